@@ -115,7 +115,7 @@ int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_e
 	if (stat(opts->source, &st) < 0 && opts->wait && errno == ENOENT)
 		st = (struct stat){ .st_mode = 0400, .st_uid = geteuid(), .st_gid = getegid() };
 	else if (stat(opts->source, &st) < 0)
-		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%s: %m", opts->source);
+		return dcp_fail(err, -errno, "%s: %m", opts->source);
 	fs = calloc(1, sizeof(*fs));
 	if (!fs)
 		return -ENOMEM;

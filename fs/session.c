@@ -242,15 +242,14 @@ static int serve_mounted(struct link *link, struct dcpfs *fs, int pipe_fd, struc
 	int rc;
 
 	if (fuse_session_mount(se, fs->opts.mountpoint) < 0)
-		return dcp_fail(&w->err, -ENODEV, DCP_ERR_NO_OFFSET, "cannot mount on %s",
-				fs->opts.mountpoint);
+		return dcp_fail(&w->err, -ENODEV, "cannot mount on %s", fs->opts.mountpoint);
 	if (fs->hot && fuse_session_custom_io(se, &patched_io, fuse_session_fd(se)) < 0)
 		dcp_log(fs->opts.log, DCP_LOG_WARN,
 			"no passthrough: this libfuse takes no custom i/o");
 	set_readahead(&fs->opts);
 	rc = dcpfs_watch_start(fs, &watch);
 	if (rc < 0) {
-		rc = dcp_fail(&w->err, rc, DCP_ERR_NO_OFFSET, "no thread: %s", strerror(-rc));
+		rc = dcp_fail(&w->err, rc, "no thread: %s", strerror(-rc));
 	} else {
 		rc = report(pipe_fd, w);
 		w->stage = DCPFS_STAGE_SERVE;
@@ -285,7 +284,7 @@ static void serve(const struct dcpfs_opts *opts, int pipe_fd, struct word *w)
 		goto out;
 	link.se = fuse_session_new(&args, &dcpfs_ops, dcpfs_ops_size, &server);
 	if (!link.se) {
-		w->rc = dcp_fail(&w->err, -EINVAL, DCP_ERR_NO_OFFSET, "cannot start a session");
+		w->rc = dcp_fail(&w->err, -EINVAL, "cannot start a session");
 		goto out;
 	}
 	w->stage = DCPFS_STAGE_SOURCE;
@@ -296,7 +295,7 @@ static void serve(const struct dcpfs_opts *opts, int pipe_fd, struct word *w)
 		goto out;
 	w->stage = DCPFS_STAGE_MOUNT;
 	w->rc = fuse_set_signal_handlers(link.se) < 0
-			? dcp_fail(&w->err, -EINVAL, DCP_ERR_NO_OFFSET, "no signal handlers")
+			? dcp_fail(&w->err, -EINVAL, "no signal handlers")
 			: serve_mounted(&link, server.fs, pipe_fd, w);
 	fuse_remove_signal_handlers(link.se);
 out:
@@ -335,14 +334,13 @@ static int await(int fd, pid_t child, const struct dcpfs_opts *opts, struct word
 		n = read(fd, w, sizeof(*w));
 	while (n < 0 && errno == EINTR);
 	if (n != sizeof(*w))
-		return dcp_fail(&w->err, -EIO, DCP_ERR_NO_OFFSET,
+		return dcp_fail(&w->err, -EIO,
 				"the serving process %s before the mount answered",
 				ending(child, how, sizeof(how)));
 	if (w->rc == 0 && (stat(opts->mountpoint, &st) == 0 || errno == EACCES))
 		return 0;
 	if (w->rc == 0) {
-		w->rc = dcp_fail(&w->err, -errno, DCP_ERR_NO_OFFSET, "%s: %m",
-				 opts->mountpoint);
+		w->rc = dcp_fail(&w->err, -errno, "%s: %m", opts->mountpoint);
 		kill(child, SIGTERM);
 	}
 	waitpid(child, NULL, 0);
@@ -373,7 +371,7 @@ int dcpfs_session_run(const struct dcpfs_opts *opts, enum dcpfs_stage *stage,
 	share_heap();
 	if (!opts->foreground) {
 		if (pipe2(fds, O_CLOEXEC) < 0 || (child = fork()) < 0)
-			return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "cannot start: %m");
+			return dcp_fail(err, -errno, "cannot start: %m");
 		close(fds[child ? 1 : 0]);
 	}
 	if (child) {

@@ -253,12 +253,12 @@ static int check_gathered(struct saving *s)
 
 	if (s->x.is_cut)
 		return dcp_fail(
-			&s->x.err, -EINVAL, DCP_ERR_NO_OFFSET,
+			&s->x.err, -EINVAL,
 			"the layout cuts tensors: only what data parallelism and sharding "
 			"give to ranks, whole tensors, can be gathered");
 	for (size_t i = 0; i < set->ntensors + set->nobjects; i++)
 		if (!is_gathered(set, i))
-			return dcp_fail(&s->x.err, -EINVAL, DCP_ERR_NO_OFFSET,
+			return dcp_fail(&s->x.err, -EINVAL,
 					"%.200s is not a tensor of a state: with --gather-to "
 					"there are tensors, master_weights and LR_Scheduler; "
 					"--skip leaves it out",
@@ -274,22 +274,22 @@ static int choose(struct saving *s)
 	int rc = 0, same = asked ? same_keys(s) : 1;
 
 	if (same < 0)
-		return dcp_fail(&s->x.err, same, DCP_ERR_NO_OFFSET, "%.400s", s->err.text);
+		return dcp_fail(&s->x.err, same, "%.400s", s->err.text);
 	if (asked && s->opts->state_type == PARAMS && !same)
-		rc = dcp_fail(&s->x.err, -EINVAL, DCP_ERR_NO_OFFSET,
+		rc = dcp_fail(&s->x.err, -EINVAL,
 			      "ranks have other keys: parameters can be saved with data "
 			      "parallelism and sharding stage 1 or 2");
 	s->gathers = rc == 0 && asked && !same;
 	if (s->gathers)
 		rc = check_gathered(s);
 	if (rc == 0 && s->opts->binary && (set->ntensors != 1 || set->nobjects || s->gathers))
-		rc = dcp_fail(&s->x.err, -EINVAL, DCP_ERR_NO_OFFSET,
+		rc = dcp_fail(&s->x.err, -EINVAL,
 			      "--use-binary-format is for one tensor, not for a dict of %zu "
 			      "tensors and %zu objects; --keys chooses",
 			      set->ntensors, set->nobjects);
 	if (rc == 0 && s->x.comm->ranks > 1 && !strstr(s->x.out, "{rank}") &&
 	    (s->gathers ? s->ngather > 1 : true))
-		rc = dcp_fail(&s->x.err, -EINVAL, DCP_ERR_NO_OFFSET,
+		rc = dcp_fail(&s->x.err, -EINVAL,
 			      "several ranks write %s%s: put {rank} into the name", s->x.out,
 			      asked && same ? ", since all have the same keys" : "");
 	return rc;

@@ -18,14 +18,13 @@ static int read_file(const char *path, struct dcp_buf *out, struct dcp_err *err)
 	size_t n;
 
 	if (!f)
-		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%s: %s", path,
-				strerror(errno));
+		return dcp_fail(err, -errno, "%s: %s", path, strerror(errno));
 	while (out->n <= DCP_RULES_MAX_TEXT && (n = fread(part, 1, sizeof(part), f)) > 0)
 		dcp_buf_add(out, part, n);
 	n = ferror(f) != 0;
 	fclose(f);
 	if (n)
-		return dcp_fail(err, -EIO, DCP_ERR_NO_OFFSET, "%s cannot be read", path);
+		return dcp_fail(err, -EIO, "%s cannot be read", path);
 	return dcp_err_say(err, dcp_buf_error(out));
 }
 

@@ -87,12 +87,11 @@ static int set_number(const struct opt *o, const char *dashes, const char *value
 
 	if (!opt_number(value, base, &v) || v > max) {
 		if (base == 8)
-			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+			return dcp_fail(err, -EINVAL,
 					"%s%s takes an octal number up to 0%llo, not \"%s\"",
 					dashes, o->name, (unsigned long long)max, value);
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-				"%s%s takes a number from 0 to %llu, not \"%s\"", dashes,
-				o->name, (unsigned long long)max, value);
+		return dcp_fail(err, -EINVAL, "%s%s takes a number from 0 to %llu, not \"%s\"",
+				dashes, o->name, (unsigned long long)max, value);
 	}
 	put_number(o, into, v);
 	return 0;
@@ -115,16 +114,15 @@ static int set_choice(const struct opt *o, const char *value, void *into, struct
 			strcat(all, o->choices[i]);
 		}
 	}
-	return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "--%s takes one of %s, not \"%s\"",
-			o->name, all, value);
+	return dcp_fail(err, -EINVAL, "--%s takes one of %s, not \"%s\"", o->name, all, value);
 }
 
 static int add_text(const struct opt *o, const char *dashes, const char *value,
 		    struct opt_texts *into, struct dcp_err *err)
 {
 	if (into->n == OPT_MAX_TEXTS)
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%s%s: at most %d times",
-				dashes, o->name, OPT_MAX_TEXTS);
+		return dcp_fail(err, -EINVAL, "%s%s: at most %d times", dashes, o->name,
+				OPT_MAX_TEXTS);
 	into->v[into->n++] = value;
 	return 0;
 }
@@ -149,7 +147,7 @@ static int set(const struct opt *o, const char *dashes, char *value, void *into,
 	case OPT_SIZE:
 		if (parse_size(value, slot(into, o)))
 			return 0;
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -EINVAL,
 				"%s%s takes bytes, like 500MB or 32GiB, not \"%s\"", dashes,
 				o->name, value);
 	case OPT_CHOICE:
@@ -161,8 +159,7 @@ static int set(const struct opt *o, const char *dashes, char *value, void *into,
 	case OPT_OPERAND: /* see set_option() */
 		return 0;
 	case OPT_REFUSE:
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%s%s: %s", dashes, o->name,
-				o->help);
+		return dcp_fail(err, -EINVAL, "%s%s: %s", dashes, o->name, o->help);
 	}
 	return -EINVAL;
 }
@@ -199,10 +196,9 @@ static int unknown(const struct opt *opts, const char *dashes, const char *name,
 		if (dcp_near_take(&near, opts->name))
 			nearest = opts->name;
 	if (nearest)
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-				"no option %s%s; nearest is %s%s", dashes, name, dashes,
-				nearest);
-	return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "no option %s%s", dashes, name);
+		return dcp_fail(err, -EINVAL, "no option %s%s; nearest is %s%s", dashes, name,
+				dashes, nearest);
+	return dcp_fail(err, -EINVAL, "no option %s%s", dashes, name);
 }
 
 /* One comma-separated list against its table. @text is cut apart. */
@@ -221,11 +217,10 @@ static int parse_list(const struct opt *sub, char *text, void *into, struct dcp_
 		if (!o)
 			return unknown(sub, "-o ", item, err);
 		if (o->arg && !value)
-			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "-o %s needs =%s",
-					o->name, o->arg);
+			return dcp_fail(err, -EINVAL, "-o %s needs =%s", o->name, o->arg);
 		if (!o->arg && value && o->kind != OPT_PASS)
-			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-					"-o %s takes no value, found \"%s\"", o->name, item);
+			return dcp_fail(err, -EINVAL, "-o %s takes no value, found \"%s\"",
+					o->name, item);
 		rc = set(o, "-o ", value ? value + 1 : NULL, into, err);
 		if (rc < 0)
 			return rc;
@@ -252,9 +247,8 @@ static int set_form(struct parse *p, const struct opt *o)
 
 	for (const struct opt *other = p->opts; *form && other->name; other++)
 		if (other->kind == OPT_FORM && other->def == (uint64_t)*form && other != o)
-			return dcp_fail(p->err, -EINVAL, DCP_ERR_NO_OFFSET,
-					"--%s and --%s do not go together", other->name,
-					o->name);
+			return dcp_fail(p->err, -EINVAL, "--%s and --%s do not go together",
+					other->name, o->name);
 	*form = (int)o->def;
 	return 0;
 }
@@ -280,12 +274,11 @@ static int parse_long(struct parse *p, char *word)
 	if (!o)
 		return unknown(p->opts, "--", word, p->err);
 	if (!o->arg && value)
-		return dcp_fail(p->err, -EINVAL, DCP_ERR_NO_OFFSET,
-				"--%s takes no value, found \"%s\"", o->name, value);
+		return dcp_fail(p->err, -EINVAL, "--%s takes no value, found \"%s\"", o->name,
+				value);
 	if (o->arg && !value) {
 		if (p->at == p->argc)
-			return dcp_fail(p->err, -EINVAL, DCP_ERR_NO_OFFSET, "--%s needs %s",
-					o->name, o->arg);
+			return dcp_fail(p->err, -EINVAL, "--%s needs %s", o->name, o->arg);
 		value = p->argv[p->at++];
 	}
 	return set_option(p, o, value);
@@ -304,16 +297,14 @@ static int parse_letters(struct parse *p, char *word, bool *help)
 			return 0;
 		}
 		if (!o)
-			return dcp_fail(p->err, -EINVAL, DCP_ERR_NO_OFFSET, "no option -%c",
-					*word);
+			return dcp_fail(p->err, -EINVAL, "no option -%c", *word);
 		if (o->arg) {
 			if (word[1])
 				value = word + 1;
 			else if (p->at < p->argc)
 				value = p->argv[p->at++];
 			else
-				return dcp_fail(p->err, -EINVAL, DCP_ERR_NO_OFFSET,
-						"-%c needs %s", *word, o->arg);
+				return dcp_fail(p->err, -EINVAL, "-%c needs %s", *word, o->arg);
 		}
 		rc = set_option(p, o, value);
 		if (rc < 0 || o->arg)
@@ -342,18 +333,16 @@ static int place_operands(const struct parse *p, struct opt_args *args)
 		else if (at < p->n)
 			args->operand[i] = p->word[at++];
 		if (!args->operand[i] && !o[i].optional)
-			return dcp_fail(p->err, -EINVAL, DCP_ERR_NO_OFFSET, "%s is missing",
-					o[i].name);
+			return dcp_fail(p->err, -EINVAL, "%s is missing", o[i].name);
 		if (args->operand[i] && !*args->operand[i] &&
 		    (o[i].what == OPT_SOURCE || o[i].what == OPT_DIR ||
 		     o[i].what == OPT_MOUNT || o[i].what == OPT_VERSION))
-			return dcp_fail(p->err, -EINVAL, DCP_ERR_NO_OFFSET,
+			return dcp_fail(p->err, -EINVAL,
 					"%s is an empty word: a variable that is not set?",
 					o[i].name);
 	}
 	if (at < p->n || p->extra)
-		return dcp_fail(p->err, -EINVAL, DCP_ERR_NO_OFFSET,
-				"\"%s\" is one operand too many%s%s%s",
+		return dcp_fail(p->err, -EINVAL, "\"%s\" is one operand too many%s%s%s",
 				at < p->n ? p->word[at] : p->extra, named ? ": " : "",
 				named ? named : "", named ? " was given by an option" : "");
 	return 0;

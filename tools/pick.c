@@ -203,7 +203,7 @@ static int check_mounted(const struct pick *p, const struct dcp_found *f, struct
 		return dcp_err_say(err, -ENOMEM);
 	return !dir || dcpfs_mounts_shows(dir, dcp_version_generation(p->v))
 		       ? 0
-		       : dcp_fail(err, -ESTALE, DCP_ERR_NO_OFFSET,
+		       : dcp_fail(err, -ESTALE,
 				  "%s: the files in %s are not those that are mounted", dir,
 				  p->source);
 }

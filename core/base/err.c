@@ -18,25 +18,40 @@ void dcp_printable(char *s)
 	}
 }
 
-int dcp_fail(struct dcp_err *err, int code, uint64_t off, const char *fmt, ...)
+static void record(struct dcp_err *err, int code, uint64_t off, const char *fmt, va_list ap)
+{
+	if (!err)
+		return;
+	err->code = code;
+	err->off = off;
+	vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
+	dcp_printable(err->msg);
+}
+
+int dcp_fail(struct dcp_err *err, int code, const char *fmt, ...)
 {
 	va_list ap;
 
-	if (!err)
-		return code;
-	err->code = code;
-	err->off = off;
 	va_start(ap, fmt);
-	vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
+	record(err, code, DCP_ERR_NO_OFFSET, fmt, ap);
 	va_end(ap);
-	dcp_printable(err->msg);
+	return code;
+}
+
+int dcp_fail_at(struct dcp_err *err, int code, uint64_t off, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	record(err, code, off, fmt, ap);
+	va_end(ap);
 	return code;
 }
 
 int dcp_err_say(struct dcp_err *err, int code)
 {
 	if (code < 0 && err && !err->msg[0])
-		dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%s", strerror(-code));
+		dcp_fail(err, code, "%s", strerror(-code));
 	return code;
 }
 

@@ -24,8 +24,9 @@ struct dcp_err {
 	char msg[512];
 };
 
-/* Record the failure (err may be NULL) and return @code. */
-int dcp_fail(struct dcp_err *err, int code, uint64_t off, const char *fmt, ...)
+/* Record the failure (err may be NULL) and return @code; _at: the byte in the file at fault. */
+int dcp_fail(struct dcp_err *err, int code, const char *fmt, ...) DCP_PRINTF(3, 4);
+int dcp_fail_at(struct dcp_err *err, int code, uint64_t off, const char *fmt, ...)
 	DCP_PRINTF(4, 5);
 
 /* Control characters in names taken from files must not reach a terminal: '?' for each byte. */

@@ -222,7 +222,7 @@ static int emit_npy(struct loading *l, const struct array *a, const struct dcp_s
 	if (rc == -ENOMEM)
 		return rc;
 	if (rc == 0 && npy.off > a->size)
-		rc = dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "its header is cut short");
+		rc = dcp_fail(err, -EBADMSG, "its header is cut short");
 	if (rc < 0)
 		return emit_broken(l, a, "", err->msg);
 	if (npy.kind == DCP_NPY_OBJECTS)

@@ -309,13 +309,12 @@ static int unpack(struct unpack *u, struct dcp_err *err)
 	/* a piece takes at least 4 bytes, so a short blob cannot ask for much memory */
 	if (!dcp_cur_ok(&u->c) || (version != PACK_PLAIN && version != PACK_BLOCKS) ||
 	    u->ndim > DCP_MAX_NDIM || count > dcp_cur_left(&u->c) / 4)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"index row: not a piece list");
+		return dcp_fail(err, -EBADMSG, "index row: not a piece list");
 	rc = version == PACK_BLOCKS ? get_blocks(u, count) : get_plain(u, count);
 	if (rc < 0)
 		return rc;
 	if (!dcp_cur_ok(&u->c) || dcp_cur_left(&u->c))
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -EBADMSG,
 				"index row: piece list of %zu bytes is cut or too long", n);
 	return 0;
 }

@@ -102,9 +102,9 @@ static bool scan_token(struct scan *s)
 
 static int fail_depth(size_t at, struct dcp_err *err)
 {
-	return dcp_fail(err, -EBADMSG, at,
-			"JSON is nested more than %d levels deep at byte %zu",
-			DCP_JSON_MAX_DEPTH, at);
+	return dcp_fail_at(err, -EBADMSG, at,
+			   "JSON is nested more than %d levels deep at byte %zu",
+			   DCP_JSON_MAX_DEPTH, at);
 }
 
 static int check_limits(const char *text, size_t n, struct dcp_err *err)
@@ -112,15 +112,14 @@ static int check_limits(const char *text, size_t n, struct dcp_err *err)
 	struct scan s = { .text = text, .n = n };
 
 	if (n > INT_MAX) /* jansson gives positions as int */
-		return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET,
-				"JSON of %zu bytes, more than %d", n, INT_MAX);
+		return dcp_fail(err, -E2BIG, "JSON of %zu bytes, more than %d", n, INT_MAX);
 	while (s.at < n) {
 		if (!scan_token(&s))
 			return fail_depth(s.at, err);
 		if (s.values > DCP_JSON_MAX_VALUES)
-			return dcp_fail(err, -E2BIG, s.at,
-					"JSON has more than %u values, counted at byte %zu",
-					DCP_JSON_MAX_VALUES, s.at);
+			return dcp_fail_at(err, -E2BIG, s.at,
+					   "JSON has more than %u values, counted at byte %zu",
+					   DCP_JSON_MAX_VALUES, s.at);
 	}
 	return 0;
 }
@@ -136,10 +135,10 @@ static int load(const char *text, size_t n, size_t flags, json_t **root, struct 
 	v = json_loadb(text, n, flags | JSON_DECODE_ANY, &why);
 	/* Most of jansson's failed allocations leave no reason behind. */
 	if (!v && (!why.text[0] || json_error_code(&why) == json_error_out_of_memory))
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for JSON");
+		return dcp_fail(err, -ENOMEM, "out of memory for JSON");
 	if (!v)
-		return dcp_fail(err, -EBADMSG, why.position < 0 ? 0 : (uint64_t)why.position,
-				"not JSON at byte %d: %s", why.position, why.text);
+		return dcp_fail_at(err, -EBADMSG, why.position < 0 ? 0 : (uint64_t)why.position,
+				   "not JSON at byte %d: %s", why.position, why.text);
 	*root = v;
 	return 0;
 }
@@ -162,16 +161,15 @@ int dcp_json_read(const struct dcp_source *src, size_t max, char **text, struct 
 	int r;
 
 	if (src->size > max)
-		return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET,
-				"JSON of %llu bytes, at most %zu are read",
+		return dcp_fail(err, -E2BIG, "JSON of %llu bytes, at most %zu are read",
 				(unsigned long long)src->size, max);
 	own = malloc(n + 1);
 	if (!own)
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for JSON");
+		return dcp_fail(err, -ENOMEM, "out of memory for JSON");
 	own[n] = '\0';
 	r = dcp_source_read(src, 0, own, n);
 	if (r < 0)
-		return dcp_fail(err, r, DCP_ERR_NO_OFFSET, "it cannot be read");
+		return dcp_fail(err, r, "it cannot be read");
 	r = dcp_json_parse(own, n, root, err);
 	if (r == 0 && text) {
 		*text = own;
@@ -193,7 +191,7 @@ int dcp_json_text(const char *text, size_t n, struct dcp_arena *arena, const cha
 	p = json_string_value(v);
 	if (!p) {
 		json_decref(v);
-		return dcp_fail(err, -EBADMSG, 0, "not a string");
+		return dcp_fail_at(err, -EBADMSG, 0, "not a string");
 	}
 	end = p + json_string_length(v);
 	to = dcp_arena_alloc(arena, n + 1); /* a NUL takes two bytes here, and six there */
@@ -206,7 +204,7 @@ int dcp_json_text(const char *text, size_t n, struct dcp_arena *arena, const cha
 	if (to)
 		*to = '\0';
 	json_decref(v);
-	return to ? 0 : dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for JSON");
+	return to ? 0 : dcp_fail(err, -ENOMEM, "out of memory for JSON");
 }
 
 void dcp_json_free(struct dcp_json *root)
@@ -292,10 +290,10 @@ const void *dcp_json_next(const struct dcp_json *object, const void *iter, const
 static int expected(const struct dcp_json_walk *w, const char *what, struct dcp_err *err)
 {
 	if (w->at >= w->n)
-		return dcp_fail(err, -EBADMSG, w->at, "JSON ends at byte %zu, expected %s",
-				w->at, what);
-	return dcp_fail(err, -EBADMSG, w->at, "JSON has byte 0x%02x at %zu, expected %s",
-			(unsigned char)w->text[w->at], w->at, what);
+		return dcp_fail_at(err, -EBADMSG, w->at, "JSON ends at byte %zu, expected %s",
+				   w->at, what);
+	return dcp_fail_at(err, -EBADMSG, w->at, "JSON has byte 0x%02x at %zu, expected %s",
+			   (unsigned char)w->text[w->at], w->at, what);
 }
 
 /* Moves over one value, however damaged inside, and leaves w->at behind it. */

@@ -43,8 +43,8 @@ static int write_all(int fd, const uint8_t *p, size_t n, struct dcp_err *err)
 		if (did < 0 && errno == EINTR)
 			continue;
 		if (did < 0)
-			return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET,
-					"writing decoded bytes: %s", strerror(errno));
+			return dcp_fail(err, -errno, "writing decoded bytes: %s",
+					strerror(errno));
 		p += did;
 		n -= (size_t)did;
 	}
@@ -63,12 +63,12 @@ int dcp_latin1_decode_fd(const struct dcp_source *src, int out_fd, uint64_t want
 		ptrdiff_t took;
 
 		if (rc < 0)
-			return dcp_fail(err, rc, pos, "encoded bytes cannot be read");
+			return dcp_fail_at(err, rc, pos, "encoded bytes cannot be read");
 		took = dcp_latin1_narrow(in, n, out, &nout);
 		if (took <= 0)
-			return dcp_fail(err, -EBADMSG, pos,
-					"no Latin-1 text in the %zu bytes from byte %llu", n,
-					(unsigned long long)pos);
+			return dcp_fail_at(err, -EBADMSG, pos,
+					   "no Latin-1 text in the %zu bytes from byte %llu", n,
+					   (unsigned long long)pos);
 		if (nout > want - done)
 			break;
 		rc = write_all(out_fd, out, nout, err);
@@ -78,7 +78,7 @@ int dcp_latin1_decode_fd(const struct dcp_source *src, int out_fd, uint64_t want
 		done += nout;
 	}
 	if (pos < src->size || done != want)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -EBADMSG,
 				"text of %llu bytes stands for %s than %llu bytes",
 				(unsigned long long)src->size,
 				pos < src->size ? "more" : "fewer", (unsigned long long)want);

@@ -32,8 +32,8 @@ static void leave(void *p, void *arena)
 static int fail(const char *pattern, const char *at, int code, const char *what,
 		struct dcp_err *err)
 {
-	return dcp_fail(err, code, (uint64_t)(at - pattern),
-			"regular expression \"%.100s\": %s", pattern, what);
+	return dcp_fail_at(err, code, (uint64_t)(at - pattern),
+			   "regular expression \"%.100s\": %s", pattern, what);
 }
 
 /* The pattern in PCRE2's words: where the two languages differ, or the reason why not. */

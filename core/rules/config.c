@@ -137,19 +137,17 @@ int dcp_rules_amount(const struct amount *a, const struct dcp_rules_config *conf
 		if (f->word >= 0) {
 			v = dcp_rules_word_value((size_t)f->word, config);
 			if (v == 0)
-				return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+				return dcp_fail(err, -EINVAL,
 						"it needs %s, which no config.json has",
 						words[f->word].name);
 		}
 		if (f->divide && (v == 0 || *out % v))
-			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-					"%llu is not a multiple of %llu",
+			return dcp_fail(err, -EINVAL, "%llu is not a multiple of %llu",
 					(unsigned long long)*out, (unsigned long long)v);
 		if (f->divide)
 			*out /= v;
 		else if (dcp_ckd_mul(out, *out, v))
-			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-					"its numbers leave 64 bits");
+			return dcp_fail(err, -EINVAL, "its numbers leave 64 bits");
 	}
 	return 0;
 }

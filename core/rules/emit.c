@@ -13,8 +13,7 @@ static int tell_file(struct map *m, uint32_t number, uint32_t *out)
 	int rc = 0;
 
 	if (number >= m->from->nfiles)
-		return dcp_fail(m->err, -EBADMSG, DCP_ERR_NO_OFFSET, "file %u of %zu", number,
-				m->from->nfiles);
+		return dcp_fail(m->err, -EBADMSG, "file %u of %zu", number, m->from->nfiles);
 	id = &m->from->files[number];
 	if (!m->file[number]) {
 		rc = id->unpacked ? m->to->unpacked(m->to->ctx, id->name, out)

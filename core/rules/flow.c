@@ -9,7 +9,7 @@
 
 enum { MAX_MADE = 65536 }; /* tensors on their way at a time */
 
-#define bad(r, ...) dcp_fail((r)->err, -EINVAL, DCP_ERR_NO_OFFSET, __VA_ARGS__)
+#define bad(r, ...) dcp_fail((r)->err, -EINVAL, __VA_ARGS__)
 
 static struct work *works(struct run *r, size_t n)
 {
@@ -580,8 +580,8 @@ int dcp_rules_flow(const struct rule *rule, const struct dcp_rules_config *confi
 		int rc = apply(&r, &rule->op[i], f);
 
 		if (rc == -ENOMEM)
-			return dcp_fail(err, rc, DCP_ERR_NO_OFFSET,
-					"%s: it needs too much memory", rule->op[i].def->name);
+			return dcp_fail(err, rc, "%s: it needs too much memory",
+					rule->op[i].def->name);
 		if (rc < 0)
 			return dcp_err_where(err, rc, "line %u: %s", rule->line,
 					     rule->op[i].def->name);

@@ -114,7 +114,7 @@ int dcp_rules_make(struct map *m, const struct group *g, struct flow *f,
 	f->naxis = rule->join != RULES_NO_SLOT;
 	f->axis[0] = (struct flow_axis){ rule->join, f->e };
 	if (!f->w)
-		return dcp_fail(why, -ENOMEM, DCP_ERR_NO_OFFSET, "it needs too much memory");
+		return dcp_fail(why, -ENOMEM, "it needs too much memory");
 	complete = is_complete(m, g, lacks, sizeof(lacks));
 	for (uint32_t i = 0; i < g->nhit; i++) {
 		struct dcp_tensor *t = dcp_arena_calloc(&m->arena, 1, sizeof(*t));
@@ -127,9 +127,9 @@ int dcp_rules_make(struct map *m, const struct group *g, struct flow *f,
 		if (i == 0)
 			*first = *t;
 		if (!complete)
-			return dcp_fail(why, -ENODATA, DCP_ERR_NO_OFFSET, "%s", lacks);
+			return dcp_fail(why, -ENODATA, "%s", lacks);
 		if (t->error && !t->partly)
-			return dcp_fail(why, -EIO, DCP_ERR_NO_OFFSET, "%s", t->error);
+			return dcp_fail(why, -EIO, "%s", t->error);
 		if (rule->nop == 0)
 			return 0;
 		rc = dcp_work_from(t, &m->arena, &f->w[i], why);

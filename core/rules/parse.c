@@ -283,9 +283,8 @@ int dcp_rules_parse(const char *text, size_t n, const char *name, struct dcp_rul
 	int rc;
 
 	if (n > DCP_RULES_MAX_TEXT)
-		return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET,
-				"%.120s: %zu bytes of rules; the limit is %u", name, n,
-				DCP_RULES_MAX_TEXT);
+		return dcp_fail(err, -E2BIG, "%.120s: %zu bytes of rules; the limit is %u",
+				name, n, DCP_RULES_MAX_TEXT);
 	r = calloc(1, sizeof(*r));
 	if (!r)
 		return dcp_err_say(err, -ENOMEM);

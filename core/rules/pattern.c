@@ -24,8 +24,8 @@ int dcp_rules_bad(const struct rules_parse *ps, const char *at, int code, const 
 	va_start(ap, fmt);
 	vsnprintf(what, sizeof(what), fmt, ap);
 	va_end(ap);
-	return dcp_fail(ps->err, code, DCP_ERR_NO_OFFSET, "%.120s:%u:%u: %s", ps->r->name,
-			ps->line, (unsigned)(at - ps->line_text) + 1, what);
+	return dcp_fail(ps->err, code, "%.120s:%u:%u: %s", ps->r->name, ps->line,
+			(unsigned)(at - ps->line_text) + 1, what);
 }
 
 static bool is_letter(char c)

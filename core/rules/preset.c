@@ -46,9 +46,8 @@ int dcp_rules_preset(const char *name, struct dcp_rules **out, struct dcp_err *e
 			snprintf(near + n, sizeof(near) - n, "%s%s", n ? ", " : "", p.name);
 	}
 	if (*near && (!nearest || nearness.best > 2))
-		return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET, "no preset %.60s, near are %s",
-				name, near);
-	return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET, "no preset %.60s%s%s%s", name,
+		return dcp_fail(err, -ENOENT, "no preset %.60s, near are %s", name, near);
+	return dcp_fail(err, -ENOENT, "no preset %.60s%s%s%s", name,
 			nearest ? ", nearest is \"" : "", nearest ? nearest : "",
 			nearest ? "\"" : "");
 }

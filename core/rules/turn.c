@@ -74,7 +74,7 @@ int dcp_work_pad(const struct work *w, uint32_t d, uint64_t n, struct dcp_arena 
 	if (rc < 0 || n == has)
 		return rc;
 	if (w->n == 0 || !dcp_shape_volume(out->shape, w->ndim, &step))
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -EINVAL,
 				w->n ? "its shape would not fit in 64 bits"
 				     : "it has no elements");
 	zeros->filter = DCP_FILTER_ZERO;
@@ -87,7 +87,7 @@ int dcp_work_pad(const struct work *w, uint32_t d, uint64_t n, struct dcp_arena 
 	return rc;
 }
 
-#define bad(...) dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, __VA_ARGS__)
+#define bad(...) dcp_fail(err, -EINVAL, __VA_ARGS__)
 
 /* Can it be one tensor with @first, along dimension @d? */
 static int check_alike(const struct work *first, const struct work *w, uint32_t d,
@@ -127,8 +127,7 @@ int dcp_work_concat(const struct work *w, size_t k, uint32_t d, struct dcp_arena
 			b->dim[d].lo += out->shape[d];
 		}
 		if (dcp_ckd_add(&out->shape[d], out->shape[d], w[j].shape[d]))
-			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-					"its shape would not fit in 64 bits");
+			return dcp_fail(err, -EINVAL, "its shape would not fit in 64 bits");
 	}
 	return rc;
 }
@@ -252,8 +251,7 @@ static int cut_at(struct work *w, uint64_t at, struct dcp_arena *arena, struct d
 		if (at % suffix[d + 1] || suffix[d] % at)
 			return 0;
 		if (w->ndim == DCP_MAX_NDIM)
-			return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET,
-					"more than %d dimensions", DCP_MAX_NDIM);
+			return dcp_fail(err, -E2BIG, "more than %d dimensions", DCP_MAX_NDIM);
 		rc = split(w, d, at / suffix[d + 1], arena, &next, err);
 		if (rc == 0)
 			*w = next;
@@ -289,8 +287,7 @@ static int insert_one(struct work *w, uint32_t d, struct dcp_arena *arena, struc
 	int rc = 0;
 
 	if (w->ndim == DCP_MAX_NDIM)
-		return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET, "more than %d dimensions",
-				DCP_MAX_NDIM);
+		return dcp_fail(err, -E2BIG, "more than %d dimensions", DCP_MAX_NDIM);
 	next.ndim++;
 	memmove(next.shape + d + 1, w->shape + d, (w->ndim - d) * sizeof(*w->shape));
 	next.shape[d] = 1;
@@ -374,8 +371,8 @@ static int add_dimension(const struct work *w, uint32_t d, uint64_t n, struct dc
 	uint64_t shape[DCP_MAX_NDIM + 1];
 
 	if (w->ndim == DCP_MAX_NDIM || w->ndim < d)
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-				"no dimension can be added to one of %u", w->ndim);
+		return dcp_fail(err, -EINVAL, "no dimension can be added to one of %u",
+				w->ndim);
 	memcpy(shape, w->shape, d * sizeof(*shape));
 	memcpy(shape + d + 1, w->shape + d, (w->ndim - d) * sizeof(*shape));
 	shape[d] = n;
@@ -400,7 +397,7 @@ int dcp_work_shares(const struct work *w, uint32_t d, struct dcp_arena *arena, s
 		n = w->bit[i].dim[d].lo ? DCP_MIN(n, w->bit[i].dim[d].lo) : n;
 	for (size_t i = 0; i < w->n; i++)
 		if (w->bit[i].dim[d].lo % n || w->bit[i].dim[d].len > n || w->shape[d] % n)
-			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+			return dcp_fail(err, -EINVAL,
 					"the shares of dimension %u are not equally long", d);
 	return add_dimension(w, d, DCP_MAX(w->shape[d] / n, 1u), arena, out, err);
 }

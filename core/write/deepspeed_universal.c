@@ -245,7 +245,7 @@ static int put_state(struct saving *s, size_t item)
 	rc = dcp_intern_add(&s->seen, name.p, name.n, 0, &number);
 	if (rc <= 0)
 		return rc < 0 ? rc
-			      : dcp_fail(s->err, -EINVAL, DCP_ERR_NO_OFFSET,
+			      : dcp_fail(s->err, -EINVAL,
 					 "%s is state %s of %s, and so is another: --skip one",
 					 dcp_write_key(s->set, item), p->state, p->name);
 	dcp_writer_file(s->w, name.p, false);

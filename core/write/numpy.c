@@ -100,7 +100,7 @@ static int plan_npz(const struct dcp_write_set *set, const struct dcp_write_opts
 	end = dcp_zipper_end(&z);
 	if (rc == 0 && end == -E2BIG)
 		return dcp_fail(
-			err, end, DCP_ERR_NO_OFFSET,
+			err, end,
 			"a key is longer than the 65535 bytes that an archive can name");
 	return rc < 0 ? rc : end;
 }

@@ -267,7 +267,7 @@ static int put_all(const struct files *f, const struct dcp_write_opts *opts,
 	}
 	if (rc == -E2BIG)
 		return dcp_fail(
-			err, rc, DCP_ERR_NO_OFFSET,
+			err, rc,
 			"the header of a safetensors file has at most %u bytes, and the "
 			"keys of %s need more: give --max-shard-size",
 			DCP_SAFETENSORS_MAX_HEADER, opts->name ? opts->name : name);

@@ -174,7 +174,7 @@ int dcp_write_plan(const struct dcp_write_format *f, const struct dcp_write_set 
 
 	if (opts->name && set->arrays)
 		return dcp_fail(
-			err, -EINVAL, DCP_ERR_NO_OFFSET,
+			err, -EINVAL,
 			"%s is the name of a file, and %u ranks have a directory of them",
 			opts->name, set->ranks);
 	rc = f->plan(set, opts, &w, err);

@@ -27,7 +27,7 @@ static int open_object(struct dcpfs_file *f, int64_t id, struct dcp_err *err)
 	int rc = dcp_index_object(dcpfs_index(f->ver), id, &arena, &o, err);
 
 	if (rc == 0 && (o.error || !o.json))
-		rc = dcp_fail(err, -EIO, DCP_ERR_NO_OFFSET, "%s: %s: %s", f->ver->name, o.key,
+		rc = dcp_fail(err, -EIO, "%s: %s: %s", f->ver->name, o.key,
 			      o.error ? o.error : "no value");
 	if (rc == 0) {
 		struct dcp_buf b = DCP_BUF_INIT;

@@ -127,8 +127,7 @@ int dcpfs_model_make(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t n,
 	dcp_buf_finish(&m.left_out);
 	if (rc < 0) {
 		dcp_buf_finish(&m.parts);
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s: model.safetensors: %s",
-				ver->name, strerror(-rc));
+		return dcp_fail(err, rc, "%s: model.safetensors: %s", ver->name, strerror(-rc));
 	}
 	made.parts = m.parts;
 	made.size = made.header.n + m.end;

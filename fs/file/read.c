@@ -16,8 +16,8 @@ int dcpfs_file_failed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off
 	if (f->ver && dcpfs_opened(f->ver))
 		dcp_version_check(dcpfs_opened(f->ver), &err);
 	if (!*err.msg && off != DCPFS_NO_OFFSET)
-		dcp_fail(&err, rc, off, "reading at byte %llu failed: %s",
-			 (unsigned long long)off, strerror(-rc));
+		dcp_fail_at(&err, rc, off, "reading at byte %llu failed: %s",
+			    (unsigned long long)off, strerror(-rc));
 	dcpfs_file_note(fs, f, off, *err.msg ? err.msg : strerror(-rc));
 	if (!dcpfs_file_is_gone(f))
 		dcpfs_versions_suspect(fs);

@@ -85,7 +85,7 @@ int dcpfs_share_layout(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t id,
 	int rc;
 
 	if (!x.layout)
-		return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET, "no such layout");
+		return dcp_fail(err, -ENOENT, "no such layout");
 	dcp_jsonw_init(&x.w, &s->buf, false);
 	dcp_jsonw_object(&x.w);
 	dcp_jsonw_put_u64(&x.w, "dcpfs", 1);

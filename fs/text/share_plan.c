@@ -165,8 +165,7 @@ static int put_reads(void *ctx, struct dcp_row *row)
 	if (rc == 0)
 		rc = dcp_view_strided(view, put_read, p);
 	if (rc == -ENOTSUP && !*why.msg)
-		dcp_fail(&why, rc, DCP_ERR_NO_OFFSET,
-			 "its numbers are not stored as they are shown");
+		dcp_fail(&why, rc, "its numbers are not stored as they are shown");
 	dcp_jsonw_end(&p->x.w);
 	dcp_jsonw_put_str_or_null(&p->x.w, "error", *why.msg ? why.msg : NULL);
 	dcp_jsonw_end(&p->x.w);

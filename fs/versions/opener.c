@@ -145,8 +145,7 @@ static int find_rights(struct dcpfs_version *ver, struct dcp_version *v, struct 
 	if (rc == 0)
 		return 0;
 	dcp_version_close(v);
-	return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s: who may read it: %s", ver->name,
-			strerror(-rc));
+	return dcp_fail(err, rc, "%s: who may read it: %s", ver->name, strerror(-rc));
 }
 
 /*
@@ -249,15 +248,14 @@ static int map(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_err *err)
 		pthread_cond_timedwait(&o->changed, &o->lock, &soon);
 	}
 	if (!is_open(ver) && is_stopped(fs)) {
-		rc = dcp_fail(err, -ECANCELED, DCP_ERR_NO_OFFSET, "%s: the mount ends",
-			      ver->name);
+		rc = dcp_fail(err, -ECANCELED, "%s: the mount ends", ver->name);
 	} else if (!is_open(ver)) {
 		ver->opening = true;
 		pthread_mutex_unlock(&o->lock);
 		rc = dcpfs_hf_open(fs, ver, is_stopped, &why);
 		if (rc < 0) {
 			dcpfs_errors_add(fs->errors, ver->name, NULL, NULL, why.msg);
-			dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s", why.msg);
+			dcp_fail(err, rc, "%s", why.msg);
 		}
 		dcpfs_versions_suspect(fs); /* its files are to be watched */
 		pthread_mutex_lock(&o->lock);
@@ -286,8 +284,8 @@ int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_e
 	if (is_open(ver))
 		return 0;
 	if (dcpfs_version_refusal(ver))
-		return dcp_fail(err, ver->refused_code, DCP_ERR_NO_OFFSET, "%s", ver->refusal);
-	return dcp_fail(err, -ECANCELED, DCP_ERR_NO_OFFSET, "%s: the mount ends", ver->name);
+		return dcp_fail(err, ver->refused_code, "%s", ver->refusal);
+	return dcp_fail(err, -ECANCELED, "%s: the mount ends", ver->name);
 }
 
 /* ---- building ---- */
@@ -395,7 +393,7 @@ int dcpfs_opener_first(struct dcpfs *fs, unsigned ms, struct dcp_err *err)
 	while (!o->opened && !o->over && !late)
 		late = pthread_cond_timedwait(&o->changed, &o->lock, &until);
 	if (!o->opened && o->over && o->first.code)
-		rc = dcp_fail(err, o->first.code, o->first.off, "%s", o->first.msg);
+		rc = dcp_fail_at(err, o->first.code, o->first.off, "%s", o->first.msg);
 	else if (o->first.code)
 		dcp_log(fs->opts.log, DCP_LOG_ERROR, "%s", o->first.msg);
 	o->held = false;

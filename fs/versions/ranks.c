@@ -430,7 +430,7 @@ int dcpfs_rank_can_read(const struct dcpfs_version *ver, const struct dcp_row *r
 	if (!row->broken)
 		return 0;
 	if (!dcpfs_is_rank(ver) || !row->partly)
-		return dcp_fail(err, -EIO, DCP_ERR_NO_OFFSET, "see the version's index.json");
+		return dcp_fail(err, -EIO, "see the version's index.json");
 	return dcp_view_open(dcpfs_opened(ver), row->id, DCP_AS_RAW, cut, &view, err);
 }
 

@@ -89,7 +89,7 @@ static int take_some(void *ctx, struct dcp_pv where, size_t depth, const struct 
 
 	must(npairs > 0 && walk(where) + walk(kv[0]) + walk(kv[2 * npairs - 1]) > 0);
 	if (*calls % 64 == 63)
-		return dcp_fail(err, -ECANCELED, depth, "enough");
+		return dcp_fail_at(err, -ECANCELED, depth, "enough");
 	return ++*calls % 3 != 0;
 }
 

@@ -80,7 +80,7 @@ static int gather(struct exporting *x, const void *p, uint64_t n, bool same,
 	int rc = (same ? load_gather_same : load_gather)(x->comm, p, n, out, &err,
 							 EXPORT_TIMEOUT_MS);
 
-	return rc < 0 ? dcp_fail(&x->err, rc, DCP_ERR_NO_OFFSET, "%s", err.text) : 0;
+	return rc < 0 ? dcp_fail(&x->err, rc, "%s", err.text) : 0;
 }
 
 int export_identity(struct exporting *x, uint64_t *out)
@@ -114,7 +114,7 @@ int export_same_plan(struct exporting *x)
 	for (uint32_t r = 0; r < x->comm->ranks; r++)
 		if (memcmp(b.at[r], &c.plan, sizeof(c.plan)) != 0)
 			rc = dcp_fail(
-				&x->err, -ESTALE, DCP_ERR_NO_OFFSET,
+				&x->err, -ESTALE,
 				"rank %u sees another checkpoint in %s, or was given other "
 				"options",
 				r, x->pick.source);
@@ -152,7 +152,7 @@ int export_share_sums(struct exporting *x)
 
 		if (b.n[r] < sizeof(*of) ||
 		    save_take_sums(x->save, of + 1, b.n[r] - sizeof(*of)) < 0)
-			rc = dcp_fail(&x->err, -EPROTO, DCP_ERR_NO_OFFSET,
+			rc = dcp_fail(&x->err, -EPROTO,
 				      "ranks 0 and %u run different releases of dcpfs", r);
 		else
 			count(x, of);

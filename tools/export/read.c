@@ -141,7 +141,7 @@ static int fail(const struct exporting *x, int rc, size_t tensor, struct dcp_err
 				   ? x->set.tensors[tensor].key
 				   : x->set.extras[tensor - x->set.ntensors].name;
 
-	return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s: %s: %s", x->pick.found->name, name,
+	return dcp_fail(err, rc, "%s: %s: %s", x->pick.found->name, name,
 			rc == -ESTALE ? "a file of the checkpoint was changed meanwhile"
 				      : strerror(-rc));
 }

@@ -68,8 +68,8 @@ static int refuse_damaged(struct exporting *x)
 	if (x->ndamaged > 1)
 		snprintf(more, sizeof(more), " (and %s more)", out_count(n, x->ndamaged - 1));
 	return dcp_fail(&x->err, dcp_version_is_barred(x->pick.v) ? -EACCES : -EBADMSG,
-			DCP_ERR_NO_OFFSET, "%s cannot be read: %s%s; --partial writes the rest",
-			l->key, l->why, more);
+			"%s cannot be read: %s%s; --partial writes the rest", l->key, l->why,
+			more);
 }
 
 static bool is_wanted(const struct exporting *x, const char *key)

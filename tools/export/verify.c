@@ -31,7 +31,7 @@ struct verifying {
 
 static int differs(struct verifying *w, const char *key, const char *how)
 {
-	return dcp_fail(&w->x->err, -EBADMSG, DCP_ERR_NO_OFFSET,
+	return dcp_fail(&w->x->err, -EBADMSG,
 			"%s: %s: what was written is not what was read: %s", w->x->out, key,
 			how);
 }
@@ -272,7 +272,7 @@ static int compare(struct verifying *w, const char *path, const uint32_t *rank)
 	int rc = dcp_scan(path, &scan, &w->x->err);
 
 	if (rc == 0 && (scan.n != 1 || !scan.found[0].complete))
-		rc = dcp_fail(&w->x->err, -EBADMSG, DCP_ERR_NO_OFFSET,
+		rc = dcp_fail(&w->x->err, -EBADMSG,
 			      "%s: what was written is not one complete checkpoint",
 			      rank ? path : w->x->out);
 	if (rc == 0)

@@ -361,16 +361,14 @@ enum cmd_exit plan_map(struct plan *p, int64_t id, struct dcp_buf *out)
 	rc = dcp_index_tensor(dcp_version_index(p->pick.v), id, &m.arena, &m.t, &err);
 	empty = rc == 0 && m.t.npieces == 0;
 	if (rc == 0 && m.t.error) {
-		rc = dcp_fail(&err, -EBADMSG, DCP_ERR_NO_OFFSET, "%.200s: %.200s", m.t.key,
-			      m.t.error);
+		rc = dcp_fail(&err, -EBADMSG, "%.200s: %.200s", m.t.key, m.t.error);
 	}
 	if (rc == 0 && !empty)
 		rc = dcp_tiling_init(&m.tl, &m.t, &m.arena, &err);
 	for (uint32_t d = 0; rc == 0 && d < m.t.ndim; d++)
 		empty |= m.t.shape[d] == 0;
 	if (rc == 0 && empty)
-		rc = dcp_fail(&err, -EINVAL, DCP_ERR_NO_OFFSET,
-			      "%.200s has no elements to be drawn", m.t.key);
+		rc = dcp_fail(&err, -EINVAL, "%.200s has no elements to be drawn", m.t.key);
 	if (rc == 0)
 		rc = find_parts(&m, &err);
 	if (rc == 0) {

@@ -51,7 +51,7 @@ static int unknown(const char *word, struct dcp_err *err)
 	for (size_t i = 0; i < DCP_LEN(known); i++)
 		if (dcp_near_take(&nearness, known[i]))
 			near = known[i];
-	return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+	return dcp_fail(err, -EINVAL,
 			"--simulate knows no \"%.40s\"%s%s; there are nodes, gpus, disk, store "
 			"and net",
 			word, near ? ", nearest is " : "", near ? near : "");
@@ -73,8 +73,7 @@ static int set(struct plan_sim *s, const char *name, const char *value, struct d
 		return 0;
 	if (rate && plan_sim_rate(value, rate))
 		return 0;
-	return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-			"--simulate: %s takes %s, found \"%.40s\"", name,
+	return dcp_fail(err, -EINVAL, "--simulate: %s takes %s, found \"%.40s\"", name,
 			number ? "a number from 1 to 1048576"
 			       : "bytes a second, like 25GB/s or 400Gb/s",
 			value);
@@ -92,7 +91,7 @@ int plan_sim_parse(struct plan_sim *s, const char *text, uint32_t ranks, struct 
 		text += n + (text[n] == ',');
 		value = strchr(word, '=');
 		if (!value)
-			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+			return dcp_fail(err, -EINVAL,
 					"--simulate takes name=value, found \"%.40s\"; as in "
 					"nodes=64,gpus=8,disk=25GB/s,net=50GB/s",
 					word);
@@ -104,7 +103,7 @@ int plan_sim_parse(struct plan_sim *s, const char *text, uint32_t ranks, struct 
 	if (!s->nodes)
 		s->nodes = (ranks + s->gpus - 1) / s->gpus;
 	if (s->nodes * s->gpus < ranks)
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -EINVAL,
 				"--simulate: %llu node%s of %llu GPU%s have room for %llu "
 				"rank%s, the layout "
 				"has %u",

@@ -72,9 +72,8 @@ static int differ(struct agreed *a, uint32_t first, const struct dcp_write_tenso
 {
 	char x[160], y[160];
 
-	return dcp_fail(&a->err, -EINVAL, DCP_ERR_NO_OFFSET,
-			"%.200s is %s%s on rank %u and %s%s on rank %u", t->key,
-			dcp_dtype_info(old->dtype)->name,
+	return dcp_fail(&a->err, -EINVAL, "%.200s is %s%s on rank %u and %s%s on rank %u",
+			t->key, dcp_dtype_info(old->dtype)->name,
 			dcp_dims_text(x, sizeof(x), old->shape, old->ndim), first,
 			dcp_dtype_info(t->dtype)->name,
 			dcp_dims_text(y, sizeof(y), t->shape, t->ndim), rank);
@@ -285,7 +284,7 @@ static int check_ranks(struct agreed *a, const struct dcp_write_tensor *t,
 		has[r[i].rank] = true;
 	for (uint32_t k = 0; k < ranks; k++)
 		if (!has[k])
-			return dcp_fail(&a->err, -EINVAL, DCP_ERR_NO_OFFSET,
+			return dcp_fail(&a->err, -EINVAL,
 					"%s is given by rank %u and not by rank %u", t->key,
 					r[0].rank, k);
 	return 0;
@@ -340,7 +339,7 @@ static int add_parts(struct agreed *a, size_t number, struct dcp_write_tensor *t
 	if (wants_arrays(s) || (t->nparts && s->format->takes & DCP_WRITE_BOXES))
 		return 0;
 	if (s->gathers && t->nparts > 1)
-		return dcp_fail(&a->err, -EINVAL, DCP_ERR_NO_OFFSET,
+		return dcp_fail(&a->err, -EINVAL,
 				"%.200s is given in parts: only whole tensors are gathered",
 				t->key);
 	s->sender[number] = part[0].rank;
@@ -388,7 +387,7 @@ static int leave_out(struct dcpsave *s, const char *key, const char *why, struct
 	struct save_left l = { key, why };
 
 	if (!(s->config.flags & DCPSAVE_PARTIAL))
-		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET, "%.200s: %s", key, why);
+		return dcp_fail(err, -ENOTSUP, "%.200s: %s", key, why);
 	dcp_buf_add(&s->left, &l, sizeof(l));
 	return dcp_buf_error(&s->left);
 }
@@ -494,8 +493,8 @@ static int make_objects(struct agreed *a)
 			s->format->refuses_object ? s->format->refuses_object(&o[i]) : NULL;
 
 		if (dcp_intern_find(&a->keys, o[i].key, strlen(o[i].key)) != DCP_INTERN_NONE)
-			return dcp_fail(&a->err, -EINVAL, DCP_ERR_NO_OFFSET,
-					"%.200s is a tensor and an object", o[i].key);
+			return dcp_fail(&a->err, -EINVAL, "%.200s is a tensor and an object",
+					o[i].key);
 		if (!(s->format->takes & DCP_WRITE_OBJECTS))
 			why = "the format holds tensors only";
 		if (why)

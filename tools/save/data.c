@@ -146,8 +146,7 @@ static bool is_kept(struct job *j, const struct piece *p)
 
 static int changed(struct dcp_err *err)
 {
-	return dcp_fail(err, -ESTALE, DCP_ERR_NO_OFFSET,
-			"a file of the checkpoint was changed meanwhile");
+	return dcp_fail(err, -ESTALE, "a file of the checkpoint was changed meanwhile");
 }
 
 /* All of a run of text. It is made in place, what it is made of stands at the end. */

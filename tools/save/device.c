@@ -88,5 +88,5 @@ int save_device_take(struct save_device *v, const char *from, char *to, uint64_t
 	if (rc < 0)
 		load_device_said(v->d, rc, &said);
 	pthread_mutex_unlock(&v->lock);
-	return rc < 0 ? dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%.400s", said.text) : 0;
+	return rc < 0 ? dcp_fail(err, rc, "%.400s", said.text) : 0;
 }

@@ -14,10 +14,9 @@ int save_fail(const struct save *s, int code, const char *file, struct dcp_err *
 {
 	/* Names that nobody gave say nothing to anybody. */
 	if (strcmp(file, s->journal) == 0 || strcmp(file, s->part) == 0)
-		return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%s/%s: %s", s->parent, s->name,
-				strerror(-code));
-	return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%s/%s: writing %s: %s", s->parent,
-			s->name, file, strerror(-code));
+		return dcp_fail(err, code, "%s/%s: %s", s->parent, s->name, strerror(-code));
+	return dcp_fail(err, code, "%s/%s: writing %s: %s", s->parent, s->name, file,
+			strerror(-code));
 }
 
 int save_open_parent(const struct save *s, const char **name, bool make)

@@ -160,8 +160,7 @@ int save_given_take(const struct save_given *g, unsigned thread, uint64_t off, v
 		save_region_take(&g->region, off, to, n);
 	else
 		rc = g->read(g->ctx, thread, off, to, n, &said);
-	return rc < 0 ? dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%.400s",
-				 said.text[0] ? said.text : strerror(-rc))
+	return rc < 0 ? dcp_fail(err, rc, "%.400s", said.text[0] ? said.text : strerror(-rc))
 		      : 0;
 }
 

@@ -31,12 +31,11 @@ int save_journal_open(struct save *s, struct dcp_err *err)
 				O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
 
 		if (fd < 0)
-			return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET,
-					"%s: no file can be made there: %s", s->parent,
-					strerror(errno));
+			return dcp_fail(err, -errno, "%s: no file can be made there: %s",
+					s->parent, strerror(errno));
 		if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
 			close(fd);
-			return dcp_fail(err, -EBUSY, DCP_ERR_NO_OFFSET,
+			return dcp_fail(err, -EBUSY,
 					"%s/%s is being written by another process", s->parent,
 					s->name);
 		}

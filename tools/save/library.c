@@ -282,7 +282,7 @@ static int count_high(void *ctx, size_t tensor, size_t part, uint64_t off, size_
 
 	*count = 0;
 	if (number == SIZE_MAX) /* given in several regions */
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -EINVAL,
 				"protocol 2 needs each tensor in one region: give 3 or 4");
 	rc = buf ? save_given_take(&save_given(s)[number], 0, off, buf, n, err) : -ENOMEM;
 	for (size_t i = 0; rc == 0 && i < n; i++)

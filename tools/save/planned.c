@@ -93,8 +93,7 @@ static int on_file(void *ctx, const char *name, bool last)
 	int rc = end_file(p);
 
 	if (rc == 0 && !is_below(name))
-		rc = dcp_fail(p->err, -EINVAL, DCP_ERR_NO_OFFSET, "%s cannot be a file's name",
-			      name);
+		rc = dcp_fail(p->err, -EINVAL, "%s cannot be a file's name", name);
 	if (rc < 0)
 		return rc;
 	f.name = dcp_arena_strndup(&s->arena, name, strlen(name));

@@ -176,12 +176,12 @@ int save_check_replaced(const struct save *s, struct dcp_err *err)
 		return save_fail(s, rc, s->name, err);
 	if (*foreign)
 		return dcp_fail(
-			err, -EEXIST, DCP_ERR_NO_OFFSET,
+			err, -EEXIST,
 			"%s/%s is not a checkpoint alone: \"%s\" is no file of one, and "
 			"would be lost; remove it first",
 			s->parent, s->name, foreign);
 	return any ? 0
-		   : dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET,
+		   : dcp_fail(err, -EEXIST,
 			      "%s/%s is not a checkpoint, and only one is replaced; remove it "
 			      "first",
 			      s->parent, s->name);

@@ -73,8 +73,7 @@ static int choose_names(struct save *s, struct dcp_err *err)
 		n--;
 	slash = memrchr(out, '/', n);
 	if (n >= sizeof(s->parent) || n - (slash ? (size_t)(slash - out) + 1 : 0) > NAME_MAX)
-		return dcp_fail(err, -ENAMETOOLONG, DCP_ERR_NO_OFFSET, "%s: %s", out,
-				strerror(ENAMETOOLONG));
+		return dcp_fail(err, -ENAMETOOLONG, "%s: %s", out, strerror(ENAMETOOLONG));
 	if (!slash)
 		strcpy(s->parent, ".");
 	else
@@ -83,8 +82,7 @@ static int choose_names(struct save *s, struct dcp_err *err)
 	snprintf(s->name, sizeof(s->name), "%.*s",
 		 (int)(n - (slash ? (size_t)(slash - out) + 1 : 0)), slash ? slash + 1 : out);
 	if (!s->name[0] || strcmp(s->name, ".") == 0 || strcmp(s->name, "..") == 0)
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%s: a new name is wanted",
-				out);
+		return dcp_fail(err, -EINVAL, "%s: a new name is wanted", out);
 	beside(s, ".dcpfs-part", s->part);
 	beside(s, ".dcpfs-journal", s->journal);
 	beside(s, ".dcpfs-old", s->old);
@@ -117,8 +115,7 @@ static int open_parent(struct save *s, struct dcp_err *err)
 		if (rc == 0)
 			s->parent_fd = open(s->parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	}
-	return s->parent_fd < 0 ? dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%s: %s", s->parent,
-					   strerror(errno))
+	return s->parent_fd < 0 ? dcp_fail(err, -errno, "%s: %s", s->parent, strerror(errno))
 				: 0;
 }
 
@@ -152,22 +149,20 @@ static int check_free(struct save *s, struct dcp_err *err)
 	if (S_ISDIR(st.st_mode) == s->opts.file ||
 	    (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode)))
 		return dcp_fail(err, S_ISDIR(st.st_mode) ? -EISDIR : -ENOTDIR,
-				DCP_ERR_NO_OFFSET, "%s/%s is there and is %s", s->parent,
-				s->name,
+				"%s/%s is there and is %s", s->parent, s->name,
 				S_ISDIR(st.st_mode) ? "a directory" : "not a directory");
 	n = S_ISDIR(st.st_mode) ? count_entries(s->parent_fd, s->name) : 1;
 	s->compares = n != 0 && s->opts.resume && !s->opts.force;
 	if (n == 0 || s->compares)
 		return 0;
 	if (n == -EISDIR && s->opts.force)
-		return dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -EEXIST,
 				"%s/%s has directories in it, which are never removed",
 				s->parent, s->name);
 	if (n < 0 && n != -EISDIR)
 		return save_fail(s, n, s->name, err);
 	if (!s->opts.force)
-		return dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET, "%s/%s is there already",
-				s->parent, s->name);
+		return dcp_fail(err, -EEXIST, "%s/%s is there already", s->parent, s->name);
 	s->replaces = true;
 	/* A directory is judged when it is known what is written into it. */
 	return s->opts.file ? save_check_replaced(s, err) : 0;
@@ -185,13 +180,13 @@ int save_compare(struct save *s, struct dcp_err *err)
 			 s->opts.file ? "" : f->name);
 		if (fstatat(s->parent_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
 		    !S_ISREG(st.st_mode) || (uint64_t)st.st_size != f->size)
-			return dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET,
+			return dcp_fail(err, -EEXIST,
 					"%s/%s is there already, and is something else",
 					s->parent, s->name);
 	}
 	snprintf(s->sealed, sizeof(s->sealed), "%s/%s", s->parent, s->name);
-	return dcp_fail(err, -EALREADY, DCP_ERR_NO_OFFSET,
-			"nothing to resume: %s/%s is complete", s->parent, s->name);
+	return dcp_fail(err, -EALREADY, "nothing to resume: %s/%s is complete", s->parent,
+			s->name);
 }
 
 /* A save that was killed while the old directory had stepped aside: it comes back. */
@@ -208,9 +203,8 @@ static void recover(const struct save *s)
 
 static int not_ours(const struct save *s, struct dcp_err *err)
 {
-	return dcp_fail(err, -ENOTEMPTY, DCP_ERR_NO_OFFSET,
-			"%s/%s is there and was not left by dcpfs; remove it", s->parent,
-			s->part);
+	return dcp_fail(err, -ENOTEMPTY, "%s/%s is there and was not left by dcpfs; remove it",
+			s->parent, s->part);
 }
 
 static int make_part(struct save *s, struct dcp_err *err)
@@ -399,7 +393,7 @@ int save_seal(struct save *s, struct dcp_err *err)
 
 	for (size_t i = 0; i < s->npieces; i++)
 		if (!s->sums[i].done)
-			return dcp_fail(err, -ENODATA, DCP_ERR_NO_OFFSET,
+			return dcp_fail(err, -ENODATA,
 					"%s/%s: piece %zu of %zu was not written", s->parent,
 					s->name, i, s->npieces);
 	rc = put_checksums(s, err);

@@ -39,8 +39,7 @@ static int take(void *ctx, unsigned job, size_t tensor, size_t part, uint64_t of
 	struct dcpsave *s = ctx;
 
 	if (save_step_is_stopped(s))
-		return dcp_fail(err, -ECANCELED, DCP_ERR_NO_OFFSET,
-				"%s: stopped, another rank failed", s->path);
+		return dcp_fail(err, -ECANCELED, "%s: stopped, another rank failed", s->path);
 	return save_given_take(given_of(s, tensor, part), job, off, buf, n, err);
 }
 

@@ -136,7 +136,7 @@ static int emit_all(struct emitter *w)
 
 		rc = emit_file(w, &why);
 		if (rc == -ENOMEM && why.code)
-			return dcp_fail(w->err, rc, DCP_ERR_NO_OFFSET, "%s", why.msg);
+			return dcp_fail(w->err, rc, "%s", why.msg);
 		if (rc < 0 && why.code)
 			rc = note_broken(w, &why);
 	}

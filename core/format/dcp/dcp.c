@@ -222,7 +222,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	int rc = dcp_tmeta_init(&d.meta);
 
 	if (rc < 0)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory for metadata");
+		return dcp_fail(err, rc, "out of memory for metadata");
 	rc = dcp_tdcp_read(&d, ".metadata", err);
 	if (rc == 0)
 		rc = dcp_tdcp_emit(&d, err);

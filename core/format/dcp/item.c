@@ -33,8 +33,7 @@ static int get_file(struct dcp_titem_files *f, uint32_t number, const char *name
 
 	if (f->slot[i].number != 1 + (uint64_t)number) {
 		if (!f->dir)
-			return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET,
-					"%s: no directory to look in", name);
+			return dcp_fail(err, -ENOENT, "%s: no directory to look in", name);
 		rc = dcp_dir_input(f->dir, name, &input, err);
 		if (rc < 0)
 			return rc;
@@ -57,10 +56,10 @@ static int claim(struct dcp_titem_files *f, uint32_t number, const char *name, u
 	uint64_t *claimed = dcp_buf_at(&f->claimed, number, sizeof(*claimed));
 
 	if (!claimed)
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
+		return dcp_fail(err, -ENOMEM, "out of memory");
 	if (*claimed / 4 > size + SLACK)
 		return dcp_fail(
-			err, -E2BIG, DCP_ERR_NO_OFFSET,
+			err, -E2BIG,
 			"%s: its bytes are claimed by too many keys, more than four times "
 			"over",
 			name);
@@ -79,11 +78,12 @@ int dcp_titem_open(struct dcp_titem_files *f, uint32_t number, const char *name,
 	if (rc < 0)
 		return rc;
 	if (!dcp_range_ok(off, nbytes, out->file.size))
-		return dcp_fail(err, -EBADMSG, off,
-				"%s: item of %llu bytes at %llu ends past the end of the file, "
-				"which has %llu",
-				name, (unsigned long long)nbytes, (unsigned long long)off,
-				(unsigned long long)out->file.size);
+		return dcp_fail_at(
+			err, -EBADMSG, off,
+			"%s: item of %llu bytes at %llu ends past the end of the file, "
+			"which has %llu",
+			name, (unsigned long long)nbytes, (unsigned long long)off,
+			(unsigned long long)out->file.size);
 	rc = claim(f, number, name, nbytes, out->file.size, err);
 	if (rc < 0)
 		return rc;

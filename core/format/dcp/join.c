@@ -56,11 +56,9 @@ static void read_head(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
 	if (len) {
 		const uint8_t *text = dcp_cur_take(&e->c, len);
 
-		dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET, "%.*s", (int)len,
-			 (const char *)text);
+		dcp_fail(&j->why, -EBADMSG, "%.*s", (int)len, (const char *)text);
 	} else if (!first && !same) {
-		dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET,
-			 "ranks disagree about its dtype or shape");
+		dcp_fail(&j->why, -EBADMSG, "ranks disagree about its dtype or shape");
 	}
 }
 
@@ -81,7 +79,7 @@ static int read_chunks(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
 		for (uint32_t k = 0; k < 2 * ndim; k++)
 			d[k] = dcp_cur_varint(&e->c);
 		if (!dcp_shape_volume(d + ndim, ndim, &c.volume)) {
-			dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+			dcp_fail(&j->why, -EBADMSG,
 				 "a chunk's number of elements does not fit in 64 bits");
 			return 0;
 		}
@@ -113,7 +111,7 @@ static int read_entries(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, uin
 		memcpy(&at, order->p + i * sizeof(at), sizeof(at));
 		e = dcp_tmeta_entry(w->m, at);
 		if (e.kind != DCP_TMETA_TENSOR) {
-			dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+			dcp_fail(&j->why, -EBADMSG,
 				 "some ranks stored a tensor, others an object");
 			return 0;
 		}

@@ -132,9 +132,9 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	d.have = have;
 	d.rank = names;
 	if (rc == 0 && n == 0 && rank)
-		rc = dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET, "no __<rank>.metadata");
+		rc = dcp_fail(err, -ENOENT, "no __<rank>.metadata");
 	else if (rc < 0 || !names)
-		rc = dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for metadata");
+		rc = dcp_fail(err, -ENOMEM, "out of memory for metadata");
 	if (rc == 0)
 		rc = read_ranks(&d, rank, n, err);
 	if (rc == 0)

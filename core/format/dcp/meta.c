@@ -129,8 +129,7 @@ int dcp_tmeta_join(struct dcp_tmeta *m, struct dcp_err *err)
 
 	m->by_key = malloc((size_t)(m->nrecords + 1) * sizeof(*m->by_key));
 	if (!m->by_key)
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET,
-				"out of memory for %llu chunks",
+		return dcp_fail(err, -ENOMEM, "out of memory for %llu chunks",
 				(unsigned long long)m->nrecords);
 	if (!n)
 		return 0;

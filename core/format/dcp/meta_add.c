@@ -44,17 +44,17 @@ static bool pay(struct dcp_tmeta *m, uint64_t cost)
 static int too_dear(struct dcp_err *err)
 {
 	return dcp_fail(
-		err, -E2BIG, DCP_ERR_NO_OFFSET,
+		err, -E2BIG,
 		"its parts are repeated so often that they stand for many times its size");
 }
 
 static int check_size(const struct dcp_buf *b, struct dcp_err *err)
 {
 	if (dcp_buf_error(b))
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for metadata");
+		return dcp_fail(err, -ENOMEM, "out of memory for metadata");
 	if (b->n > MAX_BYTES)
-		return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET,
-				"more than %u bytes of chunk descriptions", MAX_BYTES);
+		return dcp_fail(err, -E2BIG, "more than %u bytes of chunk descriptions",
+				MAX_BYTES);
 	return 0;
 }
 
@@ -65,15 +65,14 @@ static int key_number(struct dcp_tmeta *m, const void *s, size_t n, uint32_t *nu
 	int rc = dcp_intern_add(&m->names, s, n, m->guess, number);
 
 	if (rc < 0)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%u keys are too many", m->names.n);
+		return dcp_fail(err, rc, "%u keys are too many", m->names.n);
 	m->guess = *number + 1;
 	if (m->names.n + 2 > m->cap) {
 		uint32_t cap = m->cap ? m->cap * 2 : 64;
 		struct dcp_tmeta_key *keys = realloc(m->keys, (size_t)cap * sizeof(*keys));
 
 		if (!keys)
-			return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET,
-					"out of memory for keys");
+			return dcp_fail(err, -ENOMEM, "out of memory for keys");
 		memset(keys + m->cap, 0, (size_t)(cap - m->cap) * sizeof(*keys));
 		m->keys = keys;
 		m->cap = cap;
@@ -96,7 +95,7 @@ static int number_of(struct dcp_tmeta *m, struct dcp_pv v, uint32_t *number,
 			       dcp_tfield_type(v, type, sizeof(type)));
 	}
 	if (dcp_buf_error(&m->scratch))
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for keys");
+		return dcp_fail(err, -ENOMEM, "out of memory for keys");
 	return key_number(m, m->scratch.p, m->scratch.n, number, err);
 }
 
@@ -123,8 +122,7 @@ static int put_chunk(struct dcp_tmeta *m, struct dcp_pv v, uint32_t ndim, struct
 	char type[128];
 
 	if (dcp_tfield_class(v) != DCP_TFIELD_CHUNK)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"chunk is %s, expected ChunkStorageMetadata",
+		return dcp_fail(err, -EBADMSG, "chunk is %s, expected ChunkStorageMetadata",
 				dcp_tfield_type(v, type, sizeof(type)));
 	for (int i = 0; i < 2; i++) {
 		const struct dcp_pv *d = dcp_pv_get(v, field[i]);
@@ -132,13 +130,12 @@ static int put_chunk(struct dcp_tmeta *m, struct dcp_pv v, uint32_t ndim, struct
 		int rc;
 
 		if (!d)
-			return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "chunk without %s",
-					field[i]);
+			return dcp_fail(err, -EBADMSG, "chunk without %s", field[i]);
 		rc = dcp_tfield_dims(*d, field[i], dims, &n, err);
 		if (rc < 0)
 			return rc;
 		if (n != ndim)
-			return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+			return dcp_fail(err, -EBADMSG,
 					"chunk %s have %u dimension%s, the tensor %u", field[i],
 					n, dcp_s(n), ndim);
 		for (uint32_t k = 0; k < n; k++)
@@ -157,8 +154,7 @@ static int read_head(struct dcp_tmeta *m, struct dcp_pv v, struct tensor_head *h
 	int rc;
 
 	if (!properties || !size)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"TensorStorageMetadata without %s",
+		return dcp_fail(err, -EBADMSG, "TensorStorageMetadata without %s",
 				properties ? "size" : "properties");
 	rc = dcp_tfield_dims(*size, "size", h->shape, &ndim, err);
 	if (rc < 0)
@@ -169,7 +165,7 @@ static int read_head(struct dcp_tmeta *m, struct dcp_pv v, struct tensor_head *h
 		return rc;
 	rc = dcp_intern_add(&m->dtypes, dtype, strlen(dtype), h->dname, &h->dname);
 	if (rc < 0)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory for dtypes");
+		return dcp_fail(err, rc, "out of memory for dtypes");
 	h->dtype = dcp_dtype_from_torch(dtype, strlen(dtype));
 	return 0;
 }
@@ -184,8 +180,7 @@ static int put_tensor(struct dcp_tmeta *m, struct dcp_pv v)
 	int rc = read_head(m, v, &h, &why);
 
 	if (rc == 0 && (!chunks || chunks->type != DCP_PV_LIST))
-		rc = dcp_fail(&why, -EBADMSG, DCP_ERR_NO_OFFSET,
-			      "TensorStorageMetadata without a list of chunks");
+		rc = dcp_fail(&why, -EBADMSG, "TensorStorageMetadata without a list of chunks");
 	put_head(m, &h);
 	if (rc == 0) {
 		dcp_buf_varint(&m->entries, 0); /* no error */
@@ -233,7 +228,7 @@ int dcp_tmeta_add_entry(void *meta, struct dcp_pv key, struct dcp_pv v, struct d
 	if (rc < 0)
 		return rc;
 	if (class == DCP_TFIELD_SHARDED_1_12)
-		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -ENOTSUP,
 				"written by torch 1.12 (ShardedTensorStorageMetadata), whose "
 				"format no later torch reads: load it there and save it again "
 				"with torch 1.13 or later");
@@ -250,7 +245,7 @@ int dcp_tmeta_add_entry(void *meta, struct dcp_pv key, struct dcp_pv v, struct d
 	else if (class != DCP_TFIELD_BYTES)
 		rc = put_unknown(m, v);
 	m->keys[number].entry = at;
-	return rc < 0 ? dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory for metadata")
+	return rc < 0 ? dcp_fail(err, rc, "out of memory for metadata")
 		      : check_size(&m->entries, err);
 }
 
@@ -320,7 +315,7 @@ int dcp_tmeta_add_record(void *meta, struct dcp_pv index, struct dcp_pv v, struc
 	else
 		rc = dcp_intern_add(&m->files, info.path, info.path_len, m->last_file, &file);
 	if (rc < 0)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory for storage_data");
+		return dcp_fail(err, rc, "out of memory for storage_data");
 	m->last_file = file;
 	dcp_buf_varint(&m->records, key);
 	if (put_offsets(m, index, &why) < 0) {
@@ -400,7 +395,7 @@ int dcp_tmeta_add_path(void *meta, struct dcp_pv key, struct dcp_pv v, struct dc
 	for (size_t i = 1; i < DCP_MIN(n, (size_t)MAX_DEPTH) && rc >= 0; i++)
 		rc = add_container(m, item, i);
 	if (rc < 0)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory for planner_data");
+		return dcp_fail(err, rc, "out of memory for planner_data");
 	text = dcp_intern_text(&m->names, number);
 	dcp_buf_varint(&m->paths, 1 + (uint64_t)n);
 	for (size_t i = 0; i < n && joined; i++) {

@@ -28,12 +28,12 @@ static int look_at_root(void *ctx, struct dcp_pv root, struct dcp_err *err)
 	char type[128];
 
 	if (dcp_tfield_class(root) != DCP_TFIELD_METADATA)
-		return dcp_fail(err, -EBADMSG, 0,
-				"the pickle holds %s, expected "
-				"torch.distributed.checkpoint.metadata.Metadata",
-				dcp_tfield_type(root, type, sizeof(type)));
+		return dcp_fail_at(err, -EBADMSG, 0,
+				   "the pickle holds %s, expected "
+				   "torch.distributed.checkpoint.metadata.Metadata",
+				   dcp_tfield_type(root, type, sizeof(type)));
 	if (dcp_pv_get(root, "state_dict_metadata") && !dcp_pv_get(root, "storage_data"))
-		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -ENOTSUP,
 				"Metadata without storage_data: torch 1.12 wrote it, whose "
 				"format no later torch reads; load it there and save it again "
 				"with torch 1.13 or later");
@@ -58,7 +58,7 @@ int dcp_tmeta_read(struct dcp_tmeta *m, const struct dcp_source *src, struct dcp
 	end = m->records.n;
 	dcp_buf_add(&m->ends, &end, sizeof(end));
 	if (dcp_buf_error(&m->ends))
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for metadata");
+		return dcp_fail(err, -ENOMEM, "out of memory for metadata");
 	m->nread++;
 	return 0;
 }

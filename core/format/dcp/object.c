@@ -41,12 +41,11 @@ static int check_record(struct dcp_tdcp_emitter *w, const struct dcp_tmeta_recor
 			struct dcp_err *why)
 {
 	if (r->filter > DCP_FILTER_ZSTD)
-		return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET, "%s",
-				dcp_tmeta_error(w->m, r->filter));
+		return dcp_fail(why, -EBADMSG, "%s", dcp_tmeta_error(w->m, r->filter));
 	if (r->nbytes > DCP_TDCP_MAX_OBJECT)
-		return dcp_fail(why, -E2BIG, r->off,
-				"an object of %llu bytes, at most %u are read",
-				(unsigned long long)r->nbytes, DCP_TDCP_MAX_OBJECT);
+		return dcp_fail_at(why, -E2BIG, r->off,
+				   "an object of %llu bytes, at most %u are read",
+				   (unsigned long long)r->nbytes, DCP_TDCP_MAX_OBJECT);
 	return 0;
 }
 

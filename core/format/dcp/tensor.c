@@ -29,10 +29,11 @@ static void check_envelope(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
 			   sizeof(head), DCP_FILTER_NONE, 0, &item, NULL) == 0 &&
 	    dcp_source_read(&item.src, 0, head, sizeof(head)) == 0 && head[8] == '{' &&
 	    dcp_load_le64(head) <= 100000000)
-		dcp_fail(&j->why, -ENOTSUP, r->off,
-			 "stored in SerializationFormat.SAFETENSORS by the plain file writer, "
-			 "which records no usable offsets: save it with torch_save, or "
-			 "with the HuggingFace writer");
+		dcp_fail_at(
+			&j->why, -ENOTSUP, r->off,
+			"stored in SerializationFormat.SAFETENSORS by the plain file writer, "
+			"which records no usable offsets: save it with torch_save, or "
+			"with the HuggingFace writer");
 	dcp_titem_finish(&item);
 }
 
@@ -61,17 +62,16 @@ static enum look look_inside(const struct dcp_tdcp_join *j, const struct dcp_tor
 	if (rc == -ENOTSUP)
 		return PARTS;
 	if (rc > 0 && !dcp_torch_is_tensor(root)) {
-		dcp_fail(why, -ENOTSUP, DCP_ERR_NO_OFFSET,
-			 "a tensor that is several: no dense strided bytes");
+		dcp_fail(why, -ENOTSUP, "a tensor that is several: no dense strided bytes");
 		return PARTS;
 	}
 	if (rc > 0 && strcmp(tt.dtype_name, j->t.dtype_name) == 0)
 		return PLAIN;
 	if (rc > 0)
-		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET, "stored as %s, the metadata says %s",
-			 tt.dtype_name, j->t.dtype_name);
+		dcp_fail(why, -EBADMSG, "stored as %s, the metadata says %s", tt.dtype_name,
+			 j->t.dtype_name);
 	else if (rc == 0)
-		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET, "the stored item is not a tensor");
+		dcp_fail(why, -EBADMSG, "the stored item is not a tensor");
 	return REFUSED;
 }
 
@@ -150,8 +150,7 @@ static int add_piece(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
 	int rc;
 
 	if (r.filter > DCP_FILTER_ZSTD) {
-		dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET, "%s",
-			 dcp_tmeta_error(w->m, r.filter));
+		dcp_fail(&j->why, -EBADMSG, "%s", dcp_tmeta_error(w->m, r.filter));
 		return 0;
 	}
 	check_envelope(w, j, &r, c->volume);
@@ -195,8 +194,7 @@ static int make_pieces(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 			rc = add_piece(w, j, &j->chunk[i], at);
 			continue;
 		}
-		dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET,
-			 "storage_data has no entry for its chunk at %s",
+		dcp_fail(&j->why, -EBADMSG, "storage_data has no entry for its chunk at %s",
 			 dcp_dims_text(text, sizeof(text), j->chunk[i].lo, j->t.ndim));
 	}
 	n = DCP_NITEMS(w->pieces, struct dcp_piece);
@@ -239,7 +237,7 @@ static int learn_itemsize(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 	if (rc == 0 && dcp_torch_tensor(t, dcp_torch_root(t), &tt, &j->why) == 1)
 		j->t.itemsize = tt.itemsize;
 	if (!j->t.itemsize && !dcp_tdcp_is_broken(j))
-		dcp_fail(&j->why, -ENOTSUP, DCP_ERR_NO_OFFSET,
+		dcp_fail(&j->why, -ENOTSUP,
 			 "torch dtype %s: the size of its elements is not known",
 			 j->t.dtype_name);
 	dcp_titem_finish(&item);
@@ -258,7 +256,7 @@ static void check_cover(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 		if (dcp_ckd_add(&sum, sum, j->chunk[i].volume))
 			return;
 	if (sum < volume)
-		dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+		dcp_fail(&j->why, -EBADMSG,
 			 "%" PRIu64 " of %" PRIu64 " element%s missing: there is "
 			 "metadata of %s only",
 			 volume - sum, volume, volume == 1 ? " is" : "s are", w->d->have);

@@ -56,7 +56,7 @@ void dcp_tdcp_unfold(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, const 
 	uint64_t block[DCP_MAX_NDIM], *dims;
 
 	if (!block_of(j, shape, ndim, block)) {
-		dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+		dcp_fail(&j->why, -EBADMSG,
 			 "mcore_data gives it %u dimension%s, which the %u it is stored with "
 			 "are "
 			 "not a grid of blocks of",
@@ -66,14 +66,14 @@ void dcp_tdcp_unfold(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, const 
 	dcp_buf_reset(&w->blocks);
 	dims = dcp_buf_grow(&w->blocks, each * j->t.npieces + 1);
 	if (!dims) {
-		dcp_fail(&j->why, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for its pieces");
+		dcp_fail(&j->why, -ENOMEM, "out of memory for its pieces");
 		return;
 	}
 	while (i < j->t.npieces && unfold_piece(&p[i], block, ndim, dims + 2 * ndim * i))
 		i++;
 	if (i < j->t.npieces) {
-		dcp_fail(&j->why, -ENOTSUP, p[i].off,
-			 "a chunk of several blocks of Megatron's flattened tensors");
+		dcp_fail_at(&j->why, -ENOTSUP, p[i].off,
+			    "a chunk of several blocks of Megatron's flattened tensors");
 		return;
 	}
 	j->t.ndim = ndim;

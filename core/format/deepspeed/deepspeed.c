@@ -131,10 +131,11 @@ static int load_parts(struct dcp_ds *ds)
 	if (rc < 0)
 		return rc;
 	if (!ds->opened)
-		return dcp_fail(ds->err, ds->damage.code, ds->damage.off, "%s", ds->damage.msg);
+		return dcp_fail_at(ds->err, ds->damage.code, ds->damage.off, "%s",
+				   ds->damage.msg);
 	if (ds->in->uncommitted && dcp_ds_lacks(ds, missing))
 		return dcp_fail(
-			ds->err, -EINVAL, DCP_ERR_NO_OFFSET,
+			ds->err, -EINVAL,
 			"%s is missing and \"latest\" does not name this version: the save "
 			"was interrupted or is still running",
 			missing);

@@ -18,34 +18,32 @@ static const struct dcp_ds_place *slice_of(struct dcp_ds *ds, const struct dcp_d
 
 	if (!r) {
 		dcp_ds_name_of_rank(part->first, s.dp, s.mp, name);
-		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
+		dcp_fail(why, -EBADMSG,
 			 "%s is missing: rank %" PRIu32 " of %" PRIu32
 			 " holds a part of it there",
 			 name, s.dp, part->world);
 		return NULL;
 	}
 	if (r->why) {
-		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET, "rank %" PRIu32 ": %s", s.dp,
-			 r->why);
+		dcp_fail(why, -EBADMSG, "rank %" PRIu32 ": %s", s.dp, r->why);
 		return NULL;
 	}
 	if (state < r->nstates && s.flat < s.part->nflat)
 		p = &r->place[(size_t)s.flat * r->nstates + state];
 	if (!p || !p->there) {
-		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
-			 "%s (rank %" PRIu32 ") has no %.40s of group %" PRIu32, r->name->name,
-			 s.dp, what, s.flat);
+		dcp_fail(why, -EBADMSG, "%s (rank %" PRIu32 ") has no %.40s of group %" PRIu32,
+			 r->name->name, s.dp, what, s.flat);
 		return NULL;
 	}
 	if (r->slice && r->slice[s.flat] != k && r->slice[s.flat] != UINT64_MAX) {
-		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
+		dcp_fail(why, -EBADMSG,
 			 "%s (rank %" PRIu32 ") has slice %" PRIu64 " of group %" PRIu32
 			 ", expected %" PRIu64,
 			 r->name->name, s.dp, r->slice[s.flat], s.flat, k);
 		return NULL;
 	}
 	if (p->n != g->slice && p->n != dcp_ds_lean(g, k)) {
-		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
+		dcp_fail(why, -EBADMSG,
 			 "%s (rank %" PRIu32 "): its %.40s of group %" PRIu32 " has %" PRIu64
 			 " elements, expected %" PRIu64
 			 " by param_shapes: are they of one save?",
@@ -68,11 +66,10 @@ static int add_run(const struct dcp_ds_place *p, uint64_t first, uint64_t at, ui
 	};
 
 	if (at > p->n || n > p->n - at)
-		return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
+		return dcp_fail(why, -EBADMSG,
 				"a flat tensor of %" PRIu64 " elements ends before it", p->n);
 	if (out->n > 0 && *dtype != p->dtype)
-		return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"one rank holds it as %s, another as %s",
+		return dcp_fail(why, -EBADMSG, "one rank holds it as %s, another as %s",
 				dcp_dtype_info((enum dcp_dtype) * dtype)->name,
 				dcp_dtype_info((enum dcp_dtype)p->dtype)->name);
 	*dtype = p->dtype;
@@ -92,7 +89,7 @@ static int whole_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
 		const struct dcp_ds_place *place;
 
 		if (g->slice == 0 || at / g->slice >= (uint64_t)g->count * g->waves)
-			return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
+			return dcp_fail(why, -EBADMSG,
 					"its group of %" PRIu64 " slices of %" PRIu64
 					" elements ends before it",
 					(uint64_t)g->count * g->waves, g->slice);
@@ -150,8 +147,7 @@ int dcp_ds_runs(struct dcp_ds *ds, const struct dcp_ds_part *part, const struct 
 	if (!anybody_has(part, g, state, dtype) && state != 0)
 		return 0;
 	if (p->why || g->why)
-		return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET, "%s",
-				p->why ? p->why : g->why);
+		return dcp_fail(why, -EBADMSG, "%s", p->why ? p->why : g->why);
 	rc = part->stage == 3 ? sliced_runs(ds, part, g, p, state, out, dtype, why)
 			      : whole_runs(ds, part, g, p, state, out, dtype, why);
 	return rc < 0 ? rc : 1;
@@ -176,12 +172,12 @@ int dcp_ds_frozen_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
 			at++;
 		dcp_ds_name_of_rank(part->model, k, part->mp, name);
 		if (at == part->nmodels || part->model[at].dp != k)
-			return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
+			return dcp_fail(why, -EBADMSG,
 					"%s is missing: rank %" PRIu32 " of %" PRIu64
 					" holds a part of it there",
 					name, k, world);
 		if (!f->fragment[at].there || f->fragment[at].n < n)
-			return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
+			return dcp_fail(why, -EBADMSG,
 					"%s (rank %" PRIu32
 					") has no fragment of it, or too short a one",
 					name, k);

@@ -37,15 +37,14 @@ static int take_runs(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s, ui
 
 	dcp_buf_reset(&t->runs);
 	if (!s->part[k])
-		return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET, "a rank does not have it");
+		return dcp_fail(why, -EBADMSG, "a rank does not have it");
 	rc = dcp_ds_runs(t->ds, s->part[k], s->param[k], t->state, &t->runs, &mine, why);
 	if (rc == 0)
-		return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
+		return dcp_fail(why, -EBADMSG,
 				"no optimizer file of mp_rank_%02" PRIu32 " has it",
 				s->part[k]->mp);
 	if (rc == 1 && t->runs.n && mine != dtype)
-		return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"its ranks hold different dtypes");
+		return dcp_fail(why, -EBADMSG, "its ranks hold different dtypes");
 	return rc;
 }
 

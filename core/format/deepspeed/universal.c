@@ -242,10 +242,9 @@ static int load_zero(struct universal *u)
 	if (rc == 0)
 		rc = emit_zero(u);
 	if (rc == 0 && !ds->opened)
-		rc = ds->damage.code ? dcp_fail(ds->err, ds->damage.code, ds->damage.off, "%s",
-						ds->damage.msg)
-				     : dcp_fail(ds->err, -EBADMSG, DCP_ERR_NO_OFFSET,
-						"zero/ has no parameters");
+		rc = ds->damage.code ? dcp_fail_at(ds->err, ds->damage.code, ds->damage.off,
+						   "%s", ds->damage.msg)
+				     : dcp_fail(ds->err, -EBADMSG, "zero/ has no parameters");
 	return rc == 0 ? dcp_ds_emit_facts(ds) : rc;
 }
 

@@ -234,27 +234,26 @@ static void join(struct dcp_copies *g, const struct dcp_copies_key *k, struct dc
 
 	*t = head->t;
 	if (t->error) {
-		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET, "%s: %s", head->file, t->error);
+		dcp_fail(why, -EBADMSG, "%s: %s", head->file, t->error);
 		return;
 	}
 	for (const struct dcp_copy *c = head->next; c; c = c->next) {
 		if (c->t.error || dcp_copies_alike(&head->t, &c->t))
 			continue;
-		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
-			 "%s and %s disagree about its dtype or shape", head->file, c->file);
+		dcp_fail(why, -EBADMSG, "%s and %s disagree about its dtype or shape",
+			 head->file, c->file);
 		return;
 	}
 	if (!unite(g, k, t)) {
-		dcp_fail(why, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for its pieces");
+		dcp_fail(why, -ENOMEM, "out of memory for its pieces");
 		return;
 	}
 	lost = count_missing(t, &volume);
 	if (lost && bad)
-		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET, "%s: %s", bad->file, bad->t.error);
+		dcp_fail(why, -EBADMSG, "%s: %s", bad->file, bad->t.error);
 	else if (lost)
-		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
-			 "%" PRIu64 " of %" PRIu64 " element%s missing: %s", lost, volume,
-			 volume == 1 ? " is" : "s are",
+		dcp_fail(why, -EBADMSG, "%" PRIu64 " of %" PRIu64 " element%s missing: %s",
+			 lost, volume, volume == 1 ? " is" : "s are",
 			 missing ? missing : "no file holds them");
 }
 

@@ -227,7 +227,7 @@ static int load_all(struct bin *b)
 	int rc = list_files(b);
 
 	if (rc == 0 && b->h.nfiles == 0)
-		return dcp_fail(b->err, -ENOENT, DCP_ERR_NO_OFFSET, "no file of weights");
+		return dcp_fail(b->err, -ENOENT, "no file of weights");
 	for (size_t i = 0; rc == 0 && i < b->h.nsets; i++)
 		rc = emit_set(b, &b->h.sets[i]);
 	if (rc == 0)

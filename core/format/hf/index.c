@@ -19,8 +19,7 @@ static int parse(const struct dcp_source *src, struct dcp_hf_index *ix, struct d
 		return dcp_err_where(err, rc, "%s", ix->name);
 	ix->map = dcp_json_get(ix->json, "weight_map");
 	if (!dcp_json_is_object(ix->map))
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "%s has no weight_map object",
-				ix->name);
+		return dcp_fail(err, -EBADMSG, "%s has no weight_map object", ix->name);
 	return 0;
 }
 
@@ -57,15 +56,15 @@ const char *dcp_hf_index_excuse(const struct dcp_hf_index *ix, const char *file,
 				const char *broken, struct dcp_err *err)
 {
 	if (broken)
-		dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "%s", broken);
+		dcp_fail(err, -EBADMSG, "%s", broken);
 	else if (!file)
-		dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "%s names no file for it", ix->name);
+		dcp_fail(err, -EBADMSG, "%s names no file for it", ix->name);
 	else if (strchr(file, '/'))
-		dcp_fail(err, -EXDEV, DCP_ERR_NO_OFFSET,
+		dcp_fail(err, -EXDEV,
 			 "%s says it is in %s: files in other directories are not opened",
 			 ix->name, file);
 	else
-		dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+		dcp_fail(err, -EBADMSG,
 			 held ? "%s says it is in %s, which does not hold it"
 			      : "%s says it is in %s, which is missing",
 			 ix->name, file);

@@ -98,7 +98,7 @@ static int list_files(struct dcp_hf *h, struct dcp_err *err)
 		rc = dcp_hf_add_files(h, &sharded, "sharded/", DCP_HF_SAFETENSORS);
 	}
 	if (rc == 0 && h->nfiles == 0)
-		return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET, "no safetensors file");
+		return dcp_fail(err, -ENOENT, "no safetensors file");
 	return rc;
 }
 

@@ -92,8 +92,7 @@ static int emit_single(struct dcp_hf *h, const struct dcp_hf_key *k)
 
 		if (i == chosen)
 			continue;
-		dcp_fail(&why, -EBADMSG, DCP_ERR_NO_OFFSET,
-			 "both %s and %s hold it, and neither says which part",
+		dcp_fail(&why, -EBADMSG, "both %s and %s hold it, and neither says which part",
 			 h->files[shard_at(h, chosen)->file].name,
 			 h->files[shard_at(h, i)->file].name);
 		rc = emit_whole(h, shard_at(h, i), why.msg);

@@ -61,7 +61,7 @@ void dcp_mjoin_see_gate(struct dcp_mjoin *j)
 	if (!dcp_mjoin_view(j, &j->copy[0]->t, &v))
 		return;
 	if (!second || j->rule.dim >= v.ndim) {
-		dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+		dcp_fail(&j->why, -EBADMSG,
 			 "whether it is two halves (SwiGLU) cannot be seen, its second layer "
 			 "is not there: say shard(%u) or shard(%u, groups=2) "
 			 "in " DCP_MEGATRON_RULES,
@@ -71,7 +71,7 @@ void dcp_mjoin_see_gate(struct dcp_mjoin *j)
 	rows = v.dim[j->rule.dim];
 	inputs = v.ndim == 3 ? second->shape[0] / v.dim[0] : second->shape[1];
 	if (inputs == 0 || (rows != inputs && (rows % 2 || rows / 2 != inputs))) {
-		dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+		dcp_fail(&j->why, -EBADMSG,
 			 "a rank holds %" PRIu64
 			 " of its rows, and its second layer has %" PRIu64
 			 " inputs there: expected as many or half as many; say how it is cut "
@@ -145,7 +145,7 @@ void dcp_mjoin_check_args(struct dcp_mjoin *j)
 
 	if (j->rule.line || !want || want == is)
 		return;
-	dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+	dcp_fail(&j->why, -EBADMSG,
 		 "the parts of %u tensor-parallel ranks make %" PRIu64
 		 " along dimension %u, the arguments of the run say %" PRIu64
 		 ": say how it is cut in " DCP_MEGATRON_RULES,

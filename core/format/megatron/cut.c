@@ -44,7 +44,7 @@ static bool view_stacked(struct dcp_mjoin *j, const struct dcp_tensor *part,
 	bool first = dcp_mview_is_stacked(j->place.key) == 1;
 
 	if (!n || part->ndim != 2 || !is_row_major(part) || part->shape[first] % n != 0) {
-		dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+		dcp_fail(&j->why, -EBADMSG,
 			 "it is a matrix of several experts: expected num_experts in the "
 			 "arguments of the run (found %llu) to divide by %u expert parallel "
 			 "ranks and to divide its %s, which lie row by row",
@@ -128,7 +128,7 @@ static bool add_part(struct dcp_mjoin *j, size_t i, const struct dcp_mview *firs
 	    (stack == 0 && dcp_ckd_add(&j->shape[d], j->shape[d], v.dim[d])) ||
 	    (stack > 0 && i % j->nparts == 0 &&
 	     dcp_ckd_add(&j->shape[0], j->shape[0], v.dim[0]))) {
-		dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+		dcp_fail(&j->why, -EBADMSG,
 			 "the parts of %s and %s do not fit together along dimension %u: say "
 			 "how it is cut in " DCP_MEGATRON_RULES,
 			 j->copy[0]->file, j->copy[i]->file, d);
@@ -148,7 +148,7 @@ void dcp_mjoin_add_up(struct dcp_mjoin *j)
 	j->t.ndim = first.ndim;
 	memcpy(j->shape, first.dim, first.ndim * sizeof(*j->shape));
 	if (d >= first.ndim || (j->nstacks > 1 && d == 0)) {
-		dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+		dcp_fail(&j->why, -EBADMSG,
 			 "it has %u dimension%s and should be cut along dimension %u: say how "
 			 "it is cut in " DCP_MEGATRON_RULES,
 			 first.ndim, dcp_s(first.ndim), d);
@@ -178,7 +178,7 @@ static bool cut_piece(struct dcp_mjoin *j, const struct cut *c, struct dcp_piece
 	struct dcp_mview v;
 
 	if (!dims) {
-		dcp_fail(&j->why, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for its pieces");
+		dcp_fail(&j->why, -ENOMEM, "out of memory for its pieces");
 		return false;
 	}
 	if (!dcp_mjoin_view(j, part, &v))
@@ -231,7 +231,7 @@ void dcp_mjoin_cut(struct dcp_mjoin *j)
 		n < 1u << 24 ? dcp_arena_calloc(&j->m->model.arena, n, sizeof(*p)) : NULL;
 
 	if (!p) {
-		dcp_fail(&j->why, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for its pieces");
+		dcp_fail(&j->why, -ENOMEM, "out of memory for its pieces");
 		return;
 	}
 	j->t.pieces = p;

@@ -118,7 +118,7 @@ int dcp_mlegacy_place(struct dcp_mlegacy *m, struct dcp_err *err)
 	m->etp = m->args.etp && m->args.etp != m->args.tp ? (uint32_t)m->args.etp : m->tp;
 	if (m->tp > MAX_PARALLEL || m->pp > MAX_PARALLEL || m->ep > MAX_PARALLEL ||
 	    m->etp > MAX_PARALLEL)
-		return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -E2BIG,
 				"%u tensor, %u pipeline, %u expert and %u expert tensor "
 				"parallel ranks: at most %d of each are possible",
 				m->tp, m->pp, m->ep, m->etp, MAX_PARALLEL);

@@ -46,17 +46,15 @@ static void fail_missing(struct dcp_mjoin *j, size_t i)
 	const struct dcp_mrank *r = home_of(j, i, dir);
 
 	if (c)
-		dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET, "%s/%s: %s",
-			 j->m->rank[c->who].dir, j->m->rank[c->who].file, c->t.error);
+		dcp_fail(&j->why, -EBADMSG, "%s/%s: %s", j->m->rank[c->who].dir,
+			 j->m->rank[c->who].file, c->t.error);
 	else if (r && r->error)
-		dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET, "%s", r->error);
+		dcp_fail(&j->why, -EBADMSG, "%s", r->error);
 	else if (r)
-		dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET, "%s/%s does not hold it", r->dir,
-			 r->file);
+		dcp_fail(&j->why, -EBADMSG, "%s/%s does not hold it", r->dir, r->file);
 	else
-		dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET,
-			 "%s/%s is missing, which holds one of its %u parts", dir, j->m->file,
-			 j->nstacks * j->nparts);
+		dcp_fail(&j->why, -EBADMSG, "%s/%s is missing, which holds one of its %u parts",
+			 dir, j->m->file, j->nstacks * j->nparts);
 }
 
 /* One copy as it is: all ranks hold the same, or there is one rank. */
@@ -70,7 +68,7 @@ static void take_one(struct dcp_mjoin *j)
 		if (!c || c->t.error)
 			continue;
 		if (first && !dcp_copies_alike(&first->t, &c->t)) {
-			dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+			dcp_fail(&j->why, -EBADMSG,
 				 "%s and %s hold it in different shapes, and all ranks should "
 				 "hold the same: say how it is cut in " DCP_MEGATRON_RULES,
 				 first->file, c->file);
@@ -93,7 +91,7 @@ static void find_rule(struct dcp_mjoin *j)
 	struct dcp_mlegacy *m = j->m;
 
 	if (!dcp_mrules_find(&m->rules, j->key, &j->rule)) {
-		dcp_fail(&j->why, -ENOTSUP, DCP_ERR_NO_OFFSET,
+		dcp_fail(&j->why, -ENOTSUP,
 			 "the files do not say how %u tensor-parallel ranks hold it, and its "
 			 "name does not show it: put a line \"%.120s shard(0)\" (or replicate) "
 			 "into " DCP_MEGATRON_RULES " beside %s",
@@ -113,7 +111,7 @@ static bool is_refused(struct dcp_mjoin *j)
 	if (j->place.holder == DCP_MHOLD_ALL)
 		return false;
 	if (dcp_mlegacy_lost_experts(m)) {
-		dcp_fail(&j->why, -ENOTSUP, DCP_ERR_NO_OFFSET,
+		dcp_fail(&j->why, -ENOTSUP,
 			 "experts are cut by %u tensor-parallel ranks and everything else by "
 			 "%u: several ranks wrote to the same mp_rank file, and only one of "
 			 "their parts is left; save with --ckpt-format torch_dist",
@@ -121,7 +119,7 @@ static bool is_refused(struct dcp_mjoin *j)
 		return true;
 	}
 	if (j->nstacks > 1 && !dcp_mview_is_stacked(j->place.key)) {
-		dcp_fail(&j->why, -ENOTSUP, DCP_ERR_NO_OFFSET,
+		dcp_fail(&j->why, -ENOTSUP,
 			 "each of %u expert-parallel ranks has its own under this name, and "
 			 "how they follow one another is not known; save with --ckpt-format "
 			 "torch_dist",
@@ -179,7 +177,7 @@ static void sort_copies(struct dcp_mjoin *j, const struct dcp_copies_key *k)
 	j->nstacks = j->place.holder == DCP_MHOLD_STACK ? m->ep : 1;
 	j->nparts = j->place.holder == DCP_MHOLD_ALL ? m->tp : m->etp;
 	if ((size_t)j->nstacks * j->nparts > dcp_mlegacy_max_copies(m)) {
-		dcp_fail(&j->why, -E2BIG, DCP_ERR_NO_OFFSET,
+		dcp_fail(&j->why, -E2BIG,
 			 "%u expert and %u tensor parallel ranks: at most %d parts of one "
 			 "tensor are joined",
 			 j->nstacks, j->nparts, DCP_MEGATRON_MAX_PARTS);

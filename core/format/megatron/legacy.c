@@ -106,8 +106,7 @@ static int read_rules(struct dcp_mlegacy *m, struct dcp_err *err)
 	if (rc < 0)
 		return rc;
 	if (input.src.size > MAX_RULES)
-		rc = dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET,
-			      DCP_MEGATRON_RULES " is too long");
+		rc = dcp_fail(err, -E2BIG, DCP_MEGATRON_RULES " is too long");
 	else
 		text = malloc((size_t)input.src.size + 1);
 	if (rc == 0)
@@ -167,7 +166,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	if (rc == 0)
 		rc = emit_facts(&m);
 	if (rc == -ENOMEM)
-		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory for the model's tensors");
+		dcp_fail(err, rc, "out of memory for the model's tensors");
 	dcp_copies_finish(&m.model);
 	dcp_mrules_finish(&m.rules);
 	free(m.rank);

@@ -185,11 +185,11 @@ static int read_line(struct dcp_mrules *r, char *line, unsigned number, struct d
 		*space++ = '\0';
 	space += strspn(space, " \t");
 	if (count_stars(line) > MAX_STARS)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -EBADMSG,
 				DCP_MEGATRON_RULES ":%u: a glob of more than %d stars", number,
 				MAX_STARS);
 	if (!read_placement(space, &e.rule))
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -EBADMSG,
 				DCP_MEGATRON_RULES ":%u: \"%.80s\" says not how it is cut: "
 						   "expected replicate, shard(D), "
 						   "shard(D, groups=N) or "
@@ -211,7 +211,7 @@ int dcp_mrules_parse(struct dcp_mrules *r, const char *text, size_t n, struct dc
 		char line[1024];
 
 		if (len >= sizeof(line) || memchr(text, '\0', len))
-			return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+			return dcp_fail(err, -EBADMSG,
 					DCP_MEGATRON_RULES
 					":%u: a line of at most %zu characters "
 					"is expected",

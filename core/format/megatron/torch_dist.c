@@ -87,13 +87,13 @@ static int check_backend(const struct dcp_json *root, bool dcp, struct dcp_err *
 	const char *backend = dcp_json_str(dcp_json_get(root, "sharded_backend"));
 
 	if (backend && strcmp(backend, "zarr") == 0)
-		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -ENOTSUP,
 				"Megatron's zarr backend is not supported: load it with "
 				"megatron-core 0.15 or older and save it with "
 				"--dist-ckpt-format torch_dist");
 	if (!dcp)
 		return dcp_fail(
-			err, -ENOTSUP, DCP_ERR_NO_OFFSET,
+			err, -ENOTSUP,
 			"%s checkpoint without .metadata: arrays of zarr, which are not "
 			"supported; save it with --dist-ckpt-format torch_dist",
 			backend ? backend : "a");
@@ -127,7 +127,7 @@ static int emit(const struct dcp_load *in, struct dcp_err *err)
 	rc = add(&parts, in->dir, false);
 	if (rc == 0 && has_file(in->dir, COMMON))
 		rc = add(&parts, in->dir, true);
-	rc = rc < 0 ? dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory for parts")
+	rc = rc < 0 ? dcp_fail(err, rc, "out of memory for parts")
 		    : dcp_parts_emit(in, &parts, err);
 	dcp_parts_finish(&parts);
 	return rc;

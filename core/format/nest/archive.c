@@ -162,9 +162,9 @@ static int open_part(const struct loading *l, struct part *p, struct dcp_input *
 		return 0;
 	dcp_input_close(out);
 	if (rc < 0)
-		return dcp_fail(err, rc, 0, "%.300s cannot be read", p->name);
+		return dcp_fail_at(err, rc, 0, "%.300s cannot be read", p->name);
 	if (!u)
-		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -ENOTSUP,
 				"%.300s: compressed with %s inside something that is packed "
 				"itself",
 				p->name, dcp_codec_name(codec));
@@ -214,8 +214,7 @@ static int add_parts(struct loading *l, struct dcp_err *err)
 			rc = dcp_emit_broken(sink, l->parts[i].name, why.msg);
 	}
 	if (rc == 0 && good == 0)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"none of its %zu archives can be read", l->n);
+		return dcp_fail(err, -EBADMSG, "none of its %zu archives can be read", l->n);
 	return rc;
 }
 

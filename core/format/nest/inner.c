@@ -62,8 +62,7 @@ static int load_group(const struct dcp_load *in, const struct dcp_format *format
 	int rc = dcp_format_group(format, in->dir, group, &part);
 
 	if (rc < 0)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%.300s: %s", in->dir->path,
-				strerror(-rc));
+		return dcp_fail(err, rc, "%.300s: %s", in->dir->path, strerror(-rc));
 	sub = moved(in, &part, alone ? in->sink : &sink);
 	rc = format->load(&sub, err);
 	dcp_relay_finish(&r);
@@ -96,10 +95,8 @@ static int load_groups(const struct dcp_load *in, const struct dcp_format *forma
 static int no_checkpoint(const struct dcp_dir *dir, const char *why, struct dcp_err *err)
 {
 	if (why && *why)
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%.200s: %.200s", dir->path,
-				why);
-	return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-			"%.200s holds no checkpoint: %s%.100s%s", dir->path,
+		return dcp_fail(err, -EINVAL, "%.200s: %.200s", dir->path, why);
+	return dcp_fail(err, -EINVAL, "%.200s holds no checkpoint: %s%.100s%s", dir->path,
 			dir->n ? "only " : "it is empty", dir->n ? dir->entries[0].name : "",
 			dir->n > 1 ? " and more" : "");
 }

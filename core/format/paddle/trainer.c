@@ -158,8 +158,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 		l.number++;
 	}
 	if (rc == 0 && !l.number)
-		rc = dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET,
-			      "no part holds a {uid}.metadata");
+		rc = dcp_fail(err, -ENOENT, "no part holds a {uid}.metadata");
 	return rc;
 }
 

@@ -447,8 +447,7 @@ int dcp_parts_load(const struct dcp_load *in, struct dcp_err *err)
 
 	dcp_parts_init(&parts, in->depth);
 	if (find(in->formats, in->dir, &parts, NULL, 0) == DCP_MATCH_NO)
-		rc = dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET,
-			      "its parts cannot be found again");
+		rc = dcp_fail(err, -ENOENT, "its parts cannot be found again");
 	else
 		rc = dcp_parts_emit(in, &parts, err);
 	if (rc == 0 && in->depth == 0)

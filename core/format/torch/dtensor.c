@@ -40,7 +40,7 @@ static int read_placement(struct dcp_tshard_reading *r, struct dcp_pv v, struct 
 	}
 	if (strstr(name, "Partial"))
 		return dcp_fail(
-			r->err, -ENOTSUP, DCP_ERR_NO_OFFSET,
+			r->err, -ENOTSUP,
 			"DTensor placed %s: the ranks hold sums that were never added up",
 			name);
 	dim = dcp_pv_get(v, "dim");
@@ -48,7 +48,7 @@ static int read_placement(struct dcp_tshard_reading *r, struct dcp_pv v, struct 
 	p->kind = strcmp(name, "_StridedShard") == 0 ? DCP_TPLACE_STRIDED : DCP_TPLACE_SHARD;
 	if ((p->kind == DCP_TPLACE_SHARD && strcmp(name, "Shard") != 0) || !dim)
 		return dcp_fail(
-			r->err, -ENOTSUP, DCP_ERR_NO_OFFSET,
+			r->err, -ENOTSUP,
 			"DTensor placed %.60s: expected Shard, Replicate or _StridedShard",
 			*name ? name : "by something without a name");
 	if (dim->type == DCP_PV_INT && dim->i < 0 && dim->i >= -(int64_t)r->out->t.ndim)
@@ -195,8 +195,7 @@ static int emit_cut(struct dcp_tshard_reading *r, const struct dcp_cut *cut,
 
 	for (uint32_t k = 0; k < t->ndim; k++)
 		if (dcp_ckd_mul(&n, n, cut->axis[k].n) || n > DCP_TSHARD_MAX_PIECES)
-			return dcp_fail(r->err, -E2BIG, DCP_ERR_NO_OFFSET,
-					"DTensor cut into more than %d boxes",
+			return dcp_fail(r->err, -E2BIG, "DTensor cut into more than %d boxes",
 					DCP_TSHARD_MAX_PIECES);
 	p = dcp_tshard_pieces(r, (size_t)n);
 	if (!p)
@@ -237,7 +236,7 @@ static int check_local(struct dcp_tshard_reading *r, const struct dcp_cut *cut,
 	for (uint32_t k = 0; k < ndim; k++)
 		if (tt->ndim != ndim || tt->shape[k] != want[k])
 			return dcp_fail(
-				r->err, -EBADMSG, DCP_ERR_NO_OFFSET,
+				r->err, -EBADMSG,
 				"DTensor whose local part has %u dimension%s and %" PRIu64
 				" along dimension %u; its placements expect %u and %" PRIu64,
 				tt->ndim, dcp_s(tt->ndim), k < tt->ndim ? tt->shape[k] : 0, k,

@@ -81,7 +81,7 @@ static int wrong_type(struct dcp_err *err, const char *what, struct dcp_pv v, co
 {
 	char type[128];
 
-	return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "%s is %s, expected %s", what,
+	return dcp_fail(err, -EBADMSG, "%s is %s, expected %s", what,
 			dcp_tfield_type(v, type, sizeof(type)), want);
 }
 
@@ -102,12 +102,11 @@ int dcp_tfield_dims(struct dcp_pv v, const char *what, uint64_t dims[DCP_MAX_NDI
 		return wrong_type(err, what, v, "torch.Size");
 	item = dcp_pv_items(v, &n);
 	if (n > DCP_MAX_NDIM)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"%s has %zu dimensions, at most %d are possible", what, n,
-				DCP_MAX_NDIM);
+		return dcp_fail(err, -EBADMSG, "%s has %zu dimensions, at most %d are possible",
+				what, n, DCP_MAX_NDIM);
 	for (size_t k = 0; k < n; k++) {
 		if (item[k].type == DCP_PV_INT && item[k].i < 0)
-			return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+			return dcp_fail(err, -EBADMSG,
 					"%s[%zu] is %" PRId64 ", a negative number", what, k,
 					item[k].i);
 		if (!dcp_pv_u64(item[k], &dims[k]))
@@ -129,8 +128,7 @@ int dcp_tfield_dtype(struct dcp_pv v, const char **name, struct dcp_err *err)
 	if (v.node->obj->state.type == DCP_PV_TUPLE && n > 0)
 		dtype = &item[0];
 	if (!dtype)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"TensorProperties without dtype");
+		return dcp_fail(err, -EBADMSG, "TensorProperties without dtype");
 	if (dtype->type != DCP_PV_GLOBAL || strcmp(dtype->node->module, "torch") != 0)
 		return wrong_type(err, "dtype", *dtype, "one of torch's");
 	*name = dtype->node->name;
@@ -157,7 +155,7 @@ static int read_transforms(struct dcp_pv v, enum dcp_filter *filter, struct dcp_
 	if (!name)
 		return wrong_type(err, "transform descriptor", item[0], "str");
 	if (n > 1)
-		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -ENOTSUP,
 				"%zu stream transforms on one item (%s, ...), expected one", n,
 				name);
 	if (strncmp(name, zstd, sizeof(zstd) - 1) == 0) {
@@ -169,7 +167,7 @@ static int read_transforms(struct dcp_pv v, enum dcp_filter *filter, struct dcp_
 			return 0;
 		}
 	}
-	return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
+	return dcp_fail(err, -ENOTSUP,
 			"stored through the extension %s, expected none or stream.zstd/1",
 			name);
 }
@@ -178,16 +176,15 @@ static int read_transforms(struct dcp_pv v, enum dcp_filter *filter, struct dcp_
 static int check_path(const char *path, size_t n, struct dcp_err *err)
 {
 	if (n == 0 || memchr(path, '\0', n))
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"relative_path is empty or holds a NUL");
+		return dcp_fail(err, -EBADMSG, "relative_path is empty or holds a NUL");
 	if (path[0] == '/')
-		return dcp_fail(err, -EXDEV, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -EXDEV,
 				"relative_path \"%.200s\" is absolute, expected a name inside "
 				"the checkpoint",
 				path);
 	for (const char *p = path; p; p = strchr(p, '/') ? strchr(p, '/') + 1 : NULL)
 		if (strncmp(p, "..", 2) == 0 && (p[2] == '/' || !p[2]))
-			return dcp_fail(err, -EXDEV, DCP_ERR_NO_OFFSET,
+			return dcp_fail(err, -EXDEV,
 					"relative_path \"%.200s\" leads out of the checkpoint",
 					path);
 	return 0;
@@ -199,11 +196,10 @@ static int read_number(struct dcp_pv info, const char *field, uint64_t *out,
 	const struct dcp_pv *v = dcp_pv_get(info, field);
 
 	if (!v)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "_StorageInfo without %s",
-				field);
+		return dcp_fail(err, -EBADMSG, "_StorageInfo without %s", field);
 	if (v->type == DCP_PV_INT && v->i < 0)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"%s is %" PRId64 ", a negative number", field, v->i);
+		return dcp_fail(err, -EBADMSG, "%s is %" PRId64 ", a negative number", field,
+				v->i);
 	if (!dcp_pv_u64(*v, out))
 		return wrong_type(err, field, *v, "an integer of 64 bits");
 	return 0;
@@ -219,8 +215,7 @@ int dcp_tfield_info(struct dcp_pv v, struct dcp_tfield_info *out, struct dcp_err
 		return wrong_type(err, "storage info", v, "_StorageInfo");
 	path = dcp_pv_get(v, "relative_path");
 	if (!path || path->type != DCP_PV_STR)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"_StorageInfo without relative_path");
+		return dcp_fail(err, -EBADMSG, "_StorageInfo without relative_path");
 	out->path = path->node->data;
 	out->path_len = path->node->n;
 	rc = check_path(out->path, out->path_len, err);
@@ -231,7 +226,7 @@ int dcp_tfield_info(struct dcp_pv v, struct dcp_tfield_info *out, struct dcp_err
 	if (rc < 0)
 		return rc;
 	if (dcp_ckd_add(&end, out->off, out->nbytes) || end > INT64_MAX)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -EBADMSG,
 				"offset %" PRIu64 " and length %" PRIu64 " end beyond any file",
 				out->off, out->nbytes);
 	out->filter = DCP_FILTER_NONE;

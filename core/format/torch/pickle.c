@@ -130,7 +130,7 @@ static int emit_pickle(const struct dcp_load *in, uint32_t file, const char *who
 		return rc;
 	rc = dcp_pyjson_walk_in(&stream, dcp_pickle_root(p), NULL, 0, 0, on_leaf, &w);
 	if (rc == -E2BIG)
-		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "nested too deep to be walked");
+		dcp_fail(err, rc, "nested too deep to be walked");
 	dcp_buf_finish(&w.json);
 	return rc;
 }

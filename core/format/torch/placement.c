@@ -107,23 +107,23 @@ static int check(const struct dcp_tplace *place, uint32_t np, uint32_t ndim,
 		 struct dcp_err *err)
 {
 	if (np > DCP_TPLACE_MAX)
-		return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -E2BIG,
 				"placements over %u mesh dimensions, at most %d are possible",
 				np, DCP_TPLACE_MAX);
 	for (uint32_t i = 0; i < np; i++) {
 		const struct dcp_tplace *p = &place[i];
 
 		if (p->n == 0 || p->at >= p->n)
-			return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+			return dcp_fail(err, -EBADMSG,
 					"coordinate %" PRIu64 " of a mesh dimension of %" PRIu64
 					" ranks",
 					p->at, p->n);
 		if (p->kind != DCP_TPLACE_REPLICATE && p->dim >= ndim)
-			return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+			return dcp_fail(err, -EBADMSG,
 					"Shard(%u) of a tensor of %u dimension%s", p->dim, ndim,
 					dcp_s(ndim));
 		if (p->kind == DCP_TPLACE_STRIDED && (!p->factor || p->factor > MAX_SPANS))
-			return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+			return dcp_fail(err, -EBADMSG,
 					"_StridedShard with split_factor %" PRIu64, p->factor);
 	}
 	return 0;
@@ -158,11 +158,11 @@ int dcp_tplace_cut(const struct dcp_tplace *place, uint32_t np, uint32_t ndim,
 		if (rc == 0)
 			rc = keep(&a, arena, &axis[k]);
 		if (rc == -E2BIG)
-			dcp_fail(err, rc, DCP_ERR_NO_OFFSET,
-				 "dimension %u is cut into more than %d spans", k, MAX_SPANS);
+			dcp_fail(err, rc, "dimension %u is cut into more than %d spans", k,
+				 MAX_SPANS);
 	}
 	if (rc == -ENOMEM)
-		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory for placements");
+		dcp_fail(err, rc, "out of memory for placements");
 	if (rc == 0)
 		*out = (struct dcp_cut){ .ndim = ndim, .axis = axis };
 	return rc;

@@ -13,12 +13,12 @@
 
 int dcp_tshard_no_memory(const struct dcp_tshard_reading *r)
 {
-	return dcp_fail(r->err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for shards");
+	return dcp_fail(r->err, -ENOMEM, "out of memory for shards");
 }
 
 int dcp_tshard_damaged(const struct dcp_tshard_reading *r, const char *why)
 {
-	return dcp_fail(r->err, -EBADMSG, DCP_ERR_NO_OFFSET, "%s whose %s", r->out->what, why);
+	return dcp_fail(r->err, -EBADMSG, "%s whose %s", r->out->what, why);
 }
 
 int dcp_tshard_set_shape(struct dcp_tshard_reading *r, struct dcp_pv size)
@@ -42,9 +42,8 @@ int dcp_tshard_set_dtype(struct dcp_tshard_reading *r, const char *name, enum dc
 	struct dcp_tensor *t = &r->out->t;
 
 	if (t->dtype_name && (t->dtype != dtype || strcmp(t->dtype_name, name) != 0))
-		return dcp_fail(r->err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"%s of %s with a local part of %s", r->out->what, t->dtype_name,
-				name);
+		return dcp_fail(r->err, -EBADMSG, "%s of %s with a local part of %s",
+				r->out->what, t->dtype_name, name);
 	t->dtype = dtype;
 	t->itemsize = itemsize;
 	t->dtype_name = dcp_arena_strndup(r->arena, name, strlen(name));

@@ -120,7 +120,7 @@ static int emit_tensor(struct emitter *w, const struct dcp_leaf *leaf, const cha
 	if (why.code == -ENOMEM)
 		return -ENOMEM;
 	if (!why.msg[0])
-		dcp_fail(&why, -EBADMSG, DCP_ERR_NO_OFFSET, "not a tensor that can be read");
+		dcp_fail(&why, -EBADMSG, "not a tensor that can be read");
 	return s->sink->tensor(s->sink->ctx, &broken);
 }
 

@@ -63,7 +63,7 @@ static int emit_parts(const struct dcp_tstate *s, const struct dcp_tshard *sh)
 
 	if (whole.npieces)
 		dcp_tshard_region(region, sizeof(region), &whole.pieces[0], whole.ndim);
-	dcp_fail(&why, -ENOTSUP, DCP_ERR_NO_OFFSET,
+	dcp_fail(&why, -ENOTSUP,
 		 "a %s of which only [%s]%s of %s is in this file: give the directory with "
 		 "the "
 		 "files of all ranks%s",

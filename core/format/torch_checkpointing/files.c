@@ -276,14 +276,12 @@ int dcp_titems_list_files(struct dcp_titems *r, struct dcp_err *err)
 	dcp_intern_finish(&l.seen);
 	dcp_buf_finish(&l.needs);
 	if (rc == -ENOMEM)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory for names of files");
+		return dcp_fail(err, rc, "out of memory for names of files");
 	if (rc < 0)
 		return rc;
 	if (r->nfiles)
 		qsort(r->files.p, r->nfiles, sizeof(struct dcp_titems_file), compare_files);
 	for (size_t i = 0; i < r->nfiles && !r->has_meta; i++)
 		r->world = DCP_MAX(r->world, (uint64_t)dcp_titems_file(r, i)->rank + 1);
-	return r->nfiles ? 0
-			 : dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET,
-				    "no file of any item is there");
+	return r->nfiles ? 0 : dcp_fail(err, -ENOENT, "no file of any item is there");
 }

@@ -61,7 +61,7 @@ static const char *say_lacking(const struct dcp_titems *r, const char *item, uin
 {
 	const struct dcp_titems_file *f = file_of(r, item, rank);
 
-	dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
+	dcp_fail(why, -EBADMSG,
 		 f && f->broken
 			 ? "%s, the file of rank %u, cannot be read"
 			 : "%s of rank %u has no such tensor, though metadata.pkl says so",

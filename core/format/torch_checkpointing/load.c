@@ -162,7 +162,7 @@ int dcp_titems_load(const struct dcp_load *in, struct dcp_err *err)
 	if (rc == 0)
 		rc = emit_facts(&r);
 	if (rc == -ENOMEM)
-		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory for the parts of tensors");
+		dcp_fail(err, rc, "out of memory for the parts of tensors");
 	dcp_copies_finish(&r.copies);
 	dcp_titems_meta_finish(&r.meta);
 	dcp_places_finish(&r.places);

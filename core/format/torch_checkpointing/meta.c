@@ -13,7 +13,7 @@ int dcp_titems_work(struct dcp_titems_meta *m, uint64_t n, struct dcp_err *err)
 	m->exhausted = m->work > m->work_limit;
 	if (!m->exhausted)
 		return 0;
-	return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET,
+	return dcp_fail(err, -E2BIG,
 			"its lists of ranks and its paths add up to more than %" PRIu64
 			" values",
 			m->work_limit);

@@ -22,7 +22,7 @@ struct reading {
 
 static int damaged(const struct reading *r, const char *why)
 {
-	return dcp_fail(r->err, -EBADMSG, DCP_ERR_NO_OFFSET, "%s", why);
+	return dcp_fail(r->err, -EBADMSG, "%s", why);
 }
 
 /* ---- lists of ranks ---- */
@@ -144,7 +144,7 @@ static int read_place(const struct reading *r, struct dcp_pv v, struct dcp_tplac
 	if (strcmp(name, "StridedShard") == 0)
 		p->kind = DCP_TPLACE_STRIDED;
 	else if (strcmp(name, "Shard") != 0)
-		return dcp_fail(r->err, -ENOTSUP, DCP_ERR_NO_OFFSET,
+		return dcp_fail(r->err, -ENOTSUP,
 				"it is placed by %.60s, expected Shard, StridedShard or "
 				"Replicate",
 				name);
@@ -173,7 +173,7 @@ static int read_mesh(const struct reading *r, struct dcp_pv mesh, struct dcp_tpl
 	if (rc < 0)
 		return rc;
 	if (n != r->g->nplace)
-		return dcp_fail(r->err, -EBADMSG, DCP_ERR_NO_OFFSET,
+		return dcp_fail(r->err, -EBADMSG,
 				"its mesh has %u dimension%s, its placements are %u", n,
 				dcp_s(n), r->g->nplace);
 	if (!dcp_shape_volume(dims, n, &ranks) || ranks != r->g->mesh->n)
@@ -220,15 +220,14 @@ static int read_corner(const struct reading *r, struct dcp_pv data, const char *
 
 	item = list ? dcp_pv_items(*list, &n) : NULL;
 	if (i >= n)
-		return dcp_fail(r->err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"its %s are fewer than its other corners", name);
+		return dcp_fail(r->err, -EBADMSG, "its %s are fewer than its other corners",
+				name);
 	rc = dcp_tfield_dims(item[i], name, dims, &ndim, r->err);
 	if (rc < 0)
 		return rc;
 	if (ndim != r->g->ndim)
-		return dcp_fail(r->err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"its %s have %u dimension%s, expected %u", name, ndim,
-				dcp_s(ndim), r->g->ndim);
+		return dcp_fail(r->err, -EBADMSG, "its %s have %u dimension%s, expected %u",
+				name, ndim, dcp_s(ndim), r->g->ndim);
 	*out = keep_dims(r, dims, ndim);
 	return *out ? 0 : -ENOMEM;
 }
@@ -244,7 +243,7 @@ static int read_box(const struct reading *r, struct dcp_pv data, size_t i,
 		rc = read_corner(r, data, "local_sizes", i, &b->len);
 	for (uint32_t k = 0; rc == 0 && k < r->g->ndim; k++)
 		if (!dcp_range_ok(b->lo[k], b->len[k], r->g->shape[k]))
-			rc = dcp_fail(r->err, -EBADMSG, DCP_ERR_NO_OFFSET,
+			rc = dcp_fail(r->err, -EBADMSG,
 				      "its shard %zu ends beyond dimension %u of the whole "
 				      "tensor, which has %" PRIu64,
 				      i, k, r->g->shape[k]);
@@ -289,7 +288,7 @@ static int read_group(const struct reading *r, struct dcp_pv v)
 		return damaged(r, "its sharding_metadata has no type or no data");
 	if (strcmp(name, "DTensorShardingMetadata") != 0 &&
 	    strcmp(name, "default_tensor_v1") != 0)
-		return dcp_fail(r->err, -ENOTSUP, DCP_ERR_NO_OFFSET,
+		return dcp_fail(r->err, -ENOTSUP,
 				"its sharding is described by %.80s, expected "
 				"DTensorShardingMetadata or default_tensor_v1",
 				name);

@@ -69,7 +69,7 @@ static bool read_rank(struct dcp_pv v, uint32_t *out)
 
 static int wrong_rank(struct dcp_err *err)
 {
-	return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+	return dcp_fail(err, -EBADMSG,
 			"a file belongs to something that is not a rank below %u",
 			DCP_TITEMS_MAX_RANKS);
 }
@@ -107,8 +107,7 @@ static int add_layout(struct dcp_titems_meta *m, uint32_t rank, struct dcp_pv na
 	size_t n;
 
 	if (!dcp_pv_str(name))
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"a file belongs to an item that is not a str");
+		return dcp_fail(err, -EBADMSG, "a file belongs to an item that is not a str");
 	if (dcp_titems_get_item(m, dcp_pv_str(name), &number) < 0)
 		return -ENOMEM;
 	item = &dcp_titems_items(m)[number];

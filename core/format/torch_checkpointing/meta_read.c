@@ -236,8 +236,7 @@ static int read_item(struct dcp_titems_meta *m, struct dcp_pv name, struct dcp_p
 	int rc;
 
 	if (!dcp_pv_str(name) || v.type != DCP_PV_DICT)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"what it says of item %.60s is not a dict",
+		return dcp_fail(err, -EBADMSG, "what it says of item %.60s is not a dict",
 				dcp_pv_str(name) ? dcp_pv_str(name) : "(not a str)");
 	if (dcp_titems_get_item(m, dcp_pv_str(name), &number) < 0)
 		return -ENOMEM;
@@ -261,13 +260,13 @@ static int read_root(struct dcp_titems_meta *m, struct dcp_pv root, struct dcp_e
 	size_t n;
 
 	if (root.type != DCP_PV_DICT || !items || items->type != DCP_PV_DICT || !world)
-		return dcp_fail(err, -EBADMSG, 0,
-				"the pickle holds %s, expected torch_checkpointing's dict with "
-				"\"metadata\" and \"world_size\"",
-				dcp_tfield_type(root, type, sizeof(type)));
+		return dcp_fail_at(
+			err, -EBADMSG, 0,
+			"the pickle holds %s, expected torch_checkpointing's dict with "
+			"\"metadata\" and \"world_size\"",
+			dcp_tfield_type(root, type, sizeof(type)));
 	if (!dcp_pv_u64(*world, &m->world) || !m->world || m->world > DCP_TITEMS_MAX_RANKS)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"world_size is not a number from 1 to %u",
+		return dcp_fail(err, -EBADMSG, "world_size is not a number from 1 to %u",
 				DCP_TITEMS_MAX_RANKS);
 	if (version && dcp_pv_str(*version) && version->node->n < sizeof(m->version))
 		memcpy(m->version, version->node->data, version->node->n + 1);
@@ -297,7 +296,6 @@ int dcp_titems_meta_read(struct dcp_titems_meta *m, const struct dcp_source *src
 	rc = read_root(m, dcp_pickle_root(pickle), err);
 	dcp_pickle_free(pickle);
 	if (rc == 0 && m->pending.n)
-		rc = dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-			      "it describes tensors that belong to no item");
+		rc = dcp_fail(err, -EBADMSG, "it describes tensors that belong to no item");
 	return rc;
 }

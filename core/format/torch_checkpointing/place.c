@@ -31,8 +31,7 @@ static int boxes_of_cut(const struct dcp_cut *cut, struct dcp_arena *arena, stru
 
 	for (uint32_t k = 0; k < ndim; k++)
 		if (dcp_ckd_mul(&n, n, cut->axis[k].n) || n > DCP_TITEMS_MAX_BOXES)
-			return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET,
-					"its rank holds more than %u boxes of it",
+			return dcp_fail(err, -E2BIG, "its rank holds more than %u boxes of it",
 					DCP_TITEMS_MAX_BOXES);
 	box = dcp_arena_calloc(arena, n + 1, sizeof(*box));
 	if (!box)
@@ -67,7 +66,7 @@ static int read_cut(const struct dcp_titems_group *g, uint32_t rank, struct dcp_
 	int rc;
 
 	if (!r)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -EBADMSG,
 				"metadata.pkl says that rank %u holds it, but not where in the "
 				"mesh that rank is",
 				rank);
@@ -87,7 +86,7 @@ static int find_part(const struct dcp_titems_group *g, uint32_t rank, struct dcp
 		     struct part *p, struct dcp_err *err)
 {
 	if (g->error)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "metadata.pkl: %s", g->error);
+		return dcp_fail(err, -EBADMSG, "metadata.pkl: %s", g->error);
 	if (g->mesh)
 		return read_cut(g, rank, arena, p, err);
 	p->box = g->box;
@@ -105,9 +104,8 @@ static int check_dtype(const struct dcp_titems_group *g, const struct dcp_tensor
 
 	if (t->dtype == dtype && strcmp(t->dtype_name, name) == 0)
 		return 0;
-	return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-			"found elements of %s, expected %s by metadata.pkl", t->dtype_name,
-			name);
+	return dcp_fail(err, -EBADMSG, "found elements of %s, expected %s by metadata.pkl",
+			t->dtype_name, name);
 }
 
 static bool same_shape(const uint64_t *a, uint32_t na, const uint64_t *b, uint32_t nb)
@@ -122,8 +120,7 @@ static int check_shape(const struct dcp_tensor *t, const uint64_t *want, uint32_
 
 	if (same_shape(t->shape, t->ndim, want, ndim))
 		return 0;
-	return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-			"found a tensor of %s, expected %s by metadata.pkl",
+	return dcp_fail(err, -EBADMSG, "found a tensor of %s, expected %s by metadata.pkl",
 			dcp_dims_text(found, sizeof(found), t->shape, t->ndim),
 			dcp_dims_text(expected, sizeof(expected), want, ndim));
 }
@@ -139,7 +136,7 @@ static int check_inside(const struct dcp_tensor *t, const struct part *p, uint32
 			if (t->ndim != ndim ||
 			    !dcp_range_ok(p->box[i].at[k], p->box[i].len[k], t->shape[k]))
 				return dcp_fail(
-					err, -EBADMSG, DCP_ERR_NO_OFFSET,
+					err, -EBADMSG,
 					"found a tensor of %s, expected one that holds shard "
 					"%zu of metadata.pkl",
 					dcp_dims_text(found, sizeof(found), t->shape, t->ndim),
@@ -228,9 +225,7 @@ int dcp_titems_place(const struct dcp_titems_group *g, uint32_t rank,
 			rc = make_piece(local, &p.box[i], arena, &to[out->npieces++]);
 	if (rc == -ENOMEM)
 		return -ENOMEM;
-	return rc < 0 ? dcp_fail(err, rc, DCP_ERR_NO_OFFSET,
-				 "its place in the file does not fit in 64 bits")
-		      : 0;
+	return rc < 0 ? dcp_fail(err, rc, "its place in the file does not fit in 64 bits") : 0;
 }
 
 static int wrong_part(const struct dcp_piece *have, const struct dcp_piece *want, uint32_t ndim,
@@ -240,7 +235,7 @@ static int wrong_part(const struct dcp_piece *have, const struct dcp_piece *want
 
 	if (have)
 		dcp_tshard_region(found, sizeof(found), have, ndim);
-	return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+	return dcp_fail(err, -EBADMSG,
 			"found a DTensor of which [%s] is here, expected [%s] by metadata.pkl",
 			found, dcp_tshard_region(expected, sizeof(expected), want, ndim));
 }
@@ -269,7 +264,7 @@ int dcp_titems_compare(const struct dcp_titems_group *g, uint32_t rank,
 		n++;
 	}
 	if (rc == 0 && n != part->npieces)
-		rc = dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+		rc = dcp_fail(err, -EBADMSG,
 			      "found a DTensor in %zu part%s, expected %zu by metadata.pkl",
 			      part->npieces, dcp_s(part->npieces), n);
 	return rc;

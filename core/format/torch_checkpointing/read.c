@@ -321,7 +321,7 @@ static int read_text(struct reading *w, const struct dcp_source *src, struct dcp
 	int rc;
 
 	if (src->size > (raw ? MAX_RAW : MAX_TEXT)) {
-		dcp_fail(why, -E2BIG, DCP_ERR_NO_OFFSET,
+		dcp_fail(why, -E2BIG,
 			 "%" PRIu64 " bytes are too long to be shown as JSON; the file is at "
 			 "its place in the checkpoint",
 			 src->size);
@@ -332,7 +332,7 @@ static int read_text(struct reading *w, const struct dcp_source *src, struct dcp
 		return -ENOMEM;
 	rc = dcp_source_read(src, 0, text, src->size);
 	if (rc < 0)
-		dcp_fail(why, rc, DCP_ERR_NO_OFFSET, "cannot be read: %s", strerror(-rc));
+		dcp_fail(why, rc, "cannot be read: %s", strerror(-rc));
 	if (rc < 0)
 		rc = 1;
 	else
@@ -368,7 +368,7 @@ int dcp_titems_read(struct dcp_titems *r, struct dcp_err *why)
 				    .object = on_object,
 				    .ctx = r };
 	if (f->error) {
-		dcp_fail(why, -ENOTSUP, DCP_ERR_NO_OFFSET, "%s: %s", f->name, f->error);
+		dcp_fail(why, -ENOTSUP, "%s: %s", f->name, f->error);
 		return 1;
 	}
 	rc = dcp_dir_input(r->in->dir, f->name, &input, why);

@@ -39,8 +39,8 @@ static struct part *parts_of(const struct dcp_buf *b, size_t *n)
 
 static int too_many(struct cover *c)
 {
-	return dcp_fail(c->err, -E2BIG, DCP_ERR_NO_OFFSET,
-			"its %zu pieces overlap in too many ways", c->t->npieces);
+	return dcp_fail(c->err, -E2BIG, "its %zu pieces overlap in too many ways",
+			c->t->npieces);
 }
 
 static int add(struct cover *c, struct dcp_buf *to, const struct part *p)
@@ -138,8 +138,8 @@ static int add_run(struct cover *c, const struct part *whole, uint64_t from, uin
 
 static int refuse_encoded(struct cover *c, const struct dcp_piece *p)
 {
-	return dcp_fail(c->err, -ENOTSUP, p->off,
-			"its pieces overlap, and one of them is encoded as a whole");
+	return dcp_fail_at(c->err, -ENOTSUP, p->off,
+			   "its pieces overlap, and one of them is encoded as a whole");
 }
 
 static int add_piece(struct cover *c, uint32_t i)

@@ -18,16 +18,17 @@ static int check_piece(const struct dcp_tensor *t, const struct dcp_piece *p,
 
 	for (uint32_t d = 0; d < t->ndim; d++)
 		if (!dcp_range_ok(p->lo[d], p->len[d], t->shape[d]))
-			return dcp_fail(err, -EBADMSG, p->off,
-					"piece %llu+%llu leaves dimension %u of size %llu",
-					(unsigned long long)p->lo[d],
-					(unsigned long long)p->len[d], d,
-					(unsigned long long)t->shape[d]);
+			return dcp_fail_at(err, -EBADMSG, p->off,
+					   "piece %llu+%llu leaves dimension %u of size %llu",
+					   (unsigned long long)p->lo[d],
+					   (unsigned long long)p->len[d], d,
+					   (unsigned long long)t->shape[d]);
 	if (!dcp_shape_volume(p->len, t->ndim, &volume) ||
 	    !dcp_range_ok(p->run_lo, p->run_n, volume))
-		return dcp_fail(err, -EBADMSG, p->off, "piece holds elements %llu+%llu of %llu",
-				(unsigned long long)p->run_lo, (unsigned long long)p->run_n,
-				(unsigned long long)volume);
+		return dcp_fail_at(err, -EBADMSG, p->off,
+				   "piece holds elements %llu+%llu of %llu",
+				   (unsigned long long)p->run_lo, (unsigned long long)p->run_n,
+				   (unsigned long long)volume);
 	return 0;
 }
 
@@ -157,18 +158,18 @@ static int check_runs(const struct dcp_tensor *t, const uint32_t *group, uint32_
 		uint64_t lo = i < n ? t->pieces[group[i]].run_lo : volume;
 
 		if (lo < next && first->run_n == volume)
-			return dcp_fail(err, -EBADMSG, t->pieces[group[i]].off,
-					"two pieces hold the same box %s",
-					dcp_box_text(text, sizeof(text), first->lo, first->len,
-						     t->ndim));
+			return dcp_fail_at(err, -EBADMSG, t->pieces[group[i]].off,
+					   "two pieces hold the same box %s",
+					   dcp_box_text(text, sizeof(text), first->lo,
+							first->len, t->ndim));
 		if (lo != next)
-			return dcp_fail(err, -EBADMSG, first->off,
-					"elements %llu to %llu of box %s are stored %s",
-					(unsigned long long)DCP_MIN(lo, next),
-					(unsigned long long)DCP_MAX(lo, next),
-					dcp_box_text(text, sizeof(text), first->lo, first->len,
-						     t->ndim),
-					lo < next ? "twice" : "nowhere");
+			return dcp_fail_at(err, -EBADMSG, first->off,
+					   "elements %llu to %llu of box %s are stored %s",
+					   (unsigned long long)DCP_MIN(lo, next),
+					   (unsigned long long)DCP_MAX(lo, next),
+					   dcp_box_text(text, sizeof(text), first->lo,
+							first->len, t->ndim),
+					   lo < next ? "twice" : "nowhere");
 		if (i < n)
 			next = lo + t->pieces[group[i]].run_n;
 	}
@@ -214,9 +215,9 @@ static int fill_cells(struct dcp_tiling *tl, const struct dcp_box *box, uint32_t
 			const struct dcp_piece *q = &t->pieces[tl->order[tl->cell[linear]]];
 			char a[200], b[200];
 
-			return dcp_fail(err, -EBADMSG, p->off, "pieces %s and %s overlap",
-					dcp_box_text(a, sizeof(a), q->lo, q->len, t->ndim),
-					dcp_box_text(b, sizeof(b), p->lo, p->len, t->ndim));
+			return dcp_fail_at(err, -EBADMSG, p->off, "pieces %s and %s overlap",
+					   dcp_box_text(a, sizeof(a), q->lo, q->len, t->ndim),
+					   dcp_box_text(b, sizeof(b), p->lo, p->len, t->ndim));
 		}
 		tl->cell[linear] = group;
 		for (d = t->ndim; d-- > 0;) {
@@ -240,7 +241,7 @@ static int report_hole(const struct dcp_tiling *tl, uint64_t linear, struct dcp_
 		lo[d] = cut[0];
 		len[d] = cut[1] - cut[0];
 	}
-	return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "elements %s are stored nowhere",
+	return dcp_fail(err, -EBADMSG, "elements %s are stored nowhere",
 			dcp_box_text(text, sizeof(text), lo, len, tl->t->ndim));
 }
 
@@ -254,7 +255,7 @@ static int order_pieces(struct dcp_tiling *tl, const struct dcp_box *box,
 	int rc;
 
 	if (t->npieces >= NO_GROUP)
-		return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET, "%zu pieces", t->npieces);
+		return dcp_fail(err, -E2BIG, "%zu pieces", t->npieces);
 	tl->order = dcp_arena_calloc(arena, t->npieces, sizeof(*tl->order));
 	tl->ngroup = dcp_arena_calloc(arena, t->npieces, sizeof(*tl->ngroup));
 	if (!tl->order || !tl->ngroup)
@@ -319,7 +320,7 @@ int dcp_tiling_init_part(struct dcp_tiling *tl, const struct dcp_tensor *t,
 			return rc;
 		cells *= tl->ncell[d];
 		if (cells > limit)
-			return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET,
+			return dcp_fail(err, -E2BIG,
 					"%zu pieces cut the tensor into more than %llu cells",
 					n, (unsigned long long)limit);
 	}

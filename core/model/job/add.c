@@ -40,11 +40,11 @@ static int add_piece(struct dcp_job *job, const struct dcp_tensor *t, const stru
 		off = dcp_job_file_size(job, p->file); /* behind every item that has bytes */
 	if (p->file >= job->opts.nfiles || !stored_bytes(t, p, &n) ||
 	    !dcp_range_ok(off, n, dcp_job_file_size(job, p->file)))
-		return dcp_fail(err, -EBADMSG, p->off,
-				"%.160s: a piece ends after the end of its file, %.160s",
-				t->key,
-				p->file < job->opts.nfiles ? job->opts.files[p->file].name
-							   : "which there is none of");
+		return dcp_fail_at(err, -EBADMSG, p->off,
+				   "%.160s: a piece ends after the end of its file, %.160s",
+				   t->key,
+				   p->file < job->opts.nfiles ? job->opts.files[p->file].name
+							      : "which there is none of");
 	item = JOB_AT(job->item, struct job_item, first + k->pattern_of[i]);
 	*emitted = (*emitted ^ (p->off + ((uint64_t)p->file << 40))) * 0x9e3779b97f4a7c15;
 	*emitted ^= *emitted >> 29;
@@ -74,7 +74,7 @@ int dcp_job_add(struct dcp_job *job, const struct dcp_tensor *t, struct dcp_err 
 		return rc;
 	k = JOB_AT(job->kind, struct job_kind, kind);
 	if (first + k->t.npieces >= JOB_NONE)
-		return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET, "more than 2^32 pieces");
+		return dcp_fail(err, -E2BIG, "more than 2^32 pieces");
 	if (dcp_job_room(job, &job->item, k->t.npieces, sizeof(struct job_item)) < 0 ||
 	    dcp_job_room(job, &job->tensor, 1, sizeof(struct job_tensor)) < 0)
 		return dcp_job_no_memory(job, err);

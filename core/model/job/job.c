@@ -12,7 +12,7 @@ int dcp_job_create(const struct dcp_job_opts *opts, struct dcp_job **out, struct
 	struct dcp_job *job = calloc(1, sizeof(*job));
 
 	if (!job)
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
+		return dcp_fail(err, -ENOMEM, "out of memory");
 	job->opts = *opts;
 	job->opts.group = opts->group ? opts->group : 1;
 	job->opts.align = opts->align ? opts->align : DCP_JOB_ALIGN;

@@ -257,8 +257,7 @@ static int new_kind(struct dcp_job *job, const struct dcp_tensor *t, uint64_t ha
 	};
 	if (!dcp_shape_volume(k.t.shape, k.t.ndim, &volume) ||
 	    dcp_ckd_mul(&volume, volume, DCP_MAX(k.t.itemsize, 1u)))
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "%.160s: its size overflows",
-				key);
+		return dcp_fail(err, -EBADMSG, "%.160s: its size overflows", key);
 	if (!job->opts.from)
 		rc = take_pieces(job, &k, t, numbers + head + k.t.ndim);
 	if (rc < 0)
@@ -291,8 +290,7 @@ int dcp_job_kind(struct dcp_job *job, const struct dcp_tensor *t, uint32_t *out,
 	if (rc == 0)
 		rc = more_slots(job);
 	if (rc == -E2BIG)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%.160s: %zu pieces", t->key,
-				t->npieces);
+		return dcp_fail(err, rc, "%.160s: %zu pieces", t->key, t->npieces);
 	if (rc < 0)
 		return dcp_job_no_memory(job, err);
 	hash = dcp_hash64(job->sign.p, job->sign.n * sizeof(uint64_t));

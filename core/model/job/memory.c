@@ -9,7 +9,7 @@
 
 int dcp_job_no_memory(const struct dcp_job *job, struct dcp_err *err)
 {
-	return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET,
+	return dcp_fail(err, -ENOMEM,
 			"the plan of the job needs more than its %zu MiB of memory",
 			job->opts.memory >> 20);
 }

@@ -142,7 +142,7 @@ static int check_found(const struct moving *m, struct dcp_err *err)
 			continue;
 		held = dcp_spread_count(m->needs->spread, r, &whole);
 		if (m->found[r] != held)
-			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+			return dcp_fail(err, -EINVAL,
 					"%.160s: rank %u of %.80s needs %llu elements of it "
 					"that no rank of %.80s holds",
 					m->k->t.key, r, dcp_layout_name(m->job->opts.to),

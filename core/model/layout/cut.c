@@ -47,9 +47,9 @@ static int refuse(const struct job *job, const struct place *p, int code, const 
 		dcp_layout_print_place(job->l, p, &text);
 	if (job->rule->line)
 		snprintf(line, sizeof(line), ":%u", job->rule->line);
-	return dcp_fail(job->err, code, DCP_ERR_NO_OFFSET,
-			"%.80s%s: key %.160s, rank %" PRIu32 ": %.60s%s%s", job->l->name, line,
-			job->match->key, job->rank, text.p ? text.p : "", p ? ": " : "", why);
+	return dcp_fail(job->err, code, "%.80s%s: key %.160s, rank %" PRIu32 ": %.60s%s%s",
+			job->l->name, line, job->match->key, job->rank, text.p ? text.p : "",
+			p ? ": " : "", why);
 }
 
 bool dcp_layout_range_has(const struct dcp_layout *l, const struct place_range *r, uint32_t at)
@@ -276,10 +276,10 @@ static int no_rule(const struct dcp_layout *l, const char *key, uint32_t rank,
 	uint32_t r = err ? dcp_layout_glob_nearest(l, key, &near) : UINT32_MAX;
 
 	if (r == UINT32_MAX)
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -EINVAL,
 				"%.80s: key %.160s, rank %" PRIu32 ": there are no rules",
 				l->name, key, rank);
-	return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+	return dcp_fail(err, -EINVAL,
 			"%.80s: key %.160s, rank %" PRIu32 ": no rule matches; the nearest is "
 			"%.100s (line %u); a last rule \"* replicate\" takes the rest",
 			l->name, key, rank, near->text, l->rule[r].line);
@@ -300,7 +300,7 @@ int dcp_layout_cut_by_rule(const struct dcp_layout *l, const struct dcp_layout_r
 	int rc;
 
 	if (rank >= l->nranks)
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -EINVAL,
 				"%.80s: there is no rank %" PRIu32 ", only 0 to %" PRIu32,
 				l->name, rank, l->nranks - 1);
 	if (rule->number >= l->nrule)

@@ -165,8 +165,7 @@ static int take_buf(struct drain *d, const void *p, size_t n, struct dcp_err *er
 {
 	dcp_buf_add(d->buf, p, n);
 	if (dcp_buf_error(d->buf))
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET,
-				"out of memory after %llu decoded bytes",
+		return dcp_fail(err, -ENOMEM, "out of memory after %llu decoded bytes",
 				(unsigned long long)d->n);
 	return 0;
 }
@@ -181,8 +180,8 @@ static int take_fd(struct drain *d, const void *p, size_t n, struct dcp_err *err
 		if (did < 0 && errno == EINTR)
 			continue;
 		if (did < 0)
-			return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET,
-					"writing decoded bytes: %s", strerror(errno));
+			return dcp_fail(err, -errno, "writing decoded bytes: %s",
+					strerror(errno));
 		from += did;
 		n -= (size_t)did;
 	}
@@ -204,12 +203,11 @@ static int decode_error(struct archive *a, const struct feed *f, struct dcp_err 
 	const char *said = lib.archive_error_string(a);
 
 	if (f->rc < 0)
-		return dcp_fail(err, f->rc, f->pos, "compressed bytes cannot be read");
+		return dcp_fail_at(err, f->rc, f->pos, "compressed bytes cannot be read");
 	if (lib.archive_errno(a) == ENOMEM)
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory decoding %s",
-				f->codec);
-	return dcp_fail(err, -EBADMSG, f->pos, "damaged %s stream before byte %llu: %s",
-			f->codec, (unsigned long long)f->pos, said ? said : "cut short");
+		return dcp_fail(err, -ENOMEM, "out of memory decoding %s", f->codec);
+	return dcp_fail_at(err, -EBADMSG, f->pos, "damaged %s stream before byte %llu: %s",
+			   f->codec, (unsigned long long)f->pos, said ? said : "cut short");
 }
 
 static int drain_all(struct archive *a, const struct feed *f, struct drain *d, uint64_t limit,
@@ -226,7 +224,7 @@ static int drain_all(struct archive *a, const struct feed *f, struct drain *d, u
 		if (rc != ARCHIVE_OK)
 			return decode_error(a, f, err);
 		if (n > limit - d->n)
-			return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET,
+			return dcp_fail(err, -E2BIG,
 					"%s stream decodes to more than %llu bytes", f->codec,
 					(unsigned long long)limit);
 		rc = d->take(d, p, n, err);
@@ -286,17 +284,17 @@ static int check_magic(const struct dcp_source *src, enum dcp_codec codec, struc
 	int rc = read_magic(src, m, &n);
 
 	if (rc < 0)
-		return dcp_fail(err, rc, 0, "compressed bytes cannot be read");
+		return dcp_fail_at(err, rc, 0, "compressed bytes cannot be read");
 	if (has_magic(codec, m, n))
 		return 0;
 	if (n < 4)
-		return dcp_fail(err, -EBADMSG, 0, "%llu bytes are not a %s stream",
-				(unsigned long long)src->size, codecs[codec].name);
-	return dcp_fail(err, -EBADMSG, 0,
-			"no %s stream: starts with %02x %02x %02x %02x, expected %02x %02x "
-			"%02x %02x",
-			codecs[codec].name, m[0], m[1], m[2], m[3], want[0], want[1], want[2],
-			want[3]);
+		return dcp_fail_at(err, -EBADMSG, 0, "%llu bytes are not a %s stream",
+				   (unsigned long long)src->size, codecs[codec].name);
+	return dcp_fail_at(err, -EBADMSG, 0,
+			   "no %s stream: starts with %02x %02x %02x %02x, expected %02x %02x "
+			   "%02x %02x",
+			   codecs[codec].name, m[0], m[1], m[2], m[3], want[0], want[1],
+			   want[2], want[3]);
 }
 
 /* gzip ends in the checksum and the length of what went in, both of 32 bits. */
@@ -307,15 +305,16 @@ static int check_gzip(const struct dcp_source *src, const struct drain *d, struc
 				: dcp_source_read(src, src->size - 8, end, sizeof(end));
 
 	if (rc < 0)
-		return dcp_fail(err, rc, src->size, "damaged gzip stream: cut short");
+		return dcp_fail_at(err, rc, src->size, "damaged gzip stream: cut short");
 	if (dcp_load_le32(end + 4) != (uint32_t)d->n)
-		return dcp_fail(err, -EBADMSG, src->size - 4,
-				"damaged gzip stream: %llu bytes came out, its end says %u (of "
-				"several members in a row only one is read)",
-				(unsigned long long)d->n, dcp_load_le32(end + 4));
+		return dcp_fail_at(
+			err, -EBADMSG, src->size - 4,
+			"damaged gzip stream: %llu bytes came out, its end says %u (of "
+			"several members in a row only one is read)",
+			(unsigned long long)d->n, dcp_load_le32(end + 4));
 	if (dcp_load_le32(end) != d->crc)
-		return dcp_fail(err, -EBADMSG, src->size - 8,
-				"damaged gzip stream: its checksum is wrong");
+		return dcp_fail_at(err, -EBADMSG, src->size - 8,
+				   "damaged gzip stream: its checksum is wrong");
 	return 0;
 }
 
@@ -328,18 +327,17 @@ static int check_end(struct archive *a, const struct feed *f, struct dcp_err *er
 		taken -= sizeof(gzip_head) + sizeof(gzip_end);
 	if (taken >= 0 && (uint64_t)taken == f->src->size)
 		return 0;
-	return dcp_fail(err, -EBADMSG, (uint64_t)taken,
-			"damaged %s stream: it ends at byte %lld of %llu", f->codec,
-			(long long)taken, (unsigned long long)f->src->size);
+	return dcp_fail_at(err, -EBADMSG, (uint64_t)taken,
+			   "damaged %s stream: it ends at byte %lld of %llu", f->codec,
+			   (long long)taken, (unsigned long long)f->src->size);
 }
 
 static int no_decoder(struct archive *a, enum dcp_codec codec, struct dcp_err *err)
 {
 	const char *said = lib.archive_error_string(a);
 
-	return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
-			"this libarchive has no %s decoder%s%s", codecs[codec].name,
-			said ? ": " : "", said ? said : "");
+	return dcp_fail(err, -ENOTSUP, "this libarchive has no %s decoder%s%s",
+			codecs[codec].name, said ? ": " : "", said ? said : "");
 }
 
 /* "empty" is the format of a stream whose frames hold nothing. It also steps in when nothing
@@ -365,14 +363,13 @@ static int inflate(struct feed *f, enum dcp_codec codec, struct drain *d, uint64
 		return rc;
 	f->codec = codecs[codec].name;
 	if (!is_there())
-		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -ENOTSUP,
 				"%s streams are decoded by " LIBARCHIVE
 				", which is not installed or has not all of its functions",
 				f->codec);
 	a = lib.archive_read_new();
 	if (!a)
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory decoding %s",
-				f->codec);
+		return dcp_fail(err, -ENOMEM, "out of memory decoding %s", f->codec);
 	if (!has_decoder(a, codec)) {
 		rc = no_decoder(a, codec, err);
 		lib.archive_read_free(a);

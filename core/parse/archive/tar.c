@@ -55,14 +55,14 @@ struct reader {
 
 static int damaged(const struct reader *r, const char *what)
 {
-	return dcp_fail(r->err, -EBADMSG, r->off,
-			"tar header at %" PRIu64 ": %s (damaged, or no tar archive)", r->off,
-			what);
+	return dcp_fail_at(r->err, -EBADMSG, r->off,
+			   "tar header at %" PRIu64 ": %s (damaged, or no tar archive)", r->off,
+			   what);
 }
 
 static int no_memory(const struct reader *r)
 {
-	return dcp_fail(r->err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory listing an archive");
+	return dcp_fail(r->err, -ENOMEM, "out of memory listing an archive");
 }
 
 /* ---- numbers ---- */
@@ -182,10 +182,10 @@ static int read_extra(struct reader *r, struct dcp_buf *out)
 	int rc;
 
 	if (r->size > DCP_TAR_MAX_HEADER)
-		return dcp_fail(r->err, -E2BIG, r->off,
-				"tar header at %" PRIu64 ": a name or pax header of %" PRIu64
-				" bytes, at most %u are read",
-				r->off, r->size, DCP_TAR_MAX_HEADER);
+		return dcp_fail_at(r->err, -E2BIG, r->off,
+				   "tar header at %" PRIu64 ": a name or pax header of %" PRIu64
+				   " bytes, at most %u are read",
+				   r->off, r->size, DCP_TAR_MAX_HEADER);
 	to = dcp_buf_grow(out, (size_t)r->size);
 	dcp_buf_add(out, "", 1);
 	if (!to || dcp_buf_error(out))
@@ -193,7 +193,7 @@ static int read_extra(struct reader *r, struct dcp_buf *out)
 	out->n--;
 	rc = dcp_source_read(r->src, r->off + BLOCK, out->p, out->n);
 	if (rc < 0)
-		return dcp_fail(r->err, rc, r->off, "a tar header cannot be read");
+		return dcp_fail_at(r->err, rc, r->off, "a tar header cannot be read");
 	return 0;
 }
 
@@ -233,7 +233,7 @@ static int take_field(struct reader *r, const char *name, size_t nn, const char 
 		return r->has_size ? 0 : damaged(r, "a pax size that is not a number");
 	}
 	if (nn > 11 && memcmp(name, "GNU.sparse.", 11) == 0)
-		return dcp_fail(r->err, -ENOTSUP, r->off, "a sparse file in a tar archive");
+		return dcp_fail_at(r->err, -ENOTSUP, r->off, "a sparse file in a tar archive");
 	return 0;
 }
 
@@ -272,18 +272,19 @@ static int add_file(struct reader *r)
 	if (!name)
 		return no_memory(r);
 	if (*name == '/' || climbs(name))
-		return dcp_fail(r->err, -EXDEV, r->off,
-				"a member is called %.200s: an archive that leads outside its "
-				"directory is not opened",
-				name);
+		return dcp_fail_at(
+			r->err, -EXDEV, r->off,
+			"a member is called %.200s: an archive that leads outside its "
+			"directory is not opened",
+			name);
 	m.name = without_dots(name);
 	if (!*m.name)
 		return damaged(r, "a file without a name");
 	if (m.name[strlen(m.name) - 1] == '/')
 		return 0; /* a directory of the oldest writers */
 	if (r->n == DCP_TAR_MAX_MEMBERS)
-		return dcp_fail(r->err, -E2BIG, r->off, "more than %u files in an archive",
-				DCP_TAR_MAX_MEMBERS);
+		return dcp_fail_at(r->err, -E2BIG, r->off, "more than %u files in an archive",
+				   DCP_TAR_MAX_MEMBERS);
 	r->n++;
 	dcp_buf_add(&r->list, &m, sizeof(m));
 	return dcp_buf_error(&r->list) ? no_memory(r) : 0;
@@ -318,12 +319,12 @@ static int look_at_type(struct reader *r, bool *has_data)
 		r->name = NULL;
 		return 0;
 	default:
-		return dcp_fail(r->err, -ENOTSUP, r->off,
-				"tar header at %" PRIu64 ": %s (type 0x%02x)", r->off,
-				type == 'S'   ? "a sparse file"
-				: type == 'M' ? "a part of a multi-volume archive"
-					      : "an unknown kind of member",
-				r->h[TYPE]);
+		return dcp_fail_at(r->err, -ENOTSUP, r->off,
+				   "tar header at %" PRIu64 ": %s (type 0x%02x)", r->off,
+				   type == 'S'   ? "a sparse file"
+				   : type == 'M' ? "a part of a multi-volume archive"
+						 : "an unknown kind of member",
+				   r->h[TYPE]);
 	}
 }
 
@@ -355,12 +356,12 @@ static int take_member(struct reader *r)
 	if (memchr("123456V", r->h[TYPE], 7))
 		r->size = 0;
 	if (!dcp_range_ok(r->off + BLOCK, r->size, r->src->size))
-		return dcp_fail(r->err, -EBADMSG, r->off,
-				"member %.100s of %" PRIu64 " bytes at %" PRIu64
-				" ends past the end of the archive, which has %" PRIu64
-				": was it cut?",
-				r->name ? r->name : (const char *)r->h, r->size, r->off + BLOCK,
-				r->src->size);
+		return dcp_fail_at(r->err, -EBADMSG, r->off,
+				   "member %.100s of %" PRIu64 " bytes at %" PRIu64
+				   " ends past the end of the archive, which has %" PRIu64
+				   ": was it cut?",
+				   r->name ? r->name : (const char *)r->h, r->size,
+				   r->off + BLOCK, r->src->size);
 	rc = look_at_type(r, &has_data);
 	if (rc < 0)
 		return rc;
@@ -384,13 +385,13 @@ static int read_all(struct reader *r)
 
 	while (rc == 0) {
 		if (!dcp_range_ok(r->off, BLOCK, r->src->size))
-			return dcp_fail(r->err, -EBADMSG, r->src->size,
-					"no end mark in the archive of %" PRIu64
-					" bytes: was it cut?",
-					r->src->size);
+			return dcp_fail_at(r->err, -EBADMSG, r->src->size,
+					   "no end mark in the archive of %" PRIu64
+					   " bytes: was it cut?",
+					   r->src->size);
 		rc = dcp_source_read(r->src, r->off, r->h, BLOCK);
 		if (rc < 0)
-			return dcp_fail(r->err, rc, r->off, "a tar header cannot be read");
+			return dcp_fail_at(r->err, rc, r->off, "a tar header cannot be read");
 		if (is_zero(r->h))
 			return 0;
 		rc = take_member(r);
@@ -416,10 +417,11 @@ static int hand_over(struct reader *r, struct dcp_tar_member **out, size_t *n)
 	qsort(m, r->n, sizeof(*m), by_name);
 	for (size_t i = 1; i < r->n; i++)
 		if (strcmp(m[i - 1].name, m[i].name) == 0)
-			return dcp_fail(r->err, -EBADMSG, m[i].off,
-					"two members are called %.200s: it is not known which "
-					"one is meant",
-					m[i].name);
+			return dcp_fail_at(
+				r->err, -EBADMSG, m[i].off,
+				"two members are called %.200s: it is not known which "
+				"one is meant",
+				m[i].name);
 	*out = m;
 	*n = r->n;
 	return 0;

@@ -114,12 +114,12 @@ static int read_tail(const struct dcp_source *src, struct window *tail, uint64_t
 
 		r = window_room(tail, n);
 		if (r < 0)
-			return dcp_fail(err, r, DCP_ERR_NO_OFFSET, "out of memory");
+			return dcp_fail(err, r, "out of memory");
 		tail->off = src->size - n;
 		r = dcp_source_read(src, tail->off, tail->p, n);
 		if (r < 0)
-			return dcp_fail(err, r, tail->off,
-					"cannot read the end of the archive");
+			return dcp_fail_at(err, r, tail->off,
+					   "cannot read the end of the archive");
 		tail->n = n;
 		*eocd = find_eocd(tail);
 		/* The locator before it is wanted, too. */
@@ -131,7 +131,7 @@ static int read_tail(const struct dcp_source *src, struct window *tail, uint64_t
 		if (n == src->size)
 			break;
 	}
-	return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+	return dcp_fail(err, -EBADMSG,
 			"no end-of-central-directory record in the last %zu bytes: cut short, "
 			"or not a zip archive",
 			tail->n);
@@ -147,23 +147,23 @@ static int read_eocd64(const struct dcp_source *src, struct window *tail,
 	int r = 0;
 
 	if (dcp_load_le32(locator + 4) != 0 || dcp_load_le32(locator + 16) > 1)
-		return dcp_fail(err, -ENOTSUP, locator_off, "multi-disk archive");
+		return dcp_fail_at(err, -ENOTSUP, locator_off, "multi-disk archive");
 	if (!dcp_range_ok(off, EOCD64_SIZE, locator_off))
-		return dcp_fail(err, -EBADMSG, locator_off,
-				"zip64 end record said to be at %" PRIu64 ", after its locator",
-				off);
+		return dcp_fail_at(
+			err, -EBADMSG, locator_off,
+			"zip64 end record said to be at %" PRIu64 ", after its locator", off);
 	if (off >= tail->off)
 		memcpy(rec, tail->p + (off - tail->off), sizeof(rec));
 	else
 		r = dcp_source_read(src, off, rec, sizeof(rec));
 	if (r < 0)
-		return dcp_fail(err, r, off, "cannot read the zip64 end record");
+		return dcp_fail_at(err, r, off, "cannot read the zip64 end record");
 	if (dcp_load_le32(rec) != SIG_EOCD64)
-		return dcp_fail(err, -EBADMSG, off,
-				"no zip64 end record where its locator points");
+		return dcp_fail_at(err, -EBADMSG, off,
+				   "no zip64 end record where its locator points");
 	if (dcp_load_le32(rec + 16) != 0 || dcp_load_le32(rec + 20) != 0 ||
 	    dcp_load_le64(rec + 24) != dcp_load_le64(rec + 32))
-		return dcp_fail(err, -ENOTSUP, off, "multi-disk archive");
+		return dcp_fail_at(err, -ENOTSUP, off, "multi-disk archive");
 	d->count = dcp_load_le64(rec + 32);
 	d->size = dcp_load_le64(rec + 40);
 	d->off = dcp_load_le64(rec + 48);
@@ -204,26 +204,27 @@ static int find_directory(const struct dcp_source *src, struct window *tail,
 		if (r < 0)
 			return r;
 		if (!eocd_agrees(eocd, d))
-			return dcp_fail(err, -EBADMSG, at,
-					"the two end records describe different directories");
+			return dcp_fail_at(
+				err, -EBADMSG, at,
+				"the two end records describe different directories");
 	}
 	disks = dcp_load_le16(eocd + 4) | dcp_load_le16(eocd + 6);
 	if ((disks != 0 && disks != 0xffff) ||
 	    dcp_load_le16(eocd + 8) != dcp_load_le16(eocd + 10))
-		return dcp_fail(err, -ENOTSUP, at, "multi-disk archive");
+		return dcp_fail_at(err, -ENOTSUP, at, "multi-disk archive");
 	if (!dcp_range_ok(d->off, d->size, d->end))
-		return dcp_fail(err, -EBADMSG, at,
-				"central directory at %" PRIu64 " of %" PRIu64
-				" bytes does not end before its end record at %" PRIu64,
-				d->off, d->size, d->end);
+		return dcp_fail_at(err, -EBADMSG, at,
+				   "central directory at %" PRIu64 " of %" PRIu64
+				   " bytes does not end before its end record at %" PRIu64,
+				   d->off, d->size, d->end);
 	if (d->count > d->size / ENTRY_SIZE)
-		return dcp_fail(err, -EBADMSG, at,
-				"central directory of %" PRIu64 " bytes claims %" PRIu64
-				" members",
-				d->size, d->count);
+		return dcp_fail_at(err, -EBADMSG, at,
+				   "central directory of %" PRIu64 " bytes claims %" PRIu64
+				   " members",
+				   d->size, d->count);
 	if (d->count > DCP_ZIP_MAX_MEMBERS)
-		return dcp_fail(err, -E2BIG, at, "%" PRIu64 " members, more than %u", d->count,
-				DCP_ZIP_MAX_MEMBERS);
+		return dcp_fail_at(err, -E2BIG, at, "%" PRIu64 " members, more than %u",
+				   d->count, DCP_ZIP_MAX_MEMBERS);
 	return 0;
 }
 
@@ -273,20 +274,20 @@ static int check_entry(const struct entry *e, const struct directory *d, uint64_
 	uint64_t data;
 
 	if (e->disk != 0)
-		return dcp_fail(err, -ENOTSUP, at, "multi-disk archive");
+		return dcp_fail_at(err, -ENOTSUP, at, "multi-disk archive");
 	m->stored = e->method == 0 && !(e->flags & FLAG_ENCRYPTED);
 	m->deflated = e->method == 8 && !(e->flags & FLAG_ENCRYPTED);
 	if (m->stored && e->csize != e->usize)
-		return dcp_fail(err, -EBADMSG, at,
-				"member \"%s\" is stored, but %" PRIu64
-				" bytes become %" PRIu64,
-				m->name, e->csize, e->usize);
+		return dcp_fail_at(err, -EBADMSG, at,
+				   "member \"%s\" is stored, but %" PRIu64
+				   " bytes become %" PRIu64,
+				   m->name, e->csize, e->usize);
 	if (dcp_ckd_add(&data, e->header_off, LOCAL_SIZE + e->name_n) ||
 	    !dcp_range_ok(data, e->csize, d->off))
-		return dcp_fail(err, -EBADMSG, at,
-				"member \"%s\" of %" PRIu64 " bytes with header at %" PRIu64
-				" does not end before the central directory at %" PRIu64,
-				m->name, e->csize, e->header_off, d->off);
+		return dcp_fail_at(err, -EBADMSG, at,
+				   "member \"%s\" of %" PRIu64 " bytes with header at %" PRIu64
+				   " does not end before the central directory at %" PRIu64,
+				   m->name, e->csize, e->header_off, d->off);
 	m->header_off = e->header_off;
 	m->size = e->usize;
 	m->packed = e->csize;
@@ -316,24 +317,24 @@ static int parse_entry(const struct dcp_source *src, struct window *w, uint64_t 
 
 	*used = ENTRY_SIZE + e.name_n + extra_n + comment_n;
 	if (*used > d->off + d->size - at)
-		return dcp_fail(err, -EBADMSG, at,
-				"directory entry of %zu bytes, but %" PRIu64 " are left", *used,
-				d->off + d->size - at);
+		return dcp_fail_at(err, -EBADMSG, at,
+				   "directory entry of %zu bytes, but %" PRIu64 " are left",
+				   *used, d->off + d->size - at);
 	r = window_fill(src, w, at, *used, d->off + d->size);
 	if (r < 0)
-		return dcp_fail(err, r, at, "cannot read the central directory");
+		return dcp_fail_at(err, r, at, "cannot read the central directory");
 	p = w->p + (at - w->off) + ENTRY_SIZE;
 	if (e.name_n == 0 || memchr(p, 0, e.name_n))
-		return dcp_fail(err, -EBADMSG, at, "directory entry %s",
-				e.name_n ? "with a NUL in its name" : "without a name");
+		return dcp_fail_at(err, -EBADMSG, at, "directory entry %s",
+				   e.name_n ? "with a NUL in its name" : "without a name");
 	name = dcp_arena_strndup(arena, (const char *)p, e.name_n);
 	if (!name)
-		return dcp_fail(err, -ENOMEM, at, "out of memory for the central directory");
+		return dcp_fail_at(err, -ENOMEM, at, "out of memory for the central directory");
 	m->name = name;
 	if (!take_extra(&e, dcp_cur(p + e.name_n, extra_n)))
-		return dcp_fail(err, -EBADMSG, at,
-				"member \"%s\" has a zip64 size or offset, but no field for it",
-				name);
+		return dcp_fail_at(
+			err, -EBADMSG, at,
+			"member \"%s\" has a zip64 size or offset, but no field for it", name);
 	return check_entry(&e, d, at, m, err);
 }
 
@@ -349,23 +350,23 @@ static int walk(const struct dcp_source *src, struct window *w, const struct dir
 		if (end - at >= ENTRY_SIZE)
 			r = window_fill(src, w, at, ENTRY_SIZE, end);
 		if (r < 0)
-			return dcp_fail(err, r, at, "cannot read the central directory");
+			return dcp_fail_at(err, r, at, "cannot read the central directory");
 		if (end - at < ENTRY_SIZE || dcp_load_le32(w->p + (at - w->off)) != SIG_ENTRY)
-			return dcp_fail(err, -EBADMSG, at,
-					"central directory at %" PRIu64 " claims %" PRIu64
-					" members, found %" PRIu64,
-					d->off, d->count, i);
+			return dcp_fail_at(err, -EBADMSG, at,
+					   "central directory at %" PRIu64 " claims %" PRIu64
+					   " members, found %" PRIu64,
+					   d->off, d->count, i);
 		r = parse_entry(src, w, at, d, arena, &m[i], &used, err);
 		if (r < 0)
 			return r;
 		at += used;
 	}
 	if (at != end)
-		return dcp_fail(err, -EBADMSG, at,
-				"%" PRIu64
-				" bytes left in the central directory after its %" PRIu64
-				" members",
-				end - at, d->count);
+		return dcp_fail_at(err, -EBADMSG, at,
+				   "%" PRIu64
+				   " bytes left in the central directory after its %" PRIu64
+				   " members",
+				   end - at, d->count);
 	return 0;
 }
 
@@ -380,8 +381,7 @@ static int list(const struct dcp_source *src, struct window *w, struct dcp_arena
 		return r;
 	m = dcp_arena_calloc(arena, (size_t)d.count, sizeof(*m));
 	if (!m)
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET,
-				"out of memory for %" PRIu64 " members", d.count);
+		return dcp_fail(err, -ENOMEM, "out of memory for %" PRIu64 " members", d.count);
 	r = walk(src, w, &d, arena, m, err);
 	if (r < 0)
 		return r;
@@ -408,23 +408,23 @@ static int check_local(const uint8_t *p, const struct dcp_zip_member *m, struct 
 	uint32_t csize = dcp_load_le32(p + 18), usize = dcp_load_le32(p + 22);
 
 	if (m->stored && (dcp_load_le16(p + 8) != 0 || (flags & FLAG_ENCRYPTED)))
-		return dcp_fail(err, -EBADMSG, m->header_off,
-				"member \"%s\" is plain in the directory, but compressed or "
-				"encrypted in its header",
-				m->name);
+		return dcp_fail_at(err, -EBADMSG, m->header_off,
+				   "member \"%s\" is plain in the directory, but compressed or "
+				   "encrypted in its header",
+				   m->name);
 	if (m->deflated && (dcp_load_le16(p + 8) != 8 || (flags & FLAG_ENCRYPTED)))
-		return dcp_fail(err, -EBADMSG, m->header_off,
-				"member \"%s\" is deflated in the directory, but not in its "
-				"header",
-				m->name);
+		return dcp_fail_at(err, -EBADMSG, m->header_off,
+				   "member \"%s\" is deflated in the directory, but not in its "
+				   "header",
+				   m->name);
 	/* With a data descriptor the sizes come behind the data and are zero here. */
 	if ((flags & FLAG_DESCRIPTOR) || (usize == UINT32_MAX && csize == UINT32_MAX))
 		return 0;
 	if (usize != m->size && usize != UINT32_MAX)
-		return dcp_fail(err, -EBADMSG, m->header_off,
-				"member \"%s\" has %" PRIu64 " bytes in the directory, %" PRIu32
-				" in its header",
-				m->name, m->size, usize);
+		return dcp_fail_at(err, -EBADMSG, m->header_off,
+				   "member \"%s\" has %" PRIu64
+				   " bytes in the directory, %" PRIu32 " in its header",
+				   m->name, m->size, usize);
 	return 0;
 }
 
@@ -439,16 +439,17 @@ int dcp_zip_data(const struct dcp_source *src, const struct dcp_zip_member *m, u
 	int r;
 
 	if (n > sizeof(small) && !big)
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
+		return dcp_fail(err, -ENOMEM, "out of memory");
 	r = dcp_source_read(src, m->header_off, p, n);
 	if (r < 0)
-		return dcp_fail(err, r, m->header_off, "cannot read the header of \"%s\"",
-				m->name);
+		return dcp_fail_at(err, r, m->header_off, "cannot read the header of \"%s\"",
+				   m->name);
 	if (dcp_load_le32(p) != SIG_LOCAL)
-		return dcp_fail(err, -EBADMSG, m->header_off,
-				"no local header where the directory places \"%s\"", m->name);
+		return dcp_fail_at(err, -EBADMSG, m->header_off,
+				   "no local header where the directory places \"%s\"",
+				   m->name);
 	if (dcp_load_le16(p + 26) != name_n || memcmp(p + LOCAL_SIZE, m->name, name_n) != 0)
-		return dcp_fail(
+		return dcp_fail_at(
 			err, -EBADMSG, m->header_off,
 			"the header where the directory places \"%s\" names something else",
 			m->name);
@@ -457,10 +458,10 @@ int dcp_zip_data(const struct dcp_source *src, const struct dcp_zip_member *m, u
 		return r;
 	if (dcp_ckd_add(&data, m->header_off, n + dcp_load_le16(p + 28)) ||
 	    !dcp_range_ok(data, m->packed, src->size))
-		return dcp_fail(err, -EBADMSG, m->header_off,
-				"\"%s\" of %" PRIu64
-				" bytes does not end inside the archive of %" PRIu64,
-				m->name, m->packed, src->size);
+		return dcp_fail_at(err, -EBADMSG, m->header_off,
+				   "\"%s\" of %" PRIu64
+				   " bytes does not end inside the archive of %" PRIu64,
+				   m->name, m->packed, src->size);
 	*off = data;
 	return 0;
 }

@@ -45,7 +45,7 @@ static size_t count_inputs(const struct dcp_archive *a)
 
 static int no_memory(struct dcp_err *err)
 {
-	return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory opening an archive");
+	return dcp_fail(err, -ENOMEM, "out of memory opening an archive");
 }
 
 /* ---- filling ---- */
@@ -234,8 +234,8 @@ static int open_within(const struct dcp_archive *a, const char *path, const char
 	while (first + n < a->n && strncmp(members(a)[first + n].name, within, len) == 0)
 		n++;
 	if (n > DCP_DIR_MAX_NAMES)
-		return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET, "%.300s: more than %d names",
-				path, DCP_DIR_MAX_NAMES);
+		return dcp_fail(err, -E2BIG, "%.300s: more than %d names", path,
+				DCP_DIR_MAX_NAMES);
 	dcp_arena_init(&d.arena, dcp_dir_memory(path) + DCP_TAR_MAX_NAMES);
 	d.path = dcp_arena_strndup(&d.arena, path, strlen(path));
 	d.within = dcp_arena_strndup(&d.arena, within, len);
@@ -298,8 +298,8 @@ static int find_in(const struct dcp_dir *d, const char *name, const struct membe
 		return no_memory(err);
 	*m = find(d->archive, full.p);
 	if (!*m)
-		return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET,
-				"%.300s: no file of that name in %.100s", name, d->path);
+		return dcp_fail(err, -ENOENT, "%.300s: no file of that name in %.100s", name,
+				d->path);
 	return 0;
 }
 

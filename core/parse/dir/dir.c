@@ -111,9 +111,9 @@ static int dir_from_fd(int fd, const char *path, struct dcp_seen *seen, struct d
 	}
 	dcp_dir_close(&d);
 	if (code == -E2BIG)
-		return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%.300s: more than %d names",
-				path, DCP_DIR_MAX_NAMES);
-	return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%.300s: %s", path, strerror(-code));
+		return dcp_fail(err, code, "%.300s: more than %d names", path,
+				DCP_DIR_MAX_NAMES);
+	return dcp_fail(err, code, "%.300s: %s", path, strerror(-code));
 }
 
 /* Where @path really is. A link of Hugging Face's cache stays what it is: where it leads to,
@@ -182,8 +182,7 @@ static int open_path(const char *path, struct dcp_seen *seen, struct dcp_dir *ou
 		return code == 0 ? 0 : dcp_open_fail(err, code, path);
 	}
 	if (fd < 0)
-		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%.300s: %s", path,
-				strerror(errno));
+		return dcp_fail(err, -errno, "%.300s: %s", path, strerror(errno));
 	return dir_from_fd(fd, path, seen, out, err);
 }
 
@@ -216,7 +215,7 @@ int dcp_dir_open_at(const struct dcp_dir *parent, const char *name, struct dcp_d
 		return dcp_archive_open_at(parent, name, out, err);
 	dcp_buf_printf(&path, "%s/%s", parent->path, name);
 	if (dcp_buf_error(&path))
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
+		return dcp_fail(err, -ENOMEM, "out of memory");
 	dcp_seen_note(parent->seen, parent->fd, parent->path, name, true);
 	fd = dcp_open_below(parent->fd, name, O_RDONLY | O_DIRECTORY);
 	if (dcp_seen_opening(parent->seen, fd) < 0)
@@ -290,7 +289,7 @@ int dcp_dir_input(const struct dcp_dir *d, const char *name, struct dcp_input *o
 	code = dcp_source_fd(in.fd, &in.src);
 	if (code < 0) {
 		dcp_close_fd(&in.fd);
-		return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%.300s: cannot be read", name);
+		return dcp_fail(err, code, "%.300s: cannot be read", name);
 	}
 	*out = in;
 	return 0;

@@ -47,9 +47,8 @@ int dcp_open_below(int dirfd, const char *name, int flags)
 int dcp_open_fail(struct dcp_err *err, int code, const char *name)
 {
 	if (code == -EXDEV)
-		return dcp_fail(err, code, DCP_ERR_NO_OFFSET,
-				"%.300s: leads outside the directory", name);
-	return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%.300s: %s", name, strerror(-code));
+		return dcp_fail(err, code, "%.300s: leads outside the directory", name);
+	return dcp_fail(err, code, "%.300s: %s", name, strerror(-code));
 }
 
 static const char *kind_of(mode_t mode)
@@ -80,16 +79,15 @@ int dcp_open_beneath(int dirfd, const char *name, int *fd, struct stat *st, stru
 		return code;
 	got = dcp_open_below(dirfd, name, O_RDONLY | O_NONBLOCK | O_NOCTTY);
 	if (got == -ENXIO)
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-				"%.300s: a socket or device, not a regular file", name);
+		return dcp_fail(err, -EINVAL, "%.300s: a socket or device, not a regular file",
+				name);
 	if (got < 0)
 		return dcp_open_fail(err, got, name);
 	if (fstat(got, &local) < 0)
 		return dcp_open_fail(err, -errno, name);
 	if (!S_ISREG(local.st_mode))
 		return dcp_fail(err, S_ISDIR(local.st_mode) ? -EISDIR : -EINVAL,
-				DCP_ERR_NO_OFFSET, "%.300s: %s, not a regular file", name,
-				kind_of(local.st_mode));
+				"%.300s: %s, not a regular file", name, kind_of(local.st_mode));
 	/* io_uring answers -EAGAIN on descriptors that kept O_NONBLOCK. */
 	if (fcntl(got, F_SETFL, 0) < 0)
 		return dcp_open_fail(err, -errno, name);

@@ -72,12 +72,12 @@ int dcp_open_walk(int dirfd, const char *name, int flags)
 int dcp_dir_check_name(const char *name, struct dcp_err *err)
 {
 	if (!*name)
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "an empty file name");
+		return dcp_fail(err, -EINVAL, "an empty file name");
 	if (*name == '/')
-		return dcp_fail(err, -EXDEV, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -EXDEV,
 				"%.300s: an absolute name, not one inside the directory", name);
 	if (has_dotdot(name))
-		return dcp_fail(err, -EXDEV, DCP_ERR_NO_OFFSET,
-				"%.300s: names with \"..\" are not followed", name);
+		return dcp_fail(err, -EXDEV, "%.300s: names with \"..\" are not followed",
+				name);
 	return 0;
 }

@@ -88,9 +88,8 @@ static bool ranks(const char **s, int64_t *out)
 
 static int bad_name(const char *name, const char *form, struct dcp_err *err)
 {
-	return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-			"layout \"%.80s\" should read %s, with 1 to %u ranks", name, form,
-			DCP_LAYOUT_MAX_RANKS);
+	return dcp_fail(err, -EINVAL, "layout \"%.80s\" should read %s, with 1 to %u ranks",
+			name, form, DCP_LAYOUT_MAX_RANKS);
 }
 
 static int no_preset(const char *name, const char *preset, struct dcp_err *err)
@@ -101,7 +100,7 @@ static int no_preset(const char *name, const char *preset, struct dcp_err *err)
 	for (size_t i = 0; i < DCP_LEN(presets); i++)
 		known[i] = presets[i].name;
 	dcp_layout_nearest(near, sizeof(near), preset, known);
-	return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+	return dcp_fail(err, -EINVAL,
 			"layout \"%.80s\": no preset \"%.40s\"%s; there are llama, qwen, "
 			"qwen3-next, mixtral, gpt-neox and gpt2",
 			name, preset, near);
@@ -121,9 +120,8 @@ static int no_name(const char *name, struct dcp_err *err)
 		if (strstr(near, quoted))
 			snprintf(near, sizeof(near), ", nearest is %s", forms[i]);
 	}
-	return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET,
-			"no built-in layout \"%.80s\"%s; there are %s, %s and %s", name, near,
-			forms[0], forms[1], forms[2]);
+	return dcp_fail(err, -ENOENT, "no built-in layout \"%.80s\"%s; there are %s, %s and %s",
+			name, near, forms[0], forms[1], forms[2]);
 }
 
 /* The text of the layout @name. */

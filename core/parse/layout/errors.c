@@ -20,10 +20,8 @@ int dcp_layout_bad(const struct layout_parse *ps, int code, const char *fmt, ...
 	vsnprintf(what, sizeof(what), fmt, ap);
 	va_end(ap);
 	if (ps->line == 0)
-		return dcp_fail(ps->err, code, DCP_ERR_NO_OFFSET, "%.160s: %s", ps->l->name,
-				what);
-	return dcp_fail(ps->err, code, DCP_ERR_NO_OFFSET, "%.160s:%u: %s", ps->l->name,
-			ps->line, what);
+		return dcp_fail(ps->err, code, "%.160s: %s", ps->l->name, what);
+	return dcp_fail(ps->err, code, "%.160s:%u: %s", ps->l->name, ps->line, what);
 }
 
 void dcp_layout_nearest(char *out, size_t size, const char *word, const char *const *known)

@@ -39,7 +39,7 @@ static int finish(struct layout_parse *ps, int rc, struct dcp_layout **out)
 	if (rc == 0)
 		rc = dcp_layout_print(l, &text);
 	if (rc == -ENOMEM)
-		dcp_fail(ps->err, rc, DCP_ERR_NO_OFFSET, "%.160s: out of memory", l->name);
+		dcp_fail(ps->err, rc, "%.160s: out of memory", l->name);
 	if (rc < 0) {
 		dcp_layout_free(l);
 		return rc;

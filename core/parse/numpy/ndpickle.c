@@ -14,8 +14,8 @@
 #include "core/base/err.h"
 #include "core/base/text.h"
 
-#define damaged(err, ...) dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, __VA_ARGS__)
-#define refused(err, ...) dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET, __VA_ARGS__)
+#define damaged(err, ...) dcp_fail(err, -EBADMSG, __VA_ARGS__)
+#define refused(err, ...) dcp_fail(err, -ENOTSUP, __VA_ARGS__)
 
 /* ---- dtype ---- */
 
@@ -199,9 +199,9 @@ static int take_payload(struct dcp_pv v, struct dcp_ndarray *a, struct dcp_err *
 	a->nbytes = at.node->n;
 	a->filter = text && at.node->n > need ? DCP_FILTER_LATIN1 : DCP_FILTER_NONE;
 	if (at.node->n != need && (a->filter == DCP_FILTER_NONE || at.node->n / 2 > need))
-		return dcp_fail(err, -EBADMSG, a->off,
-				"array needs %" PRIu64 " byte%s, its payload has %" PRIu64,
-				need, dcp_s(need), at.node->n);
+		return dcp_fail_at(err, -EBADMSG, a->off,
+				   "array needs %" PRIu64 " byte%s, its payload has %" PRIu64,
+				   need, dcp_s(need), at.node->n);
 	return 0;
 }
 

@@ -237,30 +237,31 @@ int dcp_npy_read(const struct dcp_source *src, struct dcp_npy *out, struct dcp_e
 					  : dcp_source_read(src, 0, head, sizeof(head));
 
 	if (rc == -EBADMSG || (rc == 0 && memcmp(head, "\x93NUMPY", 6) != 0))
-		return dcp_fail(err, -EBADMSG, 0, "no .npy array: it does not begin as one");
+		return dcp_fail_at(err, -EBADMSG, 0, "no .npy array: it does not begin as one");
 	if (rc < 0)
-		return dcp_fail(err, rc, 0, "the header of an array cannot be read");
+		return dcp_fail_at(err, rc, 0, "the header of an array cannot be read");
 	if (head[6] < 1 || head[6] > 3 || head[7] != 0)
-		return dcp_fail(err, -ENOTSUP, 6, "version %u.%u of .npy; known are 1 to 3",
-				head[6], head[7]);
+		return dcp_fail_at(err, -ENOTSUP, 6, "version %u.%u of .npy; known are 1 to 3",
+				   head[6], head[7]);
 	width = head[6] == 1 ? 2 : 4;
 	n = width == 2 ? dcp_load_le16(head + MAGIC) : dcp_load_le32(head + MAGIC);
 	if (n > DCP_NPY_HEAD_MAX)
-		return dcp_fail(err, -E2BIG, MAGIC, "an array's header of %zu bytes, over %u",
-				n, DCP_NPY_HEAD_MAX);
+		return dcp_fail_at(err, -E2BIG, MAGIC,
+				   "an array's header of %zu bytes, over %u", n,
+				   DCP_NPY_HEAD_MAX);
 	text = malloc(n + 1);
 	if (!text)
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
+		return dcp_fail(err, -ENOMEM, "out of memory");
 	rc = dcp_source_read(src, MAGIC + width, text, n);
 	if (rc < 0)
-		return dcp_fail(err, rc, MAGIC, "an array's header of %zu bytes is cut short",
-				n);
+		return dcp_fail_at(err, rc, MAGIC,
+				   "an array's header of %zu bytes is cut short", n);
 	c = (struct cursor){ text, text + n, false };
 	if (!take_dict(&c, &a, &fortran))
-		return dcp_fail(err, -EBADMSG, MAGIC + width + (uint64_t)(c.p - text),
-				"an array's header that numpy would not have written");
+		return dcp_fail_at(err, -EBADMSG, MAGIC + width + (uint64_t)(c.p - text),
+				   "an array's header that numpy would not have written");
 	if (!dcp_shape_nbytes(a.shape, a.ndim, a.itemsize, &a.nbytes))
-		return dcp_fail(err, -EBADMSG, MAGIC, "shape of an array overflows");
+		return dcp_fail_at(err, -EBADMSG, MAGIC, "shape of an array overflows");
 	lay_out(&a, fortran);
 	a.off = MAGIC + width + n;
 	*out = a;

@@ -32,14 +32,14 @@ static const struct {
 
 static int damaged_at(struct dcp_err *err, uint64_t off, const char *what)
 {
-	return dcp_fail(err, -EBADMSG, off, "not a Paddle tensor stream: %s", what);
+	return dcp_fail_at(err, -EBADMSG, off, "not a Paddle tensor stream: %s", what);
 }
 
 static int add_dim(struct dcp_lodtensor_desc *d, uint64_t dim, struct dcp_err *err)
 {
 	if (d->ndim == DCP_MAX_NDIM)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"tensor of more than %d dimensions", DCP_MAX_NDIM);
+		return dcp_fail(err, -EBADMSG, "tensor of more than %d dimensions",
+				DCP_MAX_NDIM);
 	d->dims[d->ndim++] = (int64_t)dim;
 	return 0;
 }
@@ -70,7 +70,7 @@ int dcp_lodtensor_desc(struct dcp_pb pb, struct dcp_lodtensor_desc *out, struct 
 	if (rc < 0)
 		return rc;
 	if (d.dtype == UINT64_MAX)
-		return dcp_fail(err, -EBADMSG, pb.at, "tensor without a dtype");
+		return dcp_fail_at(err, -EBADMSG, pb.at, "tensor without a dtype");
 	*out = d;
 	return 0;
 }
@@ -86,27 +86,27 @@ static int take_desc(const struct dcp_source *src, const struct dcp_lodtensor_de
 		if (dtypes[i].number == d->dtype)
 			out->dtype = dtypes[i].dtype;
 	if (out->dtype == DCP_DTYPE_OTHER)
-		return dcp_fail(err, -ENOTSUP, out->off,
-				"tensor of Paddle's type %" PRIu64 ", which has no numbers",
-				d->dtype);
+		return dcp_fail_at(err, -ENOTSUP, out->off,
+				   "tensor of Paddle's type %" PRIu64 ", which has no numbers",
+				   d->dtype);
 	out->dtype_name = dcp_dtype_info(out->dtype)->name;
 	out->itemsize = dcp_dtype_info(out->dtype)->size;
 	out->ndim = d->ndim;
 	for (uint32_t k = 0; k < d->ndim; k++) {
 		if (d->dims[k] < 0)
-			return dcp_fail(err, -EBADMSG, out->off,
-					"dimension %" PRIu32 " of a tensor is %" PRId64, k,
-					d->dims[k]);
+			return dcp_fail_at(err, -EBADMSG, out->off,
+					   "dimension %" PRIu32 " of a tensor is %" PRId64, k,
+					   d->dims[k]);
 		out->shape[k] = (uint64_t)d->dims[k];
 	}
 	if (!dcp_shape_volume(out->shape, out->ndim, &volume) ||
 	    dcp_ckd_mul(&out->nbytes, volume, out->itemsize))
 		return damaged_at(err, out->off, "its size does not fit in 64 bits");
 	if (!dcp_range_ok(out->off, out->nbytes, src->size))
-		return dcp_fail(err, -EBADMSG, out->off,
-				"tensor needs %" PRIu64 " bytes, the file has %" PRIu64
-				" more: it is cut",
-				out->nbytes, src->size - out->off);
+		return dcp_fail_at(err, -EBADMSG, out->off,
+				   "tensor needs %" PRIu64 " bytes, the file has %" PRIu64
+				   " more: it is cut",
+				   out->nbytes, src->size - out->off);
 	return 0;
 }
 
@@ -124,12 +124,12 @@ static int read_tensor(const struct dcp_source *src, uint64_t off, struct dcp_lo
 		return damaged_at(err, off, "the file ends before the tensor");
 	rc = dcp_source_read(src, off, head, sizeof(head));
 	if (rc < 0)
-		return dcp_fail(err, rc, off, "cannot read a tensor");
+		return dcp_fail_at(err, rc, off, "cannot read a tensor");
 	n = dcp_load_le32(head + 4);
 	if (dcp_load_le32(head) != 0)
-		return dcp_fail(err, -EBADMSG, off,
-				"tensor stream of version %" PRIu32 ", expected 0",
-				dcp_load_le32(head));
+		return dcp_fail_at(err, -EBADMSG, off,
+				   "tensor stream of version %" PRIu32 ", expected 0",
+				   dcp_load_le32(head));
 	off += sizeof(head);
 	if (n == 0 || n > MAX_DESC || !dcp_range_ok(off, n, src->size))
 		return damaged_at(err, off, "its description has no sensible length");
@@ -153,7 +153,7 @@ int dcp_lodtensor_read(const struct dcp_source *src, uint64_t off, struct dcp_lo
 		return damaged_at(err, off, "the file ends inside its first numbers");
 	rc = dcp_source_read(src, off, head, sizeof(head));
 	if (rc < 0)
-		return dcp_fail(err, rc, off, "cannot read a tensor");
+		return dcp_fail_at(err, rc, off, "cannot read a tensor");
 	levels = dcp_load_le64(head + 4);
 	if (dcp_load_le32(head) != 0 || levels > MAX_LEVELS)
 		return damaged_at(err, off, "it does not begin with version 0 and few levels");
@@ -165,7 +165,7 @@ int dcp_lodtensor_read(const struct dcp_source *src, uint64_t off, struct dcp_lo
 			return damaged_at(err, off, "the file ends inside its levels");
 		rc = dcp_source_read(src, off, size, sizeof(size));
 		if (rc < 0)
-			return dcp_fail(err, rc, off, "cannot read a tensor");
+			return dcp_fail_at(err, rc, off, "cannot read a tensor");
 		off += sizeof(size);
 		if (!dcp_range_ok(off, dcp_load_le64(size), src->size))
 			return damaged_at(err, off, "a level is longer than the file");
@@ -186,14 +186,14 @@ int dcp_selected_rows_read(const struct dcp_source *src, struct dcp_selected_row
 		return damaged_at(err, 0, "the file ends inside its first numbers");
 	rc = dcp_source_read(src, 0, head, sizeof(head));
 	if (rc < 0)
-		return dcp_fail(err, rc, 0, "cannot read the rows of a tensor");
+		return dcp_fail_at(err, rc, 0, "cannot read the rows of a tensor");
 	s.nrows = dcp_load_le64(head + 4);
 	if (dcp_load_le32(head) != 0 || dcp_ckd_mul(&at, s.nrows, 8) ||
 	    dcp_ckd_add(&at, at, s.rows_off) || !dcp_range_ok(at, sizeof(height), src->size))
 		return damaged_at(err, 0, "it has no sensible number of rows");
 	rc = dcp_source_read(src, at, height, sizeof(height));
 	if (rc < 0)
-		return dcp_fail(err, rc, at, "cannot read the rows of a tensor");
+		return dcp_fail_at(err, rc, at, "cannot read the rows of a tensor");
 	s.height = dcp_load_le64(height);
 	rc = read_tensor(src, at + sizeof(height), &s.value, err);
 	if (rc < 0)

@@ -32,7 +32,7 @@ struct reading {
 
 static int no_memory(struct reading *r)
 {
-	return dcp_fail(r->err, -ENOMEM, DCP_ERR_NO_OFFSET,
+	return dcp_fail(r->err, -ENOMEM,
 			"out of memory, or more than %d MiB of names in one program",
 			MEMORY >> 20);
 }
@@ -101,17 +101,18 @@ static int add_var(struct reading *r, const struct dcp_source *src, const struct
 	    v->type == READER || v->type == RAW)
 		return 0;
 	if (v->name.n == 0 || v->name.n > MAX_NAME)
-		return dcp_fail(r->err, -EBADMSG, v->name.off,
-				"a stored variable has a name of %llu bytes",
-				(unsigned long long)v->name.n);
+		return dcp_fail_at(r->err, -EBADMSG, v->name.off,
+				   "a stored variable has a name of %llu bytes",
+				   (unsigned long long)v->name.n);
 	name = malloc((size_t)v->name.n);
 	if (!name)
 		return no_memory(r);
 	rc = dcp_source_read(src, v->name.off, name, (size_t)v->name.n);
 	if (rc < 0)
-		return dcp_fail(r->err, rc, v->name.off, "cannot read a variable's name");
+		return dcp_fail_at(r->err, rc, v->name.off, "cannot read a variable's name");
 	if (memchr(name, '\0', (size_t)v->name.n))
-		return dcp_fail(r->err, -EBADMSG, v->name.off, "a variable's name holds a NUL");
+		return dcp_fail_at(r->err, -EBADMSG, v->name.off,
+				   "a variable's name holds a NUL");
 	return add(r, name, (size_t)v->name.n, v->has_desc ? v->desc.dims : NULL,
 		   v->has_desc ? v->desc.ndim : 0);
 }
@@ -157,7 +158,7 @@ static int read_pdmodel(struct reading *r, const struct dcp_source *src)
 			return rc;
 	}
 	if (rc == 0 && !nblocks)
-		return dcp_fail(r->err, -EBADMSG, 0, "no block in it: not a Paddle program");
+		return dcp_fail_at(r->err, -EBADMSG, 0, "no block in it: not a Paddle program");
 	return rc;
 }
 
@@ -191,8 +192,7 @@ static int read_op(struct reading *r, const struct dcp_json *op)
 	if (!kind || strcmp(kind, "p") != 0)
 		return 0;
 	if (!name || !*name)
-		return dcp_fail(r->err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"a parameter of the program has no name");
+		return dcp_fail(r->err, -EBADMSG, "a parameter of the program has no name");
 	ndim = pir_dims(op, dims, &known);
 	return add(r, name, strlen(name), known ? dims : NULL, ndim);
 }
@@ -204,8 +204,9 @@ static int read_ops(struct reading *r, const struct dcp_json *root)
 	int rc = 0;
 
 	if (!magic || strcmp(magic, "pir") != 0)
-		return dcp_fail(r->err, -EBADMSG, 0, "no PIR program: base_code.magic is %.40s",
-				magic ? magic : "absent");
+		return dcp_fail_at(r->err, -EBADMSG, 0,
+				   "no PIR program: base_code.magic is %.40s",
+				   magic ? magic : "absent");
 	regions = dcp_json_get(dcp_json_get(root, "program"), "regions");
 	for (size_t i = 0; i < dcp_json_len(regions); i++) {
 		const struct dcp_json *blocks = dcp_json_get(dcp_json_at(regions, i), "blocks");
@@ -271,7 +272,7 @@ int dcp_paddle_program_read(const struct dcp_source *src, struct dcp_paddle_prog
 	if (src->size > 0)
 		rc = dcp_source_read(src, 0, &first, 1);
 	if (rc < 0)
-		rc = dcp_fail(err, rc, 0, "cannot read the program");
+		rc = dcp_fail_at(err, rc, 0, "cannot read the program");
 	else
 		rc = first == '{' ? read_pir(&r, src) : read_pdmodel(&r, src);
 	if (rc == 0)

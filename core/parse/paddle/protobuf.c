@@ -31,7 +31,7 @@ static int peek(const struct dcp_pb *pb, uint8_t head[HEAD], struct dcp_cur *c)
 
 static int cut(const struct dcp_pb *pb, struct dcp_err *err)
 {
-	return dcp_fail(err, -EBADMSG, pb->at, "protobuf message ends inside a field");
+	return dcp_fail_at(err, -EBADMSG, pb->at, "protobuf message ends inside a field");
 }
 
 int dcp_pb_next(struct dcp_pb *pb, struct dcp_pb_field *f, struct dcp_err *err)
@@ -45,11 +45,11 @@ int dcp_pb_next(struct dcp_pb *pb, struct dcp_pb_field *f, struct dcp_err *err)
 		return 0;
 	rc = peek(pb, head, &c);
 	if (rc < 0)
-		return dcp_fail(err, rc, pb->at, "cannot read a protobuf message");
+		return dcp_fail_at(err, rc, pb->at, "cannot read a protobuf message");
 	*f = (struct dcp_pb_field){ 0 };
 	tag = dcp_cur_varint(&c);
 	if (dcp_cur_ok(&c) && (tag >> 3 == 0 || tag >> 3 > MAX_NUMBER))
-		return dcp_fail(err, -EBADMSG, pb->at, "protobuf field without a number");
+		return dcp_fail_at(err, -EBADMSG, pb->at, "protobuf field without a number");
 	f->number = (uint32_t)(tag >> 3);
 	f->wire = (enum dcp_pb_wire)(tag & 7);
 	switch ((unsigned)(tag & 7)) {
@@ -64,9 +64,9 @@ int dcp_pb_next(struct dcp_pb *pb, struct dcp_pb_field *f, struct dcp_err *err)
 		f->value = dcp_cur_le32(&c);
 		break;
 	default:
-		return dcp_fail(err, -EBADMSG, pb->at,
-				"protobuf field of wire type %u, expected 0, 1, 2 or 5",
-				(unsigned)(tag & 7));
+		return dcp_fail_at(err, -EBADMSG, pb->at,
+				   "protobuf field of wire type %u, expected 0, 1, 2 or 5",
+				   (unsigned)(tag & 7));
 	}
 	if (!dcp_cur_ok(&c))
 		return cut(pb, err);
@@ -91,7 +91,7 @@ int dcp_pb_packed(struct dcp_pb *pb, uint64_t *value, struct dcp_err *err)
 		return 0;
 	rc = peek(pb, head, &c);
 	if (rc < 0)
-		return dcp_fail(err, rc, pb->at, "cannot read a protobuf message");
+		return dcp_fail_at(err, rc, pb->at, "cannot read a protobuf message");
 	*value = dcp_cur_varint(&c);
 	if (!dcp_cur_ok(&c))
 		return cut(pb, err);

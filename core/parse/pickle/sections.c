@@ -62,8 +62,8 @@ static int read_rest(const struct dcp_sections *s, struct dcp_pv root, struct dc
 		if (s->section[i].optional && (!v || v->type == DCP_PV_NONE))
 			continue;
 		if (!v || !dcp_pv_is_mapping(*v))
-			return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-					"%s is %s, expected a dict", s->section[i].name,
+			return dcp_fail(err, -EBADMSG, "%s is %s, expected a dict",
+					s->section[i].name,
 					v ? dcp_pyjson_type(*v) : "missing");
 		kv = dcp_pv_pairs(*v, &npairs);
 		rc = add_pairs(s, i, kv, npairs, err);

@@ -76,8 +76,8 @@ static int load(struct dcp_pkl_win *w, uint64_t off, size_t n)
 		uint8_t *buf = calloc(1, n + DCP_PKL_PAD);
 
 		if (!buf)
-			return dcp_fail(w->err, -ENOMEM, off, "no memory for %zu bytes of it",
-					n);
+			return dcp_fail_at(w->err, -ENOMEM, off,
+					   "no memory for %zu bytes of it", n);
 		free(w->buf);
 		w->buf = buf;
 		w->cap = n;
@@ -86,8 +86,8 @@ static int load(struct dcp_pkl_win *w, uint64_t off, size_t n)
 	w->end = w->safe = w->buf;
 	r = dcp_source_read(w->src, off, w->buf, n);
 	if (r < 0)
-		return dcp_fail(w->err, r, off, "reading %zu bytes at byte %" PRIu64 ": %s", n,
-				off, strerror(-r));
+		return dcp_fail_at(w->err, r, off, "reading %zu bytes at byte %" PRIu64 ": %s",
+				   n, off, strerror(-r));
 	memset(w->buf + n, 0, DCP_PKL_PAD);
 	w->end = w->buf + n;
 	w->safe = n > 8 ? w->end - 8 : w->buf;
@@ -117,8 +117,9 @@ int dcp_pkl_win_op(struct dcp_pkl_win *w, const uint8_t **p)
 	int r;
 
 	if (off >= w->src->size)
-		return dcp_fail(w->err, -EBADMSG, off,
-				"pickle ends at byte %" PRIu64 " without STOP", w->src->size);
+		return dcp_fail_at(w->err, -EBADMSG, off,
+				   "pickle ends at byte %" PRIu64 " without STOP",
+				   w->src->size);
 	if (!at_end(w)) {
 		r = load(w, off, w->ahead);
 		if (r < 0)
@@ -221,9 +222,9 @@ int dcp_pkl_win_fail(const struct dcp_pkl_win *w, const uint8_t *p, int code, co
 	vsnprintf(what, sizeof(what), fmt, ap);
 	va_end(ap);
 	if (!name)
-		return dcp_fail(w->err, code, off, "opcode 0x%02x at byte %" PRIu64 " %s", *p,
-				off, what);
-	return dcp_fail(w->err, code, off, "%s at byte %" PRIu64 " %s", name, off, what);
+		return dcp_fail_at(w->err, code, off, "opcode 0x%02x at byte %" PRIu64 " %s",
+				   *p, off, what);
+	return dcp_fail_at(w->err, code, off, "%s at byte %" PRIu64 " %s", name, off, what);
 }
 
 int dcp_pkl_win_refuse(const struct dcp_pkl_win *w, const uint8_t *p)

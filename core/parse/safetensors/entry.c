@@ -25,7 +25,7 @@ uint64_t dcp_st_at(const struct dcp_st_reader *r, struct dcp_bytes piece)
 
 int dcp_st_no_memory(struct dcp_err *err)
 {
-	return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for the header");
+	return dcp_fail(err, -ENOMEM, "out of memory for the header");
 }
 
 /* What is wrong with a piece of the header; the offset becomes the file's. */
@@ -33,10 +33,10 @@ static int fail_piece(const struct dcp_st_reader *r, struct dcp_bytes piece,
 		      const struct dcp_err *why)
 {
 	if (why->off == DCP_ERR_NO_OFFSET)
-		return dcp_fail(r->err, why->code, why->off, "%s", why->msg);
-	return dcp_fail(r->err, why->code, dcp_st_at(r, piece) + why->off,
-			"header byte %" PRIu64 ": %s", dcp_st_at(r, piece) + why->off,
-			why->msg);
+		return dcp_fail_at(r->err, why->code, why->off, "%s", why->msg);
+	return dcp_fail_at(r->err, why->code, dcp_st_at(r, piece) + why->off,
+			   "header byte %" PRIu64 ": %s", dcp_st_at(r, piece) + why->off,
+			   why->msg);
 }
 
 int dcp_st_text(const struct dcp_st_reader *r, struct dcp_bytes piece, const char *what,
@@ -46,8 +46,8 @@ int dcp_st_text(const struct dcp_st_reader *r, struct dcp_bytes piece, const cha
 	int code;
 
 	if (piece.p[0] != '"')
-		return dcp_fail(r->err, -EBADMSG, dcp_st_at(r, piece), "%s is not a string",
-				what);
+		return dcp_fail_at(r->err, -EBADMSG, dcp_st_at(r, piece), "%s is not a string",
+				   what);
 	code = dcp_json_text((const char *)piece.p, piece.n, r->arena, out, &why);
 	if (code == -ENOMEM)
 		return dcp_st_no_memory(r->err);
@@ -62,21 +62,21 @@ static int read_shape(const struct dcp_st_reader *r, struct dcp_safetensors_entr
 	uint64_t *shape;
 
 	if (!dcp_json_is_array(json))
-		return dcp_fail(r->err, -EBADMSG, off,
-				DCP_ST_NAME ": its shape is not an array", e->name);
+		return dcp_fail_at(r->err, -EBADMSG, off,
+				   DCP_ST_NAME ": its shape is not an array", e->name);
 	if (n > DCP_MAX_NDIM)
-		return dcp_fail(r->err, -E2BIG, off,
-				DCP_ST_NAME ": %zu dimensions, more than %d", e->name, n,
-				DCP_MAX_NDIM);
+		return dcp_fail_at(r->err, -E2BIG, off,
+				   DCP_ST_NAME ": %zu dimensions, more than %d", e->name, n,
+				   DCP_MAX_NDIM);
 	shape = dcp_arena_calloc(r->arena, n ? n : 1, sizeof(*shape));
 	if (!shape)
 		return dcp_st_no_memory(r->err);
 	for (size_t i = 0; i < n; i++)
 		if (!dcp_json_u64(dcp_json_at(json, i), &shape[i]))
-			return dcp_fail(r->err, -EBADMSG, off,
-					DCP_ST_NAME
-					": dimension %zu of its shape is not a count",
-					e->name, i);
+			return dcp_fail_at(r->err, -EBADMSG, off,
+					   DCP_ST_NAME
+					   ": dimension %zu of its shape is not a count",
+					   e->name, i);
 	e->shape = shape;
 	e->ndim = (uint32_t)n;
 	return 0;
@@ -91,24 +91,25 @@ static int read_offsets(const struct dcp_st_reader *r, struct dcp_safetensors_en
 	if (!dcp_json_is_array(json) || dcp_json_len(json) != 2 ||
 	    !dcp_json_u64(dcp_json_at(json, 0), &lo) ||
 	    !dcp_json_u64(dcp_json_at(json, 1), &hi))
-		return dcp_fail(r->err, -EBADMSG, off,
-				DCP_ST_NAME ": its data_offsets are not two byte counts",
-				e->name);
+		return dcp_fail_at(r->err, -EBADMSG, off,
+				   DCP_ST_NAME ": its data_offsets are not two byte counts",
+				   e->name);
 	if (lo > hi)
-		return dcp_fail(r->err, -EBADMSG, off,
-				DCP_ST_NAME ": data_offsets [%" PRIu64 ", %" PRIu64
-					    ") are reversed",
-				e->name, lo, hi);
+		return dcp_fail_at(r->err, -EBADMSG, off,
+				   DCP_ST_NAME ": data_offsets [%" PRIu64 ", %" PRIu64
+					       ") are reversed",
+				   e->name, lo, hi);
 	if (hi > INT64_MAX - r->base)
-		return dcp_fail(r->err, -EBADMSG, off,
-				DCP_ST_NAME ": data_offsets [%" PRIu64 ", %" PRIu64
-					    ") are beyond any file",
-				e->name, lo, hi);
+		return dcp_fail_at(r->err, -EBADMSG, off,
+				   DCP_ST_NAME ": data_offsets [%" PRIu64 ", %" PRIu64
+					       ") are beyond any file",
+				   e->name, lo, hi);
 	if (hi > r->data && !r->cut->code)
-		dcp_fail(r->cut, -ENODATA, off,
-			 DCP_ST_NAME ": data_offsets [%" PRIu64 ", %" PRIu64
-				     ") end past the data section, which has %" PRIu64 " bytes",
-			 e->name, lo, hi, r->data);
+		dcp_fail_at(r->cut, -ENODATA, off,
+			    DCP_ST_NAME ": data_offsets [%" PRIu64 ", %" PRIu64
+					") end past the data section, which has %" PRIu64
+					" bytes",
+			    e->name, lo, hi, r->data);
 	e->off = r->base + lo;
 	e->nbytes = hi - lo;
 	return 0;
@@ -117,10 +118,10 @@ static int read_offsets(const struct dcp_st_reader *r, struct dcp_safetensors_en
 static int wrong_size(const struct dcp_st_reader *r, const struct dcp_safetensors_entry *e,
 		      uint64_t want, uint64_t off)
 {
-	return dcp_fail(r->err, -EBADMSG, off,
-			DCP_ST_NAME ": %" PRIu64
-				    " bytes of data, its shape of %.16s needs %" PRIu64,
-			e->name, e->nbytes, e->dtype_name, want);
+	return dcp_fail_at(r->err, -EBADMSG, off,
+			   DCP_ST_NAME ": %" PRIu64
+				       " bytes of data, its shape of %.16s needs %" PRIu64,
+			   e->name, e->nbytes, e->dtype_name, want);
 }
 
 /* What cannot be counted in elements of whole bytes is emitted as bytes. */
@@ -145,7 +146,7 @@ static int size_packed(const struct dcp_st_reader *r, struct dcp_safetensors_ent
 	uint64_t total, *shape;
 
 	if (dcp_ckd_mul(&total, volume, bits) || total % 8)
-		return dcp_fail(
+		return dcp_fail_at(
 			r->err, -EBADMSG, off,
 			DCP_ST_NAME
 			": %" PRIu64
@@ -172,10 +173,10 @@ static int size_unknown(const struct dcp_st_reader *r, struct dcp_safetensors_en
 			uint64_t volume, uint64_t off)
 {
 	if ((volume == 0) != (e->nbytes == 0))
-		return dcp_fail(r->err, -EBADMSG, off,
-				DCP_ST_NAME ": %" PRIu64 " bytes of data for %" PRIu64
-					    " elements of unknown type %.16s",
-				e->name, e->nbytes, volume, e->dtype_name);
+		return dcp_fail_at(r->err, -EBADMSG, off,
+				   DCP_ST_NAME ": %" PRIu64 " bytes of data for %" PRIu64
+					       " elements of unknown type %.16s",
+				   e->name, e->nbytes, volume, e->dtype_name);
 	e->itemsize = 1;
 	if (volume == 0)
 		return 0;
@@ -192,19 +193,19 @@ static int check_size(const struct dcp_st_reader *r, struct dcp_safetensors_entr
 	uint64_t volume, want;
 
 	if (!dcp_shape_volume(e->shape, e->ndim, &volume))
-		return dcp_fail(r->err, -EBADMSG, off,
-				DCP_ST_NAME
-				": the product of its shape does not fit in 64 bits",
-				e->name);
+		return dcp_fail_at(r->err, -EBADMSG, off,
+				   DCP_ST_NAME
+				   ": the product of its shape does not fit in 64 bits",
+				   e->name);
 	if (bits)
 		return size_packed(r, e, volume, bits, off);
 	if (e->dtype == DCP_DTYPE_OTHER)
 		return size_unknown(r, e, volume, off);
 	e->itemsize = dcp_dtype_info(e->dtype)->size;
 	if (dcp_ckd_mul(&want, volume, e->itemsize))
-		return dcp_fail(r->err, -EBADMSG, off,
-				DCP_ST_NAME ": its size in bytes does not fit in 64 bits",
-				e->name);
+		return dcp_fail_at(r->err, -EBADMSG, off,
+				   DCP_ST_NAME ": its size in bytes does not fit in 64 bits",
+				   e->name);
 	return e->nbytes == want ? 0 : wrong_size(r, e, want, off);
 }
 
@@ -214,8 +215,8 @@ static int read_dtype(const struct dcp_st_reader *r, struct dcp_safetensors_entr
 	const char *name = dcp_json_str(json);
 
 	if (!name)
-		return dcp_fail(r->err, -EBADMSG, off,
-				DCP_ST_NAME ": its dtype is not a string", e->name);
+		return dcp_fail_at(r->err, -EBADMSG, off,
+				   DCP_ST_NAME ": its dtype is not a string", e->name);
 	e->dtype = dcp_dtype_from_safetensors(name, strlen(name));
 	e->dtype_name = e->dtype == DCP_DTYPE_OTHER
 				? dcp_arena_strndup(r->arena, name, strlen(name))
@@ -230,8 +231,8 @@ static int fill_entry(const struct dcp_st_reader *r, struct dcp_safetensors_entr
 	int code;
 
 	if (!dcp_json_is_object(json))
-		return dcp_fail(r->err, -EBADMSG, off,
-				DCP_ST_NAME ": its entry is not an object", e->name);
+		return dcp_fail_at(r->err, -EBADMSG, off,
+				   DCP_ST_NAME ": its entry is not an object", e->name);
 	code = read_dtype(r, e, dcp_json_get(json, "dtype"), off);
 	if (code == 0)
 		code = read_shape(r, e, dcp_json_get(json, "shape"), off);
@@ -252,12 +253,12 @@ int dcp_st_entry(const struct dcp_st_reader *r, struct dcp_bytes name, struct dc
 	if (code < 0)
 		return code;
 	if (strcmp(e->name, "__metadata__") == 0)
-		return dcp_fail(r->err, -EBADMSG, dcp_st_at(r, name),
-				"__metadata__ is spelled with escapes");
+		return dcp_fail_at(r->err, -EBADMSG, dcp_st_at(r, name),
+				   "__metadata__ is spelled with escapes");
 	if (value.n > DCP_SAFETENSORS_MAX_ENTRY)
-		return dcp_fail(r->err, -E2BIG, dcp_st_at(r, value),
-				DCP_ST_NAME ": its entry has %zu bytes, more than %u", e->name,
-				value.n, DCP_SAFETENSORS_MAX_ENTRY);
+		return dcp_fail_at(r->err, -E2BIG, dcp_st_at(r, value),
+				   DCP_ST_NAME ": its entry has %zu bytes, more than %u",
+				   e->name, value.n, DCP_SAFETENSORS_MAX_ENTRY);
 	code = dcp_json_parse((const char *)value.p, value.n, &root, &why);
 	if (code < 0) {
 		fail_piece(r, value, &why);

@@ -39,8 +39,9 @@ static int check_meta_names(const struct dcp_st_reader *r, uint64_t off)
 		qsort(names, n, sizeof(*names), by_text);
 	for (size_t i = 1; code == 0 && i < n; i++)
 		if (strcmp(names[i - 1], names[i]) == 0)
-			code = dcp_fail(r->err, -EBADMSG, off,
-					"__metadata__ has the name \"%.160s\" twice", names[i]);
+			code = dcp_fail_at(r->err, -EBADMSG, off,
+					   "__metadata__ has the name \"%.160s\" twice",
+					   names[i]);
 	free(names);
 	return code;
 }
@@ -58,8 +59,9 @@ static int count_members(const struct dcp_st_reader *r, struct dcp_bytes object,
 	*n = w.members;
 	if (code == 0)
 		return 0;
-	return dcp_fail(r->err, code, dcp_st_at(r, object) + why.off,
-			"header byte %" PRIu64 ": %s", dcp_st_at(r, object) + why.off, why.msg);
+	return dcp_fail_at(r->err, code, dcp_st_at(r, object) + why.off,
+			   "header byte %" PRIu64 ": %s", dcp_st_at(r, object) + why.off,
+			   why.msg);
 }
 
 static int read_meta(const struct dcp_st_reader *r, struct dcp_bytes object)
@@ -72,8 +74,8 @@ static int read_meta(const struct dcp_st_reader *r, struct dcp_bytes object)
 	if (object.n == 4 && memcmp(object.p, "null", 4) == 0) /* as safetensors has it */
 		return 0;
 	if (object.p[0] != '{')
-		return dcp_fail(r->err, -EBADMSG, dcp_st_at(r, object),
-				"__metadata__ is not an object");
+		return dcp_fail_at(r->err, -EBADMSG, dcp_st_at(r, object),
+				   "__metadata__ is not an object");
 	code = count_members(r, object, &n);
 	if (code < 0)
 		return code;
@@ -85,9 +87,9 @@ static int read_meta(const struct dcp_st_reader *r, struct dcp_bytes object)
 
 		code = dcp_st_text(r, name, "a name in __metadata__", &pair[0]);
 		if (code == 0 && value.p[0] != '"')
-			return dcp_fail(r->err, -EBADMSG, dcp_st_at(r, value),
-					"__metadata__ \"%.160s\": its value is not a string",
-					pair[0]);
+			return dcp_fail_at(r->err, -EBADMSG, dcp_st_at(r, value),
+					   "__metadata__ \"%.160s\": its value is not a string",
+					   pair[0]);
 		if (code == 0)
 			code = dcp_st_text(r, value, "a value in __metadata__", &pair[1]);
 		if (code < 0)
@@ -130,10 +132,10 @@ static int check_names(const struct dcp_st_reader *r)
 	qsort(e, r->out->n, sizeof(*e), by_name);
 	for (size_t i = 1; i < r->out->n; i++)
 		if (strcmp(e[i - 1].name, e[i].name) == 0)
-			return dcp_fail(r->err, -EBADMSG, e[i].off,
-					DCP_ST_NAME ": named twice, with data at %" PRIu64
-						    " and at %" PRIu64,
-					e[i].name, e[i - 1].off, e[i].off);
+			return dcp_fail_at(r->err, -EBADMSG, e[i].off,
+					   DCP_ST_NAME ": named twice, with data at %" PRIu64
+						       " and at %" PRIu64,
+					   e[i].name, e[i - 1].off, e[i].off);
 	return 0;
 }
 
@@ -144,15 +146,15 @@ static int wrong_start(const struct dcp_st_reader *r, const struct dcp_safetenso
 	bool overlap = lo < end;
 
 	if (!before)
-		return dcp_fail(r->err, -EBADMSG, e->off,
-				DCP_ST_NAME ": its data starts at %" PRIu64
-					    ", a hole of as many bytes",
-				e->name, lo);
-	return dcp_fail(r->err, -EBADMSG, e->off,
-			DCP_ST_NAME ": its data starts at %" PRIu64 ", %s of %" PRIu64
-				    " bytes: \"%.100s\" ends at %" PRIu64,
-			e->name, lo, overlap ? "an overlap" : "a hole",
-			overlap ? end - lo : lo - end, before->name, end);
+		return dcp_fail_at(r->err, -EBADMSG, e->off,
+				   DCP_ST_NAME ": its data starts at %" PRIu64
+					       ", a hole of as many bytes",
+				   e->name, lo);
+	return dcp_fail_at(r->err, -EBADMSG, e->off,
+			   DCP_ST_NAME ": its data starts at %" PRIu64 ", %s of %" PRIu64
+				       " bytes: \"%.100s\" ends at %" PRIu64,
+			   e->name, lo, overlap ? "an overlap" : "a hole",
+			   overlap ? end - lo : lo - end, before->name, end);
 }
 
 /* One after the other from the first byte of the data section to its last. */
@@ -168,10 +170,10 @@ static int check_cover(const struct dcp_st_reader *r)
 		end += e[i].nbytes;
 	}
 	if (end < r->data)
-		return dcp_fail(r->err, -EBADMSG, r->base + end,
-				"the tensors end at %" PRIu64
-				", but the data section has %" PRIu64 " byte%s",
-				end, r->data, dcp_s(r->data));
+		return dcp_fail_at(r->err, -EBADMSG, r->base + end,
+				   "the tensors end at %" PRIu64
+				   ", but the data section has %" PRIu64 " byte%s",
+				   end, r->data, dcp_s(r->data));
 	return 0;
 }
 
@@ -195,8 +197,8 @@ static int read_entries(const struct dcp_st_reader *r)
 			continue;
 		}
 		if (have_meta)
-			return dcp_fail(r->err, -EBADMSG, dcp_st_at(r, name),
-					"__metadata__ is there twice");
+			return dcp_fail_at(r->err, -EBADMSG, dcp_st_at(r, name),
+					   "__metadata__ is there twice");
 		have_meta = true;
 		code = read_meta(r, value);
 	}
@@ -214,7 +216,7 @@ static int fail_other(const struct dcp_source *src, struct dcp_err *err)
 
 	if (dcp_source_read(src, 0, head, n) == 0 && head[8] != '{')
 		what = dcp_magic(head, n);
-	return what ? dcp_fail(err, -ENOTSUP, 0, "not a safetensors file, but %s", what) : 0;
+	return what ? dcp_fail_at(err, -ENOTSUP, 0, "not a safetensors file, but %s", what) : 0;
 }
 
 /* The header's length, checked before anything is allocated for it. */
@@ -226,29 +228,29 @@ static int read_length(const struct dcp_source *src, const struct dcp_arena *are
 	int code;
 
 	if (src->size < sizeof(word))
-		return dcp_fail(err, -EBADMSG, 0,
-				"file of %" PRIu64 " byte%s has no room for a header length",
-				src->size, dcp_s(src->size));
+		return dcp_fail_at(err, -EBADMSG, 0,
+				   "file of %" PRIu64 " byte%s has no room for a header length",
+				   src->size, dcp_s(src->size));
 	code = dcp_source_read(src, 0, word, sizeof(word));
 	if (code < 0)
-		return dcp_fail(err, code, 0, "header length: %s", strerror(-code));
+		return dcp_fail_at(err, code, 0, "header length: %s", strerror(-code));
 	n = dcp_load_le64(word);
 	if (n == 0 || n > src->size - sizeof(word))
 		code = fail_other(src, err);
 	if (code < 0)
 		return code;
 	if (n > DCP_SAFETENSORS_MAX_HEADER)
-		return dcp_fail(err, -E2BIG, 0,
-				"header length %" PRIu64 " is over the format's limit of %u", n,
-				DCP_SAFETENSORS_MAX_HEADER);
+		return dcp_fail_at(err, -E2BIG, 0,
+				   "header length %" PRIu64 " is over the format's limit of %u",
+				   n, DCP_SAFETENSORS_MAX_HEADER);
 	if (n > src->size - sizeof(word))
-		return dcp_fail(err, -EBADMSG, 0,
-				"header length %" PRIu64
-				" runs past the end of a file of %" PRIu64 " bytes",
-				n, src->size);
+		return dcp_fail_at(err, -EBADMSG, 0,
+				   "header length %" PRIu64
+				   " runs past the end of a file of %" PRIu64 " bytes",
+				   n, src->size);
 	if (n > arena->limit - arena->used)
-		return dcp_fail(err, -ENOMEM, 0,
-				"header length %" PRIu64 " is over the memory limit", n);
+		return dcp_fail_at(err, -ENOMEM, 0,
+				   "header length %" PRIu64 " is over the memory limit", n);
 	*out = n;
 	return 0;
 }
@@ -270,10 +272,10 @@ int dcp_safetensors_read(const struct dcp_source *src, struct dcp_arena *arena,
 		return dcp_st_no_memory(err);
 	code = dcp_source_read(src, 8, text, n);
 	if (code < 0)
-		return dcp_fail(err, code, 8, "header: %s", strerror(-code));
+		return dcp_fail_at(err, code, 8, "header: %s", strerror(-code));
 	if (n == 0 || text[0] != '{')
-		return dcp_fail(err, -EBADMSG, 8,
-				"header of %" PRIu64 " bytes does not start with '{'", n);
+		return dcp_fail_at(err, -EBADMSG, 8,
+				   "header of %" PRIu64 " bytes does not start with '{'", n);
 	r.text = text;
 	r.n = n;
 	r.base = 8 + n;
@@ -282,7 +284,7 @@ int dcp_safetensors_read(const struct dcp_source *src, struct dcp_arena *arena,
 	if (code < 0)
 		return code;
 	*out = st;
-	return cut.code ? dcp_fail(err, cut.code, cut.off, "%s", cut.msg) : 0;
+	return cut.code ? dcp_fail_at(err, cut.code, cut.off, "%s", cut.msg) : 0;
 }
 
 const char *dcp_safetensors_meta(const struct dcp_safetensors *st, const char *key)

@@ -96,7 +96,7 @@ static int find_ids(struct search *s, struct dcp_pv root, struct dcp_err *err)
 	}
 	if (r == 0)
 		r = dcp_buf_error(&s->found);
-	return r < 0 ? dcp_fail(err, r, DCP_ERR_NO_OFFSET, "out of memory") : 0;
+	return r < 0 ? dcp_fail(err, r, "out of memory") : 0;
 }
 
 static void search_finish(struct search *s)
@@ -129,7 +129,7 @@ static int merge_found(struct search *s, struct dcp_err *err)
 		if (!last || strcmp(last->key, found[i].key) != 0)
 			found[n++] = found[i];
 		else if (last->numel != found[i].numel || last->itemsize != found[i].itemsize)
-			return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+			return dcp_fail(err, -EBADMSG,
 					"storage \"%s\" is described in two ways", last->key);
 	}
 	s->found.n = n * sizeof(*found);
@@ -146,22 +146,22 @@ static int take_storage(struct dcp_torch *t, const struct dcp_torch_storage *wan
 	int r = dcp_source_read(&t->src, off, count, sizeof(count));
 
 	if (r < 0)
-		return dcp_fail(err, r, off, "the stream ends before storage \"%s\"",
-				want->key);
+		return dcp_fail_at(err, r, off, "the stream ends before storage \"%s\"",
+				   want->key);
 	if (dcp_load_le64(count) != want->numel)
-		return dcp_fail(err, -EBADMSG, off,
-				"storage \"%s\" has %" PRIu64
-				" elements, its tensors say %" PRIu64,
-				want->key, dcp_load_le64(count), want->numel);
+		return dcp_fail_at(err, -EBADMSG, off,
+				   "storage \"%s\" has %" PRIu64
+				   " elements, its tensors say %" PRIu64,
+				   want->key, dcp_load_le64(count), want->numel);
 	if (dcp_ckd_mul(&size, want->numel, want->itemsize) ||
 	    !dcp_range_ok(off + sizeof(count), size, t->src.size))
-		return dcp_fail(err, -EBADMSG, off,
-				"storage \"%s\" of %" PRIu64
-				" elements does not end inside the stream",
-				want->key, want->numel);
+		return dcp_fail_at(err, -EBADMSG, off,
+				   "storage \"%s\" of %" PRIu64
+				   " elements does not end inside the stream",
+				   want->key, want->numel);
 	rec->key = dcp_arena_strndup(&t->arena, want->key, strlen(want->key));
 	if (!rec->key)
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
+		return dcp_fail(err, -ENOMEM, "out of memory");
 	rec->off = off + sizeof(count);
 	rec->size = size;
 	t->nrecords++;
@@ -176,11 +176,11 @@ static int take_storages(struct dcp_torch *t, struct dcp_pv keys, uint64_t off,
 	const struct dcp_pv *key = dcp_pv_items(keys, &n);
 
 	if (keys.type != DCP_PV_LIST)
-		return dcp_fail(err, -EBADMSG, off, "no list of storage keys after the object");
+		return dcp_fail_at(err, -EBADMSG, off,
+				   "no list of storage keys after the object");
 	t->records = dcp_arena_calloc(&t->arena, n, sizeof(*t->records));
 	if (!t->records)
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET,
-				"out of memory for %zu storages", n);
+		return dcp_fail(err, -ENOMEM, "out of memory for %zu storages", n);
 	for (size_t i = 0; i < n; i++) {
 		struct dcp_torch_storage want = { .key = dcp_pv_str(key[i]) };
 		const struct dcp_torch_storage *found = NULL;
@@ -190,10 +190,11 @@ static int take_storages(struct dcp_torch *t, struct dcp_pv keys, uint64_t off,
 			found = bsearch(&want, s->found.p, s->found.n / sizeof(want),
 					sizeof(want), compare_found);
 		if (!found)
-			return dcp_fail(err, -EBADMSG, off,
-					"storage %zu of %zu belongs to no tensor, so its size "
-					"is unknown",
-					i, n);
+			return dcp_fail_at(
+				err, -EBADMSG, off,
+				"storage %zu of %zu belongs to no tensor, so its size "
+				"is unknown",
+				i, n);
 		r = take_storage(t, found, off, &off, err);
 		if (r < 0)
 			return r;
@@ -240,7 +241,7 @@ static int skip_preamble(struct dcp_torch *t, uint64_t *off, struct dcp_err *err
 		int r = dcp_pickle_read(&t->src, &opts, &p, off, err);
 
 		if (r == 0 && !parts[i].is(dcp_pickle_root(p)))
-			r = dcp_fail(err, parts[i].code, at, "%s", parts[i].says);
+			r = dcp_fail_at(err, parts[i].code, at, "%s", parts[i].says);
 		if (r < 0)
 			return r;
 	}

@@ -84,7 +84,7 @@ static int take_view(struct dcp_pv v, struct dcp_torch_storage *out, struct dcp_
 	if (v.type != DCP_PV_TUPLE || n != 3 || !dcp_pv_u64(part[1], &out->view_off) ||
 	    !dcp_pv_u64(part[2], &out->view_n) ||
 	    !dcp_range_ok(out->view_off, out->view_n, out->numel))
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -EBADMSG,
 				"view of storage \"%s\" does not lie inside its %" PRIu64
 				" elements",
 				out->key, out->numel);
@@ -104,12 +104,12 @@ int dcp_torch_storage_id(struct dcp_pv id, struct dcp_torch_storage *out, struct
 	if ((n != 5 && n != 6) || !dcp_pv_is_str(part[0], "storage") || !dcp_pv_str(part[2]) ||
 	    part[1].type != DCP_PV_GLOBAL || !dcp_pv_u64(part[4], &s.numel))
 		return dcp_fail(
-			err, -EBADMSG, DCP_ERR_NO_OFFSET,
+			err, -EBADMSG,
 			"persistent id is not (\"storage\", class, key, location, count)");
 	s.key = dcp_pv_str(part[2]);
 	s.dtype_name = dcp_torch_storage_dtype(part[1]);
 	if (!s.dtype_name)
-		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET, "unknown storage class %s.%s",
+		return dcp_fail(err, -ENOTSUP, "unknown storage class %s.%s",
 				part[1].node->module, part[1].node->name);
 	s.itemsize = dcp_torch_itemsize(s.dtype_name);
 	s.view_n = s.numel;
@@ -152,7 +152,7 @@ int dcp_torch_place(struct dcp_torch_tensor *x, const struct dcp_torch_storage *
 	/* Strides of zero make huge shapes of one element; nobody has 2^63 bytes of those. */
 	if (!dcp_shape_volume(x->shape, x->ndim, &volume) ||
 	    dcp_ckd_mul(&bytes, volume, x->itemsize) || bytes > INT64_MAX)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -EBADMSG,
 				"shape of the tensor in storage \"%s\" overflows", s->key);
 	x->off = base;
 	x->row_major = dcp_row_major(x->shape, x->stride, x->ndim);
@@ -160,11 +160,11 @@ int dcp_torch_place(struct dcp_torch_tensor *x, const struct dcp_torch_storage *
 		return 0;
 	if (!dcp_stride_span(x->shape, x->stride, x->ndim, &n) || dcp_ckd_add(&end, first, n) ||
 	    dcp_ckd_mul(&end, end, x->itemsize) || end > view)
-		return dcp_fail(err, -EBADMSG, base,
-				"tensor reaches past the %" PRIu64
-				" bytes of storage \"%s\": first "
-				"element %" PRIu64 ", last one %" PRIu64 " after it",
-				view, s->key, first, n - 1);
+		return dcp_fail_at(err, -EBADMSG, base,
+				   "tensor reaches past the %" PRIu64
+				   " bytes of storage \"%s\": first "
+				   "element %" PRIu64 ", last one %" PRIu64 " after it",
+				   view, s->key, first, n - 1);
 	x->off = base + first * x->itemsize;
 	return 0;
 }
@@ -176,8 +176,8 @@ int dcp_torch_take_dtype(struct dcp_torch_tensor *x, const char *name, struct dc
 	snprintf(x->dtype_name, sizeof(x->dtype_name), "%s",
 		 x->dtype == DCP_DTYPE_OTHER ? name : dcp_dtype_info(x->dtype)->name);
 	if (!x->itemsize)
-		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
-				"dtype torch.%s has elements of unknown size", name);
+		return dcp_fail(err, -ENOTSUP, "dtype torch.%s has elements of unknown size",
+				name);
 	return 0;
 }
 
@@ -199,8 +199,8 @@ int dcp_torch_sort_records(struct dcp_torch *t, struct dcp_err *err)
 	qsort(t->records, t->nrecords, sizeof(*t->records), compare_keys);
 	for (size_t i = 1; i < t->nrecords; i++)
 		if (strcmp(t->records[i - 1].key, t->records[i].key) == 0)
-			return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-					"two storages with key \"%s\"", t->records[i].key);
+			return dcp_fail(err, -EBADMSG, "two storages with key \"%s\"",
+					t->records[i].key);
 	return 0;
 }
 

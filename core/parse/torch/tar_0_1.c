@@ -51,8 +51,8 @@ static int next_i64s(struct cursor *c, uint64_t *to, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		if (!dcp_range_ok(c->m.at, 8, c->m.end) ||
 		    dcp_source_read(&c->t->src, c->m.at, raw, 8) < 0)
-			return dcp_fail(c->err, -EBADMSG, c->m.at,
-					"tar container is cut short");
+			return dcp_fail_at(c->err, -EBADMSG, c->m.at,
+					   "tar container is cut short");
 		to[i] = dcp_load_le64(raw);
 		c->m.at += 8;
 	}
@@ -69,8 +69,8 @@ static int next_count(struct cursor *c, uint64_t each, uint64_t *n)
 	if (r < 0)
 		return r;
 	if (!dcp_pv_u64(dcp_pickle_root(p), n) || *n > (c->m.end - c->m.at) / each)
-		r = dcp_fail(c->err, -EBADMSG, at,
-			     "tar container says it has more parts than it has room for");
+		r = dcp_fail_at(c->err, -EBADMSG, at,
+				"tar container says it has more parts than it has room for");
 	return r;
 }
 
@@ -105,8 +105,8 @@ static int next_storage(struct cursor *c, struct dcp_torch_tar_storage *s)
 	part = dcp_pv_items(dcp_pickle_root(p), &n);
 	s->dtype = n == 3 ? dcp_torch_storage_dtype(part[2]) : NULL;
 	if (!s->dtype || !dcp_pv_u64(part[0], &s->id))
-		r = dcp_fail(c->err, -EBADMSG, at,
-			     "storage is not (number, location, class of torch)");
+		r = dcp_fail_at(c->err, -EBADMSG, at,
+				"storage is not (number, location, class of torch)");
 	dcp_pickle_free(p);
 	if (r == 0)
 		r = next_i64s(c, &s->numel, 1);
@@ -115,9 +115,9 @@ static int next_storage(struct cursor *c, struct dcp_torch_tar_storage *s)
 	s->off = c->m.at;
 	if (dcp_ckd_mul(&bytes, s->numel, dcp_torch_itemsize(s->dtype)) ||
 	    !dcp_range_ok(s->off, bytes, c->m.end))
-		return dcp_fail(c->err, -EBADMSG, at,
-				"storage of %" PRIu64 " elements does not end in its member",
-				s->numel);
+		return dcp_fail_at(c->err, -EBADMSG, at,
+				   "storage of %" PRIu64 " elements does not end in its member",
+				   s->numel);
 	c->m.at += bytes;
 	return 0;
 }
@@ -138,8 +138,8 @@ static int take_views(struct cursor *c, struct dcp_pv list, struct dcp_torch_tar
 		    !dcp_pv_u64(part[1], &id) || !dcp_pv_u64(part[2], &first) ||
 		    !dcp_pv_u64(part[3], &numel) || !(root = find_storage(c->t, id)) ||
 		    !dcp_range_ok(first, numel, root->numel))
-			return dcp_fail(c->err, -EBADMSG, c->m.at,
-					"view %zu of a storage does not lie inside one", i);
+			return dcp_fail_at(c->err, -EBADMSG, c->m.at,
+					   "view %zu of a storage does not lie inside one", i);
 		to[i].dtype = root->dtype;
 		to[i].off = root->off + first * dcp_torch_itemsize(root->dtype);
 		to[i].numel = numel;
@@ -171,7 +171,7 @@ static int read_storages(struct cursor *c)
 		all = dcp_arena_calloc(&c->t->arena, n + nviews, sizeof(*all));
 	}
 	if (!all)
-		r = dcp_fail(c->err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for storages");
+		r = dcp_fail(c->err, -ENOMEM, "out of memory for storages");
 	if (r == 0)
 		r = take_views(c, dcp_pickle_root(views), all + n, &nviews);
 	if (r < 0)
@@ -207,7 +207,7 @@ static int next_tensor(struct cursor *c, struct dcp_torch_tar_tensor *x)
 	x->empty = n == 3 && part[1].type == DCP_PV_NONE;
 	if (n != 3 || !dcp_pv_u64(part[0], &x->id) ||
 	    (!x->empty && !dcp_pv_u64(part[1], &x->storage)))
-		r = dcp_fail(c->err, -EBADMSG, at, "tensor is not (number, storage, class)");
+		r = dcp_fail_at(c->err, -EBADMSG, at, "tensor is not (number, storage, class)");
 	dcp_pickle_free(p);
 	if (r == 0)
 		r = next_i64s(c, &ndim, 1);
@@ -215,12 +215,12 @@ static int next_tensor(struct cursor *c, struct dcp_torch_tar_tensor *x)
 		return r;
 	x->ndim = (uint32_t)ndim; /* the upper half is not always written */
 	if (x->ndim > DCP_MAX_NDIM)
-		return dcp_fail(c->err, -EBADMSG, at, "tensor of %" PRIu32 " dimensions",
-				x->ndim);
+		return dcp_fail_at(c->err, -EBADMSG, at, "tensor of %" PRIu32 " dimensions",
+				   x->ndim);
 	x->at = c->m.at;
 	bytes = 8 * (2 * (uint64_t)x->ndim + 1);
 	if (!dcp_range_ok(c->m.at, bytes, c->m.end))
-		return dcp_fail(c->err, -EBADMSG, at, "tar container is cut short");
+		return dcp_fail_at(c->err, -EBADMSG, at, "tar container is cut short");
 	c->m.at += bytes;
 	return 0;
 }
@@ -235,8 +235,7 @@ static int read_tensors(struct cursor *c)
 		return r;
 	tar->tensors = dcp_arena_calloc(&c->t->arena, n, sizeof(*tar->tensors));
 	if (!tar->tensors)
-		return dcp_fail(c->err, -ENOMEM, DCP_ERR_NO_OFFSET,
-				"out of memory for tensors");
+		return dcp_fail(c->err, -ENOMEM, "out of memory for tensors");
 	for (tar->ntensors = 0; r == 0 && tar->ntensors < n; tar->ntensors++)
 		r = next_tensor(c, &tar->tensors[tar->ntensors]);
 	if (r == 0)
@@ -258,7 +257,7 @@ int dcp_torch_open_tar(struct dcp_torch *t, struct dcp_err *err)
 			if (strcmp(in[k].name, names[i]) == 0)
 				m[i] = (struct member){ in[k].off, in[k].off + in[k].size };
 		if (!m[i].end)
-			r = dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+			r = dcp_fail(err, -EBADMSG,
 				     "a tar archive, but not of torch 0.1: no member \"%s\"",
 				     names[i]);
 	}
@@ -293,7 +292,7 @@ int dcp_torch_tar_tensor(const struct dcp_torch *t, const char *number,
 		x = bsearch(&key, t->tar.tensors, t->tar.ntensors, sizeof(key), by_number);
 	s = x && !x->empty ? find_storage(t, x->storage) : NULL;
 	if (!s)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -EBADMSG,
 				x ? "tensor %.40s has no storage in the stream"
 				  : "the stream has no tensor %.40s",
 				number);

@@ -61,18 +61,18 @@ static int locate_record(const struct dcp_torch *t, const struct dcp_torch_stora
 	int r;
 
 	if (!rec)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "storage \"%s\" is missing",
-				s->key);
+		return dcp_fail(err, -EBADMSG, "storage \"%s\" is missing", s->key);
 	if (dcp_ckd_mul(&size, s->numel, s->itemsize) || size != rec->size)
-		return dcp_fail(err, -EBADMSG, rec->member ? rec->member->header_off : rec->off,
-				"storage \"%s\" has %" PRIu64
-				" bytes, its tensor expects %" PRIu64 " elements of %" PRIu32,
-				s->key, rec->size, s->numel, s->itemsize);
+		return dcp_fail_at(
+			err, -EBADMSG, rec->member ? rec->member->header_off : rec->off,
+			"storage \"%s\" has %" PRIu64 " bytes, its tensor expects %" PRIu64
+			" elements of %" PRIu32,
+			s->key, rec->size, s->numel, s->itemsize);
 	if (rec->member && !rec->member->stored)
-		return dcp_fail(err, -ENOTSUP, rec->member->header_off,
-				"storage \"%s\" is compressed or encrypted: write the file "
-				"again with torch.save(torch.load(...))",
-				s->key);
+		return dcp_fail_at(err, -ENOTSUP, rec->member->header_off,
+				   "storage \"%s\" is compressed or encrypted: write the file "
+				   "again with torch.save(torch.load(...))",
+				   s->key);
 	if (rec->off == DCP_TORCH_UNLOCATED) {
 		r = dcp_zip_data(&t->src, rec->member, &rec->off, err);
 		if (r < 0)
@@ -101,11 +101,10 @@ static int take_metadata(struct dcp_torch_tensor *x, struct dcp_pv meta, struct 
 	if (!conj && !neg)
 		return 0;
 	if (conj && neg)
-		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
-				"a view that is conjugate and negative at once");
+		return dcp_fail(err, -ENOTSUP, "a view that is conjugate and negative at once");
 	if (!dcp_dtype_can_negate(x->dtype) ||
 	    (conj && dcp_dtype_info(x->dtype)->swap_unit != halves))
-		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -ENOTSUP,
 				"%s view of %s: the stored bytes are not the tensor's values",
 				conj ? "conjugate" : "negative", x->dtype_name);
 	x->filter = conj ? DCP_FILTER_CONJ : DCP_FILTER_NEG;
@@ -126,15 +125,14 @@ static int dense(const struct dcp_torch *t, enum dcp_torch_kind kind, const stru
 	if (n < least || !dcp_pv_u64(arg[1], &first) ||
 	    !dcp_torch_dims(arg[2], x.shape, &x.ndim) ||
 	    !dcp_torch_dims(arg[3], x.stride, &nstride) || nstride != x.ndim)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"tensor with a damaged offset, size or stride");
+		return dcp_fail(err, -EBADMSG, "tensor with a damaged offset, size or stride");
 	r = dcp_torch_storage_id(arg[0], &s, err);
 	if (r < 0)
 		return r;
 	dtype = s.dtype_name;
 	if (kind == DCP_TORCH_V3) {
 		if (!dcp_torch_is_global(arg[6]))
-			return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+			return dcp_fail(err, -EBADMSG,
 					"tensor in storage \"%s\" without a dtype", s.key);
 		dtype = arg[6].node->name;
 	}
@@ -175,8 +173,8 @@ static int int_repr(const struct dcp_torch *t, const struct dcp_pv *arg,
 			return 1;
 		}
 	return r < 0 ? r
-		     : dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
-				"quantized tensor of %s: its numbers are packed", x.dtype_name);
+		     : dcp_fail(err, -ENOTSUP, "quantized tensor of %s: its numbers are packed",
+				x.dtype_name);
 }
 
 int dcp_torch_unwrap(struct dcp_pv v, struct dcp_torch_call *out, struct dcp_err *err)
@@ -204,12 +202,10 @@ int dcp_torch_unwrap(struct dcp_pv v, struct dcp_torch_call *out, struct dcp_err
 			callable = arg[0];
 			args = arg[2];
 		} else {
-			return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "%s without a tensor",
-					how->name);
+			return dcp_fail(err, -EBADMSG, "%s without a tensor", how->name);
 		}
 	}
-	return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "tensor wrapped more than %d times",
-			WRAPPERS_MAX);
+	return dcp_fail(err, -EBADMSG, "tensor wrapped more than %d times", WRAPPERS_MAX);
 }
 
 /* Has a tensor of this kind a place in a storage, sound or not? */
@@ -255,7 +251,6 @@ int dcp_torch_tensor(const struct dcp_torch *t, struct dcp_pv v, struct dcp_torc
 	if (c.kind == DCP_TORCH_QUANTIZED && c.n > 4)
 		return int_repr(t, c.arg, out, err);
 	if (!is_dense(c.kind) || c.kind == DCP_TORCH_REFUSED)
-		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET, "%s: no dense strided bytes",
-				c.what);
+		return dcp_fail(err, -ENOTSUP, "%s: no dense strided bytes", c.what);
 	return dense(t, c.kind, c.arg, c.n, out, err);
 }

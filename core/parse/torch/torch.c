@@ -47,8 +47,8 @@ static int take_once(const struct dcp_zip_member **slot, const struct dcp_zip_me
 		     struct dcp_err *err)
 {
 	if (*slot)
-		return dcp_fail(err, -EBADMSG, m->header_off, "two members named \"%s\"",
-				m->name);
+		return dcp_fail_at(err, -EBADMSG, m->header_off, "two members named \"%s\"",
+				   m->name);
 	*slot = m;
 	return 0;
 }
@@ -69,7 +69,7 @@ static int survey(const struct dcp_zip_member *m, size_t n, const char *prefix, 
 		else if (strcmp(name, "byteorder") == 0)
 			r = take_once(&a->byteorder, &m[i], err);
 		else if (strcmp(name, "constants.pkl") == 0 || strncmp(name, "code/", 5) == 0)
-			r = dcp_fail(
+			r = dcp_fail_at(
 				err, -ENOTSUP, m[i].header_off,
 				"TorchScript archive: \"%s\" is program code; load it with "
 				"torch.jit.load and save its state_dict",
@@ -78,7 +78,7 @@ static int survey(const struct dcp_zip_member *m, size_t n, const char *prefix, 
 			return r;
 	}
 	if (!a->pickle)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -EBADMSG,
 				"not a torch.save archive: no member \"%.*sdata.pkl\"",
 				(int)prefix_n, prefix);
 	return 0;
@@ -133,8 +133,7 @@ static int take_records(struct dcp_torch *t, const struct dcp_zip_member *m, siz
 {
 	t->records = dcp_arena_calloc(&t->arena, ndata, sizeof(*t->records));
 	if (!t->records)
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET,
-				"out of memory for %zu storages", ndata);
+		return dcp_fail(err, -ENOMEM, "out of memory for %zu storages", ndata);
 	for (size_t i = 0; i < n; i++) {
 		const char *name = behind_prefix(&m[i], prefix, prefix_n);
 
@@ -153,7 +152,7 @@ static int locate(const struct dcp_torch *t, const struct dcp_zip_member *m, uin
 		  struct dcp_err *err)
 {
 	if (!m->stored)
-		return dcp_fail(
+		return dcp_fail_at(
 			err, -ENOTSUP, m->header_off,
 			"member \"%s\" is compressed or encrypted; torch.save never does that: "
 			"write the file again with torch.save(torch.load(...))",
@@ -176,11 +175,11 @@ static int read_byteorder(struct dcp_torch *t, const struct dcp_zip_member *m,
 	if (m->size < sizeof(order)) {
 		r = dcp_source_read(&t->src, off, order, (size_t)m->size);
 		if (r < 0)
-			return dcp_fail(err, r, off, "cannot read \"%s\"", m->name);
+			return dcp_fail_at(err, r, off, "cannot read \"%s\"", m->name);
 	}
 	t->big_endian = strcmp(order, "big") == 0;
 	if (!t->big_endian && strcmp(order, "little") != 0)
-		return dcp_fail(err, -EBADMSG, off, "byteorder is neither little nor big");
+		return dcp_fail_at(err, -EBADMSG, off, "byteorder is neither little nor big");
 	return 0;
 }
 
@@ -198,11 +197,10 @@ static int open_zip(struct dcp_torch *t, struct dcp_err *err)
 		return r;
 	other = has_pickle(m, n) ? NULL : other_archive(m, n);
 	if (other)
-		return dcp_fail(err, -ENOTSUP, 0, "not a torch.save archive, but %s", other);
+		return dcp_fail_at(err, -ENOTSUP, 0, "not a torch.save archive, but %s", other);
 	slash = n ? strchr(m[0].name, '/') : NULL;
 	if (!slash)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"not a torch.save archive: %s",
+		return dcp_fail(err, -EBADMSG, "not a torch.save archive: %s",
 				n ? "its first member is in no folder" : "it is empty");
 	prefix_n = (size_t)(slash - m[0].name) + 1;
 	r = survey(m, n, m[0].name, prefix_n, &a, err);
@@ -239,10 +237,10 @@ static int open_stream(struct dcp_torch *t, struct dcp_err *err)
 	if (starts_with(t, 0, "\x80", 1))
 		return dcp_torch_open_legacy(t, err);
 	if (!t->head_n)
-		return dcp_fail(err, -EBADMSG, 0, "empty; expected a torch.save stream");
+		return dcp_fail_at(err, -EBADMSG, 0, "empty; expected a torch.save stream");
 	if (other)
-		return dcp_fail(err, -ENOTSUP, 0, "not a torch.save stream, but %s", other);
-	return dcp_fail(
+		return dcp_fail_at(err, -ENOTSUP, 0, "not a torch.save stream, but %s", other);
+	return dcp_fail_at(
 		err, -EBADMSG, 0,
 		"not a torch.save stream: starts with 0x%02x, expected a zip archive or a "
 		"pickle",
@@ -256,7 +254,7 @@ int dcp_torch_open(const struct dcp_source *src, size_t memory, struct dcp_torch
 	int r;
 
 	if (!t)
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
+		return dcp_fail(err, -ENOMEM, "out of memory");
 	memset(t, 0, offsetof(struct dcp_torch, head));
 	t->src = (struct dcp_source){ .read = read_headed, .size = src->size, .fd = -1 };
 	t->under = src;
@@ -267,7 +265,7 @@ int dcp_torch_open(const struct dcp_source *src, size_t memory, struct dcp_torch
 	r = dcp_source_read(src, 0, t->head, t->head_n);
 	if (r < 0) {
 		t->head_n = 0;
-		r = dcp_fail(err, r, 0, "cannot read the start of the stream");
+		r = dcp_fail_at(err, r, 0, "cannot read the start of the stream");
 	} else {
 		r = open_stream(t, err);
 	}

@@ -130,11 +130,9 @@ static int take_kept(const struct job *j, bool just_made, int *out, uint64_t *si
 	int rc;
 
 	if (fd < 0)
-		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%.300s: %s", j->path,
-				strerror(errno));
+		return dcp_fail(err, -errno, "%.300s: %s", j->path, strerror(errno));
 	if (!dcp_cache_trusts(j->path, fd))
-		return dcp_fail(err, -EPERM, DCP_ERR_NO_OFFSET,
-				"%.300s: belongs to another user", j->path);
+		return dcp_fail(err, -EPERM, "%.300s: belongs to another user", j->path);
 	rc = dcp_unpack_check(fd, &j->id, just_made, !j->settled && !just_made, size, err);
 	if (rc < 0)
 		return dcp_err_where(err, rc, "%.300s", j->path);
@@ -185,10 +183,10 @@ static int decode(struct job *j, int fd, uint64_t limit, uint64_t *size, struct 
 	int rc = dcp_inflate_codec(&j->src, &codec);
 
 	if (rc < 0)
-		return dcp_fail(err, rc, 0, "%.300s cannot be read", j->name);
+		return dcp_fail_at(err, rc, 0, "%.300s cannot be read", j->name);
 	if (codec == DCP_CODEC_NONE)
-		return dcp_fail(err, -EBADMSG, 0, "%.300s: not compressed in a way known here",
-				j->name);
+		return dcp_fail_at(err, -EBADMSG, 0,
+				   "%.300s: not compressed in a way known here", j->name);
 	rc = dcp_inflate_fd(&j->src, codec, fd, limit, &watch, size, err);
 	return rc < 0 ? dcp_err_where(err, rc, "%.300s", j->name) : 0;
 }
@@ -230,15 +228,14 @@ static int decode_to_memory(struct job *j, int *out, uint64_t *size, struct dcp_
 	int rc;
 
 	if (fd < 0)
-		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "no memory file: %s",
-				strerror(errno));
+		return dcp_fail(err, -errno, "no memory file: %s", strerror(errno));
 	announce(j, "memory");
 	rc = decode(j, fd, limit, size, err);
 	if (rc == 0 && !take_memory(j->u, *size))
 		rc = -E2BIG;
 	if (rc == -E2BIG && limit < limit_of(j))
 		return dcp_fail(
-			err, rc, DCP_ERR_NO_OFFSET,
+			err, rc,
 			"%.300s decodes to more than the %llu bytes of memory there are "
 			"for it: give it a cache directory with room",
 			j->name, (unsigned long long)limit);
@@ -259,12 +256,11 @@ static int decode_to_cache(struct job *j, int *out, uint64_t *size, struct dcp_e
 
 	if (asprintf(&temp, "%s.tmp-XXXXXX", j->path) < 0) {
 		temp = NULL;
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
+		return dcp_fail(err, -ENOMEM, "out of memory");
 	}
 	fd = mkostemp(temp, O_CLOEXEC);
 	if (fd < 0)
-		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%.300s: %s", j->path,
-				strerror(errno));
+		return dcp_fail(err, -errno, "%.300s: %s", j->path, strerror(errno));
 	announce(j, j->u->dir);
 	rc = dcp_unpack_begin(fd, &began);
 	if (rc == 0)
@@ -275,9 +271,9 @@ static int decode_to_cache(struct job *j, int *out, uint64_t *size, struct dcp_e
 		rc = -errno;
 	if (rc < 0) {
 		unlink(temp);
-		return err && err->code ? rc
-					: dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%.300s: %s",
-						   j->path, strerror(-rc));
+		return err && err->code
+			       ? rc
+			       : dcp_fail(err, rc, "%.300s: %s", j->path, strerror(-rc));
 	}
 	*out = dcp_take_fd(&fd);
 	return 0;
@@ -317,10 +313,10 @@ static int decode_once(struct job *j, int *out, uint64_t *size, struct dcp_err *
 
 	lock = rc < 0 ? rc : dcp_cache_lock(&wait, j->path, &waited);
 	if (lock == -ECANCELED)
-		return dcp_fail(err, lock, DCP_ERR_NO_OFFSET, "%.300s: called off", j->path);
+		return dcp_fail(err, lock, "%.300s: called off", j->path);
 	if (lock < 0 && lock != -ENOLCK && lock != -ENOTSUP && lock != -ENOSYS)
-		return dcp_fail(err, lock == -EBUSY ? -EBUSY : -EACCES, DCP_ERR_NO_OFFSET,
-				"%.300s: %s", j->path, strerror(-lock));
+		return dcp_fail(err, lock == -EBUSY ? -EBUSY : -EACCES, "%.300s: %s", j->path,
+				strerror(-lock));
 	rc = make_kept(j, waited, out, size, err);
 	dcp_cache_unlock(j->path, lock);
 	return rc;
@@ -415,7 +411,7 @@ static int obtain_from(struct job *j, int fd, int *out, uint64_t *size, struct d
 	int rc = dcp_source_fd(fd, &j->src);
 
 	if (rc < 0)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%.300s cannot be read", j->name);
+		return dcp_fail(err, rc, "%.300s cannot be read", j->name);
 	j->path = path_of(j);
 	rc = obtain(j, out, size, err);
 	free(j->path);
@@ -426,8 +422,7 @@ static int obtain_from(struct job *j, int fd, int *out, uint64_t *size, struct d
 	if (dcp_file_id_same(&now, &j->id))
 		return 0;
 	dcp_close_fd(out);
-	return dcp_fail(err, -ESTALE, DCP_ERR_NO_OFFSET, "%.300s changed while it was decoded",
-			j->name);
+	return dcp_fail(err, -ESTALE, "%.300s changed while it was decoded", j->name);
 }
 
 static int open_held(struct job *j, struct held *h, int from, int *fd, uint64_t *size,
@@ -448,9 +443,7 @@ static int open_held(struct job *j, struct held *h, int from, int *fd, uint64_t 
 		rc = keep(j, h, fd);
 		pthread_mutex_unlock(&j->u->lock);
 	}
-	return rc < 0 ? dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%.300s: %s", j->name,
-				 strerror(-rc))
-		      : 0;
+	return rc < 0 ? dcp_fail(err, rc, "%.300s: %s", j->name, strerror(-rc)) : 0;
 }
 
 int dcp_unpack_open(struct dcp_unpack *u, int dirfd, const char *name, int *fd, uint64_t *size,
@@ -472,7 +465,7 @@ int dcp_unpack_open(struct dcp_unpack *u, int dirfd, const char *name, int *fd, 
 	j.known = h && h->known;
 	pthread_mutex_unlock(&u->lock);
 	if (!h)
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
+		return dcp_fail(err, -ENOMEM, "out of memory");
 	rc = open_held(&j, h, from, fd, size, err);
 	pthread_mutex_lock(&u->lock);
 	end(u, h);

@@ -117,10 +117,10 @@ static int read_record(int fd, uint8_t *r, struct dcp_err *err)
 	if (rc == 0 && src.size >= DCP_UNPACK_RECORD)
 		rc = dcp_source_read(&src, src.size - DCP_UNPACK_RECORD, r, DCP_UNPACK_RECORD);
 	if (rc < 0)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s", strerror(-rc));
+		return dcp_fail(err, rc, "%s", strerror(-rc));
 	if (src.size < DCP_UNPACK_RECORD || memcmp(r, magic, MAGIC) != 0 ||
 	    get(r, RECORD) != record_hash(r) || get(r, SIZE) != src.size - DCP_UNPACK_RECORD)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "damaged");
+		return dcp_fail(err, -EBADMSG, "damaged");
 	return 0;
 }
 
@@ -136,15 +136,14 @@ int dcp_unpack_check(int fd, const struct dcp_file_id *source, bool just_made, b
 	if (get(r, SRC_SIZE) != source->size || get(r, SRC_DEV) != source->dev ||
 	    get(r, SRC_INO) != source->ino || get(r, SRC_MTIME) != (uint64_t)source->mtime_ns ||
 	    get(r, SRC_CTIME) != (uint64_t)source->ctime_ns)
-		return dcp_fail(err, -ESTALE, DCP_ERR_NO_OFFSET, "made from another file");
+		return dcp_fail(err, -ESTALE, "made from another file");
 	if (!just_made && source->ctime_ns > (int64_t)get(r, BEGAN) - RACY_NS)
-		return dcp_fail(err, -ESTALE, DCP_ERR_NO_OFFSET,
-				"its file changed just before it was decoded");
+		return dcp_fail(err, -ESTALE, "its file changed just before it was decoded");
 	rc = whole ? hash_content(fd, get(r, SIZE), &content) : 0;
 	if (rc < 0)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s", strerror(-rc));
+		return dcp_fail(err, rc, "%s", strerror(-rc));
 	if (whole && content != get(r, CONTENT))
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "damaged");
+		return dcp_fail(err, -EBADMSG, "damaged");
 	*size = get(r, SIZE);
 	return 0;
 }

@@ -35,23 +35,25 @@ static int fail_cut(const struct place *at, uint64_t size)
 	uint64_t end = at->p->off + at->p->nbytes;
 	char has[32], wants[32], lo[32], hi[32];
 
-	return dcp_fail(at->err, -ENODATA, at->p->off,
-			"%.200s is %s bytes; metadata expects at least %s (bytes %s-%s, piece "
-			"%zu of %zu): was the writer interrupted?",
-			at->file, grouped(size, has), grouped(end, wants),
-			grouped(at->p->off, lo), grouped(end - !!at->p->nbytes, hi),
-			(size_t)(at->p - at->t->pieces) + 1, at->t->npieces);
+	return dcp_fail_at(
+		at->err, -ENODATA, at->p->off,
+		"%.200s is %s bytes; metadata expects at least %s (bytes %s-%s, piece "
+		"%zu of %zu): was the writer interrupted?",
+		at->file, grouped(size, has), grouped(end, wants), grouped(at->p->off, lo),
+		grouped(end - !!at->p->nbytes, hi), (size_t)(at->p - at->t->pieces) + 1,
+		at->t->npieces);
 }
 
 static int fail_short(const struct place *at, uint64_t need)
 {
 	char has[32], wants[32];
 
-	return dcp_fail(at->err, -EBADMSG, at->p->off,
-			"%.200s: piece %zu of %zu has %s bytes at %llu; its elements take %s",
-			at->file, (size_t)(at->p - at->t->pieces) + 1, at->t->npieces,
-			grouped(at->p->nbytes, has), (unsigned long long)at->p->off,
-			grouped(need, wants));
+	return dcp_fail_at(
+		at->err, -EBADMSG, at->p->off,
+		"%.200s: piece %zu of %zu has %s bytes at %llu; its elements take %s", at->file,
+		(size_t)(at->p - at->t->pieces) + 1, at->t->npieces,
+		grouped(at->p->nbytes, has), (unsigned long long)at->p->off,
+		grouped(need, wants));
 }
 
 /* Bytes from the first element of @p to behind its last, as stored; false on overflow. */
@@ -75,14 +77,15 @@ static int check_length(const struct place *at)
 
 	if (p->stride && (!dcp_shape_volume(p->len, at->t->ndim, &volume) || p->run_lo ||
 			  p->run_n != volume))
-		return dcp_fail(at->err, -EBADMSG, p->off,
-				"%.200s: piece %zu of %zu holds a part of its box with strides",
-				at->file, (size_t)(p - at->t->pieces) + 1, at->t->npieces);
+		return dcp_fail_at(
+			at->err, -EBADMSG, p->off,
+			"%.200s: piece %zu of %zu holds a part of its box with strides",
+			at->file, (size_t)(p - at->t->pieces) + 1, at->t->npieces);
 	if (p->item_n && (!span(at->t, p, &need) || !p->stride ||
 			  !dcp_range_ok(p->item_lo, need / at->t->itemsize, p->item_n)))
-		return dcp_fail(at->err, -EBADMSG, p->off,
-				"%.200s: piece %zu of %zu is not a part of its item", at->file,
-				(size_t)(p - at->t->pieces) + 1, at->t->npieces);
+		return dcp_fail_at(at->err, -EBADMSG, p->off,
+				   "%.200s: piece %zu of %zu is not a part of its item",
+				   at->file, (size_t)(p - at->t->pieces) + 1, at->t->npieces);
 	if (dcp_filter_encodes(p->filter) || p->filter == DCP_FILTER_ZERO)
 		return 0;
 	if (p->enc != DCP_ENC_PLAIN) {
@@ -102,20 +105,18 @@ static int check_piece(const struct dcp_tensor *t, const struct dcp_piece *p,
 	int code;
 
 	if (p->file >= n)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"piece %zu of %zu names file %u of %zu",
+		return dcp_fail(err, -EBADMSG, "piece %zu of %zu names file %u of %zu",
 				(size_t)(p - t->pieces) + 1, t->npieces, p->file, n);
 	at.file = files[p->file].id.name;
 	if (!dcp_range_ok(p->off, p->nbytes, INT64_MAX))
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"%.200s: piece %zu of %zu lies at %llu+%llu", at.file,
-				(size_t)(p - t->pieces) + 1, t->npieces,
+		return dcp_fail(err, -EBADMSG, "%.200s: piece %zu of %zu lies at %llu+%llu",
+				at.file, (size_t)(p - t->pieces) + 1, t->npieces,
 				(unsigned long long)p->off, (unsigned long long)p->nbytes);
 	code = check_length(&at);
 	if (code < 0)
 		return code;
 	if (files[p->file].error)
-		return dcp_fail(err, -ENODATA, p->off, "%s", files[p->file].error);
+		return dcp_fail_at(err, -ENODATA, p->off, "%s", files[p->file].error);
 	size = files[p->file].packed ? files[p->file].id.unpacked : files[p->file].id.size;
 	return dcp_range_ok(p->off, p->nbytes, size) ? 0 : fail_cut(&at, size);
 }
@@ -153,16 +154,13 @@ static int check_size(const struct dcp_tensor *t, uint64_t *nbytes, struct dcp_e
 
 	*nbytes = 0;
 	if (t->dtype != DCP_DTYPE_OTHER && t->itemsize != size)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"elements of %u byte%s; %s has %u", t->itemsize,
+		return dcp_fail(err, -EBADMSG, "elements of %u byte%s; %s has %u", t->itemsize,
 				dcp_s(t->itemsize), dcp_dtype_info(t->dtype)->name, size);
 	if (t->itemsize == 0)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"the size of an element is not known");
+		return dcp_fail(err, -EBADMSG, "the size of an element is not known");
 	if (!dcp_tensor_nbytes(t, nbytes) || *nbytes > INT64_MAX) {
 		*nbytes = 0;
-		return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET,
-				"its shape has more bytes than fit in 63 bits");
+		return dcp_fail(err, -E2BIG, "its shape has more bytes than fit in 63 bits");
 	}
 	return 0;
 }
@@ -177,7 +175,6 @@ int dcp_index_check(const struct dcp_tensor *t, const struct dcp_index_seen *fil
 	if (code == 0)
 		code = dcp_tiling_init(&tiling, t, scratch, err);
 	if (code == -ENOMEM)
-		dcp_fail(err, code, DCP_ERR_NO_OFFSET, "its %zu pieces need too much memory",
-			 t->npieces);
+		dcp_fail(err, code, "its %zu pieces need too much memory", t->npieces);
 	return code < 0 ? code : check_pieces(t, files, n, err);
 }

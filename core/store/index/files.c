@@ -22,13 +22,12 @@ static int look_inside(struct dcp_index_writer *w, struct dcp_file_id *id, bool 
 	int code;
 
 	if (packed && !w->unpack)
-		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
-				"%.300s: compressed, and dcpfs cannot decode it", id->name);
+		return dcp_fail(err, -ENOTSUP, "%.300s: compressed, and dcpfs cannot decode it",
+				id->name);
 	if (packed) {
 		code = dcp_unpack_open(w->unpack, w->dirfd, id->name, &fd, &size, id, err);
 		if (code == 0 && size == 0)
-			code = dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-					"%.300s decodes to nothing", id->name);
+			code = dcp_fail(err, -EBADMSG, "%.300s decodes to nothing", id->name);
 		return code;
 	}
 	code = dcp_open_beneath(w->dirfd, id->name, &fd, &st, err);

@@ -33,20 +33,22 @@ static int check_header(const struct dcp_source *src, struct dcp_err *err)
 	int code = src->size < HEADER ? -EBADMSG : dcp_source_read(src, 0, h, sizeof(h));
 
 	if (code == -EBADMSG || (code == 0 && memcmp(h, "SQLite format 3", 16)))
-		return dcp_fail(err, -EBADMSG, 0, "not an SQLite file");
+		return dcp_fail_at(err, -EBADMSG, 0, "not an SQLite file");
 	if (code < 0)
-		return dcp_fail(err, code, 0, "%s", strerror(-code));
+		return dcp_fail_at(err, code, 0, "%s", strerror(-code));
 	if (dcp_load_be32(h + 68) != DCP_SQL_APPLICATION)
-		return dcp_fail(err, -EBADMSG, 68, "an SQLite file, but not an index of dcpfs");
+		return dcp_fail_at(err, -EBADMSG, 68,
+				   "an SQLite file, but not an index of dcpfs");
 	if (dcp_load_be32(h + 60) != DCP_INDEX_SCHEMA)
-		return dcp_fail(err, -ESTALE, 60, "written with schema %u; this is schema %d",
-				dcp_load_be32(h + 60), DCP_INDEX_SCHEMA);
+		return dcp_fail_at(err, -ESTALE, 60,
+				   "written with schema %u; this is schema %d",
+				   dcp_load_be32(h + 60), DCP_INDEX_SCHEMA);
 	page = dcp_load_be16(h + 16);
 	want = (page == 1 ? 65536 : page) * dcp_load_be32(h + 28);
 	if (src->size < want)
-		return dcp_fail(err, -EBADMSG, src->size,
-				"cut: %llu bytes, its header says %llu",
-				(unsigned long long)src->size, (unsigned long long)want);
+		return dcp_fail_at(err, -EBADMSG, src->size,
+				   "cut: %llu bytes, its header says %llu",
+				   (unsigned long long)src->size, (unsigned long long)want);
 	return 0;
 }
 
@@ -57,9 +59,9 @@ static int finish(struct dcp_index_conn *c, sqlite3_stmt *s, int rc, int code,
 	if (code == 0 && rc != SQLITE_DONE)
 		code = dcp_index_sql_fail(c->db, rc, "index", err);
 	else if (code == -ENOMEM)
-		dcp_fail(err, code, DCP_ERR_NO_OFFSET, "out of memory");
+		dcp_fail(err, code, "out of memory");
 	else if (code < 0)
-		dcp_fail(err, code, DCP_ERR_NO_OFFSET, "a row of it is not as written");
+		dcp_fail(err, code, "a row of it is not as written");
 	sqlite3_finalize(s);
 	return code;
 }
@@ -87,8 +89,7 @@ static int check_schema(struct dcp_index_conn *c, struct dcp_err *err)
 	}
 	sqlite3_finalize(s);
 	if (rc == SQLITE_ROW || n < DCP_LEN(schema))
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"its tables are not those of an index");
+		return dcp_fail(err, -EBADMSG, "its tables are not those of an index");
 	return 0;
 }
 
@@ -185,8 +186,7 @@ static int load_count(const struct dcp_index *ix, const char *name, uint64_t *ou
 
 	*out = 0;
 	if (!text || !dcp_is_number(text, out))
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "its meta table lacks \"%s\"",
-				name);
+		return dcp_fail(err, -EBADMSG, "its meta table lacks \"%s\"", name);
 	return 0;
 }
 
@@ -221,7 +221,7 @@ static int open_source(struct dcp_index *ix, struct dcp_index **out, struct dcp_
 	code = dcp_index_vfs_init(&ix->vfs, ix->vfs_name, &ix->src);
 	ix->has_vfs = code == 0;
 	if (code < 0)
-		dcp_fail(err, code, DCP_ERR_NO_OFFSET, "SQLite: %s", strerror(-code));
+		dcp_fail(err, code, "SQLite: %s", strerror(-code));
 	if (code == 0)
 		code = dcp_index_conn_open(ix, &c, err);
 	if (code == 0)
@@ -256,12 +256,12 @@ int dcp_index_open_fd(int fd, const char *path, struct dcp_index **out, struct d
 
 	if (!ix) {
 		close(fd);
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
+		return dcp_fail(err, -ENOMEM, "out of memory");
 	}
 	ix->fd = fd;
 	code = dcp_source_fd(fd, &file);
 	if (code < 0)
-		dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%s", strerror(-code));
+		dcp_fail(err, code, "%s", strerror(-code));
 	if (code == 0)
 		code = check_header(&file,
 				    err); /* another schema is not damage: reported first */
@@ -280,7 +280,7 @@ int dcp_index_open_image(void *image, size_t n, struct dcp_index **out, struct d
 
 	if (!ix) {
 		sqlite3_free(image);
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
+		return dcp_fail(err, -ENOMEM, "out of memory");
 	}
 	ix->image = image;
 	ix->src = dcp_source_mem(image, n);
@@ -293,10 +293,9 @@ int dcp_index_open(const char *path, struct dcp_index **out, struct dcp_err *err
 	struct stat st;
 
 	if (fd < 0 || fstat(fd, &st) < 0)
-		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%.200s: %s", path,
-				strerror(errno));
+		return dcp_fail(err, -errno, "%.200s: %s", path, strerror(errno));
 	if (!S_ISREG(st.st_mode))
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "%.200s: not a file", path);
+		return dcp_fail(err, -EBADMSG, "%.200s: not a file", path);
 	return dcp_index_open_fd(dcp_take_fd(&fd), path, out, err);
 }
 

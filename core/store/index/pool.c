@@ -63,7 +63,7 @@ int dcp_index_conn_open(struct dcp_index *ix, struct dcp_index_conn **out, struc
 	int rc;
 
 	if (!c)
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
+		return dcp_fail(err, -ENOMEM, "out of memory");
 	rc = sqlite3_open_v2("index", &c->db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX,
 			     ix->vfs_name);
 	if (rc == SQLITE_OK) {

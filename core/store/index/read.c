@@ -264,8 +264,7 @@ static int get_tensor(const struct query *q, const struct dcp_cut *cut, struct d
 static int fail_row(struct dcp_err *err, int code, const char *kind, int64_t id)
 {
 	if (err && err->code == 0)
-		dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%s",
-			 code == -ENOENT ? "no such row" : strerror(-code));
+		dcp_fail(err, code, "%s", code == -ENOENT ? "no such row" : strerror(-code));
 	return dcp_err_where(err, code, "index: %s %lld", kind, (long long)id);
 }
 

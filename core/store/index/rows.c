@@ -40,7 +40,7 @@ static void draft_fail(struct draft *d, const char *why, const char *what)
 {
 	if (d->error)
 		return;
-	dcp_fail(&d->err, -EBADMSG, DCP_ERR_NO_OFFSET, "%s%.400s", why, what);
+	dcp_fail(&d->err, -EBADMSG, "%s%.400s", why, what);
 	d->error = d->err.msg;
 }
 

@@ -157,14 +157,16 @@ int dcp_index_unseal(struct dcp_index_sealed *s, const struct dcp_source *file,
 	if (rc == 0)
 		rc = dcp_source_read(file, pages * DCP_SQL_PAGE, s->table, pages * HASH);
 	if (rc < 0)
-		return dcp_fail(err, rc, 0, "%s",
-				rc == -EBADMSG ? "damaged: its size is not what its header says"
-					       : strerror(-rc));
+		return dcp_fail_at(err, rc, 0, "%s",
+				   rc == -EBADMSG
+					   ? "damaged: its size is not what its header says"
+					   : strerror(-rc));
 	found = hash_table(s->table, pages);
 	if (found != seal)
-		return dcp_fail(err, -EBADMSG, SEAL,
-				"damaged: its pages hash to %016llx, its header says %016llx",
-				(unsigned long long)found, (unsigned long long)seal);
+		return dcp_fail_at(
+			err, -EBADMSG, SEAL,
+			"damaged: its pages hash to %016llx, its header says %016llx",
+			(unsigned long long)found, (unsigned long long)seal);
 	s->file = *file;
 	*out = (struct dcp_source){
 		.read = read_sealed, .mem = s, .size = pages * DCP_SQL_PAGE, .fd = -1

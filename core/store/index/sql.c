@@ -54,7 +54,7 @@ int dcp_index_sql_fail(sqlite3 *db, int rc, const char *what, struct dcp_err *er
 		break;
 	case SQLITE_CORRUPT:
 		return dcp_fail(
-			err, -EBADMSG, DCP_ERR_NO_OFFSET,
+			err, -EBADMSG,
 			"%s: damaged since it was written; whoever opens it next builds "
 			"it anew",
 			what);
@@ -62,6 +62,6 @@ int dcp_index_sql_fail(sqlite3 *db, int rc, const char *what, struct dcp_err *er
 		code = -EBADMSG;
 		break;
 	}
-	return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%s: %s", what,
+	return dcp_fail(err, code, "%s: %s", what,
 			db ? sqlite3_errmsg(db) : sqlite3_errstr(rc));
 }

@@ -56,23 +56,21 @@ static int make_temp(struct dcp_index_writer *w, const char *path, int64_t *bega
 	/* SQLite takes a name that begins with "file:" for a URI. */
 	if (asprintf(&w->path, "%s%s", *path == '/' ? "" : "./", path) < 0) {
 		w->path = NULL;
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
+		return dcp_fail(err, -ENOMEM, "out of memory");
 	}
 	if (asprintf(&w->temp, "%s.tmp-XXXXXX", w->path) < 0) {
 		w->temp = NULL;
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
+		return dcp_fail(err, -ENOMEM, "out of memory");
 	}
 	fd = mkostemp(w->temp, O_CLOEXEC);
 	if (fd < 0) {
 		int code = -errno;
 
 		dcp_free_ptr(&w->temp); /* nothing to remove */
-		return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%.200s: %s", path,
-				strerror(-code));
+		return dcp_fail(err, code, "%.200s: %s", path, strerror(-code));
 	}
 	if (fstat(fd, &st) < 0)
-		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%.200s: %s", path,
-				strerror(errno));
+		return dcp_fail(err, -errno, "%.200s: %s", path, strerror(errno));
 	dcp_file_id_from_stat(&st, &id);
 	*began = id.mtime_ns;
 	return 0;
@@ -113,7 +111,7 @@ int dcp_index_create(const char *path, struct dcp_index_writer **out, struct dcp
 	int code;
 
 	if (!w)
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
+		return dcp_fail(err, -ENOMEM, "out of memory");
 	dcp_arena_init(&w->text, DCP_INDEX_MAX_NAMES);
 	dcp_arena_init(&w->scratch, scratch_limit);
 	code = path ? make_temp(w, path, &began, err) : 0;

@@ -9,7 +9,7 @@
 int dcp_index_give_up(struct dcp_index_writer *w, int code, const char *why)
 {
 	if (!w->err.code)
-		dcp_fail(&w->err, code, DCP_ERR_NO_OFFSET, "index: %s", why);
+		dcp_fail(&w->err, code, "index: %s", why);
 	return w->err.code;
 }
 

@@ -156,12 +156,11 @@ static int open_origin(const struct dcp_files *f, const struct dcp_file_id *id, 
 		return rc;
 	rc = same_content(&st, id);
 	if (rc == -EIO)
-		dcp_fail(err, rc, (uint64_t)st.st_size,
-			 "%s: it is %lld bytes, and was %llu when it was indexed", id->name,
-			 (long long)st.st_size, (unsigned long long)id->size);
+		dcp_fail_at(err, rc, (uint64_t)st.st_size,
+			    "%s: it is %lld bytes, and was %llu when it was indexed", id->name,
+			    (long long)st.st_size, (unsigned long long)id->size);
 	else if (rc < 0)
-		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s: it changed since it was indexed",
-			 id->name);
+		dcp_fail(err, rc, "%s: it changed since it was indexed", id->name);
 	return rc;
 }
 
@@ -174,15 +173,14 @@ static int open_decoded(const struct dcp_files *f, const struct dcp_file_id *id,
 	int rc;
 
 	if (!f->opts.unpack)
-		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
-				"%s: compressed, and dcpfs cannot decode it", id->name);
+		return dcp_fail(err, -ENOTSUP, "%s: compressed, and dcpfs cannot decode it",
+				id->name);
 	rc = dcp_unpack_open(f->opts.unpack, f->dirfd, id->name, fd, &size, &now, err);
 	if (rc < 0)
 		return rc;
 	if (size != id->unpacked || now.size != id->size || now.ino != id->ino ||
 	    now.dev != id->dev || now.mtime_ns != id->mtime_ns)
-		return dcp_fail(err, -ESTALE, DCP_ERR_NO_OFFSET,
-				"%s: it changed since it was indexed", id->name);
+		return dcp_fail(err, -ESTALE, "%s: it changed since it was indexed", id->name);
 	return 0;
 }
 
@@ -273,8 +271,7 @@ int dcp_files_hold(struct dcp_files *f, uint32_t number, bool wait, const struct
 	int rc = 0;
 
 	if (number >= f->n)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "index row: file %u of %zu",
-				number, f->n);
+		return dcp_fail(err, -EBADMSG, "index row: file %u of %zu", number, f->n);
 	h = &f->slots[number];
 	if (!dcp_handle_take(h))
 		rc = dcp_handles_begin(f->opts.handles, h, wait);

@@ -43,9 +43,8 @@ static int no_file(const char *path, struct dcp_err *err)
 			strcpy(near, e->d_name);
 	if (d)
 		closedir(d);
-	return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET, "layout %.300s: %s%s%.80s%s", path,
-			strerror(ENOENT), *near ? ", nearest is \"" : "", near,
-			*near ? "\"" : "");
+	return dcp_fail(err, -ENOENT, "layout %.300s: %s%s%.80s%s", path, strerror(ENOENT),
+			*near ? ", nearest is \"" : "", near, *near ? "\"" : "");
 }
 
 static int read_all(int fd, const char *path, struct dcp_buf *out, struct dcp_err *err)
@@ -53,10 +52,9 @@ static int read_all(int fd, const char *path, struct dcp_buf *out, struct dcp_er
 	struct stat st;
 
 	if (fstat(fd, &st) < 0)
-		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%.300s: %s", path,
-				strerror(errno));
+		return dcp_fail(err, -errno, "%.300s: %s", path, strerror(errno));
 	if (!S_ISREG(st.st_mode) || st.st_size > MAX_FILE)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -EBADMSG,
 				"%.300s: no layout: not a file, or more than %d bytes", path,
 				MAX_FILE);
 	while (out->n < MAX_FILE) {
@@ -64,16 +62,15 @@ static int read_all(int fd, const char *path, struct dcp_buf *out, struct dcp_er
 		ssize_t n;
 
 		if (!p)
-			return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
+			return dcp_fail(err, -ENOMEM, "out of memory");
 		n = read(fd, p, 65536);
 		out->n -= 65536 - (n > 0 ? (size_t)n : 0);
 		if (n < 0)
-			return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%.300s: %s", path,
-					strerror(errno));
+			return dcp_fail(err, -errno, "%.300s: %s", path, strerror(errno));
 		if (n == 0)
 			return 0;
 	}
-	return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET, "%.300s: too long", path);
+	return dcp_fail(err, -E2BIG, "%.300s: too long", path);
 }
 
 /* "dir/llama.dcpl" and "dir/llama.txt" are both called llama. */
@@ -83,8 +80,7 @@ static int stem_of(const char *path, char stem[NAME_MAX + 1], struct dcp_err *er
 	size_t n = dcp_stem(base);
 
 	if (n == 0 || n > NAME_MAX || *base == '.')
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"%.300s: no name for a layout", path);
+		return dcp_fail(err, -EBADMSG, "%.300s: no name for a layout", path);
 	memcpy(stem, base, n);
 	stem[n] = '\0';
 	return 0;
@@ -97,7 +93,7 @@ static void say_path(const char *path, const char *name, struct dcp_err *err)
 	struct dcp_err said = *err;
 
 	if (strncmp(said.msg, name, n) == 0)
-		dcp_fail(err, said.code, said.off, "%.300s%s", path, said.msg + n);
+		dcp_fail_at(err, said.code, said.off, "%.300s%s", path, said.msg + n);
 }
 
 /* The layout that @fd, which is closed, holds; its name is @name. */
@@ -125,8 +121,7 @@ static int parse_path(const char *path, const char *name, struct dcp_layout **ou
 	if (fd < 0 && errno == ENOENT)
 		return no_file(path, err);
 	if (fd < 0)
-		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "layout %.300s: %s", path,
-				strerror(errno));
+		return dcp_fail(err, -errno, "layout %.300s: %s", path, strerror(errno));
 	return parse_file(fd, path, name, out, err);
 }
 
@@ -160,7 +155,7 @@ static int load_given(struct dcp_layouts *t, const char *path, struct dcp_err *e
 	int rc = stem_of(path, stem, err);
 
 	if (rc == 0 && dcp_layouts_by_name(t, stem))
-		return dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -EEXIST,
 				"%.300s: another file's layout is called %.80s, too", path,
 				stem);
 	if (rc == 0)
@@ -181,7 +176,7 @@ static int open_in(int dirfd, const char *name, bool links, struct dcp_err *err)
 		return rc < 0 ? rc : fd;
 	}
 	fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	return fd < 0 ? dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%s", strerror(errno)) : fd;
+	return fd < 0 ? dcp_fail(err, -errno, "%s", strerror(errno)) : fd;
 }
 
 /* The file @name of the directory @dir, which is open as @fd. One whose layout has the name of

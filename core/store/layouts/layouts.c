@@ -101,8 +101,7 @@ static int no_name(const struct dcp_layouts *t, const char *name, int rc, struct
 {
 	const char *near = nearest(t, name);
 
-	return near ? dcp_fail(err, rc, DCP_ERR_NO_OFFSET,
-			       "no layout \"%.80s\", nearest is \"%.80s\"", name, near)
+	return near ? dcp_fail(err, rc, "no layout \"%.80s\", nearest is \"%.80s\"", name, near)
 		    : rc;
 }
 
@@ -116,11 +115,11 @@ static int on_mesh(const struct dcp_layouts *t, const char *name, struct dcp_lay
 	char text[NAME_MAX + 1];
 
 	if (near)
-		return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -ENOENT,
 				"%.200s: no layout file of that name, nearest is \"%.80s\"",
 				name, near);
 	if (!of || !of->file)
-		return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -ENOENT,
 				"%.200s: no layout file of that name; the form is "
 				"mesh:dp2,tp4:FILE_STEM",
 				name);

@@ -253,8 +253,8 @@ static int look_everywhere(struct looking *l, const struct dcp_asset_from *from,
 	if (from->extra) {
 		fd = open(from->extra, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		if (fd < 0)
-			return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%.300s: %s",
-					from->extra, strerror(errno));
+			return dcp_fail(err, -errno, "%.300s: %s", from->extra,
+					strerror(errno));
 		code = look_in(l, from->extra, fd, NULL, how);
 	}
 	if (code < 0 || stat(from->source, &st) < 0 || !S_ISDIR(st.st_mode))
@@ -344,9 +344,7 @@ static int look_again(const struct dcp_assets *a, struct dcp_err *err)
 		       now.at[i].root == a->at[i].root &&
 		       strcmp(dcp_asset_id(&now, i)->name, dcp_asset_id(a, i)->name) == 0;
 	dcp_assets_finish(&now);
-	return same ? 0
-		    : dcp_fail(err, -ESTALE, DCP_ERR_NO_OFFSET,
-			       "files beside the weights came or went");
+	return same ? 0 : dcp_fail(err, -ESTALE, "files beside the weights came or went");
 }
 
 int dcp_assets_check(const struct dcp_assets *a, struct dcp_err *err)

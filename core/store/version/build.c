@@ -30,8 +30,7 @@ static bool take_cached(struct dcp_build *b, bool just_built)
 
 	/* One that was named by its user is as true as the user thinks. */
 	if (code == 0 && !b->opts->index_file && !dcp_cache_trusts(b->path, dcp_index_fd(ix)))
-		code = dcp_fail(&err, -EPERM, DCP_ERR_NO_OFFSET,
-				"%.200s: belongs to another user", b->path);
+		code = dcp_fail(&err, -EPERM, "%.200s: belongs to another user", b->path);
 	if (code == 0)
 		code = b->check(b->ctx, ix, just_built, &err);
 	if (code == 0) {
@@ -53,7 +52,7 @@ bool dcp_build_cached(struct dcp_build *b)
 
 static int canceled(struct dcp_err *err)
 {
-	return dcp_fail(err, -ECANCELED, DCP_ERR_NO_OFFSET, "indexing was called off");
+	return dcp_fail(err, -ECANCELED, "indexing was called off");
 }
 
 /* @ours: it was the index that failed, not the checkpoint. */
@@ -96,7 +95,7 @@ static int lock_cache(struct dcp_build *b, bool *waited)
 	if (code >= 0 || code == -ECANCELED || code == -ENOLCK || code == -ENOTSUP ||
 	    code == -ENOSYS)
 		return code; /* without locks two may build: the later rename wins */
-	dcp_fail(&err, code, DCP_ERR_NO_OFFSET, "%.300s: %s", b->path,
+	dcp_fail(&err, code, "%.300s: %s", b->path,
 		 code == -EBUSY ? "another process is still building it" : strerror(-code));
 	say(b, DCP_LOG_WARN, "index kept in memory", &err);
 	forget_path(b);

@@ -30,7 +30,7 @@ uint64_t dcp_fresh_names(const struct dcp_dir *dir, const char *index_path)
 
 static int stale(struct dcp_err *err, const char *name, const char *why)
 {
-	return dcp_fail(err, -ESTALE, DCP_ERR_NO_OFFSET, "%.300s %s", name, why);
+	return dcp_fail(err, -ESTALE, "%.300s %s", name, why);
 }
 
 /* stat opens nothing, so it may follow links wherever they lead: another inode is enough. */
@@ -71,11 +71,9 @@ static int fact_is(const struct dcp_index *ix, const char *name, const char *wan
 	const char *is = dcp_index_meta(ix, name);
 
 	if (!is)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "its meta table lacks \"%s\"",
-				name);
+		return dcp_fail(err, -EBADMSG, "its meta table lacks \"%s\"", name);
 	if (strcmp(is, want) != 0)
-		return dcp_fail(err, -ESTALE, DCP_ERR_NO_OFFSET, "%s is %.100s, not %.100s",
-				name, is, want);
+		return dcp_fail(err, -ESTALE, "%s is %.100s, not %.100s", name, is, want);
 	return 0;
 }
 

@@ -279,16 +279,16 @@ int dcp_scan_explain_part(const struct dcp_dir *dir, struct dcp_err *err)
 		dcp_dir_close(&all);
 	}
 	if (format && match == DCP_MATCH_YES)
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -EINVAL,
 				"%.200s is one file of a checkpoint; the whole is %.200s (%s)",
 				dir->path, above, format->what);
 	if (family && family->todo)
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -EINVAL,
 				"%.200s is %s, by its name, which dcpfs does not read: %s",
 				dir->path, family->what, family->todo);
 	if (family)
 		return dcp_fail(
-			err, -EINVAL, DCP_ERR_NO_OFFSET,
+			err, -EINVAL,
 			"%.200s is not a checkpoint by itself: by its name it belongs to %s",
 			dir->path, family->what);
 	return 0;
@@ -296,7 +296,7 @@ int dcp_scan_explain_part(const struct dcp_dir *dir, struct dcp_err *err)
 
 static int fail_shut(const char *path, struct dcp_err *err)
 {
-	return dcp_fail(err, -EACCES, DCP_ERR_NO_OFFSET, "%.300s: %s", path, strerror(EACCES));
+	return dcp_fail(err, -EACCES, "%.300s: %s", path, strerror(EACCES));
 }
 
 static int explain_file(const struct dcp_dir *dir, struct dcp_err *err)
@@ -309,10 +309,10 @@ static int explain_file(const struct dcp_dir *dir, struct dcp_err *err)
 	if (shut)
 		return fail_shut(dir->path, err);
 	if (beginning)
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -EINVAL,
 				"%.200s is not a checkpoint by its name, but begins like %s",
 				dir->path, beginning);
-	return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+	return dcp_fail(err, -EINVAL,
 			"%.200s is a file, but no checkpoint that dcpfs knows by its name",
 			dir->path);
 }
@@ -332,7 +332,7 @@ int dcp_scan_explain(const struct dcp_dir *dir, struct dcp_err *err)
 	else if (h.shut && !h.path && !h.other && !dcp_scan_family(dir, NULL, 0))
 		rc = fail_shut(h.shut, err);
 	else
-		rc = dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%.120s %s", dir->path, b.p);
+		rc = dcp_fail(err, -EINVAL, "%.120s %s", dir->path, b.p);
 	free(h.path);
 	free(h.name);
 	free(h.other);

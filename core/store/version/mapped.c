@@ -67,9 +67,9 @@ static int no_part(const struct mapping *m, struct dcp_err *err)
 		n++;
 	}
 	dcp_index_scan_end(scan);
-	return dcp_fail(err, -ENOKEY, DCP_ERR_NO_OFFSET,
-			"no key begins with \"%.100s.\"; they begin with %s%s", m->part,
-			list.p ? list.p : "nothing", n == DCP_LEN(part) ? ", ..." : "");
+	return dcp_fail(err, -ENOKEY, "no key begins with \"%.100s.\"; they begin with %s%s",
+			m->part, list.p ? list.p : "nothing",
+			n == DCP_LEN(part) ? ", ..." : "");
 }
 
 static int list_keys(void *ctx, int (*fn)(void *fn_ctx, uint64_t number, const char *key),
@@ -223,7 +223,7 @@ static int check_mapped(void *ctx, struct dcp_index *ix, bool just_built, struct
 	(void)just_built;
 	if (id && strcmp(id, m->id) == 0)
 		return 0;
-	return dcp_fail(err, -ESTALE, DCP_ERR_NO_OFFSET, "it was mapped from another index");
+	return dcp_fail(err, -ESTALE, "it was mapped from another index");
 }
 
 /* ---- which, and where it is kept ---- */
@@ -331,7 +331,7 @@ static int obtain(struct mapping *m, struct dcp_err *err)
 	if (dcp_build_cached(&m->build))
 		return 0;
 	if (m->build.opts->cached_only)
-		return dcp_fail(err, -EAGAIN, DCP_ERR_NO_OFFSET, "not mapped yet");
+		return dcp_fail(err, -EAGAIN, "not mapped yet");
 	return dcp_build_index(&m->build, err);
 }
 
@@ -385,7 +385,7 @@ static int check_any(struct mapping *m, struct dcp_index *ix, struct dcp_err *er
 	if (strcmp(preset.name, dcp_rules_name(m->rules)) != 0)
 		snprintf(other, sizeof(other), "; its keys need the preset %s (auto)",
 			 preset.name);
-	return dcp_fail(err, -ENOKEY, DCP_ERR_NO_OFFSET,
+	return dcp_fail(err, -ENOKEY,
 			"no key comes out (rules: %.200s): %llu dropped, %llu left out%s%s",
 			dcp_rules_name(m->rules), (unsigned long long)dropped,
 			(unsigned long long)left, why, other);

@@ -61,7 +61,7 @@ static int unpack_input(void *ctx, const char *name, struct dcp_input *out, stru
 	code = dcp_source_fd(in.fd, &in.src);
 	if (code < 0) {
 		dcp_input_close(&in);
-		return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%.300s cannot be read", name);
+		return dcp_fail(err, code, "%.300s cannot be read", name);
 	}
 	in.src.size = size;
 	*out = in;
@@ -120,7 +120,7 @@ static int restrict_dir(struct opening *o, struct dcp_err *err)
 	int code = dcp_format_group(o->found->format, &o->dir, o->found->group, &part);
 
 	if (code < 0)
-		return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%s", strerror(-code));
+		return dcp_fail(err, code, "%s", strerror(-code));
 	dcp_dir_close(&o->dir);
 	o->dir = part;
 	return 0;
@@ -139,8 +139,7 @@ static int open_dir(struct opening *o, struct dcp_err *err)
 	} else {
 		fd = open(o->source, O_PATH | O_DIRECTORY | O_CLOEXEC);
 		if (fd < 0)
-			return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%.300s: %s", o->source,
-					strerror(errno));
+			return dcp_fail(err, -errno, "%.300s: %s", o->source, strerror(errno));
 		above.fd = fd;
 		code = dcp_dir_open_at(&above, o->found->where, &o->dir, err);
 	}
@@ -150,8 +149,7 @@ static int open_dir(struct opening *o, struct dcp_err *err)
 		return code;
 	o->real = realpath(o->dir.path, NULL);
 	if (!o->real)
-		code = dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%.300s: %s", o->dir.path,
-				strerror(errno));
+		code = dcp_fail(err, -errno, "%.300s: %s", o->dir.path, strerror(errno));
 	return code;
 }
 
@@ -163,7 +161,7 @@ static int obtain(struct opening *o, struct dcp_err *err)
 	if (dcp_build_cached(&o->build))
 		return 0;
 	if (o->build.opts->cached_only)
-		return dcp_fail(err, -EAGAIN, DCP_ERR_NO_OFFSET, "not indexed yet");
+		return dcp_fail(err, -EAGAIN, "not indexed yet");
 	code = build(o, err);
 	for (int i = 1; code == -ESTALE && i < MAX_BUILDS; i++) {
 		dcp_index_close(o->build.index);
@@ -200,16 +198,16 @@ static int start(struct opening *o, struct dcp_err *err)
 
 	v->dirfd = fcntl(o->dir.fd, F_DUPFD_CLOEXEC, 3);
 	if (v->dirfd < 0 || fstat(v->dirfd, &st) < 0)
-		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%s", strerror(errno));
+		return dcp_fail(err, -errno, "%s", strerror(errno));
 	v->format = o->found->format;
 	v->commit_ns = dcp_commit_time(&o->dir, v->format);
 	v->name = strdup(o->found->name);
 	if (!v->name || dcp_unpack_create(opts, &v->unpack) < 0 ||
 	    dcp_cache_path(opts, v->name, o->real, &st, &o->build.path) < 0)
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
+		return dcp_fail(err, -ENOMEM, "out of memory");
 	/* A slip in a command line must not cost anybody a file: a shard, say. */
 	if (opts->index_file && dcp_cache_is_foreign(o->build.path))
-		return dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -EEXIST,
 				"%.300s is not an index of dcpfs; it is left as it is",
 				o->build.path);
 	return 0;
@@ -226,11 +224,11 @@ int dcp_version_open(const char *source, const struct dcp_found *found,
 	int code;
 
 	if (!found->complete)
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%.100s is not complete: %s",
-				found->name, found->why ? found->why : "no commit mark");
+		return dcp_fail(err, -EINVAL, "%.100s is not complete: %s", found->name,
+				found->why ? found->why : "no commit mark");
 	o.v = calloc(1, sizeof(*o.v));
 	if (!o.v)
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
+		return dcp_fail(err, -ENOMEM, "out of memory");
 	o.v->dirfd = -1;
 	o.build = (struct dcp_build){
 		.name = found->name,
@@ -240,8 +238,7 @@ int dcp_version_open(const char *source, const struct dcp_found *found,
 		.ctx = &o,
 	};
 	code = dcp_source_resolve(source, &o.source);
-	code = code < 0 ? dcp_fail(err, code, DCP_ERR_NO_OFFSET, "out of memory")
-			: open_dir(&o, err);
+	code = code < 0 ? dcp_fail(err, code, "out of memory") : open_dir(&o, err);
 	if (code == 0)
 		code = start(&o, err);
 	if (code == 0)
@@ -262,7 +259,7 @@ int dcp_version_open(const char *source, const struct dcp_found *found,
 		code = dcp_files_create(o.v->dirfd, ids, n, &how, &o.v->files);
 		dcp_unpack_settle(o.v->unpack);
 		if (code < 0)
-			dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%s", strerror(-code));
+			dcp_fail(err, code, "%s", strerror(-code));
 	}
 	dcp_dir_close(&o.dir);
 	free(o.real);

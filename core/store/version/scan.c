@@ -556,7 +556,7 @@ int dcp_scan_seen(const char *source, struct dcp_seen *seen, struct dcp_scan *ou
 		seen = &shortage_only;
 	dcp_seen_note(seen, AT_FDCWD, NULL, source, true);
 	code = dcp_source_resolve(source, &real);
-	code = code < 0 ? dcp_fail(err, code, DCP_ERR_NO_OFFSET, "out of memory")
+	code = code < 0 ? dcp_fail(err, code, "out of memory")
 			: dcp_dir_open_seen(real, seen, &dir, err);
 	if (code < 0)
 		return code;
@@ -567,7 +567,7 @@ int dcp_scan_seen(const char *source, struct dcp_seen *seen, struct dcp_scan *ou
 	if (code == 0)
 		code = find_tags(&s, &dir);
 	if (seen->shortage && code != -ENOMEM)
-		code = dcp_fail(err, seen->shortage, DCP_ERR_NO_OFFSET, "%.300s: %s", dir.path,
+		code = dcp_fail(err, seen->shortage, "%.300s: %s", dir.path,
 				strerror(-seen->shortage));
 	dcp_buf_finish(&s.list);
 	dcp_buf_finish(&s.skipped);

@@ -90,8 +90,8 @@ int dcp_digest(const struct dcp_view *view, enum dcp_digest_kind kind,
 		if (rc == 0)
 			add(&h, chunk, n);
 		else
-			dcp_fail(err, rc, at, "reading at byte %" PRIu64 ": %s", at,
-				 strerror(-rc));
+			dcp_fail_at(err, rc, at, "reading at byte %" PRIu64 ": %s", at,
+				    strerror(-rc));
 		at += n;
 		if (progress)
 			progress->report(progress->ctx, at, size, dcp_view_tensor(view)->key);

@@ -60,9 +60,9 @@ static int check_stored(const struct dcp_view *view, const struct dcp_piece *p,
 
 	if (tt->dtype != t->dtype ||
 	    (t->dtype == DCP_DTYPE_OTHER && strcmp(tt->dtype_name, t->dtype_name)))
-		return dcp_fail(err, -EBADMSG, p->off, "stored as %s, the metadata says %s",
-				tt->dtype_name,
-				t->dtype ? dcp_dtype_info(t->dtype)->name : t->dtype_name);
+		return dcp_fail_at(err, -EBADMSG, p->off, "stored as %s, the metadata says %s",
+				   tt->dtype_name,
+				   t->dtype ? dcp_dtype_info(t->dtype)->name : t->dtype_name);
 	if (p->enc == DCP_ENC_TORCH_FLAT || p->item_n) {
 		uint64_t volume;
 
@@ -70,7 +70,7 @@ static int check_stored(const struct dcp_view *view, const struct dcp_piece *p,
 		    dcp_shape_volume(tt->shape, tt->ndim, &volume) &&
 		    volume == item_elements(p))
 			return 0;
-		return dcp_fail(
+		return dcp_fail_at(
 			err, -EBADMSG, p->off,
 			"stored tensor has shape [%s]%s, the metadata says %llu element%s "
 			"in a row",
@@ -79,10 +79,10 @@ static int check_stored(const struct dcp_view *view, const struct dcp_piece *p,
 			(unsigned long long)item_elements(p), dcp_s(item_elements(p)));
 	}
 	if (tt->ndim != t->ndim || memcmp(tt->shape, p->len, t->ndim * sizeof(*p->len)))
-		return dcp_fail(err, -EBADMSG, p->off,
-				"stored tensor has shape [%s], the metadata says [%s]",
-				numbers_text(is, sizeof(is), tt->shape, tt->ndim),
-				numbers_text(said, sizeof(said), p->len, t->ndim));
+		return dcp_fail_at(err, -EBADMSG, p->off,
+				   "stored tensor has shape [%s], the metadata says [%s]",
+				   numbers_text(is, sizeof(is), tt->shape, tt->ndim),
+				   numbers_text(said, sizeof(said), p->len, t->ndim));
 	return 0;
 }
 
@@ -97,7 +97,7 @@ static int open_torch(const struct dcp_source *item, uint64_t base, struct dcp_t
 		return rc;
 	rc = dcp_torch_tensor(torch, dcp_torch_root(torch), tt, err);
 	if (rc == 0)
-		return dcp_fail(err, -EBADMSG, base, "the stored item is not a tensor");
+		return dcp_fail_at(err, -EBADMSG, base, "the stored item is not a tensor");
 	return rc < 0 ? rc : 0;
 }
 
@@ -139,9 +139,10 @@ static int restride(struct dcp_view *view, struct dcp_piece *p,
 	}
 	for (uint32_t d = 0; d < ndim; d++)
 		if (!restep(tt, p->stride[d], p->len[d], at, &stride[d]))
-			return dcp_fail(err, -ENOTSUP, p->off,
-					"the stored tensor is transposed, and its rows do not "
-					"follow each other as the rules need them");
+			return dcp_fail_at(
+				err, -ENOTSUP, p->off,
+				"the stored tensor is transposed, and its rows do not "
+				"follow each other as the rules need them");
 	p->item_lo = first;
 	p->stride = stride;
 	return 0;
@@ -153,9 +154,10 @@ static int take_part(const struct dcp_view *view, struct dcp_piece *p, struct dc
 	uint64_t skip;
 
 	if (dcp_ckd_mul(&skip, p->item_lo, view->emitted.itemsize) || skip > p->nbytes)
-		return dcp_fail(err, -EBADMSG, p->off,
-				"a part from element %llu on is not in its %llu bytes",
-				(unsigned long long)p->item_lo, (unsigned long long)p->nbytes);
+		return dcp_fail_at(err, -EBADMSG, p->off,
+				   "a part from element %llu on is not in its %llu bytes",
+				   (unsigned long long)p->item_lo,
+				   (unsigned long long)p->nbytes);
 	p->off += skip;
 	p->nbytes -= skip;
 	p->item_lo = p->item_n = 0;
@@ -219,10 +221,10 @@ static int check_plain(const struct dcp_view *view, const struct dcp_piece *p,
 		last = p->run_n - 1;
 	if (bad || dcp_ckd_add(&need, last, 1) || dcp_ckd_mul(&need, need, t->itemsize) ||
 	    need > p->nbytes)
-		return dcp_fail(err, -EBADMSG, p->off,
-				"a piece of %llu element%s needs more than its %llu byte%s",
-				(unsigned long long)p->run_n, dcp_s(p->run_n),
-				(unsigned long long)p->nbytes, dcp_s(p->nbytes));
+		return dcp_fail_at(err, -EBADMSG, p->off,
+				   "a piece of %llu element%s needs more than its %llu byte%s",
+				   (unsigned long long)p->run_n, dcp_s(p->run_n),
+				   (unsigned long long)p->nbytes, dcp_s(p->nbytes));
 	return 0;
 }
 
@@ -245,8 +247,8 @@ static int decode_latin1(const struct dcp_view *view, const struct dcp_source *i
 			 uint64_t elements, int fd, uint64_t *n, struct dcp_err *err)
 {
 	if (dcp_ckd_mul(n, elements, view->emitted.itemsize))
-		return dcp_fail(err, -EBADMSG, 0, "a piece of %llu elements is too long",
-				(unsigned long long)elements);
+		return dcp_fail_at(err, -EBADMSG, 0, "a piece of %llu elements is too long",
+				   (unsigned long long)elements);
 	return dcp_latin1_decode_fd(item, fd, *n, err);
 }
 
@@ -268,7 +270,7 @@ static int decode(struct dcp_view *view, const struct dcp_source *item,
 		}
 	}
 	if (fd < 0)
-		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "no memory file: %m");
+		return dcp_fail(err, -errno, "no memory file: %m");
 	rc = p->filter == DCP_FILTER_LATIN1
 		     ? decode_latin1(view, item, item_elements(p), fd, &n, err)
 		     : decompress(view, item, p, fd, &n, err);
@@ -280,8 +282,7 @@ static int decode(struct dcp_view *view, const struct dcp_source *item,
 	}
 	map = mmap(NULL, n, PROT_READ, MAP_SHARED, fd, 0);
 	if (map == MAP_FAILED)
-		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET,
-				"cannot map a decoded item: %m");
+		return dcp_fail(err, -errno, "cannot map a decoded item: %m");
 	view->decoded[view->ndecoded++] = (struct dcp_decoded){ map, n, p->file, p->off };
 	*out = dcp_source_mem(map, n);
 	return 0;
@@ -327,10 +328,10 @@ static int locate_in(struct dcp_view *view, size_t i, const struct dcp_file *fil
 
 	b->number = p->file;
 	if (rc < 0)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "cannot read it");
+		return dcp_fail(err, rc, "cannot read it");
 	size = DCP_MIN(whole.size, file->size);
 	if (!dcp_range_ok(p->off, p->nbytes, size))
-		return dcp_fail(
+		return dcp_fail_at(
 			err, -EIO, size, "bytes %llu to %llu wanted, the file ends at %llu",
 			(unsigned long long)p->off, (unsigned long long)(p->off + p->nbytes),
 			(unsigned long long)size);

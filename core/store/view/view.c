@@ -106,8 +106,7 @@ static int take_cut(struct dcp_view *view, const struct dcp_cut *cut, struct dcp
 	if (!cut)
 		return dcp_cut_whole(&view->cut, t->ndim, t->shape, &view->arena);
 	if (!dcp_cut_fits(cut, t->ndim, t->shape))
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-				"what is asked for is not a part of this shape");
+		return dcp_fail(err, -EINVAL, "what is asked for is not a part of this shape");
 	return dcp_cut_copy(&view->cut, cut, &view->arena);
 }
 
@@ -122,19 +121,18 @@ static int finish_view(struct dcp_view *view, enum dcp_as as, struct dcp_err *er
 
 	view->shown = dcp_tensor_shown_size(t);
 	if (!dcp_cut_volume(&view->cut, &n) || dcp_ckd_mul(&nbytes, n, view->shown))
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "size overflows 64 bits");
+		return dcp_fail(err, -EBADMSG, "size overflows 64 bits");
 	view->ahead = dcp_arena_calloc(&view->arena, 1, sizeof(*view->ahead));
 	if (!view->ahead)
 		return -ENOMEM;
 	rc = put_header(&view->header, as, t->key, shown, view->shown, ndim, shape, nbytes,
 			&view->unit);
 	if (rc < 0)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s has no form for %s",
-				dcp_as_name(as),
+		return dcp_fail(err, rc, "%s has no form for %s", dcp_as_name(as),
 				dcp_view_can_show("", shown, as) ? "a tensor called so"
 								 : t->dtype_name);
 	if (dcp_ckd_mul(&view->body, n, view->unit))
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "size overflows 64 bits");
+		return dcp_fail(err, -EBADMSG, "size overflows 64 bits");
 	view->widen = as == DCP_AS_NPY && dcp_dtype_info(shown)->widened;
 	view->convert = view->widen || t->cast;
 	for (size_t i = 0; i < t->npieces; i++)
@@ -190,10 +188,9 @@ int dcp_view_open(struct dcp_version *v, int64_t id, enum dcp_as as, const struc
 	rc = dcp_index_tensor_part(dcp_version_index(v), id, cut, &view->arena, &view->emitted,
 				   err);
 	if (rc == 0 && view->emitted.error && !(view->emitted.partly && cut))
-		rc = dcp_fail(err, -EIO, DCP_ERR_NO_OFFSET, "%s", view->emitted.error);
+		rc = dcp_fail(err, -EIO, "%s", view->emitted.error);
 	if (rc == 0 && view->emitted.itemsize == 0)
-		rc = dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-			      "index row: elements of no size");
+		rc = dcp_fail(err, -EBADMSG, "index row: elements of no size");
 	return open_emitted(view, v, as, cut, rc, out, err);
 }
 
@@ -237,8 +234,7 @@ int dcp_view_open_file(struct dcp_version *v, uint32_t number, struct dcp_view *
 	const struct dcp_file_id *ids = dcp_index_files(dcp_version_index(v), &n);
 
 	if (number >= n)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "index row: file %u of %zu",
-				number, n);
+		return dcp_fail(err, -EBADMSG, "index row: file %u of %zu", number, n);
 	return open_whole(v, dcp_version_files(v), &ids[number], number, out, err);
 }
 

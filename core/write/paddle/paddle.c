@@ -232,7 +232,7 @@ static int check_places(const struct saving *s)
 
 		if (dcp_tree_depth(s->tree, i) == 0)
 			return dcp_fail(
-				s->err, -EINVAL, DCP_ERR_NO_OFFSET,
+				s->err, -EINVAL,
 				"two things are called %.200s, of which a dict can have one",
 				key);
 	}
@@ -271,8 +271,8 @@ static int plan(const struct dcp_write_set *set, const struct dcp_write_opts *op
 	int rc = -ENOMEM;
 
 	if (opts->protocol && (opts->protocol < 2 || opts->protocol > 4))
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-				"protocol %u: paddle.save has 2, 3 and 4", opts->protocol);
+		return dcp_fail(err, -EINVAL, "protocol %u: paddle.save has 2, 3 and 4",
+				opts->protocol);
 	dcp_pickler_init(&s.p, &pickle, opts->protocol ? opts->protocol : 4);
 	s.arrays.p = &s.p;
 	s.arrays.w = w;
@@ -286,7 +286,7 @@ static int plan(const struct dcp_write_set *set, const struct dcp_write_opts *op
 	}
 	if (rc == -ENOTSUP)
 		rc = dcp_fail(
-			err, -EINVAL, DCP_ERR_NO_OFFSET,
+			err, -EINVAL,
 			"protocol 2 cannot be written by several ranks together: give 3 or 4");
 	dcp_tree_free(s.tree);
 	free(s.big);

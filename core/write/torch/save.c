@@ -63,7 +63,7 @@ static int put_tensor(struct saving *s, struct dcp_pickler *p, size_t i)
 
 	if (part == SIZE_MAX)
 		return dcp_fail(
-			s->err, -EINVAL, DCP_ERR_NO_OFFSET,
+			s->err, -EINVAL,
 			"%s has the tensor %s in it, which rank %u has not: leave out both",
 			s->set->objects[s->key].key, t->key, s->rank);
 	if (s->storage[with] == SIZE_MAX) {
@@ -79,7 +79,7 @@ static int find(struct saving *s, const char *key, size_t *i)
 	uint32_t number = dcp_intern_find(&s->keys, key, strlen(key));
 
 	if (number == DCP_INTERN_NONE)
-		return dcp_fail(s->err, -EINVAL, DCP_ERR_NO_OFFSET,
+		return dcp_fail(s->err, -EINVAL,
 				"%s has the tensor %s in it, which is left out: leave out both",
 				s->set->objects[s->key].key, key);
 	*i = number;
@@ -117,8 +117,8 @@ static int find_inside(struct saving *s)
 		rc = dcp_intern_add(&s->keys, s->set->tensors[i].key,
 				    strlen(s->set->tensors[i].key), 0, &number);
 		if (rc == 0)
-			return dcp_fail(s->err, -EINVAL, DCP_ERR_NO_OFFSET,
-					"there are two tensors %s", s->set->tensors[i].key);
+			return dcp_fail(s->err, -EINVAL, "there are two tensors %s",
+					s->set->tensors[i].key);
 	}
 	for (s->key = 0; rc >= 0 && s->key < s->set->nobjects; s->key++)
 		rc = dcp_value_tensors(&s->set->objects[s->key], &mark);
@@ -174,7 +174,7 @@ static int put_rank(struct saving *s, const struct dcp_write_opts *opts, struct 
 	s->n = 0;
 	rc = dcp_tree_make(s->set, skip, &s->tree);
 	if (rc == 0 && dcp_tree_lost(s->tree))
-		rc = dcp_fail(s->err, -EINVAL, DCP_ERR_NO_OFFSET,
+		rc = dcp_fail(s->err, -EINVAL,
 			      "%s is a key, and other keys lie below it: one nested value "
 			      "cannot have "
 			      "both; --skip one",

@@ -131,7 +131,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	if (t_fake.during)
 		t_fake.during(t_fake.x);
 	if (code == 0 && t_fake.fail)
-		return dcp_fail(err, t_fake.fail, DCP_ERR_NO_OFFSET, "COMMIT: told to fail");
+		return dcp_fail(err, t_fake.fail, "COMMIT: told to fail");
 	return code;
 }
 

@@ -91,8 +91,8 @@ static int check_files(const struct t_sink *s, const struct dcp_tensor *t, struc
 		if (dcp_open_beneath(s->dir->fd, s->file[p->file], &fd, &st, err) < 0)
 			return -EBADMSG;
 		if (!dcp_range_ok(p->off, p->nbytes, (uint64_t)st.st_size))
-			return dcp_fail(err, -EBADMSG, p->off, "piece past the end of %s",
-					s->file[p->file]);
+			return dcp_fail_at(err, -EBADMSG, p->off, "piece past the end of %s",
+					   s->file[p->file]);
 	}
 	return 0;
 }
@@ -284,7 +284,7 @@ static int locate_in_stream(const struct dcp_tensor *t, const struct dcp_piece *
 	if (rc == 0 || tt.ndim != t->ndim ||
 	    memcmp(tt.shape, p->len, t->ndim * sizeof(*tt.shape)) != 0 ||
 	    tt.dtype != t->dtype || tt.itemsize != t->itemsize)
-		return dcp_fail(err, -EBADMSG, p->off, "the item holds another tensor");
+		return dcp_fail_at(err, -EBADMSG, p->off, "the item holds another tensor");
 	at->off = tt.off;
 	at->swap = tt.swap;
 	at->filter = (uint8_t)tt.filter;
@@ -306,7 +306,7 @@ static int decode_text(const struct dcp_source *text, struct dcp_buf *buf, struc
 			rc = -EBADMSG;
 		}
 		if (rc < 0)
-			return dcp_fail(err, rc, i, "no Latin-1 text");
+			return dcp_fail_at(err, rc, i, "no Latin-1 text");
 		dcp_buf_add(buf, c, 1);
 	}
 	return 0;
@@ -386,8 +386,8 @@ static int gather(const struct dcp_tensor *t, const struct dcp_piece *p, const s
 		from -= p->run_lo; /* of a run, only that is stored */
 		rc = dcp_source_read(&at->src, at->off + from * t->itemsize, e, t->itemsize);
 		if (rc < 0)
-			return dcp_fail(err, rc, at->off, "element %" PRIu64 " lies outside",
-					run);
+			return dcp_fail_at(err, rc, at->off, "element %" PRIu64 " lies outside",
+					   run);
 		if (at->swap)
 			dcp_swap(dcp_dtype_swap_unit(t->dtype, t->itemsize), e, t->itemsize);
 		if (at->filter == DCP_FILTER_CONJ || at->filter == DCP_FILTER_NEG)
@@ -425,7 +425,7 @@ char *t_sink_read(const struct t_sink *s, const struct dcp_tensor *t, size_t *n,
 	char *out;
 
 	if (t->error) {
-		dcp_fail(err, -EIO, DCP_ERR_NO_OFFSET, "%s", t->error);
+		dcp_fail(err, -EIO, "%s", t->error);
 		return NULL;
 	}
 	assert_true(dcp_tensor_nbytes(t, &nbytes) && nbytes <= (uint64_t)MOST * 64);

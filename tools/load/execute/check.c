@@ -81,7 +81,7 @@ static int check(struct dcpload_plan *p, const struct load_want *w, const struct
 		if (rc == 0)
 			rc = compare(p, w, at / w->target.from, n, room);
 		if (rc == -EILSEQ)
-			dcp_fail(err, rc, DCP_ERR_NO_OFFSET,
+			dcp_fail(err, rc,
 				 "%s: what was loaded differs from what is stored, within "
 				 "elements %llu to %llu of the part",
 				 w->key, (unsigned long long)(at / w->target.from),
@@ -107,8 +107,8 @@ int dcpload_check(struct dcpload_plan *p, struct dcpload_error *err)
 		if (p->want[i].id)
 			rc = p->want[i].complete
 				     ? check(p, &p->want[i], &room, &own)
-				     : dcp_fail(&own, -ENODATA, DCP_ERR_NO_OFFSET,
-						"%s is not complete", p->want[i].key);
+				     : dcp_fail(&own, -ENODATA, "%s is not complete",
+						p->want[i].key);
 	if (rc < 0 && !own.msg[0])
 		load_device_said(p->device, rc, err);
 	else

@@ -212,7 +212,7 @@ static int read_view(struct dcpload_plan *p, struct load_want *w, uint32_t numbe
 
 		rc = dcp_view_read(view, at, band, n);
 		if (rc < 0) {
-			dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s: %s", w->key, strerror(-rc));
+			dcp_fail(err, rc, "%s: %s", w->key, strerror(-rc));
 			break;
 		}
 		__atomic_fetch_add(&p->report.read, n, __ATOMIC_RELAXED);

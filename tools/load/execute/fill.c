@@ -103,8 +103,7 @@ static int flush_device(struct filling *f, struct dcp_err *err)
 			   : 0;
 
 	if (rc < 0)
-		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s: %s",
-			 dcp_files_name(f->files, f->number), why);
+		dcp_fail(err, rc, "%s: %s", dcp_files_name(f->files, f->number), why);
 	for (size_t i = 0; i < f->nasked && rc == 0; i++) {
 		const struct load_stretch *s = f->of[i];
 		struct load_there *there = &p->there[s - p->chunks->stretch];
@@ -132,8 +131,7 @@ static int leave(struct filling *f, int rc, struct dcp_err *err)
 	rc = rc == 0 || seen == -ESTALE ? seen : rc;
 	load_trouble(f->p, f->number, rc);
 	if (rc < 0 && !err->msg[0])
-		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s: %s",
-			 dcp_files_name(f->files, f->number),
+		dcp_fail(err, rc, "%s: %s", dcp_files_name(f->files, f->number),
 			 seen < 0 ? "changed since it was planned" : strerror(-rc));
 	dcp_files_release(f->files, f->number);
 	f->file = NULL;
@@ -168,9 +166,9 @@ static int fill_stretch(struct filling *f, const struct load_stretch *s, uint8_t
 	if (rc < 0)
 		return rc;
 	if (s->lo >= f->file->size)
-		return dcp_fail(err, -EIO, s->lo, "%s ends at byte %llu",
-				dcp_files_name(f->files, s->file),
-				(unsigned long long)f->file->size);
+		return dcp_fail_at(err, -EIO, s->lo, "%s ends at byte %llu",
+				   dcp_files_name(f->files, s->file),
+				   (unsigned long long)f->file->size);
 	n = DCP_MIN((uint64_t)s->n, f->file->size - s->lo);
 	__atomic_fetch_add(&p->report.read, n, __ATOMIC_RELAXED);
 	tail = n % LOAD_BLOCK;

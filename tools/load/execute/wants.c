@@ -172,9 +172,9 @@ static int read_part(struct worker *w, struct dcp_err *err)
 	rc = rc == 0 || seen == -ESTALE ? seen : rc;
 	load_trouble(p, w->need->file, rc);
 	if (rc < 0)
-		dcp_fail(err, rc, w->lo, "%s: %s: %s", p->want[w->need->want].key,
-			 dcp_files_name(files, w->need->file),
-			 seen < 0 ? "changed since it was planned" : strerror(-rc));
+		dcp_fail_at(err, rc, w->lo, "%s: %s: %s", p->want[w->need->want].key,
+			    dcp_files_name(files, w->need->file),
+			    seen < 0 ? "changed since it was planned" : strerror(-rc));
 	dcp_files_release(files, w->need->file);
 	load_trace(p, DCPLOAD_EVENT_READ, start, delivered(w) - before);
 	__atomic_fetch_add(&p->report.read, delivered(w) - before, __ATOMIC_RELAXED);

@@ -53,7 +53,7 @@ static int no_key(struct dcpload *ck, enum dcp_row_kind kind, const char *key,
 	char nearest[256] = "";
 
 	look_near(dcp_version_index(ck->v), kind, key, nearest);
-	return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET, "%s has no %s \"%s\"%s%s", ck->wanted,
+	return dcp_fail(err, -ENOENT, "%s has no %s \"%s\"%s%s", ck->wanted,
 			kind == DCP_ROW_TENSOR ? "tensor" : "object", key,
 			nearest[0] ? "; nearest is " : "", nearest);
 }
@@ -81,7 +81,7 @@ int dcpload_tensor(struct dcpload *ck, const char *key, struct dcpload_tensor *o
 	if (rc == 0)
 		rc = dcp_index_tensor(dcp_version_index(ck->v), row.id, &ck->answer, &t, &own);
 	if (rc == 0 && t.error && !t.partly)
-		rc = dcp_fail(&own, -EBADMSG, DCP_ERR_NO_OFFSET, "%s: %s", key, t.error);
+		rc = dcp_fail(&own, -EBADMSG, "%s: %s", key, t.error);
 	if (rc < 0)
 		return load_fail_err(err, rc, &own);
 	load_tensor_of(&row, out);
@@ -112,7 +112,7 @@ int dcpload_object(struct dcpload *ck, const char *key, const char **type, const
 	int rc = find_object(ck, key, &o, &own);
 
 	if (rc == 0 && !o.json)
-		rc = dcp_fail(&own, -EBADMSG, DCP_ERR_NO_OFFSET, "%s: %s", key,
+		rc = dcp_fail(&own, -EBADMSG, "%s: %s", key,
 			      o.error ? o.error : "it cannot be decoded");
 	if (rc < 0)
 		return load_fail_err(err, rc, &own);
@@ -336,7 +336,7 @@ static int make_cut(struct dcp_cut *cut, const struct dcp_row *row, const uint64
 
 		if (by == 0 || lo[d] > row->shape[d] || len[d] > row->shape[d] - lo[d])
 			return dcp_fail(
-				err, -EINVAL, DCP_ERR_NO_OFFSET,
+				err, -EINVAL,
 				"%s: dimension %u has %llu elements; %llu from %llu on are "
 				"not inside",
 				row->key, d, (unsigned long long)row->shape[d],
@@ -363,13 +363,13 @@ int dcpload_read(struct dcpload *ck, const char *key, const uint64_t *lo, const 
 	if (rc == 0)
 		rc = dcp_view_open(ck->v, row.id, DCP_AS_RAW, lo ? &cut : NULL, &view, &own);
 	if (rc == 0 && dcp_view_size(view) != n)
-		rc = dcp_fail(&own, -EINVAL, DCP_ERR_NO_OFFSET,
-			      "%s: the region has %llu bytes, the buffer %llu", key,
-			      (unsigned long long)dcp_view_size(view), (unsigned long long)n);
+		rc = dcp_fail(&own, -EINVAL, "%s: the region has %llu bytes, the buffer %llu",
+			      key, (unsigned long long)dcp_view_size(view),
+			      (unsigned long long)n);
 	if (rc == 0 && n)
 		rc = dcp_view_read(view, 0, dst, n);
 	if (rc < 0 && !own.msg[0])
-		dcp_fail(&own, rc, DCP_ERR_NO_OFFSET, "%s: %s", key, strerror(-rc));
+		dcp_fail(&own, rc, "%s: %s", key, strerror(-rc));
 	return load_fail_err(err, rc, &own);
 }
 
@@ -430,7 +430,7 @@ int dcpload_run(struct dcpload *ck, const char *key, int *fd, uint64_t *offset,
 		rc = open_again(dcp_view_files(view), whole.file, fd, &own);
 	*offset = whole.off;
 	if (rc < 0 && !own.msg[0])
-		dcp_fail(&own, rc, DCP_ERR_NO_OFFSET, "%s: %s", key,
+		dcp_fail(&own, rc, "%s: %s", key,
 			 rc == -ENOTSUP ? "it is not one run of bytes in a file"
 					: strerror(-rc));
 	return load_fail_err(err, rc, &own);

@@ -60,12 +60,12 @@ static int open_same(struct dcpload *ck, const struct load_blobs *blobs, struct 
 	    !notice->version || !notice->layout || !notice->asked ||
 	    name[blobs->n[0] - sizeof(*notice) - 1] || name[notice->version - 1])
 		return dcp_fail(
-			err, -EPROTO, DCP_ERR_NO_OFFSET,
+			err, -EPROTO,
 			"rank 0 said what is not understood: are all ranks of one release?");
 	asked = name + notice->version + notice->layout;
 	if (ck->asked && strcmp(ck->asked, asked) != 0 && strcmp(ck->asked, name) != 0 &&
 	    (*asked || strcmp(ck->asked, "latest") != 0))
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -EINVAL,
 				"rank 0 opens version %s, and this rank is to open %s", name,
 				ck->asked);
 	ck->wanted = dcp_arena_strndup(&ck->arena, name, notice->version - 1);
@@ -75,7 +75,7 @@ static int open_same(struct dcpload *ck, const struct load_blobs *blobs, struct 
 			     : load_open_any(ck, err);
 	if (rc == 0 && !ck->through && load_generation(ck) != notice->generation)
 		return dcp_fail(
-			err, -ESTALE, DCP_ERR_NO_OFFSET,
+			err, -ESTALE,
 			"%s of %s has other content here than on rank 0: is it being written, "
 			"or a copy?",
 			ck->wanted, ck->source);

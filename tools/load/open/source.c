@@ -56,7 +56,7 @@ int load_find_source(struct dcpload *ck, const char *path, struct dcp_err *err)
 		if (ck->layout && dcp_take_number(&rest, NULL, 10, &rank) && rank < UINT32_MAX)
 			ck->layout_rank = (uint32_t)rank;
 		else
-			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+			return dcp_fail(err, -EINVAL,
 					"%s: a rank's directory is VERSION/shard/LAYOUT/RANK",
 					path);
 		rest = "";
@@ -95,8 +95,7 @@ static int open_latest(struct dcpload *ck, const struct dcp_found **out, struct 
 			*err = why;
 		}
 	}
-	return first == -ENOENT ? dcp_fail(err, first, DCP_ERR_NO_OFFSET,
-					   "%s: no complete version", ck->source)
+	return first == -ENOENT ? dcp_fail(err, first, "%s: no complete version", ck->source)
 				: first;
 }
 
@@ -106,17 +105,15 @@ static int open_named(struct dcpload *ck, const struct dcp_found **out, struct d
 	int rc = dcp_found_match(ck->scan.found, ck->scan.n, ck->wanted, &at);
 
 	if (rc == -ENOTUNIQ)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, rc,
 				"several versions of %s have the number %s; give a whole name",
 				ck->source, ck->wanted);
 	if (rc < 0)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET,
-				"%s has no version \"%s\"; see: dcpfs ls --versions",
+		return dcp_fail(err, rc, "%s has no version \"%s\"; see: dcpfs ls --versions",
 				ck->source, ck->wanted);
 	*out = &ck->scan.found[at];
 	if (!(*out)->complete)
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%s is incomplete: %s",
-				(*out)->name,
+		return dcp_fail(err, -EINVAL, "%s is incomplete: %s", (*out)->name,
 				(*out)->why ? (*out)->why : "its commit mark is missing");
 	return dcp_version_open(ck->source, *out, &ck->store, &ck->v, err);
 }
@@ -190,14 +187,13 @@ int load_open_through(struct dcpload *ck, const char *why, struct dcp_err *err)
 	int rc;
 
 	if (!ck->mount)
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%s is in no mount here: %s",
-				ck->backing, why);
+		return dcp_fail(err, -EINVAL, "%s is in no mount here: %s", ck->backing, why);
 	dcp_buf_printf(&path, "%s/%s", ck->mount, ck->wanted ? ck->wanted : "latest");
 	if (dcp_buf_error(&path))
 		return dcp_err_say(err, -ENOMEM);
 	dir = realpath(path.p, NULL);
 	if (!dir)
-		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%s: %m", path.p);
+		return dcp_fail(err, -errno, "%s: %m", path.p);
 	name = strrchr(dir, '/') + 1;
 	name = dcp_arena_strndup(&ck->arena, name, strlen(name));
 	dcp_buf_reset(&path);

@@ -31,9 +31,8 @@ static int follow(struct dcpload_plan *p, struct load_want *w, struct dcpload *c
 	if (row.dtype != w->target.dtype || strcmp(t.dtype_name, w->dtype_name) ||
 	    row.ndim != w->global_ndim ||
 	    memcmp(row.shape, w->global_shape, row.ndim * sizeof(*row.shape)))
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-				"%s has another shape or dtype in %s than in %s", w->key,
-				ck->wanted, p->ck->wanted);
+		return dcp_fail(err, -EINVAL, "%s has another shape or dtype in %s than in %s",
+				w->key, ck->wanted, p->ck->wanted);
 	return 0;
 }
 

@@ -140,15 +140,14 @@ static int take_row(struct dcpload_plan *p, struct load_want *w, const struct dc
 	if (to) {
 		t->shown = dcp_dtype_from_name(to);
 		if (t->shown == DCP_DTYPE_OTHER && strcmp(to, w->dtype_name) != 0)
-			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-					"%s: no dtype is called \"%s\"", row->key, to);
+			return dcp_fail(err, -EINVAL, "%s: no dtype is called \"%s\"", row->key,
+					to);
 		w->to_name =
 			t->shown == t->dtype ? w->dtype_name : dcp_dtype_info(t->shown)->name;
 	}
 	if (t->shown != t->dtype && !dcp_dtype_can_cast(t->dtype, t->shown))
-		return dcp_fail(err, -EDOM, DCP_ERR_NO_OFFSET,
-				"%s is stored as %s, which is not converted to %s", row->key,
-				w->dtype_name, w->to_name);
+		return dcp_fail(err, -EDOM, "%s is stored as %s, which is not converted to %s",
+				row->key, w->dtype_name, w->to_name);
 	w->global_ndim = row->ndim;
 	w->global_shape = copy_numbers(&p->arena, row->shape, row->ndim);
 	w->ndim = dcp_cut_shape(&w->cut, shape);
@@ -160,8 +159,7 @@ static int take_row(struct dcpload_plan *p, struct load_want *w, const struct dc
 		return dcp_err_say(err, -ENOMEM);
 	if (!dcp_cut_volume(&w->cut, &n) || dcp_ckd_mul(&w->stored, n, t->from) ||
 	    dcp_ckd_mul(&w->nbytes, n, t->to) || w->nbytes > INT64_MAX)
-		return dcp_fail(err, -EOVERFLOW, DCP_ERR_NO_OFFSET, "%s is too large",
-				row->key);
+		return dcp_fail(err, -EOVERFLOW, "%s is too large", row->key);
 	t->ndim = w->ndim;
 	t->shape = w->shape;
 	t->plain = t->shown == t->dtype;
@@ -185,7 +183,7 @@ static int take_stride(struct dcpload_plan *p, struct load_want *w, const int64_
 		uint64_t by;
 
 		if (stride[d] < 0)
-			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+			return dcp_fail(err, -EINVAL,
 					"%s: the stride of dimension %u is negative", w->key,
 					d);
 		if (dcp_ckd_mul(&by, (uint64_t)stride[d], w->itemsize / t->to) ||
@@ -221,16 +219,15 @@ static int make_cut(struct load_want *w, const struct dcpload_want *want,
 	int rc;
 
 	if (want->ndim != row->ndim && (want->lo || want->stride))
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-				"%s has %u dimensions, the region %u", row->key, row->ndim,
-				want->ndim);
+		return dcp_fail(err, -EINVAL, "%s has %u dimensions, the region %u", row->key,
+				row->ndim, want->ndim);
 	if (!want->lo)
 		return dcp_cut_whole(&w->cut, row->ndim, row->shape, arena);
 	rc = dcp_cut_box(&w->cut, row->ndim, want->lo, want->len, arena);
 	if (rc == 0 && !dcp_cut_fits(&w->cut, row->ndim, row->shape)) {
 		char lo[160], len[160], shape[160];
 
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -EINVAL,
 				"%s: %s elements from %s on are not inside of its shape %s",
 				row->key,
 				dcp_dims_text(len, sizeof(len), want->len, want->ndim),
@@ -254,9 +251,8 @@ static int add_want(struct dcpload_plan *p, struct load_want *w,
 	if (!is_shape(want, &row)) {
 		char a[160], b[160];
 
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-				"%s is stored with shape %s, wanted with %s", row.key,
-				dcp_dims_text(a, sizeof(a), row.shape, row.ndim),
+		return dcp_fail(err, -EINVAL, "%s is stored with shape %s, wanted with %s",
+				row.key, dcp_dims_text(a, sizeof(a), row.shape, row.ndim),
 				dcp_dims_text(b, sizeof(b), want->shape, want->ndim));
 	}
 	rc = make_cut(w, want, &row, &p->arena, err);
@@ -367,8 +363,7 @@ static int add_row(struct adding *a, const struct dcp_row *row)
 		return rc;
 	if (!(p->flags & DCPLOAD_PARTIAL))
 		return dcp_fail(&a->err, dcp_version_is_barred(p->ck->v) ? -EACCES : -EBADMSG,
-				DCP_ERR_NO_OFFSET, "%s: %s", row->key,
-				t.error ? t.error : "it cannot be read");
+				"%s: %s", row->key, t.error ? t.error : "it cannot be read");
 	return load_list(p, DCPLOAD_BROKEN, row->key, "%s", t.error ? t.error : "");
 }
 
@@ -386,8 +381,8 @@ static int add_region(void *ctx, const struct load_region *r)
 	rc = dcp_intern_add(&a->lines, r->text, strlen(r->text), DCP_INTERN_NONE, &number);
 	if (rc <= 0) /* parts are called as their lines */
 		return rc < 0 ? dcp_err_say(&a->err, rc)
-			      : dcp_fail(&a->err, -EBADMSG, DCP_ERR_NO_OFFSET,
-					 "rank %u has two lines %.200s", r->rank, r->text);
+			      : dcp_fail(&a->err, -EBADMSG, "rank %u has two lines %.200s",
+					 r->rank, r->text);
 	a->region = r;
 	key = dcp_arena_strndup(&p->arena, r->text, r->nkey);
 	rc = key ? load_find(p->ck, key, &p->arena, &row, &a->err)
@@ -422,9 +417,8 @@ int dcpload_want_layout(struct dcpload_plan *p, const char *layout, uint32_t ran
 	if (p->finished)
 		return load_fail(err, -EINVAL, "%s: the plan is finished", layout);
 	if (rc == 0 && rank >= ranks)
-		rc = dcp_fail(&a.err, -EINVAL, DCP_ERR_NO_OFFSET,
-			      "there is no rank %u of %s, only 0 to %u", rank, layout,
-			      ranks - 1);
+		rc = dcp_fail(&a.err, -EINVAL, "there is no rank %u of %s, only 0 to %u", rank,
+			      layout, ranks - 1);
 	if (rc == 0)
 		rc = a.layout ? add_layout(&a)
 			      : load_regions(layout, &ranks, add_region, &a, &a.err);

@@ -98,26 +98,25 @@ int load_regions(const char *path, uint32_t *ranks,
 	if (f)
 		dcp_take_fd(&fd);
 	if (!f || fstat(fileno(f), &st) < 0)
-		rc = dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "layout %.300s: %s", path,
-			      strerror(errno));
+		rc = dcp_fail(err, -errno, "layout %.300s: %s", path, strerror(errno));
 	else if (!S_ISREG(st.st_mode) || st.st_size > MAX_FILE)
-		rc = dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+		rc = dcp_fail(err, -EBADMSG,
 			      "%.300s: no layout: not a file, or more than %d bytes", path,
 			      MAX_FILE);
 	for (uint64_t n = 1; rc == 0 && (got = getline(&line, &room, f)) > 0; n++) {
 		rc = strlen(line) == (size_t)got ? parse_line(line, &r, ranks) : -EBADMSG;
 		if (rc < 0)
-			rc = dcp_fail(err, rc, DCP_ERR_NO_OFFSET,
-				      "expected RANK KEY [LO:HI, ...], found %.200s", line);
+			rc = dcp_fail(err, rc, "expected RANK KEY [LO:HI, ...], found %.200s",
+				      line);
 		if (rc > 0)
 			rc = add ? add(ctx, &r) : 0;
 		if (rc < 0)
 			dcp_err_where(err, rc, "%.200s:%llu", path, (unsigned long long)n);
 	}
 	if (rc == 0 && !feof(f))
-		rc = dcp_fail(err, -EIO, DCP_ERR_NO_OFFSET, "%.300s cannot be read", path);
+		rc = dcp_fail(err, -EIO, "%.300s cannot be read", path);
 	if (rc == 0 && !*ranks)
-		rc = dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "%.300s names no rank", path);
+		rc = dcp_fail(err, -EBADMSG, "%.300s names no rank", path);
 	if (f)
 		fclose(f);
 	return rc;
@@ -138,8 +137,7 @@ int load_cut_region(const struct load_region *r, const struct dcp_row *row,
 		len[d] = hi - r->lo[d];
 	}
 	if (r->box && !fits)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"%.200s is not inside of its shape %s", r->text,
+		return dcp_fail(err, -EBADMSG, "%.200s is not inside of its shape %s", r->text,
 				dcp_dims_text(shape, sizeof(shape), row->shape, row->ndim));
 	rc = r->box ? dcp_cut_box(out, row->ndim, r->lo, len, arena)
 		    : dcp_cut_whole(out, row->ndim, row->shape, arena);

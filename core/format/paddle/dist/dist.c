@@ -117,8 +117,7 @@ static int read_metas(struct dcp_pdist *d, const struct dcp_pdist_names *s)
 			rc = read_meta(d, dir->entries[i].name);
 	}
 	if (rc == 0 && !d->meta_name)
-		rc = dcp_fail(d->err, -ENOENT, DCP_ERR_NO_OFFSET,
-			      "%" PRIu64 ".metadata is missing", s->newest);
+		rc = dcp_fail(d->err, -ENOENT, "%" PRIu64 ".metadata is missing", s->newest);
 	return rc;
 }
 
@@ -205,7 +204,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	int rc;
 
 	if (!dcp_pdist_names(in->dir, &s))
-		return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET, "no {uid}.metadata");
+		return dcp_fail(err, -ENOENT, "no {uid}.metadata");
 	dcp_arena_init(&d.arena, ARENA);
 	rc = read_metas(&d, &s);
 	if (rc == 0)

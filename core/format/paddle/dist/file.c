@@ -161,7 +161,7 @@ static int take_cuts(struct dcp_pfile *f, struct dcp_pv v, struct dcp_err *err)
 	for (size_t i = 0; i < n && rc == 0; i++)
 		rc = take_cut(f, kv[2 * i], kv[2 * i + 1]);
 	if (rc == -EBADMSG)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, rc,
 				"UnpackBigParamInfor@@ does not say how its arrays were cut");
 	return rc < 0 ? -ENOMEM : 0;
 }
@@ -173,7 +173,7 @@ static int add_pair(struct dcp_pfile *f, struct dcp_pv key, struct dcp_pv v,
 	int rc;
 
 	if (key.type != DCP_PV_STR)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "a key is %s, expected str",
+		return dcp_fail(err, -EBADMSG, "a key is %s, expected str",
 				dcp_pyjson_type(key));
 	if (dcp_pv_is_str(key, "StructuredToParameterName@@"))
 		return 0;
@@ -272,9 +272,9 @@ static int read_pickle(struct dcp_pfile *f, const struct dcp_source *src, struct
 		return rc;
 	root = dcp_pickle_root(pickle);
 	if (!dcp_pv_is_mapping(root))
-		rc = dcp_fail(err, -EBADMSG, 0,
-			      "the pickle holds %s, expected a dict of arrays",
-			      dcp_pyjson_type(root));
+		rc = dcp_fail_at(err, -EBADMSG, 0,
+				 "the pickle holds %s, expected a dict of arrays",
+				 dcp_pyjson_type(root));
 	kv = dcp_pv_pairs(root, &n);
 	for (size_t i = 0; i < n && rc == 0; i++) /* an OrderedDict: the hook saw none */
 		rc = add_pair(f, kv[2 * i], kv[2 * i + 1], err);

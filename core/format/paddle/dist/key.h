@@ -29,13 +29,13 @@ struct dcp_pjoin {
 	bool sized;          /* its dtype has been looked up */
 };
 
-#define dcp_pjoin_fail(j, ...) dcp_fail(&(j)->why, -EBADMSG, DCP_ERR_NO_OFFSET, __VA_ARGS__)
+#define dcp_pjoin_fail(j, ...) dcp_fail(&(j)->why, -EBADMSG, __VA_ARGS__)
 
 /* The first reason counts. */
 #define dcp_pjoin_lose(j, ...)                                                                 \
 	do {                                                                                   \
 		if (!(j)->lost.msg[0])                                                         \
-			dcp_fail(&(j)->lost, -EBADMSG, DCP_ERR_NO_OFFSET, __VA_ARGS__);        \
+			dcp_fail(&(j)->lost, -EBADMSG, __VA_ARGS__);                           \
 	} while (0)
 
 static inline bool dcp_pjoin_broken(const struct dcp_pjoin *j)

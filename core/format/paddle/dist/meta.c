@@ -34,7 +34,7 @@ int dcp_pmeta_check_size(const struct dcp_pmeta *m, struct dcp_err *err)
 		sum += all[i]->n;
 	}
 	if (sum > m->limit)
-		return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -E2BIG,
 				"metadata takes more than %" PRIu64 " bytes of memory",
 				m->limit);
 	return 0;
@@ -57,8 +57,7 @@ int dcp_pmeta_key_number(struct dcp_pmeta *m, struct dcp_pv v, uint32_t *number,
 	int rc;
 
 	if (v.type != DCP_PV_STR)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "a key is %s, expected str",
-				dcp_pyjson_type(v));
+		return dcp_fail(err, -EBADMSG, "a key is %s, expected str", dcp_pyjson_type(v));
 	if (memchr(v.node->data, '\0', v.node->n)) {
 		dcp_buf_reset(&m->scratch);
 		dcp_pmeta_put_text(&m->scratch, v.node);
@@ -69,7 +68,7 @@ int dcp_pmeta_key_number(struct dcp_pmeta *m, struct dcp_pv v, uint32_t *number,
 		rc = dcp_intern_add(&m->names, v.node->data, v.node->n, m->guess, number);
 	}
 	if (rc < 0)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%u keys are too many", m->names.n);
+		return dcp_fail(err, rc, "%u keys are too many", m->names.n);
 	m->guess = *number + 1;
 	if (rc == 1)
 		dcp_buf_add(&m->keys, &fresh, sizeof(fresh));

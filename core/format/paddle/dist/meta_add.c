@@ -23,7 +23,7 @@ static int take_entry(struct dcp_pmeta *m, struct dcp_pv v, struct dcp_pmeta_ent
 	int rc, part;
 
 	if (!dcp_pmeta_is(v, "LocalTensorMetadata"))
-		return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
+		return dcp_fail(why, -EBADMSG,
 				"its metadata lists %s, expected LocalTensorMetadata",
 				dcp_pyjson_type(v));
 	rc = dcp_pmeta_take_box(m, v, false, &e->box, why);
@@ -36,8 +36,8 @@ static int take_entry(struct dcp_pmeta *m, struct dcp_pv v, struct dcp_pmeta_ent
 		const char *name = dcp_pv_str(*dtype);
 
 		if (!name)
-			return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
-					"dtype is %s, expected str", dcp_pyjson_type(*dtype));
+			return dcp_fail(why, -EBADMSG, "dtype is %s, expected str",
+					dcp_pyjson_type(*dtype));
 		if (strncmp(name, "paddle.", 7) == 0)
 			name += 7;
 		part = dcp_intern_add(&m->dtypes, name, strlen(name), e->dtype, &e->dtype);
@@ -48,7 +48,7 @@ static int take_entry(struct dcp_pmeta *m, struct dcp_pv v, struct dcp_pmeta_ent
 		return rc;
 	part = dcp_pmeta_take_dims(m, shape, "global_shape", &e->shape, &ndim, why);
 	if (part == 1 || (part == 0 && ndim != e->box.ndim))
-		return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
+		return dcp_fail(why, -EBADMSG,
 				"global_shape does not fit a piece of %" PRIu32 " dimensions",
 				e->box.ndim);
 	return part < 0 ? part : rc;
@@ -82,8 +82,8 @@ int dcp_pmeta_add_state(void *meta, struct dcp_pv key, struct dcp_pv value, stru
 		return rc;
 	dcp_pmeta_key(m, k)->named = true;
 	if (value.type != DCP_PV_LIST && value.type != DCP_PV_TUPLE) {
-		dcp_fail(&why, -EBADMSG, DCP_ERR_NO_OFFSET,
-			 "its metadata is %s, expected a list", dcp_pyjson_type(value));
+		dcp_fail(&why, -EBADMSG, "its metadata is %s, expected a list",
+			 dcp_pyjson_type(value));
 		return dcp_pmeta_spoil(m, k, &why, err);
 	}
 	item = dcp_pv_items(value, &n);
@@ -116,11 +116,10 @@ static int file_number(struct dcp_pmeta *m, struct dcp_pv v, uint32_t *number,
 	int rc;
 
 	if (!name || !*name || strlen(name) != v.node->n || strlen(name) > 255)
-		return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"storage_metadata names no file for it");
+		return dcp_fail(why, -EBADMSG, "storage_metadata names no file for it");
 	if (strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
 		return dcp_fail(
-			why, -EBADMSG, DCP_ERR_NO_OFFSET,
+			why, -EBADMSG,
 			"storage_metadata names \"%.100s\" for it, which is not a name of "
 			"a file in the checkpoint's directory",
 			name);
@@ -158,7 +157,7 @@ int dcp_pmeta_add_record(void *meta, struct dcp_pv index, struct dcp_pv file,
 
 	key = dcp_pmeta_is(index, "LocalTensorIndex") ? dcp_pv_get(index, "tensor_key") : NULL;
 	if (!key)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -EBADMSG,
 				"storage_metadata has %s for a key, expected LocalTensorIndex",
 				dcp_pyjson_type(index));
 	rc = dcp_pmeta_key_number(m, *key, &r.key, err);
@@ -169,8 +168,7 @@ int dcp_pmeta_add_record(void *meta, struct dcp_pv index, struct dcp_pv file,
 		return dcp_pmeta_check_size(m, err); /* of negative size: nothing */
 	replica = dcp_pv_get(index, "replica_id");
 	if (rc == 0 && !dcp_pmeta_absent(replica) && !dcp_pv_u64(*replica, &r.replica))
-		rc = dcp_fail(&why, -EBADMSG, DCP_ERR_NO_OFFSET, "replica_id is %s",
-			      dcp_pyjson_type(*replica));
+		rc = dcp_fail(&why, -EBADMSG, "replica_id is %s", dcp_pyjson_type(*replica));
 	if (rc == 0)
 		rc = file_number(m, file, &r.file, &why);
 	if (rc == -ENOMEM || rc == -E2BIG)

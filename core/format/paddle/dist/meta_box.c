@@ -14,13 +14,12 @@ int dcp_pmeta_take_dims(struct dcp_pmeta *m, const struct dcp_pv *v, const char 
 	size_t n = 0;
 
 	if (!v || (v->type != DCP_PV_TUPLE && v->type != DCP_PV_LIST))
-		return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET, "%s is %s, expected a tuple",
-				what, v ? dcp_pyjson_type(*v) : "missing");
+		return dcp_fail(why, -EBADMSG, "%s is %s, expected a tuple", what,
+				v ? dcp_pyjson_type(*v) : "missing");
 	item = dcp_pv_items(*v, &n);
 	if (n > DCP_MAX_NDIM)
-		return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"%s has %zu dimensions, at most %d are possible", what, n,
-				DCP_MAX_NDIM);
+		return dcp_fail(why, -EBADMSG, "%s has %zu dimensions, at most %d are possible",
+				what, n, DCP_MAX_NDIM);
 	*at = DCP_NITEMS(m->dims, uint64_t);
 	*ndim = (uint32_t)n;
 	for (size_t i = 0; i < n; i++) {
@@ -28,9 +27,8 @@ int dcp_pmeta_take_dims(struct dcp_pmeta *m, const struct dcp_pv *v, const char 
 
 		if (!dcp_pv_u64(item[i], &d)) {
 			if (item[i].type != DCP_PV_INT)
-				return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
-						"%s holds %s, expected int", what,
-						dcp_pyjson_type(item[i]));
+				return dcp_fail(why, -EBADMSG, "%s holds %s, expected int",
+						what, dcp_pyjson_type(item[i]));
 			negative = 1;
 		}
 		dcp_buf_add(&m->dims, &d, sizeof(d));
@@ -47,15 +45,14 @@ static int take_run(struct dcp_pv v, struct dcp_pmeta_box *box, struct dcp_err *
 	if (dcp_pmeta_absent(flat))
 		return 0;
 	if (!dcp_pv_u64(*flat, &is))
-		return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET, "is_flattened is %s",
-				dcp_pyjson_type(*flat));
+		return dcp_fail(why, -EBADMSG, "is_flattened is %s", dcp_pyjson_type(*flat));
 	if (!is)
 		return 0;
 	range = dcp_pv_get(v, "flattened_range");
 	item = range ? dcp_pv_items(*range, &n) : NULL;
 	if (n != 2 || !dcp_pv_u64(item[0], &box->run_lo) ||
 	    !dcp_pv_u64(item[1], &box->run_hi) || box->run_lo > box->run_hi)
-		return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
+		return dcp_fail(why, -EBADMSG,
 				"a flattened piece without a flattened_range (start, stop)");
 	box->flat = true;
 	return 0;
@@ -70,13 +67,12 @@ int dcp_pmeta_take_box(struct dcp_pmeta *m, struct dcp_pv v, bool bare,
 				     &box->lo, &box->ndim, why);
 
 	if (rc == 1)
-		return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"a piece has a negative global_offset");
+		return dcp_fail(why, -EBADMSG, "a piece has a negative global_offset");
 	box->len = DCP_PMETA_NO_DIMS;
 	if (rc == 0 && !(bare && dcp_pmeta_absent(len))) {
 		rc = dcp_pmeta_take_dims(m, len, "local_shape", &box->len, &nlen, why);
 		if (rc >= 0 && nlen != box->ndim)
-			return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
+			return dcp_fail(why, -EBADMSG,
 					"a piece has a global_offset of %" PRIu32
 					" dimensions and a local_shape of %" PRIu32,
 					box->ndim, nlen);

@@ -27,9 +27,10 @@ static int look_at_root(void *ctx, struct dcp_pv root, struct dcp_err *err)
 	struct dcp_pmeta *m = ctx;
 
 	if (!dcp_pmeta_is(root, "Metadata"))
-		return dcp_fail(err, -EBADMSG, 0,
-				"the pickle holds %s, expected Metadata of paddle.distributed",
-				dcp_pyjson_type(root));
+		return dcp_fail_at(
+			err, -EBADMSG, 0,
+			"the pickle holds %s, expected Metadata of paddle.distributed",
+			dcp_pyjson_type(root));
 	dcp_sections_fact(m->model_type, sizeof(m->model_type), dcp_pv_get(root, "model_type"));
 	dcp_sections_fact(m->version, sizeof(m->version),
 			  dcp_pv_get(root, "checkpoint_version"));

@@ -196,7 +196,7 @@ static int read_ranks(struct dcp_pdjoin *j, const struct dcp_pdpart *parts,
 		nbroken += j->ranks[j->at].why != NULL;
 	}
 	if (rc == 0 && nbroken == n)
-		return dcp_fail(j->err, -EBADMSG, DCP_ERR_NO_OFFSET, "%s", j->ranks[0].why);
+		return dcp_fail(j->err, -EBADMSG, "%s", j->ranks[0].why);
 	return rc;
 }
 

@@ -16,11 +16,11 @@ static int take_shape(struct dcp_pdbig *b, struct dcp_pv v)
 	const struct dcp_pv *dim = dcp_pv_items(v, &n);
 
 	if ((v.type != DCP_PV_TUPLE && v.type != DCP_PV_LIST) || n > DCP_MAX_NDIM)
-		return dcp_fail(&b->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+		return dcp_fail(&b->why, -EBADMSG,
 				DCP_PDBIG_TABLE " has no OriginShape for it");
 	for (size_t i = 0; i < n; i++)
 		if (!dcp_pv_u64(dim[i], &b->shape[i]))
-			return dcp_fail(&b->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+			return dcp_fail(&b->why, -EBADMSG,
 					DCP_PDBIG_TABLE " has a damaged OriginShape for it");
 	b->t.ndim = (uint32_t)n;
 	b->t.shape = b->shape;
@@ -39,13 +39,13 @@ static int take_part(struct dcp_pdbig *b, const char *name, uint64_t *at)
 	int rc;
 
 	if (!v)
-		return dcp_fail(&b->why, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"its part %.80s is missing", name ? name : "without a name");
+		return dcp_fail(&b->why, -EBADMSG, "its part %.80s is missing",
+				name ? name : "without a name");
 	rc = dcp_ndarray_read(dcp_pdvalue_array(*v, &wrap), &a, &b->why);
 	if (rc != 1)
 		return rc < 0 ? rc
-			      : dcp_fail(&b->why, -EBADMSG, DCP_ERR_NO_OFFSET,
-					 "its part %.80s is not an array", name);
+			      : dcp_fail(&b->why, -EBADMSG, "its part %.80s is not an array",
+					 name);
 	dcp_pdvalue_take(&one, &a, wrap != DCP_PDWRAP_NONE || b->bf16);
 	if (!b->t.dtype_name) {
 		b->t.dtype = one.dtype;
@@ -53,15 +53,15 @@ static int take_part(struct dcp_pdbig *b, const char *name, uint64_t *at)
 		b->t.itemsize = one.itemsize;
 	}
 	if (one.dtype != b->t.dtype || a.ndim != 1 || !a.row_major)
-		return dcp_fail(&b->why, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"its part %.80s is not one row of %s", name, b->t.dtype_name);
+		return dcp_fail(&b->why, -EBADMSG, "its part %.80s is not one row of %s", name,
+				b->t.dtype_name);
 	p.run_n = a.shape[0];
 	p.off = a.off;
 	p.nbytes = a.nbytes;
 	p.filter = (uint8_t)a.filter;
 	p.swap = a.swap;
 	if (dcp_ckd_add(at, *at, p.run_n))
-		return dcp_fail(&b->why, -EBADMSG, DCP_ERR_NO_OFFSET, "its parts are too long");
+		return dcp_fail(&b->why, -EBADMSG, "its parts are too long");
 	if (p.run_n > 0)
 		dcp_buf_add(&b->pieces, &p, sizeof(p));
 	return dcp_buf_error(&b->pieces);
@@ -76,20 +76,20 @@ static int join(struct dcp_pdbig *b, struct dcp_pv info)
 	int rc;
 
 	if (!slices || !shape)
-		return dcp_fail(&b->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+		return dcp_fail(&b->why, -EBADMSG,
 				DCP_PDBIG_TABLE " does not say how it was cut");
 	rc = take_shape(b, *shape);
 	name = dcp_pv_items(*slices, &n);
 	b->nparts += n;
 	if (b->nparts > MAX_PARTS)
-		return dcp_fail(&b->why, -E2BIG, DCP_ERR_NO_OFFSET,
-				DCP_PDBIG_TABLE " names more than %d parts", MAX_PARTS);
+		return dcp_fail(&b->why, -E2BIG, DCP_PDBIG_TABLE " names more than %d parts",
+				MAX_PARTS);
 	for (size_t i = 0; rc == 0 && i < n; i++)
 		rc = take_part(b, dcp_pv_str(name[i]), &at);
 	if (rc < 0)
 		return rc;
 	if (!dcp_shape_volume(b->shape, b->t.ndim, &volume) || at != volume)
-		return dcp_fail(&b->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+		return dcp_fail(&b->why, -EBADMSG,
 				"its parts have %" PRIu64 " elements, its shape another number",
 				at);
 	return 0;

@@ -21,19 +21,19 @@ static int read_mesh(struct dcp_pdcut *c, struct dcp_pv v, struct dcp_err *why)
 	if (group)
 		c->group = dcp_pv_items(*group, &c->nplaces);
 	if (c->nmesh == 0 || c->nmesh > DCP_PDCUT_MESH)
-		return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
+		return dcp_fail(why, -EBADMSG,
 				"process_shape of %zu dimensions, expected 1 to %d", c->nmesh,
 				DCP_PDCUT_MESH);
 	for (size_t m = c->nmesh; m-- > 0;) {
 		c->step[m] = n;
 		if (!dcp_pv_u64(item[m], &c->mesh[m]) || c->mesh[m] == 0 ||
 		    dcp_ckd_mul(&n, n, c->mesh[m]) || n > MAX_RANKS)
-			return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
+			return dcp_fail(why, -EBADMSG,
 					"process_shape is not a mesh of up to %d ranks",
 					MAX_RANKS);
 	}
 	if (n != c->nplaces)
-		return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
+		return dcp_fail(why, -EBADMSG,
 				"process_group has %zu rank%s, process_shape %" PRIu64
 				" place%s",
 				c->nplaces, dcp_s(c->nplaces), n, dcp_s(n));
@@ -54,19 +54,19 @@ int dcp_pdcut_read(struct dcp_pdcut *c, struct dcp_pv v, uint32_t ndim, struct d
 	if (map)
 		item = dcp_pv_items(*map, &n);
 	if (!map || n != ndim)
-		return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
+		return dcp_fail(why, -EBADMSG,
 				"dims_mapping is for %zu dimension%s, the tensor has %" PRIu32,
 				n, dcp_s(n), ndim);
 	for (uint32_t d = 0; d < ndim; d++) {
 		if (item[d].type != DCP_PV_INT || item[d].i < -1 ||
 		    item[d].i >= (int64_t)c->nmesh)
-			return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
+			return dcp_fail(why, -EBADMSG,
 					"dims_mapping of dimension %" PRIu32
 					" is not a dimension of process_shape",
 					d);
 		c->by[d] = (int8_t)item[d].i;
 		if (c->by[d] >= 0 && used >> c->by[d] & 1)
-			return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
+			return dcp_fail(why, -EBADMSG,
 					"dims_mapping cuts two dimensions by one of the mesh");
 		if (c->by[d] >= 0)
 			used |= 1u << c->by[d];

@@ -27,7 +27,7 @@ static int agree(struct joined *x, const struct dcp_pdentry *e, struct dcp_pdcut
 	struct dcp_pdcut other;
 
 	if (!e->said)
-		return dcp_fail(&x->why, -ENOENT, DCP_ERR_NO_OFFSET,
+		return dcp_fail(&x->why, -ENOENT,
 				"several ranks hold it and no .pdattr says how it was cut");
 	for (const struct dcp_pdsaid *s = e->said; s; s = s->next) {
 		int rc = dcp_pdcut_read(s == e->said ? cut : &other, s->v, x->t.ndim, &x->why);
@@ -36,7 +36,7 @@ static int agree(struct joined *x, const struct dcp_pdentry *e, struct dcp_pdcut
 			return dcp_err_where(&x->why, rc, "attributes of rank %" PRIu64,
 					     ranks[s->rank].number);
 		if (s != e->said && !dcp_pdcut_same(cut, &other))
-			return dcp_fail(&x->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+			return dcp_fail(&x->why, -EBADMSG,
 					"attributes of ranks %" PRIu64 " and %" PRIu64
 					" disagree about how it was cut",
 					ranks[e->said->rank].number, ranks[s->rank].number);
@@ -50,7 +50,7 @@ static int same_form(struct joined *x, const struct dcp_copy *h)
 {
 	if (dcp_copies_alike(&x->like->t, &h->t))
 		return 0;
-	return dcp_fail(&x->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+	return dcp_fail(&x->why, -EBADMSG,
 			"%.120s and %.120s have parts of different shape or dtype, expected "
 			"equal ones",
 			x->like->file, h->file);
@@ -76,15 +76,14 @@ static int lacking(struct joined *x, uint64_t number)
 	const struct dcp_pdrank *r = rank_of(x->j, number);
 
 	if (!r)
-		return dcp_fail(&x->why, -ENODATA, DCP_ERR_NO_OFFSET,
+		return dcp_fail(&x->why, -ENODATA,
 				"its part of rank %" PRIu64
 				" is missing: that rank's .pdparams is not here",
 				number);
 	if (r->held || r->why)
-		return dcp_fail(&x->why, -ENODATA, DCP_ERR_NO_OFFSET,
-				"its part of rank %" PRIu64 ": %s", number,
+		return dcp_fail(&x->why, -ENODATA, "its part of rank %" PRIu64 ": %s", number,
 				r->held ? r->held->t.error : r->why);
-	return dcp_fail(&x->why, -ENODATA, DCP_ERR_NO_OFFSET,
+	return dcp_fail(&x->why, -ENODATA,
 			"its part of rank %" PRIu64 " is missing: %.200s does not hold it",
 			number, r->part->file);
 }
@@ -100,7 +99,7 @@ static int place_parts(struct joined *x, const struct dcp_pdcut *c)
 		const struct dcp_pdrank *r;
 
 		if (!dcp_pv_u64(c->group[place], &number))
-			return dcp_fail(&x->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+			return dcp_fail(&x->why, -EBADMSG,
 					"process_group holds something else than ranks");
 		r = rank_of(x->j, number);
 		if (!r || !r->held || r->held->t.error)
@@ -156,7 +155,7 @@ static int measure(struct joined *x, const struct dcp_pdcut *c)
 
 		x->nparts *= n;
 		if (dcp_ckd_mul(&x->shape[d], x->t.shape[d], n))
-			return dcp_fail(&x->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+			return dcp_fail(&x->why, -EBADMSG,
 					"its parts together have a size over 64 bits");
 	}
 	x->t.shape = x->shape;

@@ -93,10 +93,11 @@ static int emit_named(const struct emitter *w, const struct dcp_paddle_var *v,
 	put_shape(&shape, v);
 	if (dcp_buf_error(&shape))
 		return -ENOMEM;
-	dcp_fail(&why, -EBADMSG, x->off,
-		 "%.100s says that its shape is %.80s, the tensor in its place in %.100s has "
-		 "another: they do not belong together",
-		 w->lod->program_file, shape.p, w->part->file);
+	dcp_fail_at(
+		&why, -EBADMSG, x->off,
+		"%.100s says that its shape is %.80s, the tensor in its place in %.100s has "
+		"another: they do not belong together",
+		w->lod->program_file, shape.p, w->part->file);
 	return emit_tensor(w, v->name, 1, x, why.msg);
 }
 
@@ -138,17 +139,17 @@ static int emit_all(const struct emitter *w, const struct dcp_source *src)
 		if (rc == -EBADMSG || rc == -ENOTSUP)
 			break;
 		if (rc < 0)
-			return dcp_fail(w->err, rc, at, "%s", why.msg);
+			return dcp_fail_at(w->err, rc, at, "%s", why.msg);
 		at = x.off + x.nbytes;
 		rc = p && i < p->n ? emit_named(w, &p->vars[i], &x) : emit_numbered(w, i, &x);
 	}
 	if (rc < 0 && !why.code)
 		return rc;
 	if (rc < 0 && (i == 0 || !p || i >= p->n))
-		return dcp_fail(w->err, rc, why.off, "tensor %zu: %s", i, why.msg);
+		return dcp_fail_at(w->err, rc, why.off, "tensor %zu: %s", i, why.msg);
 	if (rc == 0)
-		dcp_fail(&why, -EBADMSG, at, "%s ends after %zu tensor%s", w->part->file, i,
-			 dcp_s(i));
+		dcp_fail_at(&why, -EBADMSG, at, "%s ends after %zu tensor%s", w->part->file, i,
+			    dcp_s(i));
 	else
 		dcp_err_where(&why, rc, "%s, tensor %zu", w->part->file, i);
 	return emit_missing(w, i, why.msg);

@@ -94,23 +94,25 @@ static int emit_content(const struct dcp_dir *dir, const struct dcp_pdpart *part
 	int rc = dcp_source_read(src, 0, head, n);
 
 	if (rc < 0)
-		return dcp_fail(err, rc, 0, "cannot read it");
+		return dcp_fail_at(err, rc, 0, "cannot read it");
 	params = dcp_pdname_read(part->file, &name) && name.kind == DCP_PDKIND_PARAMS;
 	if (params && (n == 0 || head[0] != 0x80))
 		return emit_stream(dir, part, src, number, true, err);
 	if (n == 0)
-		return dcp_fail(err, -EBADMSG, 0, "it is empty");
+		return dcp_fail_at(err, -EBADMSG, 0, "it is empty");
 	if (head[0] == 0x80)
 		return dcp_pdstate_emit(part, src, number, err);
 	if (n == 4 && dcp_load_le32(head) == 0)
 		return emit_stream(dir, part, src, number, false, err);
 	if (name.kind == DCP_PDKIND_MODEL)
-		return dcp_fail(err, -EBADMSG, 0,
-				"it is a program, and its tensors (.pdiparams) are not here");
-	return dcp_fail(err, -EBADMSG, 0,
-			"begins with %02x %02x, expected a pickle (80) or a tensor stream of "
-			"Paddle (00 00 00 00)",
-			head[0], head[1]);
+		return dcp_fail_at(
+			err, -EBADMSG, 0,
+			"it is a program, and its tensors (.pdiparams) are not here");
+	return dcp_fail_at(
+		err, -EBADMSG, 0,
+		"begins with %02x %02x, expected a pickle (80) or a tensor stream of "
+		"Paddle (00 00 00 00)",
+		head[0], head[1]);
 }
 
 int dcp_pdpart_emit(const struct dcp_dir *dir, const struct dcp_pdpart *part,

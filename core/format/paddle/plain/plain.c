@@ -129,7 +129,7 @@ static int take_version(struct version *v, const struct dcp_load *in, struct dcp
 		if (label(v) == 0)
 			return 0;
 	}
-	return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for names of files");
+	return dcp_fail(err, -ENOMEM, "out of memory for names of files");
 }
 
 /* ---- ranks that are not there ---- */
@@ -183,7 +183,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	int rc = take_version(&v, in, err);
 
 	if (rc == 0 && v.n == 0)
-		rc = dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET, "no file of Paddle's in it");
+		rc = dcp_fail(err, -ENOENT, "no file of Paddle's in it");
 	if (rc == 0 && v.attrs)
 		rc = dcp_pdauto(in, v.parts, v.names, v.n, err);
 	else if (rc == 0 && v.n == 1)

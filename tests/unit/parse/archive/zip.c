@@ -223,7 +223,7 @@ static void bad_archive(const char *name, const char *p, size_t n, int code, con
 	(void)name;
 	for (size_t i = 0; r == 0 && i < count; i++)
 		r = m[i].stored ? dcp_zip_data(&src, &m[i], &off, &err)
-				: dcp_fail(&err, -ENOTSUP, 0, "not stored");
+				: dcp_fail_at(&err, -ENOTSUP, 0, "not stored");
 	assert_int_equal(r, code);
 	if (code)
 		t_assert_says(&err, says);

@@ -17,7 +17,7 @@ static int note(struct seen *s, const char *section, struct dcp_pv key, struct d
 		struct dcp_err *err)
 {
 	if (s->stop && dcp_pv_is_str(key, s->stop))
-		return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET, "enough");
+		return dcp_fail(err, -E2BIG, "enough");
 	dcp_buf_printf(&s->text, "%s:%s=%d ", section, dcp_pv_str(key),
 		       v.type == DCP_PV_INT ? (int)v.i : -1);
 	return 0;
@@ -43,9 +43,7 @@ static int look(void *ctx, struct dcp_pv root, struct dcp_err *err)
 	struct seen *s = ctx;
 
 	s->roots++;
-	return dcp_pv_is_object(root, "m", "Meta")
-		       ? 0
-		       : dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "no Meta");
+	return dcp_pv_is_object(root, "m", "Meta") ? 0 : dcp_fail(err, -EBADMSG, "no Meta");
 }
 
 static const struct dcp_section sections[] = {

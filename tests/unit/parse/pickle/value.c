@@ -59,7 +59,7 @@ static int note_pairs(void *ctx, struct dcp_pv where, size_t depth, const struct
 	free(at);
 	free(key);
 	if (seen->answer < 0)
-		return dcp_fail(err, seen->answer, 7, "the hook said so");
+		return dcp_fail_at(err, seen->answer, 7, "the hook said so");
 	return seen->answer;
 }
 

@@ -148,7 +148,7 @@ static void check_table(void **state)
 		assert_int_equal(row.broken, checks[i].says != NULL);
 		assert_int_equal(row.partly, checks[i].partly);
 		assert_int_equal(t.partly, checks[i].partly);
-		dcp_fail(&said, 0, 0, "%s", t.error ? t.error : "");
+		dcp_fail_at(&said, 0, 0, "%s", t.error ? t.error : "");
 		if (checks[i].says)
 			t_assert_says(&said, checks[i].says);
 		assert_int_equal(row.nbytes,
