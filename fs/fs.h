@@ -49,8 +49,8 @@ struct dcpfs_opts {
 	gid_t gid;
 	mode_t umask; /* taken off what the source gives; (mode_t)-1: nothing */
 	bool allow_other, foreground, debug;
-	bool wait;    /* for a source that is not there, or holds nothing yet */
-	bool no_open; /* tell the kernel to skip OPEN: cheaper for walkers, no passthrough */
+	bool wait;        /* for a source that is not there, or holds nothing yet */
+	bool no_open;     /* have the kernel skip OPEN: cheaper for walkers, no passthrough */
 	unsigned threads; /* workers; 0: chosen by the number of processors */
 	unsigned readahead_kib;
 	unsigned passthrough_mib;   /* room for files the kernel serves by itself; 0: none */
@@ -70,8 +70,8 @@ struct dcpfs_opts {
 
 /*
  * What a slot stands for: a version as the mount knows it, its hf/ (fs/versions/hf.h), or what
- * one rank holds of either (fs/versions/ranks.h). Counted: the list holds one, every open file
- * one, every slot that is part of it one.
+ * one rank holds of either (fs/versions/ranks.h). Referenced by the list, by every open file and
+ * by every slot that is part of it.
  */
 struct dcpfs_version {
 	uint32_t refs;  /* atomic */
@@ -97,7 +97,7 @@ struct dcpfs_version {
 	struct dcp_rights
 		common; /* before v: to read what shows all keys (fs/versions/rights.h) */
 	bool apart;     /* before v: each tensor has rights of its own */
-	struct dcpfs_version *of; /* what it is a part of, counted; NULL: it is the version */
+	struct dcpfs_version *of; /* what it is part of, a reference; NULL: it is the version */
 	const struct dcp_named_layout
 		*layout; /* a rank's, which has the v of what it is part of */
 	uint32_t rank;

@@ -108,7 +108,7 @@ static enum cmd_exit fail_read(const struct loading *l)
 	return loading_fail(l, l->err.code == -ENOENT ? CMD_BAD : cmd_exit_of(l->err.code));
 }
 
-/* Where a dump is to go is no matter of the source. */
+/* Where a dump is to go does not concern the source. */
 static enum cmd_exit fail_dump(const struct loading *l)
 {
 	return loading_fail(l, l->err.code == -EEXIST ? CMD_USAGE : CMD_ENV);

@@ -201,7 +201,7 @@ static void print_expected(void *ctx, const char *what, const char *key, const c
 	print_key(c, what, key, text);
 }
 
-/* Against the model of config.json. What it says of the whole stands behind the keys. */
+/* Against the model of config.json. What it says of the whole stands after the keys. */
 static int expect(struct check *c, struct dcp_expected *x)
 {
 	struct dcp_err err = { 0 };

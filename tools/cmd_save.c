@@ -147,7 +147,7 @@ static enum cmd_exit parse(struct saving *s)
 
 	for (size_t i = 0; i < o->gather_to.n; i++)
 		if (!parse_ranks(s, o->gather_to.v[i]))
-			return usage(s, "--gather-to %s is no rank and no list of ranks",
+			return usage(s, "--gather-to %s is not a rank or a list of ranks",
 				     o->gather_to.v[i]);
 	if (!parse_size(size, &s->max_grouped))
 		return usage(s,

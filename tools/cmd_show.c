@@ -54,7 +54,7 @@ static bool is_run(const struct dcp_piece *piece, uint32_t ndim)
 	       (dcp_shape_volume(piece->len, ndim, &volume) && piece->run_n != volume);
 }
 
-/* Bytes of the tensor that a piece gives: a located item ends somewhere behind them. */
+/* Bytes of the tensor that a piece gives: a located item ends somewhere after them. */
 static uint64_t piece_bytes(const struct shown *s, const struct dcp_piece *piece)
 {
 	uint64_t n;

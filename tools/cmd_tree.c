@@ -65,7 +65,7 @@ struct forest {
 	size_t nnodes, node_cap;
 };
 
-/* Parts that dots cut @s into; 1 when one would be empty: such a dot is no separator. */
+/* Parts that dots cut @s into; 1 when one would be empty: such a dot is not a separator. */
 static size_t count_parts(const char *s)
 {
 	size_t n = 1;

@@ -264,7 +264,7 @@ static void offer_what(struct cursor *c, enum opt_what what)
 	}
 }
 
-/* A word of a list that a person may want to type, behind the last comma. */
+/* A word of a list that a person may want to type, after the last comma. */
 static void offer_list(struct cursor *c, const struct opt *sub)
 {
 	const char *comma = strrchr(c->word, ',');
@@ -312,7 +312,7 @@ static void offer_operand(struct cursor *c, const struct cmd *cmd, size_t n)
 
 /* ---- the line ---- */
 
-/* The option whose value is the word behind @word; NULL: none is. */
+/* The option whose value is the word after @word; NULL: none is. */
 static const struct opt *wants(const struct cmd *cmd, const char *word)
 {
 	const struct opt *o = NULL;
@@ -392,7 +392,7 @@ enum cmd_exit complete_words(int argc, char **argv)
 
 /* ---- the scripts ---- */
 
-/* readline also parts words at = and :, and replaces only what is behind them. */
+/* readline also parts words at = and :, and replaces only what is after them. */
 const char complete_bash[] =
 	"# bash completion for dcpfs; made by \"dcpfs help --completion bash\"\n"
 	"_dcpfs()\n"

@@ -21,7 +21,7 @@ static void put_usage(struct dcp_buf *b, const struct cmd *cmd)
 		dcp_buf_printf(b, o->optional ? " [%s]" : " %s", o->name);
 }
 
-/* "  left    text", the text wrapped and kept behind HELP_INDENT. */
+/* "  left    text", the text wrapped and kept after HELP_INDENT. */
 static void entry(struct dcp_buf *b, const char *left, const char *text)
 {
 	size_t col = strlen(left);

@@ -19,7 +19,7 @@ void help_verb(struct dcp_buf *b, const struct cmd *cmd);
 void help_json(struct dcp_jsonw *w, const struct cmd *const *table);
 
 /*
- * Completion: the scripts, and what they ask with "dcpfs __complete WORDS...", the words behind
+ * Completion: the scripts, and what they ask with "dcpfs __complete WORDS...", the words after
  * "dcpfs" up to the cursor: a line for everything that may stand there instead of the last one,
  * with a tab and a few words about it where there is something to say.
  */

@@ -17,7 +17,7 @@ struct hf_opts {
 	const char *part;
 	int dtype;          /* in hf_dtypes */
 	const char *config; /* config.json, where it is not the one that is found */
-	bool even_none;     /* rules that no key fits are no error */
+	bool even_none;     /* rules that no key fits are not an error */
 };
 
 /* Of --hf-dtype, NULL-ended; the first leaves tensors as they are. */

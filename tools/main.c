@@ -51,7 +51,7 @@ static enum cmd_exit run_verb(const struct cmd *cmd, int argc, char **argv)
 	return cmd->run(opts, &args);
 }
 
-/* A word that is no verb: a slip of the finger, or a SOURCE. CMD_OK: mount it. */
+/* A word that is not a verb: a slip of the finger, or a SOURCE. CMD_OK: mount it. */
 static enum cmd_exit not_a_verb(const char *word, bool alone)
 {
 	const char *nearest = NULL;

@@ -90,7 +90,7 @@ struct opt_texts {
  */
 struct opt_args {
 	const char *operand[OPT_MAX_OPERANDS];
-	bool help; /* -h or --help was said: nothing else was checked behind it */
+	bool help; /* -h or --help was said: nothing else was checked after it */
 };
 
 /*

@@ -116,5 +116,5 @@ void out_table_finish(struct out_table *t);
 /* The text is made printable. */
 void out_table_cell(struct out_table *t, const char *s);
 void out_table_printf(struct out_table *t, const char *fmt, ...) DCP_PRINTF(2, 3);
-/* Append the table to @o, each line behind @indent spaces. */
+/* Append the table to @o, each line after @indent spaces. */
 void out_table_print(const struct out_table *t, struct out *o, unsigned indent);

@@ -23,7 +23,7 @@
 #include "tools/cache.h"
 #include "tools/out.h"
 
-/* How what a URL names gets a path: @ is its host or bucket, # what stands behind that. */
+/* How what a URL names gets a path: @ is its host or bucket, # what stands after that. */
 static const struct {
 	const char *schemes, *how;
 } ways[] = {

@@ -27,7 +27,7 @@ struct dcp_jsonw {
 	unsigned depth;
 	bool fresh; /* nothing was written yet at this level */
 	bool after_key;
-	uint64_t values; /* begun so far; keys are none, and what dcp_jsonw_raw() adds is one */
+	uint64_t values; /* begun so far; keys do not count, what dcp_jsonw_raw() adds is one */
 	uint64_t is_array[DCP_JSONW_MAX_DEPTH / 64];
 	bool failed; /* deeper than DCP_JSONW_MAX_DEPTH */
 };

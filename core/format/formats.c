@@ -57,7 +57,7 @@ const struct dcp_format dcp_format_numpy = {
  * Composer, the megatron rows and parts come first because they take only what has their marks
  * beside something else: a DCP directory with a meta.pt is parts', a DCP directory is not.
  * Paddle's plain files go before torch's: its trainers leave a training_args.bin beside them.
- * torch_bin behind torch_hf: where both containers hold a model, it is the same one. torch_save
+ * torch_bin comes after torch_hf: where both containers hold a model, it is the same one. torch_save
  * near the end: it takes any file that torch.save may have written; pickle only what has no
  * other name.
  */

@@ -90,7 +90,7 @@ void dcp_name_to_key(const char *name, size_t n, char *out)
 	out[n] = '\0';
 }
 
-/* Compare the digit runs at *a and *b as numbers of any length; moves both behind them. */
+/* Compare the digit runs at *a and *b as numbers of any length; moves both after them. */
 static int compare_runs(const char **a, const char **b)
 {
 	size_t na, nb;

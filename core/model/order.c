@@ -20,7 +20,7 @@ static bool is_letter(char c)
 
 /* ---- words ---- */
 
-/* The next run of letters at or behind *at: its length, 0 at the end. */
+/* The next run of letters at or after *at: its length, 0 at the end. */
 static size_t next_word(const char **at)
 {
 	size_t n = 0;
@@ -166,7 +166,7 @@ static size_t passed_over(const char *name, const char *p)
 	return is_metric(name, p) || (!whole && is_value(name, p)) ? all : 0;
 }
 
-/* The next number of @name at or behind *at, which is moved there; its digits, 0: none. */
+/* The next number of @name at or after *at, which is moved there; its digits, 0: none. */
 static size_t next_number(const char *name, const char **at)
 {
 	while (**at) {

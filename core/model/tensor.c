@@ -29,7 +29,7 @@ bool dcp_shape_volume(const uint64_t *shape, uint32_t ndim, uint64_t *out)
 {
 	uint64_t volume = 1;
 
-	/* A zero anywhere wins, even behind dimensions whose product does not fit. */
+	/* A zero anywhere wins, even after dimensions whose product does not fit. */
 	for (uint32_t i = 0; i < ndim; i++) {
 		if (shape[i] == 0) {
 			*out = 0;

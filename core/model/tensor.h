@@ -14,7 +14,7 @@
  *           what comes out:
  *           DCP_FILTER_ZSTD    compressed
  *           DCP_FILTER_DEFLATE raw deflate; the elements are the end of what comes out (an
- *                              .npy in a ZIP archive has its header in front of them)
+ *                              .npy in a ZIP archive has its header before them)
  *           DCP_FILTER_LATIN1  UTF-8 of the bytes taken as Latin-1 text (pickle protocol 2);
  *                              exactly the run_n elements come out
  *           or the elements are not yet the values, as torch conjugates and negates lazily:
@@ -99,7 +99,7 @@ struct dcp_object {
 	const char *type; /* Python's name of the class: "int", "list", "trainer.Info" */
 	const char *json; /* one JSON value; NULL when error says why it could not be decoded */
 	size_t json_len;
-	/* Classes of values inside that their JSON does not tell: "1:tuple 4 7:numpy.int64". Values count
+	/* Classes of values inside that their JSON does not show: "1:tuple 4 7:numpy.int64". Values count
 	 * from 0, all of it, in the order in which they begin; keys do not count. A number alone has the class of the
 	 * one before. NULL: none. */
 	const char *classes;

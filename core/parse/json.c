@@ -52,7 +52,7 @@ static size_t skip_spaces(const char *text, size_t n, size_t at)
 	return at;
 }
 
-/* The byte behind the string that starts at text[at]; @n when it does not end. */
+/* The byte after the string that starts at text[at]; @n when it does not end. */
 static size_t skip_string(const char *text, size_t n, size_t at)
 {
 	for (at++; at < n && text[at] != '"'; at++)
@@ -296,7 +296,7 @@ static int expected(const struct dcp_json_walk *w, const char *what, struct dcp_
 			   (unsigned char)w->text[w->at], w->at, what);
 }
 
-/* Moves over one value, however damaged inside, and leaves w->at behind it. */
+/* Moves over one value, however damaged inside, and leaves w->at after it. */
 static int walk_value(struct dcp_json_walk *w, struct dcp_bytes *value, struct dcp_err *err)
 {
 	struct scan s = { .text = w->text, .n = w->n, .at = w->at };

@@ -35,7 +35,7 @@ int dcp_json_parse(const char *text, size_t n, struct dcp_json **root, struct dc
 
 /*
  * All of @src, which has at most @max bytes (else -E2BIG), parsed; what reading it gave. @text, if
- * not NULL, gets what was read, which the caller frees, with a NUL behind it.
+ * not NULL, gets what was read, which the caller frees, with a NUL after it.
  */
 int dcp_json_read(const struct dcp_source *src, size_t max, char **text, struct dcp_json **root,
 		  struct dcp_err *err);

@@ -6,7 +6,7 @@
  *   t  may be missing where embeddings are tied    a b  attention has biases (b: unless it says not)
  *   d  layers without experts, m with them         B    the MLP has
  *   q  the query has a low rank, n has not         s    there are shared experts
- *   p  layers of multi-token prediction, which stand behind the others and may be missing
+ *   p  layers of multi-token prediction, which stand after the others and may be missing
  */
 #include <stdio.h>
 #include <string.h>

@@ -188,7 +188,7 @@ static int shares(struct run *r, const struct op *op, struct work *w)
 }
 
 /*
- * The first dimension as (a, b, c), or only (a, b) where @c is 0, the others behind it. False:
+ * The first dimension as (a, b, c), or only (a, b) where @c is 0, the others after it. False:
  * there is none, or no room.
  */
 static bool rows_as(const struct work *w, uint64_t a, uint64_t b, uint64_t c, uint64_t *shape,

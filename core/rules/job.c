@@ -162,7 +162,7 @@ static bool says(struct job *j, const char *path, const char *text)
 	return s && strcmp(s, text) == 0;
 }
 
-/* How many layers without experts come first; SIZE_MAX: there are some behind one that has them. */
+/* How many layers without experts come first; SIZE_MAX: there are some after one that has them. */
 static size_t dense_layers(const struct job *j)
 {
 	size_t dense = 0, n = dcp_json_len(j->layers);
@@ -191,7 +191,7 @@ static unsigned model_of(struct job *j, const char *name)
 										   : 0;
 	if (strcmp(name, "gpt_oss") == 0)
 		return dense == 0 ? GPT_OSS : 0;
-	if (strcmp(name, "deepseek_v3") == 0) /* with softmax it is no model of transformers */
+	if (strcmp(name, "deepseek_v3") == 0) /* with softmax, not a model of transformers */
 		return dense < n && says(j, "moe.router.score_func", "sigmoid") ? DEEPSEEK_V3
 										: 0;
 	return 0;

@@ -35,7 +35,7 @@ static bool is(struct word w, const char *text)
 	return w.n == strlen(text) && memcmp(w.s, text, w.n) == 0;
 }
 
-/* ", nearest is X" for a word that is no name of @n things. */
+/* ", nearest is X" for a word that is not a name of @n things. */
 static const char *nearest(struct word w, const char *(*name)(size_t i), size_t n, char out[64])
 {
 	char text[NAME] = "";
@@ -159,7 +159,7 @@ static int dtype(struct rules_parse *ps, const char **s, struct op *op)
 	return 0;
 }
 
-/* Behind the opening bracket: numbers, one list of numbers, a slot; up to the closing one. */
+/* After the opening bracket: numbers, one list of numbers, a slot; up to the closing one. */
 static int args(struct rules_parse *ps, const struct rule *rule, const char **s, struct op *op)
 {
 	struct amount *arg = dcp_arena_calloc(&ps->r->arena, RULES_MAX_ARGS, sizeof(*arg));
@@ -244,7 +244,7 @@ static int one_op(struct rules_parse *ps, const struct rule *rule, const char **
 
 /* ---- do they fit the keys? ---- */
 
-/* How many tensors there are behind it, @k, and which slots it takes. */
+/* How many tensors there are after it, @k, and which slots it takes. */
 static int step(struct rules_parse *ps, struct rule *rule, const char *at, const struct op *op,
 		uint64_t *k)
 {

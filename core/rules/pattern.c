@@ -91,7 +91,7 @@ static bool added(const char **s, const char *end, struct pattern_op *op)
 	return op->word != 0;
 }
 
-/* "i}", "i+4}" or "i+layers}" behind the bracket at *@s, moved past it. */
+/* "i}", "i+4}" or "i+layers}" after the bracket at *@s, moved past it. */
 static int number_op(struct rules_parse *ps, struct rule *rule, const char **s, const char *end,
 		     bool is_source, struct pattern_op *op)
 {

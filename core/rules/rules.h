@@ -61,7 +61,7 @@ struct dcp_rules_config {
 	uint64_t experts, moe_intermediate, shared_experts, shared_intermediate;
 	uint64_t dense_layers,
 		moe_step;    /* the first dense_layers have no experts; every moe_step-th has */
-	uint64_t mtp_layers; /* of multi-token prediction, behind the others */
+	uint64_t mtp_layers; /* of multi-token prediction, after the others */
 	uint64_t q_rank, kv_rank, nope_dim, rope_dim, v_dim; /* of attention with low ranks */
 	uint64_t vision_heads, vision_patch;                 /* of the encoder of pictures */
 	/* tie_word_embeddings, attention_bias, mlp_bias: 1, 0; -1 where it does not say */

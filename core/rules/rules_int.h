@@ -98,7 +98,7 @@ enum op_slot {
 /* What an operation is: as text, and what it does. */
 struct op_def {
 	const char *name, *usage;
-	uint8_t least, most; /* numbers behind the name */
+	uint8_t least, most; /* numbers after the name */
 	uint8_t dims;        /* which of them are dimensions, so may be -1: a bit each */
 	enum op_slot slot;
 	bool list;      /* a list as its last argument, too: sizes of parts */

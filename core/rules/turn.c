@@ -229,7 +229,7 @@ static int merge(const struct work *w, uint32_t d, struct dcp_arena *arena, stru
 	return rc;
 }
 
-/* Elements in the dimensions behind each one, and of all: suffix[0]. */
+/* Elements in the dimensions after each one, and of all: suffix[0]. */
 static void suffixes(uint32_t ndim, const uint64_t *shape, uint64_t *suffix)
 {
 	suffix[ndim] = 1;
@@ -364,7 +364,7 @@ int dcp_work_reshape(const struct work *w, uint32_t ndim, const uint64_t *shape,
 
 /* ---- a dimension more ---- */
 
-/* @n of them in front of dimension @d, which has as many times fewer elements. */
+/* @n of them before dimension @d, which has as many times fewer elements. */
 static int add_dimension(const struct work *w, uint32_t d, uint64_t n, struct dcp_arena *arena,
 			 struct work *out, struct dcp_err *err)
 {

@@ -10,7 +10,7 @@
  *
  * Names of parameters and of their states come from what a checkpoint of DeepSpeed has ("exp_avg.emb.weight"), from an
  * optimizer's state ("optimizer.state.emb.weight.exp_avg", the name one component), and of a model's weights from
- * their path behind "model". DeepSpeed converts what is not F32. ZeRO 1 and 2 take the step of a parameter, ZeRO 3 that
+ * their path after "model". DeepSpeed converts what is not F32. ZeRO 1 and 2 take the step of a parameter, ZeRO 3 that
  * of optimizer_state.pt.
  */
 #include <errno.h>
@@ -100,7 +100,7 @@ static void place_tensor(const struct dcp_write_tensor *t, bool deepspeed, struc
 	} else {
 		if ((deepspeed && n == 2) ||
 		    (t->dtype != DCP_DTYPE_F32 && !dcp_dtype_can_cast(t->dtype, DCP_DTYPE_F32)))
-			out->where = MODULE; /* it is no parameter */
+			out->where = MODULE; /* it is not a parameter */
 		out->name = join(path + skip, n - skip);
 	}
 }

@@ -105,7 +105,7 @@ struct dcp_write_run {
 /* Functions return 0 or a negative errno, which ends the plan. */
 struct dcp_write_sink {
 	/* What follows stands in file @name, from its beginning; it may lie in directories ("zero/a.b/fp32.pt").
-	 * @last: without it the others are no checkpoint. */
+	 * @last: without it the others are not a checkpoint. */
 	int (*file)(void *ctx, const char *name, bool last);
 	int (*bytes)(void *ctx, const void *p, size_t n);
 	/* They are data run number 0, 1, 2, ... of the plan. */

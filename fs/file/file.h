@@ -41,12 +41,12 @@ void dcpfs_cache_destroy(struct dcpfs *fs);
 void dcpfs_cache_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewritten);
 
 /*
- * The file of inode @ino, counted for the caller. -ESTALE (the version is gone), -EISDIR,
+ * A reference to the file of inode @ino. -ESTALE (the version is gone), -EISDIR,
  * -ENOENT, or what opening its view gave, described in @err and noted in errors.json.
  */
 int dcpfs_file_get(struct dcpfs *fs, uint64_t ino, struct dcpfs_file **out,
 		   struct dcp_err *err);
-/* Another count for a file that is held. A READ takes its own: once it is answered, the reader
+/* Another reference to a file that is held. A READ takes its own: once it is answered, the reader
  * may close the file, and RELEASE may be handled before the READ has finished with it. */
 void dcpfs_file_hold(struct dcpfs_file *f);
 void dcpfs_file_put(struct dcpfs *fs, struct dcpfs_file *f);
@@ -71,7 +71,7 @@ struct timespec dcpfs_file_made(const struct dcpfs_file *f);
 
 /* What iovec entries point to: files of a view (that of @part, unless it is NULL). */
 struct dcpfs_lent {
-	struct dcpfs_file *part; /* counted */
+	struct dcpfs_file *part; /* a reference */
 	struct dcp_lent files;
 };
 

@@ -21,7 +21,7 @@ enum dcpfs_content { DCPFS_TEXT, DCPFS_VIEW, DCPFS_PARTS };
 struct dcpfs_file {
 	struct dcp_lru_link use; /* while idle or loose in the cache, whose lock guards it */
 	uint64_t ino;
-	struct dcpfs_version *ver; /* counted; NULL for live files */
+	struct dcpfs_version *ver; /* a reference; NULL for live files */
 	enum dcpfs_content content;
 	union {
 		struct dcpfs_text text;
@@ -62,7 +62,7 @@ void dcpfs_file_healed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t of
 
 /* ---- cache.c ---- */
 
-/* The file of inode @ino, counted; NULL: it was not open lately. */
+/* A reference to the file of inode @ino; NULL: it was not open lately. */
 struct dcpfs_file *dcpfs_cache_find(struct dcpfs *fs, uint64_t ino);
 
 /* A new file, which is in no table yet. */
@@ -71,7 +71,7 @@ void dcpfs_cache_begin(struct dcpfs *fs, struct dcpfs_file *f);
 /* Put a new file into the cache; if another thread was faster, take its file instead. */
 struct dcpfs_file *dcpfs_cache_insert(struct dcpfs *fs, struct dcpfs_file *f);
 
-/* The live file of that kind that was made in this second, counted, or NULL. */
+/* A reference to the live file of that kind that was made in this second, or NULL. */
 struct dcpfs_file *dcpfs_cache_find_live(struct dcpfs *fs, enum dcpfs_kind kind);
 void dcpfs_cache_keep_live(struct dcpfs *fs, enum dcpfs_kind kind, struct dcpfs_file *f);
 
@@ -83,6 +83,6 @@ int dcpfs_blob_make(struct dcpfs *fs, const struct dcpfs_file *f, struct dcpfs_t
 
 /* ---- file.c ---- */
 
-/* The file of inode @ino of @ver, which may be gone, counted. */
+/* A reference to the file of inode @ino of @ver, which may be gone. */
 int dcpfs_file_of(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t ino,
 		  struct dcpfs_file **out);

@@ -153,7 +153,7 @@ const struct dcpfs_model_part *dcpfs_model_at(const struct dcpfs_model *m, uint6
 		return NULL;
 	}
 	off -= m->header.n;
-	while (lo < hi) { /* the first that ends behind it: parts may be empty */
+	while (lo < hi) { /* the first that ends after it: parts may be empty */
 		size_t mid = lo + (hi - lo) / 2;
 
 		if (p[mid].end > off)

@@ -25,7 +25,7 @@ struct dcpfs_model_part {
 };
 
 struct dcpfs_model {
-	struct dcpfs_text header; /* with the 8 bytes of its length in front */
+	struct dcpfs_text header; /* the 8 bytes of its length come first */
 	struct dcp_buf parts;     /* struct dcpfs_model_part, in order */
 	uint64_t size;            /* of the whole file */
 };

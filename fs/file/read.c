@@ -51,7 +51,7 @@ static int view_iov(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, 
 	return rc == 0 ? 0 : judge(fs, f, off, n, rc); /* 0: read() will find out */
 }
 
-/* The file of one part of a model, counted. */
+/* A reference to the file of one part of a model. */
 static int part_file(struct dcpfs *fs, const struct dcpfs_file *f,
 		     const struct dcpfs_model_part *part, struct dcpfs_file **out)
 {

@@ -23,7 +23,7 @@ struct key {
 struct dcpfs_keys {
 	pthread_mutex_t lock;    /* everything below */
 	bool made;               /* all versions that are open are in it */
-	struct dcp_buf versions; /* struct dcpfs_version *, counted */
+	struct dcp_buf versions; /* struct dcpfs_version *, references */
 	struct dcp_buf keys;     /* struct key, by hash and so by number */
 	size_t n;
 };

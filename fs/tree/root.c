@@ -52,8 +52,8 @@ static uint64_t ino_of(const struct dcpfs_version *ver, const char *tag)
 			      dcp_hash64(tag, strlen(tag)) & DCPFS_ROW_MAX);
 }
 
-/* Tag number @n whose version is shown now: its name into @name (DCP_GROUP_MAX), the version
- * counted. NULL: behind the last. */
+/* Tag number @n whose version is shown now: its name into @name (DCP_GROUP_MAX), and a
+ * reference to the version. NULL: after the last. */
 static struct dcpfs_version *tag_at(struct dcpfs *fs, size_t *n, char *name)
 {
 	struct dcpfs_version *ver = NULL;

@@ -24,7 +24,7 @@
 
 enum { BUILDERS = 2, LOOK_MS = 100 /* between looks whether to stop */ };
 
-/* Somebody waits for a version; lies on his stack. */
+/* Somebody waits for a version; lies on its stack. */
 struct want {
 	struct dcpfs_version *ver;
 	struct want *next;
@@ -234,7 +234,7 @@ static void await(struct dcpfs *fs, struct dcpfs_version *ver)
 }
 
 /* Open hf/ of a version that is open: one at a time, whoever came first. It is tried again when
- * it failed: what is wrong with single keys is no failure. */
+ * it failed: what is wrong with single keys is not a failure. */
 static int map(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_err *err)
 {
 	struct dcpfs_opener *o = fs->opener;

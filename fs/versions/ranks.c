@@ -26,7 +26,7 @@ enum {
 
 struct entry {
 	struct dcp_lru_link use;
-	struct dcpfs_version *ver; /* counted */
+	struct dcpfs_version *ver; /* a reference */
 	struct entry *next;        /* in its bucket by slot */
 	struct entry *same;        /* in its bucket by what it is a rank of */
 };

@@ -39,7 +39,7 @@ uint32_t dcpfs_slot_take(struct dcpfs *fs, uint64_t hash);
 /* How often the slot was given in this mount, modulo 256: the generation of its inodes. */
 uint8_t dcpfs_slot_generation(const struct dcpfs *fs, uint32_t slot);
 
-/* Rank @rank of @layout over @ver, counted for the caller; @layout NULL: hf/ of @ver.
+/* A reference to rank @rank of @layout over @ver; @layout NULL: hf/ of @ver.
  * -ENOENT (no such rank), -ENOMEM. */
 int dcpfs_rank_get(struct dcpfs *fs, struct dcpfs_version *ver,
 		   const struct dcp_named_layout *layout, uint32_t rank,
@@ -49,10 +49,10 @@ int dcpfs_rank_get(struct dcpfs *fs, struct dcpfs_version *ver,
 uint32_t dcpfs_rank_slot(struct dcpfs *fs, const struct dcpfs_version *ver,
 			 const struct dcp_named_layout *layout, uint32_t rank);
 
-/* hf/ of @ver, counted; NULL: nobody looked at it. */
+/* A reference to hf/ of @ver; NULL: nobody looked at it. */
 struct dcpfs_version *dcpfs_hf_find(struct dcpfs *fs, const struct dcpfs_version *ver);
 
-/* The version or rank of a slot, counted for the caller; NULL: gone. */
+/* A reference to the version or rank of a slot; NULL: gone. */
 struct dcpfs_version *dcpfs_version_by_slot(struct dcpfs *fs, uint32_t slot);
 
 /* Name of the version in @slot into @buf, or -ESTALE. */

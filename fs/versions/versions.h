@@ -13,9 +13,9 @@ struct dcp_seen;
 struct dcpfs;
 struct dcpfs_version;
 
-/* Counted for the caller; NULL: there is none. */
+/* A reference; NULL: there is none. */
 struct dcpfs_version *dcpfs_version_by_name(struct dcpfs *fs, const char *name);
-/* The first whose place is after @place (0: of all), counted; NULL: there is none. A walk meets
+/* The first whose place is after @place (0: of all), a reference; NULL: there is none. A walk meets
  * every name that stays in the list exactly once, whatever else comes and goes. */
 struct dcpfs_version *dcpfs_version_behind(struct dcpfs *fs, uint64_t place);
 /* Slot of the newest complete version; 0: there is none. */

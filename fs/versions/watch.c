@@ -84,7 +84,7 @@ struct dcpfs_watch {
 
 /* ---- what to watch ---- */
 
-/* The kernel counts descriptors up, so what is new goes behind. */
+/* The kernel counts descriptors up, so what is new goes to the end. */
 static bool keep(struct dcpfs_watch *w, int wd, bool above)
 {
 	struct watched new = { wd, w->looks, above }, *list;
@@ -275,7 +275,7 @@ static bool look(struct dcpfs_watch *w)
 	struct dcp_err err = { .msg = "" };
 	int rc;
 
-	set_watches(w); /* of what was opened since: it is compared behind that */
+	set_watches(w); /* of what was opened since: it is compared from then on */
 	dcp_seen_finish(&w->seen);
 	w->seen_ns = dcp_now_ns(CLOCK_REALTIME);
 	rc = dcpfs_versions_refresh(fs, &w->seen, &err);

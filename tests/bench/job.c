@@ -7,8 +7,8 @@
  *	job rounds [REPS]   the messages of 4,096 ranks that load 100,000 tensors, each byte read once
  *
  * A JSON line each: {"what", "n", "wall", "cpu", "peak"}; n counts reads, or ranks that need
- * anything; peak is the most memory the process had, in bytes. Tensors are told from memory, as
- *a planner of torch finds them; making them up is not timed.
+ * anything; peak is the most memory the process had, in bytes. Tensors come from memory, as
+ * a planner of torch finds them; making them up is not timed.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  *
  *   null_fuse [-t THREADS] [-o] [-n FILES] MNT FILE:OFFSET:BYTES...
  *
- *   MNT/data        these pieces one behind the other, out of mappings, as iovecs
+ *   MNT/data        these pieces, consecutive, out of mappings, as iovecs
  *   MNT/names/N     FILES files of 4 KiB, N = 000000, 000001, ... (the start of the first
  * piece)
  *

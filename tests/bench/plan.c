@@ -3,7 +3,8 @@
  * The planner by itself: no files, no bytes.
  *
  *	plan reshard [REPS]     what one rank of 768 reads of 1,000 tensors that 1,024 ranks
- *wrote plan segments [REPS]    how fast segments and descriptors of one tensor are told
+ *	                        wrote
+ *	plan segments [REPS]    how fast segments and descriptors of one tensor are computed
  *
  * reshard gives a JSON line for each of four ways, a repetition each:
  *   "one tensor again"  one tiling, asked 1,000 times: as peers.py asks torch

@@ -260,16 +260,16 @@ def existing(source, place):
     own = place / "own"
     equal(run("export", "--as", "torch-save", source, own).returncode, OK, "a directory with one file")
     (own / "train.py").write_text("mine")
-    fails(USAGE, '"train.py" is no file of one', *export, "--force", own)
+    fails(USAGE, '"train.py" is not a file of one', *export, "--force", own)
     (own / "train.py").unlink()
     (own / "model.pt").write_text("x")
     (own / "config.json").write_text("{}")
-    fails(USAGE, '"model.pt" is no file of one', *export, "--force", own)
+    fails(USAGE, '"model.pt" is not a file of one', *export, "--force", own)
     (own / "model.pt").unlink()
     with zipfile.ZipFile(own / "backup.zip", "w") as z:
         for name in ("thesis/chapter.tex", "thesis/data.npy", "thesis/data.pkl"):
             z.writestr(name, "mine")
-    fails(USAGE, '"backup.zip" is no file of one', *export, "--force", own)
+    fails(USAGE, '"backup.zip" is not a file of one', *export, "--force", own)
     (own / "backup.zip").unlink()
     fails(USAGE, "is not a checkpoint", *export, "--force", own)
     for form in ("torch-dcp", "paddle-dist", "paddle-binary", "npy", "npz", "safetensors", "paddle"):

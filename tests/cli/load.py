@@ -247,8 +247,8 @@ def trace():
     job_fails(2, ENV, "No such file or directory", SOURCE, "tp", "--trace", SCRATCH / "no" / "trace.json")
     for name, body in (("notes.json", "[1]"), ("drawing.svg", "<svg><title>mine</title></svg>")):
         (SCRATCH / name).write_text(body)
-        job_fails(2, USAGE, "is no trace", SOURCE, "tp", "--trace", SCRATCH / name, "--force")
-        equal((SCRATCH / name).read_text(), body, "what is no trace")
+        job_fails(2, USAGE, "is not a trace", SOURCE, "tp", "--trace", SCRATCH / name, "--force")
+        equal((SCRATCH / name).read_text(), body, "what is not a trace")
 
 
 def doctor():

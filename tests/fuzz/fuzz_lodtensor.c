@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whatever the bytes: tensor streams one behind the other, or one SelectedRows, lie inside the
+ * Whatever the bytes: consecutive tensor streams, or one SelectedRows, lie inside the
  * file, and every refusal has a reason.
  */
 #include <stdlib.h>

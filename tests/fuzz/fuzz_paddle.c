@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any bytes as the metadata and as a data file of a Paddle checkpoint; those that start with
- * "PD" and a length are both, one behind the other, and loaded from a directory. No crash, no
+ * "PD" and a length are both, consecutive, and loaded from a directory. No crash, no
  * leak, a reason with every refusal, and whatever is told is well formed.
  */
 #include <errno.h>

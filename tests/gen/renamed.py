@@ -148,7 +148,7 @@ def local_dist(hf, c):
 
 
 def mtp(hf, c, form):
-    """Layers of multi-token prediction come behind the others in a Hugging Face model, and are a list of their own here."""
+    """Layers of multi-token prediction come after the others in a Hugging Face model, and are a list of their own here."""
     out, n, below = {}, 0, "transformer_layer" if form == "experts" else "mtp_model_layer"
     while f"model.layers.{numbers(c)[2] + n}.enorm.weight" in hf:
         at, to = f"model.layers.{numbers(c)[2] + n}", f"mtp.layers.{n}"

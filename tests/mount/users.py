@@ -273,7 +273,7 @@ USERS = {"nobody": (NOBODY, []), "other": (OTHER, []), "team": (OTHER, [TEAM]), 
 
 
 def no_more(m, users=USERS):
-    """Whatever a user reads in the mount, he reads all of it in the source; {user: {path: what it gave}}."""
+    """Whatever a user reads in the mount, they can read all of it in the source; {user: {path: what it gave}}."""
     all_nodes, got = nodes(m), {}
     sources = sorted({str(f) for _, of in all_nodes for f in of or ()})
     for name, user in users.items():
@@ -500,7 +500,7 @@ def ordered():
 
 
 def by_a_list():
-    """Who mounts for himself reads what a list or a group lets him read, whatever the mode says."""
+    """Those who mount for themselves read what a list or a group lets them read, whatever the mode says."""
     if not IS_ROOT:
         print("  left out: needs root to be several users")
         return
@@ -512,7 +512,7 @@ def by_a_list():
         if not acl(path, ("user", 7, NONE), ("user:", bits, NOBODY), ("group", 0, NONE), ("mask", bits, NONE), ("other", 0, NONE)):
             return
     m = lib.Mount(source, at=h["mnt"], cache=h["cache"], program=h["program"], cwd=h["top"], prefix=AS_NOBODY)
-    equal(set(seen(USERS["nobody"], [m.at, m.at / "step-10" / "index.json", m.at / "step-10" / "npy"]).values()), {"ok"}, "he reads it")
+    equal(set(seen(USERS["nobody"], [m.at, m.at / "step-10" / "index.json", m.at / "step-10" / "npy"]).values()), {"ok"}, "they read it")
     user_unmounts(m)
 
 

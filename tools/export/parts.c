@@ -92,7 +92,7 @@ static int add_run(struct cutting *c, uint32_t rank, const struct dcp_cut *cut)
 	for (uint32_t d = 0; d < cut->ndim; d++) {
 		shape[d] = cut->axis[d].len;
 		if (cut->axis[d].n > 1 || dcp_axis_filled(&cut->axis[d]) != shape[d]) {
-			c->why = "the layout cuts it into parts that are no boxes";
+			c->why = "the layout cuts it into parts that are not boxes";
 			return 0;
 		}
 	}

@@ -133,7 +133,7 @@ struct dcpload_config {
 	const char *cache; /* directory of indexes; NULL: as dcpfs(1); "": keep none */
 	/* Where the library allocates destinations, and where those of the caller may be as well: NULL
 	 * or "host"; "cuda:0"; "cuda" or "cuda:LOCAL_RANK": a GPU of its own for each rank of a node,
-	 * as far as there are so many; "auto": as "cuda", or "host" where there is no GPU. Behind the name,
+	 * as far as there are so many; "auto": as "cuda", or "host" where there is no GPU. After the name,
 	 * ",managed": the library allocates memory that CUDA moves between GPU and host; ",pinned": the host's,
 	 * which the GPU can read. */
 	const char *device;
@@ -282,7 +282,7 @@ struct dcpload_select {
 
 /* Add what rank @rank of a layout holds of every tensor that @select (NULL: all) selects; the
  * library allocates the memory. @layout: as in dcpfs(1): "fsdp8", "tp4:llama", a file. Of a file of regions (*.regions)
- * dcpload_part.user is what the line says behind the rank, as a string: a rank may hold several regions of one tensor. */
+ * dcpload_part.user is what the line says after the rank, as a string: a rank may hold several regions of one tensor. */
 DCPLOAD_API int dcpload_want_layout(struct dcpload_plan *plan, const char *layout,
 				    uint32_t rank, const struct dcpload_select *select,
 				    struct dcpload_error *err);

@@ -222,7 +222,7 @@ struct dcpload_plan {
 /* A line of a file of regions: "3 model.embed.weight [0:64, :]". */
 struct load_region {
 	uint32_t rank, ndim;
-	const char *text; /* the line behind the rank; the key is its beginning */
+	const char *text; /* the line after the rank; the key is its beginning */
 	size_t nkey;
 	bool box;                                            /* otherwise the whole tensor */
 	uint64_t lo[DCPLOAD_MAX_NDIM], hi[DCPLOAD_MAX_NDIM]; /* UINT64_MAX: to the end */

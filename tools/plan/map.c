@@ -186,7 +186,7 @@ static double scale(const struct map *m, uint32_t d, uint64_t at, double size)
 					      : 0;
 }
 
-/* Where the box [lo, lo + n) is drawn; false: it is behind what is drawn. */
+/* Where the box [lo, lo + n) is drawn; false: it is after what is drawn. */
 static bool place_of(const struct map *m, const uint64_t *lo, const uint64_t *n,
 		     struct place *out)
 {

@@ -39,7 +39,7 @@ struct job {
 	int fd, direct; /* @direct: the same file by O_DIRECT; -1: not so */
 	uint32_t file;  /* that fd is */
 	char *page;     /* a page and a piece */
-	char *buf; /* in it, as far behind a page's beginning as the piece is in the file */
+	char *buf;      /* in it, as far from a page's beginning as the piece is in the file */
 };
 
 struct piece {

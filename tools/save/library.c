@@ -59,7 +59,8 @@ static int choose_format(struct dcpsave *s, struct dcpload_error *err)
 		if (s->config.flags & DCPSAVE_FILE || dcp_has_extension(s->path, *e))
 			s->file = slash ? slash + 1 : s->path;
 	if (s->config.flags & DCPSAVE_FILE && !s->file)
-		return load_fail(err, -EINVAL, "%s is no format of one file", s->format->name);
+		return load_fail(err, -EINVAL, "%s is not a format of one file",
+				 s->format->name);
 	return 0;
 }
 

@@ -177,7 +177,7 @@ int save_check_replaced(const struct save *s, struct dcp_err *err)
 	if (*foreign)
 		return dcp_fail(
 			err, -EEXIST,
-			"%s/%s is not a checkpoint alone: \"%s\" is no file of one, and "
+			"%s/%s is not a checkpoint alone: \"%s\" is not a file of one, and "
 			"would be lost; remove it first",
 			s->parent, s->name, foreign);
 	return any ? 0

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Work that takes as long as it takes, in a thread, while this rank and the others let each other know that
- * they are there: a rank with much to write is no dead one, and a failure ends the work of all.
+ * they are there: a rank with much to write is not a dead one, and a failure ends the work of all.
  */
 #include <errno.h>
 #include <signal.h>

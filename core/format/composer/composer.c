@@ -11,8 +11,8 @@
  *	                           its newer interface; keys get the directory's name in front
  *
  * Sharded saves are directories of torch.distributed.checkpoint, read as such. Keys are those
- *of the nested state, lists opened: path components joined with "/" are what ignore_keys
- *matches.
+ * of the nested state, lists opened: path components joined with "/" are what ignore_keys
+ * matches.
  */
 #include "core/format/composer/composer.h"
 

@@ -22,7 +22,7 @@ struct dcp_composer_file {
 	uint64_t rank;
 };
 
-/* Tell the files of one save, by rank. */
+/* Emit the files of one save, by rank. */
 int dcp_composer_emit_files(const struct dcp_load *in, const struct dcp_composer_file *files,
 			    size_t n, struct dcp_err *err);
 

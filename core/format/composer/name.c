@@ -14,7 +14,7 @@
 #include "core/format/format.h"
 #include "core/parse/torch/torch.h"
 
-/* Behind "<word><digits>", the word not being the end of a longer one; NULL: it is not there.
+/* After "<word><digits>", the word not being the end of a longer one; NULL: it is not there.
  */
 static const char *behind_number(const char *name, const char *from, const char *word)
 {

@@ -47,7 +47,7 @@ struct dcp_tdcp_join {
 	uint64_t shape[DCP_MAX_NDIM];
 	char dtype_name[64];
 	struct dcp_err why;           /* not empty: the key is broken */
-	struct dcp_tdcp_chunk *chunk; /* behind them copies */
+	struct dcp_tdcp_chunk *chunk; /* then copies */
 	struct dcp_tdcp_place *place;
 	size_t nchunks, ncopies, nplaces;
 };
@@ -88,7 +88,7 @@ struct dcp_tdcp_shard {
 
 bool dcp_tdcp_is_shard(const char *key, struct dcp_tdcp_shard *s);
 
-/* Tell the parts of objects that no key is for. */
+/* Emit the parts of objects that no key is for. */
 int dcp_tdcp_emit_lost_shards(struct dcp_tdcp_emitter *w);
 
 int dcp_tdcp_emit_tensor(struct dcp_tdcp_emitter *w, uint32_t key);

@@ -170,7 +170,7 @@ static int read_head(struct dcp_tmeta *m, struct dcp_pv v, struct tensor_head *h
 	return 0;
 }
 
-/* A tensor's entry behind its header. What is wrong goes in as its error. */
+/* A tensor's entry after its header. What is wrong goes in as its error. */
 static int put_tensor(struct dcp_tmeta *m, struct dcp_pv v)
 {
 	struct tensor_head h = { 0 };
@@ -372,7 +372,7 @@ static int add_container(struct dcp_tmeta *m, const struct dcp_pv *item, size_t 
 	return dcp_intern_add(&m->containers, b->p, b->n, m->containers.n - 1, &number);
 }
 
-/* Both forms are built behind each other in scratch; the short one is kept if it holds. */
+/* Both forms are built one after the other in scratch; the short one is kept if it holds. */
 int dcp_tmeta_add_path(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err)
 {
 	struct dcp_tmeta *m = meta;

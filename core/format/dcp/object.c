@@ -101,7 +101,7 @@ static int emit_stream(struct dcp_tdcp_emitter *w, const char *key, const char *
 	struct dcp_err why = { 0 };
 	int rc = 0;
 
-	/* Told before it is read, and also when it is broken: so a change is noticed. */
+	/* Emitted before it is read, and also when it is broken: so a change is noticed. */
 	if (w->m->files.n)
 		rc = dcp_tdcp_file_number(w, r->file, &s.file);
 	if (rc < 0)

@@ -5,9 +5,8 @@
  *	<key>/shard_<offset>_<shape>        rng_state/shard_0.1_2.4: rank (0, 1) of 2 x 4
  *
  * Offset and shape are numbers joined by dots; releases of 2024 may leave the last number of
- *the shape away. The item is a list of one value, which Megatron takes out when it loads. The
- *names stay as they are; a part that no name has, and the shape says there is one, is emitted as
- *broken.
+ * the shape away. The item is a list of one value, which Megatron takes out when it loads. The
+ * names stay as they are; a part that the shape has and no name is emitted as broken.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -19,7 +18,7 @@
 
 enum { MAX_DIMS = DCP_LEN(((struct dcp_tdcp_shard *)0)->at), MAX_LOST = 256 };
 
-/* "0.1_": its numbers, 0 when it is none; @p is left behind it. */
+/* "0.1_": its numbers, 0 when it has none; @p is left after it. */
 static uint32_t read_numbers(const char **p, char end, uint64_t n[MAX_DIMS])
 {
 	uint32_t count = 0;
@@ -75,7 +74,7 @@ static bool is_emitted(const struct dcp_tmeta *m, const char *name, size_t n)
 	return number != DCP_INTERN_NONE && m->keys[number].entry != 0;
 }
 
-/* Row-major; false behind the last. */
+/* Row-major; false after the last. */
 static bool next_part(const struct dcp_tdcp_shard *s, uint64_t *at)
 {
 	for (uint32_t k = s->ndim; k-- > 0; at[k] = 0)

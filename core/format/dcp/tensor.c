@@ -161,7 +161,7 @@ static int add_piece(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
 	return rc;
 }
 
-/* Where else pieces are stored; what is wrong with a copy is no matter of the tensor. */
+/* Where else pieces are stored; what is wrong with a copy does not concern the tensor. */
 static int make_copies(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 {
 	size_t hint = 0;

@@ -8,7 +8,7 @@
  *	global_step20/zero_pp_rank_0_mp_rank_00_optim_states.pt   one a rank: slices of fp32
  *	                                                  weights and of the optimizer's states
  *
- * Told are module.<name>, fp32.<name> and every state of the optimizer, exp_avg.<name>: path
+ * Emitted are module.<name>, fp32.<name> and every state of the optimizer, exp_avg.<name>: path
  * role / name. The bytes are runs of all ranks' flat tensors; nothing is converted. Objects
  * are called by their file: mp_rank_00_model_states.pt.global_steps.
  *

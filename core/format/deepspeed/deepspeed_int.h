@@ -20,7 +20,7 @@
  *	universal.c            a checkpoint that was converted to one file a parameter and state
  *
  * Words. A model-parallel rank (mp_rank_01 in file names) is a tensor-parallel rank of a
- *pipeline stage: it has parameters of its own, a "part" of the model. Its optimizer's tensors
+ * pipeline stage: it has parameters of its own, a "part" of the model. Its optimizer's tensors
  * are cut over the data-parallel ranks (zero_pp_rank_3): one optimizer file each. In it every
  * parameter group (stage 3: sub-group) is one flat tensor for each state: "fp32" is the master
  * weight. Experts are cut over fewer ranks, each set of which ("share") has its own.
@@ -110,7 +110,7 @@ struct dcp_ds_param {
 	uint64_t numel;
 	uint64_t off;    /* in the group; in stage 3 in each rank's slice of it */
 	const char *why; /* not NULL: why it cannot be placed */
-	/* of AutoEP: this is what the first share holds, that of the next is so many behind */
+	/* of AutoEP: this is what the first share holds, that of the next is @next further on */
 	const struct dcp_ds_experts *experts;
 	uint32_t next;
 	bool hidden; /* of another share than the first */
@@ -123,7 +123,7 @@ struct dcp_ds_list {
 	uint32_t waves;      /* so many follow each other, each cut over all ranks */
 	uint32_t count;      /* ranks it is cut over */
 	uint32_t shares;     /* expert-parallel ranks, by its name; 0: none */
-	const uint64_t *gap; /* behind each parameter, or NULL */
+	const uint64_t *gap; /* after each parameter, or NULL */
 	uint32_t ngap;
 };
 
@@ -194,7 +194,7 @@ struct dcp_ds {
 	struct dcp_intern
 		trained; /* names for which optimizer states are emitted, aliases too */
 	struct dcp_intern frozen;  /* names for which fragments are emitted */
-	struct dcp_intern buffers; /* names that the model says are no parameters */
+	struct dcp_intern buffers; /* names that the model says are not parameters */
 	struct dcp_intern emitted; /* names that have an fp32 otherwise */
 	struct dcp_buf alias;      /* struct dcp_ds_alias, by real name once all are read */
 	struct dcp_intern reals;   /* names that have aliases ... */
@@ -319,7 +319,7 @@ struct dcp_ds_laying {
 };
 int dcp_ds_add_group(struct dcp_ds_laying *l, const struct dcp_ds_group *g,
 		     struct dcp_ds_param *p, size_t n);
-/* Parameters [p, p + n) one behind the other. */
+/* The consecutive parameters [p, p + n). */
 void dcp_ds_place_params(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
 			 struct dcp_ds_group *g, struct dcp_ds_param *p, size_t n);
 
@@ -330,7 +330,7 @@ struct dcp_ds_slice {
 };
 struct dcp_ds_slice dcp_ds_slice(const struct dcp_ds *ds, const struct dcp_ds_part *part,
 				 const struct dcp_ds_group *g, uint64_t k);
-/* Elements of a slice of a group that are no padding (stages 1 and 2). */
+/* Elements of a slice of a group without padding (stages 1 and 2). */
 uint64_t dcp_ds_lean(const struct dcp_ds_group *g, uint64_t k);
 
 /* What a model file says of AutoEP, kept once. */
@@ -344,7 +344,7 @@ int dcp_ds_add_experts(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
 
 /* ---- run.c ---- */
 
-/* Elements of a parameter that lie in one file, one behind the other. */
+/* Consecutive elements of a parameter in one file. */
 struct dcp_ds_run {
 	uint64_t first, n;
 	uint64_t off;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What stands in model and optimizer files beside tensors that are emitted elsewhere: one object
- *for each entry, its key led by the name of the file, its path not.
+ * for each entry, its key led by the name of the file, its path not.
  *
  *	mp_rank_00_model_states.pt.lr_scheduler    path lr_scheduler
  *

@@ -2,14 +2,14 @@
 /*
  * Which elements of the flat tensors are a parameter.
  *
- * Stages 1 and 2: a group is its parameters one behind the other (with recorded gaps between
+ * Stages 1 and 2: a group is its consecutive parameters (with recorded gaps between
  * them where parameter_alignment was on), padded to a multiple of 2 * ranks and cut into equal
  * slices. Later releases cut the padding off the master weights again ("lean"), so their slices
  * at the end may be short or empty. Older ones padded to other multiples: the length of a slice
  * is the one that fits most files.
  *
  * Stage 3: every parameter is cut by itself into slices of ceil(elements / ranks); a rank's
- * flat tensor has one slice of each, one behind the other.
+ * flat tensor has consecutive slices, one of each.
  *
  * Stage 1 before 0.5.9 cut a group first into waves (communication intervals), then each wave
  * over the ranks: slice k is of rank k % ranks, and the k / ranks-th of its flat tensors.

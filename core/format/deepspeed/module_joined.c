@@ -42,7 +42,7 @@ static int number_names(struct unit *u, size_t k)
 		uint32_t number;
 
 		/* A number for each pair: no text can be spelled as what stands for one that
-		 * is no text, or came before. */
+		 * is not text, or came before. */
 		rc = name ? dcp_intern_add(&u->names[k], name, strlen(name), DCP_INTERN_NONE,
 					   &number)
 			  : 0;
@@ -170,7 +170,7 @@ static int emit_whole(struct unit *u, const char *name, const struct dcp_ds_whol
 	return dcp_ds_emit_one(ds, NULL, "fp32", name, &t);
 }
 
-/* @key of all ranks: its tensors into u->tt. Why they are no pieces of one, or NULL. */
+/* @key of all ranks: its tensors into u->tt. Why they are not pieces of one, or NULL. */
 static const char *gather(struct unit *u, const char *key, uint32_t first)
 {
 	for (size_t k = 0; k < u->n; k++) {

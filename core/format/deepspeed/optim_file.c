@@ -5,10 +5,12 @@
  *	single_partition_of_fp32_groups  stages 1 and 2: one slice of each parameter group
  *	  base_optimizer_state           {"state": {number: {name: ..}}, "param_groups": [..]},
  *	                                 or (elastic) a list of what stands in "state"
- *	local_sub_partitions_of_fp32_groups  stage 1 before 0.5.9: of each group a list, one
- *slice of every communication interval ("wave") base_optimizer_state           the same, one
- *parameter a slice; or lists of lists fp32_flat_groups                 stage 3: a slice of each
- *parameter, one behind the other optimizer_state_dict           as base_optimizer_state
+ *	local_sub_partitions_of_fp32_groups
+ *	                                 stage 1 before 0.5.9: of each group a list, a slice of
+ *	                                 every communication interval ("wave")
+ *	  base_optimizer_state           the same, one parameter a slice; or lists of lists
+ *	fp32_flat_groups                 stage 3: consecutive slices, one of each parameter
+ *	  optimizer_state_dict           as base_optimizer_state
  *
  * BF16_Optimizer writes the names of stage 1 and no zero_stage.
  */

@@ -29,7 +29,7 @@ const struct dcp_pv *dcp_ds_param_groups(const struct dcp_ds_reading *r, size_t 
 	return groups ? dcp_pv_items(*groups, n) : NULL;
 }
 
-/* Lists in a list, one behind the other. */
+/* The elements of a list's lists, in order. */
 static int flatten(struct dcp_ds_reading *r, struct entries *e)
 {
 	struct dcp_pv *all;

@@ -100,7 +100,7 @@ static void find_slice(const struct dcp_ds *ds, const struct dcp_ds_part *part,
 		g->slice = l.longest;
 }
 
-/* Parameters one behind the other, with the gaps that were recorded. */
+/* Consecutive parameters, with the gaps that were recorded. */
 static void place_whole(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
 			struct dcp_ds_group *g, struct dcp_ds_param *p, size_t n)
 {
@@ -121,7 +121,7 @@ static void place_whole(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
 	g->numel = end;
 }
 
-/* Stage 3: slices of parameters one behind the other. */
+/* Stage 3: consecutive slices of parameters. */
 static void place_slices(struct dcp_ds_group *g, struct dcp_ds_param *p, size_t n)
 {
 	g->numel = 0;

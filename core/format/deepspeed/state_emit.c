@@ -91,7 +91,7 @@ int dcp_ds_emit_common(struct dcp_ds_emitter *t, const char *rank,
 	return emit(t, rank, p->name, &x);
 }
 
-/* The first run that ends behind element @first. */
+/* The first run that ends after element @first. */
 static size_t find_run(const struct dcp_ds_run *run, size_t n, uint64_t first)
 {
 	size_t lo = 0, hi = n;

@@ -106,7 +106,7 @@ enum dcp_hf_kind dcp_hf_name(const char *file, struct dcp_hf_name *out)
 
 /* ---- sets ---- */
 
-/* The part of @set before the variant is @name, or @name with a number behind it. */
+/* The part of @set before the variant is @name, or @name with a number after it. */
 static bool is_called(const char *set, const char *name, bool numbered)
 {
 	size_t n = strlen(name);

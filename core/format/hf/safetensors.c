@@ -16,7 +16,7 @@
  * other set have its name in front (adapter_model.<key>). The same model once more is left out,
  * as a variant (the fact "variant" says which one is shown) or under Mistral's names
  * (consolidated*.safetensors beside model*.safetensors). Without a sign that all belongs
- *together each set is a version: a folder of downloaded models.
+ * together each set is a version: a folder of downloaded models.
  */
 #include <errno.h>
 #include <stdio.h>

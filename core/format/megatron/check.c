@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a Megatron-LM checkpoint says elsewhere of a tensor's size: in the layer behind it, in
+ * What a Megatron-LM checkpoint says elsewhere of a tensor's size: in the layer after it, in
  * the arguments of the run.
  */
 #include <errno.h>

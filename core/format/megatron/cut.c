@@ -198,7 +198,7 @@ static bool cut_piece(struct dcp_mjoin *j, const struct cut *c, struct dcp_piece
 	return dcp_shape_volume(len, n, &p->run_n);
 }
 
-/* All sections of the experts of one expert-parallel rank, or of what is no expert. */
+/* All sections of the experts of one expert-parallel rank, or of what is not an expert. */
 static bool cut_stack(struct dcp_mjoin *j, uint32_t stack, struct dcp_piece *p)
 {
 	uint64_t to = 0;

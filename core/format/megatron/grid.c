@@ -8,7 +8,7 @@
  *
  * Experts may be cut by fewer tensor-parallel ranks than the rest (ETP divides TP). The ranks
  * of a stage count once as (tensor, data) and once as (expert tensor, expert, expert data),
- * the first of each fastest: rank r holds part r % TP of what is no expert, and part r % ETP
+ * the first of each fastest: rank r holds part r % TP of what is not an expert, and part r % ETP
  * of the experts of rank (r / ETP) % EP. One rank writes for each pair of numbers in a name, so
  * part r % ETP stands in the name, too: it is TT % ETP. Where ETP is greater than TP, ranks
  * with different parts have one name, and only what the last of them wrote is left.

@@ -21,7 +21,7 @@ enum { MAX_CHUNKS = 256, MAX_LAYERS = 1 << 20 };
 
 /* ---- where a key belongs ---- */
 
-/* The number behind @mark in @key; NULL: there is none. @end: behind its digits. */
+/* The number after @mark in @key; NULL: there is none. @end: after its digits. */
 static const char *find_number(const char *key, const char *mark, uint64_t *n, const char **end)
 {
 	const char *p = strstr(key, mark);

@@ -91,7 +91,7 @@ bool dcp_mlegacy_lost_experts(const struct dcp_mlegacy *m);
 enum dcp_mholder {
 	DCP_MHOLD_ALL,    /* every expert-parallel rank the same */
 	DCP_MHOLD_EXPERT, /* the expert-parallel rank whose expert it belongs to */
-	DCP_MHOLD_STACK,  /* each expert-parallel rank its experts, one behind another */
+	DCP_MHOLD_STACK,  /* each expert-parallel rank its consecutive experts */
 };
 
 /* A key of the copies, taken apart. */
@@ -106,7 +106,7 @@ int dcp_mplace_print(const struct dcp_mplace *p, struct dcp_buf *out);
 
 /* ---- files.c ---- */
 
-/* Read the files of all ranks; those in front of number @first cannot be. */
+/* Read the files of all ranks; those before number @first cannot be read. */
 int dcp_mlegacy_emit_ranks(struct dcp_mlegacy *m, size_t first);
 
 /* ---- keys.c ---- */
@@ -115,7 +115,7 @@ int dcp_mlegacy_emit_ranks(struct dcp_mlegacy *m, size_t first);
 int dcp_mlegacy_keep(struct dcp_mlegacy *m, const struct dcp_tensor *t, const char *key,
 		     uint32_t chunk, uint32_t who);
 
-/* Tell the model: stages behind each other, tensor-parallel parts put together. */
+/* Emit the model: one stage after the other, tensor-parallel parts put together. */
 int dcp_mlegacy_emit_model(struct dcp_mlegacy *m, struct dcp_err *err);
 
 /* ---- join.c ---- */
@@ -137,7 +137,7 @@ struct dcp_mjoin {
 /* Room for the copies of any one tensor. */
 size_t dcp_mlegacy_max_copies(const struct dcp_mlegacy *m);
 
-/* Tell number @number of the copies, which lies at @place, under the key @key. */
+/* Emit number @number of the copies, which lies at @place, under the key @key. */
 int dcp_mlegacy_join(struct dcp_mlegacy *m, uint32_t number, const struct dcp_mplace *place,
 		     const char *key, const struct dcp_copy **copy);
 
@@ -146,7 +146,7 @@ int dcp_mlegacy_join(struct dcp_mlegacy *m, uint32_t number, const struct dcp_mp
 /* The rule says that a layer may be gated: see whether it is by its second layer. */
 void dcp_mjoin_see_gate(struct dcp_mjoin *j);
 /* The first projection of latent attention, which Transformer Engine's layers hold whole on every rank: Megatron's own
- * cut its outputs, which the arguments tell. */
+ * cut its outputs, which the arguments say. */
 void dcp_mjoin_see_latent(struct dcp_mjoin *j);
 
 /* Are the sizes those that the arguments of the run give? */
@@ -166,7 +166,7 @@ struct dcp_mview {
 /* False, and the reason in j->why, when it cannot be looked at so. */
 bool dcp_mjoin_view(struct dcp_mjoin *j, const struct dcp_tensor *part, struct dcp_mview *v);
 
-/* Is it a matrix of several experts, one behind another? 1: of first layers, 2: of second. */
+/* Is it a matrix of several consecutive experts? 1: of first layers, 2: of second. */
 int dcp_mview_is_stacked(const char *key);
 
 /* The shape of the whole, then its pieces, by the rule. */

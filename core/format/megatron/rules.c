@@ -119,7 +119,7 @@ bool dcp_mrules_find(const struct dcp_mrules *r, const char *key, struct dcp_mru
 	return false;
 }
 
-/* "4:1:1)" and nothing behind it. */
+/* "4:1:1)" and nothing after it. */
 static bool read_sizes(const char *s, struct dcp_mrule *rule)
 {
 	int end = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Telling parts: each through a relay that puts the part's name in front of its keys, always.
+ * Emitting parts: each through a relay that puts the part's name in front of its keys, always.
  * Only the model keeps its names as they are, where it is the only one of its version: what a
  * key is called must not depend on what other parts hold.
  */

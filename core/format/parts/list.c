@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The list of parts, and the one kind of part that is no family: a JSON file.
+ * The list of parts, and the one kind of part that is not a family: a JSON file.
  */
 #include <errno.h>
 #include <string.h>

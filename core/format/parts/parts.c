@@ -17,7 +17,7 @@
  *	PEFT                  adapters by other names than "default", a directory each
  *
  * Names decide, those of the tables in names.c: a directory is one version when it holds
- *at least two parts, one of them a state file or a directory by a name of them, and one that
+ * at least two parts, one of them a state file or a directory by a name of them, and one that
  * may be a model. So a plain DCP or Hugging Face directory stays what it is, and .pt files of
  * other names stay versions by themselves. Each part is any family of formats.c. Where the
  * table of homes says so, models in directories of any name are parts, too, but for those of
@@ -36,7 +36,7 @@
 #include "core/format/parts/parts.h"
 #include "core/model/order.h"
 
-static const char steps[] = "global_step"; /* a number behind it: DeepSpeed's tags */
+static const char steps[] = "global_step"; /* a number after it: DeepSpeed's tags */
 
 /* What is being found in one directory. */
 struct finding {
@@ -210,7 +210,7 @@ static int add_main(struct finding *f)
 	return rc < 0 ? rc : 0;
 }
 
-/* Links are no parts: they may lead round in a circle. The number of a step is no name: keys of
+/* Links are not parts: they may lead round in a circle. The number of a step is not a name: keys of
  * all steps are called alike. */
 static int add_below(struct finding *f, const struct dcp_dirent *e, bool alone,
 		     enum dcp_part_role role)
@@ -385,7 +385,7 @@ enum dcp_match dcp_parts_probe(dcp_families all, const struct dcp_dir *dir, char
 	return match;
 }
 
-/* ---- what is no part ---- */
+/* ---- what is not a part ---- */
 
 static bool is_below(const struct dcp_parts *parts, const char *below)
 {

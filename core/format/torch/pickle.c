@@ -7,7 +7,7 @@
  * what torch.save wrote: then it is read as that.
  *
  * Only a file that was named, by a person or by a family that knows its parts: pickles lie
- * about in many directories that are no checkpoints.
+ * about in many directories that are not checkpoints.
  */
 #include <errno.h>
 #include <stdio.h>

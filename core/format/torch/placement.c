@@ -52,7 +52,7 @@ static int cut(struct axis *a, struct axis *scratch, uint64_t factor, uint64_t n
 {
 	struct axis to = { scratch->span, 0, 0 };
 
-	/* Behind the last chunk that holds anything there is nothing to keep. */
+	/* After the last chunk that holds anything there is nothing to keep. */
 	for (uint64_t i = 0; i < factor && i < a->len; i++) {
 		uint64_t lo, hi, from, upto;
 		int rc;
@@ -68,7 +68,7 @@ static int cut(struct axis *a, struct axis *scratch, uint64_t factor, uint64_t n
 	return 0;
 }
 
-/* What the placements behind number @i cut dimension @dim into. */
+/* What the placements after number @i cut dimension @dim into. */
 static uint64_t cut_later(const struct dcp_tplace *place, uint32_t np, uint32_t i)
 {
 	uint64_t product = 1;

@@ -74,7 +74,7 @@ bool dcp_rank_name(const char *file, struct dcp_rank_name *out)
 		end -= 4;
 	else if (strncmp(file, "checkpoint_", 11) != 0 || end != file + 11)
 		return false;
-	/* Composer's ep1-ba6-rank0.pt are no parts of one state. */
+	/* Composer's ep1-ba6-rank0.pt are not parts of one state. */
 	if (end > file && end[-1] != '_')
 		return false;
 	end -= end > file;
@@ -124,7 +124,7 @@ static bool is_set(const struct set *s)
 	       (s->zero && (s->n > 1 || strncmp(s->file, "checkpoint_", 11) == 0));
 }
 
-/* The next set at or behind entry @*at; false: no more. */
+/* The next set at or after entry @*at; false: no more. */
 static bool next_set(const struct dcp_dir *dir, size_t *at, struct set *s)
 {
 	for (; *at < dir->n; ++*at) {

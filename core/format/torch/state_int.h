@@ -14,6 +14,6 @@ struct dcp_arena;
  */
 const char *dcp_tstate_flat(const struct dcp_leaf *leaf);
 
-/* Tell a leaf that dcp_tshard_is(). @arena is emptied first. */
+/* Emit a leaf that dcp_tshard_is(). @arena is emptied first. */
 int dcp_tstate_shard(const struct dcp_tstate *s, const struct dcp_leaf *leaf, const char *key,
 		     struct dcp_arena *arena);

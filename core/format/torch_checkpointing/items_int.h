@@ -82,10 +82,10 @@ int dcp_titems_on_part(void *ctx, const struct dcp_tensor *t);
 
 /* ---- join.c ---- */
 
-/* Tell what was put together, and what metadata.pkl lists and nobody holds. */
+/* Emit what was put together, and what metadata.pkl lists and nobody holds. */
 int dcp_titems_join(struct dcp_titems *r);
 
 /* ---- read.c: what is in one file ---- */
 
-/* Tell the file at hand. Returns 1 when it cannot be read: @why says it. */
+/* Emit the file at hand. Returns 1 when it cannot be read: @why says it. */
 int dcp_titems_read(struct dcp_titems *r, struct dcp_err *why);

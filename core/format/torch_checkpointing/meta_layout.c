@@ -97,7 +97,7 @@ int dcp_titems_read_layouts(struct dcp_titems_meta *m, uint32_t number, struct d
 	return 0;
 }
 
-/* {rank: {item: layout}} of version 1.0, one layout at a time behind those of its item. */
+/* {rank: {item: layout}} of version 1.0, one layout at a time after those of its item. */
 static int add_layout(struct dcp_titems_meta *m, uint32_t rank, struct dcp_pv name,
 		      struct dcp_pv v, struct dcp_err *err)
 {

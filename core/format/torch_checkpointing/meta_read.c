@@ -25,7 +25,7 @@ enum { WORK_PER_BYTE = 16, WORK_AT_LEAST = 64 << 20 };
 
 static const char nested[] = "nested_path_to_metadata";
 
-/* '["layers",0,"w"]' as components behind @e's first one; -EBADMSG: something else. */
+/* '["layers",0,"w"]' as components after @e's first one; -EBADMSG: something else. */
 static int split_path(struct dcp_titems_meta *m, const struct dcp_json *list,
 		      struct dcp_titems_entry *e)
 {

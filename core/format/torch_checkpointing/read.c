@@ -203,7 +203,7 @@ struct members {
 
 static int emit_json(struct members *m, struct dcp_bytes v);
 
-/* Tell what stands under the member called @name, a JSON string. */
+/* Emit what stands under the member called @name, a JSON string. */
 static int emit_member(struct members *m, struct dcp_bytes name, struct dcp_bytes v)
 {
 	size_t before = m->key.n;
@@ -254,7 +254,7 @@ static int emit_json(struct members *m, struct dcp_bytes v)
 		rc = emit_member(m, name, value);
 	if (rc < 0 || w.members || (*v.p == '{' && m->npath > m->nfront))
 		return rc;
-	/* Members may have left more behind the end of this key. */
+	/* Members may have left more after the end of this key. */
 	dcp_buf_add(&m->key, "", 0);
 	rc = compact(&m->value, v);
 	o.key = m->key.p;

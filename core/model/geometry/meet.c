@@ -54,7 +54,7 @@ static void enter(struct walk *w, uint32_t d, uint64_t index)
 	clip(w, d);
 }
 
-/* The next tuple of intervals, the last dimension first; false behind the last. */
+/* The next tuple of intervals, the last dimension first; false after the last. */
 static bool step(struct walk *w)
 {
 	for (uint32_t d = w->cut->ndim; d-- > 0;) {
@@ -127,7 +127,7 @@ static int emit_runs(const struct walk *w, const uint32_t *group, uint32_t membe
 	return 0;
 }
 
-/* Tell what begins at the current tuple, if anything does. */
+/* Emit what begins at the current tuple, if anything does. */
 static int emit(const struct walk *w)
 {
 	uint64_t lo[DCP_MAX_NDIM], n[DCP_MAX_NDIM], index[DCP_MAX_NDIM];
@@ -148,7 +148,7 @@ static int emit(const struct walk *w)
 	return members == 1 ? w->fn(w->ctx, &m) : emit_runs(w, group, members, lo, n, index);
 }
 
-/* The box of the array without the zeros behind the spans; false: nothing else is in it. */
+/* The box of the array without the zeros after the spans; false: nothing else is in it. */
 static bool leave_zeros(const struct dcp_cut *cut, const uint64_t *lo, uint64_t *n)
 {
 	for (uint32_t d = 0; d < cut->ndim; d++) {

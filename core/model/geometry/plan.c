@@ -107,7 +107,7 @@ static bool next_zeros(struct dcp_plan_iter *it, struct dcp_seg *s)
 	return s->run != 0;
 }
 
-/* Elements from the current one on that lie in the zeros behind the spans of one axis. */
+/* Elements from the current one on that lie in the zeros after the spans of one axis. */
 static uint64_t zeros_here(const struct dcp_plan_iter *it)
 {
 	uint64_t inner = 1, before = 0, n = 0;

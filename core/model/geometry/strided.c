@@ -125,7 +125,7 @@ static bool same_dims(const struct dcp_strided *a, const struct dcp_strided *b)
 	return a->ndim == b->ndim;
 }
 
-/* Make @a both of them, if one descriptor can say so. @b begins behind @a's beginning. */
+/* Make @a both of them, if one descriptor can say so. @b begins after @a's beginning. */
 static bool join(struct dcp_strided *a, const struct dcp_strided *b)
 {
 	uint64_t file = b->off - a->off, dst = b->dst - a->dst;

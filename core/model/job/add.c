@@ -37,7 +37,7 @@ static int add_piece(struct dcp_job *job, const struct dcp_tensor *t, const stru
 	if (k->pattern_of[i] == JOB_NONE)
 		return 0;
 	if (dcp_job_is_zeros(p) && p->file < job->opts.nfiles)
-		off = dcp_job_file_size(job, p->file); /* behind every item that has bytes */
+		off = dcp_job_file_size(job, p->file); /* after every item that has bytes */
 	if (p->file >= job->opts.nfiles || !stored_bytes(t, p, &n) ||
 	    !dcp_range_ok(off, n, dcp_job_file_size(job, p->file)))
 		return dcp_fail_at(err, -EBADMSG, p->off,

@@ -116,7 +116,7 @@ static inline const struct job_kind *dcp_job_kind_of(const struct dcp_job *job,
 	return JOB_AT(job->kind, struct job_kind, kind);
 }
 
-/* Room for @n more elements of @size bytes behind the vector's end, within the job's memory. */
+/* Room for @n more elements of @size bytes after the vector's end, within the job's memory. */
 int dcp_job_room(struct dcp_job *job, struct job_vec *v, size_t n, size_t size);
 void dcp_job_shrink(struct dcp_job *job, struct job_vec *v, size_t size);
 /* Array that is counted like a vector and freed with free(). */
@@ -194,7 +194,7 @@ struct job_sharing {
 	const struct job_team *team; /* who needs it */
 	struct job_teams teams;
 	uint32_t first, n; /* readers that are asked about */
-	/* Of each share; before those of a kind; behind those of one kind and the next ones of
+	/* Of each share; before those of a kind; after those of one kind and the next ones of
 	 * the same team. Only fn is needed. */
 	void (*fn)(void *ctx, const struct job_sharing *x, const struct job_share *s);
 	void (*begin)(void *ctx, const struct job_sharing *x);
@@ -202,7 +202,7 @@ struct job_sharing {
 	void *ctx;
 };
 
-/* Tell every share of those readers. */
+/* Emit every share of those readers. */
 int dcp_job_share(struct job_sharing *x, struct dcp_err *err);
 
 /* wanted.c: what of each kind anybody needs; which copies are read */

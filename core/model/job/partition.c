@@ -200,7 +200,7 @@ static struct job_cut boundary(const struct dcp_job *job, uint64_t at)
 		off = atom->off + (off > atom->n / 2 ? atom->n : 0);
 	} else {
 		off = to_element(job, e[lo].file, aligned);
-		if (atom) /* what is in front of it is an item that stays whole */
+		if (atom) /* what is before it is an item that stays whole */
 			off = DCP_MAX(off, atom->off + atom->n);
 	}
 	return (struct job_cut){ off, e[lo].file };

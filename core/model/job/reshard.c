@@ -36,7 +36,7 @@ static uint32_t holder(const struct moving *m, uint32_t rank)
 
 	if (n == 1)
 		return a + v[0];
-	while (lo < hi) { /* the first of its group, or behind it */
+	while (lo < hi) { /* the first of its group, or after it */
 		uint32_t mid = lo + (hi - lo) / 2;
 
 		if ((a + v[mid]) / group < rank / group)

@@ -90,7 +90,7 @@ static inline uint64_t edge(uint64_t c, uint64_t i, uint64_t n)
 	return dcp_ckd_mul(&at, c, i) || at > n ? n : at;
 }
 
-/* How many of [lo, hi) are in front of @x? */
+/* How many of [lo, hi) come before @x? */
 static inline uint64_t clip(uint64_t x, uint64_t lo, uint64_t hi)
 {
 	return DCP_MAX(DCP_MIN(x, hi), lo) - lo;
@@ -165,7 +165,7 @@ uint64_t dcp_deal_below(const struct deal *deal, uint32_t i, const struct deal_m
 		return sized_below(deal->p, i, mark->x);
 	case DEAL_GROUPS:
 		return grouped_below(deal, i, mark->x);
-	case DEAL_STRIDED: /* in all pieces that are in front, and in the one it lies in */
+	case DEAL_STRIDED: /* in all pieces that come before, and in the one it lies in */
 		lo = edge(deal->more, i, c);
 		len = DCP_MIN(c, n - (mark->x - mark->rest));
 		return mark->full * (edge(deal->more, (uint64_t)i + 1, c) - lo) +

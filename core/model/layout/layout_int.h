@@ -38,7 +38,7 @@ struct slices {
 	struct slice one; /* v points here when there is one */
 	struct slice *v;
 	size_t n;
-	uint64_t len; /* of the result: the slices and zeros behind them */
+	uint64_t len; /* of the result: the slices and zeros after them */
 };
 
 /* Part @index of @parts of a length of @n. -EINVAL or -E2BIG: the reason in @why. */

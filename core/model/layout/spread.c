@@ -95,7 +95,7 @@ static void walk_step(struct spread_walk *w, uint32_t d, uint32_t k,
 	}
 }
 
-/* Dimension @d and those behind it, and the flattening. */
+/* Dimension @d and those after it, and the flattening. */
 static void walk_axis(struct spread_walk *w, uint32_t d)
 {
 	const struct dcp_spread *s = w->s;

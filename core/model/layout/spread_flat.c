@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Arrays that are flattened and cut once more. A box of an array is one run of its flattening
- * or many of them; how many of its elements are in front of a place of the flattening has a
+ * or many of them; how many of its elements come before a place of the flattening has a
  * closed form all the same.
  */
 #include "core/base/base.h"
@@ -9,10 +9,10 @@
 #include "core/model/layout/spread_int.h"
 
 struct run {
-	uint64_t lo, n, pad; /* zeros behind it */
+	uint64_t lo, n, pad; /* zeros after it */
 };
 
-/* The box in the flattening: from the first of its elements to behind the last. */
+/* The box in the flattening: from the first of its elements to after the last. */
 struct flattened {
 	const struct spread_range *at;
 	uint32_t ndim;
@@ -36,7 +36,7 @@ static void flatten(const struct dcp_spread *s, const struct spread_range *at,
 	out->solid = out->hi - out->lo == volume;
 }
 
-/* How many elements of the box are in front of place @x? */
+/* How many elements of the box come before place @x? */
 static uint64_t in_front(const struct flattened *f, uint64_t x)
 {
 	uint64_t i[DCP_MAX_NDIM], inner = 1, n = 0;

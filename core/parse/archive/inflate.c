@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * libarchive reads the stream as its "raw" format behind a filter that is named, not guessed:
- * guessing would take bytes that are no such stream for content.
+ * guessing would take bytes that are not such a stream for content.
  */
 #include "core/parse/archive/inflate.h"
 

@@ -6,7 +6,7 @@
  *	  0  name      100    124  size   12    148  checksum  8    156  type  1
  *	257  "ustar\0" "00", or "ustar  \0" of GNU tar      345  prefix  155 (not GNU)
  *
- * Types L (GNU) and x (pax) hold what did not fit into the header behind them.
+ * Types L (GNU) and x (pax) hold what did not fit into the header after them.
  */
 #include "core/parse/archive/tar.h"
 
@@ -44,7 +44,7 @@ struct reader {
 	uint64_t off; /* of the header at hand */
 	uint8_t h[BLOCK];
 	uint64_t size; /* as the header at hand says */
-	/* said in front of the header they are for */
+	/* said before the header they are for */
 	char *name;
 	uint64_t next_size;
 	bool has_size;
@@ -173,9 +173,9 @@ static char *name_of(struct reader *r)
 			 (const char *)r->h + NAME, NAME_N);
 }
 
-/* ---- what stands in front of a header ---- */
+/* ---- what stands before a header ---- */
 
-/* The data of the header at hand, with a NUL behind it. */
+/* The data of the header at hand, with a NUL after it. */
 static int read_extra(struct reader *r, struct dcp_buf *out)
 {
 	void *to;
@@ -328,7 +328,7 @@ static int look_at_type(struct reader *r, bool *has_data)
 	}
 }
 
-/* Sizes are those of the header, or of the pax header in front of it. */
+/* Sizes are those of the header, or of the pax header before it. */
 static int take_size(struct reader *r)
 {
 	bool extra = memchr("xgLK", r->h[TYPE], 4) != NULL;

@@ -25,7 +25,7 @@ enum {
 	EOCD64_SIZE = 56,
 	LOCATOR_SIZE = 20,
 	COMMENT_MAX = 0xffff,
-	/* One read of this brings the directory of a one-tensor archive and all behind it. */
+	/* One read of this brings the directory of a one-tensor archive and all after it. */
 	TAIL_FIRST = 4096,
 	TAIL_MAX = LOCATOR_SIZE + EOCD_SIZE + COMMENT_MAX,
 	ENTRY_MAX = ENTRY_SIZE + 3 * 0xffff,
@@ -47,7 +47,7 @@ struct window {
 struct directory {
 	uint64_t off, size, count;
 	uint64_t
-		end; /* where the first end record starts: the directory may not reach behind */
+		end; /* where the first end record starts: the directory may not reach further */
 };
 
 /* Room for @n bytes; what was in the window is gone when it had to grow. */
@@ -417,7 +417,7 @@ static int check_local(const uint8_t *p, const struct dcp_zip_member *m, struct 
 				   "member \"%s\" is deflated in the directory, but not in its "
 				   "header",
 				   m->name);
-	/* With a data descriptor the sizes come behind the data and are zero here. */
+	/* With a data descriptor the sizes come after the data and are zero here. */
 	if ((flags & FLAG_DESCRIPTOR) || (usize == UINT32_MAX && csize == UINT32_MAX))
 		return 0;
 	if (usize != m->size && usize != UINT32_MAX)

@@ -196,7 +196,7 @@ static void drop_twins(struct dcp_dir *d)
 	d->n = kept;
 }
 
-/* One entry for each first component behind the prefix; @n members have it. */
+/* One entry for each first component after the prefix; @n members have it. */
 static int list_entries(struct dcp_dir *d, const struct member *m, size_t n)
 {
 	size_t skip = strlen(d->within), len = 0;

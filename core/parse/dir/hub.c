@@ -8,7 +8,7 @@
  *	models--ORG--NAME/snapshots/<revision>/unet/<file>  -> ../../../blobs/<hash>
  *
  * Only this form, only between directories of these names beside each other, only to a file
- * that is no link itself.
+ * that is not a link itself.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 /*
  * Built-in layouts. Presets are texts in the grammar itself, over module names of the models
  * as Hugging Face has them; anything may stand in front of a name, and the state an optimizer
- * keeps for a parameter (".exp_avg" behind it) is cut as the parameter is.
+ * keeps for a parameter (".exp_avg" after it) is cut as the parameter is.
  */
 #include <ctype.h>
 #include <errno.h>

@@ -75,7 +75,7 @@ static void glob_facts(struct glob *g)
 	}
 }
 
-/* Ops that @n bytes can become at most: each wildcard and a literal before and behind it. */
+/* Ops that @n bytes can become at most: each wildcard and a literal before and after it. */
 static size_t most_ops(const char *text, size_t n)
 {
 	size_t ops = 1;

@@ -67,7 +67,7 @@ struct layout_arg {
 struct dcp_layout_args {
 	struct layout_arg arg[8];
 	size_t n;
-	const char *end; /* behind the closing bracket */
+	const char *end; /* after the closing bracket */
 };
 
 /* "(" to ")" at @s, or nothing where no bracket stands there. */

@@ -140,7 +140,7 @@ static int dims_mapping_one(struct layout_parse *ps, const char **s, const char 
 	return m < 0 ? 0 : dcp_layout_place_add(ps, &p);
 }
 
-/* Behind a bracket: "0, 1]", mesh dimensions that cut one of the tensor one after the other. */
+/* After a bracket: "0, 1]", mesh dimensions that cut one of the tensor one after the other. */
 static int dims_mapping_several(struct layout_parse *ps, const char **s, const char *end,
 				int32_t dim)
 {

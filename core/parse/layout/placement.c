@@ -112,7 +112,7 @@ static bool dim_argument(struct reading *r, const struct layout_arg *a)
 	return true;
 }
 
-/* The number behind it, or one called @name or @other. */
+/* The number after it, or one called @name or @other. */
 static bool own_argument(struct reading *r, const struct layout_arg *a, const char *name,
 			 const char *other)
 {

@@ -173,7 +173,7 @@ static size_t body(const struct entry *e, char *out)
 	return n;
 }
 
-/* The module or parameter itself, what is in it, and both behind any prefix. */
+/* The module or parameter itself, what is in it, and both after any prefix. */
 static int globs(struct layout_parse *ps, const struct entry *e)
 {
 	char text[DCP_LAYOUT_MAX_GLOB + 8] = "*.";

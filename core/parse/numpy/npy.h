@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * npy: the header in front of an array's bytes, as numpy.load expects it and as others wrote
+ * npy: the header before an array's bytes, as numpy.load expects it and as others wrote
  * it.
  *
  *   \x93NUMPY 1 0, u16 LE header length, {'descr': '<f4', 'fortran_order': False,

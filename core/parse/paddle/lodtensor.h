@@ -61,7 +61,7 @@ struct dcp_lodtensor_desc {
 };
 int dcp_lodtensor_desc(struct dcp_pb pb, struct dcp_lodtensor_desc *out, struct dcp_err *err);
 
-/* Append such a TensorDesc, or all of a stream that stands in front of the elements. -ENOTSUP: Paddle
+/* Append such a TensorDesc, or all of a stream that stands before the elements. -ENOTSUP: Paddle
  * has no number for @dtype. */
 int dcp_lodtensor_put_desc(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
 			   const uint64_t *shape);

@@ -10,7 +10,7 @@
 #include "core/base/err.h"
 #include "core/parse/source.h"
 
-/* A tag and the longest number behind it. */
+/* A tag and the longest number after it. */
 enum { HEAD = 20, MAX_NUMBER = (1 << 29) - 1 };
 
 struct dcp_pb dcp_pb_message(const struct dcp_source *src, uint64_t off, uint64_t n)

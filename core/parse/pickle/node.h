@@ -26,7 +26,7 @@ struct dcp_pnode *dcp_pkl_global(struct dcp_pkl_mem *m, const char *module, size
 /* The object's own struct dcp_pobj, which may be changed; NULL when memory is out. */
 struct dcp_pobj *dcp_pkl_own(struct dcp_pkl_mem *m, struct dcp_pnode *node);
 
-/* Move @n items behind those of a container; the deepest of them counts for its depth. */
+/* Move @n items after those of a container; the deepest of them counts for its depth. */
 bool dcp_pkl_extend(struct dcp_pkl_mem *m, struct dcp_pnode *c, const struct dcp_pv *items,
 		    size_t n);
 

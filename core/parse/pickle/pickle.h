@@ -140,7 +140,7 @@ struct dcp_pickle_opts {
 struct dcp_pickle;
 
 /*
- * Read one pickle. @end (may be NULL) receives the offset behind its STOP.
+ * Read one pickle. @end (may be NULL) receives the offset after its STOP.
  * Returns 0, -EBADMSG (malformed or cut), -ENOTSUP (an opcode that is refused), -E2BIG (a
  * limit), -ENOMEM, or what the source or the hook gave. @out is written only on success;
  * its values live until dcp_pickle_free().

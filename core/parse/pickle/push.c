@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opcodes that push what is written behind them: text lines of protocol 0, and payloads
+ * Opcodes that push what is written after them: text lines of protocol 0, and payloads
  * with a length in front.
  */
 #include <errno.h>

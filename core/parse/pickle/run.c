@@ -140,7 +140,7 @@ static int prepare(struct dcp_pkl_vm *vm)
 }
 
 /*
- * Text that lies in the window, copied eight bytes at a time with what stands behind it
+ * Text that lies in the window, copied eight bytes at a time with what stands after it
  * masked off. @odd has a high bit set where it is not ASCII.
  */
 static inline struct dcp_pnode *text_from_window(struct dcp_pkl_mem *m, const uint8_t *s,

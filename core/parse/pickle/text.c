@@ -166,7 +166,7 @@ static void add_byte(struct dcp_buf *out, uint32_t c)
 	dcp_buf_add(out, &byte, 1);
 }
 
-/* What stands behind a backslash in STRING; returns how much of it was used, 0: malformed. */
+/* What stands after a backslash in STRING; returns how much of it was used, 0: malformed. */
 static size_t unquote_escape(const char *s, size_t n, struct dcp_buf *out)
 {
 	static const char letters[] = "\\'\"abfnrtv", values[] = "\\'\"\a\b\f\n\r\t\v";

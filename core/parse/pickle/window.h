@@ -9,7 +9,7 @@
 #include "core/parse/pickle/pickle.h"
 
 enum {
-	DCP_PKL_PAD = 16,           /* readable bytes behind the window */
+	DCP_PKL_PAD = 16,           /* readable bytes after the window */
 	DCP_PKL_WINDOW = 128 << 10, /* as large as it normally gets */
 	DCP_PKL_WINDOW_MIN = 4096,  /* first read after a jump; doubles from there */
 };
@@ -17,7 +17,7 @@ enum {
 struct dcp_pkl_win {
 	const struct dcp_source *src;
 	uint8_t *buf;
-	const uint8_t *end;  /* behind the last byte read */
+	const uint8_t *end;  /* after the last byte read */
 	const uint8_t *safe; /* opcodes before this have 8 bytes of argument in the window */
 	uint64_t base;       /* offset of buf[0] in the source */
 	size_t cap;
@@ -49,7 +49,7 @@ int dcp_pkl_win_need(struct dcp_pkl_win *w, const uint8_t **p, size_t n);
 /* Length that the opcode at @p claims, checked against what is left behind its @head bytes. */
 int dcp_pkl_win_length(struct dcp_pkl_win *w, const uint8_t *p, size_t *head, uint64_t *n);
 
-/* Length of the line that starts @skip bytes behind *@p, without its newline. */
+/* Length of the line that starts @skip bytes after *@p, without its newline. */
 int dcp_pkl_win_line(struct dcp_pkl_win *w, const uint8_t **p, size_t skip, size_t *n);
 
 /* "<NAME> at byte N <message>" about the opcode at @p; returns @code. */

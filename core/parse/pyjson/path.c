@@ -10,7 +10,7 @@
 
 enum {
 	SPELL_DEPTH = 8,      /* tuples inside a key */
-	SPELL_MAX = 4096,     /* bytes of a key that is no str */
+	SPELL_MAX = 4096,     /* bytes of a key that is not a str */
 	DUPLICATES_SMALL = 8, /* pairs compared each with each */
 };
 

@@ -111,7 +111,7 @@ struct dcp_walk {
 	 * leaf is handled; 0: go on as usual; negative: stop. */
 	dcp_leaf_fn take;
 	/*
-	 * May be NULL. Gets a line for each opened container of which paths do not tell the class: its class and the
+	 * May be NULL. Gets a line for each opened container of which paths do not show the class: its class and the
 	 * components of its path, with tabs between; none of those with a tab or newline in them. After 64 KiB there
 	 * are no more, and they are too long for a fact. Lines of its keys stand before it.
 	 *

@@ -403,7 +403,7 @@ static int note(struct walk *w, const char *what)
 	return dcp_buf_error(b) < 0 ? dcp_buf_error(b) : 1;
 }
 
-/* A mapping with @n keys, whose classes the paths of its values do not tell. */
+/* A mapping with @n keys, whose classes the paths of its values do not show. */
 static int note_mapping(struct walk *w, const struct dcp_pv *kv, size_t n)
 {
 	size_t others = 0, digits = 0;
@@ -426,7 +426,7 @@ static int note_mapping(struct walk *w, const struct dcp_pv *kv, size_t n)
 			return r;
 		r = note(w, "text");
 		dcp_pyjson_pop(&w->path);
-		if (r == 0) /* no room, or it is no line: then the others are text, too */
+		if (r == 0) /* no room, or it is not a line: then the others are text, too */
 			return 0;
 	}
 	return r < 0 ? r : note(w, "keys");

@@ -178,7 +178,7 @@ static int write_items(struct writer *x, const struct dcp_pv *item, size_t n)
 
 	dcp_jsonw_array(&x->w);
 	for (size_t i = 0; r == 0 && i < n; i++) {
-		/* Numbers and the like need no path: a list of a million is no rarity. */
+		/* Numbers and the like need no path: a list of a million is not rare. */
 		if (item[i].type <= DCP_PV_STR) {
 			r = write_value(x, item[i]);
 			continue;
@@ -193,7 +193,7 @@ static int write_items(struct writer *x, const struct dcp_pv *item, size_t n)
 	return r;
 }
 
-/* As an object, unless a key is no str or would read as one of our own markers. */
+/* As an object, unless a key is not a str or would read as one of our own markers. */
 static bool plain_keys(const struct dcp_pv *kv, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -287,7 +287,7 @@ static int write_name(struct writer *x, struct dcp_pv v)
 	return write_simple(x, type, v.node->full);
 }
 
-/* A storage by itself: its class, and the persistent id behind the word "storage". */
+/* A storage by itself: its class, and the persistent id after the word "storage". */
 static int write_storage(struct writer *x, struct dcp_pv v)
 {
 	size_t n = 0;
@@ -555,7 +555,7 @@ int dcp_pyjson_object(struct dcp_buf *out, const struct dcp_pystream *s, struct 
 	if (*left)
 		rc = dcp_pyjson_write_in(out, &classes, s, v, path, npath);
 	o->json_len = rc == 0 ? out->n : 0;
-	if (rc == 0 && classes.n) { /* behind the JSON and its NUL */
+	if (rc == 0 && classes.n) { /* after the JSON and its NUL */
 		dcp_buf_add(out, "", 1);
 		dcp_buf_add(out, classes.p, classes.n);
 	}

@@ -10,7 +10,7 @@
 #include "core/parse/json.h"
 #include "core/parse/safetensors/safetensors_int.h"
 
-/* Bits of one value where that is no whole number of bytes, else 0. */
+/* Bits of one value where that is not a whole number of bytes, else 0. */
 static unsigned packed_bits(enum dcp_dtype dtype)
 {
 	const struct dcp_dtype_info *info = dcp_dtype_info(dtype);

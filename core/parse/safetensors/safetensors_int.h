@@ -20,7 +20,7 @@ struct dcp_st_reader {
 	const char *text; /* the header */
 	size_t n;
 	uint64_t base, data; /* first byte of the data section, and its length */
-	struct dcp_err *cut; /* the first tensor that ends behind it, if one does */
+	struct dcp_err *cut; /* the first tensor that ends after it, if one does */
 };
 
 /* Where in the file a piece of the header's text lies, for messages. */

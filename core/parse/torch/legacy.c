@@ -106,7 +106,7 @@ static void search_finish(struct search *s)
 	dcp_buf_finish(&s->found);
 }
 
-/* ---- the storages behind the pickles ---- */
+/* ---- the storages after the pickles ---- */
 
 static int compare_found(const void *a, const void *b)
 {
@@ -136,7 +136,7 @@ static int merge_found(struct search *s, struct dcp_err *err)
 	return 0;
 }
 
-/* The storage whose count is at @off; @next receives the offset behind its elements. */
+/* The storage whose count is at @off; @next receives the offset after its elements. */
 static int take_storage(struct dcp_torch *t, const struct dcp_torch_storage *want, uint64_t off,
 			uint64_t *next, struct dcp_err *err)
 {

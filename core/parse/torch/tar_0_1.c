@@ -7,7 +7,7 @@
  *	tensors    pickle of how many, then for each a pickle (id, id of its storage or None,
  *	           class), i64 ndim, i64 sizes[ndim], i64 strides[ndim], i64 first element
  *	storages   pickle of how many, then for each a pickle (id, location, class), i64
- *elements, the elements; at the end a pickle of views [(id, id of the root, first, n), ...]
+ *	           elements, the elements; at the end a pickle of views [(id, id of the root, first, n), ...]
  *
  * Numbers are little-endian: big-endian hosts wrote their own order, and no reader knew.
  */

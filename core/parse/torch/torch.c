@@ -27,7 +27,7 @@ static int read_headed(const struct dcp_source *src, uint64_t off, void *buf, si
 
 /* ---- the zip container ---- */
 
-/* The records that have a meaning of their own, by their name behind the prefix. */
+/* The records that have a meaning of their own, by their name after the prefix. */
 struct archive {
 	const struct dcp_zip_member *pickle, *byteorder;
 	size_t ndata;

@@ -104,7 +104,7 @@ struct dcp_torch_call {
 /* The innermost rebuild call of @v. Returns 1, 0 (no tensor), or -EBADMSG. */
 int dcp_torch_unwrap(struct dcp_pv v, struct dcp_torch_call *out, struct dcp_err *err);
 
-/* Read the storages' places behind the five pickles. The stream is known to begin like one. */
+/* Read the storages' places after the five pickles. The stream is known to begin like one. */
 int dcp_torch_open_legacy(struct dcp_torch *t, struct dcp_err *err);
 
 /* The same for the tar of torch 0.1. */

@@ -21,7 +21,7 @@ struct dcp_file_id;
 /* When decoding into the new file @fd begins. 0 or a negative errno. */
 int dcp_unpack_begin(int fd, int64_t *began_ns);
 
-/* Write the record behind @size bytes of content, and make all of it last. */
+/* Write the record after @size bytes of content, and make all of it last. */
 int dcp_unpack_seal(int fd, const struct dcp_file_id *source, uint64_t size, int64_t began_ns);
 
 /*

@@ -56,7 +56,7 @@ static int fail_short(const struct place *at, uint64_t need)
 		grouped(need, wants));
 }
 
-/* Bytes from the first element of @p to behind its last, as stored; false on overflow. */
+/* Bytes from the first element of @p to after its last, as stored; false on overflow. */
 static bool span(const struct dcp_tensor *t, const struct dcp_piece *p, uint64_t *out)
 {
 	uint64_t n = 1, step;

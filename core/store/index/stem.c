@@ -72,7 +72,7 @@ static bool looks_hashed(const char *name)
 
 /*
  * The plain form, the hashed one of a key that two rows have, or one with the number of the
- * row: no other stem has "%~" there, as behind '%' an escape has digits.
+ * row: no other stem has "%~" there, as after '%' an escape has digits.
  */
 int dcp_index_choose_stem(struct dcp_index_writer *w, const char *key, bool clash,
 			  uint32_t number, char name[DCP_NAME_MAX + 1])

@@ -126,7 +126,7 @@ static char *put_escape(char *to, uint32_t c)
 	return to;
 }
 
-/* One escape behind its backslash; NULL when it is none of ours. */
+/* One escape after its backslash; NULL when it is none of ours. */
 static char *unescape(const char **p, const char *end, char *to)
 {
 	static const char from[] = "\"\\ntr", is[] = "\"\\\n\t\r";

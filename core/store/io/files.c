@@ -31,7 +31,7 @@ struct dcp_files {
 	size_t n;
 	struct dcp_files_opts opts;
 	struct dcp_handles *own; /* NULL: those of opts are others' */
-	uint8_t *avoided;        /* atomic, one a file: behind the slots */
+	uint8_t *avoided;        /* atomic, one a file: after the slots */
 	struct dcp_handle slots[];
 };
 

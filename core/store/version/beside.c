@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What lies in a version's directory and is no data of its family: config.json, a tokenizer,
+ * What lies in a version's directory and is not data of its family: config.json, a tokenizer,
  * 1_Pooling/config.json. Names decide, and only files that the family has not read are emitted.
  * Links out of the directory lead nowhere, links to directories are not followed, and numbered
  * saves below are versions of their own.

@@ -47,7 +47,7 @@ static const char has_model[] =
 struct rebuilding {
 	struct dcp_jsonw w;
 	char open
-		[1024]; /* the path of the containers that are open, each with a dot behind it */
+		[1024]; /* the path of the containers that are open, each with a dot after it */
 	bool list[MAX_PARTS];
 	size_t depth;
 };

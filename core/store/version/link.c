@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files that are no checkpoint but name one: where links cannot be, or could not be kept, a
- *text holds what the link would lead to.
+ * Files that are not a checkpoint but name one: where links cannot be, or could not be kept, a
+ * text holds what the link would lead to.
  *
  *	latest-rank0.pt           "ep1-ba6-rank0.pt"
  *	latest-rank0.pt.symlink   "run/checkpoints/ep1-ba6-rank0.pt" (Composer, object stores)

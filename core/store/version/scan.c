@@ -490,7 +490,7 @@ static int look(struct scanning *s, const struct dcp_dir *dir, struct dcp_err *e
 	code = consider_children(s, dir, place);
 	if (code == 0 && place)
 		code = consider_place(s, dir, place);
-	if (code == 0 && !dcp_dir_find(dir, ".dcpfs")) /* a mount of ours is no source */
+	if (code == 0 && !dcp_dir_find(dir, ".dcpfs")) /* a mount of ours is not a source */
 		code = consider_runs(s, dir, place);
 	if (code < 0)
 		return code;

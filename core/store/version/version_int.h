@@ -82,7 +82,7 @@ int dcp_scan_tags(struct dcp_scan *scan, const struct dcp_dir *dir);
 /* Is the file a text that names something else in @dir? Then it is a link, in effect. */
 bool dcp_is_text_link(const struct dcp_dir *dir, const struct dcp_dirent *e);
 
-/* What @source leads to when it is such a text, or would be with ".symlink" behind it; else
+/* What @source leads to when it is such a text, or would be with ".symlink" after it; else
  * itself. Freed by the caller. -ENOMEM. */
 int dcp_source_resolve(const char *source, char **out);
 
@@ -99,7 +99,7 @@ int dcp_scan_explain_part(const struct dcp_dir *dir, struct dcp_err *err);
 
 /* ---- beside.c: what lies in a version's directory beside its data ---- */
 
-/* Tell it as sidecars, but for what @w knows. 0 or what the sink gave. */
+/* Emit it as sidecars, but for what @w knows. 0 or what the sink gave. */
 int dcp_emit_beside(const struct dcp_dir *dir, const struct dcp_sink *sink,
 		    const struct dcp_index_writer *w);
 
@@ -123,7 +123,7 @@ struct dcp_build {
 	bool said;               /* what is wrong with the cache */
 	/* May what the cache has be used? As dcp_fresh_check(). */
 	int (*check)(void *ctx, struct dcp_index *ix, bool just_built, struct dcp_err *err);
-	/* Tell a new one all that is in it. */
+	/* Emit to a new one all that is in it. */
 	int (*emit)(void *ctx, struct dcp_index_writer *w, struct dcp_err *err);
 	void *ctx;
 };

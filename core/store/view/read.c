@@ -21,7 +21,7 @@
 enum {
 	CONVERT_BYTES = 64 << 10,
 	FETCH_MIN = 64 << 10,   /* of less, nobody looks whether it is there */
-	FETCH_AHEAD = 2 << 20,  /* of what follows, while reads go on one behind the other */
+	FETCH_AHEAD = 2 << 20,  /* of what follows, while reads are consecutive */
 	FETCH_TAIL = 24 << 20,  /* so far before its end read-ahead is given one */
 	IOV_MIN_RUN = 32 << 10, /* mean bytes an iovec entry must carry to beat memcpy */
 };
@@ -40,7 +40,7 @@ struct request {
 	size_t n;
 	struct dcp_fetch *fetch;
 	struct dcp_gather *gather;
-	struct touched touched[DCP_VIEW_LENT]; /* checked together, behind the copies */
+	struct touched touched[DCP_VIEW_LENT]; /* checked together, after the copies */
 	uint32_t ntouched;
 	struct dcp_io_counts io;
 };
@@ -110,7 +110,7 @@ static void release_touched(struct request *r, uint32_t keep)
 }
 
 /*
- * Files are checked behind the copies out of them: before, a writer could come in between.
+ * Files are checked after the copies out of them: before, a writer could come in between.
  * Few enough are held until the end of the request.
  */
 static int check_touched(struct request *r)
@@ -204,7 +204,7 @@ static int fetch_strided(void *arg, const struct dcp_strided *s)
 }
 
 /*
- * Ask for the pages behind a request that are not there and, when it goes on where the last one
+ * Ask for the pages after a request that are not there and, when it goes on where the last one
  * ended, for some of what follows: of the cut, no further, for what nobody wants is not read.
  * A whole tensor is left to the kernel, whose read-ahead there brings nothing but its bytes,
  * in larger pieces of memory than those asked for one by one.
@@ -452,7 +452,7 @@ static int map_for_iov(struct request *r, const struct dcp_backing *b, const uin
 	return rc > 0 ? *map != NULL : rc;
 }
 
-/* Fill entries behind the first @used; how many there are then, or 0. */
+/* Fill entries after the first @used; how many there are then, or 0. */
 static int point(struct request *r, struct iovec *iov, int used, int max)
 {
 	const struct dcp_view *view = r->view;

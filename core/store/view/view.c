@@ -15,7 +15,7 @@
 #include "core/store/version/version.h"
 #include "core/store/view/view_int.h"
 
-/* Data behind a safetensors header starts on a cache line; the format itself asks for 8. */
+/* Data after a safetensors header starts on a cache line; the format itself asks for 8. */
 enum { SAFETENSORS_ALIGN = 64, VIEW_MEMORY = 512 << 20 };
 
 static const struct {
@@ -36,7 +36,7 @@ const char *dcp_as_extension(enum dcp_as as)
 	return forms[as].extension;
 }
 
-/* Append the header this form has, and say how many bytes one element takes behind it. */
+/* Append the header this form has, and say how many bytes one element takes after it. */
 static int put_header(struct dcp_buf *out, enum dcp_as as, const char *key,
 		      enum dcp_dtype dtype, uint32_t itemsize, uint32_t ndim,
 		      const uint64_t *shape, uint64_t nbytes, uint32_t *unit)
@@ -110,7 +110,7 @@ static int take_cut(struct dcp_view *view, const struct dcp_cut *cut, struct dcp
 	return dcp_cut_copy(&view->cut, cut, &view->arena);
 }
 
-/* Everything behind the located tensor: header, and how elements are delivered. */
+/* Everything after the located tensor: header, and how elements are delivered. */
 static int finish_view(struct dcp_view *view, enum dcp_as as, struct dcp_err *err)
 {
 	struct dcp_tensor *t = &view->t;

@@ -130,7 +130,7 @@ int dcp_view_iov(const struct dcp_view *view, uint64_t off, size_t n, struct iov
 void dcp_view_return(const struct dcp_view *view, struct dcp_lent *lent);
 
 /*
- * Have the kernel copy the same bytes to @to of the file @fd, without reading them: 1. 0: they are no long runs of
+ * Have the kernel copy the same bytes to @to of the file @fd, without reading them: 1. 0: they are not long runs of
  * files as they are, or the kernel or a file system will not; part of them may have been copied. Negative as
  * dcp_view_read().
  */

@@ -49,7 +49,7 @@ struct dcp_view {
 	bool whole;         /* all of it */
 	struct dcp_buf header;
 	struct dcp_ahead *ahead;
-	uint64_t body;  /* bytes behind the header */
+	uint64_t body;  /* bytes after the header */
 	uint32_t unit;  /* bytes of one element in the body */
 	bool widen;     /* the body holds converted elements */
 	uint32_t shown; /* bytes of an element once it is cast */

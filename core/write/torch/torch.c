@@ -28,7 +28,7 @@ const char *dcp_torch_write_refuses_key(const char *key)
 		if (n == 0 && left >= 2 && memcmp(key, "\xc0\x80", 2) == 0)
 			n = 2;
 		if (n == 0)
-			return "its key is no text";
+			return "its key is not text";
 	}
 	return NULL;
 }

@@ -15,7 +15,7 @@
 /* Why torch cannot have such a tensor, or NULL. */
 const char *dcp_torch_write_refuses(const struct dcp_write_tensor *t);
 
-/* Why a pickle cannot have that key, or NULL: it is no text. */
+/* Why a pickle cannot have that key, or NULL: it is not text. */
 const char *dcp_torch_write_refuses_key(const char *key);
 
 /* The part as a tensor of its own, in storage number @storage, to the pickle of protocol 2. */

@@ -18,7 +18,7 @@ int dcp_valuing_not_plain(struct dcp_valuing *w, const char *why)
 	return -EBADMSG;
 }
 
-/* ---- classes that the JSON does not tell ---- */
+/* ---- classes that the JSON does not show ---- */
 
 const char *dcp_valuing_class(const char *name, size_t n)
 {

@@ -43,7 +43,7 @@ struct clock {
 	int64_t shift;
 };
 
-/* What scans of "%2u:%2u:%2u.%6u" give as microseconds; how long it is, 0: it is no time. */
+/* What scans of "%2u:%2u:%2u.%6u" give as microseconds; how long it is, 0: it is not a time. */
 static int scan_clock(const char *s, unsigned *hms, unsigned *us)
 {
 	int n = 0, more = 0;

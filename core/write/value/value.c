@@ -83,7 +83,7 @@ static int put_number(struct dcp_valuing *w)
 	return put_bigint(w, from + (*from == '-'), n - (*from == '-'), *from == '-');
 }
 
-/* A value that is no container, of a class that its JSON does not tell. 1: it is something else. */
+/* A value that is not a container, of a class that its JSON does not show. 1: it is something else. */
 static int put_as(struct dcp_valuing *w, const char *class)
 {
 	const char *code;

@@ -24,7 +24,7 @@ const char *dcp_value_refuses(const struct dcp_object *o, bool tensors);
 const char *dcp_value_class(const struct dcp_object *o);
 
 /* Add the value to the pickle. @tensors NULL: there are none in it. -EBADMSG (dcp_value_refuses() says why, or the
- * text is no JSON), -ENOMEM, or what tensors->put() gave. */
+ * text is not JSON), -ENOMEM, or what tensors->put() gave. */
 int dcp_value_put(struct dcp_pickler *p, const struct dcp_object *o,
 		  const struct dcp_value_tensors *tensors);
 

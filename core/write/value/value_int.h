@@ -2,7 +2,7 @@
 /*
  * value_int: what the files of this folder share:
  *
- *	text.c   JSON text, and the classes that it does not say
+ *	text.c   JSON text, and the classes that it does not show
  *	numpy.c  numbers and arrays of numpy
  *	time.c   dates and times
  *	value.c  everything else
@@ -22,7 +22,7 @@ struct dcp_valuing {
 	const struct dcp_value_tensors *tensors;
 	unsigned depth;
 	uint64_t values;     /* that began */
-	const char *classes; /* behind the next one */
+	const char *classes; /* what follows the next one */
 	uint64_t next;       /* that has a class: number and class */
 	const char *class;
 	const char *why; /* it is not plain */
@@ -39,7 +39,7 @@ const char *dcp_valuing_class(const char *name, size_t n);
 /* A value begins. Its class, if it is not what its JSON would be read as. */
 const char *dcp_valuing_begin(struct dcp_valuing *w);
 
-/* The next character behind spaces; NUL: there is none. */
+/* The next character after spaces; NUL: there is none. */
 char dcp_valuing_peek(struct dcp_valuing *w);
 bool dcp_valuing_take(struct dcp_valuing *w, char c);
 /* 0, or that it is damaged. */
@@ -49,7 +49,7 @@ bool dcp_valuing_word(struct dcp_valuing *w, const char *word);
 int dcp_valuing_key(struct dcp_valuing *w, struct dcp_buf *out);
 int dcp_valuing_string(struct dcp_valuing *w, struct dcp_buf *out);
 bool dcp_valuing_is(const struct dcp_buf *b, const char *text);
-/* Behind a value: where the next one begins. false: the container ends. */
+/* After a value: where the next one begins. false: the container ends. */
 bool dcp_valuing_more(struct dcp_valuing *w, char close, int *rc);
 /* How many elements, or members, the container has whose first bracket was taken. */
 uint64_t dcp_valuing_count(const struct dcp_valuing *w);
@@ -65,7 +65,7 @@ int dcp_valuing_base64(struct dcp_valuing *w, struct dcp_buf *out);
 int dcp_valuing_float(struct dcp_valuing *w, double *out);
 /* A scalar of the type @code, "f4". It has begun. */
 int dcp_valuing_scalar(struct dcp_valuing *w, const char *code);
-/* Behind {"$ndarray": */
+/* After {"$ndarray": */
 int dcp_valuing_array(struct dcp_valuing *w, const char *class, bool hashable);
 
 /* ---- time.c: they have begun ---- */

@@ -64,7 +64,7 @@ int load_device_open(const char *which, uint32_t local, struct load_device **out
 	if (!parse(which, &name))
 		return load_fail(err, -EINVAL,
 				 "no device is called \"%s\": host, auto, cuda, cuda:0, "
-				 "cuda:LOCAL_RANK; \",pinned\" or \",managed\" behind it",
+				 "cuda:LOCAL_RANK; \",pinned\" or \",managed\" after it",
 				 which);
 	rc = load_cuda_open(name.number, local, out, err);
 	if (rc == 0)

@@ -38,7 +38,7 @@ int load_ipc_copy(struct load_ipc *n, void *dst, const void *src, uint64_t bytes
 /*
  * Meet: afterwards what all ranks copied is there. send[r]: where in this rank's window is what rank r reads
  * (nsend[r] bytes); recv[r] becomes the address of what this rank reads (nrecv[r] bytes) of rank r's, unless that is this
- * rank. A rank with *@failed < 0 ends it for all; what fails behind that goes there too.
+ * rank. A rank with *@failed < 0 ends it for all; what fails after that goes there too.
  */
 int load_ipc_meet(struct load_ipc *n, const void *const *send, const uint64_t *nsend,
 		  void **recv, const uint64_t *nrecv, int *failed, struct dcpload_error *err);

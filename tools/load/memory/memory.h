@@ -5,7 +5,7 @@
  * The host's memory is what the processor reads and writes itself; of its table only the first
  * functions are set. Every other kind belongs to a device. The processor must not touch its memory:
  * bytes reach it by copies from host memory, which are queued on lanes. Work of one lane is done in
- * order, that of different lanes at the same time. A mark is put behind the work of a lane and shows
+ * order, that of different lanes at the same time. A mark is put after the work of a lane and shows
  * when all of it is done; nothing ever waits for a whole device.
  *
  * Functions return 0 or a negative errno (-EREMOTEIO: the device failed), and then load_device_said()
@@ -60,7 +60,7 @@ struct load_memory {
 	bool (*ended)(struct load_device *d);
 	int (*mark_open)(struct load_device *d, void **mark);
 	void (*mark_close)(struct load_device *d, void *mark);
-	/* Put @mark behind the work of @lane; have @lane wait for it. */
+	/* Put @mark after the work of @lane; have @lane wait for it. */
 	int (*mark)(struct load_device *d, void *mark, void *lane);
 	int (*follow)(struct load_device *d, void *lane, void *mark);
 	/* Is what was before the mark done? 1, 0, or its failure. */
@@ -103,7 +103,7 @@ bool load_device_is_name(const char *which);
 /*
  * Open the device @which: "cuda" or "cuda:LOCAL_RANK", the one of place @local among the ranks of
  * this node; "cuda:0"; "auto": as "cuda", or none if there is none (0, *out NULL, and in @why, of
- * @size bytes, the reason). NULL and "host": none. ",pinned" or ",managed" behind it: load_device.memory.
+ * @size bytes, the reason). NULL and "host": none. ",pinned" or ",managed" after it: load_device.memory.
  */
 int load_device_open(const char *which, uint32_t local, struct load_device **out, char *why,
 		     size_t size, struct dcpload_error *err);

@@ -39,6 +39,6 @@ struct load_chunks {
  * converted, so a stretch may be read one block beyond its end. -ENOMEM. */
 int load_chunks_create(const struct load_range *const *of, const size_t *n, uint32_t members,
 		       uint64_t slot, bool slack, struct load_chunks **out);
-/* Leave out of c->unique what lies behind the ends of files, where only blocks reach. */
+/* Leave out of c->unique what lies after the ends of files, where only blocks reach. */
 void load_chunks_trim(struct load_chunks *c, const struct dcp_file_id *files, size_t n);
 void load_chunks_free(struct load_chunks *c);

@@ -409,7 +409,7 @@ static int make_ship(struct dcpload_plan *p, uint64_t staging, uint64_t share,
 	return 0;
 }
 
-/* Behind what is said of NCCL. */
+/* After what is said of NCCL. */
 static void say_not(char *why, size_t size, const char *way, const struct dcpload_error *err)
 {
 	size_t n = strlen(why);

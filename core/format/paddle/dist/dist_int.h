@@ -79,5 +79,5 @@ static inline struct dcp_ploc *dcp_pdist_loc(const struct dcp_pdist *d, uint32_t
 /* Read all data files that metadata names, and find the arrays of its records. */
 int dcp_pdist_read_files(struct dcp_pdist *d);
 
-/* Tell one key of metadata to the sink. */
+/* Emit one key of metadata to the sink. */
 int dcp_pdist_emit_key(struct dcp_pdist *d, uint32_t key);

@@ -8,7 +8,7 @@
 
 #include "core/format/paddle/dist/key.h"
 
-/* How many records behind the one that fits are looked at for another copy of the piece: a bound for
+/* How many records after the one that fits are looked at for another copy of the piece: a bound for
  * metadata that repeats the same ones for ever. */
 enum { OTHERS = 16 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One key: its entries (which pieces there should be), the arrays its records led to, and what
- * comes of them. A piece that cannot be had is no loss when others cover its elements: two cuts
+ * comes of them. A piece that cannot be had is not missed when others cover its elements: two cuts
  * of one tensor can stand in metadata.
  */
 #include <string.h>

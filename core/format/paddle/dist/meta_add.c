@@ -181,7 +181,7 @@ int dcp_pmeta_add_record(void *meta, struct dcp_pv index, struct dcp_pv file,
 
 /* ---- flat_mapping ---- */
 
-/* A path that is no tuple of str and int is left out: the key stands for itself. */
+/* A path that is not a tuple of str and int is left out: the key stands for itself. */
 int dcp_pmeta_add_path(void *meta, struct dcp_pv key, struct dcp_pv value, struct dcp_err *err)
 {
 	struct dcp_pmeta *m = meta;

@@ -48,7 +48,7 @@ struct dcp_pdjoin {
 	struct dcp_err *err;
 };
 
-/* Tell every key; after all ranks were read. */
+/* Emit every key; after all ranks were read. */
 int dcp_pdjoin_emit(struct dcp_pdjoin *j);
 
 /* ---- how a tensor was cut ---- */

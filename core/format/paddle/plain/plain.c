@@ -61,7 +61,7 @@ struct version {
 	bool attrs, extensions, ranks; /* what there is; extensions: more than one */
 };
 
-/* A program is no part; a file that is called like one and is a pickle is. */
+/* A program is not a part; a file that is called like one and is a pickle is. */
 static bool is_program(const struct dcp_dir *dir, const char *file)
 {
 	dcp_auto_input struct dcp_input input = { .fd = -1 };

@@ -73,7 +73,7 @@ struct dcp_pdpart {
 };
 
 /*
- * Tell what @src, the whole of file number @number at the sink, holds. Returns 0, or why
+ * Emit what @src, the whole of file number @number at the sink, holds. Returns 0, or why
  * nothing of it can be shown, described in @err.
  */
 int dcp_pdstate_emit(const struct dcp_pdpart *part, const struct dcp_source *src,
@@ -100,7 +100,7 @@ struct dcp_pdkey {
 	const char *key;
 	const char *const *path;
 	size_t npath;
-	/* memory behind them */
+	/* memory after them */
 	char *text;
 	const char **list;
 };
@@ -172,5 +172,5 @@ int dcp_pdmerge(const struct dcp_load *in, const struct dcp_pdpart *parts, size_
 int dcp_pdauto(const struct dcp_load *in, const struct dcp_pdpart *parts,
 	       const struct dcp_pdname *names, size_t n, struct dcp_err *err);
 
-/* Tell that @part cannot be shown, as an object called like its label. */
+/* Emit that @part cannot be shown, as an object called like its label. */
 int dcp_pdpart_broken(const struct dcp_pdpart *part, const char *why);

@@ -169,7 +169,7 @@ static void experts(void **state)
 	}
 }
 
-/* ---- what is missing or makes no sense ---- */
+/* ---- what is missing or invalid ---- */
 
 static void lose(struct t_ds_loaded *l, const struct t_ds_world *w, const char *name,
 		 const char *junk)
@@ -276,7 +276,7 @@ static void push_layer(struct dcp_buf *b, const char *key, int64_t value)
 	t_pk_appends(b);
 }
 
-/* What makes no sense is as if nothing was said. */
+/* What is invalid is as if nothing was said. */
 static void odd_layers(void **state)
 {
 	static const struct {

@@ -15,7 +15,7 @@
 
 enum { MOST = 8 };
 
-/* A matrix of 8 x 12 elements of 2 bytes, in pieces that lie one behind the other in a file,
+/* A matrix of 8 x 12 elements of 2 bytes, in consecutive pieces of a file,
  * or each in a file of its own. */
 struct matrix {
 	uint64_t shape[2], lo[MOST][2], len[MOST][2], stride[2];
@@ -102,7 +102,7 @@ static void grids(void **state)
 	tell(&m, 1);
 	check(&m.got[0], 0, 0, 192, 0);
 	dcp_arena_finish(&m.arena);
-	t_case("rows one behind the other are one run");
+	t_case("consecutive rows are one run");
 	make(&m, 4, 1, true);
 	tell(&m, 1);
 	check(&m.got[0], 0, 0, 192, 0);

@@ -7,7 +7,7 @@
  *	t_ds_check(&c, &sink);
  *
  * Every value is a function of (state, name, element). A file is made as DeepSpeed's saver
- * makes it: all parameters of a group one behind the other, padded, cut into slices. It shares
+ * makes it: consecutive parameters of a group, padded, cut into slices. It shares
  * no code with the reader, which goes the other way.
  */
 #pragma once
