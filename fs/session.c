@@ -249,7 +249,7 @@ static int serve_mounted(struct link *link, struct dcpfs *fs, int pipe_fd, struc
 	set_readahead(&fs->opts);
 	rc = dcpfs_watch_start(fs, &watch);
 	if (rc < 0) {
-		rc = dcp_fail(&w->err, rc, "no thread: %s", strerror(-rc));
+		rc = dcp_fail(&w->err, rc, "cannot start a thread: %s", strerror(-rc));
 	} else {
 		rc = report(pipe_fd, w);
 		w->stage = DCPFS_STAGE_SERVE;
@@ -295,7 +295,7 @@ static void serve(const struct dcpfs_opts *opts, int pipe_fd, struct word *w)
 		goto out;
 	w->stage = DCPFS_STAGE_MOUNT;
 	w->rc = fuse_set_signal_handlers(link.se) < 0
-			? dcp_fail(&w->err, -EINVAL, "no signal handlers")
+			? dcp_fail(&w->err, -EINVAL, "cannot install signal handlers")
 			: serve_mounted(&link, server.fs, pipe_fd, w);
 	fuse_remove_signal_handlers(link.se);
 out:

@@ -167,7 +167,7 @@ static void check_passthrough(struct machine *m, struct finding *f)
 	snprintf(f->found, sizeof(f->found), "not here: %s",
 		 kernel_at_least(m, 6, 9) ? "only root may" : "Linux 6.9 brought it");
 	f->advice = "mount --passthrough would let the kernel serve small files by itself; "
-		    "without it dcpfs serves them: slower, and equal";
+		    "without it dcpfs serves them: slower, with the same results";
 }
 
 static void check_container(struct machine *m, struct finding *f)
@@ -246,7 +246,7 @@ static void check_uring(struct machine *m, struct finding *f)
 				: strerror(-rc));
 	f->advice =
 		"shards on network file systems are read with a call for each run of bytes: "
-		"slower, and equal";
+		"slower, with the same results";
 }
 
 static const struct {

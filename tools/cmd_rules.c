@@ -247,7 +247,7 @@ static void print_model(struct check *c, const struct dcp_expected *x, int known
 	dcp_buf_printf(
 		b,
 		"config.json: %llu tensors, %llu missing, %llu of another shape, %llu that "
-		"the model has not\n",
+		"the model does not have\n",
 		(unsigned long long)x->tensors, (unsigned long long)x->missing,
 		(unsigned long long)x->misshaped, (unsigned long long)x->foreign);
 	if (x->retyped)
@@ -360,14 +360,10 @@ const struct cmd cmd_rules = {
 	.what = "names of one framework as those of another: list, show, check",
 	.about =
 		"list: the presets that ship. show NAME: the text of one, to copy and change.\n"
-		"check RULES SOURCE [VERSION]: what becomes of the keys of a checkpoint: "
-		"which\n"
-		"are left out, which cannot be made, and why. RULES is a preset, a file, or "
-		"auto\n"
-		"for what a mount's hf/ would take. Where config.json is of a family that is "
-		"known, "
-		"what\n"
-		"its model lacks, has in another shape, or has not.",
+		"check RULES SOURCE [VERSION]: what becomes of the keys of a checkpoint,\n"
+		"which are left out, which cannot be made, and why. RULES is a preset, a\n"
+		"file, or auto for what a mount's hf/ would take. Where config.json is of a\n"
+		"known family, also which tensors are missing, misshaped or foreign to it.",
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct rules_opts),

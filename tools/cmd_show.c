@@ -396,7 +396,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 const struct cmd cmd_show = {
 	.name = "show",
 	.what = "show everything about one key",
-	.about = "Tell the dtype, shape and size of one tensor, and in which files its pieces "
+	.about = "Show the dtype, shape and size of one tensor, and in which files its pieces "
 		 "lie;\n"
 		 "or the type and value of an object. KEY may also be a file name of the "
 		 "mount,\n"

@@ -203,10 +203,10 @@ static int emit_array(struct loading *l, const struct array *a, const struct dcp
 	t.npieces = p.run_n > 0;
 	l->emitted++;
 	if (npy->swap && npy->dtype == DCP_DTYPE_OTHER) {
-		t.error = "big-endian elements of a type that dcpfs cannot turn round";
+		t.error = "big-endian elements of a type that dcpfs cannot convert";
 		t.npieces = 0;
 	} else if (a->size - npy->off != npy->nbytes) {
-		t.error = "it has not as many bytes as its header says";
+		t.error = "its bytes are not as many as its header says";
 		t.npieces = 0;
 	}
 	return l->in->sink->tensor(l->in->sink->ctx, &t);

@@ -67,7 +67,7 @@ int dcp_latin1_decode_fd(const struct dcp_source *src, int out_fd, uint64_t want
 		took = dcp_latin1_narrow(in, n, out, &nout);
 		if (took <= 0)
 			return dcp_fail_at(err, -EBADMSG, pos,
-					   "no Latin-1 text in the %zu bytes from byte %llu", n,
+					   "not Latin-1 text: the %zu bytes from byte %llu", n,
 					   (unsigned long long)pos);
 		if (nout > want - done)
 			break;

@@ -74,7 +74,7 @@ static int factor(struct rules_parse *ps, const char **s, struct factor *out)
 	char near[64];
 
 	if (w.n == 0)
-		return dcp_rules_bad(ps, w.s, -EINVAL, "a number stands here");
+		return dcp_rules_bad(ps, w.s, -EINVAL, "expected a number");
 	out->word = -1;
 	if (dcp_is_digit(*w.s))
 		return decimal(ps, w, &out->value);
@@ -151,10 +151,10 @@ static int dtype(struct rules_parse *ps, const char **s, struct op *op)
 	w = name_at(s, ps->end);
 	op->dtype = dcp_rules_dtype(w.s, w.n);
 	if (!op->dtype)
-		return dcp_rules_bad(ps, w.s, -EINVAL, "f32, bf16 or f16 stands here");
+		return dcp_rules_bad(ps, w.s, -EINVAL, "expected f32, bf16 or f16");
 	*s = blanks(*s, ps->end);
 	if (*s == ps->end || **s != ')')
-		return dcp_rules_bad(ps, *s, -EINVAL, ") stands here");
+		return dcp_rules_bad(ps, *s, -EINVAL, "expected )");
 	++*s;
 	return 0;
 }
@@ -193,8 +193,8 @@ static int args(struct rules_parse *ps, const struct rule *rule, const char **s,
 			return 0;
 		}
 		if (*s == ps->end || **s != ',' || closed)
-			return dcp_rules_bad(ps, *s, -EINVAL, "%c stands here%s",
-					     in_list ? ']' : ')', closed ? "" : ", or a comma");
+			return dcp_rules_bad(ps, *s, -EINVAL, "expected %c%s",
+					     in_list ? ']' : ')', closed ? "" : " or a comma");
 		++*s;
 	}
 	return rc;

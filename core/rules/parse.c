@@ -65,7 +65,7 @@ static int patterns(struct rules_parse *ps, const char **s, struct rule *rule, b
 	for (*count = 0;;) {
 		w = next_word(s, ps->end);
 		if (w.n == 0 || is(w, ",") || is(w, "->") || is(w, ":") || is(w, "="))
-			return dcp_rules_bad(ps, w.s, -EINVAL, "a key's pattern stands here%s",
+			return dcp_rules_bad(ps, w.s, -EINVAL, "expected a key's pattern%s",
 					     arrow && w.n == 0 ? ", then ->" : "");
 		if (*count == DCP_RULES_MAX_SOURCES)
 			return dcp_rules_bad(ps, w.s, -E2BIG, "more than %d patterns",
@@ -80,7 +80,7 @@ static int patterns(struct rules_parse *ps, const char **s, struct rule *rule, b
 		if (w.n == 0 && !arrow)
 			return 0;
 		if (!is(w, ","))
-			return dcp_rules_bad(ps, w.s, -EINVAL, "%s stands here, or a comma",
+			return dcp_rules_bad(ps, w.s, -EINVAL, "expected %s or a comma",
 					     arrow ? "->" : "the end of the line");
 	}
 }
@@ -198,7 +198,7 @@ static int tie_line(struct rules_parse *ps, const char *s)
 	int rc;
 
 	if (key.n == 0 || !is(eq, "=") || of.n == 0 || rest.n)
-		return dcp_rules_bad(ps, key.s, -EINVAL, "two keys stand here: tie A = B");
+		return dcp_rules_bad(ps, key.s, -EINVAL, "expected two keys: tie A = B");
 	if (r->ntie == DCP_RULES_MAX_SOURCES)
 		return dcp_rules_bad(ps, key.s, -E2BIG, "more than %d ties",
 				     DCP_RULES_MAX_SOURCES);
@@ -221,7 +221,7 @@ static int else_line(struct rules_parse *ps, const char *s)
 	while (s < end && strchr(" \t\r", end[-1]))
 		end--;
 	if (s == end || *s == '#')
-		return dcp_rules_bad(ps, s, -EINVAL, "what is said of other keys stands here");
+		return dcp_rules_bad(ps, s, -EINVAL, "expected what is said of other keys");
 	ps->r->other = dcp_arena_strndup(&ps->r->arena, s, (size_t)(end - s));
 	return ps->r->other ? 0 : -ENOMEM;
 }
@@ -242,13 +242,13 @@ static int one_line(struct rules_parse *ps)
 		return drop_line(ps, s);
 	if (is(w, "strip"))
 		return affix_line(ps, s, &r->strip, &r->nstrip, &r->strip_cap,
-				  "what keys begin with stands here: strip module.");
+				  "expected what keys begin with: strip module.");
 	if (is(w, "erase"))
 		return affix_line(ps, s, &r->erase, &r->nerase, &r->erase_cap,
-				  "part of a key stands here: erase _orig_mod.");
+				  "expected part of a key: erase _orig_mod.");
 	if (is(w, "models"))
 		return affix_line(ps, s, &r->model, &r->nmodel, &r->model_cap,
-				  "types of models stand here: models llama");
+				  "expected types of models: models llama");
 	if (is(w, "has") || is(w, "lacks"))
 		return mark_line(ps, s, *w.s == 'l');
 	if (is(w, "else"))

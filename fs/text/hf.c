@@ -215,7 +215,7 @@ static int put_model(const struct dcpfs_version *ver, struct dcp_buf *b, struct 
 		return rc;
 	dcp_buf_printf(b,
 		       "## Against config.json\n\n%llu tensors; %llu missing, %llu of another "
-		       "shape, %llu that the model has not.\n",
+		       "shape, %llu that the model does not have.\n",
 		       (unsigned long long)x.tensors, (unsigned long long)x.missing,
 		       (unsigned long long)x.misshaped, (unsigned long long)x.foreign);
 	if (x.retyped)

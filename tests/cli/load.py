@@ -307,7 +307,7 @@ def regions():
         fails(code, says, "load", SOURCE, "tp", "--layout", at)
     fails(ENV, "none.regions: No such file", "load", SOURCE, "tp", "--layout", SCRATCH / "none.regions")
     os.mkfifo(SCRATCH / "fifo.regions")
-    fails(BAD, "fifo.regions: no layout: not a file", "load", SOURCE, "tp", "--layout", SCRATCH / "fifo.regions")
+    fails(BAD, "fifo.regions: not a layout: not a file", "load", SOURCE, "tp", "--layout", SCRATCH / "fifo.regions")
     at.write_text(f"1 {key}\n1 no.such.key [0:1]")
     got = data("load", SOURCE, "tp", "--layout", at, "--rank", 1, "--partial", "--json")
     equal((got["parts"], [m["key"] for m in got["missing"]]), (1, ["no.such.key"]), "--partial: a region of a key that is missing")

@@ -182,7 +182,7 @@ def quantized():
         said = {**config, "quantization_config": {"quant_method": form}}
         got = run("rules", "check", "auto", model_of(form, rest | parts, said))
         equal(got.returncode, OK, f"{form}: {got.stdout.decode()}")
-        check(", 0 missing, 0 of another shape, 0 that the model has not" in got.stdout.decode(), f"{form}: {got.stdout.decode()}")
+        check(", 0 missing, 0 of another shape, 0 that the model does not have" in got.stdout.decode(), f"{form}: {got.stdout.decode()}")
         if form not in ("bitsandbytes",):  # its bits are known by config.json alone
             told = json.loads(run("rules", "check", "--json", "auto", model_of(form + "-unsaid", rest | parts, config)).stdout)["model"]
             equal((told["missing"], told["foreign"]), (0, 0), f"{form}, config.json does not say so")
@@ -204,7 +204,7 @@ def mxfp4():
     at = model_of("gpt-oss", tensors, config)
     got = run("rules", "check", "auto", at)
     equal(got.returncode, OK, got.stdout.decode())
-    check("config.json: 37 tensors, 0 missing, 0 of another shape, 0 that the model has not" in got.stdout.decode() and len(experts) == 4, got.stdout.decode())
+    check("config.json: 37 tensors, 0 missing, 0 of another shape, 0 that the model does not have" in got.stdout.decode() and len(experts) == 4, got.stdout.decode())
     rows = {r["key"]: (r["dtype"], r["shape"]) for r in data("ls", "--json", "--hf", "--hf-dtype", "f32", at)["tensors"]}
     equal(rows, {k: (t, shape) for k, (t, shape) in tensors.items()}, "as stored, --hf-dtype or not")
     for key in (experts[-1] + "_blocks", experts[-1] + "_scales"):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Help fits a screen, words that make no sense are refused in one line, and exit codes are kept."""
+"""Help fits a screen, invalid words are refused in one line, and exit codes are kept."""
 import os
 import subprocess
 

@@ -83,6 +83,8 @@ CASES = (
     ("unfinished, shouted", "words", {"README.md": "FIX" "ME\n"}, "README.md:1: unfinished"),
     ("machine path", "words", {"README.md": "see\n`/ho" "me/me/x`\n"}, "README.md:2: machine path"),
     ("machine path in a script", "words", {"tests/y.sh": "cd=/wo" "rk/main\n"}, "tests/y.sh:1: machine path"),
+    ("a word that is not used", "words", {"README.md": "the rows, one be" "hind the other\n"}, "README.md:1: word"),
+    ("a torn comment", "words", {"core/base/b.c": LIC + "/*\n * one\n *two\n */\n"}, "core/base/b.c:4: torn comment"),
     ("source without a test", "units", {"core/base/b.c": LIC}, "core/base/b.c: no tests/unit/base/b.c"),
     ("a file split off, but with a header", "units", {"core/base/a_b.c": LIC, "core/base/a_b.h": LIC}, "core/base/a_b.c: no tests"),
     ("a file of a folder", "units", {"core/base/d/x.c": LIC}, "core/base/d/x.c: no tests/unit/base/d/x.c"),

@@ -400,7 +400,7 @@ def presets():
             check(f"| rules | `{preset}`" in page, f"the preset: {page}")
             check("| left out because no rule fits | 0 |" in page, f"all keys are known: {page}")
             if config_is_checked(page):
-                check("; 0 missing, 0 of another shape, 0 that the model has not." in page, f"as config.json says: {page}")
+                check("; 0 missing, 0 of another shape, 0 that the model does not have." in page, f"as config.json says: {page}")
             equal(set(got), set(hf), "keys")
             for key, a in hf.items():
                 equal((got[key][1], got[key][2]), (list(a.shape), a.tobytes()), key)
@@ -434,7 +434,7 @@ def megatron():
             case(source.name)
             at = m.at / "latest" / "hf"
             got, page = tensors_of(at), read(at / "README.md").decode()
-            check(f"| rules | `{presets[source.name]}`" in page and "; 0 missing, 0 of another shape, 0 that the model has not." in page, f"README.md: {page}")
+            check(f"| rules | `{presets[source.name]}`" in page and "; 0 missing, 0 of another shape, 0 that the model does not have." in page, f"README.md: {page}")
             equal(set(got), set(want), "keys")
             for key, t in want.items():
                 check(got[key][:2] == t[:2] and bytes(got[key][2]) == bytes(t[2]), f"{key}: {got[key][:2]}")

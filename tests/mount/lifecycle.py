@@ -72,7 +72,7 @@ def as_fstab_has_it():
 
 
 def refused():
-    """Mount points and sources that make no sense, each with its exit code and a line that says why."""
+    """Mount points and sources that are refused, each with its exit code and a line that says why."""
     inside = lib.copy(SOURCE, lib.fresh("source") / "ckpt")
     (inside / "below").mkdir()
     empty, at, file = lib.fresh("empty"), lib.fresh("mnt"), lib.WORK / "a file"

@@ -88,7 +88,8 @@ static void put_text(const struct exporting *x, const struct save_counts *c, dou
 	dcp_buf_str(&o->buf, "\n");
 	if (rules)
 		dcp_buf_printf(&o->buf,
-			       "rules: by %s %s keys come out, %s are left out as no weights\n",
+			       "rules: by %s %s keys come out, %s are left out, as they are "
+			       "not weights\n",
 			       rules, out_count(a, dcp_index_meta_number(ix, counted[0])),
 			       out_count(b, dcp_index_meta_number(ix, counted[1])));
 	export_put_left(x, o);

@@ -95,7 +95,7 @@ static int compare(const struct dcpsave *s, struct dcpload_error *err)
 	for (uint32_t r = 1; rc == 0 && r < ranks; r++)
 		if (memcmp(&all[0], &all[r], sizeof(*all)) != 0)
 			rc = load_fail(err, -EINVAL,
-				       "rank %u is to save otherwise than rank 0: %s differ", r,
+				       "rank %u saves in another way than rank 0: %s differ", r,
 				       all[0].release != all[r].release ? "releases of dcpfs"
 				       : all[0].format != all[r].format ? "formats"
 				       : all[0].file != all[r].file     ? "paths"
@@ -122,8 +122,8 @@ static int choose_gathering(struct dcpsave *s, struct dcpload_error *err)
 	}
 	if (!s->file || s->format->takes & DCP_WRITE_BOXES || c->flags & DCPSAVE_ASYNC)
 		return load_fail(err, -EINVAL,
-				 "only into one file, not %s, and not asynchronously can "
-				 "tensors be gathered",
+				 "tensors can be gathered only into one file, not %s, and "
+				 "not asynchronously",
 				 s->format->name);
 	s->gathers = gathers;
 	return 0;

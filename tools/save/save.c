@@ -82,7 +82,8 @@ static int choose_names(struct save *s, struct dcp_err *err)
 	snprintf(s->name, sizeof(s->name), "%.*s",
 		 (int)(n - (slash ? (size_t)(slash - out) + 1 : 0)), slash ? slash + 1 : out);
 	if (!s->name[0] || strcmp(s->name, ".") == 0 || strcmp(s->name, "..") == 0)
-		return dcp_fail(err, -EINVAL, "%s: a new name is wanted", out);
+		return dcp_fail(err, -EINVAL, "%s: expected the name of a checkpoint to be",
+				out);
 	beside(s, ".dcpfs-part", s->part);
 	beside(s, ".dcpfs-journal", s->journal);
 	beside(s, ".dcpfs-old", s->old);

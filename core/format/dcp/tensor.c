@@ -62,7 +62,7 @@ static enum look look_inside(const struct dcp_tdcp_join *j, const struct dcp_tor
 	if (rc == -ENOTSUP)
 		return PARTS;
 	if (rc > 0 && !dcp_torch_is_tensor(root)) {
-		dcp_fail(why, -ENOTSUP, "a tensor that is several: no dense strided bytes");
+		dcp_fail(why, -ENOTSUP, "a tensor of several: it has no dense strided bytes");
 		return PARTS;
 	}
 	if (rc > 0 && strcmp(tt.dtype_name, j->t.dtype_name) == 0)

@@ -227,7 +227,7 @@ static const char *join_subs(const struct dcp_ds_sub *sub, const struct dcp_ds_l
 	uint32_t ndim;
 
 	if (nsub == 0 || nsub >= MAX_SUBS)
-		return "its recorded parts make no sense";
+		return "its recorded parts are invalid";
 	extent = dcp_arena_calloc(w->arena, n, sizeof(*extent));
 	if (!width)
 		width = dcp_arena_calloc(w->arena, nsub, sizeof(*width));
@@ -240,7 +240,7 @@ static const char *join_subs(const struct dcp_ds_sub *sub, const struct dcp_ds_l
 	if (why)
 		return why;
 	if (!extents(width, (uint32_t)nsub, n, extent, &all))
-		return "its recorded widths make no sense";
+		return "its recorded widths are invalid";
 	if (!shape_of(sub, local, n, extent, all, shape, &ndim))
 		return "a rank's shape does not fit the recorded widths";
 	*rc = cut_subs((const uint64_t *const *)width, (uint32_t)nsub, n, sub->dim, shape, ndim,

@@ -42,7 +42,7 @@ static int read_offsets(struct dcp_hf *h, const struct dcp_json *info, struct dc
 	if (!saved)
 		return 0; /* whole, as torch takes it */
 	if (!dcp_json_is_array(saved) || dcp_json_len(saved) != s->e->ndim) {
-		s->error = "its saved_offsets have not as many numbers as its shape";
+		s->error = "its saved_offsets and its shape differ in length";
 		return 0;
 	}
 	lo = dcp_arena_calloc(&h->arena, s->e->ndim + 1, sizeof(*lo));

@@ -190,7 +190,7 @@ static int read_line(struct dcp_mrules *r, char *line, unsigned number, struct d
 				MAX_STARS);
 	if (!read_placement(space, &e.rule))
 		return dcp_fail(err, -EBADMSG,
-				DCP_MEGATRON_RULES ":%u: \"%.80s\" says not how it is cut: "
+				DCP_MEGATRON_RULES ":%u: \"%.80s\" does not say how it is cut: "
 						   "expected replicate, shard(D), "
 						   "shard(D, groups=N) or "
 						   "shard(D, parts=N:N...)",

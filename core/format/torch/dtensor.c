@@ -170,8 +170,8 @@ static int read_places(struct dcp_tshard_reading *r, struct dcp_pv spec, struct 
 					  "mesh does not say which place in it this rank has");
 	coordinate = dcp_pv_items(*coordinate, &ncoordinates);
 	if (ncoordinates != n)
-		return dcp_tshard_damaged(
-			r, "mesh has not as many dimensions as it has placements");
+		return dcp_tshard_damaged(r,
+					  "mesh and placements differ in number of dimensions");
 	for (size_t i = 0; i < n; i++) {
 		int rc = read_placement(r, item[i], &p[i]);
 

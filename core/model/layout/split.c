@@ -66,7 +66,7 @@ int dcp_layout_part(enum split_kind kind, const struct place *p, uint32_t parts,
 	case SPLIT_LAST:
 		if (dcp_ckd_mul(&before, dcp_div_up(n, parts), parts - 1) || before > n) {
 			snprintf(why, why_size,
-				 "%u times %ju leaves less than nothing of %ju for the last",
+				 "%u times %ju is more than %ju: nothing is left for the last",
 				 parts - 1, (uintmax_t)dcp_div_up(n, parts), (uintmax_t)n);
 			return -EINVAL;
 		}

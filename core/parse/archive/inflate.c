@@ -290,11 +290,11 @@ static int check_magic(const struct dcp_source *src, enum dcp_codec codec, struc
 	if (n < 4)
 		return dcp_fail_at(err, -EBADMSG, 0, "%llu bytes are not a %s stream",
 				   (unsigned long long)src->size, codecs[codec].name);
-	return dcp_fail_at(err, -EBADMSG, 0,
-			   "no %s stream: starts with %02x %02x %02x %02x, expected %02x %02x "
-			   "%02x %02x",
-			   codecs[codec].name, m[0], m[1], m[2], m[3], want[0], want[1],
-			   want[2], want[3]);
+	return dcp_fail_at(
+		err, -EBADMSG, 0,
+		"not a %s stream: starts with %02x %02x %02x %02x, expected %02x %02x "
+		"%02x %02x",
+		codecs[codec].name, m[0], m[1], m[2], m[3], want[0], want[1], want[2], want[3]);
 }
 
 /* gzip ends in the checksum and the length of what went in, both of 32 bits. */
@@ -365,7 +365,7 @@ static int inflate(struct feed *f, enum dcp_codec codec, struct drain *d, uint64
 	if (!is_there())
 		return dcp_fail(err, -ENOTSUP,
 				"%s streams are decoded by " LIBARCHIVE
-				", which is not installed or has not all of its functions",
+				", which is not installed or lacks some of its functions",
 				f->codec);
 	a = lib.archive_read_new();
 	if (!a)

@@ -56,8 +56,8 @@ struct reader {
 static int damaged(const struct reader *r, const char *what)
 {
 	return dcp_fail_at(r->err, -EBADMSG, r->off,
-			   "tar header at %" PRIu64 ": %s (damaged, or no tar archive)", r->off,
-			   what);
+			   "tar header at %" PRIu64 ": %s (damaged, or not a tar archive)",
+			   r->off, what);
 }
 
 static int no_memory(const struct reader *r)
@@ -250,12 +250,12 @@ static int take_pax(struct reader *r)
 
 		if (!decimal(p, digits, &n) || n > b.n - at || n < digits + 3 ||
 		    p[digits] != ' ' || p[n - 1] != '\n')
-			return damaged(r, "a pax header that is none");
+			return damaged(r, "an invalid pax header");
 		end = p + n - 1;
 		p += digits + 1;
 		eq = memchr(p, '=', (size_t)(end - p));
 		if (!eq)
-			return damaged(r, "a pax header that is none");
+			return damaged(r, "an invalid pax header");
 		rc = take_field(r, p, (size_t)(eq - p), eq + 1, (size_t)(end - eq - 1));
 		at += n;
 	}

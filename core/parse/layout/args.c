@@ -110,7 +110,7 @@ static int argument(struct layout_parse *ps, const char **s, const char *end,
 		return list(ps, s, end, arg);
 	if (dcp_layout_int(s, end, &arg->value))
 		return 0;
-	return dcp_layout_bad(ps, -EINVAL, "a number or a list belongs where %.*s stands",
+	return dcp_layout_bad(ps, -EINVAL, "expected a number or a list, found %.*s",
 			      (int)DCP_MIN(end - start, 60), start);
 }
 

@@ -84,7 +84,7 @@ static int torch_one(struct layout_parse *ps, const char **s, const char *end,
 				      "part of the tensor");
 	memcpy(text, word, DCP_MIN(n, sizeof(text) - 1));
 	dcp_layout_nearest(near, sizeof(near), text, known);
-	return dcp_layout_bad(ps, -EINVAL, "%.*s is none of torch's placements%s",
+	return dcp_layout_bad(ps, -EINVAL, "%.*s is not one of torch's placements%s",
 			      (int)DCP_MIN(end - word, 40), word, near);
 }
 
@@ -194,8 +194,8 @@ int dcp_layout_list(struct layout_parse *ps, const char *text, size_t n)
 	close = s < end && *s == '[' ? ']' : s < end && *s == '(' ? ')' : '\0';
 	if (!close || end[-1] != close || end - s < 2)
 		return dcp_layout_bad(ps, -EINVAL,
-				      "%.*s: a list such as [Shard(0), Replicate()] or "
-				      "dims_mapping=[-1,0] is wanted",
+				      "%.*s: expected a list such as [Shard(0), Replicate()] "
+				      "or dims_mapping=[-1,0]",
 				      (int)DCP_MIN(n, (size_t)60), text);
 	first = dcp_layout_blanks(++s, --end);
 	if (named || (first < end && memchr("-[0123456789", *first, 12)))
@@ -213,7 +213,7 @@ static int range(struct layout_parse *ps, const char **s, const char *end, uint3
 	if (!dcp_layout_int(s, end, &lo))
 		return dcp_layout_bad(
 			ps, -EINVAL,
-			"only: coordinates such as 0, 0-3 or -1 are wanted, not %.*s",
+			"only: expected coordinates such as 0, 0-3 or -1, found %.*s",
 			(int)DCP_MIN(end - start, 40), start);
 	hi = lo;
 	if (lo >= 0 && *s < end && **s == '-') {

@@ -237,7 +237,8 @@ int dcp_npy_read(const struct dcp_source *src, struct dcp_npy *out, struct dcp_e
 					  : dcp_source_read(src, 0, head, sizeof(head));
 
 	if (rc == -EBADMSG || (rc == 0 && memcmp(head, "\x93NUMPY", 6) != 0))
-		return dcp_fail_at(err, -EBADMSG, 0, "no .npy array: it does not begin as one");
+		return dcp_fail_at(err, -EBADMSG, 0,
+				   "not an .npy array: it does not begin as one");
 	if (rc < 0)
 		return dcp_fail_at(err, rc, 0, "the header of an array cannot be read");
 	if (head[6] < 1 || head[6] > 3 || head[7] != 0)

@@ -132,7 +132,7 @@ static int read_tensor(const struct dcp_source *src, uint64_t off, struct dcp_lo
 				   dcp_load_le32(head));
 	off += sizeof(head);
 	if (n == 0 || n > MAX_DESC || !dcp_range_ok(off, n, src->size))
-		return damaged_at(err, off, "its description has no sensible length");
+		return damaged_at(err, off, "its description has an invalid length");
 	window = dcp_source_window(src, off, n);
 	rc = dcp_lodtensor_desc(dcp_pb_message(&window, 0, n), &desc, err);
 	if (rc < 0)
@@ -190,7 +190,7 @@ int dcp_selected_rows_read(const struct dcp_source *src, struct dcp_selected_row
 	s.nrows = dcp_load_le64(head + 4);
 	if (dcp_load_le32(head) != 0 || dcp_ckd_mul(&at, s.nrows, 8) ||
 	    dcp_ckd_add(&at, at, s.rows_off) || !dcp_range_ok(at, sizeof(height), src->size))
-		return damaged_at(err, 0, "it has no sensible number of rows");
+		return damaged_at(err, 0, "it has an invalid number of rows");
 	rc = dcp_source_read(src, at, height, sizeof(height));
 	if (rc < 0)
 		return dcp_fail_at(err, rc, at, "cannot read the rows of a tensor");

@@ -205,7 +205,7 @@ static int read_ops(struct reading *r, const struct dcp_json *root)
 
 	if (!magic || strcmp(magic, "pir") != 0)
 		return dcp_fail_at(r->err, -EBADMSG, 0,
-				   "no PIR program: base_code.magic is %.40s",
+				   "not a PIR program: base_code.magic is %.40s",
 				   magic ? magic : "absent");
 	regions = dcp_json_get(dcp_json_get(root, "program"), "regions");
 	for (size_t i = 0; i < dcp_json_len(regions); i++) {

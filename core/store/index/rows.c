@@ -144,7 +144,7 @@ static int examine(struct dcp_index_writer *w, struct draft *d)
 	return 0;
 }
 
-static const char crowded[] = "its key has the hash of too many others to tell it from them";
+static const char crowded[] = "too many other keys have the hash of its key";
 
 /* A key that was emitted before makes this row broken: it is not known which one is meant. */
 static int check_key(struct dcp_index_writer *w, struct draft *d, uint32_t number)

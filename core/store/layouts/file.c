@@ -55,7 +55,7 @@ static int read_all(int fd, const char *path, struct dcp_buf *out, struct dcp_er
 		return dcp_fail(err, -errno, "%.300s: %s", path, strerror(errno));
 	if (!S_ISREG(st.st_mode) || st.st_size > MAX_FILE)
 		return dcp_fail(err, -EBADMSG,
-				"%.300s: no layout: not a file, or more than %d bytes", path,
+				"%.300s: not a layout: not a file, or more than %d bytes", path,
 				MAX_FILE);
 	while (out->n < MAX_FILE) {
 		char *p = dcp_buf_grow(out, 65536);
@@ -80,7 +80,7 @@ static int stem_of(const char *path, char stem[NAME_MAX + 1], struct dcp_err *er
 	size_t n = dcp_stem(base);
 
 	if (n == 0 || n > NAME_MAX || *base == '.')
-		return dcp_fail(err, -EBADMSG, "%.300s: no name for a layout", path);
+		return dcp_fail(err, -EBADMSG, "%.300s: not a name for a layout", path);
 	memcpy(stem, base, n);
 	stem[n] = '\0';
 	return 0;

@@ -62,10 +62,10 @@ static int put_tensor(struct saving *s, struct dcp_pickler *p, size_t i)
 	size_t with = stored_with(s, i), part = dcp_write_part_of(s->set, i, s->rank);
 
 	if (part == SIZE_MAX)
-		return dcp_fail(
-			s->err, -EINVAL,
-			"%s has the tensor %s in it, which rank %u has not: leave out both",
-			s->set->objects[s->key].key, t->key, s->rank);
+		return dcp_fail(s->err, -EINVAL,
+				"%s has the tensor %s in it, which rank %u does not have: "
+				"leave out both",
+				s->set->objects[s->key].key, t->key, s->rank);
 	if (s->storage[with] == SIZE_MAX) {
 		s->tensors[s->n] = with;
 		s->storage[with] = s->n++;

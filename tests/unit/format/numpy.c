@@ -174,8 +174,8 @@ static const struct {
 	const char *says;
 } arrays[] = {
 	{ "good", "'<i4'", 12, NULL },
-	{ "short", "'<i4'", 11, "not as many bytes" },
-	{ "long", "'<i4'", 13, "not as many bytes" },
+	{ "short", "'<i4'", 11, "bytes are not as many" },
+	{ "long", "'<i4'", 13, "bytes are not as many" },
 	{ "objects", "'|O'", 40, "an array of Python objects (dtype O), which is a pickle" },
 	{ "records", "[('a', '<i4'), ('b', '<f8')]", 36, "an array of records" },
 	{ "dates", "'>M8[s]'", 24, "big-endian elements of a type" },

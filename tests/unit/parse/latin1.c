@@ -67,12 +67,12 @@ static void refused(void **state)
 	} rows[] = {
 		{ "more than was asked for", "abc", 2, "more than 2 bytes" },
 		{ "fewer than were asked for", "ab\xc3\xbf", 4, "fewer than 4 bytes" },
-		{ "half a character at the end", "\xc3", 1, "no Latin-1 text" },
-		{ "half a character behind others", "ab\xc3", 3, "no Latin-1 text" },
-		{ "a character above Latin-1", "a\xc4\x80", 2, "no Latin-1 text" },
-		{ "an overlong one", "\xc1\xbf", 1, "no Latin-1 text" },
-		{ "no continuation", "\xc3\x41", 2, "no Latin-1 text" },
-		{ "a continuation alone", "\xbf", 1, "no Latin-1 text" },
+		{ "half a character at the end", "\xc3", 1, "not Latin-1 text" },
+		{ "half a character behind others", "ab\xc3", 3, "not Latin-1 text" },
+		{ "a character above Latin-1", "a\xc4\x80", 2, "not Latin-1 text" },
+		{ "an overlong one", "\xc1\xbf", 1, "not Latin-1 text" },
+		{ "no continuation", "\xc3\x41", 2, "not Latin-1 text" },
+		{ "a continuation alone", "\xbf", 1, "not Latin-1 text" },
 	};
 	char out[8];
 

@@ -306,7 +306,7 @@ static int decode_text(const struct dcp_source *text, struct dcp_buf *buf, struc
 			rc = -EBADMSG;
 		}
 		if (rc < 0)
-			return dcp_fail_at(err, rc, i, "no Latin-1 text");
+			return dcp_fail_at(err, rc, i, "not Latin-1 text");
 		dcp_buf_add(buf, c, 1);
 	}
 	return 0;

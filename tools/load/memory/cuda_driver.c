@@ -110,7 +110,7 @@ int load_cuda_probe_sharing(char *found, size_t size, struct dcpload_error *err)
 		return rc;
 	if (d.call.cuDeviceGet(&first, 0) ||
 	    d.call.cuDeviceGetAttribute(&mode, LOAD_CUDA_MODE, first))
-		return load_fail(err, -EREMOTEIO, "the first GPU does not tell");
+		return load_fail(err, -EREMOTEIO, "the first GPU does not answer");
 	for (int i = 1; i < d.gpus; i++)
 		reached += !d.call.cuDeviceGet(&other, i) &&
 			   !d.call.cuDeviceCanAccessPeer(&can, first, other) && can;

@@ -61,7 +61,7 @@ static int open_same(struct dcpload *ck, const struct load_blobs *blobs, struct 
 	    name[blobs->n[0] - sizeof(*notice) - 1] || name[notice->version - 1])
 		return dcp_fail(
 			err, -EPROTO,
-			"rank 0 said what is not understood: are all ranks of one release?");
+			"rank 0's message is not understood: are all ranks of one release?");
 	asked = name + notice->version + notice->layout;
 	if (ck->asked && strcmp(ck->asked, asked) != 0 && strcmp(ck->asked, name) != 0 &&
 	    (*asked || strcmp(ck->asked, "latest") != 0))

@@ -101,7 +101,7 @@ int load_regions(const char *path, uint32_t *ranks,
 		rc = dcp_fail(err, -errno, "layout %.300s: %s", path, strerror(errno));
 	else if (!S_ISREG(st.st_mode) || st.st_size > MAX_FILE)
 		rc = dcp_fail(err, -EBADMSG,
-			      "%.300s: no layout: not a file, or more than %d bytes", path,
+			      "%.300s: not a layout: not a file, or more than %d bytes", path,
 			      MAX_FILE);
 	for (uint64_t n = 1; rc == 0 && (got = getline(&line, &room, f)) > 0; n++) {
 		rc = strlen(line) == (size_t)got ? parse_line(line, &r, ranks) : -EBADMSG;

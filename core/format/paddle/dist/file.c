@@ -232,7 +232,7 @@ static const char *join(struct dcp_pfile *f, const struct cut *c, struct dcp_par
 			return "its slices have more elements than fit in 64 bits";
 	}
 	if (!dcp_shape_volume(c->shape, c->ndim, &volume) || volume != sum)
-		return "its slices have not as many elements as its shape";
+		return "its slices and its shape differ in number of elements";
 	a->slice = false;
 	a->ndim = c->ndim;
 	a->shape = c->shape;

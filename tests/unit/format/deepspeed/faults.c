@@ -237,7 +237,7 @@ static void disagreeing(void **state)
 	t_ds_unload(&l);
 }
 
-/* ---- values that make no sense ---- */
+/* ---- invalid values ---- */
 
 static void begin(struct t_stream *s)
 {

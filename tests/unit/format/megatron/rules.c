@@ -97,7 +97,7 @@ static void refused(void **state)
 	static const struct {
 		const char *text, *says;
 	} rows[] = {
-		{ "*.weight\n", "dcpfs.rules:1: \"*.weight\" says not how it is cut" },
+		{ "*.weight\n", "dcpfs.rules:1: \"*.weight\" does not say how it is cut" },
 		{ "\n* shard()\n", "dcpfs.rules:2: " },
 		{ "* shard(0) x\n", "dcpfs.rules:1: " },
 		{ "* shard(0, groups=0)\n", "dcpfs.rules:1: " },

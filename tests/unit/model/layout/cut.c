@@ -333,7 +333,7 @@ static const struct {
 	{ "shard(1)@b", "8", "test:2: key w6.7, rank 1: shard(1)@b: the tensor has 1 dimension; write optional to replicate it", -EINVAL },
 	{ "shard(-3)@b", "8x8", "test:2: key w6.7, rank 1: shard(-3)@b: the tensor has 2 dimensions; write optional to replicate it", -EINVAL },
 	{ "shard(0, even)@b", "6", "test:2: key w6.7, rank 1: shard(0, even)@b: dimension 0: 6 is not a multiple of 4", -EINVAL },
-	{ "shard(0, last)@b", "5", "test:2: key w6.7, rank 1: shard(0, last)@b: dimension 0: 3 times 2 leaves less than nothing of 5 for the last", -EINVAL },
+	{ "shard(0, last)@b", "5", "test:2: key w6.7, rank 1: shard(0, last)@b: dimension 0: 3 times 2 is more than 5: nothing is left for the last", -EINVAL },
 	{ "shard(0, sizes=[1,2,3,4])@b", "11", "test:2: key w6.7, rank 1: shard(0, sizes=[1,2,3,4])@b: dimension 0: the sizes add up to 10, the length is 11", -EINVAL },
 	{ "shard(0, groups=[2,1])@b", "8", "test:2: key w6.7, rank 1: shard(0, groups=[2,1])@b: dimension 0: the groups add up to 3, which does not divide the length 8", -EINVAL },
 	{ "shard(0, groups=[2,1], even)@b", "24x1", NULL, 0 },

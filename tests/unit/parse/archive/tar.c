@@ -302,7 +302,7 @@ static void pax_that_is_none(void **state)
 		t_tar_add(&t, "a", "1", 1);
 		t_tar_end(&t);
 		assert_int_equal(list(&l, &t), -EBADMSG);
-		assert_non_null(strstr(l.err.msg, "pax header that is none")
+		assert_non_null(strstr(l.err.msg, "invalid pax header")
 					?: strstr(l.err.msg, "NUL"));
 		dcp_arena_finish(&l.arena);
 		dcp_buf_finish(&t.b);

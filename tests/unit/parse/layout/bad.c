@@ -71,7 +71,7 @@ static const struct {
 	{ "stage-without-layers", -EINVAL, "stage-without-layers:2: stage@pp: layers is missing" },
 	{ "stage-without-number", -EINVAL, "stage-without-number:2: glob *.layers.*.weight: stage needs a {} for the number, as in *.layers.{*}.*" },
 	{ "strided-without-factor", -EINVAL, "strided-without-factor:2: strided(0): split_factor is missing" },
-	{ "torch-misspelt", -EINVAL, "torch-misspelt:2: Replicated() is none of torch's placements, nearest is \"Replicate\"" },
+	{ "torch-misspelt", -EINVAL, "torch-misspelt:2: Replicated() is not one of torch's placements, nearest is \"Replicate\"" },
 	{ "torch-partial", -EINVAL, "torch-partial:2: Partial is a sum not yet taken; no rank holds a part of the tensor" },
 	{ "torch-too-few", -EINVAL, "torch-too-few:2: 1 placement for a mesh of 2 dimensions" },
 	{ "torch-too-many", -EINVAL, "torch-too-many:2: more placements than the 1 of the mesh" },

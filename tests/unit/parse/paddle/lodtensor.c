@@ -149,9 +149,9 @@ static const struct {
 	{ "too many levels",             5,  1,    "does not begin with version 0" },
 	{ "a level past the end",        4,  1,    "a level is longer than the file" },
 	{ "another tensor version",      12, 7,    "of version 7, expected 0" },
-	{ "no description",              16, 0,    "no sensible length" },
-	{ "a description past the end",  17, 8,    "no sensible length" },
-	{ "a description of 16 MiB",     19, 1,    "no sensible length" },
+	{ "no description",              16, 0,    "an invalid length" },
+	{ "a description past the end",  17, 8,    "an invalid length" },
+	{ "a description of 16 MiB",     19, 1,    "an invalid length" },
 	{ "no dtype in it",              20, 0x18, "without a dtype" },
 	{ "a group in it",               20, 0x0b, "wire type" },
 };
@@ -236,7 +236,7 @@ static void selected_rows(void **state)
 	t_assert_says(&err, "its rows are not those of its tensor");
 	b.p[11] = (char)0x80;
 	assert_int_equal(dcp_selected_rows_read(&src, &s, &err), -EBADMSG);
-	t_assert_says(&err, "no sensible number of rows");
+	t_assert_says(&err, "an invalid number of rows");
 	for (int64_t rows = 1; rows <= 3; rows++) {
 		const int64_t shape[] = { rows, 1 };
 

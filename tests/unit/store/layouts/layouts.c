@@ -162,7 +162,7 @@ static void wrong_files_of_options(void **state)
 	assert_int_equal(create(&w, files, 1, &err), -EBADMSG);
 	files[0] = t_dir_path(&w.d, "given/.dcpl");
 	assert_int_equal(create(&w, files, 1, &err), -EBADMSG);
-	t_assert_says(&err, "no name for a layout");
+	t_assert_says(&err, "not a name for a layout");
 	assert_null(w.t);
 	teardown(&w);
 }

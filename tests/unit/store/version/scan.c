@@ -76,12 +76,12 @@ static const struct {
 	{ "two such places", "run/ckpt/s1/COMMIT run/ckpts/s2/COMMIT", "run", "ckpt@s1 ckpts@s2", NULL, 0,
 	  false },
 	{ "a source of such a name", "run/tmp-s2/COMMIT", "run/tmp-s2", "tmp-s2", NULL, 0, true },
-	{ "a file that is not a checkpoint", "run/file", "run/file", NULL, "run/file is a file, but no "
-	  "checkpoint", -EINVAL, false },
+	{ "a file that is not a checkpoint", "run/file", "run/file", NULL, "run/file is a file, but not "
+	  "a checkpoint", -EINVAL, false },
 	{ "a file of a checkpoint", "run/COMMIT run/a.shard", "run/a.shard", NULL, "run/a.shard is one "
 	  "file of a checkpoint; the whole is ", -EINVAL, false },
 	{ "a shard without its checkpoint", "run/m/a.shard", "run/m/a.shard", NULL, "a.shard is a file, "
-	  "but no checkpoint", -EINVAL, false },
+	  "but not a checkpoint", -EINVAL, false },
 	{ "a file that is one", "run/a.loose run/b.loose", "run/a.loose", "a.loose", NULL, 0, true },
 	{ "a link to such a file", "run/a.loose here>run/a.loose", "here", "a.loose", NULL, 0, true },
 	{ "loose files are versions", "run/s10.loose run/s9.loose run/x", "run", "s9 s10", NULL, 0,
@@ -116,7 +116,7 @@ static const struct {
 	{ "called without its .symlink", "run/a.loose run/latest.loose.symlink=x/a.loose",
 	  "run/latest.loose", "a.loose", NULL, 0, true },
 	{ "it leads nowhere else", "run/latest=../other/s1 other/s1/COMMIT", "run/latest", NULL,
-	  "no checkpoint", -EINVAL, false },
+	  "not a checkpoint", -EINVAL, false },
 	{ "a loose file called as a directory", "run/s1.loose run/s1/COMMIT", "run", "s1@fake s1", NULL,
 	  0, false },
 	{ "and another as it is called then", "run/s1.loose run/s1/COMMIT run/s1@fake.loose", "run",
@@ -417,8 +417,8 @@ static void beginnings(void **state)
 		{ "\x10\0\0\0\0\0\0\0{\"a\":1}", 16, "begins like a safetensors file" },
 		{ "GGUF\3\0\0\0", 8, "begins like a GGUF model" },
 		{ "\x89HDF\r\n", 6, "begins like a HDF5 file" },
-		{ "what", 4, "no checkpoint that dcpfs knows by its name" },
-		{ "", 0, "no checkpoint that dcpfs knows by its name" },
+		{ "what", 4, "not a checkpoint that dcpfs knows by its name" },
+		{ "", 0, "not a checkpoint that dcpfs knows by its name" },
 	};
 	/* clang-format on */
 

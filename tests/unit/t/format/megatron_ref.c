@@ -97,7 +97,7 @@ static void rows(struct t_ref_array *a, int of, int cols, int t, int r)
 	shape_rows(a, cols);
 }
 
-/* Experts of rank @e of @n in one matrix: first layers, transposed, one behind another. */
+/* Experts of rank @e of @n in one matrix: first layers, transposed, consecutive. */
 static void matrix1(struct t_ref_array *a, const struct t_ref_job *j, int t, int r, int e,
 		    int n)
 {

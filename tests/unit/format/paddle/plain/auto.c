@@ -396,7 +396,7 @@ static void parts_that_are_unlike(void **state)
 	t_dir_remove(&tree);
 }
 
-/* ---- attributes that make no sense ---- */
+/* ---- invalid attributes ---- */
 
 /* clang-format off */
 static const struct {
