@@ -284,7 +284,6 @@ static const struct {
 	{ "cuda", DCPFS_WITH_CUDA,
 	  "dcpfs load --device fills the memory of GPUs; the driver is opened when it is "
 	  "asked for" },
-	{ "curl", DCPFS_WITH_CURL, "unused: a SOURCE must be a path in this version" },
 };
 
 static const char *const state_name[] = { "ok", "note", "bad" };

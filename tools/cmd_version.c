@@ -41,7 +41,6 @@ static const struct {
 	{ "io_uring", DCPFS_WITH_URING },
 	{ "mpi", DCPFS_WITH_MPI },
 	{ "cuda", DCPFS_WITH_CUDA },
-	{ "curl", DCPFS_WITH_CURL },
 };
 
 static enum cmd_exit print_json(struct out *o)

@@ -4,7 +4,7 @@
 #
 #   tools/packages.sh build      what compiling dcpfs needs
 #   tools/packages.sh test       that, and what the whole test suite needs
-#   tools/packages.sh optional   io_uring, MPI and curl, as far as the distribution has them
+#   tools/packages.sh optional   io_uring and MPI, as far as the distribution has them
 #   tools/packages.sh venv       what python needs to make a virtual environment, for the demo
 #   tools/packages.sh numpy      numpy without one
 #   tools/packages.sh list SET   print the names, install nothing
@@ -17,7 +17,7 @@ build='build-essential meson ninja-build pkg-config libfuse3-dev fuse3 libsqlite
 build="$build libcmocka-dev"
 test="attr rsync jq git locales python3 python3-numpy python3-venv zstd sqlite3 clang clang-format
 	libclang-rt-dev man-db valgrind zsh fish"
-optional='liburing-dev libopenmpi-dev openmpi-bin libcurl4-openssl-dev'
+optional='liburing-dev libopenmpi-dev openmpi-bin'
 
 say() {
 	printf 'packages.sh: %s\n' "$*" >&2
