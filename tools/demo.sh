@@ -43,8 +43,8 @@ numpy() {
 say "Installing what is missing, and building"
 tools/packages.sh build
 [ -f build/demo/build.ninja ] || meson setup build/demo --buildtype=release >/dev/null
-ninja -C build/demo tools/dcpfs | tail -n 1
-export PATH="$PWD/build/demo/tools:$PATH"
+if [ -t 1 ]; then ninja -C build/demo tools/dcpfs; else ninja -C build/demo tools/dcpfs | tail -n 1; fi
+export PATH="$PWD/build/demo/tools:$PATH" DCPFS_CACHE="$PWD/build/demo/cache"
 python=''
 numpy
 
@@ -75,7 +75,7 @@ show "ls $mnt/small/latest/npy | head -n 8"
 say "Exact bits, numbers, safetensors: the same tensor three ways"
 show "ls -l $mnt/small/latest/*/model.norm.weight.*"
 show "od -A d -t f4 -N 32 $mnt/small/latest/raw/model.norm.weight.bin"
-show "head -c 200 $mnt/small/latest/safetensors/model.embed_tokens.weight.safetensors | strings | head -n 2"
+show "head -c 200 $mnt/small/latest/safetensors/model.embed_tokens.weight.safetensors | strings | head -n 1"
 
 say "What is not a tensor is JSON, decoded and never executed"
 show "cat $mnt/small/latest/objects/optimizer.param_groups.0.betas.json $mnt/small/latest/objects/train.info.json"
