@@ -155,7 +155,9 @@ static int take_dir(struct looking *l, const char *below)
 		if (dir.entries[i].is_dir || *name == '.' || !dcp_hf_is_sidecar(name) ||
 		    strcmp(name, readme) == 0)
 			continue;
-		snprintf(path, sizeof(path), "%s%s%s", below, *below ? "/" : "", name);
+		if (snprintf(path, sizeof(path), "%s%s%s", below, *below ? "/" : "", name) >=
+		    (int)sizeof(path))
+			continue;
 		code = is_job(l, path) ? 0 : take(l, path, name);
 	}
 	return code;
