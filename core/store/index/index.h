@@ -51,7 +51,7 @@ struct dcp_err;
 struct dcp_index;
 struct dcp_index_writer;
 
-#define DCP_INDEX_SCHEMA 16
+#define DCP_INDEX_SCHEMA 17
 
 /* ---- writing ---- */
 
