@@ -100,13 +100,31 @@ def killed():
     check(rc != 0 and took < 100, f"a rank dies: exit {rc} after {took:.1f} s: {said}")
 
 
+def make_source(path, body):
+    header = json.dumps({"a": {"dtype": "U8", "shape": [len(body) >> 10, 1024], "data_offsets": [0, len(body)]}}).encode()
+    with open(os.path.join(path, "model.safetensors"), "wb") as f:
+        f.write(struct.pack("<Q", len(header)) + header + body)
+
+
+def exporting():
+    """Three that mpirun starts write together what one writes, by MPI and without it."""
+    with tempfile.TemporaryDirectory() as top:
+        source, files = os.path.join(top, "source"), {}
+        os.mkdir(source)
+        make_source(source, os.urandom(9 << 20))
+        for how, n, env in ("alone", 1, WITH), ("mpi", 3, WITH), ("env", 3, BASE):
+            out = os.path.join(top, how)
+            rc, _, _, said = mpirun(n, dict(env, DCPFS_CACHE=""), PROGRAM, "export", "--as", "torch-dcp", "--comm", how, source, out)
+            if check(rc == 0, f"export by {how}: exit {rc}: {said}"):
+                files[how] = {name: open(os.path.join(out, name), "rb").read() for name in sorted(os.listdir(out))}
+        check(files.get("alone") and all(f == files["alone"] for f in files.values()), "exported by MPI, or without it: other bytes")
+
+
 def loading():
     """Of ranks that load and send each other what they read, one is killed: mpirun ends the others; where it lets them go on,
     they give up at the timeout."""
     with tempfile.TemporaryDirectory() as source:
-        header = json.dumps({"a": {"dtype": "U8", "shape": [4096, 1024], "data_offsets": [0, 4 << 20]}}).encode()
-        with open(os.path.join(source, "model.safetensors"), "wb") as f:
-            f.write(struct.pack("<Q", len(header)) + header + bytes(4 << 20))
+        make_source(source, bytes(4 << 20))
         for options in ([], ["--enable-recovery"]):
             p = subprocess.Popen(["mpirun", *options, "--oversubscribe", "--bind-to", "none", "-np", "3", PROGRAM, "load", source, "--comm",
                                   "mpi", "--exchange", "all", "--staging", "1M", "--timeout", "10", "--repeat", "1000000"],
@@ -173,7 +191,7 @@ if not shutil.which("mpirun"):
     print("mpi: no mpirun (Debian: openmpi-bin)", file=sys.stderr)
     sys.exit(77)
 with concurrent.futures.ThreadPoolExecutor(4) as pool:
-    for result in [pool.submit(test) for test in (talk, groups, talk_without, own, failure, late, killed, loading, missing, beside)]:
+    for result in [pool.submit(test) for test in (talk, groups, talk_without, own, failure, late, killed, exporting, loading, missing, beside)]:
         result.result()
 print(f"{len(wrong)} wrong")
 sys.exit(1 if wrong else 0)

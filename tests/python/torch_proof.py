@@ -83,7 +83,7 @@ CASES = {
     "fsdp-fsdp": (("fsdp", 2), ("fsdp", 3)),
     "fsdp-tp": (("fsdp", 3), ("tp", 2)),
     "tp-both": (("tp", 2), ("both", 4)),
-    "both-fsdp": (("both", 4), ("fsdp", 3)),
+    "both-fsdp": (("both", 4), ("fsdp", 8)),
     "both-hsdp": (("both", 4), ("hsdp", 4)),
     "hsdp-plain": (("hsdp", 4), ("plain", 1)),
 }
