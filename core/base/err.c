@@ -19,6 +19,8 @@ void dcp_printable(char *s)
 }
 
 static void record(struct dcp_err *err, int code, uint64_t off, const char *fmt, va_list ap)
+	DCP_PRINTF(4, 0);
+static void record(struct dcp_err *err, int code, uint64_t off, const char *fmt, va_list ap)
 {
 	if (!err)
 		return;
