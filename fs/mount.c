@@ -45,7 +45,7 @@ static void choose_owner(struct dcpfs *fs, const struct stat *source)
 }
 
 /* Nothing is complete yet: a run that has just begun. */
-static void tell_empty(const struct dcpfs *fs)
+static void log_empty(const struct dcpfs *fs)
 {
 	const struct dcp_found *f = fs->scan.n ? &fs->scan.found[fs->scan.n - 1] : NULL;
 
@@ -144,7 +144,7 @@ int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_e
 		return rc;
 	}
 	if (fs->nversions == 0)
-		tell_empty(fs);
+		log_empty(fs);
 	*out = fs;
 	return 0;
 }

@@ -7,7 +7,7 @@
 #include "core/rules/work.h"
 
 /* The sink's number of file @number of the source. */
-static int tell_file(struct map *m, uint32_t number, uint32_t *out)
+static int emit_file(struct map *m, uint32_t number, uint32_t *out)
 {
 	const struct dcp_file_id *id;
 	int rc = 0;
@@ -24,7 +24,7 @@ static int tell_file(struct map *m, uint32_t number, uint32_t *out)
 	return rc;
 }
 
-static int tell_files(struct map *m, struct dcp_tensor *t)
+static int emit_files(struct map *m, struct dcp_tensor *t)
 {
 	struct dcp_piece *p = dcp_arena_calloc(&m->arena, t->npieces, sizeof(*p));
 	int rc = 0;
@@ -33,7 +33,7 @@ static int tell_files(struct map *m, struct dcp_tensor *t)
 		return -ENOMEM;
 	for (size_t i = 0; rc == 0 && i < t->npieces; i++) {
 		p[i] = t->pieces[i];
-		rc = tell_file(m, p[i].file, &p[i].file);
+		rc = emit_file(m, p[i].file, &p[i].file);
 	}
 	t->pieces = p;
 	t->ncopies = 0; /* of files numbered otherwise */
@@ -111,7 +111,7 @@ static void cast_all(const struct map *m, struct dcp_tensor *t)
 }
 
 /* One key of a group, made of @w, or broken for the reason in @why. */
-static int tell_key(struct map *m, uint32_t number, const char *key, struct dcp_tensor t,
+static int emit_key(struct map *m, uint32_t number, const char *key, struct dcp_tensor t,
 		    const struct work *w, const struct dcp_err *why)
 {
 	const struct group *g = &m->group[number];
@@ -153,7 +153,7 @@ static int tell_key(struct map *m, uint32_t number, const char *key, struct dcp_
 	t.alias_of = t.error ? NULL : alias(m, g, &t);
 	rc = split_path(m, &t);
 	if (rc == 0)
-		rc = tell_files(m, &t);
+		rc = emit_files(m, &t);
 	return rc < 0 ? rc : m->to->tensor(m->to->ctx, &t);
 }
 
@@ -184,7 +184,7 @@ int dcp_rules_emit_group(struct map *m, uint32_t number)
 				continue;
 			}
 			if (rc == 0)
-				rc = tell_key(m, number, key, first,
+				rc = emit_key(m, number, key, first,
 					      rule->nop && !why.code ? &f.w[j * f.e + e] : NULL,
 					      &why);
 		}

@@ -233,7 +233,7 @@ static int note_group(struct map *m, uint32_t number)
 			if (rc == 0)
 				rc = note_made(m, number, key);
 			else if (rc == -ERANGE || rc == -EINVAL)
-				rc = 0; /* dcp_rules_tell_group() says so */
+				rc = 0; /* dcp_rules_emit_group() says so */
 		}
 	dcp_arena_reset(&m->arena);
 	return rc;

@@ -109,7 +109,7 @@ static void refuse(struct dcpfs *fs, struct dcpfs_version *ver, const struct dcp
 }
 
 /* A version that is shown though not all of it can be read. */
-static void tell_broken(const struct dcpfs *fs, const struct dcp_version *v)
+static void log_broken(const struct dcpfs *fs, const struct dcp_version *v)
 {
 	const struct dcp_index_counts *n = dcp_index_counts(dcp_version_index(v));
 
@@ -175,7 +175,7 @@ static void open_now(struct dcpfs *fs, struct dcpfs_version *ver, bool build)
 	if (rc == 0)
 		rc = find_rights(ver, v, &err);
 	if (rc == 0) {
-		tell_broken(fs, v);
+		log_broken(fs, v);
 		__atomic_store_n(&ver->v, v, __ATOMIC_RELEASE);
 		dcpfs_keys_grow(fs->keys);
 	} else if (rc != -EAGAIN && rc != -ECANCELED) {

@@ -32,7 +32,7 @@ static int check(const struct writer *x)
 
 /* The class of a value that is about to be written, if the JSON would be the same for another; of the outermost it is
  * known. */
-static void tell_class(struct writer *x, struct dcp_pv v, const struct dcp_pyjson_look *l)
+static void note_class(struct writer *x, struct dcp_pv v, const struct dcp_pyjson_look *l)
 {
 	static const char *const plain[] = {
 		[DCP_PYJSON_LIST] = "list",
@@ -442,7 +442,7 @@ static int write_form(struct writer *x, struct dcp_pv v)
 	struct dcp_pyjson_look l;
 
 	dcp_pyjson_look(v, &l);
-	tell_class(x, v, &l);
+	note_class(x, v, &l);
 	switch (l.form) {
 	case DCP_PYJSON_SCALAR:
 		write_scalar(x, v);

@@ -357,7 +357,7 @@ static int join(struct load_ship *s, bool *some)
 	return rc;
 }
 
-static int tell_queued(struct load_ship *s, const struct batch *b)
+static int call_queued(struct load_ship *s, const struct batch *b)
 {
 	const struct dcpload_hooks *h = &s->p->hooks;
 	struct dcpload_part part;
@@ -394,7 +394,7 @@ static int end(struct load_ship *s, bool last)
 	if (last)
 		b->chunk = s->chunk;
 	s->flying++;
-	return some ? tell_queued(s, b) : 0;
+	return some ? call_queued(s, b) : 0;
 }
 
 int load_ship_end(struct load_ship *s)

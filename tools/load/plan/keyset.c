@@ -131,14 +131,14 @@ static int differ(struct dcpload_plan *p, uint32_t r, struct lacking more, struc
 }
 
 /* Of each rank. */
-struct told {
+struct key_sum {
 	uint64_t n, hash, stored; /* keys that it wants, hash of theirs, tensors that it sees */
 };
 
 /* -EINVAL if ranks want different keys: only rank 0 and the first that differs tell theirs. All ranks get the same
  * result. */
 static int compare_keys(struct dcpload_plan *p, const struct keyset *mine,
-			const struct load_blobs *told, struct dcpload_error *err)
+			const struct load_blobs *sums, struct dcpload_error *err)
 {
 	const struct dcpload_comm *comm = p->ck->comm;
 	struct lacking more, less;
@@ -146,7 +146,7 @@ static int compare_keys(struct dcpload_plan *p, const struct keyset *mine,
 	uint32_t r = 1;
 	int rc;
 
-	while (r < comm->ranks && memcmp(told->at[r], told->at[0], sizeof(struct told)) == 0)
+	while (r < comm->ranks && memcmp(sums->at[r], sums->at[0], sizeof(struct key_sum)) == 0)
 		r++;
 	if (r >= comm->ranks)
 		return 0;
@@ -243,19 +243,19 @@ static int find_unexpected(struct stored *st, struct dcpload_error *err)
 }
 
 /* Collective: what ranks say of their keys. */
-static int tell(struct stored *st, struct load_blobs *out, struct dcpload_error *err)
+static int gather_sums(struct stored *st, struct load_blobs *out, struct dcpload_error *err)
 {
 	const struct keyset *mine = st->mine;
-	const struct told own = { mine->n,
-				  dcp_hash64(mine->hash, mine->n * sizeof(*mine->hash)),
-				  st->n };
+	const struct key_sum own = { mine->n,
+				     dcp_hash64(mine->hash, mine->n * sizeof(*mine->hash)),
+				     st->n };
 	const struct dcpload_comm *comm = st->p->ck->comm;
 	int rc = load_gather_same(comm, &own, sizeof(own), out, err,
 				  (int)st->p->ck->config.timeout_ms);
 
 	for (uint32_t r = 1; r < comm->ranks && rc == 0; r++)
-		if (((const struct told *)out->at[r])->stored !=
-		    ((const struct told *)out->at[0])->stored)
+		if (((const struct key_sum *)out->at[r])->stored !=
+		    ((const struct key_sum *)out->at[0])->stored)
 			rc = load_fail(err, -ESTALE, "ranks 0 and %u see other keys stored", r);
 	return rc;
 }
@@ -268,7 +268,7 @@ int load_check_keys(struct dcpload_plan *p, struct dcpload_error *err)
 	struct stored st = { .p = p,
 			     .mine = &mine,
 			     .n = dcp_index_counts(dcp_version_index(p->ck->v))->tensors };
-	struct load_blobs told = { 0 };
+	struct load_blobs sums = { 0 };
 	int rc = hash_keys(p, &mine);
 
 	st.wanted = calloc(st.n / 8 + 1, 1);
@@ -276,14 +276,14 @@ int load_check_keys(struct dcpload_plan *p, struct dcpload_error *err)
 		rc = st.wanted ? each_stored(&st, mark) : -ENOMEM;
 	rc = load_agree(comm, rc < 0 ? load_fail_err(err, rc, NULL) : 0, err, timeout);
 	if (rc == 0)
-		rc = tell(&st, &told, err);
+		rc = gather_sums(&st, &sums, err);
 	if (rc == 0 && p->flags & DCPLOAD_SAME_KEYS)
-		rc = compare_keys(p, &mine, &told, err);
+		rc = compare_keys(p, &mine, &sums, err);
 	if (rc == 0)
 		rc = join_wanted(&st, err);
 	if (rc == 0)
 		rc = load_agree(comm, find_unexpected(&st, err), err, timeout);
-	load_blobs_free(&told);
+	load_blobs_free(&sums);
 	free(st.wanted);
 	free(mine.hash);
 	return rc;

@@ -259,8 +259,8 @@ static bool is_sound(const struct load_rounds *r, const struct load_round_part *
 	return true;
 }
 
-/* Tell owners what this rank needs of their stripes, and receive what others need of its own. */
-static int tell_owners(struct dcpload_plan *p, struct dcpload_error *err)
+/* Send owners what this rank needs of their stripes, and receive what others need of its own. */
+static int send_owners(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	struct load_rounds *r = p->rounds;
 	struct load_round_part *to = NULL, *from;
@@ -519,7 +519,7 @@ static int make_schedule(struct dcpload_plan *p, bool slack, uint64_t *most,
 		load_fail(err, rc, "out of memory");
 	rc = load_agree(p->ck->comm, rc, err, timeout);
 	if (rc == 0)
-		rc = tell_owners(p, err);
+		rc = send_owners(p, err);
 	if (rc < 0)
 		return rc;
 	rc = make_chunks(p, r->slack);

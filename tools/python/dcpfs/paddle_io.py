@@ -109,7 +109,7 @@ def every(data: bytes, group: Any, n: int) -> list[bytes]:
     return [p.numpy().tobytes() for p in parts]
 
 
-def told(value: Any, group: Any) -> list[Any]:
+def gathered(value: Any, group: Any) -> list[Any]:
     """@value of all ranks; what JSON can say."""
     text = json.dumps(value).encode()
     sizes = [int.from_bytes(b, "little") for b in every(len(text).to_bytes(8, "little"), group, 8)]
@@ -120,7 +120,7 @@ def same_keys(state: Any, group: Any) -> bool:
     if group is None or group.nranks == 1:
         return True
     keys = list(map(str, state))
-    return all(k == keys for k in told(keys, group))
+    return all(k == keys for k in gathered(keys, group))
 
 
 # ---- gathering ----
