@@ -17,6 +17,16 @@ static inline bool dcp_is_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
+/* What a hexadecimal digit stands for; -1: it is not one. */
+static inline int dcp_hex_digit(char c)
+{
+	if (dcp_is_digit(c))
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
 /*
  * The number at *@p, before @end (NULL: the text ends in a NUL), of at most @most digits; *@p is
  * moved past it. False: there is none, or a longer one; nothing is written then.

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/hash.h"
+#include "core/base/number.h"
 #include "core/base/utf8.h"
 
 enum { HASH_LEN = 1 + 16 }; /* '~' and the digits */
@@ -64,20 +65,16 @@ void dcp_name_from_key(const char *key, bool hashed, char out[DCP_NAME_MAX + 1])
 		 (unsigned long long)dcp_hash64(key, klen));
 }
 
-static int digit(char c)
-{
-	return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 void dcp_name_to_key(const char *name, size_t n, char *out)
 {
 	char back[DCP_NAME_MAX + 1];
 	size_t m = 0;
 
 	for (size_t i = 0; i < n; i++)
-		if (name[i] == '%' && n - i > 2 && digit(name[i + 1]) >= 0 &&
-		    digit(name[i + 2]) >= 0) {
-			out[m++] = (char)(digit(name[i + 1]) << 4 | digit(name[i + 2]));
+		if (name[i] == '%' && n - i > 2 && dcp_hex_digit(name[i + 1]) >= 0 &&
+		    dcp_hex_digit(name[i + 2]) >= 0) {
+			out[m++] = (char)(dcp_hex_digit(name[i + 1]) << 4 |
+					  dcp_hex_digit(name[i + 2]));
 			i += 2;
 		} else if (name[i] != '%' || n != 1) {
 			out[m++] = name[i];

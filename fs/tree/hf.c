@@ -11,7 +11,7 @@
 #include "fs/tree/dir_int.h"
 #include "fs/versions/hf.h"
 
-/* Model files, and their list behind them where there are several. */
+/* Model files, and their list after them where there are several. */
 static size_t nweights(const struct dcpfs_hf *hf)
 {
 	return hf->nfiles + (hf->nfiles > 1);

@@ -135,26 +135,15 @@ bool dcp_pkl_float(const char *s, size_t n, double *out)
 
 /* ---- text ---- */
 
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
-
 static bool hex_number(const char *s, size_t n, size_t digits, uint32_t *out)
 {
 	*out = 0;
 	if (n < digits)
 		return false;
 	for (size_t i = 0; i < digits; i++) {
-		if (hex_digit(s[i]) < 0)
+		if (dcp_hex_digit(s[i]) < 0)
 			return false;
-		*out = *out << 4 | (uint32_t)hex_digit(s[i]);
+		*out = *out << 4 | (uint32_t)dcp_hex_digit(s[i]);
 	}
 	return true;
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/number.h"
 #include "core/parse/pyjson/pyjson.h"
 #include "core/write/value/value_int.h"
 
@@ -108,11 +109,7 @@ static int hex4(struct dcp_valuing *w, uint32_t *out)
 	if (w->end - w->at < 4)
 		return dcp_valuing_damaged(w);
 	for (int i = 0; i < 4; i++) {
-		char c = *w->at++;
-		int digit = c >= '0' && c <= '9'   ? c - '0'
-			    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-			    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-						   : -1;
+		int digit = dcp_hex_digit(*w->at++);
 
 		if (digit < 0)
 			return dcp_valuing_damaged(w);
