@@ -6,12 +6,11 @@
 #define LOAD_CUDA_IPC_HANDLE CUipcMemHandle
 #include "tools/load/memory/cuda_abi.h"
 
-static struct load_cuda_calls calls;
-
 /* CUresult and other enums are unsigned. */
 #define SAME(name, arguments)                                                                  \
 	_Static_assert(                                                                        \
-		__builtin_types_compatible_p(__typeof__(&name), __typeof__(calls.name)),       \
+		__builtin_types_compatible_p(__typeof__(&name),                                \
+					     __typeof__(((struct load_cuda_calls *)0)->name)), \
 		#name);
 LOAD_CUDA_CALLS(SAME)
 
@@ -77,10 +76,10 @@ NUMBER(sizeof(struct load_cuda_copy), sizeof(CUDA_MEMCPY3D));
 #define LOAD_CUFILE_EVENT CUfileIOEvents_t
 #include "tools/load/memory/cufile_abi.h"
 
-static struct load_cufile_calls file_calls;
 #define SAME_RESULT(result, name, arguments)                                                   \
 	_Static_assert(                                                                        \
-		__builtin_types_compatible_p(__typeof__(&name), __typeof__(file_calls.name)),  \
+		__builtin_types_compatible_p(                                                  \
+			__typeof__(&name), __typeof__(((struct load_cufile_calls *)0)->name)), \
 		#name);
 LOAD_CUFILE_CALLS(SAME_RESULT)
 LOAD_CUFILE_MORE(SAME_RESULT)
@@ -127,10 +126,10 @@ NUMBER(offsetof(struct load_cufile_descr, fs_ops), offsetof(CUfileDescr_t, fs_op
 #define LOAD_NCCL_TYPE ncclDataType_t
 #include "tools/load/memory/nccl_abi.h"
 
-static struct load_nccl_calls nccl_calls;
 #define SAME_NCCL(result, name, arguments)                                                     \
 	_Static_assert(                                                                        \
-		__builtin_types_compatible_p(__typeof__(&name), __typeof__(nccl_calls.name)),  \
+		__builtin_types_compatible_p(__typeof__(&name),                                \
+					     __typeof__(((struct load_nccl_calls *)0)->name)), \
 		#name);
 LOAD_NCCL_CALLS(SAME_NCCL)
 NUMBER(LOAD_NCCL_SUCCESS, ncclSuccess);
