@@ -2,10 +2,10 @@
 #include "fs/tree/tree.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/base.h"
+#include "core/base/number.h"
 #include "core/model/name.h"
 #include "fs/fs.h"
 #include "fs/tree/dir_int.h"
@@ -71,11 +71,14 @@ struct dcpfs_ino dcpfs_blob_about(struct dcpfs_ino blob)
 int dcpfs_blob_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs_entry *out)
 {
 	size_t n = strlen(name);
+	uint64_t ino = 0;
 
 	(void)dir;
 	if (n != 16 || strspn(name, "0123456789abcdef") != n)
 		return -ENOENT;
-	return dcpfs_blob_ino(dcpfs_ino_unpack(strtoull(name, NULL, 16)), &out->ino);
+	while (*name)
+		ino = ino << 4 | (uint64_t)dcp_hex_digit(*name++);
+	return dcpfs_blob_ino(dcpfs_ino_unpack(ino), &out->ino);
 }
 
 static bool is_fixed_child(const struct dcpfs_node *n, enum dcpfs_kind parent,

@@ -76,6 +76,7 @@ CASES = (
     ("carriage return", "files", inc("int x;\r"), "carriage returns"),
     ("no newline at the end", "files", {"core/base/a.h": LIC + "#pragma once"}, "last line has no end"),
     ("line comment", "files", inc('const char *u = "http://x"; // why'), "core/base/a.h:6: // comment"),
+    ("a number read by libc", "files", {"fs/b.c": LIC + "int x = atoi(s);\n"}, "fs/b.c:2: atoi() takes"),
     ("typedef of a struct", "files", inc("typedef struct x x_t;"), "core/base/a.h:6: typedef of a struct"),
     ("capitals in a name", "files", {"core/base/Big.c": LIC}, "file names are lower case"),
     ("stray header among the unit tests", "files", {"tests/unit/base/helper.h": LIC}, "a header is a helper's"),

@@ -9,6 +9,7 @@
 #include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/base/near.h"
+#include "core/base/number.h"
 #include "core/base/text.h"
 #include "core/model/job/job.h"
 #include "tools/opt.h"
@@ -18,8 +19,8 @@ enum { MAX_NODES = 1 << 20, MAX_WORD = 64 };
 bool plan_sim_rate(const char *text, double *out)
 {
 	static const char prefixes[] = "kMGTP";
-	char *end;
-	double v = strtod(text, &end);
+	const char *end;
+	double v = dcp_read_float(text, &end);
 	const char *prefix = *end ? strchr(prefixes, *end == 'K' ? 'k' : *end) : NULL;
 	double base = 1000;
 

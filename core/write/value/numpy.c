@@ -3,7 +3,6 @@
  * Numbers and arrays of numpy, from JSON to what numpy pickles.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/ckd.h"
@@ -90,9 +89,8 @@ static int take_complex(struct dcp_valuing *w, uint8_t *to, size_t size)
 static int take_number(struct dcp_valuing *w, const char *code, uint8_t to[16])
 {
 	size_t size = code[2] ? 16 : (size_t)(code[1] - '0');
-	char text[24] = "";
-	size_t n = 0;
 	uint64_t bits;
+	bool negative;
 	double v = 0;
 	int rc;
 
@@ -109,12 +107,11 @@ static int take_number(struct dcp_valuing *w, const char *code, uint8_t to[16])
 		*to = dcp_valuing_word(w, "true");
 		return *to || dcp_valuing_word(w, "false") ? 0 : dcp_valuing_damaged(w);
 	}
-	while (w->at < w->end && n + 1 < sizeof(text) && *w->at &&
-	       strchr("-0123456789", *w->at))
-		text[n++] = *w->at++;
-	bits = *code == 'u' ? strtoull(text, NULL, 10) : (uint64_t)strtoll(text, NULL, 10);
-	dcp_store_le64(to, bits);
-	return n ? 0 : dcp_valuing_damaged(w);
+	negative = dcp_valuing_take(w, '-');
+	if (!dcp_take_number(&w->at, w->end, DCP_ANY_DIGITS, &bits))
+		return dcp_valuing_damaged(w);
+	dcp_store_le64(to, negative ? -bits : bits);
+	return 0;
 }
 
 int dcp_valuing_scalar(struct dcp_valuing *w, const char *code)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/number.h"
@@ -44,18 +43,14 @@ const char *dcp_valuing_class(const char *name, size_t n)
 /* The next of "1:tuple 4 7:numpy.int64". One that nobody knows is as if it were not there. */
 static void find_class(struct dcp_valuing *w)
 {
-	char *end;
-
 	w->next = UINT64_MAX;
-	if (!w->classes || *w->classes < '0' || *w->classes > '9')
+	if (!w->classes || !dcp_take_number(&w->classes, NULL, DCP_ANY_DIGITS, &w->next))
 		return;
-	w->next = strtoull(w->classes, &end, 10);
-	w->classes = end;
-	if (*end == ':') {
-		size_t n = strcspn(end + 1, " ");
+	if (*w->classes == ':') {
+		size_t n = strcspn(++w->classes, " ");
 
-		w->class = dcp_valuing_class(end + 1, n);
-		w->classes += 1 + n;
+		w->class = dcp_valuing_class(w->classes, n);
+		w->classes += n;
 	}
 	w->classes += *w->classes == ' ';
 }

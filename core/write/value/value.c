@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/number.h"
@@ -55,9 +54,11 @@ static int put_bigint(struct dcp_valuing *w, const char *digits, size_t n, bool 
 static int put_number(struct dcp_valuing *w)
 {
 	const char *from = w->at;
-	char text[64];
+	const char *digits = from + (*from == '-');
 	const char *end;
+	char text[64];
 	bool is_float = false;
+	uint64_t v;
 	size_t n;
 
 	while (w->at < w->end && strchr("+-0123456789.eE", *w->at) && *w->at)
@@ -73,14 +74,11 @@ static int put_number(struct dcp_valuing *w)
 	if (is_float || n == 0 || (n == 1 && *from == '-') || memchr(from + 1, '-', n - 1) ||
 	    memchr(from, '+', n))
 		return dcp_valuing_damaged(w);
-	if (n < 19) {
-		memcpy(text, from, n);
-		text[n] = '\0';
-		if (w->p)
-			dcp_pickler_int(w->p, strtoll(text, NULL, 10));
-		return 0;
-	}
-	return put_bigint(w, from + (*from == '-'), n - (*from == '-'), *from == '-');
+	if (!dcp_take_number(&digits, w->at, 18, &v))
+		return put_bigint(w, digits, (size_t)(w->at - digits), *from == '-');
+	if (w->p)
+		dcp_pickler_int(w->p, *from == '-' ? -(int64_t)v : (int64_t)v);
+	return 0;
 }
 
 /* A value that is not a container, of a class that its JSON does not show. 1: it is something else. */
