@@ -9,7 +9,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/err.h"
-#include "core/format/torch_checkpointing/meta.h"
+#include "core/format/torch_checkpointing/meta/meta.h"
 #include "core/format/torch_checkpointing/place.h"
 #include "core/model/tensor.h"
 #include "core/parse/source.h"

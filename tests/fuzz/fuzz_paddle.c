@@ -16,7 +16,7 @@
 #include "core/base/err.h"
 #include "core/format/formats.h"
 #include "core/format/paddle/dist/file.h"
-#include "core/format/paddle/dist/meta.h"
+#include "core/format/paddle/dist/meta/meta.h"
 #include "core/model/geometry/tiling.h"
 #include "core/parse/dir/dir.h"
 #include "core/parse/pyjson/pyjson.h"

@@ -64,7 +64,7 @@ def quoted(rel, target):
         return f'tools/load/ may not include "{target}"'
     if room == "core" and FLOORS.index(rel.split("/")[1]) < FLOORS.index(to[1]):
         return f'core/{rel.split("/")[1]} is below core/{to[1]} and may not include "{target}"'
-    if target.endswith("_int.h") and rel.rsplit("/", 1)[0] != target.rsplit("/", 1)[0]:
+    if target.endswith("_int.h") and not rel.startswith(target.rsplit("/", 1)[0] + "/"):
         return f'"{target}" is private to {target.rsplit("/", 1)[0]}/'
     if not target.endswith(".h"):
         return f'"{target}" is not a header'
@@ -81,8 +81,16 @@ def angled(rel, target):
     return f"<{target}> has no owner: add one to OWNERS in tests/lint/layers.py"
 
 
+def private(root):
+    """Folders with more than one private header: there is a second noun inside."""
+    of = {}
+    for rel in tree.select(root, "_int.h", under=tree.ROOMS):
+        of.setdefault(rel.rsplit("/", 1)[0], []).append(rel.rsplit("/", 1)[1])
+    return [f"{folder}: {' and '.join(names)}; a folder has one private header at most" for folder, names in of.items() if names[1:]]
+
+
 def check(root):
-    bad, seen = [], 0
+    bad, seen = private(root), 0
     for rel in tree.select(root, ".c", ".h", ".cu", under=tree.ROOMS):
         parts = rel.split("/")
         seen += 1

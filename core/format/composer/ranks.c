@@ -13,7 +13,7 @@
 #include "core/format/composer/composer_int.h"
 #include "core/format/format.h"
 #include "core/format/gather/copies.h"
-#include "core/format/torch/shard.h"
+#include "core/format/torch/shard/shard.h"
 #include "core/format/torch/state.h"
 #include "core/model/tensor.h"
 #include "core/parse/pyjson/pyjson.h"

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/format/dcp/meta.h"
+#include "core/format/dcp/meta/meta.h"
 #include "core/format/format.h"
 
 #define DCP_TDCP_MAX_OBJECT (256u << 20) /* a byte item; train states are kilobytes */

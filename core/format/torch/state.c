@@ -8,7 +8,7 @@
 #include "core/base/ckd.h"
 #include "core/base/err.h"
 #include "core/format/gather/places.h"
-#include "core/format/torch/shard.h"
+#include "core/format/torch/shard/shard.h"
 #include "core/format/torch/state_int.h"
 #include "core/model/tensor.h"
 #include "core/parse/pyjson/pyjson.h"

@@ -12,7 +12,7 @@
 #include "core/format/format.h"
 #include "core/format/gather/copies.h"
 #include "core/format/gather/places.h"
-#include "core/format/torch_checkpointing/meta.h"
+#include "core/format/torch_checkpointing/meta/meta.h"
 
 /* ---- filename.c ---- */
 

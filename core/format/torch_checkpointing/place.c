@@ -9,7 +9,7 @@
 #include "core/base/ckd.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
-#include "core/format/torch/shard.h"
+#include "core/format/torch/shard/shard.h"
 #include "core/model/tensor.h"
 
 /* What one rank should hold. */

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/format/torch_checkpointing/meta.h"
+#include "core/format/torch_checkpointing/meta/meta.h"
 
 struct dcp_arena;
 struct dcp_err;

@@ -16,7 +16,7 @@
 
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
-#include "core/format/torch/shard.h"
+#include "core/format/torch/shard/shard.h"
 #include "core/format/torch/state.h"
 #include "core/format/torch_checkpointing/items_int.h"
 #include "core/model/tensor.h"

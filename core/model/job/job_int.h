@@ -16,7 +16,7 @@
 #include "core/model/geometry/tiling.h"
 #include "core/model/job/job.h"
 #include "core/model/layout/layout.h"
-#include "core/model/layout/spread.h"
+#include "core/model/layout/spread/spread.h"
 
 #define JOB_NONE UINT32_MAX
 

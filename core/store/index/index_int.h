@@ -40,47 +40,6 @@ void dcp_index_put_path(struct dcp_buf *out, const char *key, const char *const 
 int dcp_index_get_path(const char *text, size_t n, const char *key, struct dcp_arena *arena,
 		       const char *const **path, size_t *npath);
 
-/* ---- hashmap.c: has this been emitted before? ---- */
-
-/*
- * From hashes to row numbers, 8 bytes a slot: a match may be false, so the caller looks at
- * the row before believing it. Numbers count from 1.
- */
-struct dcp_index_slot {
-	uint32_t tag, number; /* number 0: free */
-};
-struct dcp_index_map {
-	struct dcp_index_slot *slots;
-	uint32_t n, cap;
-};
-
-/* Next number whose hash may be @hash, 0 when there is none; start with *at = 0. */
-uint32_t dcp_index_map_next(const struct dcp_index_map *m, uint64_t hash, uint32_t *at);
-int dcp_index_map_add(struct dcp_index_map *m, uint64_t hash, uint32_t number);
-void dcp_index_map_finish(struct dcp_index_map *m);
-
-/* ---- check.c: is what an adapter emits possible? ---- */
-
-/* A file as the writer met it. */
-struct dcp_index_seen {
-	struct dcp_file_id id;
-	const char *error; /* why it could not be opened, or NULL */
-	bool packed;       /* meant is what it decodes to */
-};
-
-/*
- * Bytes of @t, and whether it can be read: size, pieces in their files, tiling. A reason why
- * not goes to @err: with -ENODATA when nothing is wrong but that files of some pieces are
- * missing or end early, else with -EBADMSG or what the scratch arena gave. @nbytes is always
- * set: 0 when the size itself is invalid.
- */
-int dcp_index_check(const struct dcp_tensor *t, const struct dcp_index_seen *files, size_t n,
-		    struct dcp_arena *scratch, uint64_t *nbytes, struct dcp_err *err);
-
-/* Can a piece of @t be read from where @p, one of its copies, says? */
-bool dcp_index_check_copy(const struct dcp_tensor *t, const struct dcp_piece *p,
-			  const struct dcp_index_seen *files, size_t n);
-
 /* ---- seal.c: is the file as it was finished? ---- */
 
 /* Append the hashes of its pages to the finished file (in place of those it has), and their

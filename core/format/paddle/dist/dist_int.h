@@ -12,7 +12,7 @@
 #include "core/base/arena.h"
 #include "core/base/err.h"
 #include "core/format/paddle/dist/file.h"
-#include "core/format/paddle/dist/meta.h"
+#include "core/format/paddle/dist/meta/meta.h"
 
 struct dcp_dir;
 struct dcp_load;

@@ -13,7 +13,7 @@
  *	lod.c                  one file of tensor streams
  *	merge.c                several files whose keys may clash
  *	compare.c              do two of them hold the same under a key?
- *	auto.c                 save_for_auto_inference, see auto_int.h
+ *	auto/                  save_for_auto_inference
  */
 #pragma once
 #include <stdbool.h>

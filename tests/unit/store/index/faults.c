@@ -15,7 +15,7 @@
 #include "core/base/cleanup.h"
 #include "core/store/index/index.h"
 #include "core/store/index/index_int.h"
-#include "core/store/index/write_int.h"
+#include "core/store/index/write/write_int.h"
 #include "tests/unit/t/index.h"
 
 static void tell_some(const struct dcp_sink *s, uint32_t file, int n)

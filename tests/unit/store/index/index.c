@@ -2,6 +2,7 @@
 /*
  * What is told to an index comes out again.
  *
+ * covers: write/write, write/writer, write/files, write/rows, write/stem
  */
 #include "tests/unit/t.h"
 

@@ -2,14 +2,14 @@
 /*
  * Small parts of the index: shapes and paths as text, and the table of what was told.
  *
- * covers: hashmap
+ * covers: write/hashmap
  */
 #include "tests/unit/t.h"
 
 #include "core/base/arena.h"
 #include "core/base/buf.h"
 #include "core/base/cleanup.h"
-#include "core/store/index/index_int.h"
+#include "core/store/index/write/write_int.h"
 
 static const struct {
 	const char *what, *text;

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A DTensor: what its mesh and placements say, compared with the local part that is there.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/base/ckd.h"
+#include "core/base/err.h"
+#include "core/base/text.h"
+#include "core/format/torch/placement.h"
+#include "core/format/torch/shard/shard_int.h"
+
+/* The attribute @name of a state that is a dict, or (None or a dict, a dict of slots). */
+static const struct dcp_pv *attribute(struct dcp_pv state, const char *name)
+{
+	const struct dcp_pv *half, *found = NULL;
+	size_t n;
+
+	if (state.type != DCP_PV_TUPLE)
+		return dcp_pv_get(state, name);
+	half = dcp_pv_items(state, &n);
+	while (n-- > 0 && !found)
+		found = dcp_pv_get(half[n], name);
+	return found;
+}
+
+static int read_placement(struct dcp_tshard_reading *r, struct dcp_pv v, struct dcp_tplace *p)
+{
+	const struct dcp_pv *dim, *factor;
+	const char *name = "";
+	uint64_t n = 0;
+
+	if (v.type == DCP_PV_OBJECT && v.node->obj->callable.type == DCP_PV_GLOBAL)
+		name = v.node->obj->callable.node->name;
+	if (strcmp(name, "Replicate") == 0) {
+		p->kind = DCP_TPLACE_REPLICATE;
+		return 0;
+	}
+	if (strstr(name, "Partial"))
+		return dcp_fail(
+			r->err, -ENOTSUP,
+			"DTensor placed %s: the ranks hold sums that were never added up",
+			name);
+	dim = dcp_pv_get(v, "dim");
+	factor = dcp_pv_get(v, "split_factor");
+	p->kind = strcmp(name, "_StridedShard") == 0 ? DCP_TPLACE_STRIDED : DCP_TPLACE_SHARD;
+	if ((p->kind == DCP_TPLACE_SHARD && strcmp(name, "Shard") != 0) || !dim)
+		return dcp_fail(
+			r->err, -ENOTSUP,
+			"DTensor placed %.60s: expected Shard, Replicate or _StridedShard",
+			*name ? name : "by something without a name");
+	if (dim->type == DCP_PV_INT && dim->i < 0 && dim->i >= -(int64_t)r->out->t.ndim)
+		n = (uint64_t)(dim->i + r->out->t.ndim);
+	else if (!dcp_pv_u64(*dim, &n) || n >= DCP_MAX_NDIM)
+		return dcp_tshard_damaged(r, "Shard names no dimension");
+	p->dim = (uint32_t)n;
+	p->factor = 1;
+	if (p->kind == DCP_TPLACE_STRIDED && factor && !dcp_pv_u64(*factor, &p->factor))
+		return dcp_tshard_damaged(r, "split_factor is not a number");
+	return 0;
+}
+
+/* The product of a number or of a tuple of numbers. */
+static bool product(struct dcp_pv v, uint64_t *out)
+{
+	const struct dcp_pv *item;
+	size_t n;
+
+	if (dcp_pv_u64(v, out))
+		return true;
+	item = dcp_pv_items(v, &n);
+	*out = 1;
+	for (size_t i = 0; i < n; i++) {
+		uint64_t one;
+
+		if (!dcp_pv_u64(item[i], &one) || dcp_ckd_mul(out, *out, one))
+			return false;
+	}
+	return n > 0;
+}
+
+/* Ranks along mesh dimension @i: the mesh is a tensor of ranks, or (torch 2.9) a layout, whose
+ * axes may be flattened from several. */
+static bool mesh_size(const struct dcp_tshard_reading *r, struct dcp_pv mesh, size_t i,
+		      uint64_t *out)
+{
+	const struct dcp_pv *ranks = dcp_pv_get(mesh, "mesh");
+	const struct dcp_pv *layout = dcp_pv_get(mesh, "_layout"), *axes, *axis;
+	struct dcp_torch_tensor tt;
+	size_t n;
+
+	if (!ranks)
+		ranks = dcp_pv_get(mesh, "_mesh");
+	if (ranks && dcp_torch_tensor(r->t, *ranks, &tt, NULL) == 1) {
+		*out = i < tt.ndim ? tt.shape[i] : 0;
+		return i < tt.ndim;
+	}
+	if (!layout)
+		return false;
+	axes = dcp_pv_get(*layout, "axes");
+	if (!axes)
+		axes = dcp_pv_get(*layout, "shape");
+	if (!axes)
+		return false;
+	if (axes->type == DCP_PV_INT)
+		return i == 0 && dcp_pv_u64(*axes, out);
+	axis = dcp_pv_items(*axes, &n);
+	if (i >= n)
+		return false;
+	if (axis[i].type == DCP_PV_OBJECT) {
+		const struct dcp_pv *shape = dcp_pv_get(axis[i], "shape");
+
+		return shape && product(*shape, out);
+	}
+	return product(axis[i], out);
+}
+
+/* torch 2.10 says apart in which order mesh dimensions cut one dimension of the tensor. */
+static void reorder(const struct dcp_pv *order, struct dcp_tplace *p, size_t n)
+{
+	struct dcp_tplace to[DCP_TPLACE_MAX];
+	const struct dcp_pv *entry;
+	bool seen[DCP_TPLACE_MAX] = { 0 };
+	size_t nentries, k = 0;
+
+	if (!order)
+		return;
+	entry = dcp_pv_items(*order, &nentries);
+	for (size_t i = 0; i < nentries; i++) {
+		const struct dcp_pv *part, *dims;
+		size_t nparts = 0, ndims = 0;
+
+		part = entry[i].type == DCP_PV_OBJECT
+			       ? dcp_pv_items(entry[i].node->obj->args, &nparts)
+			       : dcp_pv_items(entry[i], &nparts);
+		dims = nparts == 2 ? dcp_pv_items(part[1], &ndims) : NULL;
+		for (size_t d = 0; d < ndims; d++) {
+			uint64_t at;
+
+			if (!dcp_pv_u64(dims[d], &at) || at >= n || seen[at])
+				return;
+			seen[at] = true;
+			to[k++] = p[at];
+		}
+	}
+	for (size_t i = 0; i < n; i++)
+		if (!seen[i])
+			to[k++] = p[i];
+	memcpy(p, to, n * sizeof(*p));
+}
+
+static int read_places(struct dcp_tshard_reading *r, struct dcp_pv spec, struct dcp_tplace *p,
+		       size_t *np)
+{
+	const struct dcp_pv *mesh = dcp_pv_get(spec, "mesh");
+	const struct dcp_pv *placements = dcp_pv_get(spec, "placements"), *item, *coordinate;
+	size_t n, ncoordinates;
+
+	if (!mesh || !placements)
+		return dcp_tshard_damaged(r, "_spec has no mesh or no placements");
+	item = dcp_pv_items(*placements, &n);
+	coordinate = dcp_pv_get(*mesh, "_coordinate_on_dim");
+	if (n > DCP_TPLACE_MAX)
+		return dcp_tshard_damaged(r, "placements are too many");
+	*np = n;
+	if (!coordinate || coordinate->type == DCP_PV_NONE)
+		return dcp_tshard_damaged(r,
+					  "mesh does not say which place in it this rank has");
+	coordinate = dcp_pv_items(*coordinate, &ncoordinates);
+	if (ncoordinates != n)
+		return dcp_tshard_damaged(r,
+					  "mesh and placements differ in number of dimensions");
+	for (size_t i = 0; i < n; i++) {
+		int rc = read_placement(r, item[i], &p[i]);
+
+		if (rc < 0)
+			return rc;
+		if (!dcp_pv_u64(coordinate[i], &p[i].at) || !mesh_size(r, *mesh, i, &p[i].n))
+			return dcp_tshard_damaged(
+				r, "mesh has no size or coordinate for a dimension");
+	}
+	reorder(dcp_pv_get(spec, "shard_order"), p, n);
+	return 0;
+}
+
+static int emit_cut(struct dcp_tshard_reading *r, const struct dcp_cut *cut,
+		    const struct dcp_torch_tensor *tt)
+{
+	struct dcp_tensor *t = &r->out->t;
+	uint64_t at[DCP_MAX_NDIM], n = 1;
+	size_t i[DCP_MAX_NDIM] = { 0 };
+	struct dcp_piece *p;
+
+	for (uint32_t k = 0; k < t->ndim; k++)
+		if (dcp_ckd_mul(&n, n, cut->axis[k].n) || n > DCP_TSHARD_MAX_PIECES)
+			return dcp_fail(r->err, -E2BIG, "DTensor cut into more than %d boxes",
+					DCP_TSHARD_MAX_PIECES);
+	p = dcp_tshard_pieces(r, (size_t)n);
+	if (!p)
+		return dcp_tshard_no_memory(r);
+	for (t->npieces = 0; t->npieces < n; t->npieces++, p++) {
+		int rc;
+
+		for (uint32_t k = 0; k < t->ndim; k++) {
+			const struct dcp_span *s = &cut->axis[k].span[i[k]];
+
+			((uint64_t *)(uintptr_t)p->lo)[k] = s->lo;
+			((uint64_t *)(uintptr_t)p->len)[k] = s->n;
+			at[k] = s->at;
+		}
+		rc = dcp_tshard_place(r, p, tt, at);
+		if (rc < 0)
+			return rc;
+		for (uint32_t k = t->ndim; k-- > 0;) {
+			if (++i[k] < cut->axis[k].n)
+				break;
+			i[k] = 0;
+		}
+	}
+	return 0;
+}
+
+static int check_local(struct dcp_tshard_reading *r, const struct dcp_cut *cut,
+		       const struct dcp_torch_tensor *tt)
+{
+	uint64_t want[DCP_MAX_NDIM], volume;
+	uint32_t ndim = dcp_cut_shape(cut, want);
+
+	if (tt->ndim == ndim && memcmp(want, tt->shape, ndim * sizeof(*want)) == 0)
+		return 0;
+	if (dcp_cut_volume(cut, &volume) && volume == 0 &&
+	    dcp_shape_volume(tt->shape, tt->ndim, &volume) && volume == 0)
+		return 0;
+	for (uint32_t k = 0; k < ndim; k++)
+		if (tt->ndim != ndim || tt->shape[k] != want[k])
+			return dcp_fail(
+				r->err, -EBADMSG,
+				"DTensor whose local part has %u dimension%s and %" PRIu64
+				" along dimension %u; its placements expect %u and %" PRIu64,
+				tt->ndim, dcp_s(tt->ndim), k < tt->ndim ? tt->shape[k] : 0, k,
+				ndim, want[k]);
+	return dcp_tshard_damaged(r, "local part has dimensions where it should have none");
+}
+
+int dcp_tshard_dtensor(struct dcp_tshard_reading *r, const struct dcp_tshard_found *f)
+{
+	const struct dcp_pv *local = attribute(f->state, "_local_tensor");
+	const struct dcp_pv *spec = attribute(f->state, "_spec");
+	struct dcp_tplace p[DCP_TPLACE_MAX];
+	struct dcp_torch_tensor tt;
+	struct dcp_cut cut;
+	size_t np = 0;
+	int rc;
+
+	if (!local || !spec || f->n < 3)
+		return dcp_tshard_damaged(r, "_local_tensor, _spec or size is missing");
+	rc = dcp_tshard_set_shape(r, f->arg[2]);
+	if (rc == 0)
+		rc = dcp_tshard_local(r, *local, &tt);
+	if (rc == 0)
+		rc = read_places(r, *spec, p, &np);
+	if (rc == 0)
+		rc = dcp_tplace_cut(p, (uint32_t)np, r->out->t.ndim, r->out->t.shape, r->arena,
+				    &cut, r->err);
+	if (rc == 0)
+		rc = check_local(r, &cut, &tt);
+	return rc < 0 ? rc : emit_cut(r, &cut, &tt);
+}

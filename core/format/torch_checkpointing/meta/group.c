@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One group of ranks that hold a tensor in the same way.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/ckd.h"
+#include "core/base/err.h"
+#include "core/base/text.h"
+#include "core/format/torch/field.h"
+#include "core/format/torch_checkpointing/meta/meta_int.h"
+#include "core/model/tensor.h"
+
+struct reading {
+	struct dcp_titems_meta *m;
+	struct dcp_titems_group *g;
+	struct dcp_err *err;
+};
+
+static int damaged(const struct reading *r, const char *why)
+{
+	return dcp_fail(r->err, -EBADMSG, "%s", why);
+}
+
+/* ---- lists of ranks ---- */
+
+static int compare_ranks(const void *pa, const void *pb)
+{
+	const struct dcp_titems_rank *a = pa, *b = pb;
+
+	return (a->rank > b->rank) - (a->rank < b->rank);
+}
+
+static int make_list(struct dcp_titems_meta *m, const uint32_t *rank, size_t n)
+{
+	struct dcp_titems_list *l =
+		dcp_arena_alloc(&m->arena, sizeof(*l) + n * sizeof(l->by_rank[0]));
+
+	if (!l)
+		return -ENOMEM;
+	l->n = n;
+	for (size_t i = 0; i < n; i++)
+		l->by_rank[i] = (struct dcp_titems_rank){ rank[i], (uint32_t)i };
+	qsort(l->by_rank, n, sizeof(l->by_rank[0]), compare_ranks);
+	dcp_buf_add(&m->shared, &l, sizeof(l));
+	return dcp_buf_error(&m->shared);
+}
+
+static bool has_twice(const struct dcp_titems_list *l)
+{
+	for (size_t i = 1; i < l->n; i++)
+		if (l->by_rank[i - 1].rank == l->by_rank[i].rank)
+			return true;
+	return false;
+}
+
+/* The tuple or list @v of ranks. */
+static int read_list(const struct reading *r, const struct dcp_pv *v,
+		     const struct dcp_titems_list **out)
+{
+	struct dcp_titems_meta *m = r->m;
+	const struct dcp_titems_list *l;
+	const struct dcp_pv *item;
+	uint32_t number;
+	size_t n = 0;
+	int rc;
+
+	item = v ? dcp_pv_items(*v, &n) : NULL;
+	if (n == 0 || n > DCP_TITEMS_MAX_RANKS)
+		return damaged(r, "its list of ranks is missing, empty or too long");
+	rc = dcp_titems_work(m, n, r->err);
+	if (rc < 0)
+		return rc;
+	dcp_buf_reset(&m->scratch);
+	for (size_t i = 0; i < n; i++) {
+		uint64_t rank;
+		uint32_t small;
+
+		if (!dcp_pv_u64(item[i], &rank) || rank >= DCP_TITEMS_MAX_RANKS)
+			return damaged(r, "its list of ranks holds something else");
+		small = (uint32_t)rank;
+		dcp_buf_add(&m->scratch, &small, sizeof(small));
+	}
+	rc = dcp_buf_error(&m->scratch);
+	if (rc == 0)
+		rc = dcp_intern_add(&m->lists, m->scratch.p, m->scratch.n, DCP_INTERN_NONE,
+				    &number);
+	if (rc == 1)
+		rc = make_list(m, DCP_ITEMS(m->scratch, uint32_t), n);
+	if (rc < 0)
+		return -ENOMEM;
+	l = DCP_ITEMS(m->shared, struct dcp_titems_list *)[number];
+	if (has_twice(l))
+		return damaged(r, "its list of ranks holds one of them twice");
+	*out = l;
+	return 0;
+}
+
+/* ---- what every type has ---- */
+
+static const uint64_t *keep_dims(const struct reading *r, const uint64_t *dims, uint32_t n)
+{
+	uint64_t *to = dcp_arena_calloc(&r->m->arena, n + 1, sizeof(*to));
+
+	if (to)
+		memcpy(to, dims, n * sizeof(*to));
+	return to;
+}
+
+static int read_whole(const struct reading *r, struct dcp_pv data)
+{
+	const struct dcp_pv *dtype = dcp_pv_get(data, "dtype");
+	const struct dcp_pv *shape = dcp_pv_get(data, "global_shape");
+	const char *name = dtype ? dcp_pv_str(*dtype) : NULL;
+	uint64_t dims[DCP_MAX_NDIM];
+	int rc;
+
+	if (!name || strncmp(name, "torch.", 6) != 0 || !shape)
+		return damaged(r, "its dtype or global_shape is missing");
+	rc = dcp_tfield_dims(*shape, "global_shape", dims, &r->g->ndim, r->err);
+	if (rc < 0)
+		return rc;
+	r->g->shape = keep_dims(r, dims, r->g->ndim);
+	r->g->dtype = dcp_arena_strndup(&r->m->arena, name + 6, strlen(name + 6));
+	return r->g->shape && r->g->dtype ? 0 : -ENOMEM;
+}
+
+/* ---- DTensorShardingMetadata ---- */
+
+static int read_place(const struct reading *r, struct dcp_pv v, struct dcp_tplace *p)
+{
+	const struct dcp_pv *type = dcp_pv_get(v, "type"), *dim = dcp_pv_get(v, "dim");
+	const struct dcp_pv *factor = dcp_pv_get(v, "split_factor");
+	const char *name = type && dcp_pv_str(*type) ? dcp_pv_str(*type) : "nothing";
+	uint64_t n = 0;
+
+	p->kind = DCP_TPLACE_REPLICATE;
+	if (strcmp(name, "Replicate") == 0)
+		return 0;
+	p->kind = DCP_TPLACE_SHARD;
+	if (strcmp(name, "StridedShard") == 0)
+		p->kind = DCP_TPLACE_STRIDED;
+	else if (strcmp(name, "Shard") != 0)
+		return dcp_fail(r->err, -ENOTSUP,
+				"it is placed by %.60s, expected Shard, StridedShard or "
+				"Replicate",
+				name);
+	if (dim && dim->type == DCP_PV_INT && dim->i < 0 && dim->i >= -(int64_t)r->g->ndim)
+		n = (uint64_t)(dim->i + r->g->ndim);
+	else if (!dim || !dcp_pv_u64(*dim, &n) || n >= DCP_MAX_NDIM)
+		return damaged(r, "its Shard names no dimension");
+	p->dim = (uint32_t)n;
+	if (p->kind == DCP_TPLACE_STRIDED && (!factor || !dcp_pv_u64(*factor, &p->factor)))
+		return damaged(r, "its StridedShard has no split_factor");
+	return 0;
+}
+
+static int read_mesh(const struct reading *r, struct dcp_pv mesh, struct dcp_tplace *place)
+{
+	const struct dcp_pv *shape = dcp_pv_get(mesh, "mesh_shape");
+	uint64_t dims[DCP_MAX_NDIM], ranks;
+	uint32_t n;
+	int rc;
+
+	if (!shape)
+		return damaged(r, "its mesh has no mesh_shape");
+	rc = dcp_tfield_dims(*shape, "mesh_shape", dims, &n, r->err);
+	if (rc == 0)
+		rc = read_list(r, dcp_pv_get(mesh, "mesh_data"), &r->g->mesh);
+	if (rc < 0)
+		return rc;
+	if (n != r->g->nplace)
+		return dcp_fail(r->err, -EBADMSG,
+				"its mesh has %u dimension%s, its placements are %u", n,
+				dcp_s(n), r->g->nplace);
+	if (!dcp_shape_volume(dims, n, &ranks) || ranks != r->g->mesh->n)
+		return damaged(r, "its mesh has another number of ranks than its mesh_shape");
+	for (uint32_t i = 0; i < n; i++)
+		place[i].n = dims[i];
+	return 0;
+}
+
+static int read_dtensor(const struct reading *r, struct dcp_pv data)
+{
+	const struct dcp_pv *mesh = dcp_pv_get(data, "mesh_spec"), *item;
+	const struct dcp_pv *placements = dcp_pv_get(data, "placements");
+	struct dcp_tplace *place;
+	int rc = 0;
+	size_t n;
+
+	if (!mesh || !placements)
+		return damaged(r, "its mesh_spec or placements are missing");
+	item = dcp_pv_items(*placements, &n);
+	if (n > DCP_TPLACE_MAX)
+		return damaged(r, "its placements are too many");
+	place = dcp_arena_calloc(&r->m->arena, n + 1, sizeof(*place));
+	if (!place)
+		return -ENOMEM;
+	for (size_t i = 0; i < n && rc == 0; i++)
+		rc = read_place(r, item[i], &place[i]);
+	r->g->place = place;
+	r->g->nplace = (uint32_t)n;
+	return rc < 0 ? rc : read_mesh(r, *mesh, place);
+}
+
+/* ---- default_tensor_v1 ---- */
+
+/* Item @i of the list of lists @name. */
+static int read_corner(const struct reading *r, struct dcp_pv data, const char *name, size_t i,
+		       const uint64_t **out)
+{
+	const struct dcp_pv *list = dcp_pv_get(data, name), *item;
+	uint64_t dims[DCP_MAX_NDIM];
+	uint32_t ndim;
+	size_t n = 0;
+	int rc;
+
+	item = list ? dcp_pv_items(*list, &n) : NULL;
+	if (i >= n)
+		return dcp_fail(r->err, -EBADMSG, "its %s are fewer than its other corners",
+				name);
+	rc = dcp_tfield_dims(item[i], name, dims, &ndim, r->err);
+	if (rc < 0)
+		return rc;
+	if (ndim != r->g->ndim)
+		return dcp_fail(r->err, -EBADMSG, "its %s have %u dimension%s, expected %u",
+				name, ndim, dcp_s(ndim), r->g->ndim);
+	*out = keep_dims(r, dims, ndim);
+	return *out ? 0 : -ENOMEM;
+}
+
+static int read_box(const struct reading *r, struct dcp_pv data, size_t i,
+		    struct dcp_titems_box *b)
+{
+	int rc = read_corner(r, data, "global_offsets", i, &b->lo);
+
+	if (rc == 0)
+		rc = read_corner(r, data, "local_offsets", i, &b->at);
+	if (rc == 0)
+		rc = read_corner(r, data, "local_sizes", i, &b->len);
+	for (uint32_t k = 0; rc == 0 && k < r->g->ndim; k++)
+		if (!dcp_range_ok(b->lo[k], b->len[k], r->g->shape[k]))
+			rc = dcp_fail(r->err, -EBADMSG,
+				      "its shard %zu ends beyond dimension %u of the whole "
+				      "tensor, which has %" PRIu64,
+				      i, k, r->g->shape[k]);
+	return rc;
+}
+
+static int read_boxes(const struct reading *r, struct dcp_pv data)
+{
+	const struct dcp_pv *list = dcp_pv_get(data, "global_offsets");
+	struct dcp_titems_box *box;
+	int rc = 0;
+	size_t n = 0;
+
+	if (list)
+		dcp_pv_items(*list, &n);
+	if (!list || n > DCP_TITEMS_MAX_BOXES)
+		return damaged(r, "its global_offsets are missing or too many");
+	box = dcp_arena_calloc(&r->m->arena, n + 1, sizeof(*box));
+	if (!box)
+		return -ENOMEM;
+	for (size_t i = 0; i < n && rc == 0; i++)
+		rc = read_box(r, data, i, &box[i]);
+	r->g->box = box;
+	r->g->nbox = n;
+	return rc;
+}
+
+/* ---- groups ---- */
+
+static int read_group(const struct reading *r, struct dcp_pv v)
+{
+	const struct dcp_pv *meta = dcp_pv_get(v, "sharding_metadata");
+	const struct dcp_pv *type = meta ? dcp_pv_get(*meta, "type") : NULL;
+	const struct dcp_pv *data = meta ? dcp_pv_get(*meta, "data") : NULL;
+	const struct dcp_pv *ranks = dcp_pv_get(v, "ranks");
+	const char *name = type ? dcp_pv_str(*type) : NULL;
+	int rc = read_list(r, ranks, &r->g->ranks);
+
+	if (rc < 0)
+		return rc;
+	if (!name || !data)
+		return damaged(r, "its sharding_metadata has no type or no data");
+	if (strcmp(name, "DTensorShardingMetadata") != 0 &&
+	    strcmp(name, "default_tensor_v1") != 0)
+		return dcp_fail(r->err, -ENOTSUP,
+				"its sharding is described by %.80s, expected "
+				"DTensorShardingMetadata or default_tensor_v1",
+				name);
+	rc = read_whole(r, *data);
+	if (rc < 0)
+		return rc;
+	return *name == 'D' ? read_dtensor(r, *data) : read_boxes(r, *data);
+}
+
+int dcp_titems_read_groups(struct dcp_titems_meta *m, struct dcp_pv v,
+			   struct dcp_titems_group **out, struct dcp_err *err)
+{
+	struct dcp_titems_group **last = out;
+	const struct dcp_pv *item;
+	size_t n;
+
+	item = dcp_pv_items(v, &n);
+	for (size_t i = 0; i < n; i++, last = &(*last)->next) {
+		struct dcp_err why = { 0 };
+		struct reading r = { m, dcp_arena_calloc(&m->arena, 1, sizeof(**last)), &why };
+		int rc = r.g ? read_group(&r, item[i]) : -ENOMEM;
+
+		if (rc == -ENOMEM || m->exhausted) {
+			if (err)
+				*err = why;
+			return rc;
+		}
+		if (rc < 0)
+			r.g->error = dcp_arena_strndup(&m->arena, why.msg, strlen(why.msg));
+		if (rc < 0 && !r.g->error)
+			return -ENOMEM;
+		*last = r.g;
+	}
+	return 0;
+}

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * meta_read: a whole metadata.pkl.
+ *
+ * The machine hands over pairs as they are about to enter a dict. Those of
+ * "nested_path_to_metadata" come before the name of their item: they wait in m->pending until
+ * the item's own dict is filled. What did not come through the hook is found in the root.
+ */
+#include "core/format/torch_checkpointing/meta/meta_int.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/base/ckd.h"
+#include "core/base/err.h"
+#include "core/format/torch/field.h"
+#include "core/parse/json.h"
+#include "core/parse/source.h"
+
+static const size_t arena_limit = (size_t)1 << 30;
+/* Ranks and characters looked at: each stands in the file, but the lists of meshes are spelled
+ * once and referred to by every tensor. There the tensor's own list is as long. */
+enum { WORK_PER_BYTE = 16, WORK_AT_LEAST = 64 << 20 };
+
+static const char nested[] = "nested_path_to_metadata";
+
+/* '["layers",0,"w"]' as components after @e's first one; -EBADMSG: something else. */
+static int split_path(struct dcp_titems_meta *m, const struct dcp_json *list,
+		      struct dcp_titems_entry *e)
+{
+	size_t n = dcp_json_len(list);
+	const char **path = dcp_arena_calloc(&m->arena, n + 1, sizeof(*path));
+
+	if (!path)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		const struct dcp_json *c = dcp_json_at(list, i);
+		const char *text = dcp_json_str(c);
+		uint64_t number;
+
+		dcp_buf_reset(&m->scratch);
+		if (text)
+			dcp_buf_str(&m->scratch, text);
+		else if (dcp_json_u64(c, &number))
+			dcp_buf_printf(&m->scratch, "%" PRIu64, number);
+		else
+			return -EBADMSG;
+		path[i + 1] = dcp_arena_strndup(&m->arena, m->scratch.n ? m->scratch.p : "",
+						m->scratch.n);
+		if (dcp_buf_error(&m->scratch) || !path[i + 1])
+			return -ENOMEM;
+	}
+	e->path = path;
+	e->npath = n + 1;
+	return 0;
+}
+
+/* A path that cannot be read is one component: its text. */
+static int keep_text(struct dcp_titems_meta *m, const char *text, struct dcp_titems_entry *e)
+{
+	const char **path = dcp_arena_calloc(&m->arena, 2, sizeof(*path));
+
+	if (!path)
+		return -ENOMEM;
+	path[1] = dcp_arena_strndup(&m->arena, text, strlen(text));
+	e->path = path;
+	e->npath = 2;
+	e->error = "metadata.pkl gives it a path that is not a list of names and numbers";
+	return path[1] ? 0 : -ENOMEM;
+}
+
+static int read_path(struct dcp_titems_meta *m, const char *text, struct dcp_titems_entry *e)
+{
+	dcp_auto_json struct dcp_json *list = NULL;
+	int rc = dcp_json_parse(text, strlen(text), &list, NULL);
+
+	if (rc == 0)
+		rc = dcp_json_is_array(list) ? split_path(m, list, e) : -EBADMSG;
+	return rc == 0 || rc == -ENOMEM ? rc : keep_text(m, text, e);
+}
+
+static int join_path(struct dcp_titems_meta *m, const struct dcp_titems_entry *e)
+{
+	dcp_buf_reset(&m->scratch);
+	for (size_t i = 0; i < e->npath; i++)
+		dcp_buf_printf(&m->scratch, "%s%s", i ? "." : "", e->path[i]);
+	dcp_buf_add(&m->scratch, "", 0);
+	return dcp_buf_error(&m->scratch);
+}
+
+/* Put @e, all of whose path is known, under its key. */
+static int add_entry(struct dcp_titems_meta *m, struct dcp_titems_entry *e)
+{
+	uint32_t number;
+	int rc = join_path(m, e);
+
+	if (rc == 0)
+		rc = dcp_intern_add(&m->keys, m->scratch.p, m->scratch.n, DCP_INTERN_NONE,
+				    &number);
+	if (rc == 0)
+		dcp_titems_entries(m)[number].error =
+			"metadata.pkl has two paths that are this key when joined with dots";
+	if (rc != 1)
+		return rc;
+	e->key = dcp_arena_strndup(&m->arena, m->scratch.p, m->scratch.n);
+	dcp_buf_add(&m->entries, e, sizeof(*e));
+	return e->key ? dcp_buf_error(&m->entries) : -ENOMEM;
+}
+
+/* The first component of @e is the name of item @number. */
+static int give_item(struct dcp_titems_meta *m, struct dcp_titems_entry *e, uint32_t number)
+{
+	((const char **)(uintptr_t)e->path)[0] = dcp_titems_items(m)[number].name;
+	e->item = number;
+	return add_entry(m, e);
+}
+
+/* Of version 1.0 the first component of the path is the item. */
+static int add_flat(struct dcp_titems_meta *m, struct dcp_titems_entry *e)
+{
+	const char *name = e->npath > 1 ? e->path[1] : "";
+	int rc = dcp_titems_get_item(m, name, &e->item);
+
+	if (rc < 0)
+		return rc;
+	e->path++;
+	e->npath -= e->npath > 1;
+	return add_entry(m, e);
+}
+
+/* Read the pair of a path and its groups. @flat: of version 1.0. */
+static int read_pair(struct dcp_titems_meta *m, struct dcp_pv path, struct dcp_pv groups,
+		     struct dcp_titems_entry *e, struct dcp_err *err)
+{
+	const char *text = dcp_pv_str(path);
+	int rc = dcp_titems_work(m, text ? path.node->n : 0, err);
+
+	*e = (struct dcp_titems_entry){ 0 };
+	if (rc < 0)
+		return rc;
+	rc = text ? read_path(m, text, e) : keep_text(m, "(not a str)", e);
+	return rc < 0 ? -ENOMEM : dcp_titems_read_groups(m, groups, &e->first, err);
+}
+
+static int add_pairs(struct dcp_titems_meta *m, const struct dcp_pv *kv, size_t npairs,
+		     int (*add)(struct dcp_titems_meta *m, struct dcp_titems_entry *e,
+				uint32_t item),
+		     uint32_t item, struct dcp_err *err)
+{
+	for (size_t i = 0; i < npairs; i++) {
+		struct dcp_titems_entry e;
+		int rc = read_pair(m, kv[2 * i], kv[2 * i + 1], &e, err);
+
+		if (rc < 0)
+			return rc;
+		if (add(m, &e, item) < 0)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static int add_later(struct dcp_titems_meta *m, struct dcp_titems_entry *e, uint32_t unused)
+{
+	(void)unused;
+	dcp_buf_add(&m->pending, e, sizeof(*e));
+	return dcp_buf_error(&m->pending);
+}
+
+static int add_of_item(struct dcp_titems_meta *m, struct dcp_titems_entry *e, uint32_t item)
+{
+	return give_item(m, e, item);
+}
+
+static int add_of_path(struct dcp_titems_meta *m, struct dcp_titems_entry *e, uint32_t unused)
+{
+	(void)unused;
+	return add_flat(m, e);
+}
+
+static bool is_list(struct dcp_pv v)
+{
+	return v.type == DCP_PV_LIST || v.type == DCP_PV_TUPLE;
+}
+
+static bool are_lists(const struct dcp_pv *kv, size_t npairs)
+{
+	for (size_t i = 0; i < npairs; i++)
+		if (!is_list(kv[2 * i + 1]))
+			return false;
+	return npairs > 0;
+}
+
+/* The entries that wait are of the item @where when its dict gets them. */
+static int settle(struct dcp_titems_meta *m, struct dcp_pv where, const struct dcp_pv *kv,
+		  size_t npairs)
+{
+	size_t n = DCP_NITEMS(m->pending, struct dcp_titems_entry);
+	const char *name = dcp_pv_str(where);
+	bool mine = false;
+	uint32_t item;
+
+	for (size_t i = 0; i < npairs; i++)
+		mine |= dcp_pv_is_str(kv[2 * i], nested);
+	if (!mine || !name || n == 0)
+		return 0;
+	if (dcp_titems_get_item(m, name, &item) < 0)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		if (give_item(m, DCP_ITEMS(m->pending, struct dcp_titems_entry) + i, item) < 0)
+			return -ENOMEM;
+	dcp_buf_reset(&m->pending);
+	return 0;
+}
+
+static int on_pairs(void *ctx, struct dcp_pv where, size_t depth, const struct dcp_pv *kv,
+		    size_t npairs, struct dcp_err *err)
+{
+	struct dcp_titems_meta *m = ctx;
+	bool flat = dcp_pv_is_str(where, "metadata");
+	int rc;
+
+	(void)depth;
+	if ((!flat && !dcp_pv_is_str(where, nested)) || !are_lists(kv, npairs))
+		return settle(m, where, kv, npairs);
+	rc = add_pairs(m, kv, npairs, flat ? add_of_path : add_later, 0, err);
+	return rc < 0 ? rc : 1;
+}
+
+static int read_item(struct dcp_titems_meta *m, struct dcp_pv name, struct dcp_pv v,
+		     struct dcp_err *err)
+{
+	const struct dcp_pv *part = dcp_pv_get(v, nested), *kv;
+	uint32_t number;
+	size_t n;
+	int rc;
+
+	if (!dcp_pv_str(name) || v.type != DCP_PV_DICT)
+		return dcp_fail(err, -EBADMSG, "what it says of item %.60s is not a dict",
+				dcp_pv_str(name) ? dcp_pv_str(name) : "(not a str)");
+	if (dcp_titems_get_item(m, dcp_pv_str(name), &number) < 0)
+		return -ENOMEM;
+	if (part) {
+		kv = dcp_pv_pairs(*part, &n);
+		rc = add_pairs(m, kv, n, add_of_item, number, err);
+		if (rc < 0)
+			return rc;
+	}
+	part = dcp_pv_get(v, "rank_to_layout_info");
+	return part ? dcp_titems_read_layouts(m, number, *part, err) : 0;
+}
+
+static int read_root(struct dcp_titems_meta *m, struct dcp_pv root, struct dcp_err *err)
+{
+	const struct dcp_pv *items = dcp_pv_get(root, "metadata"), *kv;
+	const struct dcp_pv *world = dcp_pv_get(root, "world_size");
+	const struct dcp_pv *version = dcp_pv_get(root, "version");
+	char type[128];
+	int rc = 0;
+	size_t n;
+
+	if (root.type != DCP_PV_DICT || !items || items->type != DCP_PV_DICT || !world)
+		return dcp_fail_at(
+			err, -EBADMSG, 0,
+			"the pickle holds %s, expected torch_checkpointing's dict with "
+			"\"metadata\" and \"world_size\"",
+			dcp_tfield_type(root, type, sizeof(type)));
+	if (!dcp_pv_u64(*world, &m->world) || !m->world || m->world > DCP_TITEMS_MAX_RANKS)
+		return dcp_fail(err, -EBADMSG, "world_size is not a number from 1 to %u",
+				DCP_TITEMS_MAX_RANKS);
+	if (version && dcp_pv_str(*version) && version->node->n < sizeof(m->version))
+		memcpy(m->version, version->node->data, version->node->n + 1);
+	kv = dcp_pv_pairs(*items, &n);
+	for (size_t i = 0; i < n && rc == 0; i++)
+		rc = is_list(kv[2 * i + 1]) ? add_pairs(m, &kv[2 * i], 1, add_of_path, 0, err)
+					    : read_item(m, kv[2 * i], kv[2 * i + 1], err);
+	return rc < 0 ? rc : dcp_titems_read_flat_layouts(m, root, err);
+}
+
+int dcp_titems_meta_read(struct dcp_titems_meta *m, const struct dcp_source *src,
+			 struct dcp_err *err)
+{
+	const struct dcp_pickle_hook hook = { on_pairs, m };
+	const struct dcp_pickle_opts opts = { .hook = &hook };
+	struct dcp_pickle *pickle;
+	int rc;
+
+	*m = (struct dcp_titems_meta){ 0 };
+	dcp_arena_init(&m->arena, arena_limit);
+	if (dcp_ckd_mul(&m->work_limit, src->size, WORK_PER_BYTE) ||
+	    dcp_ckd_add(&m->work_limit, m->work_limit, WORK_AT_LEAST))
+		m->work_limit = UINT64_MAX;
+	rc = dcp_pickle_read(src, &opts, &pickle, NULL, err);
+	if (rc < 0)
+		return rc;
+	rc = read_root(m, dcp_pickle_root(pickle), err);
+	dcp_pickle_free(pickle);
+	if (rc == 0 && m->pending.n)
+		rc = dcp_fail(err, -EBADMSG, "it describes tensors that belong to no item");
+	return rc;
+}

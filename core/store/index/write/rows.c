@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What an adapter emits becomes a row whatever is wrong with it: a key that cannot be read is
+ * listed with the reason. Only what breaks the index itself ends the build.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/ckd.h"
+#include "core/base/hash.h"
+#include "core/model/name.h"
+#include "core/model/pack.h"
+#include "core/store/index/write/write_int.h"
+
+static void put_buf(sqlite3_stmt *s, int i, const struct dcp_buf *b)
+{
+	sqlite3_bind_text64(s, i, b->p, b->n, SQLITE_STATIC, SQLITE_UTF8);
+}
+
+/* Column 3, which is NULL where it is the key. */
+static void put_name(sqlite3_stmt *s, const char *key, const char *name)
+{
+	dcp_index_put_text(s, 3, strcmp(key, name) != 0 ? name : NULL);
+}
+
+/* A tensor on its way to its row. */
+struct draft {
+	const struct dcp_tensor *t;
+	char name[DCP_NAME_MAX + 1];
+	uint64_t nbytes;
+	uint32_t alias_of;
+	bool partly;  /* the error is of some pieces' files */
+	bool borrows; /* pieces are those of the row DCP_TOLD_TENSOR stands on */
+	const char *error;
+	struct dcp_err err;
+};
+
+static void draft_fail(struct draft *d, const char *why, const char *what)
+{
+	if (d->error)
+		return;
+	dcp_fail(&d->err, -EBADMSG, "%s%.400s", why, what);
+	d->error = d->err.msg;
+}
+
+/*
+ * A key or path that is longer than an index keeps: the row gets the key's hashed file name
+ * instead, and is broken.
+ */
+struct shortened {
+	char key[DCP_NAME_MAX + 1];
+	const char *path[1];
+	char why[80];
+};
+
+static bool shorten(struct shortened *s, const char **key, const char *const **path,
+		    size_t *npath)
+{
+	uint64_t left = DCP_INDEX_MAX_PATH;
+	size_t n = strlen(*key);
+
+	for (size_t i = 0; i < *npath && left; i++)
+		left -= DCP_MIN(left, strlen((*path)[i]) + 1);
+	if (n <= DCP_INDEX_MAX_KEY && left)
+		return false;
+	snprintf(s->why, sizeof(s->why),
+		 "its key of %zu bytes, or its path, is too long for an index", n);
+	dcp_name_from_key(*key, true, s->key);
+	s->path[0] = s->key;
+	*key = s->key;
+	*path = s->path;
+	*npath = 1;
+	return true;
+}
+
+static bool same_text(const char *a, const struct dcp_buf *b)
+{
+	return strlen(a) == b->n && memcmp(a, b->p, b->n) == 0;
+}
+
+/*
+ * Follow alias_of to the row that holds the bytes, so that all names of one tensor are one
+ * inode. Afterwards DCP_TOLD_TENSOR stands on that row.
+ */
+static int resolve_alias(struct dcp_index_writer *w, struct draft *d)
+{
+	sqlite3_stmt *s = w->stmt[DCP_TOLD_TENSOR];
+	const char *key = d->t->alias_of, *error;
+	struct dcp_index_emitted emitted;
+	sqlite3_int64 root;
+	int code = dcp_index_find_key(w, key, dcp_hash64(key, strlen(key)), &emitted);
+
+	if (code < 0 || !emitted.tensor) {
+		if (code == 0 && !d->t->npieces)
+			draft_fail(d, "an alias of a key that is not stored: ", key);
+		return code;
+	}
+	for (root = emitted.tensor; root;) { /* at most two steps: roots have no alias */
+		emitted.tensor = (uint32_t)root;
+		sqlite3_reset(s);
+		sqlite3_bind_int64(s, 1, root);
+		if (sqlite3_step(s) != SQLITE_ROW)
+			return dcp_index_sql_failed(w, SQLITE_CORRUPT);
+		root = sqlite3_column_int64(s, 4);
+	}
+	if (strcmp((const char *)sqlite3_column_text(s, 2), d->t->dtype_name) != 0 ||
+	    !same_text((const char *)sqlite3_column_text(s, 3), &w->shape)) {
+		if (!d->t->npieces)
+			draft_fail(d, "an alias whose dtype or shape is not that of ", key);
+		return 0;
+	}
+	d->alias_of = emitted.tensor;
+	d->borrows = d->t->npieces == 0;
+	error = (const char *)sqlite3_column_text(s, 5);
+	if (d->borrows && error) {
+		d->partly = !d->error && sqlite3_column_int(s, 7) == 1;
+		draft_fail(d, "", error);
+	}
+	return 0;
+}
+
+/* What is wrong with it, if anything, and how many bytes it has. */
+static int examine(struct dcp_index_writer *w, struct draft *d)
+{
+	const struct dcp_tensor *t = d->t;
+	struct dcp_err err = { 0 };
+	int code = t->alias_of ? resolve_alias(w, d) : 0;
+
+	if (code < 0)
+		return code;
+	if (d->borrows) { /* they were checked when they were emitted */
+		if (!dcp_tensor_nbytes(t, &d->nbytes) || d->nbytes > INT64_MAX)
+			d->nbytes = 0;
+		return 0;
+	}
+	dcp_arena_reset(&w->scratch);
+	code = dcp_index_check(t, dcp_index_seen(w), dcp_index_nseen(w), &w->scratch,
+			       &d->nbytes, &err);
+	if (code < 0) {
+		d->partly = !d->error && code == -ENODATA;
+		draft_fail(d, "", err.msg);
+	}
+	return 0;
+}
+
+static const char crowded[] = "too many other keys have the hash of its key";
+
+/* A key that was emitted before makes this row broken: it is not known which one is meant. */
+static int check_key(struct dcp_index_writer *w, struct draft *d, uint32_t number)
+{
+	uint64_t hash = dcp_hash64(d->t->key, strlen(d->t->key));
+	struct dcp_index_emitted emitted;
+	int code = dcp_index_find_key(w, d->t->key, hash, &emitted);
+
+	if (code < 0)
+		return code;
+	if (emitted.tensor)
+		draft_fail(d, "the key appears twice in the checkpoint: ", d->t->key);
+	else if (emitted.unknown)
+		draft_fail(d, crowded, "");
+	else if (dcp_index_map_add(&w->keys, hash, number) < 0)
+		return dcp_index_no_memory(w);
+	return dcp_index_choose_stem(w, d->t->key,
+				     emitted.tensor || emitted.object || emitted.unknown,
+				     number, d->name);
+}
+
+static void bind_pieces(struct dcp_index_writer *w, const struct draft *d)
+{
+	sqlite3_stmt *s = w->stmt[DCP_ADD_TENSOR];
+
+	if (d->borrows) {
+		sqlite3_bind_value(s, 11, sqlite3_column_value(w->stmt[DCP_TOLD_TENSOR], 6));
+		sqlite3_bind_value(s, 14, sqlite3_column_value(w->stmt[DCP_TOLD_TENSOR], 8));
+		return;
+	}
+	sqlite3_bind_blob64(s, 11, w->pieces.p, w->pieces.n, SQLITE_STATIC);
+	if (w->copies.n)
+		sqlite3_bind_blob64(s, 14, w->copies.p, w->copies.n, SQLITE_STATIC);
+}
+
+static int insert_tensor(struct dcp_index_writer *w, const struct draft *d, uint32_t number)
+{
+	sqlite3_stmt *s = w->stmt[DCP_ADD_TENSOR];
+	int code;
+
+	sqlite3_bind_int64(s, 1, number);
+	dcp_index_put_text(s, 2, d->t->key);
+	put_name(s, d->t->key, d->name);
+	sqlite3_bind_int64(s, 4, (sqlite3_int64)d->nbytes);
+	dcp_index_put_text(s, 5, d->t->dtype_name);
+	sqlite3_bind_int64(s, 6, dcp_tensor_shown_size(d->t));
+	put_buf(s, 7, &w->shape);
+	if (d->alias_of)
+		sqlite3_bind_int64(s, 8, d->alias_of);
+	else
+		sqlite3_bind_null(s, 8);
+	dcp_index_put_text(s, 9, d->error);
+	put_buf(s, 10, &w->path_json);
+	sqlite3_bind_int(s, 12, d->partly);
+	dcp_index_put_text(s, 13, d->t->cast ? dcp_dtype_info(d->t->dtype)->name : NULL);
+	bind_pieces(w, d);
+	code = dcp_index_run(w, DCP_ADD_TENSOR);
+	sqlite3_reset(w->stmt[DCP_TOLD_TENSOR]);
+	sqlite3_clear_bindings(s);
+	if (code == 0 && d->alias_of) {
+		sqlite3_bind_int64(w->stmt[DCP_ADD_ALIAS], 1, d->alias_of);
+		code = dcp_index_run(w, DCP_ADD_ALIAS);
+	}
+	return code;
+}
+
+/* Copies that can be read; none, rather than more than fit. */
+static int prepare_copies(struct dcp_index_writer *w, const struct dcp_tensor *t)
+{
+	struct dcp_tensor kept = *t;
+	struct dcp_piece *p;
+
+	dcp_buf_reset(&w->copies);
+	if (!t->ncopies || t->error)
+		return 0;
+	dcp_arena_reset(&w->scratch);
+	p = dcp_arena_calloc(&w->scratch, t->ncopies, sizeof(*p));
+	if (!p)
+		return dcp_index_no_memory(w);
+	kept.pieces = p;
+	kept.npieces = 0;
+	for (size_t i = 0; i < t->ncopies; i++)
+		if (dcp_index_check_copy(t, &t->copies[i], dcp_index_seen(w),
+					 dcp_index_nseen(w)))
+			p[kept.npieces++] = t->copies[i];
+	if (kept.npieces)
+		dcp_pack_pieces(&w->copies, &kept);
+	if (w->copies.n > DCP_INDEX_MAX_FIELD)
+		dcp_buf_reset(&w->copies);
+	return w->copies.failed ? dcp_index_no_memory(w) : 0;
+}
+
+/* Shape, path and pieces as they will stand in the row. */
+static int prepare(struct dcp_index_writer *w, const struct dcp_tensor *t, struct draft *d)
+{
+	dcp_buf_reset(&w->shape);
+	dcp_index_put_shape(&w->shape, t->shape, t->ndim);
+	dcp_buf_reset(&w->path_json);
+	dcp_index_put_path(&w->path_json, t->key, t->path, t->npath);
+	dcp_buf_reset(&w->pieces);
+	dcp_pack_pieces(&w->pieces, t);
+	if (w->shape.failed || w->path_json.failed || w->pieces.failed)
+		return dcp_index_no_memory(w);
+	if (w->pieces.n > DCP_INDEX_MAX_FIELD) {
+		static const struct dcp_tensor none;
+
+		draft_fail(d, "it has more pieces than an index can keep", "");
+		dcp_buf_reset(&w->pieces);
+		dcp_pack_pieces(&w->pieces, &none);
+	}
+	return prepare_copies(w, t);
+}
+
+/* Tensors and objects are numbered together: that keeps their order. */
+static uint32_t next_number(const struct dcp_index_writer *w)
+{
+	return (uint32_t)(w->counts.tensors + w->counts.objects) + 1;
+}
+
+int dcp_index_emit_tensor(void *ctx, const struct dcp_tensor *emitted)
+{
+	struct dcp_index_writer *w = ctx;
+	struct dcp_tensor t = *emitted;
+	struct draft d = { .t = &t, .error = emitted->error };
+	uint32_t number = next_number(w);
+	uint64_t elements;
+	struct shortened s;
+	int code = w->err.code;
+
+	if (code < 0)
+		return code;
+	if (shorten(&s, &t.key, &t.path, &t.npath))
+		draft_fail(&d, s.why, "");
+	if (t.ndim > DCP_MAX_NDIM) { /* cannot be emitted at all */
+		draft_fail(&d, "it has more than 64 dimensions", "");
+		t.ndim = 0;
+		t.npieces = 0;
+	}
+	if (!t.dtype_name || t.dtype != DCP_DTYPE_OTHER)
+		t.dtype_name = dcp_dtype_info(dcp_tensor_shown(&t))->name;
+	if (number >= DCP_INDEX_MAX_ROWS)
+		return dcp_index_give_up(w, -E2BIG, "too many rows");
+	code = prepare(w, &t, &d);
+	if (code == 0)
+		code = check_key(w, &d, number);
+	if (code == 0)
+		code = examine(w, &d);
+	if (code == 0 && t.cast && !dcp_tensor_shown_nbytes(&t, &d.nbytes)) {
+		draft_fail(&d, "it has more bytes than fit in 63 bits", "");
+		d.nbytes = 0;
+	}
+	if (code == 0)
+		code = insert_tensor(w, &d, number);
+	if (code < 0)
+		return code;
+	w->counts.tensors++;
+	w->counts.broken += d.error != NULL;
+	if (d.alias_of)
+		return 0;
+	if (dcp_ckd_add(&w->counts.bytes, w->counts.bytes, d.nbytes))
+		w->counts.bytes = UINT64_MAX;
+	if (!dcp_shape_volume(t.shape, t.ndim, &elements) ||
+	    dcp_ckd_add(&w->counts.elements, w->counts.elements, elements))
+		w->counts.elements = UINT64_MAX;
+	return 0;
+}
+
+static int insert_object(struct dcp_index_writer *w, const struct dcp_object *o,
+			 const char *name, uint32_t number)
+{
+	size_t told = o->classes ? strlen(o->classes) : 0;
+	bool fits =
+		!o->json || (o->json_len < DCP_INDEX_MAX_FIELD && told < DCP_INDEX_MAX_FIELD);
+	const char *json = fits ? o->json : NULL, *error = o->error;
+	sqlite3_stmt *s = w->stmt[DCP_ADD_OBJECT];
+	int code;
+
+	if (!fits && !error)
+		error = "its value is too long for an index";
+	if (!json && !error)
+		error = "it has no value";
+	sqlite3_bind_int64(s, 1, number);
+	dcp_index_put_text(s, 2, o->key);
+	put_name(s, o->key, name);
+	dcp_index_put_text(s, 4, o->type ? o->type : "");
+	sqlite3_bind_int64(s, 5, json ? (sqlite3_int64)o->json_len + 1 : 0);
+	dcp_index_put_text(s, 6, error);
+	put_buf(s, 7, &w->path_json);
+	if (json)
+		sqlite3_bind_text64(s, 8, json, o->json_len, SQLITE_STATIC, SQLITE_UTF8);
+	else
+		sqlite3_bind_null(s, 8);
+	dcp_index_put_text(s, 9, json ? o->classes : NULL);
+	code = dcp_index_run(w, DCP_ADD_OBJECT);
+	sqlite3_clear_bindings(s);
+	w->counts.broken += code == 0 && error;
+	return code;
+}
+
+int dcp_index_emit_object(void *ctx, const struct dcp_object *emitted)
+{
+	struct dcp_index_writer *w = ctx;
+	struct dcp_object o = *emitted;
+	struct shortened s;
+	uint64_t hash;
+	uint32_t number = next_number(w);
+	char name[DCP_NAME_MAX + 1];
+	struct dcp_index_emitted earlier;
+	int code = w->err.code;
+
+	if (code < 0)
+		return code;
+	if (shorten(&s, &o.key, &o.path, &o.npath)) {
+		o.error = s.why;
+		o.json = NULL;
+	}
+	hash = dcp_hash64(o.key, strlen(o.key));
+	dcp_buf_reset(&w->path_json);
+	dcp_index_put_path(&w->path_json, o.key, o.path, o.npath);
+	if (dcp_buf_error(&w->path_json))
+		return dcp_index_no_memory(w);
+	if (number >= DCP_INDEX_MAX_ROWS)
+		return dcp_index_give_up(w, -E2BIG, "too many rows");
+	code = dcp_index_find_key(w, o.key, hash, &earlier);
+	if (code < 0)
+		return code;
+	if ((earlier.object || earlier.unknown) && !o.error)
+		o.error = earlier.object ? "the key appears twice in the checkpoint" : crowded;
+	else if (!earlier.object && !earlier.unknown &&
+		 dcp_index_map_add(&w->keys, hash, number | DCP_INDEX_OBJECT) < 0)
+		return dcp_index_no_memory(w);
+	code = dcp_index_choose_stem(w, o.key,
+				     earlier.tensor || earlier.object || earlier.unknown,
+				     number | DCP_INDEX_OBJECT, name);
+	if (code == 0)
+		code = insert_object(w, &o, name, number);
+	w->counts.objects += code == 0;
+	return code;
+}

@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/clock.h"
+#include "core/base/hash.h"
+#include "core/base/text.h"
+#include "tools/save/ranks/ranks_int.h"
+#include "tools/save/save_int.h"
+
+#define TIMEOUT_MS 60000
+#define MAX_SHARD 5000000000u
+#define MEMORY ((size_t)8 << 30) /* keys, shapes and JSON of all ranks */
+
+uint32_t dcpsave_abi(void)
+{
+	return DCPSAVE_ABI;
+}
+
+const char *dcpsave_release(void)
+{
+	return DCP_RELEASE;
+}
+
+int dcpsave_format_at(uint64_t i, const char **name, const char **what)
+{
+	size_t n = 0;
+
+	while (dcp_write_formats[n])
+		n++;
+	if (i >= n)
+		return -ENOENT;
+	*name = dcp_write_formats[i]->name;
+	if (what)
+		*what = dcp_write_formats[i]->what;
+	return 0;
+}
+
+/* ---- opening ---- */
+
+static int choose_format(struct dcpsave *s, struct dcpload_error *err)
+{
+	const char *slash = strrchr(s->path, '/');
+	dcp_auto_buf struct dcp_buf names = DCP_BUF_INIT;
+
+	s->format = s->config.format ? dcp_write_format(s->config.format) : NULL;
+	if (!s->format) {
+		for (size_t i = 0; dcp_write_formats[i]; i++)
+			dcp_buf_printf(&names, "%s%s", i ? ", " : "",
+				       dcp_write_formats[i]->name);
+		return load_fail(err, -EINVAL, "no format is called \"%s\"; there are %s",
+				 s->config.format ? s->config.format : "", names.p);
+	}
+	for (const char *const *e = s->format->extensions; e && *e; e++)
+		if (s->config.flags & DCPSAVE_FILE || dcp_has_extension(s->path, *e))
+			s->file = slash ? slash + 1 : s->path;
+	if (s->config.flags & DCPSAVE_FILE && !s->file)
+		return load_fail(err, -EINVAL, "%s is not a format of one file",
+				 s->format->name);
+	return 0;
+}
+
+/* What all ranks must give alike. */
+struct alike {
+	uint64_t release, format, file, max_shard, gathers, max_grouped;
+	uint32_t flags, protocol;
+};
+
+static int compare(const struct dcpsave *s, struct dcpload_error *err)
+{
+	uint32_t ranks = s->comm->ranks;
+	const struct alike mine = {
+		.release = dcp_hash64(DCP_RELEASE, strlen(DCP_RELEASE)),
+		.format = dcp_hash64(s->format->name, strlen(s->format->name)),
+		.file = s->file && !s->gathers ? dcp_hash64(s->file, strlen(s->file)) : 0,
+		.max_shard = s->config.max_shard,
+		.gathers = s->gathers ? dcp_hash64(s->gathers, ranks) : 0,
+		.max_grouped = s->config.max_grouped,
+		.flags = s->config.flags,
+		.protocol = s->config.protocol,
+	};
+	struct alike *all = malloc(ranks * sizeof(*all));
+	int timeout = (int)s->config.timeout_ms;
+	int rc = load_agree(s->comm, all ? 0 : -ENOMEM, err, timeout);
+
+	if (rc == 0)
+		rc = load_comm_say(
+			s->comm,
+			s->comm->allgather(s->comm->ctx, &mine, sizeof(mine), all, timeout),
+			err);
+	for (uint32_t r = 1; rc == 0 && r < ranks; r++)
+		if (memcmp(&all[0], &all[r], sizeof(*all)) != 0)
+			rc = load_fail(err, -EINVAL,
+				       "rank %u saves in another way than rank 0: %s differ", r,
+				       all[0].release != all[r].release ? "releases of dcpfs"
+				       : all[0].format != all[r].format ? "formats"
+				       : all[0].file != all[r].file     ? "paths"
+									: "options");
+	free(all);
+	return rc;
+}
+
+static int choose_gathering(struct dcpsave *s, struct dcpload_error *err)
+{
+	const struct dcpsave_config *c = &s->config;
+	bool *gathers = dcp_arena_calloc(&s->arena, s->comm->ranks, sizeof(*gathers));
+
+	if (!c->gather_to || !c->ngather)
+		return 0;
+	if (!gathers)
+		return load_say(err, -ENOMEM);
+	for (uint64_t i = 0; i < c->ngather; i++) {
+		if (c->gather_to[i] >= s->comm->ranks)
+			return load_fail(err, -EINVAL,
+					 "there is no rank %u to gather to, only 0 to %u",
+					 c->gather_to[i], s->comm->ranks - 1);
+		gathers[c->gather_to[i]] = true;
+	}
+	if (!s->file || s->format->takes & DCP_WRITE_BOXES || c->flags & DCPSAVE_ASYNC)
+		return load_fail(err, -EINVAL,
+				 "tensors can be gathered only into one file, not %s, and "
+				 "not asynchronously",
+				 s->format->name);
+	s->gathers = gathers;
+	return 0;
+}
+
+static int fill(struct dcpsave *s, const char *path, const struct dcpsave_config *config,
+		struct dcpload_error *err)
+{
+	int rc;
+
+	if (config->size < offsetof(struct dcpsave_config, gather_to))
+		return load_fail(err, -EINVAL, "the config's size is %u, expected %zu",
+				 config->size, sizeof(*config));
+	memcpy(&s->config, config, DCP_MIN(config->size, sizeof(*config)));
+	if (!s->config.timeout_ms)
+		s->config.timeout_ms = TIMEOUT_MS;
+	if (!s->config.max_shard)
+		s->config.max_shard = MAX_SHARD;
+	s->path = dcp_arena_strndup(&s->arena, path, strlen(path));
+	rc = s->path ? choose_format(s, err) : load_say(err, -ENOMEM);
+	if (rc == 0)
+		rc = save_device_open(s->config.device, &s->device, err);
+	return rc == 0 ? choose_gathering(s, err) : rc;
+}
+
+static void init_step(struct save_step *step)
+{
+	pthread_condattr_t monotonic;
+
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_mutex_init(&step->lock, NULL);
+	pthread_cond_init(&step->ended, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+}
+
+int dcpsave_open(const struct dcpload_comm *comm, const char *path,
+		 const struct dcpsave_config *config, struct dcpsave **out,
+		 struct dcpload_error *err)
+{
+	struct dcpsave *s;
+	int rc;
+
+	if (!comm)
+		comm = &load_alone;
+	rc = load_comm_check(comm, err);
+	if (rc < 0)
+		return rc;
+	s = calloc(1, sizeof(*s));
+	if (s) {
+		s->comm = comm;
+		s->report.ranks = comm->ranks;
+		dcp_arena_init(&s->arena, MEMORY);
+		init_step(&s->step);
+	}
+	rc = s ? fill(s, path, config, err) : load_say(err, -ENOMEM);
+	rc = load_agree(comm, rc, err,
+			s && s->config.timeout_ms ? (int)s->config.timeout_ms : TIMEOUT_MS);
+	if (rc == 0)
+		rc = compare(s, err);
+	if (rc < 0) {
+		dcpsave_close(s);
+		return rc;
+	}
+	*out = s;
+	return 0;
+}
+
+/* Of a save that was not completed nothing stays. */
+static void drop(struct dcpsave *s)
+{
+	save_step_drop(s);
+	save_destroy(s->save);
+	s->save = NULL;
+	for (size_t i = 0; i < save_ngiven(s); i++) {
+		free(save_given(s)[i].copy);
+		save_given(s)[i].copy = NULL;
+	}
+}
+
+void dcpsave_close(struct dcpsave *s)
+{
+	if (!s)
+		return;
+	drop(s);
+	save_device_close(s->device);
+	dcp_buf_finish(&s->tensors);
+	dcp_buf_finish(&s->set_objects);
+	dcp_buf_finish(&s->given);
+	dcp_buf_finish(&s->objects);
+	dcp_buf_finish(&s->left);
+	dcp_buf_finish(&s->placed);
+	pthread_mutex_destroy(&s->step.lock);
+	pthread_cond_destroy(&s->step.ended);
+	dcp_arena_finish(&s->arena);
+	free(s);
+}
+
+/* ---- in order ---- */
+
+static int expect(const struct dcpsave *s, enum save_state state, const char *what,
+		  struct dcpload_error *err)
+{
+	if (s->state == state)
+		return 0;
+	if (s->state == SAVE_FAILED)
+		return load_fail(err, -ECANCELED, "%s: saving has failed before", s->path);
+	return load_fail(err, -EINVAL, "%s: %s is called out of order", s->path, what);
+}
+
+/* Where a failure ends the save: this rank's files and copies are given up at once. */
+static int ended(struct dcpsave *s, int rc, enum save_state state)
+{
+	s->state = rc < 0 ? SAVE_FAILED : state;
+	if (rc < 0 || state == SAVE_WRITTEN)
+		drop(s);
+	return rc;
+}
+
+static int create(struct dcpsave *s, struct dcp_err *err)
+{
+	uint32_t ranks = s->comm->ranks;
+	const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	const struct save_opts how = {
+		.out = s->path,
+		.file = s->file != NULL,
+		.force = s->config.flags & DCPSAVE_REPLACE,
+		.jobs = s->config.threads ? s->config.threads
+					  : (unsigned)DCP_MIN(DCP_MAX(cpus / ranks, 1), 8),
+		.rank = s->gathers ? 0 : s->comm->rank,
+		.ranks = ranks > 1 && !s->gathers ? ranks : 0,
+		.by_owner = true,
+		.direct = s->config.flags & DCPSAVE_DIRECT,
+	};
+
+	return save_create(&how, &s->save, err);
+}
+
+static int create_first(struct dcpsave *s, struct dcp_err *err)
+{
+	return save_makes_files(s) ? create(s, err) : 0;
+}
+
+static int create_others(struct dcpsave *s, struct dcp_err *err)
+{
+	return s->gathers || s->comm->rank == 0 ? 0 : create(s, err);
+}
+
+/* Of a process alone, which has all that is written. */
+static int count_high(void *ctx, size_t tensor, size_t part, uint64_t off, size_t n,
+		      uint64_t *count, struct dcp_err *err)
+{
+	const struct dcpsave *s = ctx;
+	size_t number = s->from[s->first[tensor] + part];
+	dcp_auto_free unsigned char *buf = malloc(n);
+	int rc;
+
+	*count = 0;
+	if (number == SIZE_MAX) /* given in several regions */
+		return dcp_fail(err, -EINVAL,
+				"protocol 2 needs each tensor in one region: give 3 or 4");
+	rc = buf ? save_given_take(&save_given(s)[number], 0, off, buf, n, err) : -ENOMEM;
+	for (size_t i = 0; rc == 0 && i < n; i++)
+		*count += buf[i] >= 0x80;
+	return dcp_err_say(err, rc);
+}
+
+static int make_files(struct dcpsave *s, struct dcp_err *err)
+{
+	const struct dcp_write_opts opt = {
+		.name = s->file,
+		.max_shard = s->config.max_shard == UINT64_MAX ? 0 : s->config.max_shard,
+		.protocol = s->config.protocol,
+	};
+
+	if (s->comm->ranks == 1) {
+		s->set.high = count_high;
+		s->set.ctx = s;
+	}
+	return s->save ? save_plan(s->save, s->format, &s->set, &opt, err) : 0;
+}
+
+static int plan(struct dcpsave *s, struct dcpload_error *err)
+{
+	struct save_counts counts = { 0 };
+	int rc = save_agree_set(s, err);
+
+	if (rc == 0)
+		rc = save_step(s, create_first, err);
+	if (rc == 0)
+		rc = save_step(s, create_others, err);
+	if (rc == 0)
+		rc = save_step(s, make_files, err);
+	if (rc < 0)
+		return rc;
+	if (s->save)
+		save_count(s->save, &counts);
+	s->report.files = counts.files;
+	s->report.bytes = counts.bytes;
+	s->report.tensors = s->set.ntensors;
+	s->report.objects = s->set.nobjects;
+	return 0;
+}
+
+int dcpsave_plan(struct dcpsave *s, struct dcpload_error *err)
+{
+	uint64_t start = dcp_now_ns(CLOCK_MONOTONIC);
+	int rc = expect(s, SAVE_GIVING, "dcpsave_plan()", err);
+
+	if (rc < 0)
+		return rc;
+	rc = ended(s, plan(s, err), SAVE_PLANNED);
+	s->report.plan_ns = dcp_now_ns(CLOCK_MONOTONIC) - start;
+	return rc;
+}
+
+static void count_written(struct dcpsave *s)
+{
+	struct save_counts counts = { 0 };
+
+	if (s->save)
+		save_count(s->save, &counts);
+	s->report.written += counts.written;
+}
+
+static int finish(struct dcpsave *s, struct dcpload_error *err)
+{
+	int rc = save_step_end(s, err);
+
+	count_written(s);
+	return rc == 0 ? save_finish(s, err) : rc;
+}
+
+int dcpsave_write(struct dcpsave *s, struct dcpload_error *err)
+{
+	uint64_t start = dcp_now_ns(CLOCK_MONOTONIC);
+	bool async = s->config.flags & DCPSAVE_ASYNC;
+	int rc = expect(s, SAVE_PLANNED, "dcpsave_write()", err);
+
+	if (rc < 0)
+		return rc;
+	if (async) {
+		s->early = true;
+		rc = save_step(s, save_copy_shares, err);
+		if (rc == 0)
+			rc = save_step(s, save_shares, err);
+		s->early = false;
+	}
+	if (s->gathers)
+		rc = save_gather(s, err);
+	if (rc == 0) {
+		s->state = SAVE_WRITING;
+		save_step_start(s, save_shares);
+		if (!async)
+			rc = finish(s, err);
+	}
+	if (rc < 0 || !async)
+		ended(s, rc, SAVE_WRITTEN);
+	s->report.write_ns = dcp_now_ns(CLOCK_MONOTONIC) - start;
+	return rc;
+}
+
+int dcpsave_wait(struct dcpsave *s, struct dcpload_error *err)
+{
+	uint64_t start = dcp_now_ns(CLOCK_MONOTONIC);
+	int rc;
+
+	if (s->state == SAVE_WRITTEN)
+		return 0;
+	rc = expect(s, SAVE_WRITING, "dcpsave_wait()", err);
+	if (rc < 0)
+		return rc;
+	rc = ended(s, finish(s, err), SAVE_WRITTEN);
+	s->report.wait_ns = dcp_now_ns(CLOCK_MONOTONIC) - start;
+	return rc;
+}
+
+int dcpsave_poll(struct dcpsave *s)
+{
+	struct save_step *step = &s->step;
+	bool done;
+
+	pthread_mutex_lock(&step->lock);
+	done = s->state != SAVE_WRITING || step->done;
+	pthread_mutex_unlock(&step->lock);
+	return done;
+}
+
+/* ---- what the caller asks ---- */
+
+int dcpsave_left(const struct dcpsave *s, uint64_t i, const char **key, const char **why)
+{
+	if (i >= DCP_NITEMS(s->left, struct save_left))
+		return -ENOENT;
+	*key = DCP_ITEMS(s->left, struct save_left)[i].key;
+	if (why)
+		*why = DCP_ITEMS(s->left, struct save_left)[i].why;
+	return 0;
+}
+
+int dcpsave_report(const struct dcpsave *s, struct dcpsave_report *out)
+{
+	uint32_t size = DCP_MIN(out->size, (uint32_t)sizeof(*out));
+
+	memcpy(out, &s->report, size);
+	out->size = size;
+	return 0;
+}

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * This rank's share of the data. A part that it holds alone goes through save_data(); a tensor that several
+ * ranks hold, in a format that wants it whole, is written by each at the places of its region.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/crc32.h"
+#include "tools/save/ranks/ranks_int.h"
+#include "tools/save/save_int.h"
+
+static struct save_given *given_of(const struct dcpsave *s, size_t tensor, size_t part)
+{
+	size_t number = s->from[s->first[tensor] + part];
+
+	return number == SIZE_MAX ? NULL : &save_given(s)[number];
+}
+
+static bool is_due(const struct dcpsave *s, const struct save_given *g)
+{
+	return s->early ? !g->copy : g->copy || !(s->config.flags & DCPSAVE_ASYNC);
+}
+
+/* ---- parts ---- */
+
+static bool has(void *ctx, size_t tensor, size_t part)
+{
+	const struct dcpsave *s = ctx;
+	const struct save_given *g = s->gathers ? NULL : given_of(s, tensor, part);
+
+	return g && is_due(s, g);
+}
+
+static int take(void *ctx, unsigned job, size_t tensor, size_t part, uint64_t off, void *buf,
+		size_t n, struct dcp_err *err)
+{
+	struct dcpsave *s = ctx;
+
+	if (save_step_is_stopped(s))
+		return dcp_fail(err, -ECANCELED, "%s: stopped, another rank failed", s->path);
+	return save_given_take(given_of(s, tensor, part), job, off, buf, n, err);
+}
+
+/* ---- regions at their places ---- */
+
+/* Where the next byte of a region goes: runs of @run bytes that lie together in the tensor. */
+struct places {
+	const struct dcp_write_tensor *t;
+	const struct save_given *g;
+	uint64_t run;
+	uint32_t k; /* dimensions that count runs */
+};
+
+static struct places places_of(const struct dcp_write_tensor *t, const struct save_given *g)
+{
+	struct places p = { .t = t, .g = g, .run = t->itemsize, .k = t->ndim };
+
+	while (p.k && (p.k == t->ndim || g->region.len[p.k] == t->shape[p.k]))
+		p.run *= g->region.len[--p.k];
+	return p;
+}
+
+/* The place of byte @off of the region in the tensor, and how many follow it there. */
+static uint64_t place_of(const struct places *p, uint64_t off, uint64_t *n)
+{
+	const uint64_t *len = p->g->region.len;
+	uint64_t q = off / p->run, step = p->t->itemsize, at = 0;
+
+	*n = p->run - off % p->run;
+	for (uint32_t d = p->t->ndim; d--; step *= p->t->shape[d]) {
+		uint64_t i = p->g->lo[d];
+
+		if (d < p->k) {
+			i += q % len[d];
+			q /= len[d];
+		}
+		at += i * step;
+	}
+	return at + off % p->run;
+}
+
+int save_put_begin(struct save_putting *p, const struct dcpsave *s)
+{
+	const struct save_run *r = save_runs(s->save);
+	size_t n = s->set.ntensors;
+
+	*p = (struct save_putting){ .s = s, .fd = -1 };
+	p->first = calloc(n + 1, sizeof(*p->first));
+	p->next = calloc(save_nruns(p->s->save) + 1, sizeof(*p->next));
+	if (!p->first || !p->next)
+		return -ENOMEM;
+	for (size_t i = save_nruns(p->s->save); i--;)
+		if (r[i].tensor < n) {
+			p->next[i] = p->first[r[i].tensor];
+			p->first[r[i].tensor] = i + 1;
+		}
+	return 0;
+}
+
+int save_put(struct save_putting *p, size_t tensor, const char *from, uint64_t at, uint64_t n)
+{
+	const struct save *save = p->s->save;
+	int rc = 0;
+
+	for (size_t i = p->first[tensor]; rc == 0 && i; i = p->next[i - 1]) {
+		const struct save_run *r = &save_runs(save)[i - 1];
+		uint64_t lo = DCP_MAX(at, r->from), hi = DCP_MIN(at + n, r->from + r->raw);
+
+		if (lo >= hi)
+			continue;
+		if (p->fd < 0 || p->file != r->file) {
+			dcp_close_fd(&p->fd);
+			p->fd = save_open(save, r->file);
+			p->file = r->file;
+		}
+		rc = p->fd < 0 ? p->fd
+			       : save_pwrite(p->fd, from + (lo - at), hi - lo,
+					     r->off + (lo - r->from));
+	}
+	return rc;
+}
+
+void save_put_end(struct save_putting *p)
+{
+	dcp_close_fd(&p->fd);
+	free(p->first);
+	free(p->next);
+}
+
+static int put_region(struct save_putting *p, const struct save_placed *of, char *buf,
+		      struct dcp_err *err)
+{
+	const struct save_given *g = &save_given(p->s)[of->given];
+	const struct places places = places_of(&p->s->set.tensors[of->tensor], g);
+	uint64_t total = save_region_bytes(&g->region), n, run;
+	int rc = 0;
+
+	for (uint64_t off = 0; rc == 0 && off < total; off += n) {
+		n = DCP_MIN(total - off, (uint64_t)SAVE_PIECE);
+		rc = save_step_is_stopped(p->s) ? -ECANCELED
+						: save_given_take(g, 0, off, buf, n, err);
+		for (uint64_t at = 0; rc == 0 && at < n; at += run) {
+			uint64_t to = place_of(&places, off + at, &run);
+
+			run = DCP_MIN(run, n - at);
+			rc = save_put(p, of->tensor, buf + at, to, run);
+		}
+	}
+	return rc;
+}
+
+static int put_placed(struct dcpsave *s, struct dcp_err *err)
+{
+	const struct save_placed *of = DCP_ITEMS(s->placed, struct save_placed);
+	size_t n = DCP_NITEMS(s->placed, struct save_placed);
+	dcp_auto_free char *buf = malloc(SAVE_PIECE);
+	struct save_putting p;
+	int rc = n ? save_put_begin(&p, s) : 0;
+
+	if (n == 0)
+		return 0;
+	if (!buf)
+		rc = -ENOMEM;
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		const struct save_given *g = &save_given(s)[of[i].given];
+
+		if (!is_due(s, g))
+			continue;
+		rc = put_region(&p, &of[i], buf, err);
+		if (rc < 0 && rc != -ECANCELED && !err->msg[0])
+			save_fail(s->save, rc, s->set.tensors[of[i].tensor].key, err);
+		s->report.written += rc == 0 ? save_region_bytes(&g->region) : 0;
+	}
+	save_put_end(&p);
+	return rc;
+}
+
+int save_shares(struct dcpsave *s, struct dcp_err *err)
+{
+	const struct save_source source = { .read = take, .has = has, .ctx = s };
+	int rc = s->gathers ? 0 : put_placed(s, err);
+
+	if (!s->save)
+		return 0;
+	return rc == 0 ? save_data(s->save, &source, err) : rc;
+}
+
+int save_check_placed(struct dcpsave *s, struct dcp_err *err)
+{
+	struct save *save = s->save;
+	const struct save_run *run = save ? save_runs(save) : NULL;
+	dcp_auto_free char *buf = malloc(SAVE_PIECE);
+	int rc = buf ? 0 : -ENOMEM;
+
+	if (!save)
+		return 0;
+	for (size_t i = 0; rc == 0 && i < save_nruns(save); i++, run++) {
+		dcp_auto_fd int fd = -1;
+
+		if (run->tensor >= s->set.ntensors || !s->is_placed[run->tensor])
+			continue;
+		for (uint64_t off = 0, k = run->piece; rc == 0 && off < run->n;
+		     off += SAVE_PIECE, k++) {
+			uint64_t n = DCP_MIN(run->n - off, (uint64_t)SAVE_PIECE);
+
+			if (!s->gathers && k % s->comm->ranks != s->comm->rank)
+				continue;
+			if (run->crc32 && fd < 0)
+				fd = save_open(save, run->file);
+			if (run->crc32)
+				rc = fd < 0 ? fd : save_pread(fd, buf, n, run->off + off);
+			if (run->crc32 && rc == 0)
+				save->sums[k].crc32 = dcp_crc32(0, buf, n);
+			save->sums[k].done = 1;
+		}
+		if (rc < 0)
+			return save_fail(save, rc, save_files(save)[run->file].name, err);
+	}
+	return rc;
+}
+
+/* ---- copies ---- */
+
+int save_copy_shares(struct dcpsave *s, struct dcp_err *err)
+{
+	uint64_t left = s->config.staging ? s->config.staging : UINT64_MAX;
+	struct save_given *g = save_given(s);
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < save_ngiven(s); i++, g++) {
+		uint64_t n = save_region_bytes(&g->region);
+
+		if (!g->own || n > left)
+			continue;
+		g->copy = malloc(DCP_MAX(n, 1));
+		if (!g->copy)
+			continue; /* it is written before the program goes on */
+		rc = save_given_take(g, 0, 0, g->copy, n, err);
+		g->region.base = g->copy;
+		g->region.stride = NULL;
+		g->read = NULL;
+		g->device = NULL;
+		s->report.copied += n;
+		left -= n;
+	}
+	return rc;
+}
