@@ -10,6 +10,7 @@ import gc
 import json
 import os
 import pickle
+import shutil
 import socket
 import subprocess
 import sys
@@ -19,6 +20,8 @@ import unittest
 
 import base
 from base import dcpfs, golden, np
+
+from dcpfs.plan import Plan
 
 KEY = "model.embed_tokens.weight"
 SOURCE = golden("dcp-fsdp2")[0]
@@ -113,6 +116,19 @@ class Alone(unittest.TestCase):
         self.assertTrue(got and all(k.startswith("model.") and not k.endswith(".bias") for k in got))
         np.testing.assert_array_equal(got[KEY].numpy(), dcpfs.open(SOURCE)[KEY].numpy())
         self.assertEqual(got[KEY].dtype, "F32")
+
+    def test_changed(self):
+        """What only a view decodes, compressed items, is planned again as well when its file has changed."""
+        with tempfile.TemporaryDirectory() as top:
+            shutil.copytree(os.path.join(golden("dcp-async-dedup")[0], "6-zstd"), os.path.join(top, "6-zstd"))
+            with dcpfs.open(top, cache="") as ck:
+                plan = Plan(ck)
+                plan.want_layout("fsdp1", 0)
+                plan.finish()
+                for name in os.listdir(os.path.join(top, "6-zstd")):
+                    os.utime(os.path.join(top, "6-zstd", name), (1700000000, 1700000000))
+                plan.execute().check()
+                self.assertIn("changed", plan.report["again"])
 
     def test_no_key(self):
         self.assertEqual(list(dcpfs.load(SOURCE, comm=None, keys=KEY)), [KEY])

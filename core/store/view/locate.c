@@ -384,6 +384,13 @@ static int locate_piece(struct dcp_view *view, size_t i, struct opened *last,
 	if (rc < 0)
 		return rc;
 	rc = locate_in(view, i, file, last, err);
+	/* What was decoded is not looked at in the file again. */
+	if (rc == 0 && view->backing[i].decoded) {
+		rc = dcp_files_check(view->files, number, false);
+		if (rc < 0)
+			dcp_fail(err, rc, "%s: it changed since it was indexed",
+				 dcp_files_name(view->files, number));
+	}
 	dcp_files_release(view->files, number);
 	if (rc < 0 && ndim)
 		dcp_err_where(err, rc, "piece at [%s]",

@@ -247,6 +247,7 @@ static int load_views(struct dcpload_plan *p, struct dcpload_error *err)
 		band = band ? band : malloc(size);
 		rc = band ? read_view(p, &p->want[i], (uint32_t)i, band, &own) : -ENOMEM;
 	}
+	load_trouble_of_view(p, rc);
 	if (load_device_runs(p->device))
 		band = NULL; /* a copy may still read it */
 	if (rc < 0 && !own.msg[0] && p->ship && p->device->said[0])

@@ -18,6 +18,13 @@ static inline void load_trouble(struct dcpload_plan *p, uint32_t file, int rc)
 		atomic_store(&p->lost, file + 1);
 }
 
+/* The same of what a view read: it says which file in words only. */
+static inline void load_trouble_of_view(struct dcpload_plan *p, int rc)
+{
+	if (rc != -EIO)
+		load_trouble(p, 0, rc);
+}
+
 /* Read chunk @c into @slot. */
 int load_fill(struct dcpload_plan *p, size_t c, uint8_t *slot, struct dcp_err *err);
 
