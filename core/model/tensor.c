@@ -25,6 +25,27 @@ bool dcp_filter_encodes(uint8_t filter)
 	       filter == DCP_FILTER_LATIN1;
 }
 
+void dcp_stretch_tensor(const struct dcp_stretch *s, uint64_t *dims, struct dcp_piece *p,
+			struct dcp_tensor *out)
+{
+	dims[0] = 0;
+	dims[1] = s->n;
+	*p = (struct dcp_piece){ .lo = &dims[0],
+				 .len = &dims[1],
+				 .run_n = s->n,
+				 .off = s->off,
+				 .nbytes = s->nbytes,
+				 .file = s->file,
+				 .filter = s->filter };
+	*out = (struct dcp_tensor){ .dtype = DCP_DTYPE_U8,
+				    .dtype_name = "U8",
+				    .itemsize = 1,
+				    .ndim = 1,
+				    .shape = &dims[1],
+				    .pieces = p,
+				    .npieces = s->n ? 1 : 0 };
+}
+
 bool dcp_shape_volume(const uint64_t *shape, uint32_t ndim, uint64_t *out)
 {
 	uint64_t volume = 1;

@@ -91,6 +91,18 @@ struct dcp_tensor {
 	bool partly; /* the error concerns some pieces' files only; the rest can be read */
 };
 
+/* Bytes that lie together: a file, or a part of one. */
+struct dcp_stretch {
+	uint32_t file;        /* index into the version's file table */
+	uint8_t filter;       /* DCP_FILTER_NONE or DCP_FILTER_ZSTD */
+	uint64_t off, nbytes; /* in the file */
+	uint64_t n;           /* bytes that come out of the filter */
+};
+
+/* Those bytes as a tensor of U8, in @dims (room for two) and @p. */
+void dcp_stretch_tensor(const struct dcp_stretch *s, uint64_t *dims, struct dcp_piece *p,
+			struct dcp_tensor *out);
+
 /* Non-tensor state, already decoded to JSON. */
 struct dcp_object {
 	const char *key;
@@ -104,6 +116,8 @@ struct dcp_object {
 	 * one before. NULL: none. */
 	const char *classes;
 	const char *error;
+	/* The bytes that it was saved as, where nothing else is in them; NULL: it is a part of something. */
+	const struct dcp_stretch *stored;
 };
 
 /* A file the pieces refer to, by name relative to the version's directory. */

@@ -19,11 +19,14 @@
 #include "core/parse/torch/torch.h"
 
 static int emit_broken(struct dcp_tdcp_emitter *w, const char *key, const char *const *path,
-		       size_t npath, const char *why)
+		       size_t npath, const char *why, const struct dcp_stretch *stored)
 {
-	struct dcp_object o = {
-		.key = key, .path = path, .npath = npath, .type = "", .error = why
-	};
+	struct dcp_object o = { .key = key,
+				.path = path,
+				.npath = npath,
+				.type = "",
+				.error = why,
+				.stored = stored };
 
 	return w->sink->object(w->sink->ctx, &o);
 }
@@ -96,6 +99,9 @@ static int emit_stream(struct dcp_tdcp_emitter *w, const char *key, const char *
 		.ctx = w,
 	};
 	const char *name = w->m->files.n ? dcp_intern_text(&w->m->files, r->file) : "";
+	struct dcp_stretch stored = { .filter = (uint8_t)r->filter,
+				      .off = r->off,
+				      .nbytes = r->nbytes };
 	struct dcp_titem item = { 0 };
 	dcp_auto_torch struct dcp_torch *t = NULL;
 	struct dcp_err why = { 0 };
@@ -111,7 +117,10 @@ static int emit_stream(struct dcp_tdcp_emitter *w, const char *key, const char *
 		rc = dcp_titem_open(&w->files, r->file, name, r->off, r->nbytes,
 				    (enum dcp_filter)r->filter, DCP_TDCP_MAX_DECODED, &item,
 				    &why);
-	if (rc == 0) {
+	if (rc == 0) { /* whatever the pickle holds, it has these bytes */
+		stored.file = s.file;
+		stored.n = item.src.size;
+		s.stored = &stored;
 		rc = dcp_torch_open(&item.src, 0, &t, &why);
 		if (rc < 0)
 			dcp_err_where(&why, rc, "%s, item at byte %llu", name,
@@ -120,7 +129,7 @@ static int emit_stream(struct dcp_tdcp_emitter *w, const char *key, const char *
 	if (rc == -ENOMEM) {
 		rc = -ENOMEM;
 	} else if (rc < 0) {
-		rc = emit_broken(w, key, path, npath, why.msg);
+		rc = emit_broken(w, key, path, npath, why.msg, s.stored);
 	} else {
 		s.t = t;
 		if (r->filter != DCP_FILTER_NONE)
@@ -221,6 +230,6 @@ int dcp_tdcp_emit_bytes(struct dcp_tdcp_emitter *w, uint32_t key)
 	}
 	if (rc == 0 && !found)
 		rc = emit_broken(w, name, path, npath,
-				 "storage_data has no entry for this object");
+				 "storage_data has no entry for this object", NULL);
 	return rc;
 }

@@ -85,6 +85,7 @@ static int emit_state(const struct dcp_load *in, const char *name, bool sure)
 	};
 	struct dcp_err why = { 0 };
 	dcp_auto_torch struct dcp_torch *t = NULL;
+	struct dcp_stretch all = { 0 };
 	int rc = in->sink->file(in->sink->ctx, name, &s.file);
 
 	if (rc < 0)
@@ -96,6 +97,9 @@ static int emit_state(const struct dcp_load *in, const char *name, bool sure)
 	if (rc < 0)
 		return sure ? dcp_emit_broken(in->sink, stem, why.msg) : leave_out(in, name);
 	s.t = t;
+	all.file = s.file;
+	all.nbytes = all.n = dcp_torch_size(t);
+	s.stored = &all;
 	return dcp_tstate_emit(&s);
 }
 

@@ -190,11 +190,30 @@ static int on_tensor(void *ctx, const struct dcp_tensor *emitted)
 	return rc < 0 ? rc : noted(r, r->to->tensor(r->to->ctx, &t));
 }
 
+/* Bytes of a file that is itself moved. */
+static int move_stored(const struct dcp_relay *r, struct dcp_object *o, struct dcp_stretch *s)
+{
+	const struct moved *all = DCP_ITEMS(r->files, struct moved);
+
+	if (!o->stored)
+		return 0;
+	*s = *o->stored;
+	if (s->file >= r->files.n / sizeof(*all))
+		return -EINVAL;
+	o->stored = dcp_ckd_add(&s->off, s->off, all[s->file].base) ? NULL : s;
+	s->file = all[s->file].number;
+	return 0;
+}
+
 static int on_object(void *ctx, const struct dcp_object *emitted)
 {
 	struct dcp_relay *r = ctx;
 	struct dcp_object o = *emitted;
-	int rc = put_prefix(r, &o.key, &o.path, &o.npath);
+	struct dcp_stretch stored;
+	int rc = move_stored(r, &o, &stored);
+
+	if (rc == 0)
+		rc = put_prefix(r, &o.key, &o.path, &o.npath);
 
 	if (rc == 0)
 		rc = put_references(r, &o);

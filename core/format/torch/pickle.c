@@ -54,6 +54,7 @@ struct emitter {
 	const struct dcp_sink *sink;
 	const char *whole; /* the key of a file that is one value: its stem */
 	uint32_t file;
+	uint64_t size; /* of it */
 	struct dcp_buf json;
 	uint64_t left; /* bytes of JSON that may still be written */
 };
@@ -95,6 +96,7 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 {
 	struct emitter *w = ctx;
 	struct dcp_leaf as = *leaf;
+	const struct dcp_stretch all = { .file = w->file, .nbytes = w->size, .n = w->size };
 	struct dcp_object o;
 	int rc;
 
@@ -105,7 +107,10 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 	}
 	if (leaf->is_tensor)
 		return emit_array(w, &as);
-	o = (struct dcp_object){ .key = as.key, .path = as.path, .npath = as.npath };
+	o = (struct dcp_object){ .key = as.key,
+				 .path = as.path,
+				 .npath = as.npath,
+				 .stored = leaf->npath ? NULL : &all };
 	rc = dcp_pyjson_object(&w->json, NULL, leaf->value, leaf->path, leaf->npath, &w->left,
 			       &o);
 	if (rc < 0)
@@ -118,6 +123,7 @@ static int emit_pickle(const struct dcp_load *in, uint32_t file, const char *who
 {
 	struct emitter w = { .sink = in->sink,
 			     .file = file,
+			     .size = src->size,
 			     .whole = whole,
 			     .left = MAX_WRITTEN *
 				     (DCP_MIN(src->size, (uint64_t)1 << 40) + 1) };
@@ -144,6 +150,7 @@ static int emit(const struct dcp_load *in, const char *name, const struct dcp_so
 	struct dcp_err why = { 0 };
 	dcp_auto_torch struct dcp_torch *t = NULL;
 	unsigned char head[4] = { 0 };
+	struct dcp_stretch all = { .nbytes = src->size, .n = src->size };
 	int rc = in->sink->file(in->sink->ctx, name, &s.file);
 
 	snprintf(stem, sizeof(stem), "%.*s", (int)dcp_stem(name), name);
@@ -152,6 +159,8 @@ static int emit(const struct dcp_load *in, const char *name, const struct dcp_so
 	rc = dcp_torch_open(src, 0, &t, &why);
 	if (rc == 0) {
 		s.t = t;
+		all.file = s.file;
+		s.stored = &all;
 		return dcp_tstate_emit(&s);
 	}
 	if (rc == -ENOMEM ||

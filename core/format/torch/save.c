@@ -73,6 +73,7 @@ static int emit_file(const struct dcp_load *in, const char *name, struct dcp_buf
 	char stem[DCP_GROUP_MAX];
 	struct dcp_tstate s = { .sink = in->sink, .whole = in->is_part ? NULL : stem };
 	dcp_auto_torch struct dcp_torch *t = NULL;
+	struct dcp_stretch all = { 0 };
 	int rc = in->sink->file(in->sink->ctx, name, &s.file);
 
 	snprintf(stem, sizeof(stem), "%.*s", (int)dcp_stem(name), name);
@@ -81,6 +82,9 @@ static int emit_file(const struct dcp_load *in, const char *name, struct dcp_buf
 	if (rc < 0)
 		return rc;
 	s.t = t;
+	all.file = s.file;
+	all.nbytes = all.n = dcp_torch_size(t);
+	s.stored = &all;
 	s.lists = dcp_composer_is_state(t);
 	s.tuples = !s.lists;
 	s.containers = containers;

@@ -130,7 +130,10 @@ static int emit_object(struct emitter *w, const struct dcp_leaf *as, const char 
 		       size_t npath)
 {
 	const struct dcp_tstate *s = w->s;
-	struct dcp_object o = { .key = as->key, .path = as->path, .npath = as->npath };
+	struct dcp_object o = { .key = as->key,
+				.path = as->path,
+				.npath = as->npath,
+				.stored = npath == s->nprefix ? s->stored : NULL };
 	struct dcp_pystream stream;
 
 	if (dcp_pyjson_object(&w->scratch, dcp_pyjson_torch(s->t, &stream), as->value, path,
@@ -189,6 +192,7 @@ static int emit_too_deep(struct emitter *w)
 		.npath = s->nprefix,
 		.type = dcp_pyjson_type(root_of(s)),
 		.error = "nested too deep to be walked",
+		.stored = s->stored,
 	};
 
 	dcp_buf_reset(&w->scratch);

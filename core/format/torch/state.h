@@ -21,6 +21,7 @@ struct dcp_buf;
 struct dcp_leaf;
 struct dcp_pv;
 struct dcp_sink;
+struct dcp_stretch;
 struct dcp_tensor;
 struct dcp_torch;
 
@@ -35,6 +36,8 @@ struct dcp_tstate {
 	/* Not NULL: why the stream's bytes cannot be found in the file (it is compressed).
 	 * Every tensor with elements gets this error. */
 	const char *sealed;
+	/* May be NULL: the bytes of the stream, for an object that is all of it. */
+	const struct dcp_stretch *stored;
 	/* The key of a stream that is one value, with no mapping around it; NULL: "". */
 	const char *whole;
 	bool tuples;                /* tuples are opened like lists, not only looked into */

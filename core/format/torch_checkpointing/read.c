@@ -31,7 +31,8 @@ enum { MAX_TEXT = 64 << 20, MAX_RAW = 1 << 20, HEADER_MEMORY = 1 << 30 };
 struct reading {
 	struct dcp_titems *r;
 	const struct dcp_titems_file *f;
-	struct dcp_sink sink; /* tensors come to us */
+	struct dcp_stretch all; /* of the file */
+	struct dcp_sink sink;   /* tensors come to us */
 	struct dcp_tstate state;
 };
 
@@ -66,6 +67,7 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 	inside.lists = true;
 	inside.tuples = true;
 	inside.take = NULL;
+	inside.stored = NULL;
 	inside.ctx = w->r;
 	rc = dcp_tstate_emit(&inside);
 	return rc < 0 ? rc : 1;
@@ -96,6 +98,7 @@ static int read_torch(struct reading *w, const struct dcp_source *src, struct dc
 		.prefix = w->r->front.path,
 		.nprefix = w->r->front.npath,
 		.file = w->f->number,
+		.stored = &w->all,
 		.take = on_leaf,
 		.shard = on_part,
 		.ctx = w,
@@ -196,6 +199,7 @@ static struct dcp_bytes trimmed(const void *text, size_t n)
 
 struct members {
 	const struct dcp_sink *sink;
+	const struct dcp_stretch *all;
 	const char *path[DCP_JSON_MAX_DEPTH + 4];
 	size_t npath, nfront;
 	struct dcp_buf key, value;
@@ -247,7 +251,10 @@ static int emit_json(struct members *m, struct dcp_bytes v)
 {
 	struct dcp_json_walk w = { .text = (const char *)v.p, .n = v.n };
 	struct dcp_bytes name, value;
-	struct dcp_object o = { .path = m->path, .npath = m->npath, .type = type_of(&v) };
+	struct dcp_object o = { .path = m->path,
+				.npath = m->npath,
+				.type = type_of(&v),
+				.stored = m->npath == m->nfront ? m->all : NULL };
 	int rc = 0;
 
 	while (*v.p == '{' && rc == 0 && dcp_json_walk(&w, &name, &value, NULL) == 1)
@@ -266,7 +273,7 @@ static int emit_json(struct members *m, struct dcp_bytes v)
 static int read_json(struct reading *w, const char *text, size_t n, struct dcp_err *why)
 {
 	const struct dcp_titems_emitted *front = &w->r->front;
-	struct members m = { .sink = w->r->in->sink };
+	struct members m = { .sink = w->r->in->sink, .all = &w->all };
 	struct dcp_json *root;
 	int rc = dcp_json_parse(text, n, &root, why);
 
@@ -293,7 +300,9 @@ static int read_raw(struct reading *w, const char *bytes, size_t n)
 	const struct dcp_titems_emitted *front = &w->r->front;
 	const struct dcp_sink *sink = w->r->in->sink;
 	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT, json = DCP_BUF_INIT;
-	struct dcp_object o = { .path = front->path, .npath = front->npath, .type = "bytes" };
+	struct dcp_object o = {
+		.path = front->path, .npath = front->npath, .type = "bytes", .stored = &w->all
+	};
 	struct dcp_jsonw out;
 
 	dcp_jsonw_init(&out, &json, false);
@@ -375,6 +384,9 @@ int dcp_titems_read(struct dcp_titems *r, struct dcp_err *why)
 	if (rc < 0)
 		return rc == -ENOMEM ? rc : 1;
 	rc = r->in->sink->file(r->in->sink->ctx, f->name, &f->number);
+	w.all = (struct dcp_stretch){ .file = f->number,
+				      .nbytes = input.src.size,
+				      .n = input.src.size };
 	if (rc == 0)
 		rc = read_opened(&w, &input.src, why);
 	if (rc == 1)

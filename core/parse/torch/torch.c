@@ -310,6 +310,11 @@ uint64_t dcp_torch_pickle_size(const struct dcp_torch *t)
 	return t->pickle_n;
 }
 
+uint64_t dcp_torch_size(const struct dcp_torch *t)
+{
+	return t->src.size;
+}
+
 struct dcp_pv dcp_torch_root(const struct dcp_torch *t)
 {
 	return dcp_pickle_root(t->pickle);

@@ -56,6 +56,9 @@ DCP_AUTO_PTR(struct dcp_torch, dcp_torch_close)
 /* Bytes that were parsed for the object, or a few more. */
 uint64_t dcp_torch_pickle_size(const struct dcp_torch *t);
 
+/* Bytes of the stream, and of what may follow it. */
+uint64_t dcp_torch_size(const struct dcp_torch *t);
+
 /* Valid until close. */
 struct dcp_pv dcp_torch_root(const struct dcp_torch *t);
 

@@ -18,7 +18,8 @@
  *           dtype of a tensor that is cast to dtype, else NULL)
  *   object  id INTEGER PRIMARY KEY, key TEXT, name TEXT or NULL, type TEXT, nbytes (of the JSON
  *           and a newline), error TEXT or NULL, path TEXT, json TEXT or NULL, classes TEXT or NULL
- *           (core/model/tensor.h)
+ *           (core/model/tensor.h); where it is stored as bytes of its own, else all NULL: file (id),
+ *           off, stored (bytes there), filter (0, or 1: zstd), raw (bytes that come out)
  *
  * ids count from 1 in the order in which the adapter emits tensors and objects; inode numbers are
  * made from them. Stems are unique over tensors and objects together. People may query the file: the names
@@ -51,7 +52,7 @@ struct dcp_err;
 struct dcp_index;
 struct dcp_index_writer;
 
-#define DCP_INDEX_SCHEMA 17
+#define DCP_INDEX_SCHEMA 18
 
 /* ---- writing ---- */
 

@@ -306,6 +306,36 @@ int dcp_index_tensor_part(struct dcp_index *ix, int64_t id, const struct dcp_cut
 	return 0;
 }
 
+/* Columns 7 to 11. */
+static int get_stored_bytes(const struct query *q, struct dcp_arena *arena,
+			    const struct dcp_stretch **out)
+{
+	sqlite3_int64 at[5];
+	struct dcp_stretch *s;
+
+	*out = NULL;
+	if (sqlite3_column_type(q->stmt, 7) == SQLITE_NULL)
+		return 0;
+	for (int i = 0; i < 5; i++) {
+		at[i] = sqlite3_column_int64(q->stmt, 7 + i);
+		if (at[i] < 0)
+			return -EBADMSG;
+	}
+	if (at[0] < 1 || (uint64_t)at[0] > q->ix->nfiles || at[3] > DCP_FILTER_ZSTD ||
+	    (at[3] == DCP_FILTER_NONE && at[4] != at[2]))
+		return -EBADMSG;
+	s = dcp_arena_calloc(arena, 1, sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	*s = (struct dcp_stretch){ .file = (uint32_t)at[0] - 1,
+				   .filter = (uint8_t)at[3],
+				   .off = (uint64_t)at[1],
+				   .nbytes = (uint64_t)at[2],
+				   .n = (uint64_t)at[4] };
+	*out = s;
+	return 0;
+}
+
 int dcp_index_object(struct dcp_index *ix, int64_t id, struct dcp_arena *arena,
 		     struct dcp_object *out, struct dcp_err *err)
 {
@@ -331,6 +361,8 @@ int dcp_index_object(struct dcp_index *ix, int64_t id, struct dcp_arena *arena,
 		code = get_text(&q, 4, true, arena, &o.error, &n);
 	if (code == 0)
 		code = get_text(&q, 6, true, arena, &o.classes, &n);
+	if (code == 0)
+		code = get_stored_bytes(&q, arena, &o.stored);
 	if (code == 0 &&
 	    (o.json ? sqlite3_column_int64(q.stmt, 5) != (int64_t)o.json_len + 1 : !o.error))
 		code = -EBADMSG;

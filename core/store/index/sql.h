@@ -29,7 +29,9 @@
 		"pieces BLOB NOT NULL, stored TEXT, copies BLOB) STRICT",                      \
 		"CREATE TABLE object(id INTEGER PRIMARY KEY, key TEXT NOT NULL, "              \
 		"name TEXT, type TEXT NOT NULL, nbytes INTEGER NOT NULL, "                     \
-		"error TEXT, path TEXT NOT NULL, json TEXT, classes TEXT) STRICT"
+		"error TEXT, path TEXT NOT NULL, json TEXT, classes TEXT, "                    \
+		"file INTEGER, off INTEGER, stored INTEGER, filter INTEGER, raw INTEGER) "     \
+		"STRICT"
 
 #define DCP_SQL_INDEXES                                                                        \
 	"CREATE INDEX tensor_key ON tensor(key)",                                              \
@@ -56,7 +58,9 @@
 #define DCP_SQL_ADD_TENSOR                                                                     \
 	"INSERT INTO tensor VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?12, ?9, ?10, ?11, "     \
 	"?13, ?14)"
-#define DCP_SQL_ADD_OBJECT "INSERT INTO object VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)"
+#define DCP_SQL_ADD_OBJECT                                                                     \
+	"INSERT INTO object VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, "   \
+	"?14)"
 #define DCP_SQL_COUNT_ALIAS "UPDATE tensor SET naliases = naliases + 1 WHERE id = ?1"
 #define DCP_SQL_TOLD_TENSOR                                                                    \
 	"SELECT key, ifnull(name, key), dtype, shape, alias_of, error, pieces, partly, "       \
@@ -98,4 +102,6 @@
 	"copies "                                                                              \
 	"FROM tensor WHERE id = ?1"
 #define DCP_SQL_OBJECT                                                                         \
-	"SELECT key, path, type, json, error, nbytes, classes FROM object WHERE id = ?1"
+	"SELECT key, path, type, json, error, nbytes, classes, file, off, stored, filter, "    \
+	"raw "                                                                                 \
+	"FROM object WHERE id = ?1"

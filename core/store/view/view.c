@@ -194,37 +194,52 @@ int dcp_view_open(struct dcp_version *v, int64_t id, enum dcp_as as, const struc
 	return open_emitted(view, v, as, cut, rc, out, err);
 }
 
-/* A file is a tensor of bytes in one piece. */
+/* What is emitted is a tensor of these bytes. */
+static int take_stretch(struct dcp_view *view, const struct dcp_stretch *s, const char *key)
+{
+	struct dcp_piece *p = dcp_arena_calloc(&view->arena, 1, sizeof(*p));
+	uint64_t *dims = p ? dcp_arena_calloc(&view->arena, 2, sizeof(*dims)) : NULL;
+
+	if (!dims)
+		return -ENOMEM;
+	dcp_stretch_tensor(s, dims, p, &view->emitted);
+	view->emitted.key = key;
+	return 0;
+}
+
 static int open_whole(struct dcp_version *v, struct dcp_files *files,
 		      const struct dcp_file_id *id, uint32_t number, struct dcp_view **out,
 		      struct dcp_err *err)
 {
+	const struct dcp_stretch all = { .file = number, .nbytes = id->size, .n = id->size };
 	struct dcp_view *view = new_view(v);
-	struct dcp_piece *p;
-	uint64_t *dims;
 
-	p = view ? dcp_arena_calloc(&view->arena, 1, sizeof(*p)) : NULL;
-	dims = p ? dcp_arena_calloc(&view->arena, 2, sizeof(*dims)) : NULL;
-	if (!dims) {
-		dcp_view_close(view);
+	if (!view)
 		return dcp_err_say(err, -ENOMEM);
-	}
 	view->files = files;
-	dims[1] = id->size;
-	*p = (struct dcp_piece){ .lo = &dims[0],
-				 .len = &dims[1],
-				 .run_n = dims[1],
-				 .nbytes = dims[1],
-				 .file = number };
-	view->emitted = (struct dcp_tensor){ .key = id->name,
-					     .dtype = DCP_DTYPE_U8,
-					     .dtype_name = "U8",
-					     .itemsize = 1,
-					     .ndim = 1,
-					     .shape = &dims[1],
-					     .pieces = p,
-					     .npieces = dims[1] ? 1 : 0 };
-	return open_emitted(view, v, DCP_AS_RAW, NULL, 0, out, err);
+	return open_emitted(view, v, DCP_AS_RAW, NULL, take_stretch(view, &all, id->name), out,
+			    err);
+}
+
+int dcp_view_open_object(struct dcp_version *v, int64_t id, struct dcp_view **out,
+			 struct dcp_err *err)
+{
+	struct dcp_view *view = new_view(v);
+	struct dcp_object o;
+	int rc;
+
+	if (!view)
+		return dcp_err_say(err, -ENOMEM);
+	rc = dcp_index_object(dcp_version_index(v), id, &view->arena, &o, err);
+	if (rc == 0 && !o.stored)
+		rc = o.error ? dcp_fail(err, -EBADMSG, "%s: %s", o.key, o.error)
+			     : dcp_fail(err, -ENOTSUP,
+					"%s is not stored as bytes of its own, but as a part "
+					"of something",
+					o.key);
+	if (rc == 0)
+		rc = take_stretch(view, o.stored, o.key);
+	return open_emitted(view, v, DCP_AS_RAW, NULL, rc, out, err);
 }
 
 int dcp_view_open_file(struct dcp_version *v, uint32_t number, struct dcp_view **out,

@@ -61,6 +61,9 @@ int dcp_view_open(struct dcp_version *v, int64_t id, enum dcp_as as, const struc
  */
 int dcp_view_open_file(struct dcp_version *v, uint32_t number, struct dcp_view **out,
 		       struct dcp_err *err);
+/* The bytes that object row @id of @v was saved as, decompressed. -ENOTSUP: it has none of its own; else as above. */
+int dcp_view_open_object(struct dcp_version *v, int64_t id, struct dcp_view **out,
+			 struct dcp_err *err);
 /* All of asset number @i of @v (core/store/version/mapped.h). */
 int dcp_view_open_asset(struct dcp_version *v, size_t i, struct dcp_view **out,
 			struct dcp_err *err);

@@ -161,6 +161,8 @@ static int on_object(void *ctx, const struct dcp_object *o)
 	to->path = copy_path(s, o->path, o->npath);
 	to->type = copy_str(s, o->type);
 	to->error = copy_str(s, o->error);
+	if (o->stored)
+		to->stored = copy(s, o->stored, sizeof(*o->stored));
 	if (o->json) {
 		char *json = copy(s, o->json, o->json_len + 1);
 

@@ -312,6 +312,31 @@ int dcp_index_emit_tensor(void *ctx, const struct dcp_tensor *emitted)
 	return 0;
 }
 
+/* Can it be read, as far as its file says? What cannot is not kept: what is wrong with the file is known of the object. */
+static bool check_stored(struct dcp_index_writer *w, const struct dcp_stretch *stored)
+{
+	struct dcp_tensor bytes;
+	struct dcp_piece piece;
+	uint64_t dims[2], n;
+	struct dcp_err why;
+
+	if (!stored)
+		return false;
+	dcp_arena_reset(&w->scratch);
+	dcp_stretch_tensor(stored, dims, &piece, &bytes);
+	return dcp_index_check(&bytes, dcp_index_seen(w), dcp_index_nseen(w), &w->scratch, &n,
+			       &why) == 0;
+}
+
+static void bind_stored(sqlite3_stmt *s, const struct dcp_stretch *stored)
+{
+	sqlite3_bind_int64(s, 10, (sqlite3_int64)stored->file + 1);
+	sqlite3_bind_int64(s, 11, (sqlite3_int64)stored->off);
+	sqlite3_bind_int64(s, 12, (sqlite3_int64)stored->nbytes);
+	sqlite3_bind_int(s, 13, stored->filter);
+	sqlite3_bind_int64(s, 14, (sqlite3_int64)stored->n);
+}
+
 static int insert_object(struct dcp_index_writer *w, const struct dcp_object *o,
 			 const char *name, uint32_t number)
 {
@@ -338,6 +363,8 @@ static int insert_object(struct dcp_index_writer *w, const struct dcp_object *o,
 	else
 		sqlite3_bind_null(s, 8);
 	dcp_index_put_text(s, 9, json ? o->classes : NULL);
+	if (check_stored(w, o->stored))
+		bind_stored(s, o->stored);
 	code = dcp_index_run(w, DCP_ADD_OBJECT);
 	sqlite3_clear_bindings(s);
 	w->counts.broken += code == 0 && error;

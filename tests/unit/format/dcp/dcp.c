@@ -326,6 +326,7 @@ static void odd_items(void **state)
 	/* what the plain writer leaves in safetensors form: a header, then elements */
 	static const char head[] = "\x20\0\0\0\0\0\0\0{\"w\":1}                         ";
 	static const int64_t shape[] = { 8 }, chunk[] = { 0, 8 };
+	const struct dcp_stretch *stored;
 	dcp_auto_buf struct dcp_buf meta = DCP_BUF_INIT, data = DCP_BUF_INIT;
 	struct t_dir tree;
 	struct dcp_dir dir;
@@ -367,6 +368,17 @@ static void odd_items(void **state)
 				 cases[i].says);
 	}
 	assert_string_equal(t_sink_object(&s, "fine")->json, "17");
+	stored = t_sink_object(&s, "fine")->stored;
+	assert_non_null(stored);
+	assert_string_equal(s.file[stored->file], "data");
+	assert_int_equal(stored->off, 40);
+	assert_int_equal(stored->nbytes, data.n - 40);
+	assert_int_equal(stored->n, data.n - 40);
+	/* Its bytes are there, whatever they are. */
+	assert_int_equal(t_sink_object(&s, "no stream")->stored->n, 40);
+	assert_null(t_sink_object(&s, "huge")->stored);
+	assert_null(t_sink_object(&s, "beyond")->stored);
+	assert_null(t_sink_object(&s, "nowhere")->stored);
 	t_sink_finish(&s);
 	dcp_dir_close(&dir);
 	t_dir_remove(&tree);

@@ -43,6 +43,20 @@ static int tell(const struct dcp_sink *s, const char *key, uint32_t file, uint64
 	return s->tensor(s->ctx, &t);
 }
 
+static int tell_object(const struct dcp_sink *s, const char *key, uint32_t file, uint64_t off)
+{
+	const struct dcp_stretch stored = { .file = file, .off = off, .nbytes = 4, .n = 4 };
+	struct dcp_object o = { .key = key,
+				.path = &key,
+				.npath = 1,
+				.type = "int",
+				.json = "5",
+				.json_len = 1,
+				.stored = &stored };
+
+	return s->object(s->ctx, &o);
+}
+
 static void pieces_move(void **state)
 {
 	bool unpacked = false;
@@ -65,6 +79,12 @@ static void pieces_move(void **state)
 	assert_int_equal(tell(&s, "clash", b, 0), 0);
 	assert_int_equal(tell(&s, "far", b, UINT64_MAX), 0);
 	assert_int_equal(tell(&s, "x", 7, 8), -EINVAL);
+	assert_int_equal(tell_object(&s, "o", b, 8), 0);
+	assert_int_equal(t_sink_object(&outer, "o")->stored->off, 4104);
+	assert_int_equal(t_sink_object(&outer, "o")->stored->file, 0);
+	assert_int_equal(tell_object(&s, "none", b, UINT64_MAX), 0);
+	assert_null(t_sink_object(&outer, "none")->stored);
+	assert_int_equal(tell_object(&s, "o", 7, 8), -EINVAL);
 	assert_int_equal(outer.nfiles, 1);
 	assert_int_equal(t_sink_tensor(&outer, "x")->pieces[0].off, 520);
 	assert_int_equal(t_sink_tensor(&outer, "optim.clash")->pieces[0].off, 4096);

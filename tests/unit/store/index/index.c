@@ -71,7 +71,9 @@ static void tell_everything(struct t_index *p)
 				.type = "float",
 				.json = "0.5",
 				.json_len = 3,
-				.classes = "1:tuple 4" };
+				.classes = "1:tuple 4",
+				.stored = &(struct dcp_stretch){ p->file, DCP_FILTER_ZSTD, 7,
+								 30, 500 } };
 
 	assert_int_equal(p->sink.tensor(p->sink.ctx, &t), 0);
 	t = (struct dcp_tensor){
@@ -137,11 +139,18 @@ static void check_rest(struct t_index *p)
 	assert_string_equal(o.classes, "1:tuple 4");
 	assert_string_equal(o.type, "float");
 	assert_int_equal(o.npath, 0);
+	assert_non_null(o.stored);
+	assert_int_equal(o.stored->file, p->file);
+	assert_int_equal(o.stored->filter, DCP_FILTER_ZSTD);
+	assert_int_equal(o.stored->off, 7);
+	assert_int_equal(o.stored->nbytes, 30);
+	assert_int_equal(o.stored->n, 500);
 	row = t_index_row(p, DCP_ROW_OBJECT, "opt.bad");
 	assert_true(row.broken);
 	assert_int_equal(dcp_index_object(p->ix, row.id, &p->arena, &o, &err), 0);
 	assert_string_equal(o.error, "too deep");
 	assert_null(o.json);
+	assert_null(o.stored);
 }
 
 static void check_facts(struct t_index *p)
@@ -254,6 +263,54 @@ static void clashing_keys(void **state)
 	assert_false(row.broken);
 	assert_int_equal(strncmp(row.name, "o~", 2), 0);
 	assert_string_equal(t_index_row(p, DCP_ROW_OBJECT, "o").name, "o");
+}
+
+/* Where an object is stored is kept if its bytes are there. */
+static void stored_objects(void **state)
+{
+	struct t_index *p = *state;
+	const uint64_t size = 4096; /* of the file */
+	const struct {
+		struct dcp_stretch at;
+		bool kept;
+	} cases[] = {
+		{ { p->file, DCP_FILTER_NONE, 0, size, size }, true },
+		{ { p->file, DCP_FILTER_NONE, size, 0, 0 }, true },
+		{ { p->file, DCP_FILTER_NONE, 1, size, size }, false },
+		{ { p->file, DCP_FILTER_NONE, UINT64_MAX, 2, 2 }, false },
+		{ { p->file, DCP_FILTER_NONE, 0, UINT64_MAX, UINT64_MAX }, false },
+		{ { p->file, DCP_FILTER_NONE, 0, 8, 9 }, false },
+		{ { p->file, DCP_FILTER_ZSTD, 0, 8, 9 }, true },
+		{ { p->file, DCP_FILTER_ZSTD, 0, size + 1, 9 }, false },
+		{ { p->file + 1, DCP_FILTER_NONE, 0, 8, 8 }, false },
+	};
+	struct dcp_err err = { 0 };
+	char key[16];
+
+	for (size_t i = 0; i < DCP_LEN(cases); i++) {
+		struct dcp_object o = { .key = key,
+					.type = "int",
+					.json = "1",
+					.json_len = 1,
+					.stored = &cases[i].at };
+
+		snprintf(key, sizeof(key), "o%zu", i);
+		assert_int_equal(p->sink.object(p->sink.ctx, &o), 0);
+	}
+	t_index_reopen(p);
+	for (size_t i = 0; i < DCP_LEN(cases); i++) {
+		struct dcp_object o;
+
+		snprintf(key, sizeof(key), "o%zu", i);
+		t_case(key);
+		assert_int_equal(dcp_index_object(p->ix, t_index_row(p, DCP_ROW_OBJECT, key).id,
+						  &p->arena, &o, &err),
+				 0);
+		assert_null(o.error);
+		assert_int_equal(o.stored != NULL, cases[i].kept);
+		if (o.stored)
+			assert_int_equal(o.stored->n, cases[i].at.n);
+	}
 }
 
 /* Every key four times, as tensors and objects in turn, and keys made to be in the way. */
@@ -519,6 +576,7 @@ T_TESTS()
 		cmocka_unit_test(memory_without_a_reader_is_dropped),
 		WITH_INDEX(clashing_keys),
 		WITH_INDEX(no_key_takes_others_down),
+		WITH_INDEX(stored_objects),
 		WITH_INDEX(stems_that_look_hashed),
 		WITH_INDEX(aliases),
 		WITH_INDEX(scans),
