@@ -13,8 +13,11 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+
+import dcp
 
 PROGRAM = os.path.abspath(sys.argv[1])
 PATIENCE = 240  # seconds for what should take one
@@ -122,6 +125,15 @@ def talk():
 def groups():
     """Groups of a job load beside each other, what was rank 0 being another of them, and all of it after them."""
     Job(LOAD_SOURCE=SOURCE).start_all(4, "split=2", "load", "back", "load").good(4, "sub-groups that load")
+
+
+def objects():
+    """The bytes of objects, as the file has them."""
+    for n in (1, 2, 4):
+        with tempfile.TemporaryDirectory() as folder:
+            Job(LOAD_SOURCE=SOURCE, LOAD_OBJECTS=folder).start_all(n, "objects").good(n, "objects")
+            for what in dcp.differ(f"{SOURCE}/step-20", folder, n):
+                check(False, what)
 
 
 def late_ranks():
@@ -364,7 +376,7 @@ def strangers_connect():
         c.close()
 
 
-TESTS = [talk, groups, late_ranks, large, hosts, launchers, two_jobs, failures, no_memory, killed, killed_while_they_meet, hangs, nobody,
+TESTS = [talk, groups, objects, late_ranks, large, hosts, launchers, two_jobs, failures, no_memory, killed, killed_while_they_meet, hangs, nobody,
          disagree, environment, secrets, strangers_listen, strangers_connect]
 
 

@@ -16,6 +16,8 @@ import sys
 import tempfile
 import time
 
+import dcp
+
 RANKS, FROM_MPI, MODULE, PROGRAM = map(os.path.abspath, sys.argv[1:5])
 # Nor is the module to be found by what meson sets.
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_", "TORCHELASTIC", "SLURM", "OMPI", "PMI", "DCPLOAD", "LD_LIB")
@@ -68,6 +70,14 @@ def talk():
 
 def groups():
     good(4, WITH | {"LOAD_SOURCE": "tests/golden/dcp-fsdp2/ckpt"}, "mpi", "mpi", "split=2", "load", "back", "load")
+
+
+def objects():
+    source = "tests/golden/dcp-fsdp2/ckpt"
+    with tempfile.TemporaryDirectory() as folder:
+        good(2, WITH | {"LOAD_SOURCE": source, "LOAD_OBJECTS": folder}, "mpi", "mpi", "objects")
+        for what in dcp.differ(f"{source}/step-20", folder, 2):
+            check(False, what)
 
 
 def talk_without():
@@ -191,7 +201,7 @@ if not shutil.which("mpirun"):
     print("mpi: no mpirun (Debian: openmpi-bin)", file=sys.stderr)
     sys.exit(77)
 with concurrent.futures.ThreadPoolExecutor(4) as pool:
-    for result in [pool.submit(test) for test in (talk, groups, talk_without, own, failure, late, killed, exporting, loading, missing, beside)]:
+    for result in [pool.submit(test) for test in (talk, groups, objects, talk_without, own, failure, late, killed, exporting, loading, missing, beside)]:
         result.result()
 print(f"{len(wrong)} wrong")
 sys.exit(1 if wrong else 0)

@@ -13,6 +13,8 @@
  *	memory=N, memory=0    the N-th allocation from now on fails on rank 1, and all after it; none does
  *	bulk=N        N + sender bytes from each to each
  *	load          the group loads LOAD_SOURCE, each byte read once, and checks it
+ *	objects       the same; what the hooks give of objects goes to LOAD_OBJECTS/RANK: a line with the length
+ *	              of the bytes, of the JSON, and the key; then these (-1: NULL)
  * Prints a line of JSON: {"rank", "ranks", "comm", "nodes", "step", "code", "error_rank", "text"}.
  */
 #include <errno.h>
@@ -86,8 +88,52 @@ static int bulk(const struct dcpload_comm *c, uint64_t n, struct dcpload_error *
 	return rc;
 }
 
-static int load(const struct dcpload_comm *c, struct dcpload_error *err)
+/* The object that is being told. */
+struct told {
+	FILE *f;
+	char *bytes;
+	uint64_t n;
+	int none;
+};
+
+static int on_bytes(void *ctx, const char *key, const void *bytes, uint64_t n, uint64_t at,
+		    uint64_t total)
 {
+	struct told *t = ctx;
+
+	(void)key;
+	if (at == 0) {
+		free(t->bytes);
+		t->bytes = malloc(total + 1);
+		t->n = 0;
+	}
+	t->none = !bytes;
+	if (at != t->n || n > total - at || n > 64 << 10)
+		return -EPROTO;
+	if (n)
+		memcpy(t->bytes + at, bytes, n);
+	t->n += n;
+	return 0;
+}
+
+static int on_object(void *ctx, const char *key, const char *type, const char *json, uint64_t n)
+{
+	struct told *t = ctx;
+
+	(void)type;
+	fprintf(t->f, "%lld %lld %s\n", t->none ? -1LL : (long long)t->n,
+		json ? (long long)n : -1LL, key);
+	fwrite(t->bytes, 1, t->n, t->f);
+	if (json)
+		fwrite(json, 1, n, t->f);
+	return 0;
+}
+
+static int load(const struct dcpload_comm *c, struct told *told, struct dcpload_error *err)
+{
+	const struct dcpload_hooks hooks = {
+		.size = sizeof(hooks), .ctx = told, .object = on_object, .bytes = on_bytes
+	};
 	const struct dcpload_config config = { .size = sizeof(config),
 					       .exchange = DCPLOAD_EXCHANGE_ALL,
 					       .timeout_ms = (uint32_t)timeout_ms,
@@ -104,12 +150,29 @@ static int load(const struct dcpload_comm *c, struct dcpload_error *err)
 		rc = dcpload_want_layout(plan, layout, c->rank, NULL, err);
 	if (rc == 0)
 		rc = dcpload_plan_finish(plan, err);
+	if (rc == 0 && told)
+		dcpload_plan_hooks(plan, &hooks);
 	if (rc == 0)
 		rc = dcpload_execute(plan, err);
 	if (rc == 0)
 		rc = dcpload_check(plan, err);
 	dcpload_plan_free(plan);
 	dcpload_close(ck);
+	return rc;
+}
+
+static int objects(const struct dcpload_comm *c, struct dcpload_error *err)
+{
+	struct told told = { 0 };
+	char path[512];
+	int rc;
+
+	snprintf(path, sizeof(path), "%s/%u", getenv("LOAD_OBJECTS"), c->rank);
+	told.f = fopen(path, "wb");
+	rc = told.f ? load(c, &told, err) : load_fail(err, -errno, "%s", path);
+	if (told.f)
+		fclose(told.f);
+	free(told.bytes);
 	return rc;
 }
 
@@ -134,7 +197,9 @@ static int step(const struct dcpload_comm *c, const char *name, uint64_t value, 
 	} else if (strcmp(name, "bulk") == 0)
 		rc = bulk(c, value, err);
 	else if (strcmp(name, "load") == 0)
-		rc = load(c, err);
+		rc = load(c, NULL, err);
+	else if (strcmp(name, "objects") == 0)
+		rc = objects(c, err);
 	else if (strcmp(name, "nodes") == 0) {
 		node = calloc(c->ranks, sizeof(*node));
 		rc = load_nodes(c, node, &nodes_seen, err, timeout_ms);

@@ -206,6 +206,17 @@ DCPLOAD_API int dcpload_object(struct dcpload *ck, const char *key, const char *
  * are none. -ENOENT as above. */
 DCPLOAD_API int dcpload_classes(struct dcpload *ck, const char *key, const char **classes,
 				struct dcpload_error *err);
+/*
+ * The bytes that an object was saved as, if they are its own: a stream of torch.save in a checkpoint of
+ * torch.distributed.checkpoint (what its planner is given to load_bytes()), or a file. They are decompressed, not decoded:
+ * what unpickles them executes what they say, unless it is told not to (torch.load(weights_only=True)). *@n: how many;
+ * read copies @n of them from @at on to @dst. -ENOTSUP: it is a part of something, as in one pickle of many values;
+ * -EINVAL: there are not so many; -ENOENT, -EBADMSG as above; -ESTALE: the file has changed.
+ */
+DCPLOAD_API int dcpload_object_size(struct dcpload *ck, const char *key, uint64_t *n,
+				    struct dcpload_error *err);
+DCPLOAD_API int dcpload_object_read(struct dcpload *ck, const char *key, uint64_t at, void *dst,
+				    uint64_t n, struct dcpload_error *err);
 /* Components of the key of a tensor or object, as the framework nests them: @n strings. */
 DCPLOAD_API int dcpload_path(struct dcpload *ck, const char *key, const char *const **path,
 			     size_t *n, struct dcpload_error *err);
@@ -312,6 +323,11 @@ struct dcpload_hooks {
 	 * that is told in this call to wait for @event, a CUevent (cuStreamWaitEvent), finds the part in place, without
 	 * waiting for the host. Should the load fail later, or begin anew, the part is not what is stored. */
 	int (*queued)(void *ctx, uint64_t number, const struct dcpload_part *part, void *event);
+	/* For each object that is stored, before object(): the bytes that it was saved as (dcpload_object_read()), in order:
+	 * @n of them, at most 64 KiB, from @at on, of @total. @bytes NULL: it has none of its own, or they cannot be found.
+	 * Each rank reads them for itself, as torch's does. */
+	int (*bytes)(void *ctx, const char *key, const void *bytes, uint64_t n, uint64_t at,
+		     uint64_t total);
 };
 /* Copies @hooks. Returns 0. */
 DCPLOAD_API int dcpload_plan_hooks(struct dcpload_plan *plan,

@@ -96,6 +96,10 @@ void load_tensor_of(const struct dcp_row *row, struct dcpload_tensor *out);
 /* The row of a tensor. -ENOENT: @err names the nearest key. */
 int load_find(struct dcpload *ck, const char *key, struct dcp_arena *arena, struct dcp_row *row,
 	      struct dcp_err *err);
+struct dcp_view;
+/* A view of the bytes that an object was saved as: dcp_view_open_object(). -ENOENT as load_find(). */
+int load_open_object(struct dcpload *ck, const char *key, struct dcp_view **out,
+		     struct dcp_err *err);
 /* Does @select select the key of @row? 1, 0, or a negative errno. */
 int load_selects(struct dcpload *ck, const struct dcpload_select *select,
 		 const struct dcp_row *row);

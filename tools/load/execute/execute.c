@@ -22,7 +22,10 @@
 #include "tools/load/place/ship.h"
 #include "tools/load/plan/schedule.h"
 
-enum { MOST_AGAIN = 16 /* attempts after the first */ };
+enum {
+	MOST_AGAIN = 16 /* attempts after the first */,
+	OBJECT_ROOM = 64 << 10 /* bytes of an object that the caller gets at a time */
+};
 
 /* ---- through the window ---- */
 
@@ -328,28 +331,70 @@ static int start(struct dcpload_plan *p, struct dcpload_error *err)
 	return 0;
 }
 
+/* Give the caller the bytes that an object was saved as. */
+static int show_bytes(struct dcpload_plan *p, const char *key, struct dcpload_error *err)
+{
+	dcp_auto_view struct dcp_view *view = NULL;
+	dcp_auto_free char *room = malloc(OBJECT_ROOM);
+	struct dcp_err own = { 0 };
+	uint64_t at = 0, total;
+	int rc = room ? load_open_object(p->ck, key, &view, &own) : -ENOMEM;
+
+	load_trouble_of_view(p, rc);
+	if (rc < 0 && rc != -ENOTSUP && rc != -EBADMSG)
+		return load_fail_err(err, rc, &own);
+	total = view ? dcp_view_size(view) : 0;
+	do {
+		uint64_t n = DCP_MIN(total - at, (uint64_t)OBJECT_ROOM);
+
+		rc = n ? dcp_view_read(view, at, room, n) : 0;
+		load_trouble_of_view(p, rc);
+		if (rc < 0)
+			return load_fail(err, rc, "%s: %s", key, strerror(-rc));
+		rc = p->hooks.bytes(p->hooks.ctx, key, view ? room : NULL, n, at, total);
+		if (rc < 0)
+			return load_fail(err, rc, "%s: the caller's bytes() failed: %s", key,
+					 strerror(-rc));
+		p->report.read += n;
+		at += n;
+	} while (at < total);
+	return 0;
+}
+
+static int show_value(struct dcpload_plan *p, const char *key, struct dcpload_error *err)
+{
+	struct dcpload_error own;
+	const char *type, *json;
+	size_t n = 0;
+	int rc = dcpload_object(p->ck, key, &type, &json, &n, &own);
+
+	if (rc < 0 && rc != -EBADMSG) {
+		*err = own;
+		return rc;
+	}
+	rc = rc < 0 ? p->hooks.object(p->hooks.ctx, key, "", NULL, 0)
+		    : p->hooks.object(p->hooks.ctx, key, type, json, n);
+	return rc < 0 ? load_fail(err, rc, "%s: the caller's object() failed: %s", key,
+				  strerror(-rc))
+		      : 0;
+}
+
 /* Show the caller the objects. */
 static int show_objects(struct dcpload_plan *p, struct dcpload_error *err)
 {
-	const char *key, *type, *json;
+	const char *key;
 	uint64_t next = 0;
 	int rc = 0;
 
-	while (p->hooks.object && rc == 0 &&
+	while ((p->hooks.object || p->hooks.bytes) && rc == 0 &&
 	       (rc = dcpload_next_object(p->ck, &next, &key, err)) > 0) {
 		dcp_auto_free char *own = strdup(key); /* the next answer takes its place */
-		size_t n = 0;
 
 		if (!own)
 			return load_fail(err, -ENOMEM, "out of memory");
-		rc = dcpload_object(p->ck, own, &type, &json, &n, err);
-		if (rc < 0 && rc != -EBADMSG)
-			return rc;
-		rc = rc < 0 ? p->hooks.object(p->hooks.ctx, own, "", NULL, 0)
-			    : p->hooks.object(p->hooks.ctx, own, type, json, n);
-		if (rc < 0)
-			return load_fail(err, rc, "%s: the caller's object() failed: %s", own,
-					 strerror(-rc));
+		rc = p->hooks.bytes ? show_bytes(p, own, err) : 0;
+		if (rc == 0 && p->hooks.object)
+			rc = show_value(p, own, err);
 	}
 	return rc;
 }

@@ -136,6 +136,50 @@ int dcpload_classes(struct dcpload *ck, const char *key, const char **classes,
 	return 0;
 }
 
+int load_open_object(struct dcpload *ck, const char *key, struct dcp_view **out,
+		     struct dcp_err *err)
+{
+	struct dcp_row row;
+	int rc;
+
+	dcp_arena_reset(&ck->answer);
+	rc = dcp_index_by_key(dcp_version_index(ck->v), DCP_ROW_OBJECT, key, &ck->answer, &row);
+	if (rc == -ENOENT)
+		return no_key(ck, DCP_ROW_OBJECT, key, err);
+	return rc < 0 ? dcp_err_say(err, rc) : dcp_view_open_object(ck->v, row.id, out, err);
+}
+
+int dcpload_object_size(struct dcpload *ck, const char *key, uint64_t *n,
+			struct dcpload_error *err)
+{
+	dcp_auto_view struct dcp_view *view = NULL;
+	struct dcp_err own = { 0 };
+	int rc = load_open_object(ck, key, &view, &own);
+
+	if (rc == 0)
+		*n = dcp_view_size(view);
+	return load_fail_err(err, rc, &own);
+}
+
+int dcpload_object_read(struct dcpload *ck, const char *key, uint64_t at, void *dst, uint64_t n,
+			struct dcpload_error *err)
+{
+	dcp_auto_view struct dcp_view *view = NULL;
+	struct dcp_err own = { 0 };
+	int rc = load_open_object(ck, key, &view, &own);
+
+	if (rc == 0 && !dcp_range_ok(at, n, dcp_view_size(view)))
+		rc = dcp_fail(&own, -EINVAL,
+			      "%s: the object has %llu bytes; %llu from %llu on are not in it",
+			      key, (unsigned long long)dcp_view_size(view),
+			      (unsigned long long)n, (unsigned long long)at);
+	if (rc == 0 && n)
+		rc = dcp_view_read(view, at, dst, n);
+	if (rc < 0 && !own.msg[0])
+		dcp_fail(&own, rc, "%s: %s", key, strerror(-rc));
+	return load_fail_err(err, rc, &own);
+}
+
 int dcpload_path(struct dcpload *ck, const char *key, const char *const **path, size_t *n,
 		 struct dcpload_error *err)
 {
