@@ -9,6 +9,7 @@ import errno
 import gc
 import graphlib
 import hashlib
+import io
 import json
 import os
 import pathlib
@@ -31,6 +32,9 @@ from dcpfs.dtype import DTYPES
 
 sys.path.insert(0, str(base.ROOT / "tests/mount"))
 import arrays  # noqa: E402
+
+sys.path.insert(0, str(base.ROOT / "tests/load"))
+import dcp  # noqa: E402
 
 FOLDERS = ("dcp-plain", "dcp-fsdp2", "hf-llama", "paddle-dist", "megatron-dist", "deepspeed-z3", "numpy")
 
@@ -239,6 +243,56 @@ class Keys(unittest.TestCase):
         self.assertRaisesRegex(dcpfs.DcpfsError, "no version", dcpfs.open, golden("dcp-fsdp2")[0], "step-99")
         self.assertRaisesRegex(dcpfs.DcpfsError, "incomplete", dcpfs.open, golden("dcp-fsdp2")[0], "step-30")
         self.assertRaises(ValueError, dcpfs.open, golden("dcp-fsdp2")[0], io="quickly")
+
+    def test_raw(self):
+        """Bytes of objects are those of the file, which Python's pickle finds by itself; a compressed one is a sound archive."""
+        plain = encoded = 0
+        for folder in sorted(p.parent.name for p in base.GOLDEN.glob("*/manifest.json") if p.parent.name[:3] in ("dcp", "meg", "com")):
+            source, versions = golden(folder)
+            for name in versions:
+                path = os.path.join(source, name)
+                if not os.path.isdir(path) or not any(n.endswith(".metadata") for n in os.listdir(path)):
+                    continue
+                want = dcp.items(path)
+                with self.subTest(path), dcpfs.open(path) as ck:
+                    for key in want:
+                        if key not in ck.objects:
+                            continue  # it is a tensor, or opened
+                        try:
+                            raw = ck.objects.raw(key)
+                        except dcpfs.DcpfsError as e:
+                            self.assertEqual((e.code, folder[:8]), (errno.ENOTSUP, "composer"), e)  # a list in it is opened
+                            continue
+                        plain, encoded = plain + (not want[key][1]), encoded + want[key][1]
+                        if want[key][1]:
+                            self.assertIsNone(zipfile.ZipFile(io.BytesIO(raw)).testzip())
+                        else:
+                            self.assertEqual(raw, want[key][0], key)
+        self.assertTrue(plain > 300 and encoded >= 5, (plain, encoded))
+
+    def test_raw_files(self):
+        """A file that is one value; a part of one has no bytes of its own."""
+        source, _ = golden("torch-checkpointing")
+        with dcpfs.open(source, "8-version-1.0") as ck:
+            self.assertEqual(ck.objects.raw("rank1.vocab"), b"a\0b\xff")
+            found = [k for k in ck.objects if self.code(ck, k) == errno.ENOTSUP]
+            self.assertEqual(len(found), 2)
+        with dcpfs.open(golden("torch-save")[0], "zip.pt") as ck:
+            self.assertEqual({self.code(ck, k) for k in ck.objects}, {errno.ENOTSUP})
+        with tempfile.TemporaryDirectory() as top:
+            for name, value in ("three.pkl", 3), ("empty.pkl", []):
+                raw = pickle.dumps(value)
+                pathlib.Path(top, name).write_bytes(raw)
+                with dcpfs.open(os.path.join(top, name)) as ck:
+                    self.assertEqual([ck.objects.raw(k) for k in ck.objects], [raw])
+        self.assertRaisesRegex(KeyError, "nearest is", lambda: step20().objects.raw("train.los"))
+
+    @staticmethod
+    def code(ck, key):
+        try:
+            return len(ck.objects.raw(key)) * 0
+        except dcpfs.DcpfsError as e:
+            return e.code
 
     def test_objects(self):
         o = step20().objects

@@ -130,6 +130,8 @@ FUNCTIONS: dict[str, dict[str, Sequence[Any]]] = {"dcpload": {
     "tensor": (c_void_p, c_char_p, POINTER(TensorStruct), ERR),
     "object": (c_void_p, c_char_p, TEXT, TEXT, POINTER(c_size_t), ERR),
     "classes": (c_void_p, c_char_p, TEXT, ERR),
+    "object_size": (c_void_p, c_char_p, POINTER(c_uint64), ERR),
+    "object_read": (c_void_p, c_char_p, c_uint64, c_void_p, c_uint64, ERR),
     "path": (c_void_p, c_char_p, POINTER(TEXT), POINTER(c_size_t), ERR),
     "read": (c_void_p, c_char_p, POINTER(c_uint64), POINTER(c_uint64), POINTER(c_uint64), c_void_p, c_uint64, ERR),
     "run": (c_void_p, c_char_p, POINTER(c_int), POINTER(c_uint64), ERR),

@@ -223,6 +223,17 @@ class Objects(Mapping[str, Any]):
         """The JSON text of the object, as the library returns it."""
         return self._get(key)[0]
 
+    def raw(self, key: str) -> bytes:
+        """The bytes that the object was saved as, for torch.load(io.BytesIO(raw), weights_only=True) and the like. DcpfsError with
+        ENOTSUP: it has none of its own, as a value of one pickle of many; which have, dcpload.h says (dcpload_object_read)."""
+        n = c_uint64()
+        with self._of._lock:
+            self._of.find("object_size", key, byref(n))
+            own = bytearray(n.value)
+            at = (ctypes.c_ubyte * len(own)).from_buffer(own) if own else None
+            self._of.find("object_read", key, 0, at, len(own))
+        return bytes(own)
+
     def type(self, key: str) -> str:
         """Python's name of the class that was saved: "tuple", "trainer.Info"."""
         return self._get(key)[1]
