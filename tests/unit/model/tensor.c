@@ -46,6 +46,36 @@ static void volume_and_bytes(void **state)
 	}
 }
 
+/* Bytes of an array are counted as if lengths of 0 were 1, and are at most 2^63 - 1. */
+static void bytes_of_arrays(void **state)
+{
+	static const struct {
+		const char *what;
+		uint64_t shape[3];
+		bool fits;
+		uint64_t nbytes;
+	} arrays[] = {
+		{ "plain", { 3, 5, 2 }, true, 120 },
+		{ "empty", { 3, 0, 2 }, true, 0 },
+		{ "2^63 - 4 bytes", { (1ull << 61) - 1, 1, 1 }, true, (1ull << 63) - 4 },
+		{ "2^63 bytes", { 1ull << 61, 1, 1 }, false, 0 },
+		{ "2^63 bytes, but for a length of 0", { 1ull << 61, 0, 1 }, false, 0 },
+		{ "2^64 bytes, but for a length of 0",
+		  { 1ull << 31, 0, 1ull << 31 },
+		  false,
+		  0 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(arrays); i++) {
+		uint64_t got = 0;
+
+		t_case(arrays[i].what);
+		assert_int_equal(dcp_shape_nbytes(arrays[i].shape, 3, 4, &got), arrays[i].fits);
+		assert_int_equal(got, arrays[i].nbytes);
+	}
+}
+
 static void dims_and_boxes(void **state)
 {
 	static const uint64_t lo[] = { 0, 2 }, len[] = { 4, 6 };
@@ -64,6 +94,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(volume_and_bytes),
+		cmocka_unit_test(bytes_of_arrays),
 		cmocka_unit_test(dims_and_boxes),
 	};
 	return cmocka_run_group_tests_name("tensor", tests, NULL, NULL);
