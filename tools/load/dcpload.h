@@ -51,7 +51,7 @@ struct dcpload_error {
 
 /* ---- processes ---- */
 
-/* Its functions work only in the thread that opened it. */
+/* The functions of the communicator work only in the thread that opened it. */
 #define DCPLOAD_COMM_ONE_THREAD (1u << 0)
 
 /*
@@ -67,26 +67,29 @@ struct dcpload_comm {
 	void *ctx;        /* the first argument of all functions */
 	/* Gather @n bytes of every rank (the same @n on all), by rank, into @all: ranks * n bytes. */
 	int (*allgather)(void *ctx, const void *mine, size_t n, void *all, int timeout_ms);
-	/* Bulk: send[r] (nsend[r] bytes) goes to rank r, recv[r] (nrecv[r] bytes) comes from it.
-	 * NULL: bulk data is exchanged by NCCL or CUDA IPC between GPUs, if at all. */
+	/* For tensor data: send[r] (nsend[r] bytes) goes to rank r, recv[r] (nrecv[r] bytes) comes
+	 * from it. NULL: tensor data is exchanged by NCCL or CUDA IPC between GPUs, or not at all. */
 	int (*alltoallv)(void *ctx, const void *const *send, const uint64_t *nsend,
 			 void *const *recv, const uint64_t *nrecv, int timeout_ms);
-	/* Make a communicator of the ranks that give the same @color, ordered by @key, then rank;
-	 * it is closed before this one. NULL: not supported. */
+	/* Make a communicator of the ranks that give the same @color, ordered by @key, then by rank.
+	 * It is closed before this one. NULL: not supported. */
 	int (*split)(void *ctx, uint32_t color, uint32_t key, struct dcpload_comm **out,
 		     int timeout_ms);
 	void (*close)(void *ctx); /* NULL: nothing to do */
-	/* Describe the last failure of one of these functions: text and rank. NULL: there is only
-	 * the code. */
+	/* Describe the last failure of one of these functions: text and rank. NULL: failures have
+	 * a code only. */
 	void (*explain)(void *ctx, struct dcpload_error *err);
 };
 
 /*
- * Collective. @how: "alone", "mpi" (started by mpirun, or by srun with PMI), "env" (TCP; ranks as
- * torchrun says in RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or as mpirun or srun say), or
- * "auto": chosen by the variables that the launcher has set. Ranks have DCPLOAD_TIMEOUT seconds to come, 60 where that
- * variable is not set. Close it after everything that was
- * opened with it.
+ * Collective. @how is one of
+ *	"alone"  this process only
+ *	"mpi"    MPI: the job was started by mpirun, or by srun with PMI
+ *	"env"    TCP: the rank, the number of ranks and the address come from torchrun's variables
+ *	         RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or from those of mpirun or srun
+ *	"auto"   one of these, by the variables that the launcher has set
+ * Fails when a rank has not connected within DCPLOAD_TIMEOUT seconds (an environment variable;
+ * 60 if it is not set). Close the communicator after everything that was opened with it.
  */
 DCPLOAD_API int dcpload_comm_open(const char *how, struct dcpload_comm **out,
 				  struct dcpload_error *err);
@@ -105,17 +108,17 @@ enum dcpload_io {
 	DCPLOAD_IO_BUFFERED, /* through the page cache */
 	DCPLOAD_IO_DIRECT,   /* O_DIRECT, where the file system has it */
 	DCPLOAD_IO_MOUNT,    /* read through the mount; as AUTO when the source is not in one */
-	DCPLOAD_IO_GDS, /* straight into the memory of a GPU, by cuFile; what it refuses: DIRECT */
+	DCPLOAD_IO_GDS, /* by cuFile into the memory of a GPU; DIRECT for what cuFile refuses */
 };
 
-/* Who reads for whom? All ranks must ask for the same. */
+/* Which ranks read bytes that several ranks need? All ranks must set the same. */
 enum dcpload_exchange {
-	DCPLOAD_EXCHANGE_AUTO,  /* chosen by page cache and nodes; the report says why */
+	DCPLOAD_EXCHANGE_AUTO,  /* one of the others, which and why is in the report */
 	DCPLOAD_EXCHANGE_NEVER, /* every rank reads what it needs */
 	DCPLOAD_EXCHANGE_NODE,  /* each byte is read once per node and shared by its ranks */
-	DCPLOAD_EXCHANGE_ALL,   /* each byte is read once and sent to the ranks that need it;
-				 * NODE where neither NCCL nor CUDA IPC nor the communicator's
-				 * alltoallv can */
+	DCPLOAD_EXCHANGE_ALL, /* each byte is read once per job and sent to the ranks that need
+				 * it; as NODE when none of NCCL, CUDA IPC and the communicator's
+				 * alltoallv() is available */
 };
 
 struct dcpload_config {
@@ -123,28 +126,34 @@ struct dcpload_config {
 	uint32_t io;       /* enum dcpload_io */
 	uint32_t exchange; /* enum dcpload_exchange */
 	uint32_t threads;  /* per rank, to read and copy from the page cache; 0: CPUs / ranks */
-	uint64_t staging;  /* most bytes of memory beyond the destinations, per rank; 0: 64 MiB,
+	uint64_t staging; /* limit of memory beyond the destinations, bytes per rank; 0: 64 MiB,
 			    * of which slots for reads take 6 MiB at most, elsewhere 16 MiB;
 			    * the least: 1 MiB, or 1.3 MiB when every rank reads for itself */
-	uint32_t timeout_ms; /* give up after this time without progress of others; 0: 60 s */
+	uint32_t
+		timeout_ms; /* give up when other ranks make no progress for this time; 0: 60 s */
 	uint32_t reserved;
-	/* Its name or the number in it, as rank 0 says it; NULL or "latest": the newest, of rank 0's. */
+	/* Name of the version, or the number in its name; the value of rank 0 applies to all ranks.
+	 * NULL or "latest": the newest version that rank 0 finds. */
 	const char *version;
-	const char *cache; /* directory of indexes; NULL: as dcpfs(1); "": keep none */
-	/* Where the library allocates destinations, and where those of the caller may be as well: NULL
-	 * or "host"; "cuda:0"; "cuda" or "cuda:LOCAL_RANK": a GPU of its own for each rank of a node,
-	 * as far as there are so many; "auto": as "cuda", or "host" where there is no GPU. After the name,
-	 * ",managed": the library allocates memory that CUDA moves between GPU and host; ",pinned": the host's,
-	 * which the GPU can read. */
+	const char
+		*cache; /* directory of indexes; NULL: as in dcpfs(1); "": no index is kept */
+	/* Where the library allocates destinations; those of the caller may be there or on the host.
+	 *	NULL, "host"               host memory
+	 *	"cuda:0"                   that GPU
+	 *	"cuda", "cuda:LOCAL_RANK"  one GPU for each rank of a node; if there are fewer GPUs
+	 *	                           than ranks, ranks share them
+	 *	"auto"                     as "cuda", or as "host" if there is no GPU
+	 * After the name of a GPU, ",managed" allocates memory that CUDA moves between GPU and host,
+	 * and ",pinned" host memory that the GPU can read. */
 	const char *device;
-	/* Show the checkpoint as a Hugging Face model, without optimizers: "auto": by the rules that
-	 * fit, a preset's name, or the text of rules, which has a newline (core/rules/README.md);
-	 * NULL: as it is stored. */
+	/* Show the checkpoint as a Hugging Face model, without optimizers, its keys renamed by
+	 * rules (core/rules/README.md): "auto" (the preset that fits the keys), the name of a
+	 * preset, or the text of rules, which contains a newline. NULL: keys as stored. */
 	const char *rules;
-	const char *
-		assets; /* with rules, a directory to look for config.json first; may be NULL */
-	/* Only keys that begin with it and a dot, both taken off before any rule ("ema"); NULL: all. Without
-	 * rules it means "auto". */
+	/* With rules, the directory in which config.json is looked for first; may be NULL. */
+	const char *assets;
+	/* Only the keys below this one: "ema" selects "ema.w", which the rules see as "w". NULL: all
+	 * keys. If @rules is NULL, @part implies "auto". */
 	const char *part;
 };
 
@@ -152,8 +161,8 @@ struct dcpload_config {
  * Collective. @comm NULL: this process alone; otherwise it must outlive *@out. @source: a
  * checkpoint, a directory of them, or a path in a mount of dcpfs: its root, a version, or a rank's
  * directory shard/LAYOUT/RANK. @config may be NULL. -ESTALE: the files of the version differ
- * between ranks. Rank 0 coordinates; to have another rank do it, or some ranks load by themselves, open it with
- * what split() makes of the communicator.
+ * between ranks. Rank 0 coordinates; for another coordinator, or to load on some of the ranks
+ * only, open the checkpoint with a communicator that split() made.
  */
 DCPLOAD_API int dcpload_open(const struct dcpload_comm *comm, const char *source,
 			     const struct dcpload_config *config, struct dcpload **out,
@@ -162,7 +171,8 @@ DCPLOAD_API void dcpload_close(struct dcpload *ck);
 
 /* Name of the version: "step-500". */
 DCPLOAD_API const char *dcpload_version(const struct dcpload *ck);
-/* Layout, and in *@rank the rank, that the source names (a rank's directory); NULL: none. */
+/* When the source is the directory of a rank, shard/LAYOUT/RANK: the layout, and the rank in *@rank.
+ * Otherwise NULL. */
 DCPLOAD_API const char *dcpload_source_layout(const struct dcpload *ck, uint32_t *rank);
 /* A fact about the version: "format", "framework", ...; NULL: not known. */
 DCPLOAD_API const char *dcpload_fact(const struct dcpload *ck, const char *name);
@@ -184,12 +194,12 @@ struct dcpload_tensor {
 	uint64_t shape[DCPLOAD_MAX_NDIM]; /* elements */
 };
 
-/* This and all up to dcpload_read(): not collective. Pointers that they return are valid
- * until the next call with @ck or a plan made from it. */
+/* The functions from here to dcpload_run() are not collective. Pointers that they return are valid
+ * until the next call with @ck or with a plan made from it. */
 
-/* Iterate over keys in the order of the checkpoint. *@next is a position: 0 at first, moved on by
- * each call; tensors and objects have theirs in the order in which they stand together. Returns 1 and a key, or 0 after
- * the last. */
+/* Iterate over keys in the order of the checkpoint. Returns 1 and a key, or 0 after the last.
+ * *@next is 0 at first; each call advances it to the position after the key that it returned. Tensors
+ * and objects share one sequence of positions, so that the caller can merge the two iterations. */
 DCPLOAD_API int dcpload_next_tensor(struct dcpload *ck, uint64_t *next,
 				    struct dcpload_tensor *out, struct dcpload_error *err);
 DCPLOAD_API int dcpload_next_object(struct dcpload *ck, uint64_t *next, const char **key,
@@ -201,9 +211,10 @@ DCPLOAD_API int dcpload_tensor(struct dcpload *ck, const char *key, struct dcplo
  * was saved. -ENOENT, -EBADMSG as above. */
 DCPLOAD_API int dcpload_object(struct dcpload *ck, const char *key, const char **type,
 			       const char **json, size_t *n, struct dcpload_error *err);
-/* Classes of values in that JSON which it does not tell: "1:tuple 4 7:numpy.int64". Values count from 0, all of it, in the
- * order in which they begin; keys of objects do not count. A number alone has the class of the one before. NULL: there
- * are none. -ENOENT as above. */
+/* The Python classes that the JSON of an object cannot express: in "1:tuple 4 7:numpy.int64" values 1
+ * and 4 were tuples and value 7 a numpy.int64 (a number without a class has the class before it). Values
+ * are numbered in the order in which they begin; the JSON as a whole is value 0, keys of JSON objects are
+ * not counted. *@classes is NULL when there are none. -ENOENT as above. */
 DCPLOAD_API int dcpload_classes(struct dcpload *ck, const char *key, const char **classes,
 				struct dcpload_error *err);
 /*
@@ -222,19 +233,21 @@ DCPLOAD_API int dcpload_path(struct dcpload *ck, const char *key, const char *co
 			     size_t *n, struct dcpload_error *err);
 
 /*
- * Read a region now, without other ranks: in each dimension d elements lo[d], lo[d] + step[d], ...
- * before lo[d] + len[d] (ceil(len / step) of them; @step NULL: 1), row-major and little-endian, into
- * @dst of @n bytes. @lo NULL: the whole tensor. -EINVAL: the region is not inside the tensor, or
- * does not have @n bytes.
+ * Read a region now, without other ranks, into @dst of @n bytes, row-major and little-endian. In each
+ * dimension d the region has the elements lo[d], lo[d] + step[d], ... below lo[d] + len[d], which are
+ * ceil(len / step); @step NULL: 1. @lo NULL: the whole tensor. -EINVAL: the region is not inside the
+ * tensor, or does not have @n bytes.
  */
 DCPLOAD_API int dcpload_read(struct dcpload *ck, const char *key, const uint64_t *lo,
 			     const uint64_t *len, const uint64_t *step, void *dst, uint64_t n,
 			     struct dcpload_error *err);
 
 /*
- * For those who map files: a descriptor, which the caller closes, of the file that holds a whole tensor as one run of bytes,
- * row-major and little-endian, and the run's offset. It was the indexed file just now; what changes it later is seen in
- * mappings. -ENOTSUP: there is no such run (several pieces, compressed, another byte order or dtype); dcpload_read() has it.
+ * Where to map a tensor: if one file holds the whole tensor as consecutive bytes, row-major and
+ * little-endian, open it and give the descriptor, which the caller closes, and the offset of the first
+ * byte. The file has been compared with the index; later changes of the file show in mappings of it.
+ * -ENOTSUP: the tensor is not stored like that (several pieces, compressed, another byte order or dtype);
+ * use dcpload_read().
  */
 DCPLOAD_API int dcpload_run(struct dcpload *ck, const char *key, int *fd, uint64_t *offset,
 			    struct dcpload_error *err);
@@ -247,8 +260,8 @@ struct dcpload_plan;
 #define DCPLOAD_PARTIAL (1u << 1)   /* wants that cannot be met are listed, not an error */
 #define DCPLOAD_SAME_KEYS (1u << 2) /* all ranks must want the same keys */
 
-/* @ck must outlive the use of the plan; @flags are the same on all ranks. Not collective, nor are the
- * functions that add wants: a rank of which one fails has to end the job or tell the others itself. */
+/* @ck must outlive the use of the plan; @flags are the same on all ranks. This function and those that
+ * add wants are not collective: when one fails, the caller must end the job or inform the other ranks. */
 DCPLOAD_API int dcpload_plan_create(struct dcpload *ck, uint32_t flags,
 				    struct dcpload_plan **out, struct dcpload_error *err);
 DCPLOAD_API void dcpload_plan_free(struct dcpload_plan *plan);
@@ -261,9 +274,9 @@ struct dcpload_want {
 	const uint64_t *shape; /* expected of the whole tensor; NULL: any */
 	const uint64_t *lo;    /* first element of the region; NULL: the whole tensor */
 	const uint64_t *len;   /* elements of the region; ignored without @lo */
-	const char *dtype; /* of @dst, stored elements are converted to it; NULL: as stored */
-	void *dst; /* valid while the plan is used, in host memory or of dcpload_config.device;
-		    * NULL: the library allocates */
+	const char *dtype; /* of @dst: stored elements are converted to it; NULL: as stored */
+	void *dst; /* in host memory or that of dcpload_config.device, valid while the plan is in
+		    * use; NULL: the library allocates it */
 	const int64_t *stride; /* of @dst, in elements, not negative; NULL: row-major */
 	void *user;            /* the caller's; returned in struct dcpload_part */
 };
@@ -285,15 +298,16 @@ struct dcpload_select {
 	 * slashes, and against each leading part of the path ("state/optimizers",
 	 * "state/model/a.*"). Keys that match are left out. */
 	const char *const *ignore;
-	uint64_t *
-		ignored; /* nignore counters, raised by the keys that each matches; may be NULL */
+	/* nignore counters: each is raised by the number of keys that its glob matches; may be NULL */
+	uint64_t *ignored;
 	uint32_t nignore;
 	uint32_t weights_only; /* 1: the model only: no optimizer, scheduler, random state */
 };
 
 /* Add what rank @rank of a layout holds of every tensor that @select (NULL: all) selects; the
- * library allocates the memory. @layout: as in dcpfs(1): "fsdp8", "tp4:llama", a file. Of a file of regions (*.regions)
- * dcpload_part.user is what the line says after the rank, as a string: a rank may hold several regions of one tensor. */
+ * library allocates the memory. @layout: as in dcpfs(1): "fsdp8", "tp4:llama", a file. With a file of
+ * regions (*.regions) a rank may hold several regions of one tensor; dcpload_part.user then points to a
+ * string, the text of the region's line after the rank. */
 DCPLOAD_API int dcpload_want_layout(struct dcpload_plan *plan, const char *layout,
 				    uint32_t rank, const struct dcpload_select *select,
 				    struct dcpload_error *err);
@@ -309,19 +323,21 @@ struct dcpload_hooks {
 	int (*resolve)(void *ctx, uint64_t number, struct dcpload_part *part);
 	/* The part is complete. */
 	int (*commit)(void *ctx, uint64_t number, const struct dcpload_part *part);
-	/* Bytes of this rank in place and in all, as stored; each time that some have arrived. */
+	/* Each time that bytes have arrived: bytes of this rank that are in place, and all of them,
+	 * both as stored. */
 	int (*progress)(void *ctx, uint64_t done, uint64_t total);
-	/* Before the first resolve(): bring up to date what is loaded into; state_dict(). */
+	/* Before the first resolve(): the caller updates what is loaded into, as state_dict() does. */
 	int (*get_state)(void *ctx);
 	/* For each object that is stored, once all parts of this rank are complete. @json of @n bytes is valid during
 	 * the call; NULL: it cannot be decoded. @type: the Python class that was saved. */
 	int (*object)(void *ctx, const char *key, const char *type, const char *json,
 		      uint64_t n);
-	/* After everything else, and only when all ranks have succeeded; load_state_dict(). */
+	/* After everything else, and only when all ranks have succeeded; as load_state_dict(). */
 	int (*set_state)(void *ctx);
-	/* All copies to a part on a device are on their way: before commit(), and if anything of it is stored. A stream
-	 * that is told in this call to wait for @event, a CUevent (cuStreamWaitEvent), finds the part in place, without
-	 * waiting for the host. Should the load fail later, or begin anew, the part is not what is stored. */
+	/* All copies to a part on a device are queued. Called before commit(), and only for a part of which
+	 * something is stored. @event is a CUevent: a stream that waits for it (cuStreamWaitEvent(), called
+	 * here) finds the part in place without waiting for the host. If the load fails later or is
+	 * repeated, the contents of the part are undefined until it succeeds. */
 	int (*queued)(void *ctx, uint64_t number, const struct dcpload_part *part, void *event);
 	/* For each object that is stored, before object(): the bytes that it was saved as (dcpload_object_read()), in order:
 	 * @n of them, at most 64 KiB, from @at on, of @total. @bytes NULL: it has none of its own, or they cannot be found.
@@ -333,9 +349,9 @@ struct dcpload_hooks {
 DCPLOAD_API int dcpload_plan_hooks(struct dcpload_plan *plan,
 				   const struct dcpload_hooks *hooks);
 
-/* Destinations on a device are written after what is queued on @stream (a CUstream or cudaStream_t of
- * dcpload_config.device; NULL: at once) when an execution begins; when it ends they are written.
- * Returns 0. */
+/* Destinations on a device are written after the work that is queued on @stream when an execution
+ * begins; when the execution ends, the writes have ended, too. @stream is a CUstream or cudaStream_t of
+ * dcpload_config.device; NULL: waits for nothing. Returns 0. */
 DCPLOAD_API int dcpload_plan_stream(struct dcpload_plan *plan, void *stream);
 
 /*
@@ -364,34 +380,34 @@ DCPLOAD_API int dcpload_plan_list(const struct dcpload_plan *plan, uint32_t list
  * in time (-ETIMEDOUT, -EREMOTEIO), they may still write there: the library keeps its own memory until the
  * process ends, and callers should keep theirs.
  *
- * When files have changed since they were opened (-ESTALE, or -ENOENT: one is gone), the version is
- * opened again and planned again, once; when a file cannot be read (-EIO) and other files hold the
- * same elements, those are read. Then everything is loaded anew, and hooks are called anew; the
- * report says why. What dcpload_fact() and the like returned is no longer valid.
+ * When files have changed since they were opened (-ESTALE, or -ENOENT: one is missing), the version is
+ * opened and planned again, once. When a file cannot be read (-EIO) and other files hold the same
+ * elements, those are read instead. In both cases everything is loaded again and the hooks are called
+ * again; the report says why. Strings that dcpload_fact() and the like returned are then invalid.
  */
 DCPLOAD_API int dcpload_execute(struct dcpload_plan *plan, struct dcpload_error *err);
 
 /* Collective. Begin what dcpload_execute() does, in a thread of the library, and return at once. Until dcpload_wait()
  * has given its result, no other function may be called with the plan, its checkpoint or its communicator. Hooks are
- * called by that thread. With DCPLOAD_COMM_ONE_THREAD everything happens in dcpload_wait(). -EBUSY: it was begun
- * already. */
+ * called by that thread. With DCPLOAD_COMM_ONE_THREAD everything happens in dcpload_wait(). -EBUSY: already
+ * started. */
 DCPLOAD_API int dcpload_start(struct dcpload_plan *plan, struct dcpload_error *err);
-/* Wait for at most @timeout_ms, negative: until it is done. -EAGAIN: it is not; -EINVAL: nothing was begun;
- * otherwise what dcpload_execute() would have returned. */
+/* Wait for at most @timeout_ms; negative: without limit. -EAGAIN: still running; -EINVAL: nothing was
+ * started; otherwise what dcpload_execute() would have returned. */
 DCPLOAD_API int dcpload_wait(struct dcpload_plan *plan, int32_t timeout_ms,
 			     struct dcpload_error *err);
 
 /* Collective. For benchmarks: drop the files of the plan from the page cache, except pages that
- * some process has mapped. What is not written to disk yet is written first. */
+ * some process has mapped. Pages that are not on the disk yet are written first. */
 DCPLOAD_API int dcpload_drop_caches(struct dcpload_plan *plan, struct dcpload_error *err);
 
 /* Collective. Read every part again, without the other ranks and by other code, and compare.
  * -EILSEQ: it differs; -ENODATA: a part is not complete. */
 DCPLOAD_API int dcpload_check(struct dcpload_plan *plan, struct dcpload_error *err);
 
-/* Collective. Turn a finished plan to another version @ck, opened with the same communicator: the
- * same wants, finished again. -ENOENT, -EINVAL: a key is missing there, or has another shape or
- * dtype; the plan is unchanged. After any other error free it. */
+/* Collective. Finish the plan again, with the same wants, for another version @ck that was opened with
+ * the same communicator. -ENOENT, -EINVAL: a key is missing there, or has another shape or dtype; the
+ * plan is unchanged. After any other error free the plan. */
 DCPLOAD_API int dcpload_plan_rebase(struct dcpload_plan *plan, struct dcpload *ck,
 				    struct dcpload_error *err);
 
@@ -403,8 +419,8 @@ enum dcpload_memory {
 	DCPLOAD_MEMORY_MANAGED, /* CUDA moves it between device and host */
 };
 
-/* One want. They are numbered in the order in which they were added; one that is listed as a
- * problem may keep its number, and is never complete. */
+/* One want and its state. Parts are numbered in the order in which wants were added. A want that
+ * dcpload_plan_list() lists may keep its number; it is never complete. */
 struct dcpload_part {
 	const char *key;
 	const char *dtype;  /* in the destination */
@@ -412,7 +428,7 @@ struct dcpload_part {
 	uint32_t itemsize;  /* bytes per element in the destination */
 	uint32_t ndim;
 	uint32_t complete;    /* 1: all bytes are in place */
-	uint32_t global_ndim; /* of the tensor; not @ndim where the part is flattened */
+	uint32_t global_ndim; /* of the tensor; differs from @ndim if the part is flattened */
 	void *data; /* the destination; what the library allocated is freed with the plan */
 	uint64_t nbytes;                         /* in the destination */
 	uint64_t shape[DCPLOAD_MAX_NDIM];        /* of the part */
@@ -431,9 +447,9 @@ DCPLOAD_API int dcpload_part_memory(const struct dcpload_plan *plan, uint64_t i,
 DCPLOAD_API int dcpload_part_read(struct dcpload_plan *plan, uint64_t i, uint64_t at, void *dst,
 				  uint64_t n, struct dcpload_error *err);
 
-/* *@out: part @i as a DLManagedTensor of DLPack, on the CPU or the GPU; its consumer calls the deleter. Its
- * memory, allocated by the library, is kept until then, also when the plan is gone. -EINVAL: the memory is the
- * caller's; -ENOTSUP: DLPack has no such dtype. */
+/* *@out: part @i as a DLManagedTensor of DLPack, on the CPU or the GPU. The consumer calls its deleter;
+ * until then its memory is kept, even if the plan is freed. -EINVAL: the memory was allocated by the
+ * caller, not by the library; -ENOTSUP: DLPack does not have the dtype. */
 struct DLManagedTensor;
 DCPLOAD_API int dcpload_part_dlpack(const struct dcpload_plan *plan, uint64_t i,
 				    struct DLManagedTensor **out, struct dcpload_error *err);
@@ -451,34 +467,36 @@ struct dcpload_report {
 	uint64_t read;     /* bytes this rank read from files, alignment included */
 	uint64_t sent;     /* to other ranks, in messages */
 	uint64_t received; /* from other ranks, in messages or through shared memory */
-	/* Bytes of the distinct pages (4 KiB) that the ranks which exchange need, and of short gaps between them; 0: not known. */
+	/* Bytes of the distinct 4 KiB pages, with short gaps between them, that are needed by the ranks
+	 * that exchange data with this one; 0: not known. */
 	uint64_t unique;
 	uint64_t staging; /* peak memory beyond destinations */
-	uint64_t calls;   /* system calls to read */
+	uint64_t calls;   /* read system calls */
 	uint64_t open_ns, plan_ns, execute_ns;
 	uint64_t read_ns, wait_ns, place_ns; /* of the execution, summed over threads */
 	const char *io_why, *exchange_why;   /* one line each: why it was chosen */
 	const char *comm;                    /* name of the transport */
 	uint64_t cpu_ns;                     /* CPU time of this process in the execution */
-	const char *device;      /* "cuda:0, NVIDIA H200"; "": destinations are the host's */
-	const char *device_why;  /* why this device or none, and what it does without */
-	uint64_t pinned;         /* bytes of @staging that the device reads by itself */
-	uint64_t device_staging; /* bytes of its memory beyond destinations */
-	const char *again; /* what failed before it was planned again; NULL: nothing did */
-	uint32_t nccl; /* 22809: messages went from GPU to GPU by NCCL 2.28.9; 0: not by it */
+	const char *device;     /* "cuda:0, NVIDIA H200"; "": destinations are in host memory */
+	const char *device_why; /* why this device or none, and which features it lacks */
+	uint64_t pinned;        /* bytes of @staging that the device reads by itself */
+	uint64_t device_staging; /* bytes of the device's memory beyond destinations */
+	const char *again; /* why everything was planned and loaded again; NULL: it was not */
+	uint32_t
+		nccl; /* 22809: data went from GPU to GPU by NCCL 2.28.9; 0: NCCL was not used */
 	uint32_t reserved;
 };
 DCPLOAD_API int dcpload_plan_report(const struct dcpload_plan *plan,
 				    struct dcpload_report *out);
 
-/* What one thread did in the last execution; times count from its beginning, which all ranks reach
- * at nearly the same moment. */
+/* What one thread did in the last execution. Times are relative to the beginning of the execution,
+ * which is nearly the same moment on all ranks. */
 enum dcpload_event_kind {
 	DCPLOAD_EVENT_READ,
 	DCPLOAD_EVENT_WAIT, /* for another rank or thread */
 	DCPLOAD_EVENT_PLACE,
-	DCPLOAD_EVENT_COPY,     /* to a device, and placing there */
-	DCPLOAD_EVENT_EXCHANGE, /* of messages, from device to device */
+	DCPLOAD_EVENT_COPY,     /* copy to a device, and place there */
+	DCPLOAD_EVENT_EXCHANGE, /* exchange data between devices */
 };
 struct dcpload_event {
 	uint32_t kind,
