@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "core/base/cleanup.h"
@@ -132,6 +133,8 @@ int dcpload_drop_caches(struct dcpload_plan *p, struct dcpload_error *err)
 		last = p->need[i].file;
 		if (dcp_files_hold(files, last, true, &file, NULL) < 0)
 			continue;
+		if (file->map) /* what is mapped and was touched stays, too */
+			madvise((void *)(uintptr_t)file->map, file->size, MADV_DONTNEED);
 		fdatasync(file->fd); /* what is not written yet stays */
 		/* Linux keeps pages that were just looked at the first time, and only marks them. */
 		for (int k = 0; k < 2; k++)

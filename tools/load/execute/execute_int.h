@@ -25,6 +25,13 @@ static inline void load_trouble_of_view(struct dcpload_plan *p, int rc)
 		load_trouble(p, 0, rc);
 }
 
+/* Are the first, middle and last of @n bytes in the page cache? Taken as all of them. */
+static inline bool load_is_warm(int fd, uint64_t off, uint64_t n)
+{
+	return dcp_is_cached(fd, off) && dcp_is_cached(fd, off + n - 1) &&
+	       dcp_is_cached(fd, off + n / 2);
+}
+
 /* Read chunk @c into @slot. */
 int load_fill(struct dcpload_plan *p, size_t c, uint8_t *slot, struct dcp_err *err);
 

@@ -70,13 +70,6 @@ static int direct_fd(struct filling *f)
 	return f->direct;
 }
 
-/* Are the first, middle and last of @n bytes in the page cache? Taken as all of them. */
-static bool is_warm(int fd, const struct load_stretch *s, uint64_t n)
-{
-	return dcp_is_cached(fd, s->lo) && dcp_is_cached(fd, s->lo + n - 1) &&
-	       dcp_is_cached(fd, s->lo + n / 2);
-}
-
 /* By the host, past the page cache where that is asked for: @n bytes at the beginning of @s. */
 static int fill_host(struct filling *f, const struct load_stretch *s, uint8_t *to, uint64_t n)
 {
@@ -85,7 +78,7 @@ static int fill_host(struct filling *f, const struct load_stretch *s, uint8_t *t
 	int rc;
 
 	if (io == DCPLOAD_IO_BUFFERED || io == DCPLOAD_IO_MOUNT || direct_fd(f) < 0 ||
-	    (io == DCPLOAD_IO_AUTO && is_warm(f->file->fd, s, n)))
+	    (io == DCPLOAD_IO_AUTO && load_is_warm(f->file->fd, s->lo, n)))
 		return add(f, f->file->fd, s->lo, to, n);
 	rc = add(f, f->direct, s->lo, to, n - tail);
 	if (rc == 0 && tail)

@@ -16,8 +16,9 @@
 #include "tools/load/execute/execute_int.h"
 
 enum {
-	PART = 16 << 20,    /* bytes of a file that a thread takes at a time */
-	BUFFER = 256 << 10, /* bytes to be converted at a time */
+	PART = 16 << 20,         /* bytes of a file that a thread takes at a time */
+	BUFFER = 256 << 10,      /* bytes to be converted at a time */
+	MAPPED_LEAST = 64 << 10, /* of a run that is copied from a mapping */
 	MOST_THREADS = 64,
 };
 
@@ -64,15 +65,26 @@ static bool next_part(struct shared *s, const struct load_need **need, uint64_t 
 	return any;
 }
 
-/* Strided runs are copied from the mapping if there is one; reads would also fetch the gaps between. */
+/* Is it better copied from a mapping? Strided runs are, as reads would also fetch the gaps between; long ones that are in the
+ * page cache, as a read cannot copy past the caches of the processor. */
+static bool is_better_mapped(struct worker *w, const struct dcp_strided *s)
+{
+	if (!w->file->map || s->ndim)
+		return w->file->map;
+	if (s->run < MAPPED_LEAST)
+		return false;
+	w->io.calls += 3;
+	return load_is_warm(w->file->fd, s->off, s->run);
+}
+
 static int straight(void *ctx, const struct dcp_strided *s)
 {
 	struct worker *w = ctx;
-	char *base = w->shared->p->want[w->need->want].target.base;
+	const struct load_target *t = &w->shared->p->want[w->need->want].target;
 
-	if (!w->file->map || s->ndim == 0)
-		return dcp_gather_add(&w->gather, base, w->file->fd, s);
-	dcp_gather_copy(base, w->file->map + s->off, s);
+	if (!is_better_mapped(w, s))
+		return dcp_gather_add(&w->gather, t->base, w->file->fd, s);
+	load_place(t, s, w->file->map + s->off);
 	w->io.mapped += dcp_strided_bytes(s);
 	return 0;
 }
