@@ -42,10 +42,15 @@ static void send(struct trying *t, uint64_t stripe, uint32_t rank, uint64_t n)
 	struct t_rounds *r = t->r;
 	uint32_t owner = (uint32_t)(stripe % r->ranks);
 	uint64_t round = stripe / r->ranks;
+	bool first = t->to[stripe] != rank + 1;
 
 	if (owner == rank)
 		return;
-	if (t->to[stripe] != rank + 1) {
+	if (owner / r->node != rank / r->node) {
+		r->far_messages += first;
+		r->far_bytes += n;
+	}
+	if (first) {
 		r->messages++;
 		r->of[owner].messages_out++;
 		r->of[rank].messages_in++;
@@ -121,7 +126,7 @@ static int count(struct t_rounds *r, const struct dcp_job *job, const struct dcp
 	}
 	r->tries++;
 	r->rounds = (n + r->ranks - 1) / r->ranks;
-	r->messages = r->bytes = r->most = 0;
+	r->messages = r->bytes = r->far_messages = r->far_bytes = r->most = 0;
 	memset(r->of, 0, r->ranks * sizeof(*r->of));
 	t.out = calloc(n + 1, sizeof(*t.out));
 	t.in = calloc(r->rounds + 1, sizeof(*t.in));
@@ -154,6 +159,7 @@ int t_rounds_predict(struct t_rounds *r, const struct dcp_job *job,
 	int rc = 0;
 
 	r->tries = r->stripe = r->most = 0;
+	r->node = DCP_MAX(r->node, 1u);
 	r->of = calloc(r->ranks, sizeof(*r->of));
 	if (!r->of)
 		return -ENOMEM;

@@ -5,6 +5,7 @@
  */
 #include "tests/unit/t.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include "tests/unit/t/comm.h"
@@ -21,6 +22,7 @@ struct lost {
 	uint32_t timeout_ms;
 	uint64_t after; /* calls of the transport before the one where the victim is lost */
 	bool silent;    /* it sleeps while the others give up, and is gone only then */
+	bool killed;    /* with its process */
 	struct losing {
 		const struct dcpload_comm *comm;
 		struct lost *job;
@@ -40,6 +42,8 @@ static int lose(struct losing *l, int *timeout_ms)
 		*timeout_ms /= 200;
 	if (l->comm->rank != VICTIM)
 		return 0;
+	if (job->killed)
+		kill(getpid(), SIGKILL);
 	if (job->silent && l->calls == job->after + 1)
 		usleep(300000);
 	return -ECONNRESET;
@@ -93,7 +97,7 @@ static int rank_load(const struct dcpload_comm *comm, void *arg)
 		l->code = dcpload_execute(plan, &err);
 	dcpload_plan_free(plan);
 	dcpload_close(ck);
-	return l->code < 0 && err.text[0] == '\0';
+	return (l->code < 0 && err.text[0] == '\0') || (job->killed && l->code != -ECONNRESET);
 }
 
 /* Losing it after @after calls, the others fail, or the job was over; and did the victim get so far? */
@@ -124,6 +128,25 @@ static void test_gone(void **state)
 	job.silent = true;
 	for (after = 1; lose_after(&job, after);)
 		after += after < 20 ? 9 : 7;
+}
+
+static int rank_waits(const struct dcpload_comm *comm, void *arg)
+{
+	(void)comm;
+	(void)arg;
+	pause();
+	return 0;
+}
+
+/* The same of processes, of which one is killed; and all, when they do not end. */
+static void test_killed(void **state)
+{
+	const struct t_load *f = *state;
+	struct lost job = { .root = f->d.root, .timeout_ms = INT32_MAX, .killed = true };
+
+	for (; job.after <= 20; job.after += 4)
+		assert_int_equal(t_comm_run_nodes(RANKS, 1, 600000, rank_load, &job), 1);
+	assert_int_equal(t_comm_run_nodes(RANKS, 2, 0, rank_waits, NULL), RANKS);
 }
 
 /* A tensor of @mib MiB. */
@@ -426,6 +449,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_gone, t_load_setup, t_load_teardown),
+		cmocka_unit_test_setup_teardown(test_killed, t_load_setup, t_load_teardown),
 		cmocka_unit_test(test_gone_while_reading),
 		cmocka_unit_test(test_once),
 		cmocka_unit_test(test_narrow),

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 64 ranks carry out the rounds of a job with real messages: as many, and with as many bytes, as the planner says.
- * With DCPFS_TEST_LAYERS=33334 of 100,000 small tensors.
+ * 64 ranks, in a process for each node, carry out the rounds of a job with real messages: as many, and with as many
+ * bytes, as the planner says. With DCPFS_TEST_LAYERS=33334 of 100,000 small tensors.
  */
 #include "tests/unit/t.h"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <time.h>
 
 #include "core/base/buf.h"
 #include "core/model/job/job.h"
@@ -15,9 +19,10 @@
 #include "tools/load/load.h"
 #include "tools/load/plan/schedule.h"
 
-enum { RANKS = 64, FILES = 4, STAGING = 1 << 20 };
+enum { NODES = 8, RANKS = 64, FILES = 4, STAGING = 1 << 20, PATIENCE = 3600000 /* ms */ };
 
-static uint32_t layers = 8;
+enum { SMALL = 80 };
+static uint32_t layers = SMALL;
 
 /* ---- sizes of stripes ---- */
 
@@ -50,17 +55,25 @@ struct world {
 	struct t_dir d;
 	const char *layout;
 	struct t_rounds want;
+	uint64_t needs;           /* bytes of all ranks, as the planner says */
+	uint64_t base[FILES + 1]; /* first stripe of each file */
+	struct rows {
+		uint64_t file, off, n, bytes; /* of each */
+	} * rows;                             /* of each tensor */
+	size_t nrows;
 	struct counted {
 		const struct dcpload_comm *comm;
 		uint64_t rounds;
 		struct t_rounds_of of;
-	} got[RANKS];
+		struct t_comm_node node; /* before, and in the end what has come since */
+		long memory;             /* KiB that its process had at most */
+	} * got;                         /* of each rank; shared by all processes */
 };
 
-/* A quarter of the layers to a file; of more than a few, small ones. */
+/* A quarter of the layers to a file; of more than SMALL, tiny ones. */
 static void put_layers(const struct t_dir *d)
 {
-	uint64_t off = 0, by = layers > 8 ? 4 : 1;
+	uint64_t off = 0, by = layers > SMALL ? 4 : 1;
 	struct dcp_buf header = DCP_BUF_INIT;
 
 	for (uint32_t i = 0; i < layers; i++) {
@@ -107,7 +120,8 @@ static void put_layers(const struct t_dir *d)
 	dcp_buf_finish(&header);
 }
 
-static int add_tensor(struct dcpload *ck, const struct dcp_row *row, struct dcp_job *job)
+static int add_tensor(struct world *w, struct dcpload *ck, const struct dcp_row *row,
+		      struct dcp_job *job)
 {
 	struct dcp_arena arena;
 	struct dcp_tensor t;
@@ -117,15 +131,21 @@ static int add_tensor(struct dcpload *ck, const struct dcp_row *row, struct dcp_
 	rc = dcp_index_tensor(dcp_version_index(ck->v), row->id, &arena, &t, NULL);
 	if (rc == 0)
 		rc = dcp_job_add(job, &t, NULL);
+	if (rc == 0)
+		w->rows[w->nrows++] =
+			(struct rows){ t.pieces[0].file, t.pieces[0].off, t.shape[0],
+				       t.pieces[0].nbytes / t.shape[0] };
 	dcp_arena_finish(&arena);
 	return rc;
 }
 
+/* What w->layout makes of the job, for as many ranks, nodes and bytes of staging as w->want says. */
 static void predict(struct world *w)
 {
 	const struct dcpload_config config = { .size = sizeof(config),
-					       .cache = layers > 8 ? NULL : "" };
-	struct dcp_job_opts opts = { .group = 8 };
+					       .cache = layers > SMALL ? NULL : "" };
+	struct dcp_job_flow *flow = calloc(w->want.ranks, sizeof(*flow));
+	struct dcp_job_opts opts = { .group = w->want.node };
 	struct dcp_index_scan *scan;
 	struct dcpload_error err;
 	struct dcp_layout *layout = t_layout(w->layout);
@@ -133,7 +153,7 @@ static void predict(struct world *w)
 	struct dcpload *ck;
 	struct dcp_row row;
 
-	assert_int_equal(dcp_layout_ranks(layout), RANKS);
+	assert_int_equal(dcp_layout_ranks(layout), w->want.ranks);
 	if (dcpload_open(NULL, w->d.root, &config, &ck, &err) < 0)
 		fail_msg("%s", err.text);
 	opts.to = layout;
@@ -141,15 +161,124 @@ static void predict(struct world *w)
 	assert_int_equal(dcp_job_create(&opts, &job, NULL), 0);
 	assert_int_equal(
 		dcp_index_scan(dcp_version_index(ck->v), DCP_ROW_TENSOR, 0, false, &scan), 0);
+	w->nrows = 0;
 	while (dcp_index_scan_next(scan, &row) > 0)
-		assert_int_equal(add_tensor(ck, &row, job), 0);
+		assert_int_equal(add_tensor(w, ck, &row, job), 0);
 	dcp_index_scan_end(scan);
 	assert_int_equal(dcp_job_finish(job, NULL), 0);
-	w->want = (struct t_rounds){ .ranks = RANKS, .staging = STAGING };
+	assert_int_equal(dcp_job_flows(job, flow, NULL, NULL), 0);
+	w->needs = 0;
+	for (uint32_t r = 0; r < w->want.ranks; r++)
+		w->needs += flow[r].needs;
 	assert_int_equal(t_rounds_predict(&w->want, job, opts.files, opts.nfiles), 0);
+	assert_int_equal(opts.nfiles, FILES);
+	for (size_t i = 0; i < FILES; i++)
+		w->base[i + 1] =
+			w->base[i] + (opts.files[i].size + w->want.stripe - 1) / w->want.stripe;
 	dcp_job_free(job);
 	dcpload_close(ck);
 	dcp_layout_free(layout);
+	free(flow);
+}
+
+static void print_rounds(const struct t_rounds *r)
+{
+	print_message("           %llu rounds of stripes of %llu bytes (tried %llu): "
+		      "%llu messages, %llu bytes\n",
+		      (unsigned long long)r->rounds, (unsigned long long)r->stripe,
+		      (unsigned long long)r->tries, (unsigned long long)r->messages,
+		      (unsigned long long)r->bytes);
+}
+
+static int make_world(void **state)
+{
+	const char *large = getenv("DCPFS_TEST_LAYERS");
+	static struct world w;
+
+	layers = large ? (uint32_t)atoi(large) : layers;
+	w.rows = calloc(3ul * layers, sizeof(*w.rows));
+	t_dir_make(&w.d, "test_load");
+	put_layers(&w.d);
+	*state = &w;
+	return 0;
+}
+
+static int remove_world(void **state)
+{
+	struct world *w = *state;
+
+	t_dir_remove(&w->d);
+	free(w->rows);
+	return 0;
+}
+
+/* ---- of many ranks, on paper ---- */
+
+/* Rows by 64, each held by 64 ranks: row by row, who gets it from whom. */
+static void test_many_ranks(void **state)
+{
+	enum { MANY = 4096, PARTS = 64 };
+	struct world *w = *state;
+	uint64_t messages = 0, bytes = 0, far_messages = 0, far_bytes = 0, needs = 0;
+	struct t_rounds_of sum = { 0 };
+	clock_t began = clock();
+	struct rusage used;
+	uint8_t *sent; /* of stripe and rank: 1 */
+
+	w->layout = "mesh rows=64 copies=64\n* shard(0)@rows\n";
+	w->want = (struct t_rounds){ .ranks = MANY, .node = 8, .staging = 1 << 20 };
+	predict(w);
+	print_rounds(&w->want);
+	getrusage(RUSAGE_SELF, &used);
+	print_message("           %.1f CPU s; the process had %ld MiB\n",
+		      (double)(clock() - began) / CLOCKS_PER_SEC, used.ru_maxrss >> 10);
+	sent = calloc(w->base[FILES], MANY);
+	for (size_t i = 0; i < w->nrows; i++)
+		for (uint64_t k = 0; k < w->rows[i].n; k++) {
+			const struct rows *r = &w->rows[i];
+			uint64_t first = k / ((r->n + PARTS - 1) / PARTS) * (MANY / PARTS);
+			uint64_t lo = r->off + k * r->bytes, end = lo + r->bytes, hi;
+
+			needs += r->bytes * (MANY / PARTS);
+			for (; lo < end; lo = hi) {
+				uint64_t at = lo / w->want.stripe,
+					 stripe = w->base[r->file] + at;
+				uint64_t owner = stripe % MANY;
+
+				hi = DCP_MIN((at + 1) * w->want.stripe, end);
+				for (uint64_t to = first; to < first + MANY / PARTS; to++) {
+					uint8_t *p = &sent[stripe * MANY + to];
+					bool far = owner / 8 != to / 8;
+
+					if (owner == to)
+						continue;
+					messages += !*p;
+					bytes += hi - lo;
+					far_messages += !*p && far;
+					far_bytes += far ? hi - lo : 0;
+					*p = 1;
+				}
+			}
+		}
+	free(sent);
+	for (uint32_t r = 0; r < MANY; r++) {
+		sum.messages_out += w->want.of[r].messages_out;
+		sum.messages_in += w->want.of[r].messages_in;
+		sum.bytes_out += w->want.of[r].bytes_out;
+		sum.bytes_in += w->want.of[r].bytes_in;
+	}
+	assert_int_equal(w->want.rounds, (w->base[FILES] + MANY - 1) / MANY);
+	assert_int_equal(w->needs, needs);
+	assert_int_equal(w->want.messages, messages);
+	assert_int_equal(w->want.bytes, bytes);
+	assert_int_equal(w->want.far_messages, far_messages);
+	assert_int_equal(w->want.far_bytes, far_bytes);
+	assert_int_equal(sum.messages_out, messages);
+	assert_int_equal(sum.messages_in, messages);
+	assert_int_equal(sum.bytes_out, bytes);
+	assert_int_equal(sum.bytes_in, bytes);
+	assert_in_range(w->want.most, 1, w->want.staging);
+	t_rounds_free(&w->want);
 }
 
 /* ---- ranks that count ---- */
@@ -182,13 +311,15 @@ static int rank_load(const struct dcpload_comm *comm, void *arg)
 {
 	struct world *w = arg;
 	struct counted *c = &w->got[comm->rank];
+	struct t_comm_node now;
+	struct rusage used;
 	const struct t_rounds_of *want = &w->want.of[comm->rank];
 	const struct dcpload_config config = { .size = sizeof(config),
 					       .io = DCPLOAD_IO_BUFFERED,
 					       .exchange = DCPLOAD_EXCHANGE_ALL,
 					       .staging = STAGING,
 					       .timeout_ms = 600000,
-					       .cache = layers > 8 ? NULL : "" };
+					       .cache = layers > SMALL ? NULL : "" };
 	struct dcpload_report report = { .size = sizeof(report) };
 	struct dcpload_comm own = *comm;
 	struct dcpload_error err = { 0 };
@@ -208,8 +339,12 @@ static int rank_load(const struct dcpload_comm *comm, void *arg)
 	if (rc == 0)
 		rc = dcpload_plan_finish(plan, &err);
 	*c = (struct counted){ .comm = comm }; /* what planning sent does not count */
+	t_comm_node(comm, &c->node);
 	if (rc == 0)
 		rc = dcpload_execute(plan, &err);
+	t_comm_node(comm, &now);
+	c->node.messages = now.messages - c->node.messages;
+	c->node.bytes = now.bytes - c->node.bytes;
 	bad += expect(c->rounds == w->want.rounds);
 	bad += expect(!memcmp(&c->of, want, sizeof(*want)));
 	if (rc == 0) {
@@ -217,13 +352,49 @@ static int rank_load(const struct dcpload_comm *comm, void *arg)
 		bad += expect(report.sent == want->bytes_out &&
 			      report.received == want->bytes_in);
 		bad += expect(report.staging <= STAGING);
+		bad += expect(report.nodes == now.nodes);
 		rc = dcpload_check(plan, &err);
 	}
 	if (rc < 0)
 		bad += expect(fprintf(stderr, "%s\n", err.text) < 0);
 	dcpload_plan_free(plan);
 	dcpload_close(ck);
+	getrusage(RUSAGE_SELF, &used);
+	c->memory = used.ru_maxrss;
 	return bad;
+}
+
+/* What all processes say that they sent and received, together. */
+static void check_sums(const struct world *w)
+{
+	struct t_rounds_of all = { 0 };
+	struct t_comm_node far = { 0 };
+	long memory = 0;
+
+	for (uint32_t r = 0; r < RANKS; r++) {
+		const struct counted *c = &w->got[r];
+
+		assert_int_equal(c->rounds, w->want.rounds);
+		all.messages_out += c->of.messages_out;
+		all.messages_in += c->of.messages_in;
+		all.bytes_out += c->of.bytes_out;
+		all.bytes_in += c->of.bytes_in;
+		if (r % (RANKS / NODES))
+			continue;
+		far.messages += c->node.messages;
+		far.bytes += c->node.bytes;
+		memory += c->memory;
+	}
+	assert_int_equal(all.messages_out, w->want.messages);
+	assert_int_equal(all.messages_in, w->want.messages);
+	assert_int_equal(all.bytes_out, w->want.bytes);
+	assert_int_equal(all.bytes_in, w->want.bytes);
+	assert_int_equal(far.messages, w->want.far_messages);
+	assert_int_equal(far.bytes, w->want.far_bytes);
+	print_message("           %llu of the messages, %llu of the bytes came from other "
+		      "processes, which had %ld MiB\n",
+		      (unsigned long long)far.messages, (unsigned long long)far.bytes,
+		      memory >> 10);
 }
 
 static void test_as_predicted(void **state)
@@ -234,37 +405,36 @@ static void test_as_predicted(void **state)
 		"mesh tp=64\n* shard(1, optional)\n",
 		"mesh fsdp=16 dp=4\n* shard(0, optional)@fsdp\n", /* messages of some ranks are too large at first */
 	};
-	const char *large = getenv("DCPFS_TEST_LAYERS");
-	static struct world w;
+	struct world *w = *state;
 	uint64_t tries = 0;
 
-	(void)state;
-	layers = large ? (uint32_t)atoi(large) : layers;
 	snprintf(stages, sizeof(stages),
 		 "mesh dp=4 pp=4 tp=4\n"
 		 "*.{*}.q.* stage(%1$u)@pp shard(0)@tp shard(0)@dp\n"
 		 "*.{*}.o.* stage(%1$u)@pp shard(1)@tp shard(0)@dp\n"
 		 "*.{*}.* stage(%1$u)@pp replicate\n",
 		 layers);
-	t_dir_make(&w.d, "test_load");
-	put_layers(&w.d);
+	w->got = mmap(NULL, RANKS * sizeof(*w->got), PROT_READ | PROT_WRITE,
+		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(w->got, MAP_FAILED);
 	for (size_t i = 0; i < DCP_LEN(layouts); i++) {
-		w.layout = layouts[i];
-		t_dir_text(&w.d, "job.dcpl", w.layout);
-		predict(&w);
-		print_message(
-			"           %llu rounds of stripes of %llu bytes (tried %llu): "
-			"%llu messages, %llu bytes\n",
-			(unsigned long long)w.want.rounds, (unsigned long long)w.want.stripe,
-			(unsigned long long)w.want.tries, (unsigned long long)w.want.messages,
-			(unsigned long long)w.want.bytes);
-		assert_true(w.want.messages > RANKS);
-		tries = DCP_MAX(tries, w.want.tries);
-		assert_int_equal(t_comm_run(RANKS, rank_load, &w), 0);
-		t_rounds_free(&w.want);
+		w->layout = layouts[i];
+		w->want = (struct t_rounds){ .ranks = RANKS,
+					     .node = RANKS / NODES,
+					     .staging = STAGING };
+		t_dir_text(&w->d, "job.dcpl", w->layout);
+		predict(w);
+		print_rounds(&w->want);
+		assert_true(w->want.messages > RANKS && w->want.far_messages > 0);
+		tries = DCP_MAX(tries, w->want.tries);
+		memset(w->got, 0, RANKS * sizeof(*w->got));
+		assert_int_equal(t_comm_run_nodes(NODES, RANKS / NODES, PATIENCE, rank_load, w),
+				 0);
+		check_sums(w);
+		t_rounds_free(&w->want);
 	}
 	assert_true(tries > 1);
-	t_dir_remove(&w.d);
+	munmap(w->got, RANKS * sizeof(*w->got));
 }
 
 /* ---- a rank that asks for what is in no file ---- */
@@ -390,7 +560,8 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_stripe),
-		cmocka_unit_test(test_as_predicted),
+		cmocka_unit_test_setup_teardown(test_many_ranks, make_world, remove_world),
+		cmocka_unit_test_setup_teardown(test_as_predicted, make_world, remove_world),
 		cmocka_unit_test_setup_teardown(test_told, t_load_setup, t_load_teardown),
 	};
 
