@@ -399,22 +399,41 @@ def paddle_gpt(fuse):
     return convert
 
 
+def in_memory(hf, c):
+    """As transformers 5 has models with experts."""
+    moe, gate, up, down = EXPERTS.get(c["model_type"], ("mlp", "gate_proj", "up_proj", "down_proj"))
+    out = {k.replace(f".{moe}.", ".mlp."): v for k, v in hf.items() if f".{moe}.experts." not in k}
+    for i in range(numbers(c)[2] + c.get("num_nextn_predict_layers", 0)):
+        at, n = f"model.layers.{i}.{moe}.experts", 0
+        while f"{at}.{n}.{down}.weight" in hf:
+            n += 1
+        if n:
+            out[f"model.layers.{i}.mlp.experts.gate_up_proj"] = np.stack([gated(hf, f"{at}.{e}", gate, up) for e in range(n)])
+            out[f"model.layers.{i}.mlp.experts.down_proj"] = np.stack([hf[f"{at}.{e}.{down}.weight"] for e in range(n)])
+    return out
+
+
+def wrapped(prefix):
+    return lambda hf, c: {prefix + k: v for k, v in in_memory(hf, c).items()}
+
+
 def of(preset, **forms):
     return [(preset, name, fn) for name, fn in forms.items()]
 
 
 DENSE = of("megatron", numbers=megatron("numbers"), local=megatron("local"), stacked=megatron("stacked"), halves=megatron("halves"))
+MEMORY = dict(memory=in_memory, ddp=wrapped("model.module._orig_mod."))
 ALL = {k: megatron(k) for k in ("numbers", "local", "experts", "halves", "grouped")}
 FORMS = {
     "llama": DENSE + of("megatron", before_core=megatron_lm) + of("torchtitan-llama3", titan=titan(rope=True), fused=titan(rope=True, fuse=True)) + of("meta", meta=titan(rope=True, new=False))
     + of("paddle", paddle=paddle("llama"), paddle_fused=paddle("llama", fuse=True)),
     "mistral": DENSE, "qwen2": DENSE + of("paddle", paddle=paddle("qwen2"), paddle_fused=paddle("qwen2", fuse=True), paddleformers=paddle("model", True, True)),
     "qwen3": DENSE + of("paddle", paddle=paddle("qwen3"), paddleformers=paddle("model", True, True)) + of("torchtitan-qwen3", titan=titan(), fused=titan(fuse=True)),
-    "mixtral": of("megatron-mixtral", stacked=megatron("stacked"), local_dist=local_dist, **ALL) + of("paddle", paddle=paddle("mixtral")),
-    "qwen2_moe": of("megatron-moe", **ALL) + of("paddle", paddle=paddle("qwen2_moe", fuse=True)),
-    "qwen3_moe": of("megatron-moe", stacked=megatron("stacked"), local_dist=local_dist, **ALL) + of("paddle", paddleformers=paddle("model", True, True)) + of("torchtitan-qwen3", titan=titan(), titan_2025=titan(new=False)),
-    "deepseek_v2": of("megatron-deepseek", **ALL) + of("paddle", paddle=paddle("deepseek_v2")),
-    "deepseek_v3": of("megatron-deepseek", **ALL) + of("paddle", paddle=paddle("deepseek_v3")) + of("torchtitan-deepseek-v3", titan=titan(names=TITAN_MLA), titan_2025=titan(names=TITAN_MLA, new=False)),
+    "mixtral": of("hf-mixtral", **MEMORY) + of("megatron-mixtral", stacked=megatron("stacked"), local_dist=local_dist, **ALL) + of("paddle", paddle=paddle("mixtral")),
+    "qwen2_moe": of("hf-experts", **MEMORY) + of("megatron-moe", **ALL) + of("paddle", paddle=paddle("qwen2_moe", fuse=True)),
+    "qwen3_moe": of("hf-experts", **MEMORY) + of("megatron-moe", stacked=megatron("stacked"), local_dist=local_dist, **ALL) + of("paddle", paddleformers=paddle("model", True, True)) + of("torchtitan-qwen3", titan=titan(), titan_2025=titan(new=False)),
+    "deepseek_v2": of("hf-experts", **MEMORY) + of("megatron-deepseek", **ALL) + of("paddle", paddle=paddle("deepseek_v2")),
+    "deepseek_v3": of("hf-experts", **MEMORY) + of("megatron-deepseek", **ALL) + of("paddle", paddle=paddle("deepseek_v3")) + of("torchtitan-deepseek-v3", titan=titan(names=TITAN_MLA), titan_2025=titan(names=TITAN_MLA, new=False)),
     "gpt2": of("megatron-gpt2", core=gpt2("decoder", GPT_CORE), stacked=gpt2("decoder", GPT_CORE, True), before_core=gpt2("transformer", GPT_OLD))
     + of("paddle-gpt", paddle=paddle_gpt(False), paddle_fused=paddle_gpt(True)),
     "llama4_text": of("torchtitan-llama4", titan=llama4),

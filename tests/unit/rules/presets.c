@@ -198,6 +198,17 @@ static const struct {
 	{ "verl", "qwen2",
 	  "actor.lm_head.weight 20 10\nactor.extra_state.rank0.rng 16\nactor.optim.state.0.exp_avg 3\ncritic.model.norm.weight 10\ndata 3\n",
 	  "lm_head.weight 20 10\n" },
+	{ "hf-experts", "qwen3_moe",
+	  "model.module._orig_mod.model.layers.{i}.mlp.experts.gate_up_proj 2 16 10\nmodel.model.layers.{i}.mlp.experts.down_proj 2 10 8\n"
+	  "model.layers.{i}.mlp.gate.weight 2 10\nmodel.model.norm.weight 10\nmodel.embed_tokens.weight 20 10\nlm_head.weight 20 10\n"
+	  "optim.exp_avg.model.layers.{i}.mlp.experts.down_proj 2 10 8\nexp_avg.model.norm.weight 10\n", LLAMA_ENDS EXPERTS },
+	{ "hf-mixtral", "mixtral",
+	  "state_dict.model.model.layers.{i}.mlp.experts.gate_up_proj 2 16 10\nstate_dict.model.model.layers.{i}.mlp.experts.down_proj 2 10 8\n"
+	  "state_dict.model.model.layers.{i}.mlp.gate.weight 2 10\nstate_dict.model.model.layers.{i}.self_attn.o_proj.weight 10 24\n"
+	  "optimizer_states.0.state.1.exp_avg 3\n",
+	  "model.layers.{i}.block_sparse_moe.experts.{e}.w1.weight 8 10\nmodel.layers.{i}.block_sparse_moe.experts.{e}.w3.weight 8 10\n"
+	  "model.layers.{i}.block_sparse_moe.experts.{e}.w2.weight 10 8\nmodel.layers.{i}.block_sparse_moe.gate.weight 2 10\n"
+	  "model.layers.{i}.self_attn.o_proj.weight 10 24\n" },
 	{ "hf", "llama", "model.model.layers.{i}.mlp.w 3\noptimizer.state.x 3\nextra_state.rank0.rng.cpu 8\n", "model.layers.{i}.mlp.w 3\n" },
 };
 /* clang-format on */

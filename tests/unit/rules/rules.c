@@ -375,6 +375,11 @@ static const struct {
 	{ KEYS("state/model/model.lm_head.weight"), "mpt", "composer" },
 	{ KEYS("actor.model.layers.0.w", "critic.model.layers.0.w"), "", "verl" },
 	{ KEYS("actor.w", "critic.w"), "", "hf" },
+	{ KEYS("module.model.layers.0.mlp.experts.gate_up_proj", "module.model.layers.0.mlp.experts.down_proj"), "", "hf-experts" },
+	{ KEYS("model.layers.1.mlp.experts.gate_up_proj", "model.layers.1.mlp.experts.down_proj"), "mixtral", "hf-mixtral" },
+	{ KEYS("model.layers.1.mlp.experts.gate_up_proj", "model.layers.1.mlp.experts.down_proj"), "qwen3_5_moe_text", "hf" },
+	{ KEYS("model.layers.1.mlp.experts.gate_up_proj", "model.layers.1.mlp.experts.down_proj",
+	       "model.layers.1.mlp.experts.gate_up_proj_bias"), "gpt_oss", "hf" },
 	{ KEYS("fp32.model.norm.weight", "module.model.norm.weight"), "", "deepspeed" },
 	{ KEYS("fp32.model.norm.weight", "exp_avg.model.norm.weight"), "", "deepspeed-fp32" },
 };
