@@ -29,7 +29,7 @@ static const struct opt opts[] = {
 	{ 0, "layout", "L",
 	  "what each rank is to hold: fsdp8, tp4:llama, FILE, FILE.regions; default "
 	  "fsdp<ranks>",
-	  OPT_TEXT, OPT_LAYOUT, AT(layout) },
+	  OPT_TEXT, OPT_REGIONS, AT(layout) },
 	{ 0, "rank", "R", "alone: load what rank R of the layout holds", OPT_TEXT, AT(rank) },
 	{ 0, "keys", "KEY", "only this key, all below it, or a glob; may be repeated",
 	  OPT_TEXTS, AT(keys) },

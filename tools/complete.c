@@ -76,6 +76,11 @@ static bool is_layout(const char *name)
 	return dcp_has_extension(name, ".dcpl");
 }
 
+static bool is_regions(const char *name)
+{
+	return is_layout(name) || dcp_has_extension(name, DCP_REGIONS_EXT);
+}
+
 static bool is_any(const char *name)
 {
 	(void)name;
@@ -160,7 +165,7 @@ static void offer_keys(struct cursor *c)
 }
 
 /* "fsdp8", "tp4:llama", and the stems that SOURCE and the user have. */
-static void offer_layouts(const struct cursor *c)
+static void offer_layouts(const struct cursor *c, bool (*takes)(const char *name))
 {
 	static const char *const sizes[] = { "2", "4", "8", "16", "32", "64" };
 	dcp_auto_free char *config = config_dir();
@@ -196,7 +201,7 @@ static void offer_layouts(const struct cursor *c)
 		dcp_layouts_destroy(layouts);
 	}
 	pick_finish(&p);
-	offer_paths(c, is_layout);
+	offer_paths(c, takes);
 }
 
 static void offer_rules(const struct cursor *c)
@@ -246,7 +251,10 @@ static void offer_what(struct cursor *c, enum opt_what what)
 		offer_keys(c);
 		break;
 	case OPT_LAYOUT:
-		offer_layouts(c);
+		offer_layouts(c, is_layout);
+		break;
+	case OPT_REGIONS:
+		offer_layouts(c, is_regions);
 		break;
 	case OPT_MOUNT:
 		dcpfs_mounts_each(offer_mount, c);

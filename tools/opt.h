@@ -37,11 +37,12 @@ enum opt_what {
 	OPT_VERSION, /* of the first operand */
 	OPT_KEY,     /* of the first operand */
 	OPT_VERB,
-	OPT_LAYOUT, /* a name or a file */
-	OPT_DCPL,   /* a file of a layout */
-	OPT_MOUNT,  /* a mount point of dcpfs */
-	OPT_RULES,  /* a preset or a file */
-	OPT_FORMAT, /* of checkpoints that are written */
+	OPT_LAYOUT,  /* a name or a file */
+	OPT_REGIONS, /* that, or a file of regions */
+	OPT_DCPL,    /* a file of a layout */
+	OPT_MOUNT,   /* a mount point of dcpfs */
+	OPT_RULES,   /* a preset or a file */
+	OPT_FORMAT,  /* of checkpoints that are written */
 };
 
 struct opt {

@@ -26,7 +26,7 @@ def make():
     text = json.dumps(head).encode()
     (place / "odd" / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(len(ODD)))
     shutil.copytree(GOLDEN / "dcp-fsdp2" / "ckpt", place / "run 1")
-    for name in ("w.safetensors", "m.pt", "a.tar.gz", "notes.txt", "mine.dcpl", ".hidden.pt"):
+    for name in ("w.safetensors", "m.pt", "a.tar.gz", "notes.txt", "mine.dcpl", "my.regions", ".hidden.pt"):
         (place / name).write_text("mesh tp=2\n* shard(0)@tp\n" if name.endswith("dcpl") else "")
     return place
 
@@ -74,6 +74,8 @@ def program():
     shutil.copy(PLACE / "mine.dcpl", PLACE / "run 1" / "ours.dcpl")
     equal(ask("plan", "run 1", "--layout", "ou"), ["ours"], "layouts of the source")
     equal(sorted(ask("mount", "--layout", "m")), ["mine.dcpl"], "files of layouts")
+    for verb, want in (("load", {"mine.dcpl", "my.regions"}), ("plan", {"mine.dcpl"}), ("save", {"mine.dcpl"})):
+        equal({w for w in ask(verb, "run 1", "--layout", "m") if w.startswith("m")}, want, f"files of layouts for {verb}")
     equal(ask("help", "sh"), ["show"], "help of a verb")
     equal(ask("ls", "no-such", ""), [], "of nothing, nothing")
 

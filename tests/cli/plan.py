@@ -322,6 +322,7 @@ def same_fault_same_code():
     """A layout file that is missing, or is none, ends mount and plan alike."""
     for code, says, path in ((ENV, 'No such file or directory, nearest is "wrong.dcpl"', SCRATCH / "worng.dcpl"),
                              (BAD, f"{SCRATCH}/wrong.dcpl:2: ", layout("wrong.dcpl", "mesh a=2\n* shrad(0)\n")),
+                             (BAD, "a file of regions, which only dcpfs load takes", layout("some.regions", "0 model.norm.weight\n")),
                              (BAD, "not a file", SCRATCH / "mnt"), (BAD, "not a name", SCRATCH / ".dcpl")):
         (SCRATCH / "mnt").mkdir(exist_ok=True)
         fails(code, says, "plan", SOURCE, "tp", "--layout", path)

@@ -120,6 +120,11 @@ static int parse_path(const char *path, const char *name, struct dcp_layout **ou
 
 	if (fd < 0 && errno == ENOENT)
 		return no_file(path, err);
+	if (fd >= 0 && dcp_has_extension(path, DCP_REGIONS_EXT)) {
+		close(fd);
+		return dcp_fail(err, -EBADMSG,
+				"%.300s: a file of regions, which only dcpfs load takes", path);
+	}
 	if (fd < 0)
 		return dcp_fail(err, -errno, "layout %.300s: %s", path, strerror(errno));
 	return parse_file(fd, path, name, out, err);

@@ -23,6 +23,9 @@ struct dcp_log;
 struct dcp_scan;
 struct dcp_layouts;
 
+/* Of a file with a line for each region that a rank holds, in place of rules; it is no layout. */
+#define DCP_REGIONS_EXT ".regions"
+
 struct dcp_named_layout {
 	uint32_t id; /* a hash of the name: the same in every mount */
 	const char *name;

@@ -10,6 +10,7 @@
 #include "core/base/number.h"
 #include "core/base/text.h"
 #include "core/model/layout/layout.h"
+#include "core/store/layouts/layouts.h"
 #include "tools/load/load.h"
 
 enum { MAX_FILE = 256 << 20 };
@@ -18,7 +19,7 @@ static const char blanks[] = " \t\r\n";
 
 bool load_is_regions(const char *layout)
 {
-	return dcp_has_extension(layout, ".regions");
+	return dcp_has_extension(layout, DCP_REGIONS_EXT);
 }
 
 static size_t trimmed(const char *s, size_t n)
