@@ -5,10 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/text.h"
 #include "core/rules/map.h"
-
-enum { TENSOR_MEMORY = 512 << 20 };
 
 static const char last_resort[] = "hf";
 
@@ -21,7 +18,6 @@ struct detection {
 	struct candidate *c;
 	size_t n;
 	struct dcp_buf text;
-	uint64_t down; /* number + 1 of a linear weight; config.json says its shape */
 };
 
 static bool is_of_model(const struct dcp_rules *r, const struct dcp_rules_config *config)
@@ -38,8 +34,7 @@ static int look_at_key(void *ctx, uint64_t number, const char *key)
 {
 	struct detection *d = ctx;
 
-	if (!d->down && dcp_ends_with(key, strlen(key), ".mlp.down_proj.weight"))
-		d->down = number + 1;
+	(void)number;
 	for (size_t i = 0; i < d->n; i++) {
 		struct candidate *c = &d->c[i];
 		const char *bare = c->r ? dcp_rules_bare_key(c->r, key, &d->text) : NULL;
@@ -76,24 +71,21 @@ static bool is_it(const struct candidate *c)
 }
 
 /*
- * Did Paddle write it, whose linear weights are [inputs, outputs]? Where one of them tells by its shape that is
- * certain: safetensors do not name their writer, and Paddle also exports them as transformers has them.
+ * "@paddle": linear weights are [inputs, outputs]; "@unknown": nobody can say whether they are. Where shapes
+ * tell, who wrote it does not matter: Paddle also exports its weights as transformers has them.
  */
-static bool is_paddle(const struct dcp_rules_source *from, const struct detection *d)
+static int look_at_linear(const struct dcp_rules_source *from, struct detection *d,
+			  struct dcp_err *err)
 {
-	const struct dcp_rules_config *c = from->config;
-	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(TENSOR_MEMORY);
-	struct dcp_tensor t;
-	bool paddle = from->framework && strcmp(from->framework, "paddle") == 0;
+	const char *by = from->framework;
+	enum linear order;
+	int rc = dcp_rules_linear(from, &order, err);
 
-	if (d->down && c && c->hidden != c->intermediate &&
-	    from->tensor(from->ctx, d->down - 1, &arena, &t, NULL) == 0 && t.ndim == 2) {
-		if (t.shape[0] == c->intermediate && t.shape[1] == c->hidden)
-			paddle = true;
-		if (t.shape[0] == c->hidden && t.shape[1] == c->intermediate)
-			paddle = false;
-	}
-	return paddle;
+	if (rc < 0 || order == LINEAR_OUT_IN)
+		return rc;
+	if (order == LINEAR_IN_OUT || (by && strcmp(by, "paddle") == 0))
+		return look_at_key(d, 0, "@paddle");
+	return order == LINEAR_UNKNOWN && !by ? look_at_key(d, 0, "@unknown") : 0;
 }
 
 int dcp_rules_detect(const struct dcp_rules_source *from, struct dcp_rules_preset *out,
@@ -115,8 +107,8 @@ int dcp_rules_detect(const struct dcp_rules_source *from, struct dcp_rules_prese
 	}
 	if (rc == 0)
 		rc = from->list(from->ctx, look_at_key, &d, err);
-	if (rc == 0 && is_paddle(from, &d))
-		rc = look_at_key(&d, 0, "@paddle");
+	if (rc == 0)
+		rc = look_at_linear(from, &d, err);
 	for (size_t i = 0; rc == 0 && i < d.n && found == SIZE_MAX; i++)
 		if (is_it(&d.c[i]) || strcmp(dcp_rules_presets[i].name, last_resort) == 0)
 			found = i;

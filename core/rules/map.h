@@ -68,3 +68,16 @@ int dcp_rules_key_made(struct map *m, const struct group *g, const struct flow *
 
 /* emit.c */
 int dcp_rules_emit_group(struct map *m, uint32_t number);
+
+/* linear.c */
+
+enum linear {
+	LINEAR_NONE,    /* no weight that may be a linear one */
+	LINEAR_UNKNOWN, /* there are some, which do not say */
+	LINEAR_OUT_IN,  /* [outputs, inputs], as torch has them */
+	LINEAR_IN_OUT,  /* as Paddle has them */
+};
+
+/* How are linear weights stored? A negative return is the source's. */
+int dcp_rules_linear(const struct dcp_rules_source *from, enum linear *out,
+		     struct dcp_err *err);

@@ -132,15 +132,20 @@ static const struct dcp_safetensors *with_metadata(const struct dcp_hf *h)
 	return NULL;
 }
 
-/* PaddleNLP and PaddleFormers say format pt where they turned linear weights as torch has them, else np. */
+/*
+ * NULL: nobody knows. Paddle's own merging writes no metadata, with linear weights as Paddle has them, and so do
+ * others, who have them as torch does; PaddleFormers writes format np, and so does numpy, whoever made the arrays.
+ */
 static const char *framework(const struct dcp_hf *h)
 {
 	const struct dcp_safetensors *st = with_metadata(h);
 	const char *format = st ? dcp_safetensors_meta(st, "format") : NULL;
 
-	if (format && (strcmp(format, "np") == 0 || strcmp(format, "pd") == 0))
-		return "paddle";
-	return h->dcp ? "torch" : "safetensors";
+	if (h->dcp)
+		return "torch";
+	if (!st || (format && strcmp(format, "np") == 0))
+		return NULL;
+	return format && strcmp(format, "pd") == 0 ? "paddle" : "safetensors";
 }
 
 /* __metadata__ as JSON. */
@@ -166,7 +171,7 @@ static int emit_facts(struct dcp_hf *h)
 {
 	const struct dcp_sink *sink = h->in->sink;
 	char text[24];
-	int rc = sink->meta(sink->ctx, "framework", framework(h));
+	int rc = framework(h) ? sink->meta(sink->ctx, "framework", framework(h)) : 0;
 
 	snprintf(text, sizeof(text), "%zu", h->nfiles);
 	if (rc == 0)

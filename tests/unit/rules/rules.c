@@ -392,6 +392,7 @@ static void detected(void **state)
 		struct keys k = { detections[i].keys };
 		struct dcp_rules_config c = { .tie = -1 };
 		struct dcp_rules_source from = { .list = list_keys,
+						 .tensor = tensor_of_key,
 						 .ctx = &k,
 						 .config = &c,
 						 .framework = detections[i].by };

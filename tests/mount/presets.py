@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hf/: checkpoints of other frameworks under the keys of Hugging Face, by the presets that are found for them."""
+import json
+import pickle
+import sys
+
+import arrays
+import lib
+from lib import case, check, equal, mount, read
+
+try:
+    import numpy
+    import safetensors.numpy
+    from models import checkpoint, model_files, tensors_of
+    sys.path.append(str(lib.GOLDEN.parent / "gen"))
+    import renamed
+except ImportError as why:
+    lib.replace_python(why)
+
+
+def small_models():
+    """(config, {key: shape}) of small models as transformers saved them, and of Llama 4 as it has them."""
+    out = []
+    for line in (lib.GOLDEN / "hf-shapes.txt").read_text().splitlines():
+        if line.startswith("{"):
+            out.append((json.loads(line), {}))
+        else:
+            key, *shape = line.split()
+            out[-1][1][key] = tuple(map(int, shape))
+    at = "language_model.model.layers.{}."
+    attention = {"input_layernorm.weight": (16,), "post_attention_layernorm.weight": (16,), "self_attn.q_proj.weight": (24, 16),
+                 "self_attn.k_proj.weight": (12, 16), "self_attn.v_proj.weight": (12, 16), "self_attn.o_proj.weight": (16, 24)}
+    dense = {f"feed_forward.{x}_proj.weight": (16, 28) if x == "down" else (28, 16) for x in ("gate", "up", "down")}
+    moe = {"feed_forward.router.weight": (2, 16), "feed_forward.experts.gate_up_proj": (2, 16, 48), "feed_forward.experts.down_proj": (2, 24, 16)} | {
+        f"feed_forward.shared_expert.{x}_proj.weight": (16, 24) if x == "down" else (24, 16) for x in ("gate", "up", "down")}
+    layers = {at.format(i) + k: v for i, more in ((0, dense), (1, moe)) for k, v in (attention | more).items()}
+    ends = {"language_model.model.embed_tokens.weight": (40, 16), "language_model.lm_head.weight": (40, 16), "language_model.model.norm.weight": (16,)}
+    return out + [({"model_type": "llama4_text", "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2, "head_dim": 6,
+                    "hidden_size": 16, "vocab_size": 40}, layers | ends)]
+
+
+def presets():
+    """Models under the names of their trainers come back byte for byte, by the preset that is found."""
+    source, want, rng = lib.fresh("source"), {}, numpy.random.default_rng(lib.SEED)
+    for config, shapes in small_models():
+        forms = renamed.FORMS.get(config["model_type"], [])
+        if config["model_type"] in ("llama", "gpt_oss", "deepseek_v3"):  # of transformers' names, known by who wrote them
+            forms = forms + [("paddle", form, renamed.paddle("model", former=True)) for form in ("pdparams", "np", "bare")[:3 if config["model_type"] == "llama" else 1]]
+        if config["model_type"] == "llama":  # not turned, whoever wrote it: the shapes say so
+            forms = forms + [("hf", "np", lambda hf, config: hf)]
+        for preset, form, convert in forms:
+            if config.get("mlp_bias") or (form == "stacked" and config.get("first_k_dense_replace")):
+                continue  # no trainer here has them
+            hf = {k: rng.random(shape, "f4") for k, shape in shapes.items()}
+            if config.get("num_nextn_predict_layers"):
+                hf = renamed.with_mtp(hf, config)
+            name = f"{len(want)}-{config['model_type']}-{form}"
+            stored = {k: numpy.ascontiguousarray(a) for k, a in convert(hf, config).items()}
+            if form == "pdparams":
+                (source / name).mkdir(parents=True)
+                (source / name / "model_state.pdparams").write_bytes(pickle.dumps(stored, protocol=4))
+            elif form in ("np", "bare"):  # as PaddleNLP's save_pretrained() and Paddle's merge_sharded_state_dict() write it
+                (source / name).mkdir(parents=True)
+                safetensors.numpy.save_file(stored, source / name / "model.safetensors", {"format": "np"} if form == "np" else None)
+            else:
+                checkpoint(source / name, {k: ("F32" if a.dtype == "f4" else "U8", list(a.shape), 0, a.tobytes()) for k, a in stored.items()})
+            (source / name / "config.json").write_text(json.dumps(config))
+            want[name + ("@model_state" if form == "pdparams" else "")] = preset, hf
+    check(len(want) > 50, f"{len(want)} models")
+    with mount(source) as m:
+        equal(set(m.settled().versions()), set(want), "versions")
+        for name, (preset, hf) in want.items():
+            case(name)
+            at = m.at / name / "hf"
+            page, got = read(at / "README.md").decode(), tensors_of(at)
+            check(f"| rules | `{preset}`" in page, f"the preset: {page}")
+            check("| left out because no rule fits | 0 |" in page, f"all keys are known: {page}")
+            if config_is_checked(page):
+                check("; 0 missing, 0 of another shape, 0 that the model does not have." in page, f"as config.json says: {page}")
+            equal(set(got), set(hf), "keys")
+            for key, a in hf.items():
+                equal((got[key][1], got[key][2]), (list(a.shape), a.tobytes()), key)
+
+
+def unknown_paddle():
+    """Paddle does not say which weights are [inputs, outputs]: under keys that no preset knows, none is shown as torch has it."""
+    source, w = lib.fresh("source"), numpy.arange(16, dtype="f4").reshape(4, 4)
+    (source / "a").mkdir(parents=True)
+    (source / "a" / "model_state.pdparams").write_bytes(pickle.dumps({"encoder.fc.weight": w, "encoder.fc.bias": w[0]}, protocol=4))
+    checkpoint(source / "b", {"encoder.fc.weight": ("F32", [4, 4], 0, w.tobytes())})
+    why = "Paddle keeps linear weights as [inputs, outputs] and does not say which are: give --hf-rules FILE"
+    with mount(source) as m:
+        a, b = sorted(m.settled().versions())
+        equal(model_files(m.at / a / "hf"), [], "no model file")
+        page = read(m.at / a / "hf" / "README.md").decode()
+        check("| rules | `paddle-unknown`" in page and f"`encoder.fc.weight`: {why}" in page, f"README.md: {page}")
+        equal(tensors_of(m.at / b / "hf")["encoder.fc.weight"][2], w.tobytes(), "what torch wrote")
+    done = lib.run(lib.PROGRAM, "ls", "--hf", source, a)
+    check(done.returncode == 1 and why in done.stderr, f"ls --hf: {done.returncode} {done.stderr}")
+    with mount(source, "--hf-rules", "hf") as m:
+        equal(tensors_of(m.at / a / "hf")["encoder.fc.weight"][2], w.tobytes(), "asked for as stored")
+
+
+def unknown_writer():
+    """Merged safetensors do not say whether Paddle wrote them: shapes do, without a config.json; where they do not nothing is shown."""
+    source, rng = lib.fresh("source"), numpy.random.default_rng(lib.SEED)
+    shapes = {"self_attn.q_proj.weight": (8, 8), "self_attn.o_proj.weight": (8, 8), "mlp.up_proj.weight": (12, 8), "mlp.down_proj.weight": (8, 12), "input_layernorm.weight": (8,)}
+    own = {f"model.layers.{i}.{k}": rng.random(shape, "f4") for i in range(2) for k, shape in shapes.items()} | {"model.embed_tokens.weight": rng.random((9, 8), "f4")}
+    square = {k: a for k, a in own.items() if ".mlp." not in k}
+    turned = lambda tensors, name: {k.replace("model.", name, 1): numpy.ascontiguousarray(a.T) if "proj" in k else a for k, a in tensors.items()}
+    bert = {"enc.layers.0.linear1.weight": rng.random((4, 6), "f4"), "enc.layers.0.linear1.bias": rng.random(6, "f4")}
+    torch = {k: numpy.ascontiguousarray(a.T) for k, a in bert.items()}
+    models = {"1-paddle": (turned(own, "model."), own, "paddle"), "2-torch": (own, own, "hf"), "3-ernie": (turned(own, "ernie."), own, "paddle"),
+              "4-square": (square, {}, "unknown"), "5-bert": (bert, {}, "paddle-unknown"), "6-torch-bert": (torch, torch, "hf")}
+    for name, (stored, _, _) in models.items():
+        for metadata in (None, {"format": "np"}):
+            at = source / (name + ("-np" if metadata else ""))
+            at.mkdir(parents=True)
+            safetensors.numpy.save_file(stored, at / "model.safetensors", metadata)
+    with mount(source) as m:
+        for version in sorted(m.settled().versions()):
+            case(version)
+            _, want, preset = models[version.removesuffix("-np")]
+            got, page = tensors_of(m.at / version / "hf"), read(m.at / version / "hf" / "README.md").decode()
+            check(f"| rules | `{preset}`" in page, f"the preset: {page}")
+            equal({k: (t[1], t[2]) for k, t in got.items()}, {k: (list(a.shape), a.tobytes()) for k, a in want.items()}, "tensors")
+            check(preset != "unknown" or "nobody says whether torch wrote this or Paddle" in page and "--hf-rules hf" in page, f"what to do: {page}")
+
+
+def megatron():
+    """What Megatron-Core itself saved of a model with the weights of a Hugging Face model: those, byte for byte."""
+    presets = {"llama": "megatron", "deepseek_v3": "megatron-deepseek"}
+    for source in sorted((lib.GOLDEN / "megatron-models").iterdir()):
+        want = arrays.parse_safetensors(read(source / "model.safetensors"))[0]
+        with mount(source / "ckpt") as m:
+            case(source.name)
+            at = m.at / "latest" / "hf"
+            got, page = tensors_of(at), read(at / "README.md").decode()
+            check(f"| rules | `{presets[source.name]}`" in page and "; 0 missing, 0 of another shape, 0 that the model does not have." in page, f"README.md: {page}")
+            equal(set(got), set(want), "keys")
+            for key, t in want.items():
+                check(got[key][:2] == t[:2] and bytes(got[key][2]) == bytes(t[2]), f"{key}: {got[key][:2]}")
+
+
+def config_is_checked(page):
+    return "## Against config.json" in page
+
+
+lib.main(presets, unknown_paddle, unknown_writer, megatron)
