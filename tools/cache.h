@@ -5,8 +5,6 @@
  *	$DCPFS_CACHE, else $XDG_CACHE_HOME/dcpfs, else ~/.cache/dcpfs, else nowhere
  */
 #pragma once
-#include <stdbool.h>
-#include <stddef.h>
 
 /*
  * The directory's path, to be freed; NULL: nowhere, indexes stay in memory. Relative paths

@@ -3,9 +3,7 @@
  * dcpfs export: a version, whatever wrote it, as a checkpoint of another format.
  */
 #include <errno.h>
-#include <limits.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,7 +6,6 @@
  * printable and escaped.
  */
 #pragma once
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/base/buf.h"

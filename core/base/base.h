@@ -12,7 +12,6 @@
 #define DCP_MAX(a, b) ((a) > (b) ? (a) : (b))
 
 #define DCP_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
-#define DCP_WARN_UNUSED __attribute__((warn_unused_result))
 #define DCP_LIKELY(x) __builtin_expect(!!(x), 1)
 #define DCP_UNLIKELY(x) __builtin_expect(!!(x), 0)
 

@@ -14,7 +14,6 @@
  * of optimizer_state.pt.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -12,7 +12,6 @@
  * Checksums of what is not seen here are the writer's (dcp_writer_crc32). Time stamps are zero: 1980.
  */
 #pragma once
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

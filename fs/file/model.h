@@ -10,7 +10,6 @@
  * safetensors has no name for, and those that are broken or that the layout cannot cut.
  */
 #pragma once
-#include <stddef.h>
 #include <stdint.h>
 
 #include "fs/text/spool.h"

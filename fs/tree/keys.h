@@ -10,7 +10,6 @@
  * Safe from any thread.
  */
 #pragma once
-#include <stddef.h>
 #include <stdint.h>
 
 #include "core/model/name.h"

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/cleanup.h"
 #include "core/model/geometry/tiling.h"
 #include "core/model/layout/layout.h"
 #include "tools/export/export.h"

@@ -6,7 +6,6 @@
  * pass the code on. @err may be NULL in all of these; they return @code.
  */
 #pragma once
-#include <stddef.h>
 
 #include "tools/load/dcpload.h"
 

@@ -10,7 +10,6 @@
  *	execute/  the threads that read and place
  */
 #pragma once
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -8,7 +8,6 @@
  */
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "core/base/err.h"
 #include "core/base/hash.h"

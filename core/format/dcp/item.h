@@ -5,7 +5,6 @@
  * A few descriptors are kept open: items of one file tend to come together.
  */
 #pragma once
-#include <stddef.h>
 #include <stdint.h>
 
 #include "core/base/buf.h"

@@ -9,7 +9,6 @@
  * equal bytes, which torch.save gives for equal values.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/base/err.h"

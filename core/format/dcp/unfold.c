@@ -7,7 +7,6 @@
  * Source: megatron/core/dist_checkpointing/strategies/torch.py of core_r0.12.0.
  */
 #include <errno.h>
-#include <inttypes.h>
 
 #include "core/base/ckd.h"
 #include "core/base/err.h"

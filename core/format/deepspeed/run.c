@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <inttypes.h>
-#include <string.h>
 
 #include "core/format/deepspeed/deepspeed_int.h"
 

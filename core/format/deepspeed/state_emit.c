@@ -3,7 +3,6 @@
  * state_emit: states of one name to the sink: pieces, errors, what a group has in common.
  */
 #include <errno.h>
-#include <string.h>
 
 #include "core/format/deepspeed/emit.h"
 

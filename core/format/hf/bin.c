@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "core/base/arena.h"
-#include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/base/intern.h"
 #include "core/format/formats.h"

@@ -5,7 +5,6 @@
  *	{"metadata": {"total_size": 123}, "weight_map": {key: file}}
  */
 #pragma once
-#include <stddef.h>
 
 struct dcp_dir;
 struct dcp_err;

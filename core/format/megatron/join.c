@@ -5,7 +5,6 @@
  * checkpoint says elsewhere (check.c).
  */
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/base/base.h"

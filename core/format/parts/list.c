@@ -7,7 +7,6 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
-#include "core/format/formats.h"
 #include "core/format/parts/parts.h"
 #include "core/model/tensor.h"
 #include "core/parse/json.h"

@@ -4,7 +4,6 @@
  * are. A file of an item that metadata.pkl knows, but not this file, is of an older save.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

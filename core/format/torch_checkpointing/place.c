@@ -2,7 +2,6 @@
 #include "core/format/torch_checkpointing/place.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <string.h>
 
 #include "core/base/arena.h"

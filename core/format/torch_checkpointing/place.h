@@ -6,7 +6,6 @@
  * says itself which part it is must say the same.
  */
 #pragma once
-#include <stddef.h>
 #include <stdint.h>
 
 #include "core/format/torch_checkpointing/meta/meta.h"

@@ -15,7 +15,6 @@
  * dimensions than fit: such a box becomes several descriptors.
  */
 #pragma once
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/model/geometry/cut.h"

@@ -40,7 +40,6 @@
  * some microseconds. Pure: no I/O. One thread at a time until it is finished; then any number.
  */
 #pragma once
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

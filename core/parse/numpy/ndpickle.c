@@ -10,7 +10,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
 

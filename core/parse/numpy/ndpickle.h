@@ -17,7 +17,6 @@
  */
 #pragma once
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "core/model/tensor.h"

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/base/err.h"
 #include "core/parse/pickle/vm.h"
 #include "core/parse/source.h"
 

@@ -8,7 +8,6 @@
 
 #include "core/base/text.h"
 #include "core/parse/pickle/vm.h"
-#include "core/parse/source.h"
 
 enum { STACK_MIN = 64 };
 

@@ -9,7 +9,6 @@
  *
  * The highest bit of the month (of the hour in time) is fold.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 

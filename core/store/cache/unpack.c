@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/base/buf.h"
 #include "core/base/ckd.h"
 #include "core/base/cleanup.h"
 #include "core/base/err.h"

@@ -18,7 +18,6 @@
  * it. Safe from any thread.
  */
 #pragma once
-#include <stdbool.h>
 #include <stdint.h>
 
 struct dcp_err;

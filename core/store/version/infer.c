@@ -2,7 +2,6 @@
 #include "core/store/version/infer.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/arena.h"

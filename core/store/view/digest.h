@@ -15,7 +15,6 @@
  * headers.
  */
 #pragma once
-#include <stdint.h>
 
 struct dcp_err;
 struct dcp_progress;

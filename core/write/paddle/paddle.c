@@ -9,7 +9,6 @@
  * state dict of protocol 2 or 3 an array of 1 GiB or more stands in parts.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

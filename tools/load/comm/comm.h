@@ -6,7 +6,6 @@
  * alone. Here is what the collective steps of the loader need on top of any transport.
  */
 #pragma once
-#include <stddef.h>
 #include <stdint.h>
 
 #include "tools/load/dcpload.h"

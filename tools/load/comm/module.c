@@ -14,7 +14,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/base/base.h"
 #include "tools/load/comm/job.h"
 #include "tools/load/comm/transport.h"
 

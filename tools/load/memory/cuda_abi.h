@@ -6,7 +6,6 @@
  */
 #pragma once
 #include <stddef.h>
-#include <stdint.h>
 
 struct CUctx_st;
 struct CUstream_st;

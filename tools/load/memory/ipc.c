@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { PROBE = 4096 /* bytes that are mapped to find out whether that works */ };
 

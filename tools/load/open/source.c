@@ -7,7 +7,6 @@
  * shard/fsdp1/0, whose one file of all tensors is a checkpoint like any other.
  */
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,6 @@
  * What all ranks gave, made into one set, in the same way by each of them: no rank decides for the others.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

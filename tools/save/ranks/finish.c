@@ -3,7 +3,6 @@
  * All data is written: what the ranks know of it goes to rank 0, which completes the checkpoint.
  */
 #include <errno.h>
-#include <string.h>
 
 #include "tools/save/ranks/ranks_int.h"
 #include "tools/save/save_int.h"

@@ -7,7 +7,6 @@
  * Arrays of keys that no metadata names are emitted as broken keys: the metadata is older than the
  * file.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -2,7 +2,6 @@
 /*
  * What the pieces of a key have in common: its dtype and its shape.
  */
-#include <inttypes.h>
 #include <string.h>
 
 #include "core/base/ckd.h"

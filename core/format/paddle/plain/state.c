@@ -17,8 +17,6 @@
  *	UnpackBigParamInfor@@  {key: {"OriginShape": shape, "slices": [key of a part, ...]}}
  */
 #include <errno.h>
-#include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/buf.h"

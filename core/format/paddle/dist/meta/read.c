@@ -5,7 +5,6 @@
 #include "core/format/paddle/dist/meta/meta.h"
 
 #include <errno.h>
-#include <string.h>
 
 #include "core/base/base.h"
 #include "core/base/err.h"
