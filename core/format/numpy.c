@@ -174,11 +174,8 @@ static int emit_broken(struct loading *l, const struct array *a, const char *typ
 
 static int emit_array(struct loading *l, const struct array *a, const struct dcp_npy *npy)
 {
-	static const uint64_t origin[DCP_MAX_NDIM];
 	const char *path[2];
 	struct dcp_piece p = {
-		.lo = origin,
-		.len = npy->shape,
 		.stride = npy->row_major ? NULL : npy->stride,
 		.off = a->deflated ? a->off : a->off + npy->off,
 		.nbytes = a->deflated ? a->nbytes : npy->nbytes,
@@ -193,14 +190,12 @@ static int emit_array(struct loading *l, const struct array *a, const struct dcp
 		.itemsize = npy->itemsize,
 		.ndim = npy->ndim,
 		.shape = npy->shape,
-		.pieces = &p,
 	};
 
 	if (!make_key(l, a, path, &t.npath))
 		return -ENOMEM;
 	t.key = l->key.p;
-	dcp_shape_volume(npy->shape, npy->ndim, &p.run_n);
-	t.npieces = p.run_n > 0;
+	dcp_tensor_one_piece(&t, &p);
 	l->emitted++;
 	if (npy->swap && npy->dtype == DCP_DTYPE_OTHER) {
 		t.error = "big-endian elements of a type that dcpfs cannot convert";

@@ -145,6 +145,19 @@ bool dcp_box_meets(const struct dcp_box *box, uint32_t ndim, const uint64_t *lo,
 	return true;
 }
 
+const uint64_t dcp_origin[DCP_MAX_NDIM];
+
+bool dcp_tensor_one_piece(struct dcp_tensor *t, struct dcp_piece *p)
+{
+	if (!dcp_shape_volume(t->shape, t->ndim, &p->run_n))
+		return false;
+	p->lo = dcp_origin;
+	p->len = t->shape;
+	t->pieces = p;
+	t->npieces = p->run_n > 0;
+	return true;
+}
+
 bool dcp_tensor_nbytes(const struct dcp_tensor *t, uint64_t *out)
 {
 	uint64_t n;

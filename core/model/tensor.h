@@ -200,6 +200,15 @@ static inline uint32_t dcp_tensor_shown_size(const struct dcp_tensor *t)
 	return t->cast ? dcp_dtype_info(t->cast)->size : t->itemsize;
 }
 
+/* Where the first element of any tensor is. */
+extern const uint64_t dcp_origin[DCP_MAX_NDIM];
+
+/*
+ * @t, whose shape is known, is the one piece @p: the box and the run of it are filled in. Without
+ * elements it has no piece. False: they are too many to count.
+ */
+bool dcp_tensor_one_piece(struct dcp_tensor *t, struct dcp_piece *p);
+
 /* Bytes of the whole tensor as it is stored; false on overflow. */
 bool dcp_tensor_nbytes(const struct dcp_tensor *t, uint64_t *out);
 /* The same as users see it; false when that is more than INT64_MAX. */

@@ -21,8 +21,6 @@
 
 enum { MAX_SUBS = 4096 }; /* parts that a tensor may be made of */
 
-static const uint64_t origin[DCP_MAX_NDIM];
-
 /* ---- along one dimension ---- */
 
 /* All ranks have the shape of the first, but for @dim. */
@@ -40,7 +38,7 @@ static bool alike(const struct dcp_ds_local *local, size_t n, uint32_t dim)
 
 static int take_one(const struct dcp_ds_local *local, struct dcp_ds_whole *w)
 {
-	struct dcp_ds_block all = { .from = origin, .at = origin, .len = local->shape };
+	struct dcp_ds_block all = { .from = dcp_origin, .at = dcp_origin, .len = local->shape };
 
 	w->ndim = local->ndim;
 	memcpy(w->shape, local->shape, w->ndim * sizeof(*w->shape));

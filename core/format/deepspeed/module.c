@@ -14,8 +14,6 @@
 #include "core/format/deepspeed/emit.h"
 #include "core/format/torch/state.h"
 
-static const uint64_t origin[DCP_MAX_NDIM];
-
 /* One weight file as it is. */
 static int emit_file(struct dcp_ds *ds, const struct dcp_ds_name *name)
 {
@@ -102,7 +100,7 @@ static int emit_frozen(struct dcp_ds *ds, const struct dcp_ds_part *part,
 	run = DCP_ITEMS(runs, struct dcp_ds_run);
 	for (size_t i = 0; !t.error && i < runs.n / sizeof(*run); i++) {
 		uint32_t size = dcp_dtype_info((enum dcp_dtype)dtype)->size;
-		struct dcp_piece p = { .lo = origin,
+		struct dcp_piece p = { .lo = dcp_origin,
 				       .len = f->shape,
 				       .run_lo = run[i].first,
 				       .run_n = run[i].n,

@@ -13,8 +13,6 @@
 #include "core/format/deepspeed/emit.h"
 #include "core/format/torch/state.h"
 
-static const uint64_t origin[DCP_MAX_NDIM];
-
 /* The files of one model, layer or expert. */
 struct unit {
 	struct dcp_ds *ds;
@@ -118,7 +116,7 @@ static bool box_piece(const struct dcp_torch_tensor *tt, const struct dcp_ds_box
 static int emit_local(struct unit *u, size_t k, const char *key)
 {
 	const struct dcp_torch_tensor *tt = &u->tt[k];
-	struct dcp_ds_box box = { .lo = origin, .len = tt->shape, .from = origin };
+	struct dcp_ds_box box = { .lo = dcp_origin, .len = tt->shape, .from = dcp_origin };
 	struct dcp_piece piece;
 	struct dcp_tensor t = { .dtype = tt->dtype,
 				.dtype_name = tt->dtype_name,

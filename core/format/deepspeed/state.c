@@ -11,14 +11,12 @@
 
 #include "core/format/deepspeed/emit.h"
 
-static const uint64_t origin[DCP_MAX_NDIM];
-
 /* ---- one part by itself ---- */
 
 static int emit_alone(struct dcp_ds_emitter *t, const char *rank,
 		      const struct dcp_ds_part *part, const struct dcp_ds_param *p)
 {
-	struct dcp_ds_box whole = { .n = p->numel, .lo = origin, .len = p->shape };
+	struct dcp_ds_box whole = { .n = p->numel, .lo = dcp_origin, .len = p->shape };
 	struct dcp_err why = { 0 };
 	uint8_t dtype = DCP_DTYPE_F32;
 	int rc;
@@ -90,7 +88,8 @@ static int gather(const struct names *n, const struct holder *h, struct dcp_ds_s
 			continue;
 		s->part[k] = part;
 		s->param[k] = p;
-		s->local[k] = (struct dcp_ds_local){ p->ndim, p->shape ? p->shape : origin };
+		s->local[k] =
+			(struct dcp_ds_local){ p->ndim, p->shape ? p->shape : dcp_origin };
 		s->n++;
 	}
 	return rc;

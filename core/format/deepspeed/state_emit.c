@@ -6,8 +6,6 @@
 
 #include "core/format/deepspeed/emit.h"
 
-static const uint64_t origin[DCP_MAX_NDIM];
-
 /* @rank: NULL, or what is put in front. */
 static int emit(struct dcp_ds_emitter *t, const char *rank, const char *name,
 		const struct dcp_tensor *x)
@@ -23,7 +21,7 @@ int dcp_ds_emit_error(struct dcp_ds_emitter *t, const char *rank, const char *na
 	struct dcp_tensor x = {
 		.dtype = (enum dcp_dtype)dtype,
 		.ndim = ndim,
-		.shape = shape ? shape : origin,
+		.shape = shape ? shape : dcp_origin,
 		.error = why,
 	};
 
@@ -66,7 +64,7 @@ int dcp_ds_emit_common(struct dcp_ds_emitter *t, const char *rank,
 {
 	struct dcp_ds_common *c = common_of(t, part, p);
 	static const uint64_t one[DCP_MAX_NDIM] = { 1 };
-	struct dcp_piece piece = { .lo = origin, .len = one, .run_n = 1 };
+	struct dcp_piece piece = { .lo = dcp_origin, .len = one, .run_n = 1 };
 	struct dcp_tensor x = { .shape = one, .pieces = &piece, .npieces = 1 };
 	const char *role = dcp_intern_text(&t->ds->states, t->state);
 

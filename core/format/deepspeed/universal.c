@@ -18,8 +18,6 @@
 #include "core/format/formats.h"
 #include "core/parse/pyjson/pyjson.h"
 
-static const uint64_t origin[DCP_MAX_NDIM];
-
 struct universal {
 	struct dcp_ds ds;
 	struct dcp_dir zero;
@@ -67,9 +65,7 @@ static int emit_tensor(struct universal *u, const char *state, const char *name,
 		       const struct dcp_ds_input *in, const struct dcp_torch_tensor *tt)
 {
 	const struct dcp_ds_param *p = shape_of(u, name);
-	struct dcp_piece piece = { .lo = origin,
-				   .len = tt->shape,
-				   .stride = tt->row_major ? NULL : tt->stride,
+	struct dcp_piece piece = { .stride = tt->row_major ? NULL : tt->stride,
 				   .off = tt->off,
 				   .file = in->file,
 				   .filter = (uint8_t)tt->filter,
@@ -78,15 +74,12 @@ static int emit_tensor(struct universal *u, const char *state, const char *name,
 				.dtype_name = tt->dtype_name,
 				.itemsize = tt->itemsize,
 				.ndim = tt->ndim,
-				.shape = tt->shape,
-				.pieces = &piece };
-	uint64_t last = 0;
+				.shape = tt->shape };
 
-	dcp_shape_volume(tt->shape, tt->ndim, &piece.run_n);
-	for (uint32_t d = 0; piece.run_n && d < tt->ndim; d++)
-		last += (tt->shape[d] - 1) * tt->stride[d]; /* lies in its storage */
-	piece.nbytes = (last + 1) * tt->itemsize;
-	t.npieces = piece.run_n > 0;
+	/* It lies in its storage, so nothing here is beyond 64 bits. */
+	if (dcp_tensor_one_piece(&t, &piece) && t.npieces)
+		dcp_stride_span(tt->shape, tt->stride, tt->ndim, &piece.nbytes);
+	piece.nbytes *= tt->itemsize;
 	if (tt->row_major && tt->ndim == 1 && p && !p->why && p->numel == piece.run_n) {
 		piece.len = p->shape;
 		t.ndim = p->ndim;
@@ -98,7 +91,7 @@ static int emit_tensor(struct universal *u, const char *state, const char *name,
 static int emit_broken(struct universal *u, const char *state, const char *name,
 		       const char *why)
 {
-	struct dcp_tensor t = { .dtype = DCP_DTYPE_F32, .shape = origin, .error = why };
+	struct dcp_tensor t = { .dtype = DCP_DTYPE_F32, .shape = dcp_origin, .error = why };
 
 	return dcp_ds_emit_tensor(&u->ds, NULL, state, name, &t);
 }

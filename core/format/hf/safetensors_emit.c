@@ -56,8 +56,6 @@ static bool make_piece(const struct dcp_hf *h, const struct dcp_hf_shard *s, con
 	return dcp_shape_volume(s->e->shape, s->e->ndim, &p->run_n) && p->run_n > 0;
 }
 
-static const uint64_t origin[DCP_MAX_NDIM];
-
 static int emit_whole(struct dcp_hf *h, const struct dcp_hf_shard *s, const char *error)
 {
 	struct dcp_tensor t = { 0 };
@@ -65,7 +63,7 @@ static int emit_whole(struct dcp_hf *h, const struct dcp_hf_shard *s, const char
 
 	describe(&t, s->e);
 	t.pieces = &p;
-	t.npieces = make_piece(h, s, origin, &p);
+	t.npieces = make_piece(h, s, dcp_origin, &p);
 	if (!error && t.npieces && !t.itemsize)
 		error = "a dtype whose element size is not known";
 	return dcp_hf_emit_tensor(h, set_of(h, s), &t, error);
@@ -108,7 +106,7 @@ static const char *cover(const struct dcp_hf *h, const struct dcp_hf_key *k, uin
 	memset(shape, 0, first->ndim * sizeof(*shape));
 	for (uint32_t i = k->first; i != DCP_INTERN_NONE; i = next_shard(h, i)) {
 		const struct dcp_hf_shard *s = shard_at(h, i);
-		const uint64_t *lo = s->lo ? s->lo : origin;
+		const uint64_t *lo = s->lo ? s->lo : dcp_origin;
 
 		if (s->error)
 			return s->error;
@@ -198,7 +196,7 @@ static int emit_sharded(struct dcp_hf *h, const struct dcp_hf_key *k)
 		struct dcp_tensor one = { 0 };
 		struct dcp_piece p;
 
-		if (!make_piece(h, s, s->lo ? s->lo : origin, &p))
+		if (!make_piece(h, s, s->lo ? s->lo : dcp_origin, &p))
 			continue;
 		describe(&one, s->e);
 		t.itemsize = one.itemsize;

@@ -70,8 +70,7 @@ static bool is_array(struct dcp_pv v)
 
 static int emit_array(struct emitter *w, const struct dcp_leaf *as)
 {
-	static const uint64_t origin[DCP_MAX_NDIM];
-	struct dcp_piece p = { .lo = origin, .file = w->file };
+	struct dcp_piece p = { .file = w->file };
 	struct dcp_tensor t = { .key = as->key, .path = as->path, .npath = as->npath };
 	struct dcp_ndarray a;
 
@@ -80,15 +79,9 @@ static int emit_array(struct emitter *w, const struct dcp_leaf *as)
 	t.dtype_name = dcp_dtype_info(a.dtype)->name;
 	t.itemsize = a.itemsize;
 	t.ndim = a.ndim;
-	t.shape = p.len = a.shape;
-	dcp_shape_volume(a.shape, a.ndim, &p.run_n); /* known to fit */
-	p.stride = a.row_major ? NULL : a.stride;
-	p.off = a.off;
-	p.nbytes = a.nbytes;
-	p.filter = (uint8_t)a.filter;
-	p.swap = a.swap;
-	t.pieces = &p;
-	t.npieces = p.run_n > 0;
+	t.shape = a.shape;
+	dcp_ndarray_place(&a, &p);
+	dcp_tensor_one_piece(&t, &p); /* known to fit */
 	return w->sink->tensor(w->sink->ctx, &t);
 }
 

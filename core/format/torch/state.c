@@ -47,11 +47,8 @@ static uint64_t allowed(const struct dcp_tstate *s)
 static int emit_located(struct emitter *w, const struct dcp_leaf *leaf, const char *key,
 			const struct dcp_torch_tensor *tt)
 {
-	static const uint64_t origin[DCP_MAX_NDIM];
 	const struct dcp_tstate *s = w->s;
 	struct dcp_piece p = {
-		.lo = origin,
-		.len = tt->shape,
 		.stride = tt->row_major ? NULL : tt->stride,
 		.file = s->file,
 		.enc = DCP_ENC_PLAIN,
@@ -67,18 +64,14 @@ static int emit_located(struct emitter *w, const struct dcp_leaf *leaf, const ch
 		.itemsize = tt->itemsize,
 		.ndim = tt->ndim,
 		.shape = tt->shape,
-		.pieces = &p,
 	};
-	uint64_t volume;
 	int rc;
 
-	if (!dcp_shape_volume(tt->shape, tt->ndim, &volume)) {
+	if (!dcp_tensor_one_piece(&t, &p)) {
 		t.error = "its number of elements does not fit in 64 bits";
-	} else if (volume > 0 && s->sealed) {
+	} else if (t.npieces && s->sealed) {
 		t.error = s->sealed;
-	} else if (volume > 0) {
-		p.run_n = volume;
-		t.npieces = 1;
+	} else if (t.npieces) {
 		if (!dcp_stride_span(tt->shape, tt->stride, tt->ndim, &p.nbytes) ||
 		    dcp_ckd_mul(&p.nbytes, p.nbytes, tt->itemsize) ||
 		    dcp_ckd_add(&p.off, s->base, tt->off))

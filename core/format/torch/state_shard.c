@@ -29,7 +29,6 @@ const char *dcp_tstate_flat(const struct dcp_leaf *leaf)
 static int emit_part(const struct dcp_tstate *s, const struct dcp_tensor *whole,
 		     const struct dcp_piece *piece, const char *region)
 {
-	static const uint64_t origin[DCP_MAX_NDIM];
 	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT, path = DCP_BUF_INIT;
 	struct dcp_piece p = *piece;
 	struct dcp_tensor t = *whole;
@@ -43,7 +42,7 @@ static int emit_part(const struct dcp_tstate *s, const struct dcp_tensor *whole,
 	dcp_buf_add(&path, &last, sizeof(last));
 	if (dcp_buf_error(&path))
 		return -ENOMEM;
-	p.lo = origin;
+	p.lo = dcp_origin;
 	t.key = key.p;
 	t.path = DCP_ITEMS(path, const char *);
 	t.npath++;

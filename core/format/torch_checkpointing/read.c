@@ -107,15 +107,11 @@ static int read_torch(struct reading *w, const struct dcp_source *src, struct dc
 
 /* ---- safetensors ---- */
 
-static const uint64_t origin[DCP_MAX_NDIM];
-
 static int emit_entry(struct reading *w, const struct dcp_safetensors_entry *e)
 {
 	const struct dcp_titems_emitted *front = &w->r->front;
 	const char *path[3] = { front->path[0], front->path[1] };
 	struct dcp_piece p = {
-		.lo = origin,
-		.len = e->shape,
 		.off = e->off,
 		.nbytes = e->nbytes,
 		.file = w->f->number,
@@ -131,7 +127,6 @@ static int emit_entry(struct reading *w, const struct dcp_safetensors_entry *e)
 		.itemsize = e->itemsize,
 		.ndim = e->ndim,
 		.shape = e->shape,
-		.pieces = &p,
 	};
 
 	path[front->npath] = e->name;
@@ -140,7 +135,7 @@ static int emit_entry(struct reading *w, const struct dcp_safetensors_entry *e)
 	if (dcp_buf_error(&key))
 		return -ENOMEM;
 	t.key = key.p;
-	t.npieces = dcp_shape_volume(e->shape, e->ndim, &p.run_n) && p.run_n > 0;
+	dcp_tensor_one_piece(&t, &p);
 	return dcp_titems_on_tensor(w->r, &t);
 }
 

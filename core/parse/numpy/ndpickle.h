@@ -48,5 +48,15 @@ struct dcp_ndarray {
  */
 int dcp_ndarray_read(struct dcp_pv v, struct dcp_ndarray *out, struct dcp_err *err);
 
+/* What is known of the piece that it is: where its bytes lie in the file of the pickle, and how. */
+static inline void dcp_ndarray_place(const struct dcp_ndarray *a, struct dcp_piece *p)
+{
+	p->stride = a->row_major ? NULL : a->stride;
+	p->off = a->off;
+	p->nbytes = a->nbytes;
+	p->filter = (uint8_t)a->filter;
+	p->swap = a->swap;
+}
+
 /* Would dcp_ndarray_read() give anything but 0? Looks at @v alone. */
 bool dcp_ndarray_is(struct dcp_pv v);

@@ -30,9 +30,10 @@ static int take_shape(struct dcp_pdbig *b, struct dcp_pv v)
 /* The run of elements that one part holds. */
 static int take_part(struct dcp_pdbig *b, const char *name, uint64_t *at)
 {
-	static const uint64_t origin[DCP_MAX_NDIM];
 	const struct dcp_pv *v = name ? dcp_pv_get(b->root, name) : NULL;
-	struct dcp_piece p = { .lo = origin, .len = b->shape, .run_lo = *at, .file = b->file };
+	struct dcp_piece p = {
+		.lo = dcp_origin, .len = b->shape, .run_lo = *at, .file = b->file
+	};
 	struct dcp_tensor one = { 0 };
 	struct dcp_ndarray a;
 	enum dcp_pdwrap wrap;
@@ -56,10 +57,7 @@ static int take_part(struct dcp_pdbig *b, const char *name, uint64_t *at)
 		return dcp_fail(&b->why, -EBADMSG, "its part %.80s is not one row of %s", name,
 				b->t.dtype_name);
 	p.run_n = a.shape[0];
-	p.off = a.off;
-	p.nbytes = a.nbytes;
-	p.filter = (uint8_t)a.filter;
-	p.swap = a.swap;
+	dcp_ndarray_place(&a, &p);
 	if (dcp_ckd_add(at, *at, p.run_n))
 		return dcp_fail(&b->why, -EBADMSG, "its parts are too long");
 	if (p.run_n > 0)

@@ -23,13 +23,11 @@ struct emitter {
 	struct dcp_err *err;
 };
 
-static const uint64_t origin[DCP_MAX_NDIM];
-
 /* @npath is 0 for a value that has no key of its own. */
 static int emit_tensor(const struct emitter *w, const char *key, size_t npath,
 		       const struct dcp_lodtensor *x, const char *why)
 {
-	struct dcp_piece p = { .lo = origin, .len = x->shape, .file = w->file };
+	struct dcp_piece p = { .off = x->off, .nbytes = x->nbytes, .file = w->file };
 	struct dcp_tensor t = {
 		.dtype = x->dtype,
 		.dtype_name = x->dtype_name ? x->dtype_name : "",
@@ -47,13 +45,8 @@ static int emit_tensor(const struct emitter *w, const char *key, size_t npath,
 		t.key = k.key;
 		t.path = k.path;
 		t.npath = k.npath;
-		if (!why && x->nbytes > 0) {
-			p.run_n = x->nbytes / x->itemsize;
-			p.off = x->off;
-			p.nbytes = x->nbytes;
-			t.pieces = &p;
-			t.npieces = 1;
-		}
+		if (!why)
+			dcp_tensor_one_piece(&t, &p);
 		rc = w->part->sink->tensor(w->part->sink->ctx, &t);
 	}
 	dcp_pdkey_finish(&k);

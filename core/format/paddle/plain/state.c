@@ -63,9 +63,8 @@ static int read_far(const void *ctx, struct dcp_pv v, uint64_t off, void *buf, s
 
 static int emit_array(struct emitter *w, const struct dcp_pdkey *k, struct dcp_pv v)
 {
-	static const uint64_t origin[DCP_MAX_NDIM];
 	struct dcp_tensor t = { .key = k->key, .path = k->path, .npath = k->npath };
-	struct dcp_piece p = { .lo = origin, .file = w->file };
+	struct dcp_piece p = { .file = w->file };
 	struct dcp_err why = { 0 };
 	struct dcp_ndarray a;
 	enum dcp_pdwrap wrap;
@@ -80,19 +79,9 @@ static int emit_array(struct emitter *w, const struct dcp_pdkey *k, struct dcp_p
 		return w->part->sink->tensor(w->part->sink->ctx, &t);
 	}
 	dcp_pdvalue_take(&t, &a, wrap != DCP_PDWRAP_NONE || !w->pairs);
-	dcp_shape_volume(a.shape, a.ndim, &p.run_n); /* known to fit */
-	if (p.run_n > 0) {
-		p.len = a.shape;
-		p.stride = a.row_major ? NULL : a.stride;
-		p.off = a.off;
-		p.nbytes = a.nbytes;
-		p.filter = (uint8_t)a.filter;
-		p.swap = a.swap;
-		t.pieces = &p;
-		t.npieces = 1;
-		if (dcp_places_find(&w->places, &t) < 0)
-			return -ENOMEM;
-	}
+	dcp_ndarray_place(&a, &p);
+	if (dcp_tensor_one_piece(&t, &p) && t.npieces && dcp_places_find(&w->places, &t) < 0)
+		return -ENOMEM;
 	return w->part->sink->tensor(w->part->sink->ctx, &t);
 }
 

@@ -79,7 +79,6 @@ static void see_whole(struct dcp_tshard *s)
 /* Returns 1 when the shard holds elements. */
 static int read_shard(struct dcp_tshard_reading *r, struct dcp_pv v, struct dcp_piece *p)
 {
-	static const uint64_t origin[DCP_MAX_NDIM];
 	const struct dcp_pv *tensor = dcp_pv_get(v, "tensor");
 	const struct dcp_pv *metadata = dcp_pv_get(v, "metadata"), *lo, *len;
 	uint64_t dims[2][DCP_MAX_NDIM], volume;
@@ -106,7 +105,7 @@ static int read_shard(struct dcp_tshard_reading *r, struct dcp_pv v, struct dcp_
 		return 0;
 	memcpy((uint64_t *)(uintptr_t)p->lo, dims[0], n[0] * sizeof(dims[0][0]));
 	memcpy((uint64_t *)(uintptr_t)p->len, dims[1], n[1] * sizeof(dims[1][0]));
-	rc = dcp_tshard_place(r, p, &tt, origin);
+	rc = dcp_tshard_place(r, p, &tt, dcp_origin);
 	return rc < 0 ? rc : 1;
 }
 
