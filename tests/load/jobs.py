@@ -207,16 +207,22 @@ def is_cached(fd, at):
 
 def counted():
     """The kernel says so, too: bytes that come from the disk, of a job that shares what it reads past the page cache."""
-    source = checkpoint()
+    source = checkpoint(32)
     size = os.path.getsize(source / "step-1" / "model.safetensors")
     Job(2, source, "--json").report()  # makes the index
-    job = Job(4, source, "--layout", "dim1x4", "--exchange", "node", "--io", "direct", "--json")
-    disk = from_disk(job)
-    if not job.report() or disk == 0:
-        print("what the disk gave is not counted here: a file system in memory")
-        return
-    check(disk < size * 2, f"{disk} bytes came from the disk of {size}")  # of the program, too, where memory is short
-    check(disk > size * 0.9, f"{disk} bytes came from the disk of {size}: not past the page cache")
+    for n in (1, 4):
+        case(f"{n} ranks, past the page cache")
+        least = None
+        for _ in range(10):  # the program comes from the disk, too, where memory is short: not each time
+            job = Job(n, source, "--layout", f"dim1x{n}", "--exchange", "node", "--io", "direct", "--json")
+            disk = from_disk(job)
+            if not job.report() or disk == 0:
+                print("what the disk gave is not counted here: a file system in memory")
+                return
+            least = min(least or disk, disk)
+            if least <= size * 1.02:
+                break
+        check(size * 0.98 < least <= size * 1.02, f"{least} bytes came from the disk of {size}")
     case("half of the file is in the page cache")
     with open(source / "step-1" / "model.safetensors", "rb") as f:
         def forgotten():  # a page that is just being used stays
