@@ -370,7 +370,7 @@ int dcpfs_session_run(const struct dcpfs_opts *opts, enum dcpfs_stage *stage,
 	share_heap();
 	if (!opts->foreground) {
 		if (pipe2(fds, O_CLOEXEC) < 0 || (child = fork()) < 0)
-			return dcp_fail(err, -errno, "cannot start: %m");
+			return dcp_fail(err, -errno, "cannot start the serving process: %m");
 		close(fds[child ? 1 : 0]);
 	}
 	if (child) {

@@ -298,7 +298,9 @@ static enum cmd_exit check_layout(struct loading *l)
 		return fail(l);
 	for (uint32_t r = 1; r < l->comm->ranks && code == CMD_OK; r++)
 		if (memcmp(b.at[r], b.at[0], sizeof(own)) != 0)
-			code = usage(l, "load: rank %u is given another layout than rank 0", r);
+			code = usage(
+				l, "load: rank %u was started with another layout than rank 0",
+				r);
 	load_blobs_free(&b);
 	return code;
 }

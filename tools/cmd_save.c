@@ -277,7 +277,7 @@ static int choose(struct saving *s)
 		return dcp_fail(&s->x.err, same, "%.400s", s->err.text);
 	if (asked && s->opts->state_type == PARAMS && !same)
 		rc = dcp_fail(&s->x.err, -EINVAL,
-			      "ranks have other keys: parameters can be saved with data "
+			      "ranks have different keys: parameters can be saved with data "
 			      "parallelism and sharding stage 1 or 2");
 	s->gathers = rc == 0 && asked && !same;
 	if (s->gathers)

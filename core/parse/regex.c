@@ -45,11 +45,11 @@ static int translate(const char *pattern, struct dcp_buf *out, struct dcp_err *e
 		if (*p == '\\') {
 			p++;
 			if (!*p)
-				return fail(pattern, p, -EINVAL, "ends in a backslash", err);
+				return fail(pattern, p, -EINVAL, "ends with a backslash", err);
 			if (isalnum((unsigned char)*p) &&
 			    !strchr(set ? "dDwWsSnrtfv" : "dDwWsSnrtfvAZbB", *p))
 				return fail(pattern, p, -ENOTSUP,
-					    "an escape that is not known here", err);
+					    "found an escape that is not supported", err);
 			dcp_buf_printf(out, "\\%c", *p == 'Z' ? 'z' : *p);
 			continue;
 		}
@@ -61,7 +61,9 @@ static int translate(const char *pattern, struct dcp_buf *out, struct dcp_err *e
 			set = p + 1 + (p[1] == '^');
 		else if (!set && *p == '(' && (p[1] == '*' || p[1] == '?') &&
 			 strncmp(p, "(?:", 3) && strncmp(p, "(?P<", 4))
-			return fail(pattern, p, -ENOTSUP, "a group that does more than group",
+			return fail(pattern, p, -ENOTSUP,
+				    "found a group \"(?\" or \"(*\", expected (?:...) or "
+				    "(?P<name>...)",
 				    err);
 		dcp_buf_add(out, p, 1);
 		if (!set && *p == '{' && p[1] == ',' && p[2 + strspn(p + 2, digits)] == '}')

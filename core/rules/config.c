@@ -147,7 +147,7 @@ int dcp_rules_amount(const struct amount *a, const struct dcp_rules_config *conf
 		if (f->divide)
 			*out /= v;
 		else if (dcp_ckd_mul(out, *out, v))
-			return dcp_fail(err, -EINVAL, "its numbers leave 64 bits");
+			return dcp_fail(err, -EINVAL, "its numbers do not fit in 64 bits");
 	}
 	return 0;
 }

@@ -93,7 +93,7 @@ static int reshape(struct run *r, const struct op *op, struct work *w)
 	int rc = 0;
 
 	if (!dcp_shape_volume(w->shape, w->ndim, &volume))
-		return bad(r, "its shape is not possible");
+		return bad(r, "its shape is invalid");
 	for (uint32_t i = 0; rc == 0 && i < op->narg; i++) {
 		rc = number(r, op, i, &shape[i]);
 		if (rc == 0 && op->arg[i].minus) {
@@ -101,7 +101,7 @@ static int reshape(struct run *r, const struct op *op, struct work *w)
 				return bad(r, "-1 stands once in a shape");
 			rest = i;
 		} else if (rc == 0 && dcp_ckd_mul(&known, known, shape[i])) {
-			return bad(r, "its numbers leave 64 bits");
+			return bad(r, "its numbers do not fit in 64 bits");
 		}
 	}
 	if (rc < 0)
@@ -360,7 +360,7 @@ static int part_sizes(struct run *r, const struct op *op, uint64_t n, uint64_t *
 		if (!op->is_list)
 			size[i] = 1;
 		if (dcp_ckd_add(&sum, sum, size[i]))
-			return bad(r, "its numbers leave 64 bits");
+			return bad(r, "its numbers do not fit in 64 bits");
 	}
 	if (sum == 0 || n % sum)
 		return bad(r, "%llu elements cannot be split: the parts add up to %llu",

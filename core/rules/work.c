@@ -25,7 +25,7 @@ int dcp_work_add(struct making *m, const struct bit *of, struct bit **out)
 	struct work *w = m->w;
 
 	if (w->n == DCP_RULES_MAX_PIECES)
-		return dcp_fail(m->err, -E2BIG, "it would be more than %u pieces",
+		return dcp_fail(m->err, -E2BIG, "it would have more than %u pieces",
 				DCP_RULES_MAX_PIECES);
 	if (w->n == m->cap) {
 		size_t cap = m->cap ? m->cap * 2 : 16;
@@ -108,7 +108,7 @@ static int add_piece(struct making *m, const struct dcp_piece *p)
 
 	if (!dcp_shape_volume(p->len, m->w->ndim, &volume) ||
 	    !dcp_range_ok(p->run_lo, p->run_n, volume))
-		return dcp_fail(m->err, -EBADMSG, "its pieces are not possible");
+		return dcp_fail(m->err, -EBADMSG, "its pieces are invalid");
 	if (p->run_n == 0)
 		return 0;
 	if (p->run_n != volume)
@@ -136,7 +136,7 @@ int dcp_work_from(const struct dcp_tensor *t, struct dcp_arena *arena, struct wo
 	int rc = 0;
 
 	if (t->ndim > DCP_MAX_NDIM || !dcp_tensor_nbytes(t, &n))
-		return dcp_fail(err, -EBADMSG, "its shape is not possible");
+		return dcp_fail(err, -EBADMSG, "its shape is invalid");
 	if (t->ndim)
 		memcpy(w.shape, t->shape, t->ndim * sizeof(*t->shape));
 	m = dcp_work_make(&w, arena, out, err);

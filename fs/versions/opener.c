@@ -145,7 +145,8 @@ static int find_rights(struct dcpfs_version *ver, struct dcp_version *v, struct 
 	if (rc == 0)
 		return 0;
 	dcp_version_close(v);
-	return dcp_fail(err, rc, "%s: who may read it: %s", ver->name, strerror(-rc));
+	return dcp_fail(err, rc, "%s: cannot find out who may read it: %s", ver->name,
+			strerror(-rc));
 }
 
 /*

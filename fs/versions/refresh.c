@@ -291,8 +291,7 @@ static int not_looked(struct dcpfs *fs, int rc, const struct dcp_err *err)
 {
 	if (fs->scanned && !dcpfs_errors_find(fs->errors, source, NULL, NULL))
 		dcp_log(fs->opts.log, DCP_LOG_WARN,
-			"the list of versions stays as it was until the source can be looked "
-			"at: %s",
+			"the list of versions is not updated until the source can be read: %s",
 			err->msg);
 	dcpfs_errors_add(fs->errors, source, NULL, NULL, err->msg);
 	return rc;

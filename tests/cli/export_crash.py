@@ -216,7 +216,7 @@ def existing(source, place):
     equal(run(*export, "--force", "--skip", "w.1", out).returncode, OK, "--force")
     check(tree(out) not in (None, want) and not (out / "sub.safetensors").exists(), "--force replaces all of it")
     (out / "dir").mkdir()
-    fails(USAGE, "has directories in it", *export, "--force", out)
+    fails(USAGE, "contains directories", *export, "--force", out)
     file.write_bytes(b"mine")
     fails(USAGE, "--force replaces it", *export, file)
     equal(file.read_bytes(), b"mine", "a file that is there")
@@ -308,7 +308,7 @@ def complete(source, place):
         equal(json.loads(said[0][0])["kept"], sum([5 * MB + 3, 1, 0, 9 * MB, 70000, 8 * MB + 1] + [1000] * 50), f"{n}: all was there")
     check(b"out is complete\n" in run(*export, "--verify").stderr, "verified")
     equal((whole["kept"], tree(out), hidden(place)), (0, want, []), "what is complete")
-    fails(USAGE, "is something else", *export, "--skip", "w.1")
+    fails(USAGE, "differs from what is to be written", *export, "--skip", "w.1")
     with open(out / "model.safetensors", "r+b") as f:
         f.seek(-1, 2)
         f.write(b"?")
@@ -463,7 +463,7 @@ def ranks(source, place):
     equal(list(place.iterdir()), [], "other options: what is left")
     (place / "out").mkdir()
     (place / "out" / "kept").touch()
-    for words, says in (([], f"rank 0: {place}/out is there already"), (["--keys", "("], "")):
+    for words, says in (([], f"rank 0: {place}/out exists already"), (["--keys", "("], "")):
         ended = [(p.communicate()[1].decode(), p.returncode) for p in job(source, place / "out", "safetensors", *words)]
         alone = start("--as", "safetensors", *words, source, place / "out")
         alone.communicate()

@@ -268,8 +268,8 @@ def doctor():
 
 def usages():
     alone = {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 20000 + os.getpid() % 10000}
-    fails(ENV, "rank 1 of 2 did not come to rank 0 within 1 s", "load", SOURCE, "--timeout", 1, **alone)
-    fails(ENV, "rank 1 of 2 did not come to rank 0 within 1 s", "load", SOURCE, "--timeout", 100, DCPLOAD_TIMEOUT=1, **alone)
+    fails(ENV, "rank 1 of 2 did not connect to rank 0 within 1 s", "load", SOURCE, "--timeout", 1, **alone)
+    fails(ENV, "rank 1 of 2 did not connect to rank 0 within 1 s", "load", SOURCE, "--timeout", 100, DCPLOAD_TIMEOUT=1, **alone)
     fails(USAGE, "--strict and --partial exclude each other", "load", SOURCE, "--strict", "--partial")
     for words, says in ((["--dtype", "F31"], "F31"), (["--io", "fast"], "fast"), (["--exchange", "us"], "us"),
                         (["--staging", "much"], "much"), (["--threads", "65"], "65"), (["--comm", "pigeon"], "pigeon"),
@@ -285,7 +285,7 @@ def usages():
     for source, code in ((SCRATCH / "nothing", ENV), (GOLDEN / "README.md", BAD)):
         fails(code, source.name, "load", source)
     fails(NO, 'no version "no-such"', "load", SOURCE, "no-such")
-    job_fails(2, NO, "--keys names no tensor of tp", SOURCE, "--keys", "no.such.key")
+    job_fails(2, NO, "--keys matches no tensor of tp", SOURCE, "--keys", "no.such.key")
     got = run("load", SOURCE, "--strict", "--keys", "model")
     check(got.returncode == NO and b"no rank wants it" in got.stderr, f"--strict: {got}")
     for size in ("1024kB", "1024KB", "1000K", "1000k", "1000KiB", "1MB"):
@@ -301,8 +301,8 @@ def regions():
         fails(BAD, f"{at}:{line + 2}: expected RANK KEY [LO:HI, ...], found ", "load", SOURCE, "tp", "--layout", at)
     for body, code, says in (("", BAD, "wrong.regions names no rank"), (f"0 {key}\n2", USAGE, "wrong.regions has 3 ranks, 1 is running"),
                              ("0 no.such.key [:]", BAD, f'{at}:1: tp has no tensor "no.such.key"'),
-                             (f"0 {key} [:, 0:1]\n0 {key}\n0 {key} [:, 0:1] ", BAD, f"{at}:3: rank 0 has two lines {key} [:, 0:1]"),
-                             *((f"0 {key} [{box}]", BAD, "is not inside of its shape [") for box in ("", ":, :, :, :, :", "2:1, :", ":9999, :"))):
+                             (f"0 {key} [:, 0:1]\n0 {key}\n0 {key} [:, 0:1] ", BAD, f"{at}:3: rank 0 has the line {key} [:, 0:1] twice"),
+                             *((f"0 {key} [{box}]", BAD, "is outside of its shape [") for box in ("", ":, :, :, :, :", "2:1, :", ":9999, :"))):
         at.write_text(body)
         fails(code, says, "load", SOURCE, "tp", "--layout", at)
     fails(ENV, "none.regions: No such file", "load", SOURCE, "tp", "--layout", SCRATCH / "none.regions")

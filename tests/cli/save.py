@@ -173,7 +173,7 @@ def misuse():
     refused("--max-grouped-size is a number or like", 2, STATE, out, *opt, "--max-grouped-size", "2.5")
     refused("not a rank or a list of ranks", 2, STATE, out, "--gather-to", "first", "--state-type", "opt")
     refused("there is no rank 2 to gather to, only 0 to 1", 2, STATE, out, "--gather-to", "0,2", "--state-type", "opt")
-    refused("ranks have other keys", 2, STATE, out, "--layout", deal, "--gather-to", 0, "--state-type", "params")
+    refused("ranks have different keys", 2, STATE, out, "--layout", deal, "--gather-to", 0, "--state-type", "params")
     refused("the layout cuts tensors", 2, STATE, out, "--layout", layout("mixed", "s=2", ["w.0 only(s=0) replicate", "* shard(0)"]), *opt)
     refused("put {rank} into the name", 2, STATE, out, "--layout", "fsdp2")
     refused("since all have the same keys", 2, STATE, out, *opt)

@@ -229,9 +229,9 @@ def killed_while_they_meet():
         job = Job(DCPLOAD_TIMEOUT=str(seconds + 10)).start(0, 4).start(1, 4).start(2, 4)
         time.sleep(seconds)
         job.ranks[1].send_signal(signal.SIGKILL)
-        if "did not come" not in job.end().answers[0]["text"]:
+        if "did not connect" not in job.end().answers[0]["text"]:
             break
-    job.bad("rank 1 dies before rank 3 came", errno.ECONNRESET, 1, "rank 1 has ended or died while ranks met", dead=[1])
+    job.bad("rank 1 dies before rank 3 came", errno.ECONNRESET, 1, "rank 1 has ended or died before all ranks were connected", dead=[1])
 
 
 def hangs():
@@ -248,7 +248,7 @@ def nobody():
     a = Job(DCPLOAD_TIMEOUT="10").start(0, 5).start(3, 5)
     b = Job(DCPLOAD_TIMEOUT="1").start(1, 2)
     c = Job(DCPLOAD_TIMEOUT="1", host="no-such-host.invalid").start(1, 2)
-    a.bad("ranks 1, 2 and 4 do not come", errno.ETIMEDOUT, says="ranks 1-2, 4 of 5 did not come to rank 0 within 10 s")
+    a.bad("ranks 1, 2 and 4 do not come", errno.ETIMEDOUT, says="ranks 1-2, 4 of 5 did not connect to rank 0 within 10 s")
     b.bad("no rank 0", errno.ETIMEDOUT, says="rank 1 did not find rank 0 at 127.0.0.1")
     c.bad("no such host", errno.EHOSTUNREACH, says="no-such-host.invalid, where rank 0 should be: ")
 
@@ -290,7 +290,7 @@ def secrets():
     for other, job in jobs:
         job.bad(f"rank 2 has the secret {other}", errno.ETIMEDOUT, says="DCPLOAD_SECRET", alike=False)
         check(job.answers[0]["text"] == job.answers[1]["text"], f"texts differ: {job.answers}")
-        check("rank 2 of 3 did not come" in job.answers[0]["text"], str(job.answers[0]))
+        check("rank 2 of 3 did not connect" in job.answers[0]["text"], str(job.answers[0]))
 
 
 class Stranger:

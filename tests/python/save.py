@@ -273,7 +273,7 @@ class Alone(unittest.TestCase):
         self.assertEqual(os.listdir(self.folder.name), [])
         saving = dcpfs.save({"step": 1, "x": object(), "w": np.zeros(2)}, self.path, "safetensors", comm=None, strict=False)
         self.assertEqual(saving.left, {"step": "the format holds tensors only"})
-        with self.assertRaisesRegex(dcpfs.DcpfsError, "is there already; replace=True replaces it$"):
+        with self.assertRaisesRegex(dcpfs.DcpfsError, "exists already; replace=True replaces it$"):
             dcpfs.save({"step": 1}, self.path, comm=None)
         pathlib.Path(self.folder.name, "notes").mkdir()
         pathlib.Path(self.folder.name, "notes", "thesis.txt").write_text("mine")

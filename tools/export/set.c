@@ -123,7 +123,8 @@ enum cmd_exit export_check_keys(struct exporting *x)
 		if (!has_row(x, o->keys.v[i]))
 			return pick_no_key(&x->pick, o->keys.v[i]);
 	if ((o->keys.n || o->skip.n) && !has_row(x, NULL))
-		return cmd_fail(CMD_NO, "nothing of %s is left to write: --skip takes all",
+		return cmd_fail(CMD_NO,
+				"nothing of %s is left to write: --skip excludes everything",
 				x->pick.found->name);
 	return CMD_OK;
 }

@@ -49,7 +49,7 @@ enum cmd_exit loading_fail(const struct loading *l, enum cmd_exit code);
 /* Events of an execution that a rank keeps for --trace. */
 #define LOADING_EVENTS 65536
 
-/* Collective: what is there and is not a trace is not replaced by one. */
+/* Collective. An existing file is replaced only if it is a trace. */
 enum cmd_exit loading_check_trace(struct loading *l);
 /* Collective: rank 0 writes what all ranks did when, if it is asked for. */
 enum cmd_exit loading_trace(struct loading *l);

@@ -573,7 +573,7 @@ enum cmd_exit loading_report(struct loading *l)
 		add_up(&t);
 		if (t.total.parts == 0 && !t.nleft && l->opts->keys.n) {
 			load_fail(&l->err, -ENOENT,
-				  "--keys names no tensor of %s that is loaded",
+				  "--keys matches no tensor of %s that is loaded",
 				  dcpload_version(l->ck));
 			code = loading_fail(l, CMD_NO);
 		} else if (l->comm->rank == 0) {

@@ -189,7 +189,8 @@ static int check_replaced(const char *path, struct dcpload_error *err)
 	    (strncmp(head, CHROME, strlen(CHROME)) == 0 ||
 	     (strncmp(head, "<svg", 4) == 0 && strstr(head, "<title>" TITLE))))
 		return 0;
-	return load_fail(err, -EEXIST, "%s is there and is not a trace; it stays", path);
+	return load_fail(err, -EEXIST, "%s exists and is not a trace: it is not replaced",
+			 path);
 }
 
 enum cmd_exit loading_check_trace(struct loading *l)

@@ -82,8 +82,8 @@ static int choose_names(struct save *s, struct dcp_err *err)
 	snprintf(s->name, sizeof(s->name), "%.*s",
 		 (int)(n - (slash ? (size_t)(slash - out) + 1 : 0)), slash ? slash + 1 : out);
 	if (!s->name[0] || strcmp(s->name, ".") == 0 || strcmp(s->name, "..") == 0)
-		return dcp_fail(err, -EINVAL, "%s: expected the name of a checkpoint to be",
-				out);
+		return dcp_fail(err, -EINVAL,
+				"%s: expected the path of the checkpoint to write", out);
 	beside(s, ".dcpfs-part", s->part);
 	beside(s, ".dcpfs-journal", s->journal);
 	beside(s, ".dcpfs-old", s->old);
@@ -150,7 +150,7 @@ static int check_free(struct save *s, struct dcp_err *err)
 	if (S_ISDIR(st.st_mode) == s->opts.file ||
 	    (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode)))
 		return dcp_fail(err, S_ISDIR(st.st_mode) ? -EISDIR : -ENOTDIR,
-				"%s/%s is there and is %s", s->parent, s->name,
+				"%s/%s exists and is %s", s->parent, s->name,
 				S_ISDIR(st.st_mode) ? "a directory" : "not a directory");
 	n = S_ISDIR(st.st_mode) ? count_entries(s->parent_fd, s->name) : 1;
 	s->compares = n != 0 && s->opts.resume && !s->opts.force;
@@ -158,12 +158,12 @@ static int check_free(struct save *s, struct dcp_err *err)
 		return 0;
 	if (n == -EISDIR && s->opts.force)
 		return dcp_fail(err, -EEXIST,
-				"%s/%s has directories in it, which are never removed",
+				"%s/%s contains directories, which are never removed",
 				s->parent, s->name);
 	if (n < 0 && n != -EISDIR)
 		return save_fail(s, n, s->name, err);
 	if (!s->opts.force)
-		return dcp_fail(err, -EEXIST, "%s/%s is there already", s->parent, s->name);
+		return dcp_fail(err, -EEXIST, "%s/%s exists already", s->parent, s->name);
 	s->replaces = true;
 	/* A directory is judged when it is known what is written into it. */
 	return s->opts.file ? save_check_replaced(s, err) : 0;
@@ -181,9 +181,10 @@ int save_compare(struct save *s, struct dcp_err *err)
 			 s->opts.file ? "" : f->name);
 		if (fstatat(s->parent_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
 		    !S_ISREG(st.st_mode) || (uint64_t)st.st_size != f->size)
-			return dcp_fail(err, -EEXIST,
-					"%s/%s is there already, and is something else",
-					s->parent, s->name);
+			return dcp_fail(
+				err, -EEXIST,
+				"%s/%s exists already, and differs from what is to be written",
+				s->parent, s->name);
 	}
 	snprintf(s->sealed, sizeof(s->sealed), "%s/%s", s->parent, s->name);
 	return dcp_fail(err, -EALREADY, "nothing to resume: %s/%s is complete", s->parent,

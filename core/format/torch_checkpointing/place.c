@@ -235,8 +235,8 @@ static int wrong_part(const struct dcp_piece *have, const struct dcp_piece *want
 	if (have)
 		dcp_tshard_region(found, sizeof(found), have, ndim);
 	return dcp_fail(err, -EBADMSG,
-			"found a DTensor of which [%s] is here, expected [%s] by metadata.pkl",
-			found, dcp_tshard_region(expected, sizeof(expected), want, ndim));
+			"found a DTensor that holds [%s], expected [%s] by metadata.pkl", found,
+			dcp_tshard_region(expected, sizeof(expected), want, ndim));
 }
 
 int dcp_titems_compare(const struct dcp_titems_group *g, uint32_t rank,

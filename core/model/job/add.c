@@ -44,7 +44,7 @@ static int add_piece(struct dcp_job *job, const struct dcp_tensor *t, const stru
 				   "%.160s: a piece ends after the end of its file, %.160s",
 				   t->key,
 				   p->file < job->opts.nfiles ? job->opts.files[p->file].name
-							      : "which there is none of");
+							      : "which is missing");
 	item = JOB_AT(job->item, struct job_item, first + k->pattern_of[i]);
 	*emitted = (*emitted ^ (p->off + ((uint64_t)p->file << 40))) * 0x9e3779b97f4a7c15;
 	*emitted ^= *emitted >> 29;

@@ -260,7 +260,7 @@ int dcp_npy_read(const struct dcp_source *src, struct dcp_npy *out, struct dcp_e
 	c = (struct cursor){ text, text + n, false };
 	if (!take_dict(&c, &a, &fortran))
 		return dcp_fail_at(err, -EBADMSG, MAGIC + width + (uint64_t)(c.p - text),
-				   "an array's header that numpy would not have written");
+				   "an array's header has another form than numpy's");
 	if (!dcp_shape_nbytes(a.shape, a.ndim, a.itemsize, &a.nbytes))
 		return dcp_fail_at(err, -EBADMSG, MAGIC, "shape of an array overflows");
 	lay_out(&a, fortran);

@@ -77,7 +77,7 @@ int dcp_pickle_read_windowed(const struct dcp_source *src, const struct dcp_pick
 				   off, src->size);
 	pk = calloc(1, sizeof(*pk));
 	if (!pk)
-		return dcp_fail_at(err, -ENOMEM, off, "found no memory to read the pickle");
+		return dcp_fail_at(err, -ENOMEM, off, "out of memory for the pickle");
 	dcp_pkl_mem_init(&pk->mem, (size_t)DCP_MIN((uint64_t)limit, DCP_PKL_MEMORY_MAX));
 	vm.mem = &pk->mem;
 	r = dcp_pkl_win_init(&vm.w, src, window, err);

@@ -79,7 +79,7 @@ static int push_unescaped(struct dcp_pkl_vm *vm, enum dcp_pv_type type, const ch
 	bool same = b->n == n && (n == 0 || !memcmp(b->p, s, n));
 
 	if (dcp_buf_error(b) < 0)
-		return dcp_pkl_fail(vm, -ENOMEM, "found no memory");
+		return dcp_pkl_fail(vm, -ENOMEM, "ran out of memory");
 	return push_text(vm, type, b->p, b->n,
 			 same ? dcp_pkl_off(&vm->w, (const uint8_t *)s) : DCP_PICKLE_NO_SRC);
 }

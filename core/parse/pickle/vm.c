@@ -16,7 +16,7 @@ int dcp_pkl_no_memory(const struct dcp_pkl_vm *vm)
 	if (vm->mem->over)
 		return dcp_pkl_fail(vm, -E2BIG, "needs more memory than the limit of %zu bytes",
 				    vm->mem->limit);
-	return dcp_pkl_fail(vm, -ENOMEM, "found no memory");
+	return dcp_pkl_fail(vm, -ENOMEM, "ran out of memory");
 }
 
 int dcp_pkl_too_deep(const struct dcp_pkl_vm *vm)

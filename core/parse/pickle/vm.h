@@ -51,7 +51,7 @@ int dcp_pkl_run(struct dcp_pkl_vm *vm);
 /* Double the stack; false: out of memory. */
 bool dcp_pkl_grow_stack(struct dcp_pkl_vm *vm);
 
-/* Push a value; or a node, where NULL means that making it found no memory. */
+/* Push a value; or a node, where NULL means that making it ran out of memory. */
 int dcp_pkl_push(struct dcp_pkl_vm *vm, struct dcp_pv v);
 int dcp_pkl_push_node(struct dcp_pkl_vm *vm, enum dcp_pv_type type, struct dcp_pnode *node);
 

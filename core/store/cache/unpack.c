@@ -227,7 +227,7 @@ static int decode_to_memory(struct job *j, int *out, uint64_t *size, struct dcp_
 	int rc;
 
 	if (fd < 0)
-		return dcp_fail(err, -errno, "no memory file: %s", strerror(errno));
+		return dcp_fail(err, -errno, "memfd_create: %s", strerror(errno));
 	announce(j, "memory");
 	rc = decode(j, fd, limit, size, err);
 	if (rc == 0 && !take_memory(j->u, *size))

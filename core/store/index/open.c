@@ -61,7 +61,7 @@ static int finish(struct dcp_index_conn *c, sqlite3_stmt *s, int rc, int code,
 	else if (code == -ENOMEM)
 		dcp_fail(err, code, "out of memory");
 	else if (code < 0)
-		dcp_fail(err, code, "a row of it is not as written");
+		dcp_fail(err, code, "found a damaged row");
 	sqlite3_finalize(s);
 	return code;
 }

@@ -346,7 +346,8 @@ static int look_again(const struct dcp_assets *a, struct dcp_err *err)
 		       now.at[i].root == a->at[i].root &&
 		       strcmp(dcp_asset_id(&now, i)->name, dcp_asset_id(a, i)->name) == 0;
 	dcp_assets_finish(&now);
-	return same ? 0 : dcp_fail(err, -ESTALE, "files beside the weights came or went");
+	return same ? 0
+		    : dcp_fail(err, -ESTALE, "files beside the weights were added or removed");
 }
 
 int dcp_assets_check(const struct dcp_assets *a, struct dcp_err *err)

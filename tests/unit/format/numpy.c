@@ -180,7 +180,7 @@ static const struct {
 	{ "records", "[('a', '<i4'), ('b', '<f8')]", 36, "an array of records" },
 	{ "dates", "'>M8[s]'", 24, "big-endian elements of a type" },
 	{ "text", "'<U2'", 24, NULL },
-	{ "damaged", "'<x4'", 12, "numpy would not have written" },
+	{ "damaged", "'<x4'", 12, "has another form than" },
 };
 
 /* Why the key cannot be read, or NULL. */

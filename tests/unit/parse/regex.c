@@ -62,7 +62,7 @@ static const struct {
 	{ "*a", -EINVAL, "quantifier does not follow a repeatable item" },
 	{ "[z-a]", -EINVAL, "range out of order" },
 	{ "a{3,2}", -EINVAL, "numbers out of order" },
-	{ "a\\", -EINVAL, "ends in a backslash" },
+	{ "a\\", -EINVAL, "ends with a backslash" },
 	{ "(?P<n", -EINVAL, "syntax error in subpattern name" },
 	{ "a\xff", -EINVAL, "UTF-8 error" },
 	{ "(?=a)", -ENOTSUP, "does more than group" },

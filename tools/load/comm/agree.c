@@ -265,10 +265,15 @@ static int find_mine(const struct dcpload_comm *comm, const uint64_t *bytes,
 			if (d == comm->rank)
 				at[r] = n;
 			if (dcp_ckd_add(&n, n, theirs[d]) || n > GATHER_MOST)
-				return load_fail(err, -EOVERFLOW, "rank %u sends too much", r);
+				return load_fail(
+					err, -EOVERFLOW,
+					"rank %u sends more bytes than can be gathered", r);
 		}
 		if (theirs[comm->rank] != nrecv[r])
-			return load_fail(err, -EPROTO, "rank %u does not send what it said", r);
+			return load_fail(
+				err, -EPROTO,
+				"rank %u sends a message of another length than it announced",
+				r);
 		*most = DCP_MAX(*most, n);
 	}
 	return 0;

@@ -218,7 +218,7 @@ int load_meet_guest(const struct load_meeting *m, int64_t deadline, int *fd,
 	memcpy(hello.id, m->id, sizeof(hello.id));
 	rc = load_random(hello.nonce, sizeof(hello.nonce));
 	if (rc < 0)
-		return load_fail(err, rc, "no random numbers: %s", strerror(-rc));
+		return load_fail(err, rc, "cannot get random numbers: %s", strerror(-rc));
 	rc = load_resolve(m, deadline, at, DCP_LEN(at), err);
 	if (rc < 0)
 		return rc;

@@ -99,7 +99,7 @@ static int late(const struct host *h, struct dcpload_error *err)
 					      "; %llu connections %s were refused",
 					      (unsigned long long)h->refused[i], why[i]);
 	return load_fail(
-		err, -ETIMEDOUT, "rank%s %s of %u did not come to rank 0 within %d s%s",
+		err, -ETIMEDOUT, "rank%s %s of %u did not connect to rank 0 within %d s%s",
 		h->missing > 1 ? "s" : "", ranks, h->m->ranks, h->m->timeout_ms / 1000, others);
 }
 
@@ -254,7 +254,9 @@ static void serve_all(struct host *h, int listener)
 		    h->poll[PENDING + r].revents)
 			fail(h,
 			     load_fail(&h->failed, -ECONNRESET,
-				       "rank %u has ended or died while ranks met", r),
+				       "rank %u has ended or died before all ranks were "
+				       "connected",
+				       r),
 			     r);
 	if (h->poll[0].revents)
 		take(h, listener, now);

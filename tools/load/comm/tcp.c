@@ -461,7 +461,8 @@ static int accept_invitation(const struct tcp *t, uint32_t leader, const struct 
 
 static int tcp_no_memory(struct tcp *t)
 {
-	load_fail(&t->failed, -ENOMEM, "rank %u has no memory for a sub-group", t->comm.rank);
+	load_fail(&t->failed, -ENOMEM,
+		  "rank %u has no memory for the connections of a sub-group", t->comm.rank);
 	return tcp_break(t, -ENOMEM, (int32_t)t->comm.rank);
 }
 
@@ -494,7 +495,7 @@ static int tcp_split(void *ctx, uint32_t color, uint32_t key, struct dcpload_com
 	for (uint32_t r = 0; r < t->comm.ranks && rc == 0; r++)
 		if (all[r].code < 0) {
 			rc = load_fail(&t->failed, all[r].code,
-				       "rank %u cannot meet its sub-group: %s", r,
+				       "rank %u cannot connect to its sub-group: %s", r,
 				       strerror(-all[r].code));
 			t->failed.rank = (int32_t)r;
 		}

@@ -91,7 +91,7 @@ int dcpload_wait(struct dcpload_plan *p, int32_t timeout_ms, struct dcpload_erro
 	int rc;
 
 	if (!r)
-		return load_fail(err, -EINVAL, "nothing was begun");
+		return load_fail(err, -EINVAL, "no execution was started");
 	if (!r->threaded)
 		execute(r);
 	if (!is_done(r, timeout_ms))

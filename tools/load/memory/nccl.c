@@ -45,7 +45,7 @@ static int find_calls(struct load_nccl_calls *call, void *library, struct dcploa
 		at[i] = dlsym(library, names[i]);
 		if (!at[i])
 			return load_fail(err, -ELIBBAD,
-					 LIBRARY " has no %s: 2.14 is the oldest that will do",
+					 LIBRARY " lacks %s: NCCL 2.14 or later is needed",
 					 names[i]);
 	}
 	return 0;

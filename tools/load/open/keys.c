@@ -474,7 +474,7 @@ int dcpload_run(struct dcpload *ck, const char *key, int *fd, uint64_t *offset,
 	*offset = whole.off;
 	if (rc < 0 && !own.msg[0])
 		dcp_fail(&own, rc, "%s: %s", key,
-			 rc == -ENOTSUP ? "it is not one run of bytes in a file"
+			 rc == -ENOTSUP ? "it is not stored as consecutive bytes of one file"
 					: strerror(-rc));
 	return load_fail_err(err, rc, &own);
 }

@@ -66,7 +66,7 @@ static int open_same(struct dcpload *ck, const struct load_blobs *blobs, struct 
 	if (ck->asked && strcmp(ck->asked, asked) != 0 && strcmp(ck->asked, name) != 0 &&
 	    (*asked || strcmp(ck->asked, "latest") != 0))
 		return dcp_fail(err, -EINVAL,
-				"rank 0 opens version %s, and this rank is to open %s", name,
+				"rank 0 opens version %s, this rank was asked for %s", name,
 				ck->asked);
 	ck->wanted = dcp_arena_strndup(&ck->arena, name, notice->version - 1);
 	if (!ck->wanted)

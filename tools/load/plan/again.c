@@ -89,9 +89,9 @@ int dcpload_plan_rebase(struct dcpload_plan *p, struct dcpload *ck, struct dcplo
 	err = err ? err : &unused;
 	*err = (struct dcpload_error){ .rank = -1 };
 	if (!p->finished || ck->comm != p->ck->comm || !is_same_device(ck, p->ck))
-		rc = load_fail(
-			err, -EINVAL,
-			"the plan is not finished, or communicator or device is another");
+		rc = load_fail(err, -EINVAL,
+			       "the plan is not finished, or the version was opened with "
+			       "another communicator or device");
 	rc = load_agree(p->ck->comm, rc, err, (int)p->ck->config.timeout_ms);
 	if (rc == 0)
 		rc = refit(p, ck, err);
@@ -146,10 +146,11 @@ static int without_lost(struct dcpload_plan *p, const struct load_blobs *b,
 	if (rc == 0)
 		rc = decide(p, err);
 	if (rc == 0)
-		rc = load_agree(p->ck->comm,
-				stuck ? load_fail(err, -EIO, "no other file holds the same")
-				      : 0,
-				err, (int)p->ck->config.timeout_ms);
+		rc = load_agree(
+			p->ck->comm,
+			stuck ? load_fail(err, -EIO, "no other file holds the same elements")
+			      : 0,
+			err, (int)p->ck->config.timeout_ms);
 	return rc;
 }
 

@@ -466,7 +466,8 @@ static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcplo
 
 		if (f->exchange != first->exchange)
 			return load_fail(err, -EINVAL,
-					 "rank %u asks for another way to exchange than rank 0",
+					 "rank %u sets another exchange than rank 0: all ranks "
+					 "must set the same",
 					 r);
 		staging = DCP_MIN(staging, f->staging);
 		looked += f->looked;

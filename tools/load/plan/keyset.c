@@ -256,7 +256,8 @@ static int gather_sums(struct stored *st, struct load_blobs *out, struct dcpload
 	for (uint32_t r = 1; r < comm->ranks && rc == 0; r++)
 		if (((const struct key_sum *)out->at[r])->stored !=
 		    ((const struct key_sum *)out->at[0])->stored)
-			rc = load_fail(err, -ESTALE, "ranks 0 and %u see other keys stored", r);
+			rc = load_fail(err, -ESTALE,
+				       "ranks 0 and %u find different keys stored", r);
 	return rc;
 }
 

@@ -227,12 +227,11 @@ static int make_cut(struct load_want *w, const struct dcpload_want *want,
 	if (rc == 0 && !dcp_cut_fits(&w->cut, row->ndim, row->shape)) {
 		char lo[160], len[160], shape[160];
 
-		return dcp_fail(err, -EINVAL,
-				"%s: %s elements from %s on are not inside of its shape %s",
-				row->key,
-				dcp_dims_text(len, sizeof(len), want->len, want->ndim),
-				dcp_dims_text(lo, sizeof(lo), want->lo, want->ndim),
-				dcp_dims_text(shape, sizeof(shape), row->shape, row->ndim));
+		return dcp_fail(
+			err, -EINVAL, "%s: %s elements from %s on end outside of its shape %s",
+			row->key, dcp_dims_text(len, sizeof(len), want->len, want->ndim),
+			dcp_dims_text(lo, sizeof(lo), want->lo, want->ndim),
+			dcp_dims_text(shape, sizeof(shape), row->shape, row->ndim));
 	}
 	return rc;
 }
@@ -381,7 +380,7 @@ static int add_region(void *ctx, const struct load_region *r)
 	rc = dcp_intern_add(&a->lines, r->text, strlen(r->text), DCP_INTERN_NONE, &number);
 	if (rc <= 0) /* parts are called as their lines */
 		return rc < 0 ? dcp_err_say(&a->err, rc)
-			      : dcp_fail(&a->err, -EBADMSG, "rank %u has two lines %.200s",
+			      : dcp_fail(&a->err, -EBADMSG, "rank %u has the line %.200s twice",
 					 r->rank, r->text);
 	a->region = r;
 	key = dcp_arena_strndup(&p->arena, r->text, r->nkey);

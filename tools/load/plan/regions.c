@@ -138,7 +138,7 @@ int load_cut_region(const struct load_region *r, const struct dcp_row *row,
 		len[d] = hi - r->lo[d];
 	}
 	if (r->box && !fits)
-		return dcp_fail(err, -EBADMSG, "%.200s is not inside of its shape %s", r->text,
+		return dcp_fail(err, -EBADMSG, "%.200s is outside of its shape %s", r->text,
 				dcp_dims_text(shape, sizeof(shape), row->shape, row->ndim));
 	rc = r->box ? dcp_cut_box(out, row->ndim, r->lo, len, arena)
 		    : dcp_cut_whole(out, row->ndim, row->shape, arena);

@@ -217,7 +217,7 @@ static int hear_sizes(struct dcpload_plan *p, struct dcpload_error *err)
 		r->ntheirs[d] = others[d];
 		total += others[d];
 		if (others[d] > SIZE_MAX / sizeof(*r->memory) / r->ranks)
-			rc = load_fail(err, -EPROTO, "rank %u asks for too much", d);
+			rc = load_fail(err, -EPROTO, "rank %u requests too many runs", d);
 	}
 	if (rc == 0) {
 		r->memory = calloc(total + 1, sizeof(*r->memory));
@@ -284,7 +284,8 @@ static int send_owners(struct dcpload_plan *p, struct dcpload_error *err)
 	rc = load_rounds_send(p, err);
 	for (uint32_t d = 0; d < r->ranks && rc == 0; d++)
 		if (!is_sound(r, r->theirs[d], r->ntheirs[d]))
-			rc = load_fail(err, -EPROTO, "rank %u asks for what is in no file", d);
+			rc = load_fail(err, -EPROTO,
+				       "rank %u requests bytes outside of every file", d);
 	if (r->nmine)
 		qsort(r->mine, r->nmine, sizeof(*r->mine), by_number);
 	return load_agree(p->ck->comm, rc, err, (int)p->ck->config.timeout_ms);

@@ -45,7 +45,7 @@ def save(state_dict: Any, path: Union[str, io.BytesIO], **configs: Any) -> None:
     sharding, data = groups()
     if kind == "params":
         for group in (data, sharding):
-            assert same_keys(state_dict, group), "ranks have other keys: parameters can be saved with data parallelism and sharding stage 1 or 2"
+            assert same_keys(state_dict, group), "ranks have different keys: parameters can be saved with data parallelism and sharding stage 1 or 2"
     if kind == "params" or sharding is None or sharding.nranks == 1 or same_keys(state_dict, sharding):
         write(state_dict, path, **how)
         return

@@ -95,7 +95,7 @@ static int compare(const struct dcpsave *s, struct dcpload_error *err)
 	for (uint32_t r = 1; rc == 0 && r < ranks; r++)
 		if (memcmp(&all[0], &all[r], sizeof(*all)) != 0)
 			rc = load_fail(err, -EINVAL,
-				       "rank %u saves in another way than rank 0: %s differ", r,
+				       "rank %u does not save as rank 0 does: %s differ", r,
 				       all[0].release != all[r].release ? "releases of dcpfs"
 				       : all[0].format != all[r].format ? "formats"
 				       : all[0].file != all[r].file     ? "paths"

@@ -42,9 +42,9 @@ static bool pay(struct dcp_tmeta *m, uint64_t cost)
 
 static int too_dear(struct dcp_err *err)
 {
-	return dcp_fail(
-		err, -E2BIG,
-		"its parts are repeated so often that they stand for many times its size");
+	return dcp_fail(err, -E2BIG,
+			"its parts are referenced so often that they would expand to many "
+			"times its size");
 }
 
 static int check_size(const struct dcp_buf *b, struct dcp_err *err)

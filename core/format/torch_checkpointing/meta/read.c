@@ -236,7 +236,7 @@ static int read_item(struct dcp_titems_meta *m, struct dcp_pv name, struct dcp_p
 	int rc;
 
 	if (!dcp_pv_str(name) || v.type != DCP_PV_DICT)
-		return dcp_fail(err, -EBADMSG, "what it says of item %.60s is not a dict",
+		return dcp_fail(err, -EBADMSG, "its entry of item %.60s is not a dict",
 				dcp_pv_str(name) ? dcp_pv_str(name) : "(not a str)");
 	if (dcp_titems_get_item(m, dcp_pv_str(name), &number) < 0)
 		return -ENOMEM;
@@ -296,6 +296,6 @@ int dcp_titems_meta_read(struct dcp_titems_meta *m, const struct dcp_source *src
 	rc = read_root(m, dcp_pickle_root(pickle), err);
 	dcp_pickle_free(pickle);
 	if (rc == 0 && m->pending.n)
-		rc = dcp_fail(err, -EBADMSG, "it describes tensors that belong to no item");
+		rc = dcp_fail(err, -EBADMSG, "it describes tensors that are part of no item");
 	return rc;
 }

@@ -226,7 +226,7 @@ static void faults(void **state)
 		{ "a file nobody can read", other_coding, "model.w", "model_1.pt, the file of rank 1, cannot be read", "rank1.model", "in a way other than" },
 		{ "a box beyond the tensor", box_beyond, "model.w", "its shard 0 ends beyond dimension 0 of the whole tensor, which has 5", NULL, NULL },
 		{ "a box beyond the local one", box_not_local, "model.w", "rank 0, model_0.pt: found a tensor of [3, 2], expected one that holds shard 0", NULL, NULL },
-		{ "a DTensor placed elsewhere", other_dtensor, "model.w", "rank 1, model_1.pt: found a DTensor of which [0:3,0:2] is here, expected [3:5,0:2] by metadata.pkl", NULL, NULL },
+		{ "a DTensor placed elsewhere", other_dtensor, "model.w", "rank 1, model_1.pt: found a DTensor that holds [0:3,0:2], expected [3:5,0:2] by metadata.pkl", NULL, NULL },
 	};
 	/* clang-format on */
 

@@ -425,7 +425,7 @@ static void refused(void **state)
 		  { { 0, 2, 0, 10, 0 } },
 		  1,
 		  -EBADMSG,
-		  "w0: a piece ends after the end of its file, which there is none of" },
+		  "w0: a piece ends after the end of its file, which is missing" },
 	};
 
 	(void)state;

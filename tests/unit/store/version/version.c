@@ -270,7 +270,7 @@ static const struct {
 	{ "a view in place of a table", view_for_table, "its tables are not those" },
 	{ "a count is lost", lose_facts, "its meta table lacks \"tensors\"" },
 	{ "its release is lost", lose_version, "its meta table lacks \"dcpfs_version\"" },
-	{ "a file is lost", lose_file, "a row of it is not as written" },
+	{ "a file is lost", lose_file, "found a damaged row" },
 };
 
 static void damaged_table(void **state)

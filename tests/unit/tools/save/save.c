@@ -201,7 +201,7 @@ static void somebodys(void **state)
 	how.force = true;
 	t_dir_sub(&d, "full/below");
 	assert_int_equal(save_create(&how, &s, &err), -EEXIST);
-	t_assert_says(&err, "has directories in it");
+	t_assert_says(&err, "contains directories");
 	how.out = "two";
 	assert_int_equal(save_create(&how, &s, &err), 0);
 	assert_int_equal(save_create(&how, &other, &err), -EBUSY);

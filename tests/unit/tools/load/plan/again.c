@@ -281,7 +281,7 @@ static void test_reads(void **state)
 		assert_int_equal(stat(t_dir_path(&f->d, MODEL), &bad), 0);
 		t_fault_read = NULL;
 		assert_int_equal(t_comm_run(RANKS, run_rank, &j), 0);
-		check_end(&j, -EIO, "; no other file holds the same");
+		check_end(&j, -EIO, "; no other file holds the same elements");
 		memset(j.err, 0, sizeof(j.err));
 		for (int r = 0; r < 4; r++) {
 			char path[128];

@@ -190,7 +190,7 @@ static void test_refused(void **state)
 		{ "a region that ends behind the tensor",
 		  { WANT3, .key = "model.f", .lo = shape, .len = shape },
 		  -EINVAL,
-		  "not inside of its shape [16, 8, 8]" },
+		  "outside of its shape [16, 8, 8]" },
 		{ "no such dtype",
 		  { WANT3, .key = "model.f", .dtype = "F31" },
 		  -EINVAL,

@@ -437,7 +437,7 @@ static void test_as_predicted(void **state)
 	munmap(w->got, RANKS * sizeof(*w->got));
 }
 
-/* ---- a rank that asks for what is in no file ---- */
+/* ---- a rank that requests bytes outside of every file ---- */
 
 /* The parts that rank 0 hears rank 1 ask for, otherwise than it did. */
 static void beyond_files(struct load_round_part *v)
@@ -538,7 +538,7 @@ static int rank_told(const struct dcpload_comm *comm, void *arg)
 	dcpload_plan_free(plan);
 	dcpload_close(ck);
 	return expect(rc == -EPROTO) +
-	       expect(strstr(err.text, "rank 1 asks for what is in no file"));
+	       expect(strstr(err.text, "rank 1 requests bytes outside of every file"));
 }
 
 static void test_told(void **state)

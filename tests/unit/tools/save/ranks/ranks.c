@@ -527,7 +527,7 @@ static void test_differing(void **state)
 		  { HALF("w"), { "v", "F32", 8, 0, 8 } },
 		  NULL },
 		{ "other options",
-		  "rank 1 saves in another way than rank 0: options",
+		  "rank 1 does not save as rank 0 does: options",
 		  -EINVAL,
 		  { 0, DCPSAVE_PARTIAL, 0 },
 		  { HALF("w"), { "w", "F32", 8, 4, 4 } },
