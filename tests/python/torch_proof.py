@@ -339,6 +339,25 @@ def nested(path):
     exactly(dcpfs.torch._load_state_dict_from_keys("list.1", checkpoint_id=path, cache=""), {"list": [None, saved(2)["list"][1]]}, "part")
 
 
+def casts(rank, world, way, path):
+    """What .to() makes of every number of 8 and 16 bits, and of many of 32 and 64."""
+    torch.manual_seed(5)
+    small = {t: torch.arange(256).to(torch.uint8).view(t) for t in (torch.float8_e4m3fn, torch.float8_e5m2)}
+    stored = {str(t): v for t, v in small.items()} | {str(t): torch.arange(-2 ** 15, 2 ** 15).to(torch.int16).view(t) for t in (torch.bfloat16, torch.float16)}
+    stored["random"] = torch.randint(-2 ** 31, 2 ** 31, (1 << 18,)).to(torch.int32).view(torch.float32)
+    stored["double"] = torch.randint(-2 ** 63, 2 ** 63 - 1, (1 << 16,)).view(torch.float64)
+    stored["halfway"] = torch.cat([v.float().view(torch.int32) + d for v in small.values() for d in (-1, 0, 1, 1 << 19, 1 << 20)]).view(torch.float32)
+    torch.save(stored, path)
+    for to, bits in ((torch.float32, torch.int32), (torch.bfloat16, torch.int16), (torch.float16, torch.int16), *((t, torch.uint8) for t in small)):
+        mine = {k: torch.empty(v.shape, dtype=to) for k, v in stored.items()}
+        dcpfs.torch.load_state_dict(mine, path, cache="")
+        for key, v in stored.items():
+            ours, theirs = mine[key], v.to(to)
+            same = (ours.view(bits) == theirs.view(bits)) | (ours.float().isnan() & theirs.float().isnan())
+            assert same.all(), (key, to, [(v[i], ours[i], theirs[i]) for i in (~same).nonzero().flatten()[:3]])
+    return len(stored)
+
+
 def device():
     """Tensors on a GPU, filled through the host and straight, while kernels of torch still use them."""
     if not torch.cuda.is_available():
@@ -418,7 +437,7 @@ def main():
                 print(name, flush=True)
                 run(scratch, "save", way, world, f"{scratch}/{name}")
                 run(scratch, "load", other, ranks, f"{scratch}/{name}")
-        for work, world in (("boxes", 4), ("sharded", 3), ("files", 1)):
+        for work, world in (("boxes", 4), ("sharded", 3), ("files", 1), ("casts", 1)):
             if not asked or work in asked:
                 print(work, flush=True)
                 run(scratch, work, work, world, f"{scratch}/{work}")
