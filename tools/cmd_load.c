@@ -58,6 +58,9 @@ static const struct opt opts[] = {
 	  "cuda,managed and cuda,pinned are the other kinds that CUDA has",
 	  OPT_TEXT, AT(device) },
 	{ 0, "threads", "N", "that read and copy, a rank", OPT_UINT, AT(threads), .max = 64 },
+	{ 0, "coordinator-rank", "R",
+	  "the rank that finds the version and builds its index; default 0", OPT_UINT,
+	  AT(coordinator), .max = UINT32_MAX },
 	{ 0, "timeout", "S", "seconds without progress of another rank; default 60", OPT_UINT,
 	  AT(timeout), .max = 1000000 },
 	{ 0, "repeat", "N", "load so many times; the report is of the last", OPT_UINT,
@@ -463,7 +466,8 @@ static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 					 .staging = o->staging,
 					 .timeout_ms = (uint32_t)(o->timeout * 1000),
 					 .version = args->operand[PICK_VERSION],
-					 .device = o->device };
+					 .device = o->device,
+					 .coordinator = (uint32_t)o->coordinator };
 	dcp_auto_free char *source = NULL;
 	enum cmd_exit code;
 	int rc;
@@ -472,6 +476,9 @@ static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 	if (dcpload_comm_open(export_comms[o->comm], &l->comm, &l->err) < 0)
 		return fail(l);
 	progress_init(&l->progress, true);
+	if (o->coordinator >= l->comm->ranks)
+		return usage(l, "load: there is no rank %u to be the coordinator, only 0 to %u",
+			     config.coordinator, l->comm->ranks - 1);
 	rc = locate(args->operand[PICK_SOURCE], l->comm->ranks, &source, &config.version);
 	if (loading_agree(l, rc < 0 ? load_fail(&l->err, rc, "out of memory") : 0) < 0)
 		return fail(l);

@@ -115,7 +115,7 @@ def dump_refusals(folder):
     (folder / "rank-00000-of-00002.safetensors").unlink()
     job_fails(2, USAGE, "rank-00001-of-00002.safetensors exists; --force replaces it", *args, folder)
     equal(os.listdir(folder), ["rank-00001-of-00002.safetensors"], "a refused dump: nothing is left behind")
-    job_data(2, *args, folder, "--force")
+    job_data(2, *args, folder, "--force", "--coordinator-rank", 1)
     equal(len(os.listdir(folder)), 2, "--force")
     (SCRATCH / "file").write_text("")
     fails(ENV, "file: Not a directory", "load", SOURCE, "--dump", SCRATCH / "file")
@@ -270,6 +270,8 @@ def usages():
     alone = {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 20000 + os.getpid() % 10000}
     fails(ENV, "rank 1 of 2 did not connect to rank 0 within 1 s", "load", SOURCE, "--timeout", 1, **alone)
     fails(ENV, "rank 1 of 2 did not connect to rank 0 within 1 s", "load", SOURCE, "--timeout", 100, DCPLOAD_TIMEOUT=1, **alone)
+    fails(USAGE, "there is no rank 1 to be the coordinator, only 0 to 0", "load", SOURCE, "--coordinator-rank", 1)
+    job_fails(2, USAGE, "there is no rank 2 to be the coordinator, only 0 to 1", SOURCE, "--coordinator-rank", 2)
     fails(USAGE, "--strict and --partial exclude each other", "load", SOURCE, "--strict", "--partial")
     for words, says in ((["--dtype", "F31"], "F31"), (["--io", "fast"], "fast"), (["--exchange", "us"], "us"),
                         (["--staging", "much"], "much"), (["--threads", "65"], "65"), (["--comm", "pigeon"], "pigeon"),

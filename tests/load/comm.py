@@ -136,6 +136,26 @@ def objects():
                 check(False, what)
 
 
+def coordinator():
+    """The rank that finds the version: what it is told counts, and all name the same one."""
+    for n, rank in (1, 0), (2, 1), (4, 2):
+        job = Job(LOAD_SOURCE=SOURCE)
+        for r in range(n):
+            job.start(r, n, f"coordinator={rank}", "load", LOAD_VERSION="step-10" if r == rank else None)
+        job.good(n, f"rank {rank} of {n} coordinates", version="step-10")
+    job = Job(LOAD_SOURCE=SOURCE).start(0, 2, "load").start(1, 2, "load", LOAD_VERSION="step-10")
+    job.bad("rank 0 coordinates", errno.EINVAL, 1, "rank 0 opens version step-20, this rank was asked for step-10")
+    for n in (1, 3):
+        job = Job(LOAD_SOURCE=SOURCE).start_all(n, f"coordinator={n}", "load")
+        job.bad("no such rank", errno.EINVAL, says=f"there is no rank {n} to be the coordinator, only 0 to {n - 1}")
+    for steps in (["coordinator=0"], ["coordinator=1"], ["coordinator=2"]), (["coordinator=1"], ["coordinator=0"], ["coordinator=1"]), \
+            (["coordinator=2"], ["coordinator=2"], ["coordinator=0"]):
+        job = Job(LOAD_SOURCE=SOURCE)
+        for r in range(3):
+            job.start(r, 3, *steps[r], "load")
+        job.bad(f"different coordinators: {steps}", errno.EINVAL, says="ranks name different coordinators")
+
+
 def late_ranks():
     job = Job().start(1, 3, *ALL).start(2, 3, "late=2", *ALL)
     time.sleep(0.6)
@@ -376,7 +396,7 @@ def strangers_connect():
         c.close()
 
 
-TESTS = [talk, groups, objects, late_ranks, large, hosts, launchers, two_jobs, failures, no_memory, killed, killed_while_they_meet, hangs, nobody,
+TESTS = [talk, groups, objects, coordinator, late_ranks, large, hosts, launchers, two_jobs, failures, no_memory, killed, killed_while_they_meet, hangs, nobody,
          disagree, environment, secrets, strangers_listen, strangers_connect]
 
 

@@ -80,6 +80,15 @@ def objects():
             check(False, what)
 
 
+def coordinator():
+    env = WITH | {"LOAD_SOURCE": "tests/golden/dcp-fsdp2/ckpt"}
+    good(3, env, "mpi", "mpi", "coordinator=2", "load", "coordinator=1", "load")
+    _, answers, _, said = mpirun(2, env, RANKS, "mpi", "coordinator=2", "load")
+    check(answers, f"no such coordinator: {said}")
+    for a in answers:
+        check(a["code"] == -errno.EINVAL and "no rank 2 to be the coordinator" in a["text"], f"no such coordinator: {a}")
+
+
 def talk_without():
     good(3, BASE, "tcp", "auto", "nodes", "agree", "gather=1000")
 
@@ -201,7 +210,7 @@ if not shutil.which("mpirun"):
     print("mpi: no mpirun (Debian: openmpi-bin)", file=sys.stderr)
     sys.exit(77)
 with concurrent.futures.ThreadPoolExecutor(4) as pool:
-    for result in [pool.submit(test) for test in (talk, groups, objects, talk_without, own, failure, late, killed, exporting, loading, missing, beside)]:
+    for result in [pool.submit(test) for test in (talk, groups, objects, coordinator, talk_without, own, failure, late, killed, exporting, loading, missing, beside)]:
         result.result()
 print(f"{len(wrong)} wrong")
 sys.exit(1 if wrong else 0)

@@ -13,6 +13,8 @@
  *	memory=N, memory=0    the N-th allocation from now on fails on rank 1, and all after it; none does
  *	bulk=N        N + sender bytes from each to each
  *	load          the group loads LOAD_SOURCE, each byte read once, and checks it
+ *		of version LOAD_VERSION, if that is set
+ *	coordinator=R    of what is loaded from now on
  *	objects       the same; what the hooks give of objects goes to LOAD_OBJECTS/RANK: a line with the length
  *	              of the bytes, of the JSON, and the key; then these (-1: NULL)
  * Prints a line of JSON: {"rank", "ranks", "comm", "nodes", "step", "code", "error_rank", "text"}.
@@ -28,7 +30,8 @@
 #include "tools/load/comm/comm.h"
 
 static int timeout_ms = 120000;
-static uint32_t nodes_seen;
+static uint32_t nodes_seen, coordinator;
+static char version[64];
 
 static int gather(const struct dcpload_comm *c, uint64_t n, struct dcpload_error *err)
 {
@@ -137,7 +140,9 @@ static int load(const struct dcpload_comm *c, struct told *told, struct dcpload_
 	const struct dcpload_config config = { .size = sizeof(config),
 					       .exchange = DCPLOAD_EXCHANGE_ALL,
 					       .timeout_ms = (uint32_t)timeout_ms,
-					       .cache = "" };
+					       .cache = "",
+					       .version = getenv("LOAD_VERSION"),
+					       .coordinator = coordinator };
 	struct dcpload_plan *plan = NULL;
 	struct dcpload *ck = NULL;
 	char layout[16];
@@ -156,6 +161,8 @@ static int load(const struct dcpload_comm *c, struct told *told, struct dcpload_
 		rc = dcpload_execute(plan, err);
 	if (rc == 0)
 		rc = dcpload_check(plan, err);
+	if (rc == 0)
+		snprintf(version, sizeof(version), "%s", dcpload_version(ck));
 	dcpload_plan_free(plan);
 	dcpload_close(ck);
 	return rc;
@@ -185,6 +192,8 @@ static int step(const struct dcpload_comm *c, const char *name, uint64_t value, 
 
 	if (strcmp(name, "timeout") == 0)
 		timeout_ms = (int)value;
+	else if (strcmp(name, "coordinator") == 0)
+		coordinator = (uint32_t)value;
 	else if (strcmp(name, "agree") == 0)
 		rc = load_agree(
 			c, me ? load_fail(err, -EIO, "rank %u was told to fail", c->rank) : 0,
@@ -241,12 +250,13 @@ int main(int argc, char **argv)
 		} else
 			rc = step(c, name, value, given, &err);
 	}
-	printf("{\"rank\": %d, \"ranks\": %d, \"comm\": \"%s\", \"nodes\": %u, \"step\": "
+	printf("{\"rank\": %d, \"ranks\": %d, \"comm\": \"%s\", \"nodes\": %u, \"version\": "
 	       "\"%s\", "
+	       "\"step\": \"%s\", "
 	       "\"code\": %d, \"error_rank\": %d, \"text\": \"",
 	       comm[depth] ? (int)comm[depth]->rank : -1,
 	       comm[depth] ? (int)comm[depth]->ranks : -1, comm[depth] ? comm[depth]->name : "",
-	       nodes_seen, at, rc, err.rank);
+	       nodes_seen, version, at, rc, err.rank);
 	for (const char *p = rc < 0 ? err.text : ""; *p; p++)
 		printf(strchr("\"\\", *p) ? "\\%c" : "%c", *p);
 	printf("\"}\n");

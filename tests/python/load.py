@@ -130,6 +130,12 @@ class Alone(unittest.TestCase):
                 plan.execute().check()
                 self.assertIn("changed", plan.report["again"])
 
+    def test_coordinator(self):
+        self.assertEqual(dcpfs.load(SOURCE, comm="alone", coordinator_rank=0).version, "step-20")
+        for rank in 1, -1:
+            with self.assertRaisesRegex(dcpfs.DcpfsError, "there is no rank .* to be the coordinator, only 0 to 0"):
+                dcpfs.load(SOURCE, comm="alone", coordinator_rank=rank)
+
     def test_no_key(self):
         self.assertEqual(list(dcpfs.load(SOURCE, comm=None, keys=KEY)), [KEY])
         self.assertNotIn(KEY, dcpfs.load(SOURCE, comm=None, skip=KEY))

@@ -51,7 +51,7 @@ def by_paddle(state, path, **how):
 
 
 def by_dcpfs(state, path, **how):
-    assert dcpfs.paddle.load_state_dict(state, path, cache="", **how) is None
+    assert dcpfs.paddle.load_state_dict(state, path, coordinator_rank=dist.get_world_size() - 1, cache="", **how) is None
 
 
 def outcome(load, make, path, **how):

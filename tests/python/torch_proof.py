@@ -11,6 +11,7 @@ import contextlib
 import copy
 import datetime
 import gc
+import io
 import os
 import random
 import sys
@@ -191,7 +192,7 @@ def load(rank, world, way, path):
         for _, leaf in leaves(again):
             if isinstance(leaf, torch.Tensor):
                 leaf.zero_()
-        dcpfs.torch.load_state_dict(again, path, cache="", exchange=exchange)
+        dcpfs.torch.load_state_dict(again, path, cache="", exchange=exchange, coordinator_rank=world - 1)
         same(again, theirs)
     set_state_dict(net, optimizer, model_state_dict=ours["model"], optim_state_dict=ours["optim"])
     missing(rank, path, ours)
@@ -210,6 +211,9 @@ def missing(rank, path, tree):
         raise AssertionError("nothing was missing")
     except dcpfs.DcpfsError as e:
         assert e.code == 2 and "nearest is model.norm.weight" in e.text, e
+    with dcpfs.open(path, cache="") as ck:
+        read = {key: torch.load(io.BytesIO(ck.objects.raw(key)), weights_only=True) for key in ck.objects}
+        assert read and all(value == ck.objects[key] for key, value in read.items()), read
     got = dcpfs.torch.load_state_dict(want, path, strict=False, cache="")
     assert list(got.missing) == (["model.norm.weigth"] if rank == 0 else []), got
 

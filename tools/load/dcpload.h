@@ -132,8 +132,8 @@ struct dcpload_config {
 	uint32_t
 		timeout_ms; /* give up when other ranks make no progress for this time; 0: 60 s */
 	uint32_t reserved;
-	/* Name of the version, or the number in its name; the value of rank 0 applies to all ranks.
-	 * NULL or "latest": the newest version that rank 0 finds. */
+	/* Name of the version, or the number in its name; the value of the coordinator applies to all ranks.
+	 * NULL or "latest": the newest version that the coordinator finds. */
 	const char *version;
 	const char
 		*cache; /* directory of indexes; NULL: as in dcpfs(1); "": no index is kept */
@@ -155,13 +155,17 @@ struct dcpload_config {
 	/* Only the keys below this one: "ema" selects "ema.w", which the rules see as "w". NULL: all
 	 * keys. If @rules is NULL, @part implies "auto". */
 	const char *part;
+	/* Rank of the coordinator, which finds the version, builds its index if there is none, and sends the others the name.
+	 * All ranks must set the same one. Nothing else depends on it: all ranks agree on a failure of any rank. */
+	uint32_t coordinator;
+	uint32_t reserved2;
 };
 
 /*
  * Collective. @comm NULL: this process alone; otherwise it must outlive *@out. @source: a
  * checkpoint, a directory of them, or a path in a mount of dcpfs: its root, a version, or a rank's
  * directory shard/LAYOUT/RANK. @config may be NULL. -ESTALE: the files of the version differ
- * between ranks. Rank 0 coordinates; for another coordinator, or to load on some of the ranks
+ * between ranks. -EINVAL: the coordinator is none of the ranks, or ranks name different ones. To load on some of the ranks
  * only, open the checkpoint with a communicator that split() made.
  */
 DCPLOAD_API int dcpload_open(const struct dcpload_comm *comm, const char *source,

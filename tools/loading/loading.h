@@ -17,7 +17,7 @@ struct load_opts {
 	const char *version, *layout, *rank, *dump, *trace, *device;
 	struct opt_texts keys, skip, ignore;
 	int comm, io, exchange, dtype, form;
-	uint64_t staging, threads, timeout, repeat;
+	uint64_t staging, threads, timeout, repeat, coordinator;
 	bool strict, partial, check, cold, force, weights_only;
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opens the same version on all ranks, and again when its files have changed. Rank 0 opens it first, which
+ * Opens the same version on all ranks, and again when its files have changed. The coordinator opens it first, which
  * builds the index once for all ranks, and sends the others its name and generation; they open the same one
  * or fail.
  */
@@ -21,7 +21,7 @@
 
 enum { MEMORY = 64 << 20 };
 
-/* What rank 0 sends the others; the texts follow. */
+/* What the coordinator sends the others; the texts follow. */
 struct notice {
 	uint64_t generation;
 	uint32_t layout_rank;
@@ -30,7 +30,7 @@ struct notice {
 	uint32_t zero;
 };
 
-/* What rank 0 sends. */
+/* What the coordinator sends. */
 static int put_notice(const struct dcpload *ck, struct dcp_buf *b, struct dcp_err *err)
 {
 	const char *layout = ck->layout ? ck->layout : "", *asked = ck->asked ? ck->asked : "";
@@ -48,37 +48,40 @@ static int put_notice(const struct dcpload *ck, struct dcp_buf *b, struct dcp_er
 	return dcp_buf_error(b) ? dcp_err_say(err, -ENOMEM) : 0;
 }
 
-/* Open what rank 0 opened. -ESTALE: its content differs here. */
+/* Open what the coordinator opened. -ESTALE: its content differs here. */
 static int open_same(struct dcpload *ck, const struct load_blobs *blobs, struct dcp_err *err)
 {
-	const struct notice *notice = blobs->at[0];
+	const uint32_t from = ck->config.coordinator;
+	const struct notice *notice = blobs->at[from];
 	const char *name = (const char *)(notice + 1), *asked;
 	int rc;
 
-	if (blobs->n[0] < sizeof(*notice) ||
-	    blobs->n[0] != sizeof(*notice) + notice->version + notice->layout + notice->asked ||
+	if (blobs->n[from] < sizeof(*notice) ||
+	    blobs->n[from] !=
+		    sizeof(*notice) + notice->version + notice->layout + notice->asked ||
 	    !notice->version || !notice->layout || !notice->asked ||
-	    name[blobs->n[0] - sizeof(*notice) - 1] || name[notice->version - 1])
+	    name[blobs->n[from] - sizeof(*notice) - 1] || name[notice->version - 1])
 		return dcp_fail(
 			err, -EPROTO,
-			"rank 0's message is not understood: are all ranks of one release?");
+			"rank %u's message is not understood: are all ranks of one release?",
+			from);
 	asked = name + notice->version + notice->layout;
 	if (ck->asked && strcmp(ck->asked, asked) != 0 && strcmp(ck->asked, name) != 0 &&
 	    (*asked || strcmp(ck->asked, "latest") != 0))
 		return dcp_fail(err, -EINVAL,
-				"rank 0 opens version %s, this rank was asked for %s", name,
-				ck->asked);
+				"rank %u opens version %s, this rank was asked for %s", from,
+				name, ck->asked);
 	ck->wanted = dcp_arena_strndup(&ck->arena, name, notice->version - 1);
 	if (!ck->wanted)
 		return dcp_err_say(err, -ENOMEM);
-	rc = notice->through ? load_open_through(ck, "rank 0 does so", err)
+	rc = notice->through ? load_open_through(ck, "the coordinator does so", err)
 			     : load_open_any(ck, err);
 	if (rc == 0 && !ck->through && load_generation(ck) != notice->generation)
 		return dcp_fail(
 			err, -ESTALE,
-			"%s of %s has other content here than on rank 0: is it being written, "
+			"%s of %s has other content here than on rank %u: is it being written, "
 			"or a copy?",
-			ck->wanted, ck->source);
+			ck->wanted, ck->source, from);
 	return rc;
 }
 
@@ -141,6 +144,18 @@ static int open_alike(struct dcpload *ck, struct dcpload_error *err)
 	return load_agree(ck->comm, rc, err, timeout);
 }
 
+/* -EINVAL: ranks name different coordinators, as not this one alone has sent something. */
+static int check_coordinator(const struct dcpload *ck, const struct load_blobs *blobs,
+			     struct dcpload_error *err)
+{
+	for (uint32_t r = 0; r < ck->comm->ranks; r++)
+		if ((blobs->n[r] != 0) != (r == ck->config.coordinator))
+			return load_fail(err, -EINVAL,
+					 "ranks name different coordinators; rank %u of them",
+					 ck->config.coordinator);
+	return 0;
+}
+
 /* Collective. */
 static int open_version(struct dcpload *ck, struct dcpload_error *err)
 {
@@ -148,16 +163,18 @@ static int open_version(struct dcpload *ck, struct dcpload_error *err)
 	dcp_auto_buf struct dcp_buf notice = DCP_BUF_INIT;
 	struct load_blobs blobs = { 0 };
 	struct dcp_err own = { 0 };
-	int rc = ck->comm->rank == 0 ? load_open_any(ck, &own) : 0;
+	bool first = ck->comm->rank == ck->config.coordinator;
+	int rc = first ? load_open_any(ck, &own) : 0;
 
-	if (rc == 0 && ck->comm->rank == 0)
+	if (rc == 0 && first)
 		rc = put_notice(ck, &notice, &own);
 	rc = load_agree(ck->comm, load_fail_err(err, rc, &own), err, timeout);
 	if (rc == 0)
 		rc = load_gather(ck->comm, notice.p, notice.n, &blobs, err, timeout);
 	if (rc < 0)
 		return rc;
-	if (ck->comm->rank != 0)
+	rc = check_coordinator(ck, &blobs, err);
+	if (rc == 0 && !first)
 		rc = load_fail_err(err, open_same(ck, &blobs, &own), &own);
 	load_blobs_free(&blobs);
 	rc = load_agree(ck->comm, rc, err, timeout);
@@ -265,6 +282,11 @@ int dcpload_open(const struct dcpload_comm *comm, const char *source,
 		load_fail(err, rc,
 			  rc == -EINVAL ? "dcpload_config: unknown io or exchange"
 					: "out of memory");
+	if (rc == 0 && ck->config.coordinator >= comm->ranks)
+		rc = load_fail(err, -EINVAL,
+			       "dcpload_config: there is no rank %u to be the coordinator, "
+			       "only 0 to %u",
+			       ck->config.coordinator, comm->ranks - 1);
 	rc = load_agree(comm, rc, err, ck ? (int)ck->config.timeout_ms : LOAD_TIMEOUT_MS);
 	if (rc == 0)
 		rc = open_all(ck, source, err);

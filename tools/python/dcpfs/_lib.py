@@ -57,7 +57,7 @@ class Config(ctypes.Structure):
     _fields_ = [("size", c_uint32), ("io", c_uint32), ("exchange", c_uint32), ("threads", c_uint32),
                 ("staging", c_uint64), ("timeout_ms", c_uint32), ("reserved", c_uint32), ("version", c_char_p),
                 ("cache", c_char_p), ("device", c_char_p), ("rules", c_char_p), ("assets", c_char_p),
-                ("part", c_char_p)]
+                ("part", c_char_p), ("coordinator", c_uint32), ("reserved2", c_uint32)]
 
 
 class TensorStruct(ctypes.Structure):

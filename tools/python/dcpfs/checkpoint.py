@@ -252,7 +252,8 @@ def open(source: Union[str, os.PathLike[str]], version: Optional[str] = "latest"
     source: a checkpoint, a directory of them, a file, or a path in a mount of dcpfs. version: its name, the number in it, or
     "latest". io: "auto", "buffered", "direct", "mount" or "gds"; cache: where indexes are kept ("": nowhere; None: as dcpfs(1) does);
     threads, staging (bytes), timeout (seconds) as in dcpload.h. device: where load() puts tensors: "cuda:0", "cuda" (a GPU for each
-    rank), "auto" (that, or "host" without one); None: "host". comm: open it together with other ranks (collective).
+    rank), "auto" (that, or "host" without one); None: "host". comm: open it together with other ranks (collective);
+    coordinator_rank: which of them finds the version and builds its index.
     rules: show it as a Hugging Face model, without optimizers: "auto", a preset (`dcpfs rules list`) or a file of rules;
     assets: a directory to look for its config.json first. part: only keys that begin with it and a dot, taken off before any
     rule ("ema" for averaged weights); without rules it means "auto". Another dtype is asked for where tensors are loaded.

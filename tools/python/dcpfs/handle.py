@@ -41,7 +41,8 @@ class Handle:
     def __init__(self, source: Union[str, os.PathLike[str]], version: Optional[str] = "latest", *, comm: Optional[Comm] = None,
                  io: str = "auto", exchange: str = "auto", threads: int = 0, staging: int = 0, timeout: float = TIMEOUT,
                  cache: Optional[str] = None, rules: Optional[str] = None,
-                 assets: Union[str, os.PathLike[str], None] = None, part: Optional[str] = None, device: Optional[str] = None) -> None:
+                 assets: Union[str, os.PathLike[str], None] = None, part: Optional[str] = None, device: Optional[str] = None,
+                 coordinator_rank: int = 0) -> None:
         self._handle = c_void_p()
         self._lock = threading.RLock()
         self._maps: dict[tuple[int, int], memoryview] = {}
@@ -58,7 +59,7 @@ class Handle:
                             None if device is None else encoded(str(device), "a device"),
                             None if rules is None else encoded(text_of(rules), "rules"),
                             None if assets is None else encoded(os.fspath(assets), "a path"),
-                            None if part is None else encoded(part, "a part"))
+                            None if part is None else encoded(part, "a part"), coordinator_rank)
         try:
             call("open", comm.pointer if comm else None, path, byref(config), byref(self._handle))
         except DcpfsError as e:

@@ -175,7 +175,7 @@ def load(source: Union[str, os.PathLike[str]], layout: Optional[str] = None, ran
     rank: of the layout; None: this process's, of as many as the layout has. comm: "auto", "env" (torchrun), "mpi", "alone" (or None), a dcpfs.Comm, or a
     process group of torch.distributed. keys, skip: select keys by names, prefixes or globs, one or
     several; KeyError: one of keys fits no tensor. dtype: convert floating-point tensors to it ("BF16"). into: {key: array of numpy or torch, or a buffer}, filled with whole tensors, converted to
-    their dtypes (floating-point ones into each other as they are read; in the host's memory also what numpy and torch convert, from a copy). strict: a key that cannot be loaded is an error. how: io, exchange, threads, staging, timeout, cache, device
+    their dtypes (floating-point ones into each other as they are read; in the host's memory also what numpy and torch convert, from a copy). strict: a key that cannot be loaded is an error. how: io, exchange, threads, staging, timeout, cache, coordinator_rank, device
     (dcpfs.open); with device="cuda" tensors are dcpfs.DeviceArray, and into= may hold memory of that GPU. stream: of torch, of cupy
     or a number; memory of the GPU is written after what is queued there. None: the one that into= names (torch's current stream,
     "stream" of __cuda_array_interface__). Everything is written when this returns, for all streams.

@@ -56,8 +56,9 @@ def load_state_dict(state_dict: dict[str, Any], path: Union[str, os.PathLike[str
     tensor's dtype.
 
     unique_id: which save in the directory; None: the largest. mw_name_compatibility: a key X.master_weights.Y that is not
-    there is looked for as X.Y_fp32_master_0, and the other way round. coordinator_rank, offload, safetensors,
-    worker_groups, comm_method: accepted, they change nothing here. how: io, exchange, threads, staging, timeout, cache.
+    there is looked for as X.Y_fp32_master_0, and the other way round. coordinator_rank: of all ranks, that of the group which finds
+    the save and indexes it; for one that is not in the group its first does. offload, safetensors, worker_groups, comm_method:
+    accepted, they change nothing here. how: io, exchange, threads, staging, timeout, cache.
 
     AssertionError, ValueError: for arguments that Paddle refuses. NoCheckpoint, MissingKey (names the nearest key),
     other DcpfsErrors (a shape that differs, too): before data moves, on all ranks. NotImplementedError: aoa_config, Partial.
@@ -69,6 +70,9 @@ def load_state_dict(state_dict: dict[str, Any], path: Union[str, os.PathLike[str
         assert isinstance(state_dict, dict), f"The state_dict should be a dictionary.But now the type is {type(state_dict)}."
         assert unique_id is None or unique_id >= 0, f"{unique_id} should be >= 0"
         flat = dict(_leaves((), state_dict))
+    if comm:
+        ranks = range(comm.ranks) if process_group is None else process_group.ranks
+        how = {"coordinator_rank": ranks.index(coordinator_rank) if coordinator_rank in ranks else 0, **how}
     with _opened(path, unique_id, comm, how) as ck:
         plan, staged = Plan(ck), list[tuple[Any, Any]]()
         with ck.together():

@@ -60,7 +60,7 @@ def load_state_dict(state_dict: dict[str, Any], source: Source, version: Optiona
 
     process_group: None is the default group, or this process alone if there is none or with no_dist. rename: from
     a key of the state dict to that of the checkpoint. strict: a key that is missing, or an object that only
-    unpickling could restore, is an error; otherwise it keeps its value. how: io, exchange, threads, staging, timeout, cache,
+    unpickling could restore, is an error; otherwise it keeps its value. how: io, exchange, threads, staging, timeout, cache, coordinator_rank,
     device: "cuda:0" or the like (dcpfs.open) fills tensors on that GPU where they are, after what is queued in torch's current
     stream; without it they are loaded into the host's memory and copied.
 
