@@ -288,6 +288,7 @@ def mounts():
         print(f"mounts left out: {NO_MOUNT}")
         return
     source = checkpoint(1, (1, 2))
+    (source / "uneven.dcpl").write_text("mesh a=2 b=2\nlayer.* shard(1)@b flat(tight)@a\n* shard(0, sizes=[7,57])@a interleave(1, 3)@b\n")
     with lib.mount(source) as m:
         for path, version, layout in (("", "step-2", None), ("latest", "step-2", None), ("step-1", "step-1", None),
                                       ("step-1/shard/fsdp2/1", "step-1", "fsdp2")):
@@ -298,6 +299,11 @@ def mounts():
                     equal((got["version"], got["layout"]), (version, layout or "fsdp2"), "what is loaded")
                     equal(got["io"] == "mount", io == "mount", f"io: {got['io_why']}")
                     check(io != "gds" or "cuFileHandleRegister" not in got["io_why"], got["io_why"])
+        for layout in ("fsdp3", "dim1x2", "uneven"):
+            case(f"mount, {layout} as shard/ shows it")
+            shown = [{k: sha(v) for k, v in parts(p / "model.safetensors").items()}
+                     for p in sorted((m.at / "step-2/shard" / layout).iterdir()) if p.is_dir()]
+            equal(dumped(len(shown), layout, source, "step-2", "--exchange", "node"), shown, "what ranks load")
         case("mount, a rank's directory alone")
         got = Job(1, m.at / "step-2/shard/fsdp2/1", "--json", comm="alone").report()
         equal(got and (got["layout"], got["needed"]), ("fsdp2", MIB // 4 + 40 * 64 * 65), "its part")
