@@ -248,6 +248,8 @@ def existing(source, place):
     fails(USAGE, "which is read", *export, "--force", source)
     (place / "link").symlink_to(source)
     fails(USAGE, "which is read", *export, "--force", place / "link" / "w.safetensors")
+    (place / "leaf").symlink_to(source / "model.safetensors")
+    fails(USAGE, "lies in", *export, "--force", place / "leaf")
     fails(USAGE, "which is read", "load", source, "--dump", source / "ranks")
     fails(USAGE, "which is read", "load", source, "--trace", source / "t.svg")
     equal(tree(source), before, "the source")
@@ -278,6 +280,10 @@ def existing(source, place):
     for _ in range(2):  # of a format that has no completing file, its own files are replaced
         equal(run("export", "--as", "paddle-vars", "--force", source, place / "vars").returncode, OK, "--force of variables")
     equal((place / "notes" / "thesis.txt").read_text(), "mine", "what is not a checkpoint")
+    all_ = job(source, own, "safetensors")
+    said = [p.communicate()[1] for p in all_]
+    equal(([p.returncode for p in all_], [len(s.splitlines()) > 0 for s in said]), ([USAGE] * 3, [True, False, False]),
+          f"all ranks end with the code of what is there, one says it: {said}")
     (place / "d.pt").mkdir()
     fails(USAGE, "is a directory", "export", "--as", "torch-save", source, place / "d.pt")
     fails(USAGE, "which is read", *export, source / "inside")
