@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """huggingface_hub uploads hf/ as it is: what a hub of our own gets is the model, file by file, with the right hashes.
 
-The large files go by the LFS protocol, whose client reads them twice: for the hash, and to send them. (The other one, xet, is compiled and
-needs the hub's own storage.) Seen well with huggingface_hub 2.4.0. Needs that package, in this python or in that of DCPFS_TEST_TORCH;
+Large files go by LFS, in python, and by xet, whose compiled client hashes them while it cuts them into chunks; these it keeps in a
+directory, as there is no such server. Seen well with huggingface_hub 2.4.0, hf-xet 1.8.0. Needs these packages, in this python or in that of DCPFS_TEST_TORCH;
 tests/run.sh --frameworks makes one.
 """
 import base64
@@ -16,11 +16,11 @@ import threading
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 import needs
 
-os.environ |= {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+os.environ |= {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 os.environ.pop("HF_HUB_OFFLINE", None)
-needs.modules("DCPFS_TEST_TORCH", "huggingface_hub")
+needs.modules("DCPFS_TEST_TORCH", "huggingface_hub", "hf_xet")
 import arrays
-import huggingface_hub
+import huggingface_hub.constants
 import lib
 from lib import case, check, equal, mount, read, sha
 
@@ -52,6 +52,10 @@ class Hub(http.server.BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def do_GET(self):
+        if "xet-write-token" in self.path:
+            self.server.tokens += 1
+            self.answer(casUrl=f"local://{self.server.chunks}", accessToken="none", exp=1 << 32)
+            return
         self.answer(id="me/small", sha="0" * 40, siblings=[])
 
     def do_PUT(self):
@@ -75,25 +79,30 @@ class Hub(http.server.BaseHTTPRequestHandler):
 def upload_folder():
     """What arrives is what stands in the directory; nothing is written into it, and shard/ is not taken along."""
     source, hub = lib.fresh("source"), http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    hub.stored, hub.commit = {}, []
     arrays.write_sharded(source / "step-1", {f"w{i}": ("U8", [70_000 + i], 0, lib.rng(i).randbytes(70_000 + i)) for i in range(4)})
     (source / "step-1" / "config.json").write_text('{"model_type": "small"}')
     threading.Thread(target=hub.serve_forever, daemon=True).start()
     with mount(source, "--hf-shard-size", "150K") as m:
-        at, got = m.at / "step-1" / "hf", {}
-        api = huggingface_hub.HfApi(endpoint=f"http://127.0.0.1:{hub.server_port}", token="hf_none")
-        case("upload_folder")
-        api.upload_folder(repo_id="me/small", folder_path=at)
-        for line in hub.commit:
-            entry = line["value"]
-            if line["key"] == "file":
-                got[entry["path"]] = base64.b64decode(entry["content"])
-            elif line["key"] == "lfsFile":
-                got[entry["path"]] = data = hub.stored.get(entry["oid"], b"")
-                equal((sha(data), len(data)), (entry["oid"], entry["size"]), f"hash and size of {entry['path']}")
-        want = {name: read(at / name) for name in os.listdir(at)}
-        equal({k: sha(v) for k, v in got.items()}, {k: sha(v) for k, v in want.items()}, "files")
-        check({"config.json", "README.md", "model.safetensors.index.json"} < set(got) and len(hub.stored) >= 2, f"what a model has: {sorted(got)}")
+        at = m.at / "step-1" / "hf"
+        want = {name: (sha(read(at / name)), os.stat(at / name).st_size) for name in os.listdir(at)}
+        for lfs in (True, False):
+            case("LFS" if lfs else "xet")
+            hub.stored, hub.commit, hub.chunks, hub.tokens, got = {}, [], lib.fresh("chunks"), 0, {}
+            huggingface_hub.constants.HF_HUB_DISABLE_XET = lfs
+            huggingface_hub.HfApi(endpoint=f"http://127.0.0.1:{hub.server_port}", token="hf_none").upload_folder(repo_id="me/small", folder_path=at)
+            for line in hub.commit:
+                entry = line["value"]
+                if line["key"] == "file":
+                    data = base64.b64decode(entry["content"])
+                    got[entry["path"]] = sha(data), len(data)
+                elif line["key"] == "lfsFile":
+                    got[entry["path"]] = entry["oid"], entry["size"]
+            equal(got, want, "hashes and sizes of the files")
+            equal({(sha(data), len(data)) for data in hub.stored.values()}, {v for k, v in want.items() if lfs and k.endswith(".safetensors")}, "what came by LFS")
+            equal(bool(hub.tokens), not lfs, "went by xet")
+            kept = sum(p.stat().st_size for p in hub.chunks.rglob("*") if p.is_file() and p.suffix != ".redb")
+            check(lfs or kept > 4 * 70_000, f"{kept} bytes of chunks")
+        check({"config.json", "README.md", "model.safetensors.index.json"} < set(want) and len(want) > 4, f"what a model has: {sorted(want)}")
     hub.shutdown()
 
 
