@@ -224,7 +224,7 @@ def existing(source, place):
         one = place / name
         one.write_bytes(b"my notes\n" * 20)
         fails(USAGE, "is not a checkpoint", "export", "--as", form, "--force", source, one)
-        equal(one.read_bytes(), b"my notes\n" * 20, f"{form}: a file of that name that is no checkpoint")
+        equal(one.read_bytes(), b"my notes\n" * 20, f"{form}: a file of that name that is not a checkpoint")
         one.unlink()
         for _ in range(2):
             equal(run("export", "--as", form, "--force", "--keys", "w.4", source, one).returncode, OK, f"{form}: --force of what it wrote")

@@ -13,7 +13,8 @@ import tree
 # Spelled in halves, so that this file passes its own check.
 MARKS = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b")
 PATHS = re.compile(r"(?<![\w.*$}~-])/(wo" r"rk/|ho" r"me/|tmp/w" r"t)")
-WORDS = re.compile(r"\b(h" r"e|hi" r"s|hi" r"m|one be" r"hind (?:the |an)other|make" r"s? no sense)\b")
+WORDS = re.compile(r"\b(h" r"e|hi" r"s|hi" r"m|one be" r"hind (?:the |an)other|make" r"s? no sense|(?<!there )is n"
+                   r"o (?:number|tensor|checkpoint|layout|pickle|string|list|dict|array)|found no me" r"mory|to be h" r"ad)\b")
 TORN = re.compile(r"^ \*(?=[^ \t/*])")
 
 

@@ -16,7 +16,7 @@ def program(*args, **kwargs):
 
 
 def daemon_of(at):
-    """The process that serves a mount in the background, as the mount tells it."""
+    """The process that serves a mount in the background, as the mount reports it."""
     return json.loads(lib.read(at / ".dcpfs" / "status.json"))["pid"]
 
 

@@ -129,7 +129,7 @@ class Saves(unittest.TestCase):
             self.assertEqual(set(ck), set(found))
 
     def nothing(self):
-        """But what rank 0 could not remove, which is no checkpoint, and which the next save removes."""
+        """But what rank 0 could not remove, which is not a checkpoint, and which the next save removes."""
         names = os.listdir(self.folder.name)
         self.assertTrue(all(n.startswith(".step-1.dcpfs-") for n in names), names)
         said = job(2, seed=3, path=self.path, format="torch-dcp")

@@ -81,7 +81,7 @@ static void add_up(struct report *t)
 
 /* ---- what is not loaded ---- */
 
-/* What this rank has in its lists. What no rank wants is the same for all: rank 0 tells it. */
+/* What this rank has in its lists. What no rank wants is the same for all: rank 0 reports it. */
 static int put_entries(const struct loading *l, struct dcp_buf *b, struct summary *own)
 {
 	uint64_t room = LISTS_ROOM / l->comm->ranks;

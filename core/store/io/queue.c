@@ -19,7 +19,7 @@ struct dcp_queue {
 	size_t nidle, nopen;
 	void *buffer[DCP_QUEUE_RINGS];
 	size_t nbuffers;
-	bool off; /* rings are not to be had, now or later; also looked at without the lock */
+	bool off; /* rings are not available, now or later; also looked at without the lock */
 };
 
 int dcp_queue_create(struct dcp_queue **out)
@@ -103,7 +103,7 @@ static void give(struct dcp_queue *q, struct dcp_ring *ring, bool off)
 	pthread_mutex_unlock(&q->lock);
 }
 
-/* A ring that is the caller's until it is given back; NULL: none is to be had. */
+/* A ring that is the caller's until it is given back; NULL: none is available. */
 static struct dcp_ring *take(struct dcp_queue *q)
 {
 	struct dcp_ring *ring = NULL;

@@ -23,7 +23,7 @@ struct dcp_log;
 struct dcp_scan;
 struct dcp_layouts;
 
-/* Of a file with a line for each region that a rank holds, in place of rules; it is no layout. */
+/* Of a file with a line for each region that a rank holds, in place of rules; it is not a layout. */
 #define DCP_REGIONS_EXT ".regions"
 
 struct dcp_named_layout {

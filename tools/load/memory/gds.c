@@ -278,7 +278,7 @@ static void *handle_of(struct load_gds *g, uint32_t number, int fd, size_t n)
 
 /* ---- batches ---- */
 
-/* A batch that no thread uses, for *@most reads; NULL: there is none to be had. */
+/* A batch that no thread uses, for *@most reads; NULL: none is available. */
 static void *take_batch(struct load_gds *g, uint32_t *most)
 {
 	struct load_cufile_error e = { 0 };

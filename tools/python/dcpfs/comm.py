@@ -61,7 +61,7 @@ class Comm:
 
     def agree(self, failure: Optional[BaseException], timeout: float = TIMEOUT) -> None:
         """Collective. If any rank has a failure, all raise: alone its own, several a DcpfsError that also is of the failure's class
-        (TypeError and the like) and has the text of the first one. A timeout that is no number of seconds is a failure too."""
+        (TypeError and the like) and has the text of the first one. A timeout that is not a number of seconds is a failure, too."""
         try:
             ms = milliseconds(timeout)
         except Exception as wrong:
@@ -163,7 +163,7 @@ class OwnComm(Comm):
 
 
 def milliseconds(timeout: float) -> int:
-    """As the library takes it. An exception: it is no number of seconds."""
+    """As the library takes it. An exception: it is not a number of seconds."""
     return min(max(1, int(timeout * 1000)), (1 << 31) - 1)
 
 

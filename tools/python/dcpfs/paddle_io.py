@@ -140,11 +140,11 @@ def gather(state: dict[str, Any], path: Any, to: Sequence[int], group: Any, limi
     with comm, Saving(path, "paddle", comm, flags=FILE | REPLACE, protocol=protocol, gather_to=to, max_grouped=max(1, limit)) as saving:
         with saving.together():
             if state.get(MASTER) is not None:
-                assert isinstance(state[MASTER], dict), f"{MASTER} is no dict but {type(state[MASTER])}"
+                assert isinstance(state[MASTER], dict), f"{MASTER} is not a dict but {type(state[MASTER])}"
                 items += [((MASTER, k), v) for k, v in state[MASTER].items()]
             for words, value in items:
                 if not isinstance(value, paddle.Tensor):
-                    raise TypeError(f"{words[-1]} is no tensor but {type(value)}")
+                    raise TypeError(f"{words[-1]} is not a tensor but {type(value)}")
                 saving.add(".".join(words), piece_of(value), words)
             for words, value in flat({SCHEDULER: state[SCHEDULER]} if SCHEDULER in state else {}):
                 saving.add_object(".".join(words), value, words)

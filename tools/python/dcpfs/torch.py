@@ -64,7 +64,7 @@ def load_state_dict(state_dict: dict[str, Any], source: Source, version: Optiona
     device: "cuda:0" or the like (dcpfs.open) fills tensors on that GPU where they are, after what is queued in torch's current
     stream; without it they are loaded into the host's memory and copied.
 
-    TypeError: state_dict is no dict. DcpfsError: the same on all ranks; before data moves when keys, shapes or dtypes do not fit.
+    TypeError: state_dict is not a dict. DcpfsError: the same on all ranks; before data moves when keys, shapes or dtypes do not fit.
     """
     comm = group(process_group, no_dist)
     with together(comm, how.get("timeout", TIMEOUT)):
@@ -89,7 +89,7 @@ def save_state_dict(state_dict: dict[str, Any], path: Source, process_group: Any
 
     Tensors that are no DTensors or ShardedTensors are the same on all ranks that have them. Objects are plain data; nothing else
     could be loaded without executing what a file says. how, and what is returned: dcpfs.save(); asynchronous=True copies tensors
-    first. TypeError: state_dict is no dict, or holds what is no plain data. DcpfsError: the same on all ranks; nothing is left then.
+    first. TypeError: state_dict is not a dict, or holds what is not plain data. DcpfsError: the same on all ranks; nothing is left then.
     """
     comm = group(process_group, no_dist)
     with together(comm, how.get("timeout", TIMEOUT)):

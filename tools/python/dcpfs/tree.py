@@ -36,7 +36,7 @@ def skeleton(ck: Checkpoint, value: Callable[[str], Any], asked: Optional[Callab
     """The checkpoint, or the keys of it that are asked for, with Leafs for tensors and value(key) for objects.
 
     Files of torch.save() say what containers were. Elsewhere what has the keys 0, 1, 2, ... becomes a list;
-    torch.distributed.checkpoint tells lists from dicts, whose keys it made text. The state of an optimizer, beside param_groups,
+    torch.distributed.checkpoint distinguishes lists from dicts, whose keys it made text. The state of an optimizer, beside param_groups,
     is a dict with integers if its keys are some; but if keys are asked for it is as torch gives them.
     """
     known, root = classes(ck), Node()
