@@ -194,7 +194,9 @@ fi
 build default '' -Dwerror=true
 [ -z "$frameworks" ] || beside_frameworks || bad=yes
 if [ -z "$fast" ]; then
-	build sanitize 'unit fuzz cli mount' -Doptimization=1 -Db_sanitize=address,undefined -Db_lundef=false
+	# Without following variables for a debugger gcc compiles this a fifth faster; lines of stacks stay exact.
+	build sanitize 'unit fuzz cli mount' -Doptimization=1 -Db_sanitize=address,undefined -Db_lundef=false \
+		-Dc_args=-fno-var-tracking
 	cc=clang targets=threads
 	build threads threads -Dwerror=true -Doptimization=1 -Db_sanitize=thread -Db_lundef=false
 	cc="" targets=minimal
