@@ -17,7 +17,7 @@ struct index_opts {
 
 static const struct opt opts[] = { { 0, "path", NULL, "print only where each index is",
 				     OPT_FLAG, .off = offsetof(struct index_opts, path) },
-				   { 0, "rebuild", NULL, "build anew, even what is current",
+				   { 0, "rebuild", NULL, "build again, even what is current",
 				     OPT_FLAG, .off = offsetof(struct index_opts, rebuild) },
 				   PICK_OPT_VERSION,
 				   PICK_OPTS(struct index_opts),

@@ -39,7 +39,7 @@ static const char *const types[] = { "none", "params", "opt", NULL };
 static const struct opt opts[] = {
 	{ 0, "layout", "L", "what each rank holds; default: all of it", OPT_TEXT, OPT_LAYOUT,
 	  AT(export.layout) },
-	{ 0, "gather-to", "R", "only these ranks write, what all have together: 0 or 0,1",
+	{ 0, "gather-to", "R", "only these ranks write, the tensors of all: 0 or 0,1",
 	  OPT_TEXTS, AT(gather_to) },
 	{ 0, "state-type", "TYPE", "with --gather-to: params or opt", OPT_CHOICE,
 	  AT(state_type), .choices = types },
@@ -58,8 +58,7 @@ static const struct opt opts[] = {
 	  AT(export.comm), .choices = export_comms },
 	{ 0, "partial", NULL, "leave out what cannot be read; default: refuse", OPT_FLAG,
 	  AT(export.partial) },
-	{ 0, "force", NULL, "replace a checkpoint file that is there", OPT_FLAG,
-	  AT(export.force) },
+	{ 0, "force", NULL, "replace an existing checkpoint file", OPT_FLAG, AT(export.force) },
 	PICK_OPT_VERSION,
 	{ 0, "json", NULL, "print what was done as JSON", OPT_FORM, AT(export.form),
 	  .def = OUT_JSON },

@@ -22,11 +22,10 @@ struct umount_opts {
 	bool lazy;
 };
 
-static const struct opt opts[] = {
-	{ 'z', "lazy", .help = "take it out of sight now, end it when it is no longer used",
-	  .off = offsetof(struct umount_opts, lazy) },
-	OPT_END
-};
+static const struct opt opts[] = { { 'z', "lazy",
+				     .help = "detach it now, end it when it is no longer used",
+				     .off = offsetof(struct umount_opts, lazy) },
+				   OPT_END };
 
 static const struct opt_operand operands[] = { { "MNT", false, OPT_MOUNT }, { 0 } };
 
