@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/format/format.h"
 
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "core/base/base.h"
+#include "core/base/cleanup.h"
 #include "core/model/tensor.h"
 #include "core/parse/dir/dir.h"
 #include "core/parse/magic.h"
@@ -66,6 +69,29 @@ int dcp_emit_broken(const struct dcp_sink *sink, const char *name, const char *w
 	};
 
 	return sink->object(sink->ctx, &o);
+}
+
+int dcp_emit_fact(const struct dcp_sink *sink, int rc, const char *name, const char *fmt, ...)
+{
+	dcp_auto_free char *text = NULL;
+	va_list ap;
+
+	if (rc < 0)
+		return rc;
+	va_start(ap, fmt);
+	if (vasprintf(&text, fmt, ap) < 0)
+		text = NULL;
+	va_end(ap);
+	if (!text)
+		return -ENOMEM;
+	return *text ? sink->meta(sink->ctx, name, text) : rc;
+}
+
+void dcp_load_progress(const struct dcp_load *in, uint64_t done, uint64_t total,
+		       const char *what)
+{
+	if (in->progress)
+		in->progress->report(in->progress->ctx, done, total, what);
 }
 
 /* ---- files that go together ---- */

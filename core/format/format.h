@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/base/base.h"
+
 struct dcp_dir;
 struct dcp_err;
 struct dcp_input;
@@ -116,6 +118,15 @@ struct dcp_format {
 
 /* Emit the object @name with an error in place of a value: a file or a part that cannot be read. */
 int dcp_emit_broken(const struct dcp_sink *sink, const char *name, const char *why);
+
+/* Unless @rc is a failure already, emit a fact about the version; an empty one is none. Returns @rc, -ENOMEM or what
+ * the sink gave. */
+int dcp_emit_fact(const struct dcp_sink *sink, int rc, const char *name, const char *fmt, ...)
+	DCP_PRINTF(4, 5);
+
+/* Say how far the load is, if anybody asks. */
+void dcp_load_progress(const struct dcp_load *in, uint64_t done, uint64_t total,
+		       const char *what);
 
 /* In probe order, NULL at the end. */
 extern const struct dcp_format *const dcp_formats[];

@@ -353,11 +353,10 @@ int dcp_numpy_load(const struct dcp_load *in, struct dcp_err *err)
 			continue;
 		choose_prefix(&l);
 		rc = emit_file(&l, err);
-		if (in->progress)
-			in->progress->report(in->progress->ctx, i + 1, in->dir->n, "files");
+		dcp_load_progress(in, i + 1, in->dir->n, "files");
 	}
 	dcp_buf_finish(&l.key);
 	if (rc == 0)
 		rc = dcp_hf_emit_rest(in, is_array, NULL);
-	return rc < 0 ? rc : in->sink->meta(in->sink->ctx, "framework", "numpy");
+	return dcp_emit_fact(in->sink, rc, "framework", "numpy");
 }

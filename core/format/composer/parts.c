@@ -129,12 +129,11 @@ static int emit_part(const struct dcp_load *in, const char *name, struct dcp_err
 int dcp_composer_emit_parts(const struct dcp_load *in, struct dcp_err *err)
 {
 	static const char *const parts[] = { "model", "optim" };
-	int rc = in->sink->meta(in->sink->ctx, "framework", "composer");
+	int rc = dcp_emit_fact(in->sink, 0, "framework", "composer");
 	size_t there = 0, broken = 0;
 	struct dcp_err why = { 0 };
 
-	if (rc == 0)
-		rc = in->sink->meta(in->sink->ctx, "lists", "opened");
+	rc = dcp_emit_fact(in->sink, rc, "lists", "opened");
 	for (size_t i = 0; rc >= 0 && i < DCP_LEN(parts); i++) {
 		const struct dcp_dirent *e = dcp_dir_find(in->dir, parts[i]);
 

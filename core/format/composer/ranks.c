@@ -58,17 +58,15 @@ static int emit_version(const struct dcp_sink *sink, const struct dcp_torch *t)
 {
 	const struct dcp_pv *v = dcp_pv_get(dcp_torch_root(t), "state");
 	const char *version = NULL;
-	char text[64];
 	int rc;
 
 	v = v ? dcp_pv_get(*v, "metadata") : NULL;
 	v = v ? dcp_pv_get(*v, "composer_env_info") : NULL;
 	v = v ? dcp_pv_get(*v, "composer_version") : NULL;
 	version = v ? dcp_pv_str(*v) : NULL;
-	snprintf(text, sizeof(text), "composer%s%.40s", version ? " " : "",
-		 version ? version : "");
-	rc = sink->meta(sink->ctx, "framework", text);
-	return rc < 0 ? rc : sink->meta(sink->ctx, "lists", "opened");
+	rc = dcp_emit_fact(sink, 0, "framework", "composer%s%.40s", version ? " " : "",
+			   version ? version : "");
+	return dcp_emit_fact(sink, rc, "lists", "opened");
 }
 
 /* @why says what is wrong with the file; @w->err what ends the load. */
@@ -159,16 +157,14 @@ int dcp_composer_emit_files(const struct dcp_load *in, const struct dcp_composer
 			    size_t n, struct dcp_err *err)
 {
 	struct emitter w = { .in = in, .files = files, .n = n, .err = err };
-	char count[24];
 	int rc;
 
 	dcp_copies_init(&w.shards);
 	rc = emit_all(&w);
 	if (rc == 0)
 		rc = emit_shards(&w);
-	snprintf(count, sizeof(count), "%zu", n);
-	if (rc == 0 && n > 1)
-		rc = in->sink->meta(in->sink->ctx, "ranks", count);
+	if (n > 1)
+		rc = dcp_emit_fact(in->sink, rc, "ranks", "%zu", n);
 	if (rc == 0 && w.containers.n)
 		rc = in->sink->meta(in->sink->ctx, "containers", w.containers.p);
 	dcp_buf_finish(&w.containers);

@@ -89,19 +89,6 @@ int dcp_tdcp_read(struct dcp_tdcp *d, const char *name, struct dcp_err *err)
 	return rc < 0 ? dcp_err_where(err, rc, "%s", name) : 0;
 }
 
-static int emit_fact(const struct dcp_sink *sink, const char *name, const char *value)
-{
-	return *value ? sink->meta(sink->ctx, name, value) : 0;
-}
-
-static int emit_count(const struct dcp_sink *sink, const char *name, uint64_t n)
-{
-	char text[24];
-
-	snprintf(text, sizeof(text), "%" PRIu64, n);
-	return sink->meta(sink->ctx, name, text);
-}
-
 /* Ranks are counted by the names of the files that hold something: i of __i_n.distcp. */
 static uint64_t count_ranks(const struct dcp_tmeta *m)
 {
@@ -133,19 +120,15 @@ static int emit_facts(const struct dcp_tdcp *d)
 {
 	const struct dcp_sink *sink = d->in->sink;
 	uint64_t ranks = count_ranks(&d->meta);
-	int rc = emit_fact(sink, "framework", "torch");
+	int rc = dcp_emit_fact(sink, 0, "framework", "torch");
 
-	if (rc == 0)
-		rc = emit_count(sink, "world_files", d->meta.files.n);
-	if (rc == 0 && ranks)
-		rc = emit_count(sink, "ranks", ranks);
-	if (rc == 0)
-		rc = emit_fact(sink, "save_id", d->meta.save_id);
-	if (rc == 0 && is_composer(&d->meta))
-		rc = emit_fact(sink, "lists", "opened");
-	if (rc == 0)
-		rc = emit_fact(sink, "metadata_version", d->meta.version);
-	return rc;
+	rc = dcp_emit_fact(sink, rc, "world_files", "%" PRIu32, d->meta.files.n);
+	if (ranks)
+		rc = dcp_emit_fact(sink, rc, "ranks", "%" PRIu64, ranks);
+	rc = dcp_emit_fact(sink, rc, "save_id", "%s", d->meta.save_id);
+	if (is_composer(&d->meta))
+		rc = dcp_emit_fact(sink, rc, "lists", "opened");
+	return dcp_emit_fact(sink, rc, "metadata_version", "%s", d->meta.version);
 }
 
 static int emit_containers(struct dcp_tdcp_emitter *w)
@@ -156,7 +139,7 @@ static int emit_containers(struct dcp_tdcp_emitter *w)
 		dcp_buf_printf(b, "%s\n", dcp_intern_text(&w->m->containers, i));
 	if (dcp_buf_error(b))
 		return -ENOMEM;
-	return b->n ? emit_fact(w->sink, "containers", b->p) : 0;
+	return b->n ? w->sink->meta(w->sink->ctx, "containers", b->p) : 0;
 }
 
 static int emit_key(struct dcp_tdcp_emitter *w, uint32_t key)
@@ -172,14 +155,13 @@ static int emit_key(struct dcp_tdcp_emitter *w, uint32_t key)
 
 static int emit_keys(struct dcp_tdcp_emitter *w)
 {
-	const struct dcp_progress *progress = w->d->in->progress;
 	uint32_t n = w->m->names.n;
 	int rc = 0;
 
 	for (uint32_t k = 0; k < n && rc == 0; k++) {
 		rc = emit_key(w, k);
-		if (progress && k % 1024 == 1023)
-			progress->report(progress->ctx, k + 1, n, "keys");
+		if (k % 1024 == 1023)
+			dcp_load_progress(w->d->in, k + 1, n, "keys");
 	}
 	return rc;
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/base/text.h"
@@ -100,26 +99,20 @@ int dcp_ds_note_unjoined(struct dcp_ds *ds, const char *name, const char *why,
 int dcp_ds_emit_facts(struct dcp_ds *ds)
 {
 	const struct dcp_sink *sink = ds->in->sink;
-	char text[64];
-	int rc;
+	int rc = dcp_emit_fact(sink, 0, "framework", "deepspeed%s%s", ds->version[0] ? " " : "",
+			       ds->version);
 
-	snprintf(text, sizeof(text), "deepspeed%s%s", ds->version[0] ? " " : "", ds->version);
-	rc = sink->meta(sink->ctx, "framework", text);
-	if (rc == 0 && ds->nparts && ds->part->first) {
-		snprintf(text, sizeof(text), "%" PRIu32, ds->part->world);
-		rc = sink->meta(sink->ctx, "data_parallel_ranks", text);
-	}
-	if (rc == 0 && ds->nparts > 1) {
-		snprintf(text, sizeof(text),
-			 "%" PRIu32 " tensor-parallel, %zu pipeline stage%s", ds->tp,
-			 ds->nparts / ds->tp, dcp_s(ds->nparts / ds->tp));
-		rc = sink->meta(sink->ctx, "model_parallel_ranks", text);
-	}
-	if (rc < 0 || !ds->unjoined)
+	if (ds->nparts && ds->part->first)
+		rc = dcp_emit_fact(sink, rc, "data_parallel_ranks", "%" PRIu32,
+				   ds->part->world);
+	if (ds->nparts > 1)
+		rc = dcp_emit_fact(sink, rc, "model_parallel_ranks",
+				   "%" PRIu32 " tensor-parallel, %zu pipeline stage%s", ds->tp,
+				   ds->nparts / ds->tp, dcp_s(ds->nparts / ds->tp));
+	if (!ds->unjoined)
 		return rc;
-	ds->unjoined = dcp_ds_text(ds,
-				   "%zu tensor%s, given for each tensor-parallel rank, as "
-				   "mp_rank_<nn>.*; %s",
-				   ds->nunjoined, dcp_s(ds->nunjoined), ds->unjoined);
-	return ds->unjoined ? sink->meta(sink->ctx, "unjoined", ds->unjoined) : -ENOMEM;
+	return dcp_emit_fact(sink, rc, "unjoined",
+			     "%zu tensor%s, given for each tensor-parallel rank, as "
+			     "mp_rank_<nn>.*; %s",
+			     ds->nunjoined, dcp_s(ds->nunjoined), ds->unjoined);
 }

@@ -185,13 +185,11 @@ static int emit_broken(struct bin *b, const struct dcp_hf_file *f)
 
 static int read_files(struct bin *b, size_t first, size_t end)
 {
-	const struct dcp_progress *progress = b->h.in->progress;
 	int rc = 0;
 
 	for (size_t i = first; rc == 0 && i < end; i++) {
 		rc = read_file(b, &b->h.files[i]);
-		if (progress)
-			progress->report(progress->ctx, i + 1, b->h.nfiles, "files");
+		dcp_load_progress(b->h.in, i + 1, b->h.nfiles, "files");
 	}
 	return rc;
 }
@@ -222,7 +220,6 @@ static bool is_shown(void *ctx, const char *name)
 static int load_all(struct bin *b)
 {
 	const struct dcp_sink *sink = b->h.in->sink;
-	char text[24];
 	int rc = list_files(b);
 
 	if (rc == 0 && b->h.nfiles == 0)
@@ -231,10 +228,8 @@ static int load_all(struct bin *b)
 		rc = emit_set(b, &b->h.sets[i]);
 	if (rc == 0)
 		rc = dcp_hf_emit_rest(b->h.in, is_shown, b);
-	if (rc == 0)
-		rc = sink->meta(sink->ctx, "framework", "torch");
-	snprintf(text, sizeof(text), "%zu", b->h.nfiles);
-	return rc < 0 ? rc : sink->meta(sink->ctx, "world_files", text);
+	rc = dcp_emit_fact(sink, rc, "framework", "torch");
+	return dcp_emit_fact(sink, rc, "world_files", "%zu", b->h.nfiles);
 }
 
 static int load(const struct dcp_load *in, struct dcp_err *err)

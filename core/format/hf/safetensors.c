@@ -104,7 +104,6 @@ static int list_files(struct dcp_hf *h, struct dcp_err *err)
 
 static int read_all(struct dcp_hf *h, struct dcp_err *err)
 {
-	const struct dcp_progress *progress = h->in->progress;
 	int rc = list_files(h, err);
 
 	if (rc == 0)
@@ -113,8 +112,7 @@ static int read_all(struct dcp_hf *h, struct dcp_err *err)
 		rc = dcp_hf_read_indexes(h, h->in->dir, DCP_HF_SAFETENSORS_INDEX, true, err);
 	for (uint32_t i = 0; i < h->nfiles && rc == 0; i++) {
 		rc = dcp_hf_read(h, i, err);
-		if (progress)
-			progress->report(progress->ctx, i + 1, h->nfiles, "files");
+		dcp_load_progress(h->in, i + 1, h->nfiles, "files");
 	}
 	for (uint32_t i = 0; i < h->nsets && rc == 0; i++)
 		rc = dcp_hf_add_set(h, i);
@@ -170,12 +168,10 @@ static int emit_metadata(struct dcp_hf *h)
 static int emit_facts(struct dcp_hf *h)
 {
 	const struct dcp_sink *sink = h->in->sink;
-	char text[24];
-	int rc = framework(h) ? sink->meta(sink->ctx, "framework", framework(h)) : 0;
+	const char *from = framework(h);
+	int rc = dcp_emit_fact(sink, 0, "framework", "%s", from ? from : "");
 
-	snprintf(text, sizeof(text), "%zu", h->nfiles);
-	if (rc == 0)
-		rc = sink->meta(sink->ctx, "world_files", text);
+	rc = dcp_emit_fact(sink, rc, "world_files", "%zu", h->nfiles);
 	if (rc == 0)
 		rc = emit_metadata(h);
 	for (size_t i = 0; i < h->nsets && rc == 0; i++)

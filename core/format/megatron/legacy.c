@@ -120,30 +120,28 @@ static int read_rules(struct dcp_mlegacy *m, struct dcp_err *err)
 static int emit_facts(struct dcp_mlegacy *m)
 {
 	const struct dcp_sink *sink = m->in->sink;
-	char text[256];
-	int n, rc = sink->meta(sink->ctx, "framework", "megatron-lm");
+	int rc = dcp_emit_fact(sink, 0, "framework", "megatron-lm");
 
-	snprintf(text, sizeof(text), "%zu", m->n);
-	if (rc == 0)
-		rc = sink->meta(sink->ctx, "ranks", text);
-	n = snprintf(text, sizeof(text), "tp=%u pp=%u ep=%u", m->tp, m->pp, m->ep);
-	if (m->etp != m->tp)
-		snprintf(text + n, sizeof(text) - (size_t)n, " etp=%u", m->etp);
-	if (rc == 0)
-		rc = sink->meta(sink->ctx, "parallel", text);
-	if (rc == 0 && m->old_order)
-		rc = sink->meta(sink->ctx, "query_key_value",
-				m->version < 1 ? "rows are (3, heads, head size), as "
-						 "checkpoint_version 0 has them"
-					       : "rows are (heads, head size, 3), as "
-						 "checkpoint_version 1 has them");
-	if (rc < 0 || m->ninferred == 0)
+	rc = dcp_emit_fact(sink, rc, "ranks", "%zu", m->n);
+	if (m->etp == m->tp)
+		rc = dcp_emit_fact(sink, rc, "parallel", "tp=%u pp=%u ep=%u", m->tp, m->pp,
+				   m->ep);
+	else
+		rc = dcp_emit_fact(sink, rc, "parallel", "tp=%u pp=%u ep=%u etp=%u", m->tp,
+				   m->pp, m->ep, m->etp);
+	if (m->old_order)
+		rc = dcp_emit_fact(sink, rc, "query_key_value", "rows are %s",
+				   m->version < 1 ? "(3, heads, head size), as "
+						    "checkpoint_version 0 has them"
+						  : "(heads, head size, 3), as "
+						    "checkpoint_version 1 has them");
+	if (m->ninferred == 0)
 		return rc;
-	snprintf(text, sizeof(text),
-		 "how tensor-parallel ranks hold %zu of the tensors is not recorded: it was "
-		 "inferred from their names; rules in " DCP_MEGATRON_RULES " override it",
-		 m->ninferred);
-	return sink->meta(sink->ctx, "inferred", text);
+	return dcp_emit_fact(
+		sink, rc, "inferred",
+		"how tensor-parallel ranks hold %zu of the tensors is not recorded: it was "
+		"inferred from their names; rules in " DCP_MEGATRON_RULES " override it",
+		m->ninferred);
 }
 
 static int load(const struct dcp_load *in, struct dcp_err *err)

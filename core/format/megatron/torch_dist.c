@@ -142,10 +142,10 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	if (rc == 0)
 		rc = check_backend(root, has_file(in->dir, ".metadata"), err);
 	backend = dcp_json_str(dcp_json_get(root, "sharded_backend"));
-	if (rc == 0 && backend)
-		rc = in->sink->meta(in->sink->ctx, "framework", "megatron-core");
-	if (rc == 0 && backend)
-		rc = in->sink->meta(in->sink->ctx, "sharded_backend", backend);
+	if (backend)
+		rc = dcp_emit_fact(in->sink, rc, "framework", "megatron-core");
+	if (backend)
+		rc = dcp_emit_fact(in->sink, rc, "sharded_backend", "%s", backend);
 	return rc < 0 ? rc : emit(in, err);
 }
 

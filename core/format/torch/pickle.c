@@ -178,7 +178,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	dcp_input_close(&input);
 	if (rc < 0 && err && err->code == rc)
 		dcp_err_where(err, rc, "%s", name);
-	return rc < 0 ? rc : in->sink->meta(in->sink->ctx, "framework", "python");
+	return dcp_emit_fact(in->sink, rc, "framework", "python");
 }
 
 const struct dcp_format dcp_format_pickle = {

@@ -299,15 +299,13 @@ static int emit_broken(const struct ranks *r, const char *why)
 
 static int emit_files(struct ranks *r, struct dcp_err *err)
 {
-	const struct dcp_progress *progress = r->in->progress;
 	int rc = 0;
 
 	for (r->at = 0; r->at < r->n && rc == 0; r->at++) {
 		struct dcp_err why = { 0 };
 
 		rc = emit_rank(r, &why);
-		if (progress)
-			progress->report(progress->ctx, r->at + 1, r->n, "files");
+		dcp_load_progress(r->in, r->at + 1, r->n, "files");
 		if (rc != 1)
 			continue;
 		if (r->nbroken++ == 0)
@@ -322,16 +320,6 @@ static int emit_files(struct ranks *r, struct dcp_err *err)
 	return rc;
 }
 
-static int emit_facts(const struct ranks *r)
-{
-	const struct dcp_sink *sink = r->in->sink;
-	char text[24];
-	int rc = sink->meta(sink->ctx, "framework", "torch");
-
-	snprintf(text, sizeof(text), "%zu", r->n);
-	return rc < 0 ? rc : sink->meta(sink->ctx, "ranks", text);
-}
-
 static int load(const struct dcp_load *in, struct dcp_err *err)
 {
 	struct ranks r = { .in = in };
@@ -342,8 +330,8 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 		rc = emit_files(&r, err);
 	for (uint32_t k = 0; k < r.shards.names.n && rc == 0; k++)
 		rc = dcp_copies_emit(&r.shards, k, in->sink, r.nbroken ? r.broken.msg : NULL);
-	if (rc == 0)
-		rc = emit_facts(&r);
+	rc = dcp_emit_fact(in->sink, rc, "framework", "torch");
+	rc = dcp_emit_fact(in->sink, rc, "ranks", "%zu", r.n);
 	dcp_copies_finish(&r.shards);
 	free(r.file);
 	return rc;

@@ -103,7 +103,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 			rc = emit_file(in, in->dir->entries[i].name, &containers, err);
 	if (rc == 0 && containers.n && !in->is_part)
 		rc = in->sink->meta(in->sink->ctx, "containers", containers.p);
-	return rc < 0 ? rc : in->sink->meta(in->sink->ctx, "framework", "torch");
+	return dcp_emit_fact(in->sink, rc, "framework", "torch");
 }
 
 const struct dcp_format dcp_format_torch_save = {

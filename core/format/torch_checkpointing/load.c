@@ -72,13 +72,11 @@ static int emit_file(struct dcp_titems *r)
 
 static int emit_files(struct dcp_titems *r, struct dcp_err *err)
 {
-	const struct dcp_progress *progress = r->in->progress;
 	int rc = 0;
 
 	for (r->at = 0; r->at < r->nfiles && rc == 0; r->at++) {
 		rc = emit_file(r);
-		if (progress)
-			progress->report(progress->ctx, r->at + 1, r->nfiles, "files");
+		dcp_load_progress(r->in, r->at + 1, r->nfiles, "files");
 	}
 	if (rc == 0 && r->nbroken == r->nfiles) {
 		if (err)
@@ -132,16 +130,12 @@ static int read_meta(struct dcp_titems *r, struct dcp_err *err)
 static int emit_facts(const struct dcp_titems *r)
 {
 	const struct dcp_sink *sink = r->in->sink;
-	char text[24];
-	int rc = sink->meta(sink->ctx, "framework", "torch_checkpointing");
+	int rc = dcp_emit_fact(sink, 0, "framework", "torch_checkpointing");
 
-	snprintf(text, sizeof(text), "%" PRIu64, r->world);
-	if (rc == 0)
-		rc = sink->meta(sink->ctx, "ranks", text);
-	if (rc == 0 && r->has_meta)
-		rc = sink->meta(sink->ctx, "version",
-				*r->meta.version ? r->meta.version : "1.0");
-	return rc;
+	rc = dcp_emit_fact(sink, rc, "ranks", "%" PRIu64, r->world);
+	return r->has_meta ? dcp_emit_fact(sink, rc, "version", "%s",
+					   *r->meta.version ? r->meta.version : "1.0")
+			   : rc;
 }
 
 int dcp_titems_load(const struct dcp_load *in, struct dcp_err *err)

@@ -121,60 +121,41 @@ static int read_metas(struct dcp_pdist *d, const struct dcp_pdist_names *s)
 	return rc;
 }
 
-static int emit_fact(struct dcp_pdist *d, const char *name, const char *value)
-{
-	return *value ? d->in->sink->meta(d->in->sink->ctx, name, value) : 0;
-}
-
-static int emit_count(struct dcp_pdist *d, const char *name, uint64_t n)
-{
-	char text[24];
-
-	snprintf(text, sizeof(text), "%" PRIu64, n);
-	return emit_fact(d, name, text);
-}
-
 static int emit_facts(struct dcp_pdist *d, const struct dcp_pdist_names *s)
 {
-	char generation[2] = { d->meta.generation, '\0' }, text[512];
-	int rc = emit_fact(d, "framework", "paddle");
+	const struct dcp_sink *sink = d->in->sink;
+	const struct dcp_pmeta *m = &d->meta;
+	char generation[2] = { m->generation, '\0' };
+	int rc = dcp_emit_fact(sink, 0, "framework", "paddle");
 
-	if (rc == 0)
-		rc = emit_count(d, "unique_id", s->newest);
-	if (rc == 0)
-		rc = emit_count(d, "world_files", d->meta.files.n);
-	if (rc == 0 && d->ranks)
-		rc = emit_count(d, "ranks", d->ranks);
-	if (rc == 0)
-		rc = emit_fact(d, "metadata_generation", generation);
-	if (rc == 0)
-		rc = emit_fact(d, "model_type", d->meta.model_type);
-	if (rc == 0)
-		rc = emit_fact(d, "checkpoint_version", d->meta.version);
-	if (rc == 0)
-		rc = emit_fact(d, "paddle_commit", d->meta.commit);
-	if (rc == 0 && d->noverlaps) {
-		snprintf(text, sizeof(text),
-			 "pieces of %" PRIu64
-			 " key%s overlap, the first is %s: of elements stored more than once "
-			 "the piece listed last is shown, which is the one that Paddle loads; "
-			 "copies are not compared",
-			 d->noverlaps, dcp_s(d->noverlaps), d->overlaps);
-		rc = emit_fact(d, "overlaps", text);
-	}
+	rc = dcp_emit_fact(sink, rc, "unique_id", "%" PRIu64, s->newest);
+	rc = dcp_emit_fact(sink, rc, "world_files", "%" PRIu32, m->files.n);
+	if (d->ranks)
+		rc = dcp_emit_fact(sink, rc, "ranks", "%" PRIu64, d->ranks);
+	rc = dcp_emit_fact(sink, rc, "metadata_generation", "%s", generation);
+	rc = dcp_emit_fact(sink, rc, "model_type", "%s", m->model_type);
+	rc = dcp_emit_fact(sink, rc, "checkpoint_version", "%s", m->version);
+	rc = dcp_emit_fact(sink, rc, "paddle_commit", "%s", m->commit);
+	if (d->noverlaps)
+		rc = dcp_emit_fact(
+			sink, rc, "overlaps",
+			"pieces of %" PRIu64
+			" key%s overlap, the first is %s: of elements stored more than once "
+			"the piece listed last is shown, which is the one that Paddle loads; "
+			"copies are not compared",
+			d->noverlaps, dcp_s(d->noverlaps), d->overlaps);
 	return rc;
 }
 
 static int emit_keys(struct dcp_pdist *d)
 {
-	const struct dcp_progress *progress = d->in->progress;
 	uint32_t n = d->meta.names.n;
 	int rc = 0;
 
 	for (uint32_t k = 0; k < n && rc == 0; k++) {
 		rc = dcp_pdist_emit_key(d, k);
-		if (progress && k % 1024 == 1023)
-			progress->report(progress->ctx, k + 1, n, "keys");
+		if (k % 1024 == 1023)
+			dcp_load_progress(d->in, k + 1, n, "keys");
 	}
 	return rc;
 }

@@ -231,7 +231,6 @@ static int read_file(struct dcp_pdist *d, uint32_t file)
 
 int dcp_pdist_read_files(struct dcp_pdist *d)
 {
-	const struct dcp_progress *progress = d->in->progress;
 	uint32_t n = dcp_pmeta_nrecords(&d->meta);
 	void *locs = dcp_buf_grow(&d->locs, n * sizeof(struct dcp_ploc));
 	const uint64_t zero = 0;
@@ -244,8 +243,7 @@ int dcp_pdist_read_files(struct dcp_pdist *d)
 		memset(locs, 0, n * sizeof(struct dcp_ploc));
 	for (uint32_t i = 0; i < d->meta.files.n && rc == 0; i++) {
 		rc = read_file(d, i);
-		if (progress)
-			progress->report(progress->ctx, i + 1, d->meta.files.n, "files");
+		dcp_load_progress(d->in, i + 1, d->meta.files.n, "files");
 	}
 	return rc;
 }

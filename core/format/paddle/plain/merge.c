@@ -13,7 +13,6 @@
  * An object and the tensors inside it are emitted by the same rule, since its JSON names them.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/base/buf.h"
@@ -156,7 +155,6 @@ static int settle(struct merge *m, const struct dcp_sink *sink)
 {
 	uint32_t once = 0, sampled = 0;
 	bool differ = false;
-	char text[160];
 
 	for (uint32_t i = 0; i < m->keys.n; i++)
 		differ |= seen_of(m, i)->tensor && seen_of(m, i)->clash;
@@ -171,11 +169,10 @@ static int settle(struct merge *m, const struct dcp_sink *sink)
 	}
 	if (once == 0)
 		return 0;
-	snprintf(text, sizeof(text),
-		 "%u tensor%s that several files hold: shown once; of %u of them, larger "
-		 "than %d bytes, samples were compared",
-		 once, dcp_s(once), sampled, DCP_PDSAME_WHOLE);
-	return sink->meta(sink->ctx, "replicas", text);
+	return dcp_emit_fact(sink, 0, "replicas",
+			     "%u tensor%s that several files hold: shown once; of %u of them, "
+			     "larger than %d bytes, samples were compared",
+			     once, dcp_s(once), sampled, DCP_PDSAME_WHOLE);
 }
 
 /* ---- the second ---- */

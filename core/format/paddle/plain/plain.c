@@ -193,7 +193,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	if (rc == 0 && v.n > 1 && !v.attrs)
 		rc = emit_missing(&v, in);
 	dcp_arena_finish(&v.arena);
-	return rc < 0 ? rc : in->sink->meta(in->sink->ctx, "framework", "paddle");
+	return dcp_emit_fact(in->sink, rc, "framework", "paddle");
 }
 
 const struct dcp_format dcp_format_paddle_plain = {
