@@ -116,21 +116,14 @@ static bool box_piece(const struct dcp_torch_tensor *tt, const struct dcp_ds_box
 static int emit_local(struct unit *u, size_t k, const char *key)
 {
 	const struct dcp_torch_tensor *tt = &u->tt[k];
-	struct dcp_ds_box box = { .lo = dcp_origin, .len = tt->shape, .from = dcp_origin };
-	struct dcp_piece piece;
-	struct dcp_tensor t = { .dtype = tt->dtype,
-				.dtype_name = tt->dtype_name,
-				.itemsize = tt->itemsize,
-				.ndim = tt->ndim,
-				.shape = tt->shape,
-				.pieces = &piece };
+	struct dcp_piece piece = { .file = u->in[k].file };
+	struct dcp_tensor t = { 0 };
 	const char *name = full_name(u, key);
 	char rank[24];
 
-	if (!name || !dcp_shape_volume(tt->shape, tt->ndim, &box.n))
+	if (!name)
 		return -ENOMEM;
-	if (box.n && box_piece(tt, &box, u->in[k].file, tt->ndim, &piece))
-		t.npieces = 1;
+	t.error = dcp_torch_one_piece(tt, 0, &t, &piece);
 	snprintf(rank, sizeof(rank), "mp_rank_%02" PRIu32, u->file[k].mp);
 	return dcp_ds_emit_one(u->ds, rank, "module", name, &t);
 }

@@ -65,21 +65,10 @@ static int emit_tensor(struct universal *u, const char *state, const char *name,
 		       const struct dcp_ds_input *in, const struct dcp_torch_tensor *tt)
 {
 	const struct dcp_ds_param *p = shape_of(u, name);
-	struct dcp_piece piece = { .stride = tt->row_major ? NULL : tt->stride,
-				   .off = tt->off,
-				   .file = in->file,
-				   .filter = (uint8_t)tt->filter,
-				   .swap = tt->swap };
-	struct dcp_tensor t = { .dtype = tt->dtype,
-				.dtype_name = tt->dtype_name,
-				.itemsize = tt->itemsize,
-				.ndim = tt->ndim,
-				.shape = tt->shape };
+	struct dcp_piece piece = { .file = in->file };
+	struct dcp_tensor t = { 0 };
 
-	/* It lies in its storage, so nothing here is beyond 64 bits. */
-	if (dcp_tensor_one_piece(&t, &piece) && t.npieces)
-		dcp_stride_span(tt->shape, tt->stride, tt->ndim, &piece.nbytes);
-	piece.nbytes *= tt->itemsize;
+	t.error = dcp_torch_one_piece(tt, 0, &t, &piece);
 	if (tt->row_major && tt->ndim == 1 && p && !p->why && p->numel == piece.run_n) {
 		piece.len = p->shape;
 		t.ndim = p->ndim;

@@ -4,7 +4,6 @@
 #include "core/base/arena.h"
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/ckd.h"
 #include "core/base/err.h"
 #include "core/format/gather/places.h"
 #include "core/format/torch/shard/shard.h"
@@ -48,40 +47,18 @@ static int emit_located(struct emitter *w, const struct dcp_leaf *leaf, const ch
 			const struct dcp_torch_tensor *tt)
 {
 	const struct dcp_tstate *s = w->s;
-	struct dcp_piece p = {
-		.stride = tt->row_major ? NULL : tt->stride,
-		.file = s->file,
-		.enc = DCP_ENC_PLAIN,
-		.filter = (uint8_t)tt->filter,
-		.swap = tt->swap,
-	};
-	struct dcp_tensor t = {
-		.key = key,
-		.path = leaf->path,
-		.npath = leaf->npath,
-		.dtype = tt->dtype,
-		.dtype_name = tt->dtype_name,
-		.itemsize = tt->itemsize,
-		.ndim = tt->ndim,
-		.shape = tt->shape,
-	};
+	struct dcp_piece p = { .file = s->file };
+	struct dcp_tensor t = { .key = key, .path = leaf->path, .npath = leaf->npath };
 	int rc;
 
-	if (!dcp_tensor_one_piece(&t, &p)) {
-		t.error = "its number of elements does not fit in 64 bits";
-	} else if (t.npieces && s->sealed) {
+	t.error = dcp_torch_one_piece(tt, s->base, &t, &p);
+	if (t.npieces && s->sealed) {
 		t.error = s->sealed;
-	} else if (t.npieces) {
-		if (!dcp_stride_span(tt->shape, tt->stride, tt->ndim, &p.nbytes) ||
-		    dcp_ckd_mul(&p.nbytes, p.nbytes, tt->itemsize) ||
-		    dcp_ckd_add(&p.off, s->base, tt->off))
-			t.error = "its place in the file does not fit in 64 bits";
-		rc = dcp_places_find(&w->places, &t);
-		if (rc < 0)
-			return rc;
-	}
-	if (t.error)
 		t.npieces = 0;
+	}
+	rc = t.npieces ? dcp_places_find(&w->places, &t) : 0;
+	if (rc < 0)
+		return rc;
 	return s->sink->tensor(s->sink->ctx, &t);
 }
 

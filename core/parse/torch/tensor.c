@@ -254,3 +254,24 @@ int dcp_torch_tensor(const struct dcp_torch *t, struct dcp_pv v, struct dcp_torc
 		return dcp_fail(err, -ENOTSUP, "%s: no dense strided bytes", c.what);
 	return dense(t, c.kind, c.arg, c.n, out, err);
 }
+
+const char *dcp_torch_one_piece(const struct dcp_torch_tensor *tt, uint64_t base,
+				struct dcp_tensor *t, struct dcp_piece *p)
+{
+	t->dtype = tt->dtype;
+	t->dtype_name = tt->dtype_name;
+	t->itemsize = tt->itemsize;
+	t->ndim = tt->ndim;
+	t->shape = tt->shape;
+	p->stride = tt->row_major ? NULL : tt->stride;
+	p->filter = (uint8_t)tt->filter;
+	p->swap = tt->swap;
+	if (!dcp_tensor_one_piece(t, p))
+		return "its number of elements does not fit in 64 bits";
+	if (t->npieces == 0 || (dcp_stride_span(tt->shape, tt->stride, tt->ndim, &p->nbytes) &&
+				!dcp_ckd_mul(&p->nbytes, p->nbytes, tt->itemsize) &&
+				!dcp_ckd_add(&p->off, base, tt->off)))
+		return NULL;
+	t->npieces = 0;
+	return "its place in the file does not fit in 64 bits";
+}

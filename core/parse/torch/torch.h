@@ -103,6 +103,13 @@ struct dcp_torch_parts {
 bool dcp_torch_parts(struct dcp_pv v, struct dcp_torch_parts *out);
 
 /*
+ * @tt as a tensor of one piece of the file in which the stream begins at byte @base: type, shape and
+ * the piece are filled in, but for the number of the file. NULL, or why it has no piece.
+ */
+const char *dcp_torch_one_piece(const struct dcp_torch_tensor *tt, uint64_t base,
+				struct dcp_tensor *t, struct dcp_piece *p);
+
+/*
  * [off, off + n) of a BYTES or BYTEARRAY of this stream, also of one too long to have been
  * copied. Returns 0, -EINVAL (not bytes, or not so many), or what the source gave.
  */
