@@ -57,6 +57,13 @@ int dcp_err_say(struct dcp_err *err, int code)
 	return code;
 }
 
+int dcp_err_give(struct dcp_err *err, const struct dcp_err *why, int code)
+{
+	if (err)
+		*err = *why;
+	return code;
+}
+
 int dcp_err_where(struct dcp_err *err, int code, const char *fmt, ...)
 {
 	char where[sizeof(err->msg)], whole[2 * sizeof(err->msg) + 2];

@@ -36,5 +36,8 @@ void dcp_printable(char *s);
  * system's text for it. Returns @code. */
 int dcp_err_say(struct dcp_err *err, int code);
 
+/* Hand on what was recorded in @why, if the caller wants it (err may be NULL). Returns @code. */
+int dcp_err_give(struct dcp_err *err, const struct dcp_err *why, int code);
+
 /* Put "<where>: " in front of the recorded message and return @code. */
 int dcp_err_where(struct dcp_err *err, int code, const char *fmt, ...) DCP_PRINTF(3, 4);

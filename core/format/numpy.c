@@ -314,11 +314,8 @@ static int emit_file(struct loading *l, struct dcp_err *err)
 	if (rc == 0)
 		return 0;
 	dcp_err_where(&why, rc, "%s", l->name);
-	if (l->in->dir->n == 1) {
-		if (err)
-			*err = why;
-		return rc;
-	}
+	if (l->in->dir->n == 1)
+		return dcp_err_give(err, &why, rc);
 	*l->prefix = '\0';
 	return emit_broken(l, &a, "", why.msg);
 }

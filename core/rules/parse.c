@@ -4,24 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/buf.h"
 #include "core/base/hash.h"
 #include "core/rules/rules_int.h"
 
 /* Room for one more element of an array that doubles; NULL: no memory. */
 static void *grow(void **array, size_t *cap, size_t n, size_t size)
 {
-	size_t want = *cap ? *cap * 2 : 16;
-	void *p = *array;
-
-	if (n == *cap) {
-		p = realloc(p, want * size);
-		if (!p)
-			return NULL;
-		*array = p;
-		*cap = want;
-	}
-	memset((char *)p + n * size, 0, size);
-	return (char *)p + n * size;
+	if (dcp_array_grow(array, cap, n, size) < 0)
+		return NULL;
+	return memset((char *)*array + n * size, 0, size);
 }
 
 /* The next word at *@s, moved past it: up to a blank or a comma, or a comma. */

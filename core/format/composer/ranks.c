@@ -117,11 +117,8 @@ static int note_broken(struct emitter *w, const struct dcp_err *why)
 {
 	if (w->nbroken++ == 0)
 		w->broken = *why;
-	if (w->nbroken == w->n) {
-		if (w->err)
-			*w->err = *why;
-		return why->code;
-	}
+	if (w->nbroken == w->n)
+		return dcp_err_give(w->err, why, why->code);
 	return dcp_emit_broken(w->in->sink, w->files[w->at].name, why->msg);
 }
 

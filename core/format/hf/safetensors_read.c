@@ -110,11 +110,8 @@ int dcp_hf_read(struct dcp_hf *h, uint32_t i, struct dcp_err *err)
 	if (!f->cut && !f->error)
 		return -ENOMEM;
 	*(f->cut ? &h->ncut : &h->nbroken) += 1;
-	if (h->nbroken + h->ncut == h->nfiles) { /* none is whole: it may still be written */
-		if (err)
-			*err = why;
-		return rc;
-	}
+	if (h->nbroken + h->ncut == h->nfiles) /* none is whole: it may still be written */
+		return dcp_err_give(err, &why, rc);
 	return 0;
 }
 

@@ -86,9 +86,7 @@ static int find_args(struct dcp_mlegacy *m, size_t *first, struct dcp_err *err)
 			return -ENOMEM;
 		last = last.code ? last : why;
 	}
-	if (err)
-		*err = last;
-	return last.code ? last.code : -ENOENT;
+	return dcp_err_give(err, &last, last.code ? last.code : -ENOENT);
 }
 
 static int read_rules(struct dcp_mlegacy *m, struct dcp_err *err)

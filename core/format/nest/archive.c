@@ -201,11 +201,8 @@ static int add_parts(struct loading *l, struct dcp_err *err)
 
 		rc = add_part(l, &l->parts[i], &why);
 		good += rc == 0;
-		if (rc == -ENOMEM || (rc < 0 && l->n == 1)) {
-			if (err)
-				*err = why;
-			return rc;
-		}
+		if (rc == -ENOMEM || (rc < 0 && l->n == 1))
+			return dcp_err_give(err, &why, rc);
 		if (rc == 0)
 			continue;
 		/* recorded, so that its repair is seen */

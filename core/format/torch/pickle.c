@@ -158,11 +158,8 @@ static int emit(const struct dcp_load *in, const char *name, const struct dcp_so
 	}
 	if (rc == -ENOMEM ||
 	    (src->size >= sizeof(head) && dcp_source_read(src, 0, head, sizeof(head)) == 0 &&
-	     memcmp(head, "PK\3\4", sizeof(head)) == 0)) {
-		if (err)
-			*err = why;
-		return rc;
-	}
+	     memcmp(head, "PK\3\4", sizeof(head)) == 0))
+		return dcp_err_give(err, &why, rc);
 	return emit_pickle(in, s.file, s.whole, src, err);
 }
 

@@ -310,11 +310,8 @@ static int emit_files(struct ranks *r, struct dcp_err *err)
 			continue;
 		if (r->nbroken++ == 0)
 			r->broken = why;
-		if (r->nbroken == r->n) {
-			if (err)
-				*err = why;
-			return why.code ? why.code : -EBADMSG;
-		}
+		if (r->nbroken == r->n)
+			return dcp_err_give(err, &why, why.code ? why.code : -EBADMSG);
 		rc = emit_broken(r, why.msg);
 	}
 	return rc;

@@ -78,11 +78,9 @@ static int emit_files(struct dcp_titems *r, struct dcp_err *err)
 		rc = emit_file(r);
 		dcp_load_progress(r->in, r->at + 1, r->nfiles, "files");
 	}
-	if (rc == 0 && r->nbroken == r->nfiles) {
-		if (err)
-			*err = r->broken;
-		return r->broken.code ? r->broken.code : -EBADMSG;
-	}
+	if (rc == 0 && r->nbroken == r->nfiles)
+		return dcp_err_give(err, &r->broken,
+				    r->broken.code ? r->broken.code : -EBADMSG);
 	return rc;
 }
 
@@ -115,11 +113,8 @@ static int read_meta(struct dcp_titems *r, struct dcp_err *err)
 	r->world = r->meta.world;
 	if (rc == 0)
 		return 0;
-	if (rc == -ENOMEM) {
-		if (err)
-			*err = why;
-		return rc;
-	}
+	if (rc == -ENOMEM)
+		return dcp_err_give(err, &why, rc);
 	dcp_titems_meta_finish(&r->meta);
 	r->meta = (struct dcp_titems_meta){ 0 };
 	r->world = 0;

@@ -298,9 +298,7 @@ int dcp_index_tensor_part(struct dcp_index *ix, int64_t id, const struct dcp_cut
 	}
 	if (code < 0) {
 		fail_row(&local, code, "tensor", id);
-		if (err)
-			*err = local;
-		return code;
+		return dcp_err_give(err, &local, code);
 	}
 	*out = t;
 	return 0;
@@ -369,9 +367,7 @@ int dcp_index_object(struct dcp_index *ix, int64_t id, struct dcp_arena *arena,
 	query_end(&q);
 	if (code < 0) {
 		fail_row(&local, code, "object", id);
-		if (err)
-			*err = local;
-		return code;
+		return dcp_err_give(err, &local, code);
 	}
 	*out = o;
 	return 0;

@@ -311,11 +311,8 @@ int dcp_titems_read_groups(struct dcp_titems_meta *m, struct dcp_pv v,
 		struct reading r = { m, dcp_arena_calloc(&m->arena, 1, sizeof(**last)), &why };
 		int rc = r.g ? read_group(&r, item[i]) : -ENOMEM;
 
-		if (rc == -ENOMEM || m->exhausted) {
-			if (err)
-				*err = why;
-			return rc;
-		}
+		if (rc == -ENOMEM || m->exhausted)
+			return dcp_err_give(err, &why, rc);
 		if (rc < 0)
 			r.g->error = dcp_arena_strndup(&m->arena, why.msg, strlen(why.msg));
 		if (rc < 0 && !r.g->error)
