@@ -21,7 +21,8 @@ def printed(command, mount):
     if not programs.exists():
         programs.mkdir()
         (programs / "dcpfs").symlink_to(lib.PROGRAM)
-        (programs / "python3").symlink_to(sys.executable)
+        (programs / "python3").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')  # a link would lose its packages
+        (programs / "python3").chmod(0o755)
     done = lib.run("bash", "-c", command.replace(PLACE, str(mount)), cwd=lib.ROOT, env={
         **os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "COLUMNS": "80", "TZ": "UTC", "LC_ALL": "C.UTF-8",
         "DCPFS_CACHE": str(lib.WORK / "pages")})
