@@ -489,6 +489,8 @@ struct dcpload_report {
 	uint32_t
 		nccl; /* 22809: data went from GPU to GPU by NCCL 2.28.9; 0: NCCL was not used */
 	uint32_t reserved;
+	uint64_t
+		registered; /* bytes of @read that went to memory registered with an io_uring */
 };
 DCPLOAD_API int dcpload_plan_report(const struct dcpload_plan *plan,
 				    struct dcpload_report *out);

@@ -17,6 +17,7 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
+#include "core/store/io/queue.h"
 #include "tools/load/load.h"
 #include "tools/load/memory/memory.h"
 
@@ -48,7 +49,8 @@ struct load_window {
 	int *alive;            /* a pidfd of each member, -1: none */
 	_Atomic uint32_t dead; /* a rank; UINT32_MAX: nobody */
 	int64_t timeout_ms;
-	uint64_t waited_ns; /* for chunks */
+	uint64_t waited_ns;       /* for chunks */
+	struct dcp_queue **queue; /* of each slot that this member fills */
 };
 
 /* ---- making one ---- */
@@ -167,6 +169,19 @@ static int share(struct load_window *w, struct dcpload *ck, struct dcpload_error
 	return rc;
 }
 
+/* Each slot has a queue, so that what is registered of memory is each byte once. */
+static int make_queues(struct load_window *w)
+{
+	int rc = (w->queue = calloc(w->slots, sizeof(*w->queue))) ? 0 : -ENOMEM;
+
+	for (uint32_t s = w->self; s < w->slots && rc == 0; s += w->members) {
+		rc = dcp_queue_create(&w->queue[s]);
+		if (rc == 0)
+			dcp_queue_register(w->queue[s], w->data + s * w->slot, w->slot);
+	}
+	return rc;
+}
+
 int load_window_create(struct dcpload *ck, uint32_t slots, uint64_t slot, bool alone,
 		       struct load_window **out, struct dcpload_error *err)
 {
@@ -191,6 +206,8 @@ int load_window_create(struct dcpload *ck, uint32_t slots, uint64_t slot, bool a
 		if (rc == 0)
 			rc = share(w, ck, err);
 	}
+	if (rc == 0 && make_queues(w) < 0)
+		rc = load_fail(err, -ENOMEM, "out of memory");
 	if (rc < 0) {
 		load_window_free(w, false);
 		return rc;
@@ -203,6 +220,9 @@ void load_window_free(struct load_window *w, bool keep)
 {
 	if (!w)
 		return;
+	for (uint32_t s = 0; w->queue && s < w->slots; s++)
+		dcp_queue_destroy(w->queue[s]);
+	free(w->queue);
 	if (w->head && !keep)
 		munmap(w->head, w->bytes);
 	for (uint32_t m = 0; w->alive && m < w->members; m++)
@@ -268,6 +288,20 @@ void *load_window_memory(const struct load_window *w, uint64_t *n)
 uint8_t *load_window_slot(struct load_window *w, size_t c)
 {
 	return w->data + c % w->slots * w->slot;
+}
+
+struct dcp_queue *load_window_queue(struct load_window *w, const uint8_t *slot)
+{
+	return w->queue[(uint64_t)(slot - w->data) / w->slot];
+}
+
+int load_window_refused(const struct load_window *w)
+{
+	int rc = 0;
+
+	for (uint32_t s = w->self; s < w->slots && rc == 0; s += w->members)
+		rc = dcp_queue_refused(w->queue[s]);
+	return rc;
 }
 
 int load_window_claim(struct load_window *w, size_t c)

@@ -15,6 +15,7 @@
 
 #include "tools/load/dcpload.h"
 
+struct dcp_queue;
 struct load_window;
 struct dcpload;
 
@@ -32,6 +33,11 @@ void load_window_free(struct load_window *w, bool keep);
 void *load_window_memory(const struct load_window *w, uint64_t *n);
 /* The slot of chunk @c. */
 uint8_t *load_window_slot(struct load_window *w, size_t c);
+
+/* What reads past the page cache to this slot, which this member fills; one thread at a time. */
+struct dcp_queue *load_window_queue(struct load_window *w, const uint8_t *slot);
+/* Why slots are not registered for that, a negative errno; 0: they are, or nothing was read so. */
+int load_window_refused(const struct load_window *w);
 
 /* Wait until the slot of chunk @c may be filled. -ETIMEDOUT, -EOWNERDEAD (a member died), -ECANCELED
  * (some member, perhaps this one, has called load_window_fail()). */

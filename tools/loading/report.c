@@ -321,6 +321,7 @@ static enum cmd_exit print_json(struct report *t)
 	dcp_jsonw_put_u64(w, "staging", t->total.staging);
 	dcp_jsonw_put_u64(w, "pinned", t->own->pinned);
 	dcp_jsonw_put_u64(w, "device_staging", t->own->device_staging);
+	dcp_jsonw_put_u64(w, "registered", t->own->registered);
 	dcp_jsonw_put_f64(w, "open_s", seconds(t->total.open_ns));
 	dcp_jsonw_put_f64(w, "plan_s", seconds(t->total.plan_ns));
 	dcp_jsonw_put_f64(w, "seconds", seconds(t->total.execute_ns));

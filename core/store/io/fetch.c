@@ -42,6 +42,7 @@ void dcp_io_add(struct dcp_io_counts *to, const struct dcp_io_counts *more)
 	__atomic_fetch_add(&to->fetched, more->fetched, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&to->runs, more->runs, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&to->ring, more->ring, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&to->fixed, more->fixed, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&to->calls, more->calls, __ATOMIC_RELAXED);
 }
 

@@ -31,6 +31,7 @@ struct dcp_io_counts {
 	uint64_t fetched; /* bytes of files requested for these two, in whole pages */
 	uint64_t runs;    /* runs copied */
 	uint64_t ring;    /* bytes of read that came through an io_uring */
+	uint64_t fixed;   /* of these, to memory that is registered with it */
 	uint64_t calls;   /* system calls for all that */
 };
 

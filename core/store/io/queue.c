@@ -19,6 +19,9 @@ struct dcp_queue {
 	size_t nidle, nopen;
 	void *buffer[DCP_QUEUE_RINGS];
 	size_t nbuffers;
+	void *memory; /* to be registered; NULL: nothing, or it was refused */
+	size_t nmemory;
+	int refused; /* why; also looked at without the lock, as the two above */
 	bool off; /* rings are not available, now or later; also looked at without the lock */
 };
 
@@ -43,6 +46,17 @@ void dcp_queue_destroy(struct dcp_queue *q)
 		free(q->buffer[--q->nbuffers]);
 	pthread_mutex_destroy(&q->lock);
 	free(q);
+}
+
+void dcp_queue_register(struct dcp_queue *q, void *memory, size_t n)
+{
+	q->memory = memory;
+	q->nmemory = n;
+}
+
+int dcp_queue_refused(const struct dcp_queue *q)
+{
+	return __atomic_load_n(&q->refused, __ATOMIC_RELAXED);
 }
 
 int dcp_queue_probe(void)
@@ -103,6 +117,13 @@ static void give(struct dcp_queue *q, struct dcp_ring *ring, bool off)
 	pthread_mutex_unlock(&q->lock);
 }
 
+/* Its memory is not registered, because of @rc. */
+static void refuse(struct dcp_queue *q, int rc)
+{
+	__atomic_store_n(&q->memory, NULL, __ATOMIC_RELAXED);
+	__atomic_store_n(&q->refused, rc, __ATOMIC_RELAXED);
+}
+
 /* A ring that is the caller's until it is given back; NULL: none is available. */
 static struct dcp_ring *take(struct dcp_queue *q)
 {
@@ -121,6 +142,12 @@ static struct dcp_ring *take(struct dcp_queue *q)
 	if (!open)
 		return ring;
 	rc = dcp_ring_open(DCP_QUEUE_READS, &ring);
+	if (q->memory) {
+		int refused = rc < 0 ? rc : dcp_ring_register(ring, q->memory, q->nmemory);
+
+		if (refused < 0)
+			refuse(q, refused);
+	}
 	if (rc == 0)
 		return ring;
 	/* what is short now may be there next time; what is forbidden will not be allowed */
@@ -182,7 +209,9 @@ static int read_each(const struct dcp_read *reads, size_t n, struct dcp_io_count
 int dcp_queue_read(struct dcp_queue *q, const struct dcp_read *reads, size_t n,
 		   struct dcp_io_counts *io)
 {
-	struct dcp_ring *ring = q && n > 1 ? take(q) : NULL;
+	void *memory = q ? __atomic_load_n(&q->memory, __ATOMIC_RELAXED) : NULL;
+	struct dcp_ring *ring = q && (n > 1 || (n && memory)) ? take(q) : NULL;
+	bool fixed = memory && __atomic_load_n(&q->memory, __ATOMIC_RELAXED);
 	uint32_t done[DCP_QUEUE_READS];
 	int rc;
 
@@ -196,6 +225,7 @@ int dcp_queue_read(struct dcp_queue *q, const struct dcp_read *reads, size_t n,
 	for (size_t i = 0; i < n && rc == 0; i++) {
 		io->fetched += done[i];
 		io->ring += done[i];
+		io->fixed += fixed ? done[i] : 0;
 		rc = read_rest(&reads[i], done[i], io);
 	}
 	return rc;

@@ -15,6 +15,10 @@ struct dcp_ring;
 int dcp_ring_open(unsigned entries, struct dcp_ring **out);
 void dcp_ring_close(struct dcp_ring *r);
 
+/* Keep [@memory, @memory + @n) in place: reads that lie in there then need not look up and hold its pages each time. Until the
+ * ring is closed it must stay mapped. -ENOMEM: more than RLIMIT_MEMLOCK allows, ... */
+int dcp_ring_register(struct dcp_ring *r, void *memory, size_t n);
+
 /*
  * Make @n reads, at most as many as there is room for, and wait for all of them: done[i] is how
  * many bytes of the i-th came, 0 if it failed. System calls are added to @calls. One thread at a

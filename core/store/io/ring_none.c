@@ -15,6 +15,14 @@ void dcp_ring_close(struct dcp_ring *r)
 	(void)r;
 }
 
+int dcp_ring_register(struct dcp_ring *r, void *memory, size_t n)
+{
+	(void)r;
+	(void)memory;
+	(void)n;
+	return -ENOTSUP;
+}
+
 int dcp_ring_read(struct dcp_ring *r, const struct dcp_read *reads, size_t n, uint32_t *done,
 		  uint64_t *calls)
 {

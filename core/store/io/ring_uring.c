@@ -10,11 +10,12 @@
 
 struct dcp_ring {
 	struct io_uring uring;
+	struct iovec held; /* registered memory */
 };
 
 int dcp_ring_open(unsigned entries, struct dcp_ring **out)
 {
-	struct dcp_ring *r = malloc(sizeof(*r));
+	struct dcp_ring *r = calloc(1, sizeof(*r));
 	int rc;
 
 	if (!r)
@@ -38,6 +39,23 @@ void dcp_ring_close(struct dcp_ring *r)
 		return;
 	io_uring_queue_exit(&r->uring);
 	free(r);
+}
+
+int dcp_ring_register(struct dcp_ring *r, void *memory, size_t n)
+{
+	struct iovec held = { memory, n };
+	int rc = io_uring_register_buffers(&r->uring, &held, 1);
+
+	if (rc == 0)
+		r->held = held;
+	return rc;
+}
+
+static bool is_held(const struct dcp_ring *r, const struct dcp_read *read)
+{
+	uintptr_t lo = (uintptr_t)r->held.iov_base, at = (uintptr_t)read->to;
+
+	return at >= lo && at - lo <= r->held.iov_len && r->held.iov_len - (at - lo) >= read->n;
 }
 
 /* Take what has been completed; returns how many. */
@@ -69,7 +87,12 @@ int dcp_ring_read(struct dcp_ring *r, const struct dcp_read *reads, size_t n, ui
 	for (size_t i = 0; i < n; i++) {
 		struct io_uring_sqe *sqe = io_uring_get_sqe(&r->uring);
 
-		io_uring_prep_read(sqe, reads[i].fd, reads[i].to, reads[i].n, reads[i].off);
+		if (is_held(r, &reads[i]))
+			io_uring_prep_read_fixed(sqe, reads[i].fd, reads[i].to, reads[i].n,
+						 reads[i].off, 0);
+		else
+			io_uring_prep_read(sqe, reads[i].fd, reads[i].to, reads[i].n,
+					   reads[i].off);
 		io_uring_sqe_set_data64(sqe, i);
 	}
 	while (came < n && (rc >= 0 || rc == -EINTR)) {

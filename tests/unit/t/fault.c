@@ -15,6 +15,7 @@
 _Thread_local long t_fault_memory;
 _Thread_local bool t_fault_for_good;
 t_fault_read_fn t_fault_read;
+int t_fault_register;
 int t_fault_shared;
 bool t_fault_remote;
 
@@ -101,6 +102,13 @@ PUBLIC int io_uring_queue_init(unsigned entries, void *ring, unsigned flags)
 {
 	REAL(io_uring_queue_init);
 	return t_fault_read || !real ? -ENOSYS : real(entries, ring, flags);
+}
+
+PUBLIC int io_uring_register_buffers(void *ring, const struct iovec *memory, unsigned n);
+PUBLIC int io_uring_register_buffers(void *ring, const struct iovec *memory, unsigned n)
+{
+	REAL(io_uring_register_buffers);
+	return t_fault_register ? -t_fault_register : real(ring, memory, n);
 }
 
 PUBLIC int fstatfs64(int fd, struct statfs64 *out);

@@ -21,6 +21,9 @@ extern _Thread_local bool t_fault_for_good;
 typedef int (*t_fault_read_fn)(int fd, size_t *n, off_t off);
 extern t_fault_read_fn t_fault_read;
 
+/* Not 0: memory cannot be registered with an io_uring, which gives this errno. */
+extern int t_fault_register;
+
 /* Not 0: shared memory is full, and an allocation of it gives this errno. */
 extern int t_fault_shared;
 

@@ -435,6 +435,16 @@ static int run(struct dcpload_plan *p, struct dcpload_error *err)
 	return rc < 0 ? rc : show_objects(p, err);
 }
 
+static void say_refused(struct dcpload_plan *p)
+{
+	static const char what[] = "; buffers are not registered: ";
+	size_t n = strlen(p->io_why);
+	int rc = load_window_refused(p->window);
+
+	if (rc < 0 && !strstr(p->io_why, what))
+		snprintf(p->io_why + n, sizeof(p->io_why) - n, "%s%s", what, strerror(-rc));
+}
+
 static int attempt(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	int rc, timeout = (int)p->ck->config.timeout_ms;
@@ -455,7 +465,9 @@ static int attempt(struct dcpload_plan *p, struct dcpload_error *err)
 	if (rc == 0)
 		rc = load_agree(p->ck->comm, set_state(p, err), err, timeout);
 	p->report.calls = p->ck->counts.calls;
+	p->report.registered = p->ck->counts.fixed;
 	if (p->window) {
+		say_refused(p);
 		p->report.wait_ns += load_window_waited(p->window);
 		load_window_reset(p->window);
 	}

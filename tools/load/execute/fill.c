@@ -23,6 +23,7 @@ struct filling {
 	int direct; /* @file opened with O_DIRECT; -1: not opened yet, -2: it cannot be */
 	struct dcp_read read[DCP_QUEUE_READS];
 	size_t n;
+	bool past; /* some of the reads go past the page cache */
 	/* What the device is to read, to @slot. */
 	struct load_gds_read asked[DCP_QUEUE_READS];
 	const struct load_stretch *of[DCP_QUEUE_READS];
@@ -33,10 +34,13 @@ struct filling {
 static int flush(struct filling *f)
 {
 	struct dcp_io_counts counts = { 0 };
-	int rc = dcp_queue_read(f->p->ck->store.queue, f->read, f->n, &counts);
+	struct dcp_queue *q =
+		f->past ? load_window_queue(f->p->window, f->slot) : f->p->ck->store.queue;
+	int rc = dcp_queue_read(q, f->read, f->n, &counts);
 
 	dcp_io_add(&f->p->ck->counts, &counts);
 	f->n = 0;
+	f->past = false;
 	return rc;
 }
 
@@ -80,6 +84,7 @@ static int fill_host(struct filling *f, const struct load_stretch *s, uint8_t *t
 	if (io == DCPLOAD_IO_BUFFERED || io == DCPLOAD_IO_MOUNT || direct_fd(f) < 0 ||
 	    (io == DCPLOAD_IO_AUTO && load_is_warm(f->file->fd, s->lo, n)))
 		return add(f, f->file->fd, s->lo, to, n);
+	f->past = true;
 	rc = add(f, f->direct, s->lo, to, n - tail);
 	if (rc == 0 && tail)
 		rc = add(f, f->file->fd, s->lo + n - tail, to + n - tail, tail);
@@ -172,7 +177,6 @@ static int fill_stretch(struct filling *f, const struct load_stretch *s, uint8_t
 	if (n > tail) { /* whole blocks, with the others of the file */
 		if (f->nasked == DCP_QUEUE_READS)
 			rc = flush_device(f, err);
-		f->slot = slot;
 		f->of[f->nasked] = s;
 		f->asked[f->nasked++] = (struct load_gds_read){
 			.off = s->lo,
@@ -189,7 +193,9 @@ static int fill_stretch(struct filling *f, const struct load_stretch *s, uint8_t
 int load_fill(struct dcpload_plan *p, size_t c, uint8_t *slot, struct dcp_err *err)
 {
 	const struct load_chunks *chunks = p->chunks;
-	struct filling f = { .p = p, .files = dcp_version_files(p->ck->v), .direct = -1 };
+	struct filling f = {
+		.p = p, .files = dcp_version_files(p->ck->v), .direct = -1, .slot = slot
+	};
 	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
 	uint64_t bytes = 0;
 	int rc = 0;

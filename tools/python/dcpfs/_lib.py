@@ -89,7 +89,7 @@ class ReportStruct(ctypes.Structure):
                                          "open_ns", "plan_ns", "execute_ns", "read_ns", "wait_ns", "place_ns")] +
                 [(n, c_char_p) for n in ("io_why", "exchange_why", "comm")] + [("cpu_ns", c_uint64)] +
                 [(n, c_char_p) for n in ("device", "device_why")] +
-                [(n, c_uint64) for n in ("pinned", "device_staging")] + [("again", c_char_p), ("nccl", c_uint32), ("reserved", c_uint32)])
+                [(n, c_uint64) for n in ("pinned", "device_staging")] + [("again", c_char_p), ("nccl", c_uint32), ("reserved", c_uint32), ("registered", c_uint64)])
 
 
 class SaveConfig(ctypes.Structure):

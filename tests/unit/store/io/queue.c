@@ -20,7 +20,8 @@ enum { FILE_BYTES = 1 << 20, THREADS = 3 * DCP_QUEUE_RINGS / 2, ROUNDS = 40 };
 /* ---- the ring ---- */
 
 static struct {
-	int open_rc, read_rc;
+	int open_rc, register_rc, read_rc;
+	void *registered;
 	bool shorten; /* reads come in part, or not at all */
 	int asked, open, most;
 } fake;
@@ -45,6 +46,14 @@ int dcp_ring_open(unsigned entries, struct dcp_ring **out)
 	if (open > __atomic_load_n(&fake.most, __ATOMIC_RELAXED))
 		__atomic_store_n(&fake.most, open, __ATOMIC_RELAXED);
 	return 0;
+}
+
+int dcp_ring_register(struct dcp_ring *r, void *memory, size_t n)
+{
+	assert_true(r && n);
+	if (fake.register_rc == 0)
+		fake.registered = memory;
+	return fake.register_rc;
 }
 
 void dcp_ring_close(struct dcp_ring *r)
@@ -184,6 +193,49 @@ static void whatever_a_ring_does(void **state)
 	read_batches(NULL, *state, &(struct dcp_io_counts){ 0 });
 }
 
+static void registered_memory(void **state)
+{
+	static const struct {
+		const char *what;
+		int open_rc, register_rc, refused;
+	} rows[] = {
+		{ "registered: a read alone goes through a ring", 0, 0, 0 },
+		{ "refused: as without", 0, -ENOMEM, -ENOMEM },
+		{ "no ring", -EPERM, 0, -EPERM },
+		{ "no ring now", -ENOMEM, 0, -ENOMEM },
+	};
+
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		struct dcp_io_counts io = { 0 };
+		struct dcp_queue *q;
+		struct batch b;
+
+		t_case(rows[i].what);
+		memset(&fake, 0, sizeof(fake));
+		fake.open_rc = rows[i].open_rc;
+		fake.register_rc = rows[i].register_rc;
+		make_batch(&b, *state, 40, 9);
+		assert_int_equal(dcp_queue_create(&q), 0);
+		dcp_queue_register(q, b.to, b.n * 1000);
+		assert_int_equal(dcp_queue_refused(q), 0);
+		for (int k = 0; k < 3; k++)
+			assert_int_equal(dcp_queue_read(q, b.reads, 1, &io), 0);
+		assert_int_equal(io.ring,
+				 i == 0   ? 3 * b.reads[0].n
+				 : i == 1 ? b.reads[0].n /* of the ring that was opened */
+					  : 0);
+		assert_int_equal(fake.asked, 1);
+		assert_int_equal(io.fixed, i == 0 ? io.ring : 0);
+		assert_ptr_equal(fake.registered, i == 0 ? b.to : NULL);
+		assert_int_equal(dcp_queue_refused(q), rows[i].refused);
+		assert_int_equal(dcp_queue_read(q, b.reads, b.n, &io), 0);
+		assert_true(is_right(&b, *state));
+		dcp_queue_destroy(q);
+		assert_int_equal(fake.open, 0);
+		free(b.to);
+	}
+}
+
 static void a_file_that_cannot_be_read(void **state)
 {
 	int dir = open("/", O_RDONLY | O_DIRECTORY);
@@ -265,6 +317,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(whatever_a_ring_does),
+		cmocka_unit_test(registered_memory),
 		cmocka_unit_test(a_file_that_cannot_be_read),
 		cmocka_unit_test(threads_share),
 	};

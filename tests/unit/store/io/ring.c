@@ -80,7 +80,7 @@ static bool is_right(const struct dcp_read *reads, const struct file *f)
 static void counts_of_bytes(void **state)
 {
 	int dir = open("/", O_RDONLY | O_DIRECTORY);
-	char *to = malloc(READS * READ_BYTES);
+	char *to = malloc((READS + 1) * READ_BYTES);
 	const struct file *f = *state;
 	struct dcp_read reads[READS];
 	uint32_t done[READS];
@@ -108,6 +108,25 @@ static void counts_of_bytes(void **state)
 		for (size_t i = 4; i < 7; i++)
 			assert_int_equal(done[i], 0);
 		assert_int_equal(done[READS - 1], READ_BYTES);
+		t_case("to registered memory, from its first byte to its last, and beside it");
+		posix_fadvise(f->fd, 0, 0, POSIX_FADV_DONTNEED);
+		assert_int_equal(
+			dcp_ring_register(r, to + READ_BYTES, (READS - 2) * READ_BYTES), 0);
+		fill(reads, f, 9, to);
+		memset(to, 0, READS * READ_BYTES);
+		assert_int_equal(dcp_ring_read(r, reads, READS, done, &calls), 0);
+		assert_true(is_right(reads, f));
+		t_case("over its ends");
+		for (size_t i = 0; i < READS; i++)
+			reads[i] =
+				(struct dcp_read){ f->fd, READ_BYTES / 2, 3 * READ_BYTES * i,
+						   to + READ_BYTES * i + READ_BYTES / 2 + 1 };
+		assert_int_equal(dcp_ring_read(r, reads, READS, done, &calls), 0);
+		for (size_t i = 0; i < READS; i++) {
+			assert_int_equal(done[i], READ_BYTES / 2);
+			assert_memory_equal(reads[i].to, f->bytes + reads[i].off,
+					    READ_BYTES / 2);
+		}
 		t_case("and again");
 		fill(reads, f, 7, to);
 		assert_int_equal(dcp_ring_read(r, reads, READS, done, &calls), 0);

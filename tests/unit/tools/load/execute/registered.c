@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reads past the page cache go to slots that are registered with an io_uring; where the kernel refuses that, the same bytes come
+ * without, and the report says why.
+ * covers: fill, tools/load/window
+ */
+#include "tests/unit/t.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "core/store/io/queue.h"
+#include "tests/unit/t/fault.h"
+#include "tests/unit/t/load.h"
+
+/* Does O_DIRECT work there? */
+static bool reads_past_cache(const struct t_dir *d)
+{
+	int fd = open(t_dir_path(d, "step-1/model.safetensors"),
+		      O_RDONLY | O_DIRECT | O_CLOEXEC);
+
+	close(fd);
+	return fd >= 0;
+}
+
+static void load(struct t_load *f, struct dcpload_report *report, char *why, size_t size)
+{
+	const struct dcpload_want want = { .size = sizeof(want), .key = "model.b" };
+	struct dcpload_part part;
+	struct dcpload_plan *p;
+
+	f->ck = f->direct;
+	p = t_load_plan(f, 0);
+	ok(f, dcpload_want(p, &want, &f->err));
+	ok(f, dcpload_plan_finish(p, &f->err));
+	for (int i = 0; i < 2; i++) { /* the second time with what the first has opened */
+		ok(f, dcpload_execute(p, &f->err));
+		ok(f, dcpload_part(p, 0, &part));
+		for (uint64_t k = 0; k < 4096; k++)
+			assert_int_equal(((uint8_t *)part.data)[k], t_load_byte(4096 + k, 1));
+		memset(part.data, 0x55, part.nbytes);
+	}
+	*report = (struct dcpload_report){ .size = sizeof(*report) };
+	assert_int_equal(dcpload_plan_report(p, report), 0);
+	snprintf(why, size, "%s", report->io_why);
+	dcpload_plan_free(p);
+}
+
+static void slots_are_registered(void **state)
+{
+	struct t_load *f = *state;
+	struct dcpload_report report;
+	bool can = dcp_queue_probe() == 0 && reads_past_cache(&f->d);
+	char why[200];
+
+	load(f, &report, why, sizeof(why));
+	if (!can) {
+		print_message("           (no io_uring or no O_DIRECT here)\n");
+		assert_int_equal(report.registered, 0);
+		return;
+	}
+	assert_string_equal(why, "asked for");
+	/* The end of the file, which is no whole block, is read from the page cache, in the same batch. */
+	assert_true(report.registered > 0 && report.registered <= report.read);
+	t_case("refused");
+	t_fault_register = ENOMEM;
+	load(f, &report, why, sizeof(why));
+	t_fault_register = 0;
+	assert_int_equal(report.registered, 0);
+	assert_string_equal(why,
+			    "asked for; buffers are not registered: Cannot allocate memory");
+	assert_true(report.read >= 4096);
+	t_case("and no longer");
+	load(f, &report, why, sizeof(why));
+	assert_true(report.registered > 0);
+}
+
+T_TESTS()
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(slots_are_registered, t_load_setup,
+						t_load_teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
