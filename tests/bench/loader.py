@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import socket
+import statistics
 import struct
 import subprocess
 
@@ -118,7 +119,8 @@ def row3(b):
 
 
 def row4(b):
-    """All of it cold, by 2 ranks, against the better of 8 MiB and of 16 times 1 MiB O_DIRECT, in turns."""
+    """All of it cold, by 2 ranks, against the better of 8 MiB and of 16 times 1 MiB O_DIRECT in the same round: the median of
+    the rounds' ratios, as a disk that others use is twice as fast in one second as in the next."""
     files = sorted(glob.glob(glob.escape(b.set("model")) + "/*.distcp"))
     b.index("model")
     ways = {"8 MiB": ("-b", 8192), "16 x 1 MiB": ("-t", 16)}
@@ -128,9 +130,15 @@ def row4(b):
             return load(b, 2, "--layout", "fsdp2", "--cold")
         got = [b.client("-d", *ways[side], "-e", f, "seq", f)[0] for f in files]
         return {k: sum(g[k] for g in got) for k in ("wall", "cpu", "bytes")}
-    b.turns(4, "cold", (*ways, "dcpfs"), measure, b.peer_reps)
-    best = min(ways, key=lambda side: min(s["wall"] for s in b.report.of(4, "cold", side)))
-    b.report.ratio(4, "cold", best, (0.90, 0.97), "wall", per="bytes")
+    b.turns(4, "cold", (*ways, "dcpfs"), measure, 7 * b.peer_reps)
+    sides = [[s["bytes"] / s["wall"] for s in b.report.of(4, "cold", side)] for side in (*ways, "dcpfs")]
+    ratios = sorted(ours / max(theirs) for *theirs, ours in zip(*sides))
+    middle = statistics.median(ratios)
+    rates = [f"{statistics.median(s) / 1e9:.3g} GB/s" for s in sides]
+    b.report.judge(4, f"cold, {len(ratios)} rounds", "wall", f"{rates[0]}, {rates[1]}", rates[2], middle, middle, (0.90, 0.97), True, "free",
+                   busy=b.report.busy("wall", b.report.of(4, "cold", "dcpfs")))
+    b.report.note(f"row 4: rounds between {ratios[0]:.2f} and {ratios[-1]:.2f}, half of them between "
+                  f"{ratios[len(ratios) // 4]:.2f} and {ratios[len(ratios) * 3 // 4]:.2f}")
 
 
 def row13(b):
