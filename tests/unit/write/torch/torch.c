@@ -97,6 +97,8 @@ static const struct {
 	{ "numpy.ndarray",
 	  "{\"$ndarray\":{\"dtype\":\"<c16\",\"shape\":[],\"data\":{\"$class\":\"complex\","
 	  "\"args\":[1.0,2.0]}}}" },
+	{ "numpy.ndarray",
+	  "{\"$ndarray\":{\"dtype\":\"<i2\",\"shape\":[2],\"data\":[-3,300]}}" },
 	{ "tuple", "[{\"$ndarray\":{\"dtype\":\"|u1\",\"shape\":[2],\"data\":[0,255]}},[]]",
 	  "9:tuple" },
 	{ "complex", "{\"$class\":\"complex\",\"args\":[1.0,-2.0]}" },
@@ -133,6 +135,7 @@ static const struct {
 	{ "{\"$ndarray\":{\"shape\":[1],\"data\":[1],\"dtype\":\"<f4\"}}", "damaged" },
 	{ "{\"$ndarray\":{\"dtype\":\"<f4\",\"shape\":[2],\"data\":[1.0]}}", "damaged" },
 	{ "{\"$ndarray\":{\"dtype\":\"<f4\",\"shape\":[1],\"data\":[1.0-2]}}", "damaged" },
+	{ "{\"$ndarray\":{\"dtype\":\"<i2\",\"shape\":[1],\"data\":[1-2]}}", "damaged" },
 	{ "{\"$ndarray\":{\"dtype\":\"<f3\",\"shape\":[1],\"data\":[1.0]}}", "damaged" },
 	{ "{\"$ndarray\":{\"dtype\":\"<f4\",\"shape\":[1],\"data\":{\"$bytes_at\":[0,4]}}}",
 	  "too long" },
