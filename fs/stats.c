@@ -39,5 +39,6 @@ void dcpfs_stats_text(const struct dcpfs_stats *s, struct dcp_buf *out)
 	put(out, "io_fetched", &s->io.fetched);
 	put(out, "io_runs", &s->io.runs);
 	put(out, "io_ring", &s->io.ring);
+	put(out, "io_fixed", &s->io.fixed);
 	put(out, "io_calls", &s->io.calls);
 }
