@@ -70,16 +70,28 @@ static bool is_it(const struct candidate *c)
 	return has;
 }
 
+/* Files that only torch writes, and programs that use it. */
+static bool is_by_torch(const char *by)
+{
+	static const char *const all[] = { "torch", "megatron", "deepspeed", "composer" };
+	bool is = false;
+
+	for (size_t i = 0; by && i < DCP_LEN(all); i++)
+		is |= strncmp(by, all[i], strlen(all[i])) == 0;
+	return is;
+}
+
 /*
  * "@paddle": linear weights are [inputs, outputs]; "@unknown": nobody can say whether they are. Where shapes
- * tell, who wrote it does not matter: Paddle also exports its weights as transformers has them.
+ * tell, who wrote it does not matter: Paddle also exports its weights as transformers has them. But what torch
+ * wrote is of torch: a weight that is [inputs, outputs] there is used so.
  */
 static int look_at_linear(const struct dcp_rules_source *from, struct detection *d,
 			  struct dcp_err *err)
 {
 	const char *by = from->framework;
-	enum linear order;
-	int rc = dcp_rules_linear(from, &order, err);
+	enum linear order = LINEAR_OUT_IN;
+	int rc = is_by_torch(by) ? 0 : dcp_rules_linear(from, &order, err);
 
 	if (rc < 0 || order == LINEAR_OUT_IN)
 		return rc;

@@ -3,13 +3,15 @@
  * Are linear weights [outputs, inputs], as torch has them, or [inputs, outputs], as Paddle has? Not every
  * file names its writer, but shapes tell: a bias is as long as there are outputs; and of some linear layers
  * the name says that their inputs, or their outputs, are as wide as the norms of the same block. The first
- * of many blocks is enough, so only keys are looked at in which every number is 0. The weights that say the
- * one are counted against those that say the other.
+ * of many blocks is enough, so only keys are looked at in which the first number is the lowest that any key
+ * has there, 0 but for a part of a model, and every other one is 0. The weights that say the one are counted
+ * against those that say the other.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/number.h"
 #include "core/base/text.h"
 #include "core/rules/map.h"
 
@@ -22,36 +24,57 @@ static const char from_width[] =
 static const char to_width[] =
 	" o_proj out_proj wo down_proj w2 linear2 fc2 dense_4h_to_h output_proj ";
 
-/* A key "BLOCK.0.PARTS.NAME.weight" or ".bias". */
+/* A key "BLOCK.0.PARTS.NAME.weight" or ".bias"; BLOCK includes the number. */
 struct seen {
 	const char *key;
 	size_t block, name,
 		stem; /* where these end, begin, end; block is 0 where there is none */
 	uint64_t number, shape[2];
 	uint32_t ndim; /* 0: of no use */
+	bool lost;     /* its shape may not be known */
 };
 
 struct look {
 	struct dcp_arena arena;
 	struct seen *seen;
 	size_t n, cap;
+	uint64_t lowest; /* of first numbers, so far */
 };
 
-/* Is every number in it 0? */
-static bool take_apart(struct seen *s)
+/* Of the keys so far, those without a number are of use to a lower block, too. */
+static void begin_lower(struct look *l, uint64_t number)
 {
+	size_t n = 0;
+
+	for (size_t i = 0; i < l->n; i++)
+		if (!l->seen[i].block)
+			l->seen[n++] = l->seen[i];
+	l->n = n;
+	l->lowest = number;
+}
+
+/* Is it of the lowest block so far? */
+static bool take_apart(struct look *l, struct seen *s)
+{
+	uint64_t number, first = 0;
+
 	for (size_t at = 0, n; at < s->stem; at += n + 1) {
-		const char *part = s->key + at;
+		const char *part = s->key + at, *end = part;
 
 		n = strcspn(part, ".");
 		s->name = at;
 		if (strspn(part, "0123456789") < n || n == 0)
 			continue;
-		if (n > 1 || *part != '0')
+		if (!dcp_take_number(&end, part + n, DCP_ANY_DIGITS, &number) ||
+		    number > (s->block ? 0 : l->lowest))
 			return false;
-		if (!s->block)
-			s->block = at + 2;
+		if (!s->block) {
+			first = number;
+			s->block = at + n + 1;
+		}
 	}
+	if (s->block && first < l->lowest)
+		begin_lower(l, first);
 	return true;
 }
 
@@ -62,7 +85,7 @@ static int on_key(void *ctx, uint64_t number, const char *key)
 	bool weight = dcp_ends_with(key, n, ".weight");
 	struct seen s = { .key = key, .number = number, .stem = n - (weight ? 7 : 5) };
 
-	if ((!weight && !dcp_ends_with(key, n, ".bias")) || !take_apart(&s) || l->n >= MOST)
+	if ((!weight && !dcp_ends_with(key, n, ".bias")) || !take_apart(l, &s) || l->n >= MOST)
 		return 0;
 	s.key = dcp_arena_strndup(&l->arena, key, n);
 	if (!s.key || dcp_array_grow((void **)&l->seen, &l->cap, l->n, sizeof(s)) < 0)
@@ -82,6 +105,7 @@ static int read_shapes(const struct dcp_rules_source *from, const struct look *l
 
 		if (rc < 0)
 			return rc;
+		s->lost = t.error;
 		if (t.ndim > 2 || !dcp_dtype_can_negate(t.dtype))
 			continue; /* packed integers have other shapes */
 		s->ndim = t.ndim;
@@ -154,7 +178,7 @@ static int outputs(const struct look *l, const struct seen *w,
 
 int dcp_rules_linear(const struct dcp_rules_source *from, enum linear *out, struct dcp_err *err)
 {
-	struct look l = { .arena = DCP_ARENA_INIT(RULES_MAX_ARENA) };
+	struct look l = { .arena = DCP_ARENA_INIT(RULES_MAX_ARENA), .lowest = UINT64_MAX };
 	int rc = from->list(from->ctx, on_key, &l, err), n[2] = { 0 };
 	bool any = false;
 
@@ -163,7 +187,7 @@ int dcp_rules_linear(const struct dcp_rules_source *from, enum linear *out, stru
 	for (size_t i = 0; rc == 0 && i < l.n; i++) {
 		int d = is_linear(&l.seen[i]) ? outputs(&l, &l.seen[i], from->config) : -1;
 
-		any |= is_linear(&l.seen[i]);
+		any |= is_linear(&l.seen[i]) || l.seen[i].lost;
 		if (d >= 0)
 			n[d]++;
 	}

@@ -31,7 +31,15 @@ static const struct {
 	{ "most of them", "d.0.norm.weight 4\nd.0.k_proj.weight 4 6\nd.0.fc1.weight 8 4\nd.0.fc2.weight 4 8\n", NULL, "hf" },
 	{ "most of Paddle's", "d.0.norm.weight 4\nd.0.k_proj.weight 6 4\nd.0.fc1.weight 4 8\nd.0.fc2.weight 8 4\n", NULL, "paddle-unknown" },
 	{ "no names", "..weight 4 6\n.weight 4 6\n", NULL, "unknown" },
-	{ "a later layer alone says nothing", "b.1.fc.weight 4 6\nb.1.fc.bias 6\nb.10.fc.weight 4 6\nb.10.fc.bias 6\n", NULL, "hf" },
+	{ "later layers alone: the first of them", "b.10.fc.weight 6 4\nb.10.fc.bias 6\nb.10.fd.weight 6 4\nb.10.fd.bias 6\nb.2.fc.weight 4 6\nb.2.fc.bias 6\n", NULL, "paddle-unknown" },
+	{ "in the other order", "b.2.fc.weight 4 6\nb.2.fc.bias 6\nb.10.fc.weight 6 4\nb.10.fc.bias 6\nb.10.fd.weight 6 4\nb.10.fd.bias 6\n", NULL, "paddle-unknown" },
+	{ "what has no number stays", "fc.weight 4 6\nfc.bias 6\nb.3.norm.weight 4\nb.2.norm.weight 4\n", NULL, "paddle-unknown" },
+	{ "the first expert of a later layer", "b.2.e.1.fc.weight 6 4\nb.2.e.1.fc.bias 6\nb.2.e.0.fc.weight 4 6\nb.2.e.0.fc.bias 6\n", NULL, "paddle-unknown" },
+	{ "a key of another layer that is left out makes no layer the first", "b.1.e.1.norm.weight 9\nb.2.fc.weight 4 6\nb.2.fc.bias 6\n", NULL, "paddle-unknown" },
+	{ "no number", "b.18446744073709551616.fc.weight 6 4\nb.18446744073709551616.fc.bias 6\n" SQUARE, NULL, "unknown" },
+	{ "a weight that is lost", "model.layers.0.mlp.down_proj.weight l\n" NORM, NULL, "unknown" },
+	{ "that torch has so, too", "h.0.fc.weight 4 6\nh.0.fc.bias 6\n", "torch", "hf" },
+	{ "or DeepSpeed", "h.0.fc.weight 4 6\nh.0.fc.bias 6\n", "deepspeed 0.18", "hf" },
 	{ "a square alone", SQUARE NORM EMBED, NULL, "unknown" },
 	{ "a square, said to be of torch", SQUARE NORM EMBED, "safetensors", "hf" },
 	{ "a square of Paddle", SQUARE NORM EMBED, "paddle", "paddle" },
@@ -68,13 +76,14 @@ static int one_tensor(void *ctx, uint64_t number, struct dcp_arena *arena,
 {
 	struct text *t = ctx;
 	const char *s = strchr(t->at[number], ' ');
-	bool packed = s[1] == 'u';
+	bool packed = s[1] == 'u', lost = s[1] == 'l';
 	char *end;
 
 	(void)arena, (void)err;
 	*out = (struct dcp_tensor){ .dtype = packed ? DCP_DTYPE_U8 : DCP_DTYPE_BF16,
-				    .shape = t->shape };
-	for (s += packed ? 2 : 0; *s == ' '; s = end)
+				    .shape = t->shape,
+				    .error = lost ? "its file is missing" : NULL };
+	for (s += packed || lost ? 2 : 0; *s == ' '; s = end)
 		t->shape[out->ndim++] = strtoull(s, &end, 10);
 	return 0;
 }
