@@ -42,7 +42,6 @@ static int dimension(struct run *r, const struct op *op, uint32_t i, uint32_t nd
 static int transpose(struct run *r, const struct op *op, struct work *w)
 {
 	uint32_t order[DCP_MAX_NDIM];
-	struct work from = *w;
 	uint64_t last;
 	int rc = op->narg ? number(r, op, 0, &last) : 0;
 
@@ -55,13 +54,12 @@ static int transpose(struct run *r, const struct op *op, struct work *w)
 		order[d] = d;
 	order[w->ndim - 1] = w->ndim - 2;
 	order[w->ndim - 2] = w->ndim - 1;
-	return dcp_work_permute(&from, order, r->arena, w, r->err);
+	return dcp_work_permute(w, order, r->arena, r->err);
 }
 
 static int permute(struct run *r, const struct op *op, struct work *w)
 {
 	uint32_t order[DCP_MAX_NDIM];
-	struct work from = *w;
 	uint64_t seen = 0;
 
 	if (op->narg != w->ndim)
@@ -75,15 +73,7 @@ static int permute(struct run *r, const struct op *op, struct work *w)
 			return bad(r, "dimension %u twice", order[i]);
 		seen |= 1ull << order[i];
 	}
-	return dcp_work_permute(&from, order, r->arena, w, r->err);
-}
-
-/* In place; the volumes are equal. */
-static int to_shape(struct run *r, struct work *w, uint32_t ndim, const uint64_t *shape)
-{
-	struct work from = *w;
-
-	return dcp_work_reshape(&from, ndim, shape, r->arena, w, r->err);
+	return dcp_work_permute(w, order, r->arena, r->err);
 }
 
 static int reshape(struct run *r, const struct op *op, struct work *w)
@@ -113,18 +103,7 @@ static int reshape(struct run *r, const struct op *op, struct work *w)
 	if (known != volume)
 		return bad(r, "%llu elements do not fit a shape of %llu",
 			   (unsigned long long)volume, (unsigned long long)known);
-	return to_shape(r, w, op->narg, shape);
-}
-
-static int narrowed(struct run *r, struct work *w, uint32_t d, uint64_t lo, uint64_t n)
-{
-	struct work from = *w;
-
-	if (!dcp_range_ok(lo, n, w->shape[d]))
-		return bad(r, "elements %llu to %llu of dimension %u, which has %llu",
-			   (unsigned long long)lo, (unsigned long long)(lo + n), d,
-			   (unsigned long long)w->shape[d]);
-	return dcp_work_narrow(&from, d, lo, n, r->arena, w, r->err);
+	return dcp_work_reshape(w, op->narg, shape, r->arena, r->err);
 }
 
 static int narrow(struct run *r, const struct op *op, struct work *w)
@@ -137,7 +116,7 @@ static int narrow(struct run *r, const struct op *op, struct work *w)
 		rc = number(r, op, 1, &lo);
 	if (rc == 0)
 		rc = number(r, op, 2, &n);
-	return rc < 0 ? rc : narrowed(r, w, d, lo, n);
+	return rc < 0 ? rc : dcp_work_narrow(w, d, lo, n, r->arena, r->err);
 }
 
 /* How many elements of which dimension: the arguments of pad and unpad. @w has at least, or at
@@ -165,89 +144,24 @@ static int unpad(struct run *r, const struct op *op, struct work *w)
 	uint64_t n;
 	int rc = length(r, op, w, true, &d, &n);
 
-	return rc < 0 ? rc : narrowed(r, w, d, 0, n);
+	return rc < 0 ? rc : dcp_work_narrow(w, d, 0, n, r->arena, r->err);
 }
 
 static int pad(struct run *r, const struct op *op, struct work *w)
 {
-	struct work from = *w;
 	uint32_t d;
 	uint64_t n;
 	int rc = length(r, op, w, false, &d, &n);
 
-	return rc < 0 ? rc : dcp_work_pad(&from, d, n, r->arena, w, r->err);
+	return rc < 0 ? rc : dcp_work_pad(w, d, n, r->arena, r->err);
 }
 
 static int shares(struct run *r, const struct op *op, struct work *w)
 {
-	struct work from = *w;
 	uint32_t d;
 	int rc = dimension(r, op, 0, w->ndim, &d);
 
-	return rc < 0 ? rc : dcp_work_shares(&from, d, r->arena, w, r->err);
-}
-
-/*
- * The first dimension as (a, b, c), or only (a, b) where @c is 0, the others after it. False:
- * there is none, or no room.
- */
-static bool rows_as(const struct work *w, uint64_t a, uint64_t b, uint64_t c, uint64_t *shape,
-		    uint32_t *ndim)
-{
-	uint32_t n = c ? 3 : 2;
-
-	if (w->ndim == 0 || w->ndim + n - 1 > DCP_MAX_NDIM)
-		return false;
-	shape[0] = a;
-	shape[1] = b;
-	shape[2] = c;
-	memcpy(shape + n, w->shape + 1, (w->ndim - 1) * sizeof(*shape));
-	*ndim = w->ndim + n - 1;
-	return true;
-}
-
-/* In each head, rows of pairs (x0 y0 x1 y1 ...) become halves (x0 x1 ... y0 y1 ...), or back. */
-static int turn_heads(struct run *r, struct work *w, uint64_t heads, bool back)
-{
-	uint64_t shape[DCP_MAX_NDIM], was[DCP_MAX_NDIM], half;
-	uint32_t order[DCP_MAX_NDIM], ndim, was_ndim = w->ndim;
-	struct work from;
-	int rc;
-
-	if (w->ndim == 0 || heads == 0 || heads > UINT64_MAX / 2 || w->shape[0] % (2 * heads))
-		return bad(r, "%llu rows are not %llu heads of an even size",
-			   w->ndim ? (unsigned long long)w->shape[0] : 1ull,
-			   (unsigned long long)heads);
-	memcpy(was, w->shape, w->ndim * sizeof(*was));
-	half = DCP_MAX(w->shape[0] / heads / 2, 1u);
-	if (w->shape[0] == 0)
-		return 0;
-	if (!rows_as(w, heads, back ? 2 : half, back ? half : 2, shape, &ndim))
-		return bad(r, "it has too many dimensions");
-	rc = to_shape(r, w, ndim, shape);
-	if (rc < 0)
-		return rc;
-	for (uint32_t d = 0; d < ndim; d++)
-		order[d] = d == 1 ? 2 : d == 2 ? 1 : d;
-	from = *w;
-	rc = dcp_work_permute(&from, order, r->arena, w, r->err);
-	return rc < 0 ? rc : to_shape(r, w, was_ndim, was);
-}
-
-/* One number of heads is that of every tensor; of several, 0 leaves a tensor as it is. */
-static int rope(struct run *r, const struct op *op, struct flow *f)
-{
-	bool back = *op->def->name == 'u';
-	int rc = 0;
-
-	for (size_t j = 0; rc == 0 && j < f->k * f->e; j++) {
-		uint64_t heads;
-
-		rc = number(r, op, op->narg > 1 ? (uint32_t)(j / f->e) : 0, &heads);
-		if (rc == 0 && (heads || op->narg == 1))
-			rc = turn_heads(r, &f->w[j], heads, back);
-	}
-	return rc;
+	return rc < 0 ? rc : dcp_work_shares(w, d, r->arena, r->err);
 }
 
 static int cast(struct run *r, const struct op *op, struct work *w)
@@ -309,12 +223,9 @@ static int join_lists(struct run *r, const struct op *op, struct flow *f)
 		return -ENOMEM;
 	for (size_t j = 0; rc == 0 && j < lists; j++) {
 		for (size_t i = 0; rc == 0 && i < n; i++) {
-			struct work from;
-
 			in[i] = f->w[(j / step * n + i) * step + j % step];
-			from = in[i];
 			if (added)
-				rc = dcp_work_insert(&from, d, r->arena, &in[i], r->err);
+				rc = dcp_work_insert(&in[i], d, r->arena, r->err);
 		}
 		if (rc == 0)
 			rc = dcp_work_concat(in, n, d, r->arena, &out[j], r->err);
@@ -393,7 +304,7 @@ static int split(struct run *r, const struct op *op, struct flow *f)
 			struct work *to = &out[(j / f->e * count + i) * f->e + j % f->e];
 
 			*to = f->w[j];
-			rc = narrowed(r, to, d, lo, size[i]);
+			rc = dcp_work_narrow(to, d, lo, size[i], r->arena, r->err);
 		}
 	}
 	f->w = out;
@@ -423,11 +334,11 @@ static int unstack(struct run *r, const struct op *op, struct flow *f)
 		if (d >= to->ndim || to->shape[d] != n)
 			return bad(r, "of some there are %llu, of others not",
 				   (unsigned long long)n);
-		rc = narrowed(r, to, d, j % n, 1);
+		rc = dcp_work_narrow(to, d, j % n, 1, r->arena, r->err);
 		memcpy(shape, to->shape, d * sizeof(*shape));
 		memcpy(shape + d, to->shape + d + 1, (to->ndim - d - 1) * sizeof(*shape));
 		if (rc == 0)
-			rc = to_shape(r, to, to->ndim - 1, shape);
+			rc = dcp_work_reshape(to, to->ndim - 1, shape, r->arena, r->err);
 		if (rc < 0)
 			return rc;
 	}
@@ -435,106 +346,6 @@ static int unstack(struct run *r, const struct op *op, struct flow *f)
 	f->e *= n;
 	f->axis[f->naxis++] = (struct flow_axis){ op->slot, n };
 	return 0;
-}
-
-/* ---- queries, keys and values in one ---- */
-
-struct qkv {
-	uint64_t groups, per; /* of heads; query heads in one */
-};
-
-static int qkv_numbers(struct run *r, const struct op *op, struct qkv *out)
-{
-	uint64_t heads;
-	int rc = number(r, op, 0, &heads);
-
-	if (rc == 0)
-		rc = number(r, op, 1, &out->groups);
-	if (rc < 0)
-		return rc;
-	if (out->groups == 0 || heads == 0 || heads % out->groups || heads > UINT32_MAX)
-		return bad(r, "%llu heads in %llu groups", (unsigned long long)heads,
-			   (unsigned long long)out->groups);
-	out->per = heads / out->groups;
-	return 0;
-}
-
-/* Rows are groups of query heads, one key head, one value head. */
-static int qkv(struct run *r, const struct op *op, struct flow *f)
-{
-	uint64_t shape[DCP_MAX_NDIM], rows;
-	struct work *out = works(r, 3 * f->e);
-	struct qkv q;
-	uint32_t ndim;
-	int rc = qkv_numbers(r, op, &q);
-
-	if (!out)
-		return -ENOMEM;
-	for (size_t j = 0; rc == 0 && j < f->e; j++) {
-		struct work w = f->w[j];
-
-		rows = w.ndim ? w.shape[0] : 1;
-		if (rows == 0 || rows % (q.groups * (q.per + 2)) ||
-		    !rows_as(&w, q.groups, q.per + 2, rows / (q.groups * (q.per + 2)), shape,
-			     &ndim))
-			return bad(r,
-				   "%llu rows are not %llu groups of %llu heads and a key "
-				   "and a value",
-				   (unsigned long long)rows, (unsigned long long)q.groups,
-				   (unsigned long long)q.per);
-		rc = to_shape(r, &w, ndim, shape);
-		for (uint32_t i = 0; rc == 0 && i < 3; i++) {
-			struct work *to = &out[i * f->e + j];
-			uint64_t n = i == 0 ? q.per : 1;
-
-			*to = w;
-			rc = narrowed(r, to, 1, i == 0 ? 0 : q.per + i - 1, n);
-			shape[0] = q.groups * n * w.shape[2];
-			memcpy(shape + 1, w.shape + 3, (ndim - 3) * sizeof(*shape));
-			if (rc == 0)
-				rc = to_shape(r, to, ndim - 2, shape);
-		}
-	}
-	f->w = out;
-	f->k = 3;
-	return rc;
-}
-
-static int fuse_qkv(struct run *r, const struct op *op, struct flow *f)
-{
-	uint64_t shape[DCP_MAX_NDIM], rows;
-	struct work *out = works(r, f->e), part[3];
-	struct qkv q;
-	uint32_t ndim;
-	int rc = qkv_numbers(r, op, &q);
-
-	if (!out)
-		return -ENOMEM;
-	for (size_t j = 0; rc == 0 && j < f->e; j++) {
-		for (uint32_t i = 0; rc == 0 && i < 3; i++) {
-			uint64_t n = i == 0 ? q.per : 1;
-
-			part[i] = f->w[i * f->e + j];
-			rows = part[i].ndim ? part[i].shape[0] : 1;
-			if (rows == 0 || rows % (q.groups * n) ||
-			    !rows_as(&part[i], q.groups, n, rows / (q.groups * n), shape,
-				     &ndim))
-				return bad(r, "%llu rows are not %llu heads",
-					   (unsigned long long)rows,
-					   (unsigned long long)(q.groups * n));
-			rc = to_shape(r, &part[i], ndim, shape);
-		}
-		if (rc == 0)
-			rc = dcp_work_concat(part, 3, 1, r->arena, &out[j], r->err);
-		if (rc < 0)
-			return rc;
-		shape[0] = out[j].shape[0] * out[j].shape[1] * out[j].shape[2];
-		memcpy(shape + 1, out[j].shape + 3, (out[j].ndim - 3) * sizeof(*shape));
-		rc = to_shape(r, &out[j], out[j].ndim - 2, shape);
-	}
-	f->w = out;
-	f->k = 1;
-	return rc;
 }
 
 /* clang-format off */
@@ -546,11 +357,11 @@ const struct op_def dcp_rules_op_defs[] = {
 	{ "narrow", "narrow(dimension, from, length)", 3, 3, 1, .each = narrow },
 	{ "pad", "pad(vocab)", 1, 2, 1 << 1, .each = pad },
 	{ "unpad", "unpad(vocab)", 1, 2, 1 << 1, .each = unpad },
-	{ "rope", "rope(heads)", 1, RULES_MAX_ARGS, .per = true, .all = rope },
-	{ "unrope", "unrope(heads)", 1, RULES_MAX_ARGS, .per = true, .all = rope },
+	{ "rope", "rope(heads)", 1, RULES_MAX_ARGS, .per = true, .all = dcp_rules_rope },
+	{ "unrope", "unrope(heads)", 1, RULES_MAX_ARGS, .per = true, .all = dcp_rules_rope },
 	{ "cast", "cast(bf16)", .dtype = true, .each = cast },
-	{ "qkv", "qkv(heads, kv_heads)", 2, 2, .of = 1, .to = 3, .all = qkv },
-	{ "fuse_qkv", "fuse_qkv(heads, kv_heads)", 2, 2, .of = 3, .to = 1, .all = fuse_qkv },
+	{ "qkv", "qkv(heads, kv_heads)", 2, 2, .of = 1, .to = 3, .all = dcp_rules_qkv },
+	{ "fuse_qkv", "fuse_qkv(heads, kv_heads)", 2, 2, .of = 3, .to = 1, .all = dcp_rules_fuse_qkv },
 	{ "concat", "concat(0)", 1, 1, 1, OP_SLOT_JOINS, .all = join_lists },
 	{ "stack", "stack(0) or stack(0, {e})", 1, 1, 1, OP_SLOT_JOINS, .all = join_lists },
 	{ "order", "order(1, 0)", 1, RULES_MAX_ARGS, .all = order },

@@ -206,6 +206,12 @@ int dcp_rules_amount(const struct amount *a, const struct dcp_rules_config *conf
 /* The operations at @s, up to the end of the line, into @rule; they fit its keys. */
 int dcp_rules_ops(struct rules_parse *ps, struct rule *rule, const char *s);
 
+/* heads.c: what the operations rope, unrope, qkv, fuse_qkv do */
+
+int dcp_rules_rope(struct run *r, const struct op *op, struct flow *f);
+int dcp_rules_qkv(struct run *r, const struct op *op, struct flow *f);
+int dcp_rules_fuse_qkv(struct run *r, const struct op *op, struct flow *f);
+
 /* flow.c */
 
 extern const struct op_def dcp_rules_op_defs[];

@@ -13,70 +13,81 @@
 #include "core/base/err.h"
 #include "core/rules/work.h"
 
-int dcp_work_permute(const struct work *w, const uint32_t *order, struct dcp_arena *arena,
-		     struct work *out, struct dcp_err *err)
+#define bad(...) dcp_fail(err, -EINVAL, __VA_ARGS__)
+
+int dcp_work_permute(struct work *w, const uint32_t *order, struct dcp_arena *arena,
+		     struct dcp_err *err)
 {
-	struct making m = dcp_work_make(w, arena, out, err);
+	struct making m = dcp_work_make(w, arena, err);
 	struct bit *b;
 	int rc = 0;
 
 	for (uint32_t d = 0; d < w->ndim; d++)
-		out->shape[d] = w->shape[order[d]];
-	for (size_t i = 0; rc == 0 && i < w->n; i++) {
-		rc = dcp_work_add(&m, &w->bit[i], &b);
+		w->shape[d] = m.was.shape[order[d]];
+	for (size_t i = 0; rc == 0 && i < m.was.n; i++) {
+		rc = dcp_work_add(&m, &m.was.bit[i], &b);
 		for (uint32_t d = 0; rc == 0 && d < w->ndim; d++)
-			b->dim[d] = w->bit[i].dim[order[d]];
+			b->dim[d] = m.was.bit[i].dim[order[d]];
 	}
 	return rc;
 }
 
-int dcp_work_narrow(const struct work *w, uint32_t d, uint64_t lo, uint64_t n,
-		    struct dcp_arena *arena, struct work *out, struct dcp_err *err)
+/* A bit as it was, its dimensions as well. */
+static int add_same(struct making *m, const struct bit *of, struct bit **out)
 {
-	struct making m = dcp_work_make(w, arena, out, err);
+	int rc = dcp_work_add(m, of, out);
+
+	if (rc == 0)
+		memcpy((*out)->dim, of->dim, m->w->ndim * sizeof(*of->dim));
+	return rc;
+}
+
+int dcp_work_narrow(struct work *w, uint32_t d, uint64_t lo, uint64_t n,
+		    struct dcp_arena *arena, struct dcp_err *err)
+{
+	struct making m = dcp_work_make(w, arena, err);
 	struct bit *b;
 	int rc = 0;
 
-	out->shape[d] = n;
-	for (size_t i = 0; rc == 0 && i < w->n; i++) {
-		const struct bit *from = &w->bit[i];
-		uint64_t begin = DCP_MAX(from->dim[d].lo, lo),
-			 end = DCP_MIN(from->dim[d].lo + from->dim[d].len, lo + n);
+	if (!dcp_range_ok(lo, n, w->shape[d]))
+		return bad("elements %llu to %llu of dimension %u, which has %llu",
+			   (unsigned long long)lo, (unsigned long long)(lo + n), d,
+			   (unsigned long long)w->shape[d]);
+	w->shape[d] = n;
+	for (size_t i = 0; rc == 0 && i < m.was.n; i++) {
+		const struct bit_dim *from = &m.was.bit[i].dim[d];
+		uint64_t begin = DCP_MAX(from->lo, lo),
+			 end = DCP_MIN(from->lo + from->len, lo + n);
 
 		if (begin >= end)
 			continue;
-		rc = dcp_work_add(&m, from, &b);
+		rc = add_same(&m, &m.was.bit[i], &b);
 		if (rc < 0)
 			return rc;
-		memcpy(b->dim, from->dim, w->ndim * sizeof(*b->dim));
-		b->first += (begin - from->dim[d].lo) * from->dim[d].stride;
+		b->first += (begin - from->lo) * from->stride;
 		b->dim[d].lo = begin - lo;
 		b->dim[d].len = end - begin;
 	}
 	return rc;
 }
 
-int dcp_work_pad(const struct work *w, uint32_t d, uint64_t n, struct dcp_arena *arena,
-		 struct work *out, struct dcp_err *err)
+int dcp_work_pad(struct work *w, uint32_t d, uint64_t n, struct dcp_arena *arena,
+		 struct dcp_err *err)
 {
-	struct making m = dcp_work_make(w, arena, out, err);
+	struct making m = dcp_work_make(w, arena, err);
 	struct dcp_piece *zeros = dcp_arena_calloc(arena, 1, sizeof(*zeros));
 	struct bit of = { .of = zeros, .of_ndim = w->ndim }, *b;
 	uint64_t has = w->shape[d], step = 1;
 	int rc = zeros ? 0 : -ENOMEM;
 
-	out->shape[d] = n;
-	for (size_t i = 0; rc == 0 && i < w->n; i++) {
-		rc = dcp_work_add(&m, &w->bit[i], &b);
-		if (rc == 0)
-			memcpy(b->dim, w->bit[i].dim, w->ndim * sizeof(*b->dim));
-	}
+	w->shape[d] = n;
+	for (size_t i = 0; rc == 0 && i < m.was.n; i++)
+		rc = add_same(&m, &m.was.bit[i], &b);
 	if (rc < 0 || n == has)
 		return rc;
-	if (w->n == 0 || !dcp_shape_volume(out->shape, w->ndim, &step))
-		return dcp_fail(err, -EINVAL,
-				w->n ? "its shape would not fit in 64 bits"
-				     : "it has no elements");
+	if (w->n == 0 || !dcp_shape_volume(w->shape, w->ndim, &step))
+		return bad("%s",
+			   w->n ? "its shape would not fit in 64 bits" : "it has no elements");
 	zeros->filter = DCP_FILTER_ZERO;
 	zeros->file = w->bit[0].of->file;
 	rc = dcp_work_add(&m, &of, &b);
@@ -86,8 +97,6 @@ int dcp_work_pad(const struct work *w, uint32_t d, uint64_t n, struct dcp_arena 
 				   : (struct bit_dim){ 0, w->shape[k], step };
 	return rc;
 }
-
-#define bad(...) dcp_fail(err, -EINVAL, __VA_ARGS__)
 
 /* Can it be one tensor with @first, along dimension @d? */
 static int check_alike(const struct work *first, const struct work *w, uint32_t d,
@@ -111,23 +120,25 @@ static int check_alike(const struct work *first, const struct work *w, uint32_t 
 int dcp_work_concat(const struct work *w, size_t k, uint32_t d, struct dcp_arena *arena,
 		    struct work *out, struct dcp_err *err)
 {
-	struct making m = dcp_work_make(&w[0], arena, out, err);
+	struct making m = { .arena = arena, .w = out, .err = err };
 	struct bit *b;
 	int rc = 0;
 
+	*out = w[0];
+	out->bit = NULL;
+	out->n = 0;
 	for (size_t j = 1; rc == 0 && j < k; j++)
 		rc = check_alike(&w[0], &w[j], d, err);
 	out->shape[d] = 0;
 	for (size_t j = 0; rc == 0 && j < k; j++) {
 		for (size_t i = 0; i < w[j].n; i++) {
-			rc = dcp_work_add(&m, &w[j].bit[i], &b);
+			rc = add_same(&m, &w[j].bit[i], &b);
 			if (rc < 0)
 				return rc;
-			memcpy(b->dim, w[j].bit[i].dim, w->ndim * sizeof(*b->dim));
 			b->dim[d].lo += out->shape[d];
 		}
 		if (dcp_ckd_add(&out->shape[d], out->shape[d], w[j].shape[d]))
-			return dcp_fail(err, -EINVAL, "its shape would not fit in 64 bits");
+			return bad("its shape would not fit in 64 bits");
 	}
 	return rc;
 }
@@ -160,28 +171,28 @@ static int add_split(struct making *m, const struct bit *from, uint32_t d, uint6
 }
 
 /* Dimension @d in rows of @inner. */
-static int split(const struct work *w, uint32_t d, uint64_t inner, struct dcp_arena *arena,
-		 struct work *out, struct dcp_err *err)
+static int split(struct work *w, uint32_t d, uint64_t inner, struct dcp_arena *arena,
+		 struct dcp_err *err)
 {
-	struct making m = dcp_work_make(w, arena, out, err);
+	struct making m = dcp_work_make(w, arena, err);
 	int rc = 0;
 
-	out->ndim++;
-	memmove(out->shape + d + 1, out->shape + d, (w->ndim - d) * sizeof(*out->shape));
-	out->shape[d] = w->shape[d] / inner;
-	out->shape[d + 1] = inner;
-	for (size_t i = 0; rc == 0 && i < w->n; i++) {
-		uint64_t at = w->bit[i].dim[d].lo, n = w->bit[i].dim[d].len, head = 0, rows;
+	memmove(w->shape + d + 1, w->shape + d, (w->ndim - d) * sizeof(*w->shape));
+	w->ndim++;
+	w->shape[d] /= inner;
+	w->shape[d + 1] = inner;
+	for (size_t i = 0; rc == 0 && i < m.was.n; i++) {
+		const struct bit *from = &m.was.bit[i];
+		uint64_t at = from->dim[d].lo, n = from->dim[d].len, head = 0, rows;
 
 		if (at % inner)
 			head = DCP_MIN(n, inner - at % inner);
 		rows = (n - head) / inner * inner;
-		rc = add_split(&m, &w->bit[i], d, inner, at, head);
+		rc = add_split(&m, from, d, inner, at, head);
 		if (rc == 0)
-			rc = add_split(&m, &w->bit[i], d, inner, at + head, rows);
+			rc = add_split(&m, from, d, inner, at + head, rows);
 		if (rc == 0)
-			rc = add_split(&m, &w->bit[i], d, inner, at + head + rows,
-				       n - head - rows);
+			rc = add_split(&m, from, d, inner, at + head + rows, n - head - rows);
 	}
 	return rc;
 }
@@ -205,26 +216,24 @@ static int add_merged(struct making *m, const struct bit *from, uint32_t d, uint
 	return 0;
 }
 
-static int merge(const struct work *w, uint32_t d, struct dcp_arena *arena, struct work *out,
-		 struct dcp_err *err)
+static int merge(struct work *w, uint32_t d, struct dcp_arena *arena, struct dcp_err *err)
 {
-	struct making m = dcp_work_make(w, arena, out, err);
+	struct making m = dcp_work_make(w, arena, err);
 	uint64_t inner = w->shape[d + 1];
 	int rc = 0;
 
-	out->ndim--;
-	out->shape[d] *= inner;
-	memmove(out->shape + d + 1, out->shape + d + 2,
-		(w->ndim - d - 2) * sizeof(*out->shape));
-	for (size_t i = 0; rc == 0 && i < w->n; i++) {
-		const struct bit_dim *x = &w->bit[i].dim[d], *y = x + 1;
+	w->ndim--;
+	w->shape[d] *= inner;
+	memmove(w->shape + d + 1, w->shape + d + 2, (w->ndim - d - 1) * sizeof(*w->shape));
+	for (size_t i = 0; rc == 0 && i < m.was.n; i++) {
+		const struct bit_dim *x = &m.was.bit[i].dim[d], *y = x + 1;
 
 		if (y->len == inner && (inner == 1 || x->stride == y->stride * inner)) {
-			rc = add_merged(&m, &w->bit[i], d, inner, 0, x->len);
+			rc = add_merged(&m, &m.was.bit[i], d, inner, 0, x->len);
 			continue;
 		}
 		for (uint64_t row = 0; rc == 0 && row < x->len; row++)
-			rc = add_merged(&m, &w->bit[i], d, inner, row, 1);
+			rc = add_merged(&m, &m.was.bit[i], d, inner, row, 1);
 	}
 	return rc;
 }
@@ -241,8 +250,6 @@ static void suffixes(uint32_t ndim, const uint64_t *shape, uint64_t *suffix)
 static int cut_at(struct work *w, uint64_t at, struct dcp_arena *arena, struct dcp_err *err)
 {
 	uint64_t suffix[DCP_MAX_NDIM + 1];
-	struct work next;
-	int rc = 0;
 
 	suffixes(w->ndim, w->shape, suffix);
 	for (uint32_t d = 0; d < w->ndim; d++) {
@@ -252,22 +259,9 @@ static int cut_at(struct work *w, uint64_t at, struct dcp_arena *arena, struct d
 			return 0;
 		if (w->ndim == DCP_MAX_NDIM)
 			return dcp_fail(err, -E2BIG, "more than %d dimensions", DCP_MAX_NDIM);
-		rc = split(w, d, at / suffix[d + 1], arena, &next, err);
-		if (rc == 0)
-			*w = next;
-		break;
+		return split(w, d, at / suffix[d + 1], arena, err);
 	}
-	return rc;
-}
-
-static int merge_at(struct work *w, uint32_t d, struct dcp_arena *arena, struct dcp_err *err)
-{
-	struct work next;
-	int rc = merge(w, d, arena, &next, err);
-
-	if (rc == 0)
-		*w = next;
-	return rc;
+	return 0;
 }
 
 static bool stands_in(uint64_t at, const uint64_t *suffix, uint32_t ndim)
@@ -281,50 +275,47 @@ static bool stands_in(uint64_t at, const uint64_t *suffix, uint32_t ndim)
 /* A new dimension of one element before dimension @d. */
 static int insert_one(struct work *w, uint32_t d, struct dcp_arena *arena, struct dcp_err *err)
 {
-	struct work next;
-	struct making m = dcp_work_make(w, arena, &next, err);
+	struct making m = dcp_work_make(w, arena, err);
 	struct bit *b;
 	int rc = 0;
 
 	if (w->ndim == DCP_MAX_NDIM)
 		return dcp_fail(err, -E2BIG, "more than %d dimensions", DCP_MAX_NDIM);
-	next.ndim++;
-	memmove(next.shape + d + 1, w->shape + d, (w->ndim - d) * sizeof(*w->shape));
-	next.shape[d] = 1;
-	for (size_t i = 0; rc == 0 && i < w->n; i++) {
-		rc = dcp_work_add(&m, &w->bit[i], &b);
+	memmove(w->shape + d + 1, w->shape + d, (w->ndim - d) * sizeof(*w->shape));
+	w->ndim++;
+	w->shape[d] = 1;
+	for (size_t i = 0; rc == 0 && i < m.was.n; i++) {
+		const struct bit_dim *from = m.was.bit[i].dim;
+
+		rc = dcp_work_add(&m, &m.was.bit[i], &b);
 		if (rc < 0)
 			return rc;
-		memcpy(b->dim, w->bit[i].dim, d * sizeof(*b->dim));
+		memcpy(b->dim, from, d * sizeof(*b->dim));
 		b->dim[d] = (struct bit_dim){ 0, 1, 1 };
-		memcpy(b->dim + d + 1, w->bit[i].dim + d, (w->ndim - d) * sizeof(*b->dim));
+		memcpy(b->dim + d + 1, from + d, (m.was.ndim - d) * sizeof(*b->dim));
 	}
-	*w = next;
-	return 0;
+	return rc;
 }
 
 /* Take the dimensions of one element away. */
 static int drop_ones(struct work *w, struct dcp_arena *arena, struct dcp_err *err)
 {
-	struct work next;
-	struct making m = dcp_work_make(w, arena, &next, err);
+	struct making m = dcp_work_make(w, arena, err);
 	struct bit *b;
 	int rc = 0;
 
-	next.ndim = 0;
-	for (uint32_t d = 0; d < w->ndim; d++)
-		if (w->shape[d] != 1)
-			next.shape[next.ndim++] = w->shape[d];
-	for (size_t i = 0; rc == 0 && i < w->n; i++) {
+	w->ndim = 0;
+	for (uint32_t d = 0; d < m.was.ndim; d++)
+		if (m.was.shape[d] != 1)
+			w->shape[w->ndim++] = m.was.shape[d];
+	for (size_t i = 0; rc == 0 && i < m.was.n; i++) {
 		uint32_t k = 0;
 
-		rc = dcp_work_add(&m, &w->bit[i], &b);
-		for (uint32_t d = 0; rc == 0 && d < w->ndim; d++)
-			if (w->shape[d] != 1)
-				b->dim[k++] = w->bit[i].dim[d];
+		rc = dcp_work_add(&m, &m.was.bit[i], &b);
+		for (uint32_t d = 0; rc == 0 && d < m.was.ndim; d++)
+			if (m.was.shape[d] != 1)
+				b->dim[k++] = m.was.bit[i].dim[d];
 	}
-	if (rc == 0)
-		*w = next;
 	return rc;
 }
 
@@ -333,62 +324,58 @@ static int drop_ones(struct work *w, struct dcp_arena *arena, struct dcp_err *er
  * not, then merge where the new one has none. Where an edge of one lies across one of the other, all
  * between is merged first and so comes to lie in rows.
  */
-int dcp_work_reshape(const struct work *w, uint32_t ndim, const uint64_t *shape,
-		     struct dcp_arena *arena, struct work *out, struct dcp_err *err)
+int dcp_work_reshape(struct work *w, uint32_t ndim, const uint64_t *shape,
+		     struct dcp_arena *arena, struct dcp_err *err)
 {
 	uint64_t want[DCP_MAX_NDIM + 1], has[DCP_MAX_NDIM + 1];
 	int rc;
 
-	*out = *w;
 	if (w->n == 0) { /* no elements, or none that are stored */
-		out->ndim = ndim;
-		memcpy(out->shape, shape, ndim * sizeof(*shape));
+		w->ndim = ndim;
+		memcpy(w->shape, shape, ndim * sizeof(*shape));
 		return 0;
 	}
 	suffixes(ndim, shape, want);
-	rc = drop_ones(out, arena, err);
+	rc = drop_ones(w, arena, err);
 	for (uint32_t d = 0; rc == 0 && d <= ndim; d++)
-		rc = cut_at(out, want[d], arena, err);
-	for (uint32_t d = out->ndim; rc == 0 && d-- > 1;) {
-		suffixes(out->ndim, out->shape, has);
+		rc = cut_at(w, want[d], arena, err);
+	for (uint32_t d = w->ndim; rc == 0 && d-- > 1;) {
+		suffixes(w->ndim, w->shape, has);
 		if (!stands_in(has[d], want, ndim))
-			rc = merge_at(out, d - 1, arena, err);
+			rc = merge(w, d - 1, arena, err);
 	}
 	for (uint32_t d = 0; rc == 0 && d <= ndim; d++)
-		rc = cut_at(out, want[d], arena, err);
+		rc = cut_at(w, want[d], arena, err);
 	for (uint32_t d = 0; rc == 0 && d < ndim; d++)
 		if (shape[d] == 1)
-			rc = insert_one(out, d, arena, err);
+			rc = insert_one(w, d, arena, err);
 	return rc;
 }
 
 /* ---- a dimension more ---- */
 
 /* @n of them before dimension @d, which has as many times fewer elements. */
-static int add_dimension(const struct work *w, uint32_t d, uint64_t n, struct dcp_arena *arena,
-			 struct work *out, struct dcp_err *err)
+static int add_dimension(struct work *w, uint32_t d, uint64_t n, struct dcp_arena *arena,
+			 struct dcp_err *err)
 {
 	uint64_t shape[DCP_MAX_NDIM + 1];
 
 	if (w->ndim == DCP_MAX_NDIM || w->ndim < d)
-		return dcp_fail(err, -EINVAL, "no dimension can be added to one of %u",
-				w->ndim);
+		return bad("no dimension can be added to one of %u", w->ndim);
 	memcpy(shape, w->shape, d * sizeof(*shape));
 	memcpy(shape + d + 1, w->shape + d, (w->ndim - d) * sizeof(*shape));
 	shape[d] = n;
 	if (d < w->ndim)
 		shape[d + 1] /= n;
-	return dcp_work_reshape(w, w->ndim + 1, shape, arena, out, err);
+	return dcp_work_reshape(w, w->ndim + 1, shape, arena, err);
 }
 
-int dcp_work_insert(const struct work *w, uint32_t d, struct dcp_arena *arena, struct work *out,
-		    struct dcp_err *err)
+int dcp_work_insert(struct work *w, uint32_t d, struct dcp_arena *arena, struct dcp_err *err)
 {
-	return add_dimension(w, d, 1, arena, out, err);
+	return add_dimension(w, d, 1, arena, err);
 }
 
-int dcp_work_shares(const struct work *w, uint32_t d, struct dcp_arena *arena, struct work *out,
-		    struct dcp_err *err)
+int dcp_work_shares(struct work *w, uint32_t d, struct dcp_arena *arena, struct dcp_err *err)
 {
 	uint64_t n = DCP_MAX(w->shape[d], 1u);
 
@@ -397,7 +384,6 @@ int dcp_work_shares(const struct work *w, uint32_t d, struct dcp_arena *arena, s
 		n = w->bit[i].dim[d].lo ? DCP_MIN(n, w->bit[i].dim[d].lo) : n;
 	for (size_t i = 0; i < w->n; i++)
 		if (w->bit[i].dim[d].lo % n || w->bit[i].dim[d].len > n || w->shape[d] % n)
-			return dcp_fail(err, -EINVAL,
-					"the shares of dimension %u are not equally long", d);
-	return add_dimension(w, d, DCP_MAX(w->shape[d] / n, 1u), arena, out, err);
+			return bad("the shares of dimension %u are not equally long", d);
+	return add_dimension(w, d, DCP_MAX(w->shape[d] / n, 1u), arena, err);
 }

@@ -11,13 +11,13 @@
 #include "core/base/err.h"
 #include "core/rules/rules.h"
 
-struct making dcp_work_make(const struct work *like, struct dcp_arena *arena, struct work *out,
-			    struct dcp_err *err)
+struct making dcp_work_make(struct work *w, struct dcp_arena *arena, struct dcp_err *err)
 {
-	*out = *like;
-	out->bit = NULL;
-	out->n = 0;
-	return (struct making){ arena, out, 0, err };
+	struct making m = { *w, arena, w, 0, err };
+
+	w->bit = NULL;
+	w->n = 0;
+	return m;
 }
 
 int dcp_work_add(struct making *m, const struct bit *of, struct bit **out)
@@ -126,20 +126,19 @@ static int add_piece(struct making *m, const struct dcp_piece *p)
 int dcp_work_from(const struct dcp_tensor *t, struct dcp_arena *arena, struct work *out,
 		  struct dcp_err *err)
 {
-	struct work w = { .ndim = t->ndim,
-			  .itemsize = t->itemsize,
-			  .dtype = t->dtype,
-			  .cast = t->cast,
-			  .dtype_name = t->dtype_name };
-	struct making m;
+	struct making m = { .arena = arena, .w = out, .err = err };
 	uint64_t n;
 	int rc = 0;
 
 	if (t->ndim > DCP_MAX_NDIM || !dcp_tensor_nbytes(t, &n))
 		return dcp_fail(err, -EBADMSG, "its shape is invalid");
+	*out = (struct work){ .ndim = t->ndim,
+			      .itemsize = t->itemsize,
+			      .dtype = t->dtype,
+			      .cast = t->cast,
+			      .dtype_name = t->dtype_name };
 	if (t->ndim)
-		memcpy(w.shape, t->shape, t->ndim * sizeof(*t->shape));
-	m = dcp_work_make(&w, arena, out, err);
+		memcpy(out->shape, t->shape, t->ndim * sizeof(*t->shape));
 	for (size_t i = 0; rc == 0 && i < t->npieces; i++)
 		rc = add_piece(&m, &t->pieces[i]);
 	return rc;
