@@ -146,6 +146,19 @@ static int watch_members(struct load_window *w, const struct dcpload *ck,
 	return 0;
 }
 
+/* Each slot has a queue, so that what is registered of memory is each byte once. */
+static int make_queues(struct load_window *w)
+{
+	int rc = (w->queue = calloc(w->slots, sizeof(*w->queue))) ? 0 : -ENOMEM;
+
+	for (uint32_t s = w->self; s < w->slots && rc == 0; s += w->members) {
+		rc = dcp_queue_create(&w->queue[s]);
+		if (rc == 0)
+			dcp_queue_register(w->queue[s], w->data + s * w->slot, w->slot);
+	}
+	return rc;
+}
+
 static int share(struct load_window *w, struct dcpload *ck, struct dcpload_error *err)
 {
 	int timeout = (int)ck->config.timeout_ms;
@@ -159,26 +172,13 @@ static int share(struct load_window *w, struct dcpload *ck, struct dcpload_error
 	if (rc == 0) {
 		if (w->self)
 			rc = open_shared(w, ck->device, b.at[ck->local[0]], err);
-		if (rc == 0 && watch_members(w, ck, &b) < 0)
+		if (rc == 0 && (watch_members(w, ck, &b) < 0 || make_queues(w) < 0))
 			rc = load_fail(err, -ENOMEM, "out of memory");
 		rc = load_agree(ck->comm, rc, err, timeout);
 	}
 	load_blobs_free(&b);
 	if (notice.fd >= 0)
 		close((int)notice.fd);
-	return rc;
-}
-
-/* Each slot has a queue, so that what is registered of memory is each byte once. */
-static int make_queues(struct load_window *w)
-{
-	int rc = (w->queue = calloc(w->slots, sizeof(*w->queue))) ? 0 : -ENOMEM;
-
-	for (uint32_t s = w->self; s < w->slots && rc == 0; s += w->members) {
-		rc = dcp_queue_create(&w->queue[s]);
-		if (rc == 0)
-			dcp_queue_register(w->queue[s], w->data + s * w->slot, w->slot);
-	}
 	return rc;
 }
 
@@ -201,13 +201,13 @@ int load_window_create(struct dcpload *ck, uint32_t slots, uint64_t slot, bool a
 	if (alone) {
 		if (rc == 0)
 			rc = map_memory(w, -1, err);
+		if (rc == 0 && make_queues(w) < 0)
+			rc = load_fail(err, -ENOMEM, "out of memory");
 	} else {
 		rc = load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
 		if (rc == 0)
 			rc = share(w, ck, err);
 	}
-	if (rc == 0 && make_queues(w) < 0)
-		rc = load_fail(err, -ENOMEM, "out of memory");
 	if (rc < 0) {
 		load_window_free(w, false);
 		return rc;

@@ -22,7 +22,8 @@ struct job {
 	const char *device;
 	const char *what, *source, *version;
 	uint32_t exchange, io;
-	int when; /* OPENED, PLANNED: then rank 0 does @act */
+	int when; /* OPENED, PLANNED: then rank @actor does @act */
+	uint32_t actor;
 	void (*act)(const struct job *j);
 	struct t_load *f;
 	struct dcpload_error err[RANKS];
@@ -36,7 +37,7 @@ static int meet(const struct dcpload_comm *comm, const struct job *j, int when)
 	char one = 1, all[RANKS];
 	int rc = comm->allgather(comm->ctx, &one, 1, all, 10000);
 
-	if (rc == 0 && j->when == when && comm->rank == 0)
+	if (rc == 0 && j->when == when && comm->rank == j->actor)
 		j->act(j);
 	return rc < 0 ? rc : comm->allgather(comm->ctx, &one, 1, all, 10000);
 }
@@ -339,7 +340,7 @@ static int run_short(const struct dcpload_comm *comm, void *arg)
 	struct shortage *s = arg;
 	int rc;
 
-	if (comm->rank == s->victim) {
+	if (comm->rank == s->victim && !s->job.act) {
 		t_fault_memory = s->n;
 		t_fault_for_good = s->n % 2;
 	}
@@ -384,6 +385,45 @@ static void test_memory(void **state)
 	assert_true(odd * 20 < failed);
 }
 
+/* The file is not in the page cache, so that a window would be made, and the next allocations fail. */
+static void run_out(const struct job *j)
+{
+	int fd = open(t_dir_path(&j->f->d, MODEL), O_RDONLY | O_CLOEXEC);
+
+	if (fd >= 0 && fsync(fd) == 0)
+		posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	close(fd);
+	t_fault_memory = ((const struct shortage *)j)->n;
+}
+
+/* A rank that lacks memory for the window: all fail at once, or all do without. */
+static void test_window_memory(void **state)
+{
+	struct t_load *f = *state;
+	long n = 1, window = 0;
+	bool over = false;
+
+	for (; !over; n++) {
+		struct shortage s = { .job = { .what = "no memory, late",
+					       .source = f->d.root,
+					       .version = "step-1",
+					       .when = OPENED,
+					       .actor = (uint32_t)n % RANKS,
+					       .act = run_out,
+					       .f = f },
+				      .victim = (uint32_t)n % RANKS,
+				      .n = n };
+
+		assert_int_equal(t_comm_run(RANKS, run_short, &s), 0);
+		check_end(&s.job, s.job.err[0].code, "");
+		for (uint32_t r = 0; r < RANKS; r++)
+			assert_int_equal(s.job.used[r], s.job.used[0]);
+		window += s.job.used[0] == DCPLOAD_EXCHANGE_NODE;
+		over = s.over;
+	}
+	print_message("%ld allocations, %ld jobs with a window\n", n, window);
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
@@ -394,6 +434,8 @@ T_TESTS()
 		cmocka_unit_test_setup_teardown(test_shared_memory, t_load_setup,
 						t_load_teardown),
 		cmocka_unit_test_setup_teardown(test_memory, t_load_setup, t_load_teardown),
+		cmocka_unit_test_setup_teardown(test_window_memory, t_load_setup,
+						t_load_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
