@@ -89,7 +89,7 @@ struct dcp_format {
 
 	/*
 	 * Optional, of a family that is known by what is in a file: does one that begins with
-	 * @head look like ours? Asked of a file that somebody named as the source and that no
+	 * @head look like ours? Asked of a file that the user named as the source and that no
 	 * probe() knows by its name. load() then takes it under any name.
 	 */
 	bool (*begins)(const uint8_t *head, size_t n);
@@ -124,7 +124,7 @@ int dcp_emit_broken(const struct dcp_sink *sink, const char *name, const char *w
 int dcp_emit_fact(const struct dcp_sink *sink, int rc, const char *name, const char *fmt, ...)
 	DCP_PRINTF(4, 5);
 
-/* Say how far the load is, if anybody asks. */
+/* Report how far the load is, if the caller of the load asked for it. */
 void dcp_load_progress(const struct dcp_load *in, uint64_t done, uint64_t total,
 		       const char *what);
 
@@ -143,7 +143,7 @@ dcp_format_probe(const struct dcp_dir *dir, enum dcp_match *match, char *why, si
 	return dcp_format_probe_in(dcp_formats, NULL, dir, match, why, n);
 }
 
-/* The family of the file that @dir is, by what it begins with; NULL: nobody knows it, or it
+/* The family of the file that @dir is, by its first bytes; NULL: no family knows it, or it
  * cannot be read. */
 const struct dcp_format *dcp_format_by_content(dcp_families all, const struct dcp_dir *dir);
 

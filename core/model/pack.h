@@ -18,7 +18,7 @@
  *     varint  run_lo, run_n          if bit 6; else the run is the whole box
  *
  * Many pieces are packed in blocks, so that a reader that wants a few decodes only a few. Varints
- * are unsigned LEB128. A blob comes from a cache that anybody may have changed: it is checked
+ * are unsigned LEB128. A blob comes from a cache that may have been changed: it is checked
  * like any foreign bytes, and its pieces must still pass dcp_tiling_init().
  */
 #pragma once

@@ -17,8 +17,8 @@ static bool is_unmapped(uint32_t id)
 	return id == OVERFLOW_ID || id == UINT32_MAX;
 }
 
-/* The kernel finds nobody to be an owner or group without an id of ours: whom the entry denies
- * would fall to the next one. */
+/* An id that is not mapped here is no process's: those whom its entry denies would be decided by
+ * the next entry. */
 static struct dcp_rights mapped(struct dcp_rights r)
 {
 	if (is_unmapped(r.uid) && !(r.mode & OWNER))
@@ -63,7 +63,7 @@ static void each_user(const struct dcp_rights *a, const struct dcp_rights *b, ui
 	uint32_t uids[4] = { a->uid, b->uid, uid, 1 };
 
 	while (uids[3] == a->uid || uids[3] == b->uid || uids[3] == uid)
-		uids[3]++; /* somebody else */
+		uids[3]++; /* another user */
 	for (size_t i = 0; i < DCP_LEN(uids); i++)
 		for (unsigned in = 0; in < 4; in++) {
 			struct user u = { uids[i], in & 1, in >> 1 };

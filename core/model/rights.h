@@ -36,7 +36,7 @@ struct dcp_rights dcp_rights_of_mode(uint32_t uid, uint32_t gid, uint32_t mode, 
 int dcp_rights_of_acl(uint32_t uid, uint32_t gid, const void *acl, size_t n, uint32_t need,
 		      struct dcp_rights *out);
 
-/* Does system.nfs4_acl name nobody but owner, group and everyone, as a mode does? */
+/* Does system.nfs4_acl name only owner, group and everyone, as a mode does? */
 bool dcp_rights_nfs4_is_mode(const void *acl, size_t n);
 
 /* Those who may read both. */

@@ -82,9 +82,9 @@ static bool is_by_torch(const char *by)
 }
 
 /*
- * "@paddle": linear weights are [inputs, outputs]; "@unknown": nobody can say whether they are. Where shapes
- * tell, who wrote it does not matter: Paddle also exports its weights as transformers has them. But what torch
- * wrote is of torch: a weight that is [inputs, outputs] there is used so.
+ * "@paddle": linear weights are [inputs, outputs]; "@unknown": it is not known whether they are. Where shapes
+ * decide, the writer does not matter: Paddle also exports its weights as transformers has them. What torch
+ * wrote is taken as it is: a weight that is [inputs, outputs] there is used so.
  */
 static int look_at_linear(const struct dcp_rules_source *from, struct detection *d,
 			  struct dcp_err *err)

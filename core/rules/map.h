@@ -24,7 +24,7 @@ struct group {
 
 /* A key that comes out: the group that makes it, and another that would. */
 struct made {
-	uint32_t by, also; /* UINT32_MAX: nobody */
+	uint32_t by, also; /* UINT32_MAX: none */
 	bool emitted;
 };
 

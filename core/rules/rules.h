@@ -71,7 +71,7 @@ struct dcp_rules_config {
 	enum dcp_dtype dtype; /* of its numbers; OTHER: it does not say */
 };
 
-/* A tensor that a model has; ndim 0: nobody knows its shape. */
+/* A tensor that a model has; ndim 0: its shape is not known. */
 struct dcp_rules_expected {
 	const char *key; /* for the call */
 	uint32_t ndim;
@@ -111,7 +111,7 @@ struct dcp_rules_source {
 	const struct dcp_file_id *files; /* what pieces refer to, by number */
 	size_t nfiles;
 	const struct dcp_rules_config *config; /* NULL: there is none */
-	const char *framework;                 /* that wrote it, "paddle"; NULL: nobody knows */
+	const char *framework;                 /* that wrote it, "paddle"; NULL: not known */
 	enum dcp_dtype cast; /* F64, F32, F16 and BF16 come out as this; OTHER: as they are */
 };
 

@@ -90,8 +90,8 @@ static inline uint32_t dcp_pickler_last(const struct dcp_pickler *p)
 void dcp_pickler_get(struct dcp_pickler *p, uint32_t memo);
 
 /*
- * A bytes object (protocols 3 and 4) or text whose @n bytes somebody else writes: between the two calls all that
- * @p->out has is complete, and they follow it.
+ * A bytes object (protocols 3 and 4) or text whose @n bytes the caller writes: between the two calls all that
+ * @p->out has is complete, and the bytes follow it.
  */
 void dcp_pickler_bytes_open(struct dcp_pickler *p, uint64_t n);
 void dcp_pickler_text_open(struct dcp_pickler *p, uint64_t n);

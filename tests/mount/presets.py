@@ -124,7 +124,7 @@ def unknown_writer():
             got, page = tensors_of(m.at / version / "hf"), read(m.at / version / "hf" / "README.md").decode()
             check(f"| rules | `{preset}`" in page, f"the preset: {page}")
             equal({k: (t[1], t[2]) for k, t in got.items()}, {k: (list(a.shape), a.tobytes()) for k, a in want.items()}, "tensors")
-            check(preset != "unknown" or "nobody says whether torch wrote this or Paddle" in page and "--hf-rules hf" in page, f"what to do: {page}")
+            check(preset != "unknown" or "it is not recorded whether torch wrote this or Paddle" in page and "--hf-rules hf" in page, f"what to do: {page}")
 
 
 def megatron():

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * composer_int: what the files that read Composer's checkpoints share; nobody else includes it.
+ * composer_int: what the files that read Composer's checkpoints share; only they include it.
  *
  *	composer.c        which kind of save it is
  *	name.c            names of files, and what a state looks like

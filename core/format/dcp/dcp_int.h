@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dcp_int: what the files that emit a DCP checkpoint share; nobody else includes it.
+ * dcp_int: what the files that emit a DCP checkpoint share; only they include it.
  */
 #pragma once
 #include <stdbool.h>

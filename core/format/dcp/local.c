@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rank-local metadata (save with use_collectives=False): each rank wrote __<rank>.metadata
- * about its own chunks, and nobody a common .metadata. torch lets a rank load only what it
+ * about its own chunks, and none wrote a common .metadata. torch lets a rank load only what it
  * wrote itself; here the files are one checkpoint. Equal boxes of several ranks are one
  * chunk, the lowest rank's; the next rank's is read when that cannot be. Objects that differ between ranks: see object.c.
  *

@@ -189,7 +189,7 @@ struct dcp_ds {
 	struct dcp_ds_part *part;
 	size_t nparts;
 	uint32_t tp;              /* tensor-parallel ranks of ... */
-	uint32_t pp;              /* ... so many pipeline stages; 0: nobody says how many */
+	uint32_t pp;              /* ... so many pipeline stages; 0: not recorded */
 	struct dcp_intern states; /* 0 is "fp32" */
 	struct dcp_intern
 		trained; /* names for which optimizer states are emitted, aliases too */

@@ -16,7 +16,7 @@ static bool eat(const char **p, const char *text)
 	return true;
 }
 
-/* Up to nine digits: nobody has a billion ranks. */
+/* Up to nine digits: no job has a billion ranks. */
 static bool eat_number(const char **p, uint32_t *out)
 {
 	uint64_t v = 0;

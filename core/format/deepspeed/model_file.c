@@ -201,7 +201,7 @@ static int read_fragments(struct dcp_ds_part *part, size_t at, const struct dcp_
 
 /* ---- the job ---- */
 
-/* Model-parallel ranks of one kind; nobody has thousands. */
+/* Model-parallel ranks of one kind; no job has thousands. */
 static void take_degree(const struct dcp_pv *dims, const char *what, uint32_t *out)
 {
 	const struct dcp_pv *v = dims ? dcp_pv_get(*dims, what) : NULL;

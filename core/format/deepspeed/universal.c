@@ -261,7 +261,7 @@ static bool has_model_file(const struct dcp_dir *dir)
 	return false;
 }
 
-/* A directory "zero" may be anybody's: one with leftovers of an optimizer, or beside model
+/* Other programs make a directory "zero", too: one with leftovers of an optimizer, or beside model
  * files, is not. */
 static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 {

@@ -6,8 +6,8 @@
  *	pytorch_model-00001-of-00002.bin     a part of it, and pytorch_model.bin.index.json,
  *	                                     which says which part holds which key
  *
- * Sets and variants are those of files.c. Other .bin files are not ours: they may
- * be anybody's.
+ * Sets and variants are those of files.c. Other .bin files are not ours: any
+ * program may have written them.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -172,7 +172,7 @@ static int read_file(struct bin *b, struct dcp_hf_file *f)
 	return dcp_tstate_emit(&s);
 }
 
-/* Without an index nobody knows which keys a broken file held: the file stands for them. */
+/* Without an index it is not known which keys a broken file held: the file stands for them. */
 static int emit_broken(struct bin *b, const struct dcp_hf_file *f)
 {
 	const struct dcp_sink *sink = b->h.in->sink;

@@ -38,7 +38,7 @@ bool dcp_hf_is_sidecar(const char *name)
 	       dcp_hf_name(name, &unused) == DCP_HF_OTHER;
 }
 
-/* By name a file of torch.save; @sure: nobody else calls files so. */
+/* By name a file of torch.save; @sure: no other program uses such a name. */
 static bool may_be_state(const char *name, bool *sure)
 {
 	static const char *const ours[] = { "*.pt", "*.pth", "random_states_[0-9]*.pkl",

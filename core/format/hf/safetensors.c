@@ -131,8 +131,9 @@ static const struct dcp_safetensors *with_metadata(const struct dcp_hf *h)
 }
 
 /*
- * NULL: nobody knows. Paddle's own merging writes no metadata, with linear weights as Paddle has them, and so do
- * others, who have them as torch does; PaddleFormers writes format np, and so does numpy, whoever made the arrays.
+ * The framework that wrote it; NULL: not known. Paddle's own merging writes no metadata, with linear weights as Paddle
+ * has them; other programs write none either, with linear weights as torch has them. PaddleFormers writes format np, and
+ * so does numpy, for arrays of any origin.
  */
 static const char *framework(const struct dcp_hf *h)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * safetensors_int: what the files that read a directory of safetensors share; nobody else
- * includes it.
+ * safetensors_int: what the files that read a directory of safetensors share; only they
+ * include it.
  */
 #pragma once
 #include "core/format/hf/files.h"

@@ -184,7 +184,7 @@ static int emit_missing(const struct dcp_mlegacy *m, uint32_t tp, uint32_t pp, u
 	return dcp_emit_broken(m->in->sink, dir, why);
 }
 
-/* Ranks whose state is not there: what else of the model they held, nobody knows. */
+/* Ranks whose state is missing: what else of the model they held is not known. */
 static int emit_all_lost(const struct dcp_mlegacy *m)
 {
 	unsigned left = MAX_LOST;

@@ -102,7 +102,7 @@ static void find_rule(struct dcp_mjoin *j)
 		j->rule.groups = j->rule.old;
 }
 
-/* What dcpfs does not know, or nobody: by name. */
+/* Is it of a kind that dcpfs does not know how to join? Decided by its name. */
 static bool is_refused(struct dcp_mjoin *j)
 {
 	const struct dcp_mlegacy *m = j->m;

@@ -215,7 +215,7 @@ static int add_parts(struct loading *l, struct dcp_err *err)
 	return rc;
 }
 
-/* A file that the archive lacks is a name that nobody finds. */
+/* A file that the archive lacks gets a name that no lookup finds. */
 static int place(void *ctx, const char *name, struct dcp_place *out)
 {
 	const struct loading *l = ctx;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * state_int: what the files behind state.h share, and nobody else includes.
+ * state_int: what the files behind state.h share; only they include it.
  */
 #pragma once
 #include "core/format/torch/state.h"

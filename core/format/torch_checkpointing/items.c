@@ -10,7 +10,7 @@
  *
  * With metadata.pkl a directory is one when a file or directory in it has a rank in its name:
  * others too keep a file of that name. Without it the name "<item>_<rank>.pt" alone is all
- * there is, and model_0.pt, model_1.pt are more often the epochs of somebody. So there must be
+ * there is, and model_0.pt, model_1.pt are more often the epochs of a training. So there must be
  * two items at least, all files of weights must be called so, and their ranks must be 0 to
  * some n.
  *

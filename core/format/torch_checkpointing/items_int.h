@@ -82,7 +82,7 @@ int dcp_titems_on_part(void *ctx, const struct dcp_tensor *t);
 
 /* ---- join.c ---- */
 
-/* Emit what was put together, and what metadata.pkl lists and nobody holds. */
+/* Emit what was put together, and what metadata.pkl lists and no file holds. */
 int dcp_titems_join(struct dcp_titems *r);
 
 /* ---- read.c: what is in one file ---- */

@@ -107,7 +107,7 @@ static int emit_joined(struct dcp_titems *r, uint32_t number)
 	return dcp_copies_emit(&r->copies, number, &sink, missing);
 }
 
-/* What metadata.pkl lists and nobody holds. */
+/* What metadata.pkl lists and no file holds. */
 static int emit_lost(struct dcp_titems *r, const struct dcp_titems_entry *e)
 {
 	const struct dcp_titems_group *g = e->first;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cut: the part of a tensor that somebody holds, as an array of its own.
+ * cut: the part of a tensor that one rank holds, as an array of its own.
  *
  * Along each dimension the array takes an ordered list of spans of the tensor and lays them end
  * to end; the array is their cartesian product. One span a dimension is a box (torch's Shard);

@@ -34,7 +34,7 @@ static void add_needs(void *ctx, const struct dcp_spread_hit *hit)
 	dcp_spread_add(f->team->spread, hit, hit->n * f->each, f->needs);
 }
 
-/* Zeros that are stored nowhere: nobody needs them from anybody. */
+/* Zeros that are stored nowhere: no rank needs them from another. */
 static void drop_zeros(struct flows *f, const struct job_kind *k, const struct dcp_piece *p)
 {
 	uint64_t lo[DCP_MAX_NDIM], len[DCP_MAX_NDIM], pos = p->run_lo, n = p->run_n;
@@ -98,7 +98,7 @@ static void count_holders(struct flows *f, const struct job_sharing *x,
 	}
 }
 
-/* Elements of the box that somebody in the group of @rank needs. */
+/* Elements of the box that a rank in the group of @rank needs. */
 static uint64_t kept_in_group(const struct job_sharing *x, const struct job_share *s)
 {
 	uint32_t size = x->job->opts.group, first = s->reader / size * size;

@@ -10,7 +10,7 @@
  *	dcp_job_reads(job, rank, ...);     what this rank reads
  *	dcp_job_receives(job, rank, ...);  what it gets from each of the others
  *
- * The bytes that anybody needs, the union, are taken in order of file and offset and cut into
+ * The bytes that any rank needs, the union, are taken in order of file and offset and cut into
  * as many parts as there are ranks: rank r reads part r, one stretch, each byte by exactly one
  * rank. With U bytes and R ranks the nominal boundary is U * r / R. It moves back to a multiple
  * of @align in its file, then to the front of an element, or to the nearer end of an item that

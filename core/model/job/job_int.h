@@ -128,7 +128,7 @@ uint64_t dcp_job_file_size(const struct dcp_job *job, uint32_t file);
 bool dcp_job_is_opaque(const struct dcp_piece *p);
 /* Must an item of this piece be read by one rank, whole? */
 bool dcp_job_is_atom(const struct dcp_piece *p);
-/* Does nobody read it, because its elements are stored nowhere? Its items have no bytes. */
+/* Is it never read, because its elements are stored nowhere? Its items have no bytes. */
 static inline bool dcp_job_is_zeros(const struct dcp_piece *p)
 {
 	return p->filter == DCP_FILTER_ZERO;
@@ -205,7 +205,7 @@ struct job_sharing {
 /* Emit every share of those readers. */
 int dcp_job_share(struct job_sharing *x, struct dcp_err *err);
 
-/* wanted.c: what of each kind anybody needs; which copies are read */
+/* wanted.c: what of each kind any rank needs; which copies are read */
 int dcp_job_find_wanted(struct dcp_job *job, struct dcp_err *err);
 int dcp_job_choose(struct dcp_job *job);
 

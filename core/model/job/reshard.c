@@ -20,8 +20,8 @@ struct moving {
 	bool groups;
 	uint32_t *part, nparts; /* of those that are there: their first ranks */
 	uint32_t from;          /* the one that is being moved */
-	uint64_t *found;  /* elements that somebody holds, by first rank of who needs them */
-	uint64_t missing; /* elements of parts that nobody holds */
+	uint64_t *found;  /* elements that some rank holds, by the first rank that needs them */
+	uint64_t missing; /* elements of parts that no rank holds */
 	job_move_fn fn;
 	void *ctx;
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What of each kind does anybody need? Nearly always all of it: the parts that ranks hold are
+ * What of each kind does any rank need? Nearly always all of it: the parts that ranks hold are
  * equal or have nothing in common, so sums decide. Only where an `only` leaves out ranks of a
  * dimension that is also cut is a tensor needed in part; then runs of bytes are noted.
  */

@@ -23,7 +23,7 @@ struct dcp_zip_member {
 	uint64_t header_off; /* local header */
 	uint64_t size;       /* bytes once unpacked */
 	uint64_t packed;     /* bytes in the archive; of a stored one the same */
-	uint32_t crc32;      /* as recorded; 0 may mean "not computed"; nobody has checked it */
+	uint32_t crc32;      /* as recorded; 0 may mean "not computed"; not checked yet */
 	bool stored;   /* method 0 and not encrypted: the bytes in the file are the content */
 	bool deflated; /* method 8 and not encrypted */
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dir_int: what the files behind dir.h share, and nobody else includes but their tests.
+ * dir_int: what the files behind dir.h share; only they and their tests include it.
  *
  *	dir.c          listing; what is asked of any directory
  *	entries.c      what stands in one, and which file each is

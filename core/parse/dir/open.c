@@ -16,7 +16,7 @@
 
 enum { RETRIES = 100 };
 
-/* The kernel gives up with EAGAIN when somebody renames along the way. */
+/* The kernel gives up with EAGAIN when a directory on the way is renamed meanwhile. */
 static int open_kernel(int dirfd, const char *name, int flags)
 {
 	struct open_how how = {

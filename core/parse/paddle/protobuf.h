@@ -4,7 +4,7 @@
  *
  * The wire format and nothing else: which field means what is for the reader of a schema to
  * say. Nothing is copied: strings and messages inside are given by their place in the source.
- * Groups (wire types 3 and 4), which nobody writes any more, are refused.
+ * Groups (wire types 3 and 4), which are no longer in use, are refused.
  */
 #pragma once
 #include <stddef.h>

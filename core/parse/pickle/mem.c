@@ -219,7 +219,7 @@ static size_t global_size(const struct dcp_pnode *n)
 
 /*
  * Nodes whose count became zero and whose items were not looked at yet. They are chained
- * through the eight bytes of refs and depth, which nobody needs any more; the type, which
+ * through the eight bytes of refs and depth, which are no longer needed; the type, which
  * a node does not know, stands in the low four bits of the link.
  */
 struct dying {

@@ -3,8 +3,8 @@
  * Making nodes, and sharing equal ones: a metadata file holds a million
  * torch.Size((0, 0)), and those the memo keeps must not cost 200 bytes each.
  *
- * Tuples of small values are looked up among those made recently and shared, which nobody
- * can notice: a tuple never changes. Objects stay nodes of their own, but those made by
+ * Tuples of small values are looked up among those made recently and shared, which makes
+ * no difference: a tuple never changes. Objects stay nodes of their own, but those made by
  * the same call of the same arguments share their struct dcp_pobj until one is changed
  * (dcp_pkl_own). The tables are small and forgetful: a miss costs memory, never
  * correctness, and colliding hashes cannot make a lookup long.

@@ -181,7 +181,7 @@ static size_t unquote_escape(const char *s, size_t n, struct dcp_buf *out)
 	}
 	if (!n)
 		return 0;
-	add_byte(out, '\\'); /* an escape nobody knows stands for itself */
+	add_byte(out, '\\'); /* an unknown escape stands for itself */
 	dcp_buf_add(out, s, 1);
 	return 1;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pyjson_int: what the files behind pyjson.h share, and nobody else includes.
+ * pyjson_int: what the files behind pyjson.h share; only they include it.
  *
  *	look.c   what a value means: a list, a dict, bytes, an array, a class
  *	bytes.c  what Python pickles bytes as

@@ -73,7 +73,7 @@ static bool put_clock(char *out, const uint8_t *p)
 	return true;
 }
 
-/* "+01:00"; of classes other than timezone nobody knows more than the name. */
+/* "+01:00"; of classes other than timezone only the name is known. */
 static bool put_zone(char *out, struct dcp_pv zone)
 {
 	const int64_t day = 86400ll * 1000000;

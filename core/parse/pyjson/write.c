@@ -13,7 +13,7 @@
 struct writer {
 	struct dcp_jsonw w;
 	const struct dcp_pystream *s;
-	struct dcp_buf *classes; /* NULL: nobody asks */
+	struct dcp_buf *classes; /* NULL: not asked for */
 	const char *class;       /* the last in them */
 	struct dcp_pyjson_path path;
 	struct dcp_pyjson_trail trail;
@@ -90,7 +90,7 @@ static int write_far(struct writer *x, const struct dcp_pnode *node)
 	return 0;
 }
 
-/* All bytes of @v; what had to be made for them is in @copy. 1: nobody can read them here. */
+/* All bytes of @v; what had to be made for them is in @copy. 1: they cannot be read here. */
 static int get_bytes(struct writer *x, struct dcp_pv v, uint8_t **copy, const void **p)
 {
 	uint64_t n = dcp_pyjson_bytes_len(v);

@@ -168,7 +168,7 @@ static int size_packed(const struct dcp_st_reader *r, struct dcp_safetensors_ent
 	return 0;
 }
 
-/* A type nobody here knows: its element is as long as the offsets say. */
+/* A type that is not known here: its element is as long as the offsets say. */
 static int size_unknown(const struct dcp_st_reader *r, struct dcp_safetensors_entry *e,
 			uint64_t volume, uint64_t off)
 {

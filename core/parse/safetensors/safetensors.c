@@ -99,7 +99,7 @@ static int read_meta(const struct dcp_st_reader *r, struct dcp_bytes object)
 	return check_meta_names(r, dcp_st_at(r, object));
 }
 
-/* As written: nobody escapes letters, and dcp_st_entry() refuses who does. */
+/* Compared as written: dcp_st_entry() refuses this name where its letters are escaped. */
 static bool is_meta(struct dcp_bytes name)
 {
 	static const char want[] = "\"__metadata__\"";

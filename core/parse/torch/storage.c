@@ -149,7 +149,7 @@ int dcp_torch_place(struct dcp_torch_tensor *x, const struct dcp_torch_storage *
 {
 	uint64_t volume, bytes, n = 1, end, view = s->view_n * s->itemsize;
 
-	/* Strides of zero make huge shapes of one element; nobody has 2^63 bytes of those. */
+	/* Strides of zero make huge shapes of one element; 2^63 bytes are no real tensor. */
 	if (!dcp_shape_volume(x->shape, x->ndim, &volume) ||
 	    dcp_ckd_mul(&bytes, volume, x->itemsize) || bytes > INT64_MAX)
 		return dcp_fail(err, -EBADMSG,

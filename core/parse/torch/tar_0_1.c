@@ -192,7 +192,7 @@ static int by_number(const void *a, const void *b)
 	return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* Number, storage, and where its numbers are; they are read when somebody asks. */
+/* Number, storage, and where its numbers are; they are read when asked for. */
 static int next_tensor(struct cursor *c, struct dcp_torch_tar_tensor *x)
 {
 	uint64_t at = c->m.at, ndim = 0, bytes;

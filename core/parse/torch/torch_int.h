@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch_int: what the files behind torch.h share, and nobody else includes.
+ * torch_int: what the files behind torch.h share; only they include it.
  *
  *	torch.c         which container is it, and the zip one
  *	legacy.c        five pickles in a row, then the storages

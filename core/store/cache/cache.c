@@ -102,7 +102,7 @@ int dcp_cache_mkdirs(const char *path)
 			struct stat st;
 			int code = -errno;
 
-			/* on the way there may be directories that nobody may write to */
+			/* on the way there may be directories that cannot be written to */
 			if (stat(copy, &st) < 0 || !S_ISDIR(st.st_mode))
 				return code;
 		}
@@ -142,7 +142,7 @@ static bool still_there(int fd, const char *path)
 	       ours.st_ino == theirs.st_ino && ours.st_dev == theirs.st_dev;
 }
 
-/* 1: locked; 0: somebody else has it, or it went away meanwhile. */
+/* 1: locked; 0: another process has it, or it went away meanwhile. */
 static int try_lock(const char *path, int *out)
 {
 	dcp_auto_fd int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);

@@ -367,7 +367,7 @@ static struct held *add_held(struct dcp_unpack *u, const struct dcp_file_id *id)
 	return h;
 }
 
-/* The caller's own: nobody else obtains it meanwhile. NULL: out of memory. */
+/* The caller's own: no other thread obtains it meanwhile. NULL: out of memory. */
 static struct held *begin(struct dcp_unpack *u, const struct dcp_file_id *id)
 {
 	struct held *h;

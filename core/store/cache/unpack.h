@@ -5,7 +5,7 @@
  * The decoded content lies in the cache directory as unpacked/<name>-<hash>.bin, followed by a
  * record of which file it was made from (device, inode, size, mtime, ctime), when, and the
  * content's hash. It is used while that file is the same; one that is damaged, belongs to
- * another user, or was made within two seconds of the file's last change is made anew. The
+ * another user, or was made within two seconds of the file's last change is made again. The
  * hash is compared when an index is built.
  *
  * Limits. One file: DCP_UNPACK_RATIO times its compressed size plus DCP_UNPACK_SLACK, and at

@@ -33,7 +33,7 @@
  * process puts a newer one in its place.
  *
  * A finished file ends in the hashes of its pages, which are compared as pages are read: one that
- * changed is refused as damaged (-EBADMSG), and whoever opens the file next builds it anew.
+ * changed is refused as damaged (-EBADMSG), and is rebuilt when it is opened next.
  *
  * The file is untrusted: it may be stale, cut, or edited. Opening checks the schema; rows are
  * checked when used.
@@ -165,7 +165,7 @@ DCP_AUTO_PTR(struct dcp_index_scan, dcp_index_scan_end)
 /* The file it was opened from, for fstat(); -1: it is in memory. */
 int dcp_index_fd(const struct dcp_index *ix);
 
-/* Was a page read that differs from what was written? Then the file must be built anew. */
+/* Was a page read that differs from what was written? Then the file must be rebuilt. */
 bool dcp_index_is_damaged(const struct dcp_index *ix);
 
 /* "3.40.1": the SQLite in use. */

@@ -52,7 +52,7 @@ struct dcp_index_sealed {
 	bool damaged;   /* atomic: a page is not what was written */
 };
 /* The pages of @file as @out, each compared when it is read: -EBADMSG when a byte changed since.
- * The file is then marked, so that whoever opens it next builds it anew. @s must stay where it
+ * The file is then marked, so that it is rebuilt when it is opened next. @s must stay where it
  * is. -EBADMSG, -ENOMEM, or what reading gave. */
 int dcp_index_unseal(struct dcp_index_sealed *s, const struct dcp_source *file,
 		     struct dcp_source *out, struct dcp_err *err);

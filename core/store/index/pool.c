@@ -181,7 +181,7 @@ static void strip_oldest(struct dcp_index_pool *pool)
 	c->bare = true;
 }
 
-/* The one that nobody used for longest; the lock is held, so that its index is still open. */
+/* The least recently used one; the lock is held, so that its index is still open. */
 static void close_oldest(struct dcp_index_pool *pool)
 {
 	struct dcp_index_conn **at = &pool->idle;

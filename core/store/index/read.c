@@ -210,7 +210,7 @@ static int get_pieces(const struct query *q, const struct dcp_cut *cut, struct d
 		return code;
 	t->pieces = pieces;
 	if (t->error && !t->partly)
-		return 0; /* for people to look at: nobody reads through them */
+		return 0; /* only shown to people: no data is read through them */
 	for (size_t i = 0; i < t->npieces; i++)
 		if (pieces[i].file >= q->ix->nfiles)
 			return -EBADMSG;

@@ -13,7 +13,7 @@ struct dcp_index_scan {
 	enum dcp_row_kind kind;
 	bool names;
 	int64_t last;
-	int code; /* what ended it: stepping on would begin anew */
+	int code; /* what ended it: stepping on would begin again */
 	bool done;
 };
 
@@ -33,7 +33,7 @@ static bool name_is_safe(const char *name, size_t n)
 	       strcmp(name, "..") != 0;
 }
 
-/* What only tensors have; their bytes are counted anew. */
+/* What only tensors have; their bytes are computed again. */
 static int tensor_columns(sqlite3_stmt *s, struct dcp_row *row)
 {
 	struct dcp_tensor t = { .shape = row->shape };

@@ -5,7 +5,7 @@
  * each, and the hash of that table lies in bytes 72 to 79 of the header, which SQLite reserves
  * (they count as zero in the hash of their page). Opening reads the table, and every page is
  * compared when it is read, so what is never asked for costs nothing. The file is never written
- * again; whoever edits it by hand gets it built anew.
+ * again; one that was edited by hand is rebuilt.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -99,8 +99,8 @@ int dcp_index_seal(int fd)
 	return write_all(fd, page, HASH, SEAL);
 }
 
-/* Whoever opens it next finds it damaged, and builds it anew; where it may not be written that
- * is left to them. */
+/* The next process that opens it finds it damaged and rebuilds it; where it may not be written
+ * here, that is left to that process. */
 static void break_seal(const struct dcp_index_sealed *s)
 {
 	static const uint8_t none[HASH];

@@ -53,11 +53,10 @@ int dcp_index_sql_fail(sqlite3 *db, int rc, const char *what, struct dcp_err *er
 		code = -EBUSY;
 		break;
 	case SQLITE_CORRUPT:
-		return dcp_fail(
-			err, -EBADMSG,
-			"%s: damaged since it was written; whoever opens it next builds "
-			"it anew",
-			what);
+		return dcp_fail(err, -EBADMSG,
+				"%s: damaged since it was written; it is rebuilt when it is "
+				"opened next",
+				what);
 	default:
 		code = -EBADMSG;
 		break;

@@ -45,7 +45,7 @@
 
 #define DCP_SQL_PAGE 8192 /* bytes, also in DCP_SQL_BEGIN */
 
-/* Nobody else uses the file until it is renamed, and it is worthless when the build dies. */
+/* No other process uses the file before it is renamed, and it is worthless if the build dies. */
 #define DCP_SQL_BEGIN                                                                          \
 	"PRAGMA page_size=8192; PRAGMA auto_vacuum=NONE; PRAGMA journal_mode=OFF; "            \
 	"PRAGMA synchronous=OFF; PRAGMA locking_mode=EXCLUSIVE; PRAGMA temp_store=MEMORY; "    \

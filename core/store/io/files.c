@@ -202,7 +202,7 @@ int dcp_files_packed(const struct dcp_files *f, uint32_t number, uint64_t *n,
 	return rc;
 }
 
-/* No room: mappings that nobody needs make some, and pread does it too. */
+/* Closes mappings not in use where there is no room. NULL: it is not mapped, but read by pread. */
 static const uint8_t *map_whole(const struct dcp_files *f, int fd, uint64_t size)
 {
 	void *p;

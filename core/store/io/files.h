@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * files: the backing files of one version, opened and mapped when somebody needs them.
+ * files: the backing files of one version, opened and mapped when they are needed.
  *
  * They are held while they are used, and closed again when others need the room
  * (core/store/io/handles.h). Safe from any thread; holding a file that is open takes no lock,
@@ -78,7 +78,7 @@ void dcp_files_keep_all(struct dcp_files *f, struct dcp_kept *kept);
 /* Leaves @kept empty. */
 void dcp_files_unkeep(struct dcp_files *f, struct dcp_kept *kept);
 
-/* Close those that are open, not in use, and kept by nobody. */
+/* Close those that are open, not in use and not kept. */
 void dcp_files_drop(struct dcp_files *f);
 
 /* It could not be read: where another file holds the same elements (copies in model/tensor.h), views that are

@@ -88,7 +88,7 @@ static void unlist(struct dcp_handles *t, struct dcp_handle *h)
 
 /* ---- closing ---- */
 
-/* The lock is held; nobody can take @h any more. */
+/* The lock is held; no other thread can take @h any more. */
 static void take_out(struct dcp_handles *t, struct dcp_handle *h, struct closing *out)
 {
 	t->fds -= descriptors(h);
@@ -107,9 +107,9 @@ static void take_out(struct dcp_handles *t, struct dcp_handle *h, struct closing
 
 static bool close_unused(struct dcp_handles *t, struct dcp_handle *h, struct closing *out)
 {
-	uint32_t nobody = 1;
+	uint32_t unused = 1;
 
-	if (!__atomic_compare_exchange_n(&h->users, &nobody, 0, false, __ATOMIC_ACQ_REL,
+	if (!__atomic_compare_exchange_n(&h->users, &unused, 0, false, __ATOMIC_ACQ_REL,
 					 __ATOMIC_RELAXED))
 		return false;
 	take_out(t, h, out);
@@ -127,7 +127,7 @@ static void finish(const struct closing *c)
 	close(c->file.fd);
 }
 
-/* The one used longest ago; the lock is held. At the second look nobody's flag is set. */
+/* The one used longest ago; the lock is held. At the second look no flag is set. */
 static bool close_oldest(struct dcp_handles *t, bool mapped, struct closing *out)
 {
 	for (int look = 0; look < 2; look++) {

@@ -3,7 +3,7 @@
  * handles: the open backing files of all versions, as many as the process may have.
  *
  * A handle is one file, open or closed, and belongs to the table that can open it
- * (core/store/io/files.h). Open handles that nobody keeps open are in one list; when
+ * (core/store/io/files.h). Open handles that are not kept open are in one list; when
  * descriptors, mappings or address space run short, the one used longest ago is closed. Use only
  * sets a flag, so that it costs no lock; when room is needed, handles whose flag is set move to
  * the end of the list.
@@ -35,8 +35,8 @@ struct dcp_file {
 };
 
 struct dcp_handle {
-	struct dcp_lru_link link; /* the list: open, and nobody keeps it open */
-	struct dcp_file file;     /* this and origin are valid as long as somebody uses it */
+	struct dcp_lru_link link; /* the list: open, and not kept open */
+	struct dcp_file file;     /* this and origin are valid as long as it is in use */
 	int origin; /* the file that was indexed: file.fd, or the file it was decoded from */
 	int exact;  /* atomic: descriptor + 1 for reads without read-ahead; 0: not opened */
 	uint32_t users; /* atomic: number of users plus 1; 0: closed */
@@ -85,10 +85,10 @@ bool dcp_handles_add_exact(struct dcp_handles *t, struct dcp_handle *h, int fd);
  * the mapping does not fit. */
 bool dcp_handles_room(struct dcp_handles *t, unsigned fds, uint64_t map);
 
-/* Close one that nobody uses; with @mapped, one that is mapped. False: there is none. */
+/* Close one that is not in use; with @mapped, one that is mapped. False: there is none. */
 bool dcp_handles_close_one(struct dcp_handles *t, bool mapped);
 
-/* Close @h unless somebody uses it; with @all in any case. */
+/* Close @h unless it is in use; with @all in any case. */
 void dcp_handles_close(struct dcp_handles *t, struct dcp_handle *h, bool all);
 
 /*

@@ -145,7 +145,7 @@ int dcp_layouts_find(struct dcp_layouts *t, const char *name,
 		rc = no_name(t, name, rc, err);
 	if (!found && rc == 0) {
 		pthread_rwlock_wrlock(&t->lock);
-		found = dcp_layouts_by_name(t, name); /* somebody may have been faster */
+		found = dcp_layouts_by_name(t, name); /* another thread may have been faster */
 		if (found)
 			dcp_layout_free(l);
 		else

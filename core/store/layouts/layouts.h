@@ -29,7 +29,8 @@ struct dcp_layouts;
 struct dcp_named_layout {
 	uint32_t id; /* a hash of the name: the same in every mount */
 	const char *name;
-	const char *file; /* absolute: it is listed; NULL: built in, or somebody's own path */
+	const char *
+		file; /* absolute: it is listed; NULL: built in, or a path that the user gave */
 	const struct dcp_layout *l;
 	struct dcp_named_layout *next; /* the table's */
 };

@@ -12,7 +12,7 @@ struct dcp_layouts {
 	pthread_rwlock_t lock; /* the list; what is in it never changes */
 	struct dcp_named_layout *first;
 	size_t n;
-	struct dcp_named_layout **listed; /* by name; complete before anybody else looks */
+	struct dcp_named_layout **listed; /* by name; complete before another thread looks */
 	size_t nlisted;
 };
 

@@ -131,7 +131,7 @@ int dcp_build_index(struct dcp_build *b, struct dcp_err *err)
 		lock = lock_cache(b, &waited);
 		if (lock == -ECANCELED)
 			return canceled(err);
-		/* somebody else may have built it while we waited */
+		/* another process may have built it meanwhile */
 		if (lock >= 0 && (waited || !b->opts->rebuild) && take_cached(b, waited)) {
 			dcp_cache_unlock(b->path, lock);
 			return 0;

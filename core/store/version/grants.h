@@ -56,5 +56,5 @@ void dcp_grants_free(struct dcp_grants *g);
 /* The rights of any other file. */
 struct dcp_rights dcp_grants_of_file(const char *path);
 
-/* The user of this process, and nobody else. */
+/* Only the user of this process. */
 struct dcp_rights dcp_grants_alone(void);

@@ -127,7 +127,7 @@ static struct dcp_rules_source source_of(struct mapping *m)
 
 /* ---- what becomes of it ---- */
 
-/* A key that no rule fits has an entry of its own, or nobody would hear of it. */
+/* A key that no rule fits has an entry of its own, so that its loss is seen. */
 static void say(void *ctx, enum dcp_rules_what what, const char *key, unsigned line,
 		const char *text)
 {

@@ -205,7 +205,7 @@ static int start(struct opening *o, struct dcp_err *err)
 	if (!v->name || dcp_unpack_create(opts, &v->unpack) < 0 ||
 	    dcp_cache_path(opts, v->name, o->real, &st, &o->build.path) < 0)
 		return dcp_fail(err, -ENOMEM, "out of memory");
-	/* A slip in a command line must not cost anybody a file: a shard, say. */
+	/* A slip in a command line must not destroy a file: a shard, say. */
 	if (opts->index_file && dcp_cache_is_foreign(o->build.path))
 		return dcp_fail(err, -EEXIST,
 				"%.300s is not an index of dcpfs; it is left as it is",

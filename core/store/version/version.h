@@ -11,7 +11,7 @@
  * directory, and for every recorded file the same size, mtime, ctime, inode and device. A file
  * whose ctime is less than two seconds older than the index may have changed again within the
  * same tick of its clock: such an index serves the process that made it, and the next one
- * builds it anew. Any difference means a rebuild. A cache that is full or cannot be read or
+ * rebuilds it. Any difference means a rebuild. A cache that is full or cannot be read or
  * written is logged once and never fatal: the index is kept in memory.
  */
 #pragma once
@@ -41,7 +41,7 @@ struct dcp_store_opts {
 	bool no_map;            /* read backing files with pread only */
 	unsigned lock_wait_ms;  /* for another process building the same index; 0: 30 s */
 	struct dcp_io_counts
-		*counts; /* of what reads do (core/store/io/fetch.h); NULL: nobody asks */
+		*counts; /* of what reads do (core/store/io/fetch.h); NULL: not counted */
 	struct dcp_queue
 		*queue; /* of reads that are not mapped; NULL: they are made one by one */
 	struct dcp_index_pool
@@ -106,7 +106,7 @@ struct dcp_scan {
  * lack of descriptors or memory, since versions would be missing from the result.
  */
 int dcp_scan(const char *source, struct dcp_scan *out, struct dcp_err *err);
-/* The same, and what that depended on is added to @seen, also on failure; NULL: nobody asks. */
+/* The same, and what that depended on is added to @seen, also on failure; @seen may be NULL. */
 int dcp_scan_seen(const char *source, struct dcp_seen *seen, struct dcp_scan *out,
 		  struct dcp_err *err);
 void dcp_scan_finish(struct dcp_scan *s);

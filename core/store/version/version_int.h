@@ -103,7 +103,7 @@ int dcp_scan_explain_part(const struct dcp_dir *dir, struct dcp_err *err);
 int dcp_emit_beside(const struct dcp_dir *dir, const struct dcp_sink *sink,
 		    const struct dcp_index_writer *w);
 
-/* ---- stop.c: a build that nobody waits for any more ---- */
+/* ---- stop.c: a build that is no longer needed ---- */
 
 /* A sink in front of @to that fails with -ECANCELED as soon as @opts say so. */
 struct dcp_stopper {

@@ -20,7 +20,7 @@
 
 enum {
 	CONVERT_BYTES = 64 << 10,
-	FETCH_MIN = 64 << 10,   /* of less, nobody looks whether it is there */
+	FETCH_MIN = 64 << 10,   /* of less it is not checked whether it is there */
 	FETCH_AHEAD = 2 << 20,  /* of what follows, while reads are consecutive */
 	FETCH_TAIL = 24 << 20,  /* so far before its end read-ahead is given one */
 	IOV_MIN_RUN = 32 << 10, /* mean bytes an iovec entry must carry to beat memcpy */
@@ -205,7 +205,7 @@ static int fetch_strided(void *arg, const struct dcp_strided *s)
 
 /*
  * Ask for the pages after a request that are not there and, when it goes on where the last one
- * ended, for some of what follows: of the cut, no further, for what nobody wants is not read.
+ * ended, for some of what follows: of the cut and no further, so that nothing is read in vain.
  * A whole tensor is left to the kernel, whose read-ahead there brings nothing but its bytes,
  * in larger pieces of memory than those asked for one by one.
  */

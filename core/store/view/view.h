@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * view: one tensor, or a cut of it, as somebody wants to see it, ready to be read at any
+ * view: one tensor, or a cut of it, in one of the forms below, ready to be read at any
  * offset.
  *
  *   raw           the exact stored values, row-major, little-endian, no header

@@ -32,7 +32,7 @@ struct dcp_decoded {
 /* What the last read leaves to the next; hints, each atomic by itself. */
 struct dcp_ahead {
 	uint64_t end;     /* where it ended in the body: there the next begins, if they go on */
-	uint64_t fetched; /* up to here somebody looked to it that pages are there */
+	uint64_t fetched; /* up to here pages were asked for, or found to be there */
 };
 
 struct dcp_view {

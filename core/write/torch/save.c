@@ -45,7 +45,7 @@ static const char *asks(const struct dcp_object *o)
 
 /* ---- tensors ---- */
 
-/* Of several ranks nobody says that what they cut from equal tensors is equal. */
+/* The tensor that shares its bytes. None where ranks cut tensors: equal ones may be cut differently. */
 static size_t stored_with(const struct saving *s, size_t i)
 {
 	const struct dcp_write_tensor *t = &s->set->tensors[i];

@@ -296,8 +296,8 @@ int dcp_tmeta_add_record(void *meta, struct dcp_pv index, struct dcp_pv v, struc
 	uint32_t key, file = 0;
 	int rc;
 
-	/* An index that names no key or no place can be nobody's: the chunk that needs it will
-	 * miss it. */
+	/* An index that names no key or no place belongs to no chunk: the chunk that needs it
+	 * will miss it. */
 	if (dcp_tfield_class(index) != DCP_TFIELD_INDEX || !fqn) {
 		m->norphans++;
 		return 0;

@@ -12,7 +12,7 @@
  * that ends in the id.
  *
  * Nothing is said of how many ranks there were, or that all of them are done: metadata is the
- * commit mark, and a data file that it names and nobody wrote is the error of its keys.
+ * commit mark, and a data file that it names and that was not written is the error of its keys.
  */
 #include <inttypes.h>
 #include <stdio.h>

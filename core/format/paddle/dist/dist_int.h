@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dist_int: what the files that emit a Paddle distributed checkpoint share; nobody else
- * includes it.
+ * dist_int: what the files that emit a Paddle distributed checkpoint share; only they
+ * include it.
  */
 #pragma once
 #include <errno.h>
@@ -33,7 +33,7 @@ bool dcp_pdist_names(const struct dcp_dir *dir, struct dcp_pdist_names *out);
 bool dcp_pdist_is_meta(const char *name, uint64_t *uid);
 /* "{rank}_{uid}.distcp" or ".safetensors" */
 bool dcp_pdist_is_data(const char *name, uint64_t *rank, uint64_t *uid);
-/* Any of its names. @proof: nobody else calls files so. */
+/* Any of its names. @proof: no other program uses such a name. */
 bool dcp_pdist_uid(const char *name, uint64_t *uid, bool *meta, bool *proof);
 
 /* ---- one load ---- */

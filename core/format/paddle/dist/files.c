@@ -105,7 +105,7 @@ static bool is_named(const struct dcp_pdist *d, const char *key)
 	return i != DCP_INTERN_NONE && dcp_pmeta_key(&d->meta, i)->named;
 }
 
-/* 1: nobody emitted it before. */
+/* 1: it was not emitted before. */
 static int is_new(struct dcp_intern *emitted, const char *key)
 {
 	uint32_t number;

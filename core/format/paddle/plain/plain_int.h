@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plain_int: what the files behind the family of Paddle's plain files share; nobody else
- * includes it.
+ * plain_int: what the files behind the family of Paddle's plain files share; only
+ * they include it.
  *
  *	plain.c                which files are a version, and how they are emitted together
  *	filename.c             what a file name says

@@ -158,7 +158,7 @@ static int emit_big(struct emitter *w, struct dcp_pdbig *b, const char *key, str
 	return rc;
 }
 
-/* Remember the parts' keys, which are nobody's. */
+/* Remember the parts' keys, which are not keys of the checkpoint. */
 static int note_parts(struct emitter *w, struct dcp_pv info)
 {
 	const struct dcp_pv *slices = dcp_pv_get(info, "slices"), *name = NULL;

@@ -54,7 +54,7 @@ const struct dcp_titems_layout *dcp_titems_layout_of(const struct dcp_titems_ite
 		       : NULL;
 }
 
-/* A rank is an int, or a str where somebody took the pickle through JSON. */
+/* A rank is an int, or a str where the pickle was made from JSON. */
 static bool read_rank(struct dcp_pv v, uint32_t *out)
 {
 	const char *text = dcp_pv_str(v);

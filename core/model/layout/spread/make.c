@@ -142,7 +142,7 @@ static int make_copies(struct dcp_spread *s, struct dcp_arena *arena)
 {
 	const struct dcp_mesh *mesh = dcp_layout_mesh(s->l);
 	uint32_t room = 1, n = 1;
-	bool somebody = !s->odd;
+	bool held = !s->odd;
 
 	for (uint32_t d = 0; d < mesh->ndim; d++)
 		room *= s->cutting >> d & 1 ? 1 : mesh->size[d];
@@ -153,14 +153,14 @@ static int make_copies(struct dcp_spread *s, struct dcp_arena *arena)
 	for (uint32_t d = 0; d < mesh->ndim; d++) {
 		const bool *gap = memchr(s->has[d], false, mesh->size[d]);
 
-		somebody = somebody && memchr(s->has[d], true, mesh->size[d]);
+		held = held && memchr(s->has[d], true, mesh->size[d]);
 		if (s->cutting >> d & 1)
 			s->complete = s->complete && !gap;
 		else
 			n = multiply(s->copies, n, s->has[d], mesh->size[d], s->stride[d]);
 	}
-	s->ncopies = somebody ? n : 0;
-	s->complete = s->complete && somebody;
+	s->ncopies = held ? n : 0;
+	s->complete = s->complete && held;
 	s->base = s->ncopies ? s->copies[0] : 0;
 	for (uint32_t i = 0; i < s->ncopies; i++)
 		s->copies[i] -= s->base;

@@ -33,7 +33,7 @@ int dcp_spread_make(const struct dcp_layout *l, const struct dcp_layout_rule *ru
 int dcp_spread_set(struct dcp_spread *s, const char *key, const uint64_t *shape,
 		   struct dcp_err *err);
 
-/* Offsets of the ranks of a part, from 0 up; *@n 0: nobody has the key. */
+/* Offsets of the ranks of a part, from 0 up; *@n 0: no rank has the key. */
 const uint32_t *dcp_spread_copies(const struct dcp_spread *s, uint32_t *n);
 /* The first rank of the part that @rank has; UINT32_MAX: it does not have the key. */
 uint32_t dcp_spread_first(const struct dcp_spread *s, uint32_t rank);

@@ -18,7 +18,7 @@ struct spread_step {
 
 /* An interval of the array that steps leave: what a part has of a box along one dimension. */
 struct spread_range {
-	uint64_t lo, hi, len; /* len: of the array, when anybody needs it */
+	uint64_t lo, hi, len; /* len: of the array, where it is needed */
 };
 
 struct spread_axis {

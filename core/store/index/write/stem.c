@@ -10,7 +10,7 @@
 #include "core/base/hash.h"
 #include "core/store/index/write/write_int.h"
 
-/* MAX_ALIKE: as many as an honest checkpoint never has; somebody builds hash collisions.
+/* MAX_ALIKE: more than an honest checkpoint ever has; so many are hash collisions made on purpose.
  * HASHED: bytes that end a hashed stem. */
 enum { MAX_ALIKE = 1000, HASHED = 1 + 16 };
 

@@ -82,7 +82,7 @@ static int begin(struct dcp_index_writer *w, int64_t began)
 	char marks[96];
 	int rc;
 
-	/* Nobody else knows the file, so no lock is needed where locks may not work. */
+	/* No other process knows the file, so it needs no lock, which may not work there. */
 	rc = sqlite3_open_v2(w->temp ? w->temp : ":memory:", &w->db,
 			     SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
 			     w->temp ? "unix-none" : NULL);

@@ -116,7 +116,7 @@ int dcp_index_find_key(struct dcp_index_writer *w, const char *key, uint64_t has
 		       struct dcp_index_emitted *out);
 
 /*
- * A stem nobody has, for the row @number. @clash: the key itself was emitted before, so its
+ * A stem not used yet, for the row @number. @clash: the key itself was emitted before, so its
  * plain form is taken.
  */
 int dcp_index_choose_stem(struct dcp_index_writer *w, const char *key, bool clash,

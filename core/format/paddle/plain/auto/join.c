@@ -197,7 +197,7 @@ static int emit(struct joined *x, const struct dcp_copies_key *k, const struct d
 	}
 	x->t = x->like->t;
 	x->t.alias_of = NULL; /* tied parameters share their bytes in one file only */
-	if (x->t.error)       /* nobody's can be read */
+	if (x->t.error)       /* no rank's can be read */
 		return x->j->in->sink->tensor(x->j->in->sink->ctx, &x->t);
 	rc = agree(x, e, &cut);
 	if (rc == 0)
