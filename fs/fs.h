@@ -93,7 +93,7 @@ struct dcpfs_version {
 	bool gone;        /* atomic: it left the list; keep nothing of it but what is open */
 	bool rewritten;   /* atomic: and its files changed; serve nothing of it */
 	uint32_t open;    /* atomic: its files that are in use, those of ranks among them */
-	struct dcp_grants *grants; /* NULL: nobody but the user who mounts gets in */
+	struct dcp_grants *grants; /* NULL: only the user who mounts may enter */
 	struct dcp_rights
 		common; /* before v: to read what shows all keys (fs/versions/rights.h) */
 	bool apart;     /* before v: each tensor has rights of its own */
@@ -145,7 +145,7 @@ struct dcpfs {
 	const struct dcpfs_node *nodes; /* dcpfs_nodes (fs/tree/tree.h) */
 	struct timespec started;
 	uint8_t id[16]; /* of this mount alone */
-	uid_t uid;      /* these three: shown while nobody else gets in */
+	uid_t uid;      /* these three: shown while no other user may enter */
 	gid_t gid;
 	mode_t mode; /* read bits of files; directories get x beside each */
 	struct dcpfs_stats stats;

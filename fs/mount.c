@@ -31,7 +31,7 @@ enum {
 	GRACE_MS = 300,        /* in which a source that is broken altogether is found out */
 };
 
-/* What everything shows while nobody but the user who mounts gets in: who owns the source. */
+/* The owner that everything shows while only the user who mounts may enter: the source's. */
 static void choose_owner(struct dcpfs *fs, const struct stat *source)
 {
 	const struct dcpfs_opts *o = &fs->opts;
@@ -111,7 +111,7 @@ int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_e
 	struct stat st;
 	int rc;
 
-	/* Of what is not there nobody knows who may read it: only who mounts it. */
+	/* Who may read a source that is not there is not known: only the user who mounts it. */
 	if (stat(opts->source, &st) < 0 && opts->wait && errno == ENOENT)
 		st = (struct stat){ .st_mode = 0400, .st_uid = geteuid(), .st_gid = getegid() };
 	else if (stat(opts->source, &st) < 0)

@@ -332,7 +332,7 @@ static bool add_entry(void *ctx, const char *name, const struct stat *st, uint64
 	if (b->plus) {
 		e = entry_of(fs_of(b->req), b->parent, st);
 		if (st->st_size < 0)
-			e.ino = 0; /* name and type only: the kernel asks when somebody wants
+			e.ino = 0; /* name and type only: the kernel asks when a program needs
 				      more */
 		need = fuse_add_direntry_plus(b->req, b->p + b->n, b->size - b->n, name, &e,
 					      (off_t)position);

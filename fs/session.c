@@ -6,7 +6,7 @@
  * handlers (from then on no mount is left behind), the mount, the loop. The parent waits for
  * word through a pipe and asks the mount once itself, so that whoever started it finds it
  * answering. At the end the mount goes first: the watcher may be at work for a while, and
- * nobody should wait in a mount that no longer answers.
+ * no program should wait in a mount that no longer answers.
  */
 #define FUSE_USE_VERSION 312
 #include "fs/session.h"
@@ -219,7 +219,7 @@ static void detach(void)
 		return;
 }
 
-/* Tell the parent. -EPIPE when it is gone: nobody wants the mount any more. */
+/* Report to the parent. -EPIPE when it is gone: the mount is no longer wanted. */
 static int report(int pipe_fd, const struct word *w)
 {
 	if (pipe_fd < 0)

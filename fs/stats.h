@@ -20,7 +20,7 @@ enum dcpfs_stat {
 	DCPFS_STAT_REPLY_COPIED, /* reads gathered into a buffer first */
 	DCPFS_STAT_REPLY_TEXT,   /* reads of generated files */
 	DCPFS_STAT_ERRORS,
-	DCPFS_STAT_FILES_OPENED, /* files resolved anew, not found in the cache of files */
+	DCPFS_STAT_FILES_OPENED, /* files resolved, not found in the cache of files */
 	DCPFS_STAT_KEY_SCANS,    /* versions whose keys were read for by-key/ */
 	DCPFS_STAT_RESCANS,      /* whole looks at the source */
 	DCPFS_STAT_LOOKS,        /* short looks, where inotify is not reliable */

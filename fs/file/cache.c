@@ -11,7 +11,7 @@ enum { BUCKETS = 2048 };
 struct dcpfs_cache {
 	pthread_mutex_t lock; /* everything below; never held while a file is made or read */
 	struct dcpfs_file *bucket[BUCKETS];
-	/* Those that nobody else holds: plain ones, and ones with text. Only they are evicted,
+	/* Those that only the cache holds: plain ones, and ones with text. Only they are evicted,
 	 * so what is open costs an insert nothing. */
 	struct dcp_lru idle[2];
 	/* Those that are not in the table: live ones, and of versions that are gone. */
@@ -19,7 +19,7 @@ struct dcpfs_cache {
 	uint64_t uses; /* that ended */
 	unsigned n;
 	size_t text; /* bytes */
-	/* Without OPEN a live file belongs to nobody: one of each is kept for a second. */
+	/* Without OPEN a live file belongs to no open file: one of each is kept for a second. */
 	struct dcpfs_file *live[DCPFS_KIND_COUNT];
 };
 
@@ -81,7 +81,7 @@ static size_t text_of(const struct dcpfs_file *f)
 	return f->content == DCPFS_TEXT ? f->text.n : 0;
 }
 
-/* From now on the cache alone holds @f, or somebody else does as well. */
+/* From now on the cache alone holds @f, or it is held elsewhere as well. */
 static void set_idle(struct dcpfs_cache *c, struct dcpfs_file *f, bool idle)
 {
 	struct dcp_lru *list = &c->idle[text_of(f) != 0];

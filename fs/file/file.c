@@ -163,7 +163,7 @@ int dcpfs_file_of(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t ino,
 
 /* ---- DCPFS_IOC_INFO ---- */
 
-/* Size and header of the file, or why nobody can have it without us. */
+/* Size and header of the file, or why a program cannot read it past the mount. */
 static int describe(struct dcpfs *fs, uint64_t ino, struct dcpfs_info *out)
 {
 	struct dcpfs_file *f;

@@ -4,7 +4,7 @@
  *
  * A file is a view of a tensor, or text: an object's JSON, or something generated. Files
  * of a version never change, so they are kept by inode and opening one again is a table lookup.
- * Live files (.dcpfs/) are made anew at every open and belong to that open alone; where the
+ * Live files (.dcpfs/) are made at every open and belong to that open alone; where the
  * kernel skips OPEN, their text stays until the second is over, and their mtime says so.
  *
  * The cache is bounded: DCPFS_CACHE_FILES files, with DCPFS_CACHE_TEXT bytes of text besides
@@ -54,7 +54,7 @@ void dcpfs_file_put(struct dcpfs *fs, struct dcpfs_file *f);
 /* Are its backing files still the ones that were indexed? Asked at open: 0, -ESTALE or -EIO. */
 int dcpfs_file_check(struct dcpfs *fs, const struct dcpfs_file *f);
 
-/* Somebody opened it: until every opener has closed it, its backing files stay open as far as the
+/* It was opened: until every opener has closed it, its backing files stay open as far as the
  * limits allow, so that they can be read even when they are removed. */
 void dcpfs_file_opened(struct dcpfs_file *f);
 void dcpfs_file_closed(struct dcpfs_file *f);

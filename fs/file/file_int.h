@@ -46,10 +46,10 @@ struct dcpfs_file {
 
 /* ---- object.c ---- */
 
-/* When nobody holds it. */
+/* Only when it is no longer held. */
 void dcpfs_file_destroy(struct dcpfs *fs, struct dcpfs_file *f);
 
-/* Did the version leave the list? Nobody opens it again. */
+/* Did the version leave the list? Then it is not opened again. */
 bool dcpfs_file_is_gone(const struct dcpfs_file *f);
 
 #define DCPFS_FINE (UINT64_MAX - 1) /* failed_at: nowhere */

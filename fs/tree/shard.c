@@ -73,7 +73,7 @@ int dcpfs_ranks_lookup(const struct dcpfs_at *dir, const char *name, struct dcpf
 	return rc < 0 ? rc : dcpfs_slot_lookup(dir, layout, rank, out);
 }
 
-/* None is made: the kernel looks up those that somebody enters. */
+/* Listing makes none: one is made when the kernel looks it up. */
 int dcpfs_ranks_list(const struct dcpfs_listing *l, uint64_t first)
 {
 	const struct dcpfs_at *dir = &l->dir;

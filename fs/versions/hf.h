@@ -39,7 +39,7 @@ struct dcpfs_hf {
 	struct dcp_rights common; /* to read what describes all keys */
 };
 
-/* Map @ver, which is such a slot and whose base is open; nobody else is doing it. */
+/* Map @ver, which is such a slot and whose base is open; no other thread is doing it. */
 int dcpfs_hf_open(struct dcpfs *fs, struct dcpfs_version *ver, bool (*stop)(void *ctx),
 		  struct dcp_err *err);
 void dcpfs_hf_free(struct dcpfs_hf *hf);

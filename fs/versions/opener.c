@@ -24,7 +24,7 @@
 
 enum { BUILDERS = 2, LOOK_MS = 100 /* between looks whether to stop */ };
 
-/* Somebody waits for a version; lies on its stack. */
+/* A thread that waits for a version; lies on its stack. */
 struct want {
 	struct dcpfs_version *ver;
 	struct want *next;
@@ -137,7 +137,7 @@ static void note(struct dcpfs *fs, const struct dcpfs_version *ver, int rc,
 		dcp_log(fs->opts.log, DCP_LOG_ERROR, "%s", err->msg);
 }
 
-/* Who may read it, or close it again: without an answer nobody may. */
+/* Find out who may read it. Where that fails it is closed again: no one may. */
 static int find_rights(struct dcpfs_version *ver, struct dcp_version *v, struct dcp_err *err)
 {
 	int rc = dcpfs_rights_open(ver, v);
@@ -151,7 +151,7 @@ static int find_rights(struct dcpfs_version *ver, struct dcp_version *v, struct 
 
 /*
  * Open @ver, from the cache or, with @build, in any way, and say how that went. The lock is
- * held, but not meanwhile; nobody else is opening @ver.
+ * held, but not meanwhile; no other thread is opening @ver.
  */
 static void open_now(struct dcpfs *fs, struct dcpfs_version *ver, bool build)
 {
@@ -167,7 +167,7 @@ static void open_now(struct dcpfs *fs, struct dcpfs_version *ver, bool build)
 	opts.stop_ctx = fs;
 	opts.progress = build ? o->progress : NULL;
 	if (build)
-		o->progress = NULL; /* nobody waits for the others */
+		o->progress = NULL; /* no command waits for the others */
 	ver->opening = true;
 	pthread_mutex_unlock(&o->lock);
 	rc = dcp_version_open(fs->opts.source, &ver->found, &opts, &v, &err);
@@ -291,7 +291,7 @@ int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_e
 
 /* ---- building ---- */
 
-/* What somebody wants, whoever came first; the lock is held. */
+/* The version of the first request that waits; the lock is held. */
 static struct dcpfs_version *next_wanted(const struct dcpfs_opener *o)
 {
 	struct dcpfs_version *ver = NULL;
@@ -302,7 +302,7 @@ static struct dcpfs_version *next_wanted(const struct dcpfs_opener *o)
 	return dcpfs_version_hold(ver);
 }
 
-/* The newest that nobody opened yet; the lock is held. */
+/* The newest that is not open yet; the lock is held. */
 static struct dcpfs_version *next_listed(struct dcpfs *fs)
 {
 	struct dcpfs_version *ver = NULL;

@@ -5,7 +5,7 @@
  *
  * Taking an index from the cache is a matter of milliseconds, and whoever asks does it.
  * Building one can take minutes: two threads do that, one of them only for those who ask, so
- * nobody waits for more than the version they asked for and those requested before it. The
+ * a request waits only for the version it asked for and those requested before it. The
  * threads that ask only wait, and can be released at any time.
  */
 #pragma once
@@ -36,7 +36,7 @@ bool dcpfs_opener_stop(struct dcpfs *fs, unsigned ms);
 int dcpfs_opener_first(struct dcpfs *fs, unsigned ms, struct dcp_err *err);
 
 /*
- * The index of @ver, opened now if nobody did before (which may take as long as building one).
+ * The index of @ver, opened now if it was not before (which may take as long as building one).
  * Returns 0, or the code of the refusal with its message in @err; the same every time.
  */
 int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_err *err);

@@ -21,7 +21,7 @@
 enum {
 	BUCKETS = 1 << 16,
 	SLOTS = 1 << DCPFS_SLOT_BITS,
-	LOOKS = 64, /* at entries for one that nobody uses, each time one is made */
+	LOOKS = 64, /* at entries for one not in use, each time one is made */
 };
 
 struct entry {
@@ -187,7 +187,7 @@ static struct entry *take(struct dcpfs_ranks *t, const struct dcpfs_version *ver
 	return out;
 }
 
-/* Over the limit the oldest that nobody uses go: of a rank with open files, cached or not,
+/* Over the limit the oldest that are not in use go: of a rank with open files, cached or not,
  * there are more counts than ours, and a new one is taken under the lock. Among many that are
  * in use none may be found, and one more stays. */
 static struct entry *evict(struct dcpfs_ranks *t)

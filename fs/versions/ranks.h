@@ -3,7 +3,7 @@
  * ranks: what one rank of a layout holds of a version, as a slot of its own.
  *
  * A rank is a struct dcpfs_version that shares the index of the version it is part of and cuts
- * every tensor by its layout. It is a few hundred bytes, made when somebody enters it, not when
+ * every tensor by its layout. It is a few hundred bytes, made when it is entered, not when
  * its directory is listed; what it holds is computed row by row. DCPFS_RANKS_KEPT are kept, and
  * those with open files; the ones used longest ago go first, and whoever comes back by path
  * finds the rank again, under another inode. All of a version's ranks go when the version does.
@@ -45,11 +45,11 @@ int dcpfs_rank_get(struct dcpfs *fs, struct dcpfs_version *ver,
 		   const struct dcp_named_layout *layout, uint32_t rank,
 		   struct dcpfs_version **out);
 
-/* The slot that the rank has, or would have if somebody entered it now: for listings. */
+/* The slot that the rank has, or would have if it were entered now: for listings. */
 uint32_t dcpfs_rank_slot(struct dcpfs *fs, const struct dcpfs_version *ver,
 			 const struct dcp_named_layout *layout, uint32_t rank);
 
-/* A reference to hf/ of @ver; NULL: nobody looked at it. */
+/* A reference to hf/ of @ver; NULL: it was not looked up yet. */
 struct dcpfs_version *dcpfs_hf_find(struct dcpfs *fs, const struct dcpfs_version *ver);
 
 /* A reference to the version or rank of a slot; NULL: gone. */

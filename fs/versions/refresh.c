@@ -144,7 +144,7 @@ static bool went_stale(struct dcpfs *fs, const struct dcpfs_version *ver)
 		     hf_went_stale(fs, ver));
 }
 
-/* Has somebody a file of it open? Without OPEN all that is remembered may be in use. */
+/* Is a file of it open? Without OPEN all that is remembered may be in use. */
 static bool is_in_use(const struct dcpfs *fs, const struct dcpfs_version *ver)
 {
 	return __atomic_load_n(&ver->open, __ATOMIC_RELAXED) ||

@@ -2,7 +2,7 @@
 /*
  * rights: who may read what in a mount that other users may enter (allow_other).
  *
- * The kernel decides by the owner, group and mode shown, so these never let in anybody whom the
+ * The kernel decides by the owner, group and mode shown, so these never let in a user whom the
  * source keeps out: they are the intersection (core/model/rights.h) of the rights of everything
  * that a node's bytes or names come from.
  *

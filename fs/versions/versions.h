@@ -32,7 +32,7 @@ void dcpfs_version_put(struct dcpfs_version *ver);
  */
 int dcpfs_versions_refresh(struct dcpfs *fs, struct dcp_seen *seen, struct dcp_err *err);
 
-/* Did files change of a version that somebody reads? The same thread asks. @calls is raised by
+/* Did files change of a version that is being read? The same thread asks. @calls is raised by
  * the number of files. */
 bool dcpfs_versions_went_stale(struct dcpfs *fs, uint64_t *calls);
 

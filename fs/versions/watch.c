@@ -2,14 +2,14 @@
 /*
  * A look lists the source and compares every file that was indexed. It is made
  *
- *	at once when inotify reports a change, or somebody met one while reading,
+ *	at once when inotify reports a change, or a read met one,
  *	a minute after the last one, then two minutes, up to eight, while nothing changes:
  *	that finds what inotify has no word for.
  *
  * Where inotify is not to be relied on (another machine may change the file system, or no
  * further watch is given), a short look every POLL_MS asks for each thing that the last look
- * depended on how it looks (core/parse/dir/seen.h), and for the files of versions that somebody
- * reads; what differs leads to a whole look, and so does a minute.
+ * depended on how it looks (core/parse/dir/seen.h), and for the files of versions that are
+ * read; what differs leads to a whole look, and so does a minute.
  */
 #include "fs/versions/watch.h"
 
