@@ -196,8 +196,7 @@ static void check_cache(struct machine *m, struct finding *f)
 	(void)m;
 	if (!dir) {
 		f->state = NOTE;
-		snprintf(f->found, sizeof(f->found),
-			 "none: indexes are built anew by each command");
+		snprintf(f->found, sizeof(f->found), "none: each command rebuilds its indexes");
 		f->advice = "set HOME, XDG_CACHE_HOME or DCPFS_CACHE";
 		return;
 	}
@@ -212,7 +211,7 @@ static void check_cache(struct machine *m, struct finding *f)
 	f->state = NOTE;
 	snprintf(f->found, sizeof(f->found), "%.200s cannot be written: %s", dir,
 		 strerror(errno));
-	f->advice = "indexes are built anew by each command; name another with DCPFS_CACHE=DIR";
+	f->advice = "each command rebuilds its indexes; name another with DCPFS_CACHE=DIR";
 }
 
 static void check_files(struct machine *m, struct finding *f)

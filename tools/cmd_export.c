@@ -271,12 +271,12 @@ static int find_complete(struct exporting *x)
 	return rc;
 }
 
-static void say_anew(const char *out)
+static void say_removed(const char *out)
 {
 	cmd_fail(
 		CMD_OK,
 		"export: --resume: what was left of %s is of other options, another version or "
-		"changed files; it is removed, and all is written anew",
+		"changed files; it is removed, and all is written again",
 		out);
 }
 
@@ -290,7 +290,7 @@ static int save(struct exporting *x)
 				       .file = x->is_file,
 				       .force = x->opts->force,
 				       .resume = x->opts->resume,
-				       .anew = say_anew,
+				       .removed = say_removed,
 				       .jobs = (unsigned)x->opts->jobs,
 				       .identity = identity,
 				       .direct = x->opts->direct,

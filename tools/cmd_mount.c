@@ -107,7 +107,7 @@ static const struct opt opts[] = {
 	{ HF_OPT_DTYPE(struct mount_opts, hf) },
 	{ 0, "hf-shard-size", "N", "bytes of one of its model files at most; default 5GB",
 	  OPT_SIZE, AT(o.hf_shard_size), .def = DCPFS_HF_SHARD_SIZE, .hidden = true },
-	{ 0, "rebuild", NULL, "build indexes anew", OPT_FLAG, AT(o.store.rebuild) },
+	{ 0, "rebuild", NULL, "rebuild indexes", OPT_FLAG, AT(o.store.rebuild) },
 	{ 0, "readahead", "KIB", "what the kernel reads ahead; default 1024; 0: its own",
 	  OPT_UINT, AT(o.readahead_kib), .max = 1 << 20, .def = READAHEAD },
 	{ 0, "io", "HOW", "auto, mmap or pread: how shards are read", OPT_CHOICE, AT(io),

@@ -37,7 +37,7 @@ static const struct opt opts[] = { { 'd', "depth", "N", "show N levels; 0: all (
 
 static const struct opt_operand operands[] = { PICK_OPERANDS, { 0 } };
 
-#define NOBODY SIZE_MAX
+#define NO_NODE SIZE_MAX
 #define TREE_LIMIT ((size_t)4 << 30) /* paths of some ten million keys */
 
 struct leaf {
@@ -50,7 +50,7 @@ struct leaf {
 
 struct node {
 	const char *name;
-	size_t parent, last_child; /* NOBODY: none */
+	size_t parent, last_child; /* NO_NODE: none */
 	size_t depth;
 	const struct leaf *leaf;           /* what stands exactly here, or NULL */
 	uint64_t bytes, elements, tensors; /* at and below */
@@ -177,14 +177,14 @@ static size_t new_node(struct forest *f, const char *name, size_t parent)
 	size_t at = f->nnodes;
 
 	if (dcp_array_grow((void **)&f->nodes, &f->node_cap, f->nnodes, sizeof(*f->nodes)) < 0)
-		return NOBODY;
+		return NO_NODE;
 	f->nodes[f->nnodes++] = (struct node){
 		.name = name,
 		.parent = parent,
-		.last_child = NOBODY,
-		.depth = parent == NOBODY ? 0 : f->nodes[parent].depth + 1,
+		.last_child = NO_NODE,
+		.depth = parent == NO_NODE ? 0 : f->nodes[parent].depth + 1,
 	};
-	if (parent != NOBODY)
+	if (parent != NO_NODE)
 		f->nodes[parent].last_child = at;
 	return at;
 }
@@ -197,16 +197,16 @@ static int plant(struct forest *f, const struct leaf *leaf)
 	for (size_t i = 0; i < leaf->npath; i++) {
 		size_t child = f->nodes[at].last_child;
 
-		if (child == NOBODY || strcmp(f->nodes[child].name, leaf->path[i]) != 0)
+		if (child == NO_NODE || strcmp(f->nodes[child].name, leaf->path[i]) != 0)
 			child = new_node(f, leaf->path[i], at);
-		if (child == NOBODY)
+		if (child == NO_NODE)
 			return -ENOMEM;
 		at = child;
 	}
 	/* Two keys may have one path (a clash the index has named): both are shown. */
 	if (f->nodes[at].leaf)
 		at = new_node(f, f->nodes[at].name, f->nodes[at].parent);
-	if (at == NOBODY)
+	if (at == NO_NODE)
 		return -ENOMEM;
 	f->nodes[at].leaf = leaf;
 	f->nodes[at].bytes = leaf->bytes;
@@ -225,7 +225,7 @@ static int build(struct forest *f, const char *root)
 		return rc;
 	if (f->nleaves)
 		qsort(f->leaves, f->nleaves, sizeof(*f->leaves), compare_leaves);
-	if (new_node(f, root, NOBODY) == NOBODY)
+	if (new_node(f, root, NO_NODE) == NO_NODE)
 		return -ENOMEM;
 	for (size_t i = 0; i < f->nleaves && rc == 0; i++)
 		rc = plant(f, &f->leaves[i]);
@@ -250,7 +250,7 @@ static void draw_branches(const struct forest *f, size_t at, bool utf8, struct d
 	const struct node *n = &f->nodes[at];
 	dcp_auto_buf struct dcp_buf last = DCP_BUF_INIT;
 
-	for (size_t k = at; f->nodes[k].parent != NOBODY; k = f->nodes[k].parent)
+	for (size_t k = at; f->nodes[k].parent != NO_NODE; k = f->nodes[k].parent)
 		dcp_buf_add(&last, f->nodes[f->nodes[k].parent].last_child == k ? "1" : "0", 1);
 	if (dcp_buf_error(&last)) {
 		line->failed = true;
@@ -279,7 +279,7 @@ static void draw_node(const struct forest *f, size_t at, struct out *o)
 		if (n->leaf->broken)
 			dcp_buf_str(&note, ", broken");
 	}
-	if (n->last_child != NOBODY) {
+	if (n->last_child != NO_NODE) {
 		dcp_buf_printf(&note, "%s%s, %s tensor%s", n->leaf ? "; below: " : "",
 			       out_size(size, n->bytes), out_count(count, n->tensors),
 			       dcp_s(n->tensors));
@@ -302,7 +302,7 @@ static void json_path(const struct forest *f, size_t at, struct dcp_jsonw *w, co
 {
 	const struct node *n = &f->nodes[at];
 
-	for (size_t k = at; f->nodes[k].parent != NOBODY; k = f->nodes[k].parent)
+	for (size_t k = at; f->nodes[k].parent != NO_NODE; k = f->nodes[k].parent)
 		path[f->nodes[k].depth - 1] = f->nodes[k].name;
 	dcp_jsonw_array(w);
 	for (size_t d = 0; d < n->depth; d++)

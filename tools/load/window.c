@@ -47,7 +47,7 @@ struct load_window {
 	uint32_t slots, members, self;
 	const uint32_t *rank;  /* of each member; belongs to the checkpoint */
 	int *alive;            /* a pidfd of each member, -1: none */
-	_Atomic uint32_t dead; /* a rank; UINT32_MAX: nobody */
+	_Atomic uint32_t dead; /* a rank; UINT32_MAX: none */
 	int64_t timeout_ms;
 	uint64_t waited_ns;       /* for chunks */
 	struct dcp_queue **queue; /* of each slot that this member fills */

@@ -30,7 +30,7 @@ struct loading {
 	struct dcpload_error err;
 	uint32_t rank, ranks; /* of the layout */
 	const char *layout;
-	char named[32]; /* a layout that nobody named */
+	char named[32]; /* the name of the default layout, when none was given */
 	struct dump dump;
 	uint64_t dump_ns;
 	uint64_t ignored[OPT_MAX_TEXTS]; /* keys that each of opts->ignore names */

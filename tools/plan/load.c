@@ -99,7 +99,7 @@ static int mark_file(void *ctx, uint32_t file, uint64_t off, uint64_t n)
 	return 0;
 }
 
-/* Which files somebody reads, and how many those are. */
+/* Which files are read, and how many those are. */
 static enum cmd_exit mark_files(struct plan *p)
 {
 	p->is_read = calloc(p->nfiles + 1, sizeof(*p->is_read));

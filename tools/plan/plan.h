@@ -42,7 +42,7 @@ struct plan {
 	struct plan_sim sim;               /* of --simulate */
 	const struct dcp_file_id *files;
 	size_t nfiles;
-	bool *is_read; /* by file number: somebody reads bytes of it */
+	bool *is_read; /* by file number: bytes of it are read */
 	size_t nread;
 	struct dcp_buf lost; /* struct plan_lost */
 	struct dcp_arena arena;

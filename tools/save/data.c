@@ -109,7 +109,7 @@ static int pick_file(struct job *j, uint32_t file)
 	return j->fd < 0 ? j->fd : 0;
 }
 
-/* What the kernel has copied nobody has a hash of: is it what the source has? */
+/* What the kernel copied was not hashed: is it what the source has? */
 static bool is_copy(struct job *j, const struct piece *p)
 {
 	const struct save_source *from = j->team->source;

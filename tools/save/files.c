@@ -12,7 +12,7 @@
 
 int save_fail(const struct save *s, int code, const char *file, struct dcp_err *err)
 {
-	/* Names that nobody gave say nothing to anybody. */
+	/* Names that are our own mean nothing to the user: only OUT is named. */
 	if (strcmp(file, s->journal) == 0 || strcmp(file, s->part) == 0)
 		return dcp_fail(err, code, "%s/%s: %s", s->parent, s->name, strerror(-code));
 	return dcp_fail(err, code, "%s/%s: writing %s: %s", s->parent, s->name, file,

@@ -206,9 +206,9 @@ int save_plan(struct save *s, const struct dcp_write_format *f, const struct dcp
 		rc = save_journal_begin(s, err);
 	if (rc != -ESTALE)
 		return rc;
-	/* What is there is of another save: begin anew. Without a plan in the journal nothing was. */
-	if (s->opts.anew && save_journal_has_plan(s))
-		s->opts.anew(s->opts.out);
+	/* What is there is of another save: start over. Without a plan in the journal nothing was written. */
+	if (s->opts.removed && save_journal_has_plan(s))
+		s->opts.removed(s->opts.out);
 	s->opts.resume = false;
 	rc = save_clear(s, err);
 	if (rc == 0)

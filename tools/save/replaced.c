@@ -126,7 +126,7 @@ static bool is_weights(int dir, const char *name)
 	       is_read(fd, p[0]);
 }
 
-/* Does it go along with weights, by its name? What else has such a name only if it is written anew. */
+/* Does a file of this name go along with weights? Other sidecars only where this save writes one of that name. */
 static bool goes_along(const struct save *s, const char *name)
 {
 	static const char *const globs[] = { "*config.json",     "*.index.json", "*token*.json",

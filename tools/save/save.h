@@ -44,7 +44,7 @@ struct save_opts {
 	bool force;      /* a checkpoint that is there is replaced */
 	bool resume;     /* go on where a save of the same was stopped */
 	/* To be resumed, but what is there is of something else, and is removed now; may be NULL. */
-	void (*anew)(const char *out);
+	void (*removed)(const char *out);
 	unsigned jobs;        /* threads; 0: as many as processors, at most 8 */
 	uint64_t identity;    /* of what is read: another number, and nothing is resumed */
 	uint32_t rank, ranks; /* of the processes that share it; ranks 0: alone */
@@ -69,7 +69,7 @@ struct save_source {
 
 /* Returns 0; -EEXIST (OUT is there, and @opts->force is not set or it has directories in it), -EISDIR or
  * -ENOTDIR (OUT is there, and is a directory where a file is to be written, or a file where a directory is),
- * -EBUSY (somebody is writing it), or what the file system said. What @opts points to must stay. */
+ * -EBUSY (another process is writing it), or what the file system said. What @opts points to must stay. */
 int save_create(const struct save_opts *opts, struct save **out, struct dcp_err *err);
 
 /* The directory beside @out that all goes into, in @path; -ENAMETOOLONG, -EINVAL, -ENOMEM. */

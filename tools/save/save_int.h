@@ -36,7 +36,7 @@ struct save_run {
 	size_t piece; /* its first */
 	uint32_t file;
 	uint32_t rank; /* whose the part is */
-	bool crc32;    /* somebody asked for it */
+	bool crc32;    /* it was asked for */
 	bool text;
 };
 

@@ -6,7 +6,7 @@
  * fresh random number and prove with it that they have the same key (HMAC-SHA256) and belong to the same
  * job. One that cannot is ignored; at most it takes up a pending connection for some seconds. The key
  * itself is never sent. Later messages are neither encrypted nor authenticated: this does not protect
- * against somebody who can change packets on their way.
+ * against an attacker who can change packets on their way.
  *
  *	rank r -> rank 0	struct hello: magic, ABI, rank, ranks, id of the job, random number
  *	rank 0 -> rank r	struct challenge: magic, refused or not, random number

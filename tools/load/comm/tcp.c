@@ -486,7 +486,7 @@ static int tcp_split(void *ctx, uint32_t color, uint32_t key, struct dcpload_com
 	if (rc < 0)
 		return rc;
 	leader = group_of(t, wishes, &m);
-	/* Once they meet, nobody who fails could tell the others. */
+	/* Checked before they meet: after that a rank that fails could not notify the others. */
 	sub = tcp_alloc(&m);
 	in.code = sub ? 0 : -ENOMEM;
 	if (sub && leader == t->comm.rank && m.ranks > 1)

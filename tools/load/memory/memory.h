@@ -138,7 +138,7 @@ static inline bool load_block_has(const struct load_block *b, const void *at)
 	       (const char *)at < (const char *)b->p + b->n;
 }
 
-/* Have whole pages of @p that nobody has touched yet be memory that is near @d, where that is known. NULL: nothing happens. */
+/* Have whole pages of @p that were not touched yet be memory that is near @d, where that is known. NULL: nothing happens. */
 void load_device_near(struct load_device *d, void *p, uint64_t n);
 
 /* Wait until @mark is passed; when d->late, only look. -ETIMEDOUT, or a failure of what was queued before it. */

@@ -268,7 +268,7 @@ int dcpload_open(const struct dcpload_comm *comm, const char *source,
 	comm = comm ? comm : &load_alone;
 	err = err ? err : &own;
 	*err = (struct dcpload_error){ .rank = -1 };
-	if (load_comm_check(comm, err) < 0) { /* nobody can be notice */
+	if (load_comm_check(comm, err) < 0) { /* no way to notify the others */
 		free(ck);
 		return err->code;
 	}

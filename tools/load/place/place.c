@@ -32,7 +32,7 @@ static void copy(char *dst, const uint8_t *src, uint64_t n)
 			dst += 16;
 			src += 16;
 		}
-		_mm_sfence(); /* before anybody is told that it is there */
+		_mm_sfence(); /* before another thread learns that it is there */
 	}
 #endif
 	memcpy(dst, src, n);

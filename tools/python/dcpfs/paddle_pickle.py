@@ -143,4 +143,4 @@ class Pickler(Base):  # type: ignore[misc]
 
 
 class Passing:
-    """Stands in the memo for what nobody refers to again."""
+    """Stands in the memo for what is not referred to again."""
