@@ -88,6 +88,7 @@ CASES = (
     ("machine path in a script", "words", {"tests/y.sh": "cd=/wo" "rk/main\n"}, "tests/y.sh:1: machine path"),
     ("a word that is not used", "words", {"README.md": "the rows, one be" "hind the other\n"}, "README.md:1: word"),
     ("negated as nobody negates it", "words", {"README.md": "it is n" "o tensor\n"}, "README.md:1: word"),
+    ("a person in the product", "words", inc("/* No" "body reads it. */"), "core/base/a.h:6: word: No" "body"),
     ("a torn comment", "words", {"core/base/b.c": LIC + "/*\n * one\n *two\n */\n"}, "core/base/b.c:4: torn comment"),
     ("source without a test", "units", {"core/base/b.c": LIC}, "core/base/b.c: no tests/unit/base/b.c"),
     ("a file split off, but with a header", "units", {"core/base/a_b.c": LIC, "core/base/a_b.h": LIC}, "core/base/a_b.c: no tests"),
