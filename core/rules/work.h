@@ -64,7 +64,7 @@ int dcp_work_shares(struct work *w, uint32_t d, struct dcp_arena *arena, struct 
 int dcp_work_concat(const struct work *w, size_t k, uint32_t d, struct dcp_arena *arena,
 		    struct work *out, struct dcp_err *err);
 
-/* What turn.c shares with work.c: a work whose bits are made anew, one by one. */
+/* What turn.c shares with work.c: a work whose bits are replaced, one by one. */
 struct making {
 	struct work was;
 	struct dcp_arena *arena;
