@@ -68,7 +68,7 @@ int dcp_emit_broken(const struct dcp_sink *sink, const char *name, const char *w
 		.key = name, .path = &name, .npath = 1, .type = "", .error = why
 	};
 
-	return sink->object(sink->ctx, &o);
+	return dcp_emit_object(sink, &o);
 }
 
 int dcp_emit_fact(const struct dcp_sink *sink, int rc, const char *name, const char *fmt, ...)
@@ -84,7 +84,7 @@ int dcp_emit_fact(const struct dcp_sink *sink, int rc, const char *name, const c
 	va_end(ap);
 	if (!text)
 		return -ENOMEM;
-	return *text ? sink->meta(sink->ctx, name, text) : rc;
+	return *text ? dcp_emit_meta(sink, name, text) : rc;
 }
 
 void dcp_load_progress(const struct dcp_load *in, uint64_t done, uint64_t total,

@@ -169,7 +169,7 @@ static int emit_broken(struct loading *l, const struct array *a, const char *typ
 	if (!make_key(l, a, path, &o.npath))
 		return -ENOMEM;
 	o.key = l->key.p;
-	return l->in->sink->object(l->in->sink->ctx, &o);
+	return dcp_emit_object(l->in->sink, &o);
 }
 
 static int emit_array(struct loading *l, const struct array *a, const struct dcp_npy *npy)
@@ -204,7 +204,7 @@ static int emit_array(struct loading *l, const struct array *a, const struct dcp
 		t.error = "its bytes are not as many as its header says";
 		t.npieces = 0;
 	}
-	return l->in->sink->tensor(l->in->sink->ctx, &t);
+	return dcp_emit_tensor(l->in->sink, &t);
 }
 
 /* @src begins with the header of @a: all of it, or what came out first. */
@@ -297,7 +297,7 @@ static int emit_file(struct loading *l, struct dcp_err *err)
 	struct array a = { .name = key };
 	struct dcp_err why = { 0 };
 	dcp_auto_input struct dcp_input input = { .fd = -1 };
-	int rc = l->in->sink->file(l->in->sink->ctx, l->name, &l->file);
+	int rc = dcp_emit_file(l->in->sink, l->name, &l->file);
 
 	if (rc < 0)
 		return rc;

@@ -175,3 +175,46 @@ bool dcp_tensor_shown_nbytes(const struct dcp_tensor *t, uint64_t *out)
 	shown.itemsize = dcp_tensor_shown_size(t);
 	return dcp_tensor_nbytes(&shown, out) && *out <= INT64_MAX;
 }
+
+/* ---- sinks ---- */
+
+#define EMIT(s, what, ...)                                                                     \
+	for (; s; s = s->next) {                                                               \
+		int rc = s->check ? s->check(s->ctx) : 0;                                      \
+                                                                                               \
+		if (rc < 0 || s->what)                                                         \
+			return rc < 0 ? rc : s->what(s->ctx, __VA_ARGS__);                     \
+	}                                                                                      \
+	return 0
+
+int dcp_emit_file(const struct dcp_sink *s, const char *name, uint32_t *number)
+{
+	*number = 0;
+	EMIT(s, file, name, number);
+}
+
+int dcp_emit_unpacked(const struct dcp_sink *s, const char *name, uint32_t *number)
+{
+	*number = 0;
+	EMIT(s, unpacked, name, number);
+}
+
+int dcp_emit_tensor(const struct dcp_sink *s, const struct dcp_tensor *t)
+{
+	EMIT(s, tensor, t);
+}
+
+int dcp_emit_object(const struct dcp_sink *s, const struct dcp_object *o)
+{
+	EMIT(s, object, o);
+}
+
+int dcp_emit_meta(const struct dcp_sink *s, const char *name, const char *value)
+{
+	EMIT(s, meta, name, value);
+}
+
+int dcp_emit_sidecar(const struct dcp_sink *s, const char *name)
+{
+	EMIT(s, sidecar, name);
+}

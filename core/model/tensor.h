@@ -147,8 +147,19 @@ struct dcp_sink {
 	int (*unpacked)(void *ctx, const char *name, uint32_t *number);
 	/* A file of the version that is shown as it is: config.json, a tokenizer. */
 	int (*sidecar)(void *ctx, const char *name);
+	/* Asked before anything is emitted; what it returns, when negative, ends the build. */
+	int (*check)(void *ctx);
 	void *ctx;
+	const struct dcp_sink *next; /* gets what no function here takes; NULL: it is dropped */
 };
+
+/* Emit to @s, or to the sink behind it that takes such a thing. 0, or what the sink gave. */
+int dcp_emit_file(const struct dcp_sink *s, const char *name, uint32_t *number);
+int dcp_emit_unpacked(const struct dcp_sink *s, const char *name, uint32_t *number);
+int dcp_emit_tensor(const struct dcp_sink *s, const struct dcp_tensor *t);
+int dcp_emit_object(const struct dcp_sink *s, const struct dcp_object *o);
+int dcp_emit_meta(const struct dcp_sink *s, const char *name, const char *value);
+int dcp_emit_sidecar(const struct dcp_sink *s, const char *name);
 
 /* "zstd", "deflate", "latin1", "negate", "conjugate", "zeros"; "" for none. */
 const char *dcp_filter_name(uint8_t filter);

@@ -16,8 +16,8 @@ static int emit_file(struct map *m, uint32_t number, uint32_t *out)
 		return dcp_fail(m->err, -EBADMSG, "file %u of %zu", number, m->from->nfiles);
 	id = &m->from->files[number];
 	if (!m->file[number]) {
-		rc = id->unpacked ? m->to->unpacked(m->to->ctx, id->name, out)
-				  : m->to->file(m->to->ctx, id->name, out);
+		rc = id->unpacked ? dcp_emit_unpacked(m->to, id->name, out)
+				  : dcp_emit_file(m->to, id->name, out);
 		m->file[number] = *out + 1;
 	}
 	*out = m->file[number] - 1;
@@ -154,7 +154,7 @@ static int emit_key(struct map *m, uint32_t number, const char *key, struct dcp_
 	rc = split_path(m, &t);
 	if (rc == 0)
 		rc = emit_files(m, &t);
-	return rc < 0 ? rc : m->to->tensor(m->to->ctx, &t);
+	return rc < 0 ? rc : dcp_emit_tensor(m->to, &t);
 }
 
 int dcp_rules_emit_group(struct map *m, uint32_t number)

@@ -44,7 +44,7 @@ static int emit_metadata(const struct dcp_load *in)
 	dcp_auto_free char *text = NULL;
 	struct dcp_err why = { 0 };
 	uint32_t number;
-	int rc = sink->file(sink->ctx, DCP_COMPOSER_METADATA, &number);
+	int rc = dcp_emit_file(sink, DCP_COMPOSER_METADATA, &number);
 
 	if (rc < 0)
 		return rc;
@@ -60,7 +60,7 @@ static int emit_metadata(const struct dcp_load *in)
 	o.json_len = (size_t)input.src.size - (size_t)(o.json - text);
 	while (o.json_len && strchr(" \t\r\n", o.json[o.json_len - 1]))
 		o.json_len--;
-	return sink->object(sink->ctx, &o);
+	return dcp_emit_object(sink, &o);
 }
 
 /* ---- resumption.pkl ---- */
@@ -79,7 +79,7 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 	int rc = dcp_pyjson_object(&w->json, NULL, leaf->value, leaf->path, leaf->npath, &left,
 				   &o);
 
-	w->rc = rc < 0 ? rc : w->in->sink->object(w->in->sink->ctx, &o);
+	w->rc = rc < 0 ? rc : dcp_emit_object(w->in->sink, &o);
 	return w->rc;
 }
 
@@ -97,7 +97,7 @@ static int emit_resumption(const struct dcp_load *in)
 
 	if (!dcp_dir_find(in->dir, DCP_COMPOSER_RESUMPTION))
 		return 0;
-	rc = in->sink->file(in->sink->ctx, DCP_COMPOSER_RESUMPTION, &number);
+	rc = dcp_emit_file(in->sink, DCP_COMPOSER_RESUMPTION, &number);
 	if (rc < 0)
 		return rc;
 	rc = dcp_dir_input(in->dir, DCP_COMPOSER_RESUMPTION, &input, &why);

@@ -83,7 +83,7 @@ static int emit_file(struct emitter *w, struct dcp_err *why)
 	};
 	dcp_auto_torch struct dcp_torch *t = NULL;
 	const char *name = w->files[w->at].name;
-	int rc = in->sink->file(in->sink->ctx, name, &s.file);
+	int rc = dcp_emit_file(in->sink, name, &s.file);
 
 	if (rc == 0)
 		rc = dcp_torch_open_file(in->dir, name, &t, why);
@@ -163,7 +163,7 @@ int dcp_composer_emit_files(const struct dcp_load *in, const struct dcp_composer
 	if (n > 1)
 		rc = dcp_emit_fact(in->sink, rc, "ranks", "%zu", n);
 	if (rc == 0 && w.containers.n)
-		rc = in->sink->meta(in->sink->ctx, "containers", w.containers.p);
+		rc = dcp_emit_meta(in->sink, "containers", w.containers.p);
 	dcp_buf_finish(&w.containers);
 	dcp_copies_finish(&w.shards);
 	dcp_intern_finish(&w.emitted);

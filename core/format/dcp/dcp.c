@@ -70,10 +70,9 @@ static const char *commit_file(const struct dcp_dir *dir)
 
 int dcp_tdcp_read(struct dcp_tdcp *d, const char *name, struct dcp_err *err)
 {
-	const struct dcp_sink *sink = d->in->sink;
 	struct dcp_input input;
 	uint32_t number;
-	int rc = sink->file(sink->ctx, name, &number); /* before it is read */
+	int rc = dcp_emit_file(d->in->sink, name, &number); /* before it is read */
 
 	if (rc == 0)
 		rc = dcp_dir_input(d->in->dir, name, &input, err);
@@ -139,7 +138,7 @@ static int emit_containers(struct dcp_tdcp_emitter *w)
 		dcp_buf_printf(b, "%s\n", dcp_intern_text(&w->m->containers, i));
 	if (dcp_buf_error(b))
 		return -ENOMEM;
-	return b->n ? w->sink->meta(w->sink->ctx, "containers", b->p) : 0;
+	return b->n ? dcp_emit_meta(w->sink, "containers", b->p) : 0;
 }
 
 static int emit_key(struct dcp_tdcp_emitter *w, uint32_t key)

@@ -12,7 +12,7 @@ int dcp_tdcp_file_number(struct dcp_tdcp_emitter *w, uint32_t file, uint32_t *nu
 	int rc;
 
 	if (w->emitted[file] == DCP_TDCP_NOT_EMITTED) {
-		rc = w->sink->file(w->sink->ctx, dcp_intern_text(&w->m->files, file),
+		rc = dcp_emit_file(w->sink, dcp_intern_text(&w->m->files, file),
 				   &w->emitted[file]);
 		if (rc < 0)
 			return rc;

@@ -27,7 +27,7 @@ static int emit_broken(struct dcp_tdcp_emitter *w, const char *key, const char *
 				.error = why,
 				.stored = stored };
 
-	return w->sink->object(w->sink->ctx, &o);
+	return dcp_emit_object(w->sink, &o);
 }
 
 /* A tensor inside an object whose key is stored on its own: the stored one is emitted. */

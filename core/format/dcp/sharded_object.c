@@ -107,7 +107,7 @@ static int emit_parts(struct dcp_tdcp_emitter *w, const char *key,
 		o.key = name.p;
 		o.path = &o.key;
 		o.error = why;
-		rc = w->sink->object(w->sink->ctx, &o);
+		rc = dcp_emit_object(w->sink, &o);
 		--*left;
 	} while (rc == 0 && *left && next_part(s, at));
 	return rc;

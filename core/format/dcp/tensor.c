@@ -290,5 +290,5 @@ int dcp_tdcp_emit_tensor(struct dcp_tdcp_emitter *w, uint32_t key)
 		j.t.error = j.why.msg;
 		j.t.npieces = j.t.ncopies = 0;
 	}
-	return w->sink->tensor(w->sink->ctx, &j.t);
+	return dcp_emit_tensor(w->sink, &j.t);
 }

@@ -28,7 +28,7 @@ static int emit_as(struct dcp_ds *ds, const char *rank, const char *role, const 
 	t->key = key->p;
 	t->path = rank ? path : path + 1;
 	t->npath = rank ? 3 : 2;
-	return ds->in->sink->tensor(ds->in->sink->ctx, t);
+	return dcp_emit_tensor(ds->in->sink, t);
 }
 
 int dcp_ds_emit_one(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
@@ -77,8 +77,7 @@ int dcp_ds_emit_object(struct dcp_ds *ds, const char *rank, const char *role, co
 		path[2] = i == 0 ? name : alias[i - 1].name;
 		spell(&key, rank, role, path[2]);
 		o.key = key.p;
-		rc = dcp_buf_error(&key) ? -ENOMEM
-					 : ds->in->sink->object(ds->in->sink->ctx, &o);
+		rc = dcp_buf_error(&key) ? -ENOMEM : dcp_emit_object(ds->in->sink, &o);
 	}
 	return rc;
 }

@@ -27,7 +27,7 @@ static int drop_tensor(void *ctx, const struct dcp_tensor *t)
 		mine.path++;
 		mine.npath--;
 	}
-	return to->tensor(to->ctx, &mine);
+	return dcp_emit_tensor(to, &mine);
 }
 
 static int drop_object(void *ctx, const struct dcp_object *o)
@@ -39,7 +39,7 @@ static int drop_object(void *ctx, const struct dcp_object *o)
 		mine.path++;
 		mine.npath--;
 	}
-	return to->object(to->ctx, &mine);
+	return dcp_emit_object(to, &mine);
 }
 
 static struct dcp_sink dropping(const struct dcp_ds *ds)
@@ -68,13 +68,6 @@ int dcp_ds_emit_value(struct dcp_ds *ds, const struct dcp_ds_input *in, struct d
 	return dcp_tstate_emit_whole(&s, key.p);
 }
 
-static int no_object(void *ctx, const struct dcp_object *o)
-{
-	(void)ctx;
-	(void)o;
-	return 0;
-}
-
 int dcp_ds_emit_raw(struct dcp_ds *ds, const char *file, bool tensors_only)
 {
 	struct dcp_sink sink = dropping(ds);
@@ -88,7 +81,7 @@ int dcp_ds_emit_raw(struct dcp_ds *ds, const char *file, bool tensors_only)
 	s.t = in.t;
 	s.file = in.file;
 	if (tensors_only)
-		sink.object = no_object;
+		sink.object = NULL;
 	rc = dcp_tstate_emit(&s);
 	dcp_ds_close(&in);
 	return rc;

@@ -57,8 +57,7 @@ static int note_name(struct dcp_ds *ds, uint32_t number, const char *name)
 int dcp_ds_open(struct dcp_ds *ds, const char *name, struct dcp_ds_input *out,
 		struct dcp_err *why)
 {
-	const struct dcp_sink *sink = ds->in->sink;
-	int rc = sink->file(sink->ctx, name, &out->file);
+	int rc = dcp_emit_file(ds->in->sink, name, &out->file);
 
 	out->t = NULL;
 	if (rc < 0 || note_name(ds, out->file, name) < 0)

@@ -29,13 +29,13 @@ static int front_tensor(void *ctx, const struct dcp_tensor *emitted)
 	int rc;
 
 	if (strncmp(emitted->key, "module.", strlen("module.")) != 0)
-		return ds->in->sink->tensor(ds->in->sink->ctx, emitted);
+		return dcp_emit_tensor(ds->in->sink, emitted);
 	if (f->file->sharded && (trained || frozen) &&
 	    dcp_shape_volume(t.shape, t.ndim, &volume) && volume == 0)
 		return 0;
 	t.path = path;
 	t.npath = 2;
-	rc = ds->in->sink->tensor(ds->in->sink->ctx, &t);
+	rc = dcp_emit_tensor(ds->in->sink, &t);
 	if (rc < 0 || !dcp_ds_is_fp32(ds, f->file->kind, name))
 		return rc;
 	dcp_buf_printf(&fp32, "fp32.%s", name);
@@ -44,19 +44,12 @@ static int front_tensor(void *ctx, const struct dcp_tensor *emitted)
 	path[0] = "fp32";
 	t.alias_of = t.npieces ? emitted->key : NULL;
 	t.key = fp32.p;
-	return ds->in->sink->tensor(ds->in->sink->ctx, &t);
-}
-
-static int front_object(void *ctx, const struct dcp_object *o)
-{
-	struct dcp_ds_front *f = ctx;
-
-	return f->ds->in->sink->object(f->ds->in->sink->ctx, o);
+	return dcp_emit_tensor(ds->in->sink, &t);
 }
 
 struct dcp_sink dcp_ds_front_sink(struct dcp_ds_front *f)
 {
-	return (struct dcp_sink){ .tensor = front_tensor, .object = front_object, .ctx = f };
+	return (struct dcp_sink){ .tensor = front_tensor, .ctx = f, .next = f->ds->in->sink };
 }
 
 /* The state dict in a file: all of it, or what it calls "module". */

@@ -108,19 +108,12 @@ static int note_key(struct bin *b, const char *key)
 	return dcp_intern_add(&b->h.names, key, strlen(key), DCP_INTERN_NONE, &number);
 }
 
-static int on_file(void *ctx, const char *name, uint32_t *number)
-{
-	struct bin *b = ctx;
-
-	return b->h.in->sink->file(b->h.in->sink->ctx, name, number);
-}
-
 static int on_tensor(void *ctx, const struct dcp_tensor *t)
 {
 	struct bin *b = ctx;
 	int rc = note_key(b, t->key);
 
-	return rc < 0 ? rc : b->h.in->sink->tensor(b->h.in->sink->ctx, t);
+	return rc < 0 ? rc : dcp_emit_tensor(b->h.in->sink, t);
 }
 
 static int on_object(void *ctx, const struct dcp_object *o)
@@ -128,7 +121,7 @@ static int on_object(void *ctx, const struct dcp_object *o)
 	struct bin *b = ctx;
 	int rc = note_key(b, o->key);
 
-	return rc < 0 ? rc : b->h.in->sink->object(b->h.in->sink->ctx, o);
+	return rc < 0 ? rc : dcp_emit_object(b->h.in->sink, o);
 }
 
 /* ---- files ---- */
@@ -148,7 +141,7 @@ static int keep_error(struct bin *b, struct dcp_hf_file *f, const struct dcp_err
 static int read_file(struct bin *b, struct dcp_hf_file *f)
 {
 	const struct dcp_sink sink = {
-		.file = on_file, .tensor = on_tensor, .object = on_object, .ctx = b
+		.tensor = on_tensor, .object = on_object, .ctx = b, .next = b->h.in->sink
 	};
 	struct dcp_tstate s = {
 		.sink = &sink,
@@ -160,7 +153,7 @@ static int read_file(struct bin *b, struct dcp_hf_file *f)
 	};
 	struct dcp_err why = { 0 };
 	dcp_auto_torch struct dcp_torch *t = NULL;
-	int rc = on_file(b, f->name, &s.file);
+	int rc = dcp_emit_file(&sink, f->name, &s.file);
 
 	if (rc < 0)
 		return rc;
@@ -176,7 +169,7 @@ static int read_file(struct bin *b, struct dcp_hf_file *f)
 static int emit_broken(struct bin *b, const struct dcp_hf_file *f)
 {
 	const struct dcp_sink *sink = b->h.in->sink;
-	int rc = sink->meta(sink->ctx, "broken_file", f->error);
+	int rc = dcp_emit_meta(sink, "broken_file", f->error);
 
 	return rc < 0 || b->set->index.name ? rc : dcp_emit_broken(sink, f->name, f->error);
 }
@@ -196,10 +189,9 @@ static int read_files(struct bin *b, size_t first, size_t end)
 
 static int emit_set(struct bin *b, struct dcp_hf_set *set)
 {
-	const struct dcp_sink *sink = b->h.in->sink;
 	const char *variant = dcp_hf_variant(set->name);
 	size_t end = set->first + set->n;
-	int rc = variant ? sink->meta(sink->ctx, "variant", variant) : 0;
+	int rc = variant ? dcp_emit_meta(b->h.in->sink, "variant", variant) : 0;
 
 	b->set = set;
 	if (rc == 0)

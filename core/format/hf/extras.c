@@ -72,7 +72,7 @@ static bool is_twin(const char *name)
 
 static int leave_out(const struct dcp_load *in, const char *name)
 {
-	return in->sink->meta(in->sink->ctx, "left_out", name);
+	return dcp_emit_meta(in->sink, "left_out", name);
 }
 
 /* All that a file of torch.save holds, below its name. */
@@ -86,7 +86,7 @@ static int emit_state(const struct dcp_load *in, const char *name, bool sure)
 	struct dcp_err why = { 0 };
 	dcp_auto_torch struct dcp_torch *t = NULL;
 	struct dcp_stretch all = { 0 };
-	int rc = in->sink->file(in->sink->ctx, name, &s.file);
+	int rc = dcp_emit_file(in->sink, name, &s.file);
 
 	if (rc < 0)
 		return rc;
@@ -108,7 +108,7 @@ static int emit_one(const struct dcp_load *in, const char *name)
 	bool sure;
 
 	if (dcp_hf_is_sidecar(name))
-		return in->sink->sidecar(in->sink->ctx, name);
+		return dcp_emit_sidecar(in->sink, name);
 	if (!is_twin(name) && may_be_state(name, &sure) && strlen(name) < DCP_GROUP_MAX)
 		return emit_state(in, name, sure);
 	return is_weights(name) ? leave_out(in, name) : 0;

@@ -167,7 +167,7 @@ int dcp_hf_emit_tensor(struct dcp_hf *h, const struct dcp_hf_set *set, struct dc
 	t->error = error;
 	if (error)
 		t->npieces = 0;
-	return h->in->sink->tensor(h->in->sink->ctx, t);
+	return dcp_emit_tensor(h->in->sink, t);
 }
 
 int dcp_hf_emit_promised(struct dcp_hf *h, const struct dcp_hf_set *set)

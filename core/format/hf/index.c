@@ -28,7 +28,7 @@ int dcp_hf_index_read(const struct dcp_dir *dir, const struct dcp_sink *sink, co
 {
 	dcp_auto_input struct dcp_input in = { .fd = -1 };
 	uint32_t number;
-	int rc = sink->file(sink->ctx, name, &number);
+	int rc = dcp_emit_file(sink, name, &number);
 
 	*out = (struct dcp_hf_index){ .name = name };
 	if (rc == 0)

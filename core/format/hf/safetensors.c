@@ -161,9 +161,8 @@ static int emit_metadata(struct dcp_hf *h)
 	for (size_t i = 0; i < st->nmeta; i++)
 		dcp_jsonw_put_str(&w, st->meta[2 * i], st->meta[2 * i + 1]);
 	dcp_jsonw_end(&w);
-	return dcp_jsonw_error(&w) < 0
-		       ? dcp_jsonw_error(&w)
-		       : h->in->sink->meta(h->in->sink->ctx, "metadata", json.p);
+	return dcp_jsonw_error(&w) < 0 ? dcp_jsonw_error(&w)
+				       : dcp_emit_meta(h->in->sink, "metadata", json.p);
 }
 
 static int emit_facts(struct dcp_hf *h)
@@ -177,7 +176,7 @@ static int emit_facts(struct dcp_hf *h)
 		rc = emit_metadata(h);
 	for (size_t i = 0; i < h->nsets && rc == 0; i++)
 		if (dcp_hf_variant(h->sets[i].name))
-			rc = sink->meta(sink->ctx, "variant", dcp_hf_variant(h->sets[i].name));
+			rc = dcp_emit_meta(sink, "variant", dcp_hf_variant(h->sets[i].name));
 	for (size_t i = 0; i < h->nfiles && rc == 0; i++) {
 		const struct dcp_hf_file *f = &h->files[i];
 		const char *why = f->error ? f->error : f->cut;
@@ -185,7 +184,7 @@ static int emit_facts(struct dcp_hf *h)
 		if (!why)
 			continue;
 		dcp_log(h->in->log, DCP_LOG_WARN, "%s", why);
-		rc = sink->meta(sink->ctx, "broken_file", why);
+		rc = dcp_emit_meta(sink, "broken_file", why);
 	}
 	return rc;
 }

@@ -90,10 +90,9 @@ static int add_entries(struct dcp_hf *h, uint32_t i, const struct dcp_safetensor
 int dcp_hf_read(struct dcp_hf *h, uint32_t i, struct dcp_err *err)
 {
 	struct dcp_hf_file *f = &h->files[i];
-	const struct dcp_sink *sink = h->in->sink;
 	struct dcp_err why = { 0 };
 	dcp_auto_input struct dcp_input input = { .fd = -1 };
-	int rc = sink->file(sink->ctx, f->name, &f->number);
+	int rc = dcp_emit_file(h->in->sink, f->name, &f->number);
 
 	if (rc < 0)
 		return rc;

@@ -59,21 +59,19 @@ static int keep_model(struct emitter *w, const struct dcp_tensor *t, uint32_t ch
 static int on_tensor(void *ctx, const struct dcp_tensor *emitted)
 {
 	struct emitter *w = ctx;
-	const struct dcp_sink *sink = w->m->in->sink;
 	struct dcp_tensor t = *emitted;
 	uint32_t chunk;
 
 	if (is_model(w, t.path, t.npath, &chunk))
 		return keep_model(w, emitted, chunk);
 	t.alias_of = NULL; /* it may be of the model, which gets other names */
-	return sink->tensor(sink->ctx, &t);
+	return dcp_emit_tensor(w->m->in->sink, &t);
 }
 
 /* Of the first rank all are emitted; of the others what differs. Compared byte for byte. */
 static int on_object(void *ctx, const struct dcp_object *o)
 {
 	struct emitter *w = ctx;
-	const struct dcp_sink *sink = w->m->in->sink;
 	const char *key = o->key;
 	uint32_t number;
 	int rc = 0;
@@ -89,14 +87,7 @@ static int on_object(void *ctx, const struct dcp_object *o)
 		rc = dcp_intern_add(w->known, w->text.p, w->text.n, DCP_INTERN_NONE, &number);
 	else if (o->json && dcp_intern_find(w->known, w->text.p, w->text.n) != DCP_INTERN_NONE)
 		return 0;
-	return rc < 0 ? rc : sink->object(sink->ctx, o);
-}
-
-static int on_file(void *ctx, const char *name, uint32_t *number)
-{
-	const struct emitter *w = ctx;
-
-	return w->m->in->sink->file(w->m->in->sink->ctx, name, number);
+	return rc < 0 ? rc : dcp_emit_object(w->m->in->sink, o);
 }
 
 /* Returns 1 when the file cannot be read: @why says it. @first: its keys get no prefix, and its
@@ -107,7 +98,7 @@ static int emit_file(struct emitter *w, const char *dir, const char *name, const
 	const struct dcp_load *in = w->m->in;
 	const char *prefix[] = { dir, stem };
 	struct dcp_sink sink = {
-		.file = on_file, .tensor = on_tensor, .object = on_object, .ctx = w
+		.tensor = on_tensor, .object = on_object, .ctx = w, .next = in->sink
 	};
 	struct dcp_tstate s = { .sink = &sink,
 				.prefix = prefix,
@@ -120,7 +111,7 @@ static int emit_file(struct emitter *w, const char *dir, const char *name, const
 
 	snprintf(path, sizeof(path), "%.250s/%.250s", dir, name);
 	w->nprefix = s.nprefix;
-	rc = in->sink->file(in->sink->ctx, path, &s.file);
+	rc = dcp_emit_file(in->sink, path, &s.file);
 	if (rc < 0)
 		return rc;
 	rc = dcp_torch_open_file(in->dir, path, &t, why);
@@ -133,7 +124,6 @@ static int emit_file(struct emitter *w, const char *dir, const char *name, const
 /* "<dir>.<stem>", a file that cannot be read. */
 static int emit_broken(struct emitter *w, const char *dir, const char *stem, const char *why)
 {
-	const struct dcp_sink *sink = w->m->in->sink;
 	const char *const path[] = { dir, stem };
 	struct dcp_object o = { .path = path, .npath = 2, .type = "", .error = why };
 
@@ -142,7 +132,7 @@ static int emit_broken(struct emitter *w, const char *dir, const char *stem, con
 	if (dcp_buf_error(&w->text))
 		return -ENOMEM;
 	o.key = w->text.p;
-	return sink->object(sink->ctx, &o);
+	return dcp_emit_object(w->m->in->sink, &o);
 }
 
 /* distrib_optim.pt, optim.pt, layer_wise_optimizer_0.pt and whatever else lies beside the

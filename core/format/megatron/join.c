@@ -198,7 +198,6 @@ int dcp_mlegacy_join(struct dcp_mlegacy *m, uint32_t number, const struct dcp_mp
 {
 	const struct dcp_copies_key *k = dcp_copies_at(&m->model, number);
 	struct dcp_mjoin joining = { .m = m, .place = *place, .copy = copy }, *j = &joining;
-	const struct dcp_sink *sink = m->in->sink;
 
 	j->key = key;
 	j->t = k->first->t;
@@ -217,5 +216,5 @@ int dcp_mlegacy_join(struct dcp_mlegacy *m, uint32_t number, const struct dcp_mp
 	j->t.error = j->why.code ? j->why.msg : NULL;
 	if (j->t.error)
 		j->t.npieces = 0;
-	return sink->tensor(sink->ctx, &j->t);
+	return dcp_emit_tensor(m->in->sink, &j->t);
 }

@@ -98,7 +98,7 @@ static int read_rules(struct dcp_mlegacy *m, struct dcp_err *err)
 
 	if (!dcp_dir_find(m->in->dir, DCP_MEGATRON_RULES))
 		return 0;
-	rc = m->in->sink->file(m->in->sink->ctx, DCP_MEGATRON_RULES, &number);
+	rc = dcp_emit_file(m->in->sink, DCP_MEGATRON_RULES, &number);
 	if (rc == 0)
 		rc = dcp_dir_input(m->in->dir, DCP_MEGATRON_RULES, &input, err);
 	if (rc < 0)

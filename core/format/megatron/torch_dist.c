@@ -71,7 +71,7 @@ static int read_mark(const struct dcp_load *in, struct dcp_json **root, struct d
 {
 	dcp_auto_input struct dcp_input input = { .fd = -1 };
 	uint32_t number;
-	int rc = in->sink->file(in->sink->ctx, MARK, &number);
+	int rc = dcp_emit_file(in->sink, MARK, &number);
 
 	if (rc == 0)
 		rc = dcp_dir_input(in->dir, MARK, &input, err);

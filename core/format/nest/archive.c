@@ -206,7 +206,7 @@ static int add_parts(struct loading *l, struct dcp_err *err)
 		if (rc == 0)
 			continue;
 		/* recorded, so that its repair is seen */
-		rc = sink->file(sink->ctx, l->parts[i].name, &number);
+		rc = dcp_emit_file(sink, l->parts[i].name, &number);
 		if (rc == 0)
 			rc = dcp_emit_broken(sink, l->parts[i].name, why.msg);
 	}

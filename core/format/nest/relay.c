@@ -35,8 +35,8 @@ static int emit_file(struct dcp_relay *r, const char *name, bool unpacked, uint3
 		rc = -ENOTSUP;
 	if (rc == 0)
 		rc = noted(r, place.unpacked || unpacked
-				      ? r->to->unpacked(r->to->ctx, place.name, &m.number)
-				      : r->to->file(r->to->ctx, place.name, &m.number));
+				      ? dcp_emit_unpacked(r->to, place.name, &m.number)
+				      : dcp_emit_file(r->to, place.name, &m.number));
 	if (rc < 0)
 		return rc;
 	m.base = place.base;
@@ -187,7 +187,7 @@ static int on_tensor(void *ctx, const struct dcp_tensor *emitted)
 		rc = put_alias(r, &t.alias_of);
 	if (rc == 0)
 		rc = put_prefix(r, &t.key, &t.path, &t.npath);
-	return rc < 0 ? rc : noted(r, r->to->tensor(r->to->ctx, &t));
+	return rc < 0 ? rc : noted(r, dcp_emit_tensor(r->to, &t));
 }
 
 /* Bytes of a file that is itself moved. */
@@ -217,14 +217,14 @@ static int on_object(void *ctx, const struct dcp_object *emitted)
 
 	if (rc == 0)
 		rc = put_references(r, &o);
-	return rc < 0 ? rc : noted(r, r->to->object(r->to->ctx, &o));
+	return rc < 0 ? rc : noted(r, dcp_emit_object(r->to, &o));
 }
 
 static int on_meta(void *ctx, const char *name, const char *value)
 {
 	struct dcp_relay *r = ctx;
 
-	return noted(r, r->to->meta(r->to->ctx, name, value));
+	return noted(r, dcp_emit_meta(r->to, name, value));
 }
 
 static int on_sidecar(void *ctx, const char *name)
@@ -235,7 +235,7 @@ static int on_sidecar(void *ctx, const char *name)
 
 	if (rc < 0 || place.base || place.unpacked)
 		return rc; /* inside an archive there is no file to pass through */
-	return noted(r, r->to->sidecar(r->to->ctx, place.name));
+	return noted(r, dcp_emit_sidecar(r->to, place.name));
 }
 
 struct dcp_sink dcp_relay_sink(struct dcp_relay *r)

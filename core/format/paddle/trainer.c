@@ -109,9 +109,9 @@ static int on_meta(void *ctx, const char *name, const char *value)
 	char text[600];
 
 	if (strcmp(name, "warning") != 0 && strcmp(name, "overlaps") != 0)
-		return l->number ? 0 : r->to->meta(r->to->ctx, name, value);
+		return l->number ? 0 : dcp_emit_meta(r->to, name, value);
 	snprintf(text, sizeof(text), "%s: %s", l->part, value);
-	return r->to->meta(r->to->ctx, name, text);
+	return dcp_emit_meta(r->to, name, text);
 }
 
 static int load_part(const struct dcp_load *in, struct loading *l, struct dcp_err *err)

@@ -94,7 +94,7 @@ static int emit_facts(struct emitter *w)
 	}
 	if (dcp_buf_error(&w->text))
 		return -ENOMEM;
-	return w->in->sink->meta(w->in->sink->ctx, "parts", w->text.p);
+	return dcp_emit_meta(w->in->sink, "parts", w->text.p);
 }
 
 int dcp_parts_emit(const struct dcp_load *in, const struct dcp_parts *p, struct dcp_err *err)

@@ -108,13 +108,13 @@ static int emit_json(const struct dcp_load *in, const char *name, const struct d
 	int rc = dcp_json_read(src, MAX_JSON, &text, &root, err);
 
 	if (rc == -EBADMSG || rc == -E2BIG)
-		return in->sink->sidecar(in->sink->ctx, name);
+		return dcp_emit_sidecar(in->sink, name);
 	if (rc < 0)
 		return dcp_err_where(err, rc, "%s", name);
 	o.type = dcp_json_is_object(root) ? "dict" : dcp_json_is_array(root) ? "list" : "value";
 	o.json = text;
 	o.json_len = squeeze(text, (size_t)src->size);
-	return in->sink->object(in->sink->ctx, &o);
+	return dcp_emit_object(in->sink, &o);
 }
 
 static int load_json(const struct dcp_load *in, struct dcp_err *err)
@@ -122,7 +122,7 @@ static int load_json(const struct dcp_load *in, struct dcp_err *err)
 	const char *name = in->dir->entries[0].name;
 	dcp_auto_input struct dcp_input input = { .fd = -1 };
 	uint32_t number;
-	int rc = in->sink->file(in->sink->ctx, name, &number);
+	int rc = dcp_emit_file(in->sink, name, &number);
 
 	if (rc == 0)
 		rc = dcp_dir_input(in->dir, name, &input, err);

@@ -412,7 +412,7 @@ static int emit_sidecars(const struct dcp_load *in, const struct dcp_dir *dir,
 		    (!*below && dcp_parts_is_file(e, &unused)))
 			continue;
 		snprintf(name, sizeof(name), "%s%s", below, e->name);
-		rc = in->sink->sidecar(in->sink->ctx, name);
+		rc = dcp_emit_sidecar(in->sink, name);
 	}
 	return rc;
 }

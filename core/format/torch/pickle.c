@@ -82,7 +82,7 @@ static int emit_array(struct emitter *w, const struct dcp_leaf *as)
 	t.shape = a.shape;
 	dcp_ndarray_place(&a, &p);
 	dcp_tensor_one_piece(&t, &p); /* known to fit */
-	return w->sink->tensor(w->sink->ctx, &t);
+	return dcp_emit_tensor(w->sink, &t);
 }
 
 static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
@@ -108,7 +108,7 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 			       &o);
 	if (rc < 0)
 		return rc;
-	return w->sink->object(w->sink->ctx, &o);
+	return dcp_emit_object(w->sink, &o);
 }
 
 static int emit_pickle(const struct dcp_load *in, uint32_t file, const char *whole,
@@ -144,7 +144,7 @@ static int emit(const struct dcp_load *in, const char *name, const struct dcp_so
 	dcp_auto_torch struct dcp_torch *t = NULL;
 	unsigned char head[4] = { 0 };
 	struct dcp_stretch all = { .nbytes = src->size, .n = src->size };
-	int rc = in->sink->file(in->sink->ctx, name, &s.file);
+	int rc = dcp_emit_file(in->sink, name, &s.file);
 
 	snprintf(stem, sizeof(stem), "%.*s", (int)dcp_stem(name), name);
 	if (rc < 0)

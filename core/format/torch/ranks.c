@@ -279,7 +279,7 @@ static int emit_rank(struct ranks *r, struct dcp_err *why)
 	r->nprefix = f->name.world != 1 || strncmp(f->name.set, "model", 5) != 0;
 	s.prefix = &prefix;
 	s.nprefix = r->nprefix;
-	rc = in->sink->file(in->sink->ctx, f->file, &s.file);
+	rc = dcp_emit_file(in->sink, f->file, &s.file);
 	if (rc < 0)
 		return rc;
 	rc = dcp_torch_open_file(in->dir, f->file, &t, why);

@@ -74,7 +74,7 @@ static int emit_file(const struct dcp_load *in, const char *name, struct dcp_buf
 	struct dcp_tstate s = { .sink = in->sink, .whole = in->is_part ? NULL : stem };
 	dcp_auto_torch struct dcp_torch *t = NULL;
 	struct dcp_stretch all = { 0 };
-	int rc = in->sink->file(in->sink->ctx, name, &s.file);
+	int rc = dcp_emit_file(in->sink, name, &s.file);
 
 	snprintf(stem, sizeof(stem), "%.*s", (int)dcp_stem(name), name);
 	if (rc == 0)
@@ -89,7 +89,7 @@ static int emit_file(const struct dcp_load *in, const char *name, struct dcp_buf
 	s.tuples = !s.lists;
 	s.containers = containers;
 	if (s.lists)
-		rc = in->sink->meta(in->sink->ctx, "lists", "opened");
+		rc = dcp_emit_meta(in->sink, "lists", "opened");
 	return rc < 0 ? rc : dcp_tstate_emit(&s);
 }
 
@@ -102,7 +102,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 		if (!in->dir->entries[i].is_dir && is_ours(in->dir, in->dir->entries[i].name))
 			rc = emit_file(in, in->dir->entries[i].name, &containers, err);
 	if (rc == 0 && containers.n && !in->is_part)
-		rc = in->sink->meta(in->sink->ctx, "containers", containers.p);
+		rc = dcp_emit_meta(in->sink, "containers", containers.p);
 	return dcp_emit_fact(in->sink, rc, "framework", "torch");
 }
 

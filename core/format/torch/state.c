@@ -59,7 +59,7 @@ static int emit_located(struct emitter *w, const struct dcp_leaf *leaf, const ch
 	rc = t.npieces ? dcp_places_find(&w->places, &t) : 0;
 	if (rc < 0)
 		return rc;
-	return s->sink->tensor(s->sink->ctx, &t);
+	return dcp_emit_tensor(s->sink, &t);
 }
 
 static int emit_tensor(struct emitter *w, const struct dcp_leaf *leaf, const char *key)
@@ -82,7 +82,7 @@ static int emit_tensor(struct emitter *w, const struct dcp_leaf *leaf, const cha
 		return dcp_tstate_shard(s, leaf, key, &w->shards);
 	if (dcp_tstate_flat(leaf)) {
 		broken.error = dcp_tstate_flat(leaf);
-		return s->sink->tensor(s->sink->ctx, &broken);
+		return dcp_emit_tensor(s->sink, &broken);
 	}
 	if (dcp_torch_tensor(s->t, leaf->value, &tt, &why) == 1)
 		return emit_located(w, leaf, key, &tt);
@@ -90,7 +90,7 @@ static int emit_tensor(struct emitter *w, const struct dcp_leaf *leaf, const cha
 		return -ENOMEM;
 	if (!why.msg[0])
 		dcp_fail(&why, -EBADMSG, "not a tensor that can be read");
-	return s->sink->tensor(s->sink->ctx, &broken);
+	return dcp_emit_tensor(s->sink, &broken);
 }
 
 /* @as is what it is shown as, @path where it is stored: tensors inside it are called by that.
@@ -108,7 +108,7 @@ static int emit_object(struct emitter *w, const struct dcp_leaf *as, const char 
 	if (dcp_pyjson_object(&w->scratch, dcp_pyjson_torch(s->t, &stream), as->value, path,
 			      npath, &w->left, &o) < 0)
 		return -ENOMEM;
-	return s->sink->object(s->sink->ctx, &o);
+	return dcp_emit_object(s->sink, &o);
 }
 
 /* A value that is all there is has no name but the file's. */
@@ -171,7 +171,7 @@ static int emit_too_deep(struct emitter *w)
 	if (dcp_buf_error(&w->scratch))
 		return -ENOMEM;
 	o.key = w->scratch.p;
-	return s->sink->object(s->sink->ctx, &o);
+	return dcp_emit_object(s->sink, &o);
 }
 
 static int walk(struct emitter *w)

@@ -49,12 +49,11 @@ static int emit_part(const struct dcp_tstate *s, const struct dcp_tensor *whole,
 	t.shape = p.len;
 	t.pieces = &p;
 	t.npieces = 1;
-	return s->sink->tensor(s->sink->ctx, &t);
+	return dcp_emit_tensor(s->sink, &t);
 }
 
 static int emit_parts(const struct dcp_tstate *s, const struct dcp_tshard *sh)
 {
-	const struct dcp_sink *sink = s->sink;
 	struct dcp_tensor whole = sh->t;
 	char shape[256], region[256] = "nothing";
 	struct dcp_err why = { 0 };
@@ -71,7 +70,7 @@ static int emit_parts(const struct dcp_tstate *s, const struct dcp_tshard *sh)
 		 whole.npieces ? ", or read the part" : "");
 	whole.error = why.msg;
 	whole.npieces = 0;
-	rc = sink->tensor(sink->ctx, &whole);
+	rc = dcp_emit_tensor(s->sink, &whole);
 	for (size_t i = 0; rc == 0 && !s->sealed && i < sh->t.npieces; i++) {
 		dcp_tshard_region(region, sizeof(region), &sh->t.pieces[i], sh->t.ndim);
 		rc = emit_part(s, &sh->t, &sh->t.pieces[i], region);
@@ -107,6 +106,5 @@ int dcp_tstate_shard(const struct dcp_tstate *s, const struct dcp_leaf *leaf, co
 		sh.t.npieces = 0;
 	if (s->shard)
 		return s->shard(s->ctx, &sh.t);
-	return sh.t.error || sh.whole ? s->sink->tensor(s->sink->ctx, &sh.t)
-				      : emit_parts(s, &sh);
+	return sh.t.error || sh.whole ? dcp_emit_tensor(s->sink, &sh.t) : emit_parts(s, &sh);
 }

@@ -221,12 +221,12 @@ static int add_unknown(struct listing *l, const char *name)
 	struct dcp_titems_name unused;
 
 	if (is_twin(name))
-		return sink->meta(sink->ctx, "left_out", name);
+		return dcp_emit_meta(sink, "left_out", name);
 	if (*name == '.' || strcmp(name, "metadata.pkl") == 0 ||
 	    dcp_titems_name(name, &unused) ||
 	    dcp_intern_find(&l->seen, name, strlen(name)) != DCP_INTERN_NONE)
 		return 0;
-	return sink->sidecar(sink->ctx, name);
+	return dcp_emit_sidecar(sink, name);
 }
 
 static int add_by_name(struct listing *l)

@@ -17,7 +17,6 @@ struct joined {
 static int on_joined(void *ctx, const struct dcp_tensor *emitted)
 {
 	const struct joined *j = ctx;
-	const struct dcp_sink *sink = j->r->in->sink;
 	struct dcp_tensor t = *emitted;
 	int rc = 0;
 
@@ -27,7 +26,7 @@ static int on_joined(void *ctx, const struct dcp_tensor *emitted)
 	}
 	if (!t.error && t.npieces) /* tied tensors have all their pieces in common */
 		rc = dcp_places_find(&j->r->places, &t);
-	return rc < 0 ? rc : sink->tensor(sink->ctx, &t);
+	return rc < 0 ? rc : dcp_emit_tensor(j->r->in->sink, &t);
 }
 
 /* The file of @item and @rank. */
@@ -128,7 +127,7 @@ static int emit_lost(struct dcp_titems *r, const struct dcp_titems_entry *e)
 		t.error = say_missing(r, e, NULL, &why);
 	if (!t.error)
 		t.error = "metadata.pkl lists it, and no file holds it";
-	return r->in->sink->tensor(r->in->sink->ctx, &t);
+	return dcp_emit_tensor(r->in->sink, &t);
 }
 
 int dcp_titems_join(struct dcp_titems *r)

@@ -36,7 +36,6 @@ static void set_front(struct dcp_titems *r, const struct dcp_titems_file *f)
 /* A file that cannot be read is an object with its error. */
 static int emit_broken(const struct dcp_titems *r, const char *why)
 {
-	const struct dcp_sink *sink = r->in->sink;
 	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
 	struct dcp_object o = {
 		.path = r->front.path, .npath = r->front.npath, .type = "", .error = why
@@ -48,7 +47,7 @@ static int emit_broken(const struct dcp_titems *r, const char *why)
 	if (dcp_buf_error(&key))
 		return -ENOMEM;
 	o.key = key.p;
-	return sink->object(sink->ctx, &o);
+	return dcp_emit_object(r->in->sink, &o);
 }
 
 static int emit_file(struct dcp_titems *r)
@@ -99,7 +98,7 @@ static int read_meta(struct dcp_titems *r, struct dcp_err *err)
 
 	if (!dcp_dir_find(r->in->dir, name))
 		return 0;
-	rc = sink->file(sink->ctx, name, &number);
+	rc = dcp_emit_file(sink, name, &number);
 	if (rc < 0)
 		return rc;
 	rc = dcp_dir_input(r->in->dir, name, &input, &why);
@@ -119,7 +118,7 @@ static int read_meta(struct dcp_titems *r, struct dcp_err *err)
 	r->meta = (struct dcp_titems_meta){ 0 };
 	r->world = 0;
 	o.error = why.msg;
-	return sink->object(sink->ctx, &o);
+	return dcp_emit_object(sink, &o);
 }
 
 static int emit_facts(const struct dcp_titems *r)

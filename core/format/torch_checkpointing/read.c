@@ -72,13 +72,6 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 	return rc < 0 ? rc : 1;
 }
 
-static int on_object(void *ctx, const struct dcp_object *o)
-{
-	const struct dcp_titems *r = ctx;
-
-	return r->in->sink->object(r->in->sink->ctx, o);
-}
-
 static int on_part(void *ctx, const struct dcp_tensor *t)
 {
 	return dcp_titems_on_part(((struct reading *)ctx)->r, t);
@@ -261,7 +254,7 @@ static int emit_json(struct members *m, struct dcp_bytes v)
 	o.key = m->key.p;
 	o.json = m->value.p;
 	o.json_len = m->value.n;
-	return rc < 0 || dcp_buf_error(&m->key) ? -ENOMEM : m->sink->object(m->sink->ctx, &o);
+	return rc < 0 || dcp_buf_error(&m->key) ? -ENOMEM : dcp_emit_object(m->sink, &o);
 }
 
 static int read_json(struct reading *w, const char *text, size_t n, struct dcp_err *why)
@@ -292,7 +285,6 @@ static int read_json(struct reading *w, const char *text, size_t n, struct dcp_e
 static int read_raw(struct reading *w, const char *bytes, size_t n)
 {
 	const struct dcp_titems_emitted *front = &w->r->front;
-	const struct dcp_sink *sink = w->r->in->sink;
 	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT, json = DCP_BUF_INIT;
 	struct dcp_object o = {
 		.path = front->path, .npath = front->npath, .type = "bytes", .stored = &w->all
@@ -311,7 +303,7 @@ static int read_raw(struct reading *w, const char *bytes, size_t n)
 	o.key = key.p;
 	o.json = json.p;
 	o.json_len = json.n;
-	return sink->object(sink->ctx, &o);
+	return dcp_emit_object(w->r->in->sink, &o);
 }
 
 /* ---- a file ---- */
@@ -363,13 +355,14 @@ static int read_opened(struct reading *w, const struct dcp_source *src, struct d
 int dcp_titems_read(struct dcp_titems *r, struct dcp_err *why)
 {
 	struct dcp_titems_file *f = dcp_titems_file(r, r->at);
-	struct reading w = { .r = r, .f = f };
+	struct reading w = {
+		.r = r,
+		.f = f,
+		.sink = { .tensor = dcp_titems_on_tensor, .ctx = r, .next = r->in->sink },
+	};
 	dcp_auto_input struct dcp_input input = { .fd = -1 };
 	int rc;
 
-	w.sink = (struct dcp_sink){ .tensor = dcp_titems_on_tensor,
-				    .object = on_object,
-				    .ctx = r };
 	if (f->error) {
 		dcp_fail(why, -ENOTSUP, "%s: %s", f->name, f->error);
 		return 1;
@@ -377,7 +370,7 @@ int dcp_titems_read(struct dcp_titems *r, struct dcp_err *why)
 	rc = dcp_dir_input(r->in->dir, f->name, &input, why);
 	if (rc < 0)
 		return rc == -ENOMEM ? rc : 1;
-	rc = r->in->sink->file(r->in->sink->ctx, f->name, &f->number);
+	rc = dcp_emit_file(r->in->sink, f->name, &f->number);
 	w.all = (struct dcp_stretch){ .file = f->number,
 				      .nbytes = input.src.size,
 				      .n = input.src.size };

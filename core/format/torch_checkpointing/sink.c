@@ -95,7 +95,7 @@ static int emit_own(struct dcp_titems *r, const struct dcp_tensor *emitted)
 
 	if (t.alias_of && look_up(r, t.alias_of + rank, &g))
 		t.alias_of = NULL;
-	return r->in->sink->tensor(r->in->sink->ctx, &t);
+	return dcp_emit_tensor(r->in->sink, &t);
 }
 
 int dcp_titems_on_tensor(void *ctx, const struct dcp_tensor *emitted)

@@ -48,7 +48,7 @@ static int emit_below(struct emitter *t, const struct dcp_dir *dir, const char *
 			continue;
 		if (!e->is_dir && e->size <= MAX_SIZE && dcp_hf_is_sidecar(e->name) &&
 		    !dcp_index_was_emitted(t->w, name) && is_inside(dir, e->name)) {
-			code = t->sink->sidecar(t->sink->ctx, name);
+			code = dcp_emit_sidecar(t->sink, name);
 			t->n++;
 		}
 		if (!e->is_dir || depth == MAX_DEPTH || dcp_order_is_numbered(e->name) ||

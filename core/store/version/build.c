@@ -50,6 +50,18 @@ bool dcp_build_cached(struct dcp_build *b)
 	return b->path && !b->opts->rebuild && take_cached(b, false);
 }
 
+static int check_stop(void *ctx)
+{
+	return dcp_stopped(ctx) ? -ECANCELED : 0;
+}
+
+struct dcp_sink dcp_stopping_sink(const struct dcp_sink *to, const struct dcp_store_opts *opts)
+{
+	return (struct dcp_sink){ .check = check_stop,
+				  .ctx = (void *)(uintptr_t)opts,
+				  .next = to };
+}
+
 static int canceled(struct dcp_err *err)
 {
 	return dcp_fail(err, -ECANCELED, "indexing was called off");

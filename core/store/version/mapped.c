@@ -139,7 +139,7 @@ static void say(void *ctx, enum dcp_rules_what what, const char *key, unsigned l
 	if (what == DCP_RULES_UNUSED)
 		dcp_buf_printf(&m->unused, "%s%u", m->unused.n ? " " : "", line);
 	if (what == DCP_RULES_UNMATCHED && m->emitted == 0)
-		m->emitted = m->sink->object(m->sink->ctx, &o);
+		m->emitted = dcp_emit_object(m->sink, &o);
 }
 
 static int emit_number(const struct dcp_sink *sink, const char *name, uint64_t n)
@@ -147,7 +147,7 @@ static int emit_number(const struct dcp_sink *sink, const char *name, uint64_t n
 	char text[24];
 
 	snprintf(text, sizeof(text), "%llu", (unsigned long long)n);
-	return sink->meta(sink->ctx, name, text);
+	return dcp_emit_meta(sink, name, text);
 }
 
 static int emit_report(struct mapping *m, const struct dcp_rules_report *r)
@@ -165,7 +165,7 @@ static int emit_report(struct mapping *m, const struct dcp_rules_report *r)
 	for (size_t i = 0; code == 0 && i < DCP_LEN(numbers); i++)
 		code = emit_number(m->sink, numbers[i].name, numbers[i].n);
 	if (code == 0 && m->unused.n && !dcp_buf_error(&m->unused))
-		code = m->sink->meta(m->sink->ctx, "unused", m->unused.p);
+		code = dcp_emit_meta(m->sink, "unused", m->unused.p);
 	return code;
 }
 
@@ -176,32 +176,31 @@ static int emit_facts(struct mapping *m)
 					    "source",        "commit_ns", "framework",
 					    "variant",       "inferred",  "lists" };
 	const struct dcp_sink *sink = m->sink;
-	int code = sink->meta(sink->ctx, "map", m->id);
+	int code = dcp_emit_meta(sink, "map", m->id);
 
 	for (size_t i = 0; code == 0 && i < DCP_LEN(kept); i++) {
 		const char *value = dcp_index_meta(m->base->index, kept[i]);
 
 		if (value)
-			code = sink->meta(sink->ctx, kept[i], value);
+			code = dcp_emit_meta(sink, kept[i], value);
 	}
 	if (code == 0 && m->part)
-		code = sink->meta(sink->ctx, "part", m->part);
+		code = dcp_emit_meta(sink, "part", m->part);
 	if (code == 0 && m->cast)
-		code = sink->meta(sink->ctx, is_kept(m) ? "kept" : "cast",
-				  dcp_dtype_info(m->cast)->name);
-	return code < 0 ? code : sink->meta(sink->ctx, "rules", dcp_rules_name(m->rules));
+		code = dcp_emit_meta(sink, is_kept(m) ? "kept" : "cast",
+				     dcp_dtype_info(m->cast)->name);
+	return code < 0 ? code : dcp_emit_meta(sink, "rules", dcp_rules_name(m->rules));
 }
 
 static int emit_mapped(void *ctx, struct dcp_index_writer *w, struct dcp_err *err)
 {
 	struct mapping *m = ctx;
-	struct dcp_sink sink = dcp_index_sink(w, m->base->dirfd), emitted;
-	struct dcp_stopper stopper = { &sink, m->build.opts };
+	struct dcp_sink sink = dcp_index_sink(w, m->base->dirfd);
+	struct dcp_sink emitted = dcp_stopping_sink(&sink, m->build.opts);
 	struct dcp_rules_source from = source_of(m);
 	struct dcp_rules_report report = { .say = say, .ctx = m };
 	int code;
 
-	emitted = dcp_stopper_sink(&stopper);
 	m->sink = &sink;
 	m->emitted = 0;
 	dcp_buf_reset(&m->unused);

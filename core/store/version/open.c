@@ -45,7 +45,7 @@ static int emit_facts(const struct opening *o, const struct dcp_sink *sink)
 	snprintf(names, sizeof(names), "%016llx",
 		 (unsigned long long)dcp_fresh_names(&o->dir, o->build.path));
 	for (size_t i = 0; code == 0 && i < DCP_LEN(facts); i++)
-		code = sink->meta(sink->ctx, facts[i][0], facts[i][1]);
+		code = dcp_emit_meta(sink, facts[i][0], facts[i][1]);
 	return code;
 }
 
@@ -87,12 +87,11 @@ static int emit_all(void *ctx, struct dcp_index_writer *w, struct dcp_err *err)
 			       .progress = opts->progress,
 			       .log = opts->log,
 			       .uncommitted = o->found->uncommitted };
-	struct dcp_sink sink = dcp_index_sink(w, o->dir.fd), emitted;
-	struct dcp_stopper stopper = { &sink, opts };
+	struct dcp_sink sink = dcp_index_sink(w, o->dir.fd);
+	struct dcp_sink emitted = dcp_stopping_sink(&sink, opts);
 	int code = emit_facts(o, &sink);
 
 	dcp_index_unpack_with(w, o->v->unpack);
-	emitted = dcp_stopper_sink(&stopper);
 	in.sink = &emitted;
 	if (code == 0)
 		code = o->v->format->load(&in, err);

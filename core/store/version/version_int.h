@@ -103,16 +103,11 @@ int dcp_scan_explain_part(const struct dcp_dir *dir, struct dcp_err *err);
 int dcp_emit_beside(const struct dcp_dir *dir, const struct dcp_sink *sink,
 		    const struct dcp_index_writer *w);
 
-/* ---- stop.c: a build that is no longer needed ---- */
-
-/* A sink in front of @to that fails with -ECANCELED as soon as @opts say so. */
-struct dcp_stopper {
-	const struct dcp_sink *to;
-	const struct dcp_store_opts *opts;
-};
-struct dcp_sink dcp_stopper_sink(struct dcp_stopper *s);
-
 /* ---- build.c: an index, from the cache or built into it ---- */
+
+/* A sink in front of @to that fails with -ECANCELED as soon as @opts say so: an adapter looks at nothing but
+ * what its sink returns, and emits something every few microseconds. */
+struct dcp_sink dcp_stopping_sink(const struct dcp_sink *to, const struct dcp_store_opts *opts);
 
 struct dcp_build {
 	const char *name; /* of the version, for messages */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/t.h"
 
+#include <errno.h>
+
 #include "core/model/tensor.h"
 
 /* clang-format off */
@@ -90,12 +92,48 @@ static void dims_and_boxes(void **state)
 	assert_true(dcp_dims_compare(lo, len, 2) < 0 && dcp_dims_compare(len, lo, 2) > 0);
 }
 
+static int take_fact(void *ctx, const char *name, const char *value)
+{
+	int *taken = ctx;
+
+	assert_string_equal(name, "framework");
+	assert_string_equal(value, "torch");
+	return ++*taken;
+}
+
+static int refuse(void *ctx)
+{
+	return *(const int *)ctx;
+}
+
+/* What a sink takes stays there, the rest goes on; a check that fails lets nothing past. */
+static void sinks(void **state)
+{
+	int taken = 0, before = 0, refused = 0;
+	uint32_t number = 7;
+	const struct dcp_sink last = { .meta = take_fact, .ctx = &taken },
+			      checking = { .check = refuse, .ctx = &refused, .next = &last },
+			      first = { .meta = take_fact, .ctx = &before };
+
+	(void)state;
+	assert_int_equal(dcp_emit_meta(&checking, "framework", "torch"), 1);
+	assert_int_equal(dcp_emit_meta(&first, "framework", "torch"), 1);
+	assert_int_equal(dcp_emit_file(&checking, "a", &number), 0);
+	assert_int_equal(number, 0);
+	refused = -ECANCELED;
+	assert_int_equal(dcp_emit_meta(&checking, "framework", "torch"), -ECANCELED);
+	assert_int_equal(dcp_emit_sidecar(&checking, "a"), -ECANCELED);
+	assert_int_equal(taken, 1);
+	assert_int_equal(before, 1);
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(volume_and_bytes),
 		cmocka_unit_test(bytes_of_arrays),
 		cmocka_unit_test(dims_and_boxes),
+		cmocka_unit_test(sinks),
 	};
 	return cmocka_run_group_tests_name("tensor", tests, NULL, NULL);
 }

@@ -75,7 +75,7 @@ static int tell(const struct dcp_sink *s, struct telling *w)
 		w->piece[i].lo = &zero, w->piece[i].len = &w->n;
 	for (size_t i = 0; i < w->ncopies; i++)
 		w->copy[i].lo = &zero, w->copy[i].len = &w->n;
-	code = w->npieces ? s->tensor(s->ctx, &t) : 0;
+	code = w->npieces ? dcp_emit_tensor(s, &t) : 0;
 	w->n = w->npieces = w->ncopies = 0;
 	return code;
 }
@@ -87,7 +87,7 @@ static int add_line(const struct dcp_sink *s, struct telling *w, const char *key
 	int code = strchr("+=", *key) ? 0 : tell(s, w);
 
 	if (code == 0)
-		code = s->file(s->ctx, name, &p.file);
+		code = dcp_emit_file(s, name, &p.file);
 	if (*key == '=') {
 		p.run_lo -= n;
 		w->copy[w->ncopies++] = p;
@@ -109,7 +109,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	unsigned long long off, n;
 	dcp_auto_fd int fd = -1;
 	uint32_t number;
-	int used, code = in->sink->file(in->sink->ctx, "COMMIT", &number);
+	int used, code = dcp_emit_file(in->sink, "COMMIT", &number);
 
 	t_fake.loads++;
 	if (code == 0)
@@ -125,7 +125,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	if (code == 0)
 		code = tell(in->sink, &w);
 	if (code == 0) /* facts about the version are not the adapter's to change */
-		code = in->sink->meta(in->sink->ctx, "format", "evil");
+		code = dcp_emit_meta(in->sink, "format", "evil");
 	if (in->progress)
 		in->progress->report(in->progress->ctx, 1, 1, "COMMIT");
 	if (t_fake.during)

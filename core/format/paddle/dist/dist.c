@@ -83,10 +83,9 @@ static const char *commit_file(const struct dcp_dir *dir)
 
 static int read_meta(struct dcp_pdist *d, const char *name)
 {
-	const struct dcp_sink *sink = d->in->sink;
 	struct dcp_input in;
 	uint32_t number;
-	int rc = sink->file(sink->ctx, name, &number); /* before it is read */
+	int rc = dcp_emit_file(d->in->sink, name, &number); /* before it is read */
 
 	if (rc == 0)
 		rc = dcp_dir_input(d->in->dir, name, &in, d->err);

@@ -117,7 +117,6 @@ static int is_new(struct dcp_intern *emitted, const char *key)
 static int emit_stray(struct dcp_pdist *d, const char *key, const char *file,
 		      const struct dcp_parray *a)
 {
-	const struct dcp_sink *sink = d->in->sink;
 	struct dcp_tensor t = {
 		.key = key,
 		.path = &t.key,
@@ -138,7 +137,7 @@ static int emit_stray(struct dcp_pdist *d, const char *key, const char *file,
 		 "that of an earlier save?",
 		 file, d->meta_name);
 	t.error = why;
-	return sink->tensor(sink->ctx, &t);
+	return dcp_emit_tensor(d->in->sink, &t);
 }
 
 static int emit_strays(struct dcp_pdist *d, const char *file, const struct dcp_pfile *f)
@@ -156,7 +155,6 @@ static int emit_strays(struct dcp_pdist *d, const char *file, const struct dcp_p
 static int emit_other(void *ctx, const char *key, struct dcp_pv v)
 {
 	struct dcp_pdist *d = ctx;
-	const struct dcp_sink *sink = d->in->sink;
 	dcp_auto_buf struct dcp_buf json = DCP_BUF_INIT;
 	struct dcp_object o = { .key = key, .path = &o.key, .npath = 1 };
 	uint64_t left = UINT64_MAX;
@@ -166,7 +164,7 @@ static int emit_other(void *ctx, const char *key, struct dcp_pv v)
 		return rc;
 	if (dcp_pyjson_object(&json, NULL, v, o.path, 1, &left, &o) < 0)
 		return -ENOMEM;
-	return sink->object(sink->ctx, &o);
+	return dcp_emit_object(d->in->sink, &o);
 }
 
 /* ---- files ---- */
@@ -175,7 +173,6 @@ static int emit_other(void *ctx, const char *key, struct dcp_pv v)
  * minutes apart, and copying stirs times up within seconds. */
 static int compare_times(struct dcp_pdist *d, const struct dcp_input *data, const char *name)
 {
-	const struct dcp_sink *sink = d->in->sink;
 	struct stat meta, st;
 	dcp_auto_input struct dcp_input in = { .fd = -1 };
 	char text[512];
@@ -192,19 +189,18 @@ static int compare_times(struct dcp_pdist *d, const struct dcp_input *data, cons
 		 "%.255s was written %lld seconds after %.100s: it may be of another save",
 		 name, (long long)(st.st_mtim.tv_sec - meta.st_mtim.tv_sec), d->meta_name);
 	dcp_log(d->in->log, DCP_LOG_WARN, "%s", text);
-	return sink->meta(sink->ctx, "warning", text);
+	return dcp_emit_meta(d->in->sink, "warning", text);
 }
 
 static int read_file(struct dcp_pdist *d, uint32_t file)
 {
-	const struct dcp_sink *sink = d->in->sink;
 	const char *name = dcp_intern_text(&d->meta.files, file);
 	struct dcp_pfile f = { .other = emit_other, .ctx = d };
 	struct dcp_err why = { 0 };
 	dcp_auto_input struct dcp_input in = { .fd = -1 };
 	uint32_t number;
 	uint64_t rank, uid;
-	int rc = sink->file(sink->ctx, name, &number);
+	int rc = dcp_emit_file(d->in->sink, name, &number);
 
 	if (rc < 0)
 		return rc;

@@ -31,7 +31,6 @@ static const char *const *path_of(struct dcp_pdist *d, const char *key, uint32_t
 
 int dcp_pdist_emit_key(struct dcp_pdist *d, uint32_t key)
 {
-	const struct dcp_sink *sink = d->in->sink;
 	const struct dcp_pmeta_key *k = dcp_pmeta_key(&d->meta, key);
 	struct dcp_pjoin j = { .key = k, .t = { .dtype_name = "" } };
 	int rc = 0;
@@ -59,5 +58,5 @@ int dcp_pdist_emit_key(struct dcp_pdist *d, uint32_t key)
 		j.t.error = j.why.msg;
 		j.t.npieces = j.t.ncopies = 0;
 	}
-	return sink->tensor(sink->ctx, &j.t);
+	return dcp_emit_tensor(d->in->sink, &j.t);
 }

@@ -47,7 +47,7 @@ static int emit_tensor(const struct emitter *w, const char *key, size_t npath,
 		t.npath = k.npath;
 		if (!why)
 			dcp_tensor_one_piece(&t, &p);
-		rc = w->part->sink->tensor(w->part->sink->ctx, &t);
+		rc = dcp_emit_tensor(w->part->sink, &t);
 	}
 	dcp_pdkey_finish(&k);
 	return rc;
@@ -179,7 +179,7 @@ static int emit_selected_rows(const struct emitter *w, const struct dcp_selected
 		o.path = k.path;
 		o.npath = k.npath;
 		o.json_len = (size_t)snprintf(text, sizeof(text), "%" PRIu64, s->height);
-		rc = w->part->sink->object(w->part->sink->ctx, &o);
+		rc = dcp_emit_object(w->part->sink, &o);
 	}
 	dcp_pdkey_finish(&k);
 	return rc;

@@ -105,22 +105,6 @@ static int note_object(void *ctx, const struct dcp_object *o)
 	return note(m, o->key, s);
 }
 
-static int ignore_file(void *ctx, const char *name, uint32_t *number)
-{
-	(void)ctx;
-	(void)name;
-	*number = 0;
-	return 0;
-}
-
-static int ignore_fact(void *ctx, const char *name, const char *value)
-{
-	(void)ctx;
-	(void)name;
-	(void)value;
-	return 0;
-}
-
 /* ---- between them ---- */
 
 /* The object that the tensor @key is inside of, or NULL. */
@@ -212,13 +196,9 @@ static int read_part(struct merge *m, const struct dcp_dir *dir, const struct dc
 static int emit_part(struct merge *m, const struct dcp_load *in, const struct dcp_pdpart *part,
 		     bool again, size_t *nbroken)
 {
-	struct dcp_sink notes = {
-		.file = ignore_file,
-		.tensor = note_tensor,
-		.object = note_object,
-		.meta = ignore_fact,
-		.ctx = m,
-	};
+	const struct dcp_sink notes = { .tensor = note_tensor,
+					.object = note_object,
+					.ctx = m };
 	struct dcp_pdpart p = *part;
 	struct dcp_err why = { 0 };
 	int rc;

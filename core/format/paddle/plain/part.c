@@ -58,7 +58,7 @@ static int find_names(const struct dcp_dir *dir, const struct dcp_pdpart *part,
 			 "no %.*spdmodel or %.*sjson beside it", stem, part->file, stem,
 			 part->file);
 	snprintf(text, sizeof(text), "%s: keys are numbers", names->why.msg);
-	return part->sink->meta(part->sink->ctx, "names", text);
+	return dcp_emit_meta(part->sink, "names", text);
 }
 
 static int emit_stream(const struct dcp_dir *dir, const struct dcp_pdpart *part,
@@ -75,7 +75,7 @@ static int emit_stream(const struct dcp_dir *dir, const struct dcp_pdpart *part,
 	if (names.known) {
 		lod.program = &names.program;
 		lod.program_file = names.file;
-		rc = part->sink->file(part->sink->ctx, names.file, &program);
+		rc = dcp_emit_file(part->sink, names.file, &program);
 	}
 	if (rc >= 0)
 		rc = dcp_pdlod_emit(part, &lod, src, number, err);
@@ -120,7 +120,7 @@ int dcp_pdpart_emit(const struct dcp_dir *dir, const struct dcp_pdpart *part,
 {
 	dcp_auto_input struct dcp_input input = { .fd = -1 };
 	uint32_t number;
-	int rc = part->sink->file(part->sink->ctx, part->file, &number);
+	int rc = dcp_emit_file(part->sink, part->file, &number);
 
 	if (rc < 0)
 		return rc;

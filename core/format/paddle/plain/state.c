@@ -76,13 +76,13 @@ static int emit_array(struct emitter *w, const struct dcp_pdkey *k, struct dcp_p
 		dcp_err_where(&why, rc, "%s", w->part->file);
 		t.dtype_name = "";
 		t.error = why.msg;
-		return w->part->sink->tensor(w->part->sink->ctx, &t);
+		return dcp_emit_tensor(w->part->sink, &t);
 	}
 	dcp_pdvalue_take(&t, &a, wrap != DCP_PDWRAP_NONE || !w->pairs);
 	dcp_ndarray_place(&a, &p);
 	if (dcp_tensor_one_piece(&t, &p) && t.npieces && dcp_places_find(&w->places, &t) < 0)
 		return -ENOMEM;
-	return w->part->sink->tensor(w->part->sink->ctx, &t);
+	return dcp_emit_tensor(w->part->sink, &t);
 }
 
 static int emit_object(struct emitter *w, const struct dcp_pdkey *k, struct dcp_pv v)
@@ -91,7 +91,7 @@ static int emit_object(struct emitter *w, const struct dcp_pdkey *k, struct dcp_
 
 	if (dcp_pyjson_object(&w->scratch, &w->stream, v, k->path, k->npath, &w->left, &o) < 0)
 		return -ENOMEM;
-	return w->part->sink->object(w->part->sink->ctx, &o);
+	return dcp_emit_object(w->part->sink, &o);
 }
 
 static bool is_own(const struct emitter *w, const struct dcp_leaf *leaf)
@@ -152,7 +152,7 @@ static int emit_big(struct emitter *w, struct dcp_pdbig *b, const char *key, str
 			b->t.error = b->why.msg;
 		}
 		if (rc != -ENOMEM)
-			rc = w->part->sink->tensor(w->part->sink->ctx, &b->t);
+			rc = dcp_emit_tensor(w->part->sink, &b->t);
 	}
 	dcp_pdkey_finish(&k);
 	return rc;
@@ -212,7 +212,7 @@ static int emit_too_deep(struct emitter *w)
 		.error = "nested too deep to be walked",
 	};
 
-	return w->part->sink->object(w->part->sink->ctx, &o);
+	return dcp_emit_object(w->part->sink, &o);
 }
 
 static int emit(struct emitter *w)

@@ -50,35 +50,17 @@ static int on_object(void *ctx, const struct dcp_object *o)
 		labelled.key = k.key;
 		labelled.path = k.path;
 		labelled.npath = k.npath;
-		rc = j->in->sink->object(j->in->sink->ctx, &labelled);
+		rc = dcp_emit_object(j->in->sink, &labelled);
 	}
 	dcp_pdkey_finish(&k);
 	return rc;
-}
-
-static int on_file(void *ctx, const char *name, uint32_t *number)
-{
-	struct dcp_pdjoin *j = ctx;
-
-	return j->in->sink->file(j->in->sink->ctx, name, number);
-}
-
-static int on_meta(void *ctx, const char *name, const char *value)
-{
-	struct dcp_pdjoin *j = ctx;
-
-	return j->in->sink->meta(j->in->sink->ctx, name, value);
 }
 
 static int read_params(struct dcp_pdjoin *j)
 {
 	struct dcp_pdrank *r = &j->ranks[j->at];
 	struct dcp_sink sink = {
-		.file = on_file,
-		.tensor = on_tensor,
-		.object = on_object,
-		.meta = on_meta,
-		.ctx = j,
+		.tensor = on_tensor, .object = on_object, .ctx = j, .next = j->in->sink
 	};
 	struct dcp_pdpart part = *r->part;
 	struct dcp_err why = { 0 };
@@ -143,7 +125,7 @@ static int read_attr(struct dcp_pdjoin *j)
 	attr_file(file, r->part->file);
 	if (!dcp_dir_find(j->in->dir, file))
 		return 0;
-	rc = j->in->sink->file(j->in->sink->ctx, file, &number);
+	rc = dcp_emit_file(j->in->sink, file, &number);
 	if (rc < 0)
 		return rc;
 	rc = dcp_dir_input(j->in->dir, file, &input, &why);

@@ -198,7 +198,7 @@ static int emit(struct joined *x, const struct dcp_copies_key *k, const struct d
 	x->t = x->like->t;
 	x->t.alias_of = NULL; /* tied parameters share their bytes in one file only */
 	if (x->t.error)       /* no rank's can be read */
-		return x->j->in->sink->tensor(x->j->in->sink->ctx, &x->t);
+		return dcp_emit_tensor(x->j->in->sink, &x->t);
 	rc = agree(x, e, &cut);
 	if (rc == 0)
 		rc = assemble(x, &cut);
@@ -210,7 +210,7 @@ static int emit(struct joined *x, const struct dcp_copies_key *k, const struct d
 		x->t.error = x->why.msg;
 		x->t.npieces = 0;
 	}
-	return x->j->in->sink->tensor(x->j->in->sink->ctx, &x->t);
+	return dcp_emit_tensor(x->j->in->sink, &x->t);
 }
 
 static int emit_key(struct dcp_pdjoin *j, const struct dcp_copies_key *k,
@@ -237,7 +237,7 @@ static int emit_absent(struct dcp_pdjoin *j, const char *key, const struct dcp_p
 		.error = r->why ? r->why : "a .pdattr names it, no .pdparams here holds it",
 	};
 
-	return j->in->sink->tensor(j->in->sink->ctx, &t);
+	return dcp_emit_tensor(j->in->sink, &t);
 }
 
 int dcp_pdjoin_emit(struct dcp_pdjoin *j)

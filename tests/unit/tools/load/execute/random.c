@@ -165,7 +165,7 @@ static int emit(const struct dcp_sink *s)
 	int rc = 0;
 
 	for (uint32_t f = 0, number; f < FILES && rc >= 0; f++) {
-		rc = s->file(s->ctx, names[f], &number);
+		rc = dcp_emit_file(s, names[f], &number);
 		assert_true(rc < 0 || number == f + 1); /* COMMIT is file 0 */
 	}
 	for (uint32_t i = 0; i < world.n && rc >= 0; i++) {
@@ -176,7 +176,7 @@ static int emit(const struct dcp_sink *s)
 		for (size_t k = 0; k < t.npieces; k++)
 			piece[k].file++;
 		t.pieces = piece;
-		rc = s->tensor(s->ctx, &t);
+		rc = dcp_emit_tensor(s, &t);
 	}
 	return rc;
 }
