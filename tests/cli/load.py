@@ -314,6 +314,10 @@ def regions():
     got = data("load", SOURCE, "tp", "--layout", at, "--rank", 1, "--partial", "--json")
     equal((got["parts"], [m["key"] for m in got["missing"]]), (1, ["no.such.key"]), "--partial: a region of a key that is missing")
     equal(data("load", SOURCE, "tp", "--layout", at, "--rank", 0, "--partial", "--json")["parts"], 0, "a rank without regions")
+    (SCRATCH / "no-mount").mkdir()
+    for words in (["plan", SOURCE, "tp"], ["export", SOURCE, "tp", SCRATCH / "none", "--as", "safetensors"],
+                  ["save", SOURCE, "tp", SCRATCH / "none.{rank}.pdparams"], ["mount", SOURCE, SCRATCH / "no-mount"]):
+        fails(BAD, "wrong.regions: a file of regions, which only dcpfs load takes", *words, "--layout", at)
 
 
 def launchers():
