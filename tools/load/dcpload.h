@@ -84,7 +84,7 @@ struct dcpload_comm {
 /*
  * Collective. @how is one of
  *	"alone"  this process only
- *	"mpi"    MPI: the job was started by mpirun, or by srun with PMI
+ *	"mpi"    MPI: the job was started by mpirun, or by srun --mpi=pmix
  *	"env"    TCP: the rank, the number of ranks and the address come from torchrun's variables
  *	         RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or from those of mpirun or srun
  *	"auto"   one of these, by the variables that the launcher has set

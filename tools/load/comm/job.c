@@ -59,10 +59,23 @@ static const struct launcher {
 	  { "SLURM_JOB_ID", "SLURM_STEP_ID" } },
 };
 
+static bool is_same(const char *a, const char *b)
+{
+	return env(a) && env(b) && strcmp(env(a), env(b)) == 0;
+}
+
+/* srun --mpi=pmi2. Open MPI seldom has what it takes, and then ends the process. Where srun started the daemons of another
+ * mpiexec, the numbers differ. */
+static bool is_pmi_of_srun(void)
+{
+	return is_same("PMI_RANK", "SLURM_PROCID") &&
+	       is_same("PMI_SIZE", "SLURM_STEP_NUM_TASKS");
+}
+
 const char *load_job_transport(void)
 {
 	for (size_t i = 0; i < DCP_LEN(signs); i++) {
-		bool all = true;
+		bool all = strcmp(signs[i].set[0], "PMI_RANK") != 0 || !is_pmi_of_srun();
 
 		for (size_t k = 0; k < DCP_LEN(signs[i].set); k++)
 			all = all && (!signs[i].set[k] || env(signs[i].set[k]));

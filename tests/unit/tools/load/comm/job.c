@@ -115,6 +115,14 @@ static void launchers(void **state)
 		{ "mpirun on several machines", MPIRUN "OMPI_COMM_WORLD_LOCAL_SIZE=1", "mpi",
 		  "mpirun", 0, 2, NULL },
 		{ "mpiexec of another MPI", "PMI_RANK=1 PMI_SIZE=2", "mpi", NULL, 0, 0, NULL },
+		{ "srun with PMI", SRUN "SLURM_STEP_NUM_TASKS=2 PMI_RANK=1 PMI_SIZE=2", "env",
+		  "srun", 1, 2, "n3" },
+		{ "another mpiexec, whose daemons srun started",
+		  SRUN "SLURM_STEP_NUM_TASKS=2 PMI_RANK=1 PMI_SIZE=4", "mpi", "srun", 1, 2,
+		  "n3" },
+		{ "of which this is another rank",
+		  SRUN "SLURM_STEP_NUM_TASKS=2 PMI_RANK=0 PMI_SIZE=2", "mpi", "srun", 1, 2,
+		  "n3" },
 	};
 	struct dcpload_error err;
 	struct load_job job;
