@@ -6,6 +6,7 @@
  *	<what>_world_size_<N>_rank_<R>.pt  verl, and others that train with FSDP
  *	<what>_rank<R>.pt, rank_<R>.pt     everybody's own: also .pth and .bin; Accelerate's
  *	                                   LOCAL_STATE_DICT is pytorch_model_fsdp_rank<R>.bin
+ *	consolidated.<RR>.pth              Meta's Llama, whose tensors meta.c puts together
  *
  * Files of different <what> are versions of their own. Nothing commits such a save, so a rank
  * whose file is missing makes it incomplete.
@@ -61,11 +62,15 @@ bool dcp_rank_name(const char *file, struct dcp_rank_name *out)
 	static const char world[] = "_world_size_";
 	const char *dot = strrchr(file, '.'), *end, *p;
 
+	*out = (struct dcp_rank_name){ .set = file, .len = 12 };
+	if (dcp_rank_is_meta(out)) {
+		p = file + 13;
+		return dcp_take_number(&p, NULL, 2, &out->rank) && p == file + 15 &&
+		       strcmp(p, ".pth") == 0;
+	}
 	if (!dot || (strcmp(dot, ".pt") && strcmp(dot, ".pth") && strcmp(dot, ".bin")))
 		return false;
 	end = number_before(file, dot, &out->rank);
-	out->world = 0;
-	out->set = file;
 	if (!end || *file == '.')
 		return false;
 	if (dcp_ends_with(file, (size_t)(end - file), "rank_"))
@@ -163,9 +168,9 @@ static void say_missing(const struct dcp_dir *dir, const struct set *s, char *wh
 	while (have && r < ranks && have[r])
 		r++;
 	snprintf(why, n,
-		 "%.*s%" PRIu64 "%s is missing: the save was interrupted or is still running",
-		 (int)DCP_MIN(s->first.len + tail, (size_t)200), s->file, r,
-		 strrchr(s->file, '.'));
+		 "%.*s%0*" PRIu64 "%s is missing: the save was interrupted or is still running",
+		 (int)DCP_MIN(s->first.len + tail, (size_t)200), s->file,
+		 dcp_rank_is_meta(&s->first) ? 2 : 1, r, strrchr(s->file, '.'));
 	free(have);
 }
 
@@ -214,6 +219,7 @@ struct ranks {
 	struct rank_file *file; /* by rank */
 	size_t n, nbroken;
 	struct dcp_copies shards;
+	struct dcp_meta meta;
 	size_t at;             /* the file that is read */
 	size_t nprefix;        /* components in front of its keys */
 	struct dcp_err broken; /* of the first file that cannot be read */
@@ -245,23 +251,48 @@ static int list_files(struct ranks *r)
 	return 0;
 }
 
-/* A part of a tensor: kept under the key it has without the rank in front. */
-static int on_shard(void *ctx, const struct dcp_tensor *emitted)
+/* The tensor as the whole model calls it: without the rank in front. */
+static struct dcp_tensor without_rank(const struct ranks *r, const struct dcp_tensor *emitted)
 {
-	struct ranks *r = ctx;
 	struct dcp_tensor t = *emitted;
 
+	/* The file is one such tensor: it has no name of its own. */
+	if (t.npath == r->nprefix)
+		return t;
 	for (size_t i = 0; i < r->nprefix && i + 1 < t.npath; i++)
 		t.key += strlen(emitted->path[i]) + 1;
 	t.path += r->nprefix;
 	t.npath -= r->nprefix;
-	if (t.npath == 0) {
-		/* The file is one such tensor: it has no name of its own. */
-		t.path = emitted->path;
-		t.npath = emitted->npath;
-		t.key = emitted->key;
-	}
+	return t;
+}
+
+/* A part of a tensor. */
+static int on_shard(void *ctx, const struct dcp_tensor *emitted)
+{
+	struct ranks *r = ctx;
+	struct dcp_tensor t = without_rank(r, emitted);
+
 	return dcp_copies_add(&r->shards, &t, (uint32_t)r->at, r->file[r->at].file);
+}
+
+static int on_meta(void *ctx, const struct dcp_tensor *emitted)
+{
+	struct ranks *r = ctx;
+	struct dcp_tensor t = without_rank(r, emitted);
+	int rc = dcp_meta_add(&r->meta, &t, (uint32_t)r->at, r->file[r->at].file);
+
+	if (rc != 1)
+		return rc;
+	t = *emitted;
+	t.alias_of = NULL; /* it may be of one that is joined */
+	return r->in->sink->tensor(r->in->sink->ctx, &t);
+}
+
+static int on_object(void *ctx, const struct dcp_object *o)
+{
+	const struct ranks *r = ctx;
+
+	return r->in->sink->object(r->in->sink->ctx, o);
 }
 
 /* Returns 1 when the rank's file cannot be read: @why says it. */
@@ -271,7 +302,10 @@ static int emit_rank(struct ranks *r, struct dcp_err *why)
 	const struct rank_file *f = &r->file[r->at];
 	char component[40];
 	const char *prefix = component;
-	struct dcp_tstate s = { .sink = in->sink, .shard = on_shard, .ctx = r };
+	struct dcp_sink meta = { .tensor = on_meta, .object = on_object, .ctx = r };
+	struct dcp_tstate s = { .sink = dcp_rank_is_meta(&f->name) ? &meta : in->sink,
+				.shard = on_shard,
+				.ctx = r };
 	dcp_auto_torch struct dcp_torch *t = NULL;
 	int rc;
 
@@ -323,13 +357,19 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	int rc = list_files(&r);
 
 	dcp_copies_init(&r.shards);
+	dcp_copies_init(&r.meta.embeddings);
+	r.meta.whole = &r.shards;
+	r.meta.nranks = r.n;
 	if (rc == 0)
 		rc = emit_files(&r, err);
+	if (rc == 0)
+		rc = dcp_meta_end(&r.meta);
 	for (uint32_t k = 0; k < r.shards.names.n && rc == 0; k++)
 		rc = dcp_copies_emit(&r.shards, k, in->sink, r.nbroken ? r.broken.msg : NULL);
 	rc = dcp_emit_fact(in->sink, rc, "framework", "torch");
 	rc = dcp_emit_fact(in->sink, rc, "ranks", "%zu", r.n);
 	dcp_copies_finish(&r.shards);
+	dcp_copies_finish(&r.meta.embeddings);
 	free(r.file);
 	return rc;
 }

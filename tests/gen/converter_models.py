@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What two ranks of torchtitan (Llama 4), torchtune and Meta's own Llama save, and hf/ against what their own converters make of it.
+
+usage: converter_models.py DCPFS [CASE ...]        cases whose packages this python lacks are left out
+
+Two processes each, on the CPU by gloo. Every tensor has to be the converter's, byte for byte, and from_pretrained of hf/ has to give the logits
+that transformers gives with the converter's tensors, and nearly those of the model itself. Seen well with
+    titan-*   torchtitan 0.2.2, torch 2.15.0, transformers 5.23.0; tyro, torchdata, datasets, einops, tensorboard
+    tune-*    torchtune 0.6.1 and torchao 0.15.0 beside them; omegaconf, sentencepiece, tiktoken, blobfile, kagglehub, pillow
+    meta-*    llama-models 0.3.0, fairscale 0.4.13, torch 2.15.0; fire, tiktoken, blobfile, pillow; transformers 4.46.3, whose wheel still has
+              convert_llama_weights_to_hf. Llama 2: PYTHONPATH=DIR with meta-llama's repository llama of 2024
+"""
+import importlib.util
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import types
+
+os.environ["TORCHDYNAMO_DISABLE"] = "1"
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+import torch_ranks
+
+CASES = {"titan-fsdp": ("torchtitan.models.llama4", "torchtitan-llama4"), "titan-ep": ("torchtitan.models.llama4", "torchtitan-llama4"), "titan-tp": ("torchtitan.models.llama4", "torchtitan-llama4"),
+         "tune-async": ("torchtune", "torchtune"), "tune-last": ("torchtune", "torchtune"), "meta-llama3": ("llama_models.llama3.model", "meta"), "meta-llama2": ("llama.model", "meta")}
+TOKENS = torch.arange(16).reshape(2, 8) * 5 % 90
+
+
+def note(top, state, config, logits):
+    """By rank 0: what has to come out, and what the model itself says of TOKENS."""
+    if int(os.environ["RANK"]) == 0:
+        save_file({k: v.detach().clone().contiguous() for k, v in state.items()}, top / "want.safetensors")
+        torch.save(logits.detach().float(), top / "logits.pt")
+        config.save_pretrained(top / "config")
+
+
+def by_titan(case, top):
+    """Llama 4 of torchtitan's own parts: parallelized, trained for a step and saved as its trainer does."""
+    import torchtitan.distributed.parallel_dims
+    from torchtitan.components.checkpoint import CheckpointManager
+    from torchtitan.config import JobConfig
+    from torchtitan.models.llama4 import TransformerModelArgs, get_train_spec
+    from torchtitan.models.moe import MoEArgs
+    torchtitan.distributed.parallel_dims.device_type = "cpu"
+    torchtitan.models.moe.kernels.fill_indices_wrapper = torchtitan.models.moe.kernels.fill_indices_cpu
+    histc = torch.histc
+    torch.histc = lambda x, **how: histc(x.float(), **how).to(x.dtype)  # of integers on a GPU only
+    torch.distributed.init_process_group("gloo")
+    job, spec, kind = JobConfig(), get_train_spec(), case.split("-")[1]
+    job.training.mixed_precision_param, job.training.seq_len, job.training.steps = "float32", 8, 1
+    job.parallelism.disable_loss_parallel = True
+    job.activation_checkpoint.mode, job.optimizer.implementation, job.optimizer.lr, job.lr_scheduler.warmup_steps = "none", "for-loop", 1e-2, 1
+    job.checkpoint.enable, job.checkpoint.interval, job.job.dump_folder = True, 1, str(top)
+    dims = torchtitan.distributed.parallel_dims.ParallelDims(dp_replicate=1, dp_shard=1 if kind == "tp" else 2, cp=1, tp=2 if kind == "tp" else 1, pp=1, ep=2 if kind == "ep" else 1, etp=1, world_size=2)
+    args = TransformerModelArgs(dim=64, n_layers=4, n_heads=4, n_kv_heads=2, vocab_size=96, multiple_of=16, rope_theta=500000, interleave_moe_layer_step=1 if kind == "ep" else 2,
+                                moe_args=MoEArgs(num_experts=4))
+    args.update_from_config(job)
+    torch.manual_seed(3)
+    model = spec.parallelize_fn(spec.model_cls(args), dims, job)
+    with torch.no_grad():
+        model.init_weights()
+    for part in model.modules():
+        if hasattr(part, "set_force_sum_reduction_for_comms"):
+            part.set_force_sum_reduction_for_comms(True)  # gloo has no PREMUL_SUM
+    optimizers = spec.build_optimizers_fn([model], job.optimizer, dims)
+    schedulers = spec.build_lr_schedulers_fn(optimizers, job.lr_scheduler, job.training.steps)
+    adapter = spec.state_dict_adapter(args, None)
+    saver = CheckpointManager(dataloader=None, model_parts=[model], optimizers=optimizers, lr_schedulers=schedulers, states={}, checkpoint_config=job.checkpoint, sd_adapter=adapter, base_folder=str(top / "ckpt"))
+    model(TOKENS).float().log_softmax(-1)[..., 1].mean().backward()
+    optimizers.step()
+    schedulers.step()
+    saver.save(1)
+    with torch.no_grad():
+        for name, bias in model.named_buffers():
+            if name.endswith("expert_bias"):
+                bias.zero_()  # which only training has
+        logits = model(TOKENS)
+    full = {k: v.full_tensor() if hasattr(v, "full_tensor") else v for k, v in model.state_dict().items()}
+    want, c = adapter.to_hf(full), args
+    for k, v in full.items():  # those of dense layers, which the adapter leaves out
+        if ".feed_forward.w" in k:
+            name = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}[k.split(".")[3]]
+            want[f"language_model.model.layers.{k.split('.')[1]}.feed_forward.{name}.weight"] = v
+        if ".ffn_norm." in k:
+            want[f"language_model.model.layers.{k.split('.')[1]}.post_attention_layernorm.weight"] = v
+    dense = full.get("layers.0.feed_forward.w1.weight")
+    note(top, want, transformers.Llama4TextConfig(
+        vocab_size=c.vocab_size, hidden_size=c.dim, num_hidden_layers=c.n_layers, num_attention_heads=c.n_heads, num_key_value_heads=c.n_kv_heads, head_dim=c.dim // c.n_heads,
+        intermediate_size=full["layers.1.moe.experts.w1"].shape[1], intermediate_size_mlp=64 if dense is None else len(dense), num_local_experts=4, interleave_moe_layer_step=c.interleave_moe_layer_step,
+        rope_parameters={"rope_type": "default", "rope_theta": c.rope_theta}, no_rope_layers=[1] * c.n_layers, use_qk_norm=False, attn_temperature_tuning=False, max_position_embeddings=64, rms_norm_eps=c.norm_eps,
+        pad_token_id=None), logits)
+
+
+def by_tune(case, top):
+    """torchtune's Llama 3, sharded and trained for a step, by its checkpoint client: while it trains (DCP), and at the end (one file)."""
+    from omegaconf import OmegaConf
+    from torchtune import training
+    from torchtune.models.convert_weights import tune_to_hf
+    from torchtune.models.llama3_1 import llama3_1
+    from torchtune.training.checkpointing._checkpoint_client import CheckpointClient, TrainingProgress
+    torch.distributed.init_process_group("gloo")
+    torch.manual_seed(3)
+    model = llama3_1(vocab_size=96, num_layers=3, num_heads=4, num_kv_heads=2, embed_dim=64, max_seq_len=64, intermediate_dim=112)
+    training.shard_model(model, [lambda name, part: training.get_shard_conditions(name, part)], cpu_offload=False)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    model(TOKENS).float().log_softmax(-1)[..., 1].mean().backward()
+    optimizer.step()
+    config = transformers.LlamaConfig(vocab_size=96, hidden_size=64, intermediate_size=112, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
+                                      rms_norm_eps=1e-5, rope_theta=500000.0, rope_scaling={"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                                                                                           "original_max_position_embeddings": 8192}, tie_word_embeddings=False)
+    if torch.distributed.get_rank() == 0:
+        config.save_pretrained(top / "base")
+        save_file({"model.norm.weight": torch.ones(1)}, top / "base" / "model.safetensors")
+    torch.distributed.barrier()
+    client = CheckpointClient(OmegaConf.create({"device": "cpu", "enable_async_checkpointing": True, "checkpointer": {
+        "_component_": "torchtune.training.FullModelTorchTuneCheckpointer" if case == "tune-last" else "torchtune.training.FullModelHFCheckpointer", "checkpoint_dir": str(top / "base"),
+        "checkpoint_files": ["model.safetensors"], "model_type": "LLAMA3", "output_dir": str(top / "ckpt")}}))
+    client.save_checkpoint(model, optimizer, TrainingProgress(seed=1, epochs_run=1, total_epochs=1 if case == "tune-last" else 2, max_steps_per_epoch=1), epoch=0)
+    if case == "tune-async":
+        client._get_dcp_checkpointer()._checkpoint_future.result()
+    with torch.no_grad():
+        logits = model(TOKENS)
+    note(top, tune_to_hf({k: v.full_tensor() for k, v in model.state_dict().items()}, num_heads=4, num_kv_heads=2, dim=64), config, logits)
+
+
+def by_meta(case, top):
+    """Meta's Llama by fairscale: each rank's part of the model is a file, as Meta's releases have it."""
+    from fairscale.nn.model_parallel.initialize import initialize_model_parallel
+    if case == "meta-llama2":
+        torch.Tensor.cuda = lambda self: self
+        from llama.model import ModelArgs, Transformer
+    else:
+        from llama_models.llama3.args import ModelArgs
+        from llama_models.llama3.model import Transformer
+    from transformers.models.llama.convert_llama_weights_to_hf import write_model
+    torch.distributed.init_process_group("gloo")
+    initialize_model_parallel(2)
+    rank = torch.distributed.get_rank()
+    args = dict(dim=64, n_layers=3, n_heads=4, n_kv_heads=2, vocab_size=96, multiple_of=16, ffn_dim_multiplier=1.3, norm_eps=1e-5) | ({} if case == "meta-llama2" else dict(rope_theta=500000.0))
+    torch.manual_seed(3 + rank)
+    model = Transformer(ModelArgs(**args, max_seq_len=32, max_batch_size=2))
+    with torch.no_grad():
+        for k, p in model.named_parameters():
+            p.copy_(torch.randn(p.shape) * 0.1 + ("norm" in k))
+            if "norm" in k:
+                torch.distributed.broadcast(p, 0)
+    model.bfloat16()
+    torch.save(model.state_dict(), top / "ckpt" / f"consolidated.{rank:02}.pth")
+    torch.distributed.barrier()
+    logits = model.float()(TOKENS, 0)
+    if rank == 0:
+        (top / "ckpt" / "params.json").write_text(json.dumps(args))
+        write_model(str(top / "hf"), str(top / "ckpt"), llama_version="2" if case == "meta-llama2" else "3", vocab_size=96, num_shards=2)
+        (top / "ckpt" / "params.json").unlink()
+        note(top, load_file(top / "hf" / "model.safetensors"), transformers.LlamaConfig.from_pretrained(top / "hf"), logits)
+
+
+def shown(program, source, config, top):
+    at = top / "mnt"
+    at.mkdir()
+    subprocess.run([program, "mount", "--hf-assets", config, source, at], check=True)
+    try:
+        hf = at / "latest" / "hf"
+        state = {k: v.clone() for part in sorted(hf.glob("*.safetensors")) for k, v in load_file(part).items()}
+        model = AutoModelForCausalLM.from_pretrained(hf, torch_dtype=next(iter(state.values())).dtype)
+        with torch.no_grad():
+            return state, model(TOKENS).logits, model.float()(TOKENS).logits, (hf / "README.md").read_text()
+    finally:
+        subprocess.run([program, "umount", "-z", at], check=True)
+
+
+def wanted(want, config, top):
+    """The logits of transformers with the converter's tensors."""
+    save_file(want, config / "model.safetensors", metadata={"format": "pt"})
+    model = AutoModelForCausalLM.from_pretrained(config, torch_dtype=next(iter(want.values())).dtype)
+    (config / "model.safetensors").unlink()
+    with torch.no_grad():
+        return model(TOKENS).logits
+
+
+def main():
+    if sys.argv[1] == "--rank":
+        globals()["by_" + sys.argv[2].split("-")[0]](sys.argv[2], pathlib.Path(sys.argv[3]))
+        torch.distributed.barrier()
+        return torch.distributed.destroy_process_group()
+    top, wrong = pathlib.Path(tempfile.mkdtemp()), 0
+    os.environ["DCPFS_CACHE"] = str(top / "cache")
+    for case, (module, preset) in CASES.items():
+        if sys.argv[2:] and case not in sys.argv[2:]:
+            continue
+        try:
+            found = importlib.util.find_spec(module)
+        except ModuleNotFoundError:
+            found = None
+        if not found:
+            print(case, "left out: no", module)
+            continue
+        at = top / case
+        (at / "ckpt").mkdir(parents=True)
+        torch_ranks.run(2, [os.path.abspath(__file__), "--rank", case, str(at)], at / "log")
+        want, own = load_file(at / "want.safetensors"), torch.load(at / "logits.pt")
+        config = at / "config"
+        theirs = wanted(want, config, at)
+        got, logits, exact, page = shown(os.path.abspath(sys.argv[1]), at / "ckpt", config, at)
+        bad = [k for k in sorted(set(want) | set(got)) if k not in got or k not in want or want[k].dtype != got[k].dtype or not torch.equal(want[k], got[k])]
+        off = (exact - own).abs().max().item()
+        ok = not bad and torch.equal(logits, theirs) and off < 1e-4 and f"| rules | `{preset}`" in page
+        print(case, f"{len(want)} tensors and the logits are equal, those of the model itself within {off:.1e}" if ok else
+              f"NOT EQUAL: {bad[:5]}, logits {torch.equal(logits, theirs)}, {off}, {page}", flush=True)
+        wrong += not ok
+    shutil.rmtree(top)
+    sys.exit(wrong != 0)
+
+
+main()
