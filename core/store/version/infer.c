@@ -122,7 +122,9 @@ static int from_composer(struct dcp_index *ix, struct dcp_buf *out)
 	while (rc >= 0 && (rc = dcp_index_scan_next(scan, &row)) > 0) {
 		struct dcp_object o;
 
-		if (strncmp(row.key, content, sizeof(content) - 1) != 0 || row.broken)
+		/* "_attn_implementation_autoset": what transformers notes to itself, and would obey. */
+		if (strncmp(row.key, content, sizeof(content) - 1) != 0 ||
+		    row.key[sizeof(content) - 1] == '_' || row.broken)
 			continue;
 		dcp_arena_reset(&arena);
 		rc = dcp_index_object(ix, row.id, &arena, &o, NULL);

@@ -225,6 +225,7 @@ static void damaged_job(void **state)
 static void from_composer(void **state)
 {
 	static const char *const leaves[][2] = {
+		{ "_attn_implementation_autoset", "true" },
 		{ "architectures.0", "\"MPTForCausalLM\"" },
 		{ "model_type", "\"mpt\"" },
 		{ "attn_config.alibi", "true" },
