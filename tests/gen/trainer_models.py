@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Lightning and DeepSpeed themselves train a transformers model for a step; from_pretrained of hf/ against its state at the save.
+"""Lightning, DeepSpeed, Accelerate and transformers' Trainer themselves train a transformers model for a step; from_pretrained of hf/ against its state at the save.
 
-usage: trainer_models.py DCPFS [CASE ...]        with a python that has lightning, deepspeed, torch, transformers (seen well with 2.6.6, 0.19.8, 2.15.0, 5.23)
+usage: trainer_models.py DCPFS [CASE ...]        with a python that has lightning, deepspeed, accelerate, torch, transformers (seen well with 2.6.6, 0.19.8, 1.15.0, 2.15.0, 5.23)
 
 Two processes each, on the CPU by gloo: Lightning with DDP (it refuses FSDP without a GPU), DeepSpeed with ZeRO 1 and 3 in bfloat16 with float32
-master weights. What has to come out is what the module holds at the save, and what zero_to_fp32 makes of ZeRO 3.
+master weights. What has to come out is what the module holds at the save, and what zero_to_fp32 makes of ZeRO 3. Accelerate and the Trainer
+with FSDP 1 and 2, SHARDED_STATE_DICT: what their own save_model() writes of the same state; they take FSDP of processes on the CPU only if these
+pass for ones with a GPU, which is all that is pretended. Of accelerate's FSDP 1 the Trainer's stands, which saves by the same function.
 """
 import importlib.util
 import os
@@ -23,7 +25,8 @@ from transformers import AutoModelForCausalLM
 import torch_ranks
 
 SIZES = dict(vocab_size=96, hidden_size=64, intermediate_size=112, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64)
-CASES = {"ddp": ("lightning", "lightning"), "zero1": ("deepspeed", "deepspeed"), "zero3": ("deepspeed", "deepspeed-fp32")}
+CASES = {"ddp": ("lightning", "lightning"), "zero1": ("deepspeed", "deepspeed"), "zero3": ("deepspeed", "deepspeed-fp32"),
+         "accelerate2": ("accelerate", "hf"), "trainer1": ("accelerate", "hf"), "trainer2": ("accelerate", "hf")}
 TOKENS = torch.arange(20).reshape(2, 10) * 3 % 90
 
 
@@ -79,6 +82,42 @@ def by_deepspeed(case, top):
     note(model, engine.module.state_dict(), top)
 
 
+def as_on_a_gpu():
+    from accelerate import PartialState
+    from accelerate.utils import DistributedType
+    PartialState(cpu=True)
+    PartialState._shared_state |= {"distributed_type": DistributedType.MULTI_GPU, "device": torch.device("cpu")}
+
+
+def by_accelerate(case, top):
+    from accelerate import Accelerator, FullyShardedDataParallelPlugin
+    as_on_a_gpu()
+    accelerator = Accelerator(cpu=True, fsdp_plugin=FullyShardedDataParallelPlugin(
+        fsdp_version=2, auto_wrap_policy="transformer_based_wrap", transformer_cls_names_to_wrap=["LlamaDecoderLayer"], state_dict_type="SHARDED_STATE_DICT"))
+    model = model_of()
+    config = model.config
+    model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), 1e-2))
+    accelerator.backward(model(TOKENS, labels=TOKENS).loss)
+    optimizer.step()
+    accelerator.save_state(top / "ckpt" / "checkpoint_1")
+    accelerator.save_model(model, top / "own")
+    if accelerator.is_main_process:
+        config.save_pretrained(top / "ckpt" / "checkpoint_1")
+
+
+def by_trainer(case, top):
+    args = transformers.TrainingArguments(
+        output_dir=top / "ckpt", use_cpu=True, fsdp=True, max_steps=1, save_steps=1, report_to=[], per_device_train_batch_size=1, learning_rate=1e-2,
+        fsdp_config={"version": int(case[-1]), "transformer_layer_cls_to_wrap": "LlamaDecoderLayer", "state_dict_type": "SHARDED_STATE_DICT", "sync_module_states": False})
+    as_on_a_gpu()
+    trainer = transformers.Trainer(model=model_of(), args=args, train_dataset=[{"input_ids": t, "labels": t} for t in TOKENS])
+    trainer.train()
+    trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
+    trainer.save_model(top / "own")
+    if trainer.args.should_save:
+        shutil.copy(top / "own" / "config.json", top / "ckpt" / "checkpoint-1")
+
+
 def shown(program, source, top):
     at = top / "mnt"
     at.mkdir()
@@ -95,7 +134,8 @@ def shown(program, source, top):
 
 def main():
     if sys.argv[1] == "--rank":
-        return {"lightning": by_lightning, "deepspeed": by_deepspeed}[sys.argv[2]](sys.argv[3], pathlib.Path(sys.argv[4]))
+        by = {"lightning": by_lightning, "deepspeed": by_deepspeed, "accelerate": by_trainer if sys.argv[3].startswith("trainer") else by_accelerate}[sys.argv[2]]
+        return by(sys.argv[3], pathlib.Path(sys.argv[4]))
     top, wrong = pathlib.Path(tempfile.mkdtemp()), 0
     os.environ["DCPFS_CACHE"] = str(top / "cache")
     for case, (package, preset) in CASES.items():
@@ -106,8 +146,8 @@ def main():
             continue
         at = top / case
         at.mkdir()
-        torch_ranks.run(2, [os.path.abspath(__file__), "--rank", package, case, str(at)], at / "log", {"DS_ACCELERATOR": "cpu"})
-        want = load_file(at / "want.safetensors")
+        torch_ranks.run(2, [os.path.abspath(__file__), "--rank", package, case, str(at)], at / "log", {"DS_ACCELERATOR": "cpu", "ACCELERATE_USE_CPU": "true"})
+        want = load_file(next(p for p in (at / "want.safetensors", at / "own" / "model.safetensors") if p.exists()))
         got, logits, page = shown(os.path.abspath(sys.argv[1]), at / "ckpt", at)
         model = model_of(next(iter(want.values())).dtype)
         model.load_state_dict(want)
@@ -115,7 +155,7 @@ def main():
             same = torch.equal(logits, model(TOKENS).logits)
         bad = [k for k in sorted(set(want) | set(got)) if k not in got or k not in want or want[k].dtype != got[k].dtype or not torch.equal(want[k], got[k])]
         ok = not bad and same and f"| rules | `{preset}`" in page
-        print(case, "equal" if ok else f"NOT EQUAL: {bad[:5]}, logits {same}, {page}", flush=True)
+        print(case, f"equal, {len(got)} tensors" if ok else f"NOT EQUAL: {bad[:5]}, logits {same}, {page}", flush=True)
         wrong += not ok
     shutil.rmtree(top)
     sys.exit(wrong != 0)
