@@ -21,7 +21,10 @@
 #include "tools/load/load.h"
 #include "tools/load/memory/memory.h"
 
-enum { LOOK_MS = 100 }; /* between checks whether the others are alive */
+enum {
+	LOOK_MS = 100, /* between checks whether the others are alive */
+	HUGE_PAGE = 2 << 20,
+};
 
 /* In shared memory, padded to whole pages; the slots follow. */
 struct head {
@@ -66,14 +69,22 @@ static uint64_t head_bytes(uint32_t slots)
 
 static int map_memory(struct load_window *w, int fd, struct dcpload_error *err)
 {
+	uint64_t head = head_bytes(w->slots), more = fd < 0 ? HUGE_PAGE : 0, skip;
 	int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
-	void *p = mmap(NULL, w->bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+	uint8_t *p = mmap(NULL, w->bytes + more, PROT_READ | PROT_WRITE, flags, fd, 0);
 
 	if (p == MAP_FAILED)
 		return load_fail(err, -errno, "no memory for a window of %llu bytes: %m",
 				 (unsigned long long)w->bytes);
-	w->head = p;
-	w->data = (uint8_t *)p + head_bytes(w->slots);
+	/* Slots begin at a huge page: a disk is then given a few addresses for each, not 256. */
+	skip = more ? -((uintptr_t)p + head) % HUGE_PAGE : 0;
+	if (skip)
+		munmap(p, skip);
+	if (more > skip)
+		munmap(p + skip + w->bytes, more - skip);
+	w->head = (void *)(p + skip);
+	w->data = p + skip + head;
+	madvise(w->data, w->bytes - head, MADV_HUGEPAGE); /* refused: they are small ones */
 	return 0;
 }
 

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@ _Thread_local long t_fault_memory;
 _Thread_local bool t_fault_for_good;
 t_fault_read_fn t_fault_read;
 int t_fault_register;
+int t_fault_huge;
 int t_fault_shared;
 bool t_fault_remote;
 
@@ -78,6 +80,13 @@ PUBLIC int posix_fallocate64(int fd, off64_t off, off64_t n)
 {
 	REAL(posix_fallocate64);
 	return t_fault_shared ? t_fault_shared : real(fd, off, n);
+}
+
+PUBLIC int madvise(void *p, size_t n, int advice)
+{
+	REAL(madvise);
+	errno = advice == MADV_HUGEPAGE ? t_fault_huge : 0;
+	return errno ? -1 : real(p, n, advice);
 }
 
 /* ---- files ---- */

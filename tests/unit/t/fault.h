@@ -24,6 +24,9 @@ extern t_fault_read_fn t_fault_read;
 /* Not 0: memory cannot be registered with an io_uring, which gives this errno. */
 extern int t_fault_register;
 
+/* Not 0: huge pages are refused, with this errno. */
+extern int t_fault_huge;
+
 /* Not 0: shared memory is full, and an allocation of it gives this errno. */
 extern int t_fault_shared;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads past the page cache go to slots that are registered with an io_uring; where the kernel refuses that, the same bytes come
- * without, and the report says why.
+ * without, and the report says why. Slots of a rank by itself are huge pages, if the kernel gives any.
  * covers: fill, tools/load/window
  */
 #include "tests/unit/t.h"
@@ -12,6 +12,7 @@
 #include "core/store/io/queue.h"
 #include "tests/unit/t/fault.h"
 #include "tests/unit/t/load.h"
+#include "tools/load/window.h"
 
 /* Does O_DIRECT work there? */
 static bool reads_past_cache(const struct t_dir *d)
@@ -75,10 +76,55 @@ static void slots_are_registered(void **state)
 	assert_true(report.registered > 0);
 }
 
+/* Does the kernel know that the mapping that begins at @p is to be of huge pages? */
+static bool is_advised(const void *p)
+{
+	FILE *f = fopen("/proc/self/smaps", "re");
+	unsigned long from, to;
+	bool here = false, advised = false;
+	char line[4096];
+
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+			here = from == (unsigned long)p;
+		else if (here && strncmp(line, "VmFlags:", 8) == 0)
+			advised = strstr(line, " hg");
+	}
+	fclose(f);
+	return advised;
+}
+
+static void slots_are_huge_pages(void **state)
+{
+	enum { SLOTS = 5, SLOT = 1 << 20, HUGE_PAGE = 2 << 20 };
+	struct t_load *f = *state;
+	struct load_window *w;
+	uint64_t n;
+
+	for (int refused = 0; refused < 2; refused++) {
+		uint8_t *p;
+
+		t_case(refused ? "refused" : "given");
+		t_fault_huge = refused ? EINVAL : 0;
+		ok(f, load_window_create(f->direct, SLOTS, SLOT, true, &w, &f->err));
+		t_fault_huge = 0;
+		p = load_window_memory(w, &n);
+		assert_int_equal(n, SLOTS * SLOT);
+		assert_int_equal((uintptr_t)p % HUGE_PAGE, 0);
+		if (access("/sys/kernel/mm/transparent_hugepage/enabled", F_OK) == 0)
+			assert_int_equal(is_advised(p), !refused);
+		memset(p, 0x55, n);
+		load_window_free(w, false);
+	}
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(slots_are_registered, t_load_setup,
+						t_load_teardown),
+		cmocka_unit_test_setup_teardown(slots_are_huge_pages, t_load_setup,
 						t_load_teardown),
 	};
 
