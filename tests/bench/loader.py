@@ -120,7 +120,7 @@ def row3(b):
 
 def row4(b):
     """All of it cold, by 2 ranks, against the better of 8 MiB and of 16 times 1 MiB O_DIRECT in the same round: the median of
-    the rounds' ratios, as a disk that others use is twice as fast in one second as in the next."""
+    the rounds' ratios, as a disk may be shared with others."""
     files = sorted(glob.glob(glob.escape(b.set("model")) + "/*.distcp"))
     b.index("model")
     ways = {"8 MiB": ("-b", 8192), "16 x 1 MiB": ("-t", 16)}

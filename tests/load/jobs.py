@@ -280,6 +280,14 @@ def choices():
         equal(got and (got["exchange"], got["exchange_why"], got["io"], got["io_why"].split(";")[0]), want, "what is chosen")
         once = size * (1 + (away > 0))
         check(not got or want[0] == "never" or once * 0.98 < got["read"] < once * 1.02, f"read {got and got['read']} of {size}, {1 + (away > 0)} nodes")
+    if kind not in (b"tmpfs", b"ramfs"):
+        case("2 ranks, which need no bytes in common, half of all each")
+        source = checkpoint(shapes={"big": [512, 1024]})
+        size = os.path.getsize(source / "step-1" / "model.safetensors")
+        got = Job(2, source, "--layout", "fsdp2", "--check", "--json", "--cold").report()
+        equal(got and (got["exchange"], got["exchange_why"], got["io"], got["unique"]),
+              ("never", "ranks of a node need about as many bytes each, and none in common", "auto", None), "what is chosen")
+        check(not got or got["read"] < size * 1.02, f"read {got and got['read']} of {size}")
 
 
 def mounts():

@@ -14,6 +14,11 @@
 #include "tools/load/plan/chunk.h"
 #include "tools/load/plan/pack.h"
 
+enum {
+	APART = 50, /* one in so many bytes may be needed by two members */
+	EVEN = 4,   /* a member may need such a part more than the mean */
+};
+
 /* ---- what one rank needs ---- */
 
 struct ranges {
@@ -170,6 +175,23 @@ static int cut(struct load_chunks *c, const struct load_range *v, size_t n, uint
 	return rc;
 }
 
+/* By themselves, members would read hardly more than @unique, and none of them much more than the others? */
+static bool is_apart(const struct load_range *const *of, const size_t *n, uint32_t members,
+		     uint64_t unique)
+{
+	uint64_t all = 0, most = 0;
+
+	for (uint32_t m = 0; m < members; m++) {
+		uint64_t own = 0;
+
+		for (size_t i = 0; i < n[m]; i++)
+			own += of[m][i].hi - of[m][i].lo;
+		all += own;
+		most = DCP_MAX(most, own);
+	}
+	return all - unique <= unique / APART && most * members <= all + all / EVEN;
+}
+
 int load_chunks_create(const struct load_range *const *of, const size_t *n, uint32_t members,
 		       uint64_t slot, bool slack, struct load_chunks **out)
 {
@@ -196,6 +218,7 @@ int load_chunks_create(const struct load_range *const *of, const size_t *n, uint
 	c->members = members;
 	c->slot = slot;
 	rc = cut(c, all, total, slack ? LOAD_BLOCK : 0);
+	c->apart = is_apart(of, n, members, c->unique);
 	free(all);
 	if (rc < 0) {
 		load_chunks_free(c);

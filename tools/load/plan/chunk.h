@@ -30,6 +30,7 @@ struct load_chunks {
 	uint32_t members;
 	uint64_t slot;   /* bytes */
 	uint64_t unique; /* bytes of the union, which is of whole blocks */
+	bool apart;      /* members need hardly a byte in common, and about as many each */
 	struct load_stretch *stretch;
 	size_t nstretch, cap_stretch;
 	size_t *first, n, cap_chunk;

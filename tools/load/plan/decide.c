@@ -326,6 +326,44 @@ static int make_window(struct dcpload_plan *p, uint64_t staging, struct dcpload_
 	return load_window_create(p->ck, slots, p->chunks->slot, !node, &p->window, err);
 }
 
+/* After all: every rank reads for itself. */
+static int read_alone(struct dcpload_plan *p, const char *why, uint64_t staging, bool slack,
+		      struct dcpload_error *err)
+{
+	p->report.exchange = DCPLOAD_EXCHANGE_NEVER;
+	snprintf(p->exchange_why, sizeof(p->exchange_why), "%.120s", why);
+	load_plan_drop_chunks(p);
+	*err = (struct dcpload_error){ .rank = -1 };
+	return make_chunks(p, staging, slack, err);
+}
+
+/* Collective. A window that neither saves reads nor divides them better is left out: memory that is shared is mostly of small
+ * pages, and O_DIRECT reads into those take twice as long. */
+static int choose_again(struct dcpload_plan *p, uint64_t staging, bool slack,
+			struct dcpload_error *err)
+{
+	const struct dcpload *ck = p->ck;
+	uint32_t apart;
+	struct load_blobs b = { 0 };
+	int rc;
+
+	if (p->report.exchange != DCPLOAD_EXCHANGE_NODE ||
+	    ck->config.exchange != DCPLOAD_EXCHANGE_AUTO)
+		return 0;
+	apart = p->report.io != DCPLOAD_IO_BUFFERED && p->report.io != DCPLOAD_IO_MOUNT &&
+		p->chunks->apart;
+	rc = load_gather_same(ck->comm, &apart, sizeof(apart), &b, err,
+			      (int)ck->config.timeout_ms);
+	for (uint32_t r = 0; r < ck->comm->ranks && rc == 0; r++)
+		apart &= *(const uint32_t *)b.at[r];
+	load_blobs_free(&b);
+	return rc == 0 && apart ? read_alone(p,
+					     "ranks of a node need about as many bytes each, "
+					     "and none in common",
+					     staging, slack, err)
+				: rc;
+}
+
 /* The memory of a node cannot be shared: every rank reads for itself, unless NODE was asked for. */
 static int fall_back(struct dcpload_plan *p, uint64_t staging, bool slack,
 		     struct dcpload_error *err)
@@ -333,13 +371,8 @@ static int fall_back(struct dcpload_plan *p, uint64_t staging, bool slack,
 	if (p->report.exchange != DCPLOAD_EXCHANGE_NODE || err->code == -ETIMEDOUT ||
 	    err->code == -ECONNRESET || p->ck->config.exchange == DCPLOAD_EXCHANGE_NODE)
 		return err->code;
-	p->report.exchange = DCPLOAD_EXCHANGE_NEVER;
-	snprintf(p->exchange_why, sizeof(p->exchange_why), "%.120s", err->text);
-	load_plan_drop_chunks(p);
-	*err = (struct dcpload_error){ .rank = -1 };
-	if (make_chunks(p, staging, slack, err) < 0)
-		return err->code;
-	return make_window(p, staging, err);
+	return read_alone(p, err->text, staging, slack, err) < 0 ? err->code
+								 : make_window(p, staging, err);
 }
 
 /* Why bytes that come to the device by themselves could not be placed there; NULL: they can. */
@@ -501,6 +534,8 @@ static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcplo
 		return 0; /* every want for itself */
 	rc = make_chunks(p, staging, slack, err);
 	if (rc == 0)
+		rc = choose_again(p, staging, slack, err);
+	if (rc == 0)
 		rc = make_window(p, staging, err);
 	if (rc < 0)
 		rc = fall_back(p, staging, slack, err);
@@ -530,6 +565,8 @@ int load_decide(struct dcpload_plan *p, struct dcpload_error *err)
 	p->report.local_ranks = ck->nlocal;
 	p->report.nodes = ck->nnodes;
 	p->report.parts = p->nwant;
-	p->report.unique = p->chunks ? p->chunks->unique : 0;
+	p->report.unique = p->chunks && p->report.exchange != DCPLOAD_EXCHANGE_NEVER
+				   ? p->chunks->unique
+				   : 0;
 	return load_agree(ck->comm, rc, err, timeout);
 }

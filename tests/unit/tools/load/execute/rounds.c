@@ -190,7 +190,9 @@ static void test_gone_while_reading(void **state)
 
 struct once {
 	struct t_dir d;
-	uint32_t exchange, nodes;
+	uint32_t exchange, nodes, used;
+	const char *layout, *part; /* the digits: what each rank has of it; -: nothing */
+	bool buffered;             /* the last rank reads through the page cache */
 	uint64_t read[4];
 	bool cached; /* what was dropped from the page cache is there */
 };
@@ -200,7 +202,9 @@ static int rank_once(const struct dcpload_comm *comm, void *arg)
 {
 	struct once *o = arg;
 	const struct dcpload_config config = { .size = sizeof(config),
-					       .io = DCPLOAD_IO_DIRECT,
+					       .io = o->buffered && comm->rank == 3
+							     ? DCPLOAD_IO_BUFFERED
+							     : DCPLOAD_IO_DIRECT,
 					       .exchange = o->exchange,
 					       .staging = 1,
 					       .cache = "" };
@@ -222,8 +226,9 @@ static int rank_once(const struct dcpload_comm *comm, void *arg)
 		}
 		rc = dcpload_plan_create(ck, 0, &plan, &err);
 	}
-	if (rc == 0) /* rows of one half of the ranks are those of the other */
-		rc = dcpload_want_layout(plan, "fsdp2", comm->rank / 2, NULL, &err);
+	if (rc == 0 && o->part[comm->rank] != '-')
+		rc = dcpload_want_layout(plan, o->layout, (uint32_t)(o->part[comm->rank] - '0'),
+					 NULL, &err);
 	if (rc == 0)
 		rc = dcpload_plan_finish(plan, &err);
 	if (rc == 0 && o->exchange == DCPLOAD_EXCHANGE_AUTO) {
@@ -238,6 +243,8 @@ static int rank_once(const struct dcpload_comm *comm, void *arg)
 	if (rc == 0)
 		dcpload_plan_report(plan, &report);
 	if (rc == 0 && comm->rank == 0)
+		o->used = report.exchange;
+	if (rc == 0 && comm->rank == 0)
 		o->cached = strstr(report.exchange_why, "is in the page cache");
 	o->read[comm->rank] = report.read;
 	dcpload_plan_free(plan);
@@ -245,12 +252,15 @@ static int rank_once(const struct dcpload_comm *comm, void *arg)
 	return expect(rc == 0);
 }
 
-/* Of 2 MiB, of which every rank needs a half, by 4 ranks on as many nodes. */
+/* Of 2 MiB, of which ranks need a half or a quarter or nothing, by 4 ranks on as many nodes. */
 static void test_once(void **state)
 {
 	static const struct {
 		uint32_t exchange, nodes, times;
 		bool remote;
+		uint32_t uses;
+		const char *layout, *part;
+		bool buffered;
 	} cases[] = {
 		{ DCPLOAD_EXCHANGE_ALL, 1, 2 },
 		{ DCPLOAD_EXCHANGE_ALL, 2, 2 },
@@ -260,9 +270,17 @@ static void test_once(void **state)
 		{ DCPLOAD_EXCHANGE_NODE, 4, 4 },
 		{ DCPLOAD_EXCHANGE_NEVER, 1, 4 },
 		/* cold files */
-		{ DCPLOAD_EXCHANGE_AUTO, 2, 2, true },
-		{ DCPLOAD_EXCHANGE_AUTO, 2, 4, false },
-		{ DCPLOAD_EXCHANGE_AUTO, 1, 2, true },
+		{ DCPLOAD_EXCHANGE_AUTO, 2, 2, true, DCPLOAD_EXCHANGE_ALL },
+		{ DCPLOAD_EXCHANGE_AUTO, 1, 2, true, DCPLOAD_EXCHANGE_NODE },
+		/* no byte for two ranks of a node; on one of the nodes; where one rank reads otherwise */
+		{ DCPLOAD_EXCHANGE_AUTO, 2, 4, false, DCPLOAD_EXCHANGE_NEVER },
+		{ DCPLOAD_EXCHANGE_AUTO, 1, 2, false, DCPLOAD_EXCHANGE_NEVER, "fsdp4", "0123" },
+		{ DCPLOAD_EXCHANGE_AUTO, 2, 3, false, DCPLOAD_EXCHANGE_NODE, "fsdp2", "0010" },
+		/* no byte for two, but nothing for some: all ranks read */
+		{ DCPLOAD_EXCHANGE_AUTO, 1, 2, false, DCPLOAD_EXCHANGE_NODE, "fsdp2", "01--" },
+		{ DCPLOAD_EXCHANGE_AUTO, 2, 2, false, DCPLOAD_EXCHANGE_NODE, "fsdp2", "01--" },
+		{ DCPLOAD_EXCHANGE_AUTO, 1, 2, false, DCPLOAD_EXCHANGE_NODE, "fsdp4", "0123",
+		  true },
 	};
 	struct once o;
 
@@ -274,6 +292,9 @@ static void test_once(void **state)
 
 		o.exchange = cases[i].exchange;
 		o.nodes = cases[i].nodes;
+		o.layout = cases[i].layout ? cases[i].layout : "fsdp2";
+		o.part = cases[i].part ? cases[i].part : "0011";
+		o.buffered = cases[i].buffered;
 		t_fault_remote = cases[i].remote;
 		assert_int_equal(t_comm_run(4, rank_once, &o), 0);
 		t_fault_remote = false;
@@ -281,6 +302,9 @@ static void test_once(void **state)
 			print_message("           no cold files: these stay in memory\n");
 			break;
 		}
+		if (o.exchange == DCPLOAD_EXCHANGE_AUTO && o.used != cases[i].uses)
+			fail_msg("%s, %s on %u nodes: exchange %u, not %u", o.layout, o.part,
+				 o.nodes, o.used, cases[i].uses);
 		for (uint32_t r = 0; r < 4; r++)
 			all += o.read[r];
 		if (all < want || all > want + want / 50)

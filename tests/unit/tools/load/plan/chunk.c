@@ -2,6 +2,7 @@
 /*
  * Random needs of up to five ranks, against a map of blocks: the ranges of a rank are exactly what it touches, and
  * chunks bring in the union of all, each block once, in order, in slots that hold them; messages bring hardly more than runs.
+ * Members that need other bytes, and about as many, are told from those that do not.
  * covers: chunk, tools/load/plan/pack
  */
 #include "tests/unit/t.h"
@@ -250,11 +251,62 @@ static void test_random(void **state)
 	}
 }
 
+static void test_apart(void **state)
+{
+	static const struct {
+		const char *what;
+		uint64_t lo[4], hi[4]; /* in blocks; of each member */
+		uint32_t members;
+		bool apart;
+	} cases[] = {
+		{ "halves", { 0, 500 }, { 500, 1000 }, 2, true },
+		{ "one alone", { 0 }, { 1000 }, 1, true },
+		{ "nobody needs anything", { 0 }, { 0 }, 3, true },
+		{ "one in 50 in common", { 0, 500 }, { 520, 1000 }, 2, true },
+		{ "one more", { 0, 500 }, { 521, 1000 }, 2, false },
+		{ "the same", { 0, 0 }, { 1000, 1000 }, 2, false },
+		{ "a quarter above the mean", { 0, 625 }, { 625, 1000 }, 2, true },
+		{ "one more", { 0, 626 }, { 626, 1000 }, 2, false },
+		{ "one needs everything", { 0, 0 }, { 1000, 0 }, 2, false },
+		{ "the last of four most",
+		  { 0, 200, 400, 600 },
+		  { 200, 400, 600, 1000 },
+		  4,
+		  false },
+		{ "the last of four least",
+		  { 0, 300, 600, 900 },
+		  { 300, 600, 900, 1000 },
+		  4,
+		  true },
+	};
+
+	(void)state;
+	for (size_t k = 0; k < DCP_LEN(cases); k++) {
+		struct load_range v[4];
+		const struct load_range *of[4];
+		struct load_chunks *c;
+		size_t n[4];
+
+		t_case(cases[k].what);
+		for (uint32_t m = 0; m < cases[k].members; m++) {
+			v[m] = (struct load_range){ 0, 0, cases[k].lo[m] * LOAD_BLOCK,
+						    cases[k].hi[m] * LOAD_BLOCK };
+			of[m] = &v[m];
+			n[m] = v[m].hi > v[m].lo;
+		}
+		assert_int_equal(
+			load_chunks_create(of, n, cases[k].members, 1 << 20, false, &c), 0);
+		assert_int_equal(c->apart, cases[k].apart);
+		load_chunks_free(c);
+	}
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_dense),
 		cmocka_unit_test(test_random),
+		cmocka_unit_test(test_apart),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
