@@ -20,11 +20,13 @@
 #include "tools/load/window.h"
 
 enum {
-	LOOKS = 64,          /* samples of the page cache */
-	SLOTS = 3,           /* of a window, for each member, unless staging is asked for */
-	SLOTS_ALONE = 6,     /* of a rank that reads for itself */
-	SLOTS_MOST = 16,     /* where it is asked for, or copies to a device are in flight */
-	SLOT_MOST = 1 << 20, /* bytes per slot: one read, and each slot has its thread */
+	LOOKS = 64,            /* samples of the page cache */
+	SLOTS = 3,             /* of a window, for each member, unless staging is asked for */
+	SLOTS_MOST = 16,       /* where copies to a device are in flight */
+	ROOMY_MOST = 16 << 20, /* bytes of slots where staging is asked for */
+	SLOT_MOST = 1 << 20,   /* bytes per slot: one read, and each slot has its thread */
+	SLOT_ALONE_MOST = 2 << 20, /* of a rank that reads for itself: a huge page, as a part of
+				    * one counts as all of it in RLIMIT_MEMLOCK */
 	SLOT_LEAST = 64 << 10,
 	DEVICE_SLOTS = 4,
 	DEVICE_SLOT_MOST = 4 << 20,
@@ -199,15 +201,16 @@ void load_plan_drop_chunks(struct dcpload_plan *p)
 /* Of a member, at least. The same on all ranks, as what follows is. */
 static uint32_t slots_least(const struct dcpload_plan *p)
 {
-	return p->devices                                    ? DEVICE_SLOTS
-	       : p->report.exchange == DCPLOAD_EXCHANGE_NODE ? SLOTS
-							     : SLOTS_ALONE;
+	return p->devices ? DEVICE_SLOTS : SLOTS;
 }
 
 /* Slots of a node's window, and a page of its head, count as @staging of its ranks. */
 static uint64_t slot_bytes(const struct dcpload_plan *p, uint64_t staging)
 {
-	uint64_t most = p->devices ? DEVICE_SLOT_MOST : SLOT_MOST,
+	bool node = p->report.exchange == DCPLOAD_EXCHANGE_NODE;
+	uint64_t most = p->devices ? DEVICE_SLOT_MOST
+			: node     ? SLOT_MOST
+				   : SLOT_ALONE_MOST,
 		 n = DCP_MIN(
 			 DCP_MAX((staging - LOAD_BLOCK) / slots_least(p), (uint64_t)SLOT_LEAST),
 			 most);
@@ -307,11 +310,12 @@ static int make_chunks(struct dcpload_plan *p, uint64_t staging, bool slack,
 /* Of a member. */
 static uint32_t slots_of(const struct dcpload_plan *p, uint64_t staging)
 {
-	uint64_t n = (staging - LOAD_BLOCK) / slot_bytes(p, staging), least = slots_least(p);
+	uint64_t slot = slot_bytes(p, staging), least = slots_least(p),
+		 most = p->devices ? SLOTS_MOST
+			: p->roomy ? ROOMY_MOST / slot
+				   : least;
 
-	return (uint32_t)(p->devices || p->roomy
-				  ? DCP_MIN(DCP_MAX(n, least), (uint64_t)SLOTS_MOST)
-				  : least);
+	return (uint32_t)DCP_MIN(DCP_MAX((staging - LOAD_BLOCK) / slot, least), most);
 }
 
 static int make_window(struct dcpload_plan *p, uint64_t staging, struct dcpload_error *err)

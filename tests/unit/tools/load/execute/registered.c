@@ -7,6 +7,9 @@
 #include "tests/unit/t.h"
 
 #include <fcntl.h>
+#include <linux/capability.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "core/store/io/queue.h"
@@ -76,6 +79,24 @@ static void slots_are_registered(void **state)
 	assert_true(report.registered > 0);
 }
 
+/* What is asked for is not all taken: slots are 16 MiB at most, and a page says how far they are. */
+static void room_has_an_end(void **state)
+{
+	const struct dcpload_config config = { .size = sizeof(config),
+					       .io = DCPLOAD_IO_DIRECT,
+					       .staging = 64 << 20,
+					       .version = "1",
+					       .cache = "" };
+	struct t_load *f = *state;
+	struct dcpload_report report;
+	char why[200];
+
+	dcpload_close(f->direct);
+	ok(f, dcpload_open(NULL, f->d.root, &config, &f->direct, &f->err));
+	load(f, &report, why, sizeof(why));
+	assert_int_equal(report.staging, (16 << 20) + 4096);
+}
+
 /* Does the kernel know that the mapping that begins at @p is to be of huge pages? */
 static bool is_advised(const void *p)
 {
@@ -119,11 +140,74 @@ static void slots_are_huge_pages(void **state)
 	}
 }
 
+/* May this thread pass RLIMIT_MEMLOCK by? False: it may not. */
+static bool set_unlimited(bool may)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct caps[2];
+	const uint32_t bit = 1u << CAP_IPC_LOCK;
+
+	if (syscall(SYS_capget, &head, caps) < 0 || !(caps[0].permitted & bit))
+		return false;
+	caps[0].effective = may ? caps[0].effective | bit : caps[0].effective & ~bit;
+	return syscall(SYS_capset, &head, caps) == 0;
+}
+
+/* Two slots in one huge page would count as two of these. */
+static void a_user_may_register_all(void **state)
+{
+	static const char header[] = "{\"a\":{\"dtype\":\"U8\",\"shape\":[8388608],"
+				     "\"data_offsets\":[0,8388608]}}";
+	enum { HEADER = sizeof(header) - 1, ALL = 8 + HEADER + (8 << 20) };
+	const struct dcpload_config config = { .size = sizeof(config),
+					       .io = DCPLOAD_IO_DIRECT,
+					       .cache = "" };
+	struct t_load *f = *state;
+	struct dcpload_report report = { .size = sizeof(report) };
+	struct rlimit before, limit;
+	struct dcpload_plan *p;
+	struct dcpload *ck;
+	uint8_t *file;
+
+	assert_int_equal(getrlimit(RLIMIT_MEMLOCK, &before), 0);
+	limit = (struct rlimit){ 8 << 20, before.rlim_max };
+	if (dcp_queue_probe() < 0 || !reads_past_cache(&f->d) ||
+	    setrlimit(RLIMIT_MEMLOCK, &limit) < 0 || !set_unlimited(false)) {
+		print_message(
+			"           (left out: io_uring, O_DIRECT or rights are missing)\n");
+		return;
+	}
+	file = calloc(1, ALL);
+	assert_non_null(file);
+	file[0] = HEADER;
+	memcpy(file + 8, header, HEADER);
+	t_dir_put(&f->d, "big/model.safetensors", file, ALL);
+	free(file);
+	ok(f, dcpload_open(NULL, t_dir_path(&f->d, "big"), &config, &ck, &f->err));
+	ok(f, dcpload_plan_create(ck, 0, &p, &f->err));
+	ok(f,
+	   dcpload_want(
+		   p, &(struct dcpload_want){ .size = sizeof(struct dcpload_want), .key = "a" },
+		   &f->err));
+	ok(f, dcpload_plan_finish(p, &f->err));
+	ok(f, dcpload_execute(p, &f->err));
+	assert_int_equal(dcpload_plan_report(p, &report), 0);
+	assert_string_equal(report.io_why, "asked for");
+	assert_true(report.registered >= 8 << 20 && report.registered <= ALL);
+	dcpload_plan_free(p);
+	dcpload_close(ck);
+	assert_true(set_unlimited(true));
+	assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &before), 0);
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(slots_are_registered, t_load_setup,
 						t_load_teardown),
+		cmocka_unit_test_setup_teardown(a_user_may_register_all, t_load_setup,
+						t_load_teardown),
+		cmocka_unit_test_setup_teardown(room_has_an_end, t_load_setup, t_load_teardown),
 		cmocka_unit_test_setup_teardown(slots_are_huge_pages, t_load_setup,
 						t_load_teardown),
 	};
