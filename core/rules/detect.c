@@ -11,7 +11,8 @@ static const char last_resort[] = "hf";
 
 struct candidate {
 	struct dcp_rules *r;
-	bool seen[DCP_RULES_MAX_SOURCES][DCP_RULES_MAX_SOURCES]; /* by mark and pattern */
+	/* By mark and pattern: how many keys match; of has and lacks only whether any does. */
+	uint64_t seen[DCP_RULES_MAX_SOURCES][DCP_RULES_MAX_SOURCES];
 };
 
 struct detection {
@@ -44,15 +45,16 @@ static int look_at_key(void *ctx, uint64_t number, const char *key)
 			for (uint32_t j = 0; j < c->r->mark[k].n; j++) {
 				struct slot_value value[DCP_RULES_MAX_SLOTS];
 
-				if (!c->seen[k][j])
-					c->seen[k][j] = dcp_rules_match(
+				if (!c->seen[k][j] || c->r->mark[k].kind == MARK_FEWER)
+					c->seen[k][j] += dcp_rules_match(
 						&c->r->mark[k].pattern[j], bare, n, value);
 			}
 	}
 	return dcp_buf_error(&d->text);
 }
 
-/* Every pattern of one of the lines with "has" was seen, and none of those with "lacks". */
+/* Every pattern of one of the lines with "has" was seen, none of those with "lacks", and of those with "fewer" the
+ * second more often than the first. */
 static bool is_it(const struct candidate *c)
 {
 	bool has = false;
@@ -62,10 +64,12 @@ static bool is_it(const struct candidate *c)
 		uint32_t seen = 0;
 
 		for (uint32_t j = 0; j < m->n; j++)
-			seen += c->seen[k][j];
-		if (m->lacks && seen)
+			seen += c->seen[k][j] > 0;
+		if (m->kind == MARK_LACKS && seen)
 			return false;
-		has |= !m->lacks && seen == m->n;
+		if (m->kind == MARK_FEWER && c->seen[k][0] >= c->seen[k][1])
+			return false;
+		has |= m->kind == MARK_HAS && seen == m->n;
 	}
 	return has;
 }

@@ -162,7 +162,7 @@ static int affix_line(struct rules_parse *ps, const char *s, struct affix **list
 	return 0;
 }
 
-static int mark_line(struct rules_parse *ps, const char *s, bool lacks)
+static int mark_line(struct rules_parse *ps, const char *s, enum mark_kind kind)
 {
 	struct rule slots = { .join = RULES_NO_SLOT };
 	struct dcp_rules *r = ps->r;
@@ -175,8 +175,10 @@ static int mark_line(struct rules_parse *ps, const char *s, bool lacks)
 	m = grow((void **)&r->mark, &r->mark_cap, r->nmark, sizeof(*m));
 	if (!m)
 		return -ENOMEM;
-	m->lacks = lacks;
+	m->kind = kind;
 	rc = patterns(ps, &s, &slots, true, NULL, &m->pattern, &m->n);
+	if (rc == 0 && kind == MARK_FEWER && m->n != 2)
+		return dcp_rules_bad(ps, s, -EINVAL, "expected two patterns: fewer A, B");
 	r->nmark += rc == 0;
 	return rc;
 }
@@ -241,8 +243,11 @@ static int one_line(struct rules_parse *ps)
 	if (is(w, "models"))
 		return affix_line(ps, s, &r->model, &r->nmodel, &r->model_cap,
 				  "expected types of models: models llama");
-	if (is(w, "has") || is(w, "lacks"))
-		return mark_line(ps, s, *w.s == 'l');
+	if (is(w, "has") || is(w, "lacks") || is(w, "fewer"))
+		return mark_line(ps, s,
+				 *w.s == 'h'   ? MARK_HAS
+				 : *w.s == 'l' ? MARK_LACKS
+					       : MARK_FEWER);
 	if (is(w, "else"))
 		return else_line(ps, s);
 	if (is(w, "tie"))

@@ -133,9 +133,9 @@ struct tie {
 	const char *key, *of;
 };
 
-/* has, lacks: patterns of keys by which a preset is known. */
+/* has, lacks, fewer: patterns of keys by which a preset is known. */
 struct mark {
-	bool lacks;
+	enum mark_kind { MARK_HAS, MARK_LACKS, MARK_FEWER } kind;
 	const struct pattern *pattern;
 	uint32_t n;
 };

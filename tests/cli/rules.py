@@ -232,6 +232,20 @@ def fused_by_paddle():
             equal(list(struct.unpack(f"<{len(got.stdout) // 4}f", got.stdout)), [x for x in want for _ in range(4)], f"{name}: {part} {got.stderr.decode()}")
 
 
+def deepspeed():
+    """Under ZeRO 3 what is trained is below fp32 alone, also where the module has buffers and frozen weights."""
+    stages = set()
+    for folder in sorted(GOLDEN.glob("deepspeed-*")):
+        for version in [v["name"] for v in data("ls", "--versions", "--json", folder / "ckpt") if v["complete"]]:
+            keys = {t["key"] for t in data("ls", "--json", folder / "ckpt", version)["tensors"]}
+            module, fp32 = ({k.partition(".")[2] for k in keys if k.startswith(part + ".")} for part in ("module", "fp32"))
+            alone = module < fp32
+            stages.add(alone)
+            got = data("ls", "--json", "--hf", folder / "ckpt", version)["tensors"]
+            equal({t["key"] for t in got}, fp32 if alone else module, f"{folder.name} {version}: keys of hf/")
+    equal(stages, {False, True}, "there are both kinds")
+
+
 def planned():
     """What a rule pads is stored nowhere: plan counts the bytes of files only."""
     at = model_of("padded", {"emb": ("F32", [5, 4]), "w": ("F32", [4, 4])}, {})
@@ -247,6 +261,7 @@ quantized()
 mxfp4()
 fused_by_paddle()
 planned()
+deepspeed()
 for checkpoint in ("dcp-fsdp2", "dcp-tp-fsdp", "dcp-old-2.4.1", "dcp-hf", "dcp-async-dedup",
                    "deepspeed-z1", "megatron-dist", "torch-ranks", "numpy", "hf-llama"):
     turned(checkpoint)

@@ -206,6 +206,7 @@ static const struct {
 	{ "strip", "x:1:6: expected what keys begin with: strip module." },
 	{ "else  # nothing", "x:1:7: expected what is said of other keys" },
 	{ "tie a b", "x:1:5: expected two keys: tie A = B" },
+	{ "fewer a", "x:1:8: expected two patterns: fewer A, B" },
 	{ "a -> \x01", "x:1:6: byte 0x01; rules are text" },
 	{ "{a}.{b}.{c}.{d}.{e}.{f}.{g}.{h}.{i} -> x", "x:1:33: more than 8 slots in a rule" },
 	{ "a -> b : Q", "x:1:10: Q is not an operation, nearest is \"T\"" },
@@ -382,6 +383,8 @@ static const struct {
 	       "model.layers.1.mlp.experts.gate_up_proj_bias"), "gpt_oss", "hf" },
 	{ KEYS("fp32.model.norm.weight", "module.model.norm.weight"), "", "deepspeed" },
 	{ KEYS("fp32.model.norm.weight", "exp_avg.model.norm.weight"), "", "deepspeed-fp32" },
+	{ KEYS("fp32.model.norm.weight", "fp32.model.steps", "module.model.steps"), "", "deepspeed-fp32" },
+	{ KEYS("fp32.model.norm.weight", "module.model.norm.weight", "module.model.steps"), "", "deepspeed" },
 };
 /* clang-format on */
 
