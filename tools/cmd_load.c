@@ -488,6 +488,9 @@ static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 		return code;
 	if (dcpload_open(l->comm, source, &config, &l->ck, &l->err) < 0)
 		return fail_open(l, source);
+	if (dcpload_passed_over(l->ck))
+		cmd_fail(CMD_OK, "%s; taking %s", dcpload_passed_over(l->ck),
+			 dcpload_version(l->ck));
 	code = choose(l);
 	if (code == CMD_OK)
 		code = plan(l);

@@ -376,6 +376,20 @@ def partial():
     equal([b["key"] for b in got["broken"]], [b["key"] for b in whole["broken"]], "--partial: keys of all ranks")
 
 
+def passed_over():
+    """An older version is not loaded in silence because the newest cannot be opened."""
+    source = SCRATCH / "passed"
+    shutil.copytree(GOLDEN / "dcp-fsdp2" / "ckpt", source)
+    equal(run("load", source).stderr, b"", "what is incomplete is no news")
+    (source / "step-20" / ".metadata").write_bytes(b"?")
+    for ranks, words in ((1, []), (2, []), (2, ["--coordinator-rank", "1"])):
+        got = job(ranks, source, *words)
+        equal([code for code, _, _ in got], [OK] * ranks, "ranks")
+        said = "".join(err for _, _, err in got)
+        check(said.count("; taking step-10\n") == 1 and "step-20: .metadata: " in said, f"{ranks} {words}: {said}")
+    equal(run("load", source, "10").stderr, b"", "the version that was asked for")
+
+
 def templates():
     """Composer's names of saves, and the texts that stand for links."""
     (SCRATCH / "run-7").symlink_to((GOLDEN / "composer-ranks" / "ckpt").resolve())
@@ -423,5 +437,6 @@ regions()
 launchers()
 progress()
 partial()
+passed_over()
 templates()
 finish()

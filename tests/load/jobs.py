@@ -297,7 +297,9 @@ def mounts():
         return
     source = checkpoint(1, (1, 2))
     (source / "uneven.dcpl").write_text("mesh a=2 b=2\nlayer.* shard(1)@b flat(tight)@a\n* shard(0, sizes=[7,57])@a interleave(1, 3)@b\n")
-    with lib.mount(source) as m:
+    own = lib.fresh("layouts") / "own.dcpl"
+    own.write_text("mesh a=2\nlayer.* shard(1)@a\n* replicate\n")
+    with lib.mount(source, "--layout", own) as m:
         for path, version, layout in (("", "step-2", None), ("latest", "step-2", None), ("step-1", "step-1", None),
                                       ("step-1/shard/fsdp2/1", "step-1", "fsdp2")):
             for io in ("auto", "mount", "direct", *(["gds"] if DEVICE and not path else [])):  # the fake cuFile refuses files of FUSE
@@ -315,6 +317,15 @@ def mounts():
         case("mount, a rank's directory alone")
         got = Job(1, m.at / "step-2/shard/fsdp2/1", "--json", comm="alone").report()
         equal(got and (got["layout"], got["needed"]), ("fsdp2", MIB // 4 + 40 * 64 * 65), "its part")
+        case("mount, a rank's directory of a layout that only the mount was given")
+        for rank in (0, 1):
+            at = m.at / "step-2/shard/own" / str(rank)
+            into = lib.fresh("own")
+            got = Job(1, at, "--json", "--partial", "--dump", into, comm="alone").report()
+            if got:
+                equal(got["layout"], "own", "its layout")
+                equal({k: sha(v) for k, v in parts(next(into.iterdir())).items()},
+                      {k: sha(v) for k, v in parts(at / "model.safetensors").items()}, "its part")
 
 
 def hidden():

@@ -16,6 +16,7 @@ import pathlib
 import pickle
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -63,6 +64,17 @@ class Header(unittest.TestCase):
         header = (base.ROOT / "tools/load/dcpload.h").read_text()
         said = subprocess.run(["nm", "-D", "--defined-only", os.environ["DCPFS_LIBRARY"]], capture_output=True, text=True, check=True).stdout
         self.assertEqual({line.split()[-1] for line in said.splitlines()}, set(re.findall(r"^DCPLOAD_API [^;(]*\b(dcpload_\w+)\(", header, re.M)))
+
+
+class Opening(unittest.TestCase):
+    def test_passed_over(self):
+        """That the newest version cannot be opened, and an older one is, is said."""
+        with tempfile.TemporaryDirectory() as scratch:
+            source = shutil.copytree(golden("dcp-fsdp2")[0], f"{scratch}/run")
+            (pathlib.Path(source) / "step-20/.metadata").write_bytes(b"?")
+            with self.assertWarnsRegex(UserWarning, r"^step-20: .*; taking step-10$") as caught:
+                dcpfs.open(source, cache="").close()
+            self.assertEqual(caught.filename, __file__)
 
 
 def step20():

@@ -42,6 +42,7 @@ struct dcpload {
 	char *source;         /* the directory that is scanned: @backing, or one in the mount */
 	const char *wanted;   /* version that the caller or path names; once open: its name */
 	const char *asked;    /* the version that the caller or path names */
+	const char *passed;   /* why a newer version was not taken; NULL: there was none */
 	const char *layout;   /* of a rank's directory; NULL: the source is not one */
 	uint32_t layout_rank; /* the rank of that directory */
 	char *mount;          /* root of the mount that the path lies in, or NULL */

@@ -7,17 +7,23 @@
  * shard/fsdp1/0, whose one file of all tensors is a checkpoint like any other.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/cleanup.h"
 #include "core/base/number.h"
+#include "core/parse/json.h"
+#include "core/parse/source.h"
 #include "core/rules/rules.h"
 #include "core/store/layouts/layouts.h"
 #include "core/store/version/mapped.h"
 #include "fs/mounts.h"
 #include "tools/cache.h"
 #include "tools/load/load.h"
+
+#define MAX_OPTIONS (16u << 20) /* of a mount, as JSON: paths of layouts */
 
 /* ---- finding the source ---- */
 
@@ -87,6 +93,9 @@ static int open_latest(struct dcpload *ck, const struct dcp_found **out, struct 
 		rc = dcp_version_open(ck->source, f, &ck->store, &ck->v, &why);
 		if (rc == 0) {
 			*out = f;
+			if (first != -ENOENT)
+				ck->passed = dcp_arena_strndup(&ck->arena, err->msg,
+							       strlen(err->msg));
 			return 0;
 		}
 		if (first == -ENOENT) {
@@ -251,6 +260,11 @@ const char *dcpload_version(const struct dcpload *ck)
 	return ck->wanted;
 }
 
+const char *dcpload_passed_over(const struct dcpload *ck)
+{
+	return ck->passed;
+}
+
 const char *dcpload_source_layout(const struct dcpload *ck, uint32_t *rank)
 {
 	if (rank)
@@ -277,6 +291,43 @@ int dcpload_version_at(const struct dcpload *ck, uint64_t i, const char **name,
 	return 0;
 }
 
+/* The file that the mount, whose options are @text, has its layout @name from; NULL: it is built in. */
+static const char *file_of(const struct dcp_json *options, const char *name)
+{
+	const struct dcp_json *l, *all = dcp_json_get(options, "layouts");
+
+	for (size_t i = 0; (l = dcp_json_at(all, i)); i++) {
+		const char *own = dcp_json_str(dcp_json_get(l, "name"));
+
+		if (own && strcmp(own, name) == 0)
+			return dcp_json_str(dcp_json_get(l, "file"));
+	}
+	return NULL;
+}
+
+/* With the file of a rank's directory that is the source, if the mount was given one. */
+static int open_layouts(struct dcpload *ck, struct dcp_err *err)
+{
+	dcp_auto_free char *config = config_dir(), *path = NULL;
+	struct dcp_layouts_opts opts = { .source = ck->source,
+					 .scan = &ck->scan,
+					 .user_dir = config };
+	dcp_auto_json struct dcp_json *options = NULL;
+	dcp_auto_fd int fd = -1;
+	struct dcp_source src;
+	const char *file;
+
+	if (ck->mount && ck->layout && asprintf(&path, "%s/.dcpfs/config.json", ck->mount) >= 0)
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0 && dcp_source_fd(fd, &src) == 0 &&
+	    dcp_json_read(&src, MAX_OPTIONS, NULL, &options, NULL) == 0 &&
+	    (file = file_of(options, ck->layout))) {
+		opts.files = &file;
+		opts.nfiles = 1;
+	}
+	return dcp_layouts_create(&opts, &ck->layouts, err);
+}
+
 int load_layout(struct dcpload *ck, const char *name, const struct dcp_layout **out,
 		uint32_t *ranks, struct dcp_err *err)
 {
@@ -286,14 +337,8 @@ int load_layout(struct dcpload *ck, const char *name, const struct dcp_layout **
 	*out = NULL;
 	if (load_is_regions(name))
 		return load_regions(name, ranks, NULL, NULL, err);
-	if (!ck->layouts) {
-		dcp_auto_free char *config = config_dir();
-		const struct dcp_layouts_opts opts = { .source = ck->source,
-						       .scan = &ck->scan,
-						       .user_dir = config };
-
-		rc = dcp_layouts_create(&opts, &ck->layouts, err);
-	}
+	if (!ck->layouts)
+		rc = open_layouts(ck, err);
 	if (rc == 0)
 		rc = dcp_layouts_open(ck->layouts, name, &l, err);
 	if (rc < 0)

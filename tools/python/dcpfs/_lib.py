@@ -166,6 +166,7 @@ OTHERS: dict[str, dict[str, tuple[Any, Sequence[Any]]]] = {"dcpload": {
     "comm_close": (None, (POINTER(CommStruct),)),
     "close": (None, (c_void_p,)),
     "version": (c_char_p, (c_void_p,)),
+    "passed_over": (c_char_p, (c_void_p,)),
     "source_layout": (c_char_p, (c_void_p, POINTER(c_uint32))),
     "fact": (c_char_p, (c_void_p, c_char_p)),
     "plan_free": (None, (c_void_p,)),

@@ -7,10 +7,11 @@ import errno
 import mmap
 import os
 import threading
+import warnings
 from ctypes import byref, c_int, c_uint64, c_void_p
 from typing import Any, ContextManager, Optional, Union
 
-from ._lib import Config, DcpfsError, bare, call, encoded
+from ._lib import Config, DcpfsError, bare, call, encoded, text
 from .comm import TIMEOUT, Comm, milliseconds, together
 
 IO = ("auto", "buffered", "direct", "mount", "gds")
@@ -64,6 +65,9 @@ class Handle:
             call("open", comm.pointer if comm else None, path, byref(config), byref(self._handle))
         except DcpfsError as e:
             raise (NotThere(e.code, e.text, e.rank) if e.code == errno.ENOENT else e) from None
+        passed = bare("passed_over", self._handle)
+        if passed:
+            warnings.warn(f"{text(passed)}; taking {text(bare('version', self._handle))}", stacklevel=3)
 
     @property
     def handle(self) -> c_void_p:
