@@ -4,6 +4,7 @@
 
 usage: install.py MESON BUILD CC...
 """
+import json
 import os
 import pathlib
 import shutil
@@ -55,13 +56,18 @@ def main():
             for suffix in ("c", "cc"):
                 source, program = pathlib.Path(top, f"{library}.{suffix}"), os.path.join(top, "program")
                 source.write_text(text, encoding="ascii")
-                if suffix == "cc" and subprocess.run([*CC, "-E", source], check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode:
+                if suffix == "cc" and subprocess.run([*CC, "-E", source, *flags], check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode:
                     print("no C++ here: left out")
                     continue
                 run(*CC, "-Wall", "-Werror", str(source), "-o", program, *flags)
                 assert f"[lib{library}.so.0]" in run("readelf", "-d", program), "it does not ask for the library by its soname"
                 said = run(program, *argv, LD_LIBRARY_PATH=str(pc.parent.parent), DCPFS_CACHE=top)
                 assert said == want, (library, suffix, said)
+        # The program finds its module where it was installed, wherever that is.
+        for module in root.rglob("libdcpload-mpi.so"):
+            program, = root.rglob("bin/dcpfs")
+            found = {f["name"]: f for f in json.loads(run(str(program), "doctor", "--json", DCPFS_CACHE=top, LD_LIBRARY_PATH=""))["checks"]}
+            assert found["mpi"]["state"] == "ok", (module, found["mpi"])
     return 0
 
 
