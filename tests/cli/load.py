@@ -9,7 +9,9 @@ import math
 import os
 import pty
 import re
+import resource
 import shutil
+import signal
 import socket
 import subprocess
 import xml.etree.ElementTree as ET
@@ -121,7 +123,23 @@ def dump_refusals(folder):
     fails(ENV, "file: Not a directory", "load", SOURCE, "--dump", SCRATCH / "file")
     fails(ENV, "No such file or directory", "load", SOURCE, "--dump", SCRATCH / "no" / "such")
     fails(ENV, "", "load", SOURCE, "--dump", "/proc")
+    killed()
     full_disk()
+
+
+def killed():
+    """Nothing is left of a dump whose process dies: here as its file gets longer than it may."""
+    where = SCRATCH / "killed"
+    where.mkdir()
+    try:
+        os.close(os.open(where, os.O_TMPFILE | os.O_WRONLY))
+    except OSError:
+        print("no files without names here: left out")
+        return
+    got = subprocess.run([DCPFS, "load", SOURCE, "tp", "--dump", where], capture_output=True, timeout=240, check=False,
+                         env=dict(os.environ, DCPFS_CACHE=str(SCRATCH / "cache")),
+                         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY)))
+    equal((got.returncode, os.listdir(where)), (-signal.SIGXFSZ, []), f"killed while it dumps ({got.stderr})")
 
 
 def full_disk():

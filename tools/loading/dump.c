@@ -146,16 +146,44 @@ static int exists(const struct dump *d, struct dcpload_error *err)
 	return load_fail(err, -EEXIST, "%s/%s exists; --force replaces it", d->path, d->name);
 }
 
-/* The file under a name of its own, as long as it will be. */
-static int open_file(struct dump *d, struct dcpload_error *err)
+/* How the open file can be called, though it has no name. */
+static bool handle(const struct dump *d, char out[32])
+{
+	snprintf(out, 32, "/proc/self/fd/%d", d->file);
+	return access(out, F_OK) == 0;
+}
+
+/* Without a name, so that nothing is left whenever this process dies; not every file system can do that. */
+static bool open_nameless(struct dump *d)
+{
+	char path[32];
+
+	d->file = openat(d->dir, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+	if (d->file >= 0 && handle(d, path))
+		return true;
+	if (d->file >= 0)
+		close(d->file);
+	d->file = -1;
+	return false;
+}
+
+static void choose_temp(struct dump *d)
 {
 	uint32_t number = 0;
 
 	if (getrandom(&number, sizeof(number), GRND_NONBLOCK) < 0)
 		number = (uint32_t)getpid();
 	snprintf(d->temp, sizeof(d->temp), ".%s.%08x", d->name, number);
-	d->file = openat(d->dir, d->temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-			 0666);
+}
+
+/* The file without a name, or under one of its own, as long as it will be. */
+static int open_file(struct dump *d, struct dcpload_error *err)
+{
+	if (!open_nameless(d)) {
+		choose_temp(d);
+		d->file = openat(d->dir, d->temp,
+				 O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+	}
 	if (d->file < 0) {
 		int rc = -errno;
 
@@ -220,12 +248,35 @@ int dump_write(struct dump *d, struct dcpload_plan *plan, struct dcpload_error *
 	return rc < 0 && !err->code ? fail(d, rc, err) : rc;
 }
 
-int dump_publish(struct dump *d, struct dcpload_error *err)
+/* Give the file, which has no name, that of @name. */
+static int name_it(const struct dump *d, const char *name)
+{
+	char path[32];
+
+	handle(d, path);
+	return linkat(AT_FDCWD, path, d->dir, name, AT_SYMLINK_FOLLOW);
+}
+
+static int rename_it(const struct dump *d)
 {
 	int rc = renameat2(d->dir, d->temp, d->dir, d->name, d->force ? 0 : RENAME_NOREPLACE);
 
 	if (rc < 0 && errno == EINVAL && !d->force) /* not every file system has the flag */
 		rc = renameat(d->dir, d->temp, d->dir, d->name);
+	return rc;
+}
+
+int dump_publish(struct dump *d, struct dcpload_error *err)
+{
+	bool nameless = !d->temp[0];
+	int rc = 0;
+
+	if (nameless && d->force) { /* a link replaces nothing */
+		choose_temp(d);
+		rc = name_it(d, d->temp);
+	}
+	if (rc == 0)
+		rc = nameless && !d->force ? name_it(d, d->name) : rename_it(d);
 	if (rc < 0)
 		return errno == EEXIST ? exists(d, err) : fail(d, -errno, err);
 	d->temp[0] = '\0';

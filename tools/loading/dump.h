@@ -21,7 +21,7 @@ struct dump_of {
 struct dump {
 	int dir, file; /* descriptors; -1: none */
 	char path[512];
-	char name[48], temp[72]; /* in the directory; temp "": there is none */
+	char name[48], temp[72]; /* in the directory; temp "": the file has no name */
 	struct dcp_buf header;
 	uint64_t bytes,
 		left_out; /* of the file; parts that cannot be read or said in safetensors */
