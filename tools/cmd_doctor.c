@@ -55,6 +55,14 @@ static void find_capability(struct machine *m)
 		fclose(f);
 }
 
+/* Is it the mode of @path that keeps users from it, not what surrounds them? */
+static bool is_kept_by_mode(const char *path)
+{
+	struct stat st;
+
+	return geteuid() != 0 && stat(path, &st) == 0 && (st.st_mode & 06) != 06;
+}
+
 static void check_device(struct machine *m, struct finding *f)
 {
 	dcp_auto_fd int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
@@ -71,12 +79,12 @@ static void check_device(struct machine *m, struct finding *f)
 					 : "load the kernel's module: modprobe fuse";
 	else if (errno == ENODEV || errno == ENXIO)
 		f->advice = "the kernel has no FUSE; load it: modprobe fuse";
-	else if (m->container)
+	else if (m->container && !is_kept_by_mode("/dev/fuse"))
 		f->advice = "the container may not use it; start it with --device /dev/fuse "
 			    "--cap-add SYS_ADMIN (docker also: --security-opt "
 			    "apparmor=unconfined)";
 	else
-		f->advice = "its permissions should be 0666: chmod 0666 /dev/fuse";
+		f->advice = "its permissions should be 0666; as root: chmod 0666 /dev/fuse";
 }
 
 /* Where fusermount3 is on PATH; false: nowhere. */

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Help fits a screen, invalid words are refused in one line, and exit codes are kept."""
+import json
 import os
 import subprocess
 
@@ -100,7 +101,7 @@ def urls():
 def doctor_and_version():
     got = run("doctor", "--json")
     check(got.returncode in (OK, NO), f"doctor: exit {got.returncode}")
-    report = __import__("json").loads(got.stdout)
+    report = json.loads(got.stdout)
     equal(got.returncode, OK if report["can_mount"] else NO, "doctor's exit code is its answer")
     names = [c["name"] for c in report["checks"]]
     for name in ("/dev/fuse", "fusermount3", "allow_other", "kernel", "container", "cache", "open files",
@@ -123,10 +124,22 @@ def doctor_without_capability():
     if os.geteuid() != 0 or subprocess.run([*barred, "true"], stderr=subprocess.DEVNULL).returncode:
         return
     got = subprocess.run([*barred, DCPFS, "doctor", "--json"], capture_output=True, check=False)
-    report = __import__("json").loads(got.stdout)
+    report = json.loads(got.stdout)
     equal((got.returncode, report["can_mount"]), (NO, False), "doctor without the capability")
     check(any("--cap-add SYS_ADMIN" in (c["advice"] or "") for c in report["checks"] if c["state"] == "bad"),
           f"doctor does not say how to start the container: {report}")
+
+
+def doctor_without_the_device():
+    """Where the mode of the device keeps a user from it, that is said, also in a container."""
+    other = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+    if (os.geteuid() != 0 or not os.path.exists("/dev/fuse") or os.stat("/dev/fuse").st_mode & 6 == 6 or
+            subprocess.run([*other, DCPFS, "version"], capture_output=True).returncode):
+        return
+    got = subprocess.run([*other, DCPFS, "doctor", "--json"], capture_output=True, check=False)
+    found = {c["name"]: c for c in json.loads(got.stdout)["checks"]}["/dev/fuse"]
+    equal((got.returncode, found["state"]), (NO, "bad"), f"{found}")
+    check("chmod 0666 /dev/fuse" in found["advice"], f"doctor does not say what to do: {found}")
 
 
 def closed_and_full():
@@ -150,5 +163,6 @@ mount_points()
 urls()
 doctor_and_version()
 doctor_without_capability()
+doctor_without_the_device()
 closed_and_full()
 finish()
