@@ -317,6 +317,10 @@ static enum cmd_exit choose_rank(struct loading *l)
 		return CMD_OK;
 	if (l->comm->ranks > 1)
 		return usage(l, "load: --rank is for one process alone");
+	if (l->layout == l->named)
+		return usage(
+			l,
+			"load: --rank R is one of the ranks of --layout L, which is missing");
 	if (!opt_number(l->opts->rank, 10, &rank) || rank >= l->ranks)
 		return usage(l, "load: there is no rank %s of %s, only 0 to %u", l->opts->rank,
 			     l->layout, l->ranks - 1);

@@ -240,7 +240,8 @@ static void print_model(struct check *c, const struct dcp_expected *x, int known
 		out_text(b, x->family);
 		dcp_buf_str(b, " are not known: not checked\n");
 	} else if (!known) {
-		dcp_buf_str(b, "no config.json of a model: not checked\n");
+		dcp_buf_str(b, "no config.json of a model: not checked; --config FILE "
+			       "names one\n");
 	}
 	if (!known)
 		return;

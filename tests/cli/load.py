@@ -123,6 +123,9 @@ def dump_refusals(folder):
     fails(ENV, "file: Not a directory", "load", SOURCE, "--dump", SCRATCH / "file")
     fails(ENV, "No such file or directory", "load", SOURCE, "--dump", SCRATCH / "no" / "such")
     fails(ENV, "", "load", SOURCE, "--dump", "/proc")
+    (SCRATCH / "taken" / "rank-00000-of-00001.safetensors").mkdir(parents=True)
+    fails(ENV, "rank-00000-of-00001.safetensors: Is a directory", "load", SOURCE, "--force", "--dump", SCRATCH / "taken")
+    equal(os.listdir(SCRATCH / "taken"), ["rank-00000-of-00001.safetensors"], "a directory is in the way: nothing is left behind")
     killed()
     full_disk()
 
@@ -295,6 +298,7 @@ def usages():
                         (["--staging", "much"], "much"), (["--threads", "65"], "65"), (["--comm", "pigeon"], "pigeon"),
                         (["--layout", "fsdp4", "--rank", "4"], "there is no rank 4 of fsdp4, only 0 to 3"),
                         (["--layout", "fsdp4", "--rank", "-1"], "there is no rank -1"),
+                        (["--rank", "2"], "--layout L, which is missing"),
                         (["--layout", "fsdp4"], "fsdp4 has 4 ranks, 1 is running"),
                         (["--layout", "none"], 'no built-in layout "none"'), (["--device", "gpu"], 'no device is called "gpu"'),
                         (["--layout", "tp4:none"], 'no preset "none"')):
@@ -305,7 +309,7 @@ def usages():
     for source, code in ((SCRATCH / "nothing", ENV), (GOLDEN / "README.md", BAD)):
         fails(code, source.name, "load", source)
     fails(NO, 'no version "no-such"', "load", SOURCE, "no-such")
-    job_fails(2, NO, "--keys matches no tensor of tp", SOURCE, "--keys", "no.such.key")
+    job_fails(2, NO, "--keys no.such.key: matches no tensor of tp", SOURCE, "--keys", "no.such.key")
     got = run("load", SOURCE, "--strict", "--keys", "model")
     check(got.returncode == NO and b"no rank wants it" in got.stderr, f"--strict: {got}")
     for size in ("1024kB", "1024KB", "1000K", "1000k", "1000KiB", "1MB"):

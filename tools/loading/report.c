@@ -574,7 +574,8 @@ enum cmd_exit loading_report(struct loading *l)
 		add_up(&t);
 		if (t.total.parts == 0 && !t.nleft && l->opts->keys.n) {
 			load_fail(&l->err, -ENOENT,
-				  "--keys matches no tensor of %s that is loaded",
+				  "--keys %s%s: matches no tensor of %s that is loaded",
+				  l->opts->keys.v[0], l->opts->keys.n > 1 ? ", ..." : "",
 				  dcpload_version(l->ck));
 			code = loading_fail(l, CMD_NO);
 		} else if (l->comm->rank == 0) {

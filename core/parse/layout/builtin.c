@@ -69,6 +69,8 @@ const char *dcp_layout_preset(size_t i)
 	return i < DCP_LEN(presets) ? presets[i].name : NULL;
 }
 
+#define PRESETS "llama, qwen, qwen3-next, mixtral, gpt-neox and gpt2"
+
 static const char *const stems[] = { "fsdp", "dim", "tp", NULL };
 static const char *const forms[] = { "fsdp<N>", "dim<k>x<N>", "tp<N>:<preset>" };
 
@@ -88,8 +90,11 @@ static bool ranks(const char **s, int64_t *out)
 
 static int bad_name(const char *name, const char *form, struct dcp_err *err)
 {
-	return dcp_fail(err, -EINVAL, "layout \"%.80s\" should read %s, with 1 to %u ranks",
-			name, form, DCP_LAYOUT_MAX_RANKS);
+	bool tp = form == forms[2];
+
+	return dcp_fail(err, -EINVAL, "layout \"%.80s\" should read %s, with 1 to %u ranks%s%s",
+			name, form, DCP_LAYOUT_MAX_RANKS, tp ? "; presets are " : "",
+			tp ? PRESETS : "");
 }
 
 static int no_preset(const char *name, const char *preset, struct dcp_err *err)
@@ -101,9 +106,8 @@ static int no_preset(const char *name, const char *preset, struct dcp_err *err)
 		known[i] = presets[i].name;
 	dcp_layout_nearest(near, sizeof(near), preset, known);
 	return dcp_fail(err, -EINVAL,
-			"layout \"%.80s\": no preset \"%.40s\"%s; there are llama, qwen, "
-			"qwen3-next, mixtral, gpt-neox and gpt2",
-			name, preset, near);
+			"layout \"%.80s\": no preset \"%.40s\"%s; there are " PRESETS, name,
+			preset, near);
 }
 
 static int no_name(const char *name, struct dcp_err *err)

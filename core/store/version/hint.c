@@ -313,7 +313,7 @@ static int explain_file(const struct dcp_dir *dir, struct dcp_err *err)
 				"%.200s is not a checkpoint by its name, but begins like %s",
 				dir->path, beginning);
 	return dcp_fail(err, -EINVAL,
-			"%.200s is a file, but not a checkpoint that dcpfs knows by its name",
+			"%.200s is a file, but not a checkpoint by its name or its first bytes",
 			dir->path);
 }
 

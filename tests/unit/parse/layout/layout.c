@@ -384,7 +384,7 @@ static const struct {
 	{ "dim4", -EINVAL, "should read dim<k>x<N>" },
 	{ "dim0x0", -EINVAL, "should read dim<k>x<N>" },
 	{ "dim64x2", -EINVAL, "should read dim<k>x<N>" },
-	{ "tp4", -EINVAL, "should read tp<N>:<preset>" },
+	{ "tp4", -EINVAL, "should read tp<N>:<preset>, with 1 to 1048576 ranks; presets are llama, qwen, " },
 	{ "tp:llama", -EINVAL, "should read tp<N>:<preset>" },
 	{ "tp4:lama", -EINVAL, "layout \"tp4:lama\": no preset \"lama\", nearest is \"llama\"; there are llama, qwen, qwen3-next, mixtral, gpt-neox and gpt2" },
 	{ "tp4:", -EINVAL, "no preset \"\"" },

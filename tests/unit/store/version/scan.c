@@ -417,8 +417,8 @@ static void beginnings(void **state)
 		{ "\x10\0\0\0\0\0\0\0{\"a\":1}", 16, "begins like a safetensors file" },
 		{ "GGUF\3\0\0\0", 8, "begins like a GGUF model" },
 		{ "\x89HDF\r\n", 6, "begins like a HDF5 file" },
-		{ "what", 4, "not a checkpoint that dcpfs knows by its name" },
-		{ "", 0, "not a checkpoint that dcpfs knows by its name" },
+		{ "what", 4, "not a checkpoint by its name or its first bytes" },
+		{ "", 0, "not a checkpoint by its name or its first bytes" },
 	};
 	/* clang-format on */
 
