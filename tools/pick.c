@@ -430,8 +430,9 @@ static enum cmd_exit no_key(struct pick *p, const char *word, struct dcp_arena *
 
 	if (dcp_found_match(p->scan.found, p->scan.n, word, &at) == 0)
 		return cmd_fail(CMD_NO,
-				"no key \"%s\" in %s; it names a version: which KEY of it?",
-				word, p->found->name);
+				"no key \"%s\" in %s; it names a version (--version %s): "
+				"which KEY of it?",
+				word, p->found->name, word);
 	if (pick_each(ix, DCP_ROW_TENSOR, compare_row, &near) == 0)
 		pick_each(ix, DCP_ROW_OBJECT, compare_row, &near);
 	if (near.key)
