@@ -83,14 +83,6 @@ static enum cmd_exit fail(const struct exporting *x, int rc)
 
 /* ---- which format ---- */
 
-static bool is_file_of(const struct dcp_write_format *f, const char *out)
-{
-	for (const char *const *e = f->extensions; e && *e; e++)
-		if (dcp_has_extension(out, *e))
-			return true;
-	return false;
-}
-
 static enum cmd_exit choose_format(struct exporting *x)
 {
 	const char *as = x->opts->as, *near = NULL;
@@ -98,7 +90,7 @@ static enum cmd_exit choose_format(struct exporting *x)
 	dcp_auto_buf struct dcp_buf names = DCP_BUF_INIT;
 
 	x->format = as ? dcp_write_format(as) : NULL;
-	x->is_file = x->format && is_file_of(x->format, x->out);
+	x->is_file = x->format && dcp_write_is_file_of(x->format, x->out);
 	if (x->format)
 		return CMD_OK;
 	for (size_t i = 0; dcp_write_formats[i]; i++) {
@@ -118,16 +110,16 @@ static enum cmd_exit choose_format(struct exporting *x)
 static enum cmd_exit check_name(const struct exporting *x)
 {
 	const char *own = x->format->extensions ? x->format->extensions[0] : NULL;
+	const struct dcp_write_format *like = dcp_write_format_of(x->out);
 
-	for (size_t i = 0; dcp_write_formats[i] && !x->is_file; i++)
-		if (is_file_of(dcp_write_formats[i], x->out))
-			return cmd_fail(CMD_USAGE,
-					"export: %s is called like a file of %s; %s writes a "
-					"directory%s%s (%s/ makes one of that name)",
-					x->out, dcp_write_formats[i]->name, x->format->name,
-					own ? ", or a file called " : "", own ? own : "",
-					x->out);
-	return CMD_OK;
+	if (!like || x->is_file)
+		return CMD_OK;
+	return cmd_fail(
+		CMD_USAGE,
+		"export: %s is called like a file of %s; %s writes a directory%s%s (%s/ "
+		"makes one of that name)",
+		x->out, like->name, x->format->name, own ? ", or a file called " : "",
+		own ? own : "", x->out);
 }
 
 /* Options that the format has no use for are refused. */

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "core/base/text.h"
+
 /* A format is one file and one row here. */
 const struct dcp_write_format *const dcp_write_formats[] = {
 	&dcp_write_safetensors,
@@ -23,6 +25,22 @@ const struct dcp_write_format *dcp_write_format(const char *name)
 {
 	for (size_t i = 0; dcp_write_formats[i]; i++)
 		if (strcmp(dcp_write_formats[i]->name, name) == 0)
+			return dcp_write_formats[i];
+	return NULL;
+}
+
+bool dcp_write_is_file_of(const struct dcp_write_format *f, const char *path)
+{
+	for (const char *const *e = f->extensions; e && *e; e++)
+		if (dcp_has_extension(path, *e))
+			return true;
+	return false;
+}
+
+const struct dcp_write_format *dcp_write_format_of(const char *path)
+{
+	for (size_t i = 0; dcp_write_formats[i]; i++)
+		if (dcp_write_is_file_of(dcp_write_formats[i], path))
 			return dcp_write_formats[i];
 	return NULL;
 }

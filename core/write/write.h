@@ -162,6 +162,10 @@ struct dcp_write_format {
 /* NULL at the end. */
 extern const struct dcp_write_format *const dcp_write_formats[];
 const struct dcp_write_format *dcp_write_format(const char *name); /* NULL: unknown */
+/* Is @path called like a file of the format? */
+bool dcp_write_is_file_of(const struct dcp_write_format *f, const char *path);
+/* The first format that has files that are called like @path; NULL: there is none. */
+const struct dcp_write_format *dcp_write_format_of(const char *path);
 
 /* Run the plan of @f. Returns what plan() or the sink gave. */
 int dcp_write_plan(const struct dcp_write_format *f, const struct dcp_write_set *set,

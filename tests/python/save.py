@@ -257,6 +257,12 @@ class Alone(unittest.TestCase):
         with dcpfs.open(at) as ck:
             self.assertEqual(list(ck), ["a"])
 
+    def test_directory(self):
+        """A slash makes a directory of what is called like a file of another format."""
+        dcpfs.save({"a": np.zeros(3)}, f"{self.path}.pt/", comm=None)
+        with dcpfs.open(f"{self.path}.pt") as ck:
+            self.assertEqual((list(ck), ck.fact("format")), (["a"], "torch-dcp"))
+
     def test_refused(self):
         with self.assertRaisesRegex(TypeError, "^x: an object of class object is no plain data"):
             dcpfs.save({"x": object()}, self.path, comm=None)
@@ -264,6 +270,8 @@ class Alone(unittest.TestCase):
             dcpfs.save({"step": 1}, self.path, "safetensors", comm=None)
         with self.assertRaisesRegex(dcpfs.DcpfsError, 'no format is called "zip"; there are .*safetensors'):
             dcpfs.save({"step": 1}, self.path, "zip", comm=None)
+        with self.assertRaisesRegex(dcpfs.DcpfsError, r"x\.pt is called like a file of torch-save; safetensors writes a directory"):
+            dcpfs.save({"w": np.zeros(2)}, f"{self.folder.name}/x.pt", "safetensors", comm=None)
         with self.assertRaisesRegex(TypeError, "^state_dict is a list, not a dict$"):
             dcpfs.save([np.zeros(2)], self.path, comm=None)
         with self.assertRaisesRegex(ValueError, "two leaves are called a.b"):

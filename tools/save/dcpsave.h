@@ -92,8 +92,8 @@ struct dcpsave_config {
 
 /*
  * Collective. @comm NULL: this process alone; otherwise it must outlive *@out. @path: the checkpoint to
- * write, a directory, or a file when it has the suffix of the format ("model.safetensors"). Nothing is
- * written yet.
+ * write, a directory, or a file when it has the suffix of the format ("model.safetensors"); that of another
+ * format is refused, unless a slash follows it. Nothing is written yet.
  */
 DCPSAVE_API int dcpsave_open(const struct dcpload_comm *comm, const char *path,
 			     const struct dcpsave_config *config, struct dcpsave **out,

@@ -46,6 +46,7 @@ static int choose_format(struct dcpsave *s, struct dcpload_error *err)
 {
 	const char *slash = strrchr(s->path, '/');
 	dcp_auto_buf struct dcp_buf names = DCP_BUF_INIT;
+	const struct dcp_write_format *like;
 
 	s->format = s->config.format ? dcp_write_format(s->config.format) : NULL;
 	if (!s->format) {
@@ -55,12 +56,19 @@ static int choose_format(struct dcpsave *s, struct dcpload_error *err)
 		return load_fail(err, -EINVAL, "no format is called \"%s\"; there are %s",
 				 s->config.format ? s->config.format : "", names.p);
 	}
-	for (const char *const *e = s->format->extensions; e && *e; e++)
-		if (s->config.flags & DCPSAVE_FILE || dcp_has_extension(s->path, *e))
-			s->file = slash ? slash + 1 : s->path;
+	if (s->config.flags & DCPSAVE_FILE ? s->format->extensions != NULL
+					   : dcp_write_is_file_of(s->format, s->path))
+		s->file = slash ? slash + 1 : s->path;
 	if (s->config.flags & DCPSAVE_FILE && !s->file)
 		return load_fail(err, -EINVAL, "%s is not a format of one file",
 				 s->format->name);
+	like = dcp_write_format_of(s->path);
+	if (like && !s->file)
+		return load_fail(
+			err, -EINVAL,
+			"%s is called like a file of %s; %s writes a directory (%s/ makes "
+			"one of that name)",
+			s->path, like->name, s->format->name, s->path);
 	return 0;
 }
 
