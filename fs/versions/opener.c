@@ -15,6 +15,7 @@
 #include "core/base/text.h"
 #include "core/parse/dir/dir.h"
 #include "core/store/index/index.h"
+#include "core/store/version/mapped.h"
 #include "fs/errors.h"
 #include "fs/fs.h"
 #include "fs/tree/keys.h"
@@ -109,9 +110,10 @@ static void refuse(struct dcpfs *fs, struct dcpfs_version *ver, const struct dcp
 }
 
 /* A version that is shown though not all of it can be read. */
-static void log_broken(const struct dcpfs *fs, const struct dcp_version *v)
+static void log_broken(const struct dcpfs *fs, struct dcp_version *v)
 {
 	const struct dcp_index_counts *n = dcp_index_counts(dcp_version_index(v));
+	struct dcp_err err = { 0 };
 
 	if (n->broken)
 		dcp_log(fs->opts.log, DCP_LOG_WARN,
@@ -121,6 +123,9 @@ static void log_broken(const struct dcpfs *fs, const struct dcp_version *v)
 			dcp_version_name(v), (unsigned long long)n->broken,
 			(unsigned long long)(n->tensors + n->objects),
 			dcp_s(n->tensors + n->objects));
+	if (fs->opts.hf_part && dcp_version_part(v, fs->opts.hf_part, &err) < 0)
+		dcp_log(fs->opts.log, DCP_LOG_WARN, "%s: hf/ cannot be read (EIO): %s",
+			dcp_version_name(v), err.msg);
 }
 
 /* The lock is held. A refusal is said once, and the first not before it is known whether there

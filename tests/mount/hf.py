@@ -384,10 +384,15 @@ def of_a_part():
     with mount(source, "--hf-from", "ema") as m:
         got = tensors_of(m.at / "step-1" / "hf")
         equal({k: t[2] for k, t in got.items()}, {"model.w": tensors["ema.model.w"][3], "model.v": tensors["ema.model.v"][3]}, "ema")
+        check("hf/ cannot be read" not in m.log(), f"the part is there: {m.log()}")
         check("begin with `ema.`" in read(m.at / "step-1" / "hf" / "README.md").decode(), "README.md says so")
     with mount(source) as m:
         page = read(m.at / "step-1" / "hf" / "README.md").decode()
         check("averaged weights (`--hf-from ema` takes those under `ema.`) and the like | 2 |" in page, f"README.md says how to ask for them: {page}")
+    with mount(source, "--hf-from", "mea") as m:
+        m.settled()
+        check('hf/ cannot be read (EIO): no key begins with "mea."; they begin with "' in m.log(), f"said while mounting: {m.log()}")
+        fails("EIO", os.listdir, m.at / m.versions()[0] / "hf")
     got = json.loads(lib.run(lib.PROGRAM, "ls", "--json", "--hf-from", "ema2", source, "latest").stdout)
     equal([t["key"] for t in got["tensors"]], ["model.w"], "ls --hf-from")
     done = lib.run(lib.PROGRAM, "ls", "--hf-from", "mea", source, "latest")

@@ -103,6 +103,22 @@ static int list_keys(void *ctx, int (*fn)(void *fn_ctx, uint64_t number, const c
 	return dcp_err_say(err, rc);
 }
 
+static int first_will_do(void *ctx, uint64_t number, const char *key)
+{
+	(void)ctx;
+	(void)number;
+	(void)key;
+	return -ECANCELED;
+}
+
+int dcp_version_part(struct dcp_version *v, const char *part, struct dcp_err *err)
+{
+	struct mapping m = { .base = v, .part = part };
+	int rc = list_keys(&m, first_will_do, NULL, err);
+
+	return rc == -ECANCELED ? 0 : rc;
+}
+
 static int get_tensor(void *ctx, uint64_t number, struct dcp_arena *arena,
 		      struct dcp_tensor *out, struct dcp_err *err)
 {

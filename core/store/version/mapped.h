@@ -28,6 +28,9 @@ struct dcp_map_opts {
 	bool even_none;                        /* also where no key comes out */
 };
 
+/* 0, or -ENOKEY: no key begins with @part and a dot; @err has how they do begin. */
+int dcp_version_part(struct dcp_version *v, const char *part, struct dcp_err *err);
+
 /* Returns as dcp_version_open(); -ENOKEY: no key begins with the part, or the rules make nothing of any. @base must
  * outlive the result; @how and @opts only the call. */
 int dcp_version_map(struct dcp_version *base, const struct dcp_map_opts *how,
