@@ -110,7 +110,7 @@ def units_of(own):
 
 
 def read_list():
-    """Blocks between blank lines: a file, then "-" what is there, "+" what takes its place, "?" why nobody can see it."""
+    """Blocks between blank lines: a file, then "-" what is there, "+" what takes its place, "?" why no test can see it."""
     out = []
     for block in re.split(r"\n\s*\n", (ROOT / "tests/mutants.txt").read_text(encoding="utf-8")):
         lines = [line for line in block.splitlines() if line and not line.startswith("#")]
@@ -302,7 +302,7 @@ def attempt(fault, tests, only_related):
 # ---- the report ----
 
 def report(faults, results):
-    """Rates are of the faults that can be seen; returns the number of survivors that nobody has explained."""
+    """Rates are of the faults that can be seen; returns the number of survivors without an explanation."""
     rooms, bad = {}, []
     for f in faults:
         known = results.get(f.key(), {}).get("what")

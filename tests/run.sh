@@ -148,7 +148,7 @@ beside_frameworks() {
 }
 
 # torch in the background, while others compile. On Linux its wheel needs libraries of CUDA, 3 GB,
-# that nobody calls without a GPU: empty ones of their names take their places.
+# that are not called without a GPU: empty ones of their names take their places.
 torch_alone() {
 	place=$top/frameworks/alone
 	[ ! -e "$place/complete" ] || return 0

@@ -14,7 +14,7 @@ import pathlib
 import sys
 
 PASSED = {"OK", "EXPECTEDFAIL"}
-ASKED_FOR = {"stress", "frameworks"}         # run only when somebody names them: the setups of tests/meson.build
+ASKED_FOR = {"stress", "frameworks"}         # run only when they are named: the setups of tests/meson.build
 
 
 def expected(build, suites):

@@ -16,7 +16,7 @@ usage: gen.py DIR [SET...]          with a python that has torch and numpy
   zero3, paddle, many-FAMILY   1.5 GiB, 1 GiB, and 10,000 keys, of families.py
   names     100,000 empty files named as the files that show keys100k, and 10,000 files of 4 KiB
 
-Every value of `model` follows from key and position (bits()), so anybody can check any part of it. DCPFS_BENCH_SCALE=8
+Every value of `model` follows from key and position (bits()), so any reader can check any part of it. DCPFS_BENCH_SCALE=8
 makes `model`, `model2` and `giant` an eighth as large: to see that everything runs.
 """
 import io

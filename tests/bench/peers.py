@@ -209,7 +209,7 @@ def reshard_rank(rank, ranks, dim, source, reps, store, out):
     for rep in range(reps):
         dist.barrier()
         with open("/proc/self/clear_refs", "w") as f:
-            f.write("5")            # VmHWM begins anew
+            f.write("5")            # VmHWM starts again
         before, held = said("io", "rchar"), said("status", "VmRSS")
         wall, used = time.perf_counter(), cpu()
         dcp.load(state, checkpoint_id=source)

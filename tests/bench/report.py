@@ -56,7 +56,7 @@ class Report:
         self.write(note=text)
 
     def busy(self, metric, *sides):
-        """Somebody else was on the CPUs while a clock ran: what it says is doubtful."""
+        """Other processes used the CPUs while a clock ran: what it says is doubtful."""
         most = max(s["load"] for samples in sides for s in samples)
         return metric == "wall" and most > os.cpu_count() + 0.5
 

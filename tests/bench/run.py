@@ -47,7 +47,7 @@ def arguments():
 
 
 def build(where):
-    """Paths of the programs; the build is made when nobody named one."""
+    """Paths of the programs; the build is made when none was named."""
     if not where:
         where = ROOT + "/build/bench"
         if not os.path.exists(where + "/build.ninja"):

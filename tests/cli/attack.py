@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Hostile checkpoints made anew: soon, in little memory, in one line, and nothing outside is touched.
+"""Hostile checkpoints, made by this script, are refused: quickly, in little memory, with one line, and nothing outside is touched.
 
 tests/gen/hostile_more.py says what each case is and makes many more; these are the ones that would
 hurt most: code, sharing that stands for days of work, names that lead out, keys that hide others.
@@ -106,7 +106,7 @@ def one(name):
 
 
 def planted():
-    """An index that somebody else put into a cache where all may write is not believed."""
+    """An index that another user put into a cache where all may write is not believed."""
     if os.geteuid() != 0:
         return
     source, cache = SCRATCH / "views", SCRATCH / "shared"
@@ -116,8 +116,8 @@ def planted():
     index = next(cache.glob("*.dcpx"))
     os.chown(index, 65534, 65534)
     got = run("cat", source, "good", DCPFS_CACHE=cache)
-    equal((got.returncode, got.stdout), (OK, more.GOOD), "cat with an index of somebody else")
-    check(b"belongs to another user" in got.stderr, f"cat with an index of somebody else: {got.stderr}")
+    equal((got.returncode, got.stdout), (OK, more.GOOD), "cat with an index of another user")
+    check(b"belongs to another user" in got.stderr, f"cat with an index of another user: {got.stderr}")
 
 
 for case in CASES:

@@ -125,7 +125,7 @@ def layouts():
     half = SCRATCH / "half.dcpl"
     half.write_text("mesh a=2\na.* shard(0)\n* only(a=0) shard(0)\n")
     got = export("torch-dcp", "--layout", half, "--keys", "a", "--keys", "b")
-    equal(left(got), {"b.w": "in this layout its parts overlap, or some of it no rank has"}, "half of b.w is nobody's")
+    equal(left(got), {"b.w": "in this layout its parts overlap, or some of it no rank has"}, "no rank has half of b.w")
     export("torch-dcp", "--layout", "fsdp3", "--verify", source=GPT2)
     export("torch-dcp", "--layout", "fsdp3", "--verify", "--jobs", "1", "--keys", "a.w")  # one part after the other
     for form in "safetensors", "torch-save":
@@ -184,7 +184,7 @@ def forbidden():
         check(b"Permission denied" in got.stderr, f"{words}: {got.stderr}")
     for at, to, says in ((source, SCRATCH / "x", "__1_0.distcp: Permission denied"), (GPT2.absolute(), place / "x", f"{place}: no file can be made there: Permission denied")):
         if at != source and subprocess.run([*other, "ls", at], capture_output=True, check=False).returncode:
-            continue  # nobody may look into this tree
+            continue  # this tree is closed to everyone
         got = subprocess.run([*other, "export", "--as", "torch-save", at, to], capture_output=True, check=False)
         equal(got.returncode, ENV, f"{to}: {got.stderr}")
         check(says in got.stderr.decode() and "journal" not in got.stderr.decode(), f"{to}: {got.stderr}")

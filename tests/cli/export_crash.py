@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """An export that is killed, has no room, or would replace something: OUT is complete or not there, nothing else is taken
-for a checkpoint, and the next export goes on or begins anew.
+for a checkpoint, and the next export goes on or starts again.
 
 usage: export_crash.py DCPFS [KILLS]
 """
@@ -114,7 +114,7 @@ def planned(journal):
 
 
 def damaged_rest(source, place):
-    """Bytes of a killed export that changed meanwhile are written again; an export of something else begins anew."""
+    """Bytes of a killed export that changed meanwhile are written again; an export of something else starts again."""
     for what in ("bytes", "other"):
         out = place / "out"
         part, journal = place / ".out.dcpfs-part" / ".dcpfs-last", place / ".out.dcpfs-journal"
@@ -136,7 +136,7 @@ def damaged_rest(source, place):
             data("export", "--as", "safetensors", "--json", "--resume", "--verify", source, out)
         else:
             got = run("export", "--as", "safetensors", "--json", "--resume", "--skip", "w.0", "--verify", source, out)
-            check(b"is of other options" in got.stderr, f"it begins anew, and says why: {got.stderr}")
+            check(b"is of other options" in got.stderr, f"it starts again, and says why: {got.stderr}")
             equal(json.loads(got.stdout)["kept"], 0, "resumed an export of other keys")
         equal(hidden(place), [], f"{what}: what was left")
 
@@ -297,7 +297,7 @@ def existing(source, place):
     (place / ".theirs.dcpfs-part").mkdir()
     (place / ".theirs.dcpfs-part" / "file").write_text("mine")
     fails(USAGE, "was not left by dcpfs", *export, place / "theirs")
-    equal((place / ".theirs.dcpfs-part" / "file").read_text(), "mine", "a directory that is somebody else's")
+    equal((place / ".theirs.dcpfs-part" / "file").read_text(), "mine", "a directory of another program")
 
 
 def complete(source, place):

@@ -7,7 +7,7 @@ usage: hostile_more.py DIRECTORY [CASE...]     (without names: all; "list" names
 Every case is a directory; its function's sentence says what is wrong with it, and its mark what must
 happen: "refuse" - the source is refused, in one line, with exit code 4; "open" - it opens, and the
 key "good" has its true bytes whatever befalls the others; "any" - either, but soon and in little memory.
-tests/cli/attack.py makes the small ones anew each time it runs. Here: calls, bombs, sizes and keys;
+tests/cli/attack.py makes the small ones each time it runs. Here: calls, bombs, sizes and keys;
 hostile_files.py has the rest.
 """
 import pathlib

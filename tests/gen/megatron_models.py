@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models of Megatron-Core itself, with a Hugging Face model's weights, saved as Megatron does on several layouts and read back from hf/.
 
-usage: megatron_models.py DCPFS [MODEL ...]   (GOLDEN=../golden/megatron-models megatron_models.py DCPFS makes that anew) with a python that has megatron-core, torch and transformers (seen well with 0.16.1, 2.15.0 and 5.23)
+usage: megatron_models.py DCPFS [MODEL ...]   (GOLDEN=../golden/megatron-models megatron_models.py DCPFS makes that again) with a python that has megatron-core, torch and transformers (seen well with 0.16.1, 2.15.0 and 5.23)
 
 Each rank builds its part of a GPTModel on the CPU (gloo, the local layers: Transformer Engine needs a GPU) and fills it with what renamed.py says,
 cut by what Megatron says of each parameter (partition_dim). On one rank the logits are those of transformers within 1e-5: so renamed.py is right.

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Fail when a file breaks a house rule that its text alone shows: license line, header guard,
-length, blanks, comment style, names.
+length, blanks, comment style, names; or when a file, of data too, has more than a million bytes.
 
 usage: files.py ROOT
 """
+import pathlib
 import re
 import sys
 
@@ -12,6 +13,7 @@ import tree
 
 LICENSE = "SPDX-License-Identifier: Apache-2.0"
 MAX_LINES = 600
+MAX_BYTES = 1000000
 C = (".c", ".h", ".cu")
 SCRIPT = (".py", ".sh")
 
@@ -80,6 +82,8 @@ def check(root):
                 bad.append(f"{rel}: file names are lower case, digits and underscores")
         if re.match(r"tests/unit/(?!t/|t\.h).*\.h$", rel):
             bad.append(f"{rel}: in tests/unit a header is a helper's, t/*")
+    sizes = ((rel, (pathlib.Path(root) / rel).stat().st_size) for rel in tree.files(root, data=True))
+    bad += [f"{rel}: {size} bytes; the limit is {MAX_BYTES}" for rel, size in sizes if size > MAX_BYTES]
     return bad, len(names)
 
 

@@ -12,8 +12,8 @@ NOT_OURS = re.compile(r"(build[^/]*|\.git|\.cache)/|(.*/)?__pycache__/")
 SKIP = 77
 
 
-def files(root):
-    """Every file of the project, data left out: what git tracks and what it would be offered."""
+def files(root, data=False):
+    """Every file of the project, data left out unless @data: what git tracks and what it would be offered."""
     root = pathlib.Path(root)
     names = None
     if (root / ".git").exists():
@@ -24,7 +24,7 @@ def files(root):
             names = got.stdout.decode("utf-8", "surrogateescape").split("\0")
     if names is None:
         names = [p.relative_to(root).as_posix() for p in root.rglob("*")]
-    return sorted({n for n in names if n and not NOT_OURS.match(n) and not DATA.match(n)
+    return sorted({n for n in names if n and not NOT_OURS.match(n) and (data or not DATA.match(n))
                    and (root / n).is_file() and not (root / n).is_symlink()})
 
 

@@ -264,7 +264,7 @@ def hangs():
         p.communicate()
 
 
-def nobody():
+def no_rank_comes():
     a = Job(DCPLOAD_TIMEOUT="10").start(0, 5).start(3, 5)
     b = Job(DCPLOAD_TIMEOUT="1").start(1, 2)
     c = Job(DCPLOAD_TIMEOUT="1", host="no-such-host.invalid").start(1, 2)
@@ -367,7 +367,7 @@ def strangers_listen():
     job.start(0, 3, *ALL).good(3, "strangers on the first ports")
     for s in there:
         check(secret.encode() not in s.heard, f"the secret was told to a stranger ({s.manner})")
-        check(s.manner == "close" or b"dcpload?" in s.heard, f"nobody came to the stranger ({s.manner})")
+        check(s.manner == "close" or b"dcpload?" in s.heard, f"no rank came to the stranger ({s.manner})")
         s.end()
     s = Stranger(port + 1, "mimic")
     Job(port=port, DCPLOAD_TIMEOUT="10").start(1, 2).bad("only a stranger", errno.ETIMEDOUT, says="another DCPLOAD_SECRET")
@@ -396,7 +396,7 @@ def strangers_connect():
         c.close()
 
 
-TESTS = [talk, groups, objects, coordinator, late_ranks, large, hosts, launchers, two_jobs, failures, no_memory, killed, killed_while_they_meet, hangs, nobody,
+TESTS = [talk, groups, objects, coordinator, late_ranks, large, hosts, launchers, two_jobs, failures, no_memory, killed, killed_while_they_meet, hangs, no_rank_comes,
          disagree, environment, secrets, strangers_listen, strangers_connect]
 
 

@@ -249,7 +249,7 @@ def batches(argv):
             env["LD_LIBRARY_PATH"] = f"{folder}{fails}:{os.environ['LD_LIBRARY_PATH']}"
         elif fails:
             env["FAKE_CUDA_FAIL"] = fails
-        if says is None:  # nobody knows what of the memory is still written to
+        if says is None:  # which of the memory is still written to is unknown
             said = one(*argv, "--timeout", HANGS, code=1, **env)
             check("cuFileBatchIOGetStatus: error 5" in said or f"a batch of cuFile did not end in {HANGS / 2} s" in said, said)
             continue

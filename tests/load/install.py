@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What is installed, as somebody else's program finds it: by pkg-config, from C and from C++.
+"""What is installed, as another program finds it: by pkg-config, from C and from C++.
 
 usage: install.py MESON BUILD CC...
 """

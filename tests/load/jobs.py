@@ -255,7 +255,7 @@ def overlap():
 
 
 def choices():
-    """Who reads for whom, if nobody says so; what was chosen, and why."""
+    """Which rank reads for which, if no option says so; what was chosen, and why."""
     source = checkpoint(1)
     size = os.path.getsize(source / "step-1" / "model.safetensors")
     cold, cached = "what is needed is not in the page cache", "what is needed is in the page cache"
@@ -358,14 +358,14 @@ def hidden():
             equal(got and (got["format"], got["needed"], got["checked"]), ("safetensors", MIB // 4 + 40 * 64 * 65, True), "the file of a rank")
     other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]
     if subprocess.run([*other, os.path.abspath(lib.PROGRAM), "--version"], check=False, capture_output=True).returncode:
-        print("another user left out: nobody cannot run the program")
+        print("another user left out: the user cannot run the program")
         return
     os.chmod(source, 0o700)
     os.chmod(lib.WORK, 0o711)
-    cache = lib.fresh("cache-of-nobody")
+    cache = lib.fresh("cache-of-user")
     os.chmod(cache, 0o777)
     with lib.mount(source, "-o", "allow_other,uid=65534,gid=65534,umask=0222") as m:
-        case("nobody may not read the files")
+        case("another user may not read the files")
         got = Job(2, m.at, "--check", "--json", by=lambda r: other, env_of=lambda r: {"XDG_CACHE_HOME": str(cache)}).report()
         if got:
             equal((got["io"], got["checked"]), ("mount", True), f"io: {got['io_why']}")

@@ -183,7 +183,7 @@ def what_has_none():
 
 
 def what_is_broken():
-    """Where the kernel asks nobody before it reads, a broken tensor can be open: the call says what it is, and does not fail."""
+    """Where the kernel reads without asking the daemon, a broken tensor can be open: the call says what it is, and does not fail."""
     with mount(lib.GOLDEN / "hostile/negative-rows", "--no-open") as m:
         m.settled()
         base = m.at / m.latest()

@@ -190,7 +190,7 @@ DAMAGE = {
 
 
 def garbage():
-    """Whatever lies where an index should be: it is built anew, or kept in memory, and bytes stay right."""
+    """Whatever lies where an index should be: it is built again, or kept in memory, and bytes stay right."""
     good = lib.WORK / "good"
     with lib.mount(WHERE, cache=good) as m:
         reads(m)

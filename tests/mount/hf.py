@@ -119,7 +119,7 @@ def shards():
 
 
 def aligned():
-    """Odd numbers of bytes in front of wider elements would leave those where nobody can map them."""
+    """Odd numbers of bytes in front of wider elements would leave those where they cannot be mapped."""
     source = lib.fresh("source")
     rng = lib.rng("aligned")
     checkpoint(source / "step-1", {"a": ("U8", [3], 0, rng.randbytes(3)), "b": ("F64", [2], 0, rng.randbytes(16)),

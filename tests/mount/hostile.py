@@ -84,7 +84,7 @@ def together(*options):
 
 
 def without_open():
-    """The same where the kernel asks nobody before it reads: what is broken does not look like an empty file."""
+    """The same where the kernel reads without asking the daemon: what is broken does not look like an empty file."""
     together("--no-open")
 
 

@@ -131,13 +131,13 @@ def latest_follows():
 
 
 def newest_first():
-    """The background takes the newest first, and goes on when somebody enters an old one."""
+    """The background takes the newest first, and goes on when a process enters an old one."""
     source, cache, paths = several(*(f"step-{n}" for n in range(1, 31)))
     with held_back(paths["step-20"]), lib.mount(source, cache=cache) as m:
         newer = [f"step-{n}" for n in range(21, 31)]
         wait(lambda: all(state(m)[v] == "ready" for v in newer), "the newer ones are indexed")
         equal([v for v, s in state(m).items() if s == "ready"], newer, "and no older ones")
-        equal(reads(m, "step-3"), [], "one that somebody enters")
+        equal(reads(m, "step-3"), [], "one that a process enters")
         equal([v for v, s in state(m).items() if s == "ready"], ["step-3", *newer], "what is open now")
 
 
@@ -200,7 +200,7 @@ def stays_small():
             lib.ok("du", "-s", at / "safetensors")
             check(os.stat(at / "index.json").st_size > 50 * keys, "size of index.json")
 
-    # what meson sets fills memory that nobody would touch; how many heaps glibc makes, and threads libfuse, hinges on the load
+    # what meson sets fills memory that would not be touched; how many heaps glibc makes, and threads libfuse, hinges on the load
     with lib.mount(source, "--threads", "2", prefix=("env", "-u", "MALLOC_PERTURB_", "MALLOC_ARENA_MAX=1")) as m:
         m.settled()
         for n in range(versions):  # each keeps a connection to its index with what it was asked, up to a limit of the mount

@@ -129,7 +129,7 @@ def child_of(process):
 def ended(number, whom, source, index, cache):
     """Send @number before the mount answers. False: it was faster, and is gone again."""
     at = lib.fresh("mnt")
-    # Somebody else builds the index, so the child waits for as long as it gives a first version.
+    # Another process builds the index, so the child waits for as long as it gives a first version.
     with open(f"{index}.lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         process = subprocess.Popen([lib.PROGRAM, "mount", str(source), str(at)], stdin=subprocess.DEVNULL,

@@ -77,7 +77,7 @@ class Held:
             wait(lambda: errno_of(os.listdir, fd) == "ESTALE", f"{what} held open answers ESTALE", APPEARS)
 
     def served(self):
-        """The version left, but nobody who has its files open notices, and nobody opens them again."""
+        """The version left, but no process that has its files open notices, and none opens them again."""
         self.dirs_gone()
         for what, fd in self.fds.items():
             equal(outcome(None, fd), (self.content[what], None), f"{what} held open")

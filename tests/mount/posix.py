@@ -188,10 +188,10 @@ def found(m):
 
 
 def remounts():
-    """The same inode numbers, sizes and times after a remount, also when the index is built anew."""
+    """The same inode numbers, sizes and times after a remount, also when the index is built again."""
     m = the_mount()
     first = found(m)
-    for what, cache in (("the same index", None), ("an index built anew", lib.fresh("cache"))):
+    for what, cache in (("the same index", None), ("an index built again", lib.fresh("cache"))):
         case(what)
         with lib.mount(_state["source"], cache=cache) as again:
             equal(found(again.settled()), first, "find -printf")

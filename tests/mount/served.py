@@ -180,7 +180,7 @@ class Client(http.client.HTTPConnection):
 
 
 def asked(path, method, url, body=None):
-    """(status, answer) of a request; None while nobody listens."""
+    """(status, answer) of a request; None while no server listens."""
     client = Client(str(path), timeout=lib.PATIENCE)
     with contextlib.closing(client), contextlib.suppress(FileNotFoundError, ConnectionError):
         client.request(method, url, body and json.dumps(body), {"Content-Type": "application/json"})

@@ -2,7 +2,7 @@
 """Ordinary users and who may see what: no root where /dev/fuse allows it, allow_other, uid, gid, umask.
 
 As root it works in a mount namespace of its own, with a /dev/fuse that everybody may open, and
-becomes nobody for the parts that are about ordinary users.
+becomes user 65534 for the parts that are about ordinary users.
 """
 import atexit
 import contextlib
@@ -18,11 +18,11 @@ import sys
 import lib
 from lib import case, check, equal, run
 
-NOBODY = 65534
+USER = 65534
 OTHER = 65533
 TEAM = 65500         # a group
 SOURCE = lib.GOLDEN / "dcp-fsdp2" / "ckpt"
-AS_NOBODY = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--"]
+AS_USER = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--"]
 AS_OTHER = ["setpriv", f"--reuid={OTHER}", f"--regid={OTHER}", "--clear-groups", "--"]
 IS_ROOT = os.geteuid() == 0
 _home = {}
@@ -68,7 +68,7 @@ def home():
         for name in ("mnt", "cache"):
             (own / name).mkdir()
         if IS_ROOT:
-            lib.ok("chown", "-R", f"{NOBODY}:{NOBODY}", own)
+            lib.ok("chown", "-R", f"{USER}:{USER}", own)
         _home.update(top=own, program=own / "dcpfs", source=own / "ckpt", mnt=own / "mnt", cache=own / "cache")
     return _home
 
@@ -76,12 +76,12 @@ def home():
 def as_user(*options, **kwargs):
     h = home()
     return lib.Mount(h["source"], *options, at=h["mnt"], cache=h["cache"], program=h["program"], cwd=h["top"],
-                     prefix=AS_NOBODY if IS_ROOT else (), **kwargs)
+                     prefix=AS_USER if IS_ROOT else (), **kwargs)
 
 
 def user_unmounts(m):
     """The user who mounted unmounts."""
-    done = run(*(AS_NOBODY if IS_ROOT else ()), home()["program"], "umount", m.at, env=lib.environment(home()["cache"]))
+    done = run(*(AS_USER if IS_ROOT else ()), home()["program"], "umount", m.at, env=lib.environment(home()["cache"]))
     equal(done.returncode, 0, f"dcpfs umount: {done.stderr}")
     m.ends(0)
 
@@ -93,7 +93,7 @@ def ls(user, path):
 def ordinary():
     """A user without any privilege mounts, reads, unmounts; others see nothing, not even root."""
     m = as_user()
-    user = AS_NOBODY if IS_ROOT else []
+    user = AS_USER if IS_ROOT else []
     done = ls(user, m.at / "latest" / "npy")
     equal(done.returncode, 0, f"ls as the user: {done.stderr}")
     check(len(done.stdout.splitlines()) > 10, "names in npy/")
@@ -106,7 +106,7 @@ def ordinary():
     if IS_ROOT:
         check(ls(AS_OTHER, m.at).returncode != 0, "another user sees nothing")
         lib.fails("EACCES", os.listdir, m.at)
-        equal({p.stat().st_uid for p in pathlib.Path(home()["cache"]).rglob("*")}, {NOBODY}, "owner of the cache")
+        equal({p.stat().st_uid for p in pathlib.Path(home()["cache"]).rglob("*")}, {USER}, "owner of the cache")
     user_unmounts(m)
 
 
@@ -138,7 +138,7 @@ def allow_other_as_user():
     if lib.mounted("/etc/fuse.conf"):
         case("a source that the user himself may not read any more")
         h, (top, source) = home(), shared("dcp-fsdp2", "step-10")
-        m = lib.Mount(source, "-o", "allow_other", at=h["mnt"], cache=h["cache"], program=h["program"], cwd=h["top"], prefix=AS_NOBODY)
+        m = lib.Mount(source, "-o", "allow_other", at=h["mnt"], cache=h["cache"], program=h["program"], cwd=h["top"], prefix=AS_USER)
         npy = m.settled().at / "step-10" / "npy"
         equal(seen(USERS["other"], [npy]), {str(npy): "ok"}, "another user lists it")
         os.chmod(top, 0o700)
@@ -158,23 +158,23 @@ def allow_other_as_root():
         case(f"root mounts with {options}")
         with lib.mount(h["source"], *options, at=h["mnt"]) as m:
             m.settled()
-            done = ls(AS_NOBODY, m.at)
-            equal(done.returncode == 0, sees, f"nobody lists it: {done.stderr}")
+            done = ls(AS_USER, m.at)
+            equal(done.returncode == 0, sees, f"an ordinary user lists it: {done.stderr}")
             if sees:
-                got = run(*AS_NOBODY, "cat", m.at / "latest" / "README.txt")
-                equal(got.returncode, 0, f"nobody reads: {got.stderr}")
-                got = run(*AS_NOBODY, "touch", m.at / "latest" / "README.txt")
-                check("Read-only" in got.stderr, f"nobody writes: {got.stderr}")
+                got = run(*AS_USER, "cat", m.at / "latest" / "README.txt")
+                equal(got.returncode, 0, f"an ordinary user reads: {got.stderr}")
+                got = run(*AS_USER, "touch", m.at / "latest" / "README.txt")
+                check("Read-only" in got.stderr, f"an ordinary user writes: {got.stderr}")
     case("a source that others may not read")
     os.chmod(h["source"], 0o700)
     with lib.mount(h["source"], "-o", "allow_other", at=h["mnt"]) as m:
         equal(stat.S_IMODE(os.stat(m.at).st_mode), 0o500, "mode of the root")
-        equal(ls(AS_NOBODY, m.at).returncode, 0, "its owner lists it")
+        equal(ls(AS_USER, m.at).returncode, 0, "its owner lists it")
         check(ls(AS_OTHER, m.at).returncode != 0, "another user does not")
     os.chmod(h["source"], 0o755)
 
 
-# ---- the mount gives nobody what the source does not ----
+# ---- the mount gives no user what the source does not ----
 
 def as_uid(uid, groups, fn):
     """What fn() returns in a process of that user, as JSON has it."""
@@ -269,7 +269,7 @@ def is_sidecar(path):
     return path.endswith((".json", ".txt")) and not path.endswith(".index.json")
 
 
-USERS = {"nobody": (NOBODY, []), "other": (OTHER, []), "team": (OTHER, [TEAM]), "both": (NOBODY, [NOBODY, TEAM])}
+USERS = {"user": (USER, []), "other": (OTHER, []), "team": (OTHER, [TEAM]), "both": (USER, [USER, TEAM])}
 
 
 def no_more(m, users=USERS):
@@ -337,19 +337,19 @@ def others_get_no_more():
 
     # what is made private, who then still reads: all, some or none of step-20 (of step-10: all, but for the first three)
     rows = (
-        ("nothing", None, None, {"nobody": "all", "team": "all"}),
-        ("above the source", top, lambda: own(top, 0, 0, 0o700), {"nobody": "nothing", "team": "nothing"}),
-        ("above, for a team", top, lambda: own(top, 0, TEAM, 0o710), {"nobody": "nothing", "team": "all", "both": "all"}),
-        ("the source", source, lambda: own(source, 0, TEAM, 0o750), {"nobody": "nothing", "team": "all"}),
-        ("a version", source / "step-20", lambda: own(source / "step-20", 0, 0, 0o700), {"nobody": "none"}),
-        ("a version that cannot be listed", source / "step-20", lambda: own(source / "step-20", 0, 0, 0o711), {"nobody": "none"}),
-        ("a shard", shard, lambda: own(shard, 0, 0, 0o600), {"nobody": "some", "both": "some"}),
-        ("a shard, for a team", shard, lambda: own(shard, 0, TEAM, 0o640), {"nobody": "some", "team": "all", "both": "all"}),
-        ("a shard, not for a team", shard, lambda: own(shard, 0, TEAM, 0o604), {"nobody": "all", "team": "some"}),
-        ("a shard, not for its owner", shard, lambda: own(shard, OTHER, 0, 0o044), {"other": "some", "nobody": "all"}),
-        ("a shard of one user", shard, lambda: own(shard, NOBODY, 0, 0o400), {"nobody": "all", "other": "some"}),
-        ("metadata", meta, lambda: own(meta, 0, 0, 0o600), {"nobody": "none", "team": "none"}),
-        ("a shard, by a list", shard, lambda: denied_by_list(shard), {"other": "some", "nobody": "all"}),
+        ("nothing", None, None, {"user": "all", "team": "all"}),
+        ("above the source", top, lambda: own(top, 0, 0, 0o700), {"user": "nothing", "team": "nothing"}),
+        ("above, for a team", top, lambda: own(top, 0, TEAM, 0o710), {"user": "nothing", "team": "all", "both": "all"}),
+        ("the source", source, lambda: own(source, 0, TEAM, 0o750), {"user": "nothing", "team": "all"}),
+        ("a version", source / "step-20", lambda: own(source / "step-20", 0, 0, 0o700), {"user": "none"}),
+        ("a version that cannot be listed", source / "step-20", lambda: own(source / "step-20", 0, 0, 0o711), {"user": "none"}),
+        ("a shard", shard, lambda: own(shard, 0, 0, 0o600), {"user": "some", "both": "some"}),
+        ("a shard, for a team", shard, lambda: own(shard, 0, TEAM, 0o640), {"user": "some", "team": "all", "both": "all"}),
+        ("a shard, not for a team", shard, lambda: own(shard, 0, TEAM, 0o604), {"user": "all", "team": "some"}),
+        ("a shard, not for its owner", shard, lambda: own(shard, OTHER, 0, 0o044), {"other": "some", "user": "all"}),
+        ("a shard of one user", shard, lambda: own(shard, USER, 0, 0o400), {"user": "all", "other": "some"}),
+        ("metadata", meta, lambda: own(meta, 0, 0, 0o600), {"user": "none", "team": "none"}),
+        ("a shard, by a list", shard, lambda: denied_by_list(shard), {"other": "some", "user": "all"}),
     )
     for what, path, change, want in rows:
         case(what)
@@ -389,11 +389,11 @@ def sidecars_and_safetensors():
         os.chmod(files[0], 0o600)
         with lib.mount(source, "-o", "allow_other") as m:
             raw = m.settled().at / m.versions()[0] / "raw"
-            got = no_more(m, {"nobody": USERS["nobody"]}) if rest == "ok" else {
-                "nobody": seen(USERS["nobody"], [raw / n for n in os.listdir(raw)])}
-            check(got["nobody"], "tensors")
-            tensors = {g for p, g in got["nobody"].items() if "/raw/" in p and "/hf/" not in p}
-            equal(tensors, {rest}, "what nobody reads of tensors")
+            got = no_more(m, {"user": USERS["user"]}) if rest == "ok" else {
+                "user": seen(USERS["user"], [raw / n for n in os.listdir(raw)])}
+            check(got["user"], "tensors")
+            tensors = {g for p, g in got["user"].items() if "/raw/" in p and "/hf/" not in p}
+            equal(tensors, {rest}, "what the user reads of tensors")
 
 
 def assets():
@@ -416,16 +416,16 @@ def assets():
             hf = m.settled().at / "step-10" / "hf"
             names = ["config.json", "tokenizer.json", "README.md", "model.safetensors"]
             equal(sorted(os.listdir(hf)), sorted(names), "what root lists")
-            got = seen(USERS["nobody"], [hf / n for n in names])
-            equal(set(got.values()), want, f"what nobody reads: {got}")
+            got = seen(USERS["user"], [hf / n for n in names])
+            equal(set(got.values()), want, f"what the user reads: {got}")
             equal({n for n in names if got[str(hf / n)] == "ok"},
                   set() if mode == 0o700 else {"tokenizer.json"} if config == 0o600 else set(names), "which")
-            equal(seen(USERS["nobody"], [hf])[str(hf)], "EACCES" if mode == 0o700 else "ok", "to list it")
-            equal(seen(USERS["nobody"], [hf.parent / "index.json"])[str(hf.parent / "index.json")], "ok", "the version")
+            equal(seen(USERS["user"], [hf])[str(hf)], "EACCES" if mode == 0o700 else "ok", "to list it")
+            equal(seen(USERS["user"], [hf.parent / "index.json"])[str(hf.parent / "index.json")], "ok", "the version")
             if mode == 0o755 and config == 0o644:
                 case("taken away from others")
                 os.chmod(where, 0o700)
-                lib.wait(lambda: "ok" not in seen(USERS["nobody"], [hf / n for n in names]).values(), "followed", 90)
+                lib.wait(lambda: "ok" not in seen(USERS["user"], [hf / n for n in names]).values(), "followed", 90)
 
 
 def changes():
@@ -447,12 +447,12 @@ def changes():
                                       ("the source", source, 0o700), ("above it", top, 0o700)):
                 case(f"{options}, {blind=}: {what}")
                 mode = stat.S_IMODE(os.stat(at).st_mode)
-                lib.wait(lambda: set(seen(USERS["nobody"], [path]).values()) == {"ok"}, "nobody reads it")
+                lib.wait(lambda: set(seen(USERS["user"], [path]).values()) == {"ok"}, "the user reads it")
                 os.chmod(at, private)
-                lib.wait(lambda: set(seen(USERS["nobody"], [path]).values()) == {"EACCES"}, "no more", seconds=2 * lib.APPEARS)
+                lib.wait(lambda: set(seen(USERS["user"], [path]).values()) == {"EACCES"}, "no more", seconds=2 * lib.APPEARS)
                 equal(lib.read(path), whole, "root reads it")
                 os.chmod(at, mode)
-            lib.wait(lambda: set(seen(USERS["nobody"], [path]).values()) == {"ok"}, "nobody reads it again")
+            lib.wait(lambda: set(seen(USERS["user"], [path]).values()) == {"ok"}, "the user reads it again")
             if not options:  # there the daemon does not know what is open
                 lib.forget(held.fileno())
                 equal(held.read(), whole, "what was open all the time")
@@ -475,9 +475,9 @@ def layouts():
     with lib.mount(source, "-o", "allow_other") as m:
         shard = m.settled().at / "step-10" / "shard"
         for layout, want in (("open", "ok"), ("secret", "EACCES"), ("mesh:dp1,tp4:secret", "EACCES"), ("mesh:dp1,tp4:open", "ok"), ("fsdp2", "ok")):
-            equal(seen(USERS["nobody"], [shard / layout / "layout.json"]), {str(shard / layout / "layout.json"): want}, layout)
+            equal(seen(USERS["user"], [shard / layout / "layout.json"]), {str(shard / layout / "layout.json"): want}, layout)
         os.chmod(source / "open.dcpl", 0o600)
-        lib.wait(lambda: "EACCES" in seen(USERS["nobody"], [shard / "open" / "layout.json"]).values(), "followed")
+        lib.wait(lambda: "EACCES" in seen(USERS["user"], [shard / "open" / "layout.json"]).values(), "followed")
 
 
 def ordered():
@@ -488,8 +488,8 @@ def ordered():
     home()
     _, source = shared("dcp-fsdp2", "step-10")
     os.chmod(source / "step-10" / "__0_0.distcp", 0o600)
-    for options, want in ((f"uid={OTHER}", {"nobody": False, "other": True, "team": True}),
-                          (f"gid={TEAM}", {"nobody": False, "other": False, "team": True, "both": True}),
+    for options, want in ((f"uid={OTHER}", {"user": False, "other": True, "team": True}),
+                          (f"gid={TEAM}", {"user": False, "other": False, "team": True, "both": True}),
                           (f"uid={OTHER},umask=0400", {"other": False}), (f"gid={TEAM},umask=077", {"team": False})):
         case(options)
         with lib.mount(source, "-o", f"allow_other,{options}") as m:
@@ -509,10 +509,10 @@ def by_a_list():
     dirs = [top, source, source / "step-10"]
     for path in (*dirs, *map(pathlib.Path, files_below(source))):
         bits = 5 if path in dirs else 4
-        if not acl(path, ("user", 7, NONE), ("user:", bits, NOBODY), ("group", 0, NONE), ("mask", bits, NONE), ("other", 0, NONE)):
+        if not acl(path, ("user", 7, NONE), ("user:", bits, USER), ("group", 0, NONE), ("mask", bits, NONE), ("other", 0, NONE)):
             return
-    m = lib.Mount(source, at=h["mnt"], cache=h["cache"], program=h["program"], cwd=h["top"], prefix=AS_NOBODY)
-    equal(set(seen(USERS["nobody"], [m.at, m.at / "step-10" / "index.json", m.at / "step-10" / "npy"]).values()), {"ok"}, "they read it")
+    m = lib.Mount(source, at=h["mnt"], cache=h["cache"], program=h["program"], cwd=h["top"], prefix=AS_USER)
+    equal(set(seen(USERS["user"], [m.at, m.at / "step-10" / "index.json", m.at / "step-10" / "npy"]).values()), {"ok"}, "they read it")
     user_unmounts(m)
 
 
@@ -545,7 +545,7 @@ def by_mount_helper():
         m = lib.mounted(h["mnt"])
         if check(m, "mounted"):
             equal((m["type"], m["source"]), ("fuse.dcpfs", str(h["source"])), "type and device")
-            equal(ls(AS_NOBODY, h["mnt"] / "latest").returncode, 0, "nobody lists latest/")
+            equal(ls(AS_USER, h["mnt"] / "latest").returncode, 0, "an ordinary user lists latest/")
             lib.ok("umount", h["mnt"])
             lib.wait(lambda: not lib.mounted(h["mnt"]), "gone")
     finally:

@@ -179,7 +179,7 @@ def metadata_damaged():
             case(f"metadata {what}")
             (source / "step-20" / ".metadata").write_bytes(data)
             wait(lambda: "step-20" not in m.versions() or what == "one byte off", "the version leaves", APPEARS)
-            if what != "one byte off":  # that one may be in a part that nobody needs
+            if what != "one byte off":  # that one may be in a part that is not needed
                 shows(m, ["step-10"], "step-10")
                 wait(lambda: reason(m, "step-20"), "incomplete.json says why", APPEARS)
                 wait(lambda: [e for e in m.control("errors.json") if e["version"] == "step-20" and e["error"]],

@@ -54,7 +54,7 @@ def idle():
             check(made[1]["rescans"] <= 1 + took / 60, f"{made[1]['rescans']} whole looks in {took:.1f} s")
             check(made[1]["looks"] <= 1 + took / 3, f"{made[1]['looks']} short looks in {took:.1f} s")
             check(made[1]["look_calls"] <= made[1]["looks"] * (2 * VERSIONS + 1), f"{made[1]['look_calls']} calls")
-            case("while somebody reads")
+            case("while a process reads")
             with open(next(blind.at.glob("step-3/raw/*")), "rb"):
                 before = quiet(blind)
                 wait(lambda: blind.stats()["looks"] >= before["looks"] + 2, "short looks")

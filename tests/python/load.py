@@ -233,7 +233,7 @@ class Together(unittest.TestCase):
             self.assertIn("ValueError: lost its notes", got[1].text)
             self.assertEqual(got[1].code, 5)
             self.assertIn("BrokenBarrierError", got[0].text)
-        for failure, code in ((TimeoutError("nobody"), errno.ETIMEDOUT), (ConnectionResetError("gone"), errno.ECONNRESET)):
+        for failure, code in ((TimeoutError("no rank"), errno.ETIMEDOUT), (ConnectionResetError("gone"), errno.ECONNRESET)):
             meeting = Meeting(2)
             got = job(2, lambda r: dcpfs.load(SOURCE, "fsdp2", timeout=120,
                                               comm=ThreadComm(meeting, r, 2, 1 if r == 1 else None, failure)))

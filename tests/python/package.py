@@ -462,7 +462,7 @@ class Arrays(unittest.TestCase):
         del a
         gc.collect()
         self.assertEqual(len(dlpack._held), held - 1)
-        for _ in range(5):  # a capsule that nobody wants is let go with the next one
+        for _ in range(5):  # a capsule that is never taken is let go with the next one
             t.__dlpack__()
         self.assertLessEqual(len(dlpack._held), held + 1)
         self.assertRaises(BufferError, t.__dlpack__, dl_device=(2, 0))

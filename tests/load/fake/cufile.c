@@ -114,7 +114,7 @@ struct load_cufile_error cuFileDriverGetProperties(struct load_cufile_properties
 	return done("cuFileDriverGetProperties");
 }
 
-/* ---- batches: done when somebody asks, some at a time, the last first ---- */
+/* ---- batches: done when the caller asks, some at a time, the last first ---- */
 
 /* None is freed: one that never ends is kept. */
 static struct batch {

@@ -170,7 +170,7 @@ static void err_is_printable_and_prefixed(void **state)
 	dcp_err_where(&e, -EBADMSG, "%s", ".meta"); /* one whose name only begins so */
 	assert_string_equal(e.msg, ".meta: .metadata: key \"a?b??\" is \xc3\xb6"
 				   "dd");
-	assert_int_equal(dcp_fail_at(NULL, -EIO, 0, "nobody listens"), -EIO);
+	assert_int_equal(dcp_fail_at(NULL, -EIO, 0, "not recorded"), -EIO);
 	t_case("there is always something to say");
 	e = (struct dcp_err){ 0 };
 	assert_int_equal(dcp_err_where(&e, -ENOMEM, "%s", "step-5"), -ENOMEM);

@@ -40,8 +40,8 @@ static void silence_without_a_listener(void **state)
 	struct dcp_log deaf = { .max = DCP_LOG_DEBUG };
 
 	(void)state;
-	dcp_log(NULL, DCP_LOG_ERROR, "%s", "nobody");
-	dcp_log(&deaf, DCP_LOG_ERROR, "%s", "nobody");
+	dcp_log(NULL, DCP_LOG_ERROR, "%s", "dropped");
+	dcp_log(&deaf, DCP_LOG_ERROR, "%s", "dropped");
 }
 
 static void long_lines_are_cut(void **state)

@@ -15,7 +15,7 @@ enum { MAX_NAMES = 8 };
 static const struct {
 	const char *what;
 	const char *names[MAX_NAMES];
-	const char *format; /* NULL: nobody's */
+	const char *format; /* NULL: of no format */
 	enum dcp_match match;
 	const char *why;
 } cases[] = {
@@ -23,7 +23,7 @@ static const struct {
 	{ "its metadata alone is enough to say so", { ".metadata" }, "torch-dcp", DCP_MATCH_YES, NULL },
 	{ "Megatron's is more", { ".metadata", "metadata.json", "common.pt", "__0_0.distcp" }, "megatron", DCP_MATCH_YES, NULL },
 	{ "Megatron's of zarr", { "metadata.json", "common.pt", "decoder.weight/.zarray" }, "megatron", DCP_MATCH_YES, NULL },
-	{ "metadata.json of anybody", { "metadata.json", "common.txt", "d/x" }, NULL, DCP_MATCH_NO, NULL },
+	{ "metadata.json of another program", { "metadata.json", "common.txt", "d/x" }, NULL, DCP_MATCH_NO, NULL },
 	{ "Megatron's without its mark", { ".metadata", "common.pt", "__0_0.distcp" }, "parts", DCP_MATCH_YES, NULL },
 	{ "ranks of Megatron-LM", { "mp_rank_00_000/model_optim_rng.pt", "mp_rank_00_001/model_optim_rng.pt" }, "megatron-legacy", DCP_MATCH_YES, NULL },
 	{ "such a name is not enough", { "mp_rank_00/other.txt" }, NULL, DCP_MATCH_NO, NULL },
@@ -77,7 +77,7 @@ static const struct {
 	{ "the second of three is missing", { "model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors" }, "safetensors", DCP_MATCH_INCOMPLETE, "model-00002-of-00003.safetensors is missing (2 of 3 are there)" },
 	{ "what each of two ranks has", { "rank-00000-of-00002.safetensors", "rank-00001-of-00002.safetensors" }, "safetensors", DCP_MATCH_MANY, NULL },
 	{ "ranks need not hold a piece of every part", { "shard-00001-model-00001-of-00002.safetensors", "shard-00002-model-00001-of-00002.safetensors", "shard-00002-model-00002-of-00002.safetensors" }, "safetensors", DCP_MATCH_YES, NULL },
-	{ "but somebody must", { "shard-00001-model-00001-of-00002.safetensors", "shard-00002-model-00001-of-00002.safetensors" }, "safetensors", DCP_MATCH_INCOMPLETE, "model-00002-of-00002.safetensors is missing" },
+	{ "but one must be complete", { "shard-00001-model-00001-of-00002.safetensors", "shard-00002-model-00001-of-00002.safetensors" }, "safetensors", DCP_MATCH_INCOMPLETE, "model-00002-of-00002.safetensors is missing" },
 	{ "an index without files", { "model.safetensors.index.json" }, "safetensors", DCP_MATCH_INCOMPLETE, "no safetensors file" },
 	{ "shards below a directory", { "sharded/shard-00001-model-00001-of-00001.safetensors" }, "safetensors", DCP_MATCH_YES, NULL },
 	{ "consolidating died half-way", { "model-00001-of-00002.safetensors", "sharded/shard-00001-model-00001-of-00001.safetensors" }, "safetensors", DCP_MATCH_INCOMPLETE, "model-00002-of-00002" },
@@ -89,21 +89,21 @@ static const struct {
 	{ "parts of two models", { "a-1-of-1.safetensors", "b-00001-of-000002.safetensors", "b-00002-of-000002.safetensors" }, "safetensors", DCP_MATCH_MANY, NULL },
 	{ "a part of a variant is missing", { "model.safetensors", "model.fp16-00001-of-00002.safetensors" }, "safetensors", DCP_MATCH_INCOMPLETE, "model.fp16-00002-of-00002.safetensors is missing (1 of 2 are there)" },
 	{ "as diffusers spell it", { "unet-00002-of-00002.fp16.safetensors" }, "safetensors", DCP_MATCH_INCOMPLETE, "unet-00001-of-00002.fp16.safetensors is missing" },
-	{ "nobody misses parts of Mistral's copy", { "model.safetensors", "consolidated-00001-of-00002.safetensors" }, "safetensors", DCP_MATCH_YES, NULL },
+	{ "parts of Mistral's copy are not needed", { "model.safetensors", "consolidated-00001-of-00002.safetensors" }, "safetensors", DCP_MATCH_YES, NULL },
 	{ "weights by torch.save", { "config.json", "pytorch_model.bin" }, "hf-bin", DCP_MATCH_YES, NULL },
 	{ "and an optimizer", { "config.json", "pytorch_model.bin", "optimizer.pt" }, "parts", DCP_MATCH_YES, NULL },
 	{ "in parts", { "pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin" }, "hf-bin", DCP_MATCH_YES, NULL },
 	{ "one of them missing", { "pytorch_model_00001-of-00002.bin", "pytorch_model.bin.index.json" }, "hf-bin", DCP_MATCH_INCOMPLETE, "pytorch_model_00002-of-00002.bin is missing" },
 	{ "all of them missing", { "pytorch_model.bin.index.json" }, "hf-bin", DCP_MATCH_INCOMPLETE, "no file of weights" },
 	{ "in both containers", { "pytorch_model.bin", "model.safetensors" }, "safetensors", DCP_MATCH_YES, NULL },
-	{ "other .bin files are anybody's", { "config.json", "model.bin", "openvino_model.bin" }, "torch-save", DCP_MATCH_MANY, NULL },
+	{ "other .bin files may be of any program", { "config.json", "model.bin", "openvino_model.bin" }, "torch-save", DCP_MATCH_MANY, NULL },
 	{ "a file a rank", { "checkpoint_0.pt", "checkpoint_1.pt" }, "torch-ranks", DCP_MATCH_YES, NULL },
 	{ "a file of a rank is missing", { "checkpoint_0.pt", "checkpoint_2.pt" }, "torch-ranks", DCP_MATCH_INCOMPLETE, "checkpoint_1.pt is missing" },
 	{ "torch_checkpointing", { "metadata.pkl", "model_0.pt" }, "torch-checkpointing", DCP_MATCH_YES, NULL },
 	{ "files where layouts put them", { "metadata.pkl", "rank_1/opt.pt" }, "torch-checkpointing", DCP_MATCH_YES, NULL },
 	{ "and what was consolidated beside them", { "metadata.pkl", "model_1.safetensors", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json" }, "torch-checkpointing", DCP_MATCH_YES, NULL },
 	{ "only what was consolidated", { "metadata.pkl", "model-00001-of-00001.safetensors" }, "safetensors", DCP_MATCH_YES, NULL },
-	{ "somebody else's metadata.pkl", { "metadata.pkl", "model.pt" }, "torch-save", DCP_MATCH_MANY, NULL },
+	{ "metadata.pkl of another program", { "metadata.pkl", "model.pt" }, "torch-save", DCP_MATCH_MANY, NULL },
 	{ "items without metadata.pkl", { "model_0.pt", "model_1.pt", "step_0.pt", "step_1.pt", "config_0.json" }, "torch-checkpointing", DCP_MATCH_YES, NULL },
 	{ "an item that not all ranks have", { "model_0.pt", "model_1.pt", "step_0.pt" }, "torch-checkpointing", DCP_MATCH_YES, NULL },
 	{ "one item: more likely epochs", { "model_0.pt", "model_1.pt" }, "torch-save", DCP_MATCH_MANY, NULL },
@@ -125,7 +125,7 @@ static const struct {
 	{ "converted to universal", { "mp_rank_00_model_states.pt", "zero/w/fp32.pt" }, "deepspeed-universal", DCP_MATCH_YES, NULL },
 	{ "without model files", { "zero/w/fp32.pt", "zero/optimizer_state.pt" }, "deepspeed-universal", DCP_MATCH_YES, NULL },
 	{ "while it is converted", { "mp_rank_00_model_states.pt", "zero/w/fp32.pt", "tmp/w/0/fp32.00" }, "deepspeed-universal", DCP_MATCH_INCOMPLETE, "tmp is there" },
-	{ "somebody else's zero", { "zero/w/fp32.pt" }, NULL, DCP_MATCH_NO, NULL },
+	{ "zero/ of another program", { "zero/w/fp32.pt" }, NULL, DCP_MATCH_NO, NULL },
 	{ "numbers that are not ranks", { "checkpoint_100.pt", "checkpoint_200.pt" }, "torch-save", DCP_MATCH_MANY, NULL },
 	{ "Paddle's plain files", { "model.pdparams", "model.pdopt" }, "paddle-plain", DCP_MATCH_MANY, NULL },
 	{ "and what its trainer leaves beside them", { "model_state.pdparams", "training_args.bin", "trainer_state.json" }, "paddle-plain", DCP_MATCH_MANY, NULL },

@@ -74,7 +74,7 @@ static const struct {
 	{ "step-5.partial", true },
 	{ "5.TMP", true },
 	{ "step-5.incomplete", true },
-	{ "tmp", false }, /* where somebody put it */
+	{ "tmp", false }, /* where a user put it */
 	{ "step-5", false },
 	{ "attempt-5", false },
 	{ "partially-5", false },

@@ -291,13 +291,13 @@ static void check_nothing_else(const struct t_sink *s, const json_t *root,
 		    !is_of_part(root, name, s->tensor[i].key) &&
 		    !is_listed(refused, s->tensor[i].key, false) &&
 		    !is_listed(sharded, s->tensor[i].key, true))
-			fail_msg("nobody saved a tensor %s", s->tensor[i].key);
+			fail_msg("unexpected tensor %s", s->tensor[i].key);
 	for (size_t i = 0; i < s->nobjects; i++)
 		if (strncmp(s->object[i].key, prefix, n) == 0 &&
 		    !is_known(objects, s->object[i].key, prefix, false) &&
 		    !is_of_part(root, name, s->object[i].key) &&
 		    !is_listed(sharded, s->object[i].key, false))
-			fail_msg("nobody saved an object %s", s->object[i].key);
+			fail_msg("unexpected object %s", s->object[i].key);
 }
 
 unsigned t_manifest_check(const struct t_sink *s, const char *folder, const char *name,

@@ -162,7 +162,7 @@ static void set(const char *name, const char *value)
 		unsetenv(name);
 }
 
-/* Colours are for a terminal that has them, unless somebody wants none. */
+/* Colours are for a terminal that has them, unless an option refuses them. */
 static void colours(void **state)
 {
 	static const struct {
@@ -349,7 +349,7 @@ static void every_line_fits(void **state)
 
 		table_to(&o, width,
 			 "a.very.long.key.indeed.with.many.components.and.more.of.them."
-			 "than.anybody.would.care.to.type");
+			 "than.any.reader.would.like.to.type");
 		for (char *line = o.buf.p; *line;) {
 			size_t n = strcspn(line, "\n");
 

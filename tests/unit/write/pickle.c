@@ -249,7 +249,7 @@ static void as_cpython(void **state)
 		}
 }
 
-/* Bytes that somebody else writes: the pickle is complete around them. */
+/* Bytes that the caller writes: the pickle is complete around them. */
 static void foreign_bytes(void **state)
 {
 	dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT;

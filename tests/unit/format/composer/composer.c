@@ -80,7 +80,7 @@ static void which_states_are_composers(void **state)
 	} cases[] = {
 		{ "a save", { "model", "timestamp" }, { "rng" }, true },
 		{ "only weights", { "model", "metadata" }, { NULL }, true },
-		{ "a model of somebody else's", { "model" }, { NULL }, false },
+		{ "a model of another program", { "model" }, { NULL }, false },
 		{ "with more beside it", { "model", "run_name" }, { "rng", "epoch" }, false },
 		{ "an optimizer", { "step", "exp_avg" }, { "param_groups" }, false },
 		{ "empty", { NULL }, { NULL }, false },
@@ -371,7 +371,7 @@ static void states_with_deepspeed_beside(void **state)
 	same_as(v, tp, "deepspeed.");
 	dcp_version_close(v);
 
-	t_case("nobody knows what is beside it");
+	t_case("what is beside it is unknown");
 	t_dir_put(&to, "odd/composer_states.pt", z.b.p, z.b.n);
 	t_dir_text(&to, "odd/deepspeed/x", "");
 	load(&o, t_dir_path(&to, "odd"));

@@ -158,7 +158,7 @@ static void handmade(void **state)
 	assert_int_equal(t_ds_check(&c, &l.s), 9);
 	t_ds_unload(&l);
 
-	t_case("nobody tells shapes");
+	t_case("no shapes are given");
 	make(&l, false);
 	load(&l, NULL);
 	if (l.rc < 0)

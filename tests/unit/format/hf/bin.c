@@ -124,7 +124,7 @@ static const struct {
 	{ "a file somewhere else", { { "pytorch_model.bin", "a=x" }, { INDEX, "{\"weight_map\":{\"c\":\"../pytorch_model.bin\"}}" } }, 0, NULL, "a=x;c!files in other directories are not opened" },
 	{ "no file at all", { { "pytorch_model.bin", "a=x" }, { INDEX, "{\"weight_map\":{\"c\":[]}}" } }, 0, NULL, "a=x;c!names no file" },
 	{ "a broken part, and whose keys it held", { { PART("1"), NULL }, { PART("2"), "b=y" }, { INDEX, "{\"weight_map\":{\"a\":\"" PART("1") "\",\"b\":\"" PART("2") "\"}}" } }, 0, NULL, "b=y;a!" PART("1") ": not a torch.save" },
-	{ "a broken part, and nobody knows", { { PART("1"), NULL }, { PART("2"), "b=y" } }, 0, NULL, "b=y;" PART("1") "!not a torch.save" },
+	{ "a broken part, and no other has its tensors", { { PART("1"), NULL }, { PART("2"), "b=y" } }, 0, NULL, "b=y;" PART("1") "!not a torch.save" },
 	{ "every part is broken", { { PART("1"), NULL }, { PART("2"), NULL } }, -EBADMSG, PART("2") ": not a torch.save", NULL },
 	{ "a broken index", { { "pytorch_model.bin", "a=x" }, { INDEX, "{" } }, -EBADMSG, INDEX ": ", NULL },
 	{ "an index of other form", { { "pytorch_model.bin", "a=x" }, { INDEX, "[]" } }, -EBADMSG, "no weight_map", NULL },
@@ -134,7 +134,7 @@ static const struct {
 	{ "an adapter goes below its name", { { "adapter_model.bin", "lora.a=x" }, { "pytorch_model.bin", "a=y" } }, 0, NULL, "a=y;adapter_model.lora.a=x" },
 	{ "the optimizer", { { "pytorch_model.bin", "a=x" }, { "optimizer.pt", "a=y" }, { "random_states_0.pkl", "s=z" } }, 0, NULL, "a=x;optimizer.a=y;random_states_0.s=z" },
 	{ "one that is broken", { { "pytorch_model.bin", "a=x" }, { "optimizer.pt", NULL } }, 0, NULL, "a=x;optimizer!optimizer.pt: not a torch.save" },
-	{ "a .bin that is somebody else's", { { "pytorch_model.bin", "a=x" }, { "openvino_model.bin", NULL } }, 0, NULL, "a=x" },
+	{ "a .bin of another program", { { "pytorch_model.bin", "a=x" }, { "openvino_model.bin", NULL } }, 0, NULL, "a=x" },
 };
 /* clang-format on */
 

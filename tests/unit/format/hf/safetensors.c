@@ -118,7 +118,7 @@ static const struct {
 	{ "one broken file of two", { { A, NULL, 12 }, { B, "{" W("3", "3") "}", 3 } }, NULL, 0, NULL, "abc", 1 },
 	{ "the only file is broken", { { A, NULL, 12 } }, NULL, -E2BIG, A ": ", NULL, 0 },
 	{ "every file is broken", { { A, NULL, 12 }, { B, NULL, 3 } }, NULL, -EBADMSG, B ": ", NULL, 0 },
-	{ "a type nobody knows, its size told by the bytes", { { A, "{\"w\":{\"dtype\":\"Q3\",\"shape\":[2],\"data_offsets\":[0,6]}}", 6 } }, NULL, 0, NULL, "abcdef", 1 },
+	{ "an unknown type, its size given by the bytes", { { A, "{\"w\":{\"dtype\":\"Q3\",\"shape\":[2],\"data_offsets\":[0,6]}}", 6 } }, NULL, 0, NULL, "abcdef", 1 },
 };
 /* clang-format on */
 

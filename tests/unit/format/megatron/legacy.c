@@ -38,7 +38,7 @@ static int load(const struct t_dir *tree, struct t_megatron *m)
 static const struct t_megatron_job jobs[] = {
 	{ "one rank", 1, 1, 1, NULL, {
 		{ "decoder.layers.0.mlp.linear_fc1.weight", "decoder.layers.0.mlp.linear_fc1.weight", { 6, 4 }, 2, -1, 1, -1, -1 },
-		{ "what.nobody.knows", "what.nobody.knows", { 5 }, 1, -1, 1, -1, -1 } } },
+		{ "some.unknown.key", "some.unknown.key", { 5 }, 1, -1, 1, -1, -1 } } },
 	{ "three tensor-parallel ranks", 3, 1, 1, NULL, {
 		{ "embedding.word_embeddings.weight", "embedding.word_embeddings.weight", { 9, 2 }, 2, 0, 1, -1, -1 },
 		{ "decoder.layers.0.self_attention.linear_proj.weight", "decoder.layers.0.self_attention.linear_proj.weight", { 2, 6 }, 2, 1, 1, -1, -1 },
@@ -162,7 +162,7 @@ static const struct {
 	  "x", "1 dimension and should be cut along dimension 1", NULL },
 	{ { "one matrix of experts, of which a rank is not there", 1, 1, 2, NULL, { { "mlp.experts.weight2", "", { 4, 2 }, 2, -1, 1, -1, -1 }, { "final_layernorm.weight", "", { 4 }, 1, -1, 1, -1, -1 } }, .skip = "mp_rank_00_001", .experts = 4 },
 	  "mlp.experts.weight2", "mp_rank_00_001/model_optim_rng.pt is missing, which holds one of its 2 parts", "final_layernorm.weight" },
-	{ { "one matrix of nobody knows how many experts", 1, 1, 2, NULL, { { "mlp.experts.weight2", "", { 4, 2 }, 2, -1, 1, -1, -1 } } },
+	{ { "one matrix of an unknown number of experts", 1, 1, 2, NULL, { { "mlp.experts.weight2", "", { 4, 2 }, 2, -1, 1, -1, -1 } } },
 	  "mlp.experts.weight2", "expected num_experts in the arguments of the run (found 0) to divide by 2", NULL },
 	{ { "one matrix of experts that are not of one size", 1, 1, 2, NULL, { { "mlp.experts.weight2", "", { 4, 2 }, 2, -1, 1, -1, 0 }, { "mlp.experts.weight2", "", { 8, 2 }, 2, -1, 1, -1, 1 } }, .experts = 4 },
 	  "mlp.experts.weight2", "do not fit together along dimension 1", NULL },

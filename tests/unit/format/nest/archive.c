@@ -197,7 +197,7 @@ static void archives_of_ranks(void **state)
 		t_dir_text(&to, "latest-rank0.pt.tar", "ep1-ba6-rank0.tar");
 		t_dir_put(&to, "other.tar", "what is this", 12);
 		assert_int_equal(dcp_scan(to.root, &scan, NULL), 0);
-		assert_int_equal(scan.n, 2); /* and other.tar, which nobody can open */
+		assert_int_equal(scan.n, 2); /* and other.tar, which cannot be opened */
 		assert_string_equal(scan.found[1].name, "ep1-ba6-rank0.tar");
 		dcp_scan_finish(&scan);
 		v = t_open_version(to.root, "ep1-ba6-rank0.tar", NULL);
@@ -429,8 +429,8 @@ static void refused(void **state)
 		  "x.tar: a member is called" },
 		{ "a damaged checkpoint", "x.tar", "x.pt", "what is this", -EBADMSG,
 		  "x.pt: not a torch.save stream" },
-		{ "compressed, and nobody to decode it", "x.tar.gz", NULL, "\x1f\x8b\x08",
-		  -ENOTSUP, "x.tar.gz: compressed with gzip" },
+		{ "compressed, and no decoder", "x.tar.gz", NULL, "\x1f\x8b\x08", -ENOTSUP,
+		  "x.tar.gz: compressed with gzip" },
 	};
 
 	(void)state;

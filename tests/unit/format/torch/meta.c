@@ -116,7 +116,7 @@ static void joined(void **state)
 	is(&s, "norm.weight", "[4]", "24 25 26 27");
 	is(&s, "output.weight", "[2, 4]", "28 29 30 31 128 129 130 131");
 	is(&s, "rope.freqs", "[2]", "36 37");
-	/* Nobody knows how ranks hold these. */
+	/* How ranks hold these is unknown. */
 	is(&s, "rank1.layers.10.feed_forward.experts.w.weight", "[1, 4]", "132 133 134 135");
 	assert_string_equal(t_sink_object(&s, "rank1.note")->json, "1");
 	assert_int_equal(s.ntensors, DCP_LEN(llama3) + 1);

@@ -250,7 +250,7 @@ static void telling(void **state)
 	assert_string_equal(t_sink_object(&s, "p.x")->json, "5");
 	t_sink_finish(&s);
 
-	t_case("as one object, one tensor told by somebody else");
+	t_case("as one object, one tensor emitted by another adapter");
 	t_sink_init(&s, NULL);
 	ts.skip = skip_v;
 	assert_int_equal(dcp_tstate_emit_whole(&ts, "p"), 0);

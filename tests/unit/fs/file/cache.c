@@ -24,7 +24,7 @@ static struct dcpfs_file *insert_text(uint64_t ino, struct dcpfs_version *ver, s
 
 	assert_non_null(f);
 	f->ino = ino;
-	f->text.n = n; /* nobody reads it */
+	f->text.n = n; /* it is not read */
 	f->refs = 1;
 	f->ver = ver;
 	if (ver)

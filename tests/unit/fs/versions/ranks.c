@@ -110,7 +110,7 @@ static void entering_always_works(void **state)
 		assert_true(w.ver->refs <= KEPT + 1);
 	}
 	assert_int_equal(w.ver->refs, KEPT + 1);
-	assert_true(is_kept(&w, held->slot)); /* somebody has it */
+	assert_true(is_kept(&w, held->slot)); /* it is in use */
 	assert_false(is_kept(&w, first));
 	again = enter(&w, 0);
 	assert_int_not_equal(again, first); /* the kernel may have pages of that one */

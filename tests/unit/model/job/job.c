@@ -10,8 +10,8 @@
 
 enum { ROUNDS = T_ROUNDS(400) };
 
-/* Every placement, dimensions that only some ranks are told of, and what nobody holds. The
- * last three leave parts of a tensor to nobody. */
+/* Every placement, dimensions that only some ranks are told of, and what no rank holds. The
+ * last three leave parts of a tensor to no rank. */
 static const char *const layouts[] = {
 	"mesh a=1\n* replicate\n",
 	"mesh a=7\n* shard(0, optional)\n",
@@ -255,7 +255,7 @@ static void parts(void **state)
 		  2,
 		  " a0+30 | a30+30 |",
 		  "40 40 | 40 40 |" },
-		{ "what nobody needs is not read",
+		{ "what no rank needs is not read",
 		  "mesh a=2\nw0 drop\nw1 only(a=0) shard(0)\n* replicate\n",
 		  { { 0, 0, 0, 10, 0 }, { 1, 0, 0, 20, 10 }, { 2, 0, 0, 10, 100 } },
 		  3,
@@ -367,7 +367,7 @@ static void holders(void **state)
 	assert_int_equal(dcp_job_sends(x.job, 0, 4, rows, NULL), 0);
 	assert_memory_equal(rows, near.rows, sizeof(rows));
 	close_small(&x);
-	t_case("what nobody holds cannot be had");
+	t_case("what no rank holds cannot be asked for");
 	open_small(&x, "mesh a=2\n* replicate\n", "mesh a=2\n* only(a=1) shard(0)\n", 2, v, 1);
 	assert_int_equal(dcp_job_sends(x.job, 0, 2, rows, &x.err), -EINVAL);
 	t_assert_says(&x.err, "w0: rank 0 of test needs 5 elements of it that no rank of test "

@@ -109,7 +109,7 @@ static void what_is_left_out(void **state)
 	t_tar_raw(&t, '0', "shown as c", 0, "CCC", 3);
 	t_tar_raw(&t, '\0', "old directory/", 0, "", 0);
 	t_tar_end(&t);
-	dcp_buf_str(&t.b, "what stands behind the end mark is nobody's");
+	dcp_buf_str(&t.b, "what follows the end mark is ignored");
 	if (list(&l, &t) < 0)
 		fail_msg("%s", l.err.msg);
 	assert_int_equal(l.n, 3);

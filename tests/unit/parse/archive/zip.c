@@ -150,7 +150,7 @@ static void local_header(uint8_t *p, const char *name)
 	memcpy(p, "PK\3\4\0\0\x08\x08", 8);
 	memset(p + 18, 0xff, 8);
 	p[26] = (uint8_t)strlen(name);
-	p[28] = 20; /* zip64 field, which nobody needs to read */
+	p[28] = 20; /* zip64 field, which need not be read */
 	memcpy(p + 30, name, strlen(name));
 }
 

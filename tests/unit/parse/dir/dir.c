@@ -216,7 +216,7 @@ static void a_closed_file_is_said_so(void **state)
 	int fd, code;
 
 	assert_int_equal(fchmodat(p->fd, "file", 0, 0), 0);
-	if (root) { /* nothing is closed to root: be somebody else for one call */
+	if (root) { /* nothing is closed to root: be another user for one call */
 		assert_int_equal(fchmod(p->fd, 0755), 0);
 		assert_int_equal(seteuid(65534), 0);
 	}

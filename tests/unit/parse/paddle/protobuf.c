@@ -28,7 +28,7 @@ static const struct {
 	{ "a length that wraps",       "\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 11, -EBADMSG, { 0 } },
 	{ "seven of eight bytes",      "\x09\x01\0\0\0\0\0\0",          8,  -EBADMSG, { 0 } },
 	{ "a group",                   "\x0b\x0c",                      2,  -EBADMSG, { 0 } },
-	{ "a wire type nobody has",    "\x0f",                          1,  -EBADMSG, { 0 } },
+	{ "an unknown wire type",    "\x0f",                          1,  -EBADMSG, { 0 } },
 	{ "field 0",                   "\x00\x01",                      2,  -EBADMSG, { 0 } },
 	{ "a field number too large",  "\x80\x80\x80\x80\x10\x01",      6,  -EBADMSG, { 0 } },
 };

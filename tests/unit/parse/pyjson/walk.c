@@ -196,7 +196,7 @@ static const struct {
 };
 /* clang-format on */
 
-/* Texts "take" and objects of mine.Thing are somebody else's. */
+/* Texts "take" and objects of mine.Thing are of another class. */
 static int take(void *ctx, const struct dcp_leaf *leaf)
 {
 	(void)ctx;

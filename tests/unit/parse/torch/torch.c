@@ -278,7 +278,7 @@ static const struct {
 	{ "old spelling of a subclass",    SUBCLASS_OF_V3, "UntypedStorage", "uint64", "little", 1, "U64", DCP_DTYPE_U64, 8, false },
 	{ "from another device",           DEVICE, "BoolStorage", NULL, "little", 1, "BOOL", DCP_DTYPE_BOOL, 1, false },
 	{ "subclass with its own rebuild", SUBCLASS_OWN_FUNCTION, "IntStorage", NULL, "little", 0 },
-	{ "somebody else's function",      OTHER_FUNCTION, "IntStorage", NULL, "little", 0 },
+	{ "another module's function",      OTHER_FUNCTION, "IntStorage", NULL, "little", 0 },
 	{ "an instance, not a call",       INSTANCE, "IntStorage", NULL, "little", 0 },
 	{ "a tuple that looks like it",    JUST_A_TUPLE, "IntStorage", NULL, "little", 0 },
 };

@@ -159,7 +159,7 @@ int flock(int fd, int operation)
 	return rc;
 }
 
-/* A lock on a file that has no name any more keeps nobody out. */
+/* A lock on a file that has no name any more keeps no process out. */
 static void the_lock_goes_away_meanwhile(void **state)
 {
 	struct t_version *p = *state;
@@ -215,7 +215,7 @@ static void left_by_the_dead(void **state)
 
 	snprintf(name, sizeof(name), "cache/dcpfs/%s.tmp-AbCdEf", base);
 	t_dir_text(&p->dir, name, "half of it");
-	t_dir_text(&p->dir, "cache/dcpfs/other.dcpx.tmp-AbCdEf", "somebody else's");
+	t_dir_text(&p->dir, "cache/dcpfs/other.dcpx.tmp-AbCdEf", "another user's");
 	p->opts.rebuild = true;
 	assert_true(t_version_opens_built(p));
 	assert_int_equal(t_dir_count(&p->dir, "cache/dcpfs"), 2);

@@ -103,7 +103,7 @@ static const struct {
 	  -EBADMSG, -EBADMSG },
 	{ "an alias of itself", "UPDATE tensor SET alias_of = 1 WHERE id = 1", 0, -EBADMSG,
 	  -EBADMSG },
-	{ "an alias of nobody", "UPDATE tensor SET alias_of = 9999 WHERE id = 1", 0, -EBADMSG,
+	{ "an alias of a missing tensor", "UPDATE tensor SET alias_of = 9999 WHERE id = 1", 0, -EBADMSG,
 	  -EBADMSG },
 	{ "a negative id", "UPDATE tensor SET id = -5 WHERE id = 1", 0, -EBADMSG, -ENOENT },
 	{ "JSON of another length", "UPDATE object SET json = 'x' WHERE id = 2", 0, -EBADMSG, 0 },

@@ -251,7 +251,7 @@ static void kept_ones_outlive_their_names(void **state)
 	for (uint32_t i = 0; i < FILES; i++)
 		there += look(&s, i) == 0;
 	assert_int_equal(there, kept.n);
-	t_case("let go: only what somebody else keeps");
+	t_case("let go: only what is kept twice");
 	dcp_files_unkeep(s.files, &kept);
 	dcp_files_drop(s.files);
 	assert_int_equal(look(&s, 0), 0);

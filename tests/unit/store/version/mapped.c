@@ -146,7 +146,7 @@ static void against_the_model(void **state)
 	dcp_rules_free(r);
 }
 
-/* Built anew when the rules, the model or the index it was made from are others. */
+/* Built again when the rules, the model or the index it was made from are others. */
 static void kept_in_the_cache(void **state)
 {
 	struct t_version *p = *state;

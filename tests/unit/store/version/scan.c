@@ -358,7 +358,7 @@ static void commit_time_is_that_of_the_mark(void **state)
 	t_dir_remove(&d);
 }
 
-/* Versions that we may not look into are told of; what is not named like one is nobody's. */
+/* Versions without permission are reported; what is not named like one is ignored. */
 static void locked_directories(void **state)
 {
 	struct t_dir d;
@@ -379,7 +379,7 @@ static void locked_directories(void **state)
 	assert_int_equal(chmod(t_dir_path(&d, "lost+found"), 0), 0);
 	assert_int_equal(chmod(t_dir_path(&d, "alone"), 0755), 0);
 	assert_int_equal(chmod(t_dir_path(&d, "alone/step-9"), 0), 0);
-	if (root) /* nothing is closed to root: be somebody else for a while */
+	if (root) /* nothing is closed to root: be another user for a while */
 		assert_int_equal(seteuid(65534), 0);
 	code = dcp_scan(d.root, &scan, &err);
 	assert_int_equal(dcp_scan(t_dir_path(&d, "alone"), &(struct dcp_scan){ 0 }, &err),
@@ -453,7 +453,7 @@ static void what_a_look_depends_on(void **state)
 		{ "a shard of a complete version is written over", "run/s1/a.shard", "yy",
 		  false },
 		{ "a file that is none of a version", "run/logs/x", "more", false },
-		{ "one in a directory that nobody listed", "run/s1/deep/x", "y", false },
+		{ "one in a directory that was not listed", "run/s1/deep/x", "y", false },
 	};
 
 	(void)state;

@@ -133,7 +133,7 @@ static void stale_table(void **state)
 		t_version_let_time_pass(p);
 		changes[i].change(p);
 		assert_int_equal(t_version_opens_built(p), changes[i].built);
-		assert_int_equal(p->warnings, 0); /* staleness is nobody's fault */
+		assert_int_equal(p->warnings, 0); /* staleness gives no warning */
 		t_version_teardown((void **)&p);
 	}
 }

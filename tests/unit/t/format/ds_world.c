@@ -89,7 +89,7 @@ void t_ds_make_param(struct t_ds_world *w, struct t_ds_global *g, const char *st
 			for (unsigned r = 0; r < w->tp; r++)
 				g->shape[g->dim] += g->width[s][r];
 	}
-	if (g->shape[g->dim] == 0) /* the map left nothing to anybody */
+	if (g->shape[g->dim] == 0) /* the map left nothing to any rank */
 		g->shape[g->dim] = g->width[0][0] = 1;
 }
 

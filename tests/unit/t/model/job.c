@@ -44,7 +44,7 @@ const struct dcp_piece *t_job_piece(const struct t_job *w, const struct dcp_tens
 
 		if (!piece_has(t, p, at, &here))
 			continue;
-		if (!found || w->owner[p->file][is_whole_item(p) ? p->off : here] != NOBODY) {
+		if (!found || w->owner[p->file][is_whole_item(p) ? p->off : here] != NO_RANK) {
 			found = p;
 			*off = here;
 		}
@@ -121,8 +121,8 @@ static const char *move(struct t_job_ask *a, uint32_t rank, uint64_t e, const ui
 	for (uint32_t b = 0; b < a->t->itemsize; b++) {
 		uint32_t from = a->w->owner[p->file][is_whole_item(p) ? p->off : off + b];
 
-		if (from == NOBODY)
-			return "a needed byte is read by nobody";
+		if (from == NO_RANK)
+			return "a needed byte is read by no rank";
 		a->w->sends[from][rank]++;
 		a->w->rank[rank].needs++;
 	}
@@ -188,7 +188,7 @@ static int see_read(void *ctx, uint32_t file, uint64_t off, uint64_t n)
 	else if (file < x->file || (file == x->file && off < x->off))
 		x->wrong = "reads: out of order";
 	for (uint64_t b = off; !x->wrong && b < off + n; b++) {
-		if (x->w->owner[file][b] != NOBODY)
+		if (x->w->owner[file][b] != NO_RANK)
 			x->wrong = "reads: a byte twice";
 		x->w->owner[file][b] = x->rank;
 	}
@@ -230,7 +230,7 @@ static const char *check_union(const struct t_job *w)
 {
 	for (size_t f = 0; f < T_JOB_FILES; f++)
 		for (uint64_t b = 0; b < w->files[f].size; b++) {
-			if (w->wanted[f][b] != (w->owner[f][b] != NOBODY))
+			if (w->wanted[f][b] != (w->owner[f][b] != NO_RANK))
 				return w->wanted[f][b] ? "union: a byte is missing"
 						       : "union: a byte too many";
 		}

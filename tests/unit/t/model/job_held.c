@@ -102,7 +102,7 @@ const char *t_job_check_from(struct t_job *w, const struct dcp_job *job, struct 
 	static uint64_t could[T_JOB_RANKS][T_JOB_RANKS], kept[T_JOB_RANKS], lacks[T_JOB_RANKS];
 	struct dcp_job_flow rank[T_JOB_RANKS], group[T_JOB_RANKS];
 	uint64_t rows[T_JOB_RANKS * T_JOB_RANKS], at[DCP_MAX_NDIM] = { 0 };
-	bool lost = false; /* somebody needs what nobody holds */
+	bool lost = false; /* a rank needs what no rank holds */
 
 	memset(could, 0, sizeof(could));
 	memset(kept, 0, sizeof(kept));
@@ -115,7 +115,7 @@ const char *t_job_check_from(struct t_job *w, const struct dcp_job *job, struct 
 				return "the layout cannot cut it";
 			for (uint32_t r = 0; r < w->ranks; r++)
 				for (uint64_t e = 0; a->has[r] && e < a->volume[r]; e++) {
-					bool somebody = false;
+					bool held = false;
 					uint64_t n = 0;
 
 					if (!t_cut_at(&a->cut[r], e, at))
@@ -131,17 +131,17 @@ const char *t_job_check_from(struct t_job *w, const struct dcp_job *job, struct 
 					else
 						lacks[r] += a->t->itemsize;
 					for (uint32_t s = 0; s < w->ranks; s++) {
-						somebody |= holds[s][n];
+						held |= holds[s][n];
 						if (holds[s][n] && !holds[r][n])
 							could[s][r] += a->t->itemsize;
 					}
-					lost |= !somebody;
+					lost |= !held;
 				}
 		}
 	}
 	if ((dcp_job_flows(job, rank, group, NULL) < 0) != lost ||
 	    (dcp_job_sends(job, 0, w->ranks, rows, NULL) < 0) != lost)
-		return lost ? "from: what nobody holds is not refused" : "from: refused";
+		return lost ? "from: what no rank holds is not refused" : "from: refused";
 	if (lost)
 		return NULL;
 	for (uint32_t r = 0; r < w->ranks; r++) {

@@ -4,7 +4,7 @@
 #include "core/base/arena.h"
 #include "tests/unit/t/model/job.h"
 
-#define NOBODY UINT32_MAX
+#define NO_RANK UINT32_MAX
 
 /* One tensor: what each rank of a layout holds of it. */
 struct t_job_ask {
@@ -19,7 +19,7 @@ struct t_job_ask {
 
 /* Ask every rank about a->t. NULL, or that one of them cannot cut it. */
 const char *t_job_ask(struct t_job_ask *a, const struct dcp_layout *l);
-/* One piece that holds the element and is read; with copies, that whose front somebody reads.
+/* One piece that holds the element and is read; with copies, that whose first byte a rank reads.
  */
 const struct dcp_piece *t_job_piece(const struct t_job *w, const struct dcp_tensor *t,
 				    const uint64_t *at, uint64_t *off);

@@ -21,5 +21,5 @@ void t_stream_tensor(struct t_stream *s, const char *class, const void *p, size_
 		     size_t size, size_t first, const int64_t *shape, size_t ndim);
 /* Push the string key and then the value that follows. */
 void t_stream_key(struct t_stream *s, const char *key);
-/* Write it and start anew. */
+/* Write it and start again. */
 void t_stream_put(struct t_stream *s, const struct t_dir *d, const char *name);

@@ -88,7 +88,7 @@ int unlinkat(int dir, const char *name, int flags)
 	return (int)syscall(SYS_unlinkat, dir, name, flags);
 }
 
-/* Save one byte; @meanwhile: a file or, with a slash at the end, a directory that somebody makes before it is complete. */
+/* Save one byte; @meanwhile: a file or, with a slash at the end, a directory that another process makes before it is complete. */
 static int save(const char *path, char byte, uint32_t flags, const char *meanwhile)
 {
 	const struct dcpsave_config config = { .size = sizeof(config),
@@ -241,7 +241,7 @@ static void test_left(void **state)
 	t_dir_remove(&d);
 }
 
-/* What somebody else makes meanwhile stays, whatever the file system can do. */
+/* What another process makes meanwhile stays, whatever the file system can do. */
 static void test_meanwhile(void **state)
 {
 	char file[128], dir[128], in[160], sub[160];

@@ -181,7 +181,7 @@ static void refused(void **state)
 	o.json = "{\"$class\": \"torch.dtype\", \"args\": [\"float32\"]}";
 	o.json_len = strlen(o.json);
 	assert_non_null(dcp_write_paddle.refuses_object(&o));
-	opts.protocol = 2; /* nobody counts */
+	opts.protocol = 2; /* not supported */
 	assert_int_equal(t_write_run(&w, &dcp_write_paddle, &set, &opts, &err), -EINVAL);
 	t_assert_says(&err, "give 3 or 4");
 	t_write_finish(&w);

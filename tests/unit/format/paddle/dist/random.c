@@ -37,7 +37,7 @@ static void check_told(const struct t_paddle_world *w, const struct t_sink *s)
 		assert_string_equal(t->dtype_name,
 				    w->generation == 'A' && want->type->size == 1 &&
 						    want->type->name[0] == 'F'
-					    ? "I8" /* nobody says that they are floats */
+					    ? "I8" /* nothing says that they are floats */
 					    : want->type->name);
 		for (uint32_t d = 0; d < t->ndim; d++)
 			assert_int_equal(t->shape[d], want->shape[d]);

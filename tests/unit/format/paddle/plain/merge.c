@@ -182,7 +182,7 @@ static void three_ranks(void **state)
 	t_dir_remove(&tree);
 }
 
-/* What may not be read any more is known of nobody, and costs nothing. */
+/* What may no longer be read is not looked up, and costs nothing. */
 static void budget(void **state)
 {
 	static const uint64_t lo[1], len[] = { LARGE };

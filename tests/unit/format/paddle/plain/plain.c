@@ -304,7 +304,7 @@ static void a_program_that_does_not_fit(void **state)
 	assert_non_null(strstr(t_sink_tensor(&g.s, "e")->error, "m.pdiparams, tensor 1: "));
 	t_group_finish(&g);
 
-	t_case("cut, and nobody knows what was there");
+	t_case("cut, and what was there is unknown");
 	t_dir_delete(&tree, "m.pdmodel");
 	t_group_load(&g, tree.root, format, NULL, 0);
 	assert_true(g.rc < 0);

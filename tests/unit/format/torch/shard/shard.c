@@ -145,7 +145,7 @@ static const struct {
 	  .mesh = DIMS(2), .at = DIMS(1), .placed = PLACED("P"), .nmesh = 1 }, -ENOTSUP, "sums that were never added up" },
 	{ "placed by something else", { .storage = "0", .shape = DIMS(4), .ndim = 1, .local = DIMS(4), .nlocal = 1,
 	  .mesh = DIMS(2), .at = DIMS(1), .placed = PLACED("X0"), .nmesh = 1 }, -ENOTSUP, "placed MaskedShard: expected Shard" },
-	{ "a rank nobody knows", { .storage = "0", .shape = DIMS(4), .ndim = 1, .local = DIMS(2), .nlocal = 1,
+	{ "an unknown rank", { .storage = "0", .shape = DIMS(4), .ndim = 1, .local = DIMS(2), .nlocal = 1,
 	  .mesh = DIMS(2), .at = DIMS(1), .placed = PLACED("S0"), .nmesh = 1, .no_place = true }, -EBADMSG, "does not say which place" },
 	{ "a coordinate outside the mesh", { .storage = "0", .shape = DIMS(4), .ndim = 1, .local = DIMS(2), .nlocal = 1,
 	  .mesh = DIMS(2), .at = DIMS(2), .placed = PLACED("S0"), .nmesh = 1 }, -EBADMSG, "coordinate 2 of a mesh dimension of 2" },

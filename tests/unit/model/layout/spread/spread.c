@@ -224,7 +224,7 @@ static void refused_table(void **state)
 		  "w", 9, "rank 0: shard(0, even)@b: dimension 0: 3 is not a multiple of 2" },
 		{ "a later rank", "* shard(0)@a shard(0, sizes=[2,2])@b", "w", 14,
 		  "rank 6: shard(0, sizes=[2,2])@b" },
-		{ "nobody is left to be refused", "* only(b=0) shard(7)@a only(b=1)", "w", 9,
+		{ "no rank is left to be refused", "* only(b=0) shard(7)@a only(b=1)", "w", 9,
 		  NULL },
 		{ "too many spans", "* strided(0, 70000)@a", "w", 70000, "70000 spans" },
 		{ "many, but not too many", "* strided(0, 40000)@a strided(0, 40000)@b", "w",

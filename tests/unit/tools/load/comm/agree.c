@@ -69,7 +69,7 @@ static void test_agree(void **state)
 	}
 }
 
-/* A text that needs several rounds, a failure without a text, and a struct that nobody filled. */
+/* A text that needs several rounds, a failure without a text, and a struct that no rank filled. */
 static int rank_texts(const struct dcpload_comm *comm, void *arg)
 {
 	struct dcpload_error err = { 0 }, old = { 0 };

@@ -177,7 +177,7 @@ static void test_files(void **state)
 		{ "rewritten, at other places", move, 0, "" },
 		{ "another shape", reshape, -ESTALE, "model.f has another shape or dtype" },
 		{ "cut", cut_short, -EIO, "" },
-		{ "gone", forget_it, 1, "" }, /* or not, as long as somebody has it open */
+		{ "gone", forget_it, 1, "" }, /* or not, as long as a process has it open */
 	};
 	struct t_load *f = *state;
 

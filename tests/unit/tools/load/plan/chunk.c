@@ -261,7 +261,7 @@ static void test_apart(void **state)
 	} cases[] = {
 		{ "halves", { 0, 500 }, { 500, 1000 }, 2, true },
 		{ "one alone", { 0 }, { 1000 }, 1, true },
-		{ "nobody needs anything", { 0 }, { 0 }, 3, true },
+		{ "no member needs anything", { 0 }, { 0 }, 3, true },
 		{ "one in 50 in common", { 0, 500 }, { 520, 1000 }, 2, true },
 		{ "one more", { 0, 500 }, { 521, 1000 }, 2, false },
 		{ "the same", { 0, 0 }, { 1000, 1000 }, 2, false },

@@ -96,7 +96,7 @@ static void test_differing_ranks(void **state)
 		    .says = "rank 0 wants 1 that rank 1 does not, as model.f; rank 1 wants 1 "
 			    "that rank 0 does not, as model.b" } },
 		{ "together all", { .flags = DCPLOAD_STRICT, .keys = other } },
-		{ "one is wanted by nobody",
+		{ "no rank wants one",
 		  { .flags = DCPLOAD_STRICT,
 		    .keys = twice,
 		    .rc = -EINVAL,

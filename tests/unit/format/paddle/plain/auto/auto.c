@@ -314,7 +314,7 @@ static void attributes_that_are_not_there(void **state)
 		strstr(t_sink_object(&g.s, "w_dist1.pdattr")->error, "w_dist1.pdattr: "));
 	t_group_finish(&g);
 
-	t_case("nobody's for this key");
+	t_case("no rank's for this key");
 	for (int r = 0; r < 4; r++) {
 		dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 
@@ -420,7 +420,7 @@ static const struct {
 	{ "a mesh dimension below it", { 1 }, 1, { 0 }, 1, { -2, -1 }, 2, "dims_mapping of dimension 0 is not a dimension of process_shape" },
 	{ "two dimensions by one", { 2 }, 1, { 0, 1 }, 2, { 0, 0 }, 2, "dims_mapping cuts two dimensions by one of the mesh" },
 	{ "no rank in the group", { 1 }, 1, { -5 }, 1, { -1, -1 }, 2, "process_group holds something else than ranks" },
-	{ "a rank nobody is", { 1 }, 1, { 9 }, 1, { -1, -1 }, 2, "its part of rank 9 is missing" },
+	{ "a rank that does not exist", { 1 }, 1, { 9 }, 1, { -1, -1 }, 2, "its part of rank 9 is missing" },
 };
 /* clang-format on */
 
@@ -477,7 +477,7 @@ static void attributes_of_other_types(void **state)
 	}
 }
 
-/* What nobody should have put there: objects are kept apart by rank, tensors are whole. */
+/* What should not be there: objects are kept apart by rank, tensors are whole. */
 static void other_things_too(void **state)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
