@@ -385,6 +385,9 @@ static const struct {
 	{ KEYS("fp32.model.norm.weight", "exp_avg.model.norm.weight"), "", "deepspeed-fp32" },
 	{ KEYS("fp32.model.norm.weight", "fp32.model.steps", "module.model.steps"), "", "deepspeed-fp32" },
 	{ KEYS("fp32.model.norm.weight", "module.model.norm.weight", "module.model.steps"), "", "deepspeed" },
+	{ KEYS("module.model.layers.0.mlp.experts.gate_up_proj", "module.model.layers.0.mlp.experts.down_proj",
+	       "fp32.model.layers.0.mlp.experts.gate_up_proj", "fp32.model.layers.0.mlp.experts.down_proj", "fp32.model.norm.weight"),
+	  "", "deepspeed-fp32" },
 };
 /* clang-format on */
 
