@@ -328,6 +328,20 @@ static enum cmd_exit choose_rank(struct loading *l)
 	return CMD_OK;
 }
 
+/* Ranks that were started by hand, and cannot find each other, would each load everything. */
+static void note_alone(const struct loading *l)
+{
+	const char *ranks = getenv("WORLD_SIZE"), *host = getenv("MASTER_ADDR");
+	uint64_t n;
+
+	if (l->opts->comm == 0 && !l->opts->rank && l->comm->ranks == 1 && getenv("RANK") &&
+	    ranks && opt_number(ranks, 10, &n) && n > 1 && (!host || !*host))
+		cmd_fail(CMD_OK,
+			 "load: WORLD_SIZE is %s, but MASTER_ADDR does not say where rank 0 "
+			 "is: this process loads alone",
+			 ranks);
+}
+
 static enum cmd_exit choose(struct loading *l)
 {
 	uint32_t n = l->comm->ranks, own = 0;
@@ -492,6 +506,7 @@ static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 		return code;
 	if (dcpload_open(l->comm, source, &config, &l->ck, &l->err) < 0)
 		return fail_open(l, source);
+	note_alone(l);
 	if (dcpload_passed_over(l->ck))
 		cmd_fail(CMD_OK, "%s; taking %s", dcpload_passed_over(l->ck),
 			 dcpload_version(l->ck));

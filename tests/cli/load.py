@@ -312,6 +312,8 @@ def usages():
     job_fails(2, NO, "--keys no.such.key: matches no tensor of tp", SOURCE, "--keys", "no.such.key")
     got = run("load", SOURCE, "--strict", "--keys", "model")
     check(got.returncode == NO and b"no rank wants it" in got.stderr, f"--strict: {got}")
+    for ranks, said in (("2", b"dcpfs: load: WORLD_SIZE is 2, but MASTER_ADDR does not say where rank 0 is: this process loads alone\n"), ("1", b"")):
+        equal(run("load", SOURCE, RANK="0", WORLD_SIZE=ranks).stderr, said, f"by hand, {ranks} ranks, no address")
     for size in ("1024kB", "1024KB", "1000K", "1000k", "1000KiB", "1MB"):
         check(data("load", SOURCE, "--staging", size, "--json")["version"] == "tp", size)
 
