@@ -180,6 +180,6 @@ const struct cmd cmd_cat = {
 	.size = sizeof(struct cat_opts),
 	.run = run,
 	.examples = { "dcpfs cat /data/run1 model.norm.weight --as npy > norm.npy",
-		      "dcpfs cat /data/run1 optim.param_groups | jq .",
+		      "dcpfs cat /data/run1 'optim.param_groups.*' | jq -c .",
 		      "dcpfs cat /data/run1 500 model.norm.weight | sha256sum" },
 };

@@ -406,6 +406,6 @@ const struct cmd cmd_show = {
 	.size = sizeof(struct show_opts),
 	.run = run,
 	.examples = { "dcpfs show /data/run1 model.layers.0.attn.wq.weight",
-		      "dcpfs show /data/run1 optim.param_groups --json",
+		      "dcpfs show /data/run1 'optim.param_groups.*' --json",
 		      "dcpfs show --digest /data/run1 >run1.digests" },
 };
