@@ -96,9 +96,12 @@ static int no_checkpoint(const struct dcp_dir *dir, const char *why, struct dcp_
 {
 	if (why && *why)
 		return dcp_fail(err, -EINVAL, "%.200s: %.200s", dir->path, why);
-	return dcp_fail(err, -EINVAL, "%.200s holds no checkpoint: %s%.100s%s", dir->path,
+	return dcp_fail(err, -EINVAL, "%.200s holds no checkpoint: %s%.100s%s%s", dir->path,
 			dir->n ? "only " : "it is empty", dir->n ? dir->entries[0].name : "",
-			dir->n > 1 ? " and more" : "");
+			dir->n > 1 ? " and more" : "",
+			dir->n > 1 && dir->entries[0].is_dir
+				? "; it is read as one version, so unpack what holds several"
+				: "");
 }
 
 static int load_deep(const struct dcp_load *in, int deep, struct dcp_err *err);

@@ -416,13 +416,17 @@ static void refused(void **state)
 		const char *what, *file, *member;
 		const char *bytes;
 		int code;
-		const char *says;
+		const char *says, *also; /* also: another member */
 	} cases[] = {
 		{ "no tar", "x.tar", NULL, "what is this", -EBADMSG, "x.tar: no end mark" },
 		{ "nothing in it", "x.tar", "", "", -EINVAL,
 		  "x.tar holds no checkpoint: it is empty" },
 		{ "nothing we know", "x.tar", "README", "hello", -EINVAL,
 		  "x.tar holds no checkpoint: only README" },
+		{ "several versions", "x.tar", "step-1/x.pt", "", -EINVAL,
+		  "x.tar holds no checkpoint: only step-1 and more; it is read as one version, "
+		  "so unpack",
+		  "step-2/x.pt" },
 		{ "a checkpoint that is not whole", "x.tar", "__0_0.distcp", "", -EINVAL,
 		  "x.tar: .metadata is missing" },
 		{ "a member outside", "x.tar", "../x.pt", "", -EXDEV,
@@ -443,6 +447,8 @@ static void refused(void **state)
 		t_dir_make(&to, "archive");
 		if (cases[i].member && *cases[i].member)
 			t_tar_add(&t, cases[i].member, cases[i].bytes, strlen(cases[i].bytes));
+		if (cases[i].also)
+			t_tar_add(&t, cases[i].also, "", 0);
 		if (cases[i].member)
 			t_tar_end(&t);
 		else
