@@ -100,8 +100,11 @@ def _leaves(path: tuple[str, ...], value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _opened(path: Union[str, os.PathLike[str]], unique_id: Optional[int], comm: Any, how: dict[str, Any]) -> Checkpoint:
+    # A directory with one save is a version by itself, which has the directory's name: the metadata file names the save.
+    only = os.path.join(path, f"{unique_id}.metadata")
+    version = "latest" if unique_id is None else str(unique_id)
     try:
-        ck = Checkpoint(path, "latest" if unique_id is None else str(unique_id), comm=comm, **how)
+        ck = Checkpoint(*((only, "latest") if os.path.isfile(only) else (path, version)), comm=comm, **how)
     except DcpfsError as e:
         if e.code in ABSENT:
             raise NoCheckpoint(e.code, e.text, e.rank) from None
