@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/base/buf.h"
 #include "core/base/err.h"
@@ -235,6 +236,23 @@ static void put_todo(struct dcp_buf *b, const struct family *f)
 			", but what dcpfs reads of one is neither in it nor two levels below");
 }
 
+bool dcp_scan_leads_out(const struct dcp_dir *dir, const struct dcp_dirent *e)
+{
+	struct stat st;
+
+	return !e->is_dir && dir->fd >= 0 && dcp_is_link(dir->fd, e->name) &&
+	       fstatat(dir->fd, e->name, &st, 0) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* The first link in @dir to a directory elsewhere; NULL: there is none. */
+static const char *way_out(const struct dcp_dir *dir)
+{
+	for (size_t i = 0; i < dir->n; i++)
+		if (dcp_scan_leads_out(dir, &dir->entries[i]))
+			return dir->entries[i].name;
+	return NULL;
+}
+
 static void explain(struct dcp_buf *b, const struct dcp_dir *dir, const struct hunt *h)
 {
 	const char *mark;
@@ -255,6 +273,8 @@ static void explain(struct dcp_buf *b, const struct dcp_dir *dir, const struct h
 	put_known(b);
 	if (h->path) {
 		dcp_buf_printf(b, "; closest: %.200s (%s)", h->path, h->format->what);
+	} else if (way_out(dir)) {
+		dcp_buf_printf(b, "; of %.60s: " DCP_SCAN_LEADS_OUT, way_out(dir));
 	} else if (dir->n) {
 		dcp_buf_printf(b, "; it holds %.60s%s", dir->entries[0].name,
 			       dir->n > 1 ? " and more" : "");

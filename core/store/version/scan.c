@@ -372,14 +372,15 @@ static int consider_runs(struct scanning *s, const struct dcp_dir *dir, const ch
 	return code < 0 ? code : 0;
 }
 
-/* Beside versions, a directory named like one that we may not look into. */
-static int add_locked(struct scanning *s, const struct dcp_dir *dir, const char *name)
+/* Beside versions, a directory named like one that we do not look into. */
+static int add_closed(struct scanning *s, const struct dcp_dir *dir, const char *name,
+		      const char *why)
 {
 	struct candidate c = {
 		.found = { .name = keep(s, name),
 			   .where = keep_where(s, name),
 			   .format = &nobodys,
-			   .why = "it cannot be opened: Permission denied",
+			   .why = why,
 			   .commit_ns = mtime_of(dir, name) },
 	};
 
@@ -390,16 +391,22 @@ static int add_locked(struct scanning *s, const struct dcp_dir *dir, const char 
 	return dcp_buf_error(&s->list) ? -ENOMEM : 0;
 }
 
-static int consider_locked(struct scanning *s, const struct dcp_dir *dir)
+static int consider_closed(struct scanning *s, const struct dcp_dir *dir)
 {
 	int code = 0;
 
-	for (size_t i = 0; code == 0 && s->n && s->locked && i < dir->n; i++) {
+	for (size_t i = 0; code == 0 && s->n && i < dir->n; i++) {
 		const struct dcp_dirent *e = &dir->entries[i];
 
-		if (e->is_dir && dcp_order_is_numbered(e->name) &&
-		    faccessat(dir->fd, e->name, R_OK | X_OK, AT_EACCESS) < 0 && errno == EACCES)
-			code = add_locked(s, dir, e->name);
+		if (!dcp_order_is_numbered(e->name))
+			continue;
+		if (dcp_scan_leads_out(dir, e))
+			code = add_closed(s, dir, e->name, DCP_SCAN_LEADS_OUT);
+		else if (s->locked && e->is_dir &&
+			 faccessat(dir->fd, e->name, R_OK | X_OK, AT_EACCESS) < 0 &&
+			 errno == EACCES)
+			code = add_closed(s, dir, e->name,
+					  "it cannot be opened: Permission denied");
 	}
 	return code;
 }
@@ -410,7 +417,7 @@ static int consider_children(struct scanning *s, const struct dcp_dir *dir, cons
 
 	if (code == 0)
 		code = consider_links(s, dir, place, true);
-	return code < 0 ? code : consider_locked(s, dir);
+	return code < 0 ? code : consider_closed(s, dir);
 }
 
 /* Versions of shy families count only when all are. */

@@ -97,6 +97,11 @@ int dcp_scan_explain(const struct dcp_dir *dir, struct dcp_err *err);
  * knows and does not read; 0: neither. */
 int dcp_scan_explain_part(const struct dcp_dir *dir, struct dcp_err *err);
 
+/* Is the entry a link to a directory that is not inside @dir? What is said of it then. */
+bool dcp_scan_leads_out(const struct dcp_dir *dir, const struct dcp_dirent *e);
+#define DCP_SCAN_LEADS_OUT                                                                     \
+	"it is a link out of the source, which is not followed: give what it leads to"
+
 /* ---- beside.c: what lies in a version's directory beside its data ---- */
 
 /* Emit it as sidecars, but for what @w knows. 0 or what the sink gave. */

@@ -61,6 +61,8 @@ static const struct {
 	  0, false },
 	{ "a link that leads out is not followed", "run/s1/COMMIT else/COMMIT run/s2>../else",
 	  "run", "s1", NULL, 0, false },
+	{ "nor is one alone", "else/COMMIT run/x run/s2>../else", "run", NULL,
+	  "; of s2: it is a link out of the source, which is not followed: give what it leads to", -EINVAL, false },
 	{ "nothing there", "run/", "nowhere", NULL, "nowhere: No such file", -ENOENT, false },
 	{ "an empty directory", "run/", "run", NULL,
 	  "run is not a checkpoint: looked in it and two levels below for a checkpoint for tests; "
@@ -403,6 +405,27 @@ static void locked_directories(void **state)
 	t_dir_remove(&d);
 }
 
+/* A link to a directory elsewhere that is named like a version is reported as one that is not followed. */
+static void links_out(void **state)
+{
+	struct t_dir d;
+	struct dcp_scan scan;
+	struct dcp_err err = { 0 };
+
+	(void)state;
+	t_dir_make(&d, "test_scan");
+	make(&d, "else/COMMIT run/step-1/COMMIT run/step-2>../else run/step-3>nowhere "
+		 "run/other>../else run/step-4>../else/COMMIT run/step-5>step-1");
+	assert_int_equal(dcp_scan(t_dir_path(&d, "run"), &scan, &err), 0);
+	assert_int_equal(scan.n, 2);
+	assert_string_equal(scan.found[0].name, "step-1");
+	assert_string_equal(scan.found[1].name, "step-2");
+	assert_false(scan.found[1].complete);
+	assert_non_null(strstr(scan.found[1].why, "a link out of the source"));
+	dcp_scan_finish(&scan);
+	t_dir_remove(&d);
+}
+
 /* A file whose name says nothing. */
 static void beginnings(void **state)
 {
@@ -557,6 +580,7 @@ T_TESTS()
 		cmocka_unit_test(places_of_a_run),
 		cmocka_unit_test(commit_time_is_that_of_the_mark),
 		cmocka_unit_test(locked_directories),
+		cmocka_unit_test(links_out),
 	};
 	return cmocka_run_group_tests_name("scan", tests, NULL, NULL);
 }
