@@ -227,7 +227,7 @@ static int open_found(struct pick *p, const struct dcp_found *f, struct dcp_err 
 /* From the newest down; the first failure is the one worth reporting. */
 static enum cmd_exit pick_latest(struct pick *p)
 {
-	const struct dcp_found *first = NULL, *incomplete = NULL;
+	const struct dcp_found *first = NULL, *incomplete = NULL, *closed = NULL;
 	struct dcp_err why = { 0 };
 	int code = 0;
 
@@ -238,12 +238,16 @@ static enum cmd_exit pick_latest(struct pick *p)
 
 		if (!f->complete) {
 			incomplete = incomplete ? incomplete : f;
+			closed = !closed && f->closed ? f : closed;
 			continue;
 		}
 		rc = open_found(p, f, &err);
 		if (rc == 0) {
 			if (first)
 				cmd_fail(CMD_OK, "%s; taking %s", why.msg, f->name);
+			else if (closed)
+				cmd_fail(CMD_OK, "%s: %s; taking %s", closed->name, closed->why,
+					 f->name);
 			return CMD_OK;
 		}
 		if (!first) {

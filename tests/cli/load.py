@@ -412,6 +412,12 @@ def passed_over():
         said = "".join(err for _, _, err in got)
         check(said.count("; taking step-10\n") == 1 and "step-20: .metadata: " in said, f"{ranks} {words}: {said}")
     equal(run("load", source, "10").stderr, b"", "the version that was asked for")
+    shutil.rmtree(source / "step-20")
+    (source / "step-20").symlink_to((GOLDEN / "dcp-fsdp2" / "ckpt" / "step-20").resolve())
+    for verb in ("load", "tree"):
+        got = run(verb, source)
+        check(got.returncode == OK and got.stderr.startswith(b"dcpfs: step-20: it is a link out of the source, ") and
+              got.stderr.endswith(b"; taking step-10\n"), f"{verb}, the newest is a link out: {got.stderr}")
 
 
 def templates():

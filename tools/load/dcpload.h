@@ -175,8 +175,8 @@ DCPLOAD_API void dcpload_close(struct dcpload *ck);
 
 /* Name of the version: "step-500". */
 DCPLOAD_API const char *dcpload_version(const struct dcpload *ck);
-/* Why a newer complete version, which cannot be opened, was not taken for the latest; on the coordinator, in words.
- * NULL: there was none. */
+/* Why a newer version was not taken for the latest: it cannot be opened, or is a link out of the source; in words, on
+ * the coordinator. NULL: there was none. */
 DCPLOAD_API const char *dcpload_passed_over(const struct dcpload *ck);
 /* When the source is the directory of a rank, shard/LAYOUT/RANK: the layout, and the rank in *@rank.
  * Otherwise NULL. */

@@ -380,6 +380,7 @@ static int add_closed(struct scanning *s, const struct dcp_dir *dir, const char 
 		.found = { .name = keep(s, name),
 			   .where = keep_where(s, name),
 			   .format = &nobodys,
+			   .closed = true,
 			   .why = why,
 			   .commit_ns = mtime_of(dir, name) },
 	};

@@ -67,8 +67,9 @@ struct dcp_found {
 	const char *where; /* path below the source; "": the source itself */
 	const char *group; /* only its files of this group of the format; NULL: all */
 	const struct dcp_format *format;
-	bool complete;     /* the commit mark is there */
-	bool uncommitted;  /* its format's committed() said no (see format.h) */
+	bool complete;    /* the commit mark is there */
+	bool uncommitted; /* its format's committed() said no (see format.h) */
+	bool closed; /* it was not looked into: that is not permitted, or it is a link out */
 	const char *why;   /* what is missing, when not complete */
 	int64_t commit_ns; /* mtime of the commit file */
 };

@@ -81,6 +81,7 @@ int load_find_source(struct dcpload *ck, const char *path, struct dcp_err *err)
 
 static int open_latest(struct dcpload *ck, const struct dcp_found **out, struct dcp_err *err)
 {
+	const struct dcp_found *closed = NULL;
 	struct dcp_err why = { 0 };
 	int first = -ENOENT;
 
@@ -88,11 +89,16 @@ static int open_latest(struct dcpload *ck, const struct dcp_found **out, struct 
 		const struct dcp_found *f = &ck->scan.found[i];
 		int rc;
 
-		if (!f->complete)
+		if (!f->complete) {
+			closed = !closed && f->closed ? f : closed;
 			continue;
+		}
 		rc = dcp_version_open(ck->source, f, &ck->store, &ck->v, &why);
 		if (rc == 0) {
 			*out = f;
+			if (first == -ENOENT && closed)
+				first = dcp_fail(err, -EACCES, "%s: %s", closed->name,
+						 closed->why);
 			if (first != -ENOENT)
 				ck->passed = dcp_arena_strndup(&ck->arena, err->msg,
 							       strlen(err->msg));
