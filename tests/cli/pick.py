@@ -98,6 +98,11 @@ def passed_over():
     equal(got.returncode, OK, "ls of versions lists the damaged one")
     check(b"refused" in got.stdout, "as refused")
     fails(BAD, "step-2: ", "index", runs)
+    linked = copy("linked", "step-1")
+    (linked / "step-2").symlink_to((FSDP2 / "step-20").resolve())
+    got = run("ls", "--names", linked, "latest")
+    check(got.returncode == OK and got.stderr.startswith(b"dcpfs: step-2: it is a link out of the source") and
+          got.stderr.endswith(b"; taking step-1\n"), f"a link out is passed over: {got.stderr}")
     shutil.copytree(FSDP2 / "step-10", runs / "step-3")
     fails(BAD, "step-2: ", "index", runs)  # though the last is sound
     for v in ("step-1", "step-2", "step-3"):
