@@ -24,7 +24,7 @@ struct cat_opts {
 static const char *const forms[] = { "raw", "npy", "safetensors", NULL };
 
 static const struct opt opts[] = {
-	{ 0, "as", "FORM", "raw (default), npy or safetensors; objects always come as JSON",
+	{ 0, "as", "FORM", "raw (default), npy or safetensors; objects are always JSON",
 	  OPT_CHOICE, .off = offsetof(struct cat_opts, as), .choices = forms },
 	PICK_OPT_VERSION,
 	PICK_OPTS(struct cat_opts),

@@ -16,7 +16,7 @@ static const struct opt opts[] = {
 	{ 0, "rank", "R", "only what rank R reads, sends and receives", OPT_TEXT, AT(rank) },
 	{ 0, "key", "KEY", "draw this tensor; otherwise the largest", OPT_TEXT, OPT_KEY,
 	  AT(key) },
-	{ 0, "simulate", "LIST", "nodes=64,gpus=8,disk=25GB/s,net=50GB/s: how long there",
+	{ 0, "simulate", "LIST", "estimate times: nodes=64,gpus=8,disk=25GB/s,net=50GB/s",
 	  OPT_TEXT, AT(simulate) },
 	{ 0, "whole-items", NULL, "open no shard: read items of torch.save whole", OPT_FLAG,
 	  AT(whole) },

@@ -23,8 +23,9 @@ static const struct opt opts[] = {
 	PICK_OPTS_HF(struct show_opts),
 	PICK_OPT_JSON(struct show_opts),
 	PICK_OPT_TSV(struct show_opts),
-	{ 0, "digest", NULL, "read all of it, and print its digest; no KEY: of every tensor",
-	  OPT_FLAG, .off = offsetof(struct show_opts, digest) },
+	{ 0, "digest", NULL,
+	  "read the tensor and print its digest; without KEY: of every tensor", OPT_FLAG,
+	  .off = offsetof(struct show_opts, digest) },
 	{ 0, "sha256", NULL, "the digest by SHA-256, which cannot be forged", OPT_FLAG,
 	  .off = offsetof(struct show_opts, sha256) },
 	OPT_END

@@ -248,8 +248,7 @@ static int order(struct run *r, const struct op *op, struct flow *f)
 		if (rc < 0)
 			return rc;
 		if (op->narg != f->k || from >= f->k || seen >> from & 1)
-			return bad(r, "%zu tensors have the numbers from 0 on, each once",
-				   f->k);
+			return bad(r, "%zu tensors: expected each number from 0 on once", f->k);
 		seen |= 1ull << from;
 		memcpy(&out[i * f->e], &f->w[from * f->e], f->e * sizeof(*out));
 	}
@@ -323,7 +322,8 @@ static int unstack(struct run *r, const struct op *op, struct flow *f)
 		return rc;
 	n = f->w[0].shape[d];
 	if (n == 0 || f->k * f->e > MAX_MADE / n)
-		return bad(r, "%llu elements cannot be as many tensors", (unsigned long long)n);
+		return bad(r, "%llu elements cannot become one tensor each",
+			   (unsigned long long)n);
 	out = works(r, f->k * f->e * n);
 	if (!out)
 		return -ENOMEM;
@@ -332,7 +332,7 @@ static int unstack(struct run *r, const struct op *op, struct flow *f)
 
 		*to = f->w[j / n];
 		if (d >= to->ndim || to->shape[d] != n)
-			return bad(r, "of some there are %llu, of others not",
+			return bad(r, "some tensors have %llu elements there, others do not",
 				   (unsigned long long)n);
 		rc = dcp_work_narrow(to, d, j % n, 1, r->arena, r->err);
 		memcpy(shape, to->shape, d * sizeof(*shape));

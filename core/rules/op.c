@@ -278,8 +278,9 @@ static int step(struct rules_parse *ps, struct rule *rule, const char *at, const
 					     "sizes: split(0, [2, 1, 1])");
 	}
 	if (def->per && op->narg > 1 && op->narg != *k)
-		return dcp_rules_bad(ps, at, -EINVAL, "%u numbers of heads for %llu tensor%s",
-				     op->narg, (unsigned long long)*k, *k == 1 ? "" : "s");
+		return dcp_rules_bad(ps, at, -EINVAL,
+				     "found %u numbers of heads for %llu tensor%s", op->narg,
+				     (unsigned long long)*k, *k == 1 ? "" : "s");
 	if (def->of && *k != def->of)
 		return dcp_rules_bad(ps, at, -EINVAL, "%s is of %u tensor%s, not of %llu",
 				     def->name, def->of, def->of == 1 ? "" : "s",

@@ -215,7 +215,8 @@ static int else_line(struct rules_parse *ps, const char *s)
 	while (s < end && strchr(" \t\r", end[-1]))
 		end--;
 	if (s == end || *s == '#')
-		return dcp_rules_bad(ps, s, -EINVAL, "expected what is said of other keys");
+		return dcp_rules_bad(ps, s, -EINVAL,
+				     "expected a reason, which is given for other keys");
 	ps->r->other = dcp_arena_strndup(&ps->r->arena, s, (size_t)(end - s));
 	return ps->r->other ? 0 : -ENOMEM;
 }

@@ -49,12 +49,12 @@ static int torch_shard(struct layout_parse *ps, const struct dcp_layout_args *ar
 			p->arg = (uint64_t)a->value;
 			factor = true;
 		} else {
-			return dcp_layout_bad(ps, -EINVAL, "Shard has no use for argument %zu",
+			return dcp_layout_bad(ps, -EINVAL, "Shard does not take argument %zu",
 					      i + 1);
 		}
 	}
 	if (!dim)
-		return dcp_layout_bad(ps, -EINVAL, "Shard of which dimension? write Shard(0)");
+		return dcp_layout_bad(ps, -EINVAL, "Shard needs a dimension, as in Shard(0)");
 	if (!factor)
 		p->arg = 1; /* torch's default */
 	return dcp_layout_place_add(ps, p);

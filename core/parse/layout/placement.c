@@ -197,9 +197,10 @@ static int consistent(struct reading *r, const struct kind *k)
 		return dcp_layout_bad(r->ps, -EINVAL, "%.*s: %s is missing", r->n, r->text,
 				      k->arg);
 	if (p->number && !p->grouped && p->split != SPLIT_SIZES)
-		return dcp_layout_bad(r->ps, -EINVAL,
-				      "%.*s: sizes leave no choice to another rule", r->n,
-				      r->text);
+		return dcp_layout_bad(
+			r->ps, -EINVAL,
+			"%.*s: sizes cannot be combined with another way to split", r->n,
+			r->text);
 	if (p->grouped && p->split == SPLIT_PAD)
 		return dcp_layout_bad(r->ps, -EINVAL, "%.*s: groups cannot be padded", r->n,
 				      r->text);
@@ -209,8 +210,8 @@ static int consistent(struct reading *r, const struct kind *k)
 				      r->text);
 	if (k->kind == PLACE_FLAT && p->arg && p->split != SPLIT_CHUNK)
 		return dcp_layout_bad(r->ps, -EINVAL,
-				      "%.*s: pad leaves no choice to another rule", r->n,
-				      r->text);
+				      "%.*s: pad cannot be combined with another way to split",
+				      r->n, r->text);
 	return 0;
 }
 

@@ -173,7 +173,7 @@ int dcp_layout_rule_end(struct layout_parse *ps)
 
 	if (r->drop && r->nplace > 0)
 		return dcp_layout_bad(ps, -EINVAL,
-				      "drop stands alone: no rank has the key to cut it");
+				      "drop must be the only placement: no rank holds the key");
 	for (uint32_t i = 0; i < r->nplace; i++)
 		nstage += l->place[r->place + i].kind == PLACE_STAGE;
 	for (uint32_t i = 0; i < r->nglob; i++)

@@ -242,13 +242,13 @@ int dcp_npy_read(const struct dcp_source *src, struct dcp_npy *out, struct dcp_e
 	if (rc < 0)
 		return dcp_fail_at(err, rc, 0, "the header of an array cannot be read");
 	if (head[6] < 1 || head[6] > 3 || head[7] != 0)
-		return dcp_fail_at(err, -ENOTSUP, 6, "version %u.%u of .npy; known are 1 to 3",
+		return dcp_fail_at(err, -ENOTSUP, 6, "version %u.%u of .npy, expected 1 to 3",
 				   head[6], head[7]);
 	width = head[6] == 1 ? 2 : 4;
 	n = width == 2 ? dcp_load_le16(head + MAGIC) : dcp_load_le32(head + MAGIC);
 	if (n > DCP_NPY_HEAD_MAX)
 		return dcp_fail_at(err, -E2BIG, MAGIC,
-				   "an array's header of %zu bytes, over %u", n,
+				   "an array's header of %zu bytes, expected at most %u", n,
 				   DCP_NPY_HEAD_MAX);
 	text = malloc(n + 1);
 	if (!text)

@@ -242,7 +242,7 @@ int dcp_pkl_win_proto(const struct dcp_pkl_win *w, const uint8_t *p)
 {
 	if (p[1] <= PICKLE_HIGHEST_PROTOCOL)
 		return 0;
-	return dcp_pkl_win_fail(w, p, -ENOTSUP, "says protocol %u, at most %d is known", p[1],
+	return dcp_pkl_win_fail(w, p, -ENOTSUP, "has protocol %u, expected at most %d", p[1],
 				PICKLE_HIGHEST_PROTOCOL);
 }
 

@@ -157,7 +157,7 @@ static int open_origin(const struct dcp_files *f, const struct dcp_file_id *id, 
 	rc = same_content(&st, id);
 	if (rc == -EIO)
 		dcp_fail_at(err, rc, (uint64_t)st.st_size,
-			    "%s: it is %lld bytes, and was %llu when it was indexed", id->name,
+			    "%s: it has %lld bytes, and had %llu when it was indexed", id->name,
 			    (long long)st.st_size, (unsigned long long)id->size);
 	else if (rc < 0)
 		dcp_fail(err, rc, "%s: it changed since it was indexed", id->name);

@@ -75,7 +75,7 @@ static void check_shape(const struct comparing *c, const struct dcp_row *row,
 		return;
 	c->x->misshaped++;
 	put_shape(&b, row->shape, row->ndim);
-	dcp_buf_str(&b, " where config.json wants ");
+	dcp_buf_str(&b, " where config.json has ");
 	put_shape(&b, of->shape, of->ndim);
 	say(c, "shape", row->key, dcp_buf_error(&b) ? "" : b.p);
 }

@@ -230,10 +230,9 @@ static int check_places(const struct saving *s)
 					  : s->set->objects[i - s->set->ntensors].key;
 
 		if (dcp_tree_depth(s->tree, i) == 0)
-			return dcp_fail(
-				s->err, -EINVAL,
-				"two things are called %.200s, of which a dict can have one",
-				key);
+			return dcp_fail(s->err, -EINVAL,
+					"two entries are called %.200s; a dict can have one",
+					key);
 	}
 	return 0;
 }

@@ -36,13 +36,13 @@ static const struct {
 	{ "a -> q, k, v : qkv(4, 2)", "line 1: qkv: 12 rows are not 2 groups of 2 heads and a key and a value", 2, { 12, 4 }, 3 },
 	{ "a -> x, y : split(0, 2)", "line 1: split: 5 elements cannot be split: the parts add up to 2", 2, { 5, 4 }, 2 },
 	{ "a -> x.{e} : unstack(2, {e})", "line 1: unstack: dimension 2 of a tensor that has 2", 2, { 5, 4 }, 1 },
-	{ "a -> x.{i}.{e} : unstack(0, {i}) unstack(0, {e})", "line 1: unstack: 300 elements cannot be as many tensors", 2, { 300, 300 }, 300 },
+	{ "a -> x.{i}.{e} : unstack(0, {i}) unstack(0, {e})", "line 1: unstack: 300 elements cannot become one tensor each", 2, { 300, 300 }, 300 },
 	{ "a -> b : narrow(0, 4294967296*4294967296, 1)", "line 1: narrow: its numbers do not fit in 64 bits", 2, { 4, 4 }, 1 },
 	{ "a -> b : reshape(9223372036854775808, 2)", "line 1: reshape: its numbers do not fit in 64 bits", 2, { 4, 4 }, 1 },
 	{ "a -> b : reshape(18446744073709551615, 0, 3)", "line 1: reshape: ", 2, { 4, 4 }, 1 },
 	{ "a -> b : cast(bf16)", "line 1: cast: U32 cannot become BF16", 1, { 4 }, 1 },
 	{ "a, b -> c : concat(0)", "line 1: there is a, but no b", 2, { 5, 4 }, 1 },
-	{ "a -> x.{i}.{e} : unstack(0, {i}) unstack(0, {e})", "line 1: unstack: 300 elements cannot be as many tensors", 2, { 300, 300 }, 300 },
+	{ "a -> x.{i}.{e} : unstack(0, {i}) unstack(0, {e})", "line 1: unstack: 300 elements cannot become one tensor each", 2, { 300, 300 }, 300 },
 	{ "a -> x.{e} : unstack(0, {e}) T", "line 1: T: a tensor of 1 dimension cannot be transposed", 2, { 3, 4 }, 3 },
 };
 /* clang-format on */

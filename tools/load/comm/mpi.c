@@ -105,7 +105,9 @@ static int mpi_allgather(void *ctx, const void *mine, size_t n, void *all, int t
 	if (t->broken)
 		return t->failed.code;
 	if (n > INT_MAX || dcp_ckd_mul(&whole, n, t->comm.ranks + 1ull))
-		return load_fail(&t->failed, -EMSGSIZE, "%zu bytes of every rank at once", n);
+		return load_fail(&t->failed, -EMSGSIZE,
+				 "messages of %zu bytes from every rank are too long for MPI",
+				 n);
 	room = whole <= SMALL ? t->small : malloc(whole);
 	if (!room)
 		return load_fail(&t->failed, -ENOMEM, "%s", strerror(ENOMEM));
@@ -339,6 +341,6 @@ int dcpload_mpi_open(uint32_t abi, const void *mpi_comm, uint32_t expect, int ti
 	MPI_Comm_test_inter(*(const MPI_Comm *)mpi_comm, &inter);
 	if (inter)
 		return load_fail(err, -EINVAL,
-				 "an intercommunicator; expected one of one group");
+				 "found an intercommunicator, expected an intracommunicator");
 	return mpi_new(*(const MPI_Comm *)mpi_comm, false, timeout_ms, out, err);
 }

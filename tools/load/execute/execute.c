@@ -271,8 +271,8 @@ static int prepare(struct dcpload_plan *p, struct load_want *w, struct dcpload_e
 	if (d && w->nbytes)
 		rc = ours ? p->memory->kind : d->kind->kind_of(d, t->base);
 	if (rc < 0)
-		return load_fail(err, rc, "%s: %s, but loaded is to %s", w->key, d->said,
-				 d->name);
+		return load_fail(err, rc, "%s: %s, but the tensors are loaded into %s", w->key,
+				 d->said, d->name);
 	w->memory = (uint8_t)rc;
 	t->on_device = rc == DCPLOAD_MEMORY_DEVICE || rc == DCPLOAD_MEMORY_MANAGED;
 	if ((p->gds || (p->rounds && p->rounds->device)) && w->nbytes && !t->on_device)

@@ -25,7 +25,7 @@ static int find_calls(struct load_cuda_driver *d, void *library, struct dcpload_
 		if (!at[i])
 			return load_fail(err, -ELIBBAD,
 					 LIBRARY " has no %s: NVIDIA's driver is too old, "
-						 "CUDA 11.0 is the oldest that will do",
+						 "CUDA 11.0 is the oldest that is supported",
 					 names[i]);
 	}
 	return 0;

@@ -253,7 +253,7 @@ static void *handle_of(struct load_gds *g, uint32_t number, int fd, size_t n)
 	unsigned code;
 
 	if (!f) {
-		refuse(g, n, "more files than are kept open", MOST_FILES);
+		refuse(g, n, "more open files than the limit", MOST_FILES);
 		return NULL;
 	}
 	pthread_mutex_lock(&g->lock);

@@ -72,7 +72,7 @@ static int open_library(struct load_nccl_calls *call, int *version, struct dcplo
 	if (*version < LOAD_NCCL_LEAST)
 		return load_fail(err, -ELIBBAD,
 				 LIBRARY " is of version %d; 2.14.0, which is %d, is the "
-					 "oldest that will do",
+					 "oldest that is supported",
 				 *version, LOAD_NCCL_LEAST);
 	return 0;
 }

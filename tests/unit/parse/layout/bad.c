@@ -17,9 +17,9 @@ static const struct {
 	const char *says;
 } bad[] = {
 	{ "control-byte", -EINVAL, "control-byte:2: byte 0x01; a layout is text" },
-	{ "drop-with-another", -EINVAL, "drop-with-another:2: drop stands alone: no rank has the key to cut it" },
+	{ "drop-with-another", -EINVAL, "drop-with-another:2: drop must be the only placement: no rank holds the key" },
 	{ "empty", -EINVAL, "empty: no rules; \"* replicate\" is the simplest" },
-	{ "flat-two-rules", -EINVAL, "flat-two-rules:2: flat(pad=8, even): pad leaves no choice to another rule" },
+	{ "flat-two-rules", -EINVAL, "flat-two-rules:2: flat(pad=8, even): pad cannot be combined with another way to split" },
 	{ "glob-escape-at-end", -EINVAL, "glob-escape-at-end:2: a glob ends in a lone \\" },
 	{ "glob-missing", -EINVAL, "glob-missing:2: a rule begins with a glob, such as *.weight" },
 	{ "glob-number-wrong", -EINVAL, "glob-number-wrong:2: glob {a-b}.*: {} holds a number, as in {3} {0-15} {16-} {*}" },

@@ -133,7 +133,7 @@ static const struct {
 	{ "empty-file", -EBADMSG, "pickle ends at byte 0 without STOP" },
 	{ "no-stop", -EBADMSG, "pickle ends at byte 3 without STOP" },
 	{ "protocol-without-number", -EBADMSG, "PROTO at byte 0 needs 1 byte" },
-	{ "protocol-6", -ENOTSUP, "PROTO at byte 0 says protocol 6, at most 5" },
+	{ "protocol-6", -ENOTSUP, "PROTO at byte 0 has protocol 6, expected at most 5" },
 	{ "frame-past-end", -EBADMSG, "FRAME at byte 2 claims 3 bytes, has 2" },
 	{ "frame-longest", -EBADMSG, "claims 18446744073709551615 bytes, has 2" },
 	{ "short-unicode-past-end", -EBADMSG, "SHORT_BINUNICODE at byte 0 claims 200 bytes, has 11" },

@@ -131,7 +131,7 @@ static void against_the_model(void **state)
 	dcp_buf_add(&told, "", 1);
 	assert_non_null(strstr(told.p, "missing model.norm.weight: it is not there, nearest is "
 				       "model.norn.weight\n"));
-	assert_non_null(strstr(told.p, " where config.json wants [7, 3]\n"));
+	assert_non_null(strstr(told.p, " where config.json has [7, 3]\n"));
 	dcp_version_close(v);
 	t_case("whose numbers lie packed in others");
 	t_dir_text(&p->dir, "run/step-1/config.json",

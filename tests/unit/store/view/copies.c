@@ -131,7 +131,7 @@ static void one_is_lost(const struct world *w, int lost)
 			lose(&d, w->data[i]);
 		assert_int_equal(read_all(v, got, &n, &tensors, &err), -EIO);
 		if (!strstr(err.msg, "the file ends at 100") &&
-		    !strstr(err.msg, "is 100 bytes"))
+		    !strstr(err.msg, "has 100 bytes"))
 			fail_msg("%s", err.msg);
 	}
 	dcp_version_close(v);

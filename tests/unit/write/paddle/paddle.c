@@ -158,7 +158,7 @@ static void twice(void **state)
 
 	(void)state;
 	assert_int_equal(t_write_run(&w, &dcp_write_paddle, &set, &opts, &err), -EINVAL);
-	t_assert_says(&err, "two things are called w");
+	t_assert_says(&err, "two entries are called w");
 	t_write_finish(&w);
 }
 

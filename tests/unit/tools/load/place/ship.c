@@ -252,7 +252,8 @@ static void test_kinds(void **state)
 	assert_int_equal(dcpload_plan_finish(p, &err), 0);
 	assert_int_equal(dcpload_execute(p, &err), -EXDEV);
 	assert_non_null(
-		strstr(err.text, "F32: the memory is of cuda:1, but loaded is to cuda:0"));
+		strstr(err.text,
+		       "F32: the memory is of cuda:1, but the tensors are loaded into cuda:0"));
 	dcpload_plan_free(p);
 	other->device->kind->free(other->device, there, EACH * 4);
 	dev->kind->unpin(dev, pinned);
