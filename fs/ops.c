@@ -20,7 +20,7 @@
 
 enum { MAX_IOV = 512 };
 
-/* Inside a version nothing ever changes; around it a second is soon enough. */
+/* Inside a version nothing changes; elsewhere a second of delay is acceptable. */
 static const double FOREVER = 1e9, SOON = 1.0;
 
 static struct dcpfs *fs_of(fuse_req_t req)
@@ -28,8 +28,9 @@ static struct dcpfs *fs_of(fuse_req_t req)
 	return ((struct dcpfs_server *)fuse_req_userdata(req))->fs;
 }
 
-/* The one place where a code becomes a reply: known errnos as they are, the rest EIO. What a
- * family does not support (-ENOTSUP) cannot be read: only of attributes it means more. */
+/* The only place that makes a reply of a code: known errnos unchanged, the rest EIO. What a
+ * family does not support (-ENOTSUP) is EIO for a read; only for attributes that errno has
+ * another meaning. */
 static void reply_code(fuse_req_t req, int rc)
 {
 	static const int known[] = { ENOENT, ENOTDIR, EISDIR, ESTALE, ENOMEM, EINVAL,
@@ -65,7 +66,7 @@ static double attr_timeout(const struct dcpfs *fs, uint64_t ino)
 	return dcpfs_is_settled(ino) ? FOREVER : SOON;
 }
 
-/* A version's name may mean another directory soon; what is below it may not. */
+/* A version's name may mean another directory later; names below it may not. */
 static double entry_timeout(uint64_t parent)
 {
 	return dcpfs_is_settled(parent) ? FOREVER : SOON;
@@ -97,15 +98,14 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 
 	conn->want &= ~off;
 	conn->want |= on & conn->capable;
-	/* Without OPEN nothing tells the kernel to drop pages of a live file but its mtime. */
+	/* Without OPEN only the mtime of a live file makes the kernel drop its pages. */
 	if (opts->no_open) {
 		conn->want &= ~(unsigned)FUSE_CAP_EXPLICIT_INVAL_DATA;
 		conn->want |= FUSE_CAP_AUTO_INVAL_DATA & conn->capable;
 	}
 	conn->max_write = DCPFS_MAX_READ; /* sizes the pages of a request, reads too */
 	conn->max_read = DCPFS_MAX_READ;
-	if (opts->readahead_kib) /* what was set on the mount holds up to here, unless this says
-				    so */
+	if (opts->readahead_kib) /* without this, what was set on the mount is the limit */
 		conn->max_readahead = DCP_MIN(opts->readahead_kib, UINT32_MAX >> 10) << 10;
 	conn->max_background = 64;
 	conn->congestion_threshold = 48;
@@ -175,7 +175,8 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 
 /* ---- files ---- */
 
-/* libfuse 3.14 knows no backing id, so this open is answered in the kernel's own form. */
+/* libfuse 3.14 does not support backing ids, so this open is answered in the form of the
+ * kernel. */
 static int reply_open_passthrough(fuse_req_t req, const struct dcpfs_file *f, int backing_id)
 {
 	struct {
@@ -437,7 +438,7 @@ static void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned int cmd, void *arg
 		fuse_reply_ioctl(req, 0, &info, sizeof(info));
 }
 
-/* df: as big as the tensors shown, full, read-only. */
+/* For df: a full, read-only file system of the size of the tensors shown. */
 static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 {
 	struct dcpfs *fs = fs_of(req);

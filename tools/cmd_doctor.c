@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What this machine allows, in plain words: each check is a function that says what it found
- * and, when something is in the way, what to do. Nothing is changed.
+ * What this machine allows: each check is a function that reports what it found and, if
+ * something prevents a use, what to do. Nothing is changed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -38,7 +38,8 @@ static const struct opt opts[] = { PICK_OPT_JSON(struct doctor_opts),
 
 static const struct opt_operand operands[] = { { "SOURCE", true, OPT_SOURCE }, { 0 } };
 
-/* Is CAP_SYS_ADMIN held, and may no process here ever hold it, fusermount3 neither? */
+/* Does this process have CAP_SYS_ADMIN, and is it impossible that a process here gets it,
+ * also fusermount3? */
 static void find_capability(struct machine *m)
 {
 	FILE *f = fopen("/proc/self/status", "re");
@@ -351,7 +352,7 @@ static void print_library(size_t i, struct finding *f)
 	}
 }
 
-/* Is everything in @found there to be read, as far as its index shows? */
+/* Can everything in @found be read, as far as its index shows? */
 static void look_at(struct pick *p, const struct dcp_found *found, struct finding *f)
 {
 	const struct dcp_index_counts *n;

@@ -130,7 +130,8 @@ static const char *first_set(const char *const names[])
 	return NULL;
 }
 
-/* What stands for @n bytes at @name of a path; NULL: nothing. @ranks: room to say how many. */
+/* The value of the field of a path at @name, @n bytes; NULL: it is not known. @ranks: room
+ * for their number as text. */
 static const char *value_of(const char *name, size_t n, const char *ranks)
 {
 	static const char *const run[] = { "DCPLOAD_RUN_NAME", "COMPOSER_RUN_NAME", "RUN_NAME",
@@ -434,7 +435,7 @@ static enum cmd_exit execute(struct loading *l)
 
 /* ---- into files ---- */
 
-/* Before data moves: is there room, and nothing in the way? */
+/* Before data moves: is there room, and is no file there that would be replaced? */
 static enum cmd_exit begin_dump(struct loading *l)
 {
 	const struct dump_of of = { .dir = l->opts->dump,

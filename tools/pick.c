@@ -23,7 +23,7 @@
 #include "tools/cache.h"
 #include "tools/out.h"
 
-/* How what a URL names gets a path: @ is its host or bucket, # what stands after that. */
+/* Commands that give a URL a path: @ is its host or bucket, # the rest of it. */
 static const struct {
 	const char *schemes, *how;
 } ways[] = {
@@ -124,11 +124,11 @@ enum cmd_exit pick_source(struct pick *p, const char *source, const struct pick_
 	if (!opts->index)
 		p->cache = cmd_open_cache();
 	if (dcp_queue_create(&queue) < 0)
-		queue = NULL; /* it does without */
+		queue = NULL; /* NULL: reads are made one by one */
 	p->store = (struct dcp_store_opts){
 		.cache_dir = p->cache,
 		.index_file = opts->index,
-		.cache_limit = DCP_MAX(opts->cache_limit, 1), /* 0 is core's own choice */
+		.cache_limit = DCP_MAX(opts->cache_limit, 1), /* 0 is core's default */
 		.rebuild = rebuild,
 		.queue = queue,
 		.progress = &p->progress.report,
@@ -224,7 +224,7 @@ static int open_found(struct pick *p, const struct dcp_found *f, struct dcp_err 
 	return rc;
 }
 
-/* From the newest down; the first failure is the one worth reporting. */
+/* From the newest to the oldest; the first failure is reported. */
 static enum cmd_exit pick_latest(struct pick *p)
 {
 	const struct dcp_found *first = NULL, *incomplete = NULL, *closed = NULL;
@@ -371,12 +371,12 @@ static char *without_extension(struct dcp_arena *arena, const char *word)
 	return NULL;
 }
 
-/* What a key is to a word that is none, best first. */
+/* How close a key is to a word that is not a key, closest first. */
 enum nearness {
 	NEAR_BELOW,  /* the word, a dot and more */
 	NEAR_PREFIX, /* the word and more */
 	NEAR_END,    /* more, a dot and the word */
-	NEAR_LIKE,   /* a slip of the finger away */
+	NEAR_LIKE,   /* within a small edit distance */
 	NEAR_NONE,
 };
 

@@ -104,7 +104,7 @@ static void place_tensor(const struct dcp_write_tensor *t, bool deepspeed, struc
 	}
 }
 
-/* Of a name that several ranks have, the first counts. */
+/* If several ranks have a name, the first is used. */
 static void place_object(const struct dcp_object *o, struct place *out)
 {
 	/* weights that were frozen are parameters like the others here */
@@ -259,7 +259,8 @@ static int put_state(struct saving *s, size_t item)
 	return rc < 0 ? rc : put_archive(s, &pickle, &item, tensor);
 }
 
-/* What is known of the entries of a file by one place, each name once: how many, and with @put the entries. */
+/* Count the distinct names among the entries of a file at one place; with @put, put each
+ * entry once. */
 static int put_entries(struct saving *s, enum where where, bool put, uint64_t *count)
 {
 	struct dcp_intern seen = { 0 };
@@ -357,7 +358,8 @@ static int put_optimizer(struct saving *s)
 
 /* ---- the model file ---- */
 
-/* Is it in the module: there itself, or as the master copy of what is nowhere else? */
+/* Does it belong to the module: as a weight, or as the master copy of one that is not stored
+ * elsewhere? */
 static bool is_in_module(const struct saving *s, size_t tensor)
 {
 	const struct place *p = &s->place[tensor];
@@ -439,7 +441,7 @@ static void put_wanted(struct saving *s, char what)
 		dcp_pickler_int(&s->p, what - '0');
 }
 
-/* ZeRO 3 looks for a name of its own, and takes no weights from there. */
+/* ZeRO 3 looks for another name, and reads no weights from that file. */
 static int put_model(struct saving *s, const char *file, bool module)
 {
 	dcp_auto_buf struct dcp_buf pickle = DCP_BUF_INIT;

@@ -120,7 +120,7 @@ static void after_value(struct dcp_pickler *p, uint8_t kind, uint64_t i, uint64_
 		op(p, is_pairs(kind) ? 's' : 'a');
 	else
 		op(p, is_pairs(kind) ? 'u' : 'e');
-	/* CPython sees that a dict has ended when it looks for more. */
+	/* CPython notices the end of a dict when it asks for the next item. */
 	if (kind == DCP_PICKLE_DICT && i == n && n != one && n % batch_of(kind) == 0)
 		put(p, "(u", 2);
 }
@@ -190,7 +190,7 @@ static void push(struct dcp_pickler *p, enum dcp_pickle_open kind, uint64_t n)
 	p->level[p->depth++].n = n;
 }
 
-/* set([...]): how protocols without an opcode for it have it. */
+/* set([...]): how protocols without an opcode for sets write one. */
 static void open_old_set(struct dcp_pickler *p, uint64_t n)
 {
 	dcp_pickler_open(p, DCP_PICKLE_REDUCE, 0);
@@ -494,7 +494,8 @@ void dcp_pickler_bytes(struct dcp_pickler *p, const void *bytes, size_t n)
 	end_value(p);
 }
 
-/* A short one lies in its frame, which could not be left here: it is put in no frame at all. */
+/* A short one would lie in a frame, which cannot be ended here: it is written outside of
+ * frames. */
 static void leave_frame(struct dcp_pickler *p)
 {
 	begin_value(p);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What dcpfs load has to say at the end: of the job, and of each rank. */
+/* The report of dcpfs load: about the job and about each rank. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "tools/loading/loading.h"
 #include "tools/out.h"
 
-/* What a rank sends rank 0; its lists are a message of their own. */
+/* What a rank sends to rank 0; its lists are another message. */
 struct summary {
 	struct dcpload_report report;
 	uint64_t dumped, undumped, dump_ns; /* bytes; parts left out of the file */
@@ -81,7 +81,8 @@ static void add_up(struct report *t)
 
 /* ---- what is not loaded ---- */
 
-/* What this rank has in its lists. What no rank wants is the same for all: rank 0 reports it. */
+/* What this rank has in its lists. Keys that no rank wants are the same on all: rank 0
+ * reports them. */
 static int put_entries(const struct loading *l, struct dcp_buf *b, struct summary *own)
 {
 	uint64_t room = LISTS_ROOM / l->comm->ranks;

@@ -35,7 +35,8 @@ static void beside(const struct save *s, const char *ending, char out[NAME_MAX +
 			 (unsigned long long)dcp_hash64(s->name, strlen(s->name)), ending);
 }
 
-/* What is missing of the directories to @path, on the disk. What fails only counts for the last. */
+/* Make the missing parents of @path, and sync them. Only a failure at the last one is
+ * returned. */
 static int make_parents(char *path)
 {
 	char above[PATH_MAX + 4];
@@ -191,7 +192,8 @@ int save_compare(struct save *s, struct dcp_err *err)
 			s->name);
 }
 
-/* A save that was killed while the old directory had stepped aside: it comes back. */
+/* Undo a save that was killed while the old directory was renamed away: it gets its name
+ * back. */
 static void recover(const struct save *s)
 {
 	struct stat st;
@@ -224,14 +226,15 @@ static int make_part(struct save *s, struct dcp_err *err)
 	s->made = true;
 	if (ours && !s->opts.resume)
 		rc = save_remove_tree(s->parent_fd, s->part);
-	/* What stepped aside may be the only one: it goes when its name is taken. */
+	/* What was renamed away may be the only copy: it is removed when its name is taken
+	 * again. */
 	if (ours && rc == 0 && faccessat(s->parent_fd, s->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
 		rc = save_remove_tree(s->parent_fd, s->old);
 	else if (ours && rc == 0 && renameat(s->parent_fd, s->old, s->parent_fd, s->name) == 0)
 		rc = s->opts.force ? 0 : -EEXIST;
 	if (rc == 0 && mkdirat(s->parent_fd, s->part, 0777) < 0 && errno != EEXIST)
 		rc = -errno;
-	/* In a directory that others may write to, one of theirs would be a trap. */
+	/* In a directory that others may write to, another user could have made it. */
 	if (rc == 0 &&
 	    (fstatat(s->parent_fd, s->part, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
 	     st.st_uid != geteuid() || (!ours && count_entries(s->parent_fd, s->part) != 0))) {
@@ -422,13 +425,13 @@ const char *save_sealed(const struct save *s)
 	return s->sealed;
 }
 
-/* May another way do what a file system does not know? */
+/* Can another method replace an operation that the file system does not support? */
 static bool is_unknown(int error)
 {
 	return error == EINVAL || error == ENOSYS || error == EOPNOTSUPP;
 }
 
-/* A file takes a name that nothing has. Where there are no links either, it has been looked for. */
+/* Give a file a name that is free. Without hard links, only an earlier check has shown that. */
 static int take_free_name(const struct save *s, const char *file)
 {
 	if (renameat2(s->dir, file, s->parent_fd, s->name, RENAME_NOREPLACE) == 0)
@@ -443,9 +446,9 @@ static int take_free_name(const struct save *s, const char *file)
 }
 
 /*
- * Where two directories cannot change names: the old one steps aside, and comes back if the new one cannot take its
- * name. Killed in between, both are there, complete, under names with a dot; the next save to that name brings the
- * old one back (recover()).
+ * Where two directories cannot be exchanged: the old one is renamed away, and back if the new
+ * one cannot take its name. After a kill in between both are there, complete, under names with
+ * a dot; the next save to that name gives the old one its name back (recover()).
  */
 static int take_name_in_turn(struct save *s)
 {

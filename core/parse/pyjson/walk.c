@@ -219,8 +219,8 @@ static int find_in_class(struct walk *w, const struct dcp_pyjson_look *l)
 }
 
 /*
- * What is nested too deep, or contains itself, is left alone: the leaf is emitted all the
- * same, and whoever writes it as JSON learns why that cannot be done.
+ * What is nested too deep, or contains itself, is not walked: the leaf is emitted nevertheless,
+ * and writing it as JSON fails with the reason.
  */
 static int find_tensors(struct walk *w, struct dcp_pv v)
 {
@@ -372,8 +372,8 @@ static int walk_leaf(struct walk *w, struct dcp_pv v)
 	return r ? r : emit(w, v, false, false);
 }
 
-/* Text that Python's literal_eval() takes for no other key: it begins with a name that is no
- * constant's, and has no quotes. */
+/* Text that Python's literal_eval() cannot read as another key: it begins with a name that
+ * is not a constant, and has no quotes. */
 static bool is_word(const struct dcp_pv *key)
 {
 	static const char *const constants[] = { "None", "True", "False" };
@@ -386,7 +386,7 @@ static bool is_word(const struct dcp_pv *key)
 	return n && s[0] > '9' && !strpbrk(s, "'\"");
 }
 
-/* 1; 0: there is no room, or the path is no line; or -ENOMEM. */
+/* 1: added; 0: there is no room, or the path is not one line; -ENOMEM. */
 static int note(struct walk *w, const char *what)
 {
 	struct dcp_buf *b = w->containers;
@@ -432,7 +432,7 @@ static int note_mapping(struct walk *w, const struct dcp_pv *kv, size_t n)
 	return r < 0 ? r : note(w, "keys");
 }
 
-/* A container of which no path tells, item @nth of what it lies in. */
+/* A container that no path shows, item @nth of its parent. */
 static int note_empty(struct walk *w, size_t nth)
 {
 	char what[32];

@@ -57,7 +57,7 @@ static void note_class(struct writer *x, struct dcp_pv v, const struct dcp_pyjso
 	x->class = class;
 }
 
-/* Escaped, text grows sixfold: one that will not fit must not be written first. */
+/* Escapes can make a text six times as long: check that it fits before it is written. */
 static bool text_fits(const struct writer *x, const struct dcp_pnode *str)
 {
 	uint64_t left = x->max_json - DCP_MIN(x->w.out->n - x->start, x->max_json);
@@ -90,7 +90,7 @@ static int write_far(struct writer *x, const struct dcp_pnode *node)
 	return 0;
 }
 
-/* All bytes of @v; what had to be made for them is in @copy. 1: they cannot be read here. */
+/* All bytes of @v; @copy owns them if they had to be made. 1: they cannot be read here. */
 static int get_bytes(struct writer *x, struct dcp_pv v, uint8_t **copy, const void **p)
 {
 	uint64_t n = dcp_pyjson_bytes_len(v);
@@ -129,8 +129,7 @@ static int write_bytes(struct writer *x, struct dcp_pv v)
 	return 0;
 }
 
-/* What is few is shown as numbers, in lists by dimension; a scalar as nothing but its number.
- */
+/* A few elements are shown as numbers, in a list per dimension; a scalar as its number. */
 static int write_array(struct writer *x, const struct dcp_pyjson_array *a)
 {
 	dcp_auto_free uint8_t *copy = NULL;
@@ -178,7 +177,7 @@ static int write_items(struct writer *x, const struct dcp_pv *item, size_t n)
 
 	dcp_jsonw_array(&x->w);
 	for (size_t i = 0; r == 0 && i < n; i++) {
-		/* Numbers and the like need no path: a list of a million is not rare. */
+		/* Numbers and the like need no path: lists of a million of them occur. */
 		if (item[i].type <= DCP_PV_STR) {
 			r = write_value(x, item[i]);
 			continue;

@@ -30,7 +30,7 @@ struct mapping {
 	struct dcp_rules_config config;
 	bool has_config;
 	enum dcp_dtype cast;
-	char id[24]; /* of everything that decides what comes out */
+	char id[24]; /* of everything that the result depends on */
 	struct dcp_build build;
 	const struct dcp_sink *sink; /* while it is emitted */
 	int emitted;                 /* what that returned */
@@ -45,7 +45,7 @@ static bool is_kept(const struct mapping *m)
 
 /* ---- the source of the rules ---- */
 
-/* How keys begin, where none does with the part that was asked for. */
+/* The first components of keys, where no key has the prefix that was asked for. */
 static int no_part(const struct mapping *m, struct dcp_err *err)
 {
 	dcp_auto_buf struct dcp_buf list = DCP_BUF_INIT;
@@ -143,7 +143,7 @@ static struct dcp_rules_source source_of(struct mapping *m)
 
 /* ---- what becomes of it ---- */
 
-/* A key that no rule fits has an entry of its own, so that its loss is seen. */
+/* A key that no rule fits has an entry of its own, so that a reader sees that it is missing. */
 static void say(void *ctx, enum dcp_rules_what what, const char *key, unsigned line,
 		const char *text)
 {
@@ -305,7 +305,7 @@ static int read_config(struct mapping *m, struct dcp_mapped *mapped,
 
 /* ---- tied tensors ---- */
 
-/* Everything about where the bytes of @key are, and as what; false: there is no such key. */
+/* Where the bytes of @key are, and of which dtype; false: there is no such key. */
 static bool pack(struct dcp_index *ix, const char *key, int64_t *id, struct dcp_buf *out)
 {
 	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(ROW_MEMORY);
@@ -350,7 +350,7 @@ static int obtain(struct mapping *m, struct dcp_err *err)
 	return dcp_build_index(&m->build, err);
 }
 
-/* The preset whose marks the keys of the base bear. */
+/* The preset that the keys of the base belong to. */
 static int find_rules(struct mapping *m, struct dcp_rules **out, struct dcp_err *err)
 {
 	struct dcp_rules_source from = source_of(m);

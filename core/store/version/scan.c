@@ -17,7 +17,7 @@
 /* A million versions with names of 255 bytes. */
 static const size_t arena_limit = 512u << 20;
 
-/* One found directory, and which it is: a link to it is the same version. */
+/* One found directory and its identity: a link to it is the same version. */
 struct candidate {
 	struct dcp_found found;
 	dev_t dev;
@@ -99,7 +99,7 @@ struct verdict {
 	char why[256];
 };
 
-/* Trainers rename a directory when it is done; before, its own marks may be there already. */
+/* Trainers rename a directory when it is complete; its commit marks may exist before that. */
 static const char *reason(const char *where, const struct verdict *v)
 {
 	if (*where && dcp_order_is_unfinished(where))
@@ -151,7 +151,7 @@ static int add_group(struct scanning *s, const struct dcp_dir *dir, const char *
 	return v.match == DCP_MATCH_NO ? 0 : add(s, &part, name, where, &v);
 }
 
-/* Is a group called as the model of its directory? Others may come beside it. */
+/* Is a group named as the model of its directory? Other groups may be added beside it later. */
 static bool is_model(const char *group)
 {
 	static const char *const names[] = { "model", "pytorch_model", "weights" };
@@ -163,10 +163,10 @@ static bool is_model(const char *group)
 	return false;
 }
 
-/* Versions of their own in one directory, of all families whose files are such: "best.pt", or
- * "exp1@best.pt" where they lie in exp1 below the source; also of one that is alone, for
- * another that comes must not change its name. A model.pt there is "exp1", as it is when an
- * optimizer.pt comes. */
+/* Versions that are files of one directory, of all families that have such versions:
+ * "best.pt", or "exp1@best.pt" if they are in exp1 below the source. A single one is named
+ * so too: a file that is added later must not change its name. A model.pt is "exp1", as it
+ * is when an optimizer.pt is added. */
 static int consider_groups(struct scanning *s, const struct dcp_dir *dir, const char *name,
 			   const char *where)
 {
@@ -195,8 +195,8 @@ static int consider_groups(struct scanning *s, const struct dcp_dir *dir, const 
 }
 
 /*
- * Add @dir, which lies in @above (NULL: it is the source), when it is a checkpoint, or those
- * that its files are. 1: something was, 0: not.
+ * Add @dir, which lies in @above (NULL: it is the source), if it is a checkpoint, or the
+ * checkpoints among its files. 1: something was added, 0: nothing.
  */
 static int consider(struct scanning *s, const struct dcp_dir *above, const struct dcp_dir *dir,
 		    const char *name, const char *where)
@@ -274,8 +274,8 @@ static int consider_links(struct scanning *s, const struct dcp_dir *dir, const c
 	return code < 0 ? code : 0;
 }
 
-/* The one directory of @dir that is called as trainers call the place for checkpoints of a run,
- * or NULL: of two, it is not known which is meant. */
+/* The only directory of @dir with a name that trainers use for the checkpoints of a run;
+ * NULL: there is none, or several. */
 static const char *usual_place(const struct dcp_dir *dir)
 {
 	static const char *const usual[] = { "checkpoints", "checkpoint", "ckpts", "ckpt",
@@ -441,7 +441,7 @@ static void drop_shy(struct scanning *s)
 	s->n = n;
 }
 
-/* The last component of where @dir really is. */
+/* The last component of the real path of @dir. */
 static const char *name_of(struct scanning *s, const struct dcp_dir *dir)
 {
 	char *real = realpath(dir->path, NULL);
@@ -453,8 +453,8 @@ static const char *name_of(struct scanning *s, const struct dcp_dir *dir)
 }
 
 /*
- * A trainer's output directory: the model at its end, and what it saved on the way in
- * directories by their numbers. The source is a version beside them.
+ * A trainer's output directory: the final model, and intermediate saves in numbered
+ * directories. The source is a version beside them.
  */
 static int look_below(struct scanning *s, const struct dcp_dir *dir)
 {
@@ -478,9 +478,9 @@ static int add_skipped(struct scanning *s)
 }
 
 /*
- * A complete checkpoint is one, whatever directories lie in it but for numbered saves; loose
- * files are versions beside directories. An incomplete one counts only when no directory in it
- * is complete: a stray shard beside the versions must not hide them.
+ * A complete checkpoint is one version, whatever directories lie in it, except numbered saves;
+ * loose files are versions beside directories. An incomplete one counts only if no directory in
+ * it is complete: a stray shard beside the versions must not hide them.
  */
 static int look(struct scanning *s, const struct dcp_dir *dir, struct dcp_err *err)
 {

@@ -21,7 +21,7 @@
 #include "core/parse/source.h"
 #include "core/parse/torch/torch.h"
 
-enum {                        /* as far as that of common devices goes */
+enum {                        /* the distance of common devices */
        READ_AHEAD = 16 << 20, /* two windows of it */
        READ_AROUND = 4 << 20, /* half of one, before the first page that a mapping misses */
 };
@@ -289,9 +289,9 @@ static int decode(struct dcp_view *view, const struct dcp_source *item,
 }
 
 /*
- * The kernel has larger pieces of memory for what it reads ahead than for what is asked for,
- * and so needs less than half the time, but it knows no end: it is left alone where the cut
- * goes on for longer than it reaches, or up to (nearly) the end of the file.
+ * The kernel uses larger pieces of memory for read-ahead than for requested pages, and so needs
+ * less than half the time, but its read-ahead does not stop at the end of the cut: it is used
+ * alone where the cut is longer than it reaches, or ends (nearly) at the end of the file.
  */
 static void free_readahead(const struct dcp_view *view, const struct dcp_piece *p,
 			   struct dcp_backing *b, const struct dcp_file *file)

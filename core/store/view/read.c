@@ -20,9 +20,9 @@
 
 enum {
 	CONVERT_BYTES = 64 << 10,
-	FETCH_MIN = 64 << 10,   /* of less it is not checked whether it is there */
-	FETCH_AHEAD = 2 << 20,  /* of what follows, while reads are consecutive */
-	FETCH_TAIL = 24 << 20,  /* so far before its end read-ahead is given one */
+	FETCH_MIN = 64 << 10,   /* smaller reads are not checked for being cached */
+	FETCH_AHEAD = 2 << 20,  /* read ahead so much while reads are consecutive */
+	FETCH_TAIL = 24 << 20,  /* the last bytes, which are requested explicitly */
 	IOV_MIN_RUN = 32 << 10, /* mean bytes an iovec entry must carry to beat memcpy */
 };
 
@@ -72,7 +72,7 @@ static int check_file(const struct dcp_view *view, uint32_t number)
 	return rc;
 }
 
-/* Is it another file than the last one? Pieces of one mostly stand together. */
+/* Is it another file than the last one? Pieces of a file are mostly consecutive. */
 static bool is_next(const struct dcp_backing *b, uint32_t *last)
 {
 	if (b->number == *last || b->number == DCP_VIEW_NO_FILE)
@@ -110,8 +110,8 @@ static void release_touched(struct request *r, uint32_t keep)
 }
 
 /*
- * Files are checked after the copies out of them: before, a writer could come in between.
- * Few enough are held until the end of the request.
+ * Files are checked after the copies from them: a writer could change one between a check and a
+ * copy. If they are few they are held until the end of the request.
  */
 static int check_touched(struct request *r)
 {
@@ -195,7 +195,7 @@ static int fetch_strided(void *arg, const struct dcp_strided *s)
 	}
 	rc = hold_more(r, b, &file);
 	if (rc <= 0)
-		return rc < 0 ? rc : -EMFILE; /* it is enough */
+		return rc < 0 ? rc : -EMFILE; /* enough files are held */
 	if (file->map)
 		dcp_fetch_add(r->fetch, file->map, s);
 	else
@@ -527,7 +527,7 @@ void dcp_view_return(const struct dcp_view *view, struct dcp_lent *lent)
 
 /* ---- from file to file ---- */
 
-/* 1; 0: the kernel does not, and reading says why if there is a reason. */
+/* 1: copied; 0: the kernel cannot, and a read gives the error if there is one. */
 static int copy_range(int from, uint64_t off, int fd, uint64_t to, uint64_t n)
 {
 	while (n) {

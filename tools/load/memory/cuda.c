@@ -142,7 +142,7 @@ static int cuda_kind_of(struct load_device *d, const void *p)
 	unsigned code =
 		CODE(c, cuPointerGetAttribute, &type, LOAD_CUDA_MEMORY_TYPE, address(p));
 
-	if (code == LOAD_CUDA_INVALID_VALUE) /* CUDA has not heard of it */
+	if (code == LOAD_CUDA_INVALID_VALUE) /* CUDA does not know the address */
 		return DCPLOAD_MEMORY_HOST;
 	rc = result(c, code, "cuPointerGetAttribute");
 	if (rc == 0)
@@ -339,8 +339,8 @@ static int cuda_zero(struct load_device *d, void *p, uint64_t n)
 	return finish(of(d), cuda_clear(d, of(d)->lane, p, n));
 }
 
-/* By way of memory that stays: copies to it do not wait in the driver, where no timeout holds, and one that is given up
- * writes nowhere else. */
+/* Through memory that is kept: copies to it do not wait in the driver, where no timeout
+ * applies, and a copy that was given up writes nowhere else. */
 static int cuda_fetch(struct load_device *d, void *dst, const void *src, uint64_t n)
 {
 	struct cuda *c = of(d);

@@ -258,7 +258,7 @@ static bool is_word(const char *s, const char *word)
 	return strncmp(s, word, n) == 0 && (s[n] == '\0' || s[n] == '/' || s[n] == '.');
 }
 
-/* Is @s a common name of what is not the model? */
+/* Is @s a common name of something other than the model? */
 static bool is_state(const char *s)
 {
 	static const char *const words[] = {
@@ -294,7 +294,8 @@ static bool is_weight(struct dcpload *ck, const struct dcp_tensor *t)
 
 	if (t->npath == 0)
 		return true;
-	if (strcmp(t->path[0], "state") == 0 && t->npath > 1) /* Composer's, whoever wrote it */
+	if (strcmp(t->path[0], "state") == 0 &&
+	    t->npath > 1) /* a key of Composer, in a checkpoint of any family */
 		return strcmp(t->path[1], "model") == 0;
 	if (format && strncmp(format, "deepspeed", 9) == 0)
 		return strcmp(t->path[0], "module") == 0 || strcmp(t->path[0], "fp32") == 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decides who reads for whom, and how. Each rank finds out about what it needs (how much, whether in the
- * page cache, on which file system); all ranks get all findings and so come to the same decision.
+ * Decides which ranks read for which others, and how. Each rank examines what it needs (how
+ * much, whether in the page cache, on which file system); all ranks get all findings and come
+ * to the same decision.
  */
 #include <errno.h>
 #include <stdio.h>

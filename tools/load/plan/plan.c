@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank wants, and what is wrong with its wants. Data moves in execute.c. */
+/* The wants of a rank, and errors in them. Data moves in execute.c. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -378,7 +378,7 @@ static int add_region(void *ctx, const struct load_region *r)
 	if (r->rank != a->rank)
 		return 0;
 	rc = dcp_intern_add(&a->lines, r->text, strlen(r->text), DCP_INTERN_NONE, &number);
-	if (rc <= 0) /* parts are called as their lines */
+	if (rc <= 0) /* parts have the names of their lines */
 		return rc < 0 ? dcp_err_say(&a->err, rc)
 			      : dcp_fail(&a->err, -EBADMSG, "rank %u has the line %.200s twice",
 					 r->rank, r->text);

@@ -293,7 +293,8 @@ static int send_owners(struct dcpload_plan *p, struct dcpload_error *err)
 
 /* ---- what this rank reads ---- */
 
-/* What is read of @v: runs that are far from each other one by one. Their number; @out: NULL, or room for them. */
+/* The reads of @v: runs that are far apart are read one by one. Returns how many; @out:
+ * NULL, or room for them. */
 static uint32_t pieces(const struct load_round_part *v, struct load_round_part *out)
 {
 	uint32_t n = v->step > DCP_FETCH_STRIDE ? v->count : 1;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What all ranks gave, made into one set, in the same way by each of them: no rank decides for the others.
+ * Combines what all ranks gave into one set. Each rank does so in the same way: none decides
+ * for the others.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -18,7 +19,8 @@ struct region {
 	uint32_t rank;
 	const uint64_t *lo, *len;
 	uint64_t nbytes;
-	/* Of equal ones, in the order of by_place(), the first; in that one: who writes it. */
+	/* The first of equal regions in the order of by_place(); in that one: the rank that
+	 * writes it. */
 	size_t first, own_number;
 	uint32_t own_rank;
 };
@@ -221,7 +223,8 @@ static int by_size(const void *p, const void *q)
 	return x < y ? -1 : 1;
 }
 
-/* The largest first: to the holder that has least to write; what is gathered, to the last, as with Paddle. */
+/* Assign the largest first, to the holder that has least to write; gathered regions to the
+ * last, as Paddle does. */
 static int choose_owners(struct agreed *a, struct region *r, size_t n)
 {
 	const struct dcp_write_tensor *t = DCP_ITEMS(a->tensors, struct dcp_write_tensor);
@@ -544,7 +547,7 @@ static int agree(struct agreed *a, int rc, struct dcpload_error *err)
 	return load_agree(a->s->comm, rc, err, (int)a->s->config.timeout_ms);
 }
 
-/* What @put makes of this rank, to all; what @take makes of those of all. */
+/* Send what @put makes on this rank to all, and give what all ranks sent to @take. */
 static int share(struct agreed *a, int (*put)(const struct agreed *a, struct dcp_buf *out),
 		 int (*take)(struct agreed *a, const struct load_blobs *b),
 		 struct dcpload_error *err)
