@@ -4,5 +4,6 @@
  */
 #pragma once
 
-/* Install it and enable core/store/io/guard.h. Call before threads start. 0 or -errno. */
+/* Install the handler and enable core/store/io/guard.h. Call before threads start. 0 or
+ * -errno. */
 int dcpfs_fault_install(void);

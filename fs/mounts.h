@@ -27,8 +27,8 @@ int dcpfs_mounts_read(FILE *mountinfo, const char *path, struct dcpfs_mount *out
 int dcpfs_mounts_find(const char *path, struct dcpfs_mount *out);
 
 /*
- * Is the nearest mount around @path, which realpath() gave, one of dcpfs? Then @path ends at its mount point, and *rest
- * is what stood below that, without a slash before it.
+ * Is the innermost mount that contains @path, which realpath() gave, one of dcpfs? Then @path
+ * is cut to its mount point, and rest is the remainder, without a slash before it.
  */
 bool dcpfs_mounts_around(char *path, struct dcpfs_mount *out, const char **rest);
 

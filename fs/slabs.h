@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slabs: reply buffers, taken and given back by workers: no allocation once they are warm.
+ * slabs: reply buffers, taken and given back by workers.
  *
- * There are two sizes, and of each as many as were ever needed at the same time: short ones of
- * DCPFS_SLAB_SHORT bytes, and long ones, in huge pages where available, which makes copying in
- * and out a twelfth cheaper.
+ * Nothing is allocated once enough of them exist. There are two sizes, and of each as many as
+ * were ever needed at the same time: short ones of DCPFS_SLAB_SHORT bytes, and long ones, in
+ * huge pages where available, which makes copying in and out a twelfth cheaper.
  */
 #pragma once
 #include <stddef.h>

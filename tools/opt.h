@@ -49,7 +49,7 @@ struct opt {
 	char letter; /* 0: none */
 	const char
 		*name; /* without dashes; in a sub table, "x-*" stands for all that start so */
-	const char *arg;  /* what stands for the value in help; NULL: takes none */
+	const char *arg;  /* the name of the value in help; NULL: it takes none */
 	const char *help; /* one line */
 	enum opt_kind kind;
 	enum opt_what what;

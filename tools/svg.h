@@ -10,7 +10,7 @@
 
 #include "core/base/buf.h"
 
-/* Open a drawing of that size, called @title for those who hear it. */
+/* Open a drawing of that size; @title is for screen readers. */
 void svg_begin(struct dcp_buf *b, double width, double height, const char *title);
 void svg_end(struct dcp_buf *b);
 

@@ -17,7 +17,7 @@ struct dcp_arena {
 	size_t limit;
 };
 
-/* No memory is taken before the first allocation. */
+/* No memory is allocated before the first call that returns some. */
 void dcp_arena_init(struct dcp_arena *a, size_t limit);
 
 /* Free everything; the arena is empty and usable again. Accepts a zeroed arena. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * base: the handful of macros every file may use. Nothing here has state.
+ * base: macros for all files. Nothing here has state.
  */
 #pragma once
 #include <stdbool.h>
@@ -15,7 +15,8 @@
 #define DCP_LIKELY(x) __builtin_expect(!!(x), 1)
 #define DCP_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-/* For the dcp_auto_ of a noun that is a pointer: @release##_ptr, which calls @release. */
+/* The cleanup function for dcp_auto_* of a pointer type: @release##_ptr, which calls
+ * @release. */
 #define DCP_AUTO_PTR(type, release)                                                            \
 	static inline void release##_ptr(type **p)                                             \
 	{                                                                                      \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * clock: what time is it?
+ * clock: time in nanoseconds.
  */
 #pragma once
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * crc32: CRC-32 (IEEE 802.3), computed by zlib, for what other programs check, since every
- * language has it. Our own files are checked with core/base/hash.h.
+ * crc32: CRC-32 (IEEE 802.3), computed by zlib, for data that other programs check, since every
+ * language has it. Data that only dcpfs reads is checked with core/base/hash.h.
  */
 #pragma once
 #include <stddef.h>

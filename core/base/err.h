@@ -36,7 +36,7 @@ void dcp_printable(char *s);
  * system's text for it. Returns @code. */
 int dcp_err_say(struct dcp_err *err, int code);
 
-/* Hand on what was recorded in @why, if the caller wants it (err may be NULL). Returns @code. */
+/* Copy what was recorded in @why to @err, which may be NULL. Returns @code. */
 int dcp_err_give(struct dcp_err *err, const struct dcp_err *why, int code);
 
 /* Put "<where>: " in front of the recorded message and return @code. */

@@ -22,7 +22,7 @@ size_t dcp_near_limit(const char *name);
 /* The name that is nearest to a word, of many that are tried: the first of those equally near. */
 struct dcp_near {
 	const char *word;
-	size_t best; /* the distance of what was taken last; of nothing: one more than is of use */
+	size_t best; /* of the nearest name so far; at first 1 + the greatest that is useful */
 };
 
 static inline struct dcp_near dcp_near_to(const char *word)

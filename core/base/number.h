@@ -10,14 +10,14 @@
 
 #include "core/base/ckd.h"
 
-#define DCP_ANY_DIGITS SIZE_MAX /* as many as 64 bits hold, and zeros before them */
+#define DCP_ANY_DIGITS SIZE_MAX /* as many as a 64-bit number has, and leading zeros */
 
 static inline bool dcp_is_digit(char c)
 {
 	return c >= '0' && c <= '9';
 }
 
-/* What a hexadecimal digit stands for; -1: it is not one. */
+/* The value of a hexadecimal digit; -1: it is not one. */
 static inline int dcp_hex_digit(char c)
 {
 	if (dcp_is_digit(c))
@@ -47,7 +47,7 @@ static inline bool dcp_take_number(const char **p, const char *end, size_t most,
 	return true;
 }
 
-/* The number that all of @s is. False: it is none, or more than 64 bits. */
+/* The number that @s consists of. False: it is not a number, or has more than 64 bits. */
 static inline bool dcp_is_number(const char *s, uint64_t *out)
 {
 	return dcp_take_number(&s, NULL, DCP_ANY_DIGITS, out) && *s == '\0';

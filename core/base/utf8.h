@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * utf8: what is a character, in foreign text?
+ * utf8: the characters of foreign text.
  */
 #pragma once
 #include <stdbool.h>
@@ -16,6 +16,6 @@ size_t dcp_utf8_len(const char *p, size_t left);
 /* The lone surrogate that the three bytes at @p spell as Python's surrogatepass does; 0: none. */
 uint32_t dcp_utf8_surrogate(const char *p, size_t left);
 
-/* Is the valid sequence of @n bytes at @p a control character? Those from U+0080 to U+009F are
- * as good as ESC on some terminals. */
+/* Is the valid sequence of @n bytes at @p a control character? Some terminals treat those
+ * from U+0080 to U+009F as ESC. */
 bool dcp_is_control(const char *p, size_t n);

@@ -29,9 +29,9 @@ enum {
 struct dcp_rights dcp_rights_of_mode(uint32_t uid, uint32_t gid, uint32_t mode, uint32_t need);
 
 /*
- * The same with the access control list @acl of @n bytes, as system.posix_acl_access has it:
- * whoever an entry denies is denied; a user or group allowed only by a named entry is left out.
- * -EINVAL: it is not such a list.
+ * The same with the access control list @acl of @n bytes, in the form of
+ * system.posix_acl_access: users whom an entry denies are denied; a user or group allowed only
+ * by a named entry is left out. -EINVAL: it is not such a list.
  */
 int dcp_rights_of_acl(uint32_t uid, uint32_t gid, const void *acl, size_t n, uint32_t need,
 		      struct dcp_rights *out);

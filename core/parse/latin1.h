@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * latin1: the bytes that a text stands for.
+ * latin1: bytes that were written as text.
  *
  * Pickle protocol 2 has no type for bytes: Python 3 takes each byte as the character of that
  * number and writes the text as UTF-8, so bytes from 0x80 up take two.

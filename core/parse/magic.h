@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * magic: what is a file that is not what its name promised?
+ * magic: what kind of file has a misleading name?
  *
- * For messages: the parser has refused the file already, and a person wants to know why.
+ * For messages: the parser has refused the file already, and the message explains why.
  */
 #pragma once
 #include <stdbool.h>

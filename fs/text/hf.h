@@ -15,5 +15,5 @@ int dcpfs_hf_readme(const struct dcpfs *fs, const struct dcpfs_version *ver,
 		    struct dcpfs_spool *s, struct dcp_err *err);
 int dcpfs_hf_weight_map(const struct dcpfs_version *ver, struct dcpfs_spool *s,
 			struct dcp_err *err);
-/* The config.json that no file is. -ENOENT: there is none. */
+/* The config.json that was made because no file is one. -ENOENT: it cannot be made. */
 int dcpfs_hf_config(const struct dcpfs_version *ver, struct dcpfs_spool *s);

@@ -22,7 +22,7 @@ struct dcpfs_text {
 	char *heap; /* what p points to, or NULL: p is a mapping */
 };
 
-/* Takes the buffer's memory, whatever it returns: 0 or -ENOMEM. */
+/* Takes the buffer's memory, also on failure. 0 or -ENOMEM. */
 int dcpfs_text_from_buf(struct dcpfs_text *t, struct dcp_buf *b);
 void dcpfs_text_finish(struct dcpfs_text *t);
 
@@ -49,7 +49,7 @@ static inline size_t dcpfs_spool_size(const struct dcpfs_spool *s)
 	return s->written + s->buf.n;
 }
 
-/* The text; the spool is done, whatever it returns. */
+/* The text; the spool ends, also on failure. */
 int dcpfs_spool_finish(struct dcpfs_spool *s, struct dcpfs_text *out);
 /* Give up; returns @rc. */
 int dcpfs_spool_drop(struct dcpfs_spool *s, int rc);

@@ -13,7 +13,7 @@ struct dcp_err;
 struct dcpfs;
 struct dcpfs_version;
 
-/* Write the file of that inode. @ver is opened, but for README.txt, which says why it was refused;
- * NULL for kinds of no version. */
+/* Write the file of that inode. @ver is open, except for README.txt, which says why it was
+ * refused; NULL for kinds that belong to no version. */
 int dcpfs_text_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_ino ino,
 		    struct dcpfs_text *out, struct dcp_err *err);

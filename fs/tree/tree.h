@@ -23,7 +23,7 @@ struct dcpfs;
 
 enum dcpfs_type { DCPFS_DIR, DCPFS_FILE, DCPFS_LINK };
 
-/* In which slots something stands. */
+/* In which slots a node exists. */
 enum dcpfs_slots {
 	DCPFS_IN_VERSION = 1,
 	DCPFS_IN_RANK = 2, /* what one rank holds of a version */
@@ -45,7 +45,7 @@ typedef int dcpfs_lookup_fn(const struct dcpfs_at *dir, const char *name,
 typedef int dcpfs_list_fn(const struct dcpfs_listing *l, uint64_t first);
 /* Where the link @i leads. */
 typedef int dcpfs_readlink_fn(struct dcpfs *fs, struct dcpfs_ino i, char *buf, size_t size);
-/* Is it there, and what is special about its attributes, beside those of its type? */
+/* Does it exist, and which attributes differ from those of its type? */
 typedef int dcpfs_attr_fn(const struct dcpfs_at *at, struct stat *st);
 
 struct dcpfs_node {
@@ -80,7 +80,7 @@ const struct dcpfs_node *dcpfs_node(const struct dcpfs *fs, enum dcpfs_kind kind
 const struct dcpfs_rows *dcpfs_rows_in(enum dcpfs_kind dir);
 const struct dcpfs_rows *dcpfs_rows_of(enum dcpfs_kind file);
 
-/* Is it what belongs to a version, so that its inode number has a slot? */
+/* Does it belong to a version, so that its inode number has a slot? */
 bool dcpfs_is_of_version(const struct dcpfs *fs, const struct dcpfs_node *node);
 
 /* The inode of the blob about @ino. -ENOENT: no blob is made of that kind of node. */

@@ -44,7 +44,7 @@ int dcpfs_hf_open(struct dcpfs *fs, struct dcpfs_version *ver, bool (*stop)(void
 		  struct dcp_err *err);
 void dcpfs_hf_free(struct dcpfs_hf *hf);
 
-/* The name of its model file number @n; of the list of those behind the last. */
+/* The name of its model file number @n; after the last one: of the list of them. */
 void dcpfs_hf_name(const struct dcpfs_version *ver, uint64_t n, char name[DCPFS_HF_NAME_MAX]);
 
 /* Call @fn for the tensors of its model file number @n, in their order. -ENOENT: there is no such

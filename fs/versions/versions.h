@@ -14,8 +14,9 @@ struct dcpfs_version;
 
 /* A reference; NULL: there is none. */
 struct dcpfs_version *dcpfs_version_by_name(struct dcpfs *fs, const char *name);
-/* The first whose place is after @place (0: of all), a reference; NULL: there is none. A walk meets
- * every name that stays in the list exactly once, whatever else comes and goes. */
+/* The first whose place is after @place (0: of all), a reference; NULL: there is none. A
+ * walk returns every name that stays in the list exactly once, whatever else is added or
+ * removed. */
 struct dcpfs_version *dcpfs_version_behind(struct dcpfs *fs, uint64_t place);
 /* Slot of the newest complete version; 0: there is none. */
 uint32_t dcpfs_latest(struct dcpfs *fs);
@@ -32,8 +33,8 @@ void dcpfs_version_put(struct dcpfs_version *ver);
  */
 int dcpfs_versions_refresh(struct dcpfs *fs, struct dcp_seen *seen, struct dcp_err *err);
 
-/* Did files change of a version that is being read? The same thread asks. @calls is raised by
- * the number of files. */
+/* Did files change of a version that is being read? Called by the same thread. @calls is
+ * increased by the number of files. */
 bool dcpfs_versions_went_stale(struct dcpfs *fs, uint64_t *calls);
 
 /* Let the watcher look at the source now: files changed, or there are new ones to watch. From any

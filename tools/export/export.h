@@ -115,7 +115,8 @@ void export_finish(struct exporting *x);
 bool export_leads(const struct exporting *x);
 /* The failure of any of them, on all: @rc and @x->err are this one's. */
 int export_agree(struct exporting *x, int rc);
-/* The same with the code of a failure that this rank has told of itself: the others get that of the lowest rank that has. */
+/* The same with the code of a failure that this rank has reported: the others get that of
+ * the lowest rank that failed. */
 enum cmd_exit export_agree_code(struct exporting *x, enum cmd_exit code);
 /* A number of what is read, from the one that leads. */
 int export_identity(struct exporting *x, uint64_t *out);

@@ -38,7 +38,7 @@ struct dcpload {
 	struct dcpload_config config;    /* defaults filled in */
 	bool roomy; /* config.staging is the caller's: a window may take all of it */
 	struct dcp_arena arena;
-	char *backing;        /* what the source stands for: itself, or what is mounted there */
+	char *backing; /* the checkpoint that the source names: itself, or what is mounted there */
 	char *source;         /* the directory that is scanned: @backing, or one in the mount */
 	const char *wanted;   /* version that the caller or path names; once open: its name */
 	const char *asked;    /* the version that the caller or path names */

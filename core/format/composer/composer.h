@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * composer: recognizing Composer's file names and states, for every family that meets them.
+ * composer: recognizing Composer's file names and states, for all families that may find them.
  */
 #pragma once
 #include <stdbool.h>

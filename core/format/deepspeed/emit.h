@@ -80,7 +80,7 @@ int dcp_ds_all_same(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s);
 
 /* ---- module.c, module_joined.c, module_experts.c, module_sink.c ---- */
 
-/* The 16-bit weights, and as fp32 what the optimizer has not. */
+/* The 16-bit weights, and as fp32 those that the optimizer does not have. */
 int dcp_ds_emit_modules(struct dcp_ds *ds);
 /* Those of one model, layer or expert from the files of its tensor-parallel ranks. */
 int dcp_ds_emit_unit(struct dcp_ds *ds, const struct dcp_ds_name *file, size_t n);
@@ -92,9 +92,9 @@ bool dcp_ds_is_stacked(const struct dcp_ds *ds, const struct dcp_ds_name *file);
 const struct dcp_pv *dcp_ds_state_dict(const struct dcp_ds_name *name,
 				       const struct dcp_ds_input *in, struct dcp_pv *room);
 
-/* Is a weight of such a file what the optimizer would have had, but for being frozen or a
- * buffer? Layers of a pipeline call tied weights by other names, so of theirs only buffers are.
- */
+/* Is a weight of such a file a frozen one or a buffer, which the optimizer therefore does
+ * not have? Layers of a pipeline give tied weights other names, so of those only buffers
+ * are. */
 bool dcp_ds_is_fp32(const struct dcp_ds *ds, uint8_t kind, const char *name);
 
 /* A sink for module.<name>: corrects paths, leaves out placeholders, also emits fp32. */
@@ -106,7 +106,7 @@ struct dcp_sink dcp_ds_front_sink(struct dcp_ds_front *f);
 
 /* ---- extras.c ---- */
 
-/* What of a model or optimizer file is emitted nowhere else. */
+/* The values of a model or optimizer file that are not emitted elsewhere. */
 int dcp_ds_emit_rest(struct dcp_ds *ds, const struct dcp_ds_name *name,
 		     const struct dcp_ds_input *in);
 /* One value of it, unless the first file of its kind said the same. */
@@ -117,5 +117,6 @@ int dcp_ds_emit_entry(struct dcp_ds *ds, const struct dcp_ds_name *name,
  */
 int dcp_ds_emit_value(struct dcp_ds *ds, const struct dcp_ds_input *in, struct dcp_pv v,
 		      const char *const *path, size_t n);
-/* A file nothing is known of, leaf by leaf; or only what of it dcp_ds_emit_rest() left out. */
+/* A file of unknown content, leaf by leaf; or only the leaves that dcp_ds_emit_rest() left
+ * out. */
 int dcp_ds_emit_raw(struct dcp_ds *ds, const char *file, bool tensors_only);

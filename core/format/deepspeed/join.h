@@ -65,10 +65,10 @@ struct dcp_ds_map {
 
 struct dcp_ds_rule {
 	enum dcp_ds_cut cut;
-	const char *pattern; /* that has the name; NULL: none */
+	const char *pattern; /* that matches the name; NULL: none */
 	const struct dcp_ds_sub *sub;
 	const struct dcp_ds_map *map;
-	uint64_t rows;   /* not 0: cut to so many */
+	uint64_t rows;   /* if not 0: it is cut to so many */
 	bool by_default; /* no list has the name, */
 	bool complete;   /* so it may be no parameter */
 };

@@ -43,7 +43,7 @@ struct dcp_hf_name {
 /* OTHER when the name is none of the above. */
 enum dcp_hf_kind dcp_hf_name(const char *file, struct dcp_hf_name *out);
 
-/* Where a set comes among others: 0 the model itself, then what goes by other names, adapters,
+/* The order of a set among others: 0 the model itself, then sets of other names, adapters,
  * variants, and the model once more as Mistral names it. */
 unsigned dcp_hf_rank(const char *set);
 #define DCP_HF_RANK_TWIN 9

@@ -32,8 +32,8 @@ struct dcp_read {
 int dcp_queue_create(struct dcp_queue **out);
 void dcp_queue_destroy(struct dcp_queue *q);
 
-/* Before the first read: all reads will be to [@memory, @memory + @n), which its rings register where they may (core/store/io/ring.h),
- * and even one alone goes through a ring then. */
+/* Call before the first read: all reads will be to [@memory, @memory + @n), which its rings
+ * register if they may (core/store/io/ring.h); then a single read goes through a ring, too. */
 void dcp_queue_register(struct dcp_queue *q, void *memory, size_t n);
 /* Why its memory is not registered, a negative errno; 0: it is, or nothing was read yet. Any thread. */
 int dcp_queue_refused(const struct dcp_queue *q);

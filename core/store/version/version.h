@@ -138,7 +138,8 @@ const char *dcp_version_name(const struct dcp_version *v);
 const struct dcp_format *dcp_version_format(const struct dcp_version *v);
 struct dcp_index *dcp_version_index(const struct dcp_version *v);
 int dcp_version_dirfd(const struct dcp_version *v);
-/* Has it a file that is there, and that this user may not read? Then that is why the index has errors, not damage. */
+/* Does it have a file that exists and that this user may not read? Then errors in the index
+ * come from that, not from damage. */
 bool dcp_version_is_barred(const struct dcp_version *v);
 /* The backing files, opened at first use. */
 struct dcp_files *dcp_version_files(const struct dcp_version *v);

@@ -123,7 +123,7 @@ struct load_block {
 	uint8_t kind;               /* enum dcpload_memory */
 	void *p;
 	uint64_t n;
-	bool kept; /* until the process ends: copies that were given up may still write to it */
+	bool kept; /* kept until the process ends: copies that were abandoned may still write to it */
 	_Atomic uint32_t users;
 };
 /* In memory of d->memory. -ENOMEM, or as alloc(). */
@@ -146,9 +146,10 @@ int load_device_wait(struct load_device *d, void *mark, int timeout_ms);
 /* The same for all that is queued on @lane. */
 int load_device_settle(struct load_device *d, void *mark, void *lane, int timeout_ms);
 
-/* May copies and kernels that were given up still run? Memory that they use must not be freed then. NULL: no. */
+/* May copies and kernels that were abandoned still run? Then memory that they use must not
+ * be freed. NULL: no. */
 bool load_device_runs(struct load_device *d);
-/* Memory of @d is kept until the process ends; the first @why is told in the report. */
+/* Memory of @d is kept until the process ends; the report has the first @why. */
 void load_device_keep(struct load_device *d, const char *fmt, ...) DCP_PRINTF(2, 3);
 
 /* Describe @rc of a function of the table, if it is a failure, and that memory is kept, when load_device_runs(). Returns it. */

@@ -14,7 +14,7 @@ enum {
 	LOAD_NCCL_IN_PROGRESS = 7,
 	LOAD_NCCL_UINT8 = 1,
 
-	LOAD_NCCL_LEAST = 21400, /* 2.14: the oldest that can be told not to block */
+	LOAD_NCCL_LEAST = 21400, /* 2.14: the oldest with a nonblocking mode */
 };
 
 /* ncclUniqueId */

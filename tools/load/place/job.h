@@ -10,7 +10,7 @@
  * them. */
 bool load_job_make(struct load_job *j, const struct load_target *t, const struct dcp_strided *r,
 		   uint64_t src);
-/* The same for one run that goes on where that of @j ends, on both sides: @j is of both. false: it does not. */
+/* Extend @j by one run that continues where its run ends, on both sides. false: it does not. */
 bool load_job_extend(struct load_job *j, const struct load_target *t,
 		     const struct dcp_strided *r, uint64_t src);
 /* Can it place whatever goes to @t? */
