@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cache: where do indexes live?
+ * cache: the directory of indexes.
  *
- *	$DCPFS_CACHE, else $XDG_CACHE_HOME/dcpfs, else ~/.cache/dcpfs, else nowhere
+ * $DCPFS_CACHE, else $XDG_CACHE_HOME/dcpfs, else ~/.cache/dcpfs, else none
  */
 #pragma once
 

@@ -50,15 +50,16 @@ enum cmd_exit cmd_fail(enum cmd_exit code, const char *fmt, ...) DCP_PRINTF(2, 3
 void cmd_hint(const char *fmt, ...) DCP_PRINTF(1, 2);
 
 /*
- * SIGINT and SIGTERM end the program as ever, after a line: that @part is left, and @then; or, if it is not there and @leads,
- * that nothing is. A verb that calls this keeps what was written so that the next run finds it. NULL: without a line again.
+ * SIGINT and SIGTERM still end the program, but print a line first: that @part is left, and
+ * @then; or, if @part does not exist and @leads is set, that nothing is left. A verb that calls
+ * this keeps what was written so that the next run finds it. NULL: no line from now on.
  */
 void cmd_on_stop(const char *verb, const char *part, const char *then, bool leads);
 
 /* The exit code that fits what a function of core returned. */
 enum cmd_exit cmd_exit_of(int rc);
 
-/* cache_dir(), made with its parents. Where that fails, it says so and gives NULL. */
+/* cache_dir(), created with its parents. On a failure it prints why and returns NULL. */
 char *cmd_open_cache(void);
 
 /* Warnings of core, as "dcpfs: ..." lines. */

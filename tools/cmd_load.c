@@ -435,7 +435,7 @@ static enum cmd_exit execute(struct loading *l)
 
 /* ---- into files ---- */
 
-/* Before data moves: is there room, and is no file there that would be replaced? */
+/* Before data moves: is there enough room, and would a file be replaced? */
 static enum cmd_exit begin_dump(struct loading *l)
 {
 	const struct dump_of of = { .dir = l->opts->dump,

@@ -35,7 +35,7 @@ void out_finish(struct out *o);
 
 /*
  * Write what was collected and forget it. CMD_OK; CMD_ENV after a message when it cannot be
- * written. A reader that went away is no error and there is nothing to say to it.
+ * written. A reader that went away is not an error and there is nothing to say to it.
  */
 enum cmd_exit out_flush(struct out *o);
 /* End the JSON text with a newline and flush. */

@@ -74,8 +74,8 @@ enum dcp_dtype dcp_dtype_from_numpy(const char *code, size_t n);
 void dcp_dtype_widen(enum dcp_dtype t, void *dst, const void *src, size_t n);
 
 /*
- * Numbers of @from as numbers of @to, rounded as core/base/cast.h says; the two differ. By way of
- * float32, as torch's .to() goes: F64 to BF16 is rounded twice.
+ * Convert numbers of @from to @to, which differs, rounded as core/base/cast.h says. The
+ * conversion is by way of float32, as in torch's .to(): F64 to BF16 is rounded twice.
  */
 bool dcp_dtype_can_cast(enum dcp_dtype from, enum dcp_dtype to);
 /* It can be done; @src and @dst as for a cast of core/base/cast.h. */

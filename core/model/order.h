@@ -30,6 +30,6 @@ int dcp_order_compare(const char *a, int64_t a_ns, const char *b, int64_t b_ns);
 /* Does the name say that its writer is not done ("tmp-checkpoint-500", "step-5.tmp")? */
 bool dcp_order_is_unfinished(const char *name);
 
-/* Is it what trainers call one of several saves ("checkpoint-500", "step_10", "epoch=3")? Not
- * global_step5, which is also a part of one. */
+/* Is it a name that trainers give one of several saves ("checkpoint-500", "step_10",
+ * "epoch=3")? Not global_step5, which is also a part of one. */
 bool dcp_order_is_numbered(const char *name);

@@ -17,8 +17,8 @@ static bool is_unmapped(uint32_t id)
 	return id == OVERFLOW_ID || id == UINT32_MAX;
 }
 
-/* An id that is not mapped here is no process's: those whom its entry denies would be decided by
- * the next entry. */
+/* No process has an id that is not mapped here, so for users whom its entry denies the next entry
+ * would decide. */
 static struct dcp_rights mapped(struct dcp_rights r)
 {
 	if (is_unmapped(r.uid) && !(r.mode & OWNER))

@@ -116,7 +116,8 @@ struct dcp_object {
 	 * one before. NULL: none. */
 	const char *classes;
 	const char *error;
-	/* The bytes that it was saved as, where nothing else is in them; NULL: it is a part of something. */
+	/* The bytes that it was saved as, if they hold nothing else; NULL: it is a part of
+	 * other bytes. */
 	const struct dcp_stretch *stored;
 };
 
@@ -153,7 +154,8 @@ struct dcp_sink {
 	const struct dcp_sink *next; /* gets what no function here takes; NULL: it is dropped */
 };
 
-/* Emit to @s, or to the sink behind it that takes such a thing. 0, or what the sink gave. */
+/* Emit to @s, or to the next sink of its chain that has the function. 0, or what the sink
+ * gave. */
 int dcp_emit_file(const struct dcp_sink *s, const char *name, uint32_t *number);
 int dcp_emit_unpacked(const struct dcp_sink *s, const char *name, uint32_t *number);
 int dcp_emit_tensor(const struct dcp_sink *s, const struct dcp_tensor *t);

@@ -18,7 +18,7 @@ def main(out, files):
         text = path.read_text(encoding="ascii")
         about = text.split("\n", 1)[0]
         if not about.startswith("# "):
-            sys.exit(f"{path}: the first line is no comment that says what it is for")
+            sys.exit(f"{path}: the first line is not a comment that says what it is for")
         body = "\n".join("\t  " + quoted(line + "\n").replace("\n", "\\n") for line in text.splitlines())
         rows.append(f"\t{{ {quoted(path.stem)}, {quoted(about[2:])},\n{body} }},\n")
     pathlib.Path(out).write_text('#include "core/rules/rules_int.h"\n\n'

@@ -126,7 +126,7 @@ static bool is_called(const struct seen *s, const char *names)
 }
 
 /*
- * A matrix that is no embedding, which is the same in both, as is an lm_head that is tied to it; nor
+ * A matrix that is not an embedding, which is the same in both, as is an lm_head that is tied to it; nor
  * transformers' Conv1D, which is [inputs, outputs] in torch, too.
  */
 static bool is_linear(const struct seen *s)

@@ -96,7 +96,7 @@ def verified():
 
 
 def damaged():
-    """What cannot be read, or is not there, is no success."""
+    """What cannot be read, or is not there, is not a success."""
     source, out = SCRATCH / "torn", SCRATCH / "torn.pt"
     shutil.copytree(GOLDEN / "dcp-fsdp2" / "ckpt" / "step-20", source)
     (source / "__1_0.distcp").unlink()

@@ -404,7 +404,7 @@ def passed_over():
     """An older version is not loaded in silence because the newest cannot be opened."""
     source = SCRATCH / "passed"
     shutil.copytree(GOLDEN / "dcp-fsdp2" / "ckpt", source)
-    equal(run("load", source).stderr, b"", "what is incomplete is no news")
+    equal(run("load", source).stderr, b"", "what is incomplete is not news")
     (source / "step-20" / ".metadata").write_bytes(b"?")
     for ranks, words in ((1, []), (2, []), (2, ["--coordinator-rank", "1"])):
         got = job(ranks, source, *words)

@@ -335,7 +335,7 @@ def indexes():
     none = run("ls", "--names", FSDP2, "latest", DCPFS_CACHE="")
     equal((none.returncode, none.stderr), (OK, b""), "without a cache")
     got = run("ls", "--names", FSDP2, "latest", DCPFS_CACHE="/proc/no/such")
-    equal(got.returncode, OK, "a cache that cannot be made is no error")
+    equal(got.returncode, OK, "a cache that cannot be made is not an error")
     check(b"indexes stay in memory" in got.stderr and got.stderr.count(b"\n") == 1,
           f"but it is said once: {got.stderr}")
     home = SCRATCH / "home"

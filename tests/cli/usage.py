@@ -143,7 +143,7 @@ def doctor_without_the_device():
 
 
 def closed_and_full():
-    """A reader that went away is no error; a full disk is."""
+    """A reader that went away is not an error; a full disk is."""
     read, write = os.pipe()
     os.close(read)
     got = run("help", stdout=write)

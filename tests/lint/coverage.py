@@ -51,7 +51,7 @@ def check(root):
             bad.append(f"core/FORMATS.md:{number}: nothing proves \"{what}\"")
         for w in words:
             if w not in known | saved | tests:
-                bad.append(f"core/FORMATS.md:{number}: `{w}` is no family, no golden checkpoint and no unit test")
+                bad.append(f"core/FORMATS.md:{number}: `{w}` is not a family, a golden checkpoint or a unit test")
     bad += [f"core/FORMATS.md: does not say what proves the family {name}" for name in sorted(known - named)]
     bad += [f"core/FORMATS.md: does not name tests/golden/{name}" for name in sorted(saved - named)]
     return bad, len(rows)

@@ -92,7 +92,7 @@ def check(root):
     headers = set(tree.select(root, ".h", under=tree.ROOMS))
     bad, have = lost_tests(root, tests, fuzz) + lost_sources(root, sources), covered(root, tests)
     there = {s.removesuffix(".c") for s in sources} | {h.removesuffix(".h") for h in headers}
-    bad += [f"{rel}: covers {w}, which is no source" for rel in tests for w, may in claims(root, rel) if not may & there]
+    bad += [f"{rel}: covers {w}, which is not a source" for rel in tests for w, may in claims(root, rel) if not may & there]
     for rel in (s for s in sources if s.startswith("core/")):
         name = module(rel, headers)
         if name not in have:

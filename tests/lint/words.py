@@ -14,7 +14,7 @@ import tree
 MARKS = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b")
 PATHS = re.compile(r"(?<![\w.*$}~-])/(wo" r"rk/|ho" r"me/|tmp/w" r"t)")
 WORDS = re.compile(r"\b(h" r"e|hi" r"s|hi" r"m|one be" r"hind (?:the |an)other|make" r"s? no sense|(?<!there )is n"
-                   r"o (?:number|tensor|checkpoint|layout|pickle|string|list|dict|array)|found no me" r"mory|to be h" r"ad)\b")
+                   r"o (?:number|tensor|checkpoint|layout|pickle|string|list|dict|array|link|error|name|rank|file|source|family|place)|found no me" r"mory|to be h" r"ad)\b")
 # Code is not a person; "no rank", "another process" or the passive says which is meant.
 PERSONS = re.compile(r"\b(no" r"body|some" r"body|any" r"body|a" r"new)\b", re.I)
 TORN = re.compile(r"^ \*(?=[^ \t/*])")

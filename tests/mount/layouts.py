@@ -28,7 +28,7 @@ def manifest_shards(name):
 
 
 def as_layout(text, directory):
-    """The name under shard/ of a manifest's layout; a file is written for one that is no name."""
+    """The name under shard/ of a manifest's layout; a file is written for one that is not a name."""
     if not text.startswith("mesh ") or ": " not in text:
         return text, None
     path = directory / f"l{hashlib.md5(text.encode()).hexdigest()[:8]}.dcpl"

@@ -264,7 +264,7 @@ class Alone(unittest.TestCase):
             self.assertEqual((list(ck), ck.fact("format")), (["a"], "torch-dcp"))
 
     def test_refused(self):
-        with self.assertRaisesRegex(TypeError, "^x: an object of class object is no plain data"):
+        with self.assertRaisesRegex(TypeError, "^x: an object of class object is not plain data"):
             dcpfs.save({"x": object()}, self.path, comm=None)
         with self.assertRaisesRegex(dcpfs.DcpfsError, "^step: the format holds tensors only; strict=False leaves it out$"):
             dcpfs.save({"step": 1}, self.path, "safetensors", comm=None)

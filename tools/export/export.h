@@ -105,7 +105,7 @@ int export_verify(struct exporting *x);
 
 /* ---- processes that share the work: collective, but for export_leads() ---- */
 
-/* Writing takes as long as it takes; a rank that dies is noticed at once. */
+/* There is no limit of time for writing; a rank that dies is noticed at once. */
 #define EXPORT_TIMEOUT_MS (24 * 3600 * 1000)
 
 enum cmd_exit export_join(struct exporting *x, const char *how);

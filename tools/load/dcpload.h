@@ -55,9 +55,10 @@ struct dcpload_error {
 #define DCPLOAD_COMM_ONE_THREAD (1u << 0)
 
 /*
- * A communicator: how ranks talk. The library has some (dcpload_comm_open); a caller may fill in
- * its own. Its functions return 0 or a negative errno (-ETIMEDOUT, -ECONNRESET: a rank is gone).
- * All ranks call the same functions in the same order. @timeout_ms: give up after this time.
+ * A communicator: how ranks communicate. The library has some (dcpload_comm_open); a caller may
+ * fill in another. Its functions return 0 or a negative errno (-ETIMEDOUT, -ECONNRESET: a rank
+ * is gone). All ranks call the same functions in the same order. @timeout_ms: give up after
+ * this time.
  */
 struct dcpload_comm {
 	uint32_t size; /* sizeof(struct dcpload_comm) */

@@ -137,7 +137,7 @@ int save_compare(struct save *s, struct dcp_err *err);
 
 /* ---- files and directories ---- */
 
-/* A directory that is no link; NULL: errno. */
+/* A directory that is not a link; NULL: errno. */
 DIR *save_open_dir(int parent, const char *name);
 /* The name of its next entry but "." and ".."; NULL: there is none. */
 const char *save_next_name(DIR *dir);

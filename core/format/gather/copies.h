@@ -54,7 +54,7 @@ struct dcp_copies_key *dcp_copies_at(const struct dcp_copies *g, uint32_t key);
 int dcp_copies_emit(struct dcp_copies *g, uint32_t key, const struct dcp_sink *sink,
 		    const char *missing);
 
-/* Have they one dtype and shape? */
+/* Do they have the same dtype and shape? */
 bool dcp_copies_alike(const struct dcp_tensor *a, const struct dcp_tensor *b);
 
 /* Boxes in order, then runs: less than, equal to, or more than zero. */

@@ -73,8 +73,8 @@ int dcp_hf_add_files(struct dcp_hf *h, const struct dcp_dir *dir, const char *be
 		     enum dcp_hf_kind kind);
 /* Their sets, by name, and what is in front of the keys of each. -ENOMEM. */
 int dcp_hf_make_sets(struct dcp_hf *h);
-/* Each index in @dir is of the set that is called like it; with @any one that is called
- * otherwise is of the only set. */
+/* Assign each index in @dir to the set of the same name; with @any, an index of another name
+ * to the only set. */
 int dcp_hf_read_indexes(struct dcp_hf *h, const struct dcp_dir *dir, enum dcp_hf_kind kind,
 			bool any, struct dcp_err *err);
 

@@ -49,8 +49,9 @@ int dcp_parts_add(struct dcp_parts *p, const char *name, const char *below,
 		  enum dcp_part_role role, const struct dcp_format *format,
 		  struct dcp_dir *dir);
 
-/* Is @e a file that is a part, by its name? @state: one that makes a version of what lies
- * beside it. A directory? @alone: one that is a version even by itself; @role may be NULL. */
+/* Is @e, by its name, a file that is a part? @state: one whose directory is a version
+ * because of it. Is it a directory? @alone: one that is a version even by itself; @role may
+ * be NULL. */
 bool dcp_parts_is_file(const struct dcp_dirent *e, bool *state);
 bool dcp_parts_is_dir(const struct dcp_dirent *e, bool *alone, enum dcp_part_role *role);
 /* Which role have the files of a group (of ranks) called so? */

@@ -53,5 +53,6 @@ struct dcp_tfield_info {
 };
 int dcp_tfield_info(struct dcp_pv v, struct dcp_tfield_info *out, struct dcp_err *err);
 
-/* Append a str or an int as Python's str() has it, a NUL as C0 80; false for anything else. */
+/* Append a str or an int in the form of Python's str(), a NUL as C0 80; false for anything
+ * else. */
 bool dcp_tfield_component(struct dcp_buf *out, struct dcp_pv v);

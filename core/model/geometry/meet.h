@@ -15,7 +15,7 @@
 
 struct dcp_tiling;
 
-/* The box [lo, lo + n) of the tensor lies in @piece and stands at @index of the cut's array
+/* The box [lo, lo + n) of the tensor lies in @piece and is at @index of the cut's array
  * (before a flat cut flattens it). */
 struct dcp_meet {
 	const struct dcp_piece *piece;

@@ -62,7 +62,7 @@ uint64_t dcp_strided_extent(const struct dcp_strided *s);
 int dcp_strided_clip(const struct dcp_strided *s, uint64_t lo, uint64_t hi, uint64_t unit,
 		     dcp_strided_fn fn, void *ctx);
 
-/* The dimension whose neighbours lie furthest apart in the file; there is one. */
+/* The dimension whose neighbours lie furthest apart in the file. @s has at least one. */
 uint32_t dcp_strided_widest(const struct dcp_strided *s);
 /* @s with one dimension less: its first index of dimension @k. */
 struct dcp_strided dcp_strided_without(const struct dcp_strided *s, uint32_t k);

@@ -52,8 +52,8 @@ int dcp_layout_cut(const struct dcp_layout *l, uint32_t rank, const char *key, u
 		   struct dcp_err *err);
 
 /*
- * The same in two steps, for whoever asks about a key for many ranks: matching costs more than
- * cutting. dcp_layout_rule() fills @out and allocates nothing; false: no rule matches, and
+ * The same in two steps, for callers that ask about a key for many ranks: matching costs more
+ * than cutting. dcp_layout_rule() fills @out and allocates nothing; false: no rule matches, and
  * cutting by it gives the error that says so. @key must outlive @out.
  */
 struct dcp_layout_rule {
@@ -68,8 +68,8 @@ int dcp_layout_cut_by_rule(const struct dcp_layout *l, const struct dcp_layout_r
 			   struct dcp_arena *arena, struct dcp_cut *out, struct dcp_err *err);
 
 /*
- * For whoever asks about many keys: @rule with its numbers replaced by the first that are dealt
- * to the same coordinates. Keys that settle to equal numbers are held by the same ranks.
+ * For callers that ask about many keys: @rule with its numbers replaced by the first that are
+ * dealt to the same coordinates. Keys that settle to equal numbers are held by the same ranks.
  */
 void dcp_layout_rule_settle(const struct dcp_layout *l, struct dcp_layout_rule *rule);
 

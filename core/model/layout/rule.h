@@ -102,8 +102,8 @@ struct dcp_layout {
 void dcp_layout_print_rules(const struct dcp_layout *l, struct dcp_buf *out);
 
 /*
- * Which pairs of neighbouring bytes stand in @s, hashed to 64 bits. A key that lacks one that a
- * glob needs cannot match: one comparison instead of a search.
+ * The pairs of neighbouring bytes in @s, hashed to 64 bits. A key that lacks one that a glob
+ * needs cannot match: one comparison instead of a search.
  */
 static inline uint64_t dcp_layout_pairs(const char *s, size_t n)
 {

@@ -28,7 +28,7 @@ static const struct {
 	{ "any of several numbers",           { "ep2-ba500", "ep1-ba400" },  "500",     0, 0 },
 	{ "two versions with the number",     { "ep1-ba10", "ep10-ba2" },    "10",      -ENOTUNIQ, 0 },
 	{ "a number twice in one name",       { "5-of-5", "6-of-6" },        "5",       0, 0 },
-	{ "a part of a name is no name",      { "step-10", "step-20" },      "step",    -ENOENT, 0 },
+	{ "a part of a name is not a name",      { "step-10", "step-20" },      "step",    -ENOENT, 0 },
 	{ "a name with a number is not one",  { "step-10", "step-20" },      "step10",  -ENOENT, 0 },
 	{ "the empty word",                   { "step-10", "step-20" },      "",        -ENOENT, 0 },
 	{ "a number beyond 64 bits",          { "step-1", "step-2" },        "18446744073709551617", -ENOENT, 0 },

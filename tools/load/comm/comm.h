@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * comm: the ranks of a job, and how they talk.
+ * comm: the ranks of a job, and how they communicate.
  *
- * A transport fills a struct dcpload_comm (dcpload.h) and has a row in the table of comm.c: mpi, env,
- * alone. Here is what the collective steps of the loader need on top of any transport.
+ * A transport fills a struct dcpload_comm (dcpload.h) and has a row in the table of comm.c: mpi,
+ * env, alone. Here is what the collective steps of the loader need on top of any transport.
  */
 #pragma once
 #include <stdint.h>
@@ -42,7 +42,8 @@ int load_gather(const struct dcpload_comm *comm, const void *mine, uint64_t n,
 /* The same for rank 0 alone: others only learn out->n, and hold no more than a part of the messages at a time. */
 int load_gather_first(const struct dcpload_comm *comm, const void *mine, uint64_t n,
 		      struct load_blobs *out, struct dcpload_error *err, int timeout_ms);
-/* The same as load_gather() with a record that has @n bytes on every rank. -EPROTO: it has not, so ranks run different releases. */
+/* The same as load_gather() with a record that has @n bytes on every rank. -EPROTO: the
+ * sizes differ, so ranks run different releases. */
 int load_gather_same(const struct dcpload_comm *comm, const void *mine, uint64_t n,
 		     struct load_blobs *out, struct dcpload_error *err, int timeout_ms);
 void load_blobs_free(struct load_blobs *b);

@@ -32,8 +32,8 @@ uint32_t load_job_mpi_ranks(void);
 /* Time for all ranks to come together. */
 int load_job_timeout_ms(void);
 
-/* The place of this process among those of its node, as its launcher says (LOCAL_RANK, or what mpirun and
- * srun set); -1: none has said. */
+/* The place of this process among those of its node, by its launcher (LOCAL_RANK, or what
+ * mpirun and srun set); -1: not set. */
 int32_t load_job_local_rank(void);
 
 /* -ENOENT: no launcher has set anything; -EINVAL: a variable is invalid or missing. */

@@ -19,7 +19,7 @@ int load_cuda_driver(struct load_cuda_driver *out, struct dcpload_error *err);
 /* Fail with @code as the result of @call, "cuInit". Returns a negative errno. */
 int load_cuda_failed(const struct load_cuda_driver *d, unsigned code, const char *call,
 		     struct dcpload_error *err);
-/* The node of the host's memory that is nearest to a GPU, as the kernel knows it; -1: it does not. */
+/* The NUMA node that is nearest to a GPU, according to the kernel; -1: not known. */
 int load_cuda_node(const struct load_cuda_driver *d, int device);
 /* "CUDA_ERROR_OUT_OF_MEMORY" */
 const char *load_cuda_name(const struct load_cuda_driver *d, unsigned code);

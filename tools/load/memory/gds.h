@@ -19,7 +19,7 @@ int load_gds_open(struct load_device *d, uint64_t n, uint32_t timeout_ms, struct
 		  char *why, size_t size);
 /* @keep: copies on the device may still use its memory, which is kept until the process ends. */
 void load_gds_close(struct load_gds *g, bool keep);
-/* What there is of it on this machine, in a line; 0, or an error as above. */
+/* Describe its state on this machine in one line; 0, or an error as above. */
 int load_gds_probe(char *found, size_t size);
 char *load_gds_memory(const struct load_gds *g);
 

@@ -26,8 +26,8 @@ int load_ipc_open(const struct dcpload_comm *comm, struct load_device *d, const 
 /* Not collective. NULL: nothing happens. */
 void load_ipc_close(struct load_ipc *n);
 
-/* Map the windows of all ranks; this one's is @bytes at @mine, as it was allocated. Whatever comes of it,
- * load_ipc_unmap() follows. */
+/* Map the windows of all ranks; this one's is @bytes at @mine, as it was allocated. Call
+ * load_ipc_unmap() afterwards, also after a failure. */
 int load_ipc_map(struct load_ipc *n, void *mine, uint64_t bytes, struct dcpload_error *err);
 /* Collective. Wait until no copy is under way, and unmap the others' windows. A failure of any rank, also to end its copies: this
  * rank's window must not be freed. */
@@ -36,9 +36,10 @@ int load_ipc_unmap(struct load_ipc *n, struct dcpload_error *err);
 /* Queue a copy of @bytes from host memory to the window. */
 int load_ipc_copy(struct load_ipc *n, void *dst, const void *src, uint64_t bytes);
 /*
- * Meet: afterwards what all ranks copied is there. send[r]: where in this rank's window is what rank r reads
- * (nsend[r] bytes); recv[r] becomes the address of what this rank reads (nrecv[r] bytes) of rank r's, unless that is this
- * rank. A rank with *@failed < 0 ends it for all; what fails after that goes there too.
+ * Meet: when this returns, what all ranks copied has arrived. send[r]: where in this rank's
+ * window the nsend[r] bytes are that rank r reads; recv[r] becomes the address of the nrecv[r]
+ * bytes of rank r that this rank reads, unless that is this rank. A rank with @failed < 0 ends
+ * it for all; later failures are passed to them too.
  */
 int load_ipc_meet(struct load_ipc *n, const void *const *send, const uint64_t *nsend,
 		  void **recv, const uint64_t *nrecv, int *failed, struct dcpload_error *err);

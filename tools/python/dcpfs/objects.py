@@ -132,7 +132,7 @@ class _Named(NamedTuple):
 
 
 def encode(value: Any, key: str) -> Encoded:
-    """What decode() takes. TypeError, with @key: it is no plain data."""
+    """What decode() takes. TypeError, with @key: it is not plain data."""
     classes, count, last = list[str](), itertools.count(), ""
 
     def bare(node: Any) -> Any:
@@ -198,4 +198,4 @@ def _json(value: Any, kind: str, key: str) -> Any:
         raw = value.astype(value.dtype.newbyteorder("<")).tobytes()
         return {"$ndarray": {"dtype": value.dtype.newbyteorder("<").str, "shape": list(value.shape),
                              "data": {"$bytes": base64.b64encode(raw).decode()}}}
-    raise TypeError(f"{key}: an object of class {kind} is no plain data, which a checkpoint can hold without pickling code")
+    raise TypeError(f"{key}: an object of class {kind} is not plain data, which a checkpoint can hold without pickling code")

@@ -33,8 +33,8 @@ bool dcp_tshard_is(struct dcp_pv v);
 
 /*
  * Read @v, a value of @t, whose stream starts at byte @base of file number @file. What @out
- * points at lives in @arena; of its key and path nothing is said. Returns 1, or 0 (it is
- * neither), -EBADMSG, -ENOTSUP (a sum not yet taken), -E2BIG, -ENOMEM.
+ * points at lives in @arena; its key and path are not set. Returns 1, or 0 (it is neither),
+ * -EBADMSG, -ENOTSUP (a sum that was not added up), -E2BIG, -ENOMEM.
  */
 int dcp_tshard_read(const struct dcp_torch *t, struct dcp_pv v, uint32_t file, uint64_t base,
 		    struct dcp_arena *arena, struct dcp_tshard *out, struct dcp_err *err);

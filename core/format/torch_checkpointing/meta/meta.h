@@ -36,7 +36,7 @@ struct dcp_source;
 #define DCP_TITEMS_MAX_RANKS (1u << 20)
 #define DCP_TITEMS_MAX_BOXES (1u << 16) /* of one tensor in one rank */
 
-/* Ranks, and where in the original list each stands. Equal lists are one. */
+/* Ranks, and the position of each in the original list. Equal lists are stored once. */
 struct dcp_titems_list {
 	size_t n;
 	struct dcp_titems_rank {
@@ -44,7 +44,7 @@ struct dcp_titems_list {
 	} by_rank[];
 };
 
-/* [lo, lo + len) of the whole tensor stands at @at of the local one. */
+/* [lo, lo + len) of the whole tensor is at @at of the local one. */
 struct dcp_titems_box {
 	const uint64_t *lo, *at, *len;
 };
@@ -127,7 +127,7 @@ const struct dcp_titems_entry *dcp_titems_entry(const struct dcp_titems_meta *m,
 const struct dcp_titems_entry *dcp_titems_find(const struct dcp_titems_meta *m,
 					       const char *key);
 
-/* How rank @rank holds it, or NULL: nothing is said of that rank. */
+/* How rank @rank holds it; NULL: the metadata does not have that rank. */
 const struct dcp_titems_group *dcp_titems_group_of(const struct dcp_titems_entry *e,
 						   uint32_t rank);
 
@@ -135,6 +135,6 @@ const struct dcp_titems_group *dcp_titems_group_of(const struct dcp_titems_entry
 const struct dcp_titems_rank *dcp_titems_list_find(const struct dcp_titems_list *l,
 						   uint32_t rank);
 
-/* Where the file of rank @rank lies, or NULL: nothing is said of it. */
+/* Where the file of rank @rank lies; NULL: the metadata does not have it. */
 const struct dcp_titems_layout *dcp_titems_layout_of(const struct dcp_titems_item *it,
 						     uint32_t rank);

@@ -27,8 +27,8 @@ int dcp_spread_make(const struct dcp_layout *l, const struct dcp_layout_rule *ru
 		    uint32_t ndim, struct dcp_arena *arena, struct dcp_spread **out);
 
 /*
- * From now on a tensor of this shape (borrowed). -EINVAL, -E2BIG: the layout cannot cut it;
- * layout, line, @key and rank in @err, as from dcp_layout_cut() for the first rank that has it.
+ * Set the tensor: its shape is borrowed. -EINVAL, -E2BIG: the layout cannot cut it; layout,
+ * line, @key and rank in @err, as from dcp_layout_cut() for the first rank that has it.
  */
 int dcp_spread_set(struct dcp_spread *s, const char *key, const uint64_t *shape,
 		   struct dcp_err *err);

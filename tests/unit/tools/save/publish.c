@@ -213,7 +213,7 @@ static void test_stuck(void **state)
 	t_dir_remove(&d);
 }
 
-/* What a process of another user has left stays, and a journal that is removed before it is locked is no journal. */
+/* What a process of another user has left stays, and a journal that is removed before it is locked is not a journal. */
 static void test_left(void **state)
 {
 	char path[128], journal[160];

@@ -77,8 +77,8 @@ struct dcp_pmeta {
 	uint32_t guess;
 };
 
-/* Add what @src says to @m, which starts zeroed. Returns 0, -EBADMSG, -E2BIG (more than a file
- * of that size can mean to say), -ENOMEM, or what the pickle gave. */
+/* Add the content of @src to @m, which starts zeroed. Returns 0, -EBADMSG, -E2BIG (more than
+ * a file of that size can hold without repetition), -ENOMEM, or what the pickle gave. */
 int dcp_pmeta_read(struct dcp_pmeta *m, const struct dcp_source *src, struct dcp_err *err);
 void dcp_pmeta_finish(struct dcp_pmeta *m);
 

@@ -64,7 +64,7 @@ static void slots_are_registered(void **state)
 		return;
 	}
 	assert_string_equal(why, "asked for");
-	/* The end of the file, which is no whole block, is read from the page cache, in the same batch. */
+	/* The end of the file, which is not a whole block, is read from the page cache, in the same batch. */
 	assert_true(report.registered > 0 && report.registered <= report.read);
 	t_case("refused");
 	t_fault_register = ENOMEM;
