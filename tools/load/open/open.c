@@ -76,6 +76,8 @@ static int open_same(struct dcpload *ck, const struct load_blobs *blobs, struct 
 		return dcp_err_say(err, -ENOMEM);
 	rc = notice->through ? load_open_through(ck, "the coordinator does so", err)
 			     : load_open_any(ck, err);
+	if (rc == -ENOENT)
+		return dcp_err_where(err, rc, "rank %u opens version %s", from, name);
 	if (rc == 0 && !ck->through && load_generation(ck) != notice->generation)
 		return dcp_fail(
 			err, -ESTALE,
