@@ -77,8 +77,7 @@ static struct entry *find_or_add(struct dcpfs_errors *e, uint64_t hash)
 
 	if (entry)
 		return entry;
-	if (e->n == DCPFS_ERRORS_MAX ||
-	    dcp_array_grow((void **)&e->entries, &e->cap, e->n, sizeof(*entry)) < 0)
+	if (e->n == DCPFS_ERRORS_MAX || DCP_GROW(e->entries, e->cap, e->n) < 0)
 		return NULL;
 	entry = &e->entries[e->n];
 	*entry = (struct entry){ .hash = hash };

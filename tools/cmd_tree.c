@@ -115,8 +115,7 @@ static int add_leaf(struct forest *f, struct leaf leaf, const char *what)
 	if (split_path(f, &leaf) < 0)
 		return -ENOMEM;
 	leaf.what = dcp_arena_strndup(&f->arena, what, strlen(what));
-	if (!leaf.what ||
-	    dcp_array_grow((void **)&f->leaves, &f->leaf_cap, f->nleaves, sizeof(leaf)) < 0)
+	if (!leaf.what || DCP_GROW(f->leaves, f->leaf_cap, f->nleaves) < 0)
 		return -ENOMEM;
 	f->leaves[f->nleaves++] = leaf;
 	return 0;
@@ -176,7 +175,7 @@ static size_t new_node(struct forest *f, const char *name, size_t parent)
 {
 	size_t at = f->nnodes;
 
-	if (dcp_array_grow((void **)&f->nodes, &f->node_cap, f->nnodes, sizeof(*f->nodes)) < 0)
+	if (DCP_GROW(f->nodes, f->node_cap, f->nnodes) < 0)
 		return NO_NODE;
 	f->nodes[f->nnodes++] = (struct node){
 		.name = name,

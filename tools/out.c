@@ -346,8 +346,7 @@ void out_table_cell(struct out_table *t, const char *s)
 
 	out_text(&b, s);
 	copy = dcp_arena_strndup(&t->arena, b.p ? b.p : "", b.n);
-	if (!copy || dcp_buf_error(&b) ||
-	    dcp_array_grow((void **)&t->cells, &t->cap, t->ncells, sizeof(*t->cells)) < 0)
+	if (!copy || dcp_buf_error(&b) || DCP_GROW(t->cells, t->cap, t->ncells) < 0)
 		t->failed = true;
 	else
 		t->cells[t->ncells++] = copy;

@@ -52,8 +52,9 @@ static inline int dcp_buf_error(const struct dcp_buf *b)
 	return b->failed ? -ENOMEM : 0;
 }
 
-/* Make room for one more element after the @n of @size bytes in a malloc'ed array with room for
- * @cap, which doubles when it is full. -ENOMEM. */
+/* Make room for one more element after the @n of the malloc'ed @array, which has room for @cap: that doubles when it
+ * is full. 0, -ENOMEM. */
+#define DCP_GROW(array, cap, n) dcp_array_grow((void **)&(array), &(cap), (n), sizeof(*(array)))
 int dcp_array_grow(void **array, size_t *cap, size_t n, size_t size);
 
 #define dcp_auto_buf __attribute__((cleanup(dcp_buf_finish)))

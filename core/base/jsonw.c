@@ -179,14 +179,6 @@ void dcp_jsonw_str(struct dcp_jsonw *w, const char *s)
 	dcp_jsonw_str_n(w, s, strlen(s));
 }
 
-void dcp_jsonw_str_or_null(struct dcp_jsonw *w, const char *s)
-{
-	if (s)
-		dcp_jsonw_str(w, s);
-	else
-		dcp_jsonw_null(w);
-}
-
 void dcp_jsonw_raw(struct dcp_jsonw *w, const char *json, size_t n)
 {
 	before(w);
@@ -306,7 +298,10 @@ void dcp_jsonw_put_str(struct dcp_jsonw *w, const char *key, const char *v)
 void dcp_jsonw_put_str_or_null(struct dcp_jsonw *w, const char *key, const char *v)
 {
 	dcp_jsonw_key(w, key);
-	dcp_jsonw_str_or_null(w, v);
+	if (v)
+		dcp_jsonw_str(w, v);
+	else
+		dcp_jsonw_null(w);
 }
 
 void dcp_jsonw_put_u64(struct dcp_jsonw *w, const char *key, uint64_t v)

@@ -45,7 +45,6 @@ void dcp_jsonw_key_n(struct dcp_jsonw *w, const char *key, size_t n);
  * UTF-8 as \udcXX, as Python's surrogateescape has it. */
 void dcp_jsonw_str(struct dcp_jsonw *w, const char *s);
 void dcp_jsonw_str_n(struct dcp_jsonw *w, const char *s, size_t n);
-void dcp_jsonw_str_or_null(struct dcp_jsonw *w, const char *s);
 void dcp_jsonw_i64(struct dcp_jsonw *w, int64_t v);
 void dcp_jsonw_u64(struct dcp_jsonw *w, uint64_t v);
 /* Shortest form that reads back equal; NaN and infinities become {"$float": "nan"}. */

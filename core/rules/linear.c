@@ -88,7 +88,7 @@ static int on_key(void *ctx, uint64_t number, const char *key)
 	if ((!weight && !dcp_ends_with(key, n, ".bias")) || !take_apart(l, &s) || l->n >= MOST)
 		return 0;
 	s.key = dcp_arena_strndup(&l->arena, key, n);
-	if (!s.key || dcp_array_grow((void **)&l->seen, &l->cap, l->n, sizeof(s)) < 0)
+	if (!s.key || DCP_GROW(l->seen, l->cap, l->n) < 0)
 		return -ENOMEM;
 	l->seen[l->n++] = s;
 	return 0;

@@ -34,8 +34,7 @@ static const struct rule *find_rule(const struct dcp_rules *r, const char *key,
 
 static int new_group(struct map *m, uint32_t rule, uint32_t *out)
 {
-	int rc =
-		dcp_array_grow((void **)&m->group, &m->group_cap, m->ngroup, sizeof(*m->group));
+	int rc = DCP_GROW(m->group, m->group_cap, m->ngroup);
 
 	if (rc < 0)
 		return rc;
@@ -68,7 +67,7 @@ static int find_group(struct map *m, const struct rule *rule, const struct slot_
 		*out = rc == 0 ? m->group_of_id[id] : 0;
 		return rc;
 	}
-	rc = dcp_array_grow((void **)&m->group_of_id, &m->id_cap, id, sizeof(*m->group_of_id));
+	rc = DCP_GROW(m->group_of_id, m->id_cap, id);
 	if (rc == 0)
 		rc = new_group(m, number, out);
 	if (rc == 0)
@@ -154,7 +153,7 @@ static int on_key(void *ctx, uint64_t number, const char *key)
 	if (rc == 0)
 		rc = dcp_intern_add(&m->keys, key, strlen(key), DCP_INTERN_NONE, &hit.key);
 	if (rc >= 0)
-		rc = dcp_array_grow((void **)&m->hit, &m->hit_cap, m->nhit, sizeof(*m->hit));
+		rc = DCP_GROW(m->hit, m->hit_cap, m->nhit);
 	if (rc == 0)
 		m->hit[m->nhit++] = hit;
 	return rc;
@@ -208,7 +207,7 @@ static int note_made(struct map *m, uint32_t group, const char *key)
 			m->made[number].also = group;
 		return 0;
 	}
-	rc = dcp_array_grow((void **)&m->made, &m->made_cap, number, sizeof(*m->made));
+	rc = DCP_GROW(m->made, m->made_cap, number);
 	if (rc == 0)
 		m->made[number] = (struct made){ group, UINT32_MAX, false };
 	return rc;

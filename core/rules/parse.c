@@ -8,14 +8,6 @@
 #include "core/base/hash.h"
 #include "core/rules/rules_int.h"
 
-/* Room for one more element of an array that doubles; NULL: no memory. */
-static void *grow(void **array, size_t *cap, size_t n, size_t size)
-{
-	if (dcp_array_grow(array, cap, n, size) < 0)
-		return NULL;
-	return memset((char *)*array + n * size, 0, size);
-}
-
 /* The next word at *@s, moved past it: up to a blank or a comma, or a comma. */
 static struct word next_word(const char **s, const char *end)
 {
@@ -83,12 +75,10 @@ static int new_rule(struct rules_parse *ps, const char *at, struct rule **out)
 
 	if (r->nrule == DCP_RULES_MAX_RULES)
 		return dcp_rules_bad(ps, at, -E2BIG, "more than %d rules", DCP_RULES_MAX_RULES);
-	*out = grow((void **)&r->rule, &r->rule_cap, r->nrule, sizeof(**out));
-	if (!*out)
+	if (DCP_GROW(r->rule, r->rule_cap, r->nrule) < 0)
 		return -ENOMEM;
-	r->nrule++;
-	(*out)->line = ps->line;
-	(*out)->join = RULES_NO_SLOT;
+	*out = &r->rule[r->nrule++];
+	**out = (struct rule){ .line = ps->line, .join = RULES_NO_SLOT };
 	return 0;
 }
 
@@ -140,7 +130,7 @@ static int affix_line(struct rules_parse *ps, const char *s, struct affix **list
 		      size_t *cap, const char *expected)
 {
 	size_t before = *n;
-	struct affix *a;
+	struct affix a;
 	struct word w;
 	int rc;
 
@@ -150,12 +140,13 @@ static int affix_line(struct rules_parse *ps, const char *s, struct affix **list
 		if (*n == DCP_RULES_MAX_SOURCES)
 			return dcp_rules_bad(ps, w.s, -E2BIG, "more than %d of them",
 					     DCP_RULES_MAX_SOURCES);
-		a = grow((void **)list, cap, *n, sizeof(*a));
-		rc = a ? plain(ps, w, &a->text) : -ENOMEM;
+		rc = DCP_GROW(*list, *cap, *n);
+		if (rc == 0)
+			rc = plain(ps, w, &a.text);
 		if (rc < 0)
 			return rc;
-		a->n = strlen(a->text);
-		++*n;
+		a.n = strlen(a.text);
+		(*list)[(*n)++] = a;
 	}
 	if (*n == before)
 		return dcp_rules_bad(ps, s, -EINVAL, "%s", expected);
@@ -172,10 +163,10 @@ static int mark_line(struct rules_parse *ps, const char *s, enum mark_kind kind)
 	if (r->nmark == DCP_RULES_MAX_SOURCES)
 		return dcp_rules_bad(ps, s, -E2BIG, "more than %d of them",
 				     DCP_RULES_MAX_SOURCES);
-	m = grow((void **)&r->mark, &r->mark_cap, r->nmark, sizeof(*m));
-	if (!m)
+	if (DCP_GROW(r->mark, r->mark_cap, r->nmark) < 0)
 		return -ENOMEM;
-	m->kind = kind;
+	m = &r->mark[r->nmark];
+	*m = (struct mark){ .kind = kind };
 	rc = patterns(ps, &s, &slots, true, NULL, &m->pattern, &m->n);
 	if (rc == 0 && kind == MARK_FEWER && m->n != 2)
 		return dcp_rules_bad(ps, s, -EINVAL, "expected two patterns: fewer A, B");
@@ -188,7 +179,7 @@ static int tie_line(struct rules_parse *ps, const char *s)
 	struct dcp_rules *r = ps->r;
 	struct word key = next_word(&s, ps->end), eq = next_word(&s, ps->end),
 		    of = next_word(&s, ps->end), rest = next_word(&s, ps->end);
-	struct tie *t;
+	struct tie t;
 	int rc;
 
 	if (key.n == 0 || !is(eq, "=") || of.n == 0 || rest.n)
@@ -196,12 +187,13 @@ static int tie_line(struct rules_parse *ps, const char *s)
 	if (r->ntie == DCP_RULES_MAX_SOURCES)
 		return dcp_rules_bad(ps, key.s, -E2BIG, "more than %d ties",
 				     DCP_RULES_MAX_SOURCES);
-	t = grow((void **)&r->tie, &r->tie_cap, r->ntie, sizeof(*t));
-	rc = t ? plain(ps, key, &t->key) : -ENOMEM;
+	rc = DCP_GROW(r->tie, r->tie_cap, r->ntie);
 	if (rc == 0)
-		rc = plain(ps, of, &t->of);
+		rc = plain(ps, key, &t.key);
 	if (rc == 0)
-		r->ntie++;
+		rc = plain(ps, of, &t.of);
+	if (rc == 0)
+		r->tie[r->ntie++] = t;
 	return rc;
 }
 

@@ -63,7 +63,7 @@ int dcp_layout_place_add(struct layout_parse *ps, const struct place *p)
 			return dcp_layout_bad(ps, -EINVAL,
 					      "after flat there are no dimensions left to cut");
 	}
-	rc = dcp_array_grow((void **)&l->place, &l->place_cap, l->nplace, sizeof(*l->place));
+	rc = DCP_GROW(l->place, l->place_cap, l->nplace);
 	if (rc < 0)
 		return rc;
 	l->place[l->nplace++] = *p;

@@ -83,7 +83,7 @@ int dcp_layout_rule_begin(struct layout_parse *ps)
 				      "a mesh line, such as mesh dp=2 tp=4, comes first");
 	if (l->nrule == DCP_LAYOUT_MAX_RULES)
 		return dcp_layout_bad(ps, -E2BIG, "more than %d rules", DCP_LAYOUT_MAX_RULES);
-	rc = dcp_array_grow((void **)&l->rule, &l->rule_cap, l->nrule, sizeof(*l->rule));
+	rc = DCP_GROW(l->rule, l->rule_cap, l->nrule);
 	if (rc < 0)
 		return rc;
 	if (ps->lines)
@@ -155,7 +155,7 @@ int dcp_layout_rule_glob(struct layout_parse *ps, const char *text, size_t n)
 		return rc;
 	if (l->nglob == DCP_LAYOUT_MAX_GLOBS)
 		return dcp_layout_bad(ps, -E2BIG, "more than %d globs", DCP_LAYOUT_MAX_GLOBS);
-	rc = dcp_array_grow((void **)&l->glob, &l->glob_cap, l->nglob, sizeof(*l->glob));
+	rc = DCP_GROW(l->glob, l->glob_cap, l->nglob);
 	if (rc == 0)
 		rc = dcp_layout_glob_init(ps, text, n, &l->glob[l->nglob]);
 	if (rc < 0)

@@ -112,7 +112,7 @@ static int member(struct plan *plan, struct dcp_bytes name, struct dcp_bytes tex
 		return dcp_layout_bad(plan->ps, -EINVAL, "a name without letters");
 	for (size_t i = 0; i < e.n; i++)
 		e.components += e.name[i] == '.';
-	rc = dcp_array_grow((void **)&plan->entry, &plan->cap, plan->n, sizeof(*plan->entry));
+	rc = DCP_GROW(plan->entry, plan->cap, plan->n);
 	if (rc == 0)
 		plan->entry[plan->n++] = e;
 	return rc;

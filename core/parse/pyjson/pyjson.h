@@ -130,17 +130,10 @@ int dcp_pyjson_walk_with(const struct dcp_torch *t, struct dcp_pv root,
 
 /*
  * Append @v as one JSON value. @path is its key path: a tensor inside it is written as
- * {"$tensor": key} with the key that the walk gave. @s or @t may be NULL: then nothing
+ * {"$tensor": key} with the key that the walk gave. @t may be NULL: then nothing
  * is a tensor. Returns 0, -E2BIG (nested too deep, or too long), -ENOMEM, or what reading long
  * bytes gave; then nothing was appended.
- *
- * Where JSON is the same for several classes (tuple, torch.Size and list; frozenset and set; bytearray and bytes;
- * OrderedDict and dict; times, time spans and numpy scalars, which are text and numbers) @classes, unless NULL, gets
- * what dcp_object.classes says of those inside.
  */
-int dcp_pyjson_write_in(struct dcp_buf *out, struct dcp_buf *classes,
-			const struct dcp_pystream *s, struct dcp_pv v, const char *const *path,
-			size_t npath);
 int dcp_pyjson_write(struct dcp_buf *out, const struct dcp_torch *t, struct dcp_pv v,
 		     const char *const *path, size_t npath);
 

@@ -503,9 +503,13 @@ static int write_value(struct writer *x, struct dcp_pv v)
 	return r;
 }
 
-int dcp_pyjson_write_in(struct dcp_buf *out, struct dcp_buf *classes,
-			const struct dcp_pystream *s, struct dcp_pv v, const char *const *path,
-			size_t npath)
+/*
+ * dcp_pyjson_write() for a stream. Where JSON is the same for several classes (tuple, torch.Size and list; frozenset
+ * and set; bytearray and bytes; OrderedDict and dict; times, time spans and numpy scalars, which are text and
+ * numbers) @classes, unless NULL, gets what dcp_object.classes says of those inside.
+ */
+static int write_in(struct dcp_buf *out, struct dcp_buf *classes, const struct dcp_pystream *s,
+		    struct dcp_pv v, const char *const *path, size_t npath)
 {
 	struct writer *x = calloc(1, sizeof(*x));
 	int r;
@@ -539,7 +543,7 @@ int dcp_pyjson_write(struct dcp_buf *out, const struct dcp_torch *t, struct dcp_
 {
 	struct dcp_pystream s;
 
-	return dcp_pyjson_write_in(out, NULL, dcp_pyjson_torch(t, &s), v, path, npath);
+	return write_in(out, NULL, dcp_pyjson_torch(t, &s), v, path, npath);
 }
 
 int dcp_pyjson_object(struct dcp_buf *out, const struct dcp_pystream *s, struct dcp_pv v,
@@ -552,7 +556,7 @@ int dcp_pyjson_object(struct dcp_buf *out, const struct dcp_pystream *s, struct 
 	o->type = dcp_pyjson_type(v);
 	dcp_buf_reset(out);
 	if (*left)
-		rc = dcp_pyjson_write_in(out, &classes, s, v, path, npath);
+		rc = write_in(out, &classes, s, v, path, npath);
 	o->json_len = rc == 0 ? out->n : 0;
 	if (rc == 0 && classes.n) { /* after the JSON and its NUL */
 		dcp_buf_add(out, "", 1);

@@ -123,7 +123,7 @@ static void array_has_room_for_one_more(void **state)
 
 	(void)state;
 	for (uint32_t i = 0; i < 100; i++) {
-		assert_int_equal(dcp_array_grow((void **)&v, &cap, i, sizeof(*v)), 0);
+		assert_int_equal(DCP_GROW(v, cap, i), 0);
 		assert_in_range(cap, i + 1, 2 * i + 16);
 		v[i] = i;
 	}

@@ -20,7 +20,7 @@ static int add_need(void *ctx, const struct t_job_need *need)
 {
 	struct needing *all = ctx;
 
-	if (dcp_array_grow((void **)&all->v, &all->cap, all->n, sizeof(*all->v)) < 0)
+	if (DCP_GROW(all->v, all->cap, all->n) < 0)
 		return -ENOMEM;
 	all->v[all->n++] = (struct load_need){ need->s, need->file, 0 };
 	return 0;

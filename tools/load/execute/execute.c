@@ -145,7 +145,7 @@ static int take_chunks(struct dcpload_plan *p)
 	return rc;
 }
 
-int load_by_window(struct dcpload_plan *p, struct dcpload_error *err)
+static int load_by_window(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	struct filler f[MOST_FILLERS] = { 0 };
 	uint32_t n;

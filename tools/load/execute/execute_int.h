@@ -38,7 +38,6 @@ int load_fill(struct dcpload_plan *p, size_t c, uint8_t *slot, struct dcp_err *e
 /* Threads of a rank, as configured; by default the CPUs of the node divided by its ranks. */
 uint32_t load_threads(const struct dcpload_plan *p);
 
-/* Load every chunk through the window; by messages; or every want for itself. */
-int load_by_window(struct dcpload_plan *p, struct dcpload_error *err);
+/* Load every chunk by messages; or every want for itself. */
 int load_by_rounds(struct dcpload_plan *p, struct dcpload_error *err);
 int load_by_wants(struct dcpload_plan *p, struct dcpload_error *err);

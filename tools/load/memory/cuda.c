@@ -191,7 +191,7 @@ static int cuda_lane_open(struct load_device *d, void **lane)
 	struct cuda *c = of(d);
 	int rc;
 
-	if (dcp_array_grow((void **)&c->lanes, &c->cap_lanes, c->nlanes, sizeof(*c->lanes)) < 0)
+	if (DCP_GROW(c->lanes, c->cap_lanes, c->nlanes) < 0)
 		return -ENOMEM;
 	rc = CALL(c, cuStreamCreate, (struct CUstream_st **)lane, LOAD_CUDA_NON_BLOCKING);
 	if (rc == 0)

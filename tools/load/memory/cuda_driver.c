@@ -31,7 +31,8 @@ static int find_calls(struct load_cuda_driver *d, void *library, struct dcpload_
 	return 0;
 }
 
-const char *load_cuda_name(const struct load_cuda_driver *d, unsigned code)
+/* "CUDA_ERROR_OUT_OF_MEMORY" */
+static const char *name_of(const struct load_cuda_driver *d, unsigned code)
 {
 	const char *name;
 
@@ -47,7 +48,7 @@ int load_cuda_failed(const struct load_cuda_driver *d, unsigned code, const char
 		 : code == LOAD_CUDA_NO_DEVICE   ? -ENODEV
 						 : -EREMOTEIO;
 
-	return load_fail(err, rc, "%s: %s", call, load_cuda_name(d, code));
+	return load_fail(err, rc, "%s: %s", call, name_of(d, code));
 }
 
 int load_cuda_driver(struct load_cuda_driver *d, struct dcpload_error *err)

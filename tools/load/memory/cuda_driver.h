@@ -21,5 +21,3 @@ int load_cuda_failed(const struct load_cuda_driver *d, unsigned code, const char
 		     struct dcpload_error *err);
 /* The NUMA node that is nearest to a GPU, according to the kernel; -1: not known. */
 int load_cuda_node(const struct load_cuda_driver *d, int device);
-/* "CUDA_ERROR_OUT_OF_MEMORY" */
-const char *load_cuda_name(const struct load_cuda_driver *d, unsigned code);

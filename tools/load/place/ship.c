@@ -493,8 +493,7 @@ static int note(struct batch *b, uint32_t number, uint64_t bytes)
 		last->bytes += bytes;
 		return 0;
 	}
-	if (dcp_array_grow((void **)&b->coming, &b->cap_coming, b->ncoming,
-			   sizeof(*b->coming)) < 0)
+	if (DCP_GROW(b->coming, b->cap_coming, b->ncoming) < 0)
 		return -ENOMEM;
 	b->coming[b->ncoming++] = (struct coming){ number, 0, bytes };
 	return 0;

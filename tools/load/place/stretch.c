@@ -59,7 +59,7 @@ static int advance(struct dcpload_plan *p, struct load_active *a, uint32_t file,
 		if (need->file < file || end_of(need) <= lo ||
 		    (a->rounds && load_is_packed(&need->s)))
 			continue;
-		if (dcp_array_grow((void **)&a->need, &a->cap, a->n, sizeof(*a->need)) < 0)
+		if (DCP_GROW(a->need, a->cap, a->n) < 0)
 			return -ENOMEM;
 		a->need[a->n++] = (uint32_t)a->next;
 	}

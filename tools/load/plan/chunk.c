@@ -39,7 +39,7 @@ static int add_range(struct ranges *r, uint32_t file, uint64_t lo, uint64_t hi)
 		last->hi = DCP_MAX(last->hi, hi);
 		return 0;
 	}
-	if (dcp_array_grow((void **)&r->v, &r->cap, r->n, sizeof(*r->v)) < 0)
+	if (DCP_GROW(r->v, r->cap, r->n) < 0)
 		return -ENOMEM;
 	r->v[r->n++] = (struct load_range){ file, 0, lo, hi };
 	return 0;
@@ -122,7 +122,7 @@ static int add_stretch(struct load_chunks *c, uint32_t file, uint64_t lo, uint64
 {
 	struct load_stretch *s;
 
-	if (dcp_array_grow((void **)&c->stretch, &c->cap_stretch, c->nstretch, sizeof(*s)) < 0)
+	if (DCP_GROW(c->stretch, c->cap_stretch, c->nstretch) < 0)
 		return -ENOMEM;
 	s = &c->stretch[c->nstretch++];
 	*s = (struct load_stretch){ file, (uint32_t)(hi + more - lo), lo, hi, at };
@@ -132,7 +132,7 @@ static int add_stretch(struct load_chunks *c, uint32_t file, uint64_t lo, uint64
 /* Begin a chunk with the stretch that is added next. */
 static int begin_chunk(struct load_chunks *c)
 {
-	if (dcp_array_grow((void **)&c->first, &c->cap_chunk, c->n + 1, sizeof(*c->first)) < 0)
+	if (DCP_GROW(c->first, c->cap_chunk, c->n + 1) < 0)
 		return -ENOMEM;
 	c->first[c->n++] = c->nstretch;
 	return 0;
@@ -167,8 +167,7 @@ static int cut(struct load_chunks *c, const struct load_range *v, size_t n, uint
 			lo += now;
 		}
 	}
-	if (rc == 0 &&
-	    dcp_array_grow((void **)&c->first, &c->cap_chunk, c->n, sizeof(*c->first)) < 0)
+	if (rc == 0 && DCP_GROW(c->first, c->cap_chunk, c->n) < 0)
 		rc = -ENOMEM;
 	if (rc == 0)
 		c->first[c->n] = c->nstretch;

@@ -22,8 +22,7 @@ int load_list(struct dcpload_plan *p, uint32_t list, const char *key, const char
 	va_start(ap, fmt);
 	vsnprintf(why, sizeof(why), fmt, ap);
 	va_end(ap);
-	if (dcp_array_grow((void **)&p->list[list].v, &p->list[list].cap, p->list[list].n,
-			   sizeof(*l)) < 0)
+	if (DCP_GROW(p->list[list].v, p->list[list].cap, p->list[list].n) < 0)
 		return -ENOMEM;
 	l = &p->list[list].v[p->list[list].n++];
 	l->key = dcp_arena_strndup(&p->arena, key, strlen(key));

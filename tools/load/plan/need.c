@@ -30,7 +30,7 @@ static int add_need(void *ctx, const struct dcp_strided *s, uint32_t file)
 		l->decoded = true;
 		return -ECANCELED; /* the view will read all of it */
 	}
-	if (dcp_array_grow((void **)&p->need, &p->cap_need, p->nneed, sizeof(*p->need)) < 0)
+	if (DCP_GROW(p->need, p->cap_need, p->nneed) < 0)
 		return -ENOMEM;
 	need = &p->need[p->nneed++];
 	*need = (struct load_need){ *s, file, (uint32_t)(l->want - p->want) };

@@ -72,8 +72,7 @@ static int refuse(struct dcpload_plan *p, uint32_t list, int code, const char *k
 
 static struct load_want *new_want(struct dcpload_plan *p)
 {
-	if (p->nwant >= UINT32_MAX ||
-	    dcp_array_grow((void **)&p->want, &p->cap_want, p->nwant, sizeof(*p->want)) < 0)
+	if (p->nwant >= UINT32_MAX || DCP_GROW(p->want, p->cap_want, p->nwant) < 0)
 		return NULL;
 	memset(&p->want[p->nwant], 0, sizeof(*p->want));
 	return &p->want[p->nwant];

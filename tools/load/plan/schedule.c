@@ -74,7 +74,7 @@ static uint64_t owner(const struct load_rounds *r, uint64_t stripe)
 
 static int add_part(struct load_rounds *r, const struct load_round_part *v)
 {
-	if (dcp_array_grow((void **)&r->mine, &r->cap_mine, r->nmine, sizeof(*v)) < 0)
+	if (DCP_GROW(r->mine, r->cap_mine, r->nmine) < 0)
 		return -ENOMEM;
 	r->mine[r->nmine] = *v;
 	r->mine[r->nmine].number = (uint32_t)r->nmine;
