@@ -6,6 +6,7 @@
 
 #include "core/base/base.h"
 #include "core/base/ckd.h"
+#include "core/base/sort.h"
 
 const char *dcp_filter_name(uint8_t filter)
 {
@@ -70,6 +71,12 @@ int dcp_dims_compare(const uint64_t *a, const uint64_t *b, uint32_t n)
 		if (a[k] != b[k])
 			return a[k] < b[k] ? -1 : 1;
 	return 0;
+}
+
+int dcp_piece_compare(const struct dcp_piece *a, const struct dcp_piece *b, uint32_t ndim)
+{
+	return dcp_dims_compare(a->lo, b->lo, ndim) ?: dcp_dims_compare(a->len, b->len, ndim) ?:
+	       DCP_CMP(a->run_lo, b->run_lo) ?: DCP_CMP(a->run_n, b->run_n);
 }
 
 const char *dcp_dims_text(char *buf, size_t size, const uint64_t *dims, uint32_t ndim)

@@ -171,6 +171,8 @@ bool dcp_filter_encodes(uint8_t filter);
 
 /* Less than, equal to, or more than zero: which of two lists of @n numbers comes first? */
 int dcp_dims_compare(const uint64_t *a, const uint64_t *b, uint32_t n);
+/* Boxes in order, then runs: less than, equal to, or more than zero. */
+int dcp_piece_compare(const struct dcp_piece *a, const struct dcp_piece *b, uint32_t ndim);
 
 /* "[4, 3]" for messages, cut short where @buf is; returns @buf. */
 const char *dcp_dims_text(char *buf, size_t size, const uint64_t *dims, uint32_t ndim);

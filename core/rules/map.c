@@ -11,6 +11,7 @@
 
 #include "core/base/buf.h"
 #include "core/base/near.h"
+#include "core/base/sort.h"
 #include "core/rules/map.h"
 
 enum { NEAR_KEYS = 100, NEAR_RULES = 256 }; /* for which the nearest is looked for */
@@ -165,13 +166,8 @@ static int by_group(const void *a, const void *b)
 {
 	const struct hit *x = a, *y = b;
 
-	if (x->group != y->group)
-		return x->group < y->group ? -1 : 1;
-	if (x->src != y->src)
-		return x->src < y->src ? -1 : 1;
-	if (x->member != y->member)
-		return x->member < y->member ? -1 : 1;
-	return x->key < y->key ? -1 : x->key > y->key;
+	return DCP_CMP(x->group, y->group) ?: DCP_CMP(x->src, y->src) ?:
+	       DCP_CMP(x->member, y->member) ?: DCP_CMP(x->key, y->key);
 }
 
 static int sort_hits(struct map *m)
@@ -184,7 +180,7 @@ static int sort_hits(struct map *m)
 	for (size_t i = 1; sorted && i < m->nhit; i++)
 		sorted = m->hit[i].group > m->hit[i - 1].group;
 	if (!sorted)
-		qsort(m->hit, m->nhit, sizeof(*m->hit), by_group);
+		DCP_SORT(m->hit, m->nhit, by_group);
 	for (size_t i = 0; i < m->nhit; i++) {
 		struct group *g = &m->group[m->hit[i].group];
 

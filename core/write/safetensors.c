@@ -16,6 +16,7 @@
 #include "core/base/endian.h"
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
+#include "core/base/sort.h"
 #include "core/model/name.h"
 #include "core/parse/safetensors/safetensors.h"
 #include "core/write/formats.h"
@@ -49,18 +50,15 @@ static const char *refuses(const struct dcp_write_tensor *t)
 static int by_key(const void *a, const void *b)
 {
 	const struct entry *x = a, *y = b;
-	int order = dcp_name_compare(x->t->key, y->t->key);
 
-	return order ? order : x->number < y->number ? -1 : 1;
+	return dcp_name_compare(x->t->key, y->t->key) ?: DCP_CMP(x->number, y->number);
 }
 
 static int by_size(const void *a, const void *b)
 {
 	const struct entry *x = a, *y = b;
 
-	if (x->t->itemsize != y->t->itemsize)
-		return x->t->itemsize > y->t->itemsize ? -1 : 1;
-	return by_key(a, b);
+	return DCP_CMP(y->t->itemsize, x->t->itemsize) ?: by_key(a, b);
 }
 
 static bool is_aligned(const struct entry *e, size_t n)
@@ -98,7 +96,7 @@ static void align(struct files *f)
 		size_t nof = f->first[i + 1] - f->first[i];
 
 		if (!is_aligned(of, nof))
-			qsort(of, nof, sizeof(*of), by_size);
+			DCP_SORT(of, nof, by_size);
 	}
 }
 
@@ -128,7 +126,7 @@ static int choose(struct files *f, const struct dcp_write_set *set, uint64_t siz
 			if (part != SIZE_MAX)
 				add(f, set, i, part);
 		}
-		qsort(f->e + f->first[rank], f->n - f->first[rank], sizeof(*f->e), by_key);
+		DCP_SORT(f->e + f->first[rank], f->n - f->first[rank], by_key);
 		if (f->ranks)
 			f->first[++f->nfiles] = f->n;
 	}

@@ -6,6 +6,7 @@
 #include "core/base/buf.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
+#include "core/base/sort.h"
 #include "core/write/write.h"
 
 uint64_t dcp_write_part_bytes(const struct dcp_write_tensor *t,
@@ -32,20 +33,12 @@ uint32_t dcp_write_sets(const struct dcp_write_set *set)
 size_t dcp_write_part_of(const struct dcp_write_set *set, size_t tensor, uint32_t rank)
 {
 	const struct dcp_write_tensor *t = &set->tensors[tensor];
-	size_t lo = 0, hi = t->nparts;
+	size_t i;
 
 	if (!set->arrays)
 		return 0;
-
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (t->parts[mid].rank < rank)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo < t->nparts && t->parts[lo].rank == rank ? lo : SIZE_MAX;
+	DCP_BISECT(i, 0, t->nparts, t->parts[i].rank < rank);
+	return i < t->nparts && t->parts[i].rank == rank ? i : SIZE_MAX;
 }
 
 const char *dcp_write_key(const struct dcp_write_set *set, size_t item)

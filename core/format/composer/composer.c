@@ -22,6 +22,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/format/composer/composer_int.h"
 #include "core/format/formats.h"
@@ -99,9 +100,7 @@ static int by_rank(const void *a, const void *b)
 {
 	const struct dcp_composer_file *x = a, *y = b;
 
-	if (x->rank != y->rank)
-		return x->rank < y->rank ? -1 : 1;
-	return strcmp(x->name, y->name);
+	return DCP_CMP(x->rank, y->rank) ?: strcmp(x->name, y->name);
 }
 
 static int load_ranks(const struct dcp_load *in, struct dcp_err *err)
@@ -116,7 +115,7 @@ static int load_ranks(const struct dcp_load *in, struct dcp_err *err)
 		files[n].name = in->dir->entries[i].name;
 		n += !in->dir->entries[i].is_dir && is_rank_file(files[n].name, &files[n].rank);
 	}
-	qsort(files, n, sizeof(*files), by_rank);
+	DCP_SORT(files, n, by_rank);
 	rc = dcp_composer_emit_files(in, files, n, err);
 	free(files);
 	return rc;

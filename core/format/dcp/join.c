@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/sort.h"
 #include "core/format/dcp/dcp_int.h"
 #include "core/parse/torch/torch.h"
 
@@ -161,20 +162,17 @@ static int compare_places(const void *pa, const void *pb, void *ndim)
 {
 	const struct dcp_tdcp_place *a = pa, *b = pb;
 
-	if (a->rank_file != b->rank_file)
-		return a->rank_file < b->rank_file ? -1 : 1;
-	return dcp_dims_compare(a->lo, b->lo, *(const uint32_t *)ndim);
+	return DCP_CMP(a->rank_file, b->rank_file)
+		       ?: dcp_dims_compare(a->lo, b->lo, *(const uint32_t *)ndim);
 }
 
 /* Boxes in order, and of equal ones the first rank's in front; then copies. */
 static int compare_chunks(const void *pa, const void *pb, void *ndim)
 {
 	const struct dcp_tdcp_chunk *a = pa, *b = pb;
-	int way = a->copy - b->copy;
 
-	if (!way)
-		way = dcp_dims_compare(a->lo, b->lo, 2 * *(const uint32_t *)ndim);
-	return way ? way : (a->rank_file > b->rank_file) - (a->rank_file < b->rank_file);
+	return a->copy - b->copy ?: dcp_dims_compare(a->lo, b->lo, 2 * *(const uint32_t *)ndim) ?:
+	       DCP_CMP(a->rank_file, b->rank_file);
 }
 
 static void sort_places(struct dcp_tdcp_join *j)
@@ -216,23 +214,16 @@ const struct dcp_tdcp_place *dcp_tdcp_find_place(const struct dcp_tdcp_join *j,
 {
 	struct dcp_tdcp_place want = { .lo = c->lo, .rank_file = c->rank_file };
 	uint32_t ndim = j->t.ndim;
-	size_t lo = 0, hi = j->nplaces;
+	size_t n = j->nplaces, end;
 
-	if (*hint < hi && compare_places(&j->place[*hint], &want, &ndim) == 0 &&
-	    (*hint + 1 == hi || compare_places(&j->place[*hint + 1], &want, &ndim) > 0))
+	if (*hint < n && compare_places(&j->place[*hint], &want, &ndim) == 0 &&
+	    (*hint + 1 == n || compare_places(&j->place[*hint + 1], &want, &ndim) > 0))
 		return &j->place[(*hint)++];
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (compare_places(&j->place[mid], &want, &ndim) <= 0)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	*hint = lo;
-	if (lo == 0 || compare_places(&j->place[lo - 1], &want, &ndim) != 0)
+	DCP_BISECT(end, 0, n, compare_places(&j->place[end], &want, &ndim) <= 0);
+	*hint = end;
+	if (end == 0 || compare_places(&j->place[end - 1], &want, &ndim) != 0)
 		return NULL;
-	return &j->place[lo - 1];
+	return &j->place[end - 1];
 }
 
 int dcp_tdcp_join(struct dcp_tdcp_emitter *w, uint32_t key, struct dcp_tdcp_join *j)

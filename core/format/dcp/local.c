@@ -14,16 +14,10 @@
 #include <stdlib.h>
 
 #include "core/base/err.h"
+#include "core/base/sort.h"
 #include "core/format/dcp/dcp.h"
 #include "core/format/formats.h"
 #include "core/parse/dir/dir.h"
-
-static int compare_ranks(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return (x > y) - (x < y);
-}
 
 static bool has_metadata(const struct dcp_dir *dir, uint64_t rank)
 {
@@ -125,7 +119,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	for (size_t i = 0; rank && i < in->dir->n; i++)
 		n += dcp_tdcp_is_rank_name(in->dir->entries[i].name, ".metadata", &rank[n]);
 	if (rank && n > 0) {
-		qsort(rank, n, sizeof(*rank), compare_ranks);
+		DCP_SORT(rank, n, dcp_by_u64);
 		names = name_ranks(rank, n);
 		say_ranks(have, sizeof(have), rank, n);
 	}

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/sort.h"
 #include "core/format/deepspeed/deepspeed_int.h"
 
 /* ---- reading ---- */
@@ -111,9 +112,8 @@ int dcp_ds_read_aliases(struct dcp_ds *ds, struct dcp_ds_part *part,
 static int by_real(const void *x, const void *y)
 {
 	const struct dcp_ds_alias *a = x, *b = y;
-	int c = strcmp(a->real, b->real);
 
-	return c ? c : strcmp(a->name, b->name);
+	return strcmp(a->real, b->real) ?: strcmp(a->name, b->name);
 }
 
 /* Sorted, each once: every stage may name a tied weight. */
@@ -124,8 +124,7 @@ static int sort_aliases(struct dcp_ds *ds)
 	uint32_t number;
 	int rc = 0;
 
-	if (n)
-		qsort(a, n, sizeof(*a), by_real);
+	DCP_SORT(a, n, by_real);
 	for (size_t i = 0; rc >= 0 && i < n; i++) {
 		uint32_t at = (uint32_t)kept;
 

@@ -4,23 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/sort.h"
 #include "core/format/deepspeed/emit.h"
-
-static int compare_u32(uint32_t a, uint32_t b)
-{
-	return (a > b) - (a < b);
-}
 
 static int by_number(const void *x, const void *y)
 {
 	const struct dcp_ds_name *a = x, *b = y;
-	int c = compare_u32(a->kind, b->kind);
 
-	c = c ? c : compare_u32(a->layer, b->layer);
-	c = c ? c : compare_u32(a->expert, b->expert);
-	c = c ? c : compare_u32(a->mp, b->mp);
-	c = c ? c : compare_u32(a->dp, b->dp);
-	return c ? c : strcmp(a->name, b->name);
+	return DCP_CMP(a->kind, b->kind) ?: DCP_CMP(a->layer, b->layer) ?:
+	       DCP_CMP(a->expert, b->expert) ?: DCP_CMP(a->mp, b->mp) ?:
+	       DCP_CMP(a->dp, b->dp) ?: strcmp(a->name, b->name);
 }
 
 int dcp_ds_list_files(const struct dcp_dir *dir, struct dcp_ds_name **out, size_t *n)
@@ -33,7 +26,7 @@ int dcp_ds_list_files(const struct dcp_dir *dir, struct dcp_ds_name **out, size_
 	for (size_t i = 0; i < dir->n; i++)
 		if (!dir->entries[i].is_dir && dcp_ds_name_parse(dir->entries[i].name, &f[*n]))
 			++*n;
-	qsort(f, *n, sizeof(*f), by_number);
+	DCP_SORT(f, *n, by_number);
 	*out = f;
 	return 0;
 }
@@ -51,17 +44,12 @@ const struct dcp_ds_name *dcp_ds_files(const struct dcp_ds *ds, enum dcp_ds_kind
 	return ds->file + first;
 }
 
-static int part_compare(const void *key, const void *part)
-{
-	uint64_t want = *(const uint64_t *)key, is = ((const struct dcp_ds_part *)part)->mp;
-
-	return want < is ? -1 : want > is;
-}
-
 const struct dcp_ds_part *dcp_ds_part_of(const struct dcp_ds *ds, uint64_t mp)
 {
-	return ds->nparts ? bsearch(&mp, ds->part, ds->nparts, sizeof(*ds->part), part_compare)
-			  : NULL;
+	size_t i;
+
+	DCP_BISECT(i, 0, ds->nparts, ds->part[i].mp < mp);
+	return i < ds->nparts && ds->part[i].mp == mp ? &ds->part[i] : NULL;
 }
 
 /* Does the file @mark of @above name @version? -1: there is no such file. */
@@ -90,17 +78,10 @@ bool dcp_ds_committed(const struct dcp_dir *above, const char *version)
 
 const struct dcp_ds_rank *dcp_ds_rank_of(const struct dcp_ds_part *part, uint64_t dp)
 {
-	size_t lo = 0, hi = part->nranks;
+	size_t i;
 
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (part->rank[mid].name->dp < dp)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo < part->nranks && part->rank[lo].name->dp == dp ? &part->rank[lo] : NULL;
+	DCP_BISECT(i, 0, part->nranks, part->rank[i].name->dp < dp);
+	return i < part->nranks && part->rank[i].name->dp == dp ? &part->rank[i] : NULL;
 }
 
 enum { MAX_LOST = 100 }; /* files that are missing, by name */

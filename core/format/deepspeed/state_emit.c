@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 
+#include "core/base/sort.h"
 #include "core/format/deepspeed/emit.h"
 
 /* @rank: NULL, or what is put in front. */
@@ -91,17 +92,10 @@ int dcp_ds_emit_common(struct dcp_ds_emitter *t, const char *rank,
 /* The first run that ends after element @first. */
 static size_t find_run(const struct dcp_ds_run *run, size_t n, uint64_t first)
 {
-	size_t lo = 0, hi = n;
+	size_t i;
 
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (run[mid].first + run[mid].n <= first)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
+	DCP_BISECT(i, 0, n, run[i].first + run[i].n <= first);
+	return i;
 }
 
 int dcp_ds_add_pieces(struct dcp_ds_emitter *t, const struct dcp_ds_box *box, uint8_t dtype)

@@ -8,6 +8,7 @@
 
 #include "core/base/ckd.h"
 #include "core/base/err.h"
+#include "core/base/sort.h"
 
 /* Descriptions of tens of millions of pieces. */
 static const size_t arena_limit = (size_t)4 << 30;
@@ -134,19 +135,6 @@ bool dcp_copies_alike(const struct dcp_tensor *a, const struct dcp_tensor *b)
 	       memcmp(a->shape, b->shape, a->ndim * sizeof(*a->shape)) == 0;
 }
 
-int dcp_copies_compare(const struct dcp_piece *a, const struct dcp_piece *b, uint32_t ndim)
-{
-	int way = dcp_dims_compare(a->lo, b->lo, ndim);
-
-	if (!way)
-		way = dcp_dims_compare(a->len, b->len, ndim);
-	if (way)
-		return way;
-	if (a->run_lo != b->run_lo)
-		return a->run_lo < b->run_lo ? -1 : 1;
-	return (a->run_n > b->run_n) - (a->run_n < b->run_n);
-}
-
 struct numbered {
 	struct dcp_piece p;
 	size_t i;
@@ -156,9 +144,8 @@ struct numbered {
 static int compare(const void *pa, const void *pb, void *ndim)
 {
 	const struct numbered *a = pa, *b = pb;
-	int way = dcp_copies_compare(&a->p, &b->p, *(const uint32_t *)ndim);
 
-	return way ? way : (a->i > b->i) - (a->i < b->i);
+	return dcp_piece_compare(&a->p, &b->p, *(const uint32_t *)ndim) ?: DCP_CMP(a->i, b->i);
 }
 
 /* All pieces of the good copies, each place once, and once more from another file; NULL: no memory. */
@@ -183,7 +170,7 @@ static struct dcp_piece *unite(struct dcp_copies *g, const struct dcp_copies_key
 			all[n] = (struct numbered){ c->t.pieces[i], n };
 	qsort_r(all, n, sizeof(*all), compare, &t->ndim);
 	for (size_t i = 0; i < n; i++)
-		if (!kept || dcp_copies_compare(&to[kept - 1], &all[i].p, t->ndim) != 0) {
+		if (!kept || dcp_piece_compare(&to[kept - 1], &all[i].p, t->ndim) != 0) {
 			to[kept++] = all[i].p;
 			again = false;
 		} else if (!again && to[kept - 1].file != all[i].p.file) {

@@ -56,6 +56,3 @@ int dcp_copies_emit(struct dcp_copies *g, uint32_t key, const struct dcp_sink *s
 
 /* Do they have the same dtype and shape? */
 bool dcp_copies_alike(const struct dcp_tensor *a, const struct dcp_tensor *b);
-
-/* Boxes in order, then runs: less than, equal to, or more than zero. */
-int dcp_copies_compare(const struct dcp_piece *a, const struct dcp_piece *b, uint32_t ndim);

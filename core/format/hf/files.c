@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/sort.h"
 #include "core/format/format.h"
 #include "core/model/tensor.h"
 #include "core/parse/dir/dir.h"
@@ -15,12 +16,9 @@
 static int by_rank(const void *a, const void *b)
 {
 	const struct dcp_hf_file *x = a, *y = b;
-	unsigned rx = dcp_hf_rank(x->set_name), ry = dcp_hf_rank(y->set_name);
-	int by_set = strcmp(x->set_name, y->set_name);
 
-	if (rx != ry)
-		return rx < ry ? -1 : 1;
-	return by_set ? by_set : strcmp(x->name, y->name);
+	return DCP_CMP(dcp_hf_rank(x->set_name), dcp_hf_rank(y->set_name)) ?:
+	       strcmp(x->set_name, y->set_name) ?: strcmp(x->name, y->name);
 }
 
 static int add_file(struct dcp_hf *h, const struct dcp_hf_name *name, const char *below,
@@ -64,7 +62,7 @@ int dcp_hf_add_files(struct dcp_hf *h, const struct dcp_dir *dir, const char *be
 		    !(twins && dcp_hf_rank(name.set) == DCP_HF_RANK_TWIN) &&
 		    !dcp_hf_sets_hide(&h->kept, name.set))
 			rc = add_file(h, &name, below, dir->entries[i].name);
-	qsort(h->files, h->nfiles, sizeof(*h->files), by_rank);
+	DCP_SORT(h->files, h->nfiles, by_rank);
 	return rc;
 }
 

@@ -124,19 +124,9 @@ static const char *cover(const struct dcp_hf *h, const struct dcp_hf_key *k, uin
 	return NULL;
 }
 
-static int compare_pieces(const void *pa, const void *pb, void *ndim)
+static int compare_pieces(const void *a, const void *b, void *ndim)
 {
-	const struct dcp_piece *a = pa, *b = pb;
-	uint32_t n = *(const uint32_t *)ndim;
-
-	for (uint32_t k = 0; k < 2 * n; k++) {
-		uint64_t x = k < n ? a->lo[k] : a->len[k - n];
-		uint64_t y = k < n ? b->lo[k] : b->len[k - n];
-
-		if (x != y)
-			return x < y ? -1 : 1;
-	}
-	return 0;
+	return dcp_piece_compare(a, b, *(const uint32_t *)ndim);
 }
 
 /* Ranks that hold the same box: one copy is enough, another one is remembered. */

@@ -20,6 +20,7 @@
 
 #include "core/base/base.h"
 #include "core/base/err.h"
+#include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/format/composer/composer.h"
 #include "core/format/formats.h"
@@ -121,9 +122,7 @@ static int by_rank(const void *a, const void *b)
 {
 	const struct part *x = a, *y = b;
 
-	if (x->rank != y->rank)
-		return x->rank < y->rank ? -1 : 1;
-	return strcmp(x->name, y->name);
+	return DCP_CMP(x->rank, y->rank) ?: strcmp(x->name, y->name);
 }
 
 static int list_parts(struct loading *l)
@@ -143,7 +142,7 @@ static int list_parts(struct loading *l)
 		dcp_composer_name(p.name, save, &p.rank);
 		l->parts[l->n++] = p;
 	}
-	qsort(l->parts, l->n, sizeof(*l->parts), by_rank);
+	DCP_SORT(l->parts, l->n, by_rank);
 	return 0;
 }
 

@@ -33,6 +33,7 @@
 #include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/base/number.h"
+#include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/format/formats.h"
 #include "core/format/gather/copies.h"
@@ -229,9 +230,7 @@ static int by_rank(const void *a, const void *b)
 {
 	const struct rank_file *x = a, *y = b;
 
-	if (x->name.rank != y->name.rank)
-		return x->name.rank < y->name.rank ? -1 : 1;
-	return strcmp(x->file, y->file);
+	return DCP_CMP(x->name.rank, y->name.rank) ?: strcmp(x->file, y->file);
 }
 
 static int list_files(struct ranks *r)
@@ -247,7 +246,7 @@ static int list_files(struct ranks *r)
 		f->file = dir->entries[i].name;
 		r->n += !dir->entries[i].is_dir && dcp_rank_name(f->file, &f->name);
 	}
-	qsort(r->file, r->n, sizeof(*r->file), by_rank);
+	DCP_SORT(r->file, r->n, by_rank);
 	return 0;
 }
 

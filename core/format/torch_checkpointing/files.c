@@ -10,6 +10,7 @@
 
 #include "core/base/base.h"
 #include "core/base/err.h"
+#include "core/base/sort.h"
 #include "core/format/hf/name.h"
 #include "core/format/torch_checkpointing/items_int.h"
 #include "core/model/tensor.h"
@@ -54,15 +55,13 @@ static int by_item(const void *pa, const void *pb)
 {
 	const struct need *a = pa, *b = pb;
 
-	if (a->item != b->item)
-		return a->item < b->item ? -1 : 1;
-	return (a->ranks > b->ranks) - (a->ranks < b->ranks);
+	return DCP_CMP(a->item, b->item) ?: DCP_CMP(a->ranks, b->ranks);
 }
 
 /* All of them, sorted by item. */
 static int list_needs(struct listing *l)
 {
-	struct need last = { 0 };
+	struct need last = { 0 }, *all;
 
 	for (size_t i = 0; i < dcp_titems_nentries(&l->r->meta); i++) {
 		const struct dcp_titems_entry *e = dcp_titems_entry(&l->r->meta, i);
@@ -76,9 +75,9 @@ static int list_needs(struct listing *l)
 			dcp_buf_add(&l->needs, &one, sizeof(one));
 		}
 	}
-	l->nneeds = l->needs.n / sizeof(last);
-	if (l->nneeds)
-		qsort(l->needs.p, l->nneeds, sizeof(last), by_item);
+	all = DCP_ITEMS(l->needs, struct need);
+	l->nneeds = DCP_NITEMS(l->needs, struct need);
+	DCP_SORT(all, l->nneeds, by_item);
 	return dcp_buf_error(&l->needs);
 }
 
@@ -256,11 +255,7 @@ static int compare_files(const void *pa, const void *pb)
 {
 	const struct dcp_titems_file *a = pa, *b = pb;
 
-	if (a->ranked != b->ranked)
-		return a->ranked ? -1 : 1;
-	if (a->rank != b->rank)
-		return a->rank < b->rank ? -1 : 1;
-	return strcmp(a->name, b->name);
+	return b->ranked - a->ranked ?: DCP_CMP(a->rank, b->rank) ?: strcmp(a->name, b->name);
 }
 
 int dcp_titems_list_files(struct dcp_titems *r, struct dcp_err *err)
@@ -278,8 +273,7 @@ int dcp_titems_list_files(struct dcp_titems *r, struct dcp_err *err)
 		return dcp_fail(err, rc, "out of memory for names of files");
 	if (rc < 0)
 		return rc;
-	if (r->nfiles)
-		qsort(r->files.p, r->nfiles, sizeof(struct dcp_titems_file), compare_files);
+	DCP_SORT(DCP_ITEMS(r->files, struct dcp_titems_file), r->nfiles, compare_files);
 	for (size_t i = 0; i < r->nfiles && !r->has_meta; i++)
 		r->world = DCP_MAX(r->world, (uint64_t)dcp_titems_file(r, i)->rank + 1);
 	return r->nfiles ? 0 : dcp_fail(err, -ENOENT, "no file of any item is there");

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/sort.h"
 #include "core/format/torch_checkpointing/items_int.h"
 #include "core/model/tensor.h"
 
@@ -33,19 +34,12 @@ static int on_joined(void *ctx, const struct dcp_tensor *emitted)
 static const struct dcp_titems_file *file_of(const struct dcp_titems *r, const char *item,
 					     uint32_t rank)
 {
-	size_t lo = 0, hi = r->nfiles;
+	size_t i;
 
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-		const struct dcp_titems_file *f = dcp_titems_file(r, mid);
-
-		if (f->ranked && f->rank < rank)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	for (; lo < r->nfiles; lo++) {
-		const struct dcp_titems_file *f = dcp_titems_file(r, lo);
+	DCP_BISECT(i, 0, r->nfiles,
+		   dcp_titems_file(r, i)->ranked && dcp_titems_file(r, i)->rank < rank);
+	for (; i < r->nfiles; i++) {
+		const struct dcp_titems_file *f = dcp_titems_file(r, i);
 
 		if (!f->ranked || f->rank != rank)
 			return NULL;

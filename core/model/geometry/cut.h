@@ -20,6 +20,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/base/sort.h"
+
 struct dcp_arena;
 struct dcp_box;
 
@@ -88,19 +90,12 @@ int dcp_cut_copy(struct dcp_cut *out, const struct dcp_cut *cut, struct dcp_aren
 static inline const struct dcp_span *dcp_axis_find(const struct dcp_axis *a, uint64_t i,
 						   const struct dcp_span *hint)
 {
-	size_t lo = 0, hi = a->n;
+	size_t next;
 
 	if (i - hint->at < hint->n)
 		return hint;
-	while (hi - lo > 1) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (a->span[mid].at <= i)
-			lo = mid;
-		else
-			hi = mid;
-	}
-	return &a->span[lo];
+	DCP_BISECT(next, 1, a->n, a->span[next].at <= i);
+	return &a->span[next - 1];
 }
 
 /* Take the next box off a run of the flattening of @shape: [*pos, *pos + *left) loses the box

@@ -7,6 +7,7 @@
 #include "core/model/geometry/meet.h"
 
 #include "core/base/base.h"
+#include "core/base/sort.h"
 #include "core/model/geometry/tiling.h"
 
 /* Where the walk is along one dimension. */
@@ -85,23 +86,16 @@ static int emit_runs(const struct walk *w, const uint32_t *group, uint32_t membe
 {
 	const struct dcp_piece *pieces = w->tl->t->pieces, *p = &pieces[group[0]];
 	uint64_t lowest = 0, highest = 0;
-	uint32_t ndim = w->cut->ndim, low = 0, high = members;
+	uint32_t ndim = w->cut->ndim, next;
 
 	for (uint32_t d = 0; d < ndim; d++) {
 		lowest = lowest * p->len[d] + (lo[d] - p->lo[d]);
 		highest = highest * p->len[d] + (lo[d] + n[d] - 1 - p->lo[d]);
 	}
-	while (high - low > 1) {
-		uint32_t mid = low + (high - low) / 2;
-
-		if (pieces[group[mid]].run_lo <= lowest)
-			low = mid;
-		else
-			high = mid;
-	}
-	for (; low < members && pieces[group[low]].run_lo <= highest; low++) {
+	DCP_BISECT(next, 1, members, pieces[group[next]].run_lo <= lowest);
+	for (uint32_t i = next - 1; i < members && pieces[group[i]].run_lo <= highest; i++) {
 		uint64_t box_lo[DCP_MAX_NDIM], box_n[DCP_MAX_NDIM], box_index[DCP_MAX_NDIM];
-		const struct dcp_meet m = { &pieces[group[low]], box_lo, box_n, box_index };
+		const struct dcp_meet m = { &pieces[group[i]], box_lo, box_n, box_index };
 		uint64_t pos = m.piece->run_lo, left = m.piece->run_n;
 
 		while (left) {

@@ -8,6 +8,7 @@
 #include "core/base/arena.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
+#include "core/base/sort.h"
 
 #define NO_GROUP UINT32_MAX
 
@@ -30,13 +31,6 @@ static int check_piece(const struct dcp_tensor *t, const struct dcp_piece *p,
 				   (unsigned long long)p->run_lo, (unsigned long long)p->run_n,
 				   (unsigned long long)volume);
 	return 0;
-}
-
-static int by_value(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
 }
 
 struct edges {
@@ -86,7 +80,7 @@ static int collect_cuts(struct dcp_tiling *tl, const struct dcp_box *box, uint32
 	}
 	add_edge(&e, box->lo[d] + box->len[d]);
 	if (!e.sorted) /* of pieces in order, the edges of a grid are */
-		qsort(e.at, e.n, sizeof(*e.at), by_value);
+		DCP_SORT(e.at, e.n, dcp_by_u64);
 	for (size_t i = 1; i < e.n; i++)
 		if (e.at[i] != e.at[distinct - 1])
 			e.at[distinct++] = e.at[i];
@@ -98,32 +92,18 @@ static int collect_cuts(struct dcp_tiling *tl, const struct dcp_box *box, uint32
 uint32_t dcp_tiling_cell(const struct dcp_tiling *tl, uint32_t d, uint64_t at)
 {
 	const uint64_t *cut = tl->cut[d];
-	uint32_t lo = 0, hi = tl->ncell[d];
+	uint32_t next;
 
-	while (hi - lo > 1) {
-		uint32_t mid = lo + (hi - lo) / 2;
-
-		if (cut[mid] <= at)
-			lo = mid;
-		else
-			hi = mid;
-	}
-	return lo;
+	DCP_BISECT(next, 1, tl->ncell[d], cut[next] <= at);
+	return next - 1;
 }
 
 static int compare_pieces(const void *a, const void *b, void *ctx)
 {
 	const struct dcp_tensor *t = ctx;
-	const struct dcp_piece *p = &t->pieces[*(const uint32_t *)a];
-	const struct dcp_piece *q = &t->pieces[*(const uint32_t *)b];
 
-	for (uint32_t d = 0; d < t->ndim; d++) {
-		if (p->lo[d] != q->lo[d])
-			return p->lo[d] < q->lo[d] ? -1 : 1;
-		if (p->len[d] != q->len[d])
-			return p->len[d] < q->len[d] ? -1 : 1;
-	}
-	return p->run_lo < q->run_lo ? -1 : p->run_lo > q->run_lo;
+	return dcp_piece_compare(&t->pieces[*(const uint32_t *)a],
+				 &t->pieces[*(const uint32_t *)b], t->ndim);
 }
 
 static bool same_box(const struct dcp_tensor *t, uint32_t a, uint32_t b)
@@ -352,20 +332,14 @@ static const struct dcp_piece *find_run(const struct dcp_tiling *tl, uint32_t gr
 {
 	const struct dcp_tensor *t = tl->t;
 	const struct dcp_piece *p = &t->pieces[tl->order[group]];
-	uint32_t lo = group, hi = group + tl->ngroup[group];
+	uint32_t next;
 	uint64_t element = 0;
 
 	for (uint32_t d = 0; d < t->ndim; d++)
 		element = element * p->len[d] + (at[d] - p->lo[d]);
-	while (hi - lo > 1) {
-		uint32_t mid = lo + (hi - lo) / 2;
-
-		if (t->pieces[tl->order[mid]].run_lo <= element)
-			lo = mid;
-		else
-			hi = mid;
-	}
-	return &t->pieces[tl->order[lo]];
+	DCP_BISECT(next, group + 1, group + tl->ngroup[group],
+		   t->pieces[tl->order[next]].run_lo <= element);
+	return &t->pieces[tl->order[next - 1]];
 }
 
 const struct dcp_piece *dcp_tiling_walk(const struct dcp_tiling *tl, const uint64_t *at,

@@ -6,6 +6,7 @@
 
 #include "core/base/ckd.h"
 #include "core/base/hash.h"
+#include "core/base/sort.h"
 #include "core/model/job/job_int.h"
 
 enum { FIRST_SLOTS = 256, PIECE_WORDS = 3, HEAD_WORDS = 3 };
@@ -115,20 +116,9 @@ static bool is_copy(const struct dcp_piece *a, const struct dcp_piece *b, uint32
 static int compare_pieces(const void *x, const void *y, void *ctx)
 {
 	const struct job_kind *k = ctx;
-	const struct dcp_piece *a = &k->t.pieces[*(const uint32_t *)x];
-	const struct dcp_piece *b = &k->t.pieces[*(const uint32_t *)y];
+	uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
 
-	for (uint32_t d = 0; d < k->t.ndim; d++) {
-		if (a->lo[d] != b->lo[d])
-			return a->lo[d] < b->lo[d] ? -1 : 1;
-		if (a->len[d] != b->len[d])
-			return a->len[d] < b->len[d] ? -1 : 1;
-	}
-	if (a->run_lo != b->run_lo)
-		return a->run_lo < b->run_lo ? -1 : 1;
-	if (a->run_n != b->run_n)
-		return a->run_n < b->run_n ? -1 : 1;
-	return *(const uint32_t *)x < *(const uint32_t *)y ? -1 : 1;
+	return dcp_piece_compare(&k->t.pieces[a], &k->t.pieces[b], k->t.ndim) ?: DCP_CMP(a, b);
 }
 
 /* Stored in the same manner, so that one may be read for the other? */

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "core/base/sort.h"
 #include "core/model/job/job_int.h"
 
 enum { DIGIT = 11, BUCKETS = 1 << DIGIT };
@@ -34,9 +35,7 @@ static int compare_equals(const void *x, const void *y, void *ctx)
 	uint32_t p = dcp_job_kind_of(job, a)->t.itemsize;
 	uint32_t q = dcp_job_kind_of(job, b)->t.itemsize;
 
-	if (a->n != b->n)
-		return a->n > b->n ? -1 : 1;
-	return p > q ? -1 : p < q;
+	return DCP_CMP(b->n, a->n) ?: DCP_CMP(q, p);
 }
 
 static void order_equals(struct dcp_job *job)

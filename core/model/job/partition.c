@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "core/base/sort.h"
 #include "core/model/job/job_int.h"
 
 /* ---- the union ---- */
@@ -54,9 +55,7 @@ static int by_place(const void *a, const void *b)
 {
 	const struct job_extent *x = a, *y = b;
 
-	if (x->file != y->file)
-		return x->file < y->file ? -1 : 1;
-	return x->off < y->off ? -1 : x->off > y->off;
+	return DCP_CMP(x->file, y->file) ?: DCP_CMP(x->off, y->off);
 }
 
 /* Runs of items that overlap come out of order: sort, merge again. Then sum up. */
@@ -67,7 +66,7 @@ static void finish_extents(struct dcp_job *job)
 
 	for (size_t i = 1; i < job->extent.n; i++)
 		if (by_place(&e[i - 1], &e[i]) > 0) {
-			qsort(e, job->extent.n, sizeof(*e), by_place);
+			DCP_SORT(e, job->extent.n, by_place);
 			break;
 		}
 	for (size_t i = 1; i < job->extent.n; i++) {
@@ -136,38 +135,25 @@ static int find_union(struct dcp_job *job)
 static size_t begun(const struct job_vec *v, uint32_t file, uint64_t off)
 {
 	const struct job_extent *e = v->p;
-	size_t lo = 0, hi = v->n;
+	size_t i;
 
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (e[mid].file < file || (e[mid].file == file && e[mid].off <= off))
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
+	DCP_BISECT(i, 0, v->n, e[i].file < file || (e[i].file == file && e[i].off <= off));
+	return i;
 }
 
 /* To the front of the element that byte @off lies in, as far as one item can say. */
 static uint64_t to_element(const struct dcp_job *job, uint32_t file, uint64_t off)
 {
 	const struct job_item *items = job->item.p, *item;
-	size_t lo = 0, hi = job->item.n;
 	const struct job_kind *k;
+	size_t i;
 
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		item = &items[job->order[mid]];
-		if (item->file < file || (item->file == file && item->off <= off))
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	if (!lo)
+	DCP_BISECT(i, 0, job->item.n,
+		   (item = &items[job->order[i]])->file < file ||
+			   (item->file == file && item->off <= off));
+	if (!i)
 		return off;
-	item = &items[job->order[lo - 1]];
+	item = &items[job->order[i - 1]];
 	k = dcp_job_kind_of(job, item);
 	if (item->file != file || off - item->off >= item->n ||
 	    dcp_job_is_atom(&k->t.pieces[item->pattern - k->first]))
@@ -179,31 +165,25 @@ static uint64_t to_element(const struct dcp_job *job, uint32_t file, uint64_t of
 static struct job_cut boundary(const struct dcp_job *job, uint64_t at)
 {
 	const struct job_extent *e = job->extent.p, *atom = NULL;
-	size_t lo = 0, hi = job->extent.n, natom;
+	size_t next, natom;
 	uint64_t off, aligned;
 
-	while (hi - lo > 1) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (e[mid].at <= at)
-			lo = mid;
-		else
-			hi = mid;
-	}
-	off = e[lo].off + (at - e[lo].at);
-	aligned = DCP_MAX(off - off % job->opts.align, e[lo].off);
-	natom = begun(&job->atom, e[lo].file, off);
-	if (natom && JOB_AT(job->atom, struct job_extent, natom - 1)->file == e[lo].file)
+	DCP_BISECT(next, 1, job->extent.n, e[next].at <= at);
+	e += next - 1;
+	off = e->off + (at - e->at);
+	aligned = DCP_MAX(off - off % job->opts.align, e->off);
+	natom = begun(&job->atom, e->file, off);
+	if (natom && JOB_AT(job->atom, struct job_extent, natom - 1)->file == e->file)
 		atom = JOB_AT(job->atom, struct job_extent, natom - 1);
 	if (atom && off - atom->off < atom->n) {
 		off -= atom->off;
 		off = atom->off + (off > atom->n / 2 ? atom->n : 0);
 	} else {
-		off = to_element(job, e[lo].file, aligned);
+		off = to_element(job, e->file, aligned);
 		if (atom) /* what is before it is an item that stays whole */
 			off = DCP_MAX(off, atom->off + atom->n);
 	}
-	return (struct job_cut){ off, e[lo].file };
+	return (struct job_cut){ off, e->file };
 }
 
 static bool reached(const struct job_cut *cut, uint32_t file, uint64_t off)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/sort.h"
 #include "core/model/geometry/meet.h"
 #include "core/model/job/job_int.h"
 
@@ -32,22 +33,17 @@ static uint32_t holder(const struct moving *m, uint32_t rank)
 {
 	const uint32_t *v = m->has->copy;
 	uint32_t n = m->has->ncopies, group = m->job->opts.group, a = m->from;
-	uint32_t lo = 0, hi = n, near;
+	uint32_t first, near;
 
 	if (n == 1)
 		return a + v[0];
-	while (lo < hi) { /* the first of its group, or after it */
-		uint32_t mid = lo + (hi - lo) / 2;
-
-		if ((a + v[mid]) / group < rank / group)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	for (near = 0; lo + near < n && (a + v[lo + near]) / group == rank / group; near++)
-		if (a + v[lo + near] == rank)
+	/* the first of its group, or after it */
+	DCP_BISECT(first, 0, n, (a + v[first]) / group < rank / group);
+	for (near = 0; first + near < n && (a + v[first + near]) / group == rank / group;
+	     near++)
+		if (a + v[first + near] == rank)
 			return rank;
-	return a + (near ? v[lo + rank % near] : v[rank % n]);
+	return a + (near ? v[first + rank % near] : v[rank % n]);
 }
 
 /* @n elements of the part that is moved go to whoever needs the part of rank @first. */

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "core/base/sort.h"
 #include "core/model/geometry/strided.h"
 #include "core/model/job/job_int.h"
 
@@ -60,20 +61,12 @@ static int note_strided(void *ctx, const struct dcp_strided *s)
 	}
 }
 
-static int by_off(const void *a, const void *b)
-{
-	const struct job_run *x = a, *y = b;
-
-	return x->off < y->off ? -1 : x->off > y->off;
-}
-
 /* In order, none touching the next. */
 static void tidy(struct job_runs *r)
 {
 	size_t n = 0;
 
-	if (r->n > 1)
-		qsort(r->v, r->n, sizeof(*r->v), by_off);
+	DCP_SORT(r->v, r->n, dcp_by_u64);
 	for (size_t i = 1; i < r->n; i++) {
 		struct job_run *last = &r->v[n];
 		uint64_t end = r->v[i].off + r->v[i].n;
@@ -204,31 +197,25 @@ struct choice {
 
 static int compare_places(const struct job_copy *a, const struct job_copy *b)
 {
-	if (a->file != b->file)
-		return a->file < b->file ? -1 : 1;
-	if (a->off != b->off)
-		return a->off < b->off ? -1 : 1;
-	return a->n < b->n ? -1 : a->n > b->n;
+	return DCP_CMP(a->file, b->file) ?: DCP_CMP(a->off, b->off) ?: DCP_CMP(a->n, b->n);
 }
 
 static int by_item(const void *x, const void *y)
 {
 	const struct job_copy *a = x, *b = y;
 
-	return a->item != b->item ? (a->item < b->item ? -1 : 1) : compare_places(a, b);
+	return DCP_CMP(a->item, b->item) ?: compare_places(a, b);
 }
 
 /* Large ones first; then by where they are, which does not depend on who was added first. */
 static int compare_choices(const void *x, const void *y)
 {
 	const struct choice *a = x, *b = y;
-	int c = 0;
+	int c = DCP_CMP(b->v->n, a->v->n);
 
-	if (a->v->n != b->v->n)
-		return a->v->n > b->v->n ? -1 : 1;
 	for (size_t i = 0; c == 0 && i < a->n && i < b->n; i++)
 		c = compare_places(&a->v[i], &b->v[i]);
-	return c ? c : a->n < b->n ? -1 : a->n > b->n;
+	return c ?: DCP_CMP(a->n, b->n);
 }
 
 static bool is_wanted(const struct dcp_job *job, const struct job_item *item)
@@ -275,7 +262,7 @@ int dcp_job_choose(struct dcp_job *job)
 		free(load);
 		return -ENOMEM;
 	}
-	qsort(copy, job->copy.n, sizeof(*copy), by_item);
+	DCP_SORT(copy, job->copy.n, by_item);
 	for (size_t i = 0; i < job->copy.n; i++) {
 		if (i && copy[i].item == copy[i - 1].item)
 			v[n - 1].n++;
@@ -290,7 +277,7 @@ int dcp_job_choose(struct dcp_job *job)
 		else if (is_wanted(job, item))
 			load[item->file] += item->n;
 	}
-	qsort(v, n, sizeof(*v), compare_choices);
+	DCP_SORT(v, n, compare_choices);
 	choose(job, v, n, load);
 	job->used -= job->copy.n * sizeof(*v) + job->opts.nfiles * sizeof(*load);
 	free(v);

@@ -21,6 +21,7 @@
 #include "core/base/ckd.h"
 #include "core/base/err.h"
 #include "core/base/number.h"
+#include "core/base/sort.h"
 #include "core/parse/source.h"
 
 enum {
@@ -399,13 +400,6 @@ static int read_all(struct reader *r)
 	return rc;
 }
 
-static int by_name(const void *a, const void *b)
-{
-	const struct dcp_tar_member *x = a, *y = b;
-
-	return strcmp(x->name, y->name);
-}
-
 static int hand_over(struct reader *r, struct dcp_tar_member **out, size_t *n)
 {
 	struct dcp_tar_member *m = dcp_arena_calloc(r->arena, r->n, sizeof(*m));
@@ -414,7 +408,7 @@ static int hand_over(struct reader *r, struct dcp_tar_member **out, size_t *n)
 		return no_memory(r);
 	if (r->n)
 		memcpy(m, r->list.p, r->n * sizeof(*m));
-	qsort(m, r->n, sizeof(*m), by_name);
+	DCP_SORT(m, r->n, dcp_by_text);
 	for (size_t i = 1; i < r->n; i++)
 		if (strcmp(m[i - 1].name, m[i].name) == 0)
 			return dcp_fail_at(

@@ -9,6 +9,7 @@
 
 #include "core/base/buf.h"
 #include "core/base/err.h"
+#include "core/base/sort.h"
 #include "core/parse/archive/tar.h"
 #include "core/parse/dir/dir.h"
 #include "core/parse/dir/dir_int.h"
@@ -131,9 +132,8 @@ int dcp_archive_add_file(struct dcp_archive *a, struct dcp_input *in, const char
 static int by_name(const void *a, const void *b)
 {
 	const struct member *x = a, *y = b;
-	int c = strcmp(x->name, y->name);
 
-	return c ? c : (x->input > y->input) - (x->input < y->input);
+	return strcmp(x->name, y->name) ?: DCP_CMP(x->input, y->input);
 }
 
 static void settle(struct dcp_archive *a)
@@ -141,9 +141,7 @@ static void settle(struct dcp_archive *a)
 	struct member *m = members(a);
 	size_t kept = 0;
 
-	if (a->n == 0)
-		return;
-	qsort(m, a->n, sizeof(*m), by_name);
+	DCP_SORT(m, a->n, by_name);
 	for (size_t i = 0; i < a->n; i++)
 		if (i == 0 || strcmp(m[i].name, m[kept - 1].name) != 0)
 			m[kept++] = m[i];
@@ -156,17 +154,10 @@ static void settle(struct dcp_archive *a)
 static size_t lower_bound(const struct dcp_archive *a, const char *prefix)
 {
 	const struct member *m = members(a);
-	size_t lo = 0, hi = a->n;
+	size_t i;
 
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (strcmp(m[mid].name, prefix) < 0)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
+	DCP_BISECT(i, 0, a->n, strcmp(m[i].name, prefix) < 0);
+	return i;
 }
 
 static int put_entry(struct dcp_dir *d, const char *name, size_t n, uint64_t size, bool is_dir)
@@ -218,7 +209,7 @@ static int list_entries(struct dcp_dir *d, const struct member *m, size_t n)
 			rc = put_entry(d, name, len, 0, true);
 		}
 	}
-	qsort(d->entries, d->n, sizeof(*d->entries), dcp_dirent_compare);
+	DCP_SORT(d->entries, d->n, dcp_by_text);
 	drop_twins(d);
 	return rc;
 }

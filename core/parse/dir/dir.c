@@ -11,6 +11,7 @@
 #include "core/base/buf.h"
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
+#include "core/base/sort.h"
 #include "core/parse/dir/dir_int.h"
 #include "core/parse/dir/seen.h"
 
@@ -90,7 +91,7 @@ static int list(struct dcp_dir *d)
 		return -ENOMEM;
 	if (d->n)
 		memcpy(d->entries, found.p, d->n * sizeof(*d->entries));
-	qsort(d->entries, d->n, sizeof(*d->entries), dcp_dirent_compare);
+	DCP_SORT(d->entries, d->n, dcp_by_text);
 	return 0;
 }
 

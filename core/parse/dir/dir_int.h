@@ -43,9 +43,6 @@ int dcp_open_blob(int dirfd, const char *name, int flags);
  * entries. */
 size_t dcp_dir_memory(const char *path);
 
-/* Order of entries. */
-int dcp_dirent_compare(const void *a, const void *b);
-
 /* ---- archive.c: the same calls for directories of archives ---- */
 
 int dcp_archive_open_at(const struct dcp_dir *parent, const char *name, struct dcp_dir *out,

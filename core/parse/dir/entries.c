@@ -2,6 +2,7 @@
 /*
  * entries: what stands in a directory, and which file each is.
  */
+#include "core/base/sort.h"
 #include "core/parse/dir/dir.h"
 
 #include <stdlib.h>
@@ -15,13 +16,6 @@ size_t dcp_dir_memory(const char *path)
 {
 	return (size_t)DCP_DIR_MAX_NAMES * (272 + sizeof(struct dcp_dirent)) + 65536 +
 	       strlen(path);
-}
-
-int dcp_dirent_compare(const void *a, const void *b)
-{
-	const struct dcp_dirent *x = a, *y = b;
-
-	return strcmp(x->name, y->name);
 }
 
 void dcp_input_close(struct dcp_input *in)
@@ -42,9 +36,7 @@ void dcp_dir_close(struct dcp_dir *d)
 
 const struct dcp_dirent *dcp_dir_find(const struct dcp_dir *d, const char *name)
 {
-	struct dcp_dirent key = { .name = name };
-
-	return d->n ? bsearch(&key, d->entries, d->n, sizeof(key), dcp_dirent_compare) : NULL;
+	return DCP_FIND(&name, d->entries, d->n, dcp_by_text);
 }
 
 /* Seconds far from our time do not fit in nanoseconds: the nearest that does. */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/base/buf.h"
+#include "core/base/sort.h"
 #include "core/parse/json.h"
 #include "core/parse/layout/layout_int.h"
 
@@ -143,14 +144,9 @@ static int members(struct plan *plan, const char *text, size_t n)
 static int by_length(const void *a, const void *b)
 {
 	const struct entry *x = a, *y = b;
-	int order;
 
-	if (x->components != y->components)
-		return x->components < y->components ? 1 : -1;
-	if (x->n != y->n)
-		return x->n < y->n ? 1 : -1;
-	order = memcmp(x->name, y->name, x->n);
-	return order ? order : x->line < y->line ? -1 : x->line > y->line;
+	return DCP_CMP(y->components, x->components) ?: DCP_CMP(y->n, x->n) ?:
+	       memcmp(x->name, y->name, x->n) ?: DCP_CMP(x->line, y->line);
 }
 
 /* "layers.*.q_proj" as the body of a glob, "layers.{*}.q_proj", into @out (3 bytes for one). */
@@ -279,8 +275,8 @@ int dcp_layout_json(struct layout_parse *ps, const char *text, size_t n)
 	rc = members(&plan, text, n);
 	if (rc == 0 && ps->l->mesh.ndim == 0)
 		rc = dcp_layout_mesh_words(ps, "tp=1", 4);
-	if (rc == 0 && plan.n > 0)
-		qsort(plan.entry, plan.n, sizeof(*plan.entry), by_length);
+	if (rc == 0)
+		DCP_SORT(plan.entry, plan.n, by_length);
 	if (rc == 0)
 		rc = rules(&plan);
 	free(plan.entry);

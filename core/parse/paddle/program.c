@@ -8,6 +8,7 @@
 #include "core/base/buf.h"
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
+#include "core/base/sort.h"
 #include "core/parse/json.h"
 #include "core/parse/paddle/lodtensor.h"
 #include "core/parse/paddle/protobuf.h"
@@ -232,13 +233,6 @@ static int read_pir(struct reading *r, const struct dcp_source *src)
 
 /* ---- both ---- */
 
-static int by_name(const void *a, const void *b)
-{
-	const struct dcp_paddle_var *x = a, *y = b;
-
-	return strcmp(x->name, y->name);
-}
-
 /* A block inside another one may declare a variable again. */
 static int sort(struct reading *r)
 {
@@ -253,7 +247,7 @@ static int sort(struct reading *r)
 		return 0;
 	v = DCP_ITEMS(r->vars, struct dcp_paddle_var);
 	memcpy(p->vars, v, n * sizeof(*v));
-	qsort(p->vars, n, sizeof(*v), by_name);
+	DCP_SORT(p->vars, n, dcp_by_text);
 	for (size_t i = 0; i < n; i++)
 		if (p->n == 0 || strcmp(p->vars[p->n - 1].name, p->vars[i].name) != 0)
 			p->vars[p->n++] = p->vars[i];

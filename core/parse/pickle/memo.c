@@ -5,6 +5,8 @@
 
 #include "core/parse/pickle/memo.h"
 
+#include "core/base/sort.h"
+
 /* Small indices are always dense; so is any number that has been counted up to. */
 enum { DENSE_MIN = 1024 };
 
@@ -27,19 +29,11 @@ static int grow_words(struct dcp_pkl_memo *t, struct dcp_pkl_mem *m, uint64_t id
 	return 0;
 }
 
-static int by_number(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
 static void sort_far(struct dcp_pkl_memo *t)
 {
 	size_t n = 0;
 
-	if (t->nfar)
-		qsort(t->far, t->nfar, sizeof(*t->far), by_number);
+	DCP_SORT(t->far, t->nfar, dcp_by_u64);
 	for (size_t i = 0; i < t->nfar; i++)
 		if (!n || t->far[n - 1] != t->far[i])
 			t->far[n++] = t->far[i];
@@ -107,7 +101,7 @@ int dcp_pkl_memo_rank(struct dcp_pkl_memo *t, struct dcp_pkl_mem *m)
 
 uintptr_t *dcp_pkl_memo_far_slot(struct dcp_pkl_memo *t, uint64_t idx)
 {
-	const uint64_t *at = bsearch(&idx, t->far, t->nfar, sizeof(*t->far), by_number);
+	const uint64_t *at = DCP_FIND(&idx, t->far, t->nfar, dcp_by_u64);
 
 	return at ? &t->slots[t->ndense + (size_t)(at - t->far)] : NULL;
 }

@@ -6,6 +6,7 @@
  *
  * Limits on numbers are jansson's: integers up to 2^63 - 1, digits only.
  */
+#include "core/base/sort.h"
 #include "core/parse/safetensors/safetensors_int.h"
 
 #include <errno.h>
@@ -21,11 +22,6 @@
 #include "core/parse/magic.h"
 #include "core/parse/source.h"
 
-static int by_text(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 static int check_meta_names(const struct dcp_st_reader *r, uint64_t off)
 {
 	const char **meta = r->out->meta;
@@ -36,7 +32,7 @@ static int check_meta_names(const struct dcp_st_reader *r, uint64_t off)
 	for (size_t i = 0; code == 0 && i < n; i++)
 		names[i] = meta[2 * i];
 	if (code == 0)
-		qsort(names, n, sizeof(*names), by_text);
+		DCP_SORT(names, n, dcp_by_text);
 	for (size_t i = 1; code == 0 && i < n; i++)
 		if (strcmp(names[i - 1], names[i]) == 0)
 			code = dcp_fail_at(r->err, -EBADMSG, off,
@@ -107,29 +103,19 @@ static bool is_meta(struct dcp_bytes name)
 	return name.n == sizeof(want) - 1 && memcmp(name.p, want, name.n) == 0;
 }
 
-static int by_name(const void *a, const void *b)
-{
-	const struct dcp_safetensors_entry *x = a, *y = b;
-
-	return strcmp(x->name, y->name);
-}
-
 static int by_offset(const void *a, const void *b)
 {
 	const struct dcp_safetensors_entry *x = a, *y = b;
 
-	if (x->off != y->off)
-		return x->off < y->off ? -1 : 1;
-	if (x->nbytes != y->nbytes)
-		return x->nbytes < y->nbytes ? -1 : 1;
-	return strcmp(x->name, y->name);
+	return DCP_CMP(x->off, y->off) ?: DCP_CMP(x->nbytes, y->nbytes) ?:
+	       strcmp(x->name, y->name);
 }
 
 static int check_names(const struct dcp_st_reader *r)
 {
 	struct dcp_safetensors_entry *e = r->out->entries;
 
-	qsort(e, r->out->n, sizeof(*e), by_name);
+	DCP_SORT(e, r->out->n, dcp_by_text);
 	for (size_t i = 1; i < r->out->n; i++)
 		if (strcmp(e[i - 1].name, e[i].name) == 0)
 			return dcp_fail_at(r->err, -EBADMSG, e[i].off,
@@ -163,7 +149,7 @@ static int check_cover(const struct dcp_st_reader *r)
 	struct dcp_safetensors_entry *e = r->out->entries;
 	uint64_t end = 0;
 
-	qsort(e, r->out->n, sizeof(*e), by_offset);
+	DCP_SORT(e, r->out->n, by_offset);
 	for (size_t i = 0; i < r->out->n; i++) {
 		if (e[i].off - r->base != end)
 			return wrong_start(r, &e[i], i ? &e[i - 1] : NULL, end);

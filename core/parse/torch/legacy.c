@@ -18,6 +18,7 @@
 #include "core/base/endian.h"
 #include "core/base/err.h"
 #include "core/base/intern.h"
+#include "core/base/sort.h"
 #include "core/parse/torch/torch_int.h"
 
 enum { VERSION = 1001 };
@@ -108,21 +109,13 @@ static void search_finish(struct search *s)
 
 /* ---- the storages after the pickles ---- */
 
-static int compare_found(const void *a, const void *b)
-{
-	const struct dcp_torch_storage *x = a, *y = b;
-
-	return strcmp(x->key, y->key);
-}
-
 /* One entry a key; tensors that share a storage must agree about it. */
 static int merge_found(struct search *s, struct dcp_err *err)
 {
 	struct dcp_torch_storage *found = DCP_ITEMS(s->found, struct dcp_torch_storage);
 	size_t n = 0, all = DCP_NITEMS(s->found, struct dcp_torch_storage);
 
-	if (all)
-		qsort(found, all, sizeof(*found), compare_found);
+	DCP_SORT(found, all, dcp_by_text);
 	for (size_t i = 0; i < all; i++) {
 		struct dcp_torch_storage *last = n ? &found[n - 1] : NULL;
 
@@ -182,13 +175,16 @@ static int take_storages(struct dcp_torch *t, struct dcp_pv keys, uint64_t off,
 	if (!t->records)
 		return dcp_fail(err, -ENOMEM, "out of memory for %zu storages", n);
 	for (size_t i = 0; i < n; i++) {
-		struct dcp_torch_storage want = { .key = dcp_pv_str(key[i]) };
-		const struct dcp_torch_storage *found = NULL;
+		const struct dcp_torch_storage *all =
+			DCP_ITEMS(s->found, struct dcp_torch_storage);
+		const char *want = dcp_pv_str(key[i]);
+		const struct dcp_torch_storage *found =
+			want ? DCP_FIND(&want, all,
+					DCP_NITEMS(s->found, struct dcp_torch_storage),
+					dcp_by_text)
+			     : NULL;
 		int r;
 
-		if (want.key && s->found.n)
-			found = bsearch(&want, s->found.p, s->found.n / sizeof(want),
-					sizeof(want), compare_found);
 		if (!found)
 			return dcp_fail_at(
 				err, -EBADMSG, off,

@@ -11,6 +11,7 @@
 #include "core/base/base.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
+#include "core/base/sort.h"
 #include "core/parse/torch/torch_int.h"
 
 /* Those that the table of dtypes does not know: bytes without a number. */
@@ -181,22 +182,15 @@ int dcp_torch_take_dtype(struct dcp_torch_tensor *x, const char *name, struct dc
 	return 0;
 }
 
-static int compare_keys(const void *a, const void *b)
-{
-	const struct dcp_torch_record *x = a, *y = b;
-
-	return strcmp(x->key, y->key);
-}
-
 int dcp_torch_sort_records(struct dcp_torch *t, struct dcp_err *err)
 {
 	bool sorted = true;
 
 	for (size_t i = 1; sorted && i < t->nrecords; i++)
-		sorted = compare_keys(&t->records[i - 1], &t->records[i]) < 0;
+		sorted = dcp_by_text(&t->records[i - 1], &t->records[i]) < 0;
 	if (sorted)
 		return 0;
-	qsort(t->records, t->nrecords, sizeof(*t->records), compare_keys);
+	DCP_SORT(t->records, t->nrecords, dcp_by_text);
 	for (size_t i = 1; i < t->nrecords; i++)
 		if (strcmp(t->records[i - 1].key, t->records[i].key) == 0)
 			return dcp_fail(err, -EBADMSG, "two storages with key \"%s\"",
@@ -206,8 +200,5 @@ int dcp_torch_sort_records(struct dcp_torch *t, struct dcp_err *err)
 
 struct dcp_torch_record *dcp_torch_find_record(const struct dcp_torch *t, const char *key)
 {
-	struct dcp_torch_record want = { .key = key };
-
-	return t->nrecords ? bsearch(&want, t->records, t->nrecords, sizeof(want), compare_keys)
-			   : NULL;
+	return DCP_FIND(&key, t->records, t->nrecords, dcp_by_text);
 }

@@ -21,6 +21,7 @@
 #include "core/base/endian.h"
 #include "core/base/err.h"
 #include "core/base/number.h"
+#include "core/base/sort.h"
 #include "core/parse/archive/tar.h"
 #include "core/parse/torch/torch_int.h"
 
@@ -76,20 +77,9 @@ static int next_count(struct cursor *c, uint64_t each, uint64_t *n)
 
 /* ---- storages ---- */
 
-static int by_id(const void *a, const void *b)
-{
-	const struct dcp_torch_tar_storage *x = a, *y = b;
-
-	return x->id < y->id ? -1 : x->id > y->id;
-}
-
 static const struct dcp_torch_tar_storage *find_storage(const struct dcp_torch *t, uint64_t id)
 {
-	struct dcp_torch_tar_storage key = { .id = id };
-
-	return t->tar.nstorages
-		       ? bsearch(&key, t->tar.storages, t->tar.nstorages, sizeof(key), by_id)
-		       : NULL;
+	return DCP_FIND(&id, t->tar.storages, t->tar.nstorages, dcp_by_u64);
 }
 
 static int next_storage(struct cursor *c, struct dcp_torch_tar_storage *s)
@@ -166,7 +156,7 @@ static int read_storages(struct cursor *c)
 		r = next_pickle(c, &views);
 	if (all && r == 0) {
 		dcp_pv_items(dcp_pickle_root(views), &nviews);
-		qsort(all, n, sizeof(*all), by_id);
+		DCP_SORT(all, n, dcp_by_u64);
 		tar->nstorages = n;
 		all = dcp_arena_calloc(&c->t->arena, n + nviews, sizeof(*all));
 	}
@@ -177,20 +167,13 @@ static int read_storages(struct cursor *c)
 	if (r < 0)
 		return r;
 	memcpy(all, tar->storages, n * sizeof(*all));
-	qsort(all, n + nviews, sizeof(*all), by_id);
+	DCP_SORT(all, n + nviews, dcp_by_u64);
 	tar->storages = all;
 	tar->nstorages = n + nviews;
 	return 0;
 }
 
 /* ---- tensors ---- */
-
-static int by_number(const void *a, const void *b)
-{
-	const struct dcp_torch_tar_tensor *x = a, *y = b;
-
-	return x->id < y->id ? -1 : x->id > y->id;
-}
 
 /* Number, storage, and where its numbers are; they are read when asked for. */
 static int next_tensor(struct cursor *c, struct dcp_torch_tar_tensor *x)
@@ -239,7 +222,7 @@ static int read_tensors(struct cursor *c)
 	for (tar->ntensors = 0; r == 0 && tar->ntensors < n; tar->ntensors++)
 		r = next_tensor(c, &tar->tensors[tar->ntensors]);
 	if (r == 0)
-		qsort(tar->tensors, tar->ntensors, sizeof(*tar->tensors), by_number);
+		DCP_SORT(tar->tensors, tar->ntensors, dcp_by_u64);
 	return r;
 }
 
@@ -280,7 +263,7 @@ int dcp_torch_open_tar(struct dcp_torch *t, struct dcp_err *err)
 int dcp_torch_tar_tensor(const struct dcp_torch *t, const char *number,
 			 struct dcp_torch_tensor *out, struct dcp_err *err)
 {
-	struct dcp_torch_tar_tensor key;
+	uint64_t id;
 	const struct dcp_torch_tar_tensor *x = NULL;
 	const struct dcp_torch_tar_storage *s;
 	struct dcp_torch_storage view = { .key = number };
@@ -288,8 +271,8 @@ int dcp_torch_tar_tensor(const struct dcp_torch *t, const char *number,
 	struct cursor c = { .t = (struct dcp_torch *)(uintptr_t)t, .err = err };
 	int r;
 
-	if (t->tar.ntensors && dcp_is_number(number, &key.id))
-		x = bsearch(&key, t->tar.tensors, t->tar.ntensors, sizeof(key), by_number);
+	if (dcp_is_number(number, &id))
+		x = DCP_FIND(&id, t->tar.tensors, t->tar.ntensors, dcp_by_u64);
 	s = x && !x->empty ? find_storage(t, x->storage) : NULL;
 	if (!s)
 		return dcp_fail(err, -EBADMSG,

@@ -13,6 +13,7 @@
 #include "core/base/endian.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
+#include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/parse/dir/dir.h"
 #include "core/parse/source.h"
@@ -181,7 +182,7 @@ static int by_use(const void *a, const void *b)
 {
 	const struct kept *x = a, *y = b;
 
-	return (x->used_ns > y->used_ns) - (x->used_ns < y->used_ns);
+	return DCP_CMP(x->used_ns, y->used_ns);
 }
 
 /* The list is by use: what goes stands first. */
@@ -219,10 +220,8 @@ void dcp_unpack_sweep(const char *dir, const char *keep, uint64_t most)
 			look_at(dirfd(d), e->d_name, id.mtime_ns, &list);
 	}
 	k = DCP_ITEMS(list, struct kept);
-	n = list.n / sizeof(*k);
-	if (n) {
-		qsort(k, n, sizeof(*k), by_use);
-		remove_some(dirfd(d), k, n, keep, most, id.mtime_ns - DCP_UNPACK_DAYS * DAY_NS);
-	}
+	n = DCP_NITEMS(list, struct kept);
+	DCP_SORT(k, n, by_use);
+	remove_some(dirfd(d), k, n, keep, most, id.mtime_ns - DCP_UNPACK_DAYS * DAY_NS);
 	closedir(d);
 }

@@ -14,6 +14,7 @@
 
 #include "core/base/buf.h"
 #include "core/base/err.h"
+#include "core/base/sort.h"
 #include "core/write/formats.h"
 #include "core/write/ndarray.h"
 
@@ -85,9 +86,7 @@ static int by_file(const void *a, const void *b)
 {
 	const struct box *x = a, *y = b;
 
-	if (x->file != y->file)
-		return x->file < y->file ? -1 : 1;
-	return x->tensor < y->tensor ? -1 : 1;
+	return DCP_CMP(x->file, y->file) ?: DCP_CMP(x->tensor, y->tensor);
 }
 
 /* ---- {rank}_0.distcp ---- */
@@ -133,8 +132,7 @@ static int put_files(struct saving *s, struct dcp_writer *w)
 	char name[NAME];
 	int rc = 0;
 
-	if (n)
-		qsort(b, n, sizeof(*b), by_file);
+	DCP_SORT(b, n, by_file);
 	for (uint32_t i = 0; rc == 0 && i < s->nfiles; i++, at = end) {
 		for (end = at; end < n && b[end].file == i;)
 			end++;
@@ -285,9 +283,7 @@ static int by_tensor(const void *a, const void *b)
 {
 	const struct box *x = a, *y = b;
 
-	if (x->tensor != y->tensor)
-		return x->tensor < y->tensor ? -1 : 1;
-	return x->part < y->part ? -1 : 1;
+	return DCP_CMP(x->tensor, y->tensor) ?: DCP_CMP(x->part, y->part);
 }
 
 static int plan_as(const struct dcp_write_set *set, bool old, struct dcp_writer *w,
@@ -298,9 +294,7 @@ static int plan_as(const struct dcp_write_set *set, bool old, struct dcp_writer 
 
 	if (rc == 0)
 		rc = put_files(&s, w);
-	if (rc == 0 && s.boxes.n)
-		qsort(s.boxes.p, DCP_NITEMS(s.boxes, struct box), sizeof(struct box),
-		      by_tensor);
+	DCP_SORT(DCP_ITEMS(s.boxes, struct box), DCP_NITEMS(s.boxes, struct box), by_tensor);
 	if (rc == 0)
 		rc = put_metadata(&s, w);
 	dcp_buf_finish(&s.boxes);

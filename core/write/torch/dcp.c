@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "core/base/buf.h"
+#include "core/base/sort.h"
 #include "core/model/name.h"
 #include "core/write/formats.h"
 #include "core/write/torch/torch.h"
@@ -70,9 +71,8 @@ static int by_key(const void *a, const void *b, void *ctx)
 {
 	const size_t *x = a, *y = b;
 	char *const *key = ctx;
-	int order = dcp_name_compare(key[*x], key[*y]);
 
-	return order ? order : *x < *y ? -1 : 1;
+	return dcp_name_compare(key[*x], key[*y]) ?: DCP_CMP(*x, *y);
 }
 
 /* ---- data files ---- */

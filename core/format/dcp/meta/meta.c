@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/sort.h"
 
 int dcp_tmeta_init(struct dcp_tmeta *m)
 {
@@ -55,19 +56,11 @@ struct dcp_tmeta_entry dcp_tmeta_entry(const struct dcp_tmeta *m, uint32_t at)
 /* Which of the files that were read does the record at @at come from? */
 static uint32_t rank_file_of(const struct dcp_tmeta *m, uint32_t at)
 {
-	uint32_t lo = 0, hi = m->nread;
+	const uint64_t *end = DCP_ITEMS(m->ends, uint64_t);
+	uint32_t i;
 
-	while (lo + 1 < hi) {
-		uint32_t mid = lo + (hi - lo) / 2;
-		uint64_t start;
-
-		memcpy(&start, m->ends.p + (mid - 1) * sizeof(start), sizeof(start));
-		if (at < start)
-			hi = mid;
-		else
-			lo = mid;
-	}
-	return lo;
+	DCP_BISECT(i, 0, m->nread, end[i] <= at);
+	return i;
 }
 
 struct dcp_tmeta_record dcp_tmeta_record(const struct dcp_tmeta *m, uint32_t i,

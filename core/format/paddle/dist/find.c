@@ -6,6 +6,7 @@
  */
 #include <stdlib.h>
 
+#include "core/base/sort.h"
 #include "core/format/paddle/dist/key.h"
 
 /* How many records after the one that fits are looked at for another copy of the piece: a bound for
@@ -16,18 +17,10 @@ enum { OTHERS = 16 };
 static int compare_boxes(const struct dcp_pmeta *m, const struct dcp_pmeta_box *a,
 			 const struct dcp_pmeta_box *b)
 {
-	int way;
-
-	if (a->ndim != b->ndim)
-		return a->ndim < b->ndim ? -1 : 1;
-	way = dcp_dims_compare(dcp_pmeta_dims(m, a->lo), dcp_pmeta_dims(m, b->lo), a->ndim);
-	if (way)
-		return way;
-	if (a->flat != b->flat)
-		return a->flat < b->flat ? -1 : 1;
-	if (a->run_lo != b->run_lo)
-		return a->run_lo < b->run_lo ? -1 : 1;
-	return (a->run_hi > b->run_hi) - (a->run_hi < b->run_hi);
+	return DCP_CMP(a->ndim, b->ndim) ?:
+	       dcp_dims_compare(dcp_pmeta_dims(m, a->lo), dcp_pmeta_dims(m, b->lo), a->ndim) ?:
+	       DCP_CMP(a->flat, b->flat) ?: DCP_CMP(a->run_lo, b->run_lo) ?:
+	       DCP_CMP(a->run_hi, b->run_hi);
 }
 
 static int compare_records(const void *pa, const void *pb, void *meta)
@@ -35,13 +28,10 @@ static int compare_records(const void *pa, const void *pb, void *meta)
 	const struct dcp_pmeta *m = meta;
 	uint32_t x = *(const uint32_t *)pa, y = *(const uint32_t *)pb;
 	const struct dcp_pmeta_record *a = dcp_pmeta_record(m, x), *b = dcp_pmeta_record(m, y);
-	int way = compare_boxes(m, &a->box, &b->box);
 
-	if (way)
-		return way;
-	if (a->replica != b->replica)
-		return a->replica < b->replica ? -1 : 1;
-	return (x < y) - (x > y); /* of equal ones the last that was read counts */
+	/* of equal ones the last that was read counts */
+	return compare_boxes(m, &a->box, &b->box) ?: DCP_CMP(a->replica, b->replica) ?:
+	       DCP_CMP(y, x);
 }
 
 /* The key's records in order, in d->found. */
@@ -116,36 +106,30 @@ uint32_t dcp_pjoin_find(struct dcp_pdist *d, struct dcp_pjoin *j,
 {
 	uint32_t first = DCP_PMETA_NONE;
 	const uint32_t *found = DCP_ITEMS(d->found, uint32_t);
-	size_t lo = 0, hi = n, tried = 0;
+	size_t i, tried = 0;
 	char at[200];
 
 	*other = DCP_PMETA_NONE;
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (compare_boxes(&d->meta, &dcp_pmeta_record(&d->meta, found[mid])->box,
-				  &e->box) < 0)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	for (; lo < n; lo++) {
-		const struct dcp_pmeta_record *r = dcp_pmeta_record(&d->meta, found[lo]);
+	DCP_BISECT(i, 0, n,
+		   compare_boxes(&d->meta, &dcp_pmeta_record(&d->meta, found[i])->box,
+				 &e->box) < 0);
+	for (; i < n; i++) {
+		const struct dcp_pmeta_record *r = dcp_pmeta_record(&d->meta, found[i]);
 
 		if (compare_boxes(&d->meta, &r->box, &e->box) != 0)
 			break;
 		if (first == DCP_PMETA_NONE) {
-			if (fits(d, j, e, r, dcp_pdist_loc(d, found[lo])))
-				first = found[lo];
+			if (fits(d, j, e, r, dcp_pdist_loc(d, found[i])))
+				first = found[i];
 			continue;
 		}
 		if (tried++ == OTHERS)
 			break;
 		if (r->file == dcp_pmeta_record(&d->meta, first)->file ||
-		    !same_dtype(dcp_pdist_loc(d, first), dcp_pdist_loc(d, found[lo])) ||
-		    !fits(d, j, e, r, dcp_pdist_loc(d, found[lo])))
+		    !same_dtype(dcp_pdist_loc(d, first), dcp_pdist_loc(d, found[i])) ||
+		    !fits(d, j, e, r, dcp_pdist_loc(d, found[i])))
 			continue;
-		*other = found[lo];
+		*other = found[i];
 		break;
 	}
 	if (first != DCP_PMETA_NONE)

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "core/base/ckd.h"
+#include "core/base/sort.h"
 #include "core/format/gather/copies.h"
 #include "core/format/paddle/dist/key.h"
 #include "core/model/geometry/cover.h"
@@ -158,16 +159,8 @@ static int by_place(const void *pa, const void *pb, void *join)
 {
 	const struct dcp_pjoin *j = join;
 	uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
-	int way = dcp_copies_compare(&j->t.pieces[a], &j->t.pieces[b], j->t.ndim);
 
-	return way ? way : (a < b) - (a > b);
-}
-
-static int by_number(const void *pa, const void *pb)
-{
-	uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
-
-	return (a > b) - (a < b);
+	return dcp_piece_compare(&j->t.pieces[a], &j->t.pieces[b], j->t.ndim) ?: DCP_CMP(b, a);
 }
 
 /*
@@ -187,7 +180,7 @@ static size_t emit_apart(struct dcp_pjoin *j, uint32_t *order, uint64_t *sum)
 	for (size_t i = 0; i < j->t.npieces; i++) {
 		const struct dcp_piece *at = &p[order[i]];
 
-		if (kept && dcp_copies_compare(&p[order[kept - 1]], at, j->t.ndim) == 0)
+		if (kept && dcp_piece_compare(&p[order[kept - 1]], at, j->t.ndim) == 0)
 			continue;
 		if (dcp_ckd_add(sum, *sum, at->run_n))
 			*sum = UINT64_MAX;
@@ -250,7 +243,7 @@ int dcp_pjoin_settle(struct dcp_pdist *d, struct dcp_pjoin *j)
 		return -ENOMEM;
 	n = emit_apart(j, order, &sum);
 	if (sum > j->volume && n > 1)
-		qsort(order, n, sizeof(*order), by_number);
+		DCP_SORT(order, n, dcp_by_u32);
 	rc = take(d, j, order, n);
 	if (rc == 0 && sum > j->volume)
 		rc = cut_overlaps(d, j, &sum);

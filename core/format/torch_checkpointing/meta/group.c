@@ -9,6 +9,7 @@
 
 #include "core/base/ckd.h"
 #include "core/base/err.h"
+#include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/format/torch/field.h"
 #include "core/format/torch_checkpointing/meta/meta_int.h"
@@ -27,13 +28,6 @@ static int damaged(const struct reading *r, const char *why)
 
 /* ---- lists of ranks ---- */
 
-static int compare_ranks(const void *pa, const void *pb)
-{
-	const struct dcp_titems_rank *a = pa, *b = pb;
-
-	return (a->rank > b->rank) - (a->rank < b->rank);
-}
-
 static int make_list(struct dcp_titems_meta *m, const uint32_t *rank, size_t n)
 {
 	struct dcp_titems_list *l =
@@ -44,7 +38,7 @@ static int make_list(struct dcp_titems_meta *m, const uint32_t *rank, size_t n)
 	l->n = n;
 	for (size_t i = 0; i < n; i++)
 		l->by_rank[i] = (struct dcp_titems_rank){ rank[i], (uint32_t)i };
-	qsort(l->by_rank, n, sizeof(l->by_rank[0]), compare_ranks);
+	DCP_SORT(l->by_rank, n, dcp_by_u32);
 	dcp_buf_add(&m->shared, &l, sizeof(l));
 	return dcp_buf_error(&m->shared);
 }

@@ -9,6 +9,7 @@
 #include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/base/number.h"
+#include "core/base/sort.h"
 #include "core/format/torch_checkpointing/meta/meta_int.h"
 
 static int read_layout(struct dcp_titems_meta *m, struct dcp_pv v,
@@ -37,21 +38,10 @@ static int read_layout(struct dcp_titems_meta *m, struct dcp_pv v,
 	return out->path ? 0 : -ENOMEM;
 }
 
-static int compare_layouts(const void *pa, const void *pb)
-{
-	const struct dcp_titems_layout *a = pa, *b = pb;
-
-	return (a->rank > b->rank) - (a->rank < b->rank);
-}
-
 const struct dcp_titems_layout *dcp_titems_layout_of(const struct dcp_titems_item *it,
 						     uint32_t rank)
 {
-	const struct dcp_titems_layout key = { .rank = rank };
-
-	return it->nlayouts
-		       ? bsearch(&key, it->layout, it->nlayouts, sizeof(key), compare_layouts)
-		       : NULL;
+	return DCP_FIND(&rank, it->layout, it->nlayouts, dcp_by_u32);
 }
 
 /* A rank is an int, or a str where the pickle was made from JSON. */
@@ -91,7 +81,7 @@ int dcp_titems_read_layouts(struct dcp_titems_meta *m, uint32_t number, struct d
 		if (read_layout(m, kv[2 * i + 1], &all[i]) < 0)
 			return -ENOMEM;
 	}
-	qsort(all, n, sizeof(*all), compare_layouts);
+	DCP_SORT(all, n, dcp_by_u32);
 	dcp_titems_items(m)[number].layout = all;
 	dcp_titems_items(m)[number].nlayouts = n;
 	return 0;
@@ -148,9 +138,8 @@ int dcp_titems_read_flat_layouts(struct dcp_titems_meta *m, struct dcp_pv root,
 	for (size_t i = 0; rc == 0 && i < m->names.n; i++) {
 		const struct dcp_titems_item *it = &dcp_titems_items(m)[i];
 
-		if (it->nlayouts)
-			qsort((void *)(uintptr_t)it->layout, it->nlayouts, sizeof(*it->layout),
-			      compare_layouts);
+		DCP_SORT((struct dcp_titems_layout *)(uintptr_t)it->layout, it->nlayouts,
+			 dcp_by_u32);
 	}
 	return rc;
 }

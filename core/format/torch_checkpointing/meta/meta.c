@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "core/base/sort.h"
 #include "core/format/torch_checkpointing/meta/meta_int.h"
 
 #include <errno.h>
@@ -62,19 +63,7 @@ const struct dcp_titems_entry *dcp_titems_find(const struct dcp_titems_meta *m, 
 const struct dcp_titems_rank *dcp_titems_list_find(const struct dcp_titems_list *l,
 						   uint32_t rank)
 {
-	size_t lo = 0, hi = l->n;
-
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (l->by_rank[mid].rank == rank)
-			return &l->by_rank[mid];
-		if (l->by_rank[mid].rank < rank)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return NULL;
+	return DCP_FIND(&rank, l->by_rank, l->n, dcp_by_u32);
 }
 
 const struct dcp_titems_group *dcp_titems_group_of(const struct dcp_titems_entry *e,

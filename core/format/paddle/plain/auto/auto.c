@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/sort.h"
 #include "core/format/paddle/plain/auto/auto_int.h"
 
 /* ---- reading ---- */
@@ -144,7 +145,7 @@ static int by_number(const void *a, const void *b)
 {
 	const struct dcp_pdrank *x = a, *y = b;
 
-	return (x->number > y->number) - (x->number < y->number);
+	return DCP_CMP(x->number, y->number);
 }
 
 /* Files of no rank are in no process_group: they get numbers that no rank has. */
@@ -170,7 +171,7 @@ static int read_ranks(struct dcp_pdjoin *j, const struct dcp_pdpart *parts,
 		j->ranks[i].part = &parts[i];
 		j->ranks[i].number = rank_number(&names[i], i, n);
 	}
-	qsort(j->ranks, n, sizeof(*j->ranks), by_number);
+	DCP_SORT(j->ranks, n, by_number);
 	for (j->at = 0; rc == 0 && j->at < n; j->at++) {
 		rc = read_params(j);
 		if (rc == 0)

@@ -5,6 +5,7 @@
 
 #include "core/base/ckd.h"
 #include "core/base/err.h"
+#include "core/base/sort.h"
 #include "core/format/paddle/plain/auto/auto_int.h"
 
 /* The key at hand. */
@@ -55,18 +56,12 @@ static int same_form(struct joined *x, const struct dcp_copy *h)
 			x->like->file, h->file);
 }
 
-static int rank_compare(const void *key, const void *rank)
-{
-	uint64_t want = *(const uint64_t *)key, is = ((const struct dcp_pdrank *)rank)->number;
-
-	return want < is ? -1 : want > is;
-}
-
 static struct dcp_pdrank *rank_of(const struct dcp_pdjoin *j, uint64_t number)
 {
-	return j->nranks
-		       ? bsearch(&number, j->ranks, j->nranks, sizeof(*j->ranks), rank_compare)
-		       : NULL;
+	size_t i;
+
+	DCP_BISECT(i, 0, j->nranks, j->ranks[i].number < number);
+	return i < j->nranks && j->ranks[i].number == number ? &j->ranks[i] : NULL;
 }
 
 /* Why rank @number's part, of which there is no copy, cannot be had. */
