@@ -51,7 +51,7 @@ enum dcpfs_kind {
 	DCPFS_HF,          /* only a name: it resolves to DCPFS_VERSION of a slot of its own */
 	DCPFS_HF_README,   /* these three: of such a slot */
 	DCPFS_HF_INDEX,
-	DCPFS_HF_CONFIG, /* where no file is its config.json */
+	DCPFS_HF_MADE, /* made of what the checkpoint keeps; the row is its number */
 	DCPFS_BLOB_DIR,
 	DCPFS_NPY_BLOB, /* these four: about the file of that row */
 	DCPFS_RAW_BLOB,

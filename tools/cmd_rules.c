@@ -218,9 +218,9 @@ static void print_model(struct check *c, const struct dcp_expected *x, int known
 {
 	struct dcp_jsonw *w = &c->o->json;
 	struct dcp_buf *b = &c->o->buf;
-	const char *from;
+	const char *from = dcp_version_inferred(c->p.v);
 
-	if (c->form == OUT_JSON && dcp_version_inferred(c->p.v, &from))
+	if (c->form == OUT_JSON && from)
 		dcp_jsonw_put_str(w, "config_from", from);
 	if (c->form == OUT_JSON && known) {
 		dcp_jsonw_put_object(w, "model");
@@ -233,7 +233,7 @@ static void print_model(struct check *c, const struct dcp_expected *x, int known
 	}
 	if (c->form != OUT_TEXT)
 		return;
-	if (dcp_version_inferred(c->p.v, &from))
+	if (from)
 		dcp_buf_printf(b, "no file is its config.json: inferred from %s\n", from);
 	if (!known && x->family) {
 		dcp_buf_str(b, "shapes of ");

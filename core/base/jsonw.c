@@ -269,10 +269,10 @@ void dcp_jsonw_null(struct dcp_jsonw *w)
 	dcp_jsonw_raw(w, "null", 4);
 }
 
+static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
 void dcp_jsonw_base64(struct dcp_jsonw *w, const void *bytes, size_t n)
 {
-	static const char digit[] =
-		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 	const uint8_t *p = bytes;
 
 	before(w);
@@ -287,6 +287,26 @@ void dcp_jsonw_base64(struct dcp_jsonw *w, const void *bytes, size_t n)
 		dcp_buf_add(w->out, four, 4);
 	}
 	dcp_buf_add(w->out, "\"", 1);
+}
+
+int dcp_base64_read(const char *s, size_t n, struct dcp_buf *out)
+{
+	uint32_t bits = 0;
+	unsigned have = 0;
+
+	for (size_t i = 0; i < n && s[i] != '='; i++) {
+		const char *at = memchr(digit, s[i], sizeof(digit) - 1);
+
+		if (!at)
+			return -EBADMSG;
+		bits = bits << 6 | (uint32_t)(at - digit);
+		have += 6;
+		if (have >= 8) {
+			have -= 8;
+			dcp_buf_add(out, &(char){ (char)(bits >> have) }, 1);
+		}
+	}
+	return dcp_buf_error(out);
 }
 
 void dcp_jsonw_put_str(struct dcp_jsonw *w, const char *key, const char *v)

@@ -54,6 +54,8 @@ void dcp_jsonw_bigint(struct dcp_jsonw *w, const uint8_t *le, size_t n);
 void dcp_jsonw_bool(struct dcp_jsonw *w, bool v);
 void dcp_jsonw_null(struct dcp_jsonw *w);
 void dcp_jsonw_base64(struct dcp_jsonw *w, const void *p, size_t n);
+/* Append to @out what the @n digits at @s stand for, up to the first '='. -EBADMSG: another character is among them. */
+int dcp_base64_read(const char *s, size_t n, struct dcp_buf *out);
 /* Text that is one JSON value already. */
 void dcp_jsonw_raw(struct dcp_jsonw *w, const char *json, size_t n);
 

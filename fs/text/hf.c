@@ -58,14 +58,14 @@ int dcpfs_hf_weight_map(const struct dcpfs_version *ver, struct dcpfs_spool *s,
 	return dcp_err_say(err, rc ? rc : dcp_jsonw_error(&l.w));
 }
 
-int dcpfs_hf_config(const struct dcpfs_version *ver, struct dcpfs_spool *s)
+int dcpfs_hf_made(const struct dcpfs_version *ver, uint64_t i, struct dcpfs_spool *s)
 {
-	const char *from;
-	const struct dcp_buf *text = dcp_version_inferred(dcpfs_opened(ver), &from);
+	size_t n;
+	const struct dcp_made *made = dcp_version_made(dcpfs_opened(ver), &n);
 
-	if (!text)
+	if (i >= n)
 		return -ENOENT;
-	dcp_buf_add(&s->buf, text->p, text->n);
+	dcp_buf_add(&s->buf, made[i].text.p, made[i].text.n);
 	return dcp_buf_error(&s->buf);
 }
 
@@ -78,40 +78,59 @@ static const char *fact(const struct dcpfs_version *ver, const char *name)
 	return value ? value : "0";
 }
 
-static bool has_asset(const struct dcp_assets *a, const char *glob)
+/* Is there a file like that beside the weights, or made? */
+static bool has(const struct dcpfs_version *ver, const char *glob)
 {
+	const struct dcp_assets *a = dcp_version_assets(dcpfs_opened(ver));
+	size_t n;
+	const struct dcp_made *made = dcp_version_made(dcpfs_opened(ver), &n);
+	bool found = false;
+
 	for (size_t i = 0; i < a->n; i++)
-		if (fnmatch(glob, a->at[i].name, 0) == 0)
-			return true;
-	return false;
+		found |= fnmatch(glob, a->at[i].name, 0) == 0;
+	for (size_t i = 0; i < n; i++)
+		found |= fnmatch(glob, made[i].name, 0) == 0;
+	return found;
+}
+
+static void put_made(const struct dcp_made *made, const struct dcp_assets *a, const char *dtype,
+		     struct dcp_buf *b)
+{
+	if (!made->from)
+		dcp_buf_printf(b, "- of that `config.json` the dtype is changed to %s\n",
+			       dtype);
+	else
+		dcp_buf_printf(b, "- `%s`: no file, but %s: `%s%s`.%s\n", made->name,
+			       made->from == a->job ? "inferred from torchtitan's job config"
+			       : strcmp(made->name, "config.json") == 0
+				       ? "inferred from what the checkpoint keeps of its model"
+				       : "as the checkpoint keeps it",
+			       made->from == a->job ? "" : "objects/", made->from,
+			       strcmp(made->name, "config.json") == 0 ? " Compare it." : "");
 }
 
 static void put_assets(const struct dcpfs_version *ver, struct dcp_buf *b)
 {
 	const struct dcp_assets *a = dcp_version_assets(dcpfs_opened(ver));
-	const char *from = NULL;
-	bool config =
-		has_asset(a, "config.json") || dcp_version_inferred(dcpfs_opened(ver), &from);
+	const char *cast = dcp_index_meta(dcpfs_index(ver), "cast");
+	bool config = has(ver, "config.json");
+	size_t n;
+	const struct dcp_made *made = dcp_version_made(dcpfs_opened(ver), &n);
 
 	dcp_buf_printf(b, "## Beside the weights\n\n");
 	for (size_t i = 0; i < a->n; i++)
 		dcp_buf_printf(b, "- `%s` from `%s/%s`\n", a->at[i].name,
 			       a->root[a->at[i].root].path, dcp_asset_id(a, i)->name);
-	if (from)
-		dcp_buf_printf(
-			b,
-			"- `config.json`: no file, but inferred from %s: `%s%s`. Compare it.\n",
-			from == a->job ? "torchtitan's job config"
-				       : "what the checkpoint keeps of its model",
-			from == a->job ? "" : "objects/", from);
+	for (size_t i = 0; i < n; i++)
+		put_made(&made[i], a, cast ? cast : "", b);
 	if (!config)
 		dcp_buf_str(b, "- missing: `config.json`. Without it transformers and vLLM "
 			       "cannot load this.\n");
-	if (!has_asset(a, "tokenizer.json") && !has_asset(a, "*tokenizer.model") &&
-	    !has_asset(a, "vocab*") && !has_asset(a, "*.tiktoken"))
+	if (!has(ver, "tokenizer.json") && !has(ver, "*tokenizer.model") &&
+	    !has(ver, "vocab*") && !has(ver, "*.tiktoken"))
 		dcp_buf_str(b, "- missing: a tokenizer (`tokenizer.json` or "
 			       "`tokenizer.model`)\n");
-	if (!config || !has_asset(a, "tokenizer*"))
+	if (!config || !has(ver, "tokenizer*"))
 		dcp_buf_str(b, "\nWhat is missing is taken from a directory that has it: "
 			       "`dcpfs mount --hf-assets DIR`.\n");
 	dcp_buf_str(b, "\n");

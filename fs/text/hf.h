@@ -4,6 +4,7 @@
  * is missing, and model.safetensors.index.json, where there are several model files.
  */
 #pragma once
+#include <stdint.h>
 
 struct dcp_err;
 struct dcpfs;
@@ -15,5 +16,5 @@ int dcpfs_hf_readme(const struct dcpfs *fs, const struct dcpfs_version *ver,
 		    struct dcpfs_spool *s, struct dcp_err *err);
 int dcpfs_hf_weight_map(const struct dcpfs_version *ver, struct dcpfs_spool *s,
 			struct dcp_err *err);
-/* The config.json that was made because no file is one. -ENOENT: it cannot be made. */
-int dcpfs_hf_config(const struct dcpfs_version *ver, struct dcpfs_spool *s);
+/* File number @i of those that are made (dcp_version_made). -ENOENT: there are fewer. */
+int dcpfs_hf_made(const struct dcpfs_version *ver, uint64_t i, struct dcpfs_spool *s);

@@ -328,8 +328,8 @@ int dcpfs_text_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_in
 		rc = dcpfs_hf_readme(fs, ver, &s, err);
 	else if (kind == DCPFS_HF_INDEX)
 		rc = dcpfs_hf_weight_map(ver, &s, err);
-	else if (kind == DCPFS_HF_CONFIG)
-		rc = dcpfs_hf_config(ver, &s);
+	else if (kind == DCPFS_HF_MADE)
+		rc = dcpfs_hf_made(ver, ino.row, &s);
 	else if (kind == DCPFS_LAYOUT_JSON)
 		rc = dcpfs_share_layout(fs, ver, ino.row, &s, err);
 	else if (kind == DCPFS_PLAN_JSON)

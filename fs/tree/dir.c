@@ -32,12 +32,8 @@ static uint64_t parent_of(const struct dcpfs_at *at)
 static uint64_t ino_of_child(const struct dcpfs_at *dir, enum dcpfs_kind kind)
 {
 	uint64_t row = kind == DCPFS_LATEST ? dcpfs_latest(dir->fs) : dir->i.row;
-	const char *from;
 
-	if ((kind == DCPFS_LATEST && !row) ||
-	    (kind == DCPFS_HF_CONFIG && !dcp_version_inferred(dcpfs_opened(dir->ver), &from)))
-		return 0;
-	return dcpfs_ino_pack(dir->i.slot, kind, row);
+	return kind == DCPFS_LATEST && !row ? 0 : dcpfs_ino_pack(dir->i.slot, kind, row);
 }
 
 /* Reached through the directory of a version (not of a rank: that is below one). */
@@ -69,11 +65,10 @@ static int lookup_in(const struct dcpfs_at *dir, const char *name, struct dcpfs_
 	child = dcpfs_child(dir->fs, dir->i.kind, dcpfs_slots_of(dir->ver), name);
 	if (child && child->kind == DCPFS_HF)
 		return dcpfs_slot_lookup(dir, NULL, 0, out);
-	if (child && (out->ino = ino_of_child(dir, child->kind)))
-		return 0;
-	if (child &&
-	    child->kind != DCPFS_HF_CONFIG) /* which may be a file beside the weights */
-		return -ENOENT;
+	if (child) {
+		out->ino = ino_of_child(dir, child->kind);
+		return out->ino ? 0 : -ENOENT;
+	}
 	return dir->node->lookup ? dir->node->lookup(dir, name, out) : -ENOENT;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hf/: model files by their number, and the files beside the weights.
+ * hf/: model files by their number, what is made of the checkpoint's objects, and the files beside the weights.
  */
 #include <errno.h>
 #include <string.h>
@@ -17,6 +17,14 @@ static size_t nweights(const struct dcpfs_hf *hf)
 	return hf->nfiles + (hf->nfiles > 1);
 }
 
+static const struct dcp_made *find_made(const struct dcp_made *made, size_t n, const char *name)
+{
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(made[i].name, name) == 0)
+			return &made[i];
+	return NULL;
+}
+
 static uint64_t ino_of_weights(const struct dcpfs_version *ver, uint64_t n)
 {
 	return n < ver->hf->nfiles ? dcpfs_ino_pack(ver->slot, DCPFS_MODEL, n)
@@ -28,8 +36,10 @@ int dcpfs_hf_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs_e
 	const struct dcpfs_hf *hf = dir->ver->hf;
 	const char *digits = strchr(name, '-');
 	char weights[DCPFS_HF_NAME_MAX] = "";
+	const struct dcp_made *made, *found;
 	const struct dcp_assets *a;
 	uint64_t n = 0;
+	size_t nmade;
 
 	if (!dcpfs_is_hf(dir->ver))
 		return -ENOENT;
@@ -44,6 +54,12 @@ int dcpfs_hf_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs_e
 		out->ino = ino_of_weights(dir->ver, n);
 		return 0;
 	}
+	made = dcp_version_made(dcpfs_opened(dir->ver), &nmade);
+	found = find_made(made, nmade, name);
+	if (found) {
+		out->ino = dcpfs_ino_pack(dir->i.slot, DCPFS_HF_MADE, (uint64_t)(found - made));
+		return 0;
+	}
 	a = dcp_version_assets(dcpfs_opened(dir->ver));
 	for (size_t i = 0; i < a->n; i++)
 		if (strcmp(a->at[i].name, name) == 0) {
@@ -56,21 +72,32 @@ int dcpfs_hf_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs_e
 int dcpfs_hf_list(const struct dcpfs_listing *l, uint64_t first)
 {
 	const struct dcpfs_version *ver = l->dir.ver;
+	const struct dcp_made *made;
 	const struct dcp_assets *a;
-	size_t n;
+	size_t n, nmade;
 
 	if (!dcpfs_is_hf(ver))
 		return 0;
 	a = dcp_version_assets(dcpfs_opened(ver));
+	made = dcp_version_made(dcpfs_opened(ver), &nmade);
 	n = nweights(ver->hf);
-	for (uint64_t i = first; i < n + a->n; i++) {
+	for (uint64_t i = first; i < n + nmade + a->n; i++) {
+		uint64_t asset = i - n - nmade, ino;
 		char weights[DCPFS_HF_NAME_MAX];
-		const char *name = i < n ? weights : a->at[i - n].name;
-		uint64_t ino = i < n ? ino_of_weights(ver, i)
-				     : dcpfs_ino_pack(ver->slot, DCPFS_SIDECAR, i - n + 1);
+		const char *name = weights;
 
-		if (i < n)
+		if (i < n) {
 			dcpfs_hf_name(ver, i, weights);
+			ino = ino_of_weights(ver, i);
+		} else if (i < n + nmade) {
+			name = made[i - n].name;
+			ino = dcpfs_ino_pack(ver->slot, DCPFS_HF_MADE, i - n);
+		} else {
+			name = a->at[asset].name;
+			if (find_made(made, nmade, name))
+				continue;
+			ino = dcpfs_ino_pack(ver->slot, DCPFS_SIDECAR, asset + 1);
+		}
 		if (!dcpfs_emit(l, name, ino, DCPFS_FILE, DCPFS_FIRST_ROW + i))
 			break;
 	}

@@ -250,6 +250,38 @@ def inferred():
         lib.wait(lambda: errno_of(os.stat, at / "config.json") == "ENOENT", "it goes", lib.APPEARS)
 
 
+def kept_by_composer():
+    """A tokenizer that Composer keeps in its state is files again: those that were there before."""
+    for at in sorted((lib.GOLDEN / "composer-hf").iterdir()):
+        names = set(os.listdir(at / "want"))
+        with mount(at / "ckpt") as m:
+            (version,) = m.settled().versions()
+            hf, exported = m.at / version / "hf", lib.fresh("exported") / at.name
+            done = lib.run(lib.PROGRAM, "export", "--as", "safetensors", "--hf", at / "ckpt", exported)
+            case(at.name)
+            equal(set(os.listdir(hf)), names | {"README.md", "model.safetensors"}, f"files; {done.stderr}")
+            for name in names:
+                want, got = read(at / "want" / name), read(hf / name)
+                if name.endswith(".json"):
+                    want, got_json = json.loads(want), json.loads(got)
+                    if at.name == "spm":  # torch.distributed.checkpoint keeps no empty dict
+                        want = {k: v for k, v in want.items() if v != {}}
+                    equal(got_json, {k: v for k, v in want.items() if not k.startswith("_")}, name)
+                else:
+                    equal(got, want, name)
+                equal(os.stat(hf / name).st_size, len(got), f"size of {name}")
+                equal(read(exported / name), got, f"{name} of an export")
+            page = read(hf / "README.md").decode()
+            check("missing: " not in page and "`tokenizer_config.json`: no file, but as the checkpoint keeps it" in page, f"README.md: {page}")
+        assets = lib.fresh("assets")
+        (assets / "tokenizer_config.json").write_text("{}")
+        (assets / "chat_template.jinja").write_text("x")
+        with mount(at / "ckpt", "--hf-assets", assets) as m:
+            hf = m.at / "latest" / "hf"
+            equal(set(os.listdir(hf)), {"README.md", "model.safetensors", "config.json", "tokenizer_config.json", "chat_template.jinja"}, "a tokenizer is of one origin")
+            equal(read(hf / "tokenizer_config.json"), b"{}", "that of the files")
+
+
 def failing_keys():
     """A key that cannot be mapped fails alone, and is named."""
     source, rules = lib.fresh("source"), lib.fresh("rules") / "x.rules"
@@ -463,4 +495,4 @@ def removed():
         check(m.running(), "the daemon lives")
 
 
-lib.main(every_tensor, every_family, preset, shards, aligned, sidecars, inferred, failing_keys, operations, dtypes, of_a_part, ranks, mapped_and_direct, kept, removed)
+lib.main(every_tensor, every_family, preset, shards, aligned, sidecars, inferred, kept_by_composer, failing_keys, operations, dtypes, of_a_part, ranks, mapped_and_direct, kept, removed)

@@ -84,8 +84,8 @@ int export_local(struct exporting *x, struct dcp_write_tensor *t, const struct d
  */
 int export_choose(struct exporting *x);
 bool export_is_asset(const struct exporting *x);
-/* In place of an asset's number: config.json that is made from the checkpoint. */
-#define EXPORT_INFERRED UINT64_MAX
+/* In place of an asset's number: of file number @i of those that are made from the checkpoint. */
+#define EXPORT_MADE(i) (UINT64_MAX - (i))
 
 /* The source of a save, for @x->opts->jobs threads. Finish it with export_close(). */
 struct export_reader;

@@ -128,11 +128,17 @@ static bool is_cast(const struct exporting *x, size_t tensor)
 		       x->set.tensors[tensor].dtype;
 }
 
-/* config.json that no file is. */
-static bool is_inferred(const struct exporting *x, size_t tensor)
+/* The text of a file that no file is; else NULL. */
+static const struct dcp_buf *text_of(const struct exporting *x, size_t tensor)
 {
-	return tensor >= x->set.ntensors &&
-	       DCP_ITEMS(x->extra_from, uint64_t)[tensor - x->set.ntensors] == EXPORT_INFERRED;
+	size_t n;
+	const struct dcp_made *made = dcp_version_made(x->pick.v, &n);
+
+	for (size_t i = 0; i < n && tensor >= x->set.ntensors; i++)
+		if (DCP_ITEMS(x->extra_from, uint64_t)[tensor - x->set.ntensors] ==
+		    EXPORT_MADE(i))
+			return &made[i].text;
+	return NULL;
 }
 
 static int fail(const struct exporting *x, int rc, size_t tensor, struct dcp_err *err)
@@ -152,11 +158,11 @@ static int read_piece(void *ctx, unsigned job, size_t tensor, size_t part, uint6
 	struct export_reader *r = ctx;
 	const struct exporting *x = r->x;
 	struct reading *j = &r->job[job];
+	const struct dcp_buf *text = text_of(x, tensor);
 	int rc;
 
-	if (is_inferred(x, tensor)) {
-		memcpy(buf, dcp_version_inferred(x->pick.v, &(const char *){ NULL })->p + off,
-		       n);
+	if (text) {
+		memcpy(buf, text->p + off, n);
 		return 0;
 	}
 	rc = get_view(x, j, tensor, part, err);
@@ -174,7 +180,7 @@ static int copy_piece(void *ctx, unsigned job, size_t tensor, size_t part, uint6
 		      uint64_t n, int fd, uint64_t to, struct dcp_err *err)
 {
 	struct export_reader *r = ctx;
-	bool made = is_cast(r->x, tensor) || is_inferred(r->x, tensor);
+	bool made = is_cast(r->x, tensor) || text_of(r->x, tensor);
 	int rc = made ? 0 : get_view(r->x, &r->job[job], tensor, part, err);
 
 	if (rc < 0 || made)

@@ -311,18 +311,37 @@ bool export_is_asset(const struct exporting *x)
 	return dcp_version_assets(x->pick.v) != NULL;
 }
 
-/* Without a file, it is as hf/ of a mount has it: made from what the checkpoint keeps of its model. */
-static int infer_config(struct exporting *x)
+/* A config.json that no file is. */
+static int ask_config(struct exporting *x)
 {
-	const char *from;
-	const struct dcp_buf *text = dcp_version_inferred(x->pick.v, &from);
-	int rc =
-		note(x, &x->asks, "file", CONFIG,
-		     text ? "it is made from what the checkpoint keeps of its model; compare it"
-			  : "there is none, and transformers cannot load this without it; "
-			    "--hf-assets DIR takes it from there");
+	return note(
+		x, &x->asks, "file", CONFIG,
+		dcp_version_inferred(x->pick.v)
+			? "it is made from what the checkpoint keeps of its model; compare it"
+			: "there is none, and transformers cannot load this without it; "
+			  "--hf-assets DIR takes it from there");
+}
 
-	return rc == 0 && text ? add_extra(x, CONFIG, text->n, EXPORT_INFERRED) : rc;
+/* As hf/ of a mount has them: what is made from the checkpoint, and the files beside the weights. */
+static int add_assets(struct exporting *x, const struct dcp_assets *a)
+{
+	size_t n;
+	const struct dcp_made *made = dcp_version_made(x->pick.v, &n);
+	bool has_config = false;
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < n; i++)
+		rc = add_extra(x, made[i].name, made[i].text.n, EXPORT_MADE(i));
+	for (size_t i = 0; rc == 0 && i < a->n; i++) {
+		bool is_made = false;
+
+		for (size_t k = 0; k < n; k++)
+			is_made |= strcmp(made[k].name, a->at[i].name) == 0;
+		has_config |= strcmp(a->at[i].name, CONFIG) == 0;
+		if (!is_made)
+			rc = add_extra(x, a->at[i].name, dcp_asset_id(a, i)->size, i);
+	}
+	return rc == 0 && !has_config ? ask_config(x) : rc;
 }
 
 static int add_extras(struct exporting *x)
@@ -330,18 +349,13 @@ static int add_extras(struct exporting *x)
 	const struct dcp_assets *a = dcp_version_assets(x->pick.v);
 	size_t n = 0;
 	const struct dcp_file_id *id = dcp_index_files(dcp_version_index(x->pick.v), &n);
-	bool has_config = false;
 	int rc = 0;
 
 	if (!(x->format->takes & DCP_WRITE_EXTRAS) || x->is_file)
 		return 0;
-	for (size_t i = 0; a && rc == 0 && i < a->n; i++) {
-		rc = add_extra(x, a->at[i].name, dcp_asset_id(a, i)->size, i);
-		has_config |= strcmp(a->at[i].name, CONFIG) == 0;
-	}
-	if (a && rc == 0 && !has_config)
-		rc = infer_config(x);
-	for (size_t i = 0; !a && rc == 0 && i < n; i++)
+	if (a)
+		return add_assets(x, a);
+	for (size_t i = 0; rc == 0 && i < n; i++)
 		if (id[i].shown)
 			rc = add_extra(x, id[i].name, id[i].size, i);
 	return rc;

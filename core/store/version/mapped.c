@@ -17,7 +17,7 @@
 #include "core/store/index/pool.h"
 #include "core/store/io/files.h"
 #include "core/store/version/assets.h"
-#include "core/store/version/infer.h"
+#include "core/store/version/made.h"
 #include "core/store/version/version_int.h"
 
 enum { ROW_MEMORY = 512 << 20 };
@@ -276,20 +276,8 @@ static int read_config(struct mapping *m, struct dcp_mapped *mapped,
 {
 	struct dcp_assets *a = &mapped->assets;
 	struct dcp_err err = { 0 };
-	int code = a->config.n
-			   ? 0
-			   : dcp_config_infer(m->base->index, &a->config, &mapped->inferred);
+	int code = dcp_made_find(m->base->index, a, &mapped->made);
 
-	if (code == 0 && !a->config.n && a->job) {
-		dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
-
-		dcp_assets_read_job(a, &text);
-		code = text.n ? dcp_rules_infer_job(text.p, text.n, &a->config) : 0;
-		if (code == 1)
-			mapped->inferred = a->job;
-		else
-			dcp_buf_reset(&a->config);
-	}
 	if (code < 0)
 		return code;
 	m->has_config = given != NULL;

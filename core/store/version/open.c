@@ -16,6 +16,7 @@
 #include "core/store/index/index.h"
 #include "core/store/index/pool.h"
 #include "core/store/io/files.h"
+#include "core/store/version/made.h"
 #include "core/store/version/version_int.h"
 
 enum { MAX_BUILDS = 3 }; /* of a checkpoint that changes while it is read */
@@ -278,6 +279,7 @@ void dcp_version_close(struct dcp_version *v)
 	dcp_index_close(v->index);
 	if (v->mapped) {
 		dcp_assets_finish(&v->mapped->assets); /* the rest is another's */
+		dcp_made_finish(&v->mapped->made);
 		dcp_buf_finish(&v->mapped->tied);
 		free(v->mapped->config);
 		free(v->mapped);
@@ -357,12 +359,18 @@ const struct dcp_assets *dcp_version_assets(const struct dcp_version *v)
 	return v->mapped ? &v->mapped->assets : NULL;
 }
 
-const struct dcp_buf *dcp_version_inferred(const struct dcp_version *v, const char **from)
+const struct dcp_made *dcp_version_made(const struct dcp_version *v, size_t *n)
 {
-	if (!v->mapped || !v->mapped->inferred)
-		return NULL;
-	*from = v->mapped->inferred;
-	return &v->mapped->assets.config;
+	*n = v->mapped ? DCP_NITEMS(v->mapped->made, struct dcp_made) : 0;
+	return v->mapped ? DCP_ITEMS(v->mapped->made, const struct dcp_made) : NULL;
+}
+
+const char *dcp_version_inferred(const struct dcp_version *v)
+{
+	const struct dcp_made *config =
+		v->mapped ? dcp_made_named(&v->mapped->made, "config.json") : NULL;
+
+	return config ? config->from : NULL;
 }
 
 const char *dcp_version_stem(const struct dcp_version *v)

@@ -21,6 +21,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/base.h"
+#include "core/base/buf.h"
 #include "core/format/format.h"
 
 struct dcp_assets;
@@ -159,10 +160,17 @@ int dcp_version_check(const struct dcp_version *v, struct dcp_err *err);
 /* The files beside the weights; NULL: @v is not mapped. */
 const struct dcp_assets *dcp_version_assets(const struct dcp_version *v);
 
-/* Its config.json where no file is one: the text, made from the objects whose keys begin with *@from,
- * or from the job config that it is the path of. NULL: there is a file, or nothing to make it from. */
-struct dcp_buf;
-const struct dcp_buf *dcp_version_inferred(const struct dcp_version *v, const char **from);
+/* A file of its Hugging Face directory that is made. It takes the place of one of that name that lies beside the weights. */
+struct dcp_made {
+	char *name;
+	/* What it is made of: objects whose keys begin so, or torchtitan's job config, by its path. */
+	const char *from;
+	struct dcp_buf text;
+};
+const struct dcp_made *dcp_version_made(const struct dcp_version *v, size_t *n);
+
+/* What its config.json is made of where no file is one. NULL: a file is, or there is none. */
+const char *dcp_version_inferred(const struct dcp_version *v);
 
 /* What names of its weights begin with: "diffusion_pytorch_model" where config.json is of diffusers. */
 const char *dcp_version_stem(const struct dcp_version *v);

@@ -24,10 +24,9 @@ struct dcp_unpack;
 /* What a mapped version has beside its index. */
 struct dcp_mapped {
 	struct dcp_assets assets;
+	struct dcp_buf made;             /* struct dcp_made */
 	struct dcp_buf tied;             /* int64_t: ids */
 	struct dcp_rules_config *config; /* NULL: there is none */
-	const char *
-		inferred; /* assets.config is not a file's, but made from this object, or is assets.job; or NULL */
 };
 
 struct dcp_version {

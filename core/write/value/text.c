@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/base/jsonw.h"
 #include "core/base/number.h"
 #include "core/parse/pyjson/pyjson.h"
 #include "core/write/value/value_int.h"
@@ -244,26 +245,12 @@ int dcp_valuing_args(struct dcp_valuing *w)
 
 int dcp_valuing_base64(struct dcp_valuing *w, struct dcp_buf *out)
 {
-	static const char digits[] =
-		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
 	int rc = dcp_valuing_string(w, &text);
-	uint32_t bits = 0;
-	unsigned n = 0;
 
-	for (size_t i = 0; rc == 0 && i < text.n && text.p[i] != '='; i++) {
-		const char *digit = text.p[i] ? strchr(digits, text.p[i]) : NULL;
-
-		if (!digit)
-			return dcp_valuing_damaged(w);
-		bits = bits << 6 | (uint32_t)(digit - digits);
-		n += 6;
-		if (n >= 8) {
-			n -= 8;
-			dcp_buf_add(out, &(char){ (char)(bits >> n) }, 1);
-		}
-	}
-	return rc < 0 ? rc : dcp_buf_error(out);
+	if (rc == 0)
+		rc = dcp_base64_read(text.p, text.n, out);
+	return rc == -EBADMSG ? dcp_valuing_damaged(w) : rc;
 }
 
 void dcp_valuing_start(struct dcp_valuing *w, const struct dcp_object *o)

@@ -51,12 +51,12 @@ static void every_node_is_reachable(void **state)
 						     n->name),
 					 n);
 		else
-			assert_true(k == DCPFS_ROOT || k == DCPFS_VERSION ||
-				    k == DCPFS_LAYOUT || k == DCPFS_FILES_SUB ||
-				    k == DCPFS_SIDECAR || k == DCPFS_HF_INDEX ||
-				    k == DCPFS_TAG || n->parent == DCPFS_BLOB_DIR ||
-				    k == DCPFS_BY_KEY || k == DCPFS_BY_KEY_LINK ||
-				    dcpfs_rows_of((enum dcpfs_kind)k));
+			assert_true(
+				k == DCPFS_ROOT || k == DCPFS_VERSION || k == DCPFS_LAYOUT ||
+				k == DCPFS_FILES_SUB || k == DCPFS_SIDECAR ||
+				k == DCPFS_HF_INDEX || k == DCPFS_HF_MADE || k == DCPFS_TAG ||
+				n->parent == DCPFS_BLOB_DIR || k == DCPFS_BY_KEY ||
+				k == DCPFS_BY_KEY_LINK || dcpfs_rows_of((enum dcpfs_kind)k));
 	}
 	assert_null(dcpfs_child(&fs, DCPFS_ROOT, DCPFS_IN_VERSION, "npy"));
 	assert_null(dcpfs_child_at(&fs, DCPFS_NPY_DIR, DCPFS_IN_VERSION, 0));

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A config.json from what a checkpoint keeps of its model: Megatron's arguments, Composer's metadata; from
- * torchtitan's job config.
+ * torchtitan's job config. Composer's tokenizers.
  *
- * covers: rules/infer rules/job
+ * covers: composer, infer, rules/infer rules/job
  */
 #include "tests/unit/t.h"
 
 #include "core/base/arena.h"
 #include "core/base/buf.h"
 #include "core/base/cleanup.h"
+#include "core/base/text.h"
 #include "core/rules/rules.h"
-#include "core/store/version/infer.h"
+#include "core/store/version/assets.h"
+#include "core/store/version/made.h"
+#include "core/store/version/version.h"
 #include "tests/unit/t/index.h"
 
 /* clang-format off */
@@ -222,57 +225,241 @@ static void damaged_job(void **state)
 	damage(text, sizeof(text) - 1, dcp_rules_infer_job);
 }
 
+/* ---- Composer ---- */
+
+/* An object at "a|b|c" below what Composer keeps of a model. */
+static void keep(const struct dcp_sink *sink, const char *at, const char *json)
+{
+	char text[300], key[300], *part = text, *bar;
+	const char *path[16];
+	struct dcp_object o = { .key = key, .path = path, .type = "int", .json = json };
+
+	snprintf(text, sizeof(text), "state|integrations|huggingface|%s", at);
+	snprintf(key, sizeof(key), "%s", text);
+	for (char *c = key; (c = strchr(c, '|'));)
+		*c = '.';
+	do {
+		path[o.npath++] = part;
+		bar = strchr(part, '|');
+		if (bar)
+			*bar = '\0';
+		part = bar + 1;
+	} while (bar);
+	o.json_len = json ? strlen(json) : 0;
+	o.error = json ? NULL : "it is damaged";
+	assert_int_equal(sink->object(sink->ctx, &o), 0);
+}
+
+#define CONTENT "model|config|content|"
+
+static void keep_config(const struct dcp_sink *sink)
+{
+	keep(sink, "model|config|file_extension", "\".json\"");
+	keep(sink, CONTENT "model_type", "\"mpt\"");
+}
+
+static void keep_file(const struct dcp_sink *sink, const char *name, const char *extension,
+		      const char *content, const char *json)
+{
+	char at[200], value[40];
+
+	snprintf(at, sizeof(at), "tokenizer|%s|file_extension", name);
+	snprintf(value, sizeof(value), "\"%s\"", extension);
+	keep(sink, at, value);
+	snprintf(at, sizeof(at), "tokenizer|%s|content%s", name, content);
+	keep(sink, at, json);
+}
+
+/* What is made of the index; finish it. */
+static struct dcp_buf find(struct t_index *p, struct dcp_assets *a)
+{
+	struct dcp_buf made = DCP_BUF_INIT;
+
+	t_index_reopen(p);
+	assert_int_equal(dcp_made_find(p->ix, a, &made), 0);
+	return made;
+}
+
+/* Its text without blanks between values, or "" where it is not made. */
+static const char *text_of(const struct dcp_buf *made, const char *name)
+{
+	struct dcp_made *m = dcp_made_named(made, name);
+
+	if (!m)
+		return "";
+	assert_string_equal(m->from, "state.integrations.huggingface");
+	if (dcp_has_extension(name, ".json"))
+		for (char *s = m->text.p, *to = s; (*to = *s); s++)
+			to += !strchr(" \n", *s);
+	return m->text.p;
+}
+
 static void from_composer(void **state)
 {
 	static const char *const leaves[][2] = {
 		{ "_attn_implementation_autoset", "true" },
-		{ "architectures.0", "\"MPTForCausalLM\"" },
-		{ "model_type", "\"mpt\"" },
-		{ "attn_config.alibi", "true" },
-		{ "attn_config.deep.er.0.x", "1" },
-		{ "attn_config.deep.er.1.x", "2.5" },
-		{ "id2label.0", "\"no\"" },
-		{ "id2label.1", "\"yes\"" },
+		{ "architectures|0", "\"MPTForCausalLM\"" },
+		{ "attn_config|alibi", "true" },
+		{ "attn_config|deep|er|0|x", "1" },
+		{ "attn_config|deep|er|1|x", "2.5" },
+		{ "id2label|0", "\"no\"" },
+		{ "id2label|1", "\"yes\"" },
 		{ "empty", "{}" },
-		{ "d_model", "16" },
+		{ "gap|0", "1" },
+		{ "gap|2", "2" },
+		{ "a.b|c.d", "1e-05" },
 	};
-	static const char at[] = "state.integrations.huggingface.model.config.";
 	struct t_index *p = *state;
-	dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT;
-	const char *from;
-	char key[200];
+	struct dcp_assets none = { 0 };
+	struct dcp_buf made;
+	char at[200];
 
 	t_tell_object(&p->sink, "state.model.x", "1");
+	keep_config(&p->sink);
 	for (size_t i = 0; i < DCP_LEN(leaves); i++) {
-		snprintf(key, sizeof(key), "%scontent.%s", at, leaves[i][0]);
-		t_tell_object(&p->sink, key, leaves[i][1]);
+		snprintf(at, sizeof(at), CONTENT "%s", leaves[i][0]);
+		keep(&p->sink, at, leaves[i][1]);
 	}
-	snprintf(key, sizeof(key), "%sclass", at);
-	t_tell_object(&p->sink, key, "\"X\"");
-	t_index_reopen(p);
-	assert_int_equal(dcp_config_infer(p->ix, &out, &from), 1);
-	assert_string_equal(from, "state.integrations.huggingface");
-	for (char *s = out.p, *to = out.p; (*to = *s); s++) /* without blanks */
-		to += !strchr(" \n", *s);
+	keep(&p->sink, "model|config|class", "\"X\"");
+	keep(&p->sink, "model|peft_config|file_extension", "\".json\"");
+	keep(&p->sink, "model|peft_config|content|r", "8");
+	made = find(p, &none);
 	assert_string_equal(
-		out.p,
-		"{\"architectures\":[\"MPTForCausalLM\"],\"model_type\":\"mpt\","
+		text_of(&made, "config.json"),
+		"{\"model_type\":\"mpt\",\"architectures\":[\"MPTForCausalLM\"],"
 		"\"attn_config\":{\"alibi\":true,\"deep\":{\"er\":[{\"x\":1},{\"x\":2.5}]"
-		"}},\"id2label\":{\"0\":\"no\",\"1\":\"yes\"},\"empty\":{},"
-		"\"d_model\":16}");
+		"}},\"id2label\":{\"0\":\"no\",\"1\":\"yes\"},\"empty\":{},\"gap\":{\"0\":1,"
+		"\"2\":2},\"a.b\":{\"c.d\":1e-05}}");
+	assert_true(none.config.n > 0);
+	assert_string_equal(text_of(&made, "adapter_config.json"), "{\"r\":8}");
+	assert_int_equal(DCP_NITEMS(made, struct dcp_made), 2);
+	dcp_made_finish(&made);
+	dcp_assets_finish(&none);
+}
+
+static void tokenizer_of_composer(void **state)
+{
+	/* A file's name and extension, where its content lies, that; the file that is made of it, and its text. */
+	static const struct {
+		const char *name, *extension, *content, *json, *made, *text;
+	} files[] = {
+		{ "added_tokens.json", ".json", "|<x>", "5", "added_tokens.json",
+		  "{\"<x>\":5}" },
+		{ "old", ".json", "|a", "1", "old.json", "{\"a\":1}" },
+		{ "whole.json", ".json", "", "{\"a\":[]}", "whole.json", "{\"a\":[]}" },
+		{ "v.txt", ".txt", "", "[\"a\",\"\\u00e9\",\"\"]", "v.txt", "a\n\u00e9\n" },
+		{ "bare.txt", ".txt", "", "[\"a\",\"b\"]", "bare.txt", "a\nb\n" },
+		{ "t.jinja", ".jinja", "", "\"{%\\n%}\"", "t.jinja", "{%\n%}" },
+		{ "x.py", ".py", "", "\"pass\"", "x.py", "pass" },
+		{ "t.model", ".model", "", "{\"$bytes\":\"AQL/\"}", "t.model", "\1\2\xff" },
+		/* what is no such file, or cannot be read */
+		{ "n.txt", ".txt", "", "[1]", "n.txt", NULL },
+		{ "m.txt", ".txt", "", "3", "m.txt", NULL },
+		{ "d.json", ".json", "|a", NULL, "d.json", NULL },
+		{ "o.py", ".py", "", "[]", "o.py", NULL },
+		{ "q.py", ".py", "|a", "\"x\"", "q.py", NULL },
+		{ "b.model", ".model", "", "{\"$bytes\":\"A!\"}", "b.model", NULL },
+		{ "c.model", ".model", "", "\"text\"", "c.model", NULL },
+		{ "e.exe", ".exe", "", "\"x\"", "e.exe", NULL },
+		/* names that lead out, or are ours */
+		{ "../evil", ".py", "", "\"x\"", "../evil.py", NULL },
+		{ "/etc/evil.py", ".py", "", "\"x\"", "/etc/evil.py", NULL },
+		{ "..", ".py", "", "\"x\"", "...py", NULL },
+		{ "", ".json", "|a", "1", ".json", NULL },
+		{ "README.md", ".txt", "", "[]", "README.md.txt", NULL },
+		{ "a\nb.py", ".py", "", "\"x\"", "a\nb.py", NULL },
+		{ "model.safetensors.index.json", ".json", "|a", "1",
+		  "model.safetensors.index.json", NULL },
+		{ "deep.txt", ".txt", "|0|0", "\"a\"", "deep.txt", NULL },
+		{ "config.json", ".json", "|model_type", "\"evil\"", "", NULL },
+	};
+	static const char *const parts[][2] = {
+		{ "tokenizer|t.json|content|added_tokens_decoder|0|content", "\"<s>\"" },
+		{ "tokenizer|t.json|content|added_tokens_decoder|1|content", "\"</s>\"" },
+		{ "tokenizer|t.json|content|vocab|0", "1" },
+		{ "tokenizer|t.json|content|vocab|1", "0" },
+		{ "tokenizer|t.json|content|merges|0|0", "\"a\"" },
+		{ "tokenizer|t.json|content|merges|0|1", "\"b\"" },
+		{ "tokenizer|t.json|content|unigram|vocab|0|0", "\"a\"" },
+		{ "tokenizer|t.json|content|unigram|vocab|0|1", "-1.5" },
+		{ "tokenizer|t.json|content|leaves|vocab|0", "[\"a\",-1.5]" },
+		{ "tokenizer|l.txt|content|0", "\"a\"" },
+		{ "tokenizer|l.txt|content|1", "\"\"" },
+	};
+	struct t_index *p = *state;
+	struct dcp_assets none = { 0 };
+	struct dcp_buf made;
+
+	keep_config(&p->sink);
+	for (size_t i = 0; i < DCP_LEN(files); i++)
+		keep_file(&p->sink, files[i].name, files[i].extension, files[i].content,
+			  files[i].json);
+	keep(&p->sink, "tokenizer|empty.json|file_extension", "\".json\"");
+	keep(&p->sink, "tokenizer|t.json|file_extension", "\".json\"");
+	for (size_t i = 0; i < 9; i++)
+		keep(&p->sink, parts[i][0], parts[i][1]);
+	keep(&p->sink, "tokenizer|l.txt|file_extension", "\".txt\"");
+	for (size_t i = 9; i < DCP_LEN(parts); i++)
+		keep(&p->sink, parts[i][0], parts[i][1]);
+	made = find(p, &none);
+	for (size_t i = 0; i < DCP_LEN(files); i++) {
+		t_case(files[i].made);
+		if (files[i].text)
+			assert_string_equal(text_of(&made, files[i].made), files[i].text);
+		else
+			assert_null(dcp_made_named(&made, files[i].made));
+	}
+	assert_string_equal(text_of(&made, "config.json"), "{\"model_type\":\"mpt\"}");
+	assert_string_equal(text_of(&made, "empty.json"), "{}");
+	assert_string_equal(text_of(&made, "l.txt"), "a\n");
+	assert_string_equal(text_of(&made, "t.json"),
+			    "{\"added_tokens_decoder\":{\"0\":{\"content\":\"<s>\"},\"1\":{"
+			    "\"content\":\"</s>\"}"
+			    "},\"vocab\":{\"0\":1,\"1\":0},\"merges\":[[\"a\",\"b\"]],"
+			    "\"unigram\":{\"vocab\":"
+			    "[[\"a\",-1.5]]},\"leaves\":{\"vocab\":[[\"a\",-1.5]]}}");
+	dcp_made_finish(&made);
+	dcp_assets_finish(&none);
+}
+
+/* Files beside the weights come first, and a tokenizer is of one origin. */
+static void files_come_first(void **state)
+{
+	struct t_index *p = *state;
+	struct dcp_asset beside[] = { { .name = "tokenizer.json" }, { .name = "config.json" } };
+	struct dcp_assets a = { .at = beside, .n = 2 };
+	struct dcp_buf made;
+
+	keep_config(&p->sink);
+	keep_file(&p->sink, "tokenizer.json", ".json", "|a", "1");
+	keep_file(&p->sink, "vocab.txt", ".txt", "", "[]");
+	dcp_buf_str(&a.config, "{}");
+	made = find(p, &a);
+	assert_int_equal(DCP_NITEMS(made, struct dcp_made), 0);
+	assert_string_equal(a.config.p, "{}");
+	dcp_made_finish(&made);
+	t_case("a config.json that cannot be read, and another's tokenizer");
+	dcp_buf_reset(&a.config);
+	beside[0].name = "other.json";
+	assert_int_equal(dcp_made_find(p->ix, &a, &made), 0);
+	assert_int_equal(DCP_NITEMS(made, struct dcp_made), 3);
+	dcp_made_finish(&made);
+	dcp_assets_finish(&a);
 }
 
 static void from_nothing(void **state)
 {
 	struct t_index *p = *state;
-	dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT;
-	const char *from = "";
+	struct dcp_assets none = { 0 };
+	struct dcp_buf made;
 
 	t_tell_object(&p->sink, "args", "{\"state\":{}}");
-	t_index_reopen(p);
-	assert_int_equal(dcp_config_infer(p->ix, &out, &from), 0);
-	assert_null(from);
-	assert_int_equal(out.n, 0);
+	keep_file(&p->sink, "vocab.txt", ".txt", "", "[]"); /* of no model */
+	made = find(p, &none);
+	assert_int_equal(DCP_NITEMS(made, struct dcp_made), 0);
+	assert_int_equal(none.config.n, 0);
+	dcp_made_finish(&made);
+	dcp_assets_finish(&none);
 }
 
 T_TESTS()
@@ -283,6 +470,10 @@ T_TESTS()
 		cmocka_unit_test(by_job),
 		cmocka_unit_test(damaged_job),
 		cmocka_unit_test_setup_teardown(from_composer, t_index_setup, t_index_teardown),
+		cmocka_unit_test_setup_teardown(tokenizer_of_composer, t_index_setup,
+						t_index_teardown),
+		cmocka_unit_test_setup_teardown(files_come_first, t_index_setup,
+						t_index_teardown),
 		cmocka_unit_test_setup_teardown(from_nothing, t_index_setup, t_index_teardown),
 	};
 
