@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
@@ -319,16 +320,28 @@ static int save(struct exporting *x)
 	return rc;
 }
 
+/* --dtype of a model is its --hf-dtype, too, which config.json names. */
+static void choose_hf_dtype(const struct export_opts *o, struct hf_opts *hf)
+{
+	for (int i = 1; !hf->dtype && hf_dtypes[i]; i++)
+		if (strcasecmp(hf_dtypes[i], export_dtypes[o->dtype]) == 0)
+			hf->dtype = i;
+}
+
 static enum cmd_exit open_source(struct exporting *x, const struct opt_args *args)
 {
+	struct pick_opts pick = x->opts->pick;
 	enum cmd_exit code = choose_format(x);
+
+	if (hf_is_wanted(&pick.hf))
+		choose_hf_dtype(x->opts, &pick.hf);
 
 	if (code == CMD_OK)
 		code = check_name(x);
 	if (code == CMD_OK)
 		code = check_options(x);
 	if (code == CMD_OK)
-		code = pick_open(&x->pick, args, &x->opts->pick);
+		code = pick_open(&x->pick, args, &pick);
 	if (code == CMD_OK)
 		code = export_check_place(x->out, x->pick.source);
 	if (code == CMD_OK)

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/buf.h"
+#include "core/base/bytes.h"
 #include "core/base/ckd.h"
 #include "core/parse/json.h"
 #include "core/rules/rules_int.h"
@@ -81,6 +83,98 @@ int dcp_rules_config_parse(const char *text, size_t n, struct dcp_rules_config *
 	dcp_json_bool(dcp_json_get(o, "attention_bias"), &out->attention_bias);
 	dcp_json_bool(dcp_json_get(o, "mlp_bias"), &out->mlp_bias);
 	return 0;
+}
+
+/* ---- with another dtype ---- */
+
+struct retyping {
+	const char *text; /* of all */
+	size_t done;      /* so much of it is in out */
+	const char *name; /* of the dtype */
+	struct dcp_buf *out;
+	bool any;
+};
+
+static bool is_name(struct dcp_bytes s, const char *name)
+{
+	return s.n == strlen(name) + 2 && memcmp(s.p + 1, name, s.n - 2) == 0;
+}
+
+static void copy_to(struct retyping *r, const uint8_t *end)
+{
+	size_t n = (size_t)((const char *)end - r->text);
+
+	dcp_buf_add(r->out, r->text + r->done, n - r->done);
+	r->done = n;
+}
+
+/* In place of "float32" or "torch.float32". */
+static void retype_value(struct retyping *r, struct dcp_bytes value)
+{
+	static const char torch[] = "torch.";
+	size_t skip = sizeof(torch) - 1;
+	const char *s = (const char *)value.p + 1;
+	size_t n = value.n - 2;
+	enum dcp_dtype was;
+
+	skip = n > skip && memcmp(s, torch, skip) == 0 ? skip : 0;
+	was = dcp_dtype_from_torch(s + skip, n - skip);
+	if (was != DCP_DTYPE_F64 && was != DCP_DTYPE_F32 && was != DCP_DTYPE_F16 &&
+	    was != DCP_DTYPE_BF16)
+		return;
+	r->any = true;
+	copy_to(r, (const uint8_t *)s + skip);
+	dcp_buf_str(r->out, r->name);
+	r->done += n - skip;
+}
+
+/* @object is JSON that was parsed, so its depth has a limit. */
+static void retype_object(struct retyping *r, struct dcp_bytes object)
+{
+	struct dcp_json_walk w = { .text = (const char *)object.p, .n = object.n };
+	struct dcp_bytes name, value;
+
+	while (dcp_json_walk(&w, &name, &value, NULL) == 1) {
+		if (*value.p == '{')
+			retype_object(r, value);
+		else if (*value.p == '"' &&
+			 (is_name(name, "dtype") || is_name(name, "torch_dtype")))
+			retype_value(r, value);
+	}
+}
+
+/* As the first member, laid out as the one that was. */
+static void add_dtype(struct retyping *r, size_t n)
+{
+	struct dcp_json_walk w = { .text = r->text, .n = n };
+	struct dcp_bytes name, value;
+	const char *open = memchr(r->text, '{', n);
+
+	if (!open || dcp_json_walk(&w, &name, &value, NULL) != 1)
+		return;
+	r->any = true;
+	copy_to(r, name.p);
+	dcp_buf_printf(r->out, "\"torch_dtype\": \"%s\",", r->name);
+	r->done = (size_t)(open + 1 - r->text);
+	if ((const uint8_t *)open + 1 == name.p)
+		dcp_buf_str(r->out, " ");
+}
+
+int dcp_rules_config_retype(const char *text, size_t n, enum dcp_dtype to, struct dcp_buf *out)
+{
+	struct retyping r = { .text = text, .name = dcp_dtype_info(to)->torch, .out = out };
+	dcp_auto_json struct dcp_json *root = NULL;
+
+	if (!n || dcp_json_parse(text, n, &root, NULL) < 0 || !dcp_json_is_object(root))
+		return 0;
+	retype_object(&r, (struct dcp_bytes){ (const uint8_t *)text, n });
+	if (!r.any && (dcp_json_str(dcp_json_get(root, "model_type")) ||
+		       dcp_json_is_array(dcp_json_get(root, "architectures"))))
+		add_dtype(&r, n);
+	if (!r.any)
+		return 0;
+	copy_to(&r, (const uint8_t *)text + n);
+	return dcp_buf_error(out) ? dcp_buf_error(out) : 1;
 }
 
 /* ---- as rules call it ---- */

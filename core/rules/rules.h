@@ -90,11 +90,18 @@ int dcp_rules_config_parse(const char *text, size_t n, struct dcp_rules_config *
 			   struct dcp_err *err);
 
 /*
+ * The @n bytes of a config.json with @to wherever it names the dtype of a model or of a part of it, and unchanged
+ * otherwise. A model's that names none gets one; another's does not. 1: in @out; 0: it stays as it is, or is no JSON;
+ * -ENOMEM.
+ */
+struct dcp_buf;
+int dcp_rules_config_retype(const char *text, size_t n, enum dcp_dtype to, struct dcp_buf *out);
+
+/*
  * A config.json for what Megatron trained by the arguments in @n bytes of JSON, as objects show them, in
  * @out. 1; 0: the model is not one that is known here; -ENOMEM. Where that is not 1, what @out holds is
  * of no use.
  */
-struct dcp_buf;
 int dcp_rules_infer(const char *json, size_t n, struct dcp_buf *out);
 /* The same from a job config that torchtitan wrote. */
 int dcp_rules_infer_job(const char *json, size_t n, struct dcp_buf *out);

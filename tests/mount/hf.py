@@ -364,6 +364,8 @@ def dtypes():
         "i": ("I64", [3], 0, bytes(range(24))), "f8": ("F8_E4M3", [5], 0, b"\x38\x7e\x01\xb8\x00"),
         "keep": ("F32", [2], 0, f32[0, :2].tobytes())})
     rules.write_text("f32 -> w : T cast(bf16)\n* -> *\n")
+    said = '{"torch_dtype" : "float32",\n\n"text_config": {"dtype":"float32"}, "x": 1.50}'
+    (source / "step-1" / "config.json").write_text(said)
     want = {t: {"f32": cast(f32, t), "f64": cast(f64.astype("f4"), t), "keep": cast(f32[0, :2], t)} for t in ("BF16", "F16")}
     want["BF16"].update(f16=cast(half.astype("f4"), "BF16"), bf16=b16)
     want["F16"].update(f16=half.view("u2"), bf16=cast((b16.astype("u4") << 16).view("f4"), "F16"))
@@ -382,6 +384,16 @@ def dtypes():
             equal((got["i"][2], got["f8"][2]), (bytes(range(24)), b"\x38\x7e\x01\xb8\x00"), "others stay")
             page = read(at / "README.md").decode()
             check(f"cast to {dtype}" in page and "Nothing was converted" not in page, f"README.md says so: {page}")
+            check(f"of that `config.json` the dtype is changed to {dtype}" in page, f"of config.json, too: {page}")
+            now = said.replace("float32", {"BF16": "bfloat16", "F16": "float16"}[dtype])
+            equal(read(at / "config.json").decode(), now, "config.json names the dtype that is served; the rest is as it was")
+            equal((os.stat(at / "config.json").st_size, os.listdir(at).count("config.json")), (len(now), 1), "its size, and that it is there once")
+            equal(read(at.parent / "files" / "config.json").decode(), said, "files/")
+            for words in (("--hf-dtype", dtype.lower()), ("--dtype", dtype)):
+                out = lib.fresh("exported") / dtype
+                done = lib.run(lib.PROGRAM, "export", "--as", "safetensors", "--hf", *words, "--skip", "f8", "--hf-rules", "identity", source, "step-1", out)
+                equal(read(out / "config.json").decode(), now, f"of an export: {words} {done.stderr}")
+                equal(tensors_of(out)["f32"], got["f32"], f"its numbers: {words}")
             rank = at / "shard" / "dim0x2" / "1"
             raw = numpy.frombuffer(read(rank / "raw" / "f32.bin"), "u2")
             equal(raw.size, 150 * 70, "a part")
@@ -395,6 +407,8 @@ def dtypes():
                 for off in offsets:
                     f.seek(off)
                     equal(f.read(101), bytes(raw)[off:off + 101], f"101 bytes at {off}")
+    with mount(source) as m:
+        equal(read(m.at / "step-1" / "hf" / "config.json").decode(), said, "config.json without --hf-dtype")
     case("a rule")
     with mount(source, "--hf-rules", rules, "--hf-dtype", "f32") as m:
         got = tensors_of(m.at / "step-1" / "hf")
@@ -402,10 +416,11 @@ def dtypes():
         equal(got["f64"][2], f64.astype("f4").tobytes(), "f64")
         equal(got["bf16"][2], (b16.astype("u4") << 16).tobytes(), "bf16")
     case("a quantized model")
-    (source / "step-1" / "config.json").write_text(json.dumps(CONFIG | {"quantization_config": {"quant_method": "fp8"}}))
+    (source / "step-1" / "config.json").write_text(json.dumps(CONFIG | {"dtype": "float32", "quantization_config": {"quant_method": "fp8"}}))
     with mount(source, "--hf-rules", "identity", "--hf-dtype", "bf16") as m:
         equal({t[0] for t in tensors_of(m.at / "step-1" / "hf").values()}, {"F32", "F64", "F16", "BF16", "I64", "F8_E4M3"}, "as it is stored")
         check("Not cast to BF16" in read(m.at / "step-1" / "hf" / "README.md").decode(), "README.md says so")
+        equal(read(m.at / "step-1" / "hf" / "config.json"), read(source / "step-1" / "config.json"), "config.json")
 
 
 def of_a_part():

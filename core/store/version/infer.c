@@ -91,3 +91,23 @@ int dcp_made_find(struct dcp_index *ix, struct dcp_assets *a, struct dcp_buf *ma
 		dcp_buf_add(&a->config, config->text.p, config->text.n);
 	return rc < 0 ? rc : dcp_buf_error(&a->config);
 }
+
+int dcp_made_retype(struct dcp_assets *a, enum dcp_dtype to, struct dcp_buf *made)
+{
+	struct dcp_made *config = dcp_made_named(made, config_json);
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+	int rc = dcp_rules_config_retype(a->config.p, a->config.n, to, &text);
+
+	if (rc <= 0)
+		return rc;
+	dcp_buf_reset(&a->config);
+	dcp_buf_add(&a->config, text.p, text.n);
+	if (!config)
+		rc = dcp_made_add(made, config_json, NULL, &text);
+	else {
+		dcp_buf_finish(&config->text);
+		config->text = text;
+		text = (struct dcp_buf)DCP_BUF_INIT;
+	}
+	return rc < 0 ? rc : dcp_buf_error(&a->config);
+}

@@ -5,6 +5,8 @@
 #pragma once
 #include <stddef.h>
 
+#include "core/model/dtype.h"
+
 struct dcp_assets;
 struct dcp_buf;
 struct dcp_index;
@@ -18,6 +20,8 @@ struct dcp_made;
  * 0; -ENOMEM, or the index cannot be read.
  */
 int dcp_made_find(struct dcp_index *ix, struct dcp_assets *a, struct dcp_buf *made);
+/* The config.json in @a with another dtype, unless it names none (dcp_rules_config_retype). 0, -ENOMEM. */
+int dcp_made_retype(struct dcp_assets *a, enum dcp_dtype to, struct dcp_buf *made);
 
 /* ---- made.c: the list ---- */
 

@@ -288,7 +288,11 @@ static int read_config(struct mapping *m, struct dcp_mapped *mapped,
 	m->has_config = dcp_rules_config_parse(a->config.p, a->config.n, &m->config, &err) == 0;
 	if (!m->has_config)
 		dcp_log(log, DCP_LOG_WARN, "%s: config.json: %s", m->base->name, err.msg);
-	return 0;
+	if (!m->cast || !m->has_config || is_kept(m))
+		return 0;
+	if (m->config.dtype)
+		m->config.dtype = m->cast;
+	return dcp_made_retype(a, m->cast, &mapped->made);
 }
 
 /* ---- tied tensors ---- */

@@ -163,7 +163,8 @@ const struct dcp_assets *dcp_version_assets(const struct dcp_version *v);
 /* A file of its Hugging Face directory that is made. It takes the place of one of that name that lies beside the weights. */
 struct dcp_made {
 	char *name;
-	/* What it is made of: objects whose keys begin so, or torchtitan's job config, by its path. */
+	/* What it is made of: objects whose keys begin so, or torchtitan's job config, by its path. NULL: the config.json
+	 * beside the weights, with the dtype that all were cast to. */
 	const char *from;
 	struct dcp_buf text;
 };
