@@ -3,17 +3,15 @@
 """dcpfs show --digest: one number for a tensor, however it is stored."""
 import collections
 import hashlib
-import io
 import json
-import math
 import pickle
 import struct
 import sys
-import types
-import zipfile
 
 import numpy
 
+sys.path.insert(0, "tests/mount")
+from torch_files import Tensor, torch_save  # noqa: E402
 from cli import BAD, DCPFS, GOLDEN, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run  # noqa: F401
 
 # XXH3-128 of b"U8\0", 2 6 4 as eight little-endian bytes each, and the bytes 0 to 23: by xxHash's own program.
@@ -53,52 +51,6 @@ def known_and_alike():
     got = run("show", "--digest", whole)
     equal(got.returncode, OK, "all tensors")
     equal(dict(reversed(line.split("  ")) for line in got.stdout.decode().splitlines()), every, "one line a tensor")
-
-
-class Storage(list):
-    """What a fake tensor keeps its bytes in; named in the pickle, never part of it."""
-
-
-class Tensor:
-    """Pickled as torch.save pickles a float32 tensor."""
-
-    def __init__(self, raw, shape):
-        self.raw, self.shape = raw, tuple(shape)
-
-    def __reduce__(self):
-        strides = tuple(int(math.prod(self.shape[k + 1:])) for k in range(len(self.shape)))
-        return FAKE["_rebuild_tensor_v2"], (Storage([self]), 0, self.shape, strides, False, collections.OrderedDict())
-
-
-def fake(module, name):
-    """A global that a pickle can name, as torch has it."""
-    def made():
-        raise AssertionError
-    made.__module__, made.__qualname__ = module, name
-    setattr(sys.modules.setdefault(module, types.ModuleType(module)), name, made)
-    return made
-
-
-FAKE = {n: fake(m, n) for m, n in (("torch._utils", "_rebuild_tensor_v2"), ("torch", "FloatStorage"))}
-
-
-def torch_save(path, value):
-    """A zip archive as torch.save writes it, without torch."""
-    class Pickler(pickle.Pickler):
-        def persistent_id(self, obj):
-            if not isinstance(obj, Storage):
-                return None
-            stored.append(obj[0].raw)
-            return ("storage", FAKE["FloatStorage"], str(len(stored) - 1), "cpu", len(obj[0].raw) // 4)
-    stored, out = [], io.BytesIO()
-    Pickler(out, 2).dump(value)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(path, "w") as z:
-        z.writestr("archive/data.pkl", out.getvalue())
-        z.writestr("archive/byteorder", "little")
-        for k, raw in enumerate(stored):
-            z.writestr(f"archive/data/{k}", raw)
-        z.writestr("archive/version", "3\n")
 
 
 def zero3(path, raw, shape):
