@@ -360,7 +360,7 @@ const struct op_def dcp_rules_op_defs[] = {
 	{ "rope", "rope(heads)", 1, RULES_MAX_ARGS, .per = true, .all = dcp_rules_rope },
 	{ "unrope", "unrope(heads)", 1, RULES_MAX_ARGS, .per = true, .all = dcp_rules_rope },
 	{ "cast", "cast(bf16)", .dtype = true, .each = cast },
-	{ "qkv", "qkv(heads, kv_heads)", 2, 2, .of = 1, .to = 3, .all = dcp_rules_qkv },
+	{ "qkv", "qkv(heads, kv_heads) or qkv(heads, kv_heads, stored)", 2, 2, .order = true, .of = 1, .to = 3, .all = dcp_rules_qkv },
 	{ "fuse_qkv", "fuse_qkv(heads, kv_heads)", 2, 2, .of = 3, .to = 1, .all = dcp_rules_fuse_qkv },
 	{ "concat", "concat(0)", 1, 1, 1, OP_SLOT_JOINS, .all = join_lists },
 	{ "stack", "stack(0) or stack(0, {e})", 1, 1, 1, OP_SLOT_JOINS, .all = join_lists },
@@ -382,10 +382,10 @@ static int apply(struct run *r, const struct op *op, struct flow *f)
 	return rc;
 }
 
-int dcp_rules_flow(const struct rule *rule, const struct dcp_rules_config *config,
-		   struct flow *f, struct dcp_arena *arena, struct dcp_err *err)
+int dcp_rules_flow(const struct rule *rule, const struct dcp_rules_source *from, struct flow *f,
+		   struct dcp_arena *arena, struct dcp_err *err)
 {
-	struct run r = { config, arena, err };
+	struct run r = { from->config, from->qkv_order, arena, err };
 
 	for (uint32_t i = 0; i < rule->nop; i++) {
 		int rc = apply(&r, &rule->op[i], f);

@@ -137,7 +137,7 @@ int dcp_rules_make(struct map *m, const struct group *g, struct flow *f,
 			return dcp_err_where(why, rc, "%.160s",
 					     dcp_rules_key_of(m, &m->hit[g->hit + i]));
 	}
-	return dcp_rules_flow(rule, m->from->config, f, &m->arena, why);
+	return dcp_rules_flow(rule, m->from, f, &m->arena, why);
 }
 
 uint64_t dcp_rules_members(const struct map *m, const struct group *g, const struct flow *f)

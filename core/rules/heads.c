@@ -97,29 +97,69 @@ static int qkv_numbers(struct run *r, const struct op *op, uint64_t *groups, uin
 	return 0;
 }
 
-/* Rows are groups of query heads, one key head, one value head. */
+bool dcp_rules_qkv_order(const char *name, size_t n, enum qkv_order *order)
+{
+	static const char *const names[] = { [QKV_PARTS_FIRST] = "parts_first",
+					     [QKV_PARTS_LAST] = "parts_last",
+					     [QKV_STORED] = "stored" };
+
+	for (uint32_t i = QKV_PARTS_FIRST; i < DCP_LEN(names); i++)
+		if (n == strlen(names[i]) && memcmp(name, names[i], n) == 0) {
+			*order = i;
+			return true;
+		}
+	return false;
+}
+
+/* The rows as three dimensions, of which @dim counts parts, or the heads of a group. */
+static int split_qkv(struct run *r, enum qkv_order order, uint32_t dim, struct work *w,
+		     uint64_t groups, uint64_t per)
+{
+	if (order != QKV_GROUPS && per != 1)
+		return bad(
+			r,
+			"rows with parts first or last have a key and a value for each head, "
+			"not for each of %llu groups",
+			(unsigned long long)groups);
+	if (!can_split(w, groups, per + 2))
+		return bad(r,
+			   "%llu rows are not %llu groups of %llu heads and a key and a value",
+			   (unsigned long long)rows_of(w), (unsigned long long)groups,
+			   (unsigned long long)per);
+	if (dim == 0)
+		return split_rows(r, w, 3, groups);
+	return split_rows(r, w, groups, dim == 1 ? per + 2 : w->shape[0] / groups / 3);
+}
+
+/* Three parts of the rows, of each head or group. */
 int dcp_rules_qkv(struct run *r, const struct op *op, struct flow *f)
 {
 	struct work *out = dcp_arena_calloc(r->arena, 3 * f->e, sizeof(*out));
+	enum qkv_order order = op->order;
 	uint64_t groups, per;
+	uint32_t dim;
 	int rc = out ? qkv_numbers(r, op, &groups, &per) : -ENOMEM;
 
+	if (order == QKV_STORED) {
+		order = QKV_GROUPS;
+		if (r->qkv_order &&
+		    !dcp_rules_qkv_order(r->qkv_order, strlen(r->qkv_order), &order))
+			return bad(r,
+				   "the source says that its rows are in the order "
+				   "\"%.40s\", which is not known",
+				   r->qkv_order);
+	}
+	dim = order == QKV_PARTS_FIRST ? 0 : order == QKV_PARTS_LAST ? 2 : 1;
 	for (size_t j = 0; rc == 0 && j < f->e; j++) {
 		struct work w = f->w[j];
 
-		if (!can_split(&w, groups, per + 2))
-			return bad(r,
-				   "%llu rows are not %llu groups of %llu heads and a key "
-				   "and a value",
-				   (unsigned long long)rows_of(&w), (unsigned long long)groups,
-				   (unsigned long long)per);
-		rc = split_rows(r, &w, groups, per + 2);
+		rc = split_qkv(r, order, dim, &w, groups, per);
 		for (uint32_t i = 0; rc == 0 && i < 3; i++) {
 			struct work *to = &out[i * f->e + j];
 
 			*to = w;
-			rc = dcp_work_narrow(to, 1, i == 0 ? 0 : per + i - 1, i == 0 ? per : 1,
-					     r->arena, r->err);
+			rc = dcp_work_narrow(to, dim, i == 0 ? 0 : per + i - 1,
+					     i == 0 ? per : 1, r->arena, r->err);
 			if (rc == 0)
 				rc = join_rows(r, to);
 		}

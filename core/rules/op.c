@@ -159,7 +159,16 @@ static int dtype(struct rules_parse *ps, const char **s, struct op *op)
 	return 0;
 }
 
-/* After the opening bracket: numbers, one list of numbers, a slot; up to the closing one. */
+static int order(struct rules_parse *ps, const char **s, struct op *op)
+{
+	struct word w = name_at(s, ps->end);
+
+	if (dcp_rules_qkv_order(w.s, w.n, &op->order))
+		return 0;
+	return dcp_rules_bad(ps, w.s, -EINVAL, "expected parts_first, parts_last or stored");
+}
+
+/* After the opening bracket: numbers, one list of numbers, a slot, an order; up to the closing one. */
 static int args(struct rules_parse *ps, const struct rule *rule, const char **s, struct op *op)
 {
 	struct amount *arg = dcp_arena_calloc(&ps->r->arena, RULES_MAX_ARGS, sizeof(*arg));
@@ -178,6 +187,8 @@ static int args(struct rules_parse *ps, const struct rule *rule, const char **s,
 					     RULES_MAX_ARGS);
 		if (*s < ps->end && **s == '{' && op->slot == RULES_NO_SLOT && !in_list)
 			rc = slot(ps, rule, s, op);
+		else if (op->def->order && op->narg == op->def->most && !closed)
+			rc = order(ps, s, op), closed = true;
 		else
 			rc = amount(ps, s, &arg[op->narg++]);
 		if (rc < 0)

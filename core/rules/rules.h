@@ -119,6 +119,8 @@ struct dcp_rules_source {
 	size_t nfiles;
 	const struct dcp_rules_config *config; /* NULL: there is none */
 	const char *framework;                 /* that wrote it, "paddle"; NULL: not known */
+	const char
+		*qkv_order;  /* of rows, as qkv() calls it, where the source says so; or NULL */
 	enum dcp_dtype cast; /* F64, F32, F16 and BF16 come out as this; OTHER: as they are */
 };
 

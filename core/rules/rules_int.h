@@ -60,12 +60,21 @@ struct amount {
 	bool minus;
 };
 
+/* What rows of queries, keys and values in one tensor stand for, slowest first. */
+enum qkv_order {
+	QKV_GROUPS,      /* groups; in each query heads, a key head, a value head */
+	QKV_PARTS_FIRST, /* query, key, value; heads; elements of a head */
+	QKV_PARTS_LAST,  /* heads; elements of a head; query, key, value */
+	QKV_STORED,      /* what the source says; groups where it says nothing */
+};
+
 struct op {
 	const struct op_def *def;
 	const struct amount *arg;
 	uint32_t narg;
 	uint8_t slot; /* {e}, or RULES_NO_SLOT */
 	bool is_list; /* split: sizes, not a number of parts */
+	enum qkv_order order;
 	enum dcp_dtype dtype;
 };
 
@@ -83,6 +92,7 @@ struct flow {
 
 struct run {
 	const struct dcp_rules_config *config;
+	const char *qkv_order; /* of the source */
 	struct dcp_arena *arena;
 	struct dcp_err *err;
 };
@@ -104,6 +114,7 @@ struct op_def {
 	bool list;      /* a list as its last argument, too: sizes of parts */
 	bool dtype;     /* its one argument is a type */
 	bool per;       /* several numbers are one for each tensor */
+	bool order;     /* after its numbers, or not at all: an order of rows */
 	uint8_t of, to; /* tensors; 0: any, and as many as there were */
 	int (*each)(struct run *r, const struct op *op, struct work *w); /* or */
 	int (*all)(struct run *r, const struct op *op, struct flow *f);
@@ -206,7 +217,10 @@ int dcp_rules_amount(const struct amount *a, const struct dcp_rules_config *conf
 /* The operations at @s, up to the end of the line, into @rule; they fit its keys. */
 int dcp_rules_ops(struct rules_parse *ps, struct rule *rule, const char *s);
 
-/* heads.c: what the operations rope, unrope, qkv, fuse_qkv do */
+/* heads.c: what the operations rope, unrope, qkv, fuse_qkv do; orders of rows */
+
+/* Its number and name; @order stays as it is where none is called so. */
+bool dcp_rules_qkv_order(const char *name, size_t n, enum qkv_order *order);
 
 int dcp_rules_rope(struct run *r, const struct op *op, struct flow *f);
 int dcp_rules_qkv(struct run *r, const struct op *op, struct flow *f);
@@ -218,5 +232,5 @@ extern const struct op_def dcp_rules_op_defs[];
 extern const size_t dcp_rules_nop_defs;
 
 /* -EINVAL and the like: the key cannot be made, the reason in @err; -ENOMEM. */
-int dcp_rules_flow(const struct rule *rule, const struct dcp_rules_config *config,
-		   struct flow *f, struct dcp_arena *arena, struct dcp_err *err);
+int dcp_rules_flow(const struct rule *rule, const struct dcp_rules_source *from, struct flow *f,
+		   struct dcp_arena *arena, struct dcp_err *err);

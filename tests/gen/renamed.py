@@ -25,6 +25,12 @@ def head(a, n, heads):
     return a[n * size:(n + 1) * size]
 
 
+def by_version(a, heads, version):
+    """Rows of fused(), of as many groups as heads, as Megatron-LM had them before checkpoint_version 2: (heads, 3, size) became (3, heads, size) or (heads, size, 3)."""
+    rows = a.reshape(heads, 3, -1, *a.shape[1:])
+    return {0: rows.swapaxes(0, 1), 1: rows.swapaxes(1, 2)}.get(version, rows).reshape(a.shape)
+
+
 def fused(q, k, v, heads, groups):
     """Rows of queries, keys and values: in each group its query heads, its key head, its value head."""
     rows = []

@@ -7,6 +7,7 @@ import sys
 import arrays
 import lib
 from lib import case, check, equal, mount, read
+from torch_files import Tensor, torch_save
 
 try:
     import numpy
@@ -142,8 +143,49 @@ def megatron():
                 check(got[key][:2] == t[:2] and bytes(got[key][2]) == bytes(t[2]), f"{key}: {got[key][:2]}")
 
 
+OLD_CUTS = {"query_key_value": 0, "word_embeddings.": 0, "output_layer": 0, "dense_h_to_4h": 0, "dense.weight": 1, "dense_4h_to_h.weight": 1}  # of each tensor-parallel rank
+
+
+def of_rank(key, a, rank, heads, version):
+    """What one of two tensor-parallel ranks of Megatron-LM has of a parameter; its heads, in the order of rows of that checkpoint_version."""
+    if len(a) == 43:
+        a = numpy.concatenate([a, a[:1]])  # an even vocabulary
+    cut = [dim for name, dim in OLD_CUTS.items() if name in key]
+    if cut:
+        a = numpy.split(a, 2, cut[0])[rank]
+    return renamed.by_version(a, heads // 2, version) if "query_key_value" in key else a
+
+
+def megatron_versions():
+    """Rows of query_key_value, as each checkpoint_version has them: two ranks by their names of then come back as GPT-2; what no version had is said."""
+    config, shapes = next((c, s) for c, s in small_models() if c["model_type"] == "gpt2")
+    source, heads, rng = lib.fresh("source"), config["n_head"], numpy.random.default_rng(lib.SEED)
+    hf = {k: rng.random(shape, "f4") for k, shape in shapes.items()}
+    old = renamed.gpt2("transformer", renamed.GPT_OLD)(hf, config)
+    for version in (None, 0, 1.0, 2.0, 3.0, 0.5):
+        for rank in range(2):
+            parts = {k: of_rank(k, a, rank, heads, version or 0) for k, a in old.items()}
+            model = {part: {k.split(".", 1)[1]: Tensor(a.tobytes(), a.shape) for k, a in parts.items() if k.startswith(part + ".")} for part in ("embedding", "transformer")}
+            model["embedding"] = {"word_embeddings": {"weight": model["embedding"]["word_embeddings.weight"]}, "position_embeddings": {"weight": model["embedding"]["position_embeddings.weight"]}}
+            torch_save(source / f"v{version}" / f"mp_rank_{rank:02}" / "model_optim_rng.pt",
+                              {"iteration": 7, "model": {"language_model": model}} | ({} if version is None else {"checkpoint_version": version}))
+        (source / f"v{version}" / "config.json").write_text(json.dumps(config))
+    with mount(source) as m:
+        equal(len(m.settled().versions()), 6, "versions")
+        for name in m.versions():
+            case(name)
+            at = m.at / name / "hf"
+            got, page = tensors_of(at), read(at / "README.md").decode()
+            lost = {k for k in hf if "c_attn" in k} if name == "v0.5" else set()
+            check("| rules | `megatron-gpt2`" in page, f"the preset: {page}")
+            check(not lost or 'its rows are in the order "unknown"' in page, f"what is wrong: {page}")
+            equal(set(got), set(hf) - lost, "keys")
+            for key in got:
+                equal((got[key][1], got[key][2]), (list(hf[key].shape), hf[key].tobytes()), key)
+
+
 def config_is_checked(page):
     return "## Against config.json" in page
 
 
-lib.main(presets, unknown_paddle, unknown_writer, megatron)
+lib.main(presets, unknown_paddle, unknown_writer, megatron, megatron_versions)

@@ -128,11 +128,10 @@ static int emit_facts(struct dcp_mlegacy *m)
 		rc = dcp_emit_fact(sink, rc, "parallel", "tp=%u pp=%u ep=%u etp=%u", m->tp,
 				   m->pp, m->ep, m->etp);
 	if (m->old_order)
-		rc = dcp_emit_fact(sink, rc, "query_key_value", "rows are %s",
-				   m->version < 1 ? "(3, heads, head size), as "
-						    "checkpoint_version 0 has them"
-						  : "(heads, head size, 3), as "
-						    "checkpoint_version 1 has them");
+		rc = dcp_emit_fact(sink, rc, "query_key_value", "%s",
+				   m->version == 0   ? "parts_first"
+				   : m->version == 1 ? "parts_last"
+						     : "unknown");
 	if (m->ninferred == 0)
 		return rc;
 	return dcp_emit_fact(

@@ -129,13 +129,15 @@ static int get_tensor(void *ctx, uint64_t number, struct dcp_arena *arena,
 
 static struct dcp_rules_source source_of(struct mapping *m)
 {
-	struct dcp_rules_source from = { .list = list_keys,
-					 .tensor = get_tensor,
-					 .ctx = m,
-					 .config = m->has_config ? &m->config : NULL,
-					 .framework =
-						 dcp_index_meta(m->base->index, "framework"),
-					 .cast = is_kept(m) ? DCP_DTYPE_OTHER : m->cast };
+	struct dcp_rules_source from = {
+		.list = list_keys,
+		.tensor = get_tensor,
+		.ctx = m,
+		.config = m->has_config ? &m->config : NULL,
+		.framework = dcp_index_meta(m->base->index, "framework"),
+		.qkv_order = dcp_index_meta(m->base->index, "query_key_value"),
+		.cast = is_kept(m) ? DCP_DTYPE_OTHER : m->cast
+	};
 
 	from.files = dcp_index_files(m->base->index, &from.nfiles);
 	return from;

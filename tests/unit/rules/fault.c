@@ -16,6 +16,7 @@ static const struct {
 	uint64_t shape[2];
 	size_t keys;
 	uint64_t run_lo; /* of its piece */
+	const char *qkv_order;
 } failing[] = {
 	{ "a -> b : T", "line 1: T: a tensor of 1 dimension cannot be transposed", 1, { 4 }, 1 },
 	{ "a -> b : permute(0)", "line 1: permute: 1 numbers for 2 dimensions", 2, { 4, 4 }, 1 },
@@ -34,6 +35,11 @@ static const struct {
 	{ "a -> b : rope(heads)", "line 1: rope: 12 rows are not 4 heads of an even size", 2, { 12, 4 }, 1 },
 	{ "a -> q, k, v : qkv(4, 3)", "line 1: qkv: 4 heads in 3 groups", 2, { 12, 4 }, 3 },
 	{ "a -> q, k, v : qkv(4, 2)", "line 1: qkv: 12 rows are not 2 groups of 2 heads and a key and a value", 2, { 12, 4 }, 3 },
+	{ "a -> q, k, v : qkv(4, 4, parts_last)", "line 1: qkv: 14 rows are not 4 groups of 1 heads and a key and a value", 2, { 14, 4 }, 3 },
+	{ "a -> q, k, v : qkv(4, 2, stored)", "line 1: qkv: rows with parts first or last have a key and a value for each head, not for each of 2 groups",
+	  2, { 24, 4 }, 3, .qkv_order = "parts_first" },
+	{ "a -> q, k, v : qkv(4, 4, stored)", "line 1: qkv: the source says that its rows are in the order \"unknown\", which is not known",
+	  2, { 12, 4 }, 3, .qkv_order = "unknown" },
 	{ "a -> x, y : split(0, 2)", "line 1: split: 5 elements cannot be split: the parts add up to 2", 2, { 5, 4 }, 2 },
 	{ "a -> x.{e} : unstack(2, {e})", "line 1: unstack: dimension 2 of a tensor that has 2", 2, { 5, 4 }, 1 },
 	{ "a -> x.{i}.{e} : unstack(0, {i}) unstack(0, {e})", "line 1: unstack: 300 elements cannot become one tensor each", 2, { 300, 300 }, 300 },
@@ -94,7 +100,8 @@ static void operations_that_fail(void **state)
 						 .ctx = &c,
 						 .files = &file,
 						 .nfiles = 1,
-						 .config = &config };
+						 .config = &config,
+						 .qkv_order = failing[c].qkv_order };
 		struct dcp_err err = { 0 };
 		struct dcp_rules *r;
 		struct t_sink told;

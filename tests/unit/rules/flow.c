@@ -286,7 +286,8 @@ static void run(const char *rules, struct store *s, struct got *g)
 					 .ctx = s,
 					 .files = &file,
 					 .nfiles = 1,
-					 .config = &config };
+					 .config = &config,
+					 .qkv_order = "parts_last" };
 	struct dcp_sink to = { .file = on_file, .tensor = on_tensor, .ctx = g };
 	struct dcp_rules *r;
 	struct dcp_err err = { 0 };
@@ -377,6 +378,13 @@ static uint32_t cut_qkv(const struct store *s, size_t out, const uint64_t *i)
 
 	at = at * 3 + row;
 	return s->array[0].ndim == 1 ? s->array[0].at[at] : in2(s, 0, at, i[1]);
+}
+
+/* 4 heads of 2 rows: of a bias queries, keys and values after one another, else row for row. */
+static uint32_t cut_parts(const struct store *s, size_t out, const uint64_t *i)
+{
+	return s->array[0].ndim == 1 ? s->array[0].at[out * 8 + i[0]]
+				     : in2(s, 0, i[0] * 3 + out, i[1]);
 }
 
 static uint32_t fused_qkv(const struct store *s, size_t out, const uint64_t *i)
@@ -478,24 +486,18 @@ static const struct {
 	{ "narrow", "a -> b : narrow(-1, 3, 5)", { "a" }, { { 2, { 6, 10 } } }, { "b" }, { { 2, { 6, 5 } } }, narrowed },
 	{ "unpad", "a -> b : unpad(vocab)", { "a" }, { { 2, { 10, 4 } } }, { "b" }, { { 2, { 7, 4 } } }, unpadded },
 	{ "pad", "a -> b : pad(vocab)", { "a" }, { { 2, { 4, 3 } } }, { "b" }, { { 2, { 7, 3 } } }, padded },
-	{ "unpad what has no padding", "a -> b : unpad(4, 1)", { "a" }, { { 2, { 7, 4 } } }, { "b" },
-	  { { 2, { 7, 4 } } }, unpadded },
+	{ "unpad what has no padding", "a -> b : unpad(4, 1)", { "a" }, { { 2, { 7, 4 } } }, { "b" }, { { 2, { 7, 4 } } }, unpadded },
 	{ "rope", "a -> b : rope(heads)", { "a" }, { { 2, { 24, 5 } } }, { "b" }, { { 2, { 24, 5 } } }, roped },
 	{ "unrope", "a -> b : unrope(heads)", { "a" }, { { 2, { 24, 5 } } }, { "b" }, { { 2, { 24, 5 } } }, unroped },
-	{ "rope of some", "a, b -> c, d : rope(heads, 0)", { "a", "b" }, { { 2, { 24, 5 } }, { 2, { 23, 5 } } },
-	  { "c", "d" }, { { 2, { 24, 5 } }, { 2, { 23, 5 } } }, first_roped },
-	{ "rope and back", "a -> b : rope(4) unrope(4)", { "a" }, { { 2, { 24, 3 } } }, { "b" },
-	  { { 2, { 24, 3 } } }, unpadded },
-	{ "qkv", "a -> q, k, v : qkv(heads, kv_heads)", { "a" }, { { 2, { 24, 5 } } }, { "q", "k", "v" },
-	  { { 2, { 12, 5 } }, { 2, { 6, 5 } }, { 2, { 6, 5 } } }, cut_qkv },
-	{ "qkv of a bias", "a -> q, k, v : qkv(4, 2)", { "a" }, { { 1, { 24 } } }, { "q", "k", "v" },
-	  { { 1, { 12 } }, { 1, { 6 } }, { 1, { 6 } } }, cut_qkv },
-	{ "fuse_qkv", "q, k, v -> a : fuse_qkv(heads, kv_heads)", { "q", "k", "v" },
-	  { { 2, { 12, 5 } }, { 2, { 6, 5 } }, { 2, { 6, 5 } } }, { "a" }, { { 2, { 24, 5 } } }, fused_qkv },
-	{ "concat", "a, b -> c : concat(1)", { "a", "b" }, { { 2, { 4, 3 } }, { 2, { 4, 5 } } }, { "c" },
-	  { { 2, { 4, 8 } } }, concatenated },
-	{ "split by sizes", "a -> x, y, z : split(0, [4, 2, 3])", { "a" }, { { 2, { 9, 4 } } }, { "x", "y", "z" },
-	  { { 2, { 4, 4 } }, { 2, { 2, 4 } }, { 2, { 3, 4 } } }, parted },
+	{ "rope of some", "a, b -> c, d : rope(heads, 0)", { "a", "b" }, { { 2, { 24, 5 } }, { 2, { 23, 5 } } }, { "c", "d" }, { { 2, { 24, 5 } }, { 2, { 23, 5 } } }, first_roped },
+	{ "rope and back", "a -> b : rope(4) unrope(4)", { "a" }, { { 2, { 24, 3 } } }, { "b" }, { { 2, { 24, 3 } } }, unpadded },
+	{ "qkv", "a -> q, k, v : qkv(heads, kv_heads)", { "a" }, { { 2, { 24, 5 } } }, { "q", "k", "v" }, { { 2, { 12, 5 } }, { 2, { 6, 5 } }, { 2, { 6, 5 } } }, cut_qkv },
+	{ "qkv of a bias", "a -> q, k, v : qkv(4, 2)", { "a" }, { { 1, { 24 } } }, { "q", "k", "v" }, { { 1, { 12 } }, { 1, { 6 } }, { 1, { 6 } } }, cut_qkv },
+	{ "qkv, parts first", "a -> q, k, v : qkv(4, 4, parts_first)", { "a" }, { { 1, { 24 } } }, { "q", "k", "v" }, { { 1, { 8 } }, { 1, { 8 } }, { 1, { 8 } } }, cut_parts },
+	{ "qkv, as stored", "a -> q, k, v : qkv(heads, heads, stored)", { "a" }, { { 2, { 24, 5 } } }, { "q", "k", "v" }, { { 2, { 8, 5 } }, { 2, { 8, 5 } }, { 2, { 8, 5 } } }, cut_parts },
+	{ "fuse_qkv", "q, k, v -> a : fuse_qkv(heads, kv_heads)", { "q", "k", "v" }, { { 2, { 12, 5 } }, { 2, { 6, 5 } }, { 2, { 6, 5 } } }, { "a" }, { { 2, { 24, 5 } } }, fused_qkv },
+	{ "concat", "a, b -> c : concat(1)", { "a", "b" }, { { 2, { 4, 3 } }, { 2, { 4, 5 } } }, { "c" }, { { 2, { 4, 8 } } }, concatenated },
+	{ "split by sizes", "a -> x, y, z : split(0, [4, 2, 3])", { "a" }, { { 2, { 9, 4 } } }, { "x", "y", "z" }, { { 2, { 4, 4 } }, { 2, { 2, 4 } }, { 2, { 3, 4 } } }, parted },
 	{ "split by ratios", "a -> x, y, z : split(0, [heads, kv_heads, 2])", { "a" }, { { 2, { 8, 4 } } },
 	  { "x", "y", "z" }, { { 2, { 4, 4 } }, { 2, { 2, 4 } }, { 2, { 2, 4 } } }, parted },
 	{ "shares", "a, b -> x, y : concat(1) T shares(0) split(1, [2, 2]) reshape(-1, 3)", { "a", "b" },

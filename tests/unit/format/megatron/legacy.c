@@ -236,11 +236,8 @@ static void order_of_rows(void **state)
 		double version; /* negative: not said */
 		const char *says;
 	} rows[] = {
-		{ -1, "rows are (3, heads, head size), as checkpoint_version 0 has them" },
-		{ 0, "rows are (3, heads, head size), as checkpoint_version 0 has them" },
-		{ 1, "rows are (heads, head size, 3), as checkpoint_version 1 has them" },
-		{ 2, NULL },
-		{ 3, NULL },
+		{ -1, "parts_first" }, { 0, "parts_first" }, { 0.5, "unknown" },
+		{ 1, "parts_last" },   { 2, NULL },          { 3, NULL },
 	};
 	static const float v[] = { 0, 1, 2 };
 	static const int64_t shape[] = { 3 };
