@@ -331,20 +331,6 @@ static enum cmd_exit choose_rank(struct loading *l)
 	return CMD_OK;
 }
 
-/* Ranks that were started by hand, and cannot find each other, would each load everything. */
-static void note_alone(const struct loading *l)
-{
-	const char *ranks = getenv("WORLD_SIZE"), *host = getenv("MASTER_ADDR");
-	uint64_t n;
-
-	if (l->opts->comm == 0 && !l->opts->rank && l->comm->ranks == 1 && getenv("RANK") &&
-	    ranks && opt_number(ranks, 10, &n) && n > 1 && (!host || !*host))
-		cmd_fail(CMD_OK,
-			 "load: WORLD_SIZE is %s, but MASTER_ADDR does not say where rank 0 "
-			 "is: this process loads alone",
-			 ranks);
-}
-
 static enum cmd_exit choose(struct loading *l)
 {
 	uint32_t n = l->comm->ranks, own = 0;
@@ -495,8 +481,9 @@ static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 	int rc;
 
 	set_timeout(o->timeout);
-	if (dcpload_comm_open(export_comms[o->comm], &l->comm, &l->err) < 0)
-		return fail(l);
+	rc = dcpload_comm_open(export_comms[o->comm], &l->comm, &l->err);
+	if (rc < 0)
+		return loading_fail(l, export_exit_of_comm(rc));
 	progress_init(&l->progress, true);
 	if (o->coordinator >= l->comm->ranks)
 		return usage(l, "load: there is no rank %u to be the coordinator, only 0 to %u",
@@ -509,7 +496,6 @@ static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 		return code;
 	if (dcpload_open(l->comm, source, &config, &l->ck, &l->err) < 0)
 		return fail_open(l, source);
-	note_alone(l);
 	if (dcpload_passed_over(l->ck))
 		cmd_fail(CMD_OK, "%s; taking %s", dcpload_passed_over(l->ck),
 			 dcpload_version(l->ck));

@@ -312,8 +312,24 @@ def usages():
     job_fails(2, NO, "--keys no.such.key: matches no tensor of tp", SOURCE, "--keys", "no.such.key")
     got = run("load", SOURCE, "--strict", "--keys", "model")
     check(got.returncode == NO and b"no rank wants it" in got.stderr, f"--strict: {got}")
-    for ranks, said in (("2", b"dcpfs: load: WORLD_SIZE is 2, but MASTER_ADDR does not say where rank 0 is: this process loads alone\n"), ("1", b"")):
-        equal(run("load", SOURCE, RANK="0", WORLD_SIZE=ranks).stderr, said, f"by hand, {ranks} ranks, no address")
+    at = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 1}
+    step = {"SLURM_STEP_ID": 0, "SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_NUM_TASKS": 2}
+    for env, says in (({"RANK": 2, "WORLD_SIZE": 2, **at}, "RANK is 2, but WORLD_SIZE is 2: ranks are counted from 0"),
+                      ({"RANK": "one", "WORLD_SIZE": 2, **at}, 'RANK is "one", expected a number'),
+                      ({"RANK": 0, **at}, "RANK is 0, but WORLD_SIZE does not say of how many ranks"),
+                      ({"RANK": 0}, "RANK is 0, but WORLD_SIZE does not say of how many ranks"),
+                      ({"WORLD_SIZE": 2, **at}, "WORLD_SIZE is 2, but RANK does not say which this is"),
+                      ({"RANK": 0, "WORLD_SIZE": 2}, "MASTER_ADDR does not say where rank 0 is"),
+                      ({"RANK": 0, "WORLD_SIZE": 2, **at, "MASTER_PORT": "x"}, 'MASTER_PORT is "x", expected a number from 1 to 65535'),
+                      ({"RANK": 0, "WORLD_SIZE": 2, **at, "DCPLOAD_TIMEOUT": "0"}, 'DCPLOAD_TIMEOUT is "0", expected'),
+                      ({"SLURM_PROCID": 2, **step}, "SLURM_PROCID is 2, but SLURM_STEP_NUM_TASKS is 2"),
+                      ({"SLURM_PROCID": 1, **step, "SLURM_STEP_NUM_TASKS": None}, "SLURM_STEP_NUM_TASKS does not say of how many"),
+                      ({"SLURM_PROCID": 1, **step, "SLURM_STEP_NODELIST": None}, "neither SLURM_STEP_NODELIST nor MASTER_ADDR says")):
+        fails(USAGE, says, "load", SOURCE, **env)
+        equal(run("load", SOURCE, "tp", "--comm", "alone", **env).returncode, OK, f"--comm alone with {env}")
+    fails(USAGE, "no launcher says which rank this is", "load", SOURCE, "--comm", "env")
+    fails(USAGE, "WORLD_SIZE does not say of how many", "export", SOURCE, SCRATCH / "none", "--as", "safetensors", RANK=0)
+    equal(run("load", SOURCE, RANK=0, WORLD_SIZE=1).stderr, b"", "one rank needs no address")
     for size in ("1024kB", "1024KB", "1000K", "1000k", "1000KiB", "1MB"):
         check(data("load", SOURCE, "--staging", size, "--json")["version"] == "tp", size)
 

@@ -282,13 +282,15 @@ def disagree():
 
 
 def environment():
-    for env, says in (({"RANK": "x"}, 'RANK is "x"'), ({"RANK": "2"}, 'RANK is "2", expected a number from 0 to 1'),
+    for env, says in (({"RANK": "x"}, 'RANK is "x"'), ({"RANK": "2"}, 'RANK is 2, but WORLD_SIZE is 2'),
                       ({"RANK": "-1"}, 'RANK is "-1"'), ({"WORLD_SIZE": "0"}, 'WORLD_SIZE is "0"'),
                       ({"MASTER_ADDR": None}, "MASTER_ADDR does not say"), ({"MASTER_PORT": "70000"}, "MASTER_PORT"),
                       ({"DCPLOAD_PORT": "0"}, "DCPLOAD_PORT"), ({"DCPLOAD_TIMEOUT": "soon"}, "DCPLOAD_TIMEOUT")):
         job = Job()
         job.start(0, 2, torchrun=False, **dict({"RANK": "0", "WORLD_SIZE": "2"}, **env))
         job.bad(str(env), errno.EINVAL, says=says)
+    job = Job("auto")
+    job.start(0, 2, torchrun=False, RANK="0").bad("half of torchrun's", errno.EINVAL, says="WORLD_SIZE does not say of how many")
     Job().start(0, 2, torchrun=False, MASTER_ADDR=None).bad("no launcher", errno.ENOENT, says="torchrun sets RANK")
     Job("smoke").start(0, 1).bad("no such transport", errno.EINVAL, says='no transport "smoke"')
     port = free_port()

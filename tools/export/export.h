@@ -109,6 +109,8 @@ int export_verify(struct exporting *x);
 #define EXPORT_TIMEOUT_MS (24 * 3600 * 1000)
 
 enum cmd_exit export_join(struct exporting *x, const char *how);
+/* The exit code for what dcpload_comm_open() returned: how ranks were started is usage. */
+enum cmd_exit export_exit_of_comm(int rc);
 /* Leave them, and free all. */
 void export_finish(struct exporting *x);
 /* Is it the one that makes files and speaks? */

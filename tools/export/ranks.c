@@ -13,12 +13,17 @@
 #include "tools/export/export.h"
 #include "tools/load/comm/comm.h"
 
+enum cmd_exit export_exit_of_comm(int rc)
+{
+	return rc == -EINVAL || rc == -ENOENT || rc == -EPROTO ? CMD_USAGE : cmd_exit_of(rc);
+}
+
 enum cmd_exit export_join(struct exporting *x, const char *how)
 {
 	struct dcpload_error err = { 0 };
 
 	if (dcpload_comm_open(how, &x->comm, &err) < 0)
-		return cmd_fail(cmd_exit_of(err.code), "export: %s", err.text);
+		return cmd_fail(export_exit_of_comm(err.code), "export: %s", err.text);
 	return CMD_OK;
 }
 

@@ -24,7 +24,8 @@ static const char *env(const char *name)
 }
 
 /* The first row whose variables are all set decides. torchrun comes first because it may be started by
- * mpirun, whose variables its ranks then have too; TORCHELASTIC_RUN_ID is never set by hand. */
+ * mpirun, whose variables its ranks then have too; TORCHELASTIC_RUN_ID is never set by hand. The last two are of ranks that
+ * were started by hand, and lack a variable: load_job_find() says which. */
 static const struct sign {
 	const char *set[3];
 	const char *transport;
@@ -35,6 +36,8 @@ static const struct sign {
 	{ { "PMI_RANK" }, "mpi" },
 	{ { "RANK", "WORLD_SIZE", "MASTER_ADDR" }, "env" },
 	{ { "SLURM_PROCID", "SLURM_STEP_ID" }, "env" },
+	{ { "RANK" }, "env" },
+	{ { "WORLD_SIZE", "MASTER_ADDR" }, "env" },
 };
 
 /* Variables of each launcher: rank, ranks, and what distinguishes its jobs. mpirun comes before srun: it
@@ -113,7 +116,7 @@ uint32_t load_job_mpi_ranks(void)
 	return 0;
 }
 
-static int timeout(int *ms, struct dcpload_error *err)
+int load_job_timeout(int *ms, struct dcpload_error *err)
 {
 	uint64_t seconds = TIMEOUT_S;
 	int rc = number("DCPLOAD_TIMEOUT", 1, INT_MAX / 1000, &seconds, err);
@@ -122,25 +125,17 @@ static int timeout(int *ms, struct dcpload_error *err)
 	return rc < 0 ? rc : 0;
 }
 
-int load_job_timeout_ms(void)
-{
-	int ms;
-
-	return timeout(&ms, NULL) < 0 ? TIMEOUT_S * 1000 : ms;
-}
-
-int32_t load_job_local_rank(void)
+int load_job_local_rank(int32_t *out, struct dcpload_error *err)
 {
 	static const char *const names[] = { "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
 					     "SLURM_LOCALID" };
+	uint64_t n = 0;
+	int rc = 0;
 
-	for (size_t i = 0; i < DCP_LEN(names); i++) {
-		uint64_t n;
-
-		if (number(names[i], 0, MAX_RANKS, &n, NULL) == 1)
-			return (int32_t)n;
-	}
-	return -1;
+	for (size_t i = 0; i < DCP_LEN(names) && rc == 0; i++)
+		rc = number(names[i], 0, MAX_RANKS, &n, err);
+	*out = rc == 1 ? (int32_t)n : -1;
+	return rc < 0 ? rc : 0;
 }
 
 int load_job_first_host(const char *list, char *out, size_t size)
@@ -197,10 +192,11 @@ static int find_host(const struct launcher *l, struct load_job *job, struct dcpl
 		snprintf(job->host, sizeof(job->host), "127.0.0.1");
 		return 0;
 	}
-	return load_fail(err, -EINVAL,
-			 "this is rank %u of %u of %s, but MASTER_ADDR does not say "
-			 "where rank 0 is",
-			 job->rank, job->ranks, l->name);
+	return load_fail(err, -EINVAL, "this is rank %u of %u of %s, but %s where rank 0 is",
+			 job->rank, job->ranks, l->name,
+			 strcmp(l->name, "srun") == 0
+				 ? "neither SLURM_STEP_NODELIST nor MASTER_ADDR says"
+				 : "MASTER_ADDR does not say");
 }
 
 /* DCPLOAD_PORT alone; otherwise ports after MASTER_PORT, which the launcher's store uses itself; otherwise
@@ -228,27 +224,49 @@ static int find_port(struct load_job *job, struct dcpload_error *err)
 static int find_ranks(const struct launcher *l, struct load_job *job, struct dcpload_error *err)
 {
 	uint64_t rank = 0, ranks = 0;
-	int rc = number(l->ranks, 1, MAX_RANKS, &ranks, err);
+	const char *counted = env(l->ranks) || !l->or_ranks ? l->ranks : l->or_ranks;
+	int rc = number(counted, 1, MAX_RANKS, &ranks, err);
 
 	if (rc == 0)
-		rc = number(l->or_ranks, 1, MAX_RANKS, &ranks, err);
+		return load_fail(err, -EINVAL,
+				 "%s is %s, but %s does not say of how many ranks", l->rank,
+				 env(l->rank), l->ranks);
 	if (rc == 1)
-		rc = number(l->rank, 0, ranks - 1, &rank, err);
+		rc = number(l->rank, 0, MAX_RANKS - 1, &rank, err);
+	if (rc == 0)
+		return load_fail(err, -EINVAL, "%s is %s, but %s does not say which this is",
+				 counted, env(counted), l->rank);
+	if (rc == 1 && rank >= ranks)
+		return load_fail(
+			err, -EINVAL, "%s is %llu, but %s is %llu: ranks are counted from 0",
+			l->rank, (unsigned long long)rank, counted, (unsigned long long)ranks);
 	job->rank = (uint32_t)rank;
 	job->ranks = (uint32_t)ranks;
 	return rc < 0 ? rc : 0;
 }
 
+/* The first that has set both numbers, otherwise the first that has set one of them; NULL: none has. */
+static const struct launcher *find_launcher(void)
+{
+	for (int least = 2; least; least--)
+		for (size_t i = 0; i < DCP_LEN(launchers); i++) {
+			const struct launcher *l = &launchers[i];
+			bool rank = env(l->rank), ranks = env(l->ranks) || env(l->or_ranks);
+
+			if (rank + ranks >= least)
+				return l;
+		}
+	return NULL;
+}
+
 int load_job_find(struct load_job *job, struct dcpload_error *err)
 {
-	const struct launcher *l = launchers, *end = l + DCP_LEN(launchers);
+	const struct launcher *l = find_launcher();
 	const char *id[2];
 	int rc;
 
 	memset(job, 0, sizeof(*job));
-	while (l < end && (!env(l->rank) || (!env(l->ranks) && !env(l->or_ranks))))
-		l++;
-	if (l == end)
+	if (!l)
 		return load_fail(
 			err, -ENOENT,
 			"no launcher says which rank this is: torchrun sets RANK, WORLD_SIZE, "
@@ -268,5 +286,5 @@ int load_job_find(struct load_job *job, struct dcpload_error *err)
 		 (unsigned long long)dcp_hash64_more(dcp_hash64(id[0], strlen(id[0])), id[1],
 						     strlen(id[1])));
 	rc = find_port(job, err);
-	return rc < 0 ? rc : timeout(&job->timeout_ms, err);
+	return rc < 0 ? rc : load_job_timeout(&job->timeout_ms, err);
 }

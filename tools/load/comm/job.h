@@ -29,12 +29,12 @@ const char *load_job_transport(void);
 /* Number of ranks that a launcher of MPI programs has set; 0: none has. */
 uint32_t load_job_mpi_ranks(void);
 
-/* Time for all ranks to come together. */
-int load_job_timeout_ms(void);
+/* Time for all ranks to come together. -EINVAL: DCPLOAD_TIMEOUT is not a number of seconds. */
+int load_job_timeout(int *ms, struct dcpload_error *err);
 
 /* The place of this process among those of its node, by its launcher (LOCAL_RANK, or what
- * mpirun and srun set); -1: not set. */
-int32_t load_job_local_rank(void);
+ * mpirun and srun set); -1: not set. -EINVAL: the variable that counts is not a number. */
+int load_job_local_rank(int32_t *out, struct dcpload_error *err);
 
 /* -ENOENT: no launcher has set anything; -EINVAL: a variable is invalid or missing. */
 int load_job_find(struct load_job *job, struct dcpload_error *err);

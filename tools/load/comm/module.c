@@ -76,7 +76,7 @@ int load_mpi_open(const void *mpi_comm, struct dcpload_comm **out, struct dcploa
 	char why[512];
 	void *module = open_module(why, sizeof(why));
 	__typeof__(dcpload_mpi_open) *entry;
-	int rc;
+	int timeout_ms, rc = load_job_timeout(&timeout_ms, err);
 
 	if (!module)
 		return load_fail(
@@ -86,9 +86,10 @@ int load_mpi_open(const void *mpi_comm, struct dcpload_comm **out, struct dcploa
 			"with torchrun or srun, or say where rank 0 is in MASTER_ADDR",
 			why);
 	entry = (__typeof__(entry))dlsym(module, "dcpload_mpi_open");
-	rc = entry ? entry(DCPLOAD_ABI, mpi_comm, load_job_mpi_ranks(), load_job_timeout_ms(),
-			   out, err)
-		   : load_fail(err, -ELIBBAD, MODULE " is not dcpfs's");
+	if (!entry)
+		rc = load_fail(err, -ELIBBAD, MODULE " is not dcpfs's");
+	if (rc == 0)
+		rc = entry(DCPLOAD_ABI, mpi_comm, load_job_mpi_ranks(), timeout_ms, out, err);
 	dlclose(module);
 	return rc;
 }

@@ -111,9 +111,12 @@ static int find_nodes(struct dcpload *ck, struct dcpload_error *err)
 
 static int open_device(struct dcpload *ck, struct dcpload_error *err)
 {
-	int32_t local = load_job_local_rank();
-	int rc = load_device_open(ck->config.device, local < 0 ? ck->self : (uint32_t)local,
-				  &ck->device, ck->device_why, sizeof(ck->device_why), err);
+	int32_t local;
+	int rc = load_job_local_rank(&local, err);
+
+	if (rc == 0)
+		rc = load_device_open(ck->config.device, local < 0 ? ck->self : (uint32_t)local,
+				      &ck->device, ck->device_why, sizeof(ck->device_why), err);
 
 	if (ck->device)
 		ck->device->timeout_ms = (int)ck->config.timeout_ms / 2;

@@ -23,15 +23,17 @@ struct save_device {
 int save_device_open(const char *which, struct save_device **out, struct dcpload_error *err)
 {
 	struct save_device *v = calloc(1, sizeof(*v));
-	int32_t local = load_job_local_rank();
 	char why[160] = "";
+	int32_t local;
 	int rc;
 
 	if (!v)
 		return load_say(err, -ENOMEM);
 	pthread_mutex_init(&v->lock, NULL);
-	rc = load_device_open(which, local < 0 ? 0 : (uint32_t)local, &v->d, why, sizeof(why),
-			      err);
+	rc = load_job_local_rank(&local, err);
+	if (rc == 0)
+		rc = load_device_open(which, local < 0 ? 0 : (uint32_t)local, &v->d, why,
+				      sizeof(why), err);
 	if (rc == 0 && v->d) {
 		v->bounce = aligned_alloc(PAGE, BOUNCE);
 		rc = v->bounce ? 0 : load_say(err, -ENOMEM);

@@ -96,8 +96,17 @@ static void launchers(void **state)
 		{ "torchrun", TORCHRUN, "env", "torchrun", 3, 8, "h" },
 		{ "by hand", "RANK=0 WORLD_SIZE=1 MASTER_ADDR=h", "env", "torchrun", 0, 1,
 		  "h" },
-		{ "empty is not set", "RANK= WORLD_SIZE=1 MASTER_ADDR=h", "alone", NULL, 0, 0,
+		{ "empty is not set", "RANK= WORLD_SIZE=1 MASTER_ADDR=", "alone", "torchrun", 0,
+		  0, NULL },
+		{ "without the number of ranks", "RANK=0 MASTER_ADDR=h", "env", "torchrun", 0,
+		  0, NULL },
+		{ "without a rank", "WORLD_SIZE=2 MASTER_ADDR=h", "env", "torchrun", 0, 0,
 		  NULL },
+		{ "without an address", "RANK=0 WORLD_SIZE=2", "env", "torchrun", 0, 2, NULL },
+		{ "which one rank does not need", "RANK=0 WORLD_SIZE=1", "env", "torchrun", 0,
+		  1, "127.0.0.1" },
+		{ "variables of a job in the script of a batch that srun is to start",
+		  SRUN "SLURM_STEP_NUM_TASKS=2 WORLD_SIZE=8 RANK=", "env", "srun", 1, 2, "n3" },
 		{ "srun", SRUN "SLURM_STEP_NUM_TASKS=2", "env", "srun", 1, 2, "n3" },
 		{ "an address goes before Slurm's list", SRUN "SLURM_NTASKS=4 MASTER_ADDR=h",
 		  "env", "srun", 1, 4, "h" },
@@ -117,6 +126,7 @@ static void launchers(void **state)
 		{ "mpiexec of another MPI", "PMI_RANK=1 PMI_SIZE=2", "mpi", NULL, 0, 0, NULL },
 		{ "srun with PMI", SRUN "SLURM_STEP_NUM_TASKS=2 PMI_RANK=1 PMI_SIZE=2", "env",
 		  "srun", 1, 2, "n3" },
+		{ "srun, and no number of ranks", SRUN, "env", "srun", 1, 0, NULL },
 		{ "another mpiexec, whose daemons srun started",
 		  SRUN "SLURM_STEP_NUM_TASKS=2 PMI_RANK=1 PMI_SIZE=4", "mpi", "srun", 1, 2,
 		  "n3" },
@@ -188,13 +198,20 @@ static void ports(void **state)
 
 static void ranks_of_mpi(void **state)
 {
+	struct dcpload_error err;
+	int ms;
+
 	(void)state;
 	set("");
 	assert_int_equal(load_job_mpi_ranks(), 0);
-	assert_int_equal(load_job_timeout_ms(), 60000);
+	assert_int_equal(load_job_timeout(&ms, &err), 0);
+	assert_int_equal(ms, 60000);
 	set(MPIRUN "SLURM_STEP_NUM_TASKS=9 DCPLOAD_TIMEOUT=7");
 	assert_int_equal(load_job_mpi_ranks(), 2);
-	assert_int_equal(load_job_timeout_ms(), 7000);
+	assert_int_equal(load_job_timeout(&ms, &err), 0);
+	assert_int_equal(ms, 7000);
+	set("DCPLOAD_TIMEOUT=soon");
+	assert_int_equal(load_job_timeout(&ms, &err), -EINVAL);
 	set("PMI_SIZE=5");
 	assert_int_equal(load_job_mpi_ranks(), 5);
 	set("");
@@ -202,15 +219,90 @@ static void ranks_of_mpi(void **state)
 
 static void local_ranks(void **state)
 {
+	static const struct {
+		const char *env;
+		int32_t local; /* -2: is refused */
+	} rows[] = {
+		{ "", -1 },
+		{ "LOCAL_RANK=5", 5 },
+		{ "OMPI_COMM_WORLD_LOCAL_RANK=0 SLURM_LOCALID=3", 0 },
+		{ "SLURM_LOCALID=3", 3 },
+		{ "LOCAL_RANK=many SLURM_LOCALID=3", -2 },
+		{ "LOCAL_RANK=-1", -2 },
+	};
+	struct dcpload_error err;
+
 	(void)state;
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		int32_t local;
+		int rc;
+
+		t_case(rows[i].env);
+		set(rows[i].env);
+		rc = load_job_local_rank(&local, &err);
+		assert_int_equal(rc, rows[i].local == -2 ? -EINVAL : 0);
+		if (rc == 0)
+			assert_int_equal(local, rows[i].local);
+	}
 	set("");
-	assert_int_equal(load_job_local_rank(), -1);
-	set("LOCAL_RANK=5");
-	assert_int_equal(load_job_local_rank(), 5);
-	set("LOCAL_RANK=many SLURM_LOCALID=3");
-	assert_int_equal(load_job_local_rank(), 3);
-	set("OMPI_COMM_WORLD_LOCAL_RANK=0 SLURM_LOCALID=3");
-	assert_int_equal(load_job_local_rank(), 0);
+}
+
+/* What a person reads of each mistake in the variables. */
+static void messages(void **state)
+{
+	static const struct {
+		const char *env, *says;
+	} rows[] = {
+		{ "RANK=2 WORLD_SIZE=2",
+		  "RANK is 2, but WORLD_SIZE is 2: ranks are counted from 0" },
+		{ "RANK=x WORLD_SIZE=2", "RANK is \"x\", expected a number from 0 to 1048575" },
+		{ "RANK=-1 WORLD_SIZE=2",
+		  "RANK is \"-1\", expected a number from 0 to 1048575" },
+		{ "RANK=0 WORLD_SIZE=0",
+		  "WORLD_SIZE is \"0\", expected a number from 1 to 1048576" },
+		{ "RANK=0 WORLD_SIZE=2.0",
+		  "WORLD_SIZE is \"2.0\", expected a number from 1 to 1048576" },
+		{ "RANK=1", "RANK is 1, but WORLD_SIZE does not say of how many ranks" },
+		{ "WORLD_SIZE=2 MASTER_ADDR=h",
+		  "WORLD_SIZE is 2, but RANK does not say which this is" },
+		{ "RANK=1 WORLD_SIZE=2", "this is rank 1 of 2 of torchrun, but MASTER_ADDR "
+					 "does not say where rank 0 is" },
+		{ "RANK=1 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=65536",
+		  "MASTER_PORT is \"65536\", expected a number from 1 to 65535" },
+		{ "SLURM_PROCID=4 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NODELIST=h",
+		  "SLURM_PROCID is 4, but SLURM_STEP_NUM_TASKS is 4: ranks are counted from "
+		  "0" },
+		{ "SLURM_PROCID=4 SLURM_NTASKS=4 SLURM_STEP_NODELIST=h",
+		  "SLURM_PROCID is 4, but SLURM_NTASKS is 4: ranks are counted from 0" },
+		{ "SLURM_PROCID=a SLURM_NTASKS=4",
+		  "SLURM_PROCID is \"a\", expected a number from 0" },
+		{ "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=a SLURM_NTASKS=4",
+		  "SLURM_STEP_NUM_TASKS is \"a\", expected a number from 1" },
+		{ "SLURM_PROCID=1",
+		  "SLURM_PROCID is 1, but SLURM_STEP_NUM_TASKS does not say of how many" },
+		{ "SLURM_STEP_NUM_TASKS=3",
+		  "SLURM_STEP_NUM_TASKS is 3, but SLURM_PROCID does not say which" },
+		{ "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2",
+		  "this is rank 1 of 2 of srun, but neither SLURM_STEP_NODELIST nor "
+		  "MASTER_ADDR says" },
+		{ "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NODELIST=n[",
+		  "SLURM_STEP_NODELIST is \"n[\", expected a list of hosts; MASTER_ADDR may "
+		  "say" },
+		{ "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=1",
+		  "OMPI_COMM_WORLD_RANK is 1, but OMPI_COMM_WORLD_SIZE is 1: ranks" },
+	};
+	struct load_job job;
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		struct dcpload_error err = { 0 };
+
+		t_case(rows[i].env);
+		set(rows[i].env);
+		assert_int_equal(load_job_find(&job, &err), -EINVAL);
+		if (strncmp(err.text, rows[i].says, strlen(rows[i].says)) != 0)
+			fail_msg("\"%s\", not \"%s\"", err.text, rows[i].says);
+	}
 	set("");
 }
 
@@ -219,7 +311,7 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(first_hosts), cmocka_unit_test(launchers),
 		cmocka_unit_test(ports),       cmocka_unit_test(ranks_of_mpi),
-		cmocka_unit_test(local_ranks),
+		cmocka_unit_test(local_ranks), cmocka_unit_test(messages),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
