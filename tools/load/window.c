@@ -26,7 +26,11 @@ enum {
 	HUGE_PAGE = 2 << 20,
 };
 
-/* In shared memory, padded to whole pages; the slots follow. */
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* Linux 6.1; glibc may be older */
+#endif
+
+/* In shared memory, after the slots, padded to whole pages. */
 struct head {
 	_Atomic uint32_t failed;
 	uint32_t zero;
@@ -48,6 +52,7 @@ struct load_window {
 	uint8_t *data;
 	uint64_t slot, bytes;
 	uint32_t slots, members, self;
+	int small; /* why own slots are not huge pages, a negative errno; 0: they are */
 	const uint32_t *rank;  /* of each member; belongs to the checkpoint */
 	int *alive;            /* a pidfd of each member, -1: none */
 	_Atomic uint32_t dead; /* a rank; UINT32_MAX: none */
@@ -67,38 +72,51 @@ static uint64_t head_bytes(uint32_t slots)
 	return n + (page - n % page) % page;
 }
 
+/*
+ * Map the slots and, after them, the head; @fd -1: memory of this process alone. Slots begin at a huge page: for a read of
+ * 1 MiB a disk is then given a few addresses, not 256.
+ */
 static int map_memory(struct load_window *w, int fd, struct dcpload_error *err)
 {
-	uint64_t head = head_bytes(w->slots), more = fd < 0 ? HUGE_PAGE : 0, skip;
-	int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
-	uint8_t *p = mmap(NULL, w->bytes + more, PROT_READ | PROT_WRITE, flags, fd, 0);
+	const int how = PROT_READ | PROT_WRITE;
+	uint8_t *p = mmap(NULL, w->bytes + HUGE_PAGE, how, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint64_t skip = -(uintptr_t)p % HUGE_PAGE;
 
 	if (p == MAP_FAILED)
 		return load_fail(err, -errno, "no memory for a window of %llu bytes: %m",
 				 (unsigned long long)w->bytes);
-	/* Slots begin at a huge page: a disk is then given a few addresses for each, not 256. */
-	skip = more ? -((uintptr_t)p + head) % HUGE_PAGE : 0;
 	if (skip)
 		munmap(p, skip);
-	if (more > skip)
-		munmap(p + skip + w->bytes, more - skip);
-	w->head = (void *)(p + skip);
-	w->data = p + skip + head;
-	madvise(w->data, w->bytes - head, MADV_HUGEPAGE); /* refused: they are small ones */
+	w->data = p + skip;
+	munmap(w->data + w->bytes, HUGE_PAGE - skip);
+	if (fd >= 0 &&
+	    mmap(w->data, w->bytes, how, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
+		return load_fail(err, -errno, "window: %m");
+	w->head = (void *)(w->data + w->slots * w->slot);
+	if (fd < 0 && madvise(w->data, w->slots * w->slot, MADV_HUGEPAGE) < 0)
+		w->small = -errno;
 	return 0;
 }
 
-/* Allocate the slots that this member fills, near its device, and the first member the head: if that were not done at once
- * and memory ran out, touching it would raise SIGBUS. */
+/*
+ * Allocate the slots that this member fills, near its device, and the first member the head: if that were not done at once
+ * and memory ran out, touching it would raise SIGBUS. The pages of a slot are then moved to huge ones, which works whatever
+ * is set in /sys/kernel/mm/transparent_hugepage/shmem_enabled, other than "deny".
+ */
 static int take_slots(struct load_window *w, int fd, struct load_device *d,
 		      struct dcpload_error *err)
 {
-	uint64_t head = head_bytes(w->slots);
-	int rc = w->self == 0 ? posix_fallocate(fd, 0, (off_t)head) : 0;
+	uint64_t head = w->slots * w->slot;
+	int rc = w->self == 0 ? posix_fallocate(fd, (off_t)head, (off_t)(w->bytes - head)) : 0;
 
 	for (uint32_t s = w->self; s < w->slots && rc == 0; s += w->members) {
-		load_device_near(d, w->data + s * w->slot, w->slot);
-		rc = posix_fallocate(fd, (off_t)(head + s * w->slot), (off_t)w->slot);
+		uint8_t *slot = w->data + s * w->slot;
+
+		load_device_near(d, slot, w->slot);
+		rc = posix_fallocate(fd, slot - w->data, (off_t)w->slot);
+		if (rc == 0 && w->slot >= HUGE_PAGE &&
+		    madvise(slot, w->slot, MADV_COLLAPSE) < 0)
+			w->small = -errno;
 	}
 	return rc ? load_fail(err, -rc, "no shared memory for a window of %llu bytes: %s",
 			      (unsigned long long)w->bytes, strerror(rc))
@@ -234,8 +252,8 @@ void load_window_free(struct load_window *w, bool keep)
 	for (uint32_t s = 0; w->queue && s < w->slots; s++)
 		dcp_queue_destroy(w->queue[s]);
 	free(w->queue);
-	if (w->head && !keep)
-		munmap(w->head, w->bytes);
+	if (w->data && !keep)
+		munmap(w->data, w->bytes);
 	for (uint32_t m = 0; w->alive && m < w->members; m++)
 		if (w->alive[m] >= 0)
 			close(w->alive[m]);
@@ -313,6 +331,11 @@ int load_window_refused(const struct load_window *w)
 	for (uint32_t s = w->self; s < w->slots && rc == 0; s += w->members)
 		rc = dcp_queue_refused(w->queue[s]);
 	return rc;
+}
+
+int load_window_small(const struct load_window *w)
+{
+	return w->small;
 }
 
 int load_window_claim(struct load_window *w, size_t c)

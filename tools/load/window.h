@@ -39,6 +39,10 @@ struct dcp_queue *load_window_queue(struct load_window *w, const uint8_t *slot);
 /* Why slots are not registered for that, a negative errno; 0: they are, or nothing was read so. */
 int load_window_refused(const struct load_window *w);
 
+/* Why the slots that this member fills are not huge pages, a negative errno; 0: they are, if the kernel has any, or slots
+ * are smaller. */
+int load_window_small(const struct load_window *w);
+
 /* Wait until the slot of chunk @c may be filled. -ETIMEDOUT, -EOWNERDEAD (a member died), -ECANCELED
  * (some member, perhaps this one, has called load_window_fail()). */
 int load_window_claim(struct load_window *w, size_t c);

@@ -18,6 +18,7 @@ _Thread_local bool t_fault_for_good;
 t_fault_read_fn t_fault_read;
 int t_fault_register;
 int t_fault_huge;
+enum { T_COLLAPSE = 25 }; /* MADV_COLLAPSE, which older headers do not have */
 int t_fault_shared;
 bool t_fault_remote;
 
@@ -95,7 +96,7 @@ PUBLIC int posix_fallocate64(int fd, off64_t off, off64_t n)
 PUBLIC int madvise(void *p, size_t n, int advice)
 {
 	REAL(madvise);
-	errno = advice == MADV_HUGEPAGE ? t_fault_huge : 0;
+	errno = advice == MADV_HUGEPAGE || advice == T_COLLAPSE ? t_fault_huge : 0;
 	return errno ? -1 : real(p, n, advice);
 }
 

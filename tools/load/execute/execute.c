@@ -435,14 +435,26 @@ static int run(struct dcpload_plan *p, struct dcpload_error *err)
 	return rc < 0 ? rc : show_objects(p, err);
 }
 
+/* Add to io_why what reads past the page cache have to do without. */
 static void say_refused(struct dcpload_plan *p)
 {
-	static const char what[] = "; buffers are not registered: ";
-	size_t n = strlen(p->io_why);
-	int rc = load_window_refused(p->window);
+	const struct {
+		const char *what;
+		int rc;
+	} refused[] = {
+		{ "; buffers are not registered: ", load_window_refused(p->window) },
+		{ "; buffers are not huge pages: ", load_window_small(p->window) },
+	};
 
-	if (rc < 0 && !strstr(p->io_why, what))
-		snprintf(p->io_why + n, sizeof(p->io_why) - n, "%s%s", what, strerror(-rc));
+	if (p->report.io == DCPLOAD_IO_BUFFERED || p->report.io == DCPLOAD_IO_MOUNT)
+		return;
+	for (size_t i = 0; i < DCP_LEN(refused); i++) {
+		size_t n = strlen(p->io_why);
+
+		if (refused[i].rc < 0 && !strstr(p->io_why, refused[i].what))
+			snprintf(p->io_why + n, sizeof(p->io_why) - n, "%s%s", refused[i].what,
+				 strerror(-refused[i].rc));
+	}
 }
 
 static int attempt(struct dcpload_plan *p, struct dcpload_error *err)

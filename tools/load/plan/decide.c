@@ -25,9 +25,8 @@ enum {
 	SLOTS = 3,             /* of a window, for each member, unless staging is asked for */
 	SLOTS_MOST = 16,       /* where copies to a device are in flight */
 	ROOMY_MOST = 16 << 20, /* bytes of slots where staging is asked for */
-	SLOT_MOST = 1 << 20,   /* bytes per slot: one read, and each slot has its thread */
-	SLOT_ALONE_MOST = 2 << 20, /* of a rank that reads for itself: a huge page, as a part of
-				    * one counts as all of it in RLIMIT_MEMLOCK */
+	SLOT_MOST = 2 << 20,   /* bytes per slot: a huge page, as a part of one counts as all of
+				* it in RLIMIT_MEMLOCK; each slot has its thread */
 	SLOT_LEAST = 64 << 10,
 	DEVICE_SLOTS = 4,
 	DEVICE_SLOT_MOST = 4 << 20,
@@ -208,13 +207,9 @@ static uint32_t slots_least(const struct dcpload_plan *p)
 /* Slots of a node's window, and a page of its head, count as @staging of its ranks. */
 static uint64_t slot_bytes(const struct dcpload_plan *p, uint64_t staging)
 {
-	bool node = p->report.exchange == DCPLOAD_EXCHANGE_NODE;
-	uint64_t most = p->devices ? DEVICE_SLOT_MOST
-			: node     ? SLOT_MOST
-				   : SLOT_ALONE_MOST,
-		 n = DCP_MIN(
-			 DCP_MAX((staging - LOAD_BLOCK) / slots_least(p), (uint64_t)SLOT_LEAST),
-			 most);
+	uint64_t n =
+		DCP_MIN(DCP_MAX((staging - LOAD_BLOCK) / slots_least(p), (uint64_t)SLOT_LEAST),
+			(uint64_t)(p->devices ? DEVICE_SLOT_MOST : SLOT_MOST));
 
 	return n - n % LOAD_BLOCK;
 }
@@ -342,8 +337,8 @@ static int read_alone(struct dcpload_plan *p, const char *why, uint64_t staging,
 	return make_chunks(p, staging, slack, err);
 }
 
-/* Collective. A window that neither saves reads nor divides them better is left out: memory that is shared is mostly of small
- * pages, and O_DIRECT reads into those take twice as long. */
+/* Collective. A window that neither saves reads nor divides them better is left out: ranks that read for themselves do not wait
+ * for each other, and an old kernel has small pages only for memory that is shared, into which O_DIRECT reads take twice as long. */
 static int choose_again(struct dcpload_plan *p, uint64_t staging, bool slack,
 			struct dcpload_error *err)
 {

@@ -348,7 +348,9 @@ static void test_check(void **state)
 	dcpload_close(ck);
 }
 
-/* Of two ranks, the bits of those that say how much staging they may take. */
+enum { ROOM = 16 << 20 };
+
+/* Of two ranks, the bits of those that say how much staging they may take: ROOM. */
 struct asking {
 	uint32_t who;
 	uint64_t staging; /* what each took */
@@ -359,8 +361,7 @@ static int rank_asking(const struct dcpload_comm *comm, void *arg)
 	struct asking *a = arg;
 	const struct dcpload_config config = { .size = sizeof(config),
 					       .exchange = DCPLOAD_EXCHANGE_NODE,
-					       .staging =
-						       (a->who >> comm->rank & 1) * (8 << 20),
+					       .staging = (a->who >> comm->rank & 1) * ROOM,
 					       .cache = "" };
 	struct dcpload_report report = { .size = sizeof(report) };
 	struct dcpload_plan *plan = NULL;
@@ -392,7 +393,7 @@ static void test_room(void **state)
 
 		assert_int_equal(t_comm_run(2, rank_asking, &a), 0);
 		least = who ? least : a.staging;
-		assert_true(a.staging > 0 && a.staging <= 8 << 20);
+		assert_true(a.staging > 0 && a.staging <= ROOM);
 		assert_int_equal(a.staging > least, who == 3);
 	}
 }

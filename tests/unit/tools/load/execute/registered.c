@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads past the page cache go to slots that are registered with an io_uring; where the kernel refuses that, the same bytes come
- * without, and the report says why. Slots of a rank by itself are huge pages, if the kernel gives any.
+ * without, and the report says why. Slots are huge pages, if the kernel gives any.
  * covers: fill, tools/load/window
  */
 #include "tests/unit/t.h"
@@ -97,46 +97,93 @@ static void room_has_an_end(void **state)
 	assert_int_equal(report.staging, (16 << 20) + 4096);
 }
 
-/* Does the kernel know that the mapping that begins at @p is to be of huge pages? */
-static bool is_advised(const void *p)
+/* KiB of the mapping that begins at @p that the kernel counts as @what; of "VmFlags:": 1 if it is to be of huge pages. */
+static long counted(const void *p, const char *what)
 {
 	FILE *f = fopen("/proc/self/smaps", "re");
 	unsigned long from, to;
-	bool here = false, advised = false;
+	bool here = false;
 	char line[4096];
+	long n = 0;
 
 	assert_non_null(f);
 	while (fgets(line, sizeof(line), f)) {
 		if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
 			here = from == (unsigned long)p;
-		else if (here && strncmp(line, "VmFlags:", 8) == 0)
-			advised = strstr(line, " hg");
+		else if (here && strncmp(line, what, strlen(what)) == 0)
+			n = strcmp(what, "VmFlags:") ? atol(line + strlen(what))
+						     : strstr(line, " hg") != NULL;
 	}
 	fclose(f);
-	return advised;
+	return n;
 }
 
 static void slots_are_huge_pages(void **state)
 {
-	enum { SLOTS = 5, SLOT = 1 << 20, HUGE_PAGE = 2 << 20 };
+	enum { SLOTS = 5, HUGE_PAGE = 2 << 20 };
+	const struct {
+		const char *name;
+		bool alone;
+		uint64_t slot;
+		int refused;
+		const char *what; /* counted(), if the kernel has huge pages, and @want */
+		long want;
+	} cases[] = {
+		{ "alone", true, 1 << 20, 0, "VmFlags:", 1 },
+		{ "alone, refused", true, 1 << 20, EINVAL, "VmFlags:", 0 },
+		{ "shared", false, 2 << 20, 0, "ShmemPmdMapped:", SLOTS * 2048 },
+		{ "shared, refused", false, 2 << 20, EINVAL, "ShmemPmdMapped:", 0 },
+		{ "shared, smaller", false, 512 << 10, 0, "ShmemPmdMapped:", 0 },
+	};
 	struct t_load *f = *state;
 	struct load_window *w;
 	uint64_t n;
 
-	for (int refused = 0; refused < 2; refused++) {
+	for (size_t i = 0; i < DCP_LEN(cases); i++) {
 		uint8_t *p;
 
-		t_case(refused ? "refused" : "given");
-		t_fault_huge = refused ? EINVAL : 0;
-		ok(f, load_window_create(f->direct, SLOTS, SLOT, true, &w, &f->err));
+		t_case(cases[i].name);
+		t_fault_huge = cases[i].refused;
+		ok(f, load_window_create(f->direct, SLOTS, cases[i].slot, cases[i].alone, &w,
+					 &f->err));
 		t_fault_huge = 0;
 		p = load_window_memory(w, &n);
-		assert_int_equal(n, SLOTS * SLOT);
+		assert_int_equal(n, SLOTS * cases[i].slot);
 		assert_int_equal((uintptr_t)p % HUGE_PAGE, 0);
+		assert_int_equal(-load_window_small(w), cases[i].refused);
 		if (access("/sys/kernel/mm/transparent_hugepage/enabled", F_OK) == 0)
-			assert_int_equal(is_advised(p), !refused);
+			assert_int_equal(counted(p, cases[i].what), cases[i].want);
 		memset(p, 0x55, n);
 		load_window_free(w, false);
+	}
+}
+
+/* A load through shared slots says when they are small, and only where it reads past the page cache. */
+static void small_pages_are_reported(void **state)
+{
+	static const char *const said[] = {
+		[DCPLOAD_IO_BUFFERED] = "asked for",
+		[DCPLOAD_IO_DIRECT] = "asked for; buffers are not huge pages: Invalid argument",
+	};
+	struct t_load *f = *state;
+	struct dcpload_report report;
+	char why[200];
+
+	for (uint32_t io = 0; io < DCP_LEN(said); io++) {
+		const struct dcpload_config config = { .size = sizeof(config),
+						       .io = io,
+						       .exchange = DCPLOAD_EXCHANGE_NODE,
+						       .version = "1",
+						       .cache = "" };
+
+		if (!said[io])
+			continue;
+		dcpload_close(f->direct);
+		ok(f, dcpload_open(NULL, f->d.root, &config, &f->direct, &f->err));
+		t_fault_huge = EINVAL;
+		load(f, &report, why, sizeof(why));
+		t_fault_huge = 0;
+		assert_string_equal(why, said[io]);
 	}
 }
 
@@ -209,6 +256,8 @@ T_TESTS()
 						t_load_teardown),
 		cmocka_unit_test_setup_teardown(room_has_an_end, t_load_setup, t_load_teardown),
 		cmocka_unit_test_setup_teardown(slots_are_huge_pages, t_load_setup,
+						t_load_teardown),
+		cmocka_unit_test_setup_teardown(small_pages_are_reported, t_load_setup,
 						t_load_teardown),
 	};
 
