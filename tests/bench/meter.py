@@ -16,10 +16,11 @@ class Failed(Exception):
     """A step could not be measured; its row is reported so and the others go on."""
 
 
-def private_memory(pid):
-    """Bytes that only this process holds: anonymous and shared-anonymous pages."""
+def private_memory(pid, sharers=1):
+    """Bytes that only this process holds: anonymous pages, and its share of those that @sharers processes have in common."""
     with open(f"/proc/{pid}/status") as f:
-        return sum(int(line.split()[1]) for line in f if line.startswith(("RssAnon", "RssShmem"))) << 10
+        kib = {line.split(":")[0]: int(line.split()[1]) for line in f if line.startswith(("RssAnon", "RssShmem"))}
+    return (kib["RssAnon"] + kib["RssShmem"] // sharers) << 10
 
 
 def cpu_of(pid):
@@ -35,15 +36,15 @@ def written_by(pid):
 class Peak:
     """The most private memory a process had, looked up every two milliseconds."""
 
-    def __init__(self, pid):
-        self.pid, self.most, self.stop = pid, 0, threading.Event()
+    def __init__(self, pid, sharers=1):
+        self.pid, self.sharers, self.most, self.stop = pid, sharers, 0, threading.Event()
         self.first = self.look()
         self.thread = threading.Thread(target=self.watch, daemon=True)
         self.thread.start()
 
     def look(self):
-        with contextlib.suppress(OSError):
-            self.most = max(self.most, private_memory(self.pid))
+        with contextlib.suppress(OSError, KeyError):    # it has ended
+            self.most = max(self.most, private_memory(self.pid, self.sharers))
         return self.most
 
     def watch(self):
