@@ -5,7 +5,7 @@
 The faults go into a copy of the tree (build/mutants/tree), built there; the checkout stays as it is. For each the
 related tests run first (unit tests that cover the source, as lint/units.py knows, or a source that includes the header,
 then the others of their rooms; of fs/ suite mount, of tools/ the scripts that call its command or are about it, of
-tools/python suite python), then all others; those that saw most faults of the folder go first, and
+tools/python suite python, before it those of suite frameworks for which DCPFS_TEST_TORCH and the like are set), then all others; those that saw most faults of the folder go first, and
 the first that fails, and passes without the fault, ends it.
 What is known stays in build/mutants/results.json: a run that was stopped goes on where it was, and a fault is tried again
 when its source has changed, or when it survived unexplained and anything has.
@@ -34,7 +34,7 @@ import units  # noqa: E402
 
 WORK = ROOT / "build/mutants"
 TREE, BUILD, RESULTS = WORK / "tree", WORK / "build", WORK / "results.json"
-SUITES = ("unit", "cli", "mount", "fuzz", "load", "python")
+SUITES = ("unit", "cli", "mount", "fuzz", "load", "python", "frameworks")
 SCRIPTS = ("cli", "mount", "load")
 BUILT_ON = {"save": ("export",), "export": ("save",), "loading": ("load",)}  # commands that work by what is in a folder of another
 
@@ -185,6 +185,11 @@ def passes(test):
             child.wait()
 
 
+def frameworks(test):
+    """Those that the test's name has in it, and that are there."""
+    return {word for word in test.split("-") if os.environ.get(f"DCPFS_TEST_{word.upper()}")}
+
+
 class Tests:
     """Those of the copy's build, and what they are about."""
 
@@ -202,7 +207,7 @@ class Tests:
         self.tests, self.suite, self.targets, self.script = {}, {}, {}, {}
         for t in got["tests"]:
             suites = {s.rsplit(":", 1)[-1] for s in t["suite"]}
-            if not suites & set(SUITES):
+            if not suites & set(SUITES) or "frameworks" in suites and not frameworks(t["name"]):
                 continue
             self.tests[t["name"]], self.suite[t["name"]] = t, next(s for s in SUITES if s in suites)
             self.targets[t["name"]] = [f for id_ in t["depends"] for f in made[id_]]
@@ -220,7 +225,10 @@ class Tests:
         """Unit tests that cover its file, then the others of their rooms, then scripts: of fs/ those with a mount, of
         tools/ those that call its command or one built on its folder, or have its name."""
         if fault.name.endswith(".py"):
-            return [{name for name, suite in self.suite.items() if suite == "python"}]
+            stem = pathlib.Path(fault.name).stem
+            users = {f.stem for f in (ROOT / fault.name).parent.glob("*.py") if f"from .{stem} import" in f.read_text(encoding="utf-8")}
+            return [{name for name, suite in self.suite.items() if suite == "frameworks" and frameworks(name) & {stem, *users}},
+                    {name for name, suite in self.suite.items() if suite == "python"}]
         own = fault.name.rsplit(".", 1)[0]
         names = units_of(own)
         room, *folders, stem = own.split("/")
