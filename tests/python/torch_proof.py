@@ -419,11 +419,12 @@ def rank_main(rank, world, work, way, path, meet):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{meet}", rank=rank, world_size=world)
     try:
-        n = globals()[work](rank, world, way, path)
+        n = work(rank, world, way, path)
         if rank == 0 and n:
             print(f"  {way} x {world}: {n} leaves equal", flush=True)
     finally:
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 def run(scratch, work, way, world, path):
@@ -439,12 +440,13 @@ def main():
         for name, ((way, world), (other, ranks)) in CASES.items():
             if not asked or name in asked:
                 print(name, flush=True)
-                run(scratch, "save", way, world, f"{scratch}/{name}")
-                run(scratch, "load", other, ranks, f"{scratch}/{name}")
-        for work, world in (("boxes", 4), ("sharded", 3), ("files", 1), ("casts", 1)):
-            if not asked or work in asked:
-                print(work, flush=True)
-                run(scratch, work, work, world, f"{scratch}/{work}")
+                run(scratch, save, way, world, f"{scratch}/{name}")
+                run(scratch, load, other, ranks, f"{scratch}/{name}")
+        for work, world in ((boxes, 4), (sharded, 3), (files, 1), (casts, 1)):
+            name = work.__name__
+            if not asked or name in asked:
+                print(name, flush=True)
+                run(scratch, work, name, world, f"{scratch}/{name}")
     print("all equal")
 
 

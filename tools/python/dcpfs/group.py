@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime
-from typing import Any, Optional, Sequence
+import errno
+import hashlib
+from typing import Any, Iterable, Optional, Sequence
 
 import torch
 import torch.distributed as dist
 
-from .comm import OwnComm
+from ._lib import DcpfsError
+from .comm import TIMEOUT, OwnComm
 
 
 class GroupComm(OwnComm):
@@ -44,6 +47,21 @@ class GroupComm(OwnComm):
                 works.append(dist.isend(torch.frombuffer(send[r], dtype=torch.uint8), peer, group=self._group))
         for work in works:
             work.wait(datetime.timedelta(seconds=timeout))
+
+    def same(self, keys: Iterable[str]) -> None:
+        """Collective. DcpfsError, on all ranks: they give different keys. Only rank 0 and the first that differs tell them."""
+        mine = sorted(keys)
+        digests = bytearray(32 * self.ranks)
+        self.gather(memoryview(bytearray(hashlib.sha256(repr(mine).encode()).digest())), memoryview(digests), TIMEOUT)
+        other = next((r for r in range(self.ranks) if digests[32 * r:32 * r + 32] != digests[:32]), None)
+        if other is None:
+            return
+        told: list[Any] = [None] * self.ranks
+        dist.all_gather_object(told, mine if self.rank in (0, other) else None, group=self._group)
+        lack = [sorted(set(told[a]) - set(told[b])) for a, b in ((0, other), (other, 0))]
+        said = [f"rank {a} wants {len(keys)} that rank {b} does not" + (f", as {keys[0]}" if keys else "")
+                for (a, b), keys in zip(((0, other), (other, 0)), lack)]
+        raise DcpfsError(errno.EINVAL, "ranks want different keys: " + "; ".join(said), other)
 
 
 def group(process_group: Any = None, no_dist: bool = False) -> Optional[GroupComm]:

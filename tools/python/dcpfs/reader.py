@@ -2,6 +2,7 @@
 """A StorageReader for torch.distributed.checkpoint that reads every family dcpfs knows."""
 from __future__ import annotations
 
+import errno
 import io
 import os
 from typing import Any, Optional, Union
@@ -16,6 +17,7 @@ from . import tree
 from ._lib import DcpfsError
 from .checkpoint import Checkpoint
 from .dtype import of_torch, torch_dtype
+from .objects import foreign
 from .plan import Plan
 
 
@@ -31,6 +33,15 @@ def leaf(ck: Checkpoint, key: str) -> Any:
 def whole(ck: Checkpoint, key: str) -> Any:
     """An object as torch.load() would give it; tensors in it are read, by this process alone. KeyError, DcpfsError."""
     return tree.filled(tree.leafs(leaf(ck, key)), lambda inside: ck[inside].torch())
+
+
+def plain(ck: Checkpoint, key: str) -> Any:
+    """As whole(). DcpfsError: also when only unpickling could make it again."""
+    value = whole(ck, key)
+    kind = foreign(value)
+    if kind:
+        raise DcpfsError(errno.EBADMSG, f"{key} is a {kind}, which only unpickling could make again")
+    return value
 
 
 class Reader(StorageReader):
@@ -88,11 +99,13 @@ class Reader(StorageReader):
         for item in plan.items:
             if item.type == LoadItemType.BYTE_IO:
                 data = io.BytesIO()
-                torch.save(whole(ck, item.storage_index.fqn), data)
+                torch.save(plain(ck, item.storage_index.fqn), data)
                 data.seek(0)
                 planner.load_bytes(item, data)
                 continue
             key, target = item.storage_index.fqn, planner.resolve_tensor(item).detach()
+            if target.shape != item.lengths:
+                raise ValueError(f"{key}: the planner gave a tensor of size {tuple(target.shape)} for a piece of {tuple(item.lengths)}")
             stored = ck[key].dtype
             straight = target.device.type == "cpu" and of_torch(target.dtype) == stored
             to = target if straight else torch.empty(target.shape, dtype=torch_dtype(stored))

@@ -17,6 +17,7 @@ from typing import Any, Callable, NamedTuple, Optional, Union
 import torch
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 from torch.distributed.checkpoint._traverse import set_element
+from torch.distributed.checkpoint.planner_helpers import _init_state_dict
 from torch.distributed.checkpoint.stateful import Stateful
 
 from . import tree
@@ -27,9 +28,8 @@ from .comm import TIMEOUT, together
 from .dtype import DTYPES, FLOATS, of_torch, torch_dtype
 from .group import group
 from .load import after, target
-from .objects import foreign
 from .plan import Plan
-from .reader import Reader, leaf, whole
+from .reader import Reader, leaf, plain
 from .regions import regions
 from .save import Saving, save
 from .writer import Writer
@@ -49,18 +49,20 @@ class Filled(NamedTuple):
 
 
 def load_state_dict(state_dict: dict[str, Any], source: Source, version: Optional[str] = "latest", process_group: Any = None,
-                    strict: bool = True, *, no_dist: bool = False, rename: Optional[Callable[[str], str]] = None,
-                    **how: Any) -> Filled:
+                    strict: bool = True, *, no_dist: bool = False, same_keys: bool = False,
+                    rename: Optional[Callable[[str], str]] = None, **how: Any) -> Filled:
     """Collective over the group. Fill @state_dict in place, as torch.distributed.checkpoint.load() does.
 
     Nested dicts and lists are flattened to keys joined by dots. Tensors, on any device, get their region, converted to
-    their dtype: the whole tensor, a DTensor's local part, each shard of a ShardedTensor. Stateful objects are asked for
-    state_dict() and given it by load_state_dict(). Other leaves are replaced by objects of the checkpoint (Python data:
+    their dtype: the whole tensor, a DTensor's local part, each shard of a ShardedTensor. Those on the meta device are replaced
+    by new ones in the memory of the group's device. Stateful objects are asked for state_dict() and given it by
+    load_state_dict(), in order of their keys. Other leaves are replaced by objects of the checkpoint (Python data:
     None, bool, int, float, str, bytes, lists, tuples, dicts, sets, torch.dtype, torch.device).
 
     process_group: None is the default group, or this process alone if there is none or with no_dist. rename: from
     a key of the state dict to that of the checkpoint. strict: a key that is missing, or an object that only
-    unpickling could restore, is an error; otherwise it keeps its value. how: io, exchange, threads, staging, timeout, cache, coordinator_rank,
+    unpickling could restore, is an error; otherwise it keeps its value. same_keys: ranks that want different keys are an error; otherwise
+    each gets what it wants. how: io, exchange, threads, staging, timeout, cache, coordinator_rank,
     device: "cuda:0" or the like (dcpfs.open) fills tensors on that GPU where they are, after what is queued in torch's current
     stream; without it they are loaded into the host's memory and copied.
 
@@ -70,15 +72,17 @@ def load_state_dict(state_dict: dict[str, Any], source: Source, version: Optiona
     with together(comm, how.get("timeout", TIMEOUT)):
         whole = _whole(state_dict)
         flat, paths = flatten_state_dict(whole)
+    if same_keys and comm:
+        comm.same(flat)
     with Checkpoint(source, version, comm=comm, **how) as ck:
         values, filled = _fill(ck, flat, rename or str, strict)
     for key, value in values.items():
         set_element(whole, paths[key], value)
-    for key, old in state_dict.items():
-        if _is_stateful(old):
-            old.load_state_dict(whole[key])
-        else:
-            state_dict[key] = whole[key]
+    for key, value in whole.items():
+        if isinstance(state_dict.get(key), Stateful):
+            state_dict[key].load_state_dict(value)
+        elif key in state_dict:  # what a Stateful has taken out is not put back
+            state_dict[key] = value
     return filled
 
 
@@ -163,15 +167,11 @@ def _moved(tensor: torch.Tensor, to: Any) -> torch.Tensor:
 def _whole(state_dict: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(state_dict, Mapping):
         raise TypeError(f"state_dict is a {type(state_dict).__name__}, not a dict")
-    return {k: v.state_dict() if _is_stateful(v) else v for k, v in sorted(state_dict.items(), key=lambda kv: str(kv[0]))}
-
-
-def _is_stateful(value: Any) -> bool:
-    return isinstance(value, Stateful) and not isinstance(value, (dict, torch.Tensor))
+    return {k: v.state_dict() if isinstance(v, Stateful) else v for k, v in sorted(state_dict.items(), key=lambda kv: str(kv[0]))}
 
 
 def _fill(ck: Checkpoint, flat: dict[str, Any], rename: Callable[[str], str], strict: bool) -> tuple[dict[str, Any], Filled]:
-    """Fill tensors in place; return the values of the other leaves, and what to report."""
+    """Fill tensors in place; return the values of the other leaves and of those on the meta device, and what to report."""
     plan, missing, streams = Plan(ck), dict[str, str](), set[int]()
     later: list[tuple[torch.Tensor, torch.Tensor]] = []
     values: dict[str, Any] = {}
@@ -181,7 +181,12 @@ def _fill(ck: Checkpoint, flat: dict[str, Any], rename: Callable[[str], str], st
             name = rename(key)
             try:
                 if isinstance(old, torch.Tensor) or hasattr(old, "local_shards"):
-                    streams |= _want(ck, plan, name, old, later)
+                    tensor = {key: old}
+                    if name in ck:
+                        _init_state_dict(tensor)
+                    streams |= _want(ck, plan, name, tensor[key], later)
+                    if tensor[key] is not old:
+                        values |= tensor
                 else:
                     values[key] = _object(ck, name, objects)
             except (KeyError, DcpfsError) as e:
@@ -224,11 +229,7 @@ def _object(ck: Checkpoint, name: str, objects: list[str]) -> Any:
             return ck[name].torch()
         if not objects:
             objects.extend(ck.objects)
-        items = tree.opened(ck, name, objects, lambda key: whole(ck, key))
+        items = tree.opened(ck, name, objects, lambda key: plain(ck, key))
         if items is not None:
             return items
-    value = whole(ck, name)
-    kind = foreign(value)
-    if kind:
-        raise DcpfsError(errno.EBADMSG, f"{name} is a {kind}, which only unpickling could make again")
-    return value
+    return plain(ck, name)

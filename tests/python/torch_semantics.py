@@ -1,0 +1,458 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What torch.distributed.checkpoint.load(), load_state_dict() and _load_state_dict_from_keys() promise, clause by clause: each
+case gives them and dcpfs the same arguments, and compares what was filled, byte by byte, and whether it failed.
+
+Needs torch; tests/run.sh --frameworks runs it.
+
+usage: torch_semantics.py [CASE...]
+"""
+import copy
+import functools
+import io
+import sys
+import tempfile
+
+import torch_proof
+from torch_proof import Counter, dcp, dcpfs, dist, exactly, torch
+from torch.distributed.checkpoint import CheckpointException, DefaultLoadPlanner, FileSystemReader, utils
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+
+CASES = {}  # name: (function, number of ranks)
+load = functools.partial(dcpfs.torch.load_state_dict, cache="", timeout=60)
+
+
+def case(ranks):
+    def add(work):
+        CASES[work.__name__] = work, ranks
+        return work
+    return add
+
+
+def reader(path):
+    return dcpfs.torch.Reader(path, cache="")
+
+
+def saved(path, seed=3):
+    """A checkpoint that all ranks save together, and what is in it."""
+    torch.manual_seed(seed)
+    state = {"model": {"w": torch.randn(13, 5), "b": torch.randn(7).to(torch.bfloat16), "layers.0": {"n": torch.arange(6).reshape(2, 3)}},
+             "scale": torch.tensor(2.5 + seed), "step": 100 + seed, "info": {"list": [1, [torch.full((2,), float(seed)), "two"]], "pair": (None, 0.5)}}
+    dcp.save(state, checkpoint_id=path)
+    dist.barrier()
+    return state
+
+
+def blank(tree):
+    """The same, with nothing of it."""
+    if isinstance(tree, dict):
+        return {k: blank(v) for k, v in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(blank(v) for v in tree)
+    return torch.zeros_like(tree) if isinstance(tree, torch.Tensor) else -1
+
+
+def outcome(work, *args):
+    try:
+        return work(*args), None
+    except (Exception, CheckpointException) as e:
+        return None, e
+
+
+def alike(make, theirs, *ours, says=""):
+    """make() filled by theirs() and each of ours(): equal, or all fail, ours with a text that has @says in it. What came of it."""
+    want = make()
+    _, wrong = outcome(theirs, want)
+    for one in ours:
+        got = make()
+        _, failure = outcome(one, got)
+        assert (failure is None) == (wrong is None), (wrong, failure)
+        assert failure is None or says in str(failure), failure
+        exactly(got, want, "")
+    assert bool(wrong) == bool(says), wrong
+    return want
+
+
+# ---- what is filled ----
+
+@case(1)
+def in_place(rank, world, way, path):
+    """Tensors of any strides and dtype are filled where they are, and not a byte beside them."""
+    whole = {"f": torch.randn(6, 4) * 50, "h": (torch.randn(6, 4) * 50).to(torch.bfloat16), "i": torch.arange(24).reshape(6, 4) - 12,
+             "c": torch.randn(6, 4, dtype=torch.complex64), "o": torch.rand(6, 4) > 0.5, "e": torch.zeros(0, 4), "s": torch.tensor(7.5)}
+    dcp.save(whole, checkpoint_id=path)
+    dtypes = torch.float32, torch.float64, torch.bfloat16, torch.float8_e4m3fn, torch.int32, torch.uint8, torch.bool, torch.complex64
+    strides = {"rows": (4, 1), "columns": (1, 6), "every second": (8, 2), "padded": (5, 1)}
+    for dtype in dtypes:
+        for name, stride in strides.items():
+            memory = []
+
+            def make():
+                memory.append({k: torch.full((64 * dtype.itemsize,), 0x5a, dtype=torch.uint8) for k in whole})
+                return {k: memory[-1][k].view(dtype).as_strided(v.shape, stride[:v.ndim], 3) for k, v in whole.items()}
+
+            def filled(by, state):
+                places = {k: (id(v), v.data_ptr(), v.stride()) for k, v in state.items()}
+                by(state)
+                assert places == {k: (id(v), v.data_ptr(), v.stride()) for k, v in state.items()}, (dtype, name)
+
+            state, wrong = make(), None
+            _, wrong = outcome(filled, lambda s: dcp.load(s, checkpoint_id=path), state)
+            for by in (lambda s: load(s, path), lambda s: dcp.load(s, storage_reader=reader(path))):
+                _, failure = outcome(filled, by, make())
+                assert bool(failure) == bool(wrong), (dtype, name, wrong, failure)
+                if not wrong:
+                    exactly(memory[-1], memory[0], f"{dtype}, {name}")
+
+
+@case(2)
+def meta(rank, world, way, path):
+    """Tensors without memory are replaced by new ones, in nested dicts and as DTensors, too."""
+    full = saved(path)
+    mesh = torch_proof.init_device_mesh("cpu", (world,))
+    dcp.save({"d": distribute_tensor(full["model"]["w"], mesh, [Shard(0)])}, checkpoint_id=path + "-d")
+
+    def make():
+        return {"model": {k: v.to("meta") for k, v in full["model"].items() if k != "layers.0"}, "scale": torch.empty((), device="meta")}
+
+    alike(make, lambda s: dcp.load(s, checkpoint_id=path), lambda s: load(s, path), lambda s: dcp.load(s, storage_reader=reader(path)))
+    for by in (lambda s: dcp.load(s, checkpoint_id=path + "-d"), lambda s: load(s, path + "-d")):
+        state = {"d": distribute_tensor(torch.zeros(13, 5, device="meta"), mesh, [Shard(0)])}
+        by(state)
+        assert torch.equal(state["d"].full_tensor(), full["model"]["w"])
+
+
+@case(1)
+def objects(rank, world, way, path):
+    """Objects are replaced in the state dict; one of a class that only unpickling could make is an error."""
+    full = saved(path)
+    alike(lambda: blank(full), lambda s: dcp.load(s, checkpoint_id=path), lambda s: load(s, path))
+    dcp.save({"counter": Counterfeit(), "step": 1}, checkpoint_id=path + "-class")
+    for by in (lambda s: load(s, path + "-class"), lambda s: dcp.load(s, storage_reader=reader(path + "-class"))):
+        state = {"counter": None, "step": 0}
+        _, failure = outcome(by, state)
+        assert "which only unpickling could make again" in str(failure) and state == {"counter": None, "step": 0}, (failure, state)
+
+
+class Counterfeit:
+    """No Stateful, no plain data."""
+
+    def __init__(self):
+        self.n = 3
+
+
+# ---- which keys ----
+
+@case(2)
+def same_keys(rank, world, way, path):
+    """Ranks may want different keys; whoever asks is told the differences of both, on all ranks."""
+    full = saved(path)
+    mine = {"model": {"w": 0}} if rank else {"step": 0, "scale": 0}
+
+    def make():
+        return {k: blank(full[k]) for k in mine}
+
+    alike(make, lambda s: dcp.load(s, checkpoint_id=path), lambda s: load(s, path))
+
+    def asked(state):
+        utils._assert_same_keys(state)
+        dcp.load(state, checkpoint_id=path)
+
+    text = "rank 0 wants 2 that rank 1 does not, as scale; rank 1 wants 3 that rank 0 does not, as model.b"
+    alike(make, asked, lambda s: load(s, path, same_keys=True), says=text)
+    alike(lambda: blank(full), asked, lambda s: load(s, path, same_keys=True))
+
+
+@case(2)
+def strict(rank, world, way, path):
+    """A key that is missing on one rank fails on all; with a partial load it keeps its value, and is listed."""
+    full = saved(path)
+    for extra in ({}, {"model": {"v": torch.zeros(3)}}, {"steps": -1}, {"info": {"list": [0, [torch.zeros(2), "x", 5]]}}):
+        def make():
+            state = blank(full)
+            for key, value in extra.items() if rank == 0 else ():
+                state[key] = {**state.get(key, {}), **copy.deepcopy(value)} if isinstance(value, dict) else value
+            return state
+
+        says = next(iter(extra), "")
+        alike(make, lambda s: dcp.load(s, checkpoint_id=path), lambda s: load(s, path), lambda s: dcp.load(s, storage_reader=reader(path)), says=says)
+        got = []
+        alike(make, lambda s: dcp.load(s, checkpoint_id=path, planner=DefaultLoadPlanner(allow_partial_load=True)),
+              lambda s: got.append(load(s, path, strict=False)))
+        listed = [key for key in got[0].missing if key.startswith(says)]
+        assert len(got[0].missing) == len(listed) == (bool(extra) and rank == 0), got[0].missing
+
+
+@case(2)
+def shape(rank, world, way, path):
+    """A shape that differs on one rank fails on all, in a partial load, too."""
+    full = saved(path)
+    for wrong in torch.zeros(13, 6), torch.zeros(65), torch.zeros(5, 13), torch.zeros(()):
+        def make():
+            return {"model": {"w": wrong.clone() if rank == 0 else torch.zeros(13, 5)}}
+
+        for partial in False, True:
+            alike(make, lambda s: dcp.load(s, checkpoint_id=path, planner=DefaultLoadPlanner(allow_partial_load=partial)),
+                  lambda s: load(s, path, strict=not partial), lambda s: dcp.load(s, storage_reader=reader(path)), says="model.w")
+
+
+@case(2)
+def keys(rank, world, way, path):
+    """_load_state_dict_from_keys(): by name and by prefix, whose end is that of a path's component; each rank its own. (Of
+    items in a list torch 2.15 also gives those before, or fails.)"""
+    saved(path)
+    theirs = dcp.state_dict_loader._load_state_dict_from_keys
+    ours = functools.partial(dcpfs.torch._load_state_dict_from_keys, cache="")
+    for words in (None, "model", "model.w", {"model.w", "step"}, "model.layers", "model.layers.0", "model.layers.0.n", "nothing", set(), "",
+                  "info", "info.list", "info.pair", "mode", "w", {"scale", "nothing"}, ["step", "step"],
+                  "model.w" if rank else "step"):
+        want, got = theirs(words, checkpoint_id=path), ours(words, checkpoint_id=path)
+        exactly(got, want, str(words))
+        exactly(ours(words, storage_reader=FileSystemReader(path)), want, str(words))
+        exactly(ours(words, storage_reader=reader(path)), want, str(words))
+        exactly(theirs(words, storage_reader=reader(path)), want, str(words))
+    saved(f"{path}-two/step-1", seed=1)
+    saved(f"{path}-two/step-2", seed=2)
+    exactly(ours("step", storage_reader=dcpfs.torch.Reader(path + "-two", "step-1", cache="")), {"step": 101}, "version")
+    for by in theirs, ours:
+        _, failure = outcome(by, "step")
+        assert isinstance(failure, RuntimeError), failure
+
+
+# ---- who loads ----
+
+@case(3)
+def no_dist(rank, world, way, path):
+    """A rank alone, while the others do something else; and without any group."""
+    full = saved(path)
+    theirs, ours = (lambda s: dcp.load(s, checkpoint_id=path, no_dist=True)), (lambda s: load(s, path, no_dist=True))
+    for one in range(world):
+        if rank == one:
+            alike(lambda: blank(full), theirs, ours, lambda s: dcp.load(s, storage_reader=reader(path), no_dist=True),
+                  lambda s: dcp.load_state_dict(s, reader(path), no_dist=True))
+        dist.barrier()
+    dist.destroy_process_group()
+    exactly(alike(lambda: blank(full), theirs, ours, lambda s: load(s, path), lambda s: dcp.load(s, storage_reader=reader(path))), full, "")
+    for name in "step", None:
+        exactly(dcpfs.torch._load_state_dict_from_keys(name, checkpoint_id=path, cache=""),
+                dcp.state_dict_loader._load_state_dict_from_keys(name, checkpoint_id=path), "")
+
+
+@case(3)
+def coordinator_rank(rank, world, way, path):
+    """Any rank of the group coordinates: it alone makes the global plan, and finds the version."""
+    full = saved(f"{path}/step-1")
+    saved(f"{path}/step-2", seed=4)
+    for group, ranks in ((None, [0, 1, 2]), (dist.new_group([0, 2]), [0, 2]), (dist.new_group([2, 1]), [1, 2])):
+        for one in range(len(ranks)) if rank in ranks else ():
+            seen = []
+
+            def theirs(state, source):
+                planner = Told()
+                dcp.load_state_dict(state, source, group, coordinator_rank=one, planner=planner)
+                seen.append(planner.told)
+
+            version = "step-1" if ranks[one] == rank else None
+            alike(lambda: blank(full), lambda s: theirs(s, FileSystemReader(f"{path}/step-1")), lambda s: theirs(s, reader(f"{path}/step-1")),
+                  lambda s: load(s, path, version, group, coordinator_rank=one))
+            assert seen[0] == seen[1] and ("create_global_plan" in seen[0]) == (ranks[one] == rank), seen
+            _, failure = outcome(load, blank(full), path, "step-2" if ranks[one] == rank else "step-1", group, True)
+            assert "step-1" in str(failure) and "step-2" in str(failure), failure
+        dist.barrier()
+
+
+@case(4)
+def groups(rank, world, way, path):
+    """Groups of ranks load beside each other, also into DTensors of a mesh that has only some of the ranks."""
+    every = [saved(f"{path}-{i}", seed=i) for i in range(2)]
+    meshes = [DeviceMesh("cpu", [0, 2]), DeviceMesh("cpu", [1, 3])]
+    made = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+    which = rank % 2
+    for exchange in "never", "node", "all":
+        exactly(alike(lambda: blank(every[which]), lambda s: dcp.load(s, checkpoint_id=f"{path}-{which}", process_group=made[which]),
+                      lambda s: load(s, f"{path}-{which}", process_group=made[which], exchange=exchange)), every[which], "")
+
+    def make():
+        return {"model": {k: DTensor.from_local(torch.zeros(7 - rank // 2 if rank % 2 == i else 0, 5), meshes[i], [Shard(0)], shape=(13, 5), stride=(5, 1))
+                          for i, k in ((which, "w"),)}}
+
+    def parts(by):
+        def filled(state):
+            by(state)
+            state["model"] = {k: v.to_local() for k, v in state["model"].items()}
+        return filled
+
+    alike(make, parts(lambda s: dcp.load(s, checkpoint_id=f"{path}-0", process_group=made[which])),
+          parts(lambda s: load(s, f"{path}-0", process_group=made[which])), parts(lambda s: load(s, f"{path}-0")),
+          parts(lambda s: dcp.load(s, storage_reader=reader(f"{path}-0"), process_group=made[which])))
+    part = meshes[0]  # of which two ranks are no members
+    states = [{"model": {"w": distribute_tensor(torch.zeros(13, 5), part, [Shard(0)])}} for _ in range(2)]
+    dcp.load(states[0], checkpoint_id=f"{path}-0")
+    load(states[1], f"{path}-0")
+    exactly(*(s["model"]["w"].to_local() for s in states), "")
+    dist.barrier()
+
+
+@case(3)
+def failure(rank, world, way, path):
+    """What fails on one rank fails on all: a checkpoint that one does not see, a state dict that is none."""
+    full = saved(path)
+    for one in range(world):
+        where = path + "x" if rank == one else path
+        alike(lambda: blank(full), lambda s: dcp.load(s, checkpoint_id=where), lambda s: load(s, where), says="x")
+
+
+# ---- what is called ----
+
+class Told(DefaultLoadPlanner):
+    """Notes which of its methods were called."""
+
+    def __init__(self, **how):
+        super().__init__(**how)
+        self.told = []
+
+    def __getattribute__(self, name):
+        if name in ("set_up_planner", "create_local_plan", "create_global_plan", "finish_plan"):
+            self.told.append(name)
+        return super().__getattribute__(name)
+
+
+class Elsewhere(Told):
+    """Gives each piece memory of its own, and has what came twice as large; counts it; notes objects."""
+
+    def resolve_tensor(self, item):
+        at = super().resolve_tensor(item)
+        return torch.full([n + 1 for n in at.shape], -1.0, dtype=at.dtype)[tuple(slice(n) for n in at.shape)]
+
+    def commit_tensor(self, item, tensor):
+        super().resolve_tensor(item).add_(tensor * 2)
+        assert tensor.shape == torch.Size(item.lengths)
+
+    def load_bytes(self, item, value):
+        self.told.append(item.dest_index.fqn)
+        value = torch.load(value, weights_only=True)
+        super().load_bytes(item, io.BytesIO(pickled([value, item.storage_index.fqn])))
+
+
+def pickled(value):
+    data = io.BytesIO()
+    torch.save(value, data)
+    return data.getvalue()
+
+
+@case(2)
+def planner(rank, world, way, path):
+    """A planner's hooks: one gives a piece its destination, one commits it, one has the bytes of an object; it may leave items out."""
+    full = saved(path)
+    mesh = torch_proof.init_device_mesh("cpu", (world,))
+    whole = torch.randn(5, 3)
+    dist.broadcast(whole, 0)
+    dcp.save({"d": distribute_tensor(whole, mesh, [Shard(0)])}, checkpoint_id=path + "-d")
+    seen = []
+
+    def by(state, **where):
+        one = Elsewhere()
+        dcp.load(state, planner=one, **where)
+        seen.append(sorted(one.told))
+
+    got = alike(lambda: blank(full), lambda s: by(s, checkpoint_id=path), lambda s: by(s, storage_reader=reader(path)))
+    assert torch.equal(got["model"]["w"], 2 * full["model"]["w"]) and got["step"] == [103, "step"], got
+    assert seen[0] == seen[1] and ("create_global_plan" in seen[0]) == (rank == 0), seen
+    for placement in Shard(0), Shard(1):
+        states = [{"d": distribute_tensor(torch.zeros(5, 3), mesh, [placement])} for _ in range(2)]
+        for state, where in zip(states, ({"checkpoint_id": path + "-d"}, {"storage_reader": reader(path + "-d")})):
+            by(state, **where)
+        exactly(*(s["d"].to_local() for s in states), str(placement))
+        assert torch.equal(states[1]["d"].full_tensor(), 2 * whole)
+
+    def less(state, **where):
+        class Some(DefaultLoadPlanner):
+            def create_local_plan(self):
+                plan = super().create_local_plan()
+                return type(plan)([i for i in plan.items if i.dest_index.fqn != "model.w"])
+
+            def resolve_tensor(self, item):
+                at = super().resolve_tensor(item)
+                return at[:1] if item.dest_index.fqn == wrong else at
+
+        dcp.load(state, planner=Some(), **where)
+
+    wrong = ""
+    alike(lambda: blank(full), lambda s: less(s, checkpoint_id=path), lambda s: less(s, storage_reader=reader(path)))
+    wrong = "model.layers.0.n"  # for which there is too little memory
+    for where in {"checkpoint_id": path}, {"storage_reader": reader(path)}:
+        _, failure = outcome(lambda: less(blank(full), **where))
+        assert "size" in str(failure) and "(1, 3)" in str(failure).replace("[", "(").replace("]", ")"), failure
+
+
+class Spy(Counter):
+    """A Stateful that says when it is called."""
+
+    def __init__(self, name, log, *more):
+        super().__init__()
+        self.name, self.log, self.w = name, log, torch.zeros(2)
+
+    def state_dict(self):
+        self.log.append(f"get {self.name}")
+        return {"n": self.n, "rates": self.rates, "w": self.w}
+
+    def load_state_dict(self, state):
+        self.log.append(f"set {self.name} {state}")
+        super().load_state_dict(state)
+
+
+class SpyDict(Spy, dict):
+    """One that is a dict as well."""
+
+
+@case(2)
+def stateful(rank, world, way, path):
+    """state_dict() before, in order of the keys; load_state_dict() after all is there, and not when any rank failed."""
+    first = {"b": Spy("b", []), "a": SpyDict("a", []), "c": {"x": torch.ones(3)}}
+    for i, one in enumerate((first["a"], first["b"])):
+        one.n, one.rates = 5 + i, [0.25 * i]
+        one.w += i + 1
+    dcp.save(first, checkpoint_id=path)
+    for extra in {}, {"d": torch.zeros(1)}:
+        logs = []
+
+        def make():
+            logs.append([])
+            state = {"c": {"x": torch.zeros(3)}, "b": Spy("b", logs[-1]), "a": SpyDict("a", logs[-1])}
+            return state | (extra if rank == 1 else {})
+
+        def plain(by):
+            def filled(state):
+                try:
+                    by(state)
+                finally:
+                    assert isinstance(state["a"], SpyDict)
+                    state.update({k: [state[k].n, state[k].rates, state[k].w] for k in "ab"})
+            return filled
+
+        alike(make, plain(lambda s: dcp.load(s, checkpoint_id=path)), plain(lambda s: load(s, path)),
+              plain(lambda s: dcp.load(s, storage_reader=reader(path))), says="d" if extra else "")
+        assert logs[0] == logs[1] == logs[2] and [line[:5] for line in logs[0]] == ["get a", "get b", "set a", "set b"][:2 if extra else 4], logs
+
+
+@case(2)
+def load_state_dict(rank, world, way, path):
+    """The function of this name, which calls no Stateful."""
+    full = saved(path)
+    alike(lambda: blank(full), lambda s: dcp.load_state_dict(s, FileSystemReader(path)), lambda s: dcp.load_state_dict(s, reader(path)), lambda s: load(s, path))
+    alike(lambda: {"model": Counter()}, lambda s: dcp.load_state_dict(s, FileSystemReader(path)), lambda s: dcp.load_state_dict(s, reader(path)), says="model")
+
+
+def main():
+    asked = sys.argv[1:]
+    with tempfile.TemporaryDirectory(prefix="dcpfs-torch-") as scratch:
+        for name, (work, ranks) in CASES.items():
+            if not asked or name in asked:
+                print(f"{name}, {ranks} ranks: {work.__doc__.splitlines()[0]}", flush=True)
+                torch_proof.run(scratch, work, name, ranks, f"{scratch}/{name}")
+    print("all equal")
+
+
+if __name__ == "__main__":
+    main()
