@@ -78,9 +78,7 @@ static bool added(const char **s, const char *end, struct pattern_op *op)
 {
 	const char *from = *s;
 
-	while (*s < end && dcp_is_digit(**s) && *s - from < MAX_DIGITS)
-		op->add = op->add * 10 + (uint64_t)(*(*s)++ - '0');
-	if (*s > from)
+	if (dcp_take_number(s, end, MAX_DIGITS, &op->add))
 		return true;
 	while (*s < end && is_letter(**s))
 		++*s;
@@ -175,15 +173,15 @@ int dcp_rules_pattern(struct rules_parse *ps, struct rule *rule, const char *s, 
 /* A whole number at @at of the key. */
 static bool match_number(const char *key, size_t n, size_t *at, struct slot_value *out)
 {
-	size_t p = *at;
+	const char *s = key + *at, *p = s;
 
-	if (p > 0 && dcp_is_digit(key[p - 1]))
+	*out = (struct slot_value){ .s = s };
+	if ((*at > 0 && dcp_is_digit(s[-1])) ||
+	    !dcp_take_number(&p, key + n, MAX_DIGITS, &out->number))
 		return false;
-	*out = (struct slot_value){ .s = key + p };
-	for (; p < n && dcp_is_digit(key[p]); p++, out->n++)
-		out->number = out->number * 10 + (uint64_t)(key[p] - '0');
-	*at = p;
-	return out->n > 0 && out->n <= MAX_DIGITS;
+	out->n = (size_t)(p - s);
+	*at += out->n;
+	return true;
 }
 
 static bool match_op(const struct pattern_op *op, const char *key, size_t n, size_t *at,

@@ -87,14 +87,11 @@ static bool hex4(const char **p, const char *end, uint32_t *out)
 	uint32_t v = 0;
 
 	for (int i = 0; i < 4; i++, (*p)++) {
-		char c = *p < end ? **p : 'x';
+		int digit = *p < end ? dcp_hex_digit(**p) : -1;
 
-		if (c >= '0' && c <= '9')
-			v = v << 4 | (uint32_t)(c - '0');
-		else if (c >= 'a' && c <= 'f')
-			v = v << 4 | (uint32_t)(c - 'a' + 10);
-		else
+		if (digit < 0)
 			return false;
+		v = v << 4 | (uint32_t)digit;
 	}
 	*out = v;
 	return true;

@@ -44,7 +44,7 @@ static size_t count(const struct looking *l)
 
 static bool is_taken(const struct looking *l, const char *name)
 {
-	const struct dcp_asset *at = (const void *)l->assets.p;
+	const struct dcp_asset *at = DCP_ITEMS(l->assets, struct dcp_asset);
 
 	for (size_t i = count(l); i > 0; i--)
 		if (strcmp(at[i - 1].name, name) == 0)

@@ -113,7 +113,7 @@ static struct entry *weight_of(struct comparing *c, const char *key, size_t n,
 	dcp_buf_str(&name, weight);
 	number = dcp_buf_error(&name) ? DCP_INTERN_NONE
 				      : dcp_intern_find(&c->keys, name.p, name.n);
-	return number == DCP_INTERN_NONE ? NULL : (struct entry *)(void *)c->entries.p + number;
+	return number == DCP_INTERN_NONE ? NULL : DCP_ITEMS(c->entries, struct entry) + number;
 }
 
 /* Of which weight is it a part? Where config.json says that the model is quantized, whatever lies below a
@@ -137,7 +137,7 @@ static struct entry *part_of(struct comparing *c, const char *key)
 static int look_at(struct comparing *c, const struct dcp_row *row)
 {
 	uint32_t number = dcp_intern_find(&c->keys, row->key, strlen(row->key));
-	struct entry *e = (struct entry *)(void *)c->entries.p, *of = NULL;
+	struct entry *e = DCP_ITEMS(c->entries, struct entry), *of = NULL;
 
 	if (number == DCP_INTERN_NONE)
 		of = part_of(c, row->key);
@@ -181,7 +181,7 @@ static void say_missing(const struct comparing *c, const char *key)
 
 static int compare(struct comparing *c, struct dcp_version *v)
 {
-	const struct entry *e = (const struct entry *)(const void *)c->entries.p;
+	const struct entry *e = DCP_ITEMS(c->entries, struct entry);
 	struct dcp_index_scan *scan;
 	struct dcp_row row;
 	int rc = dcp_index_scan(dcp_version_index(v), DCP_ROW_TENSOR, 0, false, &scan);

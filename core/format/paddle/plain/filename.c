@@ -63,6 +63,7 @@ static size_t without_rank(const char *s, size_t n, size_t *at)
 static void split(struct dcp_pdname *out, const char *s, size_t n)
 {
 	size_t stem = n, start = n, at = n, tokens = 0;
+	const char *digits;
 
 	for (size_t next; (next = without_rank(s, stem, &at)) != stem; stem = next, tokens++)
 		start = at;
@@ -73,10 +74,9 @@ static void split(struct dcp_pdname *out, const char *s, size_t n)
 	out->version[stem] = '\0';
 	memcpy(out->ranks, s + start, n - start);
 	out->ranks[n - start] = '\0';
-	out->one_rank = tokens == 1;
-	for (size_t i = start; out->one_rank && i < n; i++)
-		if (dcp_is_digit(s[i]))
-			out->rank = out->rank * 10 + (uint64_t)(s[i] - '0');
+	digits = dcp_digits_before(s + start, s + n);
+	out->one_rank =
+		tokens == 1 && dcp_take_number(&digits, s + n, DCP_ANY_DIGITS, &out->rank);
 }
 
 bool dcp_pdname_read(const char *file, struct dcp_pdname *out)

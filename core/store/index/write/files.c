@@ -137,7 +137,7 @@ int dcp_index_emit_files(struct dcp_index_writer *w, const struct dcp_file_id *i
 
 bool dcp_index_was_emitted(const struct dcp_index_writer *w, const char *name)
 {
-	const struct dcp_index_seen *seen = (const void *)w->seen.p;
+	const struct dcp_index_seen *seen = DCP_ITEMS(w->seen, struct dcp_index_seen);
 	uint64_t hash = dcp_hash64(name, strlen(name));
 	uint32_t at = 0, known;
 
