@@ -144,6 +144,8 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	}
 	if (rc < 0)
 		return cmd_fail(CMD_ENV, "/proc/self/mountinfo: %s", strerror(-rc));
+	if (rc == 0 && access(path, F_OK) < 0)
+		return cmd_fail(CMD_ENV, "%s: %s", path, strerror(errno));
 	if (rc == 0)
 		return cmd_fail(CMD_USAGE,
 				"%s is not a mount point; \"findmnt -t %s\" lists those "

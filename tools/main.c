@@ -51,14 +51,16 @@ static enum cmd_exit run_verb(const struct cmd *cmd, int argc, char **argv)
 	return cmd->run(opts, &args);
 }
 
-/* A word that is not a verb: a slip of the finger, or a SOURCE. CMD_OK: mount it. */
-static enum cmd_exit not_a_verb(const char *word, bool alone)
+/* A word that is not a verb: a slip of the finger, or a SOURCE, which with @wait need not be there.
+ * CMD_OK: mount it. */
+static enum cmd_exit not_a_verb(const char *word, bool alone, bool wait)
 {
 	const char *nearest = NULL;
+	bool absent = !strchr(word, '/') && access(word, F_OK) < 0;
 
 	if (word[0] == '-')
 		return CMD_OK;
-	if (!strchr(word, '/') && (alone || access(word, F_OK) < 0))
+	if (absent || (alone && !strchr(word, '/')))
 		nearest = cmd_nearest(word);
 	if (nearest)
 		return cmd_fail(CMD_USAGE,
@@ -70,6 +72,11 @@ static enum cmd_exit not_a_verb(const char *word, bool alone)
 			"\"%s\" is not a verb; to mount it, say where: dcpfs SOURCE MNT "
 			"(see: dcpfs help)",
 			word);
+	if (absent && !wait)
+		return cmd_fail(CMD_ENV,
+				"\"%s\" is neither a verb (see: dcpfs help) nor a file or "
+				"directory here; --wait mounts it empty until it is there",
+				word);
 	return CMD_OK;
 }
 
@@ -101,6 +108,7 @@ int main(int argc, char **argv)
 	const char *word = argc > 1 ? argv[1] : NULL;
 	const struct cmd *cmd = called(argv[0]);
 	enum cmd_exit code;
+	bool wait = false;
 
 	fill_descriptors();
 	setlocale(LC_CTYPE, "");
@@ -121,7 +129,9 @@ int main(int argc, char **argv)
 	cmd = cmd_by_name(word);
 	if (cmd)
 		return (int)run_verb(cmd, argc - 2, argv + 2);
-	code = not_a_verb(word, argc == 2);
+	for (int i = 2; i < argc; i++)
+		wait |= strcmp(argv[i], "--wait") == 0;
+	code = not_a_verb(word, argc == 2, wait);
 	if (code != CMD_OK)
 		return (int)code;
 	return (int)run_verb(&cmd_mount, argc - 1, argv + 1);

@@ -37,6 +37,9 @@ def refusals():
     fails(USAGE, "is not a verb; to mount it, say where", "/somewhere")
     fails(USAGE, 'no verb "umuont"; nearest is "umount"', "umuont", SCRATCH)
     fails(USAGE, 'no verb "mont"; nearest is "mount"', "mont", src, SCRATCH)
+    fails(ENV, '"frobnicate" is neither a verb', "frobnicate", SCRATCH)
+    fails(ENV, '"frobnicate" is neither a verb', "frobnicate", src, SCRATCH)
+    fails(ENV, "mount point", "frobnicate", SCRATCH / "absent", "--wait")
     fails(USAGE, "nearest is mount", "help", "mont")
     for name in ("load", "save"):
         equal(run("help", f"dcp{name}").stdout, run("help", name).stdout, f"help dcp{name}")
@@ -60,6 +63,7 @@ def refusals():
     fails(USAGE, "is not a mount point", "umount", SCRATCH)
     fails(USAGE, "is a mount of type", "umount", "/proc")
     fails(ENV, "No such file", "umount", SCRATCH / "no" / "such")
+    fails(ENV, "No such file", "umount", SCRATCH / "such")
     fails(ENV, "nothing", "ls", src)
     fails(ENV, "No such file", "mount", src, SCRATCH)
 
