@@ -287,8 +287,7 @@ static const struct {
 } libraries[] = {
 	{ "mpi", DCPFS_WITH_MPI,
 	  "ranks of dcpfs load exchange bytes between nodes by it; without it they meet by "
-	  "TCP, "
-	  "and each node reads for itself, but where GPUs exchange by NCCL" },
+	  "TCP, and each node reads for itself, unless GPUs exchange by NCCL" },
 	{ "cuda", DCPFS_WITH_CUDA,
 	  "dcpfs load --device fills the memory of GPUs; the driver is opened when it is "
 	  "asked for" },

@@ -49,7 +49,8 @@ void doctor_window(struct machine *m, struct finding *f)
 	(void)m;
 	if (other >= 0) {
 		snprintf(f->found, sizeof(f->found),
-			 "ranks of one user on this machine can share a window");
+			 "ranks of one user on this machine can share memory: "
+			 "each file is read once for all of them");
 		return;
 	}
 	f->state = NOTE;
@@ -111,7 +112,8 @@ void doctor_huge(struct machine *m, struct finding *f)
 	if (file)
 		fclose(file);
 	line[strcspn(line, "\n")] = '\0';
-	snprintf(f->found, sizeof(f->found), "%s", line[0] ? line : "none");
+	snprintf(f->found, sizeof(f->found), "transparent_hugepage: %s",
+		 line[0] ? line : "none");
 	if (!line[0] || strstr(line, "[never]")) {
 		f->state = NOTE;
 		f->advice = "dcpfs load fills memory faster on them: echo madvise > "
@@ -143,10 +145,9 @@ void doctor_ipc(struct machine *m, struct finding *f)
 	f->state = NOTE;
 	if (rc < 0)
 		snprintf(f->found, sizeof(f->found), "%.250s", err.text);
-	f->advice = "without NCCL, ranks of a node that load into such GPUs with --exchange "
-		    "all send each other "
-		    "what they read by way of the host, or read for themselves; the report of "
-		    "a load says why";
+	f->advice = "used by --exchange all where there is no NCCL; without both, what ranks "
+		    "send each other goes by way of the host, or each rank reads for itself: "
+		    "the report of a load says which, and why";
 }
 
 void doctor_nccl(struct machine *m, struct finding *f)
@@ -155,11 +156,9 @@ void doctor_nccl(struct machine *m, struct finding *f)
 	if (load_nccl_probe(f->found, sizeof(f->found)) == 0)
 		return;
 	f->state = NOTE;
-	f->advice = "ranks of dcpfs load --device cuda --exchange all send each other what "
-		    "they read "
-		    "by CUDA IPC inside a node, and between nodes by way of the host; from GPU "
-		    "to GPU "
-		    "there needs NVIDIA's NCCL, 2.14 or later";
+	f->advice = "dcpfs load --device cuda --exchange all sends bytes from GPU to GPU by "
+		    "CUDA IPC inside a node, and between nodes by way of the host; with "
+		    "NVIDIA's NCCL, 2.14 or later, from GPU to GPU there, too";
 }
 
 void doctor_cufile(struct machine *m, struct finding *f)

@@ -318,8 +318,8 @@ static int ask_config(struct exporting *x)
 		x, &x->asks, "file", CONFIG,
 		dcp_version_inferred(x->pick.v)
 			? "it is made from what the checkpoint keeps of its model; compare it"
-			: "there is none, and transformers cannot load this without it; "
-			  "--hf-assets DIR takes it from there");
+			: "not found, and transformers cannot load this without it; "
+			  "give the directory that has it: --hf-assets DIR");
 }
 
 /* As hf/ of a mount has them: what is made from the checkpoint, and the files beside the weights. */
