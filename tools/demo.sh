@@ -42,7 +42,7 @@ numpy() {
 
 say "Installing what is missing, and building"
 tools/packages.sh build
-[ -f build/demo/build.ninja ] || meson setup build/demo --buildtype=release >/dev/null
+[ -f build/demo/build.ninja ] || meson setup build/demo --buildtype=release -Dtests=false >/dev/null
 if [ -t 1 ]; then ninja -C build/demo tools/dcpfs; else ninja -C build/demo tools/dcpfs | tail -n 1; fi
 export PATH="$PWD/build/demo/tools:$PATH" DCPFS_CACHE="$PWD/build/demo/cache"
 python=''
