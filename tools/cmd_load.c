@@ -444,6 +444,7 @@ static enum cmd_exit dump(struct loading *l)
 
 	if (!l->opts->dump)
 		return CMD_OK;
+	l->doing = "dumping";
 	rc = loading_agree(l, dump_write(&l->dump, l->plan, &l->err));
 	if (rc == 0)
 		rc = loading_agree(l, dump_publish(&l->dump, &l->err));
@@ -515,7 +516,7 @@ static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 {
-	struct loading l = { .opts = opts_in, .dump = DUMP_INIT };
+	struct loading l = { .opts = opts_in, .dump = DUMP_INIT, .doing = "planning" };
 	const char *const written[] = { l.opts->dump, l.opts->trace };
 	enum cmd_exit code;
 

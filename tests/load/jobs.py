@@ -427,6 +427,45 @@ def dying():
         check(len(set(others)) == 1 and others[0] > 0, f"exit codes {job.codes}: {job.said}")
 
 
+def state(process):
+    """A letter: T: it is stopped; Z: it has ended."""
+    return lib.read(f"/proc/{process.pid}/stat").decode().rpartition(")")[2].split()[0]
+
+
+def pinned():
+    """One is killed, or stops for good, in each phase: the others end, and one of them says who it was and in which phase."""
+    stopper = pathlib.Path(lib.PROGRAM).resolve().parent.parent / "tests" / "load" / "libdcpfs-stop.so"
+    source = checkpoint(8)
+    for dies in (True, False):
+        running = []
+        for victim in (0, 2):
+            for point, exchange, doing in (("open", "never", "opening"), ("plan", "never", "planning"), ("plan", "node", "planning"),
+                                           ("read", "never", "reading"), ("read", "node", "reading and exchanging"),
+                                           ("exchange", "node", "reading and exchanging")):
+                case(f"rank {victim} {'is killed' if dies else 'stops'} at {point}, {exchange}")
+                job = Job(3, source, "--exchange", exchange, "--io", "direct", "--staging", "1M", "--timeout", 120 if dies else HANGS,
+                          env_of=lambda r: {"LD_PRELOAD": str(stopper), "DCPFS_TEST_STOP": point} if r == victim else {})  # noqa: B023
+                lib.wait(lambda: state(job.ranks[victim]) in "TZ", "it stops")  # noqa: B023
+                check(state(job.ranks[victim]) == "T", f"it ended before: {job.ranks[victim].poll()}")
+                if dies:
+                    job.ranks[victim].kill()
+                running.append((victim, point, exchange, doing, job))
+        for victim, point, exchange, doing, job in running:
+            case(f"rank {victim} {'was killed' if dies else 'stopped'} at {point}, {exchange}")
+            for r, p in enumerate(job.ranks):
+                if r != victim:
+                    try:
+                        p.wait(lib.PATIENCE)
+                    except subprocess.TimeoutExpired:
+                        lib.fail(f"rank {r} waits")
+            job.ranks[victim].kill()
+            job.end()
+            equal(job.codes, [-signal.SIGKILL if r == victim else 3 for r in range(3)], f"exit codes; {job.said}")
+            how = "has ended or died (its connection is closed)" if dies else f"did not answer within {HANGS}.0 s"
+            equal(job.said, [f"dcpfs: rank {victim} at 127.0.0.1 {how} while {doing}\n" if r == (0 if victim else 1) else "" for r in range(3)],
+                  "messages")
+
+
 def busy(process):
     """Has it worked for a while, or ended?"""
     if process.poll() is not None:
@@ -486,4 +525,4 @@ def differing():
 NO_MOUNT = lib.why_not()
 lib.why_not = lambda: None  # most of this needs none
 if __name__ == "__main__":
-    lib.main(goldens, shards, ranks, regions, counted, mounts, hidden, *([] if DEVICE else [choices, overlap, pages, valgrind]), dying, hanging, differing)
+    lib.main(goldens, shards, ranks, regions, counted, mounts, hidden, *([] if DEVICE else [choices, overlap, pages, valgrind, pinned]), dying, hanging, differing)

@@ -61,7 +61,7 @@ int export_agree(struct exporting *x, int rc)
 	rc = load_agree(x->comm, rc, &err, EXPORT_TIMEOUT_MS);
 	if (rc < 0)
 		x->err.code = rc;
-	if (rc < 0 && err.rank >= 0)
+	if (rc < 0 && err.rank >= 0 && !load_names_rank(&err))
 		snprintf(x->err.msg, sizeof(x->err.msg), "rank %d: %.480s", err.rank, err.text);
 	else if (rc < 0)
 		snprintf(x->err.msg, sizeof(x->err.msg), "%.500s", err.text);

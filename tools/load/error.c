@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/load/error.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,4 +40,27 @@ int load_say(struct dcpload_error *err, int code)
 	if (code < 0 && err && (err->code != code || !err->text[0]))
 		load_fail(err, code, "%s", strerror(-code));
 	return code;
+}
+
+bool load_is_lost(int code)
+{
+	return code == -ECONNRESET || code == -ETIMEDOUT || code == -EOWNERDEAD;
+}
+
+int load_while(struct dcpload_error *err, int code, const char *doing)
+{
+	if (err && load_is_lost(code)) {
+		size_t n = strlen(err->text);
+
+		snprintf(err->text + n, sizeof(err->text) - n, " while %s", doing);
+	}
+	return code;
+}
+
+bool load_names_rank(const struct dcpload_error *err)
+{
+	char name[24];
+	int n = snprintf(name, sizeof(name), "rank %d ", err->rank);
+
+	return strncmp(err->text, name, (size_t)n) == 0;
 }

@@ -7,6 +7,8 @@
  */
 #pragma once
 
+#include <stdbool.h>
+
 #include "tools/load/dcpload.h"
 
 struct dcp_err;
@@ -21,3 +23,11 @@ int load_fail_err(struct dcpload_error *err, int code, const struct dcp_err *fro
 
 /* Describe by its errno a failure that has no text yet. @code >= 0: does nothing. */
 int load_say(struct dcpload_error *err, int code);
+
+/* Is @code that of another rank, which died or does not answer? */
+bool load_is_lost(int code);
+/* Add to the text of such a failure what ranks were @doing. */
+int load_while(struct dcpload_error *err, int code, const char *doing);
+
+/* Does its text begin with the rank that failed? */
+bool load_names_rank(const struct dcpload_error *err);

@@ -28,6 +28,7 @@ struct loading {
 	struct dcpload_plan *plan;
 	struct progress progress;
 	struct dcpload_error err;
+	const char *doing;    /* for messages: between the steps of the library */
 	uint32_t rank, ranks; /* of the layout */
 	const char *layout;
 	char named[32]; /* the name of the default layout, when none was given */
@@ -43,7 +44,7 @@ extern const char *const loading_ios[], *const loading_exchanges[];
 int loading_timeout(const struct loading *l);
 /* Collective: load_agree() on @rc and @l->err. */
 int loading_agree(struct loading *l, int rc);
-/* What @l->err says, by rank 0. */
+/* What @l->err says, by one of the ranks. */
 enum cmd_exit loading_fail(const struct loading *l, enum cmd_exit code);
 
 /* Events of an execution that a rank keeps for --trace. */

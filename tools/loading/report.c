@@ -569,6 +569,7 @@ enum cmd_exit loading_report(struct loading *l)
 	for (uint64_t i = 0; dcpload_part(l->plan, i, &part) == 0; i++)
 		own.report.parts += part.complete;
 	t.own = &own.report;
+	l->doing = "reporting";
 	if (gather(&t, &own) < 0) {
 		code = loading_fail(l, cmd_exit_of(l->err.code));
 	} else {

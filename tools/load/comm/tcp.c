@@ -85,7 +85,7 @@ static int tcp_lost(struct tcp *t, uint32_t rank, int rc, uint64_t n)
 			  (unsigned long long)n, t->call);
 	else
 		load_fail(&t->failed, rc,
-			  "rank %u at %s has ended or died: its connection is closed", rank,
+			  "rank %u at %s has ended or died (its connection is closed)", rank,
 			  peer(t, rank));
 	return tcp_break(t, rc, (int32_t)rank);
 }

@@ -114,7 +114,8 @@ int dcpload_check(struct dcpload_plan *p, struct dcpload_error *err)
 		load_device_said(p->device, rc, err);
 	else
 		load_fail_err(err, rc, &own);
-	return load_agree(p->ck->comm, rc, err, (int)p->ck->config.timeout_ms);
+	rc = load_agree(p->ck->comm, rc, err, (int)p->ck->config.timeout_ms);
+	return load_while(err, rc, "checking");
 }
 
 int dcpload_drop_caches(struct dcpload_plan *p, struct dcpload_error *err)

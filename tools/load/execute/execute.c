@@ -88,8 +88,7 @@ static int window_error(struct dcpload_plan *p, int rc, struct dcpload_error *er
 	if (p->ship && p->device->said[0])
 		return load_device_said(p->device, rc, err);
 	if (rc == -EOWNERDEAD)
-		return load_fail(err, rc, "rank %u died while loading",
-				 load_window_dead(p->window));
+		return load_fail(err, rc, "rank %u died", load_window_dead(p->window));
 	if (rc == -ETIMEDOUT)
 		return load_fail(err, rc, "no rank of this node made progress for %u s",
 				 p->ck->config.timeout_ms / 1000);
@@ -486,6 +485,12 @@ static int attempt(struct dcpload_plan *p, struct dcpload_error *err)
 	return rc;
 }
 
+static const char *doing(const struct dcpload_plan *p)
+{
+	return p->report.exchange == DCPLOAD_EXCHANGE_NEVER ? "reading"
+							    : "reading and exchanging";
+}
+
 int dcpload_execute(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	int64_t begin = dcp_now_ns(CLOCK_MONOTONIC), cpu = dcp_now_ns(CLOCK_PROCESS_CPUTIME_ID);
@@ -504,7 +509,7 @@ int dcpload_execute(struct dcpload_plan *p, struct dcpload_error *err)
 		rc = attempt(p, err);
 	p->report.cpu_ns = (uint64_t)(dcp_now_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu);
 	p->report.execute_ns = (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - begin);
-	return rc;
+	return load_while(err, rc, doing(p));
 }
 
 int dcpload_plan_report(const struct dcpload_plan *p, struct dcpload_report *out)

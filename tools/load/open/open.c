@@ -297,7 +297,7 @@ int dcpload_open(const struct dcpload_comm *comm, const char *source,
 		rc = open_all(ck, source, err);
 	if (rc < 0) {
 		dcpload_close(ck);
-		return rc;
+		return load_while(err, rc, "opening");
 	}
 	ck->open_ns = (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start);
 	*out = ck;

@@ -482,5 +482,5 @@ int dcpload_plan_finish(struct dcpload_plan *p, struct dcpload_error *err)
 		rc = load_decide(p, err);
 	p->finished |= rc == 0;
 	p->report.plan_ns = (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start);
-	return rc;
+	return load_while(err, rc, "planning");
 }
