@@ -245,9 +245,9 @@ class Tests:
                             suite in ("load", "python") and re.search(rf"\b({words})\b", name)})
         elif room == "fs":
             related.append({name for name, suite in self.suite.items() if suite == "mount"})
-        elif room == "tools" and not near:
+        elif room == "tools":  # by its name, too; where no unit test covers it, also those that only mention it
             related.append({name for name, suite in self.suite.items()
-                            if suite in SCRIPTS and re.search(rf"\b{stem}\b", self.script[name])})
+                            if suite in SCRIPTS and re.search(rf"\b{stem}\b", name if near else f"{name} {self.script[name]}")})
         return related
 
     def build(self, names):
