@@ -221,6 +221,32 @@ static void tied(void **state)
 	dcp_rules_free(r);
 }
 
+static void whether_a_part_is_there(void **state)
+{
+	struct t_version *p = *state;
+	struct dcp_version *base;
+	static const struct {
+		const char *part;
+		int want;
+	} rows[] = {
+		{ "ema", 0 },
+		{ "em", -ENOKEY },
+		{ "w", -ENOKEY },
+		{ "net.a", 0 },
+	};
+
+	t_dir_text(&p->dir, "run/step-1/COMMIT",
+		   "ema.w a.shard 0 60\nnet.a.w a.shard 0 60\nw b.shard 0 60\n");
+	base = t_version_open(p);
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		struct dcp_err err = { 0 };
+
+		t_case(rows[i].part);
+		assert_int_equal(dcp_version_part(base, rows[i].part, &err), rows[i].want);
+	}
+	dcp_version_close(base);
+}
+
 static const char *find(const struct dcp_assets *a, const char *name)
 {
 	for (size_t i = 0; i < a->n; i++)
@@ -290,6 +316,8 @@ T_TESTS()
 		cmocka_unit_test_setup_teardown(kept_in_the_cache, t_version_setup,
 						t_version_teardown),
 		cmocka_unit_test_setup_teardown(tied, t_version_setup, t_version_teardown),
+		cmocka_unit_test_setup_teardown(whether_a_part_is_there, t_version_setup,
+						t_version_teardown),
 		cmocka_unit_test_setup_teardown(files_of_the_model, t_version_setup,
 						t_version_teardown),
 	};
