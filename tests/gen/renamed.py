@@ -384,6 +384,24 @@ def paddle(name, fuse=False, former=False):
     return convert
 
 
+def paddle_ranks(tensors, c, n):
+    """What each of n tensor-parallel ranks of PaddleNLP has of paddle(): _get_tensor_parallel_mappings; of gate_up_fused_proj half of each."""
+    ranks = [{} for _ in range(n)]
+    for key, a in tensors.items():
+        layer, kind = key.rsplit(".", 2)[-2], key.rsplit(".", 1)[-1]
+        columns = layer in ("q_proj", "qkv_proj", "q_b_proj", "kv_b_proj", "gate_proj", "up_proj", "w1", "w3")
+        columns |= layer in ("k_proj", "v_proj") and c["num_key_value_heads"] % n == 0
+        rows = layer in ("o_proj", "down_proj", "w2") and kind == "weight"
+        if layer in ("embed_tokens", "lm_head") and a.shape[layer == "lm_head" and a.shape[0] != c["vocab_size"]] % n == 0:
+            rows, columns = a.shape[0] == c["vocab_size"], a.shape[0] != c["vocab_size"]
+        for r in range(n):
+            if layer == "gate_up_fused_proj":
+                ranks[r][key] = np.concatenate([np.split(half, n, -1)[r] for half in np.split(a, 2, -1)], -1)
+            else:
+                ranks[r][key] = np.split(a, n, -1)[r] if columns else np.split(a, n, 0)[r] if rows else a
+    return ranks
+
+
 PADDLE_GPT = {"ln_1": "norm1", "ln_2": "norm2", "mlp.c_fc": "linear1", "mlp.c_proj": "linear2", "attn.c_proj": "self_attn.out_proj"}
 
 

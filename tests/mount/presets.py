@@ -83,6 +83,64 @@ def presets():
                 equal((got[key][1], got[key][2]), (list(a.shape), a.tobytes()), key)
 
 
+def write_ranks(at, config, ranks, name="model_state.tp{:02}.pdparams"):
+    at.mkdir(parents=True)
+    for r, tensors in enumerate(ranks):
+        (at / name.format(r)).write_bytes(pickle.dumps({k: numpy.ascontiguousarray(a) for k, a in tensors.items()}, protocol=4))
+    (at / "config.json").write_text(json.dumps(config))
+
+
+def ranks_of_paddle():
+    """Files of PaddleNLP's tensor-parallel ranks, which nobody merged; what is not known of them fails alone."""
+    source, want, rng = lib.fresh("source"), {}, numpy.random.default_rng(lib.SEED)
+    for config, shapes in small_models():
+        kind = config["model_type"]
+        if kind not in ("llama", "qwen2", "qwen3", "mixtral", "qwen2_moe", "deepseek_v2", "deepseek_v3") or config.get("mlp_bias"):
+            continue
+        hf = {k: rng.random(shape, "f4") for k, shape in shapes.items()}
+        for n, fuse in ((2, False), (2, True), (config["num_attention_heads"], False))[:3 if kind in ("llama", "qwen2") else 1]:
+            own = renamed.paddle(kind, fuse=fuse)(hf, config)
+            name = f"{kind}-{len(want)}-{n}{'-fused' * fuse}"
+            write_ranks(source / name, config, renamed.paddle_ranks(own, config, n))
+            want[f"{name}@model_state"] = hf
+    check(len(want) > 10, f"{len(want)} models")
+    config, hf = next((c, {k: rng.random(s, "f4") for k, s in shapes.items()}) for c, shapes in small_models() if c["model_type"] == "qwen2")
+    ranks = renamed.paddle_ranks(renamed.paddle("qwen2")(hf, config), config, 2)
+    layer = lambda k: k.rsplit(".", 2)[0].endswith("layers.1") or not ".layers." in k
+    stages = [{k: a for k, a in t.items() if layer(k) == last} for t in ranks for last in (False, True)]
+    names = iter(["00_pp00", "00_pp01", "01_pp00", "01_pp01"])
+    write_ranks(source / "pipeline", config, [])
+    for part in stages:
+        (source / "pipeline" / f"model_state.tp{next(names)}.pdparams").write_bytes(pickle.dumps({k: numpy.ascontiguousarray(a) for k, a in part.items()}, protocol=4))
+    want["pipeline@model_state"] = hf
+    zeros, odd = "qwen2.layers.0.self_attn.q_proj.bias", "qwen2.layers.0.strange.weight"
+    for r, tensors in enumerate(ranks):
+        tensors |= {zeros: numpy.zeros_like(tensors[zeros]), odd: numpy.full((3, 3), r, "f4")}
+    write_ranks(source / "bad", config, ranks)
+    write_ranks(source / "lost", config, renamed.paddle_ranks(renamed.paddle("qwen2")(hf, config), config, 4)[:3])
+    with mount(source) as m:
+        equal(set(m.settled().versions()), set(want) | {"bad@model_state", "lost@model_state"}, "versions")
+        for name, hf in want.items():
+            case(name)
+            at = m.at / name / "hf"
+            page, got = read(at / "README.md").decode(), tensors_of(at)
+            check("| rules | `paddle-tp`" in page and "| left out because no rule fits | 0 |" in page, f"README.md: {page}")
+            check("; 0 missing, 0 of another shape, 0 that the model does not have." in page, f"as config.json says: {page}")
+            equal(set(got), set(hf), "keys")
+            for key, a in hf.items():
+                check(got[key][1:] == (list(a.shape), a.tobytes()), f"{key}: {got[key][1]}")
+        for name in ("bad", "lost"):
+            tensors_of(m.at / f"{name}@model_state" / "hf")
+        case("what is not known")
+        told = {e["key"]: e["error"] for e in m.control("errors.json") if e["version"] == "bad@model_state/hf"}
+        equal(set(told), {"model.layers.0.self_attn.q_proj.bias", f"tp00.{odd}", f"tp01.{odd}"}, "errors.json")
+        check("do not fit a shape of" in told["model.layers.0.self_attn.q_proj.bias"], f"one half for both: {told}")
+        check("how PaddleNLP's tensor-parallel ranks share it is not known: give --hf-rules FILE" in told[f"tp00.{odd}"], f"of no rule: {told}")
+        case("without the last rank")
+        told = {e["key"]: e["error"] for e in m.control("errors.json") if e["version"] == "lost@model_state/hf"}
+        check("model.embed_tokens.weight" in told and "do not fit a shape of" in told["model.embed_tokens.weight"], f"{told}")
+
+
 def unknown_paddle():
     """Paddle does not say which weights are [inputs, outputs]: under keys that no preset knows, none is shown as torch has it."""
     source, w = lib.fresh("source"), numpy.arange(16, dtype="f4").reshape(4, 4)
@@ -188,4 +246,4 @@ def config_is_checked(page):
     return "## Against config.json" in page
 
 
-lib.main(presets, unknown_paddle, unknown_writer, megatron, megatron_versions)
+lib.main(presets, ranks_of_paddle, unknown_paddle, unknown_writer, megatron, megatron_versions)
