@@ -113,7 +113,8 @@ static void put_assets(const struct dcpfs_version *ver, struct dcp_buf *b)
 {
 	const struct dcp_assets *a = dcp_version_assets(dcpfs_opened(ver));
 	const char *cast = dcp_index_meta(dcpfs_index(ver), "cast");
-	bool config = has(ver, "config.json");
+	bool adapter = dcp_version_is_adapter(dcpfs_opened(ver));
+	bool config = has(ver, adapter ? "adapter_config.json" : "config.json");
 	size_t n;
 	const struct dcp_made *made = dcp_version_made(dcpfs_opened(ver), &n);
 
@@ -124,13 +125,17 @@ static void put_assets(const struct dcpfs_version *ver, struct dcp_buf *b)
 	for (size_t i = 0; i < n; i++)
 		put_made(&made[i], a, cast ? cast : "", b);
 	if (!config)
-		dcp_buf_str(b, "- missing: `config.json`. Without it transformers and vLLM "
-			       "cannot load this.\n");
-	if (!has(ver, "tokenizer.json") && !has(ver, "*tokenizer.model") &&
+		dcp_buf_str(
+			b,
+			adapter ? "- missing: `adapter_config.json`. Without it PEFT cannot "
+				  "load this adapter.\n"
+				: "- missing: `config.json`. Without it transformers and vLLM "
+				  "cannot load this.\n");
+	if (!adapter && !has(ver, "tokenizer.json") && !has(ver, "*tokenizer.model") &&
 	    !has(ver, "vocab*") && !has(ver, "*.tiktoken"))
 		dcp_buf_str(b, "- missing: a tokenizer (`tokenizer.json` or "
 			       "`tokenizer.model`)\n");
-	if (!config || !has(ver, "tokenizer*"))
+	if (!config || (!adapter && !has(ver, "tokenizer*")))
 		dcp_buf_str(b, "\nWhat is missing is taken from a directory that has it: "
 			       "`dcpfs mount --hf-assets DIR`.\n");
 	dcp_buf_str(b, "\n");
@@ -312,7 +317,12 @@ int dcpfs_hf_readme(const struct dcpfs *fs, const struct dcpfs_version *ver,
 	dcp_buf_str(&s->buf, "## Use\n\n");
 	dcp_buf_str(
 		&s->buf,
-		strcmp(dcp_version_stem(dcpfs_opened(ver)), "model") != 0
+		dcp_version_is_adapter(dcpfs_opened(ver))
+			? "An adapter, without the model that it is for:\n\n"
+			  "    PeftModel.from_pretrained(model, \"<this directory>\")\n"
+			  "    vllm serve MODEL --enable-lora --lora-modules NAME=<this "
+			  "directory>\n\n"
+		: strcmp(dcp_version_stem(dcpfs_opened(ver)), "model") != 0
 			? "    diffusers.AutoModel.from_pretrained(\"<this directory>\")\n\n"
 			: "    AutoModelForCausalLM.from_pretrained(\"<this directory>\")\n"
 			  "    vllm serve <this directory>\n\n");

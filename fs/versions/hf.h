@@ -7,7 +7,7 @@
  * version (fs/versions/ranks.h), and goes with it.
  *
  * Its tensors are in natural order of their names in model.safetensors, or in several files of at
- * most opts.hf_shard_size bytes each, unless one tensor alone is larger; none where there is none. Within a file those with
+ * most opts.hf_shard_size bytes each, unless one tensor alone is larger; none where there is none; an adapter in one. Within a file those with
  * larger elements come first where they would not be aligned otherwise.
  */
 #pragma once

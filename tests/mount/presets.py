@@ -91,7 +91,7 @@ def write_ranks(at, config, ranks, name="model_state.tp{:02}.pdparams"):
 
 
 def ranks_of_paddle():
-    """Files of PaddleNLP's tensor-parallel ranks, which nobody merged; what is not known of them fails alone."""
+    """Files of PaddleNLP's tensor-parallel ranks, not merged; what is not known of them fails alone."""
     source, want, rng = lib.fresh("source"), {}, numpy.random.default_rng(lib.SEED)
     for config, shapes in small_models():
         kind = config["model_type"]
@@ -141,6 +141,57 @@ def ranks_of_paddle():
         check("model.embed_tokens.weight" in told and "do not fit a shape of" in told["model.embed_tokens.weight"], f"{told}")
 
 
+def adapters():
+    """An adapter of PEFT, alone or as a trainer saved it with its model, is what PEFT would save of it; its model by --hf-rules peft-base."""
+    source, rng = lib.fresh("source"), numpy.random.default_rng(lib.SEED)
+    new = lambda *shape: rng.random(shape, "f4")
+    at, head, q = "base_model.model.model.layers.0.self_attn.", "base_model.model.lm_head.", new(8, 8)
+    adapter = {at + "q_proj.lora_A.weight": new(2, 8), at + "q_proj.lora_B.weight": new(8, 2), at + "q_proj.lora_magnitude_vector": new(8),
+               "base_model.model.model.embed_tokens.lora_embedding_A": new(2, 9), head + "weight": new(9, 8)}
+    base = {"model.layers.0.self_attn.q_proj.weight": q, "model.layers.0.self_attn.o_proj.weight": new(8, 8), "model.embed_tokens.weight": new(9, 8), "lm_head.weight": new(9, 8)}
+    whole = {at + "q_proj.lora_A.default.weight": adapter[at + "q_proj.lora_A.weight"], at + "q_proj.lora_B.default.weight": adapter[at + "q_proj.lora_B.weight"],
+             at + "q_proj.lora_magnitude_vector.default.weight": adapter[at + "q_proj.lora_magnitude_vector"], head + "modules_to_save.default.weight": adapter[head + "weight"],
+             "base_model.model.model.embed_tokens.lora_embedding_A.default": adapter["base_model.model.model.embed_tokens.lora_embedding_A"],
+             "base_model.model.model.embed_tokens.base_layer.weight": base["model.embed_tokens.weight"], at + "q_proj.base_layer.weight": q,
+             at + "o_proj.weight": base["model.layers.0.self_attn.o_proj.weight"], head + "original_module.weight": base["lm_head.weight"]}
+    write = lambda name, tensors: checkpoint(source / name, {k: ("F32", list(a.shape), 0, a.tobytes()) for k, a in tensors.items()})
+    write("1-whole", {"model." + k: a for k, a in whole.items()} | {"optimizer.x": new(3)})
+    write("2-alone", adapter)
+    write("3-composer", {"state.model.model." + k: a for k, a in whole.items()})
+    (source / "4-peft").mkdir()
+    safetensors.numpy.save_file(adapter, source / "4-peft" / "adapter_model.safetensors")
+    (source / "4-peft" / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    (source / "5-prompt").mkdir()
+    safetensors.numpy.save_file({"prompt_embeddings": adapter[head + "weight"]}, source / "5-prompt" / "adapter_model.safetensors", {"format": "pt"})
+    (source / "5-prompt" / "adapter_config.json").write_text('{"peft_type": "PROMPT_TUNING"}')
+    write("6-two", whole | {at + "q_proj.lora_A.other.weight": new(2, 8)})
+    same = lambda got, want: equal({k: t[1:] for k, t in got.items()}, {k: (list(a.shape), a.tobytes()) for k, a in want.items()}, "tensors")
+    with mount(source, "--hf-shard-size", "64") as m:
+        for version in m.settled().versions():
+            case(version)
+            hf = m.at / version / "hf"
+            page = read(hf / "README.md").decode()
+            equal(model_files(hf), ["adapter_model.safetensors"], "PEFT reads one file")
+            check("PeftModel.from_pretrained" in page and "`config.json`" not in page, f"README.md: {page}")
+            check(("missing: `adapter_config.json`" in page) == (version[0] not in "45"), f"what is missing: {page}")
+            if version == "6-two":
+                wanted = {at + "q_proj.lora_A.weight"}
+                equal(set(adapter) - set(tensors_of(hf)), wanted, "a key of two adapters fails")
+                check("two keys" in page or "also" in page, f"and is named: {page}")
+            else:
+                same(tensors_of(hf), {"prompt_embeddings": adapter[head + "weight"]} if version == "5-prompt" else adapter)
+    write("7-model", base)
+    (source / "7-model" / "config.json").write_text('{"model_type": "llama"}')
+    (source / "7-model" / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    with mount(source, "--hf-rules", "peft-base") as m:
+        case("the base model")
+        for version in ("1-whole", "3-composer", "6-two"):
+            same(tensors_of(m.at / version / "hf"), base)
+            equal(model_files(m.at / version / "hf"), ["model.safetensors"], "its file")
+    with mount(source) as m:
+        equal(model_files(m.at / "7-model" / "hf"), ["model.safetensors"], "a model, which an adapter may lie beside")
+
+
 def unknown_paddle():
     """Paddle does not say which weights are [inputs, outputs]: under keys that no preset knows, none is shown as torch has it."""
     source, w = lib.fresh("source"), numpy.arange(16, dtype="f4").reshape(4, 4)
@@ -169,8 +220,9 @@ def unknown_writer():
     turned = lambda tensors, name: {k.replace("model.", name, 1): numpy.ascontiguousarray(a.T) if "proj" in k else a for k, a in tensors.items()}
     bert = {"enc.layers.0.linear1.weight": rng.random((4, 6), "f4"), "enc.layers.0.linear1.bias": rng.random(6, "f4")}
     torch = {k: numpy.ascontiguousarray(a.T) for k, a in bert.items()}
+    t5 = {f"encoder.block.0.layer.0.SelfAttention.{x}.weight": rng.random((6, 6), "f4") for x in "qkvo"} | {"shared.weight": rng.random((9, 6), "f4")}
     models = {"1-paddle": (turned(own, "model."), own, "paddle"), "2-torch": (own, own, "hf"), "3-ernie": (turned(own, "ernie."), own, "paddle"),
-              "4-square": (square, {}, "unknown"), "5-bert": (bert, {}, "paddle-unknown"), "6-torch-bert": (torch, torch, "hf")}
+              "4-square": (square, {}, "unknown"), "5-bert": (bert, {}, "paddle-unknown"), "6-torch-bert": (torch, torch, "hf"), "7-t5": (t5, {}, "unknown")}
     for name, (stored, _, _) in models.items():
         for metadata in (None, {"format": "np"}):
             at = source / (name + ("-np" if metadata else ""))
@@ -246,4 +298,4 @@ def config_is_checked(page):
     return "## Against config.json" in page
 
 
-lib.main(presets, ranks_of_paddle, unknown_paddle, unknown_writer, megatron, megatron_versions)
+lib.main(presets, ranks_of_paddle, adapters, unknown_paddle, unknown_writer, megatron, megatron_versions)

@@ -210,7 +210,7 @@ int dcp_version_expect(struct dcp_version *v, struct dcp_expected *x, struct dcp
 	int rc = 0;
 
 	x->family = config && config->model_type[0] ? config->model_type : NULL;
-	if (!config)
+	if (!config || v->mapped->adapter)
 		return 0;
 	x->dtype = config->dtype;
 	c.quantized = config->quantized;

@@ -333,6 +333,36 @@ static void find_tied(const struct mapping *m, struct dcp_index *ix, struct dcp_
 	}
 }
 
+/* ---- adapters ---- */
+
+/* 1: there are keys, and all begin as those of PEFT do; 0: not so. */
+static int is_of_peft(struct dcp_index *ix)
+{
+	static const char top[] = "base_model.model.";
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
+	struct dcp_row row;
+	bool any = false;
+	int rc = dcp_index_scan(ix, DCP_ROW_TENSOR, 0, false, &scan);
+
+	while (rc >= 0 && (rc = dcp_index_scan_next(scan, &row)) > 0) {
+		if (strncmp(row.key, top, sizeof(top) - 1) != 0)
+			return 0;
+		any = true;
+	}
+	return rc < 0 ? rc : any;
+}
+
+static int find_adapter(struct dcp_mapped *mapped, struct dcp_index *ix)
+{
+	const struct dcp_assets *a = &mapped->assets;
+	int rc = is_of_peft(ix);
+
+	mapped->adapter = rc > 0;
+	for (size_t i = 0; rc >= 0 && !a->config.n && i < a->n; i++)
+		mapped->adapter |= strcmp(a->at[i].name, "adapter_config.json") == 0;
+	return DCP_MIN(rc, 0);
+}
+
 /* ---- opening ---- */
 
 static int obtain(struct mapping *m, struct dcp_err *err)
@@ -423,7 +453,8 @@ static int map_with(struct mapping *m, const struct dcp_store_opts *opts, struct
 		dcp_index_share(v->index, opts->pool);
 	v->generation = dcp_hash64(m->id, strlen(m->id));
 	find_tied(m, v->index, &v->mapped->tied);
-	return dcp_err_say(err, dcp_buf_error(&v->mapped->tied));
+	code = find_adapter(v->mapped, v->index);
+	return dcp_err_say(err, code < 0 ? code : dcp_buf_error(&v->mapped->tied));
 }
 
 /* Everything of @base but its index. */

@@ -373,11 +373,18 @@ const char *dcp_version_inferred(const struct dcp_version *v)
 	return config ? config->from : NULL;
 }
 
+bool dcp_version_is_adapter(const struct dcp_version *v)
+{
+	return v->mapped && v->mapped->adapter;
+}
+
 const char *dcp_version_stem(const struct dcp_version *v)
 {
 	bool diffusers = v->mapped && v->mapped->config && v->mapped->config->diffusers;
 
-	return diffusers ? "diffusion_pytorch_model" : "model";
+	return dcp_version_is_adapter(v) ? "adapter_model"
+	       : diffusers               ? "diffusion_pytorch_model"
+					 : "model";
 }
 
 const int64_t *dcp_version_tied(const struct dcp_version *v, size_t *n)

@@ -27,6 +27,7 @@ struct dcp_mapped {
 	struct dcp_buf made;             /* struct dcp_made */
 	struct dcp_buf tied;             /* int64_t: ids */
 	struct dcp_rules_config *config; /* NULL: there is none */
+	bool adapter;
 };
 
 struct dcp_version {
