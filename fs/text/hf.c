@@ -278,9 +278,10 @@ static void put_weights(const struct dcpfs *fs, const struct dcpfs_version *ver,
 			b, "Those in floating point are cast to %s while they are read.\n\n",
 			cast);
 	if (dcp_index_meta(dcpfs_index(ver), "kept"))
-		dcp_buf_printf(
-			b, "Not cast to %s: config.json says that the model is quantized.\n\n",
-			fact(ver, "kept"));
+		dcp_buf_printf(b,
+			       "Not cast to %s: by config.json or its keys the model is "
+			       "quantized.\n\n",
+			       fact(ver, "kept"));
 	dcp_buf_printf(
 		b,
 		"## Weights\n\n"

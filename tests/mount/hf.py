@@ -423,6 +423,47 @@ def dtypes():
         equal(read(m.at / "step-1" / "hf" / "config.json"), read(source / "step-1" / "config.json"), "config.json")
 
 
+def quantized():
+    """Weights of few bits and their scales are passed on as they are stored, byte for byte, --hf-dtype or not, also where config.json does not say so."""
+    kinds = {  # of a layer with 64 inputs and 32 outputs, as the programs that made such models store it
+        "gptq": {"qweight": ("I32", [8, 32]), "qzeros": ("I32", [2, 4]), "scales": ("F16", [2, 32]), "g_idx": ("I32", [64])},
+        "awq": {"qweight": ("I32", [64, 4]), "qzeros": ("I32", [2, 4]), "scales": ("F16", [2, 32])},
+        "fp8-block": {"weight": ("F8_E4M3", [32, 64]), "weight_scale_inv": ("F32", [1, 1])},
+        "fp8-tensor": {"weight": ("F8_E4M3", [32, 64]), "weight_scale": ("F32", []), "input_scale": ("F32", [])},
+        "fp8-channel": {"weight": ("F8_E4M3", [32, 64]), "weight_scale": ("BF16", [32, 1])},
+        "packed": {"weight_packed": ("I32", [32, 8]), "weight_scale": ("BF16", [32, 2]), "weight_zero_point": ("I32", [4, 2]), "weight_shape": ("I64", [2])},
+        "int8": {"weight": ("I8", [32, 64]), "weight_scale": ("BF16", [32, 1])},
+        "nvfp4": {"weight": ("U8", [32, 32]), "weight_scale": ("F8_E4M3", [32, 4]), "weight_scale_2": ("F32", []), "input_scale": ("F32", [])},
+        "bnb-nf4": {"weight": ("U8", [1024, 1]), "weight.absmax": ("U8", [32]), "weight.quant_map": ("F32", [16]), "weight.nested_absmax": ("F32", [1]),
+                    "weight.nested_quant_map": ("F32", [256]), "weight.quant_state.bitsandbytes__nf4": ("U8", [90])},
+        "bnb-int8": {"weight": ("I8", [32, 64]), "SCB": ("F32", [32]), "weight_format": ("U8", [])},
+        "mxfp4": {"weight_blocks": ("U8", [32, 2, 16]), "weight_scales": ("U8", [32, 2])},
+    }
+    source, want, rng = lib.fresh("source"), {}, lib.rng("quantized")
+    for kind, parts in kinds.items():
+        tensors = {f"model.layers.0.mlp.up_proj.{k}": t for k, t in parts.items()} | {"model.norm.weight": ("F16", [64])}
+        for said in (True, False)[:1 if kind == "mxfp4" else 2]:  # whose numbers none is floating-point
+            name, body, header = f"{kind}-{said}", b"", {"__metadata__": {"format": "pt"}}
+            for key, (dtype, shape) in tensors.items():
+                raw = rng.randbytes(arrays.ITEM[dtype] * arrays.volume(shape))
+                header[key] = {"dtype": dtype, "shape": shape, "data_offsets": [len(body), len(body) + len(raw)]}
+                want.setdefault(name, {})[key] = (dtype, shape, raw)
+                body += raw
+            head = json.dumps(header).encode()
+            (source / name).mkdir(parents=True)
+            (source / name / "model.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + body)
+            (source / name / "config.json").write_text(json.dumps(CONFIG | {"torch_dtype": "float16"} | ({"quantization_config": {"quant_method": kind}} if said else {})))
+    for options in ((), ("--hf-dtype", "bf16")):
+        with mount(source, *options) as m:
+            equal(set(m.settled().versions()), set(want), "versions")
+            for name, tensors in want.items():
+                case(f"{name} {options}")
+                at = m.at / name / "hf"
+                equal({k: (t[0], list(t[1]), bytes(t[2])) for k, t in tensors_of(at).items()}, tensors, "as stored")
+                equal(read(at / "config.json"), read(source / name / "config.json"), "config.json")
+                check(("Not cast to BF16" in read(at / "README.md").decode()) == bool(options), "README.md says so")
+
+
 def of_a_part():
     """--hf-from: averaged weights that stand beside the trained ones, under the names of those."""
     source = lib.fresh("source")
@@ -510,4 +551,4 @@ def removed():
         check(m.running(), "the daemon lives")
 
 
-lib.main(every_tensor, every_family, preset, shards, aligned, sidecars, inferred, kept_by_composer, failing_keys, operations, dtypes, of_a_part, ranks, mapped_and_direct, kept, removed)
+lib.main(every_tensor, every_family, preset, shards, aligned, sidecars, inferred, kept_by_composer, failing_keys, operations, dtypes, quantized, of_a_part, ranks, mapped_and_direct, kept, removed)

@@ -11,6 +11,7 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
+#include "core/base/text.h"
 #include "core/model/pack.h"
 #include "core/rules/rules.h"
 #include "core/store/index/index.h"
@@ -29,6 +30,7 @@ struct mapping {
 	const char *part;
 	struct dcp_rules_config config;
 	bool has_config;
+	bool has_scales; /* of quantized weights, by its keys */
 	enum dcp_dtype cast;
 	char id[24]; /* of everything that the result depends on */
 	struct dcp_build build;
@@ -40,7 +42,24 @@ struct mapping {
 /* Scales of quantized weights mean something in their own type alone. */
 static bool is_kept(const struct mapping *m)
 {
-	return m->has_config && m->config.quantized;
+	return (m->has_config && m->config.quantized) || m->has_scales;
+}
+
+/* Not every config.json says that weights are quantized: GPTQ's may be in quantize_config.json, ModelOpt's in
+ * hf_quant_config.json. */
+static int find_scales(struct mapping *m)
+{
+	static const char *const ends[] = { ".qweight",       ".weight_packed",
+					    ".weight_scale",  ".weight_scale_inv",
+					    ".weight.absmax", ".SCB" };
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
+	struct dcp_row row;
+	int rc = dcp_index_scan(m->base->index, DCP_ROW_TENSOR, 0, true, &scan);
+
+	while (rc >= 0 && !m->has_scales && (rc = dcp_index_scan_next(scan, &row)) > 0)
+		for (size_t i = 0; i < DCP_LEN(ends); i++)
+			m->has_scales |= dcp_ends_with(row.key, strlen(row.key), ends[i]);
+	return DCP_MIN(rc, 0);
 }
 
 /* ---- the source of the rules ---- */
@@ -498,6 +517,8 @@ int dcp_version_map(struct dcp_version *base, const struct dcp_map_opts *how,
 	if (code == 0)
 		code = dcp_assets_find(&from, dcp_files_opts(base->files), &v->mapped->assets,
 				       err);
+	if (code == 0)
+		code = dcp_err_say(err, m.cast ? find_scales(&m) : 0);
 	if (code == 0)
 		code = dcp_err_say(err, read_config(&m, v->mapped, how->config, opts->log));
 	if (code == 0 && m.has_config) {
