@@ -111,7 +111,7 @@ def machines():
     (other / "libnccl.so.2").symlink_to(fakes / "libcufile.so.0")
     for env, says in (({"FAKE_NCCL_VERSION": "21304"}, "libnccl.so.2 is of version 21304; 2.14.0, which is 21400, is the oldest"),
                       ({"LD_LIBRARY_PATH": str(without)}, "libnccl.so.2: file too short"),
-                      ({"LD_LIBRARY_PATH": str(other)}, "libnccl.so.2 lacks ncclGetVersion"),
+                      ({"LD_LIBRARY_PATH": str(other)}, "libnccl.so.2 has no ncclGetVersion"),
                       ({"FAKE_CUDA_FAIL": "cuModuleLoadData:1:222"}, "the host converts: cuModuleLoadData"),
                       ({"CUDA_DEVICE": "0"}, "Duplicate GPU detected")):
         case(f"{env}")

@@ -1,34 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/load/memory/cuda_driver.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 
 #include "core/base/base.h"
 #include "core/base/text.h"
 #include "tools/load/error.h"
+#include "tools/load/memory/library.h"
 #include "tools/load/memory/memory.h"
 
-#define LIBRARY "libcuda.so.1"
-
-static int find_calls(struct load_cuda_driver *d, void *library, struct dcpload_error *err)
+static int open_library(struct load_cuda_driver *d, struct dcpload_error *err)
 {
 #define NAME(name, arguments) #name,
 	static const char *const names[] = { LOAD_CUDA_CALLS(NAME) };
 #undef NAME
-	void **at = (void **)&d->call;
+	char why[256];
+	int rc = load_library("libcuda.so.1", names, DCP_LEN(names), (void **)&d->call, why,
+			      sizeof(why));
 
-	_Static_assert(sizeof(d->call) == DCP_LEN(names) * sizeof(*at), "pointers alone");
-	for (size_t i = 0; i < DCP_LEN(names); i++) {
-		at[i] = dlsym(library, names[i]);
-		if (!at[i])
-			return load_fail(err, -ELIBBAD,
-					 LIBRARY " has no %s: NVIDIA's driver is too old, "
-						 "CUDA 11.0 is the oldest that is supported",
-					 names[i]);
-	}
-	return 0;
+	_Static_assert(sizeof(d->call) == sizeof(names), "pointers alone");
+	if (rc == -ELIBBAD)
+		return load_fail(err, rc,
+				 "%s: NVIDIA's driver is too old, CUDA 11.0 is the oldest that "
+				 "is supported",
+				 why);
+	return rc < 0 ? load_fail(err, rc, "no GPU: %s", why) : 0;
 }
 
 /* "CUDA_ERROR_OUT_OF_MEMORY" */
@@ -53,16 +50,9 @@ int load_cuda_failed(const struct load_cuda_driver *d, unsigned code, const char
 
 int load_cuda_driver(struct load_cuda_driver *d, struct dcpload_error *err)
 {
-	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-	const char *text = library ? NULL : dlerror();
 	unsigned code;
-	int rc;
+	int rc = open_library(d, err);
 
-	if (!library)
-		return load_fail(err, -ELIBACC, "no GPU: %s",
-				 text ? text : LIBRARY " cannot be opened");
-	rc = find_calls(d, library, err);
-	dlclose(library);
 	if (rc < 0)
 		return rc;
 	code = d->call.cuInit(0);

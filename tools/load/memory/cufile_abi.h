@@ -76,9 +76,8 @@ struct load_cufile_event {
 	X(LOAD_CUFILE_ERROR, cuFileBufRegister, (const void *base, size_t n, int flags))       \
 	X(LOAD_CUFILE_ERROR, cuFileBufDeregister, (const void *base))                          \
 	X(ssize_t, cuFileRead, (void *handle, void *base, size_t n, off_t off, off_t at))
-/* Those that older ones may lack. */
+/* Those that older ones may lack: what batches need, and last what describes the driver. */
 #define LOAD_CUFILE_MORE(X)                                                                    \
-	X(LOAD_CUFILE_ERROR, cuFileDriverGetProperties, (LOAD_CUFILE_PROPERTIES * properties)) \
 	X(LOAD_CUFILE_ERROR, cuFileBatchIOSetUp, (void **batch, unsigned n))                   \
 	X(LOAD_CUFILE_ERROR, cuFileBatchIOSubmit,                                              \
 	  (void *batch, unsigned n, LOAD_CUFILE_REQUEST *requests, unsigned flags))            \
@@ -86,7 +85,8 @@ struct load_cufile_event {
 	  (void *batch, unsigned least, unsigned *n, LOAD_CUFILE_EVENT *events,                \
 	   struct timespec *timeout))                                                          \
 	X(LOAD_CUFILE_ERROR, cuFileBatchIOCancel, (void *batch))                               \
-	X(void, cuFileBatchIODestroy, (void *batch))
+	X(void, cuFileBatchIODestroy, (void *batch))                                           \
+	X(LOAD_CUFILE_ERROR, cuFileDriverGetProperties, (LOAD_CUFILE_PROPERTIES * properties))
 
 #define LOAD_CUFILE_MEMBER(result, name, arguments) result(*name) arguments;
 struct load_cufile_calls {

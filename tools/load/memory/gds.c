@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/load/memory/gds.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -12,6 +11,7 @@
 #include "core/base/base.h"
 #include "core/base/clock.h"
 #include "tools/load/memory/cufile_abi.h"
+#include "tools/load/memory/library.h"
 
 #define LIBRARY "libcufile.so.0"
 
@@ -49,31 +49,6 @@ struct load_gds {
 	char first[80];   /* why the first of them was */
 	char why[400];
 };
-
-static int find_calls(struct load_gds *g, void *library, char *why, size_t size)
-{
-#define NAME(result, name, arguments) #name,
-	static const char *const names[] = { LOAD_CUFILE_CALLS(NAME) LOAD_CUFILE_MORE(NAME) },
-				 *const more[] = { LOAD_CUFILE_MORE(NAME) };
-#undef NAME
-	void **at = (void **)&g->call;
-
-	_Static_assert(sizeof(g->call) == DCP_LEN(names) * sizeof(*at), "pointers alone");
-	g->batch = MOST_BATCH;
-	for (size_t i = 0; i < DCP_LEN(names); i++) {
-		at[i] = dlsym(library, names[i]);
-		if (at[i])
-			continue;
-		snprintf(why, size, LIBRARY " has no %s", names[i]);
-		if (i < DCP_LEN(names) - DCP_LEN(more))
-			return -ELIBBAD;
-		if (at + i == (void **)&g->call.cuFileDriverGetProperties)
-			continue;
-		g->batch = 0;
-		snprintf(g->alone, sizeof(g->alone), "%.79s", why);
-	}
-	return 0;
-}
 
 /* Is nvidia-fs loaded? Without its device files, as in a container that was not given them, opening cuFile
  * would close descriptor 0. */
@@ -133,20 +108,27 @@ static int open_driver(struct load_gds *g, bool loaded, char *why, size_t size)
 	return rc;
 }
 
-/* The library and its calls; *loaded: is nvidia-fs? */
+/* The library and its calls, those of batches if it has all of them; *loaded: is nvidia-fs? */
 static int open_library(struct load_gds *g, bool *loaded, char *why, size_t size)
 {
-	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-	const char *text = library ? NULL : dlerror();
-	int rc;
+#define NAME(result, name, arguments) #name,
+	static const char *const names[] = { LOAD_CUFILE_CALLS(NAME) }, *const more[] = {
+		LOAD_CUFILE_MORE(NAME)
+	};
+#undef NAME
+	void **at = (void **)&g->call;
+	int rc = load_library(LIBRARY, names, DCP_LEN(names), at, why, size);
 
-	if (!library) {
-		snprintf(why, size, "%s", text ? text : LIBRARY " cannot be opened");
-		return -ELIBACC;
-	}
-	rc = find_calls(g, library, why, size);
-	dlclose(library);
-	return rc < 0 ? rc : find_driver(loaded, why, size);
+	_Static_assert(sizeof(g->call) == sizeof(names) + sizeof(more), "pointers alone");
+	if (rc < 0)
+		return rc;
+	g->batch = MOST_BATCH;
+	if (load_library(LIBRARY, more, DCP_LEN(more) - 1, at + DCP_LEN(names), g->alone,
+			 sizeof(g->alone)) < 0)
+		g->batch = 0;
+	load_library(LIBRARY, &more[DCP_LEN(more) - 1], 1,
+		     (void **)&g->call.cuFileDriverGetProperties, why, size);
+	return find_driver(loaded, why, size);
 }
 
 int load_gds_probe(char *found, size_t size)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/load/memory/nccl.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 #include "core/base/base.h"
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
+#include "tools/load/memory/library.h"
 #include "tools/load/memory/nccl_abi.h"
 
 #define LIBRARY "libnccl.so.2"
@@ -33,38 +33,19 @@ struct load_nccl {
 
 /* ---- the library ---- */
 
-static int find_calls(struct load_nccl_calls *call, void *library, struct dcpload_error *err)
+static int open_library(struct load_nccl_calls *call, int *version, struct dcpload_error *err)
 {
 #define NAME(result, name, arguments) #name,
 	static const char *const names[] = { LOAD_NCCL_CALLS(NAME) };
 #undef NAME
-	void **at = (void **)call;
-
-	_Static_assert(sizeof(*call) == DCP_LEN(names) * sizeof(*at), "pointers alone");
-	for (size_t i = 0; i < DCP_LEN(names); i++) {
-		at[i] = dlsym(library, names[i]);
-		if (!at[i])
-			return load_fail(err, -ELIBBAD,
-					 LIBRARY " lacks %s: NCCL 2.14 or later is needed",
-					 names[i]);
-	}
-	return 0;
-}
-
-static int open_library(struct load_nccl_calls *call, int *version, struct dcpload_error *err)
-{
-	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-	const char *text = library ? NULL : dlerror();
+	char why[256];
 	unsigned code;
-	int rc;
+	int rc = load_library(LIBRARY, names, DCP_LEN(names), (void **)call, why, sizeof(why));
 
-	if (!library)
-		return load_fail(err, -ELIBACC, "%s",
-				 text ? text : LIBRARY " cannot be opened");
-	rc = find_calls(call, library, err);
-	dlclose(library);
+	_Static_assert(sizeof(*call) == sizeof(names), "pointers alone");
 	if (rc < 0)
-		return rc;
+		return load_fail(err, rc, "%s%s", why,
+				 rc == -ELIBBAD ? ": NCCL 2.14 or later is needed" : "");
 	code = call->ncclGetVersion(version);
 	if (code)
 		return load_fail(err, -ELIBBAD, "ncclGetVersion: %s",
