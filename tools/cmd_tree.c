@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "core/base/ckd.h"
+#include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/model/name.h"
 #include "tools/cmd.h"
@@ -168,7 +169,7 @@ static int compare_leaves(const void *pa, const void *pb)
 		if (c)
 			return c;
 	}
-	return (a->npath > b->npath) - (a->npath < b->npath);
+	return DCP_CMP(a->npath, b->npath);
 }
 
 static size_t new_node(struct forest *f, const char *name, size_t parent)
@@ -222,8 +223,7 @@ static int build(struct forest *f, const char *root)
 		rc = pick_each(f->ix, DCP_ROW_OBJECT, add_object, f);
 	if (rc < 0)
 		return rc;
-	if (f->nleaves)
-		qsort(f->leaves, f->nleaves, sizeof(*f->leaves), compare_leaves);
+	DCP_SORT(f->leaves, f->nleaves, compare_leaves);
 	if (new_node(f, root, NO_NODE) == NO_NODE)
 		return -ENOMEM;
 	for (size_t i = 0; i < f->nleaves && rc == 0; i++)

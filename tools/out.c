@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/out.h"
 
-#include "core/base/text.h"
 #include <errno.h>
 #include <langinfo.h>
 #include <stdarg.h>
@@ -12,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/base/sort.h"
+#include "core/base/text.h"
 #include "core/parse/dir/dir.h"
 
 #define FLEX_LEAST 12 /* columns that the shortened column keeps at least */
@@ -295,7 +296,7 @@ static int by_cause(const void *a, const void *b)
 
 	if (rc == 0)
 		rc = compare_causes((*x)->why, (*y)->why);
-	return rc ? rc : (*x > *y) - (*x < *y);
+	return rc ? rc : DCP_CMP(*x, *y);
 }
 
 void out_causes(struct out *o, const char *head, const struct out_left *all, size_t n)

@@ -9,6 +9,7 @@
 #include "core/base/endian.h"
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
+#include "core/base/sort.h"
 #include "core/parse/safetensors/safetensors.h"
 #include "core/store/index/index.h"
 #include "core/store/version/version.h"
@@ -145,7 +146,7 @@ const struct dcpfs_model_part *dcpfs_model_at(const struct dcpfs_model *m, uint6
 					      uint64_t *inside, uint64_t *left)
 {
 	const struct dcpfs_model_part *p = DCP_ITEMS(m->parts, struct dcpfs_model_part);
-	size_t lo = 0, hi = DCP_NITEMS(m->parts, struct dcpfs_model_part);
+	size_t i;
 
 	if (off < m->header.n) {
 		*inside = off;
@@ -153,15 +154,9 @@ const struct dcpfs_model_part *dcpfs_model_at(const struct dcpfs_model *m, uint6
 		return NULL;
 	}
 	off -= m->header.n;
-	while (lo < hi) { /* the first that ends after it: parts may be empty */
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (p[mid].end > off)
-			hi = mid;
-		else
-			lo = mid + 1;
-	}
-	*inside = off - (lo ? p[lo - 1].end : 0);
-	*left = p[lo].end - off;
-	return &p[lo];
+	/* The first that ends after it: parts may be empty. */
+	DCP_BISECT(i, 0, DCP_NITEMS(m->parts, struct dcpfs_model_part), p[i].end <= off);
+	*inside = off - (i ? p[i - 1].end : 0);
+	*left = p[i].end - off;
+	return &p[i];
 }

@@ -8,6 +8,7 @@
 
 #include "core/base/buf.h"
 #include "core/base/hash.h"
+#include "core/base/sort.h"
 #include "core/store/index/index.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
@@ -78,17 +79,10 @@ static uint64_t number_of(uint64_t hash)
 static const struct key *at_least(const struct dcpfs_keys *k, uint64_t number)
 {
 	const struct key *keys = DCP_ITEMS(k->keys, struct key);
-	size_t lo = 0, hi = k->n;
+	size_t i;
 
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (keys[mid].number < number)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo < k->n ? &keys[lo] : NULL;
+	DCP_BISECT(i, 0, k->n, keys[i].number < number);
+	return i < k->n ? &keys[i] : NULL;
 }
 
 /* Numbers were only ever raised past equal ones. */
@@ -110,20 +104,13 @@ static uint64_t hash_of(const char *stem)
 	return dcp_hash64(stem, strlen(stem));
 }
 
-static int by_hash(const void *a, const void *b)
-{
-	const struct key *x = a, *y = b;
-
-	return x->hash < y->hash ? -1 : x->hash > y->hash;
-}
-
 /* Sorted, once each, with numbers of their own. */
 static void set_in_order(struct dcpfs_keys *k)
 {
 	struct key *keys = DCP_ITEMS(k->keys, struct key);
 	size_t n = DCP_NITEMS(k->keys, struct key);
 
-	qsort(keys, n, sizeof(*keys), by_hash);
+	DCP_SORT(keys, n, dcp_by_u64);
 	k->n = 0;
 	for (size_t i = 0; i < n; i++) {
 		if (k->n && keys[k->n - 1].hash == keys[i].hash)

@@ -9,6 +9,7 @@
 #include "core/base/arena.h"
 #include "core/base/buf.h"
 #include "core/base/err.h"
+#include "core/base/sort.h"
 #include "core/model/name.h"
 #include "core/store/index/index.h"
 #include "core/store/version/grants.h"
@@ -74,16 +75,14 @@ static int by_key(const void *a, const void *b)
 	const struct entry *x = a, *y = b;
 	int order = dcp_name_compare(x->key, y->key);
 
-	return order ? order : x->row < y->row ? -1 : 1;
+	return order ? order : DCP_CMP(x->row, y->row);
 }
 
 static int by_size(const void *a, const void *b)
 {
 	const struct entry *x = a, *y = b;
 
-	if (x->itemsize != y->itemsize)
-		return x->itemsize > y->itemsize ? -1 : 1;
-	return by_key(a, b);
+	return x->itemsize != y->itemsize ? DCP_CMP(y->itemsize, x->itemsize) : by_key(a, b);
 }
 
 static bool is_aligned(const struct entry *e, size_t n)
@@ -120,7 +119,7 @@ static int cut(struct dcpfs_hf *hf, struct entry *e, size_t n, uint64_t size)
 		size_t nof = hf->first[i + 1] - hf->first[i];
 
 		if (!is_aligned(of, nof))
-			qsort(of, nof, sizeof(*of), by_size);
+			DCP_SORT(of, nof, by_size);
 	}
 	for (size_t i = 0; i < n; i++)
 		hf->row[i] = e[i].row;
@@ -148,8 +147,7 @@ static int make_plan(struct dcpfs_hf *hf, struct dcp_version *v, uint64_t size)
 	e = DCP_ITEMS(p.entries, struct entry);
 	n = DCP_NITEMS(p.entries, struct entry);
 	if (rc == 0) {
-		if (n)
-			qsort(e, n, sizeof(*e), by_key);
+		DCP_SORT(e, n, by_key);
 		rc = cut(hf, e, n, size);
 	}
 	dcp_arena_finish(&p.arena);
@@ -159,7 +157,7 @@ static int make_plan(struct dcpfs_hf *hf, struct dcp_version *v, uint64_t size)
 
 /* Row @id, as it is the @at-th of a file; what is kept of it. */
 struct placed {
-	int64_t id;
+	uint64_t id;
 	size_t at;
 };
 
@@ -170,13 +168,6 @@ struct kept_row {
 	uint32_t ndim;
 };
 
-static int by_id(const void *a, const void *b)
-{
-	const struct placed *x = a, *y = b;
-
-	return x->id < y->id ? -1 : x->id > y->id;
-}
-
 /* Rows come in the order of their numbers, in one pass from the first to the last. */
 static int keep_rows(struct dcp_index *ix, const struct placed *p, size_t n,
 		     struct kept_row *out, struct dcp_arena *arena)
@@ -184,14 +175,14 @@ static int keep_rows(struct dcp_index *ix, const struct placed *p, size_t n,
 	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	struct dcp_row row;
 	size_t i = 0;
-	int rc = dcp_index_scan(ix, DCP_ROW_TENSOR, p[0].id - 1, false, &scan);
+	int rc = dcp_index_scan(ix, DCP_ROW_TENSOR, (int64_t)p[0].id - 1, false, &scan);
 
 	if (rc < 0)
 		return rc;
 	while (i < n && (rc = dcp_index_scan_next(scan, &row)) > 0) {
 		struct kept_row *to = &out[p[i].at];
 
-		if (row.id != p[i].id)
+		if ((uint64_t)row.id != p[i].id)
 			continue;
 		i++;
 		*to = (struct kept_row){
@@ -231,8 +222,8 @@ int dcpfs_hf_rows(const struct dcpfs_version *ver, uint64_t n,
 	rows = dcp_arena_calloc(&arena, count, sizeof(*rows));
 	if (p && rows) {
 		for (size_t i = 0; i < count; i++)
-			p[i] = (struct placed){ hf->row[first + i], i };
-		qsort(p, count, sizeof(*p), by_id);
+			p[i] = (struct placed){ (uint64_t)hf->row[first + i], i };
+		DCP_SORT(p, count, dcp_by_u64);
 		rc = keep_rows(dcpfs_index(ver), p, count, rows, &arena);
 	}
 	for (size_t i = 0; rc == 0 && i < count; i++) {

@@ -31,6 +31,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/base/sort.h"
 #include "core/parse/dir/dir.h"
 #include "core/parse/dir/seen.h"
 #include "core/store/index/index.h"
@@ -87,25 +88,17 @@ struct dcpfs_watch {
 /* The kernel counts descriptors up, so what is new goes to the end. */
 static bool keep(struct dcpfs_watch *w, int wd, bool above)
 {
-	struct watched new = { wd, w->looks, above }, *list;
-	size_t lo = 0, hi, n;
+	struct watched new = { wd, w->looks, above };
+	struct watched *list = DCP_ITEMS(w->list, struct watched);
+	size_t i, n = DCP_NITEMS(w->list, struct watched);
 
-	list = DCP_ITEMS(w->list, struct watched);
-	n = DCP_NITEMS(w->list, struct watched);
-	for (hi = n; lo < hi;) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (list[mid].wd < wd)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	if (lo < n && list[lo].wd == wd) {
-		list[lo].above = above && (list[lo].above || list[lo].look != w->looks);
-		list[lo].look = w->looks;
+	DCP_BISECT(i, 0, n, list[i].wd < wd);
+	if (i < n && list[i].wd == wd) {
+		list[i].above = above && (list[i].above || list[i].look != w->looks);
+		list[i].look = w->looks;
 		return true;
 	}
-	if (lo < n || n == MAX_WATCHES)
+	if (i < n || n == MAX_WATCHES)
 		return false;
 	dcp_buf_add(&w->list, &new, sizeof(new));
 	w->added = true;
@@ -302,24 +295,15 @@ static bool looks_different(struct dcpfs_watch *w)
 	return differs;
 }
 
-static int by_wd(const void *wd, const void *watched)
-{
-	int a = *(const int *)wd, b = ((const struct watched *)watched)->wd;
-
-	return (a > b) - (a < b);
-}
-
 static bool concerns(const struct dcpfs_watch *w, const struct inotify_event *e)
 {
-	const struct watched *from;
-	size_t n;
+	const struct watched *list = DCP_ITEMS(w->list, struct watched), *from;
 
 	if (e->mask & IN_IGNORED) /* a watch that went */
 		return false;
 	if (!e->len)
 		return true;
-	n = DCP_NITEMS(w->list, struct watched);
-	from = n ? bsearch(&e->wd, w->list.p, n, sizeof(*from), by_wd) : NULL;
+	from = DCP_FIND(&e->wd, list, DCP_NITEMS(w->list, struct watched), dcp_by_u32);
 	return !from || !from->above;
 }
 

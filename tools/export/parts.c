@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/sort.h"
 #include "core/model/geometry/tiling.h"
 #include "core/model/layout/layout.h"
 #include "tools/export/export.h"
@@ -143,9 +144,9 @@ static int by_place(const void *a, const void *b)
 
 	for (uint32_t d = 0; d < x->ndim; d++) {
 		if (x->lo[d] != y->lo[d])
-			return x->lo[d] < y->lo[d] ? -1 : 1;
+			return DCP_CMP(x->lo[d], y->lo[d]);
 		if (x->shape[d] != y->shape[d])
-			return x->shape[d] < y->shape[d] ? -1 : 1;
+			return DCP_CMP(x->shape[d], y->shape[d]);
 	}
 	return 0;
 }
@@ -156,8 +157,7 @@ static void keep_one_each(struct cutting *c)
 	size_t n = DCP_NITEMS(c->parts, struct dcp_write_part), kept = 0;
 	uint64_t *held = c->x->held;
 
-	if (n)
-		qsort(p, n, sizeof(*p), by_place);
+	DCP_SORT(p, n, by_place);
 	for (size_t i = 0, end; i < n; i = end) {
 		struct dcp_write_part best = p[i];
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/sort.h"
 #include "core/model/layout/layout.h"
 #include "core/store/index/index.h"
 #include "core/store/version/assets.h"
@@ -144,19 +145,10 @@ static enum dcp_dtype dtype_of(const struct exporting *x, enum dcp_dtype from)
 static size_t find_row(const struct exporting *x, int64_t id)
 {
 	const struct export_from *from = DCP_ITEMS(x->from, struct export_from);
-	size_t lo = 0, hi = DCP_NITEMS(x->from, struct export_from);
+	size_t i, n = DCP_NITEMS(x->from, struct export_from);
 
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (from[mid].row < id)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo < DCP_NITEMS(x->from, struct export_from) && from[lo].row == id
-		       ? lo
-		       : DCP_WRITE_ALONE;
+	DCP_BISECT(i, 0, n, from[i].row < id);
+	return i < n && from[i].row == id ? i : DCP_WRITE_ALONE;
 }
 
 /* All of it, of rank 0. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/buf.h"
+#include "core/base/sort.h"
 #include "core/base/text.h"
 #include "tools/loading/loading.h"
 #include "tools/out.h"
@@ -114,7 +115,7 @@ static int by_key(const void *a, const void *b)
 	const struct out_left *x = a, *y = b;
 	int rc = strcmp(x->key, y->key);
 
-	return rc ? rc : (x->why > y->why) - (x->why < y->why);
+	return rc ? rc : DCP_CMP(x->why, y->why);
 }
 
 /* Each key once, with what the lowest rank says of it. */
@@ -123,8 +124,7 @@ static void sort_left(struct dcp_buf *b)
 	struct out_left *v = DCP_ITEMS(*b, struct out_left);
 	size_t n = DCP_NITEMS(*b, struct out_left), kept = 0;
 
-	if (n)
-		qsort(v, n, sizeof(*v), by_key);
+	DCP_SORT(v, n, by_key);
 	for (size_t i = 0; i < n; i++)
 		if (!kept || strcmp(v[kept - 1].key, v[i].key) != 0)
 			v[kept++] = v[i];

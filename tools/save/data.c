@@ -13,6 +13,7 @@
 #include "core/base/crc32.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
+#include "core/base/sort.h"
 #include "core/format/format.h"
 #include "tools/save/save_int.h"
 
@@ -53,17 +54,11 @@ struct piece {
 static const struct save_run *find_run(const struct save *s, size_t piece)
 {
 	const struct save_run *r = save_runs(s);
-	size_t lo = 0, hi = save_nruns(s);
+	size_t i;
 
-	while (hi - lo > 1) { /* the last that begins at or before it: runs may be empty */
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (r[mid].piece <= piece)
-			lo = mid;
-		else
-			hi = mid;
-	}
-	return &r[lo];
+	/* The last that begins at or before it: runs may be empty. */
+	DCP_BISECT(i, 0, save_nruns(s), r[i].piece <= piece);
+	return &r[i - 1];
 }
 
 static struct piece get_piece(const struct save *s, size_t number)

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
+#include "core/base/sort.h"
 #include "tools/load/plan/chunk.h"
 #include "tools/load/plan/pack.h"
 
@@ -64,16 +65,14 @@ static int by_place(const void *a, const void *b)
 {
 	const struct load_range *x = a, *y = b;
 
-	if (x->file != y->file)
-		return x->file < y->file ? -1 : 1;
-	return x->lo < y->lo ? -1 : x->lo > y->lo;
+	return x->file != y->file ? DCP_CMP(x->file, y->file) : DCP_CMP(x->lo, y->lo);
 }
 
 static size_t merge(struct load_range *v, size_t n)
 {
 	size_t out = 0;
 
-	qsort(v, n, sizeof(*v), by_place);
+	DCP_SORT(v, n, by_place);
 	for (size_t i = 0; i < n; i++) {
 		struct load_range *last = out ? &v[out - 1] : NULL;
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/sort.h"
 #include "core/store/io/files.h"
 #include "tools/load/memory/gds.h"
 #include "tools/load/memory/ipc.h"
@@ -160,9 +161,7 @@ static int by_place(const void *a, const void *b)
 {
 	const struct load_need *x = a, *y = b;
 
-	if (x->file != y->file)
-		return x->file < y->file ? -1 : 1;
-	return x->s.off < y->s.off ? -1 : x->s.off > y->s.off;
+	return x->file != y->file ? DCP_CMP(x->file, y->file) : DCP_CMP(x->s.off, y->s.off);
 }
 
 /* ---- chunks ---- */
@@ -549,8 +548,7 @@ int load_decide(struct dcpload_plan *p, struct dcpload_error *err)
 	struct finding own = { 0 };
 	struct load_blobs b = { 0 };
 
-	if (p->nneed)
-		qsort(p->need, p->nneed, sizeof(*p->need), by_place);
+	DCP_SORT(p->need, p->nneed, by_place);
 	find(p, &own);
 	own.staging = ck->config.staging;
 	own.exchange = ck->config.exchange;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/hash.h"
+#include "core/base/sort.h"
 #include "tools/load/load.h"
 
 enum { TURN = 4096 }; /* bytes of each rank, of what all want */
@@ -43,13 +44,6 @@ int dcpload_plan_list(const struct dcpload_plan *p, uint32_t list, uint64_t i, c
 
 /* ---- all ranks ---- */
 
-static int by_hash(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 /* The keys that a rank wants: their hashes, sorted, each once. */
 struct keyset {
 	uint64_t *hash;
@@ -65,7 +59,7 @@ static int hash_keys(const struct dcpload_plan *p, struct keyset *out)
 		return -ENOMEM;
 	for (size_t i = 0; i < p->nwant; i++)
 		hash[i] = dcp_hash64(p->want[i].key, strlen(p->want[i].key));
-	qsort(hash, p->nwant, sizeof(*hash), by_hash);
+	DCP_SORT(hash, p->nwant, dcp_by_u64);
 	for (size_t i = 0; i < p->nwant; i++)
 		if (out->n == 0 || hash[out->n - 1] != hash[i])
 			hash[out->n++] = hash[i];
@@ -91,8 +85,8 @@ static struct lacking lacking(const struct load_blobs *b, uint32_t wanted_by, ui
 	struct lacking l = { 0 };
 
 	for (uint64_t i = 0; i < b->n[wanted_by] / sizeof(*h); i++) {
-		if (bsearch(&h[i], b->at[not_by], b->n[not_by] / sizeof(*h), sizeof(*h),
-			    by_hash))
+		if (DCP_FIND(&h[i], (const uint64_t *)b->at[not_by], b->n[not_by] / sizeof(*h),
+			     dcp_by_u64))
 			continue;
 		l.hash = l.n++ ? l.hash : h[i];
 	}
@@ -174,7 +168,7 @@ static int mark(struct stored *st, uint64_t i, const char *key)
 {
 	uint64_t hash = dcp_hash64(key, strlen(key));
 
-	if (bsearch(&hash, st->mine->hash, st->mine->n, sizeof(hash), by_hash))
+	if (DCP_FIND(&hash, st->mine->hash, st->mine->n, dcp_by_u64))
 		st->wanted[i / 8] |= (uint8_t)(1 << i % 8);
 	return 0;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/hash.h"
+#include "core/base/sort.h"
 #include "tools/load/memory/memory.h"
 #include "tools/load/memory/nccl.h"
 #include "tools/load/plan/chunk.h"
@@ -151,18 +152,15 @@ static int by_number(const void *a, const void *b)
 {
 	const struct load_round_part *x = a, *y = b;
 
-	if (x->stripe != y->stripe)
-		return x->stripe < y->stripe ? -1 : 1;
-	return x->number < y->number ? -1 : x->number > y->number;
+	return x->stripe != y->stripe ? DCP_CMP(x->stripe, y->stripe)
+				      : DCP_CMP(x->number, y->number);
 }
 
 static int by_place(const void *a, const void *b)
 {
 	const struct load_round_part *x = a, *y = b;
 
-	if (x->stripe != y->stripe)
-		return x->stripe < y->stripe ? -1 : 1;
-	return x->lo < y->lo ? -1 : x->lo > y->lo;
+	return x->stripe != y->stripe ? DCP_CMP(x->stripe, y->stripe) : DCP_CMP(x->lo, y->lo);
 }
 
 static int by_owner(const void *a, const void *b, void *arg)
@@ -170,9 +168,7 @@ static int by_owner(const void *a, const void *b, void *arg)
 	const struct load_round_part *x = a, *y = b;
 	uint64_t ox = owner(arg, x->stripe), oy = owner(arg, y->stripe);
 
-	if (ox != oy)
-		return ox < oy ? -1 : 1;
-	return by_number(a, b);
+	return ox != oy ? DCP_CMP(ox, oy) : by_number(a, b);
 }
 
 int load_rounds_send(const struct dcpload_plan *p, struct dcpload_error *err)
@@ -286,8 +282,7 @@ static int send_owners(struct dcpload_plan *p, struct dcpload_error *err)
 		if (!is_sound(r, r->theirs[d], r->ntheirs[d]))
 			rc = load_fail(err, -EPROTO,
 				       "rank %u requests bytes outside of every file", d);
-	if (r->nmine)
-		qsort(r->mine, r->nmine, sizeof(*r->mine), by_number);
+	DCP_SORT(r->mine, r->nmine, by_number);
 	return load_agree(p->ck->comm, rc, err, (int)p->ck->config.timeout_ms);
 }
 
@@ -336,7 +331,7 @@ static int make_chunks(struct dcpload_plan *p, uint64_t slack)
 	}
 	for (size_t k = 0, n = 0; k < parts; k++)
 		n += pieces(&r->memory[k], all + n);
-	qsort(all, total, sizeof(*all), by_place);
+	DCP_SORT(all, total, by_place);
 	for (size_t k = 0; k < c->n; k++) {
 		uint64_t stripe = k * r->ranks + r->self;
 		size_t first = c->nstretch;

@@ -10,6 +10,7 @@
 #include "core/base/bytes.h"
 #include "core/base/cleanup.h"
 #include "core/base/intern.h"
+#include "core/base/sort.h"
 #include "core/model/geometry/tiling.h"
 #include "tools/save/ranks/ranks_int.h"
 
@@ -64,7 +65,7 @@ static int compare_numbers(const uint64_t *x, const uint64_t *y, uint32_t n)
 {
 	for (uint32_t d = 0; d < n; d++)
 		if (x[d] != y[d])
-			return x[d] < y[d] ? -1 : 1;
+			return DCP_CMP(x[d], y[d]);
 	return 0;
 }
 
@@ -194,16 +195,15 @@ static int by_place(const void *p, const void *q, void *ctx)
 {
 	const struct region *x = p, *y = q;
 	const struct dcp_write_tensor *t = ctx;
-	int order;
+	int order = DCP_CMP(x->tensor, y->tensor);
 
-	if (x->tensor != y->tensor)
-		return x->tensor < y->tensor ? -1 : 1;
-	order = compare_numbers(x->lo, y->lo, t[x->tensor].ndim);
+	if (!order)
+		order = compare_numbers(x->lo, y->lo, t[x->tensor].ndim);
 	if (!order)
 		order = compare_numbers(x->len, y->len, t[x->tensor].ndim);
 	if (!order)
-		order = x->rank != y->rank ? (x->rank < y->rank ? -1 : 1) : 0;
-	return order ? order : x->number < y->number ? -1 : 1;
+		order = DCP_CMP(x->rank, y->rank);
+	return order ? order : DCP_CMP(x->number, y->number);
 }
 
 static bool is_equal(const struct dcp_write_tensor *t, const struct region *x,
@@ -218,9 +218,7 @@ static int by_size(const void *p, const void *q)
 	const struct region *x = *(const struct region *const *)p,
 			    *y = *(const struct region *const *)q;
 
-	if (x->nbytes != y->nbytes)
-		return x->nbytes > y->nbytes ? -1 : 1;
-	return x < y ? -1 : 1;
+	return x->nbytes != y->nbytes ? DCP_CMP(y->nbytes, x->nbytes) : DCP_CMP(x, y);
 }
 
 /* Assign the largest first, to the holder that has least to write; gathered regions to the
@@ -240,7 +238,7 @@ static int choose_owners(struct agreed *a, struct region *r, size_t n)
 		if (r[i].first == i)
 			order[norder++] = &r[i];
 	}
-	qsort(order, norder, sizeof(*order), by_size);
+	DCP_SORT(order, norder, by_size);
 	for (size_t i = 0; i < norder; i++) {
 		struct region *own = order[i], *best = own;
 
