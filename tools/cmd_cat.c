@@ -104,7 +104,7 @@ static enum cmd_exit cat_object(struct pick *p, const struct dcp_row *row,
 	if (!ob.json)
 		return cmd_fail(CMD_BAD, "%s: %s: %s", p->found->name, row->key,
 				ob.error ? ob.error : "it has no JSON form");
-	out_init(&o);
+	out_init(&o, OUT_TEXT);
 	dcp_buf_add(&o.buf, ob.json, ob.json_len);
 	dcp_buf_str(&o.buf, "\n");
 	return out_flush(&o);

@@ -295,23 +295,14 @@ static const struct {
 
 static const char *const state_name[] = { "ok", "note", "bad" };
 
-static void print_json(struct dcp_jsonw *w, const char *name, const struct finding *f)
+static void put_row(struct out *o, const char *name, const struct finding *f)
 {
-	dcp_jsonw_object(w);
-	dcp_jsonw_put_str(w, "name", name);
-	dcp_jsonw_put_str(w, "state", state_name[f->state]);
-	dcp_jsonw_put_str(w, "found", f->found);
-	dcp_jsonw_put_str_or_null(w, "advice", f->advice);
-	dcp_jsonw_end(w);
-}
-
-static void print_tsv(struct out *o, const char *name, const struct finding *f)
-{
-	out_tsv(o, name);
-	out_tsv(o, state_name[f->state]);
-	out_tsv(o, f->found);
-	out_tsv(o, f->advice ? f->advice : "");
-	out_tsv_end(o);
+	out_row(o);
+	out_put_str(o, "name", name);
+	out_put_str(o, "state", state_name[f->state]);
+	out_put_str(o, "found", f->found);
+	out_put_str(o, "advice", f->advice);
+	out_row_end(o);
 }
 
 /* The advice under its finding. */
@@ -385,18 +376,16 @@ static void look_at(struct pick *p, const struct dcp_found *found, struct findin
 	dcp_version_close(v);
 }
 
-static void print_finding(struct out *o, int form, const char *name, const struct finding *f)
+static void print_finding(struct out *o, const char *name, const struct finding *f)
 {
-	if (form == OUT_JSON)
-		print_json(&o->json, name, f);
-	else if (form == OUT_TSV)
-		print_tsv(o, name, f);
-	else
+	if (o->form == OUT_TEXT)
 		print_text(o, name, f);
+	else
+		put_row(o, name, f);
 }
 
 /* CMD_NO: some of it cannot be read. */
-static enum cmd_exit print_source(const char *source, struct out *o, int form)
+static enum cmd_exit print_source(const char *source, struct out *o)
 {
 	struct pick p = { 0 };
 	enum cmd_exit code = pick_source(&p, source, &(struct pick_opts){ 0 }, false);
@@ -405,7 +394,7 @@ static enum cmd_exit print_source(const char *source, struct out *o, int form)
 		struct finding f;
 
 		look_at(&p, &p.scan.found[i], &f);
-		print_finding(o, form, p.scan.found[i].name, &f);
+		print_finding(o, p.scan.found[i].name, &f);
 		if (f.state == BAD)
 			code = CMD_NO;
 	}
@@ -425,13 +414,9 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	struct out o;
 
 	find_capability(&m);
-	out_init(&o);
-	if (d->form == OUT_JSON) {
-		dcp_jsonw_object(&o.json);
-		dcp_jsonw_put_array(&o.json, "checks");
-	}
-	if (d->form == OUT_TSV)
-		out_tsv_head(&o, "name state found advice");
+	out_init(&o, d->form);
+	out_row(&o);
+	out_list(&o, "checks", "name state found advice");
 	for (size_t i = 0; i < n; i++) {
 		size_t feature = i - DCP_LEN(checks);
 		bool machine = i < DCP_LEN(checks);
@@ -442,13 +427,13 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 			checks[i].check(&m, &f);
 		else
 			print_library(feature, &f);
-		print_finding(&o, d->form, name, &f);
+		print_finding(&o, name, &f);
 	}
 	if (args->operand[0])
-		sound = print_source(args->operand[0], &o, d->form);
+		sound = print_source(args->operand[0], &o);
 	can = m.device && !m.barred && (m.sys_admin || m.helper);
+	out_list_end(&o);
 	if (d->form == OUT_JSON) {
-		dcp_jsonw_end(&o.json);
 		dcp_jsonw_put_bool(&o.json, "can_mount", can);
 		dcp_jsonw_end(&o.json);
 	} else if (d->form == OUT_TEXT) {
@@ -457,7 +442,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 			can ? "dcpfs can mount here."
 			    : "dcpfs cannot mount here; ls, tree, show, cat and index work.");
 	}
-	code = d->form == OUT_JSON ? out_json(&o) : out_flush(&o);
+	code = out_flush(&o);
 	return code != CMD_OK ? code : can ? sound : CMD_NO;
 }
 

@@ -40,10 +40,10 @@ static enum cmd_exit run(const void *p, const struct opt_args *args)
 					near ? near : "");
 		}
 	}
-	out_init(&o);
+	out_init(&o, OUT_TEXT);
 	if (h->json) {
 		help_json(&o.json, cmd_table);
-		return out_json(&o);
+		return out_flush(&o);
 	}
 	switch ((enum shell)h->shell) {
 	case SHELL_BASH:

@@ -32,40 +32,21 @@ static double now(void)
 	return (double)dcp_now_ns(CLOCK_MONOTONIC) / 1e9;
 }
 
-static void print_json(struct dcp_jsonw *w, const struct dcp_version *v, double seconds)
+static void put_row(struct out *o, const struct dcp_version *v, double seconds)
 {
 	const struct dcp_index_counts *c = dcp_index_counts(dcp_version_index(v));
 
-	dcp_jsonw_object(w);
-	dcp_jsonw_put_str(w, "version", dcp_version_name(v));
-	dcp_jsonw_put_str_or_null(w, "path", dcp_version_index_path(v));
-	dcp_jsonw_put_bool(w, "built", dcp_version_was_built(v));
-	dcp_jsonw_put_u64(w, "tensors", c->tensors);
-	dcp_jsonw_put_u64(w, "objects", c->objects);
-	dcp_jsonw_put_u64(w, "broken", c->broken);
-	dcp_jsonw_put_u64(w, "nbytes", c->bytes);
-	dcp_jsonw_put_u64(w, "elements", c->elements);
-	dcp_jsonw_put_f64(w, "seconds", seconds);
-	dcp_jsonw_end(w);
-}
-
-static void print_tsv(struct out *o, const struct dcp_version *v, double seconds)
-{
-	const struct dcp_index_counts *c = dcp_index_counts(dcp_version_index(v));
-	const char *path = dcp_version_index_path(v);
-	char text[32];
-
-	out_tsv(o, dcp_version_name(v));
-	out_tsv(o, path ? path : "");
-	out_tsv(o, dcp_version_was_built(v) ? "true" : "false");
-	out_tsv_u64(o, c->tensors);
-	out_tsv_u64(o, c->objects);
-	out_tsv_u64(o, c->broken);
-	out_tsv_u64(o, c->elements);
-	out_tsv_u64(o, c->bytes);
-	snprintf(text, sizeof(text), "%.6f", seconds);
-	out_tsv(o, text);
-	out_tsv_end(o);
+	out_row(o);
+	out_put_str(o, "version", dcp_version_name(v));
+	out_put_str(o, "path", dcp_version_index_path(v));
+	out_put_bool(o, "built", dcp_version_was_built(v));
+	out_put_u64(o, "tensors", c->tensors);
+	out_put_u64(o, "objects", c->objects);
+	out_put_u64(o, "broken", c->broken);
+	out_put_u64(o, "elements", c->elements);
+	out_put_u64(o, "nbytes", c->bytes);
+	out_put_seconds(o, "seconds", seconds);
+	out_row_end(o);
 }
 
 static void print_row(struct out_table *t, const struct dcp_version *v, double seconds)
@@ -108,10 +89,8 @@ static enum cmd_exit index_one(struct work *w, const struct dcp_found *f)
 			snprintf(w->first, sizeof(w->first), "%s", err.msg);
 		return cmd_exit_of(rc);
 	}
-	if (w->opts->form == OUT_JSON) {
-		print_json(&w->o.json, v, now() - start);
-	} else if (w->opts->form == OUT_TSV) {
-		print_tsv(&w->o, v, now() - start);
+	if (w->opts->form != OUT_TEXT) {
+		put_row(&w->o, v, now() - start);
 	} else if (w->opts->path) {
 		const char *path = dcp_version_index_path(v);
 
@@ -170,25 +149,18 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	struct work w = { .opts = opts_in };
 	enum cmd_exit code, written = CMD_OK;
 
-	out_init(&w.o);
+	out_init(&w.o, w.opts->form);
 	out_table_init(&w.table, cols, DCP_LEN(cols));
 	code = pick_source(&w.p, args->operand[PICK_SOURCE], &w.opts->pick, w.opts->rebuild);
 	if (code == CMD_OK) {
-		if (w.opts->form == OUT_JSON)
-			dcp_jsonw_array(&w.o.json);
-		if (w.opts->form == OUT_TSV)
-			out_tsv_head(&w.o, "version path built tensors objects broken elements "
-					   "nbytes seconds");
+		out_list(&w.o, NULL,
+			 "version path built tensors objects broken elements nbytes seconds");
 		code = index_all(&w, args->operand[PICK_VERSION] ? args->operand[PICK_VERSION]
 								 : w.p.wanted);
-		if (w.opts->form == OUT_JSON) {
-			dcp_jsonw_end(&w.o.json);
-			written = out_json(&w.o);
-		} else {
-			if (w.table.ncells)
-				out_table_print(&w.table, &w.o, 0);
-			written = out_flush(&w.o);
-		}
+		out_list_end(&w.o);
+		if (w.table.ncells)
+			out_table_print(&w.table, &w.o, 0);
+		written = out_flush(&w.o);
 	}
 	out_table_finish(&w.table);
 	out_finish(&w.o);

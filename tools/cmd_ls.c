@@ -201,21 +201,17 @@ static enum cmd_exit ls_versions(struct pick *p, const struct ls_opts *ls, struc
 		return ls_version_names(p, o);
 	out_table_init(&table, ls->lengthy ? lengthy : brief,
 		       ls->lengthy ? DCP_LEN(lengthy) : DCP_LEN(brief));
-	if (ls->form == OUT_JSON)
-		dcp_jsonw_array(&o->json);
-	if (ls->form == OUT_TSV)
-		out_tsv_head(o, "version format state tensors objects broken elements nbytes "
-				"commit_time why");
+	out_list(o, NULL,
+		 "version format state tensors objects broken elements nbytes commit_time why");
 	print_versions(p, ls, o, &table, &notes);
-	if (ls->form == OUT_JSON) {
-		dcp_jsonw_end(&o->json);
-	} else if (ls->form == OUT_TEXT) {
+	out_list_end(o);
+	if (ls->form == OUT_TEXT) {
 		out_table_print(&table, o, 0);
 		if (notes.p)
 			dcp_buf_printf(&o->buf, "\n%s", notes.p);
 	}
 	out_table_finish(&table);
-	return ls->form == OUT_JSON ? out_json(o) : out_flush(o);
+	return out_flush(o);
 }
 
 /* ---- keys ---- */
@@ -466,7 +462,7 @@ static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct ou
 		out_finish(o);
 		return pick_no_match(p, ls->keys, "key");
 	}
-	return ls->form == OUT_JSON ? out_json(o) : out_flush(o);
+	return out_flush(o);
 }
 
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
@@ -478,7 +474,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	const char *version =
 		args->operand[PICK_VERSION] ? args->operand[PICK_VERSION] : p.wanted;
 
-	out_init(&o);
+	out_init(&o, ls->form);
 	if (code == CMD_OK && (ls->versions || (!p.scan.single && !version && !ls->keys &&
 						!hf_is_wanted(&ls->pick.hf)))) {
 		code = ls_versions(&p, ls, &o);

@@ -116,7 +116,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	code = check_opts(po);
 	if (code != CMD_OK)
 		return code;
-	out_init(&o);
+	out_init(&o, po->form);
 	code = plan_load(&p, args);
 	if (code == CMD_OK)
 		code = show(&p, &o);

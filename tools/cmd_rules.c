@@ -36,38 +36,30 @@ static const struct opt_operand operands[] = { { "list|show|check", false, OPT_A
 
 /* ---- list, show ---- */
 
-static enum cmd_exit list(struct out *o, int form)
+static enum cmd_exit list(struct out *o)
 {
 	static const struct out_col cols[] = { { "NAME" }, { "FOR", .flex = true } };
 	struct dcp_rules_preset p;
 	struct out_table table;
 
 	out_table_init(&table, cols, DCP_LEN(cols));
-	if (form == OUT_JSON)
-		dcp_jsonw_array(&o->json);
-	if (form == OUT_TSV)
-		out_tsv_head(o, "name about");
+	out_list(o, NULL, "name about");
 	for (size_t i = 0; dcp_rules_preset_at(i, &p); i++) {
-		if (form == OUT_JSON) {
-			dcp_jsonw_object(&o->json);
-			dcp_jsonw_put_str(&o->json, "name", p.name);
-			dcp_jsonw_put_str(&o->json, "about", p.about);
-			dcp_jsonw_end(&o->json);
-		} else if (form == OUT_TSV) {
-			out_tsv(o, p.name);
-			out_tsv(o, p.about);
-			out_tsv_end(o);
-		} else {
+		if (o->form == OUT_TEXT) {
 			out_table_cell(&table, p.name);
 			out_table_cell(&table, p.about);
+			continue;
 		}
+		out_row(o);
+		out_put_str(o, "name", p.name);
+		out_put_str(o, "about", p.about);
+		out_row_end(o);
 	}
-	if (form == OUT_JSON)
-		dcp_jsonw_end(&o->json);
-	else if (form == OUT_TEXT)
+	out_list_end(o);
+	if (o->form == OUT_TEXT)
 		out_table_print(&table, o, 0);
 	out_table_finish(&table);
-	return form == OUT_JSON ? out_json(o) : out_flush(o);
+	return out_flush(o);
 }
 
 static enum cmd_exit show(struct out *o, const char *name)
@@ -89,7 +81,6 @@ static enum cmd_exit show(struct out *o, const char *name)
 struct check {
 	struct pick p;
 	struct out *o;
-	int form;
 	struct dcp_arena arena;
 	enum dcp_row_kind kind; /* that is printed */
 	uint64_t said, wrong;
@@ -105,23 +96,13 @@ static uint64_t fact(const struct check *c, const char *name)
 static void print_key(struct check *c, const char *what, const char *key, const char *why)
 {
 	c->wrong++;
-	switch (c->form) {
-	case OUT_JSON:
-		dcp_jsonw_object(&c->o->json);
-		dcp_jsonw_put_str(&c->o->json, "key", key);
-		dcp_jsonw_put_str(&c->o->json, "what", what);
-		dcp_jsonw_put_str(&c->o->json, "error", why);
-		dcp_jsonw_end(&c->o->json);
-		break;
-	case OUT_TSV:
-		out_tsv(c->o, what);
-		out_tsv(c->o, key);
-		out_tsv(c->o, why);
-		out_tsv_end(c->o);
-		break;
-	default:
-		if (c->said++ >= SHOWN)
-			return;
+	if (c->o->form != OUT_TEXT) {
+		out_row(c->o);
+		out_put_str(c->o, "what", what);
+		out_put_str(c->o, "key", key);
+		out_put_str(c->o, "error", why);
+		out_row_end(c->o);
+	} else if (c->said++ < SHOWN) {
 		dcp_buf_printf(&c->o->buf, "%s: ", what);
 		out_text(&c->o->buf, key);
 		dcp_buf_str(&c->o->buf, ": ");
@@ -176,11 +157,11 @@ static void print_unused(struct check *c, const char *rules)
 	struct dcp_rules_preset p;
 
 	/* A preset has rules for more than one model. */
-	if (lines && c->form == OUT_TEXT && !dcp_rules_preset_named(rules, &p))
+	if (lines && c->o->form == OUT_TEXT && !dcp_rules_preset_named(rules, &p))
 		dcp_buf_printf(&c->o->buf, "no key fits the rule%s in line%s %s\n",
 			       strchr(lines, ' ') ? "s" : "", strchr(lines, ' ') ? "s" : "",
 			       lines);
-	if (c->form != OUT_JSON)
+	if (c->o->form != OUT_JSON)
 		return;
 	dcp_jsonw_put_array(&c->o->json, "unused");
 	for (uint64_t n; lines && dcp_take_number(&lines, NULL, DCP_ANY_DIGITS, &n);
@@ -220,9 +201,9 @@ static void print_model(struct check *c, const struct dcp_expected *x, int known
 	struct dcp_buf *b = &c->o->buf;
 	const char *from = dcp_version_inferred(c->p.v);
 
-	if (c->form == OUT_JSON && from)
+	if (c->o->form == OUT_JSON && from)
 		dcp_jsonw_put_str(w, "config_from", from);
-	if (c->form == OUT_JSON && known) {
+	if (c->o->form == OUT_JSON && known) {
 		dcp_jsonw_put_object(w, "model");
 		dcp_jsonw_put_u64(w, "tensors", x->tensors);
 		dcp_jsonw_put_u64(w, "missing", x->missing);
@@ -231,7 +212,7 @@ static void print_model(struct check *c, const struct dcp_expected *x, int known
 		dcp_jsonw_put_u64(w, "retyped", x->retyped);
 		dcp_jsonw_end(w);
 	}
-	if (c->form != OUT_TEXT)
+	if (c->o->form != OUT_TEXT)
 		return;
 	if (from)
 		dcp_buf_printf(b, "no file is its config.json: inferred from %s\n", from);
@@ -269,16 +250,14 @@ static enum cmd_exit report(struct check *c)
 	int rc, known;
 
 	rules = rules ? rules : "";
-	if (c->form == OUT_JSON) {
+	if (c->o->form == OUT_JSON) {
 		dcp_jsonw_object(w);
 		dcp_jsonw_put_str(w, "rules", rules);
 		dcp_jsonw_put_str(w, "version", dcp_version_name(c->p.v));
 		for (size_t i = 0; i < DCP_LEN(facts); i++)
 			dcp_jsonw_put_u64(w, facts[i], fact(c, facts[i]));
-		dcp_jsonw_put_array(w, "keys");
-	} else if (c->form == OUT_TSV) {
-		out_tsv_head(c->o, "what key error");
 	}
+	out_list(c->o, "keys", "what key error");
 	rc = print_all(c, DCP_ROW_OBJECT);
 	if (rc == 0)
 		rc = print_all(c, DCP_ROW_TENSOR);
@@ -286,10 +265,9 @@ static enum cmd_exit report(struct check *c)
 	known = rc < 0 ? rc : expect(c, &x);
 	if (known < 0)
 		return cmd_fail(cmd_exit_of(known), "%s: its index cannot be read", rules);
-	if (c->form == OUT_JSON)
-		dcp_jsonw_end(w);
+	out_list_end(c->o);
 	print_unused(c, rules);
-	if (c->form == OUT_TEXT) {
+	if (c->o->form == OUT_TEXT) {
 		out_text(&c->o->buf, dcp_version_name(c->p.v));
 		dcp_buf_str(&c->o->buf, " by ");
 		out_text(&c->o->buf, rules);
@@ -301,9 +279,9 @@ static enum cmd_exit report(struct check *c)
 			(unsigned long long)fact(c, "unmatched"), (unsigned long long)broken);
 	}
 	print_model(c, &x, known);
-	if (c->form == OUT_JSON)
+	if (c->o->form == OUT_JSON)
 		dcp_jsonw_end(w);
-	code = c->form == OUT_JSON ? out_json(c->o) : out_flush(c->o);
+	code = out_flush(c->o);
 	return code == CMD_OK && c->wrong ? CMD_NO : code;
 }
 
@@ -312,7 +290,7 @@ static enum cmd_exit check(struct out *o, const struct rules_opts *ro, const cha
 {
 	const struct opt_args args = { .operand = { source, version } };
 	struct pick_opts pick = ro->pick;
-	struct check c = { .o = o, .form = ro->form };
+	struct check c = { .o = o };
 	enum cmd_exit code;
 
 	pick.hf.on = pick.hf.even_none = true;
@@ -342,9 +320,9 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	for (size_t i = 0; i < OPT_MAX_OPERANDS; i++)
 		if (args->operand[i])
 			word[n++] = args->operand[i];
-	out_init(&o);
+	out_init(&o, ro->form);
 	if (strcmp(word[0], "list") == 0 && n == 1)
-		code = list(&o, ro->form);
+		code = list(&o);
 	else if (strcmp(word[0], "show") == 0 && n == 2)
 		code = show(&o, word[1]);
 	else if (strcmp(word[0], "check") == 0 && n >= 3)

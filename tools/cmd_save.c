@@ -434,9 +434,9 @@ static enum cmd_exit report(struct saving *s)
 	    0)
 		return cmd_fail(CMD_ENV, "save: %s", s->err.text);
 	if (export_leads(&s->x)) {
-		out_init(&o);
+		out_init(&o, s->opts->export.form);
 		put_report(s, &b, &o);
-		code = s->opts->export.form == OUT_JSON ? out_json(&o) : out_flush(&o);
+		code = out_flush(&o);
 		out_finish(&o);
 	}
 	load_blobs_free(&b);

@@ -365,7 +365,7 @@ static enum cmd_exit show(struct showing *w, const struct pick_keys *keys)
 	if (many || (json && w->digest))
 		dcp_jsonw_end(&w->o->json);
 	if (json && (w->code == CMD_OK || keys->pattern || w->digest))
-		code = out_json(w->o);
+		code = out_flush(w->o);
 	return w->code == CMD_OK ? code : w->code;
 }
 
@@ -380,7 +380,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	struct showing w = { .p = &p, .s = s, .o = &o, .digest = s->digest || s->sha256 };
 	enum cmd_exit code = pick_open(&p, args, &s->pick);
 
-	out_init(&o);
+	out_init(&o, s->form);
 	if (code == CMD_OK && !word && !w.digest)
 		code = cmd_fail(CMD_USAGE, "show: which KEY? \"dcpfs ls\" lists them");
 	else if (code == CMD_OK && word)

@@ -297,48 +297,38 @@ static void draw_node(const struct forest *f, size_t at, struct out *o)
 }
 
 /* Where a node hangs, as a JSON array. */
-static void json_path(const struct forest *f, size_t at, struct dcp_jsonw *w, const char **path)
+static void put_path(const struct forest *f, size_t at, struct out *o, const char **path)
 {
-	const struct node *n = &f->nodes[at];
-
-	for (size_t k = at; f->nodes[k].parent != NO_NODE; k = f->nodes[k].parent)
-		path[f->nodes[k].depth - 1] = f->nodes[k].name;
-	dcp_jsonw_array(w);
-	for (size_t d = 0; d < n->depth; d++)
-		dcp_jsonw_str(w, path[d]);
-	dcp_jsonw_end(w);
-}
-
-static void tsv_node(const struct forest *f, size_t at, struct out *o, const char **path)
-{
-	const struct node *n = &f->nodes[at];
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
 	struct dcp_jsonw w;
 
+	for (size_t k = at; f->nodes[k].parent != NO_NODE; k = f->nodes[k].parent)
+		path[f->nodes[k].depth - 1] = f->nodes[k].name;
+	if (o->form == OUT_JSON) {
+		dcp_jsonw_put_strs(&o->json, "path", path, f->nodes[at].depth);
+		return;
+	}
 	dcp_jsonw_init(&w, &text, false);
-	json_path(f, at, &w, path);
-	o->buf.failed = o->buf.failed || dcp_jsonw_error(&w) < 0 || dcp_buf_error(&text) < 0;
+	dcp_jsonw_array(&w);
+	for (size_t d = 0; d < f->nodes[at].depth; d++)
+		dcp_jsonw_str(&w, path[d]);
+	dcp_jsonw_end(&w);
+	o->buf.failed = o->buf.failed || dcp_jsonw_error(&w) < 0;
 	out_tsv(o, text.p ? text.p : "");
-	out_tsv_u64(o, n->bytes);
-	out_tsv_u64(o, n->tensors);
-	out_tsv_u64(o, n->elements);
-	out_tsv(o, n->leaf ? n->leaf->what : "");
-	out_tsv_end(o);
 }
 
-/* One object a node, parents first; path says where it belongs. */
-static void json_node(const struct forest *f, size_t at, struct dcp_jsonw *w, const char **path)
+/* One row a node, parents first; path says where it belongs. */
+static void put_node(const struct forest *f, size_t at, struct out *o, const char **path)
 {
 	const struct node *n = &f->nodes[at];
 
-	dcp_jsonw_object(w);
-	dcp_jsonw_key(w, "path");
-	json_path(f, at, w, path);
-	dcp_jsonw_put_u64(w, "nbytes", n->bytes);
-	dcp_jsonw_put_u64(w, "tensors", n->tensors);
-	dcp_jsonw_put_u64(w, "elements", n->elements);
-	dcp_jsonw_put_str_or_null(w, "what", n->leaf ? n->leaf->what : NULL);
-	dcp_jsonw_end(w);
+	out_row(o);
+	put_path(f, at, o, path);
+	out_put_u64(o, "nbytes", n->bytes);
+	out_put_u64(o, "tensors", n->tensors);
+	out_put_u64(o, "elements", n->elements);
+	out_put_str(o, "what", n->leaf ? n->leaf->what : NULL);
+	out_row_end(o);
 }
 
 static enum cmd_exit print(const struct forest *f, const struct tree_opts *t,
@@ -352,29 +342,23 @@ static enum cmd_exit print(const struct forest *f, const struct tree_opts *t,
 	path = calloc(deepest + 1, sizeof(*path));
 	if (!path)
 		return cmd_fail(CMD_ENV, "out of memory");
-	if (t->form == OUT_TSV)
-		out_tsv_head(o, "path nbytes tensors elements what");
-	if (t->form == OUT_JSON) {
-		dcp_jsonw_object(&o->json);
+	out_row(o);
+	if (t->form == OUT_JSON)
 		dcp_jsonw_put_str(&o->json, "version", p->found->name);
-		dcp_jsonw_put_array(&o->json, "nodes");
-	}
+	out_list(o, "nodes", "path nbytes tensors elements what");
 	for (size_t i = 0; i < f->nnodes; i++) {
 		if (t->depth && f->nodes[i].depth > t->depth)
 			continue;
-		if (t->form == OUT_JSON)
-			json_node(f, i, &o->json, path);
-		else if (t->form == OUT_TSV)
-			tsv_node(f, i, o, path);
-		else
+		if (t->form == OUT_TEXT)
 			draw_node(f, i, o);
+		else
+			put_node(f, i, o, path);
 	}
 	free(path);
-	if (t->form == OUT_JSON) {
+	out_list_end(o);
+	if (t->form == OUT_JSON)
 		dcp_jsonw_end(&o->json);
-		dcp_jsonw_end(&o->json);
-	}
-	return t->form == OUT_JSON ? out_json(o) : out_flush(o);
+	return out_flush(o);
 }
 
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
@@ -385,7 +369,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	struct out o;
 	enum cmd_exit code = pick_open(&p, args, &t->pick);
 
-	out_init(&o);
+	out_init(&o, t->form);
 	dcp_arena_init(&f.arena, TREE_LIMIT);
 	if (code == CMD_OK) {
 		int rc;

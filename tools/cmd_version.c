@@ -61,7 +61,7 @@ static enum cmd_exit print_json(struct out *o)
 	}
 	dcp_jsonw_end(w);
 	dcp_jsonw_end(w);
-	return out_json(o);
+	return out_flush(o);
 }
 
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
@@ -70,7 +70,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	struct out o;
 
 	(void)args;
-	out_init(&o);
+	out_init(&o, OUT_TEXT);
 	if (v->json)
 		return print_json(&o);
 	dcp_buf_printf(&o.buf, "dcpfs %s\n", DCP_RELEASE);

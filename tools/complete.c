@@ -384,7 +384,7 @@ enum cmd_exit complete_words(int argc, char **argv)
 	struct cursor c = { .o = &o, .word = argc ? argv[argc - 1] : "" };
 	const struct cmd *cmd = argc > 1 ? cmd_by_name(argv[0]) : NULL;
 
-	out_init(&o);
+	out_init(&o, OUT_TEXT);
 	if (cmd) {
 		complete_verb(&c, cmd, argc - 1, argv + 1);
 	} else if (argc > 1) {

@@ -23,7 +23,7 @@ static enum cmd_exit show_page(const struct cmd *cmd)
 {
 	struct out o;
 
-	out_init(&o);
+	out_init(&o, OUT_TEXT);
 	if (cmd)
 		help_verb(&o.buf, cmd);
 	else

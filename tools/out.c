@@ -34,13 +34,13 @@ static unsigned terminal_width(bool tty)
 	return 80;
 }
 
-void out_init(struct out *o)
+void out_init(struct out *o, enum out_form form)
 {
 	bool tty = isatty(STDOUT_FILENO);
 	const char *no_color = getenv("NO_COLOR");
 	const char *term = getenv("TERM");
 
-	*o = (struct out){ 0 };
+	*o = (struct out){ .form = form };
 	dcp_jsonw_init(&o->json, &o->buf, true);
 	o->width = terminal_width(tty);
 	o->color =
@@ -73,24 +73,18 @@ int out_write(int fd, const void *p, size_t n)
 
 enum cmd_exit out_flush(struct out *o)
 {
-	int rc = dcp_buf_error(&o->buf);
+	bool json = o->json.values != 0;
+	int rc;
 
+	if (json)
+		dcp_buf_str(&o->buf, "\n");
+	rc = json ? dcp_jsonw_error(&o->json) : dcp_buf_error(&o->buf);
 	if (rc == 0)
 		rc = out_write(STDOUT_FILENO, o->buf.p, o->buf.n);
 	dcp_buf_finish(&o->buf);
 	if (rc == 0 || rc == -EPIPE)
 		return CMD_OK;
 	return cmd_fail(CMD_ENV, "standard output: %s", strerror(-rc));
-}
-
-enum cmd_exit out_json(struct out *o)
-{
-	int rc = dcp_jsonw_error(&o->json);
-
-	if (rc < 0)
-		return cmd_fail(cmd_exit_of(rc), "json output: %s", strerror(-rc));
-	dcp_buf_str(&o->buf, "\n");
-	return out_flush(o);
 }
 
 static const char *three_digits(char buf[OUT_SIZE], uint64_t n, const char *const *units,
@@ -211,6 +205,71 @@ void out_tsv_head(struct out *o, const char *names)
 	for (; *names; names++)
 		dcp_buf_add(&o->buf, *names == ' ' ? "\t" : names, 1);
 	dcp_buf_str(&o->buf, "\n");
+}
+
+void out_list(struct out *o, const char *key, const char *names)
+{
+	if (o->form == OUT_JSON && key)
+		dcp_jsonw_key(&o->json, key);
+	if (o->form == OUT_JSON)
+		dcp_jsonw_array(&o->json);
+	else if (o->form == OUT_TSV)
+		out_tsv_head(o, names);
+}
+
+void out_list_end(struct out *o)
+{
+	if (o->form == OUT_JSON)
+		dcp_jsonw_end(&o->json);
+}
+
+void out_row(struct out *o)
+{
+	if (o->form == OUT_JSON)
+		dcp_jsonw_object(&o->json);
+}
+
+void out_put_str(struct out *o, const char *name, const char *s)
+{
+	if (o->form == OUT_JSON)
+		dcp_jsonw_put_str_or_null(&o->json, name, s);
+	else
+		out_tsv(o, s ? s : "");
+}
+
+void out_put_u64(struct out *o, const char *name, uint64_t n)
+{
+	if (o->form == OUT_JSON)
+		dcp_jsonw_put_u64(&o->json, name, n);
+	else
+		out_tsv_u64(o, n);
+}
+
+void out_put_bool(struct out *o, const char *name, bool v)
+{
+	if (o->form == OUT_JSON)
+		dcp_jsonw_put_bool(&o->json, name, v);
+	else
+		out_tsv(o, v ? "true" : "false");
+}
+
+void out_put_seconds(struct out *o, const char *name, double s)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "%.9f", s);
+	if (o->form == OUT_JSON)
+		dcp_jsonw_put_f64(&o->json, name, s);
+	else
+		out_tsv(o, text);
+}
+
+void out_row_end(struct out *o)
+{
+	if (o->form == OUT_JSON)
+		dcp_jsonw_end(&o->json);
+	else
+		out_tsv_end(o);
 }
 
 static bool starts_point(char c)

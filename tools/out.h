@@ -21,6 +21,7 @@
 enum out_form { OUT_TEXT, OUT_JSON, OUT_TSV, OUT_SVG, OUT_HTML, OUT_NAMES };
 
 struct out {
+	enum out_form form;
 	struct dcp_buf buf;
 	struct dcp_jsonw json; /* writes into buf */
 	unsigned width;        /* columns to fit; 0: no limit */
@@ -30,16 +31,14 @@ struct out {
 };
 
 /* Look at stdout, COLUMNS, NO_COLOR and the locale. */
-void out_init(struct out *o);
+void out_init(struct out *o, enum out_form form);
 void out_finish(struct out *o);
 
 /*
- * Write what was collected and forget it. CMD_OK; CMD_ENV after a message when it cannot be
- * written. A reader that went away is not an error and there is nothing to say to it.
+ * Write what was collected, JSON with a newline at its end, and forget it. CMD_OK; CMD_ENV after a
+ * message when it cannot be written. A reader that went away is not an error and there is nothing to say to it.
  */
 enum cmd_exit out_flush(struct out *o);
-/* End the JSON text with a newline and flush. */
-enum cmd_exit out_json(struct out *o);
 
 /* All @n bytes to a file, as to stdout. 0, -EPIPE, or another negative errno. */
 int out_write(int fd, const void *p, size_t n);
@@ -92,6 +91,19 @@ void out_tsv_u64(struct out *o, uint64_t n);
 void out_tsv_end(struct out *o); /* of a line */
 /* The first line: @names with blanks between them. */
 void out_tsv_head(struct out *o, const char *names);
+
+/*
+ * A list of the same fields for JSON and TSV; nothing is written of it in other forms. In JSON an array, the member @key of what
+ * is open, or (NULL) all there is, with an object a row; in TSV @names, then a line a row. NULL as text is null in JSON.
+ */
+void out_list(struct out *o, const char *key, const char *names);
+void out_list_end(struct out *o);
+void out_row(struct out *o);
+void out_put_str(struct out *o, const char *name, const char *s);
+void out_put_u64(struct out *o, const char *name, uint64_t n);
+void out_put_bool(struct out *o, const char *name, bool v);
+void out_put_seconds(struct out *o, const char *name, double s);
+void out_row_end(struct out *o);
 
 struct out_col {
 	const char *head; /* NULL: no row of heads */

@@ -103,14 +103,12 @@ enum cmd_exit export_report(const struct exporting *x)
 	enum cmd_exit code;
 
 	save_count(x->save, &c);
-	out_init(&o);
-	if (x->opts->form == OUT_JSON) {
+	out_init(&o, x->opts->form);
+	if (x->opts->form == OUT_JSON)
 		put_json(x, &c, seconds, &o);
-		code = out_json(&o);
-	} else {
+	else
 		put_text(x, &c, seconds > 0 ? seconds : 1e-9, &o);
-		code = out_flush(&o);
-	}
+	code = out_flush(&o);
 	out_finish(&o);
 	return code;
 }

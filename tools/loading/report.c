@@ -228,22 +228,29 @@ static uint64_t number_of(const struct summary *s, size_t i)
 
 /* ---- JSON, TSV ---- */
 
-static void put_ranks(const struct report *t, struct dcp_jsonw *w)
+/* A row a rank. */
+static void put_ranks(struct report *t)
 {
-	dcp_jsonw_put_array(w, "per_rank");
+	struct out *o = &t->out;
+	dcp_auto_buf struct dcp_buf names = DCP_BUF_INIT;
+
+	dcp_buf_str(&names, "rank");
+	for (size_t i = 0; i < DCP_LEN(numbers); i++)
+		dcp_buf_printf(&names, " %s", numbers[i].name);
+	out_list(o, "per_rank", names.p ? names.p : "");
 	for (uint32_t r = 0; r < t->l->comm->ranks; r++) {
 		const struct summary *s = summary_of(t, r);
 
-		dcp_jsonw_object(w);
-		dcp_jsonw_put_u64(w, "rank", r);
+		out_row(o);
+		out_put_u64(o, "rank", r);
 		for (size_t i = 0; i < DCP_LEN(numbers); i++)
 			if (numbers[i].time)
-				dcp_jsonw_put_f64(w, numbers[i].name, seconds(number_of(s, i)));
+				out_put_seconds(o, numbers[i].name, seconds(number_of(s, i)));
 			else
-				dcp_jsonw_put_u64(w, numbers[i].name, number_of(s, i));
-		dcp_jsonw_end(w);
+				out_put_u64(o, numbers[i].name, number_of(s, i));
+		out_row_end(o);
 	}
-	dcp_jsonw_end(w);
+	out_list_end(o);
 }
 
 static void put_lists(const struct report *t, struct dcp_jsonw *w)
@@ -286,7 +293,7 @@ static void put_dump(const struct report *t, struct dcp_jsonw *w)
 	dcp_jsonw_end(w);
 }
 
-static enum cmd_exit print_json(struct report *t)
+static void print_json(struct report *t)
 {
 	const struct loading *l = t->l;
 	struct dcp_jsonw *w = &t->out.json;
@@ -330,36 +337,8 @@ static enum cmd_exit print_json(struct report *t)
 	put_dump(t, w);
 	put_ignored(l, w);
 	put_lists(t, w);
-	put_ranks(t, w);
+	put_ranks(t);
 	dcp_jsonw_end(w);
-	return out_json(&t->out);
-}
-
-/* A line a rank. */
-static enum cmd_exit print_tsv(struct report *t)
-{
-	struct out *o = &t->out;
-
-	out_tsv(o, "rank");
-	for (size_t i = 0; i < DCP_LEN(numbers); i++)
-		out_tsv(o, numbers[i].name);
-	out_tsv_end(o);
-	for (uint32_t r = 0; r < t->l->comm->ranks; r++) {
-		out_tsv_u64(o, r);
-		for (size_t i = 0; i < DCP_LEN(numbers); i++) {
-			uint64_t n = number_of(summary_of(t, r), i);
-			char text[32];
-
-			if (numbers[i].time) {
-				snprintf(text, sizeof(text), "%.9f", seconds(n));
-				out_tsv(o, text);
-			} else {
-				out_tsv_u64(o, n);
-			}
-		}
-		out_tsv_end(o);
-	}
-	return out_flush(o);
 }
 
 /* ---- text ---- */
@@ -477,7 +456,7 @@ static void print_device(struct report *t)
 	dcp_buf_str(b, "\n");
 }
 
-static enum cmd_exit print_text(struct report *t)
+static void print_text(struct report *t)
 {
 	const struct loading *l = t->l;
 	const struct dcpload_report *own = t->own;
@@ -523,7 +502,6 @@ static enum cmd_exit print_text(struct report *t)
 	print_lists(t);
 	if (own->ranks > 1)
 		print_ranks(t);
-	return out_flush(&t->out);
 }
 
 /* Collective. */
@@ -546,10 +524,14 @@ static enum cmd_exit print(struct report *t)
 {
 	enum cmd_exit code;
 
-	out_init(&t->out);
-	code = t->l->opts->form == OUT_JSON  ? print_json(t)
-	       : t->l->opts->form == OUT_TSV ? print_tsv(t)
-					     : print_text(t);
+	out_init(&t->out, t->l->opts->form);
+	if (t->out.form == OUT_JSON)
+		print_json(t);
+	else if (t->out.form == OUT_TSV)
+		put_ranks(t);
+	else
+		print_text(t);
+	code = out_flush(&t->out);
 	out_finish(&t->out);
 	return code;
 }

@@ -111,7 +111,7 @@ enum cmd_exit plan_json(struct plan *p, struct out *o)
 		return cmd_fail(CMD_ENV, "%s", err.msg);
 	put_lost(p, w);
 	dcp_jsonw_end(w);
-	return out_json(o);
+	return out_flush(o);
 }
 
 /* ---- one rank ---- */
@@ -168,5 +168,5 @@ enum cmd_exit plan_rank_json(struct plan *p, uint32_t rank, struct out *o)
 	put_peers(w, "receives_from", from, p->ranks, rank);
 	put_lost(p, w);
 	dcp_jsonw_end(w);
-	return out_json(o);
+	return out_flush(o);
 }

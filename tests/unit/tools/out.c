@@ -191,7 +191,7 @@ static void colours(void **state)
 		set("NO_COLOR", cases[i].no_color);
 		fflush(stdout);
 		dup2(fd[cases[i].tty], STDOUT_FILENO);
-		out_init(&o);
+		out_init(&o, OUT_TEXT);
 		dup2(before, STDOUT_FILENO);
 		assert_int_equal(o.color, cases[i].color);
 		out_finish(&o);
