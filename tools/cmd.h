@@ -26,10 +26,9 @@ enum cmd_exit {
 
 struct cmd {
 	const char *name;
-	const char *also; /* a program that is this verb, "dcpload"; or NULL */
-	const char *what; /* one line for the list of verbs */
-	const char
-		*about; /* what it does, lines of at most 78 columns; NULL: what says it all */
+	const char *also;  /* a program that is this verb, "dcpload"; or NULL */
+	const char *what;  /* one line for the list of verbs */
+	const char *about; /* what it does, which help wraps; NULL: what says it all */
 	const struct opt_operand *operands;
 	const struct opt *opts;
 	size_t size; /* of the struct the options are parsed into, zeroed before; at least 1 */

@@ -169,12 +169,9 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 const struct cmd cmd_cat = {
 	.name = "cat",
 	.what = "write one tensor or object to standard output",
-	.about =
-		"Write the bytes of one tensor, put together from all shards, without a "
-		"mount. A\n"
-		"tensor that cannot be read writes nothing and ends with a message. KEY may be "
-		"a\n"
-		"pattern: what matches is written in order.",
+	.about = "Write the bytes of one tensor, put together from all shards, without a "
+		 "mount. A tensor that cannot be read writes nothing and ends with a message. "
+		 "KEY may be a pattern: what matches is written in order.",
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct cat_opts),

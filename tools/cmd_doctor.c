@@ -449,12 +449,10 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 const struct cmd cmd_doctor = {
 	.name = "doctor",
 	.what = "report what this machine allows, and what is in the way",
-	.about = "Look at what mounting, fast reading and dcpfs load need, and say what to do\n"
+	.about = "Look at what mounting, fast reading and dcpfs load need, and say what to do "
 		 "where something is missing; of SOURCE, how many keys of each version cannot "
-		 "be\n"
-		 "read. Exits 1 when mounting cannot work here, or something of SOURCE cannot "
-		 "be\n"
-		 "read.",
+		 "be read. Exits 1 when mounting cannot work here, or something of SOURCE "
+		 "cannot be read.",
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct doctor_opts),

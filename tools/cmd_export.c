@@ -390,10 +390,9 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 const struct cmd cmd_export = {
 	.name = "export",
 	.what = "write a version as a checkpoint of another format",
-	.about = "Write a version, whatever saved it, into OUT in another framework's format:\n"
+	.about = "Write a version, whatever saved it, into OUT in another framework's format: "
 		 "a directory, or a file where its name ends like one (model.safetensors). OUT "
-		 "is\n"
-		 "complete when it gets its name, or it is not there.",
+		 "is complete when it gets its name, or it is not there.",
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct export_opts),

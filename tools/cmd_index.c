@@ -172,8 +172,7 @@ const struct cmd cmd_index = {
 	.name = "index",
 	.what = "build or refresh indexes, or say where they are",
 	.about = "Build the index of every complete version that has none or a stale one. "
-		 "Mounting\n"
-		 "and reading do this by themselves; here it is done ahead.",
+		 "Mounting and reading do this by themselves; here it is done ahead.",
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct index_opts),

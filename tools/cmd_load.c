@@ -542,8 +542,8 @@ const struct cmd cmd_load = {
 	.name = "load",
 	.also = "dcpload",
 	.what = "load a checkpoint into the memory of a parallel job",
-	.about = "Load what each rank of a layout holds into memory, all ranks together, and\n"
-		 "report how that went. Also called dcpload. Started by mpirun, torchrun or\n"
+	.about = "Load what each rank of a layout holds into memory, all ranks together, and "
+		 "report how that went. Also called dcpload. Started by mpirun, torchrun or "
 		 "srun, or alone.",
 	.operands = operands,
 	.opts = opts,

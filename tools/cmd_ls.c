@@ -492,10 +492,8 @@ const struct cmd cmd_ls = {
 	.name = "ls",
 	.what = "list versions, or the keys of one version",
 	.about = "List the versions that SOURCE holds, or the keys of one of them. VERSION is "
-		 "a\n"
-		 "name, the number in it, or latest. Parameters are elements of tensors, "
-		 "aliases\n"
-		 "not counted again.",
+		 "a name, the number in it, or latest. Parameters are elements of tensors, "
+		 "aliases not counted again.",
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct ls_opts),

@@ -129,8 +129,7 @@ const struct cmd cmd_plan = {
 	.name = "plan",
 	.what = "show who would read and send what in a parallel job",
 	.about = "Plan how the ranks of a job get their parts of a checkpoint: every stored "
-		 "byte\n"
-		 "read by one rank, the rest sent from rank to rank.",
+		 "byte read by one rank, the rest sent from rank to rank.",
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct plan_opts),

@@ -337,12 +337,11 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 const struct cmd cmd_rules = {
 	.name = "rules",
 	.what = "names of one framework as those of another: list, show, check",
-	.about =
-		"list: the presets that ship. show NAME: the text of one, to copy and change.\n"
-		"check RULES SOURCE [VERSION]: what becomes of the keys of a checkpoint,\n"
-		"which are left out, which cannot be made, and why. RULES is a preset, a\n"
-		"file, or auto for what a mount's hf/ would take. Where config.json is of a\n"
-		"known family, also which tensors are missing, misshaped or foreign to it.",
+	.about = "list: the presets that ship. show NAME: the text of one, to copy and change. "
+		 "check RULES SOURCE [VERSION]: what becomes of the keys of a checkpoint, "
+		 "which are left out, which cannot be made, and why. RULES is a preset, a "
+		 "file, or auto for what a mount's hf/ would take. Where config.json is of a "
+		 "known family, also which tensors are missing, misshaped or foreign to it.",
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct rules_opts),

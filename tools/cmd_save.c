@@ -520,10 +520,10 @@ const struct cmd cmd_save = {
 	.name = "save",
 	.also = "dcpsave",
 	.what = "write what each rank of a job holds as Paddle's io.save does",
-	.about = "Write OUT as paddle.incubate.distributed.utils.io.save does, on each rank\n"
-		 "of a job that holds a version: a file of what the rank has, or of what all\n"
-		 "have together. {rank} in OUT is the rank's number. Also called dcpsave.\n"
-		 "Started by mpirun, torchrun or srun, or alone.",
+	.about = "Write OUT as paddle.incubate.distributed.utils.io.save does, on each rank of "
+		 "a job that holds a version: a file of what the rank has, or of what all have "
+		 "together. {rank} in OUT is the rank's number. Also called dcpsave. Started "
+		 "by mpirun, torchrun or srun, or alone.",
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct saving_opts),

@@ -398,10 +398,8 @@ const struct cmd cmd_show = {
 	.name = "show",
 	.what = "show everything about one key",
 	.about = "Show the dtype, shape and size of one tensor, and in which files its pieces "
-		 "lie;\n"
-		 "or the type and value of an object. KEY may also be a file name of the "
-		 "mount,\n"
-		 "or a pattern: * stands for anything. One word after SOURCE is KEY.",
+		 "lie; or the type and value of an object. KEY may also be a file name of the "
+		 "mount, or a pattern: * stands for anything. One word after SOURCE is KEY.",
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct show_opts),

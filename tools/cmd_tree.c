@@ -390,8 +390,7 @@ const struct cmd cmd_tree = {
 	.name = "tree",
 	.what = "show the keys as a tree, with sizes and parameters",
 	.about = "Show the components of all keys as a tree, with the bytes below each. Layers "
-		 "are\n"
-		 "in the order of their numbers.",
+		 "are in the order of their numbers.",
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct tree_opts),

@@ -85,7 +85,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 const struct cmd cmd_version = {
 	.name = "version",
 	.what = "print the versions of dcpfs and its libraries",
-	.about = "Print the versions of dcpfs and of the libraries it runs with, and which\n"
+	.about = "Print the versions of dcpfs and of the libraries it runs with, and which "
 		 "optional ones were found when it was built.",
 	.operands = operands,
 	.opts = opts,

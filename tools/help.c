@@ -53,7 +53,9 @@ void help_verb(struct dcp_buf *b, const struct cmd *cmd)
 {
 	dcp_buf_str(b, "usage: ");
 	put_usage(b, cmd);
-	dcp_buf_printf(b, "\n\n%s\n\n", cmd->about ? cmd->about : cmd->what);
+	dcp_buf_str(b, "\n\n");
+	out_wrap(b, 0, 0, HELP_WIDTH, cmd->about ? cmd->about : cmd->what);
+	dcp_buf_str(b, "\n\n");
 	for (const struct opt *o = cmd->opts; o->name; o++)
 		if (!o->hidden)
 			option(b, o);
