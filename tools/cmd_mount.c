@@ -45,6 +45,11 @@ static const char *const ios[] = { "auto", "mmap", "pread", NULL };
 	.off = offsetof(struct mount_opts, field),                                             \
 	.bytes = sizeof(((struct mount_opts *)NULL)->field)
 
+#define PASS(word)                                                                             \
+	{                                                                                      \
+		0, word, NULL, "of mount(8): nothing to do", OPT_PASS                          \
+	}
+
 /* What mount(8) hands on from a line of fstab, beside what is ours. */
 static const struct opt mount_words[] = {
 	{ 0, "allow_other", NULL, "let other users read what the source lets them", OPT_FLAG,
@@ -61,34 +66,15 @@ static const struct opt mount_words[] = {
 	{ 0, "ro", NULL, "as it is anyhow", OPT_PASS },
 	{ 0, "rw", NULL, "a checkpoint is never written to; say ro (in fstab, too)",
 	  OPT_REFUSE },
-	{ 0, "defaults", NULL, "of mount(8): nothing to do", OPT_PASS },
-	{ 0, "auto", NULL, "of mount(8): nothing to do", OPT_PASS },
-	{ 0, "noauto", NULL, "of mount(8): nothing to do", OPT_PASS },
-	{ 0, "user", NULL, "of mount(8): nothing to do", OPT_PASS },
-	{ 0, "nouser", NULL, "of mount(8): nothing to do", OPT_PASS },
-	{ 0, "users", NULL, "of mount(8): nothing to do", OPT_PASS },
-	{ 0, "nofail", NULL, "of mount(8): nothing to do", OPT_PASS },
-	{ 0, "_netdev", NULL, "of mount(8): nothing to do", OPT_PASS },
+	/* clang-format off */
+	PASS("defaults"), PASS("auto"), PASS("noauto"), PASS("user"), PASS("nouser"),
+	PASS("users"), PASS("nofail"), PASS("_netdev"), PASS("dev"), PASS("nodev"),
+	PASS("suid"), PASS("nosuid"), PASS("exec"), PASS("noexec"), PASS("atime"),
+	PASS("noatime"), PASS("diratime"), PASS("nodiratime"), PASS("relatime"),
+	PASS("norelatime"), PASS("strictatime"), PASS("sync"), PASS("async"),
+	PASS("group"), PASS("owner"), PASS("comment"), PASS("X-*"),
+	/* clang-format on */
 	{ 0, "x-*", NULL, "of mount(8) and systemd: nothing to do", OPT_PASS },
-	{ 0, "dev", NULL, "of mount(8): nothing to do", OPT_PASS },
-	{ 0, "nodev", NULL, "of mount(8): nothing to do", OPT_PASS },
-	{ 0, "suid", NULL, "of mount(8): nothing to do", OPT_PASS },
-	{ 0, "nosuid", NULL, "of mount(8): nothing to do", OPT_PASS },
-	{ 0, "exec", NULL, "of mount(8): nothing to do", OPT_PASS },
-	{ 0, "noexec", NULL, "of mount(8): nothing to do", OPT_PASS },
-	{ 0, "atime", NULL, "of mount(8): nothing to do", OPT_PASS },
-	{ 0, "noatime", NULL, "of mount(8): nothing to do", OPT_PASS },
-	{ 0, "diratime", NULL, "of mount(8): nothing to do", OPT_PASS },
-	{ 0, "nodiratime", NULL, "of mount(8): nothing to do", OPT_PASS },
-	{ 0, "relatime", NULL, "of mount(8): nothing to do", OPT_PASS },
-	{ 0, "norelatime", NULL, "of mount(8): nothing to do", OPT_PASS },
-	{ 0, "strictatime", NULL, "of mount(8): nothing to do", OPT_PASS },
-	{ 0, "sync", NULL, "of mount(8): nothing to do", OPT_PASS },
-	{ 0, "async", NULL, "of mount(8): nothing to do", OPT_PASS },
-	{ 0, "group", NULL, "of mount(8): nothing to do", OPT_PASS },
-	{ 0, "owner", NULL, "of mount(8): nothing to do", OPT_PASS },
-	{ 0, "comment", NULL, "of mount(8): nothing to do", OPT_PASS },
-	{ 0, "X-*", NULL, "of mount(8): nothing to do", OPT_PASS },
 	{ 0, "remount", NULL, "unmount it and mount it again", OPT_REFUSE },
 	OPT_END
 };
