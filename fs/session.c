@@ -346,18 +346,6 @@ static int await(int fd, pid_t child, const struct dcpfs_opts *opts, struct word
 	return w->rc;
 }
 
-/* Descriptors 0 to 2 are open before anything else is, or the first file would become stdin. */
-static void fill_standard_fds(void)
-{
-	int fd;
-
-	do
-		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-	while (fd >= 0 && fd <= 2);
-	if (fd > 2)
-		close(fd);
-}
-
 int dcpfs_session_run(const struct dcpfs_opts *opts, enum dcpfs_stage *stage,
 		      struct dcp_err *err)
 {
@@ -365,7 +353,6 @@ int dcpfs_session_run(const struct dcpfs_opts *opts, enum dcpfs_stage *stage,
 	int fds[2] = { -1, -1 };
 	pid_t child = 0;
 
-	fill_standard_fds();
 	raise_file_limit();
 	share_heap();
 	if (!opts->foreground) {
