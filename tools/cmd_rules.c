@@ -2,12 +2,12 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "core/base/arena.h"
 #include "core/base/err.h"
 #include "core/base/number.h"
 #include "core/base/text.h"
 #include "core/rules/rules.h"
 #include "core/store/version/expected.h"
+#include "fs/text/describe.h"
 #include "tools/cmd.h"
 #include "tools/out.h"
 #include "tools/pick.h"
@@ -81,8 +81,6 @@ static enum cmd_exit show(struct out *o, const char *name)
 struct check {
 	struct pick p;
 	struct out *o;
-	struct dcp_arena arena;
-	enum dcp_row_kind kind; /* that is printed */
 	uint64_t said, wrong;
 	const char *last; /* kind that was printed last */
 };
@@ -111,25 +109,16 @@ static void print_key(struct check *c, const char *what, const char *key, const 
 	}
 }
 
-static int on_row(void *ctx, const struct dcp_row *row)
+static int on_tensor(void *ctx, const struct dcp_row *row, const char *why)
 {
-	struct check *c = ctx;
-	struct dcp_index *ix = dcp_version_index(c->p.v);
-	bool tensor = c->kind == DCP_ROW_TENSOR;
-	struct dcp_object o = { 0 };
-	struct dcp_tensor t = { 0 };
-	const char *why;
-	int rc;
+	print_key(ctx, "broken", row->key, why ? why : "");
+	return 0;
+}
 
-	if (!row->broken)
-		return 0;
-	rc = tensor ? dcp_index_tensor(ix, row->id, &c->arena, &t, NULL)
-		    : dcp_index_object(ix, row->id, &c->arena, &o, NULL);
-	why = tensor ? t.error : o.error;
-	if (rc == 0)
-		print_key(c, tensor ? "broken" : "left out", row->key, why ? why : "");
-	dcp_arena_reset(&c->arena);
-	return rc;
+static int on_object(void *ctx, const struct dcp_row *row, const char *why)
+{
+	print_key(ctx, "left out", row->key, why ? why : "");
+	return 0;
 }
 
 /* How many more there are of a kind than were printed. */
@@ -145,8 +134,8 @@ static int print_all(struct check *c, enum dcp_row_kind kind)
 	int rc;
 
 	c->said = 0;
-	c->kind = kind;
-	rc = pick_each(dcp_version_index(c->p.v), kind, on_row, c);
+	rc = dcpfs_describe_broken(c->p.v, kind, kind == DCP_ROW_TENSOR ? on_tensor : on_object,
+				   c);
 	print_rest(c);
 	return rc;
 }
@@ -299,11 +288,9 @@ static enum cmd_exit check(struct out *o, const struct rules_opts *ro, const cha
 	code = pick_path(source);
 	if (code != CMD_OK)
 		return code;
-	dcp_arena_init(&c.arena, (size_t)1 << 30);
 	code = pick_open(&c.p, &args, &pick);
 	if (code == CMD_OK)
 		code = report(&c);
-	dcp_arena_finish(&c.arena);
 	pick_finish(&c.p);
 	return code;
 }

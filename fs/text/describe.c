@@ -147,6 +147,31 @@ int dcpfs_describe_object(struct dcp_version *v, const struct dcp_row *row, bool
 	return rc;
 }
 
+int dcpfs_describe_broken(const struct dcp_version *v, enum dcp_row_kind kind,
+			  dcpfs_broken_fn *fn, void *ctx)
+{
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(512 << 20);
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
+	struct dcp_index *ix = dcp_version_index(v);
+	struct dcp_row row;
+	int rc = dcp_index_scan(ix, kind, 0, false, &scan);
+
+	while (rc == 0 && (rc = dcp_index_scan_next(scan, &row)) > 0) {
+		struct dcp_tensor t = { 0 };
+		struct dcp_object o = { 0 };
+
+		rc = 0;
+		if (!row.broken)
+			continue;
+		dcp_arena_reset(&arena);
+		rc = kind == DCP_ROW_TENSOR ? dcp_index_tensor(ix, row.id, &arena, &t, NULL)
+					    : dcp_index_object(ix, row.id, &arena, &o, NULL);
+		if (rc == 0)
+			rc = fn(ctx, &row, kind == DCP_ROW_TENSOR ? t.error : o.error);
+	}
+	return rc;
+}
+
 void dcpfs_describe_version(const struct dcp_version *v, struct dcp_jsonw *w)
 {
 	const struct dcp_index *ix = dcp_version_index(v);

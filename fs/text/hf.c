@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/arena.h"
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
 #include "core/base/text.h"
@@ -15,6 +14,7 @@
 #include "core/store/version/expected.h"
 #include "core/store/version/version.h"
 #include "fs/fs.h"
+#include "fs/text/describe.h"
 #include "fs/text/spool.h"
 #include "fs/versions/hf.h"
 
@@ -141,63 +141,42 @@ static void put_assets(const struct dcpfs_version *ver, struct dcp_buf *b)
 	dcp_buf_str(b, "\n");
 }
 
-/* Keys that failed, tensors or those that no rule fits, each with the reason. */
-static int put_failed(const struct dcpfs_version *ver, enum dcp_row_kind kind, uint64_t *named,
-		      struct dcpfs_spool *s)
+struct shown {
+	struct dcp_buf *out;
+	uint64_t n;
+};
+
+static int put_failed(void *ctx, const struct dcp_row *row, const char *why)
 {
-	dcp_auto_scan struct dcp_index_scan *scan = NULL;
-	struct dcp_row row;
-	int rc = dcp_index_scan(dcpfs_index(ver), kind, 0, false, &scan);
+	struct shown *t = ctx;
+	char key[512];
 
-	if (rc < 0)
-		return rc;
-	while ((rc = dcp_index_scan_next(scan, &row)) > 0 && *named < MAX_NAMED) {
-		struct dcp_tensor t = { 0 };
-		struct dcp_object o = { 0 };
-		struct dcp_arena arena;
-		char key[512];
-
-		if (!row.broken)
-			continue;
-		dcp_arena_init(&arena, 512 << 20);
-		if (kind == DCP_ROW_TENSOR)
-			dcp_index_tensor(dcpfs_index(ver), row.id, &arena, &t, NULL);
-		else
-			dcp_index_object(dcpfs_index(ver), row.id, &arena, &o, NULL);
-		snprintf(key, sizeof(key), "%s", row.key);
-		dcp_printable(key);
-		dcp_buf_printf(&s->buf, "- `%s`: %s\n", key,
-			       t.error   ? t.error
-			       : o.error ? o.error
-					 : "it cannot be read");
-		dcp_arena_finish(&arena);
-		++*named;
-	}
-	return DCP_MIN(rc, 0);
+	snprintf(key, sizeof(key), "%s", row->key);
+	dcp_printable(key);
+	dcp_buf_printf(t->out, "- `%s`: %s\n", key, why ? why : "it cannot be read");
+	return ++t->n == MAX_NAMED;
 }
 
+/* Keys that failed, tensors and those that no rule fits, each with the reason. */
 static int put_all_failed(const struct dcpfs_version *ver, struct dcpfs_spool *s)
 {
-	uint64_t broken = dcp_index_counts(dcpfs_index(ver))->broken, named = 0;
+	uint64_t broken = dcp_index_counts(dcpfs_index(ver))->broken;
+	struct shown named = { .out = &s->buf };
 	int rc;
 
 	if (!broken)
 		return 0;
 	dcp_buf_str(&s->buf, "## Keys that could not be mapped\n\n");
-	rc = put_failed(ver, DCP_ROW_TENSOR, &named, s);
+	rc = dcpfs_describe_broken(dcpfs_opened(ver), DCP_ROW_TENSOR, put_failed, &named);
 	if (rc == 0)
-		rc = put_failed(ver, DCP_ROW_OBJECT, &named, s);
-	if (named < broken)
+		rc = dcpfs_describe_broken(dcpfs_opened(ver), DCP_ROW_OBJECT, put_failed,
+					   &named);
+	if (named.n < broken)
 		dcp_buf_printf(&s->buf, "- and %llu more: `.dcpfs/errors.json` of the mount\n",
-			       (unsigned long long)(broken - named));
+			       (unsigned long long)(broken - named.n));
 	dcp_buf_str(&s->buf, "\n");
-	return rc;
+	return DCP_MIN(rc, 0);
 }
-
-struct shown {
-	struct dcp_buf *out;
-	uint64_t n;
-};
 
 static void put_difference(void *ctx, const char *what, const char *key, const char *text)
 {

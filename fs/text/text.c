@@ -182,43 +182,33 @@ static void make_status(struct dcpfs *fs, struct dcp_jsonw *w)
 	dcp_jsonw_end(w);
 }
 
-/* Keys that the index knows to be broken; what failed at run time comes from fs/errors.c. */
-static void put_broken(struct dcpfs_version *ver, enum dcp_row_kind kind, struct dcp_jsonw *w)
+struct broken {
+	const struct dcpfs_version *ver;
+	struct dcp_jsonw *w;
+};
+
+static int put_broken(void *ctx, const struct dcp_row *row, const char *why)
 {
-	struct dcp_index *ix = dcpfs_index(ver);
-	struct dcp_index_scan *scan;
-	struct dcp_row row;
+	const struct broken *b = ctx;
 
-	if (dcp_index_scan(ix, kind, 0, false, &scan) < 0)
-		return;
-	while (dcp_index_scan_next(scan, &row) > 0) {
-		dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(512 << 20);
-		struct dcp_tensor t = { 0 };
-		struct dcp_object o = { 0 };
-
-		if (!row.broken)
-			continue;
-		if (kind == DCP_ROW_TENSOR)
-			dcp_index_tensor(ix, row.id, &arena, &t, NULL);
-		else
-			dcp_index_object(ix, row.id, &arena, &o, NULL);
-		dcp_jsonw_object(w);
-		dcp_jsonw_put_str(w, "version", ver->name);
-		dcp_jsonw_put_str(w, "key", row.key);
-		dcp_jsonw_put_str_or_null(w, "error",
-					  kind == DCP_ROW_TENSOR ? t.error : o.error);
-		dcp_jsonw_put_u64(w, "count", 0);
-		dcp_jsonw_end(w);
-	}
-	dcp_index_scan_end(scan);
+	dcp_jsonw_object(b->w);
+	dcp_jsonw_put_str(b->w, "version", b->ver->name);
+	dcp_jsonw_put_str(b->w, "key", row->key);
+	dcp_jsonw_put_str_or_null(b->w, "error", why);
+	dcp_jsonw_put_u64(b->w, "count", 0);
+	dcp_jsonw_end(b->w);
+	return 0;
 }
 
-static void put_all_broken(struct dcpfs_version *ver, struct dcp_jsonw *w)
+/* Keys that the index knows to be broken; what failed at run time comes from fs/errors.c. */
+static void put_all_broken(const struct dcpfs_version *ver, struct dcp_jsonw *w)
 {
+	struct broken b = { ver, w };
+
 	if (!ver || !dcpfs_opened(ver) || !dcp_index_counts(dcpfs_index(ver))->broken)
 		return;
-	put_broken(ver, DCP_ROW_TENSOR, w);
-	put_broken(ver, DCP_ROW_OBJECT, w);
+	dcpfs_describe_broken(dcpfs_opened(ver), DCP_ROW_TENSOR, put_broken, &b);
+	dcpfs_describe_broken(dcpfs_opened(ver), DCP_ROW_OBJECT, put_broken, &b);
 }
 
 static void make_errors(struct dcpfs *fs, struct dcp_jsonw *w)
