@@ -62,22 +62,6 @@ static int add_row(void *ctx, struct dcp_row *row)
 	return dcp_buf_error(&m->parts) ? -ENOMEM : dcpfs_spool_flush(&m->spool, false);
 }
 
-static int add_rows(struct making *m)
-{
-	dcp_auto_scan struct dcp_index_scan *scan = NULL;
-	struct dcp_row row;
-	int rc = dcp_index_scan(dcpfs_index(m->ver), DCP_ROW_TENSOR, 0, false, &scan);
-
-	if (rc < 0)
-		return rc;
-	while ((rc = dcp_index_scan_next(scan, &row)) > 0) {
-		rc = add_row(m, &row);
-		if (rc < 0)
-			break;
-	}
-	return rc;
-}
-
 /* The readers that there are take metadata first, last, or in between. */
 static void put_metadata(struct making *m)
 {
@@ -101,7 +85,9 @@ static int write_header(struct making *m, uint64_t n)
 
 	dcp_buf_add(&m->spool.buf, length, sizeof(length)); /* known at the end */
 	dcp_jsonw_object(&m->w);
-	rc = m->ver->hf ? dcpfs_hf_rows(m->ver, n, add_row, m) : add_rows(m);
+	rc = m->ver->hf ? dcpfs_hf_rows(m->ver, n, add_row, m)
+			: dcpfs_spool_rows(&m->spool, dcpfs_index(m->ver), DCP_ROW_TENSOR,
+					   add_row, m);
 	put_metadata(m);
 	dcp_jsonw_end(&m->w);
 	while (dcpfs_spool_size(&m->spool) % ALIGN)

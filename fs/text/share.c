@@ -17,25 +17,6 @@
 #include "fs/tree/tree.h"
 #include "fs/versions/ranks.h"
 
-int dcpfs_share_rows(struct dcpfs_version *ver, enum dcp_row_kind kind, struct dcpfs_spool *s,
-		     int (*fn)(void *ctx, struct dcp_row *row), void *ctx)
-{
-	dcp_auto_scan struct dcp_index_scan *scan = NULL;
-	struct dcp_row row;
-	int rc = dcp_index_scan(dcpfs_index(ver), kind, 0, false, &scan);
-
-	if (rc < 0)
-		return rc;
-	while ((rc = dcp_index_scan_next(scan, &row)) > 0) {
-		rc = fn(ctx, &row);
-		if (rc >= 0)
-			rc = dcpfs_spool_flush(s, false);
-		if (rc < 0)
-			break;
-	}
-	return rc;
-}
-
 static void put_mesh(struct dcp_jsonw *w, const struct dcp_mesh *mesh)
 {
 	dcp_jsonw_put_object(w, "mesh");
@@ -95,7 +76,7 @@ int dcpfs_share_layout(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t id,
 	put_mesh(&x.w, dcp_layout_mesh(x.layout->l));
 	put_rules(&x);
 	dcp_jsonw_put_object(&x.w, "keys");
-	rc = dcpfs_share_rows(ver, DCP_ROW_TENSOR, s, put_placement, &x);
+	rc = dcpfs_spool_rows(s, dcpfs_index(ver), DCP_ROW_TENSOR, put_placement, &x);
 	dcp_jsonw_end(&x.w);
 	dcp_jsonw_end(&x.w);
 	dcp_buf_str(&s->buf, "\n");
@@ -194,21 +175,20 @@ void dcpfs_share_begin(struct dcpfs_writing *x)
 	put_mesh(&x->w, mesh);
 }
 
-int dcpfs_share_index(struct dcpfs_version *ver, struct dcpfs_spool *s, struct dcp_err *err)
+int dcpfs_share_index(struct dcpfs_version *ver, struct dcpfs_spool *s)
 {
 	struct dcpfs_writing x = { .ver = ver, .layout = ver->layout };
 	int rc;
 
-	(void)err;
 	dcp_arena_init(&x.arena, DCPFS_ROW_MEMORY);
 	dcp_jsonw_init(&x.w, &s->buf, false);
 	dcpfs_share_begin(&x);
 	dcp_jsonw_put_array(&x.w, "tensors");
-	rc = dcpfs_share_rows(ver, DCP_ROW_TENSOR, s, put_share, &x);
+	rc = dcpfs_spool_rows(s, dcpfs_index(ver), DCP_ROW_TENSOR, put_share, &x);
 	dcp_jsonw_end(&x.w);
 	dcp_jsonw_put_array(&x.w, "objects");
 	if (rc >= 0)
-		rc = dcpfs_share_rows(ver, DCP_ROW_OBJECT, s, put_object, &x);
+		rc = dcpfs_spool_rows(s, dcpfs_index(ver), DCP_ROW_OBJECT, put_object, &x);
 	dcp_jsonw_end(&x.w);
 	dcp_jsonw_end(&x.w);
 	dcp_buf_str(&s->buf, "\n");

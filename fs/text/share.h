@@ -16,7 +16,7 @@ int dcpfs_share_layout(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t id,
 		       struct dcpfs_spool *s, struct dcp_err *err);
 
 /* index.json of the rank @ver: what it holds of each key. */
-int dcpfs_share_index(struct dcpfs_version *ver, struct dcpfs_spool *s, struct dcp_err *err);
+int dcpfs_share_index(struct dcpfs_version *ver, struct dcpfs_spool *s);
 
 /* plan.json of the rank @ver: which stored bytes it needs. Opens backing files. */
-int dcpfs_share_plan(struct dcpfs_version *ver, struct dcpfs_spool *s, struct dcp_err *err);
+int dcpfs_share_plan(struct dcpfs_version *ver, struct dcpfs_spool *s);

@@ -24,9 +24,5 @@ struct dcpfs_writing {
 	struct dcp_arena arena;
 };
 
-/* Call @fn for every row of a kind. */
-int dcpfs_share_rows(struct dcpfs_version *ver, enum dcp_row_kind kind, struct dcpfs_spool *s,
-		     int (*fn)(void *ctx, struct dcp_row *row), void *ctx);
-
 /* Open the object, with the members that say which rank it is about. */
 void dcpfs_share_begin(struct dcpfs_writing *x);

@@ -197,17 +197,16 @@ static void put_needs(struct planning *p)
 			  p->all.bytes ? (double)p->all.touched / (double)p->all.bytes : 1);
 }
 
-int dcpfs_share_plan(struct dcpfs_version *ver, struct dcpfs_spool *s, struct dcp_err *err)
+int dcpfs_share_plan(struct dcpfs_version *ver, struct dcpfs_spool *s)
 {
 	struct planning p = { .x = { .ver = ver, .layout = ver->layout }, .s = s };
 	int rc;
 
-	(void)err;
 	dcp_arena_init(&p.x.arena, DCPFS_ROW_MEMORY);
 	dcp_jsonw_init(&p.x.w, &s->buf, false);
 	dcpfs_share_begin(&p.x);
 	dcp_jsonw_put_array(&p.x.w, "tensors");
-	rc = dcpfs_share_rows(ver, DCP_ROW_TENSOR, s, put_reads, &p);
+	rc = dcpfs_spool_rows(s, dcpfs_index(ver), DCP_ROW_TENSOR, put_reads, &p);
 	dcp_jsonw_end(&p.x.w);
 	put_needs(&p);
 	dcp_jsonw_end(&p.x.w);

@@ -64,6 +64,20 @@ int dcpfs_spool_flush(struct dcpfs_spool *s, bool now)
 	return 0;
 }
 
+int dcpfs_spool_rows(struct dcpfs_spool *s, struct dcp_index *ix, enum dcp_row_kind kind,
+		     int (*fn)(void *ctx, struct dcp_row *row), void *ctx)
+{
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
+	struct dcp_row row;
+	int rc = dcp_index_scan(ix, kind, 0, false, &scan);
+
+	while (rc == 0 && (rc = dcp_index_scan_next(scan, &row)) > 0) {
+		rc = fn(ctx, &row);
+		rc = rc < 0 ? rc : dcpfs_spool_flush(s, false);
+	}
+	return rc;
+}
+
 int dcpfs_spool_patch(struct dcpfs_spool *s, size_t off, const void *p, size_t n)
 {
 	if (off >= s->written) {

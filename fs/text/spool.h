@@ -13,6 +13,7 @@
 #include <stddef.h>
 
 #include "core/base/buf.h"
+#include "core/store/index/index.h"
 
 /* Bytes of one generated file. Small ones are on the heap; big ones are mapped from an unlinked
  * file. */
@@ -39,6 +40,10 @@ struct dcpfs_spool {
 
 /* Write what was appended when that is a megabyte, or at once. -ENOMEM, -ENOSPC, -EIO, ... */
 int dcpfs_spool_flush(struct dcpfs_spool *s, bool now);
+
+/* Call @fn for every row of a kind, and write what it appended. What @fn or the index gave, if that is negative; 0. */
+int dcpfs_spool_rows(struct dcpfs_spool *s, struct dcp_index *ix, enum dcp_row_kind kind,
+		     int (*fn)(void *ctx, struct dcp_row *row), void *ctx);
 
 /* Write over @n bytes at @off, all of them appended by one call. -EIO, ... */
 int dcpfs_spool_patch(struct dcpfs_spool *s, size_t off, const void *p, size_t n);

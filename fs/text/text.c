@@ -310,7 +310,7 @@ int dcpfs_text_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_in
 	if (kind == DCPFS_README)
 		make_readme(fs, ver, &s.buf);
 	else if (kind == DCPFS_INDEX_JSON)
-		rc = dcpfs_is_rank(ver) ? dcpfs_share_index(ver, &s, err)
+		rc = dcpfs_is_rank(ver) ? dcpfs_share_index(ver, &s)
 					: make_index(dcpfs_opened(ver), false, &s, err);
 	else if (kind == DCPFS_INDEX_JSONL)
 		rc = make_index(dcpfs_opened(ver), true, &s, err);
@@ -323,7 +323,7 @@ int dcpfs_text_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_in
 	else if (kind == DCPFS_LAYOUT_JSON)
 		rc = dcpfs_share_layout(fs, ver, ino.row, &s, err);
 	else if (kind == DCPFS_PLAN_JSON)
-		rc = dcpfs_share_plan(ver, &s, err);
+		rc = dcpfs_share_plan(ver, &s);
 	else if (kind == DCPFS_STATUS)
 		make_status(fs, &w);
 	else if (kind == DCPFS_ERRORS)
