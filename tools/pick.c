@@ -335,13 +335,8 @@ int pick_each(struct dcp_index *ix, enum dcp_row_kind kind,
 	struct dcp_row row;
 	int rc = dcp_index_scan(ix, kind, 0, false, &scan);
 
-	if (rc < 0)
-		return rc;
-	while ((rc = dcp_index_scan_next(scan, &row)) == 1) {
+	while (rc == 0 && (rc = dcp_index_scan_next(scan, &row)) > 0)
 		rc = fn(ctx, &row);
-		if (rc != 0)
-			break;
-	}
 	return rc;
 }
 

@@ -129,21 +129,15 @@ static int cut(struct dcpfs_hf *hf, struct entry *e, size_t n, uint64_t size)
 static int make_plan(struct dcpfs_hf *hf, struct dcp_version *v, uint64_t size)
 {
 	struct plan p = { .tied = dcp_version_tied(v, &p.ntied) };
-	struct dcp_index_scan *scan;
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	struct dcp_row row;
 	struct entry *e;
 	size_t n;
 	int rc = dcp_index_scan(dcp_version_index(v), DCP_ROW_TENSOR, 0, false, &scan);
 
-	if (rc < 0)
-		return rc;
 	dcp_arena_init(&p.arena, PLAN_MEMORY);
-	while ((rc = dcp_index_scan_next(scan, &row)) > 0) {
+	while (rc == 0 && (rc = dcp_index_scan_next(scan, &row)) > 0)
 		rc = add_entry(&p, &row);
-		if (rc < 0)
-			break;
-	}
-	dcp_index_scan_end(scan);
 	e = DCP_ITEMS(p.entries, struct entry);
 	n = DCP_NITEMS(p.entries, struct entry);
 	if (rc == 0) {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "core/base/arena.h"
+#include "core/base/cleanup.h"
 #include "core/format/format.h"
 #include "core/model/rights.h"
 #include "core/model/tensor.h"
@@ -82,24 +83,20 @@ static int find_common(struct dcpfs_version *ver, struct dcp_version *v)
 	const struct dcp_grants *g = ver->grants;
 	size_t n;
 	const struct dcp_file_id *ids = dcp_index_files(dcp_version_index(v), &n);
-	bool *used = calloc(n ? n : 1, sizeof(*used));
-	struct dcp_index_scan *scan;
+	dcp_auto_free bool *used = calloc(n ? n : 1, sizeof(*used));
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	struct dcp_row row;
 	int rc = used ? dcp_index_scan(dcp_version_index(v), DCP_ROW_TENSOR, 0, true, &scan)
 		      : -ENOMEM;
 
-	if (rc < 0) {
-		free(used);
+	if (rc < 0)
 		return rc;
-	}
 	while ((rc = dcp_index_scan_next(scan, &row)) > 0)
 		meet_pieces(g, v, row.id, used, g->way);
-	dcp_index_scan_end(scan);
 	ver->common = g->way;
 	for (size_t i = 0; i < n; i++)
 		if (!used[i] && !ids[i].shown)
 			ver->common = dcp_rights_meet(ver->common, g->files[i]);
-	free(used);
 	return rc;
 }
 

@@ -183,21 +183,14 @@ static int list_unwanted(struct stored *st, uint64_t i, const char *key)
 static int each_stored(struct stored *st,
 		       int (*fn)(struct stored *st, uint64_t i, const char *key))
 {
-	struct dcp_index_scan *scan;
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	struct dcp_row row;
 	int rc =
 		dcp_index_scan(dcp_version_index(st->p->ck->v), DCP_ROW_TENSOR, 0, true, &scan);
 
-	if (rc < 0)
-		return rc;
-	for (uint64_t i = 0; rc == 0 && i < st->n; i++) {
-		rc = dcp_index_scan_next(scan, &row);
-		if (rc > 0)
-			rc = fn(st, i, row.key);
-		else if (rc == 0)
-			break;
-	}
-	dcp_index_scan_end(scan);
+	for (uint64_t i = 0; rc == 0 && i < st->n && (rc = dcp_index_scan_next(scan, &row)) > 0;
+	     i++)
+		rc = fn(st, i, row.key);
 	return rc;
 }
 
