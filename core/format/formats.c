@@ -10,8 +10,6 @@ static enum dcp_match probe_parts(const struct dcp_dir *dir, char *why, size_t n
 
 static enum dcp_match probe_archive(const struct dcp_dir *dir, char *why, size_t n)
 {
-	(void)why;
-	(void)n;
 	return dcp_archive_probe(dcp_formats, dir);
 }
 
@@ -22,8 +20,6 @@ static bool group_archive(const char *file, char *version)
 
 static enum dcp_match probe_numpy(const struct dcp_dir *dir, char *why, size_t n)
 {
-	(void)why;
-	(void)n;
 	return dcp_numpy_probe(dcp_formats, dir);
 }
 

@@ -52,7 +52,6 @@ static bool is_npy(const char *name)
 
 static bool is_array(void *ctx, const char *name)
 {
-	(void)ctx;
 	return is_npz(name) || is_npy(name);
 }
 

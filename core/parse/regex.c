@@ -25,8 +25,6 @@ static void *alloc(size_t n, void *arena)
 
 static void leave(void *p, void *arena)
 {
-	(void)p;
-	(void)arena;
 }
 
 static int fail(const char *pattern, const char *at, int code, const char *what,

@@ -35,7 +35,6 @@ static int look_at_key(void *ctx, uint64_t number, const char *key)
 {
 	struct detection *d = ctx;
 
-	(void)number;
 	for (size_t i = 0; i < d->n; i++) {
 		struct candidate *c = &d->c[i];
 		const char *bare = c->r ? dcp_rules_bare_key(c->r, key, &d->text) : NULL;

@@ -480,7 +480,6 @@ static int plan(const struct dcp_write_set *set, const struct dcp_write_opts *op
 	struct saving s = { .set = set, .w = w, .err = err };
 	int rc = find_places(&s);
 
-	(void)opts;
 	for (size_t i = 0; rc == 0 && i < s.n; i++)
 		if (s.place[i].where == STATE)
 			rc = put_state(&s, i);

@@ -52,7 +52,6 @@ static int plan(const struct dcp_write_set *set, const struct dcp_write_opts *op
 	char name[DCP_NAME_MAX + 1], file[DCP_NAME_MAX + sizeof(".npy")];
 	int rc = 0;
 
-	(void)opts, (void)err;
 	for (size_t i = 0; rc == 0 && i < set->ntensors; i++) {
 		dcp_name_from_key(set->tensors[i].key, false, name);
 		snprintf(file, sizeof(file), "%s.npy", name);

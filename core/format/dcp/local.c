@@ -58,7 +58,6 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 
 static const char *commit_file(const struct dcp_dir *dir)
 {
-	(void)dir;
 	return NULL;
 }
 

@@ -162,7 +162,6 @@ int dcp_ds_frozen_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
 	size_t at = 0;
 	int rc = 0;
 
-	(void)ds;
 	for (uint32_t k = 0; rc == 0 && done < f->numel; k++) {
 		uint64_t n = DCP_MIN(each, f->numel - done);
 		char name[DCP_DS_NAME_MAX];

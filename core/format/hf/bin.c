@@ -35,7 +35,6 @@ static bool keep_ours(void *ctx, const struct dcp_dirent *e)
 {
 	struct dcp_hf_name name;
 
-	(void)ctx;
 	return is_ours(e, DCP_HF_TORCH, &name) || is_ours(e, DCP_HF_TORCH_INDEX, &name);
 }
 

@@ -248,7 +248,6 @@ int dcp_mlegacy_emit_model(struct dcp_mlegacy *m, struct dcp_err *err)
 	struct dcp_intern emitted = { 0 };
 	int rc = count(m, &all);
 
-	(void)err;
 	if (rc == 0)
 		number_layers(m, &all);
 	if (!copy)

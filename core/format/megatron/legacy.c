@@ -35,8 +35,6 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 {
 	struct dcp_mrank r;
 
-	(void)why;
-	(void)n;
 	for (size_t i = 0; i < dir->n; i++) {
 		dcp_auto_dir struct dcp_dir below = { .fd = -1 };
 		bool found;

@@ -53,8 +53,6 @@ static bool has_file(const struct dcp_dir *dir, const char *name)
 
 static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 {
-	(void)why;
-	(void)n;
 	if (!has_file(dir, MARK))
 		return DCP_MATCH_NO;
 	return has_file(dir, ".metadata") || has_zarr(dir) ? DCP_MATCH_YES : DCP_MATCH_NO;
@@ -62,7 +60,6 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 
 static const char *commit_file(const struct dcp_dir *dir)
 {
-	(void)dir;
 	return MARK; /* written last */
 }
 

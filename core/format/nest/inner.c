@@ -33,7 +33,6 @@ static const char *prefix_of(void *ctx, const char *key)
 {
 	const struct below *b = ctx;
 
-	(void)key;
 	return b->prefix;
 }
 

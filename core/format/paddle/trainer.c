@@ -97,7 +97,6 @@ static const char *prefix(void *ctx, const char *key)
 {
 	const struct loading *l = ctx;
 
-	(void)key;
 	return l->bare && is_model(l->part) ? NULL : l->part;
 }
 

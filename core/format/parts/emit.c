@@ -56,7 +56,6 @@ static int place(void *ctx, const char *name, struct dcp_place *out)
 
 static const char *prefix(void *ctx, const char *key)
 {
-	(void)key;
 	return prefix_of(ctx);
 }
 

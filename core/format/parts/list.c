@@ -75,8 +75,6 @@ int dcp_parts_add(struct dcp_parts *p, const char *name, const char *below,
 
 static enum dcp_match probe_json(const struct dcp_dir *dir, char *why, size_t n)
 {
-	(void)why;
-	(void)n;
 	return dir->n == 1 ? DCP_MATCH_YES : DCP_MATCH_NO;
 }
 

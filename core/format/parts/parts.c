@@ -62,7 +62,6 @@ static bool is_main(void *ctx, const struct dcp_dirent *e)
 {
 	bool unused;
 
-	(void)ctx;
 	return !dcp_parts_is_file(e, &unused) && !dcp_parts_is_dir(e, &unused, NULL);
 }
 

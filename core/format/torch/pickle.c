@@ -37,8 +37,6 @@ static bool is_pickle(const char *name)
 
 static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 {
-	(void)why;
-	(void)n;
 	return dir->n == 1 && !dir->entries[0].is_dir && is_pickle(dir->entries[0].name)
 		       ? DCP_MATCH_YES
 		       : DCP_MATCH_NO;

@@ -41,8 +41,6 @@ static bool is_ours(const struct dcp_dir *dir, const char *name)
 
 static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 {
-	(void)why;
-	(void)n;
 	for (size_t i = 0; i < dir->n; i++)
 		if (!dir->entries[i].is_dir && has_extension(dir->entries[i].name))
 			return dir->is_file ? DCP_MATCH_YES : DCP_MATCH_MANY;

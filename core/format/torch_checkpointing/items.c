@@ -111,8 +111,6 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 {
 	const struct dcp_dirent *e = dcp_dir_find(dir, metadata);
 
-	(void)why;
-	(void)n;
 	if (!e || e->is_dir)
 		return is_plain_dir(dir) ? DCP_MATCH_YES : DCP_MATCH_NO;
 	for (size_t i = 0; i < dir->n; i++)

@@ -64,7 +64,6 @@ static void flow_begin(void *ctx, const struct job_sharing *x)
 
 static void flow_end(void *ctx, const struct job_sharing *x)
 {
-	(void)x;
 	settle_needs(ctx);
 }
 
@@ -152,8 +151,6 @@ static int flow_all(struct flows *f, struct dcp_err *err)
 
 static int add_read(void *ctx, uint32_t file, uint64_t off, uint64_t n)
 {
-	(void)file;
-	(void)off;
 	*(uint64_t *)ctx += n;
 	return 0;
 }

@@ -192,7 +192,6 @@ static int take_head(struct drain *d, const void *p, size_t n, struct dcp_err *e
 {
 	size_t some = DCP_MIN(n, d->head_n - (size_t)d->n);
 
-	(void)err;
 	memcpy(d->head + d->n, p, some);
 	return d->n + n >= d->head_n;
 }

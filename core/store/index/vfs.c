@@ -18,7 +18,6 @@ struct source_file {
 
 static int op_close(sqlite3_file *f)
 {
-	(void)f;
 	return SQLITE_OK;
 }
 
@@ -40,13 +39,11 @@ static int op_read(sqlite3_file *f, void *buf, int n, sqlite3_int64 off)
 
 static int op_write(sqlite3_file *f, const void *buf, int n, sqlite3_int64 off)
 {
-	(void)f, (void)buf, (void)n, (void)off;
 	return SQLITE_READONLY;
 }
 
 static int op_truncate(sqlite3_file *f, sqlite3_int64 size)
 {
-	(void)f, (void)size;
 	return SQLITE_READONLY;
 }
 
@@ -58,32 +55,27 @@ static int op_file_size(sqlite3_file *f, sqlite3_int64 *size)
 
 static int op_lock(sqlite3_file *f, int level)
 {
-	(void)f, (void)level;
 	return SQLITE_OK;
 }
 
 static int op_check_reserved(sqlite3_file *f, int *out)
 {
-	(void)f;
 	*out = 0;
 	return SQLITE_OK;
 }
 
 static int op_control(sqlite3_file *f, int op, void *arg)
 {
-	(void)f, (void)op, (void)arg;
 	return SQLITE_NOTFOUND;
 }
 
 static int op_sector(sqlite3_file *f)
 {
-	(void)f;
 	return 4096;
 }
 
 static int op_characteristics(sqlite3_file *f)
 {
-	(void)f;
 	return SQLITE_IOCAP_IMMUTABLE;
 }
 
@@ -107,7 +99,6 @@ static int op_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *f, int flag
 {
 	struct source_file *file = (struct source_file *)f;
 
-	(void)name;
 	*file = (struct source_file){ 0 };
 	if (!(flags & SQLITE_OPEN_MAIN_DB))
 		return SQLITE_CANTOPEN;
@@ -120,20 +111,17 @@ static int op_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *f, int flag
 
 static int op_delete(sqlite3_vfs *vfs, const char *name, int sync)
 {
-	(void)vfs, (void)name, (void)sync;
 	return SQLITE_READONLY;
 }
 
 static int op_access(sqlite3_vfs *vfs, const char *name, int flags, int *out)
 {
-	(void)vfs, (void)name, (void)flags;
 	*out = 0;
 	return SQLITE_OK;
 }
 
 static int op_full_path(sqlite3_vfs *vfs, const char *name, int n, char *out)
 {
-	(void)vfs;
 	snprintf(out, (size_t)n, "%s", name);
 	return SQLITE_OK;
 }

@@ -5,31 +5,20 @@
 
 int dcp_ring_open(unsigned entries, struct dcp_ring **out)
 {
-	(void)entries;
-	(void)out;
 	return -ENOTSUP;
 }
 
 void dcp_ring_close(struct dcp_ring *r)
 {
-	(void)r;
 }
 
 int dcp_ring_register(struct dcp_ring *r, void *memory, size_t n)
 {
-	(void)r;
-	(void)memory;
-	(void)n;
 	return -ENOTSUP;
 }
 
 int dcp_ring_read(struct dcp_ring *r, const struct dcp_read *reads, size_t n, uint32_t *done,
 		  uint64_t *calls)
 {
-	(void)r;
-	(void)reads;
-	(void)n;
-	(void)done;
-	(void)calls;
 	return -ENOTSUP;
 }

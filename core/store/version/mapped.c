@@ -124,9 +124,6 @@ static int list_keys(void *ctx, int (*fn)(void *fn_ctx, uint64_t number, const c
 
 static int first_will_do(void *ctx, uint64_t number, const char *key)
 {
-	(void)ctx;
-	(void)number;
-	(void)key;
 	return -ECANCELED;
 }
 
@@ -256,7 +253,6 @@ static int check_mapped(void *ctx, struct dcp_index *ix, bool just_built, struct
 	const struct mapping *m = ctx;
 	const char *id = dcp_index_meta(ix, "map");
 
-	(void)just_built;
 	if (id && strcmp(id, m->id) == 0)
 		return 0;
 	return dcp_fail(err, -ESTALE, "it was mapped from another index");

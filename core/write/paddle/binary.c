@@ -121,7 +121,6 @@ static int plan(const struct dcp_write_set *set, const struct dcp_write_opts *op
 	const struct dcp_write_tensor **list = sort(set);
 	int rc = list ? 0 : -ENOMEM;
 
-	(void)err;
 	if (rc == 0 && !opts->name)
 		rc = put_program(list, set->ntensors, w);
 	dcp_writer_file(w, opts->name ? opts->name : "model.pdiparams", true);
@@ -137,7 +136,6 @@ static int plan_vars(const struct dcp_write_set *set, const struct dcp_write_opt
 	char name[DCP_NAME_MAX + 1];
 	int rc = 0;
 
-	(void)opts, (void)err;
 	for (size_t i = 0; rc == 0 && i < set->ntensors; i++) {
 		dcp_name_from_key(set->tensors[i].key, false, name);
 		dcp_writer_file(w, name, false);

@@ -304,14 +304,12 @@ static int plan_as(const struct dcp_write_set *set, bool old, struct dcp_writer 
 static int plan(const struct dcp_write_set *set, const struct dcp_write_opts *opts,
 		struct dcp_writer *w, struct dcp_err *err)
 {
-	(void)opts;
 	return plan_as(set, false, w, err);
 }
 
 static int plan_old(const struct dcp_write_set *set, const struct dcp_write_opts *opts,
 		    struct dcp_writer *w, struct dcp_err *err)
 {
-	(void)opts;
 	return plan_as(set, true, w, err);
 }
 

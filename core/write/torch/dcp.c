@@ -388,7 +388,6 @@ static int plan(const struct dcp_write_set *set, const struct dcp_write_opts *op
 	struct saving s = { .set = set, .w = w };
 	int rc = make(&s);
 
-	(void)err;
 	for (uint32_t rank = 0; rc == 0 && rank < set->ranks; rank++)
 		rc = put_rank(&s, rank);
 	if (rc == 0)

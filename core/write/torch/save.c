@@ -92,7 +92,6 @@ static int mark_inside(void *ctx, struct dcp_pickler *p, const char *key)
 	size_t i = 0;
 	int rc = find(s, key, &i);
 
-	(void)p;
 	if (rc == 0)
 		s->inside[i] = true;
 	return rc;

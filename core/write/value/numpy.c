@@ -263,8 +263,6 @@ int dcp_valuing_array(struct dcp_valuing *w, const char *class, bool hashable)
 	struct dcp_ndarrays arrays = { .p = w->p };
 	int rc = dcp_valuing_expect(w, '{');
 
-	(void)class;
-	(void)hashable;
 	w->values++;
 	w->code = "numpy.ndarray";
 	if (rc == 0)

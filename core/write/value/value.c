@@ -105,7 +105,6 @@ static int put_bytes(struct dcp_valuing *w, const char *class, bool hashable)
 	dcp_auto_buf struct dcp_buf bytes = DCP_BUF_INIT;
 	int rc = dcp_valuing_base64(w, &bytes);
 
-	(void)hashable;
 	if (rc < 0 || !w->p)
 		return rc;
 	if (class && strcmp(class, "bytearray") == 0) {
@@ -137,8 +136,6 @@ static int put_float(struct dcp_valuing *w, const char *class, bool hashable)
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
 	int rc = dcp_valuing_string(w, &text);
 
-	(void)class;
-	(void)hashable;
 	if (rc == 0 && w->p)
 		dcp_pickler_float(w->p, dcp_valuing_is(&text, "nan")    ? (double)NAN
 					: dcp_valuing_is(&text, "-inf") ? -HUGE_VAL
@@ -152,7 +149,6 @@ static int put_pairs(struct dcp_valuing *w, const char *class, bool hashable)
 	int rc = dcp_valuing_expect(w, '[');
 	uint64_t n = rc < 0 ? 0 : dcp_valuing_count(w);
 
-	(void)hashable;
 	w->values++;
 	open_dict(w, class, n);
 	if (rc < 0 || n == 0)
@@ -200,8 +196,6 @@ static int put_tensor(struct dcp_valuing *w, const char *class, bool hashable)
 	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
 	int rc = dcp_valuing_string(w, &key);
 
-	(void)class;
-	(void)hashable;
 	if (rc < 0)
 		return rc;
 	if (!w->tensors)
@@ -244,8 +238,6 @@ static int put_class(struct dcp_valuing *w, const char *class, bool hashable)
 	uint64_t n;
 	size_t i = 0;
 
-	(void)class;
-	(void)hashable;
 	while (rc == 0 && i < DCP_LEN(calls) && !dcp_valuing_is(&name, calls[i].class))
 		i++;
 	if (rc == 0 && i == DCP_LEN(calls))

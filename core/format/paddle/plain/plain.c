@@ -32,8 +32,6 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 {
 	struct dcp_pdname name;
 
-	(void)why;
-	(void)n;
 	for (size_t i = 0; i < dir->n; i++)
 		if (!dir->entries[i].is_dir && dcp_pdname_read(dir->entries[i].name, &name) &&
 		    name.kind != DCP_PDKIND_JSON && name.kind != DCP_PDKIND_INFO)

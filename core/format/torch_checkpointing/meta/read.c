@@ -162,7 +162,6 @@ static int add_pairs(struct dcp_titems_meta *m, const struct dcp_pv *kv, size_t 
 
 static int add_later(struct dcp_titems_meta *m, struct dcp_titems_entry *e, uint32_t unused)
 {
-	(void)unused;
 	dcp_buf_add(&m->pending, e, sizeof(*e));
 	return dcp_buf_error(&m->pending);
 }
@@ -174,7 +173,6 @@ static int add_of_item(struct dcp_titems_meta *m, struct dcp_titems_entry *e, ui
 
 static int add_of_path(struct dcp_titems_meta *m, struct dcp_titems_entry *e, uint32_t unused)
 {
-	(void)unused;
 	return add_flat(m, e);
 }
 
@@ -220,7 +218,6 @@ static int on_pairs(void *ctx, struct dcp_pv where, size_t depth, const struct d
 	bool flat = dcp_pv_is_str(where, "metadata");
 	int rc;
 
-	(void)depth;
 	if ((!flat && !dcp_pv_is_str(where, nested)) || !are_lists(kv, npairs))
 		return settle(m, where, kv, npairs);
 	rc = add_pairs(m, kv, npairs, flat ? add_of_path : add_later, 0, err);

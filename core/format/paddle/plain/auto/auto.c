@@ -31,8 +31,6 @@ static int on_tensor(void *ctx, const struct dcp_tensor *t)
 
 static int always_labelled(void *ctx, const char *key)
 {
-	(void)ctx;
-	(void)key;
 	return 1;
 }
 
