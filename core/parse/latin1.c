@@ -2,7 +2,6 @@
 #include "core/parse/latin1.h"
 
 #include <errno.h>
-#include <stddef.h>
 #include <string.h>
 #include <unistd.h>
 

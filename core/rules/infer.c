@@ -3,7 +3,6 @@
  * A config.json from the arguments that Megatron trained with. Which argument decides what: Megatron-LM,
  * megatron/training/arguments.py; what transformers calls it: Megatron-Bridge, models/.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/base.h"

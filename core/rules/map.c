@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/buf.h"
 #include "core/base/near.h"
 #include "core/base/sort.h"
 #include "core/rules/map.h"

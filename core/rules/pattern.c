@@ -10,7 +10,6 @@
 
 #include "core/base/buf.h"
 #include "core/base/ckd.h"
-#include "core/base/err.h"
 #include "core/base/number.h"
 #include "core/rules/rules_int.h"
 

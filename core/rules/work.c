@@ -2,7 +2,6 @@
 #include "core/rules/work.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/base/arena.h"

@@ -10,7 +10,6 @@
 
 #include "core/base/base.h"
 #include "core/base/number.h"
-#include "core/format/composer/composer_int.h"
 #include "core/format/format.h"
 #include "core/parse/torch/torch.h"
 

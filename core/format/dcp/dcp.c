@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/format/dcp/dcp.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -7,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/number.h"
 #include "core/format/dcp/dcp_int.h"

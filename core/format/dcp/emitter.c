@@ -2,7 +2,6 @@
 /*
  * emitter: what emits the keys of a checkpoint: numbers of files, and its end.
  */
-#include <errno.h>
 #include <stdlib.h>
 
 #include "core/format/dcp/dcp_int.h"

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/err.h"
 #include "core/base/sort.h"
 #include "core/format/dcp/dcp_int.h"
 #include "core/parse/torch/torch.h"

@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/format/dcp/dcp_int.h"
 #include "core/format/torch/state.h"

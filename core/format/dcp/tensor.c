@@ -5,7 +5,6 @@
 
 #include "core/base/ckd.h"
 #include "core/base/endian.h"
-#include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/format/dcp/dcp_int.h"
 #include "core/parse/torch/torch.h"

@@ -9,7 +9,6 @@
 #include <errno.h>
 
 #include "core/base/ckd.h"
-#include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/format/dcp/dcp_int.h"
 

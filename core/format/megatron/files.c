@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/err.h"
 #include "core/base/intern.h"
 #include "core/base/number.h"
 #include "core/format/megatron/megatron_int.h"

@@ -21,7 +21,6 @@
 #include <string.h>
 
 #include "core/base/cleanup.h"
-#include "core/base/err.h"
 #include "core/format/formats.h"
 #include "core/format/megatron/megatron_int.h"
 #include "core/model/tensor.h"

@@ -36,7 +36,6 @@
 #include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/format/formats.h"
-#include "core/format/gather/copies.h"
 #include "core/format/torch/ranks.h"
 #include "core/format/torch/state.h"
 #include "core/model/tensor.h"

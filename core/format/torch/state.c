@@ -9,7 +9,6 @@
 #include "core/format/torch/shard/shard.h"
 #include "core/format/torch/state_int.h"
 #include "core/model/tensor.h"
-#include "core/parse/pyjson/pyjson.h"
 #include "core/parse/torch/torch.h"
 
 /* Bytes of JSON for each byte of the pickle: leaves that share their parts add up. */

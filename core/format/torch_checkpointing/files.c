@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/err.h"
 #include "core/base/sort.h"
 #include "core/format/hf/name.h"
 #include "core/format/torch_checkpointing/items_int.h"

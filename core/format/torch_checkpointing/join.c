@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/base/err.h"
 #include "core/base/sort.h"
 #include "core/format/torch_checkpointing/items_int.h"
 #include "core/model/tensor.h"

@@ -14,7 +14,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "core/base/err.h"
 #include "core/format/torch_checkpointing/items_int.h"
 #include "core/model/tensor.h"
 #include "core/parse/dir/dir.h"

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/err.h"
 #include "core/base/jsonw.h"
 #include "core/format/torch/shard/shard.h"
 #include "core/format/torch/state.h"

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/err.h"
 #include "core/format/torch_checkpointing/items_int.h"
 #include "core/format/torch_checkpointing/place.h"
 #include "core/model/tensor.h"

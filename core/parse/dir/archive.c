@@ -11,7 +11,6 @@
 #include "core/base/err.h"
 #include "core/base/sort.h"
 #include "core/parse/archive/tar.h"
-#include "core/parse/dir/dir.h"
 #include "core/parse/dir/dir_int.h"
 
 enum { MAX_INPUTS = 65536 }; /* ranks that wrote one each */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/parse/dir/dir.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -3,7 +3,6 @@
  * entries: what stands in a directory, and which file each is.
  */
 #include "core/base/sort.h"
-#include "core/parse/dir/dir.h"
 
 #include <stdlib.h>
 #include <string.h>

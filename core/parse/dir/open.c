@@ -11,7 +11,6 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
-#include "core/parse/dir/dir.h"
 #include "core/parse/dir/dir_int.h"
 
 enum { RETRIES = 100 };

@@ -10,7 +10,6 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
-#include "core/parse/dir/dir.h"
 #include "core/parse/dir/dir_int.h"
 
 static bool has_dotdot(const char *name)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A layout as a thing: made, put on another mesh, asked for its ranks, freed. */
-#include "core/parse/layout/layout.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -3,7 +3,6 @@
 
 #include "core/base/base.h"
 #include "core/parse/pyjson/pyjson_int.h"
-#include "core/parse/torch/torch.h"
 
 static bool in_builtins(struct dcp_pv v)
 {

@@ -7,7 +7,6 @@
 #include "core/base/base.h"
 #include "core/base/cleanup.h"
 #include "core/parse/pyjson/pyjson_int.h"
-#include "core/parse/torch/torch.h"
 
 enum { MAX_NOTED = 1 << 16 }; /* bytes of notes, as a fact may have; those after are not made */
 

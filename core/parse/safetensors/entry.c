@@ -5,7 +5,6 @@
 
 #include "core/base/arena.h"
 #include "core/base/ckd.h"
-#include "core/base/err.h"
 #include "core/model/tensor.h"
 #include "core/parse/json.h"
 #include "core/parse/safetensors/safetensors_int.h"

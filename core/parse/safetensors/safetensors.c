@@ -16,7 +16,6 @@
 
 #include "core/base/arena.h"
 #include "core/base/cleanup.h"
-#include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/parse/json.h"
 #include "core/parse/magic.h"

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/parse/torch/torch.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/base.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
 #include "core/parse/archive/zip.h"

@@ -7,7 +7,6 @@
 #include <sys/pidfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 

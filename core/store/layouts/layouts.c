@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/store/layouts/layouts.h"
 #include "core/parse/layout/layout.h"
 
 #include <errno.h>

@@ -11,7 +11,6 @@
 #include "core/base/cleanup.h"
 #include "core/format/hf/extras.h"
 #include "core/model/order.h"
-#include "core/model/tensor.h"
 #include "core/parse/dir/dir.h"
 #include "core/store/index/index.h"
 #include "core/store/version/version_int.h"

@@ -6,9 +6,7 @@
 #include <string.h>
 
 #include "core/base/arena.h"
-#include "core/base/buf.h"
 #include "core/base/err.h"
-#include "core/base/intern.h"
 #include "core/base/near.h"
 #include "core/base/text.h"
 #include "core/rules/rules.h"

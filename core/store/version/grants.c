@@ -8,13 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
 #include "core/base/cleanup.h"
-#include "core/model/tensor.h"
 #include "core/parse/dir/dir.h"
 #include "core/store/io/files.h"
 #include "core/store/version/version_int.h"

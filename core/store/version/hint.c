@@ -8,9 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/model/order.h"
 #include "core/parse/dir/dir.h"

@@ -5,7 +5,6 @@
 
 #include "core/base/arena.h"
 #include "core/base/base.h"
-#include "core/base/buf.h"
 #include "core/base/number.h"
 #include "core/format/format.h"
 #include "core/model/order.h"

@@ -3,12 +3,9 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "core/base/buf.h"
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
-#include "core/base/intern.h"
 #include "core/model/order.h"
 #include "core/parse/dir/dir.h"
 #include "core/parse/dir/seen.h"

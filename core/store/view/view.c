@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/store/view/view.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/write/value/value.h"
 
 #include <errno.h>
 #include <math.h>

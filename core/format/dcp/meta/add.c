@@ -8,7 +8,6 @@
 #include "core/base/text.h"
 #include "core/format/dcp/meta/meta_int.h"
 #include "core/format/torch/field.h"
-#include "core/parse/pickle/pickle.h"
 
 /* Places are 32-bit numbers: some 10^8 chunks, of which torch itself could not read one per
  * cent. */

@@ -12,7 +12,6 @@
 
 #include "core/base/ckd.h"
 #include "core/base/sort.h"
-#include "core/format/gather/copies.h"
 #include "core/format/paddle/dist/key.h"
 #include "core/model/geometry/cover.h"
 

@@ -3,7 +3,6 @@
 #include <inttypes.h>
 
 #include "core/base/ckd.h"
-#include "core/base/err.h"
 #include "core/format/paddle/plain/plain_int.h"
 #include "core/parse/numpy/ndpickle.h"
 

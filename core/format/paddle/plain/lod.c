@@ -8,11 +8,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "core/base/buf.h"
-#include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/format/paddle/plain/plain_int.h"
-#include "core/model/tensor.h"
 #include "core/parse/paddle/lodtensor.h"
 #include "core/parse/paddle/program.h"
 

@@ -15,12 +15,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/base/buf.h"
-#include "core/base/err.h"
 #include "core/base/intern.h"
 #include "core/base/text.h"
 #include "core/format/paddle/plain/plain_int.h"
-#include "core/model/tensor.h"
 
 enum { BUDGET = 256 << 20 }; /* bytes of tensors that are read to compare them */
 

@@ -8,9 +8,7 @@
 
 #include "core/base/base.h"
 #include "core/base/endian.h"
-#include "core/base/err.h"
 #include "core/format/paddle/plain/plain_int.h"
-#include "core/model/tensor.h"
 #include "core/parse/paddle/program.h"
 
 /* Of a .pdiparams: the program beside it. */

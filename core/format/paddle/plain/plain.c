@@ -17,11 +17,9 @@
 #include <string.h>
 
 #include "core/base/arena.h"
-#include "core/base/err.h"
 #include "core/base/number.h"
 #include "core/format/formats.h"
 #include "core/format/paddle/plain/plain_int.h"
-#include "core/model/tensor.h"
 
 enum {
 	MEMORY = 256 << 20, /* labels of a million files */

@@ -19,12 +19,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/base/buf.h"
-#include "core/base/err.h"
 #include "core/base/intern.h"
 #include "core/format/gather/places.h"
 #include "core/format/paddle/plain/plain_int.h"
-#include "core/model/tensor.h"
 #include "core/parse/numpy/ndpickle.h"
 #include "core/parse/pyjson/pyjson.h"
 

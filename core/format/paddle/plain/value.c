@@ -3,7 +3,6 @@
 
 #include "core/format/paddle/plain/plain_int.h"
 #include "core/parse/numpy/ndpickle.h"
-#include "core/parse/pickle/pickle.h"
 
 static bool is_pair(const struct dcp_pv *item, size_t n)
 {

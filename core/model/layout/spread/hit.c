@@ -2,7 +2,6 @@
 /*
  * hit: the hits of a walk over ranks, made and read.
  */
-#include "core/model/layout/spread/spread.h"
 
 #include "core/model/layout/spread/spread_int.h"
 

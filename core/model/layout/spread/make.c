@@ -7,7 +7,6 @@
 #include "core/base/ckd.h"
 #include "core/base/err.h"
 #include "core/model/layout/spread/spread_int.h"
-#include "core/model/tensor.h"
 
 enum { CUT_MEMORY = 256 << 20 }; /* of one rank's cut */
 

@@ -9,7 +9,6 @@
 
 #include "core/base/ckd.h"
 #include "core/base/hash.h"
-#include "core/model/name.h"
 #include "core/model/pack.h"
 #include "core/store/index/write/write_int.h"
 

@@ -2,7 +2,6 @@
 /*
  * meta_read: a whole .metadata, section by section.
  */
-#include "core/format/paddle/dist/meta/meta.h"
 
 #include <errno.h>
 
