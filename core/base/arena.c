@@ -109,3 +109,8 @@ char *dcp_arena_strndup(struct dcp_arena *a, const char *s, size_t n)
 	}
 	return p;
 }
+
+char *dcp_arena_strdup(struct dcp_arena *a, const char *s)
+{
+	return dcp_arena_strndup(a, s, strlen(s));
+}

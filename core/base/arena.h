@@ -36,5 +36,6 @@ void *dcp_arena_alloc(struct dcp_arena *a, size_t n);
 /* Array of @n elements of @size bytes, cleared; NULL also when n * size overflows. */
 void *dcp_arena_calloc(struct dcp_arena *a, size_t n, size_t size);
 
-/* Copy of @n bytes, followed by a NUL. */
+/* Copy of @n bytes, followed by a NUL; of a whole text. */
 char *dcp_arena_strndup(struct dcp_arena *a, const char *s, size_t n);
+char *dcp_arena_strdup(struct dcp_arena *a, const char *s);

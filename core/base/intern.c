@@ -74,9 +74,10 @@ static int grow_entries(struct dcp_intern *in)
 int dcp_intern_add(struct dcp_intern *in, const void *s, size_t n, uint32_t guess,
 		   uint32_t *number)
 {
-	uint32_t hash, i;
+	uint32_t hash, i, unused;
 	int rc;
 
+	number = number ? number : &unused;
 	if (guess < in->n && is_entry(in, guess, s, n)) {
 		*number = guess;
 		return 0;

@@ -8,6 +8,7 @@
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "core/base/buf.h"
 
@@ -32,7 +33,7 @@ struct dcp_intern {
 void dcp_intern_finish(struct dcp_intern *in);
 
 /*
- * Number of @s, added if it is new. @guess is a number that it probably has (any value is
+ * Number of @s (@number may be NULL), added if it is new. @guess is a number that it probably has (any value is
  * allowed): a right guess costs no hashing. Returns 1 (new), 0 (known), -ENOMEM, or -E2BIG:
  * more than 4 GiB of text or 2^31 strings.
  */
@@ -41,6 +42,17 @@ int dcp_intern_add(struct dcp_intern *in, const void *s, size_t n, uint32_t gues
 
 /* Number of @s, or DCP_INTERN_NONE. */
 uint32_t dcp_intern_find(const struct dcp_intern *in, const void *s, size_t n);
+
+/* The same of a text, without a guess. */
+static inline int dcp_intern_str(struct dcp_intern *in, const char *s, uint32_t *number)
+{
+	return dcp_intern_add(in, s, strlen(s), DCP_INTERN_NONE, number);
+}
+
+static inline bool dcp_intern_has(const struct dcp_intern *in, const char *s)
+{
+	return dcp_intern_find(in, s, strlen(s)) != DCP_INTERN_NONE;
+}
 
 /* The string, NUL-terminated (it may hold NULs too). Valid until the next add. */
 const char *dcp_intern_text(const struct dcp_intern *in, uint32_t number);

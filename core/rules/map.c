@@ -151,7 +151,7 @@ static int on_key(void *ctx, uint64_t number, const char *key)
 		hit.member = value[rule->join].number;
 	rc = find_group(m, rule, value, &hit.group);
 	if (rc == 0)
-		rc = dcp_intern_add(&m->keys, key, strlen(key), DCP_INTERN_NONE, &hit.key);
+		rc = dcp_intern_str(&m->keys, key, &hit.key);
 	if (rc >= 0)
 		rc = DCP_GROW(m->hit, m->hit_cap, m->nhit);
 	if (rc == 0)
@@ -193,7 +193,7 @@ static int sort_hits(struct map *m)
 static int note_made(struct map *m, uint32_t group, const char *key)
 {
 	uint32_t number;
-	int rc = dcp_intern_add(&m->out, key, strlen(key), DCP_INTERN_NONE, &number);
+	int rc = dcp_intern_str(&m->out, key, &number);
 
 	if (rc < 0)
 		return rc;

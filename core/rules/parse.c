@@ -279,7 +279,7 @@ int dcp_rules_parse(const char *text, size_t n, const char *name, struct dcp_rul
 	if (!r)
 		return dcp_err_say(err, -ENOMEM);
 	dcp_arena_init(&r->arena, RULES_MAX_ARENA);
-	r->name = dcp_arena_strndup(&r->arena, name, strlen(name));
+	r->name = dcp_arena_strdup(&r->arena, name);
 	r->hash = dcp_hash64(text, n);
 	ps.r = r;
 	rc = r->name ? lines(&ps, text, n) : -ENOMEM;

@@ -235,13 +235,12 @@ static int put_state(struct saving *s, size_t item)
 	const struct place *p = &s->place[item];
 	bool tensor = item < s->set->ntensors, alone = strcmp(p->state, "step") == 0;
 	dcp_auto_buf struct dcp_buf pickle = DCP_BUF_INIT, name = DCP_BUF_INIT;
-	uint32_t number;
 	int rc;
 
 	dcp_buf_printf(&name, TAG "/zero/%s/%s.pt", p->name, p->state);
 	if (dcp_buf_error(&name))
 		return -ENOMEM;
-	rc = dcp_intern_add(&s->seen, name.p, name.n, 0, &number);
+	rc = dcp_intern_add(&s->seen, name.p, name.n, 0, NULL);
 	if (rc <= 0)
 		return rc < 0 ? rc
 			      : dcp_fail(s->err, -EINVAL,
@@ -264,7 +263,6 @@ static int put_state(struct saving *s, size_t item)
 static int put_entries(struct saving *s, enum where where, bool put, uint64_t *count)
 {
 	struct dcp_intern seen = { 0 };
-	uint32_t number;
 	int rc = 0;
 
 	*count = 0;
@@ -274,7 +272,7 @@ static int put_entries(struct saving *s, enum where where, bool put, uint64_t *c
 		if (s->place[i].where != where || strcmp(name, "params") == 0 ||
 		    strcmp(name, "param_groups") == 0)
 			continue;
-		rc = dcp_intern_add(&seen, name, strlen(name), 0, &number);
+		rc = dcp_intern_str(&seen, name, NULL);
 		if (rc == 1) {
 			++*count;
 			if (put) {

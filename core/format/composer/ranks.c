@@ -34,8 +34,7 @@ struct emitter {
 /* Was it emitted already? From now on it counts as emitted. */
 static int seen(struct emitter *w, const char *key)
 {
-	uint32_t number;
-	int rc = dcp_intern_add(&w->emitted, key, strlen(key), DCP_INTERN_NONE, &number);
+	int rc = dcp_intern_str(&w->emitted, key, NULL);
 
 	return rc < 0 ? rc : rc == 0;
 }

@@ -107,7 +107,7 @@ static bool is_composer(const struct dcp_tmeta *m)
 					    "state.metadata.torch_version" };
 
 	for (size_t i = 0; i < DCP_LEN(keys); i++)
-		if (dcp_intern_find(&m->names, keys[i], strlen(keys[i])) != DCP_INTERN_NONE)
+		if (dcp_intern_has(&m->names, keys[i]))
 			return true;
 	return false;
 }

@@ -123,7 +123,6 @@ int dcp_tdcp_emit_lost_shards(struct dcp_tdcp_emitter *w)
 	for (uint32_t k = 0; k < w->m->names.n && left && rc == 0; k++) {
 		const char *key = dcp_intern_text(&w->m->names, k);
 		struct dcp_tdcp_shard s;
-		uint32_t number;
 
 		if (!w->m->keys[k].entry ||
 		    dcp_tmeta_entry(w->m, w->m->keys[k].entry).kind != DCP_TMETA_BYTES ||
@@ -132,9 +131,9 @@ int dcp_tdcp_emit_lost_shards(struct dcp_tdcp_emitter *w)
 		dcp_buf_reset(&object);
 		dcp_buf_add(&object, key, s.nkey + 1);
 		dcp_buf_str(&object, s.shape);
-		rc = dcp_buf_error(&object) ? -ENOMEM
-					    : dcp_intern_add(&seen, object.p, object.n,
-							     DCP_INTERN_NONE, &number);
+		rc = dcp_buf_error(&object)
+			     ? -ENOMEM
+			     : dcp_intern_add(&seen, object.p, object.n, DCP_INTERN_NONE, NULL);
 		if (rc < 0)
 			rc = -ENOMEM;
 		else if (rc == 1)

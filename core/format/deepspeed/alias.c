@@ -12,7 +12,8 @@
 
 static int add_alias(struct dcp_ds *ds, const char *name, const char *real)
 {
-	struct dcp_ds_alias a = { dcp_ds_keep(ds, name), dcp_ds_keep(ds, real) };
+	struct dcp_ds_alias a = { dcp_arena_strdup(&ds->arena, name),
+				  dcp_arena_strdup(&ds->arena, real) };
 
 	if (!a.name || !a.real)
 		return -ENOMEM;
@@ -23,15 +24,12 @@ static int add_alias(struct dcp_ds *ds, const char *name, const char *real)
 /* What may be tied to: trained, or frozen in stage 3, where the model file has neither. */
 static int name_params(const struct dcp_ds_part *part, struct dcp_intern *names)
 {
-	uint32_t number;
 	int rc = 0;
 
 	for (size_t i = 0; rc >= 0 && i < part->nparams; i++)
-		rc = dcp_intern_add(names, part->param[i].name, strlen(part->param[i].name),
-				    DCP_INTERN_NONE, &number);
+		rc = dcp_intern_str(names, part->param[i].name, NULL);
 	for (size_t i = 0; rc >= 0 && i < part->nfrozen; i++)
-		rc = dcp_intern_add(names, part->frozen[i].name, strlen(part->frozen[i].name),
-				    DCP_INTERN_NONE, &number);
+		rc = dcp_intern_str(names, part->frozen[i].name, NULL);
 	return rc;
 }
 
@@ -68,7 +66,7 @@ static int infer_aliases(struct dcp_ds *ds, struct dcp_ds_part *part,
 		for (size_t i = 0; rc >= 0 && i < n; i++) {
 			const char *name = dcp_pv_str(kv[2 * i]), *of;
 
-			if (!name || dcp_ds_knows(&names, name) != real ||
+			if (!name || dcp_intern_has(&names, name) != real ||
 			    !spell_view(&b, in->t, kv[2 * i + 1]))
 				continue;
 			if (real) {
@@ -121,7 +119,6 @@ static int sort_aliases(struct dcp_ds *ds)
 {
 	struct dcp_ds_alias *a = DCP_ITEMS(ds->alias, struct dcp_ds_alias);
 	size_t n = ds->alias.n / sizeof(*a), kept = 0;
-	uint32_t number;
 	int rc = 0;
 
 	DCP_SORT(a, n, by_real);
@@ -129,24 +126,16 @@ static int sort_aliases(struct dcp_ds *ds)
 		uint32_t at = (uint32_t)kept;
 
 		if (strcmp(a[i].name, a[i].real) == 0 ||
-		    dcp_ds_knows(&ds->emitted, a[i].name) ||
+		    dcp_intern_has(&ds->emitted, a[i].name) ||
 		    (kept && by_real(&a[kept - 1], &a[i]) == 0))
 			continue;
 		a[kept++] = a[i];
-		rc = dcp_intern_add(&ds->reals, a[i].real, strlen(a[i].real), DCP_INTERN_NONE,
-				    &number);
+		rc = dcp_intern_str(&ds->reals, a[i].real, NULL);
 		if (rc == 1)
 			dcp_buf_add(&ds->real_at, &at, sizeof(at));
 	}
 	ds->alias.n = kept * sizeof(*a);
 	return rc < 0 || dcp_buf_error(&ds->real_at) ? -ENOMEM : 0;
-}
-
-static int add_name(struct dcp_intern *in, const char *name)
-{
-	uint32_t number;
-
-	return dcp_intern_add(in, name, strlen(name), DCP_INTERN_NONE, &number);
 }
 
 int dcp_ds_name_all(struct dcp_ds *ds)
@@ -160,16 +149,16 @@ int dcp_ds_name_all(struct dcp_ds *ds)
 		ds->zero |= p->ngroups > 0;
 		for (size_t k = 0; rc >= 0 && (p->ngroups || ds->universal) && k < p->nparams;
 		     k++)
-			rc = add_name(&ds->trained, p->param[k].name);
+			rc = dcp_intern_str(&ds->trained, p->param[k].name, NULL);
 		for (size_t k = 0; rc >= 0 && k < p->nfrozen; k++)
-			rc = add_name(&ds->frozen, p->frozen[k].name);
+			rc = dcp_intern_str(&ds->frozen, p->frozen[k].name, NULL);
 	}
 	a = DCP_ITEMS(ds->alias, struct dcp_ds_alias);
 	for (size_t i = 0; rc >= 0 && i < ds->alias.n / sizeof(*a); i++) {
-		if (dcp_ds_knows(&ds->trained, a[i].real))
-			rc = add_name(&ds->trained, a[i].name);
-		else if (dcp_ds_knows(&ds->frozen, a[i].real))
-			rc = add_name(&ds->frozen, a[i].name);
+		if (dcp_intern_has(&ds->trained, a[i].real))
+			rc = dcp_intern_str(&ds->trained, a[i].name, NULL);
+		else if (dcp_intern_has(&ds->frozen, a[i].real))
+			rc = dcp_intern_str(&ds->frozen, a[i].name, NULL);
 	}
 	return rc < 0 ? -ENOMEM : 0;
 }
@@ -188,9 +177,4 @@ const struct dcp_ds_alias *dcp_ds_aliases(const struct dcp_ds *ds, const char *n
 		memcpy(&end, ds->real_at.p + (number + 1) * sizeof(end), sizeof(end));
 	*n = end - at;
 	return all + at;
-}
-
-bool dcp_ds_knows(const struct dcp_intern *in, const char *name)
-{
-	return dcp_intern_find(in, name, strlen(name)) != DCP_INTERN_NONE;
 }

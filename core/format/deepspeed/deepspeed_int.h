@@ -222,7 +222,6 @@ struct dcp_ds {
 
 /* Text in the arena; NULL when memory is out. */
 const char *dcp_ds_text(struct dcp_ds *ds, const char *fmt, ...) DCP_PRINTF(2, 3);
-const char *dcp_ds_keep(struct dcp_ds *ds, const char *text);
 
 /*
  * A file of the checkpoint opened and parsed. Returns 0, 1 when it cannot be read (@why says
@@ -301,7 +300,6 @@ int dcp_ds_read_aliases(struct dcp_ds *ds, struct dcp_ds_part *part,
 			const struct dcp_ds_input *in);
 /* For which names the optimizer's states are emitted, and which are joined otherwise. */
 int dcp_ds_name_all(struct dcp_ds *ds);
-bool dcp_ds_knows(const struct dcp_intern *in, const char *name);
 /* The aliases of @name. */
 const struct dcp_ds_alias *dcp_ds_aliases(const struct dcp_ds *ds, const char *name, size_t *n);
 

@@ -120,7 +120,7 @@ static int take_layer(struct dcp_ds *ds, struct dcp_pv v)
 	    !take_number(v, "ep_size", MAX_SHARES, &e->shares) || !e->shares || !e->total ||
 	    !take_number(v, "moe_layer_id", UINT32_MAX, &e->layer))
 		return -EINVAL;
-	e->prefix = dcp_ds_keep(ds, dcp_pv_str(*prefix));
+	e->prefix = dcp_arena_strdup(&ds->arena, dcp_pv_str(*prefix));
 	has = dcp_arena_calloc(&ds->arena, e->shares, sizeof(*has));
 	nhas = dcp_arena_calloc(&ds->arena, e->shares, sizeof(*nhas));
 	if (!e->prefix || !has || !nhas)
@@ -132,8 +132,7 @@ static int take_layer(struct dcp_ds *ds, struct dcp_pv v)
 		return rc;
 	e->has = has;
 	e->nhas = nhas;
-	rc = dcp_intern_add(&ds->expert_layers, e->prefix, strlen(e->prefix), DCP_INTERN_NONE,
-			    &number);
+	rc = dcp_intern_str(&ds->expert_layers, e->prefix, &number);
 	ds->nexperts += rc == 1;
 	return rc < 0 ? -ENOMEM : 0;
 }

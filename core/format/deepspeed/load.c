@@ -9,11 +9,6 @@
 
 #include "core/format/deepspeed/emit.h"
 
-const char *dcp_ds_keep(struct dcp_ds *ds, const char *text)
-{
-	return dcp_arena_strndup(&ds->arena, text, strlen(text));
-}
-
 const char *dcp_ds_text(struct dcp_ds *ds, const char *fmt, ...)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
@@ -27,14 +22,14 @@ const char *dcp_ds_text(struct dcp_ds *ds, const char *fmt, ...)
 	if (n < 0)
 		return NULL;
 	if ((size_t)n < sizeof(text))
-		return dcp_ds_keep(ds, text);
+		return dcp_arena_strdup(&ds->arena, text);
 	/* A name may be long. */
 	if (!dcp_buf_grow(&b, (size_t)n + 1))
 		return NULL;
 	va_start(ap, fmt);
 	vsnprintf(b.p, (size_t)n + 1, fmt, ap);
 	va_end(ap);
-	return dcp_ds_keep(ds, b.p);
+	return dcp_arena_strdup(&ds->arena, b.p);
 }
 
 /* Files are named again when ranks are compared. */
@@ -47,7 +42,7 @@ static int note_name(struct dcp_ds *ds, uint32_t number, const char *name)
 		return 0;
 	while (ds->names.n / sizeof(name) <= number && !dcp_buf_error(&ds->names))
 		dcp_buf_add(&ds->names, &none, sizeof(none));
-	kept = dcp_ds_keep(ds, name);
+	kept = dcp_arena_strdup(&ds->arena, name);
 	if (!kept || dcp_buf_error(&ds->names))
 		return -ENOMEM;
 	memcpy(ds->names.p + number * sizeof(kept), &kept, sizeof(kept));

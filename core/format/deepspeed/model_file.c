@@ -48,7 +48,7 @@ static int take_param(struct dcp_ds *ds, const struct dcp_pv *kv, struct dcp_ds_
 {
 	const char *name = dcp_pv_str(kv[0]);
 
-	p->name = dcp_ds_keep(ds, name ? name : "");
+	p->name = dcp_arena_strdup(&ds->arena, name ? name : "");
 	return p->name ? take_shape(ds, kv[1], p) : -ENOMEM;
 }
 
@@ -236,11 +236,9 @@ static int read_buffers(struct dcp_ds *ds, struct dcp_pv root)
 
 	for (size_t i = 0; rc >= 0 && i < n; i++) {
 		const char *name = dcp_pv_str(item[i]);
-		uint32_t number;
 
 		if (name)
-			rc = dcp_intern_add(&ds->buffers, name, strlen(name), DCP_INTERN_NONE,
-					    &number);
+			rc = dcp_intern_str(&ds->buffers, name, NULL);
 	}
 	return rc < 0 ? -ENOMEM : 0;
 }

@@ -119,7 +119,7 @@ static int emit_frozen(struct dcp_ds *ds, const struct dcp_ds_part *part,
 	t.npieces = t.error ? 0 : DCP_NITEMS(pieces, struct dcp_piece);
 	snprintf(rank, sizeof(rank), "mp_rank_%02" PRIu32, part->mp);
 	rc = dcp_ds_emit_tensor(ds, alone ? NULL : rank, "module", f->name, &t);
-	if (rc < 0 || !ds->zero || dcp_ds_knows(&ds->emitted, f->name))
+	if (rc < 0 || !ds->zero || dcp_intern_has(&ds->emitted, f->name))
 		return rc;
 	t.alias_of = t.error || !alone ? NULL : key.p;
 	return dcp_ds_emit_tensor(ds, alone ? NULL : rank, "fp32", f->name, &t);

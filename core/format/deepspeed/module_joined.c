@@ -41,9 +41,7 @@ static int number_names(struct unit *u, size_t k)
 
 		/* A number for each pair: no text can be spelled as what stands for one that
 		 * is not text, or came before. */
-		rc = name ? dcp_intern_add(&u->names[k], name, strlen(name), DCP_INTERN_NONE,
-					   &number)
-			  : 0;
+		rc = name ? dcp_intern_str(&u->names[k], name, &number) : 0;
 		if (rc == 0) {
 			int len = snprintf(odd, sizeof(odd), "\xff%zu", i);
 
@@ -244,7 +242,7 @@ static const char *ruled_name(struct unit *u, const char *key, const char *name)
 	static const char tied[] = "tied_modules.";
 	const struct dcp_intern *trained = &u->ds->trained;
 
-	if (u->file->kind != DCP_DS_LAYER || dcp_ds_knows(trained, name))
+	if (u->file->kind != DCP_DS_LAYER || dcp_intern_has(trained, name))
 		return name;
 	for (uint32_t i = 0; i < trained->n; i++) {
 		const char *other = dcp_intern_text(trained, i), *dot;
@@ -265,8 +263,8 @@ static bool is_unruled(const struct unit *u, const char *name, const struct dcp_
 {
 	if (!why && !rule->by_default)
 		return false;
-	return dcp_ds_knows(&u->ds->buffers, name) ||
-	       (!why && rule->complete && !dcp_ds_knows(&u->ds->trained, name));
+	return dcp_intern_has(&u->ds->buffers, name) ||
+	       (!why && rule->complete && !dcp_intern_has(&u->ds->trained, name));
 }
 
 /* What no rule names is one of all ranks if it is the same on all. */
@@ -295,7 +293,7 @@ static bool is_placeholder(const struct unit *u, const char *name,
 
 	return u->file->sharded && dcp_shape_volume(tt->shape, tt->ndim, &volume) &&
 	       volume == 0 &&
-	       (dcp_ds_knows(&u->ds->trained, name) || dcp_ds_knows(&u->ds->frozen, name));
+	       (dcp_intern_has(&u->ds->trained, name) || dcp_intern_has(&u->ds->frozen, name));
 }
 
 static int emit_key(struct unit *u, uint32_t at)

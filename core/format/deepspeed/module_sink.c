@@ -8,10 +8,10 @@
 
 bool dcp_ds_is_fp32(const struct dcp_ds *ds, uint8_t kind, const char *name)
 {
-	if (!ds->zero || dcp_ds_knows(&ds->trained, name) || dcp_ds_knows(&ds->frozen, name) ||
-	    dcp_ds_knows(&ds->emitted, name))
+	if (!ds->zero || dcp_intern_has(&ds->trained, name) ||
+	    dcp_intern_has(&ds->frozen, name) || dcp_intern_has(&ds->emitted, name))
 		return false;
-	return kind == DCP_DS_MODEL || dcp_ds_knows(&ds->buffers, name);
+	return kind == DCP_DS_MODEL || dcp_intern_has(&ds->buffers, name);
 }
 
 /* "module.<name>" and its path; a state dict is flat whatever its names look like. */
@@ -23,8 +23,8 @@ static int front_tensor(void *ctx, const struct dcp_tensor *emitted)
 	const char *path[2] = { "module", name };
 	dcp_auto_buf struct dcp_buf fp32 = DCP_BUF_INIT;
 	struct dcp_tensor t = *emitted;
-	bool trained = dcp_ds_knows(&ds->trained, name),
-	     frozen = dcp_ds_knows(&ds->frozen, name);
+	bool trained = dcp_intern_has(&ds->trained, name),
+	     frozen = dcp_intern_has(&ds->frozen, name);
 	uint64_t volume;
 	int rc;
 

@@ -292,7 +292,7 @@ int dcp_ds_read_optims(struct dcp_ds *ds, struct dcp_ds_part *part)
 		if (rc < 0)
 			break;
 		if (rc == 1) {
-			rc = useless(&r, dcp_ds_keep(ds, why.msg));
+			rc = useless(&r, dcp_arena_strdup(&ds->arena, why.msg));
 		} else {
 			rc = read_rank(&r);
 			if (rc == 0)

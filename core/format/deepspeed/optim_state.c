@@ -112,11 +112,9 @@ static int number_states(struct dcp_ds_reading *r, const struct entries *e)
 
 		for (size_t k = 0; rc >= 0 && kv && k < n; k++) {
 			const char *name = dcp_pv_str(kv[2 * k]);
-			uint32_t number;
 
 			if (name && r->ds->states.n < MAX_STATES)
-				rc = dcp_intern_add(&r->ds->states, name, strlen(name),
-						    DCP_INTERN_NONE, &number);
+				rc = dcp_intern_str(&r->ds->states, name, NULL);
 		}
 	}
 	return rc < 0 ? -ENOMEM : 0;
@@ -138,8 +136,8 @@ static int add_value(struct dcp_ds_reading *r, uint32_t flat, uint32_t state, st
 		return -ENOMEM;
 	if (rc < 0)
 		return 0;
-	c.type = dcp_ds_keep(r->ds, dcp_pyjson_type(v));
-	c.json = dcp_ds_keep(r->ds, json.p);
+	c.type = dcp_arena_strdup(&r->ds->arena, dcp_pyjson_type(v));
+	c.json = dcp_arena_strdup(&r->ds->arena, json.p);
 	return c.type && c.json ? add_common(r, &c) : -ENOMEM;
 }
 
@@ -211,7 +209,7 @@ static int add_step(struct dcp_ds_reading *r, struct dcp_pv step, uint32_t *flat
 	uint32_t state;
 	int rc = 0;
 
-	if (dcp_intern_add(&r->ds->states, "step", 4, DCP_INTERN_NONE, &state) < 0)
+	if (dcp_intern_str(&r->ds->states, "step", &state) < 0)
 		return -ENOMEM;
 	for (; rc == 0 && n > 0 && *flat < r->nflat; n--, ++*flat)
 		rc = add_value(r, *flat, state, step);

@@ -76,13 +76,12 @@ int dcp_ds_read_parts(struct dcp_ds *ds)
 
 int dcp_ds_begin(struct dcp_ds *ds, const struct dcp_load *in, struct dcp_err *err)
 {
-	uint32_t number;
 	int rc;
 
 	*ds = (struct dcp_ds){ .in = in, .err = err, .tp = 1 };
 	dcp_arena_init(&ds->arena, arena_limit);
 	if (dcp_ds_list_files(in->dir, &ds->file, &ds->nfiles) < 0 ||
-	    dcp_intern_add(&ds->states, "fp32", 4, DCP_INTERN_NONE, &number) < 0)
+	    dcp_intern_str(&ds->states, "fp32", NULL) < 0)
 		return -ENOMEM;
 	rc = make_parts(ds);
 	if (rc == 0 && ds->nparts)

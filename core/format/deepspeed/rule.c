@@ -70,8 +70,7 @@ static bool is_exact(const char *p, uint8_t list, struct dcp_buf *out)
 static int add_exact(struct dcp_ds *ds, const struct pattern *p, const struct dcp_buf *name)
 {
 	struct dcp_ds_rules *rules = ds->rules;
-	uint32_t number;
-	int rc = dcp_intern_add(&rules->names, name->p, name->n, DCP_INTERN_NONE, &number);
+	int rc = dcp_intern_add(&rules->names, name->p, name->n, DCP_INTERN_NONE, NULL);
 
 	if (rc == 1)
 		dcp_buf_add(&rules->exact, p, sizeof(*p));
@@ -87,7 +86,7 @@ static int add_pattern(struct dcp_ds *ds, struct dcp_pv v, struct pattern p)
 
 	if (!dcp_pv_str(v))
 		return 0;
-	p.text = dcp_ds_keep(ds, dcp_pv_str(v));
+	p.text = dcp_arena_strdup(&ds->arena, dcp_pv_str(v));
 	if (!p.text)
 		return -ENOMEM;
 	if (is_exact(dcp_pv_str(v), p.list, &name))
@@ -100,7 +99,7 @@ static int add_pattern(struct dcp_ds *ds, struct dcp_pv v, struct pattern p)
 	if (rc == -ENOMEM)
 		return -ENOMEM;
 	if (rc < 0) {
-		rules->why = dcp_ds_keep(ds, why.msg);
+		rules->why = dcp_arena_strdup(&ds->arena, why.msg);
 		return rules->why ? 0 : -ENOMEM;
 	}
 	dcp_buf_add(&rules->patterns, &p, sizeof(p));

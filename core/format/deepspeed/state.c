@@ -185,7 +185,7 @@ static int add_holder(struct names *n, uint32_t part, uint32_t param)
 	const char *name = n->t->ds->part[part].param[param].name;
 	struct holder h = { .part = part, .param = param };
 	uint32_t number, at = (uint32_t)(n->holders.n / sizeof(h)) + 1, *last;
-	int rc = dcp_intern_add(&n->names, name, strlen(name), DCP_INTERN_NONE, &number);
+	int rc = dcp_intern_str(&n->names, name, &number);
 
 	dcp_buf_add(&n->holders, &h, sizeof(h));
 	if (rc == 1) {

@@ -40,8 +40,7 @@ static bool state_of(const struct dcp_dirent *e, char out[64])
 
 static int note_shape(struct universal *u, const struct dcp_ds_param *p)
 {
-	uint32_t number;
-	int rc = dcp_intern_add(&u->shaped, p->name, strlen(p->name), DCP_INTERN_NONE, &number);
+	int rc = dcp_intern_str(&u->shaped, p->name, NULL);
 
 	if (rc == 1)
 		dcp_buf_add(&u->shapes, &p, sizeof(p));
@@ -187,14 +186,11 @@ static int emit_zero(struct universal *u)
 /* Which fp32 stand among the parameters, so that model files do not emit them again. */
 static int note_emitted(struct universal *u)
 {
-	uint32_t number;
 	int rc = 0;
 
 	for (size_t i = 0; rc >= 0 && i < u->zero.n; i++)
 		if (u->zero.entries[i].is_dir)
-			rc = dcp_intern_add(&u->ds.emitted, u->zero.entries[i].name,
-					    strlen(u->zero.entries[i].name), DCP_INTERN_NONE,
-					    &number);
+			rc = dcp_intern_str(&u->ds.emitted, u->zero.entries[i].name, NULL);
 	return rc < 0 ? -ENOMEM : 0;
 }
 

@@ -45,7 +45,7 @@ static void *copy(struct dcp_copies *g, const void *p, size_t n)
 static bool copy_str(struct dcp_copies *g, const char **s)
 {
 	if (*s)
-		*s = dcp_arena_strndup(&g->arena, *s, strlen(*s));
+		*s = dcp_arena_strdup(&g->arena, *s);
 	return *s != NULL;
 }
 
@@ -97,7 +97,7 @@ static bool copy_tensor(struct dcp_copies *g, struct dcp_tensor *t,
 int dcp_copies_number(struct dcp_copies *g, const char *key, uint32_t *number)
 {
 	struct dcp_copies_key fresh = { 0 };
-	int rc = dcp_intern_add(&g->names, key, strlen(key), DCP_INTERN_NONE, number);
+	int rc = dcp_intern_str(&g->names, key, number);
 
 	if (rc == 1)
 		dcp_buf_add(&g->keys, &fresh, sizeof(fresh));

@@ -100,17 +100,10 @@ static bool elsewhere(void *ctx, const char *key)
 
 /* ---- a sink before the sink: which keys were emitted? ---- */
 
-static int note_key(struct bin *b, const char *key)
-{
-	uint32_t number;
-
-	return dcp_intern_add(&b->h.names, key, strlen(key), DCP_INTERN_NONE, &number);
-}
-
 static int on_tensor(void *ctx, const struct dcp_tensor *t)
 {
 	struct bin *b = ctx;
-	int rc = note_key(b, t->key);
+	int rc = dcp_intern_str(&b->h.names, t->key, NULL);
 
 	return rc < 0 ? rc : dcp_emit_tensor(b->h.in->sink, t);
 }
@@ -118,7 +111,7 @@ static int on_tensor(void *ctx, const struct dcp_tensor *t)
 static int on_object(void *ctx, const struct dcp_object *o)
 {
 	struct bin *b = ctx;
-	int rc = note_key(b, o->key);
+	int rc = dcp_intern_str(&b->h.names, o->key, NULL);
 
 	return rc < 0 ? rc : dcp_emit_object(b->h.in->sink, o);
 }
@@ -127,7 +120,7 @@ static int on_object(void *ctx, const struct dcp_object *o)
 
 static int keep_error(struct bin *b, struct dcp_hf_file *f, const struct dcp_err *why)
 {
-	f->error = dcp_arena_strndup(&b->h.arena, why->msg, strlen(why->msg));
+	f->error = dcp_arena_strdup(&b->h.arena, why->msg);
 	if (!f->error)
 		return -ENOMEM;
 	if (++b->h.nbroken < b->h.nfiles)

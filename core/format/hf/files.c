@@ -28,7 +28,7 @@ static int add_file(struct dcp_hf *h, const struct dcp_hf_name *name, const char
 	char *full = dcp_arena_alloc(&h->arena, n);
 	struct dcp_hf_file *f = &h->files[h->nfiles];
 
-	f->set_name = dcp_arena_strndup(&h->arena, name->set, strlen(name->set));
+	f->set_name = dcp_arena_strdup(&h->arena, name->set);
 	if (!full || !f->set_name)
 		return -ENOMEM;
 	snprintf(full, n, "%s%s", below, file);
@@ -81,7 +81,6 @@ static int add_set(struct dcp_hf *h, const char *name, uint32_t first)
 /* Files stand in order of their sets, so those of one are a run. */
 int dcp_hf_make_sets(struct dcp_hf *h)
 {
-	uint32_t number;
 	int rc = 0;
 
 	h->sets = dcp_arena_calloc(&h->arena, h->nfiles + 1, sizeof(*h->sets));
@@ -90,11 +89,9 @@ int dcp_hf_make_sets(struct dcp_hf *h)
 	for (size_t i = 0; rc >= 0 && i < h->nfiles; i++) {
 		struct dcp_hf_file *f = &h->files[i];
 
-		rc = dcp_intern_add(&h->file_names, f->name, strlen(f->name), DCP_INTERN_NONE,
-				    &number);
+		rc = dcp_intern_str(&h->file_names, f->name, NULL);
 		if (rc >= 0)
-			rc = dcp_intern_add(&h->set_names, f->set_name, strlen(f->set_name),
-					    DCP_INTERN_NONE, &f->set);
+			rc = dcp_intern_str(&h->set_names, f->set_name, &f->set);
 		if (rc == 1)
 			rc = add_set(h, f->set_name, (uint32_t)i);
 		if (rc >= 0)
@@ -114,7 +111,7 @@ const struct dcp_hf_file *dcp_hf_find_file(const struct dcp_hf *h, const char *n
 static int read_index(struct dcp_hf *h, struct dcp_hf_set *set, const char *name,
 		      struct dcp_err *err)
 {
-	const char *kept = dcp_arena_strndup(&h->arena, name, strlen(name));
+	const char *kept = dcp_arena_strdup(&h->arena, name);
 
 	return kept ? dcp_hf_index_read(h->in->dir, h->in->sink, kept, &set->index, err)
 		    : -ENOMEM;
@@ -183,7 +180,7 @@ int dcp_hf_emit_promised(struct dcp_hf *h, const struct dcp_hf_set *set)
 
 		if (!shown)
 			return -ENOMEM;
-		if (dcp_intern_find(&h->names, shown, strlen(shown)) != DCP_INTERN_NONE)
+		if (dcp_intern_has(&h->names, shown))
 			continue;
 		f = dcp_hf_find_file(h, file);
 		rc = dcp_hf_emit_tensor(h, set, &t,

@@ -238,9 +238,7 @@ bool dcp_hf_has_torch(const struct dcp_dir *dir)
 
 static int note(struct dcp_intern *in, const char *name, size_t n)
 {
-	uint32_t number;
-
-	return dcp_intern_add(in, name, n, DCP_INTERN_NONE, &number);
+	return dcp_intern_add(in, name, n, DCP_INTERN_NONE, NULL);
 }
 
 /* Is @set one more variant of a set that is shown? What is split by other words is not. */
@@ -278,7 +276,7 @@ int dcp_hf_sets_read(struct dcp_hf_sets *s, const struct dcp_dir *dir, enum dcp_
 
 bool dcp_hf_sets_hide(const struct dcp_hf_sets *s, const char *set)
 {
-	return dcp_intern_find(&s->hidden, set, strlen(set)) != DCP_INTERN_NONE;
+	return dcp_intern_has(&s->hidden, set);
 }
 
 bool dcp_hf_sets_bare(const struct dcp_hf_sets *s, const char *set)

@@ -227,9 +227,9 @@ static int emit_tied(struct dcp_hf *h, const struct dcp_hf_set *set, const char 
 
 	if (!shown)
 		return -ENOMEM;
-	if (dcp_intern_find(&h->names, shown, strlen(shown)) != DCP_INTERN_NONE)
+	if (dcp_intern_has(&h->names, shown))
 		return 0;
-	rc = dcp_intern_add(&h->aliases, shown, strlen(shown), DCP_INTERN_NONE, &number);
+	rc = dcp_intern_str(&h->aliases, shown, &number);
 	if (rc < 0)
 		return -ENOMEM;
 	shown = dcp_hf_key(h, set, kept);

@@ -14,8 +14,7 @@ static int add_shard(struct dcp_hf *h, const struct dcp_hf_shard *s)
 	uint32_t at = (uint32_t)(h->shards.n / sizeof(*s)), number;
 	struct dcp_hf_key *k, fresh = { at, at, 0 };
 	const char *key = dcp_hf_key(h, &h->sets[h->files[s->file].set], s->e->name);
-	int rc = key ? dcp_intern_add(&h->names, key, strlen(key), DCP_INTERN_NONE, &number)
-		     : -ENOMEM;
+	int rc = key ? dcp_intern_str(&h->names, key, &number) : -ENOMEM;
 
 	if (rc < 0)
 		return -ENOMEM;
@@ -67,7 +66,7 @@ static int add_entries(struct dcp_hf *h, uint32_t i, const struct dcp_safetensor
 
 		h->dcp = h->files[i].placed = true;
 		if (dcp_json_parse(text, strlen(text), &info, &why) < 0)
-			broken = dcp_arena_strndup(&h->arena, why.msg, strlen(why.msg));
+			broken = dcp_arena_strdup(&h->arena, why.msg);
 	}
 	if (dcp_safetensors_meta(st, "DCP_VERSION"))
 		h->dcp = true;
@@ -104,8 +103,7 @@ int dcp_hf_read(struct dcp_hf *h, uint32_t i, struct dcp_err *err)
 	}
 	if (rc == 0 || rc == -ENOMEM)
 		return rc;
-	*(rc == -ENODATA ? &f->cut : &f->error) =
-		dcp_arena_strndup(&h->arena, why.msg, strlen(why.msg));
+	*(rc == -ENODATA ? &f->cut : &f->error) = dcp_arena_strdup(&h->arena, why.msg);
 	if (!f->cut && !f->error)
 		return -ENOMEM;
 	*(f->cut ? &h->ncut : &h->nbroken) += 1;

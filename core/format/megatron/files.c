@@ -72,7 +72,6 @@ static int on_object(void *ctx, const struct dcp_object *o)
 {
 	struct emitter *w = ctx;
 	const char *key = o->key;
-	uint32_t number;
 	int rc = 0;
 
 	for (size_t i = 0; i < w->nprefix && i + 1 < o->npath; i++)
@@ -83,7 +82,7 @@ static int on_object(void *ctx, const struct dcp_object *o)
 	if (dcp_buf_error(&w->text))
 		return -ENOMEM;
 	if (w->nprefix == 0)
-		rc = dcp_intern_add(w->known, w->text.p, w->text.n, DCP_INTERN_NONE, &number);
+		rc = dcp_intern_add(w->known, w->text.p, w->text.n, DCP_INTERN_NONE, NULL);
 	else if (o->json && dcp_intern_find(w->known, w->text.p, w->text.n) != DCP_INTERN_NONE)
 		return 0;
 	return rc < 0 ? rc : dcp_emit_object(w->m->in->sink, o);
@@ -208,7 +207,7 @@ static int emit_state(struct emitter *w, size_t i, bool first)
 	rc = emit_file(w, r->dir, r->file, NULL, first, &why);
 	if (rc != 1)
 		return rc;
-	r->error = dcp_arena_strndup(&m->model.arena, why.msg, strlen(why.msg));
+	r->error = dcp_arena_strdup(&m->model.arena, why.msg);
 	return r->error ? 0 : -ENOMEM;
 }
 

@@ -254,12 +254,11 @@ int dcp_mlegacy_emit_model(struct dcp_mlegacy *m, struct dcp_err *err)
 		rc = -ENOMEM;
 	for (uint32_t k = 0; k < m->model.names.n && rc == 0; k++) {
 		struct dcp_mplace place = place_of(dcp_intern_text(&m->model.names, k));
-		uint32_t number;
 
 		rc = name_whole(m, &all, &place, dcp_copies_at(&m->model, k)->first->who,
 				&name);
 		if (rc == 0)
-			rc = dcp_intern_add(&emitted, name.p, name.n, DCP_INTERN_NONE, &number);
+			rc = dcp_intern_add(&emitted, name.p, name.n, DCP_INTERN_NONE, NULL);
 		/* What several stages hold is the same on all. */
 		if (rc == 1)
 			rc = dcp_mlegacy_join(m, k, &place, name.p, copy);

@@ -78,7 +78,7 @@ static int find_args(struct dcp_mlegacy *m, size_t *first, struct dcp_err *err)
 		rc = read_args(m, r, &why);
 		if (rc <= 0)
 			return rc;
-		r->error = dcp_arena_strndup(&m->model.arena, why.msg, strlen(why.msg));
+		r->error = dcp_arena_strdup(&m->model.arena, why.msg);
 		if (!r->error)
 			return -ENOMEM;
 		last = last.code ? last : why;

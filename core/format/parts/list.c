@@ -61,7 +61,7 @@ int dcp_parts_add(struct dcp_parts *p, const char *name, const char *below,
 	}
 	if (!dcp_buf_error(&text)) {
 		part.name = dcp_arena_strndup(&p->arena, text.p, text.n);
-		part.below = dcp_arena_strndup(&p->arena, below, strlen(below));
+		part.below = dcp_arena_strdup(&p->arena, below);
 	}
 	if (part.name && part.below)
 		dcp_buf_add(&p->list, &part, sizeof(part));

@@ -31,12 +31,11 @@ static int add(struct listing *l, const struct dcp_titems_file *f)
 {
 	struct dcp_titems *r = l->r;
 	struct dcp_titems_file own = *f;
-	uint32_t number;
-	int rc = dcp_intern_add(&l->seen, f->name, strlen(f->name), DCP_INTERN_NONE, &number);
+	int rc = dcp_intern_str(&l->seen, f->name, NULL);
 
 	if (rc <= 0)
 		return rc;
-	own.name = dcp_arena_strndup(&r->arena, f->name, strlen(f->name));
+	own.name = dcp_arena_strdup(&r->arena, f->name);
 	dcp_buf_add(&r->files, &own, sizeof(own));
 	r->nfiles++;
 	return own.name ? dcp_buf_error(&r->files) : -ENOMEM;
@@ -221,8 +220,7 @@ static int add_unknown(struct listing *l, const char *name)
 	if (is_twin(name))
 		return dcp_emit_meta(sink, "left_out", name);
 	if (*name == '.' || strcmp(name, "metadata.pkl") == 0 ||
-	    dcp_titems_name(name, &unused) ||
-	    dcp_intern_find(&l->seen, name, strlen(name)) != DCP_INTERN_NONE)
+	    dcp_titems_name(name, &unused) || dcp_intern_has(&l->seen, name))
 		return 0;
 	return dcp_emit_sidecar(sink, name);
 }

@@ -112,7 +112,7 @@ static int emit_lost(struct dcp_titems *r, const struct dcp_titems_entry *e)
 		.error = e->error,
 	};
 
-	if (dcp_intern_find(&r->copies.names, e->key, strlen(e->key)) != DCP_INTERN_NONE)
+	if (dcp_intern_has(&r->copies.names, e->key))
 		return 0;
 	if (!t.error && g && g->error)
 		t.error = g->error;

@@ -41,7 +41,7 @@ static int note_fault(struct dcp_titems *r, uint32_t k, const struct dcp_err *wh
 	if (*fault)
 		return 0;
 	snprintf(text, sizeof(text), "rank %u, %.250s: %s", f->rank, f->name, why->msg);
-	*fault = dcp_arena_strndup(&r->arena, text, strlen(text));
+	*fault = dcp_arena_strdup(&r->arena, text);
 	return *fault ? 0 : -ENOMEM;
 }
 

@@ -233,7 +233,7 @@ static int new_kind(struct dcp_job *job, const struct dcp_tensor *t, uint64_t ha
 	struct job_kind k = { .nsign = job->sign.n, .hash = hash, .to = *to, .from = *from };
 	size_t head = 3 + DCP_LEN(to->stage) + (job->opts.from ? DCP_LEN(from->stage) : 0);
 	uint64_t *numbers = dcp_arena_alloc(&job->arena, k.nsign * sizeof(*numbers));
-	char *key = dcp_arena_strndup(&job->arena, t->key, strlen(t->key));
+	char *key = dcp_arena_strdup(&job->arena, t->key);
 	uint64_t volume;
 	int rc = 0;
 

@@ -123,7 +123,7 @@ int dcp_archive_add_file(struct dcp_archive *a, struct dcp_input *in, const char
 	if (rc < 0)
 		return rc;
 	one.size = mine->src.size;
-	one.name = dcp_arena_strndup(&a->arena, name, strlen(name));
+	one.name = dcp_arena_strdup(&a->arena, name);
 	return one.name ? add(a, &one, err) : no_memory(err);
 }
 
@@ -227,7 +227,7 @@ static int open_within(const struct dcp_archive *a, const char *path, const char
 		return dcp_fail(err, -E2BIG, "%.300s: more than %d names", path,
 				DCP_DIR_MAX_NAMES);
 	dcp_arena_init(&d.arena, dcp_dir_memory(path) + DCP_TAR_MAX_NAMES);
-	d.path = dcp_arena_strndup(&d.arena, path, strlen(path));
+	d.path = dcp_arena_strdup(&d.arena, path);
 	d.within = dcp_arena_strndup(&d.arena, within, len);
 	if (d.path && d.within)
 		rc = list_entries(&d, a->n ? members(a) + first : NULL, n);

@@ -43,7 +43,7 @@ static int add_entry(struct dcp_dir *d, struct dcp_buf *list, const char *name)
 		return code;
 	if (d->n == DCP_DIR_MAX_NAMES)
 		return -E2BIG;
-	e.name = dcp_arena_strndup(&d->arena, name, strlen(name));
+	e.name = dcp_arena_strdup(&d->arena, name);
 	if (!e.name)
 		return -ENOMEM;
 	dcp_buf_add(list, &e, sizeof(e));
@@ -102,7 +102,7 @@ static int dir_from_fd(int fd, const char *path, struct dcp_seen *seen, struct d
 	int code = -ENOMEM;
 
 	dcp_arena_init(&d.arena, dcp_dir_memory(path));
-	d.path = dcp_arena_strndup(&d.arena, path, strlen(path));
+	d.path = dcp_arena_strdup(&d.arena, path);
 	if (d.path)
 		code = dcp_seen_opening(seen, list(&d));
 	if (code == 0) {
@@ -150,7 +150,7 @@ static int dir_of_file(const char *path, struct dcp_dir *out)
 	if (!slash)
 		return -errno;
 	dcp_arena_init(&d.arena, 2 * strlen(real) + 65536);
-	d.path = dcp_arena_strndup(&d.arena, real, strlen(real));
+	d.path = dcp_arena_strdup(&d.arena, real);
 	d.entries = dcp_arena_calloc(&d.arena, 1, sizeof(*d.entries));
 	slash[slash == real] = '\0';
 	if (d.path && d.entries) {
@@ -229,9 +229,9 @@ static int copy_head(const struct dcp_dir *d, struct dcp_dir *out)
 	struct dcp_dir part = { .fd = -1, .archive = d->archive, .seen = d->seen };
 
 	dcp_arena_init(&part.arena, dcp_dir_memory(d->path));
-	part.path = dcp_arena_strndup(&part.arena, d->path, strlen(d->path));
+	part.path = dcp_arena_strdup(&part.arena, d->path);
 	if (d->within)
-		part.within = dcp_arena_strndup(&part.arena, d->within, strlen(d->within));
+		part.within = dcp_arena_strdup(&part.arena, d->within);
 	part.entries = dcp_arena_calloc(&part.arena, d->n, sizeof(*part.entries));
 	if (!part.path || !part.entries || (d->within && !part.within)) {
 		dcp_arena_finish(&part.arena);
@@ -262,7 +262,7 @@ int dcp_dir_only(const struct dcp_dir *d, bool (*keep)(void *ctx, const struct d
 		if (!keep(ctx, e))
 			continue;
 		*mine = *e;
-		mine->name = dcp_arena_strndup(&part.arena, e->name, strlen(e->name));
+		mine->name = dcp_arena_strdup(&part.arena, e->name);
 		if (!mine->name) {
 			dcp_dir_close(&part);
 			return -ENOMEM;

@@ -57,8 +57,7 @@ static void look_at(int dirfd, const char *name, struct dcp_file_id *id)
 static int add(struct dcp_seen *s, const char *path, int dirfd, const char *name, bool listed)
 {
 	struct dcp_look look = { .listed = listed };
-	uint32_t number;
-	int rc = dcp_intern_add(&s->paths, path, strlen(path) + 1, DCP_INTERN_NONE, &number);
+	int rc = dcp_intern_add(&s->paths, path, strlen(path) + 1, DCP_INTERN_NONE, NULL);
 
 	if (rc <= 0)
 		return rc;

@@ -17,7 +17,7 @@ static struct dcp_layout *layout_new(const char *name)
 		return NULL;
 	dcp_arena_init(&l->arena, LAYOUT_MAX_ARENA);
 	l->nranks = 1;
-	l->name = dcp_arena_strndup(&l->arena, name, strlen(name));
+	l->name = dcp_arena_strdup(&l->arena, name);
 	if (!l->name) {
 		dcp_layout_free(l);
 		return NULL;

@@ -217,9 +217,8 @@ static int read_dtype(const struct dcp_st_reader *r, struct dcp_safetensors_entr
 		return dcp_fail_at(r->err, -EBADMSG, off,
 				   DCP_ST_NAME ": its dtype is not a string", e->name);
 	e->dtype = dcp_dtype_from_safetensors(name, strlen(name));
-	e->dtype_name = e->dtype == DCP_DTYPE_OTHER
-				? dcp_arena_strndup(r->arena, name, strlen(name))
-				: dcp_dtype_info(e->dtype)->safetensors;
+	e->dtype_name = e->dtype == DCP_DTYPE_OTHER ? dcp_arena_strdup(r->arena, name)
+						    : dcp_dtype_info(e->dtype)->safetensors;
 	return e->dtype_name ? 0 : dcp_st_no_memory(r->err);
 }
 

@@ -36,12 +36,11 @@ struct search {
 /* Put @v on the stack unless it is a leaf or was there before. */
 static int push(struct search *s, struct dcp_pv v)
 {
-	uint32_t number;
 	int r;
 
 	if (v.type < DCP_PV_TUPLE || v.type == DCP_PV_GLOBAL)
 		return 0;
-	r = dcp_intern_add(&s->seen, &v.node, sizeof(v.node), DCP_INTERN_NONE, &number);
+	r = dcp_intern_add(&s->seen, &v.node, sizeof(v.node), DCP_INTERN_NONE, NULL);
 	if (r <= 0)
 		return r;
 	dcp_buf_add(&s->stack, &v, sizeof(v));
@@ -152,7 +151,7 @@ static int take_storage(struct dcp_torch *t, const struct dcp_torch_storage *wan
 				   "storage \"%s\" of %" PRIu64
 				   " elements does not end inside the stream",
 				   want->key, want->numel);
-	rec->key = dcp_arena_strndup(&t->arena, want->key, strlen(want->key));
+	rec->key = dcp_arena_strdup(&t->arena, want->key);
 	if (!rec->key)
 		return dcp_fail(err, -ENOMEM, "out of memory");
 	rec->off = off + sizeof(count);

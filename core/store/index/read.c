@@ -44,7 +44,7 @@ static void query_end(struct query *q)
 
 static int keep_text(struct dcp_arena *arena, const char **text)
 {
-	*text = dcp_arena_strndup(arena, *text, strlen(*text));
+	*text = dcp_arena_strdup(arena, *text);
 	return *text ? 0 : -ENOMEM;
 }
 

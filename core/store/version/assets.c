@@ -57,7 +57,7 @@ static int add_id(struct looking *l, const char *path, const struct stat *st)
 
 	dcp_file_id_from_stat(st, &id);
 	id.shown = true;
-	id.name = dcp_arena_strndup(&l->a->arena, path, strlen(path));
+	id.name = dcp_arena_strdup(&l->a->arena, path);
 	dcp_buf_add(&l->ids, &id, sizeof(id));
 	return id.name && !dcp_buf_error(&l->ids) ? 0 : -ENOMEM;
 }
@@ -74,7 +74,7 @@ static int take(struct looking *l, const char *path, const char *name)
 	if (is_taken(l, name) || count(l) == MAX_ASSETS ||
 	    dcp_open_beneath(l->root->dirfd, path, &fd, &st, NULL) < 0 || st.st_size > MAX_SIZE)
 		return 0;
-	asset.name = dcp_arena_strndup(&l->a->arena, name, strlen(name));
+	asset.name = dcp_arena_strdup(&l->a->arena, name);
 	dcp_buf_add(&l->assets, &asset, sizeof(asset));
 	if (!asset.name || dcp_buf_error(&l->assets))
 		return -ENOMEM;
@@ -118,7 +118,7 @@ static int take_job(struct looking *l, const char *below)
 			    (int)sizeof(path) ||
 		    !names_job(l, path, &st))
 			continue;
-		l->a->job = dcp_arena_strndup(&l->a->arena, path, strlen(path));
+		l->a->job = dcp_arena_strdup(&l->a->arena, path);
 		l->a->job_root = (uint32_t)(l->root - l->a->root);
 		code = l->a->job ? add_id(l, path, &st) : -ENOMEM;
 	}
@@ -224,7 +224,7 @@ static int look_in(struct looking *l, const char *path, int fd, const char *vers
 	int code = 0;
 
 	*root = (struct dcp_asset_root){ .dirfd = fd };
-	root->path = dcp_arena_strndup(&l->a->arena, path, strlen(path));
+	root->path = dcp_arena_strdup(&l->a->arena, path);
 	l->root = root;
 	dcp_buf_reset(&l->ids);
 	if (!root->path)
@@ -272,10 +272,10 @@ static int look_everywhere(struct looking *l, const struct dcp_asset_from *from,
 static int keep_from(struct dcp_assets *a, const struct dcp_asset_from *from)
 {
 	a->from = *from;
-	a->from.source = dcp_arena_strndup(&a->arena, from->source, strlen(from->source));
-	a->from.where = dcp_arena_strndup(&a->arena, from->where, strlen(from->where));
+	a->from.source = dcp_arena_strdup(&a->arena, from->source);
+	a->from.where = dcp_arena_strdup(&a->arena, from->where);
 	if (from->extra)
-		a->from.extra = dcp_arena_strndup(&a->arena, from->extra, strlen(from->extra));
+		a->from.extra = dcp_arena_strdup(&a->arena, from->extra);
 	return a->from.source && a->from.where && (a->from.extra || !from->extra) ? 0 : -ENOMEM;
 }
 

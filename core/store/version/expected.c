@@ -34,8 +34,7 @@ static int note(void *ctx, const struct dcp_rules_expected *of)
 {
 	struct comparing *c = ctx;
 	struct entry e = { .of = *of };
-	uint32_t number;
-	int rc = dcp_intern_add(&c->keys, of->key, strlen(of->key), DCP_INTERN_NONE, &number);
+	int rc = dcp_intern_str(&c->keys, of->key, NULL);
 
 	if (rc > 0)
 		dcp_buf_add(&c->entries, &e, sizeof(e));
@@ -159,7 +158,7 @@ static int look_at(struct comparing *c, const struct dcp_row *row)
 	say(c, "foreign", row->key, "the model of config.json has no such tensor");
 	if (c->nforeign == NEAR_NAMES)
 		return 0;
-	c->foreign[c->nforeign] = dcp_arena_strndup(&c->arena, row->key, strlen(row->key));
+	c->foreign[c->nforeign] = dcp_arena_strdup(&c->arena, row->key);
 	return c->foreign[c->nforeign++] ? 0 : -ENOMEM;
 }
 

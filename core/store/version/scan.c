@@ -66,7 +66,7 @@ int64_t dcp_commit_time(const struct dcp_dir *dir, const struct dcp_format *form
 
 static const char *keep(struct scanning *s, const char *text)
 {
-	return dcp_arena_strndup(&s->scan->arena, text, strlen(text));
+	return dcp_arena_strdup(&s->scan->arena, text);
 }
 
 /* "step-5", or "run1@step-5" of what lies in run1 below the source. */

@@ -93,7 +93,7 @@ static int add(struct dcp_scan *scan, const char *name, const struct dcp_found *
 
 	if (!found || strcmp(found->name, name) == 0)
 		return 0;
-	t->name = dcp_arena_strndup(&scan->arena, name, strlen(name));
+	t->name = dcp_arena_strdup(&scan->arena, name);
 	t->version = found->name;
 	scan->ntags++;
 	return t->name ? 0 : -ENOMEM;

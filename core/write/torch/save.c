@@ -109,12 +109,10 @@ static int put_inside(void *ctx, struct dcp_pickler *p, const char *key)
 static int find_inside(struct saving *s)
 {
 	const struct dcp_value_tensors mark = { mark_inside, s };
-	uint32_t number;
 	int rc = 0;
 
 	for (size_t i = 0; rc >= 0 && i < s->set->ntensors; i++) {
-		rc = dcp_intern_add(&s->keys, s->set->tensors[i].key,
-				    strlen(s->set->tensors[i].key), 0, &number);
+		rc = dcp_intern_str(&s->keys, s->set->tensors[i].key, NULL);
 		if (rc == 0)
 			return dcp_fail(s->err, -EINVAL, "there are two tensors %s",
 					s->set->tensors[i].key);

@@ -255,10 +255,9 @@ static int error_number(struct dcp_tmeta *m, const char *msg, uint64_t *filter)
 	uint32_t number;
 	int rc;
 
-	if (m->errors.n >= MAX_ERRORS &&
-	    dcp_intern_find(&m->errors, msg, strlen(msg)) == DCP_INTERN_NONE)
+	if (m->errors.n >= MAX_ERRORS && !dcp_intern_has(&m->errors, msg))
 		msg = "damaged storage info";
-	rc = dcp_intern_add(&m->errors, msg, strlen(msg), DCP_INTERN_NONE, &number);
+	rc = dcp_intern_str(&m->errors, msg, &number);
 	*filter = 2 + (uint64_t)number;
 	return rc;
 }
@@ -346,7 +345,6 @@ static int add_container(struct dcp_tmeta *m, const struct dcp_pv *item, size_t 
 	struct dcp_buf *b = &m->scratch;
 	const struct dcp_pv *key = &item[n];
 	bool list = key->type == DCP_PV_INT;
-	uint32_t number;
 
 	if (m->containers.text.n > MAX_CONTAINERS ||
 	    !(list || (key->type == DCP_PV_STR && key->node->n && key->node->data[0] >= '0' &&
@@ -367,7 +365,7 @@ static int add_container(struct dcp_tmeta *m, const struct dcp_pv *item, size_t 
 		return -ENOMEM;
 	if (b->n > MAX_LINE)
 		return 0;
-	return dcp_intern_add(&m->containers, b->p, b->n, m->containers.n - 1, &number);
+	return dcp_intern_add(&m->containers, b->p, b->n, m->containers.n - 1, NULL);
 }
 
 /* Both forms are built one after the other in scratch; the short one is kept if it holds. */

@@ -94,7 +94,7 @@ static int take_array(struct dcp_pfile *f, struct dcp_pv v, struct dcp_parray *a
 
 	*a = (struct dcp_parray){ .dtype_name = "" };
 	if (dcp_ndarray_read(v, &nd, &why) < 0) {
-		a->error = dcp_arena_strndup(&f->arena, why.msg, strlen(why.msg));
+		a->error = dcp_arena_strdup(&f->arena, why.msg);
 		return a->error ? 0 : -ENOMEM;
 	}
 	part = dcp_arena_calloc(&f->arena, 1, sizeof(*part));

@@ -20,7 +20,7 @@
 
 static int error_number(struct dcp_pdist *d, const char *text, uint32_t *number)
 {
-	int rc = dcp_intern_add(&d->errors, text, strlen(text), 0, number);
+	int rc = dcp_intern_str(&d->errors, text, number);
 
 	return rc < 0 ? -ENOMEM : 0;
 }
@@ -43,8 +43,7 @@ static int note_array(struct dcp_pdist *d, const char *file, const struct dcp_pa
 		snprintf(text, sizeof(text), "%.255s: %.200s", file, a->error);
 		return error_number(d, text, &loc->error);
 	}
-	rc = dcp_intern_add(&d->dtypes, a->dtype_name, strlen(a->dtype_name), 0,
-			    &loc->dtype_name);
+	rc = dcp_intern_str(&d->dtypes, a->dtype_name, &loc->dtype_name);
 	loc->error = DCP_PMETA_NONE;
 	loc->dtype = a->dtype;
 	loc->itemsize = a->itemsize;
@@ -108,8 +107,7 @@ static bool is_named(const struct dcp_pdist *d, const char *key)
 /* 1: it was not emitted before. */
 static int is_new(struct dcp_intern *emitted, const char *key)
 {
-	uint32_t number;
-	int rc = dcp_intern_add(emitted, key, strlen(key), DCP_INTERN_NONE, &number);
+	int rc = dcp_intern_str(emitted, key, NULL);
 
 	return rc < 0 ? -ENOMEM : rc;
 }

@@ -59,7 +59,7 @@ static int note(struct merge *m, const char *key, struct seen s)
 {
 	struct seen *old;
 	uint32_t number;
-	int rc = dcp_intern_add(&m->keys, key, strlen(key), DCP_INTERN_NONE, &number);
+	int rc = dcp_intern_str(&m->keys, key, &number);
 
 	s.first = s.last = m->part;
 	if (rc == 1)

@@ -97,8 +97,7 @@ static bool is_own(const struct emitter *w, const struct dcp_leaf *leaf)
 
 	return dcp_pv_is_mapping(w->root) &&
 	       (strcmp(first, NAME_TABLE) == 0 || strcmp(first, DCP_PDBIG_TABLE) == 0 ||
-		(leaf->npath == 1 &&
-		 dcp_intern_find(&w->parts, first, strlen(first)) != DCP_INTERN_NONE));
+		(leaf->npath == 1 && dcp_intern_has(&w->parts, first)));
 }
 
 static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
@@ -159,7 +158,6 @@ static int emit_big(struct emitter *w, struct dcp_pdbig *b, const char *key, str
 static int note_parts(struct emitter *w, struct dcp_pv info)
 {
 	const struct dcp_pv *slices = dcp_pv_get(info, "slices"), *name = NULL;
-	uint32_t number;
 	size_t n = 0;
 
 	if (slices)
@@ -167,8 +165,7 @@ static int note_parts(struct emitter *w, struct dcp_pv info)
 	for (size_t i = 0; i < n; i++) {
 		const char *key = dcp_pv_str(name[i]);
 
-		if (key &&
-		    dcp_intern_add(&w->parts, key, strlen(key), DCP_INTERN_NONE, &number) < 0)
+		if (key && dcp_intern_str(&w->parts, key, NULL) < 0)
 			return -ENOMEM;
 	}
 	return 0;

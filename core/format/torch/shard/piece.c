@@ -46,7 +46,7 @@ int dcp_tshard_set_dtype(struct dcp_tshard_reading *r, const char *name, enum dc
 				r->out->what, t->dtype_name, name);
 	t->dtype = dtype;
 	t->itemsize = itemsize;
-	t->dtype_name = dcp_arena_strndup(r->arena, name, strlen(name));
+	t->dtype_name = dcp_arena_strdup(r->arena, name);
 	return t->dtype_name ? 0 : dcp_tshard_no_memory(r);
 }
 

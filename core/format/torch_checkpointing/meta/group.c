@@ -118,7 +118,7 @@ static int read_whole(const struct reading *r, struct dcp_pv data)
 	if (rc < 0)
 		return rc;
 	r->g->shape = keep_dims(r, dims, r->g->ndim);
-	r->g->dtype = dcp_arena_strndup(&r->m->arena, name + 6, strlen(name + 6));
+	r->g->dtype = dcp_arena_strdup(&r->m->arena, name + 6);
 	return r->g->shape && r->g->dtype ? 0 : -ENOMEM;
 }
 
@@ -308,7 +308,7 @@ int dcp_titems_read_groups(struct dcp_titems_meta *m, struct dcp_pv v,
 		if (rc == -ENOMEM || m->exhausted)
 			return dcp_err_give(err, &why, rc);
 		if (rc < 0)
-			r.g->error = dcp_arena_strndup(&m->arena, why.msg, strlen(why.msg));
+			r.g->error = dcp_arena_strdup(&m->arena, why.msg);
 		if (rc < 0 && !r.g->error)
 			return -ENOMEM;
 		*last = r.g;

@@ -78,11 +78,11 @@ const struct dcp_titems_group *dcp_titems_group_of(const struct dcp_titems_entry
 int dcp_titems_get_item(struct dcp_titems_meta *m, const char *name, uint32_t *number)
 {
 	struct dcp_titems_item fresh = { 0 };
-	int rc = dcp_intern_add(&m->names, name, strlen(name), DCP_INTERN_NONE, number);
+	int rc = dcp_intern_str(&m->names, name, number);
 
 	if (rc != 1)
 		return rc;
-	fresh.name = dcp_arena_strndup(&m->arena, name, strlen(name));
+	fresh.name = dcp_arena_strdup(&m->arena, name);
 	dcp_buf_add(&m->items, &fresh, sizeof(fresh));
 	return fresh.name ? dcp_buf_error(&m->items) : -ENOMEM;
 }

@@ -63,7 +63,7 @@ static int keep_text(struct dcp_titems_meta *m, const char *text, struct dcp_tit
 
 	if (!path)
 		return -ENOMEM;
-	path[1] = dcp_arena_strndup(&m->arena, text, strlen(text));
+	path[1] = dcp_arena_strdup(&m->arena, text);
 	e->path = path;
 	e->npath = 2;
 	e->error = "metadata.pkl gives it a path that is not a list of names and numbers";
@@ -117,7 +117,7 @@ static int give_item(struct dcp_titems_meta *m, struct dcp_titems_entry *e, uint
 }
 
 /* Of version 1.0 the first component of the path is the item. */
-static int add_flat(struct dcp_titems_meta *m, struct dcp_titems_entry *e)
+static int add_flat(struct dcp_titems_meta *m, struct dcp_titems_entry *e, uint32_t unused)
 {
 	const char *name = e->npath > 1 ? e->path[1] : "";
 	int rc = dcp_titems_get_item(m, name, &e->item);
@@ -166,16 +166,6 @@ static int add_later(struct dcp_titems_meta *m, struct dcp_titems_entry *e, uint
 	return dcp_buf_error(&m->pending);
 }
 
-static int add_of_item(struct dcp_titems_meta *m, struct dcp_titems_entry *e, uint32_t item)
-{
-	return give_item(m, e, item);
-}
-
-static int add_of_path(struct dcp_titems_meta *m, struct dcp_titems_entry *e, uint32_t unused)
-{
-	return add_flat(m, e);
-}
-
 static bool is_list(struct dcp_pv v)
 {
 	return v.type == DCP_PV_LIST || v.type == DCP_PV_TUPLE;
@@ -220,7 +210,7 @@ static int on_pairs(void *ctx, struct dcp_pv where, size_t depth, const struct d
 
 	if ((!flat && !dcp_pv_is_str(where, nested)) || !are_lists(kv, npairs))
 		return settle(m, where, kv, npairs);
-	rc = add_pairs(m, kv, npairs, flat ? add_of_path : add_later, 0, err);
+	rc = add_pairs(m, kv, npairs, flat ? add_flat : add_later, 0, err);
 	return rc < 0 ? rc : 1;
 }
 
@@ -239,7 +229,7 @@ static int read_item(struct dcp_titems_meta *m, struct dcp_pv name, struct dcp_p
 		return -ENOMEM;
 	if (part) {
 		kv = dcp_pv_pairs(*part, &n);
-		rc = add_pairs(m, kv, n, add_of_item, number, err);
+		rc = add_pairs(m, kv, n, give_item, number, err);
 		if (rc < 0)
 			return rc;
 	}
@@ -269,7 +259,7 @@ static int read_root(struct dcp_titems_meta *m, struct dcp_pv root, struct dcp_e
 		memcpy(m->version, version->node->data, version->node->n + 1);
 	kv = dcp_pv_pairs(*items, &n);
 	for (size_t i = 0; i < n && rc == 0; i++)
-		rc = is_list(kv[2 * i + 1]) ? add_pairs(m, &kv[2 * i], 1, add_of_path, 0, err)
+		rc = is_list(kv[2 * i + 1]) ? add_pairs(m, &kv[2 * i], 1, add_flat, 0, err)
 					    : read_item(m, kv[2 * i], kv[2 * i + 1], err);
 	return rc < 0 ? rc : dcp_titems_read_flat_layouts(m, root, err);
 }

@@ -42,12 +42,12 @@ static int look_at(struct dcp_index_writer *w, const char *name, bool packed,
 	struct dcp_err err = { 0 };
 
 	*f = (struct dcp_index_seen){ .packed = packed };
-	f->id.name = dcp_arena_strndup(&w->text, name, strlen(name));
+	f->id.name = dcp_arena_strdup(&w->text, name);
 	if (!f->id.name)
 		return dcp_index_give_up(w, -E2BIG, "the names of the files are too long");
 	if (look_inside(w, &f->id, packed, &err) == 0)
 		return 0;
-	f->error = dcp_arena_strndup(&w->text, err.msg, strlen(err.msg));
+	f->error = dcp_arena_strdup(&w->text, err.msg);
 	return f->error ? 0 : dcp_index_no_memory(w);
 }
 
@@ -121,7 +121,7 @@ int dcp_index_emit_files(struct dcp_index_writer *w, const struct dcp_file_id *i
 	for (size_t i = 0; code == 0 && i < n; i++) {
 		struct dcp_index_seen f = { .id = ids[i], .packed = ids[i].unpacked };
 
-		f.id.name = dcp_arena_strndup(&w->text, ids[i].name, strlen(ids[i].name));
+		f.id.name = dcp_arena_strdup(&w->text, ids[i].name);
 		if (!f.id.name)
 			return dcp_index_no_memory(w);
 		if (!ids[i].ino) /* it could not be opened then */

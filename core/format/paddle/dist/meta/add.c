@@ -123,7 +123,7 @@ static int file_number(struct dcp_pmeta *m, struct dcp_pv v, uint32_t *number,
 			"storage_metadata names \"%.100s\" for it, which is not a name of "
 			"a file in the checkpoint's directory",
 			name);
-	rc = dcp_intern_add(&m->files, name, strlen(name), 0, number);
+	rc = dcp_intern_str(&m->files, name, number);
 	if (rc < 0)
 		return rc;
 	if (rc == 1)

@@ -82,7 +82,7 @@ int dcp_pmeta_spoil(struct dcp_pmeta *m, uint32_t key, const struct dcp_err *why
 
 	if (dcp_pmeta_key(m, key)->error != DCP_PMETA_NONE)
 		return dcp_pmeta_check_size(m, err);
-	rc = dcp_intern_add(&m->errors, why->msg, strlen(why->msg), 0, &number);
+	rc = dcp_intern_str(&m->errors, why->msg, &number);
 	if (rc < 0)
 		return -ENOMEM;
 	dcp_pmeta_key(m, key)->error = number;

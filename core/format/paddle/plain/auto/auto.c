@@ -69,7 +69,7 @@ static int read_params(struct dcp_pdjoin *j)
 	rc = dcp_pdpart_emit(j->in->dir, &part, &why);
 	if (rc == 0 || rc == -ENOMEM || rc == -ENOSPC || !why.code)
 		return rc;
-	r->why = dcp_arena_strndup(&j->copies.arena, why.msg, strlen(why.msg));
+	r->why = dcp_arena_strdup(&j->copies.arena, why.msg);
 	return r->why ? dcp_pdpart_broken(r->part, why.msg) : -ENOMEM;
 }
 
