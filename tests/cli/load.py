@@ -14,10 +14,14 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from select import poll
 
 from cli import BAD, DCPFS, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
+
+sys.path.insert(0, "tests/mount")
+from torch_files import Tensor, torch_save  # noqa: E402
 
 SOURCE = GOLDEN / "dcp-tp-fsdp" / "ckpt"
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC", "SLURM", "OMPI", "PMI", "DCPLOAD")
@@ -235,6 +239,13 @@ def select():
         equal(list(got["ignored"]), globs, f"--ignore-keys {globs}: reported")
         for glob, n in zip(globs, hits or []):
             check(n is None or got["ignored"][glob] == n, f"--ignore-keys {globs}: {got['ignored']}")
+    one = SCRATCH / "tuple" / "ep1-ba1-rank0.pt"
+    torch_save(one, {"state": {"model": {"w": Tensor(b"abcd", [1])},
+                               "algorithms": [("Name", {"w": Tensor(b"efgh", [1])})]}, "rng": []})
+    every = {"state.model.w", "state.algorithms.0.1.w"}
+    equal(dumped(one)[0], every, "a tuple")
+    for glob, gone in (("*w", {"state.model.w"}), ("state/algorithms/0/*", set()), ("state/alg*", {"state.algorithms.0.1.w"})):
+        equal(dumped(one, "--ignore-keys", glob)[0], every - gone, f"--ignore-keys {glob}: paths end at tuples")
     text = run("load", composer, "--ignore-keys", "no/such").stdout.decode()
     check("ignored   0 keys by no/such: no path is called so" in text, text)
     for name, good in (("deepspeed-z1", lambda k: k.startswith(("module.", "fp32."))),

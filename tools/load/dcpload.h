@@ -304,7 +304,8 @@ struct dcpload_select {
 	const char *dtype; /* convert floating-point tensors to this; NULL: as stored */
 	/* Composer's ignore_keys: globs matched against the path of a key, its components joined by
 	 * slashes, and against each leading part of the path ("state/optimizers",
-	 * "state/model/a.*"). Keys that match are left out. */
+	 * "state/model/a.*"), but for tensors in a tuple, where Composer's paths end. Keys that
+	 * match are left out. */
 	const char *const *ignore;
 	/* nignore counters: each is raised by the number of keys that its glob matches; may be NULL */
 	uint64_t *ignored;

@@ -302,14 +302,32 @@ static bool is_weight(struct dcpload *ck, const struct dcp_tensor *t)
 	return !is_state(t->path[0]) && !(t->npath > 1 && is_state(t->path[1]));
 }
 
-/* Does @glob match the path of @t or a leading part of it? @path: scratch. */
-static bool ignores(const char *glob, const struct dcp_tensor *t, struct dcp_buf *path)
+/* Is @t a tensor in an object (in a tuple) whose path is one of the first @n leading parts of its own? @key: scratch. */
+static bool in_object(struct dcpload *ck, const struct dcp_tensor *t, size_t n,
+		      struct dcp_buf *key)
+{
+	struct dcp_row row;
+
+	dcp_buf_reset(key);
+	for (size_t i = 0; i < n; i++) {
+		dcp_buf_printf(key, "%s%s", i ? "." : "", t->path[i]);
+		if (!key->failed && dcp_index_by_key(dcp_version_index(ck->v), DCP_ROW_OBJECT,
+						     key->p, &ck->answer, &row) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Does @glob match the path of @t or a leading part of it? What is in an object has no
+ * path of its own. @path: scratch. */
+static bool ignores(struct dcpload *ck, const char *glob, const struct dcp_tensor *t,
+		    struct dcp_buf *path)
 {
 	dcp_buf_reset(path);
 	for (size_t i = 0; i < t->npath; i++) {
 		dcp_buf_printf(path, "%s%s", i ? "/" : "", t->path[i]);
 		if (!path->failed && fnmatch(glob, path->p, FNM_NOESCAPE) == 0)
-			return true;
+			return !in_object(ck, t, i, path);
 	}
 	return false;
 }
@@ -333,7 +351,7 @@ int load_selects(struct dcpload *ck, const struct dcpload_select *select,
 	if (rc < 0)
 		return rc;
 	for (uint32_t i = 0; i < select->nignore; i++) {
-		bool named = ignores(select->ignore[i], &t, &path);
+		bool named = ignores(ck, select->ignore[i], &t, &path);
 
 		selected &= !named;
 		if (select->ignored)
