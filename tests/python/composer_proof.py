@@ -56,6 +56,9 @@ class Store(ObjectStore):
     def __init__(self, folder):
         self.folder = folder
 
+    def get_object_size(self, object_name):
+        return os.path.getsize(f"{self.folder}/{object_name}")
+
     def download_object(self, object_name, filename, overwrite=False, callback=None):
         shutil.copyfile(f"{self.folder}/{object_name}", filename)
 
@@ -76,7 +79,7 @@ class Losses(Callback):
 
 def trainer(folder, sharded, seed, **how):
     torch.manual_seed(seed)
-    model = ComposerClassifier(Net(), num_classes=11)
+    model = ComposerClassifier(how.pop("net", Net)(), num_classes=11)
     torch.manual_seed(5)
     data = TensorDataset(torch.randint(0, 11, (32, 5)), torch.randint(0, 11, (32,)))
     groups = list(model.parameters())
@@ -207,16 +210,16 @@ def store(folder, whole):
         assert run("dcpfs", None, True, 9, how) == {"error": "FileNotFoundError"}
 
 
-def job(scratch, work, ranks):
+def job(scratch, work, ranks, script=__file__, alone=False):
+    """Run function @work of @script in so many processes; alone: each is on a node of its own."""
     print(f"{work} x {ranks}", flush=True)
-    alone = work == "nodes"  # each rank on a node of its own
     port, processes = free_ports(1)[0], []
     for r in range(ranks):
         env = os.environ | {"RANK": str(r), "LOCAL_RANK": str(0 if alone else r), "WORLD_SIZE": str(ranks),
                             "LOCAL_WORLD_SIZE": str(1 if alone else ranks), "NODE_RANK": str(r if alone else 0),
                             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
         log = open(f"{scratch}/log.{r}", "w")
-        processes.append(subprocess.Popen([sys.executable, "-B", __file__, work, f"{scratch}/{work}{ranks}"], env=env,
+        processes.append(subprocess.Popen([sys.executable, "-B", script, work, f"{scratch}/{work}{ranks}"], env=env,
                                           stdout=None if r == 0 else subprocess.DEVNULL, stderr=log))
     for r, p in enumerate(processes):
         if p.wait(600):
@@ -234,7 +237,7 @@ def main():
         for work, ranks in (("sharded", 2), ("nodes", 2), ("monolithic", 2), ("monolithic", 1)):
             if asked and work not in asked:
                 continue
-            job(scratch, work, ranks)
+            job(scratch, work, ranks, alone=work == "nodes")
     print("all equal")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import pickle
 import pickletools
 import re
 import tempfile
@@ -35,7 +36,7 @@ Ignore = Union[list[str], Callable[[dict[str, Any]], None], None]
 
 
 def load_checkpoint(path: str, state: Any, logger: Any, object_store: Any = None, load_weights_only: bool = False,
-                    strict_model_weights: bool = False, progress_bar: bool = True, ignore_keys: Ignore = None,
+                    strict_model_weights: bool = True, progress_bar: bool = True, ignore_keys: Ignore = None,
                     exclude_algorithms: Optional[list[str]] = None, algorithm_passes: Optional[list[Any]] = None,
                     **how: Any) -> Optional[list[dict[str, Any]]]:
     """Collective over all ranks. Load a checkpoint into @state as composer.utils.checkpoint.load_checkpoint() does, and return
@@ -58,12 +59,16 @@ def load_checkpoint(path: str, state: Any, logger: Any, object_store: Any = None
             node = None
             if object_store is not None:  # each node has files of its own
                 how = {"cache": "", **how}
-                node = torch.distributed.new_subgroups(dist.get_local_world_size())[0]
+                node = _node()
             rng = _sharded(folder, node, state, logger, load_weights_only, strict_model_weights, ignore_keys,
                            exclude_algorithms, algorithm_passes, how)
     else:
         with _fetched(path, object_store, progress_bar) as file:
-            tree_ = _monolithic(file, state, load_weights_only, ignore_keys, how)
+            known = _together(lambda: os.stat(file))
+            ranks = None
+            if len(set(dist.all_gather_object((file, known.st_size, known.st_mtime_ns)))) > 1:  # each node has a file of its own
+                ranks, how = _node(), {"cache": "", **how}
+            tree_ = _together(lambda: _monolithic(file, ranks, state, load_weights_only, ignore_keys, how))
             algorithms = {"exclude_algorithms": exclude_algorithms, "algorithm_passes": algorithm_passes}
             if load_weights_only:
                 state.load_model_state(tree_["state"], logger, strict=strict_model_weights, **algorithms)
@@ -94,6 +99,15 @@ def _folder() -> Iterator[str]:
             dist.barrier()
 
 
+def _told(failure: Optional[Exception]) -> Optional[Exception]:
+    """The failure for other ranks: of a class that they can make, too."""
+    try:
+        pickle.loads(pickle.dumps(failure))
+        return failure
+    except Exception:
+        return RuntimeError(f"{type(failure).__name__}: {failure}")
+
+
 def _together(work: Callable[[], T]) -> T:
     """Do it; what fails on one rank, all raise."""
     failure: Optional[Exception] = None
@@ -101,10 +115,15 @@ def _together(work: Callable[[], T]) -> T:
         done = work()
     except Exception as e:
         failure = e
-    for known in [failure, *dist.all_gather_object(failure)]:
+    for known in [failure, *dist.all_gather_object(_told(failure))]:
         if known is not None:
             raise known
     return done
+
+
+def _node() -> Any:
+    """Collective. A process group of the ranks of this node."""
+    return torch.distributed.new_subgroups(dist.get_local_world_size())[0]
 
 
 def _local(path: str) -> str:
@@ -162,9 +181,10 @@ def _fetched(path: str, object_store: Any, progress_bar: bool) -> Iterator[str]:
         yield os.path.realpath(place)
 
 
-def _monolithic(file: str, state: Any, weights_only: bool, ignore_keys: Ignore, how: dict[str, Any]) -> dict[str, Any]:
-    """What torch.load() would give, without what is ignored or not needed; {"state": ...} at least."""
-    with Checkpoint(file, comm=group(), **how) as ck:
+def _monolithic(file: str, ranks: Any, state: Any, weights_only: bool, ignore_keys: Ignore, how: dict[str, Any]) -> dict[str, Any]:
+    """What torch.load() would give, without what is ignored or not needed; {"state": ...} at least. @ranks, a process group (None:
+    all), read the file together."""
+    with Checkpoint(file, comm=group(ranks), **how) as ck:
         with ck.together():
             nodes = tree.skeleton(ck, lambda key: leaf(ck, key))
         if callable(ignore_keys):
