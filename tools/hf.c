@@ -67,6 +67,9 @@ enum cmd_exit hf_config(const struct hf_opts *o, struct dcp_rules_config **out)
 	rc = *out ? read_file(o->config, &file, &err) : dcp_err_say(&err, -ENOMEM);
 	if (rc == 0)
 		rc = dcp_rules_config_parse(file.p ? file.p : "", file.n, *out, &err);
+	if (rc == 0 && !(*out)->model_type[0] && !(*out)->diffusers)
+		rc = dcp_fail(&err, -EBADMSG,
+			      "no config.json of a model: it has no model_type");
 	if (rc == 0)
 		return CMD_OK;
 	free(*out);

@@ -139,6 +139,13 @@ def modelled():
     got = run("rules", "check", "identity", where, "--config", other)
     check(got.returncode == OK and b"shapes of unknown are not known: not checked" in got.stdout, got.stdout.decode())
     fails(ENV, "--config", "rules", "check", "identity", where, "--config", SCRATCH / "none.json")
+    for text, why in (("{", "not JSON at byte"), ("[]", "it has no model_type"), ('{"job": {}}', "it has no model_type")):
+        other.write_text(text)
+        got = run("rules", "check", "identity", where, "--config", other)
+        check(got.returncode and why in got.stderr.decode(), f"{text}: {got.returncode} {got.stderr.decode()}")
+    mine = rules("mine.rules", "model.layers.0.input_layernorm.weight -> same\nmodel.norm.weight -> same\n* -> *\n")
+    text = run("rules", "check", mine, where).stdout.decode()
+    check("broken: same: " in text and "model.layers.0.input_layernorm.weight" in text and "model.norm.weight" in text, f"a collision names both: {text}")
 
 
 def model_of(name, tensors, config):
