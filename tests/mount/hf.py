@@ -223,7 +223,7 @@ def inferred():
         case("of no model that is known")
         check("config.json" not in os.listdir(m.at / "unknown" / "hf"), "no config.json")
         done = lib.run(lib.PROGRAM, "export", "--as", "safetensors", "--hf", "--partial", source, "unknown", source.parent / "without")
-        check("config.json: there is none" in done.stdout, f"an export says so: {done.stdout} {done.stderr}")
+        check("config.json: not found" in done.stdout, f"an export says so: {done.stdout} {done.stderr}")
         fails("ENOENT", os.stat, m.at / "unknown" / "hf" / "config.json")
         case("a file comes first")
         equal(json.loads(read(m.at / "file" / "hf" / "config.json"))["vocab_size"], 9, "config.json")
