@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What two ranks of torchtitan (Llama 4), torchtune and Meta's own Llama save, and hf/ against what their own converters make of it.
+"""What two ranks of torchtitan (Llama 4), torchtune, Meta's own Llama and Megatron-LM's GPT-2 of 2020 save, and hf/ against what their own converters make of it.
 
 usage: converter_models.py DCPFS [CASE ...]        cases whose packages this python lacks are left out
 
@@ -10,7 +10,10 @@ that transformers gives with the converter's tensors, and nearly those of the mo
     tune-*    torchtune 0.6.1 and torchao 0.15.0 beside them; omegaconf, sentencepiece, tiktoken, blobfile, kagglehub, pillow
     meta-*    llama-models 0.3.0, fairscale 0.4.13, torch 2.15.0; fire, tiktoken, blobfile, pillow; transformers 4.46.3, whose wheel still has
               convert_llama_weights_to_hf. Llama 2: PYTHONPATH=DIR with meta-llama's repository llama of 2024
+    mlm-gpt2  PYTHONPATH=DIR with Megatron-LM at commit 64e45f2972 (checkpoint_version 1.0), torch 2.15.0, and transformers 4.46.3, whose wheel has the
+              converter of it for one rank: what it makes of each rank is put together here
 """
+import contextlib
 import importlib.util
 import json
 import os
@@ -30,7 +33,8 @@ from transformers import AutoModelForCausalLM
 import torch_ranks
 
 CASES = {"titan-fsdp": ("torchtitan.models.llama4", "torchtitan-llama4"), "titan-ep": ("torchtitan.models.llama4", "torchtitan-llama4"), "titan-tp": ("torchtitan.models.llama4", "torchtitan-llama4"),
-         "tune-async": ("torchtune", "torchtune"), "tune-last": ("torchtune", "torchtune"), "meta-llama3": ("llama_models.llama3.model", "meta"), "meta-llama2": ("llama.model", "meta")}
+         "tune-async": ("torchtune", "torchtune"), "tune-last": ("torchtune", "torchtune"), "meta-llama3": ("llama_models.llama3.model", "meta"), "meta-llama2": ("llama.model", "meta"),
+         "mlm-gpt2": ("megatron", "megatron-gpt2")}
 TOKENS = torch.arange(16).reshape(2, 8) * 5 % 90
 
 
@@ -161,6 +165,61 @@ def by_meta(case, top):
         write_model(str(top / "hf"), str(top / "ckpt"), llama_version="2" if case == "meta-llama2" else "3", vocab_size=96, num_shards=2)
         (top / "ckpt" / "params.json").unlink()
         note(top, load_file(top / "hf" / "model.safetensors"), transformers.LlamaConfig.from_pretrained(top / "hf"), logits)
+
+
+def pretend(name, **names):
+    """A module that is not there."""
+    sys.modules.setdefault(name, types.ModuleType(name)).__dict__.update(names)
+
+
+def by_mlm(case, top):
+    """Megatron-LM of 2020, which needs a GPU and apex for nothing that a checkpoint has."""
+    for name in ("apex", "apex.optimizers", "apex.normalization", "apex.normalization.fused_layer_norm", "apex.multi_tensor_apply", "amp_C"):
+        pretend(name, FusedAdam=torch.optim.AdamW, FusedLayerNorm=torch.nn.LayerNorm, multi_tensor_applier=None)
+    pretend("torch._six", inf=float("inf"))
+    torch.cuda.current_device = lambda: torch.device("cpu")
+    torch.distributed.init_process_group("gloo")
+    rank = torch.distributed.get_rank()
+    sys.argv[1:] = ["--num-layers", "3", "--hidden-size", "64", "--num-attention-heads", "4", "--max-position-embeddings", "32", "--seq-length", "16", "--batch-size", "2", "--model-parallel-size", "2",
+                    "--train-iters", "1", "--lr", "0.01", "--vocab-file", "none", "--merge-file", "none", "--save-interval", "1", "--save", str(top / "ckpt"), "--make-vocab-size-divisible-by", "8",
+                    "--hidden-dropout", "0", "--attention-dropout", "0", "--use-cpu-initialization", "--no-save-rng", "--no-save-optim", "--distributed-backend", "gloo"]
+    import megatron.global_vars
+    import megatron.mpu.mappings as mappings
+    from megatron import mpu
+    mappings.group = None  # all ranks: a name that this release forgot to define
+    megatron.global_vars._build_tokenizer = lambda args: setattr(args, "padded_vocab_size", 96)
+    megatron.global_vars.set_global_variables()
+    mpu.initialize_model_parallel(2)
+    mpu.get_cuda_rng_tracker = lambda: types.SimpleNamespace(fork=contextlib.nullcontext)
+    from megatron.checkpointing import save_checkpoint
+    from megatron.model import GPT2Model
+    model = GPT2Model(parallel_output=False).eval()
+    rng = torch.Generator().manual_seed(5 + rank)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(torch.randn(p.shape, generator=rng) * 0.1 + ("layernorm.weight" in name))
+            if not getattr(p, "model_parallel", False):
+                torch.distributed.broadcast(p, 0)
+        save_checkpoint(1, model, None, None)
+        n = TOKENS.shape[1]
+        logits = model(TOKENS, torch.arange(n).expand_as(TOKENS), torch.triu(torch.ones(1, 1, n, n), 1).bool())
+    if rank == 0:
+        from transformers.models.megatron_gpt2.convert_megatron_gpt2_checkpoint import convert_megatron_checkpoint
+        config = transformers.GPT2Config(vocab_size=96, n_embd=64, n_layer=3, n_head=4, n_positions=32, activation_function="gelu", architectures=["GPT2LMHeadModel"])
+        parts = []
+        for at in sorted((top / "ckpt").glob("*/mp_rank_*/*.pt")):
+            stored, own = torch.load(at, weights_only=False), transformers.GPT2Config(vocab_size=48, n_embd=32, n_layer=3, n_head=2, n_positions=32)
+            # it computes the size of a head from the width of the model, which is twice that of what one rank has
+            parts.append(convert_megatron_checkpoint(types.SimpleNamespace(), {k: v for k, v in stored.items() if k != "args"}, own))
+        note(top, {k: whole(k, [p[k] for p in parts]) for k in parts[0] if not k.endswith((".attn.bias", ".attn.masked_bias", "lm_head.weight"))}, config, logits)
+
+
+def whole(key, parts):
+    """What two tensor-parallel ranks of GPT-2 have of a tensor that the converter made: weights are [inputs, outputs] there."""
+    if "attn.c_attn" in key:
+        return torch.cat([torch.cat(x, -1) for x in zip(*(p.chunk(3, -1) for p in parts))], -1)
+    dims = {"wte.weight": 0, "lm_head.weight": 0, "c_fc.weight": 1, "c_fc.bias": 0, "c_proj.weight": 0}
+    return next((torch.cat(parts, d) for name, d in dims.items() if key.endswith(name)), parts[0])
 
 
 def shown(program, source, config, top):
