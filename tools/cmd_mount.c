@@ -203,6 +203,8 @@ static void paths_finish(struct paths *p)
 static enum cmd_exit resolve(const struct mount_opts *m, const struct opt_args *args,
 			     struct paths *p)
 {
+	enum cmd_exit code;
+
 	p->source = realpath(args->operand[0], NULL);
 	if (!p->source && m->o.wait && errno == ENOENT)
 		p->source = cmd_resolve(args->operand[0]);
@@ -239,8 +241,9 @@ static enum cmd_exit resolve(const struct mount_opts *m, const struct opt_args *
 			return cmd_fail(CMD_ENV, "--hf-assets %s: %s", m->hf.assets,
 					strerror(errno));
 	}
-	if (hf_rules(m->hf.rules, &p->hf_rules) != CMD_OK)
-		return CMD_USAGE;
+	code = hf_rules(m->hf.rules, &p->hf_rules);
+	if (code != CMD_OK)
+		return code;
 	return check_mountpoint(args->operand[1], p->mnt, p->source, m->nonempty);
 }
 

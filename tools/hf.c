@@ -50,8 +50,7 @@ enum cmd_exit hf_rules(const char *text, struct dcp_rules **out)
 	}
 	if (rc == 0)
 		return CMD_OK;
-	return cmd_fail(rc == -EINVAL || rc == -ENOENT ? CMD_USAGE : cmd_exit_of(rc), "%s",
-			err.msg);
+	return cmd_fail(cmd_exit_of(rc), "%s", err.msg);
 }
 
 enum cmd_exit hf_config(const struct hf_opts *o, struct dcp_rules_config **out)

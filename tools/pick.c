@@ -103,14 +103,16 @@ enum cmd_exit pick_source(struct pick *p, const char *source, const struct pick_
 {
 	struct dcp_queue *queue;
 	struct dcp_err err = { 0 };
+	enum cmd_exit code;
 	int rc;
 
 	*p = (struct pick){ .source = source, .hf = opts->hf };
 	progress_init(&p->progress, false);
-	if (hf_config(&opts->hf, &p->config) != CMD_OK)
-		return CMD_ENV;
-	if (hf_rules(opts->hf.rules, &p->rules) != CMD_OK)
-		return CMD_USAGE;
+	code = hf_config(&opts->hf, &p->config);
+	if (code == CMD_OK)
+		code = hf_rules(opts->hf.rules, &p->rules);
+	if (code != CMD_OK)
+		return code;
 	look_behind(p);
 	source = p->source;
 	rc = dcp_scan(source, &p->scan, &err);
@@ -287,7 +289,7 @@ enum cmd_exit pick_version(struct pick *p, const char *name)
 		return no_version(p, name);
 	f = &p->scan.found[at];
 	if (!f->complete)
-		return cmd_fail(CMD_BAD, "%s is incomplete: %s", f->name,
+		return cmd_fail(CMD_BAD, "%s%s: %s", f->name, f->closed ? "" : " is incomplete",
 				f->why ? f->why : "its commit mark is missing");
 	rc = open_found(p, f, &err);
 	if (rc < 0)

@@ -63,7 +63,7 @@ def as_a_model():
     equal(data("plan", "--json", "--hf", "--layout", "fsdp2", FSDP2, "10")["tensors"], len(hf), "plan")
     check("optim" not in run("tree", "--hf", FSDP2, "10").stdout.decode(), "tree")
     rules.write_text("a -> b\nnonsense\n")
-    fails(USAGE, "x.rules", "ls", "--hf-rules", rules, top)
+    fails(BAD, "x.rules", "ls", "--hf-rules", rules, top)
     fails(USAGE, 'nearest is "identity"', "ls", "--hf-rules", "identify", top)
     fails(USAGE, "near are torchtitan-llama3, torchtitan-llama4", "ls", "--hf-rules", "llama", top)
     fails(USAGE, "no file nosuch, and no preset nosuch (see: dcpfs rules list)", "ls", "--hf-rules", "nosuch", top)
@@ -100,6 +100,7 @@ def passed_over():
     fails(BAD, "step-2: ", "index", runs)
     linked = copy("linked", "step-1")
     (linked / "step-2").symlink_to((FSDP2 / "step-20").resolve())
+    fails(BAD, "step-2: it is a link out of the source", "ls", linked, "step-2")
     got = run("ls", "--names", linked, "latest")
     check(got.returncode == OK and got.stderr.startswith(b"dcpfs: step-2: it is a link out of the source") and
           got.stderr.endswith(b"; taking step-1\n"), f"a link out is passed over: {got.stderr}")

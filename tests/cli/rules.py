@@ -7,7 +7,7 @@ import math
 import random
 import struct
 
-from cli import ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
+from cli import BAD, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
 
 
 def presets():
@@ -88,7 +88,7 @@ def checked():
     where, keys = matrices("dcp-fsdp2")
     key, (n, _) = keys[0]
     mine = rules("mine.rules", f"{key} -> a, b : split(0, {n + 1})\n{keys[1][0]} -> c\nnever -> n\n")
-    fails(USAGE, "2 keys for what comes out", "rules", "check", mine, where)
+    fails(BAD, "2 keys for what comes out", "rules", "check", mine, where)
     mine.write_text(f"{key} -> a : rope({n + 1})\n{keys[1][0]} -> c\nnever -> n\n")
     got = run("rules", "check", mine, where)
     text = got.stdout.decode()
@@ -101,7 +101,7 @@ def checked():
     equal(got.returncode, OK, "every key comes out as it is")
     check(b"step-10 by identity: 77 keys come out" in got.stdout and b"no config.json of a model: not checked" in got.stdout, got.stdout.decode())
     equal(data("rules", "check", "--json", "auto", where)["rules"], "hf", "auto")
-    fails(USAGE, "mine.rules:1:2: ", "rules", "check", rules("mine.rules", "a"), where)
+    fails(BAD, "mine.rules:1:2: ", "rules", "check", rules("mine.rules", "a"), where)
 
 
 def empty():
