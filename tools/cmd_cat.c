@@ -75,7 +75,7 @@ static enum cmd_exit cat_tensor(struct pick *p, const struct dcp_row *row, enum 
 				"a terminal cannot show the bytes of a tensor; redirect "
 				"them: > FILE, or | od -An -tf4");
 	rc = dcp_view_open(p->v, row->id, as, NULL, &view, &err);
-	if (rc == -EIO && dcp_version_is_barred(p->v))
+	if (rc == -EIO && dcp_version_barred(p->v))
 		rc = -EACCES; /* what the index has as unreadable */
 	if (rc < 0)
 		return cmd_fail(cmd_exit_of(rc), "%s", err.msg);

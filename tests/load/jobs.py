@@ -376,6 +376,32 @@ def hidden():
     os.chmod(source, 0o755)
 
 
+def forbidden():
+    """One rank may not read the directory, the version, or a file of it: no rank loads, one says whose and which."""
+    other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]
+    if os.geteuid() != 0 or subprocess.run([*other, os.path.abspath(lib.PROGRAM), "--version"], check=False, capture_output=True).returncode:
+        print("files without permission left out: that takes root, and another user who can run the program")
+        return
+    source = lib.fresh("forbidden")
+    shutil.copytree(lib.GOLDEN / "dcp-fsdp2" / "ckpt", source, dirs_exist_ok=True)
+    os.chmod(lib.WORK, 0o711)
+    all_users = "the users of all ranks must be able to read it"
+    for victim, what, says in (
+            (1, "", f"rank 1: {source}: Permission denied"),
+            (0, "", f"rank 0: {source}: Permission denied"),
+            (1, "step-20", "rank 1: step-20: it cannot be opened: Permission denied"),
+            (1, "step-20/.metadata", "rank 1: step-20: .metadata: Permission denied"),
+            (1, "step-20/__1_0.distcp", f"rank 1: step-20: __1_0.distcp: Permission denied, but not on rank 0: {all_users}"),
+            (0, "step-20/__1_0.distcp", f"rank 1: step-20: __1_0.distcp: Permission denied on rank 0, but not here: {all_users}")):
+        case(f"rank {victim} has no permission: {what or 'the source'}")
+        path = source / what
+        mode = os.stat(path).st_mode
+        os.chmod(path, 0o700 if path.is_dir() else 0o600)
+        job = Job(3, source, by=lambda r, victim=victim: other if r == victim else []).end()
+        os.chmod(path, mode)
+        equal((job.codes, job.said), ([3] * 3, [f"dcpfs: {says}\n", "", ""]), "exit codes and messages")
+
+
 def pages():
     """Destinations ask for huge pages."""
     if not os.path.exists("/sys/kernel/mm/transparent_hugepage"):
@@ -525,4 +551,4 @@ def differing():
 NO_MOUNT = lib.why_not()
 lib.why_not = lambda: None  # most of this needs none
 if __name__ == "__main__":
-    lib.main(goldens, shards, ranks, regions, counted, mounts, hidden, *([] if DEVICE else [choices, overlap, pages, valgrind, pinned]), dying, hanging, differing)
+    lib.main(goldens, shards, ranks, regions, counted, mounts, hidden, *([] if DEVICE else [forbidden]), *([] if DEVICE else [choices, overlap, pages, valgrind, pinned]), dying, hanging, differing)

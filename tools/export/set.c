@@ -68,7 +68,7 @@ static int refuse_damaged(struct exporting *x)
 		return 0;
 	if (x->ndamaged > 1)
 		snprintf(more, sizeof(more), " (and %s more)", out_count(n, x->ndamaged - 1));
-	return dcp_fail(&x->err, dcp_version_is_barred(x->pick.v) ? -EACCES : -EBADMSG,
+	return dcp_fail(&x->err, dcp_version_barred(x->pick.v) ? -EACCES : -EBADMSG,
 			"%s cannot be read: %s%s; --partial writes the rest", l->key, l->why,
 			more);
 }

@@ -312,7 +312,7 @@ int dcp_version_dirfd(const struct dcp_version *v)
 	return v->dirfd;
 }
 
-bool dcp_version_is_barred(const struct dcp_version *v)
+const char *dcp_version_barred(const struct dcp_version *v)
 {
 	size_t n;
 	const struct dcp_file_id *id = dcp_index_files(v->index, &n);
@@ -320,8 +320,8 @@ bool dcp_version_is_barred(const struct dcp_version *v)
 	for (size_t i = 0; i < n; i++) /* one that could not be opened has no number */
 		if (!id[i].ino && faccessat(v->dirfd, id[i].name, R_OK, AT_EACCESS) < 0 &&
 		    errno == EACCES)
-			return true;
-	return false;
+			return id[i].name;
+	return NULL;
 }
 
 struct dcp_files *dcp_version_files(const struct dcp_version *v)

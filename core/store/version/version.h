@@ -139,9 +139,9 @@ const char *dcp_version_name(const struct dcp_version *v);
 const struct dcp_format *dcp_version_format(const struct dcp_version *v);
 struct dcp_index *dcp_version_index(const struct dcp_version *v);
 int dcp_version_dirfd(const struct dcp_version *v);
-/* Does it have a file that exists and that this user may not read? Then errors in the index
- * come from that, not from damage. */
-bool dcp_version_is_barred(const struct dcp_version *v);
+/* The first of its files that exists and that this user may not read; NULL: there is none. If there is one, errors in
+ * the index come from that, not from damage. */
+const char *dcp_version_barred(const struct dcp_version *v);
 /* The backing files, opened at first use. */
 struct dcp_files *dcp_version_files(const struct dcp_version *v);
 /* Path of the index file, or NULL when it is in memory. */

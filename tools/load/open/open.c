@@ -27,25 +27,55 @@ struct notice {
 	uint32_t layout_rank;
 	uint32_t through;                /* it reads through the mount */
 	uint32_t version, layout, asked; /* bytes of text, NUL included */
-	uint32_t zero;
+	uint32_t barred; /* of the file that it may not read; 1: there is none */
 };
+
+static const char *barred_file(const struct dcpload *ck)
+{
+	return dcp_version_barred(ck->base ? ck->base : ck->v);
+}
 
 /* What the coordinator sends. */
 static int put_notice(const struct dcpload *ck, struct dcp_buf *b, struct dcp_err *err)
 {
-	const char *layout = ck->layout ? ck->layout : "", *asked = ck->asked ? ck->asked : "";
+	const char *layout = ck->layout ? ck->layout : "", *asked = ck->asked ? ck->asked : "",
+		   *barred = barred_file(ck) ? barred_file(ck) : "";
 	struct notice notice = { .generation = load_generation(ck),
 				 .layout_rank = ck->layout_rank,
 				 .through = ck->through != NULL,
 				 .version = (uint32_t)strlen(ck->wanted) + 1,
 				 .layout = (uint32_t)strlen(layout) + 1,
-				 .asked = (uint32_t)strlen(asked) + 1 };
+				 .asked = (uint32_t)strlen(asked) + 1,
+				 .barred = (uint32_t)strlen(barred) + 1 };
 
 	dcp_buf_add(b, &notice, sizeof(notice));
 	dcp_buf_add(b, ck->wanted, notice.version);
 	dcp_buf_add(b, layout, notice.layout);
 	dcp_buf_add(b, asked, notice.asked);
+	dcp_buf_add(b, barred, notice.barred);
 	return dcp_buf_error(b) ? dcp_err_say(err, -ENOMEM) : 0;
+}
+
+/* What this rank opened is not what rank @from did, which may not read the file @barred ("": may read all). */
+static int say_other(const struct dcpload *ck, uint32_t from, const char *barred,
+		     struct dcp_err *err)
+{
+	const char *own = barred_file(ck);
+
+	if (own)
+		return dcp_fail(err, -EACCES,
+				"%s: %s: Permission denied, but not on rank %u: the users of "
+				"all ranks must be able to read it",
+				ck->wanted, own, from);
+	if (*barred)
+		return dcp_fail(err, -EACCES,
+				"%s: %s: Permission denied on rank %u, but not here: the users "
+				"of all ranks must be able to read it",
+				ck->wanted, barred, from);
+	return dcp_fail(err, -ESTALE,
+			"%s of %s has other content here than on rank %u: is it being written, "
+			"or a copy?",
+			ck->wanted, ck->source, from);
 }
 
 /* Open what the coordinator opened. -ESTALE: its content differs here. */
@@ -57,9 +87,9 @@ static int open_same(struct dcpload *ck, const struct load_blobs *blobs, struct 
 	int rc;
 
 	if (blobs->n[from] < sizeof(*notice) ||
-	    blobs->n[from] !=
-		    sizeof(*notice) + notice->version + notice->layout + notice->asked ||
-	    !notice->version || !notice->layout || !notice->asked ||
+	    blobs->n[from] != sizeof(*notice) + notice->version + notice->layout +
+				      notice->asked + notice->barred ||
+	    !notice->version || !notice->layout || !notice->asked || !notice->barred ||
 	    name[blobs->n[from] - sizeof(*notice) - 1] || name[notice->version - 1])
 		return dcp_fail(
 			err, -EPROTO,
@@ -78,13 +108,9 @@ static int open_same(struct dcpload *ck, const struct load_blobs *blobs, struct 
 			     : load_open_any(ck, err);
 	if (rc == -ENOENT)
 		return dcp_err_where(err, rc, "rank %u opens version %s", from, name);
-	if (rc == 0 && !ck->through && load_generation(ck) != notice->generation)
-		return dcp_fail(
-			err, -ESTALE,
-			"%s of %s has other content here than on rank %u: is it being written, "
-			"or a copy?",
-			ck->wanted, ck->source, from);
-	return rc;
+	return rc < 0 || ck->through || load_generation(ck) == notice->generation
+		       ? rc
+		       : say_other(ck, from, asked + notice->asked, err);
 }
 
 static int find_nodes(struct dcpload *ck, struct dcpload_error *err)

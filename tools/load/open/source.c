@@ -126,6 +126,8 @@ static int open_named(struct dcpload *ck, const struct dcp_found **out, struct d
 		return dcp_fail(err, rc, "%s has no version \"%s\"; see: dcpfs ls --versions",
 				ck->source, ck->wanted);
 	*out = &ck->scan.found[at];
+	if ((*out)->closed)
+		return dcp_fail(err, -EACCES, "%s: %s", (*out)->name, (*out)->why);
 	if (!(*out)->complete)
 		return dcp_fail(err, -EINVAL, "%s is incomplete: %s", (*out)->name,
 				(*out)->why ? (*out)->why : "its commit mark is missing");

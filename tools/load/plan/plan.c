@@ -360,7 +360,7 @@ static int add_row(struct adding *a, const struct dcp_row *row)
 	if (rc < 0)
 		return rc;
 	if (!(p->flags & DCPLOAD_PARTIAL))
-		return dcp_fail(&a->err, dcp_version_is_barred(p->ck->v) ? -EACCES : -EBADMSG,
+		return dcp_fail(&a->err, dcp_version_barred(p->ck->v) ? -EACCES : -EBADMSG,
 				"%s: %s", row->key, t.error ? t.error : "it cannot be read");
 	return load_list(p, DCPLOAD_BROKEN, row->key, "%s", t.error ? t.error : "");
 }
