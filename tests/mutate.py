@@ -237,8 +237,8 @@ class Tests:
             near = self.covering(set().union(*(units_of(n.removesuffix(".c")) for n in includes(fault.name))))
         beside = {room_of(name) for name in near}
         related = [near, {name for name in self.units() if room_of(name) in beside} - near] if near else []
-        if room == "tools" and (folders or stem.startswith("cmd_")):
-            verb = (folders or [stem.removeprefix("cmd_")])[0]
+        if room == "tools" and folders:
+            verb = stem if folders[0] == "verbs" else folders[0]
             words = "|".join([verb, *BUILT_ON.get(verb, ())])
             related.append({name for name, suite in self.suite.items() if
                             suite in SCRIPTS and re.search(f'"({words})"', self.script[name]) or

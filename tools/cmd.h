@@ -2,8 +2,8 @@
 /*
  * cmd: one verb of the program, and the ways in which it may end.
  *
- * A verb is one file cmd_<verb>.c with one constant struct cmd, and one row of the table in
- * verbs.c. Parsing and --help happen before run() is called.
+ * A verb is one file verbs/<verb>.c with one constant struct cmd, and one row of the table in
+ * verbs/verbs.c. Parsing and --help happen before run() is called.
  */
 #pragma once
 #include <stdbool.h>
@@ -36,7 +36,7 @@ struct cmd {
 	const char *examples[CMD_MAX_EXAMPLES];
 };
 
-/* The table in verbs.c; NULL at the end. */
+/* The table in verbs/verbs.c; NULL at the end. */
 extern const struct cmd *const cmd_table[];
 
 /* The verb called so, or that the program called so is; NULL: none. */

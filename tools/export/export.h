@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * export: one run of dcpfs export, shared by the verb (cmd_export.c), what it takes from the source
+ * export: one run of dcpfs export, shared by the verb (verbs/export.c), what it takes from the source
  * (set.c, parts.c), how that is read (read.c), and the report (report.c).
  */
 #pragma once

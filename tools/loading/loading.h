@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * loading: one run of dcpfs load, shared by the verb (cmd_load.c), its report and its trace.
+ * loading: one run of dcpfs load, shared by the verb (verbs/load.c), its report and its trace.
  */
 #pragma once
 #include <stdbool.h>
