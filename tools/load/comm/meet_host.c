@@ -96,8 +96,9 @@ static int late(const struct host *h, struct dcpload_error *err)
 	for (size_t i = 0; i < REFUSED_COUNT; i++)
 		if (h->refused[i] && n < sizeof(others))
 			n += (size_t)snprintf(others + n, sizeof(others) - n,
-					      "; %llu connections %s were refused",
-					      (unsigned long long)h->refused[i], why[i]);
+					      "; %llu connection%s %s refused",
+					      (unsigned long long)h->refused[i],
+					      h->refused[i] > 1 ? "s" : "", why[i]);
 	return load_fail(
 		err, -ETIMEDOUT, "rank%s %s of %u did not connect to rank 0 within %d s%s",
 		h->missing > 1 ? "s" : "", ranks, h->m->ranks, h->m->timeout_ms / 1000, others);
