@@ -240,9 +240,14 @@ int load_open_any(struct dcpload *ck, struct dcp_err *err)
 	if (ck->config.io == DCPLOAD_IO_MOUNT)
 		return load_open_through(ck, "asked for", err);
 	rc = open_files(ck, &own);
-	if (rc < 0)
-		return load_open_through(
+	if (rc < 0) {
+		int through = load_open_through(
 			ck, dcp_arena_strndup(&ck->arena, own.msg, strlen(own.msg)), err);
+
+		if (rc == -ENOENT && through == -ENOENT) /* it says more of names */
+			*err = own;
+		return through;
+	}
 	dcp_buf_printf(&dir, "%s/%s", ck->mount, ck->wanted);
 	if (dcp_buf_error(&dir) == 0 && dcpfs_mounts_shows(dir.p, load_generation(ck)))
 		return 0;
