@@ -527,6 +527,18 @@ def hanging():
         check(0 not in job.codes, f"exit codes {job.codes}")
 
 
+def no_room():
+    """What ranks share is memory without a name: a full /dev/shm changes nothing."""
+    fill = 'mount -t tmpfs -o size=4k none /dev/shm && ! head -c 8192 /dev/zero >/dev/shm/full 2>/dev/null && exec "$@"'
+    full = ["unshare", "-m", "--propagation", "private", "sh", "-c", fill, "sh"]
+    if subprocess.run([*full, "true"], check=False, capture_output=True).returncode:
+        print("a full /dev/shm left out: it takes root and a mount namespace")
+        return
+    case("/dev/shm is full")
+    got = Job(2, checkpoint(1), "--layout", "fsdp2", "--exchange", "node", "--check", "--json", by=lambda r: full).report()
+    equal(got and (got["exchange"], got["checked"]), ("node", True), "the report")
+
+
 def differing():
     """A rank that was started otherwise."""
     source = checkpoint(1, (1, 2))
@@ -554,4 +566,4 @@ def differing():
 NO_MOUNT = lib.why_not()
 lib.why_not = lambda: None  # most of this needs none
 if __name__ == "__main__":
-    lib.main(goldens, shards, ranks, regions, counted, mounts, hidden, *([] if DEVICE else [forbidden]), *([] if DEVICE else [choices, overlap, pages, valgrind, pinned]), dying, hanging, differing)
+    lib.main(goldens, shards, ranks, regions, counted, mounts, hidden, *([] if DEVICE else [forbidden]), *([] if DEVICE else [choices, overlap, pages, valgrind, pinned]), dying, hanging, differing, no_room)
