@@ -305,7 +305,7 @@ def failing_keys():
     case("rules that are none")
     rules.write_text("a.w -> b\nnonsense\n")
     done = lib.run(lib.PROGRAM, "mount", "--hf-rules", rules, source, lib.fresh("mnt"))
-    equal(done.returncode, 2, f"exit code: {done.stderr}")
+    equal(done.returncode, 4, f"exit code: {done.stderr}")
     check("x.rules" in done.stderr and ":2" in done.stderr, f"file and line: {done.stderr}")
 
 
