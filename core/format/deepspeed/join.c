@@ -323,6 +323,8 @@ const char *dcp_ds_join(const struct dcp_ds_rule *rule, const struct dcp_ds_loca
 		return "its pieces are too many";
 	if (rc < 0)
 		return rc == -ENOMEM ? "out of memory" : "its pieces have too many elements";
+	if (!why && rule->height && (w->ndim == 0 || w->shape[0] != rule->height))
+		why = "its ranks do not have together the rows that the known order is of";
 	if (!why && rule->rows)
 		cut_rows(w, rule->rows);
 	return why;

@@ -2,7 +2,7 @@
 /*
  * join: which elements of the ranks' tensors are one tensor of the model?
  *
- *	rule.c            universal_checkpoint_info: the rule for a name
+ *	rule.c            universal_checkpoint_info, or how GPT-NeoX does it: the rule for a name
  *	affine_map.c      affine_map: the same, element by element
  *	join.c            from a rule and the shapes of all ranks to the whole
  *	box.c             a block of a rank's tensor as boxes of the whole
@@ -69,11 +69,13 @@ struct dcp_ds_rule {
 	const struct dcp_ds_sub *sub;
 	const struct dcp_ds_map *map;
 	uint64_t rows;   /* if not 0: it is cut to so many */
+	uint64_t height; /* if not 0: it must have so many rows */
 	bool by_default; /* no list has the name, */
 	bool complete;   /* so it may be no parameter */
 };
 
-/* Keep the first universal_checkpoint_info that is found. */
+/* Keep the first universal_checkpoint_info that is found, or what a model file of GPT-NeoX has
+ * instead. */
 int dcp_ds_take_rules(struct dcp_ds *ds, struct dcp_pv from);
 void dcp_ds_rules_finish(struct dcp_ds *ds);
 /* The rule for @name; returns why there is none, or NULL. */

@@ -5,7 +5,8 @@
  * a name decides, affine_map before all; what no list has is cut along its first dimension.
  *
  * Megatron-DeepSpeed writes a dozen patterns, DeepSpeed's own AutoTP one for each parameter,
- * "^layers\.0\.weight$": those are looked up by name.
+ * "^layers\.0\.weight$": those are looked up by name. GPT-NeoX records nothing of the kind; its
+ * lists are in this file, and its model files are recognized by what it keeps as "args".
  */
 #include <errno.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@
 
 enum { MAX_PATTERNS = 256, MAX_NAME = 4096, MAP_VERSION = 1 };
 
-enum { LIST_VOCABULARY = DCP_DS_CUT_COUNT, LIST_REFUSED };
+enum { LIST_VOCABULARY = DCP_DS_CUT_COUNT, LIST_REFUSED, LIST_UNKNOWN };
 
 struct pattern {
 	struct dcp_regex *re; /* NULL: a name, in rules->names */
@@ -25,6 +26,7 @@ struct pattern {
 	uint8_t list; /* enum dcp_ds_cut, or one of those above */
 	const struct dcp_ds_sub *sub;
 	const struct dcp_ds_map *map;
+	uint64_t height; /* as in struct dcp_ds_rule */
 	const char *why; /* it is refused */
 };
 
@@ -77,25 +79,23 @@ static int add_exact(struct dcp_ds *ds, const struct pattern *p, const struct dc
 	return rc < 0 || dcp_buf_error(&rules->exact) ? -ENOMEM : 0;
 }
 
-static int add_pattern(struct dcp_ds *ds, struct dcp_pv v, struct pattern p)
+static int add_text(struct dcp_ds *ds, const char *text, struct pattern p)
 {
 	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
 	struct dcp_ds_rules *rules = ds->rules;
 	struct dcp_err why = { 0 };
 	int rc;
 
-	if (!dcp_pv_str(v))
-		return 0;
-	p.text = dcp_arena_strdup(&ds->arena, dcp_pv_str(v));
+	p.text = dcp_arena_strdup(&ds->arena, text);
 	if (!p.text)
 		return -ENOMEM;
-	if (is_exact(dcp_pv_str(v), p.list, &name))
+	if (is_exact(text, p.list, &name))
 		return add_exact(ds, &p, &name);
 	if (rules->n == MAX_PATTERNS) {
 		rules->why = "universal_checkpoint_info has too many patterns";
 		return 0;
 	}
-	rc = dcp_regex_compile(dcp_pv_str(v), &ds->arena, &p.re, &why);
+	rc = dcp_regex_compile(text, &ds->arena, &p.re, &why);
 	if (rc == -ENOMEM)
 		return -ENOMEM;
 	if (rc < 0) {
@@ -105,6 +105,11 @@ static int add_pattern(struct dcp_ds *ds, struct dcp_pv v, struct pattern p)
 	dcp_buf_add(&rules->patterns, &p, sizeof(p));
 	rules->n++;
 	return dcp_buf_error(&rules->patterns);
+}
+
+static int add_pattern(struct dcp_ds *ds, struct dcp_pv v, struct pattern p)
+{
+	return dcp_pv_str(v) ? add_text(ds, dcp_pv_str(v), p) : 0;
 }
 
 static int add_patterns(struct dcp_ds *ds, const struct dcp_pv *list, uint8_t kind)
@@ -308,16 +313,79 @@ static bool needs_widths(struct dcp_pv info)
 		     (v->type == DCP_PV_INT && v->i > 0));
 }
 
+/* ---- GPT-NeoX ---- */
+
+/*
+ * What its layers are cut along, as in its tools/ckpts/convert_neox_to_hf.py. Queries, keys and
+ * values are in order head by head, and the first weight of an MLP is one matrix, only without
+ * grouped queries and gates, which no file tells of: then they are @height times as high as the
+ * model is wide.
+ *
+ * The bias of a weight that is cut by columns is added by every rank before the ranks' results
+ * are added up, if attention and MLP work in parallel (gpt_j_residual), or else once.
+ */
+static const char bias_why[] =
+	"GPT-NeoX takes the sum of what the ranks hold, or what each holds, "
+	"depending on gpt_j_residual, which no file tells";
+
+static const struct {
+	const char *pattern, *why;
+	uint8_t list, height;
+} neox[] = {
+	{ ".*\\b(word_embeddings|final_linear)\\.weight$", NULL, DCP_DS_CUT_ROWS, 0 },
+	{ ".*\\battention\\.query_key_value\\.(weight|bias)$", NULL, DCP_DS_CUT_ROWS, 3 },
+	{ ".*\\bmlp\\.(dense_h_to_4h|linear1)\\.(weight|bias)$", NULL, DCP_DS_CUT_ROWS, 4 },
+	{ ".*\\b(attention\\.dense|mlp\\.dense_4h_to_h|mlp\\.linear2)\\.weight$", NULL,
+	  DCP_DS_CUT_COLUMNS, 0 },
+	{ ".*\\b(attention\\.dense|mlp\\.dense_4h_to_h|mlp\\.linear2)\\.bias$", bias_why,
+	  LIST_REFUSED, 0 },
+	{ ".*\\b(input_layernorm|post_attention_layernorm|norm)\\.(weight|bias)$", NULL,
+	  DCP_DS_CUT_AVERAGED, 0 },
+	{ ".*\\b(position_embeddings\\.weight|rotary_emb\\.inv_freq)$", NULL,
+	  DCP_DS_CUT_AVERAGED, 0 },
+	{ ".*", "it is not known how GPT-NeoX shares it", LIST_UNKNOWN, 0 },
+};
+
+/* The width of the model, if @args are those that GPT-NeoX keeps. */
+static bool is_neox(struct dcp_pv args, uint64_t *width)
+{
+	const struct dcp_pv *v = dcp_pv_get(args, "hidden_size");
+
+	return v && dcp_pv_u64(*v, width) && *width > 0 && *width <= UINT32_MAX &&
+	       dcp_pv_get(args, "model_parallel_size") &&
+	       dcp_pv_get(args, "padded_vocab_size") && dcp_pv_get(args, "tokenizer_type");
+}
+
+static int take_neox(struct dcp_ds *ds, uint64_t width)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < DCP_LEN(neox); i++)
+		rc = add_text(ds, neox[i].pattern,
+			      (struct pattern){ .list = neox[i].list,
+						.height = neox[i].height * width,
+						.why = neox[i].why });
+	return rc;
+}
+
 int dcp_ds_take_rules(struct dcp_ds *ds, struct dcp_pv from)
 {
 	const struct dcp_pv *info = dcp_pv_get(from, "universal_checkpoint_info"), *v;
+	const struct dcp_pv *args = dcp_pv_get(from, "args");
+	uint64_t width;
 	int rc = 0;
 
-	if (!info || ds->rules || ds->tp < 2 || !dcp_pv_is_mapping(*info))
+	if (info && !dcp_pv_is_mapping(*info))
+		info = NULL;
+	if (!info && !(args && dcp_pv_is_mapping(*args) && is_neox(*args, &width)))
+		return 0;
+	if (ds->rules || ds->tp < 2)
 		return 0;
 	ds->rules = dcp_arena_calloc(&ds->arena, 1, sizeof(*ds->rules));
 	if (!ds->rules)
 		return -ENOMEM;
+	if (!info)
+		return take_neox(ds, width);
 	ds->rules->widths = needs_widths(*info);
 	v = dcp_pv_get(*info, "original_vocab_size");
 	if (v)
@@ -368,7 +436,8 @@ const char *dcp_ds_rule(const struct dcp_ds *ds, const char *name, struct dcp_ds
 {
 	static const uint8_t order[] = { DCP_DS_CUT_MAP,      DCP_DS_CUT_REPLICATED,
 					 DCP_DS_CUT_AVERAGED, DCP_DS_CUT_HALVES,
-					 DCP_DS_CUT_SUBS,     DCP_DS_CUT_COLUMNS };
+					 DCP_DS_CUT_SUBS,     DCP_DS_CUT_COLUMNS,
+					 DCP_DS_CUT_ROWS,     LIST_UNKNOWN };
 	const struct pattern *p;
 	const char *why = NULL;
 
@@ -392,7 +461,8 @@ const char *dcp_ds_rule(const struct dcp_ds *ds, const char *name, struct dcp_ds
 		*out = (struct dcp_ds_rule){ .cut = (enum dcp_ds_cut)p->list,
 					     .pattern = p->text,
 					     .sub = p->sub,
-					     .map = p->map };
+					     .map = p->map,
+					     .height = p->height };
 	/* a map has the whole without padding */
 	if (!out->map && find(ds->rules, LIST_VOCABULARY, name, &why)) {
 		if (why)

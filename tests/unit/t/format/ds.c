@@ -515,6 +515,19 @@ static void write_model(const struct t_ds *c, const struct t_dir *d, const char 
 		t_stream_key(s, "universal_checkpoint_info");
 		dcp_buf_add(&s->pk, c->uc_info, c->uc_n);
 	}
+	if (c->neox) {
+		static const char *const names[] = { "hidden_size", "model_parallel_size",
+						     "padded_vocab_size", "tokenizer_type" };
+
+		t_stream_key(s, "args");
+		t_pk_dict(&s->pk);
+		t_pk_mark(&s->pk);
+		for (size_t i = 0; i < DCP_LEN(names); i++) {
+			t_stream_key(s, names[i]);
+			t_pk_int(&s->pk, c->neox);
+		}
+		t_pk_setitems(&s->pk);
+	}
 	if (c->autoep) {
 		t_stream_key(s, "ds_autoep_layers");
 		dcp_buf_add(&s->pk, c->autoep, c->autoep_n);

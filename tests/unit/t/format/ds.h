@@ -51,6 +51,7 @@ struct t_ds {
 	uint32_t mp;         /* model-parallel rank */
 	const char *uc_info; /* pickled universal_checkpoint_info, or NULL */
 	size_t uc_n;
+	int64_t neox;       /* not 0: the width of a model of GPT-NeoX, which keeps it */
 	int64_t tp, pp;     /* 0: not recorded */
 	const char *buffer; /* the name of a frozen parameter that is called a buffer */
 	unsigned waves;     /* not 0: stage 1 as before 0.5.9, so many slices of each group */
