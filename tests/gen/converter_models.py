@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What two ranks of torchtitan (Llama 4), torchtune, Meta's own Llama and Megatron-LM's GPT-2 of 2020 save, and hf/ against what their own converters make of it.
+"""What two ranks of torchtitan (Llama 4), torchtune, Meta's own Llama, Megatron-LM's GPT-2 of 2020 and GPT-NeoX save, and hf/ against what their own converters make of it.
 
 usage: converter_models.py DCPFS [CASE ...]        cases whose packages this python lacks are left out
 
@@ -12,6 +12,9 @@ that transformers gives with the converter's tensors, and nearly those of the mo
               convert_llama_weights_to_hf. Llama 2: PYTHONPATH=DIR with meta-llama's repository llama of 2024
     mlm-gpt2  PYTHONPATH=DIR with Megatron-LM at commit 64e45f2972 (checkpoint_version 1.0), torch 2.15.0, and transformers 4.46.3, whose wheel has the
               converter of it for one rank: what it makes of each rank is put together here
+    neox-*    PYTHONPATH=DIR with EleutherAI's gpt-neox at commit ea7aefd8f8, DS_ACCELERATOR=cpu, deepspeed 0.19.8, torch 2.15.0, transformers 4.46.3;
+              tokenizers, sentencepiece, tiktoken, einops. Its logits are those of the converter's model. hf/ leaves out the biases that tensor-parallel
+              ranks may have to add up; they are zero here
 """
 import contextlib
 import importlib.util
@@ -34,7 +37,8 @@ import torch_ranks
 
 CASES = {"titan-fsdp": ("torchtitan.models.llama4", "torchtitan-llama4"), "titan-ep": ("torchtitan.models.llama4", "torchtitan-llama4"), "titan-tp": ("torchtitan.models.llama4", "torchtitan-llama4"),
          "tune-async": ("torchtune", "torchtune"), "tune-last": ("torchtune", "torchtune"), "meta-llama3": ("llama_models.llama3.model", "meta"), "meta-llama2": ("llama.model", "meta"),
-         "mlm-gpt2": ("megatron", "megatron-gpt2")}
+         "mlm-gpt2": ("megatron.global_vars", "megatron-gpt2"), "neox-tp": ("megatron.neox_arguments", "gpt-neox"), "neox-layers": ("megatron.neox_arguments", "gpt-neox"),
+         "neox-stages": ("megatron.neox_arguments", "gpt-neox"), "neox-tied": ("megatron.neox_arguments", "gpt-neox")}
 TOKENS = torch.arange(16).reshape(2, 8) * 5 % 90
 
 
@@ -220,6 +224,63 @@ def whole(key, parts):
         return torch.cat([torch.cat(x, -1) for x in zip(*(p.chunk(3, -1) for p in parts))], -1)
     dims = {"wte.weight": 0, "lm_head.weight": 0, "c_fc.weight": 1, "c_fc.bias": 0, "c_proj.weight": 0}
     return next((torch.cat(parts, d) for name, d in dims.items() if key.endswith(name)), parts[0])
+
+
+def by_neox(case, top):
+    """GPT-NeoX of EleutherAI: two tensor-parallel ranks, in a file each or a file for each layer, or two pipeline stages."""
+    torch.distributed.init_process_group("gloo")  # before NeoXArgs, which would look for a launcher
+    rank = torch.distributed.get_rank()
+    for name in ("boto3", "hf_transfer", "best_download", "wandb", "ftfy", "lm_dataformat", "tensorboard", "mup"):
+        if not importlib.util.find_spec(name):
+            pretend(name)
+    for name in ("apex", "apex.optimizers"):
+        pretend(name, FusedAdam=lambda params, lr, betas, eps, weight_decay=0, **how: torch.optim.AdamW(params, lr, betas, eps, weight_decay))
+    torch.cuda.current_device = lambda: torch.device("cpu")
+    torch.cuda.device_count = lambda: 2
+    torch.cuda.is_available = lambda: True
+    torch.cuda.set_device = lambda *given: None
+    torch.cuda.synchronize = lambda *given: None  # each its own: torch._dynamo keeps a table of such functions
+    torch.Tensor.cuda = lambda self, *given, **how: self
+    torch.nn.Module.cuda = lambda self, *given, **how: self
+    stages = case == "neox-stages"
+    tied = case == "neox-tied"
+    given = dict(pipe_parallel_size={"neox-tp": 0, "neox-stages": 2}.get(case, 1), model_parallel_size=1 if stages else 2, num_layers=4, hidden_size=64, num_attention_heads=4, seq_length=16,
+                 max_position_embeddings=32, norm="layernorm", pos_emb="rotary", rotary_pct=0.5, no_weight_tying=not tied, gpt_j_residual=True, output_layer_parallelism="column",
+                 optimizer={"type": "Adam", "params": {"lr": 1e-2, "betas": [0.9, 0.95], "eps": 1e-8}}, zero_optimization={"stage": 1}, train_micro_batch_size_per_gpu=2, train_iters=1,
+                 lr_decay_iters=1, warmup=0.0, distributed_backend="gloo", hidden_dropout=0.0, attention_dropout=0.0, fp16={"enabled": False}, precision="fp32", tokenizer_type="CharLevelTokenizer",
+                 vocab_file="none", make_vocab_size_divisible_by=8, use_cpu_initialization=True, save=str(top / "ckpt"), checkpoint_activations=False, global_num_gpus=2, no_save_rng=True,
+                 checkpoint_factor=1)
+    import deepspeed
+    import megatron.data.data_utils
+    from megatron.checkpointing import save_checkpoint
+    from megatron.initialize import initialize_megatron
+    from megatron.neox_arguments import NeoXArgs
+    from megatron.training import setup_model_and_optimizer
+    megatron.data.data_utils.compile_helper = lambda: None
+    deepspeed.init_distributed("gloo")
+    args = NeoXArgs.from_dict(given)
+    args.configure_distributed_args()
+    args.build_tokenizer()
+    initialize_megatron(args)
+    model, optimizer, schedule, _ = setup_model_and_optimizer(args)
+    rng = torch.Generator().manual_seed(5 + rank)
+    summed = (".attention.dense.bias", ".mlp.linear2.bias", ".mlp.dense_4h_to_h.bias")  # of tensor-parallel ranks: hf/ leaves these out, and what is left out is zero
+    with torch.no_grad():
+        for name, p in model.module.named_parameters():
+            alike = torch.Generator().manual_seed(sum(name.encode()))
+            own = getattr(p, "model_parallel", False)
+            p.copy_(torch.randn(p.shape, generator=rng if own else alike) * (0 if not stages and name.endswith(summed) else 0.1) + ("norm.weight" in name))
+    save_checkpoint(args, 1, model, optimizer, schedule)
+    if rank == 0:
+        sys.path.insert(0, str(pathlib.Path(megatron.__file__).parent.parent / "tools" / "ckpts"))
+        import convert_neox_to_hf
+        torch.cuda.is_available = lambda: False
+        hf = convert_neox_to_hf.convert(str(top / "ckpt" / "global_step1"), given, None, sequential=case == "neox-tp")
+        want = {k: v for k, v in hf.state_dict().items() if not k.endswith((".attention.bias", ".attention.masked_bias", ".inv_freq", *(() if stages else summed)))}
+        if tied:
+            want.pop("embed_out.weight")
+        hf.config.architectures = ["GPTNeoXForCausalLM"]
+        note(top, want, hf.config, hf.eval()(TOKENS).logits)
 
 
 def shown(program, source, config, top):
