@@ -37,8 +37,8 @@ import torch_ranks
 
 CASES = {"titan-fsdp": ("torchtitan.models.llama4", "torchtitan-llama4"), "titan-ep": ("torchtitan.models.llama4", "torchtitan-llama4"), "titan-tp": ("torchtitan.models.llama4", "torchtitan-llama4"),
          "tune-async": ("torchtune", "torchtune"), "tune-last": ("torchtune", "torchtune"), "meta-llama3": ("llama_models.llama3.model", "meta"), "meta-llama2": ("llama.model", "meta"),
-         "mlm-gpt2": ("megatron.global_vars", "megatron-gpt2"), "neox-tp": ("megatron.neox_arguments", "gpt-neox"), "neox-layers": ("megatron.neox_arguments", "gpt-neox"),
-         "neox-stages": ("megatron.neox_arguments", "gpt-neox"), "neox-tied": ("megatron.neox_arguments", "gpt-neox")}
+         "mlm-gpt2": ("pretrain_gpt2", "megatron-gpt2"), "neox-tp": ("deepy", "gpt-neox"), "neox-layers": ("deepy", "gpt-neox"),
+         "neox-stages": ("deepy", "gpt-neox"), "neox-tied": ("deepy", "gpt-neox")}
 TOKENS = torch.arange(16).reshape(2, 8) * 5 % 90
 
 
