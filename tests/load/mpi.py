@@ -21,8 +21,9 @@ import dcp
 RANKS, FROM_MPI, MODULE, PROGRAM = map(os.path.abspath, sys.argv[1:5])
 # Nor is the module to be found by what meson sets.
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_", "TORCHELASTIC", "SLURM", "OMPI", "PMI", "DCPLOAD", "LD_LIB")
+SESSIONS = tempfile.TemporaryDirectory(prefix="ompi-")  # not the folder that other runs of mpirun make and remove
 BASE = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)} | {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_orte_tmpdir_base": SESSIONS.name,
     "OMPI_MCA_plm_rsh_agent": "sh",  # there may be no ssh
     "OMPI_MCA_btl_vader_single_copy_mechanism": "none",  # containers forbid it, and are told so at length
     # What Open MPI leaves behind is not ours.

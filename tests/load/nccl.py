@@ -212,7 +212,8 @@ def mpi():
         print("mpi left out: no mpirun")
         return
     env = {**lib.environment(), **ENV, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-           "OMPI_MCA_plm_rsh_agent": "sh", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+           "OMPI_MCA_plm_rsh_agent": "sh", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+           "OMPI_MCA_orte_tmpdir_base": str(lib.fresh("ompi"))}  # not the one that other runs make and remove
 
     def run(n, layout, device, fails, *argv):
         return subprocess.run(["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(n), os.path.abspath(lib.PROGRAM), "load",
