@@ -386,6 +386,8 @@ bool dcpfs_opener_stop(struct dcpfs *fs, unsigned ms)
 	while (o->nthreads &&
 	       pthread_timedjoin_np(o->thread[o->nthreads - 1], NULL, &until) == 0)
 		o->nthreads--;
+	for (unsigned i = 0; i < o->nthreads; i++)
+		pthread_detach(o->thread[i]);
 	return o->nthreads == 0;
 }
 

@@ -26,7 +26,7 @@ int dcpfs_opener_start(struct dcpfs *fs, const struct dcp_progress *progress);
 /* The list changed. */
 void dcpfs_opener_wake(struct dcpfs *fs);
 /* Release all waiters, cancel builds, and join the threads. False: one is still at work after @ms
- * (parsing cannot be cancelled), and everything it uses must stay. */
+ * (parsing cannot be cancelled) and detached; everything it uses must stay until the process ends. */
 bool dcpfs_opener_stop(struct dcpfs *fs, unsigned ms);
 
 /*

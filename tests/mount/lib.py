@@ -340,8 +340,6 @@ def environment(cache=None):
     env = {**os.environ, "DCPFS_CACHE": str(cache or WORK / "cache"), "LC_ALL": "C.UTF-8"}
     for name in ("XDG_CACHE_HOME", "NOTIFY_SOCKET"):
         env.pop(name, None)
-    # A daemon does not wait for an index that takes longer than half a second, and ends without joining that thread.
-    env["TSAN_OPTIONS"] = f"{env.get('TSAN_OPTIONS', '')}:report_thread_leaks=0"
     return env
 
 
