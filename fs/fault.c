@@ -14,7 +14,6 @@ static void on_sigbus(int sig, siginfo_t *info, void *context)
 {
 	const ucontext_t *before = context;
 
-	(void)info;
 	pthread_sigmask(SIG_SETMASK, &before->uc_sigmask, NULL);
 	dcp_guard_fault();
 	signal(sig, SIG_DFL); /* not ours: the faulting access repeats and ends the process */

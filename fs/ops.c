@@ -135,15 +135,11 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 static void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t n)
 {
-	(void)ino;
-	(void)n;
 	fuse_reply_none(req);
 }
 
 static void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
 {
-	(void)count;
-	(void)forgets;
 	fuse_reply_none(req);
 }
 
@@ -153,7 +149,6 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	struct stat st;
 	int rc;
 
-	(void)fi;
 	dcpfs_count(&fs->stats, DCPFS_STAT_GETATTR, 1);
 	rc = dcpfs_getattr(fs, ino, &st);
 	if (rc < 0)
@@ -226,7 +221,6 @@ static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 {
 	struct dcpfs_file *f = (struct dcpfs_file *)(uintptr_t)fi->fh;
 
-	(void)ino;
 	dcpfs_file_closed(f);
 	dcpfs_file_put(fs_of(req), f);
 	fuse_reply_err(req, 0);
@@ -370,14 +364,12 @@ static void list(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, bool pl
 static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		       struct fuse_file_info *fi)
 {
-	(void)fi;
 	list(req, ino, size, off, false);
 }
 
 static void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 			   struct fuse_file_info *fi)
 {
-	(void)fi;
 	list(req, ino, size, off, true);
 }
 
@@ -421,10 +413,6 @@ static void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned int cmd, void *arg
 	struct dcpfs_info info;
 	int rc;
 
-	(void)arg;
-	(void)fi;
-	(void)in_buf;
-	(void)in_size;
 	if (cmd != DCPFS_IOC_INFO || flags & FUSE_IOCTL_COMPAT || out_size < sizeof(info)) {
 		fuse_reply_err(req, ENOTTY);
 		return;
@@ -447,7 +435,6 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 	};
 	struct dcpfs_version *ver;
 
-	(void)ino;
 	for (uint64_t place = 0; (ver = dcpfs_version_behind(fs, place));) {
 		struct dcp_version *v = dcpfs_opened(ver);
 

@@ -106,7 +106,6 @@ static void set_readahead(const struct dcpfs_opts *o)
 
 static ssize_t plain_read(int fd, void *buf, size_t n, void *userdata)
 {
-	(void)userdata;
 	return read(fd, buf, n);
 }
 

@@ -83,7 +83,6 @@ static bool is_regions(const char *name)
 
 static bool is_any(const char *name)
 {
-	(void)name;
 	return true;
 }
 

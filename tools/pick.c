@@ -550,7 +550,6 @@ static int count_row(void *ctx, enum dcp_row_kind kind, const struct dcp_row *ro
 {
 	struct pick_keys *keys = ctx;
 
-	(void)row;
 	++*(kind == DCP_ROW_TENSOR ? &keys->tensors : &keys->objects);
 	return 0;
 }

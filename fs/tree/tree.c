@@ -73,7 +73,6 @@ int dcpfs_blob_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs
 	size_t n = strlen(name);
 	uint64_t ino = 0;
 
-	(void)dir;
 	if (n != 16 || strspn(name, "0123456789abcdef") != n)
 		return -ENOENT;
 	while (*name)

@@ -46,7 +46,6 @@ void doctor_window(struct machine *m, struct finding *f)
 	dcp_auto_fd int fd = memfd_create("dcpfs-doctor", MFD_CLOEXEC);
 	dcp_auto_fd int other = fd < 0 ? -errno : open_of_other(fd);
 
-	(void)m;
 	if (other >= 0) {
 		snprintf(f->found, sizeof(f->found),
 			 "ranks of one user on this machine can share memory: "
@@ -64,7 +63,6 @@ static int try_direct(const char *path, const struct stat *st, int type, struct 
 {
 	int fd;
 
-	(void)ftw;
 	if (type != FTW_F || st->st_size == 0)
 		return 0;
 	fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
@@ -106,7 +104,6 @@ void doctor_huge(struct machine *m, struct finding *f)
 	FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "re");
 	char line[80] = "";
 
-	(void)m;
 	if (file && !fgets(line, sizeof(line), file))
 		line[0] = '\0';
 	if (file)
@@ -125,7 +122,6 @@ void doctor_gpu(struct machine *m, struct finding *f)
 {
 	struct dcpload_error err;
 
-	(void)m;
 	if (load_cuda_probe(f->found, sizeof(f->found), &err) == 0)
 		return;
 	f->state = NOTE;
@@ -139,7 +135,6 @@ void doctor_ipc(struct machine *m, struct finding *f)
 	struct dcpload_error err;
 	int rc = load_cuda_probe_sharing(f->found, sizeof(f->found), &err);
 
-	(void)m;
 	if (rc == 1)
 		return;
 	f->state = NOTE;
@@ -152,7 +147,6 @@ void doctor_ipc(struct machine *m, struct finding *f)
 
 void doctor_nccl(struct machine *m, struct finding *f)
 {
-	(void)m;
 	if (load_nccl_probe(f->found, sizeof(f->found)) == 0)
 		return;
 	f->state = NOTE;
@@ -163,7 +157,6 @@ void doctor_nccl(struct machine *m, struct finding *f)
 
 void doctor_cufile(struct machine *m, struct finding *f)
 {
-	(void)m;
 	if (load_gds_probe(f->found, sizeof(f->found)) == 0)
 		return;
 	f->state = NOTE;

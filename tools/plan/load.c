@@ -93,8 +93,6 @@ static int add_row(void *ctx, const struct dcp_row *row)
 
 static int mark_file(void *ctx, uint32_t file, uint64_t off, uint64_t n)
 {
-	(void)off;
-	(void)n;
 	((bool *)ctx)[file] = true;
 	return 0;
 }

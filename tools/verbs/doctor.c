@@ -202,7 +202,6 @@ static void check_cache(struct machine *m, struct finding *f)
 	dcp_auto_free char *dir = cache_dir(), *at = NULL;
 	char *slash;
 
-	(void)m;
 	if (!dir) {
 		f->state = NOTE;
 		snprintf(f->found, sizeof(f->found), "none: each command rebuilds its indexes");
@@ -227,7 +226,6 @@ static void check_files(struct machine *m, struct finding *f)
 {
 	struct rlimit lim;
 
-	(void)m;
 	getrlimit(RLIMIT_NOFILE, &lim);
 	snprintf(f->found, sizeof(f->found), "%llu at once, up to %llu on request",
 		 (unsigned long long)lim.rlim_cur, (unsigned long long)lim.rlim_max);
@@ -242,7 +240,6 @@ static void check_uring(struct machine *m, struct finding *f)
 {
 	int rc = dcp_queue_probe();
 
-	(void)m;
 	if (rc == 0) {
 		snprintf(f->found, sizeof(f->found),
 			 "many reads in a call, of shards that are not mapped");

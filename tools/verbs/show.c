@@ -253,7 +253,6 @@ static void report_bytes(void *ctx, uint64_t done, uint64_t total, const char *k
 {
 	struct showing *w = ctx;
 
-	(void)total;
 	w->progress.report.report(w->progress.report.ctx, w->done + done, w->total, key);
 }
 

@@ -69,7 +69,6 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	const struct version_opts *v = opts_in;
 	struct out o;
 
-	(void)args;
 	out_init(&o, OUT_TEXT);
 	if (v->json)
 		return print_json(&o);

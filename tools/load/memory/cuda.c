@@ -106,7 +106,6 @@ static int cuda_alloc_managed(struct load_device *d, uint64_t n, void **out)
 
 static void cuda_free(struct load_device *d, void *p, uint64_t n)
 {
-	(void)n;
 	CALL(of(d), cuMemFree_v2, address(p));
 }
 

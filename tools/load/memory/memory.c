@@ -25,7 +25,6 @@ static int host_alloc(struct load_device *d, uint64_t n, void **out)
 	void *p = mmap(NULL, n, PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
-	(void)d;
 	if (p == MAP_FAILED)
 		return -ENOMEM;
 	madvise(p, n, MADV_HUGEPAGE);
@@ -35,20 +34,17 @@ static int host_alloc(struct load_device *d, uint64_t n, void **out)
 
 static void host_free(struct load_device *d, void *p, uint64_t n)
 {
-	(void)d;
 	munmap(p, n);
 }
 
 static int host_zero(struct load_device *d, void *p, uint64_t n)
 {
-	(void)d;
 	memset(p, 0, n);
 	return 0;
 }
 
 static int host_fetch(struct load_device *d, void *dst, const void *src, uint64_t n)
 {
-	(void)d;
 	memcpy(dst, src, n);
 	return 0;
 }

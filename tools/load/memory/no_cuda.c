@@ -7,8 +7,6 @@
 
 int load_cuda_probe(char *found, size_t size, struct dcpload_error *err)
 {
-	(void)found;
-	(void)size;
 	return load_fail(err, -ENOTSUP,
 			 "no GPU: dcpfs was built without CUDA (-Dcuda=disabled)");
 }
@@ -21,8 +19,5 @@ int load_cuda_probe_sharing(char *found, size_t size, struct dcpload_error *err)
 int load_cuda_open(int number, uint32_t local, struct load_device **out,
 		   struct dcpload_error *err)
 {
-	(void)number;
-	(void)local;
-	(void)out;
 	return load_cuda_probe(NULL, 0, err);
 }
