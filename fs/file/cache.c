@@ -2,11 +2,17 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "core/base/clock.h"
 #include "fs/file/file_int.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
 
-enum { BUCKETS = 2048 };
+enum {
+	BUCKETS = 2048,
+	LIVE_MS = 1000,     /* a live file's text is as old as this at most, */
+	READING_MS = 250,   /* unless it is being read: since its last use, */
+	LIVE_MAX_MS = 2000, /* and in all */
+};
 
 struct dcpfs_cache {
 	pthread_mutex_t lock; /* everything below; never held while a file is made or read */
@@ -19,8 +25,12 @@ struct dcpfs_cache {
 	uint64_t uses; /* that ended */
 	unsigned n;
 	size_t text; /* bytes */
-	/* Without OPEN a live file belongs to no open file: one of each is kept for a second. */
-	struct dcpfs_file *live[DCPFS_KIND_COUNT];
+	/* Without OPEN a live file belongs to no open file: one of each is kept, so that a reader
+	 * gets all parts of one text. */
+	struct {
+		struct dcpfs_file *f;
+		int64_t made_ms, used_ms; /* dcp_now_ms() */
+	} live[DCPFS_KIND_COUNT];
 };
 
 struct dcpfs_cache *dcpfs_cache_create(void)
@@ -266,15 +276,18 @@ struct dcpfs_file *dcpfs_cache_find_live(struct dcpfs *fs, enum dcpfs_kind kind)
 {
 	struct dcpfs_cache *c = fs->files;
 	struct dcpfs_file *f;
-	struct timespec now;
+	int64_t now = dcp_now_ms(), age;
 
-	clock_gettime(CLOCK_REALTIME, &now);
 	pthread_mutex_lock(&c->lock);
-	f = c->live[kind];
-	if (f && f->made.tv_sec == now.tv_sec)
+	f = c->live[kind].f;
+	age = now - c->live[kind].made_ms;
+	if (f && (age < LIVE_MS ||
+		  (age < LIVE_MAX_MS && now - c->live[kind].used_ms < READING_MS))) {
+		c->live[kind].used_ms = now;
 		dcpfs_file_hold(f);
-	else
+	} else {
 		f = NULL;
+	}
 	pthread_mutex_unlock(&c->lock);
 	return f;
 }
@@ -286,8 +299,9 @@ void dcpfs_cache_keep_live(struct dcpfs *fs, enum dcpfs_kind kind, struct dcpfs_
 
 	dcpfs_file_hold(f);
 	pthread_mutex_lock(&c->lock);
-	old = c->live[kind];
-	c->live[kind] = f;
+	old = c->live[kind].f;
+	c->live[kind].f = f;
+	c->live[kind].made_ms = c->live[kind].used_ms = dcp_now_ms();
 	pthread_mutex_unlock(&c->lock);
 	if (old)
 		dcpfs_file_put(fs, old);

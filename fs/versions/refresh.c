@@ -63,10 +63,15 @@ static struct dcpfs_version *new_version(struct dcpfs *fs, const struct dcp_foun
 	return ver;
 }
 
+/* A directory that takes the place of another may have a commit file of the same time: copies keep times, and the clock
+ * of a file system may stand still between two saves. */
 static bool same_commit(const struct dcpfs_version *ver, const struct dcp_found *found)
 {
-	return !strcmp(ver->name, found->name) && ver->found.commit_ns == found->commit_ns &&
-	       ver->found.format == found->format && !strcmp(ver->found.where, found->where);
+	const struct dcp_found *had = &ver->found;
+
+	return !strcmp(ver->name, found->name) && had->commit_ns == found->commit_ns &&
+	       had->dev == found->dev && had->ino == found->ino &&
+	       had->format == found->format && !strcmp(had->where, found->where);
 }
 
 /* Another content under a name takes its place, or a listing would have the name twice. */

@@ -258,6 +258,24 @@ def control_files():
         check(os.stat(m.at / ".dcpfs" / "stats").st_mtime_ns > os.stat(m.at).st_mtime_ns, "they were made after the mount")
 
 
+def one_text():
+    """Without OPEN nothing says which reader a READ belongs to: while one reads, its text stays the same."""
+    with lib.mount(SOURCE, "--no-open") as m:
+        fd = os.open(m.settled().at / ".dcpfs" / "stats", os.O_RDONLY)
+        first = before = time.monotonic()
+        text = os.pread(fd, 1 << 16, 0)
+        while time.monotonic() - first < 1.6:
+            time.sleep(0.02)
+            got, now = os.pread(fd, 1 << 16, 0), time.monotonic()
+            if now - before > 0.2:  # a busy machine: it may be taken for another reader
+                break
+            equal(got, text, f"after {now - first:.2f} s")
+            before = now
+        time.sleep(1.1)
+        check(os.pread(fd, 1 << 16, 0) != text, "then it is another")
+        os.close(fd)
+
+
 def strange_places():
     """Mount points and sources with blanks, commas, newlines and letters beyond ASCII."""
     for name in ("with blank", "with,comma", "with\ttab", "with\nnewline", "with\\backslash", "ünï-日本", "-dash",
@@ -284,4 +302,4 @@ def strange_places():
 
 
 lib.main(in_background, as_fstab_has_it, refused, busy, by_signal, fails_to_begin, killed, killed_while_read, closed_descriptors,
-         control_files, strange_places)
+         control_files, one_text, strange_places)

@@ -105,7 +105,10 @@ def rewrite(source, version, step):
 
 
 def swap(source, version, step):
-    lib.copy(FSDP / step, source / f"tmp-{version}")
+    """Committed at the same time, as far as the file system can tell."""
+    new = lib.copy(FSDP / step, source / f"tmp-{version}")
+    times = os.stat(source / version / ".metadata")
+    os.utime(new / ".metadata", ns=(times.st_atime_ns, times.st_mtime_ns))
     os.rename(source / version, lib.fresh("aside") / version)
     os.rename(source / f"tmp-{version}", source / version)
 

@@ -14,31 +14,24 @@
 /* A million versions with names of 255 bytes. */
 static const size_t arena_limit = 512u << 20;
 
-/* One found directory and its identity: a link to it is the same version. */
-struct candidate {
-	struct dcp_found found;
-	dev_t dev;
-	ino_t ino;
-};
-
 enum { MAX_LOOKED_AT = 1000 }; /* directories of runs */
 
 struct scanning {
 	struct dcp_scan *scan;
 	const char *run;        /* the directory of the source that is a run; NULL: none */
 	unsigned looked_at;     /* directories in those */
-	struct dcp_buf skipped; /* struct candidate: of families that are not read */
+	struct dcp_buf skipped; /* struct dcp_found: of families that are not read */
 	const char *below;      /* the directory of the source that stands for it; "": itself */
 	const char *placed;     /* where versions were found by that; NULL: nowhere */
 	bool numbered;          /* only directories by the names of numbered saves count */
 	bool locked;            /* some directory may not be looked into */
-	struct dcp_buf list;    /* struct candidate */
+	struct dcp_buf list;    /* struct dcp_found */
 	size_t n, complete;
 };
 
-static struct candidate *list_of(const struct scanning *s)
+static struct dcp_found *list_of(const struct scanning *s)
 {
-	return DCP_ITEMS(s->list, struct candidate);
+	return DCP_ITEMS(s->list, struct dcp_found);
 }
 
 static int64_t mtime_of(const struct dcp_dir *dir, const char *name)
@@ -110,15 +103,15 @@ static int add(struct scanning *s, const struct dcp_dir *dir, const char *name,
 	       const char *where, const struct verdict *v)
 {
 	const char *why = reason(where, v);
-	struct candidate c = {
-		.found = { .name = keep_name(s, name),
-			   .where = keep_where(s, where),
-			   .group = v->group ? keep(s, v->group) : NULL,
-			   .format = v->format,
-			   .complete = !why,
-			   .why = why ? keep(s, why) : NULL,
-			   .uncommitted = v->uncommitted,
-			   .commit_ns = dcp_commit_time(dir, v->format) },
+	struct dcp_found c = {
+		.name = keep_name(s, name),
+		.where = keep_where(s, where),
+		.group = v->group ? keep(s, v->group) : NULL,
+		.format = v->format,
+		.complete = !why,
+		.why = why ? keep(s, why) : NULL,
+		.uncommitted = v->uncommitted,
+		.commit_ns = dcp_commit_time(dir, v->format),
 	};
 	struct stat st;
 
@@ -126,12 +119,11 @@ static int add(struct scanning *s, const struct dcp_dir *dir, const char *name,
 		return 0;
 	c.dev = st.st_dev;
 	c.ino = st.st_ino;
-	if (!c.found.name || !c.found.where || (v->group && !c.found.group) ||
-	    (!c.found.complete && !c.found.why))
+	if (!c.name || !c.where || (v->group && !c.group) || (!c.complete && !c.why))
 		return -ENOMEM;
 	dcp_buf_add(&s->list, &c, sizeof(c));
 	s->n++;
-	s->complete += c.found.complete;
+	s->complete += c.complete;
 	return dcp_buf_error(&s->list) ? -ENOMEM : 1;
 }
 
@@ -220,19 +212,19 @@ static const struct dcp_format nobodys = { .name = "unknown" };
 /* Is something in the directory @name of the source, or itself, found? */
 static bool holds_found(const struct scanning *s, const char *name)
 {
-	const struct candidate *c = list_of(s);
+	const struct dcp_found *c = list_of(s);
 	size_t len = strlen(name);
 
 	for (size_t i = 0; i < s->n; i++)
-		if (strncmp(c[i].found.where, name, len) == 0 &&
-		    (!c[i].found.where[len] || c[i].found.where[len] == '/'))
+		if (strncmp(c[i].where, name, len) == 0 &&
+		    (!c[i].where[len] || c[i].where[len] == '/'))
 			return true;
 	return false;
 }
 
 static bool was_found(const struct scanning *s, const struct dcp_dir *dir)
 {
-	const struct candidate *c = list_of(s);
+	const struct dcp_found *c = list_of(s);
 	struct stat st;
 
 	if (fstat(dir->fd, &st) < 0)
@@ -305,7 +297,7 @@ static int consider_place(struct scanning *s, const struct dcp_dir *dir, const c
 		code = -ENOMEM;
 	else
 		code = consider(s, dir, &there, place, "");
-	if (code == 0 || (code > 0 && list_of(s)[before].found.group))
+	if (code == 0 || (code > 0 && list_of(s)[before].group))
 		code = consider_links(s, &there, NULL, false);
 	if (code == 0)
 		code = consider_links(s, &there, NULL, true);
@@ -320,19 +312,17 @@ static int consider_place(struct scanning *s, const struct dcp_dir *dir, const c
 /* A directory of a family that dcpfs does not read, to be named beside what it does. */
 static int note_family(struct scanning *s, const struct dcp_dir *dir, const char *name)
 {
-	struct candidate c = { .found = { .format = &nobodys } };
+	struct dcp_found c = { .format = &nobodys };
 	char why[256];
 
 	if (!dcp_scan_family(dir, why, sizeof(why)))
 		return 0;
-	c.found.name = keep(s, name);
-	c.found.where = keep_where(s, name);
-	c.found.commit_ns = mtime_of(dir, ".");
-	c.found.why = keep(s, why);
+	c.name = keep(s, name);
+	c.where = keep_where(s, name);
+	c.commit_ns = mtime_of(dir, ".");
+	c.why = keep(s, why);
 	dcp_buf_add(&s->skipped, &c, sizeof(c));
-	return c.found.name && c.found.where && c.found.why && !dcp_buf_error(&s->skipped)
-		       ? 0
-		       : -ENOMEM;
+	return c.name && c.where && c.why && !dcp_buf_error(&s->skipped) ? 0 : -ENOMEM;
 }
 
 /* @dir is not a checkpoint: what lies in it, and in the usual place in it, is of the run @name. */
@@ -373,16 +363,14 @@ static int consider_runs(struct scanning *s, const struct dcp_dir *dir, const ch
 static int add_closed(struct scanning *s, const struct dcp_dir *dir, const char *name,
 		      const char *why)
 {
-	struct candidate c = {
-		.found = { .name = keep(s, name),
-			   .where = keep_where(s, name),
-			   .format = &nobodys,
-			   .closed = true,
-			   .why = why,
-			   .commit_ns = mtime_of(dir, name) },
-	};
+	struct dcp_found c = { .name = keep(s, name),
+			       .where = keep_where(s, name),
+			       .format = &nobodys,
+			       .closed = true,
+			       .why = why,
+			       .commit_ns = mtime_of(dir, name) };
 
-	if (!c.found.name || !c.found.where)
+	if (!c.name || !c.where)
 		return -ENOMEM;
 	dcp_buf_add(&s->list, &c, sizeof(c));
 	s->n++;
@@ -421,18 +409,18 @@ static int consider_children(struct scanning *s, const struct dcp_dir *dir, cons
 /* Versions of shy families count only when all are. */
 static void drop_shy(struct scanning *s)
 {
-	struct candidate *c = list_of(s);
+	struct dcp_found *c = list_of(s);
 	size_t n = 0;
 
 	for (size_t i = 0; i < s->n; i++)
-		n += !c[i].found.format->shy;
+		n += !c[i].format->shy;
 	if (n == 0)
 		return;
 	n = s->complete = 0;
 	for (size_t i = 0; i < s->n; i++) {
-		if (c[i].found.format->shy)
+		if (c[i].format->shy)
 			continue;
-		s->complete += c[i].found.complete;
+		s->complete += c[i].complete;
 		c[n++] = c[i];
 	}
 	s->n = n;
@@ -460,7 +448,7 @@ static int look_below(struct scanning *s, const struct dcp_dir *dir)
 	s->numbered = true;
 	code = consider_children(s, dir, NULL);
 	s->numbered = false;
-	if (!list_of(s)->found.format->shy)
+	if (!list_of(s)->format->shy)
 		drop_shy(s);
 	s->scan->single = s->n == 1;
 	return code;
@@ -468,9 +456,9 @@ static int look_below(struct scanning *s, const struct dcp_dir *dir)
 
 static int add_skipped(struct scanning *s)
 {
-	s->list.n = s->n * sizeof(struct candidate); /* less where the source itself went */
+	s->list.n = s->n * sizeof(struct dcp_found); /* less where the source itself went */
 	dcp_buf_add(&s->list, s->skipped.p, s->skipped.n);
-	s->n += DCP_NITEMS(s->skipped, struct candidate);
+	s->n += DCP_NITEMS(s->skipped, struct dcp_found);
 	return dcp_buf_error(&s->list) ? -ENOMEM : 0;
 }
 
@@ -481,13 +469,13 @@ static int add_skipped(struct scanning *s)
  */
 static int look(struct scanning *s, const struct dcp_dir *dir, struct dcp_err *err)
 {
-	struct candidate *first;
+	struct dcp_found *first;
 	const char *name = name_of(s, dir), *place = usual_place(dir);
 	int code = name ? consider(s, NULL, dir, name, "") : -ENOMEM;
 	size_t self = s->n;
 
 	first = list_of(s);
-	s->scan->single = self && !first->found.group;
+	s->scan->single = self && !first->group;
 	if (code < 0)
 		return code;
 	if (s->scan->single && s->complete)
@@ -503,13 +491,13 @@ static int look(struct scanning *s, const struct dcp_dir *dir, struct dcp_err *e
 	if (s->n == 0 || (dir->is_file && !s->complete))
 		return dcp_scan_explain(dir, err);
 	first = list_of(s);
-	if (self && s->n == 1 && first->found.group) {
+	if (self && s->n == 1 && first->group) {
 		if (dir->is_file)
-			first->found.name = name;
+			first->name = name;
 		s->scan->single = true;
 	} else if (s->scan->single && !s->complete) {
 		s->n = 1; /* the source itself came first */
-		first->found.complete = first->found.format->committed != NULL;
+		first->complete = first->format->committed != NULL;
 	} else if (s->scan->single) {
 		memmove(first, first + 1, (s->n - 1) * sizeof(*first));
 		s->n--;
@@ -520,14 +508,13 @@ static int look(struct scanning *s, const struct dcp_dir *dir, struct dcp_err *e
 
 static int hand_over(struct scanning *s)
 {
-	const struct candidate *c = list_of(s);
 	struct dcp_scan *scan = s->scan;
 
 	scan->found = dcp_arena_calloc(&scan->arena, s->n, sizeof(*scan->found));
 	if (!scan->found)
 		return -ENOMEM;
-	for (size_t i = 0; i < s->n; i++)
-		scan->found[i] = c[i].found;
+	if (s->n)
+		memcpy(scan->found, list_of(s), s->n * sizeof(*scan->found));
 	scan->n = s->n;
 	return dcp_scan_part_names(scan);
 }

@@ -73,6 +73,7 @@ struct dcp_found {
 	bool closed; /* it was not looked into: that is not permitted, or it is a link out */
 	const char *why;   /* what is missing, when not complete */
 	int64_t commit_ns; /* mtime of the commit file */
+	uint64_t dev, ino; /* of the directory; 0: not complete, or not looked into */
 };
 
 /* Another name that the source has for a version: a link, or a file that holds its name. */
