@@ -24,6 +24,17 @@ static inline bool dcp_has_extension(const char *name, const char *extension)
 	return n > strlen(extension) && dcp_ends_with(name, n, extension);
 }
 
+/* Does *@p begin with @text? Then it is moved past it. */
+static inline bool dcp_take_text(const char **p, const char *text)
+{
+	size_t n = strlen(text);
+
+	if (strncmp(*p, text, n) != 0)
+		return false;
+	*p += n;
+	return true;
+}
+
 /* The plural ending of a noun that @n counts: "%llu key%s", n, dcp_s(n). */
 static inline const char *dcp_s(uint64_t n)
 {

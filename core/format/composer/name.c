@@ -60,13 +60,12 @@ bool dcp_composer_is_state(const struct dcp_torch *t)
 					     "integrations", "metadata",       "algorithms",
 					     "callbacks",    "schedulers" };
 	struct dcp_pv root = dcp_torch_root(t);
-	const struct dcp_pv *state;
+	const struct dcp_pv state = dcp_pv_at(root, "state");
 
 	if (!dcp_pv_is_mapping(root) || !only_state_and_rng(root))
 		return false;
-	state = dcp_pv_get(root, "state");
-	for (size_t i = 0; state && dcp_pv_is_mapping(*state) && i < DCP_LEN(parts); i++)
-		if (dcp_pv_get(*state, parts[i]))
+	for (size_t i = 0; dcp_pv_is_mapping(state) && i < DCP_LEN(parts); i++)
+		if (dcp_pv_get(state, parts[i]))
 			return true;
 	return false;
 }

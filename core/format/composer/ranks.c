@@ -55,16 +55,11 @@ static int on_shard(void *ctx, const struct dcp_tensor *t)
 
 static int emit_version(const struct dcp_sink *sink, const struct dcp_torch *t)
 {
-	const struct dcp_pv *v = dcp_pv_get(dcp_torch_root(t), "state");
-	const char *version = NULL;
-	int rc;
-
-	v = v ? dcp_pv_get(*v, "metadata") : NULL;
-	v = v ? dcp_pv_get(*v, "composer_env_info") : NULL;
-	v = v ? dcp_pv_get(*v, "composer_version") : NULL;
-	version = v ? dcp_pv_str(*v) : NULL;
-	rc = dcp_emit_fact(sink, 0, "framework", "composer%s%.40s", version ? " " : "",
-			   version ? version : "");
+	struct dcp_pv metadata = dcp_pv_at(dcp_pv_at(dcp_torch_root(t), "state"), "metadata");
+	const char *version = dcp_pv_str(
+		dcp_pv_at(dcp_pv_at(metadata, "composer_env_info"), "composer_version"));
+	int rc = dcp_emit_fact(sink, 0, "framework", "composer%s%.40s", version ? " " : "",
+			       version ? version : "");
 	return dcp_emit_fact(sink, rc, "lists", "opened");
 }
 

@@ -30,13 +30,12 @@ static int refuse(struct reading *r, const char *why)
 
 /* Numbers of @v into the arena, as many as the whole has dimensions (any number: @ndim NULL).
  */
-static int take_dims(struct reading *r, const struct dcp_pv *v, const uint64_t **out,
-		     uint32_t *ndim)
+static int take_dims(struct reading *r, struct dcp_pv v, const uint64_t **out, uint32_t *ndim)
 {
 	uint64_t dims[DCP_MAX_NDIM], *kept;
 	uint32_t n;
 
-	if (!v || !dcp_torch_dims(*v, dims, &n) || (!ndim && n != r->map->ndim))
+	if (!dcp_torch_dims(v, dims, &n) || (!ndim && n != r->map->ndim))
 		return refuse(r, senseless);
 	kept = dcp_arena_calloc(&r->ds->arena, (size_t)n + 1, sizeof(*kept));
 	if (!kept)
@@ -49,18 +48,18 @@ static int take_dims(struct reading *r, const struct dcp_pv *v, const uint64_t *
 }
 
 /* [offset, strides] of @len elements in @shape, as the place of the first one. */
-static int take_corner(struct reading *r, const struct dcp_pv *v, const uint64_t *shape,
+static int take_corner(struct reading *r, struct dcp_pv v, const uint64_t *shape,
 		       const uint64_t *len, const uint64_t **out)
 {
-	size_t n = 0;
-	const struct dcp_pv *pair = v ? dcp_pv_items(*v, &n) : NULL;
+	size_t n;
+	const struct dcp_pv *pair = dcp_pv_items(v, &n);
 	const uint64_t *stride = NULL;
 	uint64_t *at, step = 1, off;
 	int rc;
 
 	if (n != 2 || !dcp_pv_u64(pair[0], &off))
 		return refuse(r, senseless);
-	rc = take_dims(r, &pair[1], &stride, NULL);
+	rc = take_dims(r, pair[1], &stride, NULL);
 	if (rc < 0 || r->why)
 		return rc;
 	at = dcp_arena_calloc(&r->ds->arena, (size_t)r->map->ndim + 1, sizeof(*at));
@@ -81,13 +80,13 @@ static int take_corner(struct reading *r, const struct dcp_pv *v, const uint64_t
 }
 
 /* Of ranks that hold the same, the first one counts. */
-static bool is_first(const struct dcp_pv *locations, uint64_t rank)
+static bool is_first(struct dcp_pv locations, uint64_t rank)
 {
-	size_t n = 0;
-	const struct dcp_pv *item = locations ? dcp_pv_items(*locations, &n) : NULL;
+	size_t n;
+	const struct dcp_pv *item = dcp_pv_items(locations, &n);
 	uint64_t other;
 
-	for (size_t i = 0; item && i < n; i++)
+	for (size_t i = 0; i < n; i++)
 		if (dcp_pv_u64(item[i], &other) && other < rank)
 			return false;
 	return true;
@@ -99,7 +98,7 @@ static int take_piece(struct reading *r, struct dcp_pv v, const uint64_t *shard,
 	const struct dcp_pv *scale = dcp_pv_get(v, "scale");
 	const uint64_t *len = NULL;
 	uint64_t volume;
-	int rc = take_dims(r, dcp_pv_get(v, "shape"), &len, NULL);
+	int rc = take_dims(r, dcp_pv_at(v, "shape"), &len, NULL);
 
 	if (rc < 0 || r->why)
 		return rc;
@@ -107,12 +106,12 @@ static int take_piece(struct reading *r, struct dcp_pv v, const uint64_t *shard,
 		return refuse(r, "its ranks hold it scaled (affine_map): no file has it");
 	if (!dcp_shape_volume(len, r->map->ndim, &volume))
 		return refuse(r, senseless);
-	if (volume == 0 || !is_first(dcp_pv_get(v, "locations"), rank))
+	if (volume == 0 || !is_first(dcp_pv_at(v, "locations"), rank))
 		return 0;
 	out[*n].len = len;
-	rc = take_corner(r, dcp_pv_get(v, "source"), r->map->shape, len, &out[*n].at);
+	rc = take_corner(r, dcp_pv_at(v, "source"), r->map->shape, len, &out[*n].at);
 	if (rc == 0 && !r->why)
-		rc = take_corner(r, dcp_pv_get(v, "dest"), shard, len, &out[*n].from);
+		rc = take_corner(r, dcp_pv_at(v, "dest"), shard, len, &out[*n].from);
 	*n += rc == 0 && !r->why;
 	return rc;
 }
@@ -120,15 +119,14 @@ static int take_piece(struct reading *r, struct dcp_pv v, const uint64_t *shard,
 static int take_rank(struct reading *r, uint64_t rank, struct dcp_pv v,
 		     struct dcp_ds_shard *out)
 {
-	const struct dcp_pv *pieces = dcp_pv_get(v, "pieces"), *item;
+	size_t n;
+	const struct dcp_pv *item = dcp_pv_items(dcp_pv_at(v, "pieces"), &n);
 	struct dcp_ds_block *block;
 	uint64_t volume;
-	size_t n = 0;
-	int rc = take_dims(r, dcp_pv_get(v, "shard_shape"), &out->shape, NULL);
+	int rc = take_dims(r, dcp_pv_at(v, "shard_shape"), &out->shape, NULL);
 
 	if (rc < 0 || r->why)
 		return rc;
-	item = pieces ? dcp_pv_items(*pieces, &n) : NULL;
 	if (!dcp_shape_volume(out->shape, r->map->ndim, &volume))
 		return refuse(r, senseless);
 	block = dcp_arena_calloc(&r->ds->arena, n + 1, sizeof(*block));
@@ -144,13 +142,12 @@ int dcp_ds_read_map(struct dcp_ds *ds, struct dcp_pv v, struct dcp_ds_map *out,
 		    const char **why)
 {
 	struct reading r = { .ds = ds, .map = out };
-	const struct dcp_pv *ranks = dcp_pv_get(v, "ranks"), *kv;
+	size_t n;
+	const struct dcp_pv *kv = dcp_pv_pairs(dcp_pv_at(v, "ranks"), &n);
 	struct dcp_ds_shard *shard;
 	uint64_t volume, rank;
-	size_t n = 0;
-	int rc = take_dims(&r, dcp_pv_get(v, "logical_shape"), &out->shape, &out->ndim);
+	int rc = take_dims(&r, dcp_pv_at(v, "logical_shape"), &out->shape, &out->ndim);
 
-	kv = ranks ? dcp_pv_pairs(*ranks, &n) : NULL;
 	if (rc == 0 && !r.why && (!kv || !dcp_shape_volume(out->shape, out->ndim, &volume)))
 		r.why = senseless;
 	shard = dcp_arena_calloc(&ds->arena, n + 1, sizeof(*shard));

@@ -90,15 +90,15 @@ int dcp_ds_read_aliases(struct dcp_ds *ds, struct dcp_ds_part *part,
 			const struct dcp_ds_input *in)
 {
 	struct dcp_pv root = dcp_torch_root(in->t);
-	const struct dcp_pv *shared = dcp_pv_get(root, "shared_params"), *kv;
-	const struct dcp_pv *module = dcp_pv_get(root, "module");
-	size_t n = 0;
+	const struct dcp_pv shared = dcp_pv_at(root, "shared_params");
+	const struct dcp_pv *module = dcp_pv_get(root, "module"), *kv;
+	size_t n;
 	int rc = 0;
 
 	/* Only the first rank fills it; in others it is empty. */
-	if (!shared || shared->type == DCP_PV_NONE || part->named->dp != 0)
+	if (shared.type == DCP_PV_NONE || part->named->dp != 0)
 		return module && part->nparams ? infer_aliases(ds, part, in, *module) : 0;
-	kv = dcp_pv_pairs(*shared, &n);
+	kv = dcp_pv_pairs(shared, &n);
 	for (size_t i = 0; rc == 0 && i < n; i++)
 		if (dcp_pv_str(kv[2 * i]) && dcp_pv_str(kv[2 * i + 1]))
 			rc = add_alias(ds, dcp_pv_str(kv[2 * i]), dcp_pv_str(kv[2 * i + 1]));

@@ -281,7 +281,7 @@ struct dcp_ds_reading {
 	struct dcp_ds_rank *rank;
 	const struct dcp_ds_input *in;
 	struct dcp_pv dict;        /* optimizer_state_dict */
-	const struct dcp_pv *base; /* what the wrapped optimizer said */
+	struct dcp_pv base;        /* what the wrapped optimizer said */
 	const struct dcp_pv *flat; /* master weights */
 	size_t nflat;
 	const uint32_t *waves; /* of each group, or NULL: 1 */

@@ -36,10 +36,9 @@ static const char numbered[] = ".deepspeed_experts.";
 
 static bool take_number(struct dcp_pv v, const char *key, uint32_t most, uint32_t *out)
 {
-	const struct dcp_pv *item = dcp_pv_get(v, key);
 	uint64_t n;
 
-	if (!item || !dcp_pv_u64(*item, &n) || n > most)
+	if (!dcp_pv_u64(dcp_pv_at(v, key), &n) || n > most)
 		return false;
 	*out = (uint32_t)n;
 	return true;
@@ -67,14 +66,13 @@ static int take_list(struct dcp_ds *ds, const struct dcp_ds_experts *e, struct d
 }
 
 static int take_placement(struct dcp_ds *ds, const struct dcp_ds_experts *e,
-			  const struct dcp_pv *placement, const uint32_t **has, uint32_t *nhas)
+			  struct dcp_pv placement, const uint32_t **has, uint32_t *nhas)
 {
-	const struct dcp_pv *ranks = dcp_pv_get(*placement, "ranks"), *item, *list;
 	uint32_t rank;
-	size_t n = 0;
+	size_t n;
+	const struct dcp_pv *item = dcp_pv_items(dcp_pv_at(placement, "ranks"), &n), *list;
 	int rc = 0;
 
-	item = ranks ? dcp_pv_items(*ranks, &n) : NULL;
 	if (n != e->shares)
 		return -EINVAL;
 	for (size_t i = 0; rc == 0 && i < n; i++) {
@@ -108,26 +106,24 @@ static int deal(struct dcp_ds *ds, const struct dcp_ds_experts *e, const uint32_
 
 static int take_layer(struct dcp_ds *ds, struct dcp_pv v)
 {
-	const struct dcp_pv *placement = dcp_pv_get(v, "expert_placement");
-	const struct dcp_pv *prefix = dcp_pv_get(v, "expert_key_prefix");
+	const struct dcp_pv placement = dcp_pv_at(v, "expert_placement");
+	const char *prefix = dcp_pv_str(dcp_pv_at(v, "expert_key_prefix"));
 	struct dcp_ds_experts *e = &ds->experts[ds->nexperts];
 	const uint32_t **has;
 	uint32_t *nhas, number;
 	int rc;
 
-	if (!prefix || !dcp_pv_str(*prefix) ||
-	    !take_number(v, "num_experts", MAX_EXPERTS, &e->total) ||
+	if (!prefix || !take_number(v, "num_experts", MAX_EXPERTS, &e->total) ||
 	    !take_number(v, "ep_size", MAX_SHARES, &e->shares) || !e->shares || !e->total ||
 	    !take_number(v, "moe_layer_id", UINT32_MAX, &e->layer))
 		return -EINVAL;
-	e->prefix = dcp_arena_strdup(&ds->arena, dcp_pv_str(*prefix));
+	e->prefix = dcp_arena_strdup(&ds->arena, prefix);
 	has = dcp_arena_calloc(&ds->arena, e->shares, sizeof(*has));
 	nhas = dcp_arena_calloc(&ds->arena, e->shares, sizeof(*nhas));
 	if (!e->prefix || !has || !nhas)
 		return -ENOMEM;
-	rc = placement && dcp_pv_is_mapping(*placement)
-		     ? take_placement(ds, e, placement, has, nhas)
-		     : deal(ds, e, has, nhas);
+	rc = dcp_pv_is_mapping(placement) ? take_placement(ds, e, placement, has, nhas)
+					  : deal(ds, e, has, nhas);
 	if (rc < 0)
 		return rc;
 	e->has = has;

@@ -165,19 +165,16 @@ static int emit_optimizer(struct dcp_ds *ds, const struct dcp_ds_name *name,
 					     NULL };
 	static const char *const bases[] = { "base_optimizer_state", "optimizer_state_dict" };
 	static const char *const state[] = { "state", NULL };
-	const struct dcp_pv *dict = dcp_pv_get(root, outer[0]), *base;
+	const struct dcp_pv dict = dcp_pv_at(root, outer[0]);
 	const char *path[4] = { name->name };
 	int rc = emit_entries(ds, name, in, root, path, 1, outer);
 
-	if (rc < 0 || !dict)
-		return rc;
 	path[1] = outer[0];
-	rc = emit_entries(ds, name, in, *dict, path, 2, inner);
+	if (rc == 0)
+		rc = emit_entries(ds, name, in, dict, path, 2, inner);
 	for (size_t i = 0; rc == 0 && i < DCP_LEN(bases); i++) {
-		base = dcp_pv_get(*dict, bases[i]);
 		path[2] = bases[i];
-		if (base)
-			rc = emit_entries(ds, name, in, *base, path, 3, state);
+		rc = emit_entries(ds, name, in, dcp_pv_at(dict, bases[i]), path, 3, state);
 	}
 	return rc;
 }

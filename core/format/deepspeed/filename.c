@@ -4,17 +4,8 @@
 #include <string.h>
 
 #include "core/base/number.h"
+#include "core/base/text.h"
 #include "core/format/deepspeed/deepspeed_int.h"
-
-static bool eat(const char **p, const char *text)
-{
-	size_t n = strlen(text);
-
-	if (strncmp(*p, text, n) != 0)
-		return false;
-	*p += n;
-	return true;
-}
 
 /* Up to nine digits: no job has a billion ranks. */
 static bool eat_number(const char **p, uint32_t *out)
@@ -29,15 +20,16 @@ static bool eat_number(const char **p, uint32_t *out)
 /* "mp_rank_00", and what follows must be @end. */
 static bool eat_mp(const char *p, const char *end, struct dcp_ds_name *out)
 {
-	return eat(&p, "mp_rank_") && eat_number(&p, &out->mp) && strcmp(p, end) == 0;
+	return dcp_take_text(&p, "mp_rank_") && eat_number(&p, &out->mp) && strcmp(p, end) == 0;
 }
 
 /* [bf16_|fp16_]zero_pp_rank_0_mp_rank_00_... */
 static bool parse_zero(const char *p, struct dcp_ds_name *out)
 {
-	bool plain = !eat(&p, "bf16_") && !eat(&p, "fp16_");
+	bool plain = !dcp_take_text(&p, "bf16_") && !dcp_take_text(&p, "fp16_");
 
-	if (!eat(&p, "zero_pp_rank_") || !eat_number(&p, &out->dp) || !eat(&p, "_"))
+	if (!dcp_take_text(&p, "zero_pp_rank_") || !eat_number(&p, &out->dp) ||
+	    !dcp_take_text(&p, "_"))
 		return false;
 	out->sharded = true;
 	out->kind = DCP_DS_OPTIM;
@@ -51,17 +43,18 @@ static bool parse_zero(const char *p, struct dcp_ds_name *out)
 /* layer_03-model_01-model_states.pt, layer_0_expert_5_mp_rank_00_model_states.pt */
 static bool parse_layer(const char *p, struct dcp_ds_name *out)
 {
-	if (!eat(&p, "layer_") || !eat_number(&p, &out->layer))
+	if (!dcp_take_text(&p, "layer_") || !eat_number(&p, &out->layer))
 		return false;
-	if (eat(&p, "_expert_")) {
+	if (dcp_take_text(&p, "_expert_")) {
 		out->kind = DCP_DS_EXPERT;
-		return eat_number(&p, &out->expert) && eat(&p, "_") &&
+		return eat_number(&p, &out->expert) && dcp_take_text(&p, "_") &&
 		       eat_mp(p, "_model_states.pt", out);
 	}
 	out->kind = DCP_DS_LAYER;
-	if (eat(&p, "-model_states.pt"))
+	if (dcp_take_text(&p, "-model_states.pt"))
 		return !*p;
-	return eat(&p, "-model_") && eat_number(&p, &out->mp) && !strcmp(p, "-model_states.pt");
+	return dcp_take_text(&p, "-model_") && eat_number(&p, &out->mp) &&
+	       !strcmp(p, "-model_states.pt");
 }
 
 bool dcp_ds_name_parse(const char *name, struct dcp_ds_name *out)
@@ -78,12 +71,12 @@ bool dcp_ds_name_parse(const char *name, struct dcp_ds_name *out)
 	if (parse_layer(p, out))
 		return true;
 	*out = (struct dcp_ds_name){ .name = name, .kind = DCP_DS_EXPERT };
-	if (eat(&p, "expert_"))
-		return eat_number(&p, &out->expert) && eat(&p, "_") &&
+	if (dcp_take_text(&p, "expert_"))
+		return eat_number(&p, &out->expert) && dcp_take_text(&p, "_") &&
 		       eat_mp(p, "_model_states.pt", out);
 	out->kind = DCP_DS_EXPERT_OPTIM;
-	return eat(&p, "expp_rank_") && eat_number(&p, &out->expert) && eat(&p, "_") &&
-	       eat_mp(p, "_optim_states.pt", out);
+	return dcp_take_text(&p, "expp_rank_") && eat_number(&p, &out->expert) &&
+	       dcp_take_text(&p, "_") && eat_mp(p, "_optim_states.pt", out);
 }
 
 void dcp_ds_name_of_rank(const struct dcp_ds_name *like, uint32_t dp, uint32_t mp,

@@ -134,11 +134,10 @@ static int compare(struct dcp_ds *ds, struct dcp_ds_part *part, const struct dcp
 static int read_shapes(struct dcp_ds *ds, struct dcp_ds_part *part,
 		       const struct dcp_ds_name *name, struct dcp_pv root)
 {
-	const struct dcp_pv *shapes = dcp_pv_get(root, "param_shapes"), *list = NULL;
-	size_t n = 0;
+	const struct dcp_pv shapes = dcp_pv_at(root, "param_shapes");
+	size_t n;
+	const struct dcp_pv *list = listed(&shapes, &n);
 
-	if (shapes)
-		list = listed(shapes, &n);
 	if (!list)
 		return 0;
 	if (part->named)
@@ -182,12 +181,10 @@ static int read_frozen_shapes(struct dcp_ds *ds, struct dcp_ds_part *part, struc
 
 static int read_fragments(struct dcp_ds_part *part, size_t at, const struct dcp_ds_input *in)
 {
-	const struct dcp_pv *all = dcp_pv_get(dcp_torch_root(in->t), "frozen_param_fragments");
-	const struct dcp_pv *kv = NULL;
-	size_t n = 0;
+	size_t n;
+	const struct dcp_pv *kv =
+		dcp_pv_pairs(dcp_pv_at(dcp_torch_root(in->t), "frozen_param_fragments"), &n);
 
-	if (all)
-		kv = dcp_pv_pairs(*all, &n);
 	/* Both mappings were filled in the same order. */
 	for (size_t i = 0; i < part->nfrozen; i++) {
 		struct dcp_ds_frozen *f = &part->frozen[i];
@@ -202,36 +199,33 @@ static int read_fragments(struct dcp_ds_part *part, size_t at, const struct dcp_
 /* ---- the job ---- */
 
 /* Model-parallel ranks of one kind; no job has thousands. */
-static void take_degree(const struct dcp_pv *dims, const char *what, uint32_t *out)
+static void take_degree(struct dcp_pv dims, const char *what, uint32_t *out)
 {
-	const struct dcp_pv *v = dims ? dcp_pv_get(*dims, what) : NULL;
 	uint64_t n;
 
-	if (v && dcp_pv_u64(*v, &n) && n > 0 && n <= 4096)
+	if (dcp_pv_u64(dcp_pv_at(dims, what), &n) && n > 0 && n <= 4096)
 		*out = (uint32_t)n;
 }
 
 static void read_job(struct dcp_ds *ds, struct dcp_pv root)
 {
-	const struct dcp_pv *dims = dcp_pv_get(root, "checkpoint_parallel_dimensions");
-	const struct dcp_pv *version = dcp_pv_get(root, "ds_version");
-	const struct dcp_pv *config = dcp_pv_get(root, "ds_config");
-	const struct dcp_pv *v =
-		config ? dcp_pv_get(*config, "use_data_before_expert_parallelism") : NULL;
+	const struct dcp_pv dims = dcp_pv_at(root, "checkpoint_parallel_dimensions");
+	const char *version = dcp_pv_str(dcp_pv_at(root, "ds_version"));
+	const struct dcp_pv before =
+		dcp_pv_at(dcp_pv_at(root, "ds_config"), "use_data_before_expert_parallelism");
 
 	take_degree(dims, "tp_degree", &ds->tp);
 	take_degree(dims, "pp_degree", &ds->pp);
-	if (v && v->type == DCP_PV_BOOL)
-		ds->before_expert = v->b;
-	if (version && dcp_pv_str(*version) && !ds->version[0])
-		snprintf(ds->version, sizeof(ds->version), "%s", dcp_pv_str(*version));
+	if (before.type == DCP_PV_BOOL)
+		ds->before_expert = before.b;
+	if (version && !ds->version[0])
+		snprintf(ds->version, sizeof(ds->version), "%s", version);
 }
 
 static int read_buffers(struct dcp_ds *ds, struct dcp_pv root)
 {
-	const struct dcp_pv *names = dcp_pv_get(root, "buffer_names");
-	size_t n = 0;
-	const struct dcp_pv *item = names ? dcp_pv_items(*names, &n) : NULL;
+	size_t n;
+	const struct dcp_pv *item = dcp_pv_items(dcp_pv_at(root, "buffer_names"), &n);
 	int rc = 0;
 
 	for (size_t i = 0; rc >= 0 && i < n; i++) {
@@ -254,10 +248,8 @@ static int read_one(struct dcp_ds *ds, struct dcp_ds_part *part, size_t at,
 	if (rc == 0)
 		rc = read_shapes(ds, part, name, root);
 	if (rc == 0 && first) {
-		const struct dcp_pv *v = dcp_pv_get(root, "optimizer");
-
 		read_job(ds, root);
-		part->whole |= v && v->type != DCP_PV_NONE;
+		part->whole |= dcp_pv_at(root, "optimizer").type != DCP_PV_NONE;
 	}
 	if (rc == 0 && first)
 		rc = read_buffers(ds, root);

@@ -15,8 +15,9 @@
  * BF16_Optimizer writes the names of stage 1 and no zero_stage.
  */
 #include <inttypes.h>
-#include <stdio.h>
 
+#include "core/base/number.h"
+#include "core/base/text.h"
 #include "core/format/deepspeed/emit.h"
 
 static int useless(struct dcp_ds_reading *r, const char *why)
@@ -60,12 +61,12 @@ static int find_flat(struct dcp_ds_reading *r)
 	const struct dcp_pv *old = dcp_pv_get(r->dict, "local_sub_partitions_of_fp32_groups");
 
 	r->stage = 1;
-	r->base = dcp_pv_get(r->dict, "base_optimizer_state");
+	r->base = dcp_pv_at(r->dict, "base_optimizer_state");
 	if (!v && old && old->type == DCP_PV_LIST)
 		return flatten(r, *old);
 	if (!v) {
 		v = dcp_pv_get(r->dict, "fp32_flat_groups");
-		r->base = dcp_pv_get(r->dict, "optimizer_state_dict");
+		r->base = dcp_pv_at(r->dict, "optimizer_state_dict");
 		r->stage = 3;
 	}
 	if (v && v->type == DCP_PV_LIST) {
@@ -81,41 +82,35 @@ static int find_flat(struct dcp_ds_reading *r)
 
 /* ---- how it is cut ---- */
 
-/* What the newest releases say of sub-group @i of stage 3, or NULL. */
-static const struct dcp_pv *own_words(const struct dcp_ds_reading *r, size_t i,
-				      const char *what)
+/* What the newest releases say of sub-group @i of stage 3, or NONE. */
+static struct dcp_pv own_words(const struct dcp_ds_reading *r, size_t i, const char *what)
 {
-	const struct dcp_pv *v = dcp_pv_get(r->dict, "ds_zero_partition_groups"), *item;
-	size_t n = 0;
+	const char *groups = r->stage == 3 ? "ds_zero_partition_groups" : "";
 
-	item = v && r->stage == 3 ? dcp_pv_items(*v, &n) : NULL;
-	return i < n ? dcp_pv_get(item[i], what) : NULL;
+	return dcp_pv_at(dcp_pv_item(dcp_pv_at(r->dict, groups), i), what);
 }
 
 /* How many ranks group @i is cut over, as this file says; 0: it does not. */
 static uint32_t count_of(const struct dcp_ds_reading *r, size_t i)
 {
-	const struct dcp_pv *own = own_words(r, i, "partition_count");
-	const struct dcp_pv *v = own ? own : dcp_pv_get(r->dict, "partition_count");
-	uint64_t n = 0;
-	size_t len = 0;
+	struct dcp_pv v = own_words(r, i, "partition_count");
+	uint64_t n;
 
-	if (v && v->type == DCP_PV_LIST) {
-		const struct dcp_pv *item = dcp_pv_items(*v, &len);
-
-		v = i < len ? &item[i] : NULL;
-	}
-	return v && dcp_pv_u64(*v, &n) && n <= UINT32_MAX ? (uint32_t)n : 0;
+	if (v.type == DCP_PV_NONE)
+		v = dcp_pv_at(r->dict, "partition_count");
+	if (v.type == DCP_PV_LIST)
+		v = dcp_pv_item(v, i);
+	return dcp_pv_u64(v, &n) && n <= UINT32_MAX ? (uint32_t)n : 0;
 }
 
 static int take_gaps(struct dcp_ds_reading *r, struct dcp_ds_list *list)
 {
-	const struct dcp_pv *all = dcp_pv_get(r->dict, "param_alignment_paddings"), *of, *item;
-	size_t n = 0, m = 0;
+	const struct dcp_pv all = dcp_pv_at(r->dict, "param_alignment_paddings");
+	size_t n, m;
+	const struct dcp_pv *of = dcp_pv_items(all, &n), *item;
 
-	if (!all || all->type != DCP_PV_LIST || r->stage != 1)
+	if (all.type != DCP_PV_LIST || r->stage != 1)
 		return 0;
-	of = dcp_pv_items(*all, &n);
 	for (size_t g = 0; g < r->nlists && g < n; g++) {
 		uint64_t *to;
 
@@ -136,26 +131,25 @@ static int take_gaps(struct dcp_ds_reading *r, struct dcp_ds_list *list)
 static void take_shares(const struct dcp_ds_reading *r, struct dcp_ds_list *list)
 {
 	size_t n;
-	const struct dcp_pv *group = dcp_ds_param_groups(r, &n), *name;
+	const struct dcp_pv *group = dcp_ds_param_groups(r, &n);
 
 	for (size_t i = 0; i < n && i < r->nlists; i++) {
-		unsigned shares;
+		const char *name = dcp_pv_str(dcp_pv_at(group[i], "name"));
+		uint64_t shares;
 
-		name = dcp_pv_get(group[i], "name");
-		if (name && dcp_pv_str(*name) &&
-		    sscanf(dcp_pv_str(*name), "ep_size_%4u", &shares) == 1)
-			list[i].shares = shares;
+		if (name && dcp_take_text(&name, "ep_size_") &&
+		    dcp_take_number(&name, NULL, 4, &shares))
+			list[i].shares = (uint32_t)shares;
 	}
 }
 
 /* Ranks that all parameters but experts are cut over. */
 static uint32_t find_world(const struct dcp_ds_reading *r, const struct dcp_ds_list *list)
 {
-	const struct dcp_pv *v = dcp_pv_get(r->dict, "partition_count");
 	uint64_t said;
 	uint32_t world = 0;
 
-	if (v && dcp_pv_u64(*v, &said) && said <= UINT32_MAX)
+	if (dcp_pv_u64(dcp_pv_at(r->dict, "partition_count"), &said) && said <= UINT32_MAX)
 		world = (uint32_t)said;
 	for (size_t i = 0; i < r->nlists; i++)
 		if (!list[i].shares)
@@ -198,16 +192,15 @@ static int take_slices(struct dcp_ds_reading *r)
 {
 	uint64_t slice;
 
-	if (!own_words(r, 0, "partition_rank"))
+	if (own_words(r, 0, "partition_rank").type == DCP_PV_NONE)
 		return 0;
 	r->rank->slice = dcp_arena_calloc(&r->ds->arena, r->nflat, sizeof(*r->rank->slice));
 	if (!r->rank->slice)
 		return -ENOMEM;
-	for (size_t i = 0; i < r->nflat; i++) {
-		const struct dcp_pv *v = own_words(r, i, "partition_rank");
-
-		r->rank->slice[i] = v && dcp_pv_u64(*v, &slice) ? slice : UINT64_MAX;
-	}
+	for (size_t i = 0; i < r->nflat; i++)
+		r->rank->slice[i] = dcp_pv_u64(own_words(r, i, "partition_rank"), &slice)
+					    ? slice
+					    : UINT64_MAX;
 	return 0;
 }
 

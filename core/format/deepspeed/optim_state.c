@@ -23,10 +23,7 @@ struct entries {
 
 const struct dcp_pv *dcp_ds_param_groups(const struct dcp_ds_reading *r, size_t *n)
 {
-	const struct dcp_pv *groups = r->base ? dcp_pv_get(*r->base, "param_groups") : NULL;
-
-	*n = 0;
-	return groups ? dcp_pv_items(*groups, n) : NULL;
+	return dcp_pv_items(dcp_pv_at(r->base, "param_groups"), n);
 }
 
 /* The elements of a list's lists, in order. */
@@ -55,16 +52,12 @@ static int flatten(struct dcp_ds_reading *r, struct entries *e)
 
 static int find_entries(struct dcp_ds_reading *r, struct entries *e)
 {
-	const struct dcp_pv *v = r->base;
-
-	*e = (struct entries){ .listed = v && v->type == DCP_PV_LIST };
-	if (v && e->listed) {
-		e->item = dcp_pv_items(*v, &e->n);
+	*e = (struct entries){ .listed = r->base.type == DCP_PV_LIST };
+	if (e->listed) {
+		e->item = dcp_pv_items(r->base, &e->n);
 		return e->n && e->item->type == DCP_PV_LIST ? flatten(r, e) : 0;
 	}
-	v = v ? dcp_pv_get(*v, "state") : NULL;
-	if (v)
-		e->item = dcp_pv_pairs(*v, &e->n);
+	e->item = dcp_pv_pairs(dcp_pv_at(r->base, "state"), &e->n);
 	return 0;
 }
 
@@ -73,14 +66,13 @@ static uint64_t number_of(const struct dcp_ds_reading *r, struct dcp_pv id)
 {
 	uint64_t number = UINT64_MAX, other;
 	size_t n, m, at = 0;
-	const struct dcp_pv *group = dcp_ds_param_groups(r, &n), *params, *item;
+	const struct dcp_pv *group = dcp_ds_param_groups(r, &n), *item;
 
 	if (!dcp_pv_u64(id, &number) || number < r->nflat)
 		return number;
 	for (size_t i = 0; i < n; i++) {
-		params = dcp_pv_get(group[i], "params");
-		item = params ? dcp_pv_items(*params, &m) : NULL;
-		for (size_t k = 0; item && k < m; k++, at++)
+		item = dcp_pv_items(dcp_pv_at(group[i], "params"), &m);
+		for (size_t k = 0; k < m; k++, at++)
 			if (dcp_pv_u64(item[k], &other) && other == number)
 				return at;
 	}

@@ -5,19 +5,16 @@
 #include "core/format/megatron/megatron_int.h"
 #include "core/parse/pickle/pickle.h"
 
-static const struct dcp_pv *arg_of(struct dcp_pv args, const char *name)
+static bool is_said(struct dcp_pv args, const char *name)
 {
-	const struct dcp_pv *v = dcp_pv_get(args, name);
-
-	return v && v->type != DCP_PV_NONE ? v : NULL;
+	return dcp_pv_at(args, name).type != DCP_PV_NONE;
 }
 
 static uint64_t number_of(struct dcp_pv args, const char *name)
 {
-	const struct dcp_pv *v = arg_of(args, name);
 	uint64_t n = 0;
 
-	return v && dcp_pv_u64(*v, &n) && n <= INT32_MAX ? n : 0;
+	return dcp_pv_u64(dcp_pv_at(args, name), &n) && n <= INT32_MAX ? n : 0;
 }
 
 static bool is_true(struct dcp_pv args, const char *name)
@@ -31,7 +28,7 @@ static uint64_t count_qkv_heads(struct dcp_pv args, uint64_t heads)
 {
 	uint64_t groups = heads;
 
-	if (!arg_of(args, "group_query_attention"))
+	if (!is_said(args, "group_query_attention"))
 		return 0;
 	if (is_true(args, "group_query_attention"))
 		groups = number_of(args, "num_query_groups");
@@ -54,8 +51,8 @@ static void take_args(struct dcp_margs *a, struct dcp_pv args)
 		.vocab = number_of(args, "padded_vocab_size"),
 		.experts = number_of(args, "num_experts"),
 		.kv_channels = number_of(args, "kv_channels"),
-		.varied = arg_of(args, "heterogeneous_layers_config_path") ||
-			  arg_of(args, "heterogeneous_layers_config_encoded_json"),
+		.varied = is_said(args, "heterogeneous_layers_config_path") ||
+			  is_said(args, "heterogeneous_layers_config_encoded_json"),
 	};
 	if (!a->tp) /* before checkpoint_version 3 */
 		a->tp = number_of(args, "model_parallel_size");
@@ -72,14 +69,14 @@ static void take_args(struct dcp_margs *a, struct dcp_pv args)
 void dcp_mlegacy_read_args(struct dcp_mlegacy *m, struct dcp_pv root)
 {
 	const struct dcp_pv *args = dcp_pv_get(root, "args");
-	const struct dcp_pv *version = dcp_pv_get(root, "checkpoint_version");
+	const struct dcp_pv version = dcp_pv_at(root, "checkpoint_version");
 	uint64_t n;
 
 	/* Megatron takes a file without a version for one of the first. */
 	m->version = 0;
-	if (version && version->type == DCP_PV_FLOAT)
-		m->version = version->f;
-	else if (version && dcp_pv_u64(*version, &n))
+	if (version.type == DCP_PV_FLOAT)
+		m->version = version.f;
+	else if (dcp_pv_u64(version, &n))
 		m->version = (double)n;
 	if (args)
 		take_args(&m->args, *args);

@@ -185,6 +185,13 @@ const struct dcp_pv *dcp_pv_pairs(struct dcp_pv v, size_t *npairs);
  * counts. */
 const struct dcp_pv *dcp_pv_get(struct dcp_pv v, const char *key);
 
+/* The same by value, and element @i of what dcp_pv_items() gives; NONE when there is none. */
+struct dcp_pv dcp_pv_at(struct dcp_pv v, const char *key);
+struct dcp_pv dcp_pv_item(struct dcp_pv v, size_t i);
+
+/* A TUPLE or LIST of at most @max numbers that are not negative, into @to, and how many. */
+bool dcp_pv_dims(struct dcp_pv v, uint32_t max, uint64_t *to, uint32_t *n);
+
 /* Is this a mapping as Python's collections.abc sees it: dict, OrderedDict, defaultdict,
  * Counter? */
 bool dcp_pv_is_mapping(struct dcp_pv v);

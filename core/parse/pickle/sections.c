@@ -92,9 +92,9 @@ int dcp_sections_read(const struct dcp_sections *s, const struct dcp_source *src
 	return rc;
 }
 
-void dcp_sections_fact(char *out, size_t n, const struct dcp_pv *v)
+void dcp_sections_fact(char *out, size_t n, struct dcp_pv v)
 {
-	const char *text = v ? dcp_pv_str(*v) : NULL;
+	const char *text = dcp_pv_str(v);
 
 	if (text && strlen(text) < n)
 		memcpy(out, text, strlen(text) + 1);

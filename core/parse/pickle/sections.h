@@ -40,4 +40,4 @@ int dcp_sections_read(const struct dcp_sections *s, const struct dcp_source *src
 		      struct dcp_err *err);
 
 /* Copy the text of @v, if it is one and fits, into the @n bytes of @out; else leave @out alone. */
-void dcp_sections_fact(char *out, size_t n, const struct dcp_pv *v);
+void dcp_sections_fact(char *out, size_t n, struct dcp_pv v);

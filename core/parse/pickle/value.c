@@ -181,6 +181,35 @@ const struct dcp_pv *dcp_pv_get(struct dcp_pv v, const char *key)
 	return found ? found : find_key(state->node->items[0], key);
 }
 
+struct dcp_pv dcp_pv_at(struct dcp_pv v, const char *key)
+{
+	const struct dcp_pv *found = dcp_pv_get(v, key);
+
+	return found ? *found : (struct dcp_pv){ 0 };
+}
+
+struct dcp_pv dcp_pv_item(struct dcp_pv v, size_t i)
+{
+	size_t n;
+	const struct dcp_pv *item = dcp_pv_items(v, &n);
+
+	return i < n ? item[i] : (struct dcp_pv){ 0 };
+}
+
+bool dcp_pv_dims(struct dcp_pv v, uint32_t max, uint64_t *to, uint32_t *ndim)
+{
+	size_t n;
+	const struct dcp_pv *item = dcp_pv_items(v, &n);
+
+	if ((v.type != DCP_PV_TUPLE && v.type != DCP_PV_LIST) || n > max)
+		return false;
+	*ndim = (uint32_t)n;
+	for (size_t i = 0; i < n; i++)
+		if (!dcp_pv_u64(item[i], &to[i]))
+			return false;
+	return true;
+}
+
 bool dcp_pv_is_mapping(struct dcp_pv v)
 {
 	return v.type == DCP_PV_DICT || dcp_pv_is_object(v, "collections", "OrderedDict") ||

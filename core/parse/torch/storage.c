@@ -124,25 +124,10 @@ int dcp_torch_storage_id(struct dcp_pv id, struct dcp_torch_storage *out, struct
 
 bool dcp_torch_dims(struct dcp_pv v, uint64_t *to, uint32_t *ndim)
 {
-	const struct dcp_pv *item;
-	size_t n = 0;
-
-	if (v.type == DCP_PV_OBJECT && dcp_pv_is_object(v, "torch", "Size")) {
-		item = dcp_pv_items(v.node->obj->args, &n);
-		if (n != 1)
-			return false;
-		v = item[0];
-	}
-	if (v.type != DCP_PV_TUPLE && v.type != DCP_PV_LIST)
-		return false;
-	item = dcp_pv_items(v, &n);
-	if (n > DCP_MAX_NDIM)
-		return false;
-	for (size_t i = 0; i < n; i++)
-		if (!dcp_pv_u64(item[i], &to[i]))
-			return false;
-	*ndim = (uint32_t)n;
-	return true;
+	if (dcp_pv_is_object(v, "torch", "Size"))
+		v = v.node->obj->args.node->nitems == 1 ? dcp_pv_item(v.node->obj->args, 0)
+							: (struct dcp_pv){ 0 };
+	return dcp_pv_dims(v, DCP_MAX_NDIM, to, ndim);
 }
 
 int dcp_torch_place(struct dcp_torch_tensor *x, const struct dcp_torch_storage *s,

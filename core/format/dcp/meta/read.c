@@ -23,7 +23,7 @@ static bool is_plan(struct dcp_pv where)
 
 static int look_at_root(void *ctx, struct dcp_pv root, struct dcp_err *err)
 {
-	const struct dcp_pv *meta = dcp_pv_get(root, "storage_meta");
+	const struct dcp_pv meta = dcp_pv_at(root, "storage_meta");
 	struct dcp_tmeta *m = ctx;
 	char type[128];
 
@@ -37,9 +37,9 @@ static int look_at_root(void *ctx, struct dcp_pv root, struct dcp_err *err)
 				"Metadata without storage_data: torch 1.12 wrote it, whose "
 				"format no later torch reads; load it there and save it again "
 				"with torch 1.13 or later");
-	dcp_sections_fact(m->version, sizeof(m->version), dcp_pv_get(root, "version"));
-	if (meta && dcp_tfield_class(*meta) == DCP_TFIELD_STORAGE_META)
-		dcp_sections_fact(m->save_id, sizeof(m->save_id), dcp_pv_get(*meta, "save_id"));
+	dcp_sections_fact(m->version, sizeof(m->version), dcp_pv_at(root, "version"));
+	if (dcp_tfield_class(meta) == DCP_TFIELD_STORAGE_META)
+		dcp_sections_fact(m->save_id, sizeof(m->save_id), dcp_pv_at(meta, "save_id"));
 	return 0;
 }
 

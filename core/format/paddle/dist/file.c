@@ -122,23 +122,14 @@ static const char *copy_str(struct dcp_pfile *f, struct dcp_pv v)
 /* {"OriginShape": (..), "slices": [names]}; -EBADMSG: it is something else. */
 static int take_cut(struct dcp_pfile *f, struct dcp_pv key, struct dcp_pv v)
 {
-	const struct dcp_pv *shape = dcp_pv_get(v, "OriginShape");
-	const struct dcp_pv *names = dcp_pv_get(v, "slices"), *dim, *name;
 	struct cut c = { .key = copy_str(f, key) };
+	const struct dcp_pv *name = dcp_pv_items(dcp_pv_at(v, "slices"), &c.nslices);
 	uint64_t dims[DCP_MAX_NDIM];
 	const char **slice;
-	size_t ndim = 0;
 
-	if (!c.key || !shape || !names)
+	if (!c.key || !c.nslices ||
+	    !dcp_pv_dims(dcp_pv_at(v, "OriginShape"), DCP_MAX_NDIM, dims, &c.ndim))
 		return -EBADMSG;
-	dim = dcp_pv_items(*shape, &ndim);
-	name = dcp_pv_items(*names, &c.nslices);
-	if (ndim > DCP_MAX_NDIM || !c.nslices)
-		return -EBADMSG;
-	for (size_t i = 0; i < ndim; i++)
-		if (!dcp_pv_u64(dim[i], &dims[i]))
-			return -EBADMSG;
-	c.ndim = (uint32_t)ndim;
 	c.shape = copy_dims(f, dims, c.ndim);
 	c.slice = slice = dcp_arena_calloc(&f->arena, c.nslices, sizeof(*slice));
 	if (!c.shape || !slice)

@@ -11,17 +11,11 @@ enum { MAX_PARTS = 1024 };
 
 static int take_shape(struct dcp_pdbig *b, struct dcp_pv v)
 {
-	size_t n = 0;
-	const struct dcp_pv *dim = dcp_pv_items(v, &n);
+	bool listed = v.type == DCP_PV_TUPLE || v.type == DCP_PV_LIST;
 
-	if ((v.type != DCP_PV_TUPLE && v.type != DCP_PV_LIST) || n > DCP_MAX_NDIM)
-		return dcp_fail(&b->why, -EBADMSG,
-				DCP_PDBIG_TABLE " has no OriginShape for it");
-	for (size_t i = 0; i < n; i++)
-		if (!dcp_pv_u64(dim[i], &b->shape[i]))
-			return dcp_fail(&b->why, -EBADMSG,
-					DCP_PDBIG_TABLE " has a damaged OriginShape for it");
-	b->t.ndim = (uint32_t)n;
+	if (!dcp_pv_dims(v, DCP_MAX_NDIM, b->shape, &b->t.ndim))
+		return dcp_fail(&b->why, -EBADMSG, DCP_PDBIG_TABLE " has %s OriginShape for it",
+				listed ? "a damaged" : "no");
 	b->t.shape = b->shape;
 	return 0;
 }

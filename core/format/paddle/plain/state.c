@@ -157,11 +157,9 @@ static int emit_big(struct emitter *w, struct dcp_pdbig *b, const char *key, str
 /* Remember the parts' keys, which are not keys of the checkpoint. */
 static int note_parts(struct emitter *w, struct dcp_pv info)
 {
-	const struct dcp_pv *slices = dcp_pv_get(info, "slices"), *name = NULL;
-	size_t n = 0;
+	size_t n;
+	const struct dcp_pv *name = dcp_pv_items(dcp_pv_at(info, "slices"), &n);
 
-	if (slices)
-		name = dcp_pv_items(*slices, &n);
 	for (size_t i = 0; i < n; i++) {
 		const char *key = dcp_pv_str(name[i]);
 
@@ -173,14 +171,12 @@ static int note_parts(struct emitter *w, struct dcp_pv info)
 
 static int emit_bigs(struct emitter *w)
 {
-	const struct dcp_pv *table = dcp_pv_get(w->root, DCP_PDBIG_TABLE), *kv = NULL;
+	size_t n;
+	const struct dcp_pv *kv = dcp_pv_pairs(dcp_pv_at(w->root, DCP_PDBIG_TABLE), &n);
 	struct dcp_pdbig big = { .root = w->root, .file = w->file, .bf16 = !w->pairs };
-	size_t n = 0;
 	int rc = 0;
 
-	if (table && dcp_pv_is_mapping(w->root))
-		kv = dcp_pv_pairs(*table, &n);
-	for (size_t i = 0; rc == 0 && i < n; i++) {
+	for (size_t i = 0; rc == 0 && dcp_pv_is_mapping(w->root) && i < n; i++) {
 		const char *key = dcp_pv_str(kv[2 * i]);
 
 		if (!key)

@@ -87,9 +87,9 @@ static bool mesh_size(const struct dcp_tshard_reading *r, struct dcp_pv mesh, si
 		      uint64_t *out)
 {
 	const struct dcp_pv *ranks = dcp_pv_get(mesh, "mesh");
-	const struct dcp_pv *layout = dcp_pv_get(mesh, "_layout"), *axes, *axis;
+	const struct dcp_pv layout = dcp_pv_at(mesh, "_layout");
+	struct dcp_pv axes = dcp_pv_at(layout, "axes"), axis;
 	struct dcp_torch_tensor tt;
-	size_t n;
 
 	if (!ranks)
 		ranks = dcp_pv_get(mesh, "_mesh");
@@ -97,24 +97,12 @@ static bool mesh_size(const struct dcp_tshard_reading *r, struct dcp_pv mesh, si
 		*out = i < tt.ndim ? tt.shape[i] : 0;
 		return i < tt.ndim;
 	}
-	if (!layout)
-		return false;
-	axes = dcp_pv_get(*layout, "axes");
-	if (!axes)
-		axes = dcp_pv_get(*layout, "shape");
-	if (!axes)
-		return false;
-	if (axes->type == DCP_PV_INT)
-		return i == 0 && dcp_pv_u64(*axes, out);
-	axis = dcp_pv_items(*axes, &n);
-	if (i >= n)
-		return false;
-	if (axis[i].type == DCP_PV_OBJECT) {
-		const struct dcp_pv *shape = dcp_pv_get(axis[i], "shape");
-
-		return shape && product(*shape, out);
-	}
-	return product(axis[i], out);
+	if (axes.type == DCP_PV_NONE)
+		axes = dcp_pv_at(layout, "shape");
+	if (axes.type == DCP_PV_INT)
+		return i == 0 && dcp_pv_u64(axes, out);
+	axis = dcp_pv_item(axes, i);
+	return product(axis.type == DCP_PV_OBJECT ? dcp_pv_at(axis, "shape") : axis, out);
 }
 
 /* torch 2.10 says apart in which order mesh dimensions cut one dimension of the tensor. */

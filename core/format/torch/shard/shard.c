@@ -80,14 +80,14 @@ static void see_whole(struct dcp_tshard *s)
 static int read_shard(struct dcp_tshard_reading *r, struct dcp_pv v, struct dcp_piece *p)
 {
 	const struct dcp_pv *tensor = dcp_pv_get(v, "tensor");
-	const struct dcp_pv *metadata = dcp_pv_get(v, "metadata"), *lo, *len;
+	const struct dcp_pv metadata = dcp_pv_at(v, "metadata");
+	const struct dcp_pv *lo = dcp_pv_get(metadata, "shard_offsets");
+	const struct dcp_pv *len = dcp_pv_get(metadata, "shard_sizes");
 	uint64_t dims[2][DCP_MAX_NDIM], volume;
 	struct dcp_torch_tensor tt;
 	uint32_t n[2];
 	int rc;
 
-	lo = metadata ? dcp_pv_get(*metadata, "shard_offsets") : NULL;
-	len = metadata ? dcp_pv_get(*metadata, "shard_sizes") : NULL;
 	if (!tensor || !lo || !len)
 		return dcp_tshard_damaged(r, "local shard lacks its tensor, offsets or sizes");
 	rc = dcp_tfield_dims(*lo, "shard_offsets", dims[0], &n[0], r->err);

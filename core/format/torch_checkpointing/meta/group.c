@@ -52,17 +52,16 @@ static bool has_twice(const struct dcp_titems_list *l)
 }
 
 /* The tuple or list @v of ranks. */
-static int read_list(const struct reading *r, const struct dcp_pv *v,
+static int read_list(const struct reading *r, struct dcp_pv v,
 		     const struct dcp_titems_list **out)
 {
 	struct dcp_titems_meta *m = r->m;
 	const struct dcp_titems_list *l;
-	const struct dcp_pv *item;
 	uint32_t number;
-	size_t n = 0;
+	size_t n;
+	const struct dcp_pv *item = dcp_pv_items(v, &n);
 	int rc;
 
-	item = v ? dcp_pv_items(*v, &n) : NULL;
 	if (n == 0 || n > DCP_TITEMS_MAX_RANKS)
 		return damaged(r, "its list of ranks is missing, empty or too long");
 	rc = dcp_titems_work(m, n, r->err);
@@ -106,9 +105,8 @@ static const uint64_t *keep_dims(const struct reading *r, const uint64_t *dims, 
 
 static int read_whole(const struct reading *r, struct dcp_pv data)
 {
-	const struct dcp_pv *dtype = dcp_pv_get(data, "dtype");
 	const struct dcp_pv *shape = dcp_pv_get(data, "global_shape");
-	const char *name = dtype ? dcp_pv_str(*dtype) : NULL;
+	const char *name = dcp_pv_str(dcp_pv_at(data, "dtype"));
 	uint64_t dims[DCP_MAX_NDIM];
 	int rc;
 
@@ -126,9 +124,8 @@ static int read_whole(const struct reading *r, struct dcp_pv data)
 
 static int read_place(const struct reading *r, struct dcp_pv v, struct dcp_tplace *p)
 {
-	const struct dcp_pv *type = dcp_pv_get(v, "type"), *dim = dcp_pv_get(v, "dim");
-	const struct dcp_pv *factor = dcp_pv_get(v, "split_factor");
-	const char *name = type && dcp_pv_str(*type) ? dcp_pv_str(*type) : "nothing";
+	const struct dcp_pv dim = dcp_pv_at(v, "dim");
+	const char *name = dcp_pv_str(dcp_pv_at(v, "type")) ?: "nothing";
 	uint64_t n = 0;
 
 	p->kind = DCP_TPLACE_REPLICATE;
@@ -142,12 +139,13 @@ static int read_place(const struct reading *r, struct dcp_pv v, struct dcp_tplac
 				"it is placed by %.60s, expected Shard, StridedShard or "
 				"Replicate",
 				name);
-	if (dim && dim->type == DCP_PV_INT && dim->i < 0 && dim->i >= -(int64_t)r->g->ndim)
-		n = (uint64_t)(dim->i + r->g->ndim);
-	else if (!dim || !dcp_pv_u64(*dim, &n) || n >= DCP_MAX_NDIM)
+	if (dim.type == DCP_PV_INT && dim.i < 0 && dim.i >= -(int64_t)r->g->ndim)
+		n = (uint64_t)(dim.i + r->g->ndim);
+	else if (!dcp_pv_u64(dim, &n) || n >= DCP_MAX_NDIM)
 		return damaged(r, "its Shard names no dimension");
 	p->dim = (uint32_t)n;
-	if (p->kind == DCP_TPLACE_STRIDED && (!factor || !dcp_pv_u64(*factor, &p->factor)))
+	if (p->kind == DCP_TPLACE_STRIDED &&
+	    !dcp_pv_u64(dcp_pv_at(v, "split_factor"), &p->factor))
 		return damaged(r, "its StridedShard has no split_factor");
 	return 0;
 }
@@ -163,7 +161,7 @@ static int read_mesh(const struct reading *r, struct dcp_pv mesh, struct dcp_tpl
 		return damaged(r, "its mesh has no mesh_shape");
 	rc = dcp_tfield_dims(*shape, "mesh_shape", dims, &n, r->err);
 	if (rc == 0)
-		rc = read_list(r, dcp_pv_get(mesh, "mesh_data"), &r->g->mesh);
+		rc = read_list(r, dcp_pv_at(mesh, "mesh_data"), &r->g->mesh);
 	if (rc < 0)
 		return rc;
 	if (n != r->g->nplace)
@@ -206,13 +204,12 @@ static int read_dtensor(const struct reading *r, struct dcp_pv data)
 static int read_corner(const struct reading *r, struct dcp_pv data, const char *name, size_t i,
 		       const uint64_t **out)
 {
-	const struct dcp_pv *list = dcp_pv_get(data, name), *item;
 	uint64_t dims[DCP_MAX_NDIM];
 	uint32_t ndim;
-	size_t n = 0;
+	size_t n;
+	const struct dcp_pv *item = dcp_pv_items(dcp_pv_at(data, name), &n);
 	int rc;
 
-	item = list ? dcp_pv_items(*list, &n) : NULL;
 	if (i >= n)
 		return dcp_fail(r->err, -EBADMSG, "its %s are fewer than its other corners",
 				name);
@@ -249,10 +246,9 @@ static int read_boxes(const struct reading *r, struct dcp_pv data)
 	const struct dcp_pv *list = dcp_pv_get(data, "global_offsets");
 	struct dcp_titems_box *box;
 	int rc = 0;
-	size_t n = 0;
+	size_t n;
 
-	if (list)
-		dcp_pv_items(*list, &n);
+	dcp_pv_items(dcp_pv_at(data, "global_offsets"), &n);
 	if (!list || n > DCP_TITEMS_MAX_BOXES)
 		return damaged(r, "its global_offsets are missing or too many");
 	box = dcp_arena_calloc(&r->m->arena, n + 1, sizeof(*box));
@@ -269,12 +265,10 @@ static int read_boxes(const struct reading *r, struct dcp_pv data)
 
 static int read_group(const struct reading *r, struct dcp_pv v)
 {
-	const struct dcp_pv *meta = dcp_pv_get(v, "sharding_metadata");
-	const struct dcp_pv *type = meta ? dcp_pv_get(*meta, "type") : NULL;
-	const struct dcp_pv *data = meta ? dcp_pv_get(*meta, "data") : NULL;
-	const struct dcp_pv *ranks = dcp_pv_get(v, "ranks");
-	const char *name = type ? dcp_pv_str(*type) : NULL;
-	int rc = read_list(r, ranks, &r->g->ranks);
+	const struct dcp_pv meta = dcp_pv_at(v, "sharding_metadata");
+	const struct dcp_pv *data = dcp_pv_get(meta, "data");
+	const char *name = dcp_pv_str(dcp_pv_at(meta, "type"));
+	int rc = read_list(r, dcp_pv_at(v, "ranks"), &r->g->ranks);
 
 	if (rc < 0)
 		return rc;

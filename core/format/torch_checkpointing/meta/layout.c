@@ -17,16 +17,14 @@ static int read_layout(struct dcp_titems_meta *m, struct dcp_pv v,
 {
 	static const char *const names[] = { "TorchSerialization", "JsonSerialization",
 					     "RawSerialization", "SafetensorsSerialization" };
-	const struct dcp_pv *path = dcp_pv_get(v, "file_path");
-	const struct dcp_pv *format = dcp_pv_get(v, "serialization_format");
-	const struct dcp_pv *type = format ? dcp_pv_get(*format, "type") : NULL;
-	const char *text = path ? dcp_pv_str(*path) : NULL;
+	const struct dcp_pv *type = dcp_pv_get(dcp_pv_at(v, "serialization_format"), "type");
+	const char *text = dcp_pv_str(dcp_pv_at(v, "file_path"));
 	size_t i = 0;
 
 	out->coding = DCP_TITEMS_TORCH;
 	if (v.type == DCP_PV_NONE)
 		return 0;
-	out->path = dcp_arena_strndup(&m->arena, text ? text : "", text ? strlen(text) : 0);
+	out->path = dcp_arena_strdup(&m->arena, text ?: "");
 	while (type && i < DCP_LEN(names) && !dcp_pv_is_str(*type, names[i]))
 		i++;
 	out->coding = type ? (enum dcp_titems_coding)i : DCP_TITEMS_UNKNOWN;
@@ -119,13 +117,12 @@ static int add_layout(struct dcp_titems_meta *m, uint32_t rank, struct dcp_pv na
 int dcp_titems_read_flat_layouts(struct dcp_titems_meta *m, struct dcp_pv root,
 				 struct dcp_err *err)
 {
-	const struct dcp_pv *v = dcp_pv_get(root, "rank_to_layout_info_mappings"), *kv, *of;
 	size_t n, k;
+	const struct dcp_pv *kv = dcp_pv_pairs(dcp_pv_at(root, "rank_to_layout_info_mappings"),
+					       &n),
+			    *of;
 	int rc = 0;
 
-	if (!v)
-		return 0;
-	kv = dcp_pv_pairs(*v, &n);
 	for (size_t i = 0; i < n; i++) {
 		uint32_t rank;
 

@@ -16,6 +16,7 @@
 #include "core/base/err.h"
 #include "core/format/torch/field.h"
 #include "core/parse/json.h"
+#include "core/parse/pickle/sections.h"
 #include "core/parse/source.h"
 
 static const size_t arena_limit = (size_t)1 << 30;
@@ -217,9 +218,9 @@ static int on_pairs(void *ctx, struct dcp_pv where, size_t depth, const struct d
 static int read_item(struct dcp_titems_meta *m, struct dcp_pv name, struct dcp_pv v,
 		     struct dcp_err *err)
 {
-	const struct dcp_pv *part = dcp_pv_get(v, nested), *kv;
-	uint32_t number;
 	size_t n;
+	const struct dcp_pv *kv = dcp_pv_pairs(dcp_pv_at(v, nested), &n), *layouts;
+	uint32_t number;
 	int rc;
 
 	if (!dcp_pv_str(name) || v.type != DCP_PV_DICT)
@@ -227,21 +228,15 @@ static int read_item(struct dcp_titems_meta *m, struct dcp_pv name, struct dcp_p
 				dcp_pv_str(name) ? dcp_pv_str(name) : "(not a str)");
 	if (dcp_titems_get_item(m, dcp_pv_str(name), &number) < 0)
 		return -ENOMEM;
-	if (part) {
-		kv = dcp_pv_pairs(*part, &n);
-		rc = add_pairs(m, kv, n, give_item, number, err);
-		if (rc < 0)
-			return rc;
-	}
-	part = dcp_pv_get(v, "rank_to_layout_info");
-	return part ? dcp_titems_read_layouts(m, number, *part, err) : 0;
+	rc = add_pairs(m, kv, n, give_item, number, err);
+	layouts = dcp_pv_get(v, "rank_to_layout_info");
+	return rc < 0 || !layouts ? rc : dcp_titems_read_layouts(m, number, *layouts, err);
 }
 
 static int read_root(struct dcp_titems_meta *m, struct dcp_pv root, struct dcp_err *err)
 {
 	const struct dcp_pv *items = dcp_pv_get(root, "metadata"), *kv;
 	const struct dcp_pv *world = dcp_pv_get(root, "world_size");
-	const struct dcp_pv *version = dcp_pv_get(root, "version");
 	char type[128];
 	int rc = 0;
 	size_t n;
@@ -255,8 +250,7 @@ static int read_root(struct dcp_titems_meta *m, struct dcp_pv root, struct dcp_e
 	if (!dcp_pv_u64(*world, &m->world) || !m->world || m->world > DCP_TITEMS_MAX_RANKS)
 		return dcp_fail(err, -EBADMSG, "world_size is not a number from 1 to %u",
 				DCP_TITEMS_MAX_RANKS);
-	if (version && dcp_pv_str(*version) && version->node->n < sizeof(m->version))
-		memcpy(m->version, version->node->data, version->node->n + 1);
+	dcp_sections_fact(m->version, sizeof(m->version), dcp_pv_at(root, "version"));
 	kv = dcp_pv_pairs(*items, &n);
 	for (size_t i = 0; i < n && rc == 0; i++)
 		rc = is_list(kv[2 * i + 1]) ? add_pairs(m, &kv[2 * i], 1, add_flat, 0, err)

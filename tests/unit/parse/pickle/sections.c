@@ -211,11 +211,11 @@ static void facts(void **state)
 	char out[4] = "x";
 
 	(void)state;
-	dcp_sections_fact(out, sizeof(out), NULL);
+	dcp_sections_fact(out, sizeof(out), (struct dcp_pv){ 0 });
 	assert_string_equal(out, "x");
-	dcp_sections_fact(out, 3, &v);
+	dcp_sections_fact(out, 3, v);
 	assert_string_equal(out, "x");
-	dcp_sections_fact(out, 4, &v);
+	dcp_sections_fact(out, 4, v);
 	assert_string_equal(out, "abc");
 }
 

@@ -18,7 +18,7 @@ enum { MAX_PATH = 256 }; /* components */
 static int take_entry(struct dcp_pmeta *m, struct dcp_pv v, struct dcp_pmeta_entry *e,
 		      struct dcp_err *why)
 {
-	const struct dcp_pv *dtype, *shape;
+	struct dcp_pv dtype, shape;
 	uint32_t ndim = 0;
 	int rc, part;
 
@@ -29,24 +29,27 @@ static int take_entry(struct dcp_pmeta *m, struct dcp_pv v, struct dcp_pmeta_ent
 	rc = dcp_pmeta_take_box(m, v, false, &e->box, why);
 	if (rc < 0)
 		return rc;
-	dtype = dcp_pv_get(v, "dtype");
-	shape = dcp_pv_get(v, "global_shape");
-	m->generation = (char)DCP_MAX(m->generation, shape ? 'C' : dtype ? 'B' : 'A');
-	if (!dcp_pmeta_absent(dtype)) {
-		const char *name = dcp_pv_str(*dtype);
+	m->generation = (char)DCP_MAX(m->generation, dcp_pv_get(v, "global_shape") ? 'C'
+						     : dcp_pv_get(v, "dtype")      ? 'B'
+										   : 'A');
+	/* what an older release did not write says nothing */
+	dtype = dcp_pv_at(v, "dtype");
+	shape = dcp_pv_at(v, "global_shape");
+	if (dtype.type != DCP_PV_NONE) {
+		const char *name = dcp_pv_str(dtype);
 
 		if (!name)
 			return dcp_fail(why, -EBADMSG, "dtype is %s, expected str",
-					dcp_pyjson_type(*dtype));
+					dcp_pyjson_type(dtype));
 		if (strncmp(name, "paddle.", 7) == 0)
 			name += 7;
 		part = dcp_intern_add(&m->dtypes, name, strlen(name), e->dtype, &e->dtype);
 		if (part < 0)
 			return part;
 	}
-	if (dcp_pmeta_absent(shape))
+	if (shape.type == DCP_PV_NONE)
 		return rc;
-	part = dcp_pmeta_take_dims(m, shape, "global_shape", &e->shape, &ndim, why);
+	part = dcp_pmeta_take_dims(m, &shape, "global_shape", &e->shape, &ndim, why);
 	if (part == 1 || (part == 0 && ndim != e->box.ndim))
 		return dcp_fail(why, -EBADMSG,
 				"global_shape does not fit a piece of %" PRIu32 " dimensions",
@@ -151,7 +154,8 @@ int dcp_pmeta_add_record(void *meta, struct dcp_pv index, struct dcp_pv file,
 {
 	struct dcp_pmeta *m = meta;
 	struct dcp_pmeta_record r = { 0 };
-	const struct dcp_pv *key, *replica;
+	struct dcp_pv replica = dcp_pv_at(index, "replica_id");
+	const struct dcp_pv *key;
 	struct dcp_err why = { 0 };
 	int rc;
 
@@ -166,9 +170,8 @@ int dcp_pmeta_add_record(void *meta, struct dcp_pv index, struct dcp_pv file,
 	rc = dcp_pmeta_take_box(m, index, true, &r.box, &why);
 	if (rc == 1)
 		return dcp_pmeta_check_size(m, err); /* of negative size: nothing */
-	replica = dcp_pv_get(index, "replica_id");
-	if (rc == 0 && !dcp_pmeta_absent(replica) && !dcp_pv_u64(*replica, &r.replica))
-		rc = dcp_fail(&why, -EBADMSG, "replica_id is %s", dcp_pyjson_type(*replica));
+	if (rc == 0 && replica.type != DCP_PV_NONE && !dcp_pv_u64(replica, &r.replica))
+		rc = dcp_fail(&why, -EBADMSG, "replica_id is %s", dcp_pyjson_type(replica));
 	if (rc == 0)
 		rc = file_number(m, file, &r.file, &why);
 	if (rc == -ENOMEM || rc == -E2BIG)

@@ -38,18 +38,15 @@ int dcp_pmeta_take_dims(struct dcp_pmeta *m, const struct dcp_pv *v, const char 
 
 static int take_run(struct dcp_pv v, struct dcp_pmeta_box *box, struct dcp_err *why)
 {
-	const struct dcp_pv *flat = dcp_pv_get(v, "is_flattened"), *range, *item;
+	const struct dcp_pv flat = dcp_pv_at(v, "is_flattened");
+	size_t n;
+	const struct dcp_pv *item = dcp_pv_items(dcp_pv_at(v, "flattened_range"), &n);
 	uint64_t is = 0;
-	size_t n = 0;
 
-	if (dcp_pmeta_absent(flat))
-		return 0;
-	if (!dcp_pv_u64(*flat, &is))
-		return dcp_fail(why, -EBADMSG, "is_flattened is %s", dcp_pyjson_type(*flat));
+	if (flat.type != DCP_PV_NONE && !dcp_pv_u64(flat, &is))
+		return dcp_fail(why, -EBADMSG, "is_flattened is %s", dcp_pyjson_type(flat));
 	if (!is)
 		return 0;
-	range = dcp_pv_get(v, "flattened_range");
-	item = range ? dcp_pv_items(*range, &n) : NULL;
 	if (n != 2 || !dcp_pv_u64(item[0], &box->run_lo) ||
 	    !dcp_pv_u64(item[1], &box->run_hi) || box->run_lo > box->run_hi)
 		return dcp_fail(why, -EBADMSG,
@@ -69,7 +66,7 @@ int dcp_pmeta_take_box(struct dcp_pmeta *m, struct dcp_pv v, bool bare,
 	if (rc == 1)
 		return dcp_fail(why, -EBADMSG, "a piece has a negative global_offset");
 	box->len = DCP_PMETA_NO_DIMS;
-	if (rc == 0 && !(bare && dcp_pmeta_absent(len))) {
+	if (rc == 0 && !(bare && (!len || len->type == DCP_PV_NONE))) {
 		rc = dcp_pmeta_take_dims(m, len, "local_shape", &box->len, &nlen, why);
 		if (rc >= 0 && nlen != box->ndim)
 			return dcp_fail(why, -EBADMSG,

@@ -20,12 +20,6 @@
 /* Is @v an object of Paddle's class @name, under either module? */
 bool dcp_pmeta_is(struct dcp_pv v, const char *name);
 
-/* A field that an older release did not write, or that says nothing. */
-static inline bool dcp_pmeta_absent(const struct dcp_pv *v)
-{
-	return !v || v->type == DCP_PV_NONE;
-}
-
 /* -E2BIG when it takes more memory than a file of its size can mean to say; -ENOMEM. */
 int dcp_pmeta_check_size(const struct dcp_pmeta *m, struct dcp_err *err);
 

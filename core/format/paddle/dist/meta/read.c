@@ -29,10 +29,10 @@ static int look_at_root(void *ctx, struct dcp_pv root, struct dcp_err *err)
 			err, -EBADMSG, 0,
 			"the pickle holds %s, expected Metadata of paddle.distributed",
 			dcp_pyjson_type(root));
-	dcp_sections_fact(m->model_type, sizeof(m->model_type), dcp_pv_get(root, "model_type"));
+	dcp_sections_fact(m->model_type, sizeof(m->model_type), dcp_pv_at(root, "model_type"));
 	dcp_sections_fact(m->version, sizeof(m->version),
-			  dcp_pv_get(root, "checkpoint_version"));
-	dcp_sections_fact(m->commit, sizeof(m->commit), dcp_pv_get(root, "paddle_commit_id"));
+			  dcp_pv_at(root, "checkpoint_version"));
+	dcp_sections_fact(m->commit, sizeof(m->commit), dcp_pv_at(root, "paddle_commit_id"));
 	return 0;
 }
 

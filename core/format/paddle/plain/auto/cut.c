@@ -12,14 +12,10 @@ enum { MAX_RANKS = 1 << 20 }; /* in one mesh */
 
 static int read_mesh(struct dcp_pdcut *c, struct dcp_pv v, struct dcp_err *why)
 {
-	const struct dcp_pv *shape = dcp_pv_get(v, "process_shape");
-	const struct dcp_pv *group = dcp_pv_get(v, "process_group"), *item = NULL;
+	const struct dcp_pv *item = dcp_pv_items(dcp_pv_at(v, "process_shape"), &c->nmesh);
 	uint64_t n = 1;
 
-	if (shape)
-		item = dcp_pv_items(*shape, &c->nmesh);
-	if (group)
-		c->group = dcp_pv_items(*group, &c->nplaces);
+	c->group = dcp_pv_items(dcp_pv_at(v, "process_group"), &c->nplaces);
 	if (c->nmesh == 0 || c->nmesh > DCP_PDCUT_MESH)
 		return dcp_fail(why, -EBADMSG,
 				"process_shape of %zu dimensions, expected 1 to %d", c->nmesh,
@@ -42,17 +38,16 @@ static int read_mesh(struct dcp_pdcut *c, struct dcp_pv v, struct dcp_err *why)
 
 int dcp_pdcut_read(struct dcp_pdcut *c, struct dcp_pv v, uint32_t ndim, struct dcp_err *why)
 {
-	const struct dcp_pv *map = dcp_pv_get(v, "dims_mapping"), *item = NULL;
+	const struct dcp_pv *map = dcp_pv_get(v, "dims_mapping"), *item;
 	uint32_t used = 0;
-	size_t n = 0;
+	size_t n;
 	int rc;
 
 	*c = (struct dcp_pdcut){ 0 };
 	rc = read_mesh(c, v, why);
 	if (rc < 0)
 		return rc;
-	if (map)
-		item = dcp_pv_items(*map, &n);
+	item = dcp_pv_items(dcp_pv_at(v, "dims_mapping"), &n);
 	if (!map || n != ndim)
 		return dcp_fail(why, -EBADMSG,
 				"dims_mapping is for %zu dimension%s, the tensor has %" PRIu32,
