@@ -47,12 +47,13 @@ void *dcp_buf_grow(struct dcp_buf *b, size_t n)
 	return p;
 }
 
-void dcp_buf_add(struct dcp_buf *b, const void *p, size_t n)
+int dcp_buf_add(struct dcp_buf *b, const void *p, size_t n)
 {
 	void *to = dcp_buf_grow(b, n);
 
 	if (to && n)
 		memcpy(to, p, n);
+	return dcp_buf_error(b);
 }
 
 void *dcp_buf_at(struct dcp_buf *b, size_t i, size_t size)
@@ -65,12 +66,12 @@ void *dcp_buf_at(struct dcp_buf *b, size_t i, size_t size)
 	return more ? b->p + i * size : NULL;
 }
 
-void dcp_buf_str(struct dcp_buf *b, const char *s)
+int dcp_buf_str(struct dcp_buf *b, const char *s)
 {
-	dcp_buf_add(b, s, strlen(s));
+	return dcp_buf_add(b, s, strlen(s));
 }
 
-void dcp_buf_printf(struct dcp_buf *b, const char *fmt, ...)
+int dcp_buf_printf(struct dcp_buf *b, const char *fmt, ...)
 {
 	va_list ap, again;
 	int n;
@@ -88,6 +89,7 @@ void dcp_buf_printf(struct dcp_buf *b, const char *fmt, ...)
 			vsnprintf(to, (size_t)n + 1, fmt, again);
 	}
 	va_end(again);
+	return dcp_buf_error(b);
 }
 
 void dcp_buf_varint(struct dcp_buf *b, uint64_t v)

@@ -28,9 +28,10 @@ struct dcp_buf {
 #define DCP_NITEMS(buf, type) ((buf).n / sizeof(type))
 
 void dcp_buf_finish(struct dcp_buf *b);
-void dcp_buf_add(struct dcp_buf *b, const void *p, size_t n);
-void dcp_buf_str(struct dcp_buf *b, const char *s);
-void dcp_buf_printf(struct dcp_buf *b, const char *fmt, ...) DCP_PRINTF(2, 3);
+/* Append; returns dcp_buf_error(). */
+int dcp_buf_add(struct dcp_buf *b, const void *p, size_t n);
+int dcp_buf_str(struct dcp_buf *b, const char *s);
+int dcp_buf_printf(struct dcp_buf *b, const char *fmt, ...) DCP_PRINTF(2, 3);
 
 /* Unsigned LEB128, the number form of every packed blob in the index. */
 void dcp_buf_varint(struct dcp_buf *b, uint64_t v);

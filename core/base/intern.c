@@ -104,8 +104,7 @@ int dcp_intern_add(struct dcp_intern *in, const void *s, size_t n, uint32_t gues
 	}
 	in->entry[in->n] = (struct dcp_intern_entry){ (uint32_t)in->text.n, (uint32_t)n, hash };
 	dcp_buf_add(&in->text, s, n);
-	dcp_buf_add(&in->text, "", 1);
-	if (dcp_buf_error(&in->text))
+	if (dcp_buf_add(&in->text, "", 1) < 0)
 		return -ENOMEM;
 	*number = in->n;
 	in->slot[i] = ++in->n;

@@ -152,8 +152,7 @@ static bool make_key(struct loading *l, const struct array *a, const char *path[
 		path[(*npath)++] = l->prefix;
 		dcp_buf_printf(&l->key, "%s.", l->prefix);
 	}
-	dcp_buf_add(&l->key, a->name, a->n);
-	if (dcp_buf_error(&l->key))
+	if (dcp_buf_add(&l->key, a->name, a->n) < 0)
 		return false;
 	path[(*npath)++] = l->key.p + l->key.n - a->n;
 	return true;

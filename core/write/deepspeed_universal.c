@@ -237,8 +237,7 @@ static int put_state(struct saving *s, size_t item)
 	dcp_auto_buf struct dcp_buf pickle = DCP_BUF_INIT, name = DCP_BUF_INIT;
 	int rc;
 
-	dcp_buf_printf(&name, TAG "/zero/%s/%s.pt", p->name, p->state);
-	if (dcp_buf_error(&name))
+	if (dcp_buf_printf(&name, TAG "/zero/%s/%s.pt", p->name, p->state) < 0)
 		return -ENOMEM;
 	rc = dcp_intern_add(&s->seen, name.p, name.n, 0, NULL);
 	if (rc <= 0)

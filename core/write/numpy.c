@@ -77,8 +77,7 @@ static int put_member(const struct dcp_write_tensor *t, struct dcp_zipper *z)
 
 	if (rc < 0)
 		return rc;
-	dcp_buf_printf(&name, "%s.npy", t->key);
-	if (dcp_buf_error(&name))
+	if (dcp_buf_printf(&name, "%s.npy", t->key) < 0)
 		return -ENOMEM;
 	dcp_zipper_part(z, name.p, head.p, head.n, (size_t)(t - z->w->set->tensors), 0);
 	return 0;

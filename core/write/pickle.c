@@ -364,8 +364,7 @@ void dcp_pickler_str(struct dcp_pickler *p, const char *s)
 		dcp_buf_add(&plain, s, (size_t)(nul - s));
 		dcp_buf_add(&plain, "", 1);
 	}
-	dcp_buf_str(&plain, s);
-	if (dcp_buf_error(&plain))
+	if (dcp_buf_str(&plain, s) < 0)
 		p->rc = -ENOMEM;
 	else
 		dcp_pickler_str_n(p, plain.p, plain.n);

@@ -55,8 +55,7 @@ static int child(struct dcp_tree *t, uint32_t parent, const char *name, uint32_t
 	int rc;
 
 	dcp_buf_add(&key, &parent, sizeof(parent));
-	dcp_buf_str(&key, name);
-	if (dcp_buf_error(&key))
+	if (dcp_buf_str(&key, name) < 0)
 		return -ENOMEM;
 	rc = dcp_intern_add(&t->names, key.p, key.n, 0, &number);
 	if (rc < 0)
@@ -64,8 +63,7 @@ static int child(struct dcp_tree *t, uint32_t parent, const char *name, uint32_t
 	*out = number + 1;
 	if (rc == 0)
 		return 0;
-	dcp_buf_add(&t->nodes, &new, sizeof(new));
-	if (dcp_buf_error(&t->nodes))
+	if (dcp_buf_add(&t->nodes, &new, sizeof(new)) < 0)
 		return -ENOMEM;
 	if (nodes(t)[parent].last == NONE)
 		nodes(t)[parent].first = *out;

@@ -65,8 +65,7 @@ int dcpfs_hf_made(const struct dcpfs_version *ver, uint64_t i, struct dcpfs_spoo
 
 	if (i >= n)
 		return -ENOENT;
-	dcp_buf_add(&s->buf, made[i].text.p, made[i].text.n);
-	return dcp_buf_error(&s->buf);
+	return dcp_buf_add(&s->buf, made[i].text.p, made[i].text.n);
 }
 
 /* ---- README.md ---- */

@@ -35,8 +35,7 @@ static int put_placement(void *ctx, struct dcp_row *row)
 
 	dcp_buf_reset(&x->text);
 	rc = dcp_layout_explain(x->layout->l, row->key, &x->text, &line);
-	dcp_buf_add(&x->text, "", 1);
-	if (dcp_buf_error(&x->text))
+	if (dcp_buf_add(&x->text, "", 1) < 0)
 		return -ENOMEM;
 	dcp_jsonw_put_object(&x->w, row->key);
 	dcp_jsonw_put_str_or_null(&x->w, "placement", rc == 0 ? x->text.p : NULL);

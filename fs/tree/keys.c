@@ -151,8 +151,7 @@ static int add_version(struct dcpfs_keys *k, struct dcpfs_version *ver)
 	dcpfs_version_hold(ver);
 	if (rc < 0 || !new.n)
 		return rc;
-	dcp_buf_add(&k->keys, new.p, new.n);
-	if (dcp_buf_error(&k->keys))
+	if (dcp_buf_add(&k->keys, new.p, new.n) < 0)
 		return -ENOMEM;
 	set_in_order(k);
 	return 0;

@@ -200,9 +200,8 @@ static void watch_assets(struct dcpfs_watch *w, const struct dcpfs_version *ver)
 		dcp_auto_buf struct dcp_buf path = DCP_BUF_INIT;
 		const struct dcp_file_id *id = dcp_asset_id(a, i);
 
-		dcp_buf_printf(&path, "/proc/self/fd/%d/%s", a->root[a->at[i].root].dirfd,
-			       id->name);
-		if (dcp_buf_error(&path))
+		if (dcp_buf_printf(&path, "/proc/self/fd/%d/%s", a->root[a->at[i].root].dirfd,
+				   id->name) < 0)
 			continue;
 		w->blind |= !is_local(w, path.p, id->dev);
 	}

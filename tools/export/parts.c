@@ -54,8 +54,7 @@ static int add_box(struct cutting *c, uint32_t rank, const uint64_t *lo, const u
 	memcpy(copy + ndim, len, ndim * sizeof(*len));
 	part.lo = copy;
 	part.shape = copy + ndim;
-	dcp_buf_add(&c->parts, &part, sizeof(part));
-	return dcp_buf_error(&c->parts);
+	return dcp_buf_add(&c->parts, &part, sizeof(part));
 }
 
 /* The product of its spans. */
@@ -117,8 +116,7 @@ static int add_array(struct cutting *c, uint32_t rank, const struct dcp_cut *cut
 		return -ENOMEM;
 	memcpy(copy, shape, part.ndim * sizeof(*copy));
 	part.shape = copy;
-	dcp_buf_add(&c->parts, &part, sizeof(part));
-	return dcp_buf_error(&c->parts);
+	return dcp_buf_add(&c->parts, &part, sizeof(part));
 }
 
 static int add_rank(struct cutting *c, const struct dcp_layout_rule *rule, uint32_t rank)

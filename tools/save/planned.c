@@ -159,8 +159,7 @@ static int on_crc32(void *ctx, uint32_t crc, size_t run)
 		.off = p->at, .run = run, .before = crc, .file = (uint32_t)save_nfiles(p->s) - 1
 	};
 
-	dcp_buf_add(&p->s->patches, &patch, sizeof(patch));
-	if (dcp_buf_error(&p->s->patches))
+	if (dcp_buf_add(&p->s->patches, &patch, sizeof(patch)) < 0)
 		return -ENOMEM;
 	return on_bytes(ctx, "\0\0\0", 4);
 }

@@ -187,8 +187,7 @@ static int emit_variant(struct dcp_tdcp_emitter *w, const char *key, const char 
 	if (dcp_buf_error(&text))
 		return -ENOMEM;
 	component = text.p + n;
-	dcp_buf_add(&longer, &component, sizeof(component));
-	if (dcp_buf_error(&longer))
+	if (dcp_buf_add(&longer, &component, sizeof(component)) < 0)
 		return -ENOMEM;
 	return emit_item(w, text.p, DCP_ITEMS(longer, const char *), npath + 1, r);
 }

@@ -63,8 +63,7 @@ static int name_part(const char *key, const struct dcp_tdcp_shard *s, const uint
 	dcp_buf_add(out, key, s->nkey);
 	for (uint32_t k = 0; k < s->ndim; k++)
 		dcp_buf_printf(out, "%s%llu", k ? "." : "/shard_", (unsigned long long)at[k]);
-	dcp_buf_printf(out, "_%s", s->shape);
-	return dcp_buf_error(out);
+	return dcp_buf_printf(out, "_%s", s->shape);
 }
 
 static bool is_emitted(const struct dcp_tmeta *m, const char *name, size_t n)

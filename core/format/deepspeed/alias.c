@@ -17,8 +17,7 @@ static int add_alias(struct dcp_ds *ds, const char *name, const char *real)
 
 	if (!a.name || !a.real)
 		return -ENOMEM;
-	dcp_buf_add(&ds->alias, &a, sizeof(a));
-	return dcp_buf_error(&ds->alias);
+	return dcp_buf_add(&ds->alias, &a, sizeof(a));
 }
 
 /* What may be tied to: trained, or frozen in stage 3, where the model file has neither. */

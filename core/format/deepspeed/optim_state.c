@@ -114,8 +114,7 @@ static int number_states(struct dcp_ds_reading *r, const struct entries *e)
 
 static int add_common(struct dcp_ds_reading *r, const struct dcp_ds_common *c)
 {
-	dcp_buf_add(&r->part->common, c, sizeof(*c));
-	return dcp_buf_error(&r->part->common);
+	return dcp_buf_add(&r->part->common, c, sizeof(*c));
 }
 
 static int add_value(struct dcp_ds_reading *r, uint32_t flat, uint32_t state, struct dcp_pv v)

@@ -72,8 +72,7 @@ static int add_run(const struct dcp_ds_place *p, uint64_t first, uint64_t at, ui
 				dcp_dtype_info((enum dcp_dtype) * dtype)->name,
 				dcp_dtype_info((enum dcp_dtype)p->dtype)->name);
 	*dtype = p->dtype;
-	dcp_buf_add(out, &run, sizeof(run));
-	return dcp_buf_error(out);
+	return dcp_buf_add(out, &run, sizeof(run));
 }
 
 static int whole_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,

@@ -107,8 +107,7 @@ static int emit_state(struct universal *u, const char *state, const char *name)
 	int rc;
 
 	dcp_buf_reset(&u->file);
-	dcp_buf_printf(&u->file, "zero/%s/%s.pt", name, state);
-	if (dcp_buf_error(&u->file))
+	if (dcp_buf_printf(&u->file, "zero/%s/%s.pt", name, state) < 0)
 		return -ENOMEM;
 	rc = dcp_ds_open(&u->ds, u->file.p, &in, &why);
 	if (rc != 0)

@@ -32,9 +32,9 @@ static const struct dcp_tensor *find_second(const struct dcp_mjoin *j)
 		if (!at)
 			continue;
 		/* The number of an expert stands at the end of "weight3" and "bias3". */
-		dcp_buf_printf(&key, "%.*s%s%s", (int)(at - j->place.key), j->place.key,
-			       pairs[i][1], at[0] == '.' ? "" : dcp_digits_before(at, end));
-		if (dcp_buf_error(&key))
+		if (dcp_buf_printf(&key, "%.*s%s%s", (int)(at - j->place.key), j->place.key,
+				   pairs[i][1],
+				   at[0] == '.' ? "" : dcp_digits_before(at, end)) < 0)
 			return NULL;
 		place.key = key.p;
 		if (dcp_mplace_print(&place, &name) == 0)

@@ -78,8 +78,7 @@ static int on_object(void *ctx, const struct dcp_object *o)
 		key += strlen(o->path[i]) + 1;
 	dcp_buf_reset(&w->text);
 	dcp_buf_add(&w->text, key, strlen(key) + 1);
-	dcp_buf_add(&w->text, o->json, o->json ? o->json_len : 0);
-	if (dcp_buf_error(&w->text))
+	if (dcp_buf_add(&w->text, o->json, o->json ? o->json_len : 0) < 0)
 		return -ENOMEM;
 	if (w->nprefix == 0)
 		rc = dcp_intern_add(w->known, w->text.p, w->text.n, DCP_INTERN_NONE, NULL);

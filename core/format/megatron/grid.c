@@ -183,6 +183,5 @@ void dcp_mlegacy_expected(const struct dcp_mlegacy *m, uint32_t tp, uint32_t *fi
 int dcp_mplace_print(const struct dcp_mplace *p, struct dcp_buf *out)
 {
 	dcp_buf_reset(out);
-	dcp_buf_printf(out, "%u/%u/%u/%s", p->chunk, p->stage, p->ep, p->key);
-	return dcp_buf_error(out);
+	return dcp_buf_printf(out, "%u/%u/%u/%s", p->chunk, p->stage, p->ep, p->key);
 }

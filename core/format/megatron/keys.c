@@ -236,8 +236,7 @@ static int name_whole(const struct dcp_mlegacy *m, const struct numbering *all,
 		dcp_buf_printf(out, "%" PRIu64, p->ep * all->experts + n);
 		at = end;
 	}
-	dcp_buf_str(out, at);
-	return dcp_buf_error(out);
+	return dcp_buf_str(out, at);
 }
 
 int dcp_mlegacy_emit_model(struct dcp_mlegacy *m, struct dcp_err *err)

@@ -39,8 +39,7 @@ static int emit_part(const struct dcp_tstate *s, const struct dcp_tensor *whole,
 	if (dcp_buf_error(&key))
 		return -ENOMEM;
 	last = key.p + strlen(whole->key) + 1;
-	dcp_buf_add(&path, &last, sizeof(last));
-	if (dcp_buf_error(&path))
+	if (dcp_buf_add(&path, &last, sizeof(last)) < 0)
 		return -ENOMEM;
 	p.lo = dcp_origin;
 	t.key = key.p;

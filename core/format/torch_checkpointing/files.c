@@ -108,8 +108,7 @@ static int add_default(struct listing *l, struct dcp_titems_file *f)
 {
 	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
 
-	dcp_buf_printf(&name, "%s_%u.pt", f->item, f->rank);
-	if (dcp_buf_error(&name))
+	if (dcp_buf_printf(&name, "%s_%u.pt", f->item, f->rank) < 0)
 		return -ENOMEM;
 	f->name = name.p;
 	if (!dcp_dir_find(l->r->in->dir, name.p)) {

@@ -47,8 +47,7 @@ static int add(struct cover *c, struct dcp_buf *to, const struct part *p)
 {
 	if (to->n / sizeof(*p) >= MAX_BOXES)
 		return too_many(c);
-	dcp_buf_add(to, p, sizeof(*p));
-	return dcp_buf_error(to);
+	return dcp_buf_add(to, p, sizeof(*p));
 }
 
 static uint64_t volume_of(const uint64_t *len, uint32_t ndim)

@@ -163,8 +163,7 @@ static la_ssize_t feed_read(struct archive *a, void *ctx, const void **p)
 
 static int take_buf(struct drain *d, const void *p, size_t n, struct dcp_err *err)
 {
-	dcp_buf_add(d->buf, p, n);
-	if (dcp_buf_error(d->buf))
+	if (dcp_buf_add(d->buf, p, n) < 0)
 		return dcp_fail(err, -ENOMEM, "out of memory after %llu decoded bytes",
 				(unsigned long long)d->n);
 	return 0;

@@ -266,8 +266,7 @@ int dcp_archive_open_at(const struct dcp_dir *parent, const char *name, struct d
 		return no_memory(err);
 	if (find(a, within.p))
 		return dcp_open_fail(err, -ENOTDIR, path.p);
-	dcp_buf_str(&within, "/");
-	if (dcp_buf_error(&within))
+	if (dcp_buf_str(&within, "/") < 0)
 		return no_memory(err);
 	first = lower_bound(a, within.p);
 	if (first == a->n || strncmp(members(a)[first].name, within.p, within.n) != 0)
@@ -283,8 +282,7 @@ static int find_in(const struct dcp_dir *d, const char *name, const struct membe
 
 	if (rc < 0)
 		return rc;
-	dcp_buf_printf(&full, "%s%s", d->within, name);
-	if (dcp_buf_error(&full))
+	if (dcp_buf_printf(&full, "%s%s", d->within, name) < 0)
 		return no_memory(err);
 	*m = find(d->archive, full.p);
 	if (!*m)

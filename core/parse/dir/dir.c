@@ -213,8 +213,7 @@ int dcp_dir_open_at(const struct dcp_dir *parent, const char *name, struct dcp_d
 		return code;
 	if (parent->archive)
 		return dcp_archive_open_at(parent, name, out, err);
-	dcp_buf_printf(&path, "%s/%s", parent->path, name);
-	if (dcp_buf_error(&path))
+	if (dcp_buf_printf(&path, "%s/%s", parent->path, name) < 0)
 		return dcp_fail(err, -ENOMEM, "out of memory");
 	dcp_seen_note(parent->seen, parent->fd, parent->path, name, true);
 	fd = dcp_open_below(parent->fd, name, O_RDONLY | O_DIRECTORY);

@@ -63,8 +63,7 @@ static int add(struct dcp_seen *s, const char *path, int dirfd, const char *name
 		return rc;
 	look_at(dirfd, name, &look.id);
 	s->newest_ns = DCP_MAX(s->newest_ns, look.id.ctime_ns);
-	dcp_buf_add(&s->looks, &look, sizeof(look));
-	return dcp_buf_error(&s->looks);
+	return dcp_buf_add(&s->looks, &look, sizeof(look));
 }
 
 void dcp_seen_note(struct dcp_seen *s, int dirfd, const char *above, const char *name,

@@ -109,8 +109,7 @@ static int add_header(struct dcp_buf *out, const char *descr, enum dcp_dtype dty
 	dcp_buf_add(out, width == 2 ? "\x93NUMPY\x01" : "\x93NUMPY\x02", MAGIC);
 	dcp_buf_add(out, word, width);
 	dcp_buf_add(out, dict.p, dict.n);
-	dcp_buf_printf(out, "%*s\n", (int)(n - dict.n - 1), "");
-	return dcp_buf_error(out);
+	return dcp_buf_printf(out, "%*s\n", (int)(n - dict.n - 1), "");
 }
 
 int dcp_npy_header(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,

@@ -232,6 +232,5 @@ int dcp_lodtensor_put(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
 		return rc;
 	dcp_store_le32(head + 16, (uint32_t)desc.n);
 	dcp_buf_add(out, head, sizeof(head));
-	dcp_buf_add(out, desc.p, desc.n);
-	return dcp_buf_error(out);
+	return dcp_buf_add(out, desc.p, desc.n);
 }

@@ -57,8 +57,7 @@ int dcp_safetensors_header(struct dcp_buf *out, const char *name, enum dcp_dtype
 	dcp_safetensors_put(&w, name, dtype, ndim, shape, 0, nbytes);
 	dcp_jsonw_end(&w);
 	pad = -(out->n - start) & (align - 1);
-	dcp_buf_printf(out, "%*s", (int)pad, "");
-	if (dcp_buf_error(out))
+	if (dcp_buf_printf(out, "%*s", (int)pad, "") < 0)
 		return -ENOMEM;
 	dcp_store_le64(out->p + start, out->n - start - 8);
 	return 0;

@@ -43,8 +43,7 @@ static int push(struct search *s, struct dcp_pv v)
 	r = dcp_intern_add(&s->seen, &v.node, sizeof(v.node), DCP_INTERN_NONE, NULL);
 	if (r <= 0)
 		return r;
-	dcp_buf_add(&s->stack, &v, sizeof(v));
-	return dcp_buf_error(&s->stack);
+	return dcp_buf_add(&s->stack, &v, sizeof(v));
 }
 
 static int push_parts(struct search *s, struct dcp_pv v)

@@ -80,8 +80,7 @@ static void put_part_name(struct saving *s, const struct dcp_write_tensor *t, ui
 {
 	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
 
-	dcp_buf_printf(&name, "%s@@.%llu", t->key, (unsigned long long)i);
-	if (dcp_buf_error(&name))
+	if (dcp_buf_printf(&name, "%s@@.%llu", t->key, (unsigned long long)i) < 0)
 		s->p.rc = -ENOMEM;
 	else
 		dcp_pickler_str(&s->p, name.p);

@@ -36,8 +36,7 @@ static int put_bigint(struct dcp_valuing *w, const char *digits, size_t n, bool 
 		if (carry)
 			dcp_buf_add(&le, &(char){ (char)carry }, 1);
 	}
-	dcp_buf_add(&le, "", 1);
-	if (dcp_buf_error(&le))
+	if (dcp_buf_add(&le, "", 1) < 0)
 		return -ENOMEM;
 	p = (uint8_t *)(void *)le.p;
 	for (size_t k = 0, carry = 1; negative && k < le.n; k++) {

@@ -204,8 +204,7 @@ int load_open_through(struct dcpload *ck, const char *why, struct dcp_err *err)
 
 	if (!ck->mount)
 		return dcp_fail(err, -EINVAL, "%s is in no mount here: %s", ck->backing, why);
-	dcp_buf_printf(&path, "%s/%s", ck->mount, ck->wanted ? ck->wanted : "latest");
-	if (dcp_buf_error(&path))
+	if (dcp_buf_printf(&path, "%s/%s", ck->mount, ck->wanted ? ck->wanted : "latest") < 0)
 		return dcp_err_say(err, -ENOMEM);
 	dir = realpath(path.p, NULL);
 	if (!dir)

@@ -388,8 +388,7 @@ static int leave_out(struct dcpsave *s, const char *key, const char *why, struct
 
 	if (!(s->config.flags & DCPSAVE_PARTIAL))
 		return dcp_fail(err, -ENOTSUP, "%.200s: %s", key, why);
-	dcp_buf_add(&s->left, &l, sizeof(l));
-	return dcp_buf_error(&s->left);
+	return dcp_buf_add(&s->left, &l, sizeof(l));
 }
 
 static int make_tensors(struct agreed *a)

@@ -56,8 +56,7 @@ int dcp_tmeta_read(struct dcp_tmeta *m, const struct dcp_source *src, struct dcp
 	if (rc < 0)
 		return rc;
 	end = m->records.n;
-	dcp_buf_add(&m->ends, &end, sizeof(end));
-	if (dcp_buf_error(&m->ends))
+	if (dcp_buf_add(&m->ends, &end, sizeof(end)) < 0)
 		return dcp_fail(err, -ENOMEM, "out of memory for metadata");
 	m->nread++;
 	return 0;

@@ -139,8 +139,7 @@ static int take_cut(struct dcp_pfile *f, struct dcp_pv key, struct dcp_pv v)
 		if (!slice[i])
 			return -EBADMSG;
 	}
-	dcp_buf_add(&f->cuts, &c, sizeof(c));
-	return dcp_buf_error(&f->cuts);
+	return dcp_buf_add(&f->cuts, &c, sizeof(c));
 }
 
 static int take_cuts(struct dcp_pfile *f, struct dcp_pv v, struct dcp_err *err)

@@ -202,8 +202,7 @@ static int read_file(struct dcp_pdist *d, uint32_t file)
 
 	if (rc < 0)
 		return rc;
-	dcp_buf_add(&d->numbers, &number, sizeof(number));
-	if (dcp_buf_error(&d->numbers))
+	if (dcp_buf_add(&d->numbers, &number, sizeof(number)) < 0)
 		return -ENOMEM;
 	if (dcp_pdist_is_data(name, &rank, &uid) && rank >= d->ranks)
 		d->ranks = rank + 1;

@@ -39,8 +39,7 @@ static int make_list(struct dcp_titems_meta *m, const uint32_t *rank, size_t n)
 	for (size_t i = 0; i < n; i++)
 		l->by_rank[i] = (struct dcp_titems_rank){ rank[i], (uint32_t)i };
 	DCP_SORT(l->by_rank, n, dcp_by_u32);
-	dcp_buf_add(&m->shared, &l, sizeof(l));
-	return dcp_buf_error(&m->shared);
+	return dcp_buf_add(&m->shared, &l, sizeof(l));
 }
 
 static bool has_twice(const struct dcp_titems_list *l)

@@ -163,8 +163,7 @@ static int add_pairs(struct dcp_titems_meta *m, const struct dcp_pv *kv, size_t 
 
 static int add_later(struct dcp_titems_meta *m, struct dcp_titems_entry *e, uint32_t unused)
 {
-	dcp_buf_add(&m->pending, e, sizeof(*e));
-	return dcp_buf_error(&m->pending);
+	return dcp_buf_add(&m->pending, e, sizeof(*e));
 }
 
 static bool is_list(struct dcp_pv v)

@@ -62,8 +62,7 @@ static void chain_entry(struct dcp_pmeta *m, uint32_t key, const struct dcp_pmet
 	struct dcp_pmeta_key *k = dcp_pmeta_key(m, key);
 	uint32_t number = dcp_pmeta_nentries(m);
 
-	dcp_buf_add(&m->entries, e, sizeof(*e));
-	if (dcp_buf_error(&m->entries))
+	if (dcp_buf_add(&m->entries, e, sizeof(*e)) < 0)
 		return;
 	if (k->entry == DCP_PMETA_NONE)
 		k->entry = number;
@@ -142,8 +141,7 @@ static void chain_record(struct dcp_pmeta *m, struct dcp_pmeta_record *r)
 
 	r->next = k->record;
 	r->next_in_file = *head;
-	dcp_buf_add(&m->records, r, sizeof(*r));
-	if (dcp_buf_error(&m->records))
+	if (dcp_buf_add(&m->records, r, sizeof(*r)) < 0)
 		return;
 	k->record = number;
 	*head = number;
