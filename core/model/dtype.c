@@ -152,10 +152,49 @@ void dcp_dtype_cast(enum dcp_dtype from, enum dcp_dtype to, void *dst, const voi
 	}
 }
 
-bool dcp_dtype_can_negate(enum dcp_dtype t)
+bool dcp_dtype_can_add(enum dcp_dtype t)
 {
 	return t == DCP_DTYPE_F64 || t == DCP_DTYPE_F32 || t == DCP_DTYPE_F16 ||
-	       t == DCP_DTYPE_BF16 || t == DCP_DTYPE_C32 || t == DCP_DTYPE_C64 ||
+	       t == DCP_DTYPE_BF16;
+}
+
+/* a + b of one number, or a / by. */
+static void calculate(enum dcp_dtype t, void *a, const void *b, uint32_t by)
+{
+	float x, y = (float)by;
+
+	if (t == DCP_DTYPE_F64) {
+		*(double *)a = b ? *(double *)a + *(const double *)b : *(double *)a / by;
+		return;
+	}
+	if (t == DCP_DTYPE_F32) {
+		*(float *)a = b ? *(float *)a + *(const float *)b : *(float *)a / y;
+		return;
+	}
+	dcp_dtype_cast(t, DCP_DTYPE_F32, &x, a, 1);
+	if (b)
+		dcp_dtype_cast(t, DCP_DTYPE_F32, &y, b, 1);
+	x = b ? x + y : x / y;
+	dcp_dtype_cast(DCP_DTYPE_F32, t, a, &x, 1);
+}
+
+void dcp_dtype_add(enum dcp_dtype t, void *sum, const void *term, size_t n)
+{
+	uint32_t size = dcp_dtype_info(t)->size;
+
+	for (size_t i = 0; i < n; i++)
+		calculate(t, (char *)sum + i * size, (const char *)term + i * size, 0);
+}
+
+void dcp_dtype_divide(enum dcp_dtype t, void *sum, uint32_t by, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		calculate(t, (char *)sum + i * dcp_dtype_info(t)->size, NULL, by);
+}
+
+bool dcp_dtype_can_negate(enum dcp_dtype t)
+{
+	return dcp_dtype_can_add(t) || t == DCP_DTYPE_C32 || t == DCP_DTYPE_C64 ||
 	       t == DCP_DTYPE_C128;
 }
 

@@ -82,6 +82,13 @@ bool dcp_dtype_can_cast(enum dcp_dtype from, enum dcp_dtype to);
 void dcp_dtype_cast(enum dcp_dtype from, enum dcp_dtype to, void *dst, const void *src,
 		    size_t n);
 
+/* F64, F32, F16, BF16: numbers that are calculated with. */
+bool dcp_dtype_can_add(enum dcp_dtype t);
+/* Add @n numbers of such a type to those at @sum, or divide those by @by, as torch does on the CPU: each result
+ * is rounded to the type. Both are aligned to it, and do not overlap. */
+void dcp_dtype_add(enum dcp_dtype t, void *sum, const void *term, size_t n);
+void dcp_dtype_divide(enum dcp_dtype t, void *sum, uint32_t by, size_t n);
+
 /* Can dcp_dtype_negate() do it: floating point and complex, with a sign bit? */
 bool dcp_dtype_can_negate(enum dcp_dtype t);
 

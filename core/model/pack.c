@@ -86,6 +86,13 @@ static void put_piece(struct dcp_buf *out, const struct dcp_piece *p, uint32_t n
 		dcp_buf_varint(out, p->run_lo);
 		dcp_buf_varint(out, p->run_n);
 	}
+	if (p->filter != DCP_FILTER_SUM)
+		return;
+	dcp_buf_varint(out, (uint64_t)p->nmore << 1 | p->mean);
+	for (uint32_t i = 0; i < p->nmore; i++) {
+		dcp_buf_varint(out, p->more[i].file);
+		dcp_buf_varint(out, p->more[i].off);
+	}
 }
 
 static void put_block(struct dcp_buf *out, const struct dcp_piece *p, size_t n, uint32_t ndim)
@@ -162,6 +169,30 @@ static void get_item(struct unpack *u, struct dcp_piece *p, bool strided)
 		u->c.bad = true;
 }
 
+/* The other terms of a sum. False: out of memory. */
+static bool get_more(struct unpack *u, struct dcp_piece *p)
+{
+	uint64_t n = dcp_cur_varint(&u->c);
+	struct dcp_term *more;
+
+	p->mean = n & 1;
+	n >>= 1;
+	if (n > dcp_cur_left(&u->c) / 2)
+		u->c.bad = true;
+	if (u->c.bad)
+		return true;
+	p->nmore = (uint32_t)n;
+	p->more = more = dcp_arena_calloc(u->arena, n + 1, sizeof(*more));
+	for (uint64_t i = 0; more && i < n; i++) {
+		uint64_t file = dcp_cur_varint(&u->c);
+
+		u->c.bad |= file > UINT32_MAX;
+		more[i] = (struct dcp_term){ .file = (uint32_t)file,
+					     .off = dcp_cur_varint(&u->c) };
+	}
+	return more;
+}
+
 /*
  * The next piece, kept if it is wanted; @block: what must hold it. False when memory is out; a
  * bad blob shows in the cursor.
@@ -175,13 +206,16 @@ static bool get_piece(struct unpack *u, const struct dcp_box *block)
 
 	p->enc = flags & 3;
 	p->item_lo = p->item_n = 0;
+	p->mean = false;
+	p->nmore = 0;
+	p->more = NULL;
 	if (p->enc == IS_PART)
 		get_item(u, p, flags & HAS_STRIDES);
 	file = dcp_cur_varint(&u->c);
 	p->filter = (uint8_t)((flags >> 2 & 3) | (flags >> 5 & 4));
 	p->swap = flags >> 4 & 1;
 	p->file = (uint32_t)file;
-	if (p->enc > DCP_ENC_TORCH_FLAT || p->filter > DCP_FILTER_ZERO || file > UINT32_MAX)
+	if (p->enc > DCP_ENC_TORCH_FLAT || p->filter > DCP_FILTER_SUM || file > UINT32_MAX)
 		u->c.bad = true;
 	p->off = dcp_cur_varint(&u->c);
 	p->nbytes = dcp_cur_varint(&u->c);
@@ -196,6 +230,8 @@ static bool get_piece(struct unpack *u, const struct dcp_box *block)
 	} else if (!dcp_shape_volume(box.len, u->ndim, &p->run_n)) {
 		u->c.bad = true;
 	}
+	if (p->filter == DCP_FILTER_SUM && !get_more(u, p))
+		return false;
 	if (block && !is_empty(box.len, u->ndim) && !is_inside(block, &box, u->ndim))
 		u->c.bad = true;
 	if (u->c.bad || (u->only && !dcp_box_meets(u->only, u->ndim, box.lo, box.len)))

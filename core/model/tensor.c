@@ -14,7 +14,7 @@ const char *dcp_filter_name(uint8_t filter)
 		[DCP_FILTER_NONE] = "",          [DCP_FILTER_ZSTD] = "zstd",
 		[DCP_FILTER_LATIN1] = "latin1",  [DCP_FILTER_NEG] = "negate",
 		[DCP_FILTER_CONJ] = "conjugate", [DCP_FILTER_DEFLATE] = "deflate",
-		[DCP_FILTER_ZERO] = "zeros",
+		[DCP_FILTER_ZERO] = "zeros",     [DCP_FILTER_SUM] = "sum",
 	};
 
 	return filter < DCP_LEN(names) ? names[filter] : "";
@@ -23,7 +23,7 @@ const char *dcp_filter_name(uint8_t filter)
 bool dcp_filter_encodes(uint8_t filter)
 {
 	return filter == DCP_FILTER_ZSTD || filter == DCP_FILTER_DEFLATE ||
-	       filter == DCP_FILTER_LATIN1;
+	       filter == DCP_FILTER_LATIN1 || filter == DCP_FILTER_SUM;
 }
 
 void dcp_stretch_tensor(const struct dcp_stretch *s, uint64_t *dims, struct dcp_piece *p,

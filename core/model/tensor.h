@@ -17,6 +17,7 @@
  *                              .npy in a ZIP archive has its header before them)
  *           DCP_FILTER_LATIN1  UTF-8 of the bytes taken as Latin-1 text (pickle protocol 2);
  *                              exactly the run_n elements come out
+ *           DCP_FILTER_SUM     numbers; ranks hold terms of them, here and at each place of more
  *           or the elements are not yet the values, as torch conjugates and negates lazily:
  *           DCP_FILTER_NEG     flip the sign of every number
  *           DCP_FILTER_CONJ    flip the sign of every imaginary part
@@ -51,6 +52,13 @@ enum dcp_filter {
 	DCP_FILTER_CONJ,
 	DCP_FILTER_DEFLATE,
 	DCP_FILTER_ZERO,
+	DCP_FILTER_SUM,
+};
+
+/* As many bytes as a piece has, elsewhere. */
+struct dcp_term {
+	uint64_t off;
+	uint32_t file; /* index into the version's file table */
 };
 
 struct dcp_piece {
@@ -64,6 +72,11 @@ struct dcp_piece {
 	uint8_t enc;              /* enum dcp_enc */
 	uint8_t filter;           /* enum dcp_filter */
 	bool swap;                /* element bytes are big-endian */
+	/* Of DCP_FILTER_SUM: the other terms, added to the elements here one after the other, and
+	 * rounded to the dtype each time; then, if mean, divided by how many there are. */
+	bool mean;
+	uint32_t nmore;
+	const struct dcp_term *more;
 };
 
 struct dcp_tensor {
@@ -163,7 +176,7 @@ int dcp_emit_object(const struct dcp_sink *s, const struct dcp_object *o);
 int dcp_emit_meta(const struct dcp_sink *s, const char *name, const char *value);
 int dcp_emit_sidecar(const struct dcp_sink *s, const char *name);
 
-/* "zstd", "deflate", "latin1", "negate", "conjugate", "zeros"; "" for none. */
+/* "zstd", "deflate", "latin1", "negate", "conjugate", "zeros", "sum"; "" for none. */
 const char *dcp_filter_name(uint8_t filter);
 
 /* Are the bytes of a piece something other than its elements? */

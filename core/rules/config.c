@@ -119,8 +119,7 @@ static void retype_value(struct retyping *r, struct dcp_bytes value)
 
 	skip = n > skip && memcmp(s, torch, skip) == 0 ? skip : 0;
 	was = dcp_dtype_from_torch(s + skip, n - skip);
-	if (was != DCP_DTYPE_F64 && was != DCP_DTYPE_F32 && was != DCP_DTYPE_F16 &&
-	    was != DCP_DTYPE_BF16)
+	if (!dcp_dtype_can_add(was))
 		return;
 	r->any = true;
 	copy_to(r, (const uint8_t *)s + skip);

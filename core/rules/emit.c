@@ -24,6 +24,19 @@ static int emit_file(struct map *m, uint32_t number, uint32_t *out)
 	return rc;
 }
 
+static int emit_terms(struct map *m, struct dcp_piece *p)
+{
+	struct dcp_term *more = dcp_arena_calloc(&m->arena, p->nmore, sizeof(*more));
+	int rc = more ? 0 : -ENOMEM;
+
+	for (uint32_t i = 0; rc == 0 && i < p->nmore; i++) {
+		more[i].off = p->more[i].off;
+		rc = emit_file(m, p->more[i].file, &more[i].file);
+	}
+	p->more = more;
+	return rc;
+}
+
 static int emit_files(struct map *m, struct dcp_tensor *t)
 {
 	struct dcp_piece *p = dcp_arena_calloc(&m->arena, t->npieces, sizeof(*p));
@@ -34,6 +47,8 @@ static int emit_files(struct map *m, struct dcp_tensor *t)
 	for (size_t i = 0; rc == 0 && i < t->npieces; i++) {
 		p[i] = t->pieces[i];
 		rc = emit_file(m, p[i].file, &p[i].file);
+		if (rc == 0 && p[i].nmore)
+			rc = emit_terms(m, &p[i]);
 	}
 	t->pieces = p;
 	t->ncopies = 0; /* of files numbered otherwise */
@@ -102,9 +117,7 @@ static void cast_all(const struct map *m, struct dcp_tensor *t)
 {
 	enum dcp_dtype to = m->from->cast;
 
-	if (!to || t->cast || t->dtype == to ||
-	    (t->dtype != DCP_DTYPE_F64 && t->dtype != DCP_DTYPE_F32 &&
-	     t->dtype != DCP_DTYPE_F16 && t->dtype != DCP_DTYPE_BF16))
+	if (!to || t->cast || t->dtype == to || !dcp_dtype_can_add(t->dtype))
 		return;
 	t->cast = to;
 	t->dtype_name = dcp_dtype_info(to)->name;

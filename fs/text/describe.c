@@ -78,7 +78,17 @@ static void put_piece(struct dcp_jsonw *w, const struct dcp_files *files,
 	if (dcp_files_unpacked(files, p->file))
 		dcp_jsonw_put_bool(w, "unpacked", true);
 	if (p->filter != DCP_FILTER_NONE)
-		dcp_jsonw_put_str(w, "filter", dcp_filter_name(p->filter));
+		dcp_jsonw_put_str(w, "filter", p->mean ? "mean" : dcp_filter_name(p->filter));
+	if (p->nmore)
+		dcp_jsonw_put_array(w, "terms");
+	for (uint32_t i = 0; i < p->nmore; i++) {
+		dcp_jsonw_object(w);
+		dcp_jsonw_put_str(w, "file", dcp_files_name(files, p->more[i].file));
+		dcp_jsonw_put_u64(w, "offset", p->more[i].off);
+		dcp_jsonw_end(w);
+	}
+	if (p->nmore)
+		dcp_jsonw_end(w);
 	dcp_jsonw_end(w);
 }
 

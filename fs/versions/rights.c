@@ -51,6 +51,17 @@ bool dcpfs_rights_changed(const struct dcpfs *fs, const struct dcpfs_version *ve
 	return g && dcp_grants_changed(g);
 }
 
+/* Those of file number @file, met with @r. */
+static struct dcp_rights meet_file(const struct dcp_grants *g, uint32_t file, bool *used,
+				   struct dcp_rights r)
+{
+	if (file >= g->n)
+		return r;
+	if (used)
+		used[file] = true;
+	return dcp_rights_meet(r, g->files[file]);
+}
+
 /* Those of the files that pieces of row @id lie in, met with @r; @used: of each file, is it
  * one? */
 static struct dcp_rights meet_pieces(const struct dcp_grants *g, struct dcp_version *v,
@@ -62,14 +73,13 @@ static struct dcp_rights meet_pieces(const struct dcp_grants *g, struct dcp_vers
 	int rc = dcp_index_tensor(dcp_version_index(v), id, &arena, &t, NULL);
 
 	for (size_t i = 0; rc == 0 && i < t.npieces; i++) {
-		uint32_t file = t.pieces[i].file;
+		const struct dcp_piece *p = &t.pieces[i];
 
-		if (file == last || file >= g->n)
-			continue;
-		last = file;
-		r = dcp_rights_meet(r, g->files[file]);
-		if (used)
-			used[file] = true;
+		if (p->file != last)
+			r = meet_file(g, p->file, used, r);
+		last = p->file;
+		for (uint32_t k = 0; k < p->nmore; k++)
+			r = meet_file(g, p->more[k].file, used, r);
 	}
 	if (rc < 0 || !t.npieces)
 		r = g->data;

@@ -3,6 +3,7 @@
 """What two ranks of torchtitan (Llama 4), torchtune, Meta's own Llama, Megatron-LM's GPT-2 of 2020 and GPT-NeoX save, and hf/ against what their own converters make of it.
 
 usage: converter_models.py DCPFS [CASE ...]        cases whose packages this python lacks are left out
+       GOLDEN=DIR converter_models.py DCPFS neox-tp: also what ../golden/neox has
 
 Two processes each, on the CPU by gloo. Every tensor has to be the converter's, byte for byte, and from_pretrained of hf/ has to give the logits
 that transformers gives with the converter's tensors, and nearly those of the model itself. Seen well with
@@ -13,8 +14,7 @@ that transformers gives with the converter's tensors, and nearly those of the mo
     mlm-gpt2  PYTHONPATH=DIR with Megatron-LM at commit 64e45f2972 (checkpoint_version 1.0), torch 2.15.0, and transformers 4.46.3, whose wheel has the
               converter of it for one rank: what it makes of each rank is put together here
     neox-*    PYTHONPATH=DIR with EleutherAI's gpt-neox at commit ea7aefd8f8, DS_ACCELERATOR=cpu, deepspeed 0.19.8, torch 2.15.0, transformers 4.46.3;
-              tokenizers, sentencepiece, tiktoken, einops. Its logits are those of the converter's model. hf/ leaves out the biases that tensor-parallel
-              ranks may have to add up; they are zero here
+              tokenizers, sentencepiece, tiktoken, einops. Its logits are those of the converter's model
 """
 import contextlib
 import importlib.util
@@ -242,9 +242,9 @@ def by_neox(case, top):
     torch.cuda.synchronize = lambda *given: None  # each its own: torch._dynamo keeps a table of such functions
     torch.Tensor.cuda = lambda self, *given, **how: self
     torch.nn.Module.cuda = lambda self, *given, **how: self
-    stages = case == "neox-stages"
+    stages, golden = case == "neox-stages", os.environ.get("GOLDEN")
     tied = case == "neox-tied"
-    given = dict(pipe_parallel_size={"neox-tp": 0, "neox-stages": 2}.get(case, 1), model_parallel_size=1 if stages else 2, num_layers=4, hidden_size=64, num_attention_heads=4, seq_length=16,
+    given = dict(pipe_parallel_size={"neox-tp": 0, "neox-stages": 2}.get(case, 1), model_parallel_size=1 if stages else 2, num_layers=2 if golden else 4, hidden_size=16 if golden else 64, num_attention_heads=4, seq_length=16,
                  max_position_embeddings=32, norm="layernorm", pos_emb="rotary", rotary_pct=0.5, no_weight_tying=not tied, gpt_j_residual=True, output_layer_parallelism="column",
                  optimizer={"type": "Adam", "params": {"lr": 1e-2, "betas": [0.9, 0.95], "eps": 1e-8}}, zero_optimization={"stage": 1}, train_micro_batch_size_per_gpu=2, train_iters=1,
                  lr_decay_iters=1, warmup=0.0, distributed_backend="gloo", hidden_dropout=0.0, attention_dropout=0.0, fp16={"enabled": False}, precision="fp32", tokenizer_type="CharLevelTokenizer",
@@ -264,23 +264,28 @@ def by_neox(case, top):
     initialize_megatron(args)
     model, optimizer, schedule, _ = setup_model_and_optimizer(args)
     rng = torch.Generator().manual_seed(5 + rank)
-    summed = (".attention.dense.bias", ".mlp.linear2.bias", ".mlp.dense_4h_to_h.bias")  # of tensor-parallel ranks: hf/ leaves these out, and what is left out is zero
+    summed = (".attention.dense.bias", ".mlp.linear2.bias", ".mlp.dense_4h_to_h.bias")  # of tensor-parallel ranks: what each has of them is a term
+    args.config_files = {"run.yml": json.dumps(given)}
     with torch.no_grad():
         for name, p in model.module.named_parameters():
             alike = torch.Generator().manual_seed(sum(name.encode()))
-            own = getattr(p, "model_parallel", False)
-            p.copy_(torch.randn(p.shape, generator=rng if own else alike) * (0 if not stages and name.endswith(summed) else 0.1) + ("norm.weight" in name))
+            own = getattr(p, "model_parallel", False) or (not stages and name.endswith(summed))
+            p.copy_(torch.randn(p.shape, generator=rng if own else alike) * 0.1 + ("norm.weight" in name))
     save_checkpoint(args, 1, model, optimizer, schedule)
     if rank == 0:
         sys.path.insert(0, str(pathlib.Path(megatron.__file__).parent.parent / "tools" / "ckpts"))
         import convert_neox_to_hf
         torch.cuda.is_available = lambda: False
         hf = convert_neox_to_hf.convert(str(top / "ckpt" / "global_step1"), given, None, sequential=case == "neox-tp")
-        want = {k: v for k, v in hf.state_dict().items() if not k.endswith((".attention.bias", ".attention.masked_bias", ".inv_freq", *(() if stages else summed)))}
+        want = {k: v for k, v in hf.state_dict().items() if not k.endswith((".attention.bias", ".attention.masked_bias", ".inv_freq"))}
         if tied:
             want.pop("embed_out.weight")
         hf.config.architectures = ["GPTNeoXForCausalLM"]
         note(top, want, hf.config, hf.eval()(TOKENS).logits)
+        if golden:
+            shutil.copytree(top / "ckpt", pathlib.Path(golden) / "ckpt", ignore=shutil.ignore_patterns("*optim_states.pt", "*.py"))
+            for name in ("want.safetensors", "config/config.json"):
+                shutil.copy(top / name, golden)
 
 
 def shown(program, source, config, top):

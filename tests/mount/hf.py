@@ -6,6 +6,7 @@ import json
 import mmap
 import os
 import pickle
+import tarfile
 import zipfile
 
 import arrays
@@ -282,6 +283,25 @@ def kept_by_composer():
             equal(read(hf / "tokenizer_config.json"), b"{}", "that of the files")
 
 
+def added_up():
+    """GPT-NeoX adds up the biases of its tensor-parallel ranks: so does hf/, also out of an archive."""
+    golden, key = lib.GOLDEN / "neox", "module.sequential.2.attention.dense.bias"
+    want = safetensors.numpy.load_file(golden / "want.safetensors")
+    packed = lib.fresh("packed")
+    with tarfile.open(packed / "step-1.tar", "w") as tar:
+        tar.add(golden / "ckpt" / "global_step1", "global_step1")
+    for source in (golden / "ckpt", packed):
+        with mount(source, "--hf-assets", golden) as m:
+            (name,) = m.settled().versions()
+            got = tensors_of(m.at / name / "hf")
+            case(f"{source.name}/{name}")
+            equal(sorted(got), sorted(want), "keys")
+            for k, t in want.items():
+                equal((got[k][0], list(got[k][1]), sha(got[k][2])), ("F32", list(t.shape), sha(t.tobytes())), k)
+            (piece,) = m.index(name)["tensors"][key]["pieces"]
+            equal((piece["filter"], len(piece["terms"])), ("sum", 1), "its piece")
+
+
 def failing_keys():
     """A key that cannot be mapped fails alone, and is named."""
     source, rules = lib.fresh("source"), lib.fresh("rules") / "x.rules"
@@ -551,4 +571,4 @@ def removed():
         check(m.running(), "the daemon lives")
 
 
-lib.main(every_tensor, every_family, preset, shards, aligned, sidecars, inferred, kept_by_composer, failing_keys, operations, dtypes, quantized, of_a_part, ranks, mapped_and_direct, kept, removed)
+lib.main(every_tensor, every_family, preset, shards, aligned, sidecars, inferred, kept_by_composer, added_up, failing_keys, operations, dtypes, quantized, of_a_part, ranks, mapped_and_direct, kept, removed)

@@ -227,6 +227,15 @@ struct keys {
 	size_t nfiles;
 };
 
+/* 1: file number @file was not seen yet since the turn began; it is now. */
+static size_t see_file(struct keys *k, uint32_t file)
+{
+	if (file >= k->nfiles || k->seen[file] == k->turn)
+		return 0;
+	k->seen[file] = k->turn;
+	return 1;
+}
+
 /* Different files among the pieces; each call marks those it saw with its own number. */
 static size_t count_files(struct keys *k, const struct dcp_tensor *t)
 {
@@ -234,12 +243,9 @@ static size_t count_files(struct keys *k, const struct dcp_tensor *t)
 
 	k->turn++;
 	for (size_t i = 0; i < t->npieces; i++) {
-		uint32_t file = t->pieces[i].file;
-
-		if (file < k->nfiles && k->seen[file] != k->turn) {
-			k->seen[file] = k->turn;
-			n++;
-		}
+		n += see_file(k, t->pieces[i].file);
+		for (uint32_t j = 0; j < t->pieces[i].nmore; j++)
+			n += see_file(k, t->pieces[i].more[j].file);
 	}
 	return n;
 }

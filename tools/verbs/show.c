@@ -4,6 +4,7 @@
 
 #include "core/base/ckd.h"
 #include "core/base/err.h"
+#include "core/base/text.h"
 #include "core/store/view/digest.h"
 #include "core/store/view/view.h"
 #include "fs/text/describe.h"
@@ -84,7 +85,10 @@ static void how(const struct shown *s, struct dcp_buf *b, const struct dcp_piece
 {
 	if (piece->file < s->nfiles && s->files[piece->file].unpacked)
 		dcp_buf_str(b, " decompressed");
-	if (piece->filter != DCP_FILTER_NONE)
+	if (piece->nmore)
+		dcp_buf_printf(b, " %s with %u other file%s", piece->mean ? "mean" : "sum",
+			       piece->nmore, dcp_s(piece->nmore));
+	else if (piece->filter != DCP_FILTER_NONE)
 		dcp_buf_printf(b, " %s", dcp_filter_name(piece->filter));
 	if (piece->enc != DCP_ENC_PLAIN)
 		dcp_buf_str(b, " torch.save item");

@@ -9,7 +9,8 @@
  *	halves       all first halves, then all second halves (dimension 0)
  *	subs         all first parts, then all second ones, ... along one dimension
  *	map          blocks as recorded
- *	averaged     no file holds it
+ *	averaged     the mean of all, number by number
+ *	summed       the sum of all
  *
  * Whatever was padded to a number of rows is cut to it.
  */
@@ -303,7 +304,13 @@ const char *dcp_ds_join(const struct dcp_ds_rule *rule, const struct dcp_ds_loca
 		rc = take_one(local, w);
 		break;
 	case DCP_DS_CUT_AVERAGED:
-		return "it is the mean of what the ranks hold, which differ: no file has it";
+	case DCP_DS_CUT_SUMMED:
+		if (!alike(local, n, DCP_MAX_NDIM))
+			return "its terms have different shapes";
+		w->sum = true;
+		w->mean = rule->cut == DCP_DS_CUT_AVERAGED;
+		rc = take_one(local, w);
+		break;
 	case DCP_DS_CUT_SUBS:
 		why = join_subs(rule->sub, local, n, w, &rc);
 		break;

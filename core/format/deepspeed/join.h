@@ -2,7 +2,8 @@
 /*
  * join: which elements of the ranks' tensors are one tensor of the model?
  *
- *	rule.c            universal_checkpoint_info, or how GPT-NeoX does it: the rule for a name
+ *	rule.c            universal_checkpoint_info: the rule for a name
+ *	neox.c            the rules of GPT-NeoX, which records none
  *	affine_map.c      affine_map: the same, element by element
  *	join.c            from a rule and the shapes of all ranks to the whole
  *	box.c             a block of a rank's tensor as boxes of the whole
@@ -25,11 +26,15 @@ enum dcp_ds_cut {
 	DCP_DS_CUT_COLUMNS,
 	DCP_DS_CUT_REPLICATED,
 	DCP_DS_CUT_AVERAGED,
+	DCP_DS_CUT_SUMMED,
 	DCP_DS_CUT_HALVES,
 	DCP_DS_CUT_SUBS,
 	DCP_DS_CUT_MAP,
 };
 #define DCP_DS_CUT_COUNT (DCP_DS_CUT_MAP + 1)
+
+/* What a list of patterns may say beside a cut: that, and why, a name cannot be joined; that it is not known how. */
+enum { DCP_DS_LIST_REFUSED = DCP_DS_CUT_COUNT + 1, DCP_DS_LIST_UNKNOWN };
 
 #define DCP_DS_OPEN UINT64_MAX /* a dimension that is what is left over */
 
@@ -78,6 +83,19 @@ struct dcp_ds_rule {
  * instead. */
 int dcp_ds_take_rules(struct dcp_ds *ds, struct dcp_pv from);
 void dcp_ds_rules_finish(struct dcp_ds *ds);
+/* Are @args those that a model file of GPT-NeoX keeps? @width: of its model. */
+bool dcp_ds_is_neox(struct dcp_pv args, uint64_t *width);
+/* A rule that is known without being recorded: an enum dcp_ds_cut, or one of those above; @height as in
+ * struct dcp_ds_rule; @why: it is refused, or not known. */
+struct dcp_ds_known {
+	const char *pattern;
+	uint8_t list;
+	uint64_t height;
+	const char *why;
+};
+enum { DCP_DS_NEOX = 8 }; /* those of GPT-NeoX */
+void dcp_ds_neox(struct dcp_ds *ds, uint64_t width, struct dcp_ds_known out[DCP_DS_NEOX]);
+
 /* The rule for @name; returns why there is none, or NULL. */
 const char *dcp_ds_rule(const struct dcp_ds *ds, const char *name, struct dcp_ds_rule *out);
 
@@ -104,6 +122,7 @@ struct dcp_ds_whole {
 	uint64_t shape[DCP_MAX_NDIM];
 	struct dcp_ds_box *box;
 	size_t nbox, room;
+	bool sum, mean; /* of all ranks; the box is that of the first */
 	struct dcp_arena *arena;
 };
 

@@ -126,6 +126,29 @@ static int emit_local(struct unit *u, size_t k, const char *key)
 	return dcp_ds_emit_one(u->ds, rank, "module", name, &t);
 }
 
+/* The sum or mean of what the ranks hold, as one piece; returns why it cannot be, or NULL. */
+static const char *add_up(struct unit *u, const struct dcp_ds_whole *w, struct dcp_piece *p)
+{
+	struct dcp_term *more = dcp_arena_calloc(&u->scratch, u->n, sizeof(*more));
+	const struct dcp_torch_tensor *tt = u->tt;
+
+	if (!more)
+		return "out of memory";
+	if (!dcp_dtype_can_add(tt->dtype))
+		return "it is a sum of what the ranks hold, which are not numbers that can be "
+		       "added up";
+	for (size_t k = 0; k < u->n; k++) {
+		if (!tt[k].row_major || tt[k].swap || tt[k].filter)
+			return "its ranks hold it in an order that cannot be added up";
+		more[k] = (struct dcp_term){ .off = tt[k].off, .file = u->in[k].file };
+	}
+	p->filter = DCP_FILTER_SUM;
+	p->mean = w->mean;
+	p->more = more + 1;
+	p->nmore = (uint32_t)u->n - 1;
+	return NULL;
+}
+
 static int emit_whole(struct unit *u, const char *name, const struct dcp_ds_whole *w,
 		      const char *error)
 {
@@ -147,6 +170,8 @@ static int emit_whole(struct unit *u, const char *name, const struct dcp_ds_whol
 		if (!box_piece(&u->tt[w->box[i].local], &w->box[i], u->in[w->box[i].local].file,
 			       w->ndim, &p))
 			t.error = "its ranks hold it in an order that cannot be joined";
+		if (w->sum && !t.error)
+			t.error = add_up(u, w, &p);
 		dcp_buf_add(&pieces, &p, sizeof(p));
 	}
 	if (dcp_buf_error(&pieces))

@@ -5,8 +5,8 @@
  * a name decides, affine_map before all; what no list has is cut along its first dimension.
  *
  * Megatron-DeepSpeed writes a dozen patterns, DeepSpeed's own AutoTP one for each parameter,
- * "^layers\.0\.weight$": those are looked up by name. GPT-NeoX records nothing of the kind; its
- * lists are in this file, and its model files are recognized by what it keeps as "args".
+ * "^layers\.0\.weight$": those are looked up by name. GPT-NeoX records nothing of the kind: see
+ * neox.c.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -18,7 +18,11 @@
 
 enum { MAX_PATTERNS = 256, MAX_NAME = 4096, MAP_VERSION = 1 };
 
-enum { LIST_VOCABULARY = DCP_DS_CUT_COUNT, LIST_REFUSED, LIST_UNKNOWN };
+enum {
+	LIST_VOCABULARY = DCP_DS_CUT_COUNT,
+	LIST_REFUSED = DCP_DS_LIST_REFUSED,
+	LIST_UNKNOWN = DCP_DS_LIST_UNKNOWN,
+};
 
 struct pattern {
 	struct dcp_regex *re; /* NULL: a name, in rules->names */
@@ -105,6 +109,20 @@ static int add_text(struct dcp_ds *ds, const char *text, struct pattern p)
 	dcp_buf_add(&rules->patterns, &p, sizeof(p));
 	rules->n++;
 	return dcp_buf_error(&rules->patterns);
+}
+
+static int add_neox(struct dcp_ds *ds, uint64_t width)
+{
+	struct dcp_ds_known known[DCP_DS_NEOX];
+	int rc = 0;
+
+	dcp_ds_neox(ds, width, known);
+	for (size_t i = 0; rc == 0 && i < DCP_DS_NEOX; i++)
+		rc = add_text(ds, known[i].pattern,
+			      (struct pattern){ .list = known[i].list,
+						.height = known[i].height,
+						.why = known[i].why });
+	return rc;
 }
 
 static int add_pattern(struct dcp_ds *ds, struct dcp_pv v, struct pattern p)
@@ -313,61 +331,6 @@ static bool needs_widths(struct dcp_pv info)
 		     (v->type == DCP_PV_INT && v->i > 0));
 }
 
-/* ---- GPT-NeoX ---- */
-
-/*
- * What its layers are cut along, as in its tools/ckpts/convert_neox_to_hf.py. Queries, keys and
- * values are in order head by head, and the first weight of an MLP is one matrix, only without
- * grouped queries and gates, which no file tells of: then they are @height times as high as the
- * model is wide.
- *
- * The bias of a weight that is cut by columns is added by every rank before the ranks' results
- * are added up, if attention and MLP work in parallel (gpt_j_residual), or else once.
- */
-static const char bias_why[] =
-	"GPT-NeoX takes the sum of what the ranks hold, or what each holds, "
-	"depending on gpt_j_residual, which no file tells";
-
-static const struct {
-	const char *pattern, *why;
-	uint8_t list, height;
-} neox[] = {
-	{ ".*\\b(word_embeddings|final_linear)\\.weight$", NULL, DCP_DS_CUT_ROWS, 0 },
-	{ ".*\\battention\\.query_key_value\\.(weight|bias)$", NULL, DCP_DS_CUT_ROWS, 3 },
-	{ ".*\\bmlp\\.(dense_h_to_4h|linear1)\\.(weight|bias)$", NULL, DCP_DS_CUT_ROWS, 4 },
-	{ ".*\\b(attention\\.dense|mlp\\.dense_4h_to_h|mlp\\.linear2)\\.weight$", NULL,
-	  DCP_DS_CUT_COLUMNS, 0 },
-	{ ".*\\b(attention\\.dense|mlp\\.dense_4h_to_h|mlp\\.linear2)\\.bias$", bias_why,
-	  LIST_REFUSED, 0 },
-	{ ".*\\b(input_layernorm|post_attention_layernorm|norm)\\.(weight|bias)$", NULL,
-	  DCP_DS_CUT_AVERAGED, 0 },
-	{ ".*\\b(position_embeddings\\.weight|rotary_emb\\.inv_freq)$", NULL,
-	  DCP_DS_CUT_AVERAGED, 0 },
-	{ ".*", "it is not known how GPT-NeoX shares it", LIST_UNKNOWN, 0 },
-};
-
-/* The width of the model, if @args are those that GPT-NeoX keeps. */
-static bool is_neox(struct dcp_pv args, uint64_t *width)
-{
-	const struct dcp_pv *v = dcp_pv_get(args, "hidden_size");
-
-	return v && dcp_pv_u64(*v, width) && *width > 0 && *width <= UINT32_MAX &&
-	       dcp_pv_get(args, "model_parallel_size") &&
-	       dcp_pv_get(args, "padded_vocab_size") && dcp_pv_get(args, "tokenizer_type");
-}
-
-static int take_neox(struct dcp_ds *ds, uint64_t width)
-{
-	int rc = 0;
-
-	for (size_t i = 0; rc == 0 && i < DCP_LEN(neox); i++)
-		rc = add_text(ds, neox[i].pattern,
-			      (struct pattern){ .list = neox[i].list,
-						.height = neox[i].height * width,
-						.why = neox[i].why });
-	return rc;
-}
-
 int dcp_ds_take_rules(struct dcp_ds *ds, struct dcp_pv from)
 {
 	const struct dcp_pv *info = dcp_pv_get(from, "universal_checkpoint_info"), *v;
@@ -377,7 +340,7 @@ int dcp_ds_take_rules(struct dcp_ds *ds, struct dcp_pv from)
 
 	if (info && !dcp_pv_is_mapping(*info))
 		info = NULL;
-	if (!info && !(args && dcp_pv_is_mapping(*args) && is_neox(*args, &width)))
+	if (!info && !(args && dcp_pv_is_mapping(*args) && dcp_ds_is_neox(*args, &width)))
 		return 0;
 	if (ds->rules || ds->tp < 2)
 		return 0;
@@ -385,7 +348,7 @@ int dcp_ds_take_rules(struct dcp_ds *ds, struct dcp_pv from)
 	if (!ds->rules)
 		return -ENOMEM;
 	if (!info)
-		return take_neox(ds, width);
+		return add_neox(ds, width);
 	ds->rules->widths = needs_widths(*info);
 	v = dcp_pv_get(*info, "original_vocab_size");
 	if (v)
@@ -435,9 +398,10 @@ static const struct pattern *find(const struct dcp_ds_rules *rules, uint8_t list
 const char *dcp_ds_rule(const struct dcp_ds *ds, const char *name, struct dcp_ds_rule *out)
 {
 	static const uint8_t order[] = { DCP_DS_CUT_MAP,      DCP_DS_CUT_REPLICATED,
-					 DCP_DS_CUT_AVERAGED, DCP_DS_CUT_HALVES,
-					 DCP_DS_CUT_SUBS,     DCP_DS_CUT_COLUMNS,
-					 DCP_DS_CUT_ROWS,     LIST_UNKNOWN };
+					 DCP_DS_CUT_AVERAGED, DCP_DS_CUT_SUMMED,
+					 DCP_DS_CUT_HALVES,   DCP_DS_CUT_SUBS,
+					 DCP_DS_CUT_COLUMNS,  DCP_DS_CUT_ROWS,
+					 LIST_UNKNOWN };
 	const struct pattern *p;
 	const char *why = NULL;
 

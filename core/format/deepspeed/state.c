@@ -172,6 +172,10 @@ static int emit_name(const struct names *n, const struct holder *h)
 		rule.cut = DCP_DS_CUT_REPLICATED;
 	if (!why)
 		why = dcp_ds_join(&rule, s.local, s.n, &n->t->scratch, &whole);
+	if (!why && whole.sum)
+		why = whole.mean ? "it is the mean of what the ranks hold, which differ: no "
+				   "file has it"
+				 : "it is the sum of what the ranks hold: no file has it";
 	if (!why)
 		return dcp_ds_emit_joined(n->t, NULL, &s, &whole);
 	rc = dcp_ds_note_unjoined(ds, p->name, why, &rule);

@@ -151,29 +151,49 @@ static int put_references(struct dcp_relay *r, struct dcp_object *o)
 	return dcp_buf_error(&r->json);
 }
 
+/* From a file of the inner checkpoint to one of the outer. False: @off does not fit. */
+static bool move(const struct moved *all, uint32_t *file, uint64_t *off)
+{
+	const struct moved *m = &all[*file];
+
+	*file = m->number;
+	return !dcp_ckd_add(off, *off, m->base);
+}
+
 static int move_pieces(struct dcp_relay *r, struct dcp_tensor *t)
 {
 	const struct moved *all = DCP_ITEMS(r->files, struct moved);
 	size_t nfiles = r->files.n / sizeof(*all);
 	struct dcp_piece *p;
+	struct dcp_term *term;
+	bool fits = true;
 
 	dcp_buf_reset(&r->pieces);
+	dcp_buf_reset(&r->terms);
 	dcp_buf_add(&r->pieces, t->pieces, t->npieces * sizeof(*t->pieces));
-	if (dcp_buf_error(&r->pieces))
+	for (size_t i = 0; i < t->npieces; i++)
+		dcp_buf_add(&r->terms, t->pieces[i].more, t->pieces[i].nmore * sizeof(*term));
+	if (dcp_buf_error(&r->pieces) || dcp_buf_error(&r->terms))
 		return -ENOMEM;
 	p = DCP_ITEMS(r->pieces, struct dcp_piece);
+	term = DCP_ITEMS(r->terms, struct dcp_term);
 	for (size_t i = 0; i < t->npieces; i++) {
 		if (p[i].file >= nfiles)
 			return -EINVAL;
-		if (dcp_ckd_add(&p[i].off, p[i].off, all[p[i].file].base)) {
-			t->error = "its place in the file does not fit in 64 bits";
-			t->npieces = 0;
-			return 0;
+		fits &= move(all, &p[i].file, &p[i].off);
+		p[i].more = term;
+		for (uint32_t k = 0; k < p[i].nmore; k++, term++) {
+			if (term->file >= nfiles)
+				return -EINVAL;
+			fits &= move(all, &term->file, &term->off);
 		}
-		p[i].file = all[p[i].file].number;
 	}
 	t->pieces = p;
 	t->ncopies = 0; /* of files numbered otherwise */
+	if (!fits) {
+		t->error = "its place in the file does not fit in 64 bits";
+		t->npieces = 0;
+	}
 	return 0;
 }
 
@@ -255,6 +275,7 @@ void dcp_relay_finish(struct dcp_relay *r)
 {
 	dcp_buf_finish(&r->files);
 	dcp_buf_finish(&r->pieces);
+	dcp_buf_finish(&r->terms);
 	dcp_buf_finish(&r->text);
 	dcp_buf_finish(&r->path);
 	dcp_buf_finish(&r->alias);

@@ -39,7 +39,7 @@ struct dcp_relay {
 	int rc; /* what the sink @to failed with, if it did */
 	/* the relay's own */
 	struct dcp_buf files; /* of each number handed out: the outer file's, and the base */
-	struct dcp_buf pieces, text, path, alias, json;
+	struct dcp_buf pieces, terms, text, path, alias, json;
 };
 
 /* The sink to load into. @r must outlive it. */

@@ -211,9 +211,13 @@ static int get_pieces(const struct query *q, const struct dcp_cut *cut, struct d
 	t->pieces = pieces;
 	if (t->error && !t->partly)
 		return 0; /* only shown to people: no data is read through them */
-	for (size_t i = 0; i < t->npieces; i++)
+	for (size_t i = 0; i < t->npieces; i++) {
 		if (pieces[i].file >= q->ix->nfiles)
 			return -EBADMSG;
+		for (uint32_t k = 0; k < pieces[i].nmore; k++)
+			if (pieces[i].more[k].file >= q->ix->nfiles)
+				return -EBADMSG;
+	}
 	return 0;
 }
 

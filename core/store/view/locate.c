@@ -271,7 +271,9 @@ static int decode(struct dcp_view *view, const struct dcp_source *item,
 	}
 	if (fd < 0)
 		return dcp_fail(err, -errno, "no memory file: %m");
-	rc = p->filter == DCP_FILTER_LATIN1
+	n = p->nbytes;
+	rc = p->filter == DCP_FILTER_SUM ? dcp_view_sum(view, item, p, fd, err)
+	     : p->filter == DCP_FILTER_LATIN1
 		     ? decode_latin1(view, item, item_elements(p), fd, &n, err)
 		     : decompress(view, item, p, fd, &n, err);
 	if (rc < 0)

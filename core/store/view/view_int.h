@@ -10,6 +10,8 @@
 #include "core/store/io/files.h"
 #include "core/store/view/view.h"
 
+struct dcp_source;
+
 /* Where the bytes of one piece are read from. */
 struct dcp_backing {
 	const uint8_t *decoded; /* the item in memory; NULL: bytes of file number @number */
@@ -60,3 +62,10 @@ struct dcp_view {
 /* Fill t, tiling and backing of a view whose emitted tensor and cut are set: find the bytes of
  * every piece that the cut touches. */
 int dcp_view_locate(struct dcp_view *view, struct dcp_err *err);
+
+/* ---- sum.c ---- */
+
+/* The sums that piece @p of DCP_FILTER_SUM stands for, written to @fd; @first has the terms that lie
+ * in its own file. -EBADMSG, or as a read of one of the files. */
+int dcp_view_sum(const struct dcp_view *view, const struct dcp_source *first,
+		 const struct dcp_piece *p, int fd, struct dcp_err *err);

@@ -303,6 +303,39 @@ static void negating(void **state)
 	assert_int_equal(whole, 7);
 }
 
+/* Each result is rounded to the type, as a sum of tensors is. */
+static void adding(void **state)
+{
+	double d[] = { 1, 0x1p53 }, dmore[] = { 2, 1 };
+	float f[] = { 0.1f, 0x1p24f }, fmore[] = { 0.2f, 1 };
+	/* 256 + 1 + 1 in bfloat16, which has 8 bits: 256 each time; 2048 + 1 + 1 in float16, 11 bits */
+	uint16_t brain[] = { 0x4380, 0x3f80 }, one[] = { 0x3f80, 0x4040 };
+	uint16_t h[] = { 0x6800, 0x3c00 }, hmore[] = { 0x3c00, 0x4000 };
+
+	(void)state;
+	dcp_dtype_add(DCP_DTYPE_F64, d, dmore, 2);
+	assert_true(d[0] == 3 && d[1] == 0x1p53);
+	dcp_dtype_divide(DCP_DTYPE_F64, d, 3, 1);
+	assert_true(d[0] == 1 && d[1] == 0x1p53);
+	dcp_dtype_add(DCP_DTYPE_F32, f, fmore, 2);
+	assert_true(f[0] == 0.1f + 0.2f && f[1] == 0x1p24f);
+	dcp_dtype_divide(DCP_DTYPE_F32, f, 3, 2);
+	assert_true(f[0] == (0.1f + 0.2f) / 3 && f[1] == 0x1p24f / 3);
+	dcp_dtype_add(DCP_DTYPE_BF16, brain, one, 2);
+	dcp_dtype_add(DCP_DTYPE_BF16, brain, one, 1);
+	assert_true(brain[0] == 0x4380 && brain[1] == 0x4080);
+	dcp_dtype_divide(DCP_DTYPE_BF16, brain, 3, 2);
+	assert_true(brain[0] == 0x42ab && brain[1] == 0x3fab);
+	dcp_dtype_add(DCP_DTYPE_F16, h, hmore, 2);
+	dcp_dtype_add(DCP_DTYPE_F16, h, hmore, 1);
+	assert_true(h[0] == 0x6800 && h[1] == 0x4200);
+	dcp_dtype_divide(DCP_DTYPE_F16, h, 2, 2);
+	assert_true(h[0] == 0x6400 && h[1] == 0x3e00);
+	assert_false(dcp_dtype_can_add(DCP_DTYPE_F8_E4M3));
+	assert_false(dcp_dtype_can_add(DCP_DTYPE_C64));
+	assert_false(dcp_dtype_can_add(DCP_DTYPE_I32));
+}
+
 /* By way of float32, through more than one of the parts it goes by. */
 static void casting(void **state)
 {
@@ -347,6 +380,7 @@ T_TESTS()
 		cmocka_unit_test(swap_reverses_each_unit),
 		cmocka_unit_test(names_find_their_type),
 		cmocka_unit_test(negating),
+		cmocka_unit_test(adding),
 		cmocka_unit_test(casting),
 	};
 	return cmocka_run_group_tests_name("dtype", tests, NULL, NULL);

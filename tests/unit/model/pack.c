@@ -36,10 +36,20 @@ static struct dcp_piece any_piece(struct dcp_arena *a, uint32_t ndim)
 		.nbytes = any_number(),
 		.file = (uint32_t)any_number(),
 		.enc = (uint8_t)t_random(&seed, 3),
-		.filter = (uint8_t)t_random(&seed, 7),
+		.filter = (uint8_t)t_random(&seed, 8),
 		.swap = t_random(&seed, 2),
 	};
 
+	if (p.filter == DCP_FILTER_SUM) {
+		uint32_t n = (uint32_t)t_random(&seed, 4);
+		struct dcp_term *more = dcp_arena_calloc(a, n + 1, sizeof(*more));
+
+		for (uint32_t i = 0; i < n; i++)
+			more[i] = (struct dcp_term){ any_number(), (uint32_t)any_number() };
+		p.more = more;
+		p.nmore = n;
+		p.mean = t_random(&seed, 2);
+	}
 	if (p.stride && t_random(&seed, 2)) {
 		p.item_n = any_number() + 1;
 		p.item_lo = any_number() % p.item_n;
@@ -76,6 +86,12 @@ static void same_piece(const struct dcp_piece *a, const struct dcp_piece *b, uin
 	assert_int_equal(a->enc, b->enc);
 	assert_int_equal(a->filter, b->filter);
 	assert_int_equal(a->swap, b->swap);
+	assert_int_equal(a->mean, b->mean);
+	assert_int_equal(a->nmore, b->nmore);
+	for (uint32_t i = 0; i < a->nmore; i++) {
+		assert_int_equal(a->more[i].off, b->more[i].off);
+		assert_int_equal(a->more[i].file, b->more[i].file);
+	}
 }
 
 /* Unpack exactly @n bytes, on the heap, so that reading one more is seen. */
@@ -224,8 +240,12 @@ static const struct {
 	{ "a number of 65 bits", "\1\xff\xff\xff\xff\xff\xff\xff\xff\xff\2", 11, 1, -EBADMSG },
 	{ "encoding 3", "\1\1\3\0\0\4\0\1", 8, 1, -EBADMSG },
 	{ "filter 5", "\1\1\x84\0\0\4\0\1", 8, 1, 0 },
-	{ "filter 6, the last", "\1\1\x88\0\0\4\0\1", 8, 1, 0 },
-	{ "filter 7", "\1\1\x8c\0\0\4\0\1", 8, 1, -EBADMSG },
+	{ "filter 6", "\1\1\x88\0\0\4\0\1", 8, 1, 0 },
+	{ "filter 7, the last, of one term", "\1\1\x8c\0\0\4\0\1\0", 9, 1, 0 },
+	{ "of two", "\1\1\x8c\0\0\4\0\1\2\0\0", 11, 1, 0 },
+	{ "terms cut off", "\1\1\x8c\0\0\4\0\1\4\0\0\0", 12, 1, -EBADMSG },
+	{ "2^63 - 1 terms", "\1\1\x8c\0\0\4\0\1\xff\xff\xff\xff\xff\xff\xff\xff\xff\1", 18, 1, -EBADMSG },
+	{ "a term in file 2^32", "\1\1\x8c\0\0\4\0\1\2\x80\x80\x80\x80\x10\0", 15, 1, -EBADMSG },
 	{ "file 2^32", "\1\1\0\x80\x80\x80\x80\x10\0\4\0\1", 12, 1, -EBADMSG },
 	{ "file 2^32 - 1", "\1\1\0\xff\xff\xff\xff\x0f\0\4\0\1", 12, 1, 0 },
 	{ "strides cut off", "\1\1\x20\0\0\4\0\1", 8, 1, -EBADMSG },

@@ -138,6 +138,9 @@ static int on_tensor(void *ctx, const struct dcp_tensor *t)
 		piece[i].len = copy(s, piece[i].len, t->ndim * sizeof(uint64_t));
 		if (piece[i].stride)
 			piece[i].stride = copy(s, piece[i].stride, t->ndim * sizeof(uint64_t));
+		if (piece[i].more)
+			piece[i].more = copy(s, piece[i].more,
+					     piece[i].nmore * sizeof(struct dcp_term));
 	}
 	if (!to->error)
 		to->error = check(s, to);

@@ -86,6 +86,11 @@ static int check_length(const struct place *at)
 		return dcp_fail_at(at->err, -EBADMSG, p->off,
 				   "%.200s: piece %zu of %zu is not a part of its item",
 				   at->file, (size_t)(p - at->t->pieces) + 1, at->t->npieces);
+	if (p->filter == DCP_FILTER_SUM) {
+		if (dcp_ckd_mul(&need, p->item_n ? p->item_n : p->run_n, at->t->itemsize) ||
+		    p->nbytes != need)
+			return fail_short(at, need);
+	}
 	if (dcp_filter_encodes(p->filter) || p->filter == DCP_FILTER_ZERO)
 		return 0;
 	if (p->enc != DCP_ENC_PLAIN) {
@@ -95,6 +100,27 @@ static int check_length(const struct place *at)
 		need = UINT64_MAX;
 	}
 	return p->nbytes < need ? fail_short(at, need) : 0;
+}
+
+static int check_piece(const struct dcp_tensor *t, const struct dcp_piece *p,
+		       const struct dcp_index_seen *files, size_t n, struct dcp_err *err);
+
+/* The other terms of a sum are checked as if each were the piece. */
+static int check_terms(const struct dcp_tensor *t, const struct dcp_piece *p,
+		       const struct dcp_index_seen *files, size_t n, struct dcp_err *err)
+{
+	struct dcp_piece term = *p;
+	struct dcp_tensor alone = *t;
+	int code = 0;
+
+	alone.pieces = &term;
+	term.nmore = 0;
+	for (uint32_t i = 0; code == 0 && i < p->nmore; i++) {
+		term.off = p->more[i].off;
+		term.file = p->more[i].file;
+		code = check_piece(&alone, &term, files, n, err);
+	}
+	return code;
 }
 
 static int check_piece(const struct dcp_tensor *t, const struct dcp_piece *p,
@@ -118,7 +144,9 @@ static int check_piece(const struct dcp_tensor *t, const struct dcp_piece *p,
 	if (files[p->file].error)
 		return dcp_fail_at(err, -ENODATA, p->off, "%s", files[p->file].error);
 	size = files[p->file].packed ? files[p->file].id.unpacked : files[p->file].id.size;
-	return dcp_range_ok(p->off, p->nbytes, size) ? 0 : fail_cut(&at, size);
+	if (!dcp_range_ok(p->off, p->nbytes, size))
+		return fail_cut(&at, size);
+	return p->nmore ? check_terms(t, p, files, n, err) : 0;
 }
 
 bool dcp_index_check_copy(const struct dcp_tensor *t, const struct dcp_piece *p,

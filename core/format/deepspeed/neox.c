@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * GPT-NeoX: what its layers are cut along. Its files do not say so; they are recognized by what
+ * its model files keep as "args". Source: its megatron/model/transformer.py, megatron/mpu/layers.py
+ * and tools/ckpts/convert_neox_to_hf.py.
+ */
+#include <string.h>
+#include <strings.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/text.h"
+#include "core/format/deepspeed/deepspeed_int.h"
+
+enum { MAX_CONFIG = 1 << 20 }; /* bytes of a file that are looked at */
+
+static const char bias_why[] =
+	"GPT-NeoX takes the sum of what the ranks hold, or what each holds, depending on "
+	"gpt_j_residual: no file says it (configs/*.yml of the checkpoint does, where it was "
+	"saved)";
+
+/*
+ * Queries, keys and values are in order head by head, and the first weight of an MLP is one
+ * matrix, only without grouped queries and gates, which no file tells of: then they are @height
+ * times as high as the model is wide.
+ */
+static const struct dcp_ds_known neox[DCP_DS_NEOX] = {
+	{ ".*\\b(word_embeddings|final_linear)\\.weight$", DCP_DS_CUT_ROWS, 0, NULL },
+	{ ".*\\battention\\.query_key_value\\.(weight|bias)$", DCP_DS_CUT_ROWS, 3, NULL },
+	{ ".*\\bmlp\\.(dense_h_to_4h|linear1)\\.(weight|bias)$", DCP_DS_CUT_ROWS, 4, NULL },
+	{ ".*\\b(attention\\.dense|mlp\\.dense_4h_to_h|mlp\\.linear2)\\.weight$",
+	  DCP_DS_CUT_COLUMNS, 0, NULL },
+	{ ".*\\b(input_layernorm|post_attention_layernorm|norm)\\.(weight|bias)$",
+	  DCP_DS_CUT_AVERAGED, 0, NULL },
+	{ ".*\\b(position_embeddings\\.weight|rotary_emb\\.inv_freq)$", DCP_DS_CUT_AVERAGED, 0,
+	  NULL },
+	{ ".*", DCP_DS_LIST_UNKNOWN, 0, "it is not known how GPT-NeoX shares it" },
+	{ ".*\\b(attention\\.dense|mlp\\.dense_4h_to_h|mlp\\.linear2)\\.bias$",
+	  DCP_DS_LIST_REFUSED, 0, bias_why },
+};
+
+bool dcp_ds_is_neox(struct dcp_pv args, uint64_t *width)
+{
+	const struct dcp_pv *v = dcp_pv_get(args, "hidden_size");
+
+	return v && dcp_pv_u64(*v, width) && *width > 0 && *width <= UINT32_MAX &&
+	       dcp_pv_get(args, "model_parallel_size") &&
+	       dcp_pv_get(args, "padded_vocab_size") && dcp_pv_get(args, "tokenizer_type");
+}
+
+/* ---- gpt_j_residual ---- */
+
+/* The value of "gpt-j-residual": in a line of YAML, or in JSON; NULL: it is not there. */
+static const char *find_value(const char *line)
+{
+	static const char key[] = "gpt-j-residual";
+	const char *end = line + strlen(line);
+
+	for (const char *p = line; (p = strstr(p, "gpt")) != NULL; p++) {
+		size_t i = 0;
+
+		while (key[i] && (p[i] == key[i] || (key[i] == '-' && p[i] == '_')))
+			i++;
+		if (key[i] || (p > line && !strchr(" \t{,\"'", p[-1])))
+			continue;
+		p += i;
+		p += strspn(p, "\"' \t");
+		if (*p == ':')
+			return p + 1 + strspn(p + 1, "\"' \t");
+		if (p == end)
+			break;
+	}
+	return NULL;
+}
+
+static bool is_true(const char *value)
+{
+	return !strncasecmp(value, "true", 4) || !strncasecmp(value, "yes", 3) ||
+	       !strncasecmp(value, "on", 2) || *value == '1';
+}
+
+/* 1: yes, 0: no, -1: it does not say. -ENOMEM. */
+static int look_at_config(char *text)
+{
+	int found = -1;
+	char *rest = text, *line;
+
+	while (found < 0 && (line = strsep(&rest, "\n")) != NULL) {
+		const char *value;
+
+		for (char *p = line; (p = strchr(p, '#')) != NULL; p++)
+			if (p == line || p[-1] == ' ' || p[-1] == '\t') {
+				*p = '\0'; /* a comment */
+				break;
+			}
+		value = find_value(line);
+		if (value)
+			found = is_true(value);
+	}
+	return found;
+}
+
+/*
+ * Are attention and MLP added up before their ranks' parts are (gpt_j_residual)? The options of the
+ * run lie in configs/ of the checkpoint, as YAML or JSON, if it kept them; by default not. 1, 0, or
+ * -1: they are not there.
+ */
+static int is_parallel(struct dcp_ds *ds)
+{
+	dcp_auto_dir struct dcp_dir dir = { .fd = -1 };
+	int found = -1;
+
+	if (!dcp_dir_find(ds->in->dir, "configs") ||
+	    dcp_dir_open_at(ds->in->dir, "configs", &dir, NULL) < 0)
+		return -1;
+	for (size_t i = 0; found != 1 && i < dir.n; i++) {
+		const char *name = dir.entries[i].name;
+		dcp_auto_input struct dcp_input in = { .fd = -1 };
+		dcp_auto_free char *text = NULL;
+		int says;
+
+		if (!dcp_has_extension(name, ".yml") && !dcp_has_extension(name, ".yaml") &&
+		    !dcp_has_extension(name, ".json"))
+			continue;
+		if (dcp_dir_input(&dir, name, &in, NULL) < 0 || in.src.size > MAX_CONFIG)
+			return -1; /* it may be the one */
+		text = calloc(1, in.src.size + 1);
+		if (!text || dcp_source_read(&in.src, 0, text, in.src.size) < 0)
+			return -1;
+		says = look_at_config(text);
+		found = says < 0 ? 0 : says;
+		if (says >= 0)
+			break;
+	}
+	return found;
+}
+
+void dcp_ds_neox(struct dcp_ds *ds, uint64_t width, struct dcp_ds_known out[DCP_DS_NEOX])
+{
+	struct dcp_ds_known *bias = &out[DCP_DS_NEOX - 1];
+	int parallel = is_parallel(ds);
+
+	memcpy(out, neox, sizeof(neox));
+	for (size_t i = 0; i < DCP_DS_NEOX; i++)
+		out[i].height *= width;
+	/*
+	 * The bias of a weight that is cut by columns: with gpt_j_residual every rank adds its
+	 * own before the ranks' results are added up, or else all hold the one that is added after.
+	 */
+	if (parallel >= 0)
+		*bias = (struct dcp_ds_known){ bias->pattern,
+					       parallel ? DCP_DS_CUT_SUMMED
+							: DCP_DS_CUT_REPLICATED,
+					       0, NULL };
+}
