@@ -54,6 +54,9 @@ static void take_args(struct dcp_margs *a, struct dcp_pv args)
 		.varied = is_said(args, "heterogeneous_layers_config_path") ||
 			  is_said(args, "heterogeneous_layers_config_encoded_json"),
 	};
+	a->moe_ffn = number_of(args, "moe_ffn_hidden_size");
+	if (!a->moe_ffn)
+		a->moe_ffn = a->ffn;
 	if (!a->tp) /* before checkpoint_version 3 */
 		a->tp = number_of(args, "model_parallel_size");
 	a->value_channels = a->kv_channels;

@@ -78,6 +78,20 @@ static struct dcp_mplace place_of(const char *text)
 	return p;
 }
 
+/* Is an expert cut by all tensor-parallel ranks? The inputs of its second layer show it. The argument may be
+ * false: Megatron's own converter (tools/checkpoint) leaves it as it was in the source. */
+static void see_expert(struct dcp_mlegacy *m, const char *key, const struct dcp_tensor *t)
+{
+	bool matrix = dcp_mview_is_stacked(key) == 2;
+	uint64_t experts = matrix ? m->args.experts / m->ep : 1, inputs;
+
+	if (t->error || t->ndim != 2 || (!matrix && !strstr(key, ".linear_fc2.weight")))
+		return;
+	inputs = t->shape[!matrix];
+	if (inputs && inputs <= INT32_MAX && inputs * m->tp == experts * m->args.moe_ffn)
+		m->etp = m->tp;
+}
+
 int dcp_mlegacy_keep(struct dcp_mlegacy *m, const struct dcp_tensor *t, const char *key,
 		     uint32_t chunk, uint32_t who)
 {
@@ -92,6 +106,8 @@ int dcp_mlegacy_keep(struct dcp_mlegacy *m, const struct dcp_tensor *t, const ch
 	struct dcp_tensor copy = *t;
 	const char *path;
 
+	if (is_expert(key))
+		see_expert(m, key, t);
 	if (dcp_mplace_print(&place, &name))
 		return -ENOMEM;
 	path = name.p;

@@ -33,6 +33,7 @@ struct dcp_mrank {
 struct dcp_margs {
 	uint64_t tp, pp, ep, etp; /* degrees; etp: tensor parallel ranks of an expert */
 	uint64_t layers, hidden, ffn, heads, vocab, experts;
+	uint64_t moe_ffn; /* of one expert */
 	uint64_t kv_channels, value_channels;
 	uint64_t qkv_heads;       /* rows of fused query, key and value, in heads */
 	uint64_t q_rank, kv_rank; /* of latent attention; kv_rank with the rows for positions */

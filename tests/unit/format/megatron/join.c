@@ -59,13 +59,13 @@ static void put_rank(const struct t_dir *tree, const struct t_ref_job *j, const 
 		  j->tp },
 		{ "pipeline_model_parallel_size", j->pp },
 		{ "expert_model_parallel_size", j->ep },
-		{ "expert_tensor_parallel_size", j->etp },
+		{ "expert_tensor_parallel_size", j->said },
 		{ "hidden_size", j->hidden },
 		{ "num_attention_heads", j->heads },
 		{ "kv_channels", j->head },
 		{ "group_query_attention", j->groups != j->heads },
 		{ "num_query_groups", j->groups },
-		{ "ffn_hidden_size", j->ffn },
+		{ j->experts % 2 ? "moe_ffn_hidden_size" : "ffn_hidden_size", j->ffn },
 		{ "padded_vocab_size", j->vocab },
 		{ "num_experts", j->experts },
 		{ NULL, 0 },
@@ -179,7 +179,7 @@ static void pick_job(uint64_t *r, struct t_ref_job *j)
 	j->gated = j->version >= 2 && pick(r, 0, 1);
 	for (int i = 0; i < j->chunks * j->pp; i++)
 		j->layers[i] = pick(r, i == 0, 2);
-	j->etp = j->tp;
+	j->said = j->etp = j->tp;
 	if (j->version < 3)
 		return;
 	if (pick(r, 0, 1))
@@ -191,6 +191,7 @@ static void pick_job(uint64_t *r, struct t_ref_job *j)
 	j->experts = j->ep * pick(r, 1, 2);
 	j->etp = j->tp >> pick(r, 0, 2);
 	j->etp = DCP_MAX(j->etp, 1);
+	j->said = j->etp == j->tp && pick(r, 0, 1) ? 1 : j->etp; /* what a converter read */
 	j->edp_only = j->etp * j->ep >= j->tp && pick(r, 0, 1);
 }
 
@@ -206,10 +207,10 @@ static void random_jobs(void **state)
 
 		pick_job(&seed, &j);
 		snprintf(what, sizeof(what),
-			 "%d: tp=%d pp=%d ep=%d etp=%d chunks=%d version=%d heads=%d/%d "
-			 "gated=%d moe=%d experts=%d",
-			 i, j.tp, j.pp, j.ep, j.etp, j.chunks, j.version, j.heads, j.groups,
-			 j.gated, (int)j.moe, j.experts);
+			 "%d: tp=%d pp=%d ep=%d etp=%d said=%d chunks=%d version=%d "
+			 "heads=%d/%d gated=%d moe=%d experts=%d",
+			 i, j.tp, j.pp, j.ep, j.etp, j.said, j.chunks, j.version, j.heads,
+			 j.groups, j.gated, (int)j.moe, j.experts);
 		t_case(what);
 		check_job(&j);
 	}

@@ -15,6 +15,7 @@
 
 struct t_ref_job {
 	int tp, pp, ep, etp, chunks;
+	int said;    /* etp, as the arguments have it */
 	int version; /* checkpoint_version */
 	int layers[T_REF_STAGES];
 	int hidden, heads, groups, head, ffn, vocab, experts;
