@@ -174,19 +174,27 @@ static void read_config(int dirfd, const char *path, struct dcp_buf *out)
 		dcp_buf_reset(out);
 }
 
-/* Does the config.json at @path say which model it is of? Others have files called so. */
-static bool names_model(const struct dcp_asset_root *root, const char *path)
+/* Does a config in the directory @dir say which model or adapter it is of? Others have files called so. */
+static bool names_model(const struct dcp_asset_root *root, const char *dir)
 {
-	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
-	dcp_auto_json struct dcp_json *json = NULL;
-	bool yes;
+	static const char *const names[] = { config_json, "adapter_config.json" };
+	char path[PATH_MAX];
+	bool yes = false;
 
-	read_config(root->dirfd, path, &text);
-	if (!text.n || dcp_json_parse(text.p, text.n, &json, NULL) < 0)
-		return false;
-	yes = dcp_json_str(dcp_json_get(json, "model_type")) ||
-	      dcp_json_is_array(dcp_json_get(json, "architectures")) ||
-	      dcp_json_str(dcp_json_get(json, "_class_name"));
+	for (size_t i = 0; i < DCP_LEN(names); i++) {
+		dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+		dcp_auto_json struct dcp_json *json = NULL;
+
+		if (snprintf(path, sizeof(path), "%s%s%s", dir, *dir ? "/" : "", names[i]) <
+		    (int)sizeof(path))
+			read_config(root->dirfd, path, &text);
+		if (!text.n || dcp_json_parse(text.p, text.n, &json, NULL) < 0)
+			continue;
+		yes |= dcp_json_str(dcp_json_get(json, "model_type")) ||
+		       dcp_json_is_array(dcp_json_get(json, "architectures")) ||
+		       dcp_json_str(dcp_json_get(json, "_class_name")) ||
+		       dcp_json_str(dcp_json_get(json, "peft_type"));
+	}
 	return yes;
 }
 
@@ -194,7 +202,7 @@ static bool names_model(const struct dcp_asset_root *root, const char *path)
  * lies in it. */
 static int take_dirs(struct looking *l, const char *path, size_t n, bool all)
 {
-	static const char *const below[] = { config_json, "huggingface", "hf_assets", "hf_ckpt",
+	static const char *const below[] = { "", "huggingface", "hf_assets", "hf_ckpt",
 					     "actor/huggingface" };
 	char at[PATH_MAX];
 	int code = snprintf(at, sizeof(at), "%.*s", (int)n, path) < (int)sizeof(at)
@@ -202,14 +210,11 @@ static int take_dirs(struct looking *l, const char *path, size_t n, bool all)
 			   : 0;
 
 	for (size_t i = 0; code == 0 && i < DCP_LEN(below); i++) {
-		if (snprintf(at, sizeof(at), "%.*s%s%s", (int)n, path, n ? "/" : "",
-			     below[i]) >= (int)sizeof(at))
+		if (snprintf(at, sizeof(at), "%.*s%s%s", (int)n, path,
+			     n && *below[i] ? "/" : "", below[i]) >= (int)sizeof(at))
 			continue;
-		if (i == 0 && !all && !names_model(l->root, at))
-			continue;
-		if (i == 0)
-			at[n] = '\0';
-		code = take_dir(l, at);
+		if (i > 0 || all || names_model(l->root, at))
+			code = take_dir(l, at);
 	}
 	return code;
 }
@@ -302,14 +307,19 @@ int dcp_assets_find(const struct dcp_asset_from *from, const struct dcp_files_op
 		memcpy(out->at, l.assets.p, l.assets.n);
 	if (out->ndirs)
 		memcpy(out->dir, l.dirs.p, l.dirs.n);
-	for (size_t i = 0; i < out->n; i++)
-		if (strcmp(out->at[i].name, config_json) == 0)
-			read_config(out->root[out->at[i].root].dirfd,
-				    dcp_asset_id(out, i)->name, &out->config);
+	dcp_assets_read(out, config_json, &out->config);
 	dcp_buf_finish(&l.ids);
 	dcp_buf_finish(&l.assets);
 	dcp_buf_finish(&l.dirs);
 	return dcp_err_say(err, code);
+}
+
+void dcp_assets_read(const struct dcp_assets *a, const char *name, struct dcp_buf *out)
+{
+	for (size_t i = 0; i < a->n; i++)
+		if (strcmp(a->at[i].name, name) == 0)
+			read_config(a->root[a->at[i].root].dirfd, dcp_asset_id(a, i)->name,
+				    out);
 }
 
 void dcp_assets_read_job(const struct dcp_assets *a, struct dcp_buf *out)

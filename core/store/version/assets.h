@@ -6,7 +6,7 @@
  * that up to SOURCE: in each itself, and in the directories below it that trainers use:
  * huggingface/, hf_assets/, hf_ckpt/, actor/huggingface/. Of several files of one name the first
  * found counts. What lies above the version counts only beside a config.json that names a
- * model. torchtitan's job config is looked for in the directories themselves. Nothing outside of
+ * model, or an adapter_config.json that names a kind of adapter. torchtitan's job config is looked for in the directories themselves. Nothing outside of
  * these directories is opened.
  */
 #pragma once
@@ -67,6 +67,8 @@ struct dcp_assets {
  * opened; the others may be missing. */
 int dcp_assets_find(const struct dcp_asset_from *from, const struct dcp_files_opts *how,
 		    struct dcp_assets *out, struct dcp_err *err);
+/* Append the text of the file shown as @name; nothing: there is none that can be read. */
+void dcp_assets_read(const struct dcp_assets *a, const char *name, struct dcp_buf *out);
 /* Append the text of the job config; nothing: there is none that can be read. */
 void dcp_assets_read_job(const struct dcp_assets *a, struct dcp_buf *out);
 void dcp_assets_finish(struct dcp_assets *a);

@@ -288,6 +288,17 @@ static void files_of_the_model(void **state)
 	t_dir_text(&p->dir, "run/hf_ckpt/merges.txt", "{}");
 	assert_int_equal(dcp_version_check(v, NULL), -ESTALE);
 	dcp_version_close(v);
+	t_case("an adapter in SOURCE itself");
+	t_dir_text(&p->dir, "run/adapter_config.json", "{\"r\": 4}");
+	v = map(p, base, NULL, NULL);
+	assert_string_equal(find(dcp_version_assets(v), "adapter_config.json"), "none");
+	dcp_version_close(v);
+	t_dir_text(&p->dir, "run/adapter_config.json", "{\"peft_type\": \"LORA\"}");
+	v = map(p, base, NULL, NULL);
+	assert_string_equal(find(dcp_version_assets(v), "adapter_config.json"),
+			    "adapter_config.json");
+	dcp_version_close(v);
+	assert_int_equal(unlinkat(p->dir.fd, "run/adapter_config.json", 0), 0);
 	t_case("a model in SOURCE itself");
 	t_dir_text(&p->dir, "run/config.json", "{\"architectures\": [\"X\"]}");
 	v = map(p, base, NULL, NULL);
