@@ -17,14 +17,20 @@ enum { NEAR_KEYS = 100, NEAR_RULES = 256 }; /* for which the nearest is looked f
 
 #define MAP_ARENA (1u << 30) /* of one group's pieces */
 
+static bool holds(const struct map *m, const struct rule *rule)
+{
+	return !rule->bias || (m->from->bias && strcmp(rule->bias, m->from->bias) == 0);
+}
+
 /* The first rule that takes the key, or NULL; by which pattern. */
-static const struct rule *find_rule(const struct dcp_rules *r, const char *key,
+static const struct rule *find_rule(const struct map *m, const char *key,
 				    struct slot_value *value, uint32_t *src)
 {
+	const struct dcp_rules *r = m->r;
 	size_t n = strlen(key);
 
 	for (size_t i = 0; i < r->nrule; i++)
-		for (uint32_t k = 0; k < r->rule[i].nsrc; k++)
+		for (uint32_t k = 0; holds(m, &r->rule[i]) && k < r->rule[i].nsrc; k++)
 			if (dcp_rules_match(&r->rule[i].src[k], key, n, value)) {
 				*src = k;
 				return &r->rule[i];
@@ -121,13 +127,60 @@ static void nearest(const struct map *m, const char *key, char *why, size_t size
 			 pattern->text, found->line);
 }
 
+/* What stands for {from} in a key that pattern @src of the rule matches; NULL: it has none. */
+static const struct slot_value *name_in(const struct rule *rule, uint32_t src,
+					const struct slot_value *value)
+{
+	bool has = rule->name != RULES_NO_SLOT && (rule->src[src].slots >> rule->name & 1);
+
+	return has && !rule->drop ? &value[rule->name] : NULL;
+}
+
+static int on_name(void *ctx, uint64_t number, const char *key)
+{
+	struct map *m = ctx;
+	struct slot_value value[DCP_RULES_MAX_SLOTS];
+	const char *bare = dcp_rules_bare_key(m->r, key, &m->text);
+	uint32_t src;
+	const struct rule *rule = find_rule(m, bare, value, &src);
+	const struct slot_value *name = rule ? name_in(rule, src, value) : NULL;
+
+	if (!name)
+		return dcp_buf_error(&m->text);
+	return DCP_MIN(dcp_intern_add(&m->names, name->s, name->n, DCP_INTERN_NONE, NULL), 0);
+}
+
+/* Whose keys are taken, of those with a name inside: what was asked for, "default", or the only one. */
+static int choose_name(struct map *m)
+{
+	const char *asked = m->from->part, *name = asked ? asked : "default";
+	bool any = asked;
+	int rc = 0;
+
+	for (size_t i = 0; i < m->r->nrule; i++)
+		any |= m->r->rule[i].name != RULES_NO_SLOT;
+	m->name = DCP_INTERN_NONE;
+	if (any)
+		rc = m->from->list(m->from->ctx, on_name, m, m->err);
+	if (rc == 0)
+		m->name = dcp_intern_find(&m->names, name, strlen(name));
+	if (rc == 0 && asked && m->name == DCP_INTERN_NONE)
+		return dcp_fail(m->err, -ENOKEY, "these rules know of no \"%.100s\" in keys",
+				asked);
+	if (m->name == DCP_INTERN_NONE && m->names.n == 1)
+		m->name = 0;
+	return rc;
+}
+
 static int on_key(void *ctx, uint64_t number, const char *key)
 {
 	struct map *m = ctx;
 	struct slot_value value[DCP_RULES_MAX_SLOTS];
 	const char *bare = dcp_rules_bare_key(m->r, key, &m->text);
 	struct hit hit = { .number = number };
-	const struct rule *rule = find_rule(m->r, bare, value, &hit.src);
+	const struct slot_value *name;
+	bool is_other;
+	const struct rule *rule = find_rule(m, bare, value, &hit.src);
 	int rc;
 
 	if (dcp_buf_error(&m->text))
@@ -141,7 +194,16 @@ static int on_key(void *ctx, uint64_t number, const char *key)
 		return 0;
 	}
 	m->used[rule - m->r->rule] = true;
-	if (rule->drop) {
+	name = name_in(rule, hit.src, value);
+	is_other = name && dcp_intern_find(&m->names, name->s, name->n) != m->name;
+	if (is_other && m->name == DCP_INTERN_NONE) {
+		m->report->unmatched++;
+		dcp_rules_say(m, DCP_RULES_UNMATCHED, key, 0,
+			      "it is of one of several, none of which is called default: "
+			      "--hf-from NAME takes one");
+		return 0;
+	}
+	if (rule->drop || is_other) {
 		m->report->dropped++;
 		return 0;
 	}
@@ -235,10 +297,12 @@ static int note_group(struct map *m, uint32_t number)
 
 static int run(struct map *m)
 {
-	int rc = m->from->list(m->from->ctx, on_key, m, m->err);
+	int rc = choose_name(m);
 
+	if (rc == 0)
+		rc = m->from->list(m->from->ctx, on_key, m, m->err);
 	for (size_t i = 0; rc == 0 && i < m->r->nrule; i++)
-		if (!m->used[i]) {
+		if (!m->used[i] && holds(m, &m->r->rule[i])) {
 			m->report->unused++;
 			dcp_rules_say(m, DCP_RULES_UNUSED, NULL, m->r->rule[i].line,
 				      "no key fits this rule");
@@ -270,6 +334,7 @@ int dcp_rules_map(const struct dcp_rules *r, const struct dcp_rules_source *from
 	dcp_intern_finish(&m.keys);
 	dcp_intern_finish(&m.out);
 	dcp_intern_finish(&m.ids);
+	dcp_intern_finish(&m.names);
 	dcp_arena_finish(&m.arena);
 	dcp_buf_finish(&m.text);
 	dcp_buf_finish(&m.made_text);

@@ -43,6 +43,8 @@ struct map {
 	size_t nhit, hit_cap, ngroup, group_cap, id_cap, made_cap;
 	uint32_t *hit_of_key; /* once hits are sorted */
 	uint32_t *file; /* number of each file at the sink, plus one; 0: not emitted yet */
+	struct dcp_intern names; /* that {from} stands for */
+	uint32_t name;           /* whose keys are taken; DCP_INTERN_NONE: of none */
 	struct dcp_arena arena;
 	struct dcp_buf text, made_text;
 	struct dcp_err *err;

@@ -78,7 +78,7 @@ static int new_rule(struct rules_parse *ps, const char *at, struct rule **out)
 	if (DCP_GROW(r->rule, r->rule_cap, r->nrule) < 0)
 		return -ENOMEM;
 	*out = &r->rule[r->nrule++];
-	**out = (struct rule){ .line = ps->line, .join = RULES_NO_SLOT };
+	**out = (struct rule){ .line = ps->line, .join = RULES_NO_SLOT, .name = RULES_NO_SLOT };
 	return 0;
 }
 
@@ -155,7 +155,7 @@ static int affix_line(struct rules_parse *ps, const char *s, struct affix **list
 
 static int mark_line(struct rules_parse *ps, const char *s, enum mark_kind kind)
 {
-	struct rule slots = { .join = RULES_NO_SLOT };
+	struct rule slots = { .join = RULES_NO_SLOT, .name = RULES_NO_SLOT };
 	struct dcp_rules *r = ps->r;
 	struct mark *m;
 	int rc;
@@ -195,6 +195,26 @@ static int tie_line(struct rules_parse *ps, const char *s)
 	if (rc == 0)
 		r->tie[r->ntie++] = t;
 	return rc;
+}
+
+/* A rule that holds only for adapters with this `bias`. */
+static int if_line(struct rules_parse *ps, const char *s)
+{
+	struct word fact = next_word(&s, ps->end), eq = next_word(&s, ps->end),
+		    value = next_word(&s, ps->end), first;
+	size_t number = ps->r->nrule;
+	const char *rest = s;
+	int rc;
+
+	if (!is(fact, "bias") || !is(eq, "=") || value.n < 2 || value.s[value.n - 1] != ':')
+		return dcp_rules_bad(ps, fact.s, -EINVAL,
+				     "expected a value and a rule: if bias = all: A -> B");
+	first = next_word(&s, ps->end);
+	rc = is(first, "drop") ? drop_line(ps, s) : rename_line(ps, rest);
+	if (rc < 0)
+		return rc;
+	ps->r->rule[number].bias = dcp_arena_strndup(&ps->r->arena, value.s, value.n - 1);
+	return ps->r->rule[number].bias ? 0 : -ENOMEM;
 }
 
 /* What is said of keys that no rule fits: the rest of the line. */
@@ -241,6 +261,8 @@ static int one_line(struct rules_parse *ps)
 				 *w.s == 'h'   ? MARK_HAS
 				 : *w.s == 'l' ? MARK_LACKS
 					       : MARK_FEWER);
+	if (is(w, "if"))
+		return if_line(ps, s);
 	if (is(w, "else"))
 		return else_line(ps, s);
 	if (is(w, "tie"))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Patterns: compiled once into literals, stars and numbers. Matching allocates nothing, and only
+ * Patterns: compiled once into literals, stars, numbers and names. Matching allocates nothing, and only
  * the latest star is ever tried again: what an earlier one could give, the later one gives too.
  */
 #include <errno.h>
@@ -93,12 +93,15 @@ static int number_op(struct rules_parse *ps, struct rule *rule, const char **s, 
 		     bool is_source, struct pattern_op *op)
 {
 	const char *at = *s - 1, *name = *s, *p = name;
+	bool is_name;
 	size_t n;
+	int rc;
 
 	while (p < end && (is_letter(*p) || (p > name && dcp_is_digit(*p))))
 		p++;
 	n = (size_t)(p - name);
-	if (!is_source && p < end && (*p == '+' || *p == '-')) {
+	is_name = n == 4 && memcmp(name, "from", 4) == 0;
+	if (!is_source && !is_name && p < end && (*p == '+' || *p == '-')) {
 		op->minus = *p++ == '-';
 		if (!added(&p, end, op))
 			n = 0;
@@ -108,8 +111,11 @@ static int number_op(struct rules_parse *ps, struct rule *rule, const char **s, 
 				     "a slot is written {i}%s; a bracket by itself \\{",
 				     is_source ? "" : ", {i+4} or {i+layers}");
 	*s = p + 1;
-	op->kind = PATTERN_NUMBER;
-	return slot_of(ps, rule, at, name, n, is_source, &op->slot);
+	op->kind = is_name ? PATTERN_NAME : PATTERN_NUMBER;
+	rc = slot_of(ps, rule, at, name, n, is_source, &op->slot);
+	if (rc == 0 && is_name)
+		rule->name = op->slot;
+	return rc;
 }
 
 /* Literal bytes at *@s, copied to *@text. */
@@ -183,15 +189,35 @@ static bool match_number(const char *key, size_t n, size_t *at, struct slot_valu
 	return true;
 }
 
+/* All that stands between two dots, or a dot and an end of the key. */
+static bool match_name(const char *key, size_t n, size_t *at, struct slot_value *out)
+{
+	size_t from = *at;
+
+	if (from > 0 && key[from - 1] != '.')
+		return false;
+	while (*at < n && key[*at] != '.')
+		++*at;
+	*out = (struct slot_value){ .s = key + from, .n = *at - from };
+	return out->n > 0;
+}
+
 static bool match_op(const struct pattern_op *op, const char *key, size_t n, size_t *at,
 		     struct slot_value *value)
 {
 	if (op->kind == PATTERN_NUMBER)
 		return match_number(key, n, at, &value[op->slot]);
+	if (op->kind == PATTERN_NAME)
+		return match_name(key, n, at, &value[op->slot]);
 	if (op->n > n - *at || memcmp(key + *at, op->text, op->n) != 0)
 		return false;
 	*at += op->n;
 	return true;
+}
+
+static bool same_text(const struct slot_value *a, const struct slot_value *b)
+{
+	return a->n == b->n && memcmp(a->s, b->s, a->n) == 0;
 }
 
 /* A slot that stands twice must be the same both times. */
@@ -206,7 +232,8 @@ static bool match_slot(const struct pattern_op *op, const char *key, size_t n, s
 		*set |= 1u << op->slot;
 		return match_op(op, key, n, at, value);
 	}
-	if (match_op(op, key, n, at, value) && value[op->slot].number == was.number)
+	if (match_op(op, key, n, at, value) && value[op->slot].number == was.number &&
+	    (op->kind == PATTERN_NUMBER || same_text(&value[op->slot], &was)))
 		return true;
 	value[op->slot] = was;
 	return false;
@@ -260,7 +287,7 @@ int dcp_rules_expand(const struct pattern *p, const struct slot_value *value,
 			dcp_buf_add(out, op->text, op->n);
 			continue;
 		}
-		if (op->kind == PATTERN_STAR || add == 0) {
+		if (op->kind != PATTERN_NUMBER || add == 0) {
 			dcp_buf_add(out, value[op->slot].s, value[op->slot].n);
 			continue;
 		}

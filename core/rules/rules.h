@@ -120,7 +120,10 @@ struct dcp_rules_source {
 	const struct dcp_rules_config *config; /* NULL: there is none */
 	const char *framework;                 /* that wrote it, "paddle"; NULL: not known */
 	const char
-		*qkv_order;  /* of rows, as qkv() calls it, where the source says so; or NULL */
+		*qkv_order; /* of rows, as qkv() calls it, where the source says so; or NULL */
+	/* Of several parts whose name stands inside of keys, as that of an adapter does, the one to take; NULL: "default",
+	 * or the only one. What adapter_config.json calls bias; NULL: there is none. */
+	const char *part, *bias;
 	enum dcp_dtype cast; /* F64, F32, F16 and BF16 come out as this; OTHER: as they are */
 };
 
@@ -154,8 +157,8 @@ int dcp_rules_detect(const struct dcp_rules_source *from, struct dcp_rules_prese
 /*
  * Emit to @to what comes out, in the order of the first source key of each, and the files that it
  * needs; objects and facts are left to the caller. A key that cannot be made is emitted with its
- * error. @report may be NULL. Negative: the source, the sink or memory failed. Nothing is emitted
- * twice.
+ * error. @report may be NULL. Negative: the source, the sink or memory failed; -ENOKEY: no key of the source has @part.
+ * Nothing is emitted twice.
  */
 int dcp_rules_map(const struct dcp_rules *r, const struct dcp_rules_source *from,
 		  const struct dcp_sink *to, struct dcp_rules_report *report,

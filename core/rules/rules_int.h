@@ -16,7 +16,7 @@
 #define RULES_MAX_ARENA (64u << 20)
 #define RULES_NO_SLOT UINT8_MAX
 
-enum pattern_kind { PATTERN_LITERAL, PATTERN_STAR, PATTERN_NUMBER };
+enum pattern_kind { PATTERN_LITERAL, PATTERN_STAR, PATTERN_NUMBER, PATTERN_NAME };
 
 /* One part of a pattern; @add and @word are of a number on the right side. */
 struct pattern_op {
@@ -129,8 +129,10 @@ struct rule {
 	uint32_t nslot;
 	const struct op *op;
 	uint32_t nop;
-	uint8_t join;  /* slot whose keys become one tensor; RULES_NO_SLOT: none */
-	uint32_t each; /* slots of the right side that unstack() counts, a bit each */
+	uint8_t join;     /* slot whose keys become one tensor; RULES_NO_SLOT: none */
+	uint8_t name;     /* slot {from}; RULES_NO_SLOT: none */
+	const char *bias; /* only where adapter_config.json says so; NULL: always */
+	uint32_t each;    /* slots of the right side that unstack() counts, a bit each */
 	const char *each_at[DCP_RULES_MAX_SLOTS]; /* in the text, until its unstack() is read */
 };
 

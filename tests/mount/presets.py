@@ -146,13 +146,15 @@ def adapters():
     source, rng = lib.fresh("source"), numpy.random.default_rng(lib.SEED)
     new = lambda *shape: rng.random(shape, "f4")
     at, head, q = "base_model.model.model.layers.0.self_attn.", "base_model.model.lm_head.", new(8, 8)
+    embed = {"base_model.model.model.embed_tokens.base_layer.weight": new(9, 8)}
     adapter = {at + "q_proj.lora_A.weight": new(2, 8), at + "q_proj.lora_B.weight": new(8, 2), at + "q_proj.lora_magnitude_vector": new(8),
-               "base_model.model.model.embed_tokens.lora_embedding_A": new(2, 9), head + "weight": new(9, 8)}
-    base = {"model.layers.0.self_attn.q_proj.weight": q, "model.layers.0.self_attn.o_proj.weight": new(8, 8), "model.embed_tokens.weight": new(9, 8), "lm_head.weight": new(9, 8)}
+               "base_model.model.model.embed_tokens.lora_embedding_A": new(2, 9), head + "weight": new(9, 8), **embed}
+    base = {"model.layers.0.self_attn.q_proj.weight": q, "model.layers.0.self_attn.o_proj.weight": new(8, 8), "lm_head.weight": new(9, 8)}
+    base |= {"model.embed_tokens.weight": a for a in embed.values()}
     whole = {at + "q_proj.lora_A.default.weight": adapter[at + "q_proj.lora_A.weight"], at + "q_proj.lora_B.default.weight": adapter[at + "q_proj.lora_B.weight"],
              at + "q_proj.lora_magnitude_vector.default.weight": adapter[at + "q_proj.lora_magnitude_vector"], head + "modules_to_save.default.weight": adapter[head + "weight"],
              "base_model.model.model.embed_tokens.lora_embedding_A.default": adapter["base_model.model.model.embed_tokens.lora_embedding_A"],
-             "base_model.model.model.embed_tokens.base_layer.weight": base["model.embed_tokens.weight"], at + "q_proj.base_layer.weight": q,
+             **embed, at + "q_proj.base_layer.weight": q,
              at + "o_proj.weight": base["model.layers.0.self_attn.o_proj.weight"], head + "original_module.weight": base["lm_head.weight"]}
     write = lambda name, tensors: checkpoint(source / name, {k: ("F32", list(a.shape), 0, a.tobytes()) for k, a in tensors.items()})
     write("1-whole", {"model." + k: a for k, a in whole.items()} | {"optimizer.x": new(3)})
@@ -164,22 +166,30 @@ def adapters():
     (source / "5-prompt").mkdir()
     safetensors.numpy.save_file({"prompt_embeddings": adapter[head + "weight"]}, source / "5-prompt" / "adapter_model.safetensors", {"format": "pt"})
     (source / "5-prompt" / "adapter_config.json").write_text('{"peft_type": "PROMPT_TUNING"}')
-    write("6-two", whole | {at + "q_proj.lora_A.other.weight": new(2, 8)})
+    other = {at + "q_proj.lora_A.weight": new(2, 8), at + "k_proj.dense.weight": new(2, 8)}
+    write("6-two", whole | {at + "q_proj.lora_A.other.weight": other[at + "q_proj.lora_A.weight"], at + "k_proj.modules_to_save.other.dense.weight": other[at + "k_proj.dense.weight"]})
+    write("6-zero3", {"fp32." + k: a for k, a in whole.items()} | {"module." + k: a for k, a in whole.items() if "lora_" not in k and "modules_to_save" not in k} | {"exp_avg." + k: a for k, a in whole.items()})
+    bias = {at + "q_proj.base_layer.bias": new(8), at + "o_proj.bias": new(8)}
+    kept = {"9-all": bias, "9-lora_only": {at + "q_proj.base_layer.bias": bias[at + "q_proj.base_layer.bias"]}}
+    for version in (*kept, "9-none"):
+        write(version, whole | bias)
+        (source / version / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "bias": version[2:]}))
     same = lambda got, want: equal({k: t[1:] for k, t in got.items()}, {k: (list(a.shape), a.tobytes()) for k, a in want.items()}, "tensors")
     with mount(source, "--hf-shard-size", "64") as m:
         for version in m.settled().versions():
             case(version)
             hf = m.at / version / "hf"
             page = read(hf / "README.md").decode()
-            equal(model_files(hf), ["adapter_model.safetensors"], "PEFT reads one file")
+            equal(model_files(hf), ["adapter_model.safetensors"] if version != "8-neither" else [], "PEFT reads one file")
             check("PeftModel.from_pretrained" in page and "`config.json`" not in page, f"README.md: {page}")
-            check(("missing: `adapter_config.json`" in page) == (version[0] not in "45"), f"what is missing: {page}")
-            if version == "6-two":
-                wanted = {at + "q_proj.lora_A.weight"}
-                equal(set(adapter) - set(tensors_of(hf)), wanted, "a key of two adapters fails")
-                check("two keys" in page or "also" in page, f"and is named: {page}")
-            else:
-                same(tensors_of(hf), {"prompt_embeddings": adapter[head + "weight"]} if version == "5-prompt" else adapter)
+            check(("missing: `adapter_config.json`" in page) == (version[0] not in "459"), f"what is missing: {page}")
+            if version == "8-neither":
+                check("none of which is called default: --hf-from NAME takes one" in page, f"README.md: {page}")
+                continue
+            same(tensors_of(hf), {"prompt_embeddings": adapter[head + "weight"]} if version == "5-prompt" else adapter | kept.get(version, {}))
+    with mount(source, "--hf-from", "other") as m:
+        case("an adapter by its name")
+        same(tensors_of(m.at / "6-two" / "hf"), other | embed)
     write("7-model", base)
     (source / "7-model" / "config.json").write_text('{"model_type": "llama"}')
     (source / "7-model" / "adapter_config.json").write_text('{"peft_type": "LORA"}')

@@ -13,6 +13,7 @@
 #include "core/base/log.h"
 #include "core/base/text.h"
 #include "core/model/pack.h"
+#include "core/parse/json.h"
 #include "core/rules/rules.h"
 #include "core/store/index/index.h"
 #include "core/store/index/pool.h"
@@ -27,7 +28,9 @@ enum { ROW_MEMORY = 512 << 20 };
 struct mapping {
 	struct dcp_version *base;
 	const struct dcp_rules *rules;
-	const char *part;
+	const char *part; /* keys begin with it and a dot, or */
+	const char *name; /* have it as one of their components */
+	char bias[16];    /* what adapter_config.json calls so */
 	struct dcp_rules_config config;
 	bool has_config;
 	bool has_scales; /* of quantized weights, by its keys */
@@ -97,7 +100,6 @@ static int list_keys(void *ctx, int (*fn)(void *fn_ctx, uint64_t number, const c
 	const struct mapping *m = ctx;
 	size_t part = m->part ? strlen(m->part) : 0;
 	struct dcp_index_scan *scan;
-	bool any = !m->part;
 	struct dcp_row row;
 	int rc = dcp_index_scan(m->base->index, DCP_ROW_TENSOR, 0, true, &scan);
 
@@ -111,28 +113,53 @@ static int list_keys(void *ctx, int (*fn)(void *fn_ctx, uint64_t number, const c
 				continue;
 			key += part + 1;
 		}
-		any = true;
 		rc = fn(fn_ctx, (uint64_t)row.id, key);
 		if (rc < 0)
 			break;
 	}
 	dcp_index_scan_end(scan);
-	if (rc == 0 && !any)
-		return no_part(m, err);
 	return dcp_err_say(err, rc);
 }
 
-static int first_will_do(void *ctx, uint64_t number, const char *key)
+/* Does @name stand in the key, between dots or behind the last? */
+static bool has_component(const char *key, const char *name)
 {
-	return -ECANCELED;
+	size_t n = strlen(name);
+
+	while ((key = strchr(key, '.')))
+		if (strncmp(++key, name, n) == 0 && (!key[n] || key[n] == '.'))
+			return true;
+	return false;
+}
+
+/* What was asked for, as a prefix of keys or, where none begins with it, a name inside of them. */
+static int find_part(struct mapping *m, struct dcp_err *err)
+{
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
+	size_t n = m->part ? strlen(m->part) : 0;
+	struct dcp_row row;
+	bool named = false;
+	int rc = n ? dcp_index_scan(m->base->index, DCP_ROW_TENSOR, 0, true, &scan) : 0;
+
+	while (n && rc >= 0 && (rc = dcp_index_scan_next(scan, &row)) > 0) {
+		if (strncmp(row.key, m->part, n) == 0 && row.key[n] == '.')
+			return 0;
+		named |= has_component(row.key, m->part);
+	}
+	if (rc < 0 || !m->part)
+		return dcp_err_say(err, rc);
+	if (!named)
+		return no_part(m, err);
+	m->name = m->part;
+	m->part = NULL;
+	return 0;
 }
 
 int dcp_version_part(struct dcp_version *v, const char *part, struct dcp_err *err)
 {
 	struct mapping m = { .base = v, .part = part };
-	int rc = list_keys(&m, first_will_do, NULL, err);
 
-	return rc == -ECANCELED ? 0 : rc;
+	return find_part(&m, err);
 }
 
 static int get_tensor(void *ctx, uint64_t number, struct dcp_arena *arena,
@@ -152,6 +179,8 @@ static struct dcp_rules_source source_of(struct mapping *m)
 		.config = m->has_config ? &m->config : NULL,
 		.framework = dcp_index_meta(m->base->index, "framework"),
 		.qkv_order = dcp_index_meta(m->base->index, "query_key_value"),
+		.part = m->name,
+		.bias = m->bias[0] ? m->bias : NULL,
 		.cast = is_kept(m) ? DCP_DTYPE_OTHER : m->cast
 	};
 
@@ -270,6 +299,10 @@ static int choose_path(struct mapping *m, const struct dcp_store_opts *opts)
 	hash = dcp_hash64(&ids[0], sizeof(ids[0]));
 	if (m->part)
 		hash = dcp_hash64_more(hash, m->part, strlen(m->part));
+	if (m->name)
+		hash = dcp_hash64_more(hash, m->name, strlen(m->name) + 1);
+	if (m->bias[0])
+		hash = dcp_hash64_more(hash, m->bias, sizeof(m->bias));
 	if (m->cast)
 		hash = dcp_hash64_more(hash, &m->cast, sizeof(m->cast));
 	if (m->has_config)
@@ -310,6 +343,26 @@ static int read_config(struct mapping *m, struct dcp_mapped *mapped,
 	if (m->config.dtype)
 		m->config.dtype = m->cast;
 	return dcp_made_retype(a, m->cast, &mapped->made);
+}
+
+/* Which biases of the model belong to its adapter is in no key. */
+static int read_adapter(struct mapping *m, const struct dcp_mapped *mapped)
+{
+	static const char name[] = "adapter_config.json";
+	const struct dcp_made *made = dcp_made_named(&mapped->made, name);
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+	dcp_auto_json struct dcp_json *json = NULL;
+	const char *bias;
+
+	if (made)
+		dcp_buf_add(&text, made->text.p, made->text.n);
+	else
+		dcp_assets_read(&mapped->assets, name, &text);
+	if (!text.n || dcp_json_parse(text.p, text.n, &json, NULL) < 0)
+		return dcp_buf_error(&text);
+	bias = dcp_json_str(dcp_json_get(json, "bias"));
+	snprintf(m->bias, sizeof(m->bias), "%s", bias ? bias : "");
+	return 0;
 }
 
 /* ---- tied tensors ---- */
@@ -517,6 +570,10 @@ int dcp_version_map(struct dcp_version *base, const struct dcp_map_opts *how,
 		code = dcp_err_say(err, m.cast ? find_scales(&m) : 0);
 	if (code == 0)
 		code = dcp_err_say(err, read_config(&m, v->mapped, how->config, opts->log));
+	if (code == 0)
+		code = dcp_err_say(err, read_adapter(&m, v->mapped));
+	if (code == 0)
+		code = find_part(&m, err);
 	if (code == 0 && m.has_config) {
 		v->mapped->config = malloc(sizeof(m.config));
 		if (!v->mapped->config)

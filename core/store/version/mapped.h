@@ -19,7 +19,9 @@ struct dcp_rules_config;
 
 struct dcp_map_opts {
 	const struct dcp_rules *rules; /* NULL: those that fit the family and config.json */
-	const char *part; /* only keys that begin with it and a dot, both removed; NULL: all */
+	/* Only keys that begin with it and a dot, both removed; where none does, those with it inside that the rules call
+	 * {from}; NULL: all. */
+	const char *part;
 	const char
 		*assets; /* a directory to look for config.json and tokenizer first, or NULL */
 	const struct dcp_rules_config *config; /* instead of what assets say, or NULL */
@@ -28,7 +30,7 @@ struct dcp_map_opts {
 	bool even_none;                        /* also where no key comes out */
 };
 
-/* 0, or -ENOKEY: no key begins with @part and a dot; @err has how they do begin. */
+/* 0, or -ENOKEY: no key begins with @part and a dot, or has it between dots; @err has how they do begin. */
 int dcp_version_part(struct dcp_version *v, const char *part, struct dcp_err *err);
 
 /* Returns as dcp_version_open(); -ENOKEY: no key begins with the part, or the rules make nothing of any. @base must

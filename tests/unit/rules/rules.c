@@ -23,6 +23,7 @@ static struct dcp_rules *parse(const char *text)
 struct keys {
 	const char *const *key; /* NULL-ended */
 	const char *broken;     /* one that cannot be read */
+	const char *part, *bias;
 };
 
 static int list_keys(void *ctx, int (*fn)(void *, uint64_t, const char *), void *fn_ctx,
@@ -76,7 +77,9 @@ static void map(const char *rules, const struct keys *k, struct dcp_buf *out,
 					 .tensor = tensor_of_key,
 					 .ctx = (void *)(uintptr_t)k,
 					 .files = files,
-					 .nfiles = 2 };
+					 .nfiles = 2,
+					 .part = k->part,
+					 .bias = k->bias };
 	struct dcp_err err = { 0 };
 	struct t_sink s;
 
@@ -106,7 +109,7 @@ static void map(const char *rules, const struct keys *k, struct dcp_buf *out,
 static const struct {
 	const char *what, *rules;
 	const char *const *keys;
-	const char *want;
+	const char *want, *part, *bias;
 } maps[] = {
 	{ "everything as it is", "* -> *\n", KEYS("a", "b.c"), "a=0 b.c=1" },
 	{ "the first rule wins", "a -> x\n* -> *", KEYS("a", "b"), "x=0 b=1" },
@@ -143,6 +146,16 @@ static const struct {
 	  "x!(line 1: shares: the shares of dimension 0 are not equally long)" },
 	{ "the last share is shorter", "a, b -> x : reshape(1) pad(3) narrow(0, 1, 2) concat(0) pad(5) shares(0)", KEYS("a", "b"),
 	  "x!(line 1: shares: the shares of dimension 0 are not equally long)" },
+	{ "the default of several", "*.A.{from}.w -> *.w\n* -> *", KEYS("x.A.other.w", "x.A.default.w", "y.A.default.w", "z"), "x.w=1 y.w=2 z=3" },
+	{ "the only one", "*.A.{from} -> *", KEYS("x.A.one", "y.A.one"), "x=0 y=1" },
+	{ "of several none", "*.A.{from} -> *\n* -> *", KEYS("x.A.one", "y.A.two", "z"), "z=2" },
+	{ "the one that was asked for", "*.A.{from} -> *\n* -> *", KEYS("x.A.default", "x.A.two", "z"), "x=1 z=2", "two" },
+	{ "a name is whole", "A.{from}.w -> w\nA{from} -> x\n* -> *", KEYS("A.one.w", "A.o.ne.w", "Aone"), "w=0 A.o.ne.w=1 Aone=2" },
+	{ "a name twice is the same", "{from}.{from} -> {from}\n* -> *", KEYS("ab.cd", "ab.ab"), "ab.cd=0 ab=1" },
+	{ "what is dropped has no name", "drop {from}.b, *.c\n{from}.w -> w", KEYS("z.b", "y.c", "one.w"), "w=2" },
+	{ "only where the adapter says so", "if bias = all: *.b -> *.c\nif bias = some: drop *.w\n* -> *", KEYS("x.b", "x.w"), "x.c=0 x.w=1", NULL, "all" },
+	{ "or drop", "if bias = all: *.b -> *.c\nif bias = some: drop *.w\n* -> *", KEYS("x.b", "x.w"), "x.b=0", NULL, "some" },
+	{ "no adapter says so", "if bias = all: *.b -> *.c\n* -> *", KEYS("x.b"), "x.b=0" },
 	{ "one tensor is broken", "* -> x.*", KEYS("a", "bad"), "x.a=0 x.bad!(a.bin: gone)" },
 };
 /* clang-format on */
@@ -152,7 +165,7 @@ static void keys_table(void **state)
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(maps); i++) {
 		dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT, said = DCP_BUF_INIT;
-		struct keys k = { maps[i].keys, "bad" };
+		struct keys k = { maps[i].keys, "bad", maps[i].part, maps[i].bias };
 		struct dcp_rules_report report;
 
 		t_case(maps[i].what);
@@ -183,6 +196,35 @@ static void what_is_said(void **state)
 	assert_int_equal(report.unused, 1);
 }
 
+static void names_in_keys(void **state)
+{
+	static const char rules[] = "{from}.a -> a\nif bias = all: b -> b\n* -> *\n";
+	dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT, said = DCP_BUF_INIT;
+	struct keys k = { KEYS("one.a", "two.a", "c") };
+	struct dcp_rules_report report;
+	struct dcp_rules_source from = { .list = list_keys, .ctx = &k, .part = "three" };
+	struct dcp_rules *r = parse(rules);
+	struct dcp_err err = { 0 };
+	struct t_sink s;
+
+	(void)state;
+	map(rules, &k, &out, &said, &report);
+	assert_string_equal(
+		said.p, "unmatched one.a 0: it is of one of several, none of which is called "
+			"default: --hf-from NAME takes one\n"
+			"unmatched two.a 0: it is of one of several, none of which is called "
+			"default: --hf-from NAME takes one\n");
+	assert_int_equal(report.unmatched, 2);
+	k.part = "two";
+	map(rules, &k, &out, &said, &report);
+	assert_int_equal(report.dropped, 1);
+	t_sink_init(&s, NULL);
+	assert_int_equal(dcp_rules_map(r, &from, &s.sink, NULL, &err), -ENOKEY);
+	assert_string_equal(err.msg, "these rules know of no \"three\" in keys");
+	t_sink_finish(&s);
+	dcp_rules_free(r);
+}
+
 /* clang-format off */
 static const struct {
 	const char *text, *says;
@@ -207,6 +249,13 @@ static const struct {
 	{ "else  # nothing", "x:1:7: expected a reason, which is given for other keys" },
 	{ "tie a b", "x:1:5: expected two keys: tie A = B" },
 	{ "fewer a", "x:1:8: expected two patterns: fewer A, B" },
+	{ "{from} -> {from+4}", "x:1:11: a slot is written {i}, {i+4} or {i+layers}; a bracket by itself \\{" },
+	{ "if", "x:1:3: expected a value and a rule: if bias = all: A -> B" },
+	{ "if bias = all a -> b", "x:1:4: expected a value and a rule: if bias = all: A -> B" },
+	{ "if bias = : a -> b", "x:1:4: expected a value and a rule: if bias = all: A -> B" },
+	{ "if bias is all: a -> b", "x:1:4: expected a value and a rule: if bias = all: A -> B" },
+	{ "if rank = all: a -> b", "x:1:4: expected a value and a rule: if bias = all: A -> B" },
+	{ "if bias = all: a", "x:1:17: expected -> or a comma" },
 	{ "a -> \x01", "x:1:6: byte 0x01; rules are text" },
 	{ "{a}.{b}.{c}.{d}.{e}.{f}.{g}.{h}.{i} -> x", "x:1:33: more than 8 slots in a rule" },
 	{ "a -> b : Q", "x:1:10: Q is not an operation, nearest is \"T\"" },
@@ -375,6 +424,10 @@ static const struct {
 	{ KEYS("img_in.weight", "double_blocks.0.img_attn.qkv.weight", "single_blocks.0.linear1.weight"), "", "torchtitan-flux" },
 	{ KEYS("model.layers.0.self_attn.o_proj.weight", "lm_head.weight"), "llama", "hf", "torch" },
 	{ KEYS("gpt.embeddings.word_embeddings.weight", "gpt.decoder.layers.0.norm1.weight"), "", "paddle-gpt" },
+	{ KEYS("model.base_model.model.q.lora_A.other.weight", "optimizer.state"), "", "peft-model" },
+	{ KEYS("module.base_model.model.q.lora_A.default.weight", "fp32.base_model.model.q.lora_A.default.weight"), "", "peft-model" },
+	{ KEYS("module.base_model.model.q.base_layer.weight", "fp32.base_model.model.q.lora_A.default.weight"), "", "peft-zero3" },
+	{ KEYS("base_model.model.q.lora_A.weight"), "", "peft" },
 	{ KEYS("state_dict.model.lm_head.weight", "epoch"), "", "lightning" },
 	{ KEYS("state/model/model.lm_head.weight"), "mpt", "composer" },
 	{ KEYS("actor.model.layers.0.w", "critic.model.layers.0.w"), "", "verl" },
@@ -502,6 +555,7 @@ T_TESTS()
 		cmocka_unit_test(limits),        cmocka_unit_test(presets),
 		cmocka_unit_test(detected),      cmocka_unit_test(casts),
 		cmocka_unit_test(wrapped_model), cmocka_unit_test(config),
+		cmocka_unit_test(names_in_keys),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

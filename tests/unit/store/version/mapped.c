@@ -229,10 +229,8 @@ static void whether_a_part_is_there(void **state)
 		const char *part;
 		int want;
 	} rows[] = {
-		{ "ema", 0 },
-		{ "em", -ENOKEY },
-		{ "w", -ENOKEY },
-		{ "net.a", 0 },
+		{ "ema", 0 },   { "em", -ENOKEY }, { "w", 0 }, /* a name inside */
+		{ "net.a", 0 }, { "a", 0 },        { "et", -ENOKEY }, { "a.", -ENOKEY },
 	};
 
 	t_dir_text(&p->dir, "run/step-1/COMMIT",
