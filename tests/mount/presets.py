@@ -108,11 +108,17 @@ def ranks_of_paddle():
     ranks = renamed.paddle_ranks(renamed.paddle("qwen2")(hf, config), config, 2)
     layer = lambda k: k.rsplit(".", 2)[0].endswith("layers.1") or not ".layers." in k
     stages = [{k: a for k, a in t.items() if layer(k) == last} for t in ranks for last in (False, True)]
-    names = iter(["00_pp00", "00_pp01", "01_pp00", "01_pp01"])
     write_ranks(source / "pipeline", config, [])
-    for part in stages:
-        (source / "pipeline" / f"model_state.tp{next(names)}.pdparams").write_bytes(pickle.dumps({k: numpy.ascontiguousarray(a) for k, a in part.items()}, protocol=4))
-    want["pipeline@model_state"] = hf
+    put = lambda name, value: (source / "pipeline" / name).write_bytes(pickle.dumps(value, protocol=4))
+    for rank, part in zip(("tp00_pp00", "tp00_pp01", "tp01_pp00", "tp01_pp01"), stages):
+        put(f"model_state.{rank}.pdparams", {k: numpy.ascontiguousarray(a) for k, a in part.items()})
+        put(f"optimizer.{rank}.pdopt", {"linear_0.w_0_moment1_0": rng.random((4, 3), "f4"), "LR_Scheduler": {"last_epoch": 1}})
+    put("scheduler.pdparams", {"last_epoch": 1, "last_lr": 0.5})
+    put("rng_state_4.pth", [{"python": (3, (1, 2), None)}] * 4)
+    put("training_args.bin", {"seed": 42})
+    (source / "pipeline" / "trainer_state.json").write_text("{}")
+    (source / "pipeline" / "saved_signal_0").write_bytes(b"")
+    want["pipeline"] = hf
     zeros, odd = "qwen2.layers.0.self_attn.q_proj.bias", "qwen2.layers.0.strange.weight"
     for r, tensors in enumerate(ranks):
         tensors |= {zeros: numpy.zeros_like(tensors[zeros]), odd: numpy.full((3, 3), r, "f4")}
@@ -131,6 +137,11 @@ def ranks_of_paddle():
                 check(got[key][1:] == (list(a.shape), a.tobytes()), f"{key}: {got[key][1]}")
         for name in ("bad", "lost"):
             tensors_of(m.at / f"{name}@model_state" / "hf")
+        case("what the Trainer saves beside it")
+        stored = {k for k in (t["key"] for t in json.loads(read(m.at / "pipeline" / "index.json"))["tensors"]) if "moment" in k}
+        equal(stored, {f"optimizer.tp0{t}_pp0{p}.linear_0.w_0_moment1_0" for t in (0, 1) for p in (0, 1)}, "the optimizer's")
+        objects = {o["key"]: o.get("error") for o in json.loads(read(m.at / "pipeline" / "index.json"))["objects"]}
+        check({"training_args.seed", "scheduler.last_lr", "rng_state_4.3.python", "trainer_state"} <= set(objects) and not any(objects.values()), f"objects: {objects}")
         case("what is not known")
         told = {e["key"]: e["error"] for e in m.control("errors.json") if e["version"] == "bad@model_state/hf"}
         equal(set(told), {"model.layers.0.self_attn.q_proj.bias", f"tp00.{odd}", f"tp01.{odd}"}, "errors.json")

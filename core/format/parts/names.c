@@ -81,7 +81,7 @@ static const struct {
 static const char *const models[] = {
 	"model.pt",          "model.pth",           "model.bin",
 	"pytorch_model.bin", "pytorch_model_*.bin", "adapter_model.bin",
-	"adapter_model.pt",  "weights.pt",
+	"adapter_model.pt",  "weights.pt",        "model_state", /* PaddleNLP's */
 };
 
 /* clang-format on */

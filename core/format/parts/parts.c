@@ -14,6 +14,8 @@
  *	diffusers             unet/ vae/ text_encoder/ below model_index.json; while it trains
  *	                      unet/ unet_ema/ beside Accelerate's files
  *	sentence-transformers 2_Dense/ and the like below modules.json
+ *	PaddleNLP             model_state.tp00.pdparams optimizer.tp00.pdopt scheduler.pdparams
+ *	                      rng_state_<N>.pth training_args.bin, both by paddle.save
  *	PEFT                  adapters by other names than "default", a directory each
  *
  * Names decide, those of the tables in names.c: a directory is one version when it holds
@@ -84,8 +86,23 @@ static void name_of(char *name, size_t n, const char *file)
 	snprintf(name, n, "%.*s", (int)DCP_MIN(len, n - 1), file);
 }
 
+/* A config.json may belong to a group, and is none by itself. */
+static bool is_group(const struct dcp_dir *dir, const struct dcp_format *format,
+		     const char *group)
+{
+	struct dcp_dir part;
+	char why[256];
+	bool is;
+
+	if (dcp_format_group(format, dir, group, &part) < 0)
+		return true;
+	is = format->probe(&part, why, sizeof(why)) != DCP_MATCH_NO;
+	dcp_dir_close(&part);
+	return is;
+}
+
 /* May the groups of @format in @dir be parts of one version? Those of which one is by itself,
- * those that say how many ranks they are of, and those that are called like a model's. */
+ * those that say how many ranks they are of, and those that are called like a model or like its states. */
 static bool is_groups(const struct dcp_dir *dir, const struct dcp_format *format, bool *several)
 {
 	char group[DCP_GROUP_MAX], first[DCP_GROUP_MAX] = "";
@@ -99,7 +116,8 @@ static bool is_groups(const struct dcp_dir *dir, const struct dcp_format *format
 	}
 	for (size_t i = 0; *several && i < dir->n; i++)
 		if (!dir->entries[i].is_dir && format->group(dir->entries[i].name, group) &&
-		    !strstr(group, "_world_size_") && !dcp_parts_is_model(group))
+		    !strstr(group, "_world_size_") && !dcp_parts_is_model(group) &&
+		    dcp_parts_role(group) != DCP_PART_STATE && is_group(dir, format, group))
 			return false;
 	return *first != '\0';
 }

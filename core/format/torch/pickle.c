@@ -109,6 +109,14 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 	return dcp_emit_object(w->sink, &o);
 }
 
+static bool is_zip(const struct dcp_source *src)
+{
+	unsigned char head[4];
+
+	return src->size >= sizeof(head) && dcp_source_read(src, 0, head, sizeof(head)) == 0 &&
+	       memcmp(head, "PK\3\4", sizeof(head)) == 0;
+}
+
 static int emit_pickle(const struct dcp_load *in, uint32_t file, const char *whole,
 		       const struct dcp_source *src, struct dcp_err *err)
 {
@@ -132,6 +140,23 @@ static int emit_pickle(const struct dcp_load *in, uint32_t file, const char *who
 	return rc;
 }
 
+int dcp_pickle_emit(const struct dcp_load *in, const char *name, uint32_t file,
+		    const char *whole, struct dcp_err *err)
+{
+	struct dcp_err why = { 0 };
+	struct dcp_input input;
+	int rc = dcp_dir_input(in->dir, name, &input, &why);
+
+	if (rc < 0)
+		return rc;
+	if (!is_zip(&input.src))
+		rc = emit_pickle(in, file, whole, &input.src, &why);
+	else
+		rc = -EBADMSG;
+	dcp_input_close(&input);
+	return rc;
+}
+
 /* What torch.save wrote, if it did; else what is wrong with the plain pickle. */
 static int emit(const struct dcp_load *in, const char *name, const struct dcp_source *src,
 		struct dcp_err *err)
@@ -140,7 +165,6 @@ static int emit(const struct dcp_load *in, const char *name, const struct dcp_so
 	struct dcp_tstate s = { .sink = in->sink, .whole = in->is_part ? NULL : stem };
 	struct dcp_err why = { 0 };
 	dcp_auto_torch struct dcp_torch *t = NULL;
-	unsigned char head[4] = { 0 };
 	struct dcp_stretch all = { .nbytes = src->size, .n = src->size };
 	int rc = dcp_emit_file(in->sink, name, &s.file);
 
@@ -154,9 +178,7 @@ static int emit(const struct dcp_load *in, const char *name, const struct dcp_so
 		s.stored = &all;
 		return dcp_tstate_emit(&s);
 	}
-	if (rc == -ENOMEM ||
-	    (src->size >= sizeof(head) && dcp_source_read(src, 0, head, sizeof(head)) == 0 &&
-	     memcmp(head, "PK\3\4", sizeof(head)) == 0))
+	if (rc == -ENOMEM || is_zip(src))
 		return dcp_err_give(err, &why, rc);
 	return emit_pickle(in, s.file, s.whole, src, err);
 }

@@ -8,6 +8,7 @@
  * What torch.save wrote is a matter of content, not of names: a file that is something else
  * says so when it is opened. Composer's states are emitted by its rules whatever they are called.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -77,6 +78,8 @@ static int emit_file(const struct dcp_load *in, const char *name, struct dcp_buf
 	snprintf(stem, sizeof(stem), "%.*s", (int)dcp_stem(name), name);
 	if (rc == 0)
 		rc = dcp_torch_open_file(in->dir, name, &t, err);
+	if (rc == -EBADMSG && in->depth > 0) /* of a trainer that does not use torch */
+		return dcp_pickle_emit(in, name, s.file, s.whole, err);
 	if (rc < 0)
 		return rc;
 	s.t = t;

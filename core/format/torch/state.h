@@ -61,6 +61,15 @@ struct dcp_tstate {
 int dcp_tstate_emit(const struct dcp_tstate *s);
 
 /*
+ * The same of the file @name of @in's directory, which torch.save did not write, as the values of a plain pickle; @whole
+ * as above. -EBADMSG: it is none either, and @err keeps what it says.
+ */
+struct dcp_err;
+struct dcp_load;
+int dcp_pickle_emit(const struct dcp_load *in, const char *name, uint32_t file,
+		    const char *whole, struct dcp_err *err);
+
+/*
  * Emit the whole value as one object under @key, whose path is the prefix, and the tensors
  * inside it by themselves. A value that is a tensor is emitted as a tensor.
  */

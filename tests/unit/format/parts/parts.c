@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/format/format.h"
+#include "core/format/formats.h"
 #include "core/format/parts/parts.h"
 #include "core/parse/dir/dir.h"
 #include "tests/unit/t/format/torch.h"
@@ -173,6 +174,44 @@ static void ranks(void **state)
 		dcp_dir_close(&dir);
 		t_dir_remove(&tree);
 	}
+}
+
+/* A trainer that has torch's names, but not torch. */
+static void plain_pickles(void **state)
+{
+	static const char seed[] = "\x80\2}X\4\0\0\0seedK\5s.", zip[] = "PK\3\4 cut short";
+	struct dcp_err err = { 0 };
+	struct t_dir tree;
+	struct dcp_dir dir;
+	struct t_sink s;
+
+	(void)state;
+	t_dir_make(&tree, "parts");
+	t_dir_put(&tree, "model_state.tp00.pdparams", seed, sizeof(seed) - 1);
+	t_dir_put(&tree, "optimizer.tp00.pdopt", seed, sizeof(seed) - 1);
+	t_dir_put(&tree, "scheduler.pdparams", seed, sizeof(seed) - 1);
+	t_dir_put(&tree, "rng_state_2.pth", seed, sizeof(seed) - 1);
+	t_dir_put(&tree, "scaler.pt", zip, sizeof(zip) - 1);
+	t_dir_text(&tree, "training_args.bin", "not a pickle");
+	t_dir_text(&tree, "config.json", "{}");
+	assert_int_equal(load(&tree, &s, &dir, &err), 0);
+	assert_string_equal(t_sink_object(&s, "seed")->json, "5");
+	assert_string_equal(t_sink_object(&s, "optimizer.seed")->json, "5");
+	assert_string_equal(t_sink_object(&s, "scheduler.seed")->json, "5");
+	assert_string_equal(t_sink_object(&s, "rng_state_2.seed")->json, "5");
+	t_case("what is neither says what torch's reader does");
+	assert_non_null(strstr(t_sink_object(&s, "scaler")->error, "scaler.pt: "));
+	assert_non_null(
+		strstr(t_sink_object(&s, "training_args")->error, "training_args.bin: "));
+	t_sink_finish(&s);
+	dcp_dir_close(&dir);
+
+	t_case("a group of another name: its files are versions");
+	t_dir_put(&tree, "ema.pdparams", seed, sizeof(seed) - 1);
+	assert_int_equal(dcp_dir_open(tree.root, &dir, NULL), 0);
+	assert_int_equal(dcp_parts_probe(dcp_formats, &dir, NULL, 0), DCP_MATCH_NO);
+	dcp_dir_close(&dir);
+	t_dir_remove(&tree);
 }
 
 /* clang-format off */
@@ -391,10 +430,11 @@ static void list(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(golden),        cmocka_unit_test(components),
-		cmocka_unit_test(ranks),         cmocka_unit_test(broken),
-		cmocka_unit_test(sink_failures), cmocka_unit_test(circles),
-		cmocka_unit_test(list),          cmocka_unit_test(homes_of_models),
+		cmocka_unit_test(golden),          cmocka_unit_test(components),
+		cmocka_unit_test(ranks),           cmocka_unit_test(plain_pickles),
+		cmocka_unit_test(broken),          cmocka_unit_test(sink_failures),
+		cmocka_unit_test(circles),         cmocka_unit_test(list),
+		cmocka_unit_test(homes_of_models),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
