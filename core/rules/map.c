@@ -19,7 +19,12 @@ enum { NEAR_KEYS = 100, NEAR_RULES = 256 }; /* for which the nearest is looked f
 
 static bool holds(const struct map *m, const struct rule *rule)
 {
-	return !rule->bias || (m->from->bias && strcmp(rule->bias, m->from->bias) == 0);
+	uint64_t value[2] = { 1, 1 };
+
+	for (size_t i = 0; i < 2 && rule->equal[0]; i++)
+		value[i] = dcp_rules_word_value(rule->equal[i] - 1, m->from->config);
+	return value[0] == value[1] && value[0] &&
+	       (!rule->bias || (m->from->bias && strcmp(rule->bias, m->from->bias) == 0));
 }
 
 /* The first rule that takes the key, or NULL; by which pattern. */

@@ -197,24 +197,42 @@ static int tie_line(struct rules_parse *ps, const char *s)
 	return rc;
 }
 
-/* A rule that holds only for adapters with this `bias`. */
+/* The number of a word of config.json, from 1; 0: it is none. */
+static uint32_t number_word(struct word w)
+{
+	for (size_t i = 0; i < dcp_rules_nwords; i++)
+		if (is(w, dcp_rules_word(i)))
+			return (uint32_t)i + 1;
+	return 0;
+}
+
+/* A rule that holds only for adapters with this `bias`, or for models with two equal numbers. */
 static int if_line(struct rules_parse *ps, const char *s)
 {
 	struct word fact = next_word(&s, ps->end), eq = next_word(&s, ps->end),
 		    value = next_word(&s, ps->end), first;
+	bool ends = value.n > 1 && value.s[value.n - 1] == ':';
 	size_t number = ps->r->nrule;
+	uint32_t equal[2] = { number_word(fact), 0 };
 	const char *rest = s;
+	struct rule *rule;
 	int rc;
 
-	if (!is(fact, "bias") || !is(eq, "=") || value.n < 2 || value.s[value.n - 1] != ':')
+	value.n -= ends;
+	equal[1] = equal[0] ? number_word(value) : 0;
+	if (!(is(fact, "bias") || equal[1]) || !is(eq, "=") || !ends)
 		return dcp_rules_bad(ps, fact.s, -EINVAL,
 				     "expected a value and a rule: if bias = all: A -> B");
 	first = next_word(&s, ps->end);
 	rc = is(first, "drop") ? drop_line(ps, s) : rename_line(ps, rest);
 	if (rc < 0)
 		return rc;
-	ps->r->rule[number].bias = dcp_arena_strndup(&ps->r->arena, value.s, value.n - 1);
-	return ps->r->rule[number].bias ? 0 : -ENOMEM;
+	rule = &ps->r->rule[number];
+	memcpy(rule->equal, equal, sizeof(equal));
+	if (equal[1])
+		return 0;
+	rule->bias = dcp_arena_strndup(&ps->r->arena, value.s, value.n);
+	return rule->bias ? 0 : -ENOMEM;
 }
 
 /* What is said of keys that no rule fits: the rest of the line. */

@@ -132,7 +132,9 @@ struct rule {
 	uint8_t join;     /* slot whose keys become one tensor; RULES_NO_SLOT: none */
 	uint8_t name;     /* slot {from}; RULES_NO_SLOT: none */
 	const char *bias; /* only where adapter_config.json says so; NULL: always */
-	uint32_t each;    /* slots of the right side that unstack() counts, a bit each */
+	uint32_t equal
+		[2]; /* only where these words of config.json are, numbered from 1; 0: always */
+	uint32_t each; /* slots of the right side that unstack() counts, a bit each */
 	const char *each_at[DCP_RULES_MAX_SLOTS]; /* in the text, until its unstack() is read */
 };
 

@@ -29,7 +29,7 @@ static const struct dcp_ds_known neox[DCP_DS_NEOX] = {
 	{ ".*\\bmlp\\.(dense_h_to_4h|linear1)\\.(weight|bias)$", DCP_DS_CUT_ROWS, 4, NULL },
 	{ ".*\\b(attention\\.dense|mlp\\.dense_4h_to_h|mlp\\.linear2)\\.weight$",
 	  DCP_DS_CUT_COLUMNS, 0, NULL },
-	{ ".*\\b(input_layernorm|post_attention_layernorm|norm)\\.(weight|bias)$",
+	{ ".*\\b(input_layernorm|post_attention_layernorm|norm)\\.(weight|bias|scale)$",
 	  DCP_DS_CUT_AVERAGED, 0, NULL },
 	{ ".*\\b(position_embeddings\\.weight|rotary_emb\\.inv_freq)$", DCP_DS_CUT_AVERAGED, 0,
 	  NULL },

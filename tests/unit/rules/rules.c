@@ -72,9 +72,11 @@ static const struct dcp_file_id files[] = { { .name = "a.bin" }, { .name = "b.bi
 static void map(const char *rules, const struct keys *k, struct dcp_buf *out,
 		struct dcp_buf *said, struct dcp_rules_report *report)
 {
+	static const struct dcp_rules_config config = { .heads = 4, .kv_heads = 4, .vocab = 9 };
 	struct dcp_rules *r = parse(rules);
 	struct dcp_rules_source from = { .list = list_keys,
 					 .tensor = tensor_of_key,
+					 .config = &config,
 					 .ctx = (void *)(uintptr_t)k,
 					 .files = files,
 					 .nfiles = 2,
@@ -155,6 +157,8 @@ static const struct {
 	{ "what is dropped has no name", "drop {from}.b, *.c\n{from}.w -> w", KEYS("z.b", "y.c", "one.w"), "w=2" },
 	{ "only where the adapter says so", "if bias = all: *.b -> *.c\nif bias = some: drop *.w\n* -> *", KEYS("x.b", "x.w"), "x.c=0 x.w=1", NULL, "all" },
 	{ "or drop", "if bias = all: *.b -> *.c\nif bias = some: drop *.w\n* -> *", KEYS("x.b", "x.w"), "x.b=0", NULL, "some" },
+	{ "two equal words of config.json", "if heads = vocab: *.b -> *.c\nif heads = kv_heads: *.b -> *.d", KEYS("x.b"), "x.d=0" },
+	{ "none of which is there", "if layers = hidden: *.b -> *.c\n* -> *", KEYS("x.b"), "x.b=0" },
 	{ "no adapter says so", "if bias = all: *.b -> *.c\n* -> *", KEYS("x.b"), "x.b=0" },
 	{ "one tensor is broken", "* -> x.*", KEYS("a", "bad"), "x.a=0 x.bad!(a.bin: gone)" },
 };
@@ -255,6 +259,7 @@ static const struct {
 	{ "if bias = : a -> b", "x:1:4: expected a value and a rule: if bias = all: A -> B" },
 	{ "if bias is all: a -> b", "x:1:4: expected a value and a rule: if bias = all: A -> B" },
 	{ "if rank = all: a -> b", "x:1:4: expected a value and a rule: if bias = all: A -> B" },
+	{ "if heads = al: a -> b", "x:1:4: expected a value and a rule: if bias = all: A -> B" },
 	{ "if bias = all: a", "x:1:17: expected -> or a comma" },
 	{ "a -> \x01", "x:1:6: byte 0x01; rules are text" },
 	{ "{a}.{b}.{c}.{d}.{e}.{f}.{g}.{h}.{i} -> x", "x:1:33: more than 8 slots in a rule" },
@@ -424,6 +429,10 @@ static const struct {
 	{ KEYS("img_in.weight", "double_blocks.0.img_attn.qkv.weight", "single_blocks.0.linear1.weight"), "", "torchtitan-flux" },
 	{ KEYS("model.layers.0.self_attn.o_proj.weight", "lm_head.weight"), "llama", "hf", "torch" },
 	{ KEYS("gpt.embeddings.word_embeddings.weight", "gpt.decoder.layers.0.norm1.weight"), "", "paddle-gpt" },
+	{ KEYS("module.2.attention.query_key_value.weight", "module.2.attention.dense.weight", "module.2.input_layernorm.scale", "module.0.word_embeddings.weight"),
+	  "llama", "gpt-neox-llama" },
+	{ KEYS("mp_rank_00.module.2.attention.query_key_value.weight", "module.2.attention.dense.weight", "module.2.input_layernorm.scale",
+	       "module.0.word_embeddings.weight"), "mistral", "gpt-neox-llama" },
 	{ KEYS("model.base_model.model.q.lora_A.other.weight", "optimizer.state"), "", "peft-model" },
 	{ KEYS("module.base_model.model.q.lora_A.default.weight", "fp32.base_model.model.q.lora_A.default.weight"), "", "peft-model" },
 	{ KEYS("module.base_model.model.q.base_layer.weight", "fp32.base_model.model.q.lora_A.default.weight"), "", "peft-zero3" },
