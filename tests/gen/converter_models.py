@@ -14,7 +14,7 @@ that transformers gives with the converter's tensors, and nearly those of the mo
     mlm-gpt2  PYTHONPATH=DIR with Megatron-LM at commit 64e45f2972 (checkpoint_version 1.0), torch 2.15.0, and transformers 4.46.3, whose wheel has the
               converter of it for one rank: what it makes of each rank is put together here
     neox-*    PYTHONPATH=DIR with EleutherAI's gpt-neox at commit ea7aefd8f8, DS_ACCELERATOR=cpu, deepspeed 0.19.8, torch 2.15.0, transformers 4.46.3;
-              tokenizers, sentencepiece, tiktoken, einops. Its logits are those of the converter's model
+              tokenizers, sentencepiece, tiktoken, einops. Its logits are those of the converter's model. "grid": four ranks, two by two
 """
 import contextlib
 import importlib.util
@@ -38,7 +38,8 @@ import torch_ranks
 CASES = {"titan-fsdp": ("torchtitan.models.llama4", "torchtitan-llama4"), "titan-ep": ("torchtitan.models.llama4", "torchtitan-llama4"), "titan-tp": ("torchtitan.models.llama4", "torchtitan-llama4"),
          "tune-async": ("torchtune", "torchtune"), "tune-last": ("torchtune", "torchtune"), "meta-llama3": ("llama_models.llama3.model", "meta"), "meta-llama2": ("llama.model", "meta"),
          "mlm-gpt2": ("pretrain_gpt2", "megatron-gpt2"), "neox-tp": ("deepy", "gpt-neox"), "neox-layers": ("deepy", "gpt-neox"),
-         "neox-stages": ("deepy", "gpt-neox"), "neox-tied": ("deepy", "gpt-neox")}
+         "neox-stages": ("deepy", "gpt-neox"), "neox-tied": ("deepy", "gpt-neox"), "neox-grid": ("deepy", "gpt-neox"), "neox-bf16": ("deepy", "gpt-neox"),
+         "neox-llama-one": ("deepy", "gpt-neox-llama"), "neox-llama-heads": ("deepy", "gpt-neox-llama"), "neox-llama-layers": ("deepy", "gpt-neox-llama"), "neox-llama-grid": ("deepy", "gpt-neox-llama")}
 TOKENS = torch.arange(16).reshape(2, 8) * 5 % 90
 
 
@@ -236,20 +237,27 @@ def by_neox(case, top):
     for name in ("apex", "apex.optimizers"):
         pretend(name, FusedAdam=lambda params, lr, betas, eps, weight_decay=0, **how: torch.optim.AdamW(params, lr, betas, eps, weight_decay))
     torch.cuda.current_device = lambda: torch.device("cpu")
-    torch.cuda.device_count = lambda: 2
+    torch.cuda.device_count = torch.distributed.get_world_size
     torch.cuda.is_available = lambda: True
     torch.cuda.set_device = lambda *given: None
     torch.cuda.synchronize = lambda *given: None  # each its own: torch._dynamo keeps a table of such functions
     torch.Tensor.cuda = lambda self, *given, **how: self
     torch.nn.Module.cuda = lambda self, *given, **how: self
-    stages, golden = case == "neox-stages", os.environ.get("GOLDEN")
-    tied = case == "neox-tied"
-    given = dict(pipe_parallel_size={"neox-tp": 0, "neox-stages": 2}.get(case, 1), model_parallel_size=1 if stages else 2, num_layers=2 if golden else 4, hidden_size=16 if golden else 64, num_attention_heads=4, seq_length=16,
+    kind, llama, tied = case.split("-")[-1], "llama" in case, case == "neox-tied"
+    stages, golden = kind == "stages", os.environ.get("GOLDEN")
+    given = dict(pipe_parallel_size={"tp": 0, "one": 0, "heads": 0, "stages": 2, "grid": 2}.get(kind, 1), model_parallel_size=1 if kind in ("stages", "one", "heads") else 2, num_layers=2 if golden else 4, hidden_size=16 if golden else 64, num_attention_heads=4, seq_length=16,
                  max_position_embeddings=32, norm="layernorm", pos_emb="rotary", rotary_pct=0.5, no_weight_tying=not tied, gpt_j_residual=True, output_layer_parallelism="column",
                  optimizer={"type": "Adam", "params": {"lr": 1e-2, "betas": [0.9, 0.95], "eps": 1e-8}}, zero_optimization={"stage": 1}, train_micro_batch_size_per_gpu=2, train_iters=1,
                  lr_decay_iters=1, warmup=0.0, distributed_backend="gloo", hidden_dropout=0.0, attention_dropout=0.0, fp16={"enabled": False}, precision="fp32", tokenizer_type="CharLevelTokenizer",
-                 vocab_file="none", make_vocab_size_divisible_by=8, use_cpu_initialization=True, save=str(top / "ckpt"), checkpoint_activations=False, global_num_gpus=2, no_save_rng=True,
+                 vocab_file="none", make_vocab_size_divisible_by=8, use_cpu_initialization=True, save=str(top / "ckpt"), checkpoint_activations=False, global_num_gpus=torch.distributed.get_world_size(), no_save_rng=True,
                  checkpoint_factor=1)
+    if llama:
+        given |= dict(norm="rmsnorm", rms_norm_epsilon=1e-6, activation="swiglu", num_kv_heads=2, intermediate_size=384, use_bias_in_mlp=False, use_bias_in_norms=False, use_bias_in_attn_linear=False,
+                      rotary_pct=1.0, gpt_j_residual=False)
+    if kind == "heads":
+        given["num_kv_heads"] = None
+    if kind == "bf16":
+        given |= dict(precision="bfloat16", bf16={"enabled": True})
     import deepspeed
     import megatron.data.data_utils
     from megatron.checkpointing import save_checkpoint
@@ -276,12 +284,23 @@ def by_neox(case, top):
         sys.path.insert(0, str(pathlib.Path(megatron.__file__).parent.parent / "tools" / "ckpts"))
         import convert_neox_to_hf
         torch.cuda.is_available = lambda: False
-        hf = convert_neox_to_hf.convert(str(top / "ckpt" / "global_step1"), given, None, sequential=case == "neox-tp")
+        if llama:
+            given["intermediate_size"] = 128  # what the MLP made of it; the converter takes it as it is
+        hf = convert_neox_to_hf.convert(str(top / "ckpt" / "global_step1"), given, None, sequential=kind in ("tp", "one", "heads"), architecture="llama" if llama else "neox",
+                                        precision="bf16" if kind == "bf16" else "fp32")
         want = {k: v for k, v in hf.state_dict().items() if not k.endswith((".attention.bias", ".attention.masked_bias", ".inv_freq"))}
         if tied:
             want.pop("embed_out.weight")
-        hf.config.architectures = ["GPTNeoXForCausalLM"]
-        note(top, want, hf.config, hf.eval()(TOKENS).logits)
+        hf.config.architectures = [type(hf).__name__]
+        logits = hf.eval().float()(TOKENS).logits
+        if kind == "heads":  # which the converter takes for grouped queries; the model itself has them head by head
+            for i in range(4):
+                own = dict(model.module.named_parameters())[f"sequential.{i + 2}.attention.query_key_value.weight"].detach()
+                for k, w in zip("qkv", own.view(4, 3, 16, 64).unbind(1)):
+                    want[f"model.layers.{i}.self_attn.{k}_proj.weight"] = w.reshape(64, 64)
+            n = TOKENS.shape[1]
+            logits = model.module.eval()((TOKENS, torch.arange(n).expand_as(TOKENS), torch.triu(torch.ones(1, 1, n, n), 1).bool()))
+        note(top, want, hf.config, logits)
         if golden:
             shutil.copytree(top / "ckpt", pathlib.Path(golden) / "ckpt", ignore=shutil.ignore_patterns("*optim_states.pt", "*.py"))
             for name in ("want.safetensors", "config/config.json"):
@@ -330,14 +349,14 @@ def main():
             continue
         at = top / case
         (at / "ckpt").mkdir(parents=True)
-        torch_ranks.run(2, [os.path.abspath(__file__), "--rank", case, str(at)], at / "log")
+        torch_ranks.run({"grid": 4, "one": 1, "heads": 1}.get(case.split("-")[-1], 2), [os.path.abspath(__file__), "--rank", case, str(at)], at / "log")
         want, own = load_file(at / "want.safetensors"), torch.load(at / "logits.pt")
         config = at / "config"
         theirs = wanted(want, config, at)
         got, logits, exact, page = shown(os.path.abspath(sys.argv[1]), at / "ckpt", config, at)
         bad = [k for k in sorted(set(want) | set(got)) if k not in got or k not in want or want[k].dtype != got[k].dtype or not torch.equal(want[k], got[k])]
         off = (exact - own).abs().max().item()
-        ok = not bad and torch.equal(logits, theirs) and off < 1e-4 and f"| rules | `{preset}`" in page
+        ok = not bad and torch.equal(logits, theirs) and off < (1e-3 if case.endswith("bf16") else 1e-4) and f"| rules | `{preset}`" in page
         print(case, f"{len(want)} tensors and the logits are equal, those of the model itself within {off:.1e}" if ok else
               f"NOT EQUAL: {bad[:5]}, logits {torch.equal(logits, theirs)}, {off}, {page}", flush=True)
         wrong += not ok
