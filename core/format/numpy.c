@@ -130,7 +130,7 @@ struct loading {
 	char prefix[DCP_GROUP_MAX]; /* of its keys; "": none */
 	uint32_t file;
 	size_t emitted;
-	struct dcp_buf key;
+	struct dcp_buf name_text; /* of the array at hand */
 };
 
 /* An array in the file: where its bytes lie, or what decodes to them. */
@@ -142,20 +142,18 @@ struct array {
 	bool deflated;
 };
 
-/* Its key and the components of that; false: out of memory. */
-static bool make_key(struct loading *l, const struct array *a, const char *path[2],
-		     size_t *npath)
+/* The components of its key, how many; 0: out of memory. */
+static size_t make_path(struct loading *l, const struct array *a, const char *path[2])
 {
-	*npath = 0;
-	dcp_buf_reset(&l->key);
-	if (*l->prefix) {
-		path[(*npath)++] = l->prefix;
-		dcp_buf_printf(&l->key, "%s.", l->prefix);
-	}
-	if (dcp_buf_add(&l->key, a->name, a->n) < 0)
-		return false;
-	path[(*npath)++] = l->key.p + l->key.n - a->n;
-	return true;
+	size_t n = 0;
+
+	dcp_buf_reset(&l->name_text);
+	if (dcp_buf_add(&l->name_text, a->name, a->n) < 0)
+		return 0;
+	if (*l->prefix)
+		path[n++] = l->prefix;
+	path[n++] = l->name_text.p;
+	return n;
 }
 
 static int emit_broken(struct loading *l, const struct array *a, const char *type,
@@ -164,9 +162,9 @@ static int emit_broken(struct loading *l, const struct array *a, const char *typ
 	const char *path[2];
 	struct dcp_object o = { .path = path, .type = type, .error = why };
 
-	if (!make_key(l, a, path, &o.npath))
+	o.npath = make_path(l, a, path);
+	if (!o.npath)
 		return -ENOMEM;
-	o.key = l->key.p;
 	return dcp_emit_object(l->in->sink, &o);
 }
 
@@ -190,18 +188,15 @@ static int emit_array(struct loading *l, const struct array *a, const struct dcp
 		.shape = npy->shape,
 	};
 
-	if (!make_key(l, a, path, &t.npath))
+	t.npath = make_path(l, a, path);
+	if (!t.npath)
 		return -ENOMEM;
-	t.key = l->key.p;
 	dcp_tensor_one_piece(&t, &p);
 	l->emitted++;
-	if (npy->swap && npy->dtype == DCP_DTYPE_OTHER) {
+	if (npy->swap && npy->dtype == DCP_DTYPE_OTHER)
 		t.error = "big-endian elements of a type that dcpfs cannot convert";
-		t.npieces = 0;
-	} else if (a->size - npy->off != npy->nbytes) {
+	else if (a->size - npy->off != npy->nbytes)
 		t.error = "its bytes are not as many as its header says";
-		t.npieces = 0;
-	}
 	return dcp_emit_tensor(l->in->sink, &t);
 }
 
@@ -339,7 +334,7 @@ static void choose_prefix(struct loading *l)
 
 int dcp_numpy_load(const struct dcp_load *in, struct dcp_err *err)
 {
-	struct loading l = { .in = in, .key = DCP_BUF_INIT };
+	struct loading l = { .in = in, .name_text = DCP_BUF_INIT };
 	int rc = 0;
 
 	for (size_t i = 0; rc == 0 && i < in->dir->n; i++) {
@@ -350,7 +345,7 @@ int dcp_numpy_load(const struct dcp_load *in, struct dcp_err *err)
 		rc = emit_file(&l, err);
 		dcp_load_progress(in, i + 1, in->dir->n, "files");
 	}
-	dcp_buf_finish(&l.key);
+	dcp_buf_finish(&l.name_text);
 	if (rc == 0)
 		rc = dcp_hf_emit_rest(in, is_array, NULL);
 	return dcp_emit_fact(in->sink, rc, "framework", "numpy");

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "core/base/base.h"
+#include "core/base/buf.h"
 #include "core/base/ckd.h"
 #include "core/base/sort.h"
 
@@ -183,6 +184,26 @@ bool dcp_tensor_shown_nbytes(const struct dcp_tensor *t, uint64_t *out)
 	return dcp_tensor_nbytes(&shown, out) && *out <= INT64_MAX;
 }
 
+/* ---- keys ---- */
+
+void dcp_path_join(struct dcp_buf *out, const char *const *path, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		dcp_buf_printf(out, "%s%s", i ? "." : "", path[i]);
+	dcp_buf_add(out, "", 0);
+}
+
+/* A @key that is not given is the path. */
+static int find_key(const char **key, const char *const *path, size_t npath,
+		    struct dcp_buf *text)
+{
+	if (*key)
+		return 0;
+	dcp_path_join(text, path, npath);
+	*key = text->p;
+	return dcp_buf_error(text);
+}
+
 /* ---- sinks ---- */
 
 #define EMIT(s, what, ...)                                                                     \
@@ -206,14 +227,26 @@ int dcp_emit_unpacked(const struct dcp_sink *s, const char *name, uint32_t *numb
 	EMIT(s, unpacked, name, number);
 }
 
-int dcp_emit_tensor(const struct dcp_sink *s, const struct dcp_tensor *t)
+int dcp_emit_tensor(const struct dcp_sink *s, const struct dcp_tensor *emitted)
 {
-	EMIT(s, tensor, t);
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+	struct dcp_tensor t = *emitted;
+
+	if (find_key(&t.key, t.path, t.npath, &text) < 0)
+		return -ENOMEM;
+	if (t.error && !t.partly)
+		t.npieces = t.ncopies = 0;
+	EMIT(s, tensor, &t);
 }
 
-int dcp_emit_object(const struct dcp_sink *s, const struct dcp_object *o)
+int dcp_emit_object(const struct dcp_sink *s, const struct dcp_object *emitted)
 {
-	EMIT(s, object, o);
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+	struct dcp_object o = *emitted;
+
+	if (find_key(&o.key, o.path, o.npath, &text) < 0)
+		return -ENOMEM;
+	EMIT(s, object, &o);
 }
 
 int dcp_emit_meta(const struct dcp_sink *s, const char *name, const char *value)

@@ -41,6 +41,8 @@
 
 #include "core/model/dtype.h"
 
+struct dcp_buf;
+
 #define DCP_MAX_NDIM 64 /* torch's own limit */
 
 enum dcp_enc { DCP_ENC_PLAIN, DCP_ENC_TORCH, DCP_ENC_TORCH_FLAT };
@@ -167,8 +169,12 @@ struct dcp_sink {
 	const struct dcp_sink *next; /* gets what no function here takes; NULL: it is dropped */
 };
 
-/* Emit to @s, or to the next sink of its chain that has the function. 0, or what the sink
- * gave. */
+/* Components joined with '.', after what is in @out. */
+void dcp_path_join(struct dcp_buf *out, const char *const *path, size_t n);
+
+/* Emit to @s, or to the next sink of its chain that has the function. The key may be NULL: then it is
+ * the path, joined. What has an error loses its pieces, unless that concerns some of them only. 0, -ENOMEM or what the
+ * sink gave. */
 int dcp_emit_file(const struct dcp_sink *s, const char *name, uint32_t *number);
 int dcp_emit_unpacked(const struct dcp_sink *s, const char *name, uint32_t *number);
 int dcp_emit_tensor(const struct dcp_sink *s, const struct dcp_tensor *t);

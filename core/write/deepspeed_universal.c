@@ -21,7 +21,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/intern.h"
-#include "core/model/dtype.h"
+#include "core/model/tensor.h"
 #include "core/write/formats.h"
 #include "core/write/torch/torch.h"
 #include "core/write/value/value.h"
@@ -64,9 +64,8 @@ static char *join(const char *const *path, size_t n)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 
-	for (size_t i = 0; i < n; i++)
-		dcp_buf_printf(&b, "%s%s", i ? "." : "", path[i]);
-	return strdup(n && !dcp_buf_error(&b) ? b.p : "");
+	dcp_path_join(&b, path, n);
+	return strdup(dcp_buf_error(&b) ? "" : b.p);
 }
 
 /* {"state": {"emb.weight": {"exp_avg": ...}}} below anything. */

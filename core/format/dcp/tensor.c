@@ -285,9 +285,7 @@ int dcp_tdcp_emit_tensor(struct dcp_tdcp_emitter *w, uint32_t key)
 	j.t.npath = dcp_tmeta_path(w->m, key, &w->path_text, &w->path_ptrs, &j.t.path);
 	if (!j.t.npath)
 		return -ENOMEM;
-	if (dcp_tdcp_is_broken(&j)) {
+	if (dcp_tdcp_is_broken(&j))
 		j.t.error = j.why.msg;
-		j.t.npieces = j.t.ncopies = 0;
-	}
 	return dcp_emit_tensor(w->sink, &j.t);
 }

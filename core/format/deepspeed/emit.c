@@ -5,63 +5,47 @@
 #include "core/base/text.h"
 #include "core/format/deepspeed/emit.h"
 
-static void spell(struct dcp_buf *b, const char *rank, const char *role, const char *name)
-{
-	dcp_buf_reset(b);
-	dcp_buf_printf(b, "%s%s%s.", rank ? rank : "", rank ? "." : "", role);
-	dcp_buf_str(b, name);
-}
-
-static int emit_as(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
-		   struct dcp_buf *key, struct dcp_tensor *t)
-{
-	const char *path[3] = { rank, role, name };
-
-	if (!t->dtype_name) {
-		t->dtype_name = dcp_dtype_info(t->dtype)->name;
-		t->itemsize = dcp_dtype_info(t->dtype)->size;
-	}
-
-	spell(key, rank, role, name);
-	if (dcp_buf_error(key))
-		return -ENOMEM;
-	t->key = key->p;
-	t->path = rank ? path : path + 1;
-	t->npath = rank ? 3 : 2;
-	return dcp_emit_tensor(ds->in->sink, t);
-}
-
 int dcp_ds_emit_one(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
 		    const struct dcp_tensor *emitted)
 {
-	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
+	const char *path[3] = { rank, role, name };
 	struct dcp_tensor t = *emitted;
 
-	return emit_as(ds, rank, role, name, &key, &t);
+	if (!t.dtype_name) {
+		t.dtype_name = dcp_dtype_info(t.dtype)->name;
+		t.itemsize = dcp_dtype_info(t.dtype)->size;
+	}
+	t.key = NULL;
+	t.path = rank ? path : path + 1;
+	t.npath = rank ? 3 : 2;
+	return dcp_emit_tensor(ds->in->sink, &t);
 }
 
 int dcp_ds_emit_tensor(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
 		       const struct dcp_tensor *emitted)
 {
-	dcp_auto_buf struct dcp_buf first = DCP_BUF_INIT, key = DCP_BUF_INIT;
+	dcp_auto_buf struct dcp_buf first = DCP_BUF_INIT;
+	const char *path[3] = { rank, role, name };
 	struct dcp_tensor t = *emitted;
 	const struct dcp_ds_alias *alias;
 	size_t n;
-	int rc;
+	int rc = dcp_ds_emit_one(ds, rank, role, name, &t);
 
-	rc = emit_as(ds, rank, role, name, &first, &t);
 	alias = dcp_ds_aliases(ds, name, &n);
-	if (!t.alias_of && !t.error)
+	if (n && !t.alias_of && !t.error) {
+		dcp_path_join(&first, rank ? path : path + 1, rank ? 3 : 2);
 		t.alias_of = first.p;
+	}
+	if (dcp_buf_error(&first))
+		return -ENOMEM;
 	for (size_t i = 0; rc == 0 && i < n; i++)
-		rc = emit_as(ds, rank, role, alias[i].name, &key, &t);
+		rc = dcp_ds_emit_one(ds, rank, role, alias[i].name, &t);
 	return rc;
 }
 
 int dcp_ds_emit_object(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
 		       const char *type, const char *json)
 {
-	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
 	const char *path[3] = { rank, role, name };
 	struct dcp_object o = { .path = rank ? path : path + 1,
 				.npath = rank ? 3 : 2,
@@ -75,9 +59,7 @@ int dcp_ds_emit_object(struct dcp_ds *ds, const char *rank, const char *role, co
 	alias = dcp_ds_aliases(ds, name, &n);
 	for (size_t i = 0; rc == 0 && i <= n; i++) {
 		path[2] = i == 0 ? name : alias[i - 1].name;
-		spell(&key, rank, role, path[2]);
-		o.key = key.p;
-		rc = dcp_buf_error(&key) ? -ENOMEM : dcp_emit_object(ds->in->sink, &o);
+		rc = dcp_emit_object(ds->in->sink, &o);
 	}
 	return rc;
 }

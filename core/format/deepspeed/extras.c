@@ -61,8 +61,7 @@ int dcp_ds_emit_value(struct dcp_ds *ds, const struct dcp_ds_input *in, struct d
 				.nprefix = n,
 				.file = in->file };
 
-	for (size_t i = 0; i < n; i++)
-		dcp_buf_printf(&key, "%s%s", i ? "." : "", path[i]);
+	dcp_path_join(&key, path, n);
 	if (dcp_buf_error(&key))
 		return -ENOMEM;
 	return dcp_tstate_emit_whole(&s, key.p);

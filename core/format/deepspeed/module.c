@@ -116,7 +116,7 @@ static int emit_frozen(struct dcp_ds *ds, const struct dcp_ds_part *part,
 		return -ENOMEM;
 	t.dtype = (enum dcp_dtype)dtype;
 	t.pieces = DCP_ITEMS(pieces, struct dcp_piece);
-	t.npieces = t.error ? 0 : DCP_NITEMS(pieces, struct dcp_piece);
+	t.npieces = DCP_NITEMS(pieces, struct dcp_piece);
 	snprintf(rank, sizeof(rank), "mp_rank_%02" PRIu32, part->mp);
 	rc = dcp_ds_emit_tensor(ds, alone ? NULL : rank, "module", f->name, &t);
 	if (rc < 0 || !ds->zero || dcp_intern_has(&ds->emitted, f->name))

@@ -21,7 +21,6 @@ static int front_tensor(void *ctx, const struct dcp_tensor *emitted)
 	struct dcp_ds *ds = f->ds;
 	const char *name = emitted->key + strlen("module.");
 	const char *path[2] = { "module", name };
-	dcp_auto_buf struct dcp_buf fp32 = DCP_BUF_INIT;
 	struct dcp_tensor t = *emitted;
 	bool trained = dcp_intern_has(&ds->trained, name),
 	     frozen = dcp_intern_has(&ds->frozen, name);
@@ -38,12 +37,9 @@ static int front_tensor(void *ctx, const struct dcp_tensor *emitted)
 	rc = dcp_emit_tensor(ds->in->sink, &t);
 	if (rc < 0 || !dcp_ds_is_fp32(ds, f->file->kind, name))
 		return rc;
-	dcp_buf_printf(&fp32, "fp32.%s", name);
-	if (dcp_buf_error(&fp32))
-		return -ENOMEM;
 	path[0] = "fp32";
 	t.alias_of = t.npieces ? emitted->key : NULL;
-	t.key = fp32.p;
+	t.key = NULL;
 	return dcp_emit_tensor(ds->in->sink, &t);
 }
 

@@ -81,8 +81,8 @@ int dcp_ds_emit_common(struct dcp_ds_emitter *t, const char *rank,
 	piece.file = c->place.file;
 	piece.swap = c->place.swap && piece.nbytes > 1;
 	if (!c->first) {
-		c->first = rank ? dcp_ds_text(t->ds, "%s.%s.%s", rank, role, p->name)
-				: dcp_ds_text(t->ds, "%s.%s", role, p->name);
+		c->first = dcp_ds_text(t->ds, "%s%s%s.%s", rank ? rank : "", rank ? "." : "",
+				       role, p->name);
 		if (!c->first)
 			return -ENOMEM;
 	}

@@ -255,7 +255,5 @@ int dcp_copies_emit(struct dcp_copies *g, uint32_t key, const struct dcp_sink *s
 		return -ENOMEM;
 	t.error = why.code ? why.msg : NULL;
 	t.alias_of = NULL; /* a rank's view of what it holds; the whole is emitted */
-	if (t.error)
-		t.npieces = t.ncopies = 0;
 	return dcp_emit_tensor(sink, &t);
 }

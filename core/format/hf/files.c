@@ -156,12 +156,8 @@ int dcp_hf_emit_tensor(struct dcp_hf *h, const struct dcp_hf_set *set, struct dc
 
 	t->path = below ? path : path + 1;
 	t->npath = below ? 2 : 1;
-	t->key = dcp_hf_key(h, set, t->key);
-	if (!t->key)
-		return -ENOMEM;
+	t->key = NULL;
 	t->error = error;
-	if (error)
-		t->npieces = 0;
 	return dcp_emit_tensor(h->in->sink, t);
 }
 

@@ -122,13 +122,8 @@ static int emit_file(struct emitter *w, const char *dir, const char *name, const
 static int emit_broken(struct emitter *w, const char *dir, const char *stem, const char *why)
 {
 	const char *const path[] = { dir, stem };
-	struct dcp_object o = { .path = path, .npath = 2, .type = "", .error = why };
+	const struct dcp_object o = { .path = path, .npath = 2, .type = "", .error = why };
 
-	dcp_buf_reset(&w->text);
-	dcp_buf_printf(&w->text, "%s.%s", dir, stem);
-	if (dcp_buf_error(&w->text))
-		return -ENOMEM;
-	o.key = w->text.p;
 	return dcp_emit_object(w->m->in->sink, &o);
 }
 

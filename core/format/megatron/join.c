@@ -214,7 +214,5 @@ int dcp_mlegacy_join(struct dcp_mlegacy *m, uint32_t number, const struct dcp_mp
 	j->t.shape = j->shape;
 	j->t.alias_of = NULL;
 	j->t.error = j->why.code ? j->why.msg : NULL;
-	if (j->t.error)
-		j->t.npieces = 0;
 	return dcp_emit_tensor(m->in->sink, &j->t);
 }

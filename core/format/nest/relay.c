@@ -190,10 +190,8 @@ static int move_pieces(struct dcp_relay *r, struct dcp_tensor *t)
 	}
 	t->pieces = p;
 	t->ncopies = 0; /* of files numbered otherwise */
-	if (!fits) {
+	if (!fits)
 		t->error = "its place in the file does not fit in 64 bits";
-		t->npieces = 0;
-	}
 	return 0;
 }
 

@@ -51,11 +51,9 @@ static int emit_located(struct emitter *w, const struct dcp_leaf *leaf, const ch
 	int rc;
 
 	t.error = dcp_torch_one_piece(tt, s->base, &t, &p);
-	if (t.npieces && s->sealed) {
+	if (t.npieces && s->sealed)
 		t.error = s->sealed;
-		t.npieces = 0;
-	}
-	rc = t.npieces ? dcp_places_find(&w->places, &t) : 0;
+	rc = t.npieces && !t.error ? dcp_places_find(&w->places, &t) : 0;
 	if (rc < 0)
 		return rc;
 	return dcp_emit_tensor(s->sink, &t);
@@ -155,7 +153,7 @@ static int on_take(void *ctx, const struct dcp_leaf *leaf)
 static int emit_too_deep(struct emitter *w)
 {
 	const struct dcp_tstate *s = w->s;
-	struct dcp_object o = {
+	const struct dcp_object o = {
 		.path = s->prefix,
 		.npath = s->nprefix,
 		.type = dcp_pyjson_type(root_of(s)),
@@ -163,13 +161,6 @@ static int emit_too_deep(struct emitter *w)
 		.stored = s->stored,
 	};
 
-	dcp_buf_reset(&w->scratch);
-	for (size_t i = 0; i < s->nprefix; i++)
-		dcp_buf_printf(&w->scratch, "%s%s", i ? "." : "", s->prefix[i]);
-	dcp_buf_add(&w->scratch, "", 0);
-	if (dcp_buf_error(&w->scratch))
-		return -ENOMEM;
-	o.key = w->scratch.p;
 	return dcp_emit_object(s->sink, &o);
 }
 

@@ -68,7 +68,6 @@ static int emit_parts(const struct dcp_tstate *s, const struct dcp_tshard *sh)
 		 dcp_dims_text(shape, sizeof(shape), whole.shape, whole.ndim),
 		 whole.npieces ? ", or read the part" : "");
 	whole.error = why.msg;
-	whole.npieces = 0;
 	rc = dcp_emit_tensor(s->sink, &whole);
 	for (size_t i = 0; rc == 0 && !s->sealed && i < sh->t.npieces; i++) {
 		dcp_tshard_region(region, sizeof(region), &sh->t.pieces[i], sh->t.ndim);
@@ -101,8 +100,6 @@ int dcp_tstate_shard(const struct dcp_tstate *s, const struct dcp_leaf *leaf, co
 		sh.t.dtype = DCP_DTYPE_OTHER;
 		sh.t.dtype_name = "";
 	}
-	if (sh.t.error)
-		sh.t.npieces = 0;
 	if (s->shard)
 		return s->shard(s->ctx, &sh.t);
 	return sh.t.error || sh.whole ? dcp_emit_tensor(s->sink, &sh.t) : emit_parts(s, &sh);

@@ -20,10 +20,8 @@ static int on_joined(void *ctx, const struct dcp_tensor *emitted)
 	struct dcp_tensor t = *emitted;
 	int rc = 0;
 
-	if (j->fault) {
+	if (j->fault)
 		t.error = j->fault;
-		t.npieces = 0;
-	}
 	if (!t.error && t.npieces) /* tied tensors have all their pieces in common */
 		rc = dcp_places_find(&j->r->places, &t);
 	return rc < 0 ? rc : dcp_emit_tensor(j->r->in->sink, &t);

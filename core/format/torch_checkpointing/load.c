@@ -35,17 +35,10 @@ static void set_front(struct dcp_titems *r, const struct dcp_titems_file *f)
 /* A file that cannot be read is an object with its error. */
 static int emit_broken(const struct dcp_titems *r, const char *why)
 {
-	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
-	struct dcp_object o = {
+	const struct dcp_object o = {
 		.path = r->front.path, .npath = r->front.npath, .type = "", .error = why
 	};
 
-	for (size_t i = 0; i < r->front.npath; i++)
-		dcp_buf_printf(&key, "%s%s", i ? "." : "", r->front.path[i]);
-	dcp_buf_add(&key, "", 0);
-	if (dcp_buf_error(&key))
-		return -ENOMEM;
-	o.key = key.p;
 	return dcp_emit_object(r->in->sink, &o);
 }
 
@@ -90,7 +83,7 @@ static int read_meta(struct dcp_titems *r, struct dcp_err *err)
 	static const char *const name = "metadata.pkl";
 	const struct dcp_sink *sink = r->in->sink;
 	struct dcp_err why = { 0 };
-	struct dcp_object o = { .key = name, .path = &name, .npath = 1, .type = "" };
+	struct dcp_object o = { .path = &name, .npath = 1, .type = "" };
 	struct dcp_input input;
 	uint32_t number;
 	int rc;

@@ -109,7 +109,6 @@ static int emit_entry(struct reading *w, const struct dcp_safetensors_entry *e)
 		.file = w->f->number,
 		.enc = DCP_ENC_PLAIN,
 	};
-	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
 	struct dcp_tensor t = {
 		.path = path,
 		.npath = front->npath + 1,
@@ -122,13 +121,8 @@ static int emit_entry(struct reading *w, const struct dcp_safetensors_entry *e)
 	};
 
 	path[front->npath] = e->name;
-	for (size_t i = 0; i < t.npath; i++)
-		dcp_buf_printf(&key, "%s%s", i ? "." : "", path[i]);
-	if (dcp_buf_error(&key))
-		return -ENOMEM;
-	t.key = key.p;
 	dcp_tensor_one_piece(&t, &p);
-	return dcp_titems_on_tensor(w->r, &t);
+	return dcp_emit_tensor(&w->sink, &t);
 }
 
 static int read_safetensors(struct reading *w, const struct dcp_source *src,
@@ -188,7 +182,7 @@ struct members {
 	const struct dcp_stretch *all;
 	const char *path[DCP_JSON_MAX_DEPTH + 4];
 	size_t npath, nfront;
-	struct dcp_buf key, value;
+	struct dcp_buf value;
 };
 
 static int emit_json(struct members *m, struct dcp_bytes v);
@@ -196,19 +190,14 @@ static int emit_json(struct members *m, struct dcp_bytes v);
 /* Emit what stands under the member called @name, a JSON string. */
 static int emit_member(struct members *m, struct dcp_bytes name, struct dcp_bytes v)
 {
-	size_t before = m->key.n;
 	dcp_auto_json struct dcp_json *text = NULL;
 	int rc = dcp_json_parse((const char *)name.p, name.n, &text, NULL);
 
 	if (rc < 0)
 		return rc;
 	m->path[m->npath++] = dcp_json_str(text);
-	dcp_buf_printf(&m->key, "%s%s", before ? "." : "", dcp_json_str(text));
-	rc = dcp_buf_error(&m->key);
-	if (rc == 0)
-		rc = emit_json(m, trimmed(v.p, v.n));
+	rc = emit_json(m, trimmed(v.p, v.n));
 	m->npath--;
-	m->key.n = before;
 	return rc;
 }
 
@@ -247,13 +236,10 @@ static int emit_json(struct members *m, struct dcp_bytes v)
 		rc = emit_member(m, name, value);
 	if (rc < 0 || w.members || (*v.p == '{' && m->npath > m->nfront))
 		return rc;
-	/* Members may have left more after the end of this key. */
-	dcp_buf_add(&m->key, "", 0);
 	rc = compact(&m->value, v);
-	o.key = m->key.p;
 	o.json = m->value.p;
 	o.json_len = m->value.n;
-	return rc < 0 || dcp_buf_error(&m->key) ? -ENOMEM : dcp_emit_object(m->sink, &o);
+	return rc < 0 ? rc : dcp_emit_object(m->sink, &o);
 }
 
 static int read_json(struct reading *w, const char *text, size_t n, struct dcp_err *why)
@@ -266,15 +252,9 @@ static int read_json(struct reading *w, const char *text, size_t n, struct dcp_e
 	if (rc < 0)
 		return rc == -ENOMEM ? rc : 1;
 	dcp_json_free(root);
-	for (size_t i = 0; i < front->npath; i++) {
-		m.path[m.npath++] = front->path[i];
-		dcp_buf_printf(&m.key, "%s%s", i ? "." : "", front->path[i]);
-	}
-	m.nfront = front->npath;
-	rc = dcp_buf_error(&m.key);
-	if (rc == 0)
-		rc = emit_json(&m, trimmed(text, n));
-	dcp_buf_finish(&m.key);
+	memcpy(m.path, front->path, front->npath * sizeof(*m.path));
+	m.npath = m.nfront = front->npath;
+	rc = emit_json(&m, trimmed(text, n));
 	dcp_buf_finish(&m.value);
 	return rc;
 }
@@ -284,7 +264,7 @@ static int read_json(struct reading *w, const char *text, size_t n, struct dcp_e
 static int read_raw(struct reading *w, const char *bytes, size_t n)
 {
 	const struct dcp_titems_emitted *front = &w->r->front;
-	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT, json = DCP_BUF_INIT;
+	dcp_auto_buf struct dcp_buf json = DCP_BUF_INIT;
 	struct dcp_object o = {
 		.path = front->path, .npath = front->npath, .type = "bytes", .stored = &w->all
 	};
@@ -295,11 +275,8 @@ static int read_raw(struct reading *w, const char *bytes, size_t n)
 	dcp_jsonw_key(&out, "$bytes");
 	dcp_jsonw_base64(&out, bytes, n);
 	dcp_jsonw_end(&out);
-	for (size_t i = 0; i < front->npath; i++)
-		dcp_buf_printf(&key, "%s%s", i ? "." : "", front->path[i]);
-	if (dcp_buf_error(&key) || dcp_buf_error(&json))
+	if (dcp_buf_error(&json))
 		return -ENOMEM;
-	o.key = key.p;
 	o.json = json.p;
 	o.json_len = json.n;
 	return dcp_emit_object(w->r->in->sink, &o);

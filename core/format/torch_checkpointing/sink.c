@@ -122,6 +122,5 @@ int dcp_titems_on_tensor(void *ctx, const struct dcp_tensor *emitted)
 	if (rc == -ENOMEM)
 		return rc;
 	t.error = why.msg;
-	t.npieces = 0;
 	return keep(r, &t, &why);
 }

@@ -127,13 +127,51 @@ static void sinks(void **state)
 	assert_int_equal(before, 1);
 }
 
+static int take_tensor(void *ctx, const struct dcp_tensor *t)
+{
+	const struct dcp_tensor *want = ctx;
+
+	assert_string_equal(t->key, want->key);
+	assert_int_equal(t->npieces, want->npieces);
+	assert_int_equal(t->ncopies, want->ncopies);
+	return 3;
+}
+
+static int take_object(void *ctx, const struct dcp_object *o)
+{
+	assert_string_equal(o->key, ctx);
+	return 4;
+}
+
+/* Without a key the path is it; what is broken has no pieces, what is partly so keeps them. */
+static void keys_and_errors(void **state)
+{
+	static const char *const path[] = { "model", "0.w" };
+	struct dcp_tensor want = { .key = "model.0.w", .npieces = 2, .ncopies = 1 };
+	struct dcp_tensor t = { .path = path, .npath = 2, .npieces = 2, .ncopies = 1 };
+	struct dcp_object o = { .path = path };
+	const struct dcp_sink sink = { .tensor = take_tensor, .ctx = &want },
+			      objects = { .object = take_object, .ctx = (char[1]){ 0 } };
+
+	(void)state;
+	assert_int_equal(dcp_emit_tensor(&sink, &t), 3);
+	t.error = "a file is missing";
+	t.partly = true;
+	assert_int_equal(dcp_emit_tensor(&sink, &t), 3);
+	t.partly = false;
+	want.npieces = want.ncopies = 0;
+	assert_int_equal(dcp_emit_tensor(&sink, &t), 3);
+	t.key = want.key = "w";
+	assert_int_equal(dcp_emit_tensor(&sink, &t), 3);
+	assert_int_equal(dcp_emit_object(&objects, &o), 4);
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(volume_and_bytes),
-		cmocka_unit_test(bytes_of_arrays),
-		cmocka_unit_test(dims_and_boxes),
-		cmocka_unit_test(sinks),
+		cmocka_unit_test(volume_and_bytes), cmocka_unit_test(bytes_of_arrays),
+		cmocka_unit_test(dims_and_boxes),   cmocka_unit_test(sinks),
+		cmocka_unit_test(keys_and_errors),
 	};
 	return cmocka_run_group_tests_name("tensor", tests, NULL, NULL);
 }

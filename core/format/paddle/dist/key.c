@@ -54,9 +54,7 @@ int dcp_pdist_emit_key(struct dcp_pdist *d, uint32_t key)
 	j.t.path = path_of(d, j.t.key, key, &j.t.npath);
 	if (!j.t.path)
 		return -ENOMEM;
-	if (dcp_pjoin_broken(&j)) {
+	if (dcp_pjoin_broken(&j))
 		j.t.error = j.why.msg;
-		j.t.npieces = j.t.ncopies = 0;
-	}
 	return dcp_emit_tensor(d->in->sink, &j.t);
 }

@@ -81,21 +81,15 @@ static int read_path(struct dcp_titems_meta *m, const char *text, struct dcp_tit
 	return rc == 0 || rc == -ENOMEM ? rc : keep_text(m, text, e);
 }
 
-static int join_path(struct dcp_titems_meta *m, const struct dcp_titems_entry *e)
-{
-	dcp_buf_reset(&m->scratch);
-	for (size_t i = 0; i < e->npath; i++)
-		dcp_buf_printf(&m->scratch, "%s%s", i ? "." : "", e->path[i]);
-	dcp_buf_add(&m->scratch, "", 0);
-	return dcp_buf_error(&m->scratch);
-}
-
 /* Put @e, all of whose path is known, under its key. */
 static int add_entry(struct dcp_titems_meta *m, struct dcp_titems_entry *e)
 {
 	uint32_t number;
-	int rc = join_path(m, e);
+	int rc;
 
+	dcp_buf_reset(&m->scratch);
+	dcp_path_join(&m->scratch, e->path, e->npath);
+	rc = dcp_buf_error(&m->scratch);
 	if (rc == 0)
 		rc = dcp_intern_add(&m->keys, m->scratch.p, m->scratch.n, DCP_INTERN_NONE,
 				    &number);

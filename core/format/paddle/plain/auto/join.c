@@ -201,10 +201,8 @@ static int emit(struct joined *x, const struct dcp_copies_key *k, const struct d
 		rc = 0; /* one rank's own */
 	if (rc == -ENOMEM)
 		return -ENOMEM;
-	if (rc < 0) {
+	if (rc < 0)
 		x->t.error = x->why.msg;
-		x->t.npieces = 0;
-	}
 	return dcp_emit_tensor(x->j->in->sink, &x->t);
 }
 
