@@ -232,19 +232,15 @@ static int place(void *ctx, const char *name, struct dcp_place *out)
 
 static int emit_inner(struct loading *l, struct dcp_err *err)
 {
-	struct dcp_relay r = { .to = l->in->sink, .place = place, .ctx = l };
-	struct dcp_sink sink = dcp_relay_sink(&r);
-	struct dcp_load in = *l->in;
+	dcp_auto_relay struct dcp_relay r = { .to = l->in->sink, .place = place, .ctx = l };
+	struct dcp_load in;
 	int rc = dcp_dir_of_archive(l->archive, l->input[0].name, &l->dir, err);
 
 	if (rc < 0)
 		return rc;
-	in.dir = &l->dir;
-	in.sink = &sink;
-	in.unpack = NULL;
+	in = dcp_relay_load(&r, l->in, &l->dir);
 	rc = dcp_inner_load(&in, err);
 	dcp_dir_close(&l->dir);
-	dcp_relay_finish(&r);
 	return rc;
 }
 

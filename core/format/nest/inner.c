@@ -2,6 +2,7 @@
 #include "core/format/nest/inner.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,58 +15,20 @@
 
 enum { MAX_DEEP = 3 };
 
-/* Where the inner checkpoint lies in the outer one, and what its keys get in front. */
-struct below {
-	const char *dir;
-	const char *prefix;
-};
-
-static int place(void *ctx, const char *name, struct dcp_place *out)
-{
-	const struct below *b = ctx;
-	int n = snprintf(out->name, sizeof(out->name), "%s%s%s", b->dir ? b->dir : "",
-			 b->dir ? "/" : "", name);
-
-	return n < 0 || (size_t)n >= sizeof(out->name) ? -ENAMETOOLONG : 0;
-}
-
-static const char *prefix_of(void *ctx, const char *key)
-{
-	const struct below *b = ctx;
-
-	return b->prefix;
-}
-
-/* As @in, with another directory, emitted to @sink. */
-static struct dcp_load moved(const struct dcp_load *in, const struct dcp_dir *dir,
-			     const struct dcp_sink *sink)
-{
-	struct dcp_load out = *in;
-
-	out.dir = dir;
-	out.sink = sink;
-	out.unpack = NULL; /* knows files of the outer directory only */
-	return out;
-}
-
 /* ---- files that are checkpoints by themselves ---- */
 
 static int load_group(const struct dcp_load *in, const struct dcp_format *format,
 		      const char *group, bool alone, struct dcp_err *err)
 {
-	struct below b = { .prefix = group };
-	struct dcp_relay r = { .to = in->sink, .place = place, .prefix = prefix_of, .ctx = &b };
-	struct dcp_sink sink = dcp_relay_sink(&r);
+	dcp_auto_relay struct dcp_relay r = { .to = in->sink, .prefix = alone ? NULL : group };
 	dcp_auto_dir struct dcp_dir part = { .fd = -1 };
 	struct dcp_load sub;
 	int rc = dcp_format_group(format, in->dir, group, &part);
 
 	if (rc < 0)
 		return dcp_fail(err, rc, "%.300s: %s", in->dir->path, strerror(-rc));
-	sub = moved(in, &part, alone ? in->sink : &sink);
-	rc = format->load(&sub, err);
-	dcp_relay_finish(&r);
-	return rc;
+	sub = dcp_relay_load(&r, in, &part);
+	return format->load(&sub, err);
 }
 
 static int load_groups(const struct dcp_load *in, const struct dcp_format *format,
@@ -108,19 +71,19 @@ static int load_deep(const struct dcp_load *in, int deep, struct dcp_err *err);
 static int load_below(const struct dcp_load *in, const char *name, const char *prefix, int deep,
 		      struct dcp_err *err)
 {
-	struct below b = { .dir = name, .prefix = prefix };
-	struct dcp_relay r = { .to = in->sink, .place = place, .prefix = prefix_of, .ctx = &b };
-	struct dcp_sink sink = dcp_relay_sink(&r);
+	char below[NAME_MAX + 2];
+	dcp_auto_relay struct dcp_relay r = { .to = in->sink,
+					      .below = below,
+					      .prefix = prefix };
 	dcp_auto_dir struct dcp_dir dir = { .fd = -1 };
 	struct dcp_load sub;
 	int rc = dcp_dir_open_at(in->dir, name, &dir, err);
 
 	if (rc < 0)
 		return rc;
-	sub = moved(in, &dir, &sink);
-	rc = load_deep(&sub, deep, err);
-	dcp_relay_finish(&r);
-	return rc;
+	snprintf(below, sizeof(below), "%s/", name);
+	sub = dcp_relay_load(&r, in, &dir);
+	return load_deep(&sub, deep, err);
 }
 
 static int load_deep(const struct dcp_load *in, int deep, struct dcp_err *err)

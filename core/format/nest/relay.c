@@ -2,11 +2,11 @@
 #include "core/format/nest/relay.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/base/ckd.h"
 #include "core/base/jsonw.h"
-#include "core/model/tensor.h"
 #include "core/parse/json.h"
 
 /* A file the inner family knows as number i. */
@@ -23,23 +23,33 @@ static int noted(struct dcp_relay *r, int rc)
 	return rc;
 }
 
+static int place(struct dcp_relay *r, const char *name, struct dcp_place *out)
+{
+	int n;
+
+	if (r->place)
+		return r->place(r->ctx, name, out);
+	n = snprintf(out->name, sizeof(out->name), "%s%s", r->below ?: "", name);
+	return n < 0 || (size_t)n >= sizeof(out->name) ? -ENAMETOOLONG : 0;
+}
+
 static int emit_file(struct dcp_relay *r, const char *name, bool unpacked, uint32_t *number)
 {
 	struct moved m = { 0 }, *all = DCP_ITEMS(r->files, struct moved);
 	size_t n = r->files.n / sizeof(m);
-	struct dcp_place place = { 0 };
-	int rc = r->place(r->ctx, name, &place);
+	struct dcp_place at = { 0 };
+	int rc = place(r, name, &at);
 
 	/* a compressed file inside something that is itself moved */
-	if (rc == 0 && unpacked && (place.base || place.unpacked))
+	if (rc == 0 && unpacked && (at.base || at.unpacked))
 		rc = -ENOTSUP;
 	if (rc == 0)
-		rc = noted(r, place.unpacked || unpacked
-				      ? dcp_emit_unpacked(r->to, place.name, &m.number)
-				      : dcp_emit_file(r->to, place.name, &m.number));
+		rc = noted(r, at.unpacked || unpacked
+				      ? dcp_emit_unpacked(r->to, at.name, &m.number)
+				      : dcp_emit_file(r->to, at.name, &m.number));
 	if (rc < 0)
 		return rc;
-	m.base = place.base;
+	m.base = at.base;
 	for (size_t i = 0; i < n; i++)
 		if (all[i].number == m.number && all[i].base == m.base) {
 			*number = (uint32_t)i;
@@ -64,14 +74,12 @@ static int on_unpacked(void *ctx, const char *name, uint32_t *number)
 static int put_prefix(struct dcp_relay *r, const char **key, const char *const **path,
 		      size_t *npath)
 {
-	const char *prefix = r->prefix ? r->prefix(r->ctx, *key) : NULL;
-
-	if (!prefix)
+	if (!r->prefix)
 		return 0;
 	dcp_buf_reset(&r->text);
 	dcp_buf_reset(&r->path);
-	dcp_buf_printf(&r->text, **key ? "%s.%s" : "%s%s", prefix, *key);
-	dcp_buf_add(&r->path, &prefix, sizeof(prefix));
+	dcp_buf_printf(&r->text, **key ? "%s.%s" : "%s%s", r->prefix, *key);
+	dcp_buf_add(&r->path, &r->prefix, sizeof(r->prefix));
 	dcp_buf_add(&r->path, *path, *npath * sizeof(**path));
 	if (dcp_buf_error(&r->text) || dcp_buf_error(&r->path))
 		return -ENOMEM;
@@ -84,12 +92,10 @@ static int put_prefix(struct dcp_relay *r, const char **key, const char *const *
 /* The key of an earlier tensor, as it was emitted. */
 static int put_alias(struct dcp_relay *r, const char **alias)
 {
-	const char *prefix = *alias && r->prefix ? r->prefix(r->ctx, *alias) : NULL;
-
-	if (!prefix)
+	if (!*alias || !r->prefix)
 		return 0;
 	dcp_buf_reset(&r->alias);
-	dcp_buf_printf(&r->alias, **alias ? "%s.%s" : "%s%s", prefix, *alias);
+	dcp_buf_printf(&r->alias, **alias ? "%s.%s" : "%s%s", r->prefix, *alias);
 	*alias = r->alias.p;
 	return dcp_buf_error(&r->alias);
 }
@@ -129,15 +135,14 @@ static int put_references(struct dcp_relay *r, struct dcp_object *o)
 	       (hit = memmem(text + done, o->json_len - done, mark, skip))) {
 		size_t at = (size_t)(hit - text) + skip;
 		size_t len = at < o->json_len ? take_string(r, text, at, o->json_len) : 0;
-		const char *prefix = len ? r->prefix(r->ctx, r->alias.p) : NULL;
 
 		dcp_buf_add(&r->json, text + done, at - done);
 		done = at;
-		if (prefix) { /* in place of the opening quote: "prefix. */
+		if (len) { /* in place of the opening quote: "prefix. */
 			struct dcp_jsonw w;
 
 			dcp_jsonw_init(&w, &r->json, false);
-			dcp_jsonw_str(&w, prefix);
+			dcp_jsonw_str(&w, r->prefix);
 			r->json.n--;
 			dcp_buf_str(&r->json, *r->alias.p ? "." : "");
 			done++;
@@ -248,12 +253,12 @@ static int on_meta(void *ctx, const char *name, const char *value)
 static int on_sidecar(void *ctx, const char *name)
 {
 	struct dcp_relay *r = ctx;
-	struct dcp_place place = { 0 };
-	int rc = r->place(r->ctx, name, &place);
+	struct dcp_place at = { 0 };
+	int rc = place(r, name, &at);
 
-	if (rc < 0 || place.base || place.unpacked)
+	if (rc < 0 || at.base || at.unpacked)
 		return rc; /* inside an archive there is no file to pass through */
-	return noted(r, dcp_emit_sidecar(r->to, place.name));
+	return noted(r, dcp_emit_sidecar(r->to, at.name));
 }
 
 struct dcp_sink dcp_relay_sink(struct dcp_relay *r)
@@ -267,6 +272,18 @@ struct dcp_sink dcp_relay_sink(struct dcp_relay *r)
 		.sidecar = on_sidecar,
 		.ctx = r,
 	};
+}
+
+struct dcp_load dcp_relay_load(struct dcp_relay *r, const struct dcp_load *in,
+			       const struct dcp_dir *dir)
+{
+	struct dcp_load out = *in;
+
+	r->sink = dcp_relay_sink(r);
+	out.dir = dir;
+	out.sink = &r->sink;
+	out.unpack = NULL;
+	return out;
 }
 
 void dcp_relay_finish(struct dcp_relay *r)

@@ -3,23 +3,23 @@
  * relay: a sink in front of another, for families whose checkpoints stand inside something:
  * a directory of a directory, an archive, a decompressed file.
  *
- * The inner family emits files by the names it knows; place() says where their bytes really
- * lie, and the pieces are moved there. Keys may get a prefix, so that two parts of one version
- * do not clash; keys that others refer to (aliases, {"$tensor": key} in objects) get it too:
+ * The inner family emits files by the names it knows; they lie in a directory @below, or place()
+ * says where their bytes really lie, and the pieces are moved there. Keys may get a prefix, so that
+ * two parts of one version do not clash; keys that others refer to (aliases, {"$tensor": key} in
+ * objects) get it too:
  *
- *	struct dcp_relay r = { .to = in->sink, .place = place, .ctx = &mine };
- *	struct dcp_sink sink = dcp_relay_sink(&r);
+ *	dcp_auto_relay struct dcp_relay r = { .to = in->sink, .below = "inner/" };
+ *	struct dcp_load inner = dcp_relay_load(&r, in, &inner_dir);
  *
- *	... inner->load(&(struct dcp_load){ .dir = &inner_dir, .sink = &sink, ... }, err);
- *	dcp_relay_finish(&r);
+ *	... format->load(&inner, err);
  */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "core/base/buf.h"
-
-struct dcp_sink;
+#include "core/format/format.h"
+#include "core/model/tensor.h"
 
 /* Where a file of the inner checkpoint lies in the outer one. */
 struct dcp_place {
@@ -30,18 +30,24 @@ struct dcp_place {
 
 struct dcp_relay {
 	const struct dcp_sink *to;
-	/* 0 and @out, or a negative errno that ends the load. */
+	const char *below; /* what stands in front of names of files; NULL: nothing */
+	/* In place of that; may be NULL. 0 and @out, or a negative errno that ends the load. */
 	int (*place)(void *ctx, const char *name, struct dcp_place *out);
-	/* Path components to put in front of a key (and of its path), joined with "."; NULL:
-	 * none for this one. NULL function: none at all. */
-	const char *(*prefix)(void *ctx, const char *key);
 	void *ctx;
+	/* A path component to put in front of all keys (and paths), joined with "."; NULL: none. */
+	const char *prefix;
 	int rc; /* what the sink @to failed with, if it did */
 	/* the relay's own */
+	struct dcp_sink sink; /* of dcp_relay_load() */
 	struct dcp_buf files; /* of each number handed out: the outer file's, and the base */
 	struct dcp_buf pieces, terms, text, path, alias, json;
 };
 
 /* The sink to load into. @r must outlive it. */
 struct dcp_sink dcp_relay_sink(struct dcp_relay *r);
+/* @in for a checkpoint in @dir, emitted through @r, which must outlive it. Nothing compressed is read through it:
+ * what unpacks knows files of the outer directory only. */
+struct dcp_load dcp_relay_load(struct dcp_relay *r, const struct dcp_load *in,
+			       const struct dcp_dir *dir);
 void dcp_relay_finish(struct dcp_relay *r);
+#define dcp_auto_relay __attribute__((cleanup(dcp_relay_finish)))

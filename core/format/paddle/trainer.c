@@ -85,21 +85,6 @@ struct loading {
 	bool bare; /* there is one model only */
 };
 
-static int place(void *ctx, const char *name, struct dcp_place *out)
-{
-	const struct loading *l = ctx;
-	int n = snprintf(out->name, sizeof(out->name), "%s/%s", l->part, name);
-
-	return n < 0 || (size_t)n >= sizeof(out->name) ? -ENAMETOOLONG : 0;
-}
-
-static const char *prefix(void *ctx, const char *key)
-{
-	const struct loading *l = ctx;
-
-	return l->bare && is_model(l->part) ? NULL : l->part;
-}
-
 /* Facts of the parts are those of the whole, emitted once; which part warns is worth saying. */
 static int on_meta(void *ctx, const char *name, const char *value)
 {
@@ -115,22 +100,24 @@ static int on_meta(void *ctx, const char *name, const char *value)
 
 static int load_part(const struct dcp_load *in, struct loading *l, struct dcp_err *err)
 {
-	struct dcp_relay relay = { .to = in->sink, .place = place, .prefix = prefix, .ctx = l };
-	struct dcp_sink sink = dcp_relay_sink(&relay);
-	struct dcp_load inner = *in;
+	char below[32];
+	dcp_auto_relay struct dcp_relay relay = {
+		.to = in->sink,
+		.below = below,
+		.prefix = l->bare && is_model(l->part) ? NULL : l->part,
+		.ctx = l,
+	};
 	dcp_auto_dir struct dcp_dir dir = { .fd = -1 };
+	struct dcp_load inner;
 	int rc = dcp_dir_open_at(in->dir, l->part, &dir, err);
 
 	if (rc < 0)
 		return rc;
-	sink.meta = on_meta;
-	inner.dir = &dir;
-	inner.sink = &sink;
+	snprintf(below, sizeof(below), "%s/", l->part);
+	inner = dcp_relay_load(&relay, in, &dir);
+	relay.sink.meta = on_meta;
 	rc = dcp_format_paddle_dist.load(&inner, err);
-	if (rc < 0)
-		dcp_err_where(err, rc, "%s", l->part);
-	dcp_relay_finish(&relay);
-	return rc;
+	return rc < 0 ? dcp_err_where(err, rc, "%s", l->part) : 0;
 }
 
 static int load(const struct dcp_load *in, struct dcp_err *err)

@@ -5,7 +5,6 @@
  * key is called must not depend on what other parts hold.
  */
 #include <errno.h>
-#include <stdio.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
@@ -30,35 +29,6 @@ static const char *prefix_of(const struct emitter *w)
 	return bare ? NULL : w->part->name;
 }
 
-static int load_part(const struct emitter *w, const struct dcp_sink *sink, struct dcp_err *err)
-{
-	const struct dcp_part *part = w->part;
-	const struct dcp_load in = {
-		.dir = &part->dir,
-		.sink = sink,
-		.formats = w->in->formats,
-		.progress = w->in->progress,
-		.log = w->in->log,
-		.depth = w->in->depth + 1,
-		.is_part = prefix_of(w) != NULL,
-	};
-
-	return part->format->load(&in, err);
-}
-
-static int place(void *ctx, const char *name, struct dcp_place *out)
-{
-	const struct emitter *w = ctx;
-	int n = snprintf(out->name, sizeof(out->name), "%s%s", w->part->below, name);
-
-	return n < 0 || (size_t)n >= sizeof(out->name) ? -ENAMETOOLONG : 0;
-}
-
-static const char *prefix(void *ctx, const char *key)
-{
-	return prefix_of(ctx);
-}
-
 static int emit_broken(const struct emitter *w, const char *why)
 {
 	dcp_log(w->in->log, DCP_LOG_WARN, "%s%s", w->part->below, why);
@@ -67,13 +37,19 @@ static int emit_broken(const struct emitter *w, const char *why)
 
 static int emit_part(struct emitter *w, struct dcp_err *err)
 {
-	struct dcp_relay r = { .to = w->in->sink, .place = place, .prefix = prefix, .ctx = w };
-	struct dcp_sink sink = dcp_relay_sink(&r);
+	dcp_auto_relay struct dcp_relay r = { .to = w->in->sink,
+					      .below = w->part->below,
+					      .prefix = prefix_of(w) };
+	struct dcp_load in = dcp_relay_load(&r, w->in, &w->part->dir);
 	struct dcp_err why = { 0 };
-	int rc = load_part(w, &sink, &why);
-	bool broken = rc < 0 && rc != -ENOMEM && r.rc == 0;
+	bool broken;
+	int rc;
 
-	dcp_relay_finish(&r);
+	in.depth++;
+	in.uncommitted = false;
+	in.is_part = r.prefix != NULL;
+	rc = w->part->format->load(&in, &why);
+	broken = rc < 0 && rc != -ENOMEM && r.rc == 0;
 	if (broken && ++w->nbroken < dcp_parts_n(w->parts))
 		return emit_broken(w, why.msg);
 	if (rc < 0 && err)

@@ -17,12 +17,6 @@ static int place(void *ctx, const char *name, struct dcp_place *out)
 	return 0;
 }
 
-static const char *prefix(void *ctx, const char *key)
-{
-	(void)ctx;
-	return strcmp(key, "clash") == 0 ? "optim" : NULL;
-}
-
 static int tell(const struct dcp_sink *s, const char *key, uint32_t file, uint64_t off)
 {
 	const uint64_t lo = 0, n = 4;
@@ -62,7 +56,7 @@ static void pieces_move(void **state)
 	bool unpacked = false;
 	struct t_sink outer;
 	struct dcp_relay r = {
-		.to = &outer.sink, .place = place, .prefix = prefix, .ctx = &unpacked
+		.to = &outer.sink, .place = place, .prefix = "optim", .ctx = &unpacked
 	};
 	struct dcp_sink s = dcp_relay_sink(&r);
 	uint32_t a, b, again, number;
@@ -80,25 +74,19 @@ static void pieces_move(void **state)
 	assert_int_equal(tell(&s, "far", b, UINT64_MAX), 0);
 	assert_int_equal(tell(&s, "x", 7, 8), -EINVAL);
 	assert_int_equal(tell_object(&s, "o", b, 8), 0);
-	assert_int_equal(t_sink_object(&outer, "o")->stored->off, 4104);
-	assert_int_equal(t_sink_object(&outer, "o")->stored->file, 0);
+	assert_int_equal(t_sink_object(&outer, "optim.o")->stored->off, 4104);
+	assert_int_equal(t_sink_object(&outer, "optim.o")->stored->file, 0);
 	assert_int_equal(tell_object(&s, "none", b, UINT64_MAX), 0);
-	assert_null(t_sink_object(&outer, "none")->stored);
+	assert_null(t_sink_object(&outer, "optim.none")->stored);
 	assert_int_equal(tell_object(&s, "o", 7, 8), -EINVAL);
 	assert_int_equal(outer.nfiles, 1);
-	assert_int_equal(t_sink_tensor(&outer, "x")->pieces[0].off, 520);
+	assert_int_equal(t_sink_tensor(&outer, "optim.x")->pieces[0].off, 520);
 	assert_int_equal(t_sink_tensor(&outer, "optim.clash")->pieces[0].off, 4096);
 	assert_int_equal(t_sink_tensor(&outer, "optim.clash")->npath, 2);
 	assert_string_equal(t_sink_tensor(&outer, "optim.clash")->path[0], "optim");
-	assert_non_null(t_sink_tensor(&outer, "far")->error);
+	assert_non_null(t_sink_tensor(&outer, "optim.far")->error);
 	dcp_relay_finish(&r);
 	t_sink_finish(&outer);
-}
-
-static const char *prefix_all(void *ctx, const char *key)
-{
-	(void)ctx;
-	return strcmp(key, "own") == 0 ? NULL : "a \"part\"";
 }
 
 /* Keys inside objects, and of tensors that are the same as others. */
@@ -109,10 +97,9 @@ static void references_move(void **state)
 		const char *json, *want;
 	} rows[] = {
 		{ "{\"$tensor\":\"w\"}", "{\"$tensor\":\"a \\\"part\\\".w\"}" },
-		{ "{\"$tensor\":\"own\"}", "{\"$tensor\":\"own\"}" },
 		{ "{\"$tensor\":\"\"}", "{\"$tensor\":\"a \\\"part\\\"\"}" },
-		{ "[{\"$tensor\":\"w.\\\"q\\\\\"},{\"$tensor\":\"own\"},1]",
-		  "[{\"$tensor\":\"a \\\"part\\\".w.\\\"q\\\\\"},{\"$tensor\":\"own\"},1]" },
+		{ "[{\"$tensor\":\"w.\\\"q\\\\\"},{\"$tensor\":\"v\"},1]",
+		  "[{\"$tensor\":\"a \\\"part\\\".w.\\\"q\\\\\"},{\"$tensor\":\"a \\\"part\\\".v\"},1]" },
 		{ "\"{\\\"$tensor\\\":\\\"w\\\"}\"", "\"{\\\"$tensor\\\":\\\"w\\\"}\"" },
 		{ "{\"$tensor\":\"cut", "{\"$tensor\":\"cut" },
 		{ "{\"$tensor\":", "{\"$tensor\":" },
@@ -121,7 +108,7 @@ static void references_move(void **state)
 	/* clang-format on */
 	const char *path[] = { "own" };
 	struct t_sink outer;
-	struct dcp_relay r = { .to = &outer.sink, .place = place, .prefix = prefix_all };
+	struct dcp_relay r = { .to = &outer.sink, .place = place, .prefix = "a \"part\"" };
 	struct dcp_sink s = dcp_relay_sink(&r);
 	struct dcp_tensor t = { .key = "own",
 				.path = path,
@@ -145,27 +132,22 @@ static void references_move(void **state)
 
 		t_case(rows[i].json);
 		assert_int_equal(s.object(s.ctx, &o), 0);
-		assert_string_equal(t_sink_object(&outer, "own")->json, rows[i].want);
+		assert_string_equal(t_sink_object(&outer, "a \"part\".own")->json,
+				    rows[i].want);
 	}
 	assert_int_equal(s.tensor(s.ctx, &t), 0);
-	assert_string_equal(t_sink_tensor(&outer, "own")->alias_of, "a \"part\".w");
+	assert_string_equal(t_sink_tensor(&outer, "a \"part\".own")->alias_of, "a \"part\".w");
 	dcp_relay_finish(&r);
 	t_sink_finish(&outer);
-}
-
-static int place_plain(void *ctx, const char *name, struct dcp_place *out)
-{
-	(void)ctx;
-	snprintf(out->name, sizeof(out->name), "below/%s", name);
-	return 0;
 }
 
 /* A compressed file of a part is one of the whole; inside something moved it is not. */
 static void unpacked_files(void **state)
 {
 	bool unpacked = false;
+	char name[sizeof(((struct dcp_place *)0)->name)] = "";
 	struct t_sink outer;
-	struct dcp_relay r = { .to = &outer.sink, .place = place_plain };
+	struct dcp_relay r = { .to = &outer.sink, .below = "below/" };
 	struct dcp_sink s = dcp_relay_sink(&r);
 	uint32_t number;
 
@@ -173,6 +155,8 @@ static void unpacked_files(void **state)
 	t_sink_init(&outer, NULL);
 	assert_int_equal(s.unpacked(s.ctx, "a.gz", &number), 0);
 	assert_string_equal(t_sink_fact(&outer, "unpacked"), "below/a.gz");
+	memset(name, 'n', sizeof(name) - 1);
+	assert_int_equal(s.file(s.ctx, name, &number), -ENAMETOOLONG);
 	dcp_relay_finish(&r);
 	r = (struct dcp_relay){ .to = &outer.sink, .place = place, .ctx = &unpacked };
 	assert_int_equal(s.unpacked(s.ctx, "a", &number), -ENOTSUP);
@@ -192,7 +176,7 @@ static void objects_facts_and_sidecars_pass(void **state)
 	bool unpacked = true;
 	struct t_sink outer;
 	struct dcp_relay r = {
-		.to = &outer.sink, .place = place, .prefix = prefix, .ctx = &unpacked
+		.to = &outer.sink, .place = place, .prefix = "optim", .ctx = &unpacked
 	};
 	struct dcp_sink s = dcp_relay_sink(&r);
 	uint32_t number;
