@@ -10,6 +10,7 @@
 #include "core/base/ckd.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
+#include "core/model/tensor.h"
 
 enum { MAX_SPANS = 1024 };
 
@@ -166,4 +167,64 @@ int dcp_tplace_cut(const struct dcp_tplace *place, uint32_t np, uint32_t ndim,
 	if (rc == 0)
 		*out = (struct dcp_cut){ .ndim = ndim, .axis = axis };
 	return rc;
+}
+
+/* Each span of each dimension with each of the others. */
+int dcp_tplace_boxes(const struct dcp_cut *cut, uint64_t max, struct dcp_arena *arena,
+		     const struct dcp_tplace_box **out, size_t *count)
+{
+	struct dcp_tplace_box *box;
+	uint32_t ndim = cut->ndim;
+	uint64_t n = 1;
+
+	for (uint32_t k = 0; k < ndim; k++)
+		if (dcp_ckd_mul(&n, n, cut->axis[k].n) || n > max)
+			return -E2BIG;
+	box = dcp_arena_calloc(arena, n + 1, sizeof(*box));
+	if (!box)
+		return -ENOMEM;
+	for (uint64_t i = 0; i < n; i++) {
+		uint64_t *dims = dcp_arena_calloc(arena, 3 * (size_t)ndim + 1, sizeof(*dims));
+		uint64_t rest = i;
+
+		if (!dims)
+			return -ENOMEM;
+		for (uint32_t k = ndim; k-- > 0; rest /= cut->axis[k].n) {
+			const struct dcp_span *s = &cut->axis[k].span[rest % cut->axis[k].n];
+
+			dims[k] = s->lo;
+			dims[ndim + k] = s->at;
+			dims[2 * ndim + k] = s->n;
+		}
+		box[i] = (struct dcp_tplace_box){ dims, dims + ndim, dims + 2 * ndim };
+	}
+	*out = box;
+	*count = n;
+	return 0;
+}
+
+int dcp_tplace_piece(const struct dcp_tplace_box *box, uint32_t ndim, const uint64_t *shape,
+		     const uint64_t *stride, uint32_t itemsize, struct dcp_arena *arena,
+		     struct dcp_piece *p)
+{
+	uint64_t *own = dcp_arena_calloc(arena, ndim + 1u, sizeof(*own));
+	uint64_t dense = 1, first = 0, n = 0, step;
+	bool bad = false;
+
+	if (!own)
+		return -ENOMEM;
+	for (uint32_t k = ndim; k-- > 0;) {
+		own[k] = stride ? stride[k] : dense;
+		bad |= dcp_ckd_mul(&dense, dense, shape[k]) ||
+		       dcp_ckd_mul(&step, box->at[k], own[k]) ||
+		       dcp_ckd_add(&first, first, step);
+	}
+	p->lo = box->lo;
+	p->len = box->len;
+	p->stride = stride || memcmp(box->len, shape, ndim * sizeof(*shape)) ? own : NULL;
+	bad |= !dcp_shape_volume(box->len, ndim, &p->run_n) ||
+	       !dcp_stride_span(box->len, own, ndim, &n) ||
+	       dcp_ckd_mul(&p->nbytes, n, itemsize) || dcp_ckd_mul(&first, first, itemsize) ||
+	       dcp_ckd_add(&p->off, p->off, first);
+	return bad ? -EBADMSG : 0;
 }

@@ -14,6 +14,7 @@
 #include "core/model/geometry/cut.h"
 
 struct dcp_err;
+struct dcp_piece;
 
 #define DCP_TPLACE_MAX 32 /* mesh dimensions; torch itself uses up to five */
 
@@ -34,3 +35,20 @@ struct dcp_tplace {
 int dcp_tplace_cut(const struct dcp_tplace *place, uint32_t np, uint32_t ndim,
 		   const uint64_t *shape, struct dcp_arena *arena, struct dcp_cut *out,
 		   struct dcp_err *err);
+
+/* [lo, lo + len) of the whole tensor is at @at of the local one. */
+struct dcp_tplace_box {
+	const uint64_t *lo, *at, *len;
+};
+
+/* The boxes of which @cut consists, in @arena. -E2BIG (more than @max), -ENOMEM. */
+int dcp_tplace_boxes(const struct dcp_cut *cut, uint64_t max, struct dcp_arena *arena,
+		     const struct dcp_tplace_box **out, size_t *n);
+
+/*
+ * The elements of @box, which has some, as the piece @p: box, run and place. The local tensor of @shape and @stride (NULL:
+ * row-major) begins at p->off. -EBADMSG (it does not fit in 64 bits), -ENOMEM.
+ */
+int dcp_tplace_piece(const struct dcp_tplace_box *box, uint32_t ndim, const uint64_t *shape,
+		     const uint64_t *stride, uint32_t itemsize, struct dcp_arena *arena,
+		     struct dcp_piece *p);

@@ -13,47 +13,12 @@
 
 /* What one rank should hold. */
 struct part {
-	const struct dcp_titems_box *box;
+	const struct dcp_tplace_box *box;
 	size_t n;
 	uint64_t local[DCP_MAX_NDIM]; /* the shape of its local tensor, by placements */
 };
 
 /* ---- which boxes ---- */
-
-/* Each span of each dimension with each of the others. */
-static int boxes_of_cut(const struct dcp_cut *cut, struct dcp_arena *arena, struct part *p,
-			struct dcp_err *err)
-{
-	struct dcp_titems_box *box;
-	uint32_t ndim = cut->ndim;
-	uint64_t n = 1;
-
-	for (uint32_t k = 0; k < ndim; k++)
-		if (dcp_ckd_mul(&n, n, cut->axis[k].n) || n > DCP_TITEMS_MAX_BOXES)
-			return dcp_fail(err, -E2BIG, "its rank holds more than %u boxes of it",
-					DCP_TITEMS_MAX_BOXES);
-	box = dcp_arena_calloc(arena, n + 1, sizeof(*box));
-	if (!box)
-		return -ENOMEM;
-	for (uint64_t i = 0; i < n; i++) {
-		uint64_t *dims = dcp_arena_calloc(arena, 3 * (size_t)ndim + 1, sizeof(*dims));
-		uint64_t rest = i;
-
-		if (!dims)
-			return -ENOMEM;
-		for (uint32_t k = ndim; k-- > 0; rest /= cut->axis[k].n) {
-			const struct dcp_span *s = &cut->axis[k].span[rest % cut->axis[k].n];
-
-			dims[k] = s->lo;
-			dims[ndim + k] = s->at;
-			dims[2 * ndim + k] = s->n;
-		}
-		box[i] = (struct dcp_titems_box){ dims, dims + ndim, dims + 2 * ndim };
-	}
-	p->box = box;
-	p->n = n;
-	return 0;
-}
 
 static int read_cut(const struct dcp_titems_group *g, uint32_t rank, struct dcp_arena *arena,
 		    struct part *p, struct dcp_err *err)
@@ -78,7 +43,10 @@ static int read_cut(const struct dcp_titems_group *g, uint32_t rank, struct dcp_
 	if (rc < 0)
 		return rc;
 	dcp_cut_shape(&cut, p->local);
-	return boxes_of_cut(&cut, arena, p, err);
+	rc = dcp_tplace_boxes(&cut, DCP_TITEMS_MAX_BOXES, arena, &p->box, &p->n);
+	return rc == -E2BIG ? dcp_fail(err, rc, "its rank holds more than %u boxes of it",
+				       DCP_TITEMS_MAX_BOXES)
+			    : rc;
 }
 
 static int find_part(const struct dcp_titems_group *g, uint32_t rank, struct dcp_arena *arena,
@@ -160,37 +128,7 @@ static int check_local(const struct dcp_titems_group *g, const struct dcp_tensor
 
 /* ---- pieces ---- */
 
-/* The elements of @b, which lies in the stored piece @from of shape @shape. */
-static int make_piece(const struct dcp_tensor *t, const struct dcp_titems_box *b,
-		      struct dcp_arena *arena, struct dcp_piece *p)
-{
-	const struct dcp_piece *from = t->pieces;
-	uint64_t *stride = dcp_arena_calloc(arena, t->ndim + 1u, sizeof(*stride));
-	uint64_t dense = 1, first = 0, last = 0, step;
-	bool bad = false;
-
-	if (!stride)
-		return -ENOMEM;
-	for (uint32_t k = t->ndim; k-- > 0;) {
-		stride[k] = from->stride ? from->stride[k] : dense;
-		bad |= dcp_ckd_mul(&dense, dense, t->shape[k]);
-		bad |= dcp_ckd_mul(&step, b->at[k], stride[k]) ||
-		       dcp_ckd_add(&first, first, step);
-		bad |= dcp_ckd_mul(&step, b->len[k] - 1, stride[k]) ||
-		       dcp_ckd_add(&last, last, step);
-	}
-	*p = *from;
-	p->lo = b->lo;
-	p->len = b->len;
-	if (from->stride || memcmp(b->len, t->shape, t->ndim * sizeof(*b->len)) != 0)
-		p->stride = stride;
-	bad |= !dcp_shape_volume(b->len, t->ndim, &p->run_n) ||
-	       dcp_ckd_mul(&first, first, t->itemsize) || dcp_ckd_add(&p->off, p->off, first) ||
-	       dcp_ckd_add(&last, last, 1) || dcp_ckd_mul(&p->nbytes, last, t->itemsize);
-	return bad ? -EBADMSG : 0;
-}
-
-static bool is_empty(const struct dcp_titems_box *b, uint32_t ndim)
+static bool is_empty(const struct dcp_tplace_box *b, uint32_t ndim)
 {
 	for (uint32_t k = 0; k < ndim; k++)
 		if (b->len[k] == 0)
@@ -219,9 +157,14 @@ int dcp_titems_place(const struct dcp_titems_group *g, uint32_t rank,
 	out->shape = g->shape;
 	out->pieces = to;
 	out->npieces = 0;
-	for (size_t i = 0; i < p.n && rc == 0; i++)
-		if (!is_empty(&p.box[i], g->ndim))
-			rc = make_piece(local, &p.box[i], arena, &to[out->npieces++]);
+	for (size_t i = 0; i < p.n && rc == 0; i++) {
+		if (is_empty(&p.box[i], g->ndim))
+			continue;
+		to[out->npieces] = *local->pieces;
+		rc = dcp_tplace_piece(&p.box[i], local->ndim, local->shape,
+				      local->pieces->stride, local->itemsize, arena,
+				      &to[out->npieces++]);
+	}
 	if (rc == -ENOMEM)
 		return -ENOMEM;
 	return rc < 0 ? dcp_fail(err, rc, "its place in the file does not fit in 64 bits") : 0;

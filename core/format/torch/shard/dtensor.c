@@ -6,10 +6,10 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "core/base/arena.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
-#include "core/format/torch/placement.h"
 #include "core/format/torch/shard/shard_int.h"
 
 /* The attribute @name of a state that is a dict, or (None or a dict, a dict of slots). */
@@ -177,37 +177,21 @@ static int emit_cut(struct dcp_tshard_reading *r, const struct dcp_cut *cut,
 		    const struct dcp_torch_tensor *tt)
 {
 	struct dcp_tensor *t = &r->out->t;
-	uint64_t at[DCP_MAX_NDIM], n = 1;
-	size_t i[DCP_MAX_NDIM] = { 0 };
+	const struct dcp_tplace_box *box;
 	struct dcp_piece *p;
+	size_t n = 0;
+	int rc = dcp_tplace_boxes(cut, DCP_TSHARD_MAX_PIECES, r->arena, &box, &n);
 
-	for (uint32_t k = 0; k < t->ndim; k++)
-		if (dcp_ckd_mul(&n, n, cut->axis[k].n) || n > DCP_TSHARD_MAX_PIECES)
-			return dcp_fail(r->err, -E2BIG, "DTensor cut into more than %d boxes",
-					DCP_TSHARD_MAX_PIECES);
-	p = dcp_tshard_pieces(r, (size_t)n);
+	if (rc == -E2BIG)
+		return dcp_fail(r->err, -E2BIG, "DTensor cut into more than %d boxes",
+				DCP_TSHARD_MAX_PIECES);
+	p = rc == 0 ? dcp_arena_calloc(r->arena, n + 1, sizeof(*p)) : NULL;
 	if (!p)
 		return dcp_tshard_no_memory(r);
-	for (t->npieces = 0; t->npieces < n; t->npieces++, p++) {
-		int rc;
-
-		for (uint32_t k = 0; k < t->ndim; k++) {
-			const struct dcp_span *s = &cut->axis[k].span[i[k]];
-
-			((uint64_t *)(uintptr_t)p->lo)[k] = s->lo;
-			((uint64_t *)(uintptr_t)p->len)[k] = s->n;
-			at[k] = s->at;
-		}
-		rc = dcp_tshard_place(r, p, tt, at);
-		if (rc < 0)
-			return rc;
-		for (uint32_t k = t->ndim; k-- > 0;) {
-			if (++i[k] < cut->axis[k].n)
-				break;
-			i[k] = 0;
-		}
-	}
-	return 0;
+	t->pieces = p;
+	for (; rc == 0 && t->npieces < n; t->npieces++)
+		rc = dcp_tshard_place(r, &p[t->npieces], tt, &box[t->npieces]);
+	return rc;
 }
 
 static int check_local(struct dcp_tshard_reading *r, const struct dcp_cut *cut,

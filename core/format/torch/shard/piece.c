@@ -59,45 +59,18 @@ int dcp_tshard_local(struct dcp_tshard_reading *r, struct dcp_pv v, struct dcp_t
 	return rc < 0 ? rc : dcp_tshard_set_dtype(r, tt->dtype_name, tt->dtype, tt->itemsize);
 }
 
-struct dcp_piece *dcp_tshard_pieces(struct dcp_tshard_reading *r, size_t n)
-{
-	struct dcp_piece *p = dcp_arena_calloc(r->arena, n + 1, sizeof(*p));
-	uint32_t ndim = r->out->t.ndim;
-
-	for (size_t i = 0; p && i < n; i++) {
-		uint64_t *dims =
-			dcp_arena_calloc(r->arena, 3 * (size_t)ndim + 1, sizeof(*dims));
-
-		if (!dims)
-			return NULL;
-		p[i].lo = dims;
-		p[i].len = dims + ndim;
-		p[i].stride = dims + 2 * (size_t)ndim;
-	}
-	r->out->t.pieces = p;
-	return p;
-}
-
 int dcp_tshard_place(struct dcp_tshard_reading *r, struct dcp_piece *p,
-		     const struct dcp_torch_tensor *tt, const uint64_t *at)
+		     const struct dcp_torch_tensor *tt, const struct dcp_tplace_box *box)
 {
-	uint64_t first = 0, n = 0, step, *stride = (uint64_t *)(uintptr_t)p->stride;
-	bool all = tt->row_major, bad = false;
+	int rc = -EBADMSG;
 
-	for (uint32_t k = 0; k < tt->ndim; k++) {
-		bad |= dcp_ckd_mul(&step, at[k], tt->stride[k]) ||
-		       dcp_ckd_add(&first, first, step);
-		stride[k] = tt->stride[k];
-		all &= p->len[k] == tt->shape[k];
-	}
-	if (all)
-		p->stride = NULL;
 	p->file = r->file;
 	p->swap = tt->swap;
-	bad |= !dcp_shape_volume(p->len, tt->ndim, &p->run_n);
-	bad |= !dcp_stride_span(p->len, tt->stride, tt->ndim, &n) ||
-	       dcp_ckd_mul(&p->nbytes, n, tt->itemsize) ||
-	       dcp_ckd_mul(&first, first, tt->itemsize) ||
-	       dcp_ckd_add(&p->off, r->base, tt->off) || dcp_ckd_add(&p->off, p->off, first);
-	return bad ? dcp_tshard_damaged(r, "place does not fit in 64 bits") : 0;
+	if (!dcp_ckd_add(&p->off, r->base, tt->off))
+		rc = dcp_tplace_piece(box, tt->ndim, tt->shape,
+				      tt->row_major ? NULL : tt->stride, tt->itemsize, r->arena,
+				      p);
+	if (rc == -ENOMEM)
+		return dcp_tshard_no_memory(r);
+	return rc < 0 ? dcp_tshard_damaged(r, "place does not fit in 64 bits") : 0;
 }

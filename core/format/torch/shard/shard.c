@@ -83,7 +83,7 @@ static int read_shard(struct dcp_tshard_reading *r, struct dcp_pv v, struct dcp_
 	const struct dcp_pv metadata = dcp_pv_at(v, "metadata");
 	const struct dcp_pv *lo = dcp_pv_get(metadata, "shard_offsets");
 	const struct dcp_pv *len = dcp_pv_get(metadata, "shard_sizes");
-	uint64_t dims[2][DCP_MAX_NDIM], volume;
+	uint64_t dims[2][DCP_MAX_NDIM], volume, *kept;
 	struct dcp_torch_tensor tt;
 	uint32_t n[2];
 	int rc;
@@ -103,9 +103,13 @@ static int read_shard(struct dcp_tshard_reading *r, struct dcp_pv v, struct dcp_
 			r, "local shard has another shape than its metadata says");
 	if (!dcp_shape_volume(dims[1], n[1], &volume) || volume == 0)
 		return 0;
-	memcpy((uint64_t *)(uintptr_t)p->lo, dims[0], n[0] * sizeof(dims[0][0]));
-	memcpy((uint64_t *)(uintptr_t)p->len, dims[1], n[1] * sizeof(dims[1][0]));
-	rc = dcp_tshard_place(r, p, &tt, dcp_origin);
+	kept = dcp_arena_calloc(r->arena, 2 * (size_t)n[0] + 1, sizeof(*kept));
+	if (!kept)
+		return dcp_tshard_no_memory(r);
+	memcpy(kept, dims[0], n[0] * sizeof(*kept));
+	memcpy(kept + n[0], dims[1], n[0] * sizeof(*kept));
+	rc = dcp_tshard_place(r, p, &tt,
+			      &(struct dcp_tplace_box){ kept, dcp_origin, kept + n[0] });
 	return rc < 0 ? rc : 1;
 }
 
@@ -147,9 +151,10 @@ static int read_sharded(struct dcp_tshard_reading *r, const struct dcp_tshard_fo
 	shard = dcp_pv_items(part[0], &nshards);
 	if (nshards > DCP_TSHARD_MAX_PIECES)
 		return dcp_tshard_damaged(r, "local shards are too many");
-	p = dcp_tshard_pieces(r, nshards);
+	p = dcp_arena_calloc(r->arena, nshards + 1, sizeof(*p));
 	if (!p)
 		return dcp_tshard_no_memory(r);
+	r->out->t.pieces = p;
 	for (size_t i = 0; i < nshards; i++) {
 		rc = read_shard(r, shard[i], &p[r->out->t.npieces]);
 		if (rc < 0)

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/format/torch/placement.h"
 #include "core/format/torch/shard/shard.h"
 #include "core/parse/torch/torch.h"
 
@@ -43,13 +44,9 @@ int dcp_tshard_set_dtype(struct dcp_tshard_reading *r, const char *name, enum dc
 int dcp_tshard_local(struct dcp_tshard_reading *r, struct dcp_pv v,
 		     struct dcp_torch_tensor *tt);
 
-/* Room for @n pieces with their boxes and strides, which are the caller's to fill; NULL: no
- * memory. */
-struct dcp_piece *dcp_tshard_pieces(struct dcp_tshard_reading *r, size_t n);
-
-/* Piece @p, whose box is filled in and not empty, begins at @at of the stored tensor @tt. */
+/* Piece @p is @box, which is not empty, of the stored tensor @tt. */
 int dcp_tshard_place(struct dcp_tshard_reading *r, struct dcp_piece *p,
-		     const struct dcp_torch_tensor *tt, const uint64_t *at);
+		     const struct dcp_torch_tensor *tt, const struct dcp_tplace_box *box);
 
 /* ---- dtensor.c ---- */
 

@@ -223,7 +223,7 @@ static int read_corner(const struct reading *r, struct dcp_pv data, const char *
 }
 
 static int read_box(const struct reading *r, struct dcp_pv data, size_t i,
-		    struct dcp_titems_box *b)
+		    struct dcp_tplace_box *b)
 {
 	int rc = read_corner(r, data, "global_offsets", i, &b->lo);
 
@@ -243,7 +243,7 @@ static int read_box(const struct reading *r, struct dcp_pv data, size_t i,
 static int read_boxes(const struct reading *r, struct dcp_pv data)
 {
 	const struct dcp_pv *list = dcp_pv_get(data, "global_offsets");
-	struct dcp_titems_box *box;
+	struct dcp_tplace_box *box;
 	int rc = 0;
 	size_t n;
 

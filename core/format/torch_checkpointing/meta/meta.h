@@ -44,11 +44,6 @@ struct dcp_titems_list {
 	} by_rank[];
 };
 
-/* [lo, lo + len) of the whole tensor is at @at of the local one. */
-struct dcp_titems_box {
-	const uint64_t *lo, *at, *len;
-};
-
 /* How some ranks hold one tensor. */
 struct dcp_titems_group {
 	struct dcp_titems_group *next;
@@ -62,7 +57,7 @@ struct dcp_titems_group {
 	const struct dcp_tplace *place;
 	uint32_t nplace;
 	/* default_tensor_v1: what the ranks hold, when mesh is NULL */
-	const struct dcp_titems_box *box;
+	const struct dcp_tplace_box *box;
 	size_t nbox;
 };
 
