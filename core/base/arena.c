@@ -99,6 +99,15 @@ void *dcp_arena_calloc(struct dcp_arena *a, size_t n, size_t size)
 	return p;
 }
 
+void *dcp_arena_dup(struct dcp_arena *a, const void *p, size_t n, size_t size)
+{
+	void *to = dcp_arena_calloc(a, n + !n, size);
+
+	if (to && n)
+		memcpy(to, p, n * size);
+	return to;
+}
+
 char *dcp_arena_strndup(struct dcp_arena *a, const char *s, size_t n)
 {
 	char *p = n < SIZE_MAX ? dcp_arena_alloc(a, n + 1) : NULL;

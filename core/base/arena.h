@@ -36,6 +36,9 @@ void *dcp_arena_alloc(struct dcp_arena *a, size_t n);
 /* Array of @n elements of @size bytes, cleared; NULL also when n * size overflows. */
 void *dcp_arena_calloc(struct dcp_arena *a, size_t n, size_t size);
 
+/* Copy of the @n elements of @size bytes at @p, which may be NULL when there are none; never NULL but for want of memory. */
+void *dcp_arena_dup(struct dcp_arena *a, const void *p, size_t n, size_t size);
+
 /* Copy of @n bytes, followed by a NUL; of a whole text. */
 char *dcp_arena_strndup(struct dcp_arena *a, const char *s, size_t n);
 char *dcp_arena_strdup(struct dcp_arena *a, const char *s);

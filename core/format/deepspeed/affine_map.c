@@ -32,19 +32,15 @@ static int refuse(struct reading *r, const char *why)
  */
 static int take_dims(struct reading *r, struct dcp_pv v, const uint64_t **out, uint32_t *ndim)
 {
-	uint64_t dims[DCP_MAX_NDIM], *kept;
+	uint64_t dims[DCP_MAX_NDIM];
 	uint32_t n;
 
 	if (!dcp_torch_dims(v, dims, &n) || (!ndim && n != r->map->ndim))
 		return refuse(r, senseless);
-	kept = dcp_arena_calloc(&r->ds->arena, (size_t)n + 1, sizeof(*kept));
-	if (!kept)
-		return -ENOMEM;
-	memcpy(kept, dims, n * sizeof(*dims));
-	*out = kept;
+	*out = dcp_arena_dup(&r->ds->arena, dims, n, sizeof(*dims));
 	if (ndim)
 		*ndim = n;
-	return 0;
+	return *out ? 0 : -ENOMEM;
 }
 
 /* [offset, strides] of @len elements in @shape, as the place of the first one. */

@@ -279,10 +279,9 @@ static int rename_params(struct dcp_ds_laying *l, struct dcp_ds_param *p, size_t
 		p[i].experts = e;
 		p[i].next = (uint32_t)n;
 		p[i].hidden = share > 0;
-		shape = dcp_arena_calloc(&l->ds->arena, p[i].ndim, sizeof(*shape));
+		shape = dcp_arena_dup(&l->ds->arena, p[i].shape, p[i].ndim, sizeof(*shape));
 		if (!shape)
 			return -ENOMEM;
-		memcpy(shape, p[i].shape, p[i].ndim * sizeof(*shape));
 		shape[0] = e->nhas[share];
 		p[i].shape = shape;
 		if (!dcp_shape_volume(shape, p[i].ndim, &p[i].numel) ||
@@ -314,11 +313,10 @@ int dcp_ds_add_experts(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
 	if (lanes > 1 && is_emitted_before(l))
 		return 0;
 	for (uint32_t s = 0; rc == 0 && s < shares; s++) {
-		struct dcp_ds_param *mine = dcp_arena_calloc(&l->ds->arena, n, sizeof(*mine));
+		struct dcp_ds_param *mine = dcp_arena_dup(&l->ds->arena, p, n, sizeof(*p));
 
 		if (!mine)
 			return -ENOMEM;
-		memcpy(mine, p, n * sizeof(*p));
 		g->base = l->ds->before_expert ? s * g->count : s;
 		g->step = l->ds->before_expert ? 1 : shares;
 		for (size_t i = 0; i < n; i++)

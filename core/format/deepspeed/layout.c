@@ -136,14 +136,11 @@ int dcp_ds_lay_out(struct dcp_ds *ds, struct dcp_ds_part *part)
 	if (rc == 0) {
 		part->nparams = DCP_NITEMS(l.params, struct dcp_ds_param);
 		part->ngroups = l.ngroups;
-		part->param = dcp_arena_calloc(&ds->arena, part->nparams, sizeof(*part->param));
-		part->group = dcp_arena_calloc(&ds->arena, part->ngroups, sizeof(*part->group));
-		if (!part->param || !part->group) {
-			rc = -ENOMEM;
-		} else if (part->nparams) {
-			memcpy(part->param, l.params.p, l.params.n);
-			memcpy(part->group, l.groups.p, l.groups.n);
-		}
+		part->param = dcp_arena_dup(&ds->arena, l.params.p, part->nparams,
+					    sizeof(*part->param));
+		part->group = dcp_arena_dup(&ds->arena, l.groups.p, part->ngroups,
+					    sizeof(*part->group));
+		rc = part->param && part->group ? 0 : -ENOMEM;
 	}
 	dcp_buf_finish(&l.params);
 	dcp_buf_finish(&l.groups);

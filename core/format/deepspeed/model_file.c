@@ -28,7 +28,7 @@ static const struct dcp_pv *listed(const struct dcp_pv *shapes, size_t *n)
 
 static int take_shape(struct dcp_ds *ds, struct dcp_pv v, struct dcp_ds_param *p)
 {
-	uint64_t dims[DCP_MAX_NDIM], *shape;
+	uint64_t dims[DCP_MAX_NDIM];
 
 	if (!dcp_torch_dims(v, dims, &p->ndim) || !dcp_shape_volume(dims, p->ndim, &p->numel) ||
 	    p->numel > INT64_MAX / 16) {
@@ -36,12 +36,8 @@ static int take_shape(struct dcp_ds *ds, struct dcp_pv v, struct dcp_ds_param *p
 		p->why = dcp_ds_text(ds, "its shape in param_shapes is invalid");
 		return p->why ? 0 : -ENOMEM;
 	}
-	shape = dcp_arena_calloc(&ds->arena, p->ndim + 1, sizeof(*shape));
-	if (!shape)
-		return -ENOMEM;
-	memcpy(shape, dims, p->ndim * sizeof(*shape));
-	p->shape = shape;
-	return 0;
+	p->shape = dcp_arena_dup(&ds->arena, dims, p->ndim, sizeof(*dims));
+	return p->shape ? 0 : -ENOMEM;
 }
 
 static int take_param(struct dcp_ds *ds, const struct dcp_pv *kv, struct dcp_ds_param *p)

@@ -33,15 +33,6 @@ struct dcp_copies_key *dcp_copies_at(const struct dcp_copies *g, uint32_t key)
 
 /* ---- copying ---- */
 
-static void *copy(struct dcp_copies *g, const void *p, size_t n)
-{
-	void *to = dcp_arena_alloc(&g->arena, n + !n);
-
-	if (to && n)
-		memcpy(to, p, n);
-	return to;
-}
-
 static bool copy_str(struct dcp_copies *g, const char **s)
 {
 	if (*s)
@@ -51,13 +42,13 @@ static bool copy_str(struct dcp_copies *g, const char **s)
 
 static bool copy_dims(struct dcp_copies *g, const uint64_t **dims, uint32_t ndim)
 {
-	*dims = copy(g, *dims, ndim * sizeof(**dims));
+	*dims = dcp_arena_dup(&g->arena, *dims, ndim, sizeof(**dims));
 	return *dims != NULL;
 }
 
 static bool copy_path(struct dcp_copies *g, struct dcp_tensor *t)
 {
-	const char **path = copy(g, t->path, t->npath * sizeof(*path));
+	const char **path = dcp_arena_dup(&g->arena, t->path, t->npath, sizeof(*path));
 	bool ok = path != NULL;
 
 	for (size_t i = 0; ok && i < t->npath; i++)
@@ -68,7 +59,7 @@ static bool copy_path(struct dcp_copies *g, struct dcp_tensor *t)
 
 static bool copy_pieces(struct dcp_copies *g, struct dcp_tensor *t)
 {
-	struct dcp_piece *p = copy(g, t->pieces, t->npieces * sizeof(*p));
+	struct dcp_piece *p = dcp_arena_dup(&g->arena, t->pieces, t->npieces, sizeof(*p));
 	bool ok = p != NULL;
 
 	for (size_t i = 0; ok && i < t->npieces; i++)

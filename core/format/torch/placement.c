@@ -133,13 +133,10 @@ static int check(const struct dcp_tplace *place, uint32_t np, uint32_t ndim,
 /* Give the spans of @a the memory they need, and no more. */
 static int keep(const struct axis *a, struct dcp_arena *arena, struct dcp_axis *out)
 {
-	struct dcp_span *span = dcp_arena_calloc(arena, a->n + 1, sizeof(*span));
+	struct dcp_span *span = dcp_arena_dup(arena, a->span, a->n, sizeof(*span));
 
-	if (!span)
-		return -ENOMEM;
-	memcpy(span, a->span, a->n * sizeof(*span));
 	*out = (struct dcp_axis){ span, a->n, a->len };
-	return 0;
+	return span ? 0 : -ENOMEM;
 }
 
 int dcp_tplace_cut(const struct dcp_tplace *place, uint32_t np, uint32_t ndim,

@@ -58,11 +58,7 @@ static int put(struct dcp_pfile *f, const char *key, size_t n, const struct dcp_
 
 static const uint64_t *copy_dims(struct dcp_pfile *f, const uint64_t *dims, uint32_t ndim)
 {
-	uint64_t *to = dcp_arena_alloc(&f->arena, (ndim + 1) * sizeof(*to));
-
-	if (to && ndim)
-		memcpy(to, dims, ndim * sizeof(*to));
-	return to;
+	return dcp_arena_dup(&f->arena, dims, ndim, sizeof(*dims));
 }
 
 /* ---- pickles ---- */

@@ -23,17 +23,13 @@ int dcp_tshard_damaged(const struct dcp_tshard_reading *r, const char *why)
 
 int dcp_tshard_set_shape(struct dcp_tshard_reading *r, struct dcp_pv size)
 {
-	uint64_t dims[DCP_MAX_NDIM], *shape;
+	uint64_t dims[DCP_MAX_NDIM];
 	int rc = dcp_tfield_dims(size, "size", dims, &r->out->t.ndim, r->err);
 
 	if (rc < 0)
 		return rc;
-	shape = dcp_arena_calloc(r->arena, r->out->t.ndim + 1, sizeof(*shape));
-	if (!shape)
-		return dcp_tshard_no_memory(r);
-	memcpy(shape, dims, r->out->t.ndim * sizeof(*shape));
-	r->out->t.shape = shape;
-	return 0;
+	r->out->t.shape = dcp_arena_dup(r->arena, dims, r->out->t.ndim, sizeof(*dims));
+	return r->out->t.shape ? 0 : dcp_tshard_no_memory(r);
 }
 
 int dcp_tshard_set_dtype(struct dcp_tshard_reading *r, const char *name, enum dcp_dtype dtype,

@@ -83,7 +83,8 @@ static int read_shard(struct dcp_tshard_reading *r, struct dcp_pv v, struct dcp_
 	const struct dcp_pv metadata = dcp_pv_at(v, "metadata");
 	const struct dcp_pv *lo = dcp_pv_get(metadata, "shard_offsets");
 	const struct dcp_pv *len = dcp_pv_get(metadata, "shard_sizes");
-	uint64_t dims[2][DCP_MAX_NDIM], volume, *kept;
+	uint64_t dims[2][DCP_MAX_NDIM], volume;
+	struct dcp_tplace_box box = { .at = dcp_origin };
 	struct dcp_torch_tensor tt;
 	uint32_t n[2];
 	int rc;
@@ -103,13 +104,11 @@ static int read_shard(struct dcp_tshard_reading *r, struct dcp_pv v, struct dcp_
 			r, "local shard has another shape than its metadata says");
 	if (!dcp_shape_volume(dims[1], n[1], &volume) || volume == 0)
 		return 0;
-	kept = dcp_arena_calloc(r->arena, 2 * (size_t)n[0] + 1, sizeof(*kept));
-	if (!kept)
+	box.lo = dcp_arena_dup(r->arena, dims[0], n[0], sizeof(**dims));
+	box.len = dcp_arena_dup(r->arena, dims[1], n[1], sizeof(**dims));
+	if (!box.lo || !box.len)
 		return dcp_tshard_no_memory(r);
-	memcpy(kept, dims[0], n[0] * sizeof(*kept));
-	memcpy(kept + n[0], dims[1], n[0] * sizeof(*kept));
-	rc = dcp_tshard_place(r, p, &tt,
-			      &(struct dcp_tplace_box){ kept, dcp_origin, kept + n[0] });
+	rc = dcp_tshard_place(r, p, &tt, &box);
 	return rc < 0 ? rc : 1;
 }
 

@@ -93,15 +93,6 @@ static int read_list(const struct reading *r, struct dcp_pv v,
 
 /* ---- what every type has ---- */
 
-static const uint64_t *keep_dims(const struct reading *r, const uint64_t *dims, uint32_t n)
-{
-	uint64_t *to = dcp_arena_calloc(&r->m->arena, n + 1, sizeof(*to));
-
-	if (to)
-		memcpy(to, dims, n * sizeof(*to));
-	return to;
-}
-
 static int read_whole(const struct reading *r, struct dcp_pv data)
 {
 	const struct dcp_pv *shape = dcp_pv_get(data, "global_shape");
@@ -114,7 +105,7 @@ static int read_whole(const struct reading *r, struct dcp_pv data)
 	rc = dcp_tfield_dims(*shape, "global_shape", dims, &r->g->ndim, r->err);
 	if (rc < 0)
 		return rc;
-	r->g->shape = keep_dims(r, dims, r->g->ndim);
+	r->g->shape = dcp_arena_dup(&r->m->arena, dims, r->g->ndim, sizeof(*dims));
 	r->g->dtype = dcp_arena_strdup(&r->m->arena, name + 6);
 	return r->g->shape && r->g->dtype ? 0 : -ENOMEM;
 }
@@ -218,7 +209,7 @@ static int read_corner(const struct reading *r, struct dcp_pv data, const char *
 	if (ndim != r->g->ndim)
 		return dcp_fail(r->err, -EBADMSG, "its %s have %u dimension%s, expected %u",
 				name, ndim, dcp_s(ndim), r->g->ndim);
-	*out = keep_dims(r, dims, ndim);
+	*out = dcp_arena_dup(&r->m->arena, dims, ndim, sizeof(*dims));
 	return *out ? 0 : -ENOMEM;
 }
 
