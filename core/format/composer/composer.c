@@ -48,20 +48,13 @@ static bool group(const char *file, char *version)
 	return is_rank_file(file, &rank) && dcp_composer_name(file, version, &rank);
 }
 
-static bool has(const struct dcp_dir *dir, const char *name, bool is_dir)
-{
-	const struct dcp_dirent *e = dcp_dir_find(dir, name);
-
-	return e && e->is_dir == is_dir;
-}
-
 static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 {
 	uint64_t rank;
 
-	if (has(dir, DCP_COMPOSER_METADATA, false) || has(dir, states, false))
+	if (dcp_dir_has_file(dir, DCP_COMPOSER_METADATA) || dcp_dir_has_file(dir, states))
 		return DCP_MATCH_YES;
-	if (has(dir, DCP_COMPOSER_RESUMPTION, false) && has(dir, "model", true)) {
+	if (dcp_dir_has_file(dir, DCP_COMPOSER_RESUMPTION) && dcp_dir_has_dir(dir, "model")) {
 		snprintf(why, n, "%s is missing: the save was interrupted or is still running",
 			 DCP_COMPOSER_METADATA);
 		return DCP_MATCH_INCOMPLETE;
@@ -74,7 +67,7 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 
 static const char *commit_file(const struct dcp_dir *dir)
 {
-	return has(dir, DCP_COMPOSER_METADATA, false) ? DCP_COMPOSER_METADATA : NULL;
+	return dcp_dir_has_file(dir, DCP_COMPOSER_METADATA) ? DCP_COMPOSER_METADATA : NULL;
 }
 
 /* ---- loading ---- */
@@ -86,7 +79,7 @@ static int load_states(const struct dcp_load *in, struct dcp_err *err)
 	struct dcp_err why = { 0 };
 	int rc = dcp_composer_emit_files(in, &file, 1, err);
 
-	if (rc < 0 || !has(in->dir, deepspeed, true))
+	if (rc < 0 || !dcp_dir_has_dir(in->dir, deepspeed))
 		return rc;
 	rc = dcp_inner_load_at(in, deepspeed, deepspeed, &why);
 	if (rc == -EINVAL || rc == -EBADMSG || rc == -ENOTSUP)
@@ -123,9 +116,9 @@ static int load_ranks(const struct dcp_load *in, struct dcp_err *err)
 
 static int load(const struct dcp_load *in, struct dcp_err *err)
 {
-	if (has(in->dir, DCP_COMPOSER_METADATA, false))
+	if (dcp_dir_has_file(in->dir, DCP_COMPOSER_METADATA))
 		return dcp_composer_emit_parts(in, err);
-	if (has(in->dir, states, false))
+	if (dcp_dir_has_file(in->dir, states))
 		return load_states(in, err);
 	return load_ranks(in, err);
 }

@@ -135,9 +135,7 @@ int dcp_composer_emit_parts(const struct dcp_load *in, struct dcp_err *err)
 
 	rc = dcp_emit_fact(in->sink, rc, "lists", "opened");
 	for (size_t i = 0; rc >= 0 && i < DCP_LEN(parts); i++) {
-		const struct dcp_dirent *e = dcp_dir_find(in->dir, parts[i]);
-
-		if (!e || !e->is_dir)
+		if (!dcp_dir_has_dir(in->dir, parts[i]))
 			continue;
 		why = (struct dcp_err){ 0 };
 		rc = emit_part(in, parts[i], &why);

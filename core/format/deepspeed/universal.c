@@ -260,19 +260,17 @@ static bool has_model_file(const struct dcp_dir *dir)
  * files, is not. */
 static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 {
-	const struct dcp_dirent *zero = dcp_dir_find(dir, "zero");
-	const struct dcp_dirent *tmp = dcp_dir_find(dir, "tmp");
 	dcp_auto_dir struct dcp_dir below = { .fd = -1 };
 	bool ours;
 
-	if (!zero || !zero->is_dir)
+	if (!dcp_dir_has_dir(dir, "zero"))
 		return DCP_MATCH_NO;
 	ours = has_model_file(dir);
 	if (!ours && dcp_dir_open_at(dir, "zero", &below, NULL) == 0)
 		ours = dcp_dir_find(&below, "optimizer_state.pt") != NULL;
 	if (!ours)
 		return DCP_MATCH_NO;
-	if (!tmp || !tmp->is_dir)
+	if (!dcp_dir_has_dir(dir, "tmp"))
 		return DCP_MATCH_YES;
 	snprintf(why, n, "tmp is there: the conversion was interrupted or is still running");
 	return DCP_MATCH_INCOMPLETE;

@@ -44,7 +44,6 @@ static bool is_loose(const struct dcp_dir *dir)
 
 static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 {
-	const struct dcp_dirent *below = dcp_dir_find(dir, "sharded");
 	const char *index = dcp_hf_index_name(dir, DCP_HF_SAFETENSORS_INDEX);
 	enum dcp_match match, sharded_match;
 	dcp_auto_dir struct dcp_dir sharded = { .fd = -1 };
@@ -56,7 +55,8 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 		snprintf(why, n, "%s is there, but no safetensors file", index);
 		match = DCP_MATCH_INCOMPLETE;
 	}
-	if (!below || !below->is_dir || dcp_dir_open_at(dir, "sharded", &sharded, NULL) < 0)
+	if (!dcp_dir_has_dir(dir, "sharded") ||
+	    dcp_dir_open_at(dir, "sharded", &sharded, NULL) < 0)
 		return match;
 	sharded_match = dcp_hf_check_parts(&sharded, DCP_HF_SAFETENSORS, why, n);
 	return sharded_match == DCP_MATCH_NO ? match : sharded_match;

@@ -44,18 +44,12 @@ static bool has_zarr(const struct dcp_dir *dir)
 	return found;
 }
 
-static bool has_file(const struct dcp_dir *dir, const char *name)
-{
-	const struct dcp_dirent *e = dcp_dir_find(dir, name);
-
-	return e && !e->is_dir;
-}
-
 static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 {
-	if (!has_file(dir, MARK))
+	if (!dcp_dir_has_file(dir, MARK))
 		return DCP_MATCH_NO;
-	return has_file(dir, ".metadata") || has_zarr(dir) ? DCP_MATCH_YES : DCP_MATCH_NO;
+	return dcp_dir_has_file(dir, ".metadata") || has_zarr(dir) ? DCP_MATCH_YES
+								   : DCP_MATCH_NO;
 }
 
 static const char *commit_file(const struct dcp_dir *dir)
@@ -122,7 +116,7 @@ static int emit(const struct dcp_load *in, struct dcp_err *err)
 
 	dcp_parts_init(&parts, 0);
 	rc = add(&parts, in->dir, false);
-	if (rc == 0 && has_file(in->dir, COMMON))
+	if (rc == 0 && dcp_dir_has_file(in->dir, COMMON))
 		rc = add(&parts, in->dir, true);
 	rc = rc < 0 ? dcp_fail(err, rc, "out of memory for parts")
 		    : dcp_parts_emit(in, &parts, err);
@@ -137,7 +131,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	const char *backend;
 
 	if (rc == 0)
-		rc = check_backend(root, has_file(in->dir, ".metadata"), err);
+		rc = check_backend(root, dcp_dir_has_file(in->dir, ".metadata"), err);
 	backend = dcp_json_str(dcp_json_get(root, "sharded_backend"));
 	if (backend)
 		rc = dcp_emit_fact(in->sink, rc, "framework", "megatron-core");

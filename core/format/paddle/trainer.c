@@ -29,13 +29,6 @@ static bool is_model(const char *part)
 	return strcmp(part, "model_state") == 0 || strcmp(part, "dist_ckpt") == 0;
 }
 
-static const struct dcp_dirent *find_part(const struct dcp_dir *dir, size_t i)
-{
-	const struct dcp_dirent *e = dcp_dir_find(dir, parts[i]);
-
-	return e && e->is_dir ? e : NULL;
-}
-
 /* Names below the directories are needed, too: others may be called so. */
 static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 {
@@ -47,7 +40,8 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 		enum dcp_match m;
 		struct dcp_dir part;
 
-		if (!find_part(dir, i) || dcp_dir_open_at(dir, parts[i], &part, NULL) < 0)
+		if (!dcp_dir_has_dir(dir, parts[i]) ||
+		    dcp_dir_open_at(dir, parts[i], &part, NULL) < 0)
 			continue;
 		m = dcp_format_paddle_dist.probe(&part, inner, sizeof(inner));
 		if (part.n == 0)
@@ -74,7 +68,7 @@ static const char *commit_file(const struct dcp_dir *dir)
 	const char *last = NULL;
 
 	for (size_t i = 0; i < DCP_LEN(parts); i++)
-		if (find_part(dir, i))
+		if (dcp_dir_has_dir(dir, parts[i]))
 			last = parts[i];
 	return last;
 }
@@ -133,7 +127,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 		dcp_auto_dir struct dcp_dir dir = { .fd = -1 };
 		enum dcp_match m;
 
-		if (!find_part(in->dir, i) ||
+		if (!dcp_dir_has_dir(in->dir, parts[i]) ||
 		    dcp_dir_open_at(in->dir, parts[i], &dir, NULL) < 0)
 			continue;
 		m = dcp_format_paddle_dist.probe(&dir, why, sizeof(why));

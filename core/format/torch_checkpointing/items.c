@@ -109,9 +109,7 @@ static bool is_plain_dir(const struct dcp_dir *dir)
 
 static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 {
-	const struct dcp_dirent *e = dcp_dir_find(dir, metadata);
-
-	if (!e || e->is_dir)
+	if (!dcp_dir_has_file(dir, metadata))
 		return is_plain_dir(dir) ? DCP_MATCH_YES : DCP_MATCH_NO;
 	for (size_t i = 0; i < dir->n; i++)
 		if (has_rank(&dir->entries[i]))

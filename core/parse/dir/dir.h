@@ -67,6 +67,21 @@ void dcp_dir_note(const struct dcp_dir *d, const char *name);
 /* The entry of exactly that name, or NULL. */
 const struct dcp_dirent *dcp_dir_find(const struct dcp_dir *d, const char *name);
 
+/* Is a file called so in it? A directory? */
+static inline bool dcp_dir_has_file(const struct dcp_dir *d, const char *name)
+{
+	const struct dcp_dirent *e = dcp_dir_find(d, name);
+
+	return e && !e->is_dir;
+}
+
+static inline bool dcp_dir_has_dir(const struct dcp_dir *d, const char *name)
+{
+	const struct dcp_dirent *e = dcp_dir_find(d, name);
+
+	return e && e->is_dir;
+}
+
 /*
  * Open a regular file below @dirfd for reading; @name may contain '/'. O_CLOEXEC always.
  * -EXDEV: the name leads outside; -EISDIR / -EINVAL: not a regular file. @st may be NULL.
