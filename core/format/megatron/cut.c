@@ -13,6 +13,7 @@
 #include "core/base/ckd.h"
 #include "core/base/text.h"
 #include "core/format/megatron/megatron_int.h"
+#include "core/format/torch/placement.h"
 
 int dcp_mview_is_stacked(const char *key)
 {
@@ -173,29 +174,25 @@ static bool cut_piece(struct dcp_mjoin *j, const struct cut *c, struct dcp_piece
 {
 	const struct dcp_tensor *part = c->part;
 	uint32_t n = j->t.ndim, d = j->rule.dim;
-	uint64_t *dims = dcp_arena_calloc(&j->m->model.arena, 3 * (size_t)n, sizeof(*dims));
-	uint64_t *lo = dims, *len = dims + n, *stride = dims + 2 * (size_t)n, last = 0;
+	uint64_t *lo = dcp_arena_calloc(&j->m->model.arena, 2 * (size_t)n, sizeof(*lo));
+	uint64_t *len = lo + n, at[DCP_MAX_NDIM] = { 0 };
 	struct dcp_mview v;
 
-	if (!dims) {
-		dcp_fail(&j->why, -ENOMEM, "out of memory for its pieces");
-		return false;
-	}
 	if (!dcp_mjoin_view(j, part, &v))
 		return false;
-	*p = part->pieces[0];
-	for (uint32_t k = 0; k < n; k++) {
+	for (uint32_t k = 0; lo && k < n; k++) {
 		lo[k] = k == d ? c->to : k == 0 ? c->stack * v.dim[0] : 0;
 		len[k] = k == d ? c->len : v.dim[k];
-		stride[k] = v.stride[k];
-		last += (len[k] - 1) * stride[k]; /* inside the part, which was checked */
 	}
-	p->off += c->at * stride[d] * part->itemsize;
-	p->nbytes = (last + 1) * part->itemsize;
-	p->lo = lo;
-	p->len = len;
-	p->stride = p->stride || c->len != v.dim[d] ? stride : NULL;
-	return dcp_shape_volume(len, n, &p->run_n);
+	at[d] = c->at;
+	*p = part->pieces[0];
+	/* inside the part, which was checked */
+	if (lo && dcp_tplace_piece(&(struct dcp_tplace_box){ lo, at, len }, n, v.dim,
+				   p->stride ? v.stride : NULL, part->itemsize,
+				   &j->m->model.arena, p) == 0)
+		return true;
+	dcp_fail(&j->why, -ENOMEM, "out of memory for its pieces");
+	return false;
 }
 
 /* All sections of the experts of one expert-parallel rank, or of what is not an expert. */
