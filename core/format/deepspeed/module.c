@@ -83,46 +83,35 @@ static int emit_unit(struct dcp_ds *ds, const struct dcp_ds_name *file, size_t n
 static int emit_frozen(struct dcp_ds *ds, const struct dcp_ds_part *part,
 		       const struct dcp_ds_frozen *f)
 {
-	dcp_auto_buf struct dcp_buf runs = DCP_BUF_INIT, pieces = DCP_BUF_INIT,
-				    key = DCP_BUF_INIT;
-	const struct dcp_ds_run *run;
+	struct dcp_ds_box whole = { .n = f->numel, .lo = dcp_origin, .len = f->shape };
+	struct dcp_ds_emitter e = { .ds = ds };
+	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
 	struct dcp_err why = { 0 };
 	struct dcp_tensor t = { .ndim = f->ndim, .shape = f->shape };
 	uint8_t dtype = DCP_DTYPE_F32;
 	char rank[24];
 	bool alone = ds->nparts == 1;
-	int rc = dcp_ds_frozen_runs(ds, part, f, &runs, &dtype, &why);
+	int rc = dcp_ds_frozen_runs(ds, part, f, &e.runs, &dtype, &why);
 
-	if (rc == -ENOMEM)
-		return -ENOMEM;
-	if (rc < 0)
+	if (rc < 0 && rc != -ENOMEM)
 		t.error = why.msg;
-	run = DCP_ITEMS(runs, struct dcp_ds_run);
-	for (size_t i = 0; !t.error && i < runs.n / sizeof(*run); i++) {
-		uint32_t size = dcp_dtype_info((enum dcp_dtype)dtype)->size;
-		struct dcp_piece p = { .lo = dcp_origin,
-				       .len = f->shape,
-				       .run_lo = run[i].first,
-				       .run_n = run[i].n,
-				       .off = run[i].off,
-				       .nbytes = run[i].n * size,
-				       .file = run[i].file,
-				       .swap = run[i].swap && size > 1 };
-
-		dcp_buf_add(&pieces, &p, sizeof(p));
-	}
-	dcp_buf_printf(&key, "module.%s", f->name);
-	if (dcp_buf_error(&pieces) || dcp_buf_error(&key))
-		return -ENOMEM;
+	else if (rc >= 0)
+		rc = dcp_ds_add_pieces(&e, &whole, dtype);
 	t.dtype = (enum dcp_dtype)dtype;
-	t.pieces = DCP_ITEMS(pieces, struct dcp_piece);
-	t.npieces = DCP_NITEMS(pieces, struct dcp_piece);
+	t.pieces = DCP_ITEMS(e.pieces, struct dcp_piece);
+	t.npieces = DCP_NITEMS(e.pieces, struct dcp_piece);
 	snprintf(rank, sizeof(rank), "mp_rank_%02" PRIu32, part->mp);
-	rc = dcp_ds_emit_tensor(ds, alone ? NULL : rank, "module", f->name, &t);
-	if (rc < 0 || !ds->zero || dcp_intern_has(&ds->emitted, f->name))
-		return rc;
-	t.alias_of = t.error || !alone ? NULL : key.p;
-	return dcp_ds_emit_tensor(ds, alone ? NULL : rank, "fp32", f->name, &t);
+	if (dcp_buf_printf(&key, "module.%s", f->name) < 0)
+		rc = -ENOMEM;
+	if (rc != -ENOMEM)
+		rc = dcp_ds_emit_tensor(ds, alone ? NULL : rank, "module", f->name, &t);
+	if (rc == 0 && ds->zero && !dcp_intern_has(&ds->emitted, f->name)) {
+		t.alias_of = t.error || !alone ? NULL : key.p;
+		rc = dcp_ds_emit_tensor(ds, alone ? NULL : rank, "fp32", f->name, &t);
+	}
+	dcp_buf_finish(&e.runs);
+	dcp_buf_finish(&e.pieces);
+	return rc;
 }
 
 /* ---- stage 0 ---- */
