@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/log.h"
@@ -38,12 +37,11 @@ bool dcp_tdcp_is_rank_name(const char *name, const char *suffix, uint64_t *rank)
 
 static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 {
-	const struct dcp_dirent *mark = dcp_dir_find(dir, ".metadata");
 	size_t data = 0, local = 0;
 	bool partial = dcp_dir_find(dir, ".metadata.tmp") != NULL;
 	uint64_t rank;
 
-	if (mark && !mark->is_dir)
+	if (dcp_dir_has_file(dir, ".metadata"))
 		return DCP_MATCH_YES;
 	for (size_t i = 0; i < dir->n; i++) {
 		const char *name = dir->entries[i].name;
@@ -165,7 +163,6 @@ static int emit_keys(struct dcp_tdcp_emitter *w)
 int dcp_tdcp_emit(struct dcp_tdcp *d, struct dcp_err *err)
 {
 	struct dcp_tdcp_emitter w = { .d = d, .m = &d->meta, .sink = d->in->sink };
-	uint32_t n = d->meta.files.n;
 	int rc = dcp_tmeta_join(&d->meta, err);
 
 	if (rc < 0)
@@ -176,20 +173,13 @@ int dcp_tdcp_emit(struct dcp_tdcp *d, struct dcp_err *err)
 			d->meta.norphans == 1 ? "y" : "ies");
 	w.lists = is_composer(&d->meta);
 	dcp_titem_files_init(&w.files, d->in->dir);
-	w.emitted = malloc(((size_t)n + 1) * sizeof(*w.emitted));
-	if (w.emitted) {
-		for (uint32_t i = 0; i < n; i++)
-			w.emitted[i] = DCP_TDCP_NOT_EMITTED;
-		rc = emit_keys(&w);
-		if (rc == 0)
-			rc = dcp_tdcp_emit_lost_shards(&w);
-		if (rc == 0)
-			rc = emit_facts(d);
-		if (rc == 0)
-			rc = emit_containers(&w);
-	} else {
-		rc = -ENOMEM;
-	}
+	rc = emit_keys(&w);
+	if (rc == 0)
+		rc = dcp_tdcp_emit_lost_shards(&w);
+	if (rc == 0)
+		rc = emit_facts(d);
+	if (rc == 0)
+		rc = emit_containers(&w);
 	dcp_tdcp_emitter_finish(&w);
 	return rc;
 }

@@ -10,8 +10,6 @@
 #include "core/format/dcp/dcp.h"
 #include "core/format/dcp/item.h"
 
-#define DCP_TDCP_NOT_EMITTED UINT32_MAX
-
 /* A chunk of the key at hand that holds elements. Its numbers lie in dims: lo, then len. */
 struct dcp_tdcp_chunk {
 	uint64_t *lo;
@@ -31,10 +29,10 @@ struct dcp_tdcp_emitter {
 	const struct dcp_tmeta *m;
 	const struct dcp_sink *sink;
 	struct dcp_titem_files files;
-	bool lists;        /* open lists in byte items: the state is Composer's */
-	uint32_t *emitted; /* per data file: its number at the sink, or DCP_TDCP_NOT_EMITTED */
-	uint64_t plain[512]; /* kinds of items that were found to be tensors; by hash */
-	unsigned misses;     /* items that were to be looked at and could not */
+	bool lists;             /* open lists in byte items: the state is Composer's */
+	struct dcp_buf emitted; /* uint32_t per data file: 1 + its number at the sink, or 0 */
+	uint64_t plain[512];    /* kinds of items that were found to be tensors; by hash */
+	unsigned misses;        /* items that were to be looked at and could not */
 	struct dcp_buf path_text, path_ptrs;
 	struct dcp_buf containers; /* of byte items */
 	/* of the key at hand, kept for the next one */

@@ -2,28 +2,26 @@
 /*
  * emitter: what emits the keys of a checkpoint: numbers of files, and its end.
  */
-#include <stdlib.h>
-
 #include "core/format/dcp/dcp_int.h"
 
 int dcp_tdcp_file_number(struct dcp_tdcp_emitter *w, uint32_t file, uint32_t *number)
 {
-	int rc;
+	uint32_t *known = dcp_buf_at(&w->emitted, file, sizeof(*known));
+	int rc = known ? 0 : -ENOMEM;
 
-	if (w->emitted[file] == DCP_TDCP_NOT_EMITTED) {
-		rc = dcp_emit_file(w->sink, dcp_intern_text(&w->m->files, file),
-				   &w->emitted[file]);
-		if (rc < 0)
-			return rc;
-	}
-	*number = w->emitted[file];
-	return 0;
+	if (known && *known)
+		*number = *known - 1;
+	else if (known)
+		rc = dcp_emit_file(w->sink, dcp_intern_text(&w->m->files, file), number);
+	if (rc == 0)
+		*known = *number + 1;
+	return rc;
 }
 
 void dcp_tdcp_emitter_finish(struct dcp_tdcp_emitter *w)
 {
 	dcp_titem_files_finish(&w->files);
-	free(w->emitted);
+	dcp_buf_finish(&w->emitted);
 	dcp_buf_finish(&w->path_text);
 	dcp_buf_finish(&w->path_ptrs);
 	dcp_buf_finish(&w->containers);
