@@ -54,7 +54,7 @@ static int transpose(struct run *r, const struct op *op, struct work *w)
 		order[d] = d;
 	order[w->ndim - 1] = w->ndim - 2;
 	order[w->ndim - 2] = w->ndim - 1;
-	return dcp_work_permute(w, order, r->arena, r->err);
+	return dcp_work_permute(w, order);
 }
 
 static int permute(struct run *r, const struct op *op, struct work *w)
@@ -73,7 +73,7 @@ static int permute(struct run *r, const struct op *op, struct work *w)
 			return bad(r, "dimension %u twice", order[i]);
 		seen |= 1ull << order[i];
 	}
-	return dcp_work_permute(w, order, r->arena, r->err);
+	return dcp_work_permute(w, order);
 }
 
 static int reshape(struct run *r, const struct op *op, struct work *w)
@@ -103,7 +103,7 @@ static int reshape(struct run *r, const struct op *op, struct work *w)
 	if (known != volume)
 		return bad(r, "%llu elements do not fit a shape of %llu",
 			   (unsigned long long)volume, (unsigned long long)known);
-	return dcp_work_reshape(w, op->narg, shape, r->arena, r->err);
+	return dcp_work_reshape(w, op->narg, shape);
 }
 
 static int narrow(struct run *r, const struct op *op, struct work *w)
@@ -116,7 +116,7 @@ static int narrow(struct run *r, const struct op *op, struct work *w)
 		rc = number(r, op, 1, &lo);
 	if (rc == 0)
 		rc = number(r, op, 2, &n);
-	return rc < 0 ? rc : dcp_work_narrow(w, d, lo, n, r->arena, r->err);
+	return rc < 0 ? rc : dcp_work_narrow(w, d, lo, n);
 }
 
 /* How many elements of which dimension: the arguments of pad and unpad. @w has at least, or at
@@ -144,7 +144,7 @@ static int unpad(struct run *r, const struct op *op, struct work *w)
 	uint64_t n;
 	int rc = length(r, op, w, true, &d, &n);
 
-	return rc < 0 ? rc : dcp_work_narrow(w, d, 0, n, r->arena, r->err);
+	return rc < 0 ? rc : dcp_work_narrow(w, d, 0, n);
 }
 
 static int pad(struct run *r, const struct op *op, struct work *w)
@@ -153,7 +153,7 @@ static int pad(struct run *r, const struct op *op, struct work *w)
 	uint64_t n;
 	int rc = length(r, op, w, false, &d, &n);
 
-	return rc < 0 ? rc : dcp_work_pad(w, d, n, r->arena, r->err);
+	return rc < 0 ? rc : dcp_work_pad(w, d, n);
 }
 
 static int shares(struct run *r, const struct op *op, struct work *w)
@@ -161,7 +161,7 @@ static int shares(struct run *r, const struct op *op, struct work *w)
 	uint32_t d;
 	int rc = dimension(r, op, 0, w->ndim, &d);
 
-	return rc < 0 ? rc : dcp_work_shares(w, d, r->arena, r->err);
+	return rc < 0 ? rc : dcp_work_shares(w, d);
 }
 
 static int cast(struct run *r, const struct op *op, struct work *w)
@@ -225,10 +225,10 @@ static int join_lists(struct run *r, const struct op *op, struct flow *f)
 		for (size_t i = 0; rc == 0 && i < n; i++) {
 			in[i] = f->w[(j / step * n + i) * step + j % step];
 			if (added)
-				rc = dcp_work_insert(&in[i], d, r->arena, r->err);
+				rc = dcp_work_insert(&in[i], d);
 		}
 		if (rc == 0)
-			rc = dcp_work_concat(in, n, d, r->arena, &out[j], r->err);
+			rc = dcp_work_concat(in, n, d, &out[j]);
 	}
 	f->w = out;
 	return rc;
@@ -303,7 +303,7 @@ static int split(struct run *r, const struct op *op, struct flow *f)
 			struct work *to = &out[(j / f->e * count + i) * f->e + j % f->e];
 
 			*to = f->w[j];
-			rc = dcp_work_narrow(to, d, lo, size[i], r->arena, r->err);
+			rc = dcp_work_narrow(to, d, lo, size[i]);
 		}
 	}
 	f->w = out;
@@ -334,11 +334,11 @@ static int unstack(struct run *r, const struct op *op, struct flow *f)
 		if (d >= to->ndim || to->shape[d] != n)
 			return bad(r, "some tensors have %llu elements there, others do not",
 				   (unsigned long long)n);
-		rc = dcp_work_narrow(to, d, j % n, 1, r->arena, r->err);
+		rc = dcp_work_narrow(to, d, j % n, 1);
 		memcpy(shape, to->shape, d * sizeof(*shape));
 		memcpy(shape + d, to->shape + d + 1, (to->ndim - d - 1) * sizeof(*shape));
 		if (rc == 0)
-			rc = dcp_work_reshape(to, to->ndim - 1, shape, r->arena, r->err);
+			rc = dcp_work_reshape(to, to->ndim - 1, shape);
 		if (rc < 0)
 			return rc;
 	}

@@ -23,21 +23,21 @@ static bool can_split(const struct work *w, uint64_t a, uint64_t b)
 	       w->shape[0] % (a * b) == 0;
 }
 
-static int split_rows(struct run *r, struct work *w, uint64_t a, uint64_t b)
+static int split_rows(struct work *w, uint64_t a, uint64_t b)
 {
 	uint64_t shape[DCP_MAX_NDIM] = { a, b, w->shape[0] / (a * b) };
 
 	memcpy(shape + 3, w->shape + 1, (w->ndim - 1) * sizeof(*shape));
-	return dcp_work_reshape(w, w->ndim + 2, shape, r->arena, r->err);
+	return dcp_work_reshape(w, w->ndim + 2, shape);
 }
 
 /* The way back: the first three dimensions as one. */
-static int join_rows(struct run *r, struct work *w)
+static int join_rows(struct work *w)
 {
 	uint64_t shape[DCP_MAX_NDIM] = { w->shape[0] * w->shape[1] * w->shape[2] };
 
 	memcpy(shape + 1, w->shape + 3, (w->ndim - 3) * sizeof(*shape));
-	return dcp_work_reshape(w, w->ndim - 2, shape, r->arena, r->err);
+	return dcp_work_reshape(w, w->ndim - 2, shape);
 }
 
 /* In each head, rows of pairs (x0 y0 x1 y1 ...) become halves (x0 x1 ... y0 y1 ...), or back. */
@@ -53,12 +53,12 @@ static int turn_heads(struct run *r, struct work *w, uint64_t heads, bool back)
 		return 0;
 	if (w->ndim + 2 > DCP_MAX_NDIM)
 		return bad(r, "it has too many dimensions");
-	rc = split_rows(r, w, heads, back ? 2 : w->shape[0] / heads / 2);
+	rc = split_rows(w, heads, back ? 2 : w->shape[0] / heads / 2);
 	for (uint32_t d = 0; d < w->ndim; d++)
 		order[d] = d == 1 ? 2 : d == 2 ? 1 : d;
 	if (rc == 0)
-		rc = dcp_work_permute(w, order, r->arena, r->err);
-	return rc < 0 ? rc : join_rows(r, w);
+		rc = dcp_work_permute(w, order);
+	return rc < 0 ? rc : join_rows(w);
 }
 
 /* One number of heads is that of every tensor; of several, 0 leaves a tensor as it is. */
@@ -127,8 +127,8 @@ static int split_qkv(struct run *r, enum qkv_order order, uint32_t dim, struct w
 			   (unsigned long long)rows_of(w), (unsigned long long)groups,
 			   (unsigned long long)per);
 	if (dim == 0)
-		return split_rows(r, w, 3, groups);
-	return split_rows(r, w, groups, dim == 1 ? per + 2 : w->shape[0] / groups / 3);
+		return split_rows(w, 3, groups);
+	return split_rows(w, groups, dim == 1 ? per + 2 : w->shape[0] / groups / 3);
 }
 
 /* Three parts of the rows, of each head or group. */
@@ -159,9 +159,9 @@ int dcp_rules_qkv(struct run *r, const struct op *op, struct flow *f)
 
 			*to = w;
 			rc = dcp_work_narrow(to, dim, i == 0 ? 0 : per + i - 1,
-					     i == 0 ? per : 1, r->arena, r->err);
+					     i == 0 ? per : 1);
 			if (rc == 0)
-				rc = join_rows(r, to);
+				rc = join_rows(to);
 		}
 	}
 	f->w = out;
@@ -184,12 +184,12 @@ int dcp_rules_fuse_qkv(struct run *r, const struct op *op, struct flow *f)
 				return bad(r, "%llu rows are not %llu heads",
 					   (unsigned long long)rows_of(&part[i]),
 					   (unsigned long long)(groups * n));
-			rc = split_rows(r, &part[i], groups, n);
+			rc = split_rows(&part[i], groups, n);
 		}
 		if (rc == 0)
-			rc = dcp_work_concat(part, 3, 1, r->arena, &out[j], r->err);
+			rc = dcp_work_concat(part, 3, 1, &out[j]);
 		if (rc == 0)
-			rc = join_rows(r, &out[j]);
+			rc = join_rows(&out[j]);
 	}
 	f->w = out;
 	f->k = 1;

@@ -13,23 +13,46 @@
 #include "core/base/err.h"
 #include "core/rules/work.h"
 
-#define bad(...) dcp_fail(err, -EINVAL, __VA_ARGS__)
+#define bad(w, ...) dcp_fail((w)->err, -EINVAL, __VA_ARGS__)
 
-int dcp_work_permute(struct work *w, const uint32_t *order, struct dcp_arena *arena,
-		     struct dcp_err *err)
+#define ADDED UINT32_MAX
+
+/* Dimension i of @ndim becomes what order[i] was, or is new (ADDED). What is new, and what is not in @order, has one
+ * element. */
+static int rearrange(struct work *w, uint32_t ndim, const uint32_t *order)
 {
-	struct making m = dcp_work_make(w, arena, err);
+	struct making m = dcp_work_make(w);
 	struct bit *b;
 	int rc = 0;
 
-	for (uint32_t d = 0; d < w->ndim; d++)
-		w->shape[d] = m.was.shape[order[d]];
+	w->ndim = ndim;
+	for (uint32_t d = 0; d < ndim; d++)
+		w->shape[d] = order[d] == ADDED ? 1 : m.was.shape[order[d]];
 	for (size_t i = 0; rc == 0 && i < m.was.n; i++) {
+		const struct bit_dim *from = m.was.bit[i].dim;
+
 		rc = dcp_work_add(&m, &m.was.bit[i], &b);
-		for (uint32_t d = 0; rc == 0 && d < w->ndim; d++)
-			b->dim[d] = m.was.bit[i].dim[order[d]];
+		for (uint32_t d = 0; rc == 0 && d < ndim; d++)
+			b->dim[d] = order[d] == ADDED ? (struct bit_dim){ 0, 1, 1 }
+						      : from[order[d]];
 	}
 	return rc;
+}
+
+int dcp_work_permute(struct work *w, const uint32_t *order)
+{
+	return rearrange(w, w->ndim, order);
+}
+
+int dcp_work_insert(struct work *w, uint32_t d)
+{
+	uint32_t order[DCP_MAX_NDIM];
+
+	if (w->ndim == DCP_MAX_NDIM || w->ndim < d)
+		return bad(w, "no dimension can be added to one of %u", w->ndim);
+	for (uint32_t k = 0; k <= w->ndim; k++)
+		order[k] = k == d ? ADDED : k - (k > d);
+	return rearrange(w, w->ndim + 1, order);
 }
 
 /* A bit as it was, its dimensions as well. */
@@ -42,15 +65,14 @@ static int add_same(struct making *m, const struct bit *of, struct bit **out)
 	return rc;
 }
 
-int dcp_work_narrow(struct work *w, uint32_t d, uint64_t lo, uint64_t n,
-		    struct dcp_arena *arena, struct dcp_err *err)
+int dcp_work_narrow(struct work *w, uint32_t d, uint64_t lo, uint64_t n)
 {
-	struct making m = dcp_work_make(w, arena, err);
+	struct making m = dcp_work_make(w);
 	struct bit *b;
 	int rc = 0;
 
 	if (!dcp_range_ok(lo, n, w->shape[d]))
-		return bad("elements %llu to %llu of dimension %u, which has %llu",
+		return bad(w, "elements %llu to %llu of dimension %u, which has %llu",
 			   (unsigned long long)lo, (unsigned long long)(lo + n), d,
 			   (unsigned long long)w->shape[d]);
 	w->shape[d] = n;
@@ -71,11 +93,10 @@ int dcp_work_narrow(struct work *w, uint32_t d, uint64_t lo, uint64_t n,
 	return rc;
 }
 
-int dcp_work_pad(struct work *w, uint32_t d, uint64_t n, struct dcp_arena *arena,
-		 struct dcp_err *err)
+int dcp_work_pad(struct work *w, uint32_t d, uint64_t n)
 {
-	struct making m = dcp_work_make(w, arena, err);
-	struct dcp_piece *zeros = dcp_arena_calloc(arena, 1, sizeof(*zeros));
+	struct making m = dcp_work_make(w);
+	struct dcp_piece *zeros = dcp_arena_calloc(w->arena, 1, sizeof(*zeros));
 	struct bit of = { .of = zeros, .of_ndim = w->ndim }, *b;
 	uint64_t has = w->shape[d], step = 1;
 	int rc = zeros ? 0 : -ENOMEM;
@@ -86,7 +107,7 @@ int dcp_work_pad(struct work *w, uint32_t d, uint64_t n, struct dcp_arena *arena
 	if (rc < 0 || n == has)
 		return rc;
 	if (w->n == 0 || !dcp_shape_volume(w->shape, w->ndim, &step))
-		return bad("%s",
+		return bad(w, "%s",
 			   w->n ? "its shape would not fit in 64 bits" : "it has no elements");
 	zeros->filter = DCP_FILTER_ZERO;
 	zeros->file = w->bit[0].of->file;
@@ -99,28 +120,26 @@ int dcp_work_pad(struct work *w, uint32_t d, uint64_t n, struct dcp_arena *arena
 }
 
 /* Can it be one tensor with @first, along dimension @d? */
-static int check_alike(const struct work *first, const struct work *w, uint32_t d,
-		       struct dcp_err *err)
+static int check_alike(const struct work *first, const struct work *w, uint32_t d)
 {
 	if (w->dtype != first->dtype || w->cast != first->cast ||
 	    w->itemsize != first->itemsize || strcmp(w->dtype_name, first->dtype_name) != 0)
-		return bad("%s and %s cannot be one tensor%s", first->dtype_name, w->dtype_name,
-			   first->cast || w->cast ? " once they are cast" : "");
+		return bad(w, "%s and %s cannot be one tensor%s", first->dtype_name,
+			   w->dtype_name, first->cast || w->cast ? " once they are cast" : "");
 	if (w->ndim != first->ndim)
-		return bad("tensors of %u and %u dimensions cannot be one", first->ndim,
+		return bad(w, "tensors of %u and %u dimensions cannot be one", first->ndim,
 			   w->ndim);
 	for (uint32_t k = 0; k < first->ndim; k++)
 		if (k != d && w->shape[k] != first->shape[k])
-			return bad("dimension %u is %llu here and %llu there", k,
+			return bad(w, "dimension %u is %llu here and %llu there", k,
 				   (unsigned long long)first->shape[k],
 				   (unsigned long long)w->shape[k]);
 	return 0;
 }
 
-int dcp_work_concat(const struct work *w, size_t k, uint32_t d, struct dcp_arena *arena,
-		    struct work *out, struct dcp_err *err)
+int dcp_work_concat(const struct work *w, size_t k, uint32_t d, struct work *out)
 {
-	struct making m = { .arena = arena, .w = out, .err = err };
+	struct making m = { .w = out };
 	struct bit *b;
 	int rc = 0;
 
@@ -128,7 +147,7 @@ int dcp_work_concat(const struct work *w, size_t k, uint32_t d, struct dcp_arena
 	out->bit = NULL;
 	out->n = 0;
 	for (size_t j = 1; rc == 0 && j < k; j++)
-		rc = check_alike(&w[0], &w[j], d, err);
+		rc = check_alike(&w[0], &w[j], d);
 	out->shape[d] = 0;
 	for (size_t j = 0; rc == 0 && j < k; j++) {
 		for (size_t i = 0; i < w[j].n; i++) {
@@ -138,7 +157,7 @@ int dcp_work_concat(const struct work *w, size_t k, uint32_t d, struct dcp_arena
 			b->dim[d].lo += out->shape[d];
 		}
 		if (dcp_ckd_add(&out->shape[d], out->shape[d], w[j].shape[d]))
-			return bad("its shape would not fit in 64 bits");
+			return bad(w, "its shape would not fit in 64 bits");
 	}
 	return rc;
 }
@@ -171,10 +190,9 @@ static int add_split(struct making *m, const struct bit *from, uint32_t d, uint6
 }
 
 /* Dimension @d in rows of @inner. */
-static int split(struct work *w, uint32_t d, uint64_t inner, struct dcp_arena *arena,
-		 struct dcp_err *err)
+static int split(struct work *w, uint32_t d, uint64_t inner)
 {
-	struct making m = dcp_work_make(w, arena, err);
+	struct making m = dcp_work_make(w);
 	int rc = 0;
 
 	memmove(w->shape + d + 1, w->shape + d, (w->ndim - d) * sizeof(*w->shape));
@@ -216,9 +234,9 @@ static int add_merged(struct making *m, const struct bit *from, uint32_t d, uint
 	return 0;
 }
 
-static int merge(struct work *w, uint32_t d, struct dcp_arena *arena, struct dcp_err *err)
+static int merge(struct work *w, uint32_t d)
 {
-	struct making m = dcp_work_make(w, arena, err);
+	struct making m = dcp_work_make(w);
 	uint64_t inner = w->shape[d + 1];
 	int rc = 0;
 
@@ -247,7 +265,7 @@ static void suffixes(uint32_t ndim, const uint64_t *shape, uint64_t *suffix)
 }
 
 /* Insert rows of @at elements into dimension @d, or leave it: those below follow each other. */
-static int cut_at(struct work *w, uint64_t at, struct dcp_arena *arena, struct dcp_err *err)
+static int cut_at(struct work *w, uint64_t at)
 {
 	uint64_t suffix[DCP_MAX_NDIM + 1];
 
@@ -258,8 +276,9 @@ static int cut_at(struct work *w, uint64_t at, struct dcp_arena *arena, struct d
 		if (at % suffix[d + 1] || suffix[d] % at)
 			return 0;
 		if (w->ndim == DCP_MAX_NDIM)
-			return dcp_fail(err, -E2BIG, "more than %d dimensions", DCP_MAX_NDIM);
-		return split(w, d, at / suffix[d + 1], arena, err);
+			return dcp_fail(w->err, -E2BIG, "more than %d dimensions",
+					DCP_MAX_NDIM);
+		return split(w, d, at / suffix[d + 1]);
 	}
 	return 0;
 }
@@ -272,51 +291,15 @@ static bool stands_in(uint64_t at, const uint64_t *suffix, uint32_t ndim)
 	return false;
 }
 
-/* A new dimension of one element before dimension @d. */
-static int insert_one(struct work *w, uint32_t d, struct dcp_arena *arena, struct dcp_err *err)
-{
-	struct making m = dcp_work_make(w, arena, err);
-	struct bit *b;
-	int rc = 0;
-
-	if (w->ndim == DCP_MAX_NDIM)
-		return dcp_fail(err, -E2BIG, "more than %d dimensions", DCP_MAX_NDIM);
-	memmove(w->shape + d + 1, w->shape + d, (w->ndim - d) * sizeof(*w->shape));
-	w->ndim++;
-	w->shape[d] = 1;
-	for (size_t i = 0; rc == 0 && i < m.was.n; i++) {
-		const struct bit_dim *from = m.was.bit[i].dim;
-
-		rc = dcp_work_add(&m, &m.was.bit[i], &b);
-		if (rc < 0)
-			return rc;
-		memcpy(b->dim, from, d * sizeof(*b->dim));
-		b->dim[d] = (struct bit_dim){ 0, 1, 1 };
-		memcpy(b->dim + d + 1, from + d, (m.was.ndim - d) * sizeof(*b->dim));
-	}
-	return rc;
-}
-
 /* Take the dimensions of one element away. */
-static int drop_ones(struct work *w, struct dcp_arena *arena, struct dcp_err *err)
+static int drop_ones(struct work *w)
 {
-	struct making m = dcp_work_make(w, arena, err);
-	struct bit *b;
-	int rc = 0;
+	uint32_t order[DCP_MAX_NDIM], n = 0;
 
-	w->ndim = 0;
-	for (uint32_t d = 0; d < m.was.ndim; d++)
-		if (m.was.shape[d] != 1)
-			w->shape[w->ndim++] = m.was.shape[d];
-	for (size_t i = 0; rc == 0 && i < m.was.n; i++) {
-		uint32_t k = 0;
-
-		rc = dcp_work_add(&m, &m.was.bit[i], &b);
-		for (uint32_t d = 0; rc == 0 && d < m.was.ndim; d++)
-			if (m.was.shape[d] != 1)
-				b->dim[k++] = m.was.bit[i].dim[d];
-	}
-	return rc;
+	for (uint32_t d = 0; d < w->ndim; d++)
+		if (w->shape[d] != 1)
+			order[n++] = d;
+	return rearrange(w, n, order);
 }
 
 /*
@@ -324,8 +307,7 @@ static int drop_ones(struct work *w, struct dcp_arena *arena, struct dcp_err *er
  * not, then merge where the new one has none. Where an edge of one lies across one of the other, all
  * between is merged first and so comes to lie in rows.
  */
-int dcp_work_reshape(struct work *w, uint32_t ndim, const uint64_t *shape,
-		     struct dcp_arena *arena, struct dcp_err *err)
+int dcp_work_reshape(struct work *w, uint32_t ndim, const uint64_t *shape)
 {
 	uint64_t want[DCP_MAX_NDIM + 1], has[DCP_MAX_NDIM + 1];
 	int rc;
@@ -336,54 +318,37 @@ int dcp_work_reshape(struct work *w, uint32_t ndim, const uint64_t *shape,
 		return 0;
 	}
 	suffixes(ndim, shape, want);
-	rc = drop_ones(w, arena, err);
+	rc = drop_ones(w);
 	for (uint32_t d = 0; rc == 0 && d <= ndim; d++)
-		rc = cut_at(w, want[d], arena, err);
+		rc = cut_at(w, want[d]);
 	for (uint32_t d = w->ndim; rc == 0 && d-- > 1;) {
 		suffixes(w->ndim, w->shape, has);
 		if (!stands_in(has[d], want, ndim))
-			rc = merge(w, d - 1, arena, err);
+			rc = merge(w, d - 1);
 	}
 	for (uint32_t d = 0; rc == 0 && d <= ndim; d++)
-		rc = cut_at(w, want[d], arena, err);
+		rc = cut_at(w, want[d]);
 	for (uint32_t d = 0; rc == 0 && d < ndim; d++)
 		if (shape[d] == 1)
-			rc = insert_one(w, d, arena, err);
+			rc = dcp_work_insert(w, d);
 	return rc;
 }
 
-/* ---- a dimension more ---- */
-
-/* @n of them before dimension @d, which has as many times fewer elements. */
-static int add_dimension(struct work *w, uint32_t d, uint64_t n, struct dcp_arena *arena,
-			 struct dcp_err *err)
+int dcp_work_shares(struct work *w, uint32_t d)
 {
-	uint64_t shape[DCP_MAX_NDIM + 1];
-
-	if (w->ndim == DCP_MAX_NDIM || w->ndim < d)
-		return bad("no dimension can be added to one of %u", w->ndim);
-	memcpy(shape, w->shape, d * sizeof(*shape));
-	memcpy(shape + d + 1, w->shape + d, (w->ndim - d) * sizeof(*shape));
-	shape[d] = n;
-	if (d < w->ndim)
-		shape[d + 1] /= n;
-	return dcp_work_reshape(w, w->ndim + 1, shape, arena, err);
-}
-
-int dcp_work_insert(struct work *w, uint32_t d, struct dcp_arena *arena, struct dcp_err *err)
-{
-	return add_dimension(w, d, 1, arena, err);
-}
-
-int dcp_work_shares(struct work *w, uint32_t d, struct dcp_arena *arena, struct dcp_err *err)
-{
-	uint64_t n = DCP_MAX(w->shape[d], 1u);
+	uint64_t n = DCP_MAX(w->shape[d], 1u), shape[DCP_MAX_NDIM];
 
 	/* As long as the first, which ends where another begins. */
 	for (size_t i = 0; i < w->n; i++)
 		n = w->bit[i].dim[d].lo ? DCP_MIN(n, w->bit[i].dim[d].lo) : n;
 	for (size_t i = 0; i < w->n; i++)
 		if (w->bit[i].dim[d].lo % n || w->bit[i].dim[d].len > n || w->shape[d] % n)
-			return bad("the shares of dimension %u are not equally long", d);
-	return add_dimension(w, d, DCP_MAX(w->shape[d] / n, 1u), arena, err);
+			return bad(w, "the shares of dimension %u are not equally long", d);
+	if (w->ndim == DCP_MAX_NDIM)
+		return bad(w, "no dimension can be added to one of %u", w->ndim);
+	memcpy(shape, w->shape, d * sizeof(*shape));
+	memcpy(shape + d + 1, w->shape + d, (w->ndim - d) * sizeof(*shape));
+	shape[d] = DCP_MAX(w->shape[d] / n, 1u);
+	shape[d + 1] /= shape[d];
+	return dcp_work_reshape(w, w->ndim + 1, shape);
 }

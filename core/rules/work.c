@@ -10,9 +10,9 @@
 #include "core/base/err.h"
 #include "core/rules/rules.h"
 
-struct making dcp_work_make(struct work *w, struct dcp_arena *arena, struct dcp_err *err)
+struct making dcp_work_make(struct work *w)
 {
-	struct making m = { *w, arena, w, 0, err };
+	struct making m = { .was = *w, .w = w };
 
 	w->bit = NULL;
 	w->n = 0;
@@ -24,11 +24,11 @@ int dcp_work_add(struct making *m, const struct bit *of, struct bit **out)
 	struct work *w = m->w;
 
 	if (w->n == DCP_RULES_MAX_PIECES)
-		return dcp_fail(m->err, -E2BIG, "it would have more than %u pieces",
+		return dcp_fail(m->w->err, -E2BIG, "it would have more than %u pieces",
 				DCP_RULES_MAX_PIECES);
 	if (w->n == m->cap) {
 		size_t cap = m->cap ? m->cap * 2 : 16;
-		struct bit *grown = dcp_arena_alloc(m->arena, cap * sizeof(*grown));
+		struct bit *grown = dcp_arena_alloc(m->w->arena, cap * sizeof(*grown));
 
 		if (!grown)
 			return -ENOMEM;
@@ -39,7 +39,7 @@ int dcp_work_add(struct making *m, const struct bit *of, struct bit **out)
 	}
 	*out = &w->bit[w->n];
 	**out = *of;
-	(*out)->dim = dcp_arena_alloc(m->arena, (w->ndim + 1) * sizeof(*(*out)->dim));
+	(*out)->dim = dcp_arena_alloc(m->w->arena, (w->ndim + 1) * sizeof(*(*out)->dim));
 	if (!(*out)->dim)
 		return -ENOMEM;
 	w->n++;
@@ -107,7 +107,7 @@ static int add_piece(struct making *m, const struct dcp_piece *p)
 
 	if (!dcp_shape_volume(p->len, m->w->ndim, &volume) ||
 	    !dcp_range_ok(p->run_lo, p->run_n, volume))
-		return dcp_fail(m->err, -EBADMSG, "its pieces are invalid");
+		return dcp_fail(m->w->err, -EBADMSG, "its pieces are invalid");
 	if (p->run_n == 0)
 		return 0;
 	if (p->run_n != volume)
@@ -125,7 +125,7 @@ static int add_piece(struct making *m, const struct dcp_piece *p)
 int dcp_work_from(const struct dcp_tensor *t, struct dcp_arena *arena, struct work *out,
 		  struct dcp_err *err)
 {
-	struct making m = { .arena = arena, .w = out, .err = err };
+	struct making m = { .w = out };
 	uint64_t n;
 	int rc = 0;
 
@@ -135,7 +135,9 @@ int dcp_work_from(const struct dcp_tensor *t, struct dcp_arena *arena, struct wo
 			      .itemsize = t->itemsize,
 			      .dtype = t->dtype,
 			      .cast = t->cast,
-			      .dtype_name = t->dtype_name };
+			      .dtype_name = t->dtype_name,
+			      .arena = arena,
+			      .err = err };
 	if (t->ndim)
 		memcpy(out->shape, t->shape, t->ndim * sizeof(*t->shape));
 	for (size_t i = 0; rc == 0 && i < t->npieces; i++)
