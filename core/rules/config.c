@@ -10,17 +10,52 @@
 #include "core/parse/json.h"
 #include "core/rules/rules_int.h"
 
-static uint64_t number(const struct dcp_json *o, const char *const *names)
+/* The numbers: as rules call them, and their names in config.json, of which the first that is there counts. */
+static const struct {
+	const char *word;
+	size_t at;
+	const char *name[4];
+} numbers[] = {
+/* clang-format off */
+#define NUMBER(field, ...) { #field, offsetof(struct dcp_rules_config, field), { __VA_ARGS__ } }
+	/* clang-format on */
+	NUMBER(heads, "num_attention_heads", "n_head", "n_heads", "num_heads"),
+	NUMBER(kv_heads, "num_key_value_heads", "multi_query_group_num", "num_kv_heads"),
+	NUMBER(head_dim, "head_dim", "kv_channels"),
+	NUMBER(hidden, "hidden_size", "n_embd", "d_model"),
+	NUMBER(intermediate, "intermediate_size", "n_inner", "ffn_hidden_size"),
+	NUMBER(layers, "num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+	NUMBER(vocab, "vocab_size", "padded_vocab_size"),
+	NUMBER(positions, "max_position_embeddings", "n_positions", "max_seq_len"),
+	NUMBER(experts, "num_local_experts", "num_experts", "n_routed_experts"),
+	NUMBER(moe_intermediate, "moe_intermediate_size"),
+	NUMBER(shared_experts, "n_shared_experts"),
+	NUMBER(shared_intermediate, "shared_expert_intermediate_size"),
+	NUMBER(q_rank, "q_lora_rank"),
+	NUMBER(kv_rank, "kv_lora_rank"),
+	NUMBER(nope_dim, "qk_nope_head_dim"),
+	NUMBER(rope_dim, "qk_rope_head_dim"),
+	NUMBER(v_dim, "v_head_dim"),
+	NUMBER(vision_heads, "num_heads", "num_attention_heads"),
+	NUMBER(vision_patch, "patch_size"),
+	NUMBER(dense_layers, "first_k_dense_replace"),
+	NUMBER(moe_step, "decoder_sparse_step", "moe_layer_freq"),
+	NUMBER(mtp_layers, "num_nextn_predict_layers"),
+};
+
+enum { SILENT = 3 }; /* the last of them, which rules do not call */
+
+const size_t dcp_rules_nwords = DCP_LEN(numbers) - SILENT;
+
+static void read_number(const struct dcp_json *o, size_t i, struct dcp_rules_config *out)
 {
-	uint64_t v;
+	uint64_t v = 0;
 
-	for (size_t i = 0; names[i]; i++)
-		if (dcp_json_u64(dcp_json_get(o, names[i]), &v))
-			return v;
-	return 0;
+	for (size_t k = 0; k < DCP_LEN(numbers[i].name) && numbers[i].name[k]; k++)
+		if (dcp_json_u64(dcp_json_get(o, numbers[i].name[k]), &v))
+			break;
+	memcpy((char *)out + numbers[i].at, &v, sizeof(v));
 }
-
-#define NUMBER(o, ...) number(o, (const char *const[]){ __VA_ARGS__, NULL })
 
 int dcp_rules_config_parse(const char *text, size_t n, struct dcp_rules_config *out,
 			   struct dcp_err *err)
@@ -37,29 +72,6 @@ int dcp_rules_config_parse(const char *text, size_t n, struct dcp_rules_config *
 	o = dcp_json_is_object(inner) ? inner : root;
 	vision = dcp_json_get(root, "vision_config");
 	*out = (struct dcp_rules_config){
-		.heads = NUMBER(o, "num_attention_heads", "n_head", "n_heads", "num_heads"),
-		.kv_heads = NUMBER(o, "num_key_value_heads", "multi_query_group_num",
-				   "num_kv_heads"),
-		.head_dim = NUMBER(o, "head_dim", "kv_channels"),
-		.hidden = NUMBER(o, "hidden_size", "n_embd", "d_model"),
-		.intermediate = NUMBER(o, "intermediate_size", "n_inner", "ffn_hidden_size"),
-		.layers = NUMBER(o, "num_hidden_layers", "n_layer", "n_layers", "num_layers"),
-		.vocab = NUMBER(o, "vocab_size", "padded_vocab_size"),
-		.positions = NUMBER(o, "max_position_embeddings", "n_positions", "max_seq_len"),
-		.experts = NUMBER(o, "num_local_experts", "num_experts", "n_routed_experts"),
-		.moe_intermediate = NUMBER(o, "moe_intermediate_size"),
-		.shared_experts = NUMBER(o, "n_shared_experts"),
-		.shared_intermediate = NUMBER(o, "shared_expert_intermediate_size"),
-		.dense_layers = NUMBER(o, "first_k_dense_replace"),
-		.moe_step = NUMBER(o, "decoder_sparse_step", "moe_layer_freq"),
-		.mtp_layers = NUMBER(o, "num_nextn_predict_layers"),
-		.q_rank = NUMBER(o, "q_lora_rank"),
-		.kv_rank = NUMBER(o, "kv_lora_rank"),
-		.nope_dim = NUMBER(o, "qk_nope_head_dim"),
-		.rope_dim = NUMBER(o, "qk_rope_head_dim"),
-		.v_dim = NUMBER(o, "v_head_dim"),
-		.vision_heads = NUMBER(vision, "num_heads", "num_attention_heads"),
-		.vision_patch = NUMBER(vision, "patch_size"),
 		.tie = -1,
 		.attention_bias = -1,
 		.mlp_bias = -1,
@@ -67,6 +79,8 @@ int dcp_rules_config_parse(const char *text, size_t n, struct dcp_rules_config *
 			     dcp_json_is_object(dcp_json_get(root, "compression_config")),
 		.diffusers = dcp_json_str(dcp_json_get(root, "_class_name")) != NULL,
 	};
+	for (size_t i = 0; i < DCP_LEN(numbers); i++)
+		read_number(strncmp(numbers[i].word, "vision", 6) == 0 ? vision : o, i, out);
 	if (!out->kv_heads)
 		out->kv_heads = out->heads;
 	if (!out->head_dim && out->heads && out->hidden % out->heads == 0)
@@ -178,36 +192,17 @@ int dcp_rules_config_retype(const char *text, size_t n, enum dcp_dtype to, struc
 
 /* ---- as rules call it ---- */
 
-static const struct {
-	const char *name;
-	size_t at;
-} words[] = {
-	{ "heads", offsetof(struct dcp_rules_config, heads) },
-	{ "kv_heads", offsetof(struct dcp_rules_config, kv_heads) },
-	{ "head_dim", offsetof(struct dcp_rules_config, head_dim) },
-	{ "hidden", offsetof(struct dcp_rules_config, hidden) },
-	{ "intermediate", offsetof(struct dcp_rules_config, intermediate) },
-	{ "layers", offsetof(struct dcp_rules_config, layers) },
-	{ "vocab", offsetof(struct dcp_rules_config, vocab) },
-	{ "positions", offsetof(struct dcp_rules_config, positions) },
-	{ "experts", offsetof(struct dcp_rules_config, experts) },
-	{ "moe_intermediate", offsetof(struct dcp_rules_config, moe_intermediate) },
-	{ "shared_experts", offsetof(struct dcp_rules_config, shared_experts) },
-	{ "shared_intermediate", offsetof(struct dcp_rules_config, shared_intermediate) },
-	{ "q_rank", offsetof(struct dcp_rules_config, q_rank) },
-	{ "kv_rank", offsetof(struct dcp_rules_config, kv_rank) },
-	{ "nope_dim", offsetof(struct dcp_rules_config, nope_dim) },
-	{ "rope_dim", offsetof(struct dcp_rules_config, rope_dim) },
-	{ "v_dim", offsetof(struct dcp_rules_config, v_dim) },
-	{ "vision_heads", offsetof(struct dcp_rules_config, vision_heads) },
-	{ "vision_patch", offsetof(struct dcp_rules_config, vision_patch) },
-};
-
-const size_t dcp_rules_nwords = DCP_LEN(words);
-
 const char *dcp_rules_word(size_t i)
 {
-	return words[i].name;
+	return numbers[i].word;
+}
+
+int dcp_rules_word_at(const char *s, size_t n)
+{
+	for (size_t i = 0; i < dcp_rules_nwords; i++)
+		if (strlen(numbers[i].word) == n && memcmp(numbers[i].word, s, n) == 0)
+			return (int)i;
+	return -1;
 }
 
 uint64_t dcp_rules_word_value(size_t i, const struct dcp_rules_config *config)
@@ -215,7 +210,7 @@ uint64_t dcp_rules_word_value(size_t i, const struct dcp_rules_config *config)
 	uint64_t v = 0;
 
 	if (config)
-		memcpy(&v, (const char *)config + words[i].at, sizeof(v));
+		memcpy(&v, (const char *)config + numbers[i].at, sizeof(v));
 	return v;
 }
 
@@ -232,7 +227,7 @@ int dcp_rules_amount(const struct amount *a, const struct dcp_rules_config *conf
 			if (v == 0)
 				return dcp_fail(err, -EINVAL,
 						"it needs %s, which no config.json has",
-						words[f->word].name);
+						numbers[f->word].word);
 		}
 		if (f->divide && (v == 0 || *out % v))
 			return dcp_fail(err, -EINVAL, "%llu is not a multiple of %llu",

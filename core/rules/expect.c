@@ -149,12 +149,8 @@ static uint64_t product(const struct expecting *t, const char **s)
 		struct amount one = { .n = 1 };
 		uint64_t v = 0;
 
-		one.f[0].word = -1;
+		one.f[0].word = dcp_rules_word_at(*s, n);
 		dcp_take_number(&(const char *){ *s }, NULL, DCP_ANY_DIGITS, &one.f[0].value);
-		for (size_t i = 0; i < dcp_rules_nwords; i++)
-			if (strlen(dcp_rules_word(i)) == n &&
-			    memcmp(dcp_rules_word(i), *s, n) == 0)
-				one.f[0].word = (int)i;
 		if (dcp_rules_amount(&one, t->config, &v, NULL) < 0 ||
 		    dcp_ckd_mul(&out, out, v))
 			out = 0;

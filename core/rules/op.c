@@ -75,14 +75,11 @@ static int factor(struct rules_parse *ps, const char **s, struct factor *out)
 
 	if (w.n == 0)
 		return dcp_rules_bad(ps, w.s, -EINVAL, "expected a number");
-	out->word = -1;
+	out->word = dcp_rules_word_at(w.s, w.n);
 	if (dcp_is_digit(*w.s))
 		return decimal(ps, w, &out->value);
-	for (size_t i = 0; i < dcp_rules_nwords; i++)
-		if (is(w, dcp_rules_word(i))) {
-			out->word = (int)i;
-			return 0;
-		}
+	if (out->word >= 0)
+		return 0;
 	return dcp_rules_bad(ps, w.s, -EINVAL, "%.*s is not a number of a model%s",
 			     (int)DCP_MIN(w.n, (size_t)60), w.s,
 			     nearest(w, dcp_rules_word, dcp_rules_nwords, near));

@@ -81,10 +81,7 @@ static bool added(const char **s, const char *end, struct pattern_op *op)
 		return true;
 	while (*s < end && is_letter(**s))
 		++*s;
-	for (size_t i = 0; i < dcp_rules_nwords; i++)
-		if (strlen(dcp_rules_word(i)) == (size_t)(*s - from) &&
-		    memcmp(dcp_rules_word(i), from, (size_t)(*s - from)) == 0)
-			op->word = (uint32_t)i + 1;
+	op->word = (uint32_t)(dcp_rules_word_at(from, (size_t)(*s - from)) + 1);
 	return op->word != 0;
 }
 

@@ -210,6 +210,8 @@ int dcp_rules_expand(const struct pattern *p, const struct slot_value *value,
 /* The numbers of config.json that rules call by name. */
 extern const size_t dcp_rules_nwords;
 const char *dcp_rules_word(size_t i);
+/* The one that @n bytes at @s name; -1: there is none. */
+int dcp_rules_word_at(const char *s, size_t n);
 /* Its number @i; 0: config.json does not say. */
 uint64_t dcp_rules_word_value(size_t i, const struct dcp_rules_config *config);
 /* -EINVAL: config.json does not say, or the numbers do not divide. */
