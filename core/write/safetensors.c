@@ -16,26 +16,17 @@
 #include "core/base/endian.h"
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
-#include "core/base/sort.h"
-#include "core/model/name.h"
 #include "core/parse/safetensors/safetensors.h"
 #include "core/write/formats.h"
 
-enum { ALIGN = 64, NAME = 96 };
+enum { ALIGN = 64 };
 
-struct entry {
-	const struct dcp_write_tensor *t;
-	const struct dcp_write_part *part;
-	size_t number;
-	uint64_t nbytes;
-};
-
-/* Which tensors are in which file: those of file i are entries first[i] to first[i + 1]. */
+/* Which tensors are in which file: those of file i are items first[i] to first[i + 1], by their numbers in the set. */
 struct files {
-	struct entry *e;
-	size_t n, nfiles, *first;
+	const struct dcp_write_set *set;
+	struct dcp_safetensors_item *item;
+	size_t nfiles, *first;
 	const char *stem; /* of their names */
-	bool ranks;       /* file i is that of rank i */
 	uint64_t total;
 };
 
@@ -47,106 +38,69 @@ static const char *refuses(const struct dcp_write_tensor *t)
 						: "safetensors cannot have a key like that";
 }
 
-static int by_key(const void *a, const void *b)
+static const struct dcp_write_tensor *tensor(const struct files *f, size_t k)
 {
-	const struct entry *x = a, *y = b;
-
-	return dcp_name_compare(x->t->key, y->t->key) ?: DCP_CMP(x->number, y->number);
+	return &f->set->tensors[f->item[k].number];
 }
 
-static int by_size(const void *a, const void *b)
+/* The part of item @k that is in file @i: of several ranks each has its own. */
+static const struct dcp_write_part *part(const struct files *f, size_t k, size_t i)
 {
-	const struct entry *x = a, *y = b;
+	size_t number = dcp_write_part_of(f->set, f->item[k].number, (uint32_t)i);
 
-	return DCP_CMP(y->t->itemsize, x->t->itemsize) ?: by_key(a, b);
+	return &tensor(f, k)->parts[number];
 }
 
-static bool is_aligned(const struct entry *e, size_t n)
+/* The items of a rank, or of all files, from item @n on: returns how many there are then. */
+static size_t add(struct files *f, uint32_t rank, size_t n)
 {
-	uint64_t at = 0;
+	for (size_t i = 0; i < f->set->ntensors; i++) {
+		const struct dcp_write_tensor *t = &f->set->tensors[i];
+		size_t of = dcp_write_part_of(f->set, i, rank);
 
-	for (size_t i = 0; i < n; at += e[i++].nbytes)
-		if (e[i].t->itemsize && at % e[i].t->itemsize)
-			return false;
-	return true;
-}
-
-/* Cut the list into files of at most @size bytes; 0: one file. */
-static void cut(struct files *f, uint64_t size)
-{
-	uint64_t in_file = 0;
-
-	for (size_t i = 0; i < f->n; i++) {
-		uint64_t n = f->e[i].nbytes;
-
-		if (size && in_file && (in_file >= size || n > size - in_file)) {
-			f->first[++f->nfiles] = i;
-			in_file = 0;
-		}
-		in_file += n;
-		f->total += n;
+		if (of == SIZE_MAX)
+			continue;
+		f->item[n] = (struct dcp_safetensors_item){ .key = t->key,
+							    .number = i,
+							    .nbytes = dcp_write_part_bytes(
+								    t, &t->parts[of]),
+							    .itemsize = t->itemsize };
+		f->total += f->item[n++].nbytes;
 	}
-	f->first[++f->nfiles] = f->n;
+	return n;
 }
 
-static void align(struct files *f)
+static int choose(struct files *f, uint64_t size)
 {
-	for (size_t i = 0; i < f->nfiles; i++) {
-		struct entry *of = f->e + f->first[i];
-		size_t nof = f->first[i + 1] - f->first[i];
-
-		if (!is_aligned(of, nof))
-			DCP_SORT(of, nof, by_size);
-	}
-}
-
-static void add(struct files *f, const struct dcp_write_set *set, size_t i, size_t part)
-{
-	const struct dcp_write_tensor *t = &set->tensors[i];
-	const struct dcp_write_part *p = &t->parts[part];
-
-	f->e[f->n++] = (struct entry){ t, p, i, dcp_write_part_bytes(t, p) };
-}
-
-static int choose(struct files *f, const struct dcp_write_set *set, uint64_t size)
-{
+	const struct dcp_write_set *set = f->set;
 	size_t n = 0;
 
-	f->ranks = set->arrays;
 	for (size_t i = 0; i < set->ntensors; i++)
 		n += set->tensors[i].nparts;
-	f->e = calloc(n + 1, sizeof(*f->e));
+	f->item = calloc(n + 1, sizeof(*f->item));
 	f->first = calloc(DCP_MAX(n, dcp_write_sets(set)) + 2, sizeof(*f->first));
-	if (!f->e || !f->first)
+	if (!f->item || !f->first)
 		return -ENOMEM;
-	for (uint32_t rank = 0; rank < dcp_write_sets(set); rank++) {
-		for (size_t i = 0; i < set->ntensors; i++) {
-			size_t part = dcp_write_part_of(set, i, rank);
-
-			if (part != SIZE_MAX)
-				add(f, set, i, part);
-		}
-		DCP_SORT(f->e + f->first[rank], f->n - f->first[rank], by_key);
-		if (f->ranks)
-			f->first[++f->nfiles] = f->n;
+	if (!set->arrays) {
+		f->nfiles = dcp_safetensors_arrange(f->item, add(f, 0, 0), size, f->first);
+		return 0;
 	}
-	if (!f->ranks)
-		cut(f, size);
-	align(f);
+	for (n = 0; f->nfiles < set->ranks; n = f->first[++f->nfiles]) {
+		size_t end = add(f, (uint32_t)f->nfiles, n), one[2];
+
+		dcp_safetensors_arrange(f->item + n, end - n, 0, one);
+		f->first[f->nfiles + 1] = end;
+	}
 	return 0;
 }
 
-static void file_name(const struct files *f, size_t i, char name[NAME])
+static void file_name(const struct files *f, size_t i, char name[DCP_SAFETENSORS_NAME])
 {
-	if (f->ranks)
-		snprintf(name, NAME, "rank-%05zu-of-%05zu.safetensors", i, f->nfiles);
-	else if (f->nfiles == 1)
-		snprintf(name, NAME, "%s.safetensors", f->stem);
-	else if (i == f->nfiles)
-		snprintf(name, NAME, "%s.safetensors.index.json", f->stem);
-	else
-		snprintf(name, NAME, "%s-%05zu-of-%05zu.safetensors", f->stem, i + 1,
+	if (f->set->arrays)
+		snprintf(name, DCP_SAFETENSORS_NAME, "rank-%05zu-of-%05zu.safetensors", i,
 			 f->nfiles);
+	else
+		dcp_safetensors_file_name(name, f->stem, i, f->nfiles);
 }
 
 /* {"key": [16, 8]} as text: the tensors that arrays are cut from. */
@@ -158,8 +112,8 @@ static int put_shapes(const struct files *f, size_t i, struct dcp_jsonw *w)
 	dcp_jsonw_init(&inner, &text, false);
 	dcp_jsonw_object(&inner);
 	for (size_t k = f->first[i]; k < f->first[i + 1]; k++) {
-		const struct dcp_write_tensor *t = f->e[k].t;
-		const struct dcp_write_part *p = f->e[k].part;
+		const struct dcp_write_tensor *t = tensor(f, k);
+		const struct dcp_write_part *p = part(f, k, i);
 
 		if (p->ndim == t->ndim &&
 		    !memcmp(p->shape, t->shape, t->ndim * sizeof(*t->shape)))
@@ -192,15 +146,16 @@ static int put_file(const struct files *f, size_t i, struct dcp_writer *w)
 	dcp_jsonw_init(&json, &header, false);
 	dcp_jsonw_object(&json);
 	for (size_t k = f->first[i]; k < f->first[i + 1]; k++) {
-		const struct entry *e = &f->e[k];
+		const struct dcp_write_part *p = part(f, k, i);
+		uint64_t end = at + f->item[k].nbytes;
 
-		dcp_safetensors_put(&json, e->t->key, e->t->dtype, e->part->ndim,
-				    e->part->shape, at, at + e->nbytes);
-		at += e->nbytes;
+		dcp_safetensors_put(&json, f->item[k].key, tensor(f, k)->dtype, p->ndim,
+				    p->shape, at, end);
+		at = end;
 	}
 	dcp_jsonw_put_object(&json, "__metadata__");
 	dcp_jsonw_put_str(&json, "format", "pt");
-	if (f->ranks) {
+	if (f->set->arrays) {
 		put_number(&json, "dcpfs.rank", i);
 		put_number(&json, "dcpfs.ranks", f->nfiles);
 		rc = put_shapes(f, i, &json);
@@ -216,7 +171,8 @@ static int put_file(const struct files *f, size_t i, struct dcp_writer *w)
 	dcp_store_le64(header.p, header.n - 8);
 	dcp_writer_bytes(w, header.p, header.n);
 	for (size_t k = f->first[i]; k < f->first[i + 1]; k++)
-		dcp_writer_part(w, f->e[k].number, (size_t)(f->e[k].part - f->e[k].t->parts));
+		dcp_writer_part(w, f->item[k].number,
+				dcp_write_part_of(f->set, f->item[k].number, (uint32_t)i));
 	return 0;
 }
 
@@ -224,7 +180,7 @@ static int put_index(const struct files *f, struct dcp_writer *w)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
 	struct dcp_jsonw json;
-	char name[NAME];
+	char name[DCP_SAFETENSORS_NAME];
 
 	dcp_jsonw_init(&json, &text, true);
 	dcp_jsonw_object(&json);
@@ -235,7 +191,7 @@ static int put_index(const struct files *f, struct dcp_writer *w)
 	for (size_t i = 0; i < f->nfiles; i++) {
 		file_name(f, i, name);
 		for (size_t k = f->first[i]; k < f->first[i + 1]; k++)
-			dcp_jsonw_put_str(&json, f->e[k].t->key, name);
+			dcp_jsonw_put_str(&json, f->item[k].key, name);
 	}
 	dcp_jsonw_end(&json);
 	dcp_jsonw_end(&json);
@@ -251,7 +207,7 @@ static int put_index(const struct files *f, struct dcp_writer *w)
 static int put_all(const struct files *f, const struct dcp_write_opts *opts,
 		   struct dcp_writer *w, struct dcp_err *err)
 {
-	char name[NAME];
+	char name[DCP_SAFETENSORS_NAME];
 	int rc = 0;
 
 	if (!opts->name)
@@ -259,8 +215,8 @@ static int put_all(const struct files *f, const struct dcp_write_opts *opts,
 	for (size_t i = 0; rc == 0 && i < f->nfiles; i++) {
 		file_name(f, i, name);
 		dcp_writer_file(w, opts->name ? opts->name : name,
-				(!f->ranks && f->nfiles == 1) ||
-					(f->ranks && i + 1 == f->nfiles));
+				(!f->set->arrays && f->nfiles == 1) ||
+					(f->set->arrays && i + 1 == f->nfiles));
 		rc = put_file(f, i, w);
 	}
 	if (rc == -E2BIG)
@@ -269,7 +225,7 @@ static int put_all(const struct files *f, const struct dcp_write_opts *opts,
 			"the header of a safetensors file has at most %u bytes, and the "
 			"keys of %s need more: give --max-shard-size",
 			DCP_SAFETENSORS_MAX_HEADER, opts->name ? opts->name : name);
-	if (rc == 0 && f->nfiles > 1 && !f->ranks)
+	if (rc == 0 && f->nfiles > 1 && !f->set->arrays)
 		rc = put_index(f, w);
 	return rc;
 }
@@ -277,12 +233,12 @@ static int put_all(const struct files *f, const struct dcp_write_opts *opts,
 static int plan(const struct dcp_write_set *set, const struct dcp_write_opts *opts,
 		struct dcp_writer *w, struct dcp_err *err)
 {
-	struct files f = { .stem = opts->stem ? opts->stem : "model" };
-	int rc = choose(&f, set, opts->name ? 0 : opts->max_shard);
+	struct files f = { .set = set, .stem = opts->stem ? opts->stem : "model" };
+	int rc = choose(&f, opts->name ? 0 : opts->max_shard);
 
 	if (rc == 0)
 		rc = put_all(&f, opts, w, err);
-	free(f.e);
+	free(f.item);
 	free(f.first);
 	return rc;
 }

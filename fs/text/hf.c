@@ -25,7 +25,7 @@ enum { MAX_NAMED = 200 };
 struct listing {
 	struct dcpfs_spool *spool;
 	struct dcp_jsonw w;
-	char file[DCPFS_HF_NAME_MAX];
+	char file[DCP_SAFETENSORS_NAME];
 };
 
 static int put_key(void *ctx, struct dcp_row *row)

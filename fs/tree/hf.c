@@ -35,7 +35,7 @@ int dcpfs_hf_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs_e
 {
 	const struct dcpfs_hf *hf = dir->ver->hf;
 	const char *digits = strchr(name, '-');
-	char weights[DCPFS_HF_NAME_MAX] = "";
+	char weights[DCP_SAFETENSORS_NAME] = "";
 	const struct dcp_made *made, *found;
 	const struct dcp_assets *a;
 	uint64_t n = 0;
@@ -83,7 +83,7 @@ int dcpfs_hf_list(const struct dcpfs_listing *l, uint64_t first)
 	n = nweights(ver->hf);
 	for (uint64_t i = first; i < n + nmade + a->n; i++) {
 		uint64_t asset = i - n - nmade, ino;
-		char weights[DCPFS_HF_NAME_MAX];
+		char weights[DCP_SAFETENSORS_NAME];
 		const char *name = weights;
 
 		if (i < n) {

@@ -10,7 +10,7 @@
 #include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/base/sort.h"
-#include "core/model/name.h"
+#include "core/parse/safetensors/safetensors.h"
 #include "core/store/index/index.h"
 #include "core/store/version/grants.h"
 #include "core/store/version/mapped.h"
@@ -20,17 +20,9 @@
 
 enum { PLAN_MEMORY = 1 << 30 }; /* names of keys */
 
-/* A tensor on its way into a file. */
-struct entry {
-	const char *key; /* in the arena of the plan */
-	int64_t row;
-	uint64_t nbytes;
-	uint32_t itemsize;
-};
-
 struct plan {
 	struct dcp_arena arena;
-	struct dcp_buf entries;
+	struct dcp_buf items; /* struct dcp_safetensors_item, by row */
 	const int64_t *tied;
 	size_t ntied;
 };
@@ -56,96 +48,52 @@ static bool is_tied(const struct plan *p, int64_t row)
 	return false;
 }
 
-static int add_entry(struct plan *p, const struct dcp_row *row)
+static int add_item(struct plan *p, const struct dcp_row *row)
 {
-	struct entry e = { .row = row->id,
-			   .nbytes = row->nbytes,
-			   .itemsize = dcp_dtype_info(row->dtype)->size };
+	struct dcp_safetensors_item item = { .number = (uint64_t)row->id,
+					     .nbytes = row->nbytes,
+					     .itemsize = dcp_dtype_info(row->dtype)->size };
 
 	if (row->broken || is_tied(p, row->id) ||
 	    !dcp_view_can_show(row->key, row->dtype, DCP_AS_SAFETENSORS))
 		return 0;
-	e.key = dcp_arena_strndup(&p->arena, row->key, strlen(row->key));
-	dcp_buf_add(&p->entries, &e, sizeof(e));
-	return e.key && !dcp_buf_error(&p->entries) ? 0 : -ENOMEM;
+	item.key = dcp_arena_strndup(&p->arena, row->key, strlen(row->key));
+	dcp_buf_add(&p->items, &item, sizeof(item));
+	return item.key && !dcp_buf_error(&p->items) ? 0 : -ENOMEM;
 }
 
-static int by_key(const void *a, const void *b)
+static int arrange(struct dcpfs_hf *hf, struct plan *p, uint64_t size)
 {
-	const struct entry *x = a, *y = b;
-	int order = dcp_name_compare(x->key, y->key);
-
-	return order ? order : DCP_CMP(x->row, y->row);
-}
-
-static int by_size(const void *a, const void *b)
-{
-	const struct entry *x = a, *y = b;
-
-	return x->itemsize != y->itemsize ? DCP_CMP(y->itemsize, x->itemsize) : by_key(a, b);
-}
-
-static bool is_aligned(const struct entry *e, size_t n)
-{
-	uint64_t at = 0;
-
-	for (size_t i = 0; i < n; at += e[i++].nbytes)
-		if (e[i].itemsize && at % e[i].itemsize)
-			return false;
-	return true;
-}
-
-/* Cut the list into files of at most @size bytes. */
-static int cut(struct dcpfs_hf *hf, struct entry *e, size_t n, uint64_t size)
-{
-	uint64_t in_file = 0;
+	struct dcp_safetensors_item *item = DCP_ITEMS(p->items, struct dcp_safetensors_item);
+	size_t n = DCP_NITEMS(p->items, struct dcp_safetensors_item);
 
 	hf->row = calloc(n + 1, sizeof(*hf->row));
 	hf->first = calloc(n + 2, sizeof(*hf->first));
 	if (!hf->row || !hf->first)
 		return -ENOMEM;
-	for (size_t i = 0; i < n; i++) {
-		if (in_file && (in_file >= size || e[i].nbytes > size - in_file)) {
-			hf->first[++hf->nfiles] = i;
-			in_file = 0;
-		}
-		in_file += e[i].nbytes;
-		hf->nbytes += e[i].nbytes;
-	}
 	if (n)
-		hf->first[++hf->nfiles] = n;
-	for (size_t i = 0; i < hf->nfiles; i++) {
-		struct entry *of = e + hf->first[i];
-		size_t nof = hf->first[i + 1] - hf->first[i];
-
-		if (!is_aligned(of, nof))
-			DCP_SORT(of, nof, by_size);
+		hf->nfiles = dcp_safetensors_arrange(item, n, size, hf->first);
+	for (size_t i = 0; i < n; i++) {
+		hf->row[i] = (int64_t)item[i].number;
+		hf->nbytes += item[i].nbytes;
 	}
-	for (size_t i = 0; i < n; i++)
-		hf->row[i] = e[i].row;
 	return 0;
 }
 
 static int make_plan(struct dcpfs_hf *hf, struct dcp_version *v, uint64_t size)
 {
-	struct plan p = { .tied = dcp_version_tied(v, &p.ntied) };
+	struct plan p = { .arena = DCP_ARENA_INIT(PLAN_MEMORY),
+			  .tied = dcp_version_tied(v, &p.ntied) };
 	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	struct dcp_row row;
-	struct entry *e;
-	size_t n;
 	int rc = dcp_index_scan(dcp_version_index(v), DCP_ROW_TENSOR, 0, false, &scan);
 
-	dcp_arena_init(&p.arena, PLAN_MEMORY);
 	while (rc == 0 && (rc = dcp_index_scan_next(scan, &row)) > 0)
-		rc = add_entry(&p, &row);
-	e = DCP_ITEMS(p.entries, struct entry);
-	n = DCP_NITEMS(p.entries, struct entry);
-	if (rc == 0) {
-		DCP_SORT(e, n, by_key);
-		rc = cut(hf, e, n, size);
-	}
+		rc = add_item(&p, &row);
+	if (rc == 0)
+		rc = arrange(hf, &p, size);
 	dcp_arena_finish(&p.arena);
-	dcp_buf_finish(&p.entries);
+	dcp_buf_finish(&p.items);
 	return rc;
 }
 
@@ -234,18 +182,10 @@ int dcpfs_hf_rows(const struct dcpfs_version *ver, uint64_t n,
 	return rc;
 }
 
-void dcpfs_hf_name(const struct dcpfs_version *ver, uint64_t n, char name[DCPFS_HF_NAME_MAX])
+void dcpfs_hf_name(const struct dcpfs_version *ver, uint64_t n, char name[DCP_SAFETENSORS_NAME])
 {
-	const char *stem = dcp_version_stem(dcpfs_opened(ver));
-	size_t nfiles = ver->hf->nfiles;
-
-	if (n == nfiles)
-		snprintf(name, DCPFS_HF_NAME_MAX, "%s.safetensors.index.json", stem);
-	else if (nfiles == 1)
-		snprintf(name, DCPFS_HF_NAME_MAX, "%s.safetensors", stem);
-	else
-		snprintf(name, DCPFS_HF_NAME_MAX, "%s-%05llu-of-%05zu.safetensors", stem,
-			 (unsigned long long)n + 1, nfiles);
+	dcp_safetensors_file_name(name, dcp_version_stem(dcpfs_opened(ver)), n,
+				  ver->hf->nfiles);
 }
 
 /* ---- rights ---- */

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "core/model/rights.h"
+#include "core/parse/safetensors/safetensors.h"
 #include "core/store/version/assets.h"
 
 struct dcp_err;
@@ -25,9 +26,6 @@ struct dcpfs_ino;
 struct dcpfs_version;
 
 #define DCPFS_HF_SHARD_SIZE 5000000000u
-
-/* "model-00001-of-00012.safetensors", or what else dcp_version_stem() says */
-#define DCPFS_HF_NAME_MAX 96
 
 struct dcpfs_hf {
 	int64_t *row;  /* ids of the tensors that are shown, file after file */
@@ -44,8 +42,10 @@ int dcpfs_hf_open(struct dcpfs *fs, struct dcpfs_version *ver, bool (*stop)(void
 		  struct dcp_err *err);
 void dcpfs_hf_free(struct dcpfs_hf *hf);
 
-/* The name of its model file number @n; after the last one: of the list of them. */
-void dcpfs_hf_name(const struct dcpfs_version *ver, uint64_t n, char name[DCPFS_HF_NAME_MAX]);
+/* The name of its model file number @n, "model-00001-of-00012.safetensors", or what else dcp_version_stem() says;
+ * after the last one: of the list of them. */
+void dcpfs_hf_name(const struct dcpfs_version *ver, uint64_t n,
+		   char name[DCP_SAFETENSORS_NAME]);
 
 /* Call @fn for the tensors of its model file number @n, in their order. -ENOENT: there is no such
  * file; a negative return of @fn is passed on. */

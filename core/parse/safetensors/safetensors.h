@@ -80,3 +80,24 @@ void dcp_safetensors_put(struct dcp_jsonw *w, const char *name, enum dcp_dtype d
 int dcp_safetensors_header(struct dcp_buf *out, const char *name, enum dcp_dtype dtype,
 			   uint32_t ndim, const uint64_t *shape, uint64_t nbytes,
 			   uint32_t align);
+
+/* A tensor on its way into the files of a model. */
+struct dcp_safetensors_item {
+	const char *key;
+	uint64_t number; /* the caller's; of two with the same key the lower comes first */
+	uint64_t nbytes;
+	uint32_t itemsize;
+};
+
+/*
+ * Put them into files of at most @size bytes of tensors, unless one alone is longer (0: one file), in natural order of
+ * their keys; within a file those with larger elements come first where they would not be aligned otherwise. Returns
+ * how many files there are, at least one; the i-th has items first[i] to first[i + 1]. @first has room for @n + 2.
+ */
+size_t dcp_safetensors_arrange(struct dcp_safetensors_item *item, size_t n, uint64_t size,
+			       size_t *first);
+
+#define DCP_SAFETENSORS_NAME 96
+/* The name of file @i of so many; of number @files: of the index that lists them. */
+void dcp_safetensors_file_name(char name[DCP_SAFETENSORS_NAME], const char *stem, size_t i,
+			       size_t files);
