@@ -246,12 +246,8 @@ static int put_state(struct saving *s, size_t item)
 					 dcp_write_key(s->set, item), p->state, p->name);
 	dcp_writer_file(s->w, name.p, false);
 	dcp_pickler_init(&s->p, &pickle, 2);
-	if (!alone) {
-		dcp_pickler_open(&s->p, DCP_PICKLE_DICT, 2);
-		dcp_pickler_str(&s->p, "cat_dim");
-		dcp_pickler_int(&s->p, 0);
-		dcp_pickler_str(&s->p, "param");
-	}
+	if (!alone)
+		dcp_pickler_put(&s->p, "{2 s i s", "cat_dim", 0, "param");
 	rc = put_item(s, item, 0);
 	return rc < 0 ? rc : put_archive(s, &pickle, &item, tensor);
 }
@@ -294,8 +290,7 @@ static int put_groups(struct saving *s)
 		    strcmp(s->place[i].name, "param_groups") == 0)
 			return put_object(s, i);
 	rc = put_entries(s, GROUP, false, &n);
-	dcp_pickler_open(&s->p, DCP_PICKLE_LIST, 1);
-	dcp_pickler_open(&s->p, DCP_PICKLE_DICT, n);
+	dcp_pickler_put(&s->p, "[1 {*", n);
 	return rc < 0 ? rc : put_entries(s, GROUP, true, &n);
 }
 
@@ -328,20 +323,12 @@ static int put_optimizer(struct saving *s)
 	dcp_pickler_open(&s->p, DCP_PICKLE_DICT, n + 2 + !version);
 	if (rc == 0)
 		rc = put_entries(s, OPTIMIZER, true, &n);
-	if (!version) {
-		dcp_pickler_str(&s->p, "ds_version");
-		dcp_pickler_str(&s->p, "0.16.0");
-	}
+	if (!version)
+		dcp_pickler_put(&s->p, "s s", "ds_version", "0.16.0");
 	dcp_pickler_str(&s->p, "param_groups");
 	if (rc == 0)
 		rc = put_groups(s);
-	dcp_pickler_str(&s->p, "optimizer_state_dict");
-	dcp_pickler_open(&s->p, DCP_PICKLE_DICT, 2);
-	dcp_pickler_str(&s->p, "state");
-	dcp_pickler_open(&s->p, DCP_PICKLE_DICT, 1);
-	dcp_pickler_int(&s->p, 0);
-	dcp_pickler_open(&s->p, DCP_PICKLE_DICT, 1);
-	dcp_pickler_str(&s->p, "step");
+	dcp_pickler_put(&s->p, "s {2 s {1 i {1 s", "optimizer_state_dict", "state", 0, "step");
 	if (step == SIZE_MAX)
 		dcp_pickler_int(&s->p, 0);
 	else if (rc == 0)
@@ -389,8 +376,7 @@ static void put_shapes(struct saving *s)
 
 	for (size_t i = 0; i < s->set->ntensors; i++)
 		n += s->place[i].where == STATE && strcmp(s->place[i].state, "fp32") == 0;
-	dcp_pickler_open(&s->p, DCP_PICKLE_LIST, 1);
-	dcp_pickler_open(&s->p, DCP_PICKLE_DICT, n);
+	dcp_pickler_put(&s->p, "[1 {*", n);
 	for (size_t i = 0; i < s->set->ntensors; i++) {
 		const struct dcp_write_tensor *t = &s->set->tensors[i];
 
@@ -458,8 +444,7 @@ static int put_model(struct saving *s, const char *file, bool module)
 		rc = put_module(s, tensor, &ntensors);
 	else
 		dcp_pickler_open(&s->p, DCP_PICKLE_DICT, 0);
-	dcp_pickler_str(&s->p, "optimizer");
-	dcp_pickler_none(&s->p);
+	dcp_pickler_put(&s->p, "s N", "optimizer");
 	for (size_t i = 0; i < DCP_LEN(wanted); i++)
 		if (!has_entry(s, MODEL, wanted[i].name)) {
 			dcp_pickler_str(&s->p, wanted[i].name);

@@ -26,23 +26,13 @@ uint32_t dcp_ndarray_put_dtype(struct dcp_pickler *p, char order, const char *co
 {
 	uint32_t memo;
 
-	dcp_pickler_open(p, DCP_PICKLE_BUILD, 0);
-	dcp_pickler_open(p, DCP_PICKLE_REDUCE, 0);
-	dcp_pickler_global(p, "numpy", "dtype");
-	dcp_pickler_open(p, DCP_PICKLE_TUPLE, 3);
-	dcp_pickler_word(p, code);
-	dcp_pickler_bool(p, false);
-	dcp_pickler_bool(p, true);
+	dcp_pickler_put(p, "B R c (3 w 0 1", "numpy", "dtype", code);
 	memo = dcp_pickler_last(p);
-	dcp_pickler_open(p, DCP_PICKLE_TUPLE, 8);
-	dcp_pickler_int(p, 3);
-	dcp_pickler_word(p, order == '<' ? "<" : order == '>' ? ">" : "|");
-	dcp_pickler_none(p);
-	dcp_pickler_none(p);
-	dcp_pickler_none(p);
-	dcp_pickler_int(p, -1);
-	dcp_pickler_int(p, -1);
-	dcp_pickler_int(p, 0);
+	dcp_pickler_put(p, "(8 i w N N N i i i", 3,
+			order == '<'   ? "<"
+			: order == '>' ? ">"
+				       : "|",
+			-1, -1, 0);
 	return memo;
 }
 
@@ -62,12 +52,8 @@ static void put_empty(struct dcp_ndarrays *a)
 {
 	struct dcp_pickler *p = a->p;
 
-	dcp_pickler_open(p, DCP_PICKLE_REDUCE, 0);
-	dcp_pickler_global(p, "numpy.core.multiarray", "_reconstruct");
-	dcp_pickler_open(p, DCP_PICKLE_TUPLE, 3);
-	dcp_pickler_global(p, "numpy", "ndarray");
-	dcp_pickler_open(p, DCP_PICKLE_TUPLE, 1);
-	dcp_pickler_int(p, 0);
+	dcp_pickler_put(p, "R c (3 c (1 i", "numpy.core.multiarray", "_reconstruct", "numpy",
+			"ndarray", 0);
 	if (a->b.known) {
 		dcp_pickler_get(p, a->b.memo);
 		return;
@@ -89,9 +75,7 @@ static int put_text(struct dcp_ndarrays *a, const struct dcp_ndarray_of *of,
 
 	if (rc < 0)
 		return rc;
-	dcp_pickler_open(p, DCP_PICKLE_REDUCE, 0);
-	dcp_pickler_global(p, "_codecs", "encode");
-	dcp_pickler_open(p, DCP_PICKLE_TUPLE, 2);
+	dcp_pickler_put(p, "R c (2", "_codecs", "encode");
 	dcp_pickler_text_open(p, total);
 	dcp_pickler_flush(p, a->w);
 	dcp_writer_text(a->w, of->tensor, of->part, of->off, of->nbytes, &lengths);
@@ -124,11 +108,7 @@ void dcp_ndarray_open(struct dcp_ndarrays *a, uint32_t ndim, const uint64_t *sha
 
 	dcp_pickler_open(p, DCP_PICKLE_BUILD, 0);
 	put_empty(a);
-	dcp_pickler_open(p, DCP_PICKLE_TUPLE, 5);
-	dcp_pickler_int(p, 1);
-	dcp_pickler_open(p, DCP_PICKLE_TUPLE, ndim);
-	for (uint32_t k = 0; k < ndim; k++)
-		dcp_pickler_u64(p, shape[k]);
+	dcp_pickler_put(p, "(5 i v", 1, ndim, shape);
 }
 
 int dcp_ndarray_put(struct dcp_ndarrays *a, const struct dcp_ndarray_of *of,

@@ -2,6 +2,7 @@
 #include "core/write/pickle.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <string.h>
 
 #include "core/base/buf.h"
@@ -193,10 +194,7 @@ static void push(struct dcp_pickler *p, enum dcp_pickle_open kind, uint64_t n)
 /* set([...]): how protocols without an opcode for sets write one. */
 static void open_old_set(struct dcp_pickler *p, uint64_t n)
 {
-	dcp_pickler_open(p, DCP_PICKLE_REDUCE, 0);
-	dcp_pickler_global(p, "builtins", "set");
-	dcp_pickler_open(p, DCP_PICKLE_TUPLE, 1);
-	dcp_pickler_open(p, DCP_PICKLE_LIST, n);
+	dcp_pickler_put(p, "R c (1 [*", "builtins", "set", n);
 }
 
 void dcp_pickler_open(struct dcp_pickler *p, enum dcp_pickle_open kind, uint64_t n)
@@ -455,16 +453,13 @@ static void put_encoded(struct dcp_pickler *p, const uint8_t *bytes, size_t n)
 		else
 			dcp_buf_add(&text, two, 2);
 	}
-	dcp_pickler_open(p, DCP_PICKLE_REDUCE, 0);
 	if (n == 0) {
-		dcp_pickler_global(p, "builtins", "bytes");
-		dcp_pickler_open(p, DCP_PICKLE_TUPLE, 0);
+		dcp_pickler_put(p, "R c (0", "builtins", "bytes");
 		return;
 	}
 	if (dcp_buf_error(&text))
 		p->rc = -ENOMEM;
-	dcp_pickler_global(p, "_codecs", "encode");
-	dcp_pickler_open(p, DCP_PICKLE_TUPLE, 2);
+	dcp_pickler_put(p, "R c (2", "_codecs", "encode");
 	dcp_pickler_str_n(p, text.p, text.n);
 	dcp_pickler_word(p, "latin1");
 }
@@ -528,6 +523,64 @@ void dcp_pickler_get(struct dcp_pickler *p, uint32_t memo)
 	begin_value(p);
 	get(p, memo);
 	end_value(p);
+}
+
+static void put_numbers(struct dcp_pickler *p, uint32_t n, const uint64_t *v)
+{
+	dcp_pickler_open(p, DCP_PICKLE_TUPLE, n);
+	for (uint32_t i = 0; i < n; i++)
+		dcp_pickler_u64(p, v[i]);
+}
+
+/* Letter *@f of a format; returns the last letter that belongs to it. */
+static const char *put_letter(struct dcp_pickler *p, const char *f, va_list *args)
+{
+	static const char opens[] = "[({"; /* by enum dcp_pickle_open */
+	static const char calls[] = { [DCP_PICKLE_REDUCE] = 'R',
+				      [DCP_PICKLE_NEWOBJ] = 'O',
+				      [DCP_PICKLE_BUILD] = 'B',
+				      [DCP_PICKLE_PERSID] = 'P' };
+	const char *text, *open = strchr(opens, *f), *call = memchr(calls, *f, sizeof(calls));
+	uint32_t n;
+
+	if (open) {
+		f++;
+		dcp_pickler_open(p, (enum dcp_pickle_open)(open - opens),
+				 *f == '*' ? va_arg(*args, uint64_t) : (uint64_t)(*f - '0'));
+	} else if (call) {
+		dcp_pickler_open(p, (enum dcp_pickle_open)(call - calls), 0);
+	} else if (*f == 'N') {
+		dcp_pickler_none(p);
+	} else if (*f == '0' || *f == '1') {
+		dcp_pickler_bool(p, *f == '1');
+	} else if (*f == 'i') {
+		dcp_pickler_int(p, va_arg(*args, int));
+	} else if (*f == 'u') {
+		dcp_pickler_u64(p, va_arg(*args, uint64_t));
+	} else if (*f == 'w') {
+		dcp_pickler_word(p, va_arg(*args, const char *));
+	} else if (*f == 's') {
+		dcp_pickler_str(p, va_arg(*args, const char *));
+	} else if (*f == 'c') {
+		text = va_arg(*args, const char *);
+		dcp_pickler_global(p, text, va_arg(*args, const char *));
+	} else if (*f == 'g') {
+		dcp_pickler_get(p, va_arg(*args, uint32_t));
+	} else if (*f == 'v') {
+		n = va_arg(*args, uint32_t);
+		put_numbers(p, n, va_arg(*args, const uint64_t *));
+	}
+	return f;
+}
+
+void dcp_pickler_put(struct dcp_pickler *p, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	for (const char *f = format; *f; f++)
+		f = put_letter(p, f, &args);
+	va_end(args);
 }
 
 void dcp_pickler_flush(struct dcp_pickler *p, struct dcp_writer *w)

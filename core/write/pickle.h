@@ -82,6 +82,22 @@ void dcp_pickler_bytes(struct dcp_pickler *p, const void *bytes, size_t n);
 
 void dcp_pickler_open(struct dcp_pickler *p, enum dcp_pickle_open kind, uint64_t n);
 
+/*
+ * What stands in @format, from left to right; blanks in it mean nothing:
+ *
+ *	N 0 1    None, False, True
+ *	i u      a number: int, uint64_t
+ *	w s      a word, a text
+ *	c        a global: its module, its name
+ *	g        dcp_pickler_get(): uint32_t
+ *	v        a tuple of numbers: uint32_t, const uint64_t *
+ *	R O B P  open REDUCE, NEWOBJ, BUILD, PERSID
+ *	( [ {    open a tuple, list or dict of as many as the digit after it says, or of uint64_t where that is *
+ *
+ *	dcp_pickler_put(p, "R c (1 (*", "torch", "Size", n);  torch.Size((
+ */
+void dcp_pickler_put(struct dcp_pickler *p, const char *format, ...);
+
 /* The object that was memoized last, and the same one again. */
 static inline uint32_t dcp_pickler_last(const struct dcp_pickler *p)
 {

@@ -146,8 +146,7 @@ static int compare_as_is(struct verifying *w, const struct dcp_object *o)
 
 static int put_mark(void *ctx, struct dcp_pickler *p, const char *key)
 {
-	dcp_pickler_open(p, DCP_PICKLE_PERSID, 0);
-	dcp_pickler_none(p);
+	dcp_pickler_put(p, "P N");
 	return 0;
 }
 

@@ -112,12 +112,9 @@ static int put_file(const struct saving *s, const struct box *b, size_t n, struc
 		rc = dcp_ndarray_put_part(&arrays, b[i].tensor, b[i].part, s->err);
 	}
 	if (rc == 0) { /* Paddle makes tensors of the keys in it */
-		dcp_pickler_str(&p, NAMES);
-		dcp_pickler_open(&p, DCP_PICKLE_DICT, n);
-		for (size_t i = 0; i < n; i++) {
-			dcp_pickler_get(&p, memo[i]);
-			dcp_pickler_get(&p, memo[i]);
-		}
+		dcp_pickler_put(&p, "s {*", NAMES, (uint64_t)n);
+		for (size_t i = 0; i < n; i++)
+			dcp_pickler_put(&p, "g g", memo[i], memo[i]);
 		rc = dcp_pickler_end(&p);
 	}
 	dcp_writer_bytes(w, pickle.p, pickle.n);
@@ -145,32 +142,11 @@ static int put_files(struct saving *s, struct dcp_writer *w)
 
 /* ---- 0.metadata ---- */
 
-static void put_numbers(struct dcp_pickler *p, const char *field, const uint64_t *v, uint32_t n)
-{
-	if (field)
-		dcp_pickler_word(p, field);
-	dcp_pickler_open(p, DCP_PICKLE_TUPLE, n);
-	for (uint32_t k = 0; k < n; k++)
-		dcp_pickler_u64(p, v[k]);
-}
-
 /* An instance whose @n fields follow. */
 static void open_class(const struct saving *s, struct dcp_pickler *p, const char *class,
 		       uint64_t n)
 {
-	dcp_pickler_open(p, DCP_PICKLE_BUILD, 0);
-	dcp_pickler_open(p, DCP_PICKLE_NEWOBJ, 0);
-	dcp_pickler_global(p, s->old ? OLD_MODULE : MODULE, class);
-	dcp_pickler_open(p, DCP_PICKLE_TUPLE, 0);
-	dcp_pickler_open(p, DCP_PICKLE_DICT, n);
-}
-
-static void put_not_flattened(struct dcp_pickler *p)
-{
-	dcp_pickler_word(p, "is_flattened");
-	dcp_pickler_bool(p, false);
-	dcp_pickler_word(p, "flattened_range");
-	dcp_pickler_none(p);
+	dcp_pickler_put(p, "B O c (0 {*", s->old ? OLD_MODULE : MODULE, class, n);
 }
 
 static void put_local(const struct saving *s, struct dcp_pickler *p, const struct box *b)
@@ -179,14 +155,11 @@ static void put_local(const struct saving *s, struct dcp_pickler *p, const struc
 	const struct dcp_write_part *part = &t->parts[b->part];
 
 	open_class(s, p, "LocalTensorMetadata", s->old ? 3 : 6);
-	put_numbers(p, "global_offset", part->lo, t->ndim);
-	put_numbers(p, "local_shape", part->shape, t->ndim);
-	dcp_pickler_word(p, "dtype");
-	dcp_pickler_word(p, dcp_dtype_info(t->dtype)->torch);
-	if (s->old)
-		return;
-	put_numbers(p, "global_shape", t->shape, t->ndim);
-	put_not_flattened(p);
+	dcp_pickler_put(p, "w v w v w w", "global_offset", t->ndim, part->lo, "local_shape",
+			t->ndim, part->shape, "dtype", dcp_dtype_info(t->dtype)->torch);
+	if (!s->old)
+		dcp_pickler_put(p, "w v w 0 w N", "global_shape", t->ndim, t->shape,
+				"is_flattened", "flattened_range");
 }
 
 static void put_index(const struct saving *s, struct dcp_pickler *p, const struct box *b,
@@ -197,15 +170,10 @@ static void put_index(const struct saving *s, struct dcp_pickler *p, const struc
 	char name[NAME];
 
 	open_class(s, p, "LocalTensorIndex", s->old ? 2 : 6);
-	dcp_pickler_word(p, "tensor_key");
-	dcp_pickler_get(p, key);
-	put_numbers(p, "global_offset", part->lo, t->ndim);
-	if (!s->old) {
-		put_not_flattened(p);
-		dcp_pickler_word(p, "replica_id");
-		dcp_pickler_none(p);
-		put_numbers(p, "local_shape", part->shape, t->ndim);
-	}
+	dcp_pickler_put(p, "w g w v", "tensor_key", key, "global_offset", t->ndim, part->lo);
+	if (!s->old)
+		dcp_pickler_put(p, "w 0 w N w N w v", "is_flattened", "flattened_range",
+				"replica_id", "local_shape", t->ndim, part->shape);
 	file_name(b->file, name);
 	dcp_pickler_str(p, name);
 }
@@ -226,8 +194,7 @@ static void put_tensors(const struct saving *s, struct dcp_pickler *p, uint32_t 
 	const struct box *b = DCP_ITEMS(s->boxes, struct box);
 	size_t at = 0;
 
-	dcp_pickler_word(p, "state_dict_metadata");
-	dcp_pickler_open(p, DCP_PICKLE_DICT, s->set->ntensors);
+	dcp_pickler_put(p, "w {*", "state_dict_metadata", (uint64_t)s->set->ntensors);
 	for (size_t i = 0; i < s->set->ntensors; i++) {
 		size_t end = boxes_end(s, at, i);
 
@@ -238,8 +205,8 @@ static void put_tensors(const struct saving *s, struct dcp_pickler *p, uint32_t 
 			put_local(s, p, &b[at]);
 		dcp_pickler_flush(p, w);
 	}
-	dcp_pickler_word(p, "storage_metadata");
-	dcp_pickler_open(p, DCP_PICKLE_DICT, DCP_NITEMS(s->boxes, struct box));
+	dcp_pickler_put(p, "w {*", "storage_metadata",
+			(uint64_t)DCP_NITEMS(s->boxes, struct box));
 	for (at = 0; at < DCP_NITEMS(s->boxes, struct box); at++) {
 		put_index(s, p, &b[at], memo[b[at].tensor]);
 		dcp_pickler_flush(p, w);
@@ -259,13 +226,11 @@ static int put_metadata(const struct saving *s, struct dcp_writer *w)
 	dcp_pickler_init(&p, &pickle, PROTOCOL);
 	open_class(s, &p, "Metadata", 3);
 	put_tensors(s, &p, memo, w);
-	dcp_pickler_word(&p, "flat_mapping");
-	dcp_pickler_open(&p, DCP_PICKLE_DICT, s->set->ntensors);
+	dcp_pickler_put(&p, "w {*", "flat_mapping", (uint64_t)s->set->ntensors);
 	for (size_t i = 0; i < s->set->ntensors; i++) {
 		const struct dcp_write_tensor *t = &s->set->tensors[i];
 
-		dcp_pickler_get(&p, memo[i]);
-		dcp_pickler_open(&p, DCP_PICKLE_TUPLE, t->npath ? t->npath : 1);
+		dcp_pickler_put(&p, "g (*", memo[i], (uint64_t)(t->npath ? t->npath : 1));
 		for (size_t k = 0; k < t->npath; k++)
 			dcp_pickler_str(&p, t->path[k]);
 		if (!t->npath)

@@ -111,21 +111,14 @@ static void put_table_of_parts(struct saving *s, size_t nbig)
 {
 	struct dcp_pickler *p = &s->p;
 
-	dcp_pickler_str(p, BIG);
-	dcp_pickler_open(p, DCP_PICKLE_DICT, nbig);
+	dcp_pickler_put(p, "s {*", BIG, (uint64_t)nbig);
 	for (size_t i = 0; i < s->set->ntensors; i++) {
 		const struct dcp_write_tensor *t = &s->set->tensors[i];
 
 		if (!s->big[i])
 			continue;
-		dcp_pickler_str(p, t->key);
-		dcp_pickler_open(p, DCP_PICKLE_DICT, 2);
-		dcp_pickler_word(p, "OriginShape");
-		dcp_pickler_open(p, DCP_PICKLE_TUPLE, t->ndim);
-		for (uint32_t k = 0; k < t->ndim; k++)
-			dcp_pickler_u64(p, t->shape[k]);
-		dcp_pickler_word(p, "slices");
-		dcp_pickler_open(p, DCP_PICKLE_LIST, parts_of(t));
+		dcp_pickler_put(p, "s {2 w v w [*", t->key, "OriginShape", t->ndim, t->shape,
+				"slices", parts_of(t));
 		for (uint64_t k = 0; k < parts_of(t); k++)
 			put_part_name(s, t, k);
 	}
@@ -137,8 +130,7 @@ static void put_names(struct saving *s)
 {
 	struct dcp_pickler *p = &s->p;
 
-	dcp_pickler_str(p, NAMES);
-	dcp_pickler_open(p, DCP_PICKLE_DICT, s->set->ntensors);
+	dcp_pickler_put(p, "s {*", NAMES, (uint64_t)s->set->ntensors);
 	for (size_t i = 0; i < s->set->ntensors; i++) {
 		if (s->big[i])
 			dcp_pickler_str(p, s->set->tensors[i].key);
@@ -190,11 +182,8 @@ static int put_item(void *ctx, struct dcp_pickler *p, size_t i)
 	if (s->is_state) {
 		s->memo[i] = dcp_pickler_last(p);
 	} else {
-		dcp_pickler_open(p, DCP_PICKLE_REDUCE, 0);
-		dcp_pickler_global(p, "builtins", "tuple");
-		dcp_pickler_open(p, DCP_PICKLE_TUPLE, 1);
-		dcp_pickler_open(p, DCP_PICKLE_TUPLE, 2);
-		dcp_pickler_str(p, name_of(&s->set->tensors[i]));
+		dcp_pickler_put(p, "R c (1 (2 s", "builtins", "tuple",
+				name_of(&s->set->tensors[i]));
 	}
 	return dcp_ndarray_put_part(&s->arrays, i, 0, s->err);
 }

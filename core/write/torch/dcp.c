@@ -183,13 +183,7 @@ static int put_rank(struct saving *s, uint32_t rank)
 /* An instance of a dataclass whose @n fields follow as a dict. */
 static void open_instance(struct saving *s, const char *module, const char *class, uint64_t n)
 {
-	if (n)
-		dcp_pickler_open(&s->p, DCP_PICKLE_BUILD, 0);
-	dcp_pickler_open(&s->p, DCP_PICKLE_NEWOBJ, 0);
-	dcp_pickler_global(&s->p, module, class);
-	dcp_pickler_open(&s->p, DCP_PICKLE_TUPLE, 0);
-	if (n)
-		dcp_pickler_open(&s->p, DCP_PICKLE_DICT, n);
+	dcp_pickler_put(&s->p, n ? "B O c (0 {*" : "O c (0", module, class, n);
 }
 
 /* f(x), once; the same object later. @x NULL: 0. */
@@ -200,25 +194,18 @@ static void put_once(struct saving *s, uint32_t *memo, const char *module, const
 		dcp_pickler_get(&s->p, *memo);
 		return;
 	}
-	dcp_pickler_open(&s->p, DCP_PICKLE_REDUCE, 0);
-	dcp_pickler_global(&s->p, module, name);
-	dcp_pickler_open(&s->p, DCP_PICKLE_TUPLE, 1);
 	if (x)
-		dcp_pickler_word(&s->p, x);
+		dcp_pickler_put(&s->p, "R c (1 w", module, name, x);
 	else
-		dcp_pickler_int(&s->p, 0);
+		dcp_pickler_put(&s->p, "R c (1 i", module, name, 0);
 	*memo = dcp_pickler_last(&s->p);
 }
 
 /* (dtype, layout, requires_grad, memory format, pin_memory) */
 static void put_properties(struct saving *s, const struct dcp_write_tensor *t)
 {
-	dcp_pickler_open(&s->p, DCP_PICKLE_BUILD, 0);
-	dcp_pickler_open(&s->p, DCP_PICKLE_NEWOBJ, 0);
-	dcp_pickler_global(&s->p, PROPERTIES, "TensorProperties");
-	dcp_pickler_open(&s->p, DCP_PICKLE_TUPLE, 0);
-	dcp_pickler_open(&s->p, DCP_PICKLE_TUPLE, 5);
-	dcp_pickler_global(&s->p, "torch", dcp_dtype_info(t->dtype)->torch);
+	dcp_pickler_put(&s->p, "B O c (0 (5 c", PROPERTIES, "TensorProperties", "torch",
+			dcp_dtype_info(t->dtype)->torch);
 	put_once(s, &s->layout, "torch.serialization", "_get_layout", "torch.strided");
 	dcp_pickler_bool(&s->p, false);
 	put_once(s, &s->memory, PROPERTIES, "MEM_FORMAT_ENCODING", NULL);
@@ -232,8 +219,7 @@ static void put_tensor(struct saving *s, const struct dcp_write_tensor *t)
 	put_properties(s, t);
 	dcp_pickler_word(&s->p, "size");
 	dcp_torch_write_size(&s->p, t->shape, t->ndim);
-	dcp_pickler_word(&s->p, "chunks");
-	dcp_pickler_open(&s->p, DCP_PICKLE_LIST, t->nparts);
+	dcp_pickler_put(&s->p, "w [*", "chunks", (uint64_t)t->nparts);
 	for (size_t i = 0; i < t->nparts; i++) {
 		open_instance(s, METADATA, "ChunkStorageMetadata", 2);
 		dcp_pickler_word(&s->p, "offsets");
@@ -291,12 +277,9 @@ static void put_storage(struct saving *s, size_t item, size_t part)
 	const struct place *place = &s->places[s->first[item] + part];
 
 	open_instance(s, METADATA, "MetadataIndex", t ? 3 : 2);
-	dcp_pickler_word(&s->p, "fqn");
-	dcp_pickler_get(&s->p, s->memo[item]);
-	dcp_pickler_word(&s->p, "index");
+	dcp_pickler_put(&s->p, "w g w", "fqn", s->memo[item], "index");
 	if (t) {
-		dcp_pickler_u64(&s->p, part);
-		dcp_pickler_word(&s->p, "offset");
+		dcp_pickler_put(&s->p, "u w", (uint64_t)part, "offset");
 		dcp_torch_write_size(&s->p, t->parts[part].lo, t->ndim);
 	} else {
 		dcp_pickler_none(&s->p);
@@ -304,10 +287,7 @@ static void put_storage(struct saving *s, size_t item, size_t part)
 	open_instance(s, "torch.distributed.checkpoint.filesystem", "_StorageInfo", 3);
 	dcp_pickler_word(&s->p, "relative_path");
 	put_file_name(s, t ? t->parts[part].rank : 0);
-	dcp_pickler_word(&s->p, "offset");
-	dcp_pickler_u64(&s->p, place->off);
-	dcp_pickler_word(&s->p, "length");
-	dcp_pickler_u64(&s->p, place->n);
+	dcp_pickler_put(&s->p, "w u w u", "offset", place->off, "length", place->n);
 	if (s->p.out->n > FLUSH)
 		dcp_pickler_flush(&s->p, s->w);
 }
@@ -327,8 +307,7 @@ static int put_metadata(struct saving *s, unsigned protocol)
 	put_state(s);
 	dcp_pickler_word(&s->p, "planner_data");
 	put_paths(s);
-	dcp_pickler_word(&s->p, "storage_data");
-	dcp_pickler_open(&s->p, DCP_PICKLE_DICT, nplaces);
+	dcp_pickler_put(&s->p, "w {*", "storage_data", (uint64_t)nplaces);
 	for (size_t i = 0; i < s->n; i++)
 		for (size_t k = 0; k < nparts_of(s->set, s->order[i]); k++)
 			put_storage(s, s->order[i], k);

@@ -46,12 +46,7 @@ const char *dcp_torch_write_refuses(const struct dcp_write_tensor *t)
 
 void dcp_torch_write_size(struct dcp_pickler *p, const uint64_t *values, uint32_t n)
 {
-	dcp_pickler_open(p, DCP_PICKLE_REDUCE, 0);
-	dcp_pickler_global(p, "torch", "Size");
-	dcp_pickler_open(p, DCP_PICKLE_TUPLE, 1);
-	dcp_pickler_open(p, DCP_PICKLE_TUPLE, n);
-	for (uint32_t i = 0; i < n; i++)
-		dcp_pickler_u64(p, values[i]);
+	dcp_pickler_put(p, "R c (1 v", "torch", "Size", n, values);
 }
 
 /* ("storage", class, "0", "cpu", elements) */
@@ -60,16 +55,8 @@ static void put_storage(struct dcp_pickler *p, const char *class, size_t storage
 	char key[24];
 
 	snprintf(key, sizeof(key), "%zu", storage);
-	dcp_pickler_open(p, DCP_PICKLE_PERSID, 0);
-	dcp_pickler_open(p, DCP_PICKLE_TUPLE, 5);
-	dcp_pickler_word(p, "storage");
-	if (class)
-		dcp_pickler_global(p, "torch", class);
-	else
-		dcp_pickler_global(p, "torch.storage", "UntypedStorage");
-	dcp_pickler_str(p, key);
-	dcp_pickler_word(p, "cpu");
-	dcp_pickler_u64(p, n);
+	dcp_pickler_put(p, "P (5 w c s w u", "storage", class ? "torch" : "torch.storage",
+			class ? class : "UntypedStorage", key, "cpu", n);
 }
 
 static void put_stride(struct dcp_pickler *p, const struct dcp_write_part *part)
@@ -78,9 +65,7 @@ static void put_stride(struct dcp_pickler *p, const struct dcp_write_part *part)
 
 	for (uint32_t d = part->ndim, next = d; d-- > 0; next = d)
 		stride[d] = next == part->ndim ? 1 : stride[next] * (part->shape[next] ?: 1);
-	dcp_pickler_open(p, DCP_PICKLE_TUPLE, part->ndim);
-	for (uint32_t d = 0; d < part->ndim; d++)
-		dcp_pickler_u64(p, stride[d]);
+	dcp_pickler_put(p, "v", part->ndim, stride);
 }
 
 void dcp_torch_write_tensor(struct dcp_pickler *p, const struct dcp_write_tensor *t,
@@ -89,20 +74,12 @@ void dcp_torch_write_tensor(struct dcp_pickler *p, const struct dcp_write_tensor
 	const char *class = classes[t->dtype];
 	uint64_t nbytes = dcp_write_part_bytes(t, part);
 
-	dcp_pickler_open(p, DCP_PICKLE_REDUCE, 0);
-	dcp_pickler_global(p, "torch._utils",
-			   class ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3");
-	dcp_pickler_open(p, DCP_PICKLE_TUPLE, class ? 6 : 7);
+	dcp_pickler_put(p, class ? "R c (6" : "R c (7", "torch._utils",
+			class ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3");
 	put_storage(p, class, storage, class ? nbytes / t->itemsize : nbytes);
-	dcp_pickler_int(p, 0);
-	dcp_pickler_open(p, DCP_PICKLE_TUPLE, part->ndim);
-	for (uint32_t d = 0; d < part->ndim; d++)
-		dcp_pickler_u64(p, part->shape[d]);
+	dcp_pickler_put(p, "i v", 0, part->ndim, part->shape);
 	put_stride(p, part);
-	dcp_pickler_bool(p, false);
-	dcp_pickler_open(p, DCP_PICKLE_REDUCE, 0);
-	dcp_pickler_global(p, "collections", "OrderedDict");
-	dcp_pickler_open(p, DCP_PICKLE_TUPLE, 0);
+	dcp_pickler_put(p, "0 R c (0", "collections", "OrderedDict");
 	if (!class)
 		dcp_pickler_global(p, "torch", dcp_dtype_info(t->dtype)->torch);
 }

@@ -123,9 +123,7 @@ int dcp_valuing_scalar(struct dcp_valuing *w, const char *code)
 	rc = take_number(w, code, bytes);
 	if (rc < 0 || !w->p)
 		return rc;
-	dcp_pickler_open(w->p, DCP_PICKLE_REDUCE, 0);
-	dcp_pickler_global(w->p, "numpy.core.multiarray", "scalar");
-	dcp_pickler_open(w->p, DCP_PICKLE_TUPLE, 2);
+	dcp_pickler_put(w->p, "R c (2", "numpy.core.multiarray", "scalar");
 	dcp_ndarray_put_dtype(w->p, code[1] == '1' ? '|' : '<', code);
 	dcp_pickler_bytes(w->p, bytes, code[2] ? 16 : (size_t)(code[1] - '0'));
 	return 0;

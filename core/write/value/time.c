@@ -13,9 +13,7 @@ static void put_span(struct dcp_pickler *p, int64_t us)
 {
 	int64_t day = 86400ll * 1000000;
 
-	dcp_pickler_open(p, DCP_PICKLE_REDUCE, 0);
-	dcp_pickler_global(p, "datetime", "timedelta");
-	dcp_pickler_open(p, DCP_PICKLE_TUPLE, 3);
+	dcp_pickler_put(p, "R c (3", "datetime", "timedelta");
 	dcp_pickler_int(p, us / day);
 	dcp_pickler_int(p, us % day / 1000000);
 	dcp_pickler_int(p, us % 1000000);
@@ -106,15 +104,11 @@ int dcp_valuing_time(struct dcp_valuing *w, const char *class)
 		rc = dcp_valuing_damaged(w);
 	if (rc < 0 || !w->p)
 		return rc;
-	dcp_pickler_open(w->p, DCP_PICKLE_REDUCE, 0);
-	dcp_pickler_global(w->p, "datetime", strchr(class, '.') + 1);
-	dcp_pickler_open(w->p, DCP_PICKLE_TUPLE, c.zone ? 2 : 1);
+	dcp_pickler_put(w->p, c.zone ? "R c (2" : "R c (1", "datetime", strchr(class, '.') + 1);
 	dcp_pickler_bytes(w->p, c.state, c.n);
 	if (!c.zone)
 		return 0;
-	dcp_pickler_open(w->p, DCP_PICKLE_REDUCE, 0);
-	dcp_pickler_global(w->p, "datetime", "timezone");
-	dcp_pickler_open(w->p, DCP_PICKLE_TUPLE, 1);
+	dcp_pickler_put(w->p, "R c (1", "datetime", "timezone");
 	put_span(w->p, c.shift);
 	return 0;
 }

@@ -105,11 +105,8 @@ static int put_bytes(struct dcp_valuing *w, const char *class, bool hashable)
 
 	if (rc < 0 || !w->p)
 		return rc;
-	if (class && strcmp(class, "bytearray") == 0) {
-		dcp_pickler_open(w->p, DCP_PICKLE_REDUCE, 0);
-		dcp_pickler_global(w->p, "builtins", "bytearray");
-		dcp_pickler_open(w->p, DCP_PICKLE_TUPLE, 1);
-	}
+	if (class && strcmp(class, "bytearray") == 0)
+		dcp_pickler_put(w->p, "R c (1", "builtins", "bytearray");
 	dcp_pickler_bytes(w->p, bytes.p, bytes.n);
 	return 0;
 }
@@ -122,11 +119,8 @@ static void open_dict(struct dcp_valuing *w, const char *class, uint64_t n)
 	if (!w->p)
 		return;
 	dcp_pickler_open(w->p, ordered ? DCP_PICKLE_ITEMS : DCP_PICKLE_DICT, n);
-	if (!ordered)
-		return;
-	dcp_pickler_open(w->p, DCP_PICKLE_REDUCE, 0);
-	dcp_pickler_global(w->p, "collections", "OrderedDict");
-	dcp_pickler_open(w->p, DCP_PICKLE_TUPLE, 0);
+	if (ordered)
+		dcp_pickler_put(w->p, "R c (0", "collections", "OrderedDict");
 }
 
 static int put_float(struct dcp_valuing *w, const char *class, bool hashable)
@@ -174,11 +168,8 @@ static int put_set(struct dcp_valuing *w, const char *class, bool hashable)
 
 	w->values++;
 	w->code = frozen ? "frozenset" : w->code;
-	if (w->p && frozen) {
-		dcp_pickler_open(w->p, DCP_PICKLE_REDUCE, 0);
-		dcp_pickler_global(w->p, "builtins", "frozenset");
-		dcp_pickler_open(w->p, DCP_PICKLE_TUPLE, 1);
-	}
+	if (w->p && frozen)
+		dcp_pickler_put(w->p, "R c (1", "builtins", "frozenset");
 	if (w->p)
 		dcp_pickler_open(w->p, frozen ? DCP_PICKLE_LIST : DCP_PICKLE_SET, n);
 	if (rc < 0 || n == 0)
@@ -248,14 +239,11 @@ static int put_class(struct dcp_valuing *w, const char *class, bool hashable)
 	n = dcp_valuing_count(w);
 	if (calls[i].code)
 		w->code = calls[i].class;
-	if (w->p) {
-		dcp_pickler_open(w->p, DCP_PICKLE_REDUCE, 0);
-		dcp_pickler_global(w->p, calls[i].module,
-				   w->p->protocol < 3 && calls[i].name[0] == 'r'
-					   ? "xrange"
-					   : calls[i].name);
-		dcp_pickler_open(w->p, DCP_PICKLE_TUPLE, n);
-	}
+	if (w->p)
+		dcp_pickler_put(w->p, "R c (*", calls[i].module,
+				w->p->protocol < 3 && calls[i].name[0] == 'r' ? "xrange"
+									      : calls[i].name,
+				n);
 	if (n == 0)
 		return dcp_valuing_expect(w, ']');
 	do
@@ -298,11 +286,8 @@ static int put_array(struct dcp_valuing *w, const char *class, bool hashable)
 	uint64_t n = dcp_valuing_count(w);
 	int rc = 0;
 
-	if (is_size && w->p) {
-		dcp_pickler_open(w->p, DCP_PICKLE_REDUCE, 0);
-		dcp_pickler_global(w->p, "torch", "Size");
-		dcp_pickler_open(w->p, DCP_PICKLE_TUPLE, 1);
-	}
+	if (is_size && w->p)
+		dcp_pickler_put(w->p, "R c (1", "torch", "Size");
 	if (w->p)
 		dcp_pickler_open(w->p, is_tuple ? DCP_PICKLE_TUPLE : DCP_PICKLE_LIST, n);
 	if (n == 0)
