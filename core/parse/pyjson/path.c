@@ -4,13 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/hash.h"
 #include "core/base/jsonw.h"
 #include "core/parse/pyjson/pyjson_int.h"
 
 enum {
-	SPELL_DEPTH = 8,      /* tuples inside a key */
-	SPELL_MAX = 4096,     /* bytes of a key that is not a str */
-	DUPLICATES_SMALL = 8, /* pairs compared each with each */
+	SPELL_DEPTH = 8,  /* tuples inside a key */
+	SPELL_MAX = 4096, /* bytes of a key that is not a str */
+	FEW_PAIRS = 16,   /* whose keys are compared without memory of their own */
 };
 
 /* ---- how Python's str() spells a key ---- */
@@ -165,74 +166,30 @@ int dcp_pyjson_path_init(struct dcp_pyjson_path *p, const char *const *prefix, s
 
 void dcp_pyjson_path_finish(struct dcp_pyjson_path *p)
 {
-	for (size_t i = 0; i < p->cap; i++)
-		free(p->part[i]);
-	free(p->part);
-	free(p->part_cap);
+	for (size_t i = 0; i < DCP_NITEMS(p->text, struct dcp_buf); i++)
+		dcp_buf_finish(&DCP_ITEMS(p->text, struct dcp_buf)[i]);
+	dcp_buf_finish(&p->text);
+	dcp_buf_finish(&p->part);
 	dcp_buf_finish(&p->key);
 	dcp_buf_finish(&p->spelled);
 }
 
-static int more_parts(struct dcp_pyjson_path *p)
-{
-	size_t cap = p->cap ? p->cap * 2 : 16;
-	char **part = realloc(p->part, cap * sizeof(*part));
-	size_t *part_cap;
-
-	if (!part)
-		return -ENOMEM;
-	p->part = part;
-	part_cap = realloc(p->part_cap, cap * sizeof(*part_cap));
-	if (!part_cap)
-		return -ENOMEM;
-	p->part_cap = part_cap;
-	memset(part + p->cap, 0, (cap - p->cap) * sizeof(*part));
-	memset(part_cap + p->cap, 0, (cap - p->cap) * sizeof(*part_cap));
-	p->cap = cap;
-	return 0;
-}
-
-/* Text with the NULs in it spelled out; @to has room for four times @n. */
-static size_t without_nul(char *to, const char *s, size_t n)
-{
-	char *at = to;
-
-	for (size_t i = 0; i < n; i++) {
-		if (s[i])
-			*at++ = s[i];
-		else
-			at = stpcpy(at, "\\x00");
-	}
-	*at = '\0';
-	return (size_t)(at - to);
-}
-
 int dcp_pyjson_push(struct dcp_pyjson_path *p, const char *s, size_t n)
 {
-	bool nul = n && memchr(s, '\0', n);
-	size_t need;
+	struct dcp_buf *text = dcp_buf_at(&p->text, p->n, sizeof(*text));
+	const char **part = dcp_buf_at(&p->part, p->n, sizeof(*part)), *nul;
 
-	if (n > SIZE_MAX / 8)
+	if (!text || !part)
 		return -ENOMEM;
-	need = (nul ? 4 * n : n) + 1;
-	if (p->n == p->cap && more_parts(p) < 0)
-		return -ENOMEM;
-	if (p->part_cap[p->n] < need) {
-		char *part = realloc(p->part[p->n], need + 24);
-
-		if (!part)
-			return -ENOMEM;
-		p->part[p->n] = part;
-		p->part_cap[p->n] = need + 24;
+	dcp_buf_reset(text);
+	for (; n && (nul = memchr(s, '\0', n)); n -= (size_t)(nul + 1 - s), s = nul + 1) {
+		dcp_buf_add(text, s, (size_t)(nul - s));
+		dcp_buf_str(text, "\\x00");
 	}
-	if (nul) {
-		without_nul(p->part[p->n], s, n);
-	} else {
-		memcpy(p->part[p->n], s, n);
-		p->part[p->n][n] = '\0';
-	}
-	p->n++;
-	return 0;
+	dcp_buf_add(text, s, n);
+	*part = text->p;
+	p->n += dcp_buf_error(text) == 0;
+	return dcp_buf_error(text);
 }
 
 int dcp_pyjson_push_index(struct dcp_pyjson_path *p, size_t i)
@@ -268,7 +225,7 @@ const char *dcp_pyjson_path_key(struct dcp_pyjson_path *p, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		if (i)
 			dcp_buf_add(&p->key, ".", 1);
-		dcp_buf_str(&p->key, p->part[i]);
+		dcp_buf_str(&p->key, dcp_pyjson_parts(p)[i]);
 	}
 	if (dcp_buf_error(&p->key) < 0)
 		return NULL;
@@ -298,24 +255,10 @@ static bool same_key(struct dcp_pv a, struct dcp_pv b)
 
 static uint64_t hash_key(struct dcp_pv v, uint64_t seed)
 {
-	const uint64_t mul = 0x9e3779b97f4a7c15u;
-	uint64_t h = seed, word = 0;
+	int64_t number = v.type == DCP_PV_INT ? v.i : v.b;
 
-	if (v.type == DCP_PV_INT || v.type == DCP_PV_BOOL) {
-		h = (h ^ (uint64_t)(v.type == DCP_PV_INT ? v.i : v.b)) * mul;
-	} else if (v.type == DCP_PV_STR) {
-		size_t n = v.node->n, i = 0;
-
-		for (; i + 8 <= n; i += 8) {
-			memcpy(&word, v.node->data + i, 8);
-			h = (h ^ word) * mul;
-			h ^= h >> 29;
-		}
-		word = n;
-		memcpy(&word, v.node->data + i, n - i);
-		h = (h ^ word ^ (uint64_t)n << 56) * mul;
-	}
-	return h ^ h >> 32;
+	return v.type == DCP_PV_STR ? dcp_hash64_more(seed, v.node->data, v.node->n)
+				    : dcp_hash64_more(seed, &number, sizeof(number));
 }
 
 /* Note that pair @i has the key of @first; the table of last values is made when first needed.
@@ -334,40 +277,29 @@ static int note_duplicate(uint32_t **last, size_t npairs, size_t first, size_t i
 	return 0;
 }
 
-static int duplicates_small(const struct dcp_pv *kv, size_t npairs, uint32_t **last)
-{
-	for (size_t i = 1; i < npairs; i++)
-		for (size_t k = 0; k < i; k++)
-			if (same_key(kv[2 * k], kv[2 * i])) {
-				if (note_duplicate(last, npairs, k, i) < 0)
-					return -ENOMEM;
-				break;
-			}
-	return 0;
-}
-
 int dcp_pyjson_duplicates(const struct dcp_pv *kv, size_t npairs, uint32_t **last)
 {
-	size_t cap = 32;
+	uint32_t few[2 * FEW_PAIRS] = { 0 },
+			 *table = few; /* pair number + 1; nitems fits in 32 bits */
+	size_t cap = DCP_LEN(few);
 	/* Where the memory lies is what a file cannot know: it cannot aim at one slot. */
 	uint64_t seed = (uintptr_t)kv;
-	uint32_t *table;
 	int r = 0;
 
 	*last = NULL;
-	if (npairs <= DUPLICATES_SMALL)
-		return duplicates_small(kv, npairs, last);
 	while (cap < npairs * 2)
 		cap *= 2;
-	table = calloc(cap, sizeof(*table)); /* pair number + 1; nitems fits in 32 bits */
+	if (cap > DCP_LEN(few))
+		table = calloc(cap, sizeof(*table));
 	if (!table)
 		return -ENOMEM;
 	for (size_t i = 0; r == 0 && i < npairs; i++) {
-		size_t at = hash_key(kv[2 * i], seed) & (cap - 1);
+		size_t at;
 
 		if (kv[2 * i].type != DCP_PV_STR && kv[2 * i].type != DCP_PV_INT &&
-		    kv[2 * i].type != DCP_PV_BOOL)
+		    kv[2 * i].type != DCP_PV_BOOL && kv[2 * i].type != DCP_PV_NONE)
 			continue;
+		at = hash_key(kv[2 * i], seed) & (cap - 1);
 		while (table[at] && !same_key(kv[2 * (table[at] - 1)], kv[2 * i]))
 			at = (at + 1) & (cap - 1);
 		if (table[at])
@@ -375,7 +307,8 @@ int dcp_pyjson_duplicates(const struct dcp_pv *kv, size_t npairs, uint32_t **las
 		else
 			table[at] = (uint32_t)i + 1;
 	}
-	free(table);
+	if (table != few)
+		free(table);
 	if (r < 0)
 		free(*last);
 	return r;

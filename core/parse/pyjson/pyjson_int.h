@@ -122,11 +122,17 @@ void dcp_pyjson_numbers(struct dcp_jsonw *w, const struct dcp_pyjson_array *a,
 /* ---- path ---- */
 
 struct dcp_pyjson_path {
-	char **part; /* memory for cap components, kept when popped */
-	size_t *part_cap;
-	size_t n, cap;
+	struct dcp_buf text; /* struct dcp_buf: a component each, kept when popped */
+	struct dcp_buf part; /* const char *: those as they stand */
+	size_t n;
 	struct dcp_buf key, spelled;
 };
+
+/* Its components, n of them; valid until the next is pushed. */
+static inline const char *const *dcp_pyjson_parts(const struct dcp_pyjson_path *p)
+{
+	return DCP_ITEMS(p->part, const char *const);
+}
 
 int dcp_pyjson_path_init(struct dcp_pyjson_path *p, const char *const *prefix, size_t n);
 void dcp_pyjson_path_finish(struct dcp_pyjson_path *p);

@@ -72,7 +72,7 @@ static int spend(struct walk *w, size_t n)
 static int show(struct walk *w, dcp_leaf_fn fn, struct dcp_pv v, bool tensor, bool nested)
 {
 	struct dcp_leaf leaf = {
-		.path = (const char *const *)w->path.part,
+		.path = dcp_pyjson_parts(&w->path),
 		.npath = w->path.n,
 		.key = dcp_pyjson_path_key(&w->path, w->path.n),
 		.value = v,
@@ -97,6 +97,12 @@ static void enter(struct walk *w, struct dcp_pv v)
 
 /* ---- tensors inside a leaf ---- */
 
+/* Values in which no tensor can be are passed without spelling a path to them. */
+static bool may_hold(struct dcp_pv v)
+{
+	return v.type >= DCP_PV_TUPLE && v.type != DCP_PV_GLOBAL && v.type != DCP_PV_PERSID;
+}
+
 static int find_tensors(struct walk *w, struct dcp_pv v);
 
 /* One part of a value; its path component is on the path already. */
@@ -105,59 +111,56 @@ static int find_in_part(struct walk *w, struct dcp_pv v)
 	return is_tensor(w, v) ? emit(w, v, true, true) : find_tensors(w, v);
 }
 
-/* Values in which no tensor can be are passed without spelling a path to them. */
-static bool may_hold(struct dcp_pv v)
+static int walk(struct walk *w, struct dcp_pv v);
+
+/* find_in_part() or walk() */
+typedef int part_fn(struct walk *w, struct dcp_pv v);
+
+/* @fn of @v, whose component was put on the path: @pushed is what that returned. */
+static int do_part(struct walk *w, int pushed, struct dcp_pv v, part_fn *fn)
 {
-	return v.type >= DCP_PV_TUPLE && v.type != DCP_PV_GLOBAL && v.type != DCP_PV_PERSID;
+	int r = pushed < 0 ? pushed : fn(w, v);
+
+	if (pushed == 0)
+		dcp_pyjson_pop(&w->path);
+	return r;
 }
 
-static int find_in_items(struct walk *w, const struct dcp_pv *item, size_t n)
+static int do_items(struct walk *w, const struct dcp_pv *item, size_t n, part_fn *fn)
 {
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < n; i++) {
-		if (!may_hold(item[i]))
+		if (fn != walk && !may_hold(item[i]))
 			continue;
-		r = dcp_pyjson_push_index(&w->path, i);
-		if (r < 0)
-			return r;
-		r = find_in_part(w, item[i]);
-		dcp_pyjson_pop(&w->path);
+		w->nth = i;
+		r = do_part(w, dcp_pyjson_push_index(&w->path, i), item[i], fn);
 	}
 	return r;
 }
 
-static int find_in_pairs(struct walk *w, const struct dcp_pv *kv, size_t n)
+static int do_pairs(struct walk *w, const struct dcp_pv *kv, size_t n, part_fn *fn)
 {
 	dcp_auto_free uint32_t *last = NULL;
+	size_t nth = 0;
 	int r = dcp_pyjson_duplicates(kv, n, &last);
 
 	for (size_t i = 0; r == 0 && i < n; i++) {
 		size_t from = last ? last[i] : i;
 
-		if (from == UINT32_MAX || !may_hold(kv[2 * from + 1]))
+		if (from == UINT32_MAX || (fn != walk && !may_hold(kv[2 * from + 1])))
 			continue;
-		r = dcp_pyjson_push_key(&w->path, kv[2 * i]);
-		if (r < 0)
-			return r;
-		r = find_in_part(w, kv[2 * from + 1]);
-		dcp_pyjson_pop(&w->path);
+		w->nth = nth++;
+		r = do_part(w, dcp_pyjson_push_key(&w->path, kv[2 * i]), kv[2 * from + 1], fn);
 	}
 	return r;
 }
 
 static int find_under(struct walk *w, const char *name, struct dcp_pv v)
 {
-	int r;
-
-	if (!may_hold(v))
-		return 0;
-	r = dcp_pyjson_push(&w->path, name, strlen(name));
-	if (r < 0)
-		return r;
-	r = find_in_part(w, v);
-	dcp_pyjson_pop(&w->path);
-	return r;
+	return may_hold(v) ? do_part(w, dcp_pyjson_push(&w->path, name, strlen(name)), v,
+				     find_in_part)
+			   : 0;
 }
 
 /* Parameters, buffers and modules go by their own names, as in state_dict(). */
@@ -172,11 +175,16 @@ static int find_in_module(struct walk *w, struct dcp_pv state)
 		struct dcp_pv key = kv[2 * i], value = kv[2 * i + 1];
 
 		if (dcp_pyjson_unnamed(key) && dcp_pyjson_mapping(value, &own, &nown))
-			r = find_in_pairs(w, own, nown);
+			r = do_pairs(w, own, nown, find_in_part);
 		else
 			r = find_under(w, key.node->data, value);
 	}
 	return r;
+}
+
+static int emit_nested(struct walk *w, struct dcp_pv v)
+{
+	return emit(w, v, true, true);
 }
 
 static int find_in_parts(struct walk *w, const struct dcp_torch_parts *p)
@@ -184,15 +192,11 @@ static int find_in_parts(struct walk *w, const struct dcp_torch_parts *p)
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < p->n; i++) {
-		if (!p->part[i].self) {
-			r = find_under(w, p->part[i].name, p->part[i].value);
-			continue;
-		}
-		r = dcp_pyjson_push(&w->path, p->part[i].name, strlen(p->part[i].name));
-		if (r < 0)
-			return r;
-		r = emit(w, p->part[i].value, true, true);
-		dcp_pyjson_pop(&w->path);
+		const char *name = p->part[i].name;
+
+		r = p->part[i].self ? do_part(w, dcp_pyjson_push(&w->path, name, strlen(name)),
+					      p->part[i].value, emit_nested)
+				    : find_under(w, name, p->part[i].value);
 	}
 	return r;
 }
@@ -205,7 +209,7 @@ static int find_in_class(struct walk *w, const struct dcp_pyjson_look *l)
 		r = dcp_pyjson_push(&w->path, "args", 4);
 		if (r < 0)
 			return r;
-		r = find_in_items(w, l->args, l->nargs);
+		r = do_items(w, l->args, l->nargs, find_in_part);
 		dcp_pyjson_pop(&w->path);
 	}
 	if (r == 0)
@@ -213,8 +217,8 @@ static int find_in_class(struct walk *w, const struct dcp_pyjson_look *l)
 	if (r == 0)
 		r = l->module ? find_in_module(w, l->state) : find_under(w, "state", l->state);
 	if (r == 0)
-		r = find_in_items(w, l->items, l->nitems);
-	return r == 0 ? find_in_pairs(w, l->pairs, l->npairs) : r;
+		r = do_items(w, l->items, l->nitems, find_in_part);
+	return r == 0 ? do_pairs(w, l->pairs, l->npairs, find_in_part) : r;
 }
 
 /*
@@ -237,10 +241,10 @@ static int find_tensors(struct walk *w, struct dcp_pv v)
 	switch (l.form) {
 	case DCP_PYJSON_LIST:
 	case DCP_PYJSON_SET:
-		r = find_in_items(w, l.items, l.nitems);
+		r = do_items(w, l.items, l.nitems, find_in_part);
 		break;
 	case DCP_PYJSON_DICT:
-		r = find_in_pairs(w, l.pairs, l.npairs);
+		r = do_pairs(w, l.pairs, l.npairs, find_in_part);
 		break;
 	case DCP_PYJSON_PARTS:
 		r = is_torch(w) ? find_in_parts(w, &l.parts) : 0;
@@ -319,44 +323,6 @@ static int holds_tensor(struct walk *w, struct dcp_pv tuple)
 	return r;
 }
 
-static int walk(struct walk *w, struct dcp_pv v);
-
-static int walk_pairs(struct walk *w, const struct dcp_pv *kv, size_t n)
-{
-	dcp_auto_free uint32_t *last = NULL;
-	size_t nth = 0;
-	int r = dcp_pyjson_duplicates(kv, n, &last);
-
-	for (size_t i = 0; r == 0 && i < n; i++) {
-		size_t from = last ? last[i] : i;
-
-		if (from == UINT32_MAX)
-			continue;
-		r = dcp_pyjson_push_key(&w->path, kv[2 * i]);
-		if (r < 0)
-			return r;
-		w->nth = nth++;
-		r = walk(w, kv[2 * from + 1]);
-		dcp_pyjson_pop(&w->path);
-	}
-	return r;
-}
-
-static int walk_items(struct walk *w, const struct dcp_pv *item, size_t n)
-{
-	int r = 0;
-
-	for (size_t i = 0; r == 0 && i < n; i++) {
-		r = dcp_pyjson_push_index(&w->path, i);
-		if (r < 0)
-			return r;
-		w->nth = i;
-		r = walk(w, item[i]);
-		dcp_pyjson_pop(&w->path);
-	}
-	return r;
-}
-
 static int walk_leaf(struct walk *w, struct dcp_pv v)
 {
 	int r = w->take ? show(w, w->take, v, false, false) : 0;
@@ -393,11 +359,11 @@ static int note(struct walk *w, const char *what)
 	if (!b || b->n > MAX_NOTED)
 		return 0;
 	for (size_t i = 0; i < w->path.n; i++)
-		if (strpbrk(w->path.part[i], "\t\n"))
+		if (strpbrk(dcp_pyjson_parts(&w->path)[i], "\t\n"))
 			return 0;
 	dcp_buf_str(b, what);
 	for (size_t i = 0; i < w->path.n; i++)
-		dcp_buf_printf(b, "\t%s", w->path.part[i]);
+		dcp_buf_printf(b, "\t%s", dcp_pyjson_parts(&w->path)[i]);
 	dcp_buf_str(b, "\n");
 	return dcp_buf_error(b) < 0 ? dcp_buf_error(b) : 1;
 }
@@ -475,12 +441,9 @@ static int walk(struct walk *w, struct dcp_pv v)
 	if (r < 0)
 		return r;
 	enter(w, v);
-	if (mapping) {
-		r = walk_pairs(w, in, n);
-	} else {
+	if (!mapping)
 		in = dcp_pv_items(v, &n);
-		r = walk_items(w, in, n);
-	}
+	r = mapping ? do_pairs(w, in, n, walk) : do_items(w, in, n, walk);
 	w->trail.n--;
 	return r == 0 && w->leaves == before && nth != NOWHERE ? note_empty(w, nth) : r;
 }

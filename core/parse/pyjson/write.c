@@ -171,23 +171,26 @@ static int write_array(struct writer *x, const struct dcp_pyjson_array *a)
 
 /* ---- containers ---- */
 
+/* @v, whose component was put on the path: @pushed is what that returned. */
+static int write_pushed(struct writer *x, int pushed, struct dcp_pv v)
+{
+	int r = pushed < 0 ? pushed : write_value(x, v);
+
+	if (pushed == 0)
+		dcp_pyjson_pop(&x->path);
+	return r;
+}
+
 static int write_items(struct writer *x, const struct dcp_pv *item, size_t n)
 {
 	int r = 0;
 
 	dcp_jsonw_array(&x->w);
-	for (size_t i = 0; r == 0 && i < n; i++) {
+	for (size_t i = 0; r == 0 && i < n; i++)
 		/* Numbers and the like need no path: lists of a million of them occur. */
-		if (item[i].type <= DCP_PV_STR) {
-			r = write_value(x, item[i]);
-			continue;
-		}
-		r = dcp_pyjson_push_index(&x->path, i);
-		if (r < 0)
-			return r;
-		r = write_value(x, item[i]);
-		dcp_pyjson_pop(&x->path);
-	}
+		r = item[i].type <= DCP_PV_STR
+			    ? write_value(x, item[i])
+			    : write_pushed(x, dcp_pyjson_push_index(&x->path, i), item[i]);
 	dcp_jsonw_end(&x->w);
 	return r;
 }
@@ -215,11 +218,7 @@ static int write_pair(struct writer *x, struct dcp_pv key, struct dcp_pv value, 
 		if (r < 0)
 			return r;
 	}
-	r = dcp_pyjson_push_key(&x->path, key);
-	if (r < 0)
-		return r;
-	r = write_value(x, value);
-	dcp_pyjson_pop(&x->path);
+	r = write_pushed(x, dcp_pyjson_push_key(&x->path, key), value);
 	if (!plain)
 		dcp_jsonw_end(&x->w);
 	return r;
@@ -308,15 +307,8 @@ static int write_storage(struct writer *x, struct dcp_pv v)
 
 static int write_part(struct writer *x, const char *name, struct dcp_pv v)
 {
-	int r;
-
 	dcp_jsonw_key(&x->w, name);
-	r = dcp_pyjson_push(&x->path, name, strlen(name));
-	if (r < 0)
-		return r;
-	r = write_value(x, v);
-	dcp_pyjson_pop(&x->path);
-	return r;
+	return write_pushed(x, dcp_pyjson_push(&x->path, name, strlen(name)), v);
 }
 
 /* As find_in_module() in walk.c names what is in it. */
