@@ -64,8 +64,7 @@ static int decimal(struct rules_parse *ps, struct word w, uint64_t *out)
 
 	if (dcp_take_number(&s, end, DCP_ANY_DIGITS, out) && s == end)
 		return 0;
-	return dcp_rules_bad(ps, w.s, -EINVAL, "%.*s is not a number",
-			     (int)DCP_MIN(w.n, (size_t)60), w.s);
+	return bad_text(ps, w.s, "%.*s is not a number", (int)DCP_MIN(w.n, (size_t)60), w.s);
 }
 
 static int factor(struct rules_parse *ps, const char **s, struct factor *out)
@@ -74,15 +73,15 @@ static int factor(struct rules_parse *ps, const char **s, struct factor *out)
 	char near[64];
 
 	if (w.n == 0)
-		return dcp_rules_bad(ps, w.s, -EINVAL, "expected a number");
+		return bad_text(ps, w.s, "expected a number");
 	out->word = dcp_rules_word_at(w.s, w.n);
 	if (dcp_is_digit(*w.s))
 		return decimal(ps, w, &out->value);
 	if (out->word >= 0)
 		return 0;
-	return dcp_rules_bad(ps, w.s, -EINVAL, "%.*s is not a number of a model%s",
-			     (int)DCP_MIN(w.n, (size_t)60), w.s,
-			     nearest(w, dcp_rules_word, dcp_rules_nwords, near));
+	return bad_text(ps, w.s, "%.*s is not a number of a model%s",
+			(int)DCP_MIN(w.n, (size_t)60), w.s,
+			nearest(w, dcp_rules_word, dcp_rules_nwords, near));
 }
 
 static int amount(struct rules_parse *ps, const char **s, struct amount *out)
@@ -116,15 +115,15 @@ static int slot(struct rules_parse *ps, const struct rule *rule, const char **s,
 	struct word w = name_at(s, ps->end);
 
 	if (*s == ps->end || **s != '}')
-		return dcp_rules_bad(ps, at, -EINVAL, "a slot is written {e}");
+		return bad_text(ps, at, "a slot is written {e}");
 	++*s;
 	for (uint32_t i = 0; i < rule->nslot; i++)
 		if (is(w, rule->slot_name[i])) {
 			op->slot = (uint8_t)i;
 			return 0;
 		}
-	return dcp_rules_bad(ps, at, -EINVAL, "no key of the rule has a slot {%.*s}",
-			     (int)DCP_MIN(w.n, (size_t)60), w.s);
+	return bad_text(ps, at, "no key of the rule has a slot {%.*s}",
+			(int)DCP_MIN(w.n, (size_t)60), w.s);
 }
 
 enum dcp_dtype dcp_rules_dtype(const char *name, size_t n)
@@ -148,10 +147,10 @@ static int dtype(struct rules_parse *ps, const char **s, struct op *op)
 	w = name_at(s, ps->end);
 	op->dtype = dcp_rules_dtype(w.s, w.n);
 	if (!op->dtype)
-		return dcp_rules_bad(ps, w.s, -EINVAL, "expected f32, bf16 or f16");
+		return bad_text(ps, w.s, "expected f32, bf16 or f16");
 	*s = blanks(*s, ps->end);
 	if (*s == ps->end || **s != ')')
-		return dcp_rules_bad(ps, *s, -EINVAL, "expected )");
+		return bad_text(ps, *s, "expected )");
 	++*s;
 	return 0;
 }
@@ -162,7 +161,7 @@ static int order(struct rules_parse *ps, const char **s, struct op *op)
 
 	if (dcp_rules_qkv_order(w.s, w.n, &op->order))
 		return 0;
-	return dcp_rules_bad(ps, w.s, -EINVAL, "expected parts_first, parts_last or stored");
+	return bad_text(ps, w.s, "expected parts_first, parts_last or stored");
 }
 
 /* After the opening bracket: numbers, one list of numbers, a slot, an order; up to the closing one. */
@@ -201,8 +200,8 @@ static int args(struct rules_parse *ps, const struct rule *rule, const char **s,
 			return 0;
 		}
 		if (*s == ps->end || **s != ',' || closed)
-			return dcp_rules_bad(ps, *s, -EINVAL, "expected %c%s",
-					     in_list ? ']' : ')', closed ? "" : " or a comma");
+			return bad_text(ps, *s, "expected %c%s", in_list ? ']' : ')',
+					closed ? "" : " or a comma");
 		++*s;
 	}
 	return rc;
@@ -222,7 +221,7 @@ static int check_args(struct rules_parse *ps, const char *at, const struct op *o
 
 		ok &= !a->minus || (dim && a->n == 1 && a->f[0].word < 0);
 	}
-	return ok ? 0 : dcp_rules_bad(ps, at, -EINVAL, "it is written %s", def->usage);
+	return ok ? 0 : bad_text(ps, at, "it is written %s", def->usage);
 }
 
 static int one_op(struct rules_parse *ps, const struct rule *rule, const char **s,
@@ -237,16 +236,16 @@ static int one_op(struct rules_parse *ps, const struct rule *rule, const char **
 	while (i < dcp_rules_nop_defs && !is(w, dcp_rules_op_defs[i].name))
 		i++;
 	if (i == dcp_rules_nop_defs)
-		return dcp_rules_bad(ps, at, -EINVAL, "%.*s is not an operation%s",
-				     (int)DCP_MIN(DCP_MAX(w.n, (size_t)1), (size_t)60), at,
-				     nearest(w, op_name, dcp_rules_nop_defs, near));
+		return bad_text(ps, at, "%.*s is not an operation%s",
+				(int)DCP_MIN(DCP_MAX(w.n, (size_t)1), (size_t)60), at,
+				nearest(w, op_name, dcp_rules_nop_defs, near));
 	*op = (struct op){ .def = &dcp_rules_op_defs[i], .slot = RULES_NO_SLOT };
 	if (*s < ps->end && **s == '(') {
 		++*s;
 		rc = op->def->dtype ? dtype(ps, s, op) : args(ps, rule, s, op);
 	}
 	if (rc == 0 && *s < ps->end && !strchr(" \t\r", **s))
-		rc = dcp_rules_bad(ps, *s, -EINVAL, "a blank stands between operations");
+		rc = bad_text(ps, *s, "a blank stands between operations");
 	return rc < 0 ? rc : check_args(ps, at, op);
 }
 
@@ -264,35 +263,32 @@ static int step(struct rules_parse *ps, struct rule *rule, const char *at, const
 		*k = 1;
 	if (def->slot == OP_SLOT_JOINS && op->slot != RULES_NO_SLOT) {
 		if (!left || rule->join != RULES_NO_SLOT)
-			return dcp_rules_bad(ps, at, -EINVAL,
-					     "keys are joined once, over a slot of the left "
-					     "side");
+			return bad_text(ps, at,
+					"keys are joined once, over a slot of the left side");
 		rule->join = op->slot;
 	}
 	if (def->slot == OP_SLOT_COUNTS) {
 		if (left || !rule->each_at[op->slot])
-			return dcp_rules_bad(ps, at, -EINVAL,
-					     "{%s} is counted on the right side, once, and "
-					     "does not stand on the left",
-					     rule->slot_name[op->slot]);
+			return bad_text(ps, at,
+					"{%s} is counted on the right side, once, and does not "
+					"stand on the left",
+					rule->slot_name[op->slot]);
 		rule->each_at[op->slot] = NULL;
 	}
 	if (def->list) {
 		parts = op->is_list ? op->narg - 1 : op->arg[1].f[0].value;
 		if (!op->is_list &&
 		    (op->arg[1].n > 1 || op->arg[1].f[0].word >= 0 || parts == 0))
-			return dcp_rules_bad(ps, at, -EINVAL,
-					     "into how many parts? split(0, 2), or their "
-					     "sizes: split(0, [2, 1, 1])");
+			return bad_text(ps, at,
+					"into how many parts? split(0, 2), or their sizes: "
+					"split(0, [2, 1, 1])");
 	}
 	if (def->per && op->narg > 1 && op->narg != *k)
-		return dcp_rules_bad(ps, at, -EINVAL,
-				     "found %u numbers of heads for %llu tensor%s", op->narg,
-				     (unsigned long long)*k, *k == 1 ? "" : "s");
+		return bad_text(ps, at, "found %u numbers of heads for %llu tensor%s", op->narg,
+				(unsigned long long)*k, *k == 1 ? "" : "s");
 	if (def->of && *k != def->of)
-		return dcp_rules_bad(ps, at, -EINVAL, "%s is of %u tensor%s, not of %llu",
-				     def->name, def->of, def->of == 1 ? "" : "s",
-				     (unsigned long long)*k);
+		return bad_text(ps, at, "%s is of %u tensor%s, not of %llu", def->name, def->of,
+				def->of == 1 ? "" : "s", (unsigned long long)*k);
 	*k = def->of ? def->to : DCP_MIN(*k * DCP_MIN(parts, 1000u), 1000u);
 	return 0;
 }
@@ -304,19 +300,16 @@ static int check_slots(struct rules_parse *ps, const struct rule *rule)
 
 	for (uint32_t i = 1; i < rule->nsrc; i++)
 		if (rule->src[i].slots != rule->src[0].slots)
-			return dcp_rules_bad(ps, ps->line_text + rule->src[i].column - 1,
-					     -EINVAL,
-					     "keys that become one have the same slots");
+			return bad_text(ps, ps->line_text + rule->src[i].column - 1,
+					"keys that become one have the same slots");
 	for (uint32_t i = 0; i < rule->ndst; i++)
 		if (rule->dst[i].slots & joined)
-			return dcp_rules_bad(ps, ps->line_text + rule->dst[i].column - 1,
-					     -EINVAL, "{%s} was joined over",
-					     rule->slot_name[rule->join]);
+			return bad_text(ps, ps->line_text + rule->dst[i].column - 1,
+					"{%s} was joined over", rule->slot_name[rule->join]);
 	for (uint32_t i = 0; i < rule->nslot; i++)
 		if (rule->each_at[i])
-			return dcp_rules_bad(ps, rule->each_at[i], -EINVAL,
-					     "{%s} is not on the left side",
-					     rule->slot_name[i]);
+			return bad_text(ps, rule->each_at[i], "{%s} is not on the left side",
+					rule->slot_name[i]);
 	return 0;
 }
 
@@ -341,10 +334,10 @@ int dcp_rules_ops(struct rules_parse *ps, struct rule *rule, const char *s)
 	if (rc < 0)
 		return rc;
 	if (k != rule->ndst)
-		return dcp_rules_bad(ps, ps->line_text + rule->dst[0].column - 1, -EINVAL,
-				     "%llu tensor%s, and %u key%s for what comes out",
-				     (unsigned long long)k, k == 1 ? "" : "s", rule->ndst,
-				     rule->ndst == 1 ? "" : "s");
+		return bad_text(ps, ps->line_text + rule->dst[0].column - 1,
+				"%llu tensor%s, and %u key%s for what comes out",
+				(unsigned long long)k, k == 1 ? "" : "s", rule->ndst,
+				rule->ndst == 1 ? "" : "s");
 	kept = dcp_arena_calloc(&ps->r->arena, rule->nop + 1, sizeof(*kept));
 	if (!kept)
 		return -ENOMEM;

@@ -49,8 +49,8 @@ static int patterns(struct rules_parse *ps, const char **s, struct rule *rule, b
 	for (*count = 0;;) {
 		w = next_word(s, ps->end);
 		if (w.n == 0 || is(w, ",") || is(w, "->") || is(w, ":") || is(w, "="))
-			return dcp_rules_bad(ps, w.s, -EINVAL, "expected a key's pattern%s",
-					     arrow && w.n == 0 ? ", then ->" : "");
+			return bad_text(ps, w.s, "expected a key's pattern%s",
+					arrow && w.n == 0 ? ", then ->" : "");
 		if (*count == DCP_RULES_MAX_SOURCES)
 			return dcp_rules_bad(ps, w.s, -E2BIG, "more than %d patterns",
 					     DCP_RULES_MAX_SOURCES);
@@ -64,8 +64,8 @@ static int patterns(struct rules_parse *ps, const char **s, struct rule *rule, b
 		if (w.n == 0 && !arrow)
 			return 0;
 		if (!is(w, ","))
-			return dcp_rules_bad(ps, w.s, -EINVAL, "expected %s or a comma",
-					     arrow ? "->" : "the end of the line");
+			return bad_text(ps, w.s, "expected %s or a comma",
+					arrow ? "->" : "the end of the line");
 	}
 }
 
@@ -149,7 +149,7 @@ static int affix_line(struct rules_parse *ps, const char *s, struct affix **list
 		(*list)[(*n)++] = a;
 	}
 	if (*n == before)
-		return dcp_rules_bad(ps, s, -EINVAL, "%s", expected);
+		return bad_text(ps, s, "%s", expected);
 	return 0;
 }
 
@@ -169,7 +169,7 @@ static int mark_line(struct rules_parse *ps, const char *s, enum mark_kind kind)
 	*m = (struct mark){ .kind = kind };
 	rc = patterns(ps, &s, &slots, true, NULL, &m->pattern, &m->n);
 	if (rc == 0 && kind == MARK_FEWER && m->n != 2)
-		return dcp_rules_bad(ps, s, -EINVAL, "expected two patterns: fewer A, B");
+		return bad_text(ps, s, "expected two patterns: fewer A, B");
 	r->nmark += rc == 0;
 	return rc;
 }
@@ -183,7 +183,7 @@ static int tie_line(struct rules_parse *ps, const char *s)
 	int rc;
 
 	if (key.n == 0 || !is(eq, "=") || of.n == 0 || rest.n)
-		return dcp_rules_bad(ps, key.s, -EINVAL, "expected two keys: tie A = B");
+		return bad_text(ps, key.s, "expected two keys: tie A = B");
 	if (r->ntie == DCP_RULES_MAX_SOURCES)
 		return dcp_rules_bad(ps, key.s, -E2BIG, "more than %d ties",
 				     DCP_RULES_MAX_SOURCES);
@@ -245,8 +245,7 @@ static int else_line(struct rules_parse *ps, const char *s)
 	while (s < end && strchr(" \t\r", end[-1]))
 		end--;
 	if (s == end || *s == '#')
-		return dcp_rules_bad(ps, s, -EINVAL,
-				     "expected a reason, which is given for other keys");
+		return bad_text(ps, s, "expected a reason, which is given for other keys");
 	ps->r->other = dcp_arena_strndup(&ps->r->arena, s, (size_t)(end - s));
 	return ps->r->other ? 0 : -ENOMEM;
 }
@@ -259,8 +258,8 @@ static int one_line(struct rules_parse *ps)
 
 	for (const char *p = ps->line_text; p < ps->end; p++)
 		if ((unsigned char)*p < ' ' && *p != '\t' && *p != '\r')
-			return dcp_rules_bad(ps, p, -EINVAL, "byte 0x%02x; rules are text",
-					     (unsigned char)*p);
+			return bad_text(ps, p, "byte 0x%02x; rules are text",
+					(unsigned char)*p);
 	if (w.n == 0)
 		return 0;
 	if (is(w, "drop"))

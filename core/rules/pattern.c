@@ -69,7 +69,7 @@ static int star_of(struct rules_parse *ps, struct rule *rule, const char *at, ui
 		}
 	if (is_source)
 		return slot_of(ps, rule, at, "*", 1, true, out);
-	return dcp_rules_bad(ps, at, -EINVAL, "the left side has no * for this one");
+	return bad_text(ps, at, "the left side has no * for this one");
 }
 
 /* "4" or "layers" at *@s, moved past it: what is added to a number. False: neither. */
@@ -104,9 +104,8 @@ static int number_op(struct rules_parse *ps, struct rule *rule, const char **s, 
 			n = 0;
 	}
 	if (n == 0 || n > 31 || p == end || *p != '}')
-		return dcp_rules_bad(ps, at, -EINVAL,
-				     "a slot is written {i}%s; a bracket by itself \\{",
-				     is_source ? "" : ", {i+4} or {i+layers}");
+		return bad_text(ps, at, "a slot is written {i}%s; a bracket by itself \\{",
+				is_source ? "" : ", {i+4} or {i+layers}");
 	*s = p + 1;
 	op->kind = is_name ? PATTERN_NAME : PATTERN_NUMBER;
 	rc = slot_of(ps, rule, at, name, n, is_source, &op->slot);
@@ -125,7 +124,7 @@ static int literal_op(struct rules_parse *ps, const char **s, const char *end, c
 	op->text = *text;
 	for (; p < end && *p != '*' && *p != '{'; p++) {
 		if (*p == '\\' && ++p == end)
-			return dcp_rules_bad(ps, p - 1, -EINVAL, "a pattern ends in a lone \\");
+			return bad_text(ps, p - 1, "a pattern ends in a lone \\");
 		*(*text)++ = *p;
 		op->n++;
 	}
@@ -164,8 +163,8 @@ int dcp_rules_pattern(struct rules_parse *ps, struct rule *rule, const char *s, 
 		}
 		if (rc == 0 && op->kind != PATTERN_LITERAL) {
 			if (is_source && out->nop && op[-1].kind == op->kind)
-				return dcp_rules_bad(ps, s - 1, -EINVAL,
-						     "two slots need something between them");
+				return bad_text(ps, s - 1,
+						"two slots need something between them");
 			out->slots |= 1u << op->slot;
 		}
 	}

@@ -192,6 +192,7 @@ extern const size_t dcp_rules_npresets;
 /* What is wrong at @at of the line. */
 int dcp_rules_bad(const struct rules_parse *ps, const char *at, int code, const char *fmt, ...)
 	DCP_PRINTF(4, 5);
+#define bad_text(ps, at, ...) dcp_rules_bad(ps, at, -EINVAL, __VA_ARGS__)
 
 /* Compile @n bytes at @s into @out; slots are those of @rule, new ones only if @is_source. */
 int dcp_rules_pattern(struct rules_parse *ps, struct rule *rule, const char *s, size_t n,

@@ -72,15 +72,14 @@ static int list(struct layout_parse *ps, const char **s, const char *end,
 
 		p = dcp_layout_blanks(p, end);
 		if (!dcp_layout_int(&p, end, &number) || number < 0)
-			return dcp_layout_bad(ps, -EINVAL,
-					      "a list holds numbers, as in [4,2,2], not %.*s",
-					      (int)DCP_MIN(end - *s, 60), *s);
+			return bad(ps, "a list holds numbers, as in [4,2,2], not %.*s",
+				   (int)DCP_MIN(end - *s, 60), *s);
 		v[arg->nlist++] = (uint64_t)number;
 		p = dcp_layout_blanks(p, end);
 	} while (p < end && *p++ == ',');
 	if (p[-1] != ']')
-		return dcp_layout_bad(ps, -EINVAL, "a list ends in ], not as in %.*s",
-				      (int)DCP_MIN(end - *s, 60), *s);
+		return bad(ps, "a list ends in ], not as in %.*s", (int)DCP_MIN(end - *s, 60),
+			   *s);
 	*s = p;
 	return 0;
 }
@@ -94,8 +93,7 @@ static int argument(struct layout_parse *ps, const char **s, const char *end,
 
 	*arg = (struct layout_arg){ 0 };
 	if (n >= sizeof(arg->name))
-		return dcp_layout_bad(ps, -EINVAL, "no argument is called %.*s",
-				      (int)DCP_MIN(n, (size_t)60), p);
+		return bad(ps, "no argument is called %.*s", (int)DCP_MIN(n, (size_t)60), p);
 	memcpy(arg->name, p, n);
 	p = dcp_layout_blanks(p + n, end);
 	if (n > 0 && (p >= end || *p != '=')) {
@@ -110,8 +108,8 @@ static int argument(struct layout_parse *ps, const char **s, const char *end,
 		return list(ps, s, end, arg);
 	if (dcp_layout_int(s, end, &arg->value))
 		return 0;
-	return dcp_layout_bad(ps, -EINVAL, "expected a number or a list, found %.*s",
-			      (int)DCP_MIN(end - start, 60), start);
+	return bad(ps, "expected a number or a list, found %.*s", (int)DCP_MIN(end - start, 60),
+		   start);
 }
 
 int dcp_layout_args(struct layout_parse *ps, const char *s, const char *end,
@@ -127,8 +125,8 @@ int dcp_layout_args(struct layout_parse *ps, const char *s, const char *end,
 		int rc;
 
 		if (out->n == DCP_LEN(out->arg))
-			return dcp_layout_bad(ps, -EINVAL, "more than %zu arguments in %.*s",
-					      DCP_LEN(out->arg), (int)DCP_MIN(end - s, 60), s);
+			return bad(ps, "more than %zu arguments in %.*s", DCP_LEN(out->arg),
+				   (int)DCP_MIN(end - s, 60), s);
 		rc = argument(ps, &p, end, &out->arg[out->n++]);
 		if (rc < 0)
 			return rc;
@@ -136,14 +134,11 @@ int dcp_layout_args(struct layout_parse *ps, const char *s, const char *end,
 		if (p < end && *p == ',')
 			p = dcp_layout_blanks(p + 1, end);
 		else if (p < end && *p != ')')
-			return dcp_layout_bad(
-				ps, -EINVAL,
-				"arguments are separated by commas, not as in %.*s",
-				(int)DCP_MIN(end - s, 60), s);
+			return bad(ps, "arguments are separated by commas, not as in %.*s",
+				   (int)DCP_MIN(end - s, 60), s);
 	}
 	if (p >= end)
-		return dcp_layout_bad(ps, -EINVAL, "no ) after %.*s", (int)DCP_MIN(end - s, 60),
-				      s);
+		return bad(ps, "no ) after %.*s", (int)DCP_MIN(end - s, 60), s);
 	out->end = p + 1;
 	return 0;
 }

@@ -56,12 +56,10 @@ int dcp_layout_place_add(struct layout_parse *ps, const struct place *p)
 		if (p->kind == PLACE_ONLY || q->kind == PLACE_ONLY)
 			continue;
 		if (p->mesh_dim == q->mesh_dim)
-			return dcp_layout_bad(ps, -EINVAL,
-					      "two placements over mesh dimension %s",
-					      l->mesh.dim[p->mesh_dim]);
+			return bad(ps, "two placements over mesh dimension %s",
+				   l->mesh.dim[p->mesh_dim]);
 		if (q->kind == PLACE_FLAT && cuts(p) && p->kind != PLACE_FLAT)
-			return dcp_layout_bad(ps, -EINVAL,
-					      "after flat there are no dimensions left to cut");
+			return bad(ps, "after flat there are no dimensions left to cut");
 	}
 	rc = DCP_GROW(l->place, l->place_cap, l->nplace);
 	if (rc < 0)
@@ -87,5 +85,5 @@ int dcp_layout_mesh_find(const struct layout_parse *ps, const char *name, size_t
 		}
 	}
 	dcp_layout_nearest(near, sizeof(near), word, known);
-	return dcp_layout_bad(ps, -EINVAL, "the mesh has no dimension \"%s\"%s", word, near);
+	return bad(ps, "the mesh has no dimension \"%s\"%s", word, near);
 }

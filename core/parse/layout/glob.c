@@ -48,14 +48,13 @@ static int next_op(const struct layout_parse *ps, const char **s, const char *en
 		*s = p + 1;
 		return number_op(s, end, op)
 			       ? 0
-			       : dcp_layout_bad(ps, -EINVAL,
-						"glob %.*s: {} holds a number, as in "
-						"{3} {0-15} {16-} {*}",
-						(int)DCP_MIN(end - p, 60), p);
+			       : bad(ps,
+				     "glob %.*s: {} holds a number, as in {3} {0-15} {16-} {*}",
+				     (int)DCP_MIN(end - p, 60), p);
 	}
 	for (op->kind = GLOB_LITERAL; p < end && !strchr("*?{", *p); p++) {
 		if (*p == '\\' && ++p == end)
-			return dcp_layout_bad(ps, -EINVAL, "a glob ends in a lone \\");
+			return bad(ps, "a glob ends in a lone \\");
 		*(*text)++ = *p;
 		op->n++;
 	}

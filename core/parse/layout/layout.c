@@ -33,7 +33,7 @@ static int finish(struct layout_parse *ps, int rc, struct dcp_layout **out)
 
 	if (rc == 0 && l->nrule == 0) {
 		ps->line = 0;
-		rc = dcp_layout_bad(ps, -EINVAL, "no rules; \"* replicate\" is the simplest");
+		rc = bad(ps, "no rules; \"* replicate\" is the simplest");
 	}
 	if (rc == 0)
 		rc = dcp_layout_print(l, &text);

@@ -26,6 +26,7 @@ struct layout_parse {
 
 int dcp_layout_bad(const struct layout_parse *ps, int code, const char *fmt, ...)
 	DCP_PRINTF(3, 4);
+#define bad(ps, ...) dcp_layout_bad(ps, -EINVAL, __VA_ARGS__)
 /* ", nearest is X" in @out, or nothing, for a word that is none of @known (NULL-ended). */
 void dcp_layout_nearest(char *out, size_t size, const char *word, const char *const *known);
 /* The next word at *@s: up to a blank outside of brackets. 0: none is left on the line. */

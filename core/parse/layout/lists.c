@@ -39,8 +39,7 @@ static int torch_shard(struct layout_parse *ps, const struct dcp_layout_args *ar
 		const struct layout_arg *a = &args->arg[i];
 
 		if (!a->has_value || a->is_list || a->value > INT32_MAX || a->value < INT32_MIN)
-			return dcp_layout_bad(ps, -EINVAL, "Shard takes numbers, not \"%s\"",
-					      a->name);
+			return bad(ps, "Shard takes numbers, not \"%s\"", a->name);
 		if (!dim && (!a->name[0] || strcmp(a->name, "dim") == 0)) {
 			p->dim = (int32_t)a->value;
 			dim = true;
@@ -49,12 +48,11 @@ static int torch_shard(struct layout_parse *ps, const struct dcp_layout_args *ar
 			p->arg = (uint64_t)a->value;
 			factor = true;
 		} else {
-			return dcp_layout_bad(ps, -EINVAL, "Shard does not take argument %zu",
-					      i + 1);
+			return bad(ps, "Shard does not take argument %zu", i + 1);
 		}
 	}
 	if (!dim)
-		return dcp_layout_bad(ps, -EINVAL, "Shard needs a dimension, as in Shard(0)");
+		return bad(ps, "Shard needs a dimension, as in Shard(0)");
 	if (!factor)
 		p->arg = 1; /* torch's default */
 	return dcp_layout_place_add(ps, p);
@@ -79,13 +77,13 @@ static int torch_one(struct layout_parse *ps, const char **s, const char *end,
 	if (is(word, n, "Shard") || is(word, n, "_StridedShard"))
 		return torch_shard(ps, &args, word[0] == '_', &p);
 	if (is(word, n, "Partial"))
-		return dcp_layout_bad(ps, -EINVAL,
-				      "Partial is a sum not yet taken; no rank holds a "
-				      "part of the tensor");
+		return bad(
+			ps,
+			"Partial is a sum not yet taken; no rank holds a part of the tensor");
 	memcpy(text, word, DCP_MIN(n, sizeof(text) - 1));
 	dcp_layout_nearest(near, sizeof(near), text, known);
-	return dcp_layout_bad(ps, -EINVAL, "%.*s is not one of torch's placements%s",
-			      (int)DCP_MIN(end - word, 40), word, near);
+	return bad(ps, "%.*s is not one of torch's placements%s", (int)DCP_MIN(end - word, 40),
+		   word, near);
 }
 
 /* "[Shard(0), Replicate()]", as many as the mesh has dimensions. */
@@ -101,21 +99,17 @@ static int torch_list(struct layout_parse *ps, const char *s, const char *end)
 		if (s >= end)
 			break;
 		if (n == mesh->ndim)
-			return dcp_layout_bad(ps, -EINVAL,
-					      "more placements than the %u of the mesh",
-					      mesh->ndim);
+			return bad(ps, "more placements than the %u of the mesh", mesh->ndim);
 		rc = torch_one(ps, &s, end, n);
 		if (rc < 0)
 			return rc;
 		s = dcp_layout_blanks(s, end);
 		if (s < end && *s++ != ',')
-			return dcp_layout_bad(ps, -EINVAL,
-					      "placements are separated by commas");
+			return bad(ps, "placements are separated by commas");
 	}
 	if (n < mesh->ndim)
-		return dcp_layout_bad(ps, -EINVAL,
-				      "%u placement%s for a mesh of %u dimension%s", n,
-				      dcp_s(n), mesh->ndim, dcp_s(mesh->ndim));
+		return bad(ps, "%u placement%s for a mesh of %u dimension%s", n, dcp_s(n),
+			   mesh->ndim, dcp_s(mesh->ndim));
 	return 0;
 }
 
@@ -128,14 +122,11 @@ static int dims_mapping_one(struct layout_parse *ps, const char **s, const char 
 	int64_t m;
 
 	if (!dcp_layout_int(s, end, &m) || m < -1)
-		return dcp_layout_bad(ps, -EINVAL,
-				      "dims_mapping holds mesh dimensions from 0, "
-				      "or -1, not %.*s",
-				      (int)DCP_MIN(end - start, 40), start);
+		return bad(ps, "dims_mapping holds mesh dimensions from 0, or -1, not %.*s",
+			   (int)DCP_MIN(end - start, 40), start);
 	if (m >= ps->l->mesh.ndim)
-		return dcp_layout_bad(ps, -EINVAL,
-				      "dims_mapping names mesh dimension %jd of %u",
-				      (intmax_t)m, ps->l->mesh.ndim);
+		return bad(ps, "dims_mapping names mesh dimension %jd of %u", (intmax_t)m,
+			   ps->l->mesh.ndim);
 	p.mesh_dim = (uint32_t)m;
 	return m < 0 ? 0 : dcp_layout_place_add(ps, &p);
 }
@@ -148,12 +139,12 @@ static int dims_mapping_several(struct layout_parse *ps, const char **s, const c
 	int rc = 0;
 
 	if (!close)
-		return dcp_layout_bad(ps, -EINVAL, "dims_mapping: a [ that is not closed");
+		return bad(ps, "dims_mapping: a [ that is not closed");
 	while ((*s = dcp_layout_blanks(*s, close)) < close && rc == 0) {
 		rc = dims_mapping_one(ps, s, close, dim);
 		*s = dcp_layout_blanks(*s, close);
 		if (rc == 0 && *s < close && *(*s)++ != ',')
-			rc = dcp_layout_bad(ps, -EINVAL, "numbers are separated by commas");
+			rc = bad(ps, "numbers are separated by commas");
 	}
 	*s = close + 1;
 	return rc;
@@ -180,7 +171,7 @@ static int dims_mapping(struct layout_parse *ps, const char *s, const char *end)
 		if (s >= end)
 			return 0;
 		if (*s++ != ',')
-			return dcp_layout_bad(ps, -EINVAL, "numbers are separated by commas");
+			return bad(ps, "numbers are separated by commas");
 	}
 }
 
@@ -193,10 +184,10 @@ int dcp_layout_list(struct layout_parse *ps, const char *text, size_t n)
 	s += named && *s == '=';
 	close = s < end && *s == '[' ? ']' : s < end && *s == '(' ? ')' : '\0';
 	if (!close || end[-1] != close || end - s < 2)
-		return dcp_layout_bad(ps, -EINVAL,
-				      "%.*s: expected a list such as [Shard(0), Replicate()] "
-				      "or dims_mapping=[-1,0]",
-				      (int)DCP_MIN(n, (size_t)60), text);
+		return bad(ps,
+			   "%.*s: expected a list such as [Shard(0), Replicate()] or "
+			   "dims_mapping=[-1,0]",
+			   (int)DCP_MIN(n, (size_t)60), text);
 	first = dcp_layout_blanks(++s, --end);
 	if (named || (first < end && memchr("-[0123456789", *first, 12)))
 		return dims_mapping(ps, s, end);
@@ -211,21 +202,18 @@ static int range(struct layout_parse *ps, const char **s, const char *end, uint3
 	const char *start = *s;
 
 	if (!dcp_layout_int(s, end, &lo))
-		return dcp_layout_bad(
-			ps, -EINVAL,
-			"only: expected coordinates such as 0, 0-3 or -1, found %.*s",
-			(int)DCP_MIN(end - start, 40), start);
+		return bad(ps, "only: expected coordinates such as 0, 0-3 or -1, found %.*s",
+			   (int)DCP_MIN(end - start, 40), start);
 	hi = lo;
 	if (lo >= 0 && *s < end && **s == '-') {
 		(*s)++;
 		if (!dcp_layout_int(s, end, &hi) || hi < lo)
-			return dcp_layout_bad(ps, -EINVAL, "only: %.*s is not a range",
-					      (int)DCP_MIN(end - start, 40), start);
+			return bad(ps, "only: %.*s is not a range",
+				   (int)DCP_MIN(end - start, 40), start);
 	}
 	if (lo < -size || hi >= size)
-		return dcp_layout_bad(
-			ps, -EINVAL, "only: %s has coordinates 0 to %jd, not %.*s",
-			ps->l->mesh.dim[dim], (intmax_t)size - 1, (int)(*s - start), start);
+		return bad(ps, "only: %s has coordinates 0 to %jd, not %.*s",
+			   ps->l->mesh.dim[dim], (intmax_t)size - 1, (int)(*s - start), start);
 	*out = (struct place_range){ dim, (int32_t)lo, (int32_t)hi };
 	return 0;
 }
@@ -242,12 +230,10 @@ static int ranges(struct layout_parse *ps, const char **s, const char *end,
 		return rc;
 	for (size_t i = 0; i < *n; i++)
 		if (to[i].mesh_dim == dim)
-			return dcp_layout_bad(ps, -EINVAL, "only: %s twice",
-					      ps->l->mesh.dim[dim]);
+			return bad(ps, "only: %s twice", ps->l->mesh.dim[dim]);
 	*s = dcp_layout_blanks(*s + w, end);
 	if (*s >= end || **s != '=')
-		return dcp_layout_bad(ps, -EINVAL, "only: = and coordinates follow %s",
-				      ps->l->mesh.dim[dim]);
+		return bad(ps, "only: = and coordinates follow %s", ps->l->mesh.dim[dim]);
 	do {
 		*s = dcp_layout_blanks(*s + 1, end);
 		if (*n == MAX_RANGES)
@@ -268,8 +254,8 @@ int dcp_layout_only(struct layout_parse *ps, const char *text, size_t n)
 	const char *s = text + 5, *end = text + n - 1;
 
 	if (n < 7 || text[4] != '(' || *end != ')')
-		return dcp_layout_bad(ps, -EINVAL, "%.*s: which ranks? write only(%s=0)",
-				      (int)DCP_MIN(n, (size_t)60), text, ps->l->mesh.dim[0]);
+		return bad(ps, "%.*s: which ranks? write only(%s=0)",
+			   (int)DCP_MIN(n, (size_t)60), text, ps->l->mesh.dim[0]);
 	for (;;) {
 		int rc;
 
@@ -280,11 +266,10 @@ int dcp_layout_only(struct layout_parse *ps, const char *text, size_t n)
 		if (s >= end)
 			break;
 		if (*s++ != ',')
-			return dcp_layout_bad(
-				ps, -EINVAL,
-				"only: commas stand between mesh dimensions, | between "
-				"coordinates, not %.*s",
-				(int)DCP_MIN(end - s + 1, 40), s - 1);
+			return bad(ps,
+				   "only: commas stand between mesh dimensions, | between "
+				   "coordinates, not %.*s",
+				   (int)DCP_MIN(end - s + 1, 40), s - 1);
 	}
 	kept = dcp_arena_calloc(&ps->l->arena, p.nrange, sizeof(*kept));
 	if (!kept)

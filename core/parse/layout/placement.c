@@ -32,6 +32,8 @@ struct reading {
 	bool has_dim, has_arg;
 };
 
+#define bad_place(r, fmt, ...) bad((r)->ps, "%.*s: " fmt, (r)->n, (r)->text, ##__VA_ARGS__)
+
 bool dcp_layout_is_place(const char *text, size_t n)
 {
 	size_t w = dcp_layout_word(text, text + n);
@@ -56,17 +58,14 @@ static int mesh_dim(struct reading *r, const char *s, const char *end)
 		return dcp_layout_mesh_find(r->ps, s + 1, (size_t)(end - s - 1),
 					    &r->p.mesh_dim);
 	if (s < end)
-		return dcp_layout_bad(
-			r->ps, -EINVAL,
-			"%.*s: @ and a mesh dimension, or nothing, follows, not %.*s", r->n,
-			r->text, (int)DCP_MIN(end - s, 40), s);
+		return bad_place(r, "@ and a mesh dimension, or nothing, follows, not %.*s",
+				 (int)DCP_MIN(end - s, 40), s);
 	if (mesh->ndim == 1) {
 		r->p.mesh_dim = 0;
 		return 0;
 	}
-	return dcp_layout_bad(r->ps, -EINVAL,
-			      "%.*s: over which mesh dimension? write %.*s@%s, or another one",
-			      r->n, r->text, r->n, r->text, mesh->dim[0]);
+	return bad_place(r, "over which mesh dimension? write %.*s@%s, or another one", r->n,
+			 r->text, mesh->dim[0]);
 }
 
 static int no_argument(const struct reading *r, const struct layout_arg *a)
@@ -76,26 +75,21 @@ static int no_argument(const struct reading *r, const struct layout_arg *a)
 	char near[64];
 
 	dcp_layout_nearest(near, sizeof(near), a->name, known);
-	return dcp_layout_bad(r->ps, -EINVAL, "%.*s: no argument \"%s\"%s", r->n, r->text,
-			      a->name, near);
+	return bad_place(r, "no argument \"%s\"%s", a->name, near);
 }
 
 static int take_list(struct reading *r, const struct layout_arg *a)
 {
 	if (r->p.number)
-		return dcp_layout_bad(r->ps, -EINVAL, "%.*s: one list is enough", r->n,
-				      r->text);
+		return bad_place(r, "one list is enough");
 	r->p.number = a->list;
 	r->p.nnumber = a->nlist;
 	r->p.grouped = a->name[0] == 'g';
 	for (size_t i = 0; i < a->nlist; i++) {
 		if (r->p.grouped && a->list[i] == 0)
-			return dcp_layout_bad(r->ps, -EINVAL, "%.*s: a group of 0", r->n,
-					      r->text);
+			return bad_place(r, "a group of 0");
 		if (dcp_ckd_add(&r->p.sum, r->p.sum, a->list[i]))
-			return dcp_layout_bad(r->ps, -EINVAL,
-					      "%.*s: the list adds up to too much", r->n,
-					      r->text);
+			return bad_place(r, "the list adds up to too much");
 	}
 	if (!r->p.grouped)
 		r->p.split = SPLIT_SIZES;
@@ -149,8 +143,7 @@ static int rule_word(struct reading *r, const struct kind *k, const char *word)
 		if (!(k->kind == PLACE_FLAT ? splits[i].flat : k->splits && splits[i].shard))
 			return 0;
 		if (r->p.split != SPLIT_CHUNK)
-			return dcp_layout_bad(r->ps, -EINVAL, "%.*s: one rule is enough", r->n,
-					      r->text);
+			return bad_place(r, "one rule is enough");
 		r->p.split = splits[i].kind;
 		return 1;
 	}
@@ -179,11 +172,10 @@ static int one_argument(struct reading *r, const struct kind *k, const struct la
 	    (!strcmp(a->name, "sizes") || !strcmp(a->name, "groups")))
 		return take_list(r, a);
 	if (!a->is_list && a->value <= 0 && k->arg)
-		return dcp_layout_bad(r->ps, -EINVAL, "%.*s: %s is at least 1, not %jd", r->n,
-				      r->text, k->arg, (intmax_t)a->value);
+		return bad_place(r, "%s is at least 1, not %jd", k->arg, (intmax_t)a->value);
 	if (a->name[0])
 		return no_argument(r, a);
-	return dcp_layout_bad(r->ps, -EINVAL, "%.*s: one number too many", r->n, r->text);
+	return bad_place(r, "one number too many");
 }
 
 static int consistent(struct reading *r, const struct kind *k)
@@ -191,27 +183,17 @@ static int consistent(struct reading *r, const struct kind *k)
 	const struct place *p = &r->p;
 
 	if (k->dim && !r->has_dim)
-		return dcp_layout_bad(r->ps, -EINVAL, "%.*s: which dimension? write %s(0)",
-				      r->n, r->text, k->word);
+		return bad_place(r, "which dimension? write %s(0)", k->word);
 	if (k->arg_needed && !r->has_arg)
-		return dcp_layout_bad(r->ps, -EINVAL, "%.*s: %s is missing", r->n, r->text,
-				      k->arg);
+		return bad_place(r, "%s is missing", k->arg);
 	if (p->number && !p->grouped && p->split != SPLIT_SIZES)
-		return dcp_layout_bad(
-			r->ps, -EINVAL,
-			"%.*s: sizes cannot be combined with another way to split", r->n,
-			r->text);
+		return bad_place(r, "sizes cannot be combined with another way to split");
 	if (p->grouped && p->split == SPLIT_PAD)
-		return dcp_layout_bad(r->ps, -EINVAL, "%.*s: groups cannot be padded", r->n,
-				      r->text);
+		return bad_place(r, "groups cannot be padded");
 	if (k->kind == PLACE_STAGE && (p->grouped || p->split == SPLIT_PAD))
-		return dcp_layout_bad(r->ps, -EINVAL,
-				      "%.*s: layers are neither grouped nor padded", r->n,
-				      r->text);
+		return bad_place(r, "layers are neither grouped nor padded");
 	if (k->kind == PLACE_FLAT && p->arg && p->split != SPLIT_CHUNK)
-		return dcp_layout_bad(r->ps, -EINVAL,
-				      "%.*s: pad cannot be combined with another way to split",
-				      r->n, r->text);
+		return bad_place(r, "pad cannot be combined with another way to split");
 	return 0;
 }
 
@@ -232,11 +214,10 @@ static int cutting(struct reading *r, const struct kind *k, const char *s, const
 	if (k->kind == PLACE_INTERLEAVE && !r->has_arg)
 		r->p.arg = 1;
 	if (r->p.split == SPLIT_SIZES && r->p.nnumber != r->ps->l->mesh.size[r->p.mesh_dim])
-		return dcp_layout_bad(r->ps, -EINVAL, "%.*s: %zu size%s for %u rank%s of %s",
-				      r->n, r->text, r->p.nnumber, dcp_s(r->p.nnumber),
-				      r->ps->l->mesh.size[r->p.mesh_dim],
-				      dcp_s(r->ps->l->mesh.size[r->p.mesh_dim]),
-				      r->ps->l->mesh.dim[r->p.mesh_dim]);
+		return bad_place(r, "%zu size%s for %u rank%s of %s", r->p.nnumber,
+				 dcp_s(r->p.nnumber), r->ps->l->mesh.size[r->p.mesh_dim],
+				 dcp_s(r->ps->l->mesh.size[r->p.mesh_dim]),
+				 r->ps->l->mesh.dim[r->p.mesh_dim]);
 	return dcp_layout_place_add(r->ps, &r->p);
 }
 
@@ -249,7 +230,7 @@ static int replicate(struct reading *r, const char *s, const char *end)
 	if (rc < 0 || (rc == 0 && args.end == end && args.n == 0))
 		return rc;
 	if (args.n > 0)
-		return dcp_layout_bad(r->ps, -EINVAL, "%.*s takes no arguments", r->n, r->text);
+		return bad(r->ps, "%.*s takes no arguments", r->n, r->text);
 	return mesh_dim(r, args.end, end);
 }
 
@@ -258,7 +239,7 @@ static int drop(struct reading *r, const char *s, const char *end)
 	struct dcp_layout *l = r->ps->l;
 
 	if (s < end)
-		return dcp_layout_bad(r->ps, -EINVAL, "%.*s: drop stands alone", r->n, r->text);
+		return bad_place(r, "drop stands alone");
 	l->rule[l->nrule - 1].drop = true;
 	return 0;
 }
@@ -283,5 +264,5 @@ int dcp_layout_place(struct layout_parse *ps, const char *text, size_t n)
 		if (strcmp(kinds[i].word, word) == 0)
 			return cutting(&r, &kinds[i], s, end);
 	dcp_layout_nearest(near, sizeof(near), word, dcp_layout_place_words);
-	return dcp_layout_bad(ps, -EINVAL, "%.*s is not a placement%s", r.n, text, near);
+	return bad(ps, "%.*s is not a placement%s", r.n, text, near);
 }

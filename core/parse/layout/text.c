@@ -18,15 +18,13 @@ static int mesh_add(struct layout_parse *ps, const char *name, size_t n, int64_t
 				      LAYOUT_MAX_NAME, n);
 	for (uint32_t d = 0; d < mesh->ndim; d++)
 		if (strlen(mesh->dim[d]) == n && memcmp(mesh->dim[d], name, n) == 0)
-			return dcp_layout_bad(ps, -EINVAL, "mesh dimension %.*s twice", (int)n,
-					      name);
+			return bad(ps, "mesh dimension %.*s twice", (int)n, name);
 	if (mesh->ndim == DCP_LAYOUT_MAX_DIMS)
 		return dcp_layout_bad(ps, -E2BIG, "more than %d mesh dimensions",
 				      DCP_LAYOUT_MAX_DIMS);
 	if (size < 1)
-		return dcp_layout_bad(ps, -EINVAL,
-				      "mesh dimension %.*s has %jd ranks; 1 is the least",
-				      (int)n, name, (intmax_t)size);
+		return bad(ps, "mesh dimension %.*s has %jd ranks; 1 is the least", (int)n,
+			   name, (intmax_t)size);
 	if (size > DCP_LAYOUT_MAX_RANKS / l->nranks)
 		return dcp_layout_bad(ps, -E2BIG, "the mesh has more than %u ranks",
 				      DCP_LAYOUT_MAX_RANKS);
@@ -64,9 +62,8 @@ int dcp_layout_mesh_words(struct layout_parse *ps, const char *text, size_t n)
 		}
 		if (w == 0 || !dcp_layout_int(&s, end, &size) ||
 		    (s < end && !strchr(" \t,", *s)))
-			return dcp_layout_bad(ps, -EINVAL,
-					      "a mesh is written dp=2 tp=4, not %.*s",
-					      (int)DCP_MIN(end - name, 60), name);
+			return bad(ps, "a mesh is written dp=2 tp=4, not %.*s",
+				   (int)DCP_MIN(end - name, 60), name);
 		rc = mesh_add(ps, name, w, size);
 		if (rc < 0)
 			return rc;
@@ -79,8 +76,7 @@ int dcp_layout_rule_begin(struct layout_parse *ps)
 	int rc;
 
 	if (l->mesh.ndim == 0)
-		return dcp_layout_bad(ps, -EINVAL,
-				      "a mesh line, such as mesh dp=2 tp=4, comes first");
+		return bad(ps, "a mesh line, such as mesh dp=2 tp=4, comes first");
 	if (l->nrule == DCP_LAYOUT_MAX_RULES)
 		return dcp_layout_bad(ps, -E2BIG, "more than %d rules", DCP_LAYOUT_MAX_RULES);
 	rc = DCP_GROW(l->rule, l->rule_cap, l->nrule);
@@ -119,9 +115,8 @@ static int check_word(struct layout_parse *ps, const char *text, size_t n)
 		return 0;
 	memcpy(word, text, n);
 	dcp_layout_nearest(near, sizeof(near), word, dcp_layout_place_words);
-	return dcp_layout_bad(ps, -EINVAL,
-			      "%s is not a placement%s; a key of that name is written \\%s",
-			      word, near, word);
+	return bad(ps, "%s is not a placement%s; a key of that name is written \\%s", word,
+		   near, word);
 }
 
 /* Brackets and @ belong to placements. */
@@ -136,11 +131,9 @@ static int check_glob(struct layout_parse *ps, const char *text, size_t n)
 		} else if (strchr("()[]@", text[i])) {
 			memcpy(word, text, DCP_MIN(w, sizeof(word) - 1));
 			dcp_layout_nearest(near, sizeof(near), word, dcp_layout_place_words);
-			return dcp_layout_bad(
-				ps, -EINVAL,
-				"%.*s is not a placement%s; in a glob %c is written "
-				"\\%c",
-				(int)DCP_MIN(n, (size_t)60), text, near, text[i], text[i]);
+			return bad(ps,
+				   "%.*s is not a placement%s; in a glob %c is written \\%c",
+				   (int)DCP_MIN(n, (size_t)60), text, near, text[i], text[i]);
 		}
 	}
 	return check_word(ps, text, n);
@@ -172,17 +165,15 @@ int dcp_layout_rule_end(struct layout_parse *ps)
 	uint32_t nstage = 0;
 
 	if (r->drop && r->nplace > 0)
-		return dcp_layout_bad(ps, -EINVAL,
-				      "drop must be the only placement: no rank holds the key");
+		return bad(ps, "drop must be the only placement: no rank holds the key");
 	for (uint32_t i = 0; i < r->nplace; i++)
 		nstage += l->place[r->place + i].kind == PLACE_STAGE;
 	for (uint32_t i = 0; i < r->nglob; i++)
 		if (l->glob[r->glob + i].nnumber < nstage)
-			return dcp_layout_bad(
-				ps, -EINVAL,
-				"glob %.60s: stage needs a {} for the number, as in "
-				"*.layers.{*}.*",
-				l->glob[r->glob + i].text);
+			return bad(ps,
+				   "glob %.60s: stage needs a {} for the number, as in "
+				   "*.layers.{*}.*",
+				   l->glob[r->glob + i].text);
 	return 0;
 }
 
@@ -224,11 +215,9 @@ static int rule_line(struct layout_parse *ps, const char *s, const char *end)
 	if (rc < 0)
 		return rc;
 	if (ps->l->rule[ps->l->nrule - 1].nglob == 0)
-		return dcp_layout_bad(ps, -EINVAL,
-				      "a rule begins with a glob, such as *.weight");
+		return bad(ps, "a rule begins with a glob, such as *.weight");
 	if (!placing)
-		return dcp_layout_bad(ps, -EINVAL,
-				      "no placement after the globs; replicate is one");
+		return bad(ps, "no placement after the globs; replicate is one");
 	return dcp_layout_rule_end(ps);
 }
 
@@ -242,14 +231,14 @@ static int one_line(struct layout_parse *ps, const char *s, const char *end)
 	if (n != 4 || memcmp(s, "mesh", 4) != 0)
 		return rule_line(ps, s, end);
 	if (ps->l->nrule > 0 || ps->mesh_given)
-		return dcp_layout_bad(ps, -EINVAL, "mesh lines stand before the rules");
+		return bad(ps, "mesh lines stand before the rules");
 	p = memchr(s, '#', (size_t)(end - s));
 	if (!p)
 		p = end;
 	while (p > s && strchr(" \t\r", p[-1]))
 		p--;
 	if (p == s + 4)
-		return dcp_layout_bad(ps, -EINVAL, "a mesh is written dp=2 tp=4, not empty");
+		return bad(ps, "a mesh is written dp=2 tp=4, not empty");
 	return dcp_layout_mesh_words(ps, s + 4, (size_t)(p - s - 4));
 }
 
@@ -257,8 +246,7 @@ static int control_byte(struct layout_parse *ps, const char *s, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		if ((unsigned char)s[i] < ' ' && s[i] != '\t' && s[i] != '\r')
-			return dcp_layout_bad(ps, -EINVAL, "byte 0x%02x; a layout is text",
-					      (unsigned char)s[i]);
+			return bad(ps, "byte 0x%02x; a layout is text", (unsigned char)s[i]);
 	return 0;
 }
 

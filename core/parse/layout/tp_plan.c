@@ -71,14 +71,12 @@ static void count_lines(struct layout_parse *ps, const char *from, const char *t
 static int string(struct layout_parse *ps, struct dcp_bytes quoted, const char **out, size_t *n)
 {
 	if (quoted.n < 2 || quoted.p[quoted.n - 1] != '"')
-		return dcp_layout_bad(ps, -EINVAL, "a string without an end");
+		return bad(ps, "a string without an end");
 	*out = (const char *)quoted.p + 1;
 	*n = quoted.n - 2;
 	for (size_t i = 0; i < *n; i++)
 		if ((*out)[i] == '\\' || (unsigned char)(*out)[i] < ' ')
-			return dcp_layout_bad(
-				ps, -EINVAL,
-				"strings hold neither backslashes nor control bytes");
+			return bad(ps, "strings hold neither backslashes nor control bytes");
 	return 0;
 }
 
@@ -88,11 +86,10 @@ static int value(struct layout_parse *ps, struct dcp_bytes text, struct entry *e
 	if (text.p[0] == '"')
 		return string(ps, text, &e->value, &e->nvalue);
 	if (text.p[0] != '[')
-		return dcp_layout_bad(ps, -EINVAL,
-				      "expected a string or a list of numbers, found %.*s",
-				      (int)DCP_MIN(text.n, (size_t)20), (const char *)text.p);
+		return bad(ps, "expected a string or a list of numbers, found %.*s",
+			   (int)DCP_MIN(text.n, (size_t)20), (const char *)text.p);
 	if (memchr(text.p, '\n', text.n))
-		return dcp_layout_bad(ps, -EINVAL, "a list ends on its line");
+		return bad(ps, "a list ends on its line");
 	e->value = (const char *)text.p;
 	e->nvalue = text.n;
 	return 0;
@@ -110,7 +107,7 @@ static int member(struct plan *plan, struct dcp_bytes name, struct dcp_bytes tex
 	if (e.n == 4 && memcmp(e.name, "mesh", 4) == 0)
 		return dcp_layout_mesh_words(plan->ps, e.value, e.nvalue);
 	if (e.n == 0)
-		return dcp_layout_bad(plan->ps, -EINVAL, "a name without letters");
+		return bad(plan->ps, "a name without letters");
 	for (size_t i = 0; i < e.n; i++)
 		e.components += e.name[i] == '.';
 	rc = DCP_GROW(plan->entry, plan->cap, plan->n);
@@ -137,7 +134,7 @@ static int members(struct plan *plan, const char *text, size_t n)
 	if (rc == 0)
 		return 0;
 	count_lines(plan->ps, at, text + walk.at);
-	return dcp_layout_bad(plan->ps, -EINVAL, "%s", err.msg);
+	return bad(plan->ps, "%s", err.msg);
 }
 
 /* More components first, then longer names: a parameter before its module. */
@@ -181,8 +178,7 @@ static int globs(struct layout_parse *ps, const struct entry *e)
 				      DCP_LAYOUT_MAX_GLOB / 3);
 	for (size_t i = 0; i < e->n; i++)
 		if (e->name[i] == ' ' || e->name[i] == '\t')
-			return dcp_layout_bad(ps, -EINVAL, "blank in the name \"%.*s\"",
-					      (int)e->n, e->name);
+			return bad(ps, "blank in the name \"%.*s\"", (int)e->n, e->name);
 	n = body(e, text + 2);
 	memcpy(text + 2 + n, ".*", 2);
 	rc = dcp_layout_rule_glob(ps, text + 2, n);
@@ -228,8 +224,7 @@ static int places(struct layout_parse *ps, const char *s, size_t n)
 	if (!dcp_layout_is_place(s, dcp_layout_next_word(&s, end))) {
 		snprintf(text, sizeof(text), "%.*s", (int)DCP_MIN(end - s, 60), s);
 		dcp_layout_nearest(near, sizeof(near), text, known);
-		return dcp_layout_bad(
-			ps, -EINVAL, "\"%s\" is neither a style nor a placement%s", text, near);
+		return bad(ps, "\"%s\" is neither a style nor a placement%s", text, near);
 	}
 	while (rc == 0 && (w = dcp_layout_next_word(&s, end)) > 0) {
 		rc = dcp_layout_place(ps, s, w);
@@ -248,9 +243,8 @@ static int rules(struct plan *plan)
 
 		ps->line = e->line;
 		if (i > 0 && e->n == e[-1].n && memcmp(e->name, e[-1].name, e->n) == 0)
-			return dcp_layout_bad(ps, -EINVAL, "\"%.*s\" stands on line %u too",
-					      (int)DCP_MIN(e->n, (size_t)100), e->name,
-					      e[-1].line);
+			return bad(ps, "\"%.*s\" stands on line %u too",
+				   (int)DCP_MIN(e->n, (size_t)100), e->name, e[-1].line);
 		rc = dcp_layout_rule_begin(ps);
 		if (rc == 0)
 			rc = globs(ps, e);
