@@ -2,6 +2,7 @@
 /*
  * Numbers and arrays of numpy, from JSON to what numpy pickles.
  */
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 
@@ -15,34 +16,40 @@
 
 /* ---- numbers of numpy ---- */
 
-int dcp_valuing_float(struct dcp_valuing *w, double *out)
+double dcp_valuing_special(struct dcp_valuing *w)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+
+	dcp_valuing_string(w, &text);
+	return dcp_valuing_is(&text, "nan")    ? (double)NAN
+	       : dcp_valuing_is(&text, "-inf") ? -HUGE_VAL
+					       : HUGE_VAL;
+}
+
+double dcp_valuing_float(struct dcp_valuing *w)
+{
+	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
 	char number[64];
 	const char *end;
 	size_t n = 0;
-	int rc;
+	double v;
 
 	w->values++;
 	if (dcp_valuing_take(w, '{')) {
-		rc = dcp_valuing_key(w, &text);
-		dcp_buf_reset(&text);
-		if (rc == 0)
-			rc = dcp_valuing_expect(w, ':');
-		if (rc == 0)
-			rc = dcp_valuing_string(w, &text);
-		*out = dcp_valuing_is(&text, "nan")    ? (double)NAN
-		       : dcp_valuing_is(&text, "-inf") ? -HUGE_VAL
-						       : HUGE_VAL;
-		return rc < 0 ? rc : dcp_valuing_expect(w, '}');
+		dcp_valuing_member(w, &key);
+		v = dcp_valuing_special(w);
+		dcp_valuing_expect(w, '}');
+		return v;
 	}
 	dcp_valuing_peek(w);
 	while (w->at < w->end && n + 1 < sizeof(number) && *w->at &&
 	       strchr("+-0123456789.eE", *w->at))
 		number[n++] = *w->at++;
 	number[n] = '\0';
-	*out = dcp_read_float(number, &end);
-	return n && !*end ? 0 : dcp_valuing_damaged(w);
+	v = dcp_read_float(number, &end);
+	if (!n || *end)
+		dcp_valuing_damaged(w);
+	return v;
 }
 
 static void store_float(uint8_t *to, double v, size_t size)
@@ -57,76 +64,61 @@ static void store_float(uint8_t *to, double v, size_t size)
 		dcp_dtype_cast(DCP_DTYPE_F32, DCP_DTYPE_F16, to, &single, 1);
 }
 
-static int take_complex(struct dcp_valuing *w, uint8_t *to, size_t size)
+static void take_complex(struct dcp_valuing *w, uint8_t *to, size_t size)
 {
 	dcp_auto_buf struct dcp_buf word = DCP_BUF_INIT;
-	double re = 0, im = 0;
-	int rc = dcp_valuing_expect(w, '{');
 
+	dcp_valuing_expect(w, '{');
 	w->values++;
-	if (rc == 0)
-		rc = dcp_valuing_key(w, &word);
-	if (rc == 0)
-		rc = dcp_valuing_expect(w, ':');
-	if (rc == 0)
-		rc = dcp_valuing_string(w, &word);
-	if (rc == 0)
-		rc = dcp_valuing_args(w);
-	if (rc == 0)
-		rc = dcp_valuing_float(w, &re);
-	if (rc == 0)
-		rc = dcp_valuing_expect(w, ',');
-	if (rc == 0)
-		rc = dcp_valuing_float(w, &im);
-	if (rc == 0)
-		rc = dcp_valuing_expect(w, ']');
-	store_float(to, re, size / 2);
-	store_float(to + size / 2, im, size / 2);
-	return rc < 0 ? rc : dcp_valuing_expect(w, '}');
+	dcp_valuing_member(w, &word);
+	dcp_valuing_string(w, &word);
+	dcp_valuing_args(w);
+	store_float(to, dcp_valuing_float(w), size / 2);
+	dcp_valuing_expect(w, ',');
+	store_float(to + size / 2, dcp_valuing_float(w), size / 2);
+	dcp_valuing_expect(w, ']');
+	dcp_valuing_expect(w, '}');
 }
 
 /* Of the type "f4", little-endian. */
-static int take_number(struct dcp_valuing *w, const char *code, uint8_t to[16])
+static void take_number(struct dcp_valuing *w, const char *code, uint8_t to[16])
 {
 	size_t size = code[2] ? 16 : (size_t)(code[1] - '0');
 	uint64_t bits;
 	bool negative;
-	double v = 0;
-	int rc;
 
-	if (*code == 'c')
-		return take_complex(w, to, size);
+	if (*code == 'c') {
+		take_complex(w, to, size);
+		return;
+	}
 	if (*code == 'f') {
-		rc = dcp_valuing_float(w, &v);
-		store_float(to, v, size);
-		return rc;
+		store_float(to, dcp_valuing_float(w), size);
+		return;
 	}
 	w->values++;
 	dcp_valuing_peek(w);
 	if (*code == 'b') {
 		*to = dcp_valuing_word(w, "true");
-		return *to || dcp_valuing_word(w, "false") ? 0 : dcp_valuing_damaged(w);
+		if (!*to && !dcp_valuing_word(w, "false"))
+			dcp_valuing_damaged(w);
+		return;
 	}
 	negative = dcp_valuing_take(w, '-');
 	if (!dcp_take_number(&w->at, w->end, DCP_ANY_DIGITS, &bits))
-		return dcp_valuing_damaged(w);
-	dcp_store_le64(to, negative ? -bits : bits);
-	return 0;
+		dcp_valuing_damaged(w);
+	else
+		dcp_store_le64(to, negative ? -bits : bits);
 }
 
-int dcp_valuing_scalar(struct dcp_valuing *w, const char *code)
+void dcp_valuing_scalar(struct dcp_valuing *w, const char *code)
 {
 	uint8_t bytes[16] = { 0 };
-	int rc;
 
 	w->values--; /* it has begun */
-	rc = take_number(w, code, bytes);
-	if (rc < 0 || !w->p)
-		return rc;
+	take_number(w, code, bytes);
 	dcp_pickler_put(w->p, "R c (2", "numpy.core.multiarray", "scalar");
 	dcp_ndarray_put_dtype(w->p, code[1] == '1' ? '|' : '<', code);
 	dcp_pickler_bytes(w->p, bytes, code[2] ? 16 : (size_t)(code[1] - '0'));
-	return 0;
 }
 
 /* ---- an array of numpy ---- */
@@ -142,107 +134,102 @@ struct array {
 	struct dcp_buf data;
 };
 
-static int take_descr(struct dcp_valuing *w, struct array *a)
+static void take_descr(struct dcp_valuing *w, struct array *a)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
-	int rc = dcp_valuing_string(w, &text);
 
-	if (rc < 0)
-		return rc;
+	dcp_valuing_string(w, &text);
 	a->code = text.n > 2 && memchr("<>|", text.p[0], 3)
 			  ? dcp_pyjson_number(text.p + 1, text.n - 1)
 			  : NULL;
-	a->order = text.p[0];
-	return a->code ? 0 : dcp_valuing_damaged(w);
+	if (a->code)
+		a->order = text.p[0];
+	else
+		dcp_valuing_damaged(w);
 }
 
-static int take_shape(struct dcp_valuing *w, struct array *a)
+static void take_shape(struct dcp_valuing *w, struct array *a)
 {
-	uint8_t dim[16];
-	int rc = dcp_valuing_expect(w, '[');
+	uint8_t dim[16] = { 0 };
 
+	dcp_valuing_expect(w, '[');
 	w->values++;
-	if (rc < 0 || dcp_valuing_take(w, ']'))
-		return rc;
+	if (dcp_valuing_take(w, ']'))
+		return;
 	do {
-		rc = a->ndim < MAX_DIMS ? take_number(w, "u8", dim) : dcp_valuing_damaged(w);
-		if (rc == 0)
-			a->shape[a->ndim++] = dcp_load_le64(dim);
-	} while (rc == 0 && dcp_valuing_more(w, ']', &rc));
-	return rc;
+		if (a->ndim == MAX_DIMS) {
+			dcp_valuing_damaged(w);
+			return;
+		}
+		take_number(w, "u8", dim);
+		a->shape[a->ndim++] = dcp_load_le64(dim);
+	} while (dcp_valuing_more(w, ']'));
 }
 
 /* The numbers of nested lists, in their order. */
-static int take_numbers(struct dcp_valuing *w, struct array *a, unsigned depth)
+static void take_numbers(struct dcp_valuing *w, struct array *a, unsigned depth)
 {
 	size_t size = a->code[2] ? 16 : (size_t)(a->code[1] - '0');
 	size_t unit = a->code[0] == 'c' ? size / 2 : size;
 	uint8_t le[16] = { 0 }, bytes[16];
-	int rc = 0;
 
-	if (dcp_valuing_peek(w) != '[') {
-		rc = take_number(w, a->code, le);
+	if (!dcp_valuing_take(w, '[')) {
+		take_number(w, a->code, le);
 		for (size_t i = 0; i < size; i++)
 			bytes[i] =
 				le[a->order == '>' ? i / unit * unit + unit - 1 - i % unit : i];
 		dcp_buf_add(&a->data, bytes, size);
-		return rc < 0 ? rc : dcp_buf_error(&a->data);
+		return;
 	}
 	w->values++;
-	w->at++;
 	if (depth == MAX_DIMS)
-		return dcp_valuing_damaged(w);
-	if (dcp_valuing_take(w, ']'))
-		return 0;
+		dcp_valuing_damaged(w);
+	if (w->rc || dcp_valuing_take(w, ']'))
+		return;
 	do
-		rc = take_numbers(w, a, depth + 1);
-	while (rc == 0 && dcp_valuing_more(w, ']', &rc));
-	return rc;
+		take_numbers(w, a, depth + 1);
+	while (dcp_valuing_more(w, ']'));
 }
 
-static int take_data(struct dcp_valuing *w, struct array *a)
+static void take_data(struct dcp_valuing *w, struct array *a)
 {
 	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
-	const char *from;
-	int rc;
+	struct dcp_valuing before = *w;
 
-	dcp_valuing_peek(w);
-	from = w->at;
-	if (!dcp_valuing_take(w, '{'))
-		return take_numbers(w, a, 0);
-	rc = dcp_valuing_key(w, &key);
-	if (rc == 0 && dcp_valuing_is(&key, "$bytes_at"))
-		return dcp_valuing_not_plain(w, "an array in it is too long to be at hand");
-	if (rc == 0 && !dcp_valuing_is(&key, "$bytes")) { /* all of it is one number */
-		w->at = from;
-		return take_numbers(w, a, 0);
+	if (dcp_valuing_take(w, '{')) {
+		dcp_valuing_member(w, &key);
+		if (dcp_valuing_is(&key, "$bytes_at"))
+			dcp_valuing_not_plain(w, "an array in it is too long to be at hand");
+		if (dcp_valuing_is(&key, "$bytes")) {
+			w->values++;
+			dcp_valuing_base64(w, &a->data);
+			dcp_valuing_expect(w, '}');
+		}
+		if (w->rc || dcp_valuing_is(&key, "$bytes"))
+			return;
+		*w = before; /* all of it is one number */
 	}
-	w->values++;
-	if (rc == 0)
-		rc = dcp_valuing_expect(w, ':');
-	if (rc == 0)
-		rc = dcp_valuing_base64(w, &a->data);
-	return rc < 0 ? rc : dcp_valuing_expect(w, '}');
+	take_numbers(w, a, 0);
 }
 
-static int take_member(struct dcp_valuing *w, struct array *a)
+static void take_member(struct dcp_valuing *w, struct array *a)
 {
 	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
-	int rc = dcp_valuing_key(w, &key);
 
-	if (rc == 0)
-		rc = dcp_valuing_expect(w, ':');
-	if (rc < 0)
-		return rc;
-	if (dcp_valuing_is(&key, "dtype"))
-		return take_descr(w, a);
-	if (dcp_valuing_is(&key, "shape"))
-		return take_shape(w, a);
-	if (dcp_valuing_is(&key, "data"))
-		return a->code ? take_data(w, a) : dcp_valuing_damaged(w);
-	w->values++;
-	a->fortran = dcp_valuing_is(&key, "fortran_order") && dcp_valuing_word(w, "true");
-	return a->fortran ? 0 : dcp_valuing_damaged(w);
+	dcp_valuing_member(w, &key);
+	if (dcp_valuing_is(&key, "dtype")) {
+		take_descr(w, a);
+	} else if (dcp_valuing_is(&key, "shape")) {
+		take_shape(w, a);
+	} else if (dcp_valuing_is(&key, "data") && a->code) {
+		take_data(w, a);
+	} else {
+		w->values++;
+		a->fortran =
+			dcp_valuing_is(&key, "fortran_order") && dcp_valuing_word(w, "true");
+		if (!a->fortran)
+			dcp_valuing_damaged(w);
+	}
 }
 
 static bool is_full(const struct array *a)
@@ -255,26 +242,26 @@ static bool is_full(const struct array *a)
 	return n == a->data.n;
 }
 
-int dcp_valuing_array(struct dcp_valuing *w, const char *class, bool hashable)
+void dcp_valuing_array(struct dcp_valuing *w, const char *class, bool hashable)
 {
 	struct array a = { .data = DCP_BUF_INIT };
 	struct dcp_ndarrays arrays = { .p = w->p };
-	int rc = dcp_valuing_expect(w, '{');
 
+	dcp_valuing_expect(w, '{');
 	w->values++;
 	w->code = "numpy.ndarray";
-	if (rc == 0)
-		do
-			rc = take_member(w, &a);
-		while (rc == 0 && dcp_valuing_more(w, '}', &rc));
-	if (rc == 0 && (!a.code || !is_full(&a)))
-		rc = dcp_valuing_damaged(w);
-	if (rc == 0 && w->p) {
+	do
+		take_member(w, &a);
+	while (dcp_valuing_more(w, '}'));
+	if (dcp_buf_error(&a.data))
+		dcp_valuing_fail(w, -ENOMEM, NULL);
+	else if (!w->rc && (!a.code || !is_full(&a)))
+		dcp_valuing_damaged(w);
+	if (!w->rc) {
 		dcp_ndarray_open(&arrays, a.ndim, a.shape);
 		dcp_ndarray_put_dtype(w->p, a.order, a.code);
 		dcp_pickler_bool(w->p, a.fortran);
 		dcp_pickler_bytes(w->p, a.data.p, a.data.n);
 	}
 	dcp_buf_finish(&a.data);
-	return rc;
 }

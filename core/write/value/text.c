@@ -7,16 +7,23 @@
 #include "core/parse/pyjson/pyjson.h"
 #include "core/write/value/value_int.h"
 
-int dcp_valuing_damaged(struct dcp_valuing *w)
+void dcp_valuing_fail(struct dcp_valuing *w, int code, const char *why)
 {
-	w->why = "its JSON is damaged";
-	return -EBADMSG;
+	if (w->rc)
+		return;
+	w->rc = code;
+	w->why = why;
+	w->at = w->end;
 }
 
-int dcp_valuing_not_plain(struct dcp_valuing *w, const char *why)
+void dcp_valuing_damaged(struct dcp_valuing *w)
 {
-	w->why = why;
-	return -EBADMSG;
+	dcp_valuing_fail(w, -EBADMSG, "its JSON is damaged");
+}
+
+void dcp_valuing_not_plain(struct dcp_valuing *w, const char *why)
+{
+	dcp_valuing_fail(w, -EBADMSG, why);
 }
 
 /* ---- classes that the JSON does not show ---- */
@@ -84,9 +91,10 @@ bool dcp_valuing_take(struct dcp_valuing *w, char c)
 	return true;
 }
 
-int dcp_valuing_expect(struct dcp_valuing *w, char c)
+void dcp_valuing_expect(struct dcp_valuing *w, char c)
 {
-	return dcp_valuing_take(w, c) ? 0 : dcp_valuing_damaged(w);
+	if (!dcp_valuing_take(w, c))
+		dcp_valuing_damaged(w);
 }
 
 bool dcp_valuing_word(struct dcp_valuing *w, const char *word)
@@ -99,19 +107,18 @@ bool dcp_valuing_word(struct dcp_valuing *w, const char *word)
 	return true;
 }
 
-static int hex4(struct dcp_valuing *w, uint32_t *out)
+static uint32_t hex4(struct dcp_valuing *w)
 {
-	*out = 0;
-	if (w->end - w->at < 4)
-		return dcp_valuing_damaged(w);
+	uint32_t v = 0;
+
 	for (int i = 0; i < 4; i++) {
-		int digit = dcp_hex_digit(*w->at++);
+		int digit = w->at < w->end ? dcp_hex_digit(*w->at++) : -1;
 
 		if (digit < 0)
-			return dcp_valuing_damaged(w);
-		*out = *out << 4 | (uint32_t)digit;
+			dcp_valuing_damaged(w);
+		v = v << 4 | (uint32_t)digit;
 	}
-	return 0;
+	return v;
 }
 
 /* UTF-8, lone surrogates as Python's surrogatepass has them. */
@@ -126,67 +133,65 @@ static void put_utf8(struct dcp_buf *b, uint32_t c)
 	dcp_buf_add(b, s, n);
 }
 
-static int take_escape(struct dcp_valuing *w, struct dcp_buf *out)
+static void take_escape(struct dcp_valuing *w, struct dcp_buf *out)
 {
 	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
 	char c = w->at < w->end ? *w->at++ : '\0';
-	const char *plain = c ? strchr(from, c) : NULL;
+	const char *plain = c ? strchr(from, c) : NULL, *before;
 	uint32_t high, low;
 
 	if (plain) {
 		dcp_buf_add(out, &to[plain - from], 1);
-		return 0;
+		return;
 	}
-	if (c != 'u' || hex4(w, &high) < 0)
-		return dcp_valuing_damaged(w);
-	if (high >> 10 == 0xd800 >> 10 && w->end - w->at >= 6 && w->at[0] == '\\' &&
-	    w->at[1] == 'u') {
-		const char *before = w->at;
-
-		w->at += 2;
-		if (hex4(w, &low) < 0)
-			return -EBADMSG;
+	if (c != 'u')
+		dcp_valuing_damaged(w);
+	high = hex4(w);
+	before = w->at;
+	if (high >> 10 == 0xd800 >> 10 && w->end - w->at >= 6 && dcp_valuing_word(w, "\\u")) {
+		low = hex4(w);
 		if (low >> 10 == 0xdc00 >> 10)
 			high = 0x10000 + ((high & 0x3ff) << 10 | (low & 0x3ff));
-		else
+		else if (!w->rc)
 			w->at = before;
 	}
-	put_utf8(out, high);
-	return 0;
+	if (!w->rc)
+		put_utf8(out, high);
 }
 
-int dcp_valuing_key(struct dcp_valuing *w, struct dcp_buf *out)
+void dcp_valuing_key(struct dcp_valuing *w, struct dcp_buf *out)
 {
-	int rc = 0;
-
-	if (!dcp_valuing_take(w, '"'))
-		return dcp_valuing_damaged(w);
-	while (rc == 0 && w->at < w->end && *w->at != '"') {
+	dcp_valuing_expect(w, '"');
+	while (w->at < w->end && *w->at != '"') {
 		size_t n = 0;
 
 		while (w->at + n < w->end && w->at[n] != '"' && w->at[n] != '\\')
 			n++;
 		dcp_buf_add(out, w->at, n);
 		w->at += n;
-		if (w->at < w->end && *w->at == '\\') {
-			w->at++;
-			rc = take_escape(w, out);
-		}
+		if (dcp_valuing_word(w, "\\"))
+			take_escape(w, out);
 	}
-	if (rc == 0 && w->at == w->end)
-		rc = dcp_valuing_damaged(w);
-	w->at++;
+	if (!dcp_valuing_word(w, "\""))
+		dcp_valuing_damaged(w);
 	dcp_buf_add(out, "", 1); /* it has a text even if it is empty */
 	if (dcp_buf_error(out))
-		return -ENOMEM;
-	out->n--;
-	return rc;
+		dcp_valuing_fail(w, -ENOMEM, NULL);
+	else
+		out->n--;
 }
 
-int dcp_valuing_string(struct dcp_valuing *w, struct dcp_buf *out)
+void dcp_valuing_string(struct dcp_valuing *w, struct dcp_buf *out)
 {
 	w->values++;
-	return dcp_valuing_key(w, out);
+	dcp_valuing_key(w, out);
+}
+
+void dcp_valuing_member(struct dcp_valuing *w, struct dcp_buf *out)
+{
+	dcp_buf_reset(out);
+	dcp_valuing_key(w, out);
+	dcp_valuing_expect(w, ':');
 }
 
 bool dcp_valuing_is(const struct dcp_buf *b, const char *text)
@@ -194,13 +199,13 @@ bool dcp_valuing_is(const struct dcp_buf *b, const char *text)
 	return b->n == strlen(text) && memcmp(b->p, text, b->n) == 0;
 }
 
-bool dcp_valuing_more(struct dcp_valuing *w, char close, int *rc)
+bool dcp_valuing_more(struct dcp_valuing *w, char close)
 {
-	if (dcp_valuing_take(w, ','))
-		return true;
-	if (!dcp_valuing_take(w, close))
-		*rc = dcp_valuing_damaged(w);
-	return false;
+	bool more = dcp_valuing_take(w, ',');
+
+	if (!more)
+		dcp_valuing_expect(w, close);
+	return more;
 }
 
 uint64_t dcp_valuing_count(const struct dcp_valuing *w)
@@ -228,29 +233,29 @@ uint64_t dcp_valuing_count(const struct dcp_valuing *w)
 	return n + 1;
 }
 
-int dcp_valuing_args(struct dcp_valuing *w)
+void dcp_valuing_args(struct dcp_valuing *w)
 {
 	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
-	int rc = dcp_valuing_expect(w, ',');
 
-	if (rc == 0)
-		rc = dcp_valuing_key(w, &key);
-	if (rc == 0 && !dcp_valuing_is(&key, "args"))
-		rc = dcp_valuing_damaged(w);
-	if (rc == 0)
-		rc = dcp_valuing_expect(w, ':');
+	dcp_valuing_expect(w, ',');
+	dcp_valuing_member(w, &key);
+	if (!dcp_valuing_is(&key, "args"))
+		dcp_valuing_damaged(w);
 	w->values++;
-	return rc < 0 ? rc : dcp_valuing_expect(w, '[');
+	dcp_valuing_expect(w, '[');
 }
 
-int dcp_valuing_base64(struct dcp_valuing *w, struct dcp_buf *out)
+void dcp_valuing_base64(struct dcp_valuing *w, struct dcp_buf *out)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
-	int rc = dcp_valuing_string(w, &text);
+	int rc;
 
-	if (rc == 0)
-		rc = dcp_base64_read(text.p, text.n, out);
-	return rc == -EBADMSG ? dcp_valuing_damaged(w) : rc;
+	dcp_valuing_string(w, &text);
+	rc = dcp_base64_read(text.p, text.n, out);
+	if (rc == -EBADMSG)
+		dcp_valuing_damaged(w);
+	else if (rc < 0)
+		dcp_valuing_fail(w, rc, NULL);
 }
 
 void dcp_valuing_start(struct dcp_valuing *w, const struct dcp_object *o)

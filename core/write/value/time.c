@@ -19,18 +19,16 @@ static void put_span(struct dcp_pickler *p, int64_t us)
 	dcp_pickler_int(p, us % 1000000);
 }
 
-int dcp_valuing_seconds(struct dcp_valuing *w)
+void dcp_valuing_seconds(struct dcp_valuing *w)
 {
 	double v;
-	int rc;
 
 	w->values--; /* it has begun */
-	rc = dcp_valuing_float(w, &v);
-	if (rc == 0 && !(fabs(v) < 9e12))
-		rc = dcp_valuing_damaged(w);
-	if (rc == 0 && w->p)
+	v = dcp_valuing_float(w);
+	if (fabs(v) < 9e12)
 		put_span(w->p, llround(v * 1e6));
-	return rc;
+	else
+		dcp_valuing_damaged(w);
 }
 
 /* "2024-01-02T03:04:05.000006+01:00" into a packed state, and the zone in microseconds. */
@@ -94,21 +92,20 @@ static bool parse_time(const char *class, const char *s, struct clock *c)
 	return n && *s == '\0';
 }
 
-int dcp_valuing_time(struct dcp_valuing *w, const char *class)
+void dcp_valuing_time(struct dcp_valuing *w, const char *class)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
 	struct clock c = { .n = 0 };
-	int rc = dcp_valuing_key(w, &text);
 
-	if (rc == 0 && !parse_time(class, text.p, &c))
-		rc = dcp_valuing_damaged(w);
-	if (rc < 0 || !w->p)
-		return rc;
+	dcp_valuing_key(w, &text);
+	if (w->rc)
+		return;
+	if (!parse_time(class, text.p, &c))
+		dcp_valuing_damaged(w);
 	dcp_pickler_put(w->p, c.zone ? "R c (2" : "R c (1", "datetime", strchr(class, '.') + 1);
 	dcp_pickler_bytes(w->p, c.state, c.n);
 	if (!c.zone)
-		return 0;
+		return;
 	dcp_pickler_put(w->p, "R c (1", "datetime", "timezone");
 	put_span(w->p, c.shift);
-	return 0;
 }

@@ -28,5 +28,5 @@ const char *dcp_value_class(const struct dcp_object *o);
 int dcp_value_put(struct dcp_pickler *p, const struct dcp_object *o,
 		  const struct dcp_value_tensors *tensors);
 
-/* Call tensors->put(), without a pickle, for every tensor in it. */
+/* Call tensors->put(), with a pickle that takes nothing, for every tensor in it. */
 int dcp_value_tensors(const struct dcp_object *o, const struct dcp_value_tensors *tensors);

@@ -15,11 +15,13 @@
 #include "core/base/buf.h"
 #include "core/write/value/value.h"
 
-/* JSON text on its way into a pickle, or (@p NULL) only looked at. */
+/* JSON text on its way into a pickle. The first failure stays: after it no text is left, and nothing that is taken
+ * means anything. */
 struct dcp_valuing {
 	const char *at, *end;
 	struct dcp_pickler *p;
 	const struct dcp_value_tensors *tensors;
+	int rc;
 	unsigned depth;
 	uint64_t values;     /* that began */
 	const char *classes; /* what follows the next one */
@@ -30,8 +32,9 @@ struct dcp_valuing {
 		code; /* a class in it that torch.load takes with weights_only=False alone; NULL: none */
 };
 
-int dcp_valuing_damaged(struct dcp_valuing *w);
-int dcp_valuing_not_plain(struct dcp_valuing *w, const char *why);
+void dcp_valuing_fail(struct dcp_valuing *w, int code, const char *why);
+void dcp_valuing_damaged(struct dcp_valuing *w);
+void dcp_valuing_not_plain(struct dcp_valuing *w, const char *why);
 
 void dcp_valuing_start(struct dcp_valuing *w, const struct dcp_object *o);
 /* The name as a constant, if it is that of a class whose values JSON has as those of another; NULL. */
@@ -42,33 +45,37 @@ const char *dcp_valuing_begin(struct dcp_valuing *w);
 /* The next character after spaces; NUL: there is none. */
 char dcp_valuing_peek(struct dcp_valuing *w);
 bool dcp_valuing_take(struct dcp_valuing *w, char c);
-/* 0, or that it is damaged. */
-int dcp_valuing_expect(struct dcp_valuing *w, char c);
+/* Without it the text is damaged. */
+void dcp_valuing_expect(struct dcp_valuing *w, char c);
 bool dcp_valuing_word(struct dcp_valuing *w, const char *word);
-/* A string with its quotes, a key or a value. -EBADMSG, -ENOMEM. */
-int dcp_valuing_key(struct dcp_valuing *w, struct dcp_buf *out);
-int dcp_valuing_string(struct dcp_valuing *w, struct dcp_buf *out);
+/* A string with its quotes, a key or a value. */
+void dcp_valuing_key(struct dcp_valuing *w, struct dcp_buf *out);
+void dcp_valuing_string(struct dcp_valuing *w, struct dcp_buf *out);
+/* A key that is next, and the colon. */
+void dcp_valuing_member(struct dcp_valuing *w, struct dcp_buf *out);
 bool dcp_valuing_is(const struct dcp_buf *b, const char *text);
 /* After a value: where the next one begins. false: the container ends. */
-bool dcp_valuing_more(struct dcp_valuing *w, char close, int *rc);
+bool dcp_valuing_more(struct dcp_valuing *w, char close);
 /* How many elements, or members, the container has whose first bracket was taken. */
 uint64_t dcp_valuing_count(const struct dcp_valuing *w);
 
 /* ,"args":[ of an object whose first member was read. */
-int dcp_valuing_args(struct dcp_valuing *w);
+void dcp_valuing_args(struct dcp_valuing *w);
 /* A string of bytes. */
-int dcp_valuing_base64(struct dcp_valuing *w, struct dcp_buf *out);
+void dcp_valuing_base64(struct dcp_valuing *w, struct dcp_buf *out);
 
 /* ---- numpy.c ---- */
 
 /* A number, or {"$float": "nan"}. */
-int dcp_valuing_float(struct dcp_valuing *w, double *out);
+double dcp_valuing_float(struct dcp_valuing *w);
+/* What stands for it in "$float": "nan", "-inf" or "inf". */
+double dcp_valuing_special(struct dcp_valuing *w);
 /* A scalar of the type @code, "f4". It has begun. */
-int dcp_valuing_scalar(struct dcp_valuing *w, const char *code);
+void dcp_valuing_scalar(struct dcp_valuing *w, const char *code);
 /* After {"$ndarray": */
-int dcp_valuing_array(struct dcp_valuing *w, const char *class, bool hashable);
+void dcp_valuing_array(struct dcp_valuing *w, const char *class, bool hashable);
 
 /* ---- time.c: they have begun ---- */
 
-int dcp_valuing_seconds(struct dcp_valuing *w);
-int dcp_valuing_time(struct dcp_valuing *w, const char *class);
+void dcp_valuing_seconds(struct dcp_valuing *w);
+void dcp_valuing_time(struct dcp_valuing *w, const char *class);
