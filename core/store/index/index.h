@@ -52,7 +52,7 @@ struct dcp_err;
 struct dcp_index;
 struct dcp_index_writer;
 
-#define DCP_INDEX_SCHEMA 20
+#define DCP_INDEX_SCHEMA 21
 
 /* ---- writing ---- */
 
