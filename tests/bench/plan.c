@@ -23,7 +23,6 @@
 #include "core/base/base.h"
 #include "core/base/buf.h"
 #include "core/model/geometry/cut.h"
-#include "core/model/geometry/plan.h"
 #include "core/model/geometry/strided.h"
 #include "core/model/geometry/tiling.h"
 #include "core/model/pack.h"
@@ -173,7 +172,7 @@ static void reshard(int reps)
 
 /* ---- one tensor ---- */
 
-static void segments(int reps)
+static void descriptors(int reps)
 {
 	static const struct {
 		const char *what;
@@ -188,7 +187,6 @@ static void segments(int reps)
 
 	for (size_t k = 0; k < DCP_LEN(kinds); k++) {
 		uint64_t lo[2] = { 0, kinds[k].lo }, len[2] = { kinds[k].rows, kinds[k].len };
-		uint64_t bytes = len[0] * len[1] * 2;
 		struct dcp_arena arena;
 		struct dcp_cut cut;
 		struct tensor x;
@@ -201,19 +199,8 @@ static void segments(int reps)
 		for (int r = 0; r < reps; r++) {
 			double wall = seconds(CLOCK_MONOTONIC);
 			double cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
-			struct dcp_plan_iter it;
-			struct dcp_seg seg;
 			uint64_t n = 0;
 
-			dcp_plan_start(&it, &x.tl, &cut, 0, bytes);
-			while (dcp_plan_next(&it, &seg))
-				n++;
-			snprintf(what, sizeof(what), "segments, %s", kinds[k].what);
-			say(what, n, wall, cpu);
-
-			n = 0;
-			wall = seconds(CLOCK_MONOTONIC);
-			cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
 			dcp_strided_emit(&x.tl, &cut, count, &n);
 			snprintf(what, sizeof(what), "descriptors, %s", kinds[k].what);
 			say(what, n, wall, cpu);
@@ -228,9 +215,9 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && !strcmp(argv[1], "reshard"))
 		reshard(reps);
-	else if (argc > 1 && !strcmp(argv[1], "segments"))
-		segments(reps);
+	else if (argc > 1 && !strcmp(argv[1], "descriptors"))
+		descriptors(reps);
 	else
-		must(false, "usage: plan reshard|segments [REPS]");
+		must(false, "usage: plan reshard|descriptors [REPS]");
 	return 0;
 }

@@ -219,7 +219,7 @@ def row17(b):
 
 
 def row_job(b):
-    """The plan of a whole job of 1,024 ranks and 100,000 tensors; segments and descriptors a second."""
+    """The plan of a whole job of 1,024 ranks and 100,000 tensors; descriptors a second."""
     samples = meter.lines([b.programs["job"], "whole", str(b.reps)])
     for sample in samples:
         b.report.add("job", sample.pop("what"), "dcpfs", sample)
@@ -227,11 +227,11 @@ def row_job(b):
         b.report.most("job", what, "cpu", (2000, 500) if what.startswith("plan") else None)
     for what in ("plan: dense, 16 x 8 x 8 ranks", "plan: no two alike, flattened"):
         b.report.most("job", what, "peak", (512, 256), "B", pick=lambda s, m: max(x[m] for x in s))
-    for sample in meter.lines([b.programs["plan"], "segments", str(b.reps)]):
+    for sample in meter.lines([b.programs["plan"], "descriptors", str(b.reps)]):
         b.report.add("job", sample.pop("what"), "dcpfs", sample)
     for what in dict.fromkeys(what for row, what, side in b.report.samples if row == "job"):
         first = b.report.of("job", what, "dcpfs")[0]
-        if what.startswith(("segments", "descriptors")):
+        if what.startswith("descriptors"):
             least = min(s["cpu"] for s in b.report.of("job", what, "dcpfs"))
             b.report.note(f"{what}: {first['n']:,}, {first['n'] / least:.3g} a second")
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bytes choose a tensor, its pieces, a cut and ranges of it (tests/unit/t/model/plan.h); planner,
+ * Bytes choose a tensor, its pieces, a cut and ranges of it (tests/unit/t/model/plan.h);
  * strided descriptors and meetings must say of every byte what the slow reference says.
  */
 #include <stdio.h>

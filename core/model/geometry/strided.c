@@ -6,6 +6,8 @@
  */
 #include "core/model/geometry/strided.h"
 
+#include <errno.h>
+
 #include <string.h>
 
 #include "core/base/base.h"
@@ -254,6 +256,50 @@ int dcp_strided_emit(const struct dcp_tiling *tl, const struct dcp_cut *cut, dcp
 	else if (!dcp_cut_volume(cut, &n))
 		n = 0; /* never of a cut that fits */
 	return dcp_strided_part(tl, cut, 0, n, fn, ctx);
+}
+
+struct runs {
+	uint64_t inside,
+		n; /* bytes of the first element before them; those that are asked for */
+	uint64_t found;
+	dcp_run_fn fn;
+	void *ctx;
+};
+
+/* The runs of dimensions from @k on, of which the first is at @off and @dst. */
+static int emit_runs(struct runs *x, const struct dcp_strided *s, uint32_t k, uint64_t off,
+		     uint64_t dst)
+{
+	uint64_t lo = DCP_MAX(dst, x->inside), end = DCP_MIN(dst + s->run, x->inside + x->n);
+	const struct dcp_run run = { s->piece, off + (lo - dst), lo - x->inside, end - lo };
+	int rc = 0;
+
+	if (k == s->ndim && lo < end) {
+		x->found += run.n;
+		rc = x->fn(x->ctx, &run);
+	}
+	for (uint64_t i = 0; k < s->ndim && rc == 0 && i < s->count[k]; i++)
+		rc = emit_runs(x, s, k + 1, off + i * s->file_stride[k],
+			       dst + i * s->dst_stride[k]);
+	return rc;
+}
+
+static int runs_of(void *ctx, const struct dcp_strided *s)
+{
+	return emit_runs(ctx, s, 0, s->off, s->dst);
+}
+
+int dcp_strided_runs(const struct dcp_tiling *tl, const struct dcp_cut *cut, uint64_t off,
+		     uint64_t n, dcp_run_fn fn, void *ctx)
+{
+	uint64_t size = tl->t->itemsize, first = off / size;
+	struct runs x = { .inside = off % size, .n = n, .fn = fn, .ctx = ctx };
+	int rc;
+
+	if (n == 0)
+		return 1;
+	rc = dcp_strided_part(tl, cut, first, (off + n + size - 1) / size - first, runs_of, &x);
+	return rc == -ECANCELED ? 0 : rc < 0 ? rc : x.found == n;
 }
 
 uint64_t dcp_strided_bytes(const struct dcp_strided *s)

@@ -48,6 +48,20 @@ int dcp_strided_emit(const struct dcp_tiling *tl, const struct dcp_cut *cut, dcp
 int dcp_strided_part(const struct dcp_tiling *tl, const struct dcp_cut *cut, uint64_t first,
 		     uint64_t n, dcp_strided_fn fn, void *ctx);
 
+/* Bytes of the array that lie together in a file too; @dst counts from the first that is asked for. */
+struct dcp_run {
+	const struct dcp_piece *piece;
+	uint64_t off, dst, n;
+};
+
+/*
+ * Pass bytes [@off, @off + @n) of the array, which may begin and end inside an element, to @fn, run by run in any
+ * order. 1; 0: some of them are padding, or @fn returned -ECANCELED; or what else that is negative @fn returned.
+ */
+typedef int (*dcp_run_fn)(void *ctx, const struct dcp_run *run);
+int dcp_strided_runs(const struct dcp_tiling *tl, const struct dcp_cut *cut, uint64_t off,
+		     uint64_t n, dcp_run_fn fn, void *ctx);
+
 /* Bytes of all its runs. */
 uint64_t dcp_strided_bytes(const struct dcp_strided *s);
 

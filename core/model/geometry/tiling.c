@@ -326,46 +326,6 @@ int dcp_tiling_init_part(struct dcp_tiling *tl, const struct dcp_tensor *t,
 	return 0;
 }
 
-/* Of the runs that share a box, the one that holds element @at. */
-static const struct dcp_piece *find_run(const struct dcp_tiling *tl, uint32_t group,
-					const uint64_t *at)
-{
-	const struct dcp_tensor *t = tl->t;
-	const struct dcp_piece *p = &t->pieces[tl->order[group]];
-	uint32_t next;
-	uint64_t element = 0;
-
-	for (uint32_t d = 0; d < t->ndim; d++)
-		element = element * p->len[d] + (at[d] - p->lo[d]);
-	DCP_BISECT(next, group + 1, group + tl->ngroup[group],
-		   t->pieces[tl->order[next]].run_lo <= element);
-	return &t->pieces[tl->order[next - 1]];
-}
-
-const struct dcp_piece *dcp_tiling_walk(const struct dcp_tiling *tl, const uint64_t *at,
-					uint32_t *cell)
-{
-	const struct dcp_tensor *t = tl->t;
-	uint64_t linear = 0;
-	uint32_t group;
-
-	for (uint32_t d = 0; d < t->ndim; d++) {
-		const uint64_t *cut = tl->cut[d] + cell[d];
-
-		if (DCP_UNLIKELY(at[d] < cut[0] || at[d] >= cut[1])) {
-			if (at[d] == cut[1]) /* the usual step */
-				cell[d]++;
-			else
-				cell[d] = dcp_tiling_cell(tl, d, at[d]);
-		}
-		linear = linear * tl->ncell[d] + cell[d];
-	}
-	group = tl->cell[linear];
-	if (DCP_LIKELY(tl->ngroup[group] == 1))
-		return &t->pieces[tl->order[group]];
-	return find_run(tl, group, at);
-}
-
 const uint32_t *dcp_tiling_group(const struct dcp_tiling *tl, const uint32_t *cell, uint32_t *n)
 {
 	uint64_t linear = 0;

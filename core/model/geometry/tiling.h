@@ -54,10 +54,3 @@ uint32_t dcp_tiling_cell(const struct dcp_tiling *tl, uint32_t d, uint64_t at);
 /* Numbers of the @n pieces that share the box of a cell, by run_lo; one, if it has no runs. */
 const uint32_t *dcp_tiling_group(const struct dcp_tiling *tl, const uint32_t *cell,
 				 uint32_t *n);
-
-/*
- * The piece that holds element @at, which must lie inside the shape. cell[ndim] says where along
- * each dimension the last one was found (zeros at first) and is kept up to date.
- */
-const struct dcp_piece *dcp_tiling_walk(const struct dcp_tiling *tl, const uint64_t *at,
-					uint32_t *cell);

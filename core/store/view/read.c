@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/model/geometry/plan.h"
 #include "core/model/geometry/strided.h"
 #include "core/store/io/fetch.h"
 #include "core/store/io/gather.h"
@@ -24,6 +23,7 @@ enum {
 	FETCH_AHEAD = 2 << 20,  /* read ahead so much while reads are consecutive */
 	FETCH_TAIL = 24 << 20,  /* the last bytes, which are requested explicitly */
 	IOV_MIN_RUN = 32 << 10, /* mean bytes an iovec entry must carry to beat memcpy */
+	IOV_MOST = 512,
 };
 
 /* A file that a request holds. */
@@ -308,22 +308,25 @@ static int copy_strided(void *arg, const struct dcp_strided *s)
 	return rc;
 }
 
+static int copy_run(void *arg, const struct dcp_run *run)
+{
+	const struct dcp_strided s = {
+		.piece = run->piece, .off = run->off, .dst = run->dst, .run = run->n
+	};
+
+	return copy_strided(arg, &s);
+}
+
 /* A part of one element, which is in one piece or in the padding; never of a converted one. */
 static int copy_bytes(struct request *r, uint64_t off, char *dst, size_t n)
 {
 	struct copy c = { r, dst };
-	struct dcp_plan_iter it;
-	struct dcp_seg s;
 
 	if (n == 0)
 		return 0;
-	dcp_plan_start(&it, &r->view->tiling, &r->view->cut, off, n);
-	dcp_plan_next(&it, &s);
-	if (s.piece)
-		return copy_strided(
-			&c, &(struct dcp_strided){ .piece = s.piece, .off = s.off, .run = n });
 	memset(dst, 0, n);
-	return 0;
+	return DCP_MIN(dcp_strided_runs(&r->view->tiling, &r->view->cut, off, n, copy_run, &c),
+		       0);
 }
 
 /* Elements [first, first + n) of the cut's array as the tensor has them. */
@@ -452,31 +455,33 @@ static int map_for_iov(struct request *r, const struct dcp_backing *b, const uin
 	return rc > 0 ? *map != NULL : rc;
 }
 
-/* Fill entries after the first @used; how many there are then, or 0. */
-static int point(struct request *r, struct iovec *iov, int used, int max)
+/* Entries being filled: of the body in its order, @at says where each begins. */
+struct pointing {
+	struct request *r;
+	struct iovec *iov;
+	int n, max;
+	uint64_t at[IOV_MOST];
+};
+
+static int point(void *arg, const struct dcp_run *run)
 {
-	const struct dcp_view *view = r->view;
-	struct dcp_plan_iter it;
-	struct dcp_seg s;
+	struct pointing *p = arg;
+	const uint8_t *map;
+	int i = p->n, rc;
 
-	dcp_plan_start(&it, &view->tiling, &view->cut, r->off, r->n);
-	while (dcp_plan_next(&it, &s)) {
-		uint64_t entries = (uint64_t)used + s.count;
-		const uint8_t *map;
-		int rc;
-
-		if (!s.piece || entries > (uint64_t)max ||
-		    (entries > 2 && r->n / entries < IOV_MIN_RUN))
-			return 0;
-		rc = map_for_iov(r, backing_of(view, s.piece), &map);
-		if (rc <= 0)
-			return rc;
-		for (uint64_t i = 0; i < s.count; i++)
-			iov[used++] =
-				(struct iovec){ (void *)(uintptr_t)(map + s.off + i * s.stride),
-						s.run };
+	if (i == p->max || (i > 1 && p->r->n / ((unsigned)i + 1) < IOV_MIN_RUN))
+		return -ECANCELED;
+	rc = map_for_iov(p->r, backing_of(p->r->view, run->piece), &map);
+	if (rc <= 0)
+		return rc < 0 ? rc : -ECANCELED;
+	for (; i > 0 && p->at[i - 1] > run->dst; i--) {
+		p->at[i] = p->at[i - 1];
+		p->iov[i] = p->iov[i - 1];
 	}
-	return used;
+	p->at[i] = run->dst;
+	p->iov[i] = (struct iovec){ (void *)(uintptr_t)(map + run->off), run->n };
+	p->n++;
+	return 0;
 }
 
 /* What the request holds passes to the caller. */
@@ -489,9 +494,11 @@ static void lend(const struct request *r, struct dcp_lent *lent)
 int dcp_view_iov(const struct dcp_view *view, uint64_t off, size_t n, struct iovec *iov,
 		 int max, struct dcp_lent *lent)
 {
+	struct pointing p;
 	struct request r;
-	int used = 0, rc;
+	int used = 0, rc, same;
 
+	p.n = 0;
 	lent->n = 0;
 	if (view->convert || max < 1 || n == 0)
 		return 0;
@@ -505,12 +512,16 @@ int dcp_view_iov(const struct dcp_view *view, uint64_t off, size_t n, struct iov
 	start(&r, view);
 	r.off = off - view->header.n;
 	r.n = n;
-	used = point(&r, iov, used, max);
-	rc = used > 0 ? check_touched(&r) : used;
-	if (rc < 0 || used == 0) {
+	p.r = &r;
+	p.iov = iov + used;
+	p.max = DCP_MIN(max - used, IOV_MOST);
+	rc = dcp_strided_runs(&view->tiling, &view->cut, r.off, n, point, &p);
+	same = rc > 0 ? check_touched(&r) : 0;
+	if (rc <= 0 || same < 0) {
 		release_touched(&r, 0);
-		return rc;
+		return same < 0 ? same : rc;
 	}
+	used += p.n;
 	fetch(&r);
 	r.io.mapped += n;
 	r.io.runs += (uint64_t)used;
@@ -545,33 +556,31 @@ static int copy_range(int from, uint64_t off, int fd, uint64_t to, uint64_t n)
 	return 1;
 }
 
-static int copy_runs(struct request *r, int fd, uint64_t to)
+struct target {
+	struct request *r;
+	int fd;
+	uint64_t to;
+};
+
+static int copy_to_file(void *arg, const struct dcp_run *run)
 {
-	const struct dcp_view *view = r->view;
-	struct dcp_plan_iter it;
-	struct dcp_seg s;
+	const struct target *t = arg;
+	const struct dcp_backing *b = backing_of(t->r->view, run->piece);
+	const struct dcp_file *file;
+	int rc;
 
-	dcp_plan_start(&it, &view->tiling, &view->cut, r->off, r->n);
-	while (dcp_plan_next(&it, &s)) {
-		const struct dcp_backing *b = s.piece ? backing_of(view, s.piece) : NULL;
-		const struct dcp_file *file;
-		int rc;
-
-		if (!b || b->number == DCP_VIEW_NO_FILE ||
-		    (s.run < IOV_MIN_RUN && s.run < r->n))
-			return 0;
-		rc = hold_more(r, b, &file);
-		for (uint64_t i = 0; rc > 0 && i < s.count; i++, to += s.run)
-			rc = copy_range(file->fd, s.off + i * s.stride, fd, to, s.run);
-		if (rc <= 0)
-			return rc;
-	}
-	return 1;
+	if (b->number == DCP_VIEW_NO_FILE || (run->n < IOV_MIN_RUN && run->n < t->r->n))
+		return -ECANCELED;
+	rc = hold_more(t->r, b, &file);
+	if (rc > 0)
+		rc = copy_range(file->fd, run->off, t->fd, t->to + run->dst, run->n);
+	return rc > 0 ? 0 : rc < 0 ? rc : -ECANCELED;
 }
 
 int dcp_view_copy(const struct dcp_view *view, uint64_t off, uint64_t n, int fd, uint64_t to)
 {
 	struct request r;
+	struct target t = { &r, fd, to };
 	int rc, same;
 
 	if (view->convert || off < view->header.n)
@@ -579,7 +588,7 @@ int dcp_view_copy(const struct dcp_view *view, uint64_t off, uint64_t n, int fd,
 	start(&r, view);
 	r.off = off - view->header.n;
 	r.n = n;
-	rc = copy_runs(&r, fd, to);
+	rc = dcp_strided_runs(&view->tiling, &view->cut, r.off, n, copy_to_file, &t);
 	same = rc > 0 ? check_touched(&r) : 0;
 	release_touched(&r, 0);
 	dcp_io_add(dcp_files_opts(view->files)->counts, &r.io);

@@ -7,7 +7,6 @@
 #include "core/base/arena.h"
 #include "core/base/base.h"
 #include "core/model/geometry/meet.h"
-#include "core/model/geometry/plan.h"
 #include "core/model/geometry/strided.h"
 #include "core/model/geometry/tiling.h"
 
@@ -261,29 +260,52 @@ void t_plan_cut(struct t_plan *w, struct t_choice *c)
 
 /* ---- comparing ---- */
 
+struct ranging {
+	const struct t_plan *w;
+	uint64_t off, n, found;
+	bool byte[T_PLAN_BYTES];
+	const char *wrong;
+};
+
+static int see_run(void *ctx, const struct dcp_run *run)
+{
+	struct ranging *x = ctx;
+
+	if (run->n == 0 || run->dst > x->n || run->n > x->n - run->dst)
+		x->wrong = "runs: an empty one, or one that is too long";
+	for (uint64_t i = 0; i < run->n && !x->wrong; i++) {
+		const struct t_place *p = &x->w->place[x->off + run->dst + i];
+
+		if (!p->piece || p->piece->file != run->piece->file || p->off != run->off + i)
+			x->wrong = "runs: another place";
+		else if (x->byte[run->dst + i])
+			x->wrong = "runs: a byte twice";
+		x->byte[run->dst + i] = true;
+		x->found++;
+	}
+	return x->wrong ? -1 : 0;
+}
+
+/* Bytes that may begin and end inside an element. */
 static const char *check_range(const struct t_plan *w, const struct dcp_tiling *tl,
 			       uint64_t off, uint64_t n)
 {
-	struct dcp_plan_iter it;
-	uint64_t pos = off;
-	struct dcp_seg s;
+	static struct ranging x;
+	uint64_t stored = 0;
+	int rc;
 
-	dcp_plan_start(&it, tl, &w->cut, off, n);
-	while (dcp_plan_next(&it, &s)) {
-		if (s.run == 0 || s.count == 0 || s.run * s.count > off + n - pos)
-			return "plan: a segment that is empty or too long";
-		if (!s.piece && s.count != 1)
-			return "plan: zeros are one run";
-		for (uint64_t i = 0; i < s.run * s.count; i++, pos++) {
-			const struct t_place *p = &w->place[pos];
-
-			if (s.piece != p->piece)
-				return "plan: another piece";
-			if (p->piece && s.off + i / s.run * s.stride + i % s.run != p->off)
-				return "plan: another offset";
-		}
-	}
-	return pos == off + n ? NULL : "plan: ends early";
+	memset(&x, 0, sizeof(x));
+	x.w = w;
+	x.off = off;
+	x.n = n;
+	for (uint64_t i = 0; i < n; i++)
+		stored += w->place[off + i].piece != NULL;
+	rc = dcp_strided_runs(tl, &w->cut, off, n, see_run, &x);
+	if (x.wrong)
+		return x.wrong;
+	return x.found != stored     ? "runs: a byte is missing"
+	       : rc != (stored == n) ? "runs: is it all of them?"
+				     : NULL;
 }
 
 struct seen {
@@ -396,11 +418,9 @@ static const char *check_strided(const struct t_plan *w, const struct dcp_tiling
 static const char *check_tiling(const struct t_plan *w, const struct dcp_tiling *tl,
 				struct t_choice *c)
 {
-	const char *wrong = check_range(w, tl, 0, w->bytes);
 	struct seen seen;
+	const char *wrong = check_strided(w, tl, 0, w->bytes / w->t.itemsize, &seen);
 
-	if (!wrong)
-		wrong = check_strided(w, tl, 0, w->bytes / w->t.itemsize, &seen);
 	for (int k = 0; k < 3 && !wrong; k++) {
 		uint64_t off = t_pick(c, w->bytes + 1), n = t_pick(c, w->bytes - off + 1);
 		uint64_t first = off / w->t.itemsize;

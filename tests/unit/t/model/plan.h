@@ -64,6 +64,6 @@ bool t_cut_at(const struct dcp_cut *cut, uint64_t e, uint64_t *at);
 /* A cut of the tensor of @w, and the place of each of its bytes. */
 void t_plan_cut(struct t_plan *w, struct t_choice *c);
 
-/* Make both and hold the planner (whole, and in ranges), strided descriptors and meetings
+/* Make both and hold strided descriptors (of all of it, and of ranges) and meetings
  * against the reference. NULL, or what does not agree. */
 const char *t_plan_check(struct t_plan *w, struct t_choice *c);

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * covers: tiling, model/pack
+ * covers: model/pack
  *
- * Planner, strided descriptors and meetings agree with a reference that looks at one element
- * after the other (t_plan), on random tensors, cuts and ranges; what single plans look like;
- * what is no tiling.
+ * Strided descriptors and meetings agree with a reference that looks at one element after the
+ * other (t_plan), on random tensors, cuts and ranges; what is no tiling.
  */
 #include "tests/unit/t.h"
 
 #include "core/base/arena.h"
 #include "core/base/buf.h"
-#include "core/model/geometry/plan.h"
 #include "core/model/geometry/tiling.h"
 #include "core/model/pack.h"
 #include "tests/unit/t/model/plan.h"
@@ -239,107 +237,12 @@ static void irregular_tiling_is_refused(void **state)
 	free(lo);
 }
 
-/* A transposed matrix is one strided run a row; a column cut of a dense one is a single run
- * series. */
-static void strided_pieces_stay_few(void **state)
-{
-	uint64_t shape[2] = { 100, 200 }, lo[2] = { 0, 0 }, stride[2] = { 1, 100 };
-	uint64_t col_lo[2] = { 0, 50 }, col_len[2] = { 100, 25 };
-	struct dcp_piece piece = { .lo = lo, .len = shape, .run_n = 20000, .nbytes = 80000 };
-	struct dcp_tensor t = {
-		.ndim = 2, .shape = shape, .pieces = &piece, .npieces = 1, .itemsize = 4
-	};
-	struct dcp_plan_iter it;
-	struct dcp_cut col, whole;
-	struct dcp_arena arena;
-	struct dcp_tiling tl;
-	struct dcp_seg s;
-	int n = 0;
-
-	(void)state;
-	dcp_arena_init(&arena, 1 << 20);
-	assert_int_equal(dcp_tiling_init(&tl, &t, &arena, NULL), 0);
-	assert_int_equal(dcp_cut_box(&col, 2, col_lo, col_len, &arena), 0);
-	dcp_plan_start(&it, &tl, &col, 0, 100 * 25 * 4);
-	assert_true(dcp_plan_next(&it, &s));
-	assert_int_equal(s.run, 100);
-	assert_int_equal(s.count, 100);
-	assert_int_equal(s.stride, 800);
-	assert_false(dcp_plan_next(&it, &s));
-
-	piece.stride = stride;
-	assert_int_equal(dcp_cut_whole(&whole, 2, shape, &arena), 0);
-	dcp_plan_start(&it, &tl, &whole, 0, 80000);
-	while (dcp_plan_next(&it, &s)) {
-		assert_int_equal(s.run, 4);
-		assert_int_equal(s.count, 200);
-		assert_int_equal(s.stride, 400);
-		n++;
-	}
-	assert_int_equal(n, 100);
-	dcp_arena_finish(&arena);
-}
-
-/* A run that continues in the next span goes on; one that jumps, or leaves its piece, ends. */
-static void spans_and_padding(void **state)
-{
-	const uint64_t shape[1] = { 20 }, lo[2][1] = { { 0 }, { 12 } },
-		       len[2][1] = { { 12 }, { 8 } };
-	const struct dcp_piece pieces[2] = {
-		{ .lo = lo[0], .len = len[0], .run_n = 12, .nbytes = 24 },
-		{ .lo = lo[1], .len = len[1], .run_n = 8, .off = 24, .nbytes = 16 },
-	};
-	const struct dcp_span spans[3] = { { 0, 2, 3 }, { 3, 5, 1 }, { 4, 10, 4 } };
-	const struct dcp_axis axis = { spans, 3, 8 };
-	const struct dcp_cut cut = {
-		.ndim = 1, .axis = &axis, .flat = true, .flat_lo = 1, .flat_n = 7, .pad = 2
-	};
-	static const struct dcp_seg wanted[] = {
-		{ .off = 6, .run = 6, .count = 1 },
-		{ .off = 20, .run = 4, .count = 1 },
-		{ .off = 24, .run = 4, .count = 1 },
-		{ .off = 0, .run = 4, .count = 1 }, /* zeros */
-	};
-	const struct dcp_tensor t = {
-		.ndim = 1, .shape = shape, .pieces = pieces, .npieces = 2, .itemsize = 2
-	};
-	struct dcp_plan_iter it;
-	struct dcp_arena arena;
-	struct dcp_tiling tl;
-	struct dcp_seg s;
-
-	(void)state;
-	dcp_arena_init(&arena, 1 << 20);
-	assert_true(dcp_cut_fits(&cut, 1, shape));
-	assert_int_equal(dcp_tiling_init(&tl, &t, &arena, NULL), 0);
-	dcp_plan_start(&it, &tl, &cut, 0, 18);
-	for (size_t i = 0; i < DCP_LEN(wanted); i++) {
-		assert_true(dcp_plan_next(&it, &s));
-		assert_int_equal(s.off, wanted[i].off);
-		assert_int_equal(s.run, wanted[i].run);
-		assert_int_equal(s.count, 1);
-		assert_int_equal(!s.piece, i == 3);
-	}
-	assert_false(dcp_plan_next(&it, &s));
-	t_case("a byte range that ends in the padding");
-	dcp_plan_start(&it, &tl, &cut, 13, 4); /* the last byte, and three of the padding */
-	assert_true(dcp_plan_next(&it, &s) && s.piece == &pieces[1]);
-	assert_int_equal(s.off, 27);
-	assert_int_equal(s.run, 1);
-	assert_true(dcp_plan_next(&it, &s) && !s.piece);
-	assert_int_equal(s.run, 3);
-	assert_false(dcp_plan_next(&it, &s));
-	dcp_arena_finish(&arena);
-}
-
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(tiling_table),
 		cmocka_unit_test(tilings_of_parts),
 		cmocka_unit_test(irregular_tiling_is_refused),
-		cmocka_unit_test(strided_pieces_stay_few),
-		cmocka_unit_test(spans_and_padding),
 		cmocka_unit_test(random_plans_agree),
 		cmocka_unit_test(packed_pieces_come_back),
 	};
