@@ -24,6 +24,7 @@
 #include "core/parse/dir/dir.h"
 
 #define ARENA ((size_t)1 << 30) /* the pieces of one key */
+#define KEPT ((size_t)4 << 30)  /* the arrays of tens of millions of records */
 
 static const struct dcp_dirent *find_meta(const struct dcp_dir *dir, uint64_t uid)
 {
@@ -163,16 +164,13 @@ static void finish(struct dcp_pdist *d)
 {
 	dcp_pmeta_finish(&d->meta);
 	dcp_buf_finish(&d->locs);
-	dcp_buf_finish(&d->parts);
-	dcp_buf_finish(&d->dims);
 	dcp_buf_finish(&d->numbers);
 	dcp_buf_finish(&d->found);
 	dcp_buf_finish(&d->pieces);
 	dcp_buf_finish(&d->copies);
-	dcp_intern_finish(&d->dtypes);
-	dcp_intern_finish(&d->errors);
 	dcp_intern_finish(&d->strays);
 	dcp_intern_finish(&d->objects);
+	dcp_arena_finish(&d->kept);
 	dcp_arena_finish(&d->arena);
 }
 
@@ -186,6 +184,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	if (!dcp_pdist_names(in->dir, &s))
 		return dcp_fail(err, -ENOENT, "no {uid}.metadata");
 	dcp_arena_init(&d.arena, ARENA);
+	dcp_arena_init(&d.kept, KEPT);
 	rc = read_metas(&d, &s);
 	if (rc == 0)
 		rc = dcp_pdist_read_files(&d);

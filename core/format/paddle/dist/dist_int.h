@@ -38,27 +38,13 @@ bool dcp_pdist_uid(const char *name, uint64_t *uid, bool *meta, bool *proof);
 
 /* ---- one load ---- */
 
-/* The array a record of storage_metadata leads to. */
-struct dcp_ploc {
-	uint32_t error; /* in errors; DCP_PMETA_NONE: there it is */
-	enum dcp_dtype dtype;
-	uint32_t dtype_name; /* in dtypes */
-	uint32_t itemsize, ndim;
-	uint64_t shape;  /* in dims */
-	uint64_t stride; /* in dims; DCP_PMETA_NO_DIMS: row-major */
-	uint64_t part;   /* in parts */
-	uint32_t nparts;
-};
-
 struct dcp_pdist {
 	const struct dcp_load *in;
 	const char *meta_name; /* for messages */
 	struct dcp_pmeta meta;
-	struct dcp_buf locs;    /* struct dcp_ploc, one a record */
-	struct dcp_buf parts;   /* struct dcp_ppart */
-	struct dcp_buf dims;    /* uint64_t */
-	struct dcp_buf numbers; /* uint32_t, one a file: its number at the sink */
-	struct dcp_intern dtypes, errors;
+	struct dcp_buf locs;      /* struct dcp_parray, one a record: the array it leads to */
+	struct dcp_arena kept;    /* what these point at */
+	struct dcp_buf numbers;   /* uint32_t, one a file: its number at the sink */
 	struct dcp_intern strays; /* keys that only data files know */
 	struct dcp_intern objects;
 	uint64_t ranks, noverlaps;
@@ -71,9 +57,9 @@ struct dcp_pdist {
 	struct dcp_err *err;
 };
 
-static inline struct dcp_ploc *dcp_pdist_loc(const struct dcp_pdist *d, uint32_t record)
+static inline struct dcp_parray *dcp_pdist_loc(const struct dcp_pdist *d, uint32_t record)
 {
-	return DCP_ITEMS(d->locs, struct dcp_ploc) + record;
+	return DCP_ITEMS(d->locs, struct dcp_parray) + record;
 }
 
 /* Read all data files that metadata names, and find the arrays of its records. */

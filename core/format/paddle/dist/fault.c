@@ -52,19 +52,18 @@ static uint32_t cut_again(const uint64_t *len, const uint64_t *shape, uint32_t n
 
 static void say_why(char *buf, size_t size, const struct dcp_pdist *d,
 		    const struct dcp_pjoin *j, const struct dcp_pmeta_entry *e,
-		    const struct dcp_ploc *loc)
+		    const struct dcp_parray *loc)
 {
-	const uint64_t *shape = DCP_ITEMS(d->dims, uint64_t) + loc->shape;
 	uint32_t ndim = e->box.ndim, k = ndim;
 
 	if (d->meta.generation != 'C' && loc->ndim == ndim) {
-		if (meant_by_other(d, j, e, shape)) {
+		if (meant_by_other(d, j, e, loc->shape)) {
 			snprintf(buf, size,
 				 "ranks saved tensors of different shapes under this key, "
 				 "which Paddle before 3.2 cannot tell apart");
 			return;
 		}
-		k = cut_again(dcp_pmeta_dims(&d->meta, e->box.len), shape, ndim);
+		k = cut_again(dcp_pmeta_dims(&d->meta, e->box.len), loc->shape, ndim);
 	}
 	if (k < ndim)
 		snprintf(buf, size,
@@ -80,16 +79,15 @@ static void say_why(char *buf, size_t size, const struct dcp_pdist *d,
 }
 
 void dcp_pjoin_misfit(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_entry *e,
-		      const struct dcp_pmeta_record *r, const struct dcp_ploc *loc)
+		      const struct dcp_pmeta_record *r, const struct dcp_parray *loc)
 {
 	const uint64_t *len = dcp_pmeta_dims(&d->meta, e->box.len);
-	const uint64_t *shape = DCP_ITEMS(d->dims, uint64_t) + loc->shape;
 	uint64_t run = e->box.run_hi - e->box.run_lo;
 	char is[100], said[100], at[100], why[256];
 
 	if (j->lost.msg[0])
 		return;
-	dcp_dims_text(is, sizeof(is), shape, loc->ndim);
+	dcp_dims_text(is, sizeof(is), loc->shape, loc->ndim);
 	dcp_dims_text(said, sizeof(said), e->box.flat ? &run : len,
 		      e->box.flat ? 1 : e->box.ndim);
 	dcp_box_text(at, sizeof(at), dcp_pmeta_dims(&d->meta, e->box.lo), len, e->box.ndim);

@@ -18,81 +18,61 @@
 #include "core/parse/dir/dir.h"
 #include "core/parse/pyjson/pyjson.h"
 
-static int error_number(struct dcp_pdist *d, const char *text, uint32_t *number)
-{
-	int rc = dcp_intern_str(&d->errors, text, number);
-
-	return rc < 0 ? -ENOMEM : 0;
-}
-
-static uint64_t put_dims(struct dcp_pdist *d, const uint64_t *dims, uint32_t ndim)
-{
-	uint64_t at = d->dims.n / sizeof(*dims);
-
-	dcp_buf_add(&d->dims, dims, ndim * sizeof(*dims));
-	return at;
-}
-
-static int note_array(struct dcp_pdist *d, const char *file, const struct dcp_parray *a,
-		      struct dcp_ploc *loc)
+/* @a in memory of its own; what is wrong with it, with the name of its file. */
+static int keep_array(struct dcp_pdist *d, const char *file, const struct dcp_parray *a,
+		      struct dcp_parray *to)
 {
 	char text[512];
-	int rc;
 
+	*to = *a;
 	if (a->error) {
 		snprintf(text, sizeof(text), "%.255s: %.200s", file, a->error);
-		return error_number(d, text, &loc->error);
+		to->error = dcp_arena_strdup(&d->kept, text);
+		return to->error ? 0 : -ENOMEM;
 	}
-	rc = dcp_intern_str(&d->dtypes, a->dtype_name, &loc->dtype_name);
-	loc->error = DCP_PMETA_NONE;
-	loc->dtype = a->dtype;
-	loc->itemsize = a->itemsize;
-	loc->ndim = a->ndim;
-	loc->shape = put_dims(d, a->shape, a->ndim);
-	loc->stride = a->stride ? put_dims(d, a->stride, a->ndim) : DCP_PMETA_NO_DIMS;
-	loc->part = d->parts.n / sizeof(*a->part);
-	loc->nparts = (uint32_t)a->nparts;
-	dcp_buf_add(&d->parts, a->part, a->nparts * sizeof(*a->part));
-	if (rc < 0 || dcp_buf_error(&d->dims) || dcp_buf_error(&d->parts))
-		return -ENOMEM;
-	return 0;
+	to->dtype_name = dcp_arena_strdup(&d->kept, a->dtype_name);
+	to->shape = dcp_arena_dup(&d->kept, a->shape, a->ndim, sizeof(*a->shape));
+	if (a->stride)
+		to->stride = dcp_arena_dup(&d->kept, a->stride, a->ndim, sizeof(*a->stride));
+	to->part = dcp_arena_dup(&d->kept, a->part, a->nparts, sizeof(*a->part));
+	return to->dtype_name && to->shape && !a->stride == !to->stride && to->part ? 0
+										    : -ENOMEM;
 }
 
 /* All records of @file fail for the same reason. */
 static int fail_records(struct dcp_pdist *d, uint32_t file, const char *why)
 {
-	uint32_t number, i = dcp_pmeta_head(&d->meta, file);
-	int rc = error_number(d, why, &number);
+	const char *kept = dcp_arena_strdup(&d->kept, why);
+	uint32_t i = dcp_pmeta_head(&d->meta, file);
 
 	dcp_log(d->in->log, DCP_LOG_WARN, "%s", why);
-	for (; rc == 0 && i != DCP_PMETA_NONE; i = dcp_pmeta_record(&d->meta, i)->next_in_file)
-		dcp_pdist_loc(d, i)->error = number;
-	return rc;
+	for (; i != DCP_PMETA_NONE; i = dcp_pmeta_record(&d->meta, i)->next_in_file)
+		dcp_pdist_loc(d, i)->error = kept;
+	return kept ? 0 : -ENOMEM;
 }
 
 static int find_records(struct dcp_pdist *d, uint32_t file, const struct dcp_pfile *f)
 {
-	const char *name = dcp_intern_text(&d->meta.files, file);
+	const char *name = dcp_intern_text(&d->meta.files, file), *lacks;
 	uint32_t i = dcp_pmeta_head(&d->meta, file);
+	char text[512];
 	int rc = 0;
 
-	while (rc == 0 && i != DCP_PMETA_NONE) {
+	snprintf(text, sizeof(text), "%.255s holds no array of that key, %.100s says it does",
+		 name, d->meta_name);
+	lacks = dcp_arena_strdup(&d->kept, text);
+	while (lacks && rc == 0 && i != DCP_PMETA_NONE) {
 		const struct dcp_pmeta_record *r = dcp_pmeta_record(&d->meta, i);
 		const char *key = dcp_intern_text(&d->meta.names, r->key);
 		const struct dcp_parray *a = dcp_pfile_find(f, key, strlen(key));
-		char text[512];
 
-		if (a) {
-			rc = note_array(d, name, a, dcp_pdist_loc(d, i));
-		} else {
-			snprintf(text, sizeof(text),
-				 "%.255s holds no array of that key, %.100s says it does", name,
-				 d->meta_name);
-			rc = error_number(d, text, &dcp_pdist_loc(d, i)->error);
-		}
+		if (a)
+			rc = keep_array(d, name, a, dcp_pdist_loc(d, i));
+		else
+			dcp_pdist_loc(d, i)->error = lacks;
 		i = r->next_in_file;
 	}
-	return rc;
+	return lacks ? rc : -ENOMEM;
 }
 
 /* ---- what metadata does not name ---- */
@@ -225,15 +205,8 @@ static int read_file(struct dcp_pdist *d, uint32_t file)
 int dcp_pdist_read_files(struct dcp_pdist *d)
 {
 	uint32_t n = dcp_pmeta_nrecords(&d->meta);
-	void *locs = dcp_buf_grow(&d->locs, n * sizeof(struct dcp_ploc));
-	const uint64_t zero = 0;
-	int rc = 0;
+	int rc = dcp_buf_at(&d->locs, n, sizeof(struct dcp_parray)) ? 0 : -ENOMEM;
 
-	dcp_buf_add(&d->dims, &zero, sizeof(zero)); /* for arrays without dimensions */
-	if (!locs && n)
-		return -ENOMEM;
-	if (n)
-		memset(locs, 0, n * sizeof(struct dcp_ploc));
 	for (uint32_t i = 0; i < d->meta.files.n && rc == 0; i++) {
 		rc = read_file(d, i);
 		dcp_load_progress(d->in, i + 1, d->meta.files.n, "files");

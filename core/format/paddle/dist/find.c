@@ -67,9 +67,8 @@ static bool stands_for(enum dcp_dtype stored, enum dcp_dtype meant)
 
 /* Is the array of @r the piece that @e describes? If not, why. */
 static bool fits(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_entry *e,
-		 const struct dcp_pmeta_record *r, const struct dcp_ploc *loc)
+		 const struct dcp_pmeta_record *r, const struct dcp_parray *loc)
 {
-	const uint64_t *shape = DCP_ITEMS(d->dims, uint64_t) + loc->shape;
 	const char *file = dcp_intern_text(&d->meta.files, r->file);
 	uint64_t run = e->box.run_hi - e->box.run_lo;
 	const uint64_t *want = e->box.flat ? &run : j->len;
@@ -79,26 +78,25 @@ static bool fits(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmet
 	    dcp_dims_compare(dcp_pmeta_dims(&d->meta, r->box.len),
 			     dcp_pmeta_dims(&d->meta, e->box.len), e->box.ndim) != 0)
 		return false; /* of another cut of the same tensor */
-	if (loc->error != DCP_PMETA_NONE) {
-		dcp_pjoin_lose(j, "%s", dcp_intern_text(&d->errors, loc->error));
+	if (loc->error) {
+		dcp_pjoin_lose(j, "%s", loc->error);
 		return false;
 	}
-	if (loc->ndim != nwant || dcp_dims_compare(shape, want, nwant) != 0) {
+	if (loc->ndim != nwant || dcp_dims_compare(loc->shape, want, nwant) != 0) {
 		dcp_pjoin_misfit(d, j, e, r, loc);
 		return false;
 	}
 	if (e->dtype != DCP_PMETA_NONE && !stands_for(loc->dtype, j->t.dtype)) {
 		dcp_pjoin_lose(j, "%.100s says it is %s, %.100s holds %s", d->meta_name,
-			       j->t.dtype_name, file,
-			       dcp_intern_text(&d->dtypes, loc->dtype_name));
+			       j->t.dtype_name, file, loc->dtype_name);
 		return false;
 	}
 	return true;
 }
 
-static bool same_dtype(const struct dcp_ploc *a, const struct dcp_ploc *b)
+static bool same_dtype(const struct dcp_parray *a, const struct dcp_parray *b)
 {
-	return a->dtype == b->dtype && a->dtype_name == b->dtype_name;
+	return a->dtype == b->dtype && strcmp(a->dtype_name, b->dtype_name) == 0;
 }
 
 uint32_t dcp_pjoin_find(struct dcp_pdist *d, struct dcp_pjoin *j,

@@ -23,18 +23,17 @@ static void set_dtype(struct dcp_pjoin *j, const char *name)
 
 /* Without a word in metadata u2 is bfloat16: Paddle had no uint16 then. */
 void dcp_pjoin_stored_dtype(struct dcp_pdist *d, struct dcp_pjoin *j,
-			    const struct dcp_ploc *loc)
+			    const struct dcp_parray *loc)
 {
 	enum dcp_dtype dtype = loc->dtype == DCP_DTYPE_U16 ? DCP_DTYPE_BF16 : loc->dtype;
 
 	if (j->sized && j->t.dtype != dtype)
 		dcp_pjoin_fail(j, "its pieces are stored as different dtypes, %s and %s",
-			       j->t.dtype_name, dcp_intern_text(&d->dtypes, loc->dtype_name));
+			       j->t.dtype_name, loc->dtype_name);
 	j->sized = true;
 	j->t.dtype = dtype;
-	j->t.dtype_name = dtype == DCP_DTYPE_OTHER
-				  ? dcp_intern_text(&d->dtypes, loc->dtype_name)
-				  : dcp_dtype_info(dtype)->name;
+	j->t.dtype_name =
+		dtype == DCP_DTYPE_OTHER ? loc->dtype_name : dcp_dtype_info(dtype)->name;
 	j->t.itemsize = loc->itemsize;
 }
 

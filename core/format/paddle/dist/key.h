@@ -50,7 +50,7 @@ void dcp_pjoin_head(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_p
 
 /* Where metadata says nothing: the dtype is that of the array. */
 void dcp_pjoin_stored_dtype(struct dcp_pdist *d, struct dcp_pjoin *j,
-			    const struct dcp_ploc *loc);
+			    const struct dcp_parray *loc);
 
 /* ---- find.c ---- */
 
@@ -66,7 +66,7 @@ uint32_t dcp_pjoin_find(struct dcp_pdist *d, struct dcp_pjoin *j,
 
 /* Describe in j->lost that the array of @r has another shape than @e says. */
 void dcp_pjoin_misfit(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_entry *e,
-		      const struct dcp_pmeta_record *r, const struct dcp_ploc *loc);
+		      const struct dcp_pmeta_record *r, const struct dcp_parray *loc);
 
 /* ---- pieces.c ---- */
 

@@ -20,8 +20,8 @@ static struct dcp_piece piece_of(const struct dcp_pdist *d, const struct dcp_pjo
 				 const struct dcp_pmeta_entry *e, uint32_t record, uint32_t i,
 				 uint64_t run)
 {
-	const struct dcp_ploc *loc = dcp_pdist_loc(d, record);
-	const struct dcp_ppart *part = DCP_ITEMS(d->parts, struct dcp_ppart) + loc->part + i;
+	const struct dcp_parray *loc = dcp_pdist_loc(d, record);
+	const struct dcp_ppart *part = &loc->part[i];
 	struct dcp_piece p = {
 		.lo = dcp_pmeta_dims(&d->meta, e->box.lo),
 		.len = j->len,
@@ -36,8 +36,8 @@ static struct dcp_piece piece_of(const struct dcp_pdist *d, const struct dcp_pjo
 	memcpy(&p.file,
 	       d->numbers.p + dcp_pmeta_record(&d->meta, record)->file * sizeof(p.file),
 	       sizeof(p.file));
-	if (loc->stride != DCP_PMETA_NO_DIMS && !e->box.flat)
-		p.stride = DCP_ITEMS(d->dims, uint64_t) + loc->stride;
+	if (!e->box.flat)
+		p.stride = loc->stride;
 	return p;
 }
 
@@ -45,7 +45,7 @@ static struct dcp_piece piece_of(const struct dcp_pdist *d, const struct dcp_pjo
 static int add_parts(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_entry *e,
 		     uint32_t record, uint32_t other)
 {
-	const struct dcp_ploc *loc = dcp_pdist_loc(d, record);
+	const struct dcp_parray *loc = dcp_pdist_loc(d, record);
 	uint64_t run = e->box.flat ? e->box.run_lo : 0;
 	bool twice = other != DCP_PMETA_NONE && dcp_pdist_loc(d, other)->nparts == loc->nparts;
 
