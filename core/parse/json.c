@@ -361,3 +361,19 @@ const char *dcp_json_jansson_version(void)
 {
 	return jansson_version_str();
 }
+
+size_t dcp_json_squeeze(char *text, size_t n)
+{
+	bool inside = false; /* a string */
+	size_t to = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (!inside && strchr(" \t\r\n", text[i]))
+			continue;
+		inside ^= text[i] == '"';
+		text[to++] = text[i];
+		if (inside && text[i] == '\\')
+			text[to++] = text[++i];
+	}
+	return to;
+}

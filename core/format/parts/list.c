@@ -78,23 +78,6 @@ static enum dcp_match probe_json(const struct dcp_dir *dir, char *why, size_t n)
 	return dir->n == 1 ? DCP_MATCH_YES : DCP_MATCH_NO;
 }
 
-/* Without the space between its tokens: an object is shown on one line. @text is valid JSON. */
-static size_t squeeze(char *text, size_t n)
-{
-	bool inside = false; /* a string */
-	size_t to = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		if (!inside && strchr(" \t\r\n", text[i]))
-			continue;
-		inside ^= text[i] == '"';
-		text[to++] = text[i];
-		if (inside && text[i] == '\\')
-			text[to++] = text[++i];
-	}
-	return to;
-}
-
 /* As one object, named by its part; what is not quite JSON (Python writes NaN) is passed
  * through as a file. */
 static int emit_json(const struct dcp_load *in, const char *name, const struct dcp_source *src,
@@ -111,7 +94,7 @@ static int emit_json(const struct dcp_load *in, const char *name, const struct d
 		return dcp_err_where(err, rc, "%s", name);
 	o.type = dcp_json_is_object(root) ? "dict" : dcp_json_is_array(root) ? "list" : "value";
 	o.json = text;
-	o.json_len = squeeze(text, (size_t)src->size);
+	o.json_len = dcp_json_squeeze(text, (size_t)src->size);
 	return dcp_emit_object(in->sink, &o);
 }
 

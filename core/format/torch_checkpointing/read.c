@@ -201,25 +201,6 @@ static int emit_member(struct members *m, struct dcp_bytes name, struct dcp_byte
 	return rc;
 }
 
-/* A value on one line: white space between its parts is left out. */
-static int compact(struct dcp_buf *out, struct dcp_bytes v)
-{
-	bool quoted = false;
-
-	dcp_buf_reset(out);
-	for (size_t i = 0; i < v.n; i++) {
-		const char c = (char)v.p[i];
-
-		if (quoted && c == '\\')
-			dcp_buf_add(out, &v.p[i++], 1);
-		else if (c == '"')
-			quoted = !quoted;
-		if (quoted || !strchr(" \t\r\n", v.p[i]))
-			dcp_buf_add(out, &v.p[i], 1);
-	}
-	return dcp_buf_error(out);
-}
-
 /* The text was parsed once: it is JSON, and not too deep. An empty object inside another is
  * not emitted, as no empty dict is. */
 static int emit_json(struct members *m, struct dcp_bytes v)
@@ -236,10 +217,12 @@ static int emit_json(struct members *m, struct dcp_bytes v)
 		rc = emit_member(m, name, value);
 	if (rc < 0 || w.members || (*v.p == '{' && m->npath > m->nfront))
 		return rc;
-	rc = compact(&m->value, v);
+	dcp_buf_reset(&m->value);
+	if (dcp_buf_add(&m->value, v.p, v.n) < 0)
+		return -ENOMEM;
 	o.json = m->value.p;
-	o.json_len = m->value.n;
-	return rc < 0 ? rc : dcp_emit_object(m->sink, &o);
+	o.json_len = dcp_json_squeeze(m->value.p, v.n);
+	return dcp_emit_object(m->sink, &o);
 }
 
 static int read_json(struct reading *w, const char *text, size_t n, struct dcp_err *why)
