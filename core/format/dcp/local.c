@@ -56,11 +56,6 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 	return match;
 }
 
-static const char *commit_file(const struct dcp_dir *dir)
-{
-	return NULL;
-}
-
 /* "ranks 0-2, 5" */
 static void say_ranks(char *buf, size_t size, const uint64_t *rank, size_t n)
 {
@@ -144,6 +139,5 @@ const struct dcp_format dcp_format_torch_dcp_local = {
 	.name = "torch-dcp-local",
 	.what = "torch.distributed.checkpoint with rank-local metadata",
 	.probe = probe,
-	.commit_file = commit_file,
 	.load = load,
 };
