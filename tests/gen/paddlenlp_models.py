@@ -7,7 +7,9 @@ usage: TORCH=PYTHON paddlenlp_models.py DCPFS [MODEL ...]     with a python that
 
 transformers makes a small model, from_pretrained(convert_from_torch=True) of PaddleNLP reads it. Saved as .pdparams and as safetensors by its
 save_pretrained() on one rank; then two tensor-parallel ranks (gloo) save what they share: by its Trainer with unified_checkpoint, and by
-paddle.distributed.save_state_dict. Gloo has not the operations with which such ranks compute, so the Trainer saves what it was given.
+paddle.distributed.save_state_dict; and, after a step of AdamW (rate 0) on gradients
+made here, what its Trainer saves while it trains, each rank its own files (merge_tensor_parallel off), also on four ranks, TP 2 x PP 2, and as a unified
+checkpoint; then the state of each rank's optimizer has to be there, too, under Paddle's names in files of ranks. Gloo has not the operations with which such ranks compute, so the Trainer saves what it was given.
 PaddleNLP's head does not say that it is cut (its sharded_state_dict() has one half for the whole), so that is said here.
 """
 import json
@@ -83,13 +85,72 @@ def by_two(top, *names):
         paddle.distributed.save_state_dict(state, str(top / name / "dist" / "checkpoint-1"))
 
 
+class Quiet:
+    """In place of a group of some of the ranks, which gloo does not have in Paddle, and a save does not need."""
+
+    def __getattr__(self, name):
+        return lambda *a, **k: type("Task", (), {"wait": lambda self: True})()
+
+
+def by_trainer(top, form, *names):
+    """A checkpoint as the Trainer saves it while it trains, with an optimizer."""
+    os.environ["PADDLE_RANK_IN_NODE"] = os.environ["PADDLE_TRAINER_ID"]
+    import numpy
+    import paddle
+    import paddle.distributed as dist
+    from paddle.distributed.communication.group import Group
+    grid = form == "grid"
+    if grid:
+        from paddle.distributed import collective
+        dist.ParallelEnv._device_id = 0
+        numbers = iter(range(100, 10000))
+
+        def new_group(ranks=None, *a, **k):
+            group = Group(ranks.index(dist.get_rank()) if dist.get_rank() in ranks else -1, next(numbers), ranks, pg=Quiet(), name=f"quiet{len(collective._group_map)}")
+            collective._group_map_by_name[group.name] = collective._group_map[group.id] = group
+            return group
+
+        dist.new_group = new_group
+    import paddlenlp.transformers
+    from paddlenlp.trainer import Trainer, TrainingArguments
+    for name in names:
+        args = TrainingArguments(output_dir=str(top / name / form), device="cpu", tensor_parallel_degree=2, pipeline_parallel_degree=2 if grid else 1, unified_checkpoint=form == "unified", report_to=[],
+                                 disable_tqdm=True)
+        model = getattr(paddlenlp.transformers, MODELS[name][0] + "ForCausalLM" + "Pipe" * grid).from_pretrained(
+            str(top / name / "pdparams" / "checkpoint-1"), dtype="float32", tensor_parallel_degree=2, tensor_parallel_rank=args.tensor_parallel_rank)
+        optimizer = paddle.optimizer.AdamW(0.0, parameters=model.parameters())
+        for p in model.parameters():
+            (p * (p + 0.1)).sum().backward()
+        optimizer.step()
+        schedule = paddle.optimizer.lr.NoamDecay(64, 10)
+        trainer = Trainer(model=model, args=args, optimizers=(optimizer, schedule))
+        trainer.optimizer, trainer.lr_scheduler, trainer.is_in_train = optimizer, schedule, True
+        trainer._save_checkpoint(model)
+        state = {k: v.numpy() for k, v in optimizer.state_dict().items() if k not in ("LR_Scheduler", "master_weights")}
+        if form != "unified":
+            numpy.savez(top / name / f"{form}-{args.optimizer_name_suffix}.npz", **state)
+
+
+def optimizer_of(top, form, version):
+    """What of the optimizers that ranks had is not there, or differs."""
+    import numpy
+    bad = []
+    for rank in top.glob(f"{form}-*.npz"):
+        for key, want in numpy.load(rank).items():
+            found = [p for p in (version / "npy" / f"optimizer.{r}{key}.npy" for r in (rank.stem.removeprefix(form + "-") + ".", "")) if p.exists()]
+            if not found or not numpy.array_equal(numpy.load(found[0]), want):
+                bad.append(f"{rank.stem}: {key}")
+    return bad
+
+
 def shown(program, top, name, form):
     source, at = top / name / form, top / name / f"mnt-{form}"
     at.mkdir()
     subprocess.run([program, "mount", source, at], check=True)
     try:
         out = subprocess.run([os.environ["TORCH"], __file__, "--compare", top / name / "own", at / "latest" / "hf"], check=True, capture_output=True, text=True).stdout
-        return *json.loads(out.splitlines()[-1]), (at / "latest" / "hf" / "README.md").read_text()
+        n, bad = json.loads(out.splitlines()[-1])
+        return n, bad + optimizer_of(top / name, form, at / "latest"), (at / "latest" / "hf" / "README.md").read_text()
     finally:
         subprocess.run([program, "umount", "-z", at], check=True)
 
@@ -102,19 +163,25 @@ def main(program, *names):
     subprocess.run([os.environ["TORCH"], __file__, "--make", top, *names], check=True)
     subprocess.run([sys.executable, __file__, "--one", top, *names], check=True, capture_output=True)
     paddle_ranks.run(2, [os.path.abspath(__file__), "--two", str(top), *names], f"{top}/log")
+    for form, n in (("ranks", 2), ("unified", 2), ("grid", 4)):
+        ones = [k for k in names if form != "grid" or k in ("llama", "qwen2")]  # the others have no pipeline
+        if ones:
+            paddle_ranks.run(n, [os.path.abspath(__file__), "--trainer", str(top), form, *ones], f"{top}/log")
     for name in names:
-        for form in ("pdparams", "safetensors", "trainer", "dist"):
+        for form in ("pdparams", "safetensors", "trainer", "dist", "ranks", "unified", "grid"):
+            if not (top / name / form).exists():
+                continue
             if form == "dist":
                 shutil.copy(top / name / "trainer" / "checkpoint-1" / "config.json", top / name / form / "checkpoint-1")
             n, bad, page = shown(os.path.abspath(program), top, name, form)
-            ok = not bad and "| rules | `paddle`" in page
+            ok = not bad and ("| rules | `paddle-tp`" if form in ("ranks", "grid") else "| rules | `paddle`") in page
             print(name, form, f"equal, {n} tensors" if ok else f"NOT EQUAL: {bad[:5]}, {page}", flush=True)
             wrong += not ok
     shutil.rmtree(top)
     sys.exit(wrong != 0)
 
 
-WAYS = {"--make": make, "--one": by_one, "--two": by_two}
+WAYS = {"--make": make, "--one": by_one, "--two": by_two, "--trainer": by_trainer}
 if sys.argv[1] == "--compare":
     compare(*sys.argv[2:])
 elif sys.argv[1] in WAYS:
