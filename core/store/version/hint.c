@@ -16,6 +16,7 @@
 
 enum { MAX_LOOKED_AT = 1000 };
 
+#define ZARR "open it with zarr or tensorstore and save safetensors"
 #define JAX "save it in JAX as safetensors (safetensors.flax.save_file), or as torch DCP"
 
 /*
@@ -41,27 +42,18 @@ static const struct family {
 	{ "*.orbax-checkpoint-tmp*", "an Orbax checkpoint that was not finished", JAX },
 	{ ".snapshot_metadata", "a torchsnapshot checkpoint",
 	  "restore it with torchsnapshot and save it as torch DCP" },
-	{ "zarr.json", "a Zarr store",
-	  "open it with zarr or tensorstore and save safetensors" },
-	{ ".zgroup", "a Zarr store", "open it with zarr or tensorstore and save safetensors" },
-	{ ".zarray", "one array of a Zarr store (TensorStore)",
-	  "open it with zarr or tensorstore and save safetensors" },
-	{ ".zmetadata", "a Zarr store",
-	  "open it with zarr or tensorstore and save safetensors" },
-	{ "*.zarr", "a Zarr store", "open it with zarr or tensorstore and save safetensors" },
+	{ "@(zarr.json|.zgroup)", "a Zarr store", ZARR },
+	{ ".zarray", "one array of a Zarr store (TensorStore)", ZARR },
+	{ "@(.zmetadata|*.zarr)", "a Zarr store", ZARR },
 	{ "*.gguf", "a GGUF model of llama.cpp", "take the safetensors it was converted from" },
 	{ "*.ggml", "a GGML model of llama.cpp", "take the safetensors it was converted from" },
 	{ "saved_model.pb", "a TensorFlow SavedModel",
 	  "load it in TensorFlow and save its variables as safetensors" },
-	{ "*.data-00000-of-*", "a TensorFlow checkpoint",
-	  "load it in TensorFlow and save its variables as safetensors" },
-	{ "*.ckpt.index", "a TensorFlow checkpoint",
-	  "load it in TensorFlow and save its variables as safetensors" },
-	{ "*.ckpt-[0-9]*.index", "a TensorFlow checkpoint",
+	{ "@(*.data-00000-of-*|*.ckpt.index|*.ckpt-[0-9]*.index)", "a TensorFlow checkpoint",
 	  "load it in TensorFlow and save its variables as safetensors" },
 	{ "*.keras", "a Keras model", "load it in Keras and save its weights as safetensors" },
-	{ "*.h5", "a HDF5 file (Keras)", "load it in Keras or h5py and save safetensors" },
-	{ "*.hdf5", "a HDF5 file (Keras)", "load it in Keras or h5py and save safetensors" },
+	{ "@(*.h5|*.hdf5)", "a HDF5 file (Keras)",
+	  "load it in Keras or h5py and save safetensors" },
 	{ "*.onnx", "an ONNX model: a program, not a checkpoint",
 	  "take the weights it was made of" },
 	{ "*.onnx_data", "data of an ONNX model", "take the weights it was made of" },
@@ -71,28 +63,21 @@ static const struct family {
 	{ "*.pt2", "an exported program (torch.export)",
 	  "load it with torch.export.load and save its state_dict with torch.save" },
 	{ "*.tflite", "a TensorFlow Lite program", "take the weights it was made of" },
-	{ "*.mlmodel", "a Core ML program", "take the weights it was made of" },
-	{ "*.mlpackage", "a Core ML program", "take the weights it was made of" },
-	{ "*.engine", "a TensorRT engine", "take the weights it was built from" },
-	{ "*.plan", "a TensorRT engine", "take the weights it was built from" },
+	{ "@(*.mlmodel|*.mlpackage)", "a Core ML program", "take the weights it was made of" },
+	{ "@(*.engine|*.plan)", "a TensorRT engine", "take the weights it was built from" },
 	{ "*.msgpack", "a Flax checkpoint (msgpack)", JAX },
 	{ "*.caffemodel", "a Caffe model", "convert it to PyTorch and save that" },
 	{ "*.params", "an MXNet checkpoint", "load it in MXNet and save numpy arrays" },
 	{ "*.mar", "a TorchServe archive", "unpack it: it is a zip file" },
 	{ "*.llamafile", "a llamafile program", "take the safetensors it was converted from" },
-	{ "*.npz", "a directory of more than numpy arrays (name the file that is meant)",
+	{ "@(*.npz|*.npy)",
+	  "a directory of more than numpy arrays (name the file that is meant)", NULL },
+	{ "@(*.safetensors|*.safetensors.index.json)", "a directory of safetensors files",
 	  NULL },
-	{ "*.npy", "a directory of more than numpy arrays (name the file that is meant)",
-	  NULL },
-	{ "*.safetensors", "a directory of safetensors files", NULL },
-	{ "*.safetensors.index.json", "a directory of safetensors files", NULL },
 	{ "pytorch_model*.bin", "a directory of torch.save files", NULL },
 	{ "*.distcp", "a part of a torch.distributed.checkpoint", NULL },
-	{ "*.pt", "a directory of torch.save files", NULL },
-	{ "*.pth", "a directory of torch.save files", NULL },
-	{ "*.ckpt", "a directory of torch.save files", NULL },
-	{ "*.pkl", "a directory of pickles: name one of them", NULL },
-	{ "*.pickle", "a directory of pickles: name one of them", NULL },
+	{ "@(*.pt|*.pth|*.ckpt)", "a directory of torch.save files", NULL },
+	{ "@(*.pkl|*.pickle)", "a directory of pickles: name one of them", NULL },
 };
 
 /* The family whose mark lies in @dir, and that name; NULL. */
@@ -100,7 +85,7 @@ static const struct family *family_of(const struct dcp_dir *dir, const char **ma
 {
 	for (size_t f = 0; f < DCP_LEN(families); f++)
 		for (size_t i = 0; i < dir->n; i++)
-			if (fnmatch(families[f].glob, dir->entries[i].name, 0) == 0) {
+			if (!fnmatch(families[f].glob, dir->entries[i].name, FNM_EXTMATCH)) {
 				*mark = dir->entries[i].name;
 				return &families[f];
 			}
