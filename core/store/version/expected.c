@@ -179,18 +179,12 @@ static void say_missing(const struct comparing *c, const char *key)
 static int compare(struct comparing *c, struct dcp_version *v)
 {
 	const struct entry *e = DCP_ITEMS(c->entries, struct entry);
-	struct dcp_index_scan *scan;
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	struct dcp_row row;
 	int rc = dcp_index_scan(dcp_version_index(v), DCP_ROW_TENSOR, 0, false, &scan);
 
-	if (rc < 0)
-		return rc;
-	while ((rc = dcp_index_scan_next(scan, &row)) > 0) {
+	while (rc >= 0 && (rc = dcp_index_scan_next(scan, &row)) > 0)
 		rc = look_at(c, &row);
-		if (rc < 0)
-			break;
-	}
-	dcp_index_scan_end(scan);
 	c->x->tensors = c->entries.n / sizeof(*e);
 	for (uint32_t i = 0; rc == 0 && i < c->x->tensors; i++)
 		if (!e[i].seen && !e[i].of.optional) {

@@ -71,7 +71,7 @@ static int find_scales(struct mapping *m)
 static int no_part(const struct mapping *m, struct dcp_err *err)
 {
 	dcp_auto_buf struct dcp_buf list = DCP_BUF_INIT;
-	struct dcp_index_scan *scan;
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	struct dcp_row row;
 	char part[5][68];
 	size_t n = 0, i;
@@ -88,7 +88,6 @@ static int no_part(const struct mapping *m, struct dcp_err *err)
 		dcp_buf_printf(&list, "%s%s", n ? ", " : "", part[n]);
 		n++;
 	}
-	dcp_index_scan_end(scan);
 	return dcp_fail(err, -ENOKEY, "no key begins with \"%.100s.\"; they begin with %s%s",
 			m->part, list.p ? list.p : "nothing",
 			n == DCP_LEN(part) ? ", ..." : "");
@@ -99,13 +98,11 @@ static int list_keys(void *ctx, int (*fn)(void *fn_ctx, uint64_t number, const c
 {
 	const struct mapping *m = ctx;
 	size_t part = m->part ? strlen(m->part) : 0;
-	struct dcp_index_scan *scan;
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	struct dcp_row row;
 	int rc = dcp_index_scan(m->base->index, DCP_ROW_TENSOR, 0, true, &scan);
 
-	if (rc < 0)
-		return dcp_err_say(err, rc);
-	while ((rc = dcp_index_scan_next(scan, &row)) > 0) {
+	while (rc >= 0 && (rc = dcp_index_scan_next(scan, &row)) > 0) {
 		const char *key = row.key;
 
 		if (m->part) {
@@ -114,10 +111,7 @@ static int list_keys(void *ctx, int (*fn)(void *fn_ctx, uint64_t number, const c
 			key += part + 1;
 		}
 		rc = fn(fn_ctx, (uint64_t)row.id, key);
-		if (rc < 0)
-			break;
 	}
-	dcp_index_scan_end(scan);
 	return dcp_err_say(err, rc);
 }
 
@@ -461,8 +455,8 @@ static int check_any(struct mapping *m, struct dcp_index *ix, struct dcp_err *er
 	struct dcp_rules_source from = source_of(m);
 	struct dcp_rules_preset preset;
 	char why[600] = "", other[100] = "";
-	struct dcp_index_scan *scan;
-	struct dcp_arena arena;
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(ROW_MEMORY);
 	struct dcp_object o;
 	struct dcp_row row;
 	bool near = false;
@@ -477,7 +471,6 @@ static int check_any(struct mapping *m, struct dcp_index *ix, struct dcp_err *er
 		code = dcp_index_scan(ix, DCP_ROW_OBJECT, 0, false, &scan);
 	if (code < 0)
 		return dcp_err_say(err, code);
-	dcp_arena_init(&arena, ROW_MEMORY);
 	while (!near && dcp_index_scan_next(scan, &row) > 0) {
 		if (dcp_index_object(ix, row.id, &arena, &o, NULL) == 0 && o.error) {
 			near = strstr(o.error, "nearest") != NULL;
@@ -487,8 +480,6 @@ static int check_any(struct mapping *m, struct dcp_index *ix, struct dcp_err *er
 		}
 		dcp_arena_reset(&arena);
 	}
-	dcp_index_scan_end(scan);
-	dcp_arena_finish(&arena);
 	if (strcmp(preset.name, dcp_rules_name(m->rules)) != 0)
 		snprintf(other, sizeof(other), "; its keys need the preset %s (auto)",
 			 preset.name);
