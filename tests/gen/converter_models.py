@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What two ranks of torchtitan (Llama 4), torchtune, Meta's own Llama, Megatron-LM's GPT-2 of 2020 and GPT-NeoX save, and hf/ against what their own converters make of it.
+"""What two ranks of torchtitan (Llama 4), torchtune, Meta's own Llama, Megatron-LM and GPT-NeoX save, and hf/ against what their own converters make of it.
 
 usage: converter_models.py DCPFS [CASE ...]        cases whose packages this python lacks are left out
        GOLDEN=DIR converter_models.py DCPFS neox-tp: also what ../golden/neox has
@@ -11,14 +11,21 @@ that transformers gives with the converter's tensors, and nearly those of the mo
     tune-*    torchtune 0.6.1 and torchao 0.15.0 beside them; omegaconf, sentencepiece, tiktoken, blobfile, kagglehub, pillow
     meta-*    llama-models 0.3.0, fairscale 0.4.13, torch 2.15.0; fire, tiktoken, blobfile, pillow; transformers 4.46.3, whose wheel still has
               convert_llama_weights_to_hf. Llama 2: PYTHONPATH=DIR with meta-llama's repository llama of 2024
-    mlm-gpt2  PYTHONPATH=DIR with Megatron-LM at commit 64e45f2972 (checkpoint_version 1.0), torch 2.15.0, and transformers 4.46.3, whose wheel has the
-              converter of it for one rank: what it makes of each rank is put together here
+    mlm-gpt2  PYTHONPATH=DIR with Megatron-LM at v1.0 or 37ae66467f (no checkpoint_version), 64e45f2972 (1.0) or 9b0083ea03 (2.0), torch 2.15.0, and
+              transformers 4.46.3, whose wheel has the converter of it for one rank: what it makes of each rank is put together here
+    mlm-gpt   the same with PYTHONPATH=DIR:DIR/tools, Megatron-LM at v2.0 (3.0)
+    mega-*    PYTHONPATH=DIR/tools/checkpoint:DIR with Megatron-LM at core_v0.12.0, CUDA_DEVICE_MAX_CONNECTIONS=1, torch 2.15.0, transformers 4.46.3,
+              accelerate 1.1.1. It goes the other way: Megatron's converter makes a checkpoint (with --use-legacy-models, or of Mixtral) of a Hugging Face
+              model for two tensor-parallel ranks, also for two stages (mega-stages: interleaved) and expert-parallel ranks, and the model's tensors have
+              to come back, with the config.json that dcpfs infers. The logits of llama are those of Megatron's own layers
     neox-*    PYTHONPATH=DIR with EleutherAI's gpt-neox at commit ea7aefd8f8, DS_ACCELERATOR=cpu, deepspeed 0.19.8, torch 2.15.0, transformers 4.46.3;
               tokenizers, sentencepiece, tiktoken, einops. Its logits are those of the converter's model. "grid": four ranks, two by two
 """
+import argparse
 import contextlib
 import importlib.util
 import json
+import multiprocessing
 import os
 import pathlib
 import shutil
@@ -37,9 +44,11 @@ import torch_ranks
 
 CASES = {"titan-fsdp": ("torchtitan.models.llama4", "torchtitan-llama4"), "titan-ep": ("torchtitan.models.llama4", "torchtitan-llama4"), "titan-tp": ("torchtitan.models.llama4", "torchtitan-llama4"),
          "tune-async": ("torchtune", "torchtune"), "tune-last": ("torchtune", "torchtune"), "meta-llama3": ("llama_models.llama3.model", "meta"), "meta-llama2": ("llama.model", "meta"),
-         "mlm-gpt2": ("pretrain_gpt2", "megatron-gpt2"), "neox-tp": ("deepy", "gpt-neox"), "neox-layers": ("deepy", "gpt-neox"),
+         "mlm-gpt2": ("pretrain_gpt2", "megatron-gpt2"), "mlm-gpt": ("merge_mp_partitions", "megatron-gpt2"), "neox-tp": ("deepy", "gpt-neox"), "neox-layers": ("deepy", "gpt-neox"),
          "neox-stages": ("deepy", "gpt-neox"), "neox-tied": ("deepy", "gpt-neox"), "neox-grid": ("deepy", "gpt-neox"), "neox-bf16": ("deepy", "gpt-neox"),
-         "neox-llama-one": ("deepy", "gpt-neox-llama"), "neox-llama-heads": ("deepy", "gpt-neox-llama"), "neox-llama-layers": ("deepy", "gpt-neox-llama"), "neox-llama-grid": ("deepy", "gpt-neox-llama")}
+         "neox-llama-one": ("deepy", "gpt-neox-llama"), "neox-llama-heads": ("deepy", "gpt-neox-llama"), "neox-llama-layers": ("deepy", "gpt-neox-llama"), "neox-llama-grid": ("deepy", "gpt-neox-llama"),
+         "mega-llama": ("loader_llama_mistral", "megatron"), "mega-stages": ("loader_llama_mistral", "megatron"), "mega-tied": ("loader_llama_mistral", "megatron"),
+         "mega-mixtral": ("loader_mixtral_hf", "megatron-mixtral"), "mega-experts": ("loader_mixtral_hf", "megatron-mixtral")}
 TOKENS = torch.arange(16).reshape(2, 8) * 5 % 90
 
 
@@ -185,20 +194,27 @@ def by_mlm(case, top):
     torch.cuda.current_device = lambda: torch.device("cpu")
     torch.distributed.init_process_group("gloo")
     rank = torch.distributed.get_rank()
-    sys.argv[1:] = ["--num-layers", "3", "--hidden-size", "64", "--num-attention-heads", "4", "--max-position-embeddings", "32", "--seq-length", "16", "--batch-size", "2", "--model-parallel-size", "2",
+    sys.argv[1:] = ["--num-layers", "3", "--hidden-size", "64", "--num-attention-heads", "4", "--max-position-embeddings", "32", "--seq-length", "16",
                     "--train-iters", "1", "--lr", "0.01", "--vocab-file", "none", "--merge-file", "none", "--save-interval", "1", "--save", str(top / "ckpt"), "--make-vocab-size-divisible-by", "8",
-                    "--hidden-dropout", "0", "--attention-dropout", "0", "--use-cpu-initialization", "--no-save-rng", "--no-save-optim", "--distributed-backend", "gloo"]
+                    "--hidden-dropout", "0", "--attention-dropout", "0", "--no-save-rng", "--no-save-optim", "--distributed-backend", "gloo"]
+    import megatron.arguments
     import megatron.global_vars
     import megatron.mpu.mappings as mappings
     from megatron import mpu
-    mappings.group = None  # all ranks: a name that this release forgot to define
+    known = pathlib.Path(megatron.arguments.__file__).read_text()
+    older = "--micro-batch-size" not in known
+    sys.argv += ["--batch-size", "2", "--model-parallel-size", "2"] if older else ["--micro-batch-size", "2", "--tensor-model-parallel-size", "2"]
+    sys.argv += [x for x in ("--use-cpu-initialization", "--old-checkpoint-format", "--no-scaled-masked-softmax-fusion", "--no-bias-gelu-fusion") if x in known]
+    mappings.group = None  # all ranks: names that these releases forgot to define
+    if not older:
+        mpu.layers.get_model_parallel_rank = mpu.get_tensor_model_parallel_rank
     megatron.global_vars._build_tokenizer = lambda args: setattr(args, "padded_vocab_size", 96)
     megatron.global_vars.set_global_variables()
     mpu.initialize_model_parallel(2)
     mpu.get_cuda_rng_tracker = lambda: types.SimpleNamespace(fork=contextlib.nullcontext)
     from megatron.checkpointing import save_checkpoint
-    from megatron.model import GPT2Model
-    model = GPT2Model(parallel_output=False).eval()
+    import megatron.model
+    model = (megatron.model.GPT2Model if older else megatron.model.GPTModel)(parallel_output=False).eval()
     rng = torch.Generator().manual_seed(5 + rank)
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -307,10 +323,135 @@ def by_neox(case, top):
                 shutil.copy(top / name, golden)
 
 
+def mixtral_as_if_whole():
+    """What Megatron needs to convert Mixtral without Transformer Engine, and what its release core_v0.12.0 lacked (mended in 801d7e6e36)."""
+    import loader_mixtral_hf
+    import megatron.core.utils
+    import saver_base
+    from megatron.core.models.gpt import gpt_layer_specs, moe_module_specs
+    from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
+    from megatron.core.transformer.dot_product_attention import DotProductAttention
+    from packaging.version import Version
+    from schema_base import ModelSchema
+    from schema_core import CoreMoETESchema
+
+    class Norm(torch.nn.RMSNorm):
+        def __init__(self, config, hidden_size, eps):
+            super().__init__(hidden_size, eps)
+
+    class Normed(ColumnParallelLinear):
+        def __init__(self, size, *given, **how):
+            super().__init__(size, *given, **how)
+            self.layer_norm_weight = torch.nn.Parameter(torch.ones(size))
+
+    megatron.core.utils._te_version = Version("1.9")
+    saver_base.version = lambda name: "1.9"
+    for module in (gpt_layer_specs, moe_module_specs):
+        module.__dict__.update(TENorm=Norm, TEColumnParallelLinear=ColumnParallelLinear, TERowParallelLinear=RowParallelLinear, TEDotProductAttention=DotProductAttention,
+                               TELayerNormColumnParallelLinear=Normed)
+    loader_mixtral_hf.types = types.SimpleNamespace(SimpleNamespace=lambda: types.SimpleNamespace(qkv_bias=False))
+    CoreMoETESchema.set_layer = lambda self, model, i, given: ModelSchema.set_layer(
+        self, model, i, given | {f"{k}.{e}": w for k in ("mlp_fc1_weight", "mlp_fc2_weight") for e, w in enumerate(given[k])})
+
+
+def converted(top, loader, saver, pp, vp, **more):
+    """What Megatron-LM's own converter makes of the Hugging Face model in top/hf, for two tensor-parallel ranks."""
+    import convert
+    import megatron.training.checkpointing as checkpointing
+    from megatron.core import mpu
+    from megatron.training.global_vars import get_args
+    transformers.AutoTokenizer.from_pretrained = lambda *given, **how: types.SimpleNamespace(_tokenizer=types.SimpleNamespace(get_vocab_size=lambda **how: 96))
+    save, held = checkpointing.save_checkpoint, {}
+
+    def interleaved(iteration, model, *given, **how):
+        """Its savers have no virtual stages: every second stage becomes a part of the same rank."""
+        held[mpu.get_tensor_model_parallel_rank(), mpu.get_pipeline_model_parallel_rank()] = model[0]
+        if len(held) < 2 * pp * vp:
+            return
+        get_args().__dict__.update(pipeline_model_parallel_size=pp, transformer_pipeline_model_parallel_size=pp, virtual_pipeline_model_parallel_size=vp)
+        mpu.set_pipeline_model_parallel_world_size(pp)
+        mpu.set_virtual_pipeline_model_parallel_world_size(vp)
+        for t in range(2):
+            for p in range(pp):
+                mpu.set_tensor_model_parallel_rank(t)
+                mpu.set_pipeline_model_parallel_rank(p)
+                save(iteration, [held[t, p + c * pp] for c in range(vp)], *given, **how)
+    if vp > 1:
+        checkpointing.save_checkpoint = interleaved
+    given = {"model-type": "GPT", "loader": loader, "saver": saver, "load-dir": top / "hf", "save-dir": top / "ckpt", "tokenizer-model": "none", "target-tensor-parallel-size": 2,
+             "target-pipeline-parallel-size": pp * vp} | more
+    sys.argv[1:] = [str(x) for k, v in given.items() for x in (f"--{k.replace('_', '-')}", v)]
+    convert.main()
+
+
+def legacy_logits(top):
+    """Of Megatron's own layers, each rank with its files: one stage after the other."""
+    import megatron.legacy.model.transformer as transformer
+    from megatron.core import mpu, tensor_parallel
+    from megatron.training.global_vars import set_args
+    from pretrain_gpt import model_provider
+    mpu.initialize_model_parallel(2)
+    transformer.get_num_microbatches = lambda: 1
+    tensor_parallel.get_cuda_rng_tracker = lambda: types.SimpleNamespace(fork=contextlib.nullcontext)
+    files = [torch.load(at, weights_only=False) for at in sorted((top / "ckpt").glob(f"*/mp_rank_{torch.distributed.get_rank():02}*/*.pt"))]
+    set_args(files[0]["args"])
+    mpu.set_pipeline_model_parallel_world_size(len(files))
+    out, n = None, TOKENS.shape[1]
+    stages = [(p, c, f[k]) for c, k in enumerate(k for k in files[0] if k.startswith("model")) for p, f in enumerate(files)]
+    for p, c, state in stages:
+        mpu.set_pipeline_model_parallel_rank(p)
+        mpu.set_virtual_pipeline_model_parallel_rank(c)
+        model = model_provider(state is stages[0][2], state is stages[-1][2]).eval()
+        model.load_state_dict(state)
+        model.language_model.seq_length = n  # positions for no more than there are
+        model.set_input_tensor(out)
+        out = model(TOKENS, torch.arange(n).expand_as(TOKENS), torch.triu(torch.ones(1, 1, n, n), 1).bool())
+    return tensor_parallel.gather_from_tensor_model_parallel_region(out)
+
+
+def by_mega(case, top):
+    """A Hugging Face model as Megatron-LM's own converter makes a checkpoint of it: its tensors have to come back."""
+    torch.cuda.current_device = lambda: torch.device("cpu")
+    torch.cuda.get_rng_state = torch.get_rng_state
+    torch.Tensor.cuda = lambda self, *given, **how: self
+    import megatron.training.arguments as arguments
+    from megatron.legacy import fused_kernels
+    parse = arguments.parse_args
+    arguments.parse_args = lambda *given, **how: argparse.Namespace(**vars(parse(*given, **how)) | dict(apply_rope_fusion=False, gradient_accumulation_fusion=False))
+    fused_kernels.load = lambda args: None
+    experts = "loader_mixtral_hf" == CASES[case][0]
+    sizes = dict(vocab_size=96, hidden_size=64, intermediate_size=112, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=4096, rms_norm_eps=1e-5,
+                 rope_theta=10000.0, tie_word_embeddings=case == "mega-tied")
+    config = transformers.MixtralConfig(**sizes, num_local_experts=4) if experts else transformers.LlamaConfig(**sizes)
+    torch.manual_seed(3)
+    hf = AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        for p in hf.parameters():
+            p += torch.randn(p.shape) * 0.1
+    if experts:
+        hf.bfloat16()
+    if int(os.environ["RANK"]) == 0:
+        hf.save_pretrained(top / "hf")
+        if experts:
+            mixtral_as_if_whole()
+            how = dict(loader="mixtral_hf", saver="core", pp=2 if case == "mega-experts" else 1, vp=1, target_expert_parallel_size=2)
+        else:
+            how = dict(loader="llama_mistral", saver="legacy", pp=1 if case == "mega-llama" else 2, vp=2 if case == "mega-stages" else 1, model_size="llama3", checkpoint_type="hf",
+                       make_vocab_size_divisible_by=8)
+        child = multiprocessing.get_context("fork").Process(target=converted, args=(top,), kwargs=how)
+        child.start()
+        child.join()
+    torch.distributed.init_process_group("gloo")
+    torch.distributed.barrier()
+    with torch.no_grad():
+        logits = hf.float()(TOKENS).logits if experts else legacy_logits(top)
+    note(top, load_file(top / "hf" / "model.safetensors"), config, logits)
+
+
 def shown(program, source, config, top):
     at = top / "mnt"
     at.mkdir()
-    subprocess.run([program, "mount", "--hf-assets", config, source, at], check=True)
+    subprocess.run([program, "mount", *(["--hf-assets", config] if config else []), source, at], check=True)
     try:
         hf = at / "latest" / "hf"
         state = {k: v.clone() for part in sorted(hf.glob("*.safetensors")) for k, v in load_file(part).items()}
@@ -353,7 +494,7 @@ def main():
         want, own = load_file(at / "want.safetensors"), torch.load(at / "logits.pt")
         config = at / "config"
         theirs = wanted(want, config, at)
-        got, logits, exact, page = shown(os.path.abspath(sys.argv[1]), at / "ckpt", config, at)
+        got, logits, exact, page = shown(os.path.abspath(sys.argv[1]), at / "ckpt", None if case.startswith("mega") else config, at)
         bad = [k for k in sorted(set(want) | set(got)) if k not in got or k not in want or want[k].dtype != got[k].dtype or not torch.equal(want[k], got[k])]
         off = (exact - own).abs().max().item()
         ok = not bad and torch.equal(logits, theirs) and off < (1e-3 if case.endswith("bf16") else 1e-4) and f"| rules | `{preset}`" in page
