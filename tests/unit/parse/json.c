@@ -250,9 +250,20 @@ static void walks_tell_members(void **state)
 	}
 }
 
+static void space_between_tokens(void **state)
+{
+	char text[] = " { \"a \\\" b\" :\n[ 1,\t\"\\\\\" , 2 ] } ";
+	size_t n = dcp_json_squeeze(text, strlen(text));
+
+	(void)state;
+	text[n] = '\0';
+	assert_string_equal(text, "{\"a \\\" b\":[1,\"\\\\\",2]}");
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(space_between_tokens),
 		cmocka_unit_test(bad_text_is_refused),
 		cmocka_unit_test(nesting_has_a_limit),
 		cmocka_unit_test(brackets_in_strings_do_not_nest),

@@ -2,8 +2,11 @@
 /* torch_place: which rows each rank holds, against torch.chunk() done on lists of rows. */
 #include "tests/unit/t.h"
 
+#include <errno.h>
+
 #include "core/base/arena.h"
 #include "core/format/torch/placement.h"
+#include "core/model/tensor.h"
 
 enum { MOST = 64 };
 
@@ -213,12 +216,50 @@ static void huge(void **state)
 	dcp_arena_finish(&arena);
 }
 
+/* A cut of two spans of rows and one of columns, of which the local tensor is [4, 6]. */
+static void boxes_and_pieces(void **state)
+{
+	const struct dcp_span rows[] = { { 0, 8, 1 }, { 1, 20, 3 } },
+			      columns[] = { { 0, 0, 6 } };
+	const struct dcp_axis axis[] = { { rows, 2, 4 }, { columns, 1, 6 } };
+	const struct dcp_cut cut = { .ndim = 2, .axis = axis };
+	const uint64_t shape[] = { 4, 6 }, stride[] = { 1, 4 }, huge[] = { 1ull << 63, 2 };
+	const struct dcp_tplace_box *box, whole = { dcp_origin, dcp_origin, shape };
+	struct dcp_piece p = { .off = 100 };
+	struct dcp_arena arena;
+	size_t n;
+
+	(void)state;
+	dcp_arena_init(&arena, 1 << 16);
+	assert_int_equal(dcp_tplace_boxes(&cut, 1, &arena, &box, &n), -E2BIG);
+	assert_int_equal(dcp_tplace_boxes(&cut, 2, &arena, &box, &n), 0);
+	assert_int_equal(n, 2);
+	assert_int_equal(box[1].lo[0], 20);
+	assert_int_equal(box[1].at[0], 1);
+	assert_int_equal(box[1].len[0], 3);
+	assert_int_equal(dcp_tplace_piece(&box[1], 2, shape, NULL, 2, &arena, &p), 0);
+	assert_int_equal(p.off, 100 + 6 * 2);
+	assert_int_equal(p.nbytes, 18 * 2);
+	assert_int_equal(p.run_n, 18);
+	assert_int_equal(p.stride[0], 6);
+	p = (struct dcp_piece){ .off = 100 };
+	assert_int_equal(dcp_tplace_piece(&whole, 2, shape, NULL, 2, &arena, &p), 0);
+	assert_null(p.stride);
+	assert_int_equal(p.nbytes, 24 * 2);
+	assert_int_equal(dcp_tplace_piece(&whole, 2, shape, stride, 2, &arena, &p), 0);
+	assert_non_null(p.stride);
+	assert_int_equal(p.stride[1], 4);
+	assert_int_equal(dcp_tplace_piece(&whole, 2, huge, NULL, 2, &arena, &p), -EBADMSG);
+	dcp_arena_finish(&arena);
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(shards),  cmocka_unit_test(shards_of_shards),
-		cmocka_unit_test(strided), cmocka_unit_test(strided_alone),
-		cmocka_unit_test(refused), cmocka_unit_test(huge),
+		cmocka_unit_test(shards),           cmocka_unit_test(shards_of_shards),
+		cmocka_unit_test(strided),          cmocka_unit_test(strided_alone),
+		cmocka_unit_test(refused),          cmocka_unit_test(huge),
+		cmocka_unit_test(boxes_and_pieces),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -274,9 +274,33 @@ static void fields_are_found(void **state)
 		p = must_parse(rows[i].bytes, rows[i].n);
 		v = dcp_pv_get(dcp_pickle_root(p), "k");
 		assert_int_equal(v ? v->i : -1, rows[i].want);
+		assert_int_equal(dcp_pv_at(dcp_pickle_root(p), "k").type,
+				 v ? DCP_PV_INT : DCP_PV_NONE);
 		assert_int_equal(dcp_pv_is_mapping(dcp_pickle_root(p)), rows[i].mapping);
 		dcp_pickle_free(p);
 	}
+}
+
+static void elements_and_dimensions(void **state)
+{
+	struct dcp_pickle *p = must_parse(B("(K\x04K\x02t."));
+	struct dcp_pv v = dcp_pickle_root(p);
+	uint64_t to[2] = { 0 };
+	uint32_t n = 0;
+
+	(void)state;
+	assert_int_equal(dcp_pv_item(v, 1).i, 2);
+	assert_int_equal(dcp_pv_item(v, 2).type, DCP_PV_NONE);
+	assert_int_equal(dcp_pv_item(dcp_pv_item(v, 0), 0).type, DCP_PV_NONE);
+	assert_false(dcp_pv_dims(v, 1, to, &n));
+	assert_true(dcp_pv_dims(v, 2, to, &n));
+	assert_int_equal(n, 2);
+	assert_int_equal(to[0], 4);
+	assert_false(dcp_pv_dims(dcp_pv_item(v, 0), 2, to, &n));
+	dcp_pickle_free(p);
+	p = must_parse(B("(K\x04Nt."));
+	assert_false(dcp_pv_dims(dcp_pickle_root(p), 2, to, &n));
+	dcp_pickle_free(p);
 }
 
 /* Many names, among them repeated ones: the same node for the same name. */
@@ -343,6 +367,7 @@ T_TESTS()
 		cmocka_unit_test(names_old_and_new),
 		cmocka_unit_test(values_are_looked_at),
 		cmocka_unit_test(fields_are_found),
+		cmocka_unit_test(elements_and_dimensions),
 		cmocka_unit_test(names_are_stored_once),
 		cmocka_unit_test(shared_calls_part_when_changed),
 	};
