@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * text: extensions and stems of names, and the plural of a noun after a number.
+ * text: extensions, stems and components of names, and the plural of a noun after a number.
  */
 #pragma once
 #include <stdbool.h>
@@ -47,4 +47,13 @@ static inline size_t dcp_stem(const char *name)
 	const char *dot = strrchr(name, '.');
 
 	return dot && dot > name ? (size_t)(dot - name) : strlen(name);
+}
+
+/* Is ".." one of the components of @name? */
+static inline bool dcp_climbs(const char *name)
+{
+	for (const char *p = name; *p; p += strcspn(p, "/"), p += *p == '/')
+		if (p[0] == '.' && p[1] == '.' && (p[2] == '/' || !p[2]))
+			return true;
+	return false;
 }

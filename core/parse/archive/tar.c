@@ -22,6 +22,7 @@
 #include "core/base/err.h"
 #include "core/base/number.h"
 #include "core/base/sort.h"
+#include "core/base/text.h"
 #include "core/parse/source.h"
 
 enum {
@@ -126,14 +127,6 @@ static bool sum_is_right(const uint8_t *h)
 }
 
 /* ---- names ---- */
-
-static bool climbs(const char *name)
-{
-	for (const char *p = name; *p; p += strcspn(p, "/"), p += *p == '/')
-		if (p[0] == '.' && p[1] == '.' && (p[2] == '/' || !p[2]))
-			return true;
-	return false;
-}
 
 static const char *without_dots(const char *name)
 {
@@ -272,7 +265,7 @@ static int add_file(struct reader *r)
 
 	if (!name)
 		return no_memory(r);
-	if (*name == '/' || climbs(name))
+	if (*name == '/' || dcp_climbs(name))
 		return dcp_fail_at(
 			r->err, -EXDEV, r->off,
 			"a member is called %.200s: an archive that leads outside its "

@@ -10,15 +10,8 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
+#include "core/base/text.h"
 #include "core/parse/dir/dir_int.h"
-
-static bool has_dotdot(const char *name)
-{
-	for (const char *p = name; *p; p += strcspn(p, "/"), p += *p == '/')
-		if (p[0] == '.' && p[1] == '.' && (p[2] == '/' || p[2] == '\0'))
-			return true;
-	return false;
-}
 
 bool dcp_is_link(int dirfd, const char *name)
 {
@@ -48,7 +41,7 @@ int dcp_open_walk(int dirfd, const char *name, int flags)
 	char part[NAME_MAX + 1];
 	int at = dirfd;
 
-	if (has_dotdot(name) || *name == '/')
+	if (dcp_climbs(name) || *name == '/')
 		return -EXDEV;
 	for (;;) {
 		size_t n = strcspn(name, "/");
@@ -75,7 +68,7 @@ int dcp_dir_check_name(const char *name, struct dcp_err *err)
 	if (*name == '/')
 		return dcp_fail(err, -EXDEV,
 				"%.300s: an absolute name, not one inside the directory", name);
-	if (has_dotdot(name))
+	if (dcp_climbs(name))
 		return dcp_fail(err, -EXDEV, "%.300s: names with \"..\" are not followed",
 				name);
 	return 0;
