@@ -120,11 +120,55 @@ static void what_is_no_torch_save_says_so(void **state)
 	t_dir_remove(&tree);
 }
 
+/* By itself a plain pickle is not of torch.save; as a part of a version it is what its trainer dumped. */
+static void plain_pickles_are_parts(void **state)
+{
+	static const struct {
+		const char *bytes;
+		size_t n;
+		unsigned depth;
+		int want;
+	} rows[] = {
+		{ "\x80\2K\5.", 5, 0, -EBADMSG },
+		{ "\x80\2K\5.", 5, 1, 0 },
+		{ "PK\3\4\n.", 6, 1, -EBADMSG }, /* a cut archive that is a pickle, too */
+		{ "text", 4, 1, -ENOTSUP },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		struct dcp_err err = { 0 };
+		struct dcp_dir dir;
+		struct t_sink sink;
+		struct t_dir tree;
+		int rc;
+
+		t_case(rows[i].bytes);
+		t_dir_make(&tree, "save");
+		t_dir_put(&tree, "rng_state_2.pth", rows[i].bytes, rows[i].n);
+		assert_int_equal(dcp_dir_open(tree.root, &dir, NULL), 0);
+		t_sink_init(&sink, &dir);
+		rc = dcp_format_torch_save.load(&(struct dcp_load){ .dir = &dir,
+								    .sink = &sink.sink,
+								    .depth = rows[i].depth },
+						&err);
+		assert_int_equal(rc, rows[i].want);
+		if (rc == 0)
+			assert_string_equal(t_sink_object(&sink, "rng_state_2")->json, "5");
+		else
+			t_assert_says(&err, "rng_state_2.pth: ");
+		t_sink_finish(&sink);
+		dcp_dir_close(&dir);
+		t_dir_remove(&tree);
+	}
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_file_is_a_version),
 		cmocka_unit_test(golden),
+		cmocka_unit_test(plain_pickles_are_parts),
 		cmocka_unit_test(a_file_of_any_name),
 		cmocka_unit_test(what_is_no_torch_save_says_so),
 	};
