@@ -149,24 +149,6 @@ const char *out_size_exact(char buf[64], uint64_t n)
 	return buf;
 }
 
-const char *out_shape(char *buf, size_t size, const uint64_t *shape, uint32_t ndim)
-{
-	size_t at = 1;
-
-	snprintf(buf, size, "[");
-	for (uint32_t d = 0; d < ndim; d++) {
-		if (at + 28 > size) {
-			snprintf(buf + at, size - at, ", ...");
-			at += strlen(buf + at);
-			break;
-		}
-		at += (size_t)snprintf(buf + at, size - at, "%s%llu", d ? ", " : "",
-				       (unsigned long long)shape[d]);
-	}
-	snprintf(buf + at, size - at, "]");
-	return buf;
-}
-
 const char *out_time(char buf[32], int64_t ns, bool utc)
 {
 	time_t t = dcp_file_time(ns).tv_sec;

@@ -52,8 +52,6 @@ const char *out_count(char buf[32], uint64_t n);
 const char *out_params(char buf[OUT_SIZE], uint64_t n);
 /* "12.3 MB (12,345,678 bytes)"; below 1000 just "512 bytes" */
 const char *out_size_exact(char buf[64], uint64_t n);
-/* "[16, 8]"; "[]" for a scalar. Cut with "..." when it does not fit. */
-const char *out_shape(char *buf, size_t size, const uint64_t *shape, uint32_t ndim);
 /* Local time "2026-01-30 11:02:09"; with @utc as RFC 3339 "2026-01-30T11:02:09Z". */
 const char *out_time(char buf[32], int64_t ns, bool utc);
 

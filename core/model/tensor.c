@@ -83,10 +83,11 @@ int dcp_piece_compare(const struct dcp_piece *a, const struct dcp_piece *b, uint
 const char *dcp_dims_text(char *buf, size_t size, const uint64_t *dims, uint32_t ndim)
 {
 	size_t n = (size_t)snprintf(buf, size, "[");
+	uint32_t d = 0;
 
-	for (uint32_t d = 0; d < ndim && n + 24 < size; d++)
+	for (; d < ndim && n + 28 <= size; d++)
 		n += (size_t)snprintf(buf + n, size - n, "%s%" PRIu64, d ? ", " : "", dims[d]);
-	snprintf(buf + n, size - n, "]");
+	snprintf(buf + n, size - n, d < ndim ? ", ...]" : "]");
 	return buf;
 }
 

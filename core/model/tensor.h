@@ -193,10 +193,11 @@ int dcp_dims_compare(const uint64_t *a, const uint64_t *b, uint32_t n);
 /* Boxes in order, then runs: less than, equal to, or more than zero. */
 int dcp_piece_compare(const struct dcp_piece *a, const struct dcp_piece *b, uint32_t ndim);
 
-/* "[4, 3]" for messages, cut short where @buf is; returns @buf. */
+/* "[4, 3]", "[]" for a scalar; cut with "..." where @buf is short. Returns @buf. */
 const char *dcp_dims_text(char *buf, size_t size, const uint64_t *dims, uint32_t ndim);
 
-/* The same of a box: "[0:4, 2:8]". */
+/* The same of a box: "[0:4, 2:8]". Any has room in DCP_BOX_TEXT bytes. */
+#define DCP_BOX_TEXT (DCP_MAX_NDIM * 48)
 const char *dcp_box_text(char *buf, size_t size, const uint64_t *lo, const uint64_t *len,
 			 uint32_t ndim);
 

@@ -204,32 +204,22 @@ static bool place_of(const struct map *m, const uint64_t *lo, const uint64_t *n,
 	return true;
 }
 
-static void put_range(struct dcp_buf *b, const struct map *m, const uint64_t *lo,
-		      const uint64_t *n)
-{
-	dcp_buf_str(b, "[");
-	for (uint32_t d = 0; d < m->t.ndim; d++)
-		dcp_buf_printf(b, "%s%" PRIu64 ":%" PRIu64, d ? ", " : "", lo[d], lo[d] + n[d]);
-	dcp_buf_str(b, "]");
-}
-
 static int draw_meet(void *ctx, const struct dcp_meet *meet)
 {
-	dcp_auto_buf struct dcp_buf range = DCP_BUF_INIT;
 	struct map *m = ctx;
 	size_t number = (size_t)(m->now - m->part);
 	struct place at;
-	char color[8];
+	char color[8], range[DCP_BOX_TEXT];
 
 	if (!place_of(m, meet->lo, meet->n, &at))
 		return 0;
 	if (m->boxes++ == MAX_BOXES)
 		return -E2BIG;
-	put_range(&range, m, meet->lo, meet->n);
 	svg_box(m->out, at.x, at.y, at.w, at.h, svg_color(color, (uint32_t)number), "#ffffff",
 		at.w > 3 && at.h > 3 ? 0.6 : 0);
 	svg_title(m->out, "rank%s %.80s: %.120s of %.120s", dcp_s(m->now->n),
-		  m->now->ranks.p ? m->now->ranks.p : "", range.p ? range.p : "",
+		  m->now->ranks.p ? m->now->ranks.p : "",
+		  dcp_box_text(range, sizeof(range), meet->lo, meet->n, m->t.ndim),
 		  m->p->files[meet->piece->file].name);
 	svg_close(m->out);
 	if (at.w > 34 && at.h > 14)
@@ -317,7 +307,7 @@ static void draw_head(const struct map *m)
 	svg_text(m->out, LEFT, 22, SVG_LEFT, 15, "%.100s", m->t.key);
 	svg_text(m->out, LEFT, 40, SVG_LEFT, 11,
 		 "%s %s, %s: %zu stored piece%s (dark edges), %zu different part%s of %.40s%s",
-		 m->t.dtype_name, out_shape(shape, sizeof(shape), m->t.shape, m->t.ndim),
+		 m->t.dtype_name, dcp_dims_text(shape, sizeof(shape), m->t.shape, m->t.ndim),
 		 out_size(size, nbytes), m->t.npieces, dcp_s(m->t.npieces), m->nparts,
 		 dcp_s(m->nparts), dcp_layout_name(m->p->to),
 		 m->sliced ? "; the slice at index 0 of other dimensions" : "");

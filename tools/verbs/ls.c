@@ -283,7 +283,7 @@ static void key_tsv(struct keys *k, const struct dcp_row *row, const struct dcp_
 	out_tsv(o, row->key);
 	out_tsv(o, row->name);
 	out_tsv(o, t ? t->dtype_name : ob->type ? ob->type : "");
-	out_tsv(o, t ? out_shape(shape, sizeof(shape), t->shape, t->ndim) : "");
+	out_tsv(o, t ? dcp_dims_text(shape, sizeof(shape), t->shape, t->ndim) : "");
 	out_tsv_u64(o, t ? elements_of(t) : 0);
 	out_tsv_u64(o, row->nbytes);
 	out_tsv_u64(o, t ? t->npieces : 0);
@@ -325,7 +325,8 @@ static void key_row(struct keys *k, const struct dcp_row *row, const struct dcp_
 
 	out_table_cell(&k->table, row->key);
 	out_table_cell(&k->table, t ? t->dtype_name : ob->type ? ob->type : "?");
-	out_table_cell(&k->table, t ? out_shape(shape, sizeof(shape), t->shape, t->ndim) : "");
+	out_table_cell(&k->table,
+		       t ? dcp_dims_text(shape, sizeof(shape), t->shape, t->ndim) : "");
 	out_table_cell(&k->table, t ? out_size(size, row->nbytes) : "");
 	if (k->ls->lengthy) {
 		out_table_cell(&k->table, t ? out_count(n, row->nbytes) : "");

@@ -70,12 +70,9 @@ static uint64_t piece_bytes(const struct shown *s, const struct dcp_piece *piece
 /* "[0:4, 8:16]", and which run of it when not all of it is here */
 static void region(struct dcp_buf *b, const struct dcp_piece *piece, uint32_t ndim)
 {
-	dcp_buf_str(b, "[");
-	for (uint32_t d = 0; d < ndim; d++)
-		dcp_buf_printf(b, "%s%llu:%llu", d ? ", " : "",
-			       (unsigned long long)piece->lo[d],
-			       (unsigned long long)(piece->lo[d] + piece->len[d]));
-	dcp_buf_str(b, "]");
+	char box[DCP_BOX_TEXT];
+
+	dcp_buf_str(b, dcp_box_text(box, sizeof(box), piece->lo, piece->len, ndim));
 	if (is_run(piece, ndim))
 		dcp_buf_printf(b, " elements %llu:%llu", (unsigned long long)piece->run_lo,
 			       (unsigned long long)(piece->run_lo + piece->run_n));
@@ -165,7 +162,7 @@ static enum cmd_exit tensor_text(const struct shown *s, struct out *o)
 	if (strcmp(s->row->key, s->row->name) != 0)
 		field(o, "name", s->row->name);
 	field(o, "dtype", s->t->dtype_name);
-	field(o, "shape", out_shape(text, sizeof(text), s->t->shape, s->t->ndim));
+	field(o, "shape", dcp_dims_text(text, sizeof(text), s->t->shape, s->t->ndim));
 	field(o, "size", out_size_exact(size, s->row->nbytes));
 	if (s->t->alias_of)
 		field(o, "alias of", s->t->alias_of);

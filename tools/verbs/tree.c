@@ -137,7 +137,7 @@ static int add_tensor(void *ctx, const struct dcp_row *row)
 	else if (!dcp_shape_volume(t.shape, t.ndim, &elements))
 		elements = UINT64_MAX;
 	snprintf(what, sizeof(what), "%.64s %s", t.dtype_name,
-		 out_shape(shape, sizeof(shape), t.shape, t.ndim));
+		 dcp_dims_text(shape, sizeof(shape), t.shape, t.ndim));
 	return add_leaf(f,
 			(struct leaf){ t.path, t.npath, NULL, row->alias_of ? 0 : row->nbytes,
 				       elements, true, row->alias_of != 0, t.error != NULL },

@@ -81,12 +81,20 @@ static void bytes_of_arrays(void **state)
 static void dims_and_boxes(void **state)
 {
 	static const uint64_t lo[] = { 0, 2 }, len[] = { 4, 6 };
-	char text[32], little[40];
+	static const uint64_t many[DCP_MAX_NDIM] = { 16, 8, UINT64_MAX };
+	char text[40], little[40], large[2048], box[DCP_BOX_TEXT];
 
 	(void)state;
 	assert_string_equal(dcp_dims_text(text, sizeof(text), len, 0), "[]");
 	assert_string_equal(dcp_dims_text(text, sizeof(text), len, 1), "[4]");
 	assert_string_equal(dcp_dims_text(text, sizeof(text), len, 2), "[4, 6]");
+	assert_string_equal(dcp_dims_text(large, sizeof(large), many, 3),
+			    "[16, 8, 18446744073709551615]");
+	dcp_dims_text(text, sizeof(text), many, DCP_MAX_NDIM);
+	assert_non_null(strstr(text, ", ...]"));
+	dcp_dims_text(large, sizeof(large), many, DCP_MAX_NDIM);
+	assert_null(strstr(large, "..."));
+	assert_string_equal(dcp_box_text(box, sizeof(box), lo, len, 2), "[0:4, 2:8]");
 	assert_string_equal(dcp_box_text(little, sizeof(little), lo, len, 2), "[]");
 	assert_int_equal(dcp_dims_compare(lo, len, 0), 0);
 	assert_true(dcp_dims_compare(lo, len, 2) < 0 && dcp_dims_compare(len, lo, 2) > 0);

@@ -202,22 +202,6 @@ static void colours(void **state)
 	close(before);
 }
 
-static void shapes(void **state)
-{
-	static const uint64_t shape[64] = { 16, 8, UINT64_MAX };
-	char small[40], large[2048];
-
-	(void)state;
-	assert_string_equal(out_shape(small, sizeof(small), shape, 0), "[]");
-	assert_string_equal(out_shape(small, sizeof(small), shape, 1), "[16]");
-	assert_string_equal(out_shape(large, sizeof(large), shape, 3),
-			    "[16, 8, 18446744073709551615]");
-	out_shape(small, sizeof(small), shape, 64);
-	assert_non_null(strstr(small, ", ...]"));
-	out_shape(large, sizeof(large), shape, 64);
-	assert_null(strstr(large, "..."));
-}
-
 static void causes(void **state)
 {
 	static const struct out_left left[] = {
@@ -413,13 +397,12 @@ static void progress_lines(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(size_table),       cmocka_unit_test(text_table),
-		cmocka_unit_test(wrapping),         cmocka_unit_test(colours),
-		cmocka_unit_test(shapes),           cmocka_unit_test(times),
-		cmocka_unit_test(causes),           cmocka_unit_test(tables),
-		cmocka_unit_test(columns_give_way), cmocka_unit_test(an_empty_number),
-		cmocka_unit_test(every_line_fits),  cmocka_unit_test(mount_table),
-		cmocka_unit_test(progress_lines),
+		cmocka_unit_test(size_table),      cmocka_unit_test(text_table),
+		cmocka_unit_test(wrapping),        cmocka_unit_test(colours),
+		cmocka_unit_test(times),           cmocka_unit_test(causes),
+		cmocka_unit_test(tables),          cmocka_unit_test(columns_give_way),
+		cmocka_unit_test(an_empty_number), cmocka_unit_test(every_line_fits),
+		cmocka_unit_test(mount_table),     cmocka_unit_test(progress_lines),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
