@@ -5,14 +5,14 @@
 #include "tools/help.h"
 #include "tools/out.h"
 
-enum shell { SHELL_BASH, SHELL_ZSH, SHELL_FISH, SHELL_NONE };
-
 struct help_opts {
 	bool json;
 	int shell;
 };
 
+/* In the order of complete_script. */
 static const char *const shells[] = { "bash", "zsh", "fish", NULL };
+enum { SHELL_NONE = DCP_LEN(shells) - 1 };
 
 static const struct opt opts[] = { { 0, "completion", "SHELL",
 				     "print the completion script for bash, zsh or fish",
@@ -41,27 +41,14 @@ static enum cmd_exit run(const void *p, const struct opt_args *args)
 		}
 	}
 	out_init(&o, OUT_TEXT);
-	if (h->json) {
+	if (h->json)
 		help_json(&o.json, cmd_table);
-		return out_flush(&o);
-	}
-	switch ((enum shell)h->shell) {
-	case SHELL_BASH:
-		dcp_buf_str(&o.buf, complete_bash);
-		break;
-	case SHELL_ZSH:
-		dcp_buf_str(&o.buf, complete_zsh);
-		break;
-	case SHELL_FISH:
-		dcp_buf_str(&o.buf, complete_fish);
-		break;
-	case SHELL_NONE:
-		if (cmd)
-			help_verb(&o.buf, cmd);
-		else
-			help_program(&o.buf, cmd_table);
-		break;
-	}
+	else if (h->shell != SHELL_NONE)
+		dcp_buf_str(&o.buf, complete_script[h->shell]);
+	else if (cmd)
+		help_verb(&o.buf, cmd);
+	else
+		help_program(&o.buf, cmd_table);
 	return out_flush(&o);
 }
 
