@@ -288,14 +288,14 @@ static int host_loop(struct host *h, int listener, struct dcpload_error *err)
 	return late(h, err);
 }
 
-size_t load_meet_host_room(const struct load_meeting *m)
+static size_t host_room(const struct load_meeting *m)
 {
 	return sizeof(struct host) + (PENDING + (size_t)m->ranks) * sizeof(struct pollfd) +
 	       (size_t)m->ranks * 32;
 }
 
-int load_meet_host(const struct load_meeting *m, int64_t deadline, int *fd,
-		   struct dcpload_error *err)
+static int host(const struct load_meeting *m, int64_t deadline, int *fd,
+		struct dcpload_error *err)
 {
 	struct host *h = m->room;
 	struct pollfd *polls = (void *)(h + 1);
@@ -324,13 +324,12 @@ int load_meet_host(const struct load_meeting *m, int64_t deadline, int *fd,
 
 size_t load_meet_room(const struct load_meeting *m)
 {
-	return m->rank ? load_meet_guest_room(m) : load_meet_host_room(m);
+	return m->rank ? load_meet_guest_room(m) : host_room(m);
 }
 
 int load_meet(const struct load_meeting *m, int *fd, struct dcpload_error *err)
 {
 	int64_t deadline = dcp_now_ms() + m->timeout_ms;
 
-	return m->rank ? load_meet_guest(m, deadline, fd, err)
-		       : load_meet_host(m, deadline, fd, err);
+	return m->rank ? load_meet_guest(m, deadline, fd, err) : host(m, deadline, fd, err);
 }

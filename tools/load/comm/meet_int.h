@@ -66,10 +66,7 @@ int load_shake_read(struct shake *s, size_t n);
 int load_shake_send(const struct shake *s, const void *p, size_t n);
 void load_shake_end(struct shake *s);
 
-size_t load_meet_host_room(const struct load_meeting *m);
 size_t load_meet_guest_room(const struct load_meeting *m);
-int load_meet_host(const struct load_meeting *m, int64_t deadline, int *fd,
-		   struct dcpload_error *err);
 int load_meet_guest(const struct load_meeting *m, int64_t deadline, int *fd,
 		    struct dcpload_error *err);
 

@@ -25,6 +25,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "tools/load/comm/module.h"
+#include "tools/load/comm/transport.h"
 
 #define CHUNK (1ull << 30) /* bytes per message: counts are int */
 #define SMALL (64u << 10)  /* bytes kept for messages, as load_agree() must not allocate */
@@ -261,30 +262,21 @@ static int mpi_new(MPI_Comm c, bool own, int timeout_ms, struct dcpload_comm **o
 	return 0;
 }
 
-struct wish {
-	uint32_t color, key;
-};
-
 static int mpi_split(void *ctx, uint32_t color, uint32_t key, struct dcpload_comm **out,
 		     int timeout_ms)
 {
 	struct mpi *t = ctx;
-	struct wish mine = { color, key };
-	dcp_auto_free struct wish *all = calloc(t->comm.ranks, sizeof(*all));
-	int rc = all ? mpi_allgather(t, &mine, sizeof(mine), all, timeout_ms) : -ENOMEM;
-	int first = -1, place = 0, code;
+	struct load_wish mine = { color, key };
+	dcp_auto_free struct load_wish *all = calloc(t->comm.ranks, sizeof(*all));
+	int rc = all ? mpi_allgather(t, &mine, sizeof(mine), all, timeout_ms) : -ENOMEM, code;
+	uint32_t first, n, place;
 	MPI_Comm c;
 
-	/* MPI's color is a non-negative int: use the first rank of the group; the key: the place in it. */
-	for (uint32_t r = 0; rc == 0 && r < t->comm.ranks; r++) {
-		if (all[r].color != color)
-			continue;
-		first = first < 0 ? (int)r : first;
-		place += all[r].key < key || (all[r].key == key && r < t->comm.rank);
-	}
 	if (rc < 0)
 		return rc;
-	code = MPI_Comm_split(t->c, first, place, &c);
+	/* MPI's color is a non-negative int: use the first rank of the group; the key: the place in it. */
+	first = load_group(all, t->comm.ranks, t->comm.rank, &n, &place);
+	code = MPI_Comm_split(t->c, (int)first, (int)place, &c);
 	if (code != MPI_SUCCESS)
 		return mpi_failed(t, code, "MPI_Comm_split");
 	return mpi_new(c, true, timeout_ms, out, &t->failed);

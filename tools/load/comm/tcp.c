@@ -380,10 +380,6 @@ int load_tcp_open(struct dcpload_comm **out, struct dcpload_error *err)
 
 /* ---- sub-groups ---- */
 
-struct wish {
-	uint32_t color, key;
-};
-
 /* What the leader of a sub-group sends its members: how to connect. */
 struct invitation {
 	int32_t code;
@@ -391,25 +387,6 @@ struct invitation {
 	uint8_t key[32];
 	struct load_address at;
 };
-
-/* The leader of this rank's sub-group. Sets its size and this rank's place: m->ranks, m->rank. */
-static uint32_t group_of(const struct tcp *t, const struct wish *all, struct load_meeting *m)
-{
-	const struct wish *mine = &all[t->comm.rank];
-	uint32_t leader = t->comm.rank;
-
-	for (uint32_t r = 0; r < t->comm.ranks; r++) {
-		if (all[r].color != mine->color)
-			continue;
-		m->ranks++;
-		if (all[r].key < mine->key || (all[r].key == mine->key && r < t->comm.rank))
-			m->rank++;
-		if (all[r].key < all[leader].key ||
-		    (all[r].key == all[leader].key && r < leader))
-			leader = r;
-	}
-	return leader;
-}
 
 /* A leader listens, and gives the address from which it reaches rank 0. */
 static void invite(const struct tcp *t, struct load_meeting *m, struct invitation *in)
@@ -471,9 +448,9 @@ static int tcp_split(void *ctx, uint32_t color, uint32_t key, struct dcpload_com
 {
 	struct tcp *t = ctx;
 	struct load_meeting m = { .listener = -1, .nports = 1, .timeout_ms = timeout_ms };
-	struct wish wish = { color, key };
+	struct load_wish wish = { color, key };
 	struct invitation in = { 0 };
-	dcp_auto_free struct wish *wishes = calloc(t->comm.ranks, sizeof(*wishes));
+	dcp_auto_free struct load_wish *wishes = calloc(t->comm.ranks, sizeof(*wishes));
 	dcp_auto_free struct invitation *all = calloc(t->comm.ranks, sizeof(*all));
 	struct tcp *sub;
 	uint32_t leader;
@@ -485,7 +462,7 @@ static int tcp_split(void *ctx, uint32_t color, uint32_t key, struct dcpload_com
 	rc = tcp_allgather(t, &wish, sizeof(wish), wishes, timeout_ms);
 	if (rc < 0)
 		return rc;
-	leader = group_of(t, wishes, &m);
+	leader = load_group(wishes, t->comm.ranks, t->comm.rank, &m.ranks, &m.rank);
 	/* Checked before they meet: after that a rank that fails could not notify the others. */
 	sub = tcp_alloc(&m);
 	in.code = sub ? 0 : -ENOMEM;
