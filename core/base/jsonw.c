@@ -362,12 +362,18 @@ void dcp_jsonw_put_u64s(struct dcp_jsonw *w, const char *key, const uint64_t *v,
 	dcp_jsonw_end(w);
 }
 
-void dcp_jsonw_put_strs(struct dcp_jsonw *w, const char *key, const char *const *v, size_t n)
+void dcp_jsonw_strs(struct dcp_jsonw *w, const char *const *v, size_t n)
 {
-	dcp_jsonw_put_array(w, key);
+	dcp_jsonw_array(w);
 	for (size_t i = 0; i < n; i++)
 		dcp_jsonw_str(w, v[i]);
 	dcp_jsonw_end(w);
+}
+
+void dcp_jsonw_put_strs(struct dcp_jsonw *w, const char *key, const char *const *v, size_t n)
+{
+	dcp_jsonw_key(w, key);
+	dcp_jsonw_strs(w, v, n);
 }
 
 int dcp_jsonw_error(const struct dcp_jsonw *w)

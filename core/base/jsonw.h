@@ -56,6 +56,8 @@ void dcp_jsonw_null(struct dcp_jsonw *w);
 void dcp_jsonw_base64(struct dcp_jsonw *w, const void *p, size_t n);
 /* Append to @out what the @n digits at @s stand for, up to the first '='. -EBADMSG: another character is among them. */
 int dcp_base64_read(const char *s, size_t n, struct dcp_buf *out);
+/* An array of @n texts. */
+void dcp_jsonw_strs(struct dcp_jsonw *w, const char *const *v, size_t n);
 /* Text that is one JSON value already. */
 void dcp_jsonw_raw(struct dcp_jsonw *w, const char *json, size_t n);
 

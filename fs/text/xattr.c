@@ -68,7 +68,7 @@ static int cut_subject(struct subject *s)
 	if (rc == -ENOMEM)
 		return rc;
 	if (rc < 0 && !s->t.error)
-		s->t.error = dcp_arena_strndup(&s->arena, why.msg, strlen(why.msg));
+		s->t.error = dcp_arena_strdup(&s->arena, why.msg);
 	if (rc <= 0 || !dcpfs_is_rank(s->ver))
 		return 0;
 	if (s->t.partly && dcpfs_rank_can_read(s->ver, &s->row, &part, NULL) == 0)
@@ -113,75 +113,12 @@ static void unload(struct subject *s)
 	dcpfs_version_put(s->ver);
 }
 
-/* Each getter appends its value and says whether the subject has one. */
-static bool put_key(const struct subject *s, struct dcp_buf *b)
-{
-	dcp_buf_str(b, s->row.key);
-	return true;
-}
-
-static bool put_version(const struct subject *s, struct dcp_buf *b)
-{
-	dcp_buf_str(b, s->ver->name);
-	return true;
-}
-
-static bool put_format(const struct subject *s, struct dcp_buf *b)
-{
-	dcp_buf_str(b, dcp_version_format(dcpfs_opened(s->ver))->name);
-	return true;
-}
-
-static bool put_path(const struct subject *s, struct dcp_buf *b)
-{
-	bool tensor = s->rows->rows == DCP_ROW_TENSOR;
-	const char *const *path = tensor ? s->t.path : s->o.path;
-	size_t n = tensor ? s->t.npath : s->o.npath;
-	struct dcp_jsonw w;
-
-	dcp_jsonw_init(&w, b, false);
-	dcp_jsonw_array(&w);
-	for (size_t i = 0; i < n; i++)
-		dcp_jsonw_str(&w, path[i]);
-	dcp_jsonw_end(&w);
-	return true;
-}
-
-static bool put_dtype(const struct subject *s, struct dcp_buf *b)
-{
-	if (s->rows->rows == DCP_ROW_TENSOR)
-		dcp_buf_str(b, s->t.dtype_name);
-	return s->rows->rows == DCP_ROW_TENSOR;
-}
-
 /* What the elements of this very file are: .npy may hold wider ones. */
-static bool put_storage_dtype(const struct subject *s, struct dcp_buf *b)
+static const char *storage_dtype(const struct subject *s)
 {
 	const struct dcp_dtype_info *info = dcp_dtype_info(dcp_tensor_shown(&s->t));
 
-	if (s->rows->rows != DCP_ROW_TENSOR)
-		return false;
-	dcp_buf_str(b,
-		    s->rows->as == DCP_AS_NPY && info->widened ? info->npy : s->t.dtype_name);
-	return true;
-}
-
-static bool put_shape(const struct subject *s, struct dcp_buf *b)
-{
-	if (s->rows->rows != DCP_ROW_TENSOR)
-		return false;
-	dcp_buf_str(b, "[");
-	for (uint32_t d = 0; d < s->t.ndim; d++)
-		dcp_buf_printf(b, "%s%llu", d ? ", " : "", (unsigned long long)s->t.shape[d]);
-	dcp_buf_str(b, "]");
-	return true;
-}
-
-static bool put_nbytes(const struct subject *s, struct dcp_buf *b)
-{
-	if (s->rows->rows == DCP_ROW_TENSOR)
-		dcp_buf_printf(b, "%llu", (unsigned long long)s->row.nbytes);
-	return s->rows->rows == DCP_ROW_TENSOR;
+	return s->rows->as == DCP_AS_NPY && info->widened ? info->npy : s->t.dtype_name;
 }
 
 static bool is_needed(const struct subject *s, size_t piece)
@@ -190,7 +127,7 @@ static bool is_needed(const struct subject *s, size_t piece)
 }
 
 /* Names of the files that hold it, in order of first use. */
-static bool put_files(const struct subject *s, struct dcp_buf *b)
+static void put_files(const struct subject *s, struct dcp_buf *b)
 {
 	const struct dcp_files *files = dcp_version_files(dcpfs_opened(s->ver));
 
@@ -206,43 +143,64 @@ static bool put_files(const struct subject *s, struct dcp_buf *b)
 			dcp_buf_printf(b, "%s%s", b->n ? " " : "",
 				       dcp_files_name(files, s->t.pieces[i].file));
 	}
-	return b->n != 0;
 }
 
-static bool put_alias_of(const struct subject *s, struct dcp_buf *b)
-{
-	if (s->t.alias_of)
-		dcp_buf_str(b, s->t.alias_of);
-	return s->t.alias_of != NULL;
-}
-
-static bool put_type(const struct subject *s, struct dcp_buf *b)
-{
-	if (s->rows->rows == DCP_ROW_OBJECT && s->o.type)
-		dcp_buf_str(b, s->o.type);
-	return s->rows->rows == DCP_ROW_OBJECT && s->o.type;
-}
-
-static bool put_error(const struct subject *s, struct dcp_buf *b)
-{
-	const char *error = s->rows->rows == DCP_ROW_TENSOR ? s->t.error : s->o.error;
-
-	if (error)
-		dcp_buf_str(b, error);
-	return error != NULL;
-}
-
-static const struct {
-	const char *name;
-	bool (*put)(const struct subject *s, struct dcp_buf *b);
-} attributes[] = {
-	{ PREFIX "key", put_key },       { PREFIX "version", put_version },
-	{ PREFIX "format", put_format }, { PREFIX "path", put_path },
-	{ PREFIX "dtype", put_dtype },   { PREFIX "storage_dtype", put_storage_dtype },
-	{ PREFIX "shape", put_shape },   { PREFIX "nbytes", put_nbytes },
-	{ PREFIX "files", put_files },   { PREFIX "alias_of", put_alias_of },
-	{ PREFIX "type", put_type },     { PREFIX "error", put_error },
+enum attribute {
+	KEY,
+	VERSION,
+	FORMAT,
+	PATH,
+	DTYPE,
+	STORAGE_DTYPE,
+	SHAPE,
+	NBYTES,
+	FILES,
+	ALIAS_OF,
+	TYPE,
+	ERROR,
+	ATTRIBUTES
 };
+
+static const char *const attributes[ATTRIBUTES] = {
+	[KEY] = PREFIX "key",       [VERSION] = PREFIX "version",
+	[FORMAT] = PREFIX "format", [PATH] = PREFIX "path",
+	[DTYPE] = PREFIX "dtype",   [STORAGE_DTYPE] = PREFIX "storage_dtype",
+	[SHAPE] = PREFIX "shape",   [NBYTES] = PREFIX "nbytes",
+	[FILES] = PREFIX "files",   [ALIAS_OF] = PREFIX "alias_of",
+	[TYPE] = PREFIX "type",     [ERROR] = PREFIX "error",
+};
+
+/* Append the value of an attribute; false: the subject has none. */
+static bool put(const struct subject *s, enum attribute a, struct dcp_buf *b)
+{
+	bool tensor = s->rows->rows == DCP_ROW_TENSOR;
+	char shape[DCP_BOX_TEXT];
+	const char *const text[ATTRIBUTES] = {
+		[KEY] = s->row.key,
+		[VERSION] = s->ver->name,
+		[FORMAT] = dcp_version_format(dcpfs_opened(s->ver))->name,
+		[DTYPE] = tensor ? s->t.dtype_name : NULL,
+		[STORAGE_DTYPE] = tensor ? storage_dtype(s) : NULL,
+		[SHAPE] = tensor ? dcp_dims_text(shape, sizeof(shape), s->t.shape, s->t.ndim)
+				 : NULL,
+		[ALIAS_OF] = s->t.alias_of,
+		[TYPE] = s->o.type,
+		[ERROR] = tensor ? s->t.error : s->o.error,
+	};
+	struct dcp_jsonw w;
+
+	if (text[a])
+		dcp_buf_str(b, text[a]);
+	dcp_jsonw_init(&w, b, false);
+	if (a == PATH)
+		dcp_jsonw_strs(&w, tensor ? s->t.path : s->o.path,
+			       tensor ? s->t.npath : s->o.npath);
+	if (a == NBYTES && tensor)
+		dcp_jsonw_u64(&w, s->row.nbytes);
+	if (a == FILES)
+		put_files(s, b);
+	return text[a] || b->n;
+}
 
 int dcpfs_xattr_get(struct dcpfs *fs, uint64_t ino, const char *name, struct dcp_buf *out)
 {
@@ -257,8 +215,8 @@ int dcpfs_xattr_get(struct dcpfs *fs, uint64_t ino, const char *name, struct dcp
 		return -ENODATA;
 	rc = load(fs, ino, &s);
 	for (size_t i = 0; rc == 0 && i < DCP_LEN(attributes); i++)
-		if (!strcmp(attributes[i].name, name)) {
-			rc = attributes[i].put(&s, out) ? dcp_buf_error(out) : -ENODATA;
+		if (!strcmp(attributes[i], name)) {
+			rc = put(&s, (enum attribute)i, out) ? dcp_buf_error(out) : -ENODATA;
 			unload(&s);
 			return rc;
 		}
@@ -274,8 +232,8 @@ int dcpfs_xattr_list(struct dcpfs *fs, uint64_t ino, struct dcp_buf *out)
 	for (size_t i = 0; rc == 0 && i < DCP_LEN(attributes); i++) {
 		dcp_auto_buf struct dcp_buf value = DCP_BUF_INIT;
 
-		if (attributes[i].put(&s, &value))
-			dcp_buf_add(out, attributes[i].name, strlen(attributes[i].name) + 1);
+		if (put(&s, (enum attribute)i, &value))
+			dcp_buf_add(out, attributes[i], strlen(attributes[i]) + 1);
 	}
 	unload(&s);
 	return rc == -ENODATA ? 0 : rc < 0 ? rc : dcp_buf_error(out);

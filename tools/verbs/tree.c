@@ -309,10 +309,7 @@ static void put_path(const struct forest *f, size_t at, struct out *o, const cha
 		return;
 	}
 	dcp_jsonw_init(&w, &text, false);
-	dcp_jsonw_array(&w);
-	for (size_t d = 0; d < f->nodes[at].depth; d++)
-		dcp_jsonw_str(&w, path[d]);
-	dcp_jsonw_end(&w);
+	dcp_jsonw_strs(&w, path, f->nodes[at].depth);
 	o->buf.failed = o->buf.failed || dcp_jsonw_error(&w) < 0;
 	out_tsv(o, text.p ? text.p : "");
 }
