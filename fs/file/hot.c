@@ -2,16 +2,15 @@
 #include "fs/file/hot.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "core/base/base.h"
 #include "core/base/cleanup.h"
 #include "fs/fs.h"
+#include "fs/text/spool.h"
 
 /* <linux/fuse.h> of Debian 12 does not have these yet. */
 struct backing_map {
@@ -81,22 +80,14 @@ static int fill(struct dcpfs *fs, const struct dcpfs_file *f, dcpfs_hot_read rea
 }
 
 /*
- * Where a copy lies: a nameless file beside the indexes, else memory. Disk file systems cache
- * in large folios: reading such a copy costs half of what one in a memory file does.
+ * A nameless file with the content, registered; the kernel holds it from then on. It lies beside
+ * the indexes, else in memory: disk file systems cache in large folios, and reading such a copy
+ * costs half of what one in a memory file does.
  */
-static int copy_open(const struct dcpfs *fs)
-{
-	const char *dir = fs->opts.store.cache_dir;
-	int fd = dir ? open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600) : -1;
-
-	return fd >= 0 ? fd : memfd_create("dcpfs-hot", MFD_CLOEXEC);
-}
-
-/* A nameless file with the content, registered; the kernel holds it from then on. */
 static int assemble(struct dcpfs_hot *h, struct dcpfs *fs, const struct dcpfs_file *f,
 		    uint64_t size, dcpfs_hot_read read)
 {
-	dcp_auto_fd int fd = copy_open(fs);
+	dcp_auto_fd int fd = dcpfs_nameless(fs->opts.store.cache_dir, "dcpfs-hot");
 	struct backing_map map = { 0 };
 
 	if (fd < 0 || fill(fs, f, read, fd, size) < 0)

@@ -32,11 +32,11 @@ void dcpfs_text_finish(struct dcpfs_text *t)
 	*t = (struct dcpfs_text){ 0 };
 }
 
-static int spool_open(const struct dcpfs_spool *s)
+int dcpfs_nameless(const char *dir, const char *what)
 {
-	int fd = s->dir ? open(s->dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600) : -1;
+	int fd = dir ? open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600) : -1;
 
-	return fd >= 0 ? fd : memfd_create("dcpfs-text", MFD_CLOEXEC);
+	return fd >= 0 ? fd : memfd_create(what, MFD_CLOEXEC);
 }
 
 int dcpfs_spool_flush(struct dcpfs_spool *s, bool now)
@@ -48,7 +48,7 @@ int dcpfs_spool_flush(struct dcpfs_spool *s, bool now)
 	if (!now && s->buf.n < SPOOL_BYTES)
 		return 0;
 	if (s->fd < 0)
-		s->fd = spool_open(s);
+		s->fd = dcpfs_nameless(s->dir, "dcpfs-text");
 	if (s->fd < 0)
 		return -errno;
 	while (done < s->buf.n) {

@@ -23,6 +23,9 @@ struct dcpfs_text {
 	char *heap; /* what p points to, or NULL: p is a mapping */
 };
 
+/* A file without a name in @dir, or (@dir NULL, or not possible there) in memory, called @what. -1: errno. */
+int dcpfs_nameless(const char *dir, const char *what);
+
 /* Takes the buffer's memory, also on failure. 0 or -ENOMEM. */
 int dcpfs_text_from_buf(struct dcpfs_text *t, struct dcp_buf *b);
 void dcpfs_text_finish(struct dcpfs_text *t);
