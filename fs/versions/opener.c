@@ -54,16 +54,12 @@ struct dcpfs_opener {
 struct dcpfs_opener *dcpfs_opener_create(void)
 {
 	struct dcpfs_opener *o = calloc(1, sizeof(*o));
-	pthread_condattr_t attr;
 
 	if (!o)
 		return NULL;
 	o->held = true;
 	pthread_mutex_init(&o->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&o->changed, &attr);
-	pthread_condattr_destroy(&attr);
+	pthread_cond_init(&o->changed, NULL);
 	return o;
 }
 
@@ -211,6 +207,14 @@ static void unwant(struct dcpfs_opener *o, const struct want *w)
 	*at = w->next;
 }
 
+/* For a change, but not long: whether to stop is looked at again. The lock is held. */
+static void wait_some(struct dcpfs_opener *o)
+{
+	struct timespec soon = in_ms(CLOCK_MONOTONIC, LOOK_MS);
+
+	pthread_cond_clockwait(&o->changed, &o->lock, CLOCK_MONOTONIC, &soon);
+}
+
 /* Wait until it is decided, or the end. */
 static void await(struct dcpfs *fs, struct dcpfs_version *ver)
 {
@@ -220,8 +224,6 @@ static void await(struct dcpfs *fs, struct dcpfs_version *ver)
 
 	pthread_mutex_lock(&o->lock);
 	while (!is_decided(ver) && !is_stopped(fs)) {
-		struct timespec soon = in_ms(CLOCK_MONOTONIC, LOOK_MS);
-
 		if (!ver->opening && !ver->unindexed) {
 			open_now(fs, ver, false);
 			continue;
@@ -232,7 +234,7 @@ static void await(struct dcpfs *fs, struct dcpfs_version *ver)
 			wanted = true;
 			pthread_cond_broadcast(&o->changed);
 		}
-		pthread_cond_timedwait(&o->changed, &o->lock, &soon);
+		wait_some(o);
 	}
 	if (wanted)
 		unwant(o, &want);
@@ -248,11 +250,8 @@ static int map(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_err *err)
 	int rc = 0;
 
 	pthread_mutex_lock(&o->lock);
-	while (ver->opening && !is_stopped(fs)) {
-		struct timespec soon = in_ms(CLOCK_MONOTONIC, LOOK_MS);
-
-		pthread_cond_timedwait(&o->changed, &o->lock, &soon);
-	}
+	while (ver->opening && !is_stopped(fs))
+		wait_some(o);
 	if (!is_open(ver) && is_stopped(fs)) {
 		rc = dcp_fail(err, -ECANCELED, "%s: the mount ends", ver->name);
 	} else if (!is_open(ver)) {
@@ -399,7 +398,7 @@ int dcpfs_opener_first(struct dcpfs *fs, unsigned ms, struct dcp_err *err)
 
 	pthread_mutex_lock(&o->lock);
 	while (!o->opened && !o->over && !late)
-		late = pthread_cond_timedwait(&o->changed, &o->lock, &until);
+		late = pthread_cond_clockwait(&o->changed, &o->lock, CLOCK_MONOTONIC, &until);
 	if (!o->opened && o->over && o->first.code)
 		rc = dcp_fail_at(err, o->first.code, o->first.off, "%s", o->first.msg);
 	else if (o->first.code)

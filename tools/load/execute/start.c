@@ -30,18 +30,6 @@ static void *execute(void *arg)
 	return NULL;
 }
 
-static void init(struct load_running *r, struct dcpload_plan *p)
-{
-	pthread_condattr_t attr;
-
-	r->plan = p;
-	pthread_mutex_init(&r->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&r->changed, &attr);
-	pthread_condattr_destroy(&attr);
-}
-
 static void finish(struct load_running *r)
 {
 	if (r->threaded)
@@ -62,7 +50,9 @@ int dcpload_start(struct dcpload_plan *p, struct dcpload_error *err)
 	if (!r)
 		return load_agree(p->ck->comm, load_fail(err, -ENOMEM, "out of memory"), err,
 				  (int)p->ck->config.timeout_ms);
-	init(r, p);
+	r->plan = p;
+	pthread_mutex_init(&r->lock, NULL);
+	pthread_cond_init(&r->changed, NULL);
 	p->running = r;
 	r->threaded = !(p->ck->comm->flags & DCPLOAD_COMM_ONE_THREAD) &&
 		      pthread_create(&r->thread, NULL, execute, r) == 0;
@@ -79,7 +69,8 @@ static bool is_done(struct load_running *r, int32_t timeout_ms)
 	pthread_mutex_lock(&r->lock);
 	while (!r->done && rc == 0)
 		rc = timeout_ms < 0 ? pthread_cond_wait(&r->changed, &r->lock)
-				    : pthread_cond_timedwait(&r->changed, &r->lock, &at);
+				    : pthread_cond_clockwait(&r->changed, &r->lock,
+							     CLOCK_MONOTONIC, &at);
 	done = r->done;
 	pthread_mutex_unlock(&r->lock);
 	return done;

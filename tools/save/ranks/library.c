@@ -157,17 +157,6 @@ static int fill(struct dcpsave *s, const char *path, const struct dcpsave_config
 	return rc == 0 ? choose_gathering(s, err) : rc;
 }
 
-static void init_step(struct save_step *step)
-{
-	pthread_condattr_t monotonic;
-
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_mutex_init(&step->lock, NULL);
-	pthread_cond_init(&step->ended, &monotonic);
-	pthread_condattr_destroy(&monotonic);
-}
-
 int dcpsave_open(const struct dcpload_comm *comm, const char *path,
 		 const struct dcpsave_config *config, struct dcpsave **out,
 		 struct dcpload_error *err)
@@ -185,7 +174,8 @@ int dcpsave_open(const struct dcpload_comm *comm, const char *path,
 		s->comm = comm;
 		s->report.ranks = comm->ranks;
 		dcp_arena_init(&s->arena, MEMORY);
-		init_step(&s->step);
+		pthread_mutex_init(&s->step.lock, NULL);
+		pthread_cond_init(&s->step.ended, NULL);
 	}
 	rc = s ? fill(s, path, config, err) : load_say(err, -ENOMEM);
 	rc = load_agree(comm, rc, err,

@@ -6,9 +6,9 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "core/base/base.h"
+#include "core/base/clock.h"
 #include "tools/save/ranks/ranks_int.h"
 
 static void *run(void *arg)
@@ -51,19 +51,13 @@ void save_step_start(struct dcpsave *s, save_step_fn fn)
 /* Has this rank's ended? Waits some time for it. */
 static bool has_ended(struct save_step *step, int ms)
 {
-	struct timespec until;
+	int64_t end = dcp_now_ns(CLOCK_MONOTONIC) + ms * DCP_NS_PER_MS;
+	struct timespec until = { end / DCP_NS_PER_S, end % DCP_NS_PER_S };
 	bool done;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += ms / 1000;
-	until.tv_nsec += ms % 1000 * 1000000L;
-	if (until.tv_nsec >= 1000000000L) {
-		until.tv_sec++;
-		until.tv_nsec -= 1000000000L;
-	}
 	pthread_mutex_lock(&step->lock);
-	while (!step->done &&
-	       pthread_cond_timedwait(&step->ended, &step->lock, &until) != ETIMEDOUT)
+	while (!step->done && pthread_cond_clockwait(&step->ended, &step->lock, CLOCK_MONOTONIC,
+						     &until) != ETIMEDOUT)
 		;
 	done = step->done;
 	pthread_mutex_unlock(&step->lock);
