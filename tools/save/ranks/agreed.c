@@ -61,14 +61,6 @@ static const char *const *take_path(struct agreed *a, struct dcp_cur *c, size_t 
 	return path;
 }
 
-static int compare_numbers(const uint64_t *x, const uint64_t *y, uint32_t n)
-{
-	for (uint32_t d = 0; d < n; d++)
-		if (x[d] != y[d])
-			return DCP_CMP(x[d], y[d]);
-	return 0;
-}
-
 static int differ(struct agreed *a, uint32_t first, const struct dcp_write_tensor *old,
 		  uint32_t rank, const struct dcp_write_tensor *t)
 {
@@ -151,7 +143,7 @@ static int take_tensor(struct agreed *a, uint32_t rank, size_t number, struct dc
 	if (fresh)
 		dcp_buf_add(&a->tensors, &t, sizeof(t));
 	else if (old.dtype != t.dtype || old.ndim != t.ndim ||
-		 compare_numbers(old.shape, t.shape, t.ndim) != 0)
+		 dcp_dims_compare(old.shape, t.shape, t.ndim) != 0)
 		return differ(a, DCP_ITEMS(a->first, uint32_t)[r.tensor], &old, rank, &t);
 	return dcp_buf_error(&a->regions) | dcp_buf_error(&a->tensors);
 }
@@ -198,9 +190,9 @@ static int by_place(const void *p, const void *q, void *ctx)
 	int order = DCP_CMP(x->tensor, y->tensor);
 
 	if (!order)
-		order = compare_numbers(x->lo, y->lo, t[x->tensor].ndim);
+		order = dcp_dims_compare(x->lo, y->lo, t[x->tensor].ndim);
 	if (!order)
-		order = compare_numbers(x->len, y->len, t[x->tensor].ndim);
+		order = dcp_dims_compare(x->len, y->len, t[x->tensor].ndim);
 	if (!order)
 		order = DCP_CMP(x->rank, y->rank);
 	return order ? order : DCP_CMP(x->number, y->number);
@@ -209,8 +201,8 @@ static int by_place(const void *p, const void *q, void *ctx)
 static bool is_equal(const struct dcp_write_tensor *t, const struct region *x,
 		     const struct region *y)
 {
-	return x->tensor == y->tensor && !compare_numbers(x->lo, y->lo, t->ndim) &&
-	       !compare_numbers(x->len, y->len, t->ndim);
+	return x->tensor == y->tensor && !dcp_dims_compare(x->lo, y->lo, t->ndim) &&
+	       !dcp_dims_compare(x->len, y->len, t->ndim);
 }
 
 static int by_size(const void *p, const void *q)
