@@ -86,7 +86,7 @@ int dcpfs_mounts_read(FILE *mountinfo, const char *path, struct dcpfs_mount *out
 void dcpfs_mounts_each(void (*fn)(void *ctx, const char *point, const struct dcpfs_mount *m),
 		       void *ctx)
 {
-	FILE *f = fopen("/proc/self/mountinfo", "re");
+	dcp_auto_file FILE *f = fopen("/proc/self/mountinfo", "re");
 	dcp_auto_free char *line = NULL;
 	struct dcpfs_mount m;
 	size_t cap = 0;
@@ -94,8 +94,6 @@ void dcpfs_mounts_each(void (*fn)(void *ctx, const char *point, const struct dcp
 
 	while (f && next(f, &line, &cap, &point, &m))
 		fn(ctx, point, &m);
-	if (f)
-		fclose(f);
 }
 
 bool dcpfs_mounts_around(char *path, struct dcpfs_mount *out, const char **rest)
@@ -135,12 +133,7 @@ bool dcpfs_mounts_shows(const char *dir, uint64_t generation)
 
 int dcpfs_mounts_find(const char *path, struct dcpfs_mount *out)
 {
-	FILE *f = fopen("/proc/self/mountinfo", "re");
-	int found;
+	dcp_auto_file FILE *f = fopen("/proc/self/mountinfo", "re");
 
-	if (!f)
-		return -errno;
-	found = dcpfs_mounts_read(f, path, out);
-	fclose(f);
-	return found;
+	return f ? dcpfs_mounts_read(f, path, out) : -errno;
 }

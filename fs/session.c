@@ -86,19 +86,17 @@ static int fuse_options(const struct dcpfs_opts *o, struct fuse_args *args)
 /* Kernel read-ahead of the mount: 128 KiB by default, which starves sequential readers. */
 static void set_readahead(const struct dcpfs_opts *o)
 {
+	dcp_auto_file FILE *f = NULL;
 	struct dcpfs_mount m;
 	char path[64];
-	FILE *f;
 
 	if (!o->readahead_kib || dcpfs_mounts_find(o->mountpoint, &m) <= 0)
 		return;
 	snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", major(m.dev),
 		 minor(m.dev));
 	f = fopen(path, "we");
-	if (!f)
-		return; /* an ordinary user keeps the kernel's choice */
-	fprintf(f, "%u", o->readahead_kib);
-	fclose(f);
+	if (f) /* an ordinary user keeps the kernel's choice */
+		fprintf(f, "%u", o->readahead_kib);
 }
 
 /* ---- passthrough: libfuse 3.14 cannot ask for it, so the INIT reply is completed on its way

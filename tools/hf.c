@@ -8,12 +8,13 @@
 #include <unistd.h>
 
 #include "core/base/buf.h"
+#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/rules/rules.h"
 
 static int read_file(const char *path, struct dcp_buf *out, struct dcp_err *err)
 {
-	FILE *f = fopen(path, "re");
+	dcp_auto_file FILE *f = fopen(path, "re");
 	char part[65536];
 	size_t n;
 
@@ -21,9 +22,7 @@ static int read_file(const char *path, struct dcp_buf *out, struct dcp_err *err)
 		return dcp_fail(err, -errno, "%s: %s", path, strerror(errno));
 	while (out->n <= DCP_RULES_MAX_TEXT && (n = fread(part, 1, sizeof(part), f)) > 0)
 		dcp_buf_add(out, part, n);
-	n = ferror(f) != 0;
-	fclose(f);
-	if (n)
+	if (ferror(f))
 		return dcp_fail(err, -EIO, "%s cannot be read", path);
 	return dcp_err_say(err, dcp_buf_error(out));
 }

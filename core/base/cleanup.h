@@ -8,6 +8,7 @@
  */
 #pragma once
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -35,5 +36,12 @@ static inline int dcp_take_fd(int *fd)
 	return taken;
 }
 
+static inline void dcp_close_file(FILE **f)
+{
+	if (*f)
+		fclose(*f);
+}
+
 #define dcp_auto_fd __attribute__((cleanup(dcp_close_fd)))
 #define dcp_auto_free __attribute__((cleanup(dcp_free_ptr)))
+#define dcp_auto_file __attribute__((cleanup(dcp_close_file)))

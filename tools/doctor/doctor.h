@@ -5,6 +5,8 @@
 #pragma once
 #include <stdbool.h>
 
+#include "core/base/base.h"
+
 enum state { GOOD, NOTE, BAD };
 
 struct finding {
@@ -12,6 +14,10 @@ struct finding {
 	char found[256];
 	const char *advice; /* NULL: nothing to do */
 };
+
+/* What was found, and what to do: @advice, or NULL. */
+void doctor_say(struct finding *f, enum state state, const char *advice, const char *fmt, ...)
+	DCP_PRINTF(4, 5);
 
 /* What several checks want to know. */
 struct machine {

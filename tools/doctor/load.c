@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -16,6 +17,17 @@
 #include "tools/load/memory/gds.h"
 #include "tools/load/memory/memory.h"
 #include "tools/load/memory/nccl.h"
+
+void doctor_say(struct finding *f, enum state state, const char *advice, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(f->found, sizeof(f->found), fmt, ap);
+	va_end(ap);
+	f->state = state;
+	f->advice = advice;
+}
 
 /* Can a process open what another one of the same user has in memory? */
 static int open_of_other(int fd)
@@ -46,17 +58,17 @@ void doctor_window(struct machine *m, struct finding *f)
 	dcp_auto_fd int fd = memfd_create("dcpfs-doctor", MFD_CLOEXEC);
 	dcp_auto_fd int other = fd < 0 ? -errno : open_of_other(fd);
 
-	if (other >= 0) {
-		snprintf(f->found, sizeof(f->found),
-			 "ranks of one user on this machine can share memory: "
-			 "each file is read once for all of them");
-		return;
-	}
-	f->state = NOTE;
-	snprintf(f->found, sizeof(f->found), "%s: %s",
-		 fd < 0 ? "memfd_create" : "/proc/PID/fd of another process", strerror(-other));
-	f->advice = "each rank of dcpfs load reads for itself here: cold files are read once a "
-		    "rank, not once a node";
+	if (other >= 0)
+		doctor_say(f, GOOD, NULL,
+			   "ranks of one user on this machine can share memory: "
+			   "each file is read once for all of them");
+	else
+		doctor_say(f, NOTE,
+			   "each rank of dcpfs load reads for itself here: cold files are read "
+			   "once a rank, not once a node",
+			   "%s: %s",
+			   fd < 0 ? "memfd_create" : "/proc/PID/fd of another process",
+			   strerror(-other));
 }
 
 static int try_direct(const char *path, const struct stat *st, int type, struct FTW *ftw)
@@ -87,30 +99,26 @@ void doctor_direct(struct machine *m, struct finding *f)
 
 		rc = fd >= 0 ? 1 : errno == EINVAL ? 2 : -1;
 	}
-	f->state = rc == 1 ? GOOD : NOTE;
-	snprintf(f->found, sizeof(f->found), "%s%.200s",
-		 rc == 1   ? "works at "
-		 : rc == 2 ? "is refused at "
-			   : "cannot be tried at ",
-		 at ? at : "the cache: there is none");
-	if (rc == 2)
-		f->advice = "dcpfs load reads through the page cache there";
-	else if (rc != 1)
-		f->advice = "dcpfs doctor SOURCE tries it where the checkpoint is";
+	at = at ? at : "the cache: there is none";
+	if (rc == 1)
+		doctor_say(f, GOOD, NULL, "works at %.200s", at);
+	else if (rc == 2)
+		doctor_say(f, NOTE, "dcpfs load reads through the page cache there",
+			   "is refused at %.200s", at);
+	else
+		doctor_say(f, NOTE, "dcpfs doctor SOURCE tries it where the checkpoint is",
+			   "cannot be tried at %.200s", at);
 }
 
 void doctor_huge(struct machine *m, struct finding *f)
 {
-	FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "re");
+	dcp_auto_file FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "re");
 	char line[80] = "";
 
 	if (file && !fgets(line, sizeof(line), file))
 		line[0] = '\0';
-	if (file)
-		fclose(file);
 	line[strcspn(line, "\n")] = '\0';
-	snprintf(f->found, sizeof(f->found), "transparent_hugepage: %s",
-		 line[0] ? line : "none");
+	doctor_say(f, GOOD, NULL, "transparent_hugepage: %s", line[0] ? line : "none");
 	if (!line[0] || strstr(line, "[never]")) {
 		f->state = NOTE;
 		f->advice = "dcpfs load fills memory faster on them: echo madvise > "
@@ -122,12 +130,12 @@ void doctor_gpu(struct machine *m, struct finding *f)
 {
 	struct dcpload_error err;
 
-	if (load_cuda_probe(f->found, sizeof(f->found), &err) == 0)
-		return;
-	f->state = NOTE;
-	snprintf(f->found, sizeof(f->found), "%.250s", err.text);
-	f->advice = "dcpfs load fills the memory of the host; for --device cuda it needs "
-		    "NVIDIA's driver with its libcuda.so.1, of CUDA 11.0 or later";
+	if (load_cuda_probe(f->found, sizeof(f->found), &err) < 0)
+		doctor_say(
+			f, NOTE,
+			"dcpfs load fills the memory of the host; for --device cuda it needs "
+			"NVIDIA's driver with its libcuda.so.1, of CUDA 11.0 or later",
+			"%.250s", err.text);
 }
 
 void doctor_ipc(struct machine *m, struct finding *f)

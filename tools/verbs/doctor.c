@@ -42,7 +42,7 @@ static const struct opt_operand operands[] = { { "SOURCE", true, OPT_SOURCE }, {
  * also fusermount3? */
 static void find_capability(struct machine *m)
 {
-	FILE *f = fopen("/proc/self/status", "re");
+	dcp_auto_file FILE *f = fopen("/proc/self/status", "re");
 	char line[256];
 	unsigned long long caps;
 
@@ -52,8 +52,6 @@ static void find_capability(struct machine *m)
 		if (sscanf(line, "CapBnd: %llx", &caps) == 1)
 			m->barred = !(caps >> 21 & 1);
 	}
-	if (f)
-		fclose(f);
 }
 
 /* Is it the mode of @path that keeps users from it, not what surrounds them? */
@@ -70,11 +68,10 @@ static void check_device(struct machine *m, struct finding *f)
 
 	m->device = fd >= 0;
 	if (m->device) {
-		snprintf(f->found, sizeof(f->found), "opens");
+		doctor_say(f, GOOD, NULL, "opens");
 		return;
 	}
-	f->state = BAD;
-	snprintf(f->found, sizeof(f->found), "cannot be opened: %s", strerror(errno));
+	doctor_say(f, BAD, NULL, "cannot be opened: %s", strerror(errno));
 	if (errno == ENOENT)
 		f->advice = m->container ? "start the container with --device /dev/fuse"
 					 : "load the kernel's module: modprobe fuse";
@@ -110,41 +107,36 @@ static void check_helper(struct machine *m, struct finding *f)
 	struct stat st;
 
 	if (!find_helper(path, sizeof(path), &st)) {
-		f->state = m->sys_admin ? NOTE : BAD;
-		snprintf(f->found, sizeof(f->found), "not on PATH%s",
-			 m->sys_admin ? "; root can do without" : "");
-		f->advice = "install the package fuse3";
+		doctor_say(f, m->sys_admin ? NOTE : BAD, "install the package fuse3",
+			   "not on PATH%s", m->sys_admin ? "; root can do without" : "");
 		return;
 	}
 	m->helper = st.st_uid == 0 && (st.st_mode & S_ISUID);
-	if (m->helper || m->sys_admin) {
-		snprintf(f->found, sizeof(f->found), "%s", path);
-		return;
-	}
-	f->state = BAD;
-	snprintf(f->found, sizeof(f->found), "%s is not set-user-ID root", path);
-	f->advice = "chown root and chmod u+s on it, or install the package fuse3 again";
+	if (m->helper || m->sys_admin)
+		doctor_say(f, GOOD, NULL, "%s", path);
+	else
+		doctor_say(f, BAD,
+			   "chown root and chmod u+s on it, or install the package fuse3 again",
+			   "%s is not set-user-ID root", path);
 }
 
 static void check_allow_other(struct machine *m, struct finding *f)
 {
-	FILE *conf = fopen("/etc/fuse.conf", "re");
+	dcp_auto_file FILE *conf = fopen("/etc/fuse.conf", "re");
+	bool set = false, needed;
 	char line[256];
-	bool set = false;
 
 	while (conf && fgets(line, sizeof(line), conf)) {
 		line[strcspn(line, " \t\n#")] = '\0';
 		set |= strcmp(line, "user_allow_other") == 0;
 	}
-	if (conf)
-		fclose(conf);
-	snprintf(f->found, sizeof(f->found), "user_allow_other is %sset in /etc/fuse.conf%s",
-		 set ? "" : "not ", !set && m->root ? "; root does not need it" : "");
-	if (!set && !m->root) {
-		f->state = NOTE;
-		f->advice = "needed for -o allow_other only (others may then read your mount): "
-			    "add the line user_allow_other";
-	}
+	needed = !set && !m->root;
+	doctor_say(f, needed ? NOTE : GOOD,
+		   needed ? "needed for -o allow_other only (others may then read your mount): "
+			    "add the line user_allow_other"
+			  : NULL,
+		   "user_allow_other is %sset in /etc/fuse.conf%s", set ? "" : "not ",
+		   !set && m->root ? "; root does not need it" : "");
 }
 
 static bool kernel_at_least(const struct machine *m, unsigned major, unsigned minor)
@@ -159,36 +151,37 @@ static void check_kernel(struct machine *m, struct finding *f)
 	uname(&u);
 	if (sscanf(u.release, "%u.%u", &m->kernel[0], &m->kernel[1]) != 2)
 		m->kernel[0] = m->kernel[1] = 0;
-	snprintf(f->found, sizeof(f->found), "%.64s", u.release);
-	if (!kernel_at_least(m, 4, 20)) {
-		f->state = NOTE;
-		f->advice = "reads of 1 MiB at once need Linux 4.20; here they come in 128 KiB";
-	}
+	if (kernel_at_least(m, 4, 20))
+		doctor_say(f, GOOD, NULL, "%.64s", u.release);
+	else
+		doctor_say(f, NOTE,
+			   "reads of 1 MiB at once need Linux 4.20; here they come in 128 KiB",
+			   "%.64s", u.release);
 }
 
 static void check_passthrough(struct machine *m, struct finding *f)
 {
-	if (kernel_at_least(m, 6, 9) && m->sys_admin) {
-		snprintf(f->found, sizeof(f->found), "possible: mount --passthrough");
-		return;
-	}
-	f->state = NOTE;
-	snprintf(f->found, sizeof(f->found), "not here: %s",
-		 kernel_at_least(m, 6, 9) ? "only root may" : "Linux 6.9 brought it");
-	f->advice = "mount --passthrough would let the kernel serve small files by itself; "
-		    "without it dcpfs serves them: slower, with the same results";
+	bool can = kernel_at_least(m, 6, 9);
+
+	if (can && m->sys_admin)
+		doctor_say(f, GOOD, NULL, "possible: mount --passthrough");
+	else
+		doctor_say(
+			f, NOTE,
+			"mount --passthrough would let the kernel serve small files by itself; "
+			"without it dcpfs serves them: slower, with the same results",
+			"not here: %s", can ? "only root may" : "Linux 6.9 brought it");
 }
 
 static void check_container(struct machine *m, struct finding *f)
 {
-	snprintf(f->found, sizeof(f->found), "%s; CAP_SYS_ADMIN is %s",
-		 m->container ? "inside one" : "none seen", m->sys_admin ? "held" : "not held");
-	if (m->barred) {
-		f->state = BAD;
-		f->advice = "no process here may mount: start the container with --device "
-			    "/dev/fuse --cap-add SYS_ADMIN (docker also: --security-opt "
-			    "apparmor=unconfined)";
-	}
+	doctor_say(f, m->barred ? BAD : GOOD,
+		   m->barred ? "no process here may mount: start the container with --device "
+			       "/dev/fuse --cap-add SYS_ADMIN (docker also: --security-opt "
+			       "apparmor=unconfined)"
+			     : NULL,
+		   "%s; CAP_SYS_ADMIN is %s", m->container ? "inside one" : "none seen",
+		   m->sys_admin ? "held" : "not held");
 }
 
 static bool in_container(void)
@@ -203,55 +196,53 @@ static void check_cache(struct machine *m, struct finding *f)
 	char *slash;
 
 	if (!dir) {
-		f->state = NOTE;
-		snprintf(f->found, sizeof(f->found), "none: each command rebuilds its indexes");
-		f->advice = "set HOME, XDG_CACHE_HOME or DCPFS_CACHE";
+		doctor_say(f, NOTE, "set HOME, XDG_CACHE_HOME or DCPFS_CACHE",
+			   "none: each command rebuilds its indexes");
 		return;
 	}
 	at = strdup(dir);
 	/* The nearest directory that exists decides whether the rest can be made. */
 	while (at && access(at, F_OK) < 0 && (slash = strrchr(at, '/')) && slash != at)
 		*slash = '\0';
-	if (at && access(at, W_OK | X_OK) == 0) {
-		snprintf(f->found, sizeof(f->found), "%.200s, writable", dir);
-		return;
-	}
-	f->state = NOTE;
-	snprintf(f->found, sizeof(f->found), "%.200s cannot be written: %s", dir,
-		 strerror(errno));
-	f->advice = "each command rebuilds its indexes; name another with DCPFS_CACHE=DIR";
+	if (at && access(at, W_OK | X_OK) == 0)
+		doctor_say(f, GOOD, NULL, "%.200s, writable", dir);
+	else
+		doctor_say(
+			f, NOTE,
+			"each command rebuilds its indexes; name another with DCPFS_CACHE=DIR",
+			"%.200s cannot be written: %s", dir, strerror(errno));
 }
 
 static void check_files(struct machine *m, struct finding *f)
 {
 	struct rlimit lim;
+	bool few;
 
 	getrlimit(RLIMIT_NOFILE, &lim);
-	snprintf(f->found, sizeof(f->found), "%llu at once, up to %llu on request",
-		 (unsigned long long)lim.rlim_cur, (unsigned long long)lim.rlim_max);
-	if (lim.rlim_max < ENOUGH_FILES) {
-		f->state = NOTE;
-		f->advice = "checkpoints of more shards than that cannot be read whole: raise "
-			    "nofile in limits.conf, or LimitNOFILE of the service";
-	}
+	few = lim.rlim_max < ENOUGH_FILES;
+	doctor_say(f, few ? NOTE : GOOD,
+		   few ? "checkpoints of more shards than that cannot be read whole: raise "
+			 "nofile in limits.conf, or LimitNOFILE of the service"
+		       : NULL,
+		   "%llu at once, up to %llu on request", (unsigned long long)lim.rlim_cur,
+		   (unsigned long long)lim.rlim_max);
 }
 
 static void check_uring(struct machine *m, struct finding *f)
 {
 	int rc = dcp_queue_probe();
 
-	if (rc == 0) {
-		snprintf(f->found, sizeof(f->found),
-			 "many reads in a call, of shards that are not mapped");
-		return;
-	}
-	f->state = NOTE;
-	snprintf(f->found, sizeof(f->found), "not here: %s",
-		 rc == -ENOTSUP ? "liburing was not found when dcpfs was built"
-				: strerror(-rc));
-	f->advice =
-		"shards on network file systems are read with a call for each run of bytes: "
-		"slower, with the same results";
+	if (rc == 0)
+		doctor_say(f, GOOD, NULL,
+			   "many reads in a call, of shards that are not mapped");
+	else
+		doctor_say(
+			f, NOTE,
+			"shards on network file systems are read with a call for each run of "
+			"bytes: slower, with the same results",
+			"not here: %s",
+			rc == -ENOTSUP ? "liburing was not found when dcpfs was built"
+				       : strerror(-rc));
 }
 
 static const struct {
@@ -325,52 +316,43 @@ static void print_library(size_t i, struct finding *f)
 {
 	char why[512];
 
-	*f = (struct finding){ .state = GOOD };
-	snprintf(f->found, sizeof(f->found), "%s",
-		 libraries[i].found ? "built in" : "not built in");
-	f->advice = libraries[i].use;
 	if (strcmp(libraries[i].name, "mpi") == 0 && libraries[i].found &&
-	    !load_mpi_try(why, sizeof(why))) {
-		f->state = NOTE;
-		snprintf(f->found, sizeof(f->found), "its module cannot be opened: %.200s",
-			 why);
-		f->advice =
-			"install libdcpload-mpi.so beside dcpfs, and Open MPI (libopenmpi3)";
-	}
+	    !load_mpi_try(why, sizeof(why)))
+		doctor_say(f, NOTE,
+			   "install libdcpload-mpi.so beside dcpfs, and Open MPI (libopenmpi3)",
+			   "its module cannot be opened: %.200s", why);
+	else
+		doctor_say(f, GOOD, libraries[i].use, "%s",
+			   libraries[i].found ? "built in" : "not built in");
 }
 
 /* Can everything in @found be read, as far as its index shows? */
 static void look_at(struct pick *p, const struct dcp_found *found, struct finding *f)
 {
 	const struct dcp_index_counts *n;
-	struct dcp_version *v = NULL;
+	dcp_auto_version struct dcp_version *v = NULL;
 	struct dcp_err err = { 0 };
 
-	*f = (struct finding){ .state = BAD };
 	if (!found->complete) {
-		f->state = NOTE;
-		snprintf(f->found, sizeof(f->found), "incomplete: %.200s", found->why);
-		f->advice = "it is not shown until its writer ends";
+		doctor_say(f, NOTE, "it is not shown until its writer ends",
+			   "incomplete: %.200s", found->why);
 		return;
 	}
 	if (dcp_version_open(p->source, found, &p->store, &v, &err) < 0) {
-		snprintf(f->found, sizeof(f->found), "refused: %.240s", err.msg);
-		f->advice = "copy it again, or use another version";
+		doctor_say(f, BAD, "copy it again, or use another version", "refused: %.240s",
+			   err.msg);
 		return;
 	}
 	progress_finish(&p->progress);
 	n = dcp_index_counts(dcp_version_index(v));
-	f->state = n->broken ? BAD : GOOD;
-	if (n->broken) {
-		snprintf(f->found, sizeof(f->found), "%llu of its %llu keys cannot be read",
-			 (unsigned long long)n->broken,
-			 (unsigned long long)(n->tensors + n->objects));
-		f->advice = "dcpfs ls -l SOURCE VERSION says which, and why";
-	} else {
-		snprintf(f->found, sizeof(f->found), "%llu tensors and %llu objects, complete",
-			 (unsigned long long)n->tensors, (unsigned long long)n->objects);
-	}
-	dcp_version_close(v);
+	if (n->broken)
+		doctor_say(f, BAD, "dcpfs ls -l SOURCE VERSION says which, and why",
+			   "%llu of its %llu keys cannot be read",
+			   (unsigned long long)n->broken,
+			   (unsigned long long)(n->tensors + n->objects));
+	else
+		doctor_say(f, GOOD, NULL, "%llu tensors and %llu objects, complete",
+			   (unsigned long long)n->tensors, (unsigned long long)n->objects);
 }
 
 static void print_finding(struct out *o, const char *name, const struct finding *f)

@@ -322,20 +322,17 @@ int load_gather_mine(const struct dcpload_comm *comm, const void *const *send,
 /* A hash that identifies the node of this process. What cannot be found out is left out. */
 static int machine(uint64_t out[2])
 {
+	dcp_auto_file FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
 	struct dcp_hash128 *h = dcp_hash128_new();
 	struct utsname name;
 	struct stat ns;
 	char boot[64] = "";
 	uid_t user = geteuid();
-	FILE *f;
 
 	if (!h)
 		return -ENOMEM;
-	f = fopen("/proc/sys/kernel/random/boot_id", "re");
-	if (f) {
+	if (f)
 		dcp_hash128_add(h, boot, fread(boot, 1, sizeof(boot), f));
-		fclose(f);
-	}
 	if (uname(&name) == 0)
 		dcp_hash128_add(h, name.nodename, strlen(name.nodename) + 1);
 	if (stat("/proc/self/ns/pid", &ns) == 0)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "core/base/base.h"
+#include "core/base/cleanup.h"
 #include "core/base/text.h"
 #include "tools/load/error.h"
 #include "tools/load/memory/library.h"
@@ -75,8 +76,8 @@ int load_cuda_driver(struct load_cuda_driver *d, struct dcpload_error *err)
 int load_cuda_node(const struct load_cuda_driver *d, int device)
 {
 	char id[32] = "", path[80];
+	dcp_auto_file FILE *f = NULL;
 	int node = -1;
-	FILE *f;
 
 	if (d->call.cuDeviceGetPCIBusId(id, sizeof(id), device))
 		return -1;
@@ -86,8 +87,6 @@ int load_cuda_node(const struct load_cuda_driver *d, int device)
 	f = fopen(path, "re");
 	if (f && fscanf(f, "%d", &node) != 1)
 		node = -1;
-	if (f)
-		fclose(f);
 	return node;
 }
 
