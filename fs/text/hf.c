@@ -235,10 +235,8 @@ static void put_weights(const struct dcpfs *fs, const struct dcpfs_version *ver,
 	const char *rules = fact(ver, "rules");
 	struct dcp_rules_preset preset;
 	bool ships = dcp_rules_preset_named(rules, &preset);
-	size_t tied;
 	unsigned long long n = hf->first[hf->nfiles];
 
-	dcp_version_tied(dcpfs_opened(ver), &tied);
 	dcp_buf_printf(b,
 		       "%llu tensor%s (%llu bytes) in %zu file%s, read from %s by dcpfs %s.\n"
 		       "%s those of `%s`.\n\n",
@@ -276,7 +274,7 @@ static void put_weights(const struct dcpfs *fs, const struct dcpfs_version *ver,
 		fact(ver, "unmatched"),
 		(unsigned long long)(dcp_index_meta_number(dcpfs_index(ver), "collisions") +
 				     dcp_index_meta_number(dcpfs_index(ver), "failed")),
-		tied);
+		dcp_version_ntied(dcpfs_opened(ver)));
 	put_unused(ver, b);
 	if (dcp_index_meta(dcpfs_index(ver), "inferred"))
 		dcp_buf_printf(b, "Note: %s.\n\n", fact(ver, "inferred"));

@@ -23,8 +23,7 @@ enum { PLAN_MEMORY = 1 << 30 }; /* names of keys */
 struct plan {
 	struct dcp_arena arena;
 	struct dcp_buf items; /* struct dcp_safetensors_item, by row */
-	const int64_t *tied;
-	size_t ntied;
+	const struct dcp_version *v;
 };
 
 void dcpfs_hf_free(struct dcpfs_hf *hf)
@@ -40,21 +39,13 @@ void dcpfs_hf_free(struct dcpfs_hf *hf)
 
 /* ---- which tensor is in which file ---- */
 
-static bool is_tied(const struct plan *p, int64_t row)
-{
-	for (size_t i = 0; i < p->ntied; i++)
-		if (p->tied[i] == row)
-			return true;
-	return false;
-}
-
 static int add_item(struct plan *p, const struct dcp_row *row)
 {
 	struct dcp_safetensors_item item = { .number = (uint64_t)row->id,
 					     .nbytes = row->nbytes,
 					     .itemsize = dcp_dtype_info(row->dtype)->size };
 
-	if (row->broken || is_tied(p, row->id) ||
+	if (row->broken || dcp_version_is_tied(p->v, row->id) ||
 	    !dcp_view_can_show(row->key, row->dtype, DCP_AS_SAFETENSORS))
 		return 0;
 	item.key = dcp_arena_strndup(&p->arena, row->key, strlen(row->key));
@@ -82,8 +73,7 @@ static int arrange(struct dcpfs_hf *hf, struct plan *p, uint64_t size)
 
 static int make_plan(struct dcpfs_hf *hf, struct dcp_version *v, uint64_t size)
 {
-	struct plan p = { .arena = DCP_ARENA_INIT(PLAN_MEMORY),
-			  .tied = dcp_version_tied(v, &p.ntied) };
+	struct plan p = { .arena = DCP_ARENA_INIT(PLAN_MEMORY), .v = v };
 	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	struct dcp_row row;
 	int rc = dcp_index_scan(dcp_version_index(v), DCP_ROW_TENSOR, 0, false, &scan);

@@ -210,17 +210,6 @@ static int add_tensor(struct exporting *x, const struct dcp_row *row,
 	return dcp_buf_error(&x->tensors) | dcp_buf_error(&x->from);
 }
 
-static bool is_tied(const struct exporting *x, int64_t id)
-{
-	size_t n;
-	const int64_t *tied = dcp_version_tied(x->pick.v, &n);
-
-	for (size_t i = 0; i < n; i++)
-		if (tied[i] == id)
-			return true;
-	return false;
-}
-
 static int see_tensor(void *ctx, const struct dcp_row *row)
 {
 	struct exporting *x = ctx;
@@ -230,7 +219,7 @@ static int see_tensor(void *ctx, const struct dcp_row *row)
 
 	if (!is_wanted(x, row->key))
 		return 0;
-	if (is_tied(x, row->id))
+	if (dcp_version_is_tied(x->pick.v, row->id))
 		return leave_out(x, "tensor", row->key, "it is tied to another");
 	rc = dcp_index_tensor(dcp_version_index(x->pick.v), row->id, &arena, &t, &x->err);
 	if (rc == 0)

@@ -386,8 +386,15 @@ const char *dcp_version_stem(const struct dcp_version *v)
 					 : "model";
 }
 
-const int64_t *dcp_version_tied(const struct dcp_version *v, size_t *n)
+size_t dcp_version_ntied(const struct dcp_version *v)
 {
-	*n = v->mapped ? DCP_NITEMS(v->mapped->tied, int64_t) : 0;
-	return v->mapped ? DCP_ITEMS(v->mapped->tied, const int64_t) : NULL;
+	return v->mapped ? DCP_NITEMS(v->mapped->tied, int64_t) : 0;
+}
+
+bool dcp_version_is_tied(const struct dcp_version *v, int64_t id)
+{
+	for (size_t i = 0; i < dcp_version_ntied(v); i++)
+		if (DCP_ITEMS(v->mapped->tied, const int64_t)[i] == id)
+			return true;
+	return false;
 }

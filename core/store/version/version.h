@@ -181,6 +181,7 @@ bool dcp_version_is_adapter(const struct dcp_version *v);
  * adapter, which PEFT reads from one file alone. */
 const char *dcp_version_stem(const struct dcp_version *v);
 
-/* Tensors that the model ties to others and that have the same bytes: @n ids. They may be left
- * out of its files. */
-const int64_t *dcp_version_tied(const struct dcp_version *v, size_t *n);
+/* Tensors that the model ties to others and that have the same bytes: they may be left out of its
+ * files. How many there are; is row @id one? */
+size_t dcp_version_ntied(const struct dcp_version *v);
+bool dcp_version_is_tied(const struct dcp_version *v, int64_t id);
