@@ -411,7 +411,7 @@ static int compare_row(void *ctx, const struct dcp_row *row)
 	near->below += how == NEAR_BELOW;
 	if (how > near->how || how == NEAR_NONE || (how == near->how && off >= near->off))
 		return 0;
-	near->key = dcp_arena_strndup(near->arena, row->key, strlen(row->key));
+	near->key = dcp_arena_strdup(near->arena, row->key);
 	near->how = how;
 	near->off = off;
 	return near->key ? 0 : -ENOMEM;

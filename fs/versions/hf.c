@@ -48,7 +48,7 @@ static int add_item(struct plan *p, const struct dcp_row *row)
 	if (row->broken || dcp_version_is_tied(p->v, row->id) ||
 	    !dcp_view_can_show(row->key, row->dtype, DCP_AS_SAFETENSORS))
 		return 0;
-	item.key = dcp_arena_strndup(&p->arena, row->key, strlen(row->key));
+	item.key = dcp_arena_strdup(&p->arena, row->key);
 	dcp_buf_add(&p->items, &item, sizeof(item));
 	return item.key && !dcp_buf_error(&p->items) ? 0 : -ENOMEM;
 }
@@ -117,14 +117,13 @@ static int keep_rows(struct dcp_index *ix, const struct placed *p, size_t n,
 		if ((uint64_t)row.id != p[i].id)
 			continue;
 		i++;
-		*to = (struct kept_row){
-			.key = dcp_arena_strndup(arena, row.key, strlen(row.key)),
-			.name = dcp_arena_strndup(arena, row.name, strlen(row.name)),
-			.shape = dcp_arena_calloc(arena, row.ndim + 1, sizeof(*to->shape)),
-			.nbytes = row.nbytes,
-			.dtype = row.dtype,
-			.ndim = row.ndim
-		};
+		*to = (struct kept_row){ .key = dcp_arena_strdup(arena, row.key),
+					 .name = dcp_arena_strdup(arena, row.name),
+					 .shape = dcp_arena_calloc(arena, row.ndim + 1,
+								   sizeof(*to->shape)),
+					 .nbytes = row.nbytes,
+					 .dtype = row.dtype,
+					 .ndim = row.ndim };
 		if (!to->key || !to->name || !to->shape) {
 			rc = -ENOMEM;
 			break;

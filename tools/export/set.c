@@ -30,7 +30,7 @@ unsigned export_protocol(const struct export_opts *o)
 
 static const char *copy(struct exporting *x, const char *s)
 {
-	return dcp_arena_strndup(&x->arena, s, strlen(s));
+	return dcp_arena_strdup(&x->arena, s);
 }
 
 static int note(struct exporting *x, struct dcp_buf *list, const char *what, const char *key,

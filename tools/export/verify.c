@@ -228,7 +228,7 @@ static int compare_within(struct verifying *w, const struct dcp_object *o)
 {
 	struct within in = { w, o };
 	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
-	char *key = dcp_arena_strndup(&arena, o->key, strlen(o->key)), *dot;
+	char *key = dcp_arena_strdup(&arena, o->key), *dot;
 	struct dcp_object got;
 	int rc = key ? -ENOENT : -ENOMEM;
 

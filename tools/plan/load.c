@@ -38,8 +38,8 @@ static int leave_out(struct plan *p, const char *key, const char *why)
 
 	if (!lost)
 		return -ENOMEM;
-	lost->key = dcp_arena_strndup(&p->arena, key, strlen(key));
-	lost->why = dcp_arena_strndup(&p->arena, why, strlen(why));
+	lost->key = dcp_arena_strdup(&p->arena, key);
+	lost->why = dcp_arena_strdup(&p->arena, why);
 	return lost->key && lost->why ? 0 : -ENOMEM;
 }
 

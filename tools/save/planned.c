@@ -96,7 +96,7 @@ static int on_file(void *ctx, const char *name, bool last)
 		rc = dcp_fail(p->err, -EINVAL, "%s cannot be a file's name", name);
 	if (rc < 0)
 		return rc;
-	f.name = dcp_arena_strndup(&s->arena, name, strlen(name));
+	f.name = dcp_arena_strdup(&s->arena, name);
 	dcp_buf_add(&s->files, &f, sizeof(f));
 	if (!f.name || dcp_buf_error(&s->files))
 		return -ENOMEM;

@@ -115,7 +115,7 @@ static int add_leaf(struct forest *f, struct leaf leaf, const char *what)
 {
 	if (split_path(f, &leaf) < 0)
 		return -ENOMEM;
-	leaf.what = dcp_arena_strndup(&f->arena, what, strlen(what));
+	leaf.what = dcp_arena_strdup(&f->arena, what);
 	if (!leaf.what || DCP_GROW(f->leaves, f->leaf_cap, f->nleaves) < 0)
 		return -ENOMEM;
 	f->leaves[f->nleaves++] = leaf;

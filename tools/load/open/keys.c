@@ -220,7 +220,7 @@ static int next_row(struct dcpload *ck, enum dcp_row_kind kind, uint64_t *next,
 	rc = dcp_index_scan_next(scan, row);
 	if (rc > 0) {
 		*next = (uint64_t)row->id;
-		row->key = dcp_arena_strndup(&ck->answer, row->key, strlen(row->key));
+		row->key = dcp_arena_strdup(&ck->answer, row->key);
 		rc = row->key ? 1 : -ENOMEM;
 	}
 	return rc;

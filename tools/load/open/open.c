@@ -269,8 +269,7 @@ static int take_config(struct dcpload *ck, const struct dcpload_config *config)
 	c->timeout_ms =
 		c->timeout_ms ? DCP_MIN(c->timeout_ms, (uint32_t)INT32_MAX) : LOAD_TIMEOUT_MS;
 	for (size_t i = 0; i < DCP_LEN(texts); i++)
-		if (*texts[i] &&
-		    !(*texts[i] = dcp_arena_strndup(&ck->arena, *texts[i], strlen(*texts[i]))))
+		if (*texts[i] && !(*texts[i] = dcp_arena_strdup(&ck->arena, *texts[i])))
 			return -ENOMEM;
 	ck->wanted = c->version;
 	if (c->cache && *c->cache)

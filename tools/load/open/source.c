@@ -46,12 +46,12 @@ int load_find_source(struct dcpload *ck, const char *path, struct dcp_err *err)
 	char *word;
 	uint64_t rank;
 
-	ck->backing = dcp_arena_strndup(&ck->arena, path, strlen(path));
+	ck->backing = dcp_arena_strdup(&ck->arena, path);
 	if (!ck->backing)
 		return dcp_err_say(err, -ENOMEM);
 	if (!real || !dcpfs_mounts_around(real, &m, &rest))
 		return 0;
-	ck->mount = dcp_arena_strndup(&ck->arena, real, strlen(real));
+	ck->mount = dcp_arena_strdup(&ck->arena, real);
 	word = component(ck, &rest);
 	if (word)
 		ck->wanted = word;
@@ -73,7 +73,7 @@ int load_find_source(struct dcpload *ck, const char *path, struct dcp_err *err)
 	}
 	if (ck->config.version)
 		ck->wanted = ck->config.version;
-	ck->backing = dcp_arena_strndup(&ck->arena, m.source, strlen(m.source));
+	ck->backing = dcp_arena_strdup(&ck->arena, m.source);
 	return ck->mount && ck->backing ? 0 : dcp_err_say(err, -ENOMEM);
 }
 
@@ -100,8 +100,7 @@ static int open_latest(struct dcpload *ck, const struct dcp_found **out, struct 
 				first = dcp_fail(err, -EACCES, "%s: %s", closed->name,
 						 closed->why);
 			if (first != -ENOENT)
-				ck->passed = dcp_arena_strndup(&ck->arena, err->msg,
-							       strlen(err->msg));
+				ck->passed = dcp_arena_strdup(&ck->arena, err->msg);
 			return 0;
 		}
 		if (first == -ENOENT) {
@@ -186,7 +185,7 @@ static int open_files(struct dcpload *ck, struct dcp_err *err)
 	if (rc == 0 && (ck->config.rules || ck->config.part))
 		rc = map(ck, found, err);
 	if (rc == 0) {
-		ck->wanted = dcp_arena_strndup(&ck->arena, found->name, strlen(found->name));
+		ck->wanted = dcp_arena_strdup(&ck->arena, found->name);
 		rc = ck->wanted ? 0 : dcp_err_say(err, -ENOMEM);
 	}
 	if (rc < 0)
@@ -210,7 +209,7 @@ int load_open_through(struct dcpload *ck, const char *why, struct dcp_err *err)
 	if (!dir)
 		return dcp_fail(err, -errno, "%s: %m", path.p);
 	name = strrchr(dir, '/') + 1;
-	name = dcp_arena_strndup(&ck->arena, name, strlen(name));
+	name = dcp_arena_strdup(&ck->arena, name);
 	dcp_buf_reset(&path);
 	dcp_buf_printf(&path, "%s/shard/fsdp1/0", dir);
 	ck->source =
@@ -240,8 +239,7 @@ int load_open_any(struct dcpload *ck, struct dcp_err *err)
 		return load_open_through(ck, "asked for", err);
 	rc = open_files(ck, &own);
 	if (rc < 0) {
-		int through = load_open_through(
-			ck, dcp_arena_strndup(&ck->arena, own.msg, strlen(own.msg)), err);
+		int through = load_open_through(ck, dcp_arena_strdup(&ck->arena, own.msg), err);
 
 		if (rc == -ENOENT && through == -ENOENT) /* it says more of names */
 			*err = own;

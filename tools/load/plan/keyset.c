@@ -26,8 +26,8 @@ int load_list(struct dcpload_plan *p, uint32_t list, const char *key, const char
 	if (DCP_GROW(p->list[list].v, p->list[list].cap, p->list[list].n) < 0)
 		return -ENOMEM;
 	l = &p->list[list].v[p->list[list].n++];
-	l->key = dcp_arena_strndup(&p->arena, key, strlen(key));
-	l->why = dcp_arena_strndup(&p->arena, why, strlen(why));
+	l->key = dcp_arena_strdup(&p->arena, key);
+	l->why = dcp_arena_strdup(&p->arena, why);
 	return l->key && l->why ? 0 : -ENOMEM;
 }
 

@@ -121,7 +121,7 @@ static int take_row(struct dcpload_plan *p, struct load_want *w, const struct dc
 
 	load_tensor_of(row, &tensor);
 	w->id = row->id;
-	w->key = dcp_arena_strndup(&p->arena, row->key, strlen(row->key));
+	w->key = dcp_arena_strdup(&p->arena, row->key);
 	if (!w->key)
 		return dcp_err_say(err, -ENOMEM);
 	t->dtype = t->shown = row->dtype;
@@ -292,7 +292,7 @@ int dcpload_want(struct dcpload_plan *p, const struct dcpload_want *in,
 	rc = refuse(p, list, rc, want.key, own.msg, err);
 	if (rc == 0) { /* it keeps its number; nothing is loaded */
 		*w = (struct load_want){ .user = want.user, .target.base = want.dst };
-		w->key = dcp_arena_strndup(&p->arena, want.key, strlen(want.key));
+		w->key = dcp_arena_strdup(&p->arena, want.key);
 		if (!w->key)
 			return load_fail(err, -ENOMEM, "out of memory");
 		w->dtype_name = w->to_name = "";
@@ -329,8 +329,7 @@ static int add_held(struct adding *a, const struct dcp_row *row)
 		return -ENOMEM;
 	w->owned = true;
 	if (a->region) {
-		w->user =
-			dcp_arena_strndup(&p->arena, a->region->text, strlen(a->region->text));
+		w->user = dcp_arena_strdup(&p->arena, a->region->text);
 		rc = w->user ? load_cut_region(a->region, row, &p->arena, &w->cut, &a->err)
 			     : -ENOMEM;
 	} else

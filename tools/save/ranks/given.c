@@ -11,7 +11,7 @@
 
 static const char *copy(struct dcpsave *s, const char *text)
 {
-	return dcp_arena_strndup(&s->arena, text, strlen(text));
+	return dcp_arena_strdup(&s->arena, text);
 }
 
 static void *copy_numbers(struct dcpsave *s, const void *p, uint32_t n)

@@ -150,7 +150,7 @@ static int fill(struct dcpsave *s, const char *path, const struct dcpsave_config
 		s->config.timeout_ms = TIMEOUT_MS;
 	if (!s->config.max_shard)
 		s->config.max_shard = MAX_SHARD;
-	s->path = dcp_arena_strndup(&s->arena, path, strlen(path));
+	s->path = dcp_arena_strdup(&s->arena, path);
 	rc = s->path ? choose_format(s, err) : load_say(err, -ENOMEM);
 	if (rc == 0)
 		rc = save_device_open(s->config.device, &s->device, err);
