@@ -38,3 +38,10 @@ char *cmd_resolve(const char *path)
 		return NULL;
 	return whole;
 }
+
+bool cmd_is_within(const char *path, const char *dir)
+{
+	size_t n = strlen(dir);
+
+	return strncmp(path, dir, n) == 0 && (path[n] == '/' || path[n] == '\0' || n == 1);
+}

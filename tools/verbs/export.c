@@ -165,14 +165,6 @@ static enum cmd_exit check_options(const struct exporting *x)
 
 /* ---- where ---- */
 
-/* Does @path lie in @dir, both of them real paths? */
-static bool is_inside(const char *path, const char *dir)
-{
-	size_t n = strlen(dir);
-
-	return strncmp(path, dir, n) == 0 && (path[n] == '/' || path[n] == '\0' || n == 1);
-}
-
 /* Where @out is, or the nearest that is there of the directories above it, which are made later. */
 static char *resolve_above(const char *out)
 {
@@ -199,10 +191,10 @@ enum cmd_exit export_check_apart(const char *out, const char *from)
 		source = realpath(m.source, NULL);
 	}
 	if (source &&
-	    ((place && is_inside(place, source)) || (real && is_inside(real, source))))
+	    ((place && cmd_is_within(place, source)) || (real && cmd_is_within(real, source))))
 		return cmd_fail(CMD_USAGE, "%s lies in %s, which is read; give another place",
 				out, from);
-	if (source && real && is_inside(source, real))
+	if (source && real && cmd_is_within(source, real))
 		return cmd_fail(CMD_USAGE, "%s holds %s, which is read; give another place",
 				out, from);
 	return CMD_OK;

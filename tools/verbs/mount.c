@@ -117,16 +117,6 @@ static const struct opt_operand operands[] = { { "SOURCE", false, OPT_SOURCE },
 					       { "MNT", false, OPT_DIR },
 					       { 0 } };
 
-/* Is @path @dir or below it? Both absolute and resolved. */
-static bool is_within(const char *path, const char *dir)
-{
-	size_t n = strlen(dir);
-
-	if (strcmp(dir, "/") == 0)
-		return true;
-	return strncmp(path, dir, n) == 0 && (path[n] == '/' || path[n] == '\0');
-}
-
 static bool is_empty(const char *path)
 {
 	DIR *dir = opendir(path);
@@ -165,12 +155,12 @@ static enum cmd_exit check_mountpoint(const char *given, const char *mnt, const 
 				"mounting over the source %s would hide it; make an "
 				"empty directory elsewhere",
 				source);
-	if (is_within(mnt, source))
+	if (cmd_is_within(mnt, source))
 		return cmd_fail(CMD_USAGE,
 				"mount point %s lies inside the source %s; make an empty "
 				"directory elsewhere",
 				mnt, source);
-	if (is_within(source, mnt))
+	if (cmd_is_within(source, mnt))
 		return cmd_fail(CMD_USAGE,
 				"mount point %s would hide the source %s below it; make "
 				"an empty directory elsewhere",
