@@ -146,7 +146,7 @@ static void offer_versions(const struct cursor *c)
 	pick_finish(&p);
 }
 
-static int offer_key(void *ctx, const struct dcp_row *row)
+static int offer_key(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
 {
 	offer(ctx, "", row->key, NULL);
 	return 0;
@@ -156,10 +156,8 @@ static void offer_keys(struct cursor *c)
 {
 	struct pick p = { 0 };
 
-	if (scan(c, &p) && pick_version(&p, c->args.operand[PICK_VERSION]) == CMD_OK) {
-		pick_each(dcp_version_index(p.v), DCP_ROW_TENSOR, offer_key, c);
-		pick_each(dcp_version_index(p.v), DCP_ROW_OBJECT, offer_key, c);
-	}
+	if (scan(c, &p) && pick_version(&p, c->args.operand[PICK_VERSION]) == CMD_OK)
+		pick_all(dcp_version_index(p.v), offer_key, c);
 	pick_finish(&p);
 }
 

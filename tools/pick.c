@@ -330,16 +330,22 @@ enum cmd_exit pick_layout(const struct pick *p, const char *word, struct dcp_lay
 	return CMD_OK;
 }
 
-int pick_each(struct dcp_index *ix, enum dcp_row_kind kind,
-	      int (*fn)(void *ctx, const struct dcp_row *row), void *ctx)
+int pick_each(struct dcp_index *ix, enum dcp_row_kind kind, pick_fn *fn, void *ctx)
 {
 	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	struct dcp_row row;
 	int rc = dcp_index_scan(ix, kind, 0, false, &scan);
 
 	while (rc == 0 && (rc = dcp_index_scan_next(scan, &row)) > 0)
-		rc = fn(ctx, &row);
+		rc = fn(ctx, kind, &row);
 	return rc;
+}
+
+int pick_all(struct dcp_index *ix, pick_fn *fn, void *ctx)
+{
+	int rc = pick_each(ix, DCP_ROW_TENSOR, fn, ctx);
+
+	return rc ? rc : pick_each(ix, DCP_ROW_OBJECT, fn, ctx);
 }
 
 static int by_word(struct dcp_index *ix, const char *word, bool stem, struct dcp_arena *arena,
@@ -402,7 +408,7 @@ static enum nearness compare_key(const struct nearest *near, const char *key, si
 	return *off <= limit ? NEAR_LIKE : NEAR_NONE;
 }
 
-static int compare_row(void *ctx, const struct dcp_row *row)
+static int compare_row(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
 {
 	struct nearest *near = ctx;
 	size_t off;
@@ -434,8 +440,7 @@ static enum cmd_exit no_key(struct pick *p, const char *word, struct dcp_arena *
 				"no key \"%s\" in %s; it names a version (--version %s): "
 				"which KEY of it?",
 				word, p->found->name, word);
-	if (pick_each(ix, DCP_ROW_TENSOR, compare_row, &near) == 0)
-		pick_each(ix, DCP_ROW_OBJECT, compare_row, &near);
+	pick_all(ix, compare_row, &near);
 	if (near.key)
 		dcp_buf_printf(&hint, " Nearest: \"%s\".", near.key);
 	if (near.below > 1)
@@ -520,30 +525,23 @@ enum cmd_exit pick_no_match(const struct pick *p, const char *pattern, const cha
 
 struct walk {
 	const struct pick_keys *keys;
-	enum dcp_row_kind kind;
-	int (*fn)(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row);
+	pick_fn *fn;
 	void *ctx;
 };
 
-static int walk_row(void *ctx, const struct dcp_row *row)
+static int walk_row(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
 {
 	const struct walk *w = ctx;
 
-	return pick_matches(w->keys->pattern, row->key) ? w->fn(w->ctx, w->kind, row) : 0;
+	return pick_matches(w->keys->pattern, row->key) ? w->fn(w->ctx, kind, row) : 0;
 }
 
-int pick_keys_each(struct pick *p, const struct pick_keys *keys,
-		   int (*fn)(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row),
-		   void *ctx)
+int pick_keys_each(struct pick *p, const struct pick_keys *keys, pick_fn *fn, void *ctx)
 {
-	struct walk w = { keys, DCP_ROW_TENSOR, fn, ctx };
-	int rc;
+	struct walk w = { keys, fn, ctx };
 
-	if (!keys->pattern)
-		return fn(ctx, keys->kind, &keys->row);
-	rc = pick_each(dcp_version_index(p->v), w.kind, walk_row, &w);
-	w.kind = DCP_ROW_OBJECT;
-	return rc ? rc : pick_each(dcp_version_index(p->v), w.kind, walk_row, &w);
+	return keys->pattern ? pick_all(dcp_version_index(p->v), walk_row, &w)
+			     : fn(ctx, keys->kind, &keys->row);
 }
 
 static int count_row(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)

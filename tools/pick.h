@@ -89,6 +89,12 @@ enum cmd_exit pick_layout(const struct pick *p, const char *word, struct dcp_lay
 enum cmd_exit pick_key(struct pick *p, const char *word, struct dcp_arena *arena,
 		       enum dcp_row_kind *kind, struct dcp_row *row);
 
+typedef int pick_fn(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row);
+
+/* Call @fn with every row of a kind in id order, or of both kinds, tensors first; what it returns other than 0 ends the walk. */
+int pick_each(struct dcp_index *ix, enum dcp_row_kind kind, pick_fn *fn, void *ctx);
+int pick_all(struct dcp_index *ix, pick_fn *fn, void *ctx);
+
 /*
  * The keys a person calls @word: one, as pick_key() finds it, or else all that match the
  * pattern that @word is. CMD_NO when there is none.
@@ -104,9 +110,7 @@ enum cmd_exit pick_keys(struct pick *p, const char *word, struct dcp_arena *aren
 			struct pick_keys *out);
 
 /* Call @fn with each of them, tensors first; what it returns other than 0 ends the walk. */
-int pick_keys_each(struct pick *p, const struct pick_keys *keys,
-		   int (*fn)(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row),
-		   void *ctx);
+int pick_keys_each(struct pick *p, const struct pick_keys *keys, pick_fn *fn, void *ctx);
 
 /* Does @key match @pattern? * also matches dots and slashes. */
 bool pick_matches(const char *pattern, const char *key);
@@ -116,10 +120,6 @@ bool pick_names(const char *const *list, size_t n, const char *key);
 enum cmd_exit pick_no_key(struct pick *p, const char *word);
 /* Say that no @what ("key") does. */
 enum cmd_exit pick_no_match(const struct pick *p, const char *pattern, const char *what);
-
-/* Call @fn with every row of a kind in id order; what it returns other than 0 ends the walk. */
-int pick_each(struct dcp_index *ix, enum dcp_row_kind kind,
-	      int (*fn)(void *ctx, const struct dcp_row *row), void *ctx);
 
 /* How every verb that reads takes SOURCE and VERSION: as operands, the second also as an
  * option, so that scripts can put it anywhere. */

@@ -100,7 +100,7 @@ struct seeking {
 	const char *word; /* NULL: any that is wanted */
 };
 
-static int seek_row(void *ctx, const struct dcp_row *row)
+static int seek_row(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
 {
 	const struct seeking *s = ctx;
 
@@ -109,11 +109,9 @@ static int seek_row(void *ctx, const struct dcp_row *row)
 
 static bool has_row(struct exporting *x, const char *word)
 {
-	struct dcp_index *ix = dcp_version_index(x->pick.v);
 	struct seeking s = { x, word };
 
-	return pick_each(ix, DCP_ROW_TENSOR, seek_row, &s) != 0 ||
-	       pick_each(ix, DCP_ROW_OBJECT, seek_row, &s) != 0;
+	return pick_all(dcp_version_index(x->pick.v), seek_row, &s) != 0;
 }
 
 enum cmd_exit export_check_keys(struct exporting *x)
@@ -210,18 +208,14 @@ static int add_tensor(struct exporting *x, const struct dcp_row *row,
 	return dcp_buf_error(&x->tensors) | dcp_buf_error(&x->from);
 }
 
-static int see_tensor(void *ctx, const struct dcp_row *row)
+static int see_tensor(struct exporting *x, const struct dcp_row *row, struct dcp_arena *arena)
 {
-	struct exporting *x = ctx;
-	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
 	struct dcp_tensor t;
 	int rc;
 
-	if (!is_wanted(x, row->key))
-		return 0;
 	if (dcp_version_is_tied(x->pick.v, row->id))
 		return leave_out(x, "tensor", row->key, "it is tied to another");
-	rc = dcp_index_tensor(dcp_version_index(x->pick.v), row->id, &arena, &t, &x->err);
+	rc = dcp_index_tensor(dcp_version_index(x->pick.v), row->id, arena, &t, &x->err);
 	if (rc == 0)
 		rc = t.error ? leave_damaged(x, "tensor", row->key, t.error)
 			     : add_tensor(x, row, &t);
@@ -251,29 +245,35 @@ static int add_object(struct exporting *x, const struct dcp_object *o)
 	return rc | dcp_buf_error(&x->objects);
 }
 
-static int see_object(void *ctx, const struct dcp_row *row)
+static int see_object(struct exporting *x, const struct dcp_row *row, struct dcp_arena *arena)
 {
-	struct exporting *x = ctx;
-	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
 	struct dcp_row tensor;
 	struct dcp_object o;
 	int rc;
 
-	if (!is_wanted(x, row->key) ||
-	    (x->local && x->layout &&
-	     !dcp_layout_has_object(x->layout, x->comm->rank, row->key)))
+	if (x->local && x->layout && !dcp_layout_has_object(x->layout, x->comm->rank, row->key))
 		return 0;
 	if (!(x->format->takes & DCP_WRITE_OBJECTS) && !row->broken)
 		return leave_out(x, "object", row->key, "the format holds tensors only");
-	if (dcp_index_by_key(dcp_version_index(x->pick.v), DCP_ROW_TENSOR, row->key, &arena,
+	if (dcp_index_by_key(dcp_version_index(x->pick.v), DCP_ROW_TENSOR, row->key, arena,
 			     &tensor) == 0)
 		return leave_out(x, "object", row->key, "a tensor has the same key");
-	rc = dcp_index_object(dcp_version_index(x->pick.v), row->id, &arena, &o, &x->err);
+	rc = dcp_index_object(dcp_version_index(x->pick.v), row->id, arena, &o, &x->err);
 	if (rc == 0)
 		rc = o.json    ? add_object(x, &o)
 		     : o.error ? leave_damaged(x, "object", row->key, o.error)
 			       : leave_out(x, "object", row->key, "it has no JSON form");
 	return rc;
+}
+
+static int see_row(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
+{
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
+
+	if (!is_wanted(ctx, row->key))
+		return 0;
+	return kind == DCP_ROW_TENSOR ? see_tensor(ctx, row, &arena)
+				      : see_object(ctx, row, &arena);
 }
 
 /* ---- files ---- */
@@ -345,10 +345,8 @@ static int add_extras(struct exporting *x)
 int export_choose(struct exporting *x)
 {
 	struct dcp_index *ix = dcp_version_index(x->pick.v);
-	int rc = pick_each(ix, DCP_ROW_TENSOR, see_tensor, x);
+	int rc = pick_all(ix, see_row, x);
 
-	if (rc == 0)
-		rc = pick_each(ix, DCP_ROW_OBJECT, see_object, x);
 	if (rc == 0)
 		rc = refuse_damaged(x);
 	if (rc == 0)

@@ -65,7 +65,7 @@ static int add_located(struct adding *a, const struct dcp_row *row)
 	return dcp_job_add(p->job, dcp_view_tensor(view), &a->err);
 }
 
-static int add_row(void *ctx, const struct dcp_row *row)
+static int add_row(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
 {
 	struct adding *a = ctx;
 	struct plan *p = a->p;

@@ -343,7 +343,7 @@ static void key_row(struct keys *k, const struct dcp_row *row, const struct dcp_
 	dcp_buf_str(&k->notes, "\n");
 }
 
-static int one_key(void *ctx, const struct dcp_row *row, enum dcp_row_kind kind)
+static int one_key(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
 {
 	struct keys *k = ctx;
 	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
@@ -375,32 +375,19 @@ static int one_key(void *ctx, const struct dcp_row *row, enum dcp_row_kind kind)
 	return rc;
 }
 
-static int one_tensor(void *ctx, const struct dcp_row *row)
-{
-	return one_key(ctx, row, DCP_ROW_TENSOR);
-}
-
-static int one_object(void *ctx, const struct dcp_row *row)
-{
-	return one_key(ctx, row, DCP_ROW_OBJECT);
-}
-
 static int each_key(struct keys *k)
 {
 	int rc;
 
-	if (k->ls->form == OUT_JSON) {
-		dcp_jsonw_put_array(&k->o->json, "tensors");
-	}
-	rc = pick_each(k->ix, DCP_ROW_TENSOR, one_tensor, k);
-	if (k->ls->form == OUT_JSON) {
-		dcp_jsonw_end(&k->o->json);
-		dcp_jsonw_put_array(&k->o->json, "objects");
-	}
+	if (k->ls->form != OUT_JSON)
+		return pick_all(k->ix, one_key, k);
+	dcp_jsonw_put_array(&k->o->json, "tensors");
+	rc = pick_each(k->ix, DCP_ROW_TENSOR, one_key, k);
+	dcp_jsonw_end(&k->o->json);
+	dcp_jsonw_put_array(&k->o->json, "objects");
 	if (rc == 0)
-		rc = pick_each(k->ix, DCP_ROW_OBJECT, one_object, k);
-	if (k->ls->form == OUT_JSON)
-		dcp_jsonw_end(&k->o->json);
+		rc = pick_each(k->ix, DCP_ROW_OBJECT, one_key, k);
+	dcp_jsonw_end(&k->o->json);
 	return rc;
 }
 

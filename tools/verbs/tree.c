@@ -122,16 +122,25 @@ static int add_leaf(struct forest *f, struct leaf leaf, const char *what)
 	return 0;
 }
 
-static int add_tensor(void *ctx, const struct dcp_row *row)
+static int add_row(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
 {
 	struct forest *f = ctx;
 	struct dcp_tensor t;
+	struct dcp_object ob;
 	char shape[128], what[256];
 	uint64_t elements;
-	int rc = dcp_index_tensor(f->ix, row->id, &f->arena, &t, NULL);
+	int rc = kind == DCP_ROW_TENSOR
+			 ? dcp_index_tensor(f->ix, row->id, &f->arena, &t, NULL)
+			 : dcp_index_object(f->ix, row->id, &f->arena, &ob, NULL);
 
 	if (rc < 0)
 		return rc;
+	if (kind == DCP_ROW_OBJECT)
+		return add_leaf(f,
+				(struct leaf){ .path = ob.path,
+					       .npath = ob.npath,
+					       .broken = ob.error != NULL },
+				ob.type ? ob.type : "?");
 	if (row->alias_of)
 		elements = 0;
 	else if (!dcp_shape_volume(t.shape, t.ndim, &elements))
@@ -142,20 +151,6 @@ static int add_tensor(void *ctx, const struct dcp_row *row)
 			(struct leaf){ t.path, t.npath, NULL, row->alias_of ? 0 : row->nbytes,
 				       elements, true, row->alias_of != 0, t.error != NULL },
 			what);
-}
-
-static int add_object(void *ctx, const struct dcp_row *row)
-{
-	struct forest *f = ctx;
-	struct dcp_object ob;
-	int rc = dcp_index_object(f->ix, row->id, &f->arena, &ob, NULL);
-
-	if (rc < 0)
-		return rc;
-	return add_leaf(
-		f,
-		(struct leaf){ ob.path, ob.npath, NULL, 0, 0, false, false, ob.error != NULL },
-		ob.type ? ob.type : "?");
 }
 
 static int compare_leaves(const void *pa, const void *pb)
@@ -217,10 +212,8 @@ static int plant(struct forest *f, const struct leaf *leaf)
 
 static int build(struct forest *f, const char *root)
 {
-	int rc = pick_each(f->ix, DCP_ROW_TENSOR, add_tensor, f);
+	int rc = pick_all(f->ix, add_row, f);
 
-	if (rc == 0)
-		rc = pick_each(f->ix, DCP_ROW_OBJECT, add_object, f);
 	if (rc < 0)
 		return rc;
 	DCP_SORT(f->leaves, f->nleaves, compare_leaves);
