@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fail when core/FORMATS.md claims a format that no test proves, or keeps quiet about one that is there.
+"""Fail when core/format/README.md claims a format that no test proves, or keeps quiet about one that is there.
 
 The table under "## What it reads" has three columns: where checkpoints come from, what is covered, and
 what proves it. The third names, in backquotes, the families as `dcpfs ls` calls them, the golden checkpoints
@@ -44,16 +44,16 @@ def claims(readme):
 def check(root):
     known, saved, bad, named = families(root), goldens(root), [], set()
     tests = {rel[len("tests/unit/"):-len(".c")] for rel in tree.select(root, ".c", under=("tests/unit",))}
-    rows = claims(tree.text(root, "core/FORMATS.md"))
+    rows = claims(tree.text(root, "core/format/README.md"))
     for number, what, words in rows:
         named.update(words)
         if not set(words) & (saved | tests):
-            bad.append(f"core/FORMATS.md:{number}: nothing proves \"{what}\"")
+            bad.append(f"core/format/README.md:{number}: nothing proves \"{what}\"")
         for w in words:
             if w not in known | saved | tests:
-                bad.append(f"core/FORMATS.md:{number}: `{w}` is not a family, a golden checkpoint or a unit test")
-    bad += [f"core/FORMATS.md: does not say what proves the family {name}" for name in sorted(known - named)]
-    bad += [f"core/FORMATS.md: does not name tests/golden/{name}" for name in sorted(saved - named)]
+                bad.append(f"core/format/README.md:{number}: `{w}` is not a family, a golden checkpoint or a unit test")
+    bad += [f"core/format/README.md: does not say what proves the family {name}" for name in sorted(known - named)]
+    bad += [f"core/format/README.md: does not name tests/golden/{name}" for name in sorted(saved - named)]
     return bad, len(rows)
 
 
