@@ -3,7 +3,7 @@
 """What two ranks of torchtitan (Llama 4), torchtune, Meta's own Llama, Megatron-LM and GPT-NeoX save, and hf/ against what their own converters make of it.
 
 usage: converter_models.py DCPFS [CASE ...]        cases whose packages this python lacks are left out
-       GOLDEN=DIR converter_models.py DCPFS neox-tp: also what ../golden/neox has
+       GOLDEN=DIR converter_models.py DCPFS neox-tp: also what ../golden/neox/tp has
 
 Two processes each, on the CPU by gloo. Every tensor has to be the converter's, byte for byte, and from_pretrained of hf/ has to give the logits
 that transformers gives with the converter's tensors, and nearly those of the model itself. Seen well with

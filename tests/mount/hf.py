@@ -285,7 +285,7 @@ def kept_by_composer():
 
 def added_up():
     """GPT-NeoX adds up the biases of its tensor-parallel ranks: so does hf/, also out of an archive."""
-    golden, key = lib.GOLDEN / "neox", "module.sequential.2.attention.dense.bias"
+    golden, key = lib.GOLDEN / "neox" / "tp", "module.sequential.2.attention.dense.bias"
     want = safetensors.numpy.load_file(golden / "want.safetensors")
     packed = lib.fresh("packed")
     with tarfile.open(packed / "step-1.tar", "w") as tar:
