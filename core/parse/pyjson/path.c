@@ -255,7 +255,7 @@ static bool same_key(struct dcp_pv a, struct dcp_pv b)
 
 static uint64_t hash_key(struct dcp_pv v, uint64_t seed)
 {
-	int64_t number = v.type == DCP_PV_INT ? v.i : v.b;
+	int64_t number = v.type == DCP_PV_INT ? v.i : v.type == DCP_PV_BOOL && v.b;
 
 	return v.type == DCP_PV_STR ? dcp_hash64_more(seed, v.node->data, v.node->n)
 				    : dcp_hash64_more(seed, &number, sizeof(number));
