@@ -17,12 +17,21 @@ static int place(void *ctx, const char *name, struct dcp_place *out)
 	return 0;
 }
 
-static int tell(const struct dcp_sink *s, const char *key, uint32_t file, uint64_t off)
+/* A sum of what lies at @off of @file and at 9 of @other. */
+static int tell(const struct dcp_sink *s, const char *key, uint32_t file, uint64_t off,
+		uint32_t other)
 {
 	const uint64_t lo = 0, n = 4;
-	struct dcp_piece p = {
-		.lo = &lo, .len = &n, .run_n = n, .off = off, .nbytes = n, .file = file
-	};
+	const struct dcp_term more = { .off = 9, .file = other };
+	struct dcp_piece p = { .lo = &lo,
+			       .len = &n,
+			       .run_n = n,
+			       .off = off,
+			       .nbytes = n,
+			       .file = file,
+			       .filter = DCP_FILTER_SUM,
+			       .more = &more,
+			       .nmore = 1 };
 	struct dcp_tensor t = { .key = key,
 				.path = &key,
 				.npath = 1,
@@ -69,10 +78,11 @@ static void pieces_move(void **state)
 	assert_int_equal(a, again);
 	assert_int_not_equal(a, b);
 	assert_int_equal(s.file(s.ctx, "gone", &number), -ENOENT);
-	assert_int_equal(tell(&s, "x", a, 8), 0);
-	assert_int_equal(tell(&s, "clash", b, 0), 0);
-	assert_int_equal(tell(&s, "far", b, UINT64_MAX), 0);
-	assert_int_equal(tell(&s, "x", 7, 8), -EINVAL);
+	assert_int_equal(tell(&s, "x", a, 8, b), 0);
+	assert_int_equal(tell(&s, "clash", b, 0, a), 0);
+	assert_int_equal(tell(&s, "far", b, UINT64_MAX, a), 0);
+	assert_int_equal(tell(&s, "x", 7, 8, a), -EINVAL);
+	assert_int_equal(tell(&s, "x", a, 8, 7), -EINVAL);
 	assert_int_equal(tell_object(&s, "o", b, 8), 0);
 	assert_int_equal(t_sink_object(&outer, "optim.o")->stored->off, 4104);
 	assert_int_equal(t_sink_object(&outer, "optim.o")->stored->file, 0);
@@ -82,6 +92,9 @@ static void pieces_move(void **state)
 	assert_int_equal(outer.nfiles, 1);
 	assert_int_equal(t_sink_tensor(&outer, "optim.x")->pieces[0].off, 520);
 	assert_int_equal(t_sink_tensor(&outer, "optim.clash")->pieces[0].off, 4096);
+	assert_int_equal(t_sink_tensor(&outer, "optim.x")->pieces[0].more[0].off, 4105);
+	assert_int_equal(t_sink_tensor(&outer, "optim.clash")->pieces[0].more[0].off, 521);
+	assert_int_equal(t_sink_tensor(&outer, "optim.x")->pieces[0].more[0].file, 0);
 	assert_int_equal(t_sink_tensor(&outer, "optim.clash")->npath, 2);
 	assert_string_equal(t_sink_tensor(&outer, "optim.clash")->path[0], "optim");
 	assert_non_null(t_sink_tensor(&outer, "optim.far")->error);
