@@ -144,6 +144,22 @@ static uint64_t count(struct dcp_bytes args, const char *name)
 	return v.n && dcp_take_number(&s, end, DCP_ANY_DIGITS, &n) && s == end ? n : 0;
 }
 
+/* Is it @text, or not there, as before there was such an argument? */
+static bool is_or(struct dcp_bytes args, const char *name, const char *text)
+{
+	return !member(args, name).n || says(args, name, text);
+}
+
+/* Of before mid-2023, when positions were learned unless an argument of its own said otherwise. BERT and
+ * T5 had the same arguments, but other tokenizers. */
+static bool is_early_gpt(struct dcp_bytes args)
+{
+	return !member(args, "position_embedding_type").n &&
+	       !is_on(args, "use_rotary_position_embeddings") &&
+	       is_or(args, "add_position_embedding", "true") &&
+	       says(args, "tokenizer_type", "\"GPT2BPETokenizer\"");
+}
+
 /* Which model has these arguments? 0: none that is known here, or one that transformers has not so. */
 static unsigned model_of(struct dcp_bytes args)
 {
@@ -152,10 +168,10 @@ static unsigned model_of(struct dcp_bytes args)
 	     norms = is_on(args, "qk_layernorm"), bias = is_on(args, "add_qkv_bias");
 	struct dcp_bytes percent = member(args, "rotary_percent");
 
-	if (says(args, "position_embedding_type", "\"learned_absolute\""))
+	if (says(args, "position_embedding_type", "\"learned_absolute\"") || is_early_gpt(args))
 		return !moe && !mla && !is_on(args, "swiglu") && !is_on(args, "squared_relu") &&
-				       is_on(args, "add_bias_linear") &&
-				       says(args, "normalization", "\"LayerNorm\"")
+				       is_or(args, "add_bias_linear", "true") &&
+				       is_or(args, "normalization", "\"LayerNorm\"")
 			       ? GPT2
 			       : 0;
 	if (!says(args, "position_embedding_type", "\"rope\"") || !is_on(args, "swiglu") ||

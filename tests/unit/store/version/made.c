@@ -21,6 +21,8 @@
 #define KNOWN "\"num_layers\": 2, \"hidden_size\": 16, \"num_attention_heads\": 4, \"kv_channels\": 6, " \
 	"\"ffn_hidden_size\": 24, \"padded_vocab_size\": 40, \"norm_epsilon\": 1e-05, " \
 	"\"max_position_embeddings\": 32, "
+#define OLD "\"num_layers\": 2, \"hidden_size\": 16, \"num_attention_heads\": 4, \"padded_vocab_size\": 40, " \
+	"\"max_position_embeddings\": 32, \"layernorm_epsilon\": 1e-05, \"tokenizer_type\": "
 #define ROPE KNOWN "\"rotary_base\": 500000, \"position_embedding_type\": \"rope\", \"swiglu\": true, " \
 	"\"normalization\": \"RMSNorm\", \"add_bias_linear\": false"
 #define MOE ROPE ", \"num_experts\": 8, \"moe_router_topk\": 2, \"moe_ffn_hidden_size\": 10"
@@ -52,6 +54,12 @@ static const struct {
 	  { "\"model_type\": \"deepseek_v3\"", "\"q_lora_rank\": 8", "\"num_nextn_predict_layers\": 1", "\"first_k_dense_replace\": 0" } },
 	{ "learned positions", KNOWN "\"position_embedding_type\": \"learned_absolute\", \"add_bias_linear\": true, \"normalization\": \"LayerNorm\", "
 	  "\"bias_gelu_fusion\": true", { "\"model_type\": \"gpt2\"", "\"n_embd\": 16", "\"n_positions\": 32", "\"activation_function\": \"gelu_fast\"" } },
+	{ "arguments of 2020", OLD "\"GPT2BPETokenizer\", \"openai_gelu\": true", { "\"model_type\": \"gpt2\"", "\"n_head\": 4", "\"n_positions\": 32",
+	  "\"vocab_size\": 40", "\"activation_function\": \"gelu_new\"", "\"tie_word_embeddings\": true" } },
+	{ "those of BERT", OLD "\"BertWordPieceLowerCase\"", { NULL } },
+	{ "without a tokenizer", OLD "null", { NULL } },
+	{ "of 2023, with an argument for rotation", OLD "\"GPT2BPETokenizer\", \"use_rotary_position_embeddings\": true", { NULL } },
+	{ "without positions", OLD "\"GPT2BPETokenizer\", \"add_position_embedding\": false", { NULL } },
 	{ "nothing", "", { NULL } },
 	{ "no positions", KNOWN "\"position_embedding_type\": \"none\"", { NULL } },
 	{ "no number of layers", "\"num_layers\": null, " ROPE, { NULL } },
