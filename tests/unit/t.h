@@ -42,8 +42,15 @@ void t_tests_add(struct t_tests *tests);
 	static int t_run(void)
 
 /* How often to try something at random: in full, and a quarter of it where each costs four times as much. */
-#ifdef __SANITIZE_ADDRESS__
-#define T_ROUNDS(n) ((n) / 4)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define T_SLOW 4
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+#define T_SLOW 4
+#endif
+#endif
+#ifdef T_SLOW
+#define T_ROUNDS(n) ((n) / T_SLOW)
 #else
 #define T_ROUNDS(n) (n)
 #endif
