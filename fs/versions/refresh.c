@@ -64,13 +64,14 @@ static struct dcpfs_version *new_version(struct dcpfs *fs, const struct dcp_foun
 }
 
 /* A directory that takes the place of another may have a commit file of the same time: copies keep times, and the clock
- * of a file system may stand still between two saves. */
+ * of a file system may stand still between two saves. As long as nothing of it was opened that does not matter, and
+ * on a file system without stable inode numbers each look may find another. */
 static bool same_commit(const struct dcpfs_version *ver, const struct dcp_found *found)
 {
 	const struct dcp_found *had = &ver->found;
 
 	return !strcmp(ver->name, found->name) && had->commit_ns == found->commit_ns &&
-	       had->dev == found->dev && had->ino == found->ino &&
+	       (!dcpfs_opened(ver) || (had->dev == found->dev && had->ino == found->ino)) &&
 	       had->format == found->format && !strcmp(had->where, found->where);
 }
 
