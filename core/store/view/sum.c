@@ -4,20 +4,22 @@
  * the CPU: one after the other, each result rounded to the dtype; a mean divides the last one.
  */
 #include <errno.h>
-#include <unistd.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
 
 #include "core/base/err.h"
 #include "core/model/dtype.h"
 #include "core/parse/source.h"
 #include "core/store/view/view_int.h"
 
-enum { PART = 16 << 10 }; /* bytes of each term that are added up at once */
+enum { PART = 16 << 10 }; /* bytes of a term that are read at once */
 
-/* [at, at + size) of the term @term. */
-static int read_term(const struct dcp_view *view, const struct dcp_term *term, uint64_t at,
-		     void *to, size_t size, struct dcp_err *err)
+/* Add the numbers of @term to the @nbytes at @sum. */
+static int add_term(const struct dcp_view *view, const struct dcp_term *term, char *sum,
+		    uint64_t nbytes, struct dcp_err *err)
 {
-	const char *name = dcp_files_name(view->files, term->file);
+	double part[PART / sizeof(double)];
 	const struct dcp_file *file;
 	struct dcp_source src;
 	int rc = dcp_files_hold(view->files, term->file, true, &file, err);
@@ -25,38 +27,44 @@ static int read_term(const struct dcp_view *view, const struct dcp_term *term, u
 	if (rc < 0)
 		return rc;
 	rc = dcp_source_fd(file->fd, &src);
-	if (rc == 0)
-		rc = dcp_source_read(&src, term->off + at, to, size);
+	for (uint64_t at = 0; rc == 0 && at < nbytes; at += PART) {
+		size_t size = (size_t)DCP_MIN(nbytes - at, PART);
+
+		rc = dcp_source_read(&src, term->off + at, part, size);
+		if (rc == 0)
+			dcp_dtype_add(view->emitted.dtype, sum + at, part,
+				      size / view->emitted.itemsize);
+	}
 	if (rc == 0)
 		rc = dcp_files_check(view->files, term->file, false);
 	dcp_files_release(view->files, term->file);
-	return rc < 0 ? dcp_fail_at(err, rc, term->off + at, "%s cannot be read", name) : 0;
+	return rc < 0 ? dcp_fail_at(err, rc, term->off, "%s cannot be read",
+				    dcp_files_name(view->files, term->file))
+		      : 0;
 }
 
 int dcp_view_sum(const struct dcp_view *view, const struct dcp_source *first,
 		 const struct dcp_piece *p, int fd, struct dcp_err *err)
 {
-	uint32_t itemsize = view->emitted.itemsize;
 	enum dcp_dtype dtype = view->emitted.dtype;
-	double sum[PART / sizeof(double)], term[PART / sizeof(double)];
-	int rc = 0;
+	char *sum;
+	int rc;
 
 	if (!dcp_dtype_can_add(dtype) || p->swap)
 		return dcp_fail(err, -EBADMSG, "its elements cannot be added up");
-	for (uint64_t at = 0; rc == 0 && at < p->nbytes;) {
-		size_t size = (size_t)DCP_MIN(p->nbytes - at, PART);
-
-		rc = dcp_source_read(first, at, sum, size);
-		for (uint32_t k = 0; rc == 0 && k < p->nmore; k++) {
-			rc = read_term(view, &p->more[k], at, term, size, err);
-			if (rc == 0)
-				dcp_dtype_add(dtype, sum, term, size / itemsize);
-		}
-		if (rc == 0 && p->mean)
-			dcp_dtype_divide(dtype, sum, p->nmore + 1, size / itemsize);
-		if (rc == 0 && pwrite(fd, sum, size, (off_t)at) != (ssize_t)size)
-			rc = dcp_fail(err, -EIO, "no memory for a sum: %m");
-		at += size;
-	}
+	if (!p->nbytes)
+		return 0;
+	rc = -posix_fallocate(fd, 0, (off_t)p->nbytes);
+	if (rc < 0)
+		return dcp_fail(err, rc, "no memory for a sum: %s", strerror(-rc));
+	sum = mmap(NULL, p->nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (sum == MAP_FAILED)
+		return dcp_fail(err, -errno, "cannot map a sum: %m");
+	rc = dcp_source_read(first, 0, sum, p->nbytes);
+	for (uint32_t k = 0; rc == 0 && k < p->nmore; k++)
+		rc = add_term(view, &p->more[k], sum, p->nbytes, err);
+	if (rc == 0 && p->mean)
+		dcp_dtype_divide(dtype, sum, p->nmore + 1, p->nbytes / view->emitted.itemsize);
+	munmap(sum, p->nbytes);
 	return rc;
 }

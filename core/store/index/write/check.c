@@ -102,28 +102,8 @@ static int check_length(const struct place *at)
 	return p->nbytes < need ? fail_short(at, need) : 0;
 }
 
-static int check_piece(const struct dcp_tensor *t, const struct dcp_piece *p,
-		       const struct dcp_index_seen *files, size_t n, struct dcp_err *err);
-
-/* The other terms of a sum are checked as if each were the piece. */
-static int check_terms(const struct dcp_tensor *t, const struct dcp_piece *p,
-		       const struct dcp_index_seen *files, size_t n, struct dcp_err *err)
-{
-	struct dcp_piece term = *p;
-	struct dcp_tensor alone = *t;
-	int code = 0;
-
-	alone.pieces = &term;
-	term.nmore = 0;
-	for (uint32_t i = 0; code == 0 && i < p->nmore; i++) {
-		term.off = p->more[i].off;
-		term.file = p->more[i].file;
-		code = check_piece(&alone, &term, files, n, err);
-	}
-	return code;
-}
-
-static int check_piece(const struct dcp_tensor *t, const struct dcp_piece *p,
+/* Where the piece itself lies, not the other terms of a sum. */
+static int check_place(const struct dcp_tensor *t, const struct dcp_piece *p,
 		       const struct dcp_index_seen *files, size_t n, struct dcp_err *err)
 {
 	struct place at = { .t = t, .p = p, .err = err };
@@ -144,9 +124,32 @@ static int check_piece(const struct dcp_tensor *t, const struct dcp_piece *p,
 	if (files[p->file].error)
 		return dcp_fail_at(err, -ENODATA, p->off, "%s", files[p->file].error);
 	size = files[p->file].packed ? files[p->file].id.unpacked : files[p->file].id.size;
-	if (!dcp_range_ok(p->off, p->nbytes, size))
-		return fail_cut(&at, size);
-	return p->nmore ? check_terms(t, p, files, n, err) : 0;
+	return dcp_range_ok(p->off, p->nbytes, size) ? 0 : fail_cut(&at, size);
+}
+
+/* The other terms of a sum, as if each were the piece. */
+static int check_terms(const struct dcp_tensor *t, const struct dcp_piece *p,
+		       const struct dcp_index_seen *files, size_t n, struct dcp_err *err)
+{
+	struct dcp_piece term = *p;
+	struct dcp_tensor alone = *t;
+	int code = 0;
+
+	alone.pieces = &term;
+	for (uint32_t i = 0; code == 0 && i < p->nmore; i++) {
+		term.off = p->more[i].off;
+		term.file = p->more[i].file;
+		code = check_place(&alone, &term, files, n, err);
+	}
+	return code;
+}
+
+static int check_piece(const struct dcp_tensor *t, const struct dcp_piece *p,
+		       const struct dcp_index_seen *files, size_t n, struct dcp_err *err)
+{
+	int code = check_place(t, p, files, n, err);
+
+	return code == 0 && p->nmore ? check_terms(t, p, files, n, err) : code;
 }
 
 bool dcp_index_check_copy(const struct dcp_tensor *t, const struct dcp_piece *p,
