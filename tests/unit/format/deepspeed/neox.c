@@ -148,18 +148,7 @@ static void joined(void **state)
 		struct t_ds_loaded l;
 
 		t_ds_make(&l, NULL);
-		for (uint32_t mp = 0; mp < TP; mp++) {
-			struct t_ds c = { .stage = 1,
-					  .world = 1,
-					  .param = local,
-					  .nparams = DCP_LEN(local),
-					  .ngroups = 1,
-					  .lean = true,
-					  .mp = mp,
-					  .neox = WIDTH };
-
-			t_ds_write(&c, &l.tree, "");
-		}
+		t_ds_write_neox(&l.tree, "", local, DCP_LEN(local), TP, WIDTH);
 		if (configs[i].file)
 			t_dir_put(&l.tree, configs[i].file, configs[i].text,
 				  strlen(configs[i].text));

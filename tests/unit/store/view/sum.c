@@ -35,18 +35,7 @@ static void begin(struct world *w)
 	struct dcp_err err = { 0 };
 
 	t_dir_make(&w->tree, "test_sum");
-	for (uint32_t mp = 0; mp < TP; mp++) {
-		struct t_ds c = { .stage = 1,
-				  .world = 1,
-				  .param = local,
-				  .nparams = DCP_LEN(local),
-				  .ngroups = 1,
-				  .lean = true,
-				  .mp = mp,
-				  .neox = WIDTH };
-
-		t_ds_write(&c, &w->tree, "global_step1/");
-	}
+	t_ds_write_neox(&w->tree, "global_step1/", local, DCP_LEN(local), TP, WIDTH);
 	t_dir_put(&w->tree, "global_step1/configs/a.yml", "gpt_j_residual: true\n", 21);
 	assert_int_equal(dcp_scan(w->tree.root, &w->scan, &err), 0);
 	assert_int_equal(w->scan.n, 1);

@@ -562,3 +562,20 @@ void t_ds_write(const struct t_ds *c, const struct t_dir *d, const char *at)
 	for (unsigned r = 0; c->stage > 0 && r < c->world; r++)
 		write_optim(c, d, at, r);
 }
+
+void t_ds_write_neox(const struct t_dir *d, const char *at, const struct t_ds_param *param,
+		     size_t n, unsigned tp, unsigned width)
+{
+	for (unsigned mp = 0; mp < tp; mp++) {
+		struct t_ds c = { .stage = 1,
+				  .world = 1,
+				  .param = param,
+				  .nparams = n,
+				  .ngroups = 1,
+				  .lean = true,
+				  .mp = mp,
+				  .neox = width };
+
+		t_ds_write(&c, d, at);
+	}
+}
