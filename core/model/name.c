@@ -2,6 +2,7 @@
 #include "core/model/name.h"
 
 #include <ctype.h>
+#include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -125,4 +126,28 @@ int dcp_name_compare(const char *a, const char *b)
 	if (*a || *b)
 		return *a ? 1 : -1;
 	return strcmp(whole_a, whole_b); /* step-07 and step-7 are two names */
+}
+
+bool dcp_name_matches(const char *pattern, const char *key)
+{
+	return fnmatch(pattern, key, 0) == 0;
+}
+
+/* Is @key below @prefix: "model.layers", or with a dot or slash at its end? */
+static bool is_below(const char *prefix, const char *key)
+{
+	size_t n = strlen(prefix);
+
+	if (n == 0 || strncmp(prefix, key, n) != 0)
+		return false;
+	return prefix[n - 1] == '.' || prefix[n - 1] == '/' || key[n] == '.' || key[n] == '/';
+}
+
+bool dcp_name_listed(const char *const *list, size_t n, const char *key)
+{
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(list[i], key) == 0 || is_below(list[i], key) ||
+		    dcp_name_matches(list[i], key))
+			return true;
+	return false;
 }

@@ -148,6 +148,28 @@ static void versions_sort_by_number(void **state)
 	}
 }
 
+static void words_select_keys(void **state)
+{
+	static const struct {
+		const char *word, *key;
+		bool listed;
+	} cases[] = {
+		{ "a.b", "a.b", true },    { "a.b", "a.b.c", true },   { "a.b", "a.b/c", true },
+		{ "a.b.", "a.b.c", true }, { "a/", "a/b", true },      { "a.b", "a.bc", false },
+		{ "", "a", false },        { "*.c", "a.b/x.c", true }, { "*.c", "a.cd", false },
+		{ "a.b.c", "a.b", false },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(cases); i++) {
+		const char *list[] = { "other", cases[i].word };
+
+		t_case(cases[i].word);
+		assert_int_equal(dcp_name_listed(list, 2, cases[i].key), cases[i].listed);
+		assert_false(dcp_name_listed(list, 1, cases[i].key));
+	}
+}
+
 T_TESTS()
 {
 	static const struct CMUnitTest tests[] = {
@@ -155,6 +177,7 @@ T_TESTS()
 		cmocka_unit_test(names_of_others_are_keys),
 		cmocka_unit_test(long_keys_are_cut_between_characters),
 		cmocka_unit_test(the_limit_itself),
+		cmocka_unit_test(words_select_keys),
 		cmocka_unit_test(versions_sort_by_number),
 	};
 
