@@ -8,8 +8,8 @@
 #include <sys/statvfs.h>
 
 #include "core/base/buf.h"
+#include "core/checkpoint/dcpfs_abi.h"
 #include "core/store/index/index.h"
-#include "fs/dcpfs_abi.h"
 #include "fs/file/file.h"
 #include "fs/fs.h"
 #include "fs/slabs.h"

@@ -30,10 +30,10 @@
 #include "core/base/endian.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/checkpoint/mounts.h"
 #include "fs/fault.h"
 #include "fs/file/hot.h"
 #include "fs/fs.h"
-#include "fs/mounts.h"
 #include "fs/ops.h"
 #include "fs/slabs.h"
 #include "fs/versions/opener.h"
@@ -87,10 +87,10 @@ static int fuse_options(const struct dcpfs_opts *o, struct fuse_args *args)
 static void set_readahead(const struct dcpfs_opts *o)
 {
 	dcp_auto_file FILE *f = NULL;
-	struct dcpfs_mount m;
+	struct dcp_mount m;
 	char path[64];
 
-	if (!o->readahead_kib || dcpfs_mounts_find(o->mountpoint, &m) <= 0)
+	if (!o->readahead_kib || dcp_mounts_find(o->mountpoint, &m) <= 0)
 		return;
 	snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", major(m.dev),
 		 minor(m.dev));

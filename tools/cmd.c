@@ -13,7 +13,7 @@
 #include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "tools/cache.h"
+#include "tools/load/cache.h"
 #include "tools/out.h"
 
 __attribute__((format(printf, 2, 0))) static void say(const char *lead, const char *fmt,
@@ -125,8 +125,8 @@ const struct dcp_log cmd_log = { DCP_LOG_WARN, emit, NULL };
 
 char *cmd_open_cache(void)
 {
-	char *dir = cache_dir();
-	int rc = dir ? cache_make(dir) : 0;
+	char *dir = load_cache_dir();
+	int rc = dir ? load_cache_make(dir) : 0;
 
 	if (rc == 0)
 		return dir;

@@ -58,7 +58,7 @@ void cmd_on_stop(const char *verb, const char *part, const char *then, bool lead
 /* The exit code that fits what a function of core returned. */
 enum cmd_exit cmd_exit_of(int rc);
 
-/* cache_dir(), created with its parents. On a failure it prints why and returns NULL. */
+/* load_cache_dir(), created with its parents. On a failure it prints why and returns NULL. */
 char *cmd_open_cache(void);
 
 /* Warnings of core, as "dcpfs: ..." lines. */

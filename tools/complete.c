@@ -13,16 +13,16 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/text.h"
+#include "core/checkpoint/mounts.h"
 #include "core/format/format.h"
 #include "core/parse/dir/dir.h"
 #include "core/parse/layout/layout.h"
 #include "core/rules/rules.h"
 #include "core/store/layouts/layouts.h"
 #include "core/write/write.h"
-#include "fs/mounts.h"
-#include "tools/cache.h"
 #include "tools/cmd.h"
 #include "tools/help.h"
+#include "tools/load/cache.h"
 #include "tools/out.h"
 #include "tools/pick.h"
 
@@ -165,7 +165,7 @@ static void offer_keys(struct cursor *c)
 static void offer_layouts(const struct cursor *c, bool (*takes)(const char *name))
 {
 	static const char *const sizes[] = { "2", "4", "8", "16", "32", "64" };
-	dcp_auto_free char *config = config_dir();
+	dcp_auto_free char *config = load_config_dir();
 	struct dcp_layouts *layouts = NULL;
 	const struct dcp_named_layout *l;
 	const char *colon = strchr(c->word, ':');
@@ -210,7 +210,7 @@ static void offer_rules(const struct cursor *c)
 	offer_paths(c, is_any);
 }
 
-static void offer_mount(void *ctx, const char *point, const struct dcpfs_mount *m)
+static void offer_mount(void *ctx, const char *point, const struct dcp_mount *m)
 {
 	if (strcmp(m->fstype, DCPFS_FSTYPE) == 0)
 		offer(ctx, "", point, is_typed(m->source) ? m->source : NULL);
@@ -254,7 +254,7 @@ static void offer_what(struct cursor *c, enum opt_what what)
 		offer_layouts(c, is_regions);
 		break;
 	case OPT_MOUNT:
-		dcpfs_mounts_each(offer_mount, c);
+		dcp_mounts_each(offer_mount, c);
 		break;
 	case OPT_VERB:
 		offer_verbs(c);

@@ -2,7 +2,6 @@
 #include "tools/pick.h"
 
 #include <errno.h>
-#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +13,14 @@
 #include "core/base/err.h"
 #include "core/base/near.h"
 #include "core/base/text.h"
+#include "core/checkpoint/mounts.h"
+#include "core/model/name.h"
 #include "core/rules/rules.h"
 #include "core/store/io/queue.h"
 #include "core/store/layouts/layouts.h"
 #include "core/store/version/mapped.h"
 #include "core/store/view/view.h"
-#include "fs/mounts.h"
-#include "tools/cache.h"
+#include "tools/load/cache.h"
 #include "tools/out.h"
 
 /* Commands that give a URL a path: @ is its host or bucket, # the rest of it. */
@@ -76,10 +76,10 @@ enum cmd_exit pick_one_index(const char *source)
 void pick_hint_mount(const char *source)
 {
 	dcp_auto_free char *path = realpath(source, NULL);
-	struct dcpfs_mount m;
+	struct dcp_mount m;
 	const char *rest;
 
-	if (path && dcpfs_mounts_around(path, &m, &rest))
+	if (path && dcp_mounts_around(path, &m, &rest))
 		cmd_hint("%s is a mount of dcpfs; give what is mounted there: %s", path,
 			 m.source);
 }
@@ -88,10 +88,10 @@ void pick_hint_mount(const char *source)
 static void look_behind(struct pick *p)
 {
 	dcp_auto_free char *path = realpath(p->source, NULL);
-	struct dcpfs_mount m;
+	struct dcp_mount m;
 	const char *rest;
 
-	if (!path || !dcpfs_mounts_around(path, &m, &rest) || strchr(rest, '/') ||
+	if (!path || !dcp_mounts_around(path, &m, &rest) || strchr(rest, '/') ||
 	    access(m.source, F_OK) < 0 || asprintf(&p->mount, "%s%c%s", path, 0, m.source) < 0)
 		return;
 	p->wanted = *rest ? strdup(rest) : NULL;
@@ -203,7 +203,7 @@ static int check_mounted(const struct pick *p, const struct dcp_found *f, struct
 
 	if (p->mount && asprintf(&dir, "%s/%s", p->mount, f->name) < 0)
 		return dcp_err_say(err, -ENOMEM);
-	return !dir || dcpfs_mounts_shows(dir, dcp_version_generation(p->v))
+	return !dir || dcp_mounts_shows(dir, dcp_version_generation(p->v))
 		       ? 0
 		       : dcp_fail(err, -ESTALE,
 				  "%s: the files in %s are not those that are mounted", dir,
@@ -308,7 +308,7 @@ enum cmd_exit pick_open(struct pick *p, const struct opt_args *args,
 enum cmd_exit pick_layout(const struct pick *p, const char *word, struct dcp_layouts **all,
 			  const struct dcp_layout **out)
 {
-	dcp_auto_free char *config = config_dir();
+	dcp_auto_free char *config = load_config_dir();
 	const struct dcp_layouts_opts opts = {
 		.source = p->source, .scan = &p->scan, .user_dir = config, .log = &cmd_log
 	};
@@ -487,30 +487,6 @@ enum cmd_exit pick_key(struct pick *p, const char *word, struct dcp_arena *arena
 
 /* ---- patterns ---- */
 
-bool pick_matches(const char *pattern, const char *key)
-{
-	return fnmatch(pattern, key, 0) == 0;
-}
-
-/* Is @key below @prefix: "model.layers", or with a dot or slash at its end? */
-static bool is_below(const char *prefix, const char *key)
-{
-	size_t n = strlen(prefix);
-
-	if (n == 0 || strncmp(prefix, key, n) != 0)
-		return false;
-	return prefix[n - 1] == '.' || prefix[n - 1] == '/' || key[n] == '.' || key[n] == '/';
-}
-
-bool pick_names(const char *const *list, size_t n, const char *key)
-{
-	for (size_t i = 0; i < n; i++)
-		if (strcmp(list[i], key) == 0 || is_below(list[i], key) ||
-		    pick_matches(list[i], key))
-			return true;
-	return false;
-}
-
 enum cmd_exit pick_no_key(struct pick *p, const char *word)
 {
 	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
@@ -533,7 +509,7 @@ static int walk_row(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row
 {
 	const struct walk *w = ctx;
 
-	return pick_matches(w->keys->pattern, row->key) ? w->fn(w->ctx, kind, row) : 0;
+	return dcp_name_matches(w->keys->pattern, row->key) ? w->fn(w->ctx, kind, row) : 0;
 }
 
 int pick_keys_each(struct pick *p, const struct pick_keys *keys, pick_fn *fn, void *ctx)

@@ -112,10 +112,6 @@ enum cmd_exit pick_keys(struct pick *p, const char *word, struct dcp_arena *aren
 /* Call @fn with each of them, tensors first; what it returns other than 0 ends the walk. */
 int pick_keys_each(struct pick *p, const struct pick_keys *keys, pick_fn *fn, void *ctx);
 
-/* Does @key match @pattern? * also matches dots and slashes. */
-bool pick_matches(const char *pattern, const char *key);
-/* Does one of @list name @key: whole, as a prefix of it that ends at a dot or slash, or as a pattern? */
-bool pick_names(const char *const *list, size_t n, const char *key);
 /* Say that no key is called @word, and which is the nearest. CMD_NO. */
 enum cmd_exit pick_no_key(struct pick *p, const char *word);
 /* Say that no @what ("key") does. */

@@ -8,10 +8,10 @@
 #include <unistd.h>
 
 #include "core/base/crc32.h"
+#include "core/checkpoint/dcpfs_abi.h"
 #include "core/model/geometry/strided.h"
 #include "core/store/index/index.h"
 #include "core/store/view/view.h"
-#include "fs/dcpfs_abi.h"
 #include "fs/file/file_int.h"
 #include "fs/fs.h"
 #include "fs/versions/ranks.h"

@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/checkpoint/dcpfs_abi.h"
 #include "core/store/index/index.h"
 #include "core/store/view/view.h"
-#include "fs/dcpfs_abi.h"
 #include "fs/errors.h"
 #include "fs/fs.h"
 #include "fs/ino.h"

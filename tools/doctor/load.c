@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "core/base/cleanup.h"
-#include "tools/cache.h"
 #include "tools/doctor/doctor.h"
+#include "tools/load/cache.h"
 #include "tools/load/memory/gds.h"
 #include "tools/load/memory/memory.h"
 #include "tools/load/memory/nccl.h"
@@ -87,7 +87,7 @@ static int try_direct(const char *path, const struct stat *st, int type, struct 
 /* Of the file system of SOURCE, or of the cache: by creating a file without a name. */
 void doctor_direct(struct machine *m, struct finding *f)
 {
-	dcp_auto_free char *cache = m->source ? NULL : cache_dir();
+	dcp_auto_free char *cache = m->source ? NULL : load_cache_dir();
 	const char *at = m->source ? m->source : cache;
 	int rc = -1;
 

@@ -9,6 +9,7 @@
 
 #include "core/base/sort.h"
 #include "core/model/layout/layout.h"
+#include "core/model/name.h"
 #include "core/store/index/index.h"
 #include "core/store/version/assets.h"
 #include "core/store/view/view.h"
@@ -77,8 +78,8 @@ static bool is_wanted(const struct exporting *x, const char *key)
 {
 	const struct export_opts *o = x->opts;
 
-	return (!o->keys.n || pick_names(o->keys.v, o->keys.n, key)) &&
-	       !pick_names(o->skip.v, o->skip.n, key);
+	return (!o->keys.n || dcp_name_listed(o->keys.v, o->keys.n, key)) &&
+	       !dcp_name_listed(o->skip.v, o->skip.n, key);
 }
 
 static int copy_path(struct exporting *x, const char *const *path, size_t n,
@@ -104,7 +105,7 @@ static int seek_row(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row
 {
 	const struct seeking *s = ctx;
 
-	return s->word ? pick_names(&s->word, 1, row->key) : is_wanted(s->x, row->key);
+	return s->word ? dcp_name_listed(&s->word, 1, row->key) : is_wanted(s->x, row->key);
 }
 
 static bool has_row(struct exporting *x, const char *word)

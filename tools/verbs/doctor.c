@@ -17,9 +17,9 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/store/io/queue.h"
-#include "tools/cache.h"
 #include "tools/cmd.h"
 #include "tools/doctor/doctor.h"
+#include "tools/load/cache.h"
 #include "tools/load/comm/transport.h"
 #include "tools/out.h"
 #include "tools/pick.h"
@@ -192,7 +192,7 @@ static bool in_container(void)
 
 static void check_cache(struct machine *m, struct finding *f)
 {
-	dcp_auto_free char *dir = cache_dir(), *at = NULL;
+	dcp_auto_free char *dir = load_cache_dir(), *at = NULL;
 	char *slash;
 
 	if (!dir) {

@@ -12,8 +12,8 @@
 #include "core/base/clock.h"
 #include "core/base/near.h"
 #include "core/base/text.h"
+#include "core/checkpoint/mounts.h"
 #include "fs/fault.h"
-#include "fs/mounts.h"
 #include "tools/export/export.h"
 #include "tools/resolve.h"
 
@@ -183,10 +183,10 @@ enum cmd_exit export_check_apart(const char *out, const char *from)
 {
 	dcp_auto_free char *place = resolve_above(out), *real = realpath(out, NULL);
 	dcp_auto_free char *source = realpath(from, NULL);
-	struct dcpfs_mount m;
+	struct dcp_mount m;
 	const char *rest;
 
-	if (source && dcpfs_mounts_around(source, &m, &rest)) {
+	if (source && dcp_mounts_around(source, &m, &rest)) {
 		free(source);
 		source = realpath(m.source, NULL);
 	}
@@ -203,12 +203,12 @@ enum cmd_exit export_check_apart(const char *out, const char *from)
 enum cmd_exit export_check_place(const char *out, const char *from)
 {
 	dcp_auto_free char *place = resolve_above(out);
-	struct dcpfs_mount m;
+	struct dcp_mount m;
 	const char *rest;
 
 	if (!place)
 		return cmd_fail(CMD_ENV, "the directory of %s: %s", out, strerror(errno));
-	if (dcpfs_mounts_around(place, &m, &rest))
+	if (dcp_mounts_around(place, &m, &rest))
 		return cmd_fail(CMD_USAGE,
 				"%s lies in a mount of dcpfs, which cannot be written to", out);
 	return export_check_apart(out, from);

@@ -6,6 +6,7 @@
 #include "core/base/ckd.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
+#include "core/model/name.h"
 #include "tools/cmd.h"
 #include "tools/out.h"
 #include "tools/pick.h"
@@ -351,7 +352,7 @@ static int one_key(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
 	struct dcp_object ob = { 0 };
 	int rc;
 
-	if (k->ls->keys && !pick_matches(k->ls->keys, row->key))
+	if (k->ls->keys && !dcp_name_matches(k->ls->keys, row->key))
 		return 0;
 	k->shown++;
 	if (k->ls->form == OUT_NAMES) {

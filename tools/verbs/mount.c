@@ -7,14 +7,14 @@
 #include <sys/stat.h>
 
 #include "core/base/err.h"
+#include "core/checkpoint/mounts.h"
 #include "core/rules/rules.h"
 #include "fs/fs.h"
-#include "fs/mounts.h"
 #include "fs/session.h"
 #include "fs/versions/hf.h"
-#include "tools/cache.h"
 #include "tools/cmd.h"
 #include "tools/hf.h"
+#include "tools/load/cache.h"
 #include "tools/pick.h"
 #include "tools/progress.h"
 #include "tools/resolve.h"
@@ -134,10 +134,10 @@ static bool is_empty(const char *path)
 static enum cmd_exit check_mountpoint(const char *given, const char *mnt, const char *source,
 				      bool nonempty)
 {
-	struct dcpfs_mount m;
+	struct dcp_mount m;
 	struct stat st;
 
-	if (dcpfs_mounts_find(mnt, &m) > 0 && strcmp(m.fstype, DCPFS_FSTYPE) == 0)
+	if (dcp_mounts_find(mnt, &m) > 0 && strcmp(m.fstype, DCPFS_FSTYPE) == 0)
 		return cmd_fail(CMD_ENV,
 				"%s is a mount of dcpfs already, of %s; end it with: "
 				"dcpfs umount %s",
@@ -224,7 +224,7 @@ static enum cmd_exit resolve(const struct mount_opts *m, const struct opt_args *
 	} else {
 		p->cache = cmd_open_cache();
 	}
-	p->layout_dir = config_dir();
+	p->layout_dir = load_config_dir();
 	if (m->hf.assets) {
 		p->hf_assets = realpath(m->hf.assets, NULL);
 		if (!p->hf_assets)

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "core/base/cleanup.h"
-#include "fs/mounts.h"
+#include "core/checkpoint/mounts.h"
 #include "tools/cmd.h"
 #include "tools/resolve.h"
 
@@ -110,10 +110,10 @@ static enum cmd_exit detach(const char *path, bool lazy)
 static enum cmd_exit wait_until_gone(const char *path)
 {
 	const struct timespec step = { 0, STEP_MS * 1000000l };
-	struct dcpfs_mount m;
+	struct dcp_mount m;
 
 	for (int waited = 0; waited < DEADLINE_MS; waited += STEP_MS) {
-		if (dcpfs_mounts_find(path, &m) <= 0 || strcmp(m.fstype, DCPFS_FSTYPE) != 0)
+		if (dcp_mounts_find(path, &m) <= 0 || strcmp(m.fstype, DCPFS_FSTYPE) != 0)
 			return CMD_OK;
 		nanosleep(&step, NULL);
 	}
@@ -125,13 +125,13 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 {
 	const struct umount_opts *u = opts_in;
 	dcp_auto_free char *path = cmd_resolve(args->operand[0]);
-	struct dcpfs_mount m;
+	struct dcp_mount m;
 	enum cmd_exit code;
 	int rc;
 
 	if (!path)
 		return cmd_fail(CMD_ENV, "%s: %s", args->operand[0], strerror(errno));
-	rc = dcpfs_mounts_find(path, &m);
+	rc = dcp_mounts_find(path, &m);
 	if (rc == 0) {
 		/* A link to a mount point: mounting follows it, too. */
 		char *real = realpath(path, NULL);
@@ -139,7 +139,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 		if (real) {
 			free(path);
 			path = real;
-			rc = dcpfs_mounts_find(path, &m);
+			rc = dcp_mounts_find(path, &m);
 		}
 	}
 	if (rc < 0)

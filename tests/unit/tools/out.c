@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "core/base/buf.h"
-#include "fs/mounts.h"
+#include "core/checkpoint/mounts.h"
 #include "tools/out.h"
 #include "tools/progress.h"
 
@@ -349,14 +349,14 @@ static void mount_table(void **state)
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(mounts); i++) {
 		FILE *f = tmpfile();
-		struct dcpfs_mount m = { 0 };
+		struct dcp_mount m = { 0 };
 		int found;
 
 		t_case(mounts[i].what);
 		assert_non_null(f);
 		fputs(mountinfo, f);
 		rewind(f);
-		found = dcpfs_mounts_read(f, mounts[i].path, &m);
+		found = dcp_mounts_read(f, mounts[i].path, &m);
 		fclose(f);
 		assert_int_equal(found, mounts[i].fstype != NULL);
 		if (found) {

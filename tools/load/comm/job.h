@@ -3,7 +3,7 @@
  * job: what the environment says about the job that this process is a rank of.
  *
  * The only part of the loader that reads variables of launchers and its own (DCPLOAD_...); directories of
- * caches and layouts come from tools/cache.h.
+ * caches and layouts come from tools/load/cache.h.
  */
 #pragma once
 #include <stddef.h>

@@ -8,10 +8,10 @@
 #include "core/base/ckd.h"
 #include "core/base/near.h"
 #include "core/model/geometry/strided.h"
+#include "core/model/name.h"
 #include "core/store/io/files.h"
 #include "core/store/view/view.h"
 #include "tools/load/load.h"
-#include "tools/pick.h"
 
 /* ---- one ---- */
 
@@ -342,8 +342,8 @@ int load_selects(struct dcpload *ck, const struct dcpload_select *select,
 
 	if (!select)
 		return 1;
-	selected = (!select->nkeys || pick_names(select->keys, select->nkeys, row->key)) &&
-		   !pick_names(select->skip, select->nskip, row->key);
+	selected = (!select->nkeys || dcp_name_listed(select->keys, select->nkeys, row->key)) &&
+		   !dcp_name_listed(select->skip, select->nskip, row->key);
 	if (!selected || (!select->nignore && !select->weights_only))
 		return selected;
 	dcp_arena_reset(&ck->answer);

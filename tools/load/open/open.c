@@ -12,7 +12,7 @@
 #include "core/base/clock.h"
 #include "core/store/io/queue.h"
 #include "core/store/layouts/layouts.h"
-#include "tools/cache.h"
+#include "tools/load/cache.h"
 #include "tools/load/comm/job.h"
 #include "tools/load/load.h"
 #include "tools/load/memory/ipc.h"
@@ -275,8 +275,8 @@ static int take_config(struct dcpload *ck, const struct dcpload_config *config)
 	if (c->cache && *c->cache)
 		ck->cache = strdup(c->cache);
 	else if (!c->cache)
-		ck->cache = cache_dir();
-	if (ck->cache && cache_make(ck->cache) < 0) {
+		ck->cache = load_cache_dir();
+	if (ck->cache && load_cache_make(ck->cache) < 0) {
 		free(ck->cache);
 		ck->cache = NULL;
 	}

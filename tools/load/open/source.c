@@ -14,13 +14,13 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/number.h"
+#include "core/checkpoint/mounts.h"
 #include "core/parse/json.h"
 #include "core/parse/source.h"
 #include "core/rules/rules.h"
 #include "core/store/layouts/layouts.h"
 #include "core/store/version/mapped.h"
-#include "fs/mounts.h"
-#include "tools/cache.h"
+#include "tools/load/cache.h"
 #include "tools/load/load.h"
 
 #define MAX_OPTIONS (16u << 20) /* of a mount, as JSON: paths of layouts */
@@ -41,7 +41,7 @@ static char *component(struct dcpload *ck, const char **path)
 int load_find_source(struct dcpload *ck, const char *path, struct dcp_err *err)
 {
 	dcp_auto_free char *real = realpath(path, NULL);
-	struct dcpfs_mount m;
+	struct dcp_mount m;
 	const char *rest;
 	char *word;
 	uint64_t rank;
@@ -49,7 +49,7 @@ int load_find_source(struct dcpload *ck, const char *path, struct dcp_err *err)
 	ck->backing = dcp_arena_strdup(&ck->arena, path);
 	if (!ck->backing)
 		return dcp_err_say(err, -ENOMEM);
-	if (!real || !dcpfs_mounts_around(real, &m, &rest))
+	if (!real || !dcp_mounts_around(real, &m, &rest))
 		return 0;
 	ck->mount = dcp_arena_strdup(&ck->arena, real);
 	word = component(ck, &rest);
@@ -246,7 +246,7 @@ int load_open_any(struct dcpload *ck, struct dcp_err *err)
 		return through;
 	}
 	dcp_buf_printf(&dir, "%s/%s", ck->mount, ck->wanted);
-	if (dcp_buf_error(&dir) == 0 && dcpfs_mounts_shows(dir.p, load_generation(ck)))
+	if (dcp_buf_error(&dir) == 0 && dcp_mounts_shows(dir.p, load_generation(ck)))
 		return 0;
 	load_forget(ck);
 	return load_open_through(ck, "its files are not what is mounted, or not visible here",
@@ -318,7 +318,7 @@ static const char *file_of(const struct dcp_json *options, const char *name)
 /* With the file of a rank's directory that is the source, if the mount was given one. */
 static int open_layouts(struct dcpload *ck, struct dcp_err *err)
 {
-	dcp_auto_free char *config = config_dir(), *path = NULL;
+	dcp_auto_free char *config = load_config_dir(), *path = NULL;
 	struct dcp_layouts_opts opts = { .source = ck->source,
 					 .scan = &ck->scan,
 					 .user_dir = config };

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* covers: fs/ino, fs/stats, fs/errors, fs/slabs, fs/mounts */
+/* covers: fs/ino, fs/stats, fs/errors, fs/slabs, checkpoint/mounts */
 #include "tests/unit/t.h"
 
 #include "core/base/buf.h"
 #include "core/base/jsonw.h"
+#include "core/checkpoint/mounts.h"
 #include "core/model/name.h"
 #include "fs/errors.h"
 #include "fs/fs.h"
-#include "fs/mounts.h"
 #include "fs/slabs.h"
 #include "fs/stats.h"
 #include "fs/tree/tree.h"
@@ -253,13 +253,13 @@ static void stats_name_every_counter(void **state)
 static void mounts_of_others(void **state)
 {
 	char path[] = "/proc/self/fd";
-	struct dcpfs_mount m;
+	struct dcp_mount m;
 	const char *rest;
 
 	(void)state;
-	assert_false(dcpfs_mounts_around(path, &m, &rest));
+	assert_false(dcp_mounts_around(path, &m, &rest));
 	assert_string_equal(path, "/proc/self/fd");
-	assert_int_equal(dcpfs_mounts_find("/proc", &m), 1);
+	assert_int_equal(dcp_mounts_find("/proc", &m), 1);
 	assert_string_equal(m.fstype, "proc");
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/cache.h"
+#include "tools/load/cache.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ static char *join(const char *a, const char *b)
 	return asprintf(&s, "%s/%s", a, b) < 0 ? NULL : s;
 }
 
-char *cache_dir(void)
+char *load_cache_dir(void)
 {
 	const char *own = getenv("DCPFS_CACHE");
 	const char *xdg = getenv("XDG_CACHE_HOME");
@@ -37,7 +37,7 @@ char *cache_dir(void)
 	return NULL;
 }
 
-char *config_dir(void)
+char *load_config_dir(void)
 {
 	const char *xdg = getenv("XDG_CONFIG_HOME");
 	const char *home = getenv("HOME");
@@ -47,7 +47,7 @@ char *config_dir(void)
 	return home && home[0] == '/' ? join(home, ".config/dcpfs") : NULL;
 }
 
-int cache_make(const char *dir)
+int load_cache_make(const char *dir)
 {
 	dcp_auto_free char *path = strdup(dir);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "fs/mounts.h"
+#include "core/checkpoint/mounts.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 #include <sys/sysmacros.h>
 
 #include "core/base/cleanup.h"
-#include "fs/dcpfs_abi.h"
+#include "core/checkpoint/dcpfs_abi.h"
 
 /* The kernel writes space, tab, newline and backslash as \ooo; undone in place. */
 static void unescape(char *s)
@@ -28,7 +28,7 @@ static void unescape(char *s)
 }
 
 /* id parent major:minor root MOUNTPOINT options [optional fields] - FSTYPE SOURCE options */
-static int parse_line(char *line, char **path, struct dcpfs_mount *out)
+static int parse_line(char *line, char **path, struct dcp_mount *out)
 {
 	char *rest = line, *point = NULL, *word, *fstype, *source;
 	unsigned maj, min;
@@ -55,8 +55,7 @@ static int parse_line(char *line, char **path, struct dcpfs_mount *out)
 }
 
 /* The next line that makes sense. */
-static bool next(FILE *mountinfo, char **line, size_t *cap, char **point,
-		 struct dcpfs_mount *out)
+static bool next(FILE *mountinfo, char **line, size_t *cap, char **point, struct dcp_mount *out)
 {
 	while (getline(line, cap, mountinfo) >= 0) {
 		(*line)[strcspn(*line, "\n")] = '\0';
@@ -66,10 +65,10 @@ static bool next(FILE *mountinfo, char **line, size_t *cap, char **point,
 	return false;
 }
 
-int dcpfs_mounts_read(FILE *mountinfo, const char *path, struct dcpfs_mount *out)
+int dcp_mounts_read(FILE *mountinfo, const char *path, struct dcp_mount *out)
 {
 	dcp_auto_free char *line = NULL;
-	struct dcpfs_mount m;
+	struct dcp_mount m;
 	size_t cap = 0;
 	int found = 0;
 	char *point;
@@ -83,12 +82,12 @@ int dcpfs_mounts_read(FILE *mountinfo, const char *path, struct dcpfs_mount *out
 	return found;
 }
 
-void dcpfs_mounts_each(void (*fn)(void *ctx, const char *point, const struct dcpfs_mount *m),
-		       void *ctx)
+void dcp_mounts_each(void (*fn)(void *ctx, const char *point, const struct dcp_mount *m),
+		     void *ctx)
 {
 	dcp_auto_file FILE *f = fopen("/proc/self/mountinfo", "re");
 	dcp_auto_free char *line = NULL;
-	struct dcpfs_mount m;
+	struct dcp_mount m;
 	size_t cap = 0;
 	char *point;
 
@@ -96,7 +95,7 @@ void dcpfs_mounts_each(void (*fn)(void *ctx, const char *point, const struct dcp
 		fn(ctx, point, &m);
 }
 
-bool dcpfs_mounts_around(char *path, struct dcpfs_mount *out, const char **rest)
+bool dcp_mounts_around(char *path, struct dcp_mount *out, const char **rest)
 {
 	char *end = path + strlen(path);
 
@@ -106,7 +105,7 @@ bool dcpfs_mounts_around(char *path, struct dcpfs_mount *out, const char **rest)
 		int rc;
 
 		*slash = '\0';
-		rc = dcpfs_mounts_find(path, out);
+		rc = dcp_mounts_find(path, out);
 		if (rc > 0 && strcmp(out->fstype, DCPFS_FSTYPE) == 0) {
 			*rest = slash < end ? slash + 1 : end;
 			return true;
@@ -121,7 +120,7 @@ bool dcpfs_mounts_around(char *path, struct dcpfs_mount *out, const char **rest)
 	return false;
 }
 
-bool dcpfs_mounts_shows(const char *dir, uint64_t generation)
+bool dcp_mounts_shows(const char *dir, uint64_t generation)
 {
 	dcp_auto_fd int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct dcpfs_info info;
@@ -131,9 +130,9 @@ bool dcpfs_mounts_shows(const char *dir, uint64_t generation)
 	       info.generation == generation;
 }
 
-int dcpfs_mounts_find(const char *path, struct dcpfs_mount *out)
+int dcp_mounts_find(const char *path, struct dcp_mount *out)
 {
 	dcp_auto_file FILE *f = fopen("/proc/self/mountinfo", "re");
 
-	return f ? dcpfs_mounts_read(f, path, out) : -errno;
+	return f ? dcp_mounts_read(f, path, out) : -errno;
 }

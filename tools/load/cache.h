@@ -11,11 +11,11 @@
  * in XDG_CACHE_HOME are ignored, as its specification asks. DCPFS_CACHE set but empty means
  * nowhere. Nothing is created.
  */
-char *cache_dir(void);
+char *load_cache_dir(void);
 
 /* Where the user keeps layouts (*.dcpl): $XDG_CONFIG_HOME/dcpfs or ~/.config/dcpfs; the caller
  * frees it; NULL: nowhere. It need not exist. */
-char *config_dir(void);
+char *load_config_dir(void);
 
 /* Make @dir and its parents (0700). 0 or a negative errno. */
-int cache_make(const char *dir);
+int load_cache_make(const char *dir);
