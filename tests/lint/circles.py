@@ -4,7 +4,9 @@
 moved without the others. What several files need lies in the lowest of them.
 
 usage: circles.py NM LIBRARY
+       circles.py ROOT, for every room that is built in ROOT/build
 """
+import pathlib
 import re
 import subprocess
 import sys
@@ -53,4 +55,6 @@ def check(nm, library):
 
 
 if __name__ == "__main__":
-    tree.finish("circles", *check(*sys.argv[1:3]))
+    built = sorted(pathlib.Path(sys.argv[1]).glob("build/[cft]*/**/libdcpfs-*.a")) if not sys.argv[2:] else []
+    each = [check("nm", lib) for lib in built] or [check(*sys.argv[1:3])]
+    tree.finish("circles", [b for bad, _ in each for b in bad], sum(n for _, n in each))
