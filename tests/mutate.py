@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Plant the faults of tests/mutants.txt, one at a time, and see which of them no test notices.
+"""Plant generated faults, one at a time, and print those that no test notices.
 
-The faults go into a copy of the tree (build/mutants/tree), built there; the checkout stays as it is. For each the
+A fault is made from a line of C: a condition negated, a comparison moved by one or turned round, "and" for "or", a
+"+ 1" lost, an early return lost, a call lost. Which ones are tried is chosen by a seed: all of the lines that a change
+touched (--changed), or a sample (--sample N, as many from each room).
+
+Faults go into a copy of the tree (build/mutants/tree), built there; the checkout stays as it is. For each fault the
 related tests run first (unit tests that cover the source, as lint/units.py knows, or a source that includes the header,
-then the others of their rooms; of fs/ suite mount, of tools/ the scripts that call its command or are about it, of
-tools/python suite python, before it those of suite frameworks for which DCPFS_TEST_TORCH and the like are set), then all others; those that saw most faults of the folder go first, and
-the first that fails, and passes without the fault, ends it.
-What is known stays in build/mutants/results.json: a run that was stopped goes on where it was, and a fault is tried again
-when its source has changed, or when it survived unexplained and anything has.
+then the other tests of their rooms; for fs/ suite mount, for tools/ the scripts that call its command or are about it),
+then, unless --related is given, all other tests. The tests that saw most faults of the folder go first. The first test
+that fails, and passes without the fault, ends the search: the fault is killed.
+Results stay in build/mutants/results.json, so that a run that was stopped goes on where it was.
 
-usage: mutate.py [WORD..] [--changed N] [--related] [-j N] [--fresh] [--list] [--check]
+usage: mutate.py [WORD..] [--changed REV | --sample N] [--seed N] [--related] [-j N] [--fresh] [--list]
 """
 import argparse
 import collections
@@ -20,6 +23,7 @@ import hashlib
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -40,33 +44,21 @@ BUILT_ON = {"save": ("export",), "export": ("save",), "loading": ("load",)}  # c
 
 
 class Fault:
-    """One entry of the list: a file, the text that is there, the text that takes its place."""
+    """A place in a file, and the text that takes its place."""
 
-    def __init__(self, name, old, new, why):
-        self.name, self.old, self.new, self.why = name, " ".join(old.split()), " ".join(new.split()), why
-        self.text = self.at = None
-
-    def find(self):
-        """Where its text stands. Blanks and ends of lines count as one; a file that was moved is looked for."""
-        pattern = re.compile(r"\s+".join(map(re.escape, self.old.split())))
-        names = [self.name] if (ROOT / self.name).is_file() else []
-        for name in names + [n for n in sources() if n != self.name]:
-            text = (ROOT / name).read_text(encoding="utf-8")
-            found = list(pattern.finditer(text))
-            if found:
-                self.name, self.text, self.at = name, text, found[0]
-                return "" if len(found) == 1 else f"{len(found)} times in {name}"
-        return "nowhere"
+    def __init__(self, name, text, span, new):
+        self.name, self.text, self.span, self.new = name, text, span, new
+        self.old = text[span[0]:span[1]]
 
     def planted(self):
-        return self.text[:self.at.start()] + self.new + self.text[self.at.end():]
+        return self.text[:self.span[0]] + self.new + self.text[self.span[1]:]
 
     def lines(self):
-        first = self.text.count("\n", 0, self.at.start()) + 1
-        return range(first, first + self.at.group().count("\n") + 1)
+        first = self.text.count("\n", 0, self.span[0]) + 1
+        return range(first, first + self.old.count("\n") + 1)
 
     def key(self):
-        return hashlib.sha256("\0".join((self.old, self.new, self.text)).encode()).hexdigest()[:16]
+        return hashlib.sha256("\0".join((str(self.span), self.new, self.text)).encode()).hexdigest()[:16]
 
     def room(self):
         """core/base, fs, tools/load/memory; what lies right in tools/ is tools."""
@@ -79,12 +71,13 @@ class Fault:
         return self.name.rsplit("/", 1)[0]
 
     def __str__(self):
-        return f"{self.name}:{self.lines()[0]}: {self.old[:60]} -> {self.new[:60] or '(nothing)'}"
+        lines = self.text.split("\n")[self.lines()[0] - 1:self.lines()[-1]]
+        return f"{self.name}:{self.lines()[0]}: {' '.join(self.old.split())[:60]} -> {self.new[:60]}    in: {' '.join(' '.join(lines).split())[:100]}"
 
 
 @functools.cache
 def sources():
-    return tree.select(ROOT, ".c", ".h", ".py", under=tree.ROOMS)
+    return tree.select(ROOT, ".c", ".h", under=tree.ROOMS)
 
 
 @functools.cache
@@ -109,24 +102,58 @@ def units_of(own):
     return {own, units.module(own + ".c", headers())}
 
 
-def read_list():
-    """Blocks between blank lines: a file, then "-" what is there, "+" what takes its place, "?" why no test can see it."""
-    out = []
-    for block in re.split(r"\n\s*\n", (ROOT / "tests/mutants.txt").read_text(encoding="utf-8")):
-        lines = [line for line in block.splitlines() if line and not line.startswith("#")]
-        if not lines:
-            continue
-        part = {sign: " ".join(line[1:] for line in lines[1:] if line[0] == sign) for sign in "-+?"}
-        if not part["-"] or any(line[0] not in "-+?" for line in lines[1:]):
-            sys.exit(f"mutants.txt: not a file and lines with - and +: {lines[0]}")
-        out.append(Fault(lines[0].strip(), part["-"], part["+"], part["?"].strip()))
-    return out
+SWAPS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&"}
+SWAP = re.compile(r"(?<= )(<=?|>=?|==|!=|&&|\|\|)(?=[ \n])")
+STEP = re.compile(r"(?<=[\w)\]]) [-+] 1\b(?![.\w])")
+CONDITION = re.compile(r"\b(?:if|while) \(")
+EARLY_RETURN = re.compile(r"(?<=\n)\t{2,}(return\b[^;]*;)")
+# Releases are left out: only a leak checker sees them.
+CALL = re.compile(r"(?<=\n)\t+((?!free\b|close\b|munmap\b)[a-z_][\w>.-]*\([^;{}]*\);)(?=\n)")
 
 
-def changed_lines(n):
-    """Lines of each file that the last @n commits wrote."""
+def closing(code, at):
+    """The index of the parenthesis that closes the one before @at, or -1."""
+    depth = 1
+    for i in range(at, len(code)):
+        depth += {"(": 1, ")": -1}.get(code[i], 0)
+        if not depth:
+            return i
+    return -1
+
+
+def faults_of(name):
+    """Every fault that can be made of one source, in the order of its text."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    # Comments, strings and preprocessor lines are blanked, so that offsets stay.
+    code = tree.TOKEN.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text)
+    code = re.sub(r"^#(?:[^\n]*\\\n)*[^\n]*", lambda m: re.sub(r"[^\n]", " ", m.group()), code, flags=re.M)
+    out = [Fault(name, text, m.span(1), SWAPS[m.group(1)]) for m in SWAP.finditer(code)]
+    out += [Fault(name, text, m.span(), "") for m in STEP.finditer(code)]
+    for m in CONDITION.finditer(code):
+        end = closing(code, m.end())
+        if end > 0:
+            out.append(Fault(name, text, (m.end(), end), f"!({text[m.end():end]})"))
+    out += [Fault(name, text, m.span(1), ";") for pattern in (EARLY_RETURN, CALL) for m in pattern.finditer(code)]
+    return sorted(out, key=lambda f: f.span)
+
+
+def sample(faults, n, seed):
+    """About @n of them, as many from each room as it has, chosen by @seed."""
+    rooms = collections.defaultdict(list)
+    for f in faults:
+        rooms[f.room()].append(f)
+    dice, out = random.Random(seed), []
+    for room in rooms.values():
+        dice.shuffle(room)
+    while len(out) < n and any(rooms.values()):
+        out += [room.pop() for _, room in sorted(rooms.items()) if room]
+    return sorted(out[:n], key=lambda f: (f.name, f.span))
+
+
+def changed_lines(rev):
+    """Lines of each file that were written since @rev."""
     out, name = {}, None
-    diff = subprocess.run(["git", "-C", ROOT, "diff", "-U0", f"HEAD~{n}"], capture_output=True, text=True, check=True)
+    diff = subprocess.run(["git", "-C", ROOT, "diff", "-U0", rev], capture_output=True, text=True, check=True)
     for line in diff.stdout.splitlines():
         if line.startswith("+++ b/"):
             name = line[6:]
@@ -186,7 +213,7 @@ def passes(test):
 
 
 def frameworks(test):
-    """Those that the test's name has in it, and that are there."""
+    """The frameworks in the test's name that are there."""
     return {word for word in test.split("-") if os.environ.get(f"DCPFS_TEST_{word.upper()}")}
 
 
@@ -224,11 +251,6 @@ class Tests:
     def related(self, fault):
         """Unit tests that cover its file, then the others of their rooms, then scripts: of fs/ those with a mount, of
         tools/ those that call its command or one built on its folder, or have its name."""
-        if fault.name.endswith(".py"):
-            stem = pathlib.Path(fault.name).stem
-            users = {f.stem for f in (ROOT / fault.name).parent.glob("*.py") if f"from .{stem} import" in f.read_text(encoding="utf-8")}
-            return [{name for name, suite in self.suite.items() if suite == "frameworks" and frameworks(name) & {stem, *users}},
-                    {name for name, suite in self.suite.items() if suite == "python"}]
         own = fault.name.rsplit(".", 1)[0]
         names = units_of(own)
         room, *folders, stem = own.split("/")
@@ -310,48 +332,46 @@ def attempt(fault, tests, only_related):
 # ---- the report ----
 
 def report(faults, results):
-    """Rates are of the faults that can be seen; returns the number of survivors without an explanation."""
-    rooms, bad = {}, []
+    """Print the survivors and the rates of the rooms; returns how many survived."""
+    rooms, survivors = collections.defaultdict(lambda: [0, 0]), 0
     for f in faults:
         known = results.get(f.key(), {}).get("what")
-        explained = known == "survived" and f.why
-        if known and not known.startswith("killed"):
-            bad += [] if explained else [f]
-            print(f"{known}: {f}" + (f"\n    {f.why}" if f.why else ""))
+        if not known or known.startswith("does not compile"):
+            continue
+        if known == "survived":
+            survivors += 1
+            print(f"{known}: {f}")
         for room in (f.room(), "all"):
-            n = rooms.setdefault(room, [0] * 4)
-            for i, counts in enumerate((True, known, (known or "").startswith("killed"), explained)):
-                n[i] += bool(counts)
+            rooms[room][0] += 1
+            rooms[room][1] += known.startswith("killed")
     width = max(map(len, rooms), default=0)
-    print(f"\n{'room':{width}} listed planted killed explained  rate")
-    for room, (listed, planted, killed, explained) in sorted(rooms.items(), key=lambda r: (r[0] == "all", r)):
-        rate = f"{100 * killed / (planted - explained):.1f} %" if planted > explained else "-"
-        print(f"{room:{width}} {listed:6} {planted:7} {killed:6} {explained:9} {rate:>7}")
-    return len(bad)
+    print(f"\n{'room':{width}} planted killed    rate")
+    for room, (planted, killed) in sorted(rooms.items(), key=lambda r: (r[0] == "all", r)):
+        print(f"{room:{width}} {planted:7} {killed:6} {100 * killed / planted:5.1f} %")
+    return survivors
 
 
 def main():
     p = argparse.ArgumentParser(description="plant faults, and see which no test notices")
     p.add_argument("words", nargs="*", help="only faults in files whose names have one of these in them")
-    p.add_argument("--changed", type=int, metavar="N", help="only faults in lines that the last N commits wrote")
+    which = p.add_mutually_exclusive_group()
+    which.add_argument("--changed", metavar="REV", help="only faults in lines that were written since this revision")
+    which.add_argument("--sample", type=int, metavar="N", help="this many, as many of each room")
+    p.add_argument("--seed", type=int, help="of the sample; default: by chance, printed")
     p.add_argument("--related", action="store_true", help="run the related tests only")
     p.add_argument("-j", "--jobs", type=int, default=os.cpu_count(), metavar="N", help="tests at a time; default: as processors")
     p.add_argument("--fresh", action="store_true", help="forget what is known")
-    p.add_argument("--list", action="store_true", help="say which faults there are, and end")
-    p.add_argument("--check", action="store_true", help="say which faults cannot be planted any more, and end")
+    p.add_argument("--list", action="store_true", help="print the faults and end")
     args = p.parse_args()
-    faults = read_list()
-    lost = [f"{f.name}: \"{f.old}\" is {found}: mend or remove this entry of tests/mutants.txt"
-            for f in faults for found in [f.find()] if found]
-    if args.check:
-        tree.finish("mutants", lost, len(faults))
-    if lost:
-        sys.exit("\n".join(lost))
-    if args.words:
-        faults = [f for f in faults if any(w in f.name for w in args.words)]
+    faults = [f for name in sources() if name.endswith(".c") and (not args.words or any(w in name for w in args.words))
+              for f in faults_of(name)]
     if args.changed:
         lines = changed_lines(args.changed)
         faults = [f for f in faults if lines.get(f.name, set()) & set(f.lines())]
+    if args.sample:
+        seed = random.randrange(1 << 32) if args.seed is None else args.seed
+        print(f"seed {seed}")
+        faults = sample(faults, args.sample, seed)
     if args.list:
         print(*faults, sep="\n")
         return
@@ -362,8 +382,8 @@ def main():
     tests.kills.update((r["fault"].split(":")[0].rsplit("/", 1)[0], r["what"].removeprefix("killed by ")) for r in results.values())
     for number, f in enumerate(faults, 1):
         known = results.get(f.key())
-        if known and (known["what"].startswith("killed") or (f.why and known["what"] == "survived") or
-                      (known["state"] == state and (args.related or not known["related"]))):
+        if known and (known["what"].startswith("killed") or
+                      known["state"] == state and (args.related or not known["related"])):
             continue
         began = time.monotonic()
         what = attempt(f, tests, args.related)

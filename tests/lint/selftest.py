@@ -19,7 +19,6 @@ GOOD = {
     "core/base/a.h": LIC + "#pragma once\n#include <stdint.h>\n\nint dcp_a(uint32_t n);\n",
     "core/base/a.c": LIC + '#include "core/base/a.h"\n\nint dcp_a(uint32_t n)\n{\n\treturn (int)n;\n}\n',
     "core/store/index/index.c": LIC + '#include <sqlite3.h>\n\n#include "core/base/a.h"\n\nstatic int x;\n',
-    "core/README.md": "# core\n\n| file | role |\n| --- | --- |\n| `base/a.{h,c}` | a |\n| `store/index/index.c` | b |\n",
     "core/meson.build": "src = files('base/a.c', 'format/fam.c', 'store/index/index.c')\n",
     "tests/unit/meson.build": "unit_tests = {\n  'base': ['base/a'], # first\n  'store': ['store/it'],\n}\n",
     "tests/unit/base/a.c": LIC + '#include "tests/unit/t.h"\n',
@@ -27,8 +26,7 @@ GOOD = {
     "tests/unit/t.h": LIC + "#pragma once\n",
     "tests/fuzz/fuzz_a.c": LIC,
     "tests/fuzz/targets": "# name max_len\na 64\n",
-    "core/format/README.md": "| file | role |\n| --- | --- |\n| `fam.c` | c |\n\n"
-                             "## What it reads\n\n| from | covered | proved by |\n| --- | --- | --- |\n| a | all | `fam`: `dcp`, `base/a` |\n",
+    "core/format/README.md": "## What it reads\n\n| from | covered | proved by |\n| --- | --- | --- |\n| a | all | `fam`: `dcp`, `base/a` |\n",
     "core/format/fam.c": LIC + '#include "core/base/a.h"\n\nconst int x = {\n\t.name = "fam",\n};\n',
     "tests/golden/dcp/manifest.json": "{}",
     "tests/x.sh": "#!/bin/sh\n" + PY_LIC + "mktemp -d /tmp/x.XXXXXX\n",
@@ -72,7 +70,7 @@ CASES = (
     ("pragma once in a comment only", "files", {"core/base/a.h": LIC + "/*\n#pragma once\n*/\n"}, "no #pragma once"),
     ("include guard", "files", inc("#ifndef A_H\n#define A_H\n#endif"), "has an include guard"),
     ("a large file", "files", {"tests/big.bin": "x" * 1000001}, "tests/big.bin: 1000001 bytes"),
-    ("601 lines", "files", {"core/base/b.c": LIC + "\n" * 599 + "int x;\n"}, "601 lines"),
+    ("701 lines", "files", {"core/base/b.c": LIC + "\n" * 699 + "int x;\n"}, "701 lines"),
     ("blanks at the end", "files", inc("int x; "), "core/base/a.h:6: blanks at the end"),
     ("indented with spaces", "files", inc("        int x;"), "core/base/a.h:6: indented with spaces"),
     ("space before tab", "files", inc(" \tint x;"), "space before a tab"),
@@ -87,11 +85,6 @@ CASES = (
     ("unfinished, shouted", "words", {"README.md": "FIX" "ME\n"}, "README.md:1: unfinished"),
     ("machine path", "words", {"README.md": "see\n`/ho" "me/me/x`\n"}, "README.md:2: machine path"),
     ("machine path in a script", "words", {"tests/y.sh": "cd=/wo" "rk/main\n"}, "tests/y.sh:1: machine path"),
-    ("a word that is not used", "words", {"README.md": "the rows, one be" "hind the other\n"}, "README.md:1: word"),
-    ("a negation that is not used", "words", {"README.md": "it is n" "o tensor\n"}, "README.md:1: word"),
-    ("a person in the product", "words", inc("/* No" "body reads it. */"), "core/base/a.h:6: word: No" "body"),
-    ("a person in a test", "words", {"tests/unit/t.h": LIC + "#pragma once\n/* Some" "body holds it. */\n"}, "tests/unit/t.h:3: word: Some" "body"),
-    ("a torn comment", "words", {"core/base/b.c": LIC + "/*\n * one\n *two\n */\n"}, "core/base/b.c:4: torn comment"),
     ("source without a test", "units", {"core/base/b.c": LIC}, "core/base/b.c: no tests/unit/base/b.c"),
     ("a file split off, but with a header", "units", {"core/base/a_b.c": LIC, "core/base/a_b.h": LIC}, "core/base/a_b.c: no tests"),
     ("a file of a folder", "units", {"core/base/d/x.c": LIC}, "core/base/d/x.c: no tests/unit/base/d/x.c"),
@@ -110,19 +103,14 @@ CASES = (
      "'base/z' is not in unit_tests"),
     ("fuzz target that is not listed", "units", {"tests/fuzz/fuzz_z.c": LIC}, "'z' is not in tests/fuzz/targets"),
     ("source that nothing compiles", "units", {"core/base/b.c": LIC}, "core/base/b.c: is in no meson.build"),
-    ("file missing from the table", "readmes", {"core/base/b.h": LIC}, "core/README.md: does not name base/b.h"),
-    ("file named in prose only", "readmes",
-     {"core/base/b.h": LIC, "core/README.md": GOOD["core/README.md"] + "\nand `base/b.h`\n"}, "does not name base/b.h"),
-    ("table names what is gone", "readmes",
-     {"core/README.md": GOOD["core/README.md"] + "| `base/z.c` | z |\n"}, "names base/z.c, which does not exist"),
     ("a family README keeps quiet about", "coverage", {"core/format/more.c": '\t.name = "more",\n'},
      "does not say what proves the family more"),
     ("a golden checkpoint README keeps quiet about", "coverage", {"tests/golden/z/manifest.json": "{}"},
      "core/format/README.md: does not name tests/golden/z"),
     ("a claim that nothing proves", "coverage",
-     {"core/format/README.md": GOOD["core/format/README.md"] + "| b | much | `fam` |\n"}, 'core/format/README.md:10: nothing proves "b"'),
+     {"core/format/README.md": GOOD["core/format/README.md"] + "| b | much | `fam` |\n"}, 'core/format/README.md:6: nothing proves "b"'),
     ("a proof that is not there", "coverage",
-     {"core/format/README.md": GOOD["core/format/README.md"] + "| b | much | `base/a`, `gone` |\n"}, "core/format/README.md:10: `gone` is not a family"),
+     {"core/format/README.md": GOOD["core/format/README.md"] + "| b | much | `base/a`, `gone` |\n"}, "core/format/README.md:6: `gone` is not a family"),
     ("badly formatted", "format", {"core/base/b.c": LIC + "int  x ;\n"}, "core/base/b.c: clang-format would change it at line 2"),
     ("header that leans on others", "headers", inc("size_t dcp_b(void);"), "core/base/a.h: does not compile alone"),
     ("header without a guard", "headers", {"core/base/a.h": LIC + "struct dcp_a {\n\tint x;\n};\n"}, "does not compile alone"),
@@ -229,7 +217,7 @@ def main(cc, nm="nm", ar="ar"):
             failed += 1
             print(f"{guard}: {what}: wanted exit {want_rc} and \"{says}\", got exit {rc} and\n{out}")
 
-    for guard in ("layers", "files", "words", "units", "readmes", "coverage", "format"):
+    for guard in ("layers", "files", "words", "units", "coverage", "format"):
         judge("the good tree", guard, 0, f"{guard}: ok", *guard_on(guard, GOOD, cc))
     judge("the good tree", "headers", 0, "headers: ok", *guard_on("headers", GOOD, cc))
     for what, guard, change, says in CASES:
@@ -243,10 +231,6 @@ def main(cc, nm="nm", ar="ar"):
         judge(what or "no circle", "circles", 1 if what else 0, says, *circles_on(sources, cc, nm, ar))
     part = {**GOOD, "core/base/a_part.c": LIC, "core/meson.build": "x = files('base/a.c', 'base/a_part.c', 'format/fam.c', 'store/index/index.c')\n"}
     judge("a part of a tested module", "units", 0, "units: ok", *guard_on("units", part, cc))
-    rc, out = guard_on("readmes", {n: b for n, b in GOOD.items() if n != "core/README.md"}, cc)
-    if rc != 77 or "core/README.md" not in out:
-        failed += 1
-        print(f"readmes: no README at all: got exit {rc} and\n{out}")
     for what, log, plain, strict in SUMMARIES:
         for says, flags in ((plain, []), (strict, ["--ci"])):
             if says:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every guard needs: which files the project consists of, and how a guard ends."""
+"""What every guard needs: which files the project consists of, and how a guard ends.
+
+usage: tree.py FOLDER    print the sources below FOLDER, each with the first sentence of its first comment
+"""
 import pathlib
 import re
 import subprocess
@@ -62,3 +65,21 @@ def finish(name, bad, checked):
 def skip(name, why):
     print(f"{name}: skipped: {why}", file=sys.stderr)
     sys.exit(SKIP)
+
+
+def first_comment(body):
+    """The comment or docstring at the top, without the license line and the stars."""
+    body = re.sub(r"\A/\* SPDX[^\n]*\n", "", body)
+    m = re.match(r'\s*/\*(.*?)\*/|(?:#[^\n]*\n)*"""(.*?)"""', body, re.S)
+    return re.sub(r"^[ \t]*\*[ \t]?", "", (m.group(1) or m.group(2) or ""), flags=re.M).strip() if m else ""
+
+
+def print_sources(folder):
+    root = pathlib.Path(__file__).resolve().parent.parent.parent
+    for name in select(root, ".c", ".h", ".cu", ".py", under=(folder.rstrip("/"),)):
+        says = re.split(r"(?<=[.?!])\s|\n\n", first_comment(text(root, name)))[0]
+        print(f"{name:44} {' '.join(says.split())}".rstrip())
+
+
+if __name__ == "__main__":
+    print_sources(sys.argv[1])

@@ -17,12 +17,6 @@ import sys
 import tree
 
 
-def first_comment(body):
-    """The comment at the top, the license line left out."""
-    m = re.match(r"(?:/\*\s*SPDX[^\n]*\n)?\s*/\*(.*?)\*/", body, re.S)
-    return m.group(1) if m else ""
-
-
 def mirrored(rel):
     """tests/unit/model/layout/cut.c -> core/model/layout/cut, tests/unit/fs/file/cache.c -> fs/file/cache."""
     own = rel.removeprefix("tests/unit/").removesuffix(".c")
@@ -32,7 +26,7 @@ def mirrored(rel):
 def claims(root, rel):
     """What a test says it covers, each as the paths that may be meant."""
     folder = mirrored(rel).rsplit("/", 1)[0]
-    lines = re.findall(r"^[ \t*]*covers:(.*)$", first_comment(tree.text(root, rel)), re.M)
+    lines = re.findall(r"^covers:(.*)$", tree.first_comment(tree.text(root, rel)), re.M)
     return [(w, {f"{folder}/{w}", f"core/{w}", w}) for line in lines for w in re.findall(r"[a-z0-9_/]+", line)]
 
 
