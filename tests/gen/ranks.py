@@ -74,6 +74,13 @@ def save_ranks(rank, world, root):
     parallelize_module(m, tp["tp"], {"0": ColwiseParallel(), "1": RowwiseParallel()})
     fully_shard(m, mesh=tp["dp"])
     put("4-fsdp2-tp", "model", {k: v for k, v in m.state_dict().items()})
+    for version, shape in (("7-mesh-axis-of-one", (world, 1)), ("8-mesh-axis-of-one-first", (1, world))):
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("dp", "tp"))
+        put(version, "model", dtensors(mesh, lambda k: [Shard(0), Shard(min(1, len(SHAPES[k]) - 1))], "o"))
+    one_rank = init_device_mesh("cpu", (world, 1), mesh_dim_names=("dp", "tp"))["tp"]
+    if rank == 0:
+        (root / "9-one-rank").mkdir(exist_ok=True)
+        torch.save({"model": dtensors(one_rank, lambda k: [Shard(0)], "r"), "step": 4}, root / "9-one-rank" / "checkpoint_0.pt")
     from torch.distributed._shard.sharded_tensor import Shard as Piece, ShardMetadata, init_from_local_shards
     grid = rnd("grid", (6, 10), torch.float64, salt="st")
     boxes = [(0, 0, 4, 3), (0, 3, 4, 7), (4, 0, 2, 9), (4, 9, 2, 1)]
@@ -98,15 +105,18 @@ def make_ranks():
           version("3-rows-and-columns", **{"": {k: full(k, "c") for k in SHAPES if len(SHAPES[k]) == 2}}),
           version("4-fsdp2-tp", **{"": {k: rnd(k, s, salt="s") for k, s in lin.items()}}),
           version("5-sharded-tensor", **{"": {"grid": rnd("grid", (6, 10), torch.float64, salt="st")}}, **{f"rank{r}": {"step": 4} for r in range(world)}),
-          version("6-local-state-dict", **{f"rank{r}": {"step": r} for r in range(world)})]
-    vs[-1]["refused"] = ["_fsdp_wrapped_module._flat_param"]
+          version("6-local-state-dict", **{f"rank{r}": {"step": r} for r in range(world)}),
+          version("7-mesh-axis-of-one", **{"": {k: full(k, "o") for k in SHAPES}}),
+          version("8-mesh-axis-of-one-first", **{"": {k: full(k, "o") for k in SHAPES}}),
+          version("9-one-rank", **{"": {"model": {k: full(k, "r") for k in SHAPES}}, "rank0": {"step": 4}})]
+    vs[5]["refused"] = ["_fsdp_wrapped_module._flat_param"]
     # The truth is what was cut up; that the files hold it is checked by putting them together with torch's own arithmetic.
     check = [torch.load(out / "ckpt" / "1-fsdp" / f"model_world_size_{world}_rank_{r}.pt", weights_only=False) for r in range(world)]
     for k in SHAPES:
         assert isinstance(check[0][k], DTensor)
         whole = torch.cat([c[k]._local_tensor for c in check])
         assert fixlib.sha(whole) == fixlib.sha(full(k, "f")), k
-    fixlib.finish(name, "4 gloo ranks, one torch.save file a rank. DTensors: FSDP (uneven rows, empty shards), HSDP, a 2 x 2 grid, FSDP2 over tensor parallel (strided shards); ShardedTensor in unequal boxes; "
+    fixlib.finish(name, "4 gloo ranks, one torch.save file a rank. DTensors: FSDP (uneven rows, empty shards), HSDP, a 2 x 2 grid, FSDP2 over tensor parallel (strided shards), meshes with an axis of one rank; ShardedTensor in unequal boxes; "
                   "LOCAL_STATE_DICT (a flat parameter, whose keys are in \"refused\"). Plain tensors and objects are each rank's own.", "torch-ranks", vs)
 
 

@@ -62,7 +62,7 @@ static int read_placement(struct dcp_tshard_reading *r, struct dcp_pv v, struct 
 	return 0;
 }
 
-/* The product of a number or of a tuple of numbers. */
+/* The product of a number or of a tuple of numbers: torch writes an axis of one rank as (). */
 static bool product(struct dcp_pv v, uint64_t *out)
 {
 	const struct dcp_pv *item;
@@ -70,6 +70,8 @@ static bool product(struct dcp_pv v, uint64_t *out)
 
 	if (dcp_pv_u64(v, out))
 		return true;
+	if (v.type != DCP_PV_TUPLE && v.type != DCP_PV_LIST)
+		return false;
 	item = dcp_pv_items(v, &n);
 	*out = 1;
 	for (size_t i = 0; i < n; i++) {
@@ -78,7 +80,7 @@ static bool product(struct dcp_pv v, uint64_t *out)
 		if (!dcp_pv_u64(item[i], &one) || dcp_ckd_mul(out, *out, one))
 			return false;
 	}
-	return n > 0;
+	return true;
 }
 
 /* Ranks along mesh dimension @i: the mesh is a tensor of ranks, or (torch 2.9) a layout, whose

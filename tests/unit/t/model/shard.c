@@ -81,7 +81,7 @@ static void layout(struct dcp_buf *b, const struct t_dtensor *d)
 		instance(b, "torch.distributed._mesh_layout", "_FlatLayout");
 		begin_state(b);
 		t_pk_str(b, "shape");
-		t_pk_dims(b, &d->mesh[i], 1);
+		t_pk_dims(b, &d->mesh[i], d->mesh[i] != 1); /* torch drops sizes of 1 */
 		end_state(b);
 	}
 	t_pk_tuple(b);

@@ -115,6 +115,10 @@ static const struct {
 	  .mesh = DIMS(4), .at = DIMS(3), .placed = PLACED("S0"), .nmesh = 1 }, "" },
 	{ "replicated", { .storage = "0", .shape = DIMS(3, 2), .ndim = 2, .local = DIMS(3, 2), .nlocal = 2,
 	  .mesh = DIMS(4), .at = DIMS(2), .placed = PLACED("R"), .nmesh = 1 }, "0:3,0:2" },
+	{ "one rank", { .storage = "0", .shape = DIMS(3, 2), .ndim = 2, .local = DIMS(3, 2), .nlocal = 2,
+	  .mesh = DIMS(1), .at = DIMS(0), .placed = PLACED("S0"), .nmesh = 1 }, "0:3,0:2" },
+	{ "a mesh with an axis of one rank", { .storage = "0", .shape = DIMS(7, 10), .ndim = 2, .local = DIMS(3, 10), .nlocal = 2,
+	  .mesh = DIMS(1, 2), .at = DIMS(0, 1), .placed = PLACED("S1", "S0"), .nmesh = 2 }, "4:7,0:10" },
 	{ "a number", { .storage = "0", .shape = DIMS(1), .ndim = 0, .local = DIMS(1), .nlocal = 0,
 	  .mesh = DIMS(4), .at = DIMS(2), .placed = PLACED("R"), .nmesh = 1 }, "" },
 	{ "replicate x shard, of torch 2.4", { .storage = "0", .shape = DIMS(4, 6), .ndim = 2, .local = DIMS(4, 2), .nlocal = 2,
@@ -149,6 +153,8 @@ static const struct {
 	  .mesh = DIMS(2), .at = DIMS(1), .placed = PLACED("S0"), .nmesh = 1, .no_place = true }, -EBADMSG, "does not say which place" },
 	{ "a coordinate outside the mesh", { .storage = "0", .shape = DIMS(4), .ndim = 1, .local = DIMS(2), .nlocal = 1,
 	  .mesh = DIMS(2), .at = DIMS(2), .placed = PLACED("S0"), .nmesh = 1 }, -EBADMSG, "coordinate 2 of a mesh dimension of 2" },
+	{ "a coordinate on an axis of one rank", { .storage = "0", .shape = DIMS(4), .ndim = 1, .local = DIMS(2), .nlocal = 1,
+	  .mesh = DIMS(1), .at = DIMS(1), .placed = PLACED("S0"), .nmesh = 1 }, -EBADMSG, "coordinate 1 of a mesh dimension of 1" },
 	{ "a dimension it has not", { .storage = "0", .shape = DIMS(4), .ndim = 1, .local = DIMS(2), .nlocal = 1,
 	  .mesh = DIMS(2), .at = DIMS(1), .placed = PLACED("S3"), .nmesh = 1 }, -EBADMSG, "Shard(3) of a tensor of 1" },
 	{ "a local part of another size", { .storage = "0", .shape = DIMS(4, 3), .ndim = 2, .local = DIMS(3, 3), .nlocal = 2,
@@ -215,7 +221,7 @@ static void offsets(void **state)
 
 	(void)state;
 	dcp_arena_init(&arena, 1 << 20);
-	assert_int_equal(read_dtensor(&good[11].d, &arena, &sh, &err), 1);
+	assert_int_equal(read_dtensor(&good[13].d, &arena, &sh, &err), 1);
 	assert_int_equal(sh.t.npieces, 2);
 	assert_int_equal(sh.t.pieces[1].off - sh.t.pieces[0].off, 2 * 2 * 4);
 	assert_int_equal(sh.t.pieces[0].off % 64, 1000 % 64);
@@ -342,7 +348,7 @@ static void memory(void **state)
 
 		assert_true(limit < 1 << 16);
 		dcp_arena_init(&arena, limit);
-		rc = read_dtensor(&good[11].d, &arena, &sh, &err);
+		rc = read_dtensor(&good[13].d, &arena, &sh, &err);
 		assert_true(rc == 1 || (rc == -ENOMEM && err.msg[0]));
 		dcp_arena_finish(&arena);
 	}
