@@ -15,7 +15,7 @@ build='build-essential meson ninja-build pkg-config libfuse3-dev fuse3 libsqlite
 	libpcre2-dev'
 # The unit tests are part of every build.
 build="$build libcmocka-dev"
-test="attr rsync jq git locales python3 python3-numpy python3-venv zstd sqlite3 clang clang-format
+test="attr rsync jq git locales python3 python3-numpy python3-venv zstd lz4 sqlite3 clang clang-format
 	libclang-rt-dev man-db valgrind zsh fish"
 optional='liburing-dev libopenmpi-dev openmpi-bin'
 

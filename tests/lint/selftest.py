@@ -30,6 +30,7 @@ GOOD = {
     "core/format/fam.c": LIC + '#include "core/base/a.h"\n\nconst int x = {\n\t.name = "fam",\n};\n',
     "tests/golden/dcp/manifest.json": "{}",
     "tests/x.sh": "#!/bin/sh\n" + PY_LIC + "mktemp -d /tmp/x.XXXXXX\n",
+    "tools/packages.sh": "#!/bin/sh\n" + PY_LIC + "echo git\n",
     "tests/golden/dcp/notes.c": "TO" "DO // not ours\n",
     "build/junk.c": "// FIX" "ME\n",
     ".clang-format": (HERE.parent.parent / ".clang-format").read_text(),
@@ -103,6 +104,13 @@ CASES = (
      "'base/z' is not in unit_tests"),
     ("fuzz target that is not listed", "units", {"tests/fuzz/fuzz_z.c": LIC}, "'z' is not in tests/fuzz/targets"),
     ("source that nothing compiles", "units", {"core/base/b.c": LIC}, "core/base/b.c: is in no meson.build"),
+    ("a program that no package ships", "programs", {"tests/a.py": PY_LIC + 'import subprocess\nsubprocess.run(["nix-env", "-q"])\n'},
+     "tests/a.py: starts nix-env, which no package ships"),
+    ("one started through a function", "programs", {
+        "tests/lib.py": PY_LIC + "import os\ndef start(*words):\n    argv = [str(w) for w in words]\n    os.execvp(argv[0], argv)\n",
+        "tests/a.py": PY_LIC + 'import lib\nhow = ["unshare", "-m", "sh", "-c", "cat x | nix-env"]\nlib.start(*how, "x")\n'},
+     "tests/a.py: starts nix-env"),
+    ("one in a script", "programs", {"tests/x.sh": "#!/bin/sh\n" + PY_LIC + "if true; then x=$(nix-env -q); fi\n"}, "tests/x.sh: starts nix-env"),
     ("a family README keeps quiet about", "coverage", {"core/format/more.c": '\t.name = "more",\n'},
      "does not say what proves the family more"),
     ("a golden checkpoint README keeps quiet about", "coverage", {"tests/golden/z/manifest.json": "{}"},
@@ -217,7 +225,7 @@ def main(cc, nm="nm", ar="ar"):
             failed += 1
             print(f"{guard}: {what}: wanted exit {want_rc} and \"{says}\", got exit {rc} and\n{out}")
 
-    for guard in ("layers", "files", "words", "units", "coverage", "format"):
+    for guard in ("layers", "files", "words", "units", "coverage", "format", "programs"):
         judge("the good tree", guard, 0, f"{guard}: ok", *guard_on(guard, GOOD, cc))
     judge("the good tree", "headers", 0, "headers: ok", *guard_on("headers", GOOD, cc))
     for what, guard, change, says in CASES:

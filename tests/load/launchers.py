@@ -157,7 +157,7 @@ class Cluster:
 
 
 def srun():
-    missing = [name for name in ("munged", "slurmctld", "slurmd", "srun") if not shutil.which(name, path=os.environ["PATH"] + ":/usr/sbin")]
+    missing = [name for name in ("munged", "slurmctld", "slurmd", "srun", "sinfo") if not shutil.which(name, path=os.environ["PATH"] + ":/usr/sbin")]
     if missing:
         print(f"srun left out: no {', '.join(missing)}; Debian: slurm-wlm, munge")
         return
