@@ -22,8 +22,9 @@ struct dcp_rights {
 
 enum {
 	DCP_NEED_SEARCH = 1,
+	DCP_NEED_WRITE = 2,
 	DCP_NEED_READ = 4
-}; /* permission bits; a directory's may be both */
+}; /* permission bits; a directory's may be several */
 
 /* Who has all of @need by the mode of a file. */
 struct dcp_rights dcp_rights_of_mode(uint32_t uid, uint32_t gid, uint32_t mode, uint32_t need);

@@ -66,6 +66,16 @@ unsigned export_protocol(const struct export_opts *o);
 enum cmd_exit export_check_apart(const char *out, const char *from);
 /* The same, nor into a mount of dcpfs or where no directory is. */
 enum cmd_exit export_check_place(const char *out, const char *from);
+/*
+ * The permission bits which what is written into the directory @dir (or beside others as @out) must not have:
+ * dcp_grants_withheld(). -ENOMEM.
+ */
+int export_withheld(const struct dcp_version *v, const char *source, const char *dir,
+		    uint32_t *out);
+int export_withheld_beside(const struct dcp_version *v, const char *source, const char *out,
+			   uint32_t *bits);
+/* Make an empty file without these bits, or empty the one that is there and take them from it. -errno. */
+int export_create(const char *path, uint32_t withheld);
 /* Does each word of --keys name a key, and is anything left of them? */
 enum cmd_exit export_check_keys(struct exporting *x);
 /* Open the layout that is asked for. */

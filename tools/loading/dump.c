@@ -131,11 +131,12 @@ static int make_header(struct dump *d, const struct dump_of *of,
 
 /* ---- the file ---- */
 
-static int open_dir(struct dump *d, const char *path, struct dcpload_error *err)
+static int open_dir(struct dump *d, const char *path, uint32_t withheld,
+		    struct dcpload_error *err)
 {
 	if (snprintf(d->path, sizeof(d->path), "%s", path) >= (int)sizeof(d->path))
 		return load_fail(err, -ENAMETOOLONG, "%s: %s", path, strerror(ENAMETOOLONG));
-	if (mkdir(path, 0777) < 0 && errno != EEXIST)
+	if (mkdir(path, 0777 & ~withheld) < 0 && errno != EEXIST)
 		return load_fail(err, -errno, "%s: %s", path, strerror(errno));
 	d->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	return d->dir < 0 ? load_fail(err, -errno, "%s: %s", path, strerror(errno)) : 0;
@@ -154,11 +155,11 @@ static bool handle(const struct dump *d, char out[32])
 }
 
 /* Without a name, so that nothing is left whenever this process dies; not every file system can do that. */
-static bool open_nameless(struct dump *d)
+static bool open_nameless(struct dump *d, mode_t mode)
 {
 	char path[32];
 
-	d->file = openat(d->dir, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+	d->file = openat(d->dir, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, mode);
 	if (d->file >= 0 && handle(d, path))
 		return true;
 	if (d->file >= 0)
@@ -177,12 +178,12 @@ static void choose_temp(struct dump *d)
 }
 
 /* The file without a name, or under one of its own, as long as it will be. */
-static int open_file(struct dump *d, struct dcpload_error *err)
+static int open_file(struct dump *d, mode_t mode, struct dcpload_error *err)
 {
-	if (!open_nameless(d)) {
+	if (!open_nameless(d, mode)) {
 		choose_temp(d);
 		d->file = openat(d->dir, d->temp,
-				 O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+				 O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
 	}
 	if (d->file < 0) {
 		int rc = -errno;
@@ -198,7 +199,7 @@ static int open_file(struct dump *d, struct dcpload_error *err)
 int dump_begin(struct dump *d, const struct dump_of *of, const struct dcpload_plan *plan,
 	       struct dcpload_error *err)
 {
-	int rc = open_dir(d, of->dir, err);
+	int rc = open_dir(d, of->dir, of->withheld, err);
 
 	if (rc < 0)
 		return rc;
@@ -210,7 +211,7 @@ int dump_begin(struct dump *d, const struct dump_of *of, const struct dcpload_pl
 	rc = make_header(d, of, plan);
 	if (rc < 0)
 		return fail(d, rc, err);
-	return open_file(d, err);
+	return open_file(d, 0666 & ~of->withheld, err);
 }
 
 /* Part @i of a device, by way of a buffer. */

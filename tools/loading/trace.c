@@ -9,7 +9,9 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/text.h"
+#include "tools/export/export.h"
 #include "tools/load/error.h"
+#include "tools/load/load.h"
 #include "tools/loading/loading.h"
 #include "tools/out.h"
 #include "tools/svg.h"
@@ -201,11 +203,14 @@ enum cmd_exit loading_check_trace(struct loading *l)
 	return loading_agree(l, rc) < 0 ? loading_fail(l, CMD_USAGE) : CMD_OK;
 }
 
-static int write_file(const char *path, const struct dcp_buf *b, struct dcpload_error *err)
+static int write_file(const struct loading *l, const char *path, const struct dcp_buf *b,
+		      struct dcpload_error *err)
 {
-	dcp_auto_fd int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-	int rc = fd < 0 ? -errno : out_write(fd, b->p, b->n);
+	uint32_t withheld = 0;
+	int rc = export_withheld_beside(l->ck->v, l->ck->source, path, &withheld);
+	dcp_auto_fd int fd = rc < 0 ? rc : export_create(path, withheld);
 
+	rc = fd < 0 ? fd : out_write(fd, b->p, b->n);
 	return rc < 0 ? load_fail(err, rc, "%s: %s", path, strerror(-rc)) : 0;
 }
 
@@ -228,7 +233,7 @@ static int write_trace(struct drawing *d, struct dcpload_error *err)
 		put_json(d, &out);
 	if (dcp_buf_error(&out) < 0)
 		return load_fail(err, -ENOMEM, "out of memory");
-	return write_file(path, &out, err);
+	return write_file(d->l, path, &out, err);
 }
 
 enum cmd_exit loading_trace(struct loading *l)

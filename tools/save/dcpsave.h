@@ -60,7 +60,7 @@ DCPSAVE_API int dcpsave_format_at(uint64_t i, const char **name, const char **wh
 #define DCPSAVE_FILE (1u << 4)      /* @path is one file, even without the format's suffix */
 #define DCPSAVE_DIRECT (1u << 5)    /* O_DIRECT, where the file system has it */
 
-/* All ranks must give the same values, except of @threads, @staging, @timeout_ms and @device. */
+/* All ranks must give the same values, except of @threads, @staging, @timeout_ms, @withheld and @device. */
 struct dcpsave_config {
 	uint32_t size;       /* sizeof(struct dcpsave_config) */
 	uint32_t flags;      /* DCPSAVE_* */
@@ -70,7 +70,9 @@ struct dcpsave_config {
 	 * the values, so that several ranks cannot plan a file: for formats with arrays in pickles (paddle)
 	 * it is -EINVAL unless this process is alone; use 3 or 4. */
 	uint32_t protocol;
-	uint32_t reserved;
+	/* Permission bits that files and directories do not get, beside those of the umask: 077 where what is
+	 * written comes from a private file. */
+	uint32_t withheld;
 	const char *format; /* "torch-dcp", "safetensors", ... */
 	/* Limit of the bytes that DCPSAVE_ASYNC copies, per rank; 0: no limit. What exceeds it is written
 	 * before dcpsave_write() returns. */

@@ -19,6 +19,16 @@ int save_fail(const struct save *s, int code, const char *file, struct dcp_err *
 			strerror(-code));
 }
 
+int save_narrow(const struct save *s, int fd)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0 || (save_mode(s, st.st_mode) != st.st_mode &&
+				   fchmod(fd, save_mode(s, st.st_mode) & 07777) < 0))
+		return -errno;
+	return 0;
+}
+
 int save_open_parent(const struct save *s, const char **name, bool make)
 {
 	int dir = fcntl(s->dir, F_DUPFD_CLOEXEC, 0);
@@ -34,7 +44,7 @@ int save_open_parent(const struct save *s, const char **name, bool make)
 			return -ENAMETOOLONG;
 		}
 		snprintf(part, sizeof(part), "%.*s", (int)(slash - *name), *name);
-		dir = make && mkdirat(up, part, 0777) < 0 && errno != EEXIST
+		dir = make && mkdirat(up, part, save_mode(s, 0777)) < 0 && errno != EEXIST
 			      ? -1
 			      : openat(up, part,
 				       O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -52,7 +62,7 @@ int save_open_at(const struct save *s, const struct save_file *f, int flags)
 
 	if (dir < 0)
 		return dir;
-	fd = openat(dir, name, flags | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0666);
+	fd = openat(dir, name, flags | O_RDWR | O_NOFOLLOW | O_CLOEXEC, save_mode(s, 0666));
 	fd = fd < 0 ? -errno : fd;
 	close(dir);
 	return fd;

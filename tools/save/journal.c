@@ -28,7 +28,7 @@ int save_journal_open(struct save *s, struct dcp_err *err)
 
 	for (;;) {
 		int fd = openat(s->parent_fd, s->journal,
-				O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+				O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, save_mode(s, 0666));
 
 		if (fd < 0)
 			return dcp_fail(err, -errno, "%s: no file can be made there: %s",

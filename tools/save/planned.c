@@ -174,7 +174,8 @@ static int run_plan(struct save *s, const struct dcp_write_format *f,
 	int rc;
 
 	s->set = set;
-	s->hash = s->opts.identity;
+	s->hash =
+		dcp_hash64_more(s->opts.identity, &s->opts.withheld, sizeof(s->opts.withheld));
 	s->bytes = s->data = 0;
 	s->npieces = 0;
 	dcp_buf_reset(&s->files);

@@ -37,7 +37,7 @@ static void beside(const struct save *s, const char *ending, char out[NAME_MAX +
 
 /* Make the missing parents of @path, and sync them. Only a failure at the last one is
  * returned. */
-static int make_parents(char *path)
+static int make_parents(char *path, mode_t mode)
 {
 	char above[PATH_MAX + 4];
 	bool made;
@@ -49,7 +49,7 @@ static int make_parents(char *path)
 		if (c && c != '/')
 			continue;
 		*p = '\0';
-		made = mkdir(path, 0777) == 0;
+		made = mkdir(path, mode) == 0;
 		rc = made || errno == EEXIST ? 0 : -errno;
 		if (made) {
 			dcp_auto_fd int fd = -1;
@@ -112,7 +112,7 @@ static int open_parent(struct save *s, struct dcp_err *err)
 
 	s->parent_fd = open(s->parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (s->parent_fd < 0 && errno == ENOENT) {
-		rc = make_parents(s->parent);
+		rc = make_parents(s->parent, save_mode(s, 0777));
 		errno = -rc;
 		if (rc == 0)
 			s->parent_fd = open(s->parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -224,7 +224,8 @@ static int make_part(struct save *s, struct dcp_err *err)
 	if (ours && st.st_uid != geteuid())
 		return not_ours(s, err);
 	s->made = true;
-	if (ours && !s->opts.resume)
+	rc = save_narrow(s, s->journal_fd);
+	if (ours && rc == 0 && !s->opts.resume)
 		rc = save_remove_tree(s->parent_fd, s->part);
 	/* What was renamed away may be the only copy: it is removed when its name is taken
 	 * again. */
@@ -232,7 +233,8 @@ static int make_part(struct save *s, struct dcp_err *err)
 		rc = save_remove_tree(s->parent_fd, s->old);
 	else if (ours && rc == 0 && renameat(s->parent_fd, s->old, s->parent_fd, s->name) == 0)
 		rc = s->opts.force ? 0 : -EEXIST;
-	if (rc == 0 && mkdirat(s->parent_fd, s->part, 0777) < 0 && errno != EEXIST)
+	if (rc == 0 && mkdirat(s->parent_fd, s->part, save_mode(s, 0777)) < 0 &&
+	    errno != EEXIST)
 		rc = -errno;
 	/* In a directory that others may write to, another user could have made it. */
 	if (rc == 0 &&
@@ -250,8 +252,11 @@ static int make_part(struct save *s, struct dcp_err *err)
 
 static int open_part(struct save *s, struct dcp_err *err)
 {
+	int rc;
+
 	s->dir = openat(s->parent_fd, s->part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	return s->dir < 0 ? save_fail(s, -errno, s->part, err) : 0;
+	rc = s->dir < 0 ? -errno : save_leads(s) ? save_narrow(s, s->dir) : 0;
+	return rc < 0 ? save_fail(s, rc, s->part, err) : 0;
 }
 
 int save_clear(struct save *s, struct dcp_err *err)
@@ -260,7 +265,7 @@ int save_clear(struct save *s, struct dcp_err *err)
 
 	close(s->dir);
 	s->dir = -1;
-	if (rc == 0 && mkdirat(s->parent_fd, s->part, 0777) < 0)
+	if (rc == 0 && mkdirat(s->parent_fd, s->part, save_mode(s, 0777)) < 0)
 		rc = -errno;
 	return rc < 0 ? save_fail(s, rc, s->part, err) : open_part(s, err);
 }

@@ -45,7 +45,9 @@ struct save_opts {
 	bool resume;     /* go on where a save of the same was stopped */
 	/* To be resumed, but what is there is of something else, and is removed now; may be NULL. */
 	void (*removed)(const char *out);
-	unsigned jobs;        /* threads; 0: as many as processors, at most 8 */
+	unsigned jobs; /* threads; 0: as many as processors, at most 8 */
+	uint32_t
+		withheld; /* permission bits that nothing written gets, beside those of the umask */
 	uint64_t identity;    /* of what is read: another number, and nothing is resumed */
 	uint32_t rank, ranks; /* of the processes that share it; ranks 0: alone */
 	bool by_owner; /* each writes the parts of its own rank, and nothing is resumed; else equal shares */

@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sys/types.h>
 
 #include "core/base/arena.h"
 #include "core/base/buf.h"
@@ -104,6 +105,15 @@ static inline bool save_makes(const struct save *s)
 {
 	return save_leads(s) && !s->compares;
 }
+
+/* The mode to make a file or directory with. */
+static inline mode_t save_mode(const struct save *s, mode_t mode)
+{
+	return mode & ~(mode_t)s->opts.withheld;
+}
+
+/* The same for what was made before, by a save that had other options. A negative errno. */
+int save_narrow(const struct save *s, int fd);
 
 /* "OUT: writing FILE: No space left on device". @code: as dcp_fail(). */
 int save_fail(const struct save *s, int code, const char *file, struct dcp_err *err);

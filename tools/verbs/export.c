@@ -4,7 +4,6 @@
  */
 #include <errno.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -12,10 +11,8 @@
 #include "core/base/clock.h"
 #include "core/base/near.h"
 #include "core/base/text.h"
-#include "core/checkpoint/mounts.h"
 #include "fs/fault.h"
 #include "tools/export/export.h"
-#include "tools/resolve.h"
 
 #define AT(field) .off = offsetof(struct export_opts, field)
 
@@ -163,57 +160,6 @@ static enum cmd_exit check_options(const struct exporting *x)
 	return CMD_OK;
 }
 
-/* ---- where ---- */
-
-/* Where @out is, or the nearest that is there of the directories above it, which are made later. */
-static char *resolve_above(const char *out)
-{
-	dcp_auto_free char *path = strdup(out);
-	char *place = path ? cmd_resolve(path) : NULL, *slash;
-
-	while (!place && errno == ENOENT && path && (slash = strrchr(path, '/')) &&
-	       slash != path && strcmp(slash, "/..") != 0) {
-		*slash = '\0';
-		place = cmd_resolve(path);
-	}
-	return place;
-}
-
-enum cmd_exit export_check_apart(const char *out, const char *from)
-{
-	dcp_auto_free char *place = resolve_above(out), *real = realpath(out, NULL);
-	dcp_auto_free char *source = realpath(from, NULL);
-	struct dcp_mount m;
-	const char *rest;
-
-	if (source && dcp_mounts_around(source, &m, &rest)) {
-		free(source);
-		source = realpath(m.source, NULL);
-	}
-	if (source &&
-	    ((place && cmd_is_within(place, source)) || (real && cmd_is_within(real, source))))
-		return cmd_fail(CMD_USAGE, "%s lies in %s, which is read; give another place",
-				out, from);
-	if (source && real && cmd_is_within(source, real))
-		return cmd_fail(CMD_USAGE, "%s holds %s, which is read; give another place",
-				out, from);
-	return CMD_OK;
-}
-
-enum cmd_exit export_check_place(const char *out, const char *from)
-{
-	dcp_auto_free char *place = resolve_above(out);
-	struct dcp_mount m;
-	const char *rest;
-
-	if (!place)
-		return cmd_fail(CMD_ENV, "the directory of %s: %s", out, strerror(errno));
-	if (dcp_mounts_around(place, &m, &rest))
-		return cmd_fail(CMD_USAGE,
-				"%s lies in a mount of dcpfs, which cannot be written to", out);
-	return export_check_apart(out, from);
-}
-
 /* ---- all of it ---- */
 
 static int write_data(struct exporting *x)
@@ -272,17 +218,17 @@ static int save(struct exporting *x)
 	bool leads = export_leads(x);
 	uint64_t identity = 0;
 	int rc = export_identity(x, &identity);
-	const struct save_opts how = { .out = x->out,
-				       .file = x->is_file,
-				       .force = x->opts->force,
-				       .resume = x->opts->resume,
-				       .removed = say_removed,
-				       .jobs = (unsigned)x->opts->jobs,
-				       .identity = identity,
-				       .direct = x->opts->direct,
-				       .rank = x->comm->rank,
-				       .ranks = x->comm->ranks,
-				       .progress = leads ? &x->progress.report : NULL };
+	struct save_opts how = { .out = x->out,
+				 .file = x->is_file,
+				 .force = x->opts->force,
+				 .resume = x->opts->resume,
+				 .removed = say_removed,
+				 .jobs = (unsigned)x->opts->jobs,
+				 .identity = identity,
+				 .direct = x->opts->direct,
+				 .rank = x->comm->rank,
+				 .ranks = x->comm->ranks,
+				 .progress = leads ? &x->progress.report : NULL };
 	const struct dcp_write_opts opt = { .name = !how.file ? NULL
 						    : slash   ? slash + 1
 							      : x->out,
@@ -291,7 +237,10 @@ static int save(struct exporting *x)
 					    .protocol = export_protocol(x->opts) };
 
 	if (rc == 0)
-		rc = dcp_err_say(&x->err, export_reader(x, &x->reader));
+		rc = export_withheld_beside(x->pick.v, x->pick.source, x->out, &how.withheld);
+	if (rc == 0)
+		rc = export_reader(x, &x->reader);
+	rc = dcp_err_say(&x->err, rc);
 	x->set.high = export_high;
 	x->set.ctx = x->reader;
 	/* The one that leads goes first: it may clear what is there. */

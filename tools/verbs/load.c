@@ -19,6 +19,7 @@
 #include "core/model/order.h"
 #include "fs/fault.h"
 #include "tools/export/export.h"
+#include "tools/load/load.h"
 #include "tools/load/memory/memory.h"
 #include "tools/loading/loading.h"
 #include "tools/out.h"
@@ -424,17 +425,21 @@ static enum cmd_exit execute(struct loading *l)
 /* Before data moves: is there enough room, and would a file be replaced? */
 static enum cmd_exit begin_dump(struct loading *l)
 {
-	const struct dump_of of = { .dir = l->opts->dump,
-				    .version = dcpload_version(l->ck),
-				    .layout = l->layout,
-				    .rank = l->rank,
-				    .ranks = l->ranks,
-				    .force = l->opts->force };
+	struct dump_of of = { .dir = l->opts->dump,
+			      .version = dcpload_version(l->ck),
+			      .layout = l->layout,
+			      .rank = l->rank,
+			      .ranks = l->ranks,
+			      .force = l->opts->force };
+
+	int rc;
 
 	if (!of.dir)
 		return CMD_OK;
-	return loading_agree(l, dump_begin(&l->dump, &of, l->plan, &l->err)) < 0 ? fail_dump(l)
-										 : CMD_OK;
+	rc = load_say(&l->err, export_withheld(l->ck->v, l->ck->source, of.dir, &of.withheld));
+	if (rc == 0)
+		rc = dump_begin(&l->dump, &of, l->plan, &l->err);
+	return loading_agree(l, rc) < 0 ? fail_dump(l) : CMD_OK;
 }
 
 static enum cmd_exit dump(struct loading *l)

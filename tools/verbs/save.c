@@ -353,7 +353,7 @@ static int agree(struct saving *s, int rc)
 
 static int write_file(struct saving *s)
 {
-	const struct dcpsave_config config = {
+	struct dcpsave_config config = {
 		.size = sizeof(config),
 		.flags = DCPSAVE_FILE | (s->opts->export.force ? DCPSAVE_REPLACE : 0),
 		.protocol = export_protocol(&s->opts->export),
@@ -363,8 +363,12 @@ static int write_file(struct saving *s)
 		.max_grouped = s->max_grouped,
 	};
 	int rc =
-		dcpsave_open(s->gathers ? s->x.comm : NULL, s->out, &config, &s->save, &s->err);
+		agree(s, load_say(&s->err, export_withheld_beside(s->x.pick.v, s->x.pick.source,
+								  s->out, &config.withheld)));
 
+	if (rc < 0)
+		return rc;
+	rc = dcpsave_open(s->gathers ? s->x.comm : NULL, s->out, &config, &s->save, &s->err);
 	rc = agree(s, rc == 0 ? add_all(s) : rc);
 	if (rc == 0)
 		rc = agree(s, dcpsave_plan(s->save, &s->err));

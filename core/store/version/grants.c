@@ -14,6 +14,7 @@
 
 #include "core/base/cleanup.h"
 #include "core/parse/dir/dir.h"
+#include "core/store/index/index.h"
 #include "core/store/io/files.h"
 #include "core/store/version/version_int.h"
 
@@ -81,13 +82,20 @@ static struct dcp_rights rights_of(const char *path, const struct stat *st, uint
 	return r;
 }
 
-static struct dcp_rights rights_at(const char *path, uint32_t need)
+static struct dcp_rights rights_at(const struct dcp_grants *g, const char *path, uint32_t need)
 {
 	struct stat st;
 
-	if (stat(path, &st) < 0 || !modes_emit(path))
+	if (stat(path, &st) < 0 || (!g->copied && !modes_emit(path)))
 		return dcp_grants_alone();
 	return rights_of(path, &st, need);
+}
+
+/* Who may change it, too, where that is asked for. */
+static void see_writers(struct dcp_grants *g, const char *path, const struct stat *st)
+{
+	if (g->copied)
+		g->writers = dcp_rights_meet(g->writers, rights_of(path, st, DCP_NEED_WRITE));
 }
 
 /* ---- directories ---- */
@@ -111,6 +119,7 @@ static int ask(struct dcp_grants *g, const char *path, size_t len, uint32_t need
 {
 	size_t n;
 	struct place *p = places(g, &n), now = { .need = need };
+	struct stat st;
 
 	for (size_t i = n; i-- > 0;) /* the last is the likeliest */
 		if (strncmp(p[i].path, path, len) == 0 && !p[i].path[len]) {
@@ -120,7 +129,9 @@ static int ask(struct dcp_grants *g, const char *path, size_t len, uint32_t need
 	now.path = strndup(path, len);
 	if (!now.path)
 		return -ENOMEM;
-	*out = now.rights = rights_at(now.path, need);
+	*out = now.rights = rights_at(g, now.path, need);
+	if (g->copied && stat(now.path, &st) == 0)
+		see_writers(g, now.path, &st);
 	dcp_buf_add(&g->dirs, &now, sizeof(now));
 	if (!dcp_buf_error(&g->dirs))
 		return 0;
@@ -201,7 +212,7 @@ bool dcp_grants_changed(const struct dcp_grants *g)
 	const struct place *p = places(g, &n);
 
 	for (size_t i = 0; i < n; i++)
-		if (!dcp_rights_equal(rights_at(p[i].path, p[i].need), p[i].rights))
+		if (!dcp_rights_equal(rights_at(g, p[i].path, p[i].need), p[i].rights))
 			return true;
 	return false;
 }
@@ -257,7 +268,7 @@ struct dcp_rights dcp_grants_of_file(const char *path)
 	if (!g || pass_above(g, real, DCP_NEED_SEARCH, &r) < 0)
 		r = dcp_grants_alone();
 	else
-		r = dcp_rights_meet(r, rights_at(real, DCP_NEED_READ));
+		r = dcp_rights_meet(r, rights_at(g, real, DCP_NEED_READ));
 	dcp_grants_free(g);
 	return r;
 }
@@ -341,8 +352,9 @@ static int look(struct looking *l, const char *name, struct dcp_rights *out,
 	*out = dcp_grants_alone();
 	if (rc < 0)
 		return rc == -ENOMEM ? rc : 0;
+	see_writers(l->g, path, &st);
 	if (!l->asked || l->dev != st.st_dev) {
-		l->emits = modes_emit(path);
+		l->emits = l->g->copied || modes_emit(path);
 		l->dev = st.st_dev;
 		l->asked = true;
 	}
@@ -383,4 +395,83 @@ int dcp_grants_files(struct dcp_grants *g, int dirfd, const struct dcp_file_id *
 		g->data = dcp_rights_meet(g->data, *r);
 	}
 	return 0;
+}
+
+/* ---- what is written from them ---- */
+
+/* Narrow @r to whoever may read each of these files. */
+static int meet_files(struct dcp_grants *g, int dirfd, const struct dcp_file_id *ids, size_t n,
+		      struct dcp_rights *r)
+{
+	int rc = dcp_grants_files(g, dirfd, ids, n);
+
+	for (size_t i = 0; rc == 0 && i < n; i++)
+		*r = dcp_rights_meet(*r, g->files[i]);
+	free(g->files);
+	g->files = NULL;
+	g->n = 0;
+	return rc;
+}
+
+/* The directories from SOURCE down to the version; SOURCE may be a file, which has none. */
+static int meet_way(struct dcp_grants *g, const struct dcp_version *v, const char *source)
+{
+	dcp_auto_free char *named = NULL, *real = NULL;
+	char dir[PATH_MAX];
+	struct stat st;
+	int rc = dcp_source_resolve(source, &named);
+
+	if (rc < 0)
+		return rc;
+	real = realpath(named, NULL);
+	if (!real || stat(real, &st) < 0 || !path_of(v->dirfd, dir)) {
+		g->way = dcp_grants_alone();
+		return 0;
+	}
+	if (S_ISDIR(st.st_mode))
+		rc = ask(g, real, strlen(real), LISTED, &g->way);
+	free(g->source);
+	g->source = real;
+	real = NULL;
+	return rc == 0 && S_ISDIR(st.st_mode) ? pass(g, dir, LISTED, LISTED, &g->way) : rc;
+}
+
+/* And the files beside the weights, wherever they lie. */
+static int meet_assets(struct dcp_grants *g, const struct dcp_assets *a, struct dcp_rights *r)
+{
+	int rc = 0;
+
+	for (size_t i = 0; a && rc == 0 && i < a->nroots; i++)
+		rc = meet_files(g, a->root[i].dirfd, a->root[i].id, a->root[i].n, r);
+	return rc;
+}
+
+int dcp_grants_withheld(const struct dcp_version *v, const char *source, uint32_t gid,
+			uint32_t *out)
+{
+	struct dcp_grants *g = create("");
+	struct dcp_rights r, w;
+	const struct dcp_file_id *ids;
+	size_t n;
+	int rc;
+
+	if (!g)
+		return -ENOMEM;
+	g->copied = true;
+	g->writers = DCP_RIGHTS_ALL;
+	rc = meet_way(g, v, source);
+	r = g->way;
+	ids = dcp_index_files(v->index, &n);
+	if (rc == 0)
+		rc = meet_files(g, v->dirfd, ids, n, &r);
+	if (rc == 0)
+		rc = meet_assets(g, dcp_version_assets(v), &r);
+	if (rc == 0) {
+		r = dcp_rights_as(r, geteuid(), gid);
+		w = dcp_rights_as(g->writers, geteuid(), gid);
+		*out = (r.mode & 0040 ? 0 : 0070) | (r.mode & 0004 ? 0 : 0007) |
+		       (w.mode & 0040 ? 0 : 0020) | (w.mode & 0004 ? 0 : 0002);
+	}
+	dcp_grants_free(g);
+	return rc;
 }

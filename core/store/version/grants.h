@@ -19,6 +19,7 @@
 #include "core/model/rights.h"
 
 struct dcp_file_id;
+struct dcp_version;
 
 struct dcp_grants {
 	struct dcp_rights way;    /* to reach the directory, and to list it */
@@ -28,6 +29,8 @@ struct dcp_grants {
 	struct dcp_rights
 		*files; /* by number; NULL: not examined, and data is the user's alone */
 	size_t n;
+	bool copied; /* about what is written from the files: modes count as they are shown */
+	struct dcp_rights writers; /* then: to change every file and directory asked */
 	char *source;        /* real path of SOURCE; "" while this is about SOURCE itself */
 	struct dcp_buf dirs; /* those that were examined: see grants.c */
 };
@@ -55,6 +58,15 @@ void dcp_grants_free(struct dcp_grants *g);
 
 /* The rights of any other file. */
 struct dcp_rights dcp_grants_of_file(const char *path);
+
+/*
+ * The permission bits that a file or directory written from @v must not have, in the form of a umask. Users other
+ * than the writer may read or change it only if they may read or change all files of @v, those beside the weights of
+ * a Hugging Face directory included, and the directories from @source (as for dcp_version_open()) down to them. As
+ * with cp -p, what lies above @source does not count. @gid: the group of what is written. -ENOMEM.
+ */
+int dcp_grants_withheld(const struct dcp_version *v, const char *source, uint32_t gid,
+			uint32_t *out);
 
 /* Only the user of this process. */
 struct dcp_rights dcp_grants_alone(void);

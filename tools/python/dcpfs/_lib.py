@@ -94,7 +94,7 @@ class ReportStruct(ctypes.Structure):
 
 class SaveConfig(ctypes.Structure):
     _fields_ = [("size", c_uint32), ("flags", c_uint32), ("threads", c_uint32), ("timeout_ms", c_uint32),
-                ("protocol", c_uint32), ("reserved", c_uint32), ("format", c_char_p), ("staging", c_uint64),
+                ("protocol", c_uint32), ("withheld", c_uint32), ("format", c_char_p), ("staging", c_uint64),
                 ("max_shard", c_uint64), ("gather_to", POINTER(c_uint32)), ("ngather", c_uint64), ("max_grouped", c_uint64),
                 ("device", c_char_p)]
 

@@ -254,6 +254,7 @@ static int create(struct dcpsave *s, struct dcp_err *err)
 		.rank = s->gathers ? 0 : s->comm->rank,
 		.ranks = ranks > 1 && !s->gathers ? ranks : 0,
 		.by_owner = true,
+		.withheld = s->config.withheld & 0777,
 		.direct = s->config.flags & DCPSAVE_DIRECT,
 	};
 

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where something may be written that is made from a source, and with which permissions.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/cleanup.h"
+#include "core/checkpoint/mounts.h"
+#include "core/store/version/grants.h"
+#include "tools/export/export.h"
+#include "tools/resolve.h"
+
+/* Where @out is, or the nearest that is there of the directories above it, which are made later. */
+static char *resolve_above(const char *out)
+{
+	dcp_auto_free char *path = strdup(out);
+	char *place = path ? cmd_resolve(path) : NULL, *slash;
+
+	while (!place && errno == ENOENT && path && (slash = strrchr(path, '/')) &&
+	       slash != path && strcmp(slash, "/..") != 0) {
+		*slash = '\0';
+		place = cmd_resolve(path);
+	}
+	return place;
+}
+
+enum cmd_exit export_check_apart(const char *out, const char *from)
+{
+	dcp_auto_free char *place = resolve_above(out), *real = realpath(out, NULL);
+	dcp_auto_free char *source = realpath(from, NULL);
+	struct dcp_mount m;
+	const char *rest;
+
+	if (source && dcp_mounts_around(source, &m, &rest)) {
+		free(source);
+		source = realpath(m.source, NULL);
+	}
+	if (source &&
+	    ((place && cmd_is_within(place, source)) || (real && cmd_is_within(real, source))))
+		return cmd_fail(CMD_USAGE, "%s lies in %s, which is read; give another place",
+				out, from);
+	if (source && real && cmd_is_within(source, real))
+		return cmd_fail(CMD_USAGE, "%s holds %s, which is read; give another place",
+				out, from);
+	return CMD_OK;
+}
+
+enum cmd_exit export_check_place(const char *out, const char *from)
+{
+	dcp_auto_free char *place = resolve_above(out);
+	struct dcp_mount m;
+	const char *rest;
+
+	if (!place)
+		return cmd_fail(CMD_ENV, "the directory of %s: %s", out, strerror(errno));
+	if (dcp_mounts_around(place, &m, &rest))
+		return cmd_fail(CMD_USAGE,
+				"%s lies in a mount of dcpfs, which cannot be written to", out);
+	return export_check_apart(out, from);
+}
+
+/* ---- permissions ---- */
+
+/* The group of a new file in the directory @dir, or in the nearest above it that is there. */
+static gid_t group_in(const char *dir)
+{
+	dcp_auto_free char *place = resolve_above(dir);
+	struct stat st;
+
+	return place && stat(place, &st) == 0 && st.st_mode & S_ISGID ? st.st_gid : getegid();
+}
+
+int export_withheld(const struct dcp_version *v, const char *source, const char *dir,
+		    uint32_t *out)
+{
+	return dcp_grants_withheld(v, source, group_in(dir), out);
+}
+
+int export_withheld_beside(const struct dcp_version *v, const char *source, const char *out,
+			   uint32_t *bits)
+{
+	dcp_auto_free char *dir = NULL;
+	size_t n = strlen(out);
+
+	while (n > 1 && out[n - 1] == '/')
+		n--;
+	while (n && out[n - 1] != '/')
+		n--;
+	dir = n ? strndup(out, n) : strdup(".");
+	return dir ? export_withheld(v, source, dir, bits) : -ENOMEM;
+}
+
+int export_create(const char *path, uint32_t withheld)
+{
+	dcp_auto_fd int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666 & ~withheld);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (S_ISREG(st.st_mode) && st.st_mode & withheld &&
+	    fchmod(fd, st.st_mode & 0777 & ~withheld) < 0)
+		return -errno;
+	if (S_ISREG(st.st_mode) && ftruncate(fd, 0) < 0)
+		return -errno;
+	return dcp_take_fd(&fd);
+}
