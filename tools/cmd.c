@@ -39,6 +39,15 @@ enum cmd_exit cmd_fail(enum cmd_exit code, const char *fmt, ...)
 	return code;
 }
 
+void cmd_warn(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	say("dcpfs: ", fmt, ap);
+	va_end(ap);
+}
+
 void cmd_hint(const char *fmt, ...)
 {
 	va_list ap;
@@ -118,7 +127,7 @@ enum cmd_exit cmd_exit_of(int rc)
 
 static void emit(void *ctx, enum dcp_log_level level, const char *line)
 {
-	cmd_fail(CMD_OK, "%s", line);
+	cmd_warn("%s", line);
 }
 
 const struct dcp_log cmd_log = { DCP_LOG_WARN, emit, NULL };
@@ -130,7 +139,7 @@ char *cmd_open_cache(void)
 
 	if (rc == 0)
 		return dir;
-	cmd_fail(CMD_OK, "%s: %s; indexes stay in memory (DCPFS_CACHE=DIR names another)", dir,
+	cmd_warn("%s: %s; indexes stay in memory (DCPFS_CACHE=DIR names another)", dir,
 		 strerror(-rc));
 	free(dir);
 	return NULL;

@@ -44,8 +44,9 @@ const struct cmd *cmd_by_name(const char *name);
 /* The verb that @word may have been meant to be; NULL: none is near. */
 const char *cmd_nearest(const char *word);
 
-/* "dcpfs: ..." on stderr, one line; returns @code. Hints follow with cmd_hint(), indented. */
+/* "dcpfs: ..." on stderr, one line; fail returns @code. Hints follow with cmd_hint(), indented. */
 enum cmd_exit cmd_fail(enum cmd_exit code, const char *fmt, ...) DCP_PRINTF(2, 3);
+void cmd_warn(const char *fmt, ...) DCP_PRINTF(1, 2);
 void cmd_hint(const char *fmt, ...) DCP_PRINTF(1, 2);
 
 /*

@@ -138,10 +138,10 @@ static void offer_versions(const struct cursor *c)
 
 	if (scan(c, &p)) {
 		offer(c, "", "latest", "the newest complete one");
-		for (size_t i = 0; i < p.scan.n; i++)
-			offer(c, "", p.scan.found[i].name,
-			      p.scan.found[i].complete ? p.scan.found[i].format->name
-						       : "incomplete");
+		for (size_t i = 0; i < p.ck.scan.n; i++)
+			offer(c, "", p.ck.scan.found[i].name,
+			      p.ck.scan.found[i].complete ? p.ck.scan.found[i].format->name
+							  : "incomplete");
 	}
 	pick_finish(&p);
 }
@@ -157,7 +157,7 @@ static void offer_keys(struct cursor *c)
 	struct pick p = { 0 };
 
 	if (scan(c, &p) && pick_version(&p, c->args.operand[PICK_VERSION]) == CMD_OK)
-		pick_all(dcp_version_index(p.v), offer_key, c);
+		dcp_all_rows(dcp_version_index(p.ck.v), offer_key, c);
 	pick_finish(&p);
 }
 
@@ -188,8 +188,8 @@ static void offer_layouts(const struct cursor *c, bool (*takes)(const char *name
 			offer(c, before, dcp_layout_preset(i), NULL);
 	}
 	if (scan(c, &p)) {
-		const struct dcp_layouts_opts opts = { .source = p.source,
-						       .scan = &p.scan,
+		const struct dcp_layouts_opts opts = { .source = p.ck.source,
+						       .scan = &p.ck.scan,
 						       .user_dir = config };
 
 		if (dcp_layouts_create(&opts, &layouts, NULL) == 0)

@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pick: which checkpoint, which version, which key did a person mean?
- *
- * The verbs that read (index, ls, tree, show, cat) find their input here, so that they all
- * understand the same words and complain in the same ones. Functions that return an exit
- * code have said what is wrong.
+ * pick: SOURCE, VERSION and KEY of the command line, found by core/checkpoint. Functions that
+ * return an exit code have printed what is wrong.
  */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/checkpoint/checkpoint.h"
 #include "core/store/cache/unpack.h"
-#include "core/store/index/index.h"
-#include "core/store/version/version.h"
 #include "tools/cmd.h"
 #include "tools/hf.h"
 #include "tools/out.h"
@@ -30,19 +26,12 @@ struct pick_opts {
 };
 
 struct pick {
-	const char *source;
-	char *mount; /* SOURCE is in a mount of dcpfs: its root, then, in one piece, what is mounted there */
-	char *wanted; /* and the version that SOURCE is; NULL: all of them */
-	struct dcp_scan scan;
-	struct dcp_store_opts store;
+	struct dcp_checkpoint ck;
+	struct dcp_arena arena;
 	struct progress progress;
 	char *cache;
-	const struct dcp_found *found; /* the version, once picked */
-	struct dcp_version *v;
-	struct hf_opts hf;
 	struct dcp_rules *rules;         /* of --hf-rules, or NULL */
 	struct dcp_rules_config *config; /* of --config, or NULL */
-	struct dcp_version *base;        /* with --hf: what v is mapped from */
 };
 
 /*
@@ -89,12 +78,6 @@ enum cmd_exit pick_layout(const struct pick *p, const char *word, struct dcp_lay
 enum cmd_exit pick_key(struct pick *p, const char *word, struct dcp_arena *arena,
 		       enum dcp_row_kind *kind, struct dcp_row *row);
 
-typedef int pick_fn(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row);
-
-/* Call @fn with every row of a kind in id order, or of both kinds, tensors first; what it returns other than 0 ends the walk. */
-int pick_each(struct dcp_index *ix, enum dcp_row_kind kind, pick_fn *fn, void *ctx);
-int pick_all(struct dcp_index *ix, pick_fn *fn, void *ctx);
-
 /*
  * The keys a person calls @word: one, as pick_key() finds it, or else all that match the
  * pattern that @word is. CMD_NO when there is none.
@@ -110,7 +93,7 @@ enum cmd_exit pick_keys(struct pick *p, const char *word, struct dcp_arena *aren
 			struct pick_keys *out);
 
 /* Call @fn with each of them, tensors first; what it returns other than 0 ends the walk. */
-int pick_keys_each(struct pick *p, const struct pick_keys *keys, pick_fn *fn, void *ctx);
+int pick_keys_each(struct pick *p, const struct pick_keys *keys, dcp_row_fn *fn, void *ctx);
 
 /* Say that no key is called @word, and which is the nearest. CMD_NO. */
 enum cmd_exit pick_no_key(struct pick *p, const char *word);

@@ -353,7 +353,7 @@ def regions():
         at.write_text(f"# a comment\n\n{body}")
         fails(BAD, f"{at}:{line + 2}: expected RANK KEY [LO:HI, ...], found ", "load", SOURCE, "tp", "--layout", at)
     for body, code, says in (("", BAD, "wrong.regions names no rank"), (f"0 {key}\n2", USAGE, "wrong.regions has 3 ranks, 1 is running"),
-                             ("0 no.such.key [:]", BAD, f'{at}:1: tp has no tensor "no.such.key"'),
+                             ("0 no.such.key [:]", BAD, f'{at}:1: no tensor "no.such.key"'),
                              (f"0 {key} [:, 0:1]\n0 {key}\n0 {key} [:, 0:1] ", BAD, f"{at}:3: rank 0 has the line {key} [:, 0:1] twice"),
                              *((f"0 {key} [{box}]", BAD, "is outside of its shape [") for box in ("", ":, :, :, :, :", "2:1, :", ":9999, :"))):
         at.write_text(body)

@@ -346,7 +346,7 @@ def hidden():
                     equal((got["io"], got["checked"]), ("mount", True), f"io: {got['io_why']}")
         case("a directory of the mount that is not a version")
         got = Job(1, m.at / "by-key").end()
-        check(got.codes == [1] and 'has no version "by-key"' in str(got.said), f"exit codes {got.codes}: {got.said}")
+        check(got.codes == [1] and 'no version "by-key"' in str(got.said), f"exit codes {got.codes}: {got.said}")
     over = {name: lib.fresh(name) for name in ("upper", "work", "over")}
     with lib.mount(source) as m:
         case("a file system above the mount, which is not dcpfs")

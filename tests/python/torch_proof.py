@@ -210,7 +210,7 @@ def missing(rank, path, tree):
         dcpfs.torch.load_state_dict(want, path, cache="")
         raise AssertionError("nothing was missing")
     except dcpfs.DcpfsError as e:
-        assert e.code == 2 and "nearest is model.norm.weight" in e.text, e
+        assert e.code == 2 and 'Nearest: "model.norm.weight"' in e.text, e
     with dcpfs.open(path, cache="") as ck:
         read = {key: torch.load(io.BytesIO(ck.objects.raw(key)), weights_only=True) for key in ck.objects}
         assert read and all(value == ck.objects[key] for key, value in read.items()), read

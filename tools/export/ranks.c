@@ -93,7 +93,7 @@ int export_identity(struct exporting *x, uint64_t *out)
 	struct load_blobs b;
 	int rc;
 
-	*out = dcp_version_generation(x->pick.v);
+	*out = dcp_version_generation(x->pick.ck.v);
 	if (x->comm->ranks == 1)
 		return 0;
 	rc = gather(x, out, sizeof(*out), true, &b);
@@ -122,7 +122,7 @@ int export_same_plan(struct exporting *x)
 				&x->err, -ESTALE,
 				"rank %u sees another checkpoint in %s, or was given other "
 				"options",
-				r, x->pick.source);
+				r, x->pick.ck.source);
 	load_blobs_free(&b);
 	return rc;
 }

@@ -54,8 +54,9 @@ static int open_extra(const struct exporting *x, size_t i, struct dcp_view **out
 {
 	uint64_t number = DCP_ITEMS(x->extra_from, uint64_t)[i];
 
-	return export_is_asset(x) ? dcp_view_open_asset(x->pick.v, number, out, err)
-				  : dcp_view_open_file(x->pick.v, (uint32_t)number, out, err);
+	return export_is_asset(x)
+		       ? dcp_view_open_asset(x->pick.ck.v, number, out, err)
+		       : dcp_view_open_file(x->pick.ck.v, (uint32_t)number, out, err);
 }
 
 static int open_part(const struct exporting *x, struct reading *j, size_t tensor, size_t part,
@@ -68,7 +69,7 @@ static int open_part(const struct exporting *x, struct reading *j, size_t tensor
 	int rc;
 
 	if (!p || from->cut || dcp_write_is_whole(t, p))
-		return dcp_view_open(x->pick.v, from->row, DCP_AS_RAW, from->cut, &j->view,
+		return dcp_view_open(x->pick.ck.v, from->row, DCP_AS_RAW, from->cut, &j->view,
 				     err);
 	if (p->lo) {
 		rc = dcp_cut_box(&cut, t->ndim, p->lo, p->shape, &j->arena);
@@ -78,7 +79,7 @@ static int open_part(const struct exporting *x, struct reading *j, size_t tensor
 		rc = rc == 0 ? -ENOENT : rc; /* it had it when the set was chosen */
 	}
 	return rc < 0 ? rc
-		      : dcp_view_open(x->pick.v, from->row, DCP_AS_RAW, &cut, &j->view, err);
+		      : dcp_view_open(x->pick.ck.v, from->row, DCP_AS_RAW, &cut, &j->view, err);
 }
 
 static int get_view(const struct exporting *x, struct reading *j, size_t tensor, size_t part,
@@ -132,7 +133,7 @@ static bool is_cast(const struct exporting *x, size_t tensor)
 static const struct dcp_buf *text_of(const struct exporting *x, size_t tensor)
 {
 	size_t n;
-	const struct dcp_made *made = dcp_version_made(x->pick.v, &n);
+	const struct dcp_made *made = dcp_version_made(x->pick.ck.v, &n);
 
 	for (size_t i = 0; i < n && tensor >= x->set.ntensors; i++)
 		if (DCP_ITEMS(x->extra_from, uint64_t)[tensor - x->set.ntensors] ==
@@ -147,7 +148,7 @@ static int fail(const struct exporting *x, int rc, size_t tensor, struct dcp_err
 				   ? x->set.tensors[tensor].key
 				   : x->set.extras[tensor - x->set.ntensors].name;
 
-	return dcp_fail(err, rc, "%s: %s: %s", x->pick.found->name, name,
+	return dcp_fail(err, rc, "%s: %s: %s", x->pick.ck.name, name,
 			rc == -ESTALE ? "a file of the checkpoint was changed meanwhile"
 				      : strerror(-rc));
 }

@@ -33,13 +33,13 @@ static void put_json(const struct exporting *x, const struct save_counts *c, dou
 		     struct out *o)
 {
 	struct dcp_jsonw *w = &o->json;
-	const struct dcp_index *ix = dcp_version_index(x->pick.v);
+	const struct dcp_index *ix = dcp_version_index(x->pick.ck.v);
 	const char *rules = dcp_index_meta(ix, "rules");
 
 	dcp_jsonw_object(w);
 	dcp_jsonw_put_str(w, "out", x->out);
 	dcp_jsonw_put_str(w, "format", x->format->name);
-	dcp_jsonw_put_str(w, "version", x->pick.found->name);
+	dcp_jsonw_put_str(w, "version", x->pick.ck.name);
 	dcp_jsonw_put_u64(w, "tensors", x->set.ntensors);
 	dcp_jsonw_put_u64(w, "objects", x->set.nobjects);
 	dcp_jsonw_put_u64(w, "extras", x->set.nextras);
@@ -70,7 +70,7 @@ static void put_text(const struct exporting *x, const struct save_counts *c, dou
 		     struct out *o)
 {
 	char size[OUT_SIZE], rate[OUT_SIZE], kept[OUT_SIZE], a[32], b[32];
-	const struct dcp_index *ix = dcp_version_index(x->pick.v);
+	const struct dcp_index *ix = dcp_version_index(x->pick.ck.v);
 	const char *rules = dcp_index_meta(ix, "rules");
 
 	out_text(&o->buf, x->out);

@@ -69,7 +69,7 @@ static int refuse_damaged(struct exporting *x)
 		return 0;
 	if (x->ndamaged > 1)
 		snprintf(more, sizeof(more), " (and %s more)", out_count(n, x->ndamaged - 1));
-	return dcp_fail(&x->err, dcp_version_barred(x->pick.v) ? -EACCES : -EBADMSG,
+	return dcp_fail(&x->err, dcp_version_barred(x->pick.ck.v) ? -EACCES : -EBADMSG,
 			"%s cannot be read: %s%s; --partial writes the rest", l->key, l->why,
 			more);
 }
@@ -112,7 +112,7 @@ static bool has_row(struct exporting *x, const char *word)
 {
 	struct seeking s = { x, word };
 
-	return pick_all(dcp_version_index(x->pick.v), seek_row, &s) != 0;
+	return dcp_all_rows(dcp_version_index(x->pick.ck.v), seek_row, &s) != 0;
 }
 
 enum cmd_exit export_check_keys(struct exporting *x)
@@ -125,7 +125,7 @@ enum cmd_exit export_check_keys(struct exporting *x)
 	if ((o->keys.n || o->skip.n) && !has_row(x, NULL))
 		return cmd_fail(CMD_NO,
 				"nothing of %s is left to write: --skip excludes everything",
-				x->pick.found->name);
+				x->pick.ck.name);
 	return CMD_OK;
 }
 
@@ -214,9 +214,9 @@ static int see_tensor(struct exporting *x, const struct dcp_row *row, struct dcp
 	struct dcp_tensor t;
 	int rc;
 
-	if (dcp_version_is_tied(x->pick.v, row->id))
+	if (dcp_version_is_tied(x->pick.ck.v, row->id))
 		return leave_out(x, "tensor", row->key, "it is tied to another");
-	rc = dcp_index_tensor(dcp_version_index(x->pick.v), row->id, arena, &t, &x->err);
+	rc = dcp_index_tensor(dcp_version_index(x->pick.ck.v), row->id, arena, &t, &x->err);
 	if (rc == 0)
 		rc = t.error ? leave_damaged(x, "tensor", row->key, t.error)
 			     : add_tensor(x, row, &t);
@@ -256,10 +256,10 @@ static int see_object(struct exporting *x, const struct dcp_row *row, struct dcp
 		return 0;
 	if (!(x->format->takes & DCP_WRITE_OBJECTS) && !row->broken)
 		return leave_out(x, "object", row->key, "the format holds tensors only");
-	if (dcp_index_by_key(dcp_version_index(x->pick.v), DCP_ROW_TENSOR, row->key, arena,
+	if (dcp_index_by_key(dcp_version_index(x->pick.ck.v), DCP_ROW_TENSOR, row->key, arena,
 			     &tensor) == 0)
 		return leave_out(x, "object", row->key, "a tensor has the same key");
-	rc = dcp_index_object(dcp_version_index(x->pick.v), row->id, arena, &o, &x->err);
+	rc = dcp_index_object(dcp_version_index(x->pick.ck.v), row->id, arena, &o, &x->err);
 	if (rc == 0)
 		rc = o.json    ? add_object(x, &o)
 		     : o.error ? leave_damaged(x, "object", row->key, o.error)
@@ -290,7 +290,7 @@ static int add_extra(struct exporting *x, const char *name, uint64_t size, uint6
 
 bool export_is_asset(const struct exporting *x)
 {
-	return dcp_version_assets(x->pick.v) != NULL;
+	return dcp_version_assets(x->pick.ck.v) != NULL;
 }
 
 /* A config.json that no file is. */
@@ -298,7 +298,7 @@ static int ask_config(struct exporting *x)
 {
 	return note(
 		x, &x->asks, "file", CONFIG,
-		dcp_version_inferred(x->pick.v)
+		dcp_version_inferred(x->pick.ck.v)
 			? "it is made from what the checkpoint keeps of its model; compare it"
 			: "not found, and transformers cannot load this without it; "
 			  "give the directory that has it: --hf-assets DIR");
@@ -308,7 +308,7 @@ static int ask_config(struct exporting *x)
 static int add_assets(struct exporting *x, const struct dcp_assets *a)
 {
 	size_t n;
-	const struct dcp_made *made = dcp_version_made(x->pick.v, &n);
+	const struct dcp_made *made = dcp_version_made(x->pick.ck.v, &n);
 	bool has_config = false;
 	int rc = 0;
 
@@ -328,9 +328,9 @@ static int add_assets(struct exporting *x, const struct dcp_assets *a)
 
 static int add_extras(struct exporting *x)
 {
-	const struct dcp_assets *a = dcp_version_assets(x->pick.v);
+	const struct dcp_assets *a = dcp_version_assets(x->pick.ck.v);
 	size_t n = 0;
-	const struct dcp_file_id *id = dcp_index_files(dcp_version_index(x->pick.v), &n);
+	const struct dcp_file_id *id = dcp_index_files(dcp_version_index(x->pick.ck.v), &n);
 	int rc = 0;
 
 	if (!(x->format->takes & DCP_WRITE_EXTRAS) || x->is_file)
@@ -345,8 +345,8 @@ static int add_extras(struct exporting *x)
 
 int export_choose(struct exporting *x)
 {
-	struct dcp_index *ix = dcp_version_index(x->pick.v);
-	int rc = pick_all(ix, see_row, x);
+	struct dcp_index *ix = dcp_version_index(x->pick.ck.v);
+	int rc = dcp_all_rows(ix, see_row, x);
 
 	if (rc == 0)
 		rc = refuse_damaged(x);

@@ -17,11 +17,10 @@
 #include "core/base/arena.h"
 #include "core/base/buf.h"
 #include "core/base/err.h"
+#include "core/checkpoint/checkpoint.h"
 #include "core/model/geometry/cut.h"
 #include "core/model/geometry/strided.h"
-#include "core/store/index/index.h"
 #include "core/store/io/fetch.h"
-#include "core/store/version/version.h"
 #include "tools/load/comm/comm.h"
 #include "tools/load/dcpload.h"
 
@@ -38,21 +37,14 @@ struct dcpload {
 	struct dcpload_config config;    /* defaults filled in */
 	bool roomy; /* config.staging is the caller's: a window may take all of it */
 	struct dcp_arena arena;
-	char *backing; /* the checkpoint that the source names: itself, or what is mounted there */
-	char *source;         /* the directory that is scanned: @backing, or one in the mount */
-	const char *wanted;   /* version that the caller or path names; once open: its name */
-	const char *asked;    /* the version that the caller or path names */
-	const char *passed;   /* why a newer version was not taken; NULL: there was none */
-	const char *layout;   /* of a rank's directory; NULL: the source is not one */
-	uint32_t layout_rank; /* the rank of that directory */
-	char *mount;          /* root of the mount that the path lies in, or NULL */
-	const char *through;  /* why the mount is read; NULL: the files are read */
+	struct dcp_checkpoint of; /* its source is @backing, or a directory in the mount */
+	const char *
+		backing; /* the checkpoint that the source names: itself, or what is mounted there */
+	const char *mount;   /* root of the mount that the path lies in, or NULL */
+	const char *asked;   /* the version that the caller or path names */
+	const char *through; /* why the mount is read; NULL: the files are read */
 	char *cache;
-	struct dcp_scan scan;
-	struct dcp_store_opts store;
 	struct dcp_io_counts counts;
-	struct dcp_version *v;
-	struct dcp_version *base; /* of which v shows other keys (config.rules), or NULL */
 	uint32_t opened; /* how often it was opened again, because its files had changed */
 	struct dcp_layouts *layouts; /* made when first asked for */
 	struct dcp_arena answer;     /* what the last call returned */
@@ -74,14 +66,12 @@ struct dcpload {
 int load_layout(struct dcpload *ck, const char *name, const struct dcp_layout **out,
 		uint32_t *ranks, struct dcp_err *err);
 
-/* What @path stands for: ck->backing, and what a path in a mount names. */
+/* What @path stands for: ck->backing, ck->mount. */
 int load_find_source(struct dcpload *ck, const char *path, struct dcp_err *err);
-/* Open ck->wanted, or the newest: its files, or through the mount. */
+/* Open ck->of.wanted, or the newest version: its files, or through the mount. */
 int load_open_any(struct dcpload *ck, struct dcp_err *err);
 /* Through the mount; @why goes into the report. */
 int load_open_through(struct dcpload *ck, const char *why, struct dcp_err *err);
-/* Of what is open: the same on all ranks that see the same files. */
-uint64_t load_generation(const struct dcpload *ck);
 /* Close what is open. */
 void load_forget(struct dcpload *ck);
 

@@ -207,7 +207,7 @@ static int write_file(const struct loading *l, const char *path, const struct dc
 		      struct dcpload_error *err)
 {
 	uint32_t withheld = 0;
-	int rc = export_withheld_beside(l->ck->v, l->ck->source, path, &withheld);
+	int rc = export_withheld_beside(l->ck->of.v, l->ck->of.source, path, &withheld);
 	dcp_auto_fd int fd = rc < 0 ? rc : export_create(path, withheld);
 
 	rc = fd < 0 ? fd : out_write(fd, b->p, b->n);

@@ -47,7 +47,7 @@ enum cmd_exit plan_html(struct plan *p, struct out *o)
 		       "<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'/>"
 		       "<title>dcpfs plan</title><style>%s</style></head>\n<body>\n<h1>",
 		       style);
-	svg_escape(&o->buf, p->pick.found->name);
+	svg_escape(&o->buf, p->pick.ck.name);
 	dcp_buf_str(&o->buf, " for ");
 	svg_escape(&o->buf, dcp_layout_name(p->to));
 	dcp_buf_str(&o->buf, "</h1>\n<pre>");

@@ -30,8 +30,8 @@ static void put_layout(struct dcp_jsonw *w, const char *name, const struct dcp_l
 static void put_head(const struct plan *p, struct dcp_jsonw *w)
 {
 	dcp_jsonw_put_u64(w, "dcpfs", FORM);
-	dcp_jsonw_put_str(w, "version", p->pick.found->name);
-	dcp_jsonw_put_str(w, "format", p->pick.found->format->name);
+	dcp_jsonw_put_str(w, "version", p->pick.ck.name);
+	dcp_jsonw_put_str(w, "format", p->pick.ck.found->format->name);
 	put_layout(w, "layout", p->to);
 	put_layout(w, "from", p->from);
 }

@@ -56,7 +56,7 @@ static int add_located(struct adding *a, const struct dcp_row *row)
 	struct plan *p = a->p;
 	dcp_auto_view struct dcp_view *view = NULL;
 	struct dcp_err why = { 0 };
-	int rc = dcp_view_open(p->pick.v, row->id, DCP_AS_RAW, NULL, &view, &why);
+	int rc = dcp_view_open(p->pick.ck.v, row->id, DCP_AS_RAW, NULL, &view, &why);
 
 	if (rc == -ENOMEM)
 		return rc;
@@ -75,12 +75,12 @@ static int add_row(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
 	int rc;
 
 	dcp_arena_reset(&a->arena);
-	rc = dcp_index_tensor(dcp_version_index(p->pick.v), row->id, &a->arena, &t, &a->err);
+	rc = dcp_index_tensor(dcp_version_index(p->pick.ck.v), row->id, &a->arena, &t, &a->err);
 	if (rc < 0)
 		return rc;
 	if (locate)
 		report->report(report->ctx, a->done++,
-			       dcp_index_counts(dcp_version_index(p->pick.v))->tensors,
+			       dcp_index_counts(dcp_version_index(p->pick.ck.v))->tensors,
 			       "locating");
 	if (t.error || t.itemsize == 0)
 		return leave_out(p, t.key, t.error ? t.error : "elements of no size");
@@ -116,14 +116,14 @@ static enum cmd_exit add_tensors(struct plan *p)
 	int rc;
 
 	dcp_arena_init(&a.arena, (size_t)1 << 30);
-	rc = pick_each(dcp_version_index(p->pick.v), DCP_ROW_TENSOR, add_row, &a);
+	rc = dcp_each_row(dcp_version_index(p->pick.ck.v), DCP_ROW_TENSOR, add_row, &a);
 	if (rc == 0)
 		rc = dcp_job_finish(p->job, &a.err);
 	if (rc == 0)
 		rc = dcp_job_flows(p->job, p->rank, p->group, &a.err);
 	dcp_arena_finish(&a.arena);
 	if (rc < 0)
-		return cmd_fail(cmd_exit_of(rc), "%s: %s", p->pick.found->name,
+		return cmd_fail(cmd_exit_of(rc), "%s: %s", p->pick.ck.name,
 				a.err.msg[0] ? a.err.msg : strerror(-rc));
 	dcp_job_sum(p->job, &p->sum);
 	return mark_files(p);
@@ -143,7 +143,7 @@ enum cmd_exit plan_load(struct plan *p, const struct opt_args *args)
 		code = pick_version(&p->pick, args->operand[PICK_VERSION]);
 	if (code != CMD_OK)
 		return code;
-	p->files = dcp_index_files(dcp_version_index(p->pick.v), &p->nfiles);
+	p->files = dcp_index_files(dcp_version_index(p->pick.ck.v), &p->nfiles);
 	opts.to = p->to;
 	opts.from = p->from;
 	opts.files = p->files;
@@ -186,7 +186,7 @@ enum cmd_exit plan_tensor(struct plan *p, int64_t *id)
 				row.key);
 	if (!row.id)
 		return cmd_fail(CMD_NO, "%s has no tensor that could be drawn",
-				p->pick.found->name);
+				p->pick.ck.name);
 	*id = row.id;
 	return CMD_OK;
 }

@@ -347,7 +347,7 @@ enum cmd_exit plan_map(struct plan *p, int64_t id, struct dcp_buf *out)
 	int rc;
 
 	dcp_arena_init(&m.arena, MEMORY);
-	rc = dcp_index_tensor(dcp_version_index(p->pick.v), id, &m.arena, &m.t, &err);
+	rc = dcp_index_tensor(dcp_version_index(p->pick.ck.v), id, &m.arena, &m.t, &err);
 	empty = rc == 0 && m.t.npieces == 0;
 	if (rc == 0 && m.t.error) {
 		rc = dcp_fail(&err, -EBADMSG, "%.200s: %.200s", m.t.key, m.t.error);

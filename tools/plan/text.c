@@ -253,7 +253,7 @@ enum cmd_exit plan_tsv(const struct plan *p, struct out *o)
 
 void plan_write(const struct plan *p, struct out *o)
 {
-	out_text(&o->buf, p->pick.found->name);
+	out_text(&o->buf, p->pick.ck.name);
 	dcp_buf_printf(&o->buf, " on the %" PRIu32 " rank%s of ", p->ranks, dcp_s(p->ranks));
 	out_text(&o->buf, dcp_layout_name(p->to));
 	dcp_buf_str(&o->buf, "\n\n");
@@ -365,7 +365,7 @@ enum cmd_exit plan_rank_text(struct plan *p, uint32_t rank, struct out *o)
 	dcp_buf_str(&o->buf, rank < dcp_layout_ranks(p->to) ? ") of " : "none) of ");
 	out_text(&o->buf, dcp_layout_name(p->to));
 	dcp_buf_str(&o->buf, ", ");
-	out_text(&o->buf, p->pick.found->name);
+	out_text(&o->buf, p->pick.ck.name);
 	dcp_buf_str(&o->buf, "\n\n");
 	for (int n = 0; n < PLAN_NUMBERS; n++) {
 		line(o, plan_number_name[n]);

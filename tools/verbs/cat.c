@@ -74,8 +74,8 @@ static enum cmd_exit cat_tensor(struct pick *p, const struct dcp_row *row, enum 
 		return cmd_fail(CMD_USAGE,
 				"a terminal cannot show the bytes of a tensor; redirect "
 				"them: > FILE, or | od -An -tf4");
-	rc = dcp_view_open(p->v, row->id, as, NULL, &view, &err);
-	if (rc == -EIO && dcp_version_barred(p->v))
+	rc = dcp_view_open(p->ck.v, row->id, as, NULL, &view, &err);
+	if (rc == -EIO && dcp_version_barred(p->ck.v))
 		rc = -EACCES; /* what the index has as unreadable */
 	if (rc < 0)
 		return cmd_fail(cmd_exit_of(rc), "%s", err.msg);
@@ -84,7 +84,7 @@ static enum cmd_exit cat_tensor(struct pick *p, const struct dcp_row *row, enum 
 		return CMD_OK;
 	if (writing)
 		return cmd_fail(CMD_ENV, "standard output: %s", strerror(-rc));
-	return cmd_fail(cmd_exit_of(rc), "%s: %s: %s after %s byte%s", p->found->name, row->key,
+	return cmd_fail(cmd_exit_of(rc), "%s: %s: %s after %s byte%s", p->ck.name, row->key,
 			rc == -ESTALE ? "a file of the checkpoint was changed while it was read"
 				      : strerror(-rc),
 			out_count(n, done), dcp_s(done));
@@ -96,13 +96,12 @@ static enum cmd_exit cat_object(struct pick *p, const struct dcp_row *row,
 	struct dcp_object ob;
 	struct dcp_err err = { 0 };
 	struct out o;
-	int rc = dcp_index_object(dcp_version_index(p->v), row->id, arena, &ob, &err);
+	int rc = dcp_index_object(dcp_version_index(p->ck.v), row->id, arena, &ob, &err);
 
 	if (rc < 0)
-		return cmd_fail(cmd_exit_of(rc), "%s: %s: %s", p->found->name, row->key,
-				err.msg);
+		return cmd_fail(cmd_exit_of(rc), "%s: %s: %s", p->ck.name, row->key, err.msg);
 	if (!ob.json)
-		return cmd_fail(CMD_BAD, "%s: %s: %s", p->found->name, row->key,
+		return cmd_fail(CMD_BAD, "%s: %s: %s", p->ck.name, row->key,
 				ob.error ? ob.error : "it has no JSON form");
 	out_init(&o, OUT_TEXT);
 	dcp_buf_add(&o.buf, ob.json, ob.json_len);
@@ -158,8 +157,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 		code = check_keys(&keys, c.as);
 	if (code == CMD_OK) {
 		rc = pick_keys_each(&p, &keys, cat_key, &c);
-		code = rc < 0 ? cmd_fail(cmd_exit_of(rc), "%s: %s", p.found->name,
-					 strerror(-rc))
+		code = rc < 0 ? cmd_fail(cmd_exit_of(rc), "%s: %s", p.ck.name, strerror(-rc))
 			      : c.code;
 	}
 	pick_finish(&p);

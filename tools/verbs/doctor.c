@@ -338,7 +338,7 @@ static void look_at(struct pick *p, const struct dcp_found *found, struct findin
 			   "incomplete: %.200s", found->why);
 		return;
 	}
-	if (dcp_version_open(p->source, found, &p->store, &v, &err) < 0) {
+	if (dcp_version_open(p->ck.source, found, &p->ck.store, &v, &err) < 0) {
 		doctor_say(f, BAD, "copy it again, or use another version", "refused: %.240s",
 			   err.msg);
 		return;
@@ -369,11 +369,11 @@ static enum cmd_exit print_source(const char *source, struct out *o)
 	struct pick p = { 0 };
 	enum cmd_exit code = pick_source(&p, source, &(struct pick_opts){ 0 }, false);
 
-	for (size_t i = 0; code <= CMD_NO && i < p.scan.n; i++) {
+	for (size_t i = 0; code <= CMD_NO && i < p.ck.scan.n; i++) {
 		struct finding f;
 
-		look_at(&p, &p.scan.found[i], &f);
-		print_finding(o, p.scan.found[i].name, &f);
+		look_at(&p, &p.ck.scan.found[i], &f);
+		print_finding(o, p.ck.scan.found[i].name, &f);
 		if (f.state == BAD)
 			code = CMD_NO;
 	}

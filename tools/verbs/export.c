@@ -196,7 +196,7 @@ static int find_complete(struct exporting *x)
 	save_count(x->save, &c);
 	x->kept = c.data;
 	if (rc == 0)
-		cmd_fail(CMD_OK, "export: %s%s", x->err.msg,
+		cmd_warn("export: %s%s", x->err.msg,
 			 x->opts->verify ? ""
 					 : " by the lengths of its files; --verify compares "
 					   "what is in them");
@@ -232,12 +232,13 @@ static int save(struct exporting *x)
 	const struct dcp_write_opts opt = { .name = !how.file ? NULL
 						    : slash   ? slash + 1
 							      : x->out,
-					    .stem = dcp_version_stem(x->pick.v),
+					    .stem = dcp_version_stem(x->pick.ck.v),
 					    .max_shard = x->opts->max_shard,
 					    .protocol = export_protocol(x->opts) };
 
 	if (rc == 0)
-		rc = export_withheld_beside(x->pick.v, x->pick.source, x->out, &how.withheld);
+		rc = export_withheld_beside(x->pick.ck.v, x->pick.ck.source, x->out,
+					    &how.withheld);
 	if (rc == 0)
 		rc = export_reader(x, &x->reader);
 	rc = dcp_err_say(&x->err, rc);
@@ -284,7 +285,7 @@ static enum cmd_exit open_source(struct exporting *x, const struct opt_args *arg
 	if (code == CMD_OK)
 		code = pick_open(&x->pick, args, &pick);
 	if (code == CMD_OK)
-		code = export_check_place(x->out, x->pick.source);
+		code = export_check_place(x->out, x->pick.ck.source);
 	if (code == CMD_OK)
 		code = export_check_keys(x);
 	return code == CMD_OK ? export_layout(x) : code;

@@ -81,7 +81,7 @@ static enum cmd_exit index_one(struct work *w, const struct dcp_found *f)
 	struct dcp_err err = { 0 };
 	double start = now();
 	enum cmd_exit code = CMD_OK;
-	int rc = dcp_version_open(w->p.source, f, &w->p.store, &v, &err);
+	int rc = dcp_version_open(w->p.ck.source, f, &w->p.ck.store, &v, &err);
 
 	progress_finish(&w->p.progress);
 	if (rc < 0) {
@@ -108,18 +108,18 @@ static enum cmd_exit index_one(struct work *w, const struct dcp_found *f)
 static enum cmd_exit index_all(struct work *w, const char *version)
 {
 	enum cmd_exit worst = CMD_OK;
-	size_t at = 0, end = w->p.scan.n, done = 0;
+	size_t at = 0, end = w->p.ck.scan.n, done = 0;
 
 	if (version) {
 		enum cmd_exit code = pick_version(&w->p, version);
 
 		if (code != CMD_OK)
 			return code;
-		at = (size_t)(w->p.found - w->p.scan.found);
+		at = (size_t)(w->p.ck.found - w->p.ck.scan.found);
 		end = at + 1;
 	}
 	for (; at < end; at++) {
-		const struct dcp_found *f = &w->p.scan.found[at];
+		const struct dcp_found *f = &w->p.ck.scan.found[at];
 		enum cmd_exit code;
 
 		if (!f->complete)
@@ -132,7 +132,7 @@ static enum cmd_exit index_all(struct work *w, const char *version)
 		cmd_fail(worst, "%s", w->first);
 	else if (w->refused)
 		cmd_fail(worst, "%s (%zu versions are refused: dcpfs ls --versions %s)",
-			 w->first, w->refused, w->p.source);
+			 w->first, w->refused, w->p.ck.source);
 	if (done == 0 && worst == CMD_OK)
 		return pick_version(&w->p, NULL); /* knows the words for it */
 	return worst;
@@ -156,7 +156,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 		out_list(&w.o, NULL,
 			 "version path built tensors objects broken elements nbytes seconds");
 		code = index_all(&w, args->operand[PICK_VERSION] ? args->operand[PICK_VERSION]
-								 : w.p.wanted);
+								 : w.p.ck.wanted);
 		out_list_end(&w.o);
 		if (w.table.ncells)
 			out_table_print(&w.table, &w.o, 0);

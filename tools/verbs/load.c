@@ -436,7 +436,8 @@ static enum cmd_exit begin_dump(struct loading *l)
 
 	if (!of.dir)
 		return CMD_OK;
-	rc = load_say(&l->err, export_withheld(l->ck->v, l->ck->source, of.dir, &of.withheld));
+	rc = load_say(&l->err,
+		      export_withheld(l->ck->of.v, l->ck->of.source, of.dir, &of.withheld));
 	if (rc == 0)
 		rc = dump_begin(&l->dump, &of, l->plan, &l->err);
 	return loading_agree(l, rc) < 0 ? fail_dump(l) : CMD_OK;
@@ -503,8 +504,7 @@ static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 	if (dcpload_open(l->comm, source, &config, &l->ck, &l->err) < 0)
 		return fail_open(l, source);
 	if (dcpload_passed_over(l->ck))
-		cmd_fail(CMD_OK, "%s; taking %s", dcpload_passed_over(l->ck),
-			 dcpload_version(l->ck));
+		cmd_warn("%s; taking %s", dcpload_passed_over(l->ck), dcpload_version(l->ck));
 	code = choose(l);
 	if (code == CMD_OK)
 		code = plan(l);

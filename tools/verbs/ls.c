@@ -149,16 +149,17 @@ static void version_note(struct dcp_buf *notes, const struct out *o, const char 
 	dcp_buf_str(notes, "\n");
 }
 
-/* Everything of @p->scan, into JSON or into @table and @notes. */
+/* Everything of @p->ck.scan, into JSON or into @table and @notes. */
 static void print_versions(struct pick *p, const struct ls_opts *ls, struct out *o,
 			   struct out_table *table, struct dcp_buf *notes)
 {
-	for (size_t i = 0; i < p->scan.n; i++) {
-		struct opened t = { .f = &p->scan.found[i] };
+	for (size_t i = 0; i < p->ck.scan.n; i++) {
+		struct opened t = { .f = &p->ck.scan.found[i] };
 		dcp_auto_version struct dcp_version *v = NULL;
 		struct dcp_err err = { 0 };
 
-		if (t.f->complete && dcp_version_open(p->source, t.f, &p->store, &v, &err) < 0)
+		if (t.f->complete &&
+		    dcp_version_open(p->ck.source, t.f, &p->ck.store, &v, &err) < 0)
 			t.error = reason(&err, t.f);
 		progress_finish(&p->progress);
 		if (v)
@@ -169,15 +170,15 @@ static void print_versions(struct pick *p, const struct ls_opts *ls, struct out 
 			version_tsv(o, &t);
 		} else {
 			version_row(table, &t, ls->lengthy);
-			version_note(notes, o, p->source, &t);
+			version_note(notes, o, p->ck.source, &t);
 		}
 	}
 }
 
 static enum cmd_exit ls_version_names(const struct pick *p, struct out *o)
 {
-	for (size_t i = 0; i < p->scan.n; i++) {
-		out_text(&o->buf, p->scan.found[i].name);
+	for (size_t i = 0; i < p->ck.scan.n; i++) {
+		out_text(&o->buf, p->ck.scan.found[i].name);
 		dcp_buf_str(&o->buf, "\n");
 	}
 	return out_flush(o);
@@ -381,13 +382,13 @@ static int each_key(struct keys *k)
 	int rc;
 
 	if (k->ls->form != OUT_JSON)
-		return pick_all(k->ix, one_key, k);
+		return dcp_all_rows(k->ix, one_key, k);
 	dcp_jsonw_put_array(&k->o->json, "tensors");
-	rc = pick_each(k->ix, DCP_ROW_TENSOR, one_key, k);
+	rc = dcp_each_row(k->ix, DCP_ROW_TENSOR, one_key, k);
 	dcp_jsonw_end(&k->o->json);
 	dcp_jsonw_put_array(&k->o->json, "objects");
 	if (rc == 0)
-		rc = pick_each(k->ix, DCP_ROW_OBJECT, one_key, k);
+		rc = dcp_each_row(k->ix, DCP_ROW_OBJECT, one_key, k);
 	dcp_jsonw_end(&k->o->json);
 	return rc;
 }
@@ -417,7 +418,7 @@ static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct ou
 		{ "BYTES", .right = true }, { "PIECES", .right = true },
 		{ "FILES", .right = true }, { "NOTE" },
 	};
-	struct keys k = { .ls = ls, .ix = dcp_version_index(p->v), .o = o };
+	struct keys k = { .ls = ls, .ix = dcp_version_index(p->ck.v), .o = o };
 	bool json = ls->form == OUT_JSON;
 	int rc;
 
@@ -429,8 +430,8 @@ static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct ou
 		       ls->lengthy ? DCP_LEN(lengthy) : DCP_LEN(cols));
 	if (json) {
 		dcp_jsonw_object(&o->json);
-		dcp_jsonw_put_str(&o->json, "version", p->found->name);
-		dcp_jsonw_put_str(&o->json, "format", p->found->format->name);
+		dcp_jsonw_put_str(&o->json, "version", p->ck.name);
+		dcp_jsonw_put_str(&o->json, "format", p->ck.found->format->name);
 	} else if (ls->form == OUT_TSV) {
 		out_tsv_head(o, "kind key name dtype shape elements nbytes pieces files "
 				"alias_of error");
@@ -467,10 +468,10 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	struct out o;
 	enum cmd_exit code = pick_source(&p, args->operand[PICK_SOURCE], &ls->pick, false);
 	const char *version =
-		args->operand[PICK_VERSION] ? args->operand[PICK_VERSION] : p.wanted;
+		args->operand[PICK_VERSION] ? args->operand[PICK_VERSION] : p.ck.wanted;
 
 	out_init(&o, ls->form);
-	if (code == CMD_OK && (ls->versions || (!p.scan.single && !version && !ls->keys &&
+	if (code == CMD_OK && (ls->versions || (!p.ck.scan.single && !version && !ls->keys &&
 						!hf_is_wanted(&ls->pick.hf)))) {
 		code = ls_versions(&p, ls, &o);
 	} else if (code == CMD_OK) {

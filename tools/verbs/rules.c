@@ -87,7 +87,7 @@ struct check {
 
 static uint64_t fact(const struct check *c, const char *name)
 {
-	return dcp_index_meta_number(dcp_version_index(c->p.v), name);
+	return dcp_index_meta_number(dcp_version_index(c->p.ck.v), name);
 }
 
 /* One key: left out, or broken. */
@@ -134,15 +134,15 @@ static int print_all(struct check *c, enum dcp_row_kind kind)
 	int rc;
 
 	c->said = 0;
-	rc = dcpfs_describe_broken(c->p.v, kind, kind == DCP_ROW_TENSOR ? on_tensor : on_object,
-				   c);
+	rc = dcpfs_describe_broken(c->p.ck.v, kind,
+				   kind == DCP_ROW_TENSOR ? on_tensor : on_object, c);
 	print_rest(c);
 	return rc;
 }
 
 static void print_unused(struct check *c, const char *rules)
 {
-	const char *lines = dcp_index_meta(dcp_version_index(c->p.v), "unused");
+	const char *lines = dcp_index_meta(dcp_version_index(c->p.ck.v), "unused");
 	struct dcp_rules_preset p;
 
 	/* A preset has rules for more than one model. */
@@ -179,7 +179,7 @@ static int expect(struct check *c, struct dcp_expected *x)
 
 	*x = (struct dcp_expected){ .say = print_expected, .ctx = c };
 	c->said = 0;
-	rc = dcp_version_expect(c->p.v, x, &err);
+	rc = dcp_version_expect(c->p.ck.v, x, &err);
 	print_rest(c);
 	return rc;
 }
@@ -188,7 +188,7 @@ static void print_model(struct check *c, const struct dcp_expected *x, int known
 {
 	struct dcp_jsonw *w = &c->o->json;
 	struct dcp_buf *b = &c->o->buf;
-	const char *from = dcp_version_inferred(c->p.v);
+	const char *from = dcp_version_inferred(c->p.ck.v);
 
 	if (c->o->form == OUT_JSON && from)
 		dcp_jsonw_put_str(w, "config_from", from);
@@ -231,7 +231,7 @@ static enum cmd_exit report(struct check *c)
 {
 	static const char *const facts[] = { "mapped", "dropped", "unmatched", "collisions",
 					     "failed" };
-	const char *rules = dcp_index_meta(dcp_version_index(c->p.v), "rules");
+	const char *rules = dcp_index_meta(dcp_version_index(c->p.ck.v), "rules");
 	struct dcp_jsonw *w = &c->o->json;
 	struct dcp_expected x;
 	enum cmd_exit code;
@@ -242,7 +242,7 @@ static enum cmd_exit report(struct check *c)
 	if (c->o->form == OUT_JSON) {
 		dcp_jsonw_object(w);
 		dcp_jsonw_put_str(w, "rules", rules);
-		dcp_jsonw_put_str(w, "version", dcp_version_name(c->p.v));
+		dcp_jsonw_put_str(w, "version", dcp_version_name(c->p.ck.v));
 		for (size_t i = 0; i < DCP_LEN(facts); i++)
 			dcp_jsonw_put_u64(w, facts[i], fact(c, facts[i]));
 	}
@@ -257,7 +257,7 @@ static enum cmd_exit report(struct check *c)
 	out_list_end(c->o);
 	print_unused(c, rules);
 	if (c->o->form == OUT_TEXT) {
-		out_text(&c->o->buf, dcp_version_name(c->p.v));
+		out_text(&c->o->buf, dcp_version_name(c->p.ck.v));
 		dcp_buf_str(&c->o->buf, " by ");
 		out_text(&c->o->buf, rules);
 		dcp_buf_printf(

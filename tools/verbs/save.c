@@ -168,8 +168,8 @@ static enum cmd_exit check_gathering(const struct saving *s)
 			return usage(s, "there is no rank %u to gather to, only 0 to %u",
 				     s->gather_to[i], s->x.comm->ranks - 1);
 	if (!dcp_has_extension(s->x.out, type) && export_leads(&s->x))
-		cmd_fail(CMD_OK, "save: %s are saved as %s, which does not end with %s", type,
-			 s->x.out, type);
+		cmd_warn("save: %s are saved as %s, which does not end with %s", type, s->x.out,
+			 type);
 	return CMD_OK;
 }
 
@@ -195,7 +195,7 @@ static enum cmd_exit open_source(struct saving *s, const struct opt_args *args)
 	enum cmd_exit code = pick_open(&x->pick, args, &x->opts->pick);
 
 	if (code == CMD_OK)
-		code = export_check_place(s->out, x->pick.source);
+		code = export_check_place(s->out, x->pick.ck.source);
 	if (code == CMD_OK)
 		code = export_check_keys(x);
 	if (code == CMD_OK)
@@ -362,9 +362,9 @@ static int write_file(struct saving *s)
 		.ngather = s->ngather,
 		.max_grouped = s->max_grouped,
 	};
-	int rc =
-		agree(s, load_say(&s->err, export_withheld_beside(s->x.pick.v, s->x.pick.source,
-								  s->out, &config.withheld)));
+	int rc = agree(
+		s, load_say(&s->err, export_withheld_beside(s->x.pick.ck.v, s->x.pick.ck.source,
+							    s->out, &config.withheld)));
 
 	if (rc < 0)
 		return rc;
@@ -400,7 +400,7 @@ static void put_report(struct saving *s, const struct load_blobs *b, struct out 
 		dcp_jsonw_object(w);
 		dcp_jsonw_put_str(w, "out", s->x.out);
 		dcp_jsonw_put_str(w, "format", s->x.format->name);
-		dcp_jsonw_put_str(w, "version", s->x.pick.found->name);
+		dcp_jsonw_put_str(w, "version", s->x.pick.ck.name);
 		dcp_jsonw_put_u64(w, "ranks", s->x.comm->ranks);
 		dcp_jsonw_put_bool(w, "gathered", s->gathers);
 		dcp_jsonw_put_u64(w, "tensors", tensors);

@@ -177,7 +177,7 @@ static enum cmd_exit tensor_text(const struct shown *s, struct out *o)
 static enum cmd_exit show_tensor(struct pick *p, const struct dcp_row *row,
 				 struct dcp_arena *arena, bool tsv, struct out *o)
 {
-	struct dcp_index *ix = dcp_version_index(p->v);
+	struct dcp_index *ix = dcp_version_index(p->ck.v);
 	struct shown s = { .row = row };
 	dcp_auto_view struct dcp_view *view = NULL;
 	struct dcp_tensor t;
@@ -186,21 +186,20 @@ static enum cmd_exit show_tensor(struct pick *p, const struct dcp_row *row,
 	int rc = dcp_index_tensor(ix, row->id, arena, &t, &err);
 
 	if (rc < 0)
-		return cmd_fail(cmd_exit_of(rc), "%s: %s: %s", p->found->name, row->key,
-				err.msg);
+		return cmd_fail(cmd_exit_of(rc), "%s: %s: %s", p->ck.name, row->key, err.msg);
 	s.files = dcp_index_files(ix, &s.nfiles);
 	s.t = &t;
 	s.error = t.error;
 	/* A view knows where bytes lie inside torch.save items; without one, the items do. */
 	if (!t.error) {
-		if (dcp_view_open(p->v, row->id, DCP_AS_RAW, NULL, &view, &err) < 0)
+		if (dcp_view_open(p->ck.v, row->id, DCP_AS_RAW, NULL, &view, &err) < 0)
 			s.error = err.msg;
 		else
 			t.pieces = dcp_view_tensor(view)->pieces,
 			t.npieces = dcp_view_tensor(view)->npieces;
 	}
 	if (tsv && s.error)
-		code = cmd_fail(CMD_BAD, "%s: %s: %s", p->found->name, row->key, s.error);
+		code = cmd_fail(CMD_BAD, "%s: %s: %s", p->ck.name, row->key, s.error);
 	else
 		code = tsv ? tensor_tsv(&s, o) : tensor_text(&s, o);
 	return code;
@@ -211,11 +210,10 @@ static enum cmd_exit show_object(struct pick *p, const struct dcp_row *row,
 {
 	struct dcp_object ob;
 	struct dcp_err err = { 0 };
-	int rc = dcp_index_object(dcp_version_index(p->v), row->id, arena, &ob, &err);
+	int rc = dcp_index_object(dcp_version_index(p->ck.v), row->id, arena, &ob, &err);
 
 	if (rc < 0)
-		return cmd_fail(cmd_exit_of(rc), "%s: %s: %s", p->found->name, row->key,
-				err.msg);
+		return cmd_fail(cmd_exit_of(rc), "%s: %s: %s", p->ck.name, row->key, err.msg);
 	field(o, "key", row->key);
 	if (strcmp(row->key, row->name) != 0)
 		field(o, "name", row->name);
@@ -263,7 +261,7 @@ static enum cmd_exit put_digest(struct showing *w, const struct dcp_row *row)
 	char digest[DCP_DIGEST_TEXT];
 	struct dcp_view *view = NULL;
 	struct dcp_err err = { 0 };
-	int rc = dcp_view_open(w->p->v, row->id, DCP_AS_RAW, NULL, &view, &err);
+	int rc = dcp_view_open(w->p->ck.v, row->id, DCP_AS_RAW, NULL, &view, &err);
 
 	if (rc == 0)
 		rc = dcp_digest(view, w->s->sha256 ? DCP_DIGEST_SHA256 : DCP_DIGEST_XXH3,
@@ -272,7 +270,7 @@ static enum cmd_exit put_digest(struct showing *w, const struct dcp_row *row)
 	progress_finish(&w->progress);
 	w->done += row->nbytes;
 	if (rc < 0)
-		return cmd_fail(cmd_exit_of(rc), "%s: %s: %s", w->p->found->name, row->key,
+		return cmd_fail(cmd_exit_of(rc), "%s: %s: %s", w->p->ck.name, row->key,
 				err.msg[0] ? err.msg : strerror(-rc));
 	if (w->s->form == OUT_JSON) {
 		dcp_jsonw_put_str(&w->o->json, row->key, digest);
@@ -296,11 +294,11 @@ static enum cmd_exit put_json(struct pick *p, enum dcp_row_kind kind, const stru
 {
 	struct dcp_err err = { 0 };
 	int rc = kind == DCP_ROW_TENSOR
-			 ? dcpfs_describe_tensor(p->v, row, &o->json, &err)
-			 : dcpfs_describe_object(p->v, row, true, &o->json, &err);
+			 ? dcpfs_describe_tensor(p->ck.v, row, &o->json, &err)
+			 : dcpfs_describe_object(p->ck.v, row, true, &o->json, &err);
 
 	if (rc < 0)
-		return cmd_fail(cmd_exit_of(rc), "%s: %s: %s", p->found->name, row->key,
+		return cmd_fail(cmd_exit_of(rc), "%s: %s: %s", p->ck.name, row->key,
 				err.msg[0] ? err.msg : strerror(-rc));
 	return CMD_OK;
 }
@@ -361,7 +359,7 @@ static enum cmd_exit show(struct showing *w, const struct pick_keys *keys)
 		dcp_jsonw_object(&w->o->json);
 	rc = pick_keys_each(w->p, keys, show_key, w);
 	if (rc < 0)
-		return cmd_fail(cmd_exit_of(rc), "%s: %s", w->p->found->name, strerror(-rc));
+		return cmd_fail(cmd_exit_of(rc), "%s: %s", w->p->ck.name, strerror(-rc));
 	if (many || (json && w->digest))
 		dcp_jsonw_end(&w->o->json);
 	if (json && (w->code == CMD_OK || keys->pattern || w->digest))
@@ -386,7 +384,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	else if (code == CMD_OK && word)
 		code = pick_keys(&p, word, &arena, &keys);
 	else if (code == CMD_OK)
-		keys.tensors = dcp_index_counts(dcp_version_index(p.v))->tensors;
+		keys.tensors = dcp_index_counts(dcp_version_index(p.ck.v))->tensors;
 	if (code == CMD_OK)
 		code = show(&w, &keys);
 	out_finish(&o);

@@ -212,7 +212,7 @@ static int plant(struct forest *f, const struct leaf *leaf)
 
 static int build(struct forest *f, const char *root)
 {
-	int rc = pick_all(f->ix, add_row, f);
+	int rc = dcp_all_rows(f->ix, add_row, f);
 
 	if (rc < 0)
 		return rc;
@@ -334,7 +334,7 @@ static enum cmd_exit print(const struct forest *f, const struct tree_opts *t,
 		return cmd_fail(CMD_ENV, "out of memory");
 	out_row(o);
 	if (t->form == OUT_JSON)
-		dcp_jsonw_put_str(&o->json, "version", p->found->name);
+		dcp_jsonw_put_str(&o->json, "version", p->ck.name);
 	out_list(o, "nodes", "path nbytes tensors elements what");
 	for (size_t i = 0; i < f->nnodes; i++) {
 		if (t->depth && f->nodes[i].depth > t->depth)
@@ -364,8 +364,8 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	if (code == CMD_OK) {
 		int rc;
 
-		f.ix = dcp_version_index(p.v);
-		rc = build(&f, p.found->name);
+		f.ix = dcp_version_index(p.ck.v);
+		rc = build(&f, p.ck.name);
 		code = rc < 0 ? pick_unreadable(&p, rc) : print(&f, t, &p, &o);
 	}
 	dcp_arena_finish(&f.arena);

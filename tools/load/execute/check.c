@@ -73,7 +73,7 @@ static int check(struct dcpload_plan *p, const struct load_want *w, const struct
 {
 	uint64_t step = BAND - BAND % w->target.from;
 	dcp_auto_view struct dcp_view *view = NULL;
-	int rc = dcp_view_open(p->ck->v, w->id, DCP_AS_RAW, &w->cut, &view, err);
+	int rc = dcp_view_open(p->ck->of.v, w->id, DCP_AS_RAW, &w->cut, &view, err);
 
 	for (uint64_t at = 0; rc == 0 && at < w->stored; at += step) {
 		uint64_t n = DCP_MIN(w->stored - at, step);
@@ -120,7 +120,7 @@ int dcpload_check(struct dcpload_plan *p, struct dcpload_error *err)
 
 int dcpload_drop_caches(struct dcpload_plan *p, struct dcpload_error *err)
 {
-	struct dcp_files *files = dcp_version_files(p->ck->v);
+	struct dcp_files *files = dcp_version_files(p->ck->of.v);
 	struct dcpload_error unused;
 	uint32_t last = UINT32_MAX;
 

@@ -205,7 +205,7 @@ static int read_view(struct dcpload_plan *p, struct load_want *w, uint32_t numbe
 	dcp_auto_view struct dcp_view *view = NULL;
 	uint64_t size = load_view_band(p->ck->config.staging),
 		 step = size - size % w->target.from;
-	int rc = dcp_view_open(p->ck->v, w->id, DCP_AS_RAW, &w->cut, &view, err);
+	int rc = dcp_view_open(p->ck->of.v, w->id, DCP_AS_RAW, &w->cut, &view, err);
 
 	if (rc < 0)
 		return rc;

@@ -35,7 +35,7 @@ static int flush(struct filling *f)
 {
 	struct dcp_io_counts counts = { 0 };
 	struct dcp_queue *q =
-		f->past ? load_window_queue(f->p->window, f->slot) : f->p->ck->store.queue;
+		f->past ? load_window_queue(f->p->window, f->slot) : f->p->ck->of.store.queue;
 	int rc = dcp_queue_read(q, f->read, f->n, &counts);
 
 	dcp_io_add(&f->p->ck->counts, &counts);
@@ -194,7 +194,7 @@ int load_fill(struct dcpload_plan *p, size_t c, uint8_t *slot, struct dcp_err *e
 {
 	const struct load_chunks *chunks = p->chunks;
 	struct filling f = {
-		.p = p, .files = dcp_version_files(p->ck->v), .direct = -1, .slot = slot
+		.p = p, .files = dcp_version_files(p->ck->of.v), .direct = -1, .slot = slot
 	};
 	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
 	uint64_t bytes = 0;

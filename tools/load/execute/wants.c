@@ -164,7 +164,7 @@ static uint64_t delivered(const struct worker *w)
 static int read_part(struct worker *w, struct dcp_err *err)
 {
 	struct dcpload_plan *p = w->shared->p;
-	struct dcp_files *files = dcp_version_files(p->ck->v);
+	struct dcp_files *files = dcp_version_files(p->ck->of.v);
 	const struct load_target *t = &p->want[w->need->want].target;
 	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
 	uint64_t before = delivered(w);
@@ -205,7 +205,7 @@ static void *work(void *arg)
 	w.shared = s;
 	w.buffer = NULL;
 	w.io = (struct dcp_io_counts){ 0 };
-	dcp_gather_begin(&w.gather, s->p->ck->store.queue, &w.io);
+	dcp_gather_begin(&w.gather, s->p->ck->of.store.queue, &w.io);
 	while (rc == 0 && next_part(s, &w.need, &w.lo, &w.hi))
 		rc = read_part(&w, &err);
 	used = sizeof(w) + (w.buffer ? BUFFER : 0) + (w.gather.span ? DCP_QUEUE_BUFFER : 0);

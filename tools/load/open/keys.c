@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "core/base/ckd.h"
-#include "core/base/near.h"
 #include "core/model/geometry/strided.h"
 #include "core/model/name.h"
 #include "core/store/io/files.h"
@@ -31,40 +30,24 @@ void load_tensor_of(const struct dcp_row *row, struct dcpload_tensor *out)
 		out->itemsize = (uint32_t)(row->nbytes / n);
 }
 
-static void look_near(struct dcp_index *ix, enum dcp_row_kind kind, const char *key,
-		      char nearest[256])
-{
-	struct dcp_near near = dcp_near_to(key);
-	struct dcp_index_scan *scan;
-	struct dcp_row row;
-
-	if (dcp_index_scan(ix, kind, 0, kind == DCP_ROW_TENSOR, &scan) < 0)
-		return;
-	while (dcp_index_scan_next(scan, &row) > 0)
-		if (strlen(row.key) < 256 && dcp_near_take(&near, row.key))
-			strcpy(nearest, row.key);
-	dcp_index_scan_end(scan);
-}
-
-static int no_key(struct dcpload *ck, enum dcp_row_kind kind, const char *key,
-		  struct dcp_err *err)
-{
-	char nearest[256] = "";
-
-	look_near(dcp_version_index(ck->v), kind, key, nearest);
-	return dcp_fail(err, -ENOENT, "%s has no %s \"%s\"%s%s", ck->wanted,
-			kind == DCP_ROW_TENSOR ? "tensor" : "object", key,
-			nearest[0] ? "; nearest is " : "", nearest);
-}
-
 int load_find(struct dcpload *ck, const char *key, struct dcp_arena *arena, struct dcp_row *row,
 	      struct dcp_err *err)
 {
-	int rc = dcp_index_by_key(dcp_version_index(ck->v), DCP_ROW_TENSOR, key, arena, row);
+	enum dcp_row_kind kind;
 
-	if (rc == -ENOENT)
-		return no_key(ck, DCP_ROW_TENSOR, key, err);
-	return dcp_err_say(err, rc);
+	return dcp_err_say(
+		err, dcp_checkpoint_key(&ck->of, DCP_TENSOR_KEY, key, arena, &kind, row, err));
+}
+
+/* As load_find(). */
+static int find_object_row(struct dcpload *ck, const char *key, struct dcp_row *row,
+			   struct dcp_err *err)
+{
+	enum dcp_row_kind kind;
+
+	dcp_arena_reset(&ck->answer);
+	return dcp_err_say(err, dcp_checkpoint_key(&ck->of, DCP_OBJECT_KEY, key, &ck->answer,
+						   &kind, row, err));
 }
 
 int dcpload_tensor(struct dcpload *ck, const char *key, struct dcpload_tensor *out,
@@ -78,7 +61,8 @@ int dcpload_tensor(struct dcpload *ck, const char *key, struct dcpload_tensor *o
 	dcp_arena_reset(&ck->answer);
 	rc = load_find(ck, key, &ck->answer, &row, &own);
 	if (rc == 0)
-		rc = dcp_index_tensor(dcp_version_index(ck->v), row.id, &ck->answer, &t, &own);
+		rc = dcp_index_tensor(dcp_version_index(ck->of.v), row.id, &ck->answer, &t,
+				      &own);
 	if (rc == 0 && t.error && !t.partly)
 		rc = dcp_fail(&own, -EBADMSG, "%s: %s", key, t.error);
 	if (rc < 0)
@@ -92,15 +76,12 @@ int dcpload_tensor(struct dcpload *ck, const char *key, struct dcpload_tensor *o
 static int find_object(struct dcpload *ck, const char *key, struct dcp_object *o,
 		       struct dcp_err *err)
 {
-	struct dcp_index *ix = dcp_version_index(ck->v);
 	struct dcp_row row;
-	int rc;
+	int rc = find_object_row(ck, key, &row, err);
 
-	dcp_arena_reset(&ck->answer);
-	rc = dcp_index_by_key(ix, DCP_ROW_OBJECT, key, &ck->answer, &row);
-	if (rc == -ENOENT)
-		rc = no_key(ck, DCP_ROW_OBJECT, key, err);
-	return rc < 0 ? rc : dcp_index_object(ix, row.id, &ck->answer, o, err);
+	return rc < 0 ? rc
+		      : dcp_index_object(dcp_version_index(ck->of.v), row.id, &ck->answer, o,
+					 err);
 }
 
 int dcpload_object(struct dcpload *ck, const char *key, const char **type, const char **json,
@@ -139,13 +120,9 @@ int load_open_object(struct dcpload *ck, const char *key, struct dcp_view **out,
 		     struct dcp_err *err)
 {
 	struct dcp_row row;
-	int rc;
+	int rc = find_object_row(ck, key, &row, err);
 
-	dcp_arena_reset(&ck->answer);
-	rc = dcp_index_by_key(dcp_version_index(ck->v), DCP_ROW_OBJECT, key, &ck->answer, &row);
-	if (rc == -ENOENT)
-		return no_key(ck, DCP_ROW_OBJECT, key, err);
-	return rc < 0 ? dcp_err_say(err, rc) : dcp_view_open_object(ck->v, row.id, out, err);
+	return rc < 0 ? rc : dcp_view_open_object(ck->of.v, row.id, out, err);
 }
 
 int dcpload_object_size(struct dcpload *ck, const char *key, uint64_t *n,
@@ -182,7 +159,7 @@ int dcpload_object_read(struct dcpload *ck, const char *key, uint64_t at, void *
 int dcpload_path(struct dcpload *ck, const char *key, const char *const **path, size_t *n,
 		 struct dcpload_error *err)
 {
-	struct dcp_index *ix = dcp_version_index(ck->v);
+	struct dcp_index *ix = dcp_version_index(ck->of.v);
 	struct dcp_err own = { 0 };
 	struct dcp_tensor t = { 0 };
 	struct dcp_object o = { 0 };
@@ -212,7 +189,8 @@ static int next_row(struct dcpload *ck, enum dcp_row_kind kind, uint64_t *next,
 		    struct dcp_row *row)
 {
 	dcp_auto_scan struct dcp_index_scan *scan = NULL;
-	int rc = dcp_index_scan(dcp_version_index(ck->v), kind, (int64_t)*next, false, &scan);
+	int rc =
+		dcp_index_scan(dcp_version_index(ck->of.v), kind, (int64_t)*next, false, &scan);
 
 	if (rc < 0)
 		return rc;
@@ -311,8 +289,9 @@ static bool in_object(struct dcpload *ck, const struct dcp_tensor *t, size_t n,
 	dcp_buf_reset(key);
 	for (size_t i = 0; i < n; i++) {
 		dcp_buf_printf(key, "%s%s", i ? "." : "", t->path[i]);
-		if (!key->failed && dcp_index_by_key(dcp_version_index(ck->v), DCP_ROW_OBJECT,
-						     key->p, &ck->answer, &row) == 0)
+		if (!key->failed &&
+		    dcp_index_by_key(dcp_version_index(ck->of.v), DCP_ROW_OBJECT, key->p,
+				     &ck->answer, &row) == 0)
 			return true;
 	}
 	return false;
@@ -347,7 +326,7 @@ int load_selects(struct dcpload *ck, const struct dcpload_select *select,
 	if (!selected || (!select->nignore && !select->weights_only))
 		return selected;
 	dcp_arena_reset(&ck->answer);
-	rc = dcp_index_tensor(dcp_version_index(ck->v), row->id, &ck->answer, &t, NULL);
+	rc = dcp_index_tensor(dcp_version_index(ck->of.v), row->id, &ck->answer, &t, NULL);
 	if (rc < 0)
 		return rc;
 	for (uint32_t i = 0; i < select->nignore; i++) {
@@ -423,7 +402,7 @@ int dcpload_read(struct dcpload *ck, const char *key, const uint64_t *lo, const 
 	if (rc == 0)
 		rc = make_cut(&cut, &row, lo, len, step, &ck->answer, &own);
 	if (rc == 0)
-		rc = dcp_view_open(ck->v, row.id, DCP_AS_RAW, lo ? &cut : NULL, &view, &own);
+		rc = dcp_view_open(ck->of.v, row.id, DCP_AS_RAW, lo ? &cut : NULL, &view, &own);
 	if (rc == 0 && dcp_view_size(view) != n)
 		rc = dcp_fail(&own, -EINVAL, "%s: the region has %llu bytes, the buffer %llu",
 			      key, (unsigned long long)dcp_view_size(view),
@@ -483,7 +462,7 @@ int dcpload_run(struct dcpload *ck, const char *key, int *fd, uint64_t *offset,
 	dcp_arena_reset(&ck->answer);
 	rc = load_find(ck, key, &ck->answer, &row, &own);
 	if (rc == 0)
-		rc = dcp_view_open(ck->v, row.id, DCP_AS_RAW, NULL, &view, &own);
+		rc = dcp_view_open(ck->of.v, row.id, DCP_AS_RAW, NULL, &view, &own);
 	if (rc == 0)
 		rc = dcp_view_strided(view, note_run, &whole);
 	if (rc == 0 && (whole.runs != 1 || whole.n != row.nbytes))

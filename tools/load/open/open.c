@@ -32,24 +32,25 @@ struct notice {
 
 static const char *barred_file(const struct dcpload *ck)
 {
-	return dcp_version_barred(ck->base ? ck->base : ck->v);
+	return dcp_version_barred(ck->of.base ? ck->of.base : ck->of.v);
 }
 
 /* What the coordinator sends. */
 static int put_notice(const struct dcpload *ck, struct dcp_buf *b, struct dcp_err *err)
 {
-	const char *layout = ck->layout ? ck->layout : "", *asked = ck->asked ? ck->asked : "",
+	const char *layout = ck->of.layout ? ck->of.layout : "",
+		   *asked = ck->asked ? ck->asked : "",
 		   *barred = barred_file(ck) ? barred_file(ck) : "";
-	struct notice notice = { .generation = load_generation(ck),
-				 .layout_rank = ck->layout_rank,
+	struct notice notice = { .generation = dcp_checkpoint_generation(&ck->of),
+				 .layout_rank = ck->of.layout_rank,
 				 .through = ck->through != NULL,
-				 .version = (uint32_t)strlen(ck->wanted) + 1,
+				 .version = (uint32_t)strlen(ck->of.wanted) + 1,
 				 .layout = (uint32_t)strlen(layout) + 1,
 				 .asked = (uint32_t)strlen(asked) + 1,
 				 .barred = (uint32_t)strlen(barred) + 1 };
 
 	dcp_buf_add(b, &notice, sizeof(notice));
-	dcp_buf_add(b, ck->wanted, notice.version);
+	dcp_buf_add(b, ck->of.wanted, notice.version);
 	dcp_buf_add(b, layout, notice.layout);
 	dcp_buf_add(b, asked, notice.asked);
 	dcp_buf_add(b, barred, notice.barred);
@@ -66,16 +67,16 @@ static int say_other(const struct dcpload *ck, uint32_t from, const char *barred
 		return dcp_fail(err, -EACCES,
 				"%s: %s: Permission denied, but not on rank %u: the users of "
 				"all ranks must be able to read it",
-				ck->wanted, own, from);
+				ck->of.wanted, own, from);
 	if (*barred)
 		return dcp_fail(err, -EACCES,
 				"%s: %s: Permission denied on rank %u, but not here: the users "
 				"of all ranks must be able to read it",
-				ck->wanted, barred, from);
+				ck->of.wanted, barred, from);
 	return dcp_fail(err, -ESTALE,
 			"%s of %s has other content here than on rank %u: is it being written, "
 			"or a copy?",
-			ck->wanted, ck->source, from);
+			ck->of.wanted, ck->of.source, from);
 }
 
 /* Open what the coordinator opened. -ESTALE: its content differs here. */
@@ -101,14 +102,14 @@ static int open_same(struct dcpload *ck, const struct load_blobs *blobs, struct 
 		return dcp_fail(err, -EINVAL,
 				"rank %u opens version %s, this rank was asked for %s", from,
 				name, ck->asked);
-	ck->wanted = dcp_arena_strndup(&ck->arena, name, notice->version - 1);
-	if (!ck->wanted)
+	ck->of.wanted = dcp_arena_strndup(&ck->arena, name, notice->version - 1);
+	if (!ck->of.wanted)
 		return dcp_err_say(err, -ENOMEM);
 	rc = notice->through ? load_open_through(ck, "the coordinator does so", err)
 			     : load_open_any(ck, err);
 	if (rc == -ENOENT)
 		return dcp_err_where(err, rc, "rank %u opens version %s", from, name);
-	return rc < 0 || ck->through || load_generation(ck) == notice->generation
+	return rc < 0 || ck->through || dcp_checkpoint_generation(&ck->of) == notice->generation
 		       ? rc
 		       : say_other(ck, from, asked + notice->asked, err);
 }
@@ -217,7 +218,7 @@ static int open_all(struct dcpload *ck, const char *path, struct dcpload_error *
 	struct dcp_err own = { 0 };
 	int rc = load_fail_err(err, load_find_source(ck, path, &own), &own);
 
-	ck->asked = ck->wanted;
+	ck->asked = ck->of.wanted;
 	rc = load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
 	if (rc == 0)
 		rc = open_version(ck, err);
@@ -230,27 +231,22 @@ static int open_all(struct dcpload *ck, const char *path, struct dcpload_error *
 
 int load_reopen(struct dcpload *ck, struct dcpload_error *err)
 {
-	struct dcpload old = *ck;
+	struct dcp_checkpoint old = ck->of;
+	const char *through = ck->through;
 	int rc;
 
-	ck->v = ck->base = NULL;
-	ck->scan = (struct dcp_scan){ 0 };
+	ck->of.v = ck->of.base = NULL;
+	ck->of.scan = (struct dcp_scan){ 0 };
 	rc = open_version(ck, err);
 	if (rc < 0) {
 		load_forget(ck);
-		ck->v = old.v;
-		ck->base = old.base;
-		ck->scan = old.scan;
-		ck->source = old.source;
-		ck->wanted = old.wanted;
-		ck->through = old.through;
+		ck->of = old;
+		ck->through = through;
 		return rc;
 	}
 	dcp_layouts_destroy(ck->layouts);
 	ck->layouts = NULL;
-	dcp_version_close(old.v);
-	dcp_version_close(old.base);
-	dcp_scan_finish(&old.scan);
+	dcp_checkpoint_close(&old);
 	ck->opened++;
 	return 0;
 }
@@ -271,7 +267,7 @@ static int take_config(struct dcpload *ck, const struct dcpload_config *config)
 	for (size_t i = 0; i < DCP_LEN(texts); i++)
 		if (*texts[i] && !(*texts[i] = dcp_arena_strdup(&ck->arena, *texts[i])))
 			return -ENOMEM;
-	ck->wanted = c->version;
+	ck->of.wanted = c->version;
 	if (c->cache && *c->cache)
 		ck->cache = strdup(c->cache);
 	else if (!c->cache)
@@ -280,9 +276,9 @@ static int take_config(struct dcpload *ck, const struct dcpload_config *config)
 		free(ck->cache);
 		ck->cache = NULL;
 	}
-	ck->store = (struct dcp_store_opts){ .cache_dir = ck->cache, .counts = &ck->counts };
-	if (dcp_queue_create(&ck->store.queue) < 0)
-		ck->store.queue = NULL; /* reads then go one by one */
+	ck->of.store = (struct dcp_store_opts){ .cache_dir = ck->cache, .counts = &ck->counts };
+	if (dcp_queue_create(&ck->of.store.queue) < 0)
+		ck->of.store.queue = NULL; /* reads then go one by one */
 	return c->io > DCPLOAD_IO_GDS || c->exchange > DCPLOAD_EXCHANGE_ALL ? -EINVAL : 0;
 }
 
@@ -338,7 +334,7 @@ void dcpload_close(struct dcpload *ck)
 	load_device_close(ck->device);
 	dcp_layouts_destroy(ck->layouts);
 	load_forget(ck);
-	dcp_queue_destroy(ck->store.queue);
+	dcp_queue_destroy(ck->of.store.queue);
 	dcp_arena_finish(&ck->answer);
 	dcp_arena_finish(&ck->arena);
 	free(ck->cache);

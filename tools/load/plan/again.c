@@ -25,14 +25,15 @@ static int follow(struct dcpload_plan *p, struct load_want *w, struct dcpload *c
 	dcp_arena_reset(&ck->answer);
 	rc = load_find(ck, w->key, &ck->answer, &row, err);
 	if (rc == 0)
-		rc = dcp_index_tensor(dcp_version_index(ck->v), row.id, &ck->answer, &t, err);
+		rc = dcp_index_tensor(dcp_version_index(ck->of.v), row.id, &ck->answer, &t,
+				      err);
 	if (rc < 0)
 		return rc;
 	if (row.dtype != w->target.dtype || strcmp(t.dtype_name, w->dtype_name) ||
 	    row.ndim != w->global_ndim ||
 	    memcmp(row.shape, w->global_shape, row.ndim * sizeof(*row.shape)))
 		return dcp_fail(err, -EINVAL, "%s has another shape or dtype in %s than in %s",
-				w->key, ck->wanted, p->ck->wanted);
+				w->key, ck->of.name, p->ck->of.name);
 	return 0;
 }
 
@@ -133,7 +134,7 @@ static bool needs(const struct dcpload_plan *p, uint32_t file)
 static int without_lost(struct dcpload_plan *p, const struct load_blobs *b,
 			struct dcpload_error *err)
 {
-	struct dcp_files *files = dcp_version_files(p->ck->v);
+	struct dcp_files *files = dcp_version_files(p->ck->of.v);
 	bool stuck = false;
 	int rc;
 

@@ -52,7 +52,7 @@ struct finding {
 
 static void look(const struct dcpload_plan *p, struct finding *f)
 {
-	struct dcp_files *files = dcp_version_files(p->ck->v);
+	struct dcp_files *files = dcp_version_files(p->ck->of.v);
 	size_t step = p->nneed / LOOKS + 1;
 
 	for (size_t i = 0; i < p->nneed; i += step) {
@@ -239,7 +239,7 @@ static int gather_ranges(struct dcpload_plan *p, struct load_blobs *out, bool *b
 static void trim(struct dcpload_plan *p)
 {
 	size_t n;
-	const struct dcp_file_id *files = dcp_index_files(dcp_version_index(p->ck->v), &n);
+	const struct dcp_file_id *files = dcp_index_files(dcp_version_index(p->ck->of.v), &n);
 
 	load_chunks_trim(p->chunks, files, n);
 }

@@ -185,8 +185,8 @@ static int each_stored(struct stored *st,
 {
 	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	struct dcp_row row;
-	int rc =
-		dcp_index_scan(dcp_version_index(st->p->ck->v), DCP_ROW_TENSOR, 0, true, &scan);
+	int rc = dcp_index_scan(dcp_version_index(st->p->ck->of.v), DCP_ROW_TENSOR, 0, true,
+				&scan);
 
 	for (uint64_t i = 0; rc == 0 && i < st->n && (rc = dcp_index_scan_next(scan, &row)) > 0;
 	     i++)
@@ -254,7 +254,7 @@ int load_check_keys(struct dcpload_plan *p, struct dcpload_error *err)
 	struct keyset mine;
 	struct stored st = { .p = p,
 			     .mine = &mine,
-			     .n = dcp_index_counts(dcp_version_index(p->ck->v))->tensors };
+			     .n = dcp_index_counts(dcp_version_index(p->ck->of.v))->tensors };
 	struct load_blobs sums = { 0 };
 	int rc = hash_keys(p, &mine);
 

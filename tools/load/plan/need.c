@@ -43,7 +43,7 @@ static int locate(struct dcpload_plan *p, struct load_want *w, struct dcp_err *e
 {
 	struct locating l = { .plan = p, .want = w };
 	dcp_auto_view struct dcp_view *view = NULL;
-	int rc = dcp_view_open(p->ck->v, w->id, DCP_AS_RAW, &w->cut, &view, err);
+	int rc = dcp_view_open(p->ck->of.v, w->id, DCP_AS_RAW, &w->cut, &view, err);
 
 	w->first = p->nneed;
 	if (rc < 0)
@@ -75,7 +75,7 @@ static const char *cause(const struct dcpload_plan *p, const char *key,
 	char where[sizeof(said->msg)];
 	size_t n;
 
-	snprintf(where, sizeof(where), "%s: %s: ", dcp_version_name(p->ck->v), key);
+	snprintf(where, sizeof(where), "%s: %s: ", dcp_version_name(p->ck->of.v), key);
 	dcp_printable(where);
 	n = strlen(where);
 	return strncmp(said->msg, where, n) ? said->msg : said->msg + n;

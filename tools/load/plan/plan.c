@@ -128,7 +128,7 @@ static int take_row(struct dcpload_plan *p, struct load_want *w, const struct dc
 	w->dtype_name = w->to_name = info->name;
 	if (row->dtype == DCP_DTYPE_OTHER) {
 		struct dcp_tensor full;
-		int rc = dcp_index_tensor(dcp_version_index(p->ck->v), row->id, &p->arena,
+		int rc = dcp_index_tensor(dcp_version_index(p->ck->of.v), row->id, &p->arena,
 					  &full, err);
 
 		if (rc < 0)
@@ -354,12 +354,12 @@ static int add_row(struct adding *a, const struct dcp_row *row)
 	if (!row->broken || row->partly)
 		return add_held(a, row);
 	dcp_arena_reset(&p->ck->answer);
-	rc = dcp_index_tensor(dcp_version_index(p->ck->v), row->id, &p->ck->answer, &t,
+	rc = dcp_index_tensor(dcp_version_index(p->ck->of.v), row->id, &p->ck->answer, &t,
 			      &a->err);
 	if (rc < 0)
 		return rc;
 	if (!(p->flags & DCPLOAD_PARTIAL))
-		return dcp_fail(&a->err, dcp_version_barred(p->ck->v) ? -EACCES : -EBADMSG,
+		return dcp_fail(&a->err, dcp_version_barred(p->ck->of.v) ? -EACCES : -EBADMSG,
 				"%s: %s", row->key, t.error ? t.error : "it cannot be read");
 	return load_list(p, DCPLOAD_BROKEN, row->key, "%s", t.error ? t.error : "");
 }
@@ -393,7 +393,7 @@ static int add_layout(struct adding *a)
 {
 	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	struct dcp_row row;
-	int rc = dcp_index_scan(dcp_version_index(a->plan->ck->v), DCP_ROW_TENSOR, 0, false,
+	int rc = dcp_index_scan(dcp_version_index(a->plan->ck->of.v), DCP_ROW_TENSOR, 0, false,
 				&scan);
 
 	while (rc == 0 && (rc = dcp_index_scan_next(scan, &row)) > 0)

@@ -54,7 +54,8 @@ uint64_t load_rounds_device_bytes(const struct load_rounds *r)
 
 static int number_stripes(struct load_rounds *r, const struct dcpload *ck)
 {
-	const struct dcp_file_id *files = dcp_index_files(dcp_version_index(ck->v), &r->nfiles);
+	const struct dcp_file_id *files =
+		dcp_index_files(dcp_version_index(ck->of.v), &r->nfiles);
 	uint64_t n = 0;
 
 	r->base = calloc(r->nfiles + 1, sizeof(*r->base));
@@ -310,7 +311,7 @@ static int make_chunks(struct dcpload_plan *p, uint64_t slack)
 	size_t parts = 0, total = 0, i = 0;
 	struct load_round_part *all;
 	const struct dcp_file_id *files =
-		dcp_index_files(dcp_version_index(p->ck->v), &r->nfiles);
+		dcp_index_files(dcp_version_index(p->ck->of.v), &r->nfiles);
 
 	if (!c)
 		return -ENOMEM;

@@ -279,7 +279,7 @@ static void read_directly(void **state)
 	      "blob");
 	fails(&f, dcpload_object_size(ck, "gone", &n, &f.err), -EBADMSG,
 	      "ends past the end of the file");
-	fails(&f, dcpload_object_size(ck, "valu", &n, &f.err), -ENOENT, "nearest is value");
+	fails(&f, dcpload_object_size(ck, "valu", &n, &f.err), -ENOENT, "Nearest: \"value\"");
 	touch(&j);
 	fails(&f, dcpload_object_read(ck, "blob", 0, room, BLOB, &f.err), -ESTALE, "blob");
 	dcpload_close(ck);

@@ -128,7 +128,7 @@ static int add_tensor(struct world *w, struct dcpload *ck, const struct dcp_row 
 	int rc;
 
 	dcp_arena_init(&arena, 1 << 20);
-	rc = dcp_index_tensor(dcp_version_index(ck->v), row->id, &arena, &t, NULL);
+	rc = dcp_index_tensor(dcp_version_index(ck->of.v), row->id, &arena, &t, NULL);
 	if (rc == 0)
 		rc = dcp_job_add(job, &t, NULL);
 	if (rc == 0)
@@ -157,10 +157,11 @@ static void predict(struct world *w)
 	if (dcpload_open(NULL, w->d.root, &config, &ck, &err) < 0)
 		fail_msg("%s", err.text);
 	opts.to = layout;
-	opts.files = dcp_index_files(dcp_version_index(ck->v), &opts.nfiles);
+	opts.files = dcp_index_files(dcp_version_index(ck->of.v), &opts.nfiles);
 	assert_int_equal(dcp_job_create(&opts, &job, NULL), 0);
 	assert_int_equal(
-		dcp_index_scan(dcp_version_index(ck->v), DCP_ROW_TENSOR, 0, false, &scan), 0);
+		dcp_index_scan(dcp_version_index(ck->of.v), DCP_ROW_TENSOR, 0, false, &scan),
+		0);
 	w->nrows = 0;
 	while (dcp_index_scan_next(scan, &row) > 0)
 		assert_int_equal(add_tensor(w, ck, &row, job), 0);

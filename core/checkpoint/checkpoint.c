@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/checkpoint/checkpoint.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/buf.h"
+#include "core/base/cleanup.h"
+#include "core/base/err.h"
+#include "core/base/near.h"
+#include "core/base/number.h"
+#include "core/base/text.h"
+#include "core/checkpoint/mounts.h"
+
+/* ---- which source ---- */
+
+/* The next component of *path, which moves on past its slash. NULL: there is none, or no memory. */
+static char *component(struct dcp_arena *arena, const char **path)
+{
+	size_t n = strcspn(*path, "/");
+	char *s = n ? dcp_arena_strndup(arena, *path, n) : NULL;
+
+	*path += n;
+	*path += **path == '/';
+	return s;
+}
+
+int dcp_checkpoint_find(struct dcp_checkpoint *ck, const char *path, struct dcp_err *err)
+{
+	dcp_auto_free char *real = realpath(path, NULL);
+	struct dcp_mount m;
+	const char *rest, *version;
+	uint64_t rank;
+
+	ck->source = dcp_arena_strdup(ck->arena, path);
+	if (!ck->source)
+		return dcp_err_say(err, -ENOMEM);
+	if (!real || !dcp_mounts_around(real, &m, &rest))
+		return 0;
+	version = component(ck->arena, &rest);
+	if (strncmp(rest, "shard/", 6) == 0) {
+		rest += 6;
+		ck->layout = component(ck->arena, &rest);
+		if (!ck->layout || !dcp_take_number(&rest, NULL, 10, &rank) ||
+		    rank >= UINT32_MAX)
+			return dcp_fail(err, -EINVAL,
+					"%s: a rank's directory is VERSION/shard/LAYOUT/RANK",
+					path);
+		ck->layout_rank = (uint32_t)rank;
+	} else if (*rest) { /* hf/ and the like: a directory of files */
+		return 0;
+	}
+	ck->wanted = version;
+	ck->mount = dcp_arena_strdup(ck->arena, real);
+	ck->source = dcp_arena_strdup(ck->arena, m.source);
+	return ck->mount && ck->source ? 0 : dcp_err_say(err, -ENOMEM);
+}
+
+int dcp_checkpoint_scan(struct dcp_checkpoint *ck, struct dcp_err *err)
+{
+	return dcp_scan(ck->source, &ck->scan, err);
+}
+
+/* ---- which version ---- */
+
+static void close_versions(struct dcp_checkpoint *ck)
+{
+	dcp_version_close(ck->v);
+	dcp_version_close(ck->base);
+	ck->v = ck->base = NULL;
+}
+
+void dcp_checkpoint_close(struct dcp_checkpoint *ck)
+{
+	close_versions(ck);
+	dcp_scan_finish(&ck->scan);
+	ck->found = NULL;
+}
+
+uint64_t dcp_checkpoint_generation(const struct dcp_checkpoint *ck)
+{
+	return dcp_version_generation(ck->base ? ck->base : ck->v);
+}
+
+/* Another checkpoint may be called like what is mounted, where that was done elsewhere. */
+static int check_mounted(const struct dcp_checkpoint *ck, struct dcp_err *err)
+{
+	dcp_auto_buf struct dcp_buf dir = DCP_BUF_INIT;
+
+	if (!ck->mount)
+		return 0;
+	if (dcp_buf_printf(&dir, "%s/%s", ck->mount, ck->found->name) < 0)
+		return dcp_err_say(err, -ENOMEM);
+	if (dcp_mounts_shows(dir.p, dcp_version_generation(ck->v)))
+		return 0;
+	return dcp_fail(err, -ESTALE, "%s: the files in %s are not those that are mounted",
+			dir.p, ck->source);
+}
+
+static int map_version(struct dcp_checkpoint *ck, struct dcp_err *err)
+{
+	ck->map.source = ck->source;
+	ck->map.where = ck->found->where;
+	ck->base = ck->v;
+	ck->v = NULL;
+	return dcp_version_map(ck->base, &ck->map, &ck->store, &ck->v, err);
+}
+
+static int open_found(struct dcp_checkpoint *ck, const struct dcp_found *f, struct dcp_err *err)
+{
+	int rc;
+
+	ck->found = f;
+	ck->name = f->name;
+	rc = dcp_version_open(ck->source, f, &ck->store, &ck->v, err);
+	if (rc == 0)
+		rc = check_mounted(ck, err);
+	if (rc == 0 && ck->mapped)
+		rc = map_version(ck, err);
+	if (rc < 0)
+		close_versions(ck);
+	return rc;
+}
+
+static int say_passed(struct dcp_checkpoint *ck, const struct dcp_found *closed,
+		      const struct dcp_err *why)
+{
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+
+	if (why)
+		dcp_buf_str(&text, why->msg);
+	else
+		dcp_buf_printf(&text, "%s: %s", closed->name, closed->why);
+	ck->passed = dcp_buf_error(&text) ? NULL : dcp_arena_strdup(ck->arena, text.p);
+	return ck->passed ? 0 : -ENOMEM;
+}
+
+/* From the newest to the oldest; the first failure is reported. */
+static int open_latest(struct dcp_checkpoint *ck, struct dcp_err *err)
+{
+	const struct dcp_found *first = NULL, *incomplete = NULL, *closed = NULL;
+	struct dcp_err why = { 0 };
+	int code = 0, rc = 0;
+
+	/* -ENOKEY: what was asked for is wrong, not this version. */
+	for (size_t i = ck->scan.n; i-- > 0 && rc != -ENOKEY;) {
+		const struct dcp_found *f = &ck->scan.found[i];
+		struct dcp_err own = { 0 };
+
+		if (!f->complete) {
+			incomplete = incomplete ? incomplete : f;
+			closed = !closed && f->closed ? f : closed;
+			continue;
+		}
+		rc = open_found(ck, f, &own);
+		if (rc == 0)
+			return first || closed ? say_passed(ck, closed, first ? &why : NULL)
+					       : 0;
+		if (!first) {
+			first = f;
+			why = own;
+			code = rc;
+		}
+	}
+	ck->found = first;
+	if (first)
+		return dcp_err_give(err, &why, code);
+	return dcp_fail(err, -EINVAL, "%s: no complete version; %s is incomplete: %s",
+			ck->source, incomplete ? incomplete->name : "it",
+			incomplete && incomplete->why ? incomplete->why : "empty");
+}
+
+static int no_version(const struct dcp_checkpoint *ck, const char *name, struct dcp_err *err)
+{
+	struct dcp_near near = dcp_near_to(name);
+	const char *nearest = NULL;
+
+	for (size_t i = 0; i < ck->scan.n; i++)
+		if (dcp_near_take(&near, ck->scan.found[i].name))
+			nearest = ck->scan.found[i].name;
+	return dcp_fail(err, -ENOENT,
+			"no version \"%s\" in %s.%s%s%s %zu version%s: dcpfs ls --versions %s",
+			name, ck->source, nearest ? " Nearest: \"" : "", nearest ? nearest : "",
+			nearest ? "\"." : "", ck->scan.n, dcp_s(ck->scan.n), ck->source);
+}
+
+int dcp_checkpoint_open(struct dcp_checkpoint *ck, const char *name, struct dcp_err *err)
+{
+	const struct dcp_found *f;
+	size_t at;
+	int rc;
+
+	ck->found = NULL;
+	ck->passed = NULL;
+	name = name ? name : ck->wanted;
+	if (!name)
+		return open_latest(ck, err);
+	rc = dcp_found_match(ck->scan.found, ck->scan.n, name, &at);
+	if (rc == -ENOENT && strcmp(name, "latest") == 0)
+		return open_latest(ck, err);
+	if (rc == -ENOTUNIQ)
+		return dcp_fail(err, rc,
+				"several versions of %s have the number %s; give a whole "
+				"name: dcpfs ls --versions %s",
+				ck->source, name, ck->source);
+	if (rc < 0)
+		return no_version(ck, name, err);
+	f = &ck->scan.found[at];
+	if (!f->complete)
+		return dcp_fail(err, f->closed ? -EACCES : -EINVAL, "%s%s: %s", f->name,
+				f->closed ? "" : " is incomplete",
+				f->why ? f->why : "its commit mark is missing");
+	return open_found(ck, f, err);
+}
