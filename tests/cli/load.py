@@ -302,6 +302,10 @@ def usages():
     alone = {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 20000 + os.getpid() % 10000}
     fails(ENV, "rank 1 of 2 did not connect to rank 0 within 1 s", "load", SOURCE, "--timeout", 1, **alone)
     fails(ENV, "rank 1 of 2 did not connect to rank 0 within 1 s", "load", SOURCE, "--timeout", 100, DCPLOAD_TIMEOUT=1, **alone)
+    name = alone | {"MASTER_ADDR": socket.gethostname(), "HOME": "", "XDG_CONFIG_HOME": ""}
+    for verb, out in ("load", []), ("export", ["--as", "npz", SCRATCH / "job.npz"]), ("save", [SCRATCH / "job.pdparams"]):
+        fails(ENV, "the ranks have no secret to know each other by", verb, SOURCE, *out, **name)
+        fails(ENV, "rank 1 of 2 did not connect to rank 0 within 1 s", verb, SOURCE, *out, "--insecure", "--timeout", 1, **name)
     fails(USAGE, "there is no rank 1 to be the coordinator, only 0 to 0", "load", SOURCE, "--coordinator-rank", 1)
     job_fails(2, USAGE, "there is no rank 2 to be the coordinator, only 0 to 1", SOURCE, "--coordinator-rank", 2)
     fails(USAGE, "--strict and --partial exclude each other", "load", SOURCE, "--strict", "--partial")

@@ -24,7 +24,9 @@ PATIENCE = 240  # seconds for what should take one
 ALL = ["nodes", "agree", "gather=0", "gather=100000", "split=2", "gather=3", "agree", "back", "agree"]
 SOURCE = "tests/golden/dcp-fsdp2/ckpt"
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_", "TORCHELASTIC", "SLURM", "OMPI", "PMI", "DCPLOAD")
-BASE = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
+HOME = tempfile.TemporaryDirectory()
+BASE = {k: v for k, v in os.environ.items() if not k.startswith((*LAUNCHERS, "XDG"))} | {"HOME": HOME.name}
+NAME = socket.gethostname()  # of this node, which ranks take for the name of any: they meet by TCP
 wrong = []
 current = threading.local()
 
@@ -34,6 +36,16 @@ def check(good, what):
         wrong.append(what)
         print(f"{current.name}: {what}", flush=True)
     return good
+
+
+def own_address():
+    """One that other machines may reach; None: there is none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        try:
+            s.connect(("198.51.100.1", 9))  # nothing is sent
+            return s.getsockname()[0]
+        except OSError:
+            return None
 
 
 def free_port(n=18):
@@ -168,7 +180,9 @@ def large():
 
 def hosts():
     Job(host="localhost").start_all(3, *ALL).good(3, "localhost")
-    Job(host=socket.gethostname()).start_all(3, *ALL).good(3, "the name of this host")
+    Job(host=NAME).start_all(3, *ALL).good(3, "the name of this host")
+    if own_address():
+        Job(host=own_address()).start_all(3, *ALL).good(3, "an address of this host")
     try:
         with socket.socket(socket.AF_INET6) as s:
             s.bind(("::1", 0))
@@ -295,9 +309,9 @@ def environment():
     Job("smoke").start(0, 1).bad("no such transport", errno.EINVAL, says='no transport "smoke"')
     port = free_port()
     with socket.socket() as s:
-        s.bind(("127.0.0.1", port))
+        s.bind((socket.gethostbyname(NAME), port))
         s.listen()
-        Job(DCPLOAD_PORT=str(port)).start(0, 2).bad("the port is taken", errno.EADDRINUSE, says=f"port {port}")
+        Job(host=NAME, DCPLOAD_PORT=str(port)).start(0, 2).bad("the port is taken", errno.EADDRINUSE, says=f"port {port}")
 
 
 # ---- strangers ----
@@ -315,11 +329,119 @@ def secrets():
         check("rank 2 of 3 did not connect" in job.answers[0]["text"], str(job.answers[0]))
 
 
+def secret_of_user():
+    """Where no secret is given, ranks that meet by TCP have that of a file which only their user can read."""
+    with tempfile.TemporaryDirectory() as home, tempfile.TemporaryDirectory() as other:
+        path = os.path.join(home, ".config/dcpfs/secret")
+        for what in ("which is made", "which is there"):
+            Job(host=NAME, HOME=home).start_all(4, *ALL).good(4, f"a secret of the user, {what}")
+            stat = os.stat(path)
+            check(stat.st_mode & 0o777 == 0o600 and stat.st_size == 64, f"the file: {stat}")
+            check(os.listdir(os.path.dirname(path)) == ["secret"], f"files: {os.listdir(os.path.dirname(path))}")
+        Job(host=NAME, DCPLOAD_TIMEOUT="3").start(0, 2, HOME=home).start(1, 2, HOME=other).bad(
+            "homes that are not shared", errno.ETIMEDOUT, says="DCPLOAD_SECRET can give all ranks the same", alike=False)
+        for mode, where in (0o644, path), (0o777, os.path.dirname(path)):
+            os.chmod(where, mode)
+            Job(host=NAME, HOME=home).start_all(2).bad(f"others can read or write {where}", errno.EPERM, says="set DCPLOAD_SECRET to a text")
+            os.chmod(where, mode & 0o700)
+        os.truncate(path, 10)
+        Job(host=NAME, HOME=home).start_all(2).bad("it is cut", errno.EPERM, says="has less than 64 bytes")
+        os.remove(path)
+        os.symlink("/proc/version", path)
+        Job(host=NAME, HOME=home).start_all(2).bad("it is a link", errno.EPERM, says=f"{NAME} can be reached from other nodes")
+    Job(host=NAME, HOME=None).start_all(2).bad("no home", errno.EPERM, says="has no home directory")
+    Job(host=NAME, HOME=None, LOAD_INSECURE="1").start_all(2, *ALL).good(2, "no home, and any process is let in")
+    Job(HOME=None).start_all(2, *ALL).good(2, "no home, on one node")
+    job = Job("env", host=NAME, HOME=None, OMPI_MCA_orte_precondition_transports="0123456789abcdef-0123456789abcdef")
+    for rank in range(2):
+        job.start(rank, 2, *ALL, torchrun=False, OMPI_COMM_WORLD_RANK=str(rank), OMPI_COMM_WORLD_SIZE="2")
+    job.good(2, "the key of mpirun")
+
+
+def listening(process):
+    """Addresses at which it listens, in hexadecimal digits."""
+    inodes = set()
+    for fd in os.listdir(f"/proc/{process.pid}/fd"):
+        try:
+            inodes.add(os.readlink(f"/proc/{process.pid}/fd/{fd}"))
+        except OSError:
+            pass
+    rows = [line.split() for name in ("tcp", "tcp6") for line in open(f"/proc/net/{name}", encoding="ascii")]
+    return [row[1].split(":")[0] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes]
+
+
+def addresses():
+    """Rank 0 listens where MASTER_ADDR says, and nowhere else; on one node at no port at all."""
+    own = own_address()
+    hosts = {"localhost": [], "127.0.0.1": [], "::1": []}
+    if own:
+        hosts[own] = [socket.inet_aton(own)[::-1].hex().upper()]
+    try:
+        here = sorted({a[4][0] for a in socket.getaddrinfo(NAME, None, socket.AF_INET, socket.SOCK_STREAM)})
+        hosts[NAME] = [socket.inet_aton(a)[::-1].hex().upper() for a in here]
+    except OSError:
+        pass
+    for host, want in hosts.items():
+        job = Job(host=host, DCPLOAD_TIMEOUT="60").start(0, 2)
+        until = time.monotonic() + 20
+        got = []
+        while time.monotonic() < until and (not got if want else time.monotonic() < until - 19):
+            time.sleep(0.05)
+            got = sorted(a for a in listening(job.ranks[0]) if len(a) == 8 or set(a) == {"0"})
+        check(got == sorted(want), f"rank 0 at {host} listens at {got}, expected {want}")
+        job.ranks[0].kill()
+        job.ranks[0].communicate()
+
+
+def users():
+    """On one node a process of another user is refused as a rank, and as rank 0; with a secret of the user's it may be."""
+    other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]
+    if os.geteuid() != 0 or subprocess.run([*other, PROGRAM, "x"], check=False, capture_output=True).returncode not in (0, 1):
+        print("other users left out: that takes root, and a program that others can run")
+        return
+    port = free_port()
+    name = f"\\0dcpload-{port + 1}"
+    squatter = subprocess.Popen([*other, sys.executable, "-c", f"""
+import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.bind("{name}")
+s.listen()
+print("there", flush=True)
+print(s.accept()[0].recv(100))"""], stdout=subprocess.PIPE, text=True)
+    squatter.stdout.readline()
+    Job(port=port, DCPLOAD_TIMEOUT="2").start(1, 2).bad("a rank 0 of another user", errno.ETIMEDOUT, says="found a process of another user")
+    check(squatter.communicate()[0] == "b''\n", "another user was sent something")
+    # What the kernel says of a process that knows the name: nothing has to be right in what it sends.
+    job = Job(port=port, DCPLOAD_TIMEOUT="6").start(0, 2)
+    script = f"""
+import socket, time
+for i in range(50):
+    s = socket.socket(socket.AF_UNIX)
+    try:
+        s.connect("{name}")
+        print(s.recv(100))
+        break
+    except ConnectionRefusedError:
+        time.sleep(0.1)"""
+    said = subprocess.run([*other, sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    check(said.stdout == "b''\n", f"a stranger was answered: {said}")
+    job.bad("a rank of another user", errno.ETIMEDOUT, says="1 connection of another user refused")
+    for secret, good in ("a secret", True), (None, False):
+        job = Job(DCPLOAD_TIMEOUT="60" if good else "2", DCPLOAD_SECRET=secret)
+        job.start(0, 2, *ALL[1:2])
+        job.ranks[1] = subprocess.Popen([*other, PROGRAM, "env", *ALL[1:2]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        env={k: v for k, v in job.env.items() if v is not None} | {"RANK": "1", "WORLD_SIZE": "2"})
+        if good:
+            job.good(2, "ranks of two users with a secret")
+        else:
+            job.bad("ranks of two users without", errno.ETIMEDOUT, alike=False)
+
+
 class Stranger:
     """Listens on a port in front of rank 0's, and treats each connection as @manner says."""
 
     def __init__(self, port, manner):
-        self.sock = socket.create_server(("127.0.0.1", port))
+        self.sock = socket.create_server((socket.gethostbyname(NAME), port))
         self.manner, self.heard, self.conns = manner, b"", []
         threading.Thread(target=self.run, daemon=True).start()
 
@@ -361,7 +483,7 @@ def strangers_listen():
     manners = ("silent", "close", "garbage", "echo", "mimic", "reject")
     there = [Stranger(port + 1 + i, manner) for i, manner in enumerate(manners)]
     secret = "open sesame"
-    job = Job(port=port, DCPLOAD_SECRET=secret)
+    job = Job(host=NAME, port=port, DCPLOAD_SECRET=secret)
     job.start(2, 3, *ALL).start(1, 3, *ALL)
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until and any(s.manner != "close" and b"dcpload?" not in s.heard for s in there):
@@ -372,18 +494,18 @@ def strangers_listen():
         check(s.manner == "close" or b"dcpload?" in s.heard, f"no rank came to the stranger ({s.manner})")
         s.end()
     s = Stranger(port + 1, "mimic")
-    Job(port=port, DCPLOAD_TIMEOUT="10").start(1, 2).bad("only a stranger", errno.ETIMEDOUT, says="another DCPLOAD_SECRET")
+    Job(host=NAME, port=port, DCPLOAD_TIMEOUT="10").start(1, 2).bad("only a stranger", errno.ETIMEDOUT, says="another secret")
     s.end()
 
 
 def strangers_connect():
     port = free_port()
-    job = Job(DCPLOAD_PORT=str(port)).start(0, 3, *ALL)
+    job = Job(host=NAME, DCPLOAD_PORT=str(port)).start(0, 3, *ALL)
     conns = []
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until and len(conns) < 300:
         try:
-            conns.append(socket.create_connection(("127.0.0.1", port), timeout=10))
+            conns.append(socket.create_connection((NAME, port), timeout=10))
         except OSError:
             time.sleep(0.02)
     check(len(conns) == 300, f"only {len(conns)} strangers could connect")
@@ -399,7 +521,7 @@ def strangers_connect():
 
 
 TESTS = [talk, groups, objects, coordinator, late_ranks, large, hosts, launchers, two_jobs, failures, no_memory, killed, killed_while_they_meet, hangs, no_rank_comes,
-         disagree, environment, secrets, strangers_listen, strangers_connect]
+         disagree, environment, secrets, secret_of_user, addresses, users, strangers_listen, strangers_connect]
 
 
 def run(test):

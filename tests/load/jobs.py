@@ -24,6 +24,8 @@ DEVICE = ["--device", os.environ["DCPFS_DEVICE"]] if "DCPFS_DEVICE" in os.enviro
 LIMIT = 240  # seconds until a job must have ended, whatever happens to it
 HANGS = 10   # --timeout of jobs of which a part never answers: a busy machine may keep the others from answering for half of it
 
+SECRET = {"DCPLOAD_SECRET": "of two users"}  # ranks of a node otherwise are processes of one
+
 
 def port():
     return 10000 + int.from_bytes(os.urandom(2), "little") % 20000
@@ -374,7 +376,7 @@ def hidden():
             equal((got["io"], got["checked"]), ("mount", True), f"io: {got['io_why']}")
             check("ermission denied" in got["io_why"], f"io: {got['io_why']}")
         case("one rank may, the other may not")
-        got = Job(2, m.at, "--check", "--json", by=lambda r: other if r else []).end()
+        got = Job(2, m.at, "--check", "--json", by=lambda r: other if r else [], env_of=lambda r: SECRET).end()
         check(len(set(got.codes)) == 1, f"exit codes {got.codes}: {got.said}")
     os.chmod(source, 0o755)
 
@@ -400,7 +402,7 @@ def forbidden():
         path = source / what
         mode = os.stat(path).st_mode
         os.chmod(path, 0o700 if path.is_dir() else 0o600)
-        job = Job(3, source, by=lambda r, victim=victim: other if r == victim else []).end()
+        job = Job(3, source, by=lambda r, victim=victim: other if r == victim else [], env_of=lambda r: SECRET).end()
         os.chmod(path, mode)
         equal((job.codes, job.said), ([3] * 3, [f"dcpfs: {says}\n", "", ""]), "exit codes and messages")
 

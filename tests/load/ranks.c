@@ -17,7 +17,7 @@
  *	coordinator=R    of what is loaded from now on
  *	objects       the same; what the hooks give of objects goes to LOAD_OBJECTS/RANK: a line with the length
  *	              of the bytes, of the JSON, and the key; then these (-1: NULL)
- * Prints a line of JSON: {"rank", "ranks", "comm", "nodes", "step", "code", "error_rank", "text"}.
+ * LOAD_INSECURE: as --insecure. Prints a line of JSON: {"rank", "ranks", "comm", "nodes", "step", "code", "error_rank", "text"}.
  */
 #include <errno.h>
 #include <signal.h>
@@ -227,7 +227,12 @@ int main(int argc, char **argv)
 {
 	struct dcpload_comm *comm[2] = { NULL, NULL };
 	struct dcpload_error err = { 0 };
-	int depth = 0, rc = argc > 1 ? dcpload_comm_open(argv[1], &comm[0], &err) : -EINVAL,
+	const struct dcpload_comm_config config = { .size = sizeof(config),
+						    .flags = getenv("LOAD_INSECURE")
+								     ? DCPLOAD_COMM_INSECURE
+								     : 0 };
+	int depth = 0,
+	    rc = argc > 1 ? dcpload_comm_open_as(argv[1], &config, &comm[0], &err) : -EINVAL,
 	    i = 2;
 	const char *at = "open";
 

@@ -19,8 +19,8 @@ struct export_opts {
 	const char *as, *layout;
 	struct opt_texts keys, skip;
 	int dtype, form, comm, protocol;
-	uint64_t jobs, max_shard;
-	bool verify, resume, force, direct, partial;
+	uint64_t jobs, max_shard, timeout;
+	bool verify, resume, force, direct, partial, insecure;
 	struct pick_opts pick;
 };
 
@@ -118,7 +118,25 @@ int export_verify(struct exporting *x);
 /* There is no limit of time for writing; a rank that dies is noticed at once. */
 #define EXPORT_TIMEOUT_MS (24 * 3600 * 1000)
 
-enum cmd_exit export_join(struct exporting *x, const char *how);
+/* How the ranks of a job find each other, and how long they wait: as AT() says, where the options are kept. */
+#define EXPORT_OPTS_JOB(timeout_at, insecure_at)                                               \
+	{ 0,                                                                                   \
+	  "timeout",                                                                           \
+	  "S",                                                                                 \
+	  "seconds without progress of another rank; default 60",                              \
+	  OPT_UINT,                                                                            \
+	  timeout_at,                                                                          \
+	  .max = 1000000 },                                                                    \
+	{                                                                                      \
+		0, "insecure", NULL,                                                           \
+			"without a secret, any process that reaches the port may be a rank",   \
+			OPT_FLAG, insecure_at                                                  \
+	}
+
+/* dcpload_comm_open_as(), by what these say. @comm: of export_comms. */
+int export_open_comm(int comm, uint64_t timeout_s, bool insecure, struct dcpload_comm **out,
+		     struct dcpload_error *err);
+enum cmd_exit export_join(struct exporting *x);
 /* The exit code for what dcpload_comm_open() returned: how ranks were started is usage. */
 enum cmd_exit export_exit_of_comm(int rc);
 /* Leave them, and free all. */

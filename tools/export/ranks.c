@@ -18,11 +18,24 @@ enum cmd_exit export_exit_of_comm(int rc)
 	return rc == -EINVAL || rc == -ENOENT || rc == -EPROTO ? CMD_USAGE : cmd_exit_of(rc);
 }
 
-enum cmd_exit export_join(struct exporting *x, const char *how)
+int export_open_comm(int comm, uint64_t timeout_s, bool insecure, struct dcpload_comm **out,
+		     struct dcpload_error *err)
 {
+	const struct dcpload_comm_config config = {
+		.size = sizeof(config),
+		.flags = insecure ? DCPLOAD_COMM_INSECURE : 0,
+		.timeout_ms = (uint32_t)(timeout_s * 1000),
+	};
+
+	return dcpload_comm_open_as(export_comms[comm], &config, out, err);
+}
+
+enum cmd_exit export_join(struct exporting *x)
+{
+	const struct export_opts *o = x->opts;
 	struct dcpload_error err = { 0 };
 
-	if (dcpload_comm_open(how, &x->comm, &err) < 0)
+	if (export_open_comm(o->comm, o->timeout, o->insecure, &x->comm, &err) < 0)
 		return cmd_fail(export_exit_of_comm(err.code), "export: %s", err.text);
 	return CMD_OK;
 }

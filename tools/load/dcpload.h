@@ -91,9 +91,32 @@ struct dcpload_comm {
  *	"auto"   one of these, by the variables that the launcher has set
  * Fails when a rank has not connected within DCPLOAD_TIMEOUT seconds (an environment variable;
  * 60 if it is not set). Close the communicator after everything that was opened with it.
+ *
+ * With "env", processes that do not belong to the job are refused. Ranks on one node meet by a Unix socket, and are
+ * processes of one user. Others meet at MASTER_ADDR and prove that they have the same secret: DCPLOAD_SECRET, or a key that
+ * mpirun gives its ranks, or the file dcpfs/secret in the user's configuration directory, which is made when there is
+ * none. -EPERM: there is no secret. Nothing is encrypted.
  */
 DCPLOAD_API int dcpload_comm_open(const char *how, struct dcpload_comm **out,
 				  struct dcpload_error *err);
+
+/* Without a secret, take part nevertheless: whoever reaches the port can be a rank. */
+#define DCPLOAD_COMM_INSECURE (1u << 0)
+
+/* All ranks must give the same values. */
+struct dcpload_comm_config {
+	uint32_t size;  /* sizeof(struct dcpload_comm_config) */
+	uint32_t flags; /* DCPLOAD_COMM_INSECURE */
+	uint32_t
+		timeout_ms; /* for all ranks to connect, unless DCPLOAD_TIMEOUT is set; 0: 60 s */
+	uint32_t reserved;
+	const char *
+		secret; /* in place of DCPLOAD_SECRET; NULL, "": that, or another as above. With a secret of the
+			     * caller's, ranks of one node may be processes of several users. */
+};
+/* The same as dcpload_comm_open(); @config may be NULL. */
+DCPLOAD_API int dcpload_comm_open_as(const char *how, const struct dcpload_comm_config *config,
+				     struct dcpload_comm **out, struct dcpload_error *err);
 /* Collective. Use the caller's MPI communicator: @mpi_comm points to an MPI_Comm, which is
  * duplicated. */
 DCPLOAD_API int dcpload_comm_from_mpi(const void *mpi_comm, struct dcpload_comm **out,

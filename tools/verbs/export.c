@@ -38,6 +38,7 @@ static const struct opt opts[] = {
 	{ 0, "direct", NULL, "write past the page cache (O_DIRECT)", OPT_FLAG, AT(direct) },
 	{ 0, "comm", "HOW", "how ranks that share the work communicate: auto, alone, mpi, env",
 	  OPT_CHOICE, AT(comm), .choices = export_comms },
+	EXPORT_OPTS_JOB(AT(timeout), AT(insecure)),
 	{ 0, "verify", NULL, "read back and compare before it gets its name", OPT_FLAG,
 	  AT(verify) },
 	{ 0, "partial", NULL, "leave out what cannot be read; default: refuse", OPT_FLAG,
@@ -293,7 +294,7 @@ static enum cmd_exit open_source(struct exporting *x, const struct opt_args *arg
 
 static enum cmd_exit write_version(struct exporting *x, const struct opt_args *args)
 {
-	enum cmd_exit code = export_join(x, export_comms[x->opts->comm]);
+	enum cmd_exit code = export_join(x);
 	char part[SAVE_PATH];
 	int rc;
 

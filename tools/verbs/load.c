@@ -65,8 +65,7 @@ static const struct opt opts[] = {
 	{ 0, "coordinator-rank", "R",
 	  "the rank that finds the version and builds its index; default 0", OPT_UINT,
 	  AT(coordinator), .max = UINT32_MAX },
-	{ 0, "timeout", "S", "seconds without progress of another rank; default 60", OPT_UINT,
-	  AT(timeout), .max = 1000000 },
+	EXPORT_OPTS_JOB(AT(timeout), AT(insecure)),
 	{ 0, "repeat", "N", "load N times; the report is of the last", OPT_UINT, AT(repeat),
 	  .max = 1000000, .def = 1 },
 	{ 0, "cold", NULL, "drop the files from the page cache before each time", OPT_FLAG,
@@ -460,17 +459,6 @@ static enum cmd_exit dump(struct loading *l)
 
 /* ---- all of it ---- */
 
-/* Ranks also find each other in this time, unless the environment gives them another. */
-static void set_timeout(uint64_t seconds)
-{
-	const char *set = getenv("DCPLOAD_TIMEOUT");
-	char text[32];
-
-	snprintf(text, sizeof(text), "%llu", (unsigned long long)seconds);
-	if (seconds && (!set || !*set))
-		setenv("DCPLOAD_TIMEOUT", text, 1);
-}
-
 static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 {
 	const struct load_opts *o = l->opts;
@@ -487,8 +475,7 @@ static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 	enum cmd_exit code;
 	int rc;
 
-	set_timeout(o->timeout);
-	rc = dcpload_comm_open(export_comms[o->comm], &l->comm, &l->err);
+	rc = export_open_comm(o->comm, o->timeout, o->insecure, &l->comm, &l->err);
 	if (rc < 0)
 		return loading_fail(l, export_exit_of_comm(rc));
 	progress_init(&l->progress, true);

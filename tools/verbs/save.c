@@ -57,6 +57,7 @@ static const struct opt opts[] = {
 	  AT(export.dtype), .choices = export_dtypes },
 	{ 0, "comm", "HOW", "how ranks communicate: auto, alone, mpi, env", OPT_CHOICE,
 	  AT(export.comm), .choices = export_comms },
+	EXPORT_OPTS_JOB(AT(export.timeout), AT(export.insecure)),
 	{ 0, "partial", NULL, "leave out what cannot be read; default: refuse", OPT_FLAG,
 	  AT(export.partial) },
 	{ 0, "force", NULL, "replace an existing checkpoint file", OPT_FLAG, AT(export.force) },
@@ -467,7 +468,7 @@ static enum cmd_exit fail(const struct saving *s, int rc, const char *text)
 static enum cmd_exit save_version(struct saving *s, const struct opt_args *args)
 {
 	struct exporting *x = &s->x;
-	enum cmd_exit code = export_join(x, export_comms[x->opts->comm]);
+	enum cmd_exit code = export_join(x);
 	char part[SAVE_PATH];
 	int rc;
 

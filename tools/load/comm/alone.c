@@ -26,7 +26,7 @@ static int alone_alltoallv(void *ctx, const void *const *send, const uint64_t *n
 static int alone_split(void *ctx, uint32_t color, uint32_t key, struct dcpload_comm **out,
 		       int timeout_ms)
 {
-	return load_alone_open(out, NULL);
+	return load_alone_open(NULL, out, NULL);
 }
 
 const struct dcpload_comm load_alone = {
@@ -38,8 +38,10 @@ const struct dcpload_comm load_alone = {
 	.split = alone_split,
 };
 
-int load_alone_open(struct dcpload_comm **out, struct dcpload_error *err)
+int load_alone_open(const struct dcpload_comm_config *config, struct dcpload_comm **out,
+		    struct dcpload_error *err)
 {
+	(void)config;
 	struct dcpload_comm *comm = malloc(sizeof(*comm));
 
 	if (!comm)

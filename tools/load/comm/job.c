@@ -40,26 +40,31 @@ static const struct sign {
 	{ { "WORLD_SIZE", "MASTER_ADDR" }, "env" },
 };
 
-/* Variables of each launcher: rank, ranks, and what distinguishes its jobs. mpirun comes before srun: it
- * may start its daemons with srun, whose variables its ranks then have too. */
+/* Variables of each launcher: rank, ranks, what distinguishes its jobs, how many ranks or nodes there are. mpirun comes
+ * before srun: it may start its daemons with srun, whose variables its ranks then have too. */
 static const struct launcher {
 	const char *name, *rank, *ranks, *or_ranks, *id[2];
+	const char *local, *nodes; /* ranks of this node; nodes of the job */
+	const char *key;           /* a random text that only the ranks of a job are given */
 } launchers[] = {
-	{ "torchrun",
-	  "RANK",
-	  "WORLD_SIZE",
-	  NULL,
-	  { "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT" } },
-	{ "mpirun",
-	  "OMPI_COMM_WORLD_RANK",
-	  "OMPI_COMM_WORLD_SIZE",
-	  NULL,
-	  { "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid" } },
-	{ "srun",
-	  "SLURM_PROCID",
-	  "SLURM_STEP_NUM_TASKS",
-	  "SLURM_NTASKS",
-	  { "SLURM_JOB_ID", "SLURM_STEP_ID" } },
+	{ .name = "torchrun",
+	  .rank = "RANK",
+	  .ranks = "WORLD_SIZE",
+	  .id = { "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT" },
+	  .local = "LOCAL_WORLD_SIZE" },
+	/* Open MPI makes the key from /dev/urandom for libraries of networks that want one. */
+	{ .name = "mpirun",
+	  .rank = "OMPI_COMM_WORLD_RANK",
+	  .ranks = "OMPI_COMM_WORLD_SIZE",
+	  .id = { "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid" },
+	  .local = "OMPI_COMM_WORLD_LOCAL_SIZE",
+	  .key = "OMPI_MCA_orte_precondition_transports" },
+	{ .name = "srun",
+	  .rank = "SLURM_PROCID",
+	  .ranks = "SLURM_STEP_NUM_TASKS",
+	  .or_ranks = "SLURM_NTASKS",
+	  .id = { "SLURM_JOB_ID", "SLURM_STEP_ID" },
+	  .nodes = "SLURM_STEP_NUM_NODES" },
 };
 
 static bool is_same(const char *a, const char *b)
@@ -116,12 +121,14 @@ uint32_t load_job_mpi_ranks(void)
 	return 0;
 }
 
-int load_job_timeout(int *ms, struct dcpload_error *err)
+int load_job_timeout(uint32_t given, int *ms, struct dcpload_error *err)
 {
-	uint64_t seconds = TIMEOUT_S;
+	uint64_t seconds;
 	int rc = number("DCPLOAD_TIMEOUT", 1, INT_MAX / 1000, &seconds, err);
 
-	*ms = (int)seconds * 1000;
+	*ms = rc == 1 ? (int)seconds * 1000
+	      : given ? (int)DCP_MIN(given, (uint32_t)INT_MAX)
+		      : TIMEOUT_S * 1000;
 	return rc < 0 ? rc : 0;
 }
 
@@ -169,8 +176,7 @@ int load_job_first_host(const char *list, char *out, size_t size)
 
 static int find_host(const struct launcher *l, struct load_job *job, struct dcpload_error *err)
 {
-	const char *host = env("MASTER_ADDR"), *local = env("OMPI_COMM_WORLD_LOCAL_SIZE");
-	const char *all = env("OMPI_COMM_WORLD_SIZE"), *list = env("SLURM_STEP_NODELIST");
+	const char *host = env("MASTER_ADDR"), *list = env("SLURM_STEP_NODELIST");
 
 	if (host) {
 		if (strlen(host) >= sizeof(job->host))
@@ -188,7 +194,7 @@ static int find_host(const struct launcher *l, struct load_job *job, struct dcpl
 		return 0;
 	}
 	if (job->ranks == 1 ||
-	    (strcmp(l->name, "mpirun") == 0 && local && strcmp(local, all) == 0)) {
+	    (strcmp(l->name, "mpirun") == 0 && job->spread == LOAD_SPREAD_NODE)) {
 		snprintf(job->host, sizeof(job->host), "127.0.0.1");
 		return 0;
 	}
@@ -197,6 +203,23 @@ static int find_host(const struct launcher *l, struct load_job *job, struct dcpl
 			 strcmp(l->name, "srun") == 0
 				 ? "neither SLURM_STEP_NODELIST nor MASTER_ADDR says"
 				 : "MASTER_ADDR does not say");
+}
+
+static bool is_this_node(const char *host)
+{
+	return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
+	       strcmp(host, "::1") == 0;
+}
+
+static enum load_spread find_spread(const struct launcher *l, uint32_t ranks)
+{
+	uint64_t n;
+
+	if (l->local && number(l->local, 1, MAX_RANKS, &n, NULL) == 1)
+		return n == ranks ? LOAD_SPREAD_NODE : LOAD_SPREAD_NODES;
+	if (l->nodes && number(l->nodes, 1, MAX_RANKS, &n, NULL) == 1)
+		return n == 1 ? LOAD_SPREAD_NODE : LOAD_SPREAD_NODES;
+	return LOAD_SPREAD_UNKNOWN;
 }
 
 /* DCPLOAD_PORT alone; otherwise ports after MASTER_PORT, which the launcher's store uses itself; otherwise
@@ -276,15 +299,20 @@ int load_job_find(struct load_job *job, struct dcpload_error *err)
 		id[i] = env(l->id[i]) ? env(l->id[i]) : "";
 	job->launcher = l->name;
 	job->secret = env("DCPLOAD_SECRET") ? env("DCPLOAD_SECRET") : "";
+	job->key = env(l->key) ? env(l->key) : "";
 	rc = find_ranks(l, job, err);
-	if (rc == 0)
-		rc = find_host(l, job, err);
 	if (rc < 0)
 		return rc;
+	job->spread = find_spread(l, job->ranks);
+	rc = find_host(l, job, err);
+	if (rc < 0)
+		return rc;
+	if (is_this_node(job->host))
+		job->spread = LOAD_SPREAD_NODE;
 	/* Ids that are cut differ in their hash. */
 	snprintf(job->id, sizeof(job->id), "%.64s/%.64s/%llx", id[0], id[1],
 		 (unsigned long long)dcp_hash64_more(dcp_hash64(id[0], strlen(id[0])), id[1],
 						     strlen(id[1])));
 	rc = find_port(job, err);
-	return rc < 0 ? rc : load_job_timeout(&job->timeout_ms, err);
+	return rc < 0 ? rc : 0;
 }

@@ -13,14 +13,22 @@
 
 #define LOAD_JOB_PORTS 16
 
+/* Where the ranks of a job are. */
+enum load_spread {
+	LOAD_SPREAD_UNKNOWN,
+	LOAD_SPREAD_NODE,  /* all of them on this node */
+	LOAD_SPREAD_NODES, /* on several */
+};
+
 struct load_job {
 	const char *launcher; /* whose variables these are: "torchrun" */
 	uint32_t rank, ranks;
+	enum load_spread spread;
 	char host[256];        /* where rank 0 is */
 	uint16_t port, nports; /* it listens on one of @nports ports from @port on */
 	char id[256];          /* unique among the jobs that run on the same host */
-	const char *secret;    /* "": none */
-	int timeout_ms;        /* for all ranks to come together */
+	const char *secret;    /* the user's, from DCPLOAD_SECRET; "": none */
+	const char *key;       /* a random text that the launcher gave all ranks; "": none */
 };
 
 /* The transport for the launcher of this process: "mpi", "env" or "alone". */
@@ -29,8 +37,9 @@ const char *load_job_transport(void);
 /* Number of ranks that a launcher of MPI programs has set; 0: none has. */
 uint32_t load_job_mpi_ranks(void);
 
-/* Time for all ranks to come together. -EINVAL: DCPLOAD_TIMEOUT is not a number of seconds. */
-int load_job_timeout(int *ms, struct dcpload_error *err);
+/* Time for all ranks to come together: DCPLOAD_TIMEOUT, else @given, else a minute. -EINVAL: the variable is not a number
+ * of seconds. */
+int load_job_timeout(uint32_t given, int *ms, struct dcpload_error *err);
 
 /* The place of this process among those of its node, by its launcher (LOCAL_RANK, or what
  * mpirun and srun set); -1: not set. -EINVAL: the variable that counts is not a number. */

@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include "core/base/base.h"
 #include "core/base/cleanup.h"
@@ -91,6 +93,10 @@ void load_address_text(const struct load_address *a, char *out, size_t size)
 {
 	char text[64] = "an unknown address";
 
+	if (a->at.ss_family == AF_UNIX && a->n) {
+		snprintf(out, size, "this node");
+		return;
+	}
 	getnameinfo((const void *)&a->at, a->n, text, sizeof(text), NULL, 0, NI_NUMERICHOST);
 	snprintf(out, size, "%s", strncmp(text, "::ffff:", 7) == 0 ? text + 7 : text);
 }
@@ -100,6 +106,8 @@ bool load_address_is_loopback(const struct load_address *a)
 	const struct sockaddr_in6 *six = (const void *)&a->at;
 	const struct sockaddr_in *four = (const void *)&a->at;
 
+	if (a->at.ss_family == AF_UNIX)
+		return true;
 	if (a->at.ss_family == AF_INET)
 		return ntohl(four->sin_addr.s_addr) >> 24 == 127;
 	return a->at.ss_family == AF_INET6 &&
@@ -107,12 +115,52 @@ bool load_address_is_loopback(const struct load_address *a)
 		(IN6_IS_ADDR_V4MAPPED(&six->sin6_addr) && six->sin6_addr.s6_addr[12] == 127));
 }
 
+/* The name of a Unix socket is not that of a file: it goes with the process. */
+static void set_number(struct load_address *a, uint16_t number)
+{
+	struct sockaddr_un *un = (void *)&a->at;
+	int n = snprintf(un->sun_path + 1, sizeof(un->sun_path) - 1, "dcpload-%u", number);
+
+	un->sun_path[0] = 0;
+	a->n = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
 void load_address_set_port(struct load_address *a, uint16_t port)
 {
+	if (a->at.ss_family == AF_UNIX && port)
+		set_number(a, port);
+	if (a->at.ss_family == AF_UNIX)
+		return;
 	if (a->at.ss_family == AF_INET)
 		((struct sockaddr_in *)(void *)&a->at)->sin_port = htons(port);
 	else
 		((struct sockaddr_in6 *)(void *)&a->at)->sin6_port = htons(port);
+}
+
+uint16_t load_address_port(const struct load_address *a)
+{
+	return a->at.ss_family == AF_UNIX ? 0
+	       : a->at.ss_family == AF_INET
+		       ? ntohs(((const struct sockaddr_in *)(const void *)&a->at)->sin_port)
+		       : ntohs(((const struct sockaddr_in6 *)(const void *)&a->at)->sin6_port);
+}
+
+bool load_address_same_host(const struct load_address *a, const struct load_address *b)
+{
+	char one[64], other[64];
+
+	load_address_text(a, one, sizeof(one));
+	load_address_text(b, other, sizeof(other));
+	return a->n && b->n && strcmp(one, other) == 0;
+}
+
+bool load_peer_may_join(const struct load_meeting *m, int fd)
+{
+	struct ucred who = { .uid = (uid_t)-1 };
+	socklen_t n = sizeof(who);
+
+	return !m->node || m->any_user ||
+	       (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) == 0 && who.uid == geteuid());
 }
 
 static int listen_at(struct load_address *a, uint16_t port)
@@ -160,8 +208,8 @@ int load_resolve(const struct load_meeting *m, int64_t deadline, struct load_add
 	struct addrinfo *list = NULL;
 	int rc, n = 0;
 
-	if (m->at.n) {
-		out[0] = m->at;
+	if (m->at.n || m->node) {
+		out[0] = m->at.n ? m->at : (struct load_address)LOAD_THIS_NODE;
 		return 1;
 	}
 	/* The resolver has its own time limits. A name may appear a little later, so try again. */

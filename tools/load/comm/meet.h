@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meet: ranks find each other by TCP.
+ * meet: ranks find each other, by TCP, or by a Unix socket where all of them are on one node.
  *
  * Rank 0 listens, every other rank connects to it. Either end may be a stranger, so both sides send a
  * fresh random number and prove with it that they have the same key (HMAC-SHA256) and belong to the same
- * job. One that cannot is ignored; at most it takes up a pending connection for some seconds. The key
- * itself is never sent. Later messages are neither encrypted nor authenticated: this does not protect
- * against an attacker who can change packets on their way.
+ * job. A stranger is ignored; at most it takes up a pending connection for some seconds. The key
+ * itself is never sent. On one node the kernel also says whose process the other end is. Later messages are neither
+ * encrypted nor authenticated: this does not protect against an attacker who can change packets on their way.
  *
  *	rank r -> rank 0	struct hello: magic, ABI, rank, ranks, id of the job, random number
  *	rank 0 -> rank r	struct challenge: magic, refused or not, random number
@@ -34,7 +34,10 @@ struct load_meeting {
 	uint16_t port, nports;  /* it listens on one of @nports ports from @port on */
 	int listener;   /* rank 0: listening socket, closed by load_meet(); -1: none yet */
 	int timeout_ms; /* for all ranks to connect */
-	bool local; /* all ranks are on this machine: rank 0 need not be reachable from others */
+	bool node;      /* all ranks are on this node: they meet by a Unix socket */
+	bool any_user; /* there, processes of other users may be ranks: the user gave them @key */
+	bool apart;    /* ranks are on several nodes: the loopback device does not do */
+	bool open;  /* others may know @key: listen on the addresses of @host or not at all */
 	void *room; /* zeroed memory, load_meet_room() bytes; the caller's */
 };
 
@@ -47,10 +50,21 @@ int load_random(void *p, size_t n);
  * @only, on that one alone. A negative errno. */
 int load_listen(const struct load_address *only, uint16_t port, uint16_t nports);
 
+/* Sockets of this node, which have numbers like ports. */
+#define LOAD_THIS_NODE                                                                         \
+	{                                                                                      \
+		{ .ss_family = AF_UNIX }, sizeof(sa_family_t)                                  \
+	}
+
 /* "10.0.0.7" or "fd00::7" */
 void load_address_text(const struct load_address *a, char *out, size_t size);
+/* Is it reached from this node alone? */
 bool load_address_is_loopback(const struct load_address *a);
+/* @port 0: any port; a Unix socket stays as it is. */
 void load_address_set_port(struct load_address *a, uint16_t port);
+/* The port of an Internet address; 0: a Unix socket. */
+uint16_t load_address_port(const struct load_address *a);
+bool load_address_same_host(const struct load_address *a, const struct load_address *b);
 
 /* Bytes of memory that load_meet() needs; it allocates none. Depends on @rank, @ranks and @nports. */
 size_t load_meet_room(const struct load_meeting *m);

@@ -14,7 +14,6 @@
 #include "core/base/clock.h"
 #include "tools/load/comm/meet_int.h"
 
-#define MAX_ADDRESSES 8
 #define AGAIN_MS 20 /* before a place is tried again; doubles */
 #define AGAIN_MOST_MS 500
 
@@ -93,7 +92,10 @@ static int on_welcome(const struct load_meeting *m, struct place *p, int64_t now
 	struct welcome *w = &p->s.in.welcome;
 
 	if (!load_proof_is(m, "rank 0", &p->s, w->proof)) {
-		leave(p, now, "a rank 0 with another DCPLOAD_SECRET", 0);
+		leave(p, now,
+		      "a rank 0 with another secret; DCPLOAD_SECRET can give all ranks the "
+		      "same",
+		      0);
 		return 0;
 	}
 	w->text[sizeof(w->text) - 1] = 0;
@@ -113,6 +115,10 @@ static int on_event(const struct load_meeting *m, const struct hello *hello, str
 
 	if (p->s.step == GUEST_CONNECT) {
 		getsockopt(p->s.fd, SOL_SOCKET, SO_ERROR, &error, &n);
+		if (!error && !load_peer_may_join(m, p->s.fd)) {
+			leave(p, now, "a process of another user", 0);
+			return 0;
+		}
 		p->s.hello = *hello;
 		p->s.step = GUEST_CHALLENGE;
 		if (error || load_shake_send(&p->s, hello, sizeof(*hello)) < 0)
@@ -199,14 +205,14 @@ static int guest_loop(const struct load_meeting *m, const struct hello *hello,
 
 size_t load_meet_guest_room(const struct load_meeting *m)
 {
-	return (size_t)MAX_ADDRESSES * m->nports *
+	return (size_t)LOAD_MAX_ADDRESSES * m->nports *
 	       (sizeof(struct place) + sizeof(struct pollfd));
 }
 
 int load_meet_guest(const struct load_meeting *m, int64_t deadline, int *fd,
 		    struct dcpload_error *err)
 {
-	struct load_address at[MAX_ADDRESSES];
+	struct load_address at[LOAD_MAX_ADDRESSES];
 	struct place *places = m->room;
 	struct pollfd *polls;
 	struct hello hello = { .abi = DCPLOAD_ABI, .rank = m->rank, .ranks = m->ranks };

@@ -17,7 +17,8 @@
 #define PENDING 128    /* connections that have not proved yet who they are */
 #define CROWDED_MS 500 /* time that each of them has when all places are taken */
 #define TELL_MS 2000   /* for telling ranks that come after the meeting has failed */
-#define STRANGERS_TEXT 160
+#define STRANGERS_TEXT 240
+#define RANKS (LOAD_MAX_ADDRESSES + PENDING) /* the first rank's place in what is polled */
 
 #define HOST_NONE -1
 #define HOST_TOLD -2 /* it has been told that the meeting has failed */
@@ -32,33 +33,57 @@ struct host {
 	int *fd;              /* by rank; or HOST_NONE, HOST_TOLD */
 	uint8_t (*nonce)[32]; /* of the processes that are there */
 	uint32_t missing;
+	int listener[LOAD_MAX_ADDRESSES];
+	size_t nlisteners;
 	struct shake pending[PENDING];
 	uint64_t refused[REFUSED_COUNT]; /* REFUSED_NOT: did not speak our language */
-	struct pollfd *poll;             /* the listener, those pending, ranks */
+	struct pollfd *poll;             /* listeners, those pending, ranks */
 	struct dcpload_error failed;
 	int64_t until; /* then the meeting is over */
 };
 
-static int host_listen(const struct load_meeting *m, int64_t deadline,
-		       struct dcpload_error *err)
+/*
+ * Listen on the addresses of m->host alone. If none of them is this machine's (behind a router, or for a service that
+ * passes connections on), or if they are reached from this node alone while ranks are on others, as where /etc/hosts has
+ * 127.0.1.1, then on all addresses, unless others may know the key.
+ */
+static int host_listen(struct host *h, int64_t deadline, struct dcpload_error *err)
 {
-	struct load_address at[8];
-	int n = m->local ? load_resolve(m, deadline, at, DCP_LEN(at), err) : 0, fd = -1;
+	const struct load_meeting *m = h->m;
+	struct load_address at[LOAD_MAX_ADDRESSES];
+	int n = load_resolve(m, deadline, at, DCP_LEN(at), err), rc = -EADDRNOTAVAIL;
+	bool reached = false, none = true;
 
 	if (n < 0)
 		return n;
-	fd = load_listen(n ? &at[0] : NULL, m->port, m->nports);
-	for (int i = 1; i < n && (fd == -EAFNOSUPPORT || fd == -EADDRNOTAVAIL); i++)
-		fd = load_listen(&at[i], m->port, m->nports);
-	if (fd >= 0)
-		return fd;
+	for (int i = 0; i < n; i++)
+		reached |= !load_address_is_loopback(&at[i]);
+	for (int i = 0; i < n && (reached || !m->apart); i++) {
+		int fd = load_listen(&at[i], m->port, m->nports);
+
+		if (fd >= 0)
+			h->listener[h->nlisteners++] = fd;
+		if (fd == -EAFNOSUPPORT || fd == -EADDRNOTAVAIL)
+			continue;
+		none = false;
+		rc = fd;
+	}
+	if (none && !m->open) {
+		rc = load_listen(NULL, m->port, m->nports);
+		if (rc >= 0)
+			h->listener[h->nlisteners++] = rc;
+	}
+	if (h->nlisteners)
+		return 0;
 	if (m->nports == 1)
-		return load_fail(err, fd,
-				 "port %u, where ranks meet: %s; DCPLOAD_PORT can name another",
-				 m->port, strerror(-fd));
-	return load_fail(err, fd,
-			 "ports %u to %u, where ranks meet: %s; DCPLOAD_PORT can name another",
-			 m->port, m->port + m->nports - 1, strerror(-fd));
+		return load_fail(err, rc,
+				 "port %u of %s, where ranks meet: %s; DCPLOAD_PORT can name "
+				 "another",
+				 m->port, m->host, strerror(-rc));
+	return load_fail(err, rc,
+			 "ports %u to %u of %s, where ranks meet: %s; DCPLOAD_PORT can name "
+			 "another",
+			 m->port, m->port + m->nports - 1, m->host, strerror(-rc));
 }
 
 /* The ranks that are missing: "1, 3-5". */
@@ -87,7 +112,9 @@ static int late(const struct host *h, struct dcpload_error *err)
 		[REFUSED_NOT] = "of strangers",
 		[REFUSED_ABI] = "of another version of dcpload",
 		[REFUSED_JOB] = "of another job",
-		[REFUSED_KEY] = "with another DCPLOAD_SECRET",
+		[REFUSED_KEY] = "with another secret (DCPLOAD_SECRET can give all ranks the "
+				"same)",
+		[REFUSED_USER] = "of another user",
 	};
 	char ranks[200], others[STRANGERS_TEXT] = "";
 	size_t n = 0;
@@ -224,8 +251,11 @@ static void take(struct host *h, int listener, int64_t now)
 			return; /* none is waiting, or it has gone again */
 		if (s->fd >= 0)
 			refuse(h, s, REFUSED_NOT);
-		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 		*s = (struct shake){ .fd = fd, .since = now };
+		if (load_peer_may_join(h->m, fd))
+			setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+		else
+			refuse(h, s, REFUSED_USER);
 	}
 }
 
@@ -243,7 +273,7 @@ static void serve(struct host *h, struct shake *s, int64_t now)
 }
 
 /* Handle what poll() reports: pending connections, and ranks that have gone. */
-static void serve_all(struct host *h, int listener)
+static void serve_all(struct host *h)
 {
 	int64_t now = dcp_now_ms();
 
@@ -251,35 +281,40 @@ static void serve_all(struct host *h, int listener)
 		if (h->pending[i].fd >= 0)
 			serve(h, &h->pending[i], now);
 	for (uint32_t r = 1; r < h->m->ranks && !h->failed.code; r++)
-		if (h->fd[r] >= 0 && h->poll[PENDING + r].fd == h->fd[r] &&
-		    h->poll[PENDING + r].revents)
+		if (h->fd[r] >= 0 && h->poll[RANKS + r].fd == h->fd[r] &&
+		    h->poll[RANKS + r].revents)
 			fail(h,
 			     load_fail(&h->failed, -ECONNRESET,
 				       "rank %u has ended or died before all ranks were "
 				       "connected",
 				       r),
 			     r);
-	if (h->poll[0].revents)
-		take(h, listener, now);
+	for (size_t i = 0; i < h->nlisteners; i++)
+		if (h->poll[i].revents)
+			take(h, h->listener[i], now);
 }
 
-static int host_loop(struct host *h, int listener, struct dcpload_error *err)
+static int host_loop(struct host *h, struct dcpload_error *err)
 {
 	while (h->missing) {
 		int64_t now = dcp_now_ms();
 
 		if (now >= h->until)
 			break;
-		h->poll[0] = (struct pollfd){ place(h, now) ? listener : -1, POLLIN, 0 };
+		for (size_t i = 0; i < LOAD_MAX_ADDRESSES; i++)
+			h->poll[i] = (struct pollfd){ i < h->nlisteners && place(h, now)
+							      ? h->listener[i]
+							      : -1,
+						      POLLIN, 0 };
 		for (size_t i = 0; i < PENDING; i++)
-			h->poll[1 + i] = (struct pollfd){ h->pending[i].fd, POLLIN, 0 };
+			h->poll[LOAD_MAX_ADDRESSES + i] =
+				(struct pollfd){ h->pending[i].fd, POLLIN, 0 };
 		/* Ranks are not watched once the meeting has failed. */
 		for (uint32_t r = 1; r < h->m->ranks; r++)
-			h->poll[PENDING + r] =
+			h->poll[RANKS + r] =
 				(struct pollfd){ h->failed.code ? -1 : h->fd[r], POLLRDHUP, 0 };
-		if (poll(h->poll, PENDING + h->m->ranks, (int)DCP_MIN(h->until - now, 100)) >=
-		    0)
-			serve_all(h, listener);
+		if (poll(h->poll, RANKS + h->m->ranks, (int)DCP_MIN(h->until - now, 100)) >= 0)
+			serve_all(h);
 	}
 	if (h->failed.code && err)
 		*err = h->failed;
@@ -290,7 +325,7 @@ static int host_loop(struct host *h, int listener, struct dcpload_error *err)
 
 static size_t host_room(const struct load_meeting *m)
 {
-	return sizeof(struct host) + (PENDING + (size_t)m->ranks) * sizeof(struct pollfd) +
+	return sizeof(struct host) + (RANKS + (size_t)m->ranks) * sizeof(struct pollfd) +
 	       (size_t)m->ranks * 32;
 }
 
@@ -299,22 +334,24 @@ static int host(const struct load_meeting *m, int64_t deadline, int *fd,
 {
 	struct host *h = m->room;
 	struct pollfd *polls = (void *)(h + 1);
-	dcp_auto_fd int listener = m->listener;
-	int rc;
+	int rc = 0;
 
 	for (uint32_t r = 0; r < m->ranks; r++)
 		fd[r] = HOST_NONE;
-	if (listener < 0)
-		listener = host_listen(m, deadline, err);
-	if (listener < 0)
-		return listener;
 	*h = (struct host){
 		.m = m, .fd = fd, .missing = m->ranks - 1, .poll = polls, .until = deadline
 	};
-	h->nonce = (uint8_t(*)[32])(void *)(polls + PENDING + m->ranks);
+	h->nonce = (uint8_t(*)[32])(void *)(polls + RANKS + m->ranks);
 	for (size_t i = 0; i < PENDING; i++)
 		h->pending[i].fd = -1;
-	rc = host_loop(h, listener, err);
+	if (m->listener >= 0)
+		h->listener[h->nlisteners++] = m->listener;
+	else
+		rc = host_listen(h, deadline, err);
+	if (rc == 0)
+		rc = host_loop(h, err);
+	for (size_t i = 0; i < h->nlisteners; i++)
+		dcp_close_fd(&h->listener[i]);
 	for (uint32_t r = 0; r < m->ranks; r++)
 		fd[r] = DCP_MAX(fd[r], -1);
 	for (size_t i = 0; i < PENDING; i++)

@@ -17,6 +17,7 @@ enum refusal {
 	REFUSED_ABI,
 	REFUSED_JOB,
 	REFUSED_KEY,
+	REFUSED_USER,
 	REFUSED_COUNT,
 };
 
@@ -66,10 +67,15 @@ int load_shake_read(struct shake *s, size_t n);
 int load_shake_send(const struct shake *s, const void *p, size_t n);
 void load_shake_end(struct shake *s);
 
+/* May the process at the other end of @fd be a rank, by whose it is? */
+bool load_peer_may_join(const struct load_meeting *m, int fd);
+
 size_t load_meet_guest_room(const struct load_meeting *m);
 int load_meet_guest(const struct load_meeting *m, int64_t deadline, int *fd,
 		    struct dcpload_error *err);
 
-/* Resolve m->host to at most @most addresses; tries again until the deadline. */
+#define LOAD_MAX_ADDRESSES 8
+
+/* Where rank 0 may be: at most @most addresses. Resolves m->host, again and again until the deadline. */
 int load_resolve(const struct load_meeting *m, int64_t deadline, struct load_address *out,
 		 size_t most, struct dcpload_error *err);

@@ -71,12 +71,13 @@ bool load_mpi_try(char *why, size_t size)
 	return module != NULL;
 }
 
-int load_mpi_open(const void *mpi_comm, struct dcpload_comm **out, struct dcpload_error *err)
+int load_mpi_open(const void *mpi_comm, const struct dcpload_comm_config *config,
+		  struct dcpload_comm **out, struct dcpload_error *err)
 {
 	char why[512];
 	void *module = open_module(why, sizeof(why));
 	__typeof__(dcpload_mpi_open) *entry;
-	int timeout_ms, rc = load_job_timeout(&timeout_ms, err);
+	int timeout_ms, rc = load_job_timeout(config->timeout_ms, &timeout_ms, err);
 
 	if (!module)
 		return load_fail(

@@ -14,9 +14,11 @@
 #include "core/base/base.h"
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
+#include "tools/load/cache.h"
 #include "tools/load/comm/job.h"
 #include "tools/load/comm/line.h"
 #include "tools/load/comm/meet.h"
+#include "tools/load/comm/secret.h"
 #include "tools/load/comm/transport.h"
 
 /* Other ranks wait this much longer than rank 0, so that its message about who is late reaches them; also when it comes half of the
@@ -30,8 +32,9 @@ struct tcp {
 	uint32_t nlines;       /* rank 0: one per rank, line[0] unused; others: 1 */
 	struct load_line *line;
 	struct pollfd *poll;
-	int *fd; /* for load_meet() */
-	void *room;
+	int *fd;    /* for load_meet() */
+	char *room; /* for load_meet(), and after it a byte of each rank */
+	bool near;  /* every rank is connected by the loopback device, or a Unix socket */
 	uint32_t call;
 	struct dcpload_error failed; /* the last failure */
 	bool broken;                 /* after a failure: every call fails */
@@ -42,7 +45,7 @@ struct tcp {
 /* Address or host of @rank, for messages. */
 static const char *peer(const struct tcp *t, uint32_t rank)
 {
-	return rank ? t->line[rank].peer : t->m.host;
+	return rank && !t->m.node ? t->line[rank].peer : t->m.host;
 }
 
 /* End the communicator, and tell why to those that can still be told. Returns @code. */
@@ -302,7 +305,7 @@ static struct tcp *tcp_alloc(const struct load_meeting *m)
 	t->line = calloc(t->nlines, sizeof(*t->line));
 	t->poll = calloc(t->nlines, sizeof(*t->poll));
 	t->fd = calloc(m->ranks, sizeof(*t->fd));
-	t->room = calloc(1, load_meet_room(m));
+	t->room = calloc(1, DCP_MAX(load_meet_room(m), m->ranks));
 	for (uint32_t i = 0; t->line && i < t->nlines; i++)
 		t->line[i].fd = -1;
 	for (uint32_t i = 0; t->poll && i < t->nlines; i++)
@@ -313,11 +316,20 @@ static struct tcp *tcp_alloc(const struct load_meeting *m)
 	return NULL;
 }
 
+/* Are all connections of this rank to itself or its own node? */
+static bool is_near(const struct tcp *t)
+{
+	struct load_address a = { .n = sizeof(a.at) };
+
+	return t->comm.rank == 0 || (getpeername(t->line[0].fd, (void *)&a.at, &a.n) == 0 &&
+				     load_address_is_loopback(&a));
+}
+
 /* Make of @t a communicator of the ranks that meet as @m says. Closes the listener of @m, and @t if it fails. */
 static int tcp_meet(struct tcp *t, struct load_meeting *m, struct dcpload_comm **out,
 		    struct dcpload_error *err)
 {
-	char none;
+	char near;
 	int rc;
 
 	t->comm = (struct dcpload_comm){
@@ -340,8 +352,11 @@ static int tcp_meet(struct tcp *t, struct load_meeting *m, struct dcpload_comm *
 	if (rc < 0)
 		tcp_break(t, rc, t->failed.rank);
 	else
-		rc = tcp_allgather(t, NULL, 0, &none, m->timeout_ms);
+		near = (char)is_near(t);
+	if (rc == 0)
+		rc = tcp_allgather(t, &near, 1, t->room, m->timeout_ms);
 	if (rc == 0) {
+		t->near = memchr(t->room, 0, m->ranks) == NULL;
 		*out = &t->comm;
 		return 0;
 	}
@@ -351,7 +366,38 @@ static int tcp_meet(struct tcp *t, struct load_meeting *m, struct dcpload_comm *
 	return rc;
 }
 
-int load_tcp_open(struct dcpload_comm **out, struct dcpload_error *err)
+/* The key of the job: from the user's secret, the launcher's, or that of the user's file. On one node none is needed. */
+static int find_key(const struct dcpload_comm_config *config, const struct load_job *job,
+		    struct load_meeting *m, struct dcpload_error *err)
+{
+	const char *own = config->secret && *config->secret ? config->secret : job->secret,
+		   *secret = *own ? own : job->key;
+	char file[LOAD_SECRET_BYTES + 1];
+	struct dcpload_error why = { 0 };
+	dcp_auto_free char *dir = NULL;
+	int rc = 0;
+
+	m->any_user = *own != 0;
+	if (!*secret && !m->node && job->ranks > 1) {
+		dir = load_config_dir();
+		rc = dir ? load_secret_of_user(dir, file, &why)
+			 : load_fail(&why, -ENOENT, "this user has no home directory");
+		secret = rc == 0 ? file : "";
+		m->open = rc < 0;
+	}
+	load_digest(secret, strlen(secret), "dcpload", 7, m->key);
+	explicit_bzero(file, sizeof(file));
+	if (rc == 0 || config->flags & DCPLOAD_COMM_INSECURE)
+		return 0;
+	return load_fail(err, -EPERM,
+			 "%s can be reached from other nodes, and the ranks have no secret to "
+			 "know each other by (%s): set DCPLOAD_SECRET to a text that is the "
+			 "same on all ranks, or allow any process to take part (--insecure)",
+			 job->host, why.text);
+}
+
+int load_tcp_open(const struct dcpload_comm_config *config, struct dcpload_comm **out,
+		  struct dcpload_error *err)
 {
 	struct load_job job;
 	struct load_meeting m = { .listener = -1 };
@@ -359,22 +405,25 @@ int load_tcp_open(struct dcpload_comm **out, struct dcpload_error *err)
 	char id[512];
 	int rc = load_job_find(&job, err);
 
+	if (rc == 0)
+		rc = load_job_timeout(config->timeout_ms, &m.timeout_ms, err);
 	if (rc < 0)
 		return rc;
 	m.rank = job.rank;
 	m.ranks = job.ranks;
 	m.port = job.port;
 	m.nports = job.nports;
-	m.timeout_ms = job.timeout_ms;
+	m.node = job.spread == LOAD_SPREAD_NODE;
+	m.apart = job.spread == LOAD_SPREAD_NODES;
 	memcpy(m.host, job.host, sizeof(m.host));
 	snprintf(id, sizeof(id), "%s %s %u", job.launcher, job.id, job.port);
-	m.local = strcmp(m.host, "localhost") == 0 || strncmp(m.host, "127.", 4) == 0 ||
-		  strcmp(m.host, "::1") == 0;
 	load_digest("job", 3, id, strlen(id), m.id);
-	load_digest(job.secret, strlen(job.secret), "dcpload", 7, m.key);
-	t = tcp_alloc(&m);
-	rc = t ? tcp_meet(t, &m, out, err) : load_say(err, -ENOMEM);
-	memset(&m, 0, sizeof(m));
+	rc = find_key(config, &job, &m, err);
+	if (rc == 0) {
+		t = tcp_alloc(&m);
+		rc = t ? tcp_meet(t, &m, out, err) : load_say(err, -ENOMEM);
+	}
+	explicit_bzero(&m, sizeof(m));
 	return rc;
 }
 
@@ -388,35 +437,42 @@ struct invitation {
 	struct load_address at;
 };
 
-/* A leader listens, and gives the address from which it reaches rank 0. */
+/* The address of this rank at which the others reach it: that of its connections, if it is the same for all; .n 0: it is
+ * not. */
+static struct load_address own_address(const struct tcp *t)
+{
+	struct load_address own = { .n = 0 };
+
+	for (uint32_t i = 0; i < t->nlines; i++) {
+		struct load_address a = { .n = sizeof(a.at) };
+
+		if (t->line[i].fd < 0 || getsockname(t->line[i].fd, (void *)&a.at, &a.n) < 0)
+			continue;
+		if (own.n && !load_address_same_host(&own, &a))
+			return (struct load_address){ .n = 0 };
+		own = a;
+	}
+	return own;
+}
+
+/* A leader listens, where it is connected; on all addresses if it is connected by its own node alone, and others are not. */
 static void invite(const struct tcp *t, struct load_meeting *m, struct invitation *in)
 {
-	struct load_address at = { .n = sizeof(at.at) };
-	struct sockaddr_storage got;
-	socklen_t n = sizeof(got);
+	const struct load_address this_node = LOAD_THIS_NODE, own = own_address(t);
+	bool all = !own.n || (!t->near && load_address_is_loopback(&own));
+	struct load_address got = { .n = sizeof(got.at) };
 
-	if (t->comm.rank && getsockname(t->line[0].fd, (void *)&at.at, &at.n) == 0)
-		in->at = at;
+	in->at = own;
 	in->code = load_random(in->key, sizeof(in->key));
 	if (in->code < 0)
 		return;
-	if (t->m.local && !in->at.n) {
-		/* Rank 0 itself: the address at which the others reach it. */
-		uint32_t r = 1;
-
-		at.n = sizeof(at.at);
-		while (r < t->nlines - 1 && t->line[r].fd < 0)
-			r++;
-		if (getsockname(t->line[r].fd, (void *)&at.at, &at.n) < 0)
-			at.n = 0;
-	}
-	m->listener = load_listen(t->m.local && at.n ? &at : NULL, 0, 0);
-	if (m->listener < 0 || getsockname(m->listener, (void *)&got, &n) < 0)
+	m->listener = load_listen(t->m.node ? &this_node : all ? NULL : &own, 0, 0);
+	if (m->listener < 0 || getsockname(m->listener, (void *)&got.at, &got.n) < 0)
 		in->code = m->listener < 0 ? m->listener : -errno;
 	else
-		in->port = ntohs(got.ss_family == AF_INET
-					 ? ((struct sockaddr_in *)(void *)&got)->sin_port
-					 : ((struct sockaddr_in6 *)(void *)&got)->sin6_port);
+		in->port = load_address_port(&got);
+	if (t->m.node)
+		in->at = got;
 }
 
 /* Where to connect to @leader. A leader that reaches rank 0 through the loopback device is on rank 0's
@@ -425,14 +481,17 @@ static int accept_invitation(const struct tcp *t, uint32_t leader, const struct 
 			     struct load_meeting *m)
 {
 	m->at = in->at;
-	if (t->comm.rank &&
-	    (leader == 0 || (!t->m.local && load_address_is_loopback(&in->at)))) {
+	if (t->comm.rank && !t->m.node &&
+	    (leader == 0 || (!t->near && load_address_is_loopback(&in->at)))) {
 		m->at.n = sizeof(m->at.at);
 		if (getpeername(t->line[0].fd, (void *)&m->at.at, &m->at.n) < 0)
 			return -errno;
 	}
 	m->port = (uint16_t)in->port;
-	load_address_text(&m->at, m->host, sizeof(m->host));
+	if (t->m.node)
+		memcpy(m->host, t->m.host, sizeof(m->host));
+	else
+		load_address_text(&m->at, m->host, sizeof(m->host));
 	return 0;
 }
 
@@ -485,7 +544,8 @@ static int tcp_split(void *ctx, uint32_t color, uint32_t key, struct dcpload_com
 			tcp_close(sub);
 		return rc;
 	}
-	m.local = t->m.local;
+	m.node = t->m.node;
+	m.any_user = t->m.any_user;
 	load_digest(t->m.id, sizeof(t->m.id), all[leader].key, sizeof(all[leader].key), m.id);
 	load_digest(t->m.key, sizeof(t->m.key), all[leader].key, sizeof(all[leader].key),
 		    m.key);

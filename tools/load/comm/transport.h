@@ -34,13 +34,16 @@ static inline uint32_t load_group(const struct load_wish *all, uint32_t ranks, u
 	return first;
 }
 
-int load_alone_open(struct dcpload_comm **out, struct dcpload_error *err);
+int load_alone_open(const struct dcpload_comm_config *config, struct dcpload_comm **out,
+		    struct dcpload_error *err);
 
 /* Open MPI: MPI_COMM_WORLD, or a duplicate of what @mpi_comm points to. -ELIBACC: not installed. */
-int load_mpi_open(const void *mpi_comm, struct dcpload_comm **out, struct dcpload_error *err);
+int load_mpi_open(const void *mpi_comm, const struct dcpload_comm_config *config,
+		  struct dcpload_comm **out, struct dcpload_error *err);
 
 /* Can its module be opened? If not, *why says why not. */
 bool load_mpi_try(char *why, size_t size);
 
-/* TCP between the ranks that torchrun, srun or mpirun started (job.h). */
-int load_tcp_open(struct dcpload_comm **out, struct dcpload_error *err);
+/* TCP, or Unix sockets, between the ranks that torchrun, srun or mpirun started (job.h). */
+int load_tcp_open(const struct dcpload_comm_config *config, struct dcpload_comm **out,
+		  struct dcpload_error *err);

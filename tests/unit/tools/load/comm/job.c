@@ -63,6 +63,9 @@ static void set(const char *row)
 		"OMPI_COMM_WORLD_RANK",
 		"OMPI_COMM_WORLD_SIZE",
 		"OMPI_COMM_WORLD_LOCAL_SIZE",
+		"OMPI_MCA_orte_precondition_transports",
+		"LOCAL_WORLD_SIZE",
+		"SLURM_STEP_NUM_NODES",
 		"OMPI_MCA_ess_base_jobid",
 		"DCPLOAD_PORT",
 		"DCPLOAD_SECRET",
@@ -196,6 +199,46 @@ static void ports(void **state)
 	set("");
 }
 
+/* Are all ranks on this node, and what have they been given to know each other by? */
+static void spreads(void **state)
+{
+	static const struct {
+		const char *env;
+		enum load_spread spread;
+		const char *secret, *key;
+	} rows[] = {
+		{ TORCHRUN, LOAD_SPREAD_UNKNOWN, "", "" },
+		{ TORCHRUN "LOCAL_WORLD_SIZE=8", LOAD_SPREAD_NODE, "", "" },
+		{ TORCHRUN "LOCAL_WORLD_SIZE=4 DCPLOAD_SECRET=s", LOAD_SPREAD_NODES, "s", "" },
+		{ TORCHRUN "LOCAL_WORLD_SIZE=many", LOAD_SPREAD_UNKNOWN, "", "" },
+		{ "RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1", LOAD_SPREAD_NODE, "", "" },
+		{ "RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost", LOAD_SPREAD_NODE, "", "" },
+		{ "RANK=0 WORLD_SIZE=2 MASTER_ADDR=::1", LOAD_SPREAD_NODE, "", "" },
+		{ "RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost.example.org", LOAD_SPREAD_UNKNOWN,
+		  "", "" },
+		{ MPIRUN "OMPI_COMM_WORLD_LOCAL_SIZE=1 MASTER_ADDR=h "
+			 "OMPI_MCA_orte_precondition_transports=k",
+		  LOAD_SPREAD_NODES, "", "k" },
+		{ SRUN "SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=2", LOAD_SPREAD_NODES, "",
+		  "" },
+		{ SRUN "SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=1", LOAD_SPREAD_NODE, "",
+		  "" },
+	};
+	struct dcpload_error err;
+	struct load_job job;
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		t_case(rows[i].env);
+		set(rows[i].env);
+		assert_int_equal(load_job_find(&job, &err), 0);
+		assert_int_equal(job.spread, rows[i].spread);
+		assert_string_equal(job.secret, rows[i].secret);
+		assert_string_equal(job.key, rows[i].key);
+	}
+	set("");
+}
+
 static void ranks_of_mpi(void **state)
 {
 	struct dcpload_error err;
@@ -204,14 +247,19 @@ static void ranks_of_mpi(void **state)
 	(void)state;
 	set("");
 	assert_int_equal(load_job_mpi_ranks(), 0);
-	assert_int_equal(load_job_timeout(&ms, &err), 0);
+	assert_int_equal(load_job_timeout(0, &ms, &err), 0);
 	assert_int_equal(ms, 60000);
 	set(MPIRUN "SLURM_STEP_NUM_TASKS=9 DCPLOAD_TIMEOUT=7");
 	assert_int_equal(load_job_mpi_ranks(), 2);
-	assert_int_equal(load_job_timeout(&ms, &err), 0);
+	assert_int_equal(load_job_timeout(0, &ms, &err), 0);
 	assert_int_equal(ms, 7000);
+	assert_int_equal(load_job_timeout(9000, &ms, &err), 0);
+	assert_int_equal(ms, 7000);
+	set("");
+	assert_int_equal(load_job_timeout(9500, &ms, &err), 0);
+	assert_int_equal(ms, 9500);
 	set("DCPLOAD_TIMEOUT=soon");
-	assert_int_equal(load_job_timeout(&ms, &err), -EINVAL);
+	assert_int_equal(load_job_timeout(0, &ms, &err), -EINVAL);
 	set("PMI_SIZE=5");
 	assert_int_equal(load_job_mpi_ranks(), 5);
 	set("");
@@ -312,6 +360,7 @@ T_TESTS()
 		cmocka_unit_test(first_hosts), cmocka_unit_test(launchers),
 		cmocka_unit_test(ports),       cmocka_unit_test(ranks_of_mpi),
 		cmocka_unit_test(local_ranks), cmocka_unit_test(messages),
+		cmocka_unit_test(spreads),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
