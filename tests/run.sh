@@ -70,7 +70,7 @@ venv() {
 		rm -rf "$top/venv"
 		step "$top/venv.log" "$python" -m venv --system-site-packages "$top/venv" &&
 			step "$top/venv.log" "$top/venv/bin/python" -m pip install -q \
-				--disable-pip-version-check -r "$root/tests/requirements.txt" &&
+				--disable-pip-version-check -r "$root/tests/requirements.txt" "$root/tools/python" &&
 			touch "$top/venv/complete"
 	fi
 	if [ -e "$top/venv/complete" ]; then

@@ -10,23 +10,21 @@ and jq. Everything is visible from the beginning where animations are not played
 import html
 import pathlib
 import re
-import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "mount"))
-import lib
 import pages
 
 COMMANDS = """\
 ls -AC tests/golden/dcp-fsdp2/ckpt/step-20       # saved by four FSDP ranks
-dcpfs tests/golden/dcp-fsdp2/ckpt /mnt/run1      # mounted; nothing is converted
-ls -C /mnt/run1 /mnt/run1/latest
-cd /mnt/run1/latest
+dcpfs tests/golden/dcp-fsdp2/ckpt mnt            # mounted; nothing is converted
+ls -C mnt mnt/latest
+cd mnt/latest
 od -A d -t f4 -j 32 -N 16 raw/model.layers.0.input_layernorm.weight.bin
 python3 -c 'import numpy; print(numpy.load("npy/model.patch.bias.npy"))'
 cat objects/train.info.json
 jq -c '.tensors[2].pieces[]' index.json | head -n 2
-ls -C shard/tp4:llama/1                          # rank 1 of a job that was never run
+ls -C shard/tp4:llama/1                          # rank 1 of a tp4 job, cut on demand
 ls -C hf
 """.splitlines()
 
@@ -56,20 +54,17 @@ def typed(command, at):
 
 
 def main():
-    mount, lines, at, before = lib.fresh("demo"), [], 0.5, ""
-    try:
+    lines, at = [], 0.5
+    with pages.World("demo") as world:
+        (world.at / "mnt").mkdir()
         for command in COMMANDS:
             start = at
             spans, at = typed(command, at + PAUSE)
             lines.append((start, f'<tspan class="p">$ </tspan>{spans}'))
             at += PAUSE
-            output = pages.printed(before + command, mount)
+            output, _ = world.run(command)
             lines += [(at, html.escape(line, quote=False)) for line in output]
             at += READ if output else 0
-            if command.startswith("cd "):
-                before = command + " && "
-    finally:
-        subprocess.run([lib.PROGRAM, "umount", str(mount)], check=True)
     height = TOP + LINE * len(lines) + 4
     print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img">')
     print("<title>A checkpoint of four ranks, mounted, and read with ls, od, numpy and jq</title>")
@@ -85,5 +80,4 @@ def main():
 
 
 if __name__ == "__main__":
-    lib.case("draw")
     main()

@@ -1,22 +1,28 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every python block of tools/python/README.md runs, in order, on checkpoints that stand for those it names.
+"""Every line of Python in README.md and tools/python/README.md runs, in order, in a fresh directory, on checkpoints that stand
+for those it names.
 
-Without an argument: the blocks before the chapter about torch, on a golden checkpoint; lines that need torch run where it is
-installed. "torch": the chapters about torch and transformers. "paddle": the one about Paddle. The one about Composer and lines
-that need a GPU are compiled only; composer_proof.py and device.py call the same functions.
+Without an argument: what needs numpy alone, on a golden checkpoint; lines that need torch run where it is installed. "torch": the
+chapters about torch and transformers. "paddle": the one about Paddle. ../blocks.py has the chapters. Lines that need a GPU are
+compiled only; device.py calls the same functions.
 
 usage: readme.py [torch | paddle]
 """
 import ast
+import contextlib
 import importlib.util
 import os
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
 
 import needs
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+import blocks  # noqa: E402
 
 PART = sys.argv[1] if len(sys.argv) > 1 else "numpy"
 if PART == "torch":
@@ -26,20 +32,17 @@ elif PART == "paddle":
 import base  # noqa: E402
 from base import dcpfs, np  # noqa: E402
 
-PAGE = base.ROOT / "tools/python/README.md"
-CHAPTERS = {"numpy": ("dcpfs for Python", "Writing"), "torch": ("torch", "transformers, accelerate, Lightning"), "paddle": ("Paddle",)}
-
 
 def statements():
-    """(chapter, source of a statement) of all python blocks."""
-    for chapter in re.split(r"^##? ", PAGE.read_text(), flags=re.M)[1:]:
-        for block in re.findall(r"^```python\n(.*?)^```$", chapter, re.M | re.S):
-            for node in ast.parse(block).body:
-                yield chapter.split("\n")[0], ast.get_source_segment(block, node)
+    """(page, chapter, source of a statement) of all blocks of Python."""
+    for page in (blocks.README, blocks.PYTHON):
+        for chapter, language, text in blocks.blocks(page):
+            for node in ast.parse(text).body if language == "python" else ():
+                yield page, chapter, ast.get_source_segment(text, node)
 
 
-def world_of_numpy(top):
-    """@top: a directory for what is written."""
+def world_of_numpy(top, closing):
+    """@top: a directory for what is written. @closing: an ExitStack for what must end before the directory goes."""
     return {"a_numpy_array": np.zeros(22, np.float32), "my_rows": np.ones((16, 4), np.float32),
             "state_dict": {"model": {"w": np.arange(6.0)}, "step": 7}, "path": str(top / "asynchronous")}, [
         ("/data/run1", base.golden("dcp-fsdp2")[0]),
@@ -47,11 +50,11 @@ def world_of_numpy(top):
         ("lo=(8, 0)", "lo=(0, 0)")]       # which therefore holds all rows
 
 
-def world_of_torch(top):
+def world_of_torch(top, closing):
     import accelerate
     import torch
     import torch.distributed.checkpoint as dcp
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
     class Trainer:
         step = 3
@@ -77,13 +80,17 @@ def world_of_torch(top):
     dcp.save(state, checkpoint_id=str(top / "run1"))
     torch.save(model.state_dict(), top / "model.pt")
     model.config.save_pretrained(top / "my-model")
-    return {"model": model, "optimizer": optimizer, "trainer": state["trainer"], "dcp": dcp, "module": Module(model),
-            "accelerator": accelerate.Accelerator(cpu=True)}, [
+    (top / "mnt").mkdir()
+    program = os.environ["DCPFS_PROGRAM"]
+    subprocess.run([program, "mount", "--hf-assets", top / "my-model", top / "run1", top / "mnt"], check=True)
+    closing.callback(subprocess.run, [program, "umount", "--lazy", top / "mnt"], check=True)
+    return {"AutoModelForCausalLM": AutoModelForCausalLM, "model": model, "optimizer": optimizer, "trainer": state["trainer"],
+            "dcp": dcp, "module": Module(model), "accelerator": accelerate.Accelerator(cpu=True)}, [
         ('"/data/run1", "megatron"', f'"{base.GOLDEN}/megatron-models/llama/ckpt", "megatron"'),
         ("/data/run1", str(top / "run1")), ("/data/model.pt", str(top / "model.pt")), ("/models/my-model", str(top / "my-model"))]
 
 
-def world_of_paddle(top):
+def world_of_paddle(top, closing):
     import paddle
 
     model = paddle.nn.Linear(4, 6)
@@ -97,11 +104,11 @@ def world_of_paddle(top):
 def main():
     torch = importlib.util.find_spec("torch")
     ran = 0
-    with tempfile.TemporaryDirectory(prefix="dcpfs-readme-") as top:
-        names, places = globals()["world_of_" + PART](pathlib.Path(top))
+    with tempfile.TemporaryDirectory(prefix="dcpfs-readme-") as top, contextlib.ExitStack() as closing:
+        names, places = globals()["world_of_" + PART](pathlib.Path(top), closing)
         os.chdir(top)
-        for chapter, source in statements():
-            if chapter not in CHAPTERS[PART] or "cuda" in source or not torch and re.search(r'\.torch\(|"pt"', source):
+        for page, chapter, source in statements():
+            if (page, chapter) not in blocks.CHAPTERS[PART] or "cuda" in source or not torch and re.search(r'\.torch\(|"pt"', source):
                 continue
             text = source
             for name, place in [*places, ("/data/run2", top)]:
@@ -109,7 +116,7 @@ def main():
             try:
                 exec(compile(text, source, "exec"), names)
             except Exception as why:
-                sys.exit(f"tools/python/README.md, {chapter}:\n{source}\n{type(why).__name__}: {why}")
+                sys.exit(f"{page}, {chapter}:\n{source}\n{type(why).__name__}: {why}")
             ran += 1
     if PART == "numpy" and (names["w"].dtype, names["mine"]["model.norm.weight"].numpy().tobytes()) != (
             "BF16", names["a_numpy_array"].tobytes()):
