@@ -15,7 +15,7 @@
 #include "core/base/text.h"
 #include "core/checkpoint/mounts.h"
 #include "core/format/format.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/parse/layout/layout.h"
 #include "core/rules/rules.h"
 #include "core/store/layouts/layouts.h"

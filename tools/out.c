@@ -13,7 +13,7 @@
 
 #include "core/base/sort.h"
 #include "core/base/text.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 
 #define FLEX_LEAST 12 /* columns that the shortened column keeps at least */
 #define FLEX_PAD 60   /* columns that it is filled to where nothing is shortened */

@@ -8,7 +8,7 @@
 
 #include "core/base/cleanup.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/parse/magic.h"
 
 const struct dcp_format *dcp_format_probe_in(dcp_families all, const struct dcp_format *but,

@@ -31,9 +31,9 @@
 #include "core/model/name.h"
 #include "core/model/order.h"
 #include "core/model/tensor.h"
-#include "core/parse/archive/inflate.h"
-#include "core/parse/archive/zip.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/archive/inflate.h"
+#include "core/origin/archive/zip.h"
+#include "core/origin/dir/dir.h"
 #include "core/parse/numpy/npy.h"
 
 static const size_t arena_limit = 1u << 30; /* names of the members of one archive */

@@ -16,7 +16,7 @@
 #include "core/base/arena.h"
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
-#include "core/parse/source.h"
+#include "core/origin/source.h"
 
 /* The value behind a struct dcp_json, which is never defined: it is jansson's, renamed. */
 static const json_t *value_of(const struct dcp_json *v)

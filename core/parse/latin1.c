@@ -7,7 +7,7 @@
 
 #include "core/base/base.h"
 #include "core/base/err.h"
-#include "core/parse/source.h"
+#include "core/origin/source.h"
 
 enum { CHUNK = 1 << 15 };
 

@@ -11,7 +11,7 @@
 #include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/rules/rules.h"
 #include "core/store/index/index.h"
 #include "core/store/layouts/layouts.h"

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 
 #include "core/base/arena.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/store/index/index.h"
 #include "fs/errors.h"
 #include "fs/file/file.h"

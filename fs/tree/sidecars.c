@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/model/name.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/store/index/index.h"
 #include "core/store/version/assets.h"
 #include "core/store/version/version.h"

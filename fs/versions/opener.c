@@ -13,7 +13,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/text.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/store/index/index.h"
 #include "core/store/version/mapped.h"
 #include "fs/errors.h"

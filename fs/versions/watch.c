@@ -8,7 +8,7 @@
  *
  * Where inotify is not to be relied on (another machine may change the file system, or no
  * further watch is given), a short look every POLL_MS asks for each thing that the last look
- * depended on how it looks (core/parse/dir/seen.h), and for the files of versions that are
+ * depended on how it looks (core/origin/dir/seen.h), and for the files of versions that are
  * read; what differs leads to a whole look, and so does a minute.
  */
 #include "fs/versions/watch.h"
@@ -32,8 +32,8 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/sort.h"
-#include "core/parse/dir/dir.h"
-#include "core/parse/dir/seen.h"
+#include "core/origin/dir/dir.h"
+#include "core/origin/dir/seen.h"
 #include "core/store/index/index.h"
 #include "core/store/io/files.h"
 #include "core/store/version/assets.h"

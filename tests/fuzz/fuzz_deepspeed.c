@@ -15,7 +15,7 @@
 #include "core/base/err.h"
 #include "core/format/formats.h"
 #include "core/model/geometry/tiling.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -12,7 +12,7 @@
 #include "core/format/torch_checkpointing/meta/meta.h"
 #include "core/format/torch_checkpointing/place.h"
 #include "core/model/tensor.h"
-#include "core/parse/source.h"
+#include "core/origin/source.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

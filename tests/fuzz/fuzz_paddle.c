@@ -18,9 +18,9 @@
 #include "core/format/paddle/dist/file.h"
 #include "core/format/paddle/dist/meta/meta.h"
 #include "core/model/geometry/tiling.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
+#include "core/origin/source.h"
 #include "core/parse/pyjson/pyjson.h"
-#include "core/parse/source.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -9,7 +9,7 @@
 #include "core/base/ckd.h"
 #include "core/base/err.h"
 #include "core/format/paddle/plain/plain_int.h"
-#include "core/parse/source.h"
+#include "core/origin/source.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/origin/source.h"
 #include "core/parse/pickle/pickle_int.h"
-#include "core/parse/source.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -12,7 +12,7 @@
 #include "core/format/gather/copies.h"
 #include "core/format/torch/state.h"
 #include "core/model/tensor.h"
-#include "core/parse/source.h"
+#include "core/origin/source.h"
 #include "core/parse/torch/torch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

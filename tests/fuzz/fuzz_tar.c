@@ -10,8 +10,8 @@
 #include "core/base/arena.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
-#include "core/parse/archive/tar.h"
-#include "core/parse/source.h"
+#include "core/origin/archive/tar.h"
+#include "core/origin/source.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

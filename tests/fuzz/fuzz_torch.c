@@ -9,8 +9,8 @@
 #include "core/base/buf.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
+#include "core/origin/source.h"
 #include "core/parse/pyjson/pyjson.h"
-#include "core/parse/source.h"
 #include "core/parse/torch/torch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

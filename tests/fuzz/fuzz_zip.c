@@ -9,8 +9,8 @@
 #include "core/base/arena.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
-#include "core/parse/archive/zip.h"
-#include "core/parse/source.h"
+#include "core/origin/archive/zip.h"
+#include "core/origin/source.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -10,7 +10,7 @@ import sys
 import tree
 
 MAY_SEE = {"core": {"core"}, "fs": {"fs", "core"}, "tools": {"tools", "fs", "core"}}
-FLOORS = ("base", "model", "parse", "write", "rules", "format", "store", "checkpoint")  # a file sees its own floor and those before
+FLOORS = ("base", "model", "origin", "parse", "write", "rules", "format", "store", "checkpoint")  # a file sees its own floor and those before
 
 # Folders of tools/ that are libraries: they include no program and nothing of the mount.
 LIBRARIES = {"tools/load/": ("core/", "tools/load/"), "tools/save/": ("core/", "tools/save/", "tools/load/")}
@@ -22,7 +22,7 @@ OWNERS = (
     (r"zlib\.h", r"core/base/crc32\.c"),
     (r"pcre2\.h", r"core/parse/regex\.c"),
     (r"jansson.*", r"core/parse/json\.c"),
-    (r"archive.*", r"core/parse/(archive/)?inflate\.c"),
+    (r"archive.*", r"core/origin/archive/inflate\.c"),
     (r"xxh.*", r"core/base/hash\.c"),
     (r"nettle/.*", r"core/store/view/digest\.c|tools/load/comm/meet\.c"),
     (r"liburing.*", r"core/store/(io/)?ring_uring\.c"),

@@ -3,7 +3,7 @@
 """Fail when a source has no unit test, or a test, fuzz target or source is in no build list.
 
 A source core/<path>.c is covered by tests/unit/<path>.c, and by any test whose first comment says so on a
-line of its own, " * covers: arena, parse/source": a source of the folder that the test's own mirrors, or its
+line of its own, " * covers: arena, origin/source": a source of the folder that the test's own mirrors, or its
 path below core/ (or fs/...). A source without a header of its own is a part of the module it is named after,
 meta_add.c of meta.h, or else of its folder's: pickle/memo.c belongs to pickle/pickle.h and is covered where
 pickle is.

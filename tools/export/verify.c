@@ -11,8 +11,8 @@
 
 #include "core/base/base.h"
 #include "core/base/cleanup.h"
+#include "core/origin/source.h"
 #include "core/parse/pyjson/pyjson.h"
-#include "core/parse/source.h"
 #include "core/store/index/index.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"

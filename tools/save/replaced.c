@@ -16,11 +16,11 @@
 #include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/format/hf/extras.h"
-#include "core/parse/archive/zip.h"
+#include "core/origin/archive/zip.h"
+#include "core/origin/source.h"
 #include "core/parse/magic.h"
 #include "core/parse/paddle/lodtensor.h"
 #include "core/parse/pickle/pickle.h"
-#include "core/parse/source.h"
 #include "tools/save/save_int.h"
 
 enum { HEAD = 512, ZIP_NAME = 30, MAX_DESC = 1024, MEMORY = 32 << 20 };

@@ -2,7 +2,7 @@
 #include <stddef.h>
 
 #include "core/base/hash.h"
-#include "core/parse/archive/inflate.h"
+#include "core/origin/archive/inflate.h"
 #include "core/parse/json.h"
 #include "core/store/index/index.h"
 #include "core/store/view/digest.h"

@@ -28,7 +28,7 @@
 #include "core/format/formats.h"
 #include "core/format/nest/inner.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 
 static const char states[] = "composer_states.pt", deepspeed[] = "deepspeed";
 

@@ -19,7 +19,7 @@
 #include "core/format/format.h"
 #include "core/format/nest/inner.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/parse/json.h"
 #include "core/parse/pyjson/pyjson.h"
 

@@ -9,7 +9,7 @@
 #include "core/base/number.h"
 #include "core/format/dcp/dcp_int.h"
 #include "core/format/formats.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 
 /* ---- names ---- */
 

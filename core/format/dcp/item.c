@@ -5,7 +5,7 @@
 
 #include "core/base/ckd.h"
 #include "core/base/err.h"
-#include "core/parse/archive/inflate.h"
+#include "core/origin/archive/inflate.h"
 
 /* SLACK: bytes forgiven to small files. RATIO: decoded bytes that count as much as a stored
  * one. */

@@ -9,8 +9,8 @@
 
 #include "core/base/buf.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir/dir.h"
-#include "core/parse/source.h"
+#include "core/origin/dir/dir.h"
+#include "core/origin/source.h"
 
 struct dcp_err;
 

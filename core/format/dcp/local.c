@@ -17,7 +17,7 @@
 #include "core/base/sort.h"
 #include "core/format/dcp/dcp.h"
 #include "core/format/formats.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 
 static bool has_metadata(const struct dcp_dir *dir, uint64_t rank)
 {

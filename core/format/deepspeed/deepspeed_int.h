@@ -37,7 +37,7 @@
 #include "core/format/deepspeed/join.h"
 #include "core/format/format.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/parse/torch/torch.h"
 
 /* ---- names ---- */

@@ -21,7 +21,7 @@
 #include "core/format/hf/files.h"
 #include "core/format/torch/state.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/parse/torch/torch.h"
 
 /* A file of weights, by name: not "model", which others write too (CTranslate2). */

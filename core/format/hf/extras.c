@@ -13,7 +13,7 @@
 #include "core/format/hf/name.h"
 #include "core/format/torch/state.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/parse/torch/torch.h"
 
 static bool matches(const char *const *globs, size_t n, const char *name)

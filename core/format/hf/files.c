@@ -10,7 +10,7 @@
 #include "core/base/sort.h"
 #include "core/format/format.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/parse/json.h"
 
 static int by_rank(const void *a, const void *b)

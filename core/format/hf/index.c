@@ -6,7 +6,7 @@
 
 #include "core/base/err.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/parse/json.h"
 
 enum { MAX_INDEX = 256 << 20 }; /* a million keys take some 100 MB */

@@ -9,7 +9,7 @@
 #include "core/base/base.h"
 #include "core/base/number.h"
 #include "core/base/text.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 
 enum {
 	MAX_DIGITS = 6,     /* DeepSeek's are model-00001-of-000163 */

@@ -30,7 +30,7 @@
 #include "core/format/hf/extras.h"
 #include "core/format/hf/safetensors_int.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/parse/magic.h"
 
 /* ---- which directories ---- */

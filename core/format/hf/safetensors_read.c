@@ -6,7 +6,7 @@
 #include "core/format/format.h"
 #include "core/format/hf/safetensors_int.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/parse/json.h"
 
 static int add_shard(struct dcp_hf *h, const struct dcp_hf_shard *s)

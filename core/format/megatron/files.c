@@ -12,7 +12,7 @@
 #include "core/format/megatron/megatron_int.h"
 #include "core/format/torch/state.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/parse/torch/torch.h"
 
 enum { MAX_LOST = 256 }; /* ranks named one by one */

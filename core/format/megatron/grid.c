@@ -21,7 +21,7 @@
 #include "core/base/base.h"
 #include "core/base/number.h"
 #include "core/format/megatron/megatron_int.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 
 enum { MAX_PARALLEL = 4096 };
 

@@ -24,8 +24,8 @@
 #include "core/format/formats.h"
 #include "core/format/megatron/megatron_int.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir/dir.h"
-#include "core/parse/source.h"
+#include "core/origin/dir/dir.h"
+#include "core/origin/source.h"
 #include "core/parse/torch/torch.h"
 
 enum { MAX_RULES = 1 << 20 };

@@ -27,8 +27,8 @@
 #include "core/format/nest/inner.h"
 #include "core/format/nest/relay.h"
 #include "core/model/tensor.h"
-#include "core/parse/archive/inflate.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/archive/inflate.h"
+#include "core/origin/dir/dir.h"
 
 static const char *const packed[] = { ".gz", ".bz2", ".xz", ".lzma", ".zst", ".lz4" };
 

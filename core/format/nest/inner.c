@@ -11,7 +11,7 @@
 #include "core/format/format.h"
 #include "core/format/nest/relay.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 
 enum { MAX_DEEP = 3 };
 

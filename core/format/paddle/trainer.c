@@ -17,7 +17,7 @@
 #include "core/format/formats.h"
 #include "core/format/nest/relay.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 
 static const char *const parts[] = { "model_state",     "master_weights", "optimizer_states",
 				     "optimizer_state", "ema_states",     "ema_state",

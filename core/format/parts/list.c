@@ -9,8 +9,8 @@
 #include "core/base/err.h"
 #include "core/format/parts/parts.h"
 #include "core/model/tensor.h"
+#include "core/origin/source.h"
 #include "core/parse/json.h"
-#include "core/parse/source.h"
 
 enum { MAX_JSON = 64 << 20 };
 

@@ -14,7 +14,7 @@
 #include "core/base/arena.h"
 #include "core/base/buf.h"
 #include "core/format/format.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 
 #define DCP_PARTS_DEPTH 3 /* parts that have parts: verl's global_step_N/actor/ is one */
 

@@ -19,7 +19,7 @@
 #include "core/format/formats.h"
 #include "core/format/torch/state.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/parse/numpy/ndpickle.h"
 #include "core/parse/pickle/pickle.h"
 #include "core/parse/pyjson/pyjson.h"

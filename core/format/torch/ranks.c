@@ -39,7 +39,7 @@
 #include "core/format/torch/ranks.h"
 #include "core/format/torch/state.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/parse/torch/torch.h"
 
 enum { MAX_RANKS = 1 << 20 };

@@ -19,7 +19,7 @@
 #include "core/format/formats.h"
 #include "core/format/torch/state.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/parse/torch/torch.h"
 
 static bool has_extension(const char *name)

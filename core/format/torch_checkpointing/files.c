@@ -13,7 +13,7 @@
 #include "core/format/hf/name.h"
 #include "core/format/torch_checkpointing/items_int.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 
 struct listing {
 	struct dcp_titems *r;

@@ -26,7 +26,7 @@
 #include "core/base/number.h"
 #include "core/format/formats.h"
 #include "core/format/torch/ranks.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 
 static const char metadata[] = "metadata.pkl";
 

@@ -16,7 +16,7 @@
 
 #include "core/format/torch_checkpointing/items_int.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 
 enum { SCRATCH_LIMIT = 256 << 20, NAMES_LIMIT = 256 << 20 };
 

@@ -18,7 +18,7 @@
 #include "core/format/torch/state.h"
 #include "core/format/torch_checkpointing/items_int.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/parse/json.h"
 #include "core/parse/pyjson/pyjson.h"
 #include "core/parse/safetensors/safetensors.h"

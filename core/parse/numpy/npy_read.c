@@ -14,7 +14,7 @@
 #include "core/base/endian.h"
 #include "core/base/err.h"
 #include "core/base/number.h"
-#include "core/parse/source.h"
+#include "core/origin/source.h"
 
 enum { MAGIC = 8, MAX_DEEP = 64 };
 

@@ -9,8 +9,8 @@
 #include "core/base/ckd.h"
 #include "core/base/endian.h"
 #include "core/base/err.h"
+#include "core/origin/source.h"
 #include "core/parse/paddle/protobuf.h"
-#include "core/parse/source.h"
 
 enum {
 	MAX_LEVELS = 64,

@@ -9,10 +9,10 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/sort.h"
+#include "core/origin/source.h"
 #include "core/parse/json.h"
 #include "core/parse/paddle/lodtensor.h"
 #include "core/parse/paddle/protobuf.h"
-#include "core/parse/source.h"
 
 enum {
 	MEMORY = 256 << 20, /* a million names of 200 bytes */

@@ -8,7 +8,7 @@
 #include "core/base/bytes.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
-#include "core/parse/source.h"
+#include "core/origin/source.h"
 
 /* A tag and the longest number after it. */
 enum { HEAD = 20, MAX_NUMBER = (1 << 29) - 1 };

@@ -11,8 +11,8 @@
 
 #include "core/base/err.h"
 #include "core/base/text.h"
+#include "core/origin/source.h"
 #include "core/parse/pickle/vm.h"
-#include "core/parse/source.h"
 
 enum { DEFAULT_MEMORY = 192 << 20 };
 

@@ -6,8 +6,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/origin/source.h"
 #include "core/parse/pickle/vm.h"
-#include "core/parse/source.h"
 
 /* ---- integers ---- */
 

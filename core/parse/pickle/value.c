@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "core/base/ckd.h"
+#include "core/origin/source.h"
 #include "core/parse/pickle/pickle_int.h"
-#include "core/parse/source.h"
 
 /* A module name as it is spelled now, in two parts. */
 struct module {

@@ -14,9 +14,9 @@
 #include "core/base/endian.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
+#include "core/origin/source.h"
 #include "core/parse/pickle/ops.h"
 #include "core/parse/pickle/window.h"
-#include "core/parse/source.h"
 
 #define ARG_OF(name, code, arg) [code] = PICKLE_ARG_##arg,
 const uint8_t dcp_pkl_arg[256] = { PICKLE_OPS(ARG_OF) };

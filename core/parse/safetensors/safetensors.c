@@ -17,9 +17,9 @@
 #include "core/base/arena.h"
 #include "core/base/cleanup.h"
 #include "core/base/text.h"
+#include "core/origin/source.h"
 #include "core/parse/json.h"
 #include "core/parse/magic.h"
-#include "core/parse/source.h"
 
 static int check_meta_names(const struct dcp_st_reader *r, uint64_t off)
 {

@@ -22,7 +22,7 @@
 #include "core/base/err.h"
 #include "core/base/number.h"
 #include "core/base/sort.h"
-#include "core/parse/archive/tar.h"
+#include "core/origin/archive/tar.h"
 #include "core/parse/torch/torch_int.h"
 
 struct member {

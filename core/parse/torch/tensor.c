@@ -7,7 +7,7 @@
 #include "core/base/base.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
-#include "core/parse/archive/zip.h"
+#include "core/origin/archive/zip.h"
 #include "core/parse/torch/torch_int.h"
 
 /* Rebuild calls inside rebuild calls: a Parameter of a subclass of a tensor from a device is 3.

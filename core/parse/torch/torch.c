@@ -6,7 +6,7 @@
 
 #include "core/base/ckd.h"
 #include "core/base/err.h"
-#include "core/parse/archive/zip.h"
+#include "core/origin/archive/zip.h"
 #include "core/parse/magic.h"
 #include "core/parse/torch/torch_int.h"
 

@@ -9,8 +9,8 @@
  */
 #pragma once
 #include "core/base/arena.h"
-#include "core/parse/dir/dir.h"
-#include "core/parse/source.h"
+#include "core/origin/dir/dir.h"
+#include "core/origin/source.h"
 #include "core/parse/torch/torch.h"
 
 struct dcp_zip_member;

@@ -15,8 +15,8 @@
 #include "core/base/hash.h"
 #include "core/base/sort.h"
 #include "core/base/text.h"
-#include "core/parse/dir/dir.h"
-#include "core/parse/source.h"
+#include "core/origin/dir/dir.h"
+#include "core/origin/source.h"
 #include "core/store/cache/unpack.h"
 #include "core/store/cache/unpack_int.h"
 

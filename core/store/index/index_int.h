@@ -9,7 +9,7 @@
 #include "core/base/arena.h"
 #include "core/base/buf.h"
 #include "core/base/err.h"
-#include "core/parse/source.h"
+#include "core/origin/source.h"
 #include "core/store/index/index.h"
 
 /* What a writer keeps to and a reader refuses beyond. */

@@ -13,8 +13,8 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
-#include "core/parse/archive/inflate.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/archive/inflate.h"
+#include "core/origin/dir/dir.h"
 #include "core/store/cache/unpack.h"
 #include "core/store/io/guard.h"
 

@@ -17,7 +17,7 @@
 #include "core/base/log.h"
 #include "core/base/near.h"
 #include "core/base/text.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/parse/layout/layout.h"
 #include "core/store/layouts/layouts_int.h"
 #include "core/store/version/version.h"

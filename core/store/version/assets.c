@@ -12,7 +12,7 @@
 #include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/format/hf/extras.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/parse/json.h"
 #include "core/store/io/files.h"
 #include "core/store/version/version_int.h"

@@ -11,7 +11,7 @@
 #include "core/base/cleanup.h"
 #include "core/format/hf/extras.h"
 #include "core/model/order.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/store/index/index.h"
 #include "core/store/version/version_int.h"
 

@@ -6,7 +6,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/store/cache/cache.h"
 #include "core/store/index/index.h"
 #include "core/store/version/version_int.h"

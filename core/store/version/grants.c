@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "core/base/cleanup.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/store/index/index.h"
 #include "core/store/io/files.h"
 #include "core/store/version/version_int.h"

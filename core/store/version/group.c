@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/store/version/version_int.h"
 
 /* The families that say MANY to @dir, as bits by their place in the table. */

@@ -11,7 +11,7 @@
 
 #include "core/base/err.h"
 #include "core/model/order.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/store/version/version_int.h"
 
 enum { MAX_LOOKED_AT = 1000 };

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "core/base/cleanup.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/store/version/version_int.h"
 
 enum { MAX_TEXT = 1024 };

@@ -7,8 +7,8 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/model/order.h"
-#include "core/parse/dir/dir.h"
-#include "core/parse/dir/seen.h"
+#include "core/origin/dir/dir.h"
+#include "core/origin/dir/seen.h"
 #include "core/store/version/version_int.h"
 
 /* A million versions with names of 255 bytes. */

@@ -16,8 +16,8 @@
 #include "core/base/base.h"
 #include "core/base/cleanup.h"
 #include "core/base/text.h"
-#include "core/parse/dir/dir.h"
-#include "core/parse/dir/seen.h"
+#include "core/origin/dir/dir.h"
+#include "core/origin/dir/seen.h"
 #include "core/store/version/version_int.h"
 
 enum { MAX_TEXT = 512, MAX_TAGS = 1000 };

@@ -16,9 +16,9 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/model/geometry/meet.h"
-#include "core/parse/archive/inflate.h"
+#include "core/origin/archive/inflate.h"
+#include "core/origin/source.h"
 #include "core/parse/latin1.h"
-#include "core/parse/source.h"
 #include "core/parse/torch/torch.h"
 
 enum {                        /* the distance of common devices */

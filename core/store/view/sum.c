@@ -10,7 +10,7 @@
 
 #include "core/base/err.h"
 #include "core/model/dtype.h"
-#include "core/parse/source.h"
+#include "core/origin/source.h"
 #include "core/store/view/view_int.h"
 
 enum { PART = 16 << 10 }; /* bytes of a term that are read at once */

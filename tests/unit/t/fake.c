@@ -9,7 +9,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 
 struct t_fake t_fake;
 

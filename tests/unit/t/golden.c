@@ -2,7 +2,7 @@
 #include "tests/unit/t/golden.h"
 
 #include "core/base/buf.h"
-#include "core/parse/source.h"
+#include "core/origin/source.h"
 #include "tests/unit/t.h"
 #include "tests/unit/t/sha256.h"
 

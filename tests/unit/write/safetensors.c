@@ -8,8 +8,8 @@
 #include <limits.h>
 
 #include "core/base/arena.h"
+#include "core/origin/source.h"
 #include "core/parse/safetensors/safetensors.h"
-#include "core/parse/source.h"
 #include "core/write/formats.h"
 #include "tests/unit/t/write.h"
 

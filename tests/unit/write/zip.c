@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What core/parse/archive/zip reads of it; that other programs read it is tests/cli/export.py's.
+ * What core/origin/archive/zip reads of it; that other programs read it is tests/cli/export.py's.
  */
 #include "tests/unit/t.h"
 
 #include "core/base/arena.h"
 #include "core/base/crc32.h"
 #include "core/base/endian.h"
-#include "core/parse/archive/zip.h"
-#include "core/parse/source.h"
+#include "core/origin/archive/zip.h"
+#include "core/origin/source.h"
 #include "core/write/write.h"
 #include "core/write/zip.h"
 #include "tests/unit/t/write.h"

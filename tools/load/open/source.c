@@ -13,8 +13,8 @@
 #include <string.h>
 
 #include "core/base/cleanup.h"
+#include "core/origin/source.h"
 #include "core/parse/json.h"
-#include "core/parse/source.h"
 #include "core/rules/rules.h"
 #include "core/store/layouts/layouts.h"
 #include "core/store/version/mapped.h"

@@ -5,8 +5,8 @@
 #include "core/base/err.h"
 #include "core/format/dcp/meta/meta_int.h"
 #include "core/format/torch/field.h"
+#include "core/origin/source.h"
 #include "core/parse/pickle/sections.h"
-#include "core/parse/source.h"
 
 static const struct dcp_section sections[] = {
 	{ "state_dict_metadata", false, dcp_tmeta_add_entry },

@@ -21,7 +21,7 @@
 #include "core/format/formats.h"
 #include "core/format/paddle/dist/dist_int.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 
 #define ARENA ((size_t)1 << 30) /* the pieces of one key */
 #define KEPT ((size_t)4 << 30)  /* the arrays of tens of millions of records */

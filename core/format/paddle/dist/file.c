@@ -13,10 +13,10 @@
 #include "core/base/ckd.h"
 #include "core/base/endian.h"
 #include "core/base/err.h"
+#include "core/origin/source.h"
 #include "core/parse/numpy/ndpickle.h"
 #include "core/parse/pyjson/pyjson.h"
 #include "core/parse/safetensors/safetensors.h"
-#include "core/parse/source.h"
 
 #define MEMORY ((size_t)1 << 30) /* all arrays of one file; 100,000 take some 20 MB */
 

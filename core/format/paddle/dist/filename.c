@@ -6,7 +6,7 @@
 
 #include "core/base/number.h"
 #include "core/format/paddle/dist/dist_int.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 
 bool dcp_pdist_is_meta(const char *name, uint64_t *uid)
 {

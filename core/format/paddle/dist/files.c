@@ -15,7 +15,7 @@
 #include "core/format/format.h"
 #include "core/format/paddle/dist/dist_int.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/parse/pyjson/pyjson.h"
 
 /* @a in memory of its own; what is wrong with it, with the name of its file. */

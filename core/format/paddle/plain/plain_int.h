@@ -24,7 +24,7 @@
 #include "core/base/err.h"
 #include "core/format/format.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/parse/pickle/pickle.h"
 
 struct dcp_ndarray;

@@ -15,9 +15,9 @@
 #include "core/base/ckd.h"
 #include "core/base/err.h"
 #include "core/format/torch/field.h"
+#include "core/origin/source.h"
 #include "core/parse/json.h"
 #include "core/parse/pickle/sections.h"
-#include "core/parse/source.h"
 
 static const size_t arena_limit = (size_t)1 << 30;
 /* Ranks and characters looked at: each stands in the file, but the lists of meshes are spelled

@@ -8,7 +8,7 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/hash.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/store/cache/unpack.h"
 #include "core/store/index/write/write_int.h"
 

@@ -12,7 +12,7 @@
 
 #include "core/base/base.h"
 #include "core/base/cleanup.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/store/index/sql.h"
 #include "core/store/index/write/write_int.h"
 

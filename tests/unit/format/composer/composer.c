@@ -8,7 +8,7 @@
 #include "core/base/buf.h"
 #include "core/format/composer/composer.h"
 #include "core/format/format.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/parse/torch/torch.h"
 #include "core/store/version/version.h"
 #include "tests/unit/t/format/composer.h"

@@ -7,7 +7,7 @@
 #include "tests/unit/t.h"
 
 #include "core/format/format.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "tests/unit/t/format/composer.h"
 #include "tests/unit/t/parse/dir.h"
 #include "tests/unit/t/sink.h"

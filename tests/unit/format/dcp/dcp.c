@@ -11,7 +11,7 @@
 
 #include "core/format/dcp/dcp.h"
 #include "core/format/format.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "tests/unit/t/format/dcp.h"
 #include "tests/unit/t/format/torch.h"
 #include "tests/unit/t/manifest.h"

@@ -3,7 +3,7 @@
  * What a look into the items of tensors finds.
  */
 #include "core/format/format.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "tests/unit/t.h"
 #include "tests/unit/t/format/dcp.h"
 #include "tests/unit/t/format/torch.h"

@@ -7,7 +7,7 @@
 
 #include "core/base/buf.h"
 #include "core/format/formats.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "tests/unit/t/manifest.h"
 #include "tests/unit/t/parse/dir.h"
 #include "tests/unit/t/sink.h"

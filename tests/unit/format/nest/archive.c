@@ -10,7 +10,7 @@
 
 #include "core/base/buf.h"
 #include "core/format/format.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/store/index/index.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"

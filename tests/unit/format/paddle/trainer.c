@@ -2,7 +2,7 @@
 #include "tests/unit/t.h"
 
 #include "core/format/formats.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "tests/unit/t/format/paddle.h"
 #include "tests/unit/t/parse/dir.h"
 #include "tests/unit/t/sink.h"

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "core/format/format.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "tests/unit/t/format/torch.h"
 #include "tests/unit/t/parse/dir.h"
 #include "tests/unit/t/parse/zip.h"

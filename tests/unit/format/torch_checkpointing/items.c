@@ -9,7 +9,7 @@
 #include "core/base/buf.h"
 #include "core/format/format.h"
 #include "core/format/torch_checkpointing/items_int.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "tests/unit/t/format/items.h"
 #include "tests/unit/t/format/torch.h"
 #include "tests/unit/t/manifest.h"

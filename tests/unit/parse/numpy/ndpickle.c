@@ -5,9 +5,9 @@
 #include <jansson.h>
 #include <unistd.h>
 
+#include "core/origin/source.h"
 #include "core/parse/latin1.h"
 #include "core/parse/numpy/ndpickle.h"
-#include "core/parse/source.h"
 #include "tests/unit/t/parse/pickle.h"
 
 static struct dcp_pickle *parse(const struct dcp_source *src)

@@ -4,8 +4,8 @@
 #include "core/base/buf.h"
 #include "core/base/endian.h"
 #include "core/base/err.h"
+#include "core/origin/source.h"
 #include "core/parse/numpy/npy.h"
-#include "core/parse/source.h"
 
 /* Lengths and texts as numpy 1.24.2 writes them. */
 /* clang-format off */

@@ -2,8 +2,8 @@
 #include "tests/unit/t.h"
 
 #include "core/base/endian.h"
+#include "core/origin/source.h"
 #include "core/parse/paddle/lodtensor.h"
-#include "core/parse/source.h"
 #include "tests/unit/t/format/pdplain.h"
 
 /* clang-format off */

@@ -2,8 +2,8 @@
 #include "tests/unit/t.h"
 
 #include "core/base/cleanup.h"
+#include "core/origin/source.h"
 #include "core/parse/paddle/program.h"
-#include "core/parse/source.h"
 #include "tests/unit/t/format/pdplain.h"
 
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/t.h"
 
+#include "core/origin/source.h"
 #include "core/parse/paddle/protobuf.h"
-#include "core/parse/source.h"
 #include "tests/unit/t/format/pdplain.h"
 
 /* clang-format off */

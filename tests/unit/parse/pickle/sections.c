@@ -2,8 +2,8 @@
 #include "tests/unit/t.h"
 
 #include "core/base/buf.h"
+#include "core/origin/source.h"
 #include "core/parse/pickle/sections.h"
-#include "core/parse/source.h"
 #include "tests/unit/t/format/torch.h"
 
 /* What was handed over, as text: "first:a=1 second:b=2 " */

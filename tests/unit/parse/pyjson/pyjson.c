@@ -3,7 +3,7 @@
 
 #include "core/base/buf.h"
 #include "core/base/cleanup.h"
-#include "core/parse/source.h"
+#include "core/origin/source.h"
 #include "tests/unit/t/format/torch.h"
 #include "tests/unit/t/golden.h"
 #include "tests/unit/t/parse/source.h"

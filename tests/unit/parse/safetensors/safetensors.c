@@ -11,8 +11,8 @@
 #include "core/base/cleanup.h"
 #include "core/base/endian.h"
 #include "core/model/tensor.h"
+#include "core/origin/source.h"
 #include "core/parse/safetensors/safetensors.h"
-#include "core/parse/source.h"
 
 #define BAD "tests/bad/safetensors"
 #define GOLDEN "tests/golden/dcp-hf/ckpt/"

@@ -6,8 +6,8 @@
 
 #include "core/base/buf.h"
 #include "core/base/endian.h"
+#include "core/origin/source.h"
 #include "core/parse/pyjson/pyjson.h"
-#include "core/parse/source.h"
 #include "core/parse/torch/torch.h"
 #include "tests/unit/t/format/torch.h"
 #include "tests/unit/t/golden.h"

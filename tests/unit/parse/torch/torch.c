@@ -3,7 +3,7 @@
 
 #include "core/base/buf.h"
 #include "core/base/cleanup.h"
-#include "core/parse/source.h"
+#include "core/origin/source.h"
 #include "core/parse/torch/torch.h"
 #include "tests/unit/t/format/torch.h"
 #include "tests/unit/t/golden.h"

@@ -13,7 +13,7 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/log.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/store/cache/unpack.h"
 #include "core/store/cache/unpack_int.h"
 #include "core/store/version/version.h"

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/store/io/files.h"
 #include "core/store/io/guard.h"
 #include "tests/unit/t/parse/dir.h"

@@ -17,7 +17,7 @@
 
 #include "core/base/buf.h"
 #include "core/base/err.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "tests/unit/t/parse/dir.h"
 #include "tests/unit/t/parse/stream.h"
 #include "tests/unit/t/sink.h"

@@ -5,7 +5,7 @@
 #pragma once
 #include "core/base/err.h"
 #include "core/format/format.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "tests/unit/t/sink.h"
 
 struct t_group {

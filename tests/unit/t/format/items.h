@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "core/base/err.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "tests/unit/t/sink.h"
 
 struct t_dir;

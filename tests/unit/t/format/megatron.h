@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "core/base/buf.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "tests/unit/t/parse/dir.h"
 #include "tests/unit/t/sink.h"
 

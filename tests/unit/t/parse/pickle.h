@@ -10,8 +10,8 @@
 #include "tests/unit/t.h"
 
 #include "core/base/buf.h"
+#include "core/origin/source.h"
 #include "core/parse/pickle/pickle.h"
-#include "core/parse/source.h"
 
 enum { T_PICKLE_DEEP = 7 }; /* cycles are cut here, by both sides */
 

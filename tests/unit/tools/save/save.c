@@ -15,8 +15,8 @@
 
 #include "core/base/arena.h"
 #include "core/base/crc32.h"
-#include "core/parse/archive/zip.h"
-#include "core/parse/source.h"
+#include "core/origin/archive/zip.h"
+#include "core/origin/source.h"
 #include "core/write/write.h"
 #include "tests/unit/t/parse/dir.h"
 #include "tests/unit/t/write.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/t.h"
 
+#include "core/origin/source.h"
 #include "core/parse/paddle/lodtensor.h"
 #include "core/parse/paddle/program.h"
-#include "core/parse/source.h"
 #include "core/write/formats.h"
 #include "tests/unit/t/write.h"
 

@@ -8,9 +8,9 @@
 
 #include "core/base/buf.h"
 #include "core/model/tensor.h"
+#include "core/origin/source.h"
 #include "core/parse/pickle/pickle.h"
 #include "core/parse/pyjson/pyjson.h"
-#include "core/parse/source.h"
 #include "core/write/formats.h"
 #include "core/write/torch/torch.h"
 #include "core/write/tree.h"

@@ -7,7 +7,7 @@
 #include "tests/unit/t.h"
 
 #include "core/format/dcp/dcp.h"
-#include "core/parse/source.h"
+#include "core/origin/source.h"
 #include "tests/unit/t/format/dcp.h"
 #include "tests/unit/t/parse/source.h"
 #include "tests/unit/t/sink.h"

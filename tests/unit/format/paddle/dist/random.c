@@ -7,7 +7,7 @@
 #include "tests/unit/t.h"
 
 #include "core/format/formats.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "core/store/index/index.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"

@@ -10,7 +10,7 @@
 #include "core/base/arena.h"
 #include "core/format/torch/shard/shard.h"
 #include "core/format/torch/state.h"
-#include "core/parse/source.h"
+#include "core/origin/source.h"
 #include "core/parse/torch/torch.h"
 #include "tests/unit/t/format/torch.h"
 #include "tests/unit/t/model/shard.h"

@@ -6,8 +6,8 @@
 
 #include "core/base/buf.h"
 #include "core/format/torch_checkpointing/meta/meta.h"
-#include "core/parse/dir/dir.h"
-#include "core/parse/source.h"
+#include "core/origin/dir/dir.h"
+#include "core/origin/source.h"
 #include "tests/unit/t/format/items.h"
 #include "tests/unit/t/format/torch.h"
 #include "tests/unit/t/parse/dir.h"

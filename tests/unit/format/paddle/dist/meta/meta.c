@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "core/format/paddle/dist/meta/meta.h"
-#include "core/parse/source.h"
+#include "core/origin/source.h"
 #include "tests/unit/t/format/paddle.h"
 #include "tests/unit/t/parse/pickle.h"
 

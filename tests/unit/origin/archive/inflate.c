@@ -8,8 +8,8 @@
 
 #include "core/base/buf.h"
 #include "core/base/cleanup.h"
-#include "core/parse/archive/inflate.h"
-#include "core/parse/source.h"
+#include "core/origin/archive/inflate.h"
+#include "core/origin/source.h"
 #include "tests/unit/t/parse/source.h"
 
 /* RFC 8878: magic, descriptor without content size or checksum, window of 1 MiB. */

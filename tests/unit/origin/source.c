@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "core/base/cleanup.h"
-#include "core/parse/source.h"
+#include "core/origin/source.h"
 
 static const char TEXT[] = "0123456789";
 

@@ -4,7 +4,7 @@
 #include "core/base/arena.h"
 #include "core/base/ckd.h"
 #include "core/base/cleanup.h"
-#include "core/parse/archive/zip.h"
+#include "core/origin/archive/zip.h"
 #include "tests/unit/t/parse/source.h"
 #include "tests/unit/t/parse/zip.h"
 

@@ -10,8 +10,8 @@
 #include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/base/sort.h"
-#include "core/parse/archive/tar.h"
-#include "core/parse/dir/dir_int.h"
+#include "core/origin/archive/tar.h"
+#include "core/origin/dir/dir_int.h"
 
 enum { MAX_INPUTS = 65536 }; /* ranks that wrote one each */
 

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "core/base/cleanup.h"
-#include "core/parse/dir/dir_int.h"
+#include "core/origin/dir/dir_int.h"
 
 enum { MAX_UP = 8 };
 

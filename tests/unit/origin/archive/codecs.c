@@ -10,8 +10,8 @@
 
 #include "core/base/buf.h"
 #include "core/base/cleanup.h"
-#include "core/parse/archive/inflate.h"
-#include "core/parse/source.h"
+#include "core/origin/archive/inflate.h"
+#include "core/origin/source.h"
 #include "tests/unit/t/model/pack.h"
 
 static const enum dcp_codec all[] = { DCP_CODEC_GZIP, DCP_CODEC_BZIP2, DCP_CODEC_XZ,

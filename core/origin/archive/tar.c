@@ -8,7 +8,7 @@
  *
  * Types L (GNU) and x (pax) hold what did not fit into the header after them.
  */
-#include "core/parse/archive/tar.h"
+#include "core/origin/archive/tar.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -23,7 +23,7 @@
 #include "core/base/number.h"
 #include "core/base/sort.h"
 #include "core/base/text.h"
-#include "core/parse/source.h"
+#include "core/origin/source.h"
 
 enum {
 	BLOCK = 512,

@@ -16,7 +16,7 @@
 
 #include "core/base/arena.h"
 #include "core/model/tensor.h"
-#include "core/parse/source.h"
+#include "core/origin/source.h"
 
 struct dcp_err;
 struct dcp_seen;
@@ -45,7 +45,7 @@ struct dcp_dir {
 /*
  * List @path. A regular file is taken as a directory that holds nothing else: its path is that
  * of the file, its descriptor that of the real directory. -ENOENT, -ENOTDIR (neither),
- * -EACCES, -ENOMEM, -E2BIG (over a million names). @seen (core/parse/dir/seen.h), if not NULL,
+ * -EACCES, -ENOMEM, -E2BIG (over a million names). @seen (core/origin/dir/seen.h), if not NULL,
  * records what is examined, and must outlive the directory and those below it.
  */
 int dcp_dir_open_seen(const char *path, struct dcp_seen *seen, struct dcp_dir *out,

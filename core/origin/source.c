@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/parse/source.h"
+#include "core/origin/source.h"
 
 #include <errno.h>
 #include <string.h>

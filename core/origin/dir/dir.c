@@ -11,8 +11,8 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/sort.h"
-#include "core/parse/dir/dir_int.h"
-#include "core/parse/dir/seen.h"
+#include "core/origin/dir/dir_int.h"
+#include "core/origin/dir/seen.h"
 
 /* What an entry is; links stand for what they lead to inside the directory. */
 static int stat_entry(const struct dcp_dir *d, const char *name, struct dcp_dirent *out)

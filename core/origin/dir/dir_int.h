@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 
 /* ---- open.c ---- */
 

@@ -7,7 +7,7 @@
 
 #include <unistd.h>
 
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 #include "tests/unit/t/parse/dir.h"
 #include "tests/unit/t/parse/tar.h"
 

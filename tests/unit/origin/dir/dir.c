@@ -16,8 +16,8 @@
 #include <unistd.h>
 
 #include "core/base/cleanup.h"
-#include "core/parse/dir/dir.h"
-#include "core/parse/dir/dir_int.h"
+#include "core/origin/dir/dir.h"
+#include "core/origin/dir/dir_int.h"
 
 struct place {
 	char root[64];

@@ -11,7 +11,7 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
-#include "core/parse/dir/dir_int.h"
+#include "core/origin/dir/dir_int.h"
 
 enum { RETRIES = 100 };
 

@@ -3,8 +3,8 @@
 #include "tests/unit/t.h"
 
 #include "core/base/arena.h"
-#include "core/parse/archive/tar.h"
-#include "core/parse/source.h"
+#include "core/origin/archive/tar.h"
+#include "core/origin/source.h"
 #include "tests/unit/t/parse/source.h"
 #include "tests/unit/t/parse/tar.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/parse/dir/seen.h"
+#include "core/origin/dir/seen.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 #include <sys/sysmacros.h>
 
 #include "core/base/base.h"
-#include "core/parse/dir/dir.h"
+#include "core/origin/dir/dir.h"
 
 void dcp_seen_finish(struct dcp_seen *s)
 {

@@ -9,7 +9,7 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
-#include "core/parse/dir/dir_int.h"
+#include "core/origin/dir/dir_int.h"
 
 size_t dcp_dir_memory(const char *path)
 {

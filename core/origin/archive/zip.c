@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/parse/archive/zip.h"
+#include "core/origin/archive/zip.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 #include "core/base/ckd.h"
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
-#include "core/parse/source.h"
+#include "core/origin/source.h"
 
 enum {
 	SIG_LOCAL = 0x04034b50,

@@ -3,7 +3,7 @@
  * libarchive reads the stream as its "raw" format behind a filter that is named, not guessed:
  * guessing would take bytes that are not such a stream for content.
  */
-#include "core/parse/archive/inflate.h"
+#include "core/origin/archive/inflate.h"
 
 #include <archive.h>
 #include <dlfcn.h>
@@ -18,7 +18,7 @@
 #include "core/base/crc32.h"
 #include "core/base/endian.h"
 #include "core/base/err.h"
-#include "core/parse/source.h"
+#include "core/origin/source.h"
 
 enum { WINDOW = 1 << 16 };
 
