@@ -10,6 +10,7 @@
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"
 #include "core/parse/magic.h"
+#include "core/parse/safetensors/safetensors.h"
 
 const struct dcp_format *dcp_format_probe_in(dcp_families all, const struct dcp_format *but,
 					     const struct dcp_dir *dir, enum dcp_match *match,
@@ -69,6 +70,23 @@ int dcp_emit_broken(const struct dcp_sink *sink, const char *name, const char *w
 	};
 
 	return dcp_emit_object(sink, &o);
+}
+
+static bool is_of_one_file(const char *name)
+{
+	return strcmp(name, "DCP_SHARDING_INFO") == 0 || strcmp(name, "DCP_VERSION") == 0 ||
+	       strncmp(name, "dcpfs.", 6) == 0;
+}
+
+int dcp_emit_metadata(const struct dcp_sink *sink, const char *file,
+		      const struct dcp_safetensors *st)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < st->nmeta; i++)
+		if (!is_of_one_file(st->meta[2 * i]))
+			rc = dcp_emit_said(sink, file, st->meta[2 * i], st->meta[2 * i + 1]);
+	return rc;
 }
 
 int dcp_emit_fact(const struct dcp_sink *sink, int rc, const char *name, const char *fmt, ...)

@@ -119,6 +119,14 @@ struct dcp_format {
 /* Emit the object @name with an error in place of a value: a file or a part that cannot be read. */
 int dcp_emit_broken(const struct dcp_sink *sink, const char *name, const char *why);
 
+/*
+ * Emit what @st, the header of @file, says in __metadata__. What it says of that file alone, and so would be wrong of
+ * any other, is left out: which parts of tensors a rank of DCP's writer or of dcpfs put into it.
+ */
+struct dcp_safetensors;
+int dcp_emit_metadata(const struct dcp_sink *sink, const char *file,
+		      const struct dcp_safetensors *st);
+
 /* Unless @rc is a failure already, emit a fact about the version; an empty one is none. Returns @rc, -ENOMEM or what
  * the sink gave. */
 int dcp_emit_fact(const struct dcp_sink *sink, int rc, const char *name, const char *fmt, ...)

@@ -259,3 +259,9 @@ int dcp_emit_sidecar(const struct dcp_sink *s, const char *name)
 {
 	EMIT(s, sidecar, name);
 }
+
+int dcp_emit_said(const struct dcp_sink *s, const char *file, const char *name,
+		  const char *value)
+{
+	EMIT(s, said, file, name, value);
+}

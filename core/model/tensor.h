@@ -163,6 +163,8 @@ struct dcp_sink {
 	int (*unpacked)(void *ctx, const char *name, uint32_t *number);
 	/* A file of the version that is shown as it is: config.json, a tokenizer. */
 	int (*sidecar)(void *ctx, const char *name);
+	/* A pair of texts that the stored file @file says beside its tensors, as in __metadata__ of safetensors. */
+	int (*said)(void *ctx, const char *file, const char *name, const char *value);
 	/* Asked before anything is emitted; what it returns, when negative, ends the build. */
 	int (*check)(void *ctx);
 	void *ctx;
@@ -181,6 +183,8 @@ int dcp_emit_tensor(const struct dcp_sink *s, const struct dcp_tensor *t);
 int dcp_emit_object(const struct dcp_sink *s, const struct dcp_object *o);
 int dcp_emit_meta(const struct dcp_sink *s, const char *name, const char *value);
 int dcp_emit_sidecar(const struct dcp_sink *s, const char *name);
+int dcp_emit_said(const struct dcp_sink *s, const char *file, const char *name,
+		  const char *value);
 
 /* "zstd", "deflate", "latin1", "negate", "conjugate", "zeros", "sum"; "" for none. */
 const char *dcp_filter_name(uint8_t filter);

@@ -2,7 +2,8 @@
 /*
  * One file, or a Hugging Face directory: model.safetensors, or files of at most max_shard bytes of
  * tensors and model.safetensors.index.json. Tensors are in natural order of their keys, as in hf/ of a mount;
- * within a file those with larger elements come first where they would not be aligned otherwise.
+ * within a file those with larger elements come first where they would not be aligned otherwise. Every file has
+ * what the files of the source say in __metadata__.
  *
  * Of several ranks each has a file rank-00003-of-00008.safetensors, as dcpload --dump calls it, with the shapes of the
  * tensors that its arrays are cut from in __metadata__.
@@ -153,8 +154,8 @@ static int put_file(const struct files *f, size_t i, struct dcp_writer *w)
 				    p->shape, at, end);
 		at = end;
 	}
-	dcp_jsonw_put_object(&json, "__metadata__");
-	dcp_jsonw_put_str(&json, "format", "pt");
+	dcp_jsonw_key(&json, "__metadata__");
+	dcp_safetensors_begin_meta(&json, NULL, f->set->metadata);
 	if (f->set->arrays) {
 		put_number(&json, "dcpfs.rank", i);
 		put_number(&json, "dcpfs.ranks", f->nfiles);
@@ -249,7 +250,7 @@ const struct dcp_write_format dcp_write_safetensors = {
 	.name = "safetensors",
 	.what = "safetensors: one file, or a Hugging Face directory of several with an index",
 	.extensions = extensions,
-	.takes = DCP_WRITE_SHARDS | DCP_WRITE_EXTRAS | DCP_WRITE_ARRAYS,
+	.takes = DCP_WRITE_SHARDS | DCP_WRITE_EXTRAS | DCP_WRITE_ARRAYS | DCP_WRITE_METADATA,
 	.refuses = refuses,
 	.plan = plan,
 };

@@ -64,6 +64,8 @@ struct dcp_write_set {
 	size_t nobjects;
 	const struct dcp_write_extra *extras;
 	size_t nextras;
+	const char *
+		metadata; /* what files of the source say beside tensors: the fact "metadata" of its index, or NULL */
 	uint32_t ranks; /* of the layout; 1: tensors are whole */
 	/* Parts are what each of several ranks holds, one of a rank at most, in their order. */
 	bool arrays;
@@ -129,7 +131,8 @@ enum {
 	DCP_WRITE_EXTRAS = 32,  /* and files that go along */
 	DCP_WRITE_ARRAYS =
 		64, /* instead of whole tensors a file for each of several ranks, with its own arrays */
-	DCP_WRITE_RENAMES = 128, /* keys are others, or lost, when they are read back */
+	DCP_WRITE_METADATA = 256, /* it has a place for set->metadata */
+	DCP_WRITE_RENAMES = 128,  /* keys are others, or lost, when they are read back */
 };
 
 struct dcp_write_opts {

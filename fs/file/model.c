@@ -65,8 +65,9 @@ static int add_row(void *ctx, struct dcp_row *row)
 /* The readers that there are take metadata first, last, or in between. */
 static void put_metadata(struct making *m)
 {
-	dcp_jsonw_put_object(&m->w, "__metadata__");
-	dcp_jsonw_put_str(&m->w, "format", "pt");
+	dcp_jsonw_key(&m->w, "__metadata__");
+	dcp_safetensors_begin_meta(&m->w, NULL,
+				   dcp_index_meta(dcpfs_index(m->ver), "metadata"));
 	if (m->nleft_out) {
 		if (m->nleft_out > MAX_NAMED)
 			dcp_buf_printf(&m->left_out, " and %llu more",

@@ -185,6 +185,7 @@ int dcpfs_describe_broken(const struct dcp_version *v, enum dcp_row_kind kind,
 void dcpfs_describe_version(const struct dcp_version *v, struct dcp_jsonw *w)
 {
 	const struct dcp_index *ix = dcp_version_index(v);
+	static const char *const said[] = { "metadata", "metadata_lost" };
 	const char *framework = dcp_index_meta(ix, "framework");
 	const char *variant = dcp_index_meta(ix, "variant");
 
@@ -198,4 +199,12 @@ void dcpfs_describe_version(const struct dcp_version *v, struct dcp_jsonw *w)
 	dcp_jsonw_end(w);
 	if (variant)
 		dcp_jsonw_put_str(w, "variant", variant);
+	for (size_t i = 0; i < DCP_LEN(said); i++) {
+		const char *json = dcp_index_meta(ix, said[i]);
+
+		if (!json)
+			continue;
+		dcp_jsonw_key(w, said[i]);
+		dcp_jsonw_raw(w, json, strlen(json));
+	}
 }

@@ -35,5 +35,6 @@ int dcpfs_describe_broken(const struct dcp_version *v, enum dcp_row_kind kind,
 /* The member "files" of a tensor whose elements are seen as @dtype; null where a form cannot show it. */
 void dcpfs_describe_files(const struct dcp_row *row, enum dcp_dtype dtype, struct dcp_jsonw *w);
 
-/* The members of index.json before "tensors": dcpfs, version, format, complete, frameworks. */
+/* The members of index.json before "tensors": dcpfs, version, format, complete, frameworks, and what the files of
+ * safetensors say (metadata, metadata_lost). */
 void dcpfs_describe_version(const struct dcp_version *v, struct dcp_jsonw *w);

@@ -9,6 +9,7 @@
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
 #include "core/base/text.h"
+#include "core/parse/json.h"
 #include "core/rules/rules.h"
 #include "core/store/index/index.h"
 #include "core/store/version/expected.h"
@@ -200,6 +201,28 @@ static void put_unused(const struct dcpfs_version *ver, struct dcp_buf *b)
 			       lines);
 }
 
+/* What the files of the source say differently in __metadata__. */
+static void put_lost(const struct dcpfs_version *ver, struct dcp_buf *b)
+{
+	const char *text = dcp_index_meta(dcpfs_index(ver), "metadata_lost");
+	dcp_auto_json struct dcp_json *list = NULL;
+
+	if (!text || dcp_json_parse(text, strlen(text), &list, NULL) < 0)
+		return;
+	for (size_t i = 0; i < dcp_json_len(list); i++) {
+		const struct dcp_json *lost = dcp_json_at(list, i);
+		char name[512], why[1024];
+
+		snprintf(name, sizeof(name), "%s",
+			 dcp_json_str(dcp_json_get(lost, "name")) ?: "");
+		snprintf(why, sizeof(why), "%s", dcp_json_str(dcp_json_get(lost, "why")) ?: "");
+		dcp_printable(name);
+		dcp_printable(why);
+		dcp_buf_printf(b, "- lost: `%s`: %s\n", name, why);
+	}
+	dcp_buf_str(b, "\n");
+}
+
 /* Does it have what the model of config.json has? */
 static int put_model(const struct dcpfs_version *ver, struct dcp_buf *b, struct dcp_err *err)
 {
@@ -276,6 +299,7 @@ static void put_weights(const struct dcpfs *fs, const struct dcpfs_version *ver,
 				     dcp_index_meta_number(dcpfs_index(ver), "failed")),
 		dcp_version_ntied(dcpfs_opened(ver)));
 	put_unused(ver, b);
+	put_lost(ver, b);
 	if (dcp_index_meta(dcpfs_index(ver), "inferred"))
 		dcp_buf_printf(b, "Note: %s.\n\n", fact(ver, "inferred"));
 }

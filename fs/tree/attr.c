@@ -59,7 +59,8 @@ void dcpfs_attr_of_row(struct dcpfs *fs, const struct dcpfs_version *ver, uint64
 
 	dcpfs_attr_base(fs, ver, ino, DCPFS_FILE, st);
 	st->st_nlink = 1 + (dcpfs_is_rank(ver) ? 0 : row->naliases);
-	if (r->rows == DCP_ROW_TENSOR && dcp_view_size_of(row, r->as, &size) < 0)
+	if (r->rows == DCP_ROW_TENSOR &&
+	    dcp_view_size_of(dcpfs_index(ver), row, r->as, &size) < 0)
 		size = 0; /* opening it gives the error */
 	if (row->broken && size == 0 && fs->opts.no_open)
 		size = 1; /* or the kernel, not asking us, would find it empty and sound */

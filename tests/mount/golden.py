@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every golden checkpoint, through the mount: exactly the bytes, numbers and names of its manifest."""
 import bz2
+import functools
 import gzip
 import json
 import lzma
@@ -66,6 +67,11 @@ def check_npy(base, t, want, raw):
     check(arrays.same_numbers(want["dtype"], numbers, arrays.widened(want["dtype"], raw)), "numbers of npy/")
 
 
+@functools.cache
+def said(base):
+    return json.loads(read(base / "index.json")).get("metadata", {})
+
+
 def check_safetensors(base, t, want, raw):
     if want["dtype"] in arrays.NOT_IN_SAFETENSORS:
         equal(t["files"]["safetensors"], None, "a dtype safetensors has no name for")
@@ -73,7 +79,7 @@ def check_safetensors(base, t, want, raw):
     found, metadata = arrays.parse_safetensors(read(base / t["files"]["safetensors"]))
     key = t["alias_of"] or want["key"]  # one file for both
     equal(list(found), [key], "tensors in safetensors/")
-    equal(metadata.get("format"), "pt", "format in the metadata of safetensors/")
+    equal(metadata, {"format": "pt"} | said(base), "the metadata of safetensors/ is that of the source")
     equal(found.get(key), (want["dtype"], arrays.shown_shape(want["dtype"], want["shape"]), raw),
           "dtype, shape and bytes of safetensors/")
 

@@ -20,7 +20,7 @@ def tensors_of(at):
     out = {}
     for name in model_files(at):
         data = read(at / name)
-        equal(arrays.parse_safetensors(data)[1], {"format": "pt"}, f"metadata of {name}")
+        equal(arrays.parse_safetensors(data)[1].get("format"), "pt", f"metadata of {name}")
         start = 8 + int.from_bytes(data[:8], "little")
         equal(start % 8, 0, f"{name}: alignment of the first tensor")
         for key, t in arrays.parse_safetensors(data)[0].items():

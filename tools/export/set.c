@@ -10,6 +10,7 @@
 #include "core/base/sort.h"
 #include "core/model/layout/layout.h"
 #include "core/model/name.h"
+#include "core/parse/json.h"
 #include "core/store/index/index.h"
 #include "core/store/version/assets.h"
 #include "core/store/view/view.h"
@@ -343,11 +344,59 @@ static int add_extras(struct exporting *x)
 	return rc;
 }
 
+/* ---- what files say beside tensors ---- */
+
+/* The names in the fact "metadata", where the format has no place for them; not the format, which is no other's. */
+static int leave_metadata(struct exporting *x, const struct dcp_json *said)
+{
+	const struct dcp_json *value;
+	const void *iter = NULL;
+	const char *name;
+	int rc = 0;
+
+	while (rc == 0 && (iter = dcp_json_next(said, iter, &name, &value)))
+		if (strcmp(name, "format") != 0)
+			rc = leave_out(x, "name", name,
+				       "__metadata__ of safetensors says it, and the format "
+				       "has no place for that");
+	return rc;
+}
+
+/* In @list is the name of each, and why its value is not the one that goes along. */
+static int note_lost(struct exporting *x, const struct dcp_json *list)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < dcp_json_len(list); i++) {
+		const struct dcp_json *lost = dcp_json_at(list, i);
+		const char *name = dcp_json_str(dcp_json_get(lost, "name")),
+			   *why = dcp_json_str(dcp_json_get(lost, "why"));
+
+		rc = name && why ? note(x, &x->asks, "name", name, why) : 0;
+	}
+	return rc;
+}
+
+static int see_metadata(struct exporting *x)
+{
+	bool kept = x->format->takes & DCP_WRITE_METADATA;
+	const char *text = dcp_index_meta(dcp_version_index(x->pick.ck.v),
+					  kept ? "metadata_lost" : "metadata");
+	dcp_auto_json struct dcp_json *json = NULL;
+	int rc = text ? dcp_json_parse(text, strlen(text), &json, &x->err) : 0;
+
+	if (rc < 0)
+		return rc;
+	return kept ? note_lost(x, json) : leave_metadata(x, json);
+}
+
 int export_choose(struct exporting *x)
 {
 	struct dcp_index *ix = dcp_version_index(x->pick.ck.v);
 	int rc = dcp_all_rows(ix, see_row, x);
 
+	if (rc == 0)
+		rc = see_metadata(x);
 	if (rc == 0)
 		rc = refuse_damaged(x);
 	if (rc == 0)
@@ -363,6 +412,7 @@ int export_choose(struct exporting *x)
 		.arrays = x->layout && !x->local && !(x->format->takes & DCP_WRITE_BOXES) &&
 			  dcp_layout_ranks(x->layout) > 1,
 		.lists = dcp_index_meta(ix, "lists") != NULL,
+		.metadata = dcp_index_meta(ix, "metadata"),
 	};
 	return dcp_err_say(&x->err, rc);
 }

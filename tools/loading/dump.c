@@ -85,8 +85,8 @@ static int put_metadata(struct dump *d, struct dcp_jsonw *w, const struct dump_o
 				       dcp_json_can_say(name_of(&part)) ? name_of(&part) : "?");
 	if (dcp_jsonw_error(&inner) < 0 || dcp_buf_error(&out) < 0)
 		return -ENOMEM;
-	dcp_jsonw_put_object(w, "__metadata__");
-	dcp_jsonw_put_str(w, "format", "pt");
+	dcp_jsonw_key(w, "__metadata__");
+	dcp_safetensors_begin_meta(w, NULL, of->metadata);
 	dcp_jsonw_put_str(w, "dcpfs.version", of->version);
 	dcp_jsonw_put_str(w, "dcpfs.layout", of->layout);
 	put_number(w, "dcpfs.rank", of->rank);

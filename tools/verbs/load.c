@@ -425,6 +425,7 @@ static enum cmd_exit execute(struct loading *l)
 static enum cmd_exit begin_dump(struct loading *l)
 {
 	struct dump_of of = { .dir = l->opts->dump,
+			      .metadata = dcpload_fact(l->ck, "metadata"),
 			      .version = dcpload_version(l->ck),
 			      .layout = l->layout,
 			      .rank = l->rank,

@@ -22,9 +22,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/buf.h"
 #include "core/base/err.h"
-#include "core/base/jsonw.h"
 #include "core/base/log.h"
 #include "core/format/formats.h"
 #include "core/format/hf/extras.h"
@@ -147,24 +145,6 @@ static const char *framework(const struct dcp_hf *h)
 	return format && strcmp(format, "pd") == 0 ? "paddle" : "safetensors";
 }
 
-/* __metadata__ as JSON. */
-static int emit_metadata(struct dcp_hf *h)
-{
-	dcp_auto_buf struct dcp_buf json = DCP_BUF_INIT;
-	const struct dcp_safetensors *st = with_metadata(h);
-	struct dcp_jsonw w;
-
-	if (!st)
-		return 0;
-	dcp_jsonw_init(&w, &json, false);
-	dcp_jsonw_object(&w);
-	for (size_t i = 0; i < st->nmeta; i++)
-		dcp_jsonw_put_str(&w, st->meta[2 * i], st->meta[2 * i + 1]);
-	dcp_jsonw_end(&w);
-	return dcp_jsonw_error(&w) < 0 ? dcp_jsonw_error(&w)
-				       : dcp_emit_meta(h->in->sink, "metadata", json.p);
-}
-
 static int emit_facts(struct dcp_hf *h)
 {
 	const struct dcp_sink *sink = h->in->sink;
@@ -172,8 +152,8 @@ static int emit_facts(struct dcp_hf *h)
 	int rc = dcp_emit_fact(sink, 0, "framework", "%s", from ? from : "");
 
 	rc = dcp_emit_fact(sink, rc, "world_files", "%zu", h->nfiles);
-	if (rc == 0)
-		rc = emit_metadata(h);
+	for (size_t i = 0; i < h->nfiles && rc == 0; i++)
+		rc = dcp_emit_metadata(sink, h->files[i].name, &h->files[i].header);
 	for (size_t i = 0; i < h->nsets && rc == 0; i++)
 		if (dcp_hf_variant(h->sets[i].name))
 			rc = dcp_emit_meta(sink, "variant", dcp_hf_variant(h->sets[i].name));

@@ -261,6 +261,15 @@ static int on_sidecar(void *ctx, const char *name)
 	return noted(r, dcp_emit_sidecar(r->to, at.name));
 }
 
+static int on_said(void *ctx, const char *file, const char *name, const char *value)
+{
+	struct dcp_relay *r = ctx;
+	struct dcp_place at = { 0 };
+	int rc = place(r, file, &at);
+
+	return rc < 0 ? rc : noted(r, dcp_emit_said(r->to, at.name, name, value));
+}
+
 struct dcp_sink dcp_relay_sink(struct dcp_relay *r)
 {
 	return (struct dcp_sink){
@@ -270,6 +279,7 @@ struct dcp_sink dcp_relay_sink(struct dcp_relay *r)
 		.object = on_object,
 		.meta = on_meta,
 		.sidecar = on_sidecar,
+		.said = on_said,
 		.ctx = r,
 	};
 }

@@ -134,6 +134,8 @@ static int read_safetensors(struct reading *w, const struct dcp_source *src,
 
 	if (rc < 0 && rc != -ENOMEM)
 		return 1;
+	if (rc == 0)
+		rc = dcp_emit_metadata(w->r->in->sink, w->f->name, &st);
 	for (size_t i = 0; rc == 0 && i < st.n; i++)
 		rc = emit_entry(w, &st.entries[i]);
 	return rc;

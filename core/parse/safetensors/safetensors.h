@@ -72,14 +72,20 @@ void dcp_safetensors_put(struct dcp_jsonw *w, const char *name, enum dcp_dtype d
 			 uint32_t ndim, const uint64_t *shape, uint64_t begin, uint64_t end);
 
 /*
- * Append the header of a file with one tensor, {"format": "pt"} in its metadata, padded
+ * Begin the value of __metadata__: what @own has, the fact "metadata" of an index (NULL: nothing), under the format @format
+ * (NULL: that of @own, else "pt"). The caller may add members, and ends it.
+ */
+void dcp_safetensors_begin_meta(struct dcp_jsonw *w, const char *format, const char *own);
+
+/*
+ * Append the header of a file with one tensor, @own as above in its metadata, padded
  * with spaces so that data starts at a multiple of @align (a power of two, at least 8).
  * @shape is in dcpfs's counting. Returns 0, -ENOTSUP when the format has no name for @dtype
  * or @name cannot be one, or -ENOMEM.
  */
 int dcp_safetensors_header(struct dcp_buf *out, const char *name, enum dcp_dtype dtype,
 			   uint32_t ndim, const uint64_t *shape, uint64_t nbytes,
-			   uint32_t align);
+			   uint32_t align, const char *own);
 
 /* A tensor on its way into the files of a model. */
 struct dcp_safetensors_item {

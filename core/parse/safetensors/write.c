@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/base/base.h"
 #include "core/base/buf.h"
 #include "core/base/endian.h"
 #include "core/base/jsonw.h"
@@ -34,6 +35,34 @@ void dcp_safetensors_put(struct dcp_jsonw *w, const char *name, enum dcp_dtype d
 	dcp_jsonw_end(w);
 }
 
+/* Length of the first member of an object of texts when it is called format, without the comma behind it. */
+static size_t format_length(const char *object)
+{
+	static const char name[] = "{\"format\":\"";
+	size_t n = sizeof(name) - 1;
+
+	if (!object || strncmp(object, name, n) != 0)
+		return 0;
+	while (object[n] && object[n] != '"')
+		n += object[n] == '\\' && object[n + 1] ? 2 : 1;
+	return n;
+}
+
+void dcp_safetensors_begin_meta(struct dcp_jsonw *w, const char *format, const char *own)
+{
+	size_t n = format_length(own), len = own ? strlen(own) : 0;
+
+	dcp_jsonw_object(w);
+	if (format || !n)
+		dcp_jsonw_put_str(w, "format", format ? format : "pt");
+	if (format && n) /* behind that of @own, and its comma */
+		n = DCP_MIN(n + 2, len - 1);
+	else
+		n = 1;
+	if (len > n + 1)
+		dcp_jsonw_raw(w, own + n, len - n - 1);
+}
+
 bool dcp_safetensors_can_name(const char *name)
 {
 	return strcmp(name, "__metadata__") != 0 && dcp_json_can_say(name);
@@ -41,7 +70,7 @@ bool dcp_safetensors_can_name(const char *name)
 
 int dcp_safetensors_header(struct dcp_buf *out, const char *name, enum dcp_dtype dtype,
 			   uint32_t ndim, const uint64_t *shape, uint64_t nbytes,
-			   uint32_t align)
+			   uint32_t align, const char *own)
 {
 	size_t start = out->n, pad;
 	struct dcp_jsonw w;
@@ -51,8 +80,8 @@ int dcp_safetensors_header(struct dcp_buf *out, const char *name, enum dcp_dtype
 	dcp_buf_grow(out, 8);
 	dcp_jsonw_init(&w, out, false);
 	dcp_jsonw_object(&w);
-	dcp_jsonw_put_object(&w, "__metadata__");
-	dcp_jsonw_put_str(&w, "format", "pt");
+	dcp_jsonw_key(&w, "__metadata__");
+	dcp_safetensors_begin_meta(&w, NULL, own);
 	dcp_jsonw_end(&w);
 	dcp_safetensors_put(&w, name, dtype, ndim, shape, 0, nbytes);
 	dcp_jsonw_end(&w);

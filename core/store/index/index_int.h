@@ -13,9 +13,10 @@
 #include "core/store/index/index.h"
 
 /* What a writer keeps to and a reader refuses beyond. */
-#define DCP_INDEX_MAX_FILES 1000000u     /* shards; a job has thousands */
-#define DCP_INDEX_MAX_META 1024u         /* rows */
-#define DCP_INDEX_MAX_META_BYTES 65536u  /* one value */
+#define DCP_INDEX_MAX_FILES 1000000u    /* shards; a job has thousands */
+#define DCP_INDEX_MAX_META 1024u        /* rows */
+#define DCP_INDEX_MAX_META_BYTES 65536u /* one value */
+#define DCP_INDEX_MAX_SAID (32u << 20) /* of all that files say beside their tensors, as JSON */
 #define DCP_INDEX_MAX_NAMES (256u << 20) /* all file names together, in memory */
 #define DCP_INDEX_MAX_FIELD (128u << 20) /* one text or blob: 4 million pieces */
 #define DCP_INDEX_MAX_KEY (1u << 20)     /* bytes; SQLite keeps keys twice, in row and index */

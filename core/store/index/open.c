@@ -121,7 +121,7 @@ static int load_meta(struct dcp_index *ix, struct dcp_index_conn *c, struct dcp_
 		struct dcp_index_fact *f = &ix->facts[ix->nfacts];
 
 		if (ix->nfacts == DCP_INDEX_MAX_META ||
-		    sqlite3_column_bytes(s, 1) > (int)DCP_INDEX_MAX_META_BYTES)
+		    sqlite3_column_bytes(s, 1) > (int)DCP_INDEX_MAX_SAID)
 			code = -EBADMSG;
 		else
 			f->name = copy_text(ix, s, 0, &code);

@@ -10,10 +10,12 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
+#include "core/base/jsonw.h"
 #include "core/base/log.h"
 #include "core/base/text.h"
 #include "core/model/pack.h"
 #include "core/parse/json.h"
+#include "core/parse/safetensors/safetensors.h"
 #include "core/rules/rules.h"
 #include "core/store/index/index.h"
 #include "core/store/index/pool.h"
@@ -67,32 +69,6 @@ static int find_scales(struct mapping *m)
 
 /* ---- the source of the rules ---- */
 
-/* The first components of keys, where no key has the prefix that was asked for. */
-static int no_part(const struct mapping *m, struct dcp_err *err)
-{
-	dcp_auto_buf struct dcp_buf list = DCP_BUF_INIT;
-	dcp_auto_scan struct dcp_index_scan *scan = NULL;
-	struct dcp_row row;
-	char part[5][68];
-	size_t n = 0, i;
-
-	if (dcp_index_scan(m->base->index, DCP_ROW_TENSOR, 0, false, &scan) < 0)
-		return dcp_err_say(err, -EIO);
-	while (n < DCP_LEN(part) && dcp_index_scan_next(scan, &row) > 0) {
-		snprintf(part[n], sizeof(part[n]), "\"%.*s.\"",
-			 (int)DCP_MIN(strcspn(row.key, "."), 64), row.key);
-		for (i = 0; strcmp(part[i], part[n]) != 0; i++)
-			;
-		if (i < n)
-			continue;
-		dcp_buf_printf(&list, "%s%s", n ? ", " : "", part[n]);
-		n++;
-	}
-	return dcp_fail(err, -ENOKEY, "no key begins with \"%.100s.\"; they begin with %s%s",
-			m->part, list.p ? list.p : "nothing",
-			n == DCP_LEN(part) ? ", ..." : "");
-}
-
 static int list_keys(void *ctx, int (*fn)(void *fn_ctx, uint64_t number, const char *key),
 		     void *fn_ctx, struct dcp_err *err)
 {
@@ -115,45 +91,16 @@ static int list_keys(void *ctx, int (*fn)(void *fn_ctx, uint64_t number, const c
 	return dcp_err_say(err, rc);
 }
 
-/* Does @name stand in the key, between dots or behind the last? */
-static bool has_component(const char *key, const char *name)
-{
-	size_t n = strlen(name);
-
-	while ((key = strchr(key, '.')))
-		if (strncmp(++key, name, n) == 0 && (!key[n] || key[n] == '.'))
-			return true;
-	return false;
-}
-
 /* What was asked for, as a prefix of keys or, where none begins with it, a name inside of them. */
 static int find_part(struct mapping *m, struct dcp_err *err)
 {
-	dcp_auto_scan struct dcp_index_scan *scan = NULL;
-	size_t n = m->part ? strlen(m->part) : 0;
-	struct dcp_row row;
-	bool named = false;
-	int rc = n ? dcp_index_scan(m->base->index, DCP_ROW_TENSOR, 0, true, &scan) : 0;
+	int rc = m->part ? dcp_version_part(m->base, m->part, err) : 1;
 
-	while (n && rc >= 0 && (rc = dcp_index_scan_next(scan, &row)) > 0) {
-		if (strncmp(row.key, m->part, n) == 0 && row.key[n] == '.')
-			return 0;
-		named |= has_component(row.key, m->part);
+	if (rc == 0) {
+		m->name = m->part;
+		m->part = NULL;
 	}
-	if (rc < 0 || !m->part)
-		return dcp_err_say(err, rc);
-	if (!named)
-		return no_part(m, err);
-	m->name = m->part;
-	m->part = NULL;
-	return 0;
-}
-
-int dcp_version_part(struct dcp_version *v, const char *part, struct dcp_err *err)
-{
-	struct mapping m = { .base = v, .part = part };
-
-	return find_part(&m, err);
+	return DCP_MIN(rc, 0);
 }
 
 static int get_tensor(void *ctx, uint64_t number, struct dcp_arena *arena,
@@ -226,12 +173,29 @@ static int emit_report(struct mapping *m, const struct dcp_rules_report *r)
 	return code;
 }
 
+/* What the files say goes along, but their format: what comes out is as torch has it. */
+static int emit_metadata(const struct mapping *m)
+{
+	const char *own = dcp_index_meta(m->base->index, "metadata");
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+	struct dcp_jsonw w;
+
+	if (!own)
+		return 0;
+	dcp_jsonw_init(&w, &text, false);
+	dcp_safetensors_begin_meta(&w, "pt", own);
+	dcp_jsonw_end(&w);
+	return dcp_jsonw_error(&w) < 0 ? dcp_jsonw_error(&w)
+				       : dcp_emit_meta(m->sink, "metadata", text.p);
+}
+
 /* Those of the base that people are shown, and what this was made by. */
 static int emit_facts(struct mapping *m)
 {
 	static const char *const kept[] = { "dcpfs_version", "format",    "version",
 					    "source",        "commit_ns", "framework",
-					    "variant",       "inferred",  "lists" };
+					    "variant",       "inferred",  "lists",
+					    "metadata_lost" };
 	const struct dcp_sink *sink = m->sink;
 	int code = dcp_emit_meta(sink, "map", m->id);
 
@@ -241,6 +205,8 @@ static int emit_facts(struct mapping *m)
 		if (value)
 			code = dcp_emit_meta(sink, kept[i], value);
 	}
+	if (code == 0)
+		code = emit_metadata(m);
 	if (code == 0 && m->part)
 		code = dcp_emit_meta(sink, "part", m->part);
 	if (code == 0 && m->cast)

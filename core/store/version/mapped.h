@@ -30,7 +30,7 @@ struct dcp_map_opts {
 	bool even_none;                        /* also where no key comes out */
 };
 
-/* 0, or -ENOKEY: no key begins with @part and a dot, or has it between dots; @err has how they do begin. */
+/* 1: keys begin with @part and a dot; 0: they have it between dots; -ENOKEY: neither, and @err has how they do begin. */
 int dcp_version_part(struct dcp_version *v, const char *part, struct dcp_err *err);
 
 /* Returns as dcp_version_open(); -ENOKEY: no key begins with the part, or the rules make nothing of any. @base must

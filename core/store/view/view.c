@@ -35,9 +35,10 @@ const char *dcp_as_extension(enum dcp_as as)
 	return forms[as].extension;
 }
 
-/* Append the header this form has, and say how many bytes one element takes after it. */
-static int put_header(struct dcp_buf *out, enum dcp_as as, const char *key,
-		      enum dcp_dtype dtype, uint32_t itemsize, uint32_t ndim,
+/* Append the header this form has, in safetensors with what files of @ix say, and say how many bytes one element takes
+ * after it. */
+static int put_header(struct dcp_buf *out, const struct dcp_index *ix, enum dcp_as as,
+		      const char *key, enum dcp_dtype dtype, uint32_t itemsize, uint32_t ndim,
 		      const uint64_t *shape, uint64_t nbytes, uint32_t *unit)
 {
 	*unit = itemsize;
@@ -47,7 +48,8 @@ static int put_header(struct dcp_buf *out, enum dcp_as as, const char *key,
 		return dcp_npy_header(out, dtype, ndim, shape);
 	case DCP_AS_SAFETENSORS:
 		return dcp_safetensors_header(out, key, dtype, ndim, shape, nbytes,
-					      SAFETENSORS_ALIGN);
+					      SAFETENSORS_ALIGN,
+					      dcp_index_meta(ix, "metadata"));
 	case DCP_AS_RAW:
 		break;
 	}
@@ -69,7 +71,8 @@ bool dcp_view_can_show(const char *key, enum dcp_dtype dtype, enum dcp_as as)
 	return true;
 }
 
-int dcp_view_size_of(const struct dcp_row *row, enum dcp_as as, uint64_t *size)
+int dcp_view_size_of(const struct dcp_index *ix, const struct dcp_row *row, enum dcp_as as,
+		     uint64_t *size)
 {
 	uint32_t itemsize = dcp_dtype_info(row->dtype)->size, unit;
 	struct dcp_buf header = DCP_BUF_INIT;
@@ -88,7 +91,7 @@ int dcp_view_size_of(const struct dcp_row *row, enum dcp_as as, uint64_t *size)
 			row->nbytes / itemsize * dcp_dtype_info(row->dtype)->npy_size;
 		return 0;
 	}
-	rc = put_header(&header, as, row->key, row->dtype, itemsize, row->ndim, row->shape,
+	rc = put_header(&header, ix, as, row->key, row->dtype, itemsize, row->ndim, row->shape,
 			row->nbytes, &unit);
 	if (rc == 0)
 		*size = header.n + row->nbytes / itemsize * unit;
@@ -110,7 +113,8 @@ static int take_cut(struct dcp_view *view, const struct dcp_cut *cut, struct dcp
 }
 
 /* Everything after the located tensor: header, and how elements are delivered. */
-static int finish_view(struct dcp_view *view, enum dcp_as as, struct dcp_err *err)
+static int finish_view(struct dcp_view *view, const struct dcp_index *ix, enum dcp_as as,
+		       struct dcp_err *err)
 {
 	struct dcp_tensor *t = &view->t;
 	uint64_t shape[DCP_MAX_NDIM], n, nbytes;
@@ -124,7 +128,7 @@ static int finish_view(struct dcp_view *view, enum dcp_as as, struct dcp_err *er
 	view->ahead = dcp_arena_calloc(&view->arena, 1, sizeof(*view->ahead));
 	if (!view->ahead)
 		return -ENOMEM;
-	rc = put_header(&view->header, as, t->key, shown, view->shown, ndim, shape, nbytes,
+	rc = put_header(&view->header, ix, as, t->key, shown, view->shown, ndim, shape, nbytes,
 			&view->unit);
 	if (rc < 0)
 		return dcp_fail(err, rc, "%s has no form for %s", dcp_as_name(as),
@@ -164,7 +168,7 @@ static int open_emitted(struct dcp_view *view, struct dcp_version *v, enum dcp_a
 	if (rc == 0)
 		rc = dcp_view_locate(view, err);
 	if (rc == 0)
-		rc = finish_view(view, as, err);
+		rc = finish_view(view, dcp_version_index(v), as, err);
 	if (rc < 0) {
 		if (view->emitted.key)
 			dcp_err_where(err, rc, "%s: %s", dcp_version_name(v),

@@ -5,7 +5,7 @@
  *
  *   raw           the exact stored values, row-major, little-endian, no header
  *   npy           a .npy header and the numbers, bf16 and fp8 widened to float32
- *   safetensors   a safetensors file of one tensor, true dtype
+ *   safetensors   a safetensors file of one tensor, true dtype, with what files of the version say in __metadata__
  *
  * Opening resolves everything (the row, where the bytes lie inside torch.save items, the
  * tiling, the header); reading is then arithmetic, an identity check and a copy. A view is
@@ -41,12 +41,14 @@ const char *dcp_as_extension(enum dcp_as as);
 bool dcp_view_can_show(const char *key, enum dcp_dtype dtype, enum dcp_as as);
 
 /*
- * The size of the whole file in bytes, without opening anything: what stat reports. -ENOTSUP
+ * The size of the whole file of a row of @ix in bytes, without opening anything: what stat reports. -ENOTSUP
  * when this form cannot show the dtype (npy: an unknown type; safetensors: one that the format
  * has no name for).
  */
+struct dcp_index;
 struct dcp_row;
-int dcp_view_size_of(const struct dcp_row *row, enum dcp_as as, uint64_t *size);
+int dcp_view_size_of(const struct dcp_index *ix, const struct dcp_row *row, enum dcp_as as,
+		     uint64_t *size);
 
 /*
  * Open tensor row @id of @v: the part that @cut holds (copied), as an array of its own; NULL:

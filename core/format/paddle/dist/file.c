@@ -272,11 +272,10 @@ static int read_pickle(struct dcp_pfile *f, const struct dcp_source *src, struct
 static int read_safetensors(struct dcp_pfile *f, const struct dcp_source *src,
 			    struct dcp_err *err)
 {
-	struct dcp_safetensors st;
-	int rc = dcp_safetensors_read(src, &f->arena, &st, err);
+	int rc = dcp_safetensors_read(src, &f->arena, &f->header, err);
 
-	for (size_t i = 0; rc == 0 && i < st.n; i++) {
-		const struct dcp_safetensors_entry *e = &st.entries[i];
+	for (size_t i = 0; rc == 0 && i < f->header.n; i++) {
+		const struct dcp_safetensors_entry *e = &f->header.entries[i];
 		struct dcp_ppart *part = dcp_arena_calloc(&f->arena, 1, sizeof(*part));
 		struct dcp_parray a = {
 			.dtype = e->dtype,

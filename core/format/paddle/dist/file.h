@@ -19,6 +19,7 @@
 #include "core/base/intern.h"
 #include "core/model/tensor.h"
 #include "core/parse/pickle/pickle.h"
+#include "core/parse/safetensors/safetensors.h"
 
 struct dcp_err;
 struct dcp_source;
@@ -47,7 +48,8 @@ struct dcp_pfile {
 	int (*other)(void *ctx, const char *key, struct dcp_pv v);
 	void *ctx;
 	struct dcp_intern names;
-	struct dcp_buf arrays; /* struct dcp_parray, one a name */
+	struct dcp_buf arrays;         /* struct dcp_parray, one a name */
+	struct dcp_safetensors header; /* of a file of that format */
 	struct dcp_arena arena;
 	struct dcp_buf cuts; /* while reading: what UnpackBigParamInfor@@ says */
 };

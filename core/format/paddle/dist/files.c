@@ -197,6 +197,8 @@ static int read_file(struct dcp_pdist *d, uint32_t file)
 	if (rc == 0)
 		rc = emit_strays(d, name, &f);
 	if (rc == 0)
+		rc = dcp_emit_metadata(d->in->sink, name, &f.header);
+	if (rc == 0)
 		rc = compare_times(d, &in, name);
 	dcp_pfile_finish(&f);
 	return rc;

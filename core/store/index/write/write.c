@@ -130,20 +130,28 @@ int dcp_index_create(const char *path, struct dcp_index_writer **out, struct dcp
 
 /* ---- the sink ---- */
 
-/* Facts are a few and short; an adapter that passes on foreign ones cannot fill the table. */
-static int sink_meta(void *ctx, const char *name, const char *value)
+static int tell_meta(struct dcp_index_writer *w, const char *name, const char *value)
 {
-	struct dcp_index_writer *w = ctx;
-
-	if (w->err.code)
-		return w->err.code;
-	if (w->nmeta >= DCP_INDEX_MAX_META / 2 || strlen(value) > DCP_INDEX_MAX_META_BYTES ||
-	    strlen(name) > DCP_INDEX_MAX_META_BYTES)
-		return 0;
-	w->nmeta++;
 	dcp_index_put_text(w->stmt[DCP_ADD_TOLD_META], 1, name);
 	dcp_index_put_text(w->stmt[DCP_ADD_TOLD_META], 2, value);
 	return dcp_index_run(w, DCP_ADD_TOLD_META);
+}
+
+/* Facts are a few and short, but for what files say, as another index has it; an adapter that passes on foreign ones
+ * cannot fill the table. */
+static int sink_meta(void *ctx, const char *name, const char *value)
+{
+	struct dcp_index_writer *w = ctx;
+	size_t most = strncmp(name, "metadata", 8) == 0 ? DCP_INDEX_MAX_SAID
+							: DCP_INDEX_MAX_META_BYTES;
+
+	if (w->err.code)
+		return w->err.code;
+	if (w->nmeta >= DCP_INDEX_MAX_META / 2 || strlen(value) > most ||
+	    strlen(name) > DCP_INDEX_MAX_META_BYTES)
+		return 0;
+	w->nmeta++;
+	return tell_meta(w, name, value);
 }
 
 struct dcp_sink dcp_index_sink(struct dcp_index_writer *w, int dirfd)
@@ -156,6 +164,7 @@ struct dcp_sink dcp_index_sink(struct dcp_index_writer *w, int dirfd)
 		.meta = sink_meta,
 		.unpacked = dcp_index_emit_unpacked,
 		.sidecar = dcp_index_emit_sidecar,
+		.said = dcp_index_emit_said,
 		.ctx = w,
 	};
 }
@@ -184,7 +193,8 @@ static int finish_rows(struct dcp_index_writer *w)
 	    add_meta_u64(w, "objects", w->counts.objects) < 0 ||
 	    add_meta_u64(w, "broken", w->counts.broken) < 0 ||
 	    add_meta_u64(w, "bytes", w->counts.bytes) < 0 ||
-	    add_meta_u64(w, "elements", w->counts.elements) < 0)
+	    add_meta_u64(w, "elements", w->counts.elements) < 0 ||
+	    dcp_index_tell_said(w, tell_meta) < 0)
 		return w->err.code;
 	for (size_t i = 0; i < DCP_ADD_COUNT; i++)
 		sqlite3_reset(w->stmt[i]);
@@ -301,6 +311,9 @@ void dcp_index_abandon(struct dcp_index_writer *w)
 	dcp_buf_finish(&w->copies);
 	dcp_buf_finish(&w->shape);
 	dcp_buf_finish(&w->path_json);
+	dcp_buf_finish(&w->pairs);
+	dcp_buf_finish(&w->lost);
+	dcp_intern_finish(&w->said);
 	dcp_arena_finish(&w->text);
 	dcp_arena_finish(&w->scratch);
 	free(w);

@@ -6,6 +6,7 @@
  */
 #pragma once
 #include "core/base/buf.h"
+#include "core/base/intern.h"
 #include "core/model/name.h"
 #include "core/store/index/index_int.h"
 
@@ -80,7 +81,11 @@ struct dcp_index_writer {
 	struct dcp_buf pieces, copies, shape, path_json;
 	struct dcp_index_counts counts;
 	unsigned nmeta;
-	struct dcp_err err; /* what broke the sink: sticky */
+	struct dcp_intern
+		said; /* names of what files say; of these pairs, and of those that are lost, */
+	struct dcp_buf pairs, lost; /* as said.c has them */
+	size_t nsaid;               /* bytes that their JSON has at most */
+	struct dcp_err err;         /* what broke the sink: sticky */
 };
 
 static inline const struct dcp_index_seen *dcp_index_seen(const struct dcp_index_writer *w)
@@ -127,6 +132,14 @@ int dcp_index_choose_stem(struct dcp_index_writer *w, const char *key, bool clas
 int dcp_index_emit_file(void *ctx, const char *name, uint32_t *number);
 int dcp_index_emit_unpacked(void *ctx, const char *name, uint32_t *number);
 int dcp_index_emit_sidecar(void *ctx, const char *name);
+
+/* ---- said.c ---- */
+
+int dcp_index_emit_said(void *ctx, const char *file, const char *name, const char *value);
+/* Pass the facts that come of it to @tell. */
+int dcp_index_tell_said(struct dcp_index_writer *w,
+			int (*tell)(struct dcp_index_writer *w, const char *name,
+				    const char *value));
 
 /* ---- rows.c ---- */
 

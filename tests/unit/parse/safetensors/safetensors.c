@@ -510,7 +510,8 @@ static void written_headers_are_read_back(void **state)
 		dcp_buf_reset(&out);
 		assert_int_equal(dcp_safetensors_header(&out, written[i].name, written[i].dtype,
 							written[i].ndim, written[i].shape,
-							written[i].nbytes, written[i].align),
+							written[i].nbytes, written[i].align,
+							NULL),
 				 0);
 		data = out.n;
 		assert_int_equal(data % written[i].align, 0);
@@ -541,14 +542,16 @@ static void what_has_no_name_is_not_written(void **state)
 	uint64_t one = 1;
 
 	(void)state;
-	assert_int_equal(dcp_safetensors_header(&out, "a", DCP_DTYPE_OTHER, 1, &one, 1, 8),
-			 -ENOTSUP);
-	assert_int_equal(dcp_safetensors_header(&out, "a", DCP_DTYPE_C128, 1, &one, 16, 8),
-			 -ENOTSUP);
+	assert_int_equal(
+		dcp_safetensors_header(&out, "a", DCP_DTYPE_OTHER, 1, &one, 1, 8, NULL),
+		-ENOTSUP);
+	assert_int_equal(
+		dcp_safetensors_header(&out, "a", DCP_DTYPE_C128, 1, &one, 16, 8, NULL),
+		-ENOTSUP);
 	for (size_t i = 0; i < DCP_LEN(names); i++)
-		assert_int_equal(
-			dcp_safetensors_header(&out, names[i], DCP_DTYPE_U8, 1, &one, 1, 8),
-			-ENOTSUP);
+		assert_int_equal(dcp_safetensors_header(&out, names[i], DCP_DTYPE_U8, 1, &one,
+							1, 8, NULL),
+				 -ENOTSUP);
 	assert_int_equal(out.n, 0);
 	assert_true(dcp_safetensors_can_name("a NUL \xc0\x80, \xc3\xbc and \xf0\x9f\xa7\xa0"));
 }

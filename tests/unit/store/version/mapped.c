@@ -2,7 +2,7 @@
 /*
  * A version under the names of a model, and the files that belong to it.
  *
- * covers: assets, build, expected
+ * covers: assets, build, expected, part
  */
 #include "tests/unit/t.h"
 
@@ -226,8 +226,8 @@ static void whether_a_part_is_there(void **state)
 		const char *part;
 		int want;
 	} rows[] = {
-		{ "ema", 0 },   { "em", -ENOKEY }, { "w", 0 }, /* a name inside */
-		{ "net.a", 0 }, { "a", 0 },        { "et", -ENOKEY }, { "a.", -ENOKEY },
+		{ "ema", 1 },   { "em", -ENOKEY }, { "w", 0 }, /* a name inside */
+		{ "net.a", 1 }, { "a", 0 },        { "et", -ENOKEY }, { "a.", -ENOKEY },
 	};
 
 	t_dir_text(&p->dir, "run/step-1/COMMIT",

@@ -282,7 +282,7 @@ static void check_tensor(struct dcp_version *v, const char *key, const char *sha
 		if (!dcp_view_can_show(row.key, row.dtype, as))
 			continue;
 		view = open_view(v, key, as, NULL);
-		assert_int_equal(dcp_view_size_of(&row, as, &size), 0);
+		assert_int_equal(dcp_view_size_of(dcp_version_index(v), &row, as, &size), 0);
 		assert_int_equal(size, dcp_view_size(view));
 		whole = malloc(size + 1);
 		assert_int_equal(dcp_view_read(view, 0, whole, size), 0);

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What files say beside their tensors (__metadata__ of safetensors) as facts of the version: "metadata", an object of
+ * all pairs, the format first; and "metadata_lost", where files say one name differently: the value of the file that
+ * was emitted first counts, and the others are listed with it.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/jsonw.h"
+#include "core/store/index/write/write_int.h"
+
+enum { MAX_LOST = 256, MAX_SHOWN = 300 };
+
+struct pair {
+	const char *name, *value, *file;
+};
+
+struct lost {
+	const char *name, *why;
+};
+
+/* @p, which is said otherwise than @kept; NULL: which cannot be kept. */
+static int add_lost(struct dcp_index_writer *w, const struct pair *p, const struct pair *kept)
+{
+	dcp_auto_buf struct dcp_buf why = DCP_BUF_INIT;
+	struct lost lost = { dcp_arena_strdup(&w->text, p->name), NULL };
+
+	if (DCP_NITEMS(w->lost, lost) == MAX_LOST)
+		return 0;
+	if (kept)
+		dcp_buf_printf(
+			&why, "%s says \"%.*s\" in __metadata__ and %s \"%.*s\", which counts",
+			p->file, MAX_SHOWN, p->value, kept->file, MAX_SHOWN, kept->value);
+	else
+		dcp_buf_printf(&why,
+			       "%s says it in __metadata__; it is too long or not Unicode",
+			       p->file);
+	if (!dcp_buf_error(&why))
+		lost.why = dcp_arena_strdup(&w->text, why.p);
+	if (lost.name && lost.why)
+		dcp_buf_add(&w->lost, &lost, sizeof(lost));
+	return !lost.name || !lost.why || dcp_buf_error(&w->lost) ? dcp_index_no_memory(w) : 0;
+}
+
+int dcp_index_emit_said(void *ctx, const char *file, const char *name, const char *value)
+{
+	struct dcp_index_writer *w = ctx;
+	struct pair p;
+	const struct pair *known;
+	uint32_t number;
+	int rc;
+
+	if (w->err.code)
+		return w->err.code;
+	number = dcp_intern_find(&w->said, name, strlen(name));
+	known = number == DCP_INTERN_NONE ? NULL : DCP_ITEMS(w->pairs, struct pair) + number;
+	if (known && strcmp(known->value, value) == 0)
+		return 0;
+	p = (struct pair){ name, value, file };
+	if (known)
+		return add_lost(w, &p, known);
+	/* As JSON a byte takes six at most. */
+	w->nsaid += 6 * (strlen(name) + strlen(value)) + 8;
+	if (w->nsaid > DCP_INDEX_MAX_SAID || !dcp_json_can_say(name) ||
+	    !dcp_json_can_say(value))
+		return add_lost(w, &p, NULL);
+	p = (struct pair){ dcp_arena_strdup(&w->text, name), dcp_arena_strdup(&w->text, value),
+			   dcp_arena_strdup(&w->text, file) };
+	if (!p.name || !p.value || !p.file)
+		return dcp_index_no_memory(w);
+	rc = dcp_intern_str(&w->said, name, NULL);
+	dcp_buf_add(&w->pairs, &p, sizeof(p));
+	return rc < 0 || dcp_buf_error(&w->pairs) ? dcp_index_no_memory(w) : 0;
+}
+
+static void put_pairs(const struct dcp_index_writer *w, struct dcp_jsonw *json)
+{
+	const struct pair *p = DCP_ITEMS(w->pairs, struct pair);
+	uint32_t format = dcp_intern_find(&w->said, "format", 6);
+
+	dcp_jsonw_object(json);
+	if (format != DCP_INTERN_NONE)
+		dcp_jsonw_put_str(json, p[format].name, p[format].value);
+	for (uint32_t i = 0; i < w->said.n; i++)
+		if (i != format)
+			dcp_jsonw_put_str(json, p[i].name, p[i].value);
+	dcp_jsonw_end(json);
+}
+
+static void put_lost(const struct dcp_index_writer *w, struct dcp_jsonw *json)
+{
+	const struct lost *l = DCP_ITEMS(w->lost, struct lost);
+
+	dcp_jsonw_array(json);
+	for (size_t i = 0; i < DCP_NITEMS(w->lost, struct lost); i++) {
+		dcp_jsonw_object(json);
+		dcp_jsonw_put_str(json, "name", l[i].name);
+		dcp_jsonw_put_str(json, "why", l[i].why);
+		dcp_jsonw_end(json);
+	}
+	dcp_jsonw_end(json);
+}
+
+int dcp_index_tell_said(struct dcp_index_writer *w,
+			int (*tell)(struct dcp_index_writer *w, const char *name,
+				    const char *value))
+{
+	static const struct {
+		const char *name;
+		void (*put)(const struct dcp_index_writer *w, struct dcp_jsonw *json);
+	} facts[] = { { "metadata", put_pairs }, { "metadata_lost", put_lost } };
+	const size_t n[] = { w->pairs.n, w->lost.n };
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < DCP_LEN(facts); i++) {
+		dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+		struct dcp_jsonw json;
+
+		if (!n[i])
+			continue;
+		dcp_jsonw_init(&json, &text, false);
+		facts[i].put(w, &json);
+		rc = dcp_jsonw_error(&json) < 0 ? dcp_index_no_memory(w)
+						: tell(w, facts[i].name, text.p);
+	}
+	return rc;
+}

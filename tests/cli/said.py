@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What a model says beside its numbers goes along, or is refused: the metadata of safetensors."""
+import json
+import struct
+
+from cli import DCPFS, OK, SCRATCH, check, data, equal, finish, run
+
+
+def write(path, tensors, metadata=None):
+    """A safetensors file: {key: (dtype, shape, bytes)}."""
+    header, body = ({} if metadata is None else {"__metadata__": metadata}), b""
+    for key, (dtype, shape, raw) in tensors.items():
+        header[key] = {"dtype": dtype, "shape": shape, "data_offsets": [len(body), len(body) + len(raw)]}
+        body += raw
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
+
+
+def header(raw):
+    return json.loads(raw[8:8 + struct.unpack("<Q", raw[:8])[0]])
+
+
+ONE = ("F32", [2], b"abcdefgh")
+LORA = {"format": "pt", "lora_adapter_metadata": '{"transformer.r": 2, "transformer.lora_alpha": 16}', "ss_network_alpha": "8", "modelspec.title": "é\n"}
+
+
+def of_one_file():
+    """All of it, in every file of safetensors that is written."""
+    top = SCRATCH / "lora"
+    write(top / "pytorch_lora_weights.safetensors", {"a.lora_A.weight": ONE, "a.lora_B.weight": ONE}, LORA)
+    for how in ([], ["--hf"], ["--dtype", "BF16"], ["--layout", "fsdp2"], ["--hf", "--max-shard-size", "8"]):
+        out = SCRATCH / "lora-out"
+        equal(run("export", "--as", "safetensors", "--force", *how, top, out).returncode, OK, f"export {how}")
+        files = sorted(out.glob("*.safetensors"))
+        check(len(files) >= 1, f"{how}: no file")
+        for f in files:
+            got = header(f.read_bytes())["__metadata__"]
+            equal({k: v for k, v in got.items() if not k.startswith("dcpfs.")}, LORA, f"{how}: {f.name}")
+    equal(header(run("cat", "--as", "safetensors", top, "a.lora_A.weight").stdout)["__metadata__"], LORA, "cat")
+    equal(run("load", top, "--layout", "fsdp2", "--rank", "1", "--dump", SCRATCH / "dump").returncode, OK, "load")
+    for f in (SCRATCH / "dump").iterdir():
+        got = header(f.read_bytes())["__metadata__"]
+        equal({k: got.get(k) for k in LORA}, LORA, "load --dump")
+    more = data("export", "--as", "torch-save", "--json", top, SCRATCH / "lora.pt")
+    equal({o["key"] for o in more["left_out"] if o["kind"] == "name"}, set(LORA) - {"format"}, "a format without a place for it names it")
+
+
+def of_several():
+    """Files are joined: the first counts, and a line says what is lost."""
+    top = SCRATCH / "two"
+    long = "y" * 200000
+    write(top / "model-00001-of-00002.safetensors", {"a": ONE}, {"format": "np", "title": "x", "long": long})
+    write(top / "model-00002-of-00002.safetensors", {"b": ONE}, {"format": "np", "title": "other", "more": "1"})
+    (top / "config.json").write_text('{"model_type": "llama"}')
+    want = {"format": "np", "title": "x", "long": long, "more": "1"}
+    got = data("export", "--as", "safetensors", "--json", top, SCRATCH / "two-out")
+    equal(header((SCRATCH / "two-out" / "model.safetensors").read_bytes())["__metadata__"], want, "merged")
+    check(any(o["key"] == "title" and '"other"' in o["why"] and '"x"' in o["why"] for o in got["asks"]), f"the value that is lost is not said: {got['asks']}")
+    check(b'"other"' in run("export", "--as", "safetensors", "--force", top, SCRATCH / "two-out").stdout, "nor as a line")
+    equal(run("export", "--as", "safetensors", "--hf", top, SCRATCH / "two-hf").returncode, OK, "--hf")
+    equal(header((SCRATCH / "two-hf" / "model.safetensors").read_bytes())["__metadata__"], {**want, "format": "pt"}, "hf/ is in torch's format")
+
+
+def of_one_file_alone():
+    """What concerns the file it stands in would be wrong of another."""
+    top = SCRATCH / "dcp"
+    for i, lo in ((1, 0), (2, 2)):
+        write(top / f"shard-0000{i}-model-00001-of-00001.safetensors", {"a": ONE},
+              {"DCP_SHARDING_INFO": json.dumps({"a": {"saved_offsets": [lo]}}), "DCP_VERSION": "1.0", "dcpfs.rank": "1", "format": "pt"})
+    equal(run("export", "--as", "safetensors", top, SCRATCH / "dcp-out").returncode, OK, "export")
+    got = header((SCRATCH / "dcp-out" / "model.safetensors").read_bytes())
+    equal(got["__metadata__"], {"format": "pt"}, "not carried")
+    equal(got["a"]["shape"], [4], "joined")
+
+
+of_one_file()
+of_several()
+of_one_file_alone()
+finish()

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What files say beside their tensors becomes two facts, and no value is lost without a word.
+ */
+#include "tests/unit/t.h"
+
+#include "core/base/buf.h"
+#include "core/store/index/index.h"
+#include "tests/unit/t/index.h"
+
+static void tell(struct t_index *p, const char *file, const char *name, const char *value)
+{
+	assert_int_equal(dcp_emit_said(&p->sink, file, name, value), 0);
+}
+
+static void files_are_merged(void **state)
+{
+	struct t_index *p = *state;
+	const char *lost;
+
+	tell(p, "1.safetensors", "title", "a \"b\"\n");
+	tell(p, "1.safetensors", "format", "pt");
+	tell(p, "2.safetensors", "title", "a \"b\"\n");
+	tell(p, "2.safetensors", "more", "");
+	tell(p, "3.safetensors", "title", "another");
+	tell(p, "3.safetensors", "bad", "\xed\xa0\x80");
+	t_index_reopen(p);
+	assert_string_equal(dcp_index_meta(p->ix, "metadata"),
+			    "{\"format\":\"pt\",\"title\":\"a \\\"b\\\"\\n\",\"more\":\"\"}");
+	lost = dcp_index_meta(p->ix, "metadata_lost");
+	assert_non_null(strstr(lost, "{\"name\":\"title\",\"why\":\"3.safetensors says "
+				     "\\\"another\\\" in __metadata__ and 1.safetensors "));
+	assert_non_null(strstr(lost, "{\"name\":\"bad\",\"why\":\"3.safetensors says it in "
+				     "__metadata__; it is too long or not Unicode\"}"));
+}
+
+static void long_ones_are_kept(void **state)
+{
+	struct t_index *p = *state;
+	dcp_auto_buf struct dcp_buf value = DCP_BUF_INIT;
+
+	memset(dcp_buf_grow(&value, 4 << 20), 'x', 4 << 20);
+	value.p[value.n - 1] = '\0';
+	tell(p, "1.safetensors", "long", value.p);
+	tell(p, "1.safetensors", "too_long", value.p);
+	t_index_reopen(p);
+	assert_int_equal(strlen(dcp_index_meta(p->ix, "metadata")),
+			 strlen("{\"long\":\"\"}") + value.n - 1);
+	assert_non_null(strstr(dcp_index_meta(p->ix, "metadata_lost"), "\"too_long\""));
+}
+
+static void nothing_said_is_no_fact(void **state)
+{
+	struct t_index *p = *state;
+
+	t_index_reopen(p);
+	assert_null(dcp_index_meta(p->ix, "metadata"));
+	assert_null(dcp_index_meta(p->ix, "metadata_lost"));
+}
+
+T_TESTS()
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(files_are_merged, t_index_setup,
+						t_index_teardown),
+		cmocka_unit_test_setup_teardown(long_ones_are_kept, t_index_setup,
+						t_index_teardown),
+		cmocka_unit_test_setup_teardown(nothing_said_is_no_fact, t_index_setup,
+						t_index_teardown),
+	};
+
+	return cmocka_run_group_tests_name("index_said", tests, NULL, NULL);
+}
