@@ -53,6 +53,8 @@ struct dcpload_error {
 
 /* The functions of the communicator work only in the thread that opened it. */
 #define DCPLOAD_COMM_ONE_THREAD (1u << 0)
+/* Ranks may be threads of one process. Otherwise a rank that says that it is in the process of another is refused. */
+#define DCPLOAD_COMM_THREADS (1u << 1)
 
 /*
  * A communicator: how ranks communicate. The library has some (dcpload_comm_open); a caller may
@@ -63,7 +65,7 @@ struct dcpload_error {
 struct dcpload_comm {
 	uint32_t size; /* sizeof(struct dcpload_comm) */
 	uint32_t rank, ranks;
-	uint32_t flags;   /* DCPLOAD_COMM_ONE_THREAD */
+	uint32_t flags;   /* DCPLOAD_COMM_ONE_THREAD, DCPLOAD_COMM_THREADS */
 	const char *name; /* for reports: "alone", "mpi", "tcp", "torch" */
 	void *ctx;        /* the first argument of all functions */
 	/* Gather @n bytes of every rank (the same @n on all), by rank, into @all: ranks * n bytes. */

@@ -40,7 +40,11 @@ struct head {
 	} slot[];
 };
 
-/* How the others find the memory of the first member. */
+/* How the others find the memory of the first member: a memory file that nobody can make shorter or longer, as touching
+ * pages that are no more would raise SIGBUS. */
+#define WINDOW_NAME "dcpload-window"
+#define WINDOW_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
 struct notice {
 	int64_t pid;
 	int64_t fd; /* of that memory; -1: this is another member */
@@ -127,38 +131,72 @@ static int take_slots(struct load_window *w, int fd, struct load_device *d,
 static int make_shared(struct load_window *w, struct load_device *d, struct notice *notice,
 		       struct dcpload_error *err)
 {
-	int fd = memfd_create("dcpload-window", MFD_CLOEXEC);
+	int fd = memfd_create(WINDOW_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	struct stat st;
 
 	notice->fd = fd;
 	if (fd < 0)
 		return load_fail(err, -errno, "no shared memory for a window: %m");
-	if (ftruncate(fd, (off_t)w->bytes) < 0 || fstat(fd, &st) < 0)
+	if (ftruncate(fd, (off_t)w->bytes) < 0 || fcntl(fd, F_ADD_SEALS, WINDOW_SEALS) < 0 ||
+	    fstat(fd, &st) < 0)
 		return load_fail(err, -errno, "window: %m");
 	notice->dev = st.st_dev;
 	notice->ino = st.st_ino;
 	return map_memory(w, fd, err) < 0 ? err->code : take_slots(w, fd, d, err);
 }
 
-/* Open the first member's memory, through /proc and its descriptor. */
-static int open_shared(struct load_window *w, struct load_device *d,
+/* The number of the file system that memory files are in, where nothing else is that has a name. */
+static int memory_device(dev_t *out)
+{
+	dcp_auto_fd int fd = memfd_create(WINDOW_NAME, MFD_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	*out = st.st_dev;
+	return 0;
+}
+
+/* Is what @at (O_PATH) is open for, and @path leads to, a window that @notice may mean? */
+static bool is_window(int at, const char *path, const struct notice *notice, uint64_t bytes)
+{
+	static const char expected[] = "/memfd:" WINDOW_NAME " (deleted)";
+	char name[sizeof(expected)];
+	struct stat st;
+	dev_t memory = 0;
+
+	return fstat(at, &st) == 0 && memory_device(&memory) == 0 && S_ISREG(st.st_mode) &&
+	       st.st_dev == memory && st.st_dev == notice->dev && st.st_ino == notice->ino &&
+	       st.st_uid == geteuid() && (uint64_t)st.st_size == bytes &&
+	       readlink(path, name, sizeof(name)) == sizeof(expected) - 1 &&
+	       memcmp(name, expected, sizeof(expected) - 1) == 0;
+}
+
+/*
+ * Open the first member's memory, through /proc and its descriptor. What another rank says may be a lie: a descriptor of
+ * this process, or of another one, that is open for reading a checkpoint would be opened for writing here. So the
+ * file is looked at before it is opened, and only a window of another process is.
+ */
+static int open_shared(struct load_window *w, const struct dcpload *ck,
 		       const struct notice *notice, struct dcpload_error *err)
 {
-	dcp_auto_fd int fd = -1;
-	struct stat st;
-	char path[64];
+	bool threads = ck->comm->flags & DCPLOAD_COMM_THREADS;
+	dcp_auto_fd int at = -1, fd = -1;
+	char path[64], self[64];
 
 	snprintf(path, sizeof(path), "/proc/%lld/fd/%lld", (long long)notice->pid,
 		 (long long)notice->fd);
-	fd = open(path, O_RDWR | O_CLOEXEC);
-	if (fd < 0)
+	at = open(path, O_PATH | O_CLOEXEC);
+	if (at < 0)
 		return load_fail(err, -errno, "cannot open the window of rank %u (%s): %m",
 				 w->rank[0], path);
-	if (fstat(fd, &st) < 0 || st.st_dev != notice->dev || st.st_ino != notice->ino ||
-	    (uint64_t)st.st_size < w->bytes)
-		return load_fail(err, -ESTALE, "%s is not the window of rank %u", path,
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", at);
+	if ((threads || notice->pid != getpid()) && is_window(at, self, notice, w->bytes))
+		fd = open(self, O_RDWR | O_CLOEXEC);
+	if (fd < 0 || fcntl(fd, F_GET_SEALS) != WINDOW_SEALS)
+		return load_fail(err, -EPERM, "%s is not the window of rank %u", path,
 				 w->rank[0]);
-	return map_memory(w, fd, err) < 0 ? err->code : take_slots(w, fd, d, err);
+	return map_memory(w, fd, err) < 0 ? err->code : take_slots(w, fd, ck->device, err);
 }
 
 static int watch_members(struct load_window *w, const struct dcpload *ck,
@@ -200,7 +238,7 @@ static int share(struct load_window *w, struct dcpload *ck, struct dcpload_error
 		rc = load_gather_same(ck->comm, &notice, sizeof(notice), &b, err, timeout);
 	if (rc == 0) {
 		if (w->self)
-			rc = open_shared(w, ck->device, b.at[ck->local[0]], err);
+			rc = open_shared(w, ck, b.at[ck->local[0]], err);
 		if (rc == 0 && (watch_members(w, ck, &b) < 0 || make_queues(w) < 0))
 			rc = load_fail(err, -ENOMEM, "out of memory");
 		rc = load_agree(ck->comm, rc, err, timeout);

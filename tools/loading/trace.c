@@ -223,6 +223,10 @@ static int write_trace(struct drawing *d, struct dcpload_error *err)
 	for (uint32_t r = 0; r < d->l->comm->ranks; r++) {
 		const struct span *s = span_of(d, r);
 
+		if (d->all.n[r] < sizeof(*s) ||
+		    (d->all.n[r] - sizeof(*s)) / sizeof(struct dcpload_event) != s->n)
+			return load_fail(err, -EPROTO,
+					 "ranks 0 and %u run different releases of dcpfs", r);
 		d->before = DCP_MAX(d->before, s->open_ns + s->plan_ns);
 		longest = DCP_MAX(longest, s->execute_ns);
 	}

@@ -303,6 +303,7 @@ static int run_node(struct node *nd)
 			.size = sizeof(m[r].comm),
 			.rank = nd->self * nd->each + r,
 			.ranks = nd->nodes * nd->each,
+			.flags = DCPLOAD_COMM_THREADS,
 			.name = "threads",
 			.ctx = &m[r],
 			.allgather = allgather,

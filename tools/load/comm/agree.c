@@ -106,6 +106,9 @@ int load_agree(const struct dcpload_comm *comm, int rc, struct dcpload_error *er
 	failed = comm->allgather(comm->ctx, &mine, sizeof(mine), all, timeout_ms);
 	if (failed < 0)
 		return load_comm_say(comm, failed, err);
+	for (uint32_t r = 0; r < comm->ranks;
+	     r++) /* a code that is positive would look like success */
+		all[r].code = all[r].code > 0 ? -EPROTO : all[r].code;
 	for (uint32_t r = 1; r < comm->ranks; r++)
 		if (distance(all[r].code) < distance(all[from].code))
 			from = r;

@@ -244,6 +244,28 @@ static void trim(struct dcpload_plan *p)
 	load_chunks_trim(p->chunks, files, n);
 }
 
+/* Do the ranges that rank @rank sent lie in files, in order? What is outside of a file is never asked for. */
+static int check_ranges(const struct dcpload_plan *p, uint32_t rank, const struct load_range *v,
+			uint64_t bytes, struct dcpload_error *err)
+{
+	const struct load_range *last = NULL;
+	size_t files, n = bytes / sizeof(*v);
+	const struct dcp_file_id *file =
+		dcp_index_files(dcp_version_index(p->ck->of.v), &files);
+	bool good = bytes % sizeof(*v) == 0;
+
+	for (size_t i = 0; i < n && good; last = &v[i++])
+		good = v[i].file < files && v[i].lo < v[i].hi &&
+		       v[i].lo <= file[v[i].file].size &&
+		       v[i].hi - v[i].lo <= file[v[i].file].size - v[i].lo + LOAD_BLOCK &&
+		       (!last || last->file < v[i].file ||
+			(last->file == v[i].file && last->hi <= v[i].lo));
+	return good ? 0
+		    : load_fail(err, -EPROTO,
+				"rank %u asks for bytes that are in no file of the version",
+				rank);
+}
+
 /* Collective. Make the chunks of this node. */
 static int share_chunks(struct dcpload_plan *p, uint64_t slot, bool slack,
 			struct dcpload_error *err)
@@ -263,6 +285,7 @@ static int share_chunks(struct dcpload_plan *p, uint64_t slot, bool slack,
 
 		of[m] = b.at[r];
 		n[m] = b.n[r] / sizeof(**of);
+		rc = check_ranges(p, ck->local[m], b.at[r], b.n[r], err);
 	}
 	if (rc == 0 && load_chunks_create(of, n, ck->nlocal, slot, slack, &p->chunks) < 0)
 		rc = load_fail(err, -ENOMEM, "out of memory");

@@ -2,7 +2,7 @@
 /*
  * What frameworks wrote, loaded by 1 to 8 ranks, which are threads, in every way: each part is the region of the whole
  * tensor that torch.chunk() would give the rank. That whole tensors are right is seen elsewhere (tests/load/golden.py).
- * covers: execute, rounds, wants, check, fill, tools/load/plan/decide, tools/load/plan/schedule, tools/load/window
+ * covers: execute, rounds, wants, check, fill, tools/load/plan/decide, tools/load/plan/schedule
  */
 #include "tests/unit/t.h"
 
@@ -11,6 +11,7 @@
 #include "tests/unit/t/parse/dir.h"
 #include "tests/unit/t/random.h"
 #include "tools/load/dcpload.h"
+#include "tools/load/plan/chunk.h"
 
 /* In a rank: a failure counts and is told. */
 #define expect(what) ((what) ? 0 : (fprintf(stderr, "%d: not so: %s\n", __LINE__, #what), 1))
@@ -400,13 +401,82 @@ static void test_room(void **state)
 	}
 }
 
+/* Rank 1 of two asks for what is in no file. */
+struct lie {
+	const char *what;
+	struct load_range first; /* what it sends as the first range that it needs */
+	const struct dcpload_comm *comm;
+	uint32_t told;
+};
+
+static int tell_lie(void *ctx, const void *mine, size_t n, void *all, int timeout_ms)
+{
+	struct lie *lie = ctx;
+	struct load_range *own = malloc(n + 1);
+	int rc;
+
+	memcpy(own, mine, n);
+	if (n && n % sizeof(*own) == 0 && own->zero == 0 && own->lo < own->hi &&
+	    own->hi % LOAD_BLOCK == 0) {
+		*own = lie->first;
+		lie->told++;
+	}
+	rc = lie->comm->allgather(lie->comm->ctx, own, n, all, timeout_ms);
+	free(own);
+	return rc;
+}
+
+static int rank_lying(const struct dcpload_comm *comm, void *arg)
+{
+	struct lie lie = *(struct lie *)arg;
+	const struct dcpload_config config = { .size = sizeof(config),
+					       .exchange = DCPLOAD_EXCHANGE_NODE,
+					       .version = "llama",
+					       .cache = "" };
+	struct dcpload_plan *plan = NULL;
+	struct dcpload_comm own = *comm;
+	struct dcpload_error err;
+	struct dcpload *ck = NULL;
+	int rc;
+
+	lie.comm = comm;
+	if (comm->rank == 1) {
+		own.ctx = &lie;
+		own.allgather = tell_lie;
+	}
+	rc = dcpload_open(&own, "tests/golden/hf-llama/ckpt", &config, &ck, &err);
+	if (rc == 0)
+		rc = plan_all(ck, "fsdp2", comm->rank, NULL, &plan, &err);
+	dcpload_plan_free(plan);
+	dcpload_close(ck);
+	return expect(rc == -EPROTO) + expect(err.rank == 0 || err.rank == 1) +
+	       expect(strstr(err.text, "rank 1 asks for bytes that are in no file")) +
+	       expect(comm->rank == 0 || lie.told == 1);
+}
+
+static void test_lies(void **state)
+{
+	struct lie rows[] = {
+		{ "a file that is not there", { 1000, 0, 0, 4096 }, NULL, 0 },
+		{ "bytes behind the end", { 0, 0, 0, 1ull << 40 }, NULL, 0 },
+		{ "all there can be", { 0, 0, 4096, -4096ull }, NULL, 0 },
+		{ "from behind the end", { 0, 0, 1ull << 40, (1ull << 40) + 4096 }, NULL, 0 },
+		{ "backwards", { 0, 0, 4096, 0 }, NULL, 0 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		t_case(rows[i].what);
+		assert_int_equal(t_comm_run(2, rank_lying, &rows[i]), 0);
+	}
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_goldens),
-		cmocka_unit_test(test_large),
-		cmocka_unit_test(test_check),
-		cmocka_unit_test(test_room),
+		cmocka_unit_test(test_goldens), cmocka_unit_test(test_large),
+		cmocka_unit_test(test_check),   cmocka_unit_test(test_room),
+		cmocka_unit_test(test_lies),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
