@@ -7,9 +7,11 @@ usage: load.py [TestCase.test...]
 import ctypes
 import errno
 import gc
+import itertools
 import json
 import os
 import pickle
+import random
 import shutil
 import socket
 import subprocess
@@ -22,6 +24,7 @@ import base
 from base import dcpfs, golden, np
 
 from dcpfs.plan import Plan
+from dcpfs.strided import Spans, overlaps
 
 KEY = "model.embed_tokens.weight"
 SOURCE = golden("dcp-fsdp2")[0]
@@ -163,6 +166,49 @@ class Alone(unittest.TestCase):
                 for name, array in want.items():
                     np.testing.assert_array_equal(got[name].numpy(), array)
             self.assertEqual((ck.ranks(layout), len(ck.shard(layout, 0))), (2, 0))
+
+    def test_memory_into(self):
+        """Arrays that are no grid of elements are assigned to; elements or arrays that share memory are an error, or come in order."""
+        norm, gain = "model.norm.weight", "model.layers.0.input_layernorm.weight"
+        with dcpfs.open(SOURCE) as ck:
+            want = {k: ck[k].numpy() for k in (norm, gain)}
+            raw = {k: ck[k].read().tobytes() for k in want}
+        n = len(want[norm])
+        records = np.full(n, 7, [("x", "f4"), ("y", "u1")])
+        for a in (records["x"], np.zeros(n, ">f4"), np.zeros(n, "f4")[::-1], np.zeros((n, 2), "f4")[:, 1], np.ma.masked_array(np.zeros(n, "f4"), True)):
+            dcpfs.load(SOURCE, comm=None, into={norm: a})
+            np.testing.assert_array_equal(np.asarray(a), want[norm])
+        self.assertTrue((records["y"] == 7).all())
+        for strides in ((0,), (2,), (1,)):
+            a = np.lib.stride_tricks.as_strided(np.zeros(n, "f4"), (n,), strides)
+            self.assertRaisesRegex(ValueError, f"^{norm}: elements of the array share memory", dcpfs.load, SOURCE, comm=None, into={norm: a})
+        for keys in ((norm, gain), (gain, norm)):
+            for make in (lambda: np.zeros(n, "f4"), lambda: np.zeros(n, "f8"), lambda: bytearray(len(raw[norm]))):
+                one = make()
+                dcpfs.load(SOURCE, comm=None, into={k: one for k in keys})
+                if isinstance(one, bytearray):
+                    self.assertEqual(bytes(one), raw[keys[1]])
+                else:
+                    np.testing.assert_array_equal(one, want[keys[1]])
+
+    def test_strides(self):
+        """Whether elements share memory, as trying every place says."""
+        chance = random.Random(8)
+        for _ in range(2000):
+            shape = [chance.randint(0, 4) for _ in range(chance.randint(0, 4))]
+            stride, width = [chance.randint(0, 20) for _ in shape], chance.randint(1, 3)
+            places = sorted(sum(i * s for i, s in zip(at, stride)) for at in itertools.product(*map(range, shape)))
+            shared = any(b - a < width for a, b in zip(places, places[1:]))
+            self.assertEqual(overlaps(shape, stride, width), shared, (shape, stride, width))
+
+    def test_spans(self):
+        chance = random.Random(9)
+        for _ in range(200):
+            spans, taken = Spans(), set()
+            for _ in range(20):
+                at = range(first := chance.randint(0, 60), first + chance.randint(0, 9))
+                self.assertEqual(spans.take(at.start, len(at)), not taken & set(at))
+                taken |= set(at)
 
     def test_into(self):
         with dcpfs.open(SOURCE) as ck:

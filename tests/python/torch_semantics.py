@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 import torch_proof
-from torch_proof import Counter, dcp, dcpfs, dist, exactly, torch
+from torch_proof import Counter, dcp, dcpfs, dist, exactly, np, torch
 from torch.distributed.checkpoint import CheckpointException, DefaultLoadPlanner, FileSystemReader, utils
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
@@ -133,6 +133,136 @@ def objects(rank, world, way, path):
         state = {"counter": None, "step": 0}
         _, failure = outcome(by, state)
         assert "which only unpickling could make again" in str(failure) and state == {"counter": None, "step": 0}, (failure, state)
+
+
+@case(1)
+def wrappers(rank, world, way, path):
+    """Tensors that are not their memory are filled by their own copy_(), alone and as local parts of DTensors."""
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    full = {"w": torch.randn(8, 16), "h": torch.randn(8, 16).bfloat16(), "v": torch.randn(512) * 3}
+    dcp.save(full, checkpoint_id=path)
+    mesh = torch_proof.init_device_mesh("cpu", (world,))
+    kinds = {"two": lambda v: TwoTensor(torch.zeros_like(v), torch.ones_like(v)), "parameter": lambda v: torch.nn.Parameter(torch.zeros_like(v)),
+             "subclass": lambda v: torch.zeros_like(v).as_subclass(Mine), "quantized": lambda v: torch.quantize_per_tensor(v.float() * 0, 0.1, 0, torch.qint8),
+             "conjugate": lambda v: torch.zeros_like(v, dtype=torch.complex64).conj(), "negative": lambda v: torch.zeros_like(v, dtype=torch.complex64).conj().imag,
+             "distributed": lambda v: DTensor.from_local(TwoTensor(torch.zeros_like(v), torch.ones_like(v)), mesh, [Shard(0)])}
+    try:
+        from torchao.float8.fsdp_utils import WeightWithDynamicFloat8CastTensor
+        from torchao.float8.config import Float8LinearConfig
+        from torchao.float8.float8_linear import LinearMMConfig  # noqa: F401
+    except ImportError:
+        pass
+    else:
+        kinds["float8"] = lambda v: WeightWithDynamicFloat8CastTensor(torch.zeros_like(v), LinearMMConfig(), torch.float8_e4m3fn)
+    try:
+        from torchao.optim.subclass_8bit import OptimState8bit
+        from torchao.quantization import Float8Tensor
+    except ImportError:
+        pass
+    else:
+        kinds["8bit"] = lambda v: OptimState8bit.zeros((512,)) if v.shape == (512,) else torch.zeros_like(v)
+        kinds["torchao"] = lambda v: Float8Tensor.from_hp(torch.zeros_like(v)) if v.ndim == 2 else torch.zeros_like(v)
+    for name, kind in kinds.items():
+        def make():
+            torch.manual_seed(5)
+            return {k: kind(v) for k, v in full.items()}
+
+        made = []
+        for by in (lambda s: dcp.load(s, checkpoint_id=path), lambda s: load(s, path), lambda s: dcp.load(s, storage_reader=reader(path)),
+                   lambda s: name != "distributed" and dcpfs.load(path, into=s, comm=None, cache="")):
+            state = make()
+            made.append((state, outcome(by, state)[1]))
+        for state, wrong in made[1:3] if name == "distributed" else made[1:]:
+            assert bool(wrong) == bool(made[0][1]), (name, wrong, made[0][1])
+            for k, v in full.items() if not wrong else ():
+                mine, theirs = shown(state[k]), shown(made[0][0][k])
+                assert torch.equal(mine, theirs) and theirs.any(), (name, k, mine, theirs)
+                assert name not in ("two", "parameter", "subclass", "distributed") or torch.equal(mine, v), (name, k)
+
+
+class Mine(torch.Tensor):
+    """A class of its own, in memory as any other."""
+
+
+def shown(tensor):
+    """The elements of a tensor of any class."""
+    tensor = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    if hasattr(tensor, "a"):
+        assert torch.equal(tensor.a, tensor.b)
+        tensor = tensor.a
+    tensor = tensor.dequantize() if tensor.is_quantized or hasattr(tensor, "qdata") or hasattr(tensor, "codes") else tensor
+    return getattr(tensor, "_tensor", tensor).detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
+
+
+@case(1)
+def memory(rank, world, way, path):
+    """Memory that two elements or two tensors share: an error, or torch's order. Autograd knows what was changed."""
+    full = {"a": torch.randn(4, 4), "b": torch.randn(4, 4), "c": torch.randn(4, 4).double(), "s": torch.randn(())}
+    dcp.save(full, checkpoint_id=path)
+    ways = (lambda s: load(s, path), lambda s: dcp.load(s, storage_reader=reader(path)),
+            lambda s: dcpfs.load(path, into=dict(sorted(s.items())), comm=None, cache=""))
+    for one in torch.zeros(4).expand(4, 4), torch.zeros(4, 1).expand(4, 4), torch.zeros(()).expand(4, 4), torch._efficientzerotensor((4, 4)):
+        _, wrong = outcome(lambda s: dcp.load(s, checkpoint_id=path), {"a": one})
+        assert wrong
+        for by in ways:
+            _, wrong = outcome(by, {"a": one})
+            assert "memory" in str(wrong), (one.stride(), wrong)
+    freed = torch.zeros(4, 4)
+    freed.untyped_storage().resize_(0)
+    for one, text in (torch.zeros(16).as_strided((4, 4), (1, 1)), "share memory"), (freed, "has no memory"), (torch.zeros(4, 4).to_sparse(), "dense"):
+        for by in ways:  # which torch fills in an order that depends on its kernels, ends at, or refuses
+            _, wrong = outcome(by, {"a": one})
+            assert text in str(wrong), wrong
+    dcpfs.torch.save_state_dict({"e": torch.arange(3.0).expand(2, 3)}, path + "-e")
+    assert torch.equal(dcpfs.torch.load(path + "-e", cache="")["e"], torch.arange(3.0).expand(2, 3))
+    from torch.testing._internal.two_tensor import TwoTensor
+    _, wrong = outcome(dcpfs.torch.save_state_dict, {"t": TwoTensor(torch.zeros(2), torch.zeros(2))}, path + "-t")
+    assert "TwoTensor has no memory of its own" in str(wrong), wrong
+    for keys in "ab", "ba", "ca", "ac", "bca", "abc":
+        for views in ([(), ()], [(slice(2),), (slice(1, 3),)]), ([(), ()], [(), (slice(None), slice(2))]):
+            def make():
+                memory = torch.zeros(5, 4)
+                made = {k: memory[i % 2:][:4] for i, k in enumerate(keys)}
+                return {**made, "memory": memory}
+
+            def by(load_):
+                def filled(state):
+                    memory = state.pop("memory")
+                    load_(state)
+                    state["memory"] = memory
+                return filled
+
+            alike(make, by(lambda s: dcp.load(s, checkpoint_id=path)), *map(by, ways))
+    for by in ways:
+        for make in (lambda: torch.zeros(4, 4, requires_grad=True), lambda: torch.nn.Parameter(torch.zeros(4, 4)), lambda: torch.zeros(4, 4).t()):
+            state = {"a": make()}
+            used = (state["a"] * torch.ones(4, 4, requires_grad=True)).sum()
+            before = state["a"]._version
+            by(state)
+            assert state["a"]._version > before and torch.equal(state["a"], full["a"])
+            _, wrong = outcome(used.backward)
+            assert "modified by an inplace operation" in str(wrong), wrong
+        with torch.inference_mode():
+            state = {"a": torch.zeros(4, 4), "s": torch.zeros(())}
+        by(state)
+        assert torch.equal(state["a"], full["a"]) and state["s"] == full["s"]
+
+
+@case(2)
+def kinds(rank, world, way, path):
+    """A tensor where an object is stored gives way to it; an object where a tensor is stored is an error, in a partial load, too."""
+    full = saved(path)
+    mesh = torch_proof.init_device_mesh("cpu", (world,))
+    for make in (lambda: {"step": torch.zeros(3), "info": {"pair": torch.zeros(())}}, lambda: {"step": torch.zeros(3, device="meta")},
+                 lambda: {"step": distribute_tensor(torch.zeros(4), mesh, [Shard(0)])}, lambda: {"step": torch.nn.Parameter(torch.zeros(()))}):
+        got = alike(make, lambda s: dcp.load(s, checkpoint_id=path), lambda s: load(s, path), lambda s: dcp.load(s, storage_reader=reader(path)))
+        assert got["step"] == full["step"], got
+    for partial in False, True:
+        for value in 0, None, [1], "x", np.zeros(()):
+            alike(lambda: {"scale": value if rank == 0 else torch.zeros(())},
+                  lambda s: dcp.load(s, checkpoint_id=path, planner=DefaultLoadPlanner(allow_partial_load=partial)),
+                  lambda s: load(s, path, strict=not partial), lambda s: dcp.load(s, storage_reader=reader(path)), says="scale")
 
 
 class Counterfeit:

@@ -11,6 +11,7 @@ from .array import Array, address
 from .checkpoint import Checkpoint
 from .comm import Comm
 from .plan import PARTIAL, Part, Plan
+from .strided import Spans, changed, extent, is_memory, is_torch, overlaps, plain
 from .view import Report
 
 
@@ -30,9 +31,10 @@ class Loaded(dict[str, Any]):
 
 
 class Target(NamedTuple):
-    """Where a tensor goes; strides in elements, None: row-major; shape, dtype None: any; stream: work on it may be queued there."""
+    """Where a tensor goes; strides in elements, None: row-major; shape, dtype None: any; stream: work on it may be queued there.
+    address None: it is not filled by address, but by what assigns to it."""
 
-    address: int
+    address: Optional[int]
     dtype: Optional[str]
     shape: Optional[tuple[int, ...]]
     stride: Optional[tuple[int, ...]]
@@ -50,31 +52,58 @@ def _torch_stream(device: Any) -> Optional[int]:
 
 def target(data: Any, key: str, device: bool = False) -> Target:
     """The Target of a numpy array, a torch tensor, a dcpfs.Array or any writable buffer (filled as stored, row-major); of what has a
-    __cuda_array_interface__, in the memory of a GPU. With @device the library tells whose memory it is. TypeError: none of these. ValueError: read-only, or the buffer is not contiguous."""
+    __cuda_array_interface__, in the memory of a GPU. With @device the library tells whose memory it is. TypeError: none of these.
+    ValueError: read-only, elements that share memory, or the buffer is not contiguous."""
     if isinstance(data, Array):
         return Target(address(data.buffer), data.dtype, data.shape, None)
     if hasattr(data, "data_ptr"):
         if data.device.type != "cpu" and not device:
             raise TypeError(f"{key}: memory of {data.device}; dcpfs.torch.load_state_dict() fills it")
-        return Target(data.data_ptr(), dtypes.of_torch(data.dtype), tuple(data.shape), tuple(data.stride()),
-                      _torch_stream(data.device))
+        if hasattr(data, "placements"):
+            raise TypeError(f"{key}: into= takes whole tensors, this is a part of one ({type(data).__name__}); "
+                            "dcpfs.torch.load_state_dict() fills it")
+        return torch_target(plain(data, key) if is_torch(data) else data, key)
     if device and hasattr(data, "__cuda_array_interface__"):
         how = data.__cuda_array_interface__
-        name = dtypes.BY_NUMPY.get(how["typestr"])
+        name, item = dtypes.BY_NUMPY.get(how["typestr"]), int(how["typestr"][2:])
         if how["data"][1] or name is None:
             raise ValueError(f"{key}: read-only, or of a dtype that dcpfs does not have: {how['typestr']}")
         steps = how.get("strides")
+        if steps is not None and (any(s < 0 or s % item for s in steps) or overlaps(how["shape"], [s // item for s in steps])):
+            raise ValueError(f"{key}: strides of {tuple(steps)} bytes: elements share memory, or are not in a grid of elements")
         return Target(how["data"][0], name, tuple(how["shape"]),
-                      None if steps is None else tuple(s // int(how["typestr"][2:]) for s in steps), how.get("stream"))
+                      None if steps is None else tuple(s // item for s in steps), how.get("stream"))
     if hasattr(data, "__array_interface__"):
         if not data.flags.writeable:
             raise ValueError(f"{key}: the array is read-only")
+        if overlaps(data.shape, [abs(s) for s in data.strides], data.itemsize):
+            raise ValueError(f"{key}: elements of the array share memory (strides of {data.strides} bytes)")
         stride = tuple(s // data.itemsize for s in data.strides)
-        return Target(data.ctypes.data, dtypes.of_numpy(data.dtype), data.shape, stride)
+        grid = all(s >= 0 and s % data.itemsize == 0 for s in data.strides) and data.dtype.byteorder != ">"
+        return Target(data.ctypes.data if grid and type(data).__name__ in ("ndarray", "memmap") else None,
+                      dtypes.of_numpy(data.dtype), data.shape, stride)
     view = memoryview(data)
     if view.readonly or not view.c_contiguous:
         raise ValueError(f"{key}: the buffer is read-only or not contiguous")
     return Target(address(view.cast("B")), None, None, None)
+
+
+def torch_target(local: Any, key: str) -> Target:
+    """Of what plain() gave. TypeError: a checkpoint has no such dtype. ValueError: elements share memory."""
+    stream, shape = _torch_stream(local.device), tuple(local.shape)
+    memory = is_memory(local)
+    if memory and overlaps(shape, local.stride()):
+        raise ValueError(f"{key}: elements of the tensor share memory (shape {shape}, strides {local.stride()}; expand() makes such); "
+                         "give it memory of its own: clone()")
+    if not memory:
+        return Target(None, dtypes.BY_TORCH.get(str(local.dtype).split(".")[-1]), shape, None, stream)
+    changed(local)
+    return Target(local.data_ptr(), dtypes.of_torch(local.dtype), shape, tuple(local.stride()), stream)
+
+
+def span(t: Target, nbytes: int = 0) -> int:
+    """Bytes of the memory of a target; @nbytes: of a buffer."""
+    return nbytes if t.dtype is None or t.shape is None else extent(t.shape, t.stride) * dtypes.DTYPES[t.dtype].size
 
 
 def after(plan: Plan, streams: set[int]) -> None:
@@ -128,11 +157,14 @@ def _is_cast(ck: Checkpoint, key: str, t: Target, data: Any) -> bool:
     return np.can_cast(dtypes.DTYPES[stored].numpy or ("<c8" if stored == "C32" else "<f4"), data.dtype, "same_kind")
 
 
-def _cast(plan: Plan, part: Part, data: Any) -> None:
+def _assign(plan: Plan, part: Part, data: Any) -> None:
     if hasattr(data, "data_ptr"):
-        data.copy_(plan.array(part).torch())
-    else:
+        data.detach().copy_(plan.array(part).torch())
+    elif hasattr(data, "__array_interface__"):
         data[...] = plan.array(part).numpy()
+    else:
+        to = data.buffer if isinstance(data, Array) else memoryview(data)
+        to.cast("B")[:] = plan.array(part).read().buffer
 
 
 def _add(ck: Checkpoint, plan: Plan, layout: Optional[str], rank: Optional[int], comm: Comm, into: Optional[Mapping[str, Any]],
@@ -150,13 +182,16 @@ def _add(ck: Checkpoint, plan: Plan, layout: Optional[str], rank: Optional[int],
         into = {}
     elif layout:
         raise ValueError("memory for a rank of a layout is the library's; into= takes whole tensors")
+    taken = Spans()
     for key, data in into.items():
         t = target(data, key, bool(ck.device))
         if t.dtype is None and key in ck and memoryview(data).nbytes != ck[key].nbytes:
             raise ValueError(f"{key} has {ck[key].nbytes} bytes, the buffer {memoryview(data).nbytes}")
-        if _is_cast(ck, key, t, data):
+        own = t.address is not None and taken.take(t.address, span(t, memoryview(data).nbytes if t.dtype is None else 0))
+        cast = _is_cast(ck, key, t, data)
+        if not own or cast:  # what comes later in the dict is written later
             later.add(key)
-            plan.want(key, shape=t.shape)
+            plan.want(key, shape=t.shape, dtype=None if cast or t.address is None and hasattr(data, "data_ptr") else t.dtype)
         else:
             plan.want(key, shape=t.shape, dtype=t.dtype, address=t.address, stride=t.stride, keep=data)
         if stream is None and t.stream is not None:
@@ -196,9 +231,10 @@ def load(source: Union[str, os.PathLike[str]], layout: Optional[str] = None, ran
             if into is None:
                 into = {p.name: plan.array(p) for p in plan.parts()}
             else:
-                for part in plan.parts() if later else ():
-                    if part.key in later and part.complete:
-                        _cast(plan, part, into[part.key])
+                with ck.together():
+                    for part in plan.parts() if later else ():
+                        if part.key in later and part.complete:
+                            _assign(plan, part, into[part.key])
             got = Loaded(into)
             got.version, got.report = ck.version, plan.report
             got.missing = unknown | {k: why for name, found in plan.problems.items() if name != "unexpected" for k, why in found.items()}

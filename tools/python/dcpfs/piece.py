@@ -41,7 +41,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def pieces(value: Any, key: str, device: Optional[str] = None) -> Iterator[Piece]:
-    """What this process holds of a tensor; in the memory of @device ("cuda:0") it stays there. TypeError: its dtype is none of a checkpoint. NotImplementedError: its layout."""
+    """What this process holds of a tensor; in the memory of @device ("cuda:0") it stays there. TypeError: its dtype is none of a checkpoint, or it is a wrapper around other tensors. NotImplementedError: its layout."""
     if isinstance(value, Piece):
         yield value
     elif isinstance(value, Box):
@@ -68,9 +68,9 @@ def _of_numpy(a: Any) -> Piece:
 
 
 def _of_torch(tensor: Any, key: str, device: Optional[str]) -> Iterator[Piece]:
-    from .regions import regions
+    from .regions import regions, size
 
-    shape = tuple(tensor.size())
+    shape = size(tensor)
     dtype = of_torch(tensor.dtype if hasattr(tensor, "dtype") else tensor.metadata().tensor_properties.dtype)
     some = False
     for local, lo in regions(tensor, key):
@@ -80,6 +80,8 @@ def _of_torch(tensor: Any, key: str, device: Optional[str]) -> Iterator[Piece]:
             torch_cuda(local).synchronize()
         else:
             local = local.cpu().resolve_conj().resolve_neg()
+        if not local.data_ptr():
+            raise TypeError(f"{key}: a {type(local).__name__} has no memory of its own: give the plain tensor that it stands for (dequantize())")
         yield Piece(dtype, shape, lo, tuple(local.shape), local.data_ptr(), tuple(local.stride()), local)
     if not some and shape:  # others have it, or it is empty
         yield Piece(dtype, shape, (0,) * len(shape), (0,) * len(shape), 0, None, None)

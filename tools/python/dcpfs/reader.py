@@ -13,12 +13,14 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
-from . import tree
+from . import strided, tree
 from ._lib import DcpfsError
 from .checkpoint import Checkpoint
-from .dtype import of_torch, torch_dtype
+from .dtype import torch_dtype
+from .load import span, torch_target
 from .objects import foreign
 from .plan import Plan
+from .strided import Spans
 
 
 NAMED = {"torch.Size": torch.Size}
@@ -95,7 +97,7 @@ class Reader(StorageReader):
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        ck, wants, targets = self.checkpoint, Plan(self.checkpoint), []
+        ck, wants, targets, taken = self.checkpoint, Plan(self.checkpoint), [], Spans()
         for item in plan.items:
             if item.type == LoadItemType.BYTE_IO:
                 data = io.BytesIO()
@@ -103,11 +105,13 @@ class Reader(StorageReader):
                 data.seek(0)
                 planner.load_bytes(item, data)
                 continue
-            key, target = item.storage_index.fqn, planner.resolve_tensor(item).detach()
+            key = item.storage_index.fqn
+            target = strided.plain(planner.resolve_tensor(item), key)
             if target.shape != item.lengths:
                 raise ValueError(f"{key}: the planner gave a tensor of size {tuple(target.shape)} for a piece of {tuple(item.lengths)}")
-            stored = ck[key].dtype
-            straight = target.device.type == "cpu" and of_torch(target.dtype) == stored
+            stored, t = ck[key].dtype, torch_target(target, key)
+            own = t.address is not None and taken.take(t.address, span(t))  # what comes later is written later
+            straight = own and target.device.type == "cpu" and t.dtype == stored
             to = target if straight else torch.empty(target.shape, dtype=torch_dtype(stored))
             wants.want(key, lo=tuple(item.storage_offsets), length=tuple(item.lengths), address=to.data_ptr(),
                        stride=tuple(to.stride()), keep=to)

@@ -6,31 +6,52 @@ import math
 from typing import Any, Iterator, Optional
 
 import torch
+from torch.distributed.checkpoint.metadata import MetadataIndex
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+from .strided import plain
+
+
+CHUNKS = "__create_chunk_list__"  # torch's protocol for a tensor that is several regions, with __get_tensor_shard__()
+FIELDS = ("global_shape", "global_offsets", "local_offsets", "local_sizes")  # its protocol for a tensor with attributes (torch 2.15)
+
+
+def size(tensor: Any) -> tuple[int, ...]:
+    """Shape of the whole tensor."""
+    return tuple(tensor.global_shape if _has_fields(tensor) else tensor.size())
 
 
 def regions(tensor: Any, name: str) -> Iterator[tuple[torch.Tensor, Optional[tuple[int, ...]]]]:
     """Local tensors that are not empty, and where each begins in the whole tensor (None: it is the whole).
     NotImplementedError: a placement or layout that is not one box of strided memory."""
-    if hasattr(tensor, "local_shards"):
-        for s in tensor.local_shards():
-            yield plain(s.tensor, name), tuple(s.metadata.shard_offsets)
-    elif isinstance(tensor, DTensor):
-        local = plain(tensor._local_tensor, name)
-        lo = offset(tensor, local, name)
-        if lo is not None and local.numel():
+    for local, lo in _regions(tensor, name):
+        local = plain(local, name)
+        if local.numel():
             yield local, lo
-    elif tensor.numel():
-        yield plain(tensor.detach(), name), None
 
 
-def plain(local: torch.Tensor, name: str) -> torch.Tensor:
-    if local.layout != torch.strided or local.is_quantized:
-        raise NotImplementedError(f"{name}: only dense tensors are filled, this is {local.layout}")
-    if local.device.type == "meta":
-        raise ValueError(f"{name} is on the meta device: give it memory first (to_empty())")
-    return local.detach()
+def _regions(tensor: Any, name: str) -> Iterator[tuple[torch.Tensor, Optional[tuple[int, ...]]]]:
+    if hasattr(tensor, "local_shards") and not hasattr(tensor, CHUNKS):
+        for s in tensor.local_shards():
+            yield s.tensor, tuple(s.metadata.shard_offsets)
+    elif isinstance(tensor, DTensor) and not hasattr(tensor._local_tensor, CHUNKS):
+        lo = offset(tensor, tensor._local_tensor, name)
+        if lo is not None:
+            yield tensor._local_tensor, lo
+    elif hasattr(tensor, CHUNKS):
+        if not isinstance(tensor, DTensor) or tensor.device_mesh.get_coordinate() is not None:
+            for chunk in tensor.__create_chunk_list__():
+                yield tensor.__get_tensor_shard__(MetadataIndex(name, chunk.offsets)), tuple(chunk.offsets)
+    elif _has_fields(tensor):
+        for lo, at, length in zip(tensor.global_offsets, tensor.local_offsets, tensor.local_sizes):
+            yield tensor[tuple(slice(a, a + n) for a, n in zip(at, length))], tuple(lo)
+    else:
+        yield tensor, None
+
+
+def _has_fields(tensor: Any) -> bool:
+    return all(hasattr(tensor, name) for name in FIELDS)
 
 
 def offset(tensor: DTensor, local: torch.Tensor, name: str) -> Optional[tuple[int, ...]]:

@@ -25,13 +25,14 @@ from ._lib import DcpfsError
 from .array import Readable
 from .checkpoint import Checkpoint
 from .comm import TIMEOUT, together
-from .dtype import DTYPES, FLOATS, of_torch, torch_dtype
+from .dtype import DTYPES, FLOATS, torch_dtype
 from .group import group
-from .load import after, target
+from .load import after, span, torch_target
 from .plan import Plan
 from .reader import Reader, leaf, plain
-from .regions import regions
+from .regions import regions, size
 from .save import Saving, save
+from .strided import Spans
 from .writer import Writer
 
 Source = Union[str, os.PathLike[str]]
@@ -172,7 +173,7 @@ def _whole(state_dict: dict[str, Any]) -> dict[str, Any]:
 
 def _fill(ck: Checkpoint, flat: dict[str, Any], rename: Callable[[str], str], strict: bool) -> tuple[dict[str, Any], Filled]:
     """Fill tensors in place; return the values of the other leaves and of those on the meta device, and what to report."""
-    plan, missing, streams = Plan(ck), dict[str, str](), set[int]()
+    plan, missing, streams, taken = Plan(ck), dict[str, str](), set[int](), Spans()
     later: list[tuple[torch.Tensor, torch.Tensor]] = []
     values: dict[str, Any] = {}
     objects: list[str] = []
@@ -180,15 +181,17 @@ def _fill(ck: Checkpoint, flat: dict[str, Any], rename: Callable[[str], str], st
         for key, old in flat.items():
             name = rename(key)
             try:
-                if isinstance(old, torch.Tensor) or hasattr(old, "local_shards"):
-                    tensor = {key: old}
-                    if name in ck:
-                        _init_state_dict(tensor)
-                    streams |= _want(ck, plan, name, tensor[key], later)
-                    if tensor[key] is not old:
-                        values |= tensor
-                else:
-                    values[key] = _object(ck, name, objects)
+                if not isinstance(old, torch.Tensor) and not hasattr(old, "local_shards"):
+                    values[key] = _object(ck, name, old, objects)
+                    continue
+                if name not in ck and name in ck.objects:  # as torch: an object replaces the tensor
+                    values[key] = plain(ck, name)
+                    continue
+                tensor = {key: old}
+                _init_state_dict(tensor)
+                streams |= _want(ck, plan, name, tensor[key], later, taken)
+                if tensor[key] is not old:
+                    values |= tensor
             except (KeyError, DcpfsError) as e:
                 code = e.code if isinstance(e, DcpfsError) else errno.ENOENT
                 if code not in (errno.ENOENT, errno.EBADMSG):
@@ -199,34 +202,39 @@ def _fill(ck: Checkpoint, flat: dict[str, Any], rename: Callable[[str], str], st
             raise DcpfsError(errno.ENOENT, next(iter(missing.values())) +
                              (f" (and {len(missing) - 1} more keys cannot be had)" if len(missing) > 1 else ""))
     plan.finish().execute()
-    for local, staged in later:
-        local.copy_(staged)
+    with ck.together():
+        for local, staged in later:
+            local.copy_(staged)
     return values, Filled(ck.version, missing, plan.report)
 
 
-def _want(ck: Checkpoint, plan: Plan, name: str, tensor: Any, later: list[tuple[torch.Tensor, torch.Tensor]]) -> set[int]:
-    """Streams of CUDA that may still use the memory that the plan is to fill."""
+def _want(ck: Checkpoint, plan: Plan, name: str, tensor: Any, later: list[tuple[torch.Tensor, torch.Tensor]], taken: Spans) -> set[int]:
+    """Streams of CUDA that may still use the memory that the plan is to fill. @later: what copy_() fills then, in this order."""
     stored, streams = ck[name].dtype, set[int]()
     for local, lo in regions(tensor, name):
-        dtype = of_torch(local.dtype)
-        straight = ((local.device.type == "cpu" or local.device.type == "cuda" and bool(ck.device)) and
-                    (dtype == stored or {dtype, stored} <= FLOATS) and not local.is_conj() and not local.is_neg())
-        to = local if straight else torch.empty(local.shape, dtype=torch_dtype(stored if stored in DTYPES else dtype))
+        t = torch_target(local, name)
+        own = t.address is not None and taken.take(t.address, span(t))
+        straight = (own and (local.device.type == "cpu" or local.device.type == "cuda" and bool(ck.device)) and
+                    (t.dtype == stored or {t.dtype, stored} <= FLOATS))
+        to = local
         if not straight:
+            to = torch.empty(local.shape, dtype=torch_dtype(stored) if stored in DTYPES else local.dtype)
             later.append((local, to))
-        t = target(to, name, bool(ck.device))
-        plan.want(name, shape=tuple(tensor.shape) if not hasattr(tensor, "local_shards") else tuple(tensor.size()),
-                  lo=lo, length=None if lo is None else tuple(local.shape), dtype=t.dtype, address=t.address, stride=t.stride, keep=to)
+            t = torch_target(to, name)
+        plan.want(name, shape=size(tensor), lo=lo, length=None if lo is None else tuple(local.shape), dtype=t.dtype,
+                  address=t.address or 0, stride=t.stride, keep=to)
         if t.stream is not None:
             streams.add(t.stream)
     return streams
 
 
-def _object(ck: Checkpoint, name: str, objects: list[str]) -> Any:
+def _object(ck: Checkpoint, name: str, old: Any, objects: list[str]) -> Any:
     """objects: all keys of objects, or none yet."""
     if name not in ck.objects:
         if name in ck:
-            return ck[name].torch()
+            stored = ck[name]
+            raise DcpfsError(errno.EINVAL, f"{name} is a tensor in the checkpoint, {stored.dtype}{list(stored.shape)}, and in the state dict "
+                             f"a {type(old).__name__}: give a tensor to be filled, torch.empty({list(stored.shape)})")
         if not objects:
             objects.extend(ck.objects)
         items = tree.opened(ck, name, objects, lambda key: plain(ck, key))

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors of torch, and arrays, as strided memory: whether a tensor is some, and whether it may be written by address."""
+from __future__ import annotations
+
+import bisect
+import math
+import sys
+from typing import Any, Optional, Sequence
+
+
+class Spans:
+    """The memory that is to be filled, as runs of addresses that are sorted and do not touch."""
+
+    def __init__(self) -> None:
+        self._runs: list[tuple[int, int]] = []
+
+    def take(self, address: int, nbytes: int) -> bool:
+        """Add a run. False: some of it was there before."""
+        if not nbytes:
+            return True
+        first, last = address, address + nbytes
+        i = bisect.bisect_left(self._runs, (first, first))
+        if i and self._runs[i - 1][1] > first:
+            i -= 1
+        j = i
+        while j < len(self._runs) and self._runs[j][0] < last:
+            j += 1
+        found = self._runs[i:j]
+        self._runs[i:j] = [(min([first, *(f for f, _ in found)]), max([last, *(b for _, b in found)]))]
+        return not found
+
+
+def extent(shape: Sequence[int], stride: Optional[Sequence[int]]) -> int:
+    """Elements from the first to the last one of memory with these strides, in elements; None: row-major."""
+    if stride is None or not math.prod(shape):
+        return math.prod(shape)
+    return sum((n - 1) * s for n, s in zip(shape, stride)) + 1
+
+
+def overlaps(shape: Sequence[int], stride: Sequence[int], width: int = 1) -> bool:
+    """May two elements, each @width units of @stride wide, have memory in common? Exact for what slices and permutations make;
+    other strides, of as_strided(), are compared place by place."""
+    dims, end = sorted((s, n) for n, s in zip(shape, stride) if n > 1), width
+    if not math.prod(shape):
+        return False
+    for s, n in dims:
+        if s < end:
+            break
+        end += (n - 1) * s
+    else:
+        return False
+    places = [0]
+    for s, n in dims:
+        places = [at + i * s for at in places for i in range(n)]
+    places.sort()
+    return any(b - a < width for a, b in zip(places, places[1:]))
+
+
+def plain(tensor: Any, name: str) -> Any:
+    """A tensor of torch without its history. NotImplementedError: it is not dense. ValueError: it has no memory."""
+    import torch
+
+    if tensor.is_nested or tensor.layout != torch.strided:
+        raise NotImplementedError(f"{name}: only dense tensors are taken, this is {'nested' if tensor.is_nested else tensor.layout}")
+    if tensor.device.type == "meta":
+        raise ValueError(f"{name} is on the meta device: give it memory first (to_empty())")
+    local = tensor.detach()
+    if type(local) is torch.Tensor and local.numel():
+        end = (local.storage_offset() + extent(local.shape, local.stride())) * local.element_size()
+        if local._is_zerotensor() or local.untyped_storage().nbytes() < end:
+            raise ValueError(f"{name} has no memory: its storage was freed (resize_(0)), or it is a zero tensor")
+    return local
+
+
+def is_torch(value: Any) -> bool:
+    """Is it a tensor of torch, if that is imported?"""
+    return isinstance(value, getattr(sys.modules.get("torch"), "Tensor", ()))
+
+
+def is_memory(local: Any) -> bool:
+    """Are the elements of what plain() gave what its memory says? Not those of a wrapper (a quantized weight, an optimizer's
+    state in 8 bits), which copy_() can fill."""
+    if not is_torch(local):  # another library's, which has these attributes
+        return bool(local.data_ptr()) or not math.prod(local.shape)
+    import torch
+
+    return type(local) is torch.Tensor and not (local.is_quantized or local.is_conj() or local.is_neg())
+
+
+def changed(local: Any) -> None:
+    """Tell autograd that the elements change: it refuses to go back through what was computed from the old ones."""
+    if not getattr(local, "is_inference", lambda: True)():
+        local.as_strided((0,), (1,)).zero_()
