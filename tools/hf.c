@@ -10,7 +10,11 @@
 #include "core/base/buf.h"
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
+#include "core/base/jsonw.h"
 #include "core/rules/rules.h"
+#include "core/store/index/index.h"
+#include "core/store/version/version.h"
+#include "tools/out.h"
 
 static int read_file(const char *path, struct dcp_buf *out, struct dcp_err *err)
 {
@@ -65,7 +69,7 @@ enum cmd_exit hf_config(const struct hf_opts *o, struct dcp_rules_config **out)
 	rc = *out ? read_file(o->config, &file, &err) : dcp_err_say(&err, -ENOMEM);
 	if (rc == 0)
 		rc = dcp_rules_config_parse(file.p ? file.p : "", file.n, *out, &err);
-	if (rc == 0 && !(*out)->model_type[0] && !(*out)->diffusers)
+	if (rc == 0 && !(*out)->model_type[0] && !(*out)->class_name[0])
 		rc = dcp_fail(&err, -EBADMSG,
 			      "no config.json of a model: it has no model_type");
 	if (rc == 0)
@@ -85,4 +89,30 @@ enum dcp_dtype hf_dtype(const struct hf_opts *o)
 bool hf_is_wanted(const struct hf_opts *o)
 {
 	return o->on || o->rules || o->assets || o->part || o->dtype;
+}
+
+void hf_put_place(const struct dcp_version *v, struct dcp_buf *b)
+{
+	const char *prefix = dcp_index_meta(dcp_version_index(v), "prefix");
+	const char *others = dcp_index_meta(dcp_version_index(v), "others");
+
+	if (!prefix && !others)
+		return;
+	dcp_buf_str(b, "model: the keys ");
+	dcp_buf_str(b, prefix ? "below " : "that no name stands before");
+	out_text(b, prefix ? prefix : "");
+	if (others) {
+		dcp_buf_str(b, "; left out are others with such tensors, below ");
+		out_text(b, others);
+		dcp_buf_str(b, " (--hf-from PART takes one of them)");
+	}
+	dcp_buf_str(b, "\n");
+}
+
+void hf_put_place_json(const struct dcp_version *v, struct dcp_jsonw *w)
+{
+	struct dcp_index *ix = dcp_version_index(v);
+
+	dcp_jsonw_put_str_or_null(w, "prefix", dcp_index_meta(ix, "prefix"));
+	dcp_jsonw_put_str_or_null(w, "others", dcp_index_meta(ix, "others"));
 }

@@ -8,8 +8,11 @@
 #include "core/model/dtype.h"
 #include "tools/cmd.h"
 
+struct dcp_buf;
+struct dcp_jsonw;
 struct dcp_rules;
 struct dcp_rules_config;
+struct dcp_version;
 
 struct hf_opts {
 	bool on;
@@ -51,3 +54,7 @@ enum cmd_exit hf_config(const struct hf_opts *o, struct dcp_rules_config **out);
 
 /* Is it asked for? Who says by which rules, or with what, means it. */
 bool hf_is_wanted(const struct hf_opts *o);
+
+/* Where the model was found among the keys of mapped @v, and what else was there; nothing where no name wraps it. */
+void hf_put_place(const struct dcp_version *v, struct dcp_buf *b);
+void hf_put_place_json(const struct dcp_version *v, struct dcp_jsonw *w);

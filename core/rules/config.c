@@ -22,8 +22,8 @@ static const struct {
 	NUMBER(heads, "num_attention_heads", "n_head", "n_heads", "num_heads"),
 	NUMBER(kv_heads, "num_key_value_heads", "multi_query_group_num", "num_kv_heads"),
 	NUMBER(head_dim, "head_dim", "kv_channels"),
-	NUMBER(hidden, "hidden_size", "n_embd", "d_model"),
-	NUMBER(intermediate, "intermediate_size", "n_inner", "ffn_hidden_size"),
+	NUMBER(hidden, "hidden_size", "n_embd", "d_model", "dim"),
+	NUMBER(intermediate, "intermediate_size", "n_inner", "ffn_hidden_size", "hidden_dim"),
 	NUMBER(layers, "num_hidden_layers", "n_layer", "n_layers", "num_layers"),
 	NUMBER(vocab, "vocab_size", "padded_vocab_size"),
 	NUMBER(positions, "max_position_embeddings", "n_positions", "max_seq_len"),
@@ -57,6 +57,14 @@ static void read_number(const struct dcp_json *o, size_t i, struct dcp_rules_con
 	memcpy((char *)out + numbers[i].at, &v, sizeof(v));
 }
 
+static void read_text(const struct dcp_json *o, char out[64])
+{
+	const char *text = dcp_json_str(o);
+
+	if (text)
+		snprintf(out, 64, "%s", text);
+}
+
 int dcp_rules_config_parse(const char *text, size_t n, struct dcp_rules_config *out,
 			   struct dcp_err *err)
 {
@@ -77,7 +85,6 @@ int dcp_rules_config_parse(const char *text, size_t n, struct dcp_rules_config *
 		.mlp_bias = -1,
 		.quantized = dcp_json_is_object(dcp_json_get(root, "quantization_config")) ||
 			     dcp_json_is_object(dcp_json_get(root, "compression_config")),
-		.diffusers = dcp_json_str(dcp_json_get(root, "_class_name")) != NULL,
 	};
 	for (size_t i = 0; i < DCP_LEN(numbers); i++)
 		read_number(strncmp(numbers[i].word, "vision", 6) == 0 ? vision : o, i, out);
@@ -85,9 +92,9 @@ int dcp_rules_config_parse(const char *text, size_t n, struct dcp_rules_config *
 		out->kv_heads = out->heads;
 	if (!out->head_dim && out->heads && out->hidden % out->heads == 0)
 		out->head_dim = out->hidden / out->heads;
-	type = dcp_json_str(dcp_json_get(root, "model_type"));
-	if (type)
-		snprintf(out->model_type, sizeof(out->model_type), "%s", type);
+	read_text(dcp_json_get(root, "model_type"), out->model_type);
+	read_text(dcp_json_get(root, "_class_name"), out->class_name);
+	read_text(dcp_json_at(dcp_json_get(root, "architectures"), 0), out->architecture);
 	type = dcp_json_str(dcp_json_get(o, "dtype"));
 	if (!type)
 		type = dcp_json_str(dcp_json_get(o, "torch_dtype"));

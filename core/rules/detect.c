@@ -123,6 +123,8 @@ int dcp_rules_detect(const struct dcp_rules_source *from, struct dcp_rules_prese
 		rc = from->list(from->ctx, look_at_key, &d, err);
 	if (rc == 0)
 		rc = look_at_linear(from, &d, err);
+	if (rc == 0 && from->placed)
+		rc = look_at_key(&d, 0, "@placed");
 	for (size_t i = 0; rc == 0 && i < d.n && found == SIZE_MAX; i++)
 		if (is_it(&d.c[i]) || strcmp(dcp_rules_presets[i].name, last_resort) == 0)
 			found = i;

@@ -24,8 +24,8 @@ static size_t erased(const struct dcp_rules *r, const char *s)
 }
 
 /* Most keys are bare: nothing is copied of them. */
-static const char *without_parts(const struct dcp_rules *r, const char *key,
-				 struct dcp_buf *text)
+const char *dcp_rules_without_parts(const struct dcp_rules *r, const char *key,
+				    struct dcp_buf *text)
 {
 	const char *from = key; /* what comes before was copied */
 	size_t n;
@@ -52,7 +52,7 @@ const char *dcp_rules_bare_key(const struct dcp_rules *r, const char *key, struc
 {
 	bool again = true;
 
-	key = without_parts(r, key, text);
+	key = dcp_rules_without_parts(r, key, text);
 	while (again) {
 		again = false;
 		for (size_t i = 0; i < r->nstrip; i++)

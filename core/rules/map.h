@@ -53,6 +53,9 @@ struct map {
 /* group.c */
 void dcp_rules_say(const struct map *m, enum dcp_rules_what what, const char *key,
 		   unsigned line, const char *text);
+/* The key without the parts that the rules erase: itself, or in @text. */
+const char *dcp_rules_without_parts(const struct dcp_rules *r, const char *key,
+				    struct dcp_buf *text);
 /* The key as patterns see it: parts erased, prefixes stripped. In @text. */
 const char *dcp_rules_bare_key(const struct dcp_rules *r, const char *key,
 			       struct dcp_buf *text);

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/base/buf.h"
 #include "core/model/tensor.h"
 
 struct dcp_arena;
@@ -57,6 +58,8 @@ bool dcp_rules_tie(const struct dcp_rules *r, size_t i, const char **key, const 
 /* What config.json says of the model; 0 where it does not. Rules call these by name. */
 struct dcp_rules_config {
 	char model_type[64];
+	char architecture[64]; /* the first of its architectures */
+	char class_name[64];   /* of diffusers */
 	uint64_t heads, kv_heads, head_dim, hidden, intermediate, layers, vocab, positions;
 	uint64_t experts, moe_intermediate, shared_experts, shared_intermediate;
 	uint64_t dense_layers,
@@ -67,22 +70,29 @@ struct dcp_rules_config {
 	/* tie_word_embeddings, attention_bias, mlp_bias: 1, 0; -1 where it does not say */
 	int tie, attention_bias, mlp_bias;
 	bool quantized;
-	bool diffusers;       /* it is of diffusers, by its _class_name */
 	enum dcp_dtype dtype; /* of its numbers; OTHER: it does not say */
 };
 
 /* A tensor that a model has; ndim 0: its shape is not known. */
 struct dcp_rules_expected {
 	const char *key; /* for the call */
+	const char *
+		bare; /* in a model without its head, which is no member of another there; may be @key */
 	uint32_t ndim;
 	uint64_t shape[3];
 	bool optional; /* may be missing */
+	bool of_expert;
 };
 typedef int dcp_rules_expect_fn(void *ctx, const struct dcp_rules_expected *x);
 
-/* Call @fn for every tensor that a model of @c has, were it not quantized. 1, or 0: the model is not known
- * here; a negative return of @fn is passed on. */
+/*
+ * Call @fn for every tensor that a model of @c has, were it not quantized. DCP_RULES_NONE: the model is not known
+ * here; DCP_RULES_SOME: it has others, too; a negative return of @fn is passed on.
+ */
+enum { DCP_RULES_NONE, DCP_RULES_ALL, DCP_RULES_SOME };
 int dcp_rules_expect(const struct dcp_rules_config *c, dcp_rules_expect_fn *fn, void *ctx);
+/* May @key be of the head of such a model, which is not among these: a classifier? */
+bool dcp_rules_has_head(const struct dcp_rules_config *c, const char *key);
 
 /* Read it from @n bytes of config.json. What is missing is derived from the rest as the models
  * do: kv_heads from heads, head_dim from hidden. -EBADMSG, -ENOMEM. */
@@ -124,6 +134,7 @@ struct dcp_rules_source {
 	/* Of several parts whose name stands inside of keys, as that of an adapter does, the one to take; NULL: "default",
 	 * or the only one. What adapter_config.json calls bias; NULL: there is none. */
 	const char *part, *bias;
+	bool placed;         /* dcp_rules_place() knows where the model is */
 	enum dcp_dtype cast; /* F64, F32, F16 and BF16 come out as this; OTHER: as they are */
 };
 
@@ -146,6 +157,25 @@ struct dcp_rules_report {
 	uint64_t dropped; /* keys of the source that a rule drops */
 	uint64_t unmatched, collisions, failed, unused;
 };
+
+/* Where the tensors of the model of config.json are. */
+struct dcp_rules_place {
+	struct dcp_buf
+		prefix; /* text: what their keys begin with, its last dot or slash included */
+	struct dcp_buf
+		others; /* what those of others like them begin with: texts, each with its NUL */
+};
+
+/*
+ * Find below which prefix keys are those of the model of @from->config: the one with most of them, and of several that of a
+ * model that is trained, not of a copy. 1; 0: there is none, or the model is not known here; -ENOMEM, or the source's.
+ * Finish @out in any case.
+ */
+int dcp_rules_find_place(const struct dcp_rules_source *from, struct dcp_rules_place *out,
+			 struct dcp_err *err);
+void dcp_rules_place_finish(struct dcp_rules_place *p);
+/* Is @key, below the prefix, of that model: not one of the others', nor an optimizer's? */
+bool dcp_rules_is_placed(const struct dcp_rules_place *p, const char *key);
 
 /*
  * Which preset do these keys, and the model_type of the config if there is one, need? The first

@@ -219,6 +219,11 @@ uint64_t dcp_rules_word_value(size_t i, const struct dcp_rules_config *config);
 int dcp_rules_amount(const struct amount *a, const struct dcp_rules_config *config,
 		     uint64_t *out, struct dcp_err *err);
 
+/* expect.c */
+
+/* Is it of what optimizers keep? */
+bool dcp_rules_is_training(const char *key);
+
 /* op.c */
 
 /* The operations at @s, up to the end of the line, into @rule; they fit its keys. */

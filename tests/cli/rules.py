@@ -164,6 +164,30 @@ def model_of(name, tensors, config):
     return at
 
 
+def placed():
+    """config.json says which keys are the model's, whatever a trainer calls it, and which of several was taken is said."""
+    lines = (GOLDEN / "hf-shapes.txt").read_text().splitlines()
+    config = {**json.loads(lines[0]), "architectures": ["LlamaForCausalLM"]}
+    model = {k: ("F32", [int(n) for n in shape]) for k, *shape in (line.split() for line in lines[1:22])}
+    wrapped = {p + k: t for p in ("reference.", "policy.", "optimizer.state.", "exp_avg.") for k, t in model.items()}
+    at = model_of("policy", {**wrapped, "policy.value_head.weight": ("F32", [1, 16])}, config)
+    got = data("ls", "--json", "--hf", at)
+    equal({t["key"] for t in got["tensors"]}, {*model, "value_head.weight"}, "keys of hf/")
+    equal((got["prefix"], got["others"]), ("policy.", "reference."), "which was taken")
+    for key in ("lm_head.weight", "model.norm.weight"):
+        equal(run("cat", "--as", "raw", "--hf", at, key).stdout, run("cat", "--as", "raw", at, "policy." + key).stdout, key)
+        equal(run("cat", "--as", "raw", "--hf", "--hf-from", "reference", at, key).stdout, run("cat", "--as", "raw", at, "reference." + key).stdout, key)
+    text = run("ls", "--hf", at).stdout.decode()
+    check("model: the keys below policy.; left out are others with such tensors, below reference. (--hf-from PART" in text, text)
+    told = json.loads(run("rules", "check", "--json", "auto", at).stdout)
+    equal((told["dropped"], told["model"]["missing"], told["model"]["foreign"]), (3 * len(model), 0, 1), "left out; of the model")
+    check("model: the keys below policy." in run("rules", "check", "auto", at).stdout.decode(), "rules check says it, too")
+    at = model_of("classifier", {k: t for k, t in model.items() if k != "lm_head.weight"} | {"score.weight": ("F32", [2, 16])},
+                  {**config, "architectures": ["LlamaForSequenceClassification"]})
+    told = data("rules", "check", "--json", "auto", at)["model"]
+    equal((told["missing"], told["foreign"]), (0, 0), "a classifier has a head of its own")
+
+
 def quantized():
     """Weights that are several tensors, or in fewer bits: no false alarm, and still one where something is missing."""
     lines = (GOLDEN / "hf-shapes.txt").read_text().splitlines()
@@ -264,6 +288,7 @@ presets()
 checked()
 empty()
 modelled()
+placed()
 quantized()
 mxfp4()
 fused_by_paddle()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """golden/hf-shapes.txt: config.json and the tensors of small models, as transformers saves them.
 
-Packages: torch==2.15.0 transformers==5.23.0 safetensors.
+Packages: torch==2.15.0 transformers==5.24.0 safetensors.
 Run: python hf_shapes.py
 """
 import json
@@ -11,7 +11,7 @@ import tempfile
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 from safetensors import safe_open
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForTokenClassification
 
 OUT = pathlib.Path(__file__).parent.parent / "golden" / "hf-shapes.txt"
 COMMON = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=40,
@@ -32,18 +32,22 @@ MODELS = [(t, COMMON) for t in ("llama", "mistral", "smollm3", "granite", "gemma
     ("gpt2", dict(n_embd=16, n_head=4, n_layer=1, n_positions=32, vocab_size=40)),
     ("mpt", dict(d_model=16, n_heads=4, n_layers=2, max_seq_len=32, vocab_size=40)),
 ]
+# Of these without the head, which is another for each task.
+ENCODERS = [(t, dict(hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, vocab_size=40, max_position_embeddings=32))
+            for t in ("bert", "roberta")] + [("distilbert", dict(dim=16, hidden_dim=24, n_layers=2, n_heads=4, vocab_size=40, max_position_embeddings=32))]
 
 
 def main():
     with open(OUT, "w", encoding="ascii") as out:
-        for kind, numbers in MODELS:
+        for kind, numbers in MODELS + ENCODERS:
+            auto = AutoModelForTokenClassification if (kind, numbers) in ENCODERS else AutoModelForCausalLM
             with tempfile.TemporaryDirectory() as d:
-                AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **numbers)).save_pretrained(d)
+                auto.from_config(AutoConfig.for_model(kind, **numbers)).save_pretrained(d)
                 config = json.loads((pathlib.Path(d) / "config.json").read_text())
                 config = {k: v for k, v in config.items() if isinstance(v, (int, str))}
                 out.write(json.dumps(config) + "\n")
                 with safe_open(pathlib.Path(d) / "model.safetensors", "pt") as f:
-                    for key in sorted(f.keys()):
+                    for key in sorted(k for k in f.keys() if not k.startswith("classifier.")):
                         out.write(" ".join([key, *map(str, f.get_slice(key).get_shape())]) + "\n")
 
 

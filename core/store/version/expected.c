@@ -22,12 +22,14 @@ struct entry {
 
 struct comparing {
 	struct dcp_expected *x;
-	struct dcp_intern keys;
-	struct dcp_buf entries; /* struct entry, by number in keys */
+	const struct dcp_rules_config *config;
+	struct dcp_intern keys, bare; /* by the same numbers */
+	struct dcp_buf entries;       /* struct entry, by number in keys */
 	struct dcp_arena arena;
 	const char *foreign[NEAR_NAMES];
 	size_t nforeign;
 	bool quantized; /* says config.json */
+	bool some;      /* others are not foreign */
 };
 
 static int note(void *ctx, const struct dcp_rules_expected *of)
@@ -36,6 +38,8 @@ static int note(void *ctx, const struct dcp_rules_expected *of)
 	struct entry e = { .of = *of };
 	int rc = dcp_intern_str(&c->keys, of->key, NULL);
 
+	if (rc > 0)
+		rc = dcp_intern_str(&c->bare, of->bare, NULL);
 	if (rc > 0)
 		dcp_buf_add(&c->entries, &e, sizeof(e));
 	return rc < 0 ? rc : dcp_buf_error(&c->entries);
@@ -100,6 +104,14 @@ static const char *const parts[] = {
 	".weight.nested_absmax",
 };
 
+/* The number of the model's tensor @key, also where all are as in the model without its head. */
+static uint32_t find(const struct comparing *c, const char *key, size_t n)
+{
+	uint32_t number = dcp_intern_find(&c->keys, key, n);
+
+	return number == DCP_INTERN_NONE ? dcp_intern_find(&c->bare, key, n) : number;
+}
+
 static struct entry *weight_of(struct comparing *c, const char *key, size_t n,
 			       const char *weight)
 {
@@ -108,8 +120,7 @@ static struct entry *weight_of(struct comparing *c, const char *key, size_t n,
 
 	dcp_buf_add(&name, key, n);
 	dcp_buf_str(&name, weight);
-	number = dcp_buf_error(&name) ? DCP_INTERN_NONE
-				      : dcp_intern_find(&c->keys, name.p, name.n);
+	number = dcp_buf_error(&name) ? DCP_INTERN_NONE : find(c, name.p, name.n);
 	return number == DCP_INTERN_NONE ? NULL : DCP_ITEMS(c->entries, struct entry) + number;
 }
 
@@ -133,7 +144,7 @@ static struct entry *part_of(struct comparing *c, const char *key)
 
 static int look_at(struct comparing *c, const struct dcp_row *row)
 {
-	uint32_t number = dcp_intern_find(&c->keys, row->key, strlen(row->key));
+	uint32_t number = find(c, row->key, strlen(row->key));
 	struct entry *e = DCP_ITEMS(c->entries, struct entry), *of = NULL;
 
 	if (number == DCP_INTERN_NONE)
@@ -150,8 +161,10 @@ static int look_at(struct comparing *c, const struct dcp_row *row)
 			check_shape(c, row, &e[number].of);
 		return 0;
 	}
-	/* A buffer that older releases saved; what a quantized cache of keys and values is scaled by. */
-	if (dcp_ends_with(row->key, strlen(row->key), "inv_freq") ||
+	/* Buffers that older releases saved; what a quantized cache of keys and values is scaled by. */
+	if (c->some || dcp_rules_has_head(c->config, row->key) ||
+	    dcp_ends_with(row->key, strlen(row->key), "inv_freq") ||
+	    dcp_ends_with(row->key, strlen(row->key), "position_ids") ||
 	    (c->quantized && dcp_ends_with(row->key, strlen(row->key), "_scale")))
 		return 0;
 	c->x->foreign++;
@@ -197,19 +210,24 @@ static int compare(struct comparing *c, struct dcp_version *v)
 int dcp_version_expect(struct dcp_version *v, struct dcp_expected *x, struct dcp_err *err)
 {
 	const struct dcp_rules_config *config = v->mapped ? v->mapped->config : NULL;
-	struct comparing c = { .x = x };
+	struct comparing c = { .x = x, .config = config };
 	int rc = 0;
 
-	x->family = config && config->model_type[0] ? config->model_type : NULL;
+	x->family = !config                 ? NULL
+		    : config->model_type[0] ? config->model_type
+		    : config->class_name[0] ? config->class_name
+					    : NULL;
 	if (!config || v->mapped->adapter)
 		return 0;
 	x->dtype = config->dtype;
 	c.quantized = config->quantized;
 	dcp_arena_init(&c.arena, 64 << 20);
 	rc = dcp_rules_expect(config, note, &c);
-	if (rc > 0)
-		rc = compare(&c, v) < 0 ? -EIO : 1;
+	c.some = rc == DCP_RULES_SOME;
+	if (rc > 0 && compare(&c, v) < 0)
+		rc = -EIO;
 	dcp_intern_finish(&c.keys);
+	dcp_intern_finish(&c.bare);
 	dcp_buf_finish(&c.entries);
 	dcp_arena_finish(&c.arena);
 	return rc < 0 ? dcp_err_say(err, rc) : rc;

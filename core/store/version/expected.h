@@ -20,7 +20,7 @@ struct dcp_expected {
 };
 
 /*
- * 1: compared. 0: there is no config.json, its family is not known here, or @v is an adapter to that model. A tensor that is there
+ * 1: compared. 2: the same, but only some tensors of the model are known here. 0: there is no config.json, its family is not known here, or @v is an adapter to that model. A tensor that is there
  * but cannot be read does not count as missing.
  */
 int dcp_version_expect(struct dcp_version *v, struct dcp_expected *x, struct dcp_err *err);

@@ -30,9 +30,12 @@ enum { ROW_MEMORY = 512 << 20 };
 struct mapping {
 	struct dcp_version *base;
 	const struct dcp_rules *rules;
-	const char *part; /* keys begin with it and a dot, or */
-	const char *name; /* have it as one of their components */
-	char bias[16];    /* what adapter_config.json calls so */
+	const char *part;             /* keys begin with it and a dot, or */
+	const char *name;             /* have it as one of their components */
+	struct dcp_rules_place place; /* of the model, below the part */
+	bool placed;                  /* it is known, and only its keys are taken */
+	uint64_t outside;             /* keys that are not */
+	char bias[16];                /* what adapter_config.json calls so */
 	struct dcp_rules_config config;
 	bool has_config;
 	bool has_scales; /* of quantized weights, by its keys */
@@ -72,21 +75,25 @@ static int find_scales(struct mapping *m)
 static int list_keys(void *ctx, int (*fn)(void *fn_ctx, uint64_t number, const char *key),
 		     void *fn_ctx, struct dcp_err *err)
 {
-	const struct mapping *m = ctx;
+	struct mapping *m = ctx;
 	size_t part = m->part ? strlen(m->part) : 0;
+	size_t prefix = m->placed ? strlen(m->place.prefix.p) : 0;
 	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	struct dcp_row row;
 	int rc = dcp_index_scan(m->base->index, DCP_ROW_TENSOR, 0, true, &scan);
 
+	m->outside = 0;
 	while (rc >= 0 && (rc = dcp_index_scan_next(scan, &row)) > 0) {
 		const char *key = row.key;
 
-		if (m->part) {
-			if (strncmp(key, m->part, part) != 0 || key[part] != '.')
-				continue;
+		if (m->part && (strncmp(key, m->part, part) != 0 || key[part] != '.'))
+			key = NULL;
+		else if (m->part)
 			key += part + 1;
-		}
-		rc = fn(fn_ctx, (uint64_t)row.id, key);
+		if (!key || (m->placed && !dcp_rules_is_placed(&m->place, key)))
+			m->outside++;
+		else
+			rc = fn(fn_ctx, (uint64_t)row.id, key + prefix);
 	}
 	return dcp_err_say(err, rc);
 }
@@ -160,7 +167,7 @@ static int emit_report(struct mapping *m, const struct dcp_rules_report *r)
 		const char *name;
 		uint64_t n;
 	} numbers[] = { { "mapped", r->mapped },
-			{ "dropped", r->dropped },
+			{ "dropped", r->dropped + m->outside },
 			{ "unmatched", r->unmatched },
 			{ "collisions", r->collisions },
 			{ "failed", r->failed } };
@@ -189,6 +196,23 @@ static int emit_metadata(const struct mapping *m)
 				       : dcp_emit_meta(m->sink, "metadata", text.p);
 }
 
+/* Which keys were taken of those that may be the model's. */
+static int emit_place(struct mapping *m)
+{
+	const struct dcp_buf *others = &m->place.others;
+	dcp_auto_buf struct dcp_buf list = DCP_BUF_INIT;
+	int code = 0;
+
+	for (size_t i = 0; i < others->n; i += strlen(others->p + i) + 1)
+		dcp_buf_printf(&list, "%s%s", i ? ", " : "", others->p + i);
+	if (*m->place.prefix.p)
+		code = dcp_emit_meta(m->sink, "prefix", m->place.prefix.p);
+	if (code == 0 && others->n)
+		code = dcp_buf_error(&list) ? -ENOMEM
+					    : dcp_emit_meta(m->sink, "others", list.p);
+	return code;
+}
+
 /* Those of the base that people are shown, and what this was made by. */
 static int emit_facts(struct mapping *m)
 {
@@ -209,6 +233,8 @@ static int emit_facts(struct mapping *m)
 		code = emit_metadata(m);
 	if (code == 0 && m->part)
 		code = dcp_emit_meta(sink, "part", m->part);
+	if (code == 0 && m->placed)
+		code = emit_place(m);
 	if (code == 0 && m->cast)
 		code = dcp_emit_meta(sink, is_kept(m) ? "kept" : "cast",
 				     dcp_dtype_info(m->cast)->name);
@@ -261,6 +287,10 @@ static int choose_path(struct mapping *m, const struct dcp_store_opts *opts)
 		hash = dcp_hash64_more(hash, m->part, strlen(m->part));
 	if (m->name)
 		hash = dcp_hash64_more(hash, m->name, strlen(m->name) + 1);
+	if (m->placed) {
+		hash = dcp_hash64_more(hash, m->place.prefix.p, m->place.prefix.n);
+		hash = dcp_hash64_more(hash, m->place.others.p, m->place.others.n);
+	}
 	if (m->bias[0])
 		hash = dcp_hash64_more(hash, m->bias, sizeof(m->bias));
 	if (m->cast)
@@ -402,13 +432,22 @@ static int obtain(struct mapping *m, struct dcp_err *err)
 	return dcp_build_index(&m->build, err);
 }
 
-/* The preset that the keys of the base belong to. */
+/* The preset that the keys of the base belong to. Where that is one of a Hugging Face model, config.json says which keys
+ * are the model's, whatever wraps it, and only how those are stored is asked of presets. */
 static int find_rules(struct mapping *m, struct dcp_rules **out, struct dcp_err *err)
 {
 	struct dcp_rules_source from = source_of(m);
 	struct dcp_rules_preset preset;
-	int code = dcp_rules_detect(&from, &preset, err);
+	int code = dcp_rules_find_place(&from, &m->place, err);
 
+	from.placed = code > 0;
+	if (code >= 0)
+		code = dcp_rules_detect(&from, &preset, err);
+	if (code == 0 && from.placed && strcmp(preset.name, "hf") == 0) {
+		m->placed = true;
+		from.placed = false;
+		code = dcp_rules_detect(&from, &preset, err);
+	}
 	return code < 0 ? code : dcp_rules_preset(preset.name, out, err);
 }
 
@@ -547,6 +586,7 @@ int dcp_version_map(struct dcp_version *base, const struct dcp_map_opts *how,
 	if (code == 0 && !how->even_none)
 		code = check_any(&m, v->index, err);
 	dcp_rules_free(found);
+	dcp_rules_place_finish(&m.place);
 	dcp_buf_finish(&m.unused);
 	if (code < 0) {
 		dcp_version_close(v);

@@ -379,7 +379,7 @@ bool dcp_version_is_adapter(const struct dcp_version *v)
 
 const char *dcp_version_stem(const struct dcp_version *v)
 {
-	bool diffusers = v->mapped && v->mapped->config && v->mapped->config->diffusers;
+	bool diffusers = v->mapped && v->mapped->config && v->mapped->config->class_name[0];
 
 	return dcp_version_is_adapter(v) ? "adapter_model"
 	       : diffusers               ? "diffusion_pytorch_model"
