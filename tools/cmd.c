@@ -25,7 +25,7 @@ __attribute__((format(printf, 2, 0))) static void say(const char *lead, const ch
 	vsnprintf(text, sizeof(text), fmt, ap);
 	out_text(&safe, text);
 	if (dcp_buf_error(&safe)) /* a message about a lack of memory must need none */
-		dcp_printable(text);
+		dcp_printable(text, sizeof(text));
 	fprintf(stderr, "%s%s\n", lead, dcp_buf_error(&safe) || !safe.p ? text : safe.p);
 }
 

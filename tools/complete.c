@@ -2,8 +2,7 @@
 /*
  * Three shells, one mind: what may stand at the cursor is decided here, from the tables and
  * from what SOURCE holds; the shells' scripts only hand over the words and show the answer.
- * Foreign names pass through them as data. What cannot be typed (control characters) is left
- * out.
+ * Foreign names pass through them as data. What may not be shown as it is is left out.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -13,6 +12,7 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/text.h"
+#include "core/base/utf8.h"
 #include "core/checkpoint/mounts.h"
 #include "core/format/format.h"
 #include "core/origin/dir/dir.h"
@@ -34,26 +34,20 @@ struct cursor {
 	struct opt_args args; /* operands before it, as far as they are known */
 };
 
-static bool is_typed(const char *s)
-{
-	for (; *s; s++)
-		if ((unsigned char)*s < 0x20 || *s == 0x7f)
-			return false;
-	return true;
-}
-
 /* Offer @before and @name together, when that is how the word goes on. */
 static void offer(const struct cursor *c, const char *before, const char *name,
 		  const char *what)
 {
 	size_t n = strlen(before), len = strlen(c->word);
 
-	if (!is_typed(name) || strncmp(c->word, before, DCP_MIN(n, len)) != 0 ||
+	if (!dcp_utf8_all_shown(name) || strncmp(c->word, before, DCP_MIN(n, len)) != 0 ||
 	    (len > n && strncmp(c->word + n, name, len - n) != 0))
 		return;
 	dcp_buf_printf(&c->o->buf, "%s%s%s", c->lead, before, name);
-	if (what)
-		dcp_buf_printf(&c->o->buf, "\t%s", what);
+	if (what) {
+		dcp_buf_str(&c->o->buf, "\t");
+		out_text(&c->o->buf, what);
+	}
 	dcp_buf_str(&c->o->buf, "\n");
 }
 
@@ -213,7 +207,7 @@ static void offer_rules(const struct cursor *c)
 static void offer_mount(void *ctx, const char *point, const struct dcp_mount *m)
 {
 	if (strcmp(m->fstype, DCPFS_FSTYPE) == 0)
-		offer(ctx, "", point, is_typed(m->source) ? m->source : NULL);
+		offer(ctx, "", point, dcp_utf8_all_shown(m->source) ? m->source : NULL);
 }
 
 /* ---- the tables ---- */

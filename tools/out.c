@@ -109,6 +109,11 @@ static const char *three_digits(char buf[OUT_SIZE], uint64_t n, const char *cons
 	return buf;
 }
 
+void out_text(struct dcp_buf *b, const char *s)
+{
+	dcp_buf_shown(b, s, strlen(s), "");
+}
+
 const char *out_size(char buf[OUT_SIZE], uint64_t n)
 {
 	static const char *const units[] = { " B", " kB", " MB", " GB", " TB", " PB", " EB" };
@@ -165,7 +170,16 @@ void out_tsv(struct out *o, const char *s)
 	if (o->in_line)
 		dcp_buf_str(&o->buf, "\t");
 	o->in_line = true;
-	out_spell(&o->buf, s, true);
+	while (*s) {
+		size_t n = strcspn(s, "\\");
+
+		dcp_buf_shown(&o->buf, s, n, "");
+		s += n;
+		if (*s == '\\') {
+			dcp_buf_str(&o->buf, "\\\\");
+			s++;
+		}
+	}
 }
 
 void out_tsv_u64(struct out *o, uint64_t n)

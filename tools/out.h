@@ -55,10 +55,8 @@ const char *out_size_exact(char buf[64], uint64_t n);
 /* Local time "2026-01-30 11:02:09"; with @utc as RFC 3339 "2026-01-30T11:02:09Z". */
 const char *out_time(char buf[32], int64_t ns, bool utc);
 
-/* Append @s with control characters and bytes that are not UTF-8 spelled \xNN. */
+/* Append @s with bytes that are not shown as they are (core/base/utf8.h) spelled \xNN. */
 void out_text(struct dcp_buf *b, const char *s);
-/* The same; @doubled: backslashes, too. */
-void out_spell(struct dcp_buf *b, const char *s, bool doubled);
 /* Columns that @s takes, counting one for each code point. */
 size_t out_width(const char *s);
 /* Append @s in at most @max columns: head, "..", tail. */

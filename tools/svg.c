@@ -4,14 +4,18 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "tools/out.h"
 
 #define FONT "font-family='system-ui,sans-serif'"
 
-void svg_escape_lines(struct dcp_buf *b, const char *s)
+static void escape(struct dcp_buf *b, const char *s, const char *kept)
 {
-	for (const char *p = s; *p; p++) {
+	dcp_auto_buf struct dcp_buf shown = DCP_BUF_INIT;
+
+	b->failed |= dcp_buf_shown(&shown, s, strlen(s), kept) < 0;
+	for (const char *p = shown.p ? shown.p : ""; *p; p++) {
 		switch (*p) {
 		case '&':
 			dcp_buf_str(b, "&amp;");
@@ -36,12 +40,12 @@ void svg_escape_lines(struct dcp_buf *b, const char *s)
 
 void svg_escape(struct dcp_buf *b, const char *s)
 {
-	struct dcp_buf text = DCP_BUF_INIT;
+	escape(b, s, "");
+}
 
-	out_text(&text, s);
-	svg_escape_lines(b, text.p ? text.p : "");
-	b->failed |= text.failed;
-	dcp_buf_finish(&text);
+void svg_escape_lines(struct dcp_buf *b, const char *s)
+{
+	escape(b, s, "\n");
 }
 
 void svg_begin(struct dcp_buf *b, double width, double height, const char *title)

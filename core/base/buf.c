@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/utf8.h"
+
 void dcp_buf_finish(struct dcp_buf *b)
 {
 	free(b->p);
@@ -89,6 +91,19 @@ int dcp_buf_printf(struct dcp_buf *b, const char *fmt, ...)
 			vsnprintf(to, (size_t)n + 1, fmt, again);
 	}
 	va_end(again);
+	return dcp_buf_error(b);
+}
+
+int dcp_buf_shown(struct dcp_buf *b, const char *s, size_t n, const char *kept)
+{
+	for (size_t len; n; s += len, n -= len) {
+		len = dcp_utf8_shown(s, n);
+		if (len || (*s && strchr(kept, *s)))
+			dcp_buf_add(b, s, len ? len : 1);
+		else
+			dcp_buf_printf(b, "\\x%02x", (unsigned char)*s);
+		len = len ? len : 1;
+	}
 	return dcp_buf_error(b);
 }
 

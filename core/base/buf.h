@@ -33,6 +33,10 @@ int dcp_buf_add(struct dcp_buf *b, const void *p, size_t n);
 int dcp_buf_str(struct dcp_buf *b, const char *s);
 int dcp_buf_printf(struct dcp_buf *b, const char *fmt, ...) DCP_PRINTF(2, 3);
 
+/* Append @n bytes of text with those that may not be shown as they are (core/base/utf8.h) spelled \xNN, but for those in @kept: the
+ * newlines of a page. */
+int dcp_buf_shown(struct dcp_buf *b, const char *s, size_t n, const char *kept);
+
 /* Unsigned LEB128, the number form of every packed blob in the index. */
 void dcp_buf_varint(struct dcp_buf *b, uint64_t v);
 

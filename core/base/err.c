@@ -7,14 +7,26 @@
 
 #include "core/base/utf8.h"
 
-void dcp_printable(char *s)
+void dcp_printable(char *s, size_t size)
 {
-	for (char *end = s + strlen(s); s < end;) {
-		size_t n = dcp_utf8_len(s, (size_t)(end - s));
+	enum { SPELLED = 4 };
+	static const char hex[] = "0123456789abcdef";
 
-		if (dcp_is_control(s, n))
-			memset(s, '?', n);
-		s += n ? n : 1;
+	for (size_t left = strlen(s), n; left; s += n, size -= n, left -= n) {
+		unsigned char c = (unsigned char)*s;
+
+		n = dcp_utf8_shown(s, left);
+		if (n)
+			continue;
+		if (size <= SPELLED) {
+			*s = '\0';
+			return;
+		}
+		n = SPELLED;
+		left = n + DCP_MIN(left - 1, size - n - 1);
+		memmove(s + n, s + 1, left - n);
+		s[left] = '\0';
+		memcpy(s, (char[SPELLED]){ '\\', 'x', hex[c >> 4], hex[c & 15] }, SPELLED);
 	}
 }
 
@@ -27,7 +39,7 @@ static void record(struct dcp_err *err, int code, uint64_t off, const char *fmt,
 	err->code = code;
 	err->off = off;
 	vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
-	dcp_printable(err->msg);
+	dcp_printable(err->msg, sizeof(err->msg));
 }
 
 int dcp_fail(struct dcp_err *err, int code, const char *fmt, ...)
@@ -75,7 +87,7 @@ int dcp_err_where(struct dcp_err *err, int code, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(where, sizeof(where), fmt, ap);
 	va_end(ap);
-	dcp_printable(where);
+	dcp_printable(where, sizeof(where));
 	n = strlen(where);
 	if (strncmp(err->msg, where, n) == 0 && err->msg[n] == ':')
 		return code; /* a version that is a file: said already */

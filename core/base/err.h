@@ -12,6 +12,7 @@
  * text in it is made printable, so a message can always be shown on a terminal.
  */
 #pragma once
+#include <stddef.h>
 #include <stdint.h>
 
 #include "core/base/base.h"
@@ -29,8 +30,8 @@ int dcp_fail(struct dcp_err *err, int code, const char *fmt, ...) DCP_PRINTF(3, 
 int dcp_fail_at(struct dcp_err *err, int code, uint64_t off, const char *fmt, ...)
 	DCP_PRINTF(4, 5);
 
-/* Control characters in names taken from files must not reach a terminal: '?' for each byte. */
-void dcp_printable(char *s);
+/* Spell what of @s may not be shown as it is (core/base/utf8.h) as \xNN, and cut it at the end of its @size bytes. */
+void dcp_printable(char *s, size_t size);
 
 /* Where core returns to other rooms: if @code is a failure without a message, record the
  * system's text for it. Returns @code. */

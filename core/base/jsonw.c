@@ -109,13 +109,14 @@ static void quoted(struct dcp_buf *b, const char *s, size_t n)
 			p++;
 		if (p == end)
 			break;
-		len = dcp_utf8_len((const char *)p, (size_t)(end - p));
-		if (len && *p != '"' && *p != '\\' && !dcp_is_control((const char *)p, len)) {
+		len = dcp_utf8_shown((const char *)p, (size_t)(end - p));
+		if (len && *p != '"' && *p != '\\') {
 			p += len;
 			continue;
 		}
+		len = dcp_utf8_len((const char *)p, (size_t)(end - p));
 		dcp_buf_add(b, plain, (size_t)(p - plain));
-		code = len ? p[len - 1]
+		code = len ? dcp_utf8_code((const char *)p, len)
 			   : dcp_utf8_surrogate((const char *)p, (size_t)(end - p));
 		switch (len == 1 ? (int)*p : -1) {
 		case '"':
@@ -138,6 +139,10 @@ static void quoted(struct dcp_buf *b, const char *s, size_t n)
 		}
 		if (two) {
 			dcp_buf_add(b, two, 2);
+		} else if (code > 0xffff) {
+			dcp_buf_printf(b, "\\u%04x\\u%04x", 0xd7c0 + (code >> 10),
+				       0xdc00 | (code & 0x3ff));
+			skip = len;
 		} else if (len || code) {
 			dcp_buf_printf(b, "\\u%04x", code);
 			skip = len ? len : 3;

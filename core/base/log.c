@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "core/base/err.h"
+
 void dcp_log(const struct dcp_log *log, enum dcp_log_level level, const char *fmt, ...)
 {
 	char line[1024];
@@ -14,5 +16,6 @@ void dcp_log(const struct dcp_log *log, enum dcp_log_level level, const char *fm
 	va_start(ap, fmt);
 	vsnprintf(line, sizeof(line), fmt, ap);
 	va_end(ap);
+	dcp_printable(line, sizeof(line));
 	log->emit(log->ctx, level, line);
 }

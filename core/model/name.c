@@ -12,19 +12,14 @@
 
 enum { HASH_LEN = 1 + 16 }; /* '~' and the digits */
 
-static bool plain(unsigned char c)
-{
-	return c >= 0x20 && c != 0x7f && c != '/' && c != '%';
-}
-
 /* Append the escaped form of the next character of the key; returns bytes consumed. */
 static size_t escape_one(const char *key, size_t left, char *out, size_t *n)
 {
 	static const char hex[] = "0123456789ABCDEF";
 	unsigned char c = (unsigned char)*key;
-	size_t len = dcp_utf8_len(key, left);
+	size_t len = dcp_utf8_shown(key, left);
 
-	if (len > 1 || (len == 1 && plain(c))) {
+	if (len && c != '/' && c != '%') {
 		memcpy(out + *n, key, len);
 		*n += len;
 		return len;

@@ -4,8 +4,9 @@
  *
  *   '/'                        %2F
  *   '%'                        %25
- *   control characters, DEL,
- *   bytes that are not UTF-8   %XX
+ *   characters that are not
+ *   shown as they are, and
+ *   bytes that are not UTF-8   %XX, each byte (core/base/utf8.h)
  *   the whole key "." or ".."  %2E, %2E%2E
  *   the empty key              %
  *   more than 243 bytes        a readable head, '~', 16 hex digits of the key's hash

@@ -21,6 +21,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/intern.h"
+#include "core/base/utf8.h"
 #include "core/model/tensor.h"
 #include "core/write/formats.h"
 #include "core/write/torch/torch.h"
@@ -129,6 +130,12 @@ static void place_object(const struct dcp_object *o, struct place *out)
 	}
 }
 
+static bool can_name(const char *file)
+{
+	return *file && *file != '.' && !strchr(file, '/') && strlen(file) <= 255 &&
+	       dcp_utf8_all_shown(file);
+}
+
 static const char *refuses(const struct dcp_write_tensor *t)
 {
 	struct place p;
@@ -142,9 +149,8 @@ static const char *refuses(const struct dcp_write_tensor *t)
 		place_tensor(t, deepspeed, &p);
 		if (!p.name)
 			return "there is no memory for it";
-		if (p.where == STATE &&
-		    (!*p.name || strchr(p.name, '/') || *p.name == '.' ||
-		     strlen(p.name) > 255 || strchr(p.state, '/') || strlen(p.state) > 64))
+		if (p.where == STATE && (!can_name(p.name) || strchr(p.state, '/') ||
+					 strlen(p.state) > 64 || !dcp_utf8_all_shown(p.state)))
 			why = "it cannot be the name of a file";
 		free(p.name);
 	}
@@ -163,8 +169,7 @@ static const char *refuses_object(const struct dcp_object *o)
 	place_object(o, &p);
 	if (!p.name)
 		return "there is no memory for it";
-	if (p.where == STATE && (strchr(p.name, '/') || *p.name == '.' || !*p.name ||
-				 strlen(p.name) > 255 || strcmp(p.state, "step") != 0))
+	if (p.where == STATE && (!can_name(p.name) || strcmp(p.state, "step") != 0))
 		why = "a state of a parameter is a tensor";
 	else if (is_word(p.name, own))
 		why = "DeepSpeed has something else by that name";

@@ -146,14 +146,23 @@ struct shown {
 	uint64_t n;
 };
 
+/* A key between backticks. */
+static const char *code_of(const char *key, char out[512])
+{
+	snprintf(out, 512, "%s", key);
+	dcp_printable(out, 512);
+	for (char *p = out; (p = strchr(p, '`'));)
+		*p = '\'';
+	return out;
+}
+
 static int put_failed(void *ctx, const struct dcp_row *row, const char *why)
 {
 	struct shown *t = ctx;
 	char key[512];
 
-	snprintf(key, sizeof(key), "%s", row->key);
-	dcp_printable(key);
-	dcp_buf_printf(t->out, "- `%s`: %s\n", key, why ? why : "it cannot be read");
+	dcp_buf_printf(t->out, "- `%s`: %s\n", code_of(row->key, key),
+		       why ? why : "it cannot be read");
 	return ++t->n == MAX_NAMED;
 }
 
@@ -183,10 +192,8 @@ static void put_difference(void *ctx, const char *what, const char *key, const c
 	struct shown *t = ctx;
 	char name[512];
 
-	snprintf(name, sizeof(name), "%s", key);
-	dcp_printable(name);
 	if (t->n++ < MAX_NAMED)
-		dcp_buf_printf(t->out, "- %s: `%s`: %s\n", what, name, text);
+		dcp_buf_printf(t->out, "- %s: `%s`: %s\n", what, code_of(key, name), text);
 }
 
 /* Lines of the user's own rules: a preset has rules for more than one model. */
@@ -211,14 +218,12 @@ static void put_lost(const struct dcpfs_version *ver, struct dcp_buf *b)
 		return;
 	for (size_t i = 0; i < dcp_json_len(list); i++) {
 		const struct dcp_json *lost = dcp_json_at(list, i);
-		char name[512], why[1024];
+		const char *name = dcp_json_str(dcp_json_get(lost, "name"));
+		char shown[512], why[1024];
 
-		snprintf(name, sizeof(name), "%s",
-			 dcp_json_str(dcp_json_get(lost, "name")) ?: "");
 		snprintf(why, sizeof(why), "%s", dcp_json_str(dcp_json_get(lost, "why")) ?: "");
-		dcp_printable(name);
-		dcp_printable(why);
-		dcp_buf_printf(b, "- lost: `%s`: %s\n", name, why);
+		dcp_printable(why, sizeof(why));
+		dcp_buf_printf(b, "- lost: `%s`: %s\n", code_of(name ?: "", shown), why);
 	}
 	dcp_buf_str(b, "\n");
 }

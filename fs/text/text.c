@@ -80,7 +80,7 @@ static void make_readme(const struct dcpfs *fs, const struct dcpfs_version *ver,
 	char name[NAME_MAX + 1];
 
 	snprintf(name, sizeof(name), "%s", ver->name);
-	dcp_printable(name);
+	dcp_printable(name, sizeof(name));
 
 	if (!dcpfs_opened(ver)) {
 		dcp_buf_printf(b, "%s cannot be shown: %s\n", name,
@@ -298,6 +298,15 @@ static void make_config(const struct dcpfs *fs, struct dcp_jsonw *w)
 	dcp_jsonw_end(w);
 }
 
+/* A page is read on a terminal, too. */
+static int make_shown(struct dcpfs_spool *s)
+{
+	dcp_auto_buf struct dcp_buf page = s->buf;
+
+	s->buf = (struct dcp_buf)DCP_BUF_INIT;
+	return dcp_buf_error(&page) ? -ENOMEM : dcp_buf_shown(&s->buf, page.p, page.n, "\n");
+}
+
 int dcpfs_text_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_ino ino,
 		    struct dcpfs_text *out, struct dcp_err *err)
 {
@@ -336,6 +345,8 @@ int dcpfs_text_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_in
 		dcpfs_stats_text(&fs->stats, &s.buf);
 	else
 		rc = -ENOENT;
+	if (rc == 0 && (kind == DCPFS_README || kind == DCPFS_HF_README))
+		rc = make_shown(&s);
 	if (rc == 0 && dcpfs_node(fs, kind)->live && kind != DCPFS_STATS)
 		dcp_buf_str(&s.buf, "\n");
 	return rc == 0 ? dcpfs_spool_finish(&s, out) : dcpfs_spool_drop(&s, rc);

@@ -4,8 +4,9 @@
 import hashlib
 import json
 import resource
+import struct
 
-from cli import BAD, GOLDEN, NO, OK, check, equal, fails, finish, run
+from cli import BAD, GOLDEN, NO, OK, SCRATCH, check, equal, fails, finish, run
 
 folder = GOLDEN / "hostile"
 told = 0
@@ -37,6 +38,41 @@ for case in json.loads((folder / "manifest.json").read_text())["cases"]:
         got = run("doctor", source)
         equal(got.returncode, NO, f"{name}: doctor's exit code")
         check(f"{broken} of its ".encode() in got.stdout, f"{name}: doctor: {got.stdout}")
+
+
+def misleading():
+    """Characters that are not seen, or turn what is seen around, are spelled wherever names are shown; JSON has them as \\u."""
+    hidden = ["\u009b31m", "\u202e", "\u2066", "\u200b", "\u200f", "\ufeff", "\u00ad", "\u061c", "\u2028", "\U000e0041", "\x1b]0;", "\x7f"]
+    keys = [f"layers.0.a{c}b" for c in hidden]
+    source, out = SCRATCH / "step\u202e-7", SCRATCH / "out"
+    header = {k: {"dtype": "F32", "shape": [2], "data_offsets": [8 * i, 8 * i + 8]} for i, k in enumerate(keys)}
+    header["__metadata__"] = {"\u202eabc": "\u009bdef"}
+    text = json.dumps(header, ensure_ascii=False).encode()
+    source.mkdir()
+    (source / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(8 * len(keys)))
+    (source / "notes\u202etxt.json").write_text('{"a": "\u202e\u009b"}')
+    said = [run(*args) for args in (
+        ("ls", source), ("ls", "-l", source), ("ls", "-1", source), ("ls", "--tsv", source), ("ls", "--versions", source), ("tree", source),
+        ("tree", "--tsv", source), ("show", source, "*"), ("show", "--tsv", source, "*"), ("show", "--digest", source), ("cat", source, "a\u202e"),
+        ("cat", source, "\u009b"), ("plan", "--layout", "fsdp2", source), ("plan", "--layout", "fsdp2", "--html", source),
+        ("plan", "--layout", "fsdp2", "--svg", source), ("plan", "--layout", "\u202e", source), ("load", source), ("index", source),
+        ("index", "--tsv", source), ("export", "--as", "deepspeed-universal", "--partial", source, out), ("doctor", source), ("rules", "check", "hf", source),
+        ("export", "--as", "npy", source, SCRATCH / "arrays"), ("__complete", "cat", source, ""))]
+    for got in said:
+        for c in hidden:
+            check(c[0].encode() not in got.stdout + got.stderr, f"{got.args[1:]}: {c[0]!r} is shown: {got.stdout + got.stderr}")
+    for args in (("ls", source), ("tree", source), ("show", source, "*"), ("plan", "--layout", "fsdp2", source), ("load", source)):
+        got = run(*args[:1], "--json", *args[1:])
+        check(got.stdout.isascii(), f"{args}: JSON: {got.stdout}")
+    equal([t["key"] for t in json.loads(run("ls", "--json", source).stdout)["tensors"]], keys, "keys in JSON")
+    names = [p.name for p in (SCRATCH / "arrays").rglob("*.npy")]
+    check(len(names) == len(keys) and all(n.isascii() for n in names), f"files: {names}")
+    equal([t["key"] for t in json.loads(run("ls", "--json", SCRATCH / "arrays").stdout)["tensors"]], sorted(keys), "keys of these files")
+    for p in (SCRATCH / "cache").iterdir():
+        check(p.name.isascii(), f"cache: {p.name!r}")
+
+
+misleading()
 check(told, "no case has keys whose metadata tells that they are broken")
 check(not list(folder.rglob("PWNED")), "something found in a checkpoint was executed")
 limit = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss

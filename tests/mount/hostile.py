@@ -4,6 +4,7 @@ import json
 import os
 import re
 
+import arrays
 import lib
 from lib import case, check, equal, outcome, sha
 
@@ -147,4 +148,28 @@ def links():
         check(len(failing) < len(index), "other keys read")
 
 
-lib.main(together, without_open, alone, climbing, links)
+def misleading():
+    """Characters that are not seen, or turn what is seen around, are in no name of a file and on no page."""
+    hidden = ["\u009b31m", "\u202e", "\u200b", "\ufeff", "\U000e0041"]
+    keys = [f"layers.0.a{c}b" for c in hidden] + ["lm_head.`\u202e`", *(f"optimizer.{c}" for c in hidden)]
+    source = lib.fresh("source")
+    arrays.write_sharded(source / "v\u202e-1", {k: ("U8", [4], 0, b"data") for k in keys}, 1)
+    (source / "v\u202e-1" / "config.json").write_text(json.dumps({"model_type": "llama\u202e", "architectures": ["\u009b"]}), encoding="utf-8")
+    with lib.mount(source, "--hf-rules", "identity") as m:
+        m.settled()
+        at = m.at / m.versions()[0]
+        for folder in ("npy", "raw", "safetensors"):
+            names = os.listdir(at / folder)
+            check(len(names) == len(keys) and all(n.isascii() for n in names), f"{folder}/: {names}")
+        check(all(n.isascii() for n in os.listdir(m.at / "by-key")), f"by-key/: {os.listdir(m.at / 'by-key')}")
+        for text in (at / "index.json", at / "index.jsonl", at / "hf" / "model.safetensors.index.json", m.at / ".dcpfs" / "status.json",
+                     at / "README.txt", at / "hf" / "README.md"):
+            body = lib.read(text).decode() if text.exists() else ""
+            check(not any(c[0] in body for c in hidden), f"{text}: {body}")
+        index = m.index(at.name)["tensors"]
+        equal(sorted(index), sorted(keys), "keys of index.json")
+        for key, t in index.items():
+            equal(lib.read(at / t["files"]["raw"]), b"data", key)
+
+
+lib.main(misleading, together, without_open, alone, climbing, links)

@@ -19,7 +19,7 @@ int load_fail(struct dcpload_error *err, int code, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(err->text, sizeof(err->text), fmt, ap);
 	va_end(ap);
-	dcp_printable(err->text);
+	dcp_printable(err->text, sizeof(err->text));
 	return code;
 }
 

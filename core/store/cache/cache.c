@@ -16,6 +16,7 @@
 #include "core/base/clock.h"
 #include "core/base/endian.h"
 #include "core/base/hash.h"
+#include "core/model/name.h"
 #include "core/store/index/index.h"
 #include "core/store/index/sql.h"
 #include "core/store/version/version.h"
@@ -34,13 +35,15 @@ static uint64_t version_hash(const char *name, const char *real, const struct st
 int dcp_cache_path(const struct dcp_store_opts *opts, const char *name, const char *real,
 		   const struct stat *st, char **out)
 {
+	char shown[DCP_NAME_MAX + 1];
 	int n = 0;
 
 	*out = NULL;
+	dcp_name_from_key(name, false, shown);
 	if (opts->index_file)
 		n = asprintf(out, "%s", opts->index_file);
 	else if (opts->cache_dir)
-		n = asprintf(out, "%s/%.*s-%016llx.dcpx", opts->cache_dir, NAME_HEAD, name,
+		n = asprintf(out, "%s/%.*s-%016llx.dcpx", opts->cache_dir, NAME_HEAD, shown,
 			     (unsigned long long)version_hash(name, real, st));
 	if (n < 0)
 		*out = NULL;

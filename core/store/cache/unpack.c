@@ -18,6 +18,7 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
+#include "core/model/name.h"
 #include "core/origin/archive/inflate.h"
 #include "core/origin/dir/dir.h"
 #include "core/store/cache/cache.h"
@@ -145,10 +146,10 @@ static char *path_of(const struct job *j)
 	uint64_t id[5] = { j->id.size, j->id.dev, j->id.ino, (uint64_t)j->id.mtime_ns,
 			   (uint64_t)j->id.ctime_ns };
 	const char *slash = strrchr(j->name, '/');
-	char *path;
+	char *path, shown[DCP_NAME_MAX + 1];
 
-	if (!j->u->dir || asprintf(&path, "%s/%.*s-%016llx.bin", j->u->dir, NAME_HEAD,
-				   slash ? slash + 1 : j->name,
+	dcp_name_from_key(slash ? slash + 1 : j->name, false, shown);
+	if (!j->u->dir || asprintf(&path, "%s/%.*s-%016llx.bin", j->u->dir, NAME_HEAD, shown,
 				   (unsigned long long)dcp_hash64(id, sizeof(id))) < 0)
 		return NULL;
 	return path;

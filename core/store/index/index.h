@@ -54,7 +54,7 @@ struct dcp_err;
 struct dcp_index;
 struct dcp_index_writer;
 
-#define DCP_INDEX_SCHEMA 21
+#define DCP_INDEX_SCHEMA 22
 
 /* ---- writing ---- */
 

@@ -164,13 +164,26 @@ static void err_is_printable_and_prefixed(void **state)
 			 -EBADMSG);
 	assert_int_equal(dcp_err_where(&e, -EBADMSG, "%s", ".metadata"), -EBADMSG);
 	dcp_err_where(&e, -EBADMSG, "%s", ".metadata"); /* the same place is told once */
-	assert_string_equal(e.msg, ".metadata: key \"a?b??\" is \xc3\xb6"
+	assert_string_equal(e.msg, ".metadata: key \"a\\x0ab\\xc2\\x9b\" is \xc3\xb6"
 				   "dd");
 	assert_int_equal(e.off, 5);
 	dcp_err_where(&e, -EBADMSG, "%s", ".meta"); /* one whose name only begins so */
-	assert_string_equal(e.msg, ".meta: .metadata: key \"a?b??\" is \xc3\xb6"
+	assert_string_equal(e.msg, ".meta: .metadata: key \"a\\x0ab\\xc2\\x9b\" is \xc3\xb6"
 				   "dd");
 	assert_int_equal(dcp_fail_at(NULL, -EIO, 0, "not recorded"), -EIO);
+	t_case("what is spelled takes no more room than there is");
+	{
+		char text[12];
+
+		snprintf(text, sizeof(text),
+			 "abcd\xe2\x80\xae"
+			 "efg");
+		dcp_printable(text, sizeof(text));
+		assert_string_equal(text, "abcd\\xe2");
+		snprintf(text, sizeof(text), "\x01%s", "bcdefghijk");
+		dcp_printable(text, sizeof(text));
+		assert_string_equal(text, "\\x01bcdefgh");
+	}
 	t_case("there is always something to say");
 	e = (struct dcp_err){ 0 };
 	assert_int_equal(dcp_err_where(&e, -ENOMEM, "%s", "step-5"), -ENOMEM);
@@ -227,6 +240,8 @@ static const struct {
 	{ "lone surrogate", "\xed\xa0\x80", 3, "\"\\ud800\"" },
 	{ "C1 controls and what follows them", "\xc2\x80\xc2\x9f\xc2\xa0", 6,
 	  "\"\\u0080\\u009f\xc2\xa0\"" },
+	{ "marks of direction and of no width", "\xe2\x80\xae\xe2\x80\x8b\xf3\xa0\x80\xa0", 10,
+	  "\"\\u202e\\u200b\\udb40\\udc20\"" },
 	{ "stray byte", "a\xff", 2, "\"a\\udcff\"" },
 	{ "overlong form is not UTF-8", "\xc0\x81", 2, "\"\\udcc0\\udc81\"" },
 	{ "nor are those of three and four bytes", "\xe0\x82\x80\xf0\x80\x80\x80", 7,

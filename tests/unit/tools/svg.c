@@ -11,8 +11,8 @@ static void text_is_escaped(void **state)
 	svg_escape(&b, "a<b>&\"c'\n\x01z");
 	assert_string_equal(b.p, "a&lt;b&gt;&amp;&quot;c&#39;\\x0a\\x01z");
 	dcp_buf_reset(&b);
-	svg_escape_lines(&b, "a<\nb");
-	assert_string_equal(b.p, "a&lt;\nb");
+	svg_escape_lines(&b, "a<\nb\xe2\x80\xae");
+	assert_string_equal(b.p, "a&lt;\nb\\xe2\\x80\\xae");
 }
 
 static void a_drawing(void **state)

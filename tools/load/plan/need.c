@@ -76,7 +76,7 @@ static const char *cause(const struct dcpload_plan *p, const char *key,
 	size_t n;
 
 	snprintf(where, sizeof(where), "%s: %s: ", dcp_version_name(p->ck->of.v), key);
-	dcp_printable(where);
+	dcp_printable(where, sizeof(where));
 	n = strlen(where);
 	return strncmp(said->msg, where, n) ? said->msg : said->msg + n;
 }
