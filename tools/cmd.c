@@ -14,7 +14,6 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "tools/load/cache.h"
-#include "tools/out.h"
 
 __attribute__((format(printf, 2, 0))) static void say(const char *lead, const char *fmt,
 						      va_list ap)
@@ -23,7 +22,7 @@ __attribute__((format(printf, 2, 0))) static void say(const char *lead, const ch
 	char text[1024];
 
 	vsnprintf(text, sizeof(text), fmt, ap);
-	out_text(&safe, text);
+	dcp_buf_shown(&safe, text, strlen(text), "");
 	if (dcp_buf_error(&safe)) /* a message about a lack of memory must need none */
 		dcp_printable(text, sizeof(text));
 	fprintf(stderr, "%s%s\n", lead, dcp_buf_error(&safe) || !safe.p ? text : safe.p);
@@ -83,7 +82,7 @@ void cmd_on_stop(const char *verb, const char *part, const char *then, bool lead
 
 	if (part) {
 		snprintf(stop.part, sizeof(stop.part), "%s", part);
-		out_text(&safe, part);
+		dcp_buf_shown(&safe, part, strlen(part), "");
 		snprintf(stop.left, sizeof(stop.left),
 			 "%sdcpfs: %s: stopped: %.4000s is left; %s\n", over, verb,
 			 safe.p ? safe.p : "?", then);
