@@ -19,6 +19,7 @@ struct hf_opts {
 	const char *rules, *assets;
 	const char *part;
 	int dtype;          /* in hf_dtypes */
+	bool implied;       /* by another option, which itself says what it cannot convert */
 	const char *config; /* config.json, where it is not the one that is found */
 	bool even_none;     /* rules that no key fits are not an error */
 };

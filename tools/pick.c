@@ -131,6 +131,7 @@ enum cmd_exit pick_source(struct pick *p, const char *source, const struct pick_
 		.progress = &p->progress.report,
 		.log = &cmd_log,
 	};
+	p->casts = opts->hf.dtype && !opts->hf.implied;
 	ck->mapped = hf_is_wanted(&opts->hf);
 	ck->map = (struct dcp_map_opts){ .rules = p->rules,
 					 .part = opts->hf.part,
@@ -156,6 +157,7 @@ void pick_finish(struct pick *p)
 enum cmd_exit pick_version(struct pick *p, const char *name)
 {
 	struct dcp_err err = { 0 };
+	const char *kept;
 	int rc = dcp_checkpoint_open(&p->ck, name, &err);
 
 	progress_finish(&p->progress);
@@ -166,6 +168,12 @@ enum cmd_exit pick_version(struct pick *p, const char *name)
 				"%s", err.msg);
 	if (p->ck.passed)
 		cmd_warn("%s; taking %s", p->ck.passed, p->ck.name);
+	kept = p->casts ? dcp_index_meta(dcp_version_index(p->ck.v), "kept") : NULL;
+	if (kept)
+		cmd_warn("%s: nothing is cast to %s: it is quantized, by %s, and codes and "
+			 "scales mean numbers only together",
+			 p->ck.name, kept,
+			 dcp_index_meta(dcp_version_index(p->ck.v), "kept_by") ?: "its keys");
 	return CMD_OK;
 }
 

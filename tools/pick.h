@@ -30,6 +30,7 @@ struct pick {
 	struct dcp_arena arena;
 	struct progress progress;
 	char *cache;
+	bool casts;                      /* --hf-dtype was given */
 	struct dcp_rules *rules;         /* of --hf-rules, or NULL */
 	struct dcp_rules_config *config; /* of --config, or NULL */
 };

@@ -10,6 +10,7 @@
 #include "core/format/format.h"
 #include "core/store/index/index.h"
 #include "core/store/io/files.h"
+#include "core/store/version/quantized.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
 #include "fs/tree/tree.h"
@@ -186,6 +187,7 @@ void dcpfs_describe_version(const struct dcp_version *v, struct dcp_jsonw *w)
 {
 	const struct dcp_index *ix = dcp_version_index(v);
 	static const char *const said[] = { "metadata", "metadata_lost" };
+	struct dcp_quantized *q = NULL;
 	const char *framework = dcp_index_meta(ix, "framework");
 	const char *variant = dcp_index_meta(ix, "variant");
 
@@ -199,6 +201,9 @@ void dcpfs_describe_version(const struct dcp_version *v, struct dcp_jsonw *w)
 	dcp_jsonw_end(w);
 	if (variant)
 		dcp_jsonw_put_str(w, "variant", variant);
+	if (dcp_quantized_find(v, NULL, &q, NULL) == 0 && q)
+		dcp_jsonw_put_str(w, "quantized", dcp_quantized_by(q));
+	dcp_quantized_free(q);
 	for (size_t i = 0; i < DCP_LEN(said); i++) {
 		const char *json = dcp_index_meta(ix, said[i]);
 

@@ -292,9 +292,9 @@ static void put_weights(const struct dcpfs *fs, const struct dcpfs_version *ver,
 			cast);
 	if (dcp_index_meta(dcpfs_index(ver), "kept"))
 		dcp_buf_printf(b,
-			       "Not cast to %s: by config.json or its keys the model is "
-			       "quantized.\n\n",
-			       fact(ver, "kept"));
+			       "Not cast to %s: the model is quantized, by `%s`: codes and "
+			       "scales mean numbers only together.\n\n",
+			       fact(ver, "kept"), fact(ver, "kept_by"));
 	dcp_buf_printf(
 		b,
 		"## Weights\n\n"

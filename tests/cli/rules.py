@@ -236,7 +236,9 @@ def mxfp4():
     got = run("rules", "check", "auto", at)
     equal(got.returncode, OK, got.stdout.decode())
     check("config.json: 37 tensors, 0 missing, 0 of another shape, 0 that the model does not have" in got.stdout.decode() and len(experts) == 4, got.stdout.decode())
-    rows = {r["key"]: (r["dtype"], r["shape"]) for r in data("ls", "--json", "--hf", "--hf-dtype", "f32", at)["tensors"]}
+    got = run("ls", "--json", "--hf", "--hf-dtype", "f32", at)
+    check(b"nothing is cast to F32" in got.stderr, f"what --hf-dtype left alone is not said: {got.stderr}")
+    rows = {r["key"]: (r["dtype"], r["shape"]) for r in json.loads(got.stdout)["tensors"]}
     equal(rows, {k: (t, shape) for k, (t, shape) in tensors.items()}, "as stored, --hf-dtype or not")
     for key in (experts[-1] + "_blocks", experts[-1] + "_scales"):
         raw = [run("cat", "--as", "raw", *options, at, key).stdout for options in ((), ("--hf", "--hf-dtype", "f32"))]

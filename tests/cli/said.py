@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a model says beside its numbers goes along, or is refused: the metadata of safetensors."""
+"""What a model says beside its numbers goes along, or is refused: the metadata of safetensors, scales of quantized weights."""
 import json
 import struct
 
-from cli import DCPFS, OK, SCRATCH, check, data, equal, finish, run
+from cli import BAD, OK, SCRATCH, check, data, equal, fails, finish, run
 
 
 def write(path, tensors, metadata=None):
@@ -76,6 +76,30 @@ def of_one_file_alone():
     equal(got["a"]["shape"], [4], "joined")
 
 
+def quantized():
+    """Codes are not converted as if they were numbers: by no option, whoever made them; what is no code may be."""
+    top, key = SCRATCH / "fp8", "model.layers.0.mlp.down_proj.weight"
+    tensors = {key: ("F8_E4M3", [2, 4], bytes(8)), key + "_scale_inv": ("F32", [1, 1], bytes(4)), "model.norm.weight": ("BF16", [2], bytes(4))}
+    write(top / "model.safetensors", tensors, {"format": "pt"})
+    config = {"model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"], "torch_dtype": "bfloat16"}
+    for say in (config, config | {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}):
+        (top / "config.json").write_text(json.dumps(say))
+        out = SCRATCH / f"fp8-out-{len(say)}"
+        for how in (["--dtype", "BF16"], ["--hf", "--dtype", "BF16"], ["--hf", "--dtype", "F32"], ["--as", "torch-save", "--dtype", "F32"]):
+            fails(BAD, key, "export", "--as", "safetensors", *how, top, out)
+            check(not out.exists(), f"{how}: something was written")
+        fails(BAD, "weight_scale_inv", "load", top, "--layout", "fsdp1", "--dtype", "BF16")
+        got = run("export", "--as", "safetensors", "--hf", "--hf-dtype", "f32", top, out)
+        check(got.returncode == OK and b"nothing is cast to F32" in got.stderr, f"--hf-dtype does not say what it leaves: {got.stderr}")
+        equal({k: v["dtype"] for k, v in header((out / "model.safetensors").read_bytes()).items() if k != "__metadata__"},
+              {k: v[0] for k, v in tensors.items()}, "as stored")
+        equal(run("export", "--as", "safetensors", "--force", "--keys", "model.norm.weight", "--dtype", "F32", top, out).returncode, OK, "a number by itself")
+    plain = SCRATCH / "plain"
+    write(plain / "model.safetensors", {"w.weight": ("F8_E4M3", [2], b"\x38\x40")})
+    equal(run("export", "--as", "safetensors", "--dtype", "BF16", plain, SCRATCH / "plain-out").returncode, OK, "8-bit floats without scales are numbers")
+
+
+quantized()
 of_one_file()
 of_several()
 of_one_file_alone()

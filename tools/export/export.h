@@ -39,7 +39,8 @@ struct exporting {
 	struct dcp_arena arena;
 	struct dcp_write_set set;
 	struct dcp_buf tensors, from, objects, extras, extra_from, left, asks;
-	struct out_left damaged; /* the first that cannot be read */
+	struct dcp_quantized *quantized; /* of the version, where tensors are converted */
+	struct out_left damaged;         /* the first that cannot be read */
 	uint64_t ndamaged;
 	struct dcp_layouts *layouts;
 	const struct dcp_layout *layout; /* NULL: everything is written whole, by rank 0 */

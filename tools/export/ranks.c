@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/store/layouts/layouts.h"
+#include "core/store/version/quantized.h"
 #include "core/store/version/version.h"
 #include "tools/export/export.h"
 #include "tools/load/comm/comm.h"
@@ -47,6 +48,7 @@ void export_finish(struct exporting *x)
 	dcpload_comm_close(x->comm);
 	dcp_layouts_destroy(x->layouts);
 	free(x->held);
+	dcp_quantized_free(x->quantized);
 	dcp_buf_finish(&x->tensors);
 	dcp_buf_finish(&x->from);
 	dcp_buf_finish(&x->objects);

@@ -13,6 +13,7 @@
 #include "core/parse/json.h"
 #include "core/store/index/index.h"
 #include "core/store/version/assets.h"
+#include "core/store/version/quantized.h"
 #include "core/store/view/view.h"
 #include "tools/export/export.h"
 
@@ -165,6 +166,16 @@ static int add_whole(struct exporting *x, struct dcp_write_tensor *t)
 	return 0;
 }
 
+/* Codes of quantized numbers are not converted without their scales. */
+static int check_number(struct exporting *x, const struct dcp_row *row)
+{
+	const char *by = dtype_of(x, row->dtype) != row->dtype
+				 ? dcp_quantized_row(x->quantized, row)
+				 : NULL;
+
+	return by ? dcp_quantized_refuse(row, by, &x->err) : 0;
+}
+
 static int add_tensor(struct exporting *x, const struct dcp_row *row,
 		      const struct dcp_tensor *t)
 {
@@ -179,6 +190,9 @@ static int add_tensor(struct exporting *x, const struct dcp_row *row,
 	const char *why;
 	int rc;
 
+	rc = check_number(x, row);
+	if (rc < 0)
+		return rc;
 	if (!out.key || !shape)
 		return -ENOMEM;
 	memcpy(shape, row->shape, row->ndim * sizeof(*shape));
@@ -393,8 +407,12 @@ static int see_metadata(struct exporting *x)
 int export_choose(struct exporting *x)
 {
 	struct dcp_index *ix = dcp_version_index(x->pick.ck.v);
-	int rc = dcp_all_rows(ix, see_row, x);
+	int rc = x->opts->dtype ? dcp_quantized_find(x->pick.ck.v, x->pick.ck.base,
+						     &x->quantized, &x->err)
+				: 0;
 
+	if (rc == 0)
+		rc = dcp_all_rows(ix, see_row, x);
 	if (rc == 0)
 		rc = see_metadata(x);
 	if (rc == 0)

@@ -173,6 +173,8 @@ struct dcpload_plan {
 	uint32_t flags;
 	bool finished;
 	struct dcp_arena arena;
+	struct dcp_quantized *quantized; /* of what is open, once a want is converted */
+	bool looked;                     /* whether there is any */
 	struct load_want *want;
 	size_t nwant, cap_want;
 	struct load_need *need; /* in order of wants; once finished of file and offset */

@@ -267,8 +267,10 @@ static int save(struct exporting *x)
 static void choose_hf_dtype(const struct export_opts *o, struct hf_opts *hf)
 {
 	for (int i = 1; !hf->dtype && hf_dtypes[i]; i++)
-		if (strcasecmp(hf_dtypes[i], export_dtypes[o->dtype]) == 0)
+		if (strcasecmp(hf_dtypes[i], export_dtypes[o->dtype]) == 0) {
 			hf->dtype = i;
+			hf->implied = true;
+		}
 }
 
 static enum cmd_exit open_source(struct exporting *x, const struct opt_args *args)

@@ -22,6 +22,7 @@
 #include "core/store/io/files.h"
 #include "core/store/version/assets.h"
 #include "core/store/version/made.h"
+#include "core/store/version/quantized.h"
 #include "core/store/version/version_int.h"
 
 enum { ROW_MEMORY = 512 << 20 };
@@ -38,7 +39,8 @@ struct mapping {
 	char bias[16];                /* what adapter_config.json calls so */
 	struct dcp_rules_config config;
 	bool has_config;
-	bool has_scales; /* of quantized weights, by its keys */
+	struct dcp_quantized
+		*quantized; /* what of the base is; looked for where it is to be cast */
 	enum dcp_dtype cast;
 	char id[24]; /* of everything that the result depends on */
 	struct dcp_build build;
@@ -47,27 +49,13 @@ struct mapping {
 	struct dcp_buf unused;       /* rules that no key fits */
 };
 
-/* Scales of quantized weights mean something in their own type alone. */
-static bool is_kept(const struct mapping *m)
+/* What says that the model is quantized; NULL: it is not. Scales mean something in their own type alone, and codes only
+ * with their scales. */
+static const char *kept_by(const struct mapping *m)
 {
-	return (m->has_config && m->config.quantized) || m->has_scales;
-}
-
-/* Not every config.json says that weights are quantized: GPTQ's may be in quantize_config.json, ModelOpt's in
- * hf_quant_config.json. */
-static int find_scales(struct mapping *m)
-{
-	static const char *const ends[] = { ".qweight",       ".weight_packed",
-					    ".weight_scale",  ".weight_scale_inv",
-					    ".weight.absmax", ".SCB" };
-	dcp_auto_scan struct dcp_index_scan *scan = NULL;
-	struct dcp_row row;
-	int rc = dcp_index_scan(m->base->index, DCP_ROW_TENSOR, 0, true, &scan);
-
-	while (rc >= 0 && !m->has_scales && (rc = dcp_index_scan_next(scan, &row)) > 0)
-		for (size_t i = 0; i < DCP_LEN(ends); i++)
-			m->has_scales |= dcp_ends_with(row.key, strlen(row.key), ends[i]);
-	return DCP_MIN(rc, 0);
+	if (m->quantized)
+		return dcp_quantized_by(m->quantized);
+	return m->has_config && m->config.quantized ? "config.json" : NULL;
 }
 
 /* ---- the source of the rules ---- */
@@ -129,7 +117,7 @@ static struct dcp_rules_source source_of(struct mapping *m)
 		.qkv_order = dcp_index_meta(m->base->index, "query_key_value"),
 		.part = m->name,
 		.bias = m->bias[0] ? m->bias : NULL,
-		.cast = is_kept(m) ? DCP_DTYPE_OTHER : m->cast
+		.cast = kept_by(m) ? DCP_DTYPE_OTHER : m->cast
 	};
 
 	from.files = dcp_index_files(m->base->index, &from.nfiles);
@@ -236,8 +224,10 @@ static int emit_facts(struct mapping *m)
 	if (code == 0 && m->placed)
 		code = emit_place(m);
 	if (code == 0 && m->cast)
-		code = dcp_emit_meta(sink, is_kept(m) ? "kept" : "cast",
+		code = dcp_emit_meta(sink, kept_by(m) ? "kept" : "cast",
 				     dcp_dtype_info(m->cast)->name);
+	if (code == 0 && m->cast && kept_by(m))
+		code = dcp_emit_meta(sink, "kept_by", kept_by(m));
 	return code < 0 ? code : dcp_emit_meta(sink, "rules", dcp_rules_name(m->rules));
 }
 
@@ -328,7 +318,7 @@ static int read_config(struct mapping *m, struct dcp_mapped *mapped,
 	m->has_config = dcp_rules_config_parse(a->config.p, a->config.n, &m->config, &err) == 0;
 	if (!m->has_config)
 		dcp_log(log, DCP_LOG_WARN, "%s: config.json: %s", m->base->name, err.msg);
-	if (!m->cast || !m->has_config || is_kept(m))
+	if (!m->cast || !m->has_config || kept_by(m))
 		return 0;
 	if (m->config.dtype)
 		m->config.dtype = m->cast;
@@ -562,8 +552,8 @@ int dcp_version_map(struct dcp_version *base, const struct dcp_map_opts *how,
 	if (code == 0)
 		code = dcp_assets_find(&from, dcp_files_opts(base->files), &v->mapped->assets,
 				       err);
-	if (code == 0)
-		code = dcp_err_say(err, m.cast ? find_scales(&m) : 0);
+	if (code == 0 && m.cast)
+		code = dcp_quantized_find(base, NULL, &m.quantized, err);
 	if (code == 0)
 		code = dcp_err_say(err, read_config(&m, v->mapped, how->config, opts->log));
 	if (code == 0)
@@ -588,6 +578,7 @@ int dcp_version_map(struct dcp_version *base, const struct dcp_map_opts *how,
 	dcp_rules_free(found);
 	dcp_rules_place_finish(&m.place);
 	dcp_buf_finish(&m.unused);
+	dcp_quantized_free(m.quantized);
 	if (code < 0) {
 		dcp_version_close(v);
 		return dcp_err_where(err, code, "%.100s", base->name);

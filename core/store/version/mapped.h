@@ -5,7 +5,8 @@
  * It is a version of its own: the same stored files, and a second index over them that the
  * rules made, kept in the cache beside the first. What cannot be mapped is in it, too: keys that
  * match no rule are objects of the type "unmapped" whose error says so, and tensors that cannot
- * be made carry their error. Its facts: "rules", the dtype that all were "cast" to, and how many
+ * be made carry their error. Its facts: "rules", the dtype that all were "cast" to, or would
+ * be, were they not "kept" as codes and scales, "kept_by" a key or file that says so, and how many
  * keys of the source were "mapped", "dropped", "unmatched", "collisions" and "failed".
  */
 #pragma once

@@ -8,6 +8,7 @@
 #include "core/base/clock.h"
 #include "core/base/intern.h"
 #include "core/model/layout/layout.h"
+#include "core/store/version/quantized.h"
 #include "tools/load/load.h"
 #include "tools/load/memory/memory.h"
 
@@ -38,6 +39,7 @@ void dcpload_plan_free(struct dcpload_plan *p)
 	load_device_close(p->device);
 	free(p->want);
 	free(p->need);
+	dcp_quantized_free(p->quantized);
 	for (size_t i = 0; i < DCP_LEN(p->list); i++)
 		free(p->list[i].v);
 	free(p->event);
@@ -109,6 +111,19 @@ static int split_elements(struct dcpload_plan *p, struct load_want *w)
 	return 0;
 }
 
+/* Codes of quantized numbers are not converted without their scales. */
+static int check_number(struct dcpload_plan *p, const struct dcp_row *row, struct dcp_err *err)
+{
+	const char *by;
+	int rc = 0;
+
+	if (!p->looked)
+		rc = dcp_quantized_find(p->ck->of.v, p->ck->of.base, &p->quantized, err);
+	p->looked = rc == 0;
+	by = dcp_quantized_row(p->quantized, row);
+	return by ? dcp_quantized_refuse(row, by, err) : rc;
+}
+
 /* Fill in @w from the stored tensor @row and w->cut. @to: dtype of the destination, NULL: as stored.
  * -EDOM: no such conversion. */
 static int take_row(struct dcpload_plan *p, struct load_want *w, const struct dcp_row *row,
@@ -147,6 +162,12 @@ static int take_row(struct dcpload_plan *p, struct load_want *w, const struct dc
 	if (t->shown != t->dtype && !dcp_dtype_can_cast(t->dtype, t->shown))
 		return dcp_fail(err, -EDOM, "%s is stored as %s, which is not converted to %s",
 				row->key, w->dtype_name, w->to_name);
+	if (t->shown != t->dtype) {
+		int rc = check_number(p, row, err);
+
+		if (rc < 0)
+			return rc;
+	}
 	w->global_ndim = row->ndim;
 	w->global_shape = copy_numbers(&p->arena, row->shape, row->ndim);
 	w->ndim = dcp_cut_shape(&w->cut, shape);
