@@ -34,11 +34,12 @@ def port():
 class Job:
     """dcpfs load by several processes; none is left behind."""
 
-    def __init__(self, ranks, *argv, each=lambda rank: (), env_of=lambda rank: {}, by=lambda rank: [], comm="env", patience=120):
+    def __init__(self, ranks, *argv, each=lambda rank: (), env_of=lambda rank: {}, by=lambda rank: [], comm="env", patience=120, verb="load"):
         env = {**lib.environment(), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
                "MASTER_PORT": str(port()), "DCPLOAD_TIMEOUT": str(patience),
                "TORCHELASTIC_RESTART_COUNT": os.urandom(8).hex()}  # another job may have the same port
-        self.ranks = [subprocess.Popen([*by(r), os.path.abspath(lib.PROGRAM), "load", "--comm", comm, *DEVICE, *map(str, argv), *each(r)],
+        self.ranks = [subprocess.Popen([*by(r), os.path.abspath(lib.PROGRAM), verb, "--comm", comm,
+                                        *(DEVICE if verb == "load" else []), *map(str, argv), *each(r)],
                                        env=env | {"RANK": str(r), "LOCAL_RANK": str(r)} | env_of(r), stdin=subprocess.DEVNULL,
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
                       for r in range(ranks)]
@@ -529,6 +530,37 @@ def hanging():
         check(0 not in job.codes, f"exit codes {job.codes}")
 
 
+def writing():
+    """One of those that export, or save, stops while they write: the others end within the timeout, and one says who it was."""
+    source, running, out = checkpoint(64), [], lib.fresh("out")
+    for victim in (0, 2):
+        for verb, words in ("export", ["--as", "torch-dcp", source, out / f"e{victim}"]), ("save", ["--layout", "fsdp3", source, out / f"s{victim}.{{rank}}"]):
+            job = Job(3, *words, "--timeout", HANGS, verb=verb)
+            lib.wait(lambda: any(job.ranks[r].poll() is not None for r in range(3)) or sum(1 for p in out.iterdir() if verb[0] + str(victim) in p.name)  # noqa: B023
+                     >= (1 if verb == "export" else 3), "they write")  # noqa: B023
+            job.ranks[victim].send_signal(signal.SIGSTOP)
+            running.append((victim, verb, job, time.monotonic()))
+    for victim, verb, job, began in running:
+        case(f"rank {victim} of a job of dcpfs {verb} stops")
+        for r, p in enumerate(job.ranks):
+            if r != victim:
+                try:
+                    p.wait(lib.PATIENCE)
+                except subprocess.TimeoutExpired:
+                    lib.fail(f"rank {r} waits")
+                    p.kill()
+        took = time.monotonic() - began
+        job.ranks[victim].kill()
+        job.end()
+        if any(job.codes[r] == 0 for r in range(3) if r != victim):
+            print(f"{verb}: it had written all before it was stopped: {job.codes}")
+            continue
+        check(took < HANGS * 2, f"they ended after {took:.1f} s")
+        said = job.said[0 if victim else 1]
+        check(f"rank {victim} at 127.0.0.1 did not answer within {HANGS}.0 s while {'saving' if verb == 'save' else 'exporting'}" in said,
+              f"messages: {job.said}")
+
+
 def no_room():
     """What ranks share is memory without a name: a full /dev/shm changes nothing."""
     fill = 'mount -t tmpfs -o size=4k none /dev/shm && ! head -c 8192 /dev/zero >/dev/shm/full 2>/dev/null && exec "$@"'
@@ -568,4 +600,4 @@ def differing():
 NO_MOUNT = lib.why_not()
 lib.why_not = lambda: None  # most of this needs none
 if __name__ == "__main__":
-    lib.main(goldens, shards, ranks, regions, counted, mounts, hidden, *([] if DEVICE else [forbidden]), *([] if DEVICE else [choices, overlap, pages, valgrind, pinned]), dying, hanging, differing, no_room)
+    lib.main(goldens, shards, ranks, regions, counted, mounts, hidden, *([] if DEVICE else [forbidden]), *([] if DEVICE else [choices, overlap, pages, valgrind, pinned]), dying, hanging, *([] if DEVICE else [writing]), differing, no_room)

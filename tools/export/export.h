@@ -33,6 +33,7 @@ struct export_from {
 
 struct exporting {
 	const struct export_opts *opts;
+	const struct opt_args *args;
 	const char *out;
 	const struct dcp_write_format *format;
 	struct pick pick;
@@ -51,9 +52,15 @@ struct exporting {
 	struct dcpload_comm *comm; /* of the processes that share the work, or this one alone */
 	struct export_reader *reader;
 	struct save *save;
+	struct save_opts how; /* of it, and what it writes */
+	struct dcp_write_opts form;
 	uint64_t kept, copied, direct; /* as save_counts, of all processes */
 	struct progress progress;
 	struct dcp_err err;
+	struct dcpload_error told;                      /* the last failure of any rank */
+	const char *doing;                              /* for messages: "exporting" */
+	bool given_up;                                  /* atomic: another rank is lost */
+	enum cmd_exit (*fn)(struct exporting *x), code; /* of export_step_code() */
 	int64_t start_ns;
 };
 
@@ -116,8 +123,13 @@ int export_verify(struct exporting *x);
 
 /* ---- processes that share the work: collective, but for export_leads() ---- */
 
-/* There is no limit of time for writing; a rank that dies is noticed at once. */
-#define EXPORT_TIMEOUT_MS (24 * 3600 * 1000)
+/* How long a rank may not answer. What takes long is done by export_step(). */
+int export_timeout(uint64_t seconds);
+/* Collective: @fn of this rank (NULL: nothing), for as long as it takes; then as export_agree(). */
+int export_step(struct exporting *x, int (*fn)(struct exporting *x));
+/* Does this rank say what failed? Rank 0 does; when that is the rank that is lost, rank 1, and as it may have been on
+ * the same node, the first of each. */
+bool export_speaks(const struct dcpload_comm *comm, const struct dcpload_error *err);
 
 /* How the ranks of a job find each other, and how long they wait: as AT() says, where the options are kept. */
 #define EXPORT_OPTS_JOB(timeout_at, insecure_at)                                               \
@@ -149,6 +161,8 @@ int export_agree(struct exporting *x, int rc);
 /* The same with the code of a failure that this rank has reported: the others get that of
  * the lowest rank that failed. */
 enum cmd_exit export_agree_code(struct exporting *x, enum cmd_exit code);
+/* The same of what @fn returns, for as long as it takes. */
+enum cmd_exit export_step_code(struct exporting *x, enum cmd_exit (*fn)(struct exporting *x));
 /* A number of what is read, from the one that leads. */
 int export_identity(struct exporting *x, uint64_t *out);
 /* Do all see the same? -ESTALE. */

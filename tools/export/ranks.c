@@ -12,7 +12,9 @@
 #include "core/store/version/quantized.h"
 #include "core/store/version/version.h"
 #include "tools/export/export.h"
-#include "tools/load/comm/comm.h"
+#include "tools/load/comm/job.h"
+#include "tools/load/comm/step.h"
+#include "tools/load/load.h"
 
 enum cmd_exit export_exit_of_comm(int rc)
 {
@@ -65,42 +67,116 @@ bool export_leads(const struct exporting *x)
 	return !x->comm || x->comm->rank == 0;
 }
 
+int export_timeout(uint64_t seconds)
+{
+	return (int)(seconds ? seconds * 1000 : LOAD_TIMEOUT_MS);
+}
+
+bool export_speaks(const struct dcpload_comm *comm, const struct dcpload_error *err)
+{
+	int32_t local;
+
+	if (comm->rank == 0 || err->rank != 0 || !load_is_lost(err->code))
+		return comm->rank == 0;
+	return comm->rank == 1 || (load_job_local_rank(&local, NULL) == 0 && local == 0);
+}
+
+/* Keep what x->told says, by one of the ranks, in x->err. */
+static int tell(struct exporting *x, int rc)
+{
+	struct dcpload_error *err = &x->told;
+
+	if (rc == 0)
+		return 0;
+	load_while(err, rc, x->doing);
+	x->err.code = rc;
+	if (err->rank >= 0 && !load_names_rank(err))
+		snprintf(x->err.msg, sizeof(x->err.msg), "rank %d: %.480s", err->rank,
+			 err->text);
+	else
+		snprintf(x->err.msg, sizeof(x->err.msg), "%.500s", err->text);
+	return rc;
+}
+
 int export_agree(struct exporting *x, int rc)
 {
-	struct dcpload_error err = { 0 };
-
 	if (x->comm->ranks == 1)
 		return rc;
+	x->told = (struct dcpload_error){ .rank = -1 };
 	if (rc < 0)
-		load_fail_err(&err, rc, &x->err);
-	rc = load_agree(x->comm, rc, &err, EXPORT_TIMEOUT_MS);
-	if (rc < 0)
-		x->err.code = rc;
-	if (rc < 0 && err.rank >= 0 && !load_names_rank(&err))
-		snprintf(x->err.msg, sizeof(x->err.msg), "rank %d: %.480s", err.rank, err.text);
-	else if (rc < 0)
-		snprintf(x->err.msg, sizeof(x->err.msg), "%.500s", err.text);
-	return rc;
+		load_fail_err(&x->told, rc, &x->err);
+	return tell(x, load_agree(x->comm, rc, &x->told, export_timeout(x->opts->timeout)));
+}
+
+struct work {
+	struct exporting *x;
+	int (*fn)(struct exporting *x);
+};
+
+static int work(void *ctx)
+{
+	struct work *w = ctx;
+
+	return w->fn ? w->fn(w->x) : 0;
+}
+
+static void give_up(void *ctx)
+{
+	__atomic_store_n(&((struct work *)ctx)->x->given_up, true, __ATOMIC_RELAXED);
+}
+
+int export_step(struct exporting *x, int (*fn)(struct exporting *x))
+{
+	struct work w = { x, fn };
+	struct dcpload_error err = { .rank = -1 };
+	int done, rc = load_step_run(x->comm, work, give_up, &w, &done,
+				     export_timeout(x->opts->timeout), &err);
+
+	if (rc == 0)
+		return export_agree(x, done);
+	x->told = err;
+	return tell(x, rc);
+}
+
+/* All fail with the code of the lowest rank that does; those that did not have nothing to say. */
+static enum cmd_exit code_of(struct exporting *x, enum cmd_exit code, int rc)
+{
+	if (code != CMD_OK || rc == 0)
+		return code;
+	if (rc >= -CMD_BAD)
+		return (enum cmd_exit) - rc;
+	return export_speaks(x->comm, &x->told) ? cmd_fail(CMD_ENV, "%s", x->err.msg) : CMD_ENV;
 }
 
 enum cmd_exit export_agree_code(struct exporting *x, enum cmd_exit code)
 {
-	int rc = export_agree(x, -(int)code);
+	return code_of(x, code, export_agree(x, -(int)code));
+}
 
-	if (code != CMD_OK || rc == 0)
-		return code;
-	return rc >= -CMD_BAD ? (enum cmd_exit) - rc : CMD_ENV;
+static int find_code(struct exporting *x)
+{
+	x->code = x->fn(x);
+	return -(int)x->code;
+}
+
+enum cmd_exit export_step_code(struct exporting *x, enum cmd_exit (*fn)(struct exporting *x))
+{
+	int rc;
+
+	x->fn = fn;
+	x->code = CMD_OK;
+	rc = export_step(x, find_code);
+	return code_of(x, x->code, rc);
 }
 
 /* What @n bytes of every rank are, in the order of ranks; @same: a record, which has @n bytes on all. */
 static int gather(struct exporting *x, const void *p, uint64_t n, bool same,
 		  struct load_blobs *out)
 {
-	struct dcpload_error err = { 0 };
-	int rc = (same ? load_gather_same : load_gather)(x->comm, p, n, out, &err,
-							 EXPORT_TIMEOUT_MS);
+	int rc = (same ? load_gather_same : load_gather)(x->comm, p, n, out, &x->told,
+							 export_timeout(x->opts->timeout));
 
-	return rc < 0 ? dcp_fail(&x->err, rc, "%s", err.text) : 0;
+	return tell(x, rc);
 }
 
 int export_identity(struct exporting *x, uint64_t *out)

@@ -162,6 +162,8 @@ static int read_piece(void *ctx, unsigned job, size_t tensor, size_t part, uint6
 	const struct dcp_buf *text = text_of(x, tensor);
 	int rc;
 
+	if (__atomic_load_n(&x->given_up, __ATOMIC_RELAXED))
+		return dcp_err_say(err, -ECANCELED);
 	if (text) {
 		memcpy(buf, text->p + off, n);
 		return 0;
@@ -184,6 +186,8 @@ static int copy_piece(void *ctx, unsigned job, size_t tensor, size_t part, uint6
 	bool made = is_cast(r->x, tensor) || text_of(r->x, tensor);
 	int rc = made ? 0 : get_view(r->x, &r->job[job], tensor, part, err);
 
+	if (__atomic_load_n(&r->x->given_up, __ATOMIC_RELAXED))
+		rc = dcp_err_say(err, -ECANCELED);
 	if (rc < 0 || made)
 		return rc;
 	rc = dcp_view_copy(r->job[job].view, off, n, fd, to);

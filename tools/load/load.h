@@ -208,7 +208,8 @@ struct dcpload_plan {
 	int64_t began;           /* when the execution began, ns */
 	struct dcpload_report report;
 	char io_why[160], exchange_why[400], again_why[256];
-	uint32_t opened; /* ck->opened when it was planned */
+	uint32_t opened;           /* ck->opened when it was planned */
+	_Atomic uint32_t given_up; /* another rank is lost: what was not read need not be */
 	_Atomic uint32_t lost,
 		changed; /* number of a file that cannot be read, plus 1; files have changed */
 };

@@ -44,6 +44,8 @@ extern const char *const loading_ios[], *const loading_exchanges[];
 int loading_timeout(const struct loading *l);
 /* Collective: load_agree() on @rc and @l->err. */
 int loading_agree(struct loading *l, int rc);
+/* Collective: what @fn does on each rank, for as long as it takes; then as loading_agree(). */
+int loading_step(struct loading *l, int (*fn)(struct loading *l, struct dcpload_error *err));
 /* What @l->err says, by one of the ranks. */
 enum cmd_exit loading_fail(const struct loading *l, enum cmd_exit code);
 

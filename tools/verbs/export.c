@@ -70,7 +70,7 @@ static enum cmd_exit fail(const struct exporting *x, int rc)
 		save_count(x->save, &c);
 	for (size_t i = 0; i < DCP_LEN(usage); i++)
 		code = rc == usage[i] ? CMD_USAGE : code;
-	if (!export_leads(x))
+	if (!export_speaks(x->comm, &x->told))
 		return code;
 	cmd_fail(code, "export: %s", x->err.msg);
 	if (rc == -EEXIST && !x->opts->force)
@@ -180,12 +180,11 @@ static int complete(struct exporting *x)
 	return rc < 0 ? rc : save_publish(x->save, &x->err);
 }
 
-static int begin(struct exporting *x, int rc, const struct save_opts *how,
-		 const struct dcp_write_opts *opt)
+static int begin(struct exporting *x)
 {
-	if (rc == 0)
-		rc = save_create(how, &x->save, &x->err);
-	return rc == 0 ? save_plan(x->save, x->format, &x->set, opt, &x->err) : rc;
+	int rc = save_create(&x->how, &x->save, &x->err);
+
+	return rc == 0 ? save_plan(x->save, x->format, &x->set, &x->form, &x->err) : rc;
 }
 
 /* OUT is what would be written, as far as that is known. */
@@ -219,46 +218,48 @@ static int save(struct exporting *x)
 	bool leads = export_leads(x);
 	uint64_t identity = 0;
 	int rc = export_identity(x, &identity);
-	struct save_opts how = { .out = x->out,
-				 .file = x->is_file,
-				 .force = x->opts->force,
-				 .resume = x->opts->resume,
-				 .removed = say_removed,
-				 .jobs = (unsigned)x->opts->jobs,
-				 .identity = identity,
-				 .direct = x->opts->direct,
-				 .rank = x->comm->rank,
-				 .ranks = x->comm->ranks,
-				 .progress = leads ? &x->progress.report : NULL };
-	const struct dcp_write_opts opt = { .name = !how.file ? NULL
-						    : slash   ? slash + 1
-							      : x->out,
-					    .stem = dcp_version_stem(x->pick.ck.v),
-					    .max_shard = x->opts->max_shard,
-					    .protocol = export_protocol(x->opts) };
+	x->how = (struct save_opts){ .out = x->out,
+				     .file = x->is_file,
+				     .force = x->opts->force,
+				     .resume = x->opts->resume,
+				     .removed = say_removed,
+				     .jobs = (unsigned)x->opts->jobs,
+				     .identity = identity,
+				     .direct = x->opts->direct,
+				     .rank = x->comm->rank,
+				     .ranks = x->comm->ranks,
+				     .progress = leads ? &x->progress.report : NULL };
+	x->form = (struct dcp_write_opts){ .name = !x->how.file ? NULL
+						   : slash      ? slash + 1
+								: x->out,
+					   .stem = dcp_version_stem(x->pick.ck.v),
+					   .max_shard = x->opts->max_shard,
+					   .protocol = export_protocol(x->opts) };
 
 	if (rc == 0)
 		rc = export_withheld_beside(x->pick.ck.v, x->pick.ck.source, x->out,
-					    &how.withheld);
+					    &x->how.withheld);
 	if (rc == 0)
 		rc = export_reader(x, &x->reader);
 	rc = dcp_err_say(&x->err, rc);
 	x->set.high = export_high;
 	x->set.ctx = x->reader;
 	/* The one that leads goes first: it may clear what is there. */
-	rc = export_agree(x, leads ? begin(x, rc, &how, &opt) : rc);
-	if (rc == -EALREADY)
-		return export_agree(x, leads ? find_complete(x) : 0);
+	rc = export_agree(x, rc);
 	if (rc == 0)
-		rc = export_agree(x, leads ? rc : begin(x, rc, &how, &opt));
+		rc = export_step(x, leads ? begin : NULL);
+	if (rc == -EALREADY)
+		return export_step(x, leads ? find_complete : NULL);
+	if (rc == 0)
+		rc = export_step(x, leads ? NULL : begin);
 	if (rc == 0)
 		rc = export_agree(x, export_same_plan(x));
 	if (rc == 0)
-		rc = export_agree(x, write_data(x));
+		rc = export_step(x, write_data);
 	if (rc == 0)
 		rc = export_agree(x, export_share_sums(x));
 	if (rc == 0)
-		rc = export_agree(x, leads ? complete(x) : 0);
+		rc = export_step(x, leads ? complete : NULL);
 	progress_finish(&x->progress);
 	return rc;
 }
@@ -273,7 +274,7 @@ static void choose_hf_dtype(const struct export_opts *o, struct hf_opts *hf)
 		}
 }
 
-static enum cmd_exit open_source(struct exporting *x, const struct opt_args *args)
+static enum cmd_exit open_source(struct exporting *x)
 {
 	struct pick_opts pick = x->opts->pick;
 	enum cmd_exit code = choose_format(x);
@@ -286,7 +287,7 @@ static enum cmd_exit open_source(struct exporting *x, const struct opt_args *arg
 	if (code == CMD_OK)
 		code = check_options(x);
 	if (code == CMD_OK)
-		code = pick_open(&x->pick, args, &pick);
+		code = pick_open(&x->pick, x->args, &pick);
 	if (code == CMD_OK)
 		code = export_check_place(x->out, x->pick.ck.source);
 	if (code == CMD_OK)
@@ -294,7 +295,7 @@ static enum cmd_exit open_source(struct exporting *x, const struct opt_args *arg
 	return code == CMD_OK ? export_layout(x) : code;
 }
 
-static enum cmd_exit write_version(struct exporting *x, const struct opt_args *args)
+static enum cmd_exit write_version(struct exporting *x)
 {
 	enum cmd_exit code = export_join(x);
 	char part[SAVE_PATH];
@@ -306,10 +307,10 @@ static enum cmd_exit write_version(struct exporting *x, const struct opt_args *a
 		cmd_on_stop("export", part,
 			    "--resume goes on with it, another export to that name removes it",
 			    true);
-	code = export_agree_code(x, open_source(x, args));
+	code = export_step_code(x, open_source);
 	if (code != CMD_OK)
 		return code;
-	rc = export_agree(x, export_choose(x));
+	rc = export_step(x, export_choose);
 	if (rc == 0)
 		rc = save(x);
 	if (rc < 0)
@@ -320,6 +321,8 @@ static enum cmd_exit write_version(struct exporting *x, const struct opt_args *a
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 {
 	struct exporting x = { .opts = opts_in,
+			       .args = args,
+			       .doing = "exporting",
 			       .out = args->operand[OPERAND_OUT],
 			       .start_ns = dcp_now_ns(CLOCK_MONOTONIC) };
 	enum cmd_exit code;
@@ -327,7 +330,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	dcpfs_fault_install(); /* so that files may be mapped */
 	dcp_arena_init(&x.arena, (size_t)4 << 30);
 	progress_init(&x.progress, true);
-	code = write_version(&x, args);
+	code = write_version(&x);
 	export_finish(&x);
 	return code;
 }

@@ -443,6 +443,11 @@ static enum cmd_exit begin_dump(struct loading *l)
 	return loading_agree(l, rc) < 0 ? fail_dump(l) : CMD_OK;
 }
 
+static int write_dump(struct loading *l, struct dcpload_error *err)
+{
+	return dump_write(&l->dump, l->plan, err);
+}
+
 static enum cmd_exit dump(struct loading *l)
 {
 	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
@@ -451,7 +456,7 @@ static enum cmd_exit dump(struct loading *l)
 	if (!l->opts->dump)
 		return CMD_OK;
 	l->doing = "dumping";
-	rc = loading_agree(l, dump_write(&l->dump, l->plan, &l->err));
+	rc = loading_step(l, write_dump);
 	if (rc == 0)
 		rc = loading_agree(l, dump_publish(&l->dump, &l->err));
 	l->dump_ns = (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start);

@@ -88,6 +88,7 @@ struct saving {
 	struct reading_of *reading;
 	struct dcpsave *save;
 	struct dcpload_error err;
+	const struct dcpsave_config *config; /* while it writes */
 };
 
 /* All ranks come to the same; rank 0 says it. */
@@ -190,10 +191,15 @@ static int name_file(struct saving *s)
 
 /* ---- what the ranks have ---- */
 
-static enum cmd_exit open_source(struct saving *s, const struct opt_args *args)
+static struct saving *saving_of(struct exporting *x)
 {
-	struct exporting *x = &s->x;
-	enum cmd_exit code = pick_open(&x->pick, args, &x->opts->pick);
+	return (struct saving *)(void *)((char *)x - offsetof(struct saving, x));
+}
+
+static enum cmd_exit open_source(struct exporting *x)
+{
+	struct saving *s = saving_of(x);
+	enum cmd_exit code = pick_open(&x->pick, x->args, &x->opts->pick);
 
 	if (code == CMD_OK)
 		code = export_check_place(s->out, x->pick.ck.source);
@@ -224,7 +230,8 @@ static int same_keys(struct saving *s)
 
 		mine = dcp_hash64_more(mine, key, strlen(key) + 1);
 	}
-	rc = load_gather_same(s->x.comm, &mine, sizeof(mine), &b, &s->err, EXPORT_TIMEOUT_MS);
+	rc = load_gather_same(s->x.comm, &mine, sizeof(mine), &b, &s->err,
+			      export_timeout(s->opts->export.timeout));
 	if (rc < 0)
 		return rc;
 	rc = 1;
@@ -349,7 +356,23 @@ static int add_all(struct saving *s)
 
 static int agree(struct saving *s, int rc)
 {
-	return load_agree(s->x.comm, rc, &s->err, EXPORT_TIMEOUT_MS);
+	rc = load_agree(s->x.comm, rc, &s->err, export_timeout(s->opts->export.timeout));
+	return load_while(&s->err, rc, "saving");
+}
+
+/* The file of this rank alone. */
+static int write_own(struct exporting *x)
+{
+	struct saving *s = saving_of(x);
+	int rc = dcpsave_open(NULL, s->out, s->config, &s->save, &s->err);
+
+	if (rc == 0)
+		rc = add_all(s);
+	if (rc == 0)
+		rc = dcpsave_plan(s->save, &s->err);
+	if (rc == 0)
+		rc = dcpsave_write(s->save, &s->err);
+	return rc < 0 ? dcp_fail(&x->err, rc, "%.500s", s->err.text) : 0;
 }
 
 static int write_file(struct saving *s)
@@ -362,6 +385,7 @@ static int write_file(struct saving *s)
 		.gather_to = s->gathers ? s->gather_to : NULL,
 		.ngather = s->ngather,
 		.max_grouped = s->max_grouped,
+		.timeout_ms = (uint32_t)export_timeout(s->opts->export.timeout),
 	};
 	int rc = agree(
 		s, load_say(&s->err, export_withheld_beside(s->x.pick.ck.v, s->x.pick.ck.source,
@@ -369,7 +393,16 @@ static int write_file(struct saving *s)
 
 	if (rc < 0)
 		return rc;
-	rc = dcpsave_open(s->gathers ? s->x.comm : NULL, s->out, &config, &s->save, &s->err);
+	s->config = &config;
+	if (!s->gathers) {
+		rc = export_step(&s->x, write_own);
+		if (rc < 0 && s->x.comm->ranks > 1) {
+			s->err = s->x.told;
+			snprintf(s->err.text, sizeof(s->err.text), "%s", s->x.err.msg);
+		}
+		return rc;
+	}
+	rc = dcpsave_open(s->x.comm, s->out, &config, &s->save, &s->err);
 	rc = agree(s, rc == 0 ? add_all(s) : rc);
 	if (rc == 0)
 		rc = agree(s, dcpsave_plan(s->save, &s->err));
@@ -427,6 +460,22 @@ static void put_report(struct saving *s, const struct load_blobs *b, struct out 
 	export_put_left(&s->x, o);
 }
 
+static enum cmd_exit fail(const struct saving *s, const struct dcpload_error *told, int rc,
+			  const char *text)
+{
+	static const int wrong[] = { -EEXIST, -EISDIR, -ENOTDIR, -EINVAL };
+	enum cmd_exit code = cmd_exit_of(rc);
+
+	for (size_t i = 0; i < DCP_LEN(wrong); i++)
+		code = rc == wrong[i] ? CMD_USAGE : code;
+	if (!export_speaks(s->x.comm, told))
+		return code;
+	cmd_fail(code, "save: %s", text);
+	if (rc == -EEXIST && !s->opts->export.force)
+		cmd_hint("--force replaces it");
+	return code;
+}
+
 static enum cmd_exit report(struct saving *s)
 {
 	struct dcpsave_report mine = { .size = sizeof(mine) };
@@ -435,9 +484,9 @@ static enum cmd_exit report(struct saving *s)
 	struct out o;
 
 	dcpsave_report(s->save, &mine);
-	if (load_gather_same(s->x.comm, &mine, sizeof(mine), &b, &s->err, EXPORT_TIMEOUT_MS) <
-	    0)
-		return cmd_fail(CMD_ENV, "save: %s", s->err.text);
+	if (load_gather_same(s->x.comm, &mine, sizeof(mine), &b, &s->err,
+			     export_timeout(s->opts->export.timeout)) < 0)
+		return fail(s, &s->err, s->err.code, s->err.text);
 	if (export_leads(&s->x)) {
 		out_init(&o, s->opts->export.form);
 		put_report(s, &b, &o);
@@ -450,22 +499,7 @@ static enum cmd_exit report(struct saving *s)
 
 /* ---- all of it ---- */
 
-static enum cmd_exit fail(const struct saving *s, int rc, const char *text)
-{
-	static const int wrong[] = { -EEXIST, -EISDIR, -ENOTDIR, -EINVAL };
-	enum cmd_exit code = cmd_exit_of(rc);
-
-	for (size_t i = 0; i < DCP_LEN(wrong); i++)
-		code = rc == wrong[i] ? CMD_USAGE : code;
-	if (!export_leads(&s->x))
-		return code;
-	cmd_fail(code, "save: %s", text);
-	if (rc == -EEXIST && !s->opts->export.force)
-		cmd_hint("--force replaces it");
-	return code;
-}
-
-static enum cmd_exit save_version(struct saving *s, const struct opt_args *args)
+static enum cmd_exit save_version(struct saving *s)
 {
 	struct exporting *x = &s->x;
 	enum cmd_exit code = export_join(x);
@@ -482,20 +516,21 @@ static enum cmd_exit save_version(struct saving *s, const struct opt_args *args)
 		code = cmd_fail(CMD_ENV, "out of memory");
 	else if (save_part(s->out, part) == 0)
 		cmd_on_stop("save", part, "another save to that name removes it", false);
-	code = code == CMD_OK ? open_source(s, args) : code;
 	code = export_agree_code(x, code);
+	if (code == CMD_OK)
+		code = export_step_code(x, open_source);
 	if (code != CMD_OK)
 		return code;
-	rc = export_agree(x, export_choose(x));
+	rc = export_step(x, export_choose);
 	if (rc == 0)
 		rc = export_agree(x, choose(s));
 	if (rc == 0)
 		rc = export_agree(x, dcp_err_say(&x->err, export_reader(x, &x->reader)));
 	if (rc < 0)
-		return fail(s, rc, x->err.msg);
+		return fail(s, &x->told, rc, x->err.msg);
 	rc = write_file(s);
 	cmd_on_stop(NULL, NULL, NULL, false);
-	return rc < 0 ? fail(s, rc, s->err.text) : report(s);
+	return rc < 0 ? fail(s, &s->err, rc, s->err.text) : report(s);
 }
 
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
@@ -505,6 +540,8 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	enum cmd_exit code;
 
 	s.x = (struct exporting){ .opts = &o->export,
+				  .args = args,
+				  .doing = "saving",
 				  .out = args->operand[OPERAND_OUT],
 				  .start_ns = dcp_now_ns(CLOCK_MONOTONIC),
 				  .format = dcp_write_format(o->binary ? "paddle-binary"
@@ -513,7 +550,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	dcpfs_fault_install(); /* so that files may be mapped */
 	dcp_arena_init(&s.x.arena, (size_t)4 << 30);
 	progress_init(&s.x.progress, true);
-	code = save_version(&s, args);
+	code = save_version(&s);
 	dcpsave_close(s.save);
 	free(s.reading);
 	free(s.out);

@@ -44,6 +44,20 @@ bool load_line_has_put(const struct load_line *l)
 	return l->put == sizeof(l->out) + l->out.n;
 }
 
+void load_line_say_here(struct load_line *l)
+{
+	const struct load_frame here = { .kind = LOAD_FRAME_HERE };
+
+	ssize_t put;
+
+	if (l->deaf || l->put)
+		return;
+	put = send(l->fd, &here, sizeof(here), MSG_NOSIGNAL);
+	/* With no room for it the other end has enough to read. */
+	if (put != sizeof(here) && (put >= 0 || errno != EAGAIN))
+		l->deaf = true;
+}
+
 int load_line_get(struct load_line *l, uint32_t call, void *body, uint64_t n)
 {
 	for (;;) {
@@ -52,6 +66,11 @@ int load_line_get(struct load_line *l, uint32_t call, void *body, uint64_t n)
 		char *p = head ? (char *)&l->in : failed ? (char *)&l->why : body;
 		ssize_t got;
 
+		if (!head && l->in.kind == LOAD_FRAME_HERE && l->in.n == 0) {
+			l->here = true;
+			l->got = 0;
+			continue;
+		}
 		if (!head && failed && l->in.n != sizeof(l->why))
 			return -EPROTO;
 		if (!head && !failed &&

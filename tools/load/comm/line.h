@@ -11,6 +11,7 @@
 enum load_frame_kind {
 	LOAD_FRAME_DATA = 1,
 	LOAD_FRAME_FAILED, /* a struct dcpload_error */
+	LOAD_FRAME_HERE,   /* nothing: the other end waits, too */
 };
 
 struct load_frame {
@@ -23,6 +24,7 @@ struct load_line {
 	struct load_frame out, in;
 	uint64_t put, got; /* bytes of frame and body in this call */
 	bool deaf;         /* sending fails; there may still be something to read */
+	bool here;         /* LOAD_FRAME_HERE has come */
 	char peer[64];     /* address of the other end */
 	struct dcpload_error why;
 };
@@ -35,6 +37,9 @@ void load_line_begin(struct load_line *l, uint32_t call, uint64_t n);
 /* Continue to send l->out and after it @body. */
 void load_line_put(struct load_line *l, const void *body);
 bool load_line_has_put(const struct load_line *l);
+
+/* Say that this end waits, too; not while a frame is being sent. */
+void load_line_say_here(struct load_line *l);
 
 /*
  * Continue to receive, into @body if it is the expected frame: @n bytes of call @call. 1: complete; 0:

@@ -21,9 +21,10 @@
 #include "tools/load/comm/secret.h"
 #include "tools/load/comm/transport.h"
 
-/* Other ranks wait this much longer than rank 0, so that its message about who is late reaches them; also when it comes half of the
- * timeout later than they do, which it may have waited for its device. */
-#define GRACE_MS(timeout_ms) ((timeout_ms) / 2 + DCP_MIN((timeout_ms) / 4 + 50, 2000))
+/* Other ranks wait this much longer than rank 0, so that its message about who is late reaches them. They count from when it says
+ * that it waits, too, which it does after a quarter of the timeout: it may have come later than they did. */
+#define GRACE_MS(timeout_ms) DCP_MIN((timeout_ms) / 4 + 50, 2000)
+#define HERE_MS(timeout_ms) ((timeout_ms) / 4)
 #define LINGER_MS 200 /* for the others to read the last frame */
 
 struct tcp {
@@ -111,7 +112,7 @@ static int tcp_poll(struct tcp *t, int64_t deadline)
 
 	if (left <= 0)
 		return 0;
-	return poll(t->poll, t->nlines, (int)DCP_MIN(left, 1000)) < 0 ? -1 : 1;
+	return poll(t->poll, t->nlines, (int)DCP_MIN(left, 200)) < 0 ? -1 : 1;
 }
 
 /* ---- calls ---- */
@@ -131,8 +132,14 @@ static int centre_left(struct tcp *t, uint32_t rank, size_t n)
 static int centre_collect(struct tcp *t, size_t n, char *all, int64_t deadline, int timeout_ms)
 {
 	uint32_t missing = t->nlines - 1, first;
+	int64_t say_here = deadline - timeout_ms + HERE_MS(timeout_ms);
 
 	while (missing) {
+		if (dcp_now_ms() >= say_here) {
+			for (uint32_t r = 1; r < t->nlines; r++)
+				load_line_say_here(&t->line[r]);
+			say_here = deadline;
+		}
 		missing = first = 0;
 		for (uint32_t r = t->nlines - 1; r > 0; r--) {
 			struct load_line *l = &t->line[r];
@@ -207,6 +214,7 @@ static int edge_allgather(struct tcp *t, const void *mine, size_t n, char *all, 
 	struct load_line *l = t->line;
 
 	load_line_begin(l, t->call, n);
+	l->here = false;
 	for (;;) {
 		int rc;
 
@@ -216,6 +224,10 @@ static int edge_allgather(struct tcp *t, const void *mine, size_t n, char *all, 
 			return 0;
 		if (rc < 0)
 			return tcp_lost(t, 0, rc, n);
+		if (l->here)
+			deadline = dcp_now_ms() + timeout_ms - HERE_MS(timeout_ms) +
+				   GRACE_MS(timeout_ms);
+		l->here = false;
 		t->poll[0] = (struct pollfd){ l->fd, POLLIN, 0 };
 		if (!load_line_has_put(l) && !l->deaf)
 			t->poll[0].events = POLLIN | POLLOUT;

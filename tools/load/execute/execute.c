@@ -3,6 +3,7 @@
  * One execution. With a window threads fill the slots of the chunks that this rank reads, and the
  * caller's takes what this rank needs from every slot.
  */
+#include "tools/load/comm/step.h"
 #include "tools/load/execute/execute_int.h"
 
 #include <errno.h>
@@ -241,7 +242,7 @@ static int load_views(struct dcpload_plan *p, struct dcpload_error *err)
 	struct dcp_err own = { 0 };
 	int rc = 0;
 
-	for (size_t i = 0; i < p->nwant && rc == 0; i++) {
+	for (size_t i = 0; i < p->nwant && rc == 0 && !p->given_up; i++) {
 		if (!p->want[i].through_view)
 			continue;
 		/* What other ways to read held is gone, but not the window and the rounds. */
@@ -417,21 +418,53 @@ static int complete_empty(struct dcpload_plan *p, struct dcpload_error *err)
 	return load_fail_err(err, rc, NULL);
 }
 
-static int run(struct dcpload_plan *p, struct dcpload_error *err)
+/* What a rank reads for itself, or with those of its node. */
+struct reading {
+	struct dcpload_plan *p;
+	struct dcpload_error *err;
+	int rc; /* of what was read before */
+};
+
+static int read_all(void *ctx)
 {
+	struct reading *r = ctx;
+	struct dcpload_plan *p = r->p;
+	int rc = r->rc;
+
+	if (rc == 0 && p->window && !p->rounds)
+		rc = load_by_window(p, r->err);
+	else if (rc == 0 && !p->rounds)
+		rc = load_by_wants(p, r->err);
+	if (rc == 0)
+		rc = load_views(p, r->err);
+	return rc == 0 ? complete_empty(p, r->err) : rc;
+}
+
+static void give_up(void *ctx)
+{
+	struct dcpload_plan *p = ((struct reading *)ctx)->p;
+
+	p->given_up = 1;
+	if (p->window)
+		load_window_fail(p->window);
+}
+
+/* Collective. *@done: what this rank came to, which @err describes. */
+static int run(struct dcpload_plan *p, int *done, struct dcpload_error *err)
+{
+	struct reading r = { .p = p, .err = err };
+	struct dcpload_error lost = { .rank = -1 };
 	int rc;
 
-	if (p->rounds)
-		rc = load_by_rounds(p, err);
-	else if (p->window)
-		rc = load_by_window(p, err);
-	else
-		rc = load_by_wants(p, err);
-	if (rc == 0)
-		rc = load_views(p, err);
-	if (rc == 0)
-		rc = complete_empty(p, err);
-	return rc < 0 ? rc : show_objects(p, err);
+	p->given_up = 0;
+	r.rc = p->rounds ? load_by_rounds(p, err) : 0;
+	rc = load_step_run(p->ck->comm, read_all, give_up, &r, done,
+			   (int)p->ck->config.timeout_ms, &lost);
+	if (rc == 0 && *done == 0)
+		*done = show_objects(p, err);
+	if (rc < 0)
+		*err = lost;
+	return rc;
 }
 
 /* Add to io_why what reads past the page cache have to do without. */
@@ -458,7 +491,7 @@ static void say_refused(struct dcpload_plan *p)
 
 static int attempt(struct dcpload_plan *p, struct dcpload_error *err)
 {
-	int rc, timeout = (int)p->ck->config.timeout_ms;
+	int rc, done, timeout = (int)p->ck->config.timeout_ms;
 
 	*err = (struct dcpload_error){ .rank = -1 };
 	if (p->device)
@@ -472,7 +505,9 @@ static int attempt(struct dcpload_plan *p, struct dcpload_error *err)
 		load_ship_drop(p->ship);
 	load_trace_begin(p);
 	if (rc == 0)
-		rc = load_agree(p->ck->comm, run(p, err), err, timeout);
+		rc = run(p, &done, err);
+	if (rc == 0)
+		rc = load_agree(p->ck->comm, done, err, timeout);
 	if (rc == 0)
 		rc = load_agree(p->ck->comm, set_state(p, err), err, timeout);
 	p->report.calls = p->ck->counts.calls;

@@ -50,7 +50,7 @@ static bool next_part(struct shared *s, const struct load_need **need, uint64_t 
 	bool any;
 
 	pthread_mutex_lock(&s->lock);
-	any = s->rc == 0 && s->need < p->nneed;
+	any = s->rc == 0 && s->need < p->nneed && !p->given_up;
 	if (any) {
 		const struct load_need *n = &p->need[s->need];
 		uint64_t end = n->s.off + dcp_strided_extent(&n->s);

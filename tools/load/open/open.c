@@ -14,6 +14,7 @@
 #include "core/store/layouts/layouts.h"
 #include "tools/load/cache.h"
 #include "tools/load/comm/job.h"
+#include "tools/load/comm/step.h"
 #include "tools/load/load.h"
 #include "tools/load/memory/ipc.h"
 #include "tools/load/memory/memory.h"
@@ -188,6 +189,25 @@ static int check_coordinator(const struct dcpload *ck, const struct load_blobs *
 	return 0;
 }
 
+struct opening {
+	struct dcpload *ck;
+	struct dcp_err *err;
+};
+
+/* The index may have to be built, which takes as long as it takes. */
+static int open_first(void *ctx)
+{
+	struct opening *o = ctx;
+
+	return dcp_err_say(o->err, load_open_any(o->ck, o->err));
+}
+
+static int open_nothing(void *ctx)
+{
+	(void)ctx;
+	return 0;
+}
+
 /* Collective. */
 static int open_version(struct dcpload *ck, struct dcpload_error *err)
 {
@@ -196,8 +216,14 @@ static int open_version(struct dcpload *ck, struct dcpload_error *err)
 	struct load_blobs blobs = { 0 };
 	struct dcp_err own = { 0 };
 	bool first = ck->comm->rank == ck->config.coordinator;
-	int rc = first ? load_open_any(ck, &own) : 0;
+	struct opening o = { ck, &own };
+	int done;
+	int rc = load_step_run(ck->comm, first ? open_first : open_nothing, NULL, &o, &done,
+			       timeout, err);
 
+	if (rc < 0)
+		return rc;
+	rc = done;
 	if (rc == 0 && first)
 		rc = put_notice(ck, &notice, &own);
 	rc = load_agree(ck->comm, load_fail_err(err, rc, &own), err, timeout);

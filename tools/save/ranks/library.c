@@ -402,7 +402,7 @@ int dcpsave_wait(struct dcpsave *s, struct dcpload_error *err)
 
 int dcpsave_poll(struct dcpsave *s)
 {
-	struct save_step *step = &s->step;
+	struct load_step *step = &s->step;
 	bool done;
 
 	pthread_mutex_lock(&step->lock);

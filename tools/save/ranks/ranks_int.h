@@ -12,7 +12,6 @@
  *	finish    checksums, the name
  */
 #pragma once
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,6 +21,7 @@
 #include "core/base/err.h"
 #include "core/write/write.h"
 #include "tools/load/comm/comm.h"
+#include "tools/load/comm/step.h"
 #include "tools/load/dcpload.h"
 #include "tools/save/dcpsave.h"
 #include "tools/save/ranks/region.h"
@@ -60,19 +60,6 @@ struct dcpsave;
 struct save_device;
 typedef int (*save_step_fn)(struct dcpsave *s, struct dcp_err *err);
 
-/* What a thread of this rank does. */
-struct save_step {
-	pthread_t thread;
-	pthread_mutex_t lock;
-	pthread_cond_t ended;
-	save_step_fn fn;
-	bool running;
-	bool done; /* lock */
-	bool stop; /* atomic: another rank has failed */
-	int rc;
-	struct dcp_err err;
-};
-
 enum save_state { SAVE_GIVING, SAVE_PLANNED, SAVE_WRITING, SAVE_WRITTEN, SAVE_FAILED };
 
 struct dcpsave {
@@ -98,7 +85,10 @@ struct dcpsave {
 	const bool *gathers; /* by rank: it writes a file of all; NULL: nothing is gathered */
 	uint32_t *sender;    /* by tensor, when gathering: the rank that has it */
 	struct save *save;
-	struct save_step step;
+	struct load_step step; /* what a thread of this rank does */
+	save_step_fn step_fn;
+	struct dcp_err step_err;
+	bool stop; /* atomic: another rank has failed */
 	struct dcpsave_report report;
 };
 
@@ -156,7 +146,7 @@ void save_step_drop(struct dcpsave *s);
 
 static inline bool save_step_is_stopped(const struct dcpsave *s)
 {
-	return __atomic_load_n(&s->step.stop, __ATOMIC_RELAXED);
+	return __atomic_load_n(&s->stop, __ATOMIC_RELAXED);
 }
 
 /* Does this rank make files? */
