@@ -113,6 +113,7 @@ int main(int argc, char **argv)
 	fill_descriptors();
 	setlocale(LC_CTYPE, "");
 	signal(SIGPIPE, SIG_IGN); /* write() says EPIPE instead, and out.c keeps quiet */
+	signal(SIGXFSZ, SIG_IGN); /* and EFBIG at the limit of ulimit -f */
 	if (cmd)
 		return (int)run_verb(cmd, argc - 1, argv + 1);
 	if (!word) {

@@ -22,6 +22,7 @@
 #include "core/origin/archive/inflate.h"
 #include "core/origin/dir/dir.h"
 #include "core/store/cache/cache.h"
+#include "core/store/cache/trim.h"
 #include "core/store/cache/unpack_int.h"
 #include "core/store/version/version.h"
 
@@ -136,7 +137,7 @@ static int take_kept(const struct job *j, bool just_made, int *out, uint64_t *si
 	rc = dcp_unpack_check(fd, &j->id, just_made, !j->settled && !just_made, size, err);
 	if (rc < 0)
 		return dcp_err_where(err, rc, "%.300s", j->path);
-	futimens(fd, NULL); /* it is in use */
+	dcp_cache_use(fd);
 	*out = dcp_take_fd(&fd);
 	return 0;
 }
@@ -246,11 +247,37 @@ static int decode_to_memory(struct job *j, int *out, uint64_t *size, struct dcp_
 	return 0;
 }
 
-/* Into "<path>.tmp-AbCdEf", which gets its name when it is whole. */
+/* A file without a name, so that nothing is left when this process dies; not every file system can do that. */
+static int open_nameless(const struct job *j)
+{
+	int fd = open(j->u->dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	if (fd >= 0 && access(path, F_OK) < 0)
+		dcp_close_fd(&fd);
+	return fd;
+}
+
+/* Of two processes that made it, without locks, the first names its own; both have what they made. */
+static int name_it(int fd, const char *path)
+{
+	char handle[32];
+
+	snprintf(handle, sizeof(handle), "/proc/self/fd/%d", fd);
+	unlink(path);
+	return linkat(AT_FDCWD, handle, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0 &&
+			       errno != EEXIST
+		       ? -errno
+		       : 0;
+}
+
+/* Into a file that gets its name when it is whole. */
 static int decode_to_cache(struct job *j, int *out, uint64_t *size, struct dcp_err *err)
 {
 	dcp_auto_free char *temp = NULL;
-	dcp_auto_fd int fd = -1;
+	dcp_auto_fd int fd = open_nameless(j);
+	bool nameless = fd >= 0;
 	int64_t began = 0;
 	int rc;
 
@@ -258,7 +285,8 @@ static int decode_to_cache(struct job *j, int *out, uint64_t *size, struct dcp_e
 		temp = NULL;
 		return dcp_fail(err, -ENOMEM, "out of memory");
 	}
-	fd = mkostemp(temp, O_CLOEXEC);
+	if (!nameless)
+		fd = mkostemp(temp, O_CLOEXEC);
 	if (fd < 0)
 		return dcp_fail(err, -errno, "%.300s: %s", j->path, strerror(errno));
 	announce(j, j->u->dir);
@@ -267,10 +295,13 @@ static int decode_to_cache(struct job *j, int *out, uint64_t *size, struct dcp_e
 		rc = decode(j, fd, limit_of(j), size, err);
 	if (rc == 0)
 		rc = dcp_unpack_seal(fd, &j->id, *size, began);
-	if (rc == 0 && rename(temp, j->path) < 0)
+	if (rc == 0 && nameless)
+		rc = name_it(fd, j->path);
+	else if (rc == 0 && rename(temp, j->path) < 0)
 		rc = -errno;
 	if (rc < 0) {
-		unlink(temp);
+		if (!nameless)
+			unlink(temp);
 		return err && err->code
 			       ? rc
 			       : dcp_fail(err, rc, "%.300s: %s", j->path, strerror(-rc));
@@ -289,6 +320,11 @@ static bool cache_failed(int rc)
 /* With the right to write the path, or knowing that locks do not work there. */
 static int make_kept(struct job *j, bool waited, int *out, uint64_t *size, struct dcp_err *err)
 {
+	const struct dcp_trim room = { .ext = DCP_CACHE_UNPACKED_EXT,
+				       .keep = j->path,
+				       .most = j->u->most,
+				       .days = DCP_CACHE_DAYS };
+	struct dcp_trimmed trimmed;
 	struct dcp_err why = { 0 };
 	int rc = take_kept(j, waited, out, size, &why);
 
@@ -299,7 +335,7 @@ static int make_kept(struct job *j, bool waited, int *out, uint64_t *size, struc
 			"%s: decompressing again", why.msg);
 	rc = decode_to_cache(j, out, size, err);
 	if (rc == 0)
-		dcp_unpack_sweep(j->u->dir, j->path, j->u->most);
+		dcp_cache_trim(j->u->dir, &room, &trimmed);
 	return rc;
 }
 

@@ -11,7 +11,7 @@
  * Limits. One file: DCP_UNPACK_RATIO times its compressed size plus DCP_UNPACK_SLACK, and at
  * most DCP_UNPACK_MOST. All together: when one is added, the others are removed, least recently
  * used first, until they fit in cache_limit (by default DCP_UNPACK_CACHE), and in any case those
- * unused for DCP_UNPACK_DAYS. Without a cache, or when it is full, decoded bytes are kept in
+ * unused for DCP_CACHE_DAYS. Without a cache, or when it is full, decoded bytes are kept in
  * memory, at most DCP_UNPACK_MEMORY for one version.
  *
  * Only one thread of one process decodes a file at a time; others that want that file wait for
@@ -30,7 +30,6 @@ struct dcp_unpack;
 #define DCP_UNPACK_MOST (1ull << 40)
 #define DCP_UNPACK_MEMORY (4ull << 30)
 #define DCP_UNPACK_CACHE (32ull << 30)
-#define DCP_UNPACK_DAYS 30
 
 /* What one version decodes. The log and stop_ctx of @opts must outlive it; progress is
  * reported until dcp_unpack_settle(). -ENOMEM. */

@@ -31,9 +31,3 @@ int dcp_unpack_seal(int fd, const struct dcp_file_id *source, uint64_t size, int
  */
 int dcp_unpack_check(int fd, const struct dcp_file_id *source, bool just_made, bool whole,
 		     uint64_t *size, struct dcp_err *err);
-
-/*
- * Remove from the directory what was not opened in the DCP_UNPACK_DAYS before @keep was, and the
- * least recently used until @most bytes are left; never @keep. What cannot be removed stays.
- */
-void dcp_unpack_sweep(const char *dir, const char *keep, uint64_t most);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -13,8 +12,6 @@
 #include "core/base/endian.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
-#include "core/base/sort.h"
-#include "core/base/text.h"
 #include "core/origin/dir/dir.h"
 #include "core/origin/source.h"
 #include "core/store/cache/unpack.h"
@@ -24,7 +21,6 @@ enum { BLOCK = 1 << 20, MAGIC = 16 };
 
 /* As long as the clock of a file system may tick: two writes in between look like one. */
 #define RACY_NS 2000000000ll
-#define DAY_NS (86400ll * 1000000000)
 
 static const char magic[] = "dcpfs unpacked 1";
 
@@ -147,81 +143,4 @@ int dcp_unpack_check(int fd, const struct dcp_file_id *source, bool just_made, b
 		return dcp_fail(err, -EBADMSG, "damaged");
 	*size = get(r, SIZE);
 	return 0;
-}
-
-/* ---- sweeping ---- */
-
-struct kept {
-	char *name;
-	uint64_t size;
-	int64_t used_ns; /* mtime: set whenever it is opened */
-};
-
-/* Decoded files go to the list; what writers that died left behind goes after a day. */
-static void look_at(int dirfd, const char *name, int64_t now_ns, struct dcp_buf *list)
-{
-	struct dcp_file_id id = { 0 };
-	struct kept k = { .name = NULL };
-	struct stat st;
-
-	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
-		return;
-	dcp_file_id_from_stat(&st, &id);
-	k.size = id.size;
-	k.used_ns = id.mtime_ns;
-	if (dcp_has_extension(name, ".bin"))
-		k.name = strdup(name);
-	else if ((strstr(name, ".bin.tmp-") || dcp_has_extension(name, ".bin.lock")) &&
-		 id.mtime_ns < now_ns - DAY_NS)
-		unlinkat(dirfd, name, 0);
-	if (k.name)
-		dcp_buf_add(list, &k, sizeof(k));
-}
-
-static int by_use(const void *a, const void *b)
-{
-	const struct kept *x = a, *y = b;
-
-	return DCP_CMP(x->used_ns, y->used_ns);
-}
-
-/* The list is by use: what goes stands first. */
-static void remove_some(int dirfd, struct kept *k, size_t n, const char *keep, uint64_t most,
-			int64_t oldest_ns)
-{
-	uint64_t total = 0;
-
-	for (size_t i = 0; i < n; i++)
-		total += k[i].size;
-	for (size_t i = 0; i < n; i++) {
-		bool goes = (total > most || k[i].used_ns < oldest_ns) &&
-			    !dcp_ends_with(keep, strlen(keep), k[i].name);
-
-		if (goes && unlinkat(dirfd, k[i].name, 0) == 0)
-			total -= k[i].size;
-		free(k[i].name);
-	}
-}
-
-void dcp_unpack_sweep(const char *dir, const char *keep, uint64_t most)
-{
-	dcp_auto_buf struct dcp_buf list = DCP_BUF_INIT;
-	struct dcp_file_id id = { 0 };
-	DIR *d = opendir(dir);
-	struct stat st;
-	struct kept *k;
-	size_t n;
-
-	if (!d)
-		return;
-	if (stat(keep, &st) == 0) {
-		dcp_file_id_from_stat(&st, &id);
-		for (struct dirent *e; (e = readdir(d));)
-			look_at(dirfd(d), e->d_name, id.mtime_ns, &list);
-	}
-	k = DCP_ITEMS(list, struct kept);
-	n = DCP_NITEMS(list, struct kept);
-	DCP_SORT(k, n, by_use);
-	remove_some(dirfd(d), k, n, keep, most, id.mtime_ns - DCP_UNPACK_DAYS * DAY_NS);
-	closedir(d);
 }

@@ -10,6 +10,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/store/cache/cache.h"
+#include "core/store/cache/trim.h"
 #include "core/store/index/index.h"
 #include "core/store/version/version_int.h"
 
@@ -35,6 +36,8 @@ static bool take_cached(struct dcp_build *b, bool just_built)
 		code = b->check(b->ctx, ix, just_built, &err);
 	if (code == 0) {
 		b->index = ix;
+		if (!b->opts->index_file)
+			dcp_cache_use(dcp_index_fd(ix));
 		return true;
 	}
 	dcp_index_close(ix);
@@ -114,6 +117,19 @@ static int lock_cache(struct dcp_build *b, bool *waited)
 	return code;
 }
 
+/* Indexes of versions that are gone are used by none. */
+static void make_room(const struct dcp_build *b)
+{
+	const struct dcp_trim room = { .ext = DCP_CACHE_INDEX_EXT,
+				       .keep = b->path,
+				       .most = DCP_CACHE_INDEXES,
+				       .days = DCP_CACHE_DAYS };
+	struct dcp_trimmed out;
+
+	if (!b->opts->index_file)
+		dcp_cache_trim(b->opts->cache_dir, &room, &out);
+}
+
 static int write_somewhere(struct dcp_build *b, struct dcp_err *err)
 {
 	struct dcp_err why = { 0 };
@@ -122,6 +138,8 @@ static int write_somewhere(struct dcp_build *b, struct dcp_err *err)
 
 	if (b->path) {
 		code = write_index(b, &ours, &why);
+		if (code >= 0)
+			make_room(b);
 		if (code >= 0 || !ours) {
 			if (code < 0 && err)
 				*err = why;

@@ -222,6 +222,38 @@ static void left_by_the_dead(void **state)
 	assert_int_not_equal(faccessat(p->dir.fd, name, F_OK, 0), 0);
 }
 
+static int64_t mtime_ns(const char *path)
+{
+	struct stat st;
+
+	assert_int_equal(stat(path, &st), 0);
+	return st.st_mtim.tv_sec * 1000000000ll + st.st_mtim.tv_nsec;
+}
+
+/* An index that is not used for 30 days goes when another is built; one that is used stays. */
+static void indexes_go_when_they_are_not_used(void **state)
+{
+	static const int64_t days = 40 * 86400ll * 1000000000;
+	struct t_version *p = *state;
+	int64_t now;
+
+	assert_true(t_version_opens_built(p));
+	now = mtime_ns(t_version_index_path(p));
+	t_version_let_time_pass(p);
+	assert_int_equal(utimensat(AT_FDCWD, t_version_index_path(p),
+				   (struct timespec[2]){ { .tv_sec = 1 }, { .tv_sec = 1 } }, 0),
+			 0);
+	assert_false(t_version_opens_built(p));
+	assert_true(mtime_ns(t_version_index_path(p)) >= now);
+	t_dir_text(&p->dir, "cache/dcpfs/gone-0123456789abcdef.dcpx", "an index");
+	t_dir_text(&p->dir, "cache/dcpfs/else", "not ours");
+	t_dir_touch(&p->dir, "cache/dcpfs/gone-0123456789abcdef.dcpx", now - days);
+	t_dir_touch(&p->dir, "cache/dcpfs/else", now - days);
+	p->opts.rebuild = true;
+	assert_true(t_version_opens_built(p));
+	assert_int_equal(t_dir_count(&p->dir, "cache/dcpfs"), 2);
+}
+
 T_TESTS()
 {
 #define AT_PLACE(f) cmocka_unit_test_setup_teardown(f, t_version_setup, t_version_teardown)
@@ -235,6 +267,7 @@ T_TESTS()
 		AT_PLACE(the_lock_goes_away_meanwhile),
 		AT_PLACE(many_race_to_build),
 		AT_PLACE(left_by_the_dead),
+		AT_PLACE(indexes_go_when_they_are_not_used),
 	};
 	return cmocka_run_group_tests_name("version_cache", tests, NULL, NULL);
 }

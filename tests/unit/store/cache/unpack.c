@@ -365,51 +365,6 @@ static void refused(void **state)
 	assert_int_equal(t_dir_count(&p->dir, "cache/deep/unpacked"), 0); /* nothing is left */
 }
 
-static void sweeping(void **state)
-{
-	static const int64_t day = 86400ll * 1000000000;
-	struct place *p = *state;
-	struct stat st;
-	struct dcp_file_id id = { 0 };
-	char keep[512];
-
-	snprintf(keep, sizeof(keep), "%s", t_dir_path(&p->dir, "c/e.bin"));
-	for (char c = 'a'; c <= 'e'; c++) {
-		char name[16];
-
-		snprintf(name, sizeof(name), "c/%c.bin", c);
-		t_dir_put(&p->dir, name, NULL, 1000);
-	}
-	t_dir_put(&p->dir, "c/x.bin.tmp-abcdef", NULL, 1000);
-	t_dir_put(&p->dir, "c/y.bin.tmp-abcdef", NULL, 1000);
-	t_dir_put(&p->dir, "c/x.bin.lock", "", 0);
-	t_dir_put(&p->dir, "c/else", NULL, 5000);
-	assert_int_equal(stat(keep, &st), 0);
-	dcp_file_id_from_stat(&st, &id);
-	t_dir_touch(&p->dir, "c/a.bin", id.mtime_ns - 40 * day);
-	t_dir_touch(&p->dir, "c/b.bin", id.mtime_ns - 3 * day);
-	t_dir_touch(&p->dir, "c/c.bin", id.mtime_ns - 2 * day);
-	t_dir_touch(&p->dir, "c/d.bin", id.mtime_ns - 1 * day);
-	t_dir_touch(&p->dir, "c/x.bin.tmp-abcdef", id.mtime_ns - 2 * day);
-	t_dir_touch(&p->dir, "c/x.bin.lock", id.mtime_ns - 2 * day);
-	t_dir_touch(&p->dir, "c/else", id.mtime_ns - 400 * day);
-
-	t_case("the old one, and what dead writers left");
-	dcp_unpack_sweep(t_dir_path(&p->dir, "c"), keep, UINT64_MAX);
-	assert_int_equal(t_dir_count(&p->dir, "c"), 6);
-	assert_int_equal(access(t_dir_path(&p->dir, "c/a.bin"), F_OK), -1);
-	t_case("the least recently used, until there is room");
-	dcp_unpack_sweep(t_dir_path(&p->dir, "c"), keep, 2500);
-	assert_int_equal(access(t_dir_path(&p->dir, "c/b.bin"), F_OK), -1);
-	assert_int_equal(access(t_dir_path(&p->dir, "c/c.bin"), F_OK), -1);
-	assert_int_equal(access(t_dir_path(&p->dir, "c/d.bin"), F_OK), 0);
-	t_case("but never the new one");
-	dcp_unpack_sweep(t_dir_path(&p->dir, "c"), keep, 0);
-	assert_int_equal(access(keep, F_OK), 0);
-	assert_int_equal(t_dir_count(&p->dir, "c"), 3);
-	dcp_unpack_sweep(t_dir_path(&p->dir, "none"), keep, 0);
-}
-
 static void *open_it(void *arg)
 {
 	struct place *p = arg;
@@ -529,7 +484,6 @@ T_TESTS()
 		T(of_another_state_of_the_file),
 		T(without_a_cache),
 		T(refused),
-		T(sweeping),
 		T(several_at_once),
 		T(the_oldest_makes_room),
 		T(nobody_waits_for_another_file),
