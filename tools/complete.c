@@ -296,6 +296,17 @@ static void offer_options(struct cursor *c, const struct opt *o)
 	offer(c, "--", "help", "show help");
 }
 
+/* "list|show|check" */
+static void offer_words(const struct cursor *c, const char *names)
+{
+	for (size_t n; *names; names += n + (names[n] == '|')) {
+		dcp_auto_free char *word = strndup(names, n = strcspn(names, "|"));
+
+		if (word)
+			offer(c, "", word, NULL);
+	}
+}
+
 /* Any row that the next word may be: optional ones before it may have been left out. */
 static void offer_operand(struct cursor *c, const struct cmd *cmd, size_t n)
 {
@@ -303,7 +314,9 @@ static void offer_operand(struct cursor *c, const struct cmd *cmd, size_t n)
 	size_t optional = 0;
 
 	for (size_t at = 0; at < OPT_MAX_OPERANDS && rows[at].name; at++) {
-		if (at >= n && at - n <= optional)
+		if (at >= n && at - n <= optional && strchr(rows[at].name, '|'))
+			offer_words(c, rows[at].name);
+		else if (at >= n && at - n <= optional)
 			offer_what(c, rows[at].what);
 		optional += rows[at].optional;
 	}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What ends early leaves nothing behind: a limit of file sizes, a kill while an archive is decoded.
+"""What ends early leaves nothing behind: a limit of file sizes, a kill while an archive is decoded; and what the cache keeps.
 
 usage: limits.py DCPFS
 """
@@ -13,7 +13,7 @@ import struct
 import subprocess
 import time
 
-from cli import DCPFS, ENV, OK, SCRATCH, check, equal, finish, run
+from cli import DCPFS, ENV, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
 
 MB = 1 << 20
 CACHE = SCRATCH / "cache"
@@ -74,6 +74,43 @@ def decoding():
     check(len(names) == 1 and names[0].endswith(".bin"), f"the cache then: {names}")
 
 
+def cache():
+    """dir, size, prune, clean."""
+    place = SCRATCH / "other"
+    ask = lambda word, *more: data("cache", word, "--json", *more, DCPFS_CACHE=place)
+    nothing = {"files": 0, "bytes": 0, "removed": 0, "freed": 0}
+    equal(ask("size"), {"dir": str(place), "indexes": nothing, "unpacked": nothing}, "a cache that is not there yet")
+    equal(run("cache", "dir", DCPFS_CACHE=place).stdout.decode(), f"{place}\n", "dir")
+    for name in ("gone", "old", "here"):
+        make_source(SCRATCH / name / "model.safetensors", 100)
+        run("index", SCRATCH / name, DCPFS_CACHE=place)
+    make_source(SCRATCH / "plain.safetensors", 1000)
+    for name in ("first", "second"):
+        with gzip.open(SCRATCH / f"{name}.safetensors.gz", "wb") as f:
+            f.write((SCRATCH / "plain.safetensors").read_bytes())
+        equal(run("ls", SCRATCH / f"{name}.safetensors.gz", DCPFS_CACHE=place).returncode, OK, name)
+    size = ask("size")
+    equal((size["indexes"]["files"], size["unpacked"]["files"]), (5, 2), f"size: {size}")
+    said = run("cache", "size", DCPFS_CACHE=place).stdout.decode()
+    check("in 5 files\n" in said and "in 2 files\n" in said, f"size: {said}")
+    (SCRATCH / "gone" / "model.safetensors").unlink()
+    (SCRATCH / "gone").rmdir()
+    os.utime(next(place.glob("old-*.dcpx")), (1, 1))
+    (place / "mine.txt").write_text("not of dcpfs")
+    got = ask("prune", "--cache-limit", "1500")
+    equal((got["indexes"]["files"], got["indexes"]["removed"]), (3, 2), f"prune: {got}")
+    equal((got["unpacked"]["files"], got["unpacked"]["removed"]), (1, 1), f"prune: {got}")
+    check(not list(place.glob("gone-*")) and not list(place.glob("old-*")) and list(place.glob("here-*")), "prune")
+    equal(ask("prune")["indexes"]["removed"], 0, "pruned already")
+    got = ask("clean")
+    equal((got["indexes"]["files"], got["indexes"]["removed"], got["unpacked"]["removed"]), (0, 3, 1), f"clean: {got}")
+    equal(sorted(p.name for p in place.iterdir()), ["mine.txt", "unpacked"], "clean leaves what is not of dcpfs")
+    equal(run("ls", SCRATCH / "here", DCPFS_CACHE=place).returncode, OK, "what is needed is made again")
+    fails(USAGE, "is not dir, size, prune or clean", "cache", "purge")
+    fails(NO, "there is none", "cache", "size", DCPFS_CACHE="")
+
+
 file_sizes()
 decoding()
+cache()
 finish()
