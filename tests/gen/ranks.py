@@ -159,9 +159,17 @@ def save_parts(rank, world, root):
     for who in ("actor", "critic"):
         torch.save(sharded(model(who)), d / who / f"model_world_size_{world}_rank_{rank}.pt")
         torch.save({"lr_scheduler": SCHEDULER, "rng": rng(rank)["cpu"]}, d / who / f"extra_state_world_size_{world}_rank_{rank}.pt")
+    d = root / "checkpoint-5"
+    dcp.save({"optimizer": sharded(optimizer("tr"))}, storage_writer=W(d))
+    d = root / "step_6"
+    dcp.save({"model": sharded(model("rl"))}, storage_writer=W(d / "policy" / "weights"))
+    dcp.save({"optimizer": sharded(optimizer("rl"))}, storage_writer=W(d / "policy" / "optimizer"))
     if rank:
         return
     from safetensors.torch import save_file
+    for i, (k, t) in enumerate(model("tr").items(), 1):
+        save_file({k: t}, root / "checkpoint-5" / f"model-{i:05}-of-00003.safetensors", metadata={"format": "pt"})
+    torch.save({"sampler": {"seed": 42}, "order": torch.arange(5)}, root / "step_6" / "train_dataloader.pt")
     d = root / "1-hf-trainer"
     d.mkdir()
     save_file(model("hf"), d / "model.safetensors", metadata={"format": "pt"})
@@ -194,6 +202,8 @@ def make_parts():
           version("3-lightning.ckpt", **{"": {"model": model("lit")}, "meta": {"epoch": 2, "global_step": 9, "loops": {"fit_loop": {"batch": 4}}}}),
           version("4-verl", **{"data": {"epoch": 1, "sampler": {"seed": 42}}},
                   **{who: {**model(who), "extra_state": {f"rank{r}": {"lr_scheduler": SCHEDULER, "rng": rng(r)["cpu"]} for r in range(2)}} for who in ("actor", "critic")})]
+    vs += [version("checkpoint-5", **{"": {**model("tr"), "optimizer": optimizer("tr")}}),
+           version("step_6", **{"": {"model": model("rl")}, "optimizer": {"optimizer": optimizer("rl")}, "train_dataloader": {"sampler": {"seed": 42}, "order": torch.arange(5)}})]
     custom = version("", **{"critic": {"custom_checkpoint_0": {"seen": {"a", "b"}, "plain": 5}}})
     vs[3]["objects"] += custom["objects"]
     vs[0]["objects"].append(fixlib.object_entry("trainer_state", ["trainer_state"], TRAINER))

@@ -108,6 +108,8 @@ static const char *cover(const struct dcp_hf *h, const struct dcp_hf_key *k, uin
 		const struct dcp_hf_shard *s = shard_at(h, i);
 		const uint64_t *lo = s->lo ? s->lo : dcp_origin;
 
+		if (!h->files[s->file].placed)
+			continue;
 		if (s->error)
 			return s->error;
 		if (s->e->ndim != first->ndim || s->e->dtype != first->dtype ||
@@ -186,7 +188,8 @@ static int emit_sharded(struct dcp_hf *h, const struct dcp_hf_key *k)
 		struct dcp_tensor one = { 0 };
 		struct dcp_piece p;
 
-		if (!make_piece(h, s, s->lo ? s->lo : dcp_origin, &p))
+		if (!h->files[s->file].placed ||
+		    !make_piece(h, s, s->lo ? s->lo : dcp_origin, &p))
 			continue;
 		describe(&one, s->e);
 		t.itemsize = one.itemsize;
@@ -204,12 +207,23 @@ static int emit_sharded(struct dcp_hf *h, const struct dcp_hf_key *k)
 	return dcp_hf_emit_tensor(h, set_of(h, shard_at(h, k->first)), &t, error);
 }
 
+/*
+ * Shards of ranks, or a whole tensor. Where both are there, a consolidated file was written beside
+ * the shards: the index says so when that file is complete.
+ */
 static int emit_key(struct dcp_hf *h, const struct dcp_hf_key *k)
 {
-	for (uint32_t i = k->first; i != DCP_INTERN_NONE; i = next_shard(h, i))
-		if (h->files[shard_at(h, i)->file].placed)
-			return emit_sharded(h, k);
-	return emit_single(h, k);
+	const struct dcp_hf_shard *s = shard_at(h, k->first);
+	const char *mapped = dcp_hf_index_file(&set_of(h, s)->index, s->e->name);
+	bool placed = false, whole = false;
+
+	for (uint32_t i = k->first; i != DCP_INTERN_NONE; i = next_shard(h, i)) {
+		const struct dcp_hf_file *f = &h->files[shard_at(h, i)->file];
+
+		placed |= f->placed;
+		whole |= !f->placed && mapped && strcmp(f->name, mapped) == 0;
+	}
+	return placed && !whole ? emit_sharded(h, k) : emit_single(h, k);
 }
 
 /*

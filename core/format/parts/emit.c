@@ -5,10 +5,12 @@
  * key is called must not depend on what other parts hold.
  */
 #include <errno.h>
+#include <string.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/format/format.h"
+#include "core/format/hf/extras.h"
 #include "core/format/nest/relay.h"
 #include "core/format/parts/parts.h"
 #include "core/model/tensor.h"
@@ -18,13 +20,14 @@ struct emitter {
 	const struct dcp_parts *parts;
 	size_t nmodels, nbroken;
 	const struct dcp_part *part; /* at hand */
+	bool holds_model;            /* a plain part did: tensors that are no states */
 	struct dcp_buf text;
 };
 
 static const char *prefix_of(const struct emitter *w)
 {
 	enum dcp_part_role role = w->part->role;
-	bool bare = role == DCP_PART_PLAIN || (role == DCP_PART_MODEL && w->nmodels == 1);
+	bool bare = role == DCP_PART_PLAIN || (role != DCP_PART_STATE && w->nmodels == 1);
 
 	return bare ? NULL : w->part->name;
 }
@@ -35,9 +38,39 @@ static int emit_broken(const struct emitter *w, const char *why)
 	return dcp_emit_broken(w->in->sink, w->part->name, why);
 }
 
+/* Is it of a model, and not of an optimizer or the like? */
+static bool is_weight(const struct dcp_tensor *t)
+{
+	const char *first = t->npath ? t->path[0] : t->key;
+
+	return t->ndim > 0 && dcp_parts_role(first) == DCP_PART_MODEL &&
+	       strcmp(first, "state") != 0 && strcmp(first, "param_groups") != 0;
+}
+
+static int on_tensor(void *ctx, const struct dcp_tensor *t)
+{
+	struct emitter *w = ctx;
+
+	w->holds_model |= w->part->role == DCP_PART_PLAIN && is_weight(t);
+	return dcp_emit_tensor(w->in->sink, t);
+}
+
+/* The same model once more: which files are left out is said. */
+static int leave_out(const struct emitter *w)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < w->part->dir.n; i++)
+		if (!dcp_hf_is_sidecar(w->part->dir.entries[i].name))
+			rc = dcp_emit_meta(w->in->sink, "left_out",
+					   w->part->dir.entries[i].name);
+	return rc;
+}
+
 static int emit_part(struct emitter *w, struct dcp_err *err)
 {
-	dcp_auto_relay struct dcp_relay r = { .to = w->in->sink,
+	const struct dcp_sink sink = { .tensor = on_tensor, .ctx = w, .next = w->in->sink };
+	dcp_auto_relay struct dcp_relay r = { .to = &sink,
 					      .below = w->part->below,
 					      .prefix = prefix_of(w) };
 	struct dcp_load in = dcp_relay_load(&r, w->in, &w->part->dir);
@@ -45,6 +78,8 @@ static int emit_part(struct emitter *w, struct dcp_err *err)
 	bool broken;
 	int rc;
 
+	if (w->part->role == DCP_PART_SPARE && w->holds_model)
+		return leave_out(w);
 	in.depth++;
 	in.uncommitted = false;
 	in.is_part = r.prefix != NULL;
@@ -78,7 +113,8 @@ int dcp_parts_emit(const struct dcp_load *in, const struct dcp_parts *p, struct 
 	int rc = 0;
 
 	for (size_t i = 0; i < dcp_parts_n(p); i++)
-		w.nmodels += dcp_parts_at(p, i)->role == DCP_PART_MODEL;
+		w.nmodels += dcp_parts_at(p, i)->role == DCP_PART_MODEL ||
+			     dcp_parts_at(p, i)->role == DCP_PART_SPARE;
 	for (size_t i = 0; rc == 0 && i < dcp_parts_n(p); i++) {
 		w.part = dcp_parts_at(p, i);
 		rc = emit_part(&w, err);

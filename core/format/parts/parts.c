@@ -17,14 +17,18 @@
  *	PaddleNLP             model_state.tp00.pdparams optimizer.tp00.pdopt scheduler.pdparams
  *	                      rng_state_<N>.pth training_args.bin, both by paddle.save
  *	PEFT                  adapters by other names than "default", a directory each
+ *	NeMo-RL               policy/weights/ policy/optimizer/ train_dataloader.pt in step_<N>/
+ *	transformers          model-<i>-of-<N>.safetensors beside a DCP of the optimizer
  *
  * Names decide, those of the tables in names.c: a directory is one version when it holds
  * at least two parts, one of them a state file or a directory by a name of them, and one that
  * may be a model. So a plain DCP or Hugging Face directory stays what it is, and .pt files of
  * other names stay versions by themselves. Each part is any family of formats.c. Where the
  * table of homes says so, models in directories of any name are parts, too, but for those of
- * numbered saves.
+ * numbered saves. So they are where the directory itself is a numbered save, and other files in
+ * it are parts as well.
  */
+#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -34,7 +38,9 @@
 #include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/format/formats.h"
+#include "core/format/groups.h"
 #include "core/format/hf/extras.h"
+#include "core/format/hf/name.h"
 #include "core/format/parts/parts.h"
 #include "core/model/order.h"
 
@@ -48,6 +54,7 @@ struct finding {
 	struct dcp_parts *parts;
 	size_t nmain, nstate, nalone, ndirs;
 	enum dcp_parts_home home;
+	bool step;       /* by its name it is a numbered save: all that lies in it is of that */
 	bool incomplete; /* a part is: @why says it */
 	char *why;
 	size_t n;
@@ -151,10 +158,12 @@ static int add_groups(struct finding *f, const struct dcp_dir *dir, const char *
 		if (match == DCP_MATCH_NO)
 			dcp_dir_close(&part);
 		else
-			rc = dcp_parts_add(
-				f->parts, several || !*below ? part_name : name, below,
-				several || !*below ? dcp_parts_role(part_name) : role, format,
-				&part);
+			rc = dcp_parts_add(f->parts, several || !*below ? part_name : name,
+					   below,
+					   role != DCP_PART_STATE && (several || !*below)
+						   ? dcp_parts_role(part_name)
+						   : role,
+					   format, &part);
 		if (rc < 0)
 			return rc;
 	}
@@ -215,15 +224,117 @@ static int add_dir(struct finding *f, const char *name, const char *below,
 
 /* ---- a version ---- */
 
+static bool is_hf(const struct dcp_format *format)
+{
+	return format == &dcp_format_torch_hf || format == &dcp_format_torch_bin;
+}
+
+static bool is_dcp(const struct dcp_format *format)
+{
+	return format == &dcp_format_torch_dcp || format == &dcp_format_torch_dcp_local;
+}
+
+/* Files of torch.distributed.checkpoint are its own, whatever they lie beside. */
+static bool is_beside_dcp(void *ctx, const struct dcp_dirent *e)
+{
+	return !e->is_dir && is_main(ctx, e) && !dcp_has_extension(e->name, ".metadata") &&
+	       strcmp(e->name, ".metadata") != 0 && !dcp_has_extension(e->name, ".distcp");
+}
+
+/* Weights of Hugging Face beside a DCP of @f: transformers keeps the optimizer so. */
+static int add_spare(struct finding *f)
+{
+	struct dcp_part *dcp = dcp_parts_at(f->parts, dcp_parts_n(f->parts) - 1);
+	char why[256] = "";
+	const struct dcp_format *format;
+	enum dcp_match match;
+	struct dcp_dir rest;
+	int rc = dcp_dir_only(f->dir, is_beside_dcp, NULL, &rest);
+
+	if (rc < 0)
+		return rc;
+	format = dcp_format_probe_in(f->all, f->self, &rest, &match, why, sizeof(why));
+	if (!format || !is_hf(format) || match == DCP_MATCH_MANY || !dcp_hf_is_home(&rest)) {
+		dcp_dir_close(&rest);
+		return 0;
+	}
+	if (match == DCP_MATCH_INCOMPLETE)
+		note_incomplete(f, "", why);
+	dcp->role = DCP_PART_PLAIN;
+	f->nmain++;
+	return dcp_parts_add(f->parts, "model", "", DCP_PART_SPARE, format, &rest);
+}
+
+/* Is there a model among the files of @rest? -1: a family takes all of them. */
+static int has_model(const struct finding *f, const struct dcp_dir *rest)
+{
+	enum dcp_match match;
+	const struct dcp_format *format =
+		dcp_format_probe_in(f->all, f->self, rest, &match, NULL, 0);
+
+	if (!format || match == DCP_MATCH_MANY)
+		return 0;
+	if (!format->group && !is_hf(format))
+		return -1;
+	return is_hf(format) && dcp_hf_is_home(rest);
+}
+
+static int add_loose_group(struct finding *f, const struct dcp_dir *rest,
+			   const struct dcp_format *format, const char *group)
+{
+	bool named = strstr(group, "_world_size_") || dcp_parts_is_model(group);
+	char name[DCP_GROUP_MAX], why[256] = "";
+	enum dcp_match match;
+	struct dcp_dir part;
+	int rc = dcp_format_group(format, rest, group, &part);
+
+	if (rc < 0)
+		return rc;
+	match = format->probe(&part, why, sizeof(why));
+	if (match == DCP_MATCH_NO) {
+		dcp_dir_close(&part);
+		return 0;
+	}
+	if (match == DCP_MATCH_INCOMPLETE)
+		note_incomplete(f, "", why);
+	name_of(name, sizeof(name), group);
+	f->nmain++;
+	return dcp_parts_add(f->parts, name, "", named ? dcp_parts_role(name) : DCP_PART_STATE,
+			     format, &part);
+}
+
+/* Files that are checkpoints by themselves, beside directories that are parts: no file may hide
+ * those, or be hidden by them. */
+static int add_loose(struct finding *f, const struct dcp_dir *rest)
+{
+	struct dcp_groups g = { .n = 0 };
+	int rc = dcp_groups_list(f->all, rest, NULL, &g);
+
+	for (size_t i = 0; rc == 0 && i < g.n; i++)
+		if (!g.at[i].format->shy)
+			rc = add_loose_group(f, rest, g.at[i].format,
+					     dcp_intern_text(&g.names, g.at[i].name));
+	dcp_groups_finish(&g);
+	return rc;
+}
+
 /* What is left when all that the tables name is taken away. */
 static int add_main(struct finding *f)
 {
 	struct dcp_dir rest;
 	int rc = dcp_dir_only(f->dir, is_main, NULL, &rest);
 
-	if (rc == 0)
-		rc = add_dir(f, "model", "", DCP_PART_MODEL, &rest);
+	if (rc < 0)
+		return rc;
+	if (f->ndirs && has_model(f, &rest) == 0) {
+		rc = add_loose(f, &rest);
+		dcp_dir_close(&rest);
+		return rc;
+	}
+	rc = add_dir(f, "model", "", DCP_PART_MODEL, &rest);
 	f->nmain = rc > 0 ? (size_t)rc : 0;
+	if (rc == 1 && is_dcp(dcp_parts_at(f->parts, dcp_parts_n(f->parts) - 1)->format))
+		rc = add_spare(f);
 	return rc < 0 ? rc : 0;
 }
 
@@ -243,13 +354,57 @@ static int add_below(struct finding *f, const struct dcp_dirent *e, bool alone,
 	snprintf(below, sizeof(below), "%s/", e->name);
 	rc = add_dir(f, name, below, role, &sub);
 	f->ndirs += rc > 0;
-	f->nalone += rc > 0 && alone;
+	f->nalone += rc > 0 &&
+		     (alone || (role == DCP_PART_MODEL && (f->step || f->parts->depth > 0)));
 	return rc < 0 ? rc : 0;
 }
 
-static bool is_hf(const struct dcp_format *format)
+/*
+ * A directory in that of a step, by a name that no table knows (policy/, value/): a model, or
+ * several parts. Beside a model only the latter: a model's directory also holds copies of it.
+ */
+static int add_role(struct finding *f, const struct dcp_dirent *e, bool beside_model)
 {
-	return format == &dcp_format_torch_hf || format == &dcp_format_torch_bin;
+	char below[NAME_MAX + 2], why[256] = "";
+	enum dcp_match match;
+	struct dcp_dir sub;
+	int rc;
+
+	if (*e->name == '.' || dcp_order_is_numbered(e->name) ||
+	    dcp_is_link(f->dir->fd, e->name) ||
+	    dcp_dir_open_at(f->dir, e->name, &sub, NULL) < 0)
+		return 0;
+	if (beside_model && probe_part(f, &sub, true, &match, why, sizeof(why)) != f->self) {
+		dcp_dir_close(&sub);
+		return 0;
+	}
+	snprintf(below, sizeof(below), "%s/", e->name);
+	rc = add_dir(f, e->name, below, beside_model ? DCP_PART_STATE : DCP_PART_MODEL, &sub);
+	f->ndirs += rc > 0;
+	f->nalone += rc > 0;
+	return rc < 0 ? rc : 0;
+}
+
+static int add_roles(struct finding *f)
+{
+	struct dcp_dir rest;
+	int model, rc;
+
+	if (!f->step || f->home != DCP_HOME_NONE)
+		return 0;
+	rc = dcp_dir_only(f->dir, is_main, NULL, &rest);
+	if (rc < 0)
+		return rc;
+	model = has_model(f, &rest);
+	dcp_dir_close(&rest);
+	for (size_t i = 0; model >= 0 && i < f->dir->n && rc == 0; i++) {
+		const struct dcp_dirent *e = &f->dir->entries[i];
+		bool alone;
+
+		if (e->is_dir && !dcp_parts_is_dir(e, &alone, NULL))
+			rc = add_role(f, e, model);
+	}
+	return rc;
 }
 
 /* A directory by a name that no table knows: a model by Hugging Face's names, or nothing. */
@@ -339,6 +494,8 @@ static int add_all(struct finding *f)
 			rc = add_model(f, e);
 	}
 	if (rc == 0)
+		rc = add_roles(f);
+	if (rc == 0)
 		rc = add_main(f);
 	if (rc < 0 || f->ndirs + f->nmain == 0)
 		return rc;
@@ -353,15 +510,34 @@ static int add_all(struct finding *f)
 	return rc;
 }
 
-/* Nothing by a name of the tables: not worth a second look. */
-static bool may_be(const struct dcp_dir *dir)
+static bool is_step(const struct dcp_dir *dir)
 {
-	bool any = dcp_parts_home(dir) != DCP_HOME_NONE, decides;
+	const char *slash = strrchr(dir->path, '/'), *name = slash ? slash + 1 : dir->path;
+
+	return dcp_order_is_numbered(name) || (strncmp(name, steps, strlen(steps)) == 0 &&
+					       isdigit((unsigned char)name[strlen(steps)]));
+}
+
+static bool has_safetensors(const struct dcp_dir *dir)
+{
+	for (size_t i = 0; i < dir->n; i++)
+		if (dcp_has_extension(dir->entries[i].name, ".safetensors"))
+			return true;
+	return false;
+}
+
+/* Nothing by a name of the tables: not worth a second look. */
+static bool may_be(const struct dcp_dir *dir, bool step)
+{
+	bool any = dcp_parts_home(dir) != DCP_HOME_NONE ||
+		   (dcp_dir_find(dir, ".metadata") &&
+		    (has_safetensors(dir) || dcp_hf_has_torch(dir))),
+	     decides;
 
 	for (size_t i = 0; i < dir->n && !any; i++) {
 		const struct dcp_dirent *e = &dir->entries[i];
 
-		any = dcp_parts_is_dir(e, &decides, NULL) ||
+		any = (step && e->is_dir) || dcp_parts_is_dir(e, &decides, NULL) ||
 		      (dcp_parts_is_file(e, &decides) && decides) ||
 		      (!e->is_dir && strstr(e->name, "_world_size_"));
 	}
@@ -374,11 +550,13 @@ static enum dcp_match find(dcp_families all, const struct dcp_dir *dir, struct d
 	struct finding f = { .all = all, .dir = dir, .parts = out, .why = why, .n = n };
 	bool one;
 
+	f.step = out->depth == 0 && is_step(dir);
+
 	while (!(*all)->composite)
 		all++;
 	f.self = *all;
 
-	if (!may_be(dir) || add_all(&f) < 0)
+	if (!may_be(dir, f.step) || add_all(&f) < 0)
 		return DCP_MATCH_NO;
 	/* A directory that only looks like a part may hold versions of its own. */
 	one = f.ndirs + f.nmain > 1 || (f.nmain && f.nstate) || (f.ndirs && f.nstate) ||

@@ -22,6 +22,7 @@ enum dcp_part_role {
 	DCP_PART_STATE, /* optimizer, random states: its name is always in front of its keys */
 	DCP_PART_MODEL, /* unless it is the only one */
 	DCP_PART_PLAIN, /* never: the framework itself reads it as one with the others */
+	DCP_PART_SPARE, /* a model, left out where a plain part before it holds one */
 };
 
 struct dcp_part {

@@ -6,6 +6,8 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
+#include "core/format/groups.h"
+#include "core/format/hf/name.h"
 #include "core/model/order.h"
 #include "core/origin/dir/dir.h"
 #include "core/origin/dir/seen.h"
@@ -99,6 +101,17 @@ static const char *reason(const char *where, const struct verdict *v)
 	return *v->why ? v->why : "its commit mark is missing";
 }
 
+/* Is it one file or set of files that lies in @dir, and no model that takes all of it? */
+static bool is_loose(const struct dcp_dir *dir, const struct dcp_format *format)
+{
+	char group[DCP_GROUP_MAX];
+	bool any = false;
+
+	for (size_t i = 0; format->group && !any && i < dir->n; i++)
+		any = !dir->entries[i].is_dir && format->group(dir->entries[i].name, group);
+	return any && !dcp_hf_is_home(dir);
+}
+
 static int add(struct scanning *s, const struct dcp_dir *dir, const char *name,
 	       const char *where, const struct verdict *v)
 {
@@ -111,6 +124,7 @@ static int add(struct scanning *s, const struct dcp_dir *dir, const char *name,
 		.complete = !why,
 		.why = why ? keep(s, why) : NULL,
 		.uncommitted = v->uncommitted,
+		.loose = v->group || is_loose(dir, v->format),
 		.commit_ns = dcp_commit_time(dir, v->format),
 	};
 	struct stat st;
@@ -160,7 +174,7 @@ static int consider_groups(struct scanning *s, const struct dcp_dir *dir, const 
 			   const char *where)
 {
 	struct dcp_groups g = { .n = 0 };
-	int code = dcp_groups_list(dir, &g), any = 0;
+	int code = dcp_groups_list(dcp_formats, dir, dcp_is_text_link, &g), any = 0;
 	bool model = false;
 
 	for (size_t i = 0; code >= 0 && i < g.n; i++) {
@@ -209,14 +223,15 @@ static int consider(struct scanning *s, const struct dcp_dir *above, const struc
 
 static const struct dcp_format nobodys = { .name = "unknown" };
 
-/* Is something in the directory @name of the source, or itself, found? */
+/* Is something in the directory @name of the source, or itself, found? Loose files in it do not
+ * count: they are versions beside directories. */
 static bool holds_found(const struct scanning *s, const char *name)
 {
 	const struct dcp_found *c = list_of(s);
 	size_t len = strlen(name);
 
 	for (size_t i = 0; i < s->n; i++)
-		if (strncmp(c[i].where, name, len) == 0 &&
+		if (strncmp(c[i].where, name, len) == 0 && !c[i].loose &&
 		    (!c[i].where[len] || c[i].where[len] == '/'))
 			return true;
 	return false;

@@ -70,6 +70,7 @@ struct dcp_found {
 	const struct dcp_format *format;
 	bool complete;    /* the commit mark is there */
 	bool uncommitted; /* its format's committed() said no (see format.h) */
+	bool loose;       /* files that are versions by themselves, whatever lies beside them */
 	bool closed; /* it was not looked into: that is not permitted, or it is a link out */
 	const char *why;   /* what is missing, when not complete */
 	int64_t commit_ns; /* mtime of the commit file */
@@ -96,7 +97,8 @@ struct dcp_scan {
  * checkpoint, only directories named like numbered saves (checkpoint-500) count.
  *
  * Groups of files are named by their format ("model.pt"); in a directory below the source
- * "exp1@best.pt", except that its model.pt is "exp1". A directory that is not a checkpoint may
+ * "exp1@best.pt", except that its model.pt is "exp1"; directories beside them are looked into as
+ * if they were not there. A directory that is not a checkpoint may
  * be a run: what its directories hold is "run1@step-500". A name never depends on what else is
  * there. When exactly one directory is called checkpoints, ckpt or the like (the source is a
  * run), its content is named as if it lay in the source. A directory whose name says that it is

@@ -43,25 +43,6 @@ struct dcp_version {
 	struct dcp_mapped *mapped; /* NULL: it is not; else dirfd and files are its base's */
 };
 
-/* ---- group.c: versions that files of one directory are ---- */
-
-struct dcp_group {
-	const struct dcp_format *format;
-	uint32_t name; /* in names */
-};
-
-struct dcp_groups {
-	const struct dcp_group *at;
-	size_t n;
-	struct dcp_intern names;
-	struct dcp_buf list; /* struct dcp_group */
-};
-
-/* The groups that families see in the files of @dir, each once. Links name what is there
- * anyway, unless there is nothing else. @g is empty before, to be finished in any case. */
-int dcp_groups_list(const struct dcp_dir *dir, struct dcp_groups *g);
-void dcp_groups_finish(struct dcp_groups *g);
-
 /* ---- scan.c ---- */
 
 /* mtime of the format's commit file, or of the newest file of @dir. */

@@ -49,7 +49,7 @@ static const struct {
 	{ "megatron-dist-012", "iter_0000050", "megatron", 31, 8 },
 	{ "megatron-legacy", "iter_0000100", "megatron-legacy", 36, 4 },
 	{ "numpy", "1-npy 2-savez@step_100.npz 3-compressed 4-mlx", "numpy", 14, 0 },
-	{ "parts", "1-hf-trainer 2-accelerate 3-lightning.ckpt 4-verl", "parts", 11, 16 },
+	{ "parts", "1-hf-trainer 2-accelerate 3-lightning.ckpt 4-verl checkpoint-5 step_6", "parts", 8, 4 },
 	{ "torch-checkpointing", "0-release-0.1.0 1-fsdp 2-no-metadata 3-fsdp2-tp 4-stages 5-layouts "
 	  "6-async 7-own-boxes 8-version-1.0 [tmp_9-killed] 10-one-rank", "torch-checkpointing", 3, 2 },
 	{ "paddle-dist", "0 1 2", "paddle-dist", 5, 0 },

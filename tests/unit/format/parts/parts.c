@@ -221,6 +221,7 @@ static const struct {
 	const char *texts;
 	const char *parts; /* NULL: another family's, or several versions */
 	const char *keys, *sidecars;
+	const char *at; /* the directory in the tree that is the version */
 } homes[] = {
 	{ "a pipeline", "unet/diffusion_pytorch_model.bin:w vae/diffusion_pytorch_model.bin:v",
 	  "model_index.json unet/config.json scheduler/scheduler_config.json",
@@ -240,6 +241,20 @@ static const struct {
 	{ "adapters", "adapter_model.bin:w second/adapter_model.bin:d other/pytorch_model.bin:x",
 	  "adapter_config.json second/adapter_config.json", "second: hf-bin, model: hf-bin", "w second.d",
 	  "second/adapter_config.json adapter_config.json" },
+	{ "a step whose model lies two levels below, and a file beside it",
+	  "step_10/policy/weights/pytorch_model.bin:w step_10/train_dataloader.pt:d step_10/best.ckpt:b", "",
+	  "policy: parts, best: torch-save, train_dataloader: torch-save", "w train_dataloader.d best.b", "", "step_10" },
+	{ "and nothing beside it", "step_10/policy/weights/pytorch_model.bin:w", "", "policy: parts", "w", "", "step_10" },
+	{ "by names of the tables", "global_step_5/actor/model/pytorch_model.bin:w global_step_5/a.pth:d", "",
+	  "actor: parts, a: torch-save", "w a.d", "", "global_step_5" },
+	{ "two roles", "step_10/policy/weights/pytorch_model.bin:w step_10/value/model/pytorch_model.bin:v step_10/a.bin:d", "",
+	  "policy: parts, value: parts, a: torch-save", "policy.w value.v a.d", "", "step_10" },
+	{ "beside a model", "step_10/policy/weights/pytorch_model.bin:w step_10/copy/pytorch_model.bin:v step_10/pytorch_model.bin:m", "",
+	  "policy: parts, model: hf-bin", "m policy.w", "", "step_10" },
+	{ "a directory by no such name is several versions", "best/policy/weights/pytorch_model.bin:w best/a.pt:d", "",
+	  NULL, NULL, NULL, "best" },
+	{ "files beside a directory that is a version", "weights/pytorch_model.bin:w a.pt:d b.pt:e", "",
+	  "weights: hf-bin, a: torch-save, b: torch-save", "w a.d b.e", "" },
 	{ "numbered saves are versions", "adapter_model.bin:w checkpoint-5/adapter_model.bin:d",
 	  "adapter_config.json checkpoint-5/adapter_config.json", NULL, NULL, NULL },
 };
@@ -292,7 +307,10 @@ static void homes_of_models(void **state)
 		t_case(homes[i].what);
 		t_dir_make(&tree, "parts");
 		put_home(&tree, i);
-		assert_int_equal(dcp_dir_open(tree.root, &dir, NULL), 0);
+		assert_int_equal(
+			dcp_dir_open(homes[i].at ? t_dir_path(&tree, homes[i].at) : tree.root,
+				     &dir, NULL),
+			0);
 		f = dcp_format_probe(&dir, &match, NULL, 0);
 		assert_int_equal(f && strcmp(f->name, "parts") == 0, homes[i].parts != NULL);
 		t_sink_init(&s, &dir);

@@ -73,6 +73,8 @@ static const struct {
 	{ "one run beside a version", "run/job/s9/COMMIT run/s1/COMMIT", "run", "s1 job@s9", NULL, 0, false },
 	{ "an incomplete one in a run", "run/job/s9/COMMIT run/job/s10/x.shard", "run", "job@s9 [job@s10]",
 	  NULL, 0, false },
+	{ "loose files hide no version beside them", "run/job/x.loose run/job/s9/COMMIT", "run", "job@x job@s9",
+	  NULL, 0, false },
 	{ "three", "run/job/x/s9/COMMIT", "run", NULL, "/run/job/x/s9 (a checkpoint for tests)", -EINVAL,
 	  false },
 	{ "two such places", "run/ckpt/s1/COMMIT run/ckpts/s2/COMMIT", "run", "ckpt@s1 ckpts@s2", NULL, 0,
@@ -312,7 +314,7 @@ static const struct {
 	  "checkpoint=checkpoint" },
 	{ "a link to the place", "run/old/s1/COMMIT run/ckpt>old", "s1=ckpt/s1" },
 	{ "runs and their places", "run/a/checkpoints/s1/COMMIT run/a/checkpoints/latest>s1 run/b/s2/COMMIT "
-	  "run/b/x.loose run/c/m.h5", "b@x=b [c=c] a@s1=a/checkpoints/s1" },
+	  "run/b/x.loose run/c/m.h5", "b@x=b [c=c] a@s1=a/checkpoints/s1 b@s2=b/s2" },
 	{ "by their names not done", "run/s1/COMMIT run/tmp-s2/COMMIT run/s3.tmp/COMMIT",
 	  "s1=s1 [tmp-s2=tmp-s2] [s3.tmp=s3.tmp]" },
 };
