@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a model says beside its numbers goes along, or is refused: the metadata of safetensors, scales of quantized weights."""
+"""What a model says beside its numbers goes along, or is refused: the metadata of safetensors, scales of quantized weights, the model
+that a delta or a rank's file is a part of."""
 import json
+import pickle
 import struct
+import zipfile
 
 from cli import BAD, OK, SCRATCH, check, data, equal, fails, finish, run
 
@@ -99,7 +102,61 @@ def quantized():
     equal(run("export", "--as", "safetensors", "--dtype", "BF16", plain, SCRATCH / "plain-out").returncode, OK, "8-bit floats without scales are numbers")
 
 
+def deltas():
+    """What changes another version is no model: it is named with its base, and latest is the newest that is one."""
+    kinds = {
+        "xor": ({"delta_encoding": "xor", "base_version": "000000", "compression_format": "zstd"}, {"a": ("U8", [5], b"(\xb5/\xfd ")}, {"a": "b6c4ad03"}),
+        "overwrite": ({"delta_encoding": "overwrite"}, {"a": ("U8", [5], b"(\xb5/\xfd ")}, None),
+        "sparse": (None, {"a.indices": ("I32", [1], bytes(4)), "a.values": ("F32", [1], bytes(4))}, {"sparse": "True", "base_version": "000000"}),
+    }
+    for name, (index, tensors, metadata) in kinds.items():
+        top = SCRATCH / f"delta-{name}"
+        write(top / "v000000" / "model.safetensors", {"a": ONE}, {"format": "pt", "sparse": "False"})
+        write(top / "v000001" / "model-00001-of-00001.safetensors", tensors, metadata)
+        if index:
+            (top / "v000001" / "model.safetensors.index.json").write_text(
+                json.dumps({"metadata": index, "weight_map": {k: "model-00001-of-00001.safetensors" for k in tensors}}))
+        states = {v["name"]: v for v in data("ls", "--versions", "--json", top)}
+        check(not states["v000001"]["complete"] or states["v000001"].get("why"), f"{name}: taken for a model: {states['v000001']}")
+        got = run("ls", "--json", top, "latest")
+        equal(json.loads(got.stdout)["version"], "v000000", f"{name}: latest")
+        check(b"delta" in got.stderr, f"{name}: {got.stderr}")
+        fails(BAD, "delta", "export", "--as", "safetensors", top, "v000001", SCRATCH / "delta-out")
+        if "base_version" in (index or metadata):
+            fails(BAD, "of version 000000", "ls", top, "v000001")
+    whole = SCRATCH / "delta-none"
+    write(whole / "model-00001-of-00001.safetensors", {"a": ONE})
+    (whole / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {"delta_encoding": None, "base_version": "000000"}, "weight_map": {"a": "model-00001-of-00001.safetensors"}}))
+    equal(len(data("ls", "--json", whole)["tensors"]), 1, "a version that says so is whole")
+
+
+def of_ranks():
+    """Files of ranks in forms that are not put together are no model, nor a part of the model beside them."""
+    top = SCRATCH / "vllm"
+    for r in (0, 1):
+        for part in (0, 1):
+            write(top / f"model-rank-{r}-part-{part}.safetensors", {f"model.layers.{part}.self_attn.qkv_proj.weight": ONE})
+    (top / "config.json").write_text('{"model_type": "llama"}')
+    fails(BAD, "sharded_state", "export", "--as", "safetensors", "--hf", top, SCRATCH / "vllm-out")
+    fails(BAD, "sharded_state", "ls", top)
+    write(top / "model.safetensors", {"w": ONE})
+    equal([t["key"] for t in data("ls", "--json", top)["tensors"]], ["w"], "the model beside them is shown")
+    for name in ("ckpt_rank-{:08}-of-00000002.pth", "ckpt_rank{}.pth"):  # torch_xla's own name, and one of ranks that are joined
+        top = SCRATCH / name
+        top.mkdir()
+        for r in (0, 1):
+            state = {"model": {"flat_param_0": 1.0}, "shard_metadata": {"shard_info": {"": {}}, "flatten_info": {}, "buffer_info": {}, "rank": r, "world_size": 2}}
+            with zipfile.ZipFile(top / name.format(r), "w") as z:
+                for member, raw in (("data.pkl", pickle.dumps(state, 2)), ("version", b"3\n")):
+                    z.writestr(f"archive/{member}", raw)
+        check(all(not v["complete"] or v.get("why") for v in data("ls", "--versions", "--json", top)), f"{name}: a rank's flat parameters are taken for a model")
+        fails(BAD, "torch_xla", "ls", top, "latest")
+
+
 quantized()
+deltas()
+of_ranks()
 of_one_file()
 of_several()
 of_one_file_alone()

@@ -92,6 +92,8 @@ static int emit_state(const struct dcp_load *in, const char *name, bool sure)
 		return rc;
 	snprintf(stem, sizeof(stem), "%.*s", (int)dcp_stem(name), name);
 	rc = dcp_torch_open_file(in->dir, name, &t, &why);
+	if (rc == 0)
+		rc = dcp_tstate_check(t, name, &why);
 	if (rc == -ENOMEM)
 		return rc;
 	if (rc < 0)

@@ -118,13 +118,28 @@ static bool is_called(const char *set, const char *name, bool numbered)
 	return !set[n] || set[n] == '.';
 }
 
+/* model-rank-0-part-2, also with another word for "model". */
+bool dcp_hf_is_rank_part(const char *set)
+{
+	for (const char *at = strstr(set, "-rank-"); at; at = strstr(at + 1, "-rank-")) {
+		const char *p = at + 6;
+		uint64_t n;
+
+		if (at > set && dcp_take_number(&p, NULL, MAX_DIGITS, &n) &&
+		    dcp_take_text(&p, "-part-") && dcp_take_number(&p, NULL, MAX_DIGITS, &n) &&
+		    !*p)
+			return true;
+	}
+	return false;
+}
+
 unsigned dcp_hf_rank(const char *set)
 {
 	static const char *const models[] = { "model", "pytorch_model",
 					      "diffusion_pytorch_model" };
 	bool variant = strchr(set, '.') != NULL;
 
-	if (is_called(set, "consolidated", false))
+	if (is_called(set, "consolidated", false) || dcp_hf_is_rank_part(set))
 		return DCP_HF_RANK_TWIN;
 	if (is_called(set, "adapter_model", false))
 		return variant ? 4 : 2;

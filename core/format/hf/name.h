@@ -7,6 +7,7 @@
  *	shard-00002-model-00001-of-00003...     the same, of one rank of DCP's writer
  *	rank-00000-of-00002.safetensors         what one rank of dcpfs's writer has, a set by itself
  *	model.safetensors.index.json            its index: which part holds which key
+ *	model-rank-0-part-1.safetensors         a rank's file of vLLM's sharded_state, a set by itself
  *	model.fp16.safetensors                  set "model.fp16", a variant; diffusers also writes
  *	                                        model-00001-of-00002.fp16.safetensors
  *	pytorch_model-00001-of-00002.bin        the same by torch.save, set "pytorch_model"
@@ -47,6 +48,9 @@ enum dcp_hf_kind dcp_hf_name(const char *file, struct dcp_hf_name *out);
  * variants, and the model once more as Mistral names it. */
 unsigned dcp_hf_rank(const char *set);
 #define DCP_HF_RANK_TWIN 9
+
+/* One of the files that vLLM's and SGLang's sharded_state has of each rank? */
+bool dcp_hf_is_rank_part(const char *set);
 
 /* Does a library call its weights so? */
 bool dcp_hf_is_weights(const char *set);

@@ -21,6 +21,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
@@ -29,6 +30,7 @@
 #include "core/format/hf/safetensors_int.h"
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"
+#include "core/parse/json.h"
 #include "core/parse/magic.h"
 
 /* ---- which directories ---- */
@@ -40,12 +42,38 @@ static bool is_loose(const struct dcp_dir *dir)
 	       !dcp_hf_is_home(dir);
 }
 
+/* A file of a rank, where no model stands beside it: what it holds has the names that vLLM gives to tensors which it fused
+ * and cut, and would pass for a model. NULL: there is none. */
+static const char *rank_part(const struct dcp_dir *dir)
+{
+	struct dcp_hf_name name;
+
+	if (dcp_hf_has_model(dir, DCP_HF_SAFETENSORS))
+		return NULL;
+	for (size_t i = 0; i < dir->n; i++)
+		if (!dir->entries[i].is_dir &&
+		    dcp_hf_name(dir->entries[i].name, &name) == DCP_HF_SAFETENSORS &&
+		    dcp_hf_is_rank_part(name.set))
+			return dir->entries[i].name;
+	return NULL;
+}
+
 static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 {
 	const char *index = dcp_hf_index_name(dir, DCP_HF_SAFETENSORS_INDEX);
+	const char *part = rank_part(dir);
 	enum dcp_match match, sharded_match;
 	dcp_auto_dir struct dcp_dir sharded = { .fd = -1 };
 
+	if (part) {
+		snprintf(why, n,
+			 "%s is of vLLM's sharded_state: what one rank holds of tensors that "
+			 "vLLM "
+			 "fused and cut, which dcpfs does not put together; vLLM loads it "
+			 "(load_format sharded_state)",
+			 part);
+		return DCP_MATCH_INCOMPLETE;
+	}
 	match = dcp_hf_check_parts(dir, DCP_HF_SAFETENSORS, why, n);
 	if (match != DCP_MATCH_NO)
 		return is_loose(dir) ? DCP_MATCH_MANY : match;
@@ -117,6 +145,61 @@ static int read_all(struct dcp_hf *h, struct dcp_err *err)
 	return rc;
 }
 
+/* ---- deltas ---- */
+
+static bool is_true(const char *text)
+{
+	return text && strcasecmp(text, "false") != 0 && strcmp(text, "0") != 0 && *text;
+}
+
+/* How it changes another version, in the words of its metadata; NULL: it does not. */
+static const char *delta_encoding(const char *said)
+{
+	static const char *const whole[] = { "", "none", "full" };
+
+	for (size_t i = 0; said && i < DCP_LEN(whole); i++)
+		if (strcasecmp(said, whole[i]) == 0)
+			return NULL;
+	return said;
+}
+
+static int fail_delta(const char *file, const char *encoding, const char *base,
+		      struct dcp_err *err)
+{
+	return dcp_fail(
+		err, -ENOTSUP,
+		"%s says that it is a delta (%.60s) of %s%.100s: changes, not the weights of "
+		"a model, and dcpfs does not apply them yet",
+		file, encoding, base ? "version " : "another version", base ? base : "");
+}
+
+/* What is saved between whole models: only what changed since another version. */
+static int refuse_deltas(const struct dcp_hf *h, struct dcp_err *err)
+{
+	for (size_t i = 0; i < h->nsets; i++) {
+		const struct dcp_hf_index *ix = &h->sets[i].index;
+		const struct dcp_json *meta = dcp_json_get(ix->json, "metadata");
+		const char *how =
+			delta_encoding(dcp_json_str(dcp_json_get(meta, "delta_encoding")));
+
+		if (how)
+			return fail_delta(ix->name, how,
+					  dcp_json_str(dcp_json_get(meta, "base_version")),
+					  err);
+	}
+	for (size_t i = 0; i < h->nfiles; i++) {
+		const struct dcp_safetensors *st = &h->files[i].header;
+		const char *how = delta_encoding(dcp_safetensors_meta(st, "delta_encoding"));
+
+		if (!how && is_true(dcp_safetensors_meta(st, "sparse")))
+			how = "sparse: indices and values";
+		if (how)
+			return fail_delta(h->files[i].name, how,
+					  dcp_safetensors_meta(st, "base_version"), err);
+	}
+	return 0;
+}
+
 /* ---- load ---- */
 
 /* Of the first file that has __metadata__; or NULL. */
@@ -181,6 +264,8 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 
 	dcp_arena_init(&h.arena, DCP_HF_MEMORY);
 	rc = read_all(&h, err);
+	if (rc == 0)
+		rc = refuse_deltas(&h, err);
 	if (rc == 0)
 		rc = dcp_hf_emit(&h);
 	if (rc == 0)

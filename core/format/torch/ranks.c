@@ -315,6 +315,8 @@ static int emit_rank(struct ranks *r, struct dcp_err *why)
 	if (rc < 0)
 		return rc;
 	rc = dcp_torch_open_file(in->dir, f->file, &t, why);
+	if (rc == 0)
+		rc = dcp_tstate_check(t, f->file, why);
 	if (rc < 0)
 		return rc == -ENOMEM ? rc : 1;
 	s.t = t;

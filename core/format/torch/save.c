@@ -80,6 +80,8 @@ static int emit_file(const struct dcp_load *in, const char *name, struct dcp_buf
 		rc = dcp_torch_open_file(in->dir, name, &t, err);
 	if (rc == -EBADMSG && in->depth > 0) /* of a trainer that does not use torch */
 		return dcp_pickle_emit(in, name, s.file, s.whole, err);
+	if (rc == 0)
+		rc = dcp_tstate_check(t, name, err);
 	if (rc < 0)
 		return rc;
 	s.t = t;

@@ -182,6 +182,20 @@ static int walk(struct emitter *w)
 	return w->tensors_only ? 0 : emit_too_deep(w);
 }
 
+int dcp_tstate_check(const struct dcp_torch *t, const char *name, struct dcp_err *err)
+{
+	const struct dcp_pv meta = dcp_pv_at(dcp_torch_root(t), "shard_metadata");
+
+	if (!dcp_pv_get(meta, "shard_info") || !dcp_pv_get(meta, "flatten_info"))
+		return 0;
+	return dcp_fail(
+		err, -ENOTSUP,
+		"%s is what one rank of torch_xla's FSDP saved (it has shard_metadata): "
+		"flattened parts of the model, which dcpfs does not put together; "
+		"torch_xla's consolidate_sharded_model_checkpoints makes one file of them",
+		name);
+}
+
 int dcp_tstate_emit(const struct dcp_tstate *s)
 {
 	struct emitter w = { .s = s, .left = allowed(s) };

@@ -60,6 +60,9 @@ struct dcp_tstate {
  */
 int dcp_tstate_emit(const struct dcp_tstate *s);
 
+/* -ENOTSUP: file @name is a part of a checkpoint in a form that is not read, and would pass for a model; or 0. */
+int dcp_tstate_check(const struct dcp_torch *t, const char *name, struct dcp_err *err);
+
 /*
  * The same of the file @name of @in's directory, which torch.save did not write, as the values of a plain pickle; @whole
  * as above. -EBADMSG: it is none either, and @err keeps what it says.

@@ -64,6 +64,9 @@ static const struct {
 	{ "unet.fp16", 5, false },
 	{ "consolidated", DCP_HF_RANK_TWIN, true },
 	{ "consolidated.00", DCP_HF_RANK_TWIN, true },
+	{ "model-rank-0-part-12", DCP_HF_RANK_TWIN, true },
+	{ "model-rank-0", 1, false },
+	{ "model-rank-0-part-1.fp16", 5, false },
 };
 /* clang-format on */
 
