@@ -73,7 +73,7 @@ void help_program(struct dcp_buf *b, const struct cmd *const *table)
 	for (; *table; table++)
 		dcp_buf_printf(b, "  %-9s %s\n", (*table)->name, (*table)->what);
 	dcp_buf_str(b, "\nSOURCE is a checkpoint directory, or a directory of checkpoints.\n"
-		       "\nexamples:\n"
+		       "examples:\n"
 		       "  dcpfs /data/run1 /mnt/run1      then look into /mnt/run1/latest/npy\n"
 		       "  dcpfs ls /data/run1 latest      what is in the newest checkpoint\n");
 }

@@ -8,6 +8,7 @@ import gzip
 import json
 import os
 import resource
+import shutil
 import signal
 import struct
 import subprocess
@@ -74,6 +75,30 @@ def decoding():
     check(len(names) == 1 and names[0].endswith(".bin"), f"the cache then: {names}")
 
 
+def journals():
+    """A journal that a power cut has emptied, or that is all a killed export has left, is in the way of none."""
+    place, source = SCRATCH / "place", SCRATCH / "source"
+    part, journal = place / ".out.dcpfs-part", place / ".out.dcpfs-journal"
+    for resume in ((), ("--resume",)):
+        part.mkdir(parents=True)
+        (part / ".dcpfs-last").write_bytes(b"rest")
+        journal.write_bytes(b"")
+        got = run("export", "--as", "safetensors", *resume, source, place / "out")
+        equal(got.returncode, OK, f"an empty journal: {got.stderr}")
+        equal(os.listdir(place), ["out"], "what is there then")
+        shutil.rmtree(place)
+    data("export", "--as", "safetensors", "--json", source, place / "out")
+    for text in (b"dcpfs", b"", b"dcpfsSV1" + bytes(40)):
+        journal.write_bytes(text)
+        fails(USAGE, "exists already", "export", "--as", "safetensors", source, place / "out")
+        equal(os.listdir(place), ["out"], "a journal that was left when all was done")
+    shutil.rmtree(place)
+    part.mkdir(parents=True)
+    (part / "mine").write_bytes(b"not of dcpfs")
+    fails(USAGE, "was not left by dcpfs", "export", "--as", "safetensors", source, place / "out")
+    equal(sorted(p.name for p in place.rglob("*")), [part.name, "mine"], "a directory of that name which is another's")
+
+
 def cache():
     """dir, size, prune, clean."""
     place = SCRATCH / "other"
@@ -112,5 +137,6 @@ def cache():
 
 file_sizes()
 decoding()
+journals()
 cache()
 finish()

@@ -28,8 +28,14 @@ int save_journal_open(struct save *s, struct dcp_err *err)
 
 	for (;;) {
 		int fd = openat(s->parent_fd, s->journal,
-				O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, save_mode(s, 0666));
+				O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+				save_mode(s, 0666));
 
+		s->fresh = fd >= 0;
+		if (fd < 0 && errno == EEXIST)
+			fd = openat(s->parent_fd, s->journal, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+		if (fd < 0 && errno == ENOENT)
+			continue; /* removed meanwhile */
 		if (fd < 0)
 			return dcp_fail(err, -errno, "%s: no file can be made there: %s",
 					s->parent, strerror(errno));
@@ -99,7 +105,6 @@ static int begin(struct save *s, size_t size)
 	s->resumed = s->opts.resume && is_same(s, size);
 	if (s->opts.resume && !s->resumed)
 		return -ESTALE;
-	/* Never empty: that would say that the directory beside it is not ours. */
 	if (!s->resumed && ftruncate(s->journal_fd, SAVE_MARK) < 0)
 		return -errno;
 	rc = -posix_fallocate(s->journal_fd, 0, (off_t)size);

@@ -192,17 +192,26 @@ int save_compare(struct save *s, struct dcp_err *err)
 			s->name);
 }
 
-/* Undo a save that was killed while the old directory was renamed away: it gets its name
- * back. */
+/*
+ * End what a killed save had begun to end. Where the old directory was renamed away, it gets its name back; where the
+ * new one has the name, only the journal is left.
+ */
 static void recover(const struct save *s)
 {
-	struct stat st;
+	struct stat st, part;
 	dcp_auto_fd int fd = openat(s->parent_fd, s->journal, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
 
 	/* Not while its process lives. On NFS only a file that can be written is locked. */
-	if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
-	    fstatat(s->parent_fd, s->name, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
-		renameat(s->parent_fd, s->old, s->parent_fd, s->name);
+	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
+		return;
+	if (faccessat(s->parent_fd, s->name, F_OK, AT_SYMLINK_NOFOLLOW) < 0) {
+		if (errno == ENOENT)
+			renameat(s->parent_fd, s->old, s->parent_fd, s->name);
+	} else if (fstat(fd, &st) == 0 && st.st_uid == geteuid() &&
+		   fstatat(s->parent_fd, s->part, &part, AT_SYMLINK_NOFOLLOW) < 0 &&
+		   errno == ENOENT && save_remove_tree(s->parent_fd, s->old) == 0) {
+		unlinkat(s->parent_fd, s->journal, 0);
+	}
 }
 
 static int not_ours(const struct save *s, struct dcp_err *err)
@@ -211,42 +220,59 @@ static int not_ours(const struct save *s, struct dcp_err *err)
 			s->parent, s->part);
 }
 
+/* On the disk before anything stands beside it. */
+static int mark_journal(const struct save *s)
+{
+	int rc = save_pwrite(s->journal_fd, "dcpfs", SAVE_MARK, 0);
+
+	return rc == 0 && (fsync(s->journal_fd) < 0 || fsync(s->parent_fd) < 0) ? -errno : rc;
+}
+
+static bool has_part(const struct save *s)
+{
+	int n = count_entries(s->parent_fd, s->part);
+
+	return n != 0 && n != -ENOENT;
+}
+
+/* What stands beside a journal was made here, whatever is left of the journal itself after a power cut. */
 static int make_part(struct save *s, struct dcp_err *err)
 {
 	struct stat st;
-	bool ours;
-	int rc = save_journal_open(s, err);
+	int rc;
 
+	if (faccessat(s->parent_fd, s->journal, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && has_part(s))
+		return not_ours(s, err);
+	rc = save_journal_open(s, err);
 	if (rc < 0)
 		return rc;
-	/* Only what stands beside a journal of this user was made here. */
-	ours = fstat(s->journal_fd, &st) == 0 && st.st_size > 0;
-	if (ours && st.st_uid != geteuid())
+	if (fstat(s->journal_fd, &st) < 0 || st.st_uid != geteuid())
 		return not_ours(s, err);
 	s->made = true;
 	rc = save_narrow(s, s->journal_fd);
-	if (ours && rc == 0 && !s->opts.resume)
+	if (rc == 0 && st.st_size < SAVE_MARK)
+		rc = mark_journal(s);
+	if (!s->fresh && rc == 0 && !s->opts.resume)
 		rc = save_remove_tree(s->parent_fd, s->part);
 	/* What was renamed away may be the only copy: it is removed when its name is taken
 	 * again. */
-	if (ours && rc == 0 && faccessat(s->parent_fd, s->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+	if (!s->fresh && rc == 0 &&
+	    faccessat(s->parent_fd, s->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
 		rc = save_remove_tree(s->parent_fd, s->old);
-	else if (ours && rc == 0 && renameat(s->parent_fd, s->old, s->parent_fd, s->name) == 0)
+	else if (!s->fresh && rc == 0 &&
+		 renameat(s->parent_fd, s->old, s->parent_fd, s->name) == 0)
 		rc = s->opts.force ? 0 : -EEXIST;
 	if (rc == 0 && mkdirat(s->parent_fd, s->part, save_mode(s, 0777)) < 0 &&
 	    errno != EEXIST)
 		rc = -errno;
 	/* In a directory that others may write to, another user could have made it. */
-	if (rc == 0 &&
-	    (fstatat(s->parent_fd, s->part, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-	     st.st_uid != geteuid() || (!ours && count_entries(s->parent_fd, s->part) != 0))) {
+	if (rc == 0 && (fstatat(s->parent_fd, s->part, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+			st.st_uid != geteuid() || (s->fresh && has_part(s)))) {
 		s->made = false;
-		if (!ours)
-			unlinkat(s->parent_fd, s->journal, 0); /* it is empty */
+		if (s->fresh)
+			unlinkat(s->parent_fd, s->journal, 0);
 		return not_ours(s, err);
 	}
-	if (rc == 0 && !ours)
-		rc = save_pwrite(s->journal_fd, "dcpfs", SAVE_MARK, 0);
 	return rc < 0 ? save_fail(s, rc, s->part, err) : 0;
 }
 

@@ -57,6 +57,7 @@ struct save {
 	char sealed[PATH_MAX + NAME_MAX + 2];
 	int parent_fd, dir, journal_fd;
 	bool made, published;
+	bool fresh;    /* this save has made the journal */
 	bool aside;    /* what had the name is called @old */
 	bool compares; /* to be resumed, but OUT is there: only noted, to be compared with it */
 	bool replaces; /* OUT is there, and gives way if it is a checkpoint */

@@ -162,7 +162,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 
 const struct cmd cmd_cache = {
 	.name = "cache",
-	.what = "the directory of indexes and decoded archives: dir, size, prune, clean",
+	.what = "where indexes and decoded archives are kept, and how big they are",
 	.about = "dir: where it is. size: what it holds. prune: remove indexes of checkpoints "
 		 "that are gone, files unused for 30 days, and the least recently used beyond "
 		 "the limits, as happens by itself when a file is added. clean: remove all of "
