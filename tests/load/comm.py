@@ -9,6 +9,7 @@ import concurrent.futures
 import errno
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -190,6 +191,26 @@ def hosts():
         print("IPv6 left out: this machine has none")
         return
     Job(host="::1").start_all(3, *ALL).good(3, "IPv6")
+
+
+def many():
+    """More ranks than a process may have files open, by the usual soft limit; and than it may have at all."""
+    if b"__asan_init" in open(PROGRAM, "rb").read() or b"__tsan_init" in open(PROGRAM, "rb").read():
+        print("1,100 ranks left out: a sanitizer takes too much memory for each")
+        return
+    for host in "127.0.0.1", NAME:
+        for hard, steps in (None, ["agree", "gather=10", "agree=7"]), (1000, []):
+            def limit(hard=hard):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, hard or 1024), hard or resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+            n = 1100
+            p = subprocess.run([PROGRAM, str(n), "env", *steps], env=Job(host=host).env, capture_output=True, text=True, preexec_fn=limit,
+                               check=False, timeout=PATIENCE)
+            said = [json.loads(line) for line in p.stdout.splitlines()]
+            check(len(said) == n and not p.stderr, f"{n} ranks at {host}, {hard}: {len(said)} answers; {p.stderr}")
+            code, says = (errno.EIO, "rank 7 was told to fail") if steps else (errno.EMFILE, f"rank 0 needs a connection to each of {n} ranks, but may open")
+            for a in said:
+                if not check(a["code"] == -code and says in a["text"], f"{n} ranks at {host}, {hard}: {a}"):
+                    break
 
 
 def launchers():
@@ -520,7 +541,7 @@ def strangers_connect():
         c.close()
 
 
-TESTS = [talk, groups, objects, coordinator, late_ranks, large, hosts, launchers, two_jobs, failures, no_memory, killed, killed_while_they_meet, hangs, no_rank_comes,
+TESTS = [many, talk, groups, objects, coordinator, late_ranks, large, hosts, launchers, two_jobs, failures, no_memory, killed, killed_while_they_meet, hangs, no_rank_comes,
          disagree, environment, secrets, secret_of_user, addresses, users, strangers_listen, strangers_connect]
 
 

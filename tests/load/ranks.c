@@ -17,6 +17,7 @@
  *	coordinator=R    of what is loaded from now on
  *	objects       the same; what the hooks give of objects goes to LOAD_OBJECTS/RANK: a line with the length
  *	              of the bytes, of the JSON, and the key; then these (-1: NULL)
+ * ranks N HOW STEP... is all N ranks, each a process; of these only rank 0 and those that fail print a line.
  * LOAD_INSECURE: as --insecure. Prints a line of JSON: {"rank", "ranks", "comm", "nodes", "step", "code", "error_rank", "text"}.
  */
 #include <errno.h>
@@ -24,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/unit/t/fault.h"
@@ -47,7 +49,7 @@ static int gather(const struct dcpload_comm *c, uint64_t n, struct dcpload_error
 		const unsigned char *q = all.at[r];
 
 		for (uint64_t i = 0; i < all.n[r]; i++)
-			if (all.n[r] != n + r || q[i] != r + 1)
+			if (all.n[r] != n + r || q[i] != (unsigned char)(r + 1))
 				rc = load_fail(err, -EBADMSG, "byte %llu of rank %u is %u",
 					       (unsigned long long)i, r, q[i]);
 	}
@@ -223,7 +225,44 @@ static int step(const struct dcpload_comm *c, const char *name, uint64_t value, 
 	return rc;
 }
 
-int main(int argc, char **argv)
+/* Become each of @n ranks. Returns the number of a rank; -1: it was all of them, of which *@failed failed. */
+static int fork_ranks(int n, int *failed)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%d", n);
+	setenv("WORLD_SIZE", text, 1);
+	for (int r = 0; r < n; r++) {
+		pid_t pid = fork();
+
+		if (pid < 0)
+			exit(2);
+		if (pid == 0) {
+			snprintf(text, sizeof(text), "%d", r);
+			setenv("RANK", text, 1);
+			return r;
+		}
+	}
+	for (int status; wait(&status) > 0;)
+		*failed += status != 0;
+	return -1;
+}
+
+static void print_line(const struct dcpload_comm *c, const char *at, int rc,
+		       const struct dcpload_error *err)
+{
+	printf("{\"rank\": %d, \"ranks\": %d, \"comm\": \"%s\", \"nodes\": %u, \"version\": "
+	       "\"%s\", "
+	       "\"step\": \"%s\", "
+	       "\"code\": %d, \"error_rank\": %d, \"text\": \"",
+	       c ? (int)c->rank : -1, c ? (int)c->ranks : -1, c ? c->name : "", nodes_seen,
+	       version, at, rc, err->rank);
+	for (const char *p = rc < 0 ? err->text : ""; *p; p++)
+		printf(strchr("\"\\", *p) ? "\\%c" : "%c", *p);
+	printf("\"}\n");
+}
+
+static int be_rank(int argc, char **argv, int quiet)
 {
 	struct dcpload_comm *comm[2] = { NULL, NULL };
 	struct dcpload_error err = { 0 };
@@ -255,18 +294,19 @@ int main(int argc, char **argv)
 		} else
 			rc = step(c, name, value, given, &err);
 	}
-	printf("{\"rank\": %d, \"ranks\": %d, \"comm\": \"%s\", \"nodes\": %u, \"version\": "
-	       "\"%s\", "
-	       "\"step\": \"%s\", "
-	       "\"code\": %d, \"error_rank\": %d, \"text\": \"",
-	       comm[depth] ? (int)comm[depth]->rank : -1,
-	       comm[depth] ? (int)comm[depth]->ranks : -1, comm[depth] ? comm[depth]->name : "",
-	       nodes_seen, version, at, rc, err.rank);
-	for (const char *p = rc < 0 ? err.text : ""; *p; p++)
-		printf(strchr("\"\\", *p) ? "\\%c" : "%c", *p);
-	printf("\"}\n");
+	if (rc < 0 || !quiet)
+		print_line(comm[depth], at, rc, &err);
 	fflush(stdout);
 	dcpload_comm_close(comm[1]);
 	dcpload_comm_close(comm[0]);
 	return rc < 0;
+}
+
+int main(int argc, char **argv)
+{
+	int n = argc > 2 ? atoi(argv[1]) : 0, failed = 0, rank = n ? fork_ranks(n, &failed) : 0;
+
+	if (rank < 0)
+		return failed != 0;
+	return be_rank(argc - !!n, argv + !!n, rank > 0);
 }

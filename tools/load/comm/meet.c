@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -199,6 +200,43 @@ int load_listen(const struct load_address *only, uint16_t port, uint16_t nports)
 			break;
 	}
 	return fd;
+}
+
+int load_poll(struct pollfd *p, size_t n, struct pollfd *room, int ms)
+{
+	nfds_t live = 0;
+	int rc;
+
+	for (size_t i = 0; i < n; i++)
+		if (p[i].fd >= 0)
+			room[live++] = p[i];
+	rc = poll(room, live, ms);
+	if (rc < 0)
+		return errno == EINTR ? 0 : -errno;
+	live = 0;
+	for (size_t i = 0; i < n; i++)
+		p[i].revents = p[i].fd >= 0 ? room[live++].revents : 0;
+	return rc;
+}
+
+int load_raise_limit(uint32_t ranks, struct dcpload_error *err)
+{
+	enum { OTHERS = 512, FEW = 32 }; /* of the process, at ease, and at least */
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+		return load_fail(err, -errno, "the limit of open files: %s", strerror(errno));
+	if (limit.rlim_cur < (rlim_t)ranks + OTHERS && limit.rlim_cur < limit.rlim_max) {
+		limit.rlim_cur = DCP_MIN((rlim_t)ranks + OTHERS, limit.rlim_max);
+		setrlimit(RLIMIT_NOFILE, &limit);
+		getrlimit(RLIMIT_NOFILE, &limit);
+	}
+	if (limit.rlim_cur >= (rlim_t)ranks + FEW)
+		return 0;
+	return load_fail(err, -EMFILE,
+			 "rank 0 needs a connection to each of %u ranks, but may open %llu "
+			 "files (ulimit -n); MPI needs none",
+			 ranks, (unsigned long long)limit.rlim_cur);
 }
 
 int load_resolve(const struct load_meeting *m, int64_t deadline, struct load_address *out,

@@ -66,6 +66,13 @@ void load_address_set_port(struct load_address *a, uint16_t port);
 uint16_t load_address_port(const struct load_address *a);
 bool load_address_same_host(const struct load_address *a, const struct load_address *b);
 
+/* poll() of those of @n that have a descriptor; the others report nothing. @room: for @n more. What poll() returns, or a
+ * negative errno; a signal: 0. */
+struct pollfd;
+int load_poll(struct pollfd *p, size_t n, struct pollfd *room, int ms);
+/* Let this process open a connection to each of @ranks ranks, if its hard limit allows it. -EMFILE. */
+int load_raise_limit(uint32_t ranks, struct dcpload_error *err);
+
 /* Bytes of memory that load_meet() needs; it allocates none. Depends on @rank, @ranks and @nports. */
 size_t load_meet_room(const struct load_meeting *m);
 

@@ -16,7 +16,7 @@
 
 #define PENDING 128    /* connections that have not proved yet who they are */
 #define CROWDED_MS 500 /* time that each of them has when all places are taken */
-#define TELL_MS 2000   /* for telling ranks that come after the meeting has failed */
+#define TELL_MS 2000   /* after the meeting has failed, for another rank to come and be told */
 #define STRANGERS_TEXT 240
 #define RANKS (LOAD_MAX_ADDRESSES + PENDING) /* the first rank's place in what is polled */
 
@@ -39,7 +39,7 @@ struct host {
 	uint64_t refused[REFUSED_COUNT]; /* REFUSED_NOT: did not speak our language */
 	struct pollfd *poll;             /* listeners, those pending, ranks */
 	struct dcpload_error failed;
-	int64_t until; /* then the meeting is over */
+	int64_t deadline, until; /* then the meeting is over */
 };
 
 /*
@@ -168,7 +168,7 @@ static void fail(struct host *h, int code, uint32_t rank)
 {
 	h->failed.code = code;
 	h->failed.rank = (int32_t)rank;
-	h->until = DCP_MIN(h->until, dcp_now_ms() + TELL_MS);
+	h->until = DCP_MIN(h->deadline, dcp_now_ms() + TELL_MS);
 }
 
 /* A rank of this job with wrong numbers makes the meeting fail. */
@@ -215,6 +215,8 @@ static void on_proof(struct host *h, struct shake *s)
 	}
 	if (member && h->fd[rank] == HOST_NONE) {
 		h->missing--;
+		if (w.code)
+			h->until = DCP_MIN(h->deadline, dcp_now_ms() + TELL_MS);
 		h->fd[rank] = w.code ? HOST_TOLD : dcp_take_fd(&s->fd);
 		memcpy(h->nonce[rank], s->hello.nonce, 32);
 	}
@@ -296,6 +298,10 @@ static void serve_all(struct host *h)
 
 static int host_loop(struct host *h, struct dcpload_error *err)
 {
+	int rc = load_raise_limit(h->m->ranks, &h->failed);
+
+	if (rc < 0)
+		fail(h, rc, 0);
 	while (h->missing) {
 		int64_t now = dcp_now_ms();
 
@@ -313,8 +319,12 @@ static int host_loop(struct host *h, struct dcpload_error *err)
 		for (uint32_t r = 1; r < h->m->ranks; r++)
 			h->poll[RANKS + r] =
 				(struct pollfd){ h->failed.code ? -1 : h->fd[r], POLLRDHUP, 0 };
-		if (poll(h->poll, RANKS + h->m->ranks, (int)DCP_MIN(h->until - now, 100)) >= 0)
-			serve_all(h);
+		rc = load_poll(h->poll, RANKS + h->m->ranks, h->poll + RANKS + h->m->ranks,
+			       (int)DCP_MIN(h->until - now, 100));
+		if (rc < 0)
+			return load_fail(err, rc, "rank 0 waits for others: poll: %s",
+					 strerror(-rc));
+		serve_all(h);
 	}
 	if (h->failed.code && err)
 		*err = h->failed;
@@ -325,7 +335,7 @@ static int host_loop(struct host *h, struct dcpload_error *err)
 
 static size_t host_room(const struct load_meeting *m)
 {
-	return sizeof(struct host) + (RANKS + (size_t)m->ranks) * sizeof(struct pollfd) +
+	return sizeof(struct host) + 2 * (RANKS + (size_t)m->ranks) * sizeof(struct pollfd) +
 	       (size_t)m->ranks * 32;
 }
 
@@ -338,10 +348,13 @@ static int host(const struct load_meeting *m, int64_t deadline, int *fd,
 
 	for (uint32_t r = 0; r < m->ranks; r++)
 		fd[r] = HOST_NONE;
-	*h = (struct host){
-		.m = m, .fd = fd, .missing = m->ranks - 1, .poll = polls, .until = deadline
-	};
-	h->nonce = (uint8_t(*)[32])(void *)(polls + RANKS + m->ranks);
+	*h = (struct host){ .m = m,
+			    .fd = fd,
+			    .missing = m->ranks - 1,
+			    .poll = polls,
+			    .deadline = deadline,
+			    .until = deadline };
+	h->nonce = (uint8_t(*)[32])(void *)(polls + 2 * (RANKS + m->ranks));
 	for (size_t i = 0; i < PENDING; i++)
 		h->pending[i].fd = -1;
 	if (m->listener >= 0)

@@ -105,14 +105,20 @@ static int tcp_late(struct tcp *t, uint32_t rank, uint32_t more, int timeout_ms)
 	return tcp_break(t, -ETIMEDOUT, (int32_t)rank);
 }
 
-/* Wait for what t->poll says; 0 at the deadline. */
+/* Wait for what t->poll says. 1; 0: the deadline is over; a negative errno, after which the communicator is broken. */
 static int tcp_poll(struct tcp *t, int64_t deadline)
 {
 	int64_t left = deadline - dcp_now_ms();
+	int rc;
 
 	if (left <= 0)
 		return 0;
-	return poll(t->poll, t->nlines, (int)DCP_MIN(left, 200)) < 0 ? -1 : 1;
+	rc = load_poll(t->poll, t->nlines, t->poll + t->nlines, (int)DCP_MIN(left, 200));
+	if (rc >= 0)
+		return 1;
+	load_fail(&t->failed, rc, "rank %u waits for others: poll: %s", t->comm.rank,
+		  strerror(-rc));
+	return tcp_break(t, rc, (int32_t)t->comm.rank);
 }
 
 /* ---- calls ---- */
@@ -132,6 +138,7 @@ static int centre_left(struct tcp *t, uint32_t rank, size_t n)
 static int centre_collect(struct tcp *t, size_t n, char *all, int64_t deadline, int timeout_ms)
 {
 	uint32_t missing = t->nlines - 1, first;
+	int rc;
 	int64_t say_here = deadline - timeout_ms + HERE_MS(timeout_ms);
 
 	while (missing) {
@@ -143,8 +150,8 @@ static int centre_collect(struct tcp *t, size_t n, char *all, int64_t deadline, 
 		missing = first = 0;
 		for (uint32_t r = t->nlines - 1; r > 0; r--) {
 			struct load_line *l = &t->line[r];
-			int rc = load_line_get(l, t->call, all + r * n, n);
 
+			rc = load_line_get(l, t->call, all + r * n, n);
 			if (rc < 0)
 				return tcp_lost(t, r, rc, n);
 			/* Ranks that are done are watched, too: they may go away. */
@@ -152,8 +159,9 @@ static int centre_collect(struct tcp *t, size_t n, char *all, int64_t deadline, 
 			missing += rc == 0;
 			first = rc == 0 ? r : first;
 		}
-		if (missing && tcp_poll(t, deadline) == 0)
-			return tcp_late(t, first, missing - 1, timeout_ms);
+		rc = missing ? tcp_poll(t, deadline) : 1;
+		if (rc <= 0)
+			return rc < 0 ? rc : tcp_late(t, first, missing - 1, timeout_ms);
 		for (uint32_t r = 1; missing && r < t->nlines; r++)
 			if (t->poll[r].events == POLLRDHUP && t->poll[r].revents)
 				return centre_left(t, r, n);
@@ -166,6 +174,7 @@ static int centre_collect(struct tcp *t, size_t n, char *all, int64_t deadline, 
 static void centre_spread(struct tcp *t, const char *all, int64_t deadline, int timeout_ms)
 {
 	uint32_t missing = t->nlines - 1, first;
+	int rc;
 
 	while (missing) {
 		missing = first = 0;
@@ -181,10 +190,11 @@ static void centre_spread(struct tcp *t, const char *all, int64_t deadline, int 
 			missing++;
 			first = r;
 		}
-		if (missing && tcp_poll(t, deadline) == 0) {
+		rc = missing ? tcp_poll(t, deadline) : 1;
+		if (rc == 0)
 			tcp_late(t, first, missing - 1, timeout_ms);
+		if (rc <= 0)
 			return;
-		}
 	}
 	for (uint32_t r = 1; r < t->nlines; r++)
 		if (t->line[r].deaf) {
@@ -231,8 +241,9 @@ static int edge_allgather(struct tcp *t, const void *mine, size_t n, char *all, 
 		t->poll[0] = (struct pollfd){ l->fd, POLLIN, 0 };
 		if (!load_line_has_put(l) && !l->deaf)
 			t->poll[0].events = POLLIN | POLLOUT;
-		if (tcp_poll(t, deadline) == 0)
-			return tcp_late(t, 0, 0, timeout_ms);
+		rc = tcp_poll(t, deadline);
+		if (rc <= 0)
+			return rc < 0 ? rc : tcp_late(t, 0, 0, timeout_ms);
 	}
 }
 
@@ -270,7 +281,7 @@ static void linger(struct tcp *t)
 	for (uint32_t i = 0; i < t->nlines; i++)
 		if (t->line[i].fd >= 0)
 			shutdown(t->line[i].fd, SHUT_WR);
-	while (left && tcp_poll(t, deadline)) {
+	while (left && tcp_poll(t, deadline) > 0) {
 		left = 0;
 		for (uint32_t i = 0; i < t->nlines; i++) {
 			struct load_line *l = &t->line[i];
@@ -315,7 +326,7 @@ static struct tcp *tcp_alloc(const struct load_meeting *m)
 		return NULL;
 	t->nlines = m->rank ? 1 : m->ranks;
 	t->line = calloc(t->nlines, sizeof(*t->line));
-	t->poll = calloc(t->nlines, sizeof(*t->poll));
+	t->poll = calloc(t->nlines, 2 * sizeof(*t->poll));
 	t->fd = calloc(m->ranks, sizeof(*t->fd));
 	t->room = calloc(1, DCP_MAX(load_meet_room(m), m->ranks));
 	for (uint32_t i = 0; t->line && i < t->nlines; i++)
