@@ -13,8 +13,11 @@
 #include "core/base/jsonw.h"
 #include "core/rules/rules.h"
 #include "core/store/index/index.h"
+#include "core/store/version/expected.h"
 #include "core/store/version/version.h"
 #include "tools/out.h"
+
+enum { SHOWN = 20 }; /* tensors that are named */
 
 static int read_file(const char *path, struct dcp_buf *out, struct dcp_err *err)
 {
@@ -91,28 +94,81 @@ bool hf_is_wanted(const struct hf_opts *o)
 	return o->on || o->rules || o->assets || o->part || o->dtype;
 }
 
-void hf_put_place(const struct dcp_version *v, struct dcp_buf *b)
+void hf_put_model(struct dcp_version *v, struct dcp_buf *b)
 {
 	const char *prefix = dcp_index_meta(dcp_version_index(v), "prefix");
 	const char *others = dcp_index_meta(dcp_version_index(v), "others");
+	dcp_auto_buf struct dcp_buf why = DCP_BUF_INIT;
 
-	if (!prefix && !others)
-		return;
-	dcp_buf_str(b, "model: the keys ");
-	dcp_buf_str(b, prefix ? "below " : "that no name stands before");
-	out_text(b, prefix ? prefix : "");
-	if (others) {
-		dcp_buf_str(b, "; left out are others with such tensors, below ");
-		out_text(b, others);
-		dcp_buf_str(b, " (--hf-from PART takes one of them)");
+	if (prefix || others) {
+		dcp_buf_str(b, "model: the keys ");
+		dcp_buf_str(b, prefix ? "below " : "that no name stands before");
+		out_text(b, prefix ? prefix : "");
+		if (others) {
+			dcp_buf_str(b, "; left out are others with such tensors, below ");
+			out_text(b, others);
+			dcp_buf_str(b, " (--hf-from PART takes one of them)");
+		}
+		dcp_buf_str(b, "\n");
 	}
-	dcp_buf_str(b, "\n");
+	if (dcp_version_fit(v, &why, NULL) > DCP_WHOLE) {
+		dcp_buf_str(b, "warning: ");
+		out_text(b, why.p);
+		dcp_buf_str(b, "\n");
+	}
 }
 
-void hf_put_place_json(const struct dcp_version *v, struct dcp_jsonw *w)
+void hf_put_model_json(struct dcp_version *v, struct dcp_jsonw *w)
 {
 	struct dcp_index *ix = dcp_version_index(v);
+	dcp_auto_buf struct dcp_buf why = DCP_BUF_INIT;
 
 	dcp_jsonw_put_str_or_null(w, "prefix", dcp_index_meta(ix, "prefix"));
 	dcp_jsonw_put_str_or_null(w, "others", dcp_index_meta(ix, "others"));
+	dcp_jsonw_put_str_or_null(w, "problem",
+				  dcp_version_fit(v, &why, NULL) > DCP_WHOLE ? why.p : NULL);
+}
+
+void hf_warn(struct dcp_version *v)
+{
+	dcp_auto_buf struct dcp_buf why = DCP_BUF_INIT;
+
+	if (dcp_version_fit(v, &why, NULL) >= DCP_MISFIT)
+		cmd_warn("%s is %s", dcp_version_name(v), why.p);
+}
+
+struct telling {
+	uint64_t n;
+};
+
+static void tell(void *ctx, const char *what, const char *key, const char *text)
+{
+	struct telling *t = ctx;
+
+	if (t->n++ < SHOWN)
+		cmd_hint("%s: %s: %s", what, key, text);
+}
+
+enum cmd_exit hf_check(struct dcp_version *v, const struct hf_opts *o, const char *verb,
+		       bool quiet)
+{
+	dcp_auto_buf struct dcp_buf why = DCP_BUF_INIT;
+	struct dcp_err err = { 0 };
+	struct telling t = { 0 };
+	struct dcp_expected x = { .say = tell, .ctx = &t };
+	int fit = dcp_version_fit(v, &why, &err);
+
+	if (fit < 0)
+		return quiet ? cmd_exit_of(fit)
+			     : cmd_fail(cmd_exit_of(fit), "%s: %s", verb, err.msg);
+	if (fit < DCP_MISFIT || (fit == DCP_OTHER_NAMES && o->rules))
+		return CMD_OK;
+	if (quiet)
+		return CMD_NO;
+	cmd_fail(CMD_NO, "%s: %s is %s; --partial goes on", verb, dcp_version_name(v), why.p);
+	dcp_version_expect(v, &x, NULL);
+	if (t.n > SHOWN)
+		cmd_hint("and %llu more: dcpfs rules check auto",
+			 (unsigned long long)(t.n - SHOWN));
+	return CMD_NO;
 }

@@ -56,6 +56,19 @@ enum cmd_exit hf_config(const struct hf_opts *o, struct dcp_rules_config **out);
 /* Is it asked for? Who says by which rules, or with what, means it. */
 bool hf_is_wanted(const struct hf_opts *o);
 
-/* Where the model was found among the keys of mapped @v, and what else was there; nothing where no name wraps it. */
-void hf_put_place(const struct dcp_version *v, struct dcp_buf *b);
-void hf_put_place_json(const struct dcp_version *v, struct dcp_jsonw *w);
+/*
+ * Where the model was found among the keys of mapped @v, what else was there, and why it is no model that can be loaded; in
+ * JSON "prefix", "others", "problem". Nothing of what there is nothing to say of.
+ */
+void hf_put_model(struct dcp_version *v, struct dcp_buf *b);
+void hf_put_model_json(struct dcp_version *v, struct dcp_jsonw *w);
+
+/* One line on stderr where mapped @v is not the model of its config.json. */
+void hf_warn(struct dcp_version *v);
+
+/*
+ * May what mapped @v has be taken for the model of its config.json? CMD_NO, after saying for @verb which of its tensors are
+ * not there, are not of this shape, or are foreign. With rules that were named it may have other names for all of them.
+ */
+enum cmd_exit hf_check(struct dcp_version *v, const struct hf_opts *o, const char *verb,
+		       bool quiet);

@@ -321,9 +321,11 @@ static void put_weights(const struct dcpfs *fs, const struct dcpfs_version *ver,
 int dcpfs_hf_readme(const struct dcpfs *fs, const struct dcpfs_version *ver,
 		    struct dcpfs_spool *s, struct dcp_err *err)
 {
-	int rc;
+	int rc = dcp_version_fit(dcpfs_opened(ver), &s->buf, err);
 
-	dcp_buf_printf(&s->buf, "# %s\n\n", ver->of->name);
+	if (rc < 0)
+		return rc;
+	dcp_buf_printf(&s->buf, "%s# %s\n\n", rc ? "\n\n" : "", ver->of->name);
 	put_weights(fs, ver, &s->buf);
 	put_assets(ver, &s->buf);
 	rc = put_model(ver, &s->buf, err);

@@ -15,6 +15,7 @@
 #include "core/rules/rules.h"
 #include "core/store/index/index.h"
 #include "core/store/layouts/layouts.h"
+#include "core/store/version/expected.h"
 #include "fs/errors.h"
 #include "fs/fs.h"
 #include "fs/text/describe.h"
@@ -187,25 +188,33 @@ struct broken {
 	struct dcp_jsonw *w;
 };
 
-static int put_broken(void *ctx, const struct dcp_row *row, const char *why)
+static void put_error(const struct broken *b, const char *key, const char *why)
 {
-	const struct broken *b = ctx;
-
 	dcp_jsonw_object(b->w);
 	dcp_jsonw_put_str(b->w, "version", b->ver->name);
-	dcp_jsonw_put_str(b->w, "key", row->key);
+	dcp_jsonw_put_str_or_null(b->w, "key", key);
 	dcp_jsonw_put_str_or_null(b->w, "error", why);
 	dcp_jsonw_put_u64(b->w, "count", 0);
 	dcp_jsonw_end(b->w);
+}
+
+static int put_broken(void *ctx, const struct dcp_row *row, const char *why)
+{
+	put_error(ctx, row->key, why);
 	return 0;
 }
 
-/* Keys that the index knows to be broken; what failed at run time comes from fs/errors.c. */
+/* A model that is not whole, and keys that the index knows to be broken; what failed at run time comes from fs/errors.c. */
 static void put_all_broken(const struct dcpfs_version *ver, struct dcp_jsonw *w)
 {
 	struct broken b = { ver, w };
+	dcp_auto_buf struct dcp_buf why = DCP_BUF_INIT;
 
-	if (!ver || !dcpfs_opened(ver) || !dcp_index_counts(dcpfs_index(ver))->broken)
+	if (!ver || !dcpfs_opened(ver))
+		return;
+	if (dcp_version_fit(dcpfs_opened(ver), &why, NULL) >= DCP_MISFIT)
+		put_error(&b, NULL, why.p);
+	if (!dcp_index_counts(dcpfs_index(ver))->broken)
 		return;
 	dcpfs_describe_broken(dcpfs_opened(ver), DCP_ROW_TENSOR, put_broken, &b);
 	dcpfs_describe_broken(dcpfs_opened(ver), DCP_ROW_OBJECT, put_broken, &b);

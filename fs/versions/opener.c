@@ -15,6 +15,7 @@
 #include "core/base/text.h"
 #include "core/origin/dir/dir.h"
 #include "core/store/index/index.h"
+#include "core/store/version/expected.h"
 #include "core/store/version/mapped.h"
 #include "fs/errors.h"
 #include "fs/fs.h"
@@ -46,6 +47,7 @@ struct dcpfs_opener {
 	pthread_cond_t changed;
 	struct want *wants;                  /* the last come first */
 	const struct dcp_progress *progress; /* of the next build */
+	bool said;                           /* atomic: that there is no config.json */
 	bool opened, over; /* a version is open; there was nothing left to open */
 	bool held;         /* the first refusal is kept back: it may become the mount's own */
 	struct dcp_err first; /* the first refusal; no code: none */
@@ -124,6 +126,30 @@ static void log_broken(const struct dcpfs *fs, struct dcp_version *v)
 			dcp_version_name(v), err.msg);
 }
 
+/* One line for all versions: they are of one run. */
+static void log_no_config(struct dcpfs *fs, const struct dcpfs_version *ver,
+			  struct dcp_version *v)
+{
+	const struct dcp_map_opts how = { .assets = fs->opts.hf_assets,
+					  .source = fs->opts.source,
+					  .where = ver->found.where };
+
+	if (dcp_version_has_config(v, &how) == 0 &&
+	    !__atomic_exchange_n(&fs->opener->said, true, __ATOMIC_RELAXED))
+		dcp_log(fs->opts.log, DCP_LOG_WARN, "%s: %s", dcp_version_name(v),
+			DCP_NO_CONFIG_SAYS);
+}
+
+/* A hf/ that can be read, but is not the model that it seems to be. */
+static void log_misfit(const struct dcpfs *fs, const struct dcpfs_version *ver)
+{
+	dcp_auto_buf struct dcp_buf why = DCP_BUF_INIT;
+
+	if (dcp_version_fit(dcpfs_opened(ver), &why, NULL) < DCP_MISFIT)
+		return;
+	dcp_log(fs->opts.log, DCP_LOG_WARN, "%s is %s", ver->name, why.p);
+}
+
 /* The lock is held. A refusal is said once, and the first not before it is known whether there
  * is anything to show. */
 static void note(struct dcpfs *fs, const struct dcpfs_version *ver, int rc,
@@ -178,6 +204,7 @@ static void open_now(struct dcpfs *fs, struct dcpfs_version *ver, bool build)
 		rc = find_rights(ver, v, &err);
 	if (rc == 0) {
 		log_broken(fs, v);
+		log_no_config(fs, ver, v);
 		__atomic_store_n(&ver->v, v, __ATOMIC_RELEASE);
 		dcpfs_keys_grow(fs->keys);
 	} else if (rc != -EAGAIN && rc != -ECANCELED) {
@@ -261,6 +288,8 @@ static int map(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_err *err)
 		if (rc < 0) {
 			dcpfs_errors_add(fs->errors, ver->name, NULL, NULL, why.msg);
 			dcp_fail(err, rc, "%s", why.msg);
+		} else {
+			log_misfit(fs, ver);
 		}
 		dcpfs_versions_suspect(fs); /* its files are to be watched */
 		pthread_mutex_lock(&o->lock);

@@ -107,6 +107,7 @@ def told(mnt):
         source = SCRATCH / "told" / version
         shutil.copytree(SOURCE / version, source)
         (source / file).unlink(missing_ok=True)
+        (source / "config.json").write_text('{"model_type": "none"}')
         got = run("mount", source, mnt)
         equal(got.returncode, OK, f"mount of {version} without {file}")
         check(says in got.stderr and got.stderr.count(b"\n") == 1, f"{version}: {got.stderr}")

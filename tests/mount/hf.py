@@ -96,7 +96,7 @@ def shards():
             fails("ENOENT", os.stat, at / name)
         check("diffusers.AutoModel" in read(at / "README.md").decode(), "who reads it")
         out = source.parent / "diffusers"
-        done = lib.run(lib.PROGRAM, "export", "--as", "safetensors", "--hf", "--max-shard-size", "400", source, "step-2", out)
+        done = lib.run(lib.PROGRAM, "export", "--as", "safetensors", "--hf", "--partial", "--max-shard-size", "400", source, "step-2", out)
         equal([n for n in sorted(os.listdir(out)) if n.startswith(stem)], sorted([*names, f"{stem}.safetensors.index.json"]), f"an export: {done.stderr}")
         case("as transformers does")
         at = m.at / "step-1" / "hf"
@@ -214,7 +214,7 @@ def inferred():
         equal(config, want, "config.json")
         check("inferred from what the checkpoint" in page and "missing: `config.json`" not in page, f"README.md says so: {page}")
         check("config.json" in os.listdir(at), "it is listed")
-        done = lib.run(lib.PROGRAM, "export", "--as", "safetensors", "--hf", source, "known", source.parent / "exported")
+        done = lib.run(lib.PROGRAM, "export", "--as", "safetensors", "--hf", "--partial", source, "known", source.parent / "exported")
         equal(read(source.parent / "exported" / "config.json"), read(at / "config.json"), "config.json of an export")
         check("keys come out, " in done.stdout and "made from what the checkpoint keeps" in done.stdout, f"an export says so: {done.stdout}")
         equal(os.stat(at / "config.json").st_size, len(read(at / "config.json")), "its size")
@@ -300,6 +300,62 @@ def added_up():
                 equal((got[k][0], list(got[k][1]), sha(got[k][2])), ("F32", list(t.shape), sha(t.tobytes())), k)
             (piece,) = m.index(name)["tensors"][key]["pieces"]
             equal((piece["filter"], len(piece["terms"])), ("sum", 1), "its piece")
+
+
+def whole_models():
+    """hf/ that is not the model of its config.json says so where people look, and without one how to give one."""
+    source = lib.fresh("source")
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_attention_heads": 2, "hidden_size": 8, "num_hidden_layers": 1,
+              "vocab_size": 4, "intermediate_size": 8, "tie_word_embeddings": False}
+    at = "model.layers.0."
+    shapes = {"model.embed_tokens.weight": [4, 8], "model.norm.weight": [8], "lm_head.weight": [4, 8],
+              at + "input_layernorm.weight": [8], at + "post_attention_layernorm.weight": [8],
+              **{at + f"self_attn.{n}_proj.weight": [8, 8] for n in "qkvo"}, **{at + f"mlp.{n}_proj.weight": [8, 8] for n in ("gate", "up", "down")}}
+    tensors = {k: ("F32", n, 0, lib.rng(k).randbytes(4 * (8 if len(n) == 1 else n[0] * n[1]))) for k, n in shapes.items()}
+    lost = at + "mlp.up_proj.weight"
+    cases = {"step-1": ("whole", tensors, config, None), "step-2": ("a tensor is missing", {k: t for k, t in tensors.items() if k != lost}, config, lost),
+             "step-3": ("a foreign one", tensors | {"value_head.weight": tensors["model.norm.weight"]}, config, "value_head.weight"),
+             "step-4": ("of another shape", tensors | {"model.norm.weight": tensors[lost]}, config, "model.norm.weight")}
+    for name, (_, have, said, _) in cases.items():
+        checkpoint(source / name, have)
+        (source / name / "config.json").write_text(json.dumps(said))
+    with mount(source) as m:
+        for name, (what, _, _, wrong) in cases.items():
+            case(what)
+            first = read(m.at / name / "hf" / "README.md").decode().splitlines()[0]
+            told = [e["error"] for e in m.control("errors.json") if e["version"] == f"{name}/hf" and e["key"] is None]
+            equal(len(told), int(wrong is not None), f"errors.json: {told}")
+            shown = lib.run(lib.PROGRAM, "ls", "--hf", source, name)
+            out = source.parent / f"out-{name}"
+            done = lib.run(lib.PROGRAM, "export", "--as", "safetensors", "--hf", source, name, out)
+            equal((done.returncode, out.exists()), (int(wrong is not None), wrong is None), f"export: {done.stderr}")
+            if wrong is None:
+                equal((first, "warning" in shown.stdout), (f"# {name}", False), "nothing is said")
+                continue
+            for text in (first, told[0], shown.stdout, done.stderr, json.loads(lib.run(lib.PROGRAM, "ls", "--json", "--hf", source, name).stdout)["problem"],
+                         lib.run(lib.PROGRAM, "plan", "--hf", "--layout", "fsdp2", source, name).stderr):
+                check("not the model of its config.json (llama, 12 tensors): 1 " in text and wrong in text, f"it is said: {text}")
+            check("--partial" in done.stderr, "what to do")
+            done = lib.run(lib.PROGRAM, "export", "--as", "safetensors", "--hf", "--partial", source, name, out)
+            equal(done.returncode, 0, f"--partial: {done.stderr}")
+            check("warning: not the model" in done.stdout, f"its report: {done.stdout}")
+    case("other names by the user's rules")
+    rules = lib.fresh("rules") / "own.rules"
+    rules.write_text("* -> own.*\n")
+    done = lib.run(lib.PROGRAM, "export", "--as", "safetensors", "--hf-rules", rules, source, "step-1", source.parent / "own")
+    equal(done.returncode, 0, f"that is no half of a model: {done.stderr}")
+    case("no config.json")
+    for name in cases:
+        (source / name / "config.json").unlink()
+    with mount(source) as m:
+        equal(m.log().count("hf/ has no config.json"), 1, f"one line: {m.log()}")
+        check("--hf-assets DIR" in m.log(), m.log())
+        check(read(m.at / "latest" / "hf" / "README.md").startswith(b"hf/ has no config.json"), "README.md")
+    shown = lib.run(lib.PROGRAM, "ls", "--hf", source, "step-1")
+    equal((shown.returncode, shown.stdout.count("needs: --hf-assets DIR")), (0, 1), f"ls --hf: {shown.stdout}")
+    (source / "config.json").write_text(json.dumps(config))
+    with mount(source) as m:
+        check("config.json" not in m.log(), f"one above the versions: {m.log()}")
 
 
 def failing_keys():
@@ -571,4 +627,4 @@ def removed():
         check(m.running(), "the daemon lives")
 
 
-lib.main(every_tensor, every_family, preset, shards, aligned, sidecars, inferred, kept_by_composer, added_up, failing_keys, operations, dtypes, quantized, of_a_part, ranks, mapped_and_direct, kept, removed)
+lib.main(every_tensor, every_family, preset, shards, aligned, sidecars, inferred, kept_by_composer, added_up, whole_models, failing_keys, operations, dtypes, quantized, of_a_part, ranks, mapped_and_direct, kept, removed)

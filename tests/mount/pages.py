@@ -52,6 +52,8 @@ class World:
         data, programs = self.at / "data", self.at / "bin"
         for step, golden in ("1000", "step-10"), ("2000", "step-20"):
             lib.copy(lib.GOLDEN / "dcp-fsdp2" / "ckpt" / golden, data / "run1" / f"step-{step}")
+        (data / "llama").mkdir()
+        (data / "llama" / "config.json").write_text('{"model_type": "llama"}')
         (self.at / "tests").symlink_to(lib.ROOT / "tests")
         programs.mkdir()
         own = pathlib.Path(shutil.which(lib.PROGRAM)).parent

@@ -55,7 +55,7 @@ static void put_json(const struct exporting *x, const struct save_counts *c, dou
 	for (size_t i = 0; rules && i < DCP_LEN(counted); i++)
 		dcp_jsonw_put_u64(w, counted[i], dcp_index_meta_number(ix, counted[i]));
 	if (rules)
-		hf_put_place_json(x->pick.ck.v, w);
+		hf_put_model_json(x->pick.ck.v, w);
 	export_put_left_json(x, w);
 	dcp_jsonw_end(w);
 }
@@ -95,7 +95,7 @@ static void put_text(const struct exporting *x, const struct save_counts *c, dou
 			       rules, out_count(a, dcp_index_meta_number(ix, counted[0])),
 			       out_count(b, dcp_index_meta_number(ix, counted[1])));
 	if (rules)
-		hf_put_place(x->pick.ck.v, &o->buf);
+		hf_put_model(x->pick.ck.v, &o->buf);
 	export_put_left(x, o);
 }
 

@@ -151,6 +151,8 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	enum cmd_exit code = pick_open(&p, args, &opt->pick);
 	int rc;
 
+	if (code == CMD_OK && p.ck.base)
+		hf_warn(p.ck.v);
 	if (code == CMD_OK)
 		code = pick_keys(&p, args->operand[PICK_KEY], &arena, &keys);
 	if (code == CMD_OK)

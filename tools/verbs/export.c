@@ -41,7 +41,8 @@ static const struct opt opts[] = {
 	EXPORT_OPTS_JOB(AT(timeout), AT(insecure)),
 	{ 0, "verify", NULL, "read back and compare before it gets its name", OPT_FLAG,
 	  AT(verify) },
-	{ 0, "partial", NULL, "leave out what cannot be read; default: refuse", OPT_FLAG,
+	{ 0, "partial", NULL,
+	  "go on without what cannot be read or is missing; default: refuse", OPT_FLAG,
 	  AT(partial) },
 	{ 0, "force", NULL, "replace an existing checkpoint", OPT_FLAG, AT(force) },
 	{ 0, "resume", NULL, "continue an export that was stopped", OPT_FLAG, AT(resume) },
@@ -292,6 +293,9 @@ static enum cmd_exit open_source(struct exporting *x)
 		code = export_check_place(x->out, x->pick.ck.source);
 	if (code == CMD_OK)
 		code = export_check_keys(x);
+	if (code == CMD_OK && x->pick.ck.base && !x->opts->partial && !x->opts->keys.n &&
+	    !x->opts->skip.n)
+		code = hf_check(x->pick.ck.v, &pick.hf, "export", !export_leads(x));
 	return code == CMD_OK ? export_layout(x) : code;
 }
 

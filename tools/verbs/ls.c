@@ -433,7 +433,7 @@ static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct ou
 		dcp_jsonw_put_str(&o->json, "version", p->ck.name);
 		dcp_jsonw_put_str(&o->json, "format", p->ck.found->format->name);
 		if (p->ck.base)
-			hf_put_place_json(p->ck.v, &o->json);
+			hf_put_model_json(p->ck.v, &o->json);
 	} else if (ls->form == OUT_TSV) {
 		out_tsv_head(o, "kind key name dtype shape elements nbytes pieces files "
 				"alias_of error");
@@ -447,7 +447,7 @@ static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct ou
 		out_table_print(&k.table, o, 0);
 		put_total(&k);
 		if (p->ck.base)
-			hf_put_place(p->ck.v, &o->buf);
+			hf_put_model(p->ck.v, &o->buf);
 	}
 	if (k.notes.p)
 		dcp_buf_printf(&o->buf, "\n%s", k.notes.p);

@@ -245,7 +245,7 @@ static enum cmd_exit report(struct check *c)
 		dcp_jsonw_put_str(w, "version", dcp_version_name(c->p.ck.v));
 		for (size_t i = 0; i < DCP_LEN(facts); i++)
 			dcp_jsonw_put_u64(w, facts[i], fact(c, facts[i]));
-		hf_put_place_json(c->p.ck.v, w);
+		hf_put_model_json(c->p.ck.v, w);
 	}
 	out_list(c->o, "keys", "what key error");
 	rc = print_all(c, DCP_ROW_OBJECT);
@@ -269,7 +269,7 @@ static enum cmd_exit report(struct check *c)
 			(unsigned long long)fact(c, "unmatched"), (unsigned long long)broken);
 	}
 	if (c->o->form == OUT_TEXT)
-		hf_put_place(c->p.ck.v, &c->o->buf);
+		hf_put_model(c->p.ck.v, &c->o->buf);
 	print_model(c, &x, known);
 	if (c->o->form == OUT_JSON)
 		dcp_jsonw_end(w);

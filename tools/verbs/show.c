@@ -379,6 +379,8 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	enum cmd_exit code = pick_open(&p, args, &s->pick);
 
 	out_init(&o, s->form);
+	if (code == CMD_OK && p.ck.base)
+		hf_warn(p.ck.v);
 	if (code == CMD_OK && !word && !w.digest)
 		code = cmd_fail(CMD_USAGE, "show: which KEY? \"dcpfs ls\" lists them");
 	else if (code == CMD_OK && word)

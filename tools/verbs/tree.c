@@ -361,6 +361,8 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 
 	out_init(&o, t->form);
 	dcp_arena_init(&f.arena, TREE_LIMIT);
+	if (code == CMD_OK && p.ck.base)
+		hf_warn(p.ck.v);
 	if (code == CMD_OK) {
 		int rc;
 

@@ -322,6 +322,15 @@ void dcp_assets_read(const struct dcp_assets *a, const char *name, struct dcp_bu
 				    out);
 }
 
+bool dcp_assets_has(const struct dcp_assets *a, const char *name)
+{
+	bool has = false;
+
+	for (size_t i = 0; i < a->n; i++)
+		has |= strcmp(a->at[i].name, name) == 0;
+	return has;
+}
+
 void dcp_assets_read_job(const struct dcp_assets *a, struct dcp_buf *out)
 {
 	if (a->job)

@@ -10,6 +10,7 @@
  * these directories is opened.
  */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -71,6 +72,8 @@ int dcp_assets_find(const struct dcp_asset_from *from, const struct dcp_files_op
 void dcp_assets_read(const struct dcp_assets *a, const char *name, struct dcp_buf *out);
 /* Append the text of the job config; nothing: there is none that can be read. */
 void dcp_assets_read_job(const struct dcp_assets *a, struct dcp_buf *out);
+/* Is there a file shown as @name? */
+bool dcp_assets_has(const struct dcp_assets *a, const char *name);
 void dcp_assets_finish(struct dcp_assets *a);
 
 /* Are the files unchanged, and none was added that would be one of them? 0 or -ESTALE. */

@@ -11,9 +11,11 @@
 #include "core/base/text.h"
 #include "core/rules/rules.h"
 #include "core/store/index/index.h"
+#include "core/store/version/mapped.h"
 #include "core/store/version/version_int.h"
 
-enum { NEAR_NAMES = 100 }; /* foreign ones that a missing one is compared with */
+enum { NAMED = 3, MAX_NAME = 200 }; /* of each kind, in one line; bytes of one */
+enum { NEAR_NAMES = 100 };          /* foreign ones that a missing one is compared with */
 
 struct entry {
 	struct dcp_rules_expected of;
@@ -199,11 +201,13 @@ static int compare(struct comparing *c, struct dcp_version *v)
 	while (rc >= 0 && (rc = dcp_index_scan_next(scan, &row)) > 0)
 		rc = look_at(c, &row);
 	c->x->tensors = c->entries.n / sizeof(*e);
-	for (uint32_t i = 0; rc == 0 && i < c->x->tensors; i++)
+	for (uint32_t i = 0; rc == 0 && i < c->x->tensors; i++) {
+		c->x->needed += !e[i].of.optional;
 		if (!e[i].seen && !e[i].of.optional) {
 			c->x->missing++;
 			say_missing(c, dcp_intern_text(&c->keys, i));
 		}
+	}
 	return rc;
 }
 
@@ -231,4 +235,69 @@ int dcp_version_expect(struct dcp_version *v, struct dcp_expected *x, struct dcp
 	dcp_buf_finish(&c.entries);
 	dcp_arena_finish(&c.arena);
 	return rc < 0 ? dcp_err_say(err, rc) : rc;
+}
+
+/* ---- in one line ---- */
+
+struct naming {
+	struct dcp_buf names[3]; /* of the first few, by what is wrong with them */
+	unsigned n[3];
+};
+
+static const char *const whats[] = { "missing", "shape", "foreign" };
+
+static void name_key(void *ctx, const char *what, const char *key, const char *text)
+{
+	struct naming *t = ctx;
+	size_t i = 0;
+
+	while (i + 1 < DCP_LEN(whats) && strcmp(what, whats[i]) != 0)
+		i++;
+	if (t->n[i]++ >= NAMED)
+		return;
+	dcp_buf_str(&t->names[i], t->n[i] > 1 ? ", " : "");
+	dcp_buf_shown(&t->names[i], key, strnlen(key, MAX_NAME), "");
+}
+
+static void put_misfit(const struct dcp_expected *x, const struct naming *t,
+		       struct dcp_buf *out)
+{
+	static const char *const says[] = { "missing", "of another shape",
+					    "that the model does not have" };
+	const uint64_t n[] = { x->missing, x->misshaped, x->foreign };
+	const char *comma = "";
+
+	dcp_buf_str(out, "not the model of its config.json (");
+	dcp_buf_shown(out, x->family, strlen(x->family), "");
+	dcp_buf_printf(out, ", %llu tensors): ", (unsigned long long)x->tensors);
+	for (size_t i = 0; i < DCP_LEN(says); i++) {
+		if (!n[i])
+			continue;
+		dcp_buf_printf(out, "%s%llu %s (%s%s)", comma, (unsigned long long)n[i],
+			       says[i], t->names[i].p ? t->names[i].p : "",
+			       n[i] > NAMED ? ", ..." : "");
+		comma = ", ";
+	}
+}
+
+int dcp_version_fit(struct dcp_version *v, struct dcp_buf *out, struct dcp_err *err)
+{
+	struct naming t = { 0 };
+	struct dcp_expected x = { .say = name_key, .ctx = &t };
+	int rc = dcp_version_expect(v, &x, err), fit = DCP_WHOLE;
+
+	if (rc == 0 && v->mapped && !v->mapped->config && !v->mapped->adapter) {
+		fit = DCP_NO_CONFIG;
+		dcp_buf_str(out, DCP_NO_CONFIG_SAYS);
+	} else if (rc > 0 && x.missing + x.misshaped + x.foreign) {
+		fit = x.missing == x.needed && !x.misshaped ? DCP_OTHER_NAMES : DCP_MISFIT;
+		put_misfit(&x, &t, out);
+	}
+	for (size_t i = 0; i < DCP_LEN(t.names); i++) {
+		rc = dcp_buf_error(&t.names[i]) < 0 ? -ENOMEM : rc;
+		dcp_buf_finish(&t.names[i]);
+	}
+	if (dcp_buf_error(out) < 0)
+		rc = -ENOMEM;
+	return rc < 0 ? dcp_err_say(err, rc) : fit;
 }

@@ -15,14 +15,6 @@ enum { MEMORY = 64 << 20 };
 
 static const char config_json[] = "config.json";
 
-static bool is_asset(const struct dcp_assets *a, const char *name)
-{
-	for (size_t i = 0; i < a->n; i++)
-		if (strcmp(a->at[i].name, name) == 0)
-			return true;
-	return false;
-}
-
 /* What a config says of the model, and the tokenizer's files together. */
 static bool is_alone(const struct dcp_made *m)
 {
@@ -36,10 +28,10 @@ static void leave_to_files(const struct dcp_assets *a, struct dcp_buf *made)
 	bool tokenizer = false;
 
 	for (size_t i = 0; i < n; i++)
-		tokenizer |= !is_alone(&m[i]) && is_asset(a, m[i].name);
+		tokenizer |= !is_alone(&m[i]) && dcp_assets_has(a, m[i].name);
 	for (size_t i = 0; i < n; i++)
 		if (strcmp(m[i].name, config_json) == 0 ? a->config.n > 0
-		    : is_alone(&m[i])                   ? is_asset(a, m[i].name)
+		    : is_alone(&m[i])                   ? dcp_assets_has(a, m[i].name)
 							: tokenizer)
 			dcp_made_forget(&m[i]);
 		else

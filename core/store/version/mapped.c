@@ -406,9 +406,31 @@ static int find_adapter(struct dcp_mapped *mapped, struct dcp_index *ix)
 	int rc = is_of_peft(ix);
 
 	mapped->adapter = rc > 0;
-	for (size_t i = 0; rc >= 0 && !a->config.n && i < a->n; i++)
-		mapped->adapter |= strcmp(a->at[i].name, "adapter_config.json") == 0;
+	mapped->adapter |= !a->config.n && dcp_assets_has(a, "adapter_config.json");
 	return DCP_MIN(rc, 0);
+}
+
+int dcp_version_has_config(struct dcp_version *base, const struct dcp_map_opts *how)
+{
+	struct dcp_asset_from from = { .extra = how->assets,
+				       .where = how->where,
+				       .dirfd = base->dirfd };
+	struct dcp_mapped mapped = { 0 };
+	dcp_auto_free char *source = NULL;
+	int code = dcp_source_resolve(how->source, &source);
+
+	from.source = source;
+	if (code == 0)
+		code = dcp_assets_find(&from, NULL, &mapped.assets, NULL);
+	if (code == 0)
+		code = dcp_made_find(base->index, &mapped.assets, &mapped.made);
+	if (code == 0)
+		code = mapped.assets.config.n > 0 ||
+		       dcp_made_named(&mapped.made, "adapter_config.json") ||
+		       dcp_assets_has(&mapped.assets, "adapter_config.json");
+	dcp_made_finish(&mapped.made);
+	dcp_assets_finish(&mapped.assets);
+	return code;
 }
 
 /* ---- opening ---- */

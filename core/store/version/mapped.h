@@ -39,3 +39,9 @@ int dcp_version_part(struct dcp_version *v, const char *part, struct dcp_err *er
 int dcp_version_map(struct dcp_version *base, const struct dcp_map_opts *how,
 		    const struct dcp_store_opts *opts, struct dcp_version **out,
 		    struct dcp_err *err);
+
+/* 1: a config.json, or an adapter's, would be found for it, or made; 0: none would; -errno. Of @how only where to look. */
+int dcp_version_has_config(struct dcp_version *base, const struct dcp_map_opts *how);
+/* What to say of a version that has none. */
+#define DCP_NO_CONFIG_SAYS                                                                     \
+	"hf/ has no config.json, which from_pretrained needs: --hf-assets DIR"
