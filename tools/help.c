@@ -46,6 +46,8 @@ static void option(struct dcp_buf *b, const struct opt *o)
 		dcp_buf_printf(&left, "      --%s", o->name);
 	if (o->arg)
 		dcp_buf_printf(&left, " %s", o->arg);
+	if (o->ext)
+		dcp_buf_printf(&left, " [X%s]", o->ext);
 	entry(b, left.p ? left.p : "", o->help);
 }
 
@@ -87,6 +89,8 @@ static void json_opt(struct dcp_jsonw *w, const struct opt *o)
 	dcp_jsonw_put_str_or_null(w, "letter", o->letter ? letter : NULL);
 	dcp_jsonw_put_str_or_null(w, "arg", o->arg);
 	dcp_jsonw_put_str(w, "help", o->help);
+	if (o->ext)
+		dcp_jsonw_put_str(w, "file", o->ext);
 	if (o->kind == OPT_REFUSE) {
 		dcp_jsonw_put_bool(w, "refused", true);
 	}

@@ -8,6 +8,7 @@
 #include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/base/near.h"
+#include "core/base/text.h"
 
 static void *slot(void *into, const struct opt *o)
 {
@@ -241,7 +242,7 @@ struct parse {
 	const char *extra; /* a word too many for that */
 };
 
-static int set_form(struct parse *p, const struct opt *o)
+static int set_form(struct parse *p, const struct opt *o, const char *file)
 {
 	int *form = slot(p->into, o);
 
@@ -250,13 +251,15 @@ static int set_form(struct parse *p, const struct opt *o)
 			return dcp_fail(p->err, -EINVAL, "--%s and --%s do not go together",
 					other->name, o->name);
 	*form = (int)o->def;
+	if (file)
+		*(const char **)(void *)((char *)p->into + o->file) = file;
 	return 0;
 }
 
 static int set_option(struct parse *p, const struct opt *o, char *value)
 {
 	if (o->kind == OPT_FORM)
-		return set_form(p, o);
+		return set_form(p, o, value);
 	if (o->kind != OPT_OPERAND)
 		return set(o, "--", value, p->into, p->err);
 	for (size_t i = 0; i < OPT_MAX_OPERANDS && p->operands[i].name; i++)
@@ -273,9 +276,11 @@ static int parse_long(struct parse *p, char *word)
 
 	if (!o)
 		return unknown(p->opts, "--", word, p->err);
-	if (!o->arg && value)
+	if (!o->arg && !o->ext && value)
 		return dcp_fail(p->err, -EINVAL, "--%s takes no value, found \"%s\"", o->name,
 				value);
+	if (o->ext && !value && p->at < p->argc && dcp_has_extension(p->argv[p->at], o->ext))
+		value = p->argv[p->at++];
 	if (o->arg && !value) {
 		if (p->at == p->argc)
 			return dcp_fail(p->err, -EINVAL, "--%s needs %s", o->name, o->arg);

@@ -57,7 +57,10 @@ struct opt {
 	size_t bytes; /* OPT_UINT, OPT_OCTAL: 4 is a uint32_t, all else uint64_t */
 	const char *const *choices; /* OPT_CHOICE: NULL at the end */
 	const struct opt *sub;      /* OPT_LIST */
-	bool hidden;  /* explained elsewhere, in -o or a message: not on the page of --help */
+	bool hidden; /* explained elsewhere, in -o or a message: not on the page of --help */
+	/* OPT_FORM that may go into a file: what its name ends with, when it is the next word; --name=FILE may be any. */
+	const char *ext;
+	size_t file;  /* where that name goes: const char * */
 	uint64_t max; /* OPT_UINT, OPT_OCTAL: the greatest accepted; 0: any */
 	uint64_t def; /* of numbers and OPT_CHOICE: value when it is not given */
 };

@@ -73,6 +73,11 @@ int out_write(int fd, const void *p, size_t n)
 
 enum cmd_exit out_flush(struct out *o)
 {
+	return out_flush_to(o, STDOUT_FILENO, "standard output");
+}
+
+enum cmd_exit out_flush_to(struct out *o, int fd, const char *file)
+{
 	bool json = o->json.values != 0;
 	int rc;
 
@@ -80,11 +85,11 @@ enum cmd_exit out_flush(struct out *o)
 		dcp_buf_str(&o->buf, "\n");
 	rc = json ? dcp_jsonw_error(&o->json) : dcp_buf_error(&o->buf);
 	if (rc == 0)
-		rc = out_write(STDOUT_FILENO, o->buf.p, o->buf.n);
+		rc = out_write(fd, o->buf.p, o->buf.n);
 	dcp_buf_finish(&o->buf);
 	if (rc == 0 || rc == -EPIPE)
 		return CMD_OK;
-	return cmd_fail(CMD_ENV, "standard output: %s", strerror(-rc));
+	return cmd_fail(CMD_ENV, "%s: %s", file, strerror(-rc));
 }
 
 static const char *three_digits(char buf[OUT_SIZE], uint64_t n, const char *const *units,

@@ -39,6 +39,8 @@ void out_finish(struct out *o);
  * message when it cannot be written. A reader that went away is not an error and there is nothing to say to it.
  */
 enum cmd_exit out_flush(struct out *o);
+/* The same into the open file @fd, which is called @file. */
+enum cmd_exit out_flush_to(struct out *o, int fd, const char *file);
 
 /* All @n bytes to a file, as to stdout. 0, -EPIPE, or another negative errno. */
 int out_write(int fd, const void *p, size_t n);

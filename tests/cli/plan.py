@@ -7,6 +7,9 @@ The planner here looks at every element: pieces from `show --json`, cuts compute
 import itertools
 import json
 import math
+import os
+import pathlib
+import pty
 import re
 import shutil
 import xml.etree.ElementTree as ET
@@ -233,6 +236,29 @@ def drawings():
     check("together" in root.find("body/pre").text, "the page has the text")
 
 
+def pages():
+    """A page has all ranks, goes into a file that is named, and not to a terminal."""
+    args = ("plan", SOURCE, "tp", "--layout", "fsdp64")
+    page = run(*args, "--html").stdout
+    check(all(re.search(rf"^ *{r}  ", page.decode(), re.M) for r in range(64)), "the page lists all ranks")
+    for word, name in (("--html", "p.html"), ("--svg", "p.svg"), ("--html=", "page")):
+        file = SCRATCH / name
+        for _ in range(2):  # and again over its own
+            got = run(*args, *([word, file] if "=" not in word else [f"{word}{file}"]))
+            equal((got.returncode, got.stdout), (OK, b""), f"{word} {name}: {got.stderr}")
+        equal(file.read_bytes(), run(*args, word.rstrip("=")).stdout, f"{word} {name}")
+        file.write_bytes(b"mine")
+        fails(USAGE, "it is not replaced", *args, f"{word.rstrip('=')}={file}")
+    fails(USAGE, "which is read", *args, "--html", pathlib.Path(SOURCE) / "p.html")
+    for word in ("--html", "--svg"):
+        master, slave = pty.openpty()
+        got = run(*args, word, stdout=slave)
+        os.close(slave)
+        os.close(master)
+        equal(got.returncode, USAGE, f"{word} to a terminal: {got.stderr}")
+        check(b"is a terminal" in got.stderr, f"{word} to a terminal: {got.stderr}")
+
+
 GOLDEN_TEXT = """\
 tp on the 4 ranks of fsdp4
 
@@ -367,6 +393,7 @@ whole_items()
 damaged()
 times()
 drawings()
+pages()
 slices()
 golden()
 words()

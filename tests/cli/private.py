@@ -42,9 +42,10 @@ def write_all(form, place):
 
 def write_loaded(place):
     place.mkdir()
-    out = {n: place / n for n in ("x.pdparams", "dump", "trace.json")}
+    out = {n: place / n for n in ("x.pdparams", "dump", "trace.json", "plan.html")}
     data("save", "--keys", "model", "--json", SOURCE, out["x.pdparams"])
     data("load", "--dump", out["dump"], "--trace", out["trace.json"], "--json", SOURCE)
+    run("plan", "--layout", "fsdp2", f"--html={out['plan.html']}", SOURCE)
     return out
 
 

@@ -84,6 +84,8 @@ int export_withheld_beside(const struct dcp_version *v, const char *source, cons
 			   uint32_t *bits);
 /* Make an empty file without these bits, or empty the one that is there and take them from it. -errno. */
 int export_create(const char *path, uint32_t withheld);
+/* Is @path not there, empty, no file, or one that begins with @head? */
+bool export_may_replace(const char *path, const char *head);
 /* Does each word of --keys name a key, and is anything left of them? */
 enum cmd_exit export_check_keys(struct exporting *x);
 /* Open the layout that is asked for. */

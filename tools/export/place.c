@@ -95,6 +95,19 @@ int export_withheld_beside(const struct dcp_version *v, const char *source, cons
 	return dir ? export_withheld(v, source, dir, bits) : -ENOMEM;
 }
 
+bool export_may_replace(const char *path, const char *head)
+{
+	dcp_auto_fd int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	char found[256] = "";
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return fd < 0 && errno == ENOENT;
+	return !S_ISREG(st.st_mode) || st.st_size == 0 ||
+	       (pread(fd, found, sizeof(found) - 1, 0) > 0 &&
+		strncmp(found, head, strlen(head)) == 0);
+}
+
 int export_create(const char *path, uint32_t withheld)
 {
 	dcp_auto_fd int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666 & ~withheld);

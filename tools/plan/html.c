@@ -4,9 +4,6 @@
 #include "tools/plan/plan.h"
 #include "tools/svg.h"
 
-/* As for a terminal: the first ranks are listed, drawings show all. */
-enum { TEXT_WIDTH = 120 };
-
 static const char style[] =
 	"body{font:15px/1.45 system-ui,sans-serif;margin:2em auto;max-width:64em;padding:0 1em;"
 	"color:#222;background:#fff}"
@@ -42,11 +39,8 @@ enum cmd_exit plan_html(struct plan *p, struct out *o)
 	enum cmd_exit code = CMD_OK;
 
 	text.buf = (struct dcp_buf)DCP_BUF_INIT;
-	text.width = TEXT_WIDTH;
-	dcp_buf_printf(&o->buf,
-		       "<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'/>"
-		       "<title>dcpfs plan</title><style>%s</style></head>\n<body>\n<h1>",
-		       style);
+	text.width = 0; /* all ranks */
+	dcp_buf_printf(&o->buf, PLAN_HTML "<style>%s</style></head>\n<body>\n<h1>", style);
 	svg_escape(&o->buf, p->pick.ck.name);
 	dcp_buf_str(&o->buf, " for ");
 	svg_escape(&o->buf, dcp_layout_name(p->to));
@@ -62,5 +56,5 @@ enum cmd_exit plan_html(struct plan *p, struct out *o)
 	if (code == CMD_OK && p->ranks > 1 && p->ranks <= DCP_JOB_JSON_RANKS)
 		code = put(p, o, "Exchange", plan_draw_exchange);
 	dcp_buf_str(&o->buf, "</body></html>\n");
-	return code == CMD_OK ? out_flush(o) : code;
+	return code;
 }

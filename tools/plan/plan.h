@@ -19,7 +19,7 @@
 #include "tools/plan/sim.h"
 
 struct plan_opts {
-	const char *layout, *from, *rank, *key, *simulate;
+	const char *layout, *from, *rank, *key, *simulate, *file;
 	struct pick_opts pick;
 	int form;
 	bool whole;
@@ -51,6 +51,12 @@ struct plan {
 		uint64_t nbytes;
 	} largest;
 };
+
+/* What a page begins with, and a drawing. */
+#define PLAN_HTML                                                                              \
+	"<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'/><title>dcpfs "          \
+	"plan</title>"
+#define PLAN_SVG "<svg xmlns='http://www.w3.org/2000/svg' viewBox='"
 
 enum cmd_exit plan_load(struct plan *p, const struct opt_args *args);
 void plan_finish(struct plan *p);

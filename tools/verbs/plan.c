@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stddef.h>
+#include <string.h>
+#include <unistd.h>
 
+#include "core/base/cleanup.h"
 #include "tools/cmd.h"
+#include "tools/export/export.h"
 #include "tools/out.h"
 #include "tools/pick.h"
 #include "tools/plan/plan.h"
@@ -20,9 +24,20 @@ static const struct opt opts[] = {
 	  OPT_TEXT, AT(simulate) },
 	{ 0, "whole-items", NULL, "open no shard: read items of torch.save whole", OPT_FLAG,
 	  AT(whole) },
-	PICK_OPT_FORM(struct plan_opts, "svg", OUT_SVG,
-		      "draw a tensor: stored pieces and ranks"),
-	PICK_OPT_FORM(struct plan_opts, "html", OUT_HTML, "one page with tables and drawings"),
+	{ .name = "svg",
+	  .kind = OPT_FORM,
+	  AT(form),
+	  .def = OUT_SVG,
+	  .ext = ".svg",
+	  .file = offsetof(struct plan_opts, file),
+	  .help = "draw a tensor: stored pieces and ranks" },
+	{ .name = "html",
+	  .kind = OPT_FORM,
+	  AT(form),
+	  .def = OUT_HTML,
+	  .ext = ".html",
+	  .file = offsetof(struct plan_opts, file),
+	  .help = "one page with tables and drawings" },
 	PICK_OPT_VERSION,
 	PICK_OPTS(struct plan_opts),
 	PICK_OPTS_HF(struct plan_opts),
@@ -49,9 +64,28 @@ static enum cmd_exit draw(struct plan *p, struct out *o)
 	int64_t id;
 	enum cmd_exit code = plan_tensor(p, &id);
 
-	if (code == CMD_OK)
-		code = plan_map(p, id, &o->buf);
-	return code == CMD_OK ? out_flush(o) : code;
+	return code == CMD_OK ? plan_map(p, id, &o->buf) : code;
+}
+
+/* Into the file that was named: never into the source, nor over anything but a page or drawing. */
+static enum cmd_exit put_file(struct plan *p, struct out *o)
+{
+	const char *file = p->opts->file;
+	const char *head = p->opts->form == OUT_HTML ? PLAN_HTML : PLAN_SVG;
+	uint32_t withheld = 0;
+	dcp_auto_fd int fd = -1;
+	enum cmd_exit code = export_check_place(file, p->pick.ck.source);
+	int rc;
+
+	if (code != CMD_OK)
+		return code;
+	if (!export_may_replace(file, head))
+		return cmd_fail(CMD_USAGE,
+				"plan: %s exists and is not a plan: it is not replaced", file);
+	rc = export_withheld_beside(p->pick.ck.v, p->pick.ck.source, file, &withheld);
+	fd = rc < 0 ? rc : export_create(file, withheld);
+	return fd < 0 ? cmd_fail(CMD_ENV, "%s: %s", file, strerror(-fd))
+		      : out_flush_to(o, fd, file);
 }
 
 static enum cmd_exit show(struct plan *p, struct out *o)
@@ -59,10 +93,10 @@ static enum cmd_exit show(struct plan *p, struct out *o)
 	uint64_t rank = 0;
 	enum cmd_exit code = CMD_OK;
 
-	if (p->opts->form == OUT_SVG)
-		return draw(p, o);
-	if (p->opts->form == OUT_HTML)
-		return plan_html(p, o);
+	if (p->opts->form == OUT_SVG || p->opts->form == OUT_HTML) {
+		code = p->opts->form == OUT_SVG ? draw(p, o) : plan_html(p, o);
+		return code != CMD_OK ? code : p->opts->file ? put_file(p, o) : out_flush(o);
+	}
 	if (p->opts->form == OUT_TSV)
 		return plan_tsv(p, o);
 	if (!p->opts->rank && p->opts->form == OUT_JSON)
@@ -87,6 +121,10 @@ static enum cmd_exit check_opts(const struct plan_opts *po)
 	} rules[] = {
 		{ !po->layout, "--layout is missing: a file, a name like fsdp8, or "
 			       "mesh:dp2,tp4:FILE" },
+		{ (po->form == OUT_HTML || po->form == OUT_SVG) && !po->file &&
+			  isatty(STDOUT_FILENO),
+		  "standard output is a terminal, which does not show a page or drawing: "
+		  "--html FILE.html, --svg FILE.svg, or > FILE" },
 		{ po->rank && po->form != OUT_TEXT && po->form != OUT_JSON,
 		  "--rank is for text and --json" },
 		{ po->key && po->form != OUT_SVG && po->form != OUT_HTML,
@@ -135,6 +173,6 @@ const struct cmd cmd_plan = {
 	.size = sizeof(struct plan_opts),
 	.run = run,
 	.examples = { "dcpfs plan /data/run1 --layout fsdp64",
-		      "dcpfs plan /data/run1 --layout mesh:dp2,tp4:llama.dcpl --html > "
+		      "dcpfs plan /data/run1 --layout mesh:dp2,tp4:llama.dcpl --html "
 		      "plan.html" },
 };
