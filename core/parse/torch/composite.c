@@ -10,6 +10,8 @@
  *	_rebuild_nested_tensor        buffer, sizes, strides, storage_offsets
  *	_rebuild_njt                  {"values":, "offsets":, "lengths":, "_ragged_idx":, ...}
  *	_rebuild_meta_tensor_no_storage   dtype, size, stride, requires_grad
+ *	_rebuild_wrapper_subclass     class, dtype, size, ...; what it consists of are the attributes
+ *	                              that _rebuild_from_type_v2 gets: {"qdata":, "scale":, ...}
  */
 #include <string.h>
 
@@ -129,6 +131,24 @@ static bool meta(const struct dcp_pv *arg, size_t n, struct dcp_torch_parts *p)
 	return true;
 }
 
+static bool subclass(const struct dcp_torch_call *c, struct dcp_torch_parts *p)
+{
+	size_t n;
+	const struct dcp_pv *pair = dcp_pv_pairs(c->state, &n);
+
+	if (n == 0 || n > DCP_LEN(p->part) || c->n == 0 || c->arg[0].type != DCP_PV_GLOBAL)
+		return false;
+	p->kind = c->arg[0].node->full;
+	for (size_t i = 0; i < n; i++) {
+		const char *name = dcp_pv_str(pair[2 * i]);
+
+		if (!name || !*name)
+			return false;
+		add(p, name, pair[2 * i + 1]);
+	}
+	return true;
+}
+
 bool dcp_torch_parts(struct dcp_pv v, struct dcp_torch_parts *out)
 {
 	struct dcp_torch_call c;
@@ -153,13 +173,15 @@ bool dcp_torch_parts(struct dcp_pv v, struct dcp_torch_parts *out)
 	case DCP_TORCH_META:
 		ok = meta(c.arg, c.n, &p);
 		break;
+	case DCP_TORCH_SUBCLASS:
+		ok = subclass(&c, &p);
+		break;
 	case DCP_TORCH_NONE:
 	case DCP_TORCH_V1:
 	case DCP_TORCH_V2:
 	case DCP_TORCH_V3:
 	case DCP_TORCH_WRAPPED:
 	case DCP_TORCH_TYPED:
-	case DCP_TORCH_SUBCLASS:
 	case DCP_TORCH_REFUSED:
 		break;
 	}

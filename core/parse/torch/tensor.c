@@ -12,7 +12,10 @@
 
 /* Rebuild calls inside rebuild calls: a Parameter of a subclass of a tensor from a device is 3.
  */
-enum { WRAPPERS_MAX = 8 };
+enum {
+	WRAPPERS_MAX = 8,
+	MAX_SETTINGS = 64, /* of a wrapper: torchao's have at most 20 */
+};
 
 /* clang-format off */
 static const struct rebuild {
@@ -177,22 +180,79 @@ static int int_repr(const struct dcp_torch *t, const struct dcp_pv *arg,
 				x.dtype_name);
 }
 
-int dcp_torch_unwrap(struct dcp_pv v, struct dcp_torch_call *out, struct dcp_err *err)
+/* One tensor of which other ranks have the rest: not a thing that consists of several. */
+static bool is_distributed(const struct dcp_torch_call *c)
 {
-	struct dcp_pv callable, args;
+	return c->kind == DCP_TORCH_SUBCLASS && c->n > 0 && c->arg[0].type == DCP_PV_GLOBAL &&
+	       (strcmp(c->arg[0].node->name, "DTensor") == 0 ||
+		strcmp(c->arg[0].node->name, "ShardedTensor") == 0);
+}
+
+static bool has_dtype(const struct dcp_torch_call *c, const char *dtype)
+{
+	struct dcp_torch_storage s;
+
+	if (c->kind == DCP_TORCH_V3)
+		return c->n > 6 && dcp_torch_is_global(c->arg[6]) &&
+		       strcmp(c->arg[6].node->name, dtype) == 0;
+	return c->n > 3 && dcp_torch_storage_id(c->arg[0], &s, NULL) == 0 &&
+	       strcmp(s.dtype_name, dtype) == 0;
+}
+
+static int unwrap(struct dcp_pv v, int depth, struct dcp_torch_call *out, struct dcp_err *err);
+
+/*
+ * A wrapper with one tensor in it that has the dtype and the shape that the wrapper shows, beside
+ * settings: the elements are those of that tensor (torchao's weights of float8 training). @out
+ * becomes its call.
+ */
+static void look_through(struct dcp_torch_call *out, struct dcp_pv state, int depth)
+{
+	uint64_t shape[2][DCP_MAX_NDIM];
+	struct dcp_torch_call inner, found = { .kind = DCP_TORCH_NONE };
+	uint32_t ndim[2];
+	size_t n;
+	const struct dcp_pv *pair = dcp_pv_pairs(state, &n);
+
+	if (is_distributed(out) || n > MAX_SETTINGS || out->n < 3 ||
+	    !dcp_torch_is_global(out->arg[1]) ||
+	    !dcp_torch_dims(out->arg[2], shape[0], &ndim[0]))
+		return;
+	for (size_t i = 0; i < n; i++) {
+		int r = unwrap(pair[2 * i + 1], depth + 1, &inner, NULL);
+
+		if (r == 0)
+			continue;
+		if (r < 0 || found.kind != DCP_TORCH_NONE)
+			return;
+		found = inner;
+	}
+	if ((found.kind == DCP_TORCH_V1 || found.kind == DCP_TORCH_V2 ||
+	     found.kind == DCP_TORCH_V3) &&
+	    found.n > 3 && has_dtype(&found, out->arg[1].node->name) &&
+	    dcp_torch_dims(found.arg[2], shape[1], &ndim[1]) && ndim[0] == ndim[1] &&
+	    memcmp(shape[0], shape[1], ndim[0] * sizeof(**shape)) == 0)
+		*out = found;
+}
+
+static int unwrap(struct dcp_pv v, int depth, struct dcp_torch_call *out, struct dcp_err *err)
+{
+	struct dcp_pv callable, args, state = { 0 };
 
 	if (v.type != DCP_PV_OBJECT || !v.node->obj->called)
 		return 0;
 	callable = v.node->obj->callable;
 	args = v.node->obj->args;
-	for (int depth = 0; depth < WRAPPERS_MAX; depth++) {
+	for (; depth < WRAPPERS_MAX; depth++) {
 		const struct rebuild *how = rebuild_of(callable);
 		size_t n = 0;
 		const struct dcp_pv *arg = dcp_pv_items(args, &n);
 
-		*out = (struct dcp_torch_call){ how->kind, how->what, arg, n };
+		*out = (struct dcp_torch_call){ how->kind, how->what, arg, n, state };
 		if (how->kind == DCP_TORCH_NONE)
 			return 0;
+		if (how->kind == DCP_TORCH_SUBCLASS)
+			look_through(out, state, depth);
 		if (how->kind != DCP_TORCH_WRAPPED && how->kind != DCP_TORCH_TYPED)
 			return 1;
 		if (how->kind == DCP_TORCH_WRAPPED && n > 0 && arg[0].type == DCP_PV_OBJECT) {
@@ -201,6 +261,7 @@ int dcp_torch_unwrap(struct dcp_pv v, struct dcp_torch_call *out, struct dcp_err
 		} else if (how->kind == DCP_TORCH_TYPED && n > 2) {
 			callable = arg[0];
 			args = arg[2];
+			state = n > 3 ? arg[3] : state;
 		} else {
 			return dcp_fail(err, -EBADMSG, "%s without a tensor", how->name);
 		}
@@ -208,19 +269,16 @@ int dcp_torch_unwrap(struct dcp_pv v, struct dcp_torch_call *out, struct dcp_err
 	return dcp_fail(err, -EBADMSG, "tensor wrapped more than %d times", WRAPPERS_MAX);
 }
 
+int dcp_torch_unwrap(struct dcp_pv v, struct dcp_torch_call *out, struct dcp_err *err)
+{
+	return unwrap(v, 0, out, err);
+}
+
 /* Has a tensor of this kind a place in a storage, sound or not? */
 static bool is_dense(enum dcp_torch_kind kind)
 {
 	return kind == DCP_TORCH_V1 || kind == DCP_TORCH_V2 || kind == DCP_TORCH_V3 ||
 	       kind == DCP_TORCH_REFUSED;
-}
-
-/* One tensor of which other ranks have the rest: not a thing that consists of several. */
-static bool is_distributed(const struct dcp_torch_call *c)
-{
-	return c->kind == DCP_TORCH_SUBCLASS && c->n > 0 && c->arg[0].type == DCP_PV_GLOBAL &&
-	       (strcmp(c->arg[0].node->name, "DTensor") == 0 ||
-		strcmp(c->arg[0].node->name, "ShardedTensor") == 0);
 }
 
 /* In the tar of torch 0.1 a tensor is a persistent id that is its name. */

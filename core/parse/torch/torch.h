@@ -63,7 +63,8 @@ uint64_t dcp_torch_size(const struct dcp_torch *t);
 struct dcp_pv dcp_torch_root(const struct dcp_torch *t);
 
 /*
- * Is @v a tensor? Parameter and subclass wrappers are looked through.
+ * Is @v a tensor? Parameter and subclass wrappers are looked through, also those that keep a tensor of
+ * the dtype and shape that they show beside settings.
  * Returns 1 and fills @out: a dense tensor, every bound checked against its storage record; of
  * a quantized one its integers. Returns 0: not a tensor. Negative: a tensor whose description
  * is damaged (-EBADMSG) or of a kind without dense strided bytes (-ENOTSUP: sparse, meta,
@@ -84,7 +85,8 @@ bool dcp_torch_dims(struct dcp_pv v, uint64_t *to, uint32_t *ndim);
 bool dcp_torch_is_tensor(struct dcp_pv v);
 
 /*
- * A tensor that is not a single run of numbers, taken apart: sparse, quantized, nested, meta.
+ * A tensor that is not a single run of numbers, taken apart: sparse, quantized, nested, meta, of a
+ * class that wraps several (its attributes).
  * Some parts are tensors, others facts about it.
  */
 struct dcp_torch_part {
@@ -95,7 +97,7 @@ struct dcp_torch_part {
 };
 struct dcp_torch_parts {
 	const char *kind; /* "torch.Tensor (torch.sparse_coo)" */
-	struct dcp_torch_part part[8];
+	struct dcp_torch_part part[32];
 	size_t n;
 };
 

@@ -99,6 +99,7 @@ struct dcp_torch_call {
 	const char *what; /* the kind in words, when it is not dense */
 	const struct dcp_pv *arg;
 	size_t n;
+	struct dcp_pv state; /* of a SUBCLASS: its attributes */
 };
 
 /* The innermost rebuild call of @v. Returns 1, 0 (no tensor), or -EBADMSG. */
