@@ -9,6 +9,7 @@
 #include "core/base/buf.h"
 #include "core/base/hash.h"
 #include "core/base/jsonw.h"
+#include "core/base/log.h"
 
 struct entry {
 	uint64_t hash; /* of version and key */
@@ -22,14 +23,17 @@ struct dcpfs_errors {
 	struct entry *entries;
 	size_t n, cap; /* n: atomic */
 	uint64_t dropped;
+	const struct dcp_log *log;
 };
 
-struct dcpfs_errors *dcpfs_errors_create(void)
+struct dcpfs_errors *dcpfs_errors_create(const struct dcp_log *log)
 {
 	struct dcpfs_errors *e = calloc(1, sizeof(*e));
 
-	if (e)
-		pthread_mutex_init(&e->lock, NULL);
+	if (!e)
+		return NULL;
+	e->log = log;
+	pthread_mutex_init(&e->lock, NULL);
 	return e;
 }
 
@@ -89,6 +93,7 @@ void dcpfs_errors_add(struct dcpfs_errors *e, const char *version, const char *k
 		      const struct dcpfs_fault *at, const char *message)
 {
 	struct entry *entry;
+	size_t logged = 0;
 
 	pthread_mutex_lock(&e->lock);
 	entry = find_or_add(e, hash_of(version, key));
@@ -100,11 +105,17 @@ void dcpfs_errors_add(struct dcpfs_errors *e, const char *version, const char *k
 		free(entry->message);
 		entry->message = strdup(message);
 		entry->at = at ? *at : (struct dcpfs_fault){ 0, DCPFS_NO_OFFSET };
-		entry->count++;
+		if (entry->count++ == 0 && key)
+			logged = e->n;
 	} else {
 		e->dropped++;
 	}
 	pthread_mutex_unlock(&e->lock);
+	if (logged && logged <= DCPFS_ERRORS_LOGGED)
+		dcp_log(e->log, DCP_LOG_WARN, "%s%s", message,
+			logged < DCPFS_ERRORS_LOGGED
+				? ""
+				: "; only .dcpfs/errors.json has the next ones");
 }
 
 bool dcpfs_errors_any(const struct dcpfs_errors *e)

@@ -9,11 +9,14 @@
 #include <stdint.h>
 
 struct dcp_jsonw;
+struct dcp_log;
 struct dcpfs_errors;
 
-#define DCPFS_ERRORS_MAX 10000 /* further ones are only counted */
+#define DCPFS_ERRORS_MAX 10000  /* further ones are only counted */
+#define DCPFS_ERRORS_LOGGED 100 /* with more entries than that, keys are not logged */
 
-struct dcpfs_errors *dcpfs_errors_create(void);
+/* @log gets the message of each key when it fails for the first time. */
+struct dcpfs_errors *dcpfs_errors_create(const struct dcp_log *log);
 void dcpfs_errors_destroy(struct dcpfs_errors *e);
 
 /* Where in a file it failed. */

@@ -27,6 +27,7 @@ struct dcpfs_errors;
 struct dcpfs_hf;
 struct dcpfs_hot;
 struct dcpfs_keys;
+struct dcpfs_log;
 struct dcpfs_node;
 struct dcp_named_layout;
 struct dcp_layouts;
@@ -45,7 +46,8 @@ struct dcpfs_opts {
 	const char *mountpoint; /* absolute and without links */
 	struct dcp_store_opts store;
 	const struct dcp_log *log;
-	uid_t uid; /* owner shown; (uid_t)-1: that of the source */
+	const char *log_to; /* where its lines go, for config.json; NULL: nowhere */
+	uid_t uid;          /* owner shown; (uid_t)-1: that of the source */
 	gid_t gid;
 	mode_t umask; /* taken off what the source gives; (mode_t)-1: nothing */
 	bool allow_other, foreground, debug;
@@ -150,6 +152,7 @@ struct dcpfs {
 	mode_t mode; /* read bits of files; directories get x beside each */
 	struct dcpfs_stats stats;
 	struct dcpfs_cache *files;
+	struct dcpfs_log *log; /* keeps the last lines of opts.log, and stands in its place */
 	struct dcpfs_errors *errors;
 	struct dcpfs_hot *hot; /* NULL: no passthrough */
 	struct dcp_layouts *layouts;

@@ -26,6 +26,7 @@ enum dcpfs_kind {
 	DCPFS_INCOMPLETE,
 	DCPFS_STATS,
 	DCPFS_CONFIG,
+	DCPFS_LOG,
 	DCPFS_TAGS_DIR,
 	DCPFS_TAG, /* a link; slot: of the version it leads to */
 	DCPFS_BY_KEY_DIR,

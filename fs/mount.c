@@ -20,6 +20,7 @@
 #include "fs/errors.h"
 #include "fs/file/file.h"
 #include "fs/file/hot.h"
+#include "fs/log.h"
 #include "fs/tree/keys.h"
 #include "fs/tree/tree.h"
 #include "fs/versions/opener.h"
@@ -73,7 +74,11 @@ static int make_parts(struct dcpfs *fs, const struct dcpfs_opts *opts)
 {
 	int rc;
 
-	fs->errors = dcpfs_errors_create();
+	fs->log = dcpfs_log_create(opts->log);
+	if (!fs->log)
+		return -ENOMEM;
+	fs->opts.log = fs->opts.store.log = dcpfs_log_sink(fs->log);
+	fs->errors = dcpfs_errors_create(fs->opts.log);
 	fs->files = dcpfs_cache_create();
 	fs->hot = opts->passthrough_mib
 			  ? dcpfs_hot_create((uint64_t)opts->passthrough_mib << 20)
@@ -169,6 +174,7 @@ void dcpfs_destroy(struct dcpfs *fs)
 	dcp_scan_finish(&fs->scan);
 	dcp_grants_free(fs->grants);
 	dcpfs_errors_destroy(fs->errors);
+	dcpfs_log_destroy(fs->log);
 	pthread_rwlock_destroy(&fs->lock);
 	if (fs->suspicion >= 0)
 		close(fs->suspicion);

@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <fuse_log.h>
 #include <fuse_lowlevel.h>
 #include <malloc.h>
 #include <signal.h>
@@ -99,6 +100,36 @@ static void set_readahead(const struct dcpfs_opts *o)
 		fprintf(f, "%u", o->readahead_kib);
 }
 
+/* ---- messages ---- */
+
+static const struct dcp_log *libfuse_log; /* libfuse hands its function no context */
+
+static void log_libfuse(enum fuse_log_level level, const char *fmt, va_list ap)
+{
+	char line[512];
+
+	vsnprintf(line, sizeof(line), fmt, ap);
+	line[strcspn(line, "\n")] = '\0';
+	if (*line)
+		dcp_log(libfuse_log,
+			level <= FUSE_LOG_ERR       ? DCP_LOG_ERROR
+			: level <= FUSE_LOG_WARNING ? DCP_LOG_WARN
+						    : DCP_LOG_INFO,
+			"%s", line);
+}
+
+/* @rc: what the loop gave, a signal's number or a negative errno. */
+static void log_end(const struct dcpfs *fs, int rc)
+{
+	if (rc < 0)
+		dcp_log(fs->opts.log, DCP_LOG_ERROR, "%s: the mount ends, as requests fail: %s",
+			fs->opts.mountpoint, strerror(-rc));
+	else
+		dcp_log(fs->opts.log, DCP_LOG_INFO, "%s: the mount ends, %s%s",
+			fs->opts.mountpoint, rc ? "by signal: " : "unmounted",
+			rc ? strsignal(rc) : "");
+}
+
 /* ---- passthrough: libfuse 3.14 cannot ask for it, so the INIT reply is completed on its way
  * ---- */
 
@@ -182,6 +213,7 @@ static void grow_stack(void)
 	(void)room[0];
 }
 
+/* Serve requests until the mount ends: 0, the number of the signal that asked for it, or a negative errno. */
 static int loop(struct fuse_session *se, unsigned threads)
 {
 	struct fuse_loop_config *config;
@@ -189,8 +221,7 @@ static int loop(struct fuse_session *se, unsigned threads)
 
 	if (threads == 1) {
 		grow_stack();
-		rc = fuse_session_loop(se);
-		return rc > 0 ? 0 : rc; /* a signal's number: the way we are asked to end */
+		return fuse_session_loop(se);
 	}
 	config = fuse_loop_cfg_create();
 	if (!config)
@@ -199,7 +230,7 @@ static int loop(struct fuse_session *se, unsigned threads)
 	fuse_loop_cfg_set_idle_threads(config, threads ? threads : IDLE_WORKERS);
 	rc = fuse_session_loop_mt(se, config);
 	fuse_loop_cfg_destroy(config);
-	return rc > 0 ? 0 : rc;
+	return rc;
 }
 
 /* Let go of the terminal, the session and the directory of whoever started us. */
@@ -250,8 +281,14 @@ static int serve_mounted(struct link *link, struct dcpfs *fs, int pipe_fd, struc
 		rc = report(pipe_fd, w);
 		w->stage = DCPFS_STAGE_SERVE;
 	}
-	if (rc == 0)
+	if (rc == 0) {
+		dcp_log(fs->opts.log, DCP_LOG_INFO,
+			"%s: mounted at %s by process %d (dcpfs %s)", fs->opts.source,
+			fs->opts.mountpoint, (int)getpid(), DCP_RELEASE);
 		rc = loop(se, fs->opts.threads);
+		log_end(fs, rc);
+		rc = DCP_MIN(rc, 0);
+	}
 	if (fs->hot)
 		dcpfs_hot_start(fs->hot, -1);
 	link_close(link);
@@ -289,6 +326,9 @@ static void serve(const struct dcpfs_opts *opts, int pipe_fd, struct word *w)
 		w->rc = dcpfs_create(&ours, &server.fs, &w->err);
 	if (w->rc < 0)
 		goto out;
+	libfuse_log = server.fs->opts.log;
+	if (!opts->debug)
+		fuse_set_log_func(log_libfuse);
 	w->stage = DCPFS_STAGE_MOUNT;
 	w->rc = fuse_set_signal_handlers(link.se) < 0
 			? dcp_fail(&w->err, -EINVAL, "cannot install signal handlers")
@@ -297,6 +337,7 @@ static void serve(const struct dcpfs_opts *opts, int pipe_fd, struct word *w)
 out:
 	if (w->rc < 0 && w->stage != DCPFS_STAGE_SERVE)
 		report(pipe_fd, w);
+	libfuse_log = opts->log; /* the other goes with the mount */
 	dcpfs_destroy(server.fs);
 	if (link.se)
 		fuse_session_destroy(link.se);

@@ -18,6 +18,7 @@
 #include "core/store/version/expected.h"
 #include "fs/errors.h"
 #include "fs/fs.h"
+#include "fs/log.h"
 #include "fs/text/describe.h"
 #include "fs/text/hf.h"
 #include "fs/text/share.h"
@@ -291,6 +292,7 @@ static void make_config(const struct dcpfs *fs, struct dcp_jsonw *w)
 	dcp_jsonw_put_str_or_null(w, "cache", o->store.cache_dir);
 	dcp_jsonw_put_str_or_null(w, "index", o->store.index_file);
 	dcp_jsonw_put_str(w, "io", o->store.no_map ? "pread" : "mmap");
+	dcp_jsonw_put_str_or_null(w, "log", o->log_to);
 	dcp_jsonw_put_u64(w, "threads", o->threads);
 	dcp_jsonw_put_u64(w, "readahead_kib", o->readahead_kib);
 	dcp_jsonw_put_u64(w, "passthrough_mib", o->passthrough_mib);
@@ -352,11 +354,13 @@ int dcpfs_text_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_in
 		make_config(fs, &w);
 	else if (kind == DCPFS_STATS)
 		dcpfs_stats_text(&fs->stats, &s.buf);
+	else if (kind == DCPFS_LOG)
+		dcpfs_log_text(fs->log, &s.buf);
 	else
 		rc = -ENOENT;
 	if (rc == 0 && (kind == DCPFS_README || kind == DCPFS_HF_README))
 		rc = make_shown(&s);
-	if (rc == 0 && dcpfs_node(fs, kind)->live && kind != DCPFS_STATS)
+	if (rc == 0 && dcpfs_node(fs, kind)->live && kind != DCPFS_STATS && kind != DCPFS_LOG)
 		dcp_buf_str(&s.buf, "\n");
 	return rc == 0 ? dcpfs_spool_finish(&s, out) : dcpfs_spool_drop(&s, rc);
 }

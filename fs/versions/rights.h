@@ -21,7 +21,7 @@
  *	an asset                                   that file
  *	blobs                                      as the file they are about
  *	by-key/, status.json                       all files of all versions that are open
- *	errors.json, incomplete.json               the user who mounts: what could not be read
+ *	errors.json, incomplete.json, log          the user who mounts: what could not be read
  *	                                           says nothing about rights
  *
  * They are determined when a version is opened. When they change it becomes another version, with

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import time
 
 import lib
@@ -13,6 +14,10 @@ SOURCE = lib.GOLDEN / "dcp-fsdp2" / "ckpt"
 
 def program(*args, **kwargs):
     return run(lib.PROGRAM, *args, env=lib.environment(), **kwargs)
+
+
+def version():
+    return program("version").stdout.split()[1]
 
 
 def daemon_of(at):
@@ -186,7 +191,7 @@ def killed():
         os.close(fd)
         done = program("mount", SOURCE, m.at)
         equal(done.returncode, 3, f"mounting over it: {done.stderr}")
-        check("umount" in done.stderr or "fusermount3" in done.stderr, f"the message tells what to do: {done.stderr}")
+        check("dead mount" in done.stderr and "dcpfs umount" in done.stderr, f"the message tells what to do: {done.stderr}")
         done = run("fusermount3", "-u", m.at) if how == "fusermount3" else program("umount", m.at)
         equal(done.returncode, 0, f"{how}: {done.stderr}")
         check(not lib.mounted(m.at), "gone")
@@ -236,12 +241,64 @@ def closed_descriptors():
     equal(program("umount", at).returncode, 0, "umount")
 
 
+def damage(at, source):
+    """Take a shard away, and read what it had; the end of what the log says of that."""
+    os.rename(source / "step-20" / "__1_0.distcp", source / "away")
+    check(outcome(at / "step-20" / "raw" / "model.embed_tokens.weight.bin")[1], "a tensor cannot be read")
+    return "step-20: model.embed_tokens.weight: __1_0.distcp: No such file or directory"
+
+
+def logs():
+    """In the background --log-file gets every line, .dcpfs/log shows the last ones, and both are private."""
+    source, at, file = lib.copy(SOURCE, lib.fresh("source") / "ckpt"), lib.fresh("mnt"), lib.fresh("log") / "log"
+    for where in (source / "log", at / "log"):
+        case(f"--log-file {where}")
+        done = program("mount", "--log-file", where, source, at)
+        equal((done.returncode, where.exists()), (2, False), f"exit code, and is it there: {done.stderr}")
+    case("--log-file")
+    equal(program("mount", "--log-file", file, source, at).returncode, 0, "exit code")
+    pid, first = daemon_of(at), file.read_text()
+    check(first.endswith(f" {source}: mounted at {at} by process {pid} (dcpfs {version()})\n"), f"the first line: {first}")
+    equal(json.loads(lib.read(at / ".dcpfs" / "config.json"))["log"], str(file), "config.json")
+    said = damage(at, source)
+    check(file.read_text().endswith(f" {said}\n"), f"after a failed read: {file.read_text()}")
+    equal((at / ".dcpfs" / "log").read_text(), file.read_text(), ".dcpfs/log")
+    equal(file.stat().st_mode & 0o777, 0o600, "mode")
+    os.rename(file, str(file) + ".1")
+    os.kill(pid, signal.SIGTERM)
+    wait(lambda: not lib.alive(pid), "the daemon ends")
+    check(file.read_text().endswith(f" {at}: the mount ends, by signal: Terminated\n"), f"the last line: {file.read_text()}")
+
+
+def logs_to_syslog():
+    """In the background, without --log-file."""
+    source, at, dev = lib.copy(SOURCE, lib.fresh("source") / "ckpt"), lib.fresh("mnt"), lib.fresh("dev")
+    other = ["unshare", "-m", "--propagation", "private", "sh", "-c", '''
+        for name in null fuse; do touch "$1/$name" && mount --bind "/dev/$name" "$1/$name" || exit 77; done
+        mount --rbind "$1" /dev || exit 77
+        dcpfs=$2 source=$3 at=$4
+        "$dcpfs" mount "$source" "$at" && mv "$source/step-20/__1_0.distcp" "$source/away" &&
+        ! cat "$at/step-20/raw/model.embed_tokens.weight.bin" >/dev/null && "$dcpfs" umount "$at"''', "sh"]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as log:
+        log.bind(str(dev / "log"))
+        log.settimeout(lib.PATIENCE)
+        done = run(*other, dev, lib.PROGRAM, source, at, env=lib.environment())
+        if done.returncode in (1, 77) and not done.stdout and os.geteuid():
+            return  # only root may mount in a namespace
+        equal(done.returncode, 0, f"exit code: {done.stderr}")
+        lines = []
+        while not lines or "the mount ends" not in lines[-1]:
+            lines.append(log.recv(4096).decode())
+    for priority, text in ((30, "mounted at"), (28, "step-20: model.embed_tokens.weight: __1_0.distcp: No such file"), (30, "unmounted")):
+        check(any(line.startswith(f"<{priority}>") and " dcpfs[" in line and text in line for line in lines), f"{text}: {lines}")
+
+
 def control_files():
     """.dcpfs/ holds what fs/README.md says, and always answers afresh."""
     with lib.mount(SOURCE) as m:
         m.settled()
         equal(sorted(os.listdir(m.at / ".dcpfs")),
-              ["blob", "config.json", "errors.json", "incomplete.json", "stats", "status.json"], "names")
+              ["blob", "config.json", "errors.json", "incomplete.json", "log", "stats", "status.json"], "names")
         config = m.control("config.json")
         equal((config["source"], config["mountpoint"]), (str(SOURCE), str(m.at)), "config.json")
 
@@ -301,5 +358,5 @@ def strange_places():
     equal(program("umount", "mnt", cwd=top).returncode, 0, "dcpfs umount")
 
 
-lib.main(in_background, as_fstab_has_it, refused, busy, by_signal, fails_to_begin, killed, killed_while_read, closed_descriptors,
+lib.main(in_background, as_fstab_has_it, refused, busy, by_signal, fails_to_begin, killed, killed_while_read, closed_descriptors, logs, logs_to_syslog,
          control_files, one_text, strange_places)

@@ -1,12 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <syslog.h>
+#include <time.h>
+#include <unistd.h>
 
+#include "core/base/cleanup.h"
 #include "core/base/err.h"
+#include "core/base/log.h"
 #include "core/checkpoint/mounts.h"
 #include "core/rules/rules.h"
 #include "fs/fs.h"
@@ -37,6 +45,7 @@ struct mount_opts {
 	struct pick_opts pick;
 	struct opt_texts layouts;
 	struct hf_opts hf;
+	const char *log_file;
 };
 
 static const char *const ios[] = { "auto", "mmap", "pread", NULL };
@@ -85,6 +94,8 @@ static const struct opt opts[] = {
 	{ 'o', "options", "LIST", "allow_other, ro, uid=N, gid=N, umask=OCTAL, fsname=NAME",
 	  OPT_LIST, .sub = mount_words },
 	PICK_OPTS(struct mount_opts),
+	{ 0, "log-file", "FILE", "append the log to FILE; default: syslog", OPT_TEXT, OPT_FILE,
+	  AT(log_file) },
 	{ 0, "layout", "FILE", "show shard/<stem of FILE>; may be repeated", OPT_TEXTS,
 	  OPT_DCPL, AT(layouts) },
 	{ HF_OPT_RULES(struct mount_opts, hf) },
@@ -99,7 +110,7 @@ static const struct opt opts[] = {
 	{ 0, "io", "HOW", "auto, mmap or pread: how shards are read", OPT_CHOICE, AT(io),
 	  .choices = ios },
 	{ 0, "threads", "N", "requests served at once; 0: by number of CPUs", OPT_UINT,
-	  AT(o.threads), .max = 1024 },
+	  AT(o.threads), .max = 1024, .hidden = true },
 	{ 0, "passthrough", "MIB", "room for files that the kernel serves itself; 0: none",
 	  OPT_UINT, AT(o.passthrough_mib), .max = 1 << 20 },
 	{ 0, "no-open", NULL, "let the kernel skip open requests: faster walks", OPT_FLAG,
@@ -136,16 +147,22 @@ static enum cmd_exit check_mountpoint(const char *given, const char *mnt, const 
 {
 	struct dcp_mount m;
 	struct stat st;
+	bool found = dcp_mounts_find(mnt, &m) > 0;
+	bool ours = found && strcmp(m.fstype, DCPFS_FSTYPE) == 0;
+	struct statvfs fs;
 
-	if (dcp_mounts_find(mnt, &m) > 0 && strcmp(m.fstype, DCPFS_FSTYPE) == 0)
+	/* Attributes of a dead mount may be in the kernel's cache, those of its file system not. */
+	if (found && statvfs(mnt, &fs) < 0 && (errno == ENOTCONN || errno == ECONNABORTED))
+		return cmd_fail(CMD_ENV,
+				"%s holds a dead mount of %s%s: the process that served it has "
+				"ended (see its log, syslog by default); remove it with: %s %s",
+				mnt, m.source, ours ? "" : ", not of dcpfs",
+				ours ? "dcpfs umount" : "fusermount3 -u", given);
+	if (ours)
 		return cmd_fail(CMD_ENV,
 				"%s is a mount of dcpfs already, of %s; end it with: "
 				"dcpfs umount %s",
 				mnt, m.source, given);
-	if (stat(mnt, &st) < 0 && errno == ENOTCONN)
-		return cmd_fail(CMD_ENV,
-				"%s holds a dead mount; end it with: fusermount3 -u %s", mnt,
-				given);
 	if (stat(mnt, &st) < 0)
 		return cmd_fail(CMD_ENV, "mount point %s: %s", given, strerror(errno));
 	if (!S_ISDIR(st.st_mode))
@@ -174,7 +191,7 @@ static enum cmd_exit check_mountpoint(const char *given, const char *mnt, const 
 }
 
 struct paths {
-	char *source, *mnt, *index, *cache, *layout_dir, *hf_assets;
+	char *source, *mnt, *index, *cache, *layout_dir, *hf_assets, *log_file;
 	struct dcp_rules *hf_rules;
 };
 
@@ -186,7 +203,69 @@ static void paths_finish(struct paths *p)
 	free(p->cache);
 	free(p->layout_dir);
 	free(p->hf_assets);
+	free(p->log_file);
 	dcp_rules_free(p->hf_rules);
+}
+
+/* ---- the log: to stderr as long as there is one, and to a file, or in the background to syslog ---- */
+
+struct mount_log {
+	const char *file; /* NULL: none */
+	bool foreground;
+};
+
+static int open_log(const char *path)
+{
+	return open(path,
+		    O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY |
+			    O_CLOEXEC,
+		    0600);
+}
+
+/* Opened for each line, so that the file may be moved away and removed. */
+static void append(const char *path, const char *line)
+{
+	dcp_auto_fd int fd = open_log(path);
+	time_t now = time(NULL);
+	char text[1200], when[32];
+	struct tm tm;
+	int n;
+
+	gmtime_r(&now, &tm);
+	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", &tm);
+	n = snprintf(text, sizeof(text), "%s %s\n", when, line);
+	if (fd >= 0 && write(fd, text, (size_t)n) < n) /* a full disk: .dcpfs/log has it */
+		return;
+}
+
+static void log_line(void *ctx, enum dcp_log_level level, const char *line)
+{
+	static const int priorities[] = { LOG_ERR, LOG_WARNING, LOG_INFO, LOG_DEBUG };
+	const struct mount_log *l = ctx;
+
+	dcp_log(&cmd_log, level, "%s", line);
+	if (l->file)
+		append(l->file, line);
+	else if (!l->foreground)
+		syslog(LOG_DAEMON | priorities[level], "%s", line);
+}
+
+/* dcpfs never writes to a source, and a mount cannot wait for itself. */
+static enum cmd_exit resolve_log(const char *given, struct paths *p)
+{
+	dcp_auto_fd int fd = -1;
+
+	p->log_file = realpath(given, NULL);
+	if (!p->log_file)
+		p->log_file = cmd_resolve(given);
+	if (p->log_file &&
+	    (cmd_is_within(p->log_file, p->source) || cmd_is_within(p->log_file, p->mnt)))
+		return cmd_fail(CMD_USAGE,
+				"--log-file %s lies inside %s; name a file elsewhere", given,
+				cmd_is_within(p->log_file, p->source) ? p->source : p->mnt);
+	if (p->log_file)
+		fd = open_log(p->log_file);
+	return fd < 0 ? cmd_fail(CMD_ENV, "--log-file %s: %s", given, strerror(errno)) : CMD_OK;
 }
 
 /* Everything absolute: the daemon leaves this directory. */
@@ -232,15 +311,17 @@ static enum cmd_exit resolve(const struct mount_opts *m, const struct opt_args *
 					strerror(errno));
 	}
 	code = hf_rules(m->hf.rules, &p->hf_rules);
-	if (code != CMD_OK)
-		return code;
-	return check_mountpoint(args->operand[1], p->mnt, p->source, m->nonempty);
+	if (code == CMD_OK)
+		code = check_mountpoint(args->operand[1], p->mnt, p->source, m->nonempty);
+	return code == CMD_OK && m->log_file ? resolve_log(m->log_file, p) : code;
 }
 
 static enum cmd_exit mount_it(struct mount_opts *m, const struct paths *p,
 			      struct progress *progress)
 {
 	struct dcpfs_opts *o = &m->o;
+	struct mount_log to = { p->log_file, o->foreground || o->debug };
+	struct dcp_log log = { DCP_LOG_INFO, log_line, &to };
 	enum dcpfs_stage stage = DCPFS_STAGE_SOURCE;
 	struct dcp_err err = { 0 };
 	int rc;
@@ -252,7 +333,9 @@ static enum cmd_exit mount_it(struct mount_opts *m, const struct paths *p,
 	o->store.cache_limit = DCP_MAX(m->pick.cache_limit, 1);
 	o->store.no_map = m->io == IO_PREAD;
 	o->store.progress = &progress->report;
-	o->store.log = o->log = &cmd_log;
+	openlog("dcpfs", LOG_PID, LOG_DAEMON);
+	o->store.log = o->log = &log;
+	o->log_to = to.file ? to.file : to.foreground ? "stderr" : "syslog";
 	o->foreground |= o->debug;
 	o->layouts = m->layouts.v;
 	o->nlayouts = m->layouts.n;

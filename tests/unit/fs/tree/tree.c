@@ -146,7 +146,7 @@ static void stem_table(void **state)
 
 static void errors_are_counted_once_a_key(void **state)
 {
-	struct dcpfs_errors *e = dcpfs_errors_create();
+	struct dcpfs_errors *e = dcpfs_errors_create(NULL);
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 	struct dcp_jsonw w;
 
@@ -173,7 +173,7 @@ static void errors_are_counted_once_a_key(void **state)
 /* What healed goes, and with a version that left all of it. */
 static void errors_are_forgotten(void **state)
 {
-	struct dcpfs_errors *e = dcpfs_errors_create();
+	struct dcpfs_errors *e = dcpfs_errors_create(NULL);
 	const struct dcpfs_fault here = { 7, 4096 };
 	struct dcpfs_fault at;
 
