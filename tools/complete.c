@@ -57,9 +57,7 @@ static void offer(const struct cursor *c, const char *before, const char *name,
 static bool is_source(const char *name)
 {
 	struct dcp_dirent e = { .name = name };
-	const struct dcp_dir dir = {
-		.fd = -1, .path = "", .entries = &e, .n = 1, .is_file = true
-	};
+	const struct dcp_dir dir = { .path = "", .entries = &e, .n = 1, .is_file = true };
 	enum dcp_match match;
 
 	return dcp_format_probe(&dir, &match, NULL, 0) && strchr(name + 1, '.');

@@ -59,8 +59,7 @@ int dcp_groups_list(dcp_families all, const struct dcp_dir *dir,
 			const struct dcp_format *f =
 				e->is_dir ? NULL : owner_of(all, &many, e->name, group);
 
-			if (f && dcp_is_link(dir->fd, e->name) == links &&
-			    !(is_text_link && is_text_link(dir, e)))
+			if (f && e->is_link == links && !(is_text_link && is_text_link(dir, e)))
 				code = note_group(g, f, group);
 		}
 	return code;

@@ -289,7 +289,7 @@ static int emit_file(struct loading *l, struct dcp_err *err)
 	char key[DCP_GROUP_MAX];
 	struct array a = { .name = key };
 	struct dcp_err why = { 0 };
-	dcp_auto_input struct dcp_input input = { .fd = -1 };
+	dcp_auto_input struct dcp_input input = { 0 };
 	int rc = dcp_emit_file(l->in->sink, l->name, &l->file);
 
 	if (rc < 0)

@@ -3,8 +3,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/base/ckd.h"
 
@@ -14,22 +12,9 @@ static int read_mem(const struct dcp_source *src, uint64_t off, void *buf, size_
 	return 0;
 }
 
-static int read_fd(const struct dcp_source *src, uint64_t off, void *buf, size_t n)
+static int read_blob(const struct dcp_source *src, uint64_t off, void *buf, size_t n)
 {
-	char *to = buf;
-
-	while (n) {
-		ssize_t got = pread(src->fd, to, n, (off_t)off);
-
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0)
-			return got < 0 ? -errno : -EIO;
-		to += got;
-		off += (uint64_t)got;
-		n -= (size_t)got;
-	}
-	return 0;
+	return dcp_blob_read(&src->blob, off, buf, n);
 }
 
 static int read_window(const struct dcp_source *src, uint64_t off, void *buf, size_t n)
@@ -39,17 +24,22 @@ static int read_window(const struct dcp_source *src, uint64_t off, void *buf, si
 
 struct dcp_source dcp_source_mem(const void *mem, size_t n)
 {
-	return (struct dcp_source){ .read = read_mem, .mem = mem, .size = n, .fd = -1 };
+	return (struct dcp_source){ .read = read_mem, .mem = mem, .size = n };
+}
+
+struct dcp_source dcp_source_blob(const struct dcp_blob *blob)
+{
+	return (struct dcp_source){ .read = read_blob, .blob = *blob, .size = blob->size };
 }
 
 int dcp_source_fd(int fd, struct dcp_source *out)
 {
-	struct stat st;
+	struct dcp_blob blob;
+	int rc = dcp_blob_of_fd(fd, &blob);
 
-	if (fstat(fd, &st) < 0)
-		return -errno;
-	*out = (struct dcp_source){ .read = read_fd, .fd = fd, .size = (uint64_t)st.st_size };
-	return 0;
+	if (rc == 0)
+		*out = dcp_source_blob(&blob);
+	return rc;
 }
 
 struct dcp_source dcp_source_window(const struct dcp_source *parent, uint64_t off, uint64_t n)
@@ -59,7 +49,7 @@ struct dcp_source dcp_source_window(const struct dcp_source *parent, uint64_t of
 	if (n > parent->size - off)
 		n = parent->size - off;
 	return (struct dcp_source){
-		.read = read_window, .parent = parent, .base = off, .size = n, .fd = -1
+		.read = read_window, .parent = parent, .base = off, .size = n
 	};
 }
 

@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/origin/origin.h"
+
 struct dcp_source {
 	/* All @n bytes at @off, or a negative errno: -EIO also when fewer came. */
 	int (*read)(const struct dcp_source *src, uint64_t off, void *buf, size_t n);
@@ -17,7 +19,7 @@ struct dcp_source {
 	const void *mem;
 	const struct dcp_source *parent;
 	uint64_t base;
-	int fd;
+	struct dcp_blob blob;
 };
 
 /* @mem must outlive the source. */
@@ -25,6 +27,9 @@ struct dcp_source dcp_source_mem(const void *mem, size_t n);
 
 /* Borrows @fd. Size is what fstat says now; a file that shrinks later gives -EIO. */
 int dcp_source_fd(int fd, struct dcp_source *out);
+
+/* Borrows what @blob owns. */
+struct dcp_source dcp_source_blob(const struct dcp_blob *blob);
 
 /* [off, off + n) of @parent, which must outlive it. Clamped to the parent's size. */
 struct dcp_source dcp_source_window(const struct dcp_source *parent, uint64_t off, uint64_t n);

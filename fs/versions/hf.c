@@ -185,7 +185,7 @@ static int ask_root(const struct dcp_grants *dir, const char *where,
 {
 	int rc = dcp_grants_version(dir, where, out);
 
-	return rc < 0 ? rc : dcp_grants_files(*out, root->dirfd, root->id, root->n);
+	return rc < 0 ? rc : dcp_grants_files(*out, root->place.fd, root->id, root->n);
 }
 
 static int ask_extra(const struct dcp_asset_root *root, struct dcpfs_hf *hf)

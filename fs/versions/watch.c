@@ -200,8 +200,8 @@ static void watch_assets(struct dcpfs_watch *w, const struct dcpfs_version *ver)
 		dcp_auto_buf struct dcp_buf path = DCP_BUF_INIT;
 		const struct dcp_file_id *id = dcp_asset_id(a, i);
 
-		if (dcp_buf_printf(&path, "/proc/self/fd/%d/%s", a->root[a->at[i].root].dirfd,
-				   id->name) < 0)
+		if (dcp_buf_printf(&path, "/proc/self/fd/%d/%s",
+				   a->root[a->at[i].root].place.fd, id->name) < 0)
 			continue;
 		w->blind |= !is_local(w, path.p, id->dev);
 	}
@@ -209,7 +209,7 @@ static void watch_assets(struct dcpfs_watch *w, const struct dcpfs_version *ver)
 	for (size_t i = 0; a && i < a->ndirs; i++) {
 		dcp_auto_buf struct dcp_buf path = DCP_BUF_INIT;
 
-		dcp_buf_printf(&path, "/proc/self/fd/%d/%s", a->root[a->dir[i].root].dirfd,
+		dcp_buf_printf(&path, "/proc/self/fd/%d/%s", a->root[a->dir[i].root].place.fd,
 			       a->dir[i].path);
 		if (!dcp_buf_error(&path))
 			watch(w, path.p, EVENTS | IN_ONLYDIR);

@@ -202,8 +202,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	for (size_t k = 0; k < worlds[world].n; k++) {
 		const struct file *f = &worlds[world].file[k];
 		bool mine = strcmp(f->name, name) == 0;
-		struct dcp_input file = { dcp_source_mem(mine ? data : f->p, mine ? n : f->n),
-					  -1 };
+		struct dcp_input file = {
+			.src = dcp_source_mem(mine ? data : f->p, mine ? n : f->n),
+		};
 
 		if (mine || n % WHOLE == 0 || strcmp(f->name, places[world].file[0]) == 0)
 			must(dcp_archive_add_file(a, &file, f->name, &err) == 0);

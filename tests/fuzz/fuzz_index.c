@@ -57,13 +57,14 @@ static const struct dcp_source *good_index(void)
 {
 	static struct dcp_index *ix;
 	struct dcp_index_writer *w;
+	static const struct dcp_site at;
 	struct dcp_sink s;
 	uint32_t file;
 
 	if (ix)
 		return &ix->src;
 	must(dcp_index_create(NULL, &w, NULL) == 0);
-	s = dcp_index_sink(w, -1);
+	s = dcp_index_sink(w, &at);
 	must(s.file(s.ctx, "shard", &file) == 0);
 	tell(&s, file);
 	must(dcp_index_commit(w, &ix, NULL) == 0);

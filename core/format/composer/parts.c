@@ -40,7 +40,7 @@ static int emit_metadata(const struct dcp_load *in)
 	struct dcp_object o = { .key = key, .path = &key, .npath = 1, .type = "dict" };
 	const struct dcp_sink *sink = in->sink;
 	dcp_auto_json struct dcp_json *root = NULL;
-	dcp_auto_input struct dcp_input input = { .fd = -1 };
+	dcp_auto_input struct dcp_input input = { 0 };
 	dcp_auto_free char *text = NULL;
 	struct dcp_err why = { 0 };
 	uint32_t number;
@@ -91,7 +91,7 @@ static int emit_resumption(const struct dcp_load *in)
 	struct resuming w = { .in = in };
 	dcp_auto_pickle struct dcp_pickle *p = NULL;
 	struct dcp_err why = { 0 };
-	dcp_auto_input struct dcp_input input = { .fd = -1 };
+	dcp_auto_input struct dcp_input input = { 0 };
 	uint32_t number;
 	int rc;
 

@@ -106,7 +106,7 @@ static int look_at_config(char *text)
  */
 static int is_parallel(struct dcp_ds *ds)
 {
-	dcp_auto_dir struct dcp_dir dir = { .fd = -1 };
+	dcp_auto_dir struct dcp_dir dir = { 0 };
 	int found = -1;
 
 	if (!dcp_dir_find(ds->in->dir, "configs") ||
@@ -114,7 +114,7 @@ static int is_parallel(struct dcp_ds *ds)
 		return -1;
 	for (size_t i = 0; found != 1 && i < dir.n; i++) {
 		const char *name = dir.entries[i].name;
-		dcp_auto_input struct dcp_input in = { .fd = -1 };
+		dcp_auto_input struct dcp_input in = { 0 };
 		dcp_auto_free char *text = NULL;
 		int says;
 

@@ -132,7 +132,7 @@ static int emit_state(struct universal *u, const char *state, const char *name)
 
 static int emit_param(struct universal *u, const char *name)
 {
-	dcp_auto_dir struct dcp_dir dir = { .fd = -1 };
+	dcp_auto_dir struct dcp_dir dir = { 0 };
 	struct dcp_err why = { 0 };
 	char state[64];
 	int rc = dcp_dir_open_at(&u->zero, name, &dir, &why);
@@ -227,7 +227,7 @@ static int load_zero(struct universal *u)
 
 static int load(const struct dcp_load *in, struct dcp_err *err)
 {
-	struct universal u = { .zero = { .fd = -1 } };
+	struct universal u = { 0 };
 	int rc = dcp_ds_begin(&u.ds, in, err);
 
 	u.ds.universal = true;
@@ -260,7 +260,7 @@ static bool has_model_file(const struct dcp_dir *dir)
  * files, is not. */
 static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 {
-	dcp_auto_dir struct dcp_dir below = { .fd = -1 };
+	dcp_auto_dir struct dcp_dir below = { 0 };
 	bool ours;
 
 	if (!dcp_dir_has_dir(dir, "zero"))

@@ -42,7 +42,7 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 {
 	enum dcp_match match = DCP_MATCH_NO;
 	const char *index;
-	dcp_auto_dir struct dcp_dir ours = { .fd = -1 };
+	dcp_auto_dir struct dcp_dir ours = { 0 };
 
 	if (dcp_dir_only(dir, keep_ours, NULL, &ours) < 0)
 		return DCP_MATCH_NO;
@@ -72,7 +72,7 @@ struct bin {
 
 static int list_files(struct bin *b)
 {
-	dcp_auto_dir struct dcp_dir ours = { .fd = -1 };
+	dcp_auto_dir struct dcp_dir ours = { 0 };
 	int rc = dcp_dir_only(b->h.in->dir, keep_ours, NULL, &ours);
 
 	if (rc == 0)

@@ -26,7 +26,7 @@ static int parse(const struct dcp_source *src, struct dcp_hf_index *ix, struct d
 int dcp_hf_index_read(const struct dcp_dir *dir, const struct dcp_sink *sink, const char *name,
 		      struct dcp_hf_index *out, struct dcp_err *err)
 {
-	dcp_auto_input struct dcp_input in = { .fd = -1 };
+	dcp_auto_input struct dcp_input in = { 0 };
 	uint32_t number;
 	int rc = dcp_emit_file(sink, name, &number);
 

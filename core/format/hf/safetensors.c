@@ -63,7 +63,7 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 	const char *index = dcp_hf_index_name(dir, DCP_HF_SAFETENSORS_INDEX);
 	const char *part = rank_part(dir);
 	enum dcp_match match, sharded_match;
-	dcp_auto_dir struct dcp_dir sharded = { .fd = -1 };
+	dcp_auto_dir struct dcp_dir sharded = { 0 };
 
 	if (part) {
 		snprintf(why, n,
@@ -114,7 +114,7 @@ static const char *commit_file(const struct dcp_dir *dir)
 
 static int list_files(struct dcp_hf *h, struct dcp_err *err)
 {
-	dcp_auto_dir struct dcp_dir sharded = { .fd = -1 };
+	dcp_auto_dir struct dcp_dir sharded = { 0 };
 	int rc = dcp_hf_add_files(h, h->in->dir, "", DCP_HF_SAFETENSORS);
 
 	if (rc == 0 && h->nfiles == 0) {

@@ -90,7 +90,7 @@ int dcp_hf_read(struct dcp_hf *h, uint32_t i, struct dcp_err *err)
 {
 	struct dcp_hf_file *f = &h->files[i];
 	struct dcp_err why = { 0 };
-	dcp_auto_input struct dcp_input input = { .fd = -1 };
+	dcp_auto_input struct dcp_input input = { 0 };
 	int rc = dcp_emit_file(h->in->sink, f->name, &f->number);
 
 	if (rc < 0)

@@ -132,7 +132,7 @@ static int emit_broken(struct emitter *w, const char *dir, const char *stem, con
  */
 static int emit_others(struct emitter *w, const struct dcp_mrank *r)
 {
-	dcp_auto_dir struct dcp_dir below = { .fd = -1 };
+	dcp_auto_dir struct dcp_dir below = { 0 };
 	int rc = 0;
 
 	if (dcp_dir_open_at(w->m->in->dir, r->dir, &below, NULL) < 0)

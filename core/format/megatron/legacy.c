@@ -35,7 +35,7 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 	struct dcp_mrank r;
 
 	for (size_t i = 0; i < dir->n; i++) {
-		dcp_auto_dir struct dcp_dir below = { .fd = -1 };
+		dcp_auto_dir struct dcp_dir below = { 0 };
 		bool found;
 
 		if (!dir->entries[i].is_dir || !dcp_mrank_parse(dir->entries[i].name, &r) ||
@@ -89,7 +89,7 @@ static int find_args(struct dcp_mlegacy *m, size_t *first, struct dcp_err *err)
 static int read_rules(struct dcp_mlegacy *m, struct dcp_err *err)
 {
 	dcp_auto_free char *text = NULL;
-	dcp_auto_input struct dcp_input input = { .fd = -1 };
+	dcp_auto_input struct dcp_input input = { 0 };
 	uint32_t number;
 	int rc;
 

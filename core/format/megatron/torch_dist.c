@@ -60,7 +60,7 @@ static const char *commit_file(const struct dcp_dir *dir)
 /* The backend in metadata.json; @root keeps it. */
 static int read_mark(const struct dcp_load *in, struct dcp_json **root, struct dcp_err *err)
 {
-	dcp_auto_input struct dcp_input input = { .fd = -1 };
+	dcp_auto_input struct dcp_input input = { 0 };
 	uint32_t number;
 	int rc = dcp_emit_file(in->sink, MARK, &number);
 

@@ -61,7 +61,7 @@ static bool unpacked_name(const char *name, char out[DCP_GROUP_MAX])
 static bool somebody_knows(dcp_families all, const char *name)
 {
 	struct dcp_dirent e = { .name = name };
-	struct dcp_dir dir = { .fd = -1, .path = "", .entries = &e, .n = 1 };
+	struct dcp_dir dir = { .path = "", .entries = &e, .n = 1 };
 	enum dcp_match match;
 	const struct dcp_format *f = dcp_format_probe_in(all, NULL, &dir, &match, NULL, 0);
 

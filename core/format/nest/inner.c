@@ -21,7 +21,7 @@ static int load_group(const struct dcp_load *in, const struct dcp_format *format
 		      const char *group, bool alone, struct dcp_err *err)
 {
 	dcp_auto_relay struct dcp_relay r = { .to = in->sink, .prefix = alone ? NULL : group };
-	dcp_auto_dir struct dcp_dir part = { .fd = -1 };
+	dcp_auto_dir struct dcp_dir part = { 0 };
 	struct dcp_load sub;
 	int rc = dcp_format_group(format, in->dir, group, &part);
 
@@ -75,7 +75,7 @@ static int load_below(const struct dcp_load *in, const char *name, const char *p
 	dcp_auto_relay struct dcp_relay r = { .to = in->sink,
 					      .below = below,
 					      .prefix = prefix };
-	dcp_auto_dir struct dcp_dir dir = { .fd = -1 };
+	dcp_auto_dir struct dcp_dir dir = { 0 };
 	struct dcp_load sub;
 	int rc = dcp_dir_open_at(in->dir, name, &dir, err);
 

@@ -101,7 +101,7 @@ static int load_part(const struct dcp_load *in, struct loading *l, struct dcp_er
 		.prefix = l->bare && is_model(l->part) ? NULL : l->part,
 		.ctx = l,
 	};
-	dcp_auto_dir struct dcp_dir dir = { .fd = -1 };
+	dcp_auto_dir struct dcp_dir dir = { 0 };
 	struct dcp_load inner;
 	int rc = dcp_dir_open_at(in->dir, l->part, &dir, err);
 
@@ -124,7 +124,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	int rc = 0;
 
 	for (size_t i = 0; i < DCP_LEN(parts) && rc == 0; i++) {
-		dcp_auto_dir struct dcp_dir dir = { .fd = -1 };
+		dcp_auto_dir struct dcp_dir dir = { 0 };
 		enum dcp_match m;
 
 		if (!dcp_dir_has_dir(in->dir, parts[i]) ||

@@ -101,7 +101,7 @@ static int emit_json(const struct dcp_load *in, const char *name, const struct d
 static int load_json(const struct dcp_load *in, struct dcp_err *err)
 {
 	const char *name = in->dir->entries[0].name;
-	dcp_auto_input struct dcp_input input = { .fd = -1 };
+	dcp_auto_input struct dcp_input input = { 0 };
 	uint32_t number;
 	int rc = dcp_emit_file(in->sink, name, &number);
 

@@ -348,8 +348,7 @@ static int add_below(struct finding *f, const struct dcp_dirent *e, bool alone,
 	struct dcp_dir sub;
 	int rc;
 
-	if (dcp_is_link(f->dir->fd, e->name) ||
-	    dcp_dir_open_at(f->dir, e->name, &sub, NULL) < 0)
+	if (e->is_link || dcp_dir_open_at(f->dir, e->name, &sub, NULL) < 0)
 		return 0;
 	snprintf(below, sizeof(below), "%s/", e->name);
 	rc = add_dir(f, name, below, role, &sub);
@@ -370,8 +369,7 @@ static int add_role(struct finding *f, const struct dcp_dirent *e, bool beside_m
 	struct dcp_dir sub;
 	int rc;
 
-	if (*e->name == '.' || dcp_order_is_numbered(e->name) ||
-	    dcp_is_link(f->dir->fd, e->name) ||
+	if (*e->name == '.' || dcp_order_is_numbered(e->name) || e->is_link ||
 	    dcp_dir_open_at(f->dir, e->name, &sub, NULL) < 0)
 		return 0;
 	if (beside_model && probe_part(f, &sub, true, &match, why, sizeof(why)) != f->self) {
@@ -418,8 +416,7 @@ static int add_model(struct finding *f, const struct dcp_dirent *e)
 	enum dcp_match match;
 	struct dcp_dir sub;
 
-	if (*e->name == '.' || dcp_order_is_numbered(e->name) ||
-	    dcp_is_link(f->dir->fd, e->name) ||
+	if (*e->name == '.' || dcp_order_is_numbered(e->name) || e->is_link ||
 	    dcp_dir_open_at(f->dir, e->name, &sub, NULL) < 0)
 		return 0;
 	format = dcp_format_probe_in(f->all, f->self, &sub, &match, why, sizeof(why));
@@ -623,11 +620,10 @@ static int emit_rest(const struct dcp_load *in, const struct dcp_parts *parts)
 	for (size_t i = 0; home == DCP_HOME_PIPELINE && rc == 0 && i < in->dir->n; i++) {
 		const struct dcp_dirent *e = &in->dir->entries[i];
 		char below[NAME_MAX + 2];
-		dcp_auto_dir struct dcp_dir sub = { .fd = -1 };
+		dcp_auto_dir struct dcp_dir sub = { 0 };
 
 		snprintf(below, sizeof(below), "%s/", e->name);
-		if (!e->is_dir || *e->name == '.' || is_below(parts, below) ||
-		    dcp_is_link(in->dir->fd, e->name) ||
+		if (!e->is_dir || *e->name == '.' || is_below(parts, below) || e->is_link ||
 		    dcp_dir_open_at(in->dir, e->name, &sub, NULL) < 0)
 			continue;
 		rc = emit_sidecars(in, &sub, below);

@@ -188,7 +188,7 @@ static int add_loose(struct listing *l, const char *below, const char *file,
 
 static int add_rank_dir(struct listing *l, const char *name, uint32_t rank)
 {
-	dcp_auto_dir struct dcp_dir below = { .fd = -1 };
+	dcp_auto_dir struct dcp_dir below = { 0 };
 	char path[300];
 	int rc = 0;
 

@@ -321,7 +321,7 @@ int dcp_titems_read(struct dcp_titems *r, struct dcp_err *why)
 		.f = f,
 		.sink = { .tensor = dcp_titems_on_tensor, .ctx = r, .next = r->in->sink },
 	};
-	dcp_auto_input struct dcp_input input = { .fd = -1 };
+	dcp_auto_input struct dcp_input input = { 0 };
 	int rc;
 
 	if (f->error) {

@@ -4,6 +4,7 @@
  * of it: the names that begin with "deepspeed/".
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +20,7 @@ struct member {
 	const char *name;
 	uint64_t off, size;
 	uint32_t input;
+	const struct dcp_source *src; /* of the input */
 };
 
 struct dcp_archive {
@@ -84,13 +86,16 @@ static int take_input(struct dcp_archive *a, struct dcp_input *in, struct dcp_in
 		return no_memory(err);
 	}
 	**mine = *in;
-	*in = (struct dcp_input){ .fd = -1 };
+	*in = (struct dcp_input){ 0 };
 	return 0;
 }
 
 static int add(struct dcp_archive *a, const struct member *m, struct dcp_err *err)
 {
-	dcp_buf_add(&a->list, m, sizeof(*m));
+	struct member mine = *m;
+
+	mine.src = &input_of(a, m->input)->src;
+	dcp_buf_add(&a->list, &mine, sizeof(mine));
 	a->n++;
 	return dcp_buf_error(&a->list) ? no_memory(err) : 0;
 }
@@ -159,144 +164,104 @@ static size_t lower_bound(const struct dcp_archive *a, const char *prefix)
 	return i;
 }
 
-static int put_entry(struct dcp_dir *d, const char *name, size_t n, uint64_t size, bool is_dir)
+/* Does @m have a name that begins with @within? */
+static bool is_within(const struct dcp_archive *a, size_t i, const char *within)
 {
-	struct dcp_dirent *e = &d->entries[d->n];
-
-	*e = (struct dcp_dirent){ dcp_arena_strndup(&d->arena, name, n), size, is_dir };
-	if (!e->name)
-		return -ENOMEM;
-	d->n++;
-	return 0;
+	return i < a->n && strncmp(members(a)[i].name, within, strlen(within)) == 0;
 }
 
-/* Only in archives made to confuse: a file that is a directory, too. The file counts. */
-static void drop_twins(struct dcp_dir *d)
+/* One entry for each first component after the prefix. */
+static int list(const struct dcp_site *at, dcp_entry_fn *fn, void *ctx)
 {
-	size_t kept = 0;
-
-	for (size_t i = 0; i < d->n; i++) {
-		struct dcp_dirent *last = kept ? &d->entries[kept - 1] : NULL;
-
-		if (!last || strcmp(last->name, d->entries[i].name) != 0)
-			d->entries[kept++] = d->entries[i];
-		else if (last->is_dir)
-			*last = d->entries[i];
-	}
-	d->n = kept;
-}
-
-/* One entry for each first component after the prefix; @n members have it. */
-static int list_entries(struct dcp_dir *d, const struct member *m, size_t n)
-{
-	size_t skip = strlen(d->within), len = 0;
+	const struct dcp_archive *a = at->own;
+	size_t skip = strlen(at->within), len = 0;
 	const char *last = NULL; /* the directory that was put last */
 	int rc = 0;
 
-	d->entries = dcp_arena_calloc(&d->arena, n, sizeof(*d->entries));
-	if (!d->entries)
-		return -ENOMEM;
-	for (size_t i = 0; rc == 0 && i < n; i++) {
-		const char *name = m[i].name + skip;
-		const char *slash = strchr(name, '/');
+	for (size_t i = lower_bound(a, at->within); rc == 0 && is_within(a, i, at->within);
+	     i++) {
+		const struct member *m = &members(a)[i];
+		const char *name = m->name + skip, *slash = strchr(name, '/');
+		const struct dcp_dirent e = { .size = slash ? 0 : m->size, .is_dir = slash };
 
 		if (!slash) {
-			rc = put_entry(d, name, strlen(name), m[i].size, false);
+			rc = fn(ctx, name, strlen(name), &e);
 		} else if (!last || (size_t)(slash - name) != len || strncmp(name, last, len)) {
 			last = name;
 			len = (size_t)(slash - name);
-			rc = put_entry(d, name, len, 0, true);
+			rc = fn(ctx, name, len, &e);
 		}
 	}
-	DCP_SORT(d->entries, d->n, dcp_by_text);
-	drop_twins(d);
 	return rc;
 }
 
-/* The directory of the members whose names begin with @within. */
-static int open_within(const struct dcp_archive *a, const char *path, const char *within,
-		       struct dcp_dir *out, struct dcp_err *err)
+static int place_in(const void *a, const char *within, const char *name, const char *slash,
+		    struct dcp_site *out)
 {
-	struct dcp_dir d = { .fd = -1, .archive = a };
-	size_t first = lower_bound(a, within), n = 0, len = strlen(within);
-	int rc = -ENOMEM;
-
-	while (first + n < a->n && strncmp(members(a)[first + n].name, within, len) == 0)
-		n++;
-	if (n > DCP_DIR_MAX_NAMES)
-		return dcp_fail(err, -E2BIG, "%.300s: more than %d names", path,
-				DCP_DIR_MAX_NAMES);
-	dcp_arena_init(&d.arena, dcp_dir_memory(path) + DCP_TAR_MAX_NAMES);
-	d.path = dcp_arena_strdup(&d.arena, path);
-	d.within = dcp_arena_strndup(&d.arena, within, len);
-	if (d.path && d.within)
-		rc = list_entries(&d, a->n ? members(a) + first : NULL, n);
-	if (rc < 0) {
-		dcp_dir_close(&d);
-		return no_memory(err);
-	}
-	*out = d;
-	return 0;
+	*out = (struct dcp_site){ .row = &dcp_origin_nested, .own = (void *)(uintptr_t)a };
+	out->fd = -1;
+	return asprintf(&out->within, "%s%s%s", within, name, slash) < 0 ? -ENOMEM : 0;
 }
 
 int dcp_dir_of_archive(struct dcp_archive *a, const char *path, struct dcp_dir *out,
 		       struct dcp_err *err)
 {
+	struct dcp_site at;
+
 	settle(a);
-	return open_within(a, path, "", out, err);
+	return place_in(a, "", "", "", &at) < 0 ? no_memory(err)
+						: dcp_dir_of_place(&at, path, out, err);
 }
 
-static const struct member *find(const struct dcp_archive *a, const char *name)
+static const struct member *find(const struct dcp_site *at, const char *name)
 {
-	size_t i = lower_bound(a, name);
-
-	return i < a->n && strcmp(members(a)[i].name, name) == 0 ? &members(a)[i] : NULL;
-}
-
-int dcp_archive_open_at(const struct dcp_dir *parent, const char *name, struct dcp_dir *out,
-			struct dcp_err *err)
-{
-	dcp_auto_buf struct dcp_buf path = DCP_BUF_INIT, within = DCP_BUF_INIT;
-	const struct dcp_archive *a = parent->archive;
-	size_t first;
-
-	dcp_buf_printf(&path, "%s/%s", parent->path, name);
-	dcp_buf_printf(&within, "%s%s", parent->within, name);
-	if (dcp_buf_error(&path) || dcp_buf_error(&within))
-		return no_memory(err);
-	if (find(a, within.p))
-		return dcp_open_fail(err, -ENOTDIR, path.p);
-	if (dcp_buf_str(&within, "/") < 0)
-		return no_memory(err);
-	first = lower_bound(a, within.p);
-	if (first == a->n || strncmp(members(a)[first].name, within.p, within.n) != 0)
-		return dcp_open_fail(err, -ENOENT, path.p);
-	return open_within(a, path.p, within.p, out, err);
-}
-
-static int find_in(const struct dcp_dir *d, const char *name, const struct member **m,
-		   struct dcp_err *err)
-{
+	const struct dcp_archive *a = at->own;
 	dcp_auto_buf struct dcp_buf full = DCP_BUF_INIT;
-	int rc = dcp_dir_check_name(name, err);
+	size_t i;
 
-	if (rc < 0)
-		return rc;
-	if (dcp_buf_printf(&full, "%s%s", d->within, name) < 0)
-		return no_memory(err);
-	*m = find(d->archive, full.p);
-	if (!*m)
-		return dcp_fail(err, -ENOENT, "%.300s: no file of that name in %.100s", name,
-				d->path);
-	return 0;
+	if (dcp_buf_printf(&full, "%s%s", at->within, name) < 0)
+		return NULL;
+	i = lower_bound(a, full.p);
+	return i < a->n && strcmp(members(a)[i].name, full.p) == 0 ? &members(a)[i] : NULL;
+}
+
+static int below(const struct dcp_site *at, const char *name, struct dcp_site *out)
+{
+	int rc = find(at, name) ? -ENOTDIR : place_in(at->own, at->within, name, "/", out);
+
+	if (rc == 0 && !is_within(at->own, lower_bound(at->own, out->within), out->within)) {
+		dcp_site_close(out);
+		rc = -ENOENT;
+	}
+	return rc;
+}
+
+static int again(const struct dcp_site *at, struct dcp_site *out)
+{
+	return place_in(at->own, at->within, "", "", out);
+}
+
+static void close_place(struct dcp_site *at)
+{
+	free(at->within);
+}
+
+static int find_file(const struct dcp_site *at, const char *name, const struct member **m,
+		     struct dcp_err *err)
+{
+	*m = find(at, name);
+	return *m ? 0
+		  : dcp_fail(err, -ENOENT, "%.300s: no file of that name in the archive", name);
 }
 
 int dcp_archive_find(const struct dcp_dir *d, const char *name, uint32_t *input, uint64_t *off,
 		     struct dcp_err *err)
 {
 	const struct member *m;
-	int rc = find_in(d, name, &m, err);
+	int rc = dcp_site_check_name(name, err);
 
+	if (rc == 0)
+		rc = find_file(&d->at, name, &m, err);
 	if (rc < 0)
 		return rc;
 	*input = m->input;
@@ -304,15 +269,47 @@ int dcp_archive_find(const struct dcp_dir *d, const char *name, uint32_t *input,
 	return 0;
 }
 
-int dcp_archive_input(const struct dcp_dir *d, const char *name, struct dcp_input *out,
-		      struct dcp_err *err)
+/* ---- files ---- */
+
+static int read_member(const struct dcp_read *reads, size_t n)
 {
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		const struct member *m = reads[i].blob->own;
+
+		rc = dcp_source_read(m->src, m->off + reads[i].off, reads[i].to, reads[i].n);
+	}
+	return rc;
+}
+
+static void leave_member(struct dcp_blob *b)
+{
+	(void)b; /* the archive's */
+}
+
+static int open_member(const struct dcp_site *at, const char *name, struct dcp_blob *out,
+		       struct dcp_file_id *id, struct dcp_err *err)
+{
+	static const struct dcp_blob_ops ops = { .read = read_member, .close = leave_member };
 	const struct member *m;
-	int rc = find_in(d, name, &m, err);
+	int rc = find_file(at, name, &m, err);
 
 	if (rc < 0)
 		return rc;
-	out->fd = -1;
-	out->src = dcp_source_window(&input_of(d->archive, m->input)->src, m->off, m->size);
-	return 0;
+	*out = (struct dcp_blob){ &ops, (void *)(uintptr_t)m, m->size, -1 };
+	if (m->off < m->src->size)
+		out->size = DCP_MIN(m->size, m->src->size - m->off);
+	else
+		out->size = 0;
+	return id ? -ENOTSUP : 0; /* the archive has one */
 }
+
+const struct dcp_origin dcp_origin_nested = {
+	.name = "archive",
+	.list = list,
+	.below = below,
+	.open = open_member,
+	.again = again,
+	.close = close_place,
+};

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/buf.h"
@@ -14,97 +10,78 @@
 #include "core/origin/dir/dir_int.h"
 #include "core/origin/dir/seen.h"
 
-/* What an entry is; links stand for what they lead to inside the directory. */
-static int stat_entry(const struct dcp_dir *d, const char *name, struct dcp_dirent *out)
+int dcp_site_find(const char *source, struct dcp_site *out, char **only)
 {
-	struct stat st;
+	int rc = 0;
 
-	if (fstatat(d->fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return -errno;
-	if (S_ISLNK(st.st_mode)) {
-		dcp_auto_fd int target = dcp_open_below(d->fd, name, O_PATH);
-
-		if (dcp_seen_opening(d->seen, target) < 0 || fstat(target, &st) < 0)
-			return 0;
-	}
-	out->is_dir = S_ISDIR(st.st_mode);
-	out->size = S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
-	return 0;
+	*only = NULL;
+	for (size_t i = 0; dcp_origins[i] && rc == 0; i++)
+		rc = dcp_origins[i]->find(source, out, only);
+	return rc ? DCP_MIN(rc, 0) : dcp_origin_local.find(source, out, only);
 }
 
-static int add_entry(struct dcp_dir *d, struct dcp_buf *list, const char *name)
-{
-	struct dcp_dirent e = { 0 };
-	int code = stat_entry(d, name, &e);
+struct listing {
+	struct dcp_dir *d;
+	struct dcp_buf list; /* struct dcp_dirent */
+};
 
-	if (code == -ENOENT) /* gone since the directory was read */
-		return 0;
-	if (code < 0)
-		return code;
-	if (d->n == DCP_DIR_MAX_NAMES)
+static int add_entry(void *ctx, const char *name, size_t n, const struct dcp_dirent *e)
+{
+	struct listing *l = ctx;
+	struct dcp_dirent mine = *e;
+
+	if (l->d->n == DCP_DIR_MAX_NAMES)
 		return -E2BIG;
-	e.name = dcp_arena_strdup(&d->arena, name);
-	if (!e.name)
+	mine.name = dcp_arena_strndup(&l->d->arena, name, n);
+	if (!mine.name)
 		return -ENOMEM;
-	dcp_buf_add(list, &e, sizeof(e));
-	d->n++;
-	return dcp_buf_error(list);
+	dcp_buf_add(&l->list, &mine, sizeof(mine));
+	l->d->n++;
+	return dcp_buf_error(&l->list);
 }
 
-static int list_names(struct dcp_dir *d, DIR *stream, struct dcp_buf *list)
+/* Only in archives made to confuse: a file that is a directory, too. The file counts. */
+static void drop_twins(struct dcp_dir *d)
 {
-	for (;;) {
-		struct dirent *e;
-		int code = 0;
+	size_t kept = 0;
 
-		errno = 0;
-		e = readdir(stream);
-		if (!e)
-			return -errno;
-		if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
-			code = add_entry(d, list, e->d_name);
-		if (code < 0)
-			return code;
+	for (size_t i = 0; i < d->n; i++) {
+		struct dcp_dirent *last = kept ? &d->entries[kept - 1] : NULL;
+
+		if (!last || strcmp(last->name, d->entries[i].name) != 0)
+			d->entries[kept++] = d->entries[i];
+		else if (last->is_dir)
+			*last = d->entries[i];
 	}
+	d->n = kept;
 }
 
 static int list(struct dcp_dir *d)
 {
-	dcp_auto_buf struct dcp_buf found = DCP_BUF_INIT;
-	dcp_auto_fd int fd = openat(d->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *stream;
-	int code;
+	struct listing l = { .d = d };
+	int code = d->at.row->list(&d->at, add_entry, &l);
 
-	if (fd < 0)
-		return -errno;
-	stream = fdopendir(fd);
-	if (!stream)
-		return -errno;
-	dcp_take_fd(&fd); /* the stream's now */
-	code = list_names(d, stream, &found);
-	closedir(stream);
-	if (code < 0)
-		return code;
-	d->entries = dcp_arena_calloc(&d->arena, d->n, sizeof(*d->entries));
-	if (!d->entries)
-		return -ENOMEM;
-	if (d->n)
-		memcpy(d->entries, found.p, d->n * sizeof(*d->entries));
+	if (code == 0)
+		d->entries = dcp_arena_dup(&d->arena, l.list.p, d->n, sizeof(*d->entries));
+	dcp_buf_finish(&l.list);
+	if (code < 0 || !d->entries)
+		return code < 0 ? code : -ENOMEM;
 	DCP_SORT(d->entries, d->n, dcp_by_text);
+	drop_twins(d);
 	return 0;
 }
 
-/* List the directory open at @fd (taken, also on failure), called @path in messages. */
-static int dir_from_fd(int fd, const char *path, struct dcp_seen *seen, struct dcp_dir *out,
-		       struct dcp_err *err)
+int dcp_dir_of_place(struct dcp_site *at, const char *path, struct dcp_dir *out,
+		     struct dcp_err *err)
 {
-	struct dcp_dir d = { .fd = fd, .seen = seen };
+	struct dcp_dir d = { .at = *at };
 	int code = -ENOMEM;
 
+	*at = (struct dcp_site){ .fd = -1 };
 	dcp_arena_init(&d.arena, dcp_dir_memory(path));
 	d.path = dcp_arena_strdup(&d.arena, path);
 	if (d.path)
-		code = dcp_seen_opening(seen, list(&d));
+		code = dcp_seen_opening(d.at.seen, list(&d));
 	if (code == 0) {
 		*out = d;
 		return 0;
@@ -116,53 +93,17 @@ static int dir_from_fd(int fd, const char *path, struct dcp_seen *seen, struct d
 	return dcp_fail(err, code, "%.300s: %s", path, strerror(-code));
 }
 
-/* Where @path really is. A link of Hugging Face's cache stays what it is: where it leads to,
- * files have no names. */
-static char *real_file(const char *path)
+/* A directory of one entry, the file @path in @at. */
+static int dir_of_file(struct dcp_site *at, const char *path, struct dcp_dir *out)
 {
-	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
-	dcp_auto_free char *above =
-		slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
-	dcp_auto_fd int dir = -1, blob = -EXDEV;
-	dcp_auto_free char *real = NULL;
-	char *whole = NULL;
-
-	if (above)
-		dir = open(above, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (dir >= 0)
-		blob = dcp_open_blob(dir, base, O_PATH);
-	if (blob < 0)
-		return realpath(path, NULL);
-	real = realpath(above, NULL);
-	if (!real || asprintf(&whole, "%s/%s", real, base) < 0)
-		return NULL;
-	return whole;
-}
-
-/* A directory of one entry, the regular file @path. Links to it are its user's to follow. */
-static int dir_of_file(const char *path, struct dcp_dir *out)
-{
-	dcp_auto_free char *real = real_file(path);
-	char *slash = real ? strrchr(real, '/') : NULL;
-	struct dcp_dir d = { .fd = -1 };
+	struct dcp_dir d = { .at = *at, .is_file = true, .n = 1 };
 	int code = -ENOMEM;
 
-	if (!slash)
-		return -errno;
-	dcp_arena_init(&d.arena, 2 * strlen(real) + 65536);
-	d.path = dcp_arena_strdup(&d.arena, real);
+	dcp_arena_init(&d.arena, 2 * strlen(path) + 65536);
+	d.path = dcp_arena_strdup(&d.arena, path);
 	d.entries = dcp_arena_calloc(&d.arena, 1, sizeof(*d.entries));
-	slash[slash == real] = '\0';
-	if (d.path && d.entries) {
-		d.fd = open(real, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		code = d.fd < 0 ? -errno : 0;
-	}
-	if (code == 0) {
-		d.entries->name = strrchr(d.path, '/') + 1;
-		d.is_file = true;
-		d.n = 1;
-		code = stat_entry(&d, d.entries->name, d.entries);
-	}
+	if (d.path && d.entries)
+		code = d.at.row->look(&d.at, strrchr(d.path, '/') + 1, d.entries);
 	if (code == 0)
 		*out = d;
 	else
@@ -173,17 +114,18 @@ static int dir_of_file(const char *path, struct dcp_dir *out)
 static int open_path(const char *path, struct dcp_seen *seen, struct dcp_dir *out,
 		     struct dcp_err *err)
 {
-	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct stat st;
+	dcp_auto_free char *only = NULL;
+	struct dcp_site at;
+	int code = dcp_site_find(path, &at, &only);
 
-	if (fd < 0 && errno == ENOTDIR && stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
-		int code = dir_of_file(path, out);
-
-		return code == 0 ? 0 : dcp_open_fail(err, code, path);
-	}
-	if (fd < 0)
-		return dcp_fail(err, -errno, "%.300s: %s", path, strerror(errno));
-	return dir_from_fd(fd, path, seen, out, err);
+	if (code == 0 && only)
+		code = dir_of_file(&at, only, out);
+	if (code < 0)
+		return dcp_open_fail(err, code, path);
+	at.seen = seen;
+	if (seen)
+		seen->failed |= at.fd < 0;
+	return only ? 0 : dcp_dir_of_place(&at, path, out, err);
 }
 
 int dcp_dir_open_seen(const char *path, struct dcp_seen *seen, struct dcp_dir *out,
@@ -200,52 +142,44 @@ int dcp_dir_open(const char *path, struct dcp_dir *out, struct dcp_err *err)
 
 void dcp_dir_note(const struct dcp_dir *d, const char *name)
 {
-	dcp_seen_note(d->seen, d->fd, d->path, name, false);
+	dcp_seen_note(d->at.seen, d->at.fd, d->path, name, false);
 }
 
 int dcp_dir_open_at(const struct dcp_dir *parent, const char *name, struct dcp_dir *out,
 		    struct dcp_err *err)
 {
 	dcp_auto_buf struct dcp_buf path = DCP_BUF_INIT;
-	int fd, code = dcp_dir_check_name(name, err);
+	struct dcp_site at;
+	int code = dcp_site_check_name(name, err);
 
 	if (code < 0)
 		return code;
-	if (parent->archive)
-		return dcp_archive_open_at(parent, name, out, err);
 	if (dcp_buf_printf(&path, "%s/%s", parent->path, name) < 0)
 		return dcp_fail(err, -ENOMEM, "out of memory");
-	dcp_seen_note(parent->seen, parent->fd, parent->path, name, true);
-	fd = dcp_open_below(parent->fd, name, O_RDONLY | O_DIRECTORY);
-	if (dcp_seen_opening(parent->seen, fd) < 0)
-		return dcp_open_fail(err, fd, path.p);
-	return dir_from_fd(fd, path.p, parent->seen, out, err);
+	dcp_seen_note(parent->at.seen, parent->at.fd, parent->path, name, true);
+	code = parent->at.row ? parent->at.row->below(&parent->at, name, &at) : -EBADF;
+	if (dcp_seen_opening(parent->at.seen, code) < 0)
+		return dcp_open_fail(err, code, path.p);
+	at.seen = parent->at.seen;
+	return dcp_dir_of_place(&at, path.p, out, err);
 }
 
 /* Everything of @d but its entries. */
 static int copy_head(const struct dcp_dir *d, struct dcp_dir *out)
 {
-	struct dcp_dir part = { .fd = -1, .archive = d->archive, .seen = d->seen };
+	struct dcp_dir part = { 0 };
+	int code = -ENOMEM;
 
 	dcp_arena_init(&part.arena, dcp_dir_memory(d->path));
 	part.path = dcp_arena_strdup(&part.arena, d->path);
-	if (d->within)
-		part.within = dcp_arena_strdup(&part.arena, d->within);
 	part.entries = dcp_arena_calloc(&part.arena, d->n, sizeof(*part.entries));
-	if (!part.path || !part.entries || (d->within && !part.within)) {
+	if (part.path && part.entries)
+		code = dcp_seen_opening(d->at.seen, dcp_site_again(&d->at, &part.at));
+	if (code == 0)
+		*out = part;
+	else
 		dcp_arena_finish(&part.arena);
-		return -ENOMEM;
-	}
-	if (!d->archive)
-		part.fd = fcntl(d->fd, F_DUPFD_CLOEXEC, 3);
-	if (!d->archive && part.fd < 0) {
-		int code = dcp_seen_opening(d->seen, -errno);
-
-		dcp_arena_finish(&part.arena);
-		return code;
-	}
-	*out = part;
-	return 0;
+	return code;
 }
 
 int dcp_dir_only(const struct dcp_dir *d, bool (*keep)(void *ctx, const struct dcp_dirent *e),
@@ -276,20 +210,11 @@ int dcp_dir_only(const struct dcp_dir *d, bool (*keep)(void *ctx, const struct d
 int dcp_dir_input(const struct dcp_dir *d, const char *name, struct dcp_input *out,
 		  struct dcp_err *err)
 {
-	struct dcp_input in = { .fd = -1 };
 	int code;
 
-	if (d->archive)
-		return dcp_archive_input(d, name, out, err);
 	dcp_dir_note(d, name);
-	code = dcp_seen_opening(d->seen, dcp_open_beneath(d->fd, name, &in.fd, NULL, err));
-	if (code < 0)
-		return code;
-	code = dcp_source_fd(in.fd, &in.src);
-	if (code < 0) {
-		dcp_close_fd(&in.fd);
-		return dcp_fail(err, code, "%.300s: cannot be read", name);
-	}
-	*out = in;
-	return 0;
+	code = dcp_seen_opening(d->at.seen, dcp_site_open(&d->at, name, &out->blob, NULL, err));
+	if (code == 0)
+		out->src = dcp_source_blob(&out->blob);
+	return code;
 }

@@ -16,27 +16,18 @@
 
 #include "core/base/arena.h"
 #include "core/model/tensor.h"
+#include "core/origin/origin.h"
 #include "core/origin/source.h"
 
 struct dcp_err;
 struct dcp_seen;
 
-struct dcp_dirent {
-	const char *name;
-	uint64_t size;
-	bool is_dir; /* links are what they lead to, if that is inside the directory */
-};
-
 struct dcp_archive;
 
 struct dcp_dir {
-	int fd;                            /* -1 inside an archive */
-	const struct dcp_archive *archive; /* NULL: a directory of the file system; borrowed */
-	const char *within;                /* of the archive: "" or "deepspeed/" */
-	const char *path;                  /* for messages, and for seen */
-	struct dcp_seen
-		*seen; /* records what is examined in it and below; NULL: not recorded */
-	bool is_file;  /* it stands for the regular file @path, its only entry */
+	struct dcp_site at;
+	const char *path;           /* for messages, and for seen */
+	bool is_file;               /* it stands for the regular file @path, its only entry */
 	struct dcp_dirent *entries; /* sorted by name, bytewise; "." and ".." left out */
 	size_t n;
 	struct dcp_arena arena;
@@ -61,7 +52,7 @@ int dcp_dir_only(const struct dcp_dir *d, bool (*keep)(void *ctx, const struct d
 void dcp_dir_close(struct dcp_dir *d);
 #define dcp_auto_dir __attribute__((cleanup(dcp_dir_close)))
 
-/* Record in d->seen that the result depends on the identity of the file @name. */
+/* Record in d->at.seen that the result depends on the identity of the file @name. */
 void dcp_dir_note(const struct dcp_dir *d, const char *name);
 
 /* The entry of exactly that name, or NULL. */
@@ -89,7 +80,7 @@ static inline bool dcp_dir_has_dir(const struct dcp_dir *d, const char *name)
 int dcp_open_beneath(int dirfd, const char *name, int *fd, struct stat *st,
 		     struct dcp_err *err);
 
-/* Is @name in the directory @dirfd a symbolic link? Inside archives (-1) nothing is. */
+/* Is @name in the directory @dirfd a symbolic link? */
 bool dcp_is_link(int dirfd, const char *name);
 
 /*
@@ -98,7 +89,7 @@ bool dcp_is_link(int dirfd, const char *name);
  */
 struct dcp_input {
 	struct dcp_source src; /* all of it */
-	int fd;
+	struct dcp_blob blob;
 };
 int dcp_dir_input(const struct dcp_dir *d, const char *name, struct dcp_input *out,
 		  struct dcp_err *err);
@@ -131,3 +122,7 @@ void dcp_file_id_from_stat(const struct stat *st, struct dcp_file_id *id);
 /* A time of it as a struct timespec, correct also before 1970. */
 struct timespec dcp_file_time(int64_t ns);
 bool dcp_file_id_same(const struct dcp_file_id *a, const struct dcp_file_id *b);
+/* Is @now the content of @want, whatever happened to its names and rights? 0, -ESTALE, or -EIO: it became shorter. */
+int dcp_file_id_content(const struct dcp_file_id *now, const struct dcp_file_id *want);
+/* Was it changed so shortly before @ns, by its clock, that another change would not show? */
+bool dcp_file_id_racy(const struct dcp_file_id *id, int64_t ns);

@@ -17,9 +17,6 @@
 
 /* ---- open.c ---- */
 
-/* -EINVAL for an empty name, -EXDEV for an absolute one or one with "..". */
-int dcp_dir_check_name(const char *name, struct dcp_err *err);
-
 /* A descriptor of what lies below @dirfd, or a negative errno. */
 int dcp_open_below(int dirfd, const char *name, int flags);
 
@@ -43,9 +40,6 @@ int dcp_open_blob(int dirfd, const char *name, int flags);
  * entries. */
 size_t dcp_dir_memory(const char *path);
 
-/* ---- archive.c: the same calls for directories of archives ---- */
-
-int dcp_archive_open_at(const struct dcp_dir *parent, const char *name, struct dcp_dir *out,
-			struct dcp_err *err);
-int dcp_archive_input(const struct dcp_dir *d, const char *name, struct dcp_input *out,
-		      struct dcp_err *err);
+/* List the place @at (taken, also on failure), called @path in messages. */
+int dcp_dir_of_place(struct dcp_site *at, const char *path, struct dcp_dir *out,
+		     struct dcp_err *err);

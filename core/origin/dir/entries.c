@@ -4,6 +4,7 @@
  */
 #include "core/base/sort.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,18 +20,16 @@ size_t dcp_dir_memory(const char *path)
 
 void dcp_input_close(struct dcp_input *in)
 {
-	dcp_close_fd(&in->fd);
+	dcp_blob_close(&in->blob);
 }
 
 void dcp_dir_close(struct dcp_dir *d)
 {
 	if (!d)
 		return;
-	/* A zeroed struct has no arena block and fd 0, which is not ours. */
-	if (d->path || d->fd > 0)
-		dcp_close_fd(&d->fd);
+	dcp_site_close(&d->at);
 	dcp_arena_finish(&d->arena);
-	*d = (struct dcp_dir){ .fd = -1 };
+	*d = (struct dcp_dir){ 0 };
 }
 
 const struct dcp_dirent *dcp_dir_find(const struct dcp_dir *d, const char *name)
@@ -71,4 +70,20 @@ bool dcp_file_id_same(const struct dcp_file_id *a, const struct dcp_file_id *b)
 {
 	return a->size == b->size && a->dev == b->dev && a->ino == b->ino &&
 	       a->mtime_ns == b->mtime_ns && a->ctime_ns == b->ctime_ns;
+}
+
+int dcp_file_id_content(const struct dcp_file_id *now, const struct dcp_file_id *want)
+{
+	if (now->size < want->size)
+		return -EIO;
+	return now->size == want->size && now->mtime_ns == want->mtime_ns &&
+			       now->ino == want->ino && now->dev == want->dev
+		       ? 0
+		       : -ESTALE;
+}
+
+bool dcp_file_id_racy(const struct dcp_file_id *id, int64_t ns)
+{
+	/* The coarsest clock among file systems in use (FAT's) ticks every two seconds. */
+	return id->ino && id->ctime_ns > ns - 2 * DCP_NS_PER_S;
 }

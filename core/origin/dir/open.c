@@ -72,7 +72,7 @@ int dcp_open_beneath(int dirfd, const char *name, int *fd, struct stat *st, stru
 {
 	dcp_auto_fd int got = -1;
 	struct stat local;
-	int code = dcp_dir_check_name(name, err);
+	int code = dcp_site_check_name(name, err);
 
 	if (code < 0)
 		return code;

@@ -73,6 +73,10 @@ void dcp_seen_note(struct dcp_seen *s, int dirfd, const char *above, const char 
 
 	if (!s || s->failed)
 		return;
+	if (dirfd == -1) { /* no file system: what lies there is looked at each time */
+		s->failed = true;
+		return;
+	}
 	dcp_buf_printf(&path, "%s%s%s", above ? above : "", above ? "/" : "", name);
 	s->failed = dcp_buf_error(&path) || dcp_seen_count(s) == DCP_SEEN_MAX ||
 		    add(s, path.p, dirfd, name, listed) < 0;

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "core/base/cleanup.h"
-#include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/origin/dir/dir_int.h"
 
@@ -59,17 +58,4 @@ int dcp_open_walk(int dirfd, const char *name, int flags)
 		at = held = fd;
 		name += n + 1;
 	}
-}
-
-int dcp_dir_check_name(const char *name, struct dcp_err *err)
-{
-	if (!*name)
-		return dcp_fail(err, -EINVAL, "an empty file name");
-	if (*name == '/')
-		return dcp_fail(err, -EXDEV,
-				"%.300s: an absolute name, not one inside the directory", name);
-	if (dcp_climbs(name))
-		return dcp_fail(err, -EXDEV, "%.300s: names with \"..\" are not followed",
-				name);
-	return 0;
 }

@@ -254,9 +254,8 @@ int dcp_torch_open(const struct dcp_source *src, size_t memory, struct dcp_torch
 	if (!t)
 		return dcp_fail(err, -ENOMEM, "out of memory");
 	memset(t, 0, offsetof(struct dcp_torch, head));
-	t->src = (struct dcp_source){ .read = read_headed, .size = src->size, .fd = -1 };
+	t->src = (struct dcp_source){ .read = read_headed, .size = src->size };
 	t->under = src;
-	t->file.fd = -1;
 	t->memory = memory ? memory : MEMORY_DEFAULT;
 	dcp_arena_init(&t->arena, t->memory);
 	t->head_n = (size_t)DCP_MIN(src->size, (uint64_t)sizeof(t->head));

@@ -23,9 +23,9 @@
 
 enum { NAME_HEAD = 180, WAIT_MS = 30000, POLL_MS = 20 };
 
-static uint64_t version_hash(const char *name, const char *real, const struct stat *st)
+static uint64_t version_hash(const char *name, const char *real, const struct dcp_file_id *dir)
 {
-	uint64_t id[3] = { st->st_dev, st->st_ino, DCP_INDEX_SCHEMA };
+	uint64_t id[3] = { dir->dev, dir->ino, DCP_INDEX_SCHEMA };
 	uint64_t hash = dcp_hash64_more(dcp_hash64(real, strlen(real)), name, strlen(name));
 
 	hash = dcp_hash64_more(hash, id, sizeof(id));
@@ -33,7 +33,7 @@ static uint64_t version_hash(const char *name, const char *real, const struct st
 }
 
 int dcp_cache_path(const struct dcp_store_opts *opts, const char *name, const char *real,
-		   const struct stat *st, char **out)
+		   const struct dcp_file_id *id, char **out)
 {
 	char shown[DCP_NAME_MAX + 1];
 	int n = 0;
@@ -44,7 +44,7 @@ int dcp_cache_path(const struct dcp_store_opts *opts, const char *name, const ch
 		n = asprintf(out, "%s", opts->index_file);
 	else if (opts->cache_dir)
 		n = asprintf(out, "%s/%.*s-%016llx.dcpx", opts->cache_dir, NAME_HEAD, shown,
-			     (unsigned long long)version_hash(name, real, st));
+			     (unsigned long long)version_hash(name, real, id));
 	if (n < 0)
 		*out = NULL;
 	return n < 0 ? -ENOMEM : 0;

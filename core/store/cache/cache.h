@@ -6,15 +6,15 @@
 #include <stdbool.h>
 
 struct dcp_store_opts;
-struct stat;
+struct dcp_file_id;
 
 /*
- * Path of the index of the directory @real, whose stat is @st: the sidecar, or a name in
+ * Path of the index of the directory @real, which is @id: the sidecar, or a name in
  * cache_dir that no other directory, version of dcpfs or schema has. *out is malloc'ed, or
  * NULL when indexes are kept in memory. -ENOMEM.
  */
 int dcp_cache_path(const struct dcp_store_opts *opts, const char *name, const char *real,
-		   const struct stat *st, char **out);
+		   const struct dcp_file_id *id, char **out);
 
 /* Is @name, in the directory of the index, the index itself, its lock, or one being written? */
 bool dcp_cache_is_own(const char *index_path, const char *name);

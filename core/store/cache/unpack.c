@@ -439,30 +439,26 @@ static int keep(const struct job *j, struct held *h, int *fd)
 	return rc;
 }
 
-/* What the compressed file open at @fd decodes to. */
-static int obtain_from(struct job *j, int fd, int *out, uint64_t *size, struct dcp_err *err)
+/* What the compressed file @from decodes to. */
+static int obtain_from(struct job *j, const struct dcp_blob *from, int *out, uint64_t *size,
+		       struct dcp_err *err)
 {
-	struct dcp_file_id now = { 0 };
-	struct stat st;
-	int rc = dcp_source_fd(fd, &j->src);
+	int rc;
 
-	if (rc < 0)
-		return dcp_fail(err, rc, "%.300s cannot be read", j->name);
+	j->src = dcp_source_blob(from);
 	j->path = path_of(j);
 	rc = obtain(j, out, size, err);
 	free(j->path);
 	if (rc < 0)
 		return rc;
-	if (fstat(fd, &st) == 0)
-		dcp_file_id_from_stat(&st, &now);
-	if (dcp_file_id_same(&now, &j->id))
+	if (dcp_blob_check(from, &j->id, false) == 0)
 		return 0;
 	dcp_close_fd(out);
 	return dcp_fail(err, -ESTALE, "%.300s changed while it was decoded", j->name);
 }
 
-static int open_held(struct job *j, struct held *h, int from, int *fd, uint64_t *size,
-		     struct dcp_err *err)
+static int open_held(struct job *j, struct held *h, const struct dcp_blob *from, int *fd,
+		     uint64_t *size, struct dcp_err *err)
 {
 	int rc;
 
@@ -482,18 +478,18 @@ static int open_held(struct job *j, struct held *h, int from, int *fd, uint64_t 
 	return rc < 0 ? dcp_fail(err, rc, "%.300s: %s", j->name, strerror(-rc)) : 0;
 }
 
-int dcp_unpack_open(struct dcp_unpack *u, int dirfd, const char *name, int *fd, uint64_t *size,
-		    struct dcp_file_id *source, struct dcp_err *err)
+int dcp_unpack_open(struct dcp_unpack *u, const struct dcp_site *at, const char *name,
+		    struct dcp_blob *out, uint64_t *size, struct dcp_file_id *source,
+		    struct dcp_err *err)
 {
 	struct job j = { .u = u, .name = name };
-	dcp_auto_fd int from = -1;
+	dcp_auto_blob struct dcp_blob from = { 0 };
+	dcp_auto_fd int fd = -1;
 	struct held *h;
-	struct stat st;
-	int rc = dcp_open_beneath(dirfd, name, &from, &st, err);
+	int rc = dcp_site_open(at, name, &from, &j.id, err);
 
 	if (rc < 0)
 		return rc;
-	dcp_file_id_from_stat(&st, &j.id);
 	pthread_mutex_lock(&u->lock);
 	h = begin(u, &j.id);
 	j.progress = u->progress;
@@ -502,14 +498,20 @@ int dcp_unpack_open(struct dcp_unpack *u, int dirfd, const char *name, int *fd, 
 	pthread_mutex_unlock(&u->lock);
 	if (!h)
 		return dcp_fail(err, -ENOMEM, "out of memory");
-	rc = open_held(&j, h, from, fd, size, err);
+	rc = open_held(&j, h, &from, &fd, size, err);
 	pthread_mutex_lock(&u->lock);
 	end(u, h);
 	pthread_mutex_unlock(&u->lock);
-	if (rc == 0 && source) {
+	if (rc == 0)
+		rc = dcp_blob_of_fd(fd, out);
+	if (rc < 0)
+		return rc;
+	dcp_take_fd(&fd);
+	out->size = *size;
+	if (source) {
 		j.id.name = source->name;
 		j.id.unpacked = *size;
 		*source = j.id;
 	}
-	return rc;
+	return 0;
 }

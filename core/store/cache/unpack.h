@@ -21,7 +21,9 @@
 #include <stdint.h>
 
 struct dcp_err;
+struct dcp_blob;
 struct dcp_file_id;
+struct dcp_site;
 struct dcp_store_opts;
 struct dcp_unpack;
 
@@ -41,10 +43,11 @@ void dcp_unpack_destroy(struct dcp_unpack *u);
 void dcp_unpack_settle(struct dcp_unpack *u);
 
 /*
- * The content of the compressed file @name below @dirfd, as a descriptor of which only the
+ * The content of the compressed file @name below @at, as a blob of which only the
  * first @size bytes count. @source (may be NULL) receives the compressed file's identity and
  * @size; its name is not set. -EBADMSG (damaged, or not compressed), -E2BIG (a limit), -ESTALE
- * (it changed meanwhile), -ENOSPC, -ENOMEM, or as dcp_open_beneath().
+ * (it changed meanwhile), -ENOSPC, -ENOMEM, or as dcp_site_open().
  */
-int dcp_unpack_open(struct dcp_unpack *u, int dirfd, const char *name, int *fd, uint64_t *size,
-		    struct dcp_file_id *source, struct dcp_err *err);
+int dcp_unpack_open(struct dcp_unpack *u, const struct dcp_site *at, const char *name,
+		    struct dcp_blob *out, uint64_t *size, struct dcp_file_id *source,
+		    struct dcp_err *err);

@@ -51,6 +51,7 @@
 struct dcp_arena;
 struct dcp_cut;
 struct dcp_err;
+struct dcp_site;
 struct dcp_index;
 struct dcp_index_writer;
 
@@ -73,10 +74,10 @@ int dcp_index_create(const char *path, struct dcp_index_writer **out, struct dcp
  * An alias refers to the first tensor with its bytes; without pieces of its own it takes that
  * one's. A tensor whose dtype or shape differs from that of alias_of, or whose alias_of was not
  * emitted before, is not an alias.
- * Files are looked up below @dirfd with dcp_open_beneath(); one that is missing or leads
+ * Files are looked up below @at with dcp_site_open(); one that is missing or leads
  * outside is recorded with size 0, and the tensors that need it get the reason.
  */
-struct dcp_sink dcp_index_sink(struct dcp_index_writer *w, int dirfd);
+struct dcp_sink dcp_index_sink(struct dcp_index_writer *w, const struct dcp_site *at);
 
 /* Begin with the file table of another index, with the same numbers; nothing is opened. */
 int dcp_index_emit_files(struct dcp_index_writer *w, const struct dcp_file_id *ids, size_t n);

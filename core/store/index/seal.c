@@ -107,7 +107,7 @@ static void break_seal(const struct dcp_index_sealed *s)
 	dcp_auto_fd int fd = -1;
 	char path[64];
 
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", s->file.fd);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", s->file.blob.fd);
 	fd = open(path, O_WRONLY | O_CLOEXEC);
 	if (fd >= 0)
 		write_all(fd, none, sizeof(none), SEAL);
@@ -168,8 +168,8 @@ int dcp_index_unseal(struct dcp_index_sealed *s, const struct dcp_source *file,
 			"damaged: its pages hash to %016llx, its header says %016llx",
 			(unsigned long long)found, (unsigned long long)seal);
 	s->file = *file;
-	*out = (struct dcp_source){
-		.read = read_sealed, .mem = s, .size = pages * DCP_SQL_PAGE, .fd = -1
-	};
+	*out = (struct dcp_source){ .read = read_sealed,
+				    .mem = s,
+				    .size = pages * DCP_SQL_PAGE };
 	return 0;
 }

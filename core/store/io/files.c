@@ -3,11 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,7 +22,7 @@ enum {
 };
 
 struct dcp_files {
-	int dirfd;
+	const struct dcp_site *at;
 	const struct dcp_file_id *ids;
 	size_t n;
 	struct dcp_files_opts opts;
@@ -35,7 +31,7 @@ struct dcp_files {
 	struct dcp_handle slots[];
 };
 
-int dcp_files_create(int dirfd, const struct dcp_file_id *ids, size_t n,
+int dcp_files_create(const struct dcp_site *at, const struct dcp_file_id *ids, size_t n,
 		     const struct dcp_files_opts *opts, struct dcp_files **out)
 {
 	struct dcp_files *f = calloc(1, sizeof(*f) + n * (sizeof(f->slots[0]) + 1));
@@ -44,7 +40,7 @@ int dcp_files_create(int dirfd, const struct dcp_file_id *ids, size_t n,
 		free(f);
 		return -ENOMEM;
 	}
-	f->dirfd = dirfd;
+	f->at = at;
 	f->ids = ids;
 	f->n = n;
 	f->avoided = (uint8_t *)&f->slots[n];
@@ -95,78 +91,28 @@ const char *dcp_files_name(const struct dcp_files *f, uint32_t number)
 	return number < f->n ? f->ids[number].name : "(no such file)";
 }
 
-bool dcp_is_local(int fd)
-{
-	static const uint32_t kinds[] = {
-		BTRFS_SUPER_MAGIC,
-		EROFS_SUPER_MAGIC_V1,
-		EXT4_SUPER_MAGIC, /* and ext2, ext3 */
-		F2FS_SUPER_MAGIC,
-		ISOFS_SUPER_MAGIC,
-		MSDOS_SUPER_MAGIC,
-		NILFS_SUPER_MAGIC,
-		OVERLAYFS_SUPER_MAGIC,
-		RAMFS_MAGIC,
-		REISERFS_SUPER_MAGIC,
-		SQUASHFS_MAGIC,
-		TMPFS_MAGIC,
-		UDF_SUPER_MAGIC,
-		XFS_SUPER_MAGIC,
-		0x2011bab0, /* exFAT */
-		0x2fc12fc1, /* ZFS */
-		0x3153464a, /* JFS */
-		0x7366746e, /* NTFS */
-		0xca451a4e, /* bcachefs */
-	};
-	struct statfs fs;
-
-	if (fstatfs(fd, &fs) < 0)
-		return false;
-	for (size_t i = 0; i < DCP_LEN(kinds); i++)
-		if ((uint32_t)fs.f_type == kinds[i])
-			return true;
-	return false;
-}
-
-/*
- * Content that changed shows in size or mtime. The ctime alone also moves for chmod, new hard
- * links and lost names, which change no byte.
- */
-static int same_content(const struct stat *st, const struct dcp_file_id *id)
-{
-	struct dcp_file_id now;
-
-	dcp_file_id_from_stat(st, &now);
-	if (now.size < id->size)
-		return -EIO;
-	if (now.size != id->size || now.mtime_ns != id->mtime_ns || now.ino != id->ino ||
-	    now.dev != id->dev)
-		return -ESTALE;
-	return 0;
-}
-
 /* Open it, and see that it is the one. */
-static int open_origin(const struct dcp_files *f, const struct dcp_file_id *id, int *fd,
-		       struct dcp_err *err)
+static int open_origin(const struct dcp_files *f, const struct dcp_file_id *id,
+		       struct dcp_blob *out, struct dcp_err *err)
 {
-	struct stat st;
-	int rc = dcp_open_beneath(f->dirfd, id->name, fd, &st, err);
+	struct dcp_file_id now = { 0 };
+	int rc = dcp_site_open(f->at, id->name, out, &now, err);
 
 	if (rc < 0)
 		return rc;
-	rc = same_content(&st, id);
+	rc = dcp_file_id_content(&now, id);
 	if (rc == -EIO)
-		dcp_fail_at(err, rc, (uint64_t)st.st_size,
-			    "%s: it has %lld bytes, and had %llu when it was indexed", id->name,
-			    (long long)st.st_size, (unsigned long long)id->size);
+		dcp_fail_at(err, rc, now.size,
+			    "%s: it has %llu bytes, and had %llu when it was indexed", id->name,
+			    (unsigned long long)now.size, (unsigned long long)id->size);
 	else if (rc < 0)
 		dcp_fail(err, rc, "%s: it changed since it was indexed", id->name);
 	return rc;
 }
 
 /* What it decodes to. */
-static int open_decoded(const struct dcp_files *f, const struct dcp_file_id *id, int *fd,
-			struct dcp_err *err)
+static int open_decoded(const struct dcp_files *f, const struct dcp_file_id *id,
+			struct dcp_blob *out, struct dcp_err *err)
 {
 	struct dcp_file_id now = { 0 };
 	uint64_t size = 0;
@@ -175,11 +121,10 @@ static int open_decoded(const struct dcp_files *f, const struct dcp_file_id *id,
 	if (!f->opts.unpack)
 		return dcp_fail(err, -ENOTSUP, "%s: compressed, and dcpfs cannot decode it",
 				id->name);
-	rc = dcp_unpack_open(f->opts.unpack, f->dirfd, id->name, fd, &size, &now, err);
+	rc = dcp_unpack_open(f->opts.unpack, f->at, id->name, out, &size, &now, err);
 	if (rc < 0)
 		return rc;
-	if (size != id->unpacked || now.size != id->size || now.ino != id->ino ||
-	    now.dev != id->dev || now.mtime_ns != id->mtime_ns)
+	if (size != id->unpacked || dcp_file_id_content(&now, id) < 0)
 		return dcp_fail(err, -ESTALE, "%s: it changed since it was indexed", id->name);
 	return 0;
 }
@@ -189,12 +134,11 @@ int dcp_files_packed(const struct dcp_files *f, uint32_t number, uint64_t *n,
 {
 	const struct dcp_file_id *id = &f->ids[number];
 	enum dcp_codec how = DCP_CODEC_NONE;
-	dcp_auto_fd int fd = -1;
+	dcp_auto_blob struct dcp_blob blob = { 0 };
 	struct dcp_source src;
-	int rc = open_origin(f, id, &fd, err);
+	int rc = open_origin(f, id, &blob, err);
 
-	if (rc == 0)
-		rc = dcp_source_fd(fd, &src);
+	src = dcp_source_blob(&blob);
 	if (rc == 0)
 		rc = dcp_inflate_codec(&src, &how);
 	*n = id->size;
@@ -202,25 +146,25 @@ int dcp_files_packed(const struct dcp_files *f, uint32_t number, uint64_t *n,
 	return rc;
 }
 
-/* Closes mappings not in use where there is no room. NULL: it is not mapped, but read by pread. */
-static const uint8_t *map_whole(const struct dcp_files *f, int fd, uint64_t size)
+/* Closes mappings not in use where there is no room. NULL: it is not mapped, but read. */
+static const uint8_t *map_whole(const struct dcp_files *f, struct dcp_blob *blob)
 {
-	void *p;
+	const uint8_t *p;
 
-	if (!f->opts.map || size == 0 || !dcp_is_local(fd) ||
-	    !dcp_handles_room(f->opts.handles, 0, size))
+	if (!f->opts.map || blob->size == 0 || !blob->ops->map ||
+	    !dcp_handles_room(f->opts.handles, 0, blob->size))
 		return NULL;
 	do
-		p = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
-	while (p == MAP_FAILED && errno == ENOMEM &&
+		errno = 0;
+	while (!(p = blob->ops->map(blob)) && errno == ENOMEM &&
 	       dcp_handles_close_one(f->opts.handles, true));
-	return p == MAP_FAILED ? NULL : p;
+	return p;
 }
 
 static int open_both(struct dcp_files *f, uint32_t number, struct dcp_err *err)
 {
 	const struct dcp_file_id *id = &f->ids[number];
-	dcp_auto_fd int origin = -1, decoded = -1;
+	dcp_auto_blob struct dcp_blob origin = { 0 }, decoded = { 0 };
 	struct dcp_file file;
 	int rc = open_origin(f, id, &origin, err);
 
@@ -229,11 +173,13 @@ static int open_both(struct dcp_files *f, uint32_t number, struct dcp_err *err)
 	if (rc < 0)
 		return rc;
 	file.size = id->unpacked ? id->unpacked : id->size;
-	file.fd = id->unpacked ? decoded : origin;
-	file.map = map_whole(f, file.fd, file.size);
-	dcp_handles_end(f->opts.handles, &f->slots[number], &file, origin);
-	dcp_take_fd(&origin);
-	dcp_take_fd(&decoded);
+	file.blob = id->unpacked ? decoded : origin;
+	file.blob.size = file.size; /* it may have become longer */
+	file.fd = file.blob.fd;
+	file.map = map_whole(f, &file.blob);
+	dcp_handles_end(f->opts.handles, &f->slots[number], &file,
+			id->unpacked ? &origin : NULL);
+	origin = decoded = (struct dcp_blob){ 0 };
 	return 0;
 }
 
@@ -257,7 +203,7 @@ static int open_slot(struct dcp_files *f, uint32_t number, bool wait, struct dcp
 		nanosleep(&(struct timespec){ .tv_nsec = WAIT_NS }, NULL);
 	}
 	if (rc < 0) {
-		dcp_handles_end(t, &f->slots[number], NULL, -1);
+		dcp_handles_end(t, &f->slots[number], NULL, NULL);
 		if (err)
 			*err = why;
 	}
@@ -290,17 +236,12 @@ void dcp_files_release(struct dcp_files *f, uint32_t number)
 /* Another open file of the same, for its own read-ahead: none. */
 static int open_exact(const struct dcp_files *f, uint32_t number)
 {
-	struct stat st;
-	int fd;
+	dcp_auto_blob struct dcp_blob blob = { 0 };
 
-	if (dcp_open_beneath(f->dirfd, f->ids[number].name, &fd, &st, NULL) < 0)
+	if (open_origin(f, &f->ids[number], &blob, NULL) < 0 || blob.fd < 0)
 		return -1;
-	if (same_content(&st, &f->ids[number]) < 0) {
-		close(fd);
-		return -1;
-	}
-	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
-	return fd;
+	posix_fadvise(blob.fd, 0, 0, POSIX_FADV_RANDOM);
+	return dcp_take_fd(&blob.fd);
 }
 
 int dcp_files_exact_fd(struct dcp_files *f, uint32_t number)
@@ -310,7 +251,7 @@ int dcp_files_exact_fd(struct dcp_files *f, uint32_t number)
 
 	if (fd >= 0)
 		return fd;
-	if (f->ids[number].unpacked) /* a copy of ours, by no name */
+	if (f->ids[number].unpacked || h->file.fd < 0) /* a copy of ours, by no name */
 		return h->file.fd;
 	dcp_handles_room(f->opts.handles, 1, 0);
 	fd = open_exact(f, number);
@@ -324,20 +265,16 @@ int dcp_files_exact_fd(struct dcp_files *f, uint32_t number)
 
 int dcp_files_check(struct dcp_files *f, uint32_t number, bool named)
 {
-	struct stat st;
-	int rc;
+	const struct dcp_handle *h = &f->slots[number];
 
-	if (fstat(f->slots[number].origin, &st) < 0)
-		return -EIO;
-	rc = same_content(&st, &f->ids[number]);
-	return rc == 0 && named && st.st_nlink == 0 ? -ESTALE : rc;
+	return dcp_blob_check(h->origin.ops ? &h->origin : &h->file.blob, &f->ids[number],
+			      named);
 }
 
 static bool is_rewritten(struct dcp_files *f, uint32_t number)
 {
 	const struct dcp_file_id *id = &f->ids[number];
 	struct dcp_file_id now = { 0 };
-	struct stat st;
 
 	if (!id->ino)
 		return false;
@@ -347,10 +284,8 @@ static bool is_rewritten(struct dcp_files *f, uint32_t number)
 		dcp_files_release(f, number);
 		return rc < 0;
 	}
-	if (fstatat(f->dirfd, id->name, &st, 0) < 0)
-		return false;
-	dcp_file_id_from_stat(&st, &now);
-	return now.ino == id->ino && now.dev == id->dev && same_content(&st, id) < 0;
+	return dcp_site_id(f->at, id->name, &now) == 0 && now.ino == id->ino &&
+	       now.dev == id->dev && dcp_file_id_content(&now, id) < 0;
 }
 
 bool dcp_files_rewritten(struct dcp_files *f)

@@ -39,8 +39,8 @@ struct dcp_files_opts {
 	struct dcp_handles *handles;  /* shared by several versions; NULL: its own */
 };
 
-/* Borrows @dirfd, @ids and what @opts points to, which must outlive the table. */
-int dcp_files_create(int dirfd, const struct dcp_file_id *ids, size_t n,
+/* Borrows @at, @ids and what @opts points to, which must outlive the table. */
+int dcp_files_create(const struct dcp_site *at, const struct dcp_file_id *ids, size_t n,
 		     const struct dcp_files_opts *opts, struct dcp_files **out);
 void dcp_files_destroy(struct dcp_files *f);
 
@@ -96,10 +96,3 @@ int dcp_files_packed(const struct dcp_files *f, uint32_t number, uint64_t *n,
 const char *dcp_files_name(const struct dcp_files *f, uint32_t number);
 
 const struct dcp_files_opts *dcp_files_opts(const struct dcp_files *f);
-
-/*
- * Is the file system of @fd local to this machine? On any other, page faults in mappings are
- * slow or hang, and inotify does not see what other machines change. Unknown file systems count
- * as not local.
- */
-bool dcp_is_local(int fd);

@@ -115,14 +115,15 @@ int dcp_gather_end(struct dcp_gather *g)
 	return rc;
 }
 
-static int add_read(struct dcp_gather *g, int fd, uint64_t off, void *to, uint64_t n)
+static int add_read(struct dcp_gather *g, struct dcp_from from, uint64_t off, void *to,
+		    uint64_t n)
 {
 	int rc = 0;
 
 	while (n && rc == 0) {
 		uint32_t now = (uint32_t)DCP_MIN(n, LONGEST);
 
-		g->read[g->nreads++] = (struct dcp_read){ fd, now, off, to };
+		g->read[g->nreads++] = (struct dcp_read){ from.fd, now, off, to, from.blob };
 		if (g->nreads == DCP_QUEUE_READS)
 			rc = dcp_gather_end(g);
 		off += now;
@@ -133,8 +134,8 @@ static int add_read(struct dcp_gather *g, int fd, uint64_t off, void *to, uint64
 }
 
 /* All of it at once, @extent bytes of the file. */
-static int add_span(struct dcp_gather *g, char *dst, int fd, const struct dcp_strided *s,
-		    uint64_t extent)
+static int add_span(struct dcp_gather *g, char *dst, struct dcp_from from,
+		    const struct dcp_strided *s, uint64_t extent)
 {
 	int rc = 0;
 
@@ -148,20 +149,21 @@ static int add_span(struct dcp_gather *g, char *dst, int fd, const struct dcp_st
 		return rc;
 	g->box[g->nboxes++] = (struct dcp_gather_box){ *s, dst, g->used };
 	g->used += (uint32_t)extent;
-	return add_read(g, fd, s->off, g->span + g->used - extent, extent);
+	return add_read(g, from, s->off, g->span + g->used - extent, extent);
 }
 
-static int add_box(struct dcp_gather *g, char *dst, int fd, const struct dcp_strided *s);
+static int add_box(struct dcp_gather *g, char *dst, struct dcp_from from,
+		   const struct dcp_strided *s);
 
 /* Index after index of dimension @k. */
-static int add_each(struct dcp_gather *g, char *dst, int fd, const struct dcp_strided *s,
-		    uint32_t k)
+static int add_each(struct dcp_gather *g, char *dst, struct dcp_from from,
+		    const struct dcp_strided *s, uint32_t k)
 {
 	struct dcp_strided sub = dcp_strided_without(s, k);
 	int rc = 0;
 
 	for (uint64_t i = 0; i < s->count[k] && rc == 0; i++) {
-		rc = add_box(g, dst, fd, &sub);
+		rc = add_box(g, dst, from, &sub);
 		sub.off += s->file_stride[k];
 		sub.dst += s->dst_stride[k];
 	}
@@ -170,49 +172,51 @@ static int add_each(struct dcp_gather *g, char *dst, int fd, const struct dcp_st
 
 /* As many indices of dimension @k at once as a span holds, of a box that is too long for one.
  */
-static int add_bands(struct dcp_gather *g, char *dst, int fd, const struct dcp_strided *s,
-		     uint32_t k, uint64_t per)
+static int add_bands(struct dcp_gather *g, char *dst, struct dcp_from from,
+		     const struct dcp_strided *s, uint32_t k, uint64_t per)
 {
 	struct dcp_strided band = *s;
 	int rc = 0;
 
 	for (uint64_t i = 0; i < s->count[k] && rc == 0; i += per) {
 		band.count[k] = DCP_MIN(per, s->count[k] - i);
-		if (i / per % BANDS == 0 && i + per < s->count[k]) {
+		if (from.fd >= 0 && i / per % BANDS == 0 && i + per < s->count[k]) {
 			uint64_t behind = (s->count[k] - i - per) * s->file_stride[k];
 
-			posix_fadvise(fd, (off_t)(band.off + per * s->file_stride[k]),
+			posix_fadvise(from.fd, (off_t)(band.off + per * s->file_stride[k]),
 				      (off_t)DCP_MIN(behind, (uint64_t)BANDS * DCP_GATHER_SPAN),
 				      POSIX_FADV_WILLNEED);
 			g->io->calls++;
 		}
-		rc = add_span(g, dst, fd, &band, dcp_strided_extent(&band));
+		rc = add_span(g, dst, from, &band, dcp_strided_extent(&band));
 		band.off += per * s->file_stride[k];
 		band.dst += per * s->dst_stride[k];
 	}
 	return rc;
 }
 
-static int add_box(struct dcp_gather *g, char *dst, int fd, const struct dcp_strided *s)
+static int add_box(struct dcp_gather *g, char *dst, struct dcp_from from,
+		   const struct dcp_strided *s)
 {
 	uint64_t extent = dcp_strided_extent(s), rest;
 	uint32_t k = dcp_strided_widest(s);
 
 	if (s->ndim == 0)
-		return add_read(g, fd, s->off, dst + s->dst, s->run);
+		return add_read(g, from, s->off, dst + s->dst, s->run);
 	if (s->file_stride[k] > g->stride)
-		return add_each(g, dst, fd, s, k);
+		return add_each(g, dst, from, s, k);
 	if (extent <= DCP_GATHER_SPAN)
-		return add_span(g, dst, fd, s, extent);
+		return add_span(g, dst, from, s, extent);
 	rest = extent - (s->count[k] - 1) * s->file_stride[k];
 	if (rest > DCP_GATHER_SPAN)
-		return add_each(g, dst, fd, s, k);
-	return add_bands(g, dst, fd, s, k, (DCP_GATHER_SPAN - rest) / s->file_stride[k] + 1);
+		return add_each(g, dst, from, s, k);
+	return add_bands(g, dst, from, s, k, (DCP_GATHER_SPAN - rest) / s->file_stride[k] + 1);
 }
 
-int dcp_gather_add(struct dcp_gather *g, char *dst, int fd, const struct dcp_strided *s)
+int dcp_gather_add(struct dcp_gather *g, char *dst, struct dcp_from from,
+		   const struct dcp_strided *s)
 {
 	g->io->read += dcp_strided_bytes(s);
 	dcp_io_fetched(g->io, s, 0);
-	return add_box(g, dst, fd, s);
+	return add_box(g, dst, from, s);
 }

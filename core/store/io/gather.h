@@ -43,9 +43,16 @@ struct dcp_gather {
 /* @queue NULL: one read after the other. */
 void dcp_gather_begin(struct dcp_gather *g, struct dcp_queue *queue, struct dcp_io_counts *io);
 
-/* Have what @s describes of the file @fd copied to @dst + s->dst and on, by dcp_gather_end() at
+/* A file, and the descriptor to read it from; -1: it has none. */
+struct dcp_from {
+	const struct dcp_blob *blob;
+	int fd;
+};
+
+/* Have what @s describes of the file @from copied to @dst + s->dst and on, by dcp_gather_end() at
  * the latest. -EIO: some file ends early, or cannot be read; -ENOMEM; then add nothing more. */
-int dcp_gather_add(struct dcp_gather *g, char *dst, int fd, const struct dcp_strided *s);
+int dcp_gather_add(struct dcp_gather *g, char *dst, struct dcp_from from,
+		   const struct dcp_strided *s);
 
 /* 0: all that was added is copied; or -EIO. More may be added afterwards. */
 int dcp_gather_end(struct dcp_gather *g);

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -23,7 +22,8 @@ struct dcp_handles {
 /* What is taken from a handle to be closed without the lock. */
 struct closing {
 	struct dcp_file file;
-	int origin, exact;
+	struct dcp_blob origin;
+	int exact;
 };
 
 int dcp_handles_create(struct dcp_handles **out)
@@ -70,7 +70,7 @@ static uint64_t map_limit(void)
 
 static unsigned descriptors(const struct dcp_handle *h)
 {
-	return 1 + (h->origin != h->file.fd) +
+	return 1 + (h->origin.ops != NULL) +
 	       (__atomic_load_n(&h->exact, __ATOMIC_RELAXED) != 0);
 }
 
@@ -118,13 +118,12 @@ static bool close_unused(struct dcp_handles *t, struct dcp_handle *h, struct clo
 
 static void finish(const struct closing *c)
 {
-	if (c->file.map)
-		munmap((void *)(uintptr_t)c->file.map, c->file.size);
-	if (c->origin != c->file.fd)
-		close(c->origin);
+	struct dcp_blob file = c->file.blob, origin = c->origin;
+
 	if (c->exact >= 0)
 		close(c->exact);
-	close(c->file.fd);
+	dcp_blob_close(&origin);
+	dcp_blob_close(&file);
 }
 
 /* The one used longest ago; the lock is held. At the second look no flag is set. */
@@ -211,13 +210,13 @@ int dcp_handles_begin(struct dcp_handles *t, struct dcp_handle *h, bool wait)
 }
 
 void dcp_handles_end(struct dcp_handles *t, struct dcp_handle *h, const struct dcp_file *file,
-		     int origin)
+		     const struct dcp_blob *origin)
 {
 	pthread_mutex_lock(&t->lock);
 	h->opening = false;
 	if (file) {
 		h->file = *file;
-		h->origin = origin;
+		h->origin = origin ? *origin : (struct dcp_blob){ .fd = -1 };
 		t->fds += descriptors(h);
 		t->maps += file->map != NULL;
 		t->mapped += file->map ? file->size : 0;

@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include "core/base/lru.h"
+#include "core/origin/origin.h"
 
 struct dcp_handles;
 
@@ -29,7 +30,8 @@ struct dcp_handles;
 #define DCP_HANDLES_MAPPED (1ull << 45) /* a quarter of the address space of x86-64 */
 
 struct dcp_file {
-	int fd;
+	struct dcp_blob blob;
+	int fd;             /* the blob's; -1: it has none */
 	const uint8_t *map; /* whole file, read-only, shared; NULL: read calls */
 	uint64_t size;      /* the file behind the descriptor may be longer */
 };
@@ -37,8 +39,8 @@ struct dcp_file {
 struct dcp_handle {
 	struct dcp_lru_link link; /* the list: open, and not kept open */
 	struct dcp_file file;     /* this and origin are valid as long as it is in use */
-	int origin; /* the file that was indexed: file.fd, or the file it was decoded from */
-	int exact;  /* atomic: descriptor + 1 for reads without read-ahead; 0: not opened */
+	struct dcp_blob origin;   /* the file that it was decoded from; not open: it was not */
+	int exact;      /* atomic: descriptor + 1 for reads without read-ahead; 0: not opened */
 	uint32_t users; /* atomic: number of users plus 1; 0: closed */
 	bool used;      /* atomic: since the list was last examined */
 	uint32_t keeps; /* this and opening: under the lock of the table */
@@ -74,9 +76,9 @@ static inline void dcp_handle_give(struct dcp_handle *h)
  * -EMFILE unless @wait.
  */
 int dcp_handles_begin(struct dcp_handles *t, struct dcp_handle *h, bool wait);
-/* With what was opened, which is taken for the caller; @file NULL: it could not be opened. */
+/* With what was opened, which is taken for the caller; @origin may be NULL. @file NULL: it could not be opened. */
 void dcp_handles_end(struct dcp_handles *t, struct dcp_handle *h, const struct dcp_file *file,
-		     int origin);
+		     const struct dcp_blob *origin);
 
 /* Set @fd as exact of a handle that is in use. False: another thread was faster. */
 bool dcp_handles_add_exact(struct dcp_handles *t, struct dcp_handle *h, int fd);

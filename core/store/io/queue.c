@@ -206,15 +206,45 @@ static int read_each(const struct dcp_read *reads, size_t n, struct dcp_io_count
 	return rc;
 }
 
+static bool is_of_blob(const struct dcp_read *r)
+{
+	return r->fd < 0 && r->blob;
+}
+
+/* Some reads are made by their blobs, all of one blob together. */
+static int read_mixed(struct dcp_queue *q, const struct dcp_read *reads, size_t n,
+		      struct dcp_io_counts *io)
+{
+	int rc = 0;
+
+	for (size_t i = 0, k; i < n && rc == 0; i = k) {
+		bool blob = is_of_blob(&reads[i]);
+
+		for (k = i; k < n && is_of_blob(&reads[k]) == blob &&
+			    (!blob || reads[k].blob == reads[i].blob);
+		     k++)
+			io->fetched += blob ? reads[k].n : 0;
+		io->calls += blob;
+		rc = blob ? reads[i].blob->ops->read(&reads[i], k - i)
+			  : dcp_queue_read(q, &reads[i], k - i, io);
+	}
+	return rc;
+}
+
 int dcp_queue_read(struct dcp_queue *q, const struct dcp_read *reads, size_t n,
 		   struct dcp_io_counts *io)
 {
 	void *memory = q ? __atomic_load_n(&q->memory, __ATOMIC_RELAXED) : NULL;
-	struct dcp_ring *ring = q && (n > 1 || (n && memory)) ? take(q) : NULL;
-	bool fixed = memory && __atomic_load_n(&q->memory, __ATOMIC_RELAXED);
+	struct dcp_ring *ring;
+	bool fixed;
 	uint32_t done[DCP_QUEUE_READS];
 	int rc;
 
+	for (size_t i = 0; i < n; i++)
+		if (is_of_blob(&reads[i]))
+			return read_mixed(q, reads, n, io);
+	ring = q && (n > 1 || (n && memory)) ? take(q) : NULL;
+	fixed = ring && memory && __atomic_load_n(&q->memory, __ATOMIC_RELAXED);
 	if (!ring)
 		return read_each(reads, n, io);
 	rc = dcp_ring_read(ring, reads, n, done, &io->calls);

@@ -14,19 +14,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/origin/origin.h"
+
 struct dcp_io_counts;
 struct dcp_queue;
 
 #define DCP_QUEUE_RINGS 16
 #define DCP_QUEUE_READS 256 /* in one batch */
 #define DCP_QUEUE_BUFFER (1u << 20)
-
-struct dcp_read {
-	int fd;
-	uint32_t n;
-	uint64_t off; /* in the file */
-	void *to;
-};
 
 /* -ENOMEM. Opens nothing, so it survives a fork before the first read. */
 int dcp_queue_create(struct dcp_queue **out);
@@ -40,7 +35,7 @@ int dcp_queue_refused(const struct dcp_queue *q);
 
 /*
  * Make @n reads, at most DCP_QUEUE_READS, each in full; -EIO: a file ends early, or cannot be
- * read. When it returns no read is in flight. Any thread. @q NULL: one after the other.
+ * read. Reads without a descriptor are made by their blob. When it returns no read is in flight. Any thread. @q NULL: one after the other.
  */
 int dcp_queue_read(struct dcp_queue *q, const struct dcp_read *reads, size_t n,
 		   struct dcp_io_counts *io);

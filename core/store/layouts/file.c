@@ -255,7 +255,7 @@ static void load_places(struct dcp_layouts *t, const char *source, const struct 
 		if (dcp_dir_open_at(&top, last, &place, NULL) < 0)
 			continue;
 		if (snprintf(path, sizeof(path), "%s/%s", source, last) < PATH_MAX)
-			load_all(t, place.fd, path, false, log);
+			load_all(t, place.at.fd, path, false, log);
 		dcp_dir_close(&place);
 	}
 	dcp_dir_close(&top);

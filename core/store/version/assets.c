@@ -51,11 +51,8 @@ static bool is_taken(const struct looking *l, const char *name)
 }
 
 /* @path below the root is one of its files from now on. */
-static int add_id(struct looking *l, const char *path, const struct stat *st)
+static int add_id(struct looking *l, const char *path, struct dcp_file_id id)
 {
-	struct dcp_file_id id = { 0 };
-
-	dcp_file_id_from_stat(st, &id);
 	id.shown = true;
 	id.name = dcp_arena_strdup(&l->a->arena, path);
 	dcp_buf_add(&l->ids, &id, sizeof(id));
@@ -68,40 +65,39 @@ static int take(struct looking *l, const char *path, const char *name)
 	struct dcp_asset asset = { .root = (uint32_t)(l->root - l->a->root),
 				   .number =
 					   (uint32_t)(DCP_NITEMS(l->ids, struct dcp_file_id)) };
-	dcp_auto_fd int fd = -1;
-	struct stat st;
+	dcp_auto_blob struct dcp_blob blob = { 0 };
+	struct dcp_file_id id = { 0 };
 
 	if (is_taken(l, name) || count(l) == MAX_ASSETS ||
-	    dcp_open_beneath(l->root->dirfd, path, &fd, &st, NULL) < 0 || st.st_size > MAX_SIZE)
+	    dcp_site_open(&l->root->place, path, &blob, &id, NULL) < 0 || blob.size > MAX_SIZE)
 		return 0;
 	asset.name = dcp_arena_strdup(&l->a->arena, name);
 	dcp_buf_add(&l->assets, &asset, sizeof(asset));
 	if (!asset.name || dcp_buf_error(&l->assets))
 		return -ENOMEM;
-	return add_id(l, path, &st);
+	return add_id(l, path, id);
 }
 
 /* Is that torchtitan's job config, whatever it is called? Its model comes first. */
-static bool names_job(const struct looking *l, const char *path, struct stat *st)
+static bool names_job(const struct looking *l, const char *path, struct dcp_file_id *id)
 {
 	static const char mark[] = "\"model_spec\"";
-	dcp_auto_fd int fd = -1;
+	dcp_auto_blob struct dcp_blob blob = { 0 };
 	char head[256];
-	ssize_t n;
+	size_t n;
 
-	if (dcp_open_beneath(l->root->dirfd, path, &fd, st, NULL) < 0 ||
-	    st->st_size > MAX_CONFIG)
+	if (dcp_site_open(&l->root->place, path, &blob, id, NULL) < 0 || blob.size > MAX_CONFIG)
 		return false;
-	n = pread(fd, head, sizeof(head), 0);
-	return n > 0 && memmem(head, (size_t)n, mark, strlen(mark));
+	n = DCP_MIN((size_t)blob.size, sizeof(head));
+	return dcp_blob_read(&blob, 0, head, n) == 0 && memmem(head, n, mark, strlen(mark));
 }
 
 /* The job config in the directory @below the root, unless there is one already. */
 static int take_job(struct looking *l, const char *below)
 {
-	const struct dcp_dir root = { .fd = l->root->dirfd, .path = l->root->path };
+	const struct dcp_dir root = { .at = l->root->place, .path = l->root->path };
 	size_t looked = 0;
-	dcp_auto_dir struct dcp_dir dir = { .fd = -1 };
+	dcp_auto_dir struct dcp_dir dir = { 0 };
 	int code = 0;
 
 	if (l->a->job || dcp_dir_open_at(&root, *below ? below : ".", &dir, NULL) < 0)
@@ -109,18 +105,18 @@ static int take_job(struct looking *l, const char *below)
 	for (size_t i = 0; code == 0 && i < dir.n && !l->a->job && looked < MAX_LOOKED; i++) {
 		const char *name = dir.entries[i].name;
 		char path[PATH_MAX];
-		struct stat st;
+		struct dcp_file_id id = { 0 };
 
 		if (dir.entries[i].is_dir || !dcp_ends_with(name, strlen(name), ".json"))
 			continue;
 		looked++;
 		if (snprintf(path, sizeof(path), "%s%s%s", below, *below ? "/" : "", name) >=
 			    (int)sizeof(path) ||
-		    !names_job(l, path, &st))
+		    !names_job(l, path, &id))
 			continue;
 		l->a->job = dcp_arena_strdup(&l->a->arena, path);
 		l->a->job_root = (uint32_t)(l->root - l->a->root);
-		code = l->a->job ? add_id(l, path, &st) : -ENOMEM;
+		code = l->a->job ? add_id(l, path, id) : -ENOMEM;
 	}
 	return code;
 }
@@ -134,9 +130,9 @@ static bool is_job(const struct looking *l, const char *path)
 /* All that belongs to a model in the directory @below the root ("": itself). */
 static int take_dir(struct looking *l, const char *below)
 {
-	const struct dcp_dir root = { .fd = l->root->dirfd, .path = l->root->path };
+	const struct dcp_dir root = { .at = l->root->place, .path = l->root->path };
 	struct dcp_asset_dir seen = { .root = (uint32_t)(l->root - l->a->root) };
-	dcp_auto_dir struct dcp_dir dir = { .fd = -1 };
+	dcp_auto_dir struct dcp_dir dir = { 0 };
 	int code = 0;
 
 	if (dcp_dir_open_at(&root, *below ? below : ".", &dir, NULL) < 0)
@@ -161,16 +157,15 @@ static int take_dir(struct looking *l, const char *below)
 	return code;
 }
 
-static void read_config(int dirfd, const char *path, struct dcp_buf *out)
+static void read_config(const struct dcp_site *at, const char *path, struct dcp_buf *out)
 {
-	dcp_auto_fd int fd = -1;
-	struct stat st;
+	dcp_auto_blob struct dcp_blob blob = { 0 };
 	void *p;
 
-	if (dcp_open_beneath(dirfd, path, &fd, &st, NULL) < 0 || st.st_size > MAX_CONFIG)
+	if (dcp_site_open(at, path, &blob, NULL, NULL) < 0 || blob.size > MAX_CONFIG)
 		return;
-	p = dcp_buf_grow(out, (size_t)st.st_size);
-	if (!p || pread(fd, p, (size_t)st.st_size, 0) != st.st_size)
+	p = dcp_buf_grow(out, (size_t)blob.size);
+	if (!p || dcp_blob_read(&blob, 0, p, (size_t)blob.size) < 0)
 		dcp_buf_reset(out);
 }
 
@@ -187,7 +182,7 @@ static bool names_model(const struct dcp_asset_root *root, const char *dir)
 
 		if (snprintf(path, sizeof(path), "%s%s%s", dir, *dir ? "/" : "", names[i]) <
 		    (int)sizeof(path))
-			read_config(root->dirfd, path, &text);
+			read_config(&root->place, path, &text);
 		if (!text.n || dcp_json_parse(text.p, text.n, &json, NULL) < 0)
 			continue;
 		yes |= dcp_json_str(dcp_json_get(json, "model_type")) ||
@@ -219,16 +214,16 @@ static int take_dirs(struct looking *l, const char *path, size_t n, bool all)
 	return code;
 }
 
-/* @fd is taken. @version: it is that of the version or the user's; else the path to the version
+/* @place is taken. @version: it is that of the version or the user's; else the path to the version
  * from there on, whose directories are looked into from the last but one to the first. @how NULL:
  * only look. */
-static int look_in(struct looking *l, const char *path, int fd, const char *version,
-		   const struct dcp_files_opts *how)
+static int look_in(struct looking *l, const char *path, struct dcp_site place,
+		   const char *version, const struct dcp_files_opts *how)
 {
 	struct dcp_asset_root *root = &l->a->root[l->a->nroots++];
 	int code = 0;
 
-	*root = (struct dcp_asset_root){ .dirfd = fd };
+	*root = (struct dcp_asset_root){ .place = place };
 	root->path = dcp_arena_strdup(&l->a->arena, path);
 	l->root = root;
 	dcp_buf_reset(&l->ids);
@@ -245,32 +240,40 @@ static int look_in(struct looking *l, const char *path, int fd, const char *vers
 		return -ENOMEM;
 	if (root->n)
 		memcpy(root->id, l->ids.p, l->ids.n);
-	return how ? dcp_files_create(fd, root->id, root->n, how, &root->files) : 0;
+	return how ? dcp_files_create(&root->place, root->id, root->n, how, &root->files) : 0;
 }
 
 static int look_everywhere(struct looking *l, const struct dcp_asset_from *from,
 			   const struct dcp_files_opts *how, struct dcp_err *err)
 {
+	dcp_auto_free char *only = NULL, *file = NULL;
 	char path[PATH_MAX];
-	struct stat st;
-	int fd, code = 0;
+	struct dcp_site place;
+	int code = 0;
 
 	if (from->extra) {
-		fd = open(from->extra, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		if (fd < 0)
-			return dcp_fail(err, -errno, "%.300s: %s", from->extra,
-					strerror(errno));
-		code = look_in(l, from->extra, fd, NULL, how);
+		code = dcp_site_find(from->extra, &place, &only);
+		if (code == 0 && only) {
+			dcp_site_close(&place);
+			code = -ENOTDIR;
+		}
+		if (code < 0)
+			return dcp_fail(err, code, "%.300s: %s", from->extra, strerror(-code));
+		code = look_in(l, from->extra, place, NULL, how);
 	}
-	if (code < 0 || stat(from->source, &st) < 0 || !S_ISDIR(st.st_mode))
+	if (code < 0 || dcp_site_find(from->source, &place, &file) < 0)
 		return code;
-	snprintf(path, sizeof(path), "%s/%s", from->source, from->where);
-	fd = fcntl(from->dirfd, F_DUPFD_CLOEXEC, 3);
-	if (fd >= 0)
-		code = look_in(l, path, fd, NULL, how);
-	fd = code == 0 && *from->where ? open(from->source, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-				       : -1;
-	return fd < 0 ? code : look_in(l, from->source, fd, from->where, how);
+	if (!file) {
+		struct dcp_site version;
+
+		snprintf(path, sizeof(path), "%s/%s", from->source, from->where);
+		if (dcp_site_again(from->at, &version) == 0)
+			code = look_in(l, path, version, NULL, how);
+		if (code == 0 && *from->where)
+			return look_in(l, from->source, place, from->where, how);
+	}
+	dcp_site_close(&place);
+	return code;
 }
 
 /* For looking again. The descriptor of the version's directory outlives this. */
@@ -318,7 +321,7 @@ void dcp_assets_read(const struct dcp_assets *a, const char *name, struct dcp_bu
 {
 	for (size_t i = 0; i < a->n; i++)
 		if (strcmp(a->at[i].name, name) == 0)
-			read_config(a->root[a->at[i].root].dirfd, dcp_asset_id(a, i)->name,
+			read_config(&a->root[a->at[i].root].place, dcp_asset_id(a, i)->name,
 				    out);
 }
 
@@ -334,14 +337,14 @@ bool dcp_assets_has(const struct dcp_assets *a, const char *name)
 void dcp_assets_read_job(const struct dcp_assets *a, struct dcp_buf *out)
 {
 	if (a->job)
-		read_config(a->root[a->job_root].dirfd, a->job, out);
+		read_config(&a->root[a->job_root].place, a->job, out);
 }
 
 void dcp_assets_finish(struct dcp_assets *a)
 {
 	for (size_t i = 0; i < a->nroots; i++) {
 		dcp_files_destroy(a->root[i].files);
-		dcp_close_fd(&a->root[i].dirfd);
+		dcp_site_close(&a->root[i].place);
 	}
 	dcp_buf_finish(&a->config);
 	dcp_arena_finish(&a->arena);
@@ -372,7 +375,7 @@ int dcp_assets_check(const struct dcp_assets *a, struct dcp_err *err)
 	int code = 0;
 
 	for (size_t i = 0; code == 0 && i < a->nroots; i++)
-		code = dcp_fresh_files(a->root[i].dirfd, a->root[i].id, a->root[i].n, err);
+		code = dcp_fresh_files(&a->root[i].place, a->root[i].id, a->root[i].n, err);
 	return code == 0 && a->from.source ? look_again(a, err) : code;
 }
 

@@ -17,6 +17,7 @@
 #include "core/base/arena.h"
 #include "core/base/buf.h"
 #include "core/model/tensor.h"
+#include "core/origin/origin.h"
 
 struct dcp_err;
 struct dcp_files;
@@ -28,13 +29,13 @@ struct dcp_asset_from {
 	const char *source; /* as for dcp_version_open(); not searched when it is itself the
 			       version */
 	const char *where;  /* the version's directory below it */
-	int dirfd;          /* the same, open */
+	const struct dcp_site *at; /* the same, open */
 };
 
 /* A directory that files are opened below. */
 struct dcp_asset_root {
 	const char *path;
-	int dirfd;
+	struct dcp_site place;
 	struct dcp_file_id *id; /* names count from here */
 	size_t n;
 	struct dcp_files *files;

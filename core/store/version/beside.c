@@ -23,14 +23,6 @@ struct emitter {
 	size_t n;
 };
 
-/* Can it be opened, from inside the directory? */
-static bool is_inside(const struct dcp_dir *dir, const char *name)
-{
-	dcp_auto_fd int fd = -1;
-
-	return dcp_open_beneath(dir->fd, name, &fd, NULL, NULL) == 0;
-}
-
 static int emit_below(struct emitter *t, const struct dcp_dir *dir, const char *below,
 		      unsigned depth)
 {
@@ -39,20 +31,19 @@ static int emit_below(struct emitter *t, const struct dcp_dir *dir, const char *
 	for (size_t i = 0; code == 0 && i < dir->n && t->n < MAX_FILES; i++) {
 		const struct dcp_dirent *e = &dir->entries[i];
 		char name[PATH_MAX];
-		dcp_auto_dir struct dcp_dir child = { .fd = -1 };
+		dcp_auto_dir struct dcp_dir child = { 0 };
 		int n = snprintf(name, sizeof(name), "%s%s%s", below, e->name,
 				 e->is_dir ? "/" : "");
 
 		if (*e->name == '.' || n < 0 || (size_t)n >= sizeof(name))
 			continue;
 		if (!e->is_dir && e->size <= MAX_SIZE && dcp_hf_is_sidecar(e->name) &&
-		    !dcp_index_was_emitted(t->w, name) && is_inside(dir, e->name)) {
+		    !dcp_index_was_emitted(t->w, name) && dcp_site_has(&dir->at, e->name)) {
 			code = dcp_emit_sidecar(t->sink, name);
 			t->n++;
 		}
 		if (!e->is_dir || depth == MAX_DEPTH || dcp_order_is_numbered(e->name) ||
-		    dcp_is_link(dir->fd, e->name) ||
-		    dcp_dir_open_at(dir, e->name, &child, NULL) < 0)
+		    e->is_link || dcp_dir_open_at(dir, e->name, &child, NULL) < 0)
 			continue;
 		code = emit_below(t, &child, name, depth + 1);
 	}

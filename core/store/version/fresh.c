@@ -11,9 +11,6 @@
 #include "core/store/index/index.h"
 #include "core/store/version/version_int.h"
 
-/* The coarsest clock among file systems in use (FAT's) ticks every two seconds. */
-#define RACY_NS 2000000000ll
-
 uint64_t dcp_fresh_names(const struct dcp_dir *dir, const char *index_path)
 {
 	uint64_t hash = 0;
@@ -32,22 +29,17 @@ static int stale(struct dcp_err *err, const char *name, const char *why)
 	return dcp_fail(err, -ESTALE, "%.300s %s", name, why);
 }
 
-/* stat opens nothing, so it may follow links wherever they lead: another inode is enough. */
-static int check_file(int dirfd, const struct dcp_file_id *want, struct dcp_err *err)
+/* Nothing is opened, so links may lead wherever they do: another file is enough. */
+static int check_file(const struct dcp_site *at, const struct dcp_file_id *want,
+		      struct dcp_err *err)
 {
 	struct dcp_file_id now = { 0 };
-	struct stat st;
 
-	if (want->ino == 0) { /* it could not be opened then */
-		dcp_auto_fd int fd = -1;
-
-		return dcp_open_beneath(dirfd, want->name, &fd, NULL, NULL) == 0
-			       ? stale(err, want->name, "has appeared")
-			       : 0;
-	}
-	if (*want->name == '/' || fstatat(dirfd, want->name, &st, 0) < 0)
+	if (want->ino == 0) /* it could not be opened then */
+		return dcp_site_has(at, want->name) ? stale(err, want->name, "has appeared")
+						    : 0;
+	if (*want->name == '/' || dcp_site_id(at, want->name, &now) < 0)
 		return stale(err, want->name, "is gone");
-	dcp_file_id_from_stat(&st, &now);
 	if (now.ino != want->ino || now.dev != want->dev)
 		return stale(err, want->name, "was replaced");
 	if (!dcp_file_id_same(&now, want))
@@ -55,12 +47,13 @@ static int check_file(int dirfd, const struct dcp_file_id *want, struct dcp_err 
 	return 0;
 }
 
-int dcp_fresh_files(int dirfd, const struct dcp_file_id *ids, size_t n, struct dcp_err *err)
+int dcp_fresh_files(const struct dcp_site *at, const struct dcp_file_id *ids, size_t n,
+		    struct dcp_err *err)
 {
 	int code = 0;
 
 	for (size_t i = 0; code == 0 && i < n; i++)
-		code = check_file(dirfd, &ids[i], err);
+		code = check_file(at, &ids[i], err);
 	return code;
 }
 
@@ -86,7 +79,7 @@ static int check_racy(const struct dcp_index *ix, const struct dcp_file_id *ids,
 	int64_t created = (int64_t)dcp_index_meta_number(ix, "created_ns");
 
 	for (size_t i = 0; i < n; i++)
-		if (ids[i].ino && ids[i].ctime_ns > created - RACY_NS)
+		if (dcp_file_id_racy(&ids[i], created))
 			return stale(err, ids[i].name, "changed just before it was indexed");
 	return 0;
 }
@@ -106,9 +99,9 @@ int dcp_fresh_check(struct dcp_index *ix, const struct dcp_dir *dir,
 		code = fact_is(ix, "format", format->name, err);
 	if (code == 0)
 		code = fact_is(ix, "dir_names_hash", names, err);
-	if (code == 0 && !just_built)
+	if (code == 0 && !just_built && !dir->at.row->settled)
 		code = check_racy(ix, ids, n, err);
 	if (code == 0)
-		code = dcp_fresh_files(dir->fd, ids, n, err);
+		code = dcp_fresh_files(&dir->at, ids, n, err);
 	return code;
 }

@@ -424,7 +424,7 @@ static int meet_way(struct dcp_grants *g, const struct dcp_version *v, const cha
 	if (rc < 0)
 		return rc;
 	real = realpath(named, NULL);
-	if (!real || stat(real, &st) < 0 || !path_of(v->dirfd, dir)) {
+	if (!real || stat(real, &st) < 0 || !path_of(v->at.fd, dir)) {
 		g->way = dcp_grants_alone();
 		return 0;
 	}
@@ -442,7 +442,7 @@ static int meet_assets(struct dcp_grants *g, const struct dcp_assets *a, struct 
 	int rc = 0;
 
 	for (size_t i = 0; a && rc == 0 && i < a->nroots; i++)
-		rc = meet_files(g, a->root[i].dirfd, a->root[i].id, a->root[i].n, r);
+		rc = meet_files(g, a->root[i].place.fd, a->root[i].id, a->root[i].n, r);
 	return rc;
 }
 
@@ -463,7 +463,7 @@ int dcp_grants_withheld(const struct dcp_version *v, const char *source, uint32_
 	r = g->way;
 	ids = dcp_index_files(v->index, &n);
 	if (rc == 0)
-		rc = meet_files(g, v->dirfd, ids, n, &r);
+		rc = meet_files(g, v->at.fd, ids, n, &r);
 	if (rc == 0)
 		rc = meet_assets(g, dcp_version_assets(v), &r);
 	if (rc == 0) {

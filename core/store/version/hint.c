@@ -177,7 +177,7 @@ static void hunt_below(struct hunt *h, const struct dcp_dir *dir, int levels)
 {
 	for (size_t i = dir->n; i-- > 0 && h->looked_at < MAX_LOOKED_AT;) {
 		const struct dcp_dirent *e = &dir->entries[i];
-		dcp_auto_dir struct dcp_dir child = { .fd = -1 };
+		dcp_auto_dir struct dcp_dir child = { 0 };
 		int rc = !e->is_dir || *e->name == '.'
 				 ? -ENOTDIR
 				 : dcp_dir_open_at(dir, e->name, &child, NULL);
@@ -223,8 +223,8 @@ bool dcp_scan_leads_out(const struct dcp_dir *dir, const struct dcp_dirent *e)
 {
 	struct stat st;
 
-	return !e->is_dir && dir->fd >= 0 && dcp_is_link(dir->fd, e->name) &&
-	       fstatat(dir->fd, e->name, &st, 0) == 0 && S_ISDIR(st.st_mode);
+	return !e->is_dir && e->is_link && fstatat(dir->at.fd, e->name, &st, 0) == 0 &&
+	       S_ISDIR(st.st_mode);
 }
 
 /* The first link in @dir to a directory elsewhere; NULL: there is none. */

@@ -41,7 +41,7 @@ static bool take_name(char *text, size_t n, char name[NAME_MAX + 1])
 static bool read_name(const struct dcp_dir *dir, const char *file, char name[NAME_MAX + 1])
 {
 	char text[MAX_TEXT + 1];
-	dcp_auto_input struct dcp_input in = { .fd = -1 };
+	dcp_auto_input struct dcp_input in = { 0 };
 	bool ok;
 
 	if (dcp_dir_input(dir, file, &in, NULL) < 0)

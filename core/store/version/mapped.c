@@ -234,7 +234,7 @@ static int emit_facts(struct mapping *m)
 static int emit_mapped(void *ctx, struct dcp_index_writer *w, struct dcp_err *err)
 {
 	struct mapping *m = ctx;
-	struct dcp_sink sink = dcp_index_sink(w, m->base->dirfd);
+	struct dcp_sink sink = dcp_index_sink(w, &m->base->at);
 	struct dcp_sink emitted = dcp_stopping_sink(&sink, m->build.opts);
 	struct dcp_rules_source from = source_of(m);
 	struct dcp_rules_report report = { .say = say, .ctx = m };
@@ -414,7 +414,7 @@ int dcp_version_has_config(struct dcp_version *base, const struct dcp_map_opts *
 {
 	struct dcp_asset_from from = { .extra = how->assets,
 				       .where = how->where,
-				       .dirfd = base->dirfd };
+				       .at = &base->at };
 	struct dcp_mapped mapped = { 0 };
 	dcp_auto_free char *source = NULL;
 	int code = dcp_source_resolve(how->source, &source);
@@ -541,7 +541,7 @@ static struct dcp_version *new_version(struct dcp_version *base)
 	if (!v)
 		return NULL;
 	*v = (struct dcp_version){ .format = base->format,
-				   .dirfd = base->dirfd,
+				   .at = base->at,
 				   .files = base->files,
 				   .commit_ns = base->commit_ns,
 				   .name = strdup(base->name),
@@ -560,7 +560,7 @@ int dcp_version_map(struct dcp_version *base, const struct dcp_map_opts *how,
 {
 	struct dcp_asset_from from = { .extra = how->assets,
 				       .where = how->where,
-				       .dirfd = base->dirfd };
+				       .at = &base->at };
 	struct mapping m = {
 		.base = base, .rules = how->rules, .part = how->part, .cast = how->cast
 	};

@@ -52,20 +52,13 @@ static int emit_facts(const struct opening *o, const struct dcp_sink *sink)
 static int unpack_input(void *ctx, const char *name, struct dcp_input *out, struct dcp_err *err)
 {
 	struct opening *o = ctx;
-	struct dcp_input in = { .fd = -1 };
-	uint64_t size = 0;
-	int code = dcp_unpack_open(o->v->unpack, o->dir.fd, name, &in.fd, &size, NULL, err);
+	uint64_t size;
+	int code =
+		dcp_unpack_open(o->v->unpack, &o->dir.at, name, &out->blob, &size, NULL, err);
 
-	if (code < 0)
-		return code;
-	code = dcp_source_fd(in.fd, &in.src);
-	if (code < 0) {
-		dcp_input_close(&in);
-		return dcp_fail(err, code, "%.300s cannot be read", name);
-	}
-	in.src.size = size;
-	*out = in;
-	return 0;
+	if (code == 0)
+		out->src = dcp_source_blob(&out->blob);
+	return code;
 }
 
 /* Is the index of the cache still that of what lies there? */
@@ -87,7 +80,7 @@ static int emit_all(void *ctx, struct dcp_index_writer *w, struct dcp_err *err)
 			       .progress = opts->progress,
 			       .log = opts->log,
 			       .uncommitted = o->found->uncommitted };
-	struct dcp_sink sink = dcp_index_sink(w, o->dir.fd);
+	struct dcp_sink sink = dcp_index_sink(w, &o->dir.at);
 	struct dcp_sink emitted = dcp_stopping_sink(&sink, opts);
 	int code = emit_facts(o, &sink);
 
@@ -109,7 +102,7 @@ static int build(struct opening *o, struct dcp_err *err)
 	if (code < 0 || !o->build.built)
 		return code;
 	ids = dcp_index_files(o->build.index, &n);
-	return dcp_fresh_files(o->dir.fd, ids, n, err);
+	return dcp_fresh_files(&o->dir.at, ids, n, err);
 }
 
 /* Keep only the files of the group that was found. */
@@ -129,24 +122,24 @@ static int restrict_dir(struct opening *o, struct dcp_err *err)
 static int open_dir(struct opening *o, struct dcp_err *err)
 {
 	struct dcp_dir above = { .path = o->source };
-	dcp_auto_fd int fd = -1;
+	dcp_auto_free char *only = NULL;
 	int code;
 
 	dcp_dir_close(&o->dir);
 	if (!*o->found->where) {
 		code = dcp_dir_open(o->source, &o->dir, err);
 	} else {
-		fd = open(o->source, O_PATH | O_DIRECTORY | O_CLOEXEC);
-		if (fd < 0)
-			return dcp_fail(err, -errno, "%.300s: %s", o->source, strerror(errno));
-		above.fd = fd;
+		code = dcp_site_find(o->source, &above.at, &only);
+		if (code < 0)
+			return dcp_fail(err, code, "%.300s: %s", o->source, strerror(-code));
 		code = dcp_dir_open_at(&above, o->found->where, &o->dir, err);
+		dcp_site_close(&above.at);
 	}
 	if (code == 0 && o->found->group)
 		code = restrict_dir(o, err);
 	if (code < 0 || o->real)
 		return code;
-	o->real = realpath(o->dir.path, NULL);
+	o->real = o->dir.at.fd < 0 ? strdup(o->dir.path) : realpath(o->dir.path, NULL);
 	if (!o->real)
 		code = dcp_fail(err, -errno, "%.300s: %s", o->dir.path, strerror(errno));
 	return code;
@@ -193,16 +186,18 @@ static int start(struct opening *o, struct dcp_err *err)
 {
 	struct dcp_version *v = o->v;
 	const struct dcp_store_opts *opts = o->build.opts;
-	struct stat st;
+	struct dcp_file_id id = { 0 };
+	int code = dcp_site_again(&o->dir.at, &v->at);
 
-	v->dirfd = fcntl(o->dir.fd, F_DUPFD_CLOEXEC, 3);
-	if (v->dirfd < 0 || fstat(v->dirfd, &st) < 0)
-		return dcp_fail(err, -errno, "%s", strerror(errno));
+	if (code == 0)
+		code = dcp_site_id(&v->at, ".", &id);
+	if (code < 0)
+		return dcp_fail(err, code, "%s", strerror(-code));
 	v->format = o->found->format;
 	v->commit_ns = dcp_commit_time(&o->dir, v->format);
 	v->name = strdup(o->found->name);
 	if (!v->name || dcp_unpack_create(opts, &v->unpack) < 0 ||
-	    dcp_cache_path(opts, v->name, o->real, &st, &o->build.path) < 0)
+	    dcp_cache_path(opts, v->name, o->real, &id, &o->build.path) < 0)
 		return dcp_fail(err, -ENOMEM, "out of memory");
 	/* A slip in a command line must not destroy a file: a shard, say. */
 	if (opts->index_file && dcp_cache_is_foreign(o->build.path))
@@ -216,7 +211,7 @@ int dcp_version_open(const char *source, const struct dcp_found *found,
 		     const struct dcp_store_opts *opts, struct dcp_version **out,
 		     struct dcp_err *err)
 {
-	struct opening o = { .found = found, .dir = { .fd = -1 } };
+	struct opening o = { .found = found };
 	const struct dcp_file_id *ids;
 	struct dcp_files_opts how;
 	size_t n;
@@ -228,7 +223,6 @@ int dcp_version_open(const char *source, const struct dcp_found *found,
 	o.v = calloc(1, sizeof(*o.v));
 	if (!o.v)
 		return dcp_fail(err, -ENOMEM, "out of memory");
-	o.v->dirfd = -1;
 	o.build = (struct dcp_build){
 		.name = found->name,
 		.opts = opts,
@@ -255,7 +249,7 @@ int dcp_version_open(const char *source, const struct dcp_found *found,
 					       .queue = opts->queue,
 					       .unpack = o.v->unpack,
 					       .handles = opts->handles };
-		code = dcp_files_create(o.v->dirfd, ids, n, &how, &o.v->files);
+		code = dcp_files_create(&o.v->at, ids, n, &how, &o.v->files);
 		dcp_unpack_settle(o.v->unpack);
 		if (code < 0)
 			dcp_fail(err, code, "%s", strerror(-code));
@@ -285,7 +279,7 @@ void dcp_version_close(struct dcp_version *v)
 	} else {
 		dcp_files_destroy(v->files);
 		dcp_unpack_destroy(v->unpack);
-		dcp_close_fd(&v->dirfd);
+		dcp_site_close(&v->at);
 	}
 	free(v->index_path);
 	free(v->name);
@@ -307,9 +301,14 @@ struct dcp_index *dcp_version_index(const struct dcp_version *v)
 	return v->index;
 }
 
+const struct dcp_site *dcp_version_place(const struct dcp_version *v)
+{
+	return &v->at;
+}
+
 int dcp_version_dirfd(const struct dcp_version *v)
 {
-	return v->dirfd;
+	return v->at.fd;
 }
 
 const char *dcp_version_barred(const struct dcp_version *v)
@@ -318,7 +317,7 @@ const char *dcp_version_barred(const struct dcp_version *v)
 	const struct dcp_file_id *id = dcp_index_files(v->index, &n);
 
 	for (size_t i = 0; i < n; i++) /* one that could not be opened has no number */
-		if (!id[i].ino && faccessat(v->dirfd, id[i].name, R_OK, AT_EACCESS) < 0 &&
+		if (!id[i].ino && faccessat(v->at.fd, id[i].name, R_OK, AT_EACCESS) < 0 &&
 		    errno == EACCES)
 			return id[i].name;
 	return NULL;
@@ -348,7 +347,7 @@ int dcp_version_check(const struct dcp_version *v, struct dcp_err *err)
 {
 	size_t n;
 	const struct dcp_file_id *ids = dcp_index_files(v->index, &n);
-	int code = dcp_fresh_files(v->dirfd, ids, n, err);
+	int code = dcp_fresh_files(&v->at, ids, n, err);
 
 	return code == 0 && v->mapped ? dcp_assets_check(dcp_version_assets(v), err) : code;
 }

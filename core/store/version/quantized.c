@@ -137,17 +137,18 @@ static bool says_so(const struct dcp_version *v, const char *name)
 {
 	static const char *const sure[] = { "hf_quant_config.json", "quantize_config.json",
 					    "quant_config.json" };
-	dcp_auto_fd int fd = -1;
+	dcp_auto_blob struct dcp_blob blob = { 0 };
 	dcp_auto_json struct dcp_json *json = NULL;
 	struct dcp_source src;
 
 	for (size_t i = 0; i < DCP_LEN(sure); i++)
 		if (strcmp(name, sure[i]) == 0)
 			return true;
-	return strcmp(name, "config.json") == 0 &&
-	       dcp_open_beneath(v->dirfd, name, &fd, NULL, NULL) == 0 &&
-	       dcp_source_fd(fd, &src) == 0 &&
-	       dcp_json_read(&src, MAX_CONFIG, NULL, &json, NULL) == 0 &&
+	if (strcmp(name, "config.json") != 0 ||
+	    dcp_site_open(&v->at, name, &blob, NULL, NULL) < 0)
+		return false;
+	src = dcp_source_blob(&blob);
+	return dcp_json_read(&src, MAX_CONFIG, NULL, &json, NULL) == 0 &&
 	       (dcp_json_is_object(dcp_json_get(json, "quantization_config")) ||
 		dcp_json_is_object(dcp_json_get(json, "compression_config")));
 }

@@ -38,14 +38,10 @@ static struct dcp_found *list_of(const struct scanning *s)
 
 static int64_t mtime_of(const struct dcp_dir *dir, const char *name)
 {
-	struct dcp_file_id id = { 0 };
-	struct stat st;
+	struct dcp_file_id id;
 
 	dcp_dir_note(dir, name);
-	if (fstatat(dir->fd, name, &st, 0) < 0)
-		return INT64_MIN;
-	dcp_file_id_from_stat(&st, &id);
-	return id.mtime_ns;
+	return dcp_site_id(&dir->at, name, &id) < 0 ? INT64_MIN : id.mtime_ns;
 }
 
 int64_t dcp_commit_time(const struct dcp_dir *dir, const struct dcp_format *format)
@@ -127,12 +123,12 @@ static int add(struct scanning *s, const struct dcp_dir *dir, const char *name,
 		.loose = v->group || is_loose(dir, v->format),
 		.commit_ns = dcp_commit_time(dir, v->format),
 	};
-	struct stat st;
+	struct dcp_file_id id;
 
-	if (fstat(dir->fd, &st) < 0)
+	if (dcp_site_id(&dir->at, ".", &id) < 0)
 		return 0;
-	c.dev = st.st_dev;
-	c.ino = st.st_ino;
+	c.dev = id.dev;
+	c.ino = id.ino;
 	if (!c.name || !c.where || (v->group && !c.group) || (!c.complete && !c.why))
 		return -ENOMEM;
 	dcp_buf_add(&s->list, &c, sizeof(c));
@@ -145,7 +141,7 @@ static int add_group(struct scanning *s, const struct dcp_dir *dir, const char *
 		     const char *where, const struct dcp_format *format, const char *group)
 {
 	struct verdict v = { .format = format, .group = group };
-	dcp_auto_dir struct dcp_dir part = { .fd = -1 };
+	dcp_auto_dir struct dcp_dir part = { 0 };
 	int code = dcp_format_group(format, dir, group, &part);
 
 	if (code < 0)
@@ -240,12 +236,12 @@ static bool holds_found(const struct scanning *s, const char *name)
 static bool was_found(const struct scanning *s, const struct dcp_dir *dir)
 {
 	const struct dcp_found *c = list_of(s);
-	struct stat st;
+	struct dcp_file_id id;
 
-	if (fstat(dir->fd, &st) < 0)
+	if (dcp_site_id(&dir->at, ".", &id) < 0)
 		return true;
 	for (size_t i = 0; i < s->n; i++)
-		if (c[i].ino == st.st_ino && c[i].dev == st.st_dev)
+		if (c[i].ino == id.ino && c[i].dev == id.dev)
 			return true;
 	return false;
 }
@@ -259,12 +255,11 @@ static int consider_links(struct scanning *s, const struct dcp_dir *dir, const c
 
 	for (size_t i = 0; code >= 0 && i < dir->n; i++) {
 		const struct dcp_dirent *e = &dir->entries[i];
-		dcp_auto_dir struct dcp_dir child = { .fd = -1 };
+		dcp_auto_dir struct dcp_dir child = { 0 };
 		int opened;
 
 		if (!e->is_dir || *e->name == '.' || e->name == place ||
-		    (s->numbered && !dcp_order_is_numbered(e->name)) ||
-		    dcp_is_link(dir->fd, e->name) != links)
+		    (s->numbered && !dcp_order_is_numbered(e->name)) || e->is_link != links)
 			continue;
 		if (s->run && ++s->looked_at > MAX_LOOKED_AT)
 			break;
@@ -302,7 +297,7 @@ static int consider_place(struct scanning *s, const struct dcp_dir *dir, const c
 {
 	const char *above = s->below;
 	size_t before = s->n;
-	dcp_auto_dir struct dcp_dir there = { .fd = -1 };
+	dcp_auto_dir struct dcp_dir there = { 0 };
 	int code;
 
 	if (dcp_dir_open_at(dir, place, &there, NULL) < 0)
@@ -363,10 +358,10 @@ static int consider_runs(struct scanning *s, const struct dcp_dir *dir, const ch
 
 	for (size_t i = 0; code >= 0 && i < dir->n; i++) {
 		const struct dcp_dirent *e = &dir->entries[i];
-		dcp_auto_dir struct dcp_dir child = { .fd = -1 };
+		dcp_auto_dir struct dcp_dir child = { 0 };
 
 		if (!e->is_dir || *e->name == '.' || e->name == place ||
-		    holds_found(s, e->name) || dcp_is_link(dir->fd, e->name) ||
+		    holds_found(s, e->name) || e->is_link ||
 		    dcp_dir_open_at(dir, e->name, &child, NULL) < 0)
 			continue;
 		code = consider_run(s, &child, e->name);
@@ -404,7 +399,7 @@ static int consider_closed(struct scanning *s, const struct dcp_dir *dir)
 		if (dcp_scan_leads_out(dir, e))
 			code = add_closed(s, dir, e->name, DCP_SCAN_LEADS_OUT);
 		else if (s->locked && e->is_dir &&
-			 faccessat(dir->fd, e->name, R_OK | X_OK, AT_EACCESS) < 0 &&
+			 faccessat(dir->at.fd, e->name, R_OK | X_OK, AT_EACCESS) < 0 &&
 			 errno == EACCES)
 			code = add_closed(s, dir, e->name,
 					  "it cannot be opened: Permission denied");
@@ -537,7 +532,7 @@ static int hand_over(struct scanning *s)
 /* They stand beside the versions. */
 static int find_tags(struct scanning *s, const struct dcp_dir *dir)
 {
-	dcp_auto_dir struct dcp_dir there = { .fd = -1 };
+	dcp_auto_dir struct dcp_dir there = { 0 };
 
 	if (!s->placed || dcp_dir_open_at(dir, s->placed, &there, NULL) < 0)
 		return dcp_scan_tags(s->scan, dir);
@@ -556,7 +551,7 @@ int dcp_scan_seen(const char *source, struct dcp_seen *seen, struct dcp_scan *ou
 	struct scanning s = { .scan = &scan, .below = "" };
 	struct dcp_seen shortage_only = { .failed = true };
 	dcp_auto_free char *real = NULL;
-	dcp_auto_dir struct dcp_dir dir = { .fd = -1 };
+	dcp_auto_dir struct dcp_dir dir = { 0 };
 	int code;
 
 	if (!seen)

@@ -68,8 +68,8 @@ static bool read_target(const struct dcp_dir *dir, const struct dcp_dirent *e,
 {
 	static const char *const files[] = { "latest", "latest_universal", "best", "last",
 					     "latest_checkpointed_iteration.txt" };
-	ssize_t n = readlinkat(dir->fd, e->name, text, MAX_TEXT - 1);
-	dcp_auto_fd int fd = -1;
+	ssize_t n = e->is_link ? readlinkat(dir->at.fd, e->name, text, MAX_TEXT - 1) : -1;
+	dcp_auto_blob struct dcp_blob blob = { 0 };
 	bool known = dcp_has_extension(e->name, ".symlink") ||
 		     (strncmp(e->name, "latest", 6) == 0 && dcp_is_text_link(dir, e));
 
@@ -77,9 +77,11 @@ static bool read_target(const struct dcp_dir *dir, const struct dcp_dirent *e,
 		known |= strcmp(e->name, files[i]) == 0;
 	if (n < 0 && known && !e->is_dir && e->size < MAX_TEXT) {
 		dcp_dir_note(dir, e->name);
-		if (dcp_seen_opening(dir->seen,
-				     dcp_open_beneath(dir->fd, e->name, &fd, NULL, NULL)) == 0)
-			n = read(fd, text, MAX_TEXT - 1);
+		if (dcp_seen_opening(dir->at.seen, dcp_site_open(&dir->at, e->name, &blob, NULL,
+								 NULL)) == 0 &&
+		    dcp_blob_read(&blob, 0, text, DCP_MIN(blob.size, (uint64_t)MAX_TEXT - 1)) ==
+			    0)
+			n = (ssize_t)DCP_MIN(blob.size, (uint64_t)MAX_TEXT - 1);
 	}
 	if (n <= 0)
 		return false;

@@ -141,6 +141,8 @@ DCP_AUTO_PTR(struct dcp_version, dcp_version_close)
 const char *dcp_version_name(const struct dcp_version *v);
 const struct dcp_format *dcp_version_format(const struct dcp_version *v);
 struct dcp_index *dcp_version_index(const struct dcp_version *v);
+/* The directory that it was found in; its descriptor, or -1 where it is none of the file system. */
+const struct dcp_site *dcp_version_place(const struct dcp_version *v);
 int dcp_version_dirfd(const struct dcp_version *v);
 /* The first of its files that exists and that this user may not read; NULL: there is none. If there is one, errors in
  * the index come from that, not from damage. */

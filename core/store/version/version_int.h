@@ -33,14 +33,15 @@ struct dcp_mapped {
 struct dcp_version {
 	char *name, *index_path; /* index_path NULL: in memory */
 	const struct dcp_format *format;
-	int dirfd;
+	struct dcp_site at;
 	struct dcp_index *index;
 	struct dcp_unpack *unpack;
 	struct dcp_files *files;
 	int64_t commit_ns;
 	uint64_t generation;
 	bool built;
-	struct dcp_mapped *mapped; /* NULL: it is not; else dirfd and files are its base's */
+	struct dcp_mapped
+		*mapped; /* NULL: it is not; else its place and files are its base's */
 };
 
 /* ---- scan.c ---- */
@@ -120,7 +121,8 @@ int dcp_build_index(struct dcp_build *b, struct dcp_err *err);
 uint64_t dcp_fresh_names(const struct dcp_dir *dir, const char *index_path);
 
 /* Do the files look as recorded? 0, or -ESTALE naming the first that does not. */
-int dcp_fresh_files(int dirfd, const struct dcp_file_id *ids, size_t n, struct dcp_err *err);
+int dcp_fresh_files(const struct dcp_site *at, const struct dcp_file_id *ids, size_t n,
+		    struct dcp_err *err);
 
 /*
  * May @ix, found in the cache, be used for @dir? 0, -ESTALE or -EBADMSG. @just_built: another

@@ -326,12 +326,11 @@ static int locate_in(struct dcp_view *view, size_t i, const struct dcp_file *fil
 	struct dcp_backing *b = &view->backing[i];
 	struct dcp_source whole, item, decoded;
 	uint64_t size;
-	int rc = dcp_source_fd(file->fd, &whole);
+	int rc = 0;
 
 	b->number = p->file;
-	if (rc < 0)
-		return dcp_fail(err, rc, "cannot read it");
-	size = DCP_MIN(whole.size, file->size);
+	whole = dcp_source_blob(&file->blob);
+	size = DCP_MIN(dcp_blob_size(&file->blob), file->size);
 	if (!dcp_range_ok(p->off, p->nbytes, size))
 		return dcp_fail_at(
 			err, -EIO, size, "bytes %llu to %llu wanted, the file ends at %llu",

@@ -198,7 +198,7 @@ static int fetch_strided(void *arg, const struct dcp_strided *s)
 		return rc < 0 ? rc : -EMFILE; /* enough files are held */
 	if (file->map)
 		dcp_fetch_add(r->fetch, file->map, s);
-	else
+	else if (file->fd >= 0)
 		dcp_fetch_run(r->fetch, fd_of(r, b, file, false), s);
 	return 0;
 }
@@ -299,7 +299,9 @@ static int copy_strided(void *arg, const struct dcp_strided *s)
 		dcp_gather_copy(c->dst, map + s->off, s);
 		r->io.mapped += bytes;
 	} else {
-		rc = dcp_gather_add(r->gather, c->dst, fd_of(r, b, file, is_free(b, s)), s);
+		rc = dcp_gather_add(
+			r->gather, c->dst,
+			(struct dcp_from){ &file->blob, fd_of(r, b, file, is_free(b, s)) }, s);
 		if (rc == 0 && convert)
 			rc = dcp_gather_end(r->gather);
 	}
@@ -573,7 +575,9 @@ static int copy_to_file(void *arg, const struct dcp_run *run)
 		return -ECANCELED;
 	rc = hold_more(t->r, b, &file);
 	if (rc > 0)
-		rc = copy_range(file->fd, run->off, t->fd, t->to + run->dst, run->n);
+		rc = file->fd < 0
+			     ? 0
+			     : copy_range(file->fd, run->off, t->fd, t->to + run->dst, run->n);
 	return rc > 0 ? 0 : rc < 0 ? rc : -ECANCELED;
 }
 

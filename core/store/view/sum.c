@@ -26,7 +26,7 @@ static int add_term(const struct dcp_view *view, const struct dcp_term *term, ch
 
 	if (rc < 0)
 		return rc;
-	rc = dcp_source_fd(file->fd, &src);
+	src = dcp_source_blob(&file->blob);
 	for (uint64_t at = 0; rc == 0 && at < nbytes; at += PART) {
 		size_t size = (size_t)DCP_MIN(nbytes - at, PART);
 

@@ -59,7 +59,7 @@ static void golden(void **state)
 static enum dcp_match probe(const char *names)
 {
 	struct dcp_dirent e[16] = { { 0 } };
-	struct dcp_dir dir = { .fd = -1, .path = "", .entries = e };
+	struct dcp_dir dir = { .path = "", .entries = e };
 	enum dcp_match match;
 	char text[256], *rest = text;
 	const struct dcp_format *f;

@@ -113,7 +113,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 
 	t_fake.loads++;
 	if (code == 0)
-		code = dcp_open_beneath(in->dir->fd, "COMMIT", &fd, NULL, err);
+		code = dcp_open_beneath(in->dir->at.fd, "COMMIT", &fd, NULL, err);
 	if (code == 0 && t_fake.emit)
 		return t_fake.emit(in->sink);
 	if (code == 0 && read(fd, text, sizeof(text) - 1) < 0)

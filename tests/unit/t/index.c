@@ -50,7 +50,7 @@ int t_index_setup(void **state)
 	t_dir_put(&p->dir, "a.bin", NULL, 4096);
 	if (dcp_index_create(t_dir_path(&p->dir, "x.dcpx"), &p->w, &err) < 0)
 		fail_msg("%s", err.msg);
-	p->sink = dcp_index_sink(p->w, p->dir.fd);
+	p->sink = dcp_index_sink(p->w, &p->dir.at);
 	assert_int_equal(p->sink.file(p->sink.ctx, "a.bin", &p->file), 0);
 	dcp_arena_init(&p->arena, 1 << 20);
 	*state = p;

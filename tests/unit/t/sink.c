@@ -88,7 +88,7 @@ static int check_files(const struct t_sink *s, const struct dcp_tensor *t, struc
 		struct stat st;
 
 		assert_true(p->file < s->nfiles);
-		if (dcp_open_beneath(s->dir->fd, s->file[p->file], &fd, &st, err) < 0)
+		if (dcp_open_beneath(s->dir->at.fd, s->file[p->file], &fd, &st, err) < 0)
 			return -EBADMSG;
 		if (!dcp_range_ok(p->off, p->nbytes, (uint64_t)st.st_size))
 			return dcp_fail_at(err, -EBADMSG, p->off, "piece past the end of %s",
@@ -414,7 +414,7 @@ static int read_piece(const struct t_sink *s, const struct dcp_tensor *t,
 	struct dcp_source file, window;
 	dcp_auto_fd int fd = -1;
 	struct place at;
-	int rc = dcp_open_beneath(s->dir->fd, s->file[p->file], &fd, NULL, err);
+	int rc = dcp_open_beneath(s->dir->at.fd, s->file[p->file], &fd, NULL, err);
 
 	if (rc < 0)
 		return rc;

@@ -134,7 +134,7 @@ int dcpload_drop_caches(struct dcpload_plan *p, struct dcpload_error *err)
 		last = p->need[i].file;
 		if (dcp_files_hold(files, last, true, &file, NULL) < 0)
 			continue;
-		if (file->map) /* what is mapped and was touched stays, too */
+		if (file->map && file->fd >= 0) /* what is mapped and was touched stays, too */
 			madvise((void *)(uintptr_t)file->map, file->size, MADV_DONTNEED);
 		fdatasync(file->fd); /* what is not written yet stays */
 		/* Linux keeps pages that were just looked at the first time, and only marks them. */

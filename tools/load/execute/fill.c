@@ -51,7 +51,7 @@ static int add(struct filling *f, int fd, uint64_t off, uint8_t *to, uint64_t n)
 	for (; n && rc == 0;) {
 		uint32_t now = (uint32_t)DCP_MIN(n, (uint64_t)REQUEST);
 
-		f->read[f->n++] = (struct dcp_read){ fd, now, off, to };
+		f->read[f->n++] = (struct dcp_read){ fd, now, off, to, &f->file->blob };
 		if (f->n == DCP_QUEUE_READS)
 			rc = flush(f);
 		off += now;
@@ -65,6 +65,8 @@ static int direct_fd(struct filling *f)
 {
 	char path[40];
 
+	if (f->file->fd < 0)
+		return -2;
 	if (f->direct == -1) {
 		snprintf(path, sizeof(path), "/proc/self/fd/%d", f->file->fd);
 		f->direct = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);

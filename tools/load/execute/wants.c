@@ -71,10 +71,15 @@ static bool is_better_mapped(struct worker *w, const struct dcp_strided *s)
 {
 	if (!w->file->map || s->ndim)
 		return w->file->map;
-	if (s->run < MAPPED_LEAST)
+	if (s->run < MAPPED_LEAST || w->file->fd < 0)
 		return false;
 	w->io.calls += 3;
 	return load_is_warm(w->file->fd, s->off, s->run);
+}
+
+static struct dcp_from from(const struct worker *w)
+{
+	return (struct dcp_from){ &w->file->blob, w->file->fd };
 }
 
 static int straight(void *ctx, const struct dcp_strided *s)
@@ -83,7 +88,7 @@ static int straight(void *ctx, const struct dcp_strided *s)
 	const struct load_target *t = &w->shared->p->want[w->need->want].target;
 
 	if (!is_better_mapped(w, s))
-		return dcp_gather_add(&w->gather, t->base, w->file->fd, s);
+		return dcp_gather_add(&w->gather, t->base, from(w), s);
 	load_place(t, s, w->file->map + s->off);
 	w->io.mapped += dcp_strided_bytes(s);
 	return 0;
@@ -137,7 +142,7 @@ static int convert(void *ctx, const struct dcp_strided *s)
 	for (uint32_t k = 0; k < s->ndim; k++)
 		in.dst_stride[k] = lie.file_stride[k];
 	in.dst = 0;
-	rc = dcp_gather_add(&w->gather, (char *)w->buffer, w->file->fd, &in);
+	rc = dcp_gather_add(&w->gather, (char *)w->buffer, from(w), &in);
 	if (rc == 0)
 		rc = dcp_gather_end(&w->gather);
 	if (rc == 0)

@@ -63,8 +63,9 @@ static void look(const struct dcpload_plan *p, struct finding *f)
 			continue;
 		f->looked++;
 		f->warm +=
+			file->fd >= 0 &&
 			dcp_is_cached(file->fd, need->s.off + dcp_strided_extent(&need->s) / 2);
-		f->remote |= !dcp_is_local(file->fd);
+		f->remote |= file->fd < 0 || !dcp_is_local(file->fd);
 		dcp_files_release(files, need->file);
 	}
 }

@@ -149,23 +149,23 @@ static int emit_other(void *ctx, const char *key, struct dcp_pv v)
 
 /* Data written much later than its metadata is of another save. Ranks of one save may be some
  * minutes apart, and copying stirs times up within seconds. */
-static int compare_times(struct dcp_pdist *d, const struct dcp_input *data, const char *name)
+static int compare_times(struct dcp_pdist *d, const char *name)
 {
-	struct stat meta, st;
-	dcp_auto_input struct dcp_input in = { .fd = -1 };
+	struct dcp_file_id meta, data;
 	char text[512];
-	bool late;
+	int64_t seconds;
 
-	if (dcp_dir_input(d->in->dir, d->meta_name, &in, NULL) < 0)
+	dcp_dir_note(d->in->dir, d->meta_name);
+	if (d->late || dcp_site_id(&d->in->dir->at, d->meta_name, &meta) < 0 ||
+	    dcp_site_id(&d->in->dir->at, name, &data) < 0)
 		return 0;
-	late = fstat(in.fd, &meta) == 0 && fstat(data->fd, &st) == 0 &&
-	       st.st_mtim.tv_sec - meta.st_mtim.tv_sec > 600;
-	if (!late || d->late)
+	seconds = dcp_file_time(data.mtime_ns).tv_sec - dcp_file_time(meta.mtime_ns).tv_sec;
+	d->late = seconds > 600;
+	if (!d->late)
 		return 0;
-	d->late = true;
 	snprintf(text, sizeof(text),
 		 "%.255s was written %lld seconds after %.100s: it may be of another save",
-		 name, (long long)(st.st_mtim.tv_sec - meta.st_mtim.tv_sec), d->meta_name);
+		 name, (long long)seconds, d->meta_name);
 	dcp_log(d->in->log, DCP_LOG_WARN, "%s", text);
 	return dcp_emit_meta(d->in->sink, "warning", text);
 }
@@ -175,7 +175,7 @@ static int read_file(struct dcp_pdist *d, uint32_t file)
 	const char *name = dcp_intern_text(&d->meta.files, file);
 	struct dcp_pfile f = { .other = emit_other, .ctx = d };
 	struct dcp_err why = { 0 };
-	dcp_auto_input struct dcp_input in = { .fd = -1 };
+	dcp_auto_input struct dcp_input in = { 0 };
 	uint32_t number;
 	uint64_t rank, uid;
 	int rc = dcp_emit_file(d->in->sink, name, &number);
@@ -199,7 +199,7 @@ static int read_file(struct dcp_pdist *d, uint32_t file)
 	if (rc == 0)
 		rc = dcp_emit_metadata(d->in->sink, name, &f.header);
 	if (rc == 0)
-		rc = compare_times(d, &in, name);
+		rc = compare_times(d, name);
 	dcp_pfile_finish(&f);
 	return rc;
 }

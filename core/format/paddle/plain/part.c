@@ -116,7 +116,7 @@ static int emit_content(const struct dcp_dir *dir, const struct dcp_pdpart *part
 int dcp_pdpart_emit(const struct dcp_dir *dir, const struct dcp_pdpart *part,
 		    struct dcp_err *err)
 {
-	dcp_auto_input struct dcp_input input = { .fd = -1 };
+	dcp_auto_input struct dcp_input input = { 0 };
 	uint32_t number;
 	int rc = dcp_emit_file(part->sink, part->file, &number);
 

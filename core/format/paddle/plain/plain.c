@@ -60,7 +60,7 @@ struct version {
 /* A program is not a part; a file that is called like one and is a pickle is. */
 static bool is_program(const struct dcp_dir *dir, const char *file)
 {
-	dcp_auto_input struct dcp_input input = { .fd = -1 };
+	dcp_auto_input struct dcp_input input = { 0 };
 	uint8_t first = 0;
 
 	if (dcp_dir_input(dir, file, &input, NULL) < 0)

@@ -4,7 +4,6 @@
  */
 #include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "core/base/cleanup.h"
 #include "core/base/hash.h"
@@ -16,24 +15,20 @@
 static int look_inside(struct dcp_index_writer *w, struct dcp_file_id *id, bool packed,
 		       struct dcp_err *err)
 {
-	dcp_auto_fd int fd = -1;
+	dcp_auto_blob struct dcp_blob blob = { 0 };
 	uint64_t size = 0;
-	struct stat st;
 	int code;
 
 	if (packed && !w->unpack)
 		return dcp_fail(err, -ENOTSUP, "%.300s: compressed, and dcpfs cannot decode it",
 				id->name);
 	if (packed) {
-		code = dcp_unpack_open(w->unpack, w->dirfd, id->name, &fd, &size, id, err);
+		code = dcp_unpack_open(w->unpack, w->at, id->name, &blob, &size, id, err);
 		if (code == 0 && size == 0)
 			code = dcp_fail(err, -EBADMSG, "%.300s decodes to nothing", id->name);
 		return code;
 	}
-	code = dcp_open_beneath(w->dirfd, id->name, &fd, &st, err);
-	if (code == 0)
-		dcp_file_id_from_stat(&st, id);
-	return code;
+	return dcp_site_open(w->at, id->name, &blob, id, err);
 }
 
 static int look_at(struct dcp_index_writer *w, const char *name, bool packed,

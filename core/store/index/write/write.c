@@ -154,9 +154,9 @@ static int sink_meta(void *ctx, const char *name, const char *value)
 	return tell_meta(w, name, value);
 }
 
-struct dcp_sink dcp_index_sink(struct dcp_index_writer *w, int dirfd)
+struct dcp_sink dcp_index_sink(struct dcp_index_writer *w, const struct dcp_site *at)
 {
-	w->dirfd = dirfd;
+	w->at = at;
 	return (struct dcp_sink){
 		.file = dcp_index_emit_file,
 		.tensor = dcp_index_emit_tensor,

@@ -73,7 +73,7 @@ struct dcp_index_writer {
 	sqlite3 *db;
 	sqlite3_stmt *stmt[DCP_ADD_COUNT];
 	char *path, *temp;         /* NULL in memory */
-	int dirfd;                 /* of the checkpoint; borrowed */
+	const struct dcp_site *at; /* of the checkpoint; borrowed */
 	struct dcp_unpack *unpack; /* borrowed; may be NULL */
 	struct dcp_index_map keys, stems, files;
 	struct dcp_buf seen; /* struct dcp_index_seen, by file number */

@@ -186,7 +186,7 @@ static void members_beyond_4_gib(void **state)
 	t_zip_entry64(&h.tail, "archive/data/1", second_size, h.second);
 	dir_n = h.tail.n;
 	t_zip_tail64(&h.tail, dir + dir_n, 2, dir_n, dir);
-	h.base = (struct dcp_source){ .read = huge_read, .size = dir + h.tail.n, .fd = -1 };
+	h.base = (struct dcp_source){ .read = huge_read, .size = dir + h.tail.n };
 
 	assert_int_equal(list(&h.base, &arena, &m, &n, &err), 0);
 	assert_int_equal(n, 2);

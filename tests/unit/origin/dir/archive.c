@@ -20,14 +20,14 @@ struct fixture {
 
 static void add_tar(struct fixture *f, const char *name, const struct t_tar *t)
 {
-	struct dcp_input in;
+	struct dcp_input in = { 0 };
 	struct dcp_err err = { 0 };
 
 	t_dir_put(&f->tree, name, t->b.p, t->b.n);
 	assert_int_equal(dcp_dir_input(&f->outer, name, &in, &err), 0);
 	if (dcp_archive_add_tar(f->a, &in, &err) < 0)
 		fail_msg("%s", err.msg);
-	assert_int_equal(in.fd, -1); /* taken */
+	assert_null(in.blob.ops); /* taken */
 }
 
 /*
@@ -38,7 +38,7 @@ static void add_tar(struct fixture *f, const char *name, const struct t_tar *t)
 static int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
-	struct dcp_input in;
+	struct dcp_input in = { 0 };
 
 	t_dir_make(&f->tree, "dir_archive");
 	assert_int_equal(dcp_dir_open(f->tree.root, &f->outer, NULL), 0);
@@ -85,12 +85,12 @@ static void check_names(const struct dcp_dir *d, const char *want)
 		assert_ptr_equal(dcp_dir_find(d, d->entries[i].name), &d->entries[i]);
 	}
 	assert_string_equal(names, want);
-	assert_int_equal(d->fd, -1);
+	assert_int_equal(d->at.fd, -1);
 }
 
 static void check_input(const struct dcp_dir *d, const char *name, const char *want)
 {
-	struct dcp_input in;
+	struct dcp_input in = { 0 };
 	struct dcp_err err = { 0 };
 	char got[16] = { 0 };
 
@@ -107,7 +107,7 @@ static void listing_and_opening(void **state)
 	struct fixture *f = *state;
 	struct dcp_dir top, ds, deep;
 	struct dcp_err err = { 0 };
-	struct dcp_input in;
+	struct dcp_input in = { 0 };
 
 	assert_int_equal(dcp_dir_of_archive(f->a, "0.tar", &top, &err), 0);
 	check_names(&top, "ds/ file states.pt");
@@ -133,7 +133,7 @@ static void listing_and_opening(void **state)
 	assert_int_equal(dcp_dir_open_at(&ds, "mod", &deep, &err), -ENOENT);
 	err = (struct dcp_err){ 0 };
 	assert_int_equal(dcp_dir_input(&ds, "states.pt", &in, &err), -ENOENT);
-	t_assert_says(&err, "states.pt: no file of that name in 0.tar/ds");
+	t_assert_says(&err, "states.pt: no file of that name in the archive");
 	assert_int_equal(dcp_dir_input(&ds, "../states.pt", &in, NULL), -EXDEV);
 	assert_int_equal(dcp_dir_input(&top, "ds", &in, NULL), -ENOENT);
 	assert_int_equal(dcp_dir_input(&top, "/etc/passwd", &in, NULL), -EXDEV);
@@ -192,7 +192,7 @@ static void odd_archives(void **state)
 	struct dcp_archive *a;
 	struct t_dir tree;
 	struct dcp_dir outer, top;
-	struct dcp_input in;
+	struct dcp_input in = { 0 };
 	struct dcp_err err = { 0 };
 
 	(void)state;
@@ -224,7 +224,7 @@ static void odd_archives(void **state)
 	t_dir_put(&tree, "no", "what is this", 12);
 	assert_int_equal(dcp_dir_input(&outer, "no", &in, NULL), 0);
 	assert_int_equal(dcp_archive_add_tar(a, &in, &err), -EBADMSG);
-	assert_int_equal(in.fd, -1);
+	assert_null(in.blob.ops);
 	dcp_archive_close(a);
 	dcp_archive_close(NULL);
 	dcp_dir_close(&outer);

@@ -478,7 +478,7 @@ static void storage_beyond_4_gib(void **state)
 	t_zip_entry64(&tail, "a/data/0", size, z.local[1]);
 	dir_n = tail.n;
 	t_zip_tail64(&tail, dir + dir_n, 2, dir_n, dir);
-	h = (struct huge){ { .read = huge_read, .size = dir + tail.n, .fd = -1 }, &z.b, &tail };
+	h = (struct huge){ { .read = huge_read, .size = dir + tail.n }, &z.b, &tail };
 	assert_int_equal(dcp_torch_open(&h.base, 0, &t, &err), 0);
 	if (dcp_torch_tensor(t, dcp_torch_root(t), &x, &err) != 1)
 		fail_msg("%s", err.msg);

@@ -27,6 +27,7 @@ struct place {
 	struct t_dir dir; /* ckpt/x.pt.gz and the like; cache/ */
 	char cache[128];
 	int ckpt; /* of ckpt */
+	struct dcp_site at;
 	char *want;
 	struct dcp_log log;
 	unsigned decoded, warnings; /* lines that say so */
@@ -77,6 +78,7 @@ static int setup(void **state)
 		p->want[i] = (char)(i * i >> 7);
 	put_packed(p, "ckpt/x.pt.gz", DCP_CODEC_GZIP);
 	p->ckpt = open(t_dir_path(&p->dir, "ckpt"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	p->at = dcp_site_at(p->ckpt);
 	p->log = (struct dcp_log){ DCP_LOG_DEBUG, hear, p };
 	p->progress = (struct dcp_progress){ count, p };
 	pthread_mutex_init(&p->lock, NULL);
@@ -110,15 +112,15 @@ static void check_content(struct place *p, struct dcp_unpack *u, const char *nam
 {
 	struct dcp_err err = { 0 };
 	dcp_auto_free char *got = malloc(N);
-	dcp_auto_fd int fd = -1;
+	dcp_auto_blob struct dcp_blob blob = { 0 };
 	struct dcp_file_id id = { .name = "kept" }, now = { 0 };
 	uint64_t size = 0;
 	struct stat st;
 
-	if (dcp_unpack_open(u, p->ckpt, name, &fd, &size, &id, &err) < 0)
+	if (dcp_unpack_open(u, &p->at, name, &blob, &size, &id, &err) < 0)
 		fail_msg("%s", err.msg);
 	assert_int_equal(size, N);
-	assert_int_equal(pread(fd, got, N, 0), N);
+	assert_int_equal(dcp_blob_read(&blob, 0, got, N), 0);
 	assert_memory_equal(got, p->want, N);
 	assert_string_equal(id.name, "kept");
 	assert_int_equal(id.unpacked, N);
@@ -257,15 +259,15 @@ static void damaged_ones_are_made_again(void **state)
 	{
 		struct dcp_unpack *u = make(p, p->cache);
 		dcp_auto_fd int fd = open(kept_path(p), O_WRONLY | O_CLOEXEC);
+		struct dcp_blob got;
 		uint64_t size;
-		int got;
 
 		assert_int_equal(pwrite(fd, "?", 1, 0), 1);
 		dcp_unpack_settle(u);
-		assert_int_equal(
-			dcp_unpack_open(u, p->ckpt, "x.pt.gz", &got, &size, NULL, NULL), 0);
+		assert_int_equal(dcp_unpack_open(u, &p->at, "x.pt.gz", &got, &size, NULL, NULL),
+				 0);
 		assert_int_equal(p->decoded, decoded);
-		close(got);
+		dcp_blob_close(&got);
 		dcp_unpack_destroy(u);
 	}
 }
@@ -349,17 +351,17 @@ static void refused(void **state)
 		for (size_t i = 0; i < DCP_LEN(cases); i++) {
 			struct dcp_unpack *u = make(p, cached ? p->cache : NULL);
 			struct dcp_err err = { 0 };
+			struct dcp_blob blob = { 0 };
 			uint64_t size;
-			int fd = -1;
 
 			t_case(cases[i].what);
 			dcp_unpack_settle(u);
-			assert_int_equal(dcp_unpack_open(u, p->ckpt, cases[i].name, &fd, &size,
+			assert_int_equal(dcp_unpack_open(u, &p->at, cases[i].name, &blob, &size,
 							 NULL, &err),
 					 cases[i].code);
 			assert_int_equal(err.code, cases[i].code);
 			t_assert_says(&err, cases[i].says);
-			assert_int_equal(fd, -1);
+			assert_null(blob.ops);
 			dcp_unpack_destroy(u);
 		}
 	assert_int_equal(t_dir_count(&p->dir, "cache/deep/unpacked"), 0); /* nothing is left */
@@ -433,11 +435,11 @@ static bool is_stopped(void *ctx)
 static void *open_locked(void *arg)
 {
 	struct waiting *w = arg;
+	struct dcp_blob blob = { 0 };
 	uint64_t size;
-	int fd = -1;
 
-	w->rc = dcp_unpack_open(w->u, w->p->ckpt, "x.pt.gz", &fd, &size, NULL, NULL);
-	dcp_close_fd(&fd);
+	w->rc = dcp_unpack_open(w->u, &w->p->at, "x.pt.gz", &blob, &size, NULL, NULL);
+	dcp_blob_close(&blob);
 	return NULL;
 }
 

@@ -336,7 +336,7 @@ static int build(struct t_dir *d, const char *path, int n, struct dcp_err *err)
 
 	if (code < 0)
 		return code;
-	s = dcp_index_sink(w, d->fd);
+	s = dcp_index_sink(w, &d->at);
 	code = s.file(s.ctx, "a.bin", &file);
 	for (int i = 0; code == 0 && i < n; i++) {
 		struct dcp_object o = {

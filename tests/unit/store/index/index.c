@@ -207,7 +207,7 @@ static void in_memory(void **state)
 	dcp_index_abandon(p->w);
 	assert_int_equal(t_dir_count(&p->dir, ""), 1);
 	assert_int_equal(dcp_index_create(NULL, &p->w, &err), 0);
-	p->sink = dcp_index_sink(p->w, p->dir.fd);
+	p->sink = dcp_index_sink(p->w, &p->dir.at);
 	assert_int_equal(p->sink.file(p->sink.ctx, "a.bin", &p->file), 0);
 	tell_everything(p);
 	assert_int_equal(dcp_index_commit(p->w, &p->ix, &err), 0);
@@ -539,7 +539,7 @@ static void replaced_while_open(void **state)
 	tell_many(p);
 	t_index_reopen(p);
 	assert_int_equal(dcp_index_create(t_dir_path(&p->dir, "x.dcpx"), &w, &err), 0);
-	s = dcp_index_sink(w, p->dir.fd);
+	s = dcp_index_sink(w, &p->dir.at);
 	assert_int_equal(s.file(s.ctx, "a.bin", &file), 0);
 	t_tell_vector(&s, "new", file, 0, 4, NULL);
 	assert_int_equal(dcp_index_commit(w, &other, &err), 0);

@@ -110,7 +110,7 @@ static int read_one(struct dcp_queue *queue, char *dst, const struct file *f,
 
 	memset(g, 0xa5, sizeof(*g));
 	dcp_gather_begin(g, queue, io);
-	rc = dcp_gather_add(g, dst, f->fd, s);
+	rc = dcp_gather_add(g, dst, (struct dcp_from){ NULL, f->fd }, s);
 	if (rc == 0)
 		rc = dcp_gather_end(g);
 	dcp_gather_finish(g);
@@ -182,7 +182,10 @@ static void requests_of_many_descriptors(void **state)
 		dcp_gather_begin(g, i % 4 ? queue : NULL, &io);
 		for (size_t k = 0; k < count; at += n[k++]) {
 			copy_plainly(want + at, f->copy, &s[k]);
-			assert_int_equal(dcp_gather_add(g, got + at, f->fd, &s[k]), 0);
+			assert_int_equal(dcp_gather_add(g, got + at,
+							(struct dcp_from){ NULL, f->fd },
+							&s[k]),
+					 0);
 			if (rnd(20) == 0)
 				assert_int_equal(dcp_gather_end(g), 0);
 		}

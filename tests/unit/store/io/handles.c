@@ -64,7 +64,7 @@ static void make(struct shards *s, struct dcp_handles *shared, bool map)
 		t_dir_put(&s->dir, s->name[i], &i, sizeof(i));
 		identify(s, i);
 	}
-	assert_int_equal(dcp_files_create(s->dir.fd, s->id, FILES, &opts, &s->files), 0);
+	assert_int_equal(dcp_files_create(&s->dir.at, s->id, FILES, &opts, &s->files), 0);
 }
 
 static void unmake(struct shards *s)
@@ -273,10 +273,16 @@ static void decoded_ones(void **state)
 	(void)state;
 	assert_int_equal(dcp_handles_create(&t), 0);
 	for (int exact = 0; exact < 2; exact++) {
-		struct dcp_file copy = { .fd = open("/dev/null", O_RDONLY | O_CLOEXEC) };
+		struct dcp_file copy = { 0 };
+		struct dcp_blob origin;
+
+		assert_int_equal(
+			dcp_blob_of_fd(open("/dev/null", O_RDONLY | O_CLOEXEC), &copy.blob), 0);
+		assert_int_equal(
+			dcp_blob_of_fd(open("/dev/zero", O_RDONLY | O_CLOEXEC), &origin), 0);
 
 		assert_int_equal(dcp_handles_begin(t, &h, true), 1);
-		dcp_handles_end(t, &h, &copy, open("/dev/zero", O_RDONLY | O_CLOEXEC));
+		dcp_handles_end(t, &h, &copy, &origin);
 		if (exact)
 			assert_true(dcp_handles_add_exact(
 				t, &h, open("/dev/null", O_RDONLY | O_CLOEXEC)));
@@ -305,7 +311,7 @@ static void more_files_than_address_space(void **state)
 		assert_int_equal(truncate(t_dir_path(&s.dir, s.name[i]), 1ll << 40), 0);
 		identify(&s, i);
 	}
-	assert_int_equal(dcp_files_create(s.dir.fd, s.id, 48, &opts, &s.files), 0);
+	assert_int_equal(dcp_files_create(&s.dir.at, s.id, 48, &opts, &s.files), 0);
 	for (uint32_t i = 0; i < 48; i++) {
 		assert_int_equal(look(&s, i), 0);
 		assert_int_equal(dcp_files_hold(s.files, i, false, &file, NULL), 0);

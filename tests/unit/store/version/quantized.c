@@ -120,7 +120,7 @@ static void a_file_says_so(void **state)
 		assert_int_equal(dcp_emit_sidecar(&p->sink, files[i].name), 0);
 		t_index_reopen(p);
 		v.index = p->ix;
-		v.dirfd = p->dir.fd;
+		v.at = p->dir.at;
 		assert_int_equal(dcp_quantized_find(&v, NULL, &q, NULL), 0);
 		assert_int_equal(q != NULL, files[i].says);
 		row = t_index_row(p, DCP_ROW_TENSOR, "w.codes");

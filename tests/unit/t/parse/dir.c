@@ -18,6 +18,7 @@ void t_dir_make(struct t_dir *d, const char *what)
 	assert_non_null(mkdtemp(d->root));
 	d->fd = open(d->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	assert_true(d->fd >= 0);
+	d->at = dcp_site_at(d->fd);
 }
 
 static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)

@@ -6,9 +6,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/origin/origin.h"
+
 struct t_dir {
 	char root[96];
 	int fd;
+	struct dcp_site at; /* the same */
 };
 
 /* In TMPDIR or /tmp. @what is part of its name. */

@@ -16,7 +16,7 @@ static int counted_read(const struct dcp_source *src, uint64_t off, void *buf, s
 
 void t_source_init(struct t_source *s, const struct dcp_source *under)
 {
-	*s = (struct t_source){ .base = { .read = counted_read, .size = under->size, .fd = -1 },
+	*s = (struct t_source){ .base = { .read = counted_read, .size = under->size },
 				.under = under,
 				.code = -EIO };
 }

@@ -116,7 +116,7 @@ static int read_attr(struct dcp_pdjoin *j)
 {
 	struct dcp_pdrank *r = &j->ranks[j->at];
 	char file[DCP_GROUP_MAX + 8];
-	dcp_auto_input struct dcp_input input = { .fd = -1 };
+	dcp_auto_input struct dcp_input input = { 0 };
 	struct dcp_err why = { 0 };
 	uint32_t number;
 	int rc;

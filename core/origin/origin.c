@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/origin/origin.h"
+
+#include <errno.h>
+
+#include "core/base/base.h"
+#include "core/base/err.h"
+#include "core/base/text.h"
+
+int dcp_site_again(const struct dcp_site *at, struct dcp_site *out)
+{
+	int rc = at->row ? at->row->again(at, out) : -EBADF;
+
+	if (rc == 0)
+		out->seen = at->seen;
+	return rc;
+}
+
+void dcp_site_close(struct dcp_site *at)
+{
+	if (at->row)
+		at->row->close(at);
+	*at = (struct dcp_site){ .fd = -1 };
+}
+
+int dcp_site_check_name(const char *name, struct dcp_err *err)
+{
+	if (!*name)
+		return dcp_fail(err, -EINVAL, "an empty file name");
+	if (*name == '/')
+		return dcp_fail(err, -EXDEV,
+				"%.300s: an absolute name, not one inside the directory", name);
+	if (dcp_climbs(name))
+		return dcp_fail(err, -EXDEV, "%.300s: names with \"..\" are not followed",
+				name);
+	return 0;
+}
+
+int dcp_site_open(const struct dcp_site *at, const char *name, struct dcp_blob *out,
+		  struct dcp_file_id *id, struct dcp_err *err)
+{
+	int rc = dcp_site_check_name(name, err);
+
+	return rc < 0 ? rc : at->row ? at->row->open(at, name, out, id, err) : -EBADF;
+}
+
+bool dcp_site_has(const struct dcp_site *at, const char *name)
+{
+	dcp_auto_blob struct dcp_blob blob = { 0 };
+
+	return dcp_site_open(at, name, &blob, NULL, NULL) == 0;
+}
+
+int dcp_site_id(const struct dcp_site *at, const char *name, struct dcp_file_id *id)
+{
+	return at->row && at->row->id ? at->row->id(at, name, id) : -EBADF;
+}
+
+int dcp_blob_read(const struct dcp_blob *b, uint64_t off, void *to, size_t n)
+{
+	char *next = to;
+	int rc = 0;
+
+	while (n && rc == 0) {
+		uint32_t now = (uint32_t)DCP_MIN(n, (size_t)1 << 30);
+		struct dcp_read one = { b->fd, now, off, next, b };
+
+		rc = b->ops->read(&one, 1);
+		next += now;
+		off += now;
+		n -= now;
+	}
+	return rc;
+}
+
+uint64_t dcp_blob_size(const struct dcp_blob *b)
+{
+	return b->ops->size ? b->ops->size(b) : b->size;
+}
+
+int dcp_blob_check(const struct dcp_blob *b, const struct dcp_file_id *id, bool named)
+{
+	return b->ops->check ? b->ops->check(b, id, named) : 0;
+}
+
+void dcp_blob_close(struct dcp_blob *b)
+{
+	if (b->ops)
+		b->ops->close(b);
+	*b = (struct dcp_blob){ .fd = -1 };
+}
