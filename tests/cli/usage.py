@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 
-from cli import DCPFS, ENV, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
+from cli import DCPFS, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
 
 VERBS = "mount umount index ls tree show cat plan load export save doctor version help".split()
 LONG = ("load", "export", "save")  # jobs need more options than fit a screen
@@ -113,6 +113,15 @@ def doctor_and_version():
         check(name in names, f"doctor does not look at {name}")
     for c in report["checks"]:
         check(c["state"] == "ok" or c["advice"], f"doctor leaves {c['name']} without advice")
+    bad = [c["name"] for c in report["checks"] if c["state"] == "bad"]
+    equal(not bad, report["can_mount"], "doctor's answer follows from its lines")
+    check(("dcpfs can mount here" in report["summary"]) == (not bad) and all(n in report["summary"] for n in bad), f"doctor: {report['summary']}")
+    notes = sum(c["state"] == "note" for c in report["checks"])
+    check(f"; {notes} note" in report["summary"] if notes else "note" not in report["summary"], f"doctor: {report['summary']}")
+    for source, says in ((GOLDEN / "hf-llama" / "ckpt", ": all that is complete can be read"), (SCRATCH, " cannot be read."),
+                         (GOLDEN / "hostile" / "storage-short", ": 1 of 1 version cannot be read, or not whole: storage-short.")):
+        about = run("doctor", source)
+        check(f"{source}{says}" in " ".join(about.stdout.decode().split()), f"doctor: {about.stdout.decode()[-300:]} does not say {says}")
     text = run("doctor")
     equal(text.returncode, got.returncode, "doctor's two forms agree")
     check(b"\033" not in text.stdout, "doctor paints into a pipe")

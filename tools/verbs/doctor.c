@@ -16,6 +16,7 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
+#include "core/base/text.h"
 #include "core/store/io/queue.h"
 #include "tools/cmd.h"
 #include "tools/doctor/doctor.h"
@@ -281,6 +282,8 @@ static const struct {
 	  "asked for" },
 };
 
+enum { MAX_NAMED = 5 };
+
 static const char *const state_name[] = { "ok", "note", "bad" };
 
 static void put_row(struct out *o, const char *name, const struct finding *f)
@@ -355,8 +358,21 @@ static void look_at(struct pick *p, const struct dcp_found *found, struct findin
 			   (unsigned long long)n->tensors, (unsigned long long)n->objects);
 }
 
-static void print_finding(struct out *o, const char *name, const struct finding *f)
+/* What the last sentence is made of. */
+struct tally {
+	unsigned lines, notes, bad;
+	struct dcp_buf names; /* of the bad ones */
+};
+
+static void print_finding(struct out *o, const char *name, const struct finding *f,
+			  struct tally *t)
 {
+	t->lines++;
+	t->notes += f->state == NOTE;
+	if (f->state == BAD && t->bad++ < MAX_NAMED) {
+		dcp_buf_str(&t->names, t->bad > 1 ? ", " : "");
+		out_text(&t->names, name);
+	}
 	if (o->form == OUT_TEXT)
 		print_text(o, name, f);
 	else
@@ -364,7 +380,7 @@ static void print_finding(struct out *o, const char *name, const struct finding 
 }
 
 /* CMD_NO: some of it cannot be read. */
-static enum cmd_exit print_source(const char *source, struct out *o)
+static enum cmd_exit print_source(const char *source, struct out *o, struct tally *t)
 {
 	struct pick p = { 0 };
 	enum cmd_exit code = pick_source(&p, source, &(struct pick_opts){ 0 }, false);
@@ -373,12 +389,46 @@ static enum cmd_exit print_source(const char *source, struct out *o)
 		struct finding f;
 
 		look_at(&p, &p.ck.scan.found[i], &f);
-		print_finding(o, p.ck.scan.found[i].name, &f);
+		print_finding(o, p.ck.scan.found[i].name, &f, t);
 		if (f.state == BAD)
 			code = CMD_NO;
 	}
 	pick_finish(&p);
 	return code;
+}
+
+/* What follows from the lines above it; each of them that is bad is named. */
+static void conclude(const struct tally *here, const char *source, const struct tally *there,
+		     enum cmd_exit sound, struct dcp_buf *out)
+{
+	if (here->bad)
+		dcp_buf_printf(out,
+			       "dcpfs cannot mount here (%s); ls, tree, show, cat, plan, load "
+			       "and export need no mount",
+			       here->names.p);
+	else
+		dcp_buf_str(out, "dcpfs can mount here");
+	if (here->notes)
+		dcp_buf_printf(out, "; %u note%s what it does without", here->notes,
+			       here->notes == 1 ? " says" : "s say");
+	if (source) {
+		dcp_buf_str(out, ". ");
+		out_text(out, source);
+	}
+	if (source && there->bad)
+		dcp_buf_printf(out, ": %u of %u version%s cannot be read, or not whole: %s%s",
+			       there->bad, there->lines, dcp_s(there->lines), there->names.p,
+			       there->bad > MAX_NAMED ? ", ..." : "");
+	else if (source && sound != CMD_OK)
+		dcp_buf_str(out, " cannot be read");
+	else if (source && there->notes == there->lines)
+		dcp_buf_str(out, " has no complete version");
+	else if (source)
+		dcp_buf_printf(out,
+			       ": all that is complete can be read, as far as its indexes "
+			       "show%s",
+			       there->notes ? "; the rest is incomplete" : "");
+	dcp_buf_str(out, ".");
 }
 
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
@@ -388,6 +438,8 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 			     .container = in_container(),
 			     .source = args->operand[0] };
 	size_t n = DCP_LEN(checks) + DCP_LEN(libraries);
+	struct tally here = { 0 }, there = { 0 };
+	dcp_auto_buf struct dcp_buf sentence = DCP_BUF_INIT;
 	enum cmd_exit code, sound = CMD_OK;
 	bool can;
 	struct out o;
@@ -406,22 +458,27 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 			checks[i].check(&m, &f);
 		else
 			print_library(feature, &f);
-		print_finding(&o, name, &f);
+		print_finding(&o, name, &f, &here);
 	}
 	if (args->operand[0])
-		sound = print_source(args->operand[0], &o);
-	can = m.device && !m.barred && (m.sys_admin || m.helper);
+		sound = print_source(args->operand[0], &o, &there);
+	can = here.bad == 0;
+	conclude(&here, args->operand[0], &there, sound, &sentence);
 	out_list_end(&o);
 	if (d->form == OUT_JSON) {
 		dcp_jsonw_put_bool(&o.json, "can_mount", can);
+		dcp_jsonw_put_str(&o.json, "summary", sentence.p ? sentence.p : "");
 		dcp_jsonw_end(&o.json);
 	} else if (d->form == OUT_TEXT) {
-		dcp_buf_printf(
-			&o.buf, "\n%s\n",
-			can ? "dcpfs can mount here."
-			    : "dcpfs cannot mount here; ls, tree, show, cat and index work.");
+		size_t width = o.width && o.width < 100 ? o.width : 80;
+
+		dcp_buf_str(&o.buf, "\n");
+		out_wrap(&o.buf, 0, 0, width, sentence.p ? sentence.p : "");
+		dcp_buf_str(&o.buf, "\n");
 	}
 	code = out_flush(&o);
+	dcp_buf_finish(&here.names);
+	dcp_buf_finish(&there.names);
 	return code != CMD_OK ? code : can ? sound : CMD_NO;
 }
 
