@@ -3,6 +3,9 @@
  * by-key/: one tensor over time. by-key/<key>/<version>.npy is a link to the version's npy/
  * file (<version>.bin to the one in raw/, where .npy has no form for the dtype); its inode number is
  * the slot of the version and the number of the key.
+ *
+ * A version whose index is still being built may have any key, so what is asked here waits for it:
+ * a name for its version, a key for versions until one has it, a listing for all of them.
  */
 #include <errno.h>
 #include <limits.h>
@@ -12,6 +15,7 @@
 #include "core/store/index/index.h"
 #include "fs/tree/dir_int.h"
 #include "fs/tree/keys.h"
+#include "fs/versions/opener.h"
 #include "fs/versions/ranks.h"
 #include "fs/versions/versions.h"
 
@@ -30,6 +34,18 @@ static const struct dcpfs_rows *form_in(const struct dcpfs_version *ver, const c
 		return NULL;
 	return dcp_view_can_show(row.key, row.dtype, DCP_AS_NPY) ? npy
 								 : dcpfs_rows_in(DCPFS_RAW_DIR);
+}
+
+/* Wait until the version behind place @place is opened or refused: its place; 0: after the last; or -ECANCELED, the mount ends. */
+static int64_t wait_behind(struct dcpfs *fs, uint64_t place)
+{
+	struct dcpfs_version *ver = dcpfs_version_behind(fs, place);
+	int rc = ver ? dcpfs_version_open(fs, ver, NULL) : 0;
+
+	if (ver)
+		place = ver->place;
+	dcpfs_version_put(ver);
+	return !ver ? 0 : rc == -ECANCELED ? rc : (int64_t)place;
 }
 
 static int stem_of(struct dcpfs *fs, uint64_t number, char stem[DCP_NAME_MAX + 1])
@@ -62,7 +78,7 @@ int dcpfs_by_key_lookup(const struct dcpfs_at *dir, const char *name, struct dcp
 	ver = dcpfs_version_by_name(dir->fs, version);
 	if (!ver)
 		return -ENOENT;
-	r = form_in(ver, stem);
+	r = dcpfs_version_open(dir->fs, ver, NULL) == 0 ? form_in(ver, stem) : NULL;
 	if (r && strcmp(r->extension, dot) == 0)
 		out->ino = dcpfs_ino_pack(ver->slot, DCPFS_BY_KEY_LINK, dir->i.row);
 	else
@@ -74,11 +90,14 @@ int dcpfs_by_key_lookup(const struct dcpfs_at *dir, const char *name, struct dcp
 int dcpfs_keys_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs_entry *out)
 {
 	uint64_t number;
+	int64_t place = 0;
 	int rc = dcpfs_keys_find(dir->fs, name, &number);
 
+	while (rc == -ENOENT && (place = wait_behind(dir->fs, (uint64_t)place)) > 0)
+		rc = dcpfs_keys_find(dir->fs, name, &number);
 	if (rc == 0)
 		out->ino = dcpfs_ino_pack(0, DCPFS_BY_KEY, number);
-	return rc;
+	return place < 0 ? (int)place : rc;
 }
 
 int dcpfs_by_key_list(const struct dcpfs_listing *l, uint64_t first)
@@ -90,8 +109,13 @@ int dcpfs_by_key_list(const struct dcpfs_listing *l, uint64_t first)
 	int rc = stem_of(l->dir.fs, row, stem);
 
 	while (rc == 0 && more && (ver = dcpfs_version_behind(l->dir.fs, place)) != NULL) {
-		const struct dcpfs_rows *r = form_in(ver, stem);
+		const struct dcpfs_rows *r = NULL;
 
+		rc = dcpfs_version_open(l->dir.fs, ver, NULL);
+		if (rc == 0)
+			r = form_in(ver, stem);
+		else if (rc != -ECANCELED)
+			rc = 0; /* refused, as errors.json says */
 		place = ver->place;
 		if (r) {
 			snprintf(name, sizeof(name), "%s%s", ver->name, r->extension);
@@ -107,8 +131,14 @@ int dcpfs_by_key_list(const struct dcpfs_listing *l, uint64_t first)
 int dcpfs_keys_list(const struct dcpfs_listing *l, uint64_t first)
 {
 	char stem[DCP_NAME_MAX + 1];
+	int64_t place = 0;
 	int rc;
 
+	do
+		place = wait_behind(l->dir.fs, (uint64_t)place);
+	while (place > 0);
+	if (place < 0)
+		return (int)place;
 	for (; (rc = dcpfs_keys_next(l->dir.fs, &first, stem)) == 0; first++)
 		if (!dcpfs_emit(l, stem, dcpfs_ino_pack(0, DCPFS_BY_KEY, first), DCPFS_DIR,
 				DCPFS_FIRST_ROW + first))
