@@ -12,6 +12,7 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/origin/origin.h"
 #include "core/store/index/pool.h"
 #include "core/store/io/handles.h"
 #include "core/store/io/queue.h"
@@ -116,8 +117,9 @@ int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_e
 	struct stat st;
 	int rc;
 
-	/* Who may read a source that is not there is not known: only the user who mounts it. */
-	if (stat(opts->source, &st) < 0 && opts->wait && errno == ENOENT)
+	/* Who may read a source that is not there, or is no path, is not known: only the user who mounts it. */
+	if ((stat(opts->source, &st) < 0 && opts->wait && errno == ENOENT) ||
+	    dcp_origin_of(opts->source) != &dcp_origin_local)
 		st = (struct stat){ .st_mode = 0400, .st_uid = geteuid(), .st_gid = getegid() };
 	else if (stat(opts->source, &st) < 0)
 		return dcp_fail(err, -errno, "%s: %m", opts->source);

@@ -73,9 +73,9 @@ typedef int dcp_entry_fn(void *ctx, const char *name, size_t n, const struct dcp
 
 struct dcp_origin {
 	const char *name;
+	const char *scheme; /* what its sources begin with: "s3://"; NULL: the file system, or no source is of it */
 	bool settled; /* an id is a server's tag, and never that of two contents, as clocks' may be */
-	/* Is @source of this kind? 1 and the place that it is or that holds it. *only: it is the one file of this
-	 * path, malloc'ed; NULL: a directory. 0: no; or a negative errno. NULL: no source is. */
+	/* The directory that @source is or that holds it. *only: it is the one file of this path, malloc'ed. */
 	int (*find)(const char *source, struct dcp_site *out, char **only);
 	/* Its entries, in any order; "." and ".." left out. */
 	int (*list)(const struct dcp_site *at, dcp_entry_fn *fn, void *ctx);
@@ -93,10 +93,12 @@ struct dcp_origin {
 	void (*close)(struct dcp_site *at);
 };
 
-/* Rows whose find() is asked before the file system's; NULL at the end. */
+/* Rows with a scheme; NULL at the end. */
 extern const struct dcp_origin *const dcp_origins[];
 extern const struct dcp_origin dcp_origin_local, dcp_origin_nested;
 
+/* The row that @source is of; &dcp_origin_local: it is a path. */
+const struct dcp_origin *dcp_origin_of(const char *source);
 /* Where @source lies, as the find() of its row. */
 int dcp_site_find(const char *source, struct dcp_site *out, char **only);
 /* A directory of the file system that is open at @fd, which stays the caller's: not to be closed. */

@@ -16,6 +16,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/checkpoint/mounts.h"
+#include "core/origin/origin.h"
 #include "core/rules/rules.h"
 #include "fs/fs.h"
 #include "fs/session.h"
@@ -274,7 +275,9 @@ static enum cmd_exit resolve(const struct mount_opts *m, const struct opt_args *
 {
 	enum cmd_exit code;
 
-	p->source = realpath(args->operand[0], NULL);
+	p->source = dcp_origin_of(args->operand[0]) == &dcp_origin_local
+			    ? realpath(args->operand[0], NULL)
+			    : strdup(args->operand[0]);
 	if (!p->source && m->o.wait && errno == ENOENT)
 		p->source = cmd_resolve(args->operand[0]);
 	if (!p->source)

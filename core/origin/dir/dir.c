@@ -10,14 +10,20 @@
 #include "core/origin/dir/dir_int.h"
 #include "core/origin/dir/seen.h"
 
+const struct dcp_origin *dcp_origin_of(const char *source)
+{
+	size_t i = 0;
+
+	while (dcp_origins[i] &&
+	       strncmp(source, dcp_origins[i]->scheme, strlen(dcp_origins[i]->scheme)) != 0)
+		i++;
+	return dcp_origins[i] ? dcp_origins[i] : &dcp_origin_local;
+}
+
 int dcp_site_find(const char *source, struct dcp_site *out, char **only)
 {
-	int rc = 0;
-
 	*only = NULL;
-	for (size_t i = 0; dcp_origins[i] && rc == 0; i++)
-		rc = dcp_origins[i]->find(source, out, only);
-	return rc ? DCP_MIN(rc, 0) : dcp_origin_local.find(source, out, only);
+	return dcp_origin_of(source)->find(source, out, only);
 }
 
 struct listing {
