@@ -7,11 +7,13 @@ usage: limits.py DCPFS
 import gzip
 import json
 import os
+import pathlib
 import resource
 import shutil
 import signal
 import struct
 import subprocess
+import tempfile
 import time
 
 from cli import DCPFS, ENV, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
@@ -135,7 +137,29 @@ def cache():
     fails(NO, "there is none", "cache", "size", DCPFS_CACHE="")
 
 
+def homes():
+    """A mount for a user by fstab has root's HOME, a service may have none: the cache is where the password database says."""
+    if os.geteuid() or subprocess.run(["unshare", "-m", "true"], stderr=subprocess.DEVNULL).returncode:
+        print("left out: needs root, and a place to mount in")
+        return
+    top = pathlib.Path(tempfile.mkdtemp(prefix="dcpfs-home-", dir="/tmp"))
+    try:
+        top.chmod(0o755)
+        (top / "home").mkdir()
+        os.chown(top / "home", 54321, 54321)
+        shutil.copytree(SCRATCH / "source", top / "source")
+        shutil.copy(DCPFS, top / "dcpfs")
+        (top / "passwd").write_text(pathlib.Path("/etc/passwd").read_text() + f"dcpfs-test:x:54321:54321::{top}/home:/bin/sh\n")
+        script = f"mount --bind {top}/passwd /etc/passwd && exec setpriv --reuid 54321 --regid 54321 --clear-groups {top}/dcpfs index --path {top}/source"
+        for home in ({"HOME": "/root"}, {}, {"HOME": "/nonexistent"}, {"HOME": str(top)}):
+            got = subprocess.run(["unshare", "-m", "sh", "-c", script], env={"PATH": os.environ["PATH"]} | home, capture_output=True, cwd="/")
+            check(got.stdout.decode().startswith(f"{top}/home/.cache/dcpfs/"), f"{home}: {got}")
+    finally:
+        shutil.rmtree(top)
+
+
 file_sizes()
+homes()
 decoding()
 journals()
 cache()

@@ -2,6 +2,8 @@
 #include "tools/load/cache.h"
 
 #include <errno.h>
+#include <pwd.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +18,55 @@ static char *join(const char *a, const char *b)
 	return asprintf(&s, "%s/%s", a, b) < 0 ? NULL : s;
 }
 
+/* May files be made in @dir, once it is there? */
+static bool can_write(const char *dir)
+{
+	dcp_auto_free char *at = strdup(dir);
+	char *slash;
+
+	while (at && access(at, F_OK) < 0 && errno == ENOENT && (slash = strrchr(at, '/')) &&
+	       slash != at)
+		*slash = '\0';
+	return at && access(at, W_OK | X_OK) == 0;
+}
+
+/* What the password database says of this user; NULL: nothing. */
+static char *registered_home(void)
+{
+	struct passwd pw, *found = NULL;
+	char text[4096];
+
+	return getpwuid_r(geteuid(), &pw, text, sizeof(text), &found) == 0 && found &&
+			       found->pw_dir[0] == '/'
+		       ? strdup(found->pw_dir)
+		       : NULL;
+}
+
+/*
+ * The user's own directory, to be freed; NULL: there is none. mount(8) has HOME name root's when it mounts for a user
+ * by fstab, and a service may have no HOME: where it cannot be written, the password database is asked.
+ */
+static char *find_home(void)
+{
+	const char *home = getenv("HOME");
+	dcp_auto_free char *cache = NULL, *other = NULL;
+
+	if (home && *home != '/')
+		home = NULL;
+	cache = home ? join(home, ".cache") : NULL;
+	if (cache && can_write(cache))
+		return strdup(home);
+	other = registered_home();
+	if (other && (!home || can_write(other)))
+		return strdup(other);
+	return home ? strdup(home) : NULL;
+}
+
 char *load_cache_dir(void)
 {
 	const char *own = getenv("DCPFS_CACHE");
 	const char *xdg = getenv("XDG_CACHE_HOME");
-	const char *home = getenv("HOME");
+	dcp_auto_free char *home = NULL;
 
 	if (own && *own && *own != '/') {
 		/* The daemon that goes on to use it leaves this directory. */
@@ -32,9 +78,8 @@ char *load_cache_dir(void)
 		return *own ? strdup(own) : NULL;
 	if (xdg && xdg[0] == '/')
 		return join(xdg, "dcpfs");
-	if (home && home[0] == '/')
-		return join(home, ".cache/dcpfs");
-	return NULL;
+	home = find_home();
+	return home ? join(home, ".cache/dcpfs") : NULL;
 }
 
 char *load_config_dir(void)

@@ -2,7 +2,8 @@
 /*
  * cache: the directory of indexes.
  *
- * $DCPFS_CACHE, else $XDG_CACHE_HOME/dcpfs, else ~/.cache/dcpfs, else none
+ * $DCPFS_CACHE, else $XDG_CACHE_HOME/dcpfs, else ~/.cache/dcpfs, else none. ~ is $HOME, or where that cannot be
+ * written (mount(8) has it name root's for a mount by fstab), what the password database says.
  */
 #pragma once
 
