@@ -109,12 +109,52 @@ static void put_made(const struct dcp_made *made, const struct dcp_assets *a, co
 			       strcmp(made->name, "config.json") == 0 ? " Compare it." : "");
 }
 
+/* A key between backticks. */
+static const char *code_of(const char *key, char out[512])
+{
+	snprintf(out, 512, "%s", key);
+	dcp_printable(out, 512);
+	for (char *p = out; (p = strchr(p, '`'));)
+		*p = '\'';
+	return out;
+}
+
+/* Does the version's own data lie below the directory? */
+static bool is_read(const struct dcpfs_version *ver, const char *dir)
+{
+	size_t n, length = strlen(dir);
+	const struct dcp_file_id *id = dcp_index_files(dcpfs_index(ver), &n);
+	bool is = false;
+
+	for (size_t i = 0; !is && i < n; i++)
+		is = !id[i].shown && strncmp(id[i].name, dir, length) == 0 &&
+		     id[i].name[length] == '/';
+	return is;
+}
+
+static void put_left(const struct dcpfs_version *ver, const struct dcp_assets *a,
+		     struct dcp_buf *b)
+{
+	char name[512];
+
+	if (a->pipeline)
+		dcp_buf_str(b, "- left out: `model_index.json`, which is of a pipeline of "
+			       "several models. Its parts are versions of\n  their own; what "
+			       "is here is none of them.\n");
+	for (size_t i = 0; i < a->left.n; i += strlen(a->left.p + i) + 1)
+		if (!is_read(ver, a->left.p + i))
+			dcp_buf_printf(b, "- left out: the directory `%s/`\n",
+				       code_of(a->left.p + i, name));
+}
+
 static void put_assets(const struct dcpfs_version *ver, struct dcp_buf *b)
 {
 	const struct dcp_assets *a = dcp_version_assets(dcpfs_opened(ver));
 	const char *cast = dcp_index_meta(dcpfs_index(ver), "cast");
 	bool adapter = dcp_version_is_adapter(dcpfs_opened(ver));
 	bool config = has(ver, adapter ? "adapter_config.json" : "config.json");
+	const struct dcp_rules_config *c = dcp_version_config(dcpfs_opened(ver));
+	bool words = !adapter && (!c || (c->vocab && !c->class_name[0])); /* it needs them */
 	size_t n;
 	const struct dcp_made *made = dcp_version_made(dcpfs_opened(ver), &n);
 
@@ -131,11 +171,12 @@ static void put_assets(const struct dcpfs_version *ver, struct dcp_buf *b)
 				  "load this adapter.\n"
 				: "- missing: `config.json`. Without it transformers and vLLM "
 				  "cannot load this.\n");
-	if (!adapter && !has(ver, "tokenizer.json") && !has(ver, "*tokenizer.model") &&
+	if (words && !has(ver, "tokenizer.json") && !has(ver, "*tokenizer.model") &&
 	    !has(ver, "vocab*") && !has(ver, "*.tiktoken"))
 		dcp_buf_str(b, "- missing: a tokenizer (`tokenizer.json` or "
 			       "`tokenizer.model`)\n");
-	if (!config || (!adapter && !has(ver, "tokenizer*")))
+	put_left(ver, a, b);
+	if (!config || (words && !has(ver, "tokenizer*")))
 		dcp_buf_str(b, "\nWhat is missing is taken from a directory that has it: "
 			       "`dcpfs mount --hf-assets DIR`.\n");
 	dcp_buf_str(b, "\n");
@@ -145,16 +186,6 @@ struct shown {
 	struct dcp_buf *out;
 	uint64_t n;
 };
-
-/* A key between backticks. */
-static const char *code_of(const char *key, char out[512])
-{
-	snprintf(out, 512, "%s", key);
-	dcp_printable(out, 512);
-	for (char *p = out; (p = strchr(p, '`'));)
-		*p = '\'';
-	return out;
-}
 
 static int put_failed(void *ctx, const struct dcp_row *row, const char *why)
 {
@@ -318,6 +349,37 @@ static void put_weights(const struct dcpfs *fs, const struct dcpfs_version *ver,
 		dcp_buf_printf(b, "Note: %s.\n\n", fact(ver, "inferred"));
 }
 
+/* Who loads it: what config.json is of says so. */
+static void put_use(const struct dcpfs_version *ver, struct dcp_buf *b)
+{
+	static const char from[] = ".from_pretrained(\"<this directory>\")";
+	const struct dcp_rules_config *c = dcp_version_config(dcpfs_opened(ver));
+	char name[512];
+
+	if (dcp_version_is_adapter(dcpfs_opened(ver)))
+		dcp_buf_str(b, "An adapter, without the model that it is for:\n\n"
+			       "    PeftModel.from_pretrained(model, \"<this directory>\")\n"
+			       "    vllm serve MODEL --enable-lora --lora-modules NAME=<this "
+			       "directory>\n\n");
+	else if (c && c->class_name[0])
+		dcp_buf_printf(b, "    diffusers.AutoModel%s    # %s\n\n", from,
+			       code_of(c->class_name, name));
+	else if (has(ver, "modules.json"))
+		dcp_buf_str(b, "    sentence_transformers.SentenceTransformer(\"<this "
+			       "directory>\")\n\n");
+	else if (!c || strstr(c->architecture, "CausalLM") ||
+		 strstr(c->architecture, "LMHeadModel"))
+		dcp_buf_printf(b,
+			       "    AutoModelForCausalLM%s\n"
+			       "    vllm serve <this directory>\n\n",
+			       from);
+	else
+		dcp_buf_printf(b, "    transformers.%s%s\n\n",
+			       c->architecture[0] ? code_of(c->architecture, name)
+						  : "AutoModel",
+			       from);
+}
+
 int dcpfs_hf_readme(const struct dcpfs *fs, const struct dcpfs_version *ver,
 		    struct dcpfs_spool *s, struct dcp_err *err)
 {
@@ -332,17 +394,7 @@ int dcpfs_hf_readme(const struct dcpfs *fs, const struct dcpfs_version *ver,
 	if (rc == 0)
 		rc = put_all_failed(ver, s);
 	dcp_buf_str(&s->buf, "## Use\n\n");
-	dcp_buf_str(
-		&s->buf,
-		dcp_version_is_adapter(dcpfs_opened(ver))
-			? "An adapter, without the model that it is for:\n\n"
-			  "    PeftModel.from_pretrained(model, \"<this directory>\")\n"
-			  "    vllm serve MODEL --enable-lora --lora-modules NAME=<this "
-			  "directory>\n\n"
-		: strcmp(dcp_version_stem(dcpfs_opened(ver)), "model") != 0
-			? "    diffusers.AutoModel.from_pretrained(\"<this directory>\")\n\n"
-			: "    AutoModelForCausalLM.from_pretrained(\"<this directory>\")\n"
-			  "    vllm serve <this directory>\n\n");
+	put_use(ver, &s->buf);
 	dcp_buf_str(&s->buf, "`shard/LAYOUT/RANK/` below this directory has what a rank of a "
 			     "parallel job holds (`shard/tp4:llama/0`);\nit is not listed, so "
 			     "that copying the directory copies the model.\n");

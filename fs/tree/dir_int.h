@@ -77,7 +77,11 @@ dcpfs_list_fn dcpfs_versions_list, dcpfs_tags_list, dcpfs_keys_list, dcpfs_by_ke
 dcpfs_readlink_fn dcpfs_latest_readlink, dcpfs_tag_readlink, dcpfs_by_key_readlink;
 dcpfs_attr_fn dcpfs_by_key_attr, dcpfs_sidecar_attr;
 
-/* The directory above one in files/. */
+/* How file @row of @ver is shown in files/ or hf/ itself: under its name, or as the directory that it is the first in. False: it is
+ * shown there by another, or not at all. @shown: DCP_NAME_MAX + 1 bytes. */
+bool dcpfs_sidecar_shown(const struct dcpfs_version *ver, uint64_t row, char *shown,
+			 uint64_t *ino);
+/* The directory above one in files/ or hf/. */
 uint64_t dcpfs_sidecars_above(const struct dcpfs_version *ver, struct dcpfs_ino dir);
 
 /* Make the slot of a rank of a version; @layout NULL: of its hf/. */

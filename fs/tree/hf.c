@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/number.h"
+#include "core/model/name.h"
 #include "core/store/version/assets.h"
 #include "core/store/version/version.h"
 #include "fs/tree/dir_int.h"
@@ -35,6 +36,7 @@ int dcpfs_hf_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs_e
 {
 	const struct dcpfs_hf *hf = dir->ver->hf;
 	const char *digits = strchr(name, '-');
+	char shown[DCP_NAME_MAX + 1];
 	char weights[DCP_SAFETENSORS_NAME] = "";
 	const struct dcp_made *made, *found;
 	const struct dcp_assets *a;
@@ -62,10 +64,9 @@ int dcpfs_hf_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs_e
 	}
 	a = dcp_version_assets(dcpfs_opened(dir->ver));
 	for (size_t i = 0; i < a->n; i++)
-		if (strcmp(a->at[i].name, name) == 0) {
-			out->ino = dcpfs_ino_pack(dir->i.slot, DCPFS_SIDECAR, i + 1);
+		if (dcpfs_sidecar_shown(dir->ver, i + 1, shown, &out->ino) &&
+		    strcmp(shown, name) == 0)
 			return 0;
-		}
 	return -ENOENT;
 }
 
@@ -83,7 +84,7 @@ int dcpfs_hf_list(const struct dcpfs_listing *l, uint64_t first)
 	n = nweights(ver->hf);
 	for (uint64_t i = first; i < n + nmade + a->n; i++) {
 		uint64_t asset = i - n - nmade, ino;
-		char weights[DCP_SAFETENSORS_NAME];
+		char weights[DCP_SAFETENSORS_NAME], shown[DCP_NAME_MAX + 1];
 		const char *name = weights;
 
 		if (i < n) {
@@ -93,12 +94,15 @@ int dcpfs_hf_list(const struct dcpfs_listing *l, uint64_t first)
 			name = made[i - n].name;
 			ino = dcpfs_ino_pack(ver->slot, DCPFS_HF_MADE, i - n);
 		} else {
-			name = a->at[asset].name;
-			if (find_made(made, nmade, name))
+			name = shown;
+			if (!dcpfs_sidecar_shown(ver, asset + 1, shown, &ino) ||
+			    find_made(made, nmade, name))
 				continue;
-			ino = dcpfs_ino_pack(ver->slot, DCPFS_SIDECAR, asset + 1);
 		}
-		if (!dcpfs_emit(l, name, ino, DCPFS_FILE, DCPFS_FIRST_ROW + i))
+		if (!dcpfs_emit(l, name, ino,
+				dcpfs_ino_unpack(ino).kind == DCPFS_FILES_SUB ? DCPFS_DIR
+									      : DCPFS_FILE,
+				DCPFS_FIRST_ROW + i))
 			break;
 	}
 	return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * files/: what lies beside the tensors and is shown as it is: config.json, a tokenizer, and
- * 1_Pooling/ with what is in it. A directory is known by its first file and how deep it lies.
+ * files/, and in hf/ the files beside the weights: what lies beside the tensors and is shown as it is: config.json, a tokenizer,
+ * and 1_Pooling/ with what is in it. A directory is known by its first file and how deep it lies.
  */
 #include <errno.h>
 #include <string.h>
@@ -23,37 +23,57 @@ struct place {
 	unsigned depth;
 };
 
-/* The next sidecar below @p whose row is at least @row, or NULL; *row becomes its. */
-static const struct dcp_file_id *next(const struct dcpfs_version *ver, const struct place *p,
-				      uint64_t *row)
+/* The file of @row, and below which name it is shown; NULL: it is not. *@n: how many rows there are. */
+static const struct dcp_file_id *file_of(const struct dcpfs_version *ver, uint64_t row,
+					 const char **name, size_t *n)
 {
-	size_t n;
-	const struct dcp_file_id *ids = dcp_index_files(dcpfs_index(ver), &n);
+	const struct dcp_assets *a = dcp_version_assets(dcpfs_opened(ver));
+	const struct dcp_file_id *id = NULL;
+
+	if (a) {
+		*n = a->n;
+		if (row <= a->n)
+			id = dcp_asset_id(a, row - 1);
+		*name = id ? a->at[row - 1].name : NULL;
+		return id;
+	}
+	id = dcp_index_files(dcpfs_index(ver), n);
+	if (row > *n || !id[row - 1].shown)
+		return NULL;
+	*name = id[row - 1].name;
+	return &id[row - 1];
+}
+
+/* The name of the next sidecar below @p whose row is at least @row, or NULL; *row becomes its. */
+static const char *next(const struct dcpfs_version *ver, const struct place *p, uint64_t *row)
+{
+	const char *name;
+	size_t n = SIZE_MAX;
 
 	for (; *row && *row <= n; ++*row)
-		if (ids[*row - 1].shown && strncmp(ids[*row - 1].name, p->prefix, p->n) == 0)
-			return &ids[*row - 1];
+		if (file_of(ver, *row, &name, &n) && strncmp(name, p->prefix, p->n) == 0)
+			return name;
 	return NULL;
 }
 
 static bool find_place(const struct dcpfs_version *ver, struct dcpfs_ino dir, struct place *p)
 {
 	uint64_t row = dir.row >> DEPTH_BITS, at = row;
-	const struct dcp_file_id *id;
+	const char *name;
 
 	*p = (struct place){ .prefix = "" };
-	if (dir.kind == DCPFS_FILES_DIR)
+	if (dir.kind != DCPFS_FILES_SUB)
 		return true;
-	id = next(ver, p, &at);
-	if (!id || at != row)
+	name = next(ver, p, &at);
+	if (!name || at != row)
 		return false;
-	p->prefix = id->name;
+	p->prefix = name;
 	for (p->depth = dir.row & MAX_DEPTH; p->depth > 0; p->depth--) {
-		const char *slash = strchr(id->name + p->n, '/');
+		const char *slash = strchr(name + p->n, '/');
 
 		if (!slash)
 			return false;
-		p->n = (size_t)(slash + 1 - id->name);
+		p->n = (size_t)(slash + 1 - name);
 	}
 	p->depth = dir.row & MAX_DEPTH;
 	return true;
@@ -64,10 +84,10 @@ static bool find_place(const struct dcpfs_version *ver, struct dcpfs_ino dir, st
  * if it is the first there. False: another file was.
  */
 static bool show(const struct dcpfs_version *ver, const struct place *p, uint64_t row,
-		 const struct dcp_file_id *id, char *shown, uint64_t *ino)
+		 const char *path, char *shown, uint64_t *ino)
 {
-	const char *name = id->name + p->n, *slash = strchr(name, '/');
-	struct place sub = { id->name, p->n, p->depth + 1 };
+	const char *name = path + p->n, *slash = strchr(name, '/');
+	struct place sub = { path, p->n, p->depth + 1 };
 	uint64_t first = 1;
 	char part[DCP_NAME_MAX + 1];
 
@@ -88,14 +108,14 @@ static bool show(const struct dcpfs_version *ver, const struct place *p, uint64_
 int dcpfs_sidecars_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs_entry *out)
 {
 	int rc = dcpfs_version_open(dir->fs, dir->ver, NULL);
-	const struct dcp_file_id *id;
+	const char *path;
 	char shown[DCP_NAME_MAX + 1];
 	struct place p;
 
 	if (rc < 0 || !find_place(dir->ver, dir->i, &p))
 		return rc < 0 ? rc : -ENOENT;
-	for (uint64_t row = 1; (id = next(dir->ver, &p, &row)) != NULL; row++)
-		if (show(dir->ver, &p, row, id, shown, &out->ino) && strcmp(shown, name) == 0)
+	for (uint64_t row = 1; (path = next(dir->ver, &p, &row)) != NULL; row++)
+		if (show(dir->ver, &p, row, path, shown, &out->ino) && strcmp(shown, name) == 0)
 			return 0;
 	return -ENOENT;
 }
@@ -104,20 +124,30 @@ int dcpfs_sidecars_list(const struct dcpfs_listing *l, uint64_t first)
 {
 	int rc = dcpfs_version_open(l->dir.fs, l->dir.ver, NULL);
 	uint64_t row = first ? first : 1, ino;
-	const struct dcp_file_id *id;
+	const char *path;
 	char shown[DCP_NAME_MAX + 1];
 	struct place p;
 
 	if (rc < 0 || !find_place(l->dir.ver, l->dir.i, &p))
 		return rc;
-	for (; (id = next(l->dir.ver, &p, &row)) != NULL; row++)
-		if (show(l->dir.ver, &p, row, id, shown, &ino) &&
+	for (; (path = next(l->dir.ver, &p, &row)) != NULL; row++)
+		if (show(l->dir.ver, &p, row, path, shown, &ino) &&
 		    !dcpfs_emit(l, shown, ino,
 				dcpfs_ino_unpack(ino).kind == DCPFS_SIDECAR ? DCPFS_FILE
 									    : DCPFS_DIR,
 				DCPFS_FIRST_ROW + row))
 			break;
 	return 0;
+}
+
+bool dcpfs_sidecar_shown(const struct dcpfs_version *ver, uint64_t row, char *shown,
+			 uint64_t *ino)
+{
+	const struct place all = { .prefix = "" };
+	const char *path;
+	size_t n;
+
+	return file_of(ver, row, &path, &n) && show(ver, &all, row, path, shown, ino);
 }
 
 uint64_t dcpfs_sidecars_above(const struct dcpfs_version *ver, struct dcpfs_ino dir)
@@ -128,7 +158,8 @@ uint64_t dcpfs_sidecars_above(const struct dcpfs_version *ver, struct dcpfs_ino 
 
 	above.row--; /* a level up; the same file lies below it */
 	if ((dir.row & MAX_DEPTH) < 2 || !find_place(ver, above, &p))
-		return dcpfs_ino_pack(dir.slot, DCPFS_FILES_DIR, 0);
+		return dcpfs_ino_pack(dir.slot,
+				      dcpfs_is_hf(ver) ? DCPFS_VERSION : DCPFS_FILES_DIR, 0);
 	next(ver, &p, &first);
 	return dcpfs_ino_pack(dir.slot, DCPFS_FILES_SUB, first << DEPTH_BITS | p.depth);
 }
@@ -136,19 +167,14 @@ uint64_t dcpfs_sidecars_above(const struct dcpfs_version *ver, struct dcpfs_ino 
 int dcpfs_sidecar_attr(const struct dcpfs_at *at, struct stat *st)
 {
 	int rc = dcpfs_version_open(at->fs, at->ver, NULL);
-	const struct place all = { .prefix = "" };
-	const struct dcp_file_id *id = NULL;
-	const struct dcp_assets *a;
-	uint64_t row = at->i.row;
+	const struct dcp_file_id *id;
+	const char *name;
+	size_t n;
 
 	if (rc < 0)
 		return rc;
-	a = dcp_version_assets(dcpfs_opened(at->ver));
-	if (!a)
-		id = next(at->ver, &all, &row);
-	else if (row && row <= a->n)
-		id = dcp_asset_id(a, row - 1);
-	if (!id || row != at->i.row)
+	id = at->i.row ? file_of(at->ver, at->i.row, &name, &n) : NULL;
+	if (!id)
 		return -ENOENT;
 	st->st_size = (off_t)id->size;
 	st->st_blocks = (blkcnt_t)((id->size + 511) / 512);

@@ -302,6 +302,73 @@ def added_up():
             equal((piece["filter"], len(piece["terms"])), ("sum", 1), "its piece")
 
 
+def subdirectories():
+    """Directories that belong to a model go along, in hf/ and in an export; hf/README.md names those that do not."""
+    source = lib.fresh("source")
+    at = source / "step-1"
+    checkpoint(at, {"embeddings.w": u8(10, "e")})
+    files = {"modules.json": json.dumps([{"path": ""}, {"path": "1_Pooling"}, {"path": "2_Dense"}, {"path": "../.."}, {"path": 3}, None]),
+             "config.json": '{"model_type": "bert", "architectures": ["BertModel"], "vocab_size": 9}', "tokenizer.json": "{}",
+             "1_Pooling/config.json": '{"pooling_mode": "mean"}', "2_Dense/config.json": "{}", "2_Dense/model.safetensors": "weights",
+             "2_Dense/README.md": "of the module", "additional_chat_templates/tool_use.jinja": "{{ x }}"}
+    others = ("onnx/model.json", "3_Other/config.json", ".cache/config.json", "1_Pooling/deep/config.json")
+    for name in (*files, *others):
+        (at / name).parent.mkdir(parents=True, exist_ok=True)
+        (at / name).write_text(files.get(name, "{}"))
+    with mount(source) as m:
+        hf = m.at / "step-1" / "hf"
+        found = {str(p.relative_to(hf)) for p in hf.rglob("*") if p.is_file()}
+        equal(found - {"README.md", "model.safetensors"}, set(files), "files")
+        for name, text in files.items():
+            equal((hf / name).read_text(), text, name)
+        equal({p.name for p in (hf / "1_Pooling" / "..").iterdir()}, set(os.listdir(hf)), "the directory above one")
+        equal(os.stat(hf / "1_Pooling" / "..").st_ino, os.stat(hf).st_ino, "its inode")
+        fails("ENOENT", os.stat, hf / "1_Pooling" / "deep")
+        fails("ENOENT", os.stat, hf / "onnx")
+        page = read(hf / "README.md").decode()
+        check("- left out: the directory `onnx/`" in page and "`3_Other/`" in page and "1_Pooling/`" not in page and "step-1/`" not in page, f"left out: {page}")
+        check('SentenceTransformer("<this directory>")' in page and "CausalLM" not in page and "vllm" not in page, f"who loads it: {page}")
+        (at / "2_Dense" / "more.json").write_text("{}")
+        lib.wait(lambda: (m.at / "step-1" / "hf" / "2_Dense" / "more.json").exists(), "a file that is added is found", lib.APPEARS)
+    out = source.parent / "out"
+    done = lib.run(lib.PROGRAM, "export", "--as", "safetensors", "--hf", "--partial", source, out)
+    equal(done.returncode, 0, f"export: {done.stderr}")
+    equal({str(p.relative_to(out)) for p in out.rglob("*") if p.is_file()} - {"model.safetensors"}, {*files, "2_Dense/more.json"}, "export: files")
+
+
+def who_loads_it():
+    """What hf/README.md says follows from what config.json is."""
+    source = lib.fresh("source")
+    unet = {f"{p}{k}": u8(4, p + k) for p in ("unet.", "text_encoder.") for k in ("conv_in.weight", "time_embedding.linear_1.weight", "conv_out.weight")
+            if p == "unet." or "conv" not in k} | {"optimizer.state.x": u8(4, "x")}
+    rows = (("unet", unet, {"_class_name": "UNet2DConditionModel"}, ['diffusers.AutoModel.from_pretrained("<this directory>")    # `UNet2DConditionModel`'.replace("`", "")],
+             ["tokenizer", "CausalLM", "vllm"], {"conv_in.weight", "time_embedding.linear_1.weight", "conv_out.weight"}),
+            ("classifier", {"net.bert.embeddings.LayerNorm.weight": u8(4, "l"), "net.classifier.weight": u8(4, "c")},
+             {"model_type": "bert", "architectures": ["BertForSequenceClassification"], "vocab_size": 4, "hidden_size": 4, "num_hidden_layers": 0},
+             ["transformers.BertForSequenceClassification.from_pretrained(", "missing: a tokenizer"], ["CausalLM", "vllm"], None),
+            ("pictures", {"vit.layernorm.weight": u8(4, "v")}, {"model_type": "vit", "architectures": ["ViTModel"]}, ["transformers.ViTModel.from_pretrained("],
+             ["missing: a tokenizer", "CausalLM"], None),
+            ("words", {"model.norm.weight": u8(4, "n")}, {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 4},
+             ["AutoModelForCausalLM.from_pretrained(", "vllm serve", "missing: a tokenizer"], [], None))
+    for name, tensors, config, _, _, _ in rows:
+        checkpoint(source / name / "step-1", tensors)
+        (source / name / "step-1" / "config.json").write_text(json.dumps(config))
+    (source / "words" / "step-1" / "model_index.json").write_text('{"_class_name": "StableDiffusionPipeline", "unet": ["diffusers", "UNet2DConditionModel"]}')
+    for name, _, _, has, lacks, keys in rows:
+        case(name)
+        with mount(source / name) as m:
+            at = m.at / "step-1" / "hf"
+            page = read(at / "README.md").decode()
+            for text in has:
+                check(text in page, f"{text}: {page}")
+            for text in lacks:
+                check(text not in page, f"no {text}: {page}")
+            if keys:
+                equal(set(tensors_of(at)), keys, "keys")
+            equal("left out: `model_index.json`, which is of a pipeline" in page, name == "words", "a pipeline beside it")
+            check("model_index.json" not in os.listdir(at), "it is not shown")
+
+
 def whole_models():
     """hf/ that is not the model of its config.json says so where people look, and without one how to give one."""
     source = lib.fresh("source")
@@ -627,4 +694,4 @@ def removed():
         check(m.running(), "the daemon lives")
 
 
-lib.main(every_tensor, every_family, preset, shards, aligned, sidecars, inferred, kept_by_composer, added_up, whole_models, failing_keys, operations, dtypes, quantized, of_a_part, ranks, mapped_and_direct, kept, removed)
+lib.main(every_tensor, every_family, preset, shards, aligned, sidecars, inferred, kept_by_composer, added_up, subdirectories, who_loads_it, whole_models, failing_keys, operations, dtypes, quantized, of_a_part, ranks, mapped_and_direct, kept, removed)

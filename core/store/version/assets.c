@@ -22,16 +22,21 @@ enum {
 	MAX_SIZE = 256 << 20,
 	MAX_CONFIG = 4 << 20,
 	MAX_LOOKED = 200,
+	MAX_LEFT = 2000, /* bytes */
 	MEMORY = 16 << 20
 };
 
 static const char config_json[] = "config.json";
+/* Where trainers keep them, below the directories that are looked into. */
+static const char *const homes[] = { "", "huggingface", "hf_assets", "hf_ckpt",
+				     "actor/huggingface" };
 static const char readme[] = "README.md"; /* we write one */
 
 /* Of one root, while it is looked at. */
 struct looking {
 	struct dcp_assets *a;
 	struct dcp_asset_root *root;
+	bool own; /* it is the version's, or the one that the user named */
 	struct dcp_buf ids, assets, dirs; /* of this root; of all; of all */
 };
 
@@ -127,36 +132,6 @@ static bool is_job(const struct looking *l, const char *path)
 	       strcmp(path, l->a->job) == 0;
 }
 
-/* All that belongs to a model in the directory @below the root ("": itself). */
-static int take_dir(struct looking *l, const char *below)
-{
-	const struct dcp_dir root = { .at = l->root->place, .path = l->root->path };
-	struct dcp_asset_dir seen = { .root = (uint32_t)(l->root - l->a->root) };
-	dcp_auto_dir struct dcp_dir dir = { 0 };
-	int code = 0;
-
-	if (dcp_dir_open_at(&root, *below ? below : ".", &dir, NULL) < 0)
-		return 0;
-	seen.path =
-		dcp_arena_strndup(&l->a->arena, *below ? below : ".", strlen(below) + !*below);
-	dcp_buf_add(&l->dirs, &seen, sizeof(seen));
-	if (!seen.path || dcp_buf_error(&l->dirs))
-		code = -ENOMEM;
-	for (size_t i = 0; code == 0 && i < dir.n; i++) {
-		const char *name = dir.entries[i].name;
-		char path[PATH_MAX];
-
-		if (dir.entries[i].is_dir || *name == '.' || !dcp_hf_is_sidecar(name) ||
-		    strcmp(name, readme) == 0)
-			continue;
-		if (snprintf(path, sizeof(path), "%s%s%s", below, *below ? "/" : "", name) >=
-		    (int)sizeof(path))
-			continue;
-		code = is_job(l, path) ? 0 : take(l, path, name);
-	}
-	return code;
-}
-
 static void read_config(const struct dcp_site *at, const char *path, struct dcp_buf *out)
 {
 	dcp_auto_blob struct dcp_blob blob = { 0 };
@@ -167,6 +142,99 @@ static void read_config(const struct dcp_site *at, const char *path, struct dcp_
 	p = dcp_buf_grow(out, (size_t)blob.size);
 	if (!p || dcp_blob_read(&blob, 0, p, (size_t)blob.size) < 0)
 		dcp_buf_reset(out);
+}
+
+/* Does modules.json of sentence-transformers in the directory @below have a module in the directory @name? */
+static bool is_module(const struct looking *l, const char *below, const char *name)
+{
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+	dcp_auto_json struct dcp_json *json = NULL;
+	const struct dcp_json *module;
+	char path[PATH_MAX];
+	bool is = false;
+
+	if (snprintf(path, sizeof(path), "%s%smodules.json", below, *below ? "/" : "") <
+	    (int)sizeof(path))
+		read_config(&l->root->place, path, &text);
+	if (!text.n || dcp_json_parse(text.p, text.n, &json, NULL) < 0)
+		return false;
+	for (size_t i = 0; (module = dcp_json_at(json, i)); i++) {
+		const char *of = dcp_json_str(dcp_json_get(module, "path"));
+
+		is |= of && strcmp(of, name) == 0;
+	}
+	return is;
+}
+
+/* Is the directory one of a model's, beside its files? With @module all in it is, weights, too: they are of that module alone. */
+static bool is_of_model(const struct looking *l, const char *below, const char *name,
+			bool *module)
+{
+	*module = is_module(l, below, name);
+	return *module || strcmp(name, "additional_chat_templates") == 0;
+}
+
+/* Those that trainers use are looked into. */
+static int leave(struct looking *l, const char *name)
+{
+	for (size_t i = 0; i < DCP_LEN(homes); i++)
+		if (strncmp(homes[i], name, strlen(name)) == 0)
+			return 0;
+	return l->a->left.n < MAX_LEFT ? dcp_buf_add(&l->a->left, name, strlen(name) + 1) : 0;
+}
+
+static int take_dir(struct looking *l, const char *below, const char *in, bool module);
+
+/* Of the directory @in below the one that is @below the root: "" for itself, else its name and a slash. */
+static int take_entry(struct looking *l, const char *below, const char *in, bool module,
+		      const struct dcp_dirent *e)
+{
+	char path[PATH_MAX], name[PATH_MAX];
+	bool of_module;
+
+	if (*e->name == '.' ||
+	    snprintf(path, sizeof(path), "%s%s%s%s", below, *below ? "/" : "", in, e->name) >=
+		    (int)sizeof(path) ||
+	    snprintf(name, sizeof(name), "%s%s", in, e->name) >= (int)sizeof(name) - 1)
+		return 0;
+	if (e->is_dir) {
+		if (*in || !is_of_model(l, below, e->name, &of_module))
+			return l->own && !*below && !*in ? leave(l, e->name) : 0;
+		strcat(name, "/");
+		return take_dir(l, below, name, of_module);
+	}
+	if (strcmp(name, "model_index.json") == 0) {
+		l->a->pipeline = true;
+		return 0;
+	}
+	if (!module && (!dcp_hf_is_sidecar(e->name) || strcmp(name, readme) == 0))
+		return 0;
+	return is_job(l, path) ? 0 : take(l, path, name);
+}
+
+/* All that belongs to a model in a directory, as take_entry() has it. */
+static int take_dir(struct looking *l, const char *below, const char *in, bool module)
+{
+	const struct dcp_dir root = { .at = l->root->place, .path = l->root->path };
+	struct dcp_asset_dir seen = { .root = (uint32_t)(l->root - l->a->root) };
+	dcp_auto_dir struct dcp_dir dir = { 0 };
+	char path[PATH_MAX];
+	int code = 0;
+
+	if (snprintf(path, sizeof(path), "%s%s%s", below, *below && *in ? "/" : "", in) >=
+	    (int)sizeof(path))
+		return 0;
+	if (*in)
+		path[strlen(path) - 1] = '\0';
+	if (dcp_dir_open_at(&root, *path ? path : ".", &dir, NULL) < 0)
+		return 0;
+	seen.path = dcp_arena_strdup(&l->a->arena, *path ? path : ".");
+	dcp_buf_add(&l->dirs, &seen, sizeof(seen));
+	if (!seen.path || dcp_buf_error(&l->dirs))
+		code = -ENOMEM;
+	for (size_t i = 0; code == 0 && i < dir.n; i++)
+		code = take_entry(l, below, in, module, &dir.entries[i]);
+	return code;
 }
 
 /* Does a config in the directory @dir say which model or adapter it is of? Others have files called so. */
@@ -197,19 +265,17 @@ static bool names_model(const struct dcp_asset_root *root, const char *dir)
  * lies in it. */
 static int take_dirs(struct looking *l, const char *path, size_t n, bool all)
 {
-	static const char *const below[] = { "", "huggingface", "hf_assets", "hf_ckpt",
-					     "actor/huggingface" };
 	char at[PATH_MAX];
 	int code = snprintf(at, sizeof(at), "%.*s", (int)n, path) < (int)sizeof(at)
 			   ? take_job(l, at)
 			   : 0;
 
-	for (size_t i = 0; code == 0 && i < DCP_LEN(below); i++) {
+	for (size_t i = 0; code == 0 && i < DCP_LEN(homes); i++) {
 		if (snprintf(at, sizeof(at), "%.*s%s%s", (int)n, path,
-			     n && *below[i] ? "/" : "", below[i]) >= (int)sizeof(at))
+			     n && *homes[i] ? "/" : "", homes[i]) >= (int)sizeof(at))
 			continue;
 		if (i > 0 || all || names_model(l->root, at))
-			code = take_dir(l, at);
+			code = take_dir(l, at, "", false);
 	}
 	return code;
 }
@@ -226,6 +292,7 @@ static int look_in(struct looking *l, const char *path, struct dcp_site place,
 	*root = (struct dcp_asset_root){ .place = place };
 	root->path = dcp_arena_strdup(&l->a->arena, path);
 	l->root = root;
+	l->own = !version;
 	dcp_buf_reset(&l->ids);
 	if (!root->path)
 		return -ENOMEM;
@@ -347,6 +414,7 @@ void dcp_assets_finish(struct dcp_assets *a)
 		dcp_site_close(&a->root[i].place);
 	}
 	dcp_buf_finish(&a->config);
+	dcp_buf_finish(&a->left);
 	dcp_arena_finish(&a->arena);
 	*a = (struct dcp_assets){ 0 };
 }

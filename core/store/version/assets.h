@@ -5,7 +5,8 @@
  * They are looked for in a directory that the user names, in the version's, and in those above
  * that up to SOURCE: in each itself, and in the directories below it that trainers use:
  * huggingface/, hf_assets/, hf_ckpt/, actor/huggingface/. Of several files of one name the first
- * found counts. What lies above the version counts only beside a config.json that names a
+ * found counts. Of a directory beside such files those that modules.json names (sentence-transformers: 1_Pooling/, 2_Dense/) go
+ * along with all that is in them, and additional_chat_templates/. What lies above the version counts only beside a config.json that names a
  * model, or an adapter_config.json that names a kind of adapter. torchtitan's job config is looked for in the directories themselves. Nothing outside of
  * these directories is opened.
  */
@@ -42,7 +43,7 @@ struct dcp_asset_root {
 };
 
 struct dcp_asset {
-	const char *name; /* as it is shown */
+	const char *name; /* as it is shown: also "1_Pooling/config.json" */
 	uint32_t root, number;
 };
 
@@ -56,6 +57,9 @@ struct dcp_assets {
 	struct dcp_buf config; /* the text of config.json; empty: there is no readable one */
 	const char *job;       /* a job config of torchtitan, from root[job_root] on; or NULL */
 	uint32_t job_root;
+	bool pipeline; /* a model_index.json lies there, of which the weights are no part; it is left out */
+	struct dcp_buf
+		left; /* directories beside them that are left out: texts, each with its NUL */
 	struct dcp_asset_dir { /* those that were looked into */
 		uint32_t root;
 		const char *path; /* from the root on; "." is itself */

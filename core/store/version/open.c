@@ -352,6 +352,11 @@ int dcp_version_check(const struct dcp_version *v, struct dcp_err *err)
 	return code == 0 && v->mapped ? dcp_assets_check(dcp_version_assets(v), err) : code;
 }
 
+const struct dcp_rules_config *dcp_version_config(const struct dcp_version *v)
+{
+	return v->mapped ? v->mapped->config : NULL;
+}
+
 const struct dcp_assets *dcp_version_assets(const struct dcp_version *v)
 {
 	return v->mapped ? &v->mapped->assets : NULL;
@@ -378,10 +383,10 @@ bool dcp_version_is_adapter(const struct dcp_version *v)
 
 const char *dcp_version_stem(const struct dcp_version *v)
 {
-	bool diffusers = v->mapped && v->mapped->config && v->mapped->config->class_name[0];
+	const struct dcp_rules_config *c = dcp_version_config(v);
 
 	return dcp_version_is_adapter(v) ? "adapter_model"
-	       : diffusers               ? "diffusion_pytorch_model"
+	       : c && c->class_name[0]   ? "diffusion_pytorch_model"
 					 : "model";
 }
 

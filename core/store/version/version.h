@@ -162,6 +162,9 @@ int dcp_version_check(const struct dcp_version *v, struct dcp_err *err);
 
 /* ---- of a version that is mapped (core/store/version/mapped.h) ---- */
 
+/* What its config.json says; NULL: there is none, or @v is not mapped. */
+struct dcp_rules_config;
+const struct dcp_rules_config *dcp_version_config(const struct dcp_version *v);
 /* The files beside the weights; NULL: @v is not mapped. */
 const struct dcp_assets *dcp_version_assets(const struct dcp_version *v);
 
