@@ -79,6 +79,19 @@ static bool cut_part(char *s, uint32_t *part, uint32_t *nparts)
 	return false;
 }
 
+/* ColossalAI's parts do not say how many there are: "model-00001", and an index beside them. */
+static void cut_number(char *set)
+{
+	static const char *const models[] = { "model-", "pytorch_model-", "adapter_model-" };
+
+	for (size_t i = 0; i < DCP_LEN(models); i++) {
+		size_t n = strlen(models[i]);
+
+		if (strncmp(set, models[i], n) == 0 && digits(set + n) == 5 && !set[n + 5])
+			set[n - 1] = '\0';
+	}
+}
+
 enum dcp_hf_kind dcp_hf_name(const char *file, struct dcp_hf_name *out)
 {
 	char *set = out->set;
@@ -96,6 +109,7 @@ enum dcp_hf_kind dcp_hf_name(const char *file, struct dcp_hf_name *out)
 		else if (cut_index(set, containers[i].suffix))
 			out->kind = containers[i].index;
 	}
+	cut_number(set);
 	/* rank-00000-of-00002 is all that a rank has, and counts from 0. */
 	if (strncmp(set, "rank-", 5) != 0 && cut_part(set, &out->part, &out->nparts) &&
 	    strncmp(set, "shard-", 6) == 0 &&

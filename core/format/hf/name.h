@@ -10,6 +10,7 @@
  *	model-rank-0-part-1.safetensors         a rank's file of vLLM's sharded_state, a set by itself
  *	model.fp16.safetensors                  set "model.fp16", a variant; diffusers also writes
  *	                                        model-00001-of-00002.fp16.safetensors
+ *	model-00001.safetensors                 a part of it, of how many is in the index (ColossalAI)
  *	pytorch_model-00001-of-00002.bin        the same by torch.save, set "pytorch_model"
  *
  * Files of one set are one model. Libraries call theirs "model", "pytorch_model",

@@ -8,6 +8,7 @@
  *	ep2-ba6-rank0.pt.zst     one file of that name without ".zst"
  *	model.nemo               a tar archive: model_config.yaml beside model_weights.ckpt or
  *	                         model_weights/
+ *	model.qnemo              a tar archive of rank<r>.safetensors, one for each rank of TensorRT-LLM
  *
  * Archives that Composer wrote one a rank (it does with DeepSpeed) are one version, named as
  * rank 0's: their members together are the directory. What is compressed, and how, is a matter
@@ -33,7 +34,7 @@
 static const char *const packed[] = { ".gz", ".bz2", ".xz", ".lzma", ".zst", ".lz4" };
 
 /* Extensions of tar archives that are compressed, or may be: NeMo's were, and are not now. */
-static const char *const tars[] = { ".tgz", ".tbz2", ".txz", ".tzst", ".nemo" };
+static const char *const tars[] = { ".tgz", ".tbz2", ".txz", ".tzst", ".nemo", ".qnemo" };
 
 /* "x.pth.tar" is what many call their files of torch.save. */
 static bool is_tar(const char *name)

@@ -26,6 +26,7 @@ static const struct {
 	{ "model_weights", true, DCP_PART_MODEL }, /* beside model_config.yaml, unpacked or in a .nemo */
 	{ "tp_rank_[0-9]*", true, DCP_PART_STATE }, /* NeMo's before that: model_weights.ckpt of each rank */
 	{ "dist_ckpt", true, DCP_PART_MODEL },
+	{ "modeling", true, DCP_PART_MODEL }, /* ColossalAI's, beside optimizer/ */
 	{ "model", false, DCP_PART_MODEL },
 	{ "optimizer", false, DCP_PART_STATE },
 	{ "optim", false, DCP_PART_STATE },
@@ -145,8 +146,8 @@ bool dcp_parts_is_model(const char *name)
 enum dcp_part_role dcp_parts_role(const char *group)
 {
 	static const char *const states[] = {
-		"optim*",         "extra_state*", "*scheduler*",    "rng*",
-		"random_states*", "dataloader*",  "*train*_state*",
+		"optim*", "pytorch_optim*", "extra_state*", "*scheduler*",
+		"rng*",   "random_states*", "dataloader*",  "*train*_state*",
 	};
 
 	for (size_t i = 0; i < DCP_LEN(states); i++)

@@ -17,6 +17,7 @@
  *	PaddleNLP             model_state.tp00.pdparams optimizer.tp00.pdopt scheduler.pdparams
  *	                      rng_state_<N>.pth training_args.bin, both by paddle.save
  *	PEFT                  adapters by other names than "default", a directory each
+ *	ColossalAI            modeling/ optimizer/: pytorch_model-<i>.bin with its index
  *	NeMo-RL               policy/weights/ policy/optimizer/ train_dataloader.pt in step_<N>/
  *	transformers          model-<i>-of-<N>.safetensors beside a DCP of the optimizer
  *

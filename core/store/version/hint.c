@@ -21,12 +21,18 @@ enum { MAX_LOOKED_AT = 1000 };
 
 /*
  * Names that give away what dcpfs does not show, or a part of what it does. Where two fit, the
- * first is the better guess. What to do stands where there is something to do; NULL: dcpfs
+ * first is the better guess; one with a slash is a path. What to do stands where there is something to do; NULL: dcpfs
  * reads this family, but here something of it is missing or it stands deeper.
  */
 static const struct family {
 	const char *glob, *what, *todo;
 } families[] = {
+	{ "model/pp_00", "a fairseq2 checkpoint",
+	  "load it in fairseq2 and save the model's state_dict with torch.save or "
+	  "safetensors" },
+	{ "*.tensors", "a model of tensorizer (CoreWeave)",
+	  "load it with tensorizer.TensorDeserializer and save a state_dict of it as "
+	  "safetensors" },
 	{ "zero_to_fp32.py", "a DeepSpeed checkpoint", NULL },
 	{ "*zero_pp_rank_*_optim_states.pt", "a DeepSpeed ZeRO checkpoint", NULL },
 	{ "mp_rank_*_model_states.pt", "a DeepSpeed checkpoint", NULL },
@@ -80,16 +86,49 @@ static const struct family {
 	{ "@(*.pkl|*.pickle)", "a directory of pickles: name one of them", NULL },
 };
 
+static bool is_path(const struct family *f)
+{
+	return strchr(f->glob, '/') != NULL;
+}
+
+/* @path is "DIRECTORY/DIRECTORY". */
+static bool has_path(const struct dcp_dir *dir, const char *path)
+{
+	const char *slash = strchr(path, '/');
+	dcp_auto_dir struct dcp_dir sub = { 0 };
+	char first[64];
+
+	snprintf(first, sizeof(first), "%.*s", (int)(slash - path), path);
+	if (!dcp_dir_has_dir(dir, first) || dcp_dir_open_at(dir, first, &sub, NULL) < 0)
+		return false;
+	return dcp_dir_has_dir(&sub, slash + 1);
+}
+
 /* The family whose mark lies in @dir, and that name; NULL. */
 static const struct family *family_of(const struct dcp_dir *dir, const char **mark)
 {
-	for (size_t f = 0; f < DCP_LEN(families); f++)
+	for (size_t f = 0; f < DCP_LEN(families); f++) {
+		*mark = families[f].glob;
+		if (is_path(&families[f])) {
+			if (has_path(dir, families[f].glob))
+				return &families[f];
+			continue;
+		}
 		for (size_t i = 0; i < dir->n; i++)
 			if (!fnmatch(families[f].glob, dir->entries[i].name, FNM_EXTMATCH)) {
 				*mark = dir->entries[i].name;
 				return &families[f];
 			}
+	}
 	return NULL;
+}
+
+bool dcp_scan_is_foreign(const struct dcp_dir *dir)
+{
+	const char *mark;
+	const struct family *f = family_of(dir, &mark);
+
+	return f && is_path(f);
 }
 
 bool dcp_scan_family(const struct dcp_dir *dir, char *why, size_t n)
@@ -109,6 +148,7 @@ static const struct {
 	uint8_t at, n;
 	const char *bytes, *what;
 } beginnings[] = {
+	{ 0, 5, "|TZR|", "a model of tensorizer, which dcpfs does not read" },
 	{ 0, 4, "PK\3\4", "a zip archive: if torch.save wrote it, call it .pt" },
 	{ 0, 1, "\x80", "a pickle: call it .pkl, or .pt if torch.save wrote it" },
 	{ 8, 2, "{\"", "a safetensors file: call it .safetensors" },
@@ -155,7 +195,8 @@ struct hunt {
 static void note(struct hunt *h, const struct dcp_dir *dir, const char *name)
 {
 	enum dcp_match match = DCP_MATCH_NO;
-	const struct dcp_format *format = dcp_format_probe(dir, &match, NULL, 0);
+	const struct dcp_format *format =
+		dcp_scan_is_foreign(dir) ? NULL : dcp_format_probe(dir, &match, NULL, 0);
 	const char *mark;
 
 	if (format && match != DCP_MATCH_INCOMPLETE &&
@@ -189,7 +230,7 @@ static void hunt_below(struct hunt *h, const struct dcp_dir *dir, int levels)
 			continue;
 		h->looked_at++;
 		note(h, &child, e->name);
-		if (levels > 1)
+		if (levels > 1 && !dcp_scan_is_foreign(&child))
 			hunt_below(h, &child, levels - 1);
 	}
 }

@@ -165,7 +165,8 @@ static void nemo_archives(void **state)
 		t_tar_end(&t);
 		t_pack(&packed, DCP_CODEC_GZIP, t.b.p, t.b.n);
 		t_dir_make(&to, "archive");
-		t_dir_put(&to, "m.nemo", i % 2 ? packed.p : t.b.p, i % 2 ? packed.n : t.b.n);
+		t_dir_put(&to, i < 2 ? "m.qnemo" : "m.nemo", i % 2 ? packed.p : t.b.p,
+			  i % 2 ? packed.n : t.b.n);
 		v = t_open_version(to.root, NULL, NULL);
 		assert_string_equal(dcp_version_format(v)->name, "archive");
 		assert_true(t_same(plain, v, first) >= 7);

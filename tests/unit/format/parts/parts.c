@@ -251,6 +251,8 @@ static const struct {
 	  "policy: parts, value: parts, a: torch-save", "policy.w value.v a.d", "", "step_10" },
 	{ "beside a model", "step_10/policy/weights/pytorch_model.bin:w step_10/copy/pytorch_model.bin:v step_10/pytorch_model.bin:m", "",
 	  "policy: parts, model: hf-bin", "m policy.w", "", "step_10" },
+	{ "ColossalAI", "modeling/pytorch_model-00001.bin:w modeling/pytorch_model-00002.bin:v optimizer/pytorch_optim-00001.bin:o",
+	  "", "modeling: hf-bin, optimizer: torch-save", "w v optimizer.o", "" },
 	{ "a directory by no such name is several versions", "best/policy/weights/pytorch_model.bin:w best/a.pt:d", "",
 	  NULL, NULL, NULL, "best" },
 	{ "files beside a directory that is a version", "weights/pytorch_model.bin:w a.pt:d b.pt:e", "",
