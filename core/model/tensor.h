@@ -136,7 +136,11 @@ struct dcp_object {
 	const struct dcp_stretch *stored;
 };
 
-/* A file the pieces refer to, by name relative to the version's directory. */
+/*
+ * A file the pieces refer to, by name relative to the version's directory, and which content it had. Of the file system
+ * dev and ino are device and inode; of a source whose files have tags, they are 128 bits of the hash of its tag (ino not
+ * 0) and the times are those that it gives, or 0. ino 0: it could not be opened.
+ */
 struct dcp_file_id {
 	const char *name;
 	uint64_t size, dev, ino;

@@ -73,7 +73,8 @@ typedef int dcp_entry_fn(void *ctx, const char *name, size_t n, const struct dcp
 
 struct dcp_origin {
 	const char *name;
-	const char *scheme; /* what its sources begin with: "s3://"; NULL: the file system, or no source is of it */
+	const char *
+		scheme; /* what its sources begin with: "s3://"; NULL: the file system, or no source is of it */
 	bool settled; /* an id is a server's tag, and never that of two contents, as clocks' may be */
 	/* The directory that @source is or that holds it. *only: it is the one file of this path, malloc'ed. */
 	int (*find)(const char *source, struct dcp_site *out, char **only);

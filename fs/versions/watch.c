@@ -50,11 +50,10 @@ enum {
 	WHOLE_MAX_MS = 480000, /* and at last, where inotify reports changes */
 	SETTLE_MS = 200,       /* a writer is seldom done with one event */
 	SETTLE_MAX_MS =
-		2000,    /* while events change nothing: a log that grows beside versions */
-	CALM_MS = 10000, /* after which the next event is the first one again */
-	SHARE = 4,       /* looking is not to take more than a fifth of the time */
-	RACY_NS = 2000000000, /* a tick of the coarsest clock of a file system */
-	MAX_WATCHES = 8192,   /* the user has other programs */
+		2000,       /* while events change nothing: a log that grows beside versions */
+	CALM_MS = 10000,    /* after which the next event is the first one again */
+	SHARE = 4,          /* looking is not to take more than a fifth of the time */
+	MAX_WATCHES = 8192, /* the user has other programs */
 	SELF = IN_DELETE_SELF | IN_MOVE_SELF,
 	EVENTS = IN_CREATE | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM | IN_CLOSE_WRITE |
 		 IN_MODIFY | IN_ATTRIB | SELF,
@@ -284,7 +283,7 @@ static bool looks_different(struct dcpfs_watch *w)
 	struct dcpfs_stats *stats = &w->fs->stats;
 	uint64_t calls = 0;
 	/* What changed just before may have changed once more within one tick of its clock. */
-	bool racy = w->seen.newest_ns > w->seen_ns - RACY_NS &&
+	bool racy = w->seen.newest_ns > w->seen_ns - DCP_TICK_NS &&
 		    w->seen.newest_ns < w->seen_ns + WHOLE_MS * 1000000ll;
 	bool differs = racy || !dcp_seen_same(&w->seen, &calls) ||
 		       dcpfs_versions_went_stale(w->fs, &calls);

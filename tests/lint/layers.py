@@ -26,6 +26,8 @@ OWNERS = (
     (r"xxh.*", r"core/base/hash\.c"),
     (r"nettle/.*", r"core/store/view/digest\.c|tools/load/comm/meet\.c"),
     (r"liburing.*", r"core/store/(io/)?ring_uring\.c"),
+    (r"linux/openat2\.h", r"core/origin/dir/open\.c"),
+    (r"sys/inotify\.h", r"fs/versions/watch\.c"),
     (r"mpi.*", r"tools/load/comm/mpi\.c"),
     (r"nccl.*", r"tools/load/[a-z_/]*nccl[a-z_]*\.[ch]"),
     (r"cu(da|file).*", r"tools/load/[a-z_/]*(cuda|gds|cufile)[a-z_]*\.[ch]"),

@@ -61,6 +61,7 @@ CASES = (
     ("sqlite in quotes", "layers", inc('#include "sqlite3.h"'), "<sqlite3.h> belongs to"),
     ("fuse in a tool", "layers", inc("#include <fuse3/fuse_lowlevel.h>", "tools/main.h"), "belongs to fs/"),
     ("cuda outside its file", "layers", inc("#include <cuda.h>", "tools/load/plan.h"), "belongs to tools/load/"),
+    ("openat2 outside the row of the file system", "layers", inc("#include <linux/openat2.h>", "core/store/x.h"), "belongs to core/origin/"),
     ("a library without an owner", "layers", inc("#include <png.h>"), "<png.h> has no owner"),
     ("another folder's private header", "layers", inc('#include "core/base/a_int.h"', "core/store/b.h"), "is private to"),
     ("a second private header", "layers", {"core/base/d/d_int.h": LIC, "core/base/d/e_int.h": LIC},

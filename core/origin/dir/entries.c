@@ -84,6 +84,5 @@ int dcp_file_id_content(const struct dcp_file_id *now, const struct dcp_file_id 
 
 bool dcp_file_id_racy(const struct dcp_file_id *id, int64_t ns)
 {
-	/* The coarsest clock among file systems in use (FAT's) ticks every two seconds. */
-	return id->ino && id->ctime_ns > ns - 2 * DCP_NS_PER_S;
+	return id->ino && id->ctime_ns > ns - DCP_TICK_NS;
 }

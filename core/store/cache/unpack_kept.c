@@ -19,9 +19,6 @@
 
 enum { BLOCK = 1 << 20, MAGIC = 16 };
 
-/* As long as the clock of a file system may tick: two writes in between look like one. */
-#define RACY_NS 2000000000ll
-
 static const char magic[] = "dcpfs unpacked 1";
 
 /* ---- the record ---- */
@@ -134,7 +131,7 @@ int dcp_unpack_check(int fd, const struct dcp_file_id *source, bool just_made, b
 	    get(r, SRC_INO) != source->ino || get(r, SRC_MTIME) != (uint64_t)source->mtime_ns ||
 	    get(r, SRC_CTIME) != (uint64_t)source->ctime_ns)
 		return dcp_fail(err, -ESTALE, "made from another file");
-	if (!just_made && source->ctime_ns > (int64_t)get(r, BEGAN) - RACY_NS)
+	if (!just_made && dcp_file_id_racy(source, (int64_t)get(r, BEGAN)))
 		return dcp_fail(err, -ESTALE, "its file changed just before it was decoded");
 	rc = whole ? hash_content(fd, get(r, SIZE), &content) : 0;
 	if (rc < 0)
