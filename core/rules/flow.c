@@ -348,6 +348,53 @@ static int unstack(struct run *r, const struct op *op, struct flow *f)
 	return 0;
 }
 
+/* One of two that lie in turn along a dimension of two elements, without it. */
+static int one_of_pair(struct work *w, uint32_t d, uint64_t i)
+{
+	uint64_t shape[2] = { w->shape[d == 0], w->shape[d == 2 ? 1 : 2] };
+	int rc = dcp_work_narrow(w, d, i, 1);
+
+	return rc < 0 ? rc : dcp_work_reshape(w, 2, shape);
+}
+
+static int pairs(struct run *r, const struct op *op, struct flow *f)
+{
+	struct work *out = works(r, f->e * 2);
+
+	if (!out)
+		return -ENOMEM;
+	for (size_t j = 0; j < f->e; j++) {
+		struct work w = f->w[j];
+		uint64_t shape[3] = { w.shape[0] / 2, 2, w.ndim > 1 ? w.shape[1] : 0 };
+		bool in_turn = !op->narg && w.ndim == 2 && w.shape[0] % 2 == 0;
+		uint32_t d = in_turn;
+		int rc = 0;
+
+		if (!in_turn && w.ndim != 3)
+			return bad(r, "it has %u dimensions and %llu rows: expected %s", w.ndim,
+				   (unsigned long long)(w.ndim ? w.shape[0] : 0),
+				   op->narg
+					   ? "three, one of which has two elements"
+					   : "rows of both in turn, or two of [rows, columns]");
+		if (op->narg)
+			rc = dimension(r, op, 0, w.ndim, &d);
+		else if (in_turn)
+			rc = dcp_work_reshape(&w, 3, shape);
+		if (rc == 0 && w.shape[d] != 2)
+			return bad(r, "dimension %u has %llu elements: expected 2", d,
+				   (unsigned long long)w.shape[d]);
+		for (uint64_t i = 0; rc == 0 && i < 2; i++) {
+			out[i * f->e + j] = w;
+			rc = one_of_pair(&out[i * f->e + j], d, i);
+		}
+		if (rc < 0)
+			return rc;
+	}
+	f->w = out;
+	f->k = 2;
+	return 0;
+}
+
 /* clang-format off */
 const struct op_def dcp_rules_op_defs[] = {
 	{ "T", "T or T(hidden)", 0, 1, .each = transpose },
@@ -366,6 +413,7 @@ const struct op_def dcp_rules_op_defs[] = {
 	{ "stack", "stack(0) or stack(0, {e})", 1, 1, 1, OP_SLOT_JOINS, .all = join_lists },
 	{ "order", "order(1, 0)", 1, RULES_MAX_ARGS, .all = order },
 	{ "split", "split(0, 2) or split(0, [2, 1, 1])", 2, 2, 1, .list = true, .all = split },
+	{ "pairs", "pairs or pairs(1)", 0, 1, 1, .of = 1, .to = 2, .all = pairs },
 	{ "unstack", "unstack(0, {e})", 1, 1, 1, OP_SLOT_COUNTS, .all = unstack },
 };
 /* clang-format on */

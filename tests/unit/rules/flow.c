@@ -410,6 +410,24 @@ static uint32_t parted(const struct store *s, size_t out, const uint64_t *i)
 	return in2(s, 0, i[0] + lo[out], i[1]);
 }
 
+static uint32_t in_turn(const struct store *s, size_t out, const uint64_t *i)
+{
+	return in2(s, 0, i[0] * 2 + out, i[1]);
+}
+
+static uint32_t of_two(const struct store *s, size_t out, const uint64_t *i)
+{
+	return in3(s, 0, out, i[0], i[1]);
+}
+
+/* Of each expert gate and up, which lie in turn. */
+static uint32_t experts_in_turn(const struct store *s, size_t out, const uint64_t *i)
+{
+	const uint64_t at[] = { out / 2, i[0], out % 2, i[1] };
+
+	return s->array[0].at[flat(&s->array[0], at)];
+}
+
 static uint32_t stacked(const struct store *s, size_t out, const uint64_t *i)
 {
 	static const size_t expert[] = { 1, 2, 0 }; /* told in the order 2, 0, 1 */
@@ -507,6 +525,10 @@ static const struct {
 	  { { 2, { 4, 5 } }, { 2, { 4, 5 } }, { 2, { 4, 5 } } }, { "w" }, { { 3, { 4, 3, 5 } } }, stacked },
 	{ "unstack", "w -> e.{e}.w : unstack(1, {e})", { "w" }, { { 3, { 4, 3, 5 } } },
 	  { "e.0.w", "e.1.w", "e.2.w" }, { { 2, { 4, 5 } }, { 2, { 4, 5 } }, { 2, { 4, 5 } } }, unstacked },
+	{ "rows in turn", "w -> x, y : pairs", { "w" }, { { 2, { 6, 4 } } }, { "x", "y" }, { { 2, { 3, 4 } }, { 2, { 3, 4 } } }, in_turn },
+	{ "two of a kind", "w -> x, y : pairs", { "w" }, { { 3, { 2, 5, 4 } } }, { "x", "y" }, { { 2, { 5, 4 } }, { 2, { 5, 4 } } }, of_two },
+	{ "experts in turn", "w -> {e}.x, {e}.y : unstack(0, {e}) pairs(1)", { "w" }, { { 4, { 2, 3, 2, 4 } } },
+	  { "0.x", "0.y", "1.x", "1.y" }, { { 2, { 3, 4 } }, { 2, { 3, 4 } }, { 2, { 3, 4 } }, { 2, { 3, 4 } } }, experts_in_turn },
 	{ "experts apart", "l.{i}.w -> l.{i}.{e}.gate, l.{i}.{e}.up : split(2, 2) unstack(0, {e}) T", { "l.3.w" },
 	  { { 3, { 2, 4, 6 } } }, { "l.3.0.gate", "l.3.0.up", "l.3.1.gate", "l.3.1.up" },
 	  { { 2, { 3, 4 } }, { 2, { 3, 4 } }, { 2, { 3, 4 } }, { 2, { 3, 4 } } }, experts },

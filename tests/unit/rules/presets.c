@@ -53,6 +53,17 @@ static const struct {
 	{ "torchtitan-llama3", "llama",
 	  TITAN_ENDS "lm_head.weight 20 10\n" TITAN_ATTENTION("qkv_linear.") TITAN_FFN TITAN_NORMS
 	  "optimizer.state.norm.weight.exp_avg 10\n", LLAMA },
+	{ "torchtitan-llama3", "llama", /* gate and up in turn */
+	  TITAN_ENDS "lm_head.weight 20 10\n" TITAN_ATTENTION("qkv_linear.") TITAN_NORMS
+	  "layers.{i}.feed_forward.w13.weight 16 10\nlayers.{i}.feed_forward.w2.weight 10 8\n", LLAMA },
+	{ "torchtitan-llama3", "llama", /* stacked */
+	  TITAN_ENDS "lm_head.weight 20 10\n" TITAN_ATTENTION("qkv_linear.") TITAN_NORMS
+	  "layers.{i}.feed_forward.w13.weight 2 8 10\nlayers.{i}.feed_forward.w2.weight 10 8\n", LLAMA },
+	{ "torchtitan-qwen3", "qwen3_moe", /* experts */
+	  TITAN_ENDS "lm_head.weight 20 10\n" TITAN_ATTENTION("qkv_linear.") TITAN_NORMS
+	  "layers.{i}.attention.q_norm.weight 6\nlayers.{i}.attention.k_norm.weight 6\nlayers.{i}.moe.router.gate.weight 2 10\n"
+	  "layers.{i}.moe.routed_experts.inner_experts.w13 2 8 2 10\nlayers.{i}.moe.routed_experts.inner_experts.w2_EDF 2 10 8\n",
+	  LLAMA_ENDS LLAMA_LAYER QWEN3_NORMS EXPERTS },
 	{ "meta", "llama",
 	  TITAN_ENDS "output.weight 20 10\nrope.freqs 3\n" TITAN_ATTENTION("") TITAN_FFN TITAN_NORMS, LLAMA },
 	{ "meta", "llama", /* torchtitan, whole state dicts with a prefix */
