@@ -2,9 +2,11 @@
 #include "tools/hf.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/buf.h"
@@ -21,12 +23,19 @@ enum { SHOWN = 20 }; /* tensors that are named */
 
 static int read_file(const char *path, struct dcp_buf *out, struct dcp_err *err)
 {
-	dcp_auto_file FILE *f = fopen(path, "re");
+	/* Opening a FIFO would wait for who writes to it. */
+	dcp_auto_fd int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	dcp_auto_file FILE *f = NULL;
 	char part[65536];
+	struct stat st;
 	size_t n;
 
+	if (fd >= 0 && fstat(fd, &st) == 0 && !S_ISREG(st.st_mode))
+		return dcp_fail(err, -EINVAL, "%s: not a regular file", path);
+	f = fd < 0 ? NULL : fdopen(fd, "r");
 	if (!f)
 		return dcp_fail(err, -errno, "%s: %s", path, strerror(errno));
+	dcp_take_fd(&fd);
 	while (out->n <= DCP_RULES_MAX_TEXT && (n = fread(part, 1, sizeof(part), f)) > 0)
 		dcp_buf_add(out, part, n);
 	if (ferror(f))

@@ -343,6 +343,8 @@ def usages():
         fails(code, source.name, "load", source)
     fails(NO, 'no version "no-such"', "load", SOURCE, "no-such")
     job_fails(2, NO, "--keys no.such.key: matches no tensor of tp", SOURCE, "--keys", "no.such.key")
+    fails(NO, "--keys no.such.key: matches no tensor of tp", "load", SOURCE, "--keys", "no.such.key", "--strict")
+    job_fails(2, NO, "--keys no.such.key: matches no tensor of tp", SOURCE, "--keys", "no.such.key", "--strict")
     got = run("load", SOURCE, "--strict", "--keys", "model")
     check(got.returncode == NO and b"no rank wants it" in got.stderr, f"--strict: {got}")
     at = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 1}

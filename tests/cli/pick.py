@@ -58,6 +58,8 @@ def as_a_model():
     for verb in (("cat",), ("cat", "--as", "npy")):
         equal(run(*verb, "--hf-rules", rules, top, "g.x").stdout, run(*verb, top, "model.gain").stdout, f"{verb}: its bytes")
     fails(BAD, "norm", "cat", "--hf-rules", rules, top, "norm")
+    os.mkfifo(SCRATCH / "fifo.rules")
+    fails(BAD, "fifo.rules: not a regular file", "ls", "--hf-rules", SCRATCH / "fifo.rules", top)  # nothing is waited for
     fails(NO, "no key", "cat", "--hf-rules", rules, top, "model.gain")
     equal(data("show", "--json", "--hf", FSDP2, "10", "model.scale")["key"], "model.scale", "show")
     equal(data("plan", "--json", "--hf", "--layout", "fsdp2", FSDP2, "10")["tensors"], len(hf), "plan")

@@ -16,6 +16,15 @@ enum cmd_exit loading_fail(const struct loading *l, enum cmd_exit code)
 	return cmd_fail(code, "%s", l->err.text);
 }
 
+enum cmd_exit loading_matches_nothing(struct loading *l)
+{
+	const struct opt_texts *keys = &l->opts->keys;
+
+	load_fail(&l->err, -ENOENT, "--keys %s%s: matches no tensor of %s that is loaded",
+		  keys->v[0], keys->n > 1 ? ", ..." : "", dcpload_version(l->ck));
+	return loading_fail(l, CMD_NO);
+}
+
 int loading_timeout(const struct loading *l)
 {
 	return export_timeout(l->opts->timeout);

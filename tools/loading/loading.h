@@ -46,6 +46,8 @@ int loading_timeout(const struct loading *l);
 int loading_agree(struct loading *l, int rc);
 /* Collective: what @fn does on each rank, for as long as it takes; then as loading_agree(). */
 int loading_step(struct loading *l, int (*fn)(struct loading *l, struct dcpload_error *err));
+/* Say that --keys do. */
+enum cmd_exit loading_matches_nothing(struct loading *l);
 /* What @l->err says, by one of the ranks. */
 enum cmd_exit loading_fail(const struct loading *l, enum cmd_exit code);
 

@@ -557,11 +557,7 @@ enum cmd_exit loading_report(struct loading *l)
 	} else {
 		add_up(&t);
 		if (t.total.parts == 0 && !t.nleft && l->opts->keys.n) {
-			load_fail(&l->err, -ENOENT,
-				  "--keys %s%s: matches no tensor of %s that is loaded",
-				  l->opts->keys.v[0], l->opts->keys.n > 1 ? ", ..." : "",
-				  dcpload_version(l->ck));
-			code = loading_fail(l, CMD_NO);
+			code = loading_matches_nothing(l);
 		} else if (l->comm->rank == 0) {
 			code = print(&t);
 		}

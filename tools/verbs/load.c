@@ -366,6 +366,26 @@ static int show_progress(void *ctx, uint64_t done, uint64_t total)
 	return 0;
 }
 
+/* Collective: does any rank want a tensor, or one that cannot be had? 1, 0, or a negative errno. */
+static int wants_any(struct loading *l)
+{
+	const char *key;
+	struct dcpload_part part;
+	uint8_t any = dcpload_part(l->plan, 0, &part) == 0;
+	struct load_blobs b;
+	int rc;
+
+	for (uint32_t list = DCPLOAD_MISSING; list <= DCPLOAD_BROKEN; list++)
+		any |= dcpload_plan_list(l->plan, list, 0, &key, NULL) == 0;
+	rc = load_gather_same(l->comm, &any, 1, &b, &l->err, loading_timeout(l));
+	if (rc < 0)
+		return rc;
+	for (uint32_t r = 0; r < l->comm->ranks; r++)
+		rc |= *(const uint8_t *)b.at[r] != 0;
+	load_blobs_free(&b);
+	return rc;
+}
+
 static enum cmd_exit plan(struct loading *l)
 {
 	const struct load_opts *o = l->opts;
@@ -393,7 +413,13 @@ static enum cmd_exit plan(struct loading *l)
 	if (rc == 0 && o->trace)
 		rc = load_say(&l->err, dcpload_plan_trace(l->plan, LOADING_EVENTS));
 	rc = loading_agree(l, rc);
-	if (rc == 0)
+	if (rc == 0 && o->strict && o->keys.n) {
+		/* Else all that is stored would be said to be wanted by no rank. */
+		rc = wants_any(l);
+		if (rc == 0)
+			return loading_matches_nothing(l);
+	}
+	if (rc >= 0)
 		rc = dcpload_plan_finish(l->plan, &l->err);
 	/* Who reads for whom depends on what is cached when it is decided. */
 	if (rc == 0 && o->cold)

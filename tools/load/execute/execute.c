@@ -88,8 +88,11 @@ static int window_error(struct dcpload_plan *p, int rc, struct dcpload_error *er
 {
 	if (p->ship && p->device->said[0])
 		return load_device_said(p->device, rc, err);
-	if (rc == -EOWNERDEAD)
-		return load_fail(err, rc, "rank %u died", load_window_dead(p->window));
+	if (rc == -EOWNERDEAD) {
+		load_fail(err, rc, "rank %u died", load_window_dead(p->window));
+		err->rank = (int32_t)load_window_dead(p->window);
+		return rc;
+	}
 	if (rc == -ETIMEDOUT)
 		return load_fail(err, rc, "no rank of this node made progress for %u s",
 				 p->ck->config.timeout_ms / 1000);

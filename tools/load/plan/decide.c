@@ -214,6 +214,20 @@ static uint64_t slot_bytes(const struct dcpload_plan *p, uint64_t staging)
 	return n - n % LOAD_BLOCK;
 }
 
+/* The failure of a rank of this node names it by its number there: give the one that it has in the job. */
+static void name_in_job(const struct dcpload *ck, struct dcpload_error *err)
+{
+	const struct dcpload_error own = *err;
+	const char *rest = own.text + strlen("rank ");
+
+	if (own.rank < 0 || (uint32_t)own.rank >= ck->nlocal)
+		return;
+	err->rank = (int32_t)ck->local[own.rank];
+	if (load_names_rank(&own))
+		snprintf(err->text, sizeof(err->text), "rank %d%s", err->rank,
+			 rest + strspn(rest, "0123456789"));
+}
+
 /* Collective: gather what ranks need of files, of this node (*by_node) or of all. */
 static int gather_ranges(struct dcpload_plan *p, struct load_blobs *out, bool *by_node,
 			 struct dcpload_error *err)
@@ -232,7 +246,7 @@ static int gather_ranges(struct dcpload_plan *p, struct load_blobs *out, bool *b
 		return load_comm_say(ck->comm, rc, err);
 	rc = load_gather(node, p->mine, p->nmine * sizeof(*p->mine), out, err, timeout);
 	if (rc < 0)
-		err->rank = -1; /* it is a rank of the node's */
+		name_in_job(ck, err);
 	dcpload_comm_close(node);
 	return rc;
 }
