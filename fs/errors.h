@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * errors: what fails, for .dcpfs/errors.json. One entry for each (version, key), with a count;
- * bounded. An entry is removed when its version leaves, and when what failed is read
- * successfully. Safe from any thread.
+ * errors: failures of versions and keys, for .dcpfs/errors.json. One entry for each (version,
+ * key), with a count; bounded. An entry is removed when its version leaves the list, or when
+ * the key is read successfully. Safe from any thread.
  */
 #pragma once
 #include <stdbool.h>
@@ -23,20 +23,25 @@ void dcpfs_errors_destroy(struct dcpfs_errors *e);
 struct dcpfs_fault {
 	uint64_t ino, off;
 };
-#define DCPFS_NO_OFFSET UINT64_MAX /* anywhere: it could not be opened */
+#define DCPFS_NO_OFFSET UINT64_MAX /* no place: the file could not be opened */
 
-/* @key NULL: the version as a whole; @version "": the source. @at may be NULL. The latest message
- * and place are kept. */
+/*
+ * Count a failure. @key NULL: of the version as a whole; @version "": of the source. @at may be
+ * NULL. The latest message and place are kept.
+ */
 void dcpfs_errors_add(struct dcpfs_errors *e, const char *version, const char *key,
 		      const struct dcpfs_fault *at, const char *message);
 
-/* Is there anything? Asked without a lock. */
+/* Are there any entries? Takes no lock. */
 bool dcpfs_errors_any(const struct dcpfs_errors *e);
 
-/* Where @key failed, if @at is not NULL; false: it did not. */
+/* Did @key fail? If so, @at (may be NULL) is set to the place. */
 bool dcpfs_errors_find(struct dcpfs_errors *e, const char *version, const char *key,
 		       struct dcpfs_fault *at);
-/* @key was read successfully; NULL: forget all of @version, which left the list. */
+/*
+ * Remove the entry of @key, which was read successfully; NULL: all entries of @version, which
+ * left the list.
+ */
 void dcpfs_errors_forget(struct dcpfs_errors *e, const char *version, const char *key);
 
 /* Append {"version", "key", "error", "count"} objects to an open array. */

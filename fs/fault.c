@@ -8,7 +8,9 @@
 
 #include "core/store/io/guard.h"
 
-/* Leaving by a jump skips what a return does: the mask is put back as it was before the fault.
+/*
+ * A jump out of the handler does not restore the signal mask as a return would, so restore it
+ * here.
  */
 static void on_sigbus(int sig, siginfo_t *info, void *context)
 {
@@ -16,7 +18,7 @@ static void on_sigbus(int sig, siginfo_t *info, void *context)
 
 	pthread_sigmask(SIG_SETMASK, &before->uc_sigmask, NULL);
 	dcp_guard_fault();
-	signal(sig, SIG_DFL); /* not ours: the faulting access repeats and ends the process */
+	signal(sig, SIG_DFL); /* the access faults again, which ends the process */
 }
 
 int dcpfs_fault_install(void)

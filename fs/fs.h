@@ -36,8 +36,8 @@ struct dcpfs_ranks;
 
 /* What the FUSE session does for this room. */
 struct dcpfs_kernel {
-	void (*drop)(void *ctx, uint64_t ino); /* make the kernel drop what it cached of @ino */
-	bool (*ended)(void *ctx);              /* has it ended, or is it about to? */
+	void (*drop)(void *ctx, uint64_t ino); /* drop the kernel's cached pages of @ino */
+	bool (*ended)(void *ctx);              /* has the session ended, or is it about to? */
 	void *ctx;
 };
 
@@ -47,23 +47,23 @@ struct dcpfs_opts {
 	struct dcp_store_opts store;
 	const struct dcp_log *log;
 	const char *log_to; /* where its lines go, for config.json; NULL: nowhere */
-	uid_t uid;          /* owner shown; (uid_t)-1: that of the source */
+	uid_t uid;          /* owner shown; (uid_t)-1: the source's */
 	gid_t gid;
-	mode_t umask; /* taken off what the source gives; (mode_t)-1: nothing */
+	mode_t umask; /* bits removed from the source's mode; (mode_t)-1: none */
 	bool allow_other, foreground, debug;
-	bool wait;        /* for a source that is not there, or holds nothing yet */
-	bool no_open;     /* have the kernel skip OPEN: cheaper for walkers, no passthrough */
+	bool wait;        /* accept a source that is missing or still empty */
+	bool no_open;     /* the kernel skips OPEN: faster walks, but no passthrough */
 	unsigned threads; /* workers; 0: chosen by the number of processors */
 	unsigned readahead_kib;
 	unsigned passthrough_mib;   /* room for files the kernel serves by itself; 0: none */
 	const char *const *layouts; /* files of --layout */
 	size_t nlayouts;
-	const char *layout_dir;           /* the user's, with *.dcpl; NULL: none */
-	const struct dcp_rules *hf_rules; /* of hf/; NULL: those that fit each version */
-	const char *hf_assets;            /* its config.json, tokenizer, ...; NULL: found */
-	const char *hf_part;     /* only keys that begin with it and a dot; NULL: all */
-	enum dcp_dtype hf_dtype; /* its floating-point numbers are of; OTHER: as stored */
-	uint64_t hf_shard_size;  /* bytes in one of its model files at most; 0: 5 GB */
+	const char *layout_dir;           /* the user's directory with *.dcpl; NULL: none */
+	const struct dcp_rules *hf_rules; /* of hf/; NULL: the preset that fits */
+	const char *hf_assets;   /* directory of config.json, tokenizer; NULL: searched */
+	const char *hf_part;     /* only keys that begin with this and a dot; NULL: all */
+	enum dcp_dtype hf_dtype; /* dtype of floats in hf/; OTHER: as stored */
+	uint64_t hf_shard_size;  /* largest model file of hf/ in bytes; 0: 5 GB */
 	const struct dcpfs_kernel *kernel; /* NULL: there is none */
 	const char *fsname;                /* shown by mount(8); NULL: the source */
 };
@@ -77,31 +77,31 @@ struct dcpfs_opts {
  */
 struct dcpfs_version {
 	uint32_t refs;  /* atomic */
-	uint32_t slot;  /* its part of inode numbers; never given again in this mount */
-	uint64_t place; /* in listings, from 1: the name's, as long as it is there */
+	uint32_t slot;  /* bits of inode numbers; not reused in this mount */
+	uint64_t place; /* position in listings, from 1; kept while the name is listed */
 	char *name;
 	struct dcp_found found; /* strings in arena */
 	struct dcp_arena arena;
-	bool opening, unindexed; /* the opener's lock: being opened; its index must be built */
+	bool opening, unindexed; /* the opener's lock: being opened; no index yet */
 	struct dcp_version *v;   /* set once, by the opener; read with dcpfs_opened() */
-	const char *refused;     /* the same: why it cannot be opened */
+	const char *refused;     /* set once, by the opener: why the version cannot be opened */
 	char *refusal;    /* DCPFS_REFUSAL_MAX bytes in arena; with refused_code, before */
 	int refused_code; /* refused is set */
-	unsigned tries;   /* objects before this one that were refused alike */
-	int64_t again_ns; /* CLOCK_MONOTONIC: not tried again before; the watcher's */
+	unsigned tries; /* predecessors of this object that were refused for the same reason */
+	int64_t again_ns; /* CLOCK_MONOTONIC: earliest next try; the watcher's */
 	bool rebuild;     /* the index in the cache is damaged */
-	bool plain;       /* its files lie in its directory, none is a link; the watcher's */
-	bool trusted;     /* latest may lead to it before it was opened */
-	bool gone;        /* atomic: it left the list; keep nothing of it but what is open */
-	bool rewritten;   /* atomic: and its files changed; serve nothing of it */
-	uint32_t open;    /* atomic: its files that are in use, those of ranks among them */
+	bool plain;       /* no file is a link or lies elsewhere; the watcher's */
+	bool trusted;     /* latest may point here before the version is opened */
+	bool gone;        /* atomic: no longer listed; cache nothing of it, serve open files */
+	bool rewritten;   /* atomic: no longer listed, files changed; serve nothing */
+	uint32_t open;    /* atomic: files in use, including those of ranks */
 	struct dcp_grants *grants; /* NULL: only the user who mounts may enter */
 	struct dcp_rights
-		common; /* before v: to read what shows all keys (fs/versions/rights.h) */
-	bool apart;     /* before v: each tensor has rights of its own */
-	struct dcpfs_version *of; /* what it is part of, a reference; NULL: it is the version */
+		common; /* set before v: rights to files that show all keys (fs/versions/rights.h) */
+	bool apart;               /* set before v: each tensor has its own rights */
+	struct dcpfs_version *of; /* the whole, a reference; NULL: this is the whole version */
 	const struct dcp_named_layout
-		*layout; /* a rank's, which has the v of what it is part of */
+		*layout; /* of a rank, whose v is that of `of`; else NULL */
 	uint32_t rank;
 	struct dcpfs_hf *hf; /* of hf/, before v */
 };
@@ -130,7 +130,7 @@ static inline struct dcp_version *dcpfs_opened(const struct dcpfs_version *ver)
 	return __atomic_load_n(&ver->v, __ATOMIC_ACQUIRE);
 }
 
-/* Why it could not be opened, or NULL; valid as long as @ver. */
+/* The reason why @ver could not be opened, or NULL; valid as long as @ver. */
 static inline const char *dcpfs_version_refusal(const struct dcpfs_version *ver)
 {
 	return __atomic_load_n(&ver->refused, __ATOMIC_ACQUIRE);
@@ -147,12 +147,12 @@ struct dcpfs {
 	const struct dcpfs_node *nodes; /* dcpfs_nodes (fs/tree/tree.h) */
 	struct timespec started;
 	uint8_t id[16]; /* of this mount alone */
-	uid_t uid;      /* these three: shown while no other user may enter */
+	uid_t uid;      /* uid, gid, mode: shown while no other user may enter */
 	gid_t gid;
 	mode_t mode; /* read bits of files; directories get x beside each */
 	struct dcpfs_stats stats;
 	struct dcpfs_cache *files;
-	struct dcpfs_log *log; /* keeps the last lines of opts.log, and stands in its place */
+	struct dcpfs_log *log; /* keeps the last lines; opts.log points into it */
 	struct dcpfs_errors *errors;
 	struct dcpfs_hot *hot; /* NULL: no passthrough */
 	struct dcp_layouts *layouts;
@@ -160,7 +160,7 @@ struct dcpfs {
 	struct dcpfs_keys *keys;
 	struct dcpfs_opener *opener;
 	struct dcp_index_pool *pool;
-	uint64_t places; /* how many were given; the refresher's */
+	uint64_t places; /* places given so far; the refresher's */
 	bool scanned;    /* the source was looked at; the refresher's */
 	int64_t due_ns; /* CLOCK_MONOTONIC: when to try a refused version again; the refresher's */
 	int suspicion; /* eventfd that wakes the watcher; -1: none */
@@ -170,27 +170,30 @@ struct dcpfs {
 	size_t nversions;
 	struct dcpfs_version *latest; /* NULL: none */
 	struct dcp_scan scan;         /* the last look at the source: for incomplete.json */
-	struct dcp_grants *grants;    /* of the way to it; NULL: see fs/versions/rights.h */
+	struct dcp_grants
+		*grants; /* of the way to the source; or NULL (fs/versions/rights.h) */
 };
 
 /*
- * Look at the source, and begin to open its versions in the background. -EINVAL and the like
- * with the reason when there is nothing to show: a source that is one checkpoint is opened
- * here, of others it is known when all are refused within a moment. @opts is copied, what it
- * points to is borrowed.
+ * Scan the source and begin to open its versions in the background. A source that is one
+ * checkpoint is opened before this returns. Returns -EINVAL or the like, with the reason, if
+ * that checkpoint is refused, or if all versions are refused within a moment. @opts is copied;
+ * the memory that it points to is borrowed.
  */
 int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_err *err);
 void dcpfs_destroy(struct dcpfs *fs);
 
-/* Attributes of a node; -ESTALE for a version that is gone, -ENOENT, or what opening it gave.
+/*
+ * Attributes of a node. -ESTALE: its version is gone; -ENOENT; or the error of opening the
+ * version.
  */
 int dcpfs_getattr(struct dcpfs *fs, uint64_t ino, struct stat *st);
 void dcpfs_attr_of_row(struct dcpfs *fs, const struct dcpfs_version *ver, uint64_t ino,
 		       const struct dcp_row *row, struct stat *st);
 
 /*
- * The child @name of directory @parent: its inode, and its attributes when @st is not NULL.
- * -ENOENT, -ENOTDIR, -ESTALE, or what opening a version gave.
+ * Find the child @name of directory @parent: its inode, and its attributes if @st is not NULL.
+ * -ENOENT, -ENOTDIR, -ESTALE, or the error of opening a version.
  */
 int dcpfs_lookup(struct dcpfs *fs, uint64_t parent, const char *name, uint64_t *ino,
 		 struct stat *st);
@@ -206,11 +209,14 @@ typedef bool (*dcpfs_dirent_fn)(void *ctx, const char *name, const struct stat *
 int dcpfs_readdir(struct dcpfs *fs, uint64_t ino, uint64_t after, bool attrs,
 		  dcpfs_dirent_fn fn, void *ctx);
 
-/* What asking the index of @ver gave: damage is noted in errors.json. Returns @rc. */
+/*
+ * Note in errors.json if @rc, which an access to the index of @ver returned, means that the
+ * index is damaged. Returns @rc.
+ */
 int dcpfs_index_asked(struct dcpfs *fs, const struct dcpfs_version *ver, int rc);
 
 /* Where the link @ino leads. -EINVAL: it is not a link. */
 int dcpfs_readlink(struct dcpfs *fs, uint64_t ino, char *buf, size_t size);
 
-/* May the kernel keep what it learnt of this inode for good? (Inside a version: yes.) */
+/* May the kernel cache this inode without a time limit? (Inside a version: yes.) */
 bool dcpfs_is_settled(uint64_t ino);

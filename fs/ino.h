@@ -32,7 +32,7 @@ enum dcpfs_kind {
 	DCPFS_BY_KEY_DIR,
 	DCPFS_BY_KEY,      /* a key's directory; the row is its number */
 	DCPFS_BY_KEY_LINK, /* the same, and the slot of the version */
-	DCPFS_VERSION,     /* the directory of a slot, a version or a rank, and what is in it */
+	DCPFS_VERSION,     /* the directory of a slot (a version or a rank), and its entries */
 	DCPFS_README,
 	DCPFS_INDEX_JSON,
 	DCPFS_INDEX_JSONL,
@@ -41,20 +41,19 @@ enum dcpfs_kind {
 	DCPFS_SAFETENSORS_DIR,
 	DCPFS_OBJECTS_DIR,
 	DCPFS_FILES_DIR,
-	DCPFS_FILES_SUB,   /* a directory in it; the row is that of the first file below it,
-			      with its depth in three low bits */
-	DCPFS_SIDECAR,     /* the row is 1 + its number among the version's files, or assets */
-	DCPFS_SHARD_DIR,   /* a version's layouts */
-	DCPFS_LAYOUT,      /* a layout's ranks; the row is its number */
+	DCPFS_FILES_SUB, /* a directory below files/; the row is that of its first file, with the depth in the low three bits */
+	DCPFS_SIDECAR,   /* the row is 1 + the number among the version's files, or assets */
+	DCPFS_SHARD_DIR, /* a version's layouts */
+	DCPFS_LAYOUT,    /* a layout's ranks; the row is its number */
 	DCPFS_LAYOUT_JSON, /* the same */
 	DCPFS_PLAN_JSON,   /* a rank's */
 	DCPFS_MODEL,       /* a rank's, or one of hf/; the row is its number */
-	DCPFS_HF,          /* only a name: it resolves to DCPFS_VERSION of a slot of its own */
+	DCPFS_HF,          /* only a name: lookup gives the DCPFS_VERSION of another slot */
 	DCPFS_HF_README,   /* these three: of such a slot */
 	DCPFS_HF_INDEX,
-	DCPFS_HF_MADE, /* made of what the checkpoint keeps; the row is its number */
+	DCPFS_HF_MADE, /* a file made from the checkpoint's data; the row is its number */
 	DCPFS_BLOB_DIR,
-	DCPFS_NPY_BLOB, /* these four: about the file of that row */
+	DCPFS_NPY_BLOB, /* DCPFS_*_BLOB: about the file of that row */
 	DCPFS_RAW_BLOB,
 	DCPFS_SAFETENSORS_BLOB,
 	DCPFS_MODEL_BLOB, /* about a file of many */

@@ -11,7 +11,7 @@ struct dcpfs_log;
 
 #define DCPFS_LOG_LINES 256 /* kept */
 
-/* @next gets every line, too; NULL: there is no program. It must live as long. NULL: no memory. */
+/* @next (may be NULL) also gets every line, and must outlive the log. NULL: out of memory. */
 struct dcpfs_log *dcpfs_log_create(const struct dcp_log *next);
 void dcpfs_log_destroy(struct dcpfs_log *l);
 

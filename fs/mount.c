@@ -30,10 +30,10 @@
 
 enum {
 	IDLE_CONNECTIONS = 64, /* to indexes */
-	GRACE_MS = 300,        /* in which a source that is broken altogether is found out */
+	GRACE_MS = 300,        /* time to find that every version is refused */
 };
 
-/* The owner that everything shows while only the user who mounts may enter: the source's. */
+/* While only the user who mounts may enter, every node shows the owner of the source. */
 static void choose_owner(struct dcpfs *fs, const struct stat *source)
 {
 	const struct dcpfs_opts *o = &fs->opts;
@@ -46,7 +46,7 @@ static void choose_owner(struct dcpfs *fs, const struct stat *source)
 	fs->mode |= 0400;
 }
 
-/* Nothing is complete yet: a run that has just begun. */
+/* Log that no version is complete yet, as at the beginning of a run. */
 static void log_empty(const struct dcpfs *fs)
 {
 	const struct dcp_found *f = fs->scan.n ? &fs->scan.found[fs->scan.n - 1] : NULL;
@@ -96,7 +96,7 @@ static int make_parts(struct dcpfs *fs, const struct dcpfs_opts *opts)
 	return rc < 0 ? rc : dcp_queue_create(&fs->opts.store.queue);
 }
 
-/* A checkpoint that is all there is to show is waited for, and how far it is may be shown. */
+/* If the source is a single checkpoint, wait until it is opened, with its progress shown. */
 static int open_first(struct dcpfs *fs, struct dcp_err *err)
 {
 	bool single = fs->scan.single && fs->nversions;
@@ -117,7 +117,7 @@ int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_e
 	struct stat st;
 	int rc;
 
-	/* Who may read a source that is not there, or is no path, is not known: only the user who mounts it. */
+	/* The rights of a missing or remote source are unknown: let in only the user who mounts it. */
 	if ((stat(opts->source, &st) < 0 && opts->wait && errno == ENOENT) ||
 	    dcp_origin_of(opts->source) != &dcp_origin_local)
 		st = (struct stat){ .st_mode = 0400, .st_uid = geteuid(), .st_gid = getegid() };

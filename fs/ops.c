@@ -28,9 +28,11 @@ static struct dcpfs *fs_of(fuse_req_t req)
 	return ((struct dcpfs_server *)fuse_req_userdata(req))->fs;
 }
 
-/* The only place that makes a reply of a code: known errnos unchanged, the rest EIO. What a
- * family does not support (-ENOTSUP) is EIO for a read; only for attributes that errno has
- * another meaning. */
+/*
+ * The only place that turns a return code into a reply: known errnos unchanged, the rest EIO.
+ * So does -ENOTSUP (the family cannot decode a value): programs know ENOTSUP only as an answer
+ * about extended attributes.
+ */
 static void reply_code(fuse_req_t req, int rc)
 {
 	static const int known[] = { ENOENT, ENOTDIR, EISDIR, ESTALE, ENOMEM, EINVAL,
@@ -50,8 +52,10 @@ static bool is_live(const struct dcpfs *fs, uint64_t ino)
 	return node && node->live && node->type == DCPFS_FILE;
 }
 
-/* Who may list keys depends on which versions are open, and who may see rules on a file beside
- * them (fs/versions/rights.h). */
+/*
+ * The rights to list keys depend on which versions are open, and the rights to see rules on a
+ * file beside the versions (fs/versions/rights.h), so both change.
+ */
 static bool has_foreign_rights(uint64_t ino)
 {
 	enum dcpfs_kind kind = dcpfs_ino_unpack(ino).kind;
@@ -66,7 +70,7 @@ static double attr_timeout(const struct dcpfs *fs, uint64_t ino)
 	return dcpfs_is_settled(ino) ? FOREVER : SOON;
 }
 
-/* A version's name may mean another directory later; names below it may not. */
+/* A version's name may be given to another directory later; names below a version may not. */
 static double entry_timeout(uint64_t parent)
 {
 	return dcpfs_is_settled(parent) ? FOREVER : SOON;
@@ -105,7 +109,7 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 	}
 	conn->max_write = DCPFS_MAX_READ; /* sizes the pages of a request, reads too */
 	conn->max_read = DCPFS_MAX_READ;
-	if (opts->readahead_kib) /* without this, what was set on the mount is the limit */
+	if (opts->readahead_kib) /* otherwise read-ahead set on the mount is capped */
 		conn->max_readahead = DCP_MIN(opts->readahead_kib, UINT32_MAX >> 10) << 10;
 	conn->max_background = 64;
 	conn->congestion_threshold = 48;
@@ -226,7 +230,7 @@ static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	fuse_reply_err(req, 0);
 }
 
-/* Gather into a buffer of ours; full count or an error, never less. */
+/* Copy into one of our buffers; reply with all @n bytes or an error, never fewer. */
 static void reply_copied(fuse_req_t req, struct dcpfs *fs, const struct dcpfs_file *f,
 			 uint64_t off, size_t n)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The order matters. Fork first: threads, SQLite connections and maps may not be carried over
- * one. Then the source (a person at a terminal sees the progress and the refusal, and ends it
- * with Ctrl-C: until the mount answers the child belongs to the caller's group), the signal
- * handlers (from then on no mount is left behind), the mount, the loop. The parent waits for
- * word through a pipe and asks the mount once itself, so that whoever started it finds it
- * answering. At the end the mount goes first: the watcher may be at work for a while, and
- * no program should wait in a mount that no longer answers.
+ * The order matters. Fork first: threads, SQLite connections and mappings must not cross a
+ * fork. Then open the source: until the mount answers, the child stays in the caller's process
+ * group, so the user at the terminal sees the progress and the refusal, and can end it with
+ * Ctrl-C. Then install the signal handlers, so that no mount is left behind; mount; serve. The
+ * parent waits for the child's report through a pipe and then asks the mount once itself, so
+ * that the mount answers when the command returns. At the end, unmount first: the watcher may
+ * still be at work, and no program should wait in a mount that does not answer any more.
  */
 #define FUSE_USE_VERSION 312
 #include "fs/session.h"
@@ -40,14 +40,14 @@
 #include "fs/versions/opener.h"
 #include "fs/versions/watch.h"
 
-/* What the child tells the parent, once. */
+/* The child's report to the parent, sent once. */
 struct word {
 	int rc;
 	enum dcpfs_stage stage;
 	struct dcp_err err;
 };
 
-/* One descriptor a shard stays open, so take as many as we may. */
+/* Each shard keeps a descriptor open, so raise the limit as far as allowed. */
 static void raise_file_limit(void)
 {
 	struct rlimit r;
@@ -58,7 +58,7 @@ static void raise_file_limit(void)
 	}
 }
 
-/* Each of a few dozen threads would keep what it freed in a heap of its own. */
+/* Otherwise each of a few dozen threads keeps freed memory in its own heap. */
 static void share_heap(void)
 {
 #ifdef M_ARENA_MAX
@@ -66,9 +66,12 @@ static void share_heap(void)
 #endif
 }
 
-/* Arguments for libfuse: ours, escaped where a source's name could hold a comma. Where others
- * get in the kernel looks at modes. The user who mounts may read what we may, also by a list
- * or a group that no mode shows. */
+/*
+ * Arguments for libfuse. The source's name is escaped, since it may contain a comma.
+ * default_permissions makes the kernel check modes for other users; without allow_other it is
+ * left out, because the user who mounts may also read by an access control list or a group that
+ * no mode shows.
+ */
 static int fuse_options(const struct dcpfs_opts *o, struct fuse_args *args)
 {
 	dcp_auto_free char *fsname = NULL, *options = NULL, *fixed = NULL;
@@ -96,13 +99,13 @@ static void set_readahead(const struct dcpfs_opts *o)
 	snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", major(m.dev),
 		 minor(m.dev));
 	f = fopen(path, "we");
-	if (f) /* an ordinary user keeps the kernel's choice */
+	if (f) /* only root may write it; otherwise the kernel's default stays */
 		fprintf(f, "%u", o->readahead_kib);
 }
 
 /* ---- messages ---- */
 
-static const struct dcp_log *libfuse_log; /* libfuse hands its function no context */
+static const struct dcp_log *libfuse_log; /* libfuse passes no context */
 
 static void log_libfuse(enum fuse_log_level level, const char *fmt, va_list ap)
 {
@@ -118,7 +121,7 @@ static void log_libfuse(enum fuse_log_level level, const char *fmt, va_list ap)
 			"%s", line);
 }
 
-/* @rc: what the loop gave, a signal's number or a negative errno. */
+/* @rc: as returned by loop(). */
 static void log_end(const struct dcpfs *fs, int rc)
 {
 	if (rc < 0)
@@ -170,8 +173,8 @@ static const struct fuse_custom_io patched_io = { .read = plain_read,
 
 struct link {
 	struct fuse_session *se;
-	int dropping; /* atomic: threads between here and the kernel */
-	bool closing; /* atomic: its descriptor is about to be another's */
+	int dropping; /* atomic: number of threads inside link_drop() */
+	bool closing; /* atomic: the descriptor is about to be closed and may be reused */
 };
 
 static void link_drop(void *ctx, uint64_t ino)
@@ -191,7 +194,10 @@ static bool link_ended(void *ctx)
 	return fuse_session_exited(l->se);
 }
 
-/* Who is in the kernel for longer than this waits for a page, and holds the descriptor. */
+/*
+ * Wait up to 100 ms for threads in link_drop(). A thread that stays longer waits for a page
+ * inside the kernel, which then holds the descriptor.
+ */
 static void link_close(struct link *l)
 {
 	__atomic_store_n(&l->closing, true, __ATOMIC_SEQ_CST);
@@ -199,12 +205,13 @@ static void link_close(struct link *l)
 		nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
 }
 
-/* Some may wait for an index that is being built, and still others want to be answered. */
+/* Many, so that requests are answered while others wait for an index that is being built. */
 enum { WORKERS = 64, IDLE_WORKERS = 10, LAST_WORK_MS = 500 };
 
-/* A read may convert in buffers of some hundred kilobytes on the stack. That of the first
- * thread grows when it is needed, which may be too late: then address space is short, and it
- * would be a fault. */
+/*
+ * A read may convert in stack buffers of some hundred kilobytes. The stack of the first thread
+ * grows on demand, which faults when address space has become short, so let it grow now.
+ */
 static void grow_stack(void)
 {
 	volatile char room[512 << 10];
@@ -233,7 +240,7 @@ static int loop(struct fuse_session *se, unsigned threads)
 	return rc;
 }
 
-/* Let go of the terminal, the session and the directory of whoever started us. */
+/* Detach from the parent's terminal, session and working directory. */
 static void detach(void)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -243,11 +250,11 @@ static void detach(void)
 	if (null > 2)
 		close(null);
 	setsid();
-	if (chdir("/") < 0) /* then its directory stays busy: no reason to end */
+	if (chdir("/") < 0) /* the parent's directory stays busy, which is no reason to end */
 		return;
 }
 
-/* Report to the parent. -EPIPE when it is gone: the mount is no longer wanted. */
+/* Report to the parent. -EPIPE: the parent is gone, so the mount is not wanted any more. */
 static int report(int pipe_fd, const struct word *w)
 {
 	if (pipe_fd < 0)
@@ -260,7 +267,7 @@ static int report(int pipe_fd, const struct word *w)
 	return 0;
 }
 
-/* Helper of serve(): the session from before its mount to after it. */
+/* Helper of serve(): mount, serve, unmount. */
 static int serve_mounted(struct link *link, struct dcpfs *fs, int pipe_fd, struct word *w)
 {
 	struct fuse_session *se = link->se;
@@ -296,7 +303,7 @@ static int serve_mounted(struct link *link, struct dcpfs *fs, int pipe_fd, struc
 	ended = dcpfs_opener_stop(fs, LAST_WORK_MS);
 	dcpfs_watch_stop(watch);
 	if (!ended)
-		_exit(rc < 0); /* all else is done, and what it uses must stay until the end */
+		_exit(rc < 0); /* no cleanup: a detached thread uses the memory */
 	return rc;
 }
 
@@ -345,7 +352,7 @@ out:
 	dcpfs_slabs_destroy(server.slabs);
 }
 
-/* "was killed by signal 9 (Killed)", how the serving process ended. */
+/* How the serving process ended: "was killed by signal 9 (Killed)". */
 static const char *ending(pid_t child, char *out, size_t size)
 {
 	int status = 0;
@@ -359,8 +366,10 @@ static const char *ending(pid_t child, char *out, size_t size)
 	return out;
 }
 
-/* Wait for the child's word, then ask the mount itself. A child that serves outlives this only
- * if the mount answers. */
+/*
+ * Wait for the child's report, then ask the mount itself. If the mount does not answer, end the
+ * child.
+ */
 static int await(int fd, pid_t child, const struct dcpfs_opts *opts, struct word *w)
 {
 	struct stat st;

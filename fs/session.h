@@ -15,10 +15,10 @@ enum dcpfs_stage {
 };
 
 /*
- * Open the source, mount it, serve it. In the foreground: returns after the unmount. Else the
- * serving is done by a child in a session of its own, and this returns 0 as soon as the mount
- * answers. SIGTERM, SIGINT and SIGHUP unmount.
- * Call before any thread exists, with descriptors 0 to 2 open. Returns 0 or a negative errno; @stage and @err say more.
+ * Open the source, mount it and serve requests. In the foreground, return after the unmount;
+ * otherwise a child in its own session serves, and this returns 0 as soon as the mount answers.
+ * SIGTERM, SIGINT and SIGHUP unmount. Call before any thread exists, with descriptors 0 to 2
+ * open. Returns 0 or a negative errno; @stage and @err say more.
  */
 int dcpfs_session_run(const struct dcpfs_opts *opts, enum dcpfs_stage *stage,
 		      struct dcp_err *err);

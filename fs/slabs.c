@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { HUGE_PAGE = 2 << 20 /* of x86-64 and, where pages are of 4 KiB, arm64 */ };
+enum { HUGE_PAGE = 2 << 20 /* size of a huge page on x86-64, and on arm64 with 4 KiB pages */ };
 
 /* A free slab's first bytes link it to the next. */
 struct dcpfs_slabs {

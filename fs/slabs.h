@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slabs: reply buffers, taken and given back by workers.
- *
- * Nothing is allocated once enough of them exist. There are two sizes, and of each as many as
- * were ever needed at the same time: short ones of DCPFS_SLAB_SHORT bytes, and long ones, in
- * huge pages where available, which makes copying in and out a twelfth cheaper.
+ * slabs: reply buffers, taken and given back by workers. There are two sizes: short slabs of
+ * DCPFS_SLAB_SHORT bytes, and long slabs, in huge pages where available, which makes copying a
+ * twelfth cheaper. Slabs are kept, so nothing is allocated once there are as many as workers
+ * need at the same time.
  */
 #pragma once
 #include <stddef.h>
@@ -13,7 +12,7 @@ struct dcpfs_slabs;
 
 #define DCPFS_SLAB_SHORT (128u << 10)
 
-/* @most: bytes of the longest reply. */
+/* @most: size of the longest reply in bytes. */
 struct dcpfs_slabs *dcpfs_slabs_create(size_t most);
 void dcpfs_slabs_destroy(struct dcpfs_slabs *s);
 

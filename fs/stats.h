@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * stats: what the mount has done, counted; .dcpfs/stats shows it. Safe from any thread.
- */
+/* stats: counters of what the mount does, shown in .dcpfs/stats. Safe from any thread. */
 #pragma once
 #include <stdint.h>
 
@@ -20,7 +18,7 @@ enum dcpfs_stat {
 	DCPFS_STAT_REPLY_COPIED, /* reads gathered into a buffer first */
 	DCPFS_STAT_REPLY_TEXT,   /* reads of generated files */
 	DCPFS_STAT_ERRORS,
-	DCPFS_STAT_FILES_OPENED, /* files resolved, not found in the cache of files */
+	DCPFS_STAT_FILES_OPENED, /* files resolved because the cache of files did not have them */
 	DCPFS_STAT_KEY_SCANS,    /* versions whose keys were read for by-key/ */
 	DCPFS_STAT_RESCANS,      /* whole looks at the source */
 	DCPFS_STAT_LOOKS,        /* short looks, where inotify is not reliable */

@@ -26,7 +26,7 @@
 
 enum { BUILDERS = 2, LOOK_MS = 100 /* between looks whether to stop */ };
 
-/* A thread that waits for a version; lies on its stack. */
+/* A thread that waits for a version; on the stack of that thread. */
 struct want {
 	struct dcpfs_version *ver;
 	struct want *next;
@@ -39,7 +39,7 @@ struct builder {
 
 struct dcpfs_opener {
 	struct builder builders[BUILDERS];
-	pthread_t thread[BUILDERS]; /* these two: of whoever starts and stops them */
+	pthread_t thread[BUILDERS]; /* with nthreads: the starting thread's */
 	unsigned nthreads;
 	bool stop; /* atomic */
 
@@ -47,9 +47,9 @@ struct dcpfs_opener {
 	pthread_cond_t changed;
 	struct want *wants;                  /* the last come first */
 	const struct dcp_progress *progress; /* of the next build */
-	bool said;                           /* atomic: that there is no config.json */
+	bool said;                           /* atomic: the missing config.json was logged */
 	bool opened, over; /* a version is open; there was nothing left to open */
-	bool held;         /* the first refusal is kept back: it may become the mount's own */
+	bool held; /* the first refusal is not logged yet: it may become the mount's error */
 	struct dcp_err first; /* the first refusal; no code: none */
 };
 
@@ -107,7 +107,7 @@ static void refuse(struct dcpfs *fs, struct dcpfs_version *ver, const struct dcp
 	dcpfs_errors_add(fs->errors, ver->name, NULL, NULL, err->msg);
 }
 
-/* A version that is shown though not all of it can be read. */
+/* Log that not all of a version can be read. */
 static void log_broken(const struct dcpfs *fs, struct dcp_version *v)
 {
 	const struct dcp_index_counts *n = dcp_index_counts(dcp_version_index(v));
@@ -140,7 +140,7 @@ static void log_no_config(struct dcpfs *fs, const struct dcpfs_version *ver,
 			DCP_NO_CONFIG_SAYS);
 }
 
-/* A hf/ that can be read, but is not the model that it seems to be. */
+/* Log a hf/ that can be read but is not the model that its config.json describes. */
 static void log_misfit(const struct dcpfs *fs, const struct dcpfs_version *ver)
 {
 	dcp_auto_buf struct dcp_buf why = DCP_BUF_INIT;
@@ -150,8 +150,10 @@ static void log_misfit(const struct dcpfs *fs, const struct dcpfs_version *ver)
 	dcp_log(fs->opts.log, DCP_LOG_WARN, "%s is %s", ver->name, why.p);
 }
 
-/* The lock is held. A refusal is said once, and the first not before it is known whether there
- * is anything to show. */
+/*
+ * Log a refusal once; the first only when it is known whether any version can be shown. The
+ * lock is held.
+ */
 static void note(struct dcpfs *fs, const struct dcpfs_version *ver, int rc,
 		 const struct dcp_err *err)
 {
@@ -164,7 +166,7 @@ static void note(struct dcpfs *fs, const struct dcpfs_version *ver, int rc,
 		dcp_log(fs->opts.log, DCP_LOG_ERROR, "%s", err->msg);
 }
 
-/* Find out who may read it. Where that fails it is closed again: no one may. */
+/* Find out who may read @v; close it if that fails. */
 static int find_rights(struct dcpfs_version *ver, struct dcp_version *v, struct dcp_err *err)
 {
 	int rc = dcpfs_rights_open(ver, v);
@@ -177,8 +179,9 @@ static int find_rights(struct dcpfs_version *ver, struct dcp_version *v, struct 
 }
 
 /*
- * Open @ver, from the cache or, with @build, in any way, and say how that went. The lock is
- * held, but not meanwhile; no other thread is opening @ver.
+ * Open @ver from the cache, or with @build by building its index if need be, and publish the
+ * result. Call with the lock held, which is released meanwhile, and when no other thread is
+ * opening @ver.
  */
 static void open_now(struct dcpfs *fs, struct dcpfs_version *ver, bool build)
 {
@@ -215,8 +218,7 @@ static void open_now(struct dcpfs *fs, struct dcpfs_version *ver, bool build)
 	dcpfs_versions_choose_latest(fs);
 	pthread_rwlock_unlock(&fs->lock);
 	if (rc != -EAGAIN)
-		dcpfs_versions_suspect(
-			fs); /* its files are to be watched, or it is tried again */
+		dcpfs_versions_suspect(fs); /* to watch its files, or to try again */
 	pthread_mutex_lock(&o->lock);
 	ver->opening = false;
 	ver->unindexed = rc == -EAGAIN;
@@ -234,7 +236,9 @@ static void unwant(struct dcpfs_opener *o, const struct want *w)
 	*at = w->next;
 }
 
-/* For a change, but not long: whether to stop is looked at again. The lock is held. */
+/*
+ * Wait for a change, but not long, so that the caller can check is_stopped(). The lock is held.
+ */
 static void wait_some(struct dcpfs_opener *o)
 {
 	struct timespec soon = in_ms(CLOCK_MONOTONIC, LOOK_MS);
@@ -242,7 +246,7 @@ static void wait_some(struct dcpfs_opener *o)
 	pthread_cond_clockwait(&o->changed, &o->lock, CLOCK_MONOTONIC, &soon);
 }
 
-/* Wait until it is decided, or the end. */
+/* Wait until @ver is opened or refused, or the mount ends. */
 static void await(struct dcpfs *fs, struct dcpfs_version *ver)
 {
 	struct dcpfs_opener *o = fs->opener;
@@ -268,8 +272,10 @@ static void await(struct dcpfs *fs, struct dcpfs_version *ver)
 	pthread_mutex_unlock(&o->lock);
 }
 
-/* Open hf/ of a version that is open: one at a time, whoever came first. It is tried again when
- * it failed: what is wrong with single keys is not a failure. */
+/*
+ * Open hf/ of an open version; one thread at a time. After a failure it is tried again: defects
+ * of single keys are not failures.
+ */
 static int map(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_err *err)
 {
 	struct dcpfs_opener *o = fs->opener;
@@ -335,7 +341,7 @@ static struct dcpfs_version *next_wanted(const struct dcpfs_opener *o)
 	return dcpfs_version_hold(ver);
 }
 
-/* The newest that is not open yet; the lock is held. */
+/* The newest version that is not open yet; the lock is held. */
 static struct dcpfs_version *next_listed(struct dcpfs *fs)
 {
 	struct dcpfs_version *ver = NULL;

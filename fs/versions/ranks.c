@@ -21,7 +21,7 @@
 enum {
 	BUCKETS = 1 << 16,
 	SLOTS = 1 << DCPFS_SLOT_BITS,
-	LOOKS = 64, /* at entries for one not in use, each time one is made */
+	LOOKS = 64, /* entries examined for an unused rank, each time one is made */
 };
 
 struct entry {
@@ -57,8 +57,10 @@ static void mark(struct dcpfs_ranks *t, uint32_t slot)
 	t->ngiven++;
 }
 
-/* All eight million were given: only what is there now counts. The kernel may still have inodes
- * of what went; another generation shows it that they are not those. */
+/*
+ * All eight million slots were given, so reuse those that are free now. The kernel may still
+ * know inodes of former owners; another generation tells them apart.
+ */
 static void start_over(struct dcpfs *fs)
 {
 	struct dcpfs_ranks *t = fs->ranks;
@@ -79,8 +81,10 @@ static uint32_t slot_of_hash(uint64_t hash)
 	return (uint32_t)(hash & (SLOTS - 1));
 }
 
-/* The one it asks for, or the next that was never given: the kernel may still hold pages of
- * what had that one. */
+/*
+ * The slot that the hash names, or the next unused one: the kernel may still hold pages of a
+ * former owner.
+ */
 static uint32_t next_slot(const struct dcpfs_ranks *t, uint64_t hash)
 {
 	uint32_t slot = slot_of_hash(hash);
@@ -128,7 +132,7 @@ static uint64_t hash_of(const struct dcpfs_version *ver, const struct dcp_named_
 	return dcp_hash64(id, sizeof(id));
 }
 
-/* Where a rank stands among those of its hash. */
+/* The place of a rank in the chain of its hash. */
 static struct entry **of_bucket(struct dcpfs_ranks *t, const struct dcpfs_version *ver,
 				const struct dcp_named_layout *layout, uint32_t rank)
 {
@@ -171,7 +175,10 @@ static void take_out(struct dcpfs_ranks *t, struct entry *e)
 	t->n--;
 }
 
-/* Take out what belongs to @ver (NULL: everything), to be put once the lock is given back. */
+/*
+ * Remove the ranks of @ver (NULL: all) from the table; the caller puts them after releasing the
+ * lock.
+ */
 static struct entry *take(struct dcpfs_ranks *t, const struct dcpfs_version *ver)
 {
 	struct entry *out = NULL, *newer;
@@ -187,9 +194,11 @@ static struct entry *take(struct dcpfs_ranks *t, const struct dcpfs_version *ver
 	return out;
 }
 
-/* Over the limit the oldest that are not in use go: of a rank with open files, cached or not,
- * there are more counts than ours, and a new one is taken under the lock. Among many that are
- * in use none may be found, and one more stays. */
+/*
+ * Over the limit, remove the least recently used ranks that are not in use. A rank with open
+ * files, cached or not, has more references than the table's, and references are taken under
+ * the lock. If the first entries are all in use, none is removed and the table grows by one.
+ */
 static struct entry *evict(struct dcpfs_ranks *t)
 {
 	struct entry *out = NULL;

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ranks: what one rank of a layout holds of a version, as a slot of its own.
- *
- * A rank is a struct dcpfs_version that shares the index of the version it is part of and cuts
- * every tensor by its layout. It is a few hundred bytes, made when it is entered, not when
- * its directory is listed; what it holds is computed row by row. DCPFS_RANKS_KEPT are kept, and
- * those with open files; the ones used longest ago go first, and whoever comes back by path
- * finds the rank again, under another inode. All of a version's ranks go when the version does.
- *
- * Slots are given here, to versions and ranks alike.
+ * ranks: one rank of a layout over a version, with its own slot. A rank is a struct
+ * dcpfs_version that shares the index of its version and cuts every tensor by its layout. It
+ * takes a few hundred bytes, is made when its directory is entered, not when the directory is
+ * listed, and computes its parts row by row. Ranks with open files are kept, and
+ * DCPFS_RANKS_KEPT others; the least recently used go first, and a lookup makes them again,
+ * with another inode. All ranks of a version go with the version. This module gives slots to
+ * versions and to ranks.
  */
 #pragma once
 #include <stdbool.h>
@@ -32,8 +30,10 @@ struct dcpfs_version;
 struct dcpfs_ranks *dcpfs_ranks_create(void);
 void dcpfs_ranks_destroy(struct dcpfs_ranks *t);
 
-/* A slot for something of that hash: the one it asks for, so that a remount finds the same, or
- * the next that was never given. */
+/*
+ * A slot for a version or rank with this hash: the slot that the hash names, so that a remount
+ * finds the same, or the next unused one.
+ */
 uint32_t dcpfs_slot_take(struct dcpfs *fs, uint64_t hash);
 
 /* How often the slot was given in this mount, modulo 256: the generation of its inodes. */
@@ -49,7 +49,7 @@ int dcpfs_rank_get(struct dcpfs *fs, struct dcpfs_version *ver,
 uint32_t dcpfs_rank_slot(struct dcpfs *fs, const struct dcpfs_version *ver,
 			 const struct dcp_named_layout *layout, uint32_t rank);
 
-/* A reference to hf/ of @ver; NULL: it was not looked up yet. */
+/* A reference to hf/ of @ver; NULL: hf/ was not looked up yet. */
 struct dcpfs_version *dcpfs_hf_find(struct dcpfs *fs, const struct dcpfs_version *ver);
 
 /* A reference to the version or rank of a slot; NULL: gone. */
@@ -64,14 +64,18 @@ void dcpfs_ranks_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewrit
 				       bool rewritten));
 
 /*
- * What @ver, a version or a rank, holds of a tensor: changes the shape and size of @row to
- * that, and with @cut says how (in @arena; NULL cut: not wanted). For a version all of it. 1;
- * 0: nothing, it is not shown; negative: the layout cannot cut it, described in @err.
+ * Cut the tensor @row to the part that @ver holds (all of it, if @ver is a version, not a
+ * rank): sets shape and size of @row, and @cut (in @arena) unless NULL. Returns 1; 0 if @ver
+ * holds nothing of it, so it is not shown; negative if the layout cannot cut it, described in
+ * @err.
  */
 int dcpfs_rank_cut(const struct dcpfs_version *ver, struct dcp_row *row,
 		   struct dcp_arena *arena, struct dcp_cut *cut, struct dcp_err *err);
 
-/* Open what @ver holds of tensor row @id. -ENOENT: nothing; or as dcp_view_open(). */
+/*
+ * Open the part of tensor row @id that @ver holds. -ENOENT: no part; otherwise as
+ * dcp_view_open().
+ */
 int dcpfs_rank_view(const struct dcpfs_version *ver, int64_t id, enum dcp_as as,
 		    struct dcp_view **out, struct dcp_err *err);
 
