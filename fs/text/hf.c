@@ -78,7 +78,7 @@ static const char *fact(const struct dcpfs_version *ver, const char *name)
 	return value ? value : "0";
 }
 
-/* Is there a file like that beside the weights, or made? */
+/* Is there a file of this kind beside the weights, or made by dcpfs? */
 static bool has(const struct dcpfs_version *ver, const char *glob)
 {
 	const struct dcp_assets *a = dcp_version_assets(dcpfs_opened(ver));
@@ -197,7 +197,10 @@ static int put_failed(void *ctx, const struct dcp_row *row, const char *why)
 	return ++t->n == MAX_NAMED;
 }
 
-/* Keys that failed, tensors and those that no rule fits, each with the reason. */
+/*
+ * List the keys that failed, tensors that cannot be read and keys without a rule, each with the
+ * reason.
+ */
 static int put_all_failed(const struct dcpfs_version *ver, struct dcpfs_spool *s)
 {
 	uint64_t broken = dcp_index_counts(dcpfs_index(ver))->broken;
@@ -227,7 +230,10 @@ static void put_difference(void *ctx, const char *what, const char *key, const c
 		dcp_buf_printf(t->out, "- %s: `%s`: %s\n", what, code_of(key, name), text);
 }
 
-/* Lines of the user's own rules: a preset has rules for more than one model. */
+/*
+ * List rules of the user that matched no key. A preset is left out, since it has rules for
+ * several models.
+ */
 static void put_unused(const struct dcpfs_version *ver, struct dcp_buf *b)
 {
 	const char *lines = dcp_index_meta(dcpfs_index(ver), "unused");
@@ -239,7 +245,7 @@ static void put_unused(const struct dcpfs_version *ver, struct dcp_buf *b)
 			       lines);
 }
 
-/* What the files of the source say differently in __metadata__. */
+/* List entries of __metadata__ on which the files of the source differ. */
 static void put_lost(const struct dcpfs_version *ver, struct dcp_buf *b)
 {
 	const char *text = dcp_index_meta(dcpfs_index(ver), "metadata_lost");
@@ -259,7 +265,7 @@ static void put_lost(const struct dcpfs_version *ver, struct dcp_buf *b)
 	dcp_buf_str(b, "\n");
 }
 
-/* Does it have what the model of config.json has? */
+/* Compare the tensors with those of the model that config.json names. */
 static int put_model(const struct dcpfs_version *ver, struct dcp_buf *b, struct dcp_err *err)
 {
 	dcp_auto_buf struct dcp_buf list = DCP_BUF_INIT;

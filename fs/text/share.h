@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * share: what is written about layouts and ranks: layout.json, and a rank's index.json and
- * plan.json. The forms are documented in fs/README.md.
+ * share: the files that describe layouts and ranks: layout.json, and a rank's index.json and
+ * plan.json. Their forms are documented in fs/README.md.
  */
 #pragma once
 #include <stdint.h>
@@ -15,7 +15,7 @@ struct dcpfs_version;
 int dcpfs_share_layout(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t id,
 		       struct dcpfs_spool *s, struct dcp_err *err);
 
-/* index.json of the rank @ver: what it holds of each key. */
+/* index.json of the rank @ver: its part of each key. */
 int dcpfs_share_index(struct dcpfs_version *ver, struct dcpfs_spool *s);
 
 /* plan.json of the rank @ver: which stored bytes it needs. Opens backing files. */

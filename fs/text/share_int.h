@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * share_int: what the files of share share.
- */
+/* share_int: private to share.c and share_plan.c. */
 #pragma once
 #include <stdint.h>
 
@@ -24,5 +22,5 @@ struct dcpfs_writing {
 	struct dcp_arena arena;
 };
 
-/* Open the object, with the members that say which rank it is about. */
+/* Begin a JSON object with the members that name the rank. */
 void dcpfs_share_begin(struct dcpfs_writing *x);

@@ -12,7 +12,9 @@
 #include "fs/text/spool.h"
 #include "fs/versions/ranks.h"
 
-enum { PAGE = 4096 /* that of storage; a plan does not depend on where it is made */ };
+enum {
+	PAGE = 4096 /* block size of storage, fixed, so that plans are the same on every machine */
+};
 
 /* What one file has to give. */
 struct need {
@@ -25,7 +27,7 @@ struct planning {
 	struct dcp_buf needs; /* struct need, by file number */
 	struct need all;
 	const struct dcp_view *view;
-	struct dcp_stored stored; /* what was decoded last; no codec: nothing */
+	struct dcp_stored stored; /* the bytes decoded last; without a codec: none */
 };
 
 /* One counted dimension of the runs. */
@@ -87,8 +89,10 @@ static int add_need(struct planning *p, uint32_t file, uint64_t bytes, uint64_t 
 	return 0;
 }
 
-/* Of a read of what stored bytes decode to: these. They are read whole, once for the reads that
- * follow each other. */
+/*
+ * Write the stored bytes that a read decodes. They are read whole, once for consecutive reads
+ * of the same bytes.
+ */
 static int put_stored(struct planning *p, const struct dcp_stored *now)
 {
 	uint64_t touched = 0;

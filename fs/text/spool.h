@@ -23,10 +23,13 @@ struct dcpfs_text {
 	char *heap; /* what p points to, or NULL: p is a mapping */
 };
 
-/* A file without a name in @dir, or (@dir NULL, or not possible there) in memory, called @what. -1: errno. */
+/*
+ * Open a nameless file in @dir, or in memory (named @what) if @dir is NULL or cannot hold one.
+ * -1: errno.
+ */
 int dcpfs_nameless(const char *dir, const char *what);
 
-/* Takes the buffer's memory, also on failure. 0 or -ENOMEM. */
+/* Takes over the buffer's memory, also on failure. 0 or -ENOMEM. */
 int dcpfs_text_from_buf(struct dcpfs_text *t, struct dcp_buf *b);
 void dcpfs_text_finish(struct dcpfs_text *t);
 
@@ -41,10 +44,16 @@ struct dcpfs_spool {
 		.fd = -1, .dir = (where)                                                       \
 	}
 
-/* Write what was appended when that is a megabyte, or at once. -ENOMEM, -ENOSPC, -EIO, ... */
+/*
+ * Write the appended text to the file if it has reached a megabyte, or with @now in any case.
+ * -ENOMEM, -ENOSPC, -EIO, ...
+ */
 int dcpfs_spool_flush(struct dcpfs_spool *s, bool now);
 
-/* Call @fn for every row of a kind, and write what it appended. What @fn or the index gave, if that is negative; 0. */
+/*
+ * Call @fn for every row of a kind, and flush the text that it appends. 0, or the first error
+ * of @fn or the index.
+ */
 int dcpfs_spool_rows(struct dcpfs_spool *s, struct dcp_index *ix, enum dcp_row_kind kind,
 		     int (*fn)(void *ctx, struct dcp_row *row), void *ctx);
 

@@ -205,7 +205,10 @@ static int put_broken(void *ctx, const struct dcp_row *row, const char *why)
 	return 0;
 }
 
-/* A model that is not whole, and keys that the index knows to be broken; what failed at run time comes from fs/errors.c. */
+/*
+ * Incomplete models, and keys that the index knows to be broken; failures at run time come from
+ * fs/errors.c.
+ */
 static void put_all_broken(const struct dcpfs_version *ver, struct dcp_jsonw *w)
 {
 	struct broken b = { ver, w };
@@ -309,7 +312,7 @@ static void make_config(const struct dcpfs *fs, struct dcp_jsonw *w)
 	dcp_jsonw_end(w);
 }
 
-/* A page is read on a terminal, too. */
+/* README files are also read on a terminal, so spell control characters. */
 static int make_shown(struct dcpfs_spool *s)
 {
 	dcp_auto_buf struct dcp_buf page = s->buf;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * text: the files whose content dcpfs writes: README.txt, index.json, status.json and so on.
- */
+/* text: the generated files: README.txt, index.json, status.json and so on. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -13,7 +11,9 @@ struct dcp_err;
 struct dcpfs;
 struct dcpfs_version;
 
-/* Write the file of that inode. @ver is open, except for README.txt, which says why it was
- * refused; NULL for kinds that belong to no version. */
+/*
+ * Generate the file of inode @ino. @ver is open, except for README.txt, which also says why a
+ * version was refused; NULL for kinds that belong to no version.
+ */
 int dcpfs_text_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_ino ino,
 		    struct dcpfs_text *out, struct dcp_err *err);

@@ -21,14 +21,14 @@
 
 #define PREFIX "user.dcpfs."
 
-/* One row with everything its attributes are made of. */
+/* A row with all the data of its attributes. */
 struct subject {
 	struct dcpfs_version *ver;
 	struct dcp_arena arena;
 	const struct dcpfs_rows *rows;
 	struct dcp_row row;
 	struct dcp_tensor t;
-	bool *needed; /* by piece: the rank has something of it; NULL: all are */
+	bool *needed; /* for each piece: does the rank use it? NULL: all are used */
 	struct dcp_object o;
 };
 
@@ -40,7 +40,7 @@ static int mark_piece(void *ctx, const struct dcp_meet *m)
 	return 0;
 }
 
-/* Which pieces @part has something of. What does not lie as it should is listed whole. */
+/* Mark the pieces that @part overlaps. A piece that does not lie as expected counts as used. */
 static int find_needed(struct subject *s, const struct dcp_cut *part)
 {
 	struct dcp_tiling tiling;
@@ -113,7 +113,7 @@ static void unload(struct subject *s)
 	dcpfs_version_put(s->ver);
 }
 
-/* What the elements of this very file are: .npy may hold wider ones. */
+/* The dtype of this file's elements, which .npy may widen. */
 static const char *storage_dtype(const struct subject *s)
 {
 	const struct dcp_dtype_info *info = dcp_dtype_info(dcp_tensor_shown(&s->t));
@@ -126,7 +126,7 @@ static bool is_needed(const struct subject *s, size_t piece)
 	return !s->needed || s->needed[piece];
 }
 
-/* Names of the files that hold it, in order of first use. */
+/* Names of the source files of the tensor, in order of first use. */
 static void put_files(const struct subject *s, struct dcp_buf *b)
 {
 	const struct dcp_files *files = dcp_version_files(dcpfs_opened(s->ver));

@@ -9,7 +9,7 @@
 struct dcp_buf;
 struct dcpfs;
 
-/* Append the value (no NUL). -ENODATA: this node has none of that name. */
+/* Append the value (no NUL). -ENODATA: the node has no attribute of that name. */
 int dcpfs_xattr_get(struct dcpfs *fs, uint64_t ino, const char *name, struct dcp_buf *out);
 
 /* Append the names, each with its NUL. Empty for nodes without attributes. */

@@ -63,7 +63,7 @@ void dcpfs_attr_of_row(struct dcpfs *fs, const struct dcpfs_version *ver, uint64
 	    dcp_view_size_of(dcpfs_index(ver), row, r->as, &size) < 0)
 		size = 0; /* opening it gives the error */
 	if (row->broken && size == 0 && fs->opts.no_open)
-		size = 1; /* or the kernel, not asking us, would find it empty and sound */
+		size = 1; /* size 0 would make the kernel take it for empty, without an OPEN to fail */
 	set_size(st, size);
 }
 
@@ -101,7 +101,7 @@ static int attr_of_row(const struct dcpfs_at *at, const struct dcpfs_rows *r, ui
 	return rc;
 }
 
-/* A file made by us: as big as its text. */
+/* A generated file: its size is that of its text. */
 static int attr_of_text(struct dcpfs *fs, uint64_t ino, struct stat *st)
 {
 	struct dcpfs_file *file;
@@ -134,8 +134,8 @@ static int attr_of_node(const struct dcpfs_at *at, uint64_t ino, struct stat *st
 	char to[PATH_MAX];
 	int rc = 0;
 
-	/* An open version knows who may read what is in it; of one that cannot be opened only
-	 * the user who mounts may read why. */
+	/* The rights inside a version are known once it is open. If it cannot be opened, only
+	 * the user who mounts may read the reason. */
 	if (at->ver && at->fs->opts.allow_other &&
 	    (node->kind != DCPFS_VERSION || dcpfs_is_hf(at->ver)))
 		dcpfs_version_open(at->fs, at->ver, NULL);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * by-key/: one tensor over time. by-key/<key>/<version>.npy is a link to the version's npy/
- * file (<version>.bin to the one in raw/, where .npy has no form for the dtype); its inode number is
- * the slot of the version and the number of the key.
- *
- * A version whose index is still being built may have any key, so what is asked here waits for it:
- * a name for its version, a key for versions until one has it, a listing for all of them.
+ * file, or <version>.bin to its raw/ file if .npy cannot hold the dtype. The inode number has
+ * the slot of the version and the number of the key. A version whose index is still being built
+ * may have any key, so requests wait for it: the lookup of a version's name for that version,
+ * the lookup of a key until a version has it, and a listing for all versions.
  */
 #include <errno.h>
 #include <limits.h>
@@ -19,7 +18,7 @@
 #include "fs/versions/ranks.h"
 #include "fs/versions/versions.h"
 
-/* The form that by-key/ shows of the tensor @stem in @ver; NULL: it has none of that key. */
+/* The form in which by-key/ shows the tensor @stem of @ver; NULL: @ver has no such tensor. */
 static const struct dcpfs_rows *form_in(const struct dcpfs_version *ver, const char *stem)
 {
 	const struct dcpfs_rows *npy = dcpfs_rows_in(DCPFS_NPY_DIR);
@@ -36,7 +35,10 @@ static const struct dcpfs_rows *form_in(const struct dcpfs_version *ver, const c
 								 : dcpfs_rows_in(DCPFS_RAW_DIR);
 }
 
-/* Wait until the version behind place @place is opened or refused: its place; 0: after the last; or -ECANCELED, the mount ends. */
+/*
+ * Wait until the version after @place is opened or refused. Returns its place, 0 after the last
+ * version, or -ECANCELED when the mount ends.
+ */
 static int64_t wait_behind(struct dcpfs *fs, uint64_t place)
 {
 	struct dcpfs_version *ver = dcpfs_version_behind(fs, place);
@@ -60,7 +62,7 @@ int dcpfs_by_key_attr(const struct dcpfs_at *at, struct stat *st)
 {
 	char stem[DCP_NAME_MAX + 1];
 
-	return stem_of(at->fs, at->i.row, stem); /* -ESTALE: it is not there any more */
+	return stem_of(at->fs, at->i.row, stem); /* -ESTALE: no version has the key any more */
 }
 
 /* "step-5.npy" in the directory of a key. */

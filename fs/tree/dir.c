@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of the tree: lookup and listing, whatever the directory. */
+/* Lookup and listing, for all kinds of directories. */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -27,8 +27,10 @@ static uint64_t parent_of(const struct dcpfs_at *at)
 		parent, kind == DCPFS_LAYOUT_JSON ? at->i.row : 0);
 }
 
-/* A fixed child's inode; 0: it is not there now. The link's shows where it leads, so that the
- * kernel may keep what it read from it: when latest moves, it is another inode. */
+/*
+ * The inode of a fixed child, or 0 if it is absent now. The inode of a link depends on its
+ * target, so that the kernel may cache the target: when latest moves, it gets another inode.
+ */
 static uint64_t ino_of_child(const struct dcpfs_at *dir, enum dcpfs_kind kind)
 {
 	uint64_t row = kind == DCPFS_LATEST ? dcpfs_latest(dir->fs) : dir->i.row;
@@ -36,14 +38,16 @@ static uint64_t ino_of_child(const struct dcpfs_at *dir, enum dcpfs_kind kind)
 	return kind == DCPFS_LATEST && !row ? 0 : dcpfs_ino_pack(dir->i.slot, kind, row);
 }
 
-/* Reached through the directory of a version (not of a rank: that is below one). */
+/*
+ * Is the child reached through the directory of a version, not of a rank, which lies below one?
+ */
 static int enter(const struct dcpfs_at *dir)
 {
 	int rc = dir->i.kind == DCPFS_VERSION && !dcpfs_is_rank(dir->ver)
 			 ? dcpfs_version_open(dir->fs, dir->ver, NULL)
 			 : 0;
 
-	return rc == -ENOENT ? -ESTALE : rc; /* ENOENT would say that the name is free */
+	return rc == -ENOENT ? -ESTALE : rc; /* not ENOENT: the name exists */
 }
 
 static int lookup_in(const struct dcpfs_at *dir, const char *name, struct dcpfs_entry *out)

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dir_int: what the files that answer lookup and listing share.
- *
- * Positions in a directory: 1 and 2 are "." and "..", 3 to 31 the fixed children,
- * DCPFS_FIRST_ROW and up the versions by their place, rows by their id, layouts and ranks by
- * their number, keys by their hash. So seekdir and telldir hold across listings, and a listing
- * needs no state between calls.
+ * dir_int: private to the files that do lookup and listing. Positions in a directory: 1 and 2
+ * are "." and "..", 3 to 31 the fixed children; from DCPFS_FIRST_ROW on versions by their
+ * place, rows by their id, layouts and ranks by their number, keys by their hash. So seekdir
+ * and telldir hold across listings, and a listing needs no state between calls.
  */
 #pragma once
 #include <stdbool.h>
@@ -39,7 +37,7 @@ struct dcpfs_listing {
 	void *ctx;
 };
 
-/* Of which kind is the slot @ver? NULL: slot 0. */
+/* The kind of slot @ver; NULL is slot 0. */
 static inline enum dcpfs_slots dcpfs_slots_of(const struct dcpfs_version *ver)
 {
 	if (!ver || !ver->of)
@@ -52,14 +50,14 @@ static inline enum dcpfs_slots dcpfs_slots_of(const struct dcpfs_version *ver)
 /* -ENOENT, -ESTALE: the version is gone. Put at->ver, also on failure. */
 int dcpfs_at(struct dcpfs *fs, uint64_t ino, struct dcpfs_at *at);
 
-/* Attributes of a node but its size. */
+/* Attributes of a node, without its size. */
 void dcpfs_attr_base(struct dcpfs *fs, const struct dcpfs_version *ver, uint64_t ino,
 		     enum dcpfs_type type, struct stat *st);
 
-/* Emit one entry; its attributes when wanted and cheap. False: the reader has enough. */
+/* Emit one entry, with attributes if they are wanted and cheap. False: stop. */
 bool dcpfs_emit(const struct dcpfs_listing *l, const char *name, uint64_t ino,
 		enum dcpfs_type type, uint64_t position);
-/* The same of a directory that is made by entering it. */
+/* The same for a directory that is made when it is entered. */
 bool dcpfs_emit_slot(const struct dcpfs_listing *l, const char *name, uint32_t slot,
 		     uint64_t position);
 
@@ -77,13 +75,16 @@ dcpfs_list_fn dcpfs_versions_list, dcpfs_tags_list, dcpfs_keys_list, dcpfs_by_ke
 dcpfs_readlink_fn dcpfs_latest_readlink, dcpfs_tag_readlink, dcpfs_by_key_readlink;
 dcpfs_attr_fn dcpfs_by_key_attr, dcpfs_sidecar_attr;
 
-/* How file @row of @ver is shown in files/ or hf/ itself: under its name, or as the directory that it is the first in. False: it is
- * shown there by another, or not at all. @shown: DCP_NAME_MAX + 1 bytes. */
+/*
+ * The entry of files/ or hf/ for file @row of @ver: the file's name, or the subdirectory whose
+ * first file it is. False: an earlier file stands for the subdirectory, or the file is not
+ * shown. @shown: DCP_NAME_MAX + 1 bytes.
+ */
 bool dcpfs_sidecar_shown(const struct dcpfs_version *ver, uint64_t row, char *shown,
 			 uint64_t *ino);
-/* The directory above one in files/ or hf/. */
+/* The parent of a directory below files/ or hf/. */
 uint64_t dcpfs_sidecars_above(const struct dcpfs_version *ver, struct dcpfs_ino dir);
 
-/* Make the slot of a rank of a version; @layout NULL: of its hf/. */
+/* Make the slot of a rank of a version; @layout NULL: the slot of its hf/. */
 int dcpfs_slot_lookup(const struct dcpfs_at *dir, const struct dcp_named_layout *layout,
 		      uint32_t rank, struct dcpfs_entry *out);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * hf/: model files by their number, what is made of the checkpoint's objects, and the files beside the weights.
- */
+/* hf/: model files by number, generated files, and the files beside the weights. */
 #include <errno.h>
 #include <string.h>
 
@@ -12,7 +10,7 @@
 #include "fs/tree/dir_int.h"
 #include "fs/versions/hf.h"
 
-/* Model files, and their list after them where there are several. */
+/* Model files, followed by their index if there are several. */
 static size_t nweights(const struct dcpfs_hf *hf)
 {
 	return hf->nfiles + (hf->nfiles > 1);

@@ -16,14 +16,14 @@
 
 struct key {
 	uint64_t hash;    /* of the stem: who it is */
-	uint64_t number;  /* its upper bits, or a little more where two would be equal */
+	uint64_t number;  /* upper bits of the hash, or slightly more to be unique */
 	uint32_t version; /* that has it, in versions */
 	uint32_t row;
 };
 
 struct dcpfs_keys {
 	pthread_mutex_t lock;    /* everything below */
-	bool made;               /* all versions that are open are in it */
+	bool made;               /* all open versions are included */
 	struct dcp_buf versions; /* struct dcpfs_version *, references */
 	struct dcp_buf keys;     /* struct key, by hash and so by number */
 	size_t n;
@@ -85,7 +85,7 @@ static const struct key *at_least(const struct dcpfs_keys *k, uint64_t number)
 	return i < k->n ? &keys[i] : NULL;
 }
 
-/* Numbers were only ever raised past equal ones. */
+/* Starts at the number of the hash: numbers were only raised, to be unique. */
 static const struct key *find(const struct dcpfs_keys *k, uint64_t hash)
 {
 	const struct key *key = at_least(k, number_of(hash)),
@@ -104,7 +104,7 @@ static uint64_t hash_of(const char *stem)
 	return dcp_hash64(stem, strlen(stem));
 }
 
-/* Sorted, once each, with numbers of their own. */
+/* Sort the keys, remove duplicates, and number them. */
 static void set_in_order(struct dcpfs_keys *k)
 {
 	struct key *keys = DCP_ITEMS(k->keys, struct key);
@@ -124,7 +124,7 @@ static void set_in_order(struct dcpfs_keys *k)
 	k->keys.n = k->n * sizeof(*keys);
 }
 
-/* The keys of @ver that no version before it has. */
+/* Add the keys of @ver that no earlier version has. */
 static int add_version(struct dcpfs_keys *k, struct dcpfs_version *ver)
 {
 	uint32_t number = (uint32_t)DCP_NITEMS(k->versions, struct dcpfs_version *);
@@ -165,7 +165,7 @@ static bool has_version(const struct dcpfs_keys *k, const struct dcpfs_version *
 	return false;
 }
 
-/* Those that are open now and not in it, newest first. */
+/* List the open versions that are not included yet, newest first. */
 static int list_versions(struct dcpfs *fs, struct dcp_buf *out)
 {
 	pthread_rwlock_rdlock(&fs->lock);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The root: versions by name, the link to the latest, and tags/: the names that the source
- * itself has for versions, as links. A tag's inode number holds the slot of the version it leads
- * to, so what the kernel keeps of it stays true.
+ * The root: versions by name, the link latest, and tags/: the source's own names for versions,
+ * as links. The inode number of a tag holds the slot of its version, so that a cached target
+ * stays true.
  */
 #include <errno.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "fs/versions/ranks.h"
 #include "fs/versions/versions.h"
 
-/* Its name costs nothing; whoever enters it has it opened. */
+/* A lookup does not open the version; entering its directory does. */
 int dcpfs_versions_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs_entry *out)
 {
 	struct dcpfs_version *ver = dcpfs_version_by_name(dir->fs, name);
@@ -52,8 +52,10 @@ static uint64_t ino_of(const struct dcpfs_version *ver, const char *tag)
 			      dcp_hash64(tag, strlen(tag)) & DCPFS_ROW_MAX);
 }
 
-/* Tag number @n whose version is shown now: its name into @name (DCP_GROUP_MAX), and a
- * reference to the version. NULL: after the last. */
+/*
+ * The next tag from number @n on whose version is shown now: sets @name (DCP_GROUP_MAX) and
+ * returns a reference to the version; NULL after the last.
+ */
 static struct dcpfs_version *tag_at(struct dcpfs *fs, size_t *n, char *name)
 {
 	struct dcpfs_version *ver = NULL;

@@ -11,8 +11,8 @@
 #include "fs/versions/ranks.h"
 
 /*
- * Is the row there, and can this form show it? Otherwise it is not listed. @row becomes what
- * @ver holds of it; one that a layout cannot cut stays as it is: opening it gives the error.
+ * Is the row listed: does @ver hold a part of it, and can this form show it? @row becomes that
+ * part. A row that the layout cannot cut stays whole, and opening it gives the error.
  */
 static bool is_shown(const struct dcpfs_version *ver, const struct dcpfs_rows *r,
 		     struct dcp_row *row, struct dcp_arena *arena)
@@ -23,7 +23,9 @@ static bool is_shown(const struct dcpfs_version *ver, const struct dcpfs_rows *r
 	       dcpfs_rank_cut(ver, row, arena, NULL, NULL) != 0;
 }
 
-/* Tied tensors are one inode: the first of them. A rank may cut each in its own way. */
+/*
+ * Tied tensors share the inode of the first, except in a rank, which may cut each differently.
+ */
 static bool is_tied(const struct dcpfs_version *ver, const struct dcp_row *row)
 {
 	return row->alias_of && !dcpfs_is_rank(ver);
@@ -83,10 +85,10 @@ int dcpfs_rows_list(const struct dcpfs_listing *l, uint64_t first)
 	bool more = true;
 	int rc = dcpfs_version_open(fs, ver, NULL);
 
-	if (rc == 0) /* what a rank holds depends on keys and shapes: whole rows */
+	if (rc == 0) /* a rank's part depends on key and shape, so read whole rows */
 		rc = dcp_index_scan(dcpfs_index(ver), r->rows, first ? (int64_t)first - 1 : 0,
 				    !l->attrs && !dcpfs_is_rank(ver), &scan);
-	if (rc < 0) /* C libraries take ENOENT for the end of a listing */
+	if (rc < 0) /* ENOENT from readdir means the end to C libraries */
 		return rc == -ENOENT ? -ESTALE : rc;
 	while (more && (rc = dcp_index_scan_next(scan, &row)) > 0) {
 		uint64_t ino = ino_of_row(ver, r, &row);

@@ -11,8 +11,10 @@
 #include "fs/versions/ranks.h"
 #include "fs/versions/versions.h"
 
-/* One that no layout has is reported in the log, where the user of a shell that says "No such file"
- * finds the nearest. */
+/*
+ * An unknown layout is also logged, with the nearest name, since the shell only says "No such
+ * file".
+ */
 int dcpfs_layouts_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs_entry *out)
 {
 	struct dcp_err err = { 0 };
@@ -73,7 +75,7 @@ int dcpfs_ranks_lookup(const struct dcpfs_at *dir, const char *name, struct dcpf
 	return rc < 0 ? rc : dcpfs_slot_lookup(dir, layout, rank, out);
 }
 
-/* Listing makes none: one is made when the kernel looks it up. */
+/* Listing makes no slots: lookup does. */
 int dcpfs_ranks_list(const struct dcpfs_listing *l, uint64_t first)
 {
 	const struct dcpfs_at *dir = &l->dir;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * files/, and in hf/ the files beside the weights: what lies beside the tensors and is shown as it is: config.json, a tokenizer,
- * and 1_Pooling/ with what is in it. A directory is known by its first file and how deep it lies.
+ * files/ and, in hf/, the files beside the weights, shown unchanged: config.json, a tokenizer,
+ * 1_Pooling/ with its files. A directory is identified by its first file and its depth.
  */
 #include <errno.h>
 #include <string.h>
@@ -16,14 +16,16 @@
 
 enum { DEPTH_BITS = 3, MAX_DEPTH = (1 << DEPTH_BITS) - 1 };
 
-/* A directory: what the names of its files begin with. */
+/* A directory, as the prefix of the names of its files. */
 struct place {
 	const char *prefix;
 	size_t n;
 	unsigned depth;
 };
 
-/* The file of @row, and below which name it is shown; NULL: it is not. *@n: how many rows there are. */
+/*
+ * The file of @row and the name under which it is shown, or NULL. Sets *n, the number of rows.
+ */
 static const struct dcp_file_id *file_of(const struct dcpfs_version *ver, uint64_t row,
 					 const char **name, size_t *n)
 {
@@ -44,7 +46,10 @@ static const struct dcp_file_id *file_of(const struct dcpfs_version *ver, uint64
 	return &id[row - 1];
 }
 
-/* The name of the next sidecar below @p whose row is at least @row, or NULL; *row becomes its. */
+/*
+ * The name of the next sidecar below @p whose row is at least *row, which is set to it; or
+ * NULL.
+ */
 static const char *next(const struct dcpfs_version *ver, const struct place *p, uint64_t *row)
 {
 	const char *name;
@@ -80,8 +85,8 @@ static bool find_place(const struct dcpfs_version *ver, struct dcpfs_ino dir, st
 }
 
 /*
- * How the file of @row, below @p, is shown in it: itself, or as the directory that it lies in,
- * if it is the first there. False: another file was.
+ * The entry of directory @p for the file of @row: the file itself, or the subdirectory that
+ * holds it, if it is the first file there. False: an earlier file stands for the subdirectory.
  */
 static bool show(const struct dcpfs_version *ver, const struct place *p, uint64_t row,
 		 const char *path, char *shown, uint64_t *ino)

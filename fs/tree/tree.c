@@ -67,7 +67,7 @@ struct dcpfs_ino dcpfs_blob_about(struct dcpfs_ino blob)
 	return (struct dcpfs_ino){ blob.slot, DCPFS_MODEL, blob.row };
 }
 
-/* The blob about an inode, by its number in hex; the directory lists none. */
+/* Look up the blob of an inode by its number in hex; blobs are not listed. */
 int dcpfs_blob_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs_entry *out)
 {
 	size_t n = strlen(name);

@@ -26,12 +26,12 @@ enum dcpfs_type { DCPFS_DIR, DCPFS_FILE, DCPFS_LINK };
 /* In which slots a node exists. */
 enum dcpfs_slots {
 	DCPFS_IN_VERSION = 1,
-	DCPFS_IN_RANK = 2, /* what one rank holds of a version */
+	DCPFS_IN_RANK = 2, /* a rank of a version */
 	DCPFS_IN_HF = 4,   /* hf/ of a version */
 	DCPFS_IN_BOTH = DCPFS_IN_VERSION | DCPFS_IN_RANK,
 	DCPFS_IN_ALL = DCPFS_IN_BOTH | DCPFS_IN_HF,
 	DCPFS_UNLISTED =
-		8, /* can be entered but is not listed: a copy of hf/ is just a model */
+		8, /* can be entered but is not listed, so that a copy of hf/ is just a model */
 };
 
 struct dcpfs_at;
@@ -45,29 +45,30 @@ typedef int dcpfs_lookup_fn(const struct dcpfs_at *dir, const char *name,
 typedef int dcpfs_list_fn(const struct dcpfs_listing *l, uint64_t first);
 /* Where the link @i leads. */
 typedef int dcpfs_readlink_fn(struct dcpfs *fs, struct dcpfs_ino i, char *buf, size_t size);
-/* Does it exist, and which attributes differ from those of its type? */
+/* Check that the node exists, and set attributes that differ from its type's. */
 typedef int dcpfs_attr_fn(const struct dcpfs_at *at, struct stat *st);
 
 struct dcpfs_node {
 	enum dcpfs_kind kind;
 	enum dcpfs_kind parent;
 	enum dcpfs_type type;
-	const char *name;        /* NULL: named by a version, a layout, a rank or a row */
-	unsigned slots;          /* enum dcpfs_slots: in which the parent has it */
-	bool live;               /* content changes while mounted: never cached by the kernel */
-	dcpfs_lookup_fn *lookup; /* these two: of children without fixed names; NULL: none */
+	const char *name; /* NULL: named by a version, a layout, a rank or a row */
+	unsigned slots;   /* enum dcpfs_slots: kinds of parent that have the node */
+	bool live;        /* content changes while mounted: never cached by the kernel */
+	dcpfs_lookup_fn
+		*lookup; /* lookup and list of children without fixed names; NULL: none */
 	dcpfs_list_fn *list;
 	dcpfs_readlink_fn *readlink;
 	dcpfs_attr_fn *attr;
 };
 
-/* What the files of a directory of rows are; NULL for every other kind. */
+/* Describes the files in a directory of rows. */
 struct dcpfs_rows {
 	enum dcpfs_kind dir, file;
 	enum dcp_row_kind rows;
 	enum dcp_as as;               /* tensors */
 	const char *name, *extension; /* of the directory, of the files */
-	enum dcpfs_kind blob;         /* about the file; DCPFS_ROOT: none is made */
+	enum dcpfs_kind blob;         /* kind of the file's blob; DCPFS_ROOT: no blob */
 };
 
 /* One a kind, by number. */
@@ -76,14 +77,14 @@ extern const struct dcpfs_node dcpfs_nodes[DCPFS_KIND_COUNT];
 /* NULL for a number that is not a kind. */
 const struct dcpfs_node *dcpfs_node(const struct dcpfs *fs, enum dcpfs_kind kind);
 
-/* By the kind of the directory or of the files in it. */
+/* By the kind of the directory or of its files; NULL for other kinds. */
 const struct dcpfs_rows *dcpfs_rows_in(enum dcpfs_kind dir);
 const struct dcpfs_rows *dcpfs_rows_of(enum dcpfs_kind file);
 
-/* Does it belong to a version, so that its inode number has a slot? */
+/* Does the kind belong to a version, so that its inode numbers have a slot? */
 bool dcpfs_is_of_version(const struct dcpfs *fs, const struct dcpfs_node *node);
 
-/* The inode of the blob about @ino. -ENOENT: no blob is made of that kind of node. */
+/* The inode of the blob of @ino. -ENOENT: that kind of node has no blob. */
 int dcpfs_blob_ino(struct dcpfs_ino ino, uint64_t *blob);
 /* The file that a blob is about. */
 struct dcpfs_ino dcpfs_blob_about(struct dcpfs_ino blob);
@@ -92,11 +93,11 @@ struct dcpfs_ino dcpfs_blob_about(struct dcpfs_ino blob);
 const struct dcpfs_node *dcpfs_child(const struct dcpfs *fs, enum dcpfs_kind parent,
 				     enum dcpfs_slots in, const char *name);
 
-/* The n-th of those that are listed, or NULL after the last. */
+/* The n-th listed child, or NULL after the last. */
 const struct dcpfs_node *dcpfs_child_at(const struct dcpfs *fs, enum dcpfs_kind parent,
 					enum dcpfs_slots in, unsigned n);
 
-/* How many of those are directories (for st_nlink). */
+/* Number of listed directories (for st_nlink). */
 unsigned dcpfs_child_dirs(const struct dcpfs *fs, enum dcpfs_kind parent, enum dcpfs_slots in);
 
 /* Cut @extension off @name into @stem (DCP_NAME_MAX + 1 bytes); false when it does not end so.

@@ -87,7 +87,7 @@ static int make_plan(struct dcpfs_hf *hf, struct dcp_version *v, uint64_t size)
 	return rc;
 }
 
-/* Row @id, as it is the @at-th of a file; what is kept of it. */
+/* Keep the facts of row @id, tensor number @at of a file. */
 struct placed {
 	uint64_t id;
 	size_t at;
@@ -100,7 +100,7 @@ struct kept_row {
 	uint32_t ndim;
 };
 
-/* Rows come in the order of their numbers, in one pass from the first to the last. */
+/* Rows are requested in ascending order, in one pass. */
 static int keep_rows(struct dcp_index *ix, const struct placed *p, size_t n,
 		     struct kept_row *out, struct dcp_arena *arena)
 {
@@ -179,7 +179,7 @@ void dcpfs_hf_name(const struct dcpfs_version *ver, uint64_t n, char name[DCP_SA
 
 /* ---- rights ---- */
 
-/* @dir: SOURCE, or the directory the user named. */
+/* @dir: SOURCE, or the directory of --hf-assets. */
 static int ask_root(const struct dcp_grants *dir, const char *where,
 		    const struct dcp_asset_root *root, struct dcp_grants **out)
 {
@@ -195,7 +195,7 @@ static int ask_extra(const struct dcp_asset_root *root, struct dcpfs_hf *hf)
 	return rc < 0 ? rc : ask_root(hf->grants[DCP_ASSET_ROOTS], "", root, &hf->grants[0]);
 }
 
-/* Everything written of all keys depends on what config.json says. */
+/* Files that describe all keys depend on config.json, so its rights count, too. */
 static void meet_config(struct dcpfs_hf *hf, const struct dcp_assets *a)
 {
 	for (size_t i = 0; i < a->n; i++)

@@ -21,11 +21,16 @@
 #include "fs/versions/ranks.h"
 #include "fs/versions/rights.h"
 
-/* Before a version refused in passing is tried again: at first, and how often that doubles. */
+/*
+ * Delay before a version that was refused for a temporary reason is tried again: the first one,
+ * and how often it doubles.
+ */
 static const int64_t AGAIN_NS = 2 * (int64_t)1000000000;
 enum { AGAIN_DOUBLED = 7 };
 
-/* A slot for this content of the version: the hash decides, so a remount finds the same. */
+/*
+ * A slot for this content of the version, from a hash of it, so that a remount finds the same.
+ */
 static uint32_t choose_slot(struct dcpfs *fs, const struct dcp_found *found, uint32_t epoch)
 {
 	uint64_t h = dcp_hash64(found->name, strlen(found->name));
@@ -63,9 +68,12 @@ static struct dcpfs_version *new_version(struct dcpfs *fs, const struct dcp_foun
 	return ver;
 }
 
-/* A directory that takes the place of another may have a commit file of the same time: copies keep times, and the clock
- * of a file system may stand still between two saves. As long as nothing of it was opened that does not matter, and
- * on a file system without stable inode numbers each look may find another. */
+/*
+ * Is @found still the save that @ver was made of? Another directory in its place may have a
+ * commit file of the same time: copies keep times, and two saves may lie within one tick of the
+ * file system's clock. So inodes are compared, too, but only if @ver was opened, since some
+ * file systems give a directory another inode number at each scan.
+ */
 static bool same_commit(const struct dcpfs_version *ver, const struct dcp_found *found)
 {
 	const struct dcp_found *had = &ver->found;
@@ -75,7 +83,10 @@ static bool same_commit(const struct dcpfs_version *ver, const struct dcp_found 
 	       had->format == found->format && !strcmp(had->where, found->where);
 }
 
-/* Another content under a name takes its place, or a listing would have the name twice. */
+/*
+ * New content under the same name keeps the place in listings; otherwise a listing could have
+ * the name twice.
+ */
 static uint64_t place_of(struct dcpfs *fs, const char *name)
 {
 	for (size_t i = 0; i < fs->nversions; i++)
@@ -84,8 +95,10 @@ static uint64_t place_of(struct dcpfs *fs, const char *name)
 	return ++fs->places;
 }
 
-/* When a version that was refused for something that passes may be tried again. What is wrong
- * with the content stays wrong: that is parsed once. */
+/*
+ * When @ver, which was refused, is tried again: after a temporary reason, later each time;
+ * after an error in its content never, since the content does not change.
+ */
 static int64_t due(struct dcpfs_version *ver)
 {
 	static const int passing[] = { ESTALE, EMFILE, ENFILE, ENOMEM, EAGAIN, EINTR,
@@ -102,9 +115,11 @@ static int64_t due(struct dcpfs_version *ver)
 	return INT64_MAX;
 }
 
-/* What takes the place of a version that latest may lead to may be that, too, before it was
- * opened: a name does not go while it is saved over. At the start everything may: it was
- * there before us. */
+/*
+ * May latest lead to the new version @name before it is opened? Yes if it replaces a version
+ * that latest may lead to, so that the name does not vanish while it is saved over; and at the
+ * start, for all versions that were there before the mount.
+ */
 static bool inherits_trust(const struct dcpfs *fs, const char *name)
 {
 	for (size_t i = 0; i < fs->nversions; i++) {
@@ -117,7 +132,7 @@ static bool inherits_trust(const struct dcpfs *fs, const char *name)
 	return !fs->scanned;
 }
 
-/* Is its index damaged, or that of its hf/? */
+/* Is the index of @ver damaged, or that of its hf/? */
 static bool is_damaged(struct dcpfs *fs, const struct dcpfs_version *ver)
 {
 	struct dcpfs_version *hf = dcpfs_hf_find(fs, ver);
@@ -150,7 +165,7 @@ static bool went_stale(struct dcpfs *fs, const struct dcpfs_version *ver)
 		     hf_went_stale(fs, ver));
 }
 
-/* Is a file of it open? Without OPEN all that is remembered may be in use. */
+/* Is a file of @ver open? Without OPEN requests every cached file may be in use. */
 static bool is_in_use(const struct dcpfs *fs, const struct dcpfs_version *ver)
 {
 	return __atomic_load_n(&ver->open, __ATOMIC_RELAXED) ||
@@ -167,7 +182,7 @@ bool dcpfs_versions_went_stale(struct dcpfs *fs, uint64_t *calls)
 
 		if (dcpfs_rights_changed(fs, ver))
 			return true;
-		/* of one with rights others may read what the kernel keeps */
+		/* other users may read what the kernel cached of a version with rights */
 		if (!(is_in_use(fs, ver) || ver->grants) || !dcpfs_opened(ver))
 			continue;
 		dcp_index_files(dcpfs_index(ver), &n);
@@ -178,14 +193,16 @@ bool dcpfs_versions_went_stale(struct dcpfs *fs, uint64_t *calls)
 	return false;
 }
 
-/* Has it other rights than before (@all: all have)? Then it must become another version, with
- * inodes of its own, so that the kernel does not go on with the modes it knows. */
+/*
+ * Have the rights to @ver changed (@all: those of all versions have)? Then it must become
+ * another version with new inodes, so that the kernel does not go on using the cached modes.
+ */
 static bool has_other_rights(const struct dcpfs *fs, const struct dcpfs_version *ver, bool all)
 {
 	return ver->grants && (all || dcpfs_rights_changed(fs, ver));
 }
 
-/* The new list: versions kept as they are, new ones for what came or changed. */
+/* The new list: unchanged versions are kept; added and changed ones are new objects. */
 static struct dcpfs_version **merge(struct dcpfs *fs, const struct dcp_scan *scan,
 				    bool other_rights, size_t *n)
 {
@@ -221,7 +238,7 @@ static struct dcpfs_version **merge(struct dcpfs *fs, const struct dcp_scan *sca
 		}
 		ver = old ? dcpfs_version_hold(old) : new_version(fs, found, epoch);
 		if (!ver)
-			continue; /* out of memory: the next look finds it */
+			continue; /* out of memory: the next scan adds it */
 		if (old) {
 			fs->due_ns = DCP_MIN(fs->due_ns, due(old));
 		} else {
@@ -250,7 +267,7 @@ static void forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewritten)
 	dcpfs_errors_forget(fs->errors, ver->name, NULL);
 }
 
-/* It, its hf/ and its ranks left the list. */
+/* Drop what is cached of @ver, its hf/ and its ranks, as they left the list. */
 static void forget_all(struct dcpfs *fs, struct dcpfs_version *ver)
 {
 	struct dcp_version *v = dcpfs_opened(ver);

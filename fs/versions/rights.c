@@ -51,7 +51,7 @@ bool dcpfs_rights_changed(const struct dcpfs *fs, const struct dcpfs_version *ve
 	return g && dcp_grants_changed(g);
 }
 
-/* Those of file number @file, met with @r. */
+/* @r restricted by the rights of file number @file. */
 static struct dcp_rights meet_file(const struct dcp_grants *g, uint32_t file, bool *used,
 				   struct dcp_rights r)
 {
@@ -62,8 +62,10 @@ static struct dcp_rights meet_file(const struct dcp_grants *g, uint32_t file, bo
 	return dcp_rights_meet(r, g->files[file]);
 }
 
-/* Those of the files that pieces of row @id lie in, met with @r; @used: of each file, is it
- * one? */
+/*
+ * @r restricted by the rights of the files that hold pieces of row @id; @used[i]: is file i
+ * among them?
+ */
 static struct dcp_rights meet_pieces(const struct dcp_grants *g, struct dcp_version *v,
 				     int64_t id, bool *used, struct dcp_rights r)
 {
@@ -86,8 +88,10 @@ static struct dcp_rights meet_pieces(const struct dcp_grants *g, struct dcp_vers
 	return r;
 }
 
-/* Where each key has rights of its own: those of the files that no piece lies in, from which
- * keys and shapes come. */
+/*
+ * If each key has its own rights: the rights of the files without pieces, which name the keys
+ * and shapes.
+ */
 static int find_common(struct dcpfs_version *ver, struct dcp_version *v)
 {
 	const struct dcp_grants *g = ver->grants;
@@ -125,7 +129,7 @@ int dcpfs_rights_open(struct dcpfs_version *ver, struct dcp_version *v)
 
 /* ---- what a node shows ---- */
 
-/* Who may pass to the source, and read the versions that are open, if those are asked about. */
+/* The rights to reach the source and, with @all, to read all open versions. */
 static struct dcp_rights of_versions(struct dcpfs *fs, bool asked)
 {
 	struct dcp_rights r;
@@ -147,13 +151,16 @@ static struct dcp_rights of_row(const struct dcpfs_version *ver, enum dcp_row_ki
 	return meet_pieces(ver->grants, dcpfs_opened(ver), (int64_t)row, NULL, ver->common);
 }
 
-/* Does it show no more than that the version is there? */
+/* Does a node of this kind show only that the version exists? */
 static bool is_bare(enum dcpfs_kind kind)
 {
 	return kind == DCPFS_SHARD_DIR || kind == DCPFS_LAYOUT;
 }
 
-/* Of a node that belongs to a version; @search: of a directory, to enter it. */
+/*
+ * The rights of a node that belongs to a version; @search: those to enter it, if it is a
+ * directory.
+ */
 static struct dcp_rights in_version(const struct dcpfs_version *ver, struct dcpfs_ino i,
 				    struct dcp_rights *search)
 {
@@ -175,7 +182,7 @@ static struct dcp_rights in_version(const struct dcpfs_version *ver, struct dcpf
 	return r ? of_row(ver, r->rows, i.row) : g->data;
 }
 
-/* Its rules come from a file that may be anywhere. */
+/* The rights of a layout's file, which may lie anywhere. */
 static struct dcp_rights of_layout(struct dcpfs *fs, uint64_t id)
 {
 	const struct dcp_named_layout *l = dcp_layouts_by_id(fs->layouts, id);
@@ -191,7 +198,7 @@ static bool is_among(enum dcpfs_kind kind, const enum dcpfs_kind *kinds, size_t 
 	return n;
 }
 
-/* Of one that belongs to no version. */
+/* The rights of a node that belongs to no version. */
 static struct dcp_rights in_mount(struct dcpfs *fs, enum dcpfs_kind kind)
 {
 	static const enum dcpfs_kind of_all[] = { DCPFS_BY_KEY_DIR, DCPFS_BY_KEY,
@@ -222,7 +229,9 @@ static struct dcp_rights of_node(struct dcpfs *fs, const struct dcpfs_version *v
 	return i.kind == DCPFS_LAYOUT_JSON ? dcp_rights_meet(r, of_layout(fs, i.row)) : r;
 }
 
-/* As whoever mounts orders: to @uid and to @gid everything, to others no more than before. */
+/*
+ * Apply -o uid, gid and umask: @uid and @gid may read everything, others no more than before.
+ */
 static struct dcp_rights as_ordered(const struct dcpfs_opts *o, struct dcp_rights r)
 {
 	bool uid = o->uid != (uid_t)-1, gid = o->gid != (gid_t)-1;

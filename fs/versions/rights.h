@@ -39,18 +39,21 @@ struct dcp_version;
 struct dcpfs;
 struct dcpfs_version;
 
-/* Examine the rights on the way to SOURCE. True: they changed. For the watcher's thread. */
+/* Read the rights on the way to SOURCE. True: they changed. Watcher's thread only. */
 bool dcpfs_rights_refresh(struct dcpfs *fs);
 
-/* Examine the rights on the way to @ver, which is new. -ENOMEM. */
+/* Read the rights on the way to the new version @ver. -ENOMEM. */
 int dcpfs_rights_find(const struct dcpfs *fs, struct dcpfs_version *ver);
 
-/* Look at the files of @ver, whose version @v is not yet published. -ENOMEM. */
+/* Read the rights to the files of @ver, before @v is published in it. -ENOMEM. */
 int dcpfs_rights_open(struct dcpfs_version *ver, struct dcp_version *v);
 
-/* Did the rights on the way to @ver (NULL: to SOURCE) change? For the watcher's thread. */
+/* Have the rights on the way to @ver (NULL: to SOURCE) changed? Watcher's thread only. */
 bool dcpfs_rights_changed(const struct dcpfs *fs, const struct dcpfs_version *ver);
 
-/* Owner, group and permission bits of node @ino into @st. @ver: of its slot, or NULL. */
+/*
+ * Set owner, group and permission bits of node @ino in @st. @ver: the version of its slot, or
+ * NULL.
+ */
 void dcpfs_rights_show(struct dcpfs *fs, const struct dcpfs_version *ver, uint64_t ino,
 		       struct stat *st);

@@ -14,33 +14,41 @@ struct dcpfs_version;
 
 /* A reference; NULL: there is none. */
 struct dcpfs_version *dcpfs_version_by_name(struct dcpfs *fs, const char *name);
-/* The first whose place is after @place (0: of all), a reference; NULL: there is none. A
- * walk returns every name that stays in the list exactly once, whatever else is added or
- * removed. */
+/*
+ * The first version whose place is after @place (0: the very first), a reference; or NULL. A
+ * walk by this returns every name that stays in the list exactly once, whatever is added or
+ * removed meanwhile.
+ */
 struct dcpfs_version *dcpfs_version_behind(struct dcpfs *fs, uint64_t place);
-/* Slot of the newest complete version; 0: there is none. */
+/* Slot of the newest complete version, or 0. */
 uint32_t dcpfs_latest(struct dcpfs *fs);
 struct dcpfs_version *dcpfs_version_hold(struct dcpfs_version *ver);
 void dcpfs_version_put(struct dcpfs_version *ver);
 
 /*
- * Look at the source again: versions that came, went, were completed or rewritten. What is new
- * is for the opener to open. One that was refused for a temporary reason (descriptors, memory,
- * files that changed just then) counts as new again, each time after twice the delay.
- * One thread at a time (the watcher, or whoever creates the mount). @seen as for
- * dcp_scan_seen(). 1: the list changed, 0: not. -errno: the source could not be looked at, or not
- * all of it; the list stays as it was, and errors.json says why.
+ * Scan the source again for versions that were added, removed, completed or rewritten; the
+ * opener opens new ones. A version that was refused for a temporary reason (descriptors,
+ * memory, files that changed just then) counts as new again, each time after twice the delay.
+ * Called by one thread at a time: the one that creates the mount, then the watcher. @seen as
+ * for dcp_scan_seen(). Returns 1 if the list changed, else 0; -errno if the source could not be
+ * scanned completely: then the list is unchanged, and errors.json has the reason.
  */
 int dcpfs_versions_refresh(struct dcpfs *fs, struct dcp_seen *seen, struct dcp_err *err);
 
-/* Did files change of a version that is being read? Called by the same thread. @calls is
- * increased by the number of files. */
+/*
+ * Have files of a version that is being read changed? Watcher's thread only. The number of
+ * examined files is added to @calls.
+ */
 bool dcpfs_versions_went_stale(struct dcpfs *fs, uint64_t *calls);
 
-/* Let the watcher look at the source now: files changed, or there are new ones to watch. From any
- * thread. */
+/*
+ * Make the watcher scan the source now, because files changed or new ones must be watched. Any
+ * thread.
+ */
 void dcpfs_versions_suspect(struct dcpfs *fs);
 
-/* Point latest to the newest that was opened, or was there at the start and is not refused.
- * fs->lock is held for writing. */
+/*
+ * Point latest to the newest version that was opened, or was listed at the start and is not
+ * refused. Call with fs->lock held for writing.
+ */
 void dcpfs_versions_choose_latest(struct dcpfs *fs);

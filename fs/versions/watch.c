@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A look lists the source and compares every file that was indexed. It is made
- *
- *	at once when inotify reports a change, or a read met one,
- *	a minute after the last one, then two minutes, up to eight, while nothing changes:
- *	that finds what inotify has no word for.
- *
- * Where inotify is not to be relied on (another machine may change the file system, or no
- * further watch is given), a short look every POLL_MS asks for each thing that the last look
- * depended on how it looks (core/origin/dir/seen.h), and for the files of versions that are
- * read; what differs leads to a whole look, and so does a minute.
+ * A full scan lists the source and compares every indexed file. It happens at once when inotify
+ * reports a change or a read meets one; otherwise a minute after the last scan, then after two
+ * minutes, up to eight, while nothing changes, to find changes that inotify does not report.
+ * Where inotify is not reliable (another machine may change the file system, or no watches are
+ * left), a short check every POLL_MS compares the state of everything that the last scan
+ * depended on (core/origin/dir/seen.h), and of the files of versions that are being read. A
+ * difference leads to a full scan, and so does the passing of a minute.
  */
 #include "fs/versions/watch.h"
 
@@ -46,14 +43,13 @@
 
 enum {
 	POLL_MS = 3000,        /* between short looks */
-	WHOLE_MS = 60000,      /* from one whole look to the next, at first */
-	WHOLE_MAX_MS = 480000, /* and at last, where inotify reports changes */
-	SETTLE_MS = 200,       /* a writer is seldom done with one event */
-	SETTLE_MAX_MS =
-		2000,       /* while events change nothing: a log that grows beside versions */
-	CALM_MS = 10000,    /* after which the next event is the first one again */
-	SHARE = 4,          /* looking is not to take more than a fifth of the time */
-	MAX_WATCHES = 8192, /* the user has other programs */
+	WHOLE_MS = 60000,      /* between full scans, at first */
+	WHOLE_MAX_MS = 480000, /* between full scans, finally, where inotify works */
+	SETTLE_MS = 200,       /* a writer seldom causes just one event */
+	SETTLE_MAX_MS = 2000, /* while events change no version: a log that grows beside them */
+	CALM_MS = 10000,      /* without events, after which the next one counts as the first */
+	SHARE = 4,            /* scans take at most a fifth of the time */
+	MAX_WATCHES = 8192,   /* the user has other programs */
 	SELF = IN_DELETE_SELF | IN_MOVE_SELF,
 	EVENTS = IN_CREATE | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM | IN_CLOSE_WRITE |
 		 IN_MODIFY | IN_ATTRIB | SELF,
@@ -64,7 +60,7 @@ enum cause { BY_CLOCK, BY_CHANGE, TO_END };
 struct watched {
 	int wd;
 	unsigned look; /* the last that wanted it */
-	bool above;    /* the source: nothing in it matters, only itself */
+	bool above;    /* a watch of the source itself, not of its entries */
 };
 
 struct dcpfs_watch {
@@ -79,12 +75,12 @@ struct dcpfs_watch {
 	bool added;  /* watches, by the last look */
 	dev_t local; /* the last device found to be */
 	struct dcp_seen seen;
-	int64_t seen_ns; /* CLOCK_REALTIME: when the last look began */
+	int64_t seen_ns; /* CLOCK_REALTIME: begin of the last scan */
 };
 
 /* ---- what to watch ---- */
 
-/* The kernel counts descriptors up, so what is new goes to the end. */
+/* The kernel numbers watches upwards, so new ones go to the end. */
 static bool keep(struct dcpfs_watch *w, int wd, bool above)
 {
 	struct watched new = { wd, w->looks, above };
@@ -104,7 +100,7 @@ static bool keep(struct dcpfs_watch *w, int wd, bool above)
 	return !dcp_buf_error(&w->list);
 }
 
-/* 0 or -errno. Where watches run out, the clock has to do. */
+/* 0 or -errno. When watches run out, polling takes over. */
 static int watch(struct dcpfs_watch *w, const char *path, uint32_t mask)
 {
 	int wd = inotify_add_watch(w->inotify, path, mask), rc = wd < 0 ? -errno : 0;
@@ -131,7 +127,7 @@ static bool is_local(struct dcpfs_watch *w, const char *path, uint64_t dev)
 	return true;
 }
 
-/* Files of @ver that are outside of the directory it was found in. */
+/* Watch the files of @ver outside the directory that it was found in. */
 static void watch_files(struct dcpfs_watch *w, struct dcpfs_version *ver)
 {
 	const struct dcp_version *v = dcpfs_opened(ver);
@@ -163,7 +159,7 @@ static void watch_files(struct dcpfs_watch *w, struct dcpfs_version *ver)
 	ver->plain = plain;
 }
 
-/* The directories above the source: when one is renamed, no event comes from below. */
+/* Watch the directories above the source: renaming one causes no event below it. */
 static void watch_above(struct dcpfs_watch *w)
 {
 	char *path = strdup(w->fs->opts.source), *slash;
@@ -175,8 +171,7 @@ static void watch_above(struct dcpfs_watch *w)
 	free(path);
 }
 
-/* The directories that rights of @g depend on, on the real path from / on: they let others in
- * or no longer. */
+/* Watch the directories on the real path from /, whose modes the rights @g depend on. */
 static void watch_rights(struct dcpfs_watch *w, const struct dcp_grants *g)
 {
 	const char *path;
@@ -188,7 +183,7 @@ static void watch_rights(struct dcpfs_watch *w, const struct dcp_grants *g)
 	}
 }
 
-/* What hf/ of @ver shows beside the weights: it may lie elsewhere. */
+/* Watch the files that hf/ of @ver shows beside the weights, which may lie elsewhere. */
 static void watch_assets(struct dcpfs_watch *w, const struct dcpfs_version *ver)
 {
 	struct dcpfs_version *hf = dcpfs_hf_find(w->fs, ver);
@@ -218,7 +213,7 @@ static void watch_assets(struct dcpfs_watch *w, const struct dcpfs_version *ver)
 	dcpfs_version_put(hf);
 }
 
-/* All that the last look depended on, and nothing else. */
+/* Watch exactly what the last scan depended on. */
 static void set_watches(struct dcpfs_watch *w)
 {
 	size_t n, kept = 0;
@@ -235,7 +230,7 @@ static void set_watches(struct dcpfs_watch *w)
 		const char *path = dcp_seen_path(&w->seen, i);
 		int rc = look->listed ? watch(w, path, EVENTS) : 0;
 
-		/* The directory above reports the others. */
+		/* The directory above reports changes of the others. */
 		w->blind |= (i == 0 && rc < 0) ||
 			    (look->id.ino && !is_local(w, path, look->id.dev));
 	}
@@ -266,7 +261,8 @@ static bool look(struct dcpfs_watch *w)
 	struct dcp_err err = { .msg = "" };
 	int rc;
 
-	set_watches(w); /* of what was opened since: it is compared from then on */
+	set_watches(
+		w); /* of versions opened since the last check, which are compared from now on */
 	dcp_seen_finish(&w->seen);
 	w->seen_ns = dcp_now_ns(CLOCK_REALTIME);
 	rc = dcpfs_versions_refresh(fs, &w->seen, &err);
@@ -277,12 +273,13 @@ static bool look(struct dcpfs_watch *w)
 	return rc > 0;
 }
 
-/* Does anything look otherwise than at the last look, as far as a few calls can show? */
+/* Do a few stat calls show a difference from the last scan? */
 static bool looks_different(struct dcpfs_watch *w)
 {
 	struct dcpfs_stats *stats = &w->fs->stats;
 	uint64_t calls = 0;
-	/* What changed just before may have changed once more within one tick of its clock. */
+	/* A file that changed just before the scan may have changed again within the same tick
+	 * of its clock. */
 	bool racy = w->seen.newest_ns > w->seen_ns - DCP_TICK_NS &&
 		    w->seen.newest_ns < w->seen_ns + WHOLE_MS * 1000000ll;
 	bool differs = racy || !dcp_seen_same(&w->seen, &calls) ||
@@ -305,7 +302,7 @@ static bool concerns(const struct dcpfs_watch *w, const struct inotify_event *e)
 	return !from || !from->above;
 }
 
-/* Take the events that came; true: some report a change. */
+/* Read the pending events; true if any reports a change. */
 static bool drain(const struct dcpfs_watch *w)
 {
 	_Alignas(struct inotify_event) char events[4096];
@@ -326,7 +323,7 @@ static bool drain(const struct dcpfs_watch *w)
 	return changed;
 }
 
-/* Wait for a change and then until it settled, or for the clock. */
+/* Wait for a change and then until events cease, or for the next poll or scan. */
 static enum cause wait_for_change(const struct dcpfs_watch *w, int64_t timeout_ms,
 				  int settle_ms)
 {
@@ -364,7 +361,7 @@ static void *run(void *arg)
 					  ? WHOLE_MS
 					  : DCP_MIN(2 * idle_ms, WHOLE_MAX_MS);
 			whole_at = DCP_MIN(dcp_now_ms() + idle_ms, w->fs->due_ns / 1000000 + 1);
-			/* between the look and its watches no event was reported */
+			/* changes between the scan and its watches caused no event */
 			if (w->added && !w->blind && looks_different(w))
 				whole_at = 0;
 		}
@@ -377,7 +374,7 @@ static void *run(void *arg)
 	return NULL;
 }
 
-/* Signals are for the thread that runs the loop: another one would not wake it. */
+/* Block signals, so that they reach the thread that runs the loop and wake it. */
 static int start_thread(struct dcpfs_watch *w)
 {
 	sigset_t all, before;

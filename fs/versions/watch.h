@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * watch: notice that the source changed: a thread woken by inotify, and by the clock: seldom,
- * or every few seconds where inotify does not see everything. It refreshes the list of
- * versions.
+ * watch: a thread that notices changes of the source and refreshes the list of versions. It is
+ * woken by inotify and by a timer: seldom, or every few seconds where inotify does not see
+ * every change.
  */
 #pragma once
 
@@ -11,5 +11,5 @@ struct dcpfs_watch;
 
 /* 0 or -errno. */
 int dcpfs_watch_start(struct dcpfs *fs, struct dcpfs_watch **out);
-/* Ends and joins the thread; accepts NULL. */
+/* End and join the thread. Accepts NULL. */
 void dcpfs_watch_stop(struct dcpfs_watch *w);
