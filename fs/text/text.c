@@ -116,6 +116,9 @@ static void make_readme(const struct dcpfs *fs, const struct dcpfs_version *ver,
 	if (dcp_index_meta(dcpfs_index(ver), "inferred"))
 		dcp_buf_printf(b, "\nNote: %s.\n",
 			       dcp_index_meta(dcpfs_index(ver), "inferred"));
+	if (dcp_index_meta(dcpfs_index(ver), "left_out"))
+		dcp_buf_printf(b, "\nLeft out, as dcpfs does not read it: %s.\n",
+			       dcp_index_meta(dcpfs_index(ver), "left_out"));
 	if (n->broken)
 		dcp_buf_printf(b,
 			       "%llu key%s cannot be read: see .dcpfs/errors.json at the "

@@ -154,8 +154,25 @@ def of_ranks():
         fails(BAD, "torch_xla", "ls", top, "latest")
 
 
+def of_what_is_left_out():
+    """A directory that is called like a part of the version, but holds nothing that dcpfs reads, is named."""
+    top = SCRATCH / "left" / "step-100"
+    write(top / "model" / "model.safetensors", {"w": ONE})
+    (top / "optimizer").mkdir()
+    (top / "optimizer" / "state.xyz").write_bytes(b"?")
+    (top / "scheduler").mkdir()
+    (top / "scheduler" / "scheduler_config.json").write_text("{}")
+    with zipfile.ZipFile(top / "rng_state.pth", "w") as z:
+        for member, raw in (("data.pkl", pickle.dumps({"seed": 1}, 2)), ("version", b"3\n")):
+            z.writestr(f"archive/{member}", raw)
+    equal(data("ls", "--json", top)["left_out"], "optimizer/", "left_out")
+    for args in (("ls", top), ("ls", SCRATCH / "left")):
+        check(b"left out, as dcpfs does not read it: optimizer/" in run(*args).stdout, f"{args}: the optimizer is not named")
+
+
 quantized()
 deltas()
+of_what_is_left_out()
 of_ranks()
 of_one_file()
 of_several()

@@ -124,6 +124,22 @@ static void version_row(struct out_table *table, const struct opened *t, bool le
 	out_table_cell(table, t->f->format->name);
 }
 
+/* What a version consists of beside what dcpfs reads, in a line of its own. */
+static void left_out_note(struct dcp_buf *notes, const struct out *o, const char *version,
+			  const struct dcp_index *ix)
+{
+	const char *names = dcp_index_meta(ix, "left_out");
+	dcp_auto_buf struct dcp_buf line = DCP_BUF_INIT;
+
+	if (!names)
+		return;
+	out_text(&line, version);
+	dcp_buf_str(&line, ": left out, as dcpfs does not read it: ");
+	out_text(&line, names);
+	out_wrap(notes, 0, 2, o->width, line.p ? line.p : "");
+	dcp_buf_str(notes, "\n");
+}
+
 /* What is wrong with a version stands below the table: reasons need their room. */
 static void version_note(struct dcp_buf *notes, const struct out *o, const char *source,
 			 const struct opened *t)
@@ -171,6 +187,8 @@ static void print_versions(struct pick *p, const struct ls_opts *ls, struct out 
 		} else {
 			version_row(table, &t, ls->lengthy);
 			version_note(notes, o, p->ck.source, &t);
+			if (v)
+				left_out_note(notes, o, t.f->name, dcp_version_index(v));
 		}
 	}
 }
@@ -432,6 +450,9 @@ static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct ou
 		dcp_jsonw_object(&o->json);
 		dcp_jsonw_put_str(&o->json, "version", p->ck.name);
 		dcp_jsonw_put_str(&o->json, "format", p->ck.found->format->name);
+		if (dcp_index_meta(k.ix, "left_out"))
+			dcp_jsonw_put_str(&o->json, "left_out",
+					  dcp_index_meta(k.ix, "left_out"));
 		if (p->ck.base)
 			hf_put_model_json(p->ck.v, &o->json);
 	} else if (ls->form == OUT_TSV) {
@@ -448,6 +469,7 @@ static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct ou
 		put_total(&k);
 		if (p->ck.base)
 			hf_put_model(p->ck.v, &o->buf);
+		left_out_note(&k.notes, o, p->ck.name, k.ix);
 	}
 	if (k.notes.p)
 		dcp_buf_printf(&o->buf, "\n%s", k.notes.p);

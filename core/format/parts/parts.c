@@ -632,6 +632,31 @@ static int emit_rest(const struct dcp_load *in, const struct dcp_parts *parts)
 	return rc;
 }
 
+/* Directories that are called like a part, but hold no checkpoint that dcpfs reads. */
+static int emit_unread(const struct dcp_load *in, const struct dcp_parts *parts)
+{
+	dcp_auto_buf struct dcp_buf names = DCP_BUF_INIT;
+
+	for (size_t i = 0; i < in->dir->n; i++) {
+		const struct dcp_dirent *e = &in->dir->entries[i];
+		char below[NAME_MAX + 2];
+		dcp_auto_dir struct dcp_dir sub = { 0 };
+		bool alone, data = false;
+
+		snprintf(below, sizeof(below), "%s/", e->name);
+		if (!dcp_parts_is_dir(e, &alone, NULL) || is_below(parts, below) ||
+		    e->is_link || dcp_dir_open_at(in->dir, e->name, &sub, NULL) < 0)
+			continue;
+		for (size_t k = 0; !data && k < sub.n; k++)
+			data = sub.entries[k].is_dir || !dcp_hf_is_sidecar(sub.entries[k].name);
+		if (data)
+			dcp_buf_printf(&names, "%s%s", names.n ? ", " : "", below);
+	}
+	if (dcp_buf_error(&names))
+		return -ENOMEM;
+	return names.n ? dcp_emit_meta(in->sink, "left_out", names.p) : 0;
+}
+
 int dcp_parts_load(const struct dcp_load *in, struct dcp_err *err)
 {
 	struct dcp_parts parts;
@@ -642,6 +667,8 @@ int dcp_parts_load(const struct dcp_load *in, struct dcp_err *err)
 		rc = dcp_fail(err, -ENOENT, "its parts cannot be found again");
 	else
 		rc = dcp_parts_emit(in, &parts, err);
+	if (rc == 0)
+		rc = emit_unread(in, &parts);
 	if (rc == 0 && in->depth == 0)
 		rc = emit_rest(in, &parts);
 	dcp_parts_finish(&parts);
