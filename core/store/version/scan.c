@@ -440,10 +440,10 @@ static void drop_shy(struct scanning *s)
 	s->n = n;
 }
 
-/* The last component of the real path of @dir. */
+/* The last component of the real path of @dir, or of the path that another source has. */
 static const char *name_of(struct scanning *s, const struct dcp_dir *dir)
 {
-	char *real = realpath(dir->path, NULL);
+	char *real = dir->at.fd < 0 ? strdup(dir->path) : realpath(dir->path, NULL);
 	const char *slash = real ? strrchr(real, '/') : NULL;
 	const char *name = keep(s, slash && slash[1] ? slash + 1 : "checkpoint");
 
