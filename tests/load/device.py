@@ -216,6 +216,11 @@ def gds():
         check(got and (read > 0) == (io == "gds" and "HandleRegister" not in says), f"{read} bytes of {size} by cuFile")
         if io == "gds" and not extra and not env:
             check(size - 4096 < read <= size, f"{read} of {size} bytes by cuFile")
+    check(not os.path.exists("cufile.log"), "a log of cuFile is left in the current directory")
+    case("gds where /proc/modules cannot be read, which cuFile would wait for")
+    got = one(*argv, "--device", "cuda", DCPFS_TEST_NO_MODULES="1")
+    if "libdcpfs-modules" in os.environ.get("LD_PRELOAD", ""):
+        equal(got and (got["io"], got["io_why"].split(":")[:2]), ("direct", ["not gds", " cuFile needs /proc/modules, which cannot be read"]), f"{got}")
     case("gds without a device")
     got = one(*argv)
     check(got and (got["io"], got["io_why"].split(";")[0]) == ("direct", "not gds: destinations are in the host's memory"), f"{got}")
@@ -230,7 +235,7 @@ def batches(argv):
     folder = lib.fresh("older")
     for name in ("cuFileBatchIOSubmit", "cuFileDriverGetProperties", "cuFileBufRegister"):
         (folder / name).mkdir()
-        own = pathlib.Path(os.environ["LD_LIBRARY_PATH"].partition(":")[0]) / "libcufile.so.0"
+        own = next(p for d in os.environ["LD_LIBRARY_PATH"].split(":") if (p := pathlib.Path(d) / "libcufile.so.0").exists())
         (folder / name / own.name).write_bytes(own.read_bytes().replace(f"\0{name}\0".encode(), f"\0{name[:-1]}_\0".encode()))
     for fails, says, most in (
             (None, COMPAT, 8),

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/loading/loading.h"
 
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
 #include "tools/export/export.h"
 #include "tools/load/comm/step.h"
 
@@ -14,6 +19,21 @@ enum cmd_exit loading_fail(const struct loading *l, enum cmd_exit code)
 	if (l->err.rank >= 0 && l->comm && l->comm->ranks > 1 && !load_names_rank(&l->err))
 		return cmd_fail(code, "rank %d: %s", l->err.rank, l->err.text);
 	return cmd_fail(code, "%s", l->err.text);
+}
+
+void loading_keep_stdout(struct loading *l)
+{
+	setenv("CUFILE_LOGFILE_PATH", "/dev/null", 0);
+	l->out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	loading_take_stdout(l, false);
+}
+
+void loading_take_stdout(struct loading *l, bool back)
+{
+	if (l->out < 0)
+		return;
+	fflush(stdout); /* of a library: it has none of ours */
+	dup2(back ? l->out : STDERR_FILENO, STDOUT_FILENO);
 }
 
 enum cmd_exit loading_matches_nothing(struct loading *l)

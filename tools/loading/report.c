@@ -531,7 +531,9 @@ static enum cmd_exit print(struct report *t)
 		put_ranks(t);
 	else
 		print_text(t);
+	loading_take_stdout(t->l, true);
 	code = out_flush(&t->out);
+	loading_take_stdout(t->l, false);
 	out_finish(&t->out);
 	return code;
 }

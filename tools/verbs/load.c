@@ -540,7 +540,9 @@ static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 {
-	struct loading l = { .opts = opts_in, .dump = DUMP_INIT, .doing = "planning" };
+	struct loading l = {
+		.opts = opts_in, .dump = DUMP_INIT, .doing = "planning", .out = -1
+	};
 	const char *const written[] = { l.opts->dump, l.opts->trace };
 	enum cmd_exit code;
 
@@ -554,11 +556,14 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 			return code;
 	}
 	dcpfs_fault_install(); /* so that files may be mapped */
+	if (l.opts->device)
+		loading_keep_stdout(&l);
 	code = load(&l, args);
 	dump_end(&l.dump);
 	dcpload_plan_free(l.plan);
 	dcpload_close(l.ck);
 	dcpload_comm_close(l.comm);
+	loading_take_stdout(&l, true);
 	return code;
 }
 

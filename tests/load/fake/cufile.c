@@ -34,6 +34,12 @@ static struct load_cufile_error done(const char *name)
 
 struct load_cufile_error cuFileDriverOpen(void)
 {
+	const char *own = getenv("CUFILE_LOGFILE_PATH");
+	FILE *log = fopen(own ? own : "cufile.log", "a");
+
+	if (log)
+		fclose(log);
+	printf("NVIDIA's libraries say what they like\n");
 	return done("cuFileDriverOpen");
 }
 

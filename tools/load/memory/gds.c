@@ -6,9 +6,11 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "core/base/base.h"
+#include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "tools/load/memory/cufile_abi.h"
 #include "tools/load/memory/library.h"
@@ -54,6 +56,15 @@ struct load_gds {
  * would close descriptor 0. */
 static int find_driver(bool *loaded, char *why, size_t size)
 {
+	dcp_auto_fd int modules = open("/proc/modules", O_RDONLY | O_CLOEXEC);
+	char byte;
+
+	/* cuFile looks for modules there, and without an answer looks again, for ever. */
+	if (modules < 0 || read(modules, &byte, 1) < 0) {
+		snprintf(why, size, "cuFile needs /proc/modules, which cannot be read: %s",
+			 strerror(errno));
+		return -ENODEV;
+	}
 	*loaded = access("/proc/driver/nvidia-fs", F_OK) == 0;
 	if (!*loaded || access("/dev/nvidia-fs0", F_OK) == 0)
 		return 0;
