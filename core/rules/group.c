@@ -31,7 +31,7 @@ const char *dcp_rules_without_parts(const struct dcp_rules *r, const char *key,
 	size_t n;
 
 	dcp_buf_reset(text);
-	for (const char *s = key; s && *s && r->nerase;) {
+	for (const char *s = key, *dot; s && *s && r->nerase;) {
 		n = erased(r, s);
 		if (n) {
 			dcp_buf_add(text, from, (size_t)(s - from));
@@ -39,8 +39,8 @@ const char *dcp_rules_without_parts(const struct dcp_rules *r, const char *key,
 			if (s[-1] == '.')
 				continue;
 		}
-		s = strchr(s, '.');
-		s += s != NULL;
+		dot = strchr(s, '.');
+		s = dot ? dot + 1 : NULL;
 	}
 	if (from == key)
 		return key;

@@ -125,6 +125,7 @@ struct dcp_ds_list {
 	uint32_t shares;     /* expert-parallel ranks, by its name; 0: none */
 	const uint64_t *gap; /* after each parameter, or NULL */
 	uint32_t ngap;
+	bool muon; /* by its param_group */
 };
 
 struct dcp_ds_group {
@@ -291,6 +292,8 @@ struct dcp_ds_reading {
 
 /* Its states: those of every element into places, others emitted or kept as common. */
 int dcp_ds_read_moments(struct dcp_ds_reading *r);
+/* Does the param_group of flat tensor @i say that Muon is its optimizer? */
+bool dcp_ds_is_muon(const struct dcp_ds_reading *r, size_t i);
 /* The param_groups of what the optimizer wraps. */
 const struct dcp_pv *dcp_ds_param_groups(const struct dcp_ds_reading *r, size_t *n);
 

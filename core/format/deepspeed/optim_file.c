@@ -175,6 +175,7 @@ static int take_first(struct dcp_ds_reading *r)
 		list[i].count = count_of(r, i);
 		list[i].flat = flat;
 		list[i].waves = r->waves ? r->waves[i] : 1;
+		list[i].muon = dcp_ds_is_muon(r, i);
 		flat += list[i].waves;
 	}
 	take_shares(r, list);

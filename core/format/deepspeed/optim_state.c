@@ -26,6 +26,15 @@ const struct dcp_pv *dcp_ds_param_groups(const struct dcp_ds_reading *r, size_t 
 	return dcp_pv_items(dcp_pv_at(r->base, "param_groups"), n);
 }
 
+bool dcp_ds_is_muon(const struct dcp_ds_reading *r, size_t i)
+{
+	size_t n;
+	const struct dcp_pv *group = dcp_ds_param_groups(r, &n), *muon;
+
+	muon = i < n && !r->waves ? dcp_pv_get(group[i], "use_muon") : NULL;
+	return muon && muon->type == DCP_PV_BOOL && muon->b;
+}
+
 /* The elements of a list's lists, in order. */
 static int flatten(struct dcp_ds_reading *r, struct entries *e)
 {
@@ -166,7 +175,8 @@ static int take_state(struct dcp_ds_reading *r, uint32_t flat, uint32_t state, s
 	c.ndim = tt.ndim;
 	if (c.place.n == 1 && (tt.ndim == 0 || row[0].n != 1))
 		return first ? add_common(r, &c) : 0;
-	if (tt.ndim != 1 || !c.place.there || c.place.n < row[0].n)
+	if (tt.ndim != 1 || !c.place.there ||
+	    (c.place.n < row[0].n && !dcp_ds_is_muon(r, flat)))
 		return emit_odd(r, flat, state, v);
 	row[state] = c.place;
 	return 0;

@@ -2,7 +2,46 @@
 #include <errno.h>
 #include <inttypes.h>
 
+#include "core/base/ckd.h"
 #include "core/format/deepspeed/deepspeed_int.h"
+
+/*
+ * DeepSpeed's Muon works on matrices: a rank keeps its momentum of every parameter that has an element
+ * in its slice, whole, one after the other. Elements of those of slice @k; those before @p, which is
+ * one of them, in @before.
+ */
+static uint64_t touching(const struct dcp_ds_part *part, const struct dcp_ds_group *g,
+			 uint64_t k, const struct dcp_ds_param *p, uint64_t *before)
+{
+	uint64_t lo, sum = 0;
+
+	if (g->waves != 1 || dcp_ckd_mul(&lo, k, g->slice))
+		return UINT64_MAX;
+	for (size_t i = 0; i < part->nparams; i++) {
+		const struct dcp_ds_param *x = &part->param[i];
+
+		if (&part->group[x->group] != g || x->numel == 0 || x->off >= lo + g->slice ||
+		    x->off + x->numel <= lo)
+			continue;
+		if (x == p)
+			*before = sum;
+		sum += x->numel; /* below 2^60 in all: see place_whole() */
+	}
+	return sum;
+}
+
+/* Does the flat tensor @place of slice @k hold whole parameters? By its group's own words, or as it
+ * is no slice. */
+static bool holds_whole(const struct dcp_ds_part *part, const struct dcp_ds_group *g,
+			uint64_t k, const struct dcp_ds_param *p,
+			const struct dcp_ds_place *place, uint64_t *before)
+{
+	bool muon = place->n != g->slice && place->n != dcp_ds_lean(g, k);
+
+	for (uint32_t i = 0; i < part->nlists; i++)
+		muon |= part->list[i].flat == g->flat && part->list[i].muon;
+	return muon && place->n == touching(part, g, k, p, before);
+}
 
 /* The tensor of one state that slice @k of a group is, or why there is none. */
 static const struct dcp_ds_place *slice_of(struct dcp_ds *ds, const struct dcp_ds_part *part,
@@ -41,7 +80,8 @@ static const struct dcp_ds_place *slice_of(struct dcp_ds *ds, const struct dcp_d
 			 r->name->name, s.dp, r->slice[s.flat], s.flat, k);
 		return NULL;
 	}
-	if (p->n != g->slice && p->n != dcp_ds_lean(g, k)) {
+	if (p->n != g->slice && p->n != dcp_ds_lean(g, k) &&
+	    (part->stage == 3 || p->n != touching(part, g, k, NULL, NULL))) {
 		dcp_fail(why, -EBADMSG,
 			 "%s (rank %" PRIu32 "): its %.40s of group %" PRIu32 " has %" PRIu64
 			 " elements, expected %" PRIu64
@@ -83,7 +123,7 @@ static int whole_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
 	int rc = 0;
 
 	while (rc == 0 && done < p->numel) {
-		uint64_t at = p->off + done, n;
+		uint64_t at = p->off + done, n, before = 0;
 		const struct dcp_ds_place *place;
 
 		if (g->slice == 0 || at / g->slice >= (uint64_t)g->count * g->waves)
@@ -95,6 +135,8 @@ static int whole_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
 		place = slice_of(ds, part, g, at / g->slice, state, why);
 		if (!place)
 			return why->code;
+		if (state != 0 && holds_whole(part, g, at / g->slice, p, place, &before))
+			return add_run(place, 0, before, p->numel, out, dtype, why);
 		rc = add_run(place, done, at % g->slice, n, out, dtype, why);
 		done += n;
 	}

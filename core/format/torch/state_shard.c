@@ -96,6 +96,8 @@ int dcp_tstate_shard(const struct dcp_tstate *s, const struct dcp_leaf *leaf, co
 		sh.t.error = dcp_tstate_flat(leaf);
 	else if (s->sealed && !sh.t.error && sh.t.npieces)
 		sh.t.error = s->sealed;
+	if (sh.t.error)
+		sh.t.npieces = 0; /* some were read before what is wrong */
 	if (!sh.t.dtype_name) {
 		sh.t.dtype = DCP_DTYPE_OTHER;
 		sh.t.dtype_name = "";
