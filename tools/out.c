@@ -15,10 +15,6 @@
 #include "core/base/text.h"
 #include "core/origin/dir/dir.h"
 
-#define FLEX_LEAST 12 /* columns that the shortened column keeps at least */
-#define FLEX_PAD 60   /* columns that it is filled to where nothing is shortened */
-#define TABLE_LIMIT ((size_t)1 << 30) /* cells of ten million rows */
-
 static unsigned terminal_width(bool tty)
 {
 	const char *env = getenv("COLUMNS");
@@ -287,33 +283,6 @@ size_t out_width(const char *s)
 	return n;
 }
 
-/* The byte at which code point @k of @s starts. */
-static size_t point_at(const char *s, size_t k)
-{
-	size_t i = 0;
-
-	for (; s[i]; i++)
-		if (starts_point(s[i]) && k-- == 0)
-			break;
-	return i;
-}
-
-void out_elide(struct dcp_buf *b, const char *s, size_t max)
-{
-	size_t width = out_width(s), head, tail;
-
-	if (width <= max || max < 3) {
-		dcp_buf_add(b, s, width <= max ? strlen(s) : point_at(s, max));
-		return;
-	}
-	/* Keys differ at their ends more often than at their heads. */
-	tail = (max - 2) * 3 / 5;
-	head = max - 2 - tail;
-	dcp_buf_add(b, s, point_at(s, head));
-	dcp_buf_str(b, "..");
-	dcp_buf_str(b, s + point_at(s, width - tail));
-}
-
 void out_wrap(struct dcp_buf *b, size_t col, size_t indent, size_t width, const char *text)
 {
 	bool fresh = true; /* nothing of the text stands on this line yet */
@@ -385,137 +354,4 @@ void out_causes(struct out *o, const char *head, const struct out_left *all, siz
 	if (!l)
 		dcp_buf_printf(&o->buf, "%s %s in all\n", head, out_count(count, n));
 	free((void *)l);
-}
-
-void out_table_init(struct out_table *t, const struct out_col *cols, size_t ncols)
-{
-	*t = (struct out_table){ .cols = cols, .ncols = ncols };
-	dcp_arena_init(&t->arena, TABLE_LIMIT);
-}
-
-void out_table_finish(struct out_table *t)
-{
-	dcp_arena_finish(&t->arena);
-	free(t->cells);
-	t->cells = NULL;
-}
-
-void out_table_cell(struct out_table *t, const char *s)
-{
-	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
-	char *copy;
-
-	out_text(&b, s);
-	copy = dcp_arena_strndup(&t->arena, b.p ? b.p : "", b.n);
-	if (!copy || dcp_buf_error(&b) || DCP_GROW(t->cells, t->cap, t->ncells) < 0)
-		t->failed = true;
-	else
-		t->cells[t->ncells++] = copy;
-}
-
-void out_table_printf(struct out_table *t, const char *fmt, ...)
-{
-	char text[512];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	out_table_cell(t, text);
-}
-
-/* How wide a table is: columns are filled up to pad, and cells cut to at most cut. */
-struct widths {
-	size_t pad[OUT_MAX_COLS], cut[OUT_MAX_COLS];
-	bool skip[OUT_MAX_COLS]; /* nothing stands there, and the room is needed */
-};
-
-static void print_line(const struct out_table *t, struct out *o, const struct widths *w,
-		       const char *const *cells, unsigned indent)
-{
-	size_t owed = indent; /* spaces, written only when something follows them */
-
-	for (size_t c = 0; c < t->ncols; c++) {
-		const char *s = cells ? cells[c] : t->cols[c].head;
-		size_t n = DCP_MIN(out_width(s), w->cut[c]);
-		size_t fill = n < w->pad[c] ? w->pad[c] - n : 0;
-
-		if (w->skip[c])
-			continue;
-		if (t->cols[c].right)
-			owed += fill;
-		if (n)
-			dcp_buf_printf(&o->buf, "%*s", (int)owed, "");
-		owed = n ? 0 : owed;
-		out_elide(&o->buf, s, w->cut[c]);
-		owed += (t->cols[c].right ? 0 : fill) + 2;
-	}
-	dcp_buf_str(&o->buf, "\n");
-}
-
-/* Take up to @over columns from column @c, but leave it @least. */
-static size_t shorten(struct widths *w, size_t c, size_t least, size_t over)
-{
-	size_t room = w->pad[c] > least ? w->pad[c] - least : 0, gone = DCP_MIN(room, over);
-
-	w->pad[c] -= gone;
-	w->cut[c] = w->pad[c];
-	return over - gone;
-}
-
-/* Make the table @over columns narrower: empty columns, then what matters less than flex. */
-static void squeeze(const struct out_table *t, struct widths *w, const bool *empty, size_t over)
-{
-	for (size_t c = 0; c < t->ncols; c++) {
-		w->skip[c] = empty[c] && c > 0;
-		if (w->skip[c])
-			over -= DCP_MIN(over, w->pad[c] + 2);
-	}
-	for (size_t c = t->ncols; c-- > 0;)
-		if (t->cols[c].least)
-			over = shorten(w, c, t->cols[c].least, over);
-	for (size_t c = 0; c < t->ncols; c++)
-		if (t->cols[c].flex)
-			over = shorten(w, c, FLEX_LEAST, over);
-}
-
-/* Into a pipe nothing is cut; one long key must not push every other line to its width. */
-static void measure(const struct out_table *t, const struct out *o, unsigned indent,
-		    struct widths *w)
-{
-	bool empty[OUT_MAX_COLS];
-	size_t total = indent;
-
-	for (size_t c = 0; c < t->ncols; c++) {
-		size_t widest = 0;
-
-		for (size_t i = c; i < t->ncells; i += t->ncols)
-			widest = DCP_MAX(widest, out_width(t->cells[i]));
-		empty[c] = widest == 0;
-		w->pad[c] = t->cols[c].head ? out_width(t->cols[c].head) : 0;
-		w->pad[c] = DCP_MAX(w->pad[c], widest);
-		w->cut[c] = w->pad[c];
-		total += w->pad[c] + (c ? 2 : 0);
-		if (t->cols[c].flex && !o->width)
-			w->pad[c] = DCP_MIN(w->pad[c], FLEX_PAD);
-	}
-	if (o->width && total > o->width)
-		squeeze(t, w, empty, total - o->width);
-}
-
-void out_table_print(const struct out_table *t, struct out *o, unsigned indent)
-{
-	struct widths w = { 0 };
-
-	o->buf.failed = o->buf.failed || t->failed;
-	measure(t, o, indent, &w);
-	if (t->cols[0].head) {
-		if (o->color)
-			dcp_buf_str(&o->buf, "\033[1m");
-		print_line(t, o, &w, NULL, indent);
-		if (o->color)
-			dcp_buf_str(&o->buf, "\033[0m");
-	}
-	for (size_t i = 0; i + t->ncols <= t->ncells; i += t->ncols)
-		print_line(t, o, &w, t->cells + i, indent);
 }

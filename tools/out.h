@@ -61,8 +61,11 @@ const char *out_time(char buf[32], int64_t ns, bool utc);
 void out_text(struct dcp_buf *b, const char *s);
 /* Columns that @s takes, counting one for each code point. */
 size_t out_width(const char *s);
-/* Append @s in at most @max columns: head, "..", tail. */
-void out_elide(struct dcp_buf *b, const char *s, size_t max);
+/*
+ * Append @s in at most @max columns. Its digits stay, as far as there is room, since names differ in them, and more of
+ * its end than of its beginning; an ellipsis (".." without @utf8) stands for each part that is left out.
+ */
+void out_elide(struct dcp_buf *b, const char *s, size_t max, bool utf8);
 
 /*
  * Append @text at column @col, wrapped at its blanks before @width (0: never), later lines
@@ -126,5 +129,5 @@ void out_table_finish(struct out_table *t);
 /* The text is made printable. */
 void out_table_cell(struct out_table *t, const char *s);
 void out_table_printf(struct out_table *t, const char *fmt, ...) DCP_PRINTF(2, 3);
-/* Append the table to @o, each line after @indent spaces. */
-void out_table_print(const struct out_table *t, struct out *o, unsigned indent);
+/* Append the table to @o, each line after @indent spaces. Cells that are shortened stay different. */
+void out_table_print(struct out_table *t, struct out *o, unsigned indent);

@@ -31,60 +31,117 @@ static void eta(char *buf, size_t size, double seconds)
 		snprintf(buf, size, "%u:%02u left", s / 60, s % 60);
 }
 
-void progress_line(char *buf, size_t size, unsigned width, bool bytes, const char *what,
-		   uint64_t done, uint64_t total, int64_t elapsed_ns)
+/* How much of the numbers is shown, from all to what is needed. */
+struct form {
+	unsigned bar; /* cells */
+	bool sums, rate, left;
+};
+
+static void put_numbers(char *buf, size_t size, const struct form *f, bool bytes, uint64_t done,
+			uint64_t total, double rate)
 {
-	double seconds = (double)elapsed_ns / 1e9;
-	double rate = seconds > 0 ? (double)done / seconds : 0;
-	char amounts[3][32], tail[128], left[32] = "";
-	char bar[21];
-	unsigned cells = 0;
+	double part = done >= total ? 1 : (double)done / (double)total;
+	char sum[32], all[32], speed[32] = "", left[32] = "", bar[32] = "", sums[72] = "";
 
-	if (total) {
-		double part = done >= total ? 1 : (double)done / (double)total;
-
-		cells = (unsigned)(part * 20);
-		if (rate > 0 && done < total)
-			eta(left, sizeof(left), (double)(total - done) / rate);
-		memset(bar, '.', 20);
-		memset(bar, '#', cells);
-		bar[20] = '\0';
-		snprintf(tail, sizeof(tail), " [%s] %3u%% %s of %s %s/s %s", bar,
-			 (unsigned)(part * 100), amount(amounts[0], bytes, (double)done),
-			 amount(amounts[1], bytes, (double)total),
-			 amount(amounts[2], bytes, rate), left);
-	} else {
-		snprintf(tail, sizeof(tail), " %s %s/s",
-			 amount(amounts[0], bytes, (double)done),
-			 amount(amounts[2], bytes, rate));
+	if (rate > 0 && f->rate)
+		snprintf(speed, sizeof(speed), " %.24s/s", amount(sum, bytes, rate));
+	if (!total) {
+		snprintf(buf, size, " %s%s", amount(sum, bytes, (double)done), speed);
+		return;
 	}
-	/* The name gives way to the numbers. */
-	if (strlen(tail) + 8 > width)
-		snprintf(buf, size, "%.*s", (int)DCP_MIN(width, size - 1), tail + 1);
-	else
-		snprintf(buf, size, "%.*s%s", (int)(width - strlen(tail)), what, tail);
+	if (f->left && rate > 0 && done < total) {
+		*left = ' ';
+		eta(left + 1, sizeof(left) - 1, (double)(total - done) / rate);
+	}
+	if (f->bar) {
+		memset(bar, '.', f->bar + 3);
+		memset(bar + 2, '#', (unsigned)(part * f->bar));
+		memcpy(bar, " [", 2);
+		memcpy(bar + 2 + f->bar, "]", 2);
+	}
+	if (f->sums)
+		snprintf(sums, sizeof(sums), " %s of %s", amount(sum, bytes, (double)done),
+			 amount(all, bytes, (double)total));
+	snprintf(buf, size, "%s %3u%%%s%s%s", bar, (unsigned)(part * 100), sums, speed, left);
 }
 
-static void draw(void *ctx, uint64_t done, uint64_t total, const char *what)
+/* Bytes of the first @k code points of @s. */
+static size_t point_of(const char *s, size_t k)
 {
-	struct progress *p = ctx;
+	size_t i = 0;
+
+	while (s[i] && (((unsigned char)s[i] & 0xc0) == 0x80 || k-- > 0))
+		i++;
+	return i;
+}
+
+void progress_line(char *buf, size_t size, unsigned width, bool bytes, const char *what,
+		   uint64_t done, uint64_t total, double rate)
+{
+	static const struct form forms[] = {
+		{ 20, true, true, true }, { 10, true, true, true },  { 10, false, true, true },
+		{ 0, false, true, true }, { 0, false, false, true }, { 0, false, false, false },
+	};
+	enum { NAME_LEAST = 12 };
 	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
-	char line[256];
+	char tail[192];
+	size_t room, least = DCP_MIN(out_width(what), (size_t)NAME_LEAST);
+
+	for (size_t i = 0; i < DCP_LEN(forms); i++) {
+		put_numbers(tail, sizeof(tail), &forms[i], bytes, done, total, rate);
+		if (strlen(tail) + least <= width)
+			break;
+	}
+	room = strlen(tail) < width ? width - strlen(tail) : 0;
+	dcp_buf_add(&name, what,
+		    point_of(what, out_width(what) > room && room > 2 ? room - 2 : room));
+	if (out_width(what) > room && room > 2)
+		dcp_buf_str(&name, "..");
+	snprintf(buf, size, "%s%.*s", name.p ? name.p : "", (int)width,
+		 name.n ? tail : tail + 1);
+}
+
+static void draw_as(struct progress *p, bool bytes, uint64_t done, uint64_t total,
+		    const char *what)
+{
+	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
+	char line[1024];
 	int64_t now;
+	double seconds;
 
 	if (!what)
 		progress_finish(p);
 	if (!p->on || !what)
 		return;
 	now = dcp_now_ns(CLOCK_MONOTONIC);
+	if (total != p->phase_total || done < p->done || bytes != p->counts_bytes) {
+		p->phase_total = total;
+		p->phase_done = done;
+		p->phase_ns = now;
+		p->counts_bytes = bytes;
+	}
+	p->done = done;
 	if (now - p->start_ns < QUIET_NS || now - p->last_ns < BETWEEN_NS)
 		return;
 	p->last_ns = now;
+	seconds = (double)(now - p->phase_ns) / 1e9;
 	out_text(&name, what);
-	progress_line(line, sizeof(line), p->width, p->bytes, name.p ? name.p : "", done, total,
-		      now - p->start_ns);
+	progress_line(line, sizeof(line), p->width, bytes, name.p ? name.p : "", done, total,
+		      seconds > 0 ? (double)(done - p->phase_done) / seconds : 0);
 	fprintf(stderr, "\r%s\033[K", line);
 	p->drawn = true;
+}
+
+static void draw(void *ctx, uint64_t done, uint64_t total, const char *what)
+{
+	struct progress *p = ctx;
+
+	draw_as(p, p->bytes, done, total, what);
+}
+
+static void draw_bytes(void *ctx, uint64_t done, uint64_t total, const char *what)
+{
+	draw_as(ctx, true, done, total, what);
 }
 
 void progress_init(struct progress *p, bool bytes)
@@ -92,7 +149,7 @@ void progress_init(struct progress *p, bool bytes)
 	struct winsize ws;
 
 	*p = (struct progress){ .bytes = bytes, .on = isatty(STDERR_FILENO), .width = 79 };
-	p->report = (struct dcp_progress){ draw, p };
+	p->report = (struct dcp_progress){ .report = draw, .ctx = p, .bytes = draw_bytes };
 	if (p->on && ioctl(STDERR_FILENO, TIOCGWINSZ, &ws) == 0 && ws.ws_col > 20)
 		p->width = DCP_MIN(ws.ws_col - 1u, 200u);
 	p->start_ns = dcp_now_ns(CLOCK_MONOTONIC);

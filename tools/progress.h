@@ -18,6 +18,10 @@ struct progress {
 	unsigned width;
 	bool drawn;
 	int64_t start_ns, last_ns;
+	/* The phase that is shown: it begins where another total is reported, or less is done than before. */
+	uint64_t phase_total, phase_done, done; /* @phase_done: when it began */
+	int64_t phase_ns;
+	bool counts_bytes; /* in it */
 };
 
 /* @bytes: counts are shown as sizes. The struct must stay where it is. */
@@ -25,6 +29,9 @@ void progress_init(struct progress *p, bool bytes);
 /* Wipe the line. */
 void progress_finish(struct progress *p);
 
-/* The line for @done of @total after @elapsed_ns, without any cursor movement. */
+/*
+ * The line for @done of @total, @rate a second, without any cursor movement. What does not fit in @width columns is
+ * left out: the sum, the bar, the rate.
+ */
 void progress_line(char *buf, size_t size, unsigned width, bool bytes, const char *what,
-		   uint64_t done, uint64_t total, int64_t elapsed_ns);
+		   uint64_t done, uint64_t total, double rate);

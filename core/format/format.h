@@ -39,6 +39,8 @@ enum dcp_match {
 struct dcp_progress {
 	void (*report)(void *ctx, uint64_t done, uint64_t total, const char *what);
 	void *ctx;
+	/* As report() where what is counted are bytes, whatever is counted otherwise; NULL: report. */
+	void (*bytes)(void *ctx, uint64_t done, uint64_t total, const char *what);
 };
 
 /* Optional: what the compressed file @name of the directory decodes to, opened to be parsed.

@@ -283,9 +283,11 @@ static void report(const struct job *j, const struct piece *p)
 	const struct dcp_progress *progress = j->team->s->opts.progress;
 	uint64_t done = __atomic_add_fetch(&j->team->done, p->n, __ATOMIC_RELAXED);
 
+	char what[NAME_MAX + 20];
+
+	snprintf(what, sizeof(what), "writing %s", save_files(j->team->s)[p->run->file].name);
 	if (progress && j->number == 0)
-		progress->report(progress->ctx, done, j->team->s->data,
-				 save_files(j->team->s)[p->run->file].name);
+		progress->report(progress->ctx, done, j->team->s->data, what);
 }
 
 static void *work(void *ctx)

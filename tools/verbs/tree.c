@@ -282,7 +282,7 @@ static void draw_node(const struct forest *f, size_t at, struct out *o)
 	room = o->width > used + 12 ? o->width - used : 12;
 	if (line.p)
 		dcp_buf_add(&o->buf, line.p, line.n);
-	out_elide(&o->buf, name.p ? name.p : "", o->width ? room : SIZE_MAX);
+	out_elide(&o->buf, name.p ? name.p : "", o->width ? room : SIZE_MAX, o->utf8);
 	if (note.p)
 		dcp_buf_printf(&o->buf, "  %s", note.p);
 	dcp_buf_str(&o->buf, "\n");

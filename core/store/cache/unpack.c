@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -163,8 +164,11 @@ static void emit_progress(void *ctx, uint64_t taken)
 	const struct job *j = ctx;
 	const struct dcp_progress *p = j->progress;
 
+	char what[NAME_MAX + 20];
+
+	snprintf(what, sizeof(what), "decompressing %s", j->name);
 	if (p)
-		p->report(p->ctx, taken, j->src.size, j->name);
+		(p->bytes ? p->bytes : p->report)(p->ctx, taken, j->src.size, what);
 }
 
 static uint64_t limit_of(const struct job *j)

@@ -59,15 +59,19 @@ static const struct {
 static const struct {
 	const char *in;
 	size_t max;
+	bool utf8;
 	const char *out;
 } elided[] = {
-	{ "abcdefghij", 10, "abcdefghij" },
-	{ "abcdefghij", 9,  "abc..ghij" },
-	{ "abcdefghij", 7,  "ab..hij" },
-	{ "abcdefghij", 3,  "a.." },
-	{ "abcdefghij", 2,  "ab" },
-	{ "abcdefghij", 0,  "" },
-	{ "\xc3\xa4\xc3\xb6\xc3\xbc\xc3\x9f\xc3\xa9", 4, "\xc3\xa4..\xc3\xa9" },
+	{ "abcdefghij", 10, false, "abcdefghij" },
+	{ "abcdefghij", 9,  false, "ab..fghij" },
+	{ "abcdefghij", 9,  true,  "ab\xe2\x80\xa6" "efghij" },
+	{ "abcdefghij", 3,  false, "..j" },
+	{ "abcdefghij", 2,  false, "ab" },
+	{ "abcdefghij", 0,  false, "" },
+	{ "layers.12.attention.weight", 16, true, "laye\xe2\x80\xa6" "12\xe2\x80\xa6" "n.weight" },
+	{ "layers.22.attention.weight", 16, true, "laye\xe2\x80\xa6" "22\xe2\x80\xa6" "n.weight" },
+	{ "12345678", 4, true, "\xe2\x80\xa6" "678" },
+	{ "\xc3\xa4\xc3\xb6\xc3\xbc\xc3\x9f\xc3\xa9", 4, true, "\xe2\x80\xa6\xc3\xbc\xc3\x9f\xc3\xa9" },
 };
 
 static const char mountinfo[] =
@@ -125,7 +129,7 @@ static void text_table(void **state)
 		dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 
 		t_case(elided[i].out);
-		out_elide(&b, elided[i].in, elided[i].max);
+		out_elide(&b, elided[i].in, elided[i].max, elided[i].utf8);
 		assert_string_equal(b.p ? b.p : "", elided[i].out);
 	}
 }
@@ -276,7 +280,7 @@ static void tables(void **state)
 	t_case("a long key gives way when the table must fit");
 	table_to(&o, 30, "model.layers.10.attention.wq.weight");
 	assert_string_equal(o.buf.p, "  KEY                  N  NOTE\n"
-				     "  model....weight      5\n"
+				     "  mod..10..weight      5\n"
 				     "  b                12345  yes\n");
 	out_finish(&o);
 }
@@ -302,7 +306,7 @@ static void columns_give_way(void **state)
 	out_table_print(&t, &o, 0);
 	assert_string_equal(o.buf.p, "KEY                TYPE      N\n"
 				     "model.norm.weight  F32       1\n"
-				     "train.info         tra..nfo\n");
+				     "train.info         tr..Info\n");
 	out_finish(&o);
 	out_table_finish(&t);
 }
@@ -371,43 +375,84 @@ static void mount_table(void **state)
 	}
 }
 
+/* Those that would look the same when they are shortened are not. */
+static void names_stay_different(void **state)
+{
+	static const struct out_col key_cols[] = { { "KEY", .flex = true },
+						   { "N", .right = true } };
+	static const char *const keys[] = { "model.layers.7.encoder_block.attention.weight",
+					    "model.layers.7.decoder_block.attention.weight",
+					    "model.layers.17.decoder_block.attention.weight" };
+	struct out o = { .width = 30, .utf8 = true };
+	struct out_table t;
+
+	(void)state;
+	out_table_init(&t, key_cols, DCP_LEN(key_cols));
+	for (size_t i = 0; i < DCP_LEN(keys); i++) {
+		out_table_cell(&t, keys[i]);
+		out_table_printf(&t, "%zu", i);
+	}
+	out_table_print(&t, &o, 0);
+	assert_string_equal(o.buf.p, "KEY                          N\n"
+				     "model.la\xe2\x80\xa6"
+				     "7\xe2\x80\xa6"
+				     "e\xe2\x80\xa6tention.weight  0\n"
+				     "model.la\xe2\x80\xa6"
+				     "7\xe2\x80\xa6"
+				     "d\xe2\x80\xa6tention.weight  1\n"
+				     "model.la\xe2\x80\xa6"
+				     "17\xe2\x80\xa6ttention.weight  2\n");
+	out_table_finish(&t);
+	dcp_buf_finish(&o.buf);
+}
+
 static void progress_lines(void **state)
 {
+	static const char *const name = "decompressing model-00001-of-00030.safetensors.gz";
 	char line[256];
 
 	(void)state;
-	progress_line(line, sizeof(line), 100, true, "shards", 500000000, 1000000000,
-		      1000000000);
+	progress_line(line, sizeof(line), 100, true, "shards", 500000000, 1000000000, 5e8);
 	assert_string_equal(line,
 			    "shards [##########..........]  50% 500 MB of 1.00 GB 500 MB/s "
 			    "0:01 left");
-	progress_line(line, sizeof(line), 100, false, "tensors", 7, 7, 1000000000);
-	assert_string_equal(line, "tensors [####################] 100% 7 of 7 7/s ");
+	progress_line(line, sizeof(line), 100, false, "tensors", 7, 7, 7);
+	assert_string_equal(line, "tensors [####################] 100% 7 of 7 7/s");
 	t_case("more than all is all");
 	progress_line(line, sizeof(line), 100, false, "x", 9, 7, 0);
 	assert_non_null(strstr(line, "100%"));
 	t_case("an unknown total has no bar");
-	progress_line(line, sizeof(line), 100, false, "x", 9, 0, 1000000000);
+	progress_line(line, sizeof(line), 100, false, "x", 9, 0, 9);
 	assert_string_equal(line, "x 9 9/s");
 	t_case("a slow start has an end in sight, even if far");
-	progress_line(line, sizeof(line), 200, true, "x", 1, UINT64_MAX, 1000000000);
+	progress_line(line, sizeof(line), 200, true, "x", 1, UINT64_MAX, 1);
 	assert_non_null(strstr(line, "99:59:59 left"));
+	t_case("40 columns");
+	progress_line(line, sizeof(line), 39, true, name, 500000000, 1000000000, 5e8);
+	assert_string_equal(line, "decompressing..  50% 500 MB/s 0:01 left");
 	for (unsigned width = 20; width < 120; width++) {
-		progress_line(line, sizeof(line), width, true, "a name that is rather long", 1,
-			      3, 5);
+		progress_line(line, sizeof(line), width, true, name, 1, 3, 5);
 		assert_true(strlen(line) <= width);
+		assert_non_null(strstr(line, " 33%"));
 	}
 }
 
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(size_table),      cmocka_unit_test(text_table),
-		cmocka_unit_test(wrapping),        cmocka_unit_test(colours),
-		cmocka_unit_test(times),           cmocka_unit_test(causes),
-		cmocka_unit_test(tables),          cmocka_unit_test(columns_give_way),
-		cmocka_unit_test(an_empty_number), cmocka_unit_test(every_line_fits),
-		cmocka_unit_test(mount_table),     cmocka_unit_test(progress_lines),
+		cmocka_unit_test(size_table),
+		cmocka_unit_test(text_table),
+		cmocka_unit_test(wrapping),
+		cmocka_unit_test(colours),
+		cmocka_unit_test(times),
+		cmocka_unit_test(causes),
+		cmocka_unit_test(tables),
+		cmocka_unit_test(columns_give_way),
+		cmocka_unit_test(an_empty_number),
+		cmocka_unit_test(every_line_fits),
+		cmocka_unit_test(mount_table),
+		cmocka_unit_test(progress_lines),
+		cmocka_unit_test(names_stay_different),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -55,7 +55,7 @@ static void count(void *ctx, uint64_t done, uint64_t total, const char *what)
 	struct place *p = ctx;
 
 	assert_true(done <= total);
-	assert_string_equal(what, "x.pt.gz");
+	assert_string_equal(what, "decompressing x.pt.gz");
 	__atomic_store_n(&p->told, done, __ATOMIC_RELAXED); /* several decode at once */
 }
 

@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tables, and names that are shortened to fit them. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/sort.h"
+#include "tools/out.h"
+
+#define FLEX_LEAST 12 /* columns that the shortened column keeps at least */
+#define FLEX_PAD 256  /* columns that it is filled to where nothing is shortened */
+#define TABLE_LIMIT ((size_t)1 << 30) /* cells of ten million rows */
+
+static bool starts_point(char c)
+{
+	return ((unsigned char)c & 0xc0) != 0x80;
+}
+
+/* The byte at which code point @k of @s starts. */
+static size_t point_at(const char *s, size_t k)
+{
+	size_t i = 0;
+
+	for (; s[i]; i++)
+		if (starts_point(s[i]) && k-- == 0)
+			break;
+	return i;
+}
+
+/* A name that is shortened: which of its code points stay. */
+struct short_name {
+	size_t n, gaps, kept;
+	bool *keep;
+	size_t mark; /* columns of what stands for a gap */
+};
+
+static size_t columns_of(const struct short_name *e)
+{
+	return e->kept + e->gaps * e->mark;
+}
+
+/* Keep point @i, if that fits. It ends a gap, makes one smaller, or parts it. */
+static bool keep_point(struct short_name *e, size_t i, size_t max)
+{
+	bool before = i > 0 && !e->keep[i - 1], after = i + 1 < e->n && !e->keep[i + 1];
+	struct short_name with = *e;
+
+	if (e->keep[i])
+		return true;
+	with.kept++;
+	with.gaps += (size_t)before + after;
+	with.gaps--;
+	if (columns_of(&with) > max)
+		return false;
+	*e = with;
+	e->keep[i] = true;
+	return true;
+}
+
+static bool is_digit_at(const char *s, size_t k)
+{
+	return s[k] >= '0' && s[k] <= '9';
+}
+
+static void keep_digits(struct short_name *e, const char *s, size_t max)
+{
+	for (size_t at = strlen(s), i = e->n; at-- > 0;)
+		if (starts_point(s[at]) && (i--, is_digit_at(s, at)))
+			keep_point(e, i, max);
+}
+
+/* From both ends inwards: of five points three at the end. What does not fit at one end ends that. */
+static void keep_ends(struct short_name *e, size_t max)
+{
+	size_t head = 0, tail = e->n;
+	bool more_head = true, more_tail = true;
+
+	for (size_t turn = 0; (more_head || more_tail) && head < tail; turn++) {
+		bool at_tail = more_tail && (turn % 5 < 3 || !more_head);
+
+		if (at_tail)
+			more_tail = keep_point(e, tail - 1, max) && tail--;
+		else if (more_head)
+			more_head = keep_point(e, head, max) && ++head;
+	}
+}
+
+/* Like out_elide(); of the first @nmust code points those that @must says stay before all others. */
+static void elide(struct dcp_buf *b, const char *s, size_t max, bool utf8, const bool *must,
+		  size_t nmust)
+{
+	const char *mark = utf8 ? "\xe2\x80\xa6" : "..";
+	size_t width = out_width(s);
+	struct short_name e = { .n = width, .gaps = 1, .mark = out_width(mark) };
+
+	if (width <= max || max <= e.mark) {
+		dcp_buf_add(b, s, width <= max ? strlen(s) : point_at(s, max));
+		return;
+	}
+	e.keep = calloc(width, sizeof(*e.keep));
+	if (!e.keep) {
+		b->failed = true;
+		return;
+	}
+	for (size_t i = 0; i < DCP_MIN(nmust, width); i++)
+		if (must[i])
+			keep_point(&e, i, max);
+	keep_digits(&e, s, max);
+	keep_ends(&e, max);
+	for (size_t i = 0; i < width; i++) {
+		size_t n = point_at(s, 1);
+
+		if (e.keep[i])
+			dcp_buf_add(b, s, n);
+		else if (i == 0 || e.keep[i - 1])
+			dcp_buf_str(b, mark);
+		s += n;
+	}
+	free(e.keep);
+}
+
+void out_elide(struct dcp_buf *b, const char *s, size_t max, bool utf8)
+{
+	elide(b, s, max, utf8, NULL, 0);
+}
+
+void out_table_init(struct out_table *t, const struct out_col *cols, size_t ncols)
+{
+	*t = (struct out_table){ .cols = cols, .ncols = ncols };
+	dcp_arena_init(&t->arena, TABLE_LIMIT);
+}
+
+void out_table_finish(struct out_table *t)
+{
+	dcp_arena_finish(&t->arena);
+	free(t->cells);
+	t->cells = NULL;
+}
+
+void out_table_cell(struct out_table *t, const char *s)
+{
+	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+	char *copy;
+
+	out_text(&b, s);
+	copy = dcp_arena_strndup(&t->arena, b.p ? b.p : "", b.n);
+	if (!copy || dcp_buf_error(&b) || DCP_GROW(t->cells, t->cap, t->ncells) < 0)
+		t->failed = true;
+	else
+		t->cells[t->ncells++] = copy;
+}
+
+void out_table_printf(struct out_table *t, const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	out_table_cell(t, text);
+}
+
+/* How wide a table is: columns are filled up to pad, and cells cut to at most cut. */
+struct widths {
+	size_t pad[OUT_MAX_COLS], cut[OUT_MAX_COLS];
+	bool skip[OUT_MAX_COLS]; /* nothing stands there, and the room is needed */
+};
+
+/* A cell that is shortened. */
+struct cut_cell {
+	const char *whole, *shown;
+	const char **at;
+};
+
+static int by_shown(const void *a, const void *b)
+{
+	const struct cut_cell *x = a, *y = b;
+	int rc = strcmp(x->shown, y->shown);
+
+	return rc ? rc : strcmp(x->whole, y->whole);
+}
+
+/* The end of the cells that look like @i. */
+static size_t end_of_alike(const struct cut_cell *cells, size_t n, size_t i)
+{
+	size_t next = i + 1;
+
+	while (next < n && strcmp(cells[next].shown, cells[i].shown) == 0)
+		next++;
+	return next;
+}
+
+/* Code points that @a and @b begin with alike. */
+static size_t common_points(const char *a, const char *b)
+{
+	size_t n = 0, at = 0;
+
+	while (a[at] && a[at] == b[at])
+		at++;
+	for (size_t i = 0; i < at; i++)
+		n += starts_point(a[i]);
+	return n - (n && !starts_point(a[at]));
+}
+
+static const char *shorten_cell(struct out_table *t, const struct out *o, const char *s,
+				size_t max, const bool *must, size_t nmust)
+{
+	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+
+	elide(&b, s, max, o->utf8, must, nmust);
+	return dcp_buf_error(&b) ? NULL : dcp_arena_strndup(&t->arena, b.p ? b.p : "", b.n);
+}
+
+/* Cells that look the same and are sorted: shown by where they differ. -ENOMEM. */
+static int show_differences(struct out_table *t, const struct out *o, struct cut_cell *cells,
+			    size_t n, size_t max)
+{
+	enum { POINTS = 1024 };
+	bool must[POINTS] = { false };
+
+	for (size_t i = 1; i < n; i++) {
+		size_t at = common_points(cells[i - 1].whole, cells[i].whole);
+
+		if (at < POINTS && strcmp(cells[i - 1].whole, cells[i].whole) != 0)
+			must[at] = true;
+	}
+	for (size_t i = 0; i < n; i++) {
+		cells[i].shown = shorten_cell(t, o, cells[i].whole, max, must, POINTS);
+		if (!cells[i].shown)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+/* Cells that would look the same all the same stay whole, though they leave their column. */
+static void take_shown(struct cut_cell *cells, size_t n)
+{
+	DCP_SORT(cells, n, by_shown);
+	for (size_t i = 0, next; i < n; i = next) {
+		next = end_of_alike(cells, n, i);
+		if (strcmp(cells[i].whole, cells[next - 1].whole) != 0)
+			continue;
+		for (size_t k = i; k < next; k++)
+			*cells[k].at = cells[k].shown;
+	}
+}
+
+/* The cells of column @c that are too wide, as they are shown. -ENOMEM. */
+static int shorten_column(struct out_table *t, const struct out *o, const struct widths *w,
+			  size_t c)
+{
+	dcp_auto_buf struct dcp_buf list = DCP_BUF_INIT;
+	struct cut_cell *all;
+	size_t n;
+
+	for (size_t i = c; i < t->ncells; i += t->ncols) {
+		struct cut_cell cell = { .whole = t->cells[i], .at = &t->cells[i] };
+
+		if (out_width(t->cells[i]) <= w->cut[c])
+			continue;
+		cell.shown = shorten_cell(t, o, t->cells[i], w->cut[c], NULL, 0);
+		if (!cell.shown || dcp_buf_add(&list, &cell, sizeof(cell)) < 0)
+			return -ENOMEM;
+	}
+	all = DCP_ITEMS(list, struct cut_cell);
+	n = DCP_NITEMS(list, struct cut_cell);
+	DCP_SORT(all, n, by_shown);
+	for (size_t i = 0, next; i < n; i = next) {
+		next = end_of_alike(all, n, i);
+		if (strcmp(all[i].whole, all[next - 1].whole) != 0 &&
+		    show_differences(t, o, all + i, next - i, w->cut[c]) < 0)
+			return -ENOMEM;
+	}
+	take_shown(all, n);
+	return 0;
+}
+
+static void print_line(const struct out_table *t, struct out *o, const struct widths *w,
+		       const char *const *cells, unsigned indent)
+{
+	size_t owed = indent; /* spaces, written only when something follows them */
+
+	for (size_t c = 0; c < t->ncols; c++) {
+		const char *s = cells ? cells[c] : t->cols[c].head;
+		size_t n = out_width(s);
+		size_t fill = n < w->pad[c] ? w->pad[c] - n : 0;
+
+		if (w->skip[c])
+			continue;
+		if (t->cols[c].right)
+			owed += fill;
+		if (n)
+			dcp_buf_printf(&o->buf, "%*s", (int)owed, "");
+		owed = n ? 0 : owed;
+		dcp_buf_str(&o->buf, s);
+		owed += (t->cols[c].right ? 0 : fill) + 2;
+	}
+	dcp_buf_str(&o->buf, "\n");
+}
+
+/* Take up to @over columns from column @c, but leave it @least. */
+static size_t shorten(struct widths *w, size_t c, size_t least, size_t over)
+{
+	size_t room = w->pad[c] > least ? w->pad[c] - least : 0, gone = DCP_MIN(room, over);
+
+	w->pad[c] -= gone;
+	w->cut[c] = w->pad[c];
+	return over - gone;
+}
+
+/* Make the table @over columns narrower: empty columns, then what matters less than flex. */
+static void squeeze(const struct out_table *t, struct widths *w, const bool *empty, size_t over)
+{
+	for (size_t c = 0; c < t->ncols; c++) {
+		w->skip[c] = empty[c] && c > 0;
+		if (w->skip[c])
+			over -= DCP_MIN(over, w->pad[c] + 2);
+	}
+	for (size_t c = t->ncols; c-- > 0;)
+		if (t->cols[c].least)
+			over = shorten(w, c, t->cols[c].least, over);
+	for (size_t c = 0; c < t->ncols; c++)
+		if (t->cols[c].flex)
+			over = shorten(w, c, FLEX_LEAST, over);
+}
+
+/* Into a pipe nothing is cut; a key that is longer than any name must not push every other line to its width. */
+static void measure(const struct out_table *t, const struct out *o, unsigned indent,
+		    struct widths *w)
+{
+	bool empty[OUT_MAX_COLS];
+	size_t total = indent;
+
+	for (size_t c = 0; c < t->ncols; c++) {
+		size_t widest = 0;
+
+		for (size_t i = c; i < t->ncells; i += t->ncols)
+			widest = DCP_MAX(widest, out_width(t->cells[i]));
+		empty[c] = widest == 0;
+		w->pad[c] = t->cols[c].head ? out_width(t->cols[c].head) : 0;
+		w->pad[c] = DCP_MAX(w->pad[c], widest);
+		w->cut[c] = w->pad[c];
+		total += w->pad[c] + (c ? 2 : 0);
+		if (t->cols[c].flex && !o->width)
+			w->pad[c] = DCP_MIN(w->pad[c], FLEX_PAD);
+	}
+	if (o->width && total > o->width)
+		squeeze(t, w, empty, total - o->width);
+}
+
+void out_table_print(struct out_table *t, struct out *o, unsigned indent)
+{
+	struct widths w = { 0 };
+
+	measure(t, o, indent, &w);
+	for (size_t c = 0; o->width && c < t->ncols; c++)
+		t->failed |= !w.skip[c] && shorten_column(t, o, &w, c) < 0;
+	o->buf.failed = o->buf.failed || t->failed;
+	if (t->cols[0].head) {
+		if (o->color)
+			dcp_buf_str(&o->buf, "\033[1m");
+		print_line(t, o, &w, NULL, indent);
+		if (o->color)
+			dcp_buf_str(&o->buf, "\033[0m");
+	}
+	for (size_t i = 0; i + t->ncols <= t->ncells; i += t->ncols)
+		print_line(t, o, &w, t->cells + i, indent);
+}
