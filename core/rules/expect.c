@@ -190,7 +190,9 @@ static const struct {
 	{ " whisper ", "model.",
 	  "model.encoder.conv1.weight\nmodel.decoder.embed_tokens.weight\n", true },
 	{ " vit ", "vit.", "vit.embeddings.cls_token\nvit.layernorm.weight\n", true },
-	{ " UNet2DConditionModel UNet2DModel ", "",
+	{ " UNet2DConditionModel UNet2DModel UNet3DConditionModel UNetMotionModel "
+	  "UNetSpatioTemporalConditionModel ",
+	  "",
 	  "conv_in.weight\nconv_in.bias\ntime_embedding.linear_1.weight\n"
 	  "conv_out.weight\nconv_out.bias\n",
 	  true },
@@ -200,6 +202,11 @@ static const struct {
 	  true },
 	{ " FluxTransformer2DModel ", "",
 	  "x_embedder.weight\ncontext_embedder.weight\nproj_out.weight\n", true },
+	{ " WanTransformer3DModel ", "", "patch_embedding.weight\nproj_out.weight\n", true },
+	{ " CogVideoXTransformer3DModel ", "", "patch_embed.proj.weight\nproj_out.weight\n",
+	  true },
+	{ " QwenImageTransformer2DModel ", "",
+	  "img_in.weight\ntxt_in.weight\nproj_out.weight\n", true },
 	{ " SD3Transformer2DModel ", "",
 	  "pos_embed.proj.weight\ncontext_embedder.weight\nproj_out.weight\n", true },
 };

@@ -168,7 +168,7 @@ static bool is_eligible(const struct choosing *c, uint32_t i)
 {
 	uint64_t fit = fit_of(c, i);
 
-	return fit && fit >= c->p->need / (c->p->some ? 2 : LEAST) &&
+	return fit && fit * (c->p->some ? 2 : LEAST) >= c->p->need &&
 	       !dcp_rules_is_training(dcp_intern_text(&c->p->prefixes, i));
 }
 

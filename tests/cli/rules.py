@@ -182,6 +182,13 @@ def placed():
     told = json.loads(run("rules", "check", "--json", "auto", at).stdout)
     equal((told["dropped"], told["model"]["missing"], told["model"]["foreign"]), (3 * len(model), 0, 1), "left out; of the model")
     check("model: the keys below policy." in run("rules", "check", "auto", at).stdout.decode(), "rules check says it, too")
+    gpt2 = next(i for i, line in enumerate(lines) if '"model_type": "gpt2"' in line)
+    shapes = [line.split() for line in lines[gpt2 + 1:]]
+    shapes = shapes[:next(i for i, s in enumerate(shapes) if s[0].startswith("{"))]
+    at = model_of("gpt2", {k.removeprefix("transformer."): ("F32", [int(n) for n in s]) for k, *s in shapes} | {"h.0.attn.bias": ("U8", [1, 1, 4, 4])},
+                  {**json.loads(lines[gpt2]), "architectures": ["GPT2LMHeadModel"]})
+    told = data("rules", "check", "--json", "auto", at)["model"]
+    equal((told["missing"], told["misshaped"], told["foreign"]), (0, 0, 0), "names without the head's, and a mask that older releases saved")
     at = model_of("classifier", {k: t for k, t in model.items() if k != "lm_head.weight"} | {"score.weight": ("F32", [2, 16])},
                   {**config, "architectures": ["LlamaForSequenceClassification"]})
     told = data("rules", "check", "--json", "auto", at)["model"]

@@ -144,6 +144,20 @@ static struct entry *part_of(struct comparing *c, const char *key)
 	return found;
 }
 
+/* A buffer that older releases saved, or what a quantized cache of keys and values is scaled by. */
+static bool is_buffer(const struct comparing *c, const char *key)
+{
+	static const char *const ends[] = { ".inv_freq",       ".position_ids",
+					    ".attn.bias",      ".attn.masked_bias",
+					    ".attention.bias", ".attention.masked_bias" };
+	size_t n = strlen(key);
+	bool is = c->quantized && dcp_ends_with(key, n, "_scale");
+
+	for (size_t i = 0; i < DCP_LEN(ends); i++)
+		is |= dcp_ends_with(key, n, ends[i]);
+	return is;
+}
+
 static int look_at(struct comparing *c, const struct dcp_row *row)
 {
 	uint32_t number = find(c, row->key, strlen(row->key));
@@ -163,11 +177,7 @@ static int look_at(struct comparing *c, const struct dcp_row *row)
 			check_shape(c, row, &e[number].of);
 		return 0;
 	}
-	/* Buffers that older releases saved; what a quantized cache of keys and values is scaled by. */
-	if (c->some || dcp_rules_has_head(c->config, row->key) ||
-	    dcp_ends_with(row->key, strlen(row->key), "inv_freq") ||
-	    dcp_ends_with(row->key, strlen(row->key), "position_ids") ||
-	    (c->quantized && dcp_ends_with(row->key, strlen(row->key), "_scale")))
+	if (c->some || dcp_rules_has_head(c->config, row->key) || is_buffer(c, row->key))
 		return 0;
 	c->x->foreign++;
 	say(c, "foreign", row->key, "the model of config.json has no such tensor");

@@ -57,6 +57,8 @@ static const struct {
 	{ "no model that is known", "{\"model_type\": \"tomorrow\"}", LLAMA("x."), NULL, NULL },
 	{ "no config.json", NULL, LLAMA("x."), NULL, NULL },
 	{ "of diffusers", unet, "unet.conv_in.weight\nunet.conv_out.weight\nunet.time_embedding.linear_1.weight\nvae.decoder.conv_out.weight\n", "unet.", "" },
+	{ "of diffusers, another", "{\"_class_name\": \"QwenImageTransformer2DModel\"}",
+	  "transformer.img_in.weight\ntransformer.txt_in.weight\ntransformer.proj_out.weight\nvae.proj_out.weight\n", "transformer.", "" },
 	{ "of diffusers, a class that is not known", other, "model.a.weight\nmodel.b.c.weight\noptimizer.state.a.weight.exp_avg\n", "model.", "" },
 	{ "of diffusers, without a name of its own", other, "a.weight\nab.c.weight\n", "", "" },
 };
