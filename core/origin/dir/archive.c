@@ -210,7 +210,7 @@ int dcp_dir_of_archive(struct dcp_archive *a, const char *path, struct dcp_dir *
 
 	settle(a);
 	return place_in(a, "", "", "", &at) < 0 ? no_memory(err)
-						: dcp_dir_of_place(&at, path, out, err);
+						: dcp_dir_of_site(&at, path, out, err);
 }
 
 static const struct member *find(const struct dcp_site *at, const char *name)

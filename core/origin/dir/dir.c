@@ -77,8 +77,8 @@ static int list(struct dcp_dir *d)
 	return 0;
 }
 
-int dcp_dir_of_place(struct dcp_site *at, const char *path, struct dcp_dir *out,
-		     struct dcp_err *err)
+int dcp_dir_of_site(struct dcp_site *at, const char *path, struct dcp_dir *out,
+		    struct dcp_err *err)
 {
 	struct dcp_dir d = { .at = *at };
 	int code = -ENOMEM;
@@ -131,7 +131,7 @@ static int open_path(const char *path, struct dcp_seen *seen, struct dcp_dir *ou
 	at.seen = seen;
 	if (seen)
 		seen->failed |= at.fd < 0;
-	return only ? 0 : dcp_dir_of_place(&at, path, out, err);
+	return only ? 0 : dcp_dir_of_site(&at, path, out, err);
 }
 
 int dcp_dir_open_seen(const char *path, struct dcp_seen *seen, struct dcp_dir *out,
@@ -167,7 +167,7 @@ int dcp_dir_open_at(const struct dcp_dir *parent, const char *name, struct dcp_d
 	if (dcp_seen_opening(parent->at.seen, code) < 0)
 		return dcp_open_fail(err, code, path.p);
 	at.seen = parent->at.seen;
-	return dcp_dir_of_place(&at, path.p, out, err);
+	return dcp_dir_of_site(&at, path.p, out, err);
 }
 
 /* Everything of @d but its entries. */

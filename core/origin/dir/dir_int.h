@@ -40,6 +40,6 @@ int dcp_open_blob(int dirfd, const char *name, int flags);
  * entries. */
 size_t dcp_dir_memory(const char *path);
 
-/* List the place @at (taken, also on failure), called @path in messages. */
-int dcp_dir_of_place(struct dcp_site *at, const char *path, struct dcp_dir *out,
-		     struct dcp_err *err);
+/* List the site @at (taken, also on failure), called @path in messages. */
+int dcp_dir_of_site(struct dcp_site *at, const char *path, struct dcp_dir *out,
+		    struct dcp_err *err);
