@@ -52,7 +52,7 @@ static const struct {
 	{ "moments alone", llama, LLAMA("exp_avg."), NULL, NULL },
 	{ "master weights", llama, LLAMA("fp32.") LLAMA("module."), "module.", "fp32." },
 	{ "master weights alone", llama, LLAMA("fp32.") "module.x\n", "fp32.", "" },
-	{ "one tensor that is called so", llama, "x.model.norm.weight\n" LLAMA("y."), "y.", "x." },
+	{ "one tensor that is called so", llama, "x.model.norm.weight\n" LLAMA("y."), "y.", "" },
 	{ "another model", llama, "layers.0.attention.wq.weight\ntok_embeddings.weight\n", NULL, NULL },
 	{ "no model that is known", "{\"model_type\": \"tomorrow\"}", LLAMA("x."), NULL, NULL },
 	{ "no config.json", NULL, LLAMA("x."), NULL, NULL },
