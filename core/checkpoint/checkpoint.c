@@ -136,10 +136,19 @@ static int say_passed(struct dcp_checkpoint *ck, const struct dcp_found *closed,
 	return ck->passed ? 0 : -ENOMEM;
 }
 
-/* From the newest to the oldest; the first failure is reported. */
+static int fail_broken(const struct dcp_checkpoint *ck, struct dcp_err *err)
+{
+	return dcp_fail(err, -EBADMSG,
+			"%s: none of its keys can be read: dcpfs ls -l %s %s says why",
+			ck->found->name, ck->source, ck->found->name);
+}
+
+/* From the newest to the oldest; the first failure is reported. One of which no key can be read is taken
+ * where there is no other. */
 static int open_latest(struct dcp_checkpoint *ck, struct dcp_err *err)
 {
-	const struct dcp_found *first = NULL, *incomplete = NULL, *closed = NULL;
+	const struct dcp_found *first = NULL, *incomplete = NULL, *closed = NULL,
+			       *broken = NULL;
 	struct dcp_err why = { 0 };
 	int code = 0, rc = 0;
 
@@ -154,6 +163,11 @@ static int open_latest(struct dcp_checkpoint *ck, struct dcp_err *err)
 			continue;
 		}
 		rc = open_found(ck, f, &own);
+		if (rc == 0 && dcp_version_is_broken(ck->base ? ck->base : ck->v)) {
+			rc = fail_broken(ck, &own);
+			close_versions(ck);
+			broken = broken ? broken : f;
+		}
 		if (rc == 0)
 			return first || closed ? say_passed(ck, closed, first ? &why : NULL)
 					       : 0;
@@ -163,6 +177,8 @@ static int open_latest(struct dcp_checkpoint *ck, struct dcp_err *err)
 			code = rc;
 		}
 	}
+	if (broken && rc != -ENOKEY)
+		return open_found(ck, broken, err);
 	ck->found = first;
 	if (first)
 		return dcp_err_give(err, &why, code);

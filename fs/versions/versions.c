@@ -74,13 +74,21 @@ void dcpfs_versions_suspect(struct dcpfs *fs)
 		(void)eventfd_write(fs->suspicion, 1);
 }
 
+/* The newest of which a key can be read; where there is none, the newest, to say what is wrong. */
 void dcpfs_versions_choose_latest(struct dcpfs *fs)
 {
+	struct dcpfs_version *broken = NULL;
+
 	fs->latest = NULL;
 	for (size_t i = fs->nversions; i-- > 0 && !fs->latest;) {
 		struct dcpfs_version *ver = fs->versions[i];
+		const struct dcp_version *v = dcpfs_opened(ver);
 
-		if (dcpfs_opened(ver) || (ver->trusted && !dcpfs_version_refusal(ver)))
+		if (v && dcp_version_is_broken(v))
+			broken = broken ? broken : ver;
+		else if (v || (ver->trusted && !dcpfs_version_refusal(ver)))
 			fs->latest = ver;
 	}
+	if (!fs->latest)
+		fs->latest = broken;
 }

@@ -26,6 +26,18 @@ def copy(name, *versions):
     return top
 
 
+def broken_versions():
+    runs = copy("broken", "step-1", "step-2")
+    for data_file in (runs / "step-2").glob("*.distcp"):
+        data_file.write_bytes(b"")
+    got = run("ls", "--json", runs, "latest")
+    equal(json.loads(got.stdout)["version"], "step-1", "a version of which no key can be read is not the latest")
+    check(b"step-2: none of its keys can be read" in got.stderr and b"taking step-1" in got.stderr, "that it was passed over is said")
+    equal(data("ls", "--json", runs, "step-2")["version"], "step-2", "by its name it is shown")
+    shutil.rmtree(runs / "step-1")
+    equal(data("ls", "--json", runs, "latest")["version"], "step-2", "where there is no other it is taken")
+
+
 def version_names():
     runs = copy("runs", "step-9", "step-10", "step-100", "step-0100x")
     for word, want in (("step-9", "step-9"), ("9", "step-9"), ("10", "step-10"), ("latest", "step-100"),
@@ -361,6 +373,7 @@ def full_and_gone():
 
 
 version_names()
+broken_versions()
 as_a_model()
 one_way()
 passed_over()

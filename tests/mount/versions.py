@@ -76,6 +76,15 @@ def single():
         reads(m, "run-7")
 
 
+def broken_is_not_latest():
+    """A version of which no key can be read is shown, but latest leads to the one before it."""
+    source = source_with("step-9", "step-10")
+    for data_file in (source / "step-10").glob("*.distcp"):
+        data_file.write_bytes(b"")
+    with lib.mount(source) as m:
+        shows(m.settled(), ["step-9", "step-10"], "step-9", lib.PATIENCE)
+
+
 def other_things_beside():
     """Links, files and strange names beside versions neither vanish versions nor become some."""
     source = source_with("step-1", "step-2")
@@ -333,5 +342,5 @@ def waited_for():
             shows(m, ["step-10", "step-20"], "step-20")
 
 
-lib.main(waited_for, numbers, single, other_things_beside, died_and_completed, nothing_yet, metadata_taken_away, metadata_damaged,
+lib.main(waited_for, numbers, single, broken_is_not_latest, other_things_beside, died_and_completed, nothing_yet, metadata_taken_away, metadata_damaged,
          mounted_with_a_damaged_one, saved_over, removed_and_renamed, steady, source_taken_away)

@@ -333,6 +333,13 @@ const char *dcp_version_index_path(const struct dcp_version *v)
 	return v->index_path;
 }
 
+bool dcp_version_is_broken(const struct dcp_version *v)
+{
+	const struct dcp_index_counts *c = dcp_index_counts(v->index);
+
+	return c->broken > 0 && c->broken == c->tensors + c->objects;
+}
+
 bool dcp_version_was_built(const struct dcp_version *v)
 {
 	return v->built;
