@@ -265,7 +265,6 @@ def existing(source, place):
     fails(USAGE, '"train.py" is not a file of one', *export, "--force", own)
     (own / "train.py").unlink()
     (own / "model.pt").write_text("x")
-    (own / "config.json").write_text("{}")
     fails(USAGE, '"model.pt" is not a file of one', *export, "--force", own)
     (own / "model.pt").unlink()
     with zipfile.ZipFile(own / "backup.zip", "w") as z:
@@ -273,6 +272,11 @@ def existing(source, place):
             z.writestr(name, "mine")
     fails(USAGE, '"backup.zip" is not a file of one', *export, "--force", own)
     (own / "backup.zip").unlink()
+    for name in ("config.json", "tokenizer.json", "vocab.txt"):  # what this export does not write is not its own
+        (own / name).write_text("{}")
+        fails(USAGE, f'"{name}" is not a file of one', *export, "--force", own)
+        (own / name).unlink()
+    (own / "model.index.json").write_text("{}")
     fails(USAGE, "is not a checkpoint", *export, "--force", own)
     for form in ("torch-dcp", "paddle-dist", "paddle-binary", "npy", "npz", "safetensors", "paddle"):
         for to in (form, "paddle-vars"):

@@ -15,7 +15,6 @@
 #include "core/base/endian.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
-#include "core/format/hf/extras.h"
 #include "core/origin/archive/zip.h"
 #include "core/origin/source.h"
 #include "core/parse/magic.h"
@@ -126,18 +125,16 @@ static bool is_weights(int dir, const char *name)
 	       is_read(fd, p[0]);
 }
 
-/* Does a file of this name go along with weights? Other sidecars only where this save writes one of that name. */
+/* Is nothing lost with a file of this name? It is written along with weights, or this save writes another one. */
 static bool goes_along(const struct save *s, const char *name)
 {
-	static const char *const globs[] = { "*config.json",     "*.index.json", "*token*.json",
-					     "tokenizer.*",      "vocab.*",      "merges.txt",
-					     "chat_template.*",  "*.tiktoken",   "spiece.model",
-					     "latest_universal", "model.pdmodel" };
+	static const char *const globs[] = { "*.index.json", "latest_universal",
+					     "model.pdmodel" };
 
 	for (size_t i = 0; i < DCP_LEN(globs); i++)
 		if (fnmatch(globs[i], name, 0) == 0)
 			return true;
-	for (size_t i = 0; dcp_hf_is_sidecar(name) && i < save_nfiles(s); i++)
+	for (size_t i = 0; i < save_nfiles(s); i++)
 		if (strcmp(save_files(s)[i].name, name) == 0)
 			return true;
 	return false;
