@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 struct dcp_buf;
+struct dcp_err;
 struct dcp_leaf;
 struct dcp_pv;
 struct dcp_sink;
@@ -67,7 +68,6 @@ int dcp_tstate_check(const struct dcp_torch *t, const char *name, struct dcp_err
  * The same of the file @name of @in's directory, which torch.save did not write, as the values of a plain pickle; @whole
  * as above. -EBADMSG: it is none either, and @err keeps what it says.
  */
-struct dcp_err;
 struct dcp_load;
 int dcp_pickle_emit(const struct dcp_load *in, const char *name, uint32_t file,
 		    const char *whole, struct dcp_err *err);
