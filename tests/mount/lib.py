@@ -38,6 +38,7 @@ PROGRAM = os.environ.get("DCPFS_PROGRAM", "dcpfs")
 PROGRAM = os.path.abspath(PROGRAM) if "/" in PROGRAM else PROGRAM  # programs run in directories of their own
 SKIP = 77
 PATIENCE = 120       # seconds until a predicate must hold; sanitizers and busy machines are slow
+NO_CONFIG = "hf/ has no config.json, which from_pretrained needs: --hf-assets DIR"  # said of most golden checkpoints
 APPEARS = 5          # idle seconds (Idle) in which the mount promises to notice a change of its source
 WATCHDOG = 300       # seconds until a function that hangs loses its daemons
 MAX_TOLD = 40        # failures that are printed

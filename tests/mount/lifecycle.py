@@ -37,7 +37,7 @@ def in_background():
         case(f"dcpfs {' '.join(words)} SOURCE MNT")
         done = program(*words, SOURCE, at)  # waits for its stdout and stderr to be closed, too
         try:
-            equal((done.returncode, done.stdout, done.stderr), (0, "", ""), "exit code and words")
+            equal((done.returncode, done.stdout, done.stderr), (0, "", f"dcpfs: step-20: {lib.NO_CONFIG}\n"), "exit code and words")
             check(is_mounted(at), "mounted when the command returned")
             equal(os.readlink(at / "latest"), "step-20", "latest, at once")
             check(len(os.listdir(at / "latest" / "npy")) > 10, "tensors, at once")
@@ -143,7 +143,7 @@ def by_signal():
         lib.read(m.at / "latest" / "index.json")
         os.kill(m.pid, number)
         m.ends(0)
-        equal(m.log(), "", "words")
+        equal(m.log(), f"dcpfs: step-20: {lib.NO_CONFIG}\n", "words")
     case("SIGTERM in the background")
     at = lib.fresh("mnt")
     equal(program("mount", SOURCE, at).returncode, 0, "mount")
