@@ -316,6 +316,26 @@ def doctor():
     check(alone["state"] == "note" and "libdcpload-mpi.so" in alone["found"], f"doctor without the module: {alone}")
 
 
+class Wide(Tensor):
+    """One row, which is said to be 2^18 of them."""
+
+    def __reduce__(self):
+        rebuild, (storage, offset, shape, _, *more) = super().__reduce__()
+        return rebuild, (storage, offset, (1 << 18, *shape), (0, 1), *more)
+
+
+def claims():
+    """A few kilobytes that claim to be a hundred gigabytes, by keys that share their bytes: refused, before any memory is taken."""
+    wide = SCRATCH / "wide.pt"
+    torch_save(wide, {f"w{i}": Wide(bytes(4 << 14), [1 << 14]) for i in range(70)})
+    size, held = wide.stat().st_size, 70 << 34
+    says = f"its files have {size} bytes and claim to hold {held} bytes of tensors; --force"
+    fails(BAD, says, "load", wide)
+    job_fails(2, BAD, says.replace(str(held), str(held // 2)), wide)
+    fails(ENV, f"take {held} bytes of memory, and ", "load", wide, "--force")
+    job_fails(2, ENV, f"the tensors of 2 ranks of this node take {held} bytes of memory, and ", wide, "--force")
+
+
 def usages():
     alone = {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 20000 + os.getpid() % 10000}
     fails(ENV, "rank 1 of 2 did not connect to rank 0 within 1 s", "load", SOURCE, "--timeout", 1, **alone)
@@ -513,6 +533,7 @@ report()
 select()
 trace()
 doctor()
+claims()
 usages()
 regions()
 launchers()

@@ -292,6 +292,8 @@ struct dcpload_plan;
 #define DCPLOAD_STRICT (1u << 0)    /* a stored tensor that no rank wants is an error */
 #define DCPLOAD_PARTIAL (1u << 1)   /* wants that cannot be met are listed, not an error */
 #define DCPLOAD_SAME_KEYS (1u << 2) /* all ranks must want the same keys */
+#define DCPLOAD_ANY_SIZE                                                                       \
+	(1u << 3) /* load what claims to be a thousand times as large as its files */
 
 /* @ck must outlive the use of the plan; @flags are the same on all ranks. This function and those that
  * add wants are not collective: when one fails, the caller must end the job or inform the other ranks. */

@@ -74,7 +74,9 @@ static const struct opt opts[] = {
 	  AT(check) },
 	{ 0, "dump", "DIR", "write each rank's part as DIR/rank-00003-of-00008.safetensors",
 	  OPT_TEXT, OPT_DIR, AT(dump) },
-	{ 0, "force", NULL, "--dump replaces existing files", OPT_FLAG, AT(force) },
+	{ 0, "force", NULL,
+	  "--dump replaces existing files; load what claims to be a thousand times its files",
+	  OPT_FLAG, AT(force) },
 	{ 0, "trace", "FILE",
 	  "write when each rank read, waited and placed: for Chrome, or FILE.svg drawn",
 	  OPT_TEXT, OPT_FILE, AT(trace) },
@@ -403,7 +405,8 @@ static enum cmd_exit plan(struct loading *l)
 	const struct dcpload_hooks hooks = { .size = sizeof(hooks),
 					     .ctx = l,
 					     .progress = show_progress };
-	uint32_t flags = (o->strict ? DCPLOAD_STRICT : 0) | (o->partial ? DCPLOAD_PARTIAL : 0);
+	uint32_t flags = (o->strict ? DCPLOAD_STRICT : 0) | (o->partial ? DCPLOAD_PARTIAL : 0) |
+			 (o->force ? DCPLOAD_ANY_SIZE : 0);
 	int rc = dcpload_plan_create(l->ck, flags, &l->plan, &l->err);
 
 	if (rc == 0 && l->comm->rank == 0)

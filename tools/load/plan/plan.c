@@ -7,10 +7,12 @@
 #include "core/base/ckd.h"
 #include "core/base/clock.h"
 #include "core/base/intern.h"
+#include "core/base/text.h"
 #include "core/model/layout/layout.h"
 #include "core/store/version/quantized.h"
 #include "tools/load/load.h"
 #include "tools/load/memory/memory.h"
+#include "tools/load/memory/room.h"
 
 enum { ALIGN = 256 }; /* of destinations that the library allocates */
 
@@ -447,16 +449,73 @@ int dcpload_want_layout(struct dcpload_plan *p, const char *layout, uint32_t ran
 /* ---- finishing ---- */
 
 /* Allocate the library's destinations in one piece. */
+/* Bytes of the destinations that the library allocates. */
+static uint64_t owned_bytes(const struct dcpload_plan *p)
+{
+	uint64_t total = 0, n;
+
+	for (size_t i = 0; i < p->nwant; i++)
+		if (p->want[i].owned && p->want[i].id &&
+		    (dcp_ckd_align(&n, p->want[i].nbytes, ALIGN) ||
+		     dcp_ckd_add(&total, total, n)))
+			return UINT64_MAX;
+	return total;
+}
+
+/* A few kilobytes that claim to be a hundred gigabytes are a mistake, or meant to do harm. */
+static int check_claim(const struct dcpload_plan *p, struct dcpload_error *err)
+{
+	enum { TIMES = 1000, LEAST = 64 << 20 };
+	uint64_t files = 0, total = owned_bytes(p);
+	size_t n;
+	const struct dcp_file_id *file = dcp_index_files(dcp_version_index(p->ck->of.v), &n);
+
+	for (size_t i = 0; i < n; i++)
+		files += file[i].size;
+	if (p->flags & DCPLOAD_ANY_SIZE || total <= LEAST || total / TIMES <= files)
+		return 0;
+	return load_fail(
+		err, -E2BIG,
+		"%s: its files have %llu bytes and claim to hold %llu bytes of tensors; "
+		"--force (DCPLOAD_ANY_SIZE) loads them nevertheless",
+		dcpload_version(p->ck), (unsigned long long)files, (unsigned long long)total);
+}
+
+/* Collective: have the ranks of this node together room for what they are to hold? Linux gives more than there is, and ends
+ * processes later. */
+static int check_room(const struct dcpload_plan *p, struct dcpload_error *err)
+{
+	const struct dcpload *ck = p->ck;
+	uint64_t mine = p->device ? 0 : owned_bytes(p), total = 0, room;
+	char what[64];
+	struct load_blobs b;
+	int rc = load_gather_same(ck->comm, &mine, sizeof(mine), &b, err,
+				  (int)ck->config.timeout_ms);
+
+	if (rc < 0)
+		return rc;
+	for (uint32_t m = 0; m < ck->nlocal; m++)
+		if (dcp_ckd_add(&total, total, *(const uint64_t *)b.at[ck->local[m]]))
+			total = UINT64_MAX;
+	load_blobs_free(&b);
+	room = load_room(what, sizeof(what));
+	rc = check_claim(p, err);
+	if (rc == 0 && total > room)
+		rc = load_fail(
+			err, -ENOMEM,
+			"the tensors of %u rank%s of this node take %llu bytes of memory, and "
+			"%llu bytes can be had (%s)",
+			ck->nlocal, dcp_s(ck->nlocal), (unsigned long long)total,
+			(unsigned long long)room, what);
+	return load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
+}
+
 static int allocate(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	struct load_device *d = p->device;
-	uint64_t total = 0;
+	uint64_t total = owned_bytes(p);
 	int rc;
 
-	for (size_t i = 0; i < p->nwant; i++)
-		if (p->want[i].owned && p->want[i].id)
-			total += p->want[i].nbytes + ALIGN - 1 -
-				 (p->want[i].nbytes + ALIGN - 1) % ALIGN;
 	if (total == 0)
 		return 0;
 	rc = load_block_create(d, total, &p->memory);
@@ -494,6 +553,8 @@ int dcpload_plan_finish(struct dcpload_plan *p, struct dcpload_error *err)
 	rc = load_agree(p->ck->comm, rc, err, timeout);
 	if (rc == -ESTALE || rc == -ENOENT) /* the files are not those that were opened */
 		rc = load_renew(p, err);
+	if (rc == 0)
+		rc = check_room(p, err);
 	if (rc == 0)
 		rc = load_agree(p->ck->comm, allocate(p, err), err, timeout);
 	if (rc == 0 && p->flags & (DCPLOAD_STRICT | DCPLOAD_SAME_KEYS | DCPLOAD_PARTIAL))
