@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arena: memory for things parsed together that die together.
- *
- * A bump allocator with a byte limit. The limit is the guard against a header that
- * claims a petabyte, and the lever for out-of-memory tests. One thread at a time.
+ * arena: memory for objects that are made together and freed together. A bump allocator with a
+ * byte limit, which guards against a header that claims a petabyte, and lets tests run out of
+ * memory. One thread at a time.
  */
 #pragma once
 #include <stddef.h>
@@ -17,7 +16,7 @@ struct dcp_arena {
 	size_t limit;
 };
 
-/* No memory is allocated before the first call that returns some. */
+/* Allocates nothing before the first allocation. */
 void dcp_arena_init(struct dcp_arena *a, size_t limit);
 
 /* Free everything; the arena is empty and usable again. Accepts a zeroed arena. */
@@ -27,7 +26,7 @@ void dcp_arena_finish(struct dcp_arena *a);
 #define DCP_ARENA_INIT(max) ((struct dcp_arena){ .limit = (max) })
 #define dcp_auto_arena __attribute__((cleanup(dcp_arena_finish)))
 
-/* Take back everything handed out, but keep the newest block for the next user. */
+/* Free everything, but keep the newest block for the next allocations. */
 void dcp_arena_reset(struct dcp_arena *a);
 
 /* @n bytes aligned to 16, not cleared; NULL past the limit or out of memory. */
@@ -36,7 +35,10 @@ void *dcp_arena_alloc(struct dcp_arena *a, size_t n);
 /* Array of @n elements of @size bytes, cleared; NULL also when n * size overflows. */
 void *dcp_arena_calloc(struct dcp_arena *a, size_t n, size_t size);
 
-/* Copy of the @n elements of @size bytes at @p, which may be NULL when there are none; never NULL but for want of memory. */
+/*
+ * Copy of the @n elements of @size bytes at @p, which may be NULL if @n is 0. NULL only when
+ * out of memory.
+ */
 void *dcp_arena_dup(struct dcp_arena *a, const void *p, size_t n, size_t size);
 
 /* Copy of @n bytes, followed by a NUL; of a whole text. */

@@ -23,7 +23,7 @@ struct dcp_buf {
 #define DCP_BUF_INIT { 0 }
 /* clang-format on */
 
-/* A buffer to which elements of one type were appended: the first of them, and how many. */
+/* For a buffer of elements of one type: the first element, and the number of elements. */
 #define DCP_ITEMS(buf, type) ((type *)(void *)(buf).p)
 #define DCP_NITEMS(buf, type) ((buf).n / sizeof(type))
 
@@ -33,23 +33,28 @@ int dcp_buf_add(struct dcp_buf *b, const void *p, size_t n);
 int dcp_buf_str(struct dcp_buf *b, const char *s);
 int dcp_buf_printf(struct dcp_buf *b, const char *fmt, ...) DCP_PRINTF(2, 3);
 
-/* Append @n bytes of text with those that may not be shown as they are (core/base/utf8.h) spelled \xNN, but for those in @kept: the
- * newlines of a page. */
+/*
+ * Append @n bytes of text. Bytes that may not be shown (core/base/utf8.h) become \xNN, except
+ * those in @kept, such as the newlines of a page.
+ */
 int dcp_buf_shown(struct dcp_buf *b, const char *s, size_t n, const char *kept);
 
 /* Unsigned LEB128, the number form of every packed blob in the index. */
 void dcp_buf_varint(struct dcp_buf *b, uint64_t v);
 
-/* @n writable bytes at the end, already counted; NULL: out of memory. */
+/* Grow by @n bytes and return them for writing; NULL: out of memory. */
 void *dcp_buf_grow(struct dcp_buf *b, size_t n);
 
-/* Element @i of @size bytes; the buffer grows to it, filled with zeros. NULL: out of memory. */
+/* Element @i of @size bytes; the buffer grows to hold it, with zeros. NULL: out of memory. */
 void *dcp_buf_at(struct dcp_buf *b, size_t i, size_t size);
 
 /* Empty it but keep the memory. */
 void dcp_buf_reset(struct dcp_buf *b);
 
-/* Give the bytes away (caller frees); the buffer is empty again. Never NULL unless failed. */
+/*
+ * Hand the bytes over to the caller, who frees them; the buffer is empty again. NULL only after
+ * an error.
+ */
 char *dcp_buf_take(struct dcp_buf *b);
 
 static inline int dcp_buf_error(const struct dcp_buf *b)
@@ -57,8 +62,10 @@ static inline int dcp_buf_error(const struct dcp_buf *b)
 	return b->failed ? -ENOMEM : 0;
 }
 
-/* Make room for one more element after the @n of the malloc'ed @array, which has room for @cap: that doubles when it
- * is full. 0, -ENOMEM. */
+/*
+ * Make room for element @n of the malloc'ed @array, whose capacity @cap is doubled when it is
+ * full. 0 or -ENOMEM.
+ */
 #define DCP_GROW(array, cap, n) dcp_array_grow((void **)&(array), &(cap), (n), sizeof(*(array)))
 int dcp_array_grow(void **array, size_t *cap, size_t n, size_t size);
 

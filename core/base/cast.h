@@ -28,5 +28,5 @@ void dcp_cast_f8_e5m2_to_f32(void *dst, const void *src, size_t n);
 void dcp_cast_f8_e4m3fnuz_to_f32(void *dst, const void *src, size_t n);
 void dcp_cast_f8_e5m2fnuz_to_f32(void *dst, const void *src, size_t n);
 void dcp_cast_f8_e8m0_to_f32(void *dst, const void *src, size_t n);
-/* Two numbers a byte, the low nibble first; @n is even. */
+/* Two numbers in a byte, the low nibble first; @n is even. */
 void dcp_cast_f4_e2m1_to_f32(void *dst, const void *src, size_t n);

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ckd: arithmetic on foreign numbers that says when it overflows.
- *
- * Every function returns true when the exact result does not fit (as C23's
- * stdckdint does); *r is then unspecified and must not be used.
+ * ckd: checked arithmetic on foreign numbers. Every function returns true on overflow (as C23's
+ * stdckdint); *r is then unspecified and must not be used.
  */
 #pragma once
 #include <stdbool.h>

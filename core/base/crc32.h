@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The checksum of the bytes that @crc covers (0: none) and @n more. */
+/* Extend @crc, the checksum of the preceding bytes (0: none), by @n bytes. */
 uint32_t dcp_crc32(uint32_t crc, const void *p, size_t n);
 
-/* The checksum of @a's bytes and, after them, the @n bytes that @b covers. */
+/* The checksum of the bytes of checksum @a followed by the @n bytes of checksum @b. */
 uint32_t dcp_crc32_join(uint32_t a, uint32_t b, uint64_t n);

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * err: what went wrong, where, in one line.
- *
- * Every fallible function returns 0 (or a count) or a negative errno; those that
- * read foreign bytes or open things also take a struct dcp_err, which may be NULL.
- * The first function that knows what is wrong describes it with dcp_fail();
- * callers pass the code on. One caller, the one that knows which file or key it
- * was, may put that in front with dcp_err_where().
- *
- * Message: one line, lower case, no full stop; found against expected. Foreign
- * text in it is made printable, so a message can always be shown on a terminal.
+ * err: an error as one line: what went wrong, and where. Every fallible function returns 0 (or
+ * a count) or a negative errno. Functions that read foreign bytes or open files also take a
+ * struct dcp_err, which may be NULL. The function that detects an error writes the message with
+ * dcp_fail(); callers pass the code on. The caller that knows the file or key may put it in
+ * front with dcp_err_where(). A message is one line, lower case, without a full stop, and says
+ * what was found and what was expected. Foreign text in it is made printable, so a message can
+ * always be shown on a terminal.
  */
 #pragma once
 #include <stddef.h>
@@ -30,14 +27,19 @@ int dcp_fail(struct dcp_err *err, int code, const char *fmt, ...) DCP_PRINTF(3, 
 int dcp_fail_at(struct dcp_err *err, int code, uint64_t off, const char *fmt, ...)
 	DCP_PRINTF(4, 5);
 
-/* Spell what of @s may not be shown as it is (core/base/utf8.h) as \xNN, and cut it at the end of its @size bytes. */
+/*
+ * Replace bytes of @s that may not be shown (core/base/utf8.h) by \xNN, cutting the text to fit
+ * into @size bytes.
+ */
 void dcp_printable(char *s, size_t size);
 
-/* Where core returns to other rooms: if @code is a failure without a message, record the
- * system's text for it. Returns @code. */
+/*
+ * If @code is a failure without a message, record the system's text for it. Called where core
+ * returns to other rooms. Returns @code.
+ */
 int dcp_err_say(struct dcp_err *err, int code);
 
-/* Copy what was recorded in @why to @err, which may be NULL. Returns @code. */
+/* Copy the error @why to @err, which may be NULL. Returns @code. */
 int dcp_err_give(struct dcp_err *err, const struct dcp_err *why, int code);
 
 /* Put "<where>: " in front of the recorded message and return @code. */

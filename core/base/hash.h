@@ -15,11 +15,11 @@ uint64_t dcp_hash64(const void *p, size_t n);
 /* Hash of @prev and the new bytes: for hashing a record field by field. */
 uint64_t dcp_hash64_more(uint64_t prev, const void *p, size_t n);
 
-/* XXH3, 128 bits, seed 0, of what is added piece by piece. NULL: out of memory. */
+/* XXH3, 128 bits, seed 0, of bytes added piece by piece. NULL: out of memory. */
 struct dcp_hash128 *dcp_hash128_new(void);
 void dcp_hash128_add(struct dcp_hash128 *h, const void *p, size_t n);
-/* The high half into out[0], the low one into out[1]; @h is freed. */
+/* Stores the high half in out[0] and the low half in out[1], and frees @h. */
 void dcp_hash128_end(struct dcp_hash128 *h, uint64_t out[2]);
 
-/* "0.8.1": the library this was built with. */
+/* Version of the xxHash library that dcpfs was built with, as "0.8.1". */
 const char *dcp_hash_xxhash_version(void);

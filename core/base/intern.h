@@ -33,9 +33,9 @@ struct dcp_intern {
 void dcp_intern_finish(struct dcp_intern *in);
 
 /*
- * Number of @s (@number may be NULL), added if it is new. @guess is a number that it probably has (any value is
- * allowed): a right guess costs no hashing. Returns 1 (new), 0 (known), -ENOMEM, or -E2BIG:
- * more than 4 GiB of text or 2^31 strings.
+ * Find the number of @s, adding @s if it is new. @number may be NULL. @guess is the expected
+ * number (any value is allowed): a right guess saves hashing. Returns 1 (new), 0 (known),
+ * -ENOMEM, or -E2BIG (more than 4 GiB of text or 2^31 strings).
  */
 int dcp_intern_add(struct dcp_intern *in, const void *s, size_t n, uint32_t guess,
 		   uint32_t *number);
@@ -43,7 +43,7 @@ int dcp_intern_add(struct dcp_intern *in, const void *s, size_t n, uint32_t gues
 /* Number of @s, or DCP_INTERN_NONE. */
 uint32_t dcp_intern_find(const struct dcp_intern *in, const void *s, size_t n);
 
-/* The same of a text, without a guess. */
+/* The same for a NUL-terminated text, without a guess. */
 static inline int dcp_intern_str(struct dcp_intern *in, const char *s, uint32_t *number)
 {
 	return dcp_intern_add(in, s, strlen(s), DCP_INTERN_NONE, number);

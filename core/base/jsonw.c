@@ -24,7 +24,7 @@ static void newline(struct dcp_jsonw *w)
 		dcp_buf_add(w->out, "  ", 2);
 }
 
-/* What must stand before a value or a key: a comma, a line break, or nothing. */
+/* Write the separator before a value or a key: a comma, a line break, or nothing. */
 static void before(struct dcp_jsonw *w)
 {
 	w->values++;

@@ -25,9 +25,9 @@ struct dcp_jsonw {
 	struct dcp_buf *out;
 	bool pretty; /* newline and two spaces per level; set by the caller at init */
 	unsigned depth;
-	bool fresh; /* nothing was written yet at this level */
+	bool fresh; /* no value has been written at this level yet */
 	bool after_key;
-	uint64_t values; /* begun so far; keys do not count, what dcp_jsonw_raw() adds is one */
+	uint64_t values; /* values begun so far, without keys; dcp_jsonw_raw() adds one */
 	uint64_t is_array[DCP_JSONW_MAX_DEPTH / 64];
 	bool failed; /* deeper than DCP_JSONW_MAX_DEPTH */
 };
@@ -41,8 +41,10 @@ void dcp_jsonw_end(struct dcp_jsonw *w);
 void dcp_jsonw_key(struct dcp_jsonw *w, const char *key);
 void dcp_jsonw_key_n(struct dcp_jsonw *w, const char *key, size_t n);
 
-/* A lone surrogate and control characters come out as their escapes; other bytes that are not
- * UTF-8 as \udcXX, as Python's surrogateescape has it. */
+/*
+ * Lone surrogates and control characters are written as escapes, other bytes that are not UTF-8
+ * as \udcXX, as Python's surrogateescape does.
+ */
 void dcp_jsonw_str(struct dcp_jsonw *w, const char *s);
 void dcp_jsonw_str_n(struct dcp_jsonw *w, const char *s, size_t n);
 void dcp_jsonw_i64(struct dcp_jsonw *w, int64_t v);
@@ -54,11 +56,14 @@ void dcp_jsonw_bigint(struct dcp_jsonw *w, const uint8_t *le, size_t n);
 void dcp_jsonw_bool(struct dcp_jsonw *w, bool v);
 void dcp_jsonw_null(struct dcp_jsonw *w);
 void dcp_jsonw_base64(struct dcp_jsonw *w, const void *p, size_t n);
-/* Append to @out what the @n digits at @s stand for, up to the first '='. -EBADMSG: another character is among them. */
+/*
+ * Decode the @n base64 digits at @s, up to the first '=', and append the bytes to @out.
+ * -EBADMSG: a character is not a digit.
+ */
 int dcp_base64_read(const char *s, size_t n, struct dcp_buf *out);
 /* An array of @n texts. */
 void dcp_jsonw_strs(struct dcp_jsonw *w, const char *const *v, size_t n);
-/* Text that is one JSON value already. */
+/* Append @s, which is already one JSON value. */
 void dcp_jsonw_raw(struct dcp_jsonw *w, const char *json, size_t n);
 
 /* Can JSON represent @s for any reader: UTF-8, and NULs in dcpfs's form? */
@@ -73,7 +78,7 @@ void dcp_jsonw_put_f64(struct dcp_jsonw *w, const char *key, double v);
 /* An array of @n values. */
 void dcp_jsonw_put_u64s(struct dcp_jsonw *w, const char *key, const uint64_t *v, size_t n);
 void dcp_jsonw_put_strs(struct dcp_jsonw *w, const char *key, const char *const *v, size_t n);
-/* The value is what follows, to dcp_jsonw_end(). */
+/* Begin a member whose value is an object or array; dcp_jsonw_end() ends it. */
 void dcp_jsonw_put_object(struct dcp_jsonw *w, const char *key);
 void dcp_jsonw_put_array(struct dcp_jsonw *w, const char *key);
 

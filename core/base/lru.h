@@ -36,7 +36,7 @@ static inline void dcp_lru_remove(struct dcp_lru *t, struct dcp_lru_link *l)
 	*(l->newer ? &l->newer->older : &t->newest) = l->older;
 }
 
-/* @l, which is in the list, was used. */
+/* Note a use of @l, which is in the list. */
 static inline void dcp_lru_use(struct dcp_lru *t, struct dcp_lru_link *l)
 {
 	if (l == t->newest)

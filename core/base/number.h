@@ -10,14 +10,14 @@
 
 #include "core/base/ckd.h"
 
-#define DCP_ANY_DIGITS SIZE_MAX /* as many as a 64-bit number has, and leading zeros */
+#define DCP_ANY_DIGITS SIZE_MAX /* the digits of a 64-bit number, and leading zeros */
 
 static inline bool dcp_is_digit(char c)
 {
 	return c >= '0' && c <= '9';
 }
 
-/* The value of a hexadecimal digit; -1: it is not one. */
+/* The value of a hexadecimal digit, or -1. */
 static inline int dcp_hex_digit(char c)
 {
 	if (dcp_is_digit(c))
@@ -28,8 +28,8 @@ static inline int dcp_hex_digit(char c)
 }
 
 /*
- * The number at *@p, before @end (NULL: the text ends in a NUL), of at most @most digits; *@p is
- * moved past it. False: there is none, or a longer one; nothing is written then.
+ * Parse the number at *@p, before @end (NULL: the text ends in a NUL), of at most @most digits,
+ * and move *@p past it. False: no digit, or more digits; then nothing is written.
  */
 static inline bool dcp_take_number(const char **p, const char *end, size_t most, uint64_t *out)
 {
@@ -47,7 +47,7 @@ static inline bool dcp_take_number(const char **p, const char *end, size_t most,
 	return true;
 }
 
-/* The number that @s consists of. False: it is not a number, or has more than 64 bits. */
+/* Parse @s, which must be a number of at most 64 bits. False: it is not. */
 static inline bool dcp_is_number(const char *s, uint64_t *out)
 {
 	return dcp_take_number(&s, NULL, DCP_ANY_DIGITS, out) && *s == '\0';
@@ -60,7 +60,7 @@ double dcp_read_float(const char *s, const char **end);
 /* The shortest text of 15 to 17 digits that reads back as @v, which is finite. */
 void dcp_print_float(char text[DCP_FLOAT_CHARS], double v);
 
-/* Where the digits begin that end before @end; @end: there are none. */
+/* The start of the run of digits that ends at @end; @end if there are none. */
 static inline const char *dcp_digits_before(const char *start, const char *end)
 {
 	while (end > start && dcp_is_digit(end[-1]))

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * sort: arrays in order: how two elements compare, sorting, finding.
- */
+/* sort: comparing, sorting and finding elements of arrays. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -11,7 +9,7 @@
 /* -1, 0 or 1: is the number @a less than, equal to or greater than @b? */
 #define DCP_CMP(a, b) (((a) > (b)) - ((a) < (b)))
 
-/* Elements that are, or begin with, a const char *, a uint32_t, a uint64_t, by that. */
+/* Compare elements that are, or begin with, a const char *, a uint32_t or a uint64_t. */
 static inline int dcp_by_text(const void *a, const void *b)
 {
 	return strcmp(*(const char *const *)a, *(const char *const *)b);

@@ -24,7 +24,7 @@ static inline bool dcp_has_extension(const char *name, const char *extension)
 	return n > strlen(extension) && dcp_ends_with(name, n, extension);
 }
 
-/* Does *@p begin with @text? Then it is moved past it. */
+/* Does *@p begin with @text? If so, move *@p past it. */
 static inline bool dcp_take_text(const char **p, const char *text)
 {
 	size_t n = strlen(text);

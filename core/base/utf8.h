@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * utf8: the characters of foreign text.
- */
+/* utf8: characters of foreign text: which are valid, and which may be shown. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,18 +11,22 @@
  */
 size_t dcp_utf8_len(const char *p, size_t left);
 
-/* The lone surrogate that the three bytes at @p spell as Python's surrogatepass does; 0: none. */
+/*
+ * The lone surrogate that the three bytes at @p encode, as Python's surrogatepass writes it; or
+ * 0.
+ */
 uint32_t dcp_utf8_surrogate(const char *p, size_t left);
 
 /* The code point of the valid sequence of @n bytes at @p. */
 uint32_t dcp_utf8_code(const char *p, size_t n);
 
 /*
- * Length of the valid sequence at @p if it may be shown as it is. 0: its first byte is shown as \xNN, %NN or the like,
- * because it is not UTF-8, or because the character is seen as something else or not at all: control characters (some
- * terminals treat those from U+0080 to U+009F as ESC), separators of lines, marks that turn the direction of text, and
- * all that Unicode calls default ignorable, as characters of no width are.
+ * Length of the valid sequence at @p if the character may be shown unchanged. 0: show the first
+ * byte as \xNN, %NN or the like, because it is not UTF-8, or because the character is invisible
+ * or misleading: control characters (some terminals treat U+0080 to U+009F as ESC), line
+ * separators, marks that turn the direction of text, and characters that Unicode calls default
+ * ignorable, such as those of zero width.
  */
 size_t dcp_utf8_shown(const char *p, size_t left);
-/* May all of @s be shown as it is? */
+/* May all characters of @s be shown unchanged? */
 bool dcp_utf8_all_shown(const char *s);
