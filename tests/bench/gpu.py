@@ -275,7 +275,7 @@ class Bench:
 
     def peers(self):
         program = pathlib.Path(self.o.dcpfs).resolve()
-        env = dict(os.environ, PYTHONPATH=str(pathlib.Path(__file__).resolve().parents[2] / "tools/python"),
+        env = dict(os.environ, PYTHONPATH=":".join(filter(None, (str(pathlib.Path(__file__).resolve().parents[2] / "tools/python"), os.environ.get("PYTHONPATH")))),
                    DCPFS_LIBRARY=os.environ.get("DCPFS_LIBRARY", str(program.parent / "load/libdcpload.so.0")))
         ours = None
         for name, what in (("dcpfs", "dcpfs.load(device=\"cuda\")"), ("safetensors", "safetensors.torch.load_file(device=\"cuda\")"),

@@ -9,6 +9,7 @@ import gc
 import os
 import pathlib
 import sys
+import tempfile
 import types
 import unittest
 from unittest import mock
@@ -44,6 +45,15 @@ class DeviceTest(unittest.TestCase):
             self.assertEqual((b.dtype, b.shape, b.nbytes, b.device), (a.dtype, a.shape, a.nbytes, 1))
             self.assertEqual(b.read().tobytes(), a.tobytes(), key)
             np.testing.assert_array_equal(b.numpy(), a.numpy())
+
+    def test_empty(self):
+        """After an empty part, which has the address of the next one, each part is read as itself."""
+        with tempfile.TemporaryDirectory() as scratch:
+            state = {"a": np.zeros((0, 3), "f4"), "b": np.arange(5, dtype="f4"), "c": np.zeros(0, "i8"), "d": np.arange(7, dtype="i8")}
+            dcpfs.save(state, scratch + "/x", "safetensors", comm=None)
+            got = dcpfs.load(scratch + "/x", comm=None, device="cuda:0", cache="")
+            for key, a in state.items():
+                np.testing.assert_array_equal(got[key].numpy(), a)
 
     def test_auto(self):
         self.assertRegex(dcpfs.load(SOURCE, device="auto").report["device"], "^cuda:0, ")

@@ -255,6 +255,32 @@ class Together(unittest.TestCase):
                 want = {k: [list(t.shape), hashlib.sha256(t.read().buffer).hexdigest()] for k, t in ck.shard("fsdp3", rank).items()}
                 self.assertEqual(got[rank], want)
 
+    def test_nobody(self):
+        """Ranks that never come are waited for as long as the caller says."""
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        env = dict(os.environ, WORLD_SIZE="2", RANK="0", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        env.pop("DCPLOAD_TIMEOUT", None)
+        for call in "dcpfs.load(sys.argv[2], 'fsdp2', comm='env', timeout=1)", "dcpfs.save({}, '/nowhere/x', comm='env', timeout=1)":
+            code = f"import sys, time; sys.path.insert(0, sys.argv[1]); import dcpfs\nbegun = time.monotonic()\ntry: {call}\n" \
+                   "except dcpfs.DcpfsError as e: print(e.code, time.monotonic() - begun)"
+            said = subprocess.run([sys.executable, "-c", code, str(base.ROOT / "tools/python"), SOURCE], env=env, capture_output=True, text=True)
+            self.assertEqual((said.stderr, said.stdout.split()[:1]), ("", [str(errno.ETIMEDOUT)]))
+            self.assertLess(float(said.stdout.split()[1]), 30)
+
+    def test_own_rank(self):
+        """An error names the rank that failed on all ranks, the one that failed too."""
+        meeting = Meeting(2)
+        with tempfile.TemporaryDirectory() as scratch:
+            into = [{KEY: np.zeros((131, 22), "f4")}, {KEY + "x": np.zeros(3, "f4")}]
+            for work in (lambda r: dcpfs.load(SOURCE, comm=ThreadComm(meeting, r, 2), into=into[r], timeout=120),
+                         lambda r: dcpfs.save({"w": dcpfs.open(SOURCE)[KEY] if r == 0 else dcpfs.Box(np.zeros(3), [0], [1, 2])}, f"{scratch}/x",
+                                              comm=ThreadComm(meeting, r, 2), timeout=120),
+                         lambda r: dcpfs.open("/no/such/place" if r else SOURCE, comm=ThreadComm(meeting, r, 2), timeout=120)):
+                got = job(2, work)
+                self.assertEqual([(e.rank, str(e)[:8]) for e in got], [(1, "rank 1: ")] * 2, got)
+
     def test_failure(self):
         """One rank does not see the checkpoint: all say so."""
         got = self.processes("fsdp3", source=(SOURCE, SOURCE, "/no/such/place"))

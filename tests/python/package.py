@@ -41,7 +41,7 @@ FOLDERS = ("dcp-plain", "dcp-fsdp2", "hf-llama", "paddle-dist", "megatron-dist",
 
 
 class Header(unittest.TestCase):
-    STRUCTS = {"error": _lib.Error, "comm": _lib.CommStruct, "config": _lib.Config, "tensor": _lib.TensorStruct,
+    STRUCTS = {"error": _lib.Error, "comm": _lib.CommStruct, "comm_config": _lib.CommConfig, "config": _lib.Config, "tensor": _lib.TensorStruct,
                "want": _lib.Want, "select": _lib.Select, "part": _lib.PartStruct, "report": _lib.ReportStruct}
 
     def test_structs(self):
@@ -505,6 +505,20 @@ class Package(unittest.TestCase):
                               str(base.ROOT / "tools/python")], capture_output=True, text=True,
                              env={"DCPFS_LIBRARY": "/nowhere/libdcpload.so.0"})
         self.assertIn("ImportError: libdcpload.so.0 is not found", got.stderr)
+
+    def test_places(self):
+        """A library is loaded from the package's own source tree, and from no directory that only looks like one."""
+        with unittest.mock.patch.dict(os.environ), tempfile.TemporaryDirectory() as top:
+            os.environ.pop("DCPFS_LIBRARY")
+            found = list(_lib.places("dcpload"))
+            self.assertIn(str(base.ROOT / "build/tools/load/libdcpload.so.0"), found)
+            for depth in "lib/site-packages", "tools/python", "python3/dist-packages":
+                copy = shutil.copytree(pathlib.Path(dcpfs.__file__).parent, f"{top}/{depth}/dcpfs", ignore=shutil.ignore_patterns("__pycache__"))
+                for build in "build", "build-old", "build/release":
+                    os.makedirs(f"{top}/{build}/tools/load", exist_ok=True)
+                    pathlib.Path(top, build, "tools/load/libdcpload.so.0").write_bytes(b"")
+                with unittest.mock.patch.object(_lib, "__file__", f"{copy}/_lib.py"):
+                    self.assertEqual(list(_lib.places("dcpload")), [f"{copy}/libdcpload.so.0", "libdcpload.so.0"])
 
     def test_old_library(self):
         with unittest.mock.patch.dict(_lib.FUNCTIONS["dcpload"], tomorrow=()):

@@ -267,7 +267,11 @@ class Alone(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "^x: an object of class object is not plain data"):
             dcpfs.save({"x": object()}, self.path, comm=None)
         with self.assertRaisesRegex(dcpfs.DcpfsError, "^step: the format holds tensors only; strict=False leaves it out$"):
-            dcpfs.save({"step": 1}, self.path, "safetensors", comm=None)
+            dcpfs.save({"step": 1}, self.path, "safetensors", comm=None, strict=True)
+        with self.assertRaisesRegex(TypeError, "^x: an object of class object is not plain data"):
+            dcpfs.save({"x": object(), "w": np.zeros(2)}, self.path, "safetensors", comm=None)
+        with self.assertRaisesRegex(dcpfs.DcpfsError, "^c: .*strict=False leaves it out$"):
+            dcpfs.save({"w": np.zeros(2), "c": np.zeros(2, "c16")}, self.path, "safetensors", comm=None)
         with self.assertRaisesRegex(dcpfs.DcpfsError, 'no format is called "zip"; there are .*safetensors'):
             dcpfs.save({"step": 1}, self.path, "zip", comm=None)
         with self.assertRaisesRegex(dcpfs.DcpfsError, r"x\.pt is called like a file of torch-save; safetensors writes a directory"):
@@ -288,6 +292,14 @@ class Alone(unittest.TestCase):
         with self.assertRaisesRegex(dcpfs.DcpfsError, "remove it first$"):
             dcpfs.save({"w": np.zeros(2)}, pathlib.Path(self.folder.name, "notes"), comm=None, replace=True)
         self.assertIn("safetensors", dcpfs.formats())
+
+    def test_objects(self):
+        """Objects in a format of tensors are left out, and said: as the command line does."""
+        with self.assertWarnsRegex(UserWarning, "^.*step-1, safetensors has 1 object less, as step: the format holds tensors only; strict=True makes"):
+            saving = dcpfs.save({"step": 1, "w": np.ones(2)}, self.path, "safetensors", comm=None)
+        self.assertEqual(saving.left, {"step": "the format holds tensors only"})
+        with dcpfs.open(self.path) as ck:
+            self.assertEqual(list(ck), ["w"])
 
     def test_protocol_2(self):
         """Arrays as text, which Python itself makes bytes again, in runs that are longer than one read."""

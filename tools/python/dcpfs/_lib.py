@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import glob
 import os
 import pathlib
 from ctypes import (CFUNCTYPE, POINTER, byref, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64,
@@ -14,6 +13,7 @@ from typing import Any, Iterator, Optional, Sequence
 ABI = 1
 MAX_NDIM = 64
 SONAME = "lib{}.so.0"
+BUILDS = ("build", "build/release", "build/demo")  # of a checkout, in this order
 
 
 class DcpfsError(OSError):
@@ -51,6 +51,10 @@ CommStruct._fields_ = [
     ("size", c_uint32), ("rank", c_uint32), ("ranks", c_uint32), ("flags", c_uint32), ("name", c_char_p),
     ("ctx", c_void_p), ("allgather", ALLGATHER), ("alltoallv", ALLTOALLV), ("split", SPLIT), ("close", CLOSE),
     ("explain", EXPLAIN)]
+
+
+class CommConfig(ctypes.Structure):
+    _fields_ = [("size", c_uint32), ("flags", c_uint32), ("timeout_ms", c_uint32), ("reserved", c_uint32), ("secret", c_char_p)]
 
 
 class Config(ctypes.Structure):
@@ -121,7 +125,7 @@ OUT = POINTER(c_void_p)
 TEXT = POINTER(c_char_p)
 # By library. Functions that return a negative errno: names without "dcpload_", arguments (ERR last where the function takes it).
 FUNCTIONS: dict[str, dict[str, Sequence[Any]]] = {"dcpload": {
-    "comm_open": (c_char_p, POINTER(POINTER(CommStruct)), ERR),
+    "comm_open_as": (c_char_p, POINTER(CommConfig), POINTER(POINTER(CommStruct)), ERR),
     "open": (POINTER(CommStruct), c_char_p, POINTER(Config), OUT, ERR),
     "version_at": (c_void_p, c_uint64, TEXT, TEXT),
     "layout_ranks": (c_void_p, c_char_p, POINTER(c_uint32), ERR),
@@ -188,10 +192,21 @@ def places(name: str) -> Iterator[str]:
         yield from map(str, (near / file, near.parent / folder / file))
     here = pathlib.Path(__file__).resolve().parent
     yield str(here / file)
-    root = here.parents[2]
-    for builds in ("build", "build*", "build/*"):
-        yield from sorted(glob.glob(str(root / builds / "tools" / folder / file)))
+    root = checkout(here)
+    for builds in BUILDS if root else ():
+        yield str(root / builds / "tools" / folder / file)
     yield file
+
+
+def checkout(here: pathlib.Path) -> Optional[pathlib.Path]:
+    """The source tree that the package @here is a part of; None: it is installed, or was copied elsewhere. Where a package stands says
+    nothing about who may write three directories above it, so libraries there are loaded only from builds of that very tree."""
+    root = here.parents[2] if len(here.parents) > 2 else here
+    try:
+        own = here == root / "tools/python/dcpfs" and "project('dcpfs'" in (root / "meson.build").read_text(encoding="utf-8")
+        return root if own and (root / "tools/load/dcpload.h").is_file() and root.stat().st_uid == here.stat().st_uid else None
+    except (OSError, ValueError):
+        return None
 
 
 @functools.lru_cache(maxsize=None)

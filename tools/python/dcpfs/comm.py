@@ -8,7 +8,7 @@ import errno
 from ctypes import byref, c_ubyte
 from typing import Any, Callable, Iterator, Optional, Sequence
 
-from ._lib import (ALLGATHER, ALLTOALLV, CLOSE, EXPLAIN, SPLIT, CommStruct, DcpfsError, Error, bare, call, encoded, text)
+from ._lib import (ALLGATHER, ALLTOALLV, CLOSE, EXPLAIN, SPLIT, CommConfig, CommStruct, DcpfsError, Error, bare, call, encoded, text)
 
 TIMEOUT = 60.0  # seconds that a collective call waits for other ranks, unless the caller says
 
@@ -31,11 +31,13 @@ def _failed(e: Error) -> DcpfsError:
 
 class Comm:
     """A communicator of the library: "alone", "mpi" (mpirun, srun), "env" (torchrun), or "auto": chosen by the
-    environment. Opening it is collective. Close it after everything that was opened with it."""
+    environment. Opening it is collective, and waits @timeout seconds for all ranks to come (DCPLOAD_TIMEOUT, if it is set).
+    Close it after everything that was opened with it."""
 
-    def __init__(self, how: str = "auto") -> None:
+    def __init__(self, how: str = "auto", timeout: float = TIMEOUT) -> None:
         self._pointer: Optional[Any] = ctypes.POINTER(CommStruct)()
-        call("comm_open", encoded(how, "a transport"), byref(self._pointer))
+        config = CommConfig(ctypes.sizeof(CommConfig), 0, milliseconds(timeout))
+        call("comm_open_as", encoded(how, "a transport"), byref(config), byref(self._pointer))
 
     @property
     def pointer(self) -> Any:
@@ -73,6 +75,8 @@ class Comm:
             mine.text = said(failure)
         every = (Error * self.ranks)()
         rc = c.allgather(c.ctx, ctypes.addressof(mine), ctypes.sizeof(Error), ctypes.addressof(every), ms)
+        if isinstance(failure, DcpfsError) and self.ranks > 1 and failure.rank < 0:
+            failure.rank = self.rank
         if isinstance(failure, DcpfsError) or failure and self.ranks == 1:
             raise failure
         if failure:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Optional, Sequence, Union
 from . import dtype as dtypes
 from .array import Array, address
 from .checkpoint import Checkpoint
-from .comm import Comm
+from .comm import TIMEOUT, Comm
 from .plan import PARTIAL, Part, Plan
 from .strided import Spans, changed, extent, is_memory, is_torch, overlaps, plain
 from .view import Report
@@ -114,12 +114,12 @@ def after(plan: Plan, streams: set[int]) -> None:
         plan.stream(handle)
 
 
-def as_comm(comm: Any) -> tuple[Comm, bool]:
-    """The communicator, and whether it was opened here and has to be closed."""
+def as_comm(comm: Any, timeout: Any = TIMEOUT) -> tuple[Comm, bool]:
+    """The communicator, and whether it was opened here and has to be closed. A timeout that is none is an error of the next call."""
     if isinstance(comm, Comm):
         return comm, False
     if comm is None or isinstance(comm, str):
-        return Comm(comm or "alone"), True
+        return Comm(comm or "alone", timeout if isinstance(timeout, (int, float)) and 0 < timeout < 1 << 31 else TIMEOUT), True
     from .group import GroupComm
 
     return GroupComm(comm), True
@@ -218,7 +218,7 @@ def load(source: Union[str, os.PathLike[str]], layout: Optional[str] = None, ran
     Arrays share memory that is freed with the last of them. DcpfsError: the same on all ranks, whichever failed.
     """
     keys, skip = ([keys] if isinstance(keys, str) else keys), ([skip] if isinstance(skip, str) else skip)
-    ranks, ours = as_comm(comm)
+    ranks, ours = as_comm(comm, how.get("timeout", TIMEOUT))
     try:
         with Checkpoint(source, version, comm=ranks, **how) as ck:
             plan = Plan(ck, 0 if strict else PARTIAL)

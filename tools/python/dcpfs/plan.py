@@ -31,6 +31,7 @@ class Part(NamedTuple):
     complete: bool
     device: int = -1  # number of the GPU; -1: the CPU's memory
     name: str = ""
+    number: int = -1  # of the want
 
 
 class Plan:
@@ -102,7 +103,7 @@ class Plan:
         while bare("part", self._handle, i, byref(p)) == 0:
             yield Part(text(p.key), text(p.dtype), text(p.stored), p.itemsize, tuple(p.shape[:p.ndim]),
                        tuple(p.global_shape[:p.global_ndim]), p.nbytes, p.data or 0, bool(p.complete), self._device(i),
-                       text(ctypes.string_at(p.user) if p.user else p.key))
+                       text(ctypes.string_at(p.user) if p.user else p.key), i)
             i += 1
 
     def _device(self, number: int) -> int:
@@ -112,9 +113,8 @@ class Plan:
 
     def fetch(self, part: Part) -> memoryview:
         """The bytes of a part, copied from where it is."""
-        number = next(i for i, p in enumerate(self.parts()) if p.address == part.address)
         own = room(part.nbytes)
-        call("part_read", self._handle, number, 0, address(own), part.nbytes)
+        call("part_read", self._handle, part.number, 0, address(own), part.nbytes)
         return own
 
     def array(self, part: Part) -> Union[Array, DeviceArray]:

@@ -6,6 +6,7 @@ import ctypes
 import errno
 import itertools
 import os
+import warnings
 from collections.abc import Mapping
 from ctypes import byref, c_char_p, c_int64, c_uint32, c_void_p
 from typing import Any, ContextManager, Iterator, Optional, Sequence, Union
@@ -35,6 +36,7 @@ class Saving:
         self._handle, self._keep, self.comm = c_void_p(), list[Any](), comm
         self._ours: Optional[Comm] = None
         self._flags, self._timeout, self._device = flags, timeout, device
+        self._tensors: Optional[set[str]] = None
         self._name = f"{path}, {format}"
         with self.together():
             self.path = os.fspath(path)
@@ -62,6 +64,8 @@ class Saving:
 
     def add(self, key: str, value: Any, path: Sequence[Any] = ()) -> None:
         """A tensor, or the parts of it that this rank holds: of numpy, torch, a DTensor, dcpfs.Box, anything dcpfs has read."""
+        if self._tensors is not None:
+            self._tensors.add(key)
         for p in pieces(value, key, self._device):
             words = _words(path)
             t = SaveTensor(ctypes.sizeof(SaveTensor), len(p.shape), encoded(key), words, len(path), encoded(p.dtype),
@@ -83,6 +87,15 @@ class Saving:
     def write(self) -> Saving:
         """Collective. Write what was added, or begin to."""
         self._call("plan", self.handle)
+        if self._tensors is not None:
+            with self.together():
+                left = self.left
+                for key in self._tensors & left.keys():
+                    raise DcpfsError(errno.ENOTSUP, f"{key}: {left[key]}; strict=False leaves it out")
+            if left:
+                key = next(iter(left))
+                warnings.warn(f"{self._name} has {len(left)} object{'s' * (len(left) > 1)} less, as {key}: {left[key]}; strict=True makes that an "
+                              "error, strict=False says nothing", stacklevel=3)
         self._call("write", self.handle)
         self._keep.clear()
         return self
@@ -163,7 +176,7 @@ def _is_opened(value: Any) -> bool:
     return isinstance(value, list) and any(isinstance(v, Mapping) or is_tensor(v) or _is_opened(v) for v in value)
 
 
-def fill(saving: Saving, state: Mapping[Any, Any], strict: bool) -> None:
+def fill(saving: Saving, state: Mapping[Any, Any], strict: Optional[bool]) -> None:
     """Add all of a state dict. TypeError: it is none. ValueError: two leaves have one key."""
     if not isinstance(state, Mapping):
         raise TypeError(f"state_dict is a {type(state).__name__}, not a dict")
@@ -175,7 +188,7 @@ def fill(saving: Saving, state: Mapping[Any, Any], strict: bool) -> None:
         seen.add(key)
         if is_tensor(value):
             saving.add(key, value, path)
-        elif strict or encodable(value):
+        elif strict is not False or encodable(value):
             saving.add_object(key, value, path)
 
 
@@ -188,7 +201,7 @@ def encodable(value: Any) -> bool:
 
 
 def save(state_dict: Mapping[Any, Any], path: Path, format: str = "torch-dcp", *, comm: Any = "auto", replace: bool = False,
-         asynchronous: bool = False, strict: bool = True, same_keys: bool = False, direct: bool = False, **how: Any) -> Saving:
+         asynchronous: bool = False, strict: Optional[bool] = None, same_keys: bool = False, direct: bool = False, **how: Any) -> Saving:
     """Collective. Write @state_dict, what this rank holds of it, as a checkpoint of @format (dcpfs.formats()) at @path.
 
     Nested dicts, and lists in which there are dicts or tensors, are flattened to keys joined by dots. Tensors are arrays of numpy,
@@ -199,22 +212,26 @@ def save(state_dict: Mapping[Any, Any], path: Path, format: str = "torch-dcp", *
     comm: "auto", "env" (torchrun), "mpi", "alone" (or None), a dcpfs.Comm, or a process group of torch.distributed. replace: a
     checkpoint that is there gives way when the new one is complete. asynchronous: memory is copied, at most how["staging"]
     bytes (what does not fit is written at once), and wait() of the result, which is collective, completes the checkpoint; a
-    communicator of the caller must live until then. strict: what the format cannot hold is an error; otherwise it is left
-    out and listed. same_keys: keys that only some ranks give are an error.
+    communicator of the caller must live until then. strict: None: objects that the format has no place for (it holds tensors only) are left
+    out, listed in the result and said in a warning, as `dcpfs export` does; a tensor that it cannot hold, or an object that is not plain data,
+    is an error. True: all of that is; False: all of it is left out and listed. same_keys: keys that only some ranks give are an error.
     direct: write past the page cache, which takes less CPU time; who loads next reads from the disk. device: the GPU
     whose memory is read where it is, "cuda:0"; default: that of the first tensor that is on one. how: threads, staging, timeout,
     max_shard, protocol.
 
     DcpfsError: the same on all ranks, whichever failed. Nothing is left then.
     """
-    ranks, ours = as_comm(comm)
-    flags = (REPLACE * replace | ASYNC * asynchronous | PARTIAL * (not strict) | SAME_KEYS * same_keys | DIRECT * direct)
+    ranks, ours = as_comm(comm, how.get("timeout", TIMEOUT))
+    flags = (REPLACE * replace | ASYNC * asynchronous | PARTIAL * (strict is False) | SAME_KEYS * same_keys | DIRECT * direct)
     saving: Optional[Saving] = None
+    flags |= PARTIAL * (strict is None)
     try:
         with together(ranks, how.get("timeout", TIMEOUT)):
             leaves = flat(state_dict) if isinstance(state_dict, Mapping) else ()
             how.setdefault("device", next(filter(None, (device_of(v) for _, v in leaves)), None))
         saving = Saving(path, format, ranks, flags=flags, **how)
+        if strict is None:
+            saving._tensors = set()
         with saving.together():
             fill(saving, state_dict, strict)
         saving.write()
