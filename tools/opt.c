@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "core/base/base.h"
+#include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/base/near.h"
 #include "core/base/text.h"
@@ -388,4 +389,57 @@ int opt_parse(const struct opt *opts, const struct opt_operand *operands, int ar
 			return rc;
 	}
 	return place_operands(&p, args);
+}
+
+static const char *yes_or_no(bool yes)
+{
+	return yes ? "yes" : "no";
+}
+
+/* A default may be none of the choices. */
+static const char *choice(const char *const *choices, int at)
+{
+	for (int i = 0; choices[i]; i++)
+		if (i == at)
+			return choices[i];
+	return "";
+}
+
+void opt_value(const struct opt *o, const void *values, struct dcp_buf *out)
+{
+	const void *at = (const char *)values + o->off;
+	const struct opt_texts *texts = at;
+
+	switch (o->kind) {
+	case OPT_FLAG:
+		dcp_buf_str(out, yes_or_no(*(const bool *)at));
+		break;
+	case OPT_TEXT: {
+		const char *text = *(const char *const *)at;
+
+		dcp_buf_str(out, o->alike == OPT_GIVEN ? yes_or_no(text) : text ? text : "no");
+		break;
+	}
+	case OPT_TEXTS:
+		for (size_t i = 0; i < texts->n; i++)
+			dcp_buf_printf(out, "%s%s", i ? "," : "", texts->v[i]);
+		break;
+	case OPT_CHOICE:
+		dcp_buf_str(out, choice(o->choices, *(const int *)at));
+		break;
+	case OPT_UINT:
+	case OPT_OCTAL:
+	case OPT_SIZE:
+		dcp_buf_printf(out, "%llu",
+			       (unsigned long long)(o->bytes == sizeof(uint32_t)
+							    ? *(const uint32_t *)at
+							    : *(const uint64_t *)at));
+		break;
+	case OPT_LIST:
+	case OPT_PASS:
+	case OPT_REFUSE:
+	case OPT_FORM:
+	case OPT_OPERAND:
+		break;
+	}
 }

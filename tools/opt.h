@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct dcp_buf;
 struct dcp_err;
 
 enum opt_kind {
@@ -45,6 +46,13 @@ enum opt_what {
 	OPT_FORMAT,  /* of checkpoints that are written */
 };
 
+/* What the ranks of a job must have in common of an option. */
+enum opt_alike {
+	OPT_FREE,  /* nothing */
+	OPT_SAME,  /* its value */
+	OPT_GIVEN, /* whether it is given */
+};
+
 struct opt {
 	char letter; /* 0: none */
 	const char
@@ -63,6 +71,7 @@ struct opt {
 	size_t file;  /* where that name goes: const char * */
 	uint64_t max; /* OPT_UINT, OPT_OCTAL: the greatest accepted; 0: any */
 	uint64_t def; /* of numbers and OPT_CHOICE: value when it is not given */
+	enum opt_alike alike;
 };
 
 /* Tables of options end with this row, tables of operands with { 0 }. */
@@ -109,6 +118,9 @@ int opt_parse(const struct opt *opts, const struct opt_operand *operands, int ar
 /* The row called exactly so, or one that ends in '*' and begins so; the row of a letter. NULL: none. */
 const struct opt *opt_by_name(const struct opt *opts, const char *name, size_t n);
 const struct opt *opt_by_letter(const struct opt *opts, char letter);
+
+/* Append the value of @o in @values as text: "3", "never"; "yes" or "no" of a flag, and of an option that is OPT_GIVEN. */
+void opt_value(const struct opt *o, const void *values, struct dcp_buf *out);
 
 /* A decimal number and nothing else. */
 bool opt_number(const char *s, unsigned base, uint64_t *out);

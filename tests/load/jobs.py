@@ -587,7 +587,19 @@ def differing():
     check(0 not in job.codes and "rank 0 opens version step-2, this rank was asked for step-1" in job.said[0], f"{job.codes}: {job.said}")
     case("one exchanges otherwise")
     job = Job(2, source, each=lambda r: ["--exchange", "node" if r else "never"]).end()
-    check(0 not in job.codes and "sets another exchange" in job.said[0], f"{job.codes}: {job.said}")
+    equal((job.codes, job.said[1]), ([2, 2], ""), f"exit codes, and who speaks: {job.said}")
+    check('--exchange is "never" on rank 0 and "node" on rank 1' in job.said[0], f"{job.said}")
+    for name, words, values in (("repeat", ["--repeat", "3"], ("1", "3")), ("strict", ["--strict"], ("no", "yes")),
+                                ("dump", ["--dump", str(lib.fresh("dump"))], ("no", "yes"))):
+        case(f"one has --{name}")
+        job = Job(2, source, each=lambda r: words if r else []).end()  # noqa: B023
+        equal(job.codes, [2, 2], "exit codes")
+        check('--{} is "{}" on rank 0 and "{}" on rank 1'.format(name, *values) in job.said[0], f"{job.said}")
+    case("one exports otherwise")
+    out = lib.fresh("out") / "o"
+    job = Job(2, "--as", "safetensors", source, out, verb="export", each=lambda r: ["--dtype", "BF16"] if r else []).end()
+    check(job.codes == [2, 2] and '--dtype is "stored" on rank 0 and "BF16" on rank 1' in job.said[0], f"{job.codes}: {job.said}")
+    check(not out.exists(), "nothing is written")
     case("one sees another source")
     other = checkpoint(1, (1, 3))
     job = Job(2, each=lambda r: [str(other if r else source), "step-1"]).end()

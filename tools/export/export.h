@@ -151,7 +151,15 @@ bool export_speaks(const struct dcpload_comm *comm, const struct dcpload_error *
 /* dcpload_comm_open_as(), by what these say. @comm: of export_comms. */
 int export_open_comm(int comm, uint64_t timeout_s, bool insecure, struct dcpload_comm **out,
 		     struct dcpload_error *err);
-enum cmd_exit export_join(struct exporting *x);
+/*
+ * Collective: were all ranks given the same options of @table, as far as the rows ask for that? @values: those of this
+ * rank. -EINVAL, with the option and two values; all ranks get the same error.
+ */
+struct opt;
+int export_compare_options(const struct dcpload_comm *comm, const struct opt *table,
+			   const void *values, uint64_t timeout_s, struct dcpload_error *err);
+/* Open the communicator of x->opts, and compare options. */
+enum cmd_exit export_join(struct exporting *x, const struct opt *table, const void *values);
 /* The exit code for what dcpload_comm_open() returned: how ranks were started is usage. */
 enum cmd_exit export_exit_of_comm(int rc);
 /* Leave them, and free all. */

@@ -12,9 +12,11 @@
 #include "core/store/version/quantized.h"
 #include "core/store/version/version.h"
 #include "tools/export/export.h"
+#include "tools/load/comm/comm.h"
 #include "tools/load/comm/job.h"
 #include "tools/load/comm/step.h"
 #include "tools/load/load.h"
+#include "tools/opt.h"
 
 enum cmd_exit export_exit_of_comm(int rc)
 {
@@ -33,14 +35,76 @@ int export_open_comm(int comm, uint64_t timeout_s, bool insecure, struct dcpload
 	return dcpload_comm_open_as(export_comms[comm], &config, out, err);
 }
 
-enum cmd_exit export_join(struct exporting *x)
+/* The values of the options that ranks must have in common, each as a text with its end. */
+static int put_values(const struct opt *table, const void *values, struct dcp_buf *out)
+{
+	for (; table->name; table++) {
+		if (table->alike == OPT_FREE)
+			continue;
+		opt_value(table, values, out);
+		dcp_buf_add(out, "", 1);
+	}
+	return dcp_buf_error(out) ? -ENOMEM : 0;
+}
+
+/* Name the first option in which rank @r and rank 0 differ; the values are those of put_values(). */
+static int name_difference(const struct opt *table, const struct load_blobs *all, uint32_t r,
+			   struct dcpload_error *err)
+{
+	const char *a = all->at[0], *b = all->at[r];
+	const char *a_end = a + all->n[0], *b_end = b + all->n[r];
+
+	for (; table->name; table++) {
+		size_t an, bn;
+
+		if (table->alike == OPT_FREE)
+			continue;
+		an = strnlen(a, (size_t)(a_end - a));
+		bn = strnlen(b, (size_t)(b_end - b));
+		if (a + an == a_end || b + bn == b_end)
+			break;
+		if (strcmp(a, b) != 0)
+			return load_fail(
+				err, -EINVAL,
+				"--%s is \"%.100s\" on rank 0 and \"%.100s\" on rank %u: "
+				"all ranks need the same",
+				table->name, a, b, r);
+		a += an + 1;
+		b += bn + 1;
+	}
+	return load_fail(err, -EPROTO, "ranks 0 and %u run different releases of dcpfs", r);
+}
+
+int export_compare_options(const struct dcpload_comm *comm, const struct opt *table,
+			   const void *values, uint64_t timeout_s, struct dcpload_error *err)
+{
+	dcp_auto_buf struct dcp_buf mine = DCP_BUF_INIT;
+	struct load_blobs all = { 0 };
+	int timeout_ms = export_timeout(timeout_s);
+	int rc = load_agree(comm, put_values(table, values, &mine), err, timeout_ms);
+
+	if (rc < 0 || comm->ranks == 1)
+		return rc;
+	rc = load_gather(comm, mine.p, mine.n, &all, err, timeout_ms);
+	for (uint32_t r = 1; rc == 0 && r < comm->ranks; r++)
+		if (all.n[r] != all.n[0] || memcmp(all.at[r], all.at[0], all.n[0]) != 0)
+			rc = name_difference(table, &all, r, err);
+	load_blobs_free(&all);
+	return rc;
+}
+
+enum cmd_exit export_join(struct exporting *x, const struct opt *table, const void *values)
 {
 	const struct export_opts *o = x->opts;
 	struct dcpload_error err = { 0 };
 
 	if (export_open_comm(o->comm, o->timeout, o->insecure, &x->comm, &err) < 0)
 		return cmd_fail(export_exit_of_comm(err.code), "export: %s", err.text);
-	return CMD_OK;
+	if (export_compare_options(x->comm, table, values, o->timeout, &err) == 0)
+		return CMD_OK;
+	return export_speaks(x->comm, &err)
+		       ? cmd_fail(export_exit_of_comm(err.code), "export: %s", err.text)
+		       : export_exit_of_comm(err.code);
 }
 
 void export_finish(struct exporting *x)

@@ -20,19 +20,20 @@
 
 static const struct opt opts[] = {
 	{ 0, "as", "FORMAT", "safetensors, torch-dcp, torch-save, npz, ...: see the manual",
-	  OPT_TEXT, OPT_FORMAT, AT(as) },
+	  OPT_TEXT, OPT_FORMAT, AT(as), .alike = OPT_SAME },
 	{ 0, "layout", "L", "cut for the ranks of L; default: one rank has all", OPT_TEXT,
-	  OPT_LAYOUT, AT(layout) },
+	  OPT_LAYOUT, AT(layout), .alike = OPT_SAME },
 	{ 0, "keys", "KEY", "only this key, all below it, or a glob; may be repeated",
-	  OPT_TEXTS, AT(keys) },
+	  OPT_TEXTS, AT(keys), .alike = OPT_SAME },
 	{ 0, "skip", "KEY", "not this key, nor what is below it; may be repeated", OPT_TEXTS,
-	  AT(skip) },
+	  AT(skip), .alike = OPT_SAME },
 	{ 0, "dtype", "TYPE", "convert to F32, BF16, F16, F8_E4M3, F8_E5M2", OPT_CHOICE,
-	  AT(dtype), .choices = export_dtypes },
+	  AT(dtype), .choices = export_dtypes, .alike = OPT_SAME },
 	{ 0, "max-shard-size", "N", "bytes of a file; default 5GB, 0: all in one", OPT_SIZE,
-	  AT(max_shard), .def = MAX_SHARD },
+	  AT(max_shard), .def = MAX_SHARD, .alike = OPT_SAME },
 	{ 0, "protocol", "N", "of the pickle in paddle or torch-dcp: 2, 3 or 4, the default",
-	  OPT_CHOICE, AT(protocol), .choices = export_protocols, .def = EXPORT_NO_PROTOCOL },
+	  OPT_CHOICE, AT(protocol), .choices = export_protocols, .def = EXPORT_NO_PROTOCOL,
+	  .alike = OPT_SAME },
 	{ 0, "jobs", "N", "threads; default: one per CPU, at most 8", OPT_UINT, AT(jobs),
 	  .max = SAVE_MAX_JOBS },
 	{ 0, "direct", NULL, "write past the page cache (O_DIRECT)", OPT_FLAG, AT(direct) },
@@ -40,12 +41,14 @@ static const struct opt opts[] = {
 	  OPT_CHOICE, AT(comm), .choices = export_comms },
 	EXPORT_OPTS_JOB(AT(timeout), AT(insecure)),
 	{ 0, "verify", NULL, "read back and compare before it gets its name", OPT_FLAG,
-	  AT(verify) },
+	  AT(verify), .alike = OPT_SAME },
 	{ 0, "partial", NULL,
 	  "go on without what cannot be read or is missing; default: refuse", OPT_FLAG,
-	  AT(partial) },
-	{ 0, "force", NULL, "replace an existing checkpoint", OPT_FLAG, AT(force) },
-	{ 0, "resume", NULL, "continue an export that was stopped", OPT_FLAG, AT(resume) },
+	  AT(partial), .alike = OPT_SAME },
+	{ 0, "force", NULL, "replace an existing checkpoint", OPT_FLAG, AT(force),
+	  .alike = OPT_SAME },
+	{ 0, "resume", NULL, "continue an export that was stopped", OPT_FLAG, AT(resume),
+	  .alike = OPT_SAME },
 	{ PICK_VERSION_ROW, .hidden = true },
 	{ PICK_INDEX_ROW(struct export_opts), .hidden = true },
 	{ PICK_CACHE_ROW(struct export_opts), .hidden = true },
@@ -301,7 +304,7 @@ static enum cmd_exit open_source(struct exporting *x)
 
 static enum cmd_exit write_version(struct exporting *x)
 {
-	enum cmd_exit code = export_join(x);
+	enum cmd_exit code = export_join(x, opts, x->opts);
 	char part[SAVE_PATH];
 	int rc;
 

@@ -40,15 +40,16 @@ static const struct opt opts[] = {
 	{ 0, "layout", "L", "what each rank holds; default: all of it", OPT_TEXT, OPT_LAYOUT,
 	  AT(export.layout) },
 	{ 0, "gather-to", "R", "only these ranks write, the tensors of all: 0 or 0,1",
-	  OPT_TEXTS, AT(gather_to) },
+	  OPT_TEXTS, AT(gather_to), .alike = OPT_SAME },
 	{ 0, "state-type", "TYPE", "with --gather-to: params or opt", OPT_CHOICE,
-	  AT(state_type), .choices = types },
+	  AT(state_type), .choices = types, .alike = OPT_SAME },
 	{ 0, "max-grouped-size", "N", "bytes of a round of gathering: 10K, 9M, 3G (default)",
-	  OPT_TEXT, AT(max_grouped) },
+	  OPT_TEXT, AT(max_grouped), .alike = OPT_SAME },
 	{ 0, "use-binary-format", NULL, "one tensor alone, as a stream without a pickle",
-	  OPT_FLAG, AT(binary) },
+	  OPT_FLAG, AT(binary), .alike = OPT_SAME },
 	{ 0, "protocol", "N", "of the pickle: 2, 3 or 4, the default", OPT_CHOICE,
-	  AT(export.protocol), .choices = export_protocols, .def = EXPORT_NO_PROTOCOL },
+	  AT(export.protocol), .choices = export_protocols, .def = EXPORT_NO_PROTOCOL,
+	  .alike = OPT_SAME },
 	{ 0, "keys", "KEY", "only this key, all below it, or a glob; may be repeated",
 	  OPT_TEXTS, AT(export.keys) },
 	{ 0, "skip", "KEY", "not this key, nor what is below it; may be repeated", OPT_TEXTS,
@@ -59,8 +60,9 @@ static const struct opt opts[] = {
 	  AT(export.comm), .choices = export_comms },
 	EXPORT_OPTS_JOB(AT(export.timeout), AT(export.insecure)),
 	{ 0, "partial", NULL, "leave out what cannot be read; default: refuse", OPT_FLAG,
-	  AT(export.partial) },
-	{ 0, "force", NULL, "replace an existing checkpoint file", OPT_FLAG, AT(export.force) },
+	  AT(export.partial), .alike = OPT_SAME },
+	{ 0, "force", NULL, "replace an existing checkpoint file", OPT_FLAG, AT(export.force),
+	  .alike = OPT_SAME },
 	PICK_OPT_VERSION,
 	{ 0, "json", NULL, "print what was done as JSON", OPT_FORM, AT(export.form),
 	  .def = OUT_JSON },
@@ -502,7 +504,7 @@ static enum cmd_exit report(struct saving *s)
 static enum cmd_exit save_version(struct saving *s)
 {
 	struct exporting *x = &s->x;
-	enum cmd_exit code = export_join(x);
+	enum cmd_exit code = export_join(x, opts, s->opts);
 	char part[SAVE_PATH];
 	int rc;
 

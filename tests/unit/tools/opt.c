@@ -4,6 +4,7 @@
  */
 #include "tests/unit/t.h"
 
+#include "core/base/buf.h"
 #include "tools/opt.h"
 
 struct got {
@@ -274,6 +275,42 @@ static void repeated_option(void **state)
 	t_assert_says(&err, "--key: at most 64 times");
 }
 
+static void values_are_spelled(void **state)
+{
+	static const struct opt given = { 0,
+					  "text",
+					  "TEXT",
+					  "",
+					  OPT_TEXT,
+					  .off = offsetof(struct got, text),
+					  .alike = OPT_GIVEN };
+	struct got got = {
+		.flag = true, .text = "a b", .n = 5, .size = 1ull << 40, .choice = 1
+	};
+	static const char *const want[] = { "yes",           "no", "a b", "", "", "5",
+					    "1099511627776", NULL, "" };
+
+	(void)state;
+	for (size_t i = 0; opts[i].name; i++) {
+		dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+
+		t_case(opts[i].name);
+		opt_value(&opts[i], &got, &b);
+		assert_string_equal(b.p ? b.p : "", want[i] ? want[i] : choices[1]);
+	}
+	for (int none = 0; none < 2; none++) {
+		dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+
+		got.text = none ? NULL : "x";
+		got.choice = 99; /* a default that is none of the choices */
+		opt_value(&given, &got, &b);
+		assert_string_equal(b.p, none ? "no" : "yes");
+		dcp_buf_reset(&b);
+		opt_value(opt_by_name(opts, "choice", 6), &got, &b);
+		assert_string_equal(b.p ? b.p : "", "");
+	}
+}
+
 /* Help wins over what is missing, but not over an error in front of it. */
 static void help_table(void **state)
 {
@@ -305,9 +342,8 @@ static void help_table(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(parse_table),
-		cmocka_unit_test(operand_table),
-		cmocka_unit_test(repeated_option),
+		cmocka_unit_test(parse_table),     cmocka_unit_test(operand_table),
+		cmocka_unit_test(repeated_option), cmocka_unit_test(values_are_spelled),
 		cmocka_unit_test(help_table),
 	};
 
