@@ -11,7 +11,7 @@ static const char last_resort[] = "hf";
 struct candidate {
 	struct dcp_rules *r;
 	/* By mark and pattern: how many keys match; of has and lacks only whether any does. */
-	uint64_t seen[DCP_RULES_MAX_SOURCES][DCP_RULES_MAX_SOURCES];
+	uint64_t seen[DCP_RULES_MAX_MARKS][DCP_RULES_MAX_SOURCES];
 };
 
 struct detection {

@@ -24,7 +24,8 @@ static bool holds(const struct map *m, const struct rule *rule)
 	for (size_t i = 0; i < 2 && rule->equal[0]; i++)
 		value[i] = dcp_rules_word_value(rule->equal[i] - 1, m->from->config);
 	return value[0] == value[1] && value[0] &&
-	       (!rule->bias || (m->from->bias && strcmp(rule->bias, m->from->bias) == 0));
+	       (!rule->says || (m->from->adapter[rule->of] &&
+				strcmp(rule->says, m->from->adapter[rule->of]) == 0));
 }
 
 /* The first rule that takes the key, or NULL; by which pattern. */
@@ -38,7 +39,7 @@ static const struct rule *find_rule(const struct map *m, const char *key,
 		for (uint32_t k = 0; holds(m, &r->rule[i]) && k < r->rule[i].nsrc; k++)
 			if (dcp_rules_match(&r->rule[i].src[k], key, n, value)) {
 				*src = k;
-				return &r->rule[i];
+				return r->rule[i].refuse ? NULL : &r->rule[i];
 			}
 	return NULL;
 }

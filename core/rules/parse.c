@@ -160,9 +160,9 @@ static int mark_line(struct rules_parse *ps, const char *s, enum mark_kind kind)
 	struct mark *m;
 	int rc;
 
-	if (r->nmark == DCP_RULES_MAX_SOURCES)
+	if (r->nmark == DCP_RULES_MAX_MARKS)
 		return dcp_rules_bad(ps, s, -E2BIG, "more than %d of them",
-				     DCP_RULES_MAX_SOURCES);
+				     DCP_RULES_MAX_MARKS);
 	if (DCP_GROW(r->mark, r->mark_cap, r->nmark) < 0)
 		return -ENOMEM;
 	m = &r->mark[r->nmark];
@@ -197,6 +197,17 @@ static int tie_line(struct rules_parse *ps, const char *s)
 	return rc;
 }
 
+/* Keys that no rule below may take either. */
+static int refuse_line(struct rules_parse *ps, const char *s)
+{
+	size_t number = ps->r->nrule;
+	int rc = drop_line(ps, s);
+
+	if (rc == 0)
+		ps->r->rule[number].refuse = true;
+	return rc;
+}
+
 /* The number of a word of config.json, from 1; 0: it is none. */
 static uint32_t number_word(struct word w)
 {
@@ -206,7 +217,11 @@ static uint32_t number_word(struct word w)
 	return 0;
 }
 
-/* A rule that holds only for adapters with this `bias`, or for models with two equal numbers. */
+const char *const dcp_rules_adapter_words[DCP_RULES_ADAPTER_WORDS] = {
+	"bias", "rank_pattern", "save_projection", "save_only_topk_weights", "save_indices",
+};
+
+/* A rule that holds only for adapters whose configuration says this, or for models with two equal numbers. */
 static int if_line(struct rules_parse *ps, const char *s)
 {
 	struct word fact = next_word(&s, ps->end), eq = next_word(&s, ps->end),
@@ -216,23 +231,29 @@ static int if_line(struct rules_parse *ps, const char *s)
 	uint32_t equal[2] = { number_word(fact), 0 };
 	const char *rest = s;
 	struct rule *rule;
+	uint32_t of = 0;
 	int rc;
 
+	while (of < DCP_RULES_ADAPTER_WORDS && !is(fact, dcp_rules_adapter_words[of]))
+		of++;
 	value.n -= ends;
 	equal[1] = equal[0] ? number_word(value) : 0;
-	if (!(is(fact, "bias") || equal[1]) || !is(eq, "=") || !ends)
+	if (!(of < DCP_RULES_ADAPTER_WORDS || equal[1]) || !is(eq, "=") || !ends)
 		return dcp_rules_bad(ps, fact.s, -EINVAL,
 				     "expected a value and a rule: if bias = all: A -> B");
 	first = next_word(&s, ps->end);
-	rc = is(first, "drop") ? drop_line(ps, s) : rename_line(ps, rest);
+	rc = is(first, "drop")     ? drop_line(ps, s)
+	     : is(first, "refuse") ? refuse_line(ps, s)
+				   : rename_line(ps, rest);
 	if (rc < 0)
 		return rc;
 	rule = &ps->r->rule[number];
 	memcpy(rule->equal, equal, sizeof(equal));
 	if (equal[1])
 		return 0;
-	rule->bias = dcp_arena_strndup(&ps->r->arena, value.s, value.n);
-	return rule->bias ? 0 : -ENOMEM;
+	rule->of = of;
+	rule->says = dcp_arena_strndup(&ps->r->arena, value.s, value.n);
+	return rule->says ? 0 : -ENOMEM;
 }
 
 /* What is said of keys that no rule fits: the rest of the line. */
@@ -264,6 +285,8 @@ static int one_line(struct rules_parse *ps)
 		return 0;
 	if (is(w, "drop"))
 		return drop_line(ps, s);
+	if (is(w, "refuse"))
+		return refuse_line(ps, s);
 	if (is(w, "strip"))
 		return affix_line(ps, s, &r->strip, &r->nstrip, &r->strip_cap,
 				  "expected what keys begin with: strip module.");

@@ -23,6 +23,7 @@ struct dcp_rules;
 #define DCP_RULES_MAX_RULES 4096
 #define DCP_RULES_MAX_PATTERN 1024  /* bytes of one */
 #define DCP_RULES_MAX_SOURCES 16    /* patterns on one side of a rule */
+#define DCP_RULES_MAX_MARKS 64      /* lines that a preset is recognized by */
 #define DCP_RULES_MAX_SLOTS 8       /* of one rule */
 #define DCP_RULES_MAX_PIECES 262144 /* of one tensor that comes out */
 
@@ -116,6 +117,10 @@ int dcp_rules_infer(const char *json, size_t n, struct dcp_buf *out);
 /* The same from a job config that torchtitan wrote. */
 int dcp_rules_infer_job(const char *json, size_t n, struct dcp_buf *out);
 
+/* Members of adapter_config.json that rules ask for. */
+#define DCP_RULES_ADAPTER_WORDS 5
+extern const char *const dcp_rules_adapter_words[DCP_RULES_ADAPTER_WORDS];
+
 /* What is mapped: tensors by number, as their index has them. */
 struct dcp_rules_source {
 	/* Call @fn once for every key. A negative return of @fn is passed on. */
@@ -132,8 +137,11 @@ struct dcp_rules_source {
 	const char
 		*qkv_order; /* of rows, as qkv() calls it, where the source says so; or NULL */
 	/* Of several parts whose name stands inside of keys, as that of an adapter does, the one to take; NULL: "default",
-	 * or the only one. What adapter_config.json calls bias; NULL: there is none. */
-	const char *part, *bias;
+	 * or the only one. */
+	const char *part;
+	/* What adapter_config.json says of each of dcp_rules_adapter_words: a text, true, false or null; NULL: anything else,
+	 * or there is no such file. */
+	const char *adapter[DCP_RULES_ADAPTER_WORDS];
 	bool placed;         /* dcp_rules_place() knows where the model is */
 	enum dcp_dtype cast; /* F64, F32, F16 and BF16 come out as this; OTHER: as they are */
 };

@@ -121,7 +121,7 @@ struct op_def {
 };
 
 struct rule {
-	bool drop;
+	bool drop, refuse; /* refuse: a key is reported as if no rule took it */
 	unsigned line;
 	const struct pattern *src, *dst;
 	uint32_t nsrc, ndst;
@@ -131,7 +131,8 @@ struct rule {
 	uint32_t nop;
 	uint8_t join;     /* slot whose keys become one tensor; RULES_NO_SLOT: none */
 	uint8_t name;     /* slot {from}; RULES_NO_SLOT: none */
-	const char *bias; /* only where adapter_config.json says so; NULL: always */
+	const char *says; /* only where adapter_config.json says this; NULL: always */
+	uint32_t of;      /* of which of the words that rules ask it for */
 	uint32_t equal
 		[2]; /* only where these words of config.json are, numbered from 1; 0: always */
 	uint32_t each; /* slots of the right side that unstack() counts, a bit each */

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -69,6 +70,23 @@ def fails(code, says, *args, **env):
     check(all(line.startswith("  ") for line in lines[1:]), f"{words}: a stack of messages: {text!r}")
     check(says in text, f"{words}: message {text!r} does not say {says!r}")
     return got
+
+
+def write(path, tensors, metadata=None):
+    """A safetensors file: {key: (dtype, shape, bytes)}."""
+    about, body = ({} if metadata is None else {"__metadata__": metadata}), b""
+    for key, (dtype, shape, raw) in tensors.items():
+        about[key] = {"dtype": dtype, "shape": shape, "data_offsets": [len(body), len(body) + len(raw)]}
+        body += raw
+    text = json.dumps(about).encode()
+    text += b" " * (-len(text) % 8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
+
+
+def header(raw):
+    """What the header of a safetensors file says."""
+    return json.loads(raw[8:8 + struct.unpack("<Q", raw[:8])[0]])
 
 
 def finish():

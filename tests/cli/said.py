@@ -4,26 +4,9 @@
 that a delta or a rank's file is a part of."""
 import json
 import pickle
-import struct
 import zipfile
 
-from cli import BAD, OK, SCRATCH, check, data, equal, fails, finish, run
-
-
-def write(path, tensors, metadata=None):
-    """A safetensors file: {key: (dtype, shape, bytes)}."""
-    header, body = ({} if metadata is None else {"__metadata__": metadata}), b""
-    for key, (dtype, shape, raw) in tensors.items():
-        header[key] = {"dtype": dtype, "shape": shape, "data_offsets": [len(body), len(body) + len(raw)]}
-        body += raw
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
-
-
-def header(raw):
-    return json.loads(raw[8:8 + struct.unpack("<Q", raw[:8])[0]])
+from cli import BAD, OK, SCRATCH, check, data, equal, fails, finish, header, run, write
 
 
 ONE = ("F32", [2], b"abcdefgh")

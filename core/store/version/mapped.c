@@ -36,7 +36,8 @@ struct mapping {
 	struct dcp_rules_place place; /* of the model, below the part */
 	bool placed;                  /* it is known, and only its keys are taken */
 	uint64_t outside;             /* keys that are not */
-	char bias[16];                /* what adapter_config.json calls so */
+	char adapter[DCP_RULES_ADAPTER_WORDS]
+		    [16]; /* what adapter_config.json says; "": nothing */
 	struct dcp_rules_config config;
 	bool has_config;
 	struct dcp_quantized
@@ -116,10 +117,11 @@ static struct dcp_rules_source source_of(struct mapping *m)
 		.framework = dcp_index_meta(m->base->index, "framework"),
 		.qkv_order = dcp_index_meta(m->base->index, "query_key_value"),
 		.part = m->name,
-		.bias = m->bias[0] ? m->bias : NULL,
 		.cast = kept_by(m) ? DCP_DTYPE_OTHER : m->cast
 	};
 
+	for (size_t i = 0; i < DCP_RULES_ADAPTER_WORDS; i++)
+		from.adapter[i] = m->adapter[i][0] ? m->adapter[i] : NULL;
 	from.files = dcp_index_files(m->base->index, &from.nfiles);
 	return from;
 }
@@ -281,8 +283,10 @@ static int choose_path(struct mapping *m, const struct dcp_store_opts *opts)
 		hash = dcp_hash64_more(hash, m->place.prefix.p, m->place.prefix.n);
 		hash = dcp_hash64_more(hash, m->place.others.p, m->place.others.n);
 	}
-	if (m->bias[0])
-		hash = dcp_hash64_more(hash, m->bias, sizeof(m->bias));
+	for (size_t i = 0; i < DCP_RULES_ADAPTER_WORDS; i++)
+		if (m->adapter[i][0])
+			hash = dcp_hash64_more(dcp_hash64_more(hash, &i, sizeof(i)),
+					       m->adapter[i], strlen(m->adapter[i]));
 	if (m->cast)
 		hash = dcp_hash64_more(hash, &m->cast, sizeof(m->cast));
 	if (m->has_config)
@@ -325,14 +329,28 @@ static int read_config(struct mapping *m, struct dcp_mapped *mapped,
 	return dcp_made_retype(a, m->cast, &mapped->made);
 }
 
-/* Which biases of the model belong to its adapter is in no key. */
+/* A text, true, false or null, as what is not there is to PEFT; "": anything else. */
+static void read_word(const struct dcp_json *v, char out[16])
+{
+	int yes = -1;
+	double number;
+
+	dcp_json_bool(v, &yes);
+	if (dcp_json_str(v))
+		snprintf(out, 16, "%s", dcp_json_str(v));
+	else if (yes >= 0)
+		strcpy(out, yes ? "true" : "false");
+	else if (!dcp_json_is_object(v) && !dcp_json_is_array(v) && !dcp_json_f64(v, &number))
+		strcpy(out, "null");
+}
+
+/* Which biases of the model belong to its adapter, and the like, is in no key. */
 static int read_adapter(struct mapping *m, const struct dcp_mapped *mapped)
 {
 	static const char name[] = "adapter_config.json";
 	const struct dcp_made *made = dcp_made_named(&mapped->made, name);
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
 	dcp_auto_json struct dcp_json *json = NULL;
-	const char *bias;
 
 	if (made)
 		dcp_buf_add(&text, made->text.p, made->text.n);
@@ -340,8 +358,8 @@ static int read_adapter(struct mapping *m, const struct dcp_mapped *mapped)
 		dcp_assets_read(&mapped->assets, name, &text);
 	if (!text.n || dcp_json_parse(text.p, text.n, &json, NULL) < 0)
 		return dcp_buf_error(&text);
-	bias = dcp_json_str(dcp_json_get(json, "bias"));
-	snprintf(m->bias, sizeof(m->bias), "%s", bias ? bias : "");
+	for (size_t i = 0; i < DCP_RULES_ADAPTER_WORDS; i++)
+		read_word(dcp_json_get(json, dcp_rules_adapter_words[i]), m->adapter[i]);
 	return 0;
 }
 
@@ -386,16 +404,22 @@ static void find_tied(const struct mapping *m, struct dcp_index *ix, struct dcp_
 /* 1: there are keys, and all begin as those of PEFT do; 0: not so. */
 static int is_of_peft(struct dcp_index *ix)
 {
-	static const char top[] = "base_model.model.";
+	static const char *const tops[] = { "base_model.", "prompt_embeddings",
+					    "prefix_task_" };
 	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	struct dcp_row row;
 	bool any = false;
 	int rc = dcp_index_scan(ix, DCP_ROW_TENSOR, 0, false, &scan);
 
 	while (rc >= 0 && (rc = dcp_index_scan_next(scan, &row)) > 0) {
-		if (strncmp(row.key, top, sizeof(top) - 1) != 0)
+		bool is = false;
+
+		for (size_t i = 0; !is && i < DCP_LEN(tops); i++)
+			is = strncmp(row.key, tops[i], strlen(tops[i])) == 0;
+		if (!is)
 			return 0;
-		any = true;
+		any |= strncmp(row.key, "base_model.", 11) != 0 ||
+		       strncmp(row.key + 11, "model.", 6) == 0;
 	}
 	return rc < 0 ? rc : any;
 }

@@ -81,7 +81,7 @@ static void map(const char *rules, const struct keys *k, struct dcp_buf *out,
 					 .files = files,
 					 .nfiles = 2,
 					 .part = k->part,
-					 .bias = k->bias };
+					 .adapter = { k->bias } };
 	struct dcp_err err = { 0 };
 	struct t_sink s;
 
@@ -159,6 +159,8 @@ static const struct {
 	{ "or drop", "if bias = all: *.b -> *.c\nif bias = some: drop *.w\n* -> *", KEYS("x.b", "x.w"), "x.b=0", NULL, "some" },
 	{ "two equal words of config.json", "if heads = vocab: *.b -> *.c\nif heads = kv_heads: *.b -> *.d", KEYS("x.b"), "x.d=0" },
 	{ "none of which is there", "if layers = hidden: *.b -> *.c\n* -> *", KEYS("x.b"), "x.b=0" },
+	{ "refused, whatever comes later", "refuse *.b\n* -> *", KEYS("x.b", "x.w"), "x.w=1" },
+	{ "refused where the adapter says so", "if bias = all: refuse *.b\n* -> *", KEYS("x.b"), "", NULL, "all" },
 	{ "no adapter says so", "if bias = all: *.b -> *.c\n* -> *", KEYS("x.b"), "x.b=0" },
 	{ "one tensor is broken", "* -> x.*", KEYS("a", "bad"), "x.a=0 x.bad!(a.bin: gone)" },
 };
