@@ -273,7 +273,9 @@ def logs():
 def logs_to_syslog():
     """In the background, without --log-file."""
     source, at, dev = lib.copy(SOURCE, lib.fresh("source") / "ckpt"), lib.fresh("mnt"), lib.fresh("dev")
-    other = ["unshare", "-m", "--propagation", "private", "sh", "-c", '''
+    # In a chroot / is no mount, so what is mounted below is made private by itself.
+    other = ["unshare", "-m", "--propagation", "unchanged", "sh", "-c", '''
+        mount --make-rprivate / 2>/dev/null || mount --make-rprivate /dev || exit 77
         for name in null fuse; do touch "$1/$name" && mount --bind "/dev/$name" "$1/$name" || exit 77; done
         mount --rbind "$1" /dev || exit 77
         dcpfs=$2 source=$3 at=$4
