@@ -389,7 +389,8 @@ def job(source, out, form, *more, n=3, each=lambda r: ()):
         port = free.getsockname()[1]
     env = dict(WORLD_SIZE=str(n), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), DCPLOAD_TIMEOUT="120",
                TORCHELASTIC_RESTART_COUNT=os.urandom(8).hex())  # another job may have the same port
-    return [start("--as", form, "--jobs", "1", *more, *each(r), source, out, ranks=dict(env, RANK=str(r), LOCAL_RANK=str(r)))
+    source_of = source if callable(source) else lambda r: source
+    return [start("--as", form, "--jobs", "1", *more, *each(r), source_of(r), out, ranks=dict(env, RANK=str(r), LOCAL_RANK=str(r)))
             for r in range(n)]
 
 
@@ -469,8 +470,11 @@ def ranks(source, place):
         check(want and tree(place / name) == want, f"{form}: {what} by {n}")
     clear(place)
     said = [p.communicate()[1].decode() for p in job(source, place / "out", "safetensors", each=lambda r: ["--skip", "w.0"] if r == 1 else [])]
-    check("rank 1 sees another checkpoint in" in said[0], f"other options: {said}")
+    check('--skip is "" on rank 0 and "w.0" on rank 1' in said[0], f"other options: {said}")
     equal(list(place.iterdir()), [], "other options: what is left")
+    said = [p.communicate()[1].decode() for p in job(lambda r: few if r == 1 else source, place / "out", "safetensors")]
+    check("rank 1 sees another checkpoint in" in said[0], f"another source: {said}")
+    equal(list(place.iterdir()), [], "another source: what is left")
     (place / "out").mkdir()
     (place / "out" / "kept").touch()
     for words, says in (([], f"rank 0: {place}/out exists already"), (["--keys", "("], "")):
