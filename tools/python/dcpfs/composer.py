@@ -115,10 +115,15 @@ def _together(work: Callable[[], T]) -> T:
         done = work()
     except Exception as e:
         failure = e
+    _agree(failure)
+    return done
+
+
+def _agree(failure: Optional[Exception]) -> None:
+    """Collective. If any rank has a failure, all raise: their own, others the first one."""
     for known in [failure, *dist.all_gather_object(_told(failure))]:
         if known is not None:
             raise known
-    return done
 
 
 def _node() -> Any:
@@ -174,10 +179,7 @@ def _fetched(path: str, object_store: Any, progress_bar: bool) -> Iterator[str]:
                 failure = e
             open(signal, "wb").close()
         with dist.local_rank_zero_download_and_wait(signal):
-            every = dist.all_gather_object(failure)
-        for known in [failure, *every]:
-            if known is not None:
-                raise known
+            _agree(failure)
         yield os.path.realpath(place)
 
 
