@@ -108,6 +108,8 @@ static void set_readahead(const struct dcpfs_opts *o)
 static const struct dcp_log *libfuse_log; /* libfuse passes no context */
 
 static void log_libfuse(enum fuse_log_level level, const char *fmt, va_list ap)
+	DCP_PRINTF(2, 0);
+static void log_libfuse(enum fuse_log_level level, const char *fmt, va_list ap)
 {
 	char line[512];
 

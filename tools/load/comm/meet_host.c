@@ -112,8 +112,8 @@ static int late(const struct host *h, struct dcpload_error *err)
 		[REFUSED_NOT] = "of strangers",
 		[REFUSED_ABI] = "of another version of dcpload",
 		[REFUSED_JOB] = "of another job",
-		[REFUSED_KEY] = "with another secret (DCPLOAD_SECRET can give all ranks the "
-				"same)",
+		[REFUSED_KEY] = ("with another secret (DCPLOAD_SECRET can give all ranks the "
+				 "same)"),
 		[REFUSED_USER] = "of another user",
 	};
 	char ranks[200], others[STRANGERS_TEXT] = "";
