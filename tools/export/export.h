@@ -155,7 +155,6 @@ int export_open_comm(int comm, uint64_t timeout_s, bool insecure, struct dcpload
  * Collective: were all ranks given the same options of @table, as far as the rows ask for that? @values: those of this
  * rank. -EINVAL, with the option and two values; all ranks get the same error.
  */
-struct opt;
 int export_compare_options(const struct dcpload_comm *comm, const struct opt *table,
 			   const void *values, uint64_t timeout_s, struct dcpload_error *err);
 /* Open the communicator of x->opts, and compare options. */

@@ -419,7 +419,7 @@ void dcp_assets_finish(struct dcp_assets *a)
 	*a = (struct dcp_assets){ 0 };
 }
 
-/* -ESTALE: others are found now. What cannot be looked for now is the next look's. */
+/* -ESTALE: the search finds other files than before. A search that fails does not count: the next look repeats it. */
 static int look_again(const struct dcp_assets *a, struct dcp_err *err)
 {
 	struct dcp_assets now;
