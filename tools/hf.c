@@ -138,14 +138,6 @@ void hf_put_model_json(struct dcp_version *v, struct dcp_jsonw *w)
 				  dcp_version_fit(v, &why, NULL) > DCP_WHOLE ? why.p : NULL);
 }
 
-void hf_warn(struct dcp_version *v)
-{
-	dcp_auto_buf struct dcp_buf why = DCP_BUF_INIT;
-
-	if (dcp_version_fit(v, &why, NULL) >= DCP_MISFIT)
-		cmd_warn("%s is %s", dcp_version_name(v), why.p);
-}
-
 struct telling {
 	uint64_t n;
 };
@@ -170,7 +162,7 @@ enum cmd_exit hf_check(struct dcp_version *v, const struct hf_opts *o, const cha
 	if (fit < 0)
 		return quiet ? cmd_exit_of(fit)
 			     : cmd_fail(cmd_exit_of(fit), "%s: %s", verb, err.msg);
-	if (fit < DCP_MISFIT || (fit == DCP_OTHER_NAMES && o->rules))
+	if (fit < DCP_MISFIT || o->partial || (fit == DCP_OTHER_NAMES && o->rules))
 		return CMD_OK;
 	if (quiet)
 		return CMD_NO;

@@ -22,6 +22,7 @@ struct hf_opts {
 	bool implied;       /* by another option, which itself says what it cannot convert */
 	const char *config; /* config.json, where it is not the one that is found */
 	bool even_none;     /* rules that no key fits are not an error */
+	bool partial;       /* what is not the model of its config.json is not an error */
 };
 
 /* Of --hf-dtype, NULL-ended; the first leaves tensors as they are. */
@@ -63,12 +64,10 @@ bool hf_is_wanted(const struct hf_opts *o);
 void hf_put_model(struct dcp_version *v, struct dcp_buf *b);
 void hf_put_model_json(struct dcp_version *v, struct dcp_jsonw *w);
 
-/* One line on stderr where mapped @v is not the model of its config.json. */
-void hf_warn(struct dcp_version *v);
-
 /*
  * May what mapped @v has be taken for the model of its config.json? CMD_NO, after saying for @verb which of its tensors are
- * not there, are not of this shape, or are foreign. With rules that were named it may have other names for all of them.
+ * not there, are not of this shape, or are foreign, and not with --partial. With rules that were named it may have other names
+ * for all of them.
  */
 enum cmd_exit hf_check(struct dcp_version *v, const struct hf_opts *o, const char *verb,
 		       bool quiet);

@@ -135,12 +135,17 @@ enum { PICK_SOURCE, PICK_VERSION, PICK_KEY };
 #define PICK_OPTS_HF(type)                                                                     \
 	{ .name = "hf",                                                                        \
 	  .off = offsetof(type, pick.hf.on),                                                   \
-	  .help = "as hf/ of a mount; --hf-rules, --hf-assets, --hf-dtype" },                  \
+	  .help = "as hf/: --hf-rules, --hf-assets, --hf-dtype, --partial" },                  \
 		{ HF_OPT_RULES(type, pick.hf), .hidden = true },                               \
 		{ HF_OPT_ASSETS(type, pick.hf), .hidden = true },                              \
 		{ HF_OPT_FROM(type, pick.hf), .hidden = true },                                \
 	{                                                                                      \
 		HF_OPT_DTYPE(type, pick.hf), .hidden = true                                    \
+	}
+#define PICK_OPT_PARTIAL(type)                                                                 \
+	{                                                                                      \
+		.name = "partial", .off = offsetof(type, pick.hf.partial), .hidden = true,     \
+		.help = "with --hf, also what is not the model of its config.json"             \
 	}
 #define PICK_OPT_FORM(type, word, value, says)                                                 \
 	{                                                                                      \

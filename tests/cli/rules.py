@@ -171,11 +171,11 @@ def placed():
     model = {k: ("F32", [int(n) for n in shape]) for k, *shape in (line.split() for line in lines[1:22])}
     wrapped = {p + k: t for p in ("reference.", "policy.", "optimizer.state.", "exp_avg.") for k, t in model.items()}
     at = model_of("policy", {**wrapped, "policy.value_head.weight": ("F32", [1, 16])}, config)
-    got = data("ls", "--json", "--hf", at)
+    got = data("ls", "--json", "--hf", "--partial", at)
     equal({t["key"] for t in got["tensors"]}, {*model, "value_head.weight"}, "keys of hf/")
     equal((got["prefix"], got["others"]), ("policy.", "reference."), "which was taken")
     for key in ("lm_head.weight", "model.norm.weight"):
-        equal(run("cat", "--as", "raw", "--hf", at, key).stdout, run("cat", "--as", "raw", at, "policy." + key).stdout, key)
+        equal(run("cat", "--as", "raw", "--hf", "--partial", at, key).stdout, run("cat", "--as", "raw", at, "policy." + key).stdout, key)
         equal(run("cat", "--as", "raw", "--hf", "--hf-from", "reference", at, key).stdout, run("cat", "--as", "raw", at, "reference." + key).stdout, key)
     text = run("ls", "--hf", at).stdout.decode()
     check("model: the keys below policy.; left out are others with such tensors, below reference. (--hf-from PART" in text, text)

@@ -399,6 +399,9 @@ def whole_models():
             if wrong is None:
                 equal((first, "warning" in shown.stdout), (f"# {name}", False), "nothing is said")
                 continue
+            for verb, *more in ["ls"], ["tree"], ["plan", "--layout", "fsdp2"], ["show", "model.norm.weight"], ["cat", "model.norm.weight"]:
+                asked, whole = (lib.run(lib.PROGRAM, verb, *how, source, name, *more) for how in (["--hf"], ["--hf", "--partial"]))
+                equal((asked.returncode, wrong in asked.stderr, whole.returncode, whole.stderr), (1, True, 0, ""), f"{verb}: {asked.stderr}")
             for text in (first, told[0], shown.stdout, done.stderr, json.loads(lib.run(lib.PROGRAM, "ls", "--json", "--hf", source, name).stdout)["problem"],
                          lib.run(lib.PROGRAM, "plan", "--hf", "--layout", "fsdp2", source, name).stderr):
                 check("not the model of its config.json (llama, 12 tensors): 1 " in text and wrong in text, f"it is said: {text}")

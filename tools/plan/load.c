@@ -142,7 +142,7 @@ enum cmd_exit plan_load(struct plan *p, const struct opt_args *args)
 	if (code == CMD_OK)
 		code = pick_version(&p->pick, args->operand[PICK_VERSION]);
 	if (code == CMD_OK && p->pick.ck.base)
-		hf_warn(p->pick.ck.v);
+		code = hf_check(p->pick.ck.v, &p->opts->pick.hf, "plan", false);
 	if (code != CMD_OK)
 		return code;
 	p->files = dcp_index_files(dcp_version_index(p->pick.ck.v), &p->nfiles);

@@ -29,6 +29,7 @@ static const struct opt opts[] = {
 	PICK_OPT_VERSION,
 	PICK_OPTS(struct cat_opts),
 	PICK_OPTS_HF(struct cat_opts),
+	PICK_OPT_PARTIAL(struct cat_opts),
 	OPT_END
 };
 
@@ -152,7 +153,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	int rc;
 
 	if (code == CMD_OK && p.ck.base)
-		hf_warn(p.ck.v);
+		code = hf_check(p.ck.v, &opt->pick.hf, "cat", false);
 	if (code == CMD_OK)
 		code = pick_keys(&p, args->operand[PICK_KEY], &arena, &keys);
 	if (code == CMD_OK)

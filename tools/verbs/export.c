@@ -296,8 +296,8 @@ static enum cmd_exit open_source(struct exporting *x)
 		code = export_check_place(x->out, x->pick.ck.source);
 	if (code == CMD_OK)
 		code = export_check_keys(x);
-	if (code == CMD_OK && x->pick.ck.base && !x->opts->partial && !x->opts->keys.n &&
-	    !x->opts->skip.n)
+	pick.hf.partial = x->opts->partial || x->opts->keys.n || x->opts->skip.n;
+	if (code == CMD_OK && x->pick.ck.base)
 		code = hf_check(x->pick.ck.v, &pick.hf, "export", !export_leads(x));
 	return code == CMD_OK ? export_layout(x) : code;
 }

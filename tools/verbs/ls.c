@@ -30,6 +30,7 @@ static const struct opt opts[] = {
 	PICK_OPT_VERSION,
 	PICK_OPTS(struct ls_opts),
 	PICK_OPTS_HF(struct ls_opts),
+	PICK_OPT_PARTIAL(struct ls_opts),
 	PICK_OPT_JSON(struct ls_opts),
 	PICK_OPT_TSV(struct ls_opts),
 	OPT_END
@@ -438,6 +439,7 @@ static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct ou
 	};
 	struct keys k = { .ls = ls, .ix = dcp_version_index(p->ck.v), .o = o };
 	bool json = ls->form == OUT_JSON;
+	enum cmd_exit code;
 	int rc;
 
 	dcp_index_files(k.ix, &k.nfiles);
@@ -484,7 +486,9 @@ static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct ou
 		out_finish(o);
 		return pick_no_match(p, ls->keys, "key");
 	}
-	return out_flush(o);
+	code = out_flush(o);
+	return code == CMD_OK && p->ck.base ? hf_check(p->ck.v, &ls->pick.hf, "ls", false)
+					    : code;
 }
 
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)

@@ -41,6 +41,7 @@ static const struct opt opts[] = {
 	PICK_OPT_VERSION,
 	PICK_OPTS(struct plan_opts),
 	PICK_OPTS_HF(struct plan_opts),
+	PICK_OPT_PARTIAL(struct plan_opts),
 	PICK_OPT_JSON(struct plan_opts),
 	PICK_OPT_TSV(struct plan_opts),
 	OPT_END

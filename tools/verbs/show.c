@@ -22,6 +22,7 @@ static const struct opt opts[] = {
 	PICK_OPT_VERSION,
 	PICK_OPTS(struct show_opts),
 	PICK_OPTS_HF(struct show_opts),
+	PICK_OPT_PARTIAL(struct show_opts),
 	PICK_OPT_JSON(struct show_opts),
 	PICK_OPT_TSV(struct show_opts),
 	{ 0, "digest", NULL,
@@ -380,7 +381,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 
 	out_init(&o, s->form);
 	if (code == CMD_OK && p.ck.base)
-		hf_warn(p.ck.v);
+		code = hf_check(p.ck.v, &s->pick.hf, "show", false);
 	if (code == CMD_OK && !word && !w.digest)
 		code = cmd_fail(CMD_USAGE, "show: which KEY? \"dcpfs ls\" lists them");
 	else if (code == CMD_OK && word)

@@ -32,6 +32,7 @@ static const struct opt opts[] = { { 'd', "depth", "N", "show N levels; 0: all (
 				   PICK_OPT_VERSION,
 				   PICK_OPTS(struct tree_opts),
 				   PICK_OPTS_HF(struct tree_opts),
+				   PICK_OPT_PARTIAL(struct tree_opts),
 				   PICK_OPT_JSON(struct tree_opts),
 				   PICK_OPT_TSV(struct tree_opts),
 				   OPT_END };
@@ -362,7 +363,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	out_init(&o, t->form);
 	dcp_arena_init(&f.arena, TREE_LIMIT);
 	if (code == CMD_OK && p.ck.base)
-		hf_warn(p.ck.v);
+		code = hf_check(p.ck.v, &t->pick.hf, "tree", false);
 	if (code == CMD_OK) {
 		int rc;
 
