@@ -77,12 +77,12 @@ def torch_case(name, path, rows, rank, ranks):
                 lambda: dcpfs.torch.load_state_dict(target, path))
     if name == "torch-load":
         import dcpfs.torch
-        return lambda: torch.save(state(), path), lambda: torch.load(path, weights_only=True), lambda: dcpfs.torch.load(path)
+        return lambda: torch.save(state(), path), lambda: torch.load(path, weights_only=True), lambda: dcpfs.torch.load_file(path)
     # What is mapped is read when it is used.
     if name == "torch-mmap":
         import dcpfs.torch
         return (lambda: torch.save(state(), path), *(lambda load=load: [v.add_(0) for v in load(path, mmap=True).values()]
-                                                     for load in (torch.load, dcpfs.torch.load)))
+                                                     for load in (torch.load, dcpfs.torch.load_file)))
     import dcpfs
     from safetensors.torch import load_file, save_file
     return (lambda: save_file(state(), path), lambda: [v.add_(0) for v in load_file(path).values()],

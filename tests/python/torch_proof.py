@@ -235,7 +235,7 @@ def alone(rank, path, tree):
     fails(TypeError, "state_dict is a list, not a dict", lambda: dcpfs.torch.load_state_dict(given, path, cache=""))
     fails(TypeError, "state_dict is a list, not a dict", lambda: dcpfs.torch.save_state_dict(given, path + "-none"))
     with mock.patch.object(dcpfs.Tensor, "mapped", lost) if rank == 0 else contextlib.nullcontext():
-        fails(dcpfs.DcpfsError, "no pages", lambda: dcpfs.torch.load(path, mmap=True, comm=dcpfs.torch.group(), cache=""))
+        fails(dcpfs.DcpfsError, "no pages", lambda: dcpfs.torch.load_file(path, mmap=True, comm=dcpfs.torch.group(), cache=""))
 
 
 def by_key(path):
@@ -261,7 +261,7 @@ def boxes(rank, world, way, path):
     dcpfs.torch.load_state_dict(wide, path, cache="")
     for k, v in wide.items():
         assert torch.equal(v, whole[k].double()), k
-    flat = dcpfs.torch.load(path, cache="")
+    flat = dcpfs.torch.load_file(path, cache="")
     assert all(torch.equal(flat[k], v) for k, v in whole.items())
     return len(whole)
 
@@ -299,7 +299,7 @@ def files(rank, world, way, path):
              "none": {}, "deep": {"a": {"b": [{}]}, "c": {}, "w": torch.ones(1), "d": {}}, "sgd": torch.optim.SGD([torch.ones(1)]).state_dict(), "rng": random.getstate(), "time": datetime.timedelta(hours=3, microseconds=1), "when": (datetime.datetime(2026, 11, 23, 9),)}
     torch.save(state, path)
     for mmap in (False, True):
-        ours, theirs = dcpfs.torch.load(path, mmap=mmap, cache=""), torch.load(path, weights_only=False, mmap=mmap)
+        ours, theirs = dcpfs.torch.load_file(path, mmap=mmap, cache=""), torch.load(path, weights_only=False, mmap=mmap)
         assert (path in open("/proc/self/maps").read()) == mmap
         exactly(ours, theirs, "")
         assert order(ours) == order(theirs), order(ours)
@@ -309,7 +309,7 @@ def files(rank, world, way, path):
         gc.collect()
     for root in [torch.ones(2), {"x": 1}], (torch.ones(1), 2), torch.ones(3), 5, {}, {3: torch.ones(1)}:
         torch.save(root, path)
-        exactly(dcpfs.torch.load(path, cache=""), torch.load(path), str(root))
+        exactly(dcpfs.torch.load_file(path, cache=""), torch.load(path), str(root))
     nested(path + "-dcp")
     return len(state)
 
@@ -339,7 +339,7 @@ def nested(path):
     ours = saved(0)
     dcpfs.torch.load_state_dict(ours, path, cache="")
     exactly(ours, saved(2), "ours")
-    exactly(dcpfs.torch.load(path, cache=""), saved(2), "loaded")
+    exactly(dcpfs.torch.load_file(path, cache=""), saved(2), "loaded")
     exactly(dcpfs.torch._load_state_dict_from_keys("list.1", checkpoint_id=path, cache=""), {"list": [None, saved(2)["list"][1]]}, "part")
 
 
@@ -387,7 +387,7 @@ def device():
                 for k, v in whole.items():
                     assert state["m"][k] is got[k] and torch.equal(got[k].cpu(), v.to(got[k].dtype)), (where, k)
                 assert state["step"] == 5 and bool(filled.report["device"]) == (where is not None), filled.report
-        loaded = dcpfs.torch.load(path, map_location="cuda", cache="")["m"]
+        loaded = dcpfs.torch.load_file(path, map_location="cuda", cache="")["m"]
         straight = dcpfs.load(path, device="cuda:0", comm=None, cache="")
         for k, v in whole.items():
             assert torch.equal(loaded[k].cpu(), v) and torch.equal(straight[f"m.{k}"].torch().cpu(), v), k

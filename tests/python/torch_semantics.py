@@ -9,10 +9,15 @@ usage: torch_semantics.py [CASE...]
 """
 import copy
 import functools
+import inspect
 import io
+import os
+import pathlib
+import pickle
 import sys
 import tempfile
 
+import safetensors.torch as safetensors_torch
 import torch_proof
 from torch_proof import Counter, dcp, dcpfs, dist, exactly, np, torch
 from torch.distributed.checkpoint import CheckpointException, DefaultLoadPlanner, FileSystemReader, utils
@@ -215,7 +220,7 @@ def memory(rank, world, way, path):
             _, wrong = outcome(by, {"a": one})
             assert text in str(wrong), wrong
     dcpfs.torch.save_state_dict({"e": torch.arange(3.0).expand(2, 3)}, path + "-e")
-    assert torch.equal(dcpfs.torch.load(path + "-e", cache="")["e"], torch.arange(3.0).expand(2, 3))
+    assert torch.equal(dcpfs.torch.load_file(path + "-e", cache="")["e"], torch.arange(3.0).expand(2, 3))
     from torch.testing._internal.two_tensor import TwoTensor
     _, wrong = outcome(dcpfs.torch.save_state_dict, {"t": TwoTensor(torch.zeros(2), torch.zeros(2))}, path + "-t")
     assert "TwoTensor has no memory of its own" in str(wrong), wrong
@@ -348,6 +353,88 @@ def keys(rank, world, way, path):
     for by in theirs, ours:
         _, failure = outcome(by, "step")
         assert isinstance(failure, RuntimeError), failure
+
+
+# ---- the function of torch's name ----
+
+class Counting(FileSystemReader):
+    """A StorageReader that is not torch's own: it alone knows how to read."""
+
+    read = 0
+
+    def read_data(self, plan, planner):
+        self.read += len(plan.items)
+        return super().read_data(plan, planner)
+
+
+@case(2)
+def load_as_torch(rank, world, way, path):
+    """dcpfs.torch.load() has the signature of dcp.load(): readers and planners of all kinds fill the same."""
+    here, there = (inspect.signature(f).parameters.values() for f in (dcpfs.torch.load, dcp.load))
+    assert [(p.name, p.kind, p.default) for p in here] == [(p.name, p.kind, p.default) for p in there]
+    full, os.environ["XDG_CACHE_HOME"] = saved(path), path + "-cache"
+    if rank == 0:
+        os.makedirs(path + "-hf")
+        safetensors_torch.save_file({"w": full["model"]["w"]}, path + "-hf/a.safetensors")
+        safetensors_torch.save_file({"b": full["model"]["b"]}, path + "-hf/b.safetensors")
+    dcp.save(full, checkpoint_id=path + "-whole", planner=dcp.DefaultSavePlanner(flatten_state_dict=False))
+    dist.barrier()
+    both = dcp.load, dcpfs.torch.load
+    for how in {"checkpoint_id": path}, {"checkpoint_id": pathlib.Path(path)}, {"checkpoint_id": f"file://{path}"}, \
+            {"storage_reader": FileSystemReader(path)}, {"storage_reader": FileSystemReader("/nowhere"), "checkpoint_id": path}, \
+            {"storage_reader": reader(path)}, {"storage_reader": Counting(path)}, {"checkpoint_id": path, "planner": Elsewhere()}, \
+            {"storage_reader": FileSystemReader(path), "planner": DefaultLoadPlanner(flatten_sharded_tensors=False)}, {"checkpoint_id": path, "no_dist": True}:
+        alike(lambda: blank(full), *(functools.partial(by, **how) for by in both))
+        assert not isinstance(how.get("storage_reader"), Counting) or how["storage_reader"].read >= 14
+    alike(lambda: blank({"w": full["model"]["w"], "b": full["model"]["b"]}),
+          *(functools.partial(by, storage_reader=dcp.HuggingFaceStorageReader(path + "-hf")) for by in both))
+    alike(lambda: blank(full), *(functools.partial(by, checkpoint_id=path + "-whole", planner=DefaultLoadPlanner(flatten_state_dict=False)) for by in both))
+    for partial in False, True:
+        how = {"checkpoint_id": path, "planner": DefaultLoadPlanner(allow_partial_load=partial)}
+        alike(lambda: {"model": {"w": torch.zeros(13, 5), "gone": torch.ones(2)}, "step": 0}, *(functools.partial(by, **how) for by in both),
+              says="" if partial else "model.gone")
+    dcp.save({"counter": Counterfeit(), "step": 1}, checkpoint_id=path + "-class")
+    state = {"counter": None, "step": 0}
+    _, failure = outcome(lambda: dcpfs.torch.load(state, checkpoint_id=path + "-class", planner=DefaultLoadPlanner(allow_partial_load=True)))
+    assert "which only unpickling could make again" in str(failure) and state["step"] == 0, failure
+
+
+@case(2)
+def load_as_torch_fails(rank, world, way, path):
+    """Wrong calls of dcpfs.torch.load() fail as those of dcp.load() do, on all ranks, with the rank that failed."""
+    full, os.environ["XDG_CACHE_HOME"] = saved(path), path + "-cache"
+
+    def raises(says, state, *args, who=None, **how):
+        states = [state(), state()]
+        wrong, failure = (outcome(functools.partial(by, **how), s, *args)[1] for by, s in zip((dcp.load, dcpfs.torch.load), states))
+        assert isinstance(failure, type(wrong)) and wrong is not None and says in str(failure), (wrong, failure)
+        if isinstance(wrong, CheckpointException):
+            assert isinstance(failure, dcpfs.DcpfsError) and failure.failures.keys() <= wrong.failures.keys() and type(pickled_again(failure)) is type(failure)
+            assert who is None or failure.rank == who and str(failure).startswith(f"rank {who}: "), failure
+        return failure
+
+    raises("checkpoint_id", lambda: blank(full))
+    raises("checkpoint_id", lambda: blank(full), checkpoint_id="")
+    raises("unexpected keyword", lambda: blank(full), checkpoint_id=path, strict=False)
+    raises("positional", lambda: blank(full), FileSystemReader(path), 3)
+    raises("", lambda: blank(full), FileSystemReader(path), storage_reader=FileSystemReader(path))
+    for who in range(world):
+        raises("model.gone", lambda: {"model": {"gone": torch.ones(2)}} if rank == who else blank(full), checkpoint_id=path, who=who)
+        raises("model.w", lambda: {"model": {"w": torch.ones(2)}} if rank == who else blank(full), checkpoint_id=path, who=who)
+        raises("scale", lambda: {"scale": 5} if rank == who else blank(full), checkpoint_id=path, who=who)
+        raises("gone", lambda: {"gone": 1} if rank == who else blank(full), checkpoint_id=path, planner=DefaultLoadPlanner(flatten_sharded_tensors=False), who=who)
+        raises("", lambda: blank(full), checkpoint_id=path + "-none" if rank == who else path, who=who)
+    for work in (lambda: dcpfs.torch.load(path), lambda: dcpfs.torch.load(path, "cpu"), lambda: dcpfs.torch.load(pathlib.Path(path), mmap=True),
+                 lambda: dcpfs.torch.load(path if rank else blank(full), checkpoint_id=path)):
+        _, failure = outcome(work)
+        assert isinstance(failure, TypeError) and (rank == 0 or "load_file" in str(failure)), failure
+    for how, says in ({"storage_reader": path}, "storage_reader is a str, not a StorageReader"), ({"checkpoint_id": path, "planner": 3}, "planner is a int"):
+        _, failure = outcome(functools.partial(dcpfs.torch.load, blank(full), **how))
+        assert isinstance(failure, TypeError) and says in str(failure) and failure.rank in range(world), failure
+
+
+def pickled_again(failure):
+    return pickle.loads(pickle.dumps(failure))
 
 
 # ---- who loads ----

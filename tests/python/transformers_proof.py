@@ -67,7 +67,7 @@ def sources(kind, model, top):
 
 
 def errors(top, config):
-    state = dcpfs.torch.load(top / "dcp", cache="")["model"]
+    state = dcpfs.torch.load_file(top / "dcp", cache="")["model"]
     del state["model.norm.weight"]
     torch.save(state, top / "less.pt")
     try:

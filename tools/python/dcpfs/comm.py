@@ -20,8 +20,23 @@ def _mixed(kind: type[Exception]) -> type[DcpfsError]:
     return made
 
 
-KINDS = (NotImplementedError, TypeError, ValueError, KeyError, AssertionError, FileNotFoundError)
+KINDS = (NotImplementedError, RuntimeError, TypeError, ValueError, KeyError, AssertionError, FileNotFoundError)
 FAILED: list[type[DcpfsError]] = [*map(_mixed, KINDS), DcpfsError]  # what all ranks raise
+
+
+def _kind(failure: BaseException) -> int:
+    return next((i for i, k in enumerate(KINDS) if isinstance(failure, k)), len(KINDS))
+
+
+def as_error(failure: BaseException, rank: int) -> DcpfsError:
+    """The failure as a DcpfsError, of its class as well if that is one of KINDS; of @rank unless it names its own."""
+    if isinstance(failure, DcpfsError):
+        return failure if failure.rank >= 0 or rank < 0 else type(failure)(failure.code, failure.text, rank)
+    return FAILED[_kind(failure)](_errno(failure), text(said(failure)), rank)
+
+
+def _errno(failure: BaseException) -> int:
+    return (isinstance(failure, OSError) and failure.errno) or errno.EIO
 
 
 def _failed(e: Error) -> DcpfsError:
@@ -70,8 +85,7 @@ class Comm:
             failure, ms = failure or wrong, milliseconds(TIMEOUT)
         c, mine = self.pointer.contents, Error(rank=self.rank)
         if failure is not None:
-            kind = next((i for i, k in enumerate(KINDS) if isinstance(failure, k)), len(KINDS))
-            mine.code = kind << 16 | ((isinstance(failure, OSError) and failure.errno) or errno.EIO)
+            mine.code = _kind(failure) << 16 | _errno(failure)
             mine.text = said(failure)
         every = (Error * self.ranks)()
         rc = c.allgather(c.ctx, ctypes.addressof(mine), ctypes.sizeof(Error), ctypes.addressof(every), ms)

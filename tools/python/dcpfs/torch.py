@@ -1,32 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 """State dicts of torch filled from any checkpoint, and written as one: tensors, DTensors and ShardedTensors, by all ranks together.
 
-    dcpfs.torch.load_state_dict(state_dict, "/data/run1")                  # in place of torch.distributed.checkpoint.load
+    dcpfs.torch.load(state_dict, checkpoint_id="/data/run1")               # in place of torch.distributed.checkpoint.load
+    dcpfs.torch.load_state_dict(state_dict, "/data/run1", strict=False)    # the same, with options and a report
     dcp.load(state_dict, storage_reader=dcpfs.torch.Reader("/data/run1"))  # through torch's own planner
-    dcpfs.torch.load("/data/model.pt")                                     # in place of torch.load, without pickle
+    dcpfs.torch.load_file("/data/model.pt")                                # in place of torch.load, without pickle
     dcpfs.torch.save_state_dict(state_dict, "/data/run1/step-5")           # in place of torch.distributed.checkpoint.save
     dcp.save(state_dict, storage_writer=dcpfs.torch.Writer(path))          # through torch's own planner
 """
 from __future__ import annotations
 
+import contextlib
 import errno
+import functools
 import os
+import traceback
 from collections.abc import Mapping
-from typing import Any, Callable, NamedTuple, Optional, Union
+from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence, Union
 
 import torch
+import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict
+from torch.distributed.checkpoint._storage_utils import _storage_setup
 from torch.distributed.checkpoint._traverse import set_element
 from torch.distributed.checkpoint.planner_helpers import _init_state_dict
 from torch.distributed.checkpoint.stateful import Stateful
+from torch.distributed.checkpoint.utils import _api_bc_check
 
 from . import tree
 from ._lib import DcpfsError
 from .array import Readable
 from .checkpoint import Checkpoint
-from .comm import TIMEOUT, together
+from .comm import TIMEOUT, as_error, together
 from .dtype import DTYPES, FLOATS, torch_dtype
-from .group import group
+from .group import GroupComm, group
 from .load import after, span, torch_target
 from .plan import Plan
 from .reader import Reader, leaf, plain
@@ -37,7 +44,8 @@ from .writer import Writer
 
 Source = Union[str, os.PathLike[str]]
 
-__all__ = ["Filled", "Reader", "Writer", "load", "load_state_dict", "save_state_dict"]
+__all__ = ["Filled", "Reader", "Writer", "load", "load_file", "load_state_dict", "save_state_dict"]
+ABSENT, BROKEN = errno.ENOENT, errno.EBADMSG  # what may be wrong with a key
 
 
 class Filled(NamedTuple):
@@ -47,6 +55,84 @@ class Filled(NamedTuple):
     version: str
     missing: dict[str, str]
     report: dict[str, Any]
+
+
+def _refuse_path(function: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> None:
+        first = args[0] if args else kwargs.get("state_dict", kwargs.get("path"))
+        if isinstance(first, (str, os.PathLike)):
+            with together(group(kwargs.get("process_group"), kwargs.get("no_dist", False))):
+                raise TypeError(f"dcpfs.torch.load() fills a state dict, as torch.distributed.checkpoint.load(); "
+                                f"dcpfs.torch.load_file({os.fspath(first)!r}) gives what torch.load() would")
+        function(*args, **kwargs)
+
+    return checked
+
+
+@_refuse_path
+@_api_bc_check
+def load(state_dict: dict[str, Any], *, checkpoint_id: Optional[Source] = None, storage_reader: Any = None, planner: Any = None,
+         process_group: Any = None, no_dist: bool = False) -> None:
+    """torch.distributed.checkpoint.load(), with its arguments and effects, for a checkpoint of any family.
+
+    checkpoint_id: a path of a checkpoint, or of a directory of versions, of which the newest is taken. storage_reader: dcpfs reads the path of a
+    dcpfs.torch.Reader, which may have options (a version), and of a FileSystemReader; any other StorageReader reads for itself, as fsspec's does
+    for a URL. planner: None and DefaultLoadPlanner() load as load_state_dict() does; with allow_partial_load absent keys, and no others, keep
+    their values. Any other planner plans what dcpfs.torch.Reader, or the other storage_reader, reads.
+
+    RuntimeError: neither checkpoint_id nor storage_reader is given. TypeError: state_dict is a path or no dict, or planner or storage_reader
+    is of another kind. What fails later is the same on all ranks: a DcpfsError that is a CheckpointException of torch, too.
+    """
+    with together(group(process_group, no_dist)):
+        for name, value, kind in ("storage_reader", storage_reader, dcp.StorageReader), ("planner", planner, dcp.LoadPlanner):
+            if value is not None and not isinstance(value, kind):
+                raise TypeError(f"{name} is a {type(value).__name__}, not a {kind.__name__}")
+        reader, source, how = _stored(checkpoint_id, storage_reader)
+    default = type(planner) is dcp.DefaultLoadPlanner and planner.flatten_state_dict and planner.flatten_sharded_tensors
+    if source is not None and (planner is None or default):
+        kept = (ABSENT,) if planner is not None and planner.allow_partial_load else ()
+        _load(state_dict, source, group(process_group, no_dist), kept, fails=lambda: _as_torch(Exception), **how)
+    else:
+        with _as_torch(dcp.CheckpointException):
+            dcp.load(state_dict, storage_reader=reader, planner=planner, process_group=process_group, no_dist=no_dist)
+
+
+def _stored(checkpoint_id: Optional[Source], reader: Any) -> tuple[Any, Optional[Source], dict[str, Any]]:
+    """The StorageReader, and what Checkpoint() takes to read in its place: a path and options; None: only the reader itself can."""
+    if reader is None and not checkpoint_id:
+        raise RuntimeError("checkpoint_id or storage_reader must say where the checkpoint is")
+    if reader is None:
+        reader = _storage_setup(None, checkpoint_id, reader=True) if "://" in os.fspath(checkpoint_id) else Reader(checkpoint_id)
+    elif checkpoint_id is not None:
+        reader.reset(checkpoint_id)
+    how = {"version": reader.version, **reader.how} if type(reader) is Reader else {}
+    return reader, reader.path if type(reader) in (Reader, dcp.FileSystemReader) else None, how
+
+
+@functools.lru_cache(maxsize=None)
+def _torchs(kind: type[DcpfsError]) -> type[DcpfsError]:
+    def failures(self: Any) -> Any:
+        return getattr(self.__cause__, "failures", {max(self.rank, 0): (self, traceback.extract_tb(self.__traceback__))})
+
+    name = "Checkpoint" + kind.__name__
+    made: type[DcpfsError] = type(name, (kind, dcp.CheckpointException), {
+        "__module__": __name__, "__doc__": f"A {kind.__name__} that torch's users catch, too.", "failures": property(failures)})
+    globals()[name] = made  # where pickle looks for it
+    return made
+
+
+@contextlib.contextmanager
+def _as_torch(kind: type[BaseException]) -> Iterator[None]:
+    """Failures of this kind become a DcpfsError that is a CheckpointException of torch as well."""
+    try:
+        yield
+    except kind as e:
+        rank, first = -1, e
+        if isinstance(e, dcp.CheckpointException):
+            rank, (first, _) = min(e.failures.items())
+        error = as_error(first, rank)
+        raise _torchs(type(error))(error.code, error.text, error.rank) from e
 
 
 def load_state_dict(state_dict: dict[str, Any], source: Source, version: Optional[str] = "latest", process_group: Any = None,
@@ -69,14 +155,21 @@ def load_state_dict(state_dict: dict[str, Any], source: Source, version: Optiona
 
     TypeError: state_dict is not a dict. DcpfsError: the same on all ranks; before data moves when keys, shapes or dtypes do not fit.
     """
-    comm = group(process_group, no_dist)
+    return _load(state_dict, source, group(process_group, no_dist), () if strict else (ABSENT, BROKEN), rename=rename or str,
+                 same_keys=same_keys, version=version, **how)
+
+
+def _load(state_dict: dict[str, Any], source: Source, comm: Optional[GroupComm], kept: Sequence[int], *, rename: Callable[[str], str] = str,
+          same_keys: bool = False, fails: Callable[[], Any] = contextlib.nullcontext, **how: Any) -> Filled:
+    """As load_state_dict(). kept: which problems with a key leave it its value. fails: a context for what is not the caller's own code."""
     with together(comm, how.get("timeout", TIMEOUT)):
         whole = _whole(state_dict)
         flat, paths = flatten_state_dict(whole)
-    if same_keys and comm:
-        comm.same(flat)
-    with Checkpoint(source, version, comm=comm, **how) as ck:
-        values, filled = _fill(ck, flat, rename or str, strict)
+    with fails():
+        if same_keys and comm:
+            comm.same(flat)
+        with Checkpoint(source, comm=comm, **how) as ck:
+            values, filled = _fill(ck, flat, rename, kept)
     for key, value in values.items():
         set_element(whole, paths[key], value)
     for key, value in whole.items():
@@ -102,7 +195,7 @@ def save_state_dict(state_dict: dict[str, Any], path: Source, process_group: Any
     return save(whole, path, format, comm=comm, **how)
 
 
-def load(path: Source, map_location: Any = None, *, weights_only: bool = True, mmap: Optional[bool] = None,
+def load_file(path: Source, map_location: Any = None, *, weights_only: bool = True, mmap: Optional[bool] = None,
          version: Optional[str] = "latest", **how: Any) -> Any:
     """All of a checkpoint as torch.load() would give it: nested dicts and lists (dcpfs.tree.skeleton), with tensors and Python
     data; nothing is unpickled. Objects of unknown classes become dicts with what is known of them.
@@ -120,16 +213,13 @@ def load(path: Source, map_location: Any = None, *, weights_only: bool = True, m
 def _load_state_dict_from_keys(keys: Union[set[str], str, None] = None, *, checkpoint_id: Optional[Source] = None,
                                storage_reader: Any = None, process_group: Any = None, **how: Any) -> dict[str, Any]:
     """As torch's function of this name: a new state dict of whole tensors and objects, of the keys given and those below
-    them; nested as the framework nests them. storage_reader: a Reader, or torch's FileSystemReader. RuntimeError: neither it nor
-    checkpoint_id is given. DcpfsError."""
+    them; nested as the framework nests them. checkpoint_id, storage_reader: as load(). RuntimeError: neither is given. DcpfsError."""
+    reader, source, options = _stored(checkpoint_id, storage_reader)
+    if source is None:
+        return dict(dcp.state_dict_loader._load_state_dict_from_keys(keys, storage_reader=reader, process_group=process_group))
     wanted = None if keys is None else {keys} if isinstance(keys, str) else set(keys)
     comm = group(process_group)
-    if checkpoint_id is None and storage_reader is None:
-        raise RuntimeError("checkpoint_id or storage_reader must say where the checkpoint is")
-    source = checkpoint_id if checkpoint_id is not None else storage_reader.path
-    if isinstance(storage_reader, Reader):
-        how = {"version": storage_reader.version, **storage_reader.how, **how}
-    with Checkpoint(source, comm=comm, **how) as ck:
+    with Checkpoint(source, comm=comm, **{**options, **how}) as ck:
         def asked(key: str) -> bool:
             words = ck.path(key)
             return wanted is None or any(".".join(words[:i + 1]) in wanted for i in range(len(words)))
@@ -171,12 +261,13 @@ def _whole(state_dict: dict[str, Any]) -> dict[str, Any]:
     return {k: v.state_dict() if isinstance(v, Stateful) else v for k, v in sorted(state_dict.items(), key=lambda kv: str(kv[0]))}
 
 
-def _fill(ck: Checkpoint, flat: dict[str, Any], rename: Callable[[str], str], strict: bool) -> tuple[dict[str, Any], Filled]:
-    """Fill tensors in place; return the values of the other leaves and of those on the meta device, and what to report."""
+def _fill(ck: Checkpoint, flat: dict[str, Any], rename: Callable[[str], str], kept: Sequence[int]) -> tuple[dict[str, Any], Filled]:
+    """Fill tensors in place; return the values of the other leaves and of those on the meta device, and what to report. kept: as in _load()."""
     plan, missing, streams, taken = Plan(ck), dict[str, str](), set[int](), Spans()
     later: list[tuple[torch.Tensor, torch.Tensor]] = []
     values: dict[str, Any] = {}
     objects: list[str] = []
+    fatal: list[str] = []
     with ck.together():
         for key, old in flat.items():
             name = rename(key)
@@ -193,14 +284,15 @@ def _fill(ck: Checkpoint, flat: dict[str, Any], rename: Callable[[str], str], st
                 if tensor[key] is not old:
                     values |= tensor
             except (KeyError, DcpfsError) as e:
-                code = e.code if isinstance(e, DcpfsError) else errno.ENOENT
-                if code not in (errno.ENOENT, errno.EBADMSG):
+                code = e.code if isinstance(e, DcpfsError) else ABSENT
+                if code not in (ABSENT, BROKEN):
                     raise
                 missing[key] = e.text if isinstance(e, DcpfsError) else str(e.args[0])
+                if code not in kept:
+                    fatal.append(key)
         after(plan, streams)
-        if missing and strict:
-            raise DcpfsError(errno.ENOENT, next(iter(missing.values())) +
-                             (f" (and {len(missing) - 1} more keys cannot be had)" if len(missing) > 1 else ""))
+        if fatal:
+            raise DcpfsError(errno.ENOENT, missing[fatal[0]] + (f" (and {len(fatal) - 1} more keys cannot be had)" if len(fatal) > 1 else ""))
     plan.finish().execute()
     with ck.together():
         for local, staged in later:
