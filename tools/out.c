@@ -2,6 +2,7 @@
 #include "tools/out.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <langinfo.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -48,6 +49,26 @@ void out_init(struct out *o, enum out_form form)
 void out_finish(struct out *o)
 {
 	dcp_buf_finish(&o->buf);
+}
+
+int out_divert(void)
+{
+	int was = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+
+	setenv("CUFILE_LOGFILE_PATH", "/dev/null", 0);
+	fflush(stdout);
+	if (was >= 0)
+		dup2(STDERR_FILENO, STDOUT_FILENO);
+	return was;
+}
+
+void out_restore(int was)
+{
+	if (was < 0)
+		return;
+	fflush(stdout); /* of a library: it has none of ours */
+	dup2(was, STDOUT_FILENO);
+	close(was);
 }
 
 int out_write(int fd, const void *p, size_t n)

@@ -42,6 +42,13 @@ enum cmd_exit out_flush(struct out *o);
 /* The same into the open file @fd, which is called @file. */
 enum cmd_exit out_flush_to(struct out *o, int fd, const char *file);
 
+/*
+ * From here on what is printed, by NVIDIA's libraries, goes to standard error, and no log of cuFile is left in the current
+ * directory. Returns what standard output was, for out_restore(); -1: nothing has changed.
+ */
+int out_divert(void);
+void out_restore(int was);
+
 /* All @n bytes to a file, as to stdout. 0, -EPIPE, or another negative errno. */
 int out_write(int fd, const void *p, size_t n);
 

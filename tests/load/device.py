@@ -216,6 +216,9 @@ def gds():
         check(got and (read > 0) == (io == "gds" and "HandleRegister" not in says), f"{read} bytes of {size} by cuFile")
         if io == "gds" and not extra and not env:
             check(size - 4096 < read <= size, f"{read} of {size} bytes by cuFile")
+    case("doctor --json, whose standard output is the report alone")
+    done = lib.run(lib.PROGRAM, "doctor", "--json", env=lib.environment())
+    check("NVIDIA's libraries" in done.stderr and json.loads(done.stdout)["checks"], f"{done.stdout} {done.stderr}")
     check(not os.path.exists("cufile.log"), "a log of cuFile is left in the current directory")
     case("gds where /proc/modules cannot be read, which cuFile would wait for")
     got = one(*argv, "--device", "cuda", DCPFS_TEST_NO_MODULES="1")

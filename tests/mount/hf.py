@@ -405,10 +405,10 @@ def whole_models():
             for text in (first, told[0], shown.stdout, done.stderr, json.loads(lib.run(lib.PROGRAM, "ls", "--json", "--hf", source, name).stdout)["problem"],
                          lib.run(lib.PROGRAM, "plan", "--hf", "--layout", "fsdp2", source, name).stderr):
                 check("not the model of its config.json (llama, 12 tensors): 1 " in text and wrong in text, f"it is said: {text}")
-            check("--partial" in done.stderr, "what to do")
+            loads = [lib.run(lib.PROGRAM, "load", "--comm", "alone", m.at / name / "hf", *how) for how in ((), ("--partial",), ("--keys", "model.norm.weight"))]
+            equal(["--partial" in done.stderr, *((p.returncode, wrong in p.stderr) for p in loads)], [True, (1, True), (0, False), (0, False)], f"load: {loads}")
             done = lib.run(lib.PROGRAM, "export", "--as", "safetensors", "--hf", "--partial", source, name, out)
-            equal(done.returncode, 0, f"--partial: {done.stderr}")
-            check("warning: not the model" in done.stdout, f"its report: {done.stdout}")
+            equal((done.returncode, "warning: not the model" in done.stdout), (0, True), f"--partial: {done.stderr} {done.stdout}")
     case("other names by the user's rules")
     rules = lib.fresh("rules") / "own.rules"
     rules.write_text("* -> own.*\n")

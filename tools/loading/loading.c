@@ -21,21 +21,6 @@ enum cmd_exit loading_fail(const struct loading *l, enum cmd_exit code)
 	return cmd_fail(code, "%s", l->err.text);
 }
 
-void loading_keep_stdout(struct loading *l)
-{
-	setenv("CUFILE_LOGFILE_PATH", "/dev/null", 0);
-	l->out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-	loading_take_stdout(l, false);
-}
-
-void loading_take_stdout(struct loading *l, bool back)
-{
-	if (l->out < 0)
-		return;
-	fflush(stdout); /* of a library: it has none of ours */
-	dup2(back ? l->out : STDERR_FILENO, STDOUT_FILENO);
-}
-
 enum cmd_exit loading_matches_nothing(struct loading *l)
 {
 	const struct opt_texts *keys = &l->opts->keys;

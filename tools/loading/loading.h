@@ -32,7 +32,7 @@ struct loading {
 	uint32_t rank, ranks; /* of the layout */
 	const char *layout;
 	char named[32]; /* the name of the default layout, when none was given */
-	int out;        /* what standard output was; -1: it still is */
+	int out;        /* of out_divert() */
 	struct dump dump;
 	uint64_t dump_ns;
 	uint64_t ignored[OPT_MAX_TEXTS]; /* keys that each of opts->ignore names */
@@ -47,10 +47,6 @@ int loading_timeout(const struct loading *l);
 int loading_agree(struct loading *l, int rc);
 /* Collective: what @fn does on each rank, for as long as it takes; then as loading_agree(). */
 int loading_step(struct loading *l, int (*fn)(struct loading *l, struct dcpload_error *err));
-/* What NVIDIA's libraries print goes to standard error, and no log of cuFile is left in the current directory. */
-void loading_keep_stdout(struct loading *l);
-/* Standard output is what it was (@back), or not again. */
-void loading_take_stdout(struct loading *l, bool back);
 /* Say that --keys do. */
 enum cmd_exit loading_matches_nothing(struct loading *l);
 /* What @l->err says, by one of the ranks. */

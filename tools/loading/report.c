@@ -531,9 +531,9 @@ static enum cmd_exit print(struct report *t)
 		put_ranks(t);
 	else
 		print_text(t);
-	loading_take_stdout(t->l, true);
+	out_restore(t->l->out);
 	code = out_flush(&t->out);
-	loading_take_stdout(t->l, false);
+	t->l->out = t->l->out < 0 ? -1 : out_divert();
 	out_finish(&t->out);
 	return code;
 }

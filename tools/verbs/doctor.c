@@ -443,11 +443,13 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	enum cmd_exit code, sound = CMD_OK;
 	bool can;
 	struct out o;
+	int was;
 
 	find_capability(&m);
 	out_init(&o, d->form);
 	out_row(&o);
 	out_list(&o, "checks", "name state found advice");
+	was = out_divert();
 	for (size_t i = 0; i < n; i++) {
 		size_t feature = i - DCP_LEN(checks);
 		bool machine = i < DCP_LEN(checks);
@@ -462,6 +464,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	}
 	if (args->operand[0])
 		sound = print_source(args->operand[0], &o, &there);
+	out_restore(was);
 	can = here.bad == 0;
 	conclude(&here, args->operand[0], &there, sound, &sentence);
 	out_list_end(&o);

@@ -16,6 +16,8 @@
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "core/base/hash.h"
+#include "core/base/text.h"
+#include "core/checkpoint/mounts.h"
 #include "core/model/order.h"
 #include "fs/fault.h"
 #include "tools/export/export.h"
@@ -23,6 +25,7 @@
 #include "tools/load/memory/memory.h"
 #include "tools/loading/loading.h"
 #include "tools/out.h"
+#include "tools/pick.h"
 
 #define AT(field) .off = offsetof(struct load_opts, field)
 
@@ -297,6 +300,40 @@ static enum cmd_exit usage(struct loading *l, const char *fmt, ...)
 	return loading_fail(l, CMD_USAGE);
 }
 
+/* Collective: the largest @own of all ranks, or a negative errno. */
+static int largest(struct loading *l, uint8_t own)
+{
+	struct load_blobs b;
+	int most = load_gather_same(l->comm, &own, 1, &b, &l->err, loading_timeout(l));
+
+	if (most < 0)
+		return most;
+	for (uint32_t r = 0; r < l->comm->ranks; r++)
+		most = DCP_MAX(most, *(const uint8_t *)b.at[r]);
+	load_blobs_free(&b);
+	return most;
+}
+
+/* What lies in hf/ of a version of a mount may be less than the model, and more. */
+static enum cmd_exit check_hf(const char *source, bool leads)
+{
+	dcp_auto_free char *real = realpath(source, NULL);
+	const struct pick_opts hf = { .hf.on = true };
+	enum cmd_exit code = CMD_OK;
+	struct dcp_mount m;
+	const char *rest;
+	struct pick p;
+
+	if (!leads || !real || !dcp_mounts_around(real, &m, &rest) ||
+	    !dcp_ends_with(rest, strlen(rest), "/hf"))
+		return CMD_OK;
+	if (pick_source(&p, source, &hf, false) == CMD_OK && pick_version(&p, NULL) == CMD_OK &&
+	    p.ck.base)
+		code = hf_check(p.ck.v, &hf.hf, "load", false);
+	pick_finish(&p);
+	return code;
+}
+
 /* Collective: is the layout the same on all ranks? */
 static enum cmd_exit check_layout(struct loading *l)
 {
@@ -374,19 +411,11 @@ static int wants_any(struct loading *l)
 {
 	const char *key;
 	struct dcpload_part part;
-	uint8_t any = dcpload_part(l->plan, 0, &part) == 0;
-	struct load_blobs b;
-	int rc;
+	bool any = dcpload_part(l->plan, 0, &part) == 0;
 
 	for (uint32_t list = DCPLOAD_MISSING; list <= DCPLOAD_BROKEN; list++)
 		any |= dcpload_plan_list(l->plan, list, 0, &key, NULL) == 0;
-	rc = load_gather_same(l->comm, &any, 1, &b, &l->err, loading_timeout(l));
-	if (rc < 0)
-		return rc;
-	for (uint32_t r = 0; r < l->comm->ranks; r++)
-		rc |= *(const uint8_t *)b.at[r] != 0;
-	load_blobs_free(&b);
-	return rc;
+	return largest(l, any);
 }
 
 static enum cmd_exit plan(struct loading *l)
@@ -530,6 +559,11 @@ static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 		return fail_open(l, source);
 	if (dcpload_passed_over(l->ck))
 		cmd_warn("%s; taking %s", dcpload_passed_over(l->ck), dcpload_version(l->ck));
+	if (!o->partial && !o->keys.n && !o->skip.n) {
+		rc = largest(l, (uint8_t)check_hf(source, l->comm->rank == 0));
+		if (rc != CMD_OK)
+			return rc < 0 ? fail(l) : (enum cmd_exit)rc;
+	}
 	code = choose(l);
 	if (code == CMD_OK)
 		code = plan(l);
@@ -563,13 +597,13 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	}
 	dcpfs_fault_install(); /* so that files may be mapped */
 	if (l.opts->device)
-		loading_keep_stdout(&l);
+		l.out = out_divert();
 	code = load(&l, args);
 	dump_end(&l.dump);
 	dcpload_plan_free(l.plan);
 	dcpload_close(l.ck);
 	dcpload_comm_close(l.comm);
-	loading_take_stdout(&l, true);
+	out_restore(l.out);
 	return code;
 }
 

@@ -32,6 +32,11 @@ static struct load_cufile_error done(const char *name)
 	return (struct load_cufile_error){ (unsigned)code, 0 };
 }
 
+static __attribute__((constructor)) void print(void)
+{
+	printf("NVIDIA's libraries say what they like\n");
+}
+
 struct load_cufile_error cuFileDriverOpen(void)
 {
 	const char *own = getenv("CUFILE_LOGFILE_PATH");
@@ -39,7 +44,6 @@ struct load_cufile_error cuFileDriverOpen(void)
 
 	if (log)
 		fclose(log);
-	printf("NVIDIA's libraries say what they like\n");
 	return done("cuFileDriverOpen");
 }
 
