@@ -36,6 +36,9 @@ struct cmd {
 	const char *examples[CMD_MAX_EXAMPLES];
 };
 
+/* The commit that the program was built from, with a + if files differed from it; "": not known. */
+extern const char cmd_commit[];
+
 /* The table in verbs/verbs.c; NULL at the end. */
 extern const struct cmd *const cmd_table[];
 

@@ -112,7 +112,8 @@ LINES = (("dcpfs um", "dcpfs umount "), ("dcpfs cat --a", "dcpfs cat --as "), ("
          ("dcpfs ls od", "dcpfs ls odd/"), ("dcpfs ls ru", r"dcpfs ls run\ 1/"), ("dcpfs ls w", "dcpfs ls w.safetensors "),
          (r"dcpfs ls run\ 1 step-1", r"dcpfs ls run\ 1 step-10 "), (r"dcpfs ls run\ 1 --version=l", r"dcpfs ls run\ 1 --version=latest "),
          ("dcpfs cat odd model.no", "dcpfs cat odd model.norm "), ("dcpfs cat odd a:", "dcpfs cat odd a:b=c "),
-         ("dcpfs ls ~/place/o", "dcpfs ls ~/place/odd/"), ("dcpfs plan odd --layout tp4:l", "dcpfs plan odd --layout tp4:llama "))
+         ("dcpfs ls ~/place/o", "dcpfs ls ~/place/odd/"), ("dcpfs plan odd --layout tp4:l", "dcpfs plan odd --layout tp4:llama "),
+         (r"dcpload run\ 1 step-1", r"dcpload run\ 1 step-10 "), ("dcpsave --forc", "dcpsave --force "))
 
 
 def bash():

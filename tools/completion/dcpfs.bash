@@ -14,6 +14,9 @@ _dcpfs()
 	words=("${words[@]//[\\\"\']/}")
 	word=${words[-1]}
 	[[ $word == *[=:]* ]] && cut=${word%"${word##*[=:]}"}
+	# dcpload and dcpsave are verbs of dcpfs
+	words[0]=${words[0]##*/}
+	[[ ${words[0]} == dcpfs ]] && words=("${words[@]:1}")
 	COMPREPLY=()
 	while IFS=$'\t' read -r word _; do
 		word=${word#"$cut"}
@@ -23,8 +26,8 @@ _dcpfs()
 		elif [[ $word == '~/'* ]]; then printf -v word '~/%q' "${word:2}"
 		else printf -v word %q "$word"; fi
 		COMPREPLY+=("$word")
-	done < <(dcpfs __complete "${words[@]:1}" 2>/dev/null)
+	done < <(dcpfs __complete "${words[@]}" 2>/dev/null)
 	[[ ${#COMPREPLY[@]} -eq 1 && $COMPREPLY == *[/=:] ]] && compopt -o nospace
 	return 0
 }
-complete -F _dcpfs dcpfs
+complete -F _dcpfs dcpfs dcpload dcpsave

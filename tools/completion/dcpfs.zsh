@@ -1,10 +1,12 @@
-#compdef dcpfs
+#compdef dcpfs dcpload dcpsave
 # zsh completion for dcpfs; made by "dcpfs help --completion zsh"
 _dcpfs()
 {
 	local -a given found shown open unshown
 	local line word
-	((CURRENT > 2)) && given=("${(@Q)words[2,CURRENT-1]}")
+	# dcpload and dcpsave are verbs of dcpfs
+	[[ ${words[1]:t} == dcpfs ]] || given=("${words[1]:t}")
+	((CURRENT > 2)) && given+=("${(@Q)words[2,CURRENT-1]}")
 	for line in "${(@f)$(dcpfs __complete "${given[@]}" "${(Q)PREFIX}" 2>/dev/null)}"; do
 		word=${line%%$'\t'*}
 		[[ -n $word ]] || continue
@@ -19,5 +21,5 @@ _dcpfs()
 if [[ $funcstack[1] == _dcpfs ]]; then
 	_dcpfs "$@"
 else
-	compdef _dcpfs dcpfs
+	compdef _dcpfs dcpfs dcpload dcpsave
 fi

@@ -49,6 +49,8 @@ static enum cmd_exit print_json(struct out *o)
 
 	dcp_jsonw_object(w);
 	dcp_jsonw_put_str(w, "dcpfs", DCP_RELEASE);
+	if (cmd_commit[0])
+		dcp_jsonw_put_str(w, "commit", cmd_commit);
 	dcp_jsonw_put_u64(w, "index_schema", DCP_INDEX_SCHEMA);
 	dcp_jsonw_put_object(w, "libraries");
 	for (size_t i = 0; i < DCP_LEN(libraries); i++) {
@@ -73,6 +75,8 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	if (v->json)
 		return print_json(&o);
 	dcp_buf_printf(&o.buf, "dcpfs %s\n", DCP_RELEASE);
+	dcp_buf_printf(&o.buf, "commit %s\n", cmd_commit[0] ? cmd_commit : "not known");
+	dcp_buf_printf(&o.buf, "index schema %d\n", DCP_INDEX_SCHEMA);
 	for (size_t i = 0; i < DCP_LEN(libraries); i++)
 		dcp_buf_printf(&o.buf, "%s %s\n", libraries[i].name, libraries[i].version());
 	for (size_t i = 0; i < DCP_LEN(features); i++)
@@ -84,8 +88,10 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 const struct cmd cmd_version = {
 	.name = "version",
 	.what = "print the versions of dcpfs and its libraries",
-	.about = "Print the versions of dcpfs and of the libraries it runs with, and which "
-		 "optional ones were found when it was built.",
+	.about =
+		"Print the versions of dcpfs, with the commit it was built from, of the schema "
+		"of its indexes and of the libraries it runs with, and which optional ones "
+		"were found when it was built.",
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct version_opts),
