@@ -139,11 +139,11 @@ static int say_passed(struct dcp_checkpoint *ck, const struct dcp_found *closed,
 static int fail_broken(const struct dcp_checkpoint *ck, struct dcp_err *err)
 {
 	return dcp_fail(err, -EBADMSG,
-			"%s: none of its keys can be read: dcpfs ls -l %s %s says why",
+			"%s: none of its tensors can be read: dcpfs ls -l %s %s says why",
 			ck->found->name, ck->source, ck->found->name);
 }
 
-/* From the newest to the oldest; the first failure is reported. One of which no key can be read is taken
+/* From the newest to the oldest; the first failure is reported. A version without a tensor that can be read is taken
  * where there is no other. */
 static int open_latest(struct dcp_checkpoint *ck, struct dcp_err *err)
 {

@@ -165,6 +165,22 @@ static int obtain(struct opening *o, struct dcp_err *err)
 	return code;
 }
 
+/* Is something broken, and no tensor among what is not? */
+static bool is_broken(struct dcp_index *ix)
+{
+	const struct dcp_index_counts *c = dcp_index_counts(ix);
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
+	struct dcp_row row = { .broken = true };
+	int rc = 1;
+
+	if (c->broken == 0 || c->broken < c->tensors ||
+	    dcp_index_scan(ix, DCP_ROW_TENSOR, 0, false, &scan) < 0)
+		return false;
+	while (row.broken && rc == 1)
+		rc = dcp_index_scan_next(scan, &row);
+	return rc == 0;
+}
+
 static uint64_t generation(const struct dcp_version *v)
 {
 	size_t n;
@@ -244,6 +260,7 @@ int dcp_version_open(const char *source, const struct dcp_found *found,
 			dcp_index_share(o.v->index, opts->pool);
 		ids = dcp_index_files(o.v->index, &n);
 		o.v->generation = generation(o.v);
+		o.v->broken = is_broken(o.v->index);
 		how = (struct dcp_files_opts){ .map = !opts->no_map,
 					       .counts = opts->counts,
 					       .queue = opts->queue,
@@ -335,9 +352,7 @@ const char *dcp_version_index_path(const struct dcp_version *v)
 
 bool dcp_version_is_broken(const struct dcp_version *v)
 {
-	const struct dcp_index_counts *c = dcp_index_counts(v->index);
-
-	return c->broken > 0 && c->broken == c->tensors + c->objects;
+	return v->broken;
 }
 
 bool dcp_version_was_built(const struct dcp_version *v)

@@ -151,7 +151,7 @@ const char *dcp_version_barred(const struct dcp_version *v);
 struct dcp_files *dcp_version_files(const struct dcp_version *v);
 /* Path of the index file, or NULL when it is in memory. */
 const char *dcp_version_index_path(const struct dcp_version *v);
-/* Is there no key in it that can be read? */
+/* Is something in it broken, and can none of its tensors be read? */
 bool dcp_version_is_broken(const struct dcp_version *v);
 bool dcp_version_was_built(
 	const struct dcp_version *v); /* by this open, not found in the cache */

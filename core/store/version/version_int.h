@@ -39,6 +39,7 @@ struct dcp_version {
 	struct dcp_files *files;
 	int64_t commit_ns;
 	uint64_t generation;
+	bool broken; /* as dcp_version_is_broken() says */
 	bool built;
 	struct dcp_mapped
 		*mapped; /* NULL: it is not; else its place and files are its base's */
