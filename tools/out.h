@@ -74,6 +74,19 @@ size_t out_width(const char *s);
  */
 void out_elide(struct dcp_buf *b, const char *s, size_t max, bool utf8);
 
+/* A name and the columns that it may take. */
+struct out_short {
+	const char *whole;
+	size_t max;
+	const char *shown; /* the result: @whole, or text in the arena */
+};
+
+/*
+ * Shorten all @n as out_elide() does, so that different names stay different: names that would look the same are
+ * shown by where they differ, or whole where that does not fit. -ENOMEM.
+ */
+int out_shorten(struct dcp_arena *arena, struct out_short *names, size_t n, bool utf8);
+
 /*
  * Append @text at column @col, wrapped at its blanks before @width (0: never), later lines
  * starting at column @indent. No newline at the end; every run of blanks becomes one.

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/cleanup.h"
 #include "core/base/sort.h"
 #include "tools/out.h"
 
@@ -169,28 +170,29 @@ struct widths {
 	bool skip[OUT_MAX_COLS]; /* nothing stands there, and the room is needed */
 };
 
-/* A cell that is shortened. */
-struct cut_cell {
-	const char *whole, *shown;
-	const char **at;
-};
-
 static int by_shown(const void *a, const void *b)
 {
-	const struct cut_cell *x = a, *y = b;
+	const struct out_short *x = *(struct out_short *const *)a,
+			       *y = *(struct out_short *const *)b;
 	int rc = strcmp(x->shown, y->shown);
 
 	return rc ? rc : strcmp(x->whole, y->whole);
 }
 
-/* The end of the cells that look like @i. */
-static size_t end_of_alike(const struct cut_cell *cells, size_t n, size_t i)
+/* The end of the names that look like @i. */
+static size_t end_of_alike(struct out_short *const *names, size_t n, size_t i)
 {
 	size_t next = i + 1;
 
-	while (next < n && strcmp(cells[next].shown, cells[i].shown) == 0)
+	while (next < n && strcmp(names[next]->shown, names[i]->shown) == 0)
 		next++;
 	return next;
+}
+
+/* Are they, sorted, all of the same text? */
+static bool are_one(struct out_short *const *names, size_t n)
+{
+	return strcmp(names[0]->whole, names[n - 1]->whole) == 0;
 }
 
 /* Code points that @a and @b begin with alike. */
@@ -205,76 +207,82 @@ static size_t common_points(const char *a, const char *b)
 	return n - (n && !starts_point(a[at]));
 }
 
-static const char *shorten_cell(struct out_table *t, const struct out *o, const char *s,
-				size_t max, const bool *must, size_t nmust)
+/* What is shown of @name; NULL: no memory. */
+static const char *shorten_name(struct dcp_arena *arena, const struct out_short *name,
+				bool utf8, const bool *must, size_t nmust)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 
-	elide(&b, s, max, o->utf8, must, nmust);
-	return dcp_buf_error(&b) ? NULL : dcp_arena_strndup(&t->arena, b.p ? b.p : "", b.n);
+	if (out_width(name->whole) <= name->max)
+		return name->whole;
+	elide(&b, name->whole, name->max, utf8, must, nmust);
+	return dcp_buf_error(&b) ? NULL : dcp_arena_strndup(arena, b.p ? b.p : "", b.n);
 }
 
-/* Cells that look the same and are sorted: shown by where they differ. -ENOMEM. */
-static int show_differences(struct out_table *t, const struct out *o, struct cut_cell *cells,
-			    size_t n, size_t max)
+/* Names that look the same and are sorted: shown by where they differ. -ENOMEM. */
+static int show_differences(struct dcp_arena *arena, struct out_short *const *names, size_t n,
+			    bool utf8)
 {
 	enum { POINTS = 1024 };
 	bool must[POINTS] = { false };
 
 	for (size_t i = 1; i < n; i++) {
-		size_t at = common_points(cells[i - 1].whole, cells[i].whole);
+		size_t at = common_points(names[i - 1]->whole, names[i]->whole);
 
-		if (at < POINTS && strcmp(cells[i - 1].whole, cells[i].whole) != 0)
+		if (at < POINTS && strcmp(names[i - 1]->whole, names[i]->whole) != 0)
 			must[at] = true;
 	}
 	for (size_t i = 0; i < n; i++) {
-		cells[i].shown = shorten_cell(t, o, cells[i].whole, max, must, POINTS);
-		if (!cells[i].shown)
+		names[i]->shown = shorten_name(arena, names[i], utf8, must, POINTS);
+		if (!names[i]->shown)
 			return -ENOMEM;
 	}
 	return 0;
 }
 
-/* Cells that would look the same all the same stay whole, though they leave their column. */
-static void take_shown(struct cut_cell *cells, size_t n)
+int out_shorten(struct dcp_arena *arena, struct out_short *names, size_t n, bool utf8)
 {
-	DCP_SORT(cells, n, by_shown);
-	for (size_t i = 0, next; i < n; i = next) {
-		next = end_of_alike(cells, n, i);
-		if (strcmp(cells[i].whole, cells[next - 1].whole) != 0)
-			continue;
-		for (size_t k = i; k < next; k++)
-			*cells[k].at = cells[k].shown;
+	dcp_auto_free struct out_short **sorted = calloc(n + 1, sizeof(*sorted));
+
+	if (!sorted)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		sorted[i] = &names[i];
+		names[i].shown = shorten_name(arena, &names[i], utf8, NULL, 0);
+		if (!names[i].shown)
+			return -ENOMEM;
 	}
+	DCP_SORT(sorted, n, by_shown);
+	for (size_t i = 0, next; i < n; i = next) {
+		next = end_of_alike(sorted, n, i);
+		if (!are_one(sorted + i, next - i) &&
+		    show_differences(arena, sorted + i, next - i, utf8) < 0)
+			return -ENOMEM;
+	}
+	DCP_SORT(sorted, n, by_shown);
+	for (size_t i = 0, next; i < n; i = next) {
+		next = end_of_alike(sorted, n, i);
+		if (!are_one(sorted + i, next - i))
+			for (size_t k = i; k < next; k++)
+				sorted[k]->shown = sorted[k]->whole;
+	}
+	return 0;
 }
 
-/* The cells of column @c that are too wide, as they are shown. -ENOMEM. */
+/* The cells of column @c, as they are shown. -ENOMEM. */
 static int shorten_column(struct out_table *t, const struct out *o, const struct widths *w,
 			  size_t c)
 {
-	dcp_auto_buf struct dcp_buf list = DCP_BUF_INIT;
-	struct cut_cell *all;
-	size_t n;
+	size_t n = t->ncells / t->ncols;
+	dcp_auto_free struct out_short *all = calloc(n + 1, sizeof(*all));
 
-	for (size_t i = c; i < t->ncells; i += t->ncols) {
-		struct cut_cell cell = { .whole = t->cells[i], .at = &t->cells[i] };
-
-		if (out_width(t->cells[i]) <= w->cut[c])
-			continue;
-		cell.shown = shorten_cell(t, o, t->cells[i], w->cut[c], NULL, 0);
-		if (!cell.shown || dcp_buf_add(&list, &cell, sizeof(cell)) < 0)
-			return -ENOMEM;
-	}
-	all = DCP_ITEMS(list, struct cut_cell);
-	n = DCP_NITEMS(list, struct cut_cell);
-	DCP_SORT(all, n, by_shown);
-	for (size_t i = 0, next; i < n; i = next) {
-		next = end_of_alike(all, n, i);
-		if (strcmp(all[i].whole, all[next - 1].whole) != 0 &&
-		    show_differences(t, o, all + i, next - i, w->cut[c]) < 0)
-			return -ENOMEM;
-	}
-	take_shown(all, n);
+	for (size_t i = 0; all && i < n; i++)
+		all[i] = (struct out_short){ .whole = t->cells[i * t->ncols + c],
+					     .max = w->cut[c] };
+	if (!all || out_shorten(&t->arena, all, n, o->utf8) < 0)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		t->cells[i * t->ncols + c] = all[i].shown;
 	return 0;
 }
 

@@ -32,10 +32,22 @@ def broken_versions():
         data_file.write_bytes(b"")
     got = run("ls", "--json", runs, "latest")
     equal(json.loads(got.stdout)["version"], "step-1", "a version of which no key can be read is not the latest")
-    check(b"step-2: none of its keys can be read" in got.stderr and b"taking step-1" in got.stderr, "that it was passed over is said")
+    check(b"step-2: none of its tensors can be read" in got.stderr and b"taking step-1" in got.stderr, "that it was passed over is said")
     equal(data("ls", "--json", runs, "step-2")["version"], "step-2", "by its name it is shown")
     shutil.rmtree(runs / "step-1")
     equal(data("ls", "--json", runs, "latest")["version"], "step-2", "where there is no other it is taken")
+    runs = SCRATCH / "broken-tensors"
+    for name in ("checkpoint-1", "checkpoint-2"):
+        shutil.copytree(GOLDEN / "parts/ckpt/1-hf-trainer", runs / name)
+        (runs / name / "optimizer.pt").unlink()
+        for state in (runs / name).glob("rng_state_*"):
+            state.unlink()
+    model = runs / "checkpoint-2/model.safetensors"
+    for damage in (model.read_bytes()[:-8].replace(b"F32", b"F64"), b""):
+        model.write_bytes(damage)
+        got = run("ls", "--json", runs, "latest")
+        equal(json.loads(got.stdout)["version"], "checkpoint-1", f"objects that can be read do not make a version without tensors the latest: {got.stderr}")
+        check(b"checkpoint-2: none of its tensors can be read" in got.stderr, f"that is said: {got.stderr}")
 
 
 def version_names():
@@ -296,6 +308,21 @@ def tables_fit():
             check(lines and max(map(len, lines)) <= width, f"dcpfs {args} in {width} columns")
 
 
+def tree_names_stay_different():
+    """Keys that are too long for the terminal are shortened, and no two of them to the same text."""
+    long = SCRATCH / "long"
+    long.mkdir()
+    names = [f"{side}{'x' * 60}{middle}{'y' * 60}" for side in "ab" for middle in "cdef"] + ["short"]
+    head = {n: {"dtype": "U8", "shape": [1], "data_offsets": [i, i + 1]} for i, n in enumerate(names)}
+    text = json.dumps(head).encode()
+    (long / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(len(names)))
+    for width in (30, 60, 80):
+        shown = [line.split()[1] for line in run("tree", long, COLUMNS=width).stdout.decode().splitlines()[1:]]
+        equal(len(shown), len(names), "tree shows all keys")
+        equal(len(set(shown)), len(names), f"tree shortens in {width} columns: {shown}")
+    check(all(len(line) < 80 for line in run("tree", long, COLUMNS=79).stdout.decode().splitlines()), "and the lines fit")
+
+
 def terminal():
     """Bytes of a tensor are not thrown at a terminal; colours only there, and not against NO_COLOR."""
     for args, env, code, painted in ((("cat", FSDP2, KEY), {}, USAGE, False),
@@ -382,6 +409,7 @@ keys()
 patterns()
 tables()
 tables_fit()
+tree_names_stay_different()
 terminal()
 indexes()
 full_and_gone()

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "core/base/ckd.h"
+#include "core/base/cleanup.h"
 #include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/model/name.h"
@@ -253,41 +254,82 @@ static void draw_branches(const struct forest *f, size_t at, bool utf8, struct d
 		dcp_buf_str(line, art[utf8][(d == 0 ? 2 : 0) + (last.p[d] == '0')]);
 }
 
-static void draw_node(const struct forest *f, size_t at, struct out *o)
+static void describe_node(const struct node *n, struct dcp_buf *note)
 {
-	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT, note = DCP_BUF_INIT,
-				    line = DCP_BUF_INIT;
-	const struct node *n = &f->nodes[at];
 	char size[OUT_SIZE], count[32];
-	size_t used, room;
 
-	draw_branches(f, at, o->utf8, &line);
-	out_text(&name, *n->name ? n->name : "\"\"");
 	if (n->leaf) {
-		out_text(&note, n->leaf->what);
+		out_text(note, n->leaf->what);
 		if (n->leaf->tensor && n->leaf->alias)
-			dcp_buf_str(&note, ", alias");
+			dcp_buf_str(note, ", alias");
 		else if (n->leaf->tensor)
-			dcp_buf_printf(&note, ", %s", out_size(size, n->leaf->bytes));
+			dcp_buf_printf(note, ", %s", out_size(size, n->leaf->bytes));
 		if (n->leaf->broken)
-			dcp_buf_str(&note, ", broken");
+			dcp_buf_str(note, ", broken");
 	}
 	if (n->last_child != NO_NODE) {
-		dcp_buf_printf(&note, "%s%s, %s tensor%s", n->leaf ? "; below: " : "",
+		dcp_buf_printf(note, "%s%s, %s tensor%s", n->leaf ? "; below: " : "",
 			       out_size(size, n->bytes), out_count(count, n->tensors),
 			       dcp_s(n->tensors));
-		dcp_buf_printf(&note, ", %s parameter%s", out_params(size, n->elements),
+		dcp_buf_printf(note, ", %s parameter%s", out_params(size, n->elements),
 			       dcp_s(n->elements));
 	}
-	used = out_width(line.p ? line.p : "") + 2 + out_width(note.p ? note.p : "");
-	room = o->width > used + 12 ? o->width - used : 12;
-	if (line.p)
-		dcp_buf_add(&o->buf, line.p, line.n);
-	out_elide(&o->buf, name.p ? name.p : "", o->width ? room : SIZE_MAX, o->utf8);
+}
+
+/* The name of node @at, and the columns that its branches and its note leave for it. -ENOMEM. */
+static int measure_node(struct forest *f, size_t at, const struct out *o,
+			struct out_short *name)
+{
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT, around = DCP_BUF_INIT;
+	const struct node *n = &f->nodes[at];
+	size_t used;
+
+	out_text(&text, *n->name ? n->name : "\"\"");
+	draw_branches(f, at, o->utf8, &around);
+	describe_node(n, &around);
+	if (dcp_buf_error(&text) || dcp_buf_error(&around))
+		return -ENOMEM;
+	used = out_width(around.p ? around.p : "") + 2;
+	name->whole = dcp_arena_strdup(&f->arena, text.p);
+	name->max = !o->width ? SIZE_MAX : o->width > used + 12 ? o->width - used : 12;
+	return name->whole ? 0 : -ENOMEM;
+}
+
+static void draw_node(const struct forest *f, size_t at, const char *name, struct out *o)
+{
+	dcp_auto_buf struct dcp_buf note = DCP_BUF_INIT;
+
+	draw_branches(f, at, o->utf8, &o->buf);
+	dcp_buf_str(&o->buf, name);
+	describe_node(&f->nodes[at], &note);
 	if (note.p)
 		dcp_buf_printf(&o->buf, "  %s", note.p);
 	dcp_buf_str(&o->buf, "\n");
-	o->buf.failed = o->buf.failed || line.failed || name.failed || note.failed;
+	o->buf.failed = o->buf.failed || note.failed;
+}
+
+static bool is_drawn(const struct forest *f, size_t at, const struct tree_opts *t)
+{
+	return !t->depth || f->nodes[at].depth <= t->depth;
+}
+
+/* Names are shortened together, so that they stay different. -ENOMEM. */
+static int draw(struct forest *f, const struct tree_opts *t, struct out *o)
+{
+	dcp_auto_free struct out_short *names = calloc(f->nnodes + 1, sizeof(*names));
+	size_t n = 0;
+	int rc = names ? 0 : -ENOMEM;
+
+	for (size_t i = 0; rc == 0 && i < f->nnodes; i++)
+		if (is_drawn(f, i, t))
+			rc = measure_node(f, i, o, &names[n++]);
+	if (rc == 0)
+		rc = out_shorten(&f->arena, names, n, o->utf8);
+	n = 0;
+	for (size_t i = 0; rc == 0 && i < f->nnodes; i++)
+		if (is_drawn(f, i, t))
+			draw_node(f, i, names[n++].shown, o);
+	return rc;
 }
 
 /* Where a node hangs, as a JSON array. */
@@ -322,8 +364,8 @@ static void put_node(const struct forest *f, size_t at, struct out *o, const cha
 	out_row_end(o);
 }
 
-static enum cmd_exit print(const struct forest *f, const struct tree_opts *t,
-			   const struct pick *p, struct out *o)
+static enum cmd_exit print(struct forest *f, const struct tree_opts *t, const struct pick *p,
+			   struct out *o)
 {
 	size_t deepest = 0;
 	const char **path;
@@ -337,14 +379,11 @@ static enum cmd_exit print(const struct forest *f, const struct tree_opts *t,
 	if (t->form == OUT_JSON)
 		dcp_jsonw_put_str(&o->json, "version", p->ck.name);
 	out_list(o, "nodes", "path nbytes tensors elements what");
-	for (size_t i = 0; i < f->nnodes; i++) {
-		if (t->depth && f->nodes[i].depth > t->depth)
-			continue;
-		if (t->form == OUT_TEXT)
-			draw_node(f, i, o);
-		else
+	if (t->form == OUT_TEXT && draw(f, t, o) < 0)
+		o->buf.failed = true;
+	for (size_t i = 0; t->form != OUT_TEXT && i < f->nnodes; i++)
+		if (is_drawn(f, i, t))
 			put_node(f, i, o, path);
-	}
 	free(path);
 	out_list_end(o);
 	if (t->form == OUT_JSON)
