@@ -138,7 +138,7 @@ def cache():
 
 
 def homes():
-    """A mount for a user by fstab has root's HOME, a service may have none: the cache is where the password database says."""
+    """A mount for a user by fstab has root's HOME, a service may have none: the cache and the layouts are where the password database says."""
     if os.geteuid() or subprocess.run(["unshare", "-m", "true"], stderr=subprocess.DEVNULL).returncode:
         print("left out: needs root, and a place to mount in")
         return
@@ -150,10 +150,17 @@ def homes():
         shutil.copytree(SCRATCH / "source", top / "source")
         shutil.copy(DCPFS, top / "dcpfs")
         (top / "passwd").write_text(pathlib.Path("/etc/passwd").read_text() + f"dcpfs-test:x:54321:54321::{top}/home:/bin/sh\n")
-        script = f"mount --bind {top}/passwd /etc/passwd && exec setpriv --reuid 54321 --regid 54321 --clear-groups {top}/dcpfs index --path {top}/source"
+        (top / "home/.config/dcpfs").mkdir(parents=True)
+        (top / "home/.config/dcpfs/ours.dcpl").write_text("mesh dp=2\n* replicate\n")
+        script = f"mount --bind {top}/passwd /etc/passwd && exec setpriv --reuid 54321 --regid 54321 --clear-groups {top}/dcpfs "
         for home in ({"HOME": "/root"}, {}, {"HOME": "/nonexistent"}, {"HOME": str(top)}):
-            got = subprocess.run(["unshare", "-m", "sh", "-c", script], env={"PATH": os.environ["PATH"]} | home, capture_output=True, cwd="/")
+            def ask(words):
+                return subprocess.run(["unshare", "-m", "sh", "-c", script + words], env={"PATH": os.environ["PATH"]} | home, capture_output=True, cwd="/")
+
+            got = ask(f"index --path {top}/source")
             check(got.stdout.decode().startswith(f"{top}/home/.cache/dcpfs/"), f"{home}: {got}")
+            got = ask(f"plan --layout ours --json {top}/source")
+            equal(got.returncode, OK, f"{home}: a layout of the user's: {got}")
     finally:
         shutil.rmtree(top)
 

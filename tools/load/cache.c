@@ -30,7 +30,7 @@ static bool can_write(const char *dir)
 	return at && access(at, W_OK | X_OK) == 0;
 }
 
-/* What the password database says of this user; NULL: nothing. */
+/* The home directory of this user in the password database, or NULL. */
 static char *registered_home(void)
 {
 	struct passwd pw, *found = NULL;
@@ -42,31 +42,35 @@ static char *registered_home(void)
 		       : NULL;
 }
 
+/* Is @dir, below the directory @home, this user's? @read: also where only @home is, and nothing can be written. */
+static bool is_ours(const char *home, const char *dir, bool read)
+{
+	struct stat st;
+
+	return can_write(dir) || (read && stat(home, &st) == 0 && st.st_uid == geteuid());
+}
+
 /*
- * The user's own directory, to be freed; NULL: there is none. mount(8) has HOME name root's when it mounts for a user
- * by fstab, and a service may have no HOME: where it cannot be written, the password database is asked.
+ * The directory @below of the user's own, to be freed; NULL: there is none. mount(8) has HOME name root's when it mounts
+ * for a user by fstab, and a service may have no HOME: the password database is asked unless HOME is this user's.
  */
-static char *find_home(void)
+static char *find_below_home(const char *below, bool read)
 {
 	const char *home = getenv("HOME");
-	dcp_auto_free char *cache = NULL, *other = NULL;
+	dcp_auto_free char *other = registered_home();
+	char *named = home && *home == '/' ? join(home, below) : NULL;
+	char *registered = other ? join(other, below) : NULL;
+	bool take_named = named && (is_ours(home, named, read) || !registered ||
+				    !is_ours(other, registered, read));
 
-	if (home && *home != '/')
-		home = NULL;
-	cache = home ? join(home, ".cache") : NULL;
-	if (cache && can_write(cache))
-		return strdup(home);
-	other = registered_home();
-	if (other && (!home || can_write(other)))
-		return strdup(other);
-	return home ? strdup(home) : NULL;
+	free(take_named ? registered : named);
+	return take_named ? named : registered;
 }
 
 char *load_cache_dir(void)
 {
 	const char *own = getenv("DCPFS_CACHE");
 	const char *xdg = getenv("XDG_CACHE_HOME");
-	dcp_auto_free char *home = NULL;
 
 	if (own && *own && *own != '/') {
 		/* The daemon that goes on to use it leaves this directory. */
@@ -78,18 +82,16 @@ char *load_cache_dir(void)
 		return *own ? strdup(own) : NULL;
 	if (xdg && xdg[0] == '/')
 		return join(xdg, "dcpfs");
-	home = find_home();
-	return home ? join(home, ".cache/dcpfs") : NULL;
+	return find_below_home(".cache/dcpfs", false);
 }
 
 char *load_config_dir(void)
 {
 	const char *xdg = getenv("XDG_CONFIG_HOME");
-	const char *home = getenv("HOME");
 
 	if (xdg && xdg[0] == '/')
 		return join(xdg, "dcpfs");
-	return home && home[0] == '/' ? join(home, ".config/dcpfs") : NULL;
+	return find_below_home(".config/dcpfs", true);
 }
 
 int load_cache_make(const char *dir)

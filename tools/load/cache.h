@@ -14,8 +14,9 @@
  */
 char *load_cache_dir(void);
 
-/* Where the user keeps layouts (*.dcpl): $XDG_CONFIG_HOME/dcpfs or ~/.config/dcpfs; the caller
- * frees it; NULL: nowhere. It need not exist. */
+/* Where the user keeps layouts (*.dcpl) and the secret of jobs: $XDG_CONFIG_HOME/dcpfs or ~/.config/dcpfs, where ~ is as
+ * above, and a $HOME of this user's is taken also when it cannot be written. The caller frees it; NULL: nowhere. It need
+ * not exist. */
 char *load_config_dir(void);
 
 /* Make @dir and its parents (0700). 0 or a negative errno. */
