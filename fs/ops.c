@@ -18,8 +18,6 @@
 #include "fs/versions/ranks.h"
 #include "fs/versions/versions.h"
 
-enum { MAX_IOV = 512 };
-
 /* Inside a version nothing changes; elsewhere a second of delay is acceptable. */
 static const double FOREVER = 1e9, SOON = 1.0;
 
@@ -230,43 +228,35 @@ static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	fuse_reply_err(req, 0);
 }
 
-/* Copy into one of our buffers; reply with all @n bytes or an error, never fewer. */
-static void reply_copied(fuse_req_t req, struct dcpfs *fs, const struct dcpfs_file *f,
-			 uint64_t off, size_t n)
+static void *take_slab(void *slabs, size_t n)
 {
-	struct dcpfs_slabs *slabs = ((struct dcpfs_server *)fuse_req_userdata(req))->slabs;
-	void *slab = n <= DCPFS_MAX_READ ? dcpfs_slab_take(slabs, n) : NULL;
-	int rc = slab ? dcpfs_file_read(fs, f, off, slab, n) : -ENOMEM;
-
-	dcpfs_count(&fs->stats, DCPFS_STAT_REPLY_COPIED, 1);
-	if (rc < 0)
-		reply_code(req, rc);
-	else
-		fuse_reply_buf(req, slab, n);
-	if (slab)
-		dcpfs_slab_give(slabs, slab, n);
+	return n <= DCPFS_MAX_READ ? dcpfs_slab_take(slabs, n) : NULL;
 }
 
-static void reply_bytes(fuse_req_t req, struct dcpfs *fs, const struct dcpfs_file *f,
-			uint64_t off, size_t n)
+/* All @n bytes or an error, never fewer. */
+static void reply_bytes(fuse_req_t req, struct dcpfs *fs, struct dcpfs_file *f, uint64_t off,
+			size_t n)
 {
-	struct iovec iov[MAX_IOV];
-	struct dcpfs_lent lent;
-	int rc = dcpfs_file_iov(fs, f, off, n, iov, MAX_IOV, &lent);
+	struct dcpfs_slabs *slabs = ((struct dcpfs_server *)fuse_req_userdata(req))->slabs;
+	struct dcpfs_reply r;
+	struct dcp_reply *b = &r.bytes;
+	int rc;
 
+	dcp_reply_begin(b, n, take_slab, slabs);
+	rc = dcpfs_file_answer(fs, f, off, n, &r);
 	if (rc < 0) {
 		reply_code(req, rc);
-	} else if (rc == 0) {
-		reply_copied(req, fs, f, off, n);
 	} else {
-		dcpfs_count(&fs->stats, DCPFS_STAT_REPLY_MAPPED, 1);
-		rc = rc == 1 ? fuse_reply_buf(req, iov[0].iov_base, iov[0].iov_len)
-			     : fuse_reply_iov(req, iov, rc);
-		if (rc == -EFAULT) /* the file was cut under the mapping: the kernel answers
-				      EIO itself */
-			dcpfs_file_failed(fs, lent.part ? lent.part : f, off, -EIO);
+		dcpfs_count(&fs->stats,
+			    b->buf ? DCPFS_STAT_REPLY_COPIED : DCPFS_STAT_REPLY_MAPPED, 1);
+		rc = b->n == 1 ? fuse_reply_buf(req, b->entry[0].iov_base, b->entry[0].iov_len)
+			       : fuse_reply_iov(req, b->entry, (int)b->n);
+		if (rc == -EFAULT) /* the kernel answers EIO itself */
+			dcpfs_reply_failed(fs, f, off, &r);
 	}
-	dcpfs_file_return(fs, f, &lent);
+	dcpfs_reply_finish(fs, &r);
+	if (b->buf)
+		dcpfs_slab_give(slabs, b->buf, n);
 }
 
 static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,

@@ -14,17 +14,19 @@ enum {
 	LIVE_MAX_MS = 2000, /* and in all */
 };
 
+enum idle { PLAIN, WITH_TEXT, WITH_PARTS, IDLE_COUNT };
+
 struct dcpfs_cache {
 	pthread_mutex_t lock; /* everything below; never held while a file is made or read */
 	struct dcpfs_file *bucket[BUCKETS];
-	/* Those that only the cache holds: plain ones, and ones with text. Only they are evicted,
-	 * so what is open costs an insert nothing. */
-	struct dcp_lru idle[2];
+	/* Those that only the cache holds. Only they are evicted, so what is open costs an insert
+	 * nothing. */
+	struct dcp_lru idle[IDLE_COUNT];
 	/* Those that are not in the table: live ones, and of versions that are gone. */
 	struct dcp_lru loose;
-	uint64_t uses; /* that ended */
-	unsigned n;
-	size_t text; /* bytes */
+	uint64_t uses;      /* that ended */
+	unsigned n, models; /* in the table; idle models, each with its parts */
+	size_t text;        /* bytes */
 	/* Without OPEN a live file belongs to no open file: one of each is kept, so that a reader
 	 * gets all parts of one text. */
 	struct {
@@ -43,9 +45,9 @@ struct dcpfs_cache *dcpfs_cache_create(void)
 }
 
 /* Of the idle ones. */
-static struct dcpfs_file *oldest(const struct dcpfs_cache *c, bool text)
+static struct dcpfs_file *oldest(const struct dcpfs_cache *c, enum idle kind)
 {
-	return (struct dcpfs_file *)c->idle[text].oldest;
+	return (struct dcpfs_file *)c->idle[kind].oldest;
 }
 
 void dcpfs_cache_destroy(struct dcpfs *fs)
@@ -94,8 +96,12 @@ static size_t text_of(const struct dcpfs_file *f)
 /* From now on the cache alone holds @f, or it is held elsewhere as well. */
 static void set_idle(struct dcpfs_cache *c, struct dcpfs_file *f, bool idle)
 {
-	struct dcp_lru *list = &c->idle[text_of(f) != 0];
+	enum idle kind = f->content == DCPFS_PARTS ? WITH_PARTS
+			 : text_of(f)              ? WITH_TEXT
+						   : PLAIN;
+	struct dcp_lru *list = &c->idle[kind];
 
+	c->models += kind != WITH_PARTS ? 0 : idle ? 1 : -1;
 	if (idle) {
 		f->used = ++c->uses;
 		dcp_lru_add(list, &f->use);
@@ -122,21 +128,30 @@ static void remove_file(struct dcpfs_cache *c, struct dcpfs_file *f)
 	c->text -= text_of(f);
 }
 
-/* Idle files over the limit, taken out; the caller puts the chain (by next). */
-static struct dcpfs_file *evict(struct dcpfs_cache *c)
+/* The idle file to go next; NULL: all limits are kept, or nothing is idle. */
+static struct dcpfs_file *next_out(const struct dcpfs_cache *c)
 {
 	struct dcpfs_file *out = NULL;
 
-	for (;;) {
-		struct dcpfs_file *f = oldest(c, true), *plain = oldest(c, false);
+	if (c->models > DCPFS_CACHE_MODELS)
+		return oldest(c, WITH_PARTS);
+	if (c->text > DCPFS_CACHE_TEXT)
+		return oldest(c, WITH_TEXT);
+	for (enum idle k = 0; c->n > DCPFS_CACHE_FILES && k < IDLE_COUNT; k++) {
+		struct dcpfs_file *f = oldest(c, k);
 
-		if (c->text <= DCPFS_CACHE_TEXT) {
-			if (c->n <= DCPFS_CACHE_FILES)
-				break;
-			f = f && (!plain || f->used < plain->used) ? f : plain;
-		}
-		if (!f)
-			break;
+		if (f && (!out || f->used < out->used))
+			out = f;
+	}
+	return out;
+}
+
+/* Idle files over the limits, taken out; the caller puts the chain (by next). */
+static struct dcpfs_file *evict(struct dcpfs_cache *c)
+{
+	struct dcpfs_file *out = NULL, *f;
+
+	while ((f = next_out(c))) {
 		remove_file(c, f);
 		f->next = out;
 		out = f;
@@ -218,6 +233,7 @@ struct dcpfs_file *dcpfs_cache_find(struct dcpfs *fs, uint64_t ino)
 void dcpfs_file_put(struct dcpfs *fs, struct dcpfs_file *f)
 {
 	struct dcpfs_cache *c = fs->files;
+	struct dcpfs_file *out = NULL;
 	uint32_t refs = __atomic_load_n(&f->refs, __ATOMIC_RELAXED);
 
 	/* Only the last two counts are worth the lock. */
@@ -227,13 +243,16 @@ void dcpfs_file_put(struct dcpfs *fs, struct dcpfs_file *f)
 			return;
 	pthread_mutex_lock(&c->lock);
 	refs = __atomic_sub_fetch(&f->refs, 1, __ATOMIC_ACQ_REL);
-	if (refs == 1 && f->cached)
+	if (refs == 1 && f->cached) {
 		set_idle(c, f, true);
-	else if (refs == 0)
+		out = evict(c);
+	} else if (refs == 0) {
 		dcp_lru_remove(&c->loose, &f->use);
+	}
 	pthread_mutex_unlock(&c->lock);
 	if (refs == 0)
 		dcpfs_file_destroy(fs, f);
+	put_chain(fs, out);
 }
 
 void dcpfs_cache_begin(struct dcpfs *fs, struct dcpfs_file *f)

@@ -120,7 +120,6 @@ static int make_file(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t ino,
 		return rc;
 	}
 	dcpfs_count(&fs->stats, DCPFS_STAT_FILES_OPENED, 1);
-	dcpfs_cache_begin(fs, f);
 	*out = f;
 	return 0;
 }
@@ -138,6 +137,7 @@ int dcpfs_file_get(struct dcpfs *fs, uint64_t ino, struct dcpfs_file **out, stru
 		rc = make_file(fs, NULL, ino, &f, err);
 		if (rc < 0)
 			return rc;
+		dcpfs_cache_begin(fs, f);
 		if (!node->live)
 			f = dcpfs_cache_insert(fs, f);
 		else if (shared)
@@ -147,18 +147,43 @@ int dcpfs_file_get(struct dcpfs *fs, uint64_t ino, struct dcpfs_file **out, stru
 	return 0;
 }
 
-int dcpfs_file_of(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t ino,
-		  struct dcpfs_file **out)
+/* The file of inode @ino if it is kept at @at, referenced; else NULL. */
+static struct dcpfs_file *kept_part(struct dcpfs_model *m, struct dcpfs_file **at, uint64_t ino)
 {
+	struct dcpfs_file *part;
+
+	pthread_mutex_lock(&m->lock);
+	part = *at && (*at)->ino == ino ? *at : NULL;
+	if (part)
+		dcpfs_file_hold(part);
+	pthread_mutex_unlock(&m->lock);
+	return part;
+}
+
+int dcpfs_file_part(struct dcpfs *fs, struct dcpfs_file *f, const struct dcpfs_model_part *p,
+		    struct dcpfs_file **out)
+{
+	struct dcpfs_model *m = &f->model;
+	size_t i = (size_t)(p - DCP_ITEMS(m->parts, struct dcpfs_model_part));
+	uint64_t ino =
+		dcpfs_ino_pack(dcpfs_ino_unpack(f->ino).slot, DCPFS_RAW, (uint64_t)p->row);
+	struct dcpfs_file **at = &m->kept[i % m->nkept], *other;
 	int rc;
 
-	*out = dcpfs_cache_find(fs, ino);
+	*out = kept_part(m, at, ino);
 	if (*out)
 		return 0;
-	rc = make_file(fs, ver, ino, out, NULL);
-	if (rc == 0)
-		*out = dcpfs_cache_insert(fs, *out);
-	return rc;
+	rc = make_file(fs, f->ver, ino, out, NULL);
+	if (rc < 0)
+		return rc;
+	dcpfs_file_hold(*out);
+	pthread_mutex_lock(&m->lock);
+	other = *at; /* another part, or the same that another thread opened */
+	*at = *out;
+	pthread_mutex_unlock(&m->lock);
+	if (other)
+		dcpfs_part_put(fs, other);
+	return 0;
 }
 
 /* ---- DCPFS_IOC_INFO ---- */

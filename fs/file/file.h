@@ -7,17 +7,17 @@
  * Live files (.dcpfs/) are made at every open and belong to that open alone; where the
  * kernel skips OPEN, their text stays until the second is over, and their mtime says so.
  *
- * The cache is bounded: DCPFS_CACHE_FILES files, with DCPFS_CACHE_TEXT bytes of text besides
- * what is open. Generated text beyond a megabyte lies in an unlinked file, not in private
+ * The cache is bounded: DCPFS_CACHE_FILES files, among them DCPFS_CACHE_MODELS models, with
+ * DCPFS_CACHE_TEXT bytes of text besides what is open. Generated text beyond a megabyte lies in an unlinked file, not in private
  * memory.
  */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/uio.h>
 #include <time.h>
 
+#include "core/store/view/reply.h"
 #include "core/store/view/view.h"
 
 struct dcp_err;
@@ -29,6 +29,7 @@ struct dcpfs_version;
 
 #define DCPFS_CACHE_FILES 1024
 #define DCPFS_CACHE_TEXT (64u << 20)
+#define DCPFS_CACHE_MODELS 8
 
 struct dcpfs_cache *dcpfs_cache_create(void);
 void dcpfs_cache_destroy(struct dcpfs *fs);
@@ -69,22 +70,24 @@ uint64_t dcpfs_file_size(const struct dcpfs_file *f);
 /* When a live file's text was made: its mtime. */
 struct timespec dcpfs_file_made(const struct dcpfs_file *f);
 
-/* What iovec entries point to: files of a view (that of @part, unless it is NULL). */
-struct dcpfs_lent {
-	struct dcpfs_file *part; /* a reference */
-	struct dcp_lent files;
+/* The answer to a READ, and the files of parts that it points into. */
+struct dcpfs_reply {
+	struct dcp_reply bytes;
+	uint32_t nparts;
+	struct dcpfs_file *part[DCP_REPLY_FILES];
 };
 
 /*
- * Bytes [off, off + n), which must lie inside the file. iov() as dcp_view_iov(): how many
- * entries, 0 when read() is the way; @lent is to be returned in any case. A failing read is
- * noted in errors.json.
+ * Append bytes [off, off + n), which must lie inside the file, to an empty reply that was begun
+ * with n. 0, or -ESTALE, -EIO, ...: a failing read is noted in errors.json.
  */
-int dcpfs_file_iov(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, size_t n,
-		   struct iovec *iov, int max, struct dcpfs_lent *lent);
-void dcpfs_file_return(struct dcpfs *fs, const struct dcpfs_file *f, struct dcpfs_lent *lent);
-int dcpfs_file_read(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, void *buf,
-		    size_t n);
+int dcpfs_file_answer(struct dcpfs *fs, struct dcpfs_file *f, uint64_t off, size_t n,
+		      struct dcpfs_reply *r);
+/* Its bytes could not be read when they were sent, since a file was cut under its mapping: note
+ * where. */
+void dcpfs_reply_failed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off,
+			const struct dcpfs_reply *r);
+void dcpfs_reply_finish(struct dcpfs *fs, struct dcpfs_reply *r);
 
 /* The answer to DCPFS_IOC_INFO. -ENOTTY: that kind of node has none. */
 int dcpfs_file_info(struct dcpfs *fs, uint64_t ino, struct dcpfs_info *out);

@@ -40,6 +40,7 @@ struct dcpfs_file {
 
 	uint32_t refs; /* atomic; the cache holds one. The cache lock guards the rest: */
 	bool cached;
+	bool part;               /* a model's, in no list of the cache */
 	uint64_t used;           /* when its last use ended, by the cache's count of uses */
 	struct dcpfs_file *next; /* in the bucket */
 };
@@ -48,6 +49,9 @@ struct dcpfs_file {
 
 /* Only when it is no longer held. */
 void dcpfs_file_destroy(struct dcpfs *fs, struct dcpfs_file *f);
+
+/* Give back a reference to the file of a part, which is in no list of the cache. */
+void dcpfs_part_put(struct dcpfs *fs, struct dcpfs_file *f);
 
 /* Did the version leave the list? Then it is not opened again. */
 bool dcpfs_file_is_gone(const struct dcpfs_file *f);
@@ -83,6 +87,6 @@ int dcpfs_blob_make(struct dcpfs *fs, const struct dcpfs_file *f, struct dcpfs_t
 
 /* ---- file.c ---- */
 
-/* A reference to the file of inode @ino of @ver, which may be gone. */
-int dcpfs_file_of(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t ino,
-		  struct dcpfs_file **out);
+/* A reference to the file of part @p of the model @f, which keeps another reference. */
+int dcpfs_file_part(struct dcpfs *fs, struct dcpfs_file *f, const struct dcpfs_model_part *p,
+		    struct dcpfs_file **out);

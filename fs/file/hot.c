@@ -59,7 +59,7 @@ static int fuse_fd(const struct dcpfs_hot *h)
 	return __atomic_load_n(&h->fuse_fd, __ATOMIC_ACQUIRE);
 }
 
-static int fill(struct dcpfs *fs, const struct dcpfs_file *f, dcpfs_hot_read read, int fd,
+static int fill(struct dcpfs *fs, struct dcpfs_file *f, dcpfs_hot_read read, int fd,
 		uint64_t size)
 {
 	dcp_auto_free char *buf = malloc(CHUNK);
@@ -84,8 +84,8 @@ static int fill(struct dcpfs *fs, const struct dcpfs_file *f, dcpfs_hot_read rea
  * the indexes, else in memory: disk file systems cache in large folios, and reading such a copy
  * costs half of what one in a memory file does.
  */
-static int assemble(struct dcpfs_hot *h, struct dcpfs *fs, const struct dcpfs_file *f,
-		    uint64_t size, dcpfs_hot_read read)
+static int assemble(struct dcpfs_hot *h, struct dcpfs *fs, struct dcpfs_file *f, uint64_t size,
+		    dcpfs_hot_read read)
 {
 	dcp_auto_fd int fd = dcpfs_nameless(fs->opts.store.cache_dir, "dcpfs-hot");
 	struct backing_map map = { 0 };
@@ -96,7 +96,7 @@ static int assemble(struct dcpfs_hot *h, struct dcpfs *fs, const struct dcpfs_fi
 	return DCP_MAX(ioctl(fuse_fd(h), DEV_IOC_BACKING_OPEN, &map), 0);
 }
 
-int dcpfs_hot_backing(struct dcpfs_hot *h, struct dcpfs *fs, const struct dcpfs_file *f,
+int dcpfs_hot_backing(struct dcpfs_hot *h, struct dcpfs *fs, struct dcpfs_file *f,
 		      uint64_t size, dcpfs_hot_read read, struct dcpfs_hot_copy *copy)
 {
 	int id;

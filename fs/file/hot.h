@@ -32,8 +32,8 @@ struct dcpfs_hot_copy {
 	uint64_t bytes;
 };
 
-typedef int (*dcpfs_hot_read)(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off,
-			      void *buf, size_t n);
+typedef int (*dcpfs_hot_read)(struct dcpfs *fs, struct dcpfs_file *f, uint64_t off, void *buf,
+			      size_t n);
 
 /*
  * The kernel's number for the content of @f, @size bytes that @read gives, assembled now if it
@@ -41,7 +41,7 @@ typedef int (*dcpfs_hot_read)(struct dcpfs *fs, const struct dcpfs_file *f, uint
  * unreadable). The answer stays the same while the file is in the cache, since the kernel
  * requires it of all opens of an inode. Any thread.
  */
-int dcpfs_hot_backing(struct dcpfs_hot *h, struct dcpfs *fs, const struct dcpfs_file *f,
+int dcpfs_hot_backing(struct dcpfs_hot *h, struct dcpfs *fs, struct dcpfs_file *f,
 		      uint64_t size, dcpfs_hot_read read, struct dcpfs_hot_copy *copy);
 /* Give the copy back. */
 void dcpfs_hot_drop(struct dcpfs_hot *h, struct dcpfs_hot_copy *copy);

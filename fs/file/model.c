@@ -2,6 +2,7 @@
 #include "fs/file/model.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/arena.h"
@@ -119,12 +120,22 @@ int dcpfs_model_make(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t n,
 	}
 	made.parts = m.parts;
 	made.size = made.header.n + m.end;
+	made.nkept = DCP_MIN(DCP_NITEMS(m.parts, struct dcpfs_model_part), DCPFS_MODEL_KEPT);
+	made.kept = calloc(made.nkept + 1, sizeof(struct dcpfs_file *));
 	*out = made;
+	pthread_mutex_init(&out->lock, NULL);
+	if (!made.kept) {
+		dcpfs_model_finish(out);
+		*out = (struct dcpfs_model){ 0 };
+		return -ENOMEM;
+	}
 	return 0;
 }
 
 void dcpfs_model_finish(struct dcpfs_model *m)
 {
+	free(m->kept);
+	pthread_mutex_destroy(&m->lock);
 	dcpfs_text_finish(&m->header);
 	dcp_buf_finish(&m->parts);
 }

@@ -8,6 +8,13 @@
 #include "fs/ino.h"
 #include "fs/versions/versions.h"
 
+static void drop_parts(struct dcpfs *fs, const struct dcpfs_model *m)
+{
+	for (size_t i = 0; i < m->nkept; i++)
+		if (m->kept[i])
+			dcpfs_part_put(fs, m->kept[i]);
+}
+
 void dcpfs_file_destroy(struct dcpfs *fs, struct dcpfs_file *f)
 {
 	dcpfs_hot_drop(fs->hot, &f->hot);
@@ -18,12 +25,19 @@ void dcpfs_file_destroy(struct dcpfs *fs, struct dcpfs_file *f)
 	pthread_mutex_destroy(&f->opening);
 	if (f->content == DCPFS_VIEW)
 		dcp_view_close(f->view);
-	else if (f->content == DCPFS_PARTS)
+	else if (f->content == DCPFS_PARTS) {
+		drop_parts(fs, &f->model);
 		dcpfs_model_finish(&f->model);
-	else
+	} else
 		dcpfs_text_finish(&f->text);
 	dcpfs_version_put(f->ver);
 	free(f);
+}
+
+void dcpfs_part_put(struct dcpfs *fs, struct dcpfs_file *f)
+{
+	if (__atomic_sub_fetch(&f->refs, 1, __ATOMIC_ACQ_REL) == 0)
+		dcpfs_file_destroy(fs, f);
 }
 
 bool dcpfs_file_is_gone(const struct dcpfs_file *f)

@@ -6,7 +6,6 @@
 #include "core/store/view/view.h"
 #include "fs/file/file_int.h"
 #include "fs/fs.h"
-#include "fs/ino.h"
 #include "fs/versions/versions.h"
 
 int dcpfs_file_failed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, int rc)
@@ -43,109 +42,99 @@ static bool is_rewritten(const struct dcpfs_file *f)
 	return f->ver && __atomic_load_n(&f->ver->rewritten, __ATOMIC_ACQUIRE);
 }
 
-static int view_iov(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, size_t n,
-		    struct iovec *iov, int max, struct dcpfs_lent *lent)
+/* Of a file that is no model: 1: the reply points into it; 0: it does not need it any more. */
+static int answer(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, size_t n,
+		  struct dcp_reply *r)
 {
-	int rc = dcp_view_iov(f->view, off, n, iov, max, &lent->files);
+	int rc = f->content == DCPFS_VIEW ? dcp_view_answer(f->view, off, n, r)
+					  : dcp_reply_point(r, f->text.p + off, n);
 
-	return rc == 0 ? 0 : judge(fs, f, off, n, rc); /* 0: read() will find out */
+	return judge(fs, f, off, n, rc);
 }
 
-/* A reference to the file of one part of a model. */
-static int part_file(struct dcpfs *fs, const struct dcpfs_file *f,
-		     const struct dcpfs_model_part *part, struct dcpfs_file **out)
+static int answer_part(struct dcpfs *fs, struct dcpfs_file *f, const struct dcpfs_model_part *p,
+		       uint64_t off, size_t n, struct dcpfs_reply *r)
 {
-	uint64_t ino =
-		dcpfs_ino_pack(dcpfs_ino_unpack(f->ino).slot, DCPFS_RAW, (uint64_t)part->row);
+	struct dcpfs_file *part;
+	int rc = dcpfs_file_part(fs, f, p, &part);
 
-	return dcpfs_file_of(fs, f->ver, ino, out);
+	if (rc < 0)
+		return rc;
+	rc = answer(fs, part, off, n, &r->bytes);
+	if (rc > 0)
+		r->part[r->nparts++] = part;
+	else
+		dcpfs_part_put(fs, part);
+	return DCP_MIN(rc, 0);
 }
 
-/* Pointers when all that is asked for lies in one part. */
-static int model_iov(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, size_t n,
-		     struct iovec *iov, int max, struct dcpfs_lent *lent)
+static int answer_model(struct dcpfs *fs, struct dcpfs_file *f, uint64_t off, size_t n,
+			struct dcpfs_reply *r)
 {
-	uint64_t inside, left;
-	const struct dcpfs_model_part *part = dcpfs_model_at(&f->model, off, &inside, &left);
-	int rc;
+	int rc = 0;
 
-	if (n > left || max < 1)
-		return 0;
-	if (!part) {
-		iov[0] = (struct iovec){ (void *)(uintptr_t)(f->model.header.p + off), n };
-		return 1;
-	}
-	rc = part_file(fs, f, part, &lent->part);
-	return rc < 0 ? rc : view_iov(fs, lent->part, inside, n, iov, max, lent);
-}
-
-static int model_read(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, char *buf,
-		      size_t n)
-{
-	while (n) {
+	while (n && rc == 0) {
 		uint64_t inside, left;
 		const struct dcpfs_model_part *part =
 			dcpfs_model_at(&f->model, off, &inside, &left);
 		size_t now = DCP_MIN(n, left);
-		struct dcpfs_file *of = NULL;
-		int rc = 0;
 
-		if (!part)
-			memcpy(buf, f->model.header.p + off, now);
+		r->bytes.copy = r->nparts == DCP_LEN(r->part);
+		if (part)
+			rc = answer_part(fs, f, part, inside, now, r);
 		else
-			rc = part_file(fs, f, part, &of);
-		if (of) {
-			rc = dcpfs_file_read(fs, of, inside, buf, now);
-			dcpfs_file_put(fs, of);
-		}
-		if (rc < 0)
-			return rc;
-		buf += now;
+			rc = dcp_reply_point(&r->bytes, f->model.header.p + off, now);
 		off += now;
 		n -= now;
 	}
-	return 0;
+	return rc;
 }
 
-int dcpfs_file_iov(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, size_t n,
-		   struct iovec *iov, int max, struct dcpfs_lent *lent)
+int dcpfs_file_answer(struct dcpfs *fs, struct dcpfs_file *f, uint64_t off, size_t n,
+		      struct dcpfs_reply *r)
 {
-	lent->part = NULL;
-	lent->files.n = 0;
-	if (is_rewritten(f))
-		return -ESTALE;
-	if (f->content == DCPFS_VIEW)
-		return view_iov(fs, f, off, n, iov, max, lent);
-	if (f->content == DCPFS_PARTS)
-		return model_iov(fs, f, off, n, iov, max, lent);
-	if (max < 1 || !f->text.p)
-		return 0;
-	iov[0] = (struct iovec){ (void *)(uintptr_t)(f->text.p + off), n };
-	return 1;
-}
-
-void dcpfs_file_return(struct dcpfs *fs, const struct dcpfs_file *f, struct dcpfs_lent *lent)
-{
-	if (lent->files.n)
-		dcp_view_return(lent->part ? lent->part->view : f->view, &lent->files);
-	if (lent->part)
-		dcpfs_file_put(fs, lent->part);
-}
-
-int dcpfs_file_read(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, void *buf,
-		    size_t n)
-{
-	int rc = 0;
-
+	r->nparts = 0;
 	if (is_rewritten(f))
 		return -ESTALE;
 	if (f->content == DCPFS_PARTS)
-		return model_read(fs, f, off, buf, n); /* its parts note what fails */
-	if (f->content == DCPFS_VIEW)
-		rc = dcp_view_read(f->view, off, buf, n);
-	else
-		memcpy(buf, f->text.p + off, n);
-	return judge(fs, f, off, n, rc);
+		return answer_model(fs, f, off, n, r); /* its parts note what fails */
+	return DCP_MIN(answer(fs, f, off, n, &r->bytes), 0);
+}
+
+void dcpfs_reply_failed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off,
+			const struct dcpfs_reply *r)
+{
+	if (f->content != DCPFS_PARTS)
+		dcpfs_file_failed(fs, f, off, -EIO);
+	for (uint32_t i = 0; i < r->nparts; i++)
+		if (dcp_view_check(r->part[i]->view) < 0)
+			dcpfs_file_failed(fs, r->part[i], DCPFS_NO_OFFSET, -EIO);
+}
+
+void dcpfs_reply_finish(struct dcpfs *fs, struct dcpfs_reply *r)
+{
+	dcp_reply_finish(&r->bytes);
+	while (r->nparts)
+		dcpfs_part_put(fs, r->part[--r->nparts]);
+}
+
+static void *given(void *buf, size_t size)
+{
+	(void)size;
+	return buf;
+}
+
+/* For copies of whole files (fs/file/hot.h). */
+static int read_bytes(struct dcpfs *fs, struct dcpfs_file *f, uint64_t off, void *buf, size_t n)
+{
+	struct dcpfs_reply r;
+	int rc;
+
+	dcp_reply_begin(&r.bytes, n, given, buf);
+	r.bytes.copy = true;
+	rc = dcpfs_file_answer(fs, f, off, n, &r);
+	dcpfs_reply_finish(fs, &r);
+	return rc;
 }
 
 int dcpfs_file_check(struct dcpfs *fs, const struct dcpfs_file *f)
@@ -158,7 +147,7 @@ int dcpfs_file_check(struct dcpfs *fs, const struct dcpfs_file *f)
 }
 int dcpfs_file_backing(struct dcpfs *fs, struct dcpfs_file *f)
 {
-	return f->ver ? dcpfs_hot_backing(fs->hot, fs, f, dcpfs_file_size(f), dcpfs_file_read,
+	return f->ver ? dcpfs_hot_backing(fs->hot, fs, f, dcpfs_file_size(f), read_bytes,
 					  &f->hot)
 		      : 0;
 }

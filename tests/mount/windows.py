@@ -326,5 +326,24 @@ def ends_well():
     _state["mount"].unmount()
 
 
+def parts_kept():
+    """A model keeps its parts: what is read again opens nothing, also where a read goes through many of them."""
+    source = lib.fresh("source")
+    tensors = {f"t{i:04}": lib.rng("t", i).randbytes(40 + i % 7) for i in range(1500)} | {
+        "u": lib.rng("u").randbytes(300_000), "v": lib.rng("v").randbytes(200_000)}
+    arrays.write_sharded(source / "step-1", {k: ("U8", [len(data)], 0, data) for k, data in tensors.items()})
+    with lib.mount(source) as m:
+        path = m.at / "step-1" / "hf" / "model.safetensors"
+        first, error = lib.outcome(path)
+        equal(error, None, "the first read")
+        equal({k: data for k, (_, _, data) in arrays.parse_safetensors(first)[0].items()}, tensors, "bytes")
+        before = m.stats()
+        equal(lib.sha(lib.outcome(path)[0]), lib.sha(first), "the second read")
+        after = m.stats()
+        check(after["read_bytes"] - before["read_bytes"] >= len(first), "the second read was answered from the kernel's cache")
+        check(after["files_opened"] - before["files_opened"] < 10, f"{after['files_opened'] - before['files_opened']} files opened anew")
+        check(after["reply_mapped"] > before["reply_mapped"], "long parts are copied")
+
+
 lib.main(pread_windows, past_the_end, direct, vectors, mapped, by_sendfile, by_copy_file_range, many_processes,
-         many_threads, in_other_modes, readahead, readahead_of_the_mount, ends_well)
+         many_threads, in_other_modes, readahead, readahead_of_the_mount, parts_kept, ends_well)

@@ -16,6 +16,7 @@
 #include "core/store/io/fetch.h"
 #include "core/store/io/gather.h"
 #include "core/store/io/guard.h"
+#include "core/store/view/reply.h"
 
 enum {
 	CONVERT_BYTES = 64 << 10,
@@ -23,7 +24,6 @@ enum {
 	FETCH_AHEAD = 2 << 20,  /* read ahead so much while reads are consecutive */
 	FETCH_TAIL = 24 << 20,  /* the last bytes, which are requested explicitly */
 	IOV_MIN_RUN = 32 << 10, /* mean bytes an iovec entry must carry to beat memcpy */
-	IOV_MOST = 512,
 };
 
 /* A file that a request holds. */
@@ -40,7 +40,7 @@ struct request {
 	size_t n;
 	struct dcp_fetch *fetch;
 	struct dcp_gather *gather;
-	struct touched touched[DCP_VIEW_LENT]; /* checked together, after the copies */
+	struct touched touched[DCP_REPLY_FILES]; /* checked together, after the copies */
 	uint32_t ntouched;
 	struct dcp_io_counts io;
 };
@@ -135,7 +135,7 @@ static int hold_more(struct request *r, const struct dcp_backing *b,
 			*out = r->touched[i].file;
 			return 1;
 		}
-	if (r->ntouched == DCP_VIEW_LENT)
+	if (r->ntouched == DCP_REPLY_FILES)
 		return 0;
 	rc = dcp_files_hold(r->view->files, b->number, r->ntouched == 0, out, NULL);
 	if (rc == -EMFILE && r->ntouched)
@@ -443,7 +443,7 @@ int dcp_view_read(const struct dcp_view *view, uint64_t off, void *buf, size_t n
 }
 
 /* The mapping that @b lies in, held; 0: it has none, or the request would hold too many. */
-static int map_for_iov(struct request *r, const struct dcp_backing *b, const uint8_t **map)
+static int map_of(struct request *r, const struct dcp_backing *b, const uint8_t **map)
 {
 	const struct dcp_file *file;
 	int rc;
@@ -457,23 +457,26 @@ static int map_for_iov(struct request *r, const struct dcp_backing *b, const uin
 	return rc > 0 ? *map != NULL : rc;
 }
 
+/* ---- replies ---- */
+
 /* Entries being filled: of the body in its order, @at says where each begins. */
 struct pointing {
 	struct request *r;
 	struct iovec *iov;
-	int n, max;
-	uint64_t at[IOV_MOST];
+	uint32_t n, max;
+	uint64_t at[DCP_REPLY_ENTRIES];
 };
 
 static int point(void *arg, const struct dcp_run *run)
 {
 	struct pointing *p = arg;
 	const uint8_t *map;
-	int i = p->n, rc;
+	uint32_t i = p->n;
+	int rc;
 
-	if (i == p->max || (i > 1 && p->r->n / ((unsigned)i + 1) < IOV_MIN_RUN))
+	if (i == p->max || (i > 1 && p->r->n / (i + 1) < IOV_MIN_RUN))
 		return -ECANCELED;
-	rc = map_for_iov(p->r, backing_of(p->r->view, run->piece), &map);
+	rc = map_of(p->r, backing_of(p->r->view, run->piece), &map);
 	if (rc <= 0)
 		return rc < 0 ? rc : -ECANCELED;
 	for (; i > 0 && p->at[i - 1] > run->dst; i--) {
@@ -486,56 +489,81 @@ static int point(void *arg, const struct dcp_run *run)
 	return 0;
 }
 
-/* What the request holds passes to the caller. */
-static void lend(const struct request *r, struct dcp_lent *lent)
+/* What the request holds passes to the reply. */
+static void lend(const struct request *r, struct dcp_reply *to)
 {
-	for (lent->n = 0; lent->n < r->ntouched; lent->n++)
-		lent->file[lent->n] = r->touched[lent->n].number;
+	for (uint32_t i = 0; i < r->ntouched; i++, to->nheld++) {
+		to->held[to->nheld].files = r->view->files;
+		to->held[to->nheld].number = r->touched[i].number;
+	}
 }
 
-int dcp_view_iov(const struct dcp_view *view, uint64_t off, size_t n, struct iovec *iov,
-		 int max, struct dcp_lent *lent)
+/* 1: pointed at; 0: copying is better (short runs, swapped, negated, cast or widened elements,
+ * files that are not mapped, or too many of them). */
+static int point_at_body(const struct dcp_view *view, uint64_t off, size_t n,
+			 struct dcp_reply *to)
 {
 	struct pointing p;
 	struct request r;
-	int used = 0, rc, same;
+	int rc, same;
 
-	p.n = 0;
-	lent->n = 0;
-	if (view->convert || max < 1 || n == 0)
-		return 0;
-	if (off < view->header.n) {
-		size_t head = DCP_MIN(n, view->header.n - off);
-
-		iov[used++] = (struct iovec){ view->header.p + off, head };
-		off += head;
-		n -= head;
-	}
 	start(&r, view);
-	r.off = off - view->header.n;
+	r.off = off;
 	r.n = n;
+	p.n = 0;
+	p.max = dcp_reply_room(to);
 	p.r = &r;
-	p.iov = iov + used;
-	p.max = DCP_MIN(max - used, IOV_MOST);
-	rc = dcp_strided_runs(&view->tiling, &view->cut, r.off, n, point, &p);
+	p.iov = to->entry + to->n;
+	rc = dcp_strided_runs(&view->tiling, &view->cut, off, n, point, &p);
 	same = rc > 0 ? check_touched(&r) : 0;
-	if (rc <= 0 || same < 0) {
+	if (rc <= 0 || same < 0 || r.ntouched > DCP_REPLY_FILES - to->nheld) {
 		release_touched(&r, 0);
-		return same < 0 ? same : rc;
+		return same < 0 ? same : DCP_MIN(rc, 0);
 	}
-	used += p.n;
+	to->n += p.n;
+	to->done += n;
 	fetch(&r);
 	r.io.mapped += n;
-	r.io.runs += (uint64_t)used;
+	r.io.runs += p.n;
 	dcp_io_add(dcp_files_opts(view->files)->counts, &r.io);
-	lend(&r, lent);
-	return used;
+	lend(&r, to);
+	return 1;
 }
 
-void dcp_view_return(const struct dcp_view *view, struct dcp_lent *lent)
+/* As point_at_body(), with the header's bytes, and nothing appended unless it returns 1. */
+static int point_at(const struct dcp_view *view, uint64_t off, size_t n, struct dcp_reply *to)
 {
-	while (lent->n)
-		dcp_files_release(view->files, lent->file[--lent->n]);
+	size_t head = off < view->header.n ? DCP_MIN(n, view->header.n - off) : 0;
+	uint32_t entries = to->n;
+	size_t done = to->done;
+	int rc = 1;
+
+	/* Of two entries, one for the header. Short parts of a long reply are better copied. */
+	if (view->convert || dcp_reply_room(to) < 2 || (n < IOV_MIN_RUN && n < to->size))
+		return 0;
+	if (head)
+		dcp_reply_point(to, view->header.p + off, head);
+	if (n > head)
+		rc = point_at_body(view, off + head - view->header.n, n - head, to);
+	if (rc <= 0) {
+		to->n = entries;
+		to->done = done;
+	}
+	return rc;
+}
+
+int dcp_view_answer(const struct dcp_view *view, uint64_t off, size_t n, struct dcp_reply *r)
+{
+	int rc = n ? point_at(view, off, n, r) : 0;
+	void *at;
+
+	if (rc || n == 0)
+		return rc;
+	at = dcp_reply_buffer(r);
+	rc = at ? dcp_view_read(view, off, at, n) : -ENOMEM;
+	if (rc == 0)
+		dcp_reply_copied(r, n);
+	return rc;
 }
 
 /* ---- from file to file ---- */

@@ -15,18 +15,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/uio.h>
 
 #include "core/base/base.h"
 #include "core/model/geometry/cut.h"
 #include "core/model/tensor.h"
 
 struct dcp_err;
+struct dcp_reply;
 struct dcp_strided;
 struct dcp_version;
 struct dcp_view;
-
-#define DCP_VIEW_LENT 64 /* files that one request uses together */
 
 enum dcp_as { DCP_AS_RAW, DCP_AS_NPY, DCP_AS_SAFETENSORS };
 #define DCP_AS_COUNT (DCP_AS_SAFETENSORS + 1)
@@ -116,23 +114,14 @@ void dcp_view_keep(const struct dcp_view *view, struct dcp_kept *kept);
  * -ENOMEM. */
 int dcp_view_read(const struct dcp_view *view, uint64_t off, void *buf, size_t n);
 
-/* Files that stay open and mapped until dcp_view_return(). */
-struct dcp_lent {
-	uint32_t n;
-	uint32_t file[DCP_VIEW_LENT];
-};
-
 /*
- * The same bytes as pointers into mapped files, when they are few enough long runs: fills at
- * most @max entries and returns how many; 0 when copying is better (short runs, swapped,
- * negated, cast or widened elements, files that are not mapped, or too many of them); negative
- * as dcp_view_read(). The identity of every file was checked just before. The pointers are valid
- * until @lent is returned (it is empty when there are none). Touching them may fault if a file
- * is truncated meanwhile, so hand them to the kernel, which answers EFAULT instead of SIGBUS.
+ * Append bytes [off, off + n) of the file to a reply (core/store/view/reply.h). 1: some are
+ * pointed at, so the view must stay open until the reply is finished; 0: all are copied;
+ * negative as dcp_view_read(), the reply being as it was. The identity of every file was checked just before. Touching the bytes pointed at
+ * may fault if a file is truncated meanwhile, so hand them to the kernel, which answers EFAULT
+ * instead of SIGBUS.
  */
-int dcp_view_iov(const struct dcp_view *view, uint64_t off, size_t n, struct iovec *iov,
-		 int max, struct dcp_lent *lent);
-void dcp_view_return(const struct dcp_view *view, struct dcp_lent *lent);
+int dcp_view_answer(const struct dcp_view *view, uint64_t off, size_t n, struct dcp_reply *r);
 
 /*
  * Have the kernel copy the same bytes to @to of the file @fd, without reading them: 1. 0: they are not long runs of

@@ -121,6 +121,28 @@ static void bytes_of_text_are_bounded(void **state)
 	dcpfs_cache_destroy(&fs);
 }
 
+/* Of models, each with the files of its parts, few stay; of open ones all. */
+static void idle_models_are_few(void **state)
+{
+	enum { MODELS = DCPFS_CACHE_MODELS + 3 };
+	struct dcpfs_file *open[MODELS];
+
+	(void)state;
+	fs.files = dcpfs_cache_create();
+	for (uint64_t i = 0; i < MODELS; i++) {
+		open[i] = insert(i + 1, NULL);
+		open[i]->content = DCPFS_PARTS;
+	}
+	for (uint64_t i = 0; i < MODELS; i++)
+		assert_true(is_cached(i + 1));
+	for (uint64_t i = 0; i < MODELS; i++)
+		dcpfs_file_put(&fs, open[i]);
+	assert_false(is_cached(3));
+	assert_true(is_cached(4));
+	assert_true(is_cached(MODELS));
+	dcpfs_cache_destroy(&fs);
+}
+
 /* A version knows how many of its files are in use, and of its ranks; one that leaves takes
  * what is idle along. */
 static void versions_count_their_files(void **state)
@@ -187,6 +209,7 @@ T_TESTS()
 		cmocka_unit_test(the_longest_unused_goes_first),
 		cmocka_unit_test(bytes_of_text_are_bounded),
 		cmocka_unit_test(versions_count_their_files),
+		cmocka_unit_test(idle_models_are_few),
 		cmocka_unit_test(parts_of_a_model),
 	};
 

@@ -16,6 +16,7 @@
 #include "core/base/endian.h"
 #include "core/store/io/queue.h"
 #include "core/store/version/version.h"
+#include "core/store/view/reply.h"
 #include "core/store/view/view.h"
 #include "fs/fault.h"
 #include "tests/unit/t/parse/dir.h"
@@ -175,7 +176,7 @@ static void put_row(const struct t_dir *dir, unsigned i)
 /* More files than one request holds: those it lets go of are compared, too. */
 static void an_early_file_of_many_changed(void **state)
 {
-	enum { ROWS = DCP_VIEW_LENT + 6 };
+	enum { ROWS = DCP_REPLY_FILES + 6 };
 	uint8_t got[ROWS * 4];
 
 	(void)state;

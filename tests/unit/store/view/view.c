@@ -24,6 +24,7 @@
 #include "core/store/io/guard.h"
 #include "core/store/io/queue.h"
 #include "core/store/version/version.h"
+#include "core/store/view/reply.h"
 #include "core/store/view/view.h"
 #include "fs/fault.h"
 #include "tests/unit/t/golden.h"
@@ -94,6 +95,11 @@ static struct dcp_view *open_view(struct dcp_version *v, const char *key, enum d
 	return view;
 }
 
+static void *take(void *ctx, size_t size)
+{
+	return *(char **)ctx = malloc(size);
+}
+
 /* Windows by copy, by pointers and by the kernel are what the whole says. */
 static void check_windows(const struct dcp_view *view, const char *whole, uint64_t size)
 {
@@ -102,23 +108,28 @@ static void check_windows(const struct dcp_view *view, const char *whole, uint64
 	for (int i = 0; i < 12; i++) {
 		uint64_t off = rnd(size), n = 1 + rnd(size - off);
 		char *got = malloc(n);
-		struct dcp_lent lent;
-		struct iovec iov[64];
-		int entries;
+		struct dcp_reply r;
+		char *buf = NULL;
+		int pointed;
 
 		assert_int_equal(dcp_view_read(view, off, got, n), 0);
 		assert_memory_equal(got, whole + off, n);
 		if (dcp_view_copy(view, off, n, fileno(to), i)) /* 0: to another file system */
 			assert_int_equal(pread(fileno(to), got, n, i), n);
 		assert_memory_equal(got, whole + off, n);
-		entries = dcp_view_iov(view, off, n, iov, 64, &lent);
-		for (int k = 0; k < entries; k++) {
-			assert_memory_equal(iov[k].iov_base, whole + off, iov[k].iov_len);
-			off += iov[k].iov_len;
-			n -= iov[k].iov_len;
+		dcp_reply_begin(&r, n, take, &buf);
+		pointed = dcp_view_answer(view, off, n, &r);
+		assert_int_equal(pointed, !buf);
+		assert_int_equal(r.done, n);
+		for (uint32_t k = 0; k < r.n; k++) {
+			assert_memory_equal(r.entry[k].iov_base, whole + off,
+					    r.entry[k].iov_len);
+			off += r.entry[k].iov_len;
+			n -= r.entry[k].iov_len;
 		}
-		assert_true(entries ? n == 0 : lent.n == 0);
-		dcp_view_return(view, &lent);
+		assert_int_equal(n, 0);
+		dcp_reply_finish(&r);
+		free(buf);
 		free(got);
 	}
 	fclose(to);
@@ -423,8 +434,7 @@ static int try_read(const struct copied *c)
 static void check_changes(bool no_map, bool column)
 {
 	struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_sec = 1 } };
-	struct dcp_lent lent;
-	struct iovec iov;
+	struct dcp_reply r;
 	struct copied c;
 	char other[160];
 	FILE *to = tmpfile();
@@ -435,8 +445,9 @@ static void check_changes(bool no_map, bool column)
 		open_column(&c);
 	assert_int_equal(try_read(&c), 0);
 	if (!no_map && !column) {
-		assert_int_equal(dcp_view_iov(c.view, 0, 1, &iov, 1, &lent), 1);
-		dcp_view_return(c.view, &lent);
+		dcp_reply_begin(&r, 1, NULL, NULL);
+		assert_int_equal(dcp_view_answer(c.view, 0, 1, &r), 1);
+		dcp_reply_finish(&r);
 	}
 	t_case("mode changed: no byte did");
 	assert_int_equal(chmod(c.shard, 0400), 0);
@@ -446,8 +457,9 @@ static void check_changes(bool no_map, bool column)
 	assert_int_equal(try_read(&c), -ESTALE);
 	assert_int_equal(dcp_view_check(c.view), -ESTALE);
 	if (!no_map && !column) {
-		assert_int_equal(dcp_view_iov(c.view, 0, 1, &iov, 1, &lent), -ESTALE);
-		assert_int_equal(lent.n, 0);
+		dcp_reply_begin(&r, 1, NULL, NULL);
+		assert_int_equal(dcp_view_answer(c.view, 0, 1, &r), -ESTALE);
+		assert_int_equal(r.nheld + r.n, 0);
 		assert_int_not_equal(dcp_view_copy(c.view, 0, 1, fileno(to), 0), 1);
 	}
 	close_copy(&c);
