@@ -23,13 +23,12 @@ static struct dcp_file_id ids[] = {
 };
 
 /* Directories are made where everybody may list, or everything would be private. */
-static int find_open(void **state)
+static bool find_open(void)
 {
 	const char *const places[] = { getenv("TMPDIR"), "/tmp", "/var/tmp", "/dev/shm" };
 	struct dcp_grants *g;
 	bool open = false;
 
-	(void)state;
 	for (size_t i = 0; i < DCP_LEN(places) && !open; i++) {
 		if (!places[i] || access(places[i], W_OK) < 0)
 			continue;
@@ -38,7 +37,7 @@ static int find_open(void **state)
 		dcp_grants_free(g);
 		setenv("TMPDIR", places[i], 1);
 	}
-	return open ? 0 : -1;
+	return open;
 }
 
 static int set_up(void **state)
@@ -247,6 +246,13 @@ static void lists(void **state)
 	dcp_grants_free(g);
 }
 
+/* Below a root directory of mode 0700 all sources are private. */
+static void nothing_is_open_to_all(void **state)
+{
+	(void)state;
+	skip();
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
@@ -258,5 +264,8 @@ T_TESTS()
 		cmocka_unit_test_setup_teardown(lists, set_up, tear_down),
 	};
 
-	return cmocka_run_group_tests(tests, find_open, NULL);
+	const struct CMUnitTest none[] = { cmocka_unit_test(nothing_is_open_to_all) };
+
+	return find_open() ? cmocka_run_group_tests(tests, NULL, NULL)
+			   : cmocka_run_group_tests(none, NULL, NULL);
 }

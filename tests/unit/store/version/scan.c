@@ -392,6 +392,12 @@ static void locked_directories(void **state)
 	assert_int_equal(chmod(t_dir_path(&d, "alone/step-9"), 0), 0);
 	if (root) /* nothing is closed to root: be another user for a while */
 		assert_int_equal(seteuid(65534), 0);
+	if (faccessat(AT_FDCWD, d.root, X_OK, AT_EACCESS) <
+	    0) { /* a root directory of mode 0700 */
+		assert_int_equal(seteuid(0), 0);
+		t_dir_remove(&d);
+		skip();
+	}
 	code = dcp_scan(d.root, &scan, &err);
 	assert_int_equal(dcp_scan(t_dir_path(&d, "alone"), &(struct dcp_scan){ 0 }, &err),
 			 -EACCES);
