@@ -81,7 +81,7 @@ static bool is_of_one_file(const char *name)
 int dcp_emit_metadata(const struct dcp_sink *sink, const char *file,
 		      const struct dcp_safetensors *st)
 {
-	int rc = 0;
+	int rc = dcp_emit_said(sink, file, NULL, NULL);
 
 	for (size_t i = 0; rc == 0 && i < st->nmeta; i++)
 		if (!is_of_one_file(st->meta[2 * i]))

@@ -167,7 +167,8 @@ struct dcp_sink {
 	int (*unpacked)(void *ctx, const char *name, uint32_t *number);
 	/* A file of the version that is shown as it is: config.json, a tokenizer. */
 	int (*sidecar)(void *ctx, const char *name);
-	/* A pair of texts that the stored file @file says beside its tensors, as in __metadata__ of safetensors. */
+	/* A pair of texts that the stored file @file says beside its tensors, as in __metadata__ of safetensors. Those of
+	 * one file come together, and before them one call with NULL for both: that file may say nothing. */
 	int (*said)(void *ctx, const char *file, const char *name, const char *value);
 	/* Asked before anything is emitted; what it returns, when negative, ends the build. */
 	int (*check)(void *ctx);

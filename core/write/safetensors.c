@@ -136,12 +136,29 @@ static void put_number(struct dcp_jsonw *w, const char *key, size_t n)
 	dcp_jsonw_put_str(w, key, text);
 }
 
+/* What files of the source say beside the tensors of file @i. */
+static int begin_metadata(const struct files *f, size_t i, struct dcp_jsonw *json)
+{
+	size_t n = f->first[i + 1] - f->first[i], *tensors = calloc(n + 1, sizeof(*tensors));
+	const char *object = NULL;
+	int rc = tensors ? 0 : -ENOMEM;
+
+	for (size_t k = 0; tensors && k < n; k++)
+		tensors[k] = f->item[f->first[i] + k].number;
+	if (rc == 0 && f->set->said)
+		rc = f->set->said(f->set->ctx, tensors, n, &object);
+	free(tensors);
+	dcp_jsonw_key(json, "__metadata__");
+	dcp_safetensors_begin_meta(json, NULL, rc < 0 ? NULL : object);
+	return rc;
+}
+
 static int put_file(const struct files *f, size_t i, struct dcp_writer *w)
 {
 	dcp_auto_buf struct dcp_buf header = DCP_BUF_INIT;
 	struct dcp_jsonw json;
 	uint64_t at = 0;
-	int rc = 0;
+	int rc;
 
 	dcp_buf_grow(&header, 8);
 	dcp_jsonw_init(&json, &header, false);
@@ -154,12 +171,11 @@ static int put_file(const struct files *f, size_t i, struct dcp_writer *w)
 				    p->shape, at, end);
 		at = end;
 	}
-	dcp_jsonw_key(&json, "__metadata__");
-	dcp_safetensors_begin_meta(&json, NULL, f->set->metadata);
+	rc = begin_metadata(f, i, &json);
 	if (f->set->arrays) {
 		put_number(&json, "dcpfs.rank", i);
 		put_number(&json, "dcpfs.ranks", f->nfiles);
-		rc = put_shapes(f, i, &json);
+		rc = rc < 0 ? rc : put_shapes(f, i, &json);
 	}
 	dcp_jsonw_end(&json);
 	dcp_jsonw_end(&json);

@@ -64,8 +64,9 @@ struct dcp_write_set {
 	size_t nobjects;
 	const struct dcp_write_extra *extras;
 	size_t nextras;
-	const char *
-		metadata; /* what files of the source say beside tensors: the fact "metadata" of its index, or NULL */
+	/* What files of the source say beside @n of the tensors, as dcp_safetensors_begin_meta() takes it; valid until the next
+	 * call. NULL: nothing. */
+	int (*said)(void *ctx, const size_t *tensors, size_t n, const char **object);
 	uint32_t ranks; /* of the layout; 1: tensors are whole */
 	/* Parts are what each of several ranks holds, one of a rank at most, in their order. */
 	bool arrays;

@@ -13,6 +13,7 @@
 #include "core/base/sort.h"
 #include "core/parse/safetensors/safetensors.h"
 #include "core/store/index/index.h"
+#include "core/store/index/said.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
 #include "fs/fs.h"
@@ -27,6 +28,7 @@ struct making {
 	struct dcp_buf parts, left_out;
 	struct dcp_jsonw w;
 	struct dcp_arena arena;
+	struct dcp_said *said;
 	uint64_t end, nleft_out;
 };
 
@@ -60,15 +62,22 @@ static int add_row(void *ctx, struct dcp_row *row)
 	part.end = m->end;
 	dcp_buf_add(&m->parts, &part, sizeof(part));
 	dcp_safetensors_put(&m->w, row->key, row->dtype, row->ndim, row->shape, start, m->end);
-	return dcp_buf_error(&m->parts) ? -ENOMEM : dcpfs_spool_flush(&m->spool, false);
+	rc = dcp_said_add(m->said, row->id);
+	if (rc == 0)
+		rc = dcp_buf_error(&m->parts);
+	return rc < 0 ? rc : dcpfs_spool_flush(&m->spool, false);
 }
 
 /* The readers that there are take metadata first, last, or in between. */
-static void put_metadata(struct making *m)
+static int put_metadata(struct making *m)
 {
+	const char *object;
+	int rc = dcp_said_take(m->said, &object);
+
+	if (rc < 0)
+		return rc;
 	dcp_jsonw_key(&m->w, "__metadata__");
-	dcp_safetensors_begin_meta(&m->w, NULL,
-				   dcp_index_meta(dcpfs_index(m->ver), "metadata"));
+	dcp_safetensors_begin_meta(&m->w, NULL, object);
 	if (m->nleft_out) {
 		if (m->nleft_out > MAX_NAMED)
 			dcp_buf_printf(&m->left_out, " and %llu more",
@@ -78,6 +87,7 @@ static void put_metadata(struct making *m)
 				  m->left_out.failed ? "?" : m->left_out.p);
 	}
 	dcp_jsonw_end(&m->w);
+	return 0;
 }
 
 static int write_header(struct making *m, uint64_t n)
@@ -90,7 +100,8 @@ static int write_header(struct making *m, uint64_t n)
 	rc = m->ver->hf ? dcpfs_hf_rows(m->ver, n, add_row, m)
 			: dcpfs_spool_rows(&m->spool, dcpfs_index(m->ver), DCP_ROW_TENSOR,
 					   add_row, m);
-	put_metadata(m);
+	if (rc == 0)
+		rc = put_metadata(m);
 	dcp_jsonw_end(&m->w);
 	while (dcpfs_spool_size(&m->spool) % ALIGN)
 		dcp_buf_str(&m->spool.buf, " ");
@@ -109,7 +120,10 @@ int dcpfs_model_make(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t n,
 
 	dcp_arena_init(&m.arena, ROW_MEMORY);
 	dcp_jsonw_init(&m.w, &m.spool.buf, false);
-	rc = write_header(&m, n);
+	rc = dcp_said_create(dcpfs_index(ver), &m.said);
+	if (rc == 0)
+		rc = write_header(&m, n);
+	dcp_said_free(m.said);
 	rc = rc == 0 ? dcpfs_spool_finish(&m.spool, &made.header)
 		     : dcpfs_spool_drop(&m.spool, rc);
 	dcp_arena_finish(&m.arena);

@@ -50,6 +50,36 @@ def of_several():
     equal(header((SCRATCH / "two-hf" / "model.safetensors").read_bytes())["__metadata__"], {**want, "format": "pt"}, "hf/ is in torch's format")
 
 
+def of_each_file():
+    """A file that is made has what the files say from which its tensors come."""
+    top = SCRATCH / "each"
+    says = {"a": {"format": "pt", "title": "x", "first": "1"}, "b": {"title": "other", "second": "2", "format": "np"}, "c": None, "d": {"format": "pt", "title": "x", "first": "1"}}
+    for i, (key, of) in enumerate(says.items()):
+        write(top / f"model-0000{i + 1}-of-00004.safetensors", {key: ONE}, *([of] if of else []))
+    (top / "config.json").write_text('{"model_type": "llama"}')
+    want = {key: of or {"format": "pt"} for key, of in says.items()}
+
+    def said(file):
+        got = header(file.read_bytes() if hasattr(file, "read_bytes") else file)
+        return {k: v for k, v in got["__metadata__"].items() if not k.startswith("dcpfs.")}
+
+    for key, of in want.items():
+        equal(said(run("cat", "--as", "safetensors", top, key).stdout), of, f"cat {key}")
+        equal(said(run("cat", "--as", "safetensors", "--hf", top, key).stdout), {**of, "format": "pt"}, f"cat --hf {key}")
+        equal(run("load", top, "--comm", "alone", "--keys", key, "--dump", SCRATCH / f"each-{key}").returncode, OK, "load")
+        equal(said(next((SCRATCH / f"each-{key}").iterdir())), of, f"load --dump {key}")
+    for how, format in (["--max-shard-size", "8"], None), (["--max-shard-size", "8", "--hf"], "pt"), (["--layout", "fsdp2"], None):
+        out = SCRATCH / "each-out"
+        equal(run("export", "--as", "safetensors", "--force", *how, top, out).returncode, OK, f"export {how}")
+        for file in out.glob("*.safetensors"):
+            keys = sorted(header(file.read_bytes()).keys() - {"__metadata__"})
+            one = {k: v for key in reversed(keys) for k, v in (says[key] or {}).items()}
+            equal(said(file), {**one, "format": format or one.get("format", "pt")}, f"{how}: {keys}")
+    out = SCRATCH / "each-joined"
+    equal(run("export", "--as", "safetensors", top, out).returncode, OK, "export")
+    equal(said(out / "model.safetensors"), {"format": "pt", "title": "x", "first": "1", "second": "2"}, "joined")
+
+
 def of_one_file_alone():
     """What concerns the file it stands in would be wrong of another."""
     top = SCRATCH / "dcp"
@@ -159,5 +189,6 @@ of_what_is_left_out()
 of_ranks()
 of_one_file()
 of_several()
+of_each_file()
 of_one_file_alone()
 finish()

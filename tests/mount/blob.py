@@ -4,6 +4,7 @@ import ctypes
 import errno
 import fcntl
 import itertools
+import json
 import os
 import struct
 import zlib
@@ -157,6 +158,28 @@ def model_directories():
                 fails("ENOTTY", info, base)
 
 
+def metadata_goes_along():
+    """What a stored file says in __metadata__ is in the files that have its tensors, which are as long as a listing says."""
+    source = lib.fresh("source") / "run"
+    source.mkdir()
+    says = {"a": {"format": "pt", "title": "x"}, "b": {"title": "other", "more": "2"}, "c": {}}
+    for i, (key, of) in enumerate(says.items()):
+        about = json.dumps({"__metadata__": of, key: {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+        (source / f"model-0000{i + 1}-of-00003.safetensors").write_bytes(struct.pack("<Q", len(about)) + about + bytes([i] * 8))
+    with mount(source, "--hf-shard-size", "8") as m:
+        base = m.at / m.latest()
+        for key, of in says.items():
+            one = base / "safetensors" / f"{key}.safetensors"
+            equal((arrays.parse_safetensors(read(one))[1], one.stat().st_size), ({"format": "pt", **of}, len(read(one))), key)
+        for name in (base / "hf").glob("*.safetensors"):
+            (key,), got = arrays.parse_safetensors(read(name))
+            equal(got, {**says[key], "format": "pt"}, f"hf/ of {key}")
+        rank = base / "shard" / "fsdp2" / "1"
+        equal(arrays.parse_safetensors(read(rank / "model.safetensors"))[1], {"format": "pt", "title": "x", "more": "2"}, "joined")
+        one = rank / "safetensors" / "b.safetensors"
+        equal((arrays.parse_safetensors(read(one))[1], one.stat().st_size), ({"format": "pt", **says["b"]}, len(read(one))), "of a rank")
+
+
 def what_has_none():
     source, _ = golden("dcp-fsdp2")
     with mount(source) as m:
@@ -248,5 +271,5 @@ def sizes_are_those_of_the_page():
     equal(struct.calcsize("<4I15Q"), 136, "a descriptor")
 
 
-lib.main(all_golden_files, what_ranks_hold, model_directories, what_has_none, what_is_broken, a_checkpoint_that_changes, blobs_that_were_tampered_with,
+lib.main(all_golden_files, what_ranks_hold, model_directories, metadata_goes_along, what_has_none, what_is_broken, a_checkpoint_that_changes, blobs_that_were_tampered_with,
          sizes_are_those_of_the_page)

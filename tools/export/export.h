@@ -40,6 +40,7 @@ struct exporting {
 	struct dcp_arena arena;
 	struct dcp_write_set set;
 	struct dcp_buf tensors, from, objects, extras, extra_from, left, asks;
+	struct dcp_said *said;           /* what stored files say beside tensors */
 	struct dcp_quantized *quantized; /* of the version, where tensors are converted */
 	struct out_left damaged;         /* the first that cannot be read */
 	uint64_t ndamaged;
@@ -111,7 +112,8 @@ bool export_is_asset(const struct exporting *x);
 struct export_reader;
 int export_reader(struct exporting *x, struct export_reader **out);
 struct save_source export_source(struct export_reader *r);
-/* For the set: counts bytes of parts. @ctx: the reader. */
+/* For the set: what files say beside tensors, and counts bytes of parts. @ctx: the reader. */
+int export_said(void *ctx, const size_t *tensors, size_t n, const char **object);
 int export_high(void *ctx, size_t tensor, size_t part, uint64_t off, size_t n, uint64_t *count,
 		struct dcp_err *err);
 void export_close(struct export_reader *r);

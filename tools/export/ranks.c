@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/store/index/said.h"
 #include "core/store/layouts/layouts.h"
 #include "core/store/version/quantized.h"
 #include "core/store/version/version.h"
@@ -115,6 +116,7 @@ void export_finish(struct exporting *x)
 	dcp_layouts_destroy(x->layouts);
 	free(x->held);
 	dcp_quantized_free(x->quantized);
+	dcp_said_free(x->said);
 	dcp_buf_finish(&x->tensors);
 	dcp_buf_finish(&x->from);
 	dcp_buf_finish(&x->objects);

@@ -9,6 +9,7 @@
 
 #include "core/model/geometry/cut.h"
 #include "core/model/layout/layout.h"
+#include "core/store/index/said.h"
 #include "core/store/view/view.h"
 #include "tools/export/export.h"
 
@@ -198,6 +199,17 @@ int export_read(struct export_reader *r, size_t tensor, size_t part, uint64_t of
 		size_t n, struct dcp_err *err)
 {
 	return read_piece(r, 0, tensor, part, off, buf, n, err);
+}
+
+int export_said(void *ctx, const size_t *tensors, size_t n, const char **object)
+{
+	struct exporting *x = ((struct export_reader *)ctx)->x;
+	const struct export_from *from = DCP_ITEMS(x->from, struct export_from);
+	int rc = x->said ? 0 : dcp_said_create(dcp_version_index(x->pick.ck.v), &x->said);
+
+	for (size_t i = 0; rc == 0 && i < n; i++)
+		rc = dcp_said_add(x->said, from[tensors[i]].row);
+	return rc < 0 ? rc : dcp_said_take(x->said, object);
 }
 
 int export_high(void *ctx, size_t tensor, size_t part, uint64_t off, size_t n, uint64_t *count,

@@ -436,7 +436,6 @@ int export_choose(struct exporting *x)
 		.arrays = x->layout && !x->local && !(x->format->takes & DCP_WRITE_BOXES) &&
 			  dcp_layout_ranks(x->layout) > 1,
 		.lists = dcp_index_meta(ix, "lists") != NULL,
-		.metadata = dcp_index_meta(ix, "metadata"),
 	};
 	return dcp_err_say(&x->err, rc);
 }

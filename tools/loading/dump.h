@@ -14,7 +14,7 @@
 
 struct dump_of {
 	const char *dir, *version, *layout;
-	const char *metadata; /* as dcp_write_set */
+	const char *metadata; /* as dcp_safetensors_begin_meta() takes it */
 	uint32_t rank, ranks; /* of the layout */
 	uint32_t withheld;    /* permission bits that neither the file nor the directory gets */
 	bool force;           /* replace a file of that name */

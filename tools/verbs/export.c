@@ -247,6 +247,7 @@ static int save(struct exporting *x)
 		rc = export_reader(x, &x->reader);
 	rc = dcp_err_say(&x->err, rc);
 	x->set.high = export_high;
+	x->set.said = export_said;
 	x->set.ctx = x->reader;
 	/* The one that leads goes first: it may clear what is there. */
 	rc = export_agree(x, rc);

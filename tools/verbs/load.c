@@ -19,6 +19,7 @@
 #include "core/base/text.h"
 #include "core/checkpoint/mounts.h"
 #include "core/model/order.h"
+#include "core/store/index/said.h"
 #include "fs/fault.h"
 #include "tools/export/export.h"
 #include "tools/load/load.h"
@@ -480,25 +481,47 @@ static enum cmd_exit execute(struct loading *l)
 
 /* ---- into files ---- */
 
+/* What stored files say beside the tensors of the parts; it is valid as long as @said. */
+static int see_said(const struct loading *l, struct dcp_said *said, const char **object)
+{
+	struct dcp_index *ix = dcp_version_index(l->ck->of.v);
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)64 << 20);
+	struct dcpload_part part;
+	struct dcp_row row;
+	int rc = 0;
+
+	for (uint64_t i = 0; rc == 0 && dcpload_part(l->plan, i, &part) == 0; i++) {
+		dcp_arena_reset(&arena);
+		rc = dcp_index_by_key(ix, DCP_ROW_TENSOR, part.key, &arena, &row);
+		if (rc == 0)
+			rc = dcp_said_add(said, row.id);
+	}
+	return rc < 0 ? rc : dcp_said_take(said, object);
+}
+
 /* Before data moves: is there enough room, and would a file be replaced? */
 static enum cmd_exit begin_dump(struct loading *l)
 {
 	struct dump_of of = { .dir = l->opts->dump,
-			      .metadata = dcpload_fact(l->ck, "metadata"),
 			      .version = dcpload_version(l->ck),
 			      .layout = l->layout,
 			      .rank = l->rank,
 			      .ranks = l->ranks,
 			      .force = l->opts->force };
-
+	struct dcp_said *said = NULL;
 	int rc;
 
 	if (!of.dir)
 		return CMD_OK;
-	rc = load_say(&l->err,
-		      export_withheld(l->ck->of.v, l->ck->of.source, of.dir, &of.withheld));
+	rc = export_withheld(l->ck->of.v, l->ck->of.source, of.dir, &of.withheld);
+	if (rc == 0)
+		rc = dcp_said_create(dcp_version_index(l->ck->of.v), &said);
+	if (rc == 0)
+		rc = see_said(l, said, &of.metadata);
+	rc = load_say(&l->err, rc);
 	if (rc == 0)
 		rc = dump_begin(&l->dump, &of, l->plan, &l->err);
+	dcp_said_free(said);
 	return loading_agree(l, rc) < 0 ? fail_dump(l) : CMD_OK;
 }
 

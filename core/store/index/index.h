@@ -6,7 +6,8 @@
  *           dcpfs_index (schema number), format, version, commit_ns, framework, ...; tensors,
  *           objects, broken, bytes and elements are what dcp_index_counts() says; metadata: a JSON object of all that
  *           files of safetensors say in __metadata__, but for what concerns one of them alone (DCP_*, dcpfs.*), the
- *           format first; metadata_lost: [{name, why}], what they say differently: the file that was read first counts
+ *           format first; metadata_lost: [{name, why}], what they say differently: the file that was read first counts where
+ *           both are joined; metadata_files: which file says what, where that differs (said.h)
  *   file    id INTEGER PRIMARY KEY, name TEXT, size, dev, ino, mtime_ns, ctime_ns, unpacked,
  *           shown
  *           the files that pieces refer to (their number is id - 1), and those the adapter read;
@@ -55,7 +56,7 @@ struct dcp_site;
 struct dcp_index;
 struct dcp_index_writer;
 
-#define DCP_INDEX_SCHEMA 22
+#define DCP_INDEX_SCHEMA 23
 
 /* ---- writing ---- */
 

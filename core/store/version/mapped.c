@@ -206,10 +206,10 @@ static int emit_place(struct mapping *m)
 /* Those of the base that people are shown, and what this was made by. */
 static int emit_facts(struct mapping *m)
 {
-	static const char *const kept[] = { "dcpfs_version", "format",    "version",
-					    "source",        "commit_ns", "framework",
-					    "variant",       "inferred",  "lists",
-					    "metadata_lost" };
+	static const char *const kept[] = { "dcpfs_version", "format",        "version",
+					    "source",        "commit_ns",     "framework",
+					    "variant",       "inferred",      "lists",
+					    "metadata_lost", "metadata_files" };
 	const struct dcp_sink *sink = m->sink;
 	int code = dcp_emit_meta(sink, "map", m->id);
 

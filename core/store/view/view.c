@@ -10,6 +10,7 @@
 #include "core/parse/numpy/npy.h"
 #include "core/parse/safetensors/safetensors.h"
 #include "core/store/index/index.h"
+#include "core/store/index/said.h"
 #include "core/store/version/assets.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view_int.h"
@@ -35,9 +36,28 @@ const char *dcp_as_extension(enum dcp_as as)
 	return forms[as].extension;
 }
 
-/* Append the header this form has, in safetensors with what files of @ix say, and say how many bytes one element takes
- * after it. */
-static int put_header(struct dcp_buf *out, const struct dcp_index *ix, enum dcp_as as,
+/* With what the files of row @id say. */
+static int put_safetensors(struct dcp_buf *out, struct dcp_index *ix, int64_t id,
+			   const char *key, enum dcp_dtype dtype, uint32_t ndim,
+			   const uint64_t *shape, uint64_t nbytes)
+{
+	struct dcp_said *said = NULL;
+	const char *object;
+	int rc = dcp_said_create(ix, &said);
+
+	if (rc == 0)
+		rc = dcp_said_add(said, id);
+	if (rc == 0)
+		rc = dcp_said_take(said, &object);
+	if (rc == 0)
+		rc = dcp_safetensors_header(out, key, dtype, ndim, shape, nbytes,
+					    SAFETENSORS_ALIGN, object);
+	dcp_said_free(said);
+	return rc;
+}
+
+/* Append the header this form has for row @id, and say how many bytes one element takes after it. */
+static int put_header(struct dcp_buf *out, struct dcp_index *ix, int64_t id, enum dcp_as as,
 		      const char *key, enum dcp_dtype dtype, uint32_t itemsize, uint32_t ndim,
 		      const uint64_t *shape, uint64_t nbytes, uint32_t *unit)
 {
@@ -47,9 +67,7 @@ static int put_header(struct dcp_buf *out, const struct dcp_index *ix, enum dcp_
 		*unit = dcp_dtype_info(dtype)->npy_size;
 		return dcp_npy_header(out, dtype, ndim, shape);
 	case DCP_AS_SAFETENSORS:
-		return dcp_safetensors_header(out, key, dtype, ndim, shape, nbytes,
-					      SAFETENSORS_ALIGN,
-					      dcp_index_meta(ix, "metadata"));
+		return put_safetensors(out, ix, id, key, dtype, ndim, shape, nbytes);
 	case DCP_AS_RAW:
 		break;
 	}
@@ -71,7 +89,7 @@ bool dcp_view_can_show(const char *key, enum dcp_dtype dtype, enum dcp_as as)
 	return true;
 }
 
-int dcp_view_size_of(const struct dcp_index *ix, const struct dcp_row *row, enum dcp_as as,
+int dcp_view_size_of(struct dcp_index *ix, const struct dcp_row *row, enum dcp_as as,
 		     uint64_t *size)
 {
 	uint32_t itemsize = dcp_dtype_info(row->dtype)->size, unit;
@@ -91,8 +109,8 @@ int dcp_view_size_of(const struct dcp_index *ix, const struct dcp_row *row, enum
 			row->nbytes / itemsize * dcp_dtype_info(row->dtype)->npy_size;
 		return 0;
 	}
-	rc = put_header(&header, ix, as, row->key, row->dtype, itemsize, row->ndim, row->shape,
-			row->nbytes, &unit);
+	rc = put_header(&header, ix, row->id, as, row->key, row->dtype, itemsize, row->ndim,
+			row->shape, row->nbytes, &unit);
 	if (rc == 0)
 		*size = header.n + row->nbytes / itemsize * unit;
 	dcp_buf_finish(&header);
@@ -113,7 +131,7 @@ static int take_cut(struct dcp_view *view, const struct dcp_cut *cut, struct dcp
 }
 
 /* Everything after the located tensor: header, and how elements are delivered. */
-static int finish_view(struct dcp_view *view, const struct dcp_index *ix, enum dcp_as as,
+static int finish_view(struct dcp_view *view, struct dcp_index *ix, int64_t id, enum dcp_as as,
 		       struct dcp_err *err)
 {
 	struct dcp_tensor *t = &view->t;
@@ -128,8 +146,8 @@ static int finish_view(struct dcp_view *view, const struct dcp_index *ix, enum d
 	view->ahead = dcp_arena_calloc(&view->arena, 1, sizeof(*view->ahead));
 	if (!view->ahead)
 		return -ENOMEM;
-	rc = put_header(&view->header, ix, as, t->key, shown, view->shown, ndim, shape, nbytes,
-			&view->unit);
+	rc = put_header(&view->header, ix, id, as, t->key, shown, view->shown, ndim, shape,
+			nbytes, &view->unit);
 	if (rc < 0)
 		return dcp_fail(err, rc, "%s has no form for %s", dcp_as_name(as),
 				dcp_view_can_show("", shown, as) ? "a tensor called so"
@@ -158,17 +176,17 @@ static struct dcp_view *new_view(struct dcp_version *v)
 	return view;
 }
 
-/* With what was emitted in place: @rc says whether that worked. */
-static int open_emitted(struct dcp_view *view, struct dcp_version *v, enum dcp_as as,
-			const struct dcp_cut *cut, int rc, struct dcp_view **out,
-			struct dcp_err *err)
+/* With what was emitted in place, for row @id, if it is a tensor's: @rc says whether that worked. */
+static int open_emitted(struct dcp_view *view, struct dcp_version *v, int64_t id,
+			enum dcp_as as, const struct dcp_cut *cut, int rc,
+			struct dcp_view **out, struct dcp_err *err)
 {
 	if (rc == 0)
 		rc = take_cut(view, cut, err);
 	if (rc == 0)
 		rc = dcp_view_locate(view, err);
 	if (rc == 0)
-		rc = finish_view(view, dcp_version_index(v), as, err);
+		rc = finish_view(view, dcp_version_index(v), id, as, err);
 	if (rc < 0) {
 		if (view->emitted.key)
 			dcp_err_where(err, rc, "%s: %s", dcp_version_name(v),
@@ -194,7 +212,7 @@ int dcp_view_open(struct dcp_version *v, int64_t id, enum dcp_as as, const struc
 		rc = dcp_fail(err, -EIO, "%s", view->emitted.error);
 	if (rc == 0 && view->emitted.itemsize == 0)
 		rc = dcp_fail(err, -EBADMSG, "index row: elements of no size");
-	return open_emitted(view, v, as, cut, rc, out, err);
+	return open_emitted(view, v, id, as, cut, rc, out, err);
 }
 
 /* What is emitted is a tensor of these bytes. */
@@ -220,8 +238,8 @@ static int open_whole(struct dcp_version *v, struct dcp_files *files,
 	if (!view)
 		return dcp_err_say(err, -ENOMEM);
 	view->files = files;
-	return open_emitted(view, v, DCP_AS_RAW, NULL, take_stretch(view, &all, id->name), out,
-			    err);
+	return open_emitted(view, v, 0, DCP_AS_RAW, NULL, take_stretch(view, &all, id->name),
+			    out, err);
 }
 
 int dcp_view_open_object(struct dcp_version *v, int64_t id, struct dcp_view **out,
@@ -242,7 +260,7 @@ int dcp_view_open_object(struct dcp_version *v, int64_t id, struct dcp_view **ou
 					o.key);
 	if (rc == 0)
 		rc = take_stretch(view, o.stored, o.key);
-	return open_emitted(view, v, DCP_AS_RAW, NULL, rc, out, err);
+	return open_emitted(view, v, 0, DCP_AS_RAW, NULL, rc, out, err);
 }
 
 int dcp_view_open_file(struct dcp_version *v, uint32_t number, struct dcp_view **out,

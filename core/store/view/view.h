@@ -5,7 +5,7 @@
  *
  *   raw           the exact stored values, row-major, little-endian, no header
  *   npy           a .npy header and the numbers, bf16 and fp8 widened to float32
- *   safetensors   a safetensors file of one tensor, true dtype, with what files of the version say in __metadata__
+ *   safetensors   a safetensors file of one tensor, true dtype, with what its stored files say in __metadata__
  *
  * Opening resolves everything (the row, where the bytes lie inside torch.save items, the
  * tiling, the header); reading is then arithmetic, an identity check and a copy. A view is
@@ -45,7 +45,7 @@ bool dcp_view_can_show(const char *key, enum dcp_dtype dtype, enum dcp_as as);
  */
 struct dcp_index;
 struct dcp_row;
-int dcp_view_size_of(const struct dcp_index *ix, const struct dcp_row *row, enum dcp_as as,
+int dcp_view_size_of(struct dcp_index *ix, const struct dcp_row *row, enum dcp_as as,
 		     uint64_t *size);
 
 /*

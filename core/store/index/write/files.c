@@ -73,23 +73,30 @@ static int add_seen(struct dcp_index_writer *w, const struct dcp_index_seen *f)
 	return 0;
 }
 
-/* A file, or what it decodes to: the same name may be both. */
+bool dcp_index_find_file(const struct dcp_index_writer *w, const char *name, bool packed,
+			 uint32_t *number)
+{
+	uint64_t hash = dcp_hash64(name, strlen(name));
+	uint32_t at = 0, known;
+
+	while ((known = dcp_index_map_next(&w->files, hash, &at)) != 0) {
+		const struct dcp_index_seen *seen = &dcp_index_seen(w)[known - 1];
+
+		*number = known - 1;
+		if (seen->packed == packed && strcmp(seen->id.name, name) == 0)
+			return true;
+	}
+	return false;
+}
+
 static int emit_file(struct dcp_index_writer *w, const char *name, bool packed,
 		     uint32_t *number)
 {
-	uint64_t hash = dcp_hash64(name, strlen(name));
 	struct dcp_index_seen f;
-	uint32_t at = 0, known;
 	int code = w->err.code;
 
-	while (code == 0 && (known = dcp_index_map_next(&w->files, hash, &at)) != 0) {
-		const struct dcp_index_seen *seen = &dcp_index_seen(w)[known - 1];
-
-		if (seen->packed == packed && strcmp(seen->id.name, name) == 0) {
-			*number = known - 1;
-			return 0;
-		}
-	}
+	if (code == 0 && dcp_index_find_file(w, name, packed, number))
+		return 0;
 	if (code == 0 && dcp_index_nseen(w) == DCP_INDEX_MAX_FILES)
 		code = dcp_index_give_up(w, -E2BIG, "more than a million files");
 	if (code == 0)

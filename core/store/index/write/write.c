@@ -313,7 +313,10 @@ void dcp_index_abandon(struct dcp_index_writer *w)
 	dcp_buf_finish(&w->path_json);
 	dcp_buf_finish(&w->pairs);
 	dcp_buf_finish(&w->lost);
+	dcp_buf_finish(&w->sayers);
+	dcp_buf_finish(&w->saying);
 	dcp_intern_finish(&w->said);
+	dcp_intern_finish(&w->sayings);
 	dcp_arena_finish(&w->text);
 	dcp_arena_finish(&w->scratch);
 	free(w);

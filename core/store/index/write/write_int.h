@@ -7,6 +7,7 @@
 #pragma once
 #include "core/base/buf.h"
 #include "core/base/intern.h"
+#include "core/base/jsonw.h"
 #include "core/model/name.h"
 #include "core/store/index/index_int.h"
 
@@ -85,7 +86,12 @@ struct dcp_index_writer {
 		said; /* names of what files say; of these pairs, and of those that are lost, */
 	struct dcp_buf pairs, lost; /* as said.c has them */
 	size_t nsaid;               /* bytes that their JSON has at most */
-	struct dcp_err err;         /* what broke the sink: sticky */
+	struct dcp_intern sayings;  /* all that one file says, as JSON; files that say it: */
+	struct dcp_buf sayers;      /* as said.c has them */
+	struct dcp_buf saying;      /* of the file that is being read */
+	struct dcp_jsonw saying_json;
+	size_t nsayings;    /* bytes of sayings */
+	struct dcp_err err; /* what broke the sink: sticky */
 };
 
 static inline const struct dcp_index_seen *dcp_index_seen(const struct dcp_index_writer *w)
@@ -129,6 +135,9 @@ int dcp_index_choose_stem(struct dcp_index_writer *w, const char *key, bool clas
 
 /* ---- files.c ---- */
 
+/* The number of a file that was emitted, or of what it decodes to (@packed): the same name may be both. */
+bool dcp_index_find_file(const struct dcp_index_writer *w, const char *name, bool packed,
+			 uint32_t *number);
 int dcp_index_emit_file(void *ctx, const char *name, uint32_t *number);
 int dcp_index_emit_unpacked(void *ctx, const char *name, uint32_t *number);
 int dcp_index_emit_sidecar(void *ctx, const char *name);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What files say beside their tensors becomes two facts, and no value is lost without a word.
+ * What files say beside their tensors becomes facts, and no value is lost without a word.
  */
 #include "tests/unit/t.h"
 
@@ -49,6 +49,41 @@ static void long_ones_are_kept(void **state)
 	assert_non_null(strstr(dcp_index_meta(p->ix, "metadata_lost"), "\"too_long\""));
 }
 
+static void files_that_differ_are_kept_apart(void **state)
+{
+	struct t_index *p = *state;
+	const char *const says[] = { "x", "x", NULL };
+	char name[] = "0.bin", want[128];
+	uint32_t number = 0;
+
+	for (size_t i = 0; i < DCP_LEN(says); i++) {
+		name[0] = (char)('0' + i);
+		assert_int_equal(dcp_emit_file(&p->sink, name, &number), 0);
+		tell(p, name, NULL, NULL);
+		if (says[i])
+			tell(p, name, "title", says[i]);
+		if (i == 1)
+			tell(p, name, "bad", "\xed\xa0\x80");
+	}
+	t_index_reopen(p);
+	snprintf(want, sizeof(want),
+		 "{\"says\":[{\"title\":\"x\"},{}],\"files\":[[%u,0],[%u,0],[%u,1]]}",
+		 number - 2, number - 1, number);
+	assert_string_equal(dcp_index_meta(p->ix, "metadata_files"), want);
+}
+
+static void files_that_say_the_same_are_not(void **state)
+{
+	struct t_index *p = *state;
+
+	tell(p, "0.bin", NULL, NULL);
+	tell(p, "0.bin", "title", "x");
+	tell(p, "1.bin", NULL, NULL);
+	tell(p, "1.bin", "title", "x");
+	t_index_reopen(p);
+	assert_null(dcp_index_meta(p->ix, "metadata_files"));
+}
+
 static void nothing_said_is_no_fact(void **state)
 {
 	struct t_index *p = *state;
@@ -64,6 +99,10 @@ T_TESTS()
 		cmocka_unit_test_setup_teardown(files_are_merged, t_index_setup,
 						t_index_teardown),
 		cmocka_unit_test_setup_teardown(long_ones_are_kept, t_index_setup,
+						t_index_teardown),
+		cmocka_unit_test_setup_teardown(files_that_differ_are_kept_apart, t_index_setup,
+						t_index_teardown),
+		cmocka_unit_test_setup_teardown(files_that_say_the_same_are_not, t_index_setup,
 						t_index_teardown),
 		cmocka_unit_test_setup_teardown(nothing_said_is_no_fact, t_index_setup,
 						t_index_teardown),
