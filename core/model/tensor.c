@@ -250,6 +250,11 @@ int dcp_emit_object(const struct dcp_sink *s, const struct dcp_object *emitted)
 	EMIT(s, object, &o);
 }
 
+int dcp_emit_item(const struct dcp_sink *s, const struct dcp_object *o)
+{
+	EMIT(s, item, o);
+}
+
 int dcp_emit_meta(const struct dcp_sink *s, const char *name, const char *value)
 {
 	EMIT(s, meta, name, value);

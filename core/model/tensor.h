@@ -104,6 +104,7 @@ struct dcp_tensor {
 	const char *alias_of; /* key of an earlier tensor with the same bytes; NULL: none */
 	const char *error;    /* why it cannot be read, one line; NULL: it can */
 	bool partly; /* the error concerns some pieces' files only; the rest can be read */
+	bool entry;  /* torch.distributed.checkpoint's metadata has a tensor of this key */
 };
 
 /* Bytes that lie together: a file, or a part of one. */
@@ -134,6 +135,7 @@ struct dcp_object {
 	/* The bytes that it was saved as, if they hold nothing else; NULL: it is a part of
 	 * other bytes. */
 	const struct dcp_stretch *stored;
+	bool entry; /* torch.distributed.checkpoint's metadata has an object of this key */
 };
 
 /*
@@ -160,6 +162,9 @@ struct dcp_sink {
 	int (*file)(void *ctx, const char *name, uint32_t *number);
 	int (*tensor)(void *ctx, const struct dcp_tensor *t);
 	int (*object)(void *ctx, const struct dcp_object *o);
+	/* An object of torch.distributed.checkpoint's metadata as that has it, where it is shown under other keys (a list
+	 * opened item by item) or as a tensor: its key may be that of another row. */
+	int (*item)(void *ctx, const struct dcp_object *o);
 	/* A fact about the version: "framework" -> "torch 2.15". */
 	int (*meta)(void *ctx, const char *name, const char *value);
 	/* The same as file() for what comes out when the whole file is decompressed: offsets
@@ -186,6 +191,7 @@ int dcp_emit_file(const struct dcp_sink *s, const char *name, uint32_t *number);
 int dcp_emit_unpacked(const struct dcp_sink *s, const char *name, uint32_t *number);
 int dcp_emit_tensor(const struct dcp_sink *s, const struct dcp_tensor *t);
 int dcp_emit_object(const struct dcp_sink *s, const struct dcp_object *o);
+int dcp_emit_item(const struct dcp_sink *s, const struct dcp_object *o);
 int dcp_emit_meta(const struct dcp_sink *s, const char *name, const char *value);
 int dcp_emit_sidecar(const struct dcp_sink *s, const char *name);
 int dcp_emit_said(const struct dcp_sink *s, const char *file, const char *name,

@@ -28,7 +28,7 @@ import zipfile
 import base
 from base import dcpfs, golden, np
 
-from dcpfs import _lib, dlpack, tree
+from dcpfs import _lib, checkpoint, dlpack, tree
 from dcpfs.dtype import DTYPES
 
 sys.path.insert(0, str(base.ROOT / "tests/mount"))
@@ -42,7 +42,7 @@ FOLDERS = ("dcp-plain", "dcp-fsdp2", "hf-llama", "paddle-dist", "megatron-dist",
 
 class Header(unittest.TestCase):
     STRUCTS = {"error": _lib.Error, "comm": _lib.CommStruct, "comm_config": _lib.CommConfig, "config": _lib.Config, "tensor": _lib.TensorStruct,
-               "want": _lib.Want, "select": _lib.Select, "part": _lib.PartStruct, "report": _lib.ReportStruct}
+               "entry": _lib.EntryStruct, "want": _lib.Want, "select": _lib.Select, "part": _lib.PartStruct, "report": _lib.ReportStruct}
 
     def test_structs(self):
         """Members stand in the order of dcpload.h; structs that say their size may lack the last ones."""
@@ -124,7 +124,7 @@ class Trees(unittest.TestCase):
 
         with step20() as ck:
             path = tree.indexed(ck)
-            self.assertEqual([path(k) for k in ("train.nested.0.t", "optimizer.param_groups.0.betas")],
+            self.assertEqual([path(ck.path(k)) for k in ("train.nested.0.t", "optimizer.param_groups.0.betas")],
                              [("train", "nested", 0, "t"), ("optimizer", "param_groups", 0, "betas")])
 
     def test_literals(self):
@@ -305,6 +305,24 @@ class Keys(unittest.TestCase):
             return len(ck.objects.raw(key)) * 0
         except dcpfs.DcpfsError as e:
             return e.code
+
+    def test_entries(self):
+        """What .metadata has, also where other keys are shown; nothing where there is none."""
+        for path, shown, key, value in (
+                ("composer-sharded/ckpt/tiny-run/checkpoints/ep1-ba4", "state.algorithms.0", "state.algorithms", list),
+                ("dcp-plain/ckpt/all", "obj.tuple_with_tensor.1", "obj.tuple_with_tensor", None),
+                ("megatron-dist/ckpt/iter_0000100", "rng_state/shard_0.0_2.2.0.cuda_rng_state", "rng_state/shard_0.0_2.2", list),
+                ("parts/ckpt/checkpoint-5", "lm_head.weight", "optimizer.param_groups.0.lr", None)):
+            with self.subTest(path), dcpfs.open(base.GOLDEN / path, cache="") as ck:
+                entries = ck.entries()
+                self.assertTrue(entries[key].is_object, entries.keys())
+                self.assertNotIn(shown, entries)
+                self.assertIn(shown, [*ck, *ck.objects])
+                item = entries[key].item and checkpoint.remade(entries[key].item, {}, {})
+                self.assertEqual(type(item) if value else item, value)
+        for folder in "dcp-rank-local", "hf-llama", "torch-save":
+            with self.subTest(folder), dcpfs.open(golden(folder)[0], cache="") as ck:
+                self.assertEqual(ck.entries(), {})
 
     def test_objects(self):
         o = step20().objects

@@ -261,6 +261,26 @@ DCPLOAD_API int dcpload_object_size(struct dcpload *ck, const char *key, uint64_
 				    struct dcpload_error *err);
 DCPLOAD_API int dcpload_object_read(struct dcpload *ck, const char *key, uint64_t at, void *dst,
 				    uint64_t n, struct dcpload_error *err);
+/* What `.metadata` of torch.distributed.checkpoint has under a key. */
+struct dcpload_entry {
+	const char *key;
+	uint32_t
+		is_object; /* a byte item; else a tensor, which dcpload_tensor() knows (or why it cannot be read) */
+	uint32_t npath;
+	/* Of an object that is shown otherwise, what dcpload_path(), dcpload_object() and dcpload_classes() say of others;
+	 * json is NULL, and why says why, where it cannot be decoded. Of all else NULL: those functions know the key. */
+	const char *const *path;
+	const char *type, *json, *classes, *why;
+};
+
+/*
+ * Iterate over the keys that `.metadata` of torch.distributed.checkpoint has, as torch's own reader shows them: of an object
+ * also where dcpfs shows a list item by item (Composer), takes a list of one away or joins a dict with the others (Megatron-Core), or
+ * shows the tensor that it is; without what is inside objects or in other files. Returns 1 and an entry, or 0 after the last:
+ * at once where the version has no `.metadata`. *@next is 0 at first.
+ */
+DCPLOAD_API int dcpload_next_entry(struct dcpload *ck, uint64_t *next,
+				   struct dcpload_entry *out, struct dcpload_error *err);
 /* Components of the key of a tensor or object, as the framework nests them: @n strings. */
 DCPLOAD_API int dcpload_path(struct dcpload *ck, const char *key, const char *const **path,
 			     size_t *n, struct dcpload_error *err);

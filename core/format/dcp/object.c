@@ -17,14 +17,16 @@
 #include "core/parse/torch/torch.h"
 
 static int emit_broken(struct dcp_tdcp_emitter *w, const char *key, const char *const *path,
-		       size_t npath, const char *why, const struct dcp_stretch *stored)
+		       size_t npath, const char *why, const struct dcp_stretch *stored,
+		       bool entry)
 {
 	struct dcp_object o = { .key = key,
 				.path = path,
 				.npath = npath,
 				.type = "",
 				.error = why,
-				.stored = stored };
+				.stored = stored,
+				.entry = entry };
 
 	return dcp_emit_object(w->sink, &o);
 }
@@ -59,12 +61,17 @@ static bool opens(struct dcp_pv v)
 /*
  * A part of a sharded object is the one value of a list. Megatron's common_state is a dict of
  * what the run has besides: emitted without a name of its own, as common.pt was until 2026.
+ * What readers of torch see is emitted, too, where it is shown otherwise.
  */
 static int emit_value(struct dcp_tdcp_emitter *w, struct dcp_tstate *s, const char *key)
 {
+	const char *const *path = s->prefix;
 	struct dcp_pv root = dcp_torch_root(s->t);
 	struct dcp_tdcp_shard shard;
-	size_t n = 0;
+	struct dcp_torch_tensor tt;
+	bool entry = s->entry, common;
+	size_t npath = s->nprefix, n = 0;
+	int rc;
 
 	if (dcp_tdcp_is_shard(key, &shard) && root.type == DCP_PV_LIST) {
 		const struct dcp_pv *items = dcp_pv_items(root, &n);
@@ -74,18 +81,22 @@ static int emit_value(struct dcp_tdcp_emitter *w, struct dcp_tstate *s, const ch
 			s->root = &root;
 		}
 	}
-	if (n == 1 && strncmp(key, "common_state/", shard.nkey + 1) == 0 &&
-	    dcp_pv_is_mapping(root)) {
+	common = n == 1 && strncmp(key, "common_state/", shard.nkey + 1) == 0 &&
+		 dcp_pv_is_mapping(root);
+	if (common)
 		s->nprefix = 0;
-		return dcp_tstate_emit(s);
-	}
-	s->lists = w->lists && opens(root);
-	return s->lists ? dcp_tstate_emit(s) : dcp_tstate_emit_whole(s, key);
+	else
+		s->lists = w->lists && opens(root);
+	s->entry = entry && n != 1 && !s->lists && dcp_torch_tensor(s->t, root, &tt, NULL) == 0;
+	rc = common || s->lists ? dcp_tstate_emit(s) : dcp_tstate_emit_whole(s, key);
+	if (rc == 0 && entry && !s->entry)
+		rc = dcp_tstate_emit_item(s, key, path, npath, n == 1);
+	return rc;
 }
 
-/* @leaf: as a leaf of torch.save's streams, what is not a plain tensor as its parts. */
+/* @leaf: as a leaf of torch.save's streams, what is not a plain tensor as its parts. @entry: the metadata has the key. */
 static int emit_stream(struct dcp_tdcp_emitter *w, const char *key, const char *const *path,
-		       size_t npath, const struct dcp_tmeta_record *r, bool leaf)
+		       size_t npath, const struct dcp_tmeta_record *r, bool leaf, bool entry)
 {
 	struct dcp_tstate s = {
 		.sink = w->sink,
@@ -94,6 +105,7 @@ static int emit_stream(struct dcp_tdcp_emitter *w, const char *key, const char *
 		.base = r->off,
 		.skip = leaf ? NULL : is_stored, /* the stored key is its own */
 		.containers = &w->containers,
+		.entry = entry,
 		.ctx = w,
 	};
 	const char *name = w->m->files.n ? dcp_intern_text(&w->m->files, r->file) : "";
@@ -127,7 +139,7 @@ static int emit_stream(struct dcp_tdcp_emitter *w, const char *key, const char *
 	if (rc == -ENOMEM) {
 		rc = -ENOMEM;
 	} else if (rc < 0) {
-		rc = emit_broken(w, key, path, npath, why.msg, s.stored);
+		rc = emit_broken(w, key, path, npath, why.msg, s.stored, entry);
 	} else {
 		s.t = t;
 		if (r->filter != DCP_FILTER_NONE)
@@ -139,15 +151,15 @@ static int emit_stream(struct dcp_tdcp_emitter *w, const char *key, const char *
 }
 
 static int emit_item(struct dcp_tdcp_emitter *w, const char *key, const char *const *path,
-		     size_t npath, const struct dcp_tmeta_record *r)
+		     size_t npath, const struct dcp_tmeta_record *r, bool entry)
 {
-	return emit_stream(w, key, path, npath, r, false);
+	return emit_stream(w, key, path, npath, r, false, entry);
 }
 
 int dcp_tdcp_emit_parts(struct dcp_tdcp_emitter *w, const char *key, const char *const *path,
 			size_t npath, const struct dcp_tmeta_record *r)
 {
-	return emit_stream(w, key, path, npath, r, true);
+	return emit_stream(w, key, path, npath, r, true, false);
 }
 
 /* Hash of an item's stored bytes; false when they cannot be read. */
@@ -189,7 +201,7 @@ static int emit_variant(struct dcp_tdcp_emitter *w, const char *key, const char 
 	component = text.p + n;
 	if (dcp_buf_add(&longer, &component, sizeof(component)) < 0)
 		return -ENOMEM;
-	return emit_item(w, text.p, DCP_ITEMS(longer, const char *), npath + 1, r);
+	return emit_item(w, text.p, DCP_ITEMS(longer, const char *), npath + 1, r, false);
 }
 
 int dcp_tdcp_emit_bytes(struct dcp_tdcp_emitter *w, uint32_t key)
@@ -213,7 +225,7 @@ int dcp_tdcp_emit_bytes(struct dcp_tdcp_emitter *w, uint32_t key)
 		if (!found) {
 			found = true;
 			first = r;
-			rc = emit_item(w, name, path, npath, &r);
+			rc = emit_item(w, name, path, npath, &r, !w->d->replicas);
 			continue;
 		}
 		if (r.rank_file == first.rank_file)
@@ -227,6 +239,7 @@ int dcp_tdcp_emit_bytes(struct dcp_tdcp_emitter *w, uint32_t key)
 	}
 	if (rc == 0 && !found)
 		rc = emit_broken(w, name, path, npath,
-				 "storage_data has no entry for this object", NULL);
+				 "storage_data has no entry for this object", NULL,
+				 !w->d->replicas);
 	return rc;
 }

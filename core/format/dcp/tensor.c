@@ -282,6 +282,7 @@ int dcp_tdcp_emit_tensor(struct dcp_tdcp_emitter *w, uint32_t key)
 	if (!dcp_tdcp_is_broken(&j) && dcp_tmeta_shape(w->m, key, shape, &ndim))
 		dcp_tdcp_unfold(w, &j, shape, ndim);
 	j.t.key = dcp_intern_text(&w->m->names, key);
+	j.t.entry = !w->d->replicas;
 	j.t.npath = dcp_tmeta_path(w->m, key, &w->path_text, &w->path_ptrs, &j.t.path);
 	if (!j.t.npath)
 		return -ENOMEM;

@@ -228,9 +228,9 @@ static int move_stored(const struct dcp_relay *r, struct dcp_object *o, struct d
 	return 0;
 }
 
-static int on_object(void *ctx, const struct dcp_object *emitted)
+static int emit_object(struct dcp_relay *r, const struct dcp_object *emitted,
+		       int (*emit)(const struct dcp_sink *s, const struct dcp_object *o))
 {
-	struct dcp_relay *r = ctx;
 	struct dcp_object o = *emitted;
 	struct dcp_stretch stored;
 	int rc = move_stored(r, &o, &stored);
@@ -240,7 +240,17 @@ static int on_object(void *ctx, const struct dcp_object *emitted)
 
 	if (rc == 0)
 		rc = put_references(r, &o);
-	return rc < 0 ? rc : noted(r, dcp_emit_object(r->to, &o));
+	return rc < 0 ? rc : noted(r, emit(r->to, &o));
+}
+
+static int on_object(void *ctx, const struct dcp_object *o)
+{
+	return emit_object(ctx, o, dcp_emit_object);
+}
+
+static int on_item(void *ctx, const struct dcp_object *o)
+{
+	return emit_object(ctx, o, dcp_emit_item);
 }
 
 static int on_meta(void *ctx, const char *name, const char *value)
@@ -277,6 +287,7 @@ struct dcp_sink dcp_relay_sink(struct dcp_relay *r)
 		.unpacked = on_unpacked,
 		.tensor = on_tensor,
 		.object = on_object,
+		.item = on_item,
 		.meta = on_meta,
 		.sidecar = on_sidecar,
 		.said = on_said,

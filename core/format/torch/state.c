@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <inttypes.h>
+#include <string.h>
 
 #include "core/base/arena.h"
 #include "core/base/base.h"
 #include "core/base/buf.h"
 #include "core/base/err.h"
+#include "core/base/number.h"
 #include "core/format/gather/places.h"
 #include "core/format/torch/shard/shard.h"
 #include "core/format/torch/state_int.h"
@@ -99,6 +102,7 @@ static int emit_object(struct emitter *w, const struct dcp_leaf *as, const char 
 	struct dcp_object o = { .key = as->key,
 				.path = as->path,
 				.npath = as->npath,
+				.entry = npath == s->nprefix && s->entry,
 				.stored = npath == s->nprefix ? s->stored : NULL };
 	struct dcp_pystream stream;
 
@@ -159,6 +163,7 @@ static int emit_too_deep(struct emitter *w)
 		.type = dcp_pyjson_type(root_of(s)),
 		.error = "nested too deep to be walked",
 		.stored = s->stored,
+		.entry = s->entry,
 	};
 
 	return dcp_emit_object(s->sink, &o);
@@ -230,4 +235,45 @@ int dcp_tstate_emit_whole(const struct dcp_tstate *s, const char *key)
 	}
 	emitter_finish(&w);
 	return rc;
+}
+
+/* @o becomes a list of which it was the value: its values are numbered from 1, and its class is that of value 1. */
+static int put_in_list(struct dcp_buf *json, struct dcp_buf *classes, struct dcp_object *o)
+{
+	const char *p = o->classes;
+	uint64_t at;
+
+	dcp_buf_add(json, "[", 1);
+	dcp_buf_add(json, o->json, o->json_len);
+	dcp_buf_str(json, "]");
+	dcp_buf_printf(classes, "1:%s", o->type);
+	while (p && dcp_take_number(&p, NULL, 18, &at)) {
+		size_t n = strcspn(p, " ");
+
+		dcp_buf_printf(classes, " %" PRIu64 "%.*s", at + 1, (int)n, p);
+		p += n + (p[n] == ' ');
+	}
+	if (dcp_buf_error(json) || dcp_buf_error(classes))
+		return -ENOMEM;
+	o->type = "list";
+	o->json = json->p;
+	o->json_len = json->n;
+	o->classes = classes->p;
+	return 0;
+}
+
+int dcp_tstate_emit_item(const struct dcp_tstate *s, const char *key, const char *const *path,
+			 size_t npath, bool listed)
+{
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT, json = DCP_BUF_INIT,
+				    classes = DCP_BUF_INIT;
+	struct dcp_object o = { .key = key, .path = path, .npath = npath };
+	struct dcp_pystream stream;
+	uint64_t left = allowed(s);
+	int rc = dcp_pyjson_object(&text, dcp_pyjson_torch(s->t, &stream), root_of(s),
+				   s->prefix, s->nprefix, &left, &o);
+
+	if (rc == 0 && listed && o.json)
+		rc = put_in_list(&json, &classes, &o);
+	return rc < 0 ? rc : dcp_emit_item(s->sink, &o);
 }

@@ -41,6 +41,8 @@ struct dcp_tstate {
 	const struct dcp_stretch *stored;
 	/* The key of a stream that is one value, with no mapping around it; NULL: "". */
 	const char *whole;
+	/* Of torch.distributed.checkpoint: an object that is all of the stream is one of its metadata. */
+	bool entry;
 	bool tuples;                /* tuples are opened like lists, not only looked into */
 	struct dcp_buf *containers; /* may be NULL: gets their classes (struct dcp_walk) */
 	/* Open every list (core/parse/pyjson/pyjson.h). */
@@ -77,3 +79,8 @@ int dcp_pickle_emit(const struct dcp_load *in, const char *name, uint32_t file,
  * inside it by themselves. A value that is a tensor is emitted as a tensor.
  */
 int dcp_tstate_emit_whole(const struct dcp_tstate *s, const char *key);
+
+/* Emit the same value as the item @key of a sink (core/model/tensor.h), with the keys that tensors inside have by the
+ * prefix; @listed: as the one item of a list. */
+int dcp_tstate_emit_item(const struct dcp_tstate *s, const char *key, const char *const *path,
+			 size_t npath, bool listed);

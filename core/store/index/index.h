@@ -15,14 +15,17 @@
  *           that is, else 0; shown is 1 for sidecars (config.json)
  *   tensor  id INTEGER PRIMARY KEY, key TEXT, name TEXT (file stem; NULL: the key), nbytes, dtype TEXT,
  *           itemsize, shape TEXT (JSON array), alias_of (id or NULL), naliases (rows that
- *           name this one), partly (1: the error concerns the files of some pieces only),
- *           error TEXT or NULL, path TEXT (JSON array of strings, or of the lengths of the parts
+ *           name this one), partly (1: the error concerns the files of some pieces only), entry (1:
+ *           torch.distributed.checkpoint's metadata has a tensor of this key), error TEXT or NULL, path TEXT (JSON array of strings, or of the lengths of the parts
  *           of the key between dots), pieces BLOB (core/model/pack.h), stored TEXT (the stored
  *           dtype of a tensor that is cast to dtype, else NULL)
  *   object  id INTEGER PRIMARY KEY, key TEXT, name TEXT or NULL, type TEXT, nbytes (of the JSON
  *           and a newline), error TEXT or NULL, path TEXT, json TEXT or NULL, classes TEXT or NULL
  *           (core/model/tensor.h); where it is stored as bytes of its own, else all NULL: file (id),
- *           off, stored (bytes there), filter (0, or 1: zstd), raw (bytes that come out)
+ *           off, stored (bytes there), filter (0, or 1: zstd), raw (bytes that come out); entry (1: that
+ *           metadata has an object of this key)
+ *   item    id INTEGER PRIMARY KEY, key TEXT, type, nbytes, error, path, json, classes: objects of that metadata
+ *           which are shown otherwise, in the rows that their path is the beginning of, as that has them
  *
  * ids count from 1 in the order in which the adapter emits tensors and objects; inode numbers are
  * made from them. Stems are unique over tensors and objects together. People may query the file: the names
@@ -120,7 +123,8 @@ struct dcp_index_counts {
 };
 const struct dcp_index_counts *dcp_index_counts(const struct dcp_index *ix);
 
-enum dcp_row_kind { DCP_ROW_TENSOR, DCP_ROW_OBJECT };
+/* Items are only scanned, without @names; they have no name, and ids of their own. */
+enum dcp_row_kind { DCP_ROW_TENSOR, DCP_ROW_OBJECT, DCP_ROW_ITEM };
 
 /* What a listing or a stat needs. Text is valid until the next step of its scan. */
 struct dcp_row {
@@ -134,6 +138,7 @@ struct dcp_row {
 	uint32_t naliases; /* how many rows name this one as theirs */
 	bool broken;
 	bool partly; /* broken, but parts whose pieces are there can be read */
+	bool entry;  /* as in struct dcp_tensor and struct dcp_object */
 };
 
 /* One row by id, by stem or by key into @row, its text copied into @arena. -ENOENT. */
@@ -152,6 +157,8 @@ int dcp_index_tensor_part(struct dcp_index *ix, int64_t id, const struct dcp_cut
 			  struct dcp_arena *arena, struct dcp_tensor *out, struct dcp_err *err);
 int dcp_index_object(struct dcp_index *ix, int64_t id, struct dcp_arena *arena,
 		     struct dcp_object *out, struct dcp_err *err);
+int dcp_index_item(struct dcp_index *ix, int64_t id, struct dcp_arena *arena,
+		   struct dcp_object *out, struct dcp_err *err);
 
 /*
  * Rows in id order, starting after id @after. One scan, one thread; it holds a connection, so

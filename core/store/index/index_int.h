@@ -79,10 +79,12 @@ enum dcp_index_stmt {
 	DCP_STMT_OBJECT_BY_KEY,
 	DCP_STMT_OBJECT_SCAN,
 	DCP_STMT_OBJECT_NAMES,
+	DCP_STMT_ITEM_SCAN,
 	DCP_STMT_TENSOR,
 	DCP_STMT_OBJECT,
+	DCP_STMT_ITEM,
 };
-#define DCP_STMT_COUNT (DCP_STMT_OBJECT + 1)
+#define DCP_STMT_COUNT (DCP_STMT_ITEM + 1)
 
 struct dcp_index_conn {
 	struct dcp_index_conn *next;

@@ -338,14 +338,15 @@ static int get_stored_bytes(const struct query *q, struct dcp_arena *arena,
 	return 0;
 }
 
-int dcp_index_object(struct dcp_index *ix, int64_t id, struct dcp_arena *arena,
-		     struct dcp_object *out, struct dcp_err *err)
+/* A row of the table that the statement @which reads. */
+static int get_object(struct dcp_index *ix, enum dcp_index_stmt which, int64_t id,
+		      struct dcp_arena *arena, struct dcp_object *out, struct dcp_err *err)
 {
 	struct dcp_object o = { 0 };
 	struct dcp_err local = { 0 };
 	struct query q;
 	size_t n;
-	int code = query_begin(&q, ix, DCP_STMT_OBJECT);
+	int code = query_begin(&q, ix, which);
 
 	if (code == 0) {
 		sqlite3_bind_int64(q.stmt, 1, id);
@@ -375,4 +376,16 @@ int dcp_index_object(struct dcp_index *ix, int64_t id, struct dcp_arena *arena,
 	}
 	*out = o;
 	return 0;
+}
+
+int dcp_index_object(struct dcp_index *ix, int64_t id, struct dcp_arena *arena,
+		     struct dcp_object *out, struct dcp_err *err)
+{
+	return get_object(ix, DCP_STMT_OBJECT, id, arena, out, err);
+}
+
+int dcp_index_item(struct dcp_index *ix, int64_t id, struct dcp_arena *arena,
+		   struct dcp_object *out, struct dcp_err *err)
+{
+	return get_object(ix, DCP_STMT_ITEM, id, arena, out, err);
 }

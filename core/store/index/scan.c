@@ -50,6 +50,7 @@ static int tensor_columns(sqlite3_stmt *s, struct dcp_row *row)
 	row->alias_of = sqlite3_column_int64(s, 8);
 	row->naliases = (uint32_t)sqlite3_column_int64(s, 9);
 	row->partly = row->broken && sqlite3_column_int(s, 10) == 1;
+	row->entry = sqlite3_column_int(s, 11) == 1;
 	if (row->alias_of < 0 || row->alias_of == row->id)
 		return -EBADMSG;
 	t.itemsize = (uint32_t)itemsize;
@@ -71,7 +72,10 @@ int dcp_index_row(sqlite3_stmt *s, enum dcp_row_kind kind, struct dcp_row *row)
 		return -EBADMSG;
 	row->nbytes = (uint64_t)nbytes;
 	row->broken = sqlite3_column_int(s, 4) != 0;
-	return kind == DCP_ROW_TENSOR ? tensor_columns(s, row) : 0;
+	if (kind == DCP_ROW_TENSOR)
+		return tensor_columns(s, row);
+	row->entry = sqlite3_column_int(s, 5) == 1;
+	return 0;
 }
 
 /* The short row of a scan for names. */
@@ -99,6 +103,8 @@ static enum dcp_index_stmt statement(enum dcp_row_kind kind, bool names)
 {
 	if (kind == DCP_ROW_TENSOR)
 		return names ? DCP_STMT_TENSOR_NAMES : DCP_STMT_TENSOR_SCAN;
+	if (kind == DCP_ROW_ITEM)
+		return DCP_STMT_ITEM_SCAN;
 	return names ? DCP_STMT_OBJECT_NAMES : DCP_STMT_OBJECT_SCAN;
 }
 

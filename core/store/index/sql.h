@@ -24,14 +24,18 @@
 		"CREATE TABLE tensor(id INTEGER PRIMARY KEY, key TEXT NOT NULL, "              \
 		"name TEXT, nbytes INTEGER NOT NULL, dtype TEXT NOT NULL, "                    \
 		"itemsize INTEGER NOT NULL, shape TEXT NOT NULL, alias_of INTEGER, "           \
-		"naliases INTEGER NOT NULL, partly INTEGER NOT NULL, error TEXT, path TEXT "   \
+		"naliases INTEGER NOT NULL, partly INTEGER NOT NULL, entry INTEGER NOT NULL, " \
+		"error TEXT, path TEXT "                                                       \
 		"NOT NULL, "                                                                   \
 		"pieces BLOB NOT NULL, stored TEXT, copies BLOB) STRICT",                      \
 		"CREATE TABLE object(id INTEGER PRIMARY KEY, key TEXT NOT NULL, "              \
 		"name TEXT, type TEXT NOT NULL, nbytes INTEGER NOT NULL, "                     \
 		"error TEXT, path TEXT NOT NULL, json TEXT, classes TEXT, "                    \
-		"file INTEGER, off INTEGER, stored INTEGER, filter INTEGER, raw INTEGER) "     \
-		"STRICT"
+		"file INTEGER, off INTEGER, stored INTEGER, filter INTEGER, raw INTEGER, "     \
+		"entry INTEGER NOT NULL) STRICT",                                              \
+		"CREATE TABLE item(id INTEGER PRIMARY KEY, key TEXT NOT NULL, "                \
+		"type TEXT NOT NULL, nbytes INTEGER NOT NULL, error TEXT, "                    \
+		"path TEXT NOT NULL, json TEXT, classes TEXT) STRICT"
 
 #define DCP_SQL_INDEXES                                                                        \
 	"CREATE INDEX tensor_key ON tensor(key)",                                              \
@@ -56,11 +60,12 @@
 #define DCP_SQL_ADD_FILE "INSERT INTO file VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0)"
 #define DCP_SQL_SHOW_FILE "UPDATE file SET shown = 1 WHERE id = ?1"
 #define DCP_SQL_ADD_TENSOR                                                                     \
-	"INSERT INTO tensor VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?12, ?9, ?10, ?11, "     \
-	"?13, ?14)"
+	"INSERT INTO tensor VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?12, ?15, ?9, ?10, "     \
+	"?11, ?13, ?14)"
 #define DCP_SQL_ADD_OBJECT                                                                     \
 	"INSERT INTO object VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, "   \
-	"?14)"
+	"?14, ?15)"
+#define DCP_SQL_ADD_ITEM "INSERT INTO item VALUES(?1, ?2, ?4, ?5, ?6, ?7, ?8, ?9)"
 #define DCP_SQL_COUNT_ALIAS "UPDATE tensor SET naliases = naliases + 1 WHERE id = ?1"
 #define DCP_SQL_TOLD_TENSOR                                                                    \
 	"SELECT key, ifnull(name, key), dtype, shape, alias_of, error, pieces, partly, "       \
@@ -83,9 +88,11 @@
 #define DCP_SQL_TENSOR_ROW                                                                     \
 	"SELECT id, key, ifnull(name, key), nbytes, error IS NOT NULL, dtype, itemsize, "      \
 	"shape, alias_of, "                                                                    \
-	"naliases, partly FROM tensor WHERE "
+	"naliases, partly, entry FROM tensor WHERE "
 #define DCP_SQL_OBJECT_ROW                                                                     \
-	"SELECT id, key, ifnull(name, key), nbytes, error IS NOT NULL FROM object WHERE "
+	"SELECT id, key, ifnull(name, key), nbytes, error IS NOT NULL, entry FROM object "     \
+	"WHERE "
+#define DCP_SQL_ITEM_ROW "SELECT id, key, 'item', nbytes, error IS NOT NULL, 1 FROM item WHERE "
 
 #define DCP_SQL_TENSOR_NAME                                                                    \
 	"SELECT id, ifnull(name, key), dtype, alias_of, key FROM tensor WHERE "
@@ -105,3 +112,5 @@
 	"SELECT key, path, type, json, error, nbytes, classes, file, off, stored, filter, "    \
 	"raw "                                                                                 \
 	"FROM object WHERE id = ?1"
+#define DCP_SQL_ITEM                                                                           \
+	"SELECT key, path, type, json, error, nbytes, classes, NULL FROM item WHERE id = ?1"

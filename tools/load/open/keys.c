@@ -184,8 +184,8 @@ int dcpload_path(struct dcpload *ck, const char *key, const char *const **path, 
 
 /* ---- all ---- */
 
-/* The first row of @kind after number *next. 1 or 0. */
-static int next_row(struct dcpload *ck, enum dcp_row_kind kind, uint64_t *next,
+/* The first row of @kind after number *next; @entry: that is an entry of torch's metadata. 1 or 0. */
+static int next_row(struct dcpload *ck, enum dcp_row_kind kind, bool entry, uint64_t *next,
 		    struct dcp_row *row)
 {
 	dcp_auto_scan struct dcp_index_scan *scan = NULL;
@@ -195,7 +195,9 @@ static int next_row(struct dcpload *ck, enum dcp_row_kind kind, uint64_t *next,
 	if (rc < 0)
 		return rc;
 	dcp_arena_reset(&ck->answer);
-	rc = dcp_index_scan_next(scan, row);
+	do
+		rc = dcp_index_scan_next(scan, row);
+	while (rc > 0 && entry && !row->entry);
 	if (rc > 0) {
 		*next = (uint64_t)row->id;
 		row->key = dcp_arena_strdup(&ck->answer, row->key);
@@ -208,7 +210,7 @@ int dcpload_next_tensor(struct dcpload *ck, uint64_t *next, struct dcpload_tenso
 			struct dcpload_error *err)
 {
 	struct dcp_row row;
-	int rc = next_row(ck, DCP_ROW_TENSOR, next, &row);
+	int rc = next_row(ck, DCP_ROW_TENSOR, false, next, &row);
 
 	if (rc > 0)
 		load_tensor_of(&row, out);
@@ -219,11 +221,52 @@ int dcpload_next_object(struct dcpload *ck, uint64_t *next, const char **key,
 			struct dcpload_error *err)
 {
 	struct dcp_row row;
-	int rc = next_row(ck, DCP_ROW_OBJECT, next, &row);
+	int rc = next_row(ck, DCP_ROW_OBJECT, false, next, &row);
 
 	if (rc > 0)
 		*key = row.key;
 	return rc < 0 ? load_fail_err(err, rc, NULL) : rc;
+}
+
+/* The row of an object that is shown otherwise. */
+static int item_of(struct dcpload *ck, int64_t id, struct dcpload_entry *out,
+		   struct dcp_err *err)
+{
+	struct dcp_object o;
+	int rc = dcp_index_item(dcp_version_index(ck->of.v), id, &ck->answer, &o, err);
+
+	if (rc < 0)
+		return rc;
+	out->path = o.path;
+	out->npath = (uint32_t)o.npath;
+	out->type = o.type;
+	out->json = o.json;
+	out->classes = o.classes;
+	out->why = o.error;
+	return 1;
+}
+
+int dcpload_next_entry(struct dcpload *ck, uint64_t *next, struct dcpload_entry *out,
+		       struct dcpload_error *err)
+{
+	uint64_t kind = *next >> 32, at = *next & UINT32_MAX; /* ids are less than 2^31 */
+	struct dcp_err own = { 0 };
+	struct dcp_row row;
+	int rc = 0;
+
+	for (; kind <= DCP_ROW_ITEM; kind++, at = 0) {
+		rc = next_row(ck, (enum dcp_row_kind)kind, true, &at, &row);
+		if (rc != 0)
+			break;
+	}
+	if (rc > 0) {
+		*next = kind << 32 | at;
+		*out = (struct dcpload_entry){ .key = row.key,
+					       .is_object = kind != DCP_ROW_TENSOR };
+		if (kind == DCP_ROW_ITEM)
+			rc = item_of(ck, row.id, out, &own);
+	}
+	return rc < 0 ? load_fail_err(err, rc, &own) : rc;
 }
 
 /* ---- selecting ---- */

@@ -69,6 +69,11 @@ class TensorStruct(ctypes.Structure):
                 ("nbytes", c_uint64), ("shape", c_uint64 * MAX_NDIM)]
 
 
+class EntryStruct(ctypes.Structure):
+    _fields_ = [("key", c_char_p), ("is_object", c_uint32), ("npath", c_uint32), ("path", POINTER(c_char_p)),
+                *((n, c_char_p) for n in ("type", "json", "classes", "why"))]
+
+
 class Want(ctypes.Structure):
     _fields_ = [("size", c_uint32), ("ndim", c_uint32), ("key", c_char_p), ("shape", POINTER(c_uint64)),
                 ("lo", POINTER(c_uint64)), ("len", POINTER(c_uint64)), ("dtype", c_char_p), ("dst", c_void_p),
@@ -131,6 +136,7 @@ FUNCTIONS: dict[str, dict[str, Sequence[Any]]] = {"dcpload": {
     "layout_ranks": (c_void_p, c_char_p, POINTER(c_uint32), ERR),
     "next_tensor": (c_void_p, POINTER(c_uint64), POINTER(TensorStruct), ERR),
     "next_object": (c_void_p, POINTER(c_uint64), TEXT, ERR),
+    "next_entry": (c_void_p, POINTER(c_uint64), POINTER(EntryStruct), ERR),
     "tensor": (c_void_p, c_char_p, POINTER(TensorStruct), ERR),
     "object": (c_void_p, c_char_p, TEXT, TEXT, POINTER(c_size_t), ERR),
     "classes": (c_void_p, c_char_p, TEXT, ERR),

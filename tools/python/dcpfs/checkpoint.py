@@ -9,7 +9,7 @@ from ctypes import byref, c_char_p, c_size_t, c_uint32, c_uint64
 from typing import Any, Iterator, NamedTuple, Optional, Union
 
 from . import view
-from ._lib import DcpfsError, TensorStruct, bare, call, encoded, text
+from ._lib import DcpfsError, EntryStruct, TensorStruct, bare, call, encoded, text
 from .handle import Handle
 from .objects import CALLED, NAMED, Makers, decode
 from .shard import Shard
@@ -24,6 +24,16 @@ class Version(NamedTuple):
 
     name: str
     why: Optional[str]
+
+
+class Entry(NamedTuple):
+    """What .metadata of torch.distributed.checkpoint has under a key. item: JSON, class and classes of an object that dcpfs shows under other
+    keys, or as a tensor; why: it cannot be decoded."""
+
+    is_object: bool
+    path: Optional[tuple[str, ...]] = None
+    item: Optional[tuple[str, str, str]] = None
+    why: str = ""
 
 
 class Checkpoint(Handle, Mapping[str, Tensor]):
@@ -146,6 +156,16 @@ class Checkpoint(Handle, Mapping[str, Tensor]):
             self.find("path", key, byref(words), byref(n))
             return tuple(text(words[i]) for i in range(n.value))
 
+    def entries(self) -> dict[str, Entry]:
+        """The keys that .metadata of torch.distributed.checkpoint has, and no others; empty: there is no .metadata."""
+        at, e, found = c_uint64(), EntryStruct(), dict[str, Entry]()
+        with self._lock:
+            while call("next_entry", self.handle, byref(at), byref(e)):
+                path = tuple(text(e.path[i]) for i in range(e.npath)) if e.path else None
+                item = None if e.json is None else (text(e.json), text(e.type), text(e.classes))
+                found[text(e.key)] = Entry(bool(e.is_object), path, item, text(e.why))
+        return found
+
     @property
     def objects(self) -> Objects:
         """Non-tensor state: a mapping from keys to Python data (of the types that dcpfs.objects lists)."""
@@ -217,7 +237,7 @@ class Objects(Mapping[str, Any]):
 
     def made(self, key: str, named: Makers, called: Makers) -> Any:
         """As [key], with functions for more classes (dcpfs.objects.NAMED, CALLED)."""
-        return decode(*self._get(key), {**NAMED, **named}, {**CALLED, **called})
+        return remade(self._get(key), named, called)
 
     def json(self, key: str) -> str:
         """The JSON text of the object, as the library returns it."""
@@ -240,6 +260,11 @@ class Objects(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"Objects({list(self)!r})"
+
+
+def remade(stored: tuple[str, str, str], named: Makers, called: Makers) -> Any:
+    """From JSON, class and classes, with functions for more classes."""
+    return decode(*stored, {**NAMED, **named}, {**CALLED, **called})
 
 
 def _again(source: str, version: str, how: dict[str, Any]) -> Checkpoint:

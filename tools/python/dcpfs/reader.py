@@ -15,7 +15,7 @@ from torch.futures import Future
 
 from . import strided, tree
 from ._lib import DcpfsError
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, Entry, remade
 from .dtype import torch_dtype
 from .load import span, torch_target
 from .objects import foreign
@@ -23,7 +23,7 @@ from .plan import Plan
 from .strided import Spans
 
 
-NAMED = {"torch.Size": torch.Size}
+NAMED = {"torch.Size": torch.Size, "torch.torch_version.TorchVersion": torch.torch_version.TorchVersion}
 CALLED = {"torch.dtype": lambda name: getattr(torch, name, name), "torch.device": torch.device}
 
 
@@ -32,14 +32,13 @@ def leaf(ck: Checkpoint, key: str) -> Any:
     return ck.objects.made(key, NAMED, CALLED)
 
 
-def whole(ck: Checkpoint, key: str) -> Any:
-    """An object as torch.load() would give it; tensors in it are read, by this process alone. KeyError, DcpfsError."""
-    return tree.filled(tree.leafs(leaf(ck, key)), lambda inside: ck[inside].torch())
-
-
-def plain(ck: Checkpoint, key: str) -> Any:
-    """As whole(). DcpfsError: also when only unpickling could make it again."""
-    value = whole(ck, key)
+def plain(ck: Checkpoint, key: str, entry: Optional[Entry] = None) -> Any:
+    """An object as torch.load() would give it; tensors in it are read, by this process alone. KeyError. DcpfsError: also when only
+    unpickling could make it again."""
+    if entry and entry.why:
+        raise DcpfsError(errno.EBADMSG, f"{key}: {entry.why}")
+    stored = remade(entry.item, NAMED, CALLED) if entry and entry.item else leaf(ck, key)
+    value = tree.filled(tree.leafs(stored), lambda inside: ck[inside].torch())
     kind = foreign(value)
     if kind:
         raise DcpfsError(errno.EBADMSG, f"{key} is a {kind}, which only unpickling could make again")
@@ -49,18 +48,21 @@ def plain(ck: Checkpoint, key: str) -> Any:
 class Reader(StorageReader):
     """`dcp.load(state_dict, storage_reader=dcpfs.torch.Reader(path))`. Each rank reads what torch's planner asks of it;
     tensors are one chunk to the planner, however they are stored. Those of dtypes that torch does not have, and those
-    that cannot be read, are left out. how: io, threads, cache and the like (dcpfs.open)."""
+    that cannot be read, are left out. Where the version has a .metadata, its keys and kinds are those, and no others; elsewhere all that
+    dcpfs shows. how: io, threads, cache and the like (dcpfs.open)."""
 
     def __init__(self, path: Union[str, os.PathLike[str]], version: Optional[str] = "latest", **how: Any) -> None:
         super().__init__()
         self.path, self.version, self.how = path, version, how
         self._ck: Optional[Checkpoint] = None
+        self._entries: dict[str, Entry] = {}
 
     @property
     def checkpoint(self) -> Checkpoint:
         """Opened when it is first asked for. DcpfsError: it cannot be opened."""
         if self._ck is None:
             self._ck = Checkpoint(self.path, self.version, **self.how)
+            self._entries = self._ck.entries()
         return self._ck
 
     def reset(self, checkpoint_id: Union[str, os.PathLike[str], None] = None) -> None:
@@ -69,11 +71,12 @@ class Reader(StorageReader):
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> md.Metadata:
         """Tensors and objects. DcpfsError: the checkpoint cannot be opened."""
-        ck, entries, path = self.checkpoint, dict[str, md.STORAGE_TYPES](), tree.indexed(self.checkpoint)
-        objects, inside = {ck.path(key) for key in ck.objects}, set[str]()
-        for key in ck:
-            words = ck.path(key)
-            if any(words[:n] in objects for n in range(1, len(words))):
+        ck, entries, known = self.checkpoint, dict[str, md.STORAGE_TYPES](), self._entries
+        objects = [key for key, entry in known.items() if entry.is_object] if known else list(ck.objects)
+        paths, inside = {ck.path(key) for key in objects if not known}, set[str]()
+        for key in [key for key, entry in known.items() if not entry.is_object] if known else ck:
+            words = ck.path(key) if paths else ()
+            if any(words[:n] in paths for n in range(1, len(words))):
                 inside.add(key)  # its path is the object's
             try:
                 t = ck[key]
@@ -83,9 +86,11 @@ class Reader(StorageReader):
             size = torch.Size(t.shape)
             chunk = md.ChunkStorageMetadata(offsets=torch.Size([0] * t.ndim), sizes=size)
             entries[key] = md.TensorStorageMetadata(properties=properties, size=size, chunks=[chunk])
-        for key in ck.objects:
+        for key in objects:
             entries.setdefault(key, md.BytesStorageMetadata())
-        return md.Metadata(state_dict_metadata=entries, planner_data={key: (key,) if key in inside else path(key) for key in entries})
+        path = tree.indexed(ck)
+        return md.Metadata(state_dict_metadata=entries, planner_data={
+            key: (key,) if key in inside else path(key in known and known[key].path or ck.path(key)) for key in entries})
 
     def set_up_storage_reader(self, metadata: md.Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         pass
@@ -101,7 +106,8 @@ class Reader(StorageReader):
         for item in plan.items:
             if item.type == LoadItemType.BYTE_IO:
                 data = io.BytesIO()
-                torch.save(plain(ck, item.storage_index.fqn), data)
+                key = item.storage_index.fqn
+                torch.save(plain(ck, key, self._entries.get(key)), data)
                 data.seek(0)
                 planner.load_bytes(item, data)
                 continue

@@ -64,12 +64,11 @@ def opened(ck: Checkpoint, name: str, objects: list[str], value: Callable[[str],
     return _shaped(root, above, classes(ck), True) if root else None
 
 
-def indexed(ck: Checkpoint) -> Callable[[str], tuple[Union[str, int], ...]]:
-    """A function that gives the path of a key as torch has it: with integers where they are indices of lists."""
+def indexed(ck: Checkpoint) -> Callable[[tuple[str, ...]], tuple[Union[str, int], ...]]:
+    """A function that gives a path as torch has it: with integers where they are indices of lists."""
     known = classes(ck)
 
-    def path(key: str) -> tuple[Union[str, int], ...]:
-        words = ck.path(key)
+    def path(words: tuple[str, ...]) -> tuple[Union[str, int], ...]:
         return tuple(int(w) if i and known.get(words[:i]) in ("list", "tuple") and w.isdecimal() else w for i, w in enumerate(words))
 
     return path

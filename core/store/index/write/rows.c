@@ -198,6 +198,7 @@ static int insert_tensor(struct dcp_index_writer *w, const struct draft *d, uint
 	dcp_index_put_text(s, 9, d->error);
 	put_buf(s, 10, &w->path_json);
 	sqlite3_bind_int(s, 12, d->partly);
+	sqlite3_bind_int(s, 15, d->t->entry);
 	dcp_index_put_text(s, 13, d->t->cast ? dcp_dtype_info(d->t->dtype)->name : NULL);
 	bind_pieces(w, d);
 	code = dcp_index_run(w, DCP_ADD_TENSOR);
@@ -336,14 +337,15 @@ static void bind_stored(sqlite3_stmt *s, const struct dcp_stretch *stored)
 	sqlite3_bind_int64(s, 14, (sqlite3_int64)stored->n);
 }
 
-static int insert_object(struct dcp_index_writer *w, const struct dcp_object *o,
-			 const char *name, uint32_t number)
+/* Into the table of @which; items have no @name. */
+static int insert_object(struct dcp_index_writer *w, enum dcp_index_add which,
+			 const struct dcp_object *o, const char *name, uint32_t number)
 {
 	size_t told = o->classes ? strlen(o->classes) : 0;
 	bool fits =
 		!o->json || (o->json_len < DCP_INDEX_MAX_FIELD && told < DCP_INDEX_MAX_FIELD);
 	const char *json = fits ? o->json : NULL, *error = o->error;
-	sqlite3_stmt *s = w->stmt[DCP_ADD_OBJECT];
+	sqlite3_stmt *s = w->stmt[which];
 	int code;
 
 	if (!fits && !error)
@@ -352,7 +354,8 @@ static int insert_object(struct dcp_index_writer *w, const struct dcp_object *o,
 		error = "it has no value";
 	sqlite3_bind_int64(s, 1, number);
 	dcp_index_put_text(s, 2, o->key);
-	put_name(s, o->key, name);
+	if (name)
+		put_name(s, o->key, name);
 	dcp_index_put_text(s, 4, o->type ? o->type : "");
 	sqlite3_bind_int64(s, 5, json ? (sqlite3_int64)o->json_len + 1 : 0);
 	dcp_index_put_text(s, 6, error);
@@ -362,12 +365,42 @@ static int insert_object(struct dcp_index_writer *w, const struct dcp_object *o,
 	else
 		sqlite3_bind_null(s, 8);
 	dcp_index_put_text(s, 9, json ? o->classes : NULL);
-	if (check_stored(w, o->stored))
-		bind_stored(s, o->stored);
-	code = dcp_index_run(w, DCP_ADD_OBJECT);
+	if (name) {
+		sqlite3_bind_int(s, 15, o->entry);
+		w->counts.broken += error != NULL;
+		if (check_stored(w, o->stored))
+			bind_stored(s, o->stored);
+	}
+	code = dcp_index_run(w, which);
 	sqlite3_clear_bindings(s);
-	w->counts.broken += code == 0 && error;
 	return code;
+}
+
+/* Key and path as they will stand in the row; @s keeps them. */
+static int prepare_object(struct dcp_index_writer *w, struct dcp_object *o, uint32_t number,
+			  struct shortened *s)
+{
+	if (shorten(s, &o->key, &o->path, &o->npath)) {
+		o->error = s->why;
+		o->json = NULL;
+	}
+	dcp_buf_reset(&w->path_json);
+	dcp_index_put_path(&w->path_json, o->key, o->path, o->npath);
+	if (dcp_buf_error(&w->path_json))
+		return dcp_index_no_memory(w);
+	return number < DCP_INDEX_MAX_ROWS ? 0 : dcp_index_give_up(w, -E2BIG, "too many rows");
+}
+
+int dcp_index_emit_item(void *ctx, const struct dcp_object *emitted)
+{
+	struct dcp_index_writer *w = ctx;
+	struct dcp_object o = *emitted;
+	struct shortened s;
+	int code = w->err.code;
+
+	if (code == 0)
+		code = prepare_object(w, &o, ++w->nitems, &s);
+	return code < 0 ? code : insert_object(w, DCP_ADD_ITEM, &o, NULL, w->nitems);
 }
 
 int dcp_index_emit_object(void *ctx, const struct dcp_object *emitted)
@@ -383,17 +416,10 @@ int dcp_index_emit_object(void *ctx, const struct dcp_object *emitted)
 
 	if (code < 0)
 		return code;
-	if (shorten(&s, &o.key, &o.path, &o.npath)) {
-		o.error = s.why;
-		o.json = NULL;
-	}
+	code = prepare_object(w, &o, number, &s);
+	if (code < 0)
+		return code;
 	hash = dcp_hash64(o.key, strlen(o.key));
-	dcp_buf_reset(&w->path_json);
-	dcp_index_put_path(&w->path_json, o.key, o.path, o.npath);
-	if (dcp_buf_error(&w->path_json))
-		return dcp_index_no_memory(w);
-	if (number >= DCP_INDEX_MAX_ROWS)
-		return dcp_index_give_up(w, -E2BIG, "too many rows");
 	code = dcp_index_find_key(w, o.key, hash, &earlier);
 	if (code < 0)
 		return code;
@@ -406,7 +432,7 @@ int dcp_index_emit_object(void *ctx, const struct dcp_object *emitted)
 				     earlier.tensor || earlier.object || earlier.unknown,
 				     number | DCP_INDEX_OBJECT, name);
 	if (code == 0)
-		code = insert_object(w, &o, name, number);
+		code = insert_object(w, DCP_ADD_OBJECT, &o, name, number);
 	w->counts.objects += code == 0;
 	return code;
 }

@@ -24,7 +24,7 @@ static const char *const sql[DCP_ADD_COUNT] = {
 	[DCP_SHOW_FILE] = DCP_SQL_SHOW_FILE,     [DCP_ADD_FILE] = DCP_SQL_ADD_FILE,
 	[DCP_ADD_TENSOR] = DCP_SQL_ADD_TENSOR,   [DCP_ADD_OBJECT] = DCP_SQL_ADD_OBJECT,
 	[DCP_ADD_ALIAS] = DCP_SQL_COUNT_ALIAS,   [DCP_TOLD_TENSOR] = DCP_SQL_TOLD_TENSOR,
-	[DCP_TOLD_OBJECT] = DCP_SQL_TOLD_OBJECT,
+	[DCP_TOLD_OBJECT] = DCP_SQL_TOLD_OBJECT, [DCP_ADD_ITEM] = DCP_SQL_ADD_ITEM,
 };
 
 static int add_meta(struct dcp_index_writer *w, const char *name, const char *value)
@@ -161,6 +161,7 @@ struct dcp_sink dcp_index_sink(struct dcp_index_writer *w, const struct dcp_site
 		.file = dcp_index_emit_file,
 		.tensor = dcp_index_emit_tensor,
 		.object = dcp_index_emit_object,
+		.item = dcp_index_emit_item,
 		.meta = sink_meta,
 		.unpacked = dcp_index_emit_unpacked,
 		.sidecar = dcp_index_emit_sidecar,

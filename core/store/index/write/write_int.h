@@ -21,6 +21,7 @@ enum dcp_index_add {
 	DCP_SHOW_FILE,
 	DCP_ADD_TENSOR,
 	DCP_ADD_OBJECT,
+	DCP_ADD_ITEM,
 	DCP_ADD_ALIAS, /* count one */
 	DCP_TOLD_TENSOR,
 	DCP_TOLD_OBJECT,
@@ -82,6 +83,7 @@ struct dcp_index_writer {
 	struct dcp_buf pieces, copies, shape, path_json;
 	struct dcp_index_counts counts;
 	unsigned nmeta;
+	uint32_t nitems;
 	struct dcp_intern
 		said; /* names of what files say; of these pairs, and of those that are lost, */
 	struct dcp_buf pairs, lost; /* as said.c has them */
@@ -154,3 +156,4 @@ int dcp_index_tell_said(struct dcp_index_writer *w,
 
 int dcp_index_emit_tensor(void *ctx, const struct dcp_tensor *emitted);
 int dcp_index_emit_object(void *ctx, const struct dcp_object *emitted);
+int dcp_index_emit_item(void *ctx, const struct dcp_object *emitted);

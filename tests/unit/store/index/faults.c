@@ -36,7 +36,7 @@ static int read_all(struct dcp_index *ix, struct dcp_arena *arena)
 {
 	int first = 0;
 
-	for (int kind = DCP_ROW_TENSOR; kind <= DCP_ROW_OBJECT; kind++) {
+	for (int kind = DCP_ROW_TENSOR; kind <= DCP_ROW_ITEM; kind++) {
 		struct dcp_index_scan *s = NULL;
 		struct dcp_row row, again;
 		struct dcp_tensor t;
@@ -52,8 +52,10 @@ static int read_all(struct dcp_index *ix, struct dcp_arena *arena)
 			dcp_arena_reset(arena);
 			rc = kind == DCP_ROW_TENSOR
 				     ? dcp_index_tensor(ix, row.id, arena, &t, NULL)
+			     : kind == DCP_ROW_ITEM
+				     ? dcp_index_item(ix, row.id, arena, &o, NULL)
 				     : dcp_index_object(ix, row.id, arena, &o, NULL);
-			if (rc == 0)
+			if (rc == 0 && kind != DCP_ROW_ITEM)
 				rc = dcp_index_by_name(ix, (enum dcp_row_kind)kind, row.name,
 						       arena, &again);
 			first = first ? first : rc;

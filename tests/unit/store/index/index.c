@@ -76,12 +76,18 @@ static void tell_everything(struct t_index *p)
 								 30, 500 } };
 
 	assert_int_equal(p->sink.tensor(p->sink.ctx, &t), 0);
-	t = (struct dcp_tensor){
-		.key = "scalar", .dtype_name = "qint8", .itemsize = 3, .error = "quantized"
-	};
+	t = (struct dcp_tensor){ .key = "scalar",
+				 .dtype_name = "qint8",
+				 .itemsize = 3,
+				 .error = "quantized",
+				 .entry = true };
 	assert_int_equal(p->sink.tensor(p->sink.ctx, &t), 0);
 	assert_int_equal(p->sink.object(p->sink.ctx, &o), 0);
-	o = (struct dcp_object){ .key = "opt.bad", .type = "x.Y", .error = "too deep" };
+	o.key = "opt.bad"; /* which the next row has, too */
+	assert_int_equal(p->sink.item(p->sink.ctx, &o), 0);
+	o = (struct dcp_object){
+		.key = "opt.bad", .type = "x.Y", .error = "too deep", .entry = true
+	};
 	assert_int_equal(p->sink.object(p->sink.ctx, &o), 0);
 	assert_int_equal(p->sink.meta(p->sink.ctx, "framework", "torch 2"), 0);
 	assert_int_equal(p->sink.meta(p->sink.ctx, "framework", "torch 3"), 0);
@@ -102,6 +108,7 @@ static void check_tensor(struct t_index *p)
 	assert_int_equal(row.alias_of, 0);
 	assert_int_equal(row.naliases, 0);
 	assert_false(row.broken);
+	assert_false(row.entry);
 	assert_string_equal(t.key, "model.w");
 	assert_string_equal(t.dtype_name, "F32");
 	assert_int_equal(t.npath, DCP_LEN(odd_path));
@@ -126,6 +133,7 @@ static void check_rest(struct t_index *p)
 	struct dcp_err err = { 0 };
 
 	assert_true(row.broken);
+	assert_true(row.entry);
 	assert_int_equal(row.dtype, DCP_DTYPE_OTHER);
 	assert_int_equal(row.ndim, 0);
 	assert_string_equal(t.error, "quantized");
@@ -145,12 +153,36 @@ static void check_rest(struct t_index *p)
 	assert_int_equal(o.stored->off, 7);
 	assert_int_equal(o.stored->nbytes, 30);
 	assert_int_equal(o.stored->n, 500);
+	assert_false(row.entry);
 	row = t_index_row(p, DCP_ROW_OBJECT, "opt.bad");
 	assert_true(row.broken);
+	assert_true(row.entry);
 	assert_int_equal(dcp_index_object(p->ix, row.id, &p->arena, &o, &err), 0);
 	assert_string_equal(o.error, "too deep");
 	assert_null(o.json);
 	assert_null(o.stored);
+}
+
+static void check_items(struct t_index *p)
+{
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
+	struct dcp_object o;
+	struct dcp_row row;
+
+	assert_int_equal(dcp_index_scan(p->ix, DCP_ROW_ITEM, 0, false, &scan), 0);
+	assert_int_equal(dcp_index_scan_next(scan, &row), 1);
+	assert_int_equal(row.id, 1);
+	assert_true(row.entry);
+	assert_string_equal(row.key, "opt.bad");
+	assert_int_equal(dcp_index_item(p->ix, row.id, &p->arena, &o, NULL), 0);
+	assert_string_equal(o.key, "opt.bad");
+	assert_string_equal(o.json, "0.5");
+	assert_string_equal(o.classes, "1:tuple 4");
+	assert_string_equal(o.type, "float");
+	assert_null(o.error);
+	assert_null(o.stored);
+	assert_int_equal(dcp_index_scan_next(scan, &row), 0);
+	assert_int_equal(dcp_index_item(p->ix, 2, &p->arena, &o, NULL), -ENOENT);
 }
 
 static void check_facts(struct t_index *p)
@@ -187,6 +219,7 @@ static void round_trip(void **state)
 	t_index_reopen(p);
 	check_tensor(p);
 	check_rest(p);
+	check_items(p);
 	check_facts(p);
 	assert_int_equal(dcp_index_by_id(p->ix, DCP_ROW_TENSOR, 3, &p->arena, &row), -ENOENT);
 	assert_int_equal(dcp_index_by_id(p->ix, DCP_ROW_TENSOR, -1, &p->arena, &row), -ENOENT);
@@ -214,6 +247,7 @@ static void in_memory(void **state)
 	p->w = NULL;
 	check_tensor(p);
 	check_rest(p);
+	check_items(p);
 	check_facts(p);
 	assert_null(dcp_index_meta(p->ix, "created_ns"));
 }
