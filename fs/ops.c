@@ -33,14 +33,7 @@ static struct dcpfs *fs_of(fuse_req_t req)
  */
 static void reply_code(fuse_req_t req, int rc)
 {
-	static const int known[] = { ENOENT, ENOTDIR, EISDIR, ESTALE, ENOMEM, EINVAL,
-				     ERANGE, ENODATA, EACCES, EROFS,  ENOSYS, ENAMETOOLONG };
-	int error = EIO;
-
-	for (size_t i = 0; i < DCP_LEN(known); i++)
-		if (known[i] == -rc)
-			error = known[i];
-	fuse_reply_err(req, rc == 0 ? 0 : error);
+	fuse_reply_err(req, rc == 0 ? 0 : dcpfs_answer(&fs_of(req)->stats, rc));
 }
 
 static bool is_live(const struct dcpfs *fs, uint64_t ino)
@@ -122,7 +115,7 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	uint64_t ino;
 	int rc;
 
-	dcpfs_count(&fs->stats, DCPFS_STAT_LOOKUP, 1);
+	DCPFS_TIMED(&fs->stats, DCPFS_STAT_LOOKUP);
 	rc = dcpfs_lookup(fs, parent, name, &ino, &st);
 	if (rc == -ENOENT && dcpfs_is_settled(parent)) {
 		e = (struct fuse_entry_param){ .entry_timeout = FOREVER };
@@ -151,7 +144,7 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	struct stat st;
 	int rc;
 
-	dcpfs_count(&fs->stats, DCPFS_STAT_GETATTR, 1);
+	DCPFS_TIMED(&fs->stats, DCPFS_STAT_GETATTR);
 	rc = dcpfs_getattr(fs, ino, &st);
 	if (rc < 0)
 		reply_code(req, rc);
@@ -195,7 +188,7 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		fuse_reply_err(req, ENOSYS);
 		return;
 	}
-	dcpfs_count(&fs->stats, DCPFS_STAT_OPEN, 1);
+	DCPFS_TIMED(&fs->stats, DCPFS_STAT_OPEN);
 	rc = dcpfs_file_get(fs, ino, &f, NULL);
 	if (rc == 0) {
 		rc = dcpfs_file_check(fs, f);
@@ -267,7 +260,7 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	uint64_t end;
 	int rc = 0;
 
-	dcpfs_count(&fs->stats, DCPFS_STAT_READ, 1);
+	DCPFS_TIMED(&fs->stats, DCPFS_STAT_READ);
 	if (off < 0)
 		rc = -EINVAL;
 	else if (fs->opts.no_open)
@@ -344,7 +337,7 @@ static void list(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, bool pl
 	};
 	int rc;
 
-	dcpfs_count(&fs->stats, DCPFS_STAT_READDIR, 1);
+	DCPFS_TIMED(&fs->stats, DCPFS_STAT_READDIR);
 	b.p = dcpfs_slab_take(slabs, b.size);
 	rc = b.p ? dcpfs_readdir(fs, ino, (uint64_t)off, plus, add_entry, &b) : -ENOMEM;
 	if (rc < 0 && b.n == 0)

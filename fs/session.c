@@ -38,6 +38,7 @@
 #include "fs/ops.h"
 #include "fs/slabs.h"
 #include "fs/versions/opener.h"
+#include "fs/versions/versions.h"
 #include "fs/versions/watch.h"
 
 /* The child's report to the parent, sent once. */
@@ -269,6 +270,32 @@ static int report(int pipe_fd, const struct word *w)
 	return 0;
 }
 
+/* The mount that SIGHUP is about; set while requests are served. */
+static struct dcpfs *hung_up;
+
+static void look_again(int number)
+{
+	int saved = errno;
+
+	dcpfs_versions_suspect(hung_up);
+	errno = saved;
+}
+
+/*
+ * SIGHUP of a process that has a terminal means that the terminal is gone, which libfuse takes as the end. For one that has
+ * none (in the background, or started by systemd) it means, as for other services: look at the source again.
+ */
+static void take_hangups(struct dcpfs *fs)
+{
+	struct sigaction look = { .sa_handler = look_again, .sa_flags = SA_RESTART };
+	dcp_auto_fd int terminal = open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
+
+	if (terminal >= 0)
+		return;
+	hung_up = fs;
+	sigaction(SIGHUP, &look, NULL);
+}
+
 /* Helper of serve(): mount, serve, unmount. */
 static int serve_mounted(struct link *link, struct dcpfs *fs, int pipe_fd, struct word *w)
 {
@@ -294,7 +321,12 @@ static int serve_mounted(struct link *link, struct dcpfs *fs, int pipe_fd, struc
 		dcp_log(fs->opts.log, DCP_LOG_INFO,
 			"%s: mounted at %s by process %d (dcpfs %s)", fs->opts.source,
 			fs->opts.mountpoint, (int)getpid(), DCP_RELEASE);
+		take_hangups(fs);
+		if (fs->opts.ready)
+			fs->opts.ready(fs->opts.mountpoint);
 		rc = loop(se, fs->opts.threads);
+		if (hung_up)
+			signal(SIGHUP, SIG_IGN);
 		log_end(fs, rc);
 		rc = DCP_MIN(rc, 0);
 	}

@@ -17,7 +17,8 @@ enum dcpfs_stage {
 /*
  * Open the source, mount it and serve requests. In the foreground, return after the unmount;
  * otherwise a child in its own session serves, and this returns 0 as soon as the mount answers.
- * SIGTERM, SIGINT and SIGHUP unmount. Call before any thread exists, with descriptors 0 to 2
+ * SIGTERM and SIGINT unmount; so does SIGHUP in a process that has a terminal, while in others
+ * the source is looked at again. Call before any thread exists, with descriptors 0 to 2
  * open. Returns 0 or a negative errno; @stage and @err say more.
  */
 int dcpfs_session_run(const struct dcpfs_opts *opts, enum dcpfs_stage *stage,

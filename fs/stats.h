@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stats: counters of what the mount does, shown in .dcpfs/stats. Safe from any thread. */
+/* stats: counters of what the mount does, shown in .dcpfs/stats and .dcpfs/metrics. Safe from any thread. */
 #pragma once
 #include <stdint.h>
 
@@ -27,9 +27,24 @@ enum dcpfs_stat {
 };
 #define DCPFS_STAT_COUNT (DCPFS_STAT_WATCHES + 1)
 
+/* Requests of the kinds that are timed: the first ones of enum dcpfs_stat. */
+#define DCPFS_TIMED_COUNT (DCPFS_STAT_READ + 1)
+#define DCPFS_TIME_STEPS 19 /* upper limits of times, from 10 us to 10 s */
+
+struct dcpfs_times {
+	uint64_t within[DCPFS_TIME_STEPS +
+			1]; /* requests by the first limit that they kept; the last: none */
+	uint64_t ns;        /* of all together */
+};
+
+/* The errors that programs are answered with; all others become EIO. */
+#define DCPFS_ERRNO_COUNT 13
+
 struct dcpfs_stats {
 	uint64_t count[DCPFS_STAT_COUNT];
-	struct dcp_io_counts io; /* how the bytes of tensors were read; "io_..." */
+	struct dcpfs_times times[DCPFS_TIMED_COUNT];
+	uint64_t answers[DCPFS_ERRNO_COUNT]; /* requests that ended with this error */
+	struct dcp_io_counts io;             /* how the bytes of tensors were read; "io_..." */
 };
 
 static inline void dcpfs_count(struct dcpfs_stats *s, enum dcpfs_stat which, uint64_t n)
@@ -41,6 +56,34 @@ static inline void dcpfs_gauge(struct dcpfs_stats *s, enum dcpfs_stat which, uin
 {
 	__atomic_store_n(&s->count[which], n, __ATOMIC_RELAXED);
 }
+
+/* A request that is being served. */
+struct dcpfs_timer {
+	struct dcpfs_stats *stats;
+	enum dcpfs_stat which;
+	int64_t from; /* CLOCK_MONOTONIC, ns */
+};
+
+struct dcpfs_timer dcpfs_timer_start(struct dcpfs_stats *s, enum dcpfs_stat which);
+void dcpfs_timer_end(struct dcpfs_timer *t);
+
+/* Count a request of one of the timed kinds, and take the time until the scope ends. */
+#define DCPFS_TIMED(stats, which)                                                              \
+	__attribute__((cleanup(dcpfs_timer_end))) struct dcpfs_timer timer =                   \
+		dcpfs_timer_start(stats, which)
+
+/* The errno that a program sees for the return code @rc < 0, which is counted. */
+int dcpfs_answer(struct dcpfs_stats *s, int rc);
+
+/* What a mount knows beside its counters, for its metrics. */
+struct dcpfs_gauges {
+	const char *source, *release;
+	uint64_t versions, versions_open, versions_incomplete, open_files, descriptors, started;
+};
+
+/* OpenMetrics text. */
+void dcpfs_stats_metrics(const struct dcpfs_stats *s, const struct dcpfs_gauges *g,
+			 struct dcp_buf *out);
 
 /* "name value" lines, one a counter. */
 void dcpfs_stats_text(const struct dcpfs_stats *s, struct dcp_buf *out);

@@ -2,6 +2,7 @@
 #include "fs/text/text.h"
 #include "core/base/text.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -315,6 +316,38 @@ static void make_config(const struct dcpfs *fs, struct dcp_jsonw *w)
 	dcp_jsonw_end(w);
 }
 
+/* Entries of /proc/self/fd but for that of the listing itself; 0: it cannot be listed. */
+static uint64_t count_descriptors(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	uint64_t n = 0;
+
+	while (dir && readdir(dir))
+		n++;
+	if (dir)
+		closedir(dir);
+	return n > 3 ? n - 3 : 0; /* with . and .. */
+}
+
+static void make_metrics(struct dcpfs *fs, struct dcp_buf *out)
+{
+	struct dcpfs_gauges g = { .source = fs->opts.source,
+				  .release = DCP_RELEASE,
+				  .started = (uint64_t)fs->started.tv_sec,
+				  .descriptors = count_descriptors() };
+
+	pthread_rwlock_rdlock(&fs->lock);
+	g.versions = fs->nversions;
+	for (size_t i = 0; i < fs->nversions; i++) {
+		g.versions_open += dcpfs_opened(fs->versions[i]) != NULL;
+		g.open_files += __atomic_load_n(&fs->versions[i]->open, __ATOMIC_RELAXED);
+	}
+	for (size_t i = 0; i < fs->scan.n; i++)
+		g.versions_incomplete += !fs->scan.found[i].complete;
+	pthread_rwlock_unlock(&fs->lock);
+	dcpfs_stats_metrics(&fs->stats, &g, out);
+}
+
 /* README files are also read on a terminal, so spell control characters. */
 static int make_shown(struct dcpfs_spool *s)
 {
@@ -360,13 +393,16 @@ int dcpfs_text_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_in
 		make_config(fs, &w);
 	else if (kind == DCPFS_STATS)
 		dcpfs_stats_text(&fs->stats, &s.buf);
+	else if (kind == DCPFS_METRICS)
+		make_metrics(fs, &s.buf);
 	else if (kind == DCPFS_LOG)
 		dcpfs_log_text(fs->log, &s.buf);
 	else
 		rc = -ENOENT;
 	if (rc == 0 && (kind == DCPFS_README || kind == DCPFS_HF_README))
 		rc = make_shown(&s);
-	if (rc == 0 && dcpfs_node(fs, kind)->live && kind != DCPFS_STATS && kind != DCPFS_LOG)
+	if (rc == 0 && dcpfs_node(fs, kind)->live && kind != DCPFS_STATS &&
+	    kind != DCPFS_METRICS && kind != DCPFS_LOG)
 		dcp_buf_str(&s.buf, "\n");
 	return rc == 0 ? dcpfs_spool_finish(&s, out) : dcpfs_spool_drop(&s, rc);
 }

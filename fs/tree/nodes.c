@@ -13,6 +13,7 @@ const struct dcpfs_node dcpfs_nodes[DCPFS_KIND_COUNT] = {
 	NODE(DCPFS_ERRORS, DCPFS_CONTROL, DCPFS_FILE, "errors.json", DCPFS_IN_ALL, .live = true),
 	NODE(DCPFS_INCOMPLETE, DCPFS_CONTROL, DCPFS_FILE, "incomplete.json", DCPFS_IN_ALL, .live = true),
 	NODE(DCPFS_STATS, DCPFS_CONTROL, DCPFS_FILE, "stats", DCPFS_IN_ALL, .live = true),
+	NODE(DCPFS_METRICS, DCPFS_CONTROL, DCPFS_FILE, "metrics", DCPFS_IN_ALL, .live = true),
 	NODE(DCPFS_CONFIG, DCPFS_CONTROL, DCPFS_FILE, "config.json", DCPFS_IN_ALL, .live = true),
 	NODE(DCPFS_LOG, DCPFS_CONTROL, DCPFS_FILE, "log", DCPFS_IN_ALL, .live = true),
 	NODE(DCPFS_TAGS_DIR, DCPFS_ROOT, DCPFS_DIR, "tags", DCPFS_IN_ALL, .lookup = dcpfs_tags_lookup, .list = dcpfs_tags_list),

@@ -203,9 +203,9 @@ static struct dcp_rights in_mount(struct dcpfs *fs, enum dcpfs_kind kind)
 {
 	static const enum dcpfs_kind of_all[] = { DCPFS_BY_KEY_DIR, DCPFS_BY_KEY,
 						  DCPFS_STATUS };
-	static const enum dcpfs_kind of_none[] = { DCPFS_ROOT,    DCPFS_LATEST, DCPFS_CONTROL,
-						   DCPFS_STATS,   DCPFS_CONFIG, DCPFS_TAGS_DIR,
-						   DCPFS_BLOB_DIR };
+	static const enum dcpfs_kind of_none[] = { DCPFS_ROOT,     DCPFS_LATEST,  DCPFS_CONTROL,
+						   DCPFS_STATS,    DCPFS_METRICS, DCPFS_CONFIG,
+						   DCPFS_TAGS_DIR, DCPFS_BLOB_DIR };
 
 	if (is_among(kind, of_all, DCP_LEN(of_all)))
 		return of_versions(fs, true);

@@ -10,13 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/pidfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
+#include "core/base/kernel.h"
 #include "core/store/io/queue.h"
 #include "tools/load/load.h"
 #include "tools/load/memory/memory.h"
@@ -208,7 +208,7 @@ static int watch_members(struct load_window *w, const struct dcpload *ck,
 	for (uint32_t m = 0; m < w->members; m++) {
 		const struct notice *notice = b->at[ck->local[m]];
 
-		w->alive[m] = m == w->self ? -1 : pidfd_open((pid_t)notice->pid, 0);
+		w->alive[m] = m == w->self ? -1 : dcp_pidfd_open((pid_t)notice->pid);
 	}
 	return 0;
 }

@@ -12,8 +12,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/base/buf.h"
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
+#include "core/base/jsonw.h"
 #include "core/base/log.h"
 #include "core/checkpoint/mounts.h"
 #include "core/origin/origin.h"
@@ -24,6 +26,7 @@
 #include "tools/cmd.h"
 #include "tools/hf.h"
 #include "tools/load/cache.h"
+#include "tools/notify.h"
 #include "tools/pick.h"
 #include "tools/progress.h"
 #include "tools/resolve.h"
@@ -47,6 +50,7 @@ struct mount_opts {
 	struct opt_texts layouts;
 	struct hf_opts hf;
 	const char *log_file;
+	bool log_json;
 };
 
 static const char *const ios[] = { "auto", "mmap", "pread", NULL };
@@ -97,6 +101,8 @@ static const struct opt opts[] = {
 	PICK_OPTS(struct mount_opts),
 	{ 0, "log-file", "FILE", "append the log to FILE; default: syslog", OPT_TEXT, OPT_FILE,
 	  AT(log_file) },
+	{ 0, "log-json", NULL, "write each line of the log as a JSON object", OPT_FLAG,
+	  AT(log_json) },
 	{ 0, "layout", "FILE", "show shard/<stem of FILE>; may be repeated", OPT_TEXTS,
 	  OPT_DCPL, AT(layouts) },
 	{ HF_OPT_RULES(struct mount_opts, hf) },
@@ -212,7 +218,17 @@ static void paths_finish(struct paths *p)
 
 struct mount_log {
 	const char *file; /* NULL: none */
-	bool foreground;
+	bool foreground, json, journal;
+};
+
+static const struct {
+	int priority;
+	const char *name;
+} levels[] = {
+	[DCP_LOG_ERROR] = { LOG_ERR, "error" },
+	[DCP_LOG_WARN] = { LOG_WARNING, "warning" },
+	[DCP_LOG_INFO] = { LOG_INFO, "info" },
+	[DCP_LOG_DEBUG] = { LOG_DEBUG, "debug" },
 };
 
 static int open_log(const char *path)
@@ -223,32 +239,67 @@ static int open_log(const char *path)
 		    0600);
 }
 
-/* Opened for each line, so that the file may be moved away and removed. */
-static void append(const char *path, const char *line)
+/* "2026-11-28T12:00:00Z" */
+static const char *put_time(char out[32])
 {
-	dcp_auto_fd int fd = open_log(path);
 	time_t now = time(NULL);
-	char text[1200], when[32];
 	struct tm tm;
-	int n;
 
 	gmtime_r(&now, &tm);
-	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", &tm);
-	n = snprintf(text, sizeof(text), "%s %s\n", when, line);
-	if (fd >= 0 && write(fd, text, (size_t)n) < n) /* a full disk: .dcpfs/log has it */
+	strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", &tm);
+	return out;
+}
+
+/* Opened for each line, so that the file may be moved away and removed. */
+static void append(const char *path, const char *line, size_t n)
+{
+	dcp_auto_fd int fd = open_log(path);
+
+	if (fd >= 0 && write(fd, line, n) < (ssize_t)n) /* a full disk: .dcpfs/log has it */
 		return;
+}
+
+/* One object a line, the same wherever it goes. Without memory the line is left out: .dcpfs/log has it. */
+static void log_json(const struct mount_log *l, enum dcp_log_level level, const char *line)
+{
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+	struct dcp_jsonw w;
+	char when[32];
+
+	dcp_jsonw_init(&w, &text, false);
+	dcp_jsonw_object(&w);
+	dcp_jsonw_put_str(&w, "time", put_time(when));
+	dcp_jsonw_put_str(&w, "level", levels[level].name);
+	dcp_jsonw_put_u64(&w, "pid", (uint64_t)getpid());
+	dcp_jsonw_put_str(&w, "message", line);
+	dcp_jsonw_end(&w);
+	dcp_buf_str(&text, "\n");
+	if (dcp_buf_error(&text))
+		return;
+	fwrite(text.p, 1, text.n, stderr);
+	if (l->file)
+		append(l->file, text.p, text.n);
+	else if (!l->foreground)
+		syslog(LOG_DAEMON | levels[level].priority, "%.*s", (int)text.n - 1, text.p);
 }
 
 static void log_line(void *ctx, enum dcp_log_level level, const char *line)
 {
-	static const int priorities[] = { LOG_ERR, LOG_WARNING, LOG_INFO, LOG_DEBUG };
 	const struct mount_log *l = ctx;
+	char text[1200], when[32];
 
+	if (l->json) {
+		log_json(l, level, line);
+		return;
+	}
+	if (l->journal && level <= cmd_log.max)
+		fprintf(stderr, "<%d>", levels[level].priority);
 	dcp_log(&cmd_log, level, "%s", line);
 	if (l->file)
-		append(l->file, line);
+		append(l->file, text,
+		       (size_t)snprintf(text, sizeof(text), "%s %s\n", put_time(when), line));
 	else if (!l->foreground)
-		syslog(LOG_DAEMON | priorities[level], "%s", line);
+		syslog(LOG_DAEMON | levels[level].priority, "%s", line);
 }
 
 /* dcpfs never writes to a source, and a mount cannot wait for itself. */
@@ -323,7 +374,8 @@ static enum cmd_exit mount_it(struct mount_opts *m, const struct paths *p,
 			      struct progress *progress)
 {
 	struct dcpfs_opts *o = &m->o;
-	struct mount_log to = { p->log_file, o->foreground || o->debug };
+	struct mount_log to = { p->log_file, o->foreground || o->debug, m->log_json,
+				notify_is_journal() };
 	struct dcp_log log = { DCP_LOG_INFO, log_line, &to };
 	enum dcpfs_stage stage = DCPFS_STAGE_SOURCE;
 	struct dcp_err err = { 0 };
@@ -331,6 +383,7 @@ static enum cmd_exit mount_it(struct mount_opts *m, const struct paths *p,
 
 	o->source = p->source;
 	o->mountpoint = p->mnt;
+	o->ready = notify_ready;
 	o->store.cache_dir = p->cache;
 	o->store.index_file = p->index;
 	o->store.cache_limit = DCP_MAX(m->pick.cache_limit, 1);

@@ -24,7 +24,7 @@ static int open_kernel(int dirfd, const char *name, int flags)
 	};
 
 	for (int i = 0; i < RETRIES; i++) {
-		long fd = syscall(SYS_openat2, dirfd, name, &how, sizeof(how));
+		long fd = syscall(__NR_openat2, dirfd, name, &how, sizeof(how));
 
 		if (fd >= 0)
 			return (int)fd;

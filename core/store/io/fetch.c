@@ -4,13 +4,13 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
-#include <sys/pidfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include "core/base/base.h"
+#include "core/base/kernel.h"
 #include "core/model/geometry/strided.h"
 
 #ifndef SYS_cachestat
@@ -56,12 +56,12 @@ void dcp_fetch_begin(struct dcp_fetch *f, struct dcp_io_counts *io)
 /* madvise() of all ranges in one call, where the kernel lets us: two more for its handle. */
 static bool ask_together(const struct dcp_fetch *f)
 {
-	int self = pidfd_open(getpid(), 0);
+	int self = dcp_pidfd_open(getpid());
 	ssize_t done;
 
 	if (self < 0)
 		return false;
-	done = process_madvise(self, f->range, f->n, MADV_WILLNEED, 0);
+	done = dcp_process_madvise(self, f->range, f->n, MADV_WILLNEED);
 	close(self);
 	return done > 0;
 }

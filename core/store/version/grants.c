@@ -39,8 +39,8 @@ struct dcp_rights dcp_grants_alone(void)
  * decide by anything. */
 static bool is_known_remote(uint32_t type)
 {
-	static const uint32_t kinds[] = { NFS_SUPER_MAGIC, CEPH_SUPER_MAGIC, AUTOFS_SUPER_MAGIC,
-					  0x0bd00bd0 /* Lustre */ };
+	static const uint32_t kinds[] = { NFS_SUPER_MAGIC, 0x00c36400 /* Ceph */,
+					  AUTOFS_SUPER_MAGIC, 0x0bd00bd0 /* Lustre */ };
 
 	for (size_t i = 0; i < DCP_LEN(kinds); i++)
 		if (type == kinds[i])

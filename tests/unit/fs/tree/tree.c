@@ -249,6 +249,32 @@ static void stats_name_every_counter(void **state)
 	assert_null(strstr(b.p, "(null)"));
 }
 
+static void metrics_count_times_and_answers(void **state)
+{
+	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+	struct dcpfs_stats stats = { 0 };
+	struct dcpfs_timer slow = dcpfs_timer_start(&stats, DCPFS_STAT_READ);
+	const struct dcpfs_gauges g = { .source = "a\"b\\c\nd", .release = "1" };
+
+	(void)state;
+	slow.from -= 3000000000; /* 3 s ago */
+	dcpfs_timer_end(&slow);
+	assert_int_equal(dcpfs_answer(&stats, -ENOENT), ENOENT);
+	assert_int_equal(dcpfs_answer(&stats, -ENOTSUP), EIO);
+	assert_int_equal(dcpfs_answer(&stats, -EXDEV), EIO);
+	dcpfs_stats_metrics(&stats, &g, &b);
+	assert_non_null(strstr(b.p, "{version=\"1\",source=\"a\\\"b\\\\c\\nd\"} 1\n"));
+	assert_non_null(strstr(b.p, "_bucket{op=\"read\",le=\"2.5\"} 0\n"));
+	assert_non_null(strstr(b.p, "_bucket{op=\"read\",le=\"5.0\"} 1\n"));
+	assert_non_null(strstr(b.p, "_bucket{op=\"read\",le=\"+Inf\"} 1\n"));
+	assert_non_null(strstr(b.p, "_sum{op=\"read\"} 3.0"));
+	assert_non_null(strstr(b.p, "_count{op=\"open\"} 0\n"));
+	assert_non_null(strstr(b.p, "{error=\"ENOENT\"} 1\n"));
+	assert_non_null(strstr(b.p, "{error=\"EIO\"} 2\n"));
+	assert_null(strstr(b.p, "(null)"));
+	assert_string_equal(b.p + b.n - 7, "\n# EOF\n");
+}
+
 /* What lies below another file system's mount is in none of ours. */
 static void mounts_of_others(void **state)
 {
@@ -275,6 +301,7 @@ T_TESTS()
 		cmocka_unit_test(errors_are_forgotten),
 		cmocka_unit_test(slabs_come_back),
 		cmocka_unit_test(stats_name_every_counter),
+		cmocka_unit_test(metrics_count_times_and_answers),
 		cmocka_unit_test(mounts_of_others),
 	};
 

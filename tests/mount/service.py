@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A mount as a service: metrics, readiness, logs for machines, SIGHUP."""
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import lib
+from lib import case, check, equal, outcome, run, wait
+
+SOURCE = lib.GOLDEN / "dcp-fsdp2" / "ckpt"
+# The strict parser of OpenMetrics; Prometheus itself reads the same text by its older rules.
+PARSE = """
+import json, sys
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as strict
+from prometheus_client.parser import text_string_to_metric_families as older
+text = sys.stdin.read()
+assert list(older(text))
+print(json.dumps([[f.name, f.type, f.unit, [[s.name, s.labels, s.value] for s in f.samples]] for f in strict(text)]))
+"""
+
+
+def parsed(text):
+    """{(sample, labels): value}, by Prometheus' own client where a python has it, else by the grammar of the lines alone."""
+    python = os.environ.get("DCPFS_TEST_PYTHON") or sys.executable
+    done = subprocess.run([python, "-c", PARSE], input=text, capture_output=True, text=True)
+    if done.returncode and "No module named" in done.stderr:
+        lines = [x for x in text.splitlines() if not x.startswith("#")]
+        found = [re.fullmatch(r'(dcpfs_\w+)(?:\{((?:\w+="(?:[^"\\\n]|\\.)*",?)+)\})? ([0-9.e+-]+)', x) for x in lines]
+        check(all(found), f"lines: {[x for x, m in zip(lines, found) if not m]}")
+        return {(m[1], tuple(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', m[2] or ""))): float(m[3]) for m in found if m}
+    equal(done.returncode, 0, f"the parser: {done.stderr}")
+    families = json.loads(done.stdout)
+    for name, kind, unit, samples in families:
+        check(kind in ("counter", "gauge", "histogram", "info") and (not unit or name.endswith("_" + unit)), f"{name}: {kind}, {unit}")
+        check(samples, f"{name}: no sample")
+    return {(name, tuple(labels.items())): value for *_, samples in families for name, labels, value in samples}
+
+
+def metrics():
+    """.dcpfs/metrics is OpenMetrics text, and counts what .dcpfs/stats counts, and how long it took."""
+    source = lib.fresh("odd") / 'a "quoted\\name"\nof two lines'
+    source.parent.mkdir(exist_ok=True)
+    lib.copy(SOURCE, source)
+    with lib.mount(source) as m:
+        m.settled()
+        outcome(m.at / "latest" / "index.json")
+        outcome(m.at / "absent")
+        os.listdir(m.at / "latest" / "raw")
+        text = lib.read(m.at / ".dcpfs" / "metrics").decode()
+        check(text.endswith("\n# EOF\n"), "the last line")
+        check('source="' in text and "quoted\\\\name\\\"\\nof two" in text, "the source is escaped")
+        got, stats = parsed(text), m.stats()
+        count = {op: got["dcpfs_request_duration_seconds_count", (("op", op),)] for op in ("lookup", "getattr", "readdir", "open", "read")}
+        for op, n in count.items():
+            check(0 < n <= stats[op], f"{op}: {n}, stats has {stats[op]}")
+            equal(got["dcpfs_request_duration_seconds_bucket", (("op", op), ("le", "+Inf"))], n, f"{op}: the last bucket")
+            steps = [v for (name, labels), v in got.items() if name.endswith("_bucket") and dict(labels)["op"] == op]
+            equal(steps, sorted(steps), f"{op}: buckets add up")
+            check(got["dcpfs_request_duration_seconds_sum", (("op", op),)] > 0, f"{op}: time")
+        check(got["dcpfs_request_errors_total", (("error", "ENOENT"),)] >= 0, "errors")
+        equal(got["dcpfs_versions", ()], 2, "versions")
+        equal(got["dcpfs_versions_incomplete", ()], 1, "incomplete ones")
+        check(3 < got["dcpfs_open_descriptors", ()] < 1000, "descriptors")
+        check(got["dcpfs_read_bytes_total", ()] > 0, "bytes")
+    with lib.mount(source) as m:
+        m.settled()
+        os.rename(source / "step-20" / "__1_0.distcp", source / "away")
+        why = outcome(m.at / "step-20" / "raw" / "model.embed_tokens.weight.bin")[1]
+        check(why in ("EIO", "ESTALE", "ENOENT"), f"a read fails: {why}")
+        got = parsed(lib.read(m.at / ".dcpfs" / "metrics").decode())
+        check(got["dcpfs_request_errors_total", (("error", why),)] >= 1, f"and is counted as {why}")
+
+
+def readiness():
+    """NOTIFY_SOCKET is told when the mount answers, by a path and by an abstract name; without it nothing is."""
+    for name in (str(lib.fresh("notify") / "s"), "\0dcpfs-test-" + str(os.getpid())):
+        case(repr(name))
+        if name[0] == "/":
+            os.makedirs(os.path.dirname(name), exist_ok=True)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.bind(name)
+            manager.settimeout(lib.PATIENCE)
+            with lib.mount(SOURCE, prefix=["env", "NOTIFY_SOCKET=" + name.replace("\0", "@")]) as m:
+                words = dict(x.split("=", 1) for x in manager.recv(4096).decode().splitlines())
+                equal((words["READY"], words["MAINPID"]), ("1", str(m.pid)), "words")
+                check(str(m.at) in words["STATUS"], "where")
+                check(os.listdir(m.at), "it answers")
+
+
+def log_of_objects():
+    """--log-json: each line is an object, in the file and on stderr."""
+    file, at = lib.fresh("log") / "log", lib.fresh("mnt")
+    file.parent.mkdir(exist_ok=True)
+    m = lib.Mount(SOURCE, "--log-json", "--log-file", file, at=at)
+    m.unmount()
+    lines = list(map(json.loads, file.read_text().splitlines()))
+    check(all(set(x) == {"time", "level", "pid", "message"} and x["pid"] == m.pid for x in lines), f"members: {lines}")
+    equal([x["level"] for x in lines if "mounted at" in x["message"]], ["info"], "the first")
+    equal([x["level"] for x in lines if "config.json" in x["message"]], ["warning"], "a warning")
+    equal(list(map(json.loads, m.log().splitlines())), lines, "stderr")
+
+
+def levels_for_the_journal():
+    """Where stderr is the journal's stream, a line begins with its level."""
+    log = lib.fresh("journal") / "log"
+    log.parent.mkdir(exist_ok=True)
+    at = lib.fresh("mnt")
+    with open(log, "wb") as stream:
+        st = os.fstat(stream.fileno())
+        env = {**lib.environment(), "JOURNAL_STREAM": f"{st.st_dev}:{st.st_ino}"}
+        served = subprocess.Popen([lib.PROGRAM, "mount", "-f", SOURCE, at], stderr=stream, env=env)
+        wait(lambda: lib.mounted(at), "it is mounted")
+        equal(run(lib.PROGRAM, "umount", at, env=lib.environment()).returncode, 0, "umount")
+        served.wait(lib.PATIENCE)
+    equal(log.read_text(), f"<4>dcpfs: step-20: {lib.NO_CONFIG}\n", "words")
+
+
+def hang_up():
+    """SIGHUP makes a mount without a terminal look at its source again; it ends one whose terminal is gone."""
+    case("in the background")
+    source, at = lib.copy(SOURCE, lib.fresh("source") / "ckpt"), lib.fresh("mnt")
+    equal(run(lib.PROGRAM, "mount", source, at, env=lib.environment()).returncode, 0, "mount")
+    pid = json.loads(lib.read(at / ".dcpfs" / "status.json"))["pid"]
+
+    def looks():
+        return dict(x.split() for x in lib.read(at / ".dcpfs" / "stats").decode().splitlines())["rescans"]
+
+    time.sleep(1)
+    before = looks()
+    os.kill(pid, signal.SIGHUP)
+    wait(lambda: int(looks()) > int(before), "it looks again")
+    check(lib.mounted(at), "and goes on")
+    equal(run(lib.PROGRAM, "umount", at, env=lib.environment()).returncode, 0, "umount")
+    wait(lambda: not lib.alive(pid), "and ends")
+    for threads in ("8", "1"):
+        case(f"with a terminal, {threads} threads")
+        at = lib.fresh("mnt")
+        child, terminal = pty.fork()
+        if child == 0:
+            os.execve(lib.PROGRAM, [str(lib.PROGRAM), "mount", "-f", "--threads", threads, str(source), str(at)], lib.environment())
+        wait(lambda: lib.mounted(at) and os.listdir(at), "it answers")
+        os.kill(child, signal.SIGHUP)
+        equal(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0, "exit code")
+        check(not lib.mounted(at), "unmounted")
+        os.close(terminal)
+
+
+lib.main(metrics, readiness, log_of_objects, levels_for_the_journal, hang_up)
