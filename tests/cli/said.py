@@ -46,7 +46,7 @@ def of_several():
     equal(header((SCRATCH / "two-out" / "model.safetensors").read_bytes())["__metadata__"], want, "merged")
     check(any(o["key"] == "title" and '"other"' in o["why"] and '"x"' in o["why"] for o in got["asks"]), f"the value that is lost is not said: {got['asks']}")
     check(b'"other"' in run("export", "--as", "safetensors", "--force", top, SCRATCH / "two-out").stdout, "nor as a line")
-    equal(run("export", "--as", "safetensors", "--hf", top, SCRATCH / "two-hf").returncode, OK, "--hf")
+    equal(run("export", "--hf", top, SCRATCH / "two-hf").returncode, OK, "--hf")
     equal(header((SCRATCH / "two-hf" / "model.safetensors").read_bytes())["__metadata__"], {**want, "format": "pt"}, "hf/ is in torch's format")
 
 

@@ -89,7 +89,9 @@ static enum cmd_exit fail(const struct exporting *x, int rc)
 
 static enum cmd_exit choose_format(struct exporting *x)
 {
-	const char *as = x->opts->as, *near = NULL;
+	/* The Hugging Face directory that --hf means is one of safetensors. */
+	const char *as = x->opts->as ? x->opts->as : x->opts->pick.hf.on ? "safetensors" : NULL;
+	const char *near = NULL;
 	struct dcp_near nearness = dcp_near_to(as ? as : "");
 	dcp_auto_buf struct dcp_buf names = DCP_BUF_INIT;
 
