@@ -193,6 +193,15 @@ def placed():
                   {**config, "architectures": ["LlamaForSequenceClassification"]})
     told = data("rules", "check", "--json", "auto", at)["model"]
     equal((told["missing"], told["foreign"]), (0, 0), "a classifier has a head of its own")
+    step = SCRATCH / "job" / "step_3"
+    (step / "policy").mkdir(parents=True)
+    model_of("whole", model, config).rename(step / "policy" / "weights")
+    (model_of("value", {"q": ("F32", [2])}, {}) / "model.safetensors").rename(step / "optimizer.safetensors")
+    equal({t["key"] for t in data("ls", "--json", "--hf", step.parent, "step_3")["tensors"]}, set(model), "the config.json of the part that is the model")
+    model_of("other", {"r": ("F32", [2])}, config).rename(step / "critic")
+    got = run("ls", "--hf", step.parent, "step_3")
+    check(b"no config.json" in got.stdout + got.stderr, f"of two parts with one the user says which: {got}")
+    data("ls", "--json", "--hf", "--hf-assets", step / "policy" / "weights", step.parent, "step_3")
 
 
 def quantized():

@@ -14,6 +14,7 @@
 #include "core/format/hf/extras.h"
 #include "core/origin/dir/dir.h"
 #include "core/parse/json.h"
+#include "core/store/index/index.h"
 #include "core/store/io/files.h"
 #include "core/store/version/version_int.h"
 
@@ -280,11 +281,37 @@ static int take_dirs(struct looking *l, const char *path, size_t n, bool all)
 	return code;
 }
 
+/* The one directory of the version's files that names a model. Of several none: they are models
+ * of several parts, and the user says which. */
+static int take_part(struct looking *l, const struct dcp_index *index)
+{
+	char at[PATH_MAX] = "", found[PATH_MAX] = "";
+	size_t n, ndirs = 0;
+	const struct dcp_file_id *ids = dcp_index_files(index, &n);
+
+	for (size_t i = 0; i < n; i++) {
+		const char *slash = strrchr(ids[i].name, '/');
+		size_t len = slash ? (size_t)(slash - ids[i].name) : 0;
+
+		if (!len || len >= sizeof(at) ||
+		    (strncmp(at, ids[i].name, len) == 0 && !at[len]))
+			continue; /* files of one directory stand together */
+		memcpy(at, ids[i].name, len);
+		at[len] = '\0';
+		if (strcmp(at, found) == 0 || ndirs > 1 || !names_model(l->root, at))
+			continue;
+		ndirs++;
+		strcpy(found, at);
+	}
+	return ndirs == 1 ? take_dir(l, found, "", false) : 0;
+}
+
 /* @place is taken. @version: it is that of the version or the user's; else the path to the version
- * from there on, whose directories are looked into from the last but one to the first. @how NULL:
- * only look. */
+ * from there on, whose directories are looked into from the last but one to the first. @index: of
+ * the version, or NULL. @how NULL: only look. */
 static int look_in(struct looking *l, const char *path, struct dcp_site place,
-		   const char *version, const struct dcp_files_opts *how)
+		   const char *version, const struct dcp_index *index,
+		   const struct dcp_files_opts *how)
 {
 	struct dcp_asset_root *root = &l->a->root[l->a->nroots++];
 	int code = 0;
@@ -301,6 +328,8 @@ static int look_in(struct looking *l, const char *path, struct dcp_site place,
 			code = take_dirs(l, version, n, false);
 	if (code == 0)
 		code = take_dirs(l, "", 0, !version);
+	if (code == 0 && index && !is_taken(l, config_json))
+		code = take_part(l, index);
 	root->n = l->ids.n / sizeof(*root->id);
 	root->id = dcp_arena_calloc(&l->a->arena, root->n + 1, sizeof(*root->id));
 	if (code < 0 || !root->id)
@@ -326,7 +355,7 @@ static int look_everywhere(struct looking *l, const struct dcp_asset_from *from,
 		}
 		if (code < 0)
 			return dcp_fail(err, code, "%.300s: %s", from->extra, strerror(-code));
-		code = look_in(l, from->extra, place, NULL, how);
+		code = look_in(l, from->extra, place, NULL, NULL, how);
 	}
 	if (code < 0 || dcp_site_find(from->source, &place, &file) < 0)
 		return code;
@@ -335,9 +364,9 @@ static int look_everywhere(struct looking *l, const struct dcp_asset_from *from,
 
 		snprintf(path, sizeof(path), "%s/%s", from->source, from->where);
 		if (dcp_site_again(from->at, &version) == 0)
-			code = look_in(l, path, version, NULL, how);
+			code = look_in(l, path, version, NULL, from->index, how);
 		if (code == 0 && *from->where)
-			return look_in(l, from->source, place, from->where, how);
+			return look_in(l, from->source, place, from->where, NULL, how);
 	}
 	dcp_site_close(&place);
 	return code;

@@ -4,7 +4,8 @@
  *
  * They are looked for in a directory that the user names, in the version's, and in those above
  * that up to SOURCE: in each itself, and in the directories below it that trainers use:
- * huggingface/, hf_assets/, hf_ckpt/, actor/huggingface/. Of several files of one name the first
+ * huggingface/, hf_assets/, hf_ckpt/, actor/huggingface/. Where all these have no config.json, the
+ * one directory inside the version that holds its files and a config naming a model (step_3/policy/weights/) is it. Of several files of one name the first
  * found counts. Of a directory beside such files those that modules.json names (sentence-transformers: 1_Pooling/, 2_Dense/) go
  * along with all that is in them, and additional_chat_templates/. What lies above the version counts only beside a config.json that names a
  * model, or an adapter_config.json that names a kind of adapter. torchtitan's job config is looked for in the directories themselves. Nothing outside of
@@ -23,6 +24,7 @@
 struct dcp_err;
 struct dcp_files;
 struct dcp_files_opts;
+struct dcp_index;
 
 /* Where to look. */
 struct dcp_asset_from {
@@ -31,6 +33,8 @@ struct dcp_asset_from {
 			       version */
 	const char *where;  /* the version's directory below it */
 	const struct dcp_site *at; /* the same, open */
+	const struct dcp_index
+		*index; /* the version's, which names its files; outlives the assets */
 };
 
 /* A directory that files are opened below. */

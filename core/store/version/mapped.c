@@ -436,9 +436,9 @@ static int find_adapter(struct dcp_mapped *mapped, struct dcp_index *ix)
 
 int dcp_version_has_config(struct dcp_version *base, const struct dcp_map_opts *how)
 {
-	struct dcp_asset_from from = { .extra = how->assets,
-				       .where = how->where,
-				       .at = &base->at };
+	struct dcp_asset_from from = {
+		.extra = how->assets, .where = how->where, .at = &base->at, .index = base->index
+	};
 	struct dcp_mapped mapped = { 0 };
 	dcp_auto_free char *source = NULL;
 	int code = dcp_source_resolve(how->source, &source);
@@ -582,9 +582,9 @@ int dcp_version_map(struct dcp_version *base, const struct dcp_map_opts *how,
 		    const struct dcp_store_opts *opts, struct dcp_version **out,
 		    struct dcp_err *err)
 {
-	struct dcp_asset_from from = { .extra = how->assets,
-				       .where = how->where,
-				       .at = &base->at };
+	struct dcp_asset_from from = {
+		.extra = how->assets, .where = how->where, .at = &base->at, .index = base->index
+	};
 	struct mapping m = {
 		.base = base, .rules = how->rules, .part = how->part, .cast = how->cast
 	};
