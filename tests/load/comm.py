@@ -166,7 +166,20 @@ def coordinator():
         job = Job(LOAD_SOURCE=SOURCE)
         for r in range(3):
             job.start(r, 3, *steps[r], "load")
-        job.bad(f"different coordinators: {steps}", errno.EINVAL, says="ranks name different coordinators")
+        job.bad(f"different coordinators: {steps}", errno.EINVAL, says="dcpload_config.coordinator is ")
+
+
+def alike():
+    """Ranks that set an option differently are told which, and both values; a rank that cannot add what it wants fails all."""
+    for which, values, says in ("exchange", (1, 3), 'dcpload_config.exchange is "never" on rank 0 and "all" on rank 1'), \
+            ("flags", (2, 3), 'DCPLOAD_STRICT is "not set" on rank 0 and "set" on rank 1'):
+        job = Job(LOAD_SOURCE=SOURCE)
+        for r in range(2):
+            job.start(r, 2, f"{which}={values[r]}", "load")
+        job.bad(which, errno.EINVAL, says=says + ": all ranks need the same")
+    for rank in range(3):
+        job = Job(LOAD_SOURCE=SOURCE).start_all(3, f"wrong={rank}", "load")
+        job.bad(f"rank {rank} gives up", errno.ENOENT, rank, 'no tensor "nothing"')
 
 
 def late_ranks():
@@ -541,7 +554,7 @@ def strangers_connect():
         c.close()
 
 
-TESTS = [many, talk, groups, objects, coordinator, late_ranks, large, hosts, launchers, two_jobs, failures, no_memory, killed, killed_while_they_meet, hangs, no_rank_comes,
+TESTS = [many, talk, groups, objects, coordinator, alike, late_ranks, large, hosts, launchers, two_jobs, failures, no_memory, killed, killed_while_they_meet, hangs, no_rank_comes,
          disagree, environment, secrets, secret_of_user, addresses, users, strangers_listen, strangers_connect]
 
 

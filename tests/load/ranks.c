@@ -32,7 +32,8 @@
 #include "tools/load/comm/comm.h"
 
 static int timeout_ms = 120000;
-static uint32_t nodes_seen, coordinator;
+static uint32_t nodes_seen, coordinator, exchange = DCPLOAD_EXCHANGE_ALL, plan_flags;
+static int wants_wrongly = -1; /* the rank that wants what is not there; -1: none */
 static char version[64];
 
 static int gather(const struct dcpload_comm *c, uint64_t n, struct dcpload_error *err)
@@ -140,7 +141,7 @@ static int load(const struct dcpload_comm *c, struct told *told, struct dcpload_
 		.size = sizeof(hooks), .ctx = told, .object = on_object, .bytes = on_bytes
 	};
 	const struct dcpload_config config = { .size = sizeof(config),
-					       .exchange = DCPLOAD_EXCHANGE_ALL,
+					       .exchange = exchange,
 					       .timeout_ms = (uint32_t)timeout_ms,
 					       .cache = "",
 					       .version = getenv("LOAD_VERSION"),
@@ -152,9 +153,15 @@ static int load(const struct dcpload_comm *c, struct told *told, struct dcpload_
 
 	snprintf(layout, sizeof(layout), "fsdp%u", c->ranks);
 	if (rc == 0)
-		rc = dcpload_plan_create(ck, 0, &plan, err);
+		rc = dcpload_plan_create(ck, plan_flags, &plan, err);
 	if (rc == 0)
 		rc = dcpload_want_layout(plan, layout, c->rank, NULL, err);
+	if (rc == 0 && wants_wrongly == (int)c->rank &&
+	    dcpload_want(plan,
+			 &(struct dcpload_want){ .size = sizeof(struct dcpload_want),
+						 .key = "nothing" },
+			 err) < 0)
+		dcpload_plan_give_up(plan, err);
 	if (rc == 0)
 		rc = dcpload_plan_finish(plan, err);
 	if (rc == 0 && told)
@@ -194,6 +201,12 @@ static int step(const struct dcpload_comm *c, const char *name, uint64_t value, 
 
 	if (strcmp(name, "timeout") == 0)
 		timeout_ms = (int)value;
+	else if (strcmp(name, "exchange") == 0)
+		exchange = (uint32_t)value;
+	else if (strcmp(name, "flags") == 0)
+		plan_flags = (uint32_t)value;
+	else if (strcmp(name, "wrong") == 0)
+		wants_wrongly = (int)value;
 	else if (strcmp(name, "coordinator") == 0)
 		coordinator = (uint32_t)value;
 	else if (strcmp(name, "agree") == 0)

@@ -36,62 +36,32 @@ int export_open_comm(int comm, uint64_t timeout_s, bool insecure, struct dcpload
 	return dcpload_comm_open_as(export_comms[comm], &config, out, err);
 }
 
-/* The values of the options that ranks must have in common, each as a text with its end. */
-static int put_values(const struct opt *table, const void *values, struct dcp_buf *out)
-{
-	for (; table->name; table++) {
-		if (table->alike == OPT_FREE)
-			continue;
-		opt_value(table, values, out);
-		dcp_buf_add(out, "", 1);
-	}
-	return dcp_buf_error(out) ? -ENOMEM : 0;
-}
-
-/* Name the first option in which rank @r and rank 0 differ; the values are those of put_values(). */
-static int name_difference(const struct opt *table, const struct load_blobs *all, uint32_t r,
-			   struct dcpload_error *err)
-{
-	const char *a = all->at[0], *b = all->at[r];
-	const char *a_end = a + all->n[0], *b_end = b + all->n[r];
-
-	for (; table->name; table++) {
-		size_t an, bn;
-
-		if (table->alike == OPT_FREE)
-			continue;
-		an = strnlen(a, (size_t)(a_end - a));
-		bn = strnlen(b, (size_t)(b_end - b));
-		if (a + an == a_end || b + bn == b_end)
-			break;
-		if (strcmp(a, b) != 0)
-			return load_fail(
-				err, -EINVAL,
-				"--%s is \"%.100s\" on rank 0 and \"%.100s\" on rank %u: "
-				"all ranks need the same",
-				table->name, a, b, r);
-		a += an + 1;
-		b += bn + 1;
-	}
-	return load_fail(err, -EPROTO, "ranks 0 and %u run different releases of dcpfs", r);
-}
-
 int export_compare_options(const struct dcpload_comm *comm, const struct opt *table,
 			   const void *values, uint64_t timeout_s, struct dcpload_error *err)
 {
-	dcp_auto_buf struct dcp_buf mine = DCP_BUF_INIT;
-	struct load_blobs all = { 0 };
-	int timeout_ms = export_timeout(timeout_s);
-	int rc = load_agree(comm, put_values(table, values, &mine), err, timeout_ms);
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)64 << 20);
+	dcp_auto_buf struct dcp_buf own = DCP_BUF_INIT;
+	int timeout_ms = export_timeout(timeout_s), rc;
 
-	if (rc < 0 || comm->ranks == 1)
-		return rc;
-	rc = load_gather(comm, mine.p, mine.n, &all, err, timeout_ms);
-	for (uint32_t r = 1; rc == 0 && r < comm->ranks; r++)
-		if (all.n[r] != all.n[0] || memcmp(all.at[r], all.at[0], all.n[0]) != 0)
-			rc = name_difference(table, &all, r, err);
-	load_blobs_free(&all);
-	return rc;
+	for (; table->name; table++) {
+		dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT, value = DCP_BUF_INIT;
+		struct load_alike one;
+
+		if (table->alike == OPT_FREE)
+			continue;
+		opt_value(table, values, &value);
+		dcp_buf_printf(&name, "--%s", table->name);
+		one.name = dcp_arena_strdup(&arena, name.p ? name.p : "");
+		one.value = dcp_arena_strdup(&arena, value.p ? value.p : "");
+		dcp_buf_add(&own, &one, sizeof(one));
+		if (!one.name || !one.value || dcp_buf_error(&name) || dcp_buf_error(&value))
+			own.failed = true;
+	}
+	rc = load_agree(comm, load_say(err, dcp_buf_error(&own) ? -ENOMEM : 0), err,
+			timeout_ms);
+	return rc < 0 ? rc
+		      : load_compare(comm, DCP_ITEMS(own, struct load_alike),
+				     DCP_NITEMS(own, struct load_alike), err, timeout_ms);
 }
 
 enum cmd_exit export_join(struct exporting *x, const struct opt *table, const void *values)

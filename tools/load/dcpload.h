@@ -316,7 +316,8 @@ struct dcpload_plan;
 	(1u << 3) /* load what claims to be a thousand times as large as its files */
 
 /* @ck must outlive the use of the plan; @flags are the same on all ranks. This function and those that
- * add wants are not collective: when one fails, the caller must end the job or inform the other ranks. */
+ * add wants are not collective: a rank on which one fails tells the others by dcpload_plan_give_up(), and goes on to
+ * dcpload_plan_finish(). Without a plan (-ENOMEM) it ends: the others are told that it is gone. */
 DCPLOAD_API int dcpload_plan_create(struct dcpload *ck, uint32_t flags,
 				    struct dcpload_plan **out, struct dcpload_error *err);
 DCPLOAD_API void dcpload_plan_free(struct dcpload_plan *plan);
@@ -367,6 +368,18 @@ struct dcpload_select {
 DCPLOAD_API int dcpload_want_layout(struct dcpload_plan *plan, const char *layout,
 				    uint32_t rank, const struct dcpload_select *select,
 				    struct dcpload_error *err);
+
+/*
+ * This rank cannot add what it wants. The other ranks wait for it in dcpload_plan_finish(): it must call that as well, which then
+ * fails on all ranks with the code and text of @why and this rank's number, before data moves. @why: what the function said that
+ * failed, or the caller's own code and text. The first call counts.
+ *
+ *	if (dcpload_want(plan, &want, &err) < 0)
+ *		dcpload_plan_give_up(plan, &err);
+ *	dcpload_plan_finish(plan, &err);
+ */
+DCPLOAD_API void dcpload_plan_give_up(struct dcpload_plan *plan,
+				      const struct dcpload_error *why);
 
 /* Called while a plan is executed; any may be NULL. A negative return value ends the execution
  * and becomes its error. commit() and progress() may be called by several threads at once. */

@@ -172,6 +172,7 @@ struct dcpload_plan {
 	struct dcpload *ck;
 	uint32_t flags;
 	bool finished;
+	struct dcpload_error refused; /* why this rank cannot go on; code 0: it can */
 	struct dcp_arena arena;
 	struct dcp_quantized *quantized; /* of what is open, once a want is converted */
 	bool looked;                     /* whether there is any */

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
+#include "core/base/buf.h"
 #include "core/base/ckd.h"
 #include "core/base/cleanup.h"
 #include "core/base/hash.h"
@@ -230,6 +231,11 @@ int load_gather_first(const struct dcpload_comm *comm, const void *mine, uint64_
 	return gather(comm, mine, n, comm->rank == 0, out, err, timeout_ms);
 }
 
+static int other_release(struct dcpload_error *err, uint32_t r)
+{
+	return load_fail(err, -EPROTO, "ranks 0 and %u run different releases of dcpfs", r);
+}
+
 int load_gather_same(const struct dcpload_comm *comm, const void *mine, uint64_t n,
 		     struct load_blobs *out, struct dcpload_error *err, int timeout_ms)
 {
@@ -237,8 +243,7 @@ int load_gather_same(const struct dcpload_comm *comm, const void *mine, uint64_t
 
 	for (uint32_t r = 0; r < comm->ranks && rc == 0; r++)
 		if (out->n[r] != out->n[0] || (r == comm->rank && out->n[r] != n))
-			rc = load_fail(err, -EPROTO,
-				       "ranks 0 and %u run different releases of dcpfs", r);
+			rc = other_release(err, r);
 	if (rc < 0)
 		load_blobs_free(out);
 	return rc;
@@ -252,6 +257,52 @@ static void copy_common(char *to, uint64_t at, uint64_t n, const char *src, uint
 
 	if (lo < hi)
 		memcpy(to + (lo - at), src + (lo - from), hi - lo);
+}
+
+/* Name the first of @own in which rank @r and rank 0 differ; each value ends in a NUL. */
+static int name_difference(const struct load_alike *own, size_t n, const struct load_blobs *all,
+			   uint32_t r, struct dcpload_error *err)
+{
+	const char *a = all->at[0], *b = all->at[r];
+	const char *a_end = a + all->n[0], *b_end = b + all->n[r];
+
+	for (size_t i = 0; i < n; i++) {
+		size_t an = strnlen(a, (size_t)(a_end - a)),
+		       bn = strnlen(b, (size_t)(b_end - b));
+
+		if (a + an == a_end || b + bn == b_end)
+			break;
+		if (strcmp(a, b) != 0)
+			return load_fail(
+				err, -EINVAL,
+				"%s is \"%.100s\" on rank 0 and \"%.100s\" on rank %u: "
+				"all ranks need the same",
+				own[i].name, a, b, r);
+		a += an + 1;
+		b += bn + 1;
+	}
+	return other_release(err, r);
+}
+
+int load_compare(const struct dcpload_comm *comm, const struct load_alike *own, size_t n,
+		 struct dcpload_error *err, int timeout_ms)
+{
+	dcp_auto_buf struct dcp_buf mine = DCP_BUF_INIT;
+	struct load_blobs all = { 0 };
+	int rc;
+
+	for (size_t i = 0; i < n; i++)
+		dcp_buf_add(&mine, own[i].value, strlen(own[i].value) + 1);
+	rc = load_agree(comm, load_say(err, dcp_buf_error(&mine) ? -ENOMEM : 0), err,
+			timeout_ms);
+	if (rc < 0 || comm->ranks == 1)
+		return rc;
+	rc = load_gather(comm, mine.p, mine.n, &all, err, timeout_ms);
+	for (uint32_t r = 1; rc == 0 && r < comm->ranks; r++)
+		if (all.n[r] != all.n[0] || memcmp(all.at[r], all.at[0], all.n[0]) != 0)
+			rc = name_difference(own, n, &all, r, err);
+	load_blobs_free(&all);
+	return rc;
 }
 
 /* Where this rank's bytes begin in the message of each, its messages one after the other; *@most: the longest. */

@@ -47,6 +47,15 @@ int load_gather_first(const struct dcpload_comm *comm, const void *mine, uint64_
 int load_gather_same(const struct dcpload_comm *comm, const void *mine, uint64_t n,
 		     struct load_blobs *out, struct dcpload_error *err, int timeout_ms);
 void load_blobs_free(struct load_blobs *b);
+
+/* An option, and its value as people write it. */
+struct load_alike {
+	const char *name, *value;
+};
+/* Collective. Have all ranks the same values of the @n options? -EINVAL says which differs, and both values; -EPROTO: ranks
+ * run different releases. */
+int load_compare(const struct dcpload_comm *comm, const struct load_alike *own, size_t n,
+		 struct dcpload_error *err, int timeout_ms);
 /* Collective. The same as alltoallv() of @comm, by gathering what every rank sends, in turns of 16 MiB: for ranks of one
  * node, and little. */
 int load_gather_mine(const struct dcpload_comm *comm, const void *const *send,

@@ -5,6 +5,7 @@
  * or fail.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -177,18 +178,6 @@ static int open_alike(struct dcpload *ck, struct dcpload_error *err)
 	return load_agree(ck->comm, rc, err, timeout);
 }
 
-/* -EINVAL: ranks name different coordinators, as not this one alone has sent something. */
-static int check_coordinator(const struct dcpload *ck, const struct load_blobs *blobs,
-			     struct dcpload_error *err)
-{
-	for (uint32_t r = 0; r < ck->comm->ranks; r++)
-		if ((blobs->n[r] != 0) != (r == ck->config.coordinator))
-			return load_fail(err, -EINVAL,
-					 "ranks name different coordinators; rank %u of them",
-					 ck->config.coordinator);
-	return 0;
-}
-
 struct opening {
 	struct dcpload *ck;
 	struct dcp_err *err;
@@ -231,8 +220,7 @@ static int open_version(struct dcpload *ck, struct dcpload_error *err)
 		rc = load_gather(ck->comm, notice.p, notice.n, &blobs, err, timeout);
 	if (rc < 0)
 		return rc;
-	rc = check_coordinator(ck, &blobs, err);
-	if (rc == 0 && !first)
+	if (!first)
 		rc = load_fail_err(err, open_same(ck, &blobs, &own), &own);
 	load_blobs_free(&blobs);
 	rc = load_agree(ck->comm, rc, err, timeout);
@@ -308,6 +296,23 @@ static int take_config(struct dcpload *ck, const struct dcpload_config *config)
 	return c->io > DCPLOAD_IO_GDS || c->exchange > DCPLOAD_EXCHANGE_ALL ? -EINVAL : 0;
 }
 
+/* Collective. What all ranks must set alike; the version is the coordinator's. */
+static int compare_config(const struct dcpload *ck, struct dcpload_error *err)
+{
+	static const char *const exchanges[] = { "auto", "never", "node", "all" };
+	const struct dcpload_config *c = &ck->config;
+	char coordinator[16];
+	const struct load_alike own[] = {
+		{ "dcpload_config.exchange", exchanges[c->exchange] },
+		{ "dcpload_config.coordinator", coordinator },
+		{ "dcpload_config.rules", c->rules ? c->rules : "" },
+		{ "dcpload_config.part", c->part ? c->part : "" },
+	};
+
+	snprintf(coordinator, sizeof(coordinator), "%u", c->coordinator);
+	return load_compare(ck->comm, own, DCP_LEN(own), err, (int)c->timeout_ms);
+}
+
 int dcpload_open(const struct dcpload_comm *comm, const char *source,
 		 const struct dcpload_config *config, struct dcpload **out,
 		 struct dcpload_error *err)
@@ -340,6 +345,8 @@ int dcpload_open(const struct dcpload_comm *comm, const char *source,
 			       "only 0 to %u",
 			       ck->config.coordinator, comm->ranks - 1);
 	rc = load_agree(comm, rc, err, ck ? (int)ck->config.timeout_ms : LOAD_TIMEOUT_MS);
+	if (rc == 0)
+		rc = compare_config(ck, err);
 	if (rc == 0)
 		rc = open_all(ck, source, err);
 	if (rc < 0) {

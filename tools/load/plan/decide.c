@@ -41,7 +41,6 @@ struct finding {
 	uint32_t looked, warm; /* samples; those in the page cache */
 	uint32_t remote;       /* some file is on a file system that is not local */
 	uint32_t slack;        /* elements are converted */
-	uint32_t exchange;     /* as configured */
 	uint32_t views;        /* something must be decoded */
 	uint32_t device;       /* there is one */
 	uint32_t gds;          /* as configured */
@@ -522,7 +521,7 @@ static void join_devices(struct dcpload_plan *p, char *why, size_t size)
 
 static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcpload_error *err)
 {
-	const struct finding *first = b->at[0];
+	uint32_t exchange = p->ck->config.exchange;
 	uint64_t looked = 0, warm = 0, staging = UINT64_MAX;
 	bool slack = false, remote = false, views = false, gds = false, is_warm, all;
 	char devices[320] = "";
@@ -534,11 +533,6 @@ static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcplo
 	for (uint32_t r = 0; r < p->ck->comm->ranks; r++) {
 		const struct finding *f = b->at[r];
 
-		if (f->exchange != first->exchange)
-			return load_fail(err, -EINVAL,
-					 "rank %u sets another exchange than rank 0: all ranks "
-					 "must set the same",
-					 r);
 		staging = DCP_MIN(staging, f->staging);
 		looked += f->looked;
 		warm += f->warm;
@@ -552,9 +546,9 @@ static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcplo
 	share = p->devices ? load_ship_share(staging) : 0;
 	staging -= share + (views ? load_view_band(staging) : 0);
 	is_warm = warm * 10 >= looked * 9;
-	all = first->exchange == DCPLOAD_EXCHANGE_ALL ||
-	      (first->exchange == DCPLOAD_EXCHANGE_AUTO && p->ck->nnodes > 1 && remote &&
-	       !is_warm && !gds);
+	all = exchange == DCPLOAD_EXCHANGE_ALL ||
+	      (exchange == DCPLOAD_EXCHANGE_AUTO && p->ck->nnodes > 1 && remote && !is_warm &&
+	       !gds);
 	p->report.nccl = 0;
 	if (all && p->devices && p->ck->comm->ranks > 1)
 		join_devices(p, devices, sizeof(devices));
@@ -589,7 +583,6 @@ int load_decide(struct dcpload_plan *p, struct dcpload_error *err)
 	DCP_SORT(p->need, p->nneed, by_place);
 	find(p, &own);
 	own.staging = ck->config.staging;
-	own.exchange = ck->config.exchange;
 	own.roomy = ck->roomy;
 	own.gds = ck->config.io == DCPLOAD_IO_GDS;
 	rc = load_gather_same(ck->comm, &own, sizeof(own), &b, err, timeout);

@@ -535,6 +535,29 @@ static int allocate(struct dcpload_plan *p, struct dcpload_error *err)
 	return 0;
 }
 
+void dcpload_plan_give_up(struct dcpload_plan *p, const struct dcpload_error *why)
+{
+	if (p->refused.code)
+		return;
+	p->refused = *why;
+	p->refused.text[sizeof(why->text) - 1] = '\0';
+	if (p->refused.code >= 0)
+		p->refused.code = -EIO;
+}
+
+/* Collective. */
+static int compare_flags(const struct dcpload_plan *p, struct dcpload_error *err)
+{
+	static const char *const names[] = { "DCPLOAD_STRICT", "DCPLOAD_PARTIAL",
+					     "DCPLOAD_SAME_KEYS", "DCPLOAD_ANY_SIZE" };
+	struct load_alike own[DCP_LEN(names)];
+
+	for (size_t i = 0; i < DCP_LEN(names); i++)
+		own[i] =
+			(struct load_alike){ names[i], p->flags & 1u << i ? "set" : "not set" };
+	return load_compare(p->ck->comm, own, DCP_LEN(own), err, (int)p->ck->config.timeout_ms);
+}
+
 int dcpload_plan_finish(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
@@ -545,14 +568,20 @@ int dcpload_plan_finish(struct dcpload_plan *p, struct dcpload_error *err)
 	*err = (struct dcpload_error){ .rank = -1 };
 	if (p->finished)
 		rc = load_fail(err, -EINVAL, "the plan is finished already");
+	if (rc == 0 && p->refused.code)
+		rc = load_fail(err, p->refused.code, "%s", p->refused.text);
 	p->opened = p->ck->opened;
 	if (p->ck->device)
 		p->ck->device->late = false;
-	if (rc == 0)
-		rc = load_locate(p, err);
 	rc = load_agree(p->ck->comm, rc, err, timeout);
-	if (rc == -ESTALE || rc == -ENOENT) /* the files are not those that were opened */
-		rc = load_renew(p, err);
+	if (rc == 0)
+		rc = compare_flags(p, err);
+	if (rc == 0) {
+		rc = load_agree(p->ck->comm, load_locate(p, err), err, timeout);
+		if (rc == -ESTALE ||
+		    rc == -ENOENT) /* the files are not those that were opened */
+			rc = load_renew(p, err);
+	}
 	if (rc == 0)
 		rc = check_room(p, err);
 	if (rc == 0)

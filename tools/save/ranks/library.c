@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -72,44 +73,42 @@ static int choose_format(struct dcpsave *s, struct dcpload_error *err)
 	return 0;
 }
 
-/* What all ranks must give alike. */
-struct alike {
-	uint64_t release, format, file, max_shard, gathers, max_grouped;
-	uint32_t flags, protocol;
-};
-
+/* Collective. What all ranks must give alike. */
 static int compare(const struct dcpsave *s, struct dcpload_error *err)
 {
-	uint32_t ranks = s->comm->ranks;
-	const struct alike mine = {
-		.release = dcp_hash64(DCP_RELEASE, strlen(DCP_RELEASE)),
-		.format = dcp_hash64(s->format->name, strlen(s->format->name)),
-		.file = s->file && !s->gathers ? dcp_hash64(s->file, strlen(s->file)) : 0,
-		.max_shard = s->config.max_shard,
-		.gathers = s->gathers ? dcp_hash64(s->gathers, ranks) : 0,
-		.max_grouped = s->config.max_grouped,
-		.flags = s->config.flags,
-		.protocol = s->config.protocol,
+	static const struct {
+		uint32_t flag;
+		const char *name;
+	} flags[] = { { DCPSAVE_REPLACE, "DCPSAVE_REPLACE" },
+		      { DCPSAVE_ASYNC, "DCPSAVE_ASYNC" },
+		      { DCPSAVE_PARTIAL, "DCPSAVE_PARTIAL" },
+		      { DCPSAVE_SAME_KEYS, "DCPSAVE_SAME_KEYS" },
+		      { DCPSAVE_FILE, "DCPSAVE_FILE" },
+		      { DCPSAVE_DIRECT, "DCPSAVE_DIRECT" } };
+	const struct dcpsave_config *c = &s->config;
+	dcp_auto_buf struct dcp_buf gathers = DCP_BUF_INIT;
+	char shard[24], grouped[24], protocol[16];
+	struct load_alike own[7 + DCP_LEN(flags)] = {
+		{ "the release of dcpfs", DCP_RELEASE },
+		{ "dcpsave_config.format", s->format->name },
+		{ "the name of the file", s->file && !s->gathers ? s->file : "" },
+		{ "dcpsave_config.max_shard", shard },
+		{ "dcpsave_config.max_grouped", grouped },
+		{ "dcpsave_config.protocol", protocol },
 	};
-	struct alike *all = malloc(ranks * sizeof(*all));
-	int timeout = (int)s->config.timeout_ms;
-	int rc = load_agree(s->comm, all ? 0 : -ENOMEM, err, timeout);
 
-	if (rc == 0)
-		rc = load_comm_say(
-			s->comm,
-			s->comm->allgather(s->comm->ctx, &mine, sizeof(mine), all, timeout),
-			err);
-	for (uint32_t r = 1; rc == 0 && r < ranks; r++)
-		if (memcmp(&all[0], &all[r], sizeof(*all)) != 0)
-			rc = load_fail(err, -EINVAL,
-				       "rank %u does not save as rank 0 does: %s differ", r,
-				       all[0].release != all[r].release ? "releases of dcpfs"
-				       : all[0].format != all[r].format ? "formats"
-				       : all[0].file != all[r].file     ? "paths"
-									: "options");
-	free(all);
-	return rc;
+	snprintf(shard, sizeof(shard), "%llu", (unsigned long long)c->max_shard);
+	snprintf(grouped, sizeof(grouped), "%llu", (unsigned long long)c->max_grouped);
+	snprintf(protocol, sizeof(protocol), "%u", c->protocol);
+	for (uint32_t r = 0; s->gathers && r < s->comm->ranks; r++)
+		if (s->gathers[r])
+			dcp_buf_printf(&gathers, "%s%u", gathers.n ? " " : "", r);
+	own[6] = (struct load_alike){ "dcpsave_config.gather_to", gathers.p ? gathers.p : "" };
+	for (size_t i = 0; i < DCP_LEN(flags); i++)
+		own[7 + i] =
+			(struct load_alike){ flags[i].name,
+					     c->flags & flags[i].flag ? "set" : "not set" };
+	return load_compare(s->comm, own, DCP_LEN(own), err, (int)c->timeout_ms);
 }
 
 static int choose_gathering(struct dcpsave *s, struct dcpload_error *err)

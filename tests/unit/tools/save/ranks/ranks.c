@@ -527,7 +527,8 @@ static void test_differing(void **state)
 		  { HALF("w"), { "v", "F32", 8, 0, 8 } },
 		  NULL },
 		{ "other options",
-		  "rank 1 does not save as rank 0 does: options",
+		  "DCPSAVE_PARTIAL is \"not set\" on rank 0 and \"set\" on rank 1: all ranks "
+		  "need the same",
 		  -EINVAL,
 		  { 0, DCPSAVE_PARTIAL, 0 },
 		  { HALF("w"), { "w", "F32", 8, 4, 4 } },
