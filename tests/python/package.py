@@ -28,7 +28,7 @@ import zipfile
 import base
 from base import dcpfs, golden, np
 
-from dcpfs import _lib, checkpoint, dlpack, tree
+from dcpfs import _lib, classes, dlpack, tree
 from dcpfs.dtype import DTYPES
 
 sys.path.insert(0, str(base.ROOT / "tests/mount"))
@@ -318,11 +318,29 @@ class Keys(unittest.TestCase):
                 self.assertTrue(entries[key].is_object, entries.keys())
                 self.assertNotIn(shown, entries)
                 self.assertIn(shown, [*ck, *ck.objects])
-                item = entries[key].item and checkpoint.remade(entries[key].item, {}, {})
+                item = entries[key].item and ck.decoded(entries[key].item)
                 self.assertEqual(type(item) if value else item, value)
         for folder in "dcp-rank-local", "hf-llama", "torch-save":
             with self.subTest(folder), dcpfs.open(golden(folder)[0], cache="") as ck:
                 self.assertEqual(ck.entries(), {})
+
+    def test_hostile_objects(self):
+        """What is no object of its class, or would take for ever, stays what was stored."""
+        dtype = {"$class": "numpy.dtype", "args": ["i4", False, True], "state": [3, "<", None, None, None, -1, -1, 0]}
+        for said in ({"$class": "fractions.Fraction", "args": ["1e999999999"]}, {"$class": "fractions.Fraction", "args": [1, 0]},
+                     {"$class": "decimal.Decimal", "args": ["x"]}, {"$class": "decimal.Decimal", "args": [[0, [1], 2]]}, {"$class": "uuid.UUID", "state": {"int": -1}},
+                     {"$class": "pathlib.PosixPath", "args": [1]}, {"$class": "argparse.Namespace", "state": [1]}, {"$class": "collections.deque", "args": [[], -1]},
+                     {"$class": "uuid.UUID", "state": {"int": 1}, "items": [1]}, {"$class": ["uuid.UUID"]}, {"$class": "numpy.dtype", "args": ["f16", False, True]},
+                     {"$class": "numpy.dtype", "args": ["i4,i4", False, True]}, {"$class": "os.system", "args": ["true"]},
+                     {"$class": "numpy._core.multiarray.scalar", "args": [{"$class": "numpy.dtype", "args": ["O8"]}, {"$bytes": "AAAAAAAAAAA="}]},
+                     {"$class": "numpy._core.multiarray._reconstruct", "args": [{"$class": "type", "args": ["numpy.ndarray"]}, [0], ""],
+                      "state": [1, [1 << 60], dtype, False, {"$bytes": "AAAAAA=="}]},
+                     {"$class": "numpy._core.multiarray._reconstruct", "args": [{"$class": "type", "args": ["numpy.matrix"]}, [0], ""],
+                      "state": [1, [1], dtype, False, {"$bytes": "AAAAAA=="}]}):
+            with self.subTest(said):
+                got = dcpfs.objects.decode(json.dumps(said), "x")
+                self.assertEqual(got["$class"], said["$class"])
+                self.assertTrue(classes.foreign([{"a": (got,)}]))
 
     def test_objects(self):
         o = step20().objects

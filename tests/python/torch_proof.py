@@ -7,15 +7,23 @@ Needs torch; tests/run.sh --frameworks runs it. Data comes from a seed.
 
 usage: torch_proof.py [CASE...|device]
 """
+import argparse
+import collections
 import contextlib
 import copy
+import dataclasses
 import datetime
+import decimal
+import enum
+import fractions
 import gc
 import io
 import os
+import pathlib
 import random
 import sys
 import tempfile
+import uuid
 from unittest import mock
 
 import needs
@@ -314,6 +322,88 @@ def files(rank, world, way, path):
     return len(state)
 
 
+Point = collections.namedtuple("Point", "x y")
+
+
+class Color(enum.Enum):
+    RED, BLUE = 1, "b"
+
+
+class Mode(enum.IntFlag):
+    A, B = 1, 2
+
+
+@dataclasses.dataclass
+class Info:
+    step: int
+    weight: object = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pair:
+    a: int
+    b: float = 2.0
+
+
+CLASSES = (Point, Color, Mode, Info, Pair)
+COMMON = {
+    "deque": collections.deque([1, (2, 3)], 5), "path": (pathlib.PurePosixPath("/a/b"), pathlib.Path("c"), pathlib.Path(), pathlib.PureWindowsPath("c:/x")),
+    "decimal": [decimal.Decimal("1.50"), fractions.Fraction(-3, 7)], "uuid": uuid.UUID(int=5), "namespace": argparse.Namespace(lr=0.5, path=pathlib.Path("x")),
+    "zone": datetime.timezone(datetime.timedelta(hours=2)), "layout": (torch.strided, torch.sparse_coo, torch.per_tensor_affine),
+    "text": np.array(["a", "bcd"]), "bytes": np.array([[b"a", b"bc"]], order="F"), "rows": np.array([(1, 2.5, "x")], dtype=[("a", "i4"), ("b", "f8"), ("c", "U3")]),
+    "scalars": (np.str_("hi"), np.bytes_(b"hi"), np.array([(1, 2.5)], dtype=[("a", ">i4"), ("b", "f8", (2,))])[0], np.array([""])[0]),
+    "dtypes": [np.dtype("f4"), np.dtype(">i2"), np.dtype("M8[25s]"), np.dtype("U"), np.dtype([("a", "i4"), ("b", "f8", (2,))], align=True)],
+    "dates": (np.datetime64("2026-01-02T03:04"), np.timedelta64(5, "s"), np.array(["2026-01-02", "NaT"], dtype="M8[D]"), np.array([1, 2], dtype="m8[us]")),
+    "objects": np.array([1, "a", None], dtype=object), "deep": [(1, {decimal.Decimal(2): {uuid.UUID(int=9)}})]}
+OWN = {"point": Point(1, torch.ones(2)), "color": (Color.RED, Color.BLUE), "mode": Mode.A | Mode.B, "info": Info(2, [torch.ones(1), pathlib.Path("p")]), "pair": [Pair(3)]}
+
+
+def alike_objects(a, b, at):
+    if isinstance(b, (np.ndarray, np.void)):
+        assert type(a) is type(b) and a.dtype == b.dtype and a.shape == b.shape, (at, a, b)
+        assert a.tolist() == b.tolist() if b.dtype.hasobject else a.tobytes() == b.tobytes(), (at, a, b)
+    elif isinstance(b, torch.Tensor):
+        assert torch.equal(a, b), at
+    elif isinstance(b, (list, tuple)):
+        assert type(a) is type(b) and len(a) == len(b), (at, a, b)
+        for i, (x, y) in enumerate(zip(a, b)):
+            alike_objects(x, y, f"{at}.{i}")
+    elif isinstance(b, Info):
+        alike_objects([type(a), a.step, a.weight], [Info, b.step, b.weight], at)
+    else:
+        assert type(a) is type(b) and a == b, (at, a, b)
+
+
+def classes(rank, world, way, path):
+    """Plain data of the standard library, numpy and torch is made; classes of a program only where they are named."""
+    for protocol in 2, 5:
+        torch.save(COMMON | OWN, path, pickle_protocol=protocol)
+        for allowed in (), CLASSES:
+            got = dcpfs.torch.load_file(path, cache="", classes=allowed)
+            for key, value in (COMMON | OWN if allowed else COMMON).items():
+                alike_objects(got[key], value, f"{protocol} {key}")
+            assert allowed or got["point"]["$class"].endswith(".Point") and got["info"]["state"]["step"] == 2, got["point"]
+    dcp.save(COMMON | OWN, checkpoint_id=path + "-dcp")
+    for allowed in (), CLASSES:
+        for key, value in (COMMON | OWN).items():
+            for fill in (lambda state: dcpfs.torch.load_state_dict(state, path + "-dcp", cache="", classes=allowed),
+                         lambda state: dcp.load(state, storage_reader=dcpfs.torch.Reader(path + "-dcp", cache="", classes=allowed))):
+                flat = {key: None}
+                try:
+                    fill(flat)
+                except (dcpfs.DcpfsError, dcp.api.CheckpointException) as e:
+                    assert not allowed and key in OWN and "classes=[...] with that class makes it" in str(e), (key, e)
+                else:
+                    alike_objects(flat[key], value, key)
+                    assert allowed or key in COMMON, key
+    try:
+        dcpfs.open(path, cache="", classes=["Point"])
+        raise AssertionError("a text is no class")
+    except TypeError as e:
+        assert "'Point' is none" in str(e), e
+    return len(COMMON | OWN)
+
+
 def nested(path):
     """Tuples that hold tensors; dicts whose keys look like indices; parts of a list."""
     def saved(n):
@@ -471,7 +561,7 @@ def main():
                 print(name, flush=True)
                 run(scratch, save, way, world, f"{scratch}/{name}")
                 run(scratch, load, other, ranks, f"{scratch}/{name}")
-        for work, world in ((boxes, 4), (sharded, 3), (files, 1), (goldens, 1), (casts, 1)):
+        for work, world in ((boxes, 4), (sharded, 3), (files, 1), (classes, 1), (goldens, 1), (casts, 1)):
             name = work.__name__
             if not asked or name in asked:
                 print(name, flush=True)

@@ -166,6 +166,10 @@ class Checkpoint(Handle, Mapping[str, Tensor]):
                 found[text(e.key)] = Entry(bool(e.is_object), path, item, text(e.why))
         return found
 
+    def decoded(self, stored: tuple[str, str, str], named: Makers = NAMED, called: Makers = CALLED, defer: bool = False) -> Any:
+        """An object from its JSON, class and classes (Objects.made())."""
+        return decode(*stored, {**NAMED, **named}, {**CALLED, **called, **self.makers}, defer)
+
     @property
     def objects(self) -> Objects:
         """Non-tensor state: a mapping from keys to Python data (of the types that dcpfs.objects lists)."""
@@ -233,11 +237,11 @@ class Objects(Mapping[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         """KeyError names the nearest key; DcpfsError: the object exists but cannot be decoded."""
-        return decode(*self._get(key))
+        return self._of.decoded(self._get(key))
 
     def made(self, key: str, named: Makers, called: Makers) -> Any:
-        """As [key], with functions for more classes (dcpfs.objects.NAMED, CALLED)."""
-        return remade(self._get(key), named, called)
+        """As [key], with functions for more classes (dcpfs.objects.NAMED, CALLED); what has tensors in it is dcpfs.classes.Pending."""
+        return self._of.decoded(self._get(key), named, called, True)
 
     def json(self, key: str) -> str:
         """The JSON text of the object, as the library returns it."""
@@ -262,11 +266,6 @@ class Objects(Mapping[str, Any]):
         return f"Objects({list(self)!r})"
 
 
-def remade(stored: tuple[str, str, str], named: Makers, called: Makers) -> Any:
-    """From JSON, class and classes, with functions for more classes."""
-    return decode(*stored, {**NAMED, **named}, {**CALLED, **called})
-
-
 def _again(source: str, version: str, how: dict[str, Any]) -> Checkpoint:
     return Checkpoint(source, version, **how)
 
@@ -280,7 +279,8 @@ def open(source: Union[str, os.PathLike[str]], version: Optional[str] = "latest"
     rank), "auto" (that, or "host" without one); None: "host". comm: open it together with other ranks (collective);
     coordinator_rank: which of them finds the version and builds its index.
     rules: show it as a Hugging Face model, without optimizers: "auto", a preset (`dcpfs rules list`) or a file of rules;
-    assets: a directory to look for its config.json first. part: only keys that begin with it and a dot, taken off before any
+    classes: those of objects that may be made of what is stored, by calling them (or a dict from stored names to classes); of others only plain
+    data of the standard library, numpy and torch is made. assets: a directory to look for its config.json first. part: only keys that begin with it and a dot, taken off before any
     rule ("ema" for averaged weights); without rules it means "auto". Another dtype is asked for where tensors are loaded.
     DcpfsError: it cannot be opened, with why. ImportError: the library is not found.
     """

@@ -26,8 +26,8 @@ from . import tree
 from . import torch as ours
 from ._lib import DcpfsError
 from .checkpoint import Checkpoint
+from .classes import foreign
 from .group import group
-from .objects import foreign
 from .reader import Reader, leaf
 
 __all__ = ["load_checkpoint"]

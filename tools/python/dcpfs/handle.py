@@ -12,6 +12,7 @@ from ctypes import byref, c_int, c_uint64, c_void_p
 from typing import Any, ContextManager, Optional, Union
 
 from ._lib import Config, DcpfsError, bare, call, encoded, text
+from .classes import Classes, makers
 from .comm import TIMEOUT, Comm, milliseconds, together
 
 IO = ("auto", "buffered", "direct", "mount", "gds")
@@ -43,13 +44,14 @@ class Handle:
                  io: str = "auto", exchange: str = "auto", threads: int = 0, staging: int = 0, timeout: float = TIMEOUT,
                  cache: Optional[str] = None, rules: Optional[str] = None,
                  assets: Union[str, os.PathLike[str], None] = None, part: Optional[str] = None, device: Optional[str] = None,
-                 coordinator_rank: int = 0) -> None:
+                 coordinator_rank: int = 0, classes: Classes = ()) -> None:
         self._handle = c_void_p()
         self._lock = threading.RLock()
         self._maps: dict[tuple[int, int], memoryview] = {}
         self.comm = comm
+        self.makers = makers(classes)
         self._how: dict[str, Any] = {"io": io, "exchange": exchange, "threads": threads, "staging": staging, "timeout": timeout,
-                                     "cache": cache, "rules": rules, "assets": assets, "part": part, "device": device}
+                                     "cache": cache, "rules": rules, "assets": assets, "part": part, "device": device, "classes": classes}
         self.device = device
         with self.together():
             self.source = os.fspath(source)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Non-tensor state: from the JSON of the library to Python data, and back. No class is imported, nothing is executed.
 
-Lists, tuples, sets, bytes, complex numbers, ranges, dates and dicts with any keys are restored as they were saved; so are arrays and
-scalars of numpy if it is installed (torch.Size is a tuple, torch's dtypes and devices are their names; in dcpfs.torch they are torch's).
-An object of another class becomes a dict with what is known of it: {"$class": "module.Name", "state": ...}. A tensor inside is
-{"$tensor": KEY}.
+Lists, tuples, sets, bytes, complex numbers, ranges, dates and dicts with any keys are restored as they were saved; so is plain data of other
+classes of the standard library and of numpy (dcpfs.classes; torch.Size is a tuple, torch's dtypes, devices, layouts are their names; in dcpfs.torch
+they are torch's). An object of another class becomes a dict with what is known of it, {"$class": "module.Name", "state": ...}, unless
+dcpfs.open(classes=) names the class. A tensor inside is {"$tensor": KEY}.
 """
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ import json
 import math
 from typing import Any, Callable, Iterator, Mapping, NamedTuple
 
-Makers = Mapping[str, Callable[..., Any]]
+from .classes import MADE, REFUSED, Pending, called, has_tensor
+
+Makers = Mapping[str, Callable[[Any], Any]]
 
 
 def number(kind: str) -> Callable[[Any], Any]:
@@ -30,9 +32,10 @@ def number(kind: str) -> Callable[[Any], Any]:
     return make
 
 
-# Of {"$class": name, "args": [...]}.
-CALLED: Makers = {"complex": complex, "range": range, "slice": slice, "torch.device": lambda *a: ":".join(map(str, a)),
-                  "torch.dtype": lambda name: name}
+# Of {"$class": name, ...}.
+CALLED: Makers = {**MADE, "complex": called(complex), "range": called(range), "slice": called(slice),
+                  "torch.device": called(lambda *a: ":".join(map(str, a))),
+                  **dict.fromkeys(("torch.dtype", "torch.qscheme", "torch.serialization._get_layout"), called(lambda name: name))}
 # Of a value whose JSON has the form of another class's.
 NAMED: Makers = {
     "tuple": tuple, "torch.Size": tuple, "frozenset": frozenset, "bytearray": bytearray, "collections.OrderedDict": collections.OrderedDict,
@@ -57,8 +60,8 @@ def ndarray(value: dict[str, Any]) -> Any:
     return np.frombuffer(data, value["dtype"]).reshape(shape, order="F" if value.get("fortran_order") else "C").copy()
 
 
-def special(value: dict[str, Any], called: Makers) -> Any:
-    """What a JSON object stands for; its values are decoded already."""
+def special(value: dict[str, Any], called: Makers, defer: bool) -> Any:
+    """What a JSON object stands for; its values are decoded already. defer: what has tensors in it is Pending."""
     try:
         if "$bytes" in value:
             return base64.b64decode(value["$bytes"])
@@ -71,8 +74,10 @@ def special(value: dict[str, Any], called: Makers) -> Any:
         if "$ndarray" in value:
             return ndarray(value["$ndarray"])
         make = called.get(value.get("$class", ""))
-        return make(*value.get("args", ())) if make and value.keys() <= {"$class", "args"} else value
-    except (ArithmeticError, KeyError, TypeError, ValueError):
+        if make is None:
+            return value
+        return Pending(make, value) if defer and has_tensor([*value.values()]) else make(value)
+    except (*REFUSED, ImportError):
         return value
 
 
@@ -85,10 +90,11 @@ def numbered(classes: str) -> Iterator[tuple[int, str]]:
         yield int(at), name
 
 
-def decode(text: str, kind: str, classes: str = "", named: Makers = NAMED, called: Makers = CALLED) -> Any:
+def decode(text: str, kind: str, classes: str = "", named: Makers = NAMED, called: Makers = CALLED,
+           defer: bool = False) -> Any:
     """The value of an object of the Python class @kind, from its JSON, with the classes of values inside (dcpload_classes())."""
     if not classes:
-        return _named(json.loads(text, object_hook=lambda value: special(value, called)), kind, named)
+        return _named(json.loads(text, object_hook=lambda value: special(value, called, defer)), kind, named)
     kinds, count = {**dict(numbered(classes)), 0: kind}, itertools.count()
 
     def made(node: Any) -> Any:
@@ -96,7 +102,7 @@ def decode(text: str, kind: str, classes: str = "", named: Makers = NAMED, calle
         if isinstance(node, list):
             node = [made(v) for v in node]
         elif isinstance(node, dict):
-            node = special({k: made(v) for k, v in node.items()}, called)
+            node = special({k: made(v) for k, v in node.items()}, called, defer)
         return _named(node, kind, named) if kind else node
 
     return made(json.loads(text))
@@ -107,15 +113,6 @@ def _named(value: Any, kind: str, named: Makers) -> Any:
         return named[kind](value) if kind in named else value
     except (ArithmeticError, TypeError, ValueError):
         return value
-
-
-def foreign(value: Any) -> str:
-    """The class of the first object inside that was not restored; "": all were."""
-    if isinstance(value, dict):
-        if "$class" in value:
-            return str(value["$class"])
-        return next((f for v in value.values() if (f := foreign(v))), "")
-    return next((f for v in value if (f := foreign(v))), "") if isinstance(value, (list, tuple)) else ""
 
 
 class Encoded(NamedTuple):

@@ -15,16 +15,30 @@ from torch.futures import Future
 
 from . import strided, tree
 from ._lib import DcpfsError
-from .checkpoint import Checkpoint, Entry, remade
+from .checkpoint import Checkpoint, Entry
+from .classes import called, foreign
 from .dtype import torch_dtype
 from .load import span, torch_target
-from .objects import foreign
 from .plan import Plan
 from .strided import Spans
 
 
 NAMED = {"torch.Size": torch.Size, "torch.torch_version.TorchVersion": torch.torch_version.TorchVersion}
-CALLED = {"torch.dtype": lambda name: getattr(torch, name, name), "torch.device": torch.device}
+
+
+def _torchs(kind: type) -> Any:
+    """The maker of one of torch's constants, by its name."""
+    def of(name: str) -> Any:
+        value = getattr(torch, name.removeprefix("torch."))
+        if not isinstance(value, kind):
+            raise TypeError(name)
+        return value
+
+    return called(of, str)
+
+
+CALLED = {"torch.dtype": _torchs(torch.dtype), "torch.device": called(torch.device), "torch.qscheme": _torchs(torch.qscheme),
+          "torch.serialization._get_layout": _torchs(torch.layout)}
 
 
 def leaf(ck: Checkpoint, key: str) -> Any:
@@ -37,11 +51,12 @@ def plain(ck: Checkpoint, key: str, entry: Optional[Entry] = None) -> Any:
     unpickling could make it again."""
     if entry and entry.why:
         raise DcpfsError(errno.EBADMSG, f"{key}: {entry.why}")
-    stored = remade(entry.item, NAMED, CALLED) if entry and entry.item else leaf(ck, key)
+    stored = ck.decoded(entry.item, NAMED, CALLED, True) if entry and entry.item else leaf(ck, key)
     value = tree.filled(tree.leafs(stored), lambda inside: ck[inside].torch())
     kind = foreign(value)
     if kind:
-        raise DcpfsError(errno.EBADMSG, f"{key} is a {kind}, which only unpickling could make again")
+        raise DcpfsError(errno.EBADMSG, f"{key} is a {kind}, which only unpickling could make again; classes=[...] with that class makes it of "
+                         "what is stored, and Checkpoint.objects gives that as it is")
     return value
 
 

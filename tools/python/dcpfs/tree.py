@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import Any, Callable, Iterator, NamedTuple, Optional, Union
 
 from .checkpoint import Checkpoint
+from .classes import MADE, REFUSED, Pending
 
 TEXT, PLACE = "\t", "\n"  # which the format says of no path
+QUOTED = re.compile("['\"]")  # text without them is not marked as such where it is none of a literal
 MISSING = 1 << 16  # items of a list that may be absent: they become None
 
 
@@ -90,6 +93,8 @@ def filled(node: Any, get: Callable[[str], Any]) -> Any:
     """@node with get(key) for each Leaf."""
     if isinstance(node, Leaf):
         return get(node.key)
+    if isinstance(node, Pending):
+        return node.made(filled(node.value, get))
     if isinstance(node, dict):
         return type(node)((k, filled(v, get)) for k, v in node.items())
     return type(node)(filled(v, get) for v in node) if type(node) in (list, tuple) else node
@@ -125,6 +130,8 @@ def _put_empty(root: Node, path: tuple[str, ...], place: Optional[int]) -> None:
 
 def leafs(value: Any) -> Any:
     """An object with Leafs for the tensors in it."""
+    if isinstance(value, Pending):
+        return Pending(value.make, leafs(value.value))
     if isinstance(value, dict):
         return Leaf(value["$tensor"]) if value.keys() == {"$tensor"} else type(value)((k, leafs(v)) for k, v in value.items())
     return type(value)(map(leafs, value)) if type(value) in (list, tuple) else value
@@ -148,8 +155,17 @@ def _shaped(node: Any, path: tuple[str, ...], known: Classes, optimizers: bool, 
 def _literal(word: str) -> Any:
     """The key that str() spelled so."""
     try:
-        key = ast.literal_eval(word)
+        key = ast.literal_eval(word) if not QUOTED.search(word) else _spelled(ast.parse(word.lstrip(" \t"), mode="eval").body)
         hash(key)
         return key
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+    except (*REFUSED, SyntaxError, MemoryError, RecursionError):
         return word
+
+
+def _spelled(node: ast.expr) -> Any:
+    """A literal, or an object of MADE: decimal.Decimal('2')."""
+    if isinstance(node, ast.Tuple):
+        return tuple(map(_spelled, node.elts))
+    if isinstance(node, ast.Call) and not node.keywords:
+        return MADE[ast.unparse(node.func)]({"args": [*map(_spelled, node.args)]})
+    return ast.literal_eval(node)
