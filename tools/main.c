@@ -16,6 +16,7 @@
 #include "core/base/err.h"
 #include "tools/cmd.h"
 #include "tools/help.h"
+#include "tools/load/servers.h"
 #include "tools/out.h"
 #include "tools/pick.h"
 
@@ -111,6 +112,7 @@ int main(int argc, char **argv)
 	bool wait = false;
 
 	fill_descriptors();
+	load_servers();
 	setlocale(LC_CTYPE, "");
 	signal(SIGPIPE, SIG_IGN); /* write() says EPIPE instead, and out.c keeps quiet */
 	signal(SIGXFSZ, SIG_IGN); /* and EFBIG at the limit of ulimit -f */

@@ -17,7 +17,7 @@ build='build-essential meson ninja-build pkg-config libfuse3-dev fuse3 libsqlite
 build="$build libcmocka-dev"
 test="attr rsync jq git locales python3 python3-numpy python3-venv zstd lz4 sqlite3 clang clang-format
 	libclang-rt-dev man-db valgrind zsh fish"
-optional='liburing-dev libopenmpi-dev openmpi-bin'
+optional='libcurl4-openssl-dev libexpat1-dev liburing-dev libopenmpi-dev openmpi-bin'
 
 say() {
 	printf 'packages.sh: %s\n' "$*" >&2

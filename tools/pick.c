@@ -15,6 +15,7 @@
 #include "core/base/text.h"
 #include "core/checkpoint/mounts.h"
 #include "core/model/name.h"
+#include "core/origin/origin.h"
 #include "core/rules/rules.h"
 #include "core/store/io/queue.h"
 #include "core/store/layouts/layouts.h"
@@ -27,11 +28,8 @@
 static const struct {
 	const char *schemes, *how;
 } ways[] = {
-	{ " s3 s3a s3n ", "mount-s3 --read-only @ /mnt/@    then give /mnt/@/#" },
-	{ " gs gcs ", "gcsfuse -o ro @ /mnt/@    then give /mnt/@/#" },
-	{ " hf ", "hf download @/#    then give the directory that it prints" },
-	{ " http https ", "rclone mount --read-only --http-url https://@ :http: /mnt/@    then "
-			  "give /mnt/@/#" },
+	{ " s3a s3n ", "dcpfs ls s3://@/#" },
+	{ " gcs ", "dcpfs ls gs://@/#" },
 	{ " ssh sftp ", "sshfs -o ro @:/ /mnt/@    then give /mnt/@/#" },
 	{ " file ", "it is a path already: /#" },
 	{ "", "rclone mount --read-only REMOTE:# /mnt/@    then give /mnt/@" },
@@ -45,7 +43,7 @@ enum cmd_exit pick_path(const char *source)
 	char scheme[16];
 
 	if (n == 0 || n + 3 > sizeof(scheme) || strncmp(source + n, "://", 3) != 0 ||
-	    access(source, F_OK) == 0)
+	    dcp_origin_of(source) != &dcp_origin_local || access(source, F_OK) == 0)
 		return CMD_OK;
 	snprintf(scheme, sizeof(scheme), " %.*s ", (int)n, source);
 	while (*ways[i].schemes && !strstr(ways[i].schemes, scheme))
@@ -60,7 +58,9 @@ enum cmd_exit pick_path(const char *source)
 			dcp_buf_add(&way, s, 1);
 	}
 	cmd_fail(CMD_USAGE,
-		 "%s is a URL, and SOURCE is a path; mount it first, for example:", source);
+		 "%s is a URL, and SOURCE is a path, or s3://, gs://, https:// or hf://; for "
+		 "example:",
+		 source);
 	cmd_hint("%s", way.p ? way.p : "");
 	return CMD_USAGE;
 }

@@ -77,9 +77,10 @@ struct dcp_origin {
 		scheme; /* what its sources begin with: "s3://"; NULL: the file system, or no source is of it */
 	bool settled; /* an id is a server's tag, and never that of two contents, as clocks' may be */
 	/* The directory that @source is or that holds it. *only: it is the one file of this path, malloc'ed. */
-	int (*find)(const char *source, struct dcp_site *out, char **only);
+	int (*find)(const char *source, struct dcp_site *out, char **only, struct dcp_err *err);
 	/* Its entries, in any order; "." and ".." left out. */
-	int (*list)(const struct dcp_site *at, dcp_entry_fn *fn, void *ctx);
+	int (*list)(const struct dcp_site *at, dcp_entry_fn *fn, void *ctx,
+		    struct dcp_err *err);
 	/* What an entry of this name is. NULL: list() shows all. */
 	int (*look)(const struct dcp_site *at, const char *name, struct dcp_dirent *out);
 	/* The directory @name below it. The name was checked. -ENOENT, -ENOTDIR, -EXDEV, ... */
@@ -97,11 +98,14 @@ struct dcp_origin {
 /* Rows with a scheme; NULL at the end. */
 extern const struct dcp_origin *const dcp_origins[];
 extern const struct dcp_origin dcp_origin_local, dcp_origin_nested;
+/* core/remote */
+extern const struct dcp_origin dcp_origin_s3, dcp_origin_gs, dcp_origin_https, dcp_origin_http,
+	dcp_origin_hf;
 
 /* The row that @source is of; &dcp_origin_local: it is a path. */
 const struct dcp_origin *dcp_origin_of(const char *source);
 /* Where @source lies, as the find() of its row. */
-int dcp_site_find(const char *source, struct dcp_site *out, char **only);
+int dcp_site_find(const char *source, struct dcp_site *out, char **only, struct dcp_err *err);
 /* A directory of the file system that is open at @fd, which stays the caller's: not to be closed. */
 struct dcp_site dcp_site_at(int fd);
 int dcp_site_again(const struct dcp_site *at, struct dcp_site *out);

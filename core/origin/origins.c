@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/origin/origin.h"
 
-const struct dcp_origin *const dcp_origins[] = { NULL };
+const struct dcp_origin *const dcp_origins[] = {
+	&dcp_origin_s3,   &dcp_origin_gs, &dcp_origin_https,
+	&dcp_origin_http, &dcp_origin_hf, NULL,
+};

@@ -6,7 +6,8 @@
  * Where inotify is not reliable (another machine may change the file system, or no watches are
  * left), a short check every POLL_MS compares the state of everything that the last scan
  * depended on (core/origin/dir/seen.h), and of the files of versions that are being read. A
- * difference leads to a full scan, and so does the passing of a minute.
+ * difference leads to a full scan, and so does the passing of a minute. A server is asked for its list every SERVER_MS,
+ * give or take a tenth, so that many mounts do not ask at once.
  */
 #include "fs/versions/watch.h"
 
@@ -43,6 +44,7 @@
 
 enum {
 	POLL_MS = 3000,        /* between short looks */
+	SERVER_MS = 30000,     /* between lists of a server */
 	WHOLE_MS = 60000,      /* between full scans, at first */
 	WHOLE_MAX_MS = 480000, /* between full scans, finally, where inotify works */
 	SETTLE_MS = 200,       /* a writer seldom causes just one event */
@@ -342,6 +344,14 @@ static enum cause wait_for_change(const struct dcpfs_watch *w, int64_t timeout_m
 	return n > 0 ? TO_END : BY_CHANGE;
 }
 
+static int64_t poll_ms(const struct dcpfs_watch *w)
+{
+	int64_t part = dcp_now_ns(CLOCK_MONOTONIC) / 1000 % (SERVER_MS / 5);
+
+	return dcp_origin_of(w->fs->opts.source)->settled ? SERVER_MS - SERVER_MS / 10 + part
+							  : POLL_MS;
+}
+
 static void *run(void *arg)
 {
 	struct dcpfs_watch *w = arg;
@@ -366,7 +376,7 @@ static void *run(void *arg)
 				whole_at = 0;
 		}
 		now = dcp_now_ms();
-		next = w->blind ? DCP_MIN(whole_at, now + POLL_MS) : whole_at;
+		next = w->blind ? DCP_MIN(whole_at, now + poll_ms(w)) : whole_at;
 		cause = wait_for_change(
 			w, DCP_MAX(next - now, SETTLE_MS),
 			(int)DCP_MIN(DCP_MAX((now - began) * SHARE, settle_ms), SETTLE_MAX_MS));

@@ -88,9 +88,7 @@ def mount_points():
 
 def urls():
     """A URL is answered with what to do, by every verb that takes a SOURCE."""
-    for url, says in (("s3://b/run/1", "mount-s3 --read-only b /mnt/b    then give /mnt/b/run/1\n"),
-                      ("gs://b/run", "gcsfuse -o ro b /mnt/b "), ("hf://org/name", "hf download org/name "),
-                      ("https://h.org/a/b", "--http-url https://h.org :http: "), ("file:///a/b", "a path already: /a/b\n"),
+    for url, says in (("s3a://b/run/1", "dcpfs ls s3://b/run/1\n"), ("gcs://b/run", "dcpfs ls gs://b/run\n"), ("file:///a/b", "a path already: /a/b\n"),
                       ("az://c", "rclone mount"), ("hdfs://n:9000/x y", "REMOTE:x y ")):
         for verb in ((), ("mount",)):
             fails(USAGE, says, *verb, url, SCRATCH)

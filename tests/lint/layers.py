@@ -10,7 +10,7 @@ import sys
 import tree
 
 MAY_SEE = {"core": {"core"}, "fs": {"fs", "core"}, "tools": {"tools", "fs", "core"}}
-FLOORS = ("base", "model", "origin", "parse", "write", "rules", "format", "store", "checkpoint")  # a file sees its own floor and those before
+FLOORS = ("base", "model", "origin", "parse", "remote", "write", "rules", "format", "store", "checkpoint")  # a file sees its own floor and those before
 
 # Folders of tools/ that are libraries: they include no program and nothing of the mount.
 LIBRARIES = {"tools/load/": ("core/", "tools/load/"), "tools/save/": ("core/", "tools/save/", "tools/load/")}
@@ -24,7 +24,9 @@ OWNERS = (
     (r"jansson.*", r"core/parse/json\.c"),
     (r"archive.*", r"core/origin/archive/inflate\.c"),
     (r"xxh.*", r"core/base/hash\.c"),
-    (r"nettle/.*", r"core/store/view/digest\.c|tools/load/comm/meet\.c"),
+    (r"nettle/.*", r"core/remote/sign\.c|core/store/view/digest\.c|tools/load/comm/meet\.c"),
+    (r"curl/.*", r"core/remote/curl\.c"),
+    (r"expat\.h", r"core/remote/xml\.c"),
     (r"liburing.*", r"core/store/(io/)?ring_uring\.c"),
     (r"linux/openat2\.h", r"core/origin/dir/open\.c"),
     (r"sys/inotify\.h", r"fs/versions/watch\.c"),

@@ -85,7 +85,7 @@ static int place(const char *within, const char *name, struct dcp_site *out)
 										    : 0;
 }
 
-static int find(const char *source, struct dcp_site *out, char **only)
+static int find(const char *source, struct dcp_site *out, char **only, struct dcp_err *err)
 {
 	const char *path = source + strlen(scheme);
 	size_t n = strlen(path);
@@ -108,7 +108,7 @@ static int find(const char *source, struct dcp_site *out, char **only)
 	return -ENOENT;
 }
 
-static int list(const struct dcp_site *at, dcp_entry_fn *fn, void *ctx)
+static int list(const struct dcp_site *at, dcp_entry_fn *fn, void *ctx, struct dcp_err *err)
 {
 	size_t skip = strlen(at->within);
 	const char *last = "";

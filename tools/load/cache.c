@@ -67,6 +67,11 @@ static char *find_below_home(const char *below, bool read)
 	return take_named ? named : registered;
 }
 
+char *load_home(void)
+{
+	return find_below_home(".", true);
+}
+
 char *load_cache_dir(void)
 {
 	const char *own = getenv("DCPFS_CACHE");

@@ -171,7 +171,7 @@ static bool is_within(const struct dcp_archive *a, size_t i, const char *within)
 }
 
 /* One entry for each first component after the prefix. */
-static int list(const struct dcp_site *at, dcp_entry_fn *fn, void *ctx)
+static int list(const struct dcp_site *at, dcp_entry_fn *fn, void *ctx, struct dcp_err *err)
 {
 	const struct dcp_archive *a = at->own;
 	size_t skip = strlen(at->within), len = 0;

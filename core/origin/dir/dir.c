@@ -20,10 +20,10 @@ const struct dcp_origin *dcp_origin_of(const char *source)
 	return dcp_origins[i] ? dcp_origins[i] : &dcp_origin_local;
 }
 
-int dcp_site_find(const char *source, struct dcp_site *out, char **only)
+int dcp_site_find(const char *source, struct dcp_site *out, char **only, struct dcp_err *err)
 {
 	*only = NULL;
-	return dcp_origin_of(source)->find(source, out, only);
+	return dcp_origin_of(source)->find(source, out, only, err);
 }
 
 struct listing {
@@ -62,10 +62,10 @@ static void drop_twins(struct dcp_dir *d)
 	d->n = kept;
 }
 
-static int list(struct dcp_dir *d)
+static int list(struct dcp_dir *d, struct dcp_err *err)
 {
 	struct listing l = { .d = d };
-	int code = d->at.row->list(&d->at, add_entry, &l);
+	int code = d->at.row->list(&d->at, add_entry, &l, err);
 
 	if (code == 0)
 		d->entries = dcp_arena_dup(&d->arena, l.list.p, d->n, sizeof(*d->entries));
@@ -81,18 +81,21 @@ int dcp_dir_of_site(struct dcp_site *at, const char *path, struct dcp_dir *out,
 		    struct dcp_err *err)
 {
 	struct dcp_dir d = { .at = *at };
+	struct dcp_err why = { 0 };
 	int code = -ENOMEM;
 
 	*at = (struct dcp_site){ .fd = -1 };
 	dcp_arena_init(&d.arena, dcp_dir_memory(path));
 	d.path = dcp_arena_strdup(&d.arena, path);
 	if (d.path)
-		code = dcp_seen_opening(d.at.seen, list(&d));
+		code = dcp_seen_opening(d.at.seen, list(&d, &why));
 	if (code == 0) {
 		*out = d;
 		return 0;
 	}
 	dcp_dir_close(&d);
+	if (why.code)
+		return dcp_err_give(err, &why, code);
 	if (code == -E2BIG)
 		return dcp_fail(err, code, "%.300s: more than %d names", path,
 				DCP_DIR_MAX_NAMES);
@@ -121,13 +124,15 @@ static int open_path(const char *path, struct dcp_seen *seen, struct dcp_dir *ou
 		     struct dcp_err *err)
 {
 	dcp_auto_free char *only = NULL;
+	struct dcp_err why = { 0 };
 	struct dcp_site at;
-	int code = dcp_site_find(path, &at, &only);
+	int code = dcp_site_find(path, &at, &only, &why);
 
 	if (code == 0 && only)
 		code = dir_of_file(&at, only, out);
 	if (code < 0)
-		return dcp_open_fail(err, code, path);
+		return why.code ? dcp_err_give(err, &why, code)
+				: dcp_open_fail(err, code, path);
 	at.seen = seen;
 	if (seen)
 		seen->failed |= at.fd < 0;

@@ -64,7 +64,7 @@ static int list_stream(const struct dcp_site *at, DIR *stream, dcp_entry_fn *fn,
 	}
 }
 
-static int list(const struct dcp_site *at, dcp_entry_fn *fn, void *ctx)
+static int list(const struct dcp_site *at, dcp_entry_fn *fn, void *ctx, struct dcp_err *err)
 {
 	dcp_auto_fd int fd = openat(at->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *stream = fd < 0 ? NULL : fdopendir(fd);
@@ -149,7 +149,7 @@ static int find_file(const char *path, struct dcp_site *out, char **only)
 	return rc;
 }
 
-static int find(const char *source, struct dcp_site *out, char **only)
+static int find(const char *source, struct dcp_site *out, char **only, struct dcp_err *err)
 {
 	int fd = open(source, O_RDONLY | O_DIRECTORY | O_CLOEXEC), code = -errno;
 	struct stat st;

@@ -348,7 +348,7 @@ static int look_everywhere(struct looking *l, const struct dcp_asset_from *from,
 	int code = 0;
 
 	if (from->extra) {
-		code = dcp_site_find(from->extra, &place, &only);
+		code = dcp_site_find(from->extra, &place, &only, NULL);
 		if (code == 0 && only) {
 			dcp_site_close(&place);
 			code = -ENOTDIR;
@@ -357,7 +357,7 @@ static int look_everywhere(struct looking *l, const struct dcp_asset_from *from,
 			return dcp_fail(err, code, "%.300s: %s", from->extra, strerror(-code));
 		code = look_in(l, from->extra, place, NULL, NULL, how);
 	}
-	if (code < 0 || dcp_site_find(from->source, &place, &file) < 0)
+	if (code < 0 || dcp_site_find(from->source, &place, &file, NULL) < 0)
 		return code;
 	if (!file) {
 		struct dcp_site version;

@@ -129,7 +129,11 @@ static int open_dir(struct opening *o, struct dcp_err *err)
 	if (!*o->found->where) {
 		code = dcp_dir_open(o->source, &o->dir, err);
 	} else {
-		code = dcp_site_find(o->source, &above.at, &only);
+		struct dcp_err why = { 0 };
+
+		code = dcp_site_find(o->source, &above.at, &only, &why);
+		if (code < 0 && why.code)
+			return dcp_err_give(err, &why, code);
 		if (code < 0)
 			return dcp_fail(err, code, "%.300s: %s", o->source, strerror(-code));
 		code = dcp_dir_open_at(&above, o->found->where, &o->dir, err);

@@ -444,8 +444,14 @@ static void drop_shy(struct scanning *s)
 static const char *name_of(struct scanning *s, const struct dcp_dir *dir)
 {
 	char *real = dir->at.fd < 0 ? strdup(dir->path) : realpath(dir->path, NULL);
-	const char *slash = real ? strrchr(real, '/') : NULL;
-	const char *name = keep(s, slash && slash[1] ? slash + 1 : "checkpoint");
+	size_t n = real ? strlen(real) : 0;
+	const char *slash;
+	const char *name;
+
+	while (n > 1 && real[n - 1] == '/') /* of a URL */
+		real[--n] = '\0';
+	slash = real ? strrchr(real, '/') : NULL;
+	name = keep(s, slash && slash[1] ? slash + 1 : "checkpoint");
 
 	free(real);
 	return name;

@@ -20,6 +20,7 @@
 #include "core/store/version/mapped.h"
 #include "tools/load/cache.h"
 #include "tools/load/load.h"
+#include "tools/load/servers.h"
 
 #define MAX_OPTIONS (16u << 20) /* of a mount, as JSON: paths of layouts */
 
@@ -29,6 +30,7 @@ int load_find_source(struct dcpload *ck, const char *path, struct dcp_err *err)
 {
 	int rc;
 
+	load_servers();
 	ck->of.arena = &ck->arena;
 	rc = dcp_checkpoint_find(&ck->of, path, err);
 	ck->backing = ck->of.source;

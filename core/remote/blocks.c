@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Metadata is read in small pieces, and a program that reads a mounted file in order does so in small requests. Both
+ * get blocks, which stay for a while; the second also gets those that follow, more each time.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/lru.h"
+#include "core/remote/remote.h"
+
+enum {
+	BLOCK = 256 << 10,
+	KEPT = 256, /* blocks in memory: 64 MiB */
+	BUCKETS = 1024,
+	AHEAD_MIN = 4, /* blocks read ahead, at first, and at most: 16 MiB */
+	AHEAD_MAX = 64,
+	NEAR = 2 << 20,    /* requests of one reader come in some disorder */
+	REQUEST = 4 << 20, /* bytes of one, so that several run side by side */
+};
+
+enum state { LOADING, READY, FAILED };
+
+struct block {
+	struct dcp_lru_link use; /* of those that are READY; first */
+	struct block *next;      /* in its bucket */
+	uint64_t id[2], number;
+	unsigned pins; /* requests that use it */
+	enum state state;
+	int rc; /* if FAILED */
+	size_t n, got;
+	char p[];
+};
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	struct block *bucket[BUCKETS];
+	struct dcp_lru use;
+	size_t n;
+} all = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+
+static struct block **bucket_of(const uint64_t id[2], uint64_t number)
+{
+	return &all.bucket[(id[1] ^ id[0] ^ number * 0x9e3779b97f4a7c15u) >> 20 &
+			   (BUCKETS - 1)];
+}
+
+static struct block *find(const struct dcp_remote_file *o, uint64_t number)
+{
+	struct block *b = *bucket_of(o->id, number);
+
+	while (b && (b->number != number || b->id[0] != o->id[0] || b->id[1] != o->id[1]))
+		b = b->next;
+	return b;
+}
+
+static void forget(struct block *b)
+{
+	struct block **at = bucket_of(b->id, b->number);
+
+	while (*at && *at != b)
+		at = &(*at)->next;
+	if (*at)
+		*at = b->next;
+}
+
+static struct block *make(const struct dcp_remote_file *o, uint64_t number)
+{
+	uint64_t off = number * BLOCK, n = DCP_MIN((uint64_t)BLOCK, o->size - off);
+	struct block *b = malloc(sizeof(*b) + n), **at = bucket_of(o->id, number);
+
+	if (!b)
+		return NULL;
+	*b = (struct block){
+		.next = *at, .id = { o->id[0], o->id[1] }, .number = number, .n = n
+	};
+	*at = b;
+	return b;
+}
+
+static void trim(void)
+{
+	struct dcp_lru_link *l = all.use.oldest;
+
+	while (l && all.n > KEPT) {
+		struct block *b = (struct block *)(void *)l;
+
+		l = l->newer;
+		if (b->pins)
+			continue;
+		dcp_lru_remove(&all.use, &b->use);
+		forget(b);
+		free(b);
+		all.n--;
+	}
+}
+
+/* Those of a request, and those of them that it has to get. */
+struct wanted {
+	struct dcp_remote_file *o;
+	struct dcp_buf pinned, mine; /* struct block * */
+};
+
+static int want(struct wanted *w, uint64_t number)
+{
+	struct block *b = find(w->o, number);
+	bool mine = !b;
+
+	if (mine)
+		b = make(w->o, number);
+	if (!b)
+		return -ENOMEM;
+	if (mine && dcp_buf_add(&w->mine, &b, sizeof(b)) < 0) {
+		forget(b);
+		free(b);
+		return -ENOMEM;
+	}
+	b->pins++;
+	if (dcp_buf_add(&w->pinned, &b, sizeof(b)) == 0)
+		return 0;
+	b->pins--; /* what is the request's own goes when it fails */
+	return -ENOMEM;
+}
+
+/* How many blocks to read ahead of a request that ends at @end. */
+static uint64_t look_ahead(struct dcp_remote_file *o, uint64_t off, uint64_t end)
+{
+	uint64_t next = o->next;
+	bool in_order = next && off + NEAR >= next && off <= next + NEAR;
+	uint32_t ahead = in_order ? DCP_MAX(2 * o->ahead, (uint32_t)AHEAD_MIN) : 0;
+
+	o->next = DCP_MAX(end, in_order ? next : 0);
+	o->ahead = DCP_MIN(ahead, (uint32_t)AHEAD_MAX);
+	return o->ahead;
+}
+
+static int want_all(struct wanted *w, const struct dcp_read *const *reads, size_t n)
+{
+	uint64_t end = reads[n - 1]->off + reads[n - 1]->n, next = 0, last, more;
+	int rc = 0;
+
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		uint64_t k = DCP_MAX(reads[i]->off / BLOCK, next);
+
+		last = (reads[i]->off + reads[i]->n - 1) / BLOCK;
+		for (; k <= last && rc == 0; k++)
+			rc = want(w, k);
+		next = DCP_MAX(next, last + 1);
+	}
+	if (!w->mine.n)
+		return rc;
+	more = look_ahead(w->o, reads[0]->off, end);
+	for (; more && rc == 0 && next * BLOCK < w->o->size; more--, next++)
+		if (!find(w->o, next))
+			rc = want(w, next);
+	return rc;
+}
+
+/* ---- getting ---- */
+
+/* Blocks that follow each other. */
+struct run {
+	struct block *const *blocks;
+	uint64_t off;
+};
+
+static int fill(void *ctx, uint64_t at, const char *p, size_t n)
+{
+	const struct run *run = ctx;
+
+	while (n) {
+		struct block *b = run->blocks[at / BLOCK - run->off / BLOCK];
+		size_t in = (size_t)(at % BLOCK), now = DCP_MIN(n, b->n - in);
+
+		memcpy(b->p + in, p, now);
+		at += now;
+		p += now;
+		n -= now;
+	}
+	return 0;
+}
+
+static int get(struct wanted *w)
+{
+	struct block *const *b = DCP_ITEMS(w->mine, struct block *);
+	size_t n = DCP_NITEMS(w->mine, struct block *), nruns = 0;
+	struct dcp_range *ranges = calloc(n, sizeof(*ranges));
+	struct run *runs = calloc(n, sizeof(*runs));
+	int rc = ranges && runs ? 0 : -ENOMEM;
+
+	for (size_t i = 0, k; i < n && rc == 0; i = k) {
+		uint64_t bytes = b[i]->n;
+
+		for (k = i + 1; k < n && b[k]->number == b[k - 1]->number + 1 &&
+				bytes + b[k]->n <= REQUEST;
+		     k++)
+			bytes += b[k]->n;
+		runs[nruns] = (struct run){ b + i, b[i]->number * BLOCK };
+		ranges[nruns] =
+			(struct dcp_range){ runs[nruns].off, bytes, fill, &runs[nruns] };
+		nruns++;
+	}
+	if (rc == 0)
+		rc = dcp_remote_get(w->o, ranges, nruns);
+	free(ranges);
+	free(runs);
+	return rc;
+}
+
+/* What this request made is there, or cannot be, because of @rc. */
+static void tell(struct wanted *w, int rc)
+{
+	struct block **b = DCP_ITEMS(w->mine, struct block *);
+
+	for (size_t i = 0; i < DCP_NITEMS(w->mine, struct block *); i++) {
+		b[i]->state = rc < 0 ? FAILED : READY;
+		b[i]->rc = rc;
+		if (rc < 0) {
+			forget(b[i]);
+			if (!b[i]->pins)
+				free(b[i]);
+		} else {
+			dcp_lru_add(&all.use, &b[i]->use);
+			all.n++;
+		}
+	}
+	pthread_cond_broadcast(&all.changed);
+}
+
+static void unpin(struct wanted *w)
+{
+	struct block **b = DCP_ITEMS(w->pinned, struct block *);
+
+	for (size_t i = 0; i < DCP_NITEMS(w->pinned, struct block *); i++) {
+		if (b[i]->state == READY)
+			dcp_lru_use(&all.use, &b[i]->use);
+		if (--b[i]->pins == 0 && b[i]->state == FAILED)
+			free(b[i]);
+	}
+	trim();
+	dcp_buf_finish(&w->pinned);
+	dcp_buf_finish(&w->mine);
+}
+
+/* ---- reading ---- */
+
+static int wait_for(struct wanted *w)
+{
+	struct block **b = DCP_ITEMS(w->pinned, struct block *);
+	int rc = 0;
+
+	for (size_t i = 0; i < DCP_NITEMS(w->pinned, struct block *) && rc == 0; i++) {
+		while (b[i]->state == LOADING)
+			pthread_cond_wait(&all.changed, &all.lock);
+		rc = b[i]->state == FAILED ? b[i]->rc : 0;
+	}
+	return rc;
+}
+
+static void copy(const struct wanted *w, const struct dcp_read *r)
+{
+	struct block *const *b = DCP_ITEMS(w->pinned, struct block *);
+	size_t i, n = DCP_NITEMS(w->pinned, struct block *);
+	uint64_t at = r->off, end = r->off + r->n;
+
+	for (i = 0; at < end; at = (b[i]->number + 1) * BLOCK) {
+		size_t in = (size_t)(at % BLOCK);
+
+		while (i + 1 < n && b[i]->number < at / BLOCK)
+			i++;
+		memcpy((char *)r->to + (at - r->off), b[i]->p + in,
+		       DCP_MIN(end - at, (uint64_t)(b[i]->n - in)));
+	}
+}
+
+int dcp_blocks_read(struct dcp_remote_file *o, const struct dcp_read *const *reads, size_t n)
+{
+	struct wanted w = { .o = o };
+	int rc, got = 0;
+
+	if (o->changed)
+		return -ESTALE;
+	pthread_mutex_lock(&all.lock);
+	rc = want_all(&w, reads, n);
+	pthread_mutex_unlock(&all.lock);
+	if (rc == 0 && w.mine.n)
+		got = get(&w);
+	pthread_mutex_lock(&all.lock);
+	tell(&w, rc < 0 ? rc : got);
+	if (rc == 0)
+		rc = got < 0 ? got : wait_for(&w);
+	pthread_mutex_unlock(&all.lock);
+	for (size_t i = 0; i < n && rc == 0; i++)
+		copy(&w, reads[i]);
+	pthread_mutex_lock(&all.lock);
+	unpin(&w);
+	pthread_mutex_unlock(&all.lock);
+	return rc;
+}

@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * s3: buckets of Amazon S3 and servers that speak its protocol (AWS_ENDPOINT_URL), and of Google Cloud Storage, which
+ * speaks it too.
+ *
+ *	s3://bucket/prefix    AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION; credentials.h
+ *	gs://bucket/prefix    GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY (HMAC), or GOOGLE_OAUTH_ACCESS_TOKEN
+ *
+ * A list without a delimiter shows a thousand files with a request, whatever directories they lie in. So that is tried
+ * first; only where one directory fills the page, the others are asked for by themselves.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/err.h"
+#include "core/base/number.h"
+#include "core/base/text.h"
+#include "core/remote/credentials.h"
+#include "core/remote/remote.h"
+#include "core/remote/sign.h"
+#include "core/remote/url.h"
+#include "core/remote/xml.h"
+
+enum {
+	MOST_PAGE = 16 << 20, /* bytes of a list's page */
+	DEEP_PAGES = 200,     /* of a list without a delimiter */
+	BUCKET_MIN = 3,
+	BUCKET_MAX = 63,
+};
+
+struct s3 {
+	pthread_mutex_t lock; /* of what can change */
+	bool google;
+	char *bucket, *endpoint; /* NULL: Amazon's */
+	char *region;
+	struct dcp_credentials credentials;
+	bool refused; /* they were, lately */
+};
+
+static struct s3 *own_of(const struct dcp_remote *r)
+{
+	return r->own;
+}
+
+/* ---- requests ---- */
+
+static bool is_host_name(const char *bucket)
+{
+	for (; *bucket; bucket++)
+		if (!dcp_is_digit(*bucket) && (*bucket < 'a' || *bucket > 'z') &&
+		    *bucket != '-')
+			return false;
+	return true;
+}
+
+/* The URL of the bucket, with a slash at the end. */
+static void add_bucket(const struct s3 *s, struct dcp_buf *out)
+{
+	if (s->endpoint)
+		dcp_buf_printf(out, "%s/%s/", s->endpoint, s->bucket);
+	else if (is_host_name(s->bucket))
+		dcp_buf_printf(out, "https://%s.s3.%s.amazonaws.com/", s->bucket, s->region);
+	else
+		dcp_buf_printf(out, "https://s3.%s.amazonaws.com/%s/", s->region, s->bucket);
+}
+
+static int url(struct dcp_remote *r, const char *name, struct dcp_buf *out)
+{
+	struct s3 *s = own_of(r);
+
+	pthread_mutex_lock(&s->lock);
+	add_bucket(s, out);
+	pthread_mutex_unlock(&s->lock);
+	dcp_url_encode(out, name, strlen(name), true);
+	return dcp_buf_error(out);
+}
+
+static int renew(struct s3 *s, struct dcp_err *err)
+{
+	struct dcp_credentials *c = &s->credentials;
+	const char *key, *secret;
+	int rc;
+
+	if (!s->google) {
+		rc = dcp_credentials_renew(c, s->refused, err);
+		s->refused = false;
+		return rc;
+	}
+	if (c->kind)
+		return 0;
+	key = dcp_http_env("GS_ACCESS_KEY_ID");
+	secret = dcp_http_env("GS_SECRET_ACCESS_KEY");
+	c->kind = key && secret ? "environment" : "none";
+	c->key = key && secret ? strdup(key) : NULL;
+	c->secret = key && secret ? strdup(secret) : NULL;
+	return 0;
+}
+
+static int add_signature(const struct s3 *s, const struct dcp_http *h, struct dcp_buf *heads)
+{
+	const struct dcp_credentials *c = &s->credentials;
+	const char *host = strstr(h->url, "://") + 3, *path = strchr(host, '/');
+	const char *query = strchr(path, '?');
+	dcp_auto_buf struct dcp_buf signed_heads = DCP_BUF_INIT, only_path = DCP_BUF_INIT;
+	char now[20];
+	time_t t = time(NULL);
+	struct tm tm;
+	struct dcp_sign sign = { .method = h->method ? h->method : "GET",
+				 .query = query ? query + 1 : "",
+				 .payload = DCP_SIGN_EMPTY,
+				 .time = now,
+				 .region = s->region,
+				 .service = "s3",
+				 .key = c->key,
+				 .secret = c->secret };
+
+	strftime(now, sizeof(now), "%Y%m%dT%H%M%SZ", gmtime_r(&t, &tm));
+	dcp_buf_printf(&signed_heads, "host:%.*s\nx-amz-content-sha256:%s\nx-amz-date:%s\n",
+		       (int)(path - host), host, DCP_SIGN_EMPTY, now);
+	if (c->token)
+		dcp_buf_printf(&signed_heads, "x-amz-security-token:%s\n", c->token);
+	dcp_buf_add(&only_path, path, query ? (size_t)(query - path) : strlen(path));
+	if (dcp_buf_error(&signed_heads) || dcp_buf_error(&only_path))
+		return -ENOMEM;
+	sign.path = only_path.p;
+	sign.headers = signed_heads.p;
+	dcp_buf_str(heads, strchr(signed_heads.p, '\n') + 1);
+	dcp_buf_str(heads, "Authorization: ");
+	dcp_sign_v4(&sign, heads);
+	return dcp_buf_str(heads, "\n");
+}
+
+static int head(struct dcp_remote *r, const struct dcp_http *h, struct dcp_buf *heads,
+		struct dcp_err *err)
+{
+	const char *token = dcp_http_env("GOOGLE_OAUTH_ACCESS_TOKEN");
+	struct s3 *s = own_of(r);
+	int rc;
+
+	pthread_mutex_lock(&s->lock);
+	rc = renew(s, err);
+	if (rc == 0 && s->credentials.key)
+		rc = add_signature(s, h, heads);
+	else if (rc == 0 && s->google && token)
+		rc = dcp_buf_printf(heads, "Authorization: Bearer %s\n", token);
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
+static bool refused(struct dcp_remote *r, const struct dcp_http *h)
+{
+	static const char *const old[] = { "<Code>ExpiredToken", "<Code>TokenRefreshRequired",
+					   "<Code>InvalidToken", "<Code>RequestExpired" };
+	struct s3 *s = own_of(r);
+
+	for (size_t i = 0; i < DCP_LEN(old); i++)
+		if (strstr(h->said, old[i])) {
+			pthread_mutex_lock(&s->lock);
+			s->refused = true;
+			pthread_mutex_unlock(&s->lock);
+			return true;
+		}
+	return false;
+}
+
+/* ---- lists ---- */
+
+struct page {
+	struct dcp_listing *l;
+	const char *prefix;
+	struct dcp_item item;
+	struct dcp_buf key, tag, next;
+	bool truncated;
+	size_t files;
+	char first[256]; /* the first directory of the page */
+	size_t dirs;     /* at least so many, up to 2 */
+};
+
+static int set_text(struct dcp_buf *to, const char *text, size_t n)
+{
+	dcp_buf_reset(to);
+	return dcp_buf_add(to, text, n) ?: dcp_buf_add(to, "", 0);
+}
+
+static void note_dir(struct page *p, const char *name, size_t n)
+{
+	const char *slash = memchr(name, '/', n);
+	size_t len = slash ? (size_t)(slash - name) : 0;
+
+	if (!slash || len >= sizeof(p->first) || p->dirs > 1)
+		return;
+	if (!p->dirs || strncmp(p->first, name, len) != 0 || p->first[len])
+		p->dirs++;
+	memcpy(p->first, name, len);
+	p->first[len] = '\0';
+}
+
+static int add_item(struct page *p)
+{
+	size_t skip = strlen(p->prefix), n = p->key.n;
+	const char *name = p->key.p;
+	int rc = 0;
+
+	/* keys that are not of this list, and marks of directories */
+	if (n >= skip && strncmp(name ? name : "", p->prefix, skip) == 0 &&
+	    (n > skip || p->l->single) && strlen(name) == n &&
+	    (p->l->single ? n == skip : name[n - 1] != '/')) {
+		p->item.name = name + skip;
+		p->item.tag = p->tag.n ? p->tag.p : NULL;
+		note_dir(p, p->item.name, n - skip);
+		rc = dcp_listing_add(p->l, &p->item, n - skip);
+		p->files++;
+	}
+	p->item = (struct dcp_item){ 0 };
+	dcp_buf_reset(&p->key);
+	dcp_buf_reset(&p->tag);
+	return rc;
+}
+
+static int add_dir(struct page *p, const char *name, size_t n)
+{
+	size_t skip = strlen(p->prefix);
+
+	if (n <= skip + 1 || strncmp(name, p->prefix, skip) != 0 || name[n - 1] != '/')
+		return 0;
+	p->files++;
+	return dcp_listing_add(p->l, &(struct dcp_item){ .name = name + skip }, n - skip);
+}
+
+static int on_element(void *ctx, const char *path, const char *text, size_t n)
+{
+	struct page *p = ctx;
+	uint64_t size;
+	int rc = 0;
+
+	if (!dcp_take_text(&path, "ListBucketResult/"))
+		return 0;
+	if (strcmp(path, "Contents/Key") == 0)
+		rc = set_text(&p->key, text, n);
+	else if (strcmp(path, "Contents/ETag") == 0)
+		rc = set_text(&p->tag, text, n);
+	else if (strcmp(path, "Contents/Size") == 0)
+		p->item.size = dcp_is_number(text, &size) ? size : 0;
+	else if (strcmp(path, "Contents/LastModified") == 0)
+		p->item.mtime_ns = dcp_listing_time(text);
+	else if (strcmp(path, "Contents") == 0)
+		rc = add_item(p);
+	else if (strcmp(path, "CommonPrefixes/Prefix") == 0)
+		rc = add_dir(p, text, n);
+	else if (strcmp(path, "IsTruncated") == 0)
+		p->truncated = strcmp(text, "true") == 0;
+	else if (strcmp(path, "NextContinuationToken") == 0)
+		rc = set_text(&p->next, text, n);
+	return rc;
+}
+
+/* The region that the bucket is in, of an answer that says this is not it. True: another than was tried. */
+static bool moved(struct s3 *s, const struct dcp_http *h)
+{
+	dcp_auto_free char *region = dcp_http_header_copy(h, "x-amz-bucket-region");
+	bool other;
+
+	if (!region || s->google)
+		return false;
+	pthread_mutex_lock(&s->lock);
+	other = strcmp(region, s->region) != 0 && is_host_name(region);
+	if (other) {
+		free(s->region);
+		s->region = region;
+		region = NULL;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return other;
+}
+
+static int head_of_list(void *ctx, const struct dcp_http *h, struct dcp_buf *heads,
+			struct dcp_err *err)
+{
+	return head(ctx, h, heads, err);
+}
+
+static bool list_refused(void *ctx, const struct dcp_http *h)
+{
+	return refused(ctx, h);
+}
+
+static int get_page(struct dcp_remote *r, const struct page *p, const char *delimiter,
+		    unsigned most, struct dcp_buf *out, struct dcp_err *err)
+{
+	struct s3 *s = own_of(r);
+	int rc = 0;
+
+	for (int i = 0; i < 2; i++) {
+		dcp_auto_buf struct dcp_buf to = DCP_BUF_INIT;
+		struct dcp_http h = { .head = head_of_list,
+				      .refused = list_refused,
+				      .ctx = r,
+				      .plain = r->plain };
+
+		pthread_mutex_lock(&s->lock);
+		add_bucket(s, &to);
+		pthread_mutex_unlock(&s->lock);
+		dcp_buf_str(&to, "?");
+		if (p->next.n) {
+			dcp_buf_str(&to, "continuation-token=");
+			dcp_url_encode(&to, p->next.p, p->next.n, false);
+			dcp_buf_str(&to, "&");
+		}
+		if (*delimiter)
+			dcp_buf_printf(&to, "delimiter=%s&", delimiter);
+		dcp_buf_printf(&to, "list-type=2&max-keys=%u&prefix=", most);
+		dcp_url_encode(&to, p->prefix, strlen(p->prefix), false);
+		if (dcp_buf_error(&to))
+			return -ENOMEM;
+		h.url = to.p;
+		h.direct = true; /* a redirect would lead to what is signed for elsewhere */
+		if (err)
+			*err = (struct dcp_err){ 0 };
+		rc = dcp_http_get(&h, MOST_PAGE, out, err);
+		if (rc == 0 && h.status / 100 == 3)
+			rc = dcp_fail(err, -EIO,
+				      "%s: the bucket is in another region; set AWS_REGION",
+				      r->base);
+		i += rc == 0 || !moved(s, &h);
+		dcp_http_finish(&h);
+	}
+	return rc == -ENOENT ? dcp_fail(err, -ENXIO, "%s: no such bucket", r->base) : rc;
+}
+
+/* All pages, or until a deep list is found not to be worth it: 1. */
+static int list_pages(struct dcp_remote *r, struct dcp_listing *l, const char *delimiter,
+		      unsigned most, struct dcp_err *err)
+{
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT, last = DCP_BUF_INIT;
+	struct page p = { .l = l, .prefix = l->prefix };
+	int rc = 0;
+
+	for (unsigned n = 1; rc == 0; n++) {
+		p.truncated = false;
+		p.files = p.dirs = 0;
+		rc = get_page(r, &p, delimiter, most, &text, err);
+		dcp_buf_reset(&p.next);
+		if (rc == 0)
+			rc = dcp_xml_each(text.p ? text.p : "", text.n, on_element, &p, err);
+		if (rc < 0 || !p.truncated || l->single)
+			break;
+		if (!*delimiter && (p.dirs < 2 || n == DEEP_PAGES))
+			rc = 1;
+		else if (!p.next.n || !p.files ||
+			 (last.n == p.next.n && memcmp(last.p, p.next.p, last.n) == 0))
+			rc = dcp_fail(err, -EBADMSG, "%s: its list does not end", r->base);
+		else
+			rc = set_text(&last, p.next.p, p.next.n);
+	}
+	dcp_buf_finish(&p.key);
+	dcp_buf_finish(&p.tag);
+	dcp_buf_finish(&p.next);
+	return rc;
+}
+
+static int list(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err)
+{
+	int rc = list_pages(r, l, "", 1000, err);
+
+	l->deep = rc == 0;
+	if (rc > 0) {
+		l->items.n = 0;
+		rc = list_pages(r, l, "%2F", 1000, err);
+	}
+	return rc;
+}
+
+/* Of all names that begin so, its own is the first. */
+static int one(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err)
+{
+	int rc = list_pages(r, l, "", 1, err);
+
+	return rc == 0 && !l->items.n ? -ENOENT : rc;
+}
+
+/* ---- sources ---- */
+
+static const struct dcp_remote_ops s3_ops = { .row = &dcp_origin_s3,
+					      .list = list,
+					      .one = one,
+					      .url = url,
+					      .head = head,
+					      .refused = refused };
+static const struct dcp_remote_ops gs_ops = { .row = &dcp_origin_gs,
+					      .list = list,
+					      .one = one,
+					      .url = url,
+					      .head = head,
+					      .refused = refused };
+
+static bool is_region(const char *s)
+{
+	return s && *s && strlen(s) < 64 && is_host_name(s);
+}
+
+static int make(struct dcp_remote *r, struct dcp_err *err)
+{
+	const char *endpoint =
+		dcp_http_env("AWS_ENDPOINT_URL_S3") ?: dcp_http_env("AWS_ENDPOINT_URL");
+	const char *region = dcp_http_env("AWS_REGION") ?: dcp_http_env("AWS_DEFAULT_REGION");
+	dcp_auto_free char *of_profile = NULL, *endpoint_of_profile = NULL;
+	struct s3 *s = calloc(1, sizeof(*s));
+	struct dcp_url parts;
+	size_t n;
+
+	if (!s)
+		return dcp_err_say(err, -ENOMEM);
+	pthread_mutex_init(&s->lock, NULL);
+	s->google = r->ops == &gs_ops;
+	if (s->google) {
+		endpoint = dcp_http_env("GS_ENDPOINT_URL") ?: "https://storage.googleapis.com";
+		region = "auto";
+	} else {
+		of_profile = region ? NULL : dcp_credentials_profile("region");
+		endpoint_of_profile = endpoint ? NULL : dcp_credentials_profile("endpoint_url");
+	}
+	endpoint = endpoint ? endpoint : endpoint_of_profile;
+	region = region ? region : of_profile;
+	s->region = strdup(is_region(region) ? region : "us-east-1");
+	s->bucket = strndup(r->base + 5, strlen(r->base) - 6);
+	s->endpoint = endpoint ? strdup(endpoint) : NULL;
+	r->own = s;
+	if (!s->region || !s->bucket || (endpoint && !s->endpoint))
+		return dcp_err_say(err, -ENOMEM);
+	if (!endpoint)
+		return 0;
+	r->plain = true;
+	if (!dcp_url_split(endpoint, &parts))
+		return dcp_fail(err, -EINVAL, "AWS_ENDPOINT_URL: %.200s is no URL of a server",
+				endpoint);
+	for (n = strlen(s->endpoint); n && s->endpoint[n - 1] == '/'; n--)
+		s->endpoint[n - 1] = '\0';
+	return 0;
+}
+
+static int find(const char *source, const struct dcp_remote_ops *ops, struct dcp_site *out,
+		char **only, struct dcp_err *err)
+{
+	const char *bucket = source + 5;
+	size_t n = strcspn(bucket, "/"), len;
+	dcp_auto_free char *base = NULL, *name = NULL;
+	struct dcp_remote *r;
+	int rc;
+
+	for (size_t i = 0; i < n; i++)
+		if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_",
+			    bucket[i]))
+			n = 0;
+	if (n < BUCKET_MIN || n > BUCKET_MAX)
+		return dcp_fail(err, -EINVAL, "%.300s: a source in a bucket is %sBUCKET/PREFIX",
+				source, ops->row->scheme);
+	name = strdup(bucket + n + (bucket[n] == '/'));
+	len = name ? strlen(name) : 0;
+	if (!name || asprintf(&base, "%.*s/", (int)(n + 5), source) < 0)
+		return dcp_err_say(err, -ENOMEM);
+	if (len && !dcp_url_safe_name(name, len - (name[len - 1] == '/')))
+		return dcp_fail(err, -EINVAL,
+				"%.300s: a prefix has no empty parts, no \".\" and no \"..\"",
+				source);
+	rc = dcp_remote_find(ops, base, make, &r, err);
+	return rc < 0 ? rc : dcp_site_remote(r, source, name, out, only, err);
+}
+
+static int find_s3(const char *source, struct dcp_site *out, char **only, struct dcp_err *err)
+{
+	return find(source, &s3_ops, out, only, err);
+}
+
+static int find_gs(const char *source, struct dcp_site *out, char **only, struct dcp_err *err)
+{
+	return find(source, &gs_ops, out, only, err);
+}
+
+const struct dcp_origin dcp_origin_s3 = {
+	.name = "S3", .scheme = "s3://", .find = find_s3, DCP_REMOTE_ROW
+};
+const struct dcp_origin dcp_origin_gs = {
+	.name = "Google Cloud Storage", .scheme = "gs://", .find = find_gs, DCP_REMOTE_ROW
+};

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/remote/sign.h"
+
+#include <nettle/hmac.h>
+#include <nettle/sha2.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/buf.h"
+
+enum { HASH = SHA256_DIGEST_SIZE, HEX = 2 * HASH + 1 };
+
+static void to_hex(const uint8_t *h, char out[HEX])
+{
+	for (size_t i = 0; i < HASH; i++)
+		snprintf(out + 2 * i, 3, "%02x", h[i]);
+}
+
+static void hash(const char *text, size_t n, char out[HEX])
+{
+	struct sha256_ctx sha;
+	uint8_t h[HASH];
+
+	sha256_init(&sha);
+	sha256_update(&sha, n, (const uint8_t *)text);
+	sha256_digest(&sha, HASH, h);
+	to_hex(h, out);
+}
+
+/* @key, of @n bytes, becomes the HMAC of @text by it. */
+static void derive(uint8_t *key, size_t n, const char *text, uint8_t out[HASH])
+{
+	struct hmac_sha256_ctx mac;
+
+	hmac_sha256_set_key(&mac, n, key);
+	hmac_sha256_update(&mac, strlen(text), (const uint8_t *)text);
+	hmac_sha256_digest(&mac, HASH, out);
+}
+
+/* "host;x-amz-date" */
+static void add_names(struct dcp_buf *out, const char *headers)
+{
+	for (const char *p = headers; *p; p += strcspn(p, "\n"), p += *p == '\n')
+		dcp_buf_printf(out, "%s%.*s", p == headers ? "" : ";", (int)strcspn(p, ":"), p);
+}
+
+int dcp_sign_v4(const struct dcp_sign *s, struct dcp_buf *out)
+{
+	dcp_auto_buf struct dcp_buf request = DCP_BUF_INIT, to_sign = DCP_BUF_INIT,
+				    first = DCP_BUF_INIT;
+	char day[9], hex[HEX];
+	uint8_t key[HASH];
+	int rc;
+
+	snprintf(day, sizeof(day), "%.8s", s->time);
+	dcp_buf_printf(&request, "%s\n%s\n%s\n%s\n", s->method, s->path, s->query, s->headers);
+	add_names(&request, s->headers);
+	dcp_buf_printf(&request, "\n%s", s->payload);
+	dcp_buf_printf(&first, "AWS4%s", s->secret);
+	if (dcp_buf_error(&request) || dcp_buf_error(&first))
+		return -ENOMEM;
+	hash(request.p, request.n, hex);
+	if (dcp_buf_printf(&to_sign, "AWS4-HMAC-SHA256\n%s\n%s/%s/%s/aws4_request\n%s", s->time,
+			   day, s->region, s->service, hex) < 0)
+		return -ENOMEM;
+	derive((uint8_t *)first.p, first.n, day, key);
+	derive(key, HASH, s->region, key);
+	derive(key, HASH, s->service, key);
+	derive(key, HASH, "aws4_request", key);
+	derive(key, HASH, to_sign.p, key);
+	to_hex(key, hex);
+	dcp_buf_printf(out,
+		       "AWS4-HMAC-SHA256 Credential=%s/%s/%s/%s/aws4_request, SignedHeaders=",
+		       s->key, day, s->region, s->service);
+	add_names(out, s->headers);
+	rc = dcp_buf_printf(out, ", Signature=%s", hex);
+	explicit_bzero(key, sizeof(key));
+	explicit_bzero(first.p, first.n);
+	return rc;
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Names on a server are texts; a directory is what begins with "its/name/".
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/hash.h"
+#include "core/remote/remote.h"
+
+/* A site is of one file if its prefix, which is then the file's name, does not end in a slash. */
+static bool is_of_file(const struct dcp_site *at)
+{
+	size_t n = strlen(at->within);
+
+	return n && at->within[n - 1] != '/';
+}
+
+/* The last component of a name. */
+static const char *base_of(const char *name)
+{
+	const char *slash = strrchr(name, '/');
+
+	return slash ? slash + 1 : name;
+}
+
+static int place(struct dcp_remote *r, const char *prefix, struct dcp_site *out)
+{
+	*out = (struct dcp_site){
+		.row = r->ops->row, .own = r, .fd = -1, .within = strdup(prefix)
+	};
+	return out->within ? 0 : -ENOMEM;
+}
+
+static int find_file(struct dcp_remote *r, const char *source, const char *name,
+		     struct dcp_site *out, char **only, struct dcp_err *err)
+{
+	struct dcp_listing *l = NULL;
+	const char *within;
+	int rc = dcp_remote_list(r, name, true, true, &l, &within, err);
+
+	if (rc < 0)
+		return rc;
+	dcp_remote_give(r, l);
+	*only = strdup(source);
+	return dcp_err_say(err, *only ? place(r, name, out) : -ENOMEM);
+}
+
+static int find_dir(struct dcp_remote *r, const char *prefix, struct dcp_site *out,
+		    struct dcp_err *err)
+{
+	struct dcp_listing *l = NULL;
+	const char *within;
+	size_t at;
+	int rc = dcp_remote_list(r, prefix, false, true, &l, &within, err);
+
+	if (rc == 0 && *prefix && !dcp_listing_below(l, within, &at))
+		rc = -ENOENT;
+	dcp_remote_give(r, l);
+	return rc < 0 ? rc : dcp_err_say(err, place(r, prefix, out));
+}
+
+int dcp_site_remote(struct dcp_remote *r, const char *source, const char *name,
+		    struct dcp_site *out, char **only, struct dcp_err *err)
+{
+	dcp_auto_buf struct dcp_buf dir = DCP_BUF_INIT;
+	size_t n = strlen(name);
+	bool file_first;
+	int rc;
+
+	if (dcp_buf_printf(&dir, "%s%s", name, n && name[n - 1] != '/' ? "/" : "") < 0)
+		return dcp_err_say(err, -ENOMEM);
+	file_first = n && name[n - 1] != '/' && strchr(base_of(name), '.');
+	rc = file_first ? find_file(r, source, name, out, only, err) : -ENOENT;
+	if (rc == -ENOENT)
+		rc = find_dir(r, dir.p, out, err);
+	if (rc == -ENOENT && !file_first && n && name[n - 1] != '/')
+		rc = find_file(r, source, name, out, only, err);
+	return rc == -ENOENT ? dcp_fail(err, rc, "%.300s: nothing is there", source) : rc;
+}
+
+int dcp_remote_entries(const struct dcp_site *at, dcp_entry_fn *fn, void *ctx,
+		       struct dcp_err *err)
+{
+	struct dcp_remote *r = at->own;
+	struct dcp_listing *l = NULL;
+	const char *within, *last = "";
+	size_t i, n, skip, len = 0;
+	int rc = dcp_remote_list(r, at->within, false, true, &l, &within, err);
+
+	if (rc < 0)
+		return rc;
+	skip = strlen(within);
+	n = dcp_listing_below(l, within, &i);
+	for (size_t end = i + n; rc == 0 && i < end; i++) {
+		const struct dcp_item *item = dcp_listing_at(l, i);
+		const char *name = item->name + skip, *slash = strchr(name, '/');
+		const struct dcp_dirent e = { .size = slash ? 0 : item->size, .is_dir = slash };
+
+		if (!*name ||
+		    (slash && len == (size_t)(slash - name) && strncmp(name, last, len) == 0))
+			continue;
+		last = slash ? name : "";
+		len = slash ? (size_t)(slash - name) : 0;
+		rc = fn(ctx, name, slash ? len : strlen(name), &e);
+	}
+	dcp_remote_give(r, l);
+	return rc;
+}
+
+/* The item of the file @name below @at, and the list that holds it. -ENOENT. */
+static int find_item(const struct dcp_site *at, const char *name, bool fresh,
+		     struct dcp_buf *full, struct dcp_listing **l, const struct dcp_item **item,
+		     struct dcp_err *err)
+{
+	struct dcp_remote *r = at->own;
+	const char *within, *slash;
+	bool single = is_of_file(at) && strcmp(base_of(at->within), name) == 0;
+	size_t above = is_of_file(at) ? (size_t)(base_of(at->within) - at->within)
+				      : strlen(at->within);
+	dcp_auto_buf struct dcp_buf dir = DCP_BUF_INIT;
+	int rc;
+
+	*l = NULL;
+	dcp_buf_printf(full, "%.*s%s", (int)above, at->within, name);
+	if (dcp_buf_error(full))
+		return dcp_err_say(err, -ENOMEM);
+	slash = strrchr(full->p, '/');
+	if (single)
+		dcp_buf_str(&dir, full->p);
+	else
+		dcp_buf_printf(&dir, "%.*s", slash ? (int)(slash - full->p) + 1 : 0, full->p);
+	if (dcp_buf_error(&dir))
+		return dcp_err_say(err, -ENOMEM);
+	rc = dcp_remote_list(r, dir.p, single, fresh, l, &within, err);
+	if (rc < 0)
+		return rc;
+	*item = dcp_listing_find(*l, full->p + strlen((*l)->prefix));
+	if (*item)
+		return 0;
+	dcp_remote_give(r, *l);
+	*l = NULL;
+	return dcp_fail(err, -ENOENT, "%.300s: no file of that name", name);
+}
+
+/* 128 bits of what tells contents of the file apart. */
+static void id_of(const struct dcp_remote *r, const char *name, const struct dcp_item *item,
+		  struct dcp_file_id *out)
+{
+	struct dcp_hash128 *h = dcp_hash128_new();
+	uint64_t bits[2] = { 0, 1 };
+	const char *texts[] = { r->base, name, item ? item->tag : NULL,
+				item ? item->modified : NULL };
+
+	for (size_t i = 0; h && i < DCP_LEN(texts); i++)
+		dcp_hash128_add(h, texts[i] ? texts[i] : "",
+				strlen(texts[i] ? texts[i] : "") + 1);
+	if (h)
+		dcp_hash128_end(h, bits);
+	*out = (struct dcp_file_id){ .name = out->name,
+				     .size = item ? item->size : 0,
+				     .dev = bits[0],
+				     .ino = bits[1] | 1,
+				     .mtime_ns = item ? item->mtime_ns : 0 };
+}
+
+int dcp_remote_id(const struct dcp_site *at, const char *name, struct dcp_file_id *id)
+{
+	dcp_auto_buf struct dcp_buf full = DCP_BUF_INIT;
+	const struct dcp_item *item;
+	struct dcp_listing *l;
+	int rc;
+
+	if (strcmp(name, ".") == 0) {
+		id_of(at->own, at->within, NULL, id);
+		return 0;
+	}
+	rc = find_item(at, name, true, &full, &l, &item, NULL);
+	if (rc < 0)
+		return rc;
+	id_of(at->own, full.p, item, id);
+	dcp_remote_give(at->own, l);
+	return 0;
+}
+
+int dcp_remote_look(const struct dcp_site *at, const char *name, struct dcp_dirent *out)
+{
+	dcp_auto_buf struct dcp_buf full = DCP_BUF_INIT;
+	const struct dcp_item *item;
+	struct dcp_listing *l;
+	int rc = find_item(at, name, true, &full, &l, &item, NULL);
+
+	if (rc < 0)
+		return rc;
+	*out = (struct dcp_dirent){ .name = name, .size = item->size };
+	dcp_remote_give(at->own, l);
+	return 0;
+}
+
+int dcp_remote_below(const struct dcp_site *at, const char *name, struct dcp_site *out)
+{
+	dcp_auto_buf struct dcp_buf prefix = DCP_BUF_INIT;
+	struct dcp_remote *r = at->own;
+	struct dcp_listing *l = NULL;
+	const char *within;
+	size_t i;
+	int rc;
+
+	if (is_of_file(at))
+		return -ENOENT;
+	dcp_buf_printf(&prefix, "%s%s%s", at->within, strcmp(name, ".") == 0 ? "" : name,
+		       strcmp(name, ".") == 0 ? "" : "/");
+	if (dcp_buf_error(&prefix))
+		return -ENOMEM;
+	rc = dcp_remote_list(r, prefix.p, false, true, &l, &within, NULL);
+	if (rc == 0 && !dcp_listing_below(l, within, &i))
+		rc = -ENOENT;
+	dcp_remote_give(r, l);
+	return rc < 0 ? rc : place(r, prefix.p, out);
+}
+
+int dcp_remote_open_file(const struct dcp_site *at, const char *name, struct dcp_blob *out,
+			 struct dcp_file_id *id, struct dcp_err *err)
+{
+	dcp_auto_buf struct dcp_buf full = DCP_BUF_INIT;
+	const struct dcp_item *item;
+	struct dcp_file_id own = { 0 };
+	struct dcp_listing *l;
+	int rc = find_item(at, name, false, &full, &l, &item, err);
+
+	if (rc < 0)
+		return rc;
+	id_of(at->own, full.p, item, &own);
+	rc = dcp_err_say(err, dcp_remote_open(at->own, full.p, item, &own, out));
+	if (rc == 0 && id) {
+		own.name = id->name;
+		*id = own;
+	}
+	dcp_remote_give(at->own, l);
+	return rc;
+}
+
+int dcp_remote_again(const struct dcp_site *at, struct dcp_site *out)
+{
+	return place(at->own, at->within, out);
+}
+
+void dcp_remote_close(struct dcp_site *at)
+{
+	free(at->within);
+}

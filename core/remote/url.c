@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/remote/url.h"
+
+#include <string.h>
+
+#include "core/base/buf.h"
+#include "core/base/number.h"
+
+enum { MAX_COMPONENT = 255 };
+
+bool dcp_url_split(const char *text, struct dcp_url *out)
+{
+	const char *colon = strstr(text, "://"), *host = colon ? colon + 3 : NULL;
+	size_t n = host ? strcspn(host, "/") : 0;
+
+	if (!n || colon == text)
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:"
+			    "[]",
+			    host[i]))
+			return false;
+	*out = (struct dcp_url){ text, (size_t)(colon - text), host, n, host + n };
+	for (const char *p = out->path; *p; p++)
+		if ((unsigned char)*p < ' ' || *p == 127 || *p == '?' || *p == '#')
+			return false;
+	return true;
+}
+
+static bool is_plain(char c)
+{
+	return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || dcp_is_digit(c) ||
+	       (c && strchr("-._~", c));
+}
+
+void dcp_url_encode(struct dcp_buf *out, const char *s, size_t n, bool slashes_kept)
+{
+	for (size_t i = 0; i < n; i++)
+		if (is_plain(s[i]) || (slashes_kept && s[i] == '/'))
+			dcp_buf_add(out, &s[i], 1);
+		else
+			dcp_buf_printf(out, "%%%02X", (unsigned char)s[i]);
+}
+
+bool dcp_url_decode(struct dcp_buf *out, const char *s, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		char c = s[i];
+
+		if (c == '%') {
+			int high = n - i > 2 ? dcp_hex_digit(s[i + 1]) : -1;
+			int low = n - i > 2 ? dcp_hex_digit(s[i + 2]) : -1;
+
+			if (high < 0 || low < 0)
+				return false;
+			c = (char)(high << 4 | low);
+			i += 2;
+		}
+		if (!c)
+			return false;
+		dcp_buf_add(out, &c, 1);
+	}
+	return !dcp_buf_error(out);
+}
+
+bool dcp_url_is_loopback(const char *host, size_t n)
+{
+	static const char *const names[] = { "localhost", "127.0.0.1", "[::1]" };
+	const char *port = memchr(host, ']', n);
+
+	port = memchr(port ? port : host, ':', n - (size_t)(port ? port - host : 0));
+	n = port ? (size_t)(port - host) : n;
+	for (size_t i = 0; i < DCP_LEN(names); i++)
+		if (strlen(names[i]) == n && memcmp(names[i], host, n) == 0)
+			return true;
+	return false;
+}
+
+bool dcp_url_safe_name(const char *name, size_t n)
+{
+	for (size_t at = 0; at <= n;) {
+		const char *slash = memchr(name + at, '/', n - at);
+		size_t len = slash ? (size_t)(slash - name) - at : n - at;
+
+		if (!len || len > MAX_COMPONENT || (len == 1 && name[at] == '.') ||
+		    (len == 2 && name[at] == '.' && name[at + 1] == '.'))
+			return false;
+		for (size_t i = at; i < at + len; i++)
+			if ((unsigned char)name[i] < ' ' || name[i] == 127)
+				return false;
+		at += len + 1;
+	}
+	return true;
+}

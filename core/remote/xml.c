@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/remote/xml.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <expat.h>
+#include <limits.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/buf.h"
+#include "core/base/err.h"
+
+static struct {
+	__typeof__(&XML_ParserCreate) XML_ParserCreate;
+	__typeof__(&XML_ParserFree) XML_ParserFree;
+	__typeof__(&XML_Parse) XML_Parse;
+	__typeof__(&XML_StopParser) XML_StopParser;
+	__typeof__(&XML_SetUserData) XML_SetUserData;
+	__typeof__(&XML_SetElementHandler) XML_SetElementHandler;
+	__typeof__(&XML_SetCharacterDataHandler) XML_SetCharacterDataHandler;
+	__typeof__(&XML_SetStartDoctypeDeclHandler) XML_SetStartDoctypeDeclHandler;
+	__typeof__(&XML_GetErrorCode) XML_GetErrorCode;
+	__typeof__(&XML_ErrorString) XML_ErrorString;
+	__typeof__(&XML_GetCurrentLineNumber) XML_GetCurrentLineNumber;
+} lib;
+
+static const struct {
+	const char *name;
+	void *to;
+} functions[] = {
+#define FUNCTION(name) #name, &lib.name
+	{ FUNCTION(XML_ParserCreate) },
+	{ FUNCTION(XML_ParserFree) },
+	{ FUNCTION(XML_Parse) },
+	{ FUNCTION(XML_StopParser) },
+	{ FUNCTION(XML_SetUserData) },
+	{ FUNCTION(XML_SetElementHandler) },
+	{ FUNCTION(XML_SetCharacterDataHandler) },
+	{ FUNCTION(XML_SetStartDoctypeDeclHandler) },
+	{ FUNCTION(XML_GetErrorCode) },
+	{ FUNCTION(XML_ErrorString) },
+	{ FUNCTION(XML_GetCurrentLineNumber) },
+};
+
+static bool is_loaded;
+
+static void load(void)
+{
+	void *h = dlopen("libexpat.so.1", RTLD_NOW | RTLD_LOCAL);
+
+	is_loaded = h != NULL;
+	for (size_t i = 0; is_loaded && i < DCP_LEN(functions); i++) {
+		void *at = dlsym(h, functions[i].name);
+
+		memcpy(functions[i].to, &at, sizeof(at));
+		is_loaded = at != NULL;
+	}
+}
+
+struct reading {
+	XML_Parser parser;
+	dcp_xml_fn *fn;
+	void *ctx;
+	struct dcp_buf path, text;
+	size_t at[DCP_XML_MAX_DEPTH]; /* where the path of each element that is open ends */
+	size_t depth;
+	int rc;
+};
+
+static void stop(struct reading *r, int rc)
+{
+	if (r->rc == 0)
+		r->rc = rc;
+	lib.XML_StopParser(r->parser, XML_FALSE);
+}
+
+static void XMLCALL on_start(void *ctx, const char *name, const char **attributes)
+{
+	struct reading *r = ctx;
+
+	if (r->depth == DCP_XML_MAX_DEPTH) {
+		stop(r, -E2BIG);
+		return;
+	}
+	r->at[r->depth++] = r->path.n;
+	dcp_buf_printf(&r->path, "%s%s", r->path.n ? "/" : "", name);
+	dcp_buf_reset(&r->text);
+}
+
+static void XMLCALL on_end(void *ctx, const char *name)
+{
+	struct reading *r = ctx;
+	int rc = dcp_buf_error(&r->path) || dcp_buf_error(&r->text) ? -ENOMEM : 0;
+
+	if (rc == 0)
+		rc = r->fn(r->ctx, r->path.p, r->text.n ? r->text.p : "", r->text.n);
+	if (rc < 0)
+		stop(r, rc);
+	r->path.n = r->at[--r->depth];
+	if (r->path.p)
+		r->path.p[r->path.n] = '\0';
+	dcp_buf_reset(&r->text);
+}
+
+static void XMLCALL on_text(void *ctx, const char *p, int n)
+{
+	dcp_buf_add(&((struct reading *)ctx)->text, p, (size_t)n);
+}
+
+static void XMLCALL on_doctype(void *ctx, const char *name, const char *sysid,
+			       const char *pubid, int internal)
+{
+	stop(ctx, -EBADMSG);
+}
+
+int dcp_xml_each(const char *text, size_t n, dcp_xml_fn *fn, void *ctx, struct dcp_err *err)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct reading r = { .fn = fn, .ctx = ctx };
+
+	pthread_once(&once, load);
+	if (!is_loaded)
+		return dcp_fail(err, -ENOTSUP,
+				"libexpat.so.1 cannot be loaded; install libexpat1");
+	if (n > INT_MAX)
+		return dcp_fail(err, -E2BIG, "an answer of %zu bytes", n);
+	r.parser = lib.XML_ParserCreate(NULL);
+	if (!r.parser)
+		return dcp_err_say(err, -ENOMEM);
+	lib.XML_SetUserData(r.parser, &r);
+	lib.XML_SetElementHandler(r.parser, on_start, on_end);
+	lib.XML_SetCharacterDataHandler(r.parser, on_text);
+	lib.XML_SetStartDoctypeDeclHandler(r.parser, on_doctype);
+	if (lib.XML_Parse(r.parser, text, (int)n, 1) != XML_STATUS_OK && r.rc == 0)
+		r.rc = dcp_fail(err, -EBADMSG, "the answer is not XML: line %lu: %s",
+				(unsigned long)lib.XML_GetCurrentLineNumber(r.parser),
+				lib.XML_ErrorString(lib.XML_GetErrorCode(r.parser)));
+	else if (r.rc == -EBADMSG)
+		dcp_fail(err, r.rc, "the answer has a document type, which no list has");
+	lib.XML_ParserFree(r.parser);
+	dcp_buf_finish(&r.path);
+	dcp_buf_finish(&r.text);
+	return dcp_err_say(err, r.rc);
+}

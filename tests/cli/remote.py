@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Sources on servers: the same as from files, by few requests; and never a byte of what a server got wrong."""
+import os
+import shutil
+import sys
+import time
+
+sys.path.insert(0, "tests/origin")
+from cli import BAD, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
+from server import Server
+
+KEYS = ("AKIDEXAMPLE", "wJalr/XUtnFEMI+K7MDENG")
+TOP = SCRATCH / "top"
+shutil.copytree(GOLDEN, TOP, symlinks=False, ignore_dangling_symlinks=True)
+for path in TOP.rglob("*"):  # servers have whole seconds
+    os.utime(path, (int(path.stat().st_mtime),) * 2)
+SERVER = Server(TOP)
+SERVER.keys = KEYS
+ENVIRONMENT = dict(AWS_ENDPOINT_URL=SERVER.url, AWS_ACCESS_KEY_ID=KEYS[0], AWS_SECRET_ACCESS_KEY=KEYS[1], HF_ENDPOINT=SERVER.url,
+                   AWS_PROFILE=None, AWS_REGION=None, DCPFS_TIMEOUT="20", DCPFS_STALL="2", HF_TOKEN="hf_secret", HOME=str(SCRATCH))
+os.environ.update({k: v for k, v in ENVIRONMENT.items() if v is not None})
+for name in ("AWS_PROFILE", "AWS_REGION", "AWS_SESSION_TOKEN", "http_proxy", "HTTP_PROXY"):
+    os.environ.pop(name, None)
+
+
+def s3(path):
+    return f"s3://bucket/{path}"
+
+
+def web(path):
+    return f"{SERVER.url}/web/{path}/"
+
+
+def both(verb, source, url, *args):
+    a, b = run(verb, TOP / source, *args), run(verb, url, *args)
+    check(a.returncode == b.returncode, f"{verb} {url} {args}: {b.returncode} {b.stderr}")
+    equal(b.stdout.replace(url.rstrip("/").encode(), b""), a.stdout.replace(str(TOP.resolve() / source).encode(), b""), f"{verb} of {url} {args}")
+
+
+def files_of(top):
+    return {p.relative_to(top): p.read_bytes() for p in sorted(top.rglob("*")) if p.is_file()}
+
+
+def every_golden():
+    """As links are files in a bucket, those are followed in both."""
+    for folder in sorted(TOP.glob("*/ckpt")):
+        source = folder.relative_to(TOP).as_posix()
+        both("ls", source, s3(source), "latest", "--json")
+    for source in ("dcp-fsdp2/ckpt", "hf-llama/ckpt/llama", "deepspeed-z3/ckpt", "megatron-dist/ckpt"):
+        both("ls", source, web(source), "latest", "--json")
+
+
+def cat_and_export():
+    for source in ("dcp-fsdp2/ckpt", "hf-llama/ckpt/llama", "torch-save/ckpt", "paddle-dist/ckpt"):
+        got = run("ls", "--json", TOP / source)
+        if got.returncode != OK:
+            continue
+        listed = data("ls", "--json", TOP / source, "latest")
+        key = listed["tensors"][0]["key"]
+        for url in (s3(source), web(source)):
+            both("cat", source, url, "latest", key)
+    outs = []
+    for i, source in enumerate((TOP / "dcp-fsdp2/ckpt", s3("dcp-fsdp2/ckpt"), web("dcp-fsdp2/ckpt"))):
+        outs.append(SCRATCH / f"out{i}")
+        got = run("export", source, "latest", outs[-1], "--as", "safetensors", "--verify")
+        check(got.returncode == OK, f"export of {source}: {got.stderr}")
+    equal(files_of(outs[1]), files_of(outs[0]), "exported from a bucket")
+    equal(files_of(outs[2]), files_of(outs[0]), "exported from a web server")
+
+
+def loaded():
+    source = "dcp-fsdp2/ckpt"
+    for words in ((), ("--layout", "fsdp1"), ("--exchange", "all")):
+        reports = [data("load", s, "--json", "--check", *words) for s in (TOP / source, s3(source))]
+        equal(*([r[k] for k in ("version", "parts", "needed", "checked")] for r in reports), f"load {words}")
+        check(reports[1]["checked"], "every byte was compared")
+
+
+def mounted():
+    source = "dcp-fsdp2/ckpt"
+    tops = [SCRATCH / "mnt-files", SCRATCH / "mnt-s3"]
+    for top, s in zip(tops, (TOP / source, s3(source))):
+        top.mkdir()
+        got = run("mount", s, top)
+        check(got.returncode == OK, f"mount {s}: {got.stderr}")
+    try:
+        for part in ("npy", "raw", "hf"):
+            a, b = (files_of(top / "latest" / part) for top in tops)
+            equal(sorted(b), sorted(a), f"names of {part}/")
+            differ = [str(n) for n in a if a[n].replace(str(TOP.resolve() / source).encode(), b"") != b[n].replace(s3(source).encode(), b"")]
+            check(a and not differ, f"bytes of {part}/: {differ}")
+    finally:
+        for top in tops:
+            run("umount", top)
+
+
+def one_file():
+    source = "hf-llama/ckpt/llama"
+    name = next(p.name for p in sorted((TOP / source).glob("*.safetensors")))
+    both("ls", f"{source}/{name}", s3(f"{source}/{name}"), "--json", "latest")
+    both("ls", f"{source}/{name}", f"{SERVER.url}/web/{source}/{name}", "--json", "latest")
+
+
+def hub():
+    both("ls", "hf-llama/ckpt/llama", "hf://org/model/hf-llama/ckpt/llama", "--json", "latest")
+    equal(SERVER.bearer, "Bearer hf_secret", "the token is sent to the Hub")
+
+
+def requests_are_few():
+    source = s3("dcp-plain/ckpt")
+    shutil.rmtree(SCRATCH / "cache", ignore_errors=True)
+    SERVER.taken()
+    run("ls", source, "latest")
+    first = SERVER.taken()
+    equal(sum("list-type" in r[1] for r in first), 1, f"lists of a first look: {first}")
+    equal(sum(".metadata" in r[1] for r in first), 1, f"requests for .metadata: {first}")
+    run("ls", source, "latest")
+    second = SERVER.taken()
+    equal(len(second), 1, f"requests of a second look: {second}")
+
+
+def many_files():
+    """More than fit on a page, in one directory and in many."""
+    SERVER.page = 10
+    try:
+        both("ls", "dcp-fsdp2/ckpt", s3("dcp-fsdp2/ckpt"), "--json", "latest")
+        both("ls", "composer-ranks/ckpt", s3("composer-ranks/ckpt"), "--json")
+        both("ls", "deepspeed-3d/ckpt", s3("deepspeed-3d/ckpt"), "--json", "latest")
+    finally:
+        SERVER.page = 1000
+
+
+def passing_faults():
+    """What passes is not seen: every third request fails, each in another way."""
+    key = data("ls", "--json", TOP / "dcp-fsdp2/ckpt", "latest")["tensors"][0]["key"]
+    for fault in (503, 500, 429, "reset", "short", "wrong range", "other size", "no range", "retry-after"):
+        shutil.rmtree(SCRATCH / "cache", ignore_errors=True)
+        count = [0]
+
+        def sometimes(r, fault=fault, count=count):
+            count[0] += 1
+            return fault if count[0] % 3 == 1 and ("distcp" in r.path or fault in (503, 500, 429, "reset", "retry-after")) else None
+        SERVER.fault = sometimes
+        try:
+            both("cat", "dcp-fsdp2/ckpt", s3("dcp-fsdp2/ckpt"), "latest", key)
+        finally:
+            SERVER.fault = lambda r: None
+    SERVER.fault = lambda r, seen=[]: "stall" if "distcp" in r.path and not seen.append(1) and len(seen) == 1 else None
+    try:
+        both("cat", "dcp-fsdp2/ckpt", s3("dcp-fsdp2/ckpt"), "latest", key)
+    finally:
+        SERVER.fault = lambda r: None
+
+
+def lasting_faults():
+    """What lasts is an error, and never wrong bytes."""
+    key = data("ls", "--json", TOP / "dcp-fsdp2/ckpt", "latest")["tensors"][0]["key"]
+    for fault, says in (("wrong range", "with \"bytes"), ("other size", "with \"bytes"), ("no range", "without a Content-Range"),
+                        ("compressed", "Content-Encoding"), (403, "HTTP 403"), ("to:http://169.254.169.254/x", "link-local"),
+                        ("to:ftp://127.0.0.1/x", "not followed"), ("to:file:///etc/passwd", "not followed")):
+        shutil.rmtree(SCRATCH / "cache", ignore_errors=True)
+        run("ls", s3("dcp-fsdp2/ckpt"), "latest")  # indexed, so that only data is asked for
+        SERVER.fault = lambda r, fault=fault: fault if "distcp" in r.path else None
+        try:
+            got = run("cat", s3("dcp-fsdp2/ckpt"), "latest", key, DCPFS_TIMEOUT="1")
+            check(got.returncode not in (OK, NO) and got.stdout == b"", f"{fault}: {got.returncode} {got.stdout[:50]} {got.stderr}")
+        finally:
+            SERVER.fault = lambda r: None
+    for fault, says in (("doctype", "document type"), ("cut", "not XML"), ("endless", "does not end")):
+        SERVER.fault = lambda r, fault=fault: fault if "list-type" in r.path else None
+        try:
+            fails(BAD, says, "ls", s3("dcp-fsdp2/ckpt"))
+        finally:
+            SERVER.fault = lambda r: None
+    SERVER.fault = lambda r: "climbing names" if "list-type" in r.path else None
+    try:
+        both("ls", "dcp-fsdp2/ckpt", s3("dcp-fsdp2/ckpt"), "--json", "latest")
+    finally:
+        SERVER.fault = lambda r: None
+
+
+def changed_object():
+    """An object that was written over is another content, also where its length and name stay."""
+    source = TOP / "changing"
+    shutil.copytree(TOP / "hf-llama/ckpt/llama", source)
+    paths = list(source.glob("*.safetensors"))
+    listed = data("ls", "--json", source, "latest")
+    key = listed["tensors"][0]["key"]
+    both("cat", "changing", s3("changing"), "latest", key)
+
+    def write_over():
+        for path in paths:
+            path.write_bytes(path.read_bytes()[:-64] + bytes(64))
+    # between the list and the read
+    SERVER.fault = lambda r, done=[]: write_over() if ".safetensors" in r.path and not done and not done.append(1) else None
+    try:
+        got = run("cat", s3("changing"), "latest", key)
+        check(got.returncode != OK and got.stdout == b"" and b"changed" in got.stderr, f"changed while it was read: {got}")
+    finally:
+        SERVER.fault = lambda r: None
+    both("cat", "changing", s3("changing"), "latest", key)
+
+
+def who_may():
+    fails(ENV, "SignatureDoesNotMatch", "ls", s3("dcp-fsdp2/ckpt"), AWS_SECRET_ACCESS_KEY="wrong")
+    got = fails(ENV, "HTTP 403", "ls", s3("dcp-fsdp2/ckpt"), AWS_NO_SIGN_REQUEST="1")
+    check(KEYS[1].encode() not in got.stderr, "no secret in a message")
+    (SCRATCH / ".aws").mkdir()
+    (SCRATCH / ".aws/credentials").write_text(f"[default]\naws_access_key_id = x\n[other]\naws_access_key_id={KEYS[0]}\naws_secret_access_key = {KEYS[1]}\n")
+    got = run("ls", s3("dcp-fsdp2/ckpt"), AWS_ACCESS_KEY_ID=None, AWS_PROFILE="other")
+    check(got.returncode == OK, f"by a profile: {got.stderr}")
+    kept = b"".join(p.read_bytes() for p in (SCRATCH / "cache").rglob("*") if p.is_file())
+    check(KEYS[1].encode() not in kept and b"hf_secret" not in kept and b"signature=secret" not in kept, "no secret in the cache")
+
+
+def refused_sources():
+    fails(ENV, "nothing is there", "ls", s3("no/such/run"))
+    fails(BAD, "BUCKET/PREFIX", "ls", "s3://b")
+    fails(BAD, "no \"..\"", "ls", s3("a/../b"))
+    fails(ENV, "for this machine only", "ls", "http://192.0.2.1/run/")
+    fails(BAD, "without a user", "ls", "https://user:word@example.org/run/")
+    fails(BAD, "hf://ORG/MODEL", "ls", "hf://model")
+
+
+def no_network():
+    began = time.monotonic()
+    got = run("ls", s3("dcp-fsdp2/ckpt"), AWS_ENDPOINT_URL="http://127.0.0.1:9")
+    check(got.returncode == ENV and b"onnect" in got.stderr and time.monotonic() - began < 30, f"nothing answers: {got.returncode} {got.stderr}")
+
+
+if b"no libcurl" in run("ls", s3("x/y")).stderr:
+    print("built without libcurl")
+    sys.exit(77)
+tests = (every_golden, cat_and_export, loaded, one_file, hub, requests_are_few, many_files, passing_faults, lasting_faults, changed_object,
+         who_may, refused_sources, no_network)
+chosen = sys.argv[2:]
+for test in tests:
+    if not chosen or test.__name__ in chosen:
+        began = time.monotonic()
+        test()
+        print(f"{test.__name__}: {time.monotonic() - began:.1f} s")
+if os.access("/dev/fuse", os.R_OK | os.W_OK) and (not chosen or "mounted" in chosen):
+    mounted()
+finish()

@@ -1,0 +1,270 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A server of files as web servers and object stores have them, and one that fails as they do.
+
+Server(top).url is http://127.0.0.1:PORT. Below /web/ it lists directories as HTML, below /bucket/ it answers as S3
+does (ListObjectsV2, ranges, ETag, If-Match), and below /api/ and /ORG/MODEL/resolve/ as the Hub. Every request is in
+.log as (method, path, range). What is to go wrong is set in .fault: a function of the request that returns the name of
+a fault, or None.
+"""
+import email.utils
+import hashlib
+import html
+import http.server
+import json
+import os
+import pathlib
+import socket
+import threading
+import time
+import urllib.parse
+from xml.sax.saxutils import escape
+
+PAGE = 1000  # keys of a page of a list, unless a test makes it smaller
+
+
+def etag(path):
+    return '"%s"' % hashlib.md5(path.read_bytes()).hexdigest()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def answer(self, status, body=b"", **headers):
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def do_GET(self):
+        self.server.owner.handle(self)
+
+    do_HEAD = do_PUT = do_POST = do_GET
+
+
+class Server:
+    def __init__(self, top, page=PAGE):
+        self.top, self.page = pathlib.Path(top), page
+        self.log, self.fault, self.changed = [], lambda r: None, {}
+        self.lock = threading.Lock()
+        self.keys = None  # with these two set, requests to the bucket must be signed
+        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http.daemon_threads = True
+        self.http.owner = self
+        self.http.handle_error = lambda *_: None  # connections that a client gave up
+        self.port = self.http.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+    def close(self):
+        self.http.shutdown()
+        self.http.server_close()
+
+    def taken(self):
+        """The requests since the last call."""
+        with self.lock:
+            log, self.log = self.log, []
+        return log
+
+    # ---- one request ----
+
+    def handle(self, r):
+        path, _, query = r.path.partition("?")
+        r.name = urllib.parse.unquote(path)
+        r.query = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
+        r.body = r.rfile.read(int(r.headers.get("Content-Length") or 0))
+        with self.lock:
+            self.log.append((r.command, r.path, r.headers.get("Range")))
+            r.number = len(self.log)
+        fault = self.fault(r)
+        if fault and self.fail(r, fault):
+            return
+        if ".." in r.name:
+            r.answer(400)
+        elif r.name.startswith("/bucket/"):
+            self.object_store(r, r.name[len("/bucket/"):])
+        elif r.name.startswith("/web/"):
+            self.web(r, r.name[len("/web/"):])
+        elif r.name.startswith("/api/models/") or "/resolve/" in r.name:
+            self.hub(r)
+        else:
+            r.answer(404)
+
+    def fail(self, r, fault):
+        """True: the answer was that. False: the request is answered, and r.fault changes how."""
+        r.fault = fault
+        if isinstance(fault, int):
+            r.answer(fault, b"<Error><Code>SlowDown</Code><Message>reduce your request rate</Message></Error>")
+        elif fault == "retry-after":
+            r.answer(503, Retry_After="1")
+        elif fault == "reset":
+            r.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            r.connection.close()
+            r.close_connection = True
+        elif fault == "stall":
+            r.send_response(200)
+            r.send_header("Content-Length", "100")
+            r.end_headers()
+            time.sleep(4)
+            r.close_connection = True
+        elif fault.startswith("to:"):
+            r.answer(302, Location=fault[3:])
+        else:
+            return False
+        return True
+
+    def ask_signature(self, r):
+        given = r.headers.get("Authorization", "")
+        return self.keys and not (given.startswith(f"AWS4-HMAC-SHA256 Credential={self.keys[0]}/") and self.signed(r, given))
+
+    def signed(self, r, given):
+        """The signature once more, by the published steps."""
+        import hmac
+        fields = dict(f.split("=", 1) for f in given.split(" ", 1)[1].split(", "))
+        key, day, region, service, end = fields["Credential"].split("/")
+        names = fields["SignedHeaders"].split(";")
+        path, _, query = r.path.partition("?")
+        heads = "".join(f"{n}:{r.headers[n]}\n" for n in names)
+        query = "&".join(sorted(query.split("&"))) if query else ""
+        request = "\n".join((r.command, path, query, heads, ";".join(names), r.headers["x-amz-content-sha256"]))
+        text = "\n".join(("AWS4-HMAC-SHA256", r.headers["x-amz-date"], f"{day}/{region}/{service}/{end}",
+                          hashlib.sha256(request.encode()).hexdigest()))
+        mac = ("AWS4" + self.keys[1]).encode()
+        for part in (day, region, service, end, text):
+            mac = hmac.new(mac, part.encode(), hashlib.sha256).digest()
+        return "host" in names and hmac.compare_digest(mac.hex(), fields["Signature"])
+
+    # ---- files ----
+
+    def send_file(self, r, path, tag=True, ranges=True):
+        fault = getattr(r, "fault", None)
+        body = path.read_bytes()
+        heads = {"Last_Modified": email.utils.formatdate(path.stat().st_mtime, usegmt=True)}
+        if tag:
+            heads["ETag"] = etag(path)
+        match = r.headers.get("If-Match")
+        if match and tag and match != heads["ETag"]:
+            return r.answer(412)
+        asked = r.headers.get("Range")
+        if not asked or not ranges:
+            return r.answer(200, body, **heads)
+        lo, hi = asked.removeprefix("bytes=").split("-")
+        lo, hi = int(lo), min(int(hi), len(body) - 1)
+        if lo >= len(body):
+            return r.answer(416)
+        part = body[lo:hi + 1]
+        heads["Content_Range"] = f"bytes {lo}-{hi}/{len(body)}"
+        if fault == "wrong range":
+            heads["Content_Range"] = f"bytes {lo + 1}-{hi + 1}/{len(body)}"
+        elif fault == "other size":
+            heads["Content_Range"] = f"bytes {lo}-{hi}/{len(body) + 1}"
+        elif fault == "no range":
+            del heads["Content_Range"]
+        elif fault == "long":
+            part += b"x" * 1000
+        elif fault == "compressed":
+            heads["Content_Encoding"] = "gzip"
+        elif fault == "other tag":
+            heads["ETag"] = '"other"'
+        elif fault == "short":
+            r.send_response(206)
+            for name, value in heads.items():
+                r.send_header(name.replace("_", "-"), value)
+            r.send_header("Content-Length", str(len(part)))
+            r.end_headers()
+            r.wfile.write(part[:len(part) // 2])
+            r.wfile.flush()
+            r.connection.shutdown(socket.SHUT_RDWR)
+            r.close_connection = True
+            return None
+        return r.answer(206, part, **heads)
+
+    def web(self, r, name):
+        path = self.top / name
+        if path.is_dir() and not r.name.endswith("/"):
+            return r.answer(301, Location=r.path + "/")
+        if path.is_dir():
+            names = sorted(p.name + "/" * p.is_dir() for p in path.iterdir())
+            links = "".join(f'<a href="{urllib.parse.quote(n)}">{html.escape(n)}</a>\n' for n in ["../", *names])
+            return r.answer(200, f"<html><body>{links}</body></html>".encode(), Content_Type="text/html")
+        if not path.is_file():
+            return r.answer(404)
+        return self.send_file(r, path, tag=not getattr(self, "no_tags", False), ranges=not getattr(self, "no_ranges", False))
+
+    # ---- an object store ----
+
+    def object_store(self, r, name):
+        if self.ask_signature(r):
+            return r.answer(403, b"<Error><Code>SignatureDoesNotMatch</Code><Message>no</Message></Error>")
+        if name == "" and r.query.get("list-type") == "2":
+            return self.list_objects(r)
+        path = self.top / name
+        if not name or not path.is_file() or name.endswith("/"):
+            return r.answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+        return self.send_file(r, path)
+
+    def all_keys(self):
+        for folder, _, names in os.walk(self.top):
+            for n in names:
+                path = pathlib.Path(folder) / n
+                if path.is_file():
+                    yield path.relative_to(self.top).as_posix()
+
+    def list_objects(self, r):
+        fault = getattr(r, "fault", None)
+        prefix, delimiter = r.query.get("prefix", ""), r.query.get("delimiter")
+        after, most = r.query.get("continuation-token", ""), min(int(r.query.get("max-keys", PAGE)), self.page)
+        found = {}
+        for key in self.all_keys():
+            if key.startswith(prefix):
+                rest = key[len(prefix):]
+                cut = rest.find(delimiter) if delimiter else -1
+                found[prefix + rest[:cut + 1] if cut >= 0 else key] = cut < 0
+        found = sorted((k, v) for k, v in found.items() if k > after)
+        more = len(found) > most
+        text = ["<?xml version='1.0'?>"]
+        if fault == "doctype":
+            text.append('<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;">]>')
+        text.append('<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">')
+        for key, whole in found[:most]:
+            if not whole:
+                text.append(f"<CommonPrefixes><Prefix>{escape(key)}</Prefix></CommonPrefixes>")
+                continue
+            path = self.top / key
+            when = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(path.stat().st_mtime))
+            text.append(f"<Contents><Key>{escape(key)}</Key><LastModified>{when}</LastModified>"
+                        f"<ETag>{escape(etag(path))}</ETag><Size>{path.stat().st_size}</Size></Contents>")
+        if fault == "climbing names":
+            for key in ("../../etc/passwd", "/etc/passwd", f"{prefix}../x", f"{prefix}a//b", f"{prefix}./c", f"{prefix}\u0085"):
+                text.append(f"<Contents><Key>{key}</Key><ETag>x</ETag><Size>1</Size></Contents>")
+        if fault == "endless":
+            more, found = True, [("same", True)] * (most + 1)
+        text.append(f"<IsTruncated>{'true' if more else 'false'}</IsTruncated>")
+        if more:
+            text.append(f"<NextContinuationToken>{escape(found[most - 1][0])}</NextContinuationToken>")
+        text.append("</ListBucketResult>" if fault != "cut" else "<Contents><Key>")
+        return r.answer(200, "".join(text).encode(), Content_Type="application/xml")
+
+    # ---- the Hub ----
+
+    COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+    def hub(self, r):
+        self.bearer = r.headers.get("Authorization")
+        if "/revision/" in r.name:
+            return r.answer(200, json.dumps({"sha": self.COMMIT}).encode())
+        if "/tree/" in r.name:
+            rows = [{"type": "file", "path": k, "oid": etag(self.top / k).strip('"'), "size": (self.top / k).stat().st_size}
+                    for k in sorted(self.all_keys())]
+            return r.answer(200, json.dumps(rows).encode())
+        name = r.name.partition(f"/resolve/{self.COMMIT}/")[2]
+        path = self.top / name
+        if not name or not path.is_file():
+            return r.answer(404)
+        return r.answer(302, Location=f"{self.url}/web/{urllib.parse.quote(name)}?signature=secret")
