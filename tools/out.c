@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <langinfo.h>
 #include <stdarg.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/base/number.h"
 #include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/origin/dir/dir.h"
@@ -280,6 +282,22 @@ void out_put_seconds(struct out *o, const char *name, double s)
 		dcp_jsonw_put_f64(&o->json, name, s);
 	else
 		out_tsv(o, text);
+}
+
+void out_put_f64(struct out *o, const char *name, double v)
+{
+	char text[DCP_FLOAT_CHARS];
+
+	if (o->form == OUT_JSON) {
+		if (isfinite(v))
+			dcp_jsonw_put_f64(&o->json, name, v);
+		else
+			dcp_jsonw_put_str_or_null(&o->json, name, NULL);
+		return;
+	}
+	if (isfinite(v))
+		dcp_print_float(text, v);
+	out_tsv(o, isfinite(v) ? text : "");
 }
 
 void out_row_end(struct out *o)

@@ -123,6 +123,8 @@ void out_row(struct out *o);
 void out_put_str(struct out *o, const char *name, const char *s);
 void out_put_u64(struct out *o, const char *name, uint64_t n);
 void out_put_bool(struct out *o, const char *name, bool v);
+/* Null in JSON, and nothing in TSV, where it is not finite. */
+void out_put_f64(struct out *o, const char *name, double v);
 void out_put_seconds(struct out *o, const char *name, double s);
 void out_row_end(struct out *o);
 

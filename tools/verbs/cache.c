@@ -32,11 +32,12 @@ static const char *const cache_words[] = { "dir", "size", "prune", "clean", NULL
 
 enum word { DIR_OF, SIZE, PRUNE, CLEAN };
 
-/* What the cache has: indexes in itself, decoded files in a directory of it. */
+/* What the cache has: indexes in itself, and what was found by reading all of a version; decoded files in a directory of it. */
 static const struct kind {
 	const char *name, *dir, *ext;
 } kinds[] = {
 	{ "indexes", "", DCP_CACHE_INDEX_EXT },
+	{ "found", "", DCP_CACHE_KEPT_EXT },
 	{ "unpacked", "/unpacked", DCP_CACHE_UNPACKED_EXT },
 };
 

@@ -15,6 +15,7 @@
 #define DCP_CACHE_INDEXES (2ull << 30) /* bytes of all indexes; one has some 200 bytes a key */
 #define DCP_CACHE_INDEX_EXT ".dcpx"
 #define DCP_CACHE_UNPACKED_EXT ".bin"
+#define DCP_CACHE_KEPT_EXT ".kept"
 
 struct dcp_trim {
 	const char *ext;  /* of the files: DCP_CACHE_INDEX_EXT, DCP_CACHE_UNPACKED_EXT */

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * simd: one loop, compiled for the least processor and for one with AVX2.
+ *
+ * The body is a DCP_SIMD_BODY function in plain C or with vector types of the compiler. DCP_SIMD_WIDE functions call it,
+ * and may themselves be called where dcp_simd_is_wide(). Both give the same results, as neither joins operations.
+ */
+#pragma once
+#include <stdbool.h>
+
+#if defined(__clang__)
+#define DCP_SIMD_LOOPS
+#else
+#define DCP_SIMD_LOOPS __attribute__((optimize("O3")))
+#endif
+
+#define DCP_SIMD_BODY static inline __attribute__((always_inline)) DCP_SIMD_LOOPS
+
+#if defined(__x86_64__)
+#define DCP_SIMD_WIDE __attribute__((target("avx2"))) DCP_SIMD_LOOPS
+static inline bool dcp_simd_is_wide(void)
+{
+	return __builtin_cpu_supports("avx2");
+}
+#else
+#define DCP_SIMD_WIDE DCP_SIMD_LOOPS
+static inline bool dcp_simd_is_wide(void)
+{
+	return false;
+}
+#endif
+
+/* Define @name (@params), which calls @body (@args) in one of both ways; the body returns nothing. */
+#define DCP_SIMD_BOTH(name, body, params, args)                                                \
+	static DCP_SIMD_WIDE void name##_wide params                                           \
+	{                                                                                      \
+		body args;                                                                     \
+	}                                                                                      \
+	static DCP_SIMD_LOOPS void name##_least params                                         \
+	{                                                                                      \
+		body args;                                                                     \
+	}                                                                                      \
+	static void name params                                                                \
+	{                                                                                      \
+		if (dcp_simd_is_wide())                                                        \
+			name##_wide args;                                                      \
+		else                                                                           \
+			name##_least args;                                                     \
+	}
+
+#define DCP_LANES 4
+typedef double dcp_v4d __attribute__((vector_size(32)));
+typedef float dcp_v4f __attribute__((vector_size(16)));
+typedef long long dcp_v4l __attribute__((vector_size(32)));
+
+/* Macros, as a function that takes vectors has another calling convention in each way. */
+#define DCP_V4D_ABS(x) ((dcp_v4d)((dcp_v4l)(x)&0x7fffffffffffffffLL))
+#define DCP_V4D_PICK(mask, x, y) ((dcp_v4d)(((mask) & (dcp_v4l)(x)) | (~(mask) & (dcp_v4l)(y))))
+#define DCP_V4D_MAX(x, y) DCP_V4D_PICK((x) > (y), x, y)
+#define DCP_V4D_SUM(x) (((x)[0] + (x)[1]) + ((x)[2] + (x)[3]))

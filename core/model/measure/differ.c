@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/model/measure/differ.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/simd.h"
+#include "core/model/measure/stats.h"
+
+enum { BLOCK = 1024 };
+
+void dcp_difference_init(struct dcp_difference *d)
+{
+	*d = (struct dcp_difference){ .first = DCP_NO_INDEX };
+}
+
+bool dcp_can_differ(enum dcp_dtype a, enum dcp_dtype b)
+{
+	return !dcp_stats_is_opaque(a) && !dcp_stats_is_opaque(b) &&
+	       dcp_stats_values(a) == dcp_stats_values(b) &&
+	       (a == DCP_DTYPE_F4) == (b == DCP_DTYPE_F4);
+}
+
+void dcp_difference_join(struct dcp_difference *d, const struct dcp_difference *later)
+{
+	d->n += later->n;
+	d->changed += later->changed;
+	d->first = DCP_MIN(d->first, later->first);
+	d->far += later->far;
+	d->nans += later->nans;
+	d->pairs += later->pairs;
+	d->max_abs = DCP_MAX(d->max_abs, later->max_abs);
+	d->max_rel = DCP_MAX(d->max_rel, later->max_rel);
+	d->sum_abs += later->sum_abs;
+	d->sum_rel += later->sum_rel;
+	d->aa += later->aa;
+	d->bb += later->bb;
+	d->ab += later->ab;
+	d->dd += later->dd;
+	for (size_t i = 0; i < DCP_DIFFER_ULPS; i++)
+		d->ulps[i] += later->ulps[i];
+}
+
+double dcp_difference_relative(const struct dcp_difference *d)
+{
+	return d->dd == 0 ? 0 : d->aa > 0 ? sqrt(d->dd / d->aa) : NAN;
+}
+
+double dcp_difference_cosine(const struct dcp_difference *d)
+{
+	return d->aa > 0 && d->bb > 0 ? d->ab / sqrt(d->aa) / sqrt(d->bb) : NAN;
+}
+
+/* ---- numbers ---- */
+
+/* What a block adds. */
+struct sums {
+	double aa, bb, ab, dd, abs, rel, max_abs, max_rel;
+	uint64_t far;
+};
+
+DCP_SIMD_BODY void take(struct sums *s, double a, double b, const struct dcp_tolerance *t)
+{
+	double x = fabs(a - b), m = DCP_MAX(fabs(a), fabs(b)), r = m > 0 ? x / m : 0;
+
+	s->aa += a * a;
+	s->bb += b * b;
+	s->ab += a * b;
+	s->dd += x * x;
+	s->abs += x;
+	s->rel += r;
+	s->max_abs = DCP_MAX(s->max_abs, x);
+	s->max_rel = DCP_MAX(s->max_rel, r);
+	s->far += x > t->atol + t->rtol * fabs(b);
+}
+
+DCP_SIMD_BODY void sum_body(const double *a, const double *b, size_t n,
+			    const struct dcp_tolerance *t, struct sums *out)
+{
+	dcp_v4d aa = { 0 }, bb = { 0 }, ab = { 0 }, dd = { 0 }, abs = { 0 }, rel = { 0 },
+		max_abs = { 0 }, max_rel = { 0 };
+	dcp_v4l far = { 0 };
+	const double rtol = t->rtol, atol = t->atol;
+	size_t i = 0;
+
+	for (; i + DCP_LANES <= n; i += DCP_LANES) {
+		dcp_v4d x, y, d, fx, fy, m, r;
+
+		memcpy(&x, a + i, sizeof(x));
+		memcpy(&y, b + i, sizeof(y));
+		d = DCP_V4D_ABS(x - y);
+		fx = DCP_V4D_ABS(x);
+		fy = DCP_V4D_ABS(y);
+		m = DCP_V4D_MAX(fx, fy);
+		r = d / (dcp_v4d)((dcp_v4l)m | ((m == 0) & 0x3ff0000000000000LL)); /* by 1 */
+		aa += x * x;
+		bb += y * y;
+		ab += x * y;
+		dd += d * d;
+		abs += d;
+		rel += r;
+		max_abs = DCP_V4D_MAX(d, max_abs);
+		max_rel = DCP_V4D_MAX(r, max_rel);
+		far -= d > atol + rtol * fy;
+	}
+	*out = (struct sums){ .aa = DCP_V4D_SUM(aa),
+			      .bb = DCP_V4D_SUM(bb),
+			      .ab = DCP_V4D_SUM(ab),
+			      .dd = DCP_V4D_SUM(dd),
+			      .abs = DCP_V4D_SUM(abs),
+			      .rel = DCP_V4D_SUM(rel),
+			      .far = (uint64_t)DCP_V4D_SUM(far) };
+	for (size_t k = 0; k < DCP_LANES; k++) {
+		out->max_abs = DCP_MAX(out->max_abs, max_abs[k]);
+		out->max_rel = DCP_MAX(out->max_rel, max_rel[k]);
+	}
+	for (; i < n; i++)
+		take(out, a[i], b[i], t);
+}
+DCP_SIMD_BOTH(sum_all, sum_body,
+	      (const double *a, const double *b, size_t n, const struct dcp_tolerance *t,
+	       struct sums *out),
+	      (a, b, n, t, out))
+
+/* The bits of numbers, of which two NaNs may differ; NULL: they are of two types. */
+struct bits {
+	const char *a, *b;
+	size_t bytes; /* of a number */
+};
+
+/* One that is not finite has no distance. Two that are NaN are not far apart, whatever their bits. */
+static uint64_t sum_finite(const double *a, const double *b, size_t n,
+			   const struct dcp_tolerance *t, const struct bits *bits,
+			   struct sums *out, struct dcp_difference *d)
+{
+	uint64_t pairs = 0;
+
+	*out = (struct sums){ 0 };
+	for (size_t i = 0; i < n; i++) {
+		bool both = isnan(a[i]) && isnan(b[i]), same = a[i] == b[i] || both;
+
+		if (isfinite(a[i]) && isfinite(b[i])) {
+			take(out, a[i], b[i], t);
+			pairs++;
+			continue;
+		}
+		out->far += !same;
+		if (both && bits)
+			same = memcmp(bits->a + i * bits->bytes, bits->b + i * bits->bytes,
+				      bits->bytes) == 0;
+		d->nans += !same;
+	}
+	return pairs;
+}
+
+static void add_numbers(struct dcp_difference *d, const struct dcp_tolerance *t,
+			const struct bits *bits, const double *a, const double *b, size_t n)
+{
+	uint64_t pairs = n;
+	struct sums s;
+
+	sum_all(a, b, n, t, &s);
+	/* Also where squares of finite numbers overflow: then this is slower, and the same. */
+	if (!isfinite(s.aa) || !isfinite(s.bb) || !isfinite(s.abs))
+		pairs = sum_finite(a, b, n, t, bits, &s, d);
+	d->pairs += pairs;
+	d->aa += s.aa;
+	d->bb += s.bb;
+	d->ab += s.ab;
+	d->dd += s.dd;
+	d->sum_abs += s.abs;
+	d->sum_rel += s.rel;
+	d->max_abs = DCP_MAX(d->max_abs, s.max_abs);
+	d->max_rel = DCP_MAX(d->max_rel, s.max_rel);
+	d->far += s.far;
+}
+
+/* ---- bits ---- */
+
+#define DEFINE_CHANGED(bits)                                                                   \
+	DCP_SIMD_BODY void changed_##bits(const void *a, const void *b, size_t n,              \
+					  uint64_t *out)                                       \
+	{                                                                                      \
+		const uint##bits##_t *x = a, *y = b;                                           \
+		uint32_t count = 0;                                                            \
+                                                                                               \
+		for (size_t i = 0; i < n; i++)                                                 \
+			count += x[i] != y[i];                                                 \
+		*out = count;                                                                  \
+	}                                                                                      \
+	DCP_SIMD_BOTH(count_##bits, changed_##bits,                                            \
+		      (const void *a, const void *b, size_t n, uint64_t *out), (a, b, n, out))
+
+DEFINE_CHANGED(8)
+DEFINE_CHANGED(16)
+DEFINE_CHANGED(32)
+DEFINE_CHANGED(64)
+
+static uint64_t count_changed(const void *a, const void *b, uint32_t itemsize, size_t n)
+{
+	const char *x = a, *y = b;
+	uint64_t out = 0;
+
+	if (itemsize == 1)
+		count_8(a, b, n, &out);
+	else if (itemsize == 2)
+		count_16(a, b, n, &out);
+	else if (itemsize == 4)
+		count_32(a, b, n, &out);
+	else if (itemsize == 8)
+		count_64(a, b, n, &out);
+	else
+		for (size_t i = 0; i < n; i++)
+			out += memcmp(x + i * itemsize, y + i * itemsize, itemsize) != 0;
+	return out;
+}
+
+static size_t find_changed(const void *a, const void *b, uint32_t itemsize, size_t n)
+{
+	const char *x = a, *y = b;
+	size_t i = 0;
+
+	while (i < n && memcmp(x + i * itemsize, y + i * itemsize, itemsize) == 0)
+		i++;
+	return i;
+}
+
+/* How bits become the place of a number among all of its type, where neighbours differ by one. */
+enum order { AS_IS, TURNED, BY_SIGN };
+
+static enum order order_of(enum dcp_dtype t)
+{
+	switch ((int)t) {
+	case DCP_DTYPE_U64:
+	case DCP_DTYPE_U32:
+	case DCP_DTYPE_U16:
+	case DCP_DTYPE_U8:
+	case DCP_DTYPE_BOOL:
+	case DCP_DTYPE_F8_E8M0:
+		return AS_IS;
+	case DCP_DTYPE_I64:
+	case DCP_DTYPE_I32:
+	case DCP_DTYPE_I16:
+	case DCP_DTYPE_I8:
+		return TURNED;
+	default:
+		return BY_SIGN;
+	}
+}
+
+DCP_SIMD_BODY uint64_t place_of(enum order order, uint64_t v, unsigned bits)
+{
+	uint64_t top = (uint64_t)1 << (bits - 1), sign = 0 - (v >> (bits - 1));
+
+	if (order == AS_IS)
+		return v;
+	if (order == TURNED)
+		return v ^ top;
+	return top + (((v & (top - 1)) ^ sign) - sign); /* zeros of both signs are one place */
+}
+
+DCP_SIMD_BODY void count_ulp(uint64_t *ulps, uint64_t a, uint64_t b)
+{
+	uint64_t far = a > b ? a - b : b - a;
+
+	ulps[far ? 64 - __builtin_clzll(far) : 0]++;
+}
+
+/*
+ * For 16-bit types: the exponent of the distance as a float, which holds it exactly, in a loop without branches, as equal and
+ * changed numbers alternate at random. Then the bytes are counted.
+ */
+DCP_SIMD_BODY void bins_body(uint8_t *out, const uint16_t *a, const uint16_t *b, size_t n,
+			     bool by_sign, uint16_t turn)
+{
+	const int32_t by = by_sign ? -1 : 0, mag = by_sign ? 0x7fff : -1;
+	uint32_t bits[BLOCK];
+	float far[BLOCK];
+
+	for (size_t i = 0; i < n; i++) {
+		int32_t x = (int16_t)(a[i] ^ turn), y = (int16_t)(b[i] ^ turn);
+		int32_t sx = x >> 31 & by, sy = y >> 31 & by, d, s;
+
+		d = (((x & mag) ^ sx) - sx) - (((y & mag) ^ sy) - sy);
+		s = d >> 31;
+		far[i] = (float)((d ^ s) - s);
+	}
+	memcpy(bits, far, n * sizeof(*far));
+	for (size_t i = 0; i < n; i++) {
+		uint32_t e = bits[i] >> 23;
+
+		out[i] = (uint8_t)(e < 126 ? 0 : e - 126);
+	}
+}
+DCP_SIMD_BOTH(find_bins, bins_body,
+	      (uint8_t * out, const uint16_t *a, const uint16_t *b, size_t n, bool by_sign,
+	       uint16_t turn),
+	      (out, a, b, n, by_sign, turn))
+
+static void count_ulps_16(struct dcp_difference *d, enum order order, const void *a,
+			  const void *b, size_t n)
+{
+	uint32_t count[4][32] = { 0 }; /* equal neighbours would wait for each other in one */
+	uint8_t bins[BLOCK] = { 0 };
+
+	find_bins(bins, a, b, n, order == BY_SIGN, order == AS_IS ? 0x8000 : 0);
+	for (size_t i = 0; i < n; i += 4)
+		for (size_t k = 0; k < 4; k++)
+			count[k][bins[i + k] & 31]++;
+	count[0][0] -= (uint32_t)(-n & 3); /* beyond the end */
+	for (size_t i = 0; i < 32; i++)
+		d->ulps[i] += (uint32_t)(count[0][i] + count[1][i] + count[2][i] + count[3][i]);
+}
+
+#define COUNT_ULPS(bits)                                                                       \
+	for (size_t i = 0; i < n; i++)                                                         \
+	count_ulp(d->ulps, place_of(order, ((const uint##bits##_t *)a)[i], bits),              \
+		  place_of(order, ((const uint##bits##_t *)b)[i], bits))
+
+static void count_ulps(struct dcp_difference *d, enum dcp_dtype t, const void *a, const void *b,
+		       unsigned bytes, size_t n)
+{
+	enum order order = order_of(t);
+
+	if (bytes == 2)
+		count_ulps_16(d, order, a, b, n);
+	else if (bytes == 4)
+		COUNT_ULPS(32);
+	else if (bytes == 8)
+		COUNT_ULPS(64);
+	else
+		COUNT_ULPS(8);
+}
+
+static void count_ulps_f4(struct dcp_difference *d, const uint8_t *a, const uint8_t *b,
+			  size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		for (unsigned shift = 0; shift < 8; shift += 4)
+			count_ulp(d->ulps, place_of(BY_SIGN, a[i] >> shift & 15, 4),
+				  place_of(BY_SIGN, b[i] >> shift & 15, 4));
+}
+
+/* A block of one type whose bits are not all the same. */
+static void add_changed(struct dcp_difference *d, const struct dcp_tolerance *tolerance,
+			enum dcp_dtype t, const void *a, const void *b, uint32_t itemsize,
+			uint64_t first, size_t n)
+{
+	unsigned values = dcp_stats_values(t);
+	const struct bits bits = { a, b, itemsize / values };
+	double x[BLOCK], y[BLOCK];
+
+	d->changed += count_changed(a, b, itemsize, n);
+	if (d->first == DCP_NO_INDEX)
+		d->first = first + find_changed(a, b, itemsize, n);
+	if (dcp_stats_is_opaque(t))
+		return;
+	dcp_stats_widen(t, x, a, n * values);
+	dcp_stats_widen(t, y, b, n * values);
+	add_numbers(d, tolerance, t == DCP_DTYPE_F4 ? NULL : &bits, x, y, n * values);
+	if (t == DCP_DTYPE_F4)
+		count_ulps_f4(d, a, b, n);
+	else
+		count_ulps(d, t, a, b, itemsize / values, n * values);
+}
+
+static void add_block(struct dcp_difference *d, const struct dcp_tolerance *tolerance,
+		      enum dcp_dtype t, const void *a, const void *b, uint32_t itemsize,
+		      uint64_t first, size_t n)
+{
+	struct dcp_stats s;
+	double square;
+
+	d->n += n;
+	if (memcmp(a, b, n * itemsize) != 0) {
+		add_changed(d, tolerance, t, a, b, itemsize, first, n);
+		return;
+	}
+	if (dcp_stats_is_opaque(t))
+		return;
+	dcp_stats_init(&s);
+	dcp_stats_add(&s, NULL, t, 0, a, n);
+	square = s.m2 + (double)s.finite * s.mean * s.mean;
+	d->pairs += s.finite;
+	d->aa += square;
+	d->bb += square;
+	d->ab += square;
+	d->ulps[0] += s.n;
+}
+
+/* Numbers of two types. */
+static void add_mixed(struct dcp_difference *d, const struct dcp_tolerance *tolerance,
+		      enum dcp_dtype ta, const void *a, enum dcp_dtype tb, const void *b,
+		      uint64_t first, size_t n)
+{
+	unsigned values = dcp_stats_values(ta);
+	double x[BLOCK], y[BLOCK];
+
+	dcp_stats_widen(ta, x, a, n * values);
+	dcp_stats_widen(tb, y, b, n * values);
+	d->n += n;
+	for (size_t i = 0; i < n; i++) {
+		bool same = true;
+
+		for (size_t k = i * values; k < (i + 1) * values; k++)
+			same = same && (x[k] == y[k] || (isnan(x[k]) && isnan(y[k])));
+		d->changed += !same;
+		if (!same)
+			d->first = DCP_MIN(d->first, first + i);
+	}
+	add_numbers(d, tolerance, NULL, x, y, n * values);
+}
+
+void dcp_difference_add(struct dcp_difference *d, const struct dcp_tolerance *tolerance,
+			enum dcp_dtype ta, const void *a, enum dcp_dtype tb, const void *b,
+			uint32_t itemsize, uint64_t first, size_t n)
+{
+	size_t most = BLOCK / dcp_stats_values(ta);
+	size_t size_a = ta == tb ? itemsize : dcp_dtype_info(ta)->size;
+	size_t size_b = ta == tb ? itemsize : dcp_dtype_info(tb)->size;
+
+	for (size_t i = 0; i < n; i += most) {
+		const char *x = (const char *)a + i * size_a, *y = (const char *)b + i * size_b;
+		size_t k = DCP_MIN(n - i, most);
+
+		if (ta == tb)
+			add_block(d, tolerance, ta, x, y, itemsize, first + i, k);
+		else
+			add_mixed(d, tolerance, ta, x, tb, y, first + i, k);
+	}
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stats: what the numbers of a tensor are like, in one pass over its elements.
+ *
+ * Minimum, maximum, mean and deviation are of the finite numbers; the others are counted. Both parts of a complex number
+ * count as numbers, and both values of a byte of F4. Sums are made in double precision, block by block, and blocks are
+ * joined so that neither a mean far from zero nor many numbers cost precision. An unknown type (OTHER, F6) is taken as
+ * bytes, and is_opaque says so.
+ *
+ * Parts of a tensor may be measured by several threads, and are then joined in order. Nothing here allocates.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/model/dtype.h"
+
+#define DCP_NO_INDEX UINT64_MAX
+/* Magnitudes of the histogram: powers of two from 2^-160 to 2^159; what lies beyond is in the first and the last. */
+#define DCP_STATS_BINS 320
+#define DCP_STATS_BIN_LEAST (-160)
+
+struct dcp_stats_bins {
+	uint64_t n[2][DCP_STATS_BINS]; /* positive, negative */
+};
+
+struct dcp_stats {
+	uint64_t n, finite; /* numbers */
+	uint64_t zeros, subnormals, nans, infs;
+	uint64_t huge;                 /* finite, and 2^64 or more: no weight is */
+	uint64_t first_nan, first_inf; /* which number, in row-major order; or DCP_NO_INDEX */
+	double min, max, mean;         /* of finite numbers; 0 where there is none */
+	double m2; /* the sum of the squares of their distances from the mean */
+	int64_t low,
+		high; /* least and greatest, NaN and all, as integers in the order of the type */
+};
+
+void dcp_stats_init(struct dcp_stats *s);
+
+/*
+ * Add @n elements of @t at @p, which is aligned to them; @first is the number of the first among the numbers of the
+ * tensor. @bins NULL: no histogram.
+ */
+void dcp_stats_add(struct dcp_stats *s, struct dcp_stats_bins *bins, enum dcp_dtype t,
+		   uint64_t first, const void *p, size_t n);
+
+/* Add what was found in numbers that come later. */
+void dcp_stats_join(struct dcp_stats *s, const struct dcp_stats *later);
+
+/* How many numbers an element has: 2 in complex ones and F4. */
+unsigned dcp_stats_values(enum dcp_dtype t);
+/* Are its elements not numbers that are known? They are measured as bytes. */
+bool dcp_stats_is_opaque(enum dcp_dtype t);
+/* Do all elements have the same bits? */
+static inline bool dcp_stats_is_constant(const struct dcp_stats *s)
+{
+	return s->n && s->low == s->high;
+}
+
+double dcp_stats_std(const struct dcp_stats *s);
+double dcp_stats_norm(const struct dcp_stats *s); /* the square root of the sum of squares */
+/* The same of the greatest distance from zero. */
+double dcp_stats_absmax(const struct dcp_stats *s);
+
+/* One number of @t, which is number @i of those at @p, as a double. */
+double dcp_stats_number(enum dcp_dtype t, const void *p, size_t i);
+/* The first @n numbers at @p as doubles; 64-bit integers are rounded. */
+void dcp_stats_widen(enum dcp_dtype t, double *out, const void *p, size_t n);

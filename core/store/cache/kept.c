@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/store/cache/kept.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/buf.h"
+#include "core/base/cleanup.h"
+#include "core/base/hash.h"
+#include "core/store/cache/cache.h"
+#include "core/store/cache/trim.h"
+#include "core/store/version/version.h"
+
+#define MAGIC 0x315450454b504344ull
+#define MOST ((size_t)1 << 30)
+#define MOST_OF_ALL (512ull << 20)
+
+struct head {
+	uint64_t magic, release, generation, n, hash;
+};
+
+/* Only of an index in the cache, which has a hash in its name: one that the user named may lie in the checkpoint. */
+static char *path_of(const struct dcp_version *v, const char *name)
+{
+	enum { HASH = 16 };
+	const char *index = dcp_version_index_path(v);
+	size_t n = index ? strlen(index) : 0, ext = strlen(DCP_CACHE_INDEX_EXT);
+	char *path = NULL;
+
+	if (n <= ext + HASH || strcmp(index + n - ext, DCP_CACHE_INDEX_EXT) != 0 ||
+	    index[n - ext - HASH - 1] != '-' ||
+	    strspn(index + n - ext - HASH, "0123456789abcdef") != HASH)
+		return NULL;
+	if (asprintf(&path, "%.*s-%s%s", (int)(n - ext), index, name, DCP_CACHE_KEPT_EXT) < 0)
+		return NULL;
+	return path;
+}
+
+static struct head head_of(const struct dcp_version *v, const char *name, const void *p,
+			   size_t n)
+{
+	return (struct head){ .magic = MAGIC,
+			      .release = dcp_hash64_more(
+				      dcp_hash64(DCP_RELEASE, strlen(DCP_RELEASE)), name,
+				      strlen(name)),
+			      .generation = dcp_version_generation(v),
+			      .n = n,
+			      .hash = dcp_hash64(p, n) };
+}
+
+int dcp_kept_read(const struct dcp_version *v, const char *name, struct dcp_buf *out)
+{
+	dcp_auto_free char *path = path_of(v, name);
+	dcp_auto_fd int fd =
+		path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
+	struct head head, want;
+	struct stat st;
+	void *p;
+	size_t n;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
+	    !dcp_cache_trusts(path, fd) || st.st_size < (off_t)sizeof(head) ||
+	    (uint64_t)st.st_size > MOST ||
+	    pread(fd, &head, sizeof(head), 0) != (ssize_t)sizeof(head))
+		return -ENOENT;
+	n = (size_t)st.st_size - sizeof(head);
+	p = dcp_buf_grow(out, n);
+	if (!p)
+		return -ENOMEM;
+	if (pread(fd, p, n, sizeof(head)) != (ssize_t)n)
+		return -ENOENT;
+	want = head_of(v, name, p, n);
+	if (memcmp(&head, &want, sizeof(head)) != 0)
+		return -ENOENT;
+	dcp_cache_use(fd);
+	return 0;
+}
+
+void dcp_kept_write(const struct dcp_version *v, const char *name, const void *p, size_t n)
+{
+	dcp_auto_free char *path = path_of(v, name), *part = NULL, *dir = NULL;
+	struct head head = head_of(v, name, p, n);
+	struct dcp_trim room = { .ext = DCP_CACHE_KEPT_EXT,
+				 .keep = path,
+				 .most = MOST_OF_ALL,
+				 .days = DCP_CACHE_DAYS };
+	dcp_auto_fd int fd = -1;
+	struct dcp_trimmed trimmed;
+	bool good;
+
+	if (!path || n > MOST - sizeof(head) ||
+	    asprintf(&part, "%s.tmp-%d", path, (int)getpid()) < 0)
+		return;
+	unlink(part);
+	fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	good = fd >= 0 && write(fd, &head, sizeof(head)) == (ssize_t)sizeof(head) &&
+	       write(fd, p, n) == (ssize_t)n;
+	if (!good || rename(part, path) < 0)
+		unlink(part);
+	dir = strndup(path, (size_t)(strrchr(path, '/') ? strrchr(path, '/') - path : 0));
+	if (dir && *dir)
+		dcp_cache_trim(dir, &room, &trimmed);
+}

@@ -1,0 +1,341 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""dcpfs stats and diff: every number beside numpy's in float64, and planted faults."""
+import json
+import math
+import os
+import struct
+import sys
+
+import numpy
+
+sys.path.insert(0, "tests/mount")
+from torch_files import Tensor, torch_save  # noqa: E402
+from cli import BAD, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run, write  # noqa: F401
+
+SEED = int(os.environ.get("DCPFS_TEST_SEED", "20261128"))
+RNG = numpy.random.default_rng(SEED)
+
+
+# ---- numbers of every dtype as float64, by the definitions of the types ----
+
+def small(bits, exponent, mantissa, bias, kind):
+    """One number of a small float: kind 'fn' has only NaN (all ones), 'ieee' has infinities, 'fnuz' NaN as negative zero."""
+    sign = -1.0 if bits >> (exponent + mantissa) else 1.0
+    e, m = bits >> mantissa & (1 << exponent) - 1, bits & (1 << mantissa) - 1
+    if kind == "fnuz" and bits == 1 << (exponent + mantissa):
+        return math.nan
+    if kind == "ieee" and e == (1 << exponent) - 1:
+        return math.nan if m else sign * math.inf
+    if kind == "fn" and e == (1 << exponent) - 1 and m == (1 << mantissa) - 1:
+        return math.nan
+    return sign * (math.ldexp(m, 1 - bias - mantissa) if e == 0 else math.ldexp((1 << mantissa) + m, e - bias - mantissa))
+
+
+SMALL = {"F8_E4M3": (4, 3, 7, "fn"), "F8_E5M2": (5, 2, 15, "ieee"), "F8_E4M3FNUZ": (4, 3, 8, "fnuz"), "F8_E5M2FNUZ": (5, 2, 16, "fnuz")}
+PLAIN = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U64": "<u8", "U32": "<u4",
+         "U16": "<u2", "U8": "u1", "BOOL": "u1", "C64": "<f4"}
+LEAST = {"F64": 2.0**-1022, "F32": 2.0**-126, "BF16": 2.0**-126, "F16": 2.0**-14, "F8_E4M3": 2.0**-6, "F8_E5M2": 2.0**-14,
+         "F8_E4M3FNUZ": 2.0**-7, "F8_E5M2FNUZ": 2.0**-15, "F4": 1.0, "C64": 2.0**-126}
+
+
+def values(dtype, raw):
+    if dtype in PLAIN:
+        return numpy.frombuffer(raw, PLAIN[dtype]).astype("f8")
+    if dtype == "BF16":
+        return (numpy.frombuffer(raw, "<u2").astype("<u4") << 16).view("<f4").astype("f8")
+    b = numpy.frombuffer(raw, "u1")
+    if dtype == "F4":
+        table = numpy.array([small(i, 2, 1, 1, "none") for i in range(16)])
+        return table[numpy.stack([b & 15, b >> 4], 1).reshape(-1)]
+    if dtype == "F8_E8M0":
+        return numpy.array([math.nan if i == 255 else math.ldexp(1, i - 127) for i in range(256)])[b]
+    return numpy.array([small(i, *SMALL[dtype]) for i in range(256)])[b]
+
+
+SIZE = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "U64": 8, "U32": 4, "U16": 2, "C64": 8}
+
+
+def near(got, want, what, rel=1e-12):
+    check(got is not None and math.isclose(got, want, rel_tol=rel, abs_tol=1e-300), f"{what}: {got} is not {want}")
+
+
+def compare_stats(got, dtype, raw, what):
+    x = values(dtype, raw)
+    fin = x[numpy.isfinite(x)]
+    equal(got["n"], x.size, f"{what}: numbers")
+    equal(got["nan"], int(numpy.isnan(x).sum()), f"{what}: NaN")
+    equal(got["inf"], int(numpy.isinf(x).sum()), f"{what}: Inf")
+    equal(got["zeros"], int((x == 0).sum()), f"{what}: zeros")
+    if dtype in LEAST:
+        equal(got["denormals"], int(((x != 0) & (abs(x) < LEAST[dtype])).sum()), f"{what}: denormals")
+    for name, hit in ("first_nan", numpy.isnan(x)), ("first_inf", numpy.isinf(x)):
+        at = int(numpy.argmax(hit)) if hit.any() else None
+        at = at // 2 if at is not None and dtype in ("C64", "F4") else at
+        equal(got[name], None if at is None else f"[{at}]", f"{what}: {name}")
+    if fin.size:
+        scale = float(abs(fin).max()) or 1.0
+        y = fin / scale  # no overflow of squares
+        near(got["min"], float(fin.min()), f"{what}: min")
+        near(got["max"], float(fin.max()), f"{what}: max")
+        check(abs(got["mean"] - float(y.mean()) * scale) <= 1e-12 * scale, f"{what}: mean {got['mean']} {y.mean() * scale}")
+        if scale < 1e150:
+            near(got["std"], float(y.std()) * scale, f"{what}: std", 1e-9)
+            near(got["norm"], float(numpy.sqrt((y * y).sum())) * scale, f"{what}: norm", 1e-12)
+
+
+def every_dtype_has_numpys_numbers():
+    tensors, n = {}, 5003  # no multiple of a block
+    for dtype in list(PLAIN) + ["BF16", "F8_E8M0", "F4", *SMALL]:
+        size, per = SIZE.get(dtype, 1), 2 if dtype == "F4" else 1
+        tensors[f"{dtype}.random"] = (dtype, [n * per], RNG.bytes(n * size))  # NaN, infinities, denormals and all
+        tensors[f"{dtype}.zero"] = (dtype, [7 * per], bytes(7 * size))
+        tensors[f"{dtype}.empty"] = (dtype, [0], b"")
+        if dtype == "BOOL":
+            tensors["BOOL.random"] = (dtype, [n], RNG.integers(0, 2, n, "u1").tobytes())
+    for dtype, form in ("F64", "<f8"), ("F32", "<f4"), ("F16", "<f2"):
+        x = RNG.standard_normal(70001)
+        tensors[f"{dtype}.normal"] = (dtype, [70001], x.astype(form).tobytes())
+        tensors[f"{dtype}.far"] = (dtype, [70001], (1000 + x).astype(form).tobytes())  # a mean far from zero
+        tensors[f"{dtype}.tiny"] = (dtype, [70001], (x * 1e-5).astype(form).tobytes())
+    x = RNG.standard_normal(70001).astype("<f4")
+    tensors["BF16.normal"] = ("BF16", [70001], (x.view("<u4") >> 16).astype("<u2").tobytes())
+    write(SCRATCH / "all" / "model.safetensors", tensors)
+    got = {row["name"]: row for row in data("stats", "--json", SCRATCH / "all")}
+    equal(set(got), set(tensors), "tensors")
+    for key, (dtype, _, raw) in tensors.items():
+        compare_stats(got[key], dtype, raw, key)
+    equal(got["I64.random"]["min"], int(numpy.frombuffer(tensors["I64.random"][2], "<i8").min()), "integers of 64 bits are exact")
+    equal(got["U64.random"]["max"], int(numpy.frombuffer(tensors["U64.random"][2], "<u8").max()), "without a sign, too")
+    equal({k: r["note"] for k, r in got.items() if k.endswith(".zero") and k != "F8_E8M0.zero"},
+          {k: "zero" for k in got if k.endswith(".zero") and k != "F8_E8M0.zero"}, "zeros are noted")
+    kept = data("stats", "--json", SCRATCH / "all")
+    equal(kept, list(got.values()), "the second call")
+    bins = {row["name"]: row for row in data("stats", "--json", "--histogram", "--keys", "F32.normal", SCRATCH / "all")}["F32.normal"]
+    x = values("F32", tensors["F32.normal"][2])
+    equal(sum(b["count"] for b in bins["histogram"]), int((x != 0).sum()), "all are in the histogram")
+    for b in bins["histogram"]:
+        lo, hi = sorted((abs(b["from"]), abs(b["to"])))
+        want = ((abs(x) >= lo) & (abs(x) < hi) & ((x < 0) == (b["from"] < 0))).sum()
+        equal(b["count"], int(want), f"numbers from {b['from']} to {b['to']}")
+
+
+def second_call_reads_nothing_and_sees_changes():
+    top = SCRATCH / "kept" / "model.safetensors"
+    write(top, {"w": ("F32", [4], struct.pack("<4f", 1, 2, 3, 4))})
+    os.utime(top, (1e9, 1e9))
+    first = data("stats", "--json", top.parent)
+    equal(data("stats", "--json", top.parent), first, "again")
+    check(any(f.suffix == ".kept" for f in (SCRATCH / "cache").iterdir()), "nothing is kept in the cache")
+    write(top, {"w": ("F32", [4], struct.pack("<4f", 1, 2, 3, 5))})
+    os.utime(top, (1e9, 1e9))
+    equal(data("stats", "--json", top.parent)[0]["max"], 5.0, "after the file was changed")
+    for f in (SCRATCH / "cache").glob("*.kept"):
+        raw = bytearray(f.read_bytes())
+        raw[-20] ^= 1
+        f.write_bytes(raw)
+    equal(data("stats", "--json", top.parent)[0]["max"], 5.0, "what is kept was damaged")
+
+
+def nan_at_edges_is_found():
+    n = 128 * 192 * 1024 // 4 + 1000  # more than a span
+    for at in 0, 1023, 1024, n - 1001, n - 1000, n - 1:
+        x = numpy.ones(n, "<f4")
+        x[at] = math.nan
+        path = SCRATCH / "nan" / "model.safetensors"
+        write(path, {"good": ("F32", [2], struct.pack("<2f", 1, 2)), "w": ("F32", [n // 4, 4], x.tobytes())})
+        got = run("stats", "--nan", path.parent)
+        equal(got.returncode, NO, f"NaN at {at}")
+        equal(got.stdout.decode(), f"w: 1 NaN, the first at [{at // 4}, {at % 4}]\n", f"NaN at {at}")
+    write(path, {"w": ("F32", [2], struct.pack("<2f", 1, 2))})
+    got = run("stats", "--nan", path.parent)
+    equal((got.returncode, got.stdout), (OK, b""), "no NaN")
+
+
+def unwritten_and_constant_are_noted():
+    top = SCRATCH / "notes"
+    write(top / "model.safetensors", {"one": ("F32", [100], struct.pack("<f", 1.5) * 100),
+                                      "hole": ("F32", [1 << 18], bytes(4 << 18)), "end": ("F32", [1], struct.pack("<f", 2)),
+                                      "random": ("BF16", [4096], RNG.bytes(8192))})
+    raw = (top / "model.safetensors").read_bytes()
+    with open(top / "model.safetensors", "wb") as f:  # without writing the zeros
+        at = raw.index(bytes(1 << 16))
+        f.write(raw[:at])
+        f.seek(at + len(raw[at:]) - len(raw[at:].lstrip(b"\0")))
+        f.write(raw[at:].lstrip(b"\0"))
+    equal((top / "model.safetensors").read_bytes(), raw, "the same bytes")
+    got = {row["name"]: row["note"] for row in data("stats", "--json", top)}
+    equal(got["one"], "constant", "constant")
+    equal(got["random"], "looks uninitialised", "random bits")
+    check(got["hole"] in ("never written", "zero"), f"a hole: {got['hole']}")  # not every file system has holes
+
+
+# ---- diff ----
+
+def bf16(x):
+    return (x.astype("<f4").view("<u4") >> 16).astype("<u2").tobytes()
+
+
+def ulps_of(dtype, a, b):
+    bits = {"F32": "<i4", "BF16": "<i2", "F16": "<i2", "F64": "<i8"}[dtype]
+    x, y = (numpy.frombuffer(raw, bits).astype(object) for raw in (a, b))
+    top = 1 << (8 * SIZE[dtype] - 1)
+    x, y = (numpy.array([v if v >= 0 else -(v + top) for v in z], object) for z in (x, y))
+    return numpy.abs(x - y)
+
+
+def compare_diff(row, dtype, a, b, what):
+    x, y = values(dtype, a), values(dtype, b)
+    size = SIZE.get(dtype, 1)
+    u, v = (numpy.frombuffer(raw, f"V{size}") for raw in (a, b))
+    changed = u != v
+    equal(row["changed"], int(changed.sum()), f"{what}: changed")
+    equal(row["first"], f"[{int(numpy.argmax(changed))}]" if changed.any() else None, f"{what}: first")
+    both = numpy.isfinite(x) & numpy.isfinite(y)
+    x, y = x[both], y[both]
+    d, m = abs(x - y), numpy.maximum(abs(x), abs(y))
+    r = d / numpy.where(m == 0, 1, m)
+    near(row["max_abs"], float(d.max()), f"{what}: max_abs")
+    near(row["mean_abs"], float(d.mean()), f"{what}: mean_abs", 1e-9)
+    near(row["max_rel"], float(r.max()), f"{what}: max_rel")
+    near(row["mean_rel"], float(r.mean()), f"{what}: mean_rel", 1e-9)
+    near(row["relative_l2"], float(numpy.linalg.norm(x - y) / numpy.linalg.norm(x)), f"{what}: relative_l2", 1e-9)
+    near(row["cosine"], float(x @ y / numpy.linalg.norm(x) / numpy.linalg.norm(y)), f"{what}: cosine", 1e-9)
+    if dtype in ("F32", "BF16", "F16"):
+        far = ulps_of(dtype, a, b)
+        for bin_ in row["ulps"]:
+            want = sum(1 for f in far if bin_["from"] <= f <= bin_["to"])
+            equal(bin_["count"], want, f"{what}: ulps from {bin_['from']} to {bin_['to']}")
+        equal(sum(bin_["count"] for bin_ in row["ulps"]), len(far), f"{what}: all have a distance")
+
+
+def differences_are_numpys():
+    a, b, n = {}, {}, 3001
+    for dtype, form in ("F64", "<f8"), ("F32", "<f4"), ("F16", "<f2"), ("BF16", None):
+        x = RNG.standard_normal(n)
+        y = x.copy()
+        y[RNG.integers(0, n, 100)] *= 1.01
+        y[5] = -x[5]
+        put = bf16 if form is None else lambda z, f=form: z.astype(f).tobytes()
+        a[dtype], b[dtype] = (dtype, [n], put(x)), (dtype, [n], put(y))
+    for dtype in "I64", "I32", "I16", "I8", "U32", "U16", "U8":
+        x = RNG.integers(0, 100, n).astype(PLAIN[dtype])
+        y = x.copy()
+        y[7::50] += 3
+        a[dtype], b[dtype] = (dtype, [n], x.tobytes()), (dtype, [n], y.tobytes())
+    for dtype in SMALL:
+        x = RNG.integers(0, 64, n).astype("u1")
+        y = x.copy()
+        y[11::90] ^= 1
+        a[dtype], b[dtype] = (dtype, [n], x.tobytes()), (dtype, [n], y.tobytes())
+    write(SCRATCH / "da" / "model.safetensors", a)
+    write(SCRATCH / "db" / "model.safetensors", b)
+    got = run("diff", "--json", SCRATCH / "da", SCRATCH / "db")
+    equal(got.returncode, NO, "they differ")
+    rows = {row["name"]: row for row in json.loads(got.stdout)}
+    for key, (dtype, _, raw) in a.items():
+        equal(rows[key]["state"], "differs", key)
+        compare_diff(rows[key], dtype, raw, b[key][2], key)
+    got = run("diff", SCRATCH / "da", SCRATCH / "da")
+    equal((got.returncode, got.stdout.decode()), (OK, f"{len(a)} equal\n"), "the same")
+
+
+def one_element_is_found_wherever_it_is():
+    n = 128 * 192 * 1024 // 2 + 5000
+    x = numpy.arange(n, dtype="<u2") & 0x3fff
+    write(SCRATCH / "one-a" / "model.safetensors", {"w": ("BF16", [n], x.tobytes())})
+    for at in 0, 1, 1023, 1024, 98303, 98304, n - 5001, n - 5000, n - 1:
+        y = x.copy()
+        y[at] ^= 1
+        write(SCRATCH / "one-b" / "model.safetensors", {"w": ("BF16", [n], y.tobytes())})
+        for quick in (), ("--quick",):
+            got = run("diff", "--json", *quick, SCRATCH / "one-a", SCRATCH / "one-b")
+            row = json.loads(got.stdout)[0]
+            equal((got.returncode, row["state"], row["first"]), (NO, "differs", f"[{at}]"), f"element {at} {quick}")
+        equal(row["changed"], None, "--quick does not count")
+
+
+def keys_shapes_and_dtypes_differ():
+    one = struct.pack("<4f", 1, 2, math.nan, 4)
+    write(SCRATCH / "ka" / "model.safetensors",
+          {"only.a": ("F32", [4], one), "shape": ("F32", [2, 2], one), "nan": ("F32", [4], one),
+           "dtype": ("F32", [4], struct.pack("<4f", 1, 2, 3, 4)), "opaque": ("F6_E2M3", [8], bytes(6)), "zero": ("F32", [1], bytes(4)),
+           "other.nan": ("F32", [1], struct.pack("<I", 0x7fc00000))})
+    write(SCRATCH / "kb" / "model.safetensors",
+          {"only.b": ("F32", [4], one), "shape": ("F32", [4], one), "nan": ("F32", [4], one),
+           "dtype": ("BF16", [4], bf16(numpy.array([1., 2., 3., 4.]))), "opaque": ("F6_E2M3", [8], bytes(5) + b"\1"),
+           "zero": ("F32", [1], struct.pack("<f", -0.0)), "other.nan": ("F32", [1], struct.pack("<I", 0x7fc00001))})
+    got = run("diff", "--json", SCRATCH / "ka", SCRATCH / "kb")
+    rows = {row["name"]: row for row in json.loads(got.stdout)}
+    equal({k: r["state"] for k, r in rows.items()},
+          {"only.a": "only in A", "only.b": "only in B", "shape": "shape", "nan": "equal", "dtype": "dtype", "opaque": "differs",
+           "zero": "differs", "other.nan": "differs"}, "states")
+    equal(rows["other.nan"]["nonfinite"], 1, "another NaN")
+    equal((rows["zero"]["changed"], rows["zero"]["max_abs"]), (1, 0.0), "zeros of both signs")
+    text = run("diff", SCRATCH / "ka", SCRATCH / "kb").stdout.decode()
+    for says in "shape [2, 2] | [4]", "dtype F32 | BF16", "only in A", "1 changed number is NaN or infinite":
+        check(says in text, f"{says!r} is not in {text!r}")
+    for keys, code in ("nan", OK), ("only", NO), ("dtype", NO):
+        equal(run("diff", "--keys", keys, SCRATCH / "ka", SCRATCH / "kb").returncode, code, f"--keys {keys}")
+    equal(run("diff", "--keys", "dtype", "--atol", "0", SCRATCH / "ka", SCRATCH / "kb").returncode, OK, "the same numbers")
+    fails(NO, 'no tensor of ka matches "nope"', "diff", "--keys", "nope", SCRATCH / "ka", SCRATCH / "kb")
+    fails(USAGE, "--rtol takes a number", "diff", "--rtol", "x", SCRATCH / "ka", SCRATCH / "kb")
+    fails(USAGE, "--atol takes a number", "diff", "--atol", "-1", SCRATCH / "ka", SCRATCH / "kb")
+
+
+def tolerances_are_numpys():
+    x = RNG.standard_normal(4000)
+    y = x * (1 + RNG.standard_normal(4000) * 1e-3)
+    write(SCRATCH / "ta" / "model.safetensors", {"w": ("F64", [4000], x.tobytes())})
+    write(SCRATCH / "tb" / "model.safetensors", {"w": ("F64", [4000], y.tobytes())})
+    for rtol, atol in (0, 0), (1e-3, 0), (0, 1e-3), (1e-3, 1e-4), (1e-1, 0):
+        got = run("diff", "--json", "--rtol", rtol, "--atol", atol, SCRATCH / "ta", SCRATCH / "tb")
+        beyond = int((~numpy.isclose(x, y, rtol, atol)).sum())
+        equal(json.loads(got.stdout)[0]["beyond"], beyond, f"rtol {rtol} atol {atol}")
+        equal(got.returncode, NO if beyond else OK, f"rtol {rtol} atol {atol}")
+
+
+def across_formats_and_versions():
+    """The same tensors as another family and sharding saves them are equal; versions of one source are named by it."""
+    raw = RNG.standard_normal(24).astype("<f4").tobytes()
+    write(SCRATCH / "fa" / "model.safetensors", {"w": ("F32", [6, 4], raw)})
+    torch_save(SCRATCH / "fb" / "model.pt", {"w": Tensor(raw, [6, 4])})
+    got = run("diff", SCRATCH / "fa", SCRATCH / "fb")
+    equal(got.returncode, OK, f"torch and safetensors: {got.stdout} {got.stderr}")
+    ckpt = GOLDEN / "dcp-fsdp2" / "ckpt"
+    for words in ([ckpt, 10, ckpt, 10], [ckpt, 10, 10], [ckpt / "step-10", ckpt, 10], [ckpt, 20], [ckpt, "step-20"]):
+        equal(run("diff", *words).returncode, OK, f"diff {words}")
+    for words in ([ckpt, 10, 20], [ckpt, 10], [ckpt / "step-10", ckpt / "step-20"]):
+        equal(run("diff", *words).returncode, NO, f"diff {words}")
+    by = json.loads(run("diff", "--json", "--by", "layer", ckpt, 10, 20).stdout)
+    rows = [r for r in by if r["name"] == "model.layers.0"]
+    every = [r for r in json.loads(run("diff", "--json", ckpt, 10, 20).stdout) if r["name"].startswith("model.layers.0.")]
+    equal(len(rows), 1, "one row a layer")
+    equal(rows[0]["changed"], sum(r["changed"] for r in every), "changed in the layer")
+
+
+def what_cannot_be_read_is_said():
+    top = SCRATCH / "cut"
+    for name in "ca", "cb":
+        write(top / name / "model.safetensors", {"a": ("F32", [4], bytes(16)), "b": ("F32", [4], bytes(16))})
+    path = top / "cb" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-8])
+    got = run("diff", top / "ca", top / "cb")
+    equal(got.returncode, BAD, "a file that was cut off")
+    got = run("stats", top / "cb")
+    equal(got.returncode, BAD, "a file that was cut off")
+    check(b"model.safetensors" in got.stderr, f"the file is not named: {got.stderr}")
+
+
+print(f"seed {SEED}")
+every_dtype_has_numpys_numbers()
+second_call_reads_nothing_and_sees_changes()
+nan_at_edges_is_found()
+unwritten_and_constant_are_noted()
+differences_are_numpys()
+one_element_is_found_wherever_it_is()
+keys_shapes_and_dtypes_differ()
+tolerances_are_numpys()
+across_formats_and_versions()
+what_cannot_be_read_is_said()
+finish()

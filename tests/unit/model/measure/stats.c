@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Numbers of a tensor, in blocks and parts, beside plain loops; tests/cli/trust.py has numpy's. */
+#include "tests/unit/t.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/model/measure/stats.h"
+
+enum { N = 3001 };
+
+static void measure(struct dcp_stats *s, enum dcp_dtype t, const void *p, size_t n)
+{
+	dcp_stats_init(s);
+	dcp_stats_add(s, NULL, t, 0, p, n);
+}
+
+static void parts_are_joined_as_one(void **state)
+{
+	static float x[N];
+	struct dcp_stats all, part, sum;
+
+	(void)state;
+	for (size_t i = 0; i < N; i++)
+		x[i] = 1000.0f + (float)(i * 7919 % 1000) / 500.0f;
+	x[1500] = NAN;
+	x[2000] = -INFINITY;
+	measure(&all, DCP_DTYPE_F32, x, N);
+	dcp_stats_init(&sum);
+	for (size_t i = 0; i < N; i += 700) {
+		dcp_stats_init(&part);
+		dcp_stats_add(&part, NULL, DCP_DTYPE_F32, i, x + i,
+			      DCP_MIN(N - i, (size_t)700));
+		dcp_stats_join(&sum, &part);
+	}
+	assert_int_equal(all.n, N);
+	assert_int_equal(all.finite, N - 2);
+	assert_int_equal(sum.finite, N - 2);
+	assert_int_equal(all.first_nan, 1500);
+	assert_int_equal(sum.first_nan, 1500);
+	assert_int_equal(sum.first_inf, 2000);
+	assert_true(fabs(sum.mean - all.mean) < 1e-9);
+	assert_true(fabs(dcp_stats_std(&sum) - dcp_stats_std(&all)) < 1e-9);
+	assert_true(sum.min == all.min && sum.max == all.max);
+}
+
+/* The variance is 10^-12 of the mean's square: sums of squares alone would lose it. */
+static void small_deviations_are_kept(void **state)
+{
+	static double x[N];
+	struct dcp_stats s;
+
+	(void)state;
+	for (size_t i = 0; i < N; i++)
+		x[i] = 1e6 + (i % 2 ? 1.0 : -1.0);
+	measure(&s, DCP_DTYPE_F64, x, N - 1);
+	assert_true(fabs(s.mean - 1e6) < 1e-6);
+	assert_true(fabs(dcp_stats_std(&s) - 1.0) < 1e-6);
+}
+
+static void constants_are_of_equal_bits(void **state)
+{
+	static const float same[] = { -1.5f, -1.5f }, zeros[] = { 0.0f, -0.0f };
+	static const int64_t whole[] = { INT64_MIN, INT64_MIN, INT64_MAX };
+	struct dcp_stats s;
+
+	(void)state;
+	measure(&s, DCP_DTYPE_F32, same, 2);
+	assert_true(dcp_stats_is_constant(&s));
+	measure(&s, DCP_DTYPE_F32, zeros, 2);
+	assert_false(dcp_stats_is_constant(&s));
+	assert_int_equal(s.zeros, 2);
+	measure(&s, DCP_DTYPE_I64, whole, 2);
+	assert_true(dcp_stats_is_constant(&s));
+	measure(&s, DCP_DTYPE_I64, whole, 3);
+	assert_int_equal(s.low, INT64_MIN);
+	assert_int_equal(s.high, INT64_MAX);
+	measure(&s, DCP_DTYPE_F32, same, 0);
+	assert_false(dcp_stats_is_constant(&s));
+	assert_int_equal(s.finite, 0);
+}
+
+static void two_values_are_in_a_byte_of_f4(void **state)
+{
+	static const uint8_t x[] = { 0x72, 0xf0 }; /* 1, 6; 0, -6 */
+	struct dcp_stats s;
+
+	(void)state;
+	measure(&s, DCP_DTYPE_F4, x, 2);
+	assert_int_equal(s.n, 4);
+	assert_int_equal(s.zeros, 1);
+	assert_true(s.min == -6 && s.max == 6 && s.mean == 0.25);
+	assert_true(dcp_stats_number(DCP_DTYPE_F4, x, 1) == 6);
+}
+
+static void numbers_fall_between_powers_of_two(void **state)
+{
+	static const float x[] = { 1.0f, 1.99f, 2.0f, -0.5f, 0.0f, 1e-45f };
+	static struct dcp_stats_bins bins;
+	struct dcp_stats s;
+
+	(void)state;
+	dcp_stats_init(&s);
+	dcp_stats_add(&s, &bins, DCP_DTYPE_F32, 0, x, 6);
+	assert_int_equal(bins.n[0][-DCP_STATS_BIN_LEAST], 2);
+	assert_int_equal(bins.n[0][1 - DCP_STATS_BIN_LEAST], 1);
+	assert_int_equal(bins.n[1][-1 - DCP_STATS_BIN_LEAST], 1);
+	assert_int_equal(bins.n[0][-149 - DCP_STATS_BIN_LEAST], 1);
+	assert_int_equal(s.subnormals, 1);
+}
+
+T_TESTS()
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(parts_are_joined_as_one),
+		cmocka_unit_test(small_deviations_are_kept),
+		cmocka_unit_test(constants_are_of_equal_bits),
+		cmocka_unit_test(two_values_are_in_a_byte_of_f4),
+		cmocka_unit_test(numbers_fall_between_powers_of_two),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What was found in a version is kept for as long as its files do not change. */
+#include "tests/unit/t.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "core/base/buf.h"
+#include "core/store/cache/kept.h"
+#include "tests/unit/t/version.h"
+
+static int read_back(struct dcp_version *v, const char *name, const char *want)
+{
+	dcp_auto_buf struct dcp_buf got = DCP_BUF_INIT;
+	int rc = dcp_kept_read(v, name, &got);
+
+	if (rc == 0) {
+		assert_int_equal(got.n, strlen(want));
+		assert_memory_equal(got.p, want, got.n);
+	}
+	return rc;
+}
+
+static void is_read_as_it_was_written(void **state)
+{
+	struct t_version *p = *state;
+	struct dcp_version *v = t_version_open(p);
+
+	assert_int_equal(read_back(v, "stats", "found"), -ENOENT);
+	dcp_kept_write(v, "stats", "found", 5);
+	assert_int_equal(read_back(v, "stats", "found"), 0);
+	assert_int_equal(read_back(v, "other", "found"), -ENOENT);
+	dcp_kept_write(v, "stats", "more is found", 13);
+	assert_int_equal(read_back(v, "stats", "more is found"), 0);
+	dcp_version_close(v);
+}
+
+static void damage_means_that_there_is_none(void **state)
+{
+	struct t_version *p = *state;
+	struct dcp_version *v = t_version_open(p);
+	char path[600];
+	int fd, n;
+
+	dcp_kept_write(v, "stats", "found", 5);
+	n = (int)strlen(dcp_version_index_path(v)) - 5;
+	snprintf(path, sizeof(path), "%.*s-stats.kept", n, dcp_version_index_path(v));
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(pwrite(fd, "x", 1, lseek(fd, 0, SEEK_END) - 1), 1);
+	assert_int_equal(read_back(v, "stats", "found"), -ENOENT);
+	assert_int_equal(ftruncate(fd, 10), 0);
+	assert_int_equal(read_back(v, "stats", "found"), -ENOENT);
+	close(fd);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(symlink("/dev/zero", path), 0);
+	assert_int_equal(read_back(v, "stats", "found"), -ENOENT);
+	dcp_version_close(v);
+}
+
+/* An index that the user named may lie in the checkpoint, where nothing is to be written. */
+static void nothing_is_kept_beside_a_sidecar(void **state)
+{
+	struct t_version *p = *state;
+	char path[200];
+	struct dcp_version *v;
+
+	snprintf(path, sizeof(path), "%s/mine.dcpx", p->source);
+	p->opts.index_file = path;
+	v = t_version_open(p);
+	dcp_kept_write(v, "stats", "found", 5);
+	assert_int_equal(read_back(v, "stats", "found"), -ENOENT);
+	dcp_version_close(v);
+}
+
+T_TESTS()
+{
+#define AT_PLACE(f) cmocka_unit_test_setup_teardown(f, t_version_setup, t_version_teardown)
+	const struct CMUnitTest tests[] = {
+		AT_PLACE(is_read_as_it_was_written),
+		AT_PLACE(damage_means_that_there_is_none),
+		AT_PLACE(nothing_is_kept_beside_a_sidecar),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,696 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/base/number.h"
+#include "core/base/text.h"
+#include "core/format/format.h"
+#include "core/model/measure/differ.h"
+#include "core/model/measure/stats.h"
+#include "core/model/name.h"
+#include "tools/cmd.h"
+#include "tools/out.h"
+#include "tools/pick.h"
+#include "tools/trust/walk.h"
+
+struct diff_opts {
+	int form, by;
+	bool quick;
+	const char *rtol, *atol;
+	uint64_t jobs;
+	struct opt_texts keys;
+	struct pick_opts pick;
+};
+
+static const struct opt opts[] = {
+	WALK_OPT_KEYS(struct diff_opts),
+	WALK_OPT_BY(struct diff_opts),
+	{ 'q', "quick", NULL,
+	  "only whether and where: stop in a tensor at its first difference", OPT_FLAG,
+	  .off = offsetof(struct diff_opts, quick) },
+	{ 0, "rtol", "R", "numbers are equal up to R times that of B; default 0", OPT_TEXT,
+	  .off = offsetof(struct diff_opts, rtol) },
+	{ 0, "atol", "D", "and up to D; then dtypes may differ, too; default 0", OPT_TEXT,
+	  .off = offsetof(struct diff_opts, atol) },
+	WALK_OPT_JOBS(struct diff_opts),
+	{ PICK_CACHE_ROW(struct diff_opts) },
+	PICK_OPTS_HF(struct diff_opts),
+	PICK_OPT_JSON(struct diff_opts),
+	PICK_OPT_TSV(struct diff_opts),
+	OPT_END
+};
+
+static const struct opt_operand operands[] = { { "A", false, OPT_SOURCE },
+					       { "VERSION", true, OPT_VERSION },
+					       { "B", false, OPT_SOURCE },
+					       { "VERSION", true, OPT_VERSION },
+					       { 0 } };
+
+enum state { EQUAL, CLOSE, DIFFERS, DTYPE, SHAPE, ONLY_A, ONLY_B, UNREAD, OBJECT };
+static const char *const states[] = { "equal",     "close",     "differs",    "dtype", "shape",
+				      "only in A", "only in B", "unreadable", "object" };
+
+/* A key of either side. */
+struct pair {
+	const char *name;
+	const struct walk_key *a, *b;
+	enum state state;
+	struct dcp_difference d;
+	uint64_t tensors; /* of a group */
+};
+
+struct differing {
+	const struct diff_opts *o;
+	struct pick p[2];
+	struct walk_keys keys[2];
+	struct dcp_tolerance tolerance;
+	bool tolerates;
+	struct pair *pairs;
+	size_t n, unequal;
+	struct dcp_buf objects; /* struct pair: of objects that differ */
+	bool no_objects;        /* they are not compared */
+	enum cmd_exit code;
+	struct dcp_arena arena;
+	struct out out;
+};
+
+/* ---- comparing ---- */
+
+struct found {
+	struct dcp_difference d;
+	bool begun;
+};
+
+static int look(void *ctx, const struct walk_item *item, void *found, uint64_t first,
+		const void *a, const void *b, size_t n)
+{
+	const struct differing *w = ctx;
+	struct found *f = found;
+
+	if (!f->begun)
+		dcp_difference_init(&f->d);
+	f->begun = true;
+	dcp_difference_add(&f->d, &w->tolerance, item->key[0]->dtype, a, item->key[1]->dtype, b,
+			   item->key[0]->itemsize, first, n);
+	return w->o->quick && (w->tolerates ? f->d.far : f->d.changed);
+}
+
+static void judge(const struct differing *w, struct pair *p)
+{
+	bool same_type =
+		p->a->dtype == p->b->dtype && strcmp(p->a->dtype_name, p->b->dtype_name) == 0;
+
+	if (p->d.changed == 0 && same_type)
+		p->state = EQUAL;
+	else if (w->tolerates && p->d.far == 0 && !dcp_stats_is_opaque(p->a->dtype))
+		p->state = CLOSE;
+	else
+		p->state = same_type ? DIFFERS : DTYPE;
+}
+
+static void done(void *ctx, const struct walk_item *item, void *found, size_t nspans, int rc,
+		 unsigned side, const struct dcp_err *err)
+{
+	struct differing *w = ctx;
+	struct pair *p = &w->pairs[item->tag];
+	enum cmd_exit code;
+
+	dcp_difference_init(&p->d);
+	if (rc < 0) {
+		p->state = UNREAD;
+		code = cmd_fail(cmd_exit_of(rc), "%s: %s: %s", w->p[side].ck.name,
+				item->key[side]->key, err->msg[0] ? err->msg : strerror(-rc));
+		w->code = w->code == CMD_OK ? code : w->code;
+		return;
+	}
+	for (size_t i = 0; i < nspans; i++) {
+		const struct found *f = (const struct found *)found + i;
+
+		if (f->begun)
+			dcp_difference_join(&p->d, &f->d);
+	}
+	judge(w, p);
+}
+
+static bool same_shape(const struct walk_key *a, const struct walk_key *b)
+{
+	return a->ndim == b->ndim && dcp_dims_compare(a->shape, b->shape, a->ndim) == 0;
+}
+
+/* What is known without reading; false: it must be read. */
+static bool is_known(struct pair *p)
+{
+	bool known = true;
+
+	dcp_difference_init(&p->d);
+	if (!p->b)
+		p->state = ONLY_A;
+	else if (!p->a)
+		p->state = ONLY_B;
+	else if (!same_shape(p->a, p->b))
+		p->state = SHAPE;
+	else if ((p->a->dtype != p->b->dtype ||
+		  (p->a->dtype == DCP_DTYPE_OTHER &&
+		   strcmp(p->a->dtype_name, p->b->dtype_name) != 0)) &&
+		 !dcp_can_differ(p->a->dtype, p->b->dtype))
+		p->state = DTYPE;
+	else if (p->a->itemsize != p->b->itemsize && p->a->dtype == p->b->dtype)
+		p->state = DTYPE;
+	else
+		known = false;
+	return known;
+}
+
+static int compare(struct differing *w)
+{
+	size_t na = WALK_NKEYS(&w->keys[0]), nb = WALK_NKEYS(&w->keys[1]), i = 0, k = 0;
+	const struct walk_key *a = WALK_KEYS(&w->keys[0]), *b = WALK_KEYS(&w->keys[1]);
+	struct walk walk = { .version = { w->p[0].ck.v, w->p[1].ck.v },
+			     .jobs = (unsigned)w->o->jobs,
+			     .found = sizeof(struct found),
+			     .look = look,
+			     .done = done,
+			     .ctx = w,
+			     .what = "comparing" };
+	int rc;
+
+	w->pairs = calloc(na + nb + 1, sizeof(*w->pairs));
+	walk.items = calloc(na + nb + 1, sizeof(*walk.items));
+	if (!w->pairs || !walk.items) {
+		free(walk.items);
+		return -ENOMEM;
+	}
+	while (i < na || k < nb) {
+		int order = i == na ? 1 : k == nb ? -1 : strcmp(a[i].key, b[k].key);
+		struct pair *p = &w->pairs[w->n];
+
+		p->a = order <= 0 ? &a[i++] : NULL;
+		p->b = order >= 0 ? &b[k++] : NULL;
+		p->name = p->a ? p->a->key : p->b->key;
+		p->tensors = 1;
+		if (!is_known(p))
+			walk.items[walk.n++] = (struct walk_item){ { p->a, p->b }, w->n };
+		w->n++;
+	}
+	rc = walk_run(&walk);
+	free(walk.items);
+	return rc;
+}
+
+/* ---- objects ---- */
+
+struct objects {
+	struct differing *w;
+	unsigned side;
+};
+
+static int compare_object(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
+{
+	const struct objects *s = ctx;
+	struct differing *w = s->w;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
+	struct dcp_index *ix = dcp_version_index(w->p[s->side].ck.v);
+	struct dcp_index *other = dcp_version_index(w->p[!s->side].ck.v);
+	struct pair p = { .state = OBJECT };
+	struct dcp_row found;
+	struct dcp_object a, b;
+	int rc;
+
+	if (w->o->keys.n) {
+		bool wanted = false;
+
+		for (size_t i = 0; i < w->o->keys.n; i++)
+			wanted = wanted || dcp_name_listed(&w->o->keys.v[i], 1, row->key);
+		if (!wanted)
+			return 0;
+	}
+	rc = dcp_index_by_key(other, DCP_ROW_OBJECT, row->key, &arena, &found);
+	if (rc == -ENOENT) {
+		p.state = s->side ? ONLY_B : ONLY_A;
+	} else if (rc < 0 || s->side) {
+		return rc; /* the other side has compared it */
+	} else {
+		rc = dcp_index_object(ix, row->id, &arena, &a, NULL);
+		if (rc == 0)
+			rc = dcp_index_object(other, found.id, &arena, &b, NULL);
+		if (rc < 0)
+			return rc;
+		if (a.json && b.json && strcmp(a.json, b.json) == 0 &&
+		    strcmp(a.type ? a.type : "", b.type ? b.type : "") == 0)
+			return 0;
+		if (!a.json || !b.json)
+			p.state = UNREAD;
+	}
+	p.name = dcp_arena_strdup(&w->arena, row->key);
+	dcp_buf_add(&w->objects, &p, sizeof(p));
+	return p.name ? dcp_buf_error(&w->objects) : -ENOMEM;
+}
+
+/* What is no tensor has the same form only in the same format. */
+static int compare_objects(struct differing *w)
+{
+	int rc = 0;
+
+	w->no_objects = w->p[0].ck.base || w->p[1].ck.base ||
+			w->p[0].ck.found->format != w->p[1].ck.found->format;
+	for (unsigned side = 0; side < 2 && rc == 0 && !w->no_objects; side++) {
+		struct objects s = { w, side };
+
+		rc = dcp_each_row(dcp_version_index(w->p[side].ck.v), DCP_ROW_OBJECT,
+				  compare_object, &s);
+	}
+	return rc;
+}
+
+/* ---- groups ---- */
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(((const struct pair *)a)->name, ((const struct pair *)b)->name);
+}
+
+static int group(struct differing *w)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < w->n; i++) {
+		dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
+		struct pair *p = &w->pairs[i];
+
+		walk_group((enum walk_by)w->o->by, p->a ? p->a : p->b, &name);
+		p->name = name.p ? dcp_arena_strdup(&w->arena, name.p) : NULL;
+		if (!p->name)
+			return -ENOMEM;
+	}
+	if (w->n)
+		qsort(w->pairs, w->n, sizeof(*w->pairs), by_name);
+	for (size_t i = 0; i < w->n; i++) {
+		struct pair *p = &w->pairs[i], *to = n ? &w->pairs[n - 1] : NULL;
+
+		if (!to || strcmp(to->name, p->name) != 0) {
+			w->pairs[n++] = *p;
+			continue;
+		}
+		dcp_difference_join(&to->d, &p->d);
+		to->tensors++;
+		/* The worst of them; that is what its place in the list of states says. */
+		to->state = DCP_MAX(to->state, p->state);
+	}
+	w->n = n;
+	return 0;
+}
+
+/* ---- printing ---- */
+
+static void put_shapes(char *buf, size_t size, const struct pair *p)
+{
+	char a[512], b[512];
+
+	dcp_dims_text(a, sizeof(a), p->a->shape, p->a->ndim);
+	dcp_dims_text(b, sizeof(b), p->b->shape, p->b->ndim);
+	snprintf(buf, size, "shape %s | %s", a, b);
+}
+
+static const char *say_state(char *buf, size_t size, const struct pair *p)
+{
+	if (p->state == SHAPE && p->tensors == 1)
+		put_shapes(buf, size, p);
+	else if (p->state == DTYPE && p->tensors == 1)
+		snprintf(buf, size, "dtype %s | %s", p->a->dtype_name, p->b->dtype_name);
+	else
+		snprintf(buf, size, "%s", states[p->state]);
+	return buf;
+}
+
+static void put_ulps(struct out *o, const uint64_t *ulps)
+{
+	dcp_jsonw_put_array(&o->json, "ulps");
+	for (unsigned i = 0; i < DCP_DIFFER_ULPS; i++) {
+		if (!ulps[i])
+			continue;
+		dcp_jsonw_object(&o->json);
+		dcp_jsonw_put_u64(&o->json, "from", i ? 1ull << (i - 1) : 0);
+		dcp_jsonw_put_u64(&o->json, "to", i ? (1ull << (i - 1)) * 2 - 1 : 0);
+		dcp_jsonw_put_u64(&o->json, "count", ulps[i]);
+		dcp_jsonw_end(&o->json);
+	}
+	dcp_jsonw_end(&o->json);
+}
+
+static void put_shape(struct out *o, const char *name, const struct walk_key *k)
+{
+	char text[2048];
+
+	out_put_str(o, name, k ? dcp_dims_text(text, sizeof(text), k->shape, k->ndim) : NULL);
+}
+
+static void put_pair(const struct differing *w, struct out *o, const struct pair *p,
+		     const char *kind)
+{
+	const struct dcp_difference *d = &p->d;
+	bool numbers = d->pairs && !w->o->quick;
+	bool one = p->tensors == 1;
+	char place[1024];
+
+	out_row(o);
+	out_put_str(o, "kind", kind);
+	out_put_str(o, "name", p->name);
+	out_put_str(o, "state", states[p->state]);
+	out_put_u64(o, "tensors", p->tensors);
+	out_put_str(o, "dtype_a", one && p->a ? p->a->dtype_name : NULL);
+	out_put_str(o, "dtype_b", one && p->b ? p->b->dtype_name : NULL);
+	put_shape(o, "shape_a", one ? p->a : NULL);
+	put_shape(o, "shape_b", one ? p->b : NULL);
+	out_put_u64(o, "elements", d->n);
+	if (w->o->quick) {
+		out_put_str(o, "changed", NULL);
+		out_put_f64(o, "fraction", NAN);
+	} else {
+		out_put_u64(o, "changed", d->changed);
+		out_put_f64(o, "fraction", d->n ? (double)d->changed / (double)d->n : NAN);
+	}
+	out_put_str(o, "first",
+		    one && d->changed ? walk_place(place, sizeof(place), p->a, d->first)
+				      : NULL);
+	out_put_u64(o, "beyond", d->far);
+	out_put_u64(o, "nonfinite", d->nans);
+	out_put_f64(o, "max_abs", numbers ? d->max_abs : NAN);
+	out_put_f64(o, "mean_abs", numbers ? d->sum_abs / (double)d->pairs : NAN);
+	out_put_f64(o, "max_rel", numbers ? d->max_rel : NAN);
+	out_put_f64(o, "mean_rel", numbers ? d->sum_rel / (double)d->pairs : NAN);
+	out_put_f64(o, "relative_l2", numbers ? dcp_difference_relative(d) : NAN);
+	out_put_f64(o, "cosine", numbers ? dcp_difference_cosine(d) : NAN);
+	if (o->form == OUT_JSON && numbers)
+		put_ulps(o, d->ulps);
+	out_row_end(o);
+}
+
+static void put_number(struct out_table *t, bool there, double v)
+{
+	if (there && isfinite(v))
+		out_table_printf(t, "%.4g", v);
+	else
+		out_table_cell(t, "");
+}
+
+static void put_text(const struct differing *w, struct out_table *t, const struct pair *p)
+{
+	const struct dcp_difference *d = &p->d;
+	bool some = d->changed && !w->o->quick, numbers = some && d->pairs;
+	char text[1200], n[32];
+
+	out_table_cell(t, p->name);
+	out_table_cell(t, say_state(text, sizeof(text), p));
+	out_table_cell(t, some ? out_count(n, d->changed) : "");
+	if (some)
+		out_table_printf(t, "%.3g%%", 100.0 * (double)d->changed / (double)d->n);
+	else
+		out_table_cell(t, "");
+	out_table_cell(t, d->changed && p->tensors == 1
+				  ? walk_place(text, sizeof(text), p->a, d->first)
+				  : "");
+	put_number(t, numbers, d->max_abs);
+	put_number(t, numbers, numbers ? d->sum_abs / (double)d->pairs : 0);
+	put_number(t, numbers, d->max_rel);
+	put_number(t, numbers, dcp_difference_relative(d));
+	if (numbers && isfinite(dcp_difference_cosine(d)))
+		out_table_printf(t, "%.8f", dcp_difference_cosine(d));
+	else
+		out_table_cell(t, "");
+}
+
+/* "ulps of changed numbers: 1 91%, 2-3 8%, 4-7 1%" */
+static void put_ulps_line(const struct differing *w, struct dcp_buf *b)
+{
+	uint64_t ulps[DCP_DIFFER_ULPS] = { 0 }, all = 0;
+
+	for (size_t i = 0; i < w->n; i++)
+		for (size_t k = 1; k < DCP_DIFFER_ULPS; k++) {
+			ulps[k] += w->pairs[i].d.ulps[k];
+			all += w->pairs[i].d.ulps[k];
+		}
+	if (!all || w->o->quick)
+		return;
+	dcp_buf_str(b, "ulps between changed numbers:");
+	for (unsigned k = 1; k < DCP_DIFFER_ULPS; k++) {
+		uint64_t from = 1ull << (k - 1);
+
+		if (!ulps[k])
+			continue;
+		dcp_buf_printf(b, " %" PRIu64, from);
+		if (k > 1)
+			dcp_buf_printf(b, "-%" PRIu64, from * 2 - 1);
+		dcp_buf_printf(b, ": %.3g%%;", 100.0 * (double)ulps[k] / (double)all);
+	}
+	b->p[--b->n] = '\0';
+	dcp_buf_str(b, "\n");
+}
+
+static void put_total(const struct differing *w, struct out *o)
+{
+	uint64_t count[DCP_LEN(states)] = { 0 }, elements = 0, changed = 0, nans = 0;
+	struct dcp_buf *b = &o->buf;
+	const char *sep = "";
+	char n[32], m[32];
+
+	for (size_t i = 0; i < w->n; i++) {
+		count[w->pairs[i].state]++;
+		elements += w->pairs[i].d.n;
+		changed += w->pairs[i].d.changed;
+		nans += w->pairs[i].d.nans;
+	}
+	for (size_t s = 0; s < DCP_LEN(states); s++) {
+		if (!count[s])
+			continue;
+		dcp_buf_printf(b, "%s%s %s", sep, out_count(n, count[s]), states[s]);
+		sep = ", ";
+	}
+	if (!w->o->quick && changed)
+		dcp_buf_printf(b, "; %s of %s elements changed (%.4g%%)", out_count(n, changed),
+			       out_count(m, elements),
+			       100.0 * (double)changed / (double)elements);
+	dcp_buf_str(b, w->n ? "\n" : "no tensors\n");
+	put_ulps_line(w, b);
+	if (nans)
+		dcp_buf_printf(
+			b,
+			"%s changed number%s %s NaN or infinite on one side or both, and "
+			"in no difference\n",
+			out_count(n, nans), dcp_s(nans), nans == 1 ? "is" : "are");
+	if (w->no_objects && !w->p[0].ck.base)
+		dcp_buf_str(b, "what is no tensor was not compared, as the formats differ\n");
+}
+
+static bool is_same(const struct pair *p)
+{
+	return p->state == EQUAL || p->state == CLOSE;
+}
+
+static enum cmd_exit print(struct differing *w)
+{
+	static const struct out_col cols[] = {
+		{ "KEY", .flex = true },
+		{ "STATE" },
+		{ "CHANGED", .right = true },
+		{ "PART", .right = true },
+		{ "FIRST" },
+		{ "MAX ABS", .right = true },
+		{ "MEAN ABS", .right = true },
+		{ "MAX REL", .right = true },
+		{ "REL L2", .right = true },
+		{ "COSINE", .right = true },
+	};
+	struct out *o = &w->out;
+	struct out_table table;
+	size_t nobjects = DCP_NITEMS(w->objects, struct pair);
+	bool same = nobjects == 0;
+	enum cmd_exit code;
+
+	out_table_init(&table, cols, DCP_LEN(cols));
+	out_list(
+		o, NULL,
+		"kind name state tensors dtype_a dtype_b shape_a shape_b elements changed "
+		"fraction first beyond nonfinite max_abs mean_abs max_rel mean_rel relative_l2 "
+		"cosine");
+	for (size_t i = 0; i < w->n + nobjects; i++) {
+		const struct pair *p =
+			i < w->n ? &w->pairs[i] : &DCP_ITEMS(w->objects, struct pair)[i - w->n];
+
+		same = same && is_same(p);
+		if (p->state == EQUAL && o->form == OUT_TEXT)
+			continue;
+		if (o->form == OUT_TEXT)
+			put_text(w, &table, p);
+		else
+			put_pair(w, o, p, i < w->n ? "tensor" : "object");
+	}
+	out_list_end(o);
+	if (o->form == OUT_TEXT) {
+		if (table.ncells)
+			out_table_print(&table, o, 0);
+		if (table.ncells)
+			dcp_buf_str(&o->buf, "\n");
+		put_total(w, o);
+	}
+	out_table_finish(&table);
+	code = out_flush(o);
+	if (w->code != CMD_OK)
+		return w->code;
+	return code == CMD_OK && !same ? CMD_NO : code;
+}
+
+/* ---- which two ---- */
+
+static enum cmd_exit read_tolerance(const char *name, const char *text, double *out)
+{
+	const char *end;
+
+	*out = 0;
+	if (!text)
+		return CMD_OK;
+	*out = dcp_read_float(text, &end);
+	return *text && !*end && *out >= 0 && isfinite(*out)
+		       ? CMD_OK
+		       : cmd_fail(CMD_USAGE, "diff: --%s takes a number from 0, not \"%s\"",
+				  name, text);
+}
+
+/* "A B", "SOURCE VERSION VERSION", "A VERSION B", "A B VERSION", "A VERSION B VERSION". */
+static void take_words(const struct opt_args *args, const char *source[2],
+		       const char *version[2])
+{
+	const char *word[4];
+	size_t n = 0;
+
+	for (size_t i = 0; i < 4; i++)
+		if (args->operand[i])
+			word[n++] = args->operand[i];
+	source[0] = word[0];
+	version[0] = version[1] = NULL;
+	source[1] = word[1];
+	if (n == 4) {
+		version[0] = word[1];
+		source[1] = word[2];
+		version[1] = word[3];
+	} else if (n == 3 && access(word[1], F_OK) == 0) {
+		version[1] = word[2];
+	} else if (n == 3) {
+		bool path = access(word[2], F_OK) == 0;
+
+		version[0] = word[1];
+		source[1] = path ? word[2] : word[0];
+		version[1] = path ? NULL : word[2];
+	} else if (access(word[1], F_OK) != 0 && !strchr(word[1], '/')) {
+		source[1] = word[0]; /* the newest, and that version */
+		version[1] = word[1];
+	}
+}
+
+static enum cmd_exit open_both(struct differing *w, const struct opt_args *args)
+{
+	const char *source[2], *version[2];
+	enum cmd_exit code = CMD_OK;
+
+	take_words(args, source, version);
+	for (unsigned s = 0; s < 2 && code == CMD_OK; s++) {
+		code = pick_source(&w->p[s], source[s], &w->o->pick, false);
+		if (code == CMD_OK)
+			code = pick_version(&w->p[s], version[s]);
+		if (code == CMD_OK && w->p[s].ck.base)
+			hf_warn(w->p[s].ck.v);
+	}
+	return code;
+}
+
+/* A word of --keys may name keys of one side only. */
+static enum cmd_exit read_keys(struct differing *w)
+{
+	const struct opt_texts none = { .n = 0 };
+	enum cmd_exit code = CMD_OK;
+
+	for (unsigned s = 0; s < 2 && code == CMD_OK; s++) {
+		struct walk_key *k;
+		size_t n = 0;
+
+		code = walk_keys(&w->p[s], &none, &w->keys[s]);
+		k = WALK_KEYS(&w->keys[s]);
+		for (size_t i = 0;
+		     code == CMD_OK && w->o->keys.n && i < WALK_NKEYS(&w->keys[s]); i++)
+			if (dcp_name_listed(w->o->keys.v, w->o->keys.n, k[i].key))
+				k[n++] = k[i];
+		if (w->o->keys.n)
+			w->keys[s].all.n = n * sizeof(*k);
+	}
+	for (size_t i = 0; i < w->o->keys.n && code == CMD_OK; i++) {
+		bool named = false;
+
+		for (unsigned s = 0; s < 2; s++)
+			for (size_t k = 0; k < WALK_NKEYS(&w->keys[s]) && !named; k++)
+				named = dcp_name_listed(&w->o->keys.v[i], 1,
+							WALK_KEYS(&w->keys[s])[k].key);
+		if (!named)
+			code = pick_no_match(&w->p[0], w->o->keys.v[i], "tensor");
+	}
+	return code;
+}
+
+static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+{
+	const struct diff_opts *o = opts_in;
+	struct differing w = { .o = o,
+			       .arena = DCP_ARENA_INIT((size_t)1 << 32),
+			       .tolerates = o->rtol || o->atol };
+	enum cmd_exit code = read_tolerance("rtol", o->rtol, &w.tolerance.rtol);
+	int rc;
+
+	out_init(&w.out, o->form);
+	if (code == CMD_OK)
+		code = read_tolerance("atol", o->atol, &w.tolerance.atol);
+	if (code == CMD_OK)
+		code = open_both(&w, args);
+	if (code == CMD_OK)
+		code = read_keys(&w);
+	if (code == CMD_OK) {
+		rc = compare(&w);
+		if (rc == 0)
+			rc = compare_objects(&w);
+		if (rc == 0 && o->by != WALK_BY_KEY)
+			rc = group(&w);
+		code = rc < 0 ? cmd_fail(CMD_ENV, "diff: %s", strerror(-rc)) : print(&w);
+	}
+	free(w.pairs);
+	dcp_buf_finish(&w.objects);
+	dcp_arena_finish(&w.arena);
+	out_finish(&w.out);
+	for (unsigned s = 0; s < 2; s++) {
+		walk_keys_finish(&w.keys[s]);
+		pick_finish(&w.p[s]);
+	}
+	return code;
+}
+
+const struct cmd cmd_diff = {
+	.name = "diff",
+	.what = "compare two versions: keys, shapes, dtypes, numbers",
+	.about =
+		"Compare A and B, each a SOURCE and a VERSION of it, in whatever format and "
+		"however sharded; of one SOURCE two versions are enough. Equal are tensors of "
+		"the "
+		"same bits, also NaNs. Of others it prints how many elements changed, which is "
+		"the first, and how far apart they are. Exits 0 when all are equal, 1 when "
+		"not.",
+	.operands = operands,
+	.opts = opts,
+	.size = sizeof(struct diff_opts),
+	.run = run,
+	.examples = { "dcpfs diff /data/run1 1000 2000 --by layer",
+		      "dcpfs diff /data/run1 /data/run1-hf --hf",
+		      "dcpfs diff a.safetensors b.safetensors --rtol 1e-3 --json" },
+};
