@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <langinfo.h>
-#include <stdarg.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -32,16 +32,16 @@ struct diff_opts {
 static const struct opt opts[] = {
 	WALK_OPT_KEYS(struct diff_opts),
 	WALK_OPT_BY(struct diff_opts),
-	{ 'q', "quick", NULL,
-	  "only whether and where: stop in a tensor at its first difference", OPT_FLAG,
+	{ 'q', "quick", NULL, "read no further than the first difference of a tensor", OPT_FLAG,
 	  .off = offsetof(struct diff_opts, quick) },
-	{ 0, "rtol", "R", "numbers are equal up to R times that of B; default 0", OPT_TEXT,
+	{ 0, "rtol", "R", "equal are numbers up to R times that of B apart", OPT_TEXT,
 	  .off = offsetof(struct diff_opts, rtol) },
-	{ 0, "atol", "D", "and up to D; then dtypes may differ, too; default 0", OPT_TEXT,
+	{ 0, "atol", "D", "and up to D; with either, dtypes may differ", OPT_TEXT,
 	  .off = offsetof(struct diff_opts, atol) },
 	WALK_OPT_JOBS(struct diff_opts),
 	{ PICK_CACHE_ROW(struct diff_opts) },
 	PICK_OPTS_HF(struct diff_opts),
+	PICK_OPT_PARTIAL(struct diff_opts),
 	PICK_OPT_JSON(struct diff_opts),
 	PICK_OPT_TSV(struct diff_opts),
 	OPT_END
@@ -603,8 +603,6 @@ static enum cmd_exit open_both(struct differing *w, const struct opt_args *args)
 		code = pick_source(&w->p[s], source[s], &w->o->pick, false);
 		if (code == CMD_OK)
 			code = pick_version(&w->p[s], version[s]);
-		if (code == CMD_OK && w->p[s].ck.base)
-			hf_warn(w->p[s].ck.v);
 	}
 	return code;
 }

@@ -33,8 +33,7 @@ struct stats_opts {
 static const struct opt opts[] = {
 	WALK_OPT_KEYS(struct stats_opts),
 	WALK_OPT_BY(struct stats_opts),
-	{ 0, "nan", NULL,
-	  "only tensors with NaN or infinity, and where the first is; exit 1 if any", OPT_FLAG,
+	{ 0, "nan", NULL, "only tensors with NaN or infinity; exit 1 if any", OPT_FLAG,
 	  .off = offsetof(struct stats_opts, nan) },
 	{ 0, "histogram", NULL, "how many numbers lie between powers of two", OPT_FLAG,
 	  .off = offsetof(struct stats_opts, histogram) },
@@ -44,6 +43,7 @@ static const struct opt opts[] = {
 	PICK_OPT_VERSION,
 	PICK_OPTS(struct stats_opts),
 	PICK_OPTS_HF(struct stats_opts),
+	PICK_OPT_PARTIAL(struct stats_opts),
 	PICK_OPT_JSON(struct stats_opts),
 	PICK_OPT_TSV(struct stats_opts),
 	OPT_END
@@ -596,7 +596,8 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 
 	out_init(&w.out, o->form);
 	if (code == CMD_OK && w.p.ck.base)
-		hf_warn(w.p.ck.v);
+		code = hf_check(w.p.ck.v, &o->pick.hf, "stats", false);
+
 	if (code == CMD_OK)
 		code = walk_keys(&w.p, &o->keys, &w.keys);
 	if (code == CMD_OK) {
@@ -617,14 +618,15 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 const struct cmd cmd_stats = {
 	.name = "stats",
 	.what = "what the numbers of tensors are like, and where NaNs are",
-	.about = "Read the tensors of a version and print the minimum, maximum, mean, standard "
-		 "deviation and norm of their finite numbers, and how many are zero, denormal, "
-		 "NaN or infinite. A note says which are constant, zero or were never written. "
-		 "Results are kept beside the index: a second call reads nothing.",
+	.about =
+		"Print minimum, maximum, mean, standard deviation and norm of the finite "
+		"numbers "
+		"of each tensor, and how many are zero, denormal, NaN or infinite. Results are "
+		"kept beside the index: a second call reads nothing.",
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct stats_opts),
 	.run = run,
-	.examples = { "dcpfs stats /data/run1 2000 --by layer", "dcpfs stats /data/run1 --nan",
-		      "dcpfs stats /data/run1 --json --histogram --keys lm_head.weight" },
+	.examples = { "dcpfs stats /data/run1 2000 --by layer",
+		      "dcpfs stats /data/run1 --nan" },
 };
