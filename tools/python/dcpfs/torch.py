@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import os
 import traceback
@@ -23,7 +22,6 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 from torch.distributed.checkpoint._storage_utils import _storage_setup
 from torch.distributed.checkpoint._traverse import set_element
-from torch.distributed.checkpoint.planner_helpers import _init_state_dict
 from torch.distributed.checkpoint.stateful import Stateful
 from torch.distributed.checkpoint.utils import _api_bc_check
 
@@ -32,20 +30,16 @@ from ._lib import DcpfsError
 from .array import Readable
 from .checkpoint import Checkpoint
 from .comm import TIMEOUT, as_error, together
-from .dtype import DTYPES, FLOATS, torch_dtype
+from .fill import ABSENT, BROKEN, fill
 from .group import GroupComm, group
-from .load import after, span, torch_target
 from .plan import Plan
-from .reader import Reader, leaf, plain
-from .regions import regions, size
+from .reader import Reader, leaf
 from .save import Saving, save
-from .strided import Spans
 from .writer import Writer
 
 Source = Union[str, os.PathLike[str]]
 
 __all__ = ["Filled", "Reader", "Writer", "load", "load_file", "load_state_dict", "save_state_dict"]
-ABSENT, BROKEN = errno.ENOENT, errno.EBADMSG  # what may be wrong with a key
 
 
 class Filled(NamedTuple):
@@ -169,7 +163,8 @@ def _load(state_dict: dict[str, Any], source: Source, comm: Optional[GroupComm],
         if same_keys and comm:
             comm.same(flat)
         with Checkpoint(source, comm=comm, **how) as ck:
-            values, filled = _fill(ck, flat, rename, kept)
+            values, missing, report = fill(ck, flat, rename, kept)
+            filled = Filled(ck.version, missing, report)
     for key, value in values.items():
         set_element(whole, paths[key], value)
     for key, value in whole.items():
@@ -259,77 +254,3 @@ def _whole(state_dict: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(state_dict, Mapping):
         raise TypeError(f"state_dict is a {type(state_dict).__name__}, not a dict")
     return {k: v.state_dict() if isinstance(v, Stateful) else v for k, v in sorted(state_dict.items(), key=lambda kv: str(kv[0]))}
-
-
-def _fill(ck: Checkpoint, flat: dict[str, Any], rename: Callable[[str], str], kept: Sequence[int]) -> tuple[dict[str, Any], Filled]:
-    """Fill tensors in place; return the values of the other leaves and of those on the meta device, and what to report. kept: as in _load()."""
-    plan, missing, streams, taken = Plan(ck), dict[str, str](), set[int](), Spans()
-    later: list[tuple[torch.Tensor, torch.Tensor]] = []
-    values: dict[str, Any] = {}
-    objects: list[str] = []
-    fatal: list[str] = []
-    with ck.together():
-        for key, old in flat.items():
-            name = rename(key)
-            try:
-                if not isinstance(old, torch.Tensor) and not hasattr(old, "local_shards"):
-                    values[key] = _object(ck, name, old, objects)
-                    continue
-                if name not in ck and name in ck.objects:  # as torch: an object replaces the tensor
-                    values[key] = plain(ck, name)
-                    continue
-                tensor = {key: old}
-                _init_state_dict(tensor)
-                streams |= _want(ck, plan, name, tensor[key], later, taken)
-                if tensor[key] is not old:
-                    values |= tensor
-            except (KeyError, DcpfsError) as e:
-                code = e.code if isinstance(e, DcpfsError) else ABSENT
-                if code not in (ABSENT, BROKEN):
-                    raise
-                missing[key] = e.text if isinstance(e, DcpfsError) else str(e.args[0])
-                if code not in kept:
-                    fatal.append(key)
-        after(plan, streams)
-        if fatal:
-            raise DcpfsError(errno.ENOENT, missing[fatal[0]] + (f" (and {len(fatal) - 1} more keys cannot be had)" if len(fatal) > 1 else ""))
-    plan.finish().execute()
-    with ck.together():
-        for local, staged in later:
-            local.copy_(staged)
-    return values, Filled(ck.version, missing, plan.report)
-
-
-def _want(ck: Checkpoint, plan: Plan, name: str, tensor: Any, later: list[tuple[torch.Tensor, torch.Tensor]], taken: Spans) -> set[int]:
-    """Streams of CUDA that may still use the memory that the plan is to fill. @later: what copy_() fills then, in this order."""
-    stored, streams = ck[name].dtype, set[int]()
-    for local, lo in regions(tensor, name):
-        t = torch_target(local, name)
-        own = t.address is not None and taken.take(t.address, span(t))
-        straight = (own and (local.device.type == "cpu" or local.device.type == "cuda" and bool(ck.device)) and
-                    (t.dtype == stored or {t.dtype, stored} <= FLOATS))
-        to = local
-        if not straight:
-            to = torch.empty(local.shape, dtype=torch_dtype(stored) if stored in DTYPES else local.dtype)
-            later.append((local, to))
-            t = torch_target(to, name)
-        plan.want(name, shape=size(tensor), lo=lo, length=None if lo is None else tuple(local.shape), dtype=t.dtype,
-                  address=t.address or 0, stride=t.stride, keep=to)
-        if t.stream is not None:
-            streams.add(t.stream)
-    return streams
-
-
-def _object(ck: Checkpoint, name: str, old: Any, objects: list[str]) -> Any:
-    """objects: all keys of objects, or none yet."""
-    if name not in ck.objects:
-        if name in ck:
-            stored = ck[name]
-            raise DcpfsError(errno.EINVAL, f"{name} is a tensor in the checkpoint, {stored.dtype}{list(stored.shape)}, and in the state dict "
-                             f"a {type(old).__name__}: give a tensor to be filled, torch.empty({list(stored.shape)})")
-        if not objects:
-            objects.extend(ck.objects)
-        items = tree.opened(ck, name, objects, lambda key: plain(ck, key))
-        if items is not None:
-            return items
-    return plain(ck, name)
