@@ -384,6 +384,30 @@ class Keys(unittest.TestCase):
         for th in threads:
             th.join()
 
+    def test_misleading(self):
+        """Characters that turn, hide or end text are shown escaped, as by the programs: in errors, representations, tables and pages."""
+        core = (base.ROOT / "core/base/utf8.c").read_text()
+        ranges = [(int(lo, 16), int(hi, 16)) for lo, hi in re.findall(r"\{ (0x\w+), (0x\w+) \}", core[core.index("bool is_hidden("):])]
+        self.assertGreater(len(ranges), 10)
+        for c in range(0x110000):
+            hidden = 0xd800 <= c < 0xe000 or any(lo <= c <= hi for lo, hi in ranges)
+            self.assertEqual(bool(_lib.HIDDEN.match(chr(c))), hidden, hex(c))
+        bad, good = "w\u202e\u009b\u200b\u3164\ufe0fq", "w\\xe2\\x80\\xae\\xc2\\x9b\\xe2\\x80\\x8b\\xe3\\x85\\xa4\\xef\\xb8\\x8fq"
+        self.assertEqual([_lib.shown(w) for w in (bad, "a\udcff", "a\ud800", "\u00e9 \u6f22\\")], [good, "a\\xff", "a\\xed\\xa0\\x80", "\u00e9 \u6f22\\"])
+        with tempfile.TemporaryDirectory() as scratch:
+            dcpfs.save({bad: np.zeros(2), "v": np.ones(1), "o" + bad: 1}, f"{scratch}/s", comm=None)
+            with dcpfs.open(f"{scratch}/s", cache="") as ck:
+                texts = [repr(ck), ck._repr_html_(), repr(ck.objects), repr(ck[bad]), repr(ck.shard("fsdp2", 0)[bad])]
+                for wrong in (lambda: ck[bad].read_into(bytearray(3)), lambda: ck[bad + "x"], lambda: dcpfs.load(f"{scratch}/s", comm=None, into={bad: bytearray(3)}),
+                              lambda: ck.shard(bad, 0), lambda: dcpfs.load(f"{scratch}/s", comm=None, into={bad: np.zeros((1, 2))})):
+                    with self.assertRaises(Exception) as caught:
+                        wrong()
+                    texts.append(str(caught.exception.args[0] if isinstance(caught.exception, KeyError) else caught.exception))
+            for said in texts:
+                with self.subTest(said):
+                    self.assertIsNone(_lib.HIDDEN.search(said.replace("\n", "")))
+                    self.assertRegex(said, r"w\\+(xe2|u202e)")
+
     def test_looks(self):
         ck = step20()
         self.assertIn("77 tensors", repr(ck))

@@ -9,6 +9,7 @@ import mmap
 from typing import Any, Callable, Optional
 
 from . import dlpack
+from ._lib import shown
 from .dtype import DTYPES, torch_dtype, widened
 
 
@@ -105,7 +106,7 @@ class Readable(abc.ABC):
         a = self.numpy()
         if dtype is not None and a.dtype != dtype:
             if copy is False:
-                raise ValueError(f"{self.dtype} becomes {dtype} by a copy only")
+                raise ValueError(f"{shown(self.dtype)} becomes {dtype} by a copy only")
             return a.astype(dtype)
         return a.copy() if copy and isinstance(self, Array) else a
 
@@ -114,7 +115,7 @@ class Readable(abc.ABC):
         the CPU."""
         row = DTYPES.get(self.dtype)
         if row is None or row.dlpack is None:
-            raise BufferError(f"DLPack has no dtype for {self.dtype}")
+            raise BufferError(f"DLPack has no dtype for {shown(self.dtype)}")
         if dl_device is not None and tuple(dl_device) != dlpack.CPU:
             raise BufferError("the memory is the CPU's")
         got = self.read()
@@ -143,7 +144,7 @@ class Array(Readable):
         return self.buffer.tobytes()
 
     def __repr__(self) -> str:
-        return f"Array({self.dtype}{list(self.shape)}, {self.nbytes} bytes)"
+        return f"Array({shown(self.dtype)}{list(self.shape)}, {self.nbytes} bytes)"
 
 
 class DeviceArray(Readable):
@@ -176,7 +177,7 @@ class DeviceArray(Readable):
         """Dtypes that numpy does not have are unsigned integers of the same size. Everything is written already."""
         row = DTYPES.get(self.dtype)
         if row is None or not (row.numpy or row.size in (1, 2, 4, 8)):
-            raise AttributeError(f"numpy has no dtype for {self.dtype}")
+            raise AttributeError(f"numpy has no dtype for {shown(self.dtype)}")
         return {"shape": self.shape, "typestr": row.numpy or ("|u1" if row.size == 1 else f"<u{row.size}"),
                 "data": (self.address, False), "strides": None, "version": 3, "stream": None}
 
@@ -185,7 +186,7 @@ class DeviceArray(Readable):
         already. BufferError: DLPack has no such dtype, or another device or a copy is asked for."""
         row = DTYPES.get(self.dtype)
         if row is None or row.dlpack is None:
-            raise BufferError(f"DLPack has no dtype for {self.dtype}")
+            raise BufferError(f"DLPack has no dtype for {shown(self.dtype)}")
         if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
             raise BufferError(f"the memory is that of cuda:{self.device}, and it is not copied")
         return dlpack.capsule(self, self.address, row.dlpack, self.shape, self.__dlpack_device__())
@@ -194,4 +195,4 @@ class DeviceArray(Readable):
         return dlpack.CUDA, self.device
 
     def __repr__(self) -> str:
-        return f"DeviceArray({self.dtype}{list(self.shape)}, {self.nbytes} bytes on cuda:{self.device})"
+        return f"DeviceArray({shown(self.dtype)}{list(self.shape)}, {self.nbytes} bytes on cuda:{self.device})"

@@ -9,7 +9,7 @@ from ctypes import byref, c_char_p, c_size_t, c_uint32, c_uint64
 from typing import Any, Iterator, NamedTuple, Optional, Union
 
 from . import view
-from ._lib import DcpfsError, EntryStruct, TensorStruct, bare, call, encoded, text
+from ._lib import DcpfsError, EntryStruct, TensorStruct, bare, call, encoded, shown, text
 from .handle import Handle
 from .objects import CALLED, NAMED, Makers, decode
 from .shard import Shard
@@ -263,7 +263,7 @@ class Objects(Mapping[str, Any]):
         return self._get(key)[1]
 
     def __repr__(self) -> str:
-        return f"Objects({list(self)!r})"
+        return f"Objects({shown(repr(list(self)))})"
 
 
 def _again(source: str, version: str, how: dict[str, Any]) -> Checkpoint:

@@ -24,7 +24,7 @@ from composer.utils.misc import partial_format
 
 from . import tree
 from . import torch as ours
-from ._lib import DcpfsError
+from ._lib import DcpfsError, shown
 from .checkpoint import Checkpoint
 from .classes import foreign
 from .group import group
@@ -134,9 +134,9 @@ def _node() -> Any:
 def _local(path: str) -> str:
     path = os.path.realpath(path)
     if not os.path.exists(path):
-        raise FileNotFoundError(f"{path} not found!")
+        raise FileNotFoundError(f"{shown(str(path))} not found!")
     if not os.path.isdir(path):
-        raise ValueError(f"load_path must be a directory when using sharded state dict. Got {path}")
+        raise ValueError(f"load_path must be a directory when using sharded state dict. Got {shown(str(path))}")
     return path
 
 

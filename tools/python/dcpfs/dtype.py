@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Optional
 
+from ._lib import shown
+
 
 class Dtype(NamedTuple):
     """Bytes per stored element, and names of the dtype; None: it has none there."""
@@ -51,7 +53,7 @@ def torch_dtype(name: str) -> Any:
     row = DTYPES.get(name)
     found = getattr(torch, row.torch, None) if row and row.torch else None
     if found is None:
-        raise TypeError(f"torch {torch.__version__} has no dtype for {name}; read() gives the bytes")
+        raise TypeError(f"torch {torch.__version__} has no dtype for {shown(name)}; read() gives the bytes")
     return found
 
 
@@ -106,5 +108,5 @@ def widened(name: str, raw: Any) -> Any:
         "F8_E8M0": lambda: [2.0 ** (c - 127) for c in range(255)] + [float("nan")],
     }.get(name)
     if table is None:
-        raise TypeError(f"numpy has no dtype for {name}; read() gives the bytes")
+        raise TypeError(f"numpy has no dtype for {shown(name)}; read() gives the bytes")
     return np.array(table(), "<f4")[codes]

@@ -11,7 +11,7 @@ import warnings
 from ctypes import byref, c_int, c_uint64, c_void_p
 from typing import Any, ContextManager, Optional, Union
 
-from ._lib import Config, DcpfsError, bare, call, encoded, text
+from ._lib import Config, DcpfsError, bare, call, encoded, shown, text
 from .classes import Classes, makers
 from .comm import TIMEOUT, Comm, milliseconds, together
 
@@ -69,12 +69,12 @@ class Handle:
             raise (NotThere(e.code, e.text, e.rank) if e.code == errno.ENOENT else e) from None
         passed = bare("passed_over", self._handle)
         if passed:
-            warnings.warn(f"{text(passed)}; taking {text(bare('version', self._handle))}", stacklevel=3)
+            warnings.warn(shown(f"{text(passed)}; taking {text(bare('version', self._handle))}"), stacklevel=3)
 
     @property
     def handle(self) -> c_void_p:
         if not self._handle:
-            raise ValueError(f"{self.source} is closed")
+            raise ValueError(f"{shown(self.source)} is closed")
         return self._handle
 
     def together(self) -> ContextManager[None]:

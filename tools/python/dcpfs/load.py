@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Optional, Sequence, Union
 
 from . import dtype as dtypes
+from ._lib import shown
 from .array import Array, address
 from .checkpoint import Checkpoint
 from .comm import TIMEOUT, Comm
@@ -27,7 +28,7 @@ class Loaded(dict[str, Any]):
     report: Report
 
     def __repr__(self) -> str:
-        return f"Loaded({self.version}: {len(self)} tensors, {len(self.missing)} missing, {self.report})"
+        return f"Loaded({shown(self.version)}: {len(self)} tensors, {len(self.missing)} missing, {self.report})"
 
 
 class Target(NamedTuple):
@@ -58,33 +59,33 @@ def target(data: Any, key: str, device: bool = False) -> Target:
         return Target(address(data.buffer), data.dtype, data.shape, None)
     if hasattr(data, "data_ptr"):
         if data.device.type != "cpu" and not device:
-            raise TypeError(f"{key}: memory of {data.device}; dcpfs.torch.load_state_dict() fills it")
+            raise TypeError(f"{shown(key)}: memory of {data.device}; dcpfs.torch.load_state_dict() fills it")
         if hasattr(data, "placements"):
-            raise TypeError(f"{key}: into= takes whole tensors, this is a part of one ({type(data).__name__}); "
+            raise TypeError(f"{shown(key)}: into= takes whole tensors, this is a part of one ({type(data).__name__}); "
                             "dcpfs.torch.load_state_dict() fills it")
         return torch_target(plain(data, key) if is_torch(data) else data, key)
     if device and hasattr(data, "__cuda_array_interface__"):
         how = data.__cuda_array_interface__
         name, item = dtypes.BY_NUMPY.get(how["typestr"]), int(how["typestr"][2:])
         if how["data"][1] or name is None:
-            raise ValueError(f"{key}: read-only, or of a dtype that dcpfs does not have: {how['typestr']}")
+            raise ValueError(f"{shown(key)}: read-only, or of a dtype that dcpfs does not have: {how['typestr']}")
         steps = how.get("strides")
         if steps is not None and (any(s < 0 or s % item for s in steps) or overlaps(how["shape"], [s // item for s in steps])):
-            raise ValueError(f"{key}: strides of {tuple(steps)} bytes: elements share memory, or are not in a grid of elements")
+            raise ValueError(f"{shown(key)}: strides of {tuple(steps)} bytes: elements share memory, or are not in a grid of elements")
         return Target(how["data"][0], name, tuple(how["shape"]),
                       None if steps is None else tuple(s // item for s in steps), how.get("stream"))
     if hasattr(data, "__array_interface__"):
         if not data.flags.writeable:
-            raise ValueError(f"{key}: the array is read-only")
+            raise ValueError(f"{shown(key)}: the array is read-only")
         if overlaps(data.shape, [abs(s) for s in data.strides], data.itemsize):
-            raise ValueError(f"{key}: elements of the array share memory (strides of {data.strides} bytes)")
+            raise ValueError(f"{shown(key)}: elements of the array share memory (strides of {data.strides} bytes)")
         stride = tuple(s // data.itemsize for s in data.strides)
         grid = all(s >= 0 and s % data.itemsize == 0 for s in data.strides) and data.dtype.byteorder != ">"
         return Target(data.ctypes.data if grid and type(data).__name__ in ("ndarray", "memmap") else None,
                       dtypes.of_numpy(data.dtype), data.shape, stride)
     view = memoryview(data)
     if view.readonly or not view.c_contiguous:
-        raise ValueError(f"{key}: the buffer is read-only or not contiguous")
+        raise ValueError(f"{shown(key)}: the buffer is read-only or not contiguous")
     return Target(address(view.cast("B")), None, None, None)
 
 
@@ -93,7 +94,7 @@ def torch_target(local: Any, key: str) -> Target:
     stream, shape = _torch_stream(local.device), tuple(local.shape)
     memory = is_memory(local)
     if memory and overlaps(shape, local.stride()):
-        raise ValueError(f"{key}: elements of the tensor share memory (shape {shape}, strides {local.stride()}; expand() makes such); "
+        raise ValueError(f"{shown(key)}: elements of the tensor share memory (shape {shape}, strides {local.stride()}; expand() makes such); "
                          "give it memory of its own: clone()")
     if not memory:
         return Target(None, dtypes.BY_TORCH.get(str(local.dtype).split(".")[-1]), shape, None, stream)
@@ -175,7 +176,7 @@ def _add(ck: Checkpoint, plan: Plan, layout: Optional[str], rank: Optional[int],
     if layout is None and ck.layout:
         layout, rank = ck.layout[0], ck.layout[1] if rank is None else rank
     if layout and rank is None and (n := ck.ranks(layout)) != comm.ranks:
-        raise ValueError(f"{layout} has {n} ranks, {comm.ranks} {'is' if comm.ranks == 1 else 'are'} running: start {n} "
+        raise ValueError(f"{shown(layout)} has {n} ranks, {comm.ranks} {'is' if comm.ranks == 1 else 'are'} running: start {n} "
                          f"(torchrun --nproc-per-node {n}, mpirun -np {n}), or load one rank alone with rank=R")
     if into is None:
         plan.want_layout(layout or "fsdp1", (comm.rank if rank is None else rank) if layout else 0, keys, skip, dtype)
@@ -186,7 +187,7 @@ def _add(ck: Checkpoint, plan: Plan, layout: Optional[str], rank: Optional[int],
     for key, data in into.items():
         t = target(data, key, bool(ck.device))
         if t.dtype is None and key in ck and memoryview(data).nbytes != ck[key].nbytes:
-            raise ValueError(f"{key} has {ck[key].nbytes} bytes, the buffer {memoryview(data).nbytes}")
+            raise ValueError(f"{shown(key)} has {ck[key].nbytes} bytes, the buffer {memoryview(data).nbytes}")
         own = t.address is not None and taken.take(t.address, span(t, memoryview(data).nbytes if t.dtype is None else 0))
         cast = _is_cast(ck, key, t, data)
         if not own or cast:  # what comes later in the dict is written later

@@ -16,6 +16,7 @@ import json
 import math
 from typing import Any, Callable, Iterator, Mapping, NamedTuple
 
+from ._lib import shown
 from .classes import MADE, REFUSED, Pending, called, has_tensor
 
 Makers = Mapping[str, Callable[[Any], Any]]
@@ -195,4 +196,4 @@ def _json(value: Any, kind: str, key: str) -> Any:
         raw = value.astype(value.dtype.newbyteorder("<")).tobytes()
         return {"$ndarray": {"dtype": value.dtype.newbyteorder("<").str, "shape": list(value.shape),
                              "data": {"$bytes": base64.b64encode(raw).decode()}}}
-    raise TypeError(f"{key}: an object of class {kind} is not plain data, which a checkpoint can hold without pickling code")
+    raise TypeError(f"{shown(key)}: an object of class {shown(kind)} is not plain data, which a checkpoint can hold without pickling code")

@@ -16,7 +16,7 @@ import numpy as np
 import paddle
 import paddle.distributed as dist
 
-from ._lib import DcpfsError
+from ._lib import DcpfsError, shown
 from .checkpoint import Checkpoint
 from .comm import TIMEOUT, together
 from .dtype import DTYPES, FLOATS, of_torch
@@ -150,7 +150,7 @@ def _want(ck: Checkpoint, plan: Plan, name: str, value: Any, staged: list[tuple[
         row = DTYPES.get(stored)
         likeness = getattr(paddle, row.torch, None) if row and row.torch else None
         if likeness is None:
-            raise TypeError(f"{name}: Paddle has no dtype for {stored}")
+            raise TypeError(f"{shown(name)}: Paddle has no dtype for {stored}")
         to = paddle.empty(local.shape, likeness).cpu()
         staged.append((local, to))
         dtype = stored
@@ -168,7 +168,7 @@ def pieces(value: Any, to: Any, itemsize: int, name: str) -> Iterator[Piece]:
             yield Piece(tuple(value.global_offset), shape, to.data_ptr(), stride)
             return
         if not to.is_contiguous() or math.prod(shape) != run.stop - run.start:
-            raise ValueError(f"{name}: elements {run.start} to {run.stop} do not fit into {list(shape)}")
+            raise ValueError(f"{shown(name)}: elements {run.start} to {run.stop} do not fit into {list(shape)}")
         for lo, box, at in boxes(tuple(value.local_shape), run.start, run.stop):
             yield Piece(tuple(a + b for a, b in zip(lo, value.global_offset)), box,
                         to.data_ptr() + (at - run.start) * itemsize, None)
@@ -177,7 +177,7 @@ def pieces(value: Any, to: Any, itemsize: int, name: str) -> Iterator[Piece]:
         if part is None:
             return
         if part[1] != shape:
-            raise NotImplementedError(f"{name}: {value.placements} gives {part[1]}, the local tensor is {shape}")
+            raise NotImplementedError(f"{shown(name)}: {value.placements} gives {part[1]}, the local tensor is {shape}")
         yield Piece(part[0], shape, to.data_ptr(), stride)
     else:
         yield Piece((0,) * len(shape), shape, to.data_ptr(), stride)
@@ -193,11 +193,11 @@ def held(shape: Sequence[int], mesh: Any, placements: Sequence[Any], rank: int,
     at, cuts = ids.index(rank), []
     for i, p in enumerate(placements):
         if p.is_partial():
-            raise NotImplementedError(f"{name} is {p}: a sum of its parts, of which none is stored")
+            raise NotImplementedError(f"{shown(name)} is {p}: a sum of its parts, of which none is stored")
         if p.is_shard():  # of which Paddle does not give dim and order to Python where two placements cut one dimension
             said = re.search(r"dim=(-?\d+)(?:, shard_order=(\d+))?", str(p))
             if said is None:
-                raise NotImplementedError(f"{name}: {p} is not understood")
+                raise NotImplementedError(f"{shown(name)}: {p} is not understood")
             cuts.append((int(said[2] or 0), i, int(said[1]) % len(shape)))
     for _, i, d in sorted(cuts):
         n = mesh.shape[i]

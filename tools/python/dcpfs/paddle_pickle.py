@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, Optional, Union
 import numpy as np
 import paddle
 
+from ._lib import shown
+
 NAMES, BIG = "StructuredToParameterName@@", "UnpackBigParamInfor@@"
 MOST = 2**30 - 1  # bytes of an array in protocols 2 and 3
 
@@ -29,7 +31,7 @@ def write(obj: Any, path: Union[str, io.BytesIO], protocol: int = 4, use_binary_
         raise ValueError(f"a file or a BytesIO is needed, not {type(path)}")
     folder, name = os.path.split(os.fspath(path))
     if not name:
-        raise ValueError(f"{path} names no file")
+        raise ValueError(f"{shown(str(path))} names no file")
     os.makedirs(folder or ".", exist_ok=True)
     fd, part = tempfile.mkstemp(prefix=f".{name}.", suffix=".dcpfs-part", dir=folder or ".")
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
+from ._lib import shown
 from .array import DeviceArray, Readable, address
 from .dtype import of_numpy, of_torch
 
@@ -47,7 +48,7 @@ def pieces(value: Any, key: str, device: Optional[str] = None) -> Iterator[Piece
     elif isinstance(value, Box):
         for p in pieces(value.data, key, device):
             if len(p.shape) != len(value.shape) or len(value.lo) != len(value.shape):
-                raise ValueError(f"{key}: a box of {len(p.shape)} dimensions in a tensor of {len(value.shape)}")
+                raise ValueError(f"{shown(key)}: a box of {len(p.shape)} dimensions in a tensor of {len(value.shape)}")
             yield p._replace(shape=tuple(value.shape), lo=tuple(value.lo))
     elif isinstance(value, DeviceArray) and device == f"cuda:{value.device}":
         yield Piece(value.dtype, value.shape, None, value.shape, value.address, None, value)
@@ -81,7 +82,7 @@ def _of_torch(tensor: Any, key: str, device: Optional[str]) -> Iterator[Piece]:
         else:
             local = local.cpu().resolve_conj().resolve_neg()
         if not local.data_ptr():
-            raise TypeError(f"{key}: a {type(local).__name__} has no memory of its own: give the plain tensor that it stands for (dequantize())")
+            raise TypeError(f"{shown(key)}: a {type(local).__name__} has no memory of its own: give the plain tensor that it stands for (dequantize())")
         yield Piece(dtype, shape, lo, tuple(local.shape), local.data_ptr(), tuple(local.stride()), local)
     if not some and shape:  # others have it, or it is empty
         yield Piece(dtype, shape, (0,) * len(shape), (0,) * len(shape), 0, None, None)

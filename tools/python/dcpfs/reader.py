@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
 from . import strided, tree
-from ._lib import DcpfsError
+from ._lib import DcpfsError, shown
 from .checkpoint import Checkpoint, Entry
 from .classes import called, foreign
 from .dtype import torch_dtype
@@ -129,7 +129,7 @@ class Reader(StorageReader):
             key = item.storage_index.fqn
             target = strided.plain(planner.resolve_tensor(item), key)
             if target.shape != item.lengths:
-                raise ValueError(f"{key}: the planner gave a tensor of size {tuple(target.shape)} for a piece of {tuple(item.lengths)}")
+                raise ValueError(f"{shown(key)}: the planner gave a tensor of size {tuple(target.shape)} for a piece of {tuple(item.lengths)}")
             stored, t = ck[key].dtype, torch_target(target, key)
             own = t.address is not None and taken.take(t.address, span(t))  # what comes later is written later
             straight = own and target.device.type == "cpu" and t.dtype == stored

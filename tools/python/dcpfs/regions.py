@@ -10,6 +10,7 @@ from torch.distributed.checkpoint.metadata import MetadataIndex
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
+from ._lib import shown
 from .strided import plain
 
 
@@ -61,14 +62,14 @@ def offset(tensor: DTensor, local: torch.Tensor, name: str) -> Optional[tuple[in
         return None
     for i, p in enumerate(placements):
         if p.is_partial():
-            raise NotImplementedError(f"{name} is {p}: a sum of its parts, of which none is stored")
+            raise NotImplementedError(f"{shown(name)} is {p}: a sum of its parts, of which none is stored")
         factor = getattr(p, "split_factor", None)
         if factor is not None:
             dim = getattr(p, "dim")
             cut = [mesh.size(j) for j in range(i + 1, len(placements)) if getattr(placements[j], "dim", None) == dim]
             if factor != math.prod(cut):
-                raise NotImplementedError(f"{name}: {p} of {tuple(placements)} is not one piece of the tensor")
+                raise NotImplementedError(f"{shown(name)}: {p} of {tuple(placements)} is not one piece of the tensor")
     shape, lo = compute_local_shape_and_global_offset(tensor.shape, mesh, placements)
     if tuple(shape) != tuple(local.shape):
-        raise NotImplementedError(f"{name}: {tuple(placements)} gives {tuple(shape)}, the local tensor is {tuple(local.shape)}")
+        raise NotImplementedError(f"{shown(name)}: {tuple(placements)} gives {tuple(shape)}, the local tensor is {tuple(local.shape)}")
     return tuple(lo)

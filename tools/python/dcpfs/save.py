@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from ctypes import byref, c_char_p, c_int64, c_uint32, c_void_p
 from typing import Any, ContextManager, Iterator, Optional, Sequence, Union
 
-from ._lib import DcpfsError, SaveConfig, SaveObject, SaveReport, SaveTensor, bare, call, encoded, numbers, text
+from ._lib import DcpfsError, SaveConfig, SaveObject, SaveReport, SaveTensor, bare, call, encoded, numbers, shown, text
 from .comm import TIMEOUT, Comm, milliseconds, together
 from .load import as_comm
 from .objects import encode
@@ -59,7 +59,7 @@ class Saving:
     def handle(self) -> c_void_p:
         """struct dcpsave. ValueError: it is closed."""
         if not self._handle:
-            raise ValueError(f"{self.path} is closed")
+            raise ValueError(f"{shown(self.path)} is closed")
         return self._handle
 
     def add(self, key: str, value: Any, path: Sequence[Any] = ()) -> None:
@@ -94,7 +94,7 @@ class Saving:
                     raise DcpfsError(errno.ENOTSUP, f"{key}: {left[key]}; strict=False leaves it out")
             if left:
                 key = next(iter(left))
-                warnings.warn(f"{self._name} has {len(left)} object{'s' * (len(left) > 1)} less, as {key}: {left[key]}; strict=True makes that an "
+                warnings.warn(f"{shown(self._name)} has {len(left)} object{'s' * (len(left) > 1)} less, as {shown(key)}: {shown(left[key])}; strict=True makes that an "
                               "error, strict=False says nothing", stacklevel=3)
         self._call("write", self.handle)
         self._keep.clear()
@@ -137,7 +137,7 @@ class Saving:
             ours.close()
 
     def __repr__(self) -> str:
-        return f"Saving({self._name}: {'closed' if not self._handle else self.report if self.done else 'being written'})"
+        return f"Saving({shown(self._name)}: {'closed' if not self._handle else self.report if self.done else 'being written'})"
 
     def __enter__(self) -> Saving:
         return self
@@ -184,7 +184,7 @@ def fill(saving: Saving, state: Mapping[Any, Any], strict: Optional[bool]) -> No
     for path, value in flat(state):
         key = ".".join(map(str, path))
         if key in seen:
-            raise ValueError(f"two leaves are called {key}")
+            raise ValueError(f"two leaves are called {shown(key)}")
         seen.add(key)
         if is_tensor(value):
             saving.add(key, value, path)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from ctypes import byref
 from typing import Iterator
 
-from ._lib import TensorStruct
+from ._lib import TensorStruct, shown
 from .array import Array, DeviceArray, Readable
 from .handle import Handle
 from .plan import PARTIAL, Part, Plan
@@ -29,7 +29,7 @@ class ShardTensor(Readable):
         return array.read() if isinstance(array, DeviceArray) else array
 
     def __repr__(self) -> str:
-        return f"ShardTensor({self._name!r}, {self.dtype}{list(self.shape)} of {list(self.global_shape)})"
+        return f"ShardTensor({shown(repr(self._name))}, {shown(self.dtype)}{list(self.shape)} of {list(self.global_shape)})"
 
 
 class Shard(Mapping[str, ShardTensor]):
@@ -58,9 +58,9 @@ class Shard(Mapping[str, ShardTensor]):
         """Nothing is read yet. KeyError: the rank holds nothing of it, or there is no such key."""
         if key not in self._parts:
             self.checkpoint.find("tensor", key, byref(TensorStruct()))
-            raise KeyError(f"rank {self.rank} of {self.layout} holds nothing of {key}")
+            raise KeyError(f"rank {self.rank} of {shown(self.layout)} holds nothing of {shown(key)}")
         return self._parts[key]
 
     def __repr__(self) -> str:
         total = sum(t.nbytes for t in self._parts.values())
-        return f"Shard({self.layout!r}, {self.rank}: {len(self)} tensors, {total} bytes)"
+        return f"Shard({shown(repr(self.layout))}, {self.rank}: {len(self)} tensors, {total} bytes)"

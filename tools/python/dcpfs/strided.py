@@ -7,6 +7,8 @@ import math
 import sys
 from typing import Any, Optional, Sequence
 
+from ._lib import shown
+
 
 class Spans:
     """The memory that is to be filled, as runs of addresses that are sorted and do not touch."""
@@ -61,14 +63,14 @@ def plain(tensor: Any, name: str) -> Any:
     import torch
 
     if tensor.is_nested or tensor.layout != torch.strided:
-        raise NotImplementedError(f"{name}: only dense tensors are taken, this is {'nested' if tensor.is_nested else tensor.layout}")
+        raise NotImplementedError(f"{shown(name)}: only dense tensors are taken, this is {'nested' if tensor.is_nested else tensor.layout}")
     if tensor.device.type == "meta":
-        raise ValueError(f"{name} is on the meta device: give it memory first (to_empty())")
+        raise ValueError(f"{shown(name)} is on the meta device: give it memory first (to_empty())")
     local = tensor.detach()
     if type(local) is torch.Tensor and local.numel():
         end = (local.storage_offset() + extent(local.shape, local.stride())) * local.element_size()
         if local._is_zerotensor() or local.untyped_storage().nbytes() < end:
-            raise ValueError(f"{name} has no memory: its storage was freed (resize_(0)), or it is a zero tensor")
+            raise ValueError(f"{shown(name)} has no memory: its storage was freed (resize_(0)), or it is a zero tensor")
     return local
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Optional
 
-from ._lib import call, encoded, numbers
+from ._lib import call, encoded, numbers, shown
 from .array import Array, Readable, address, room
 from .handle import Handle
 from .region import flipped, region
@@ -36,7 +36,7 @@ class Tensor(Readable):
         """Fill a writable buffer of nbytes bytes, row-major. ValueError: it has another size. DcpfsError."""
         to = memoryview(buffer).cast("B") if self.nbytes else memoryview(b"")
         if to.nbytes != self.nbytes or to.readonly and self.nbytes:
-            raise ValueError(f"{self.key} has {self.nbytes} bytes, the buffer {to.nbytes}" +
+            raise ValueError(f"{shown(self.key)} has {self.nbytes} bytes, the buffer {to.nbytes}" +
                              (" and is read-only" if to.readonly else ""))
         self._fill(to, None, None, None)
 
@@ -56,4 +56,4 @@ class Tensor(Readable):
         return Array(self.dtype, r.shape, self.itemsize, buffer)
 
     def __repr__(self) -> str:
-        return f"Tensor({self.key!r}, {self.dtype}{list(self.shape)}, {self.nbytes} bytes)"
+        return f"Tensor({shown(repr(self.key))}, {shown(self.dtype)}{list(self.shape)}, {self.nbytes} bytes)"

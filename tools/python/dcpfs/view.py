@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from typing import Any, Iterable, NamedTuple
 
+from ._lib import shown
 from .tensor import Tensor
 
 ROWS = 20
@@ -35,7 +36,7 @@ class Report(dict[str, Any]):
     def _line(name: str, value: Any) -> str:
         if name.endswith("_ns"):
             return f"{name[:-3]} {value / 1e9:.3g} s"
-        return f"{name} {value if name in COUNTS or isinstance(value, str) else size(value)}"
+        return f"{name} {shown(value) if isinstance(value, str) else value if name in COUNTS else size(value)}"
 
 
 def split(row: Row) -> list[Row]:
@@ -67,16 +68,16 @@ def cells(row: Row) -> tuple[str, str, str, str]:
     dtypes = sorted({t.dtype or "?" for t in row.tensors})
     dtypes[3:] = ["..."] if len(dtypes) > 4 else dtypes[3:]
     what = (str(list(row.tensors[0].shape)) if not row.name.endswith("*") else f"{len(row.tensors)} tensors")
-    return row.name, " ".join(dtypes), what, size(sum(t.nbytes for t in row.tensors))
+    return shown(row.name), shown(" ".join(dtypes)), what, size(sum(t.nbytes for t in row.tensors))
 
 
 def as_text(head: str, tensors: list[Tensor]) -> str:
     table = [cells(r) for r in fold(tensors)]
     wide = [max((len(r[i]) for r in table), default=0) for i in range(4)]
-    return "\n".join([head] + [f"  {n:<{wide[0]}}  {d:<{wide[1]}}  {s:<{wide[2]}}  {b:>{wide[3]}}" for n, d, s, b in table])
+    return "\n".join([shown(head)] + [f"  {n:<{wide[0]}}  {d:<{wide[1]}}  {s:<{wide[2]}}  {b:>{wide[3]}}" for n, d, s, b in table])
 
 
 def as_html(head: str, tensors: list[Tensor]) -> str:
     body = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in cells(r)) + "</tr>" for r in fold(tensors))
-    return (f"<p>{html.escape(head)}</p><table><thead><tr><th>key</th><th>dtype</th><th>shape</th><th>size</th></tr></thead>"
+    return (f"<p>{html.escape(shown(head))}</p><table><thead><tr><th>key</th><th>dtype</th><th>shape</th><th>size</th></tr></thead>"
             f"<tbody>{body}</tbody></table>")
