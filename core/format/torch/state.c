@@ -237,16 +237,20 @@ int dcp_tstate_emit_whole(const struct dcp_tstate *s, const char *key)
 	return rc;
 }
 
-/* @o becomes a list of which it was the value: its values are numbered from 1, and its class is that of value 1. */
+/* @o becomes a list of which it was the value: its values are numbered from 1, and its class is that of value 1,
+ * unless its name is not one word. */
 static int put_in_list(struct dcp_buf *json, struct dcp_buf *classes, struct dcp_object *o)
 {
+	static const char word[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.";
 	const char *p = o->classes;
 	uint64_t at;
 
 	dcp_buf_add(json, "[", 1);
 	dcp_buf_add(json, o->json, o->json_len);
 	dcp_buf_str(json, "]");
-	dcp_buf_printf(classes, "1:%s", o->type);
+	if (o->type[strspn(o->type, word)] == '\0')
+		dcp_buf_printf(classes, "1:%s", o->type);
 	while (p && dcp_take_number(&p, NULL, 18, &at)) {
 		size_t n = strcspn(p, " ");
 
@@ -258,7 +262,7 @@ static int put_in_list(struct dcp_buf *json, struct dcp_buf *classes, struct dcp
 	o->type = "list";
 	o->json = json->p;
 	o->json_len = json->n;
-	o->classes = classes->p;
+	o->classes = classes->n ? classes->p : NULL;
 	return 0;
 }
 
