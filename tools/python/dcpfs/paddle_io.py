@@ -2,10 +2,12 @@
 """State dicts of Paddle written by all ranks, gathered before where an optimizer is sharded."""
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
 import re
+import uuid
 import warnings
 from typing import Any, Optional, Sequence, Union
 
@@ -13,7 +15,7 @@ import numpy as np
 import paddle
 import paddle.distributed as dist
 
-from .comm import OwnComm, together
+from .comm import FAILED, KINDS, OwnComm, as_error, together
 from .dtype import of_torch
 from .paddle_pickle import write
 from .piece import Piece
@@ -55,8 +57,9 @@ def save(state_dict: Any, path: Union[str, io.BytesIO], **configs: Any) -> None:
     try:
         gather(state_dict, path, [r for r in map(sharding.get_group_rank, to) if r >= 0], sharding, grouped_size(limit), **how)
     except Exception as e:
-        raise RuntimeError(f"saving failed: {e}; a smaller max_grouped_size than {limit} needs less memory, and for sharding "
-                           "stage 1 paddle.save() of each rank is enough") from e
+        error = as_error(e, -1)
+        raise FAILED[KINDS.index(RuntimeError)](error.code, f"saving failed: {error.text}; a smaller max_grouped_size than {limit} needs less memory, "
+                                                "and for sharding stage 1 paddle.save() of each rank is enough", error.rank) from e
 
 
 def grouped_size(size: Union[int, str]) -> int:
@@ -125,6 +128,26 @@ def same_keys(state: Any, group: Any) -> bool:
 
 # ---- gathering ----
 
+def of_files(path: Any, to: Sequence[int], group: Any, comm: GroupComm) -> list[int]:
+    """Collective. Of ranks @to those that write: of several with one path the lowest. Equal text may name files of different nodes, so
+    each rank makes a file with a name of its own in its directory, and looks for those of the others there."""
+    folder, name = os.path.split(os.path.abspath(path)) if group.rank in to else ("", "")
+    mark = f".{name[:64]}.{uuid.uuid4().hex}" if name else ""
+    try:
+        with together(comm):
+            if mark:
+                os.makedirs(folder, exist_ok=True)
+                open(os.path.join(folder, mark), "xb").close()
+        marks = gathered([mark, name], group)
+        same = [r for r in to if name and marks[r][1] == name and os.path.exists(os.path.join(folder, marks[r][0]))]
+        lowest = gathered(min(same, default=-1), group)
+    finally:
+        with contextlib.suppress(OSError):
+            if mark:
+                os.unlink(os.path.join(folder, mark))
+    return [r for r in to if lowest[r] == r]
+
+
 def gather(state: dict[str, Any], path: Any, to: Sequence[int], group: Any, limit: int, protocol: int = 4,
            use_binary_format: bool = False) -> None:
     """Collective. Ranks @to of the group write the tensors that all have; of a key that several have that of the last one."""
@@ -134,10 +157,8 @@ def gather(state: dict[str, Any], path: Any, to: Sequence[int], group: Any, limi
         return
     items: list[tuple[tuple[str, ...], Any]] = [((k,), v) for k, v in state.items() if k not in (MASTER, SCHEDULER)]
     comm = GroupComm(group)
-    with together(comm):
-        if group.rank in to:
-            os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    with comm, Saving(path, "paddle", comm, flags=FILE | REPLACE, protocol=protocol, gather_to=to, max_grouped=max(1, limit)) as saving:
+    owners = of_files(path, to, group, comm)
+    with comm, Saving(path, "paddle", comm, flags=FILE | REPLACE, protocol=protocol, gather_to=owners, max_grouped=max(1, limit)) as saving:
         with saving.together():
             if state.get(MASTER) is not None:
                 assert isinstance(state[MASTER], dict), f"{MASTER} is not a dict but {type(state[MASTER])}"
