@@ -147,6 +147,12 @@ CIRCLES = (
 
 
 # What meson's log says of the tests a (suite unit), m (mount) and g (gpu); the closing line, plain and for CI.
+ABI = (  # symbols that the list has and the library lacks, and the reverse
+    ("the list fits", " dcpx_a@Base 0.1.0\n dcpx_b@Base 0.1.0\n", 0, "abi: ok, 2"),
+    ("a symbol vanished", " dcpx_a@Base 0.1.0\n dcpx_b@Base 0.1.0\n dcpx_c@Base 0.1.0\n", 1, "no longer exports dcpx_c"),
+    ("a symbol is not listed", " dcpx_a@Base 0.1.0\n", 1, "exports dcpx_b, which is not listed"),
+)
+
 SUMMARIES = (
     ("all ran", "a=OK m=OK g=EXPECTEDFAIL", "3 passed, 0 failed, 0 skipped", "3 passed, 0 failed, 0 skipped"),
     ("each way to fail", "a=FAIL m=TIMEOUT g=UNEXPECTEDPASS", "0 passed, 3 failed, 0 skipped", "0 passed, 3 failed, 0 skipped"),
@@ -197,6 +203,13 @@ def symbols_on(source, cc, nm, ar, room="core", name="a"):
         return run("symbols", nm, room, library_of(tmp, [source], cc, ar, [name]))
 
 
+def abi_on(lines, cc, nm):
+    with tempfile.TemporaryDirectory() as tmp:
+        plant(pathlib.Path(tmp), {"x.c": "int dcpx_a, dcpx_b;\n", "debian/libdcpx0.symbols": "libdcpx.so.0 libdcpx0 #MINVER#\n" + lines})
+        subprocess.run([cc, "-shared", "-fPIC", "x.c", "-o", "libdcpx.so.0.1.0"], check=True, cwd=tmp)
+        return run("abi", nm, tmp, pathlib.Path(tmp) / "libdcpx.so.0.1.0")
+
+
 def circles_on(sources, cc, nm, ar):
     with tempfile.TemporaryDirectory() as tmp:
         return run("circles", nm, library_of(tmp, sources, cc, ar))
@@ -233,6 +246,8 @@ def main(cc, nm="nm", ar="ar"):
         judge(what, guard, 1, says, *guard_on(guard, {**GOOD, **change}, cc))
     for what, source, says in SYMBOLS:
         judge(what or "a good library", "symbols", 1 if what else 0, says, *symbols_on(source, cc, nm, ar))
+    for what, lines, rc, says in ABI:
+        judge(what, "abi", rc, says, *abi_on(lines, cc, nm))
     reads = '#include <stdlib.h>\nchar *load_x(void);\nchar *load_x(void) { return getenv("X"); }'
     judge("load reads the environment", "symbols", 1, "a.c.o: load may not use getenv()", *symbols_on(reads, cc, nm, ar, "load"))
     judge("the file of load that may", "symbols", 0, "symbols: ok", *symbols_on(reads, cc, nm, ar, "load", "comm_job"))

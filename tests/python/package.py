@@ -560,6 +560,35 @@ class Package(unittest.TestCase):
         self.assertEqual((got.returncode, got.stderr), (0, ""))
         self.assertRegex(got.stdout, r"^77 \(66,\) \d+ step-20 0.125$")
 
+    def test_programs(self):
+        """`python -m dcpfs` and scripts of the programs' names become the program on PATH, never themselves."""
+        program = pathlib.Path(os.environ["DCPFS_LIBRARY"]).parent.parent / "dcpfs"
+        with tempfile.TemporaryDirectory() as place:
+            folder = pathlib.Path(place) / "site"
+            shutil.copytree(base.ROOT / "tools/python/dcpfs", folder / "dcpfs")  # in no checkout
+            scripts, programs = pathlib.Path(place) / "scripts", pathlib.Path(place) / "programs"
+            scripts.mkdir()
+            programs.mkdir()
+            for name in ("dcpfs", "dcpload"):
+                (scripts / name).write_text(f"#!{sys.executable}\nimport sys; sys.path.insert(0, {str(folder)!r})\n"
+                                            "from dcpfs.__main__ import main\nmain()\n")
+                (scripts / name).chmod(0o755)
+            env = {**os.environ, "PATH": f"{scripts}:{programs}", "PYTHONPATH": str(folder)}
+            module = ["-m", "dcpfs"]
+            for words in (module, [str(scripts / "dcpfs")]):
+                got = subprocess.run([sys.executable, *words, "version"], capture_output=True, text=True, env=env, timeout=60)
+                self.assertEqual(got.returncode, 3)
+                self.assertRegex(got.stderr, r"^dcpfs: the program is not found; looked for .*\n$")
+            (programs / "dcpfs").symlink_to(program)
+            want = subprocess.run([program, "version"], capture_output=True, text=True).stdout
+            for words in (module, [str(scripts / "dcpfs")]):
+                got = subprocess.run([sys.executable, *words, "version"], capture_output=True, text=True, env=env, timeout=60)
+                self.assertEqual((got.returncode, got.stdout, got.stderr), (0, want, ""))
+            got = subprocess.run([scripts / "dcpload", "--help"], capture_output=True, text=True, env=env, timeout=60)
+            self.assertIn("--layout", got.stdout)
+            got = subprocess.run([sys.executable, *module, "ls", place + "/absent"], capture_output=True, text=True, env=env, timeout=60)
+            self.assertNotEqual(got.returncode, 0, "the program's exit code")
+
     def test_no_library(self):
         got = subprocess.run([sys.executable, "-c", "import sys; sys.path.insert(0, sys.argv[1]); import dcpfs; dcpfs.open('.')",
                               str(base.ROOT / "tools/python")], capture_output=True, text=True,

