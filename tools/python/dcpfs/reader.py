@@ -23,6 +23,7 @@ from .plan import Plan
 from .strided import Spans
 
 
+SERVERS = ("s3://", "gs://", "https://", "http://", "hf://")  # that libdcpload itself reads from
 NAMED = {"torch.Size": torch.Size, "torch.torch_version.TorchVersion": torch.torch_version.TorchVersion}
 
 
@@ -148,4 +149,4 @@ class Reader(StorageReader):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Union[str, os.PathLike[str]]) -> bool:
-        return os.path.exists(checkpoint_id)
+        return os.fspath(checkpoint_id).startswith(SERVERS) or os.path.exists(checkpoint_id)

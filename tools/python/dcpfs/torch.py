@@ -97,7 +97,8 @@ def _stored(checkpoint_id: Optional[Source], reader: Any) -> tuple[Any, Optional
     if reader is None and not checkpoint_id:
         raise RuntimeError("checkpoint_id or storage_reader must say where the checkpoint is")
     if reader is None:
-        reader = _storage_setup(None, checkpoint_id, reader=True) if "://" in os.fspath(checkpoint_id) else Reader(checkpoint_id)
+        reader = Reader(checkpoint_id) if Reader.validate_checkpoint_id(checkpoint_id) or "://" not in os.fspath(checkpoint_id) else (
+            _storage_setup(None, checkpoint_id, reader=True))
     elif checkpoint_id is not None:
         reader.reset(checkpoint_id)
     how = {"version": reader.version, **reader.how} if type(reader) is Reader else {}
