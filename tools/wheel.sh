@@ -14,7 +14,7 @@ set -eu
 
 use=yes
 [ "${1-}" != --build ] || { use=; shift; }
-[ $# = 1 ] || { sed -n 's/^# \{0,1\}//; 6,7p' "$0" >&2; exit 2; }
+[ $# = 1 ] || { sed -n 's/^# \{0,1\}//; 7,8p' "$0" >&2; exit 2; }
 root_check
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
