@@ -108,9 +108,13 @@ class Fetched(unittest.TestCase):
                                (Open("no package boto3"), RuntimeError)):
             with self.subTest(type(failure).__name__):
                 here, there = self.fails(failure)
-                self.assertIs(here, failure)
-                self.assertIs(type(there), other)
-                self.assertIn(str(failure), str(there))
+                self.assertIsInstance(here, type(failure))
+                self.assertIs(here.__cause__, failure)
+                self.assertEqual(getattr(here, "answer", None), getattr(failure, "answer", None))
+                self.assertIsInstance(there, other)
+                for error in here, there:
+                    self.assertEqual((error.rank, str(error)[:8]), (0, "rank 0: "))
+                    self.assertIn(str(failure), str(error))
                 if other is RuntimeError:
                     self.assertIn(type(failure).__name__, str(there))
 

@@ -35,6 +35,19 @@ def as_error(failure: BaseException, rank: int) -> DcpfsError:
     return FAILED[_kind(failure)](_errno(failure), text(said(failure)), rank)
 
 
+def as_own(failure: Exception, rank: int) -> DcpfsError:
+    """As as_error(), for the rank that failed: of the failure's class, whichever that is, and with its attributes."""
+    error = as_error(failure, rank)
+    if isinstance(error, type(failure)):
+        return error
+    try:
+        own: DcpfsError = type(type(failure).__name__, (DcpfsError, type(failure)), {})(error.code, error.text, error.rank)
+        own.__dict__.update({**failure.__dict__, **own.__dict__})
+        return own
+    except TypeError:  # two classes that keep their values in different ways
+        return error
+
+
 def _errno(failure: BaseException) -> int:
     return (isinstance(failure, OSError) and failure.errno) or errno.EIO
 

@@ -27,6 +27,7 @@ from . import torch as ours
 from ._lib import DcpfsError, shown
 from .checkpoint import Checkpoint
 from .classes import foreign
+from .comm import as_error, as_own
 from .group import group
 from .reader import Reader, leaf
 
@@ -120,10 +121,15 @@ def _together(work: Callable[[], T]) -> T:
 
 
 def _agree(failure: Optional[Exception]) -> None:
-    """Collective. If any rank has a failure, all raise: their own, others the first one."""
-    for known in [failure, *dist.all_gather_object(_told(failure))]:
-        if known is not None:
-            raise known
+    """Collective. If any rank has a failure, all raise: their own, others the first one; of several ranks with the rank that failed."""
+    told = dist.all_gather_object(_told(failure))
+    rank = next((r for r, e in enumerate(told) if e is not None), -1)
+    if failure is not None and len(told) == 1:
+        raise failure
+    if failure is not None:
+        raise as_own(failure, dist.get_global_rank()) from failure
+    if rank >= 0:
+        raise as_error(told[rank], rank)
 
 
 def _node() -> Any:
