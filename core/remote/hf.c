@@ -210,12 +210,27 @@ static int url(struct dcp_remote *r, const char *name, struct dcp_buf *out)
 	return dcp_buf_error(out);
 }
 
+static void about(struct dcp_remote *r, struct dcp_buf *out)
+{
+	dcp_auto_free char *token = token_of();
+	struct hub *hub = own_of(r);
+
+	pthread_mutex_lock(&r->lock);
+	dcp_buf_printf(out, " at %s, commit %.12s, credentials: %s", hub->endpoint,
+		       hub->commit ? hub->commit : "unknown",
+		       token && *token ? "a token" : "none");
+	pthread_mutex_unlock(&r->lock);
+	if (token)
+		explicit_bzero(token, strlen(token));
+}
+
 static const struct dcp_remote_ops hf_ops = { .row = &dcp_origin_hf,
 					      .pinned = true,
 					      .list = list,
 					      .one = one,
 					      .url = url,
-					      .head = head };
+					      .head = head,
+					      .about = about };
 
 static int make(struct dcp_remote *r, struct dcp_err *err)
 {

@@ -93,6 +93,8 @@ struct dcp_remote_ops {
 	int (*head)(struct dcp_remote *r, const struct dcp_http *h, struct dcp_buf *heads,
 		    struct dcp_err *err);
 	bool (*refused)(struct dcp_remote *r, const struct dcp_http *h);
+	/* Append what it is reached by: ", region eu-west-1". Nothing is asked. */
+	void (*about)(struct dcp_remote *r, struct dcp_buf *out);
 	bool pinned; /* an URL is of one content, whatever tags the servers that it leads to give */
 };
 
@@ -160,6 +162,9 @@ int dcp_blocks_read(struct dcp_remote_file *o, const struct dcp_read *const *rea
 /* The site of the directory or file @name of @r, whose source is @source. *only is set for a file. */
 int dcp_site_remote(struct dcp_remote *r, const char *source, const char *name,
 		    struct dcp_site *out, char **only, struct dcp_err *err);
+
+/* What @at is reached by, in words, for people: false: it is on no server. */
+bool dcp_remote_about(const struct dcp_site *at, struct dcp_buf *out);
 
 /* The functions of all rows but find(). */
 int dcp_remote_entries(const struct dcp_site *at, dcp_entry_fn *fn, void *ctx,

@@ -382,6 +382,21 @@ static int one(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err)
 	return rc == 0 && !l->items.n ? -ENOENT : rc;
 }
 
+static void about(struct dcp_remote *r, struct dcp_buf *out)
+{
+	struct s3 *s = own_of(r);
+	const char *kind = s->credentials.kind;
+
+	pthread_mutex_lock(&s->lock);
+	if (s->endpoint)
+		dcp_buf_printf(out, " at %s", s->endpoint);
+	dcp_buf_printf(out, ", region %s, credentials: %s", s->region,
+		       s->google && dcp_http_env("GOOGLE_OAUTH_ACCESS_TOKEN") ? "a token"
+		       : kind                                                 ? kind
+									      : "none");
+	pthread_mutex_unlock(&s->lock);
+}
+
 /* ---- sources ---- */
 
 static const struct dcp_remote_ops s3_ops = { .row = &dcp_origin_s3,
@@ -389,13 +404,15 @@ static const struct dcp_remote_ops s3_ops = { .row = &dcp_origin_s3,
 					      .one = one,
 					      .url = url,
 					      .head = head,
-					      .refused = refused };
+					      .refused = refused,
+					      .about = about };
 static const struct dcp_remote_ops gs_ops = { .row = &dcp_origin_gs,
 					      .list = list,
 					      .one = one,
 					      .url = url,
 					      .head = head,
-					      .refused = refused };
+					      .refused = refused,
+					      .about = about };
 
 static bool is_region(const char *s)
 {

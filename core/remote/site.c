@@ -243,6 +243,18 @@ int dcp_remote_open_file(const struct dcp_site *at, const char *name, struct dcp
 	return rc;
 }
 
+bool dcp_remote_about(const struct dcp_site *at, struct dcp_buf *out)
+{
+	struct dcp_remote *r = at->own;
+
+	if (!at->row || at->row->list != dcp_remote_entries)
+		return false;
+	dcp_buf_str(out, at->row->name);
+	if (r->ops->about)
+		r->ops->about(r, out);
+	return true;
+}
+
 int dcp_remote_again(const struct dcp_site *at, struct dcp_site *out)
 {
 	return place(at->own, at->within, out);

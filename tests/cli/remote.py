@@ -223,6 +223,16 @@ def refused_sources():
     fails(BAD, "hf://ORG/MODEL", "ls", "hf://model")
 
 
+def doctor():
+    about = " ".join(run("doctor", s3("dcp-fsdp2/ckpt")).stdout.decode().split())
+    check(f"it answers: S3 at {SERVER.url}, region us-east-1, credentials: environment" in about, f"doctor: {about[-800:]}")
+    check("all that is complete can be read" in about and KEYS[1] not in about, f"doctor: {about[-800:]}")
+    got = run("doctor", s3("dcp-fsdp2/ckpt"), AWS_SECRET_ACCESS_KEY="wrong")
+    check(got.returncode == NO and b"SignatureDoesNotMatch" in got.stdout, f"doctor, refused: {got.stdout[-800:]}")
+    about = run("doctor", "hf://org/model/dcp-fsdp2/ckpt").stdout
+    check(b"commit 0123456789ab, credentials: a token" in b" ".join(about.split()) and b"hf_secret" not in about, f"doctor of the Hub: {about[-800:]}")
+
+
 def no_network():
     began = time.monotonic()
     got = run("ls", s3("dcp-fsdp2/ckpt"), AWS_ENDPOINT_URL="http://127.0.0.1:9")
@@ -233,7 +243,7 @@ if b"no libcurl" in run("ls", s3("x/y")).stderr:
     print("built without libcurl")
     sys.exit(77)
 tests = (every_golden, cat_and_export, loaded, one_file, hub, requests_are_few, many_files, passing_faults, lasting_faults, changed_object,
-         who_may, refused_sources, no_network)
+         who_may, refused_sources, doctor, no_network)
 chosen = sys.argv[2:]
 for test in tests:
     if not chosen or test.__name__ in chosen:

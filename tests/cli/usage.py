@@ -107,7 +107,7 @@ def doctor_and_version():
     equal(got.returncode, OK if report["can_mount"] else NO, "doctor's exit code is its answer")
     names = [c["name"] for c in report["checks"]]
     for name in ("/dev/fuse", "fusermount3", "allow_other", "kernel", "container", "cache", "open files",
-                 "io_uring", "mpi", "cuda", "NCCL", "CUDA IPC"):
+                 "io_uring", "servers", "mpi", "cuda", "NCCL", "CUDA IPC"):
         check(name in names, f"doctor does not look at {name}")
     for c in report["checks"]:
         check(c["state"] == "ok" or c["advice"], f"doctor leaves {c['name']} without advice")

@@ -17,6 +17,8 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
+#include "core/origin/origin.h"
+#include "core/remote/remote.h"
 #include "core/store/io/queue.h"
 #include "tools/cmd.h"
 #include "tools/doctor/doctor.h"
@@ -246,6 +248,19 @@ static void check_uring(struct machine *m, struct finding *f)
 				       : strerror(-rc));
 }
 
+static void check_servers(struct machine *m, struct finding *f)
+{
+	const char *why = "", *version = dcp_http_library(&why);
+
+	if (version)
+		doctor_say(f, GOOD, NULL,
+			   "s3://, gs://, https:// and hf:// are sources (libcurl %s)",
+			   version);
+	else
+		doctor_say(f, NOTE, "sources are paths; mount a bucket by another program",
+			   "not here: %s", why);
+}
+
 static const struct {
 	const char *name;
 	void (*check)(struct machine *m, struct finding *f);
@@ -259,6 +274,7 @@ static const struct {
 	{ "cache", check_cache },
 	{ "open files", check_files },
 	{ "io_uring", check_uring },
+	{ "servers", check_servers },
 	{ "O_DIRECT", doctor_direct },
 	{ "window", doctor_window },
 	{ "huge pages", doctor_huge },
@@ -379,12 +395,48 @@ static void print_finding(struct out *o, const char *name, const struct finding 
 		put_row(o, name, f);
 }
 
+/* Of a source on a server: is it reached, and by what? False: it is a path. */
+static bool look_at_server(const char *source, struct finding *f)
+{
+	dcp_auto_buf struct dcp_buf about = DCP_BUF_INIT;
+	dcp_auto_free char *only = NULL;
+	struct dcp_err err = { 0 };
+	struct dcp_site at;
+	int rc;
+
+	if (dcp_origin_of(source) == &dcp_origin_local)
+		return false;
+	rc = dcp_site_find(source, &at, &only, &err);
+	if (rc < 0) {
+		doctor_say(f, BAD,
+			   "check its name, the credentials (dcpfs(1), SOURCES ON SERVERS) and "
+			   "the "
+			   "network",
+			   "%.240s", err.msg[0] ? err.msg : strerror(-rc));
+		return true;
+	}
+	if (dcp_remote_about(&at, &about))
+		doctor_say(f, GOOD, NULL, "it answers: %.240s", about.p ? about.p : "");
+	dcp_site_close(&at);
+	return about.n > 0;
+}
+
 /* CMD_NO: some of it cannot be read. */
 static enum cmd_exit print_source(const char *source, struct out *o, struct tally *t)
 {
+	struct finding server = { 0 };
 	struct pick p = { 0 };
-	enum cmd_exit code = pick_source(&p, source, &(struct pick_opts){ 0 }, false);
+	enum cmd_exit code;
 
+	if (look_at_server(source, &server)) {
+		struct tally own = { 0 }; /* it is no version */
+
+		print_finding(o, "server", &server, &own);
+		dcp_buf_finish(&own.names);
+		if (server.state == BAD)
+			return CMD_NO;
+	}
+	code = pick_source(&p, source, &(struct pick_opts){ 0 }, false);
 	for (size_t i = 0; code <= CMD_NO && i < p.ck.scan.n; i++) {
 		struct finding f;
 
