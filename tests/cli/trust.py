@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""dcpfs stats and diff: every number beside numpy's in float64, and planted faults."""
+"""dcpfs stats, diff and verify: every number beside numpy's in float64, and planted faults."""
 import json
 import math
 import os
@@ -327,6 +327,86 @@ def what_cannot_be_read_is_said():
     check(b"model.safetensors" in got.stderr, f"the file is not named: {got.stderr}")
 
 
+# ---- verify ----
+
+def record_is_the_same_for_any_format_and_sharding():
+    raw = RNG.standard_normal(24).astype("<f4").tobytes()
+    odd = "a\\b\n\u00e9"
+    write(SCRATCH / "ra" / "model.safetensors", {"w": ("F32", [6, 4], raw), odd: ("U8", [3], b"abc"), "none": ("F32", [0], b"")})
+    torch_save(SCRATCH / "rb" / "model.pt", {"w": Tensor(raw, [6, 4])})
+    for i in range(3):
+        write(SCRATCH / "rc" / f"shard-0000{i + 1}-model-00001-of-00001.safetensors", {"w": ("F32", [2, 4], raw[32 * i:32 * i + 32])},
+              {"DCP_SHARDING_INFO": json.dumps({"w": {"saved_offsets": [2 * i, 0]}}), "DCP_VERSION": "1.0", "format": "pt"})
+    record = SCRATCH / "ra.digests"
+    got = run("verify", SCRATCH / "ra", "--record", record)
+    equal((got.returncode, got.stdout), (OK, b"ra: 3 tensors, 99 B: every byte can be read\n"), "--record")
+    lines = record.read_bytes().decode().splitlines()
+    equal([line.split("  ", 1)[1] for line in lines], sorted(["w", "none", "a\\\\b\\x0a\u00e9"]), "keys, sorted, in one line each")
+    digests = data("show", "--digest", "--json", SCRATCH / "ra")
+    equal(lines[-1], f"{digests['w']}  w", "the digest that show has")
+    equal(run("verify", SCRATCH / "ra", "--check", record).returncode, OK, "--check of itself")
+    one = SCRATCH / "w.digests"
+    one.write_text(lines[-1] + "\n", encoding="utf-8")
+    for other in "rb", "rc":
+        equal(run("verify", SCRATCH / other, "--check", one).returncode, OK, f"the same tensor in {other}")
+        equal(run("verify", SCRATCH / other, "--record", "-").stdout.decode(), lines[-1] + "\n", f"record of {other}")
+    sha = SCRATCH / "sha.digests"
+    equal(run("verify", SCRATCH / "rc", "--sha256", "--record", sha).returncode, OK, "--sha256")
+    equal(run("verify", SCRATCH / "rb", "--check", sha).returncode, OK, "a record by SHA-256")
+    got = run("verify", SCRATCH / "ra", "--check", one)
+    equal(got.returncode, NO, "a tensor that is not recorded")
+    check(b"none: not recorded" in got.stderr, "says which")
+    equal(run("verify", SCRATCH / "ra", "--keys", "w", "--check", record).returncode, OK, "--keys leaves out others")
+    got = run("verify", SCRATCH / "rb", "--check", record)
+    equal(got.returncode, NO, "a tensor that is gone")
+    check(b"none: recorded, and not there" in got.stderr, f"says which: {got.stderr}")
+    empty = SCRATCH / "empty.digests"
+    empty.write_bytes(b"")
+    equal(run("verify", SCRATCH / "rb", "--check", empty).returncode, NO, "an empty record")
+    for text in b"nothing\n", lines[-1][1:].encode(), lines[-1].encode() + b"\0", (lines[-1] + "\n" + lines[-1]).encode():
+        empty.write_bytes(text)
+        fails(BAD, "verify: --check ", "verify", SCRATCH / "rb", "--check", empty)
+    (SCRATCH / "precious").write_text("text", encoding="utf-8")
+    fails(USAGE, "no record", "verify", SCRATCH / "rb", "--record", SCRATCH / "precious")
+    equal((SCRATCH / "precious").read_text(encoding="utf-8"), "text", "what is no record stays")
+    fails(USAGE, "", "verify", SCRATCH / "rb", "--record", SCRATCH / "rb" / "x")
+
+
+def flipped_bits_and_swapped_tensors_are_found():
+    top = SCRATCH / "flip" / "model.safetensors"
+    raw = RNG.bytes(4000)
+    write(top, {"a": ("F32", [500], raw[:2000]), "b": ("F32", [500], raw[2000:])})
+    good = top.read_bytes()
+    start = 8 + struct.unpack("<Q", good[:8])[0]
+    record = SCRATCH / "flip.digests"
+    equal(run("verify", top.parent, "--record", record).returncode, OK, "--record")
+
+    def damage(change, keys, codes=(NO,)):
+        top.write_bytes(change)
+        got = run("verify", "--json", top.parent, "--check", record)
+        check(got.returncode in codes, f"exit {got.returncode}, not {codes}: {got.stderr}")
+        if got.stdout:
+            equal([p["key"] for p in json.loads(got.stdout)["problems"]], keys, "which tensors")
+
+    for at, keys in (0, ["a"]), (1999, ["a"]), (2000, ["b"]), (3999, ["b"]):
+        for bit in 0, 7:
+            bad = bytearray(good)
+            bad[start + at] ^= 1 << bit
+            damage(bad, keys)
+    damage(good[:start] + raw[2000:] + raw[:2000], ["a", "b"])  # swapped
+    for at in range(start):  # the length and the header: no flip that changes a tensor may pass
+        bad = bytearray(good)
+        bad[at] ^= 4
+        top.write_bytes(bad)
+        got = run("verify", top.parent, "--check", record)
+        if got.returncode == OK:  # padding, or blanks between words
+            check(at >= start - 8 or chr(good[at]) in " \t", f"a flip at byte {at} of the header passes")
+    top.write_bytes(good[:-1])
+    equal(run("verify", top.parent).returncode, BAD, "a file that was cut off")
+    top.write_bytes(good)
+    equal(run("verify", top.parent, "--check", record).returncode, OK, "mended")
+
+
 print(f"seed {SEED}")
 every_dtype_has_numpys_numbers()
 second_call_reads_nothing_and_sees_changes()
@@ -338,4 +418,6 @@ keys_shapes_and_dtypes_differ()
 tolerances_are_numpys()
 across_formats_and_versions()
 what_cannot_be_read_is_said()
+record_is_the_same_for_any_format_and_sharding()
+flipped_bits_and_swapped_tensors_are_found()
 finish()

@@ -7,7 +7,7 @@ import subprocess
 
 from cli import DCPFS, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
 
-VERBS = "mount umount index ls tree show cat stats diff plan load export save doctor version help".split()
+VERBS = "mount umount index ls tree show cat stats diff verify plan load export save doctor version help".split()
 LONG = ("mount", "load", "export", "save")  # which need more options than fit a screen
 
 

@@ -23,12 +23,12 @@
 enum { CHUNK = 1 << 20 };
 
 /* One of the two. */
-struct hash {
+struct dcp_digesting {
 	struct dcp_hash128 *xxh3; /* NULL: it is sha */
 	struct sha256_ctx sha;
 };
 
-static void add(struct hash *h, const void *p, size_t n)
+void dcp_digest_add(struct dcp_digesting *h, const void *p, size_t n)
 {
 	if (h->xxh3)
 		dcp_hash128_add(h->xxh3, p, n);
@@ -36,23 +36,34 @@ static void add(struct hash *h, const void *p, size_t n)
 		sha256_update(&h->sha, n, p);
 }
 
-static void add_u64(struct hash *h, uint64_t v)
+static void add_u64(struct dcp_digesting *h, uint64_t v)
 {
 	uint8_t bytes[8];
 
 	dcp_store_le64(bytes, v);
-	add(h, bytes, sizeof(bytes));
+	dcp_digest_add(h, bytes, sizeof(bytes));
 }
 
-static void add_head(struct hash *h, const struct dcp_tensor *t)
+struct dcp_digesting *dcp_digest_begin(enum dcp_digest_kind kind, const char *dtype_name,
+				       uint32_t ndim, const uint64_t *shape)
 {
-	add(h, t->dtype_name, strlen(t->dtype_name) + 1);
-	add_u64(h, t->ndim);
-	for (uint32_t d = 0; d < t->ndim; d++)
-		add_u64(h, t->shape[d]);
+	struct dcp_digesting *h = calloc(1, sizeof(*h));
+
+	if (!h)
+		return NULL;
+	sha256_init(&h->sha);
+	if (kind == DCP_DIGEST_XXH3 && !(h->xxh3 = dcp_hash128_new())) {
+		free(h);
+		return NULL;
+	}
+	dcp_digest_add(h, dtype_name, strlen(dtype_name) + 1);
+	add_u64(h, ndim);
+	for (uint32_t d = 0; d < ndim; d++)
+		add_u64(h, shape[d]);
+	return h;
 }
 
-static void end(struct hash *h, char text[DCP_DIGEST_TEXT])
+static void write_text(struct dcp_digesting *h, char text[DCP_DIGEST_TEXT])
 {
 	uint8_t bytes[SHA256_DIGEST_SIZE];
 	uint64_t value[2];
@@ -68,27 +79,28 @@ static void end(struct hash *h, char text[DCP_DIGEST_TEXT])
 		snprintf(text + 2 * i, 3, "%02x", bytes[i]);
 }
 
+void dcp_digest_end(struct dcp_digesting *h, char text[DCP_DIGEST_TEXT])
+{
+	write_text(h, text);
+	free(h);
+}
+
 int dcp_digest(const struct dcp_view *view, enum dcp_digest_kind kind,
 	       const struct dcp_progress *progress, char text[DCP_DIGEST_TEXT],
 	       struct dcp_err *err)
 {
 	dcp_auto_free void *chunk = malloc(CHUNK);
+	const struct dcp_tensor *t = dcp_view_tensor(view);
 	uint64_t size = dcp_view_size(view);
-	struct hash h = { 0 };
-	int rc = chunk ? 0 : -ENOMEM;
+	struct dcp_digesting *h = dcp_digest_begin(kind, t->dtype_name, t->ndim, t->shape);
+	int rc = chunk && h ? 0 : -ENOMEM;
 
-	sha256_init(&h.sha);
-	if (rc == 0 && kind == DCP_DIGEST_XXH3 && !(h.xxh3 = dcp_hash128_new()))
-		rc = -ENOMEM;
-	if (rc < 0)
-		return rc;
-	add_head(&h, dcp_view_tensor(view));
 	for (uint64_t at = 0; rc == 0 && at < size;) {
 		size_t n = (size_t)DCP_MIN(size - at, (uint64_t)CHUNK);
 
 		rc = dcp_view_read(view, at, chunk, n);
 		if (rc == 0)
-			add(&h, chunk, n);
+			dcp_digest_add(h, chunk, n);
 		else
 			dcp_fail_at(err, rc, at, "reading at byte %" PRIu64 ": %s", at,
 				    strerror(-rc));
@@ -96,7 +108,8 @@ int dcp_digest(const struct dcp_view *view, enum dcp_digest_kind kind,
 		if (progress)
 			progress->report(progress->ctx, at, size, dcp_view_tensor(view)->key);
 	}
-	end(&h, text);
+	if (h)
+		dcp_digest_end(h, text);
 	return rc;
 }
 

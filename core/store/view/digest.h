@@ -15,7 +15,10 @@
  * headers.
  */
 #pragma once
+#include <stddef.h>
+#include <stdint.h>
 
+struct dcp_digesting;
 struct dcp_err;
 struct dcp_progress;
 struct dcp_view;
@@ -23,6 +26,13 @@ struct dcp_view;
 #define DCP_DIGEST_TEXT 65 /* with its NUL */
 
 enum dcp_digest_kind { DCP_DIGEST_XXH3, DCP_DIGEST_SHA256 };
+
+/* The same in steps, for a caller that reads the elements itself: begin, add them in order, end. NULL: out of memory. */
+struct dcp_digesting *dcp_digest_begin(enum dcp_digest_kind kind, const char *dtype_name,
+				       uint32_t ndim, const uint64_t *shape);
+void dcp_digest_add(struct dcp_digesting *d, const void *p, size_t n);
+/* Writes the digest, and frees @d. */
+void dcp_digest_end(struct dcp_digesting *d, char text[DCP_DIGEST_TEXT]);
 
 /* The digest of a view opened as DCP_AS_RAW. Reads all of it and reports the bytes read to
  * @progress (may be NULL) under the tensor's key. 0, or what reading gave, with @err set. */
