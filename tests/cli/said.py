@@ -4,9 +4,10 @@
 that a delta or a rank's file is a part of."""
 import json
 import pickle
+import shutil
 import zipfile
 
-from cli import BAD, OK, SCRATCH, check, data, equal, fails, finish, header, run, write
+from cli import BAD, GOLDEN, OK, SCRATCH, check, data, equal, fails, finish, header, run, write
 
 
 ONE = ("F32", [2], b"abcdefgh")
@@ -32,6 +33,42 @@ def of_one_file():
         equal({k: got.get(k) for k in LORA}, LORA, "load --dump")
     more = data("export", "--as", "torch-save", "--json", top, SCRATCH / "lora.pt")
     equal({o["key"] for o in more["left_out"] if o["kind"] == "name"}, set(LORA) - {"format"}, "a format without a place for it names it")
+
+
+def what_lies_beside():
+    """Files and directories beside a checkpoint are shown, or named as left out."""
+    golden = GOLDEN / "parts/ckpt/1-hf-trainer"
+    dcp = SCRATCH / "beside" / "step-20"
+    shutil.copytree(GOLDEN / "dcp-fsdp2/ckpt/step-20", dcp)
+    plain = data("ls", "--json", dcp)
+    for name in ("ema.pt", "notes.pth", "extra.ckpt", "thing.bin"):
+        shutil.copy(golden / "optimizer.pt", dcp / name)
+    for name in ("weights.safetensors", "graph.onnx", "broken.ckpt"):
+        (dcp / name).write_bytes(b"no checkpoint")
+    got = data("ls", "--json", dcp)
+    added = {t["key"] for t in got["tensors"]} - {t["key"] for t in plain["tensors"]}
+    equal(sorted(k for k in added if k.endswith("0.exp_avg")), [f"{n}.state.0.exp_avg" for n in ("ema", "extra", "notes", "thing")], "loose files beside a DCP")
+    check({t["key"] for t in plain["tensors"]} <= {t["key"] for t in got["tensors"]}, "the DCP itself")
+    equal(sorted(got["left_out"].split(", ")), ["broken.ckpt", "graph.onnx", "weights.safetensors"], "what is not read is named")
+
+    model = SCRATCH / "beside" / "checkpoint-7"
+    shutil.copytree(golden, model)
+    (model / "mystery/deep").mkdir(parents=True)
+    (model / "mystery/deep/blob.dat").write_bytes(b"?")
+    (model / "1_Pooling").mkdir()
+    (model / "1_Pooling/config.json").write_text("{}")
+    equal(data("ls", "--json", model)["left_out"], "mystery/", "a directory beside a Trainer's files")
+    for f in (*model.glob("*.pt"), *model.glob("*.pth"), *model.glob("*.bin")):
+        f.unlink()
+    equal(data("ls", "--json", model)["left_out"], "mystery/", "a directory beside a model")
+    check(b"left out, as dcpfs does not read it: mystery/" in run("ls", model).stdout, "ls says it")
+
+    colossal = SCRATCH / "beside" / "epoch-1"
+    (colossal / "modeling").mkdir(parents=True)
+    shutil.copy(golden / "model.safetensors", colossal / "modeling")
+    shutil.copy(golden / "scheduler.pt", colossal / "lr_scheduler")
+    got = data("ls", "--json", colossal)
+    check("lr_scheduler.last_epoch" in {o["key"] for o in got["objects"]} and "left_out" not in got, f"ColossalAI's lr_scheduler: {got}")
 
 
 def of_several():
@@ -190,5 +227,6 @@ of_ranks()
 of_one_file()
 of_several()
 of_each_file()
+what_lies_beside()
 of_one_file_alone()
 finish()

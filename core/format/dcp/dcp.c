@@ -7,8 +7,10 @@
 
 #include "core/base/log.h"
 #include "core/base/number.h"
+#include "core/base/text.h"
 #include "core/format/dcp/dcp_int.h"
 #include "core/format/formats.h"
+#include "core/format/hf/extras.h"
 #include "core/origin/dir/dir.h"
 
 /* ---- names ---- */
@@ -184,6 +186,20 @@ int dcp_tdcp_emit(struct dcp_tdcp *d, struct dcp_err *err)
 	return rc;
 }
 
+/* Files of the checkpoint itself; and those that every version is looked through for. */
+static bool is_shown(void *ctx, const char *name)
+{
+	const struct dcp_tdcp *d = ctx;
+
+	return dcp_intern_has(&d->meta.files, name) || dcp_has_extension(name, ".distcp") ||
+	       dcp_has_extension(name, ".metadata") || dcp_hf_is_sidecar(name);
+}
+
+int dcp_tdcp_emit_rest(struct dcp_tdcp *d)
+{
+	return dcp_hf_emit_rest(d->in, is_shown, d);
+}
+
 static int load(const struct dcp_load *in, struct dcp_err *err)
 {
 	struct dcp_tdcp d = { .in = in };
@@ -194,6 +210,8 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	rc = dcp_tdcp_read(&d, ".metadata", err);
 	if (rc == 0)
 		rc = dcp_tdcp_emit(&d, err);
+	if (rc == 0)
+		rc = dcp_tdcp_emit_rest(&d);
 	dcp_tmeta_finish(&d.meta);
 	return rc;
 }

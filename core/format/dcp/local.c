@@ -128,6 +128,8 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	if (rc == 0)
 		rc = dcp_tdcp_emit(&d, err);
 	if (rc == 0)
+		rc = dcp_tdcp_emit_rest(&d);
+	if (rc == 0)
 		rc = dcp_emit_meta(in->sink, "rank_files", have);
 	dcp_tmeta_finish(&d.meta);
 	free(names);

@@ -49,8 +49,8 @@ static bool may_be_state(const char *name, bool *sure)
 	return *sure || matches(maybe, DCP_LEN(maybe), name);
 }
 
-/* Weights in containers dcpfs does not read, or not beside others. */
-static bool is_weights(const char *name)
+/* Also in containers dcpfs does not read, or not beside others. */
+bool dcp_hf_may_be_weights(const char *name)
 {
 	static const char *const globs[] = { "*.safetensors", "*.bin",    "*.ckpt", "*.pth",
 					     "*.pt",          "*.h5",     "*.ot",   "*.onnx",
@@ -113,7 +113,7 @@ static int emit_one(const struct dcp_load *in, const char *name)
 		return dcp_emit_sidecar(in->sink, name);
 	if (!is_twin(name) && may_be_state(name, &sure) && strlen(name) < DCP_GROUP_MAX)
 		return emit_state(in, name, sure);
-	return is_weights(name) ? leave_out(in, name) : 0;
+	return dcp_hf_may_be_weights(name) ? leave_out(in, name) : 0;
 }
 
 int dcp_hf_emit_rest(const struct dcp_load *in, bool (*shown)(void *ctx, const char *name),

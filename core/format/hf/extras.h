@@ -16,6 +16,9 @@ struct dcp_load;
 /* Is it a file that belongs to a model but holds no weights? By name. */
 bool dcp_hf_is_sidecar(const char *name);
 
+/* May it hold weights? By name. */
+bool dcp_hf_may_be_weights(const char *name);
+
 /*
  * Emit all of @in's directory except files for which @shown is true. 0, -ENOMEM or what the sink
  * gave: a file that is broken is emitted as an object with its error.

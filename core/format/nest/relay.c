@@ -256,7 +256,14 @@ static int on_item(void *ctx, const struct dcp_object *o)
 static int on_meta(void *ctx, const char *name, const char *value)
 {
 	struct dcp_relay *r = ctx;
+	dcp_auto_buf struct dcp_buf file = DCP_BUF_INIT;
 
+	if (strcmp(name, "left_out") == 0) {
+		dcp_buf_printf(&file, "%s%s", r->below ? r->below : "", value);
+		if (dcp_buf_error(&file))
+			return -ENOMEM;
+		value = file.p;
+	}
 	return noted(r, dcp_emit_meta(r->to, name, value));
 }
 

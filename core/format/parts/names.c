@@ -54,6 +54,7 @@ static const struct {
 	{ "scheduler.bin", true },
 	{ "scheduler_[0-9]*.bin", true },
 	{ "lr_scheduler.pt", true },
+	{ "lr_scheduler", true }, /* ColossalAI's */
 	{ "scaler.pt", true },
 	{ "rng_state.pth", true },
 	{ "rng_state_[0-9]*.pth", true },

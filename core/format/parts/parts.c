@@ -242,6 +242,11 @@ static bool is_beside_dcp(void *ctx, const struct dcp_dirent *e)
 	       strcmp(e->name, ".metadata") != 0 && !dcp_has_extension(e->name, ".distcp");
 }
 
+static bool is_of_dcp(void *ctx, const struct dcp_dirent *e)
+{
+	return !is_beside_dcp(ctx, e);
+}
+
 /* Weights of Hugging Face beside a DCP of @f: transformers keeps the optimizer so. */
 static int add_spare(struct finding *f)
 {
@@ -249,7 +254,7 @@ static int add_spare(struct finding *f)
 	char why[256] = "";
 	const struct dcp_format *format;
 	enum dcp_match match;
-	struct dcp_dir rest;
+	struct dcp_dir rest, own;
 	int rc = dcp_dir_only(f->dir, is_beside_dcp, NULL, &rest);
 
 	if (rc < 0)
@@ -263,6 +268,13 @@ static int add_spare(struct finding *f)
 		note_incomplete(f, "", why);
 	dcp->role = DCP_PART_PLAIN;
 	f->nmain++;
+	rc = dcp_dir_only(f->dir, is_of_dcp, NULL, &own);
+	if (rc < 0) {
+		dcp_dir_close(&rest);
+		return rc;
+	}
+	dcp_dir_close(&dcp->dir);
+	dcp->dir = own;
 	return dcp_parts_add(f->parts, "model", "", DCP_PART_SPARE, format, &rest);
 }
 
@@ -632,31 +644,6 @@ static int emit_rest(const struct dcp_load *in, const struct dcp_parts *parts)
 	return rc;
 }
 
-/* Directories that are called like a part, but hold no checkpoint that dcpfs reads. */
-static int emit_unread(const struct dcp_load *in, const struct dcp_parts *parts)
-{
-	dcp_auto_buf struct dcp_buf names = DCP_BUF_INIT;
-
-	for (size_t i = 0; i < in->dir->n; i++) {
-		const struct dcp_dirent *e = &in->dir->entries[i];
-		char below[NAME_MAX + 2];
-		dcp_auto_dir struct dcp_dir sub = { 0 };
-		bool alone, data = false;
-
-		snprintf(below, sizeof(below), "%s/", e->name);
-		if (!dcp_parts_is_dir(e, &alone, NULL) || is_below(parts, below) ||
-		    e->is_link || dcp_dir_open_at(in->dir, e->name, &sub, NULL) < 0)
-			continue;
-		for (size_t k = 0; !data && k < sub.n; k++)
-			data = sub.entries[k].is_dir || !dcp_hf_is_sidecar(sub.entries[k].name);
-		if (data)
-			dcp_buf_printf(&names, "%s%s", names.n ? ", " : "", below);
-	}
-	if (dcp_buf_error(&names))
-		return -ENOMEM;
-	return names.n ? dcp_emit_meta(in->sink, "left_out", names.p) : 0;
-}
-
 int dcp_parts_load(const struct dcp_load *in, struct dcp_err *err)
 {
 	struct dcp_parts parts;
@@ -667,8 +654,6 @@ int dcp_parts_load(const struct dcp_load *in, struct dcp_err *err)
 		rc = dcp_fail(err, -ENOENT, "its parts cannot be found again");
 	else
 		rc = dcp_parts_emit(in, &parts, err);
-	if (rc == 0)
-		rc = emit_unread(in, &parts);
 	if (rc == 0 && in->depth == 0)
 		rc = emit_rest(in, &parts);
 	dcp_parts_finish(&parts);

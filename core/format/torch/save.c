@@ -34,10 +34,10 @@ static bool has_extension(const char *name)
 	return false;
 }
 
-/* A file that is the source was judged by its content, if not by its name. */
-static bool is_ours(const struct dcp_dir *dir, const char *name)
+/* A file that is the source was judged by its content, and one that is a part alone by its whole name. */
+static bool is_ours(const struct dcp_load *in, const char *name)
 {
-	return dir->is_file || has_extension(name);
+	return in->dir->is_file || (in->depth > 0 && in->dir->n == 1) || has_extension(name);
 }
 
 static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
@@ -102,7 +102,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	int rc = 0;
 
 	for (size_t i = 0; rc == 0 && i < in->dir->n; i++)
-		if (!in->dir->entries[i].is_dir && is_ours(in->dir, in->dir->entries[i].name))
+		if (!in->dir->entries[i].is_dir && is_ours(in, in->dir->entries[i].name))
 			rc = emit_file(in, in->dir->entries[i].name, &containers, err);
 	if (rc == 0 && containers.n && !in->is_part)
 		rc = dcp_emit_meta(in->sink, "containers", containers.p);
