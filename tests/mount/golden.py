@@ -302,5 +302,5 @@ def all_of(name):
 
 lib.main(*(all_of(p.parent.name)
            for family in ("composer*", "dcp-*", "deepspeed-*", "hf-*", "megatron-*", "numpy", "paddle-*",
-                          "parts", "torch-checkpointing", "torch-ranks", "torch-save")
+                          "parts", "torch-checkpointing", "torch-ranks", "torch-save", "torchao")
            for p in sorted(lib.GOLDEN.glob(f"{family}/manifest.json"))))

@@ -7,6 +7,8 @@
 #include "core/base/endian.h"
 #include "core/base/hash.h"
 #include "core/format/dcp/dcp_int.h"
+#include "core/format/gather/copies.h"
+#include "core/format/torch/shard/parts.h"
 #include "core/parse/torch/torch.h"
 
 /*
@@ -107,28 +109,119 @@ static enum look look(struct dcp_tdcp_emitter *w, const struct dcp_tdcp_join *j,
 	return found;
 }
 
-/* A whole tensor of such a class is emitted as torch.save's are: an object, and the tensors in it
+/* What the join of a key's parts works with. */
+struct parting {
+	struct dcp_tparts parts;
+	struct dcp_copies copies;
+	struct dcp_tparts_shard shard;
+};
+
+/* Chunk @i is a tensor of several. What is wrong with it goes to @j. */
+static int add_shard(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, size_t i,
+		     const struct dcp_tdcp_place *at, struct parting *p)
+{
+	const struct dcp_tdcp_chunk *c = &j->chunk[i];
+	uint64_t dims[DCP_MAX_NDIM];
+	struct dcp_tmeta_record r = dcp_tmeta_record(w->m, at->i, dims);
+	const char *name = dcp_intern_text(&w->m->files, r.file);
+	struct dcp_tplace_box box = { .lo = c->lo, .at = dcp_origin, .len = c->lo + j->t.ndim };
+	dcp_auto_torch struct dcp_torch *t = NULL;
+	struct dcp_torch_parts parts;
+	struct dcp_titem item;
+	int rc;
+
+	if (r.filter != DCP_FILTER_NONE) {
+		dcp_fail(&j->why, -ENOTSUP,
+			 "a shard that consists of several tensors and is "
+			 "stored compressed");
+		return 0;
+	}
+	rc = dcp_titem_open(&w->files, r.file, name, r.off, r.nbytes, DCP_FILTER_NONE, 0, &item,
+			    &j->why);
+	if (rc == 0)
+		rc = dcp_torch_open(&item.src, 0, &t, &j->why);
+	if (rc == 0 && (!dcp_torch_parts(dcp_torch_root(t), &parts) || !parts.wraps ||
+			parts.ndim != j->t.ndim ||
+			memcmp(parts.shape, box.len, j->t.ndim * sizeof(*box.len)) != 0))
+		rc = dcp_fail(&j->why, -EBADMSG,
+			      "a shard that is not a tensor of several, of the shape that the "
+			      "metadata has");
+	if (rc == 0)
+		rc = dcp_tdcp_file_number(w, r.file, &p->shard.file);
+	p->shard.local = box.len;
+	p->shard.box = &box;
+	p->shard.nbox = 1;
+	p->shard.base = r.off;
+	p->shard.who = r.file;
+	p->shard.name = name;
+	if (rc == 0)
+		rc = dcp_tparts_add(&p->parts, t, dcp_torch_root(t), &p->shard);
+	dcp_titem_finish(&item);
+	if (rc == -ENOMEM || !dcp_tdcp_is_broken(j))
+		return rc;
+	dcp_err_where(&j->why, rc, "%s, item at byte %" PRIu64, name, r.off);
+	return 0;
+}
+
+/* The shards of such a tensor are joined part by part. 1: they were; 0: @j says why not. */
+static int emit_shards(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, const char *key,
+		       const char *const *path, size_t npath)
+{
+	struct parting p = { .shard = { .key = key,
+					.path = path,
+					.npath = npath,
+					.ndim = j->t.ndim,
+					.shape = j->shape } };
+	size_t hint = 0;
+	int rc = 0;
+
+	dcp_tparts_init(&p.parts);
+	dcp_copies_init(&p.copies);
+	for (size_t i = 0; i < j->nchunks && rc == 0 && !dcp_tdcp_is_broken(j); i++) {
+		const struct dcp_tdcp_place *at = dcp_tdcp_find_place(j, &j->chunk[i], &hint);
+
+		if (at)
+			rc = add_shard(w, j, i, at, &p);
+		else
+			dcp_fail(&j->why, -EBADMSG, "storage_data has no entry for a chunk");
+	}
+	if (rc == 0 && !dcp_tdcp_is_broken(j)) {
+		rc = dcp_tparts_join(&p.parts, &p.copies, w->sink);
+		for (uint32_t k = 0; k < p.copies.names.n && rc == 0; k++)
+			rc = dcp_copies_emit(&p.copies, k, w->sink, NULL);
+		rc = rc < 0 ? rc : 1;
+	}
+	dcp_tparts_finish(&p.parts);
+	dcp_copies_finish(&p.copies);
+	return rc;
+}
+
+/* A tensor of such a class is emitted as torch.save's are: an object, and the tensors in it
  * by themselves. 1: it was. */
-static int emit_subclass(struct dcp_tdcp_emitter *w, const struct dcp_tdcp_join *j,
-			 uint32_t key)
+static int emit_subclass(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, uint32_t key)
 {
 	const struct dcp_tdcp_place *at;
 	const char *const *path;
+	const char *name = dcp_intern_text(&w->m->names, key);
 	struct dcp_tmeta_record r;
+	struct dcp_err why = { 0 };
 	uint64_t dims[DCP_MAX_NDIM];
 	size_t hint = 0, npath;
 	int rc;
 
-	at = j->nchunks == 1 ? dcp_tdcp_find_place(j, &j->chunk[0], &hint) : NULL;
+	at = j->nchunks ? dcp_tdcp_find_place(j, &j->chunk[0], &hint) : NULL;
 	if (!at)
 		return 0;
 	r = dcp_tmeta_record(w->m, at->i, dims);
-	if (look(w, j, j->chunk[0].lo + j->t.ndim, &r, NULL) != PARTS)
+	if (look(w, j, j->chunk[0].lo + j->t.ndim, &r, &why) != PARTS)
 		return 0;
 	npath = dcp_tmeta_path(w->m, key, &w->path_text, &w->path_ptrs, &path);
 	if (!npath)
 		return -ENOMEM;
-	rc = dcp_tdcp_emit_parts(w, dcp_intern_text(&w->m->names, key), path, npath, &r);
+	if (j->nchunks > 1 ||
+	    memcmp(j->chunk[0].lo + j->t.ndim, j->shape, j->t.ndim * sizeof(*j->shape)) != 0)
+		return emit_shards(w, j, name, path, npath);
+	rc = dcp_tdcp_emit_parts(w, name, path, npath, &r);
 	return rc < 0 ? rc : 1;
 }
 

@@ -37,6 +37,7 @@
 #include "core/base/text.h"
 #include "core/format/formats.h"
 #include "core/format/torch/ranks.h"
+#include "core/format/torch/shard/parts.h"
 #include "core/format/torch/state.h"
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"
@@ -219,6 +220,7 @@ struct ranks {
 	struct rank_file *file; /* by rank */
 	size_t n, nbroken;
 	struct dcp_copies shards;
+	struct dcp_tparts parts; /* shards of tensors that consist of several */
 	struct dcp_meta meta;
 	size_t at;             /* the file that is read */
 	size_t nprefix;        /* components in front of its keys */
@@ -303,6 +305,9 @@ static int emit_rank(struct ranks *r, struct dcp_err *why)
 	struct dcp_sink meta = { .tensor = on_meta, .object = on_object, .ctx = r };
 	struct dcp_tstate s = { .sink = dcp_rank_is_meta(&f->name) ? &meta : in->sink,
 				.shard = on_shard,
+				.parts = &r->parts,
+				.who = (uint32_t)r->at,
+				.name = f->file,
 				.ctx = r };
 	dcp_auto_torch struct dcp_torch *t = NULL;
 	int rc;
@@ -310,7 +315,7 @@ static int emit_rank(struct ranks *r, struct dcp_err *why)
 	snprintf(component, sizeof(component), "rank%" PRIu64, f->name.rank);
 	r->nprefix = f->name.world != 1 || strncmp(f->name.set, "model", 5) != 0;
 	s.prefix = &prefix;
-	s.nprefix = r->nprefix;
+	s.nprefix = s.own = r->nprefix;
 	rc = dcp_emit_file(in->sink, f->file, &s.file);
 	if (rc < 0)
 		return rc;
@@ -357,6 +362,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	int rc = list_files(&r);
 
 	dcp_copies_init(&r.shards);
+	dcp_tparts_init(&r.parts);
 	dcp_copies_init(&r.meta.embeddings);
 	r.meta.whole = &r.shards;
 	r.meta.nranks = r.n;
@@ -364,11 +370,14 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 		rc = emit_files(&r, err);
 	if (rc == 0)
 		rc = dcp_meta_end(&r.meta);
+	if (rc == 0)
+		rc = dcp_tparts_join(&r.parts, &r.shards, in->sink);
 	for (uint32_t k = 0; k < r.shards.names.n && rc == 0; k++)
 		rc = dcp_copies_emit(&r.shards, k, in->sink, r.nbroken ? r.broken.msg : NULL);
 	rc = dcp_emit_fact(in->sink, rc, "framework", "torch");
 	rc = dcp_emit_fact(in->sink, rc, "ranks", "%zu", r.n);
 	dcp_copies_finish(&r.shards);
+	dcp_tparts_finish(&r.parts);
 	dcp_copies_finish(&r.meta.embeddings);
 	free(r.file);
 	return rc;

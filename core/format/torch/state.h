@@ -25,6 +25,7 @@ struct dcp_sink;
 struct dcp_stretch;
 struct dcp_tensor;
 struct dcp_torch;
+struct dcp_tparts;
 
 struct dcp_tstate {
 	const struct dcp_torch *t;
@@ -54,6 +55,12 @@ struct dcp_tstate {
 	/* May be NULL. For a caller that has the other files too: gets tensors of which they hold
 	 * parts, as pieces of the whole; key and path as always, broken ones with their error. */
 	int (*shard)(void *ctx, const struct dcp_tensor *t);
+	/* May be NULL. The same for shards of tensors that consist of several: gets them as of file @who, called @name.
+	 * Keys lack the first @own components of the prefix, which stand for the rank. */
+	struct dcp_tparts *parts;
+	uint32_t who;
+	const char *name;
+	size_t own;
 	void *ctx;
 };
 

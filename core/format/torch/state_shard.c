@@ -8,6 +8,8 @@
 #include "core/base/arena.h"
 #include "core/base/buf.h"
 #include "core/base/err.h"
+#include "core/format/gather/copies.h"
+#include "core/format/torch/shard/parts.h"
 #include "core/format/torch/shard/shard.h"
 #include "core/format/torch/state_int.h"
 #include "core/model/tensor.h"
@@ -76,6 +78,62 @@ static int emit_parts(const struct dcp_tstate *s, const struct dcp_tshard *sh)
 	return rc;
 }
 
+/* The one shard @x is the whole. */
+static int emit_whole_parts(const struct dcp_tstate *s, struct dcp_pv v,
+			    const struct dcp_tparts_shard *x)
+{
+	struct dcp_copies copies;
+	struct dcp_tparts parts;
+	int rc;
+
+	dcp_copies_init(&copies);
+	dcp_tparts_init(&parts);
+	rc = dcp_tparts_add(&parts, s->t, v, x);
+	if (rc == 0)
+		rc = dcp_tparts_join(&parts, &copies, s->sink);
+	for (uint32_t k = 0; k < copies.names.n && rc == 0; k++)
+		rc = dcp_copies_emit(&copies, k, s->sink, NULL);
+	dcp_tparts_finish(&parts);
+	dcp_copies_finish(&copies);
+	return rc;
+}
+
+/* A shard of a tensor that consists of several: it is joined with those of the other files, or refused. */
+static int emit_parted(const struct dcp_tstate *s, struct dcp_tshard *sh, struct dcp_err *why)
+{
+	struct dcp_tparts_shard x = {
+		.key = sh->t.key,
+		.path = sh->t.path,
+		.npath = sh->t.npath,
+		.ndim = sh->t.ndim,
+		.shape = sh->t.shape,
+		.local = sh->local_shape,
+		.box = sh->box,
+		.nbox = sh->nbox,
+		.file = s->file,
+		.base = s->base,
+		.who = s->who,
+		.name = s->name ? s->name : "",
+	};
+	char shape[256];
+
+	for (size_t i = 0; i < s->own && x.npath > 1; i++, x.path++, x.npath--)
+		x.key += strlen(x.path[0]) + 1;
+	if (s->parts)
+		return dcp_tparts_add(s->parts, s->t, sh->local, &x);
+	if (sh->whole && !s->shard)
+		return emit_whole_parts(s, sh->local, &x);
+	dcp_fail(why, -ENOTSUP,
+		 "a %s of %s, which consists of several tensors, and only a part of %s is in "
+		 "this "
+		 "file: %s",
+		 sh->what, sh->class, dcp_dims_text(shape, sizeof(shape), x.shape, x.ndim),
+		 s->shard ? "in this format the parts are not put together"
+			  : "give the directory with the files of all ranks");
+	sh->t.error = why->msg;
+	return s->shard ? s->shard(s->ctx, &sh->t) : dcp_emit_tensor(s->sink, &sh->t);
+}
+
 int dcp_tstate_shard(const struct dcp_tstate *s, const struct dcp_leaf *leaf, const char *key,
 		     struct dcp_arena *arena)
 {
@@ -96,12 +154,16 @@ int dcp_tstate_shard(const struct dcp_tstate *s, const struct dcp_leaf *leaf, co
 		sh.t.error = dcp_tstate_flat(leaf);
 	else if (s->sealed && !sh.t.error && sh.t.npieces)
 		sh.t.error = s->sealed;
+	if (sh.parted && s->sealed)
+		sh.t.error = s->sealed;
 	if (sh.t.error)
 		sh.t.npieces = 0; /* some were read before what is wrong */
 	if (!sh.t.dtype_name) {
 		sh.t.dtype = DCP_DTYPE_OTHER;
 		sh.t.dtype_name = "";
 	}
+	if (sh.parted && !sh.t.error && !s->sealed)
+		return emit_parted(s, &sh, &why);
 	if (s->shard)
 		return s->shard(s->ctx, &sh.t);
 	return sh.t.error || sh.whole ? dcp_emit_tensor(s->sink, &sh.t) : emit_parts(s, &sh);

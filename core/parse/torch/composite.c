@@ -146,6 +146,7 @@ static bool subclass(const struct dcp_torch_call *c, struct dcp_torch_parts *p)
 			return false;
 		add(p, name, pair[2 * i + 1]);
 	}
+	p->wraps = c->n > 2 && dcp_torch_dims(c->arg[2], p->shape, &p->ndim);
 	return true;
 }
 

@@ -7,6 +7,7 @@
 #include "core/base/base.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
+#include "core/base/hash.h"
 #include "core/origin/archive/zip.h"
 #include "core/parse/torch/torch_int.h"
 
@@ -15,6 +16,7 @@
 enum {
 	WRAPPERS_MAX = 8,
 	MAX_SETTINGS = 64, /* of a wrapper: torchao's have at most 20 */
+	MAX_HASHED = 16 << 20,
 };
 
 /* clang-format off */
@@ -311,6 +313,27 @@ int dcp_torch_tensor(const struct dcp_torch *t, struct dcp_pv v, struct dcp_torc
 	if (!is_dense(c.kind) || c.kind == DCP_TORCH_REFUSED)
 		return dcp_fail(err, -ENOTSUP, "%s: no dense strided bytes", c.what);
 	return dense(t, c.kind, c.arg, c.n, out, err);
+}
+
+int dcp_torch_tensor_hash(const struct dcp_torch *t, const struct dcp_torch_tensor *tt,
+			  uint64_t *hash)
+{
+	unsigned char block[4096];
+	uint64_t n;
+
+	if (!tt->row_major || !dcp_shape_volume(tt->shape, tt->ndim, &n) ||
+	    dcp_ckd_mul(&n, n, tt->itemsize) || n > MAX_HASHED)
+		return -ENOTSUP;
+	*hash = 0;
+	for (uint64_t at = 0; at < n; at += sizeof(block)) {
+		size_t some = DCP_MIN(sizeof(block), n - at);
+		int rc = dcp_source_read(&t->src, tt->off + at, block, some);
+
+		if (rc < 0)
+			return rc;
+		*hash = dcp_hash64_more(*hash, block, some);
+	}
+	return 0;
 }
 
 const char *dcp_torch_one_piece(const struct dcp_torch_tensor *tt, uint64_t base,

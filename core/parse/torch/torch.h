@@ -73,6 +73,11 @@ struct dcp_pv dcp_torch_root(const struct dcp_torch *t);
 int dcp_torch_tensor(const struct dcp_torch *t, struct dcp_pv v, struct dcp_torch_tensor *out,
 		     struct dcp_err *err);
 
+/* A hash of the bytes of @tt, as dcp_torch_tensor() gave it. -ENOTSUP: it is not row-major, or longer than 16 MiB; or what
+ * reading gave. */
+int dcp_torch_tensor_hash(const struct dcp_torch *t, const struct dcp_torch_tensor *tt,
+			  uint64_t *hash);
+
 /* Bytes of one element of the dtype that torch calls @name, also of those that are
  * DCP_DTYPE_OTHER to us; 0: no such dtype. */
 uint32_t dcp_torch_itemsize(const char *name);
@@ -97,6 +102,9 @@ struct dcp_torch_part {
 };
 struct dcp_torch_parts {
 	const char *kind; /* "torch.Tensor (torch.sparse_coo)" */
+	bool wraps;       /* a class of its own, which shows itself as a tensor of @shape */
+	uint32_t ndim;
+	uint64_t shape[DCP_MAX_NDIM];
 	struct dcp_torch_part part[32];
 	size_t n;
 };

@@ -175,19 +175,25 @@ static int read_places(struct dcp_tshard_reading *r, struct dcp_pv spec, struct 
 	return 0;
 }
 
-static int emit_cut(struct dcp_tshard_reading *r, const struct dcp_cut *cut,
-		    const struct dcp_torch_tensor *tt)
+static int find_boxes(struct dcp_tshard_reading *r, const struct dcp_cut *cut)
 {
-	struct dcp_tensor *t = &r->out->t;
-	const struct dcp_tplace_box *box;
-	struct dcp_piece *p;
-	size_t n = 0;
-	int rc = dcp_tplace_boxes(cut, DCP_TSHARD_MAX_PIECES, r->arena, &box, &n);
+	int rc = dcp_tplace_boxes(cut, DCP_TSHARD_MAX_PIECES, r->arena, &r->out->box,
+				  &r->out->nbox);
 
 	if (rc == -E2BIG)
 		return dcp_fail(r->err, -E2BIG, "DTensor cut into more than %d boxes",
 				DCP_TSHARD_MAX_PIECES);
-	p = rc == 0 ? dcp_arena_calloc(r->arena, n + 1, sizeof(*p)) : NULL;
+	return rc < 0 ? dcp_tshard_no_memory(r) : 0;
+}
+
+static int emit_cut(struct dcp_tshard_reading *r, const struct dcp_torch_tensor *tt)
+{
+	struct dcp_tensor *t = &r->out->t;
+	const struct dcp_tplace_box *box = r->out->box;
+	size_t n = r->out->nbox;
+	struct dcp_piece *p = dcp_arena_calloc(r->arena, n + 1, sizeof(*p));
+	int rc = 0;
+
 	if (!p)
 		return dcp_tshard_no_memory(r);
 	t->pieces = p;
@@ -197,25 +203,44 @@ static int emit_cut(struct dcp_tshard_reading *r, const struct dcp_cut *cut,
 }
 
 static int check_local(struct dcp_tshard_reading *r, const struct dcp_cut *cut,
-		       const struct dcp_torch_tensor *tt)
+		       uint32_t local_ndim, const uint64_t *local)
 {
 	uint64_t want[DCP_MAX_NDIM], volume;
 	uint32_t ndim = dcp_cut_shape(cut, want);
 
-	if (tt->ndim == ndim && memcmp(want, tt->shape, ndim * sizeof(*want)) == 0)
+	if (local_ndim == ndim && memcmp(want, local, ndim * sizeof(*want)) == 0)
 		return 0;
 	if (dcp_cut_volume(cut, &volume) && volume == 0 &&
-	    dcp_shape_volume(tt->shape, tt->ndim, &volume) && volume == 0)
+	    dcp_shape_volume(local, local_ndim, &volume) && volume == 0)
 		return 0;
 	for (uint32_t k = 0; k < ndim; k++)
-		if (tt->ndim != ndim || tt->shape[k] != want[k])
+		if (local_ndim != ndim || local[k] != want[k])
 			return dcp_fail(
 				r->err, -EBADMSG,
 				"DTensor whose local part has %u dimension%s and %" PRIu64
 				" along dimension %u; its placements expect %u and %" PRIu64,
-				tt->ndim, dcp_s(tt->ndim), k < tt->ndim ? tt->shape[k] : 0, k,
+				local_ndim, dcp_s(local_ndim), k < local_ndim ? local[k] : 0, k,
 				ndim, want[k]);
 	return dcp_tshard_damaged(r, "local part has dimensions where it should have none");
+}
+
+/* The local part, of one tensor (@tt) or of several. */
+static int read_local(struct dcp_tshard_reading *r, struct dcp_pv v,
+		      struct dcp_torch_tensor *tt)
+{
+	struct dcp_tshard *out = r->out;
+	struct dcp_torch_parts parts;
+
+	if (dcp_torch_is_tensor(v) || !dcp_torch_parts(v, &parts) || !parts.wraps)
+		return dcp_tshard_local(r, v, tt);
+	tt->ndim = parts.ndim;
+	memcpy(tt->shape, parts.shape, sizeof(tt->shape));
+	out->parted = true;
+	out->local = v;
+	out->class = parts.kind;
+	out->local_shape =
+		dcp_arena_dup(r->arena, parts.shape, parts.ndim, sizeof(*parts.shape));
+	return out->local_shape ? 0 : dcp_tshard_no_memory(r);
 }
 
 int dcp_tshard_dtensor(struct dcp_tshard_reading *r, const struct dcp_tshard_found *f)
@@ -232,13 +257,15 @@ int dcp_tshard_dtensor(struct dcp_tshard_reading *r, const struct dcp_tshard_fou
 		return dcp_tshard_damaged(r, "_local_tensor, _spec or size is missing");
 	rc = dcp_tshard_set_shape(r, f->arg[2]);
 	if (rc == 0)
-		rc = dcp_tshard_local(r, *local, &tt);
+		rc = read_local(r, *local, &tt);
 	if (rc == 0)
 		rc = read_places(r, *spec, p, &np);
 	if (rc == 0)
 		rc = dcp_tplace_cut(p, (uint32_t)np, r->out->t.ndim, r->out->t.shape, r->arena,
 				    &cut, r->err);
 	if (rc == 0)
-		rc = check_local(r, &cut, &tt);
-	return rc < 0 ? rc : emit_cut(r, &cut, &tt);
+		rc = check_local(r, &cut, tt.ndim, tt.shape);
+	if (rc == 0)
+		rc = find_boxes(r, &cut);
+	return rc < 0 || r->out->parted ? rc : emit_cut(r, &tt);
 }

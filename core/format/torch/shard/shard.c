@@ -71,7 +71,10 @@ static void see_whole(struct dcp_tshard *s)
 
 	if (!dcp_shape_volume(t->shape, t->ndim, &volume))
 		return;
-	s->whole = volume == 0 || (t->npieces == 1 && t->pieces[0].run_n == volume);
+	if (s->parted)
+		s->whole = memcmp(s->local_shape, t->shape, t->ndim * sizeof(*t->shape)) == 0;
+	else
+		s->whole = volume == 0 || (t->npieces == 1 && t->pieces[0].run_n == volume);
 }
 
 /* ---- ShardedTensor ---- */

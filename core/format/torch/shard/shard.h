@@ -21,11 +21,20 @@
 struct dcp_arena;
 struct dcp_err;
 struct dcp_torch;
+struct dcp_tplace_box;
 
 struct dcp_tshard {
 	const char *what;    /* "DTensor", "ShardedTensor" */
 	struct dcp_tensor t; /* dtype and shape of the whole; the pieces that are here */
 	bool whole;          /* one piece, and it is everything */
+	/* Of a DTensor whose local part consists of several tensors (core/format/torch/shard/parts.h), t has no pieces
+	 * and no dtype: that part, its shape, and which elements it has. */
+	bool parted;
+	struct dcp_pv local;
+	const char *class;
+	const uint64_t *local_shape;
+	const struct dcp_tplace_box *box;
+	size_t nbox;
 };
 
 /* Is @v one? Looks at its class alone. */
