@@ -59,7 +59,7 @@
 /* The first counts; of what was left out, all, each once. */
 #define DCP_SQL_TELL_META                                                                      \
 	"INSERT INTO meta VALUES(?1, ?2) ON CONFLICT DO UPDATE SET value = value || ', ' || "  \
-	"excluded.value WHERE name = 'left_out' AND length(value) < 60000 AND "                 \
+	"excluded.value WHERE name = 'left_out' AND length(value) < 60000 AND "                \
 	"instr(', ' || value || ', ', ', ' || excluded.value || ', ') = 0"
 #define DCP_SQL_ADD_FILE "INSERT INTO file VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0)"
 #define DCP_SQL_SHOW_FILE "UPDATE file SET shown = 1 WHERE id = ?1"

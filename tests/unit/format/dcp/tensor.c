@@ -70,7 +70,8 @@ static void subclasses(void **state)
 		{ "bytes again", "uint8", few, 1, false, false, "" },
 		{ "as long as bytes", "uint8", few, 1, true, false, NULL },
 		{ "cut", "bfloat16", shape, 2, true, false,
-		  "data, item at byte 19: a shard that is not a tensor of several, of the shape" },
+		  "data, item at byte 19: a shard that is not a tensor of several, of the "
+		  "shape" },
 		{ "in a wrapper of the same type and shape", "uint8", few, 1, true, true, "" },
 		{ "of another type", "int16", few, 1, false, false,
 		  "stored as U8, the metadata says I16" },
