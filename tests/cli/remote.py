@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Sources on servers: the same as from files, by few requests; and never a byte of what a server got wrong."""
+import errno
 import os
 import shutil
 import sys
@@ -93,6 +94,42 @@ def mounted():
     finally:
         for top in tops:
             run("umount", top)
+
+
+def read_error(path):
+    """The errno of reading it, 0: it can be read."""
+    try:
+        path.read_bytes()
+    except OSError as e:
+        return e.errno
+    return 0
+
+
+def network_gone_and_back():
+    """Reads fail with EIO in time, errors.json says why, the mount stays, and goes on when the server answers again."""
+    source, top = TOP / "lost", SCRATCH / "mnt-lost"
+    shutil.copytree(TOP / "dcp-fsdp2/ckpt/step-20", source)
+    top.mkdir()
+    run("ls", s3("lost"), "latest")  # indexed by another process: no data is in the mount's memory
+    got = run("mount", s3("lost"), top, DCPFS_TIMEOUT="2")
+    check(got.returncode == OK, f"mount: {got.stderr}")
+    try:
+        files = sorted(p for p in (top / "latest/raw").rglob("*") if p.is_file() and p.stat().st_size)
+        SERVER.fault = lambda r: 503
+        began = time.monotonic()
+        equal(read_error(files[0]), errno.EIO, "a read without a network")
+        check(time.monotonic() - began < 20, "it fails in time")
+        said = (top / ".dcpfs/errors.json").read_text()
+        check(files[0].stem in said, f"errors.json names the key: {said} {files[0].name}")
+        SERVER.fault = lambda r: None
+        equal(read_error(files[0]), 0, "a read when the network is back")
+        for path in source.glob("*.distcp"):
+            path.write_bytes(path.read_bytes() + b"\0")
+        wrong = [read_error(p) for p in files[1:20]]
+        check(errno.ESTALE in wrong and set(wrong) <= {0, errno.ESTALE}, f"reads of what was written over: {wrong}")
+    finally:
+        SERVER.fault = lambda r: None
+        run("umount", top)
 
 
 def one_file():
@@ -252,4 +289,6 @@ for test in tests:
         print(f"{test.__name__}: {time.monotonic() - began:.1f} s")
 if os.access("/dev/fuse", os.R_OK | os.W_OK) and (not chosen or "mounted" in chosen):
     mounted()
+if os.access("/dev/fuse", os.R_OK | os.W_OK) and (not chosen or "network_gone_and_back" in chosen):
+    network_gone_and_back()
 finish()
