@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A mount as a service: metrics, readiness, logs for machines, SIGHUP."""
+import ctypes
 import json
 import os
 import pty
@@ -121,6 +122,55 @@ def levels_for_the_journal():
     equal(log.read_text(), f"<4>dcpfs: step-20: {lib.NO_CONFIG}\n", "words")
 
 
+def without_a_place():
+    """mount SOURCE alone makes a directory, prints its name and nothing else, and leaves none when it fails."""
+    tmp = lib.fresh("tmp")
+    tmp.mkdir(exist_ok=True)
+    env = {**lib.environment(), "TMPDIR": str(tmp)}
+    done = run(lib.PROGRAM, "mount", SOURCE, env=env)
+    at = done.stdout.rstrip("\n")
+    equal((done.returncode, os.path.dirname(at)), (0, str(tmp)), f"exit code and place: {done.stderr}")
+    equal(os.readlink(at + "/latest"), "step-20", "it answers")
+    equal(os.stat(tmp).st_dev != os.stat(at).st_dev, True, "mounted")
+    equal(run(lib.PROGRAM, "umount", at, env=env).returncode, 0, "umount")
+    os.rmdir(at)
+    done = run(lib.PROGRAM, "mount", "--layout", "/nowhere.dcpl", SOURCE, env=env)
+    equal((done.returncode != 0, done.stdout, os.listdir(tmp)), (True, "", []), f"nothing is left: {done.stderr}")
+    m = subprocess.Popen([lib.PROGRAM, "mount", "-f", SOURCE], env=env, stdout=subprocess.PIPE, text=True)
+    at = m.stdout.readline().rstrip("\n")
+    wait(lambda: lib.mounted(at), "in the foreground")
+    m.terminate()
+    equal((m.wait(lib.PATIENCE), os.listdir(tmp)), (0, []), "it ends, and nothing is left")
+    m.stdout.close()
+
+
+def descriptor_from_outside():
+    """/dev/fd/N is a /dev/fuse that another process, with more rights, has mounted."""
+    if os.geteuid():
+        return  # only root may call mount()
+    at = lib.fresh("mnt")
+    fuse = os.open("/dev/fuse", os.O_RDWR)
+    libc = ctypes.CDLL(None, use_errno=True)
+    data = f"fd={fuse},rootmode=40000,user_id=0,group_id=0,max_read=1048576".encode()
+    equal(libc.mount(b"outside", os.fsencode(at), b"fuse.dcpfs", 7, data), 0, f"mount: {ctypes.get_errno()}")
+    for words in (["-f"], []):
+        m = subprocess.Popen([lib.PROGRAM, "mount", *words, SOURCE, f"/dev/fd/{fuse}"], pass_fds=[fuse], env=lib.environment(),
+                             stderr=subprocess.PIPE, text=True)
+        os.close(fuse)
+        equal(os.readlink(at / "latest"), "step-20", "it answers")
+        check(lib.read(at / "step-20" / "raw" / "model.embed_tokens.weight.bin"), "a tensor")
+        pid = json.loads(lib.read(at / ".dcpfs" / "status.json"))["pid"]
+        equal(libc.umount2(os.fsencode(at), 0), 0, "umount by the one who mounted")
+        equal(m.wait(lib.PATIENCE), 0, f"exit code: {m.stderr.read()}")
+        wait(lambda: not lib.alive(pid), "it ends")
+        m.stderr.close()
+        fuse = os.open("/dev/fuse", os.O_RDWR)
+        if words:
+            data = f"fd={fuse},rootmode=40000,user_id=0,group_id=0,max_read=1048576".encode()
+            equal(libc.mount(b"outside", os.fsencode(at), b"fuse.dcpfs", 7, data), 0, f"mount: {ctypes.get_errno()}")
+    os.close(fuse)
+
+
 def hang_up():
     """SIGHUP makes a mount without a terminal look at its source again; it ends one whose terminal is gone."""
     case("in the background")
@@ -151,4 +201,4 @@ def hang_up():
         os.close(terminal)
 
 
-lib.main(metrics, readiness, log_of_objects, levels_for_the_journal, hang_up)
+lib.main(metrics, readiness, log_of_objects, levels_for_the_journal, without_a_place, descriptor_from_outside, hang_up)

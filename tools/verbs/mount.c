@@ -132,7 +132,7 @@ static const struct opt opts[] = {
 };
 
 static const struct opt_operand operands[] = { { "SOURCE", false, OPT_SOURCE },
-					       { "MNT", false, OPT_DIR },
+					       { "MNT", true, OPT_DIR },
 					       { 0 } };
 
 static bool is_empty(const char *path)
@@ -197,9 +197,35 @@ static enum cmd_exit check_mountpoint(const char *given, const char *mnt, const 
 	return CMD_OK;
 }
 
+/* A /dev/fuse that was opened, and mounted, by another program, which hands on the descriptor: libfuse serves it. */
+static bool is_descriptor(const char *mnt)
+{
+	uint64_t fd;
+
+	return strncmp(mnt, "/dev/fd/", 8) == 0 && opt_number(mnt + 8, 10, &fd);
+}
+
+/* A new directory in that of temporary files, for a mount of @source that was not told where; to be freed. NULL: errno. */
+static char *make_mountpoint(const char *source)
+{
+	const char *tmp = getenv("TMPDIR"), *slash = strrchr(source, '/');
+	const char *name = slash && slash[1] ? slash + 1 : "source";
+	char *path = NULL;
+
+	if (asprintf(&path, "%s/dcpfs-%.100s.XXXXXX", tmp && tmp[0] == '/' ? tmp : "/tmp",
+		     name) < 0)
+		return NULL;
+	if (!mkdtemp(path)) {
+		free(path);
+		return NULL;
+	}
+	return path;
+}
+
 struct paths {
 	char *source, *mnt, *index, *cache, *layout_dir, *hf_assets, *log_file;
 	struct dcp_rules *hf_rules;
+	bool made; /* mnt */
 };
 
 static void paths_finish(struct paths *p)
@@ -320,6 +346,29 @@ static enum cmd_exit resolve_log(const char *given, struct paths *p)
 	return fd < 0 ? cmd_fail(CMD_ENV, "--log-file %s: %s", given, strerror(errno)) : CMD_OK;
 }
 
+/* @given: NULL makes one. */
+static enum cmd_exit resolve_mountpoint(const char *given, struct paths *p)
+{
+	char *real = NULL;
+
+	p->made = !given;
+	if (!given)
+		p->mnt = make_mountpoint(p->source);
+	else
+		p->mnt = is_descriptor(given) ? strdup(given) : cmd_resolve(given);
+	if (!p->mnt)
+		return cmd_fail(CMD_ENV, "mount point %s: %s", given ? given : "in TMPDIR",
+				strerror(errno));
+	/* A mount point may be a link to a directory; a dead mount cannot be resolved. */
+	if (!is_descriptor(p->mnt))
+		real = realpath(p->mnt, NULL);
+	if (real) {
+		free(p->mnt);
+		p->mnt = real;
+	}
+	return CMD_OK;
+}
+
 /* Everything absolute: the daemon leaves this directory. */
 static enum cmd_exit resolve(const struct mount_opts *m, const struct opt_args *args,
 			     struct paths *p)
@@ -335,20 +384,9 @@ static enum cmd_exit resolve(const struct mount_opts *m, const struct opt_args *
 		return cmd_fail(CMD_ENV, "%s: %s%s", args->operand[0], strerror(errno),
 				errno == ENOENT ? "; --wait mounts it empty until it is there"
 						: "");
-	p->mnt = cmd_resolve(args->operand[1]);
-	if (p->mnt) {
-		/* A mount point may be a link to a directory; a dead mount cannot be resolved.
-		 */
-		char *real = realpath(p->mnt, NULL);
-
-		if (real) {
-			free(p->mnt);
-			p->mnt = real;
-		}
-	}
-	if (!p->mnt)
-		return cmd_fail(CMD_ENV, "mount point %s: %s", args->operand[1],
-				strerror(errno));
+	code = resolve_mountpoint(args->operand[1], p);
+	if (code != CMD_OK)
+		return code;
 	if (m->pick.index) {
 		p->index = cmd_resolve(m->pick.index);
 		if (!p->index)
@@ -365,8 +403,9 @@ static enum cmd_exit resolve(const struct mount_opts *m, const struct opt_args *
 					strerror(errno));
 	}
 	code = hf_rules(m->hf.rules, &p->hf_rules);
-	if (code == CMD_OK)
-		code = check_mountpoint(args->operand[1], p->mnt, p->source, m->nonempty);
+	if (code == CMD_OK && !is_descriptor(p->mnt))
+		code = check_mountpoint(args->operand[1] ? args->operand[1] : p->mnt, p->mnt,
+					p->source, m->nonempty);
 	return code == CMD_OK && m->log_file ? resolve_log(m->log_file, p) : code;
 }
 
@@ -433,6 +472,15 @@ static enum cmd_exit check_index(const struct mount_opts *m, const char *source)
 	return single ? CMD_OK : pick_one_index(source);
 }
 
+/* On stdout, alone, for mnt=$(dcpfs mount SOURCE); how it ends is for people. */
+static void say_where(const struct paths *p)
+{
+	printf("%s\n", p->mnt);
+	fflush(stdout);
+	if (isatty(STDERR_FILENO))
+		cmd_hint("end it with: dcpfs umount %s", p->mnt);
+}
+
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 {
 	struct mount_opts m = *(const struct mount_opts *)opts_in;
@@ -449,8 +497,14 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 		code = check_index(&m, p.source);
 	if (code == CMD_OK) {
 		progress_init(&progress, false);
+		if (p.made && m.o.foreground)
+			say_where(&p);
 		code = mount_it(&m, &p, &progress);
+		if (p.made && code == CMD_OK && !m.o.foreground)
+			say_where(&p);
 	}
+	if (p.made && p.mnt && (code != CMD_OK || m.o.foreground))
+		rmdir(p.mnt);
 	paths_finish(&p);
 	return code;
 }
@@ -459,7 +513,7 @@ const struct cmd cmd_mount = {
 	.name = "mount",
 	.what = "show checkpoints as directories of tensor files",
 	.about = "Mount SOURCE at the empty directory MNT, read-only, and return when it "
-		 "answers.",
+		 "answers. Without MNT, make a directory and print its name.",
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct mount_opts),
