@@ -340,7 +340,7 @@ def usages():
     alone = {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 20000 + os.getpid() % 10000}
     fails(ENV, "rank 1 of 2 did not connect to rank 0 within 1 s", "load", SOURCE, "--timeout", 1, **alone)
     fails(ENV, "rank 1 of 2 did not connect to rank 0 within 1 s", "load", SOURCE, "--timeout", 100, DCPLOAD_TIMEOUT=1, **alone)
-    name = alone | {"MASTER_ADDR": socket.gethostname(), "HOME": "", "XDG_CONFIG_HOME": ""}
+    name = alone | {"MASTER_ADDR": socket.gethostname(), "XDG_CONFIG_HOME": "/dev/null/none"}
     for verb, out in ("load", []), ("export", ["--as", "npz", SCRATCH / "job.npz"]), ("save", [SCRATCH / "job.pdparams"]):
         fails(ENV, "the ranks have no secret to know each other by", verb, SOURCE, *out, **name)
         fails(ENV, "rank 1 of 2 did not connect to rank 0 within 1 s", verb, SOURCE, *out, "--insecure", "--timeout", 1, **name)

@@ -383,10 +383,11 @@ def secret_of_user():
         os.remove(path)
         os.symlink("/proc/version", path)
         Job(host=NAME, HOME=home).start_all(2).bad("it is a link", errno.EPERM, says=f"{NAME} can be reached from other nodes")
-    Job(host=NAME, HOME=None).start_all(2).bad("no home", errno.EPERM, says="has no home directory")
-    Job(host=NAME, HOME=None, LOAD_INSECURE="1").start_all(2, *ALL).good(2, "no home, and any process is let in")
-    Job(HOME=None).start_all(2, *ALL).good(2, "no home, on one node")
-    job = Job("env", host=NAME, HOME=None, OMPI_MCA_orte_precondition_transports="0123456789abcdef-0123456789abcdef")
+    none = {"XDG_CONFIG_HOME": "/dev/null/none"}
+    Job(host=NAME, **none).start_all(2).bad("no place for a secret", errno.EPERM, says="Not a directory")
+    Job(host=NAME, LOAD_INSECURE="1", **none).start_all(2, *ALL).good(2, "no secret, and any process is let in")
+    Job(**none).start_all(2, *ALL).good(2, "no secret, on one node")
+    job = Job("env", host=NAME, **none, OMPI_MCA_orte_precondition_transports="0123456789abcdef-0123456789abcdef")
     for rank in range(2):
         job.start(rank, 2, *ALL, torchrun=False, OMPI_COMM_WORLD_RANK=str(rank), OMPI_COMM_WORLD_SIZE="2")
     job.good(2, "the key of mpirun")
