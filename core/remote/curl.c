@@ -8,7 +8,6 @@
 #include <arpa/inet.h>
 #define CURL_DISABLE_TYPECHECK /* macros in the way of pointers to functions */
 #include <curl/curl.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -19,6 +18,7 @@
 
 #include "core/base/base.h"
 #include "core/base/endian.h"
+#include "core/base/library.h"
 
 enum { CONNECT_S = 10, BUFFER = 512 << 10 };
 
@@ -42,20 +42,24 @@ static struct {
 	CURLMcode (*curl_multi_cleanup)(CURLM *);
 } lib;
 
-static const struct {
-	const char *name;
-	void *to;
-} functions[] = {
-#define FUNCTION(name) #name, &lib.name
-	{ FUNCTION(curl_global_init) },         { FUNCTION(curl_version_info) },
-	{ FUNCTION(curl_easy_init) },           { FUNCTION(curl_easy_setopt) },
-	{ FUNCTION(curl_easy_getinfo) },        { FUNCTION(curl_easy_cleanup) },
-	{ FUNCTION(curl_easy_strerror) },       { FUNCTION(curl_slist_append) },
-	{ FUNCTION(curl_slist_free_all) },      { FUNCTION(curl_multi_init) },
-	{ FUNCTION(curl_multi_setopt) },        { FUNCTION(curl_multi_add_handle) },
-	{ FUNCTION(curl_multi_remove_handle) }, { FUNCTION(curl_multi_perform) },
-	{ FUNCTION(curl_multi_poll) },          { FUNCTION(curl_multi_info_read) },
-	{ FUNCTION(curl_multi_cleanup) },
+static const char *const functions[] = { /* in the order of lib */
+	"curl_global_init",
+	"curl_version_info",
+	"curl_easy_init",
+	"curl_easy_setopt",
+	"curl_easy_getinfo",
+	"curl_easy_cleanup",
+	"curl_easy_strerror",
+	"curl_slist_append",
+	"curl_slist_free_all",
+	"curl_multi_init",
+	"curl_multi_setopt",
+	"curl_multi_add_handle",
+	"curl_multi_remove_handle",
+	"curl_multi_perform",
+	"curl_multi_poll",
+	"curl_multi_info_read",
+	"curl_multi_cleanup",
 };
 
 static bool is_loaded;
@@ -64,17 +68,11 @@ static bool is_loaded;
 static void load(void)
 {
 	static const char *const names[] = { "libcurl.so.4", "libcurl-gnutls.so.4" };
-	void *h = NULL;
+	char why[128];
 
-	for (size_t i = 0; !h && i < DCP_LEN(names); i++)
-		h = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-	is_loaded = h != NULL;
-	for (size_t i = 0; is_loaded && i < DCP_LEN(functions); i++) {
-		void *at = dlsym(h, functions[i].name);
-
-		memcpy(functions[i].to, &at, sizeof(at));
-		is_loaded = at != NULL;
-	}
+	for (size_t i = 0; !is_loaded && i < DCP_LEN(names); i++)
+		is_loaded = dcp_library_open(names[i], functions, DCP_LEN(functions),
+					     (void **)&lib, why, sizeof(why)) == 0;
 	is_loaded = is_loaded && lib.curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
 }
 

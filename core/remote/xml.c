@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/remote/xml.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <expat.h>
 #include <limits.h>
@@ -11,6 +10,7 @@
 #include "core/base/base.h"
 #include "core/base/buf.h"
 #include "core/base/err.h"
+#include "core/base/library.h"
 
 static struct {
 	__typeof__(&XML_ParserCreate) XML_ParserCreate;
@@ -26,37 +26,28 @@ static struct {
 	__typeof__(&XML_GetCurrentLineNumber) XML_GetCurrentLineNumber;
 } lib;
 
-static const struct {
-	const char *name;
-	void *to;
-} functions[] = {
-#define FUNCTION(name) #name, &lib.name
-	{ FUNCTION(XML_ParserCreate) },
-	{ FUNCTION(XML_ParserFree) },
-	{ FUNCTION(XML_Parse) },
-	{ FUNCTION(XML_StopParser) },
-	{ FUNCTION(XML_SetUserData) },
-	{ FUNCTION(XML_SetElementHandler) },
-	{ FUNCTION(XML_SetCharacterDataHandler) },
-	{ FUNCTION(XML_SetStartDoctypeDeclHandler) },
-	{ FUNCTION(XML_GetErrorCode) },
-	{ FUNCTION(XML_ErrorString) },
-	{ FUNCTION(XML_GetCurrentLineNumber) },
+static const char *const functions[] = { /* in the order of lib */
+	"XML_ParserCreate",
+	"XML_ParserFree",
+	"XML_Parse",
+	"XML_StopParser",
+	"XML_SetUserData",
+	"XML_SetElementHandler",
+	"XML_SetCharacterDataHandler",
+	"XML_SetStartDoctypeDeclHandler",
+	"XML_GetErrorCode",
+	"XML_ErrorString",
+	"XML_GetCurrentLineNumber",
 };
 
 static bool is_loaded;
 
 static void load(void)
 {
-	void *h = dlopen("libexpat.so.1", RTLD_NOW | RTLD_LOCAL);
+	char why[128];
 
-	is_loaded = h != NULL;
-	for (size_t i = 0; is_loaded && i < DCP_LEN(functions); i++) {
-		void *at = dlsym(h, functions[i].name);
-
-		memcpy(functions[i].to, &at, sizeof(at));
-		is_loaded = at != NULL;
-	}
+	is_loaded = dcp_library_open("libexpat.so.1", functions, DCP_LEN(functions), (void **)&lib, why,
+				     sizeof(why)) == 0;
 }
 
 struct reading {

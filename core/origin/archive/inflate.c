@@ -6,7 +6,6 @@
 #include "core/origin/archive/inflate.h"
 
 #include <archive.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -18,6 +17,7 @@
 #include "core/base/crc32.h"
 #include "core/base/endian.h"
 #include "core/base/err.h"
+#include "core/base/library.h"
 #include "core/origin/source.h"
 
 enum { WINDOW = 1 << 16 };
@@ -42,39 +42,30 @@ static struct {
 	__typeof__(&archive_version_string) archive_version_string;
 } lib;
 
-static const struct {
-	const char *name;
-	void *to;
-} functions[] = {
-#define FUNCTION(name) #name, &lib.name
-	{ FUNCTION(archive_errno) },
-	{ FUNCTION(archive_error_string) },
-	{ FUNCTION(archive_filter_bytes) },
-	{ FUNCTION(archive_read_append_filter) },
-	{ FUNCTION(archive_read_data_block) },
-	{ FUNCTION(archive_read_free) },
-	{ FUNCTION(archive_read_new) },
-	{ FUNCTION(archive_read_next_header) },
-	{ FUNCTION(archive_read_open) },
-	{ FUNCTION(archive_read_support_format_empty) },
-	{ FUNCTION(archive_read_support_format_raw) },
-	{ FUNCTION(archive_set_error) },
-	{ FUNCTION(archive_version_string) },
+static const char *const functions[] = { /* in the order of lib */
+	"archive_errno",
+	"archive_error_string",
+	"archive_filter_bytes",
+	"archive_read_append_filter",
+	"archive_read_data_block",
+	"archive_read_free",
+	"archive_read_new",
+	"archive_read_next_header",
+	"archive_read_open",
+	"archive_read_support_format_empty",
+	"archive_read_support_format_raw",
+	"archive_set_error",
+	"archive_version_string",
 };
 
 static bool is_loaded;
 
 static void load(void)
 {
-	void *h = dlopen(LIBARCHIVE, RTLD_NOW | RTLD_LOCAL);
+	char why[128];
 
-	is_loaded = h != NULL;
-	for (size_t i = 0; is_loaded && i < DCP_LEN(functions); i++) {
-		void *at = dlsym(h, functions[i].name);
-
-		memcpy(functions[i].to, &at, sizeof(at));
-		is_loaded = at != NULL;
-	}
+	is_loaded = dcp_library_open(LIBARCHIVE, functions, DCP_LEN(functions), (void **)&lib, why,
+				     sizeof(why)) == 0;
 }
 
 static bool is_there(void)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ground floor.
- * covers: arena, buf, bytes, ckd, err, jsonw, number, text, utf8
+ * covers: arena, buf, bytes, ckd, err, jsonw, library, number, text, utf8
  */
 #include "tests/unit/t.h"
 
+#include <errno.h>
 #include <math.h>
 
 #include "core/base/arena.h"
@@ -12,6 +13,7 @@
 #include "core/base/bytes.h"
 #include "core/base/ckd.h"
 #include "core/base/jsonw.h"
+#include "core/base/library.h"
 #include "core/base/number.h"
 #include "core/base/text.h"
 
@@ -354,6 +356,23 @@ static void numbers_are_digits(void **state)
 	}
 }
 
+/* A table is filled in the order of its names; what is missing is said by name. */
+static void libraries_are_opened_by_names(void **state)
+{
+	static const char *const names[] = { "strlen", "no_such_function" };
+	void *at[2] = { NULL, NULL };
+	char why[100] = "";
+
+	(void)state;
+	assert_int_equal(dcp_library_open("libc.so.6", names, 1, at, why, sizeof(why)), 0);
+	assert_non_null(at[0]);
+	assert_int_equal(dcp_library_open("libc.so.6", names, 2, at, why, sizeof(why)), -ELIBBAD);
+	assert_null(at[1]);
+	assert_string_equal(why, "libc.so.6 has no no_such_function");
+	assert_int_equal(dcp_library_open("libnone.so.9", names, 1, at, why, sizeof(why)), -ELIBACC);
+	assert_non_null(strstr(why, "libnone.so.9"));
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
@@ -371,6 +390,7 @@ T_TESTS()
 		cmocka_unit_test(json_strings),
 		cmocka_unit_test(json_bigints),
 		cmocka_unit_test(json_nesting),
+		cmocka_unit_test(libraries_are_opened_by_names),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,7 +8,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/text.h"
 #include "tools/load/error.h"
-#include "tools/load/memory/library.h"
+#include "core/base/library.h"
 #include "tools/load/memory/memory.h"
 
 static int open_library(struct load_cuda_driver *d, struct dcpload_error *err)
@@ -17,7 +17,7 @@ static int open_library(struct load_cuda_driver *d, struct dcpload_error *err)
 	static const char *const names[] = { LOAD_CUDA_CALLS(NAME) };
 #undef NAME
 	char why[256];
-	int rc = load_library("libcuda.so.1", names, DCP_LEN(names), (void **)&d->call, why,
+	int rc = dcp_library_open("libcuda.so.1", names, DCP_LEN(names), (void **)&d->call, why,
 			      sizeof(why));
 
 	_Static_assert(sizeof(d->call) == sizeof(names), "pointers alone");

@@ -13,7 +13,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "tools/load/memory/cufile_abi.h"
-#include "tools/load/memory/library.h"
+#include "core/base/library.h"
 
 #define LIBRARY "libcufile.so.0"
 
@@ -128,16 +128,16 @@ static int open_library(struct load_gds *g, bool *loaded, char *why, size_t size
 	};
 #undef NAME
 	void **at = (void **)&g->call;
-	int rc = load_library(LIBRARY, names, DCP_LEN(names), at, why, size);
+	int rc = dcp_library_open(LIBRARY, names, DCP_LEN(names), at, why, size);
 
 	_Static_assert(sizeof(g->call) == sizeof(names) + sizeof(more), "pointers alone");
 	if (rc < 0)
 		return rc;
 	g->batch = MOST_BATCH;
-	if (load_library(LIBRARY, more, DCP_LEN(more) - 1, at + DCP_LEN(names), g->alone,
+	if (dcp_library_open(LIBRARY, more, DCP_LEN(more) - 1, at + DCP_LEN(names), g->alone,
 			 sizeof(g->alone)) < 0)
 		g->batch = 0;
-	load_library(LIBRARY, &more[DCP_LEN(more) - 1], 1,
+	dcp_library_open(LIBRARY, &more[DCP_LEN(more) - 1], 1,
 		     (void **)&g->call.cuFileDriverGetProperties, why, size);
 	return find_driver(loaded, why, size);
 }

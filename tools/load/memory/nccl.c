@@ -10,7 +10,7 @@
 #include "core/base/base.h"
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
-#include "tools/load/memory/library.h"
+#include "core/base/library.h"
 #include "tools/load/memory/nccl_abi.h"
 
 #define LIBRARY "libnccl.so.2"
@@ -40,7 +40,7 @@ static int open_library(struct load_nccl_calls *call, int *version, struct dcplo
 #undef NAME
 	char why[256];
 	unsigned code;
-	int rc = load_library(LIBRARY, names, DCP_LEN(names), (void **)call, why, sizeof(why));
+	int rc = dcp_library_open(LIBRARY, names, DCP_LEN(names), (void **)call, why, sizeof(why));
 
 	_Static_assert(sizeof(*call) == sizeof(names), "pointers alone");
 	if (rc < 0)

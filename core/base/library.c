@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/load/memory/library.h"
+#include "core/base/library.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 
-int load_library(const char *library, const char *const *names, size_t n, void **at, char *why,
+int dcp_library_open(const char *library, const char *const *names, size_t n, void **at, char *why,
 		 size_t size)
 {
 	void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
