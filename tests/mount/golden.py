@@ -72,14 +72,25 @@ def said(base):
     return json.loads(read(base / "index.json")).get("metadata", {})
 
 
-def check_safetensors(base, t, want, raw):
+def metadata_of(path):
+    """What the file itself says, if it is one of safetensors."""
+    if path.suffix != ".safetensors":
+        return {}
+    with open(path, "rb") as f:
+        return json.loads(f.read(int.from_bytes(f.read(8), "little"))).get("__metadata__", {})
+
+
+def check_safetensors(base, source, t, want, raw):
     if want["dtype"] in arrays.NOT_IN_SAFETENSORS:
         equal(t["files"]["safetensors"], None, "a dtype safetensors has no name for")
         return
     found, metadata = arrays.parse_safetensors(read(base / t["files"]["safetensors"]))
     key = t["alias_of"] or want["key"]  # one file for both
     equal(list(found), [key], "tensors in safetensors/")
-    equal(metadata, {"format": "pt"} | said(base), "the metadata of safetensors/ is that of the source")
+    files = {p["file"] for p in t["pieces"]}
+    stored_in = [metadata_of(p) for f in sorted(files) for p in [source / base.name.partition("@")[0] / f, source / f] if p.is_file()]
+    theirs = {k: m[k] for m in reversed(stored_in) for k in said(base) if k in m} if files else said(base)
+    equal(metadata, {"format": "pt"} | theirs, "the metadata of safetensors/ is that of the files that store the tensor")
     equal(found.get(key), (want["dtype"], arrays.shown_shape(want["dtype"], want["shape"]), raw),
           "dtype, shape and bytes of safetensors/")
 
@@ -161,7 +172,7 @@ def check_tensor(m, source, version, t, want):
             check_name(t["key"], t["files"][form], {"npy": ".npy", "raw": ".bin"}.get(form, ".safetensors"))
     raw = check_raw(m, base, t, want)
     check_npy(base, t, want, raw)
-    check_safetensors(base, t, want, raw)
+    check_safetensors(base, source, t, want, raw)
     check_pieces(source, version, t, raw)
 
 
