@@ -34,7 +34,7 @@ OUTCOMES = {
     "cuModuleLoadData": WITHOUT, "cuModuleGetFunction": WITHOUT, "cuMemHostRegister_v2": WITHOUT,
     "cuMemAlloc_v2": ERROR, "cuMemcpyHtoDAsync_v2": ERROR, "cuMemcpy3DAsync_v2": ERROR, "cuMemcpyDtoHAsync_v2": ERROR,
     "cuEventRecord": ERROR, "cuEventQuery": ERROR, "cuLaunchKernel": ERROR,
-    "cuDeviceCanAccessPeer": UNUSED, "cuIpcGetMemHandle": UNUSED, "cuIpcOpenMemHandle_v2": UNUSED, "cuIpcCloseMemHandle": UNUSED,  # ipc.py
+    "cuDeviceCanAccessPeer": UNUSED, "cuIpcGetMemHandle": UNUSED, "cuIpcOpenMemHandle_v2": UNUSED, "cuIpcCloseMemHandle": UNUSED, "cuMemGetAddressRange_v2": UNUSED,  # ipc.py
     "cuPointerGetAttribute": UNUSED, "cuStreamWaitEvent": UNUSED, "cuMemsetD8Async": UNUSED, "cuMemAllocManaged": UNUSED,
 }
 

@@ -23,7 +23,7 @@ ERROR = "the load fails on all ranks, and says which call of which rank"
 KEPT = "it makes no difference, and memory that may be mapped is not freed"
 OUTCOMES = (
     ("cuIpcGetMemHandle", 1, NODE), ("cuIpcGetMemHandle", 2, ERROR), ("cuIpcOpenMemHandle_v2", 1, NODE),
-    ("cuIpcOpenMemHandle_v2", 2, ERROR), ("cuIpcCloseMemHandle", 1, NODE), ("cuIpcCloseMemHandle", 2, KEPT),
+    ("cuIpcOpenMemHandle_v2", 2, ERROR), ("cuMemGetAddressRange_v2", 1, NODE), ("cuMemGetAddressRange_v2", 2, ERROR), ("cuIpcCloseMemHandle", 1, NODE), ("cuIpcCloseMemHandle", 2, KEPT),
     ("cuMemcpyDtoHAsync_v2", 1, NODE), ("cuMemcpyHtoDAsync_v2", 1, NODE), ("cuMemcpyHtoDAsync_v2", 2, ERROR),
     ("cuMemcpyHtoDAsync_v2", 9, ERROR), ("cuLaunchKernel", 2, ERROR), ("run", 4, ERROR), ("run", "5:hang", ERROR),
     ("run", "20:hang", ERROR), ("launch", "1:hang", ERROR), ("in", "1:hang", NODE), ("in", "2:hang", ERROR),
@@ -56,6 +56,13 @@ def calls():
             check(got["exchange"] == "node" and "; not by CUDA IPC: rank 1: " in why and name in why, why)
         elif got:
             check(got["exchange"] == "all" and why.endswith(nccl.IPC), why)
+
+
+def short_window():
+    """A rank whose window has fewer bytes than it says fails the load, before anything of it is read."""
+    job = several(2, checkpoint(1), "--layout", "dim1x2", env_of=lambda r: {"FAKE_CUDA_SHORT": "1"} if r == 1 else {}).end()
+    check(len(set(job.codes)) == 1 and job.codes[0] > 0, f"exit codes {job.codes}: {job.said}")
+    check("rank 1: cuda:0" in job.said[0] and "bytes is announced, and its mapping has 4096" in job.said[0], job.said[0])
 
 
 def equal_bytes():
@@ -108,4 +115,4 @@ def killed():
     nccl.killed("cuda:0")
 
 
-lib.main(calls, equal_bytes, order, doctor, killed)
+lib.main(calls, short_window, equal_bytes, order, doctor, killed)

@@ -45,6 +45,7 @@ def check(good, what):
 def mpirun(n, env, *command, limit=PATIENCE):
     """Exit code, answers, seconds, and all that was said."""
     began = time.monotonic()
+    env = env | {"OMPI_MCA_orte_tmpdir_base": tempfile.mkdtemp(dir=SESSIONS.name)}  # the last run may still be removing its own
     p = subprocess.Popen(["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(n), *command], env=env,
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:

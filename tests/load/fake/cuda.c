@@ -241,6 +241,17 @@ unsigned cuMemFree_v2(unsigned long long p)
 	return fake_forget((void *)(uintptr_t)p, true);
 }
 
+unsigned cuMemGetAddressRange_v2(unsigned long long *base, size_t *n, unsigned long long p)
+{
+	NEEDS_CONTEXT("cuMemGetAddressRange_v2");
+	*base = p;
+	*n = fake_size((void *)(uintptr_t)p);
+	if (getenv("FAKE_CUDA_SHORT") &&
+	    *n > 4096) /* longer windows than the probe's are cut */
+		*n = 4096;
+	return *n ? 0 : INVALID;
+}
+
 unsigned cuIpcGetMemHandle(struct load_cuda_ipc_handle *handle, unsigned long long p)
 {
 	NEEDS_CONTEXT("cuIpcGetMemHandle");

@@ -73,6 +73,8 @@ unsigned fake_forget(void *p, bool device);
 unsigned fake_share(void *p, struct load_cuda_ipc_handle *handle);
 unsigned fake_map(const struct load_cuda_ipc_handle *handle, int device, void **out);
 unsigned fake_unmap(void *p);
+/* Of the region that begins at @p, in bytes; 0: there is none. */
+size_t fake_size(const void *p);
 
 struct CUevent_st {
 	struct CUevent_st *next;

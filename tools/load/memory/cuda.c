@@ -115,22 +115,35 @@ static int cuda_share(struct load_device *d, void *p, struct load_shared *out)
 	return CALL(of(d), cuIpcGetMemHandle, (LOAD_CUDA_IPC_HANDLE *)out, address(p));
 }
 
-static int cuda_map(struct load_device *d, const struct load_shared *shared, void **out)
+static int cuda_unmap(struct load_device *d, void *p)
+{
+	return CALL(of(d), cuIpcCloseMemHandle, address(p));
+}
+
+static int cuda_map(struct load_device *d, const struct load_shared *shared, uint64_t bytes,
+		    void **out)
 {
 	LOAD_CUDA_IPC_HANDLE handle;
-	unsigned long long p;
+	unsigned long long p, base;
+	size_t n;
 	int rc;
 
 	memcpy(&handle, shared, sizeof(handle));
 	rc = CALL(of(d), cuIpcOpenMemHandle_v2, &p, handle, LOAD_CUDA_LAZY_PEER);
+	if (rc < 0)
+		return rc;
+	rc = CALL(of(d), cuMemGetAddressRange_v2, &base, &n, p);
+	if (rc == 0 && (p < base || p - base > n || bytes > n - (p - base))) {
+		snprintf(d->said, sizeof(d->said),
+			 "a window of %llu bytes is announced, and its mapping has %zu",
+			 (unsigned long long)bytes, n);
+		rc = -EPROTO;
+	}
 	if (rc == 0)
 		*out = (void *)(uintptr_t)p;
+	else
+		cuda_unmap(d, (void *)(uintptr_t)p);
 	return rc;
-}
-
-static int cuda_unmap(struct load_device *d, void *p)
-{
-	return CALL(of(d), cuIpcCloseMemHandle, address(p));
 }
 
 static int cuda_kind_of(struct load_device *d, const void *p)

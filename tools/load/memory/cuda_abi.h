@@ -86,6 +86,8 @@ struct load_cuda_ipc_handle {
 	X(cuMemAlloc_v2, (unsigned long long *p, size_t n))                                    \
 	X(cuMemAllocManaged, (unsigned long long *p, size_t n, unsigned flags))                \
 	X(cuMemFree_v2, (unsigned long long p))                                                \
+	X(cuMemGetAddressRange_v2,                                                             \
+	  (unsigned long long *base, size_t *n, unsigned long long p))                         \
 	X(cuIpcGetMemHandle, (LOAD_CUDA_IPC_HANDLE * handle, unsigned long long p))            \
 	X(cuIpcOpenMemHandle_v2,                                                               \
 	  (unsigned long long *p, LOAD_CUDA_IPC_HANDLE handle, unsigned flags))                \

@@ -6,9 +6,9 @@
 
 #include "core/base/base.h"
 #include "core/base/cleanup.h"
+#include "core/base/library.h"
 #include "core/base/text.h"
 #include "tools/load/error.h"
-#include "core/base/library.h"
 #include "tools/load/memory/memory.h"
 
 static int open_library(struct load_cuda_driver *d, struct dcpload_error *err)
@@ -18,7 +18,7 @@ static int open_library(struct load_cuda_driver *d, struct dcpload_error *err)
 #undef NAME
 	char why[256];
 	int rc = dcp_library_open("libcuda.so.1", names, DCP_LEN(names), (void **)&d->call, why,
-			      sizeof(why));
+				  sizeof(why));
 
 	_Static_assert(sizeof(d->call) == sizeof(names), "pointers alone");
 	if (rc == -ELIBBAD)

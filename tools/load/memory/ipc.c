@@ -48,7 +48,7 @@ int load_ipc_map(struct load_ipc *n, void *mine, uint64_t bytes, struct dcpload_
 
 		n->bytes[r] = h->bytes;
 		if (r != n->comm->rank && n->bytes[r] && rc == 0)
-			rc = kind->map(n->d, &h->shared, (void **)&n->at[r]);
+			rc = kind->map(n->d, &h->shared, h->bytes, (void **)&n->at[r]);
 	}
 	load_blobs_free(&b);
 	return agree(n, rc, err);

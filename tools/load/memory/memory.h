@@ -44,7 +44,9 @@ struct load_memory {
 	/* What alloc() returned, for other processes, and as one of these map it, until unmap(). While any has it mapped it must
 	 * not be freed. */
 	int (*share)(struct load_device *d, void *p, struct load_shared *out);
-	int (*map)(struct load_device *d, const struct load_shared *shared, void **out);
+	/* -EPROTO: fewer than @bytes are mapped. */
+	int (*map)(struct load_device *d, const struct load_shared *shared, uint64_t bytes,
+		   void **out);
 	int (*unmap)(struct load_device *d, void *p);
 	/* Let other libraries use the device in this thread, and no longer. Any thread. */
 	int (*enter)(struct load_device *d);
