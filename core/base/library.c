@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <stdio.h>
 
-int dcp_library_open(const char *library, const char *const *names, size_t n, void **at, char *why,
-		 size_t size)
+int dcp_library_open(const char *library, const char *const *names, size_t n, void **at,
+		     char *why, size_t size)
 {
 	void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 	const char *text = handle ? NULL : dlerror();

@@ -42,24 +42,14 @@ static struct {
 	CURLMcode (*curl_multi_cleanup)(CURLM *);
 } lib;
 
-static const char *const functions[] = { /* in the order of lib */
-	"curl_global_init",
-	"curl_version_info",
-	"curl_easy_init",
-	"curl_easy_setopt",
-	"curl_easy_getinfo",
-	"curl_easy_cleanup",
-	"curl_easy_strerror",
-	"curl_slist_append",
-	"curl_slist_free_all",
-	"curl_multi_init",
-	"curl_multi_setopt",
-	"curl_multi_add_handle",
-	"curl_multi_remove_handle",
-	"curl_multi_perform",
-	"curl_multi_poll",
-	"curl_multi_info_read",
-	"curl_multi_cleanup",
+static const char *const functions[] = {
+	/* in the order of lib */
+	"curl_global_init",         "curl_version_info",  "curl_easy_init",
+	"curl_easy_setopt",         "curl_easy_getinfo",  "curl_easy_cleanup",
+	"curl_easy_strerror",       "curl_slist_append",  "curl_slist_free_all",
+	"curl_multi_init",          "curl_multi_setopt",  "curl_multi_add_handle",
+	"curl_multi_remove_handle", "curl_multi_perform", "curl_multi_poll",
+	"curl_multi_info_read",     "curl_multi_cleanup",
 };
 
 static bool is_loaded;

@@ -26,7 +26,8 @@ static struct {
 	__typeof__(&XML_GetCurrentLineNumber) XML_GetCurrentLineNumber;
 } lib;
 
-static const char *const functions[] = { /* in the order of lib */
+static const char *const functions[] = {
+	/* in the order of lib */
 	"XML_ParserCreate",
 	"XML_ParserFree",
 	"XML_Parse",
@@ -46,8 +47,8 @@ static void load(void)
 {
 	char why[128];
 
-	is_loaded = dcp_library_open("libexpat.so.1", functions, DCP_LEN(functions), (void **)&lib, why,
-				     sizeof(why)) == 0;
+	is_loaded = dcp_library_open("libexpat.so.1", functions, DCP_LEN(functions),
+				     (void **)&lib, why, sizeof(why)) == 0;
 }
 
 struct reading {

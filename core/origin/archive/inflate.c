@@ -42,7 +42,8 @@ static struct {
 	__typeof__(&archive_version_string) archive_version_string;
 } lib;
 
-static const char *const functions[] = { /* in the order of lib */
+static const char *const functions[] = {
+	/* in the order of lib */
 	"archive_errno",
 	"archive_error_string",
 	"archive_filter_bytes",
@@ -64,8 +65,8 @@ static void load(void)
 {
 	char why[128];
 
-	is_loaded = dcp_library_open(LIBARCHIVE, functions, DCP_LEN(functions), (void **)&lib, why,
-				     sizeof(why)) == 0;
+	is_loaded = dcp_library_open(LIBARCHIVE, functions, DCP_LEN(functions), (void **)&lib,
+				     why, sizeof(why)) == 0;
 }
 
 static bool is_there(void)

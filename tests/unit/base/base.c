@@ -366,10 +366,12 @@ static void libraries_are_opened_by_names(void **state)
 	(void)state;
 	assert_int_equal(dcp_library_open("libc.so.6", names, 1, at, why, sizeof(why)), 0);
 	assert_non_null(at[0]);
-	assert_int_equal(dcp_library_open("libc.so.6", names, 2, at, why, sizeof(why)), -ELIBBAD);
+	assert_int_equal(dcp_library_open("libc.so.6", names, 2, at, why, sizeof(why)),
+			 -ELIBBAD);
 	assert_null(at[1]);
 	assert_string_equal(why, "libc.so.6 has no no_such_function");
-	assert_int_equal(dcp_library_open("libnone.so.9", names, 1, at, why, sizeof(why)), -ELIBACC);
+	assert_int_equal(dcp_library_open("libnone.so.9", names, 1, at, why, sizeof(why)),
+			 -ELIBACC);
 	assert_non_null(strstr(why, "libnone.so.9"));
 }
 

@@ -12,8 +12,8 @@
 #include "core/base/base.h"
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
-#include "tools/load/memory/cufile_abi.h"
 #include "core/base/library.h"
+#include "tools/load/memory/cufile_abi.h"
 
 #define LIBRARY "libcufile.so.0"
 
@@ -135,10 +135,10 @@ static int open_library(struct load_gds *g, bool *loaded, char *why, size_t size
 		return rc;
 	g->batch = MOST_BATCH;
 	if (dcp_library_open(LIBRARY, more, DCP_LEN(more) - 1, at + DCP_LEN(names), g->alone,
-			 sizeof(g->alone)) < 0)
+			     sizeof(g->alone)) < 0)
 		g->batch = 0;
 	dcp_library_open(LIBRARY, &more[DCP_LEN(more) - 1], 1,
-		     (void **)&g->call.cuFileDriverGetProperties, why, size);
+			 (void **)&g->call.cuFileDriverGetProperties, why, size);
 	return find_driver(loaded, why, size);
 }
 

@@ -40,7 +40,8 @@ static int open_library(struct load_nccl_calls *call, int *version, struct dcplo
 #undef NAME
 	char why[256];
 	unsigned code;
-	int rc = dcp_library_open(LIBRARY, names, DCP_LEN(names), (void **)call, why, sizeof(why));
+	int rc = dcp_library_open(LIBRARY, names, DCP_LEN(names), (void **)call, why,
+				  sizeof(why));
 
 	_Static_assert(sizeof(*call) == sizeof(names), "pointers alone");
 	if (rc < 0)
