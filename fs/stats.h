@@ -69,7 +69,7 @@ void dcpfs_timer_end(struct dcpfs_timer *t);
 
 /* Count a request of one of the timed kinds, and take the time until the scope ends. */
 #define DCPFS_TIMED(stats, which)                                                              \
-	__attribute__((cleanup(dcpfs_timer_end))) struct dcpfs_timer timer =                   \
+	__attribute__((cleanup(dcpfs_timer_end), unused)) struct dcpfs_timer timer =           \
 		dcpfs_timer_start(stats, which)
 
 /* The errno that a program sees for the return code @rc < 0, which is counted. */
