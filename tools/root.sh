@@ -10,8 +10,8 @@ say() {
 root_check() {
 	[ "$(id -u)" = 0 ] || { say "needs root: it makes a bare Debian and works inside it"; exit 3; }
 	command -v debootstrap >/dev/null || { say "debootstrap is missing: tools/packages.sh packaging"; exit 3; }
+	# Where this machine's packages come from; otherwise where debootstrap itself looks.
 	mirror=$(sed -n 's/^URIs: *//p' /etc/apt/sources.list.d/debian.sources 2>/dev/null | head -n 1)
-	: "${mirror:=http://deb.debian.org/debian}"
 }
 
 # root_make PLACE SUITE: a fresh one
@@ -21,9 +21,10 @@ root_make() {
 		rm -rf "$bare"
 		mkdir -p "$bare"
 		say "downloading a bare Debian: $2"
-		quiet "$bare.log" debootstrap --variant=minbase "$2" "$bare" "$mirror"
+		quiet "$bare.log" debootstrap --variant=minbase "$2" "$bare" ${mirror:+"$mirror"}
 		touch "$bare.complete"
 	fi
+	: "${mirror:=$(sed -n 's/^deb \([^ ]*\) .*/\1/p' "$bare/etc/apt/sources.list" | head -n 1)}"
 	root_end "$1"
 	mkdir -p "$1"
 	cp -a --reflink=auto "$bare/." "$1"
