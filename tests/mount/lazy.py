@@ -224,8 +224,10 @@ def by_key_waits():
     """by-key/ leaves out no version that is still being indexed: listings wait for all, a name for its version."""
     source, cache, paths = several("step-1", "step-2", "step-3")
     key = "model.norm.weight"
+    held = contextlib.ExitStack()
+    held.enter_context(held_back(paths["step-1"], paths["step-2"]))  # before the mount, which indexes all by itself
     with lib.mount(source, cache=cache) as m:
-        with held_back(paths["step-1"], paths["step-2"]):
+        with held:
             wait(lambda: state(m)["step-3"] == "ready", "the version that is not held back is opened")
             known = m.at / "by-key" / key
             check(os.path.isdir(known), "a key that an open version has is there at once")
