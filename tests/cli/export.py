@@ -33,9 +33,13 @@ def is_opened(v):
     return isinstance(v, list) and any(map(is_opened, v))
 
 
+def names_in(top):
+    """Without the list of what was written, which has times."""
+    return sorted(p.relative_to(top) for p in top.rglob("*") if p.name != ".dcpfs-written") if top.is_dir() else [None]
+
+
 def same_files(a, b):
-    names = sorted(p.relative_to(a) for p in a.rglob("*")) if a.is_dir() else [None]
-    others = sorted(p.relative_to(b) for p in b.rglob("*")) if b.is_dir() else [None]
+    names, others = names_in(a), names_in(b)
     return names == others and all(filecmp.cmp(a / n if n else a, b / n if n else b, shallow=False)
                                    for n in names if not n or (a / n).is_file())
 

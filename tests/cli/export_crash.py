@@ -57,16 +57,19 @@ def halt(p):
         os.waitid(os.P_PID, p.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
+LIST = ".dcpfs-written"
+
+
 def tree(path):
-    """Names and contents below a path, or of a file."""
+    """Names and contents below a path, or of a file. The list of them differs, as times do."""
     if not path.exists():
         return None
-    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file() and p.name != LIST)
     return {str(p.relative_to(path.parent)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
 
 
 def hidden(place):
-    return sorted(p.name for p in place.iterdir() if p.name.startswith("."))
+    return sorted(p.name for p in place.iterdir() if p.name.startswith(".") and p.name != LIST)
 
 
 def clear(place):
@@ -215,35 +218,26 @@ def existing(source, place):
     equal(run(*export, out / "sub.safetensors").returncode, OK, "into a directory that is there")
     equal(run(*export, "--force", "--skip", "w.1", out).returncode, OK, "--force")
     check(tree(out) not in (None, want) and not (out / "sub.safetensors").exists(), "--force replaces all of it")
-    (out / "dir").mkdir()
-    fails(USAGE, "contains directories", *export, "--force", out)
     file.write_bytes(b"mine")
     fails(USAGE, "--force replaces it", *export, file)
     equal(file.read_bytes(), b"mine", "a file that is there")
-    for form, name in (("safetensors", "w.safetensors"), ("torch-save", "n.pt"), ("npz", "n.npz"), ("paddle", "n.pdparams"), ("paddle-binary", "n.pdiparams")):
+    fails(USAGE, "w.safetensors was not written by dcpfs", *export, "--force", file)
+    shutil.copyfile(source / "model.safetensors", file)  # weights of others are lost as well as any other file
+    fails(USAGE, "w.safetensors was not written by dcpfs", *export, "--force", file)
+    file.unlink()
+    for _ in range(2):
+        equal(run(*export, "--force", file).returncode, OK, "--force of a name that is free, and of what it wrote")
+    os.utime(file)
+    fails(USAGE, "w.safetensors was changed since dcpfs wrote it", *export, "--force", file)
+    for form, name in (("safetensors", "m.safetensors"), ("torch-save", "n.pt"), ("npz", "n.npz"), ("paddle", "n.pdparams"), ("paddle-binary", "n.pdiparams")):
         one = place / name
         one.write_bytes(b"my notes\n" * 20)
-        fails(USAGE, "is not a checkpoint", "export", "--as", form, "--force", source, one)
-        equal(one.read_bytes(), b"my notes\n" * 20, f"{form}: a file of that name that is not a checkpoint")
+        fails(USAGE, f"{name} was not written by dcpfs", "export", "--as", form, "--force", source, one)
+        equal(one.read_bytes(), b"my notes\n" * 20, f"{form}: a file of that name")
         one.unlink()
         for _ in range(2):
             equal(run("export", "--as", form, "--force", "--keys", "w.4", source, one).returncode, OK, f"{form}: --force of what it wrote")
-    stream = struct.pack("<IQQQQI", 0, 1, 16, 0, 2, 0) + struct.pack("<i", 4) + bytes((8, 0, 16, 2)) + bytes(2)  # rows in sequences
-    script = io.BytesIO()
-    with zipfile.ZipFile(script, "w") as z:
-        for name in ("s/version", "s/code/__torch__.py", "s/data.pkl"):
-            z.writestr(name, "x")
-    for what, body in (("protocol 0", pickle.dumps({"w": [1.5]}, 0)), ("protocol 1", pickle.dumps([{"w": 1}], 1)), ("LoD", stream),
-                       ("TorchScript", script.getvalue())):
-        one.write_bytes(body)
-        equal(run("export", "--as", "paddle-binary", "--force", "--keys", "w.4", source, one).returncode, OK, f"--force of {what}")
-        one.write_bytes(body[:-1] if what != "TorchScript" else body.replace(b"data.pkl", b"page.xml"))
-        fails(USAGE, "is not a checkpoint", "export", "--as", "paddle-binary", "--force", "--keys", "w.4", source, one)
-    shutil.copy(source / "model.safetensors", place / "n.pt")
-    equal(run("export", "--as", "torch-save", "--force", source, place / "n.pt").returncode, OK, "of another format than its name says")
-    os.truncate(file, 10000)  # torn
-    equal(run(*export, "--force", file).returncode, OK, "--force of a file")
-    check(file.stat().st_size > 1000, "--force of a file: it is another")
+    equal(run("export", "--as", "torch-save", "--force", source, place / "n.pt").returncode, OK, "of another content")
     before = tree(source)
     fails(USAGE, "which is read", *export, "--force", source)
     (place / "link").symlink_to(source)
@@ -258,31 +252,66 @@ def existing(source, place):
     fails(USAGE, "holds", "export", "--as", "safetensors", "--force", place / "above" / "w.safetensors", place / "above")
     (place / "notes").mkdir()
     (place / "notes" / "thesis.txt").write_text("mine")
-    fails(USAGE, "is not a checkpoint", *export, "--force", place / "notes")
+    fails(USAGE, "notes/thesis.txt was not written by dcpfs", *export, "--force", place / "notes")
+    shutil.copytree(source, place / "theirs")
+    fails(USAGE, "theirs/model.safetensors was not written by dcpfs", *export, "--force", place / "theirs")
+    shutil.rmtree(place / "theirs")
     own = place / "own"
-    equal(run("export", "--as", "torch-save", source, own).returncode, OK, "a directory with one file")
-    (own / "train.py").write_text("mine")
-    fails(USAGE, '"train.py" is not a file of one', *export, "--force", own)
-    (own / "train.py").unlink()
-    (own / "model.pt").write_text("x")
-    fails(USAGE, '"model.pt" is not a file of one', *export, "--force", own)
-    (own / "model.pt").unlink()
-    with zipfile.ZipFile(own / "backup.zip", "w") as z:
-        for name in ("thesis/chapter.tex", "thesis/data.npy", "thesis/data.pkl"):
-            z.writestr(name, "mine")
-    fails(USAGE, '"backup.zip" is not a file of one', *export, "--force", own)
-    (own / "backup.zip").unlink()
-    for name in ("config.json", "tokenizer.json", "vocab.txt"):  # what this export does not write is not its own
-        (own / name).write_text("{}")
-        fails(USAGE, f'"{name}" is not a file of one', *export, "--force", own)
-        (own / name).unlink()
-    (own / "model.index.json").write_text("{}")
-    fails(USAGE, "is not a checkpoint", *export, "--force", own)
-    for form in ("torch-dcp", "paddle-dist", "paddle-binary", "npy", "npz", "safetensors", "paddle"):
-        for to in (form, "paddle-vars"):
-            equal(run("export", "--as", to, "--force", "--keys", "w.4", source, place / form).returncode, OK, f"--force of {form} by {to}")
-    for _ in range(2):  # of a format that has no completing file, its own files are replaced
-        equal(run("export", "--as", "paddle-vars", "--force", source, place / "vars").returncode, OK, "--force of variables")
+    for form, to in (("torch-save", "npy"), ("npy", "torch-dcp"), ("torch-dcp", "paddle-vars"), ("paddle-vars", "safetensors")):
+        equal(run("export", "--as", form, "--force", "--keys", "w.4", source, own).returncode, OK, f"{form} in place of what was there")
+        for name in ("train.py", "other.pt", "config.json", ".hidden", "sub/deep/x", "sub/", "link"):  # what dcpfs did not write stays
+            foreign = own / name
+            if name == "link":
+                foreign.symlink_to(source)
+            elif name.endswith("/"):
+                foreign.mkdir()
+            else:
+                foreign.parent.mkdir(parents=True, exist_ok=True)
+                foreign.write_text("{}")
+            had = tree(own)
+            fails(USAGE, f"own/{'sub/' if name.startswith('sub') else name} was not written by dcpfs", "export", "--as", to, "--force", source, own)
+            equal((tree(own), hidden(place)), (had, []), f"{form}: {name} beside it")
+            subprocess.run(["rm", "-r", own / name.split("/")[0]], check=True)
+        one = next(p for p in sorted(own.rglob("*")) if p.is_file() and p.name != LIST)
+        was = one.stat()
+        for change in ("time", "length"):
+            if change == "length":
+                os.truncate(one, was.st_size + 1)
+                os.utime(one, ns=(was.st_atime_ns, was.st_mtime_ns))
+            else:
+                os.utime(one, ns=(0, was.st_mtime_ns + 1))
+            fails(USAGE, f"own/{one.relative_to(own)} was changed since dcpfs wrote it", "export", "--as", to, "--force", source, own)
+        os.truncate(one, was.st_size)
+        os.utime(one, ns=(was.st_atime_ns, was.st_mtime_ns))
+    subprocess.run(["cp", "-a", own, place / "copy"], check=True)
+    equal(run(*export, "--force", place / "copy").returncode, OK, "a copy with its times")
+    (own / LIST).write_text("1 2\nx y z\n99999999999999999999 1 model.safetensors\n\0\n5 5 ../../up\n")
+    fails(USAGE, " was not written by dcpfs", *export, "--force", own)
+    (own / LIST).unlink()
+    os.mkfifo(own / LIST)
+    fails(USAGE, " was not written by dcpfs", *export, "--force", own)
+    (own / LIST).unlink()
+    (own / LIST).symlink_to("/etc/passwd")
+    fails(USAGE, " was not written by dcpfs", *export, "--force", own)
+    (own / LIST).unlink()
+    assets = place / "assets"
+    assets.mkdir()
+    (assets / "config.json").write_text(json.dumps({"architectures": ["BertModel"], "model_type": "bert"}))
+    (assets / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+                                                     {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}]))
+    (assets / "1_Pooling").mkdir()
+    (assets / "1_Pooling" / "config.json").write_text("{}")
+    model = place / "sentences"
+    for _ in range(2):  # directories of its own are replaced
+        equal(run(*export, "--hf", "--hf-assets", assets, "--partial", "--force", model).returncode, OK, "--force of a model with directories")
+        check((model / "1_Pooling" / "config.json").exists(), f"a model with directories: {tree(model)}")
+    (model / "1_Pooling" / "mine").write_text("mine")
+    fails(USAGE, "sentences/1_Pooling/mine was not written by dcpfs", *export, "--force", model)
+    said = json.loads(run("ls", "--json", "--versions", model).stdout)
+    equal([v["complete"] for v in said], [True], "the list is not taken for anything")
+    own = place / "job"
+    equal(run(*export, own).returncode, OK, "for several ranks")
+    (own / "mine").write_text("mine")
     equal((place / "notes" / "thesis.txt").read_text(), "mine", "what is not a checkpoint")
     all_ = job(source, own, "safetensors")
     said = [p.communicate()[1] for p in all_]
@@ -323,6 +352,8 @@ def complete(source, place):
         f.seek(-1, 2)
         f.write(b"?")
     fails(BAD, "is not what was read", *export, "--verify")
+    fails(USAGE, "out/model.safetensors was changed since", *export, "--force")
+    (out / "model.safetensors").unlink()
     equal(run(*export, "--force").returncode, OK, "--force --resume")
     equal(tree(out), want, "--force --resume")
 

@@ -129,8 +129,17 @@ def dump_refusals(folder):
     fails(ENV, "No such file or directory", "load", SOURCE, "--dump", SCRATCH / "no" / "such")
     fails(ENV, "", "load", SOURCE, "--dump", "/proc")
     (SCRATCH / "taken" / "rank-00000-of-00001.safetensors").mkdir(parents=True)
-    fails(ENV, "rank-00000-of-00001.safetensors: Is a directory", "load", SOURCE, "--force", "--dump", SCRATCH / "taken")
+    taken = SCRATCH / "taken" / "rank-00000-of-00001.safetensors"
+    fails(USAGE, f"{taken.name} was not written by --dump", "load", SOURCE, "--force", "--dump", SCRATCH / "taken")
     equal(os.listdir(SCRATCH / "taken"), ["rank-00000-of-00001.safetensors"], "a directory is in the way: nothing is left behind")
+    taken.rmdir()
+    for body in (b"mine", b"\xff" * 100, (folder / "rank-00001-of-00002.safetensors").read_bytes().replace(b"dcpfs.rank", b"dcpfs_rank")):
+        taken.write_bytes(body)
+        fails(USAGE, f"{taken.name} was not written by --dump", "load", SOURCE, "--force", "--dump", SCRATCH / "taken")
+        equal(taken.read_bytes(), body, "--force of a file of another program")
+    taken.unlink()
+    for _ in range(2):
+        equal(run("load", SOURCE, "--force", "--dump", SCRATCH / "taken").returncode, OK, "--force of a dump")
     killed()
     full_disk()
 

@@ -120,7 +120,7 @@ def as_paddle():
         out.mkdir()
         got = save(2, PADDLE, "not_gathered@opt", out / "g{rank}.pdopt", "--layout", ranks, "--gather-to", to, "--state-type", "opt",
                    "--max-grouped-size", 300)
-        equal(sorted(os.listdir(out)), [f"g{r}.pdopt" for r in who], f"to {to}: files")
+        equal(sorted(os.listdir(out)), [".dcpfs-written", *(f"g{r}.pdopt" for r in who)], f"to {to}: files")
         for r in who:
             equal(load(out / f"g{r}.pdopt"), load(PADDLE / "gathered01" / f"opt_g{r}.pdopt"), f"to {to}: the file of rank {r}")
         check(got["gathered"] and got["grouped"] <= 300 and got["rounds"] == -(-max(sum_of(k) for k in keys) // 150), f"to {to}: {got}")
@@ -231,7 +231,7 @@ def stopped():
                 break
         equal((job[0].returncode, said), (-sig, f"dcpfs: save: stopped: {part} is left; another save to that name removes it\n"), sig.name)
         save(2, *args)
-        equal(os.listdir(out.parent), ["k.pdopt"], f"after {sig.name}: what is left")
+        equal(sorted(os.listdir(out.parent)), [".dcpfs-written", "k.pdopt"], f"after {sig.name}: what is left")
 
 
 SIZES = [300000, 1, 0, 40000, 70000, 5, 200001, 8, 100]

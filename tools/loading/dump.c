@@ -17,6 +17,8 @@
 #include "tools/load/error.h"
 #include "tools/save/save.h"
 
+#define DUMP_MARK "\"dcpfs.rank\":"
+
 enum { ALIGN = 64, MAX_NAMED = 64, BAND = 4 << 20 };
 
 static int fail(const struct dump *d, int rc, struct dcpload_error *err)
@@ -196,6 +198,30 @@ static int open_file(struct dump *d, mode_t mode, struct dcpload_error *err)
 	return 0;
 }
 
+/* Was the file that has the name written here? Its header says so then. An empty one has nothing to lose. */
+static bool is_dump(const struct dump *d)
+{
+	dcp_auto_fd int fd =
+		openat(d->dir, d->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	dcp_auto_free char *header = NULL;
+	uint8_t length[8];
+	struct stat st;
+	uint64_t n;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return fd < 0 && errno == ENOENT;
+	if (!S_ISREG(st.st_mode) || st.st_size == 0)
+		return S_ISREG(st.st_mode);
+	if (pread(fd, length, sizeof(length), 0) != sizeof(length))
+		return false;
+	n = dcp_load_le64(length);
+	if (n > DCP_SAFETENSORS_MAX_HEADER || n > (uint64_t)st.st_size)
+		return false;
+	header = malloc(n + 1);
+	return header && pread(fd, header, n, sizeof(length)) == (ssize_t)n &&
+	       memmem(header, n, DUMP_MARK, strlen(DUMP_MARK));
+}
+
 int dump_begin(struct dump *d, const struct dump_of *of, const struct dcpload_plan *plan,
 	       struct dcpload_error *err)
 {
@@ -208,6 +234,12 @@ int dump_begin(struct dump *d, const struct dump_of *of, const struct dcpload_pl
 		 of->ranks);
 	if (!d->force && faccessat(d->dir, d->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
 		return exists(d, err);
+	if (d->force && !is_dump(d))
+		return load_fail(
+			err, -EEXIST,
+			"%s/%s was not written by --dump, and would be lost; remove it "
+			"first",
+			d->path, d->name);
 	rc = make_header(d, of, plan);
 	if (rc < 0)
 		return fail(d, rc, err);

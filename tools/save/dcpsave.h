@@ -53,12 +53,13 @@ DCPSAVE_API const char *dcpsave_release(void);
 /* Format @i, and one line about it (may be NULL). -ENOENT after the last. */
 DCPSAVE_API int dcpsave_format_at(uint64_t i, const char **name, const char **what);
 
-#define DCPSAVE_REPLACE (1u << 0)   /* the new checkpoint replaces one of the same path */
+#define DCPSAVE_REPLACE (1u << 0)   /* the new checkpoint replaces one that dcpfs wrote there */
 #define DCPSAVE_ASYNC (1u << 1)     /* dcpsave_write() returns once the data is copied */
 #define DCPSAVE_PARTIAL (1u << 2)   /* what the format cannot hold is listed, not an error */
 #define DCPSAVE_SAME_KEYS (1u << 3) /* all ranks must give the same tensors and objects */
 #define DCPSAVE_FILE (1u << 4)      /* @path is one file, even without the format's suffix */
 #define DCPSAVE_DIRECT (1u << 5)    /* O_DIRECT, where the file system has it */
+#define DCPSAVE_OVERWRITE (1u << 6) /* as open() with O_TRUNC, one file replaces any other */
 
 /* All ranks must give the same values, except of @threads, @staging, @timeout_ms, @withheld and @device. */
 struct dcpsave_config {

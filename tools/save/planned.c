@@ -201,8 +201,6 @@ int save_plan(struct save *s, const struct dcp_write_format *f, const struct dcp
 	if (rc == 0 && s->compares)
 		return save_compare(s, err);
 	if (rc == 0)
-		rc = save_check_replaced(s, err);
-	if (rc == 0)
 		rc = save_journal_begin(s, err);
 	if (rc != -ESTALE)
 		return rc;

@@ -123,22 +123,17 @@ static int open_parent(struct save *s, struct dcp_err *err)
 
 /* ---- may OUT be written? ---- */
 
-/* How many entries it has; -EISDIR: a directory is one of them. */
-static int count_entries(int parent, const char *name)
+/* 1; 0: it has no entries. */
+static int has_entries(int parent, const char *name)
 {
 	DIR *dir = save_open_dir(parent, name);
-	const char *in;
-	struct stat st;
-	int n = 0;
+	bool any;
 
 	if (!dir)
 		return -errno;
-	while (n >= 0 && (in = save_next_name(dir)))
-		n = fstatat(dirfd(dir), in, &st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno
-		    : S_ISDIR(st.st_mode)                                 ? -EISDIR
-									  : n + 1;
+	any = save_next_name(dir) != NULL;
 	closedir(dir);
-	return n;
+	return any;
 }
 
 static int check_free(struct save *s, struct dcp_err *err)
@@ -153,21 +148,15 @@ static int check_free(struct save *s, struct dcp_err *err)
 		return dcp_fail(err, S_ISDIR(st.st_mode) ? -EISDIR : -ENOTDIR,
 				"%s/%s exists and is %s", s->parent, s->name,
 				S_ISDIR(st.st_mode) ? "a directory" : "not a directory");
-	n = S_ISDIR(st.st_mode) ? count_entries(s->parent_fd, s->name) : 1;
+	n = S_ISDIR(st.st_mode) ? has_entries(s->parent_fd, s->name) : 1;
 	s->compares = n != 0 && s->opts.resume && !s->opts.force;
-	if (n == 0 || s->compares)
+	if (n == 0 || s->compares || s->opts.overwrite)
 		return 0;
-	if (n == -EISDIR && s->opts.force)
-		return dcp_fail(err, -EEXIST,
-				"%s/%s contains directories, which are never removed",
-				s->parent, s->name);
-	if (n < 0 && n != -EISDIR)
+	if (n < 0)
 		return save_fail(s, n, s->name, err);
-	if (!s->opts.force)
-		return dcp_fail(err, -EEXIST, "%s/%s exists already", s->parent, s->name);
-	s->replaces = true;
-	/* A directory is judged when it is known what is written into it. */
-	return s->opts.file ? save_check_replaced(s, err) : 0;
+	return s->opts.force
+		       ? save_check_replaced(s, err)
+		       : dcp_fail(err, -EEXIST, "%s/%s exists already", s->parent, s->name);
 }
 
 int save_compare(struct save *s, struct dcp_err *err)
@@ -230,7 +219,7 @@ static int mark_journal(const struct save *s)
 
 static bool has_part(const struct save *s)
 {
-	int n = count_entries(s->parent_fd, s->part);
+	int n = has_entries(s->parent_fd, s->part);
 
 	return n != 0 && n != -ENOENT;
 }
@@ -435,7 +424,10 @@ int save_seal(struct save *s, struct dcp_err *err)
 	rc = put_checksums(s, err);
 	if (rc < 0)
 		return rc;
-	rc = sync_directories(s);
+	if (!s->opts.file)
+		rc = save_note_written(s, s->dir);
+	if (rc == 0)
+		rc = sync_directories(s);
 	for (size_t i = 0; rc == 0 && i < save_nfiles(s); i++) {
 		const struct save_file *f = &save_files(s)[i];
 
@@ -500,7 +492,7 @@ static int take_name(struct save *s)
 {
 	const char *file = s->opts.file ? save_files(s)[0].name : NULL;
 
-	if (file && !s->opts.force)
+	if (file && !s->opts.force && !s->opts.overwrite)
 		return take_free_name(s, file);
 	if (file)
 		return renameat(s->dir, file, s->parent_fd, s->name) < 0 ? -errno : 0;
@@ -511,8 +503,6 @@ static int take_name(struct save *s)
 		return -errno;
 	if (!s->opts.force)
 		return -EEXIST;
-	if (count_entries(s->parent_fd, s->name) == -EISDIR)
-		return -ENOTEMPTY;
 	if (renameat2(s->parent_fd, s->part, s->parent_fd, s->name, RENAME_EXCHANGE) == 0)
 		return 0;
 	return is_unknown(errno) ? take_name_in_turn(s) : -errno;
@@ -520,8 +510,14 @@ static int take_name(struct save *s)
 
 int save_publish(struct save *s, struct dcp_err *err)
 {
-	int rc = take_name(s);
+	int rc = save_check_replaced(s, err); /* others may have written into it meanwhile */
 
+	if (rc < 0)
+		return rc;
+	rc = take_name(s);
+	/* Without its line it is as good, but is not replaced: the directory's list may be of another user. */
+	if (rc == 0 && s->opts.file && !s->opts.overwrite)
+		save_note_written(s, s->parent_fd);
 	if (rc == 0 && fsync(s->parent_fd) < 0)
 		rc = -errno;
 	if (rc < 0)

@@ -41,8 +41,9 @@ struct save;
 struct save_opts {
 	const char *out; /* path of the checkpoint to be */
 	bool file;       /* it is one file, not a directory */
-	bool force;      /* a checkpoint that is there is replaced */
-	bool resume;     /* go on where a save of the same was stopped */
+	bool force;     /* a checkpoint that is there is replaced, if it is as dcpfs wrote it */
+	bool overwrite; /* a file that is there is, whatever it is, and is in no list */
+	bool resume;    /* go on where a save of the same was stopped */
 	/* To be resumed, but what is there is of something else, and is removed now; may be NULL. */
 	void (*removed)(const char *out);
 	unsigned jobs; /* threads; 0: as many as processors, at most 8 */
@@ -69,7 +70,7 @@ struct save_source {
 	void *ctx;
 };
 
-/* Returns 0; -EEXIST (OUT is there, and @opts->force is not set or it has directories in it), -EISDIR or
+/* Returns 0; -EEXIST (OUT is there, and @opts->force is not set or it is not as dcpfs wrote it), -EISDIR or
  * -ENOTDIR (OUT is there, and is a directory where a file is to be written, or a file where a directory is),
  * -EBUSY (another process is writing it), or what the file system said. What @opts points to must stay. */
 int save_create(const struct save_opts *opts, struct save **out, struct dcp_err *err);

@@ -60,7 +60,6 @@ struct save {
 	bool fresh;    /* this save has made the journal */
 	bool aside;    /* what had the name is called @old */
 	bool compares; /* to be resumed, but OUT is there: only noted, to be compared with it */
-	bool replaces; /* OUT is there, and gives way if it is a checkpoint */
 	/* of the plan */
 	struct dcp_buf files, runs, patches;
 	uint64_t hash, bytes, data;
@@ -156,5 +155,7 @@ const char *save_next_name(DIR *dir);
 int save_remove_tree(int parent, const char *name);
 /* Remove all that was written. */
 int save_clear(struct save *s, struct dcp_err *err);
-/* After planning: what has the name, if it is to be replaced, is a checkpoint and nothing else. */
+/* Add what is in the files to the list of the directory @dir that holds them, or, of one file, it. */
+int save_note_written(const struct save *s, int dir);
+/* -EEXIST: what has the name is to be replaced, and is not as dcpfs wrote it. */
 int save_check_replaced(const struct save *s, struct dcp_err *err);

@@ -19,7 +19,7 @@ from .comm import FAILED, KINDS, OwnComm, as_error, together
 from .dtype import of_torch
 from .paddle_pickle import write
 from .piece import Piece
-from .save import FILE, REPLACE, Saving, flat
+from .save import FILE, OVERWRITE, Saving, flat
 
 MASTER, SCHEDULER = "master_weights", "LR_Scheduler"
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -158,7 +158,7 @@ def gather(state: dict[str, Any], path: Any, to: Sequence[int], group: Any, limi
     items: list[tuple[tuple[str, ...], Any]] = [((k,), v) for k, v in state.items() if k not in (MASTER, SCHEDULER)]
     comm = GroupComm(group)
     owners = of_files(path, to, group, comm)
-    with comm, Saving(path, "paddle", comm, flags=FILE | REPLACE, protocol=protocol, gather_to=owners, max_grouped=max(1, limit)) as saving:
+    with comm, Saving(path, "paddle", comm, flags=FILE | OVERWRITE, protocol=protocol, gather_to=owners, max_grouped=max(1, limit)) as saving:
         with saving.together():
             if state.get(MASTER) is not None:
                 assert isinstance(state[MASTER], dict), f"{MASTER} is not a dict but {type(state[MASTER])}"

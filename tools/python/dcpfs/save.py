@@ -19,7 +19,7 @@ from .piece import device_of, is_tensor, pieces
 from .view import Report
 
 Path = Union[str, os.PathLike[str]]
-REPLACE, ASYNC, PARTIAL, SAME_KEYS, FILE, DIRECT = 1, 2, 4, 8, 16, 32
+REPLACE, ASYNC, PARTIAL, SAME_KEYS, FILE, DIRECT, OVERWRITE = 1, 2, 4, 8, 16, 32, 64
 
 
 class Saving:

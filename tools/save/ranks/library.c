@@ -84,7 +84,8 @@ static int compare(const struct dcpsave *s, struct dcpload_error *err)
 		      { DCPSAVE_PARTIAL, "DCPSAVE_PARTIAL" },
 		      { DCPSAVE_SAME_KEYS, "DCPSAVE_SAME_KEYS" },
 		      { DCPSAVE_FILE, "DCPSAVE_FILE" },
-		      { DCPSAVE_DIRECT, "DCPSAVE_DIRECT" } };
+		      { DCPSAVE_DIRECT, "DCPSAVE_DIRECT" },
+		      { DCPSAVE_OVERWRITE, "DCPSAVE_OVERWRITE" } };
 	const struct dcpsave_config *c = &s->config;
 	dcp_auto_buf struct dcp_buf gathers = DCP_BUF_INIT;
 	char shard[24], grouped[24], protocol[16];
@@ -248,6 +249,7 @@ static int create(struct dcpsave *s, struct dcp_err *err)
 		.out = s->path,
 		.file = s->file != NULL,
 		.force = s->config.flags & DCPSAVE_REPLACE,
+		.overwrite = s->file && s->config.flags & DCPSAVE_OVERWRITE,
 		.jobs = s->config.threads ? s->config.threads
 					  : (unsigned)DCP_MIN(DCP_MAX(cpus / ranks, 1), 8),
 		.rank = s->gathers ? 0 : s->comm->rank,

@@ -2,7 +2,7 @@
 /*
  * A checkpoint gets its name, or takes that of another, on file systems that can do more or less, and in processes
  * that end at any step of it.
- * covers: tools/save/save, tools/save/files
+ * covers: tools/save/save, tools/save/files, tools/save/written
  */
 #include "tests/unit/t.h"
 
@@ -224,13 +224,14 @@ static void test_left(void **state)
 	snprintf(path, sizeof(path), "%s/out", d.root);
 	snprintf(journal, sizeof(journal), "%s/.out.dcpfs-journal", d.root);
 	assert_true(ends(path, 1, false));
-	assert_int_equal(t_dir_count(&d, ".out.dcpfs-part"), 1);
+	assert_int_equal(t_dir_count(&d, ".out.dcpfs-part"), 2);
 	fault.other_user = true;
 	assert_int_equal(save(path, 3, 0, NULL), -ENOTEMPTY);
 	fault.other_user = false;
-	assert_int_equal(t_dir_count(&d, ".out.dcpfs-part"), 1);
+	assert_int_equal(t_dir_count(&d, ".out.dcpfs-part"), 2);
 	assert_int_equal(save(path, 3, 0, NULL), 0);
-	assert_int_equal(unlink(t_dir_path(&d, "out/model.safetensors")), 0);
+	t_dir_delete(&d, "out/model.safetensors");
+	t_dir_delete(&d, "out/.dcpfs-written");
 	fault.gone = journal;
 	assert_int_equal(save(path, 3, 0, NULL), -EBUSY);
 	assert_null(fault.gone);
@@ -269,13 +270,15 @@ static void test_meanwhile(void **state)
 		assert_int_equal(unlink(in), 0);
 		assert_int_equal(save(dir, 1, 0, NULL), 0); /* an empty one gives way */
 		assert_int_equal(saved(dir), 1);
-		assert_int_equal(save(dir, 2, DCPSAVE_REPLACE, sub), -ENOTEMPTY);
+		assert_int_equal(save(dir, 2, DCPSAVE_REPLACE, sub), -EEXIST);
 		assert_int_equal(saved(dir), 1);
 		assert_int_equal(rmdir(sub), 0);
 		t_dir_delete(&d, "out/model.safetensors");
+		t_dir_delete(&d, "out/.dcpfs-written");
 		assert_int_equal(rmdir(dir), 0);
 	}
 	fault.no_flags = fault.no_links = false;
+	t_dir_delete(&d, ".dcpfs-written");
 	assert_int_equal(t_dir_count(&d, "."), 0);
 	t_dir_remove(&d);
 }

@@ -285,7 +285,7 @@ static void test_bytes(void **state)
 	file = slurp(path, &n);
 	assert_memory_equal(file + n - sizeof(want), want, sizeof(want));
 	free(file);
-	assert_int_equal(t_dir_count(&d, "."), 1);
+	assert_int_equal(t_dir_count(&d, "."), 2); /* and the list */
 	t_dir_remove(&d);
 }
 
@@ -412,6 +412,9 @@ static void test_gather(void **state)
 				free(got);
 				assert_int_equal(unlink(path), 0);
 			}
+			strcpy(strrchr(path, '/'), "/.dcpfs-written");
+			assert_int_equal(unlink(path),
+					 r == job.to[0] || r == job.to[1] ? 0 : -1);
 			*strrchr(path, '/') = '\0';
 			assert_int_equal(rmdir(path), 0); /* there is nothing else */
 		}
