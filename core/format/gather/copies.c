@@ -2,13 +2,9 @@
 #include "core/format/gather/copies.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "core/base/ckd.h"
 #include "core/base/err.h"
-#include "core/base/sort.h"
 
 /* Descriptions of tens of millions of pieces. */
 static const size_t arena_limit = (size_t)4 << 30;
@@ -24,6 +20,7 @@ void dcp_copies_finish(struct dcp_copies *g)
 	dcp_arena_finish(&g->arena);
 	dcp_intern_finish(&g->names);
 	dcp_buf_finish(&g->keys);
+	dcp_join_finish(&g->join);
 }
 
 struct dcp_copies_key *dcp_copies_at(const struct dcp_copies *g, uint32_t key)
@@ -126,68 +123,6 @@ bool dcp_copies_alike(const struct dcp_tensor *a, const struct dcp_tensor *b)
 	       memcmp(a->shape, b->shape, a->ndim * sizeof(*a->shape)) == 0;
 }
 
-struct numbered {
-	struct dcp_piece p;
-	size_t i;
-};
-
-/* Of equal ones the first emitted stays in front. */
-static int compare(const void *pa, const void *pb, void *ndim)
-{
-	const struct numbered *a = pa, *b = pb;
-
-	return dcp_piece_compare(&a->p, &b->p, *(const uint32_t *)ndim) ?: DCP_CMP(a->i, b->i);
-}
-
-/* All pieces of the good copies, each place once, and once more from another file; NULL: no memory. */
-static struct dcp_piece *unite(struct dcp_copies *g, const struct dcp_copies_key *k,
-			       struct dcp_tensor *t)
-{
-	struct numbered *all;
-	struct dcp_piece *to, *more;
-	size_t n = 0, kept = 0, ncopies = 0;
-	bool again = false;
-
-	for (const struct dcp_copy *c = k->first; c; c = c->next)
-		n += c->t.error ? 0 : c->t.npieces;
-	all = dcp_arena_calloc(&g->arena, n + 1, sizeof(*all));
-	to = dcp_arena_calloc(&g->arena, n + 1, sizeof(*to));
-	more = dcp_arena_calloc(&g->arena, n + 1, sizeof(*more));
-	if (!all || !to || !more)
-		return NULL;
-	n = 0;
-	for (const struct dcp_copy *c = k->first; c; c = c->next)
-		for (size_t i = 0; !c->t.error && i < c->t.npieces; i++, n++)
-			all[n] = (struct numbered){ c->t.pieces[i], n };
-	qsort_r(all, n, sizeof(*all), compare, &t->ndim);
-	for (size_t i = 0; i < n; i++)
-		if (!kept || dcp_piece_compare(&to[kept - 1], &all[i].p, t->ndim) != 0) {
-			to[kept++] = all[i].p;
-			again = false;
-		} else if (!again && to[kept - 1].file != all[i].p.file) {
-			more[ncopies++] = all[i].p;
-			again = true;
-		}
-	t->pieces = to;
-	t->npieces = kept;
-	t->copies = more;
-	t->ncopies = ncopies;
-	return to;
-}
-
-/* Elements that no piece holds, as far as counting can say. */
-static uint64_t count_missing(const struct dcp_tensor *t, uint64_t *volume)
-{
-	uint64_t sum = 0;
-
-	if (!dcp_shape_volume(t->shape, t->ndim, volume))
-		return 0; /* the index says what is wrong */
-	for (size_t i = 0; i < t->npieces; i++)
-		if (dcp_ckd_add(&sum, sum, t->pieces[i].run_n))
-			return 0;
-	return sum < *volume ? *volume - sum : 0;
-}
-
 /* The first good copy, or the first of all. @bad: the first that is broken. */
 static const struct dcp_copy *choose(const struct dcp_copies_key *k,
 				     const struct dcp_copy **bad)
@@ -204,35 +139,30 @@ static const struct dcp_copy *choose(const struct dcp_copies_key *k,
 	return good ? good : k->first;
 }
 
-static void join(struct dcp_copies *g, const struct dcp_copies_key *k, struct dcp_tensor *t,
-		 const char *missing, struct dcp_err *why)
+/* @t: the key as all copies together have it, its pieces in @j. */
+static int join(struct dcp_join *j, const struct dcp_copies_key *k, struct dcp_tensor *t,
+		const char *missing, struct dcp_err *why)
 {
 	const struct dcp_copy *bad, *head = choose(k, &bad);
-	uint64_t volume = 0, lost;
 
 	*t = head->t;
 	if (t->error) {
 		dcp_fail(why, -EBADMSG, "%s: %s", head->file, t->error);
-		return;
+		return 0;
 	}
-	for (const struct dcp_copy *c = head->next; c; c = c->next) {
-		if (c->t.error || dcp_copies_alike(&head->t, &c->t))
-			continue;
-		dcp_fail(why, -EBADMSG, "%s and %s disagree about its dtype or shape",
-			 head->file, c->file);
-		return;
+	dcp_join_begin(j);
+	if (bad)
+		dcp_join_lose(j, -EBADMSG, "%s: %s", bad->file, bad->t.error);
+	for (const struct dcp_copy *c = k->first; c; c = c->next) {
+		if (!c->t.error && !dcp_copies_alike(&head->t, &c->t)) {
+			dcp_fail(why, -EBADMSG, "%s and %s disagree about its dtype or shape",
+				 head->file, c->file);
+			return 0;
+		}
+		for (size_t i = 0; !c->t.error && i < c->t.npieces; i++)
+			dcp_join_add(j, &c->t.pieces[i]);
 	}
-	if (!unite(g, k, t)) {
-		dcp_fail(why, -ENOMEM, "out of memory for its pieces");
-		return;
-	}
-	lost = count_missing(t, &volume);
-	if (lost && bad)
-		dcp_fail(why, -EBADMSG, "%s: %s", bad->file, bad->t.error);
-	else if (lost)
-		dcp_fail(why, -EBADMSG, "%" PRIu64 " of %" PRIu64 " element%s missing: %s",
-			 lost, volume, volume == 1 ? " is" : "s are",
-			 missing ? missing : "no file holds them");
+	return dcp_join_end(j, t, NULL, missing ? missing : "no file holds them", why);
 }
 
 int dcp_copies_emit(struct dcp_copies *g, uint32_t key, const struct dcp_sink *sink,
@@ -240,10 +170,10 @@ int dcp_copies_emit(struct dcp_copies *g, uint32_t key, const struct dcp_sink *s
 {
 	struct dcp_err why = { 0 };
 	struct dcp_tensor t;
+	int rc = join(&g->join, dcp_copies_at(g, key), &t, missing, &why);
 
-	join(g, dcp_copies_at(g, key), &t, missing, &why);
-	if (why.code == -ENOMEM)
-		return -ENOMEM;
+	if (rc < 0)
+		return rc;
 	t.error = why.code ? why.msg : NULL;
 	t.alias_of = NULL; /* a rank's view of what it holds; the whole is emitted */
 	return dcp_emit_tensor(sink, &t);

@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 #include "core/base/arena.h"
-#include "core/base/buf.h"
 #include "core/base/intern.h"
+#include "core/format/gather/join.h"
 #include "core/model/tensor.h"
 
 /* What one file holds of a key. Everything lies in the arena. */
@@ -31,7 +31,8 @@ struct dcp_copies_key {
 struct dcp_copies {
 	struct dcp_arena arena;
 	struct dcp_intern names;
-	struct dcp_buf keys; /* struct dcp_copies_key, by number in names */
+	struct dcp_buf keys;  /* struct dcp_copies_key, by number in names */
+	struct dcp_join join; /* of the key at hand */
 };
 
 void dcp_copies_init(struct dcp_copies *g);
