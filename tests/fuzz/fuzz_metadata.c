@@ -89,9 +89,9 @@ static void run(const uint8_t *data, size_t n, int times)
 		.ctx = &count,
 	};
 	struct dcp_load in = { .sink = &sink };
-	struct dcp_tdcp d = {
-		.in = &in, .replicas = times > 1, .have = "ranks 0-1", .rank = ranks
-	};
+	struct dcp_tdcp d = { .in = &in,
+			      .missing = times > 1 ? "of some ranks" : NULL,
+			      .rank = ranks };
 	int rc = dcp_tmeta_init(&d.meta);
 
 	for (int i = 0; i < times && rc == 0; i++)

@@ -19,8 +19,7 @@
 struct dcp_tdcp {
 	const struct dcp_load *in;
 	struct dcp_tmeta meta;
-	bool replicas;    /* ranks may have stored the same thing */
-	const char *have; /* which rank files there are, for messages: "ranks 0-3"; or NULL */
+	const char *missing; /* of rank-local metadata: why elements may be missing; or NULL */
 	const char *const *rank; /* what to call the writer of each file read; or NULL */
 };
 

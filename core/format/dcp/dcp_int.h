@@ -9,14 +9,7 @@
 #include "core/base/err.h"
 #include "core/format/dcp/dcp.h"
 #include "core/format/dcp/item.h"
-
-/* A chunk of the key at hand that holds elements. Its numbers lie in dims: lo, then len. */
-struct dcp_tdcp_chunk {
-	uint64_t *lo;
-	uint64_t volume;
-	uint32_t rank_file;
-	bool copy; /* of the chunk of another rank */
-};
+#include "core/format/gather/join.h"
 
 /* A record of the key at hand: which offsets it is for, and its number in by_key. */
 struct dcp_tdcp_place {
@@ -36,18 +29,19 @@ struct dcp_tdcp_emitter {
 	struct dcp_buf path_text, path_ptrs;
 	struct dcp_buf containers; /* of byte items */
 	/* of the key at hand, kept for the next one */
-	struct dcp_buf dims, chunks, places, pieces, blocks;
+	struct dcp_join
+		join; /* its chunks that hold elements, as pieces in the file that lists them */
+	struct dcp_buf dims, places, blocks;
 };
 
 /* What is being found out about one tensor; arrays live in the emitter until the next key. */
 struct dcp_tdcp_join {
-	struct dcp_tensor t; /* dtype, itemsize (0: not known), ndim, shape */
+	struct dcp_tensor t; /* dtype, itemsize (0: not known), ndim, shape, pieces */
 	uint64_t shape[DCP_MAX_NDIM];
 	char dtype_name[64];
-	struct dcp_err why;           /* not empty: the key is broken */
-	struct dcp_tdcp_chunk *chunk; /* then copies */
+	struct dcp_err why; /* not empty: the key is broken */
 	struct dcp_tdcp_place *place;
-	size_t nchunks, ncopies, nplaces;
+	size_t nplaces;
 };
 
 static inline bool dcp_tdcp_is_broken(const struct dcp_tdcp_join *j)
@@ -65,7 +59,7 @@ int dcp_tdcp_join(struct dcp_tdcp_emitter *w, uint32_t key, struct dcp_tdcp_join
 /* Where chunk @c lies, or NULL. @hint is the caller's, 0 at first: chunks asked for in order
  * are found at once. */
 const struct dcp_tdcp_place *dcp_tdcp_find_place(const struct dcp_tdcp_join *j,
-						 const struct dcp_tdcp_chunk *c, size_t *hint);
+						 const struct dcp_piece *c, size_t *hint);
 
 /*
  * Megatron 0.12 to 0.15 stored what its distributed optimizer held flat as a grid: blocks along

@@ -26,8 +26,7 @@ void dcp_tdcp_emitter_finish(struct dcp_tdcp_emitter *w)
 	dcp_buf_finish(&w->path_ptrs);
 	dcp_buf_finish(&w->containers);
 	dcp_buf_finish(&w->dims);
-	dcp_buf_finish(&w->chunks);
 	dcp_buf_finish(&w->places);
-	dcp_buf_finish(&w->pieces);
+	dcp_join_finish(&w->join);
 	dcp_buf_finish(&w->blocks);
 }

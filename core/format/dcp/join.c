@@ -62,7 +62,7 @@ static void read_head(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
 	}
 }
 
-/* Chunks that hold elements go to w->chunks; lo is an index into dims until all are there. */
+/* Chunks that hold elements go to w->join; lo is a place in dims until all are there. */
 static int read_chunks(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
 		       struct dcp_tmeta_entry *e)
 {
@@ -70,7 +70,7 @@ static int read_chunks(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
 	uint32_t ndim = j->t.ndim;
 
 	for (uint64_t i = 0; i < n; i++) {
-		struct dcp_tdcp_chunk c = { .rank_file = e->rank_file };
+		struct dcp_piece c = { .file = e->rank_file, .enc = DCP_ENC_TORCH };
 		uintptr_t at = w->dims.n;
 		uint64_t *d = dcp_buf_grow(&w->dims, 2 * sizeof(uint64_t) * ndim);
 
@@ -78,26 +78,26 @@ static int read_chunks(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
 			return -ENOMEM;
 		for (uint32_t k = 0; k < 2 * ndim; k++)
 			d[k] = dcp_cur_varint(&e->c);
-		if (!dcp_shape_volume(d + ndim, ndim, &c.volume)) {
+		if (!dcp_shape_volume(d + ndim, ndim, &c.run_n)) {
 			dcp_fail(&j->why, -EBADMSG,
 				 "a chunk's number of elements does not fit in 64 bits");
 			return 0;
 		}
-		if (c.volume == 0) {
+		if (c.run_n == 0) {
 			w->dims.n = at;
 			continue;
 		}
 		c.lo = (uint64_t *)at;
-		dcp_buf_add(&w->chunks, &c, sizeof(c));
+		dcp_join_add(&w->join, &c);
 	}
-	return dcp_buf_error(&w->chunks);
+	return dcp_buf_error(&w->join.added);
 }
 
 /* Entries of a key from the first rank file to the last; they are chained the other way. */
 static int read_entries(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, uint32_t key)
 {
 	uint32_t at = w->m->keys[key].entry;
-	struct dcp_buf *order = &w->pieces; /* not needed yet */
+	struct dcp_buf *order = &w->places; /* not needed yet */
 	int rc = 0;
 
 	dcp_buf_reset(order);
@@ -145,13 +145,14 @@ static int read_places(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, uint
 static void point_at_dims(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 {
 	char *dims = w->dims.p;
+	struct dcp_piece *chunk = DCP_ITEMS(w->join.added, struct dcp_piece);
 
-	j->chunk = DCP_ITEMS(w->chunks, struct dcp_tdcp_chunk);
-	j->nchunks = w->chunks.n / sizeof(*j->chunk);
 	j->place = DCP_ITEMS(w->places, struct dcp_tdcp_place);
 	j->nplaces = w->places.n / sizeof(*j->place);
-	for (size_t i = 0; i < j->nchunks; i++)
-		j->chunk[i].lo = (uint64_t *)(void *)(dims + (uintptr_t)j->chunk[i].lo);
+	for (size_t i = 0; i < DCP_NITEMS(w->join.added, struct dcp_piece); i++) {
+		chunk[i].lo = (uint64_t *)(void *)(dims + (uintptr_t)chunk[i].lo);
+		chunk[i].len = chunk[i].lo + j->t.ndim;
+	}
 	for (size_t i = 0; i < j->nplaces; i++)
 		j->place[i].lo =
 			(const uint64_t *)(const void *)(dims + (uintptr_t)j->place[i].lo);
@@ -165,15 +166,6 @@ static int compare_places(const void *pa, const void *pb, void *ndim)
 		       ?: dcp_dims_compare(a->lo, b->lo, *(const uint32_t *)ndim);
 }
 
-/* Boxes in order, and of equal ones the first rank's in front; then copies. */
-static int compare_chunks(const void *pa, const void *pb, void *ndim)
-{
-	const struct dcp_tdcp_chunk *a = pa, *b = pb;
-
-	return a->copy - b->copy ?: dcp_dims_compare(a->lo, b->lo, 2 * *(const uint32_t *)ndim) ?:
-	       DCP_CMP(a->rank_file, b->rank_file);
-}
-
 static void sort_places(struct dcp_tdcp_join *j)
 {
 	for (size_t i = 1; i < j->nplaces; i++)
@@ -184,34 +176,11 @@ static void sort_places(struct dcp_tdcp_join *j)
 		}
 }
 
-/* Of ranks that hold the same box the first counts, and the second is a copy. */
-static void drop_replicas(struct dcp_tdcp_join *j)
-{
-	size_t kept = 0, n = 0;
-
-	if (j->nchunks)
-		qsort_r(j->chunk, j->nchunks, sizeof(*j->chunk), compare_chunks, &j->t.ndim);
-	for (size_t i = 0; i < j->nchunks; i++) {
-		bool again = n && !dcp_dims_compare(j->chunk[n - 1].lo, j->chunk[i].lo,
-						    2 * j->t.ndim);
-
-		if (again && j->chunk[n - 1].copy)
-			continue;
-		kept += !again;
-		j->chunk[n] = j->chunk[i];
-		j->chunk[n++].copy = again;
-	}
-	if (kept < n)
-		qsort_r(j->chunk, n, sizeof(*j->chunk), compare_chunks, &j->t.ndim);
-	j->nchunks = kept;
-	j->ncopies = n - kept;
-}
-
 /* The last of equal ones: a later pair replaces an earlier one in a dict. */
 const struct dcp_tdcp_place *dcp_tdcp_find_place(const struct dcp_tdcp_join *j,
-						 const struct dcp_tdcp_chunk *c, size_t *hint)
+						 const struct dcp_piece *c, size_t *hint)
 {
-	struct dcp_tdcp_place want = { .lo = c->lo, .rank_file = c->rank_file };
+	struct dcp_tdcp_place want = { .lo = c->lo, .rank_file = c->file };
 	uint32_t ndim = j->t.ndim;
 	size_t n = j->nplaces, end;
 
@@ -233,16 +202,14 @@ int dcp_tdcp_join(struct dcp_tdcp_emitter *w, uint32_t key, struct dcp_tdcp_join
 	j->t.dtype_name = "";
 	j->t.shape = j->shape;
 	dcp_buf_reset(&w->dims);
-	dcp_buf_reset(&w->chunks);
-	dcp_buf_reset(&w->places);
+	dcp_join_begin(&w->join);
 	rc = read_entries(w, j, key);
+	dcp_buf_reset(&w->places);
 	if (rc == 0 && !dcp_tdcp_is_broken(j))
 		rc = read_places(w, j, key);
 	if (rc < 0 || dcp_tdcp_is_broken(j))
 		return rc;
 	point_at_dims(w, j);
 	sort_places(j);
-	if (w->d->replicas)
-		drop_replicas(j);
-	return 0;
+	return dcp_join_end(&w->join, &j->t, NULL, w->d->missing, &j->why);
 }

@@ -103,10 +103,10 @@ static const char **name_ranks(const uint64_t *rank, size_t n)
 
 static int load(const struct dcp_load *in, struct dcp_err *err)
 {
-	struct dcp_tdcp d = { .in = in, .replicas = true };
+	struct dcp_tdcp d = { .in = in };
 	uint64_t *rank = malloc((in->dir->n + 1) * sizeof(*rank));
 	const char **names = NULL;
-	char have[256];
+	char have[256] = "", missing[300];
 	size_t n = 0;
 	int rc = dcp_tmeta_init(&d.meta);
 
@@ -117,7 +117,8 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 		names = name_ranks(rank, n);
 		say_ranks(have, sizeof(have), rank, n);
 	}
-	d.have = have;
+	snprintf(missing, sizeof(missing), "there is metadata of %s only", have);
+	d.missing = missing;
 	d.rank = names;
 	if (rc == 0 && n == 0 && rank)
 		rc = dcp_fail(err, -ENOENT, "no __<rank>.metadata");

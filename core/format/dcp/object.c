@@ -225,7 +225,7 @@ int dcp_tdcp_emit_bytes(struct dcp_tdcp_emitter *w, uint32_t key)
 		if (!found) {
 			found = true;
 			first = r;
-			rc = emit_item(w, name, path, npath, &r, !w->d->replicas);
+			rc = emit_item(w, name, path, npath, &r, !w->d->missing);
 			continue;
 		}
 		if (r.rank_file == first.rank_file)
@@ -240,6 +240,6 @@ int dcp_tdcp_emit_bytes(struct dcp_tdcp_emitter *w, uint32_t key)
 	if (rc == 0 && !found)
 		rc = emit_broken(w, name, path, npath,
 				 "storage_data has no entry for this object", NULL,
-				 !w->d->replicas);
+				 !w->d->missing);
 	return rc;
 }

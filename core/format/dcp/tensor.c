@@ -116,15 +116,15 @@ struct parting {
 	struct dcp_tparts_shard shard;
 };
 
-/* Chunk @i is a tensor of several. What is wrong with it goes to @j. */
-static int add_shard(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, size_t i,
-		     const struct dcp_tdcp_place *at, struct parting *p)
+/* Chunk @c is a tensor of several. What is wrong with it goes to @j. */
+static int add_shard(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
+		     const struct dcp_piece *c, const struct dcp_tdcp_place *at,
+		     struct parting *p)
 {
-	const struct dcp_tdcp_chunk *c = &j->chunk[i];
 	uint64_t dims[DCP_MAX_NDIM];
 	struct dcp_tmeta_record r = dcp_tmeta_record(w->m, at->i, dims);
 	const char *name = dcp_intern_text(&w->m->files, r.file);
-	struct dcp_tplace_box box = { .lo = c->lo, .at = dcp_origin, .len = c->lo + j->t.ndim };
+	struct dcp_tplace_box box = { .lo = c->lo, .at = dcp_origin, .len = c->len };
 	dcp_auto_torch struct dcp_torch *t = NULL;
 	struct dcp_torch_parts parts;
 	struct dcp_titem item;
@@ -177,11 +177,12 @@ static int emit_shards(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, cons
 
 	dcp_tparts_init(&p.parts);
 	dcp_copies_init(&p.copies);
-	for (size_t i = 0; i < j->nchunks && rc == 0 && !dcp_tdcp_is_broken(j); i++) {
-		const struct dcp_tdcp_place *at = dcp_tdcp_find_place(j, &j->chunk[i], &hint);
+	for (size_t i = 0; i < j->t.npieces && rc == 0 && !dcp_tdcp_is_broken(j); i++) {
+		const struct dcp_piece *c = &j->t.pieces[i];
+		const struct dcp_tdcp_place *at = dcp_tdcp_find_place(j, c, &hint);
 
 		if (at)
-			rc = add_shard(w, j, i, at, &p);
+			rc = add_shard(w, j, c, at, &p);
 		else
 			dcp_fail(&j->why, -EBADMSG, "storage_data has no entry for a chunk");
 	}
@@ -209,96 +210,79 @@ static int emit_subclass(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, ui
 	size_t hint = 0, npath;
 	int rc;
 
-	at = j->nchunks ? dcp_tdcp_find_place(j, &j->chunk[0], &hint) : NULL;
+	at = j->t.npieces ? dcp_tdcp_find_place(j, j->t.pieces, &hint) : NULL;
 	if (!at)
 		return 0;
 	r = dcp_tmeta_record(w->m, at->i, dims);
-	if (look(w, j, j->chunk[0].lo + j->t.ndim, &r, &why) != PARTS)
+	if (look(w, j, j->t.pieces->len, &r, &why) != PARTS)
 		return 0;
 	npath = dcp_tmeta_path(w->m, key, &w->path_text, &w->path_ptrs, &path);
 	if (!npath)
 		return -ENOMEM;
-	if (j->nchunks > 1 ||
-	    memcmp(j->chunk[0].lo + j->t.ndim, j->shape, j->t.ndim * sizeof(*j->shape)) != 0)
+	if (j->t.npieces > 1 ||
+	    memcmp(j->t.pieces->len, j->shape, j->t.ndim * sizeof(*j->shape)) != 0)
 		return emit_shards(w, j, name, path, npath);
 	rc = dcp_tdcp_emit_parts(w, name, path, npath, &r);
 	return rc < 0 ? rc : 1;
 }
 
-static int add_piece(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
-		     const struct dcp_tdcp_chunk *c, const struct dcp_tdcp_place *at)
+/* Chunk @p as it lies in its data file, whose number it gets. */
+static int locate(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, struct dcp_piece *p,
+		  const struct dcp_tdcp_place *at)
 {
 	uint64_t dims[DCP_MAX_NDIM];
 	struct dcp_tmeta_record r = dcp_tmeta_record(w->m, at->i, dims);
-	struct dcp_piece p = {
-		.lo = c->lo,
-		.len = c->lo + j->t.ndim,
-		.run_n = c->volume,
-		.off = r.off,
-		.nbytes = r.nbytes,
-		.enc = DCP_ENC_TORCH,
-		.filter = (uint8_t)r.filter,
-	};
-	int rc;
 
 	if (r.filter > DCP_FILTER_ZSTD) {
 		dcp_fail(&j->why, -EBADMSG, "%s", dcp_tmeta_error(w->m, r.filter));
 		return 0;
 	}
-	check_envelope(w, j, &r, c->volume);
-	if (look(w, j, p.len, &r, &j->why) != PLAIN)
-		return 0;
-	rc = dcp_tdcp_file_number(w, r.file, &p.file);
-	dcp_buf_add(&w->pieces, &p, sizeof(p));
-	return rc;
+	p->off = r.off;
+	p->nbytes = r.nbytes;
+	p->filter = (uint8_t)r.filter;
+	check_envelope(w, j, &r, p->run_n);
+	return look(w, j, p->len, &r, &j->why) == PLAIN
+		       ? dcp_tdcp_file_number(w, r.file, &p->file)
+		       : 0;
 }
 
 /* Where else pieces are stored; what is wrong with a copy does not concern the tensor. */
-static int make_copies(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
+static int locate_copies(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 {
-	size_t hint = 0;
+	struct dcp_piece *copy = DCP_ITEMS(w->join.copies, struct dcp_piece);
+	size_t hint = 0, n = j->t.ncopies;
 	int rc = 0;
 
-	for (size_t i = j->nchunks; i < j->nchunks + j->ncopies && rc == 0; i++) {
-		const struct dcp_tdcp_place *at = dcp_tdcp_find_place(j, &j->chunk[i], &hint);
-		size_t before = w->pieces.n;
+	j->t.ncopies = 0;
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		const struct dcp_tdcp_place *at = dcp_tdcp_find_place(j, &copy[i], &hint);
 
-		rc = at ? add_piece(w, j, &j->chunk[i], at) : 0;
-		if (dcp_tdcp_is_broken(j)) {
-			w->pieces.n = before;
-			j->why = (struct dcp_err){ 0 };
-		}
+		rc = at ? locate(w, j, &copy[i], at) : 0;
+		if (at && !dcp_tdcp_is_broken(j))
+			copy[j->t.ncopies++] = copy[i];
+		j->why = (struct dcp_err){ 0 };
 	}
 	return rc;
 }
 
-static int make_pieces(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
+static int locate_pieces(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 {
-	size_t hint = 0, n;
+	struct dcp_piece *p = (struct dcp_piece *)(uintptr_t)j->t.pieces; /* in w->join */
+	size_t hint = 0;
 	int rc = 0;
 
-	dcp_buf_reset(&w->pieces);
-	for (size_t i = 0; i < j->nchunks && rc == 0 && !dcp_tdcp_is_broken(j); i++) {
-		const struct dcp_tdcp_place *at = dcp_tdcp_find_place(j, &j->chunk[i], &hint);
+	for (size_t i = 0; i < j->t.npieces && rc == 0 && !dcp_tdcp_is_broken(j); i++) {
+		const struct dcp_tdcp_place *at = dcp_tdcp_find_place(j, &p[i], &hint);
 		char text[256];
 
-		if (at) {
-			rc = add_piece(w, j, &j->chunk[i], at);
-			continue;
-		}
-		dcp_fail(&j->why, -EBADMSG, "storage_data has no entry for its chunk at %s",
-			 dcp_dims_text(text, sizeof(text), j->chunk[i].lo, j->t.ndim));
+		if (at)
+			rc = locate(w, j, &p[i], at);
+		else
+			dcp_fail(&j->why, -EBADMSG,
+				 "storage_data has no entry for its chunk at %s",
+				 dcp_dims_text(text, sizeof(text), p[i].lo, j->t.ndim));
 	}
-	n = DCP_NITEMS(w->pieces, struct dcp_piece);
-	if (rc == 0 && !dcp_tdcp_is_broken(j))
-		rc = make_copies(w, j);
-	if (rc == 0 && dcp_buf_error(&w->pieces))
-		rc = -ENOMEM;
-	j->t.pieces = DCP_ITEMS(w->pieces, struct dcp_piece);
-	j->t.npieces = n;
-	j->t.copies = j->t.pieces + n;
-	j->t.ncopies = DCP_NITEMS(w->pieces, struct dcp_piece) - n;
-	return rc;
+	return rc == 0 && !dcp_tdcp_is_broken(j) ? locate_copies(w, j) : rc;
 }
 
 /* A type that no table knows: the size of its elements is read off an item. */
@@ -313,9 +297,9 @@ static int learn_itemsize(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 	size_t hint = 0;
 	int rc;
 
-	if (j->t.itemsize || j->nchunks == 0)
+	if (j->t.itemsize || j->t.npieces == 0)
 		return 0;
-	at = dcp_tdcp_find_place(j, &j->chunk[0], &hint);
+	at = dcp_tdcp_find_place(j, j->t.pieces, &hint);
 	if (!at)
 		return 0;
 	r = dcp_tmeta_record(w->m, at->i, dims);
@@ -336,24 +320,6 @@ static int learn_itemsize(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 	return rc == -ENOMEM ? -ENOMEM : 0;
 }
 
-/* Where ranks wrote their own metadata, one that is missing leaves a hole. */
-static void check_cover(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
-{
-	uint64_t volume, sum = 0;
-
-	if (!w->d->replicas || dcp_tdcp_is_broken(j) ||
-	    !dcp_shape_volume(j->shape, j->t.ndim, &volume))
-		return;
-	for (size_t i = 0; i < j->nchunks; i++)
-		if (dcp_ckd_add(&sum, sum, j->chunk[i].volume))
-			return;
-	if (sum < volume)
-		dcp_fail(&j->why, -EBADMSG,
-			 "%" PRIu64 " of %" PRIu64 " element%s missing: there is "
-			 "metadata of %s only",
-			 volume - sum, volume, volume == 1 ? " is" : "s are", w->d->have);
-}
-
 int dcp_tdcp_emit_tensor(struct dcp_tdcp_emitter *w, uint32_t key)
 {
 	struct dcp_tdcp_join j;
@@ -368,14 +334,13 @@ int dcp_tdcp_emit_tensor(struct dcp_tdcp_emitter *w, uint32_t key)
 	if (rc > 0)
 		return 0;
 	if (rc == 0 && !dcp_tdcp_is_broken(&j))
-		rc = make_pieces(w, &j);
+		rc = locate_pieces(w, &j);
 	if (rc < 0)
 		return rc;
-	check_cover(w, &j);
 	if (!dcp_tdcp_is_broken(&j) && dcp_tmeta_shape(w->m, key, shape, &ndim))
 		dcp_tdcp_unfold(w, &j, shape, ndim);
 	j.t.key = dcp_intern_text(&w->m->names, key);
-	j.t.entry = !w->d->replicas;
+	j.t.entry = !w->d->missing;
 	j.t.npath = dcp_tmeta_path(w->m, key, &w->path_text, &w->path_ptrs, &j.t.path);
 	if (!j.t.npath)
 		return -ENOMEM;
