@@ -198,7 +198,6 @@ void dcp_hf_finish(struct dcp_hf *h)
 	dcp_buf_finish(&h->keys);
 	dcp_buf_finish(&h->shards);
 	dcp_buf_finish(&h->num);
-	dcp_buf_finish(&h->pieces);
-	dcp_buf_finish(&h->copies);
+	dcp_join_finish(&h->join);
 	dcp_arena_finish(&h->arena);
 }

@@ -10,6 +10,7 @@
 #include "core/base/arena.h"
 #include "core/base/buf.h"
 #include "core/base/intern.h"
+#include "core/format/gather/join.h"
 #include "core/format/hf/index.h"
 #include "core/format/hf/name.h"
 #include "core/parse/safetensors/safetensors.h"
@@ -64,7 +65,8 @@ struct dcp_hf {
 	struct dcp_buf keys, shards; /* struct dcp_hf_key by number, struct dcp_hf_shard */
 	struct dcp_intern aliases;   /* keys emitted as aliases of others */
 	bool dcp;                    /* written by DCP */
-	struct dcp_buf num, pieces, copies;
+	struct dcp_buf num;
+	struct dcp_join join; /* of the key at hand */
 };
 
 /* List the files of @kind in @dir, which is in->dir or @below it ("sharded/"), in order of

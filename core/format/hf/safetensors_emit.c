@@ -126,36 +126,6 @@ static const char *cover(const struct dcp_hf *h, const struct dcp_hf_key *k, uin
 	return NULL;
 }
 
-static int compare_pieces(const void *a, const void *b, void *ndim)
-{
-	return dcp_piece_compare(a, b, *(const uint32_t *)ndim);
-}
-
-/* Ranks that hold the same box: one copy is enough, another one is remembered. */
-static int drop_replicas(struct dcp_hf *h, struct dcp_tensor *t)
-{
-	struct dcp_piece *p = DCP_ITEMS(h->pieces, struct dcp_piece);
-	size_t n = h->pieces.n / sizeof(*p), kept = 0;
-	bool again = false;
-
-	dcp_buf_reset(&h->copies);
-	if (n > 1)
-		qsort_r(p, n, sizeof(*p), compare_pieces, &t->ndim);
-	for (size_t i = 0; i < n; i++)
-		if (!kept || compare_pieces(&p[kept - 1], &p[i], &t->ndim) != 0) {
-			p[kept++] = p[i];
-			again = false;
-		} else if (!again) {
-			dcp_buf_add(&h->copies, &p[i], sizeof(*p));
-			again = true;
-		}
-	t->pieces = p;
-	t->npieces = kept;
-	t->copies = DCP_ITEMS(h->copies, struct dcp_piece);
-	t->ncopies = h->copies.n / sizeof(*p);
-	return dcp_buf_error(&h->copies);
-}
-
 /*
  * The error of a file that may hold more of the key of @s, or NULL. A tensor's size is written
  * nowhere but in its shards, so when one of them cannot be read the others would pass for a
@@ -181,7 +151,7 @@ static int emit_sharded(struct dcp_hf *h, const struct dcp_hf_key *k)
 
 	if (!error)
 		error = cover(h, k, shape);
-	dcp_buf_reset(&h->pieces);
+	dcp_join_begin(&h->join);
 	describe(&t, shard_at(h, k->first)->e);
 	for (uint32_t i = k->first; i != DCP_INTERN_NONE && !error; i = next_shard(h, i)) {
 		const struct dcp_hf_shard *s = shard_at(h, i);
@@ -193,13 +163,11 @@ static int emit_sharded(struct dcp_hf *h, const struct dcp_hf_key *k)
 			continue;
 		describe(&one, s->e);
 		t.itemsize = one.itemsize;
-		dcp_buf_add(&h->pieces, &p, sizeof(p));
+		dcp_join_add(&h->join, &p);
 	}
-	if (dcp_buf_error(&h->pieces))
-		return -ENOMEM;
 	if (!error) {
 		t.shape = shape;
-		if (drop_replicas(h, &t) < 0)
+		if (dcp_join_end(&h->join, &t, NULL, NULL, NULL) < 0)
 			return -ENOMEM;
 		if (t.npieces && !t.itemsize)
 			error = "a dtype whose element size is not known";
