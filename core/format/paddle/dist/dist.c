@@ -167,7 +167,7 @@ static void finish(struct dcp_pdist *d)
 	dcp_buf_finish(&d->numbers);
 	dcp_buf_finish(&d->found);
 	dcp_buf_finish(&d->pieces);
-	dcp_buf_finish(&d->copies);
+	dcp_join_finish(&d->join);
 	dcp_intern_finish(&d->strays);
 	dcp_intern_finish(&d->objects);
 	dcp_arena_finish(&d->kept);

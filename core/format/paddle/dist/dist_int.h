@@ -11,6 +11,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/err.h"
+#include "core/format/gather/join.h"
 #include "core/format/paddle/dist/file.h"
 #include "core/format/paddle/dist/meta/meta.h"
 
@@ -51,8 +52,8 @@ struct dcp_pdist {
 	bool late;          /* a data file newer than its metadata was mentioned */
 	char overlaps[256]; /* the key of the first */
 	/* of the key at hand, kept for the next one */
-	struct dcp_buf found, pieces,
-		copies; /* of each piece one: without elements if there is none */
+	struct dcp_buf found, pieces; /* as listed, each behind its copy */
+	struct dcp_join join;
 	struct dcp_arena arena;
 	struct dcp_err *err;
 };

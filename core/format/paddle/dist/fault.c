@@ -85,14 +85,15 @@ void dcp_pjoin_misfit(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp
 	uint64_t run = e->box.run_hi - e->box.run_lo;
 	char is[100], said[100], at[100], why[256];
 
-	if (j->lost.msg[0])
+	if (d->join.lost.code)
 		return;
 	dcp_dims_text(is, sizeof(is), loc->shape, loc->ndim);
 	dcp_dims_text(said, sizeof(said), e->box.flat ? &run : len,
 		      e->box.flat ? 1 : e->box.ndim);
 	dcp_box_text(at, sizeof(at), dcp_pmeta_dims(&d->meta, e->box.lo), len, e->box.ndim);
 	say_why(why, sizeof(why), d, j, e, loc);
-	dcp_pjoin_lose(
-		j, "%.100s says its piece %s is an array of shape %s, %.100s holds %s: %s",
-		d->meta_name, at, said, dcp_intern_text(&d->meta.files, r->file), is, why);
+	dcp_join_lose(&d->join, -EBADMSG,
+		      "%.100s says its piece %s is an array of shape %s, %.100s holds %s: %s",
+		      d->meta_name, at, said, dcp_intern_text(&d->meta.files, r->file), is,
+		      why);
 }

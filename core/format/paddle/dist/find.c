@@ -79,7 +79,7 @@ static bool fits(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmet
 			     dcp_pmeta_dims(&d->meta, e->box.len), e->box.ndim) != 0)
 		return false; /* of another cut of the same tensor */
 	if (loc->error) {
-		dcp_pjoin_lose(j, "%s", loc->error);
+		dcp_join_lose(&d->join, -EBADMSG, "%s", loc->error);
 		return false;
 	}
 	if (loc->ndim != nwant || dcp_dims_compare(loc->shape, want, nwant) != 0) {
@@ -87,8 +87,8 @@ static bool fits(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmet
 		return false;
 	}
 	if (e->dtype != DCP_PMETA_NONE && !stands_for(loc->dtype, j->t.dtype)) {
-		dcp_pjoin_lose(j, "%.100s says it is %s, %.100s holds %s", d->meta_name,
-			       j->t.dtype_name, file, loc->dtype_name);
+		dcp_join_lose(&d->join, -EBADMSG, "%.100s says it is %s, %.100s holds %s",
+			      d->meta_name, j->t.dtype_name, file, loc->dtype_name);
 		return false;
 	}
 	return true;
@@ -134,7 +134,8 @@ uint32_t dcp_pjoin_find(struct dcp_pdist *d, struct dcp_pjoin *j,
 		return first;
 	dcp_box_text(at, sizeof(at), dcp_pmeta_dims(&d->meta, e->box.lo),
 		     dcp_pmeta_dims(&d->meta, e->box.len), e->box.ndim);
-	dcp_pjoin_lose(j, "storage_metadata of %.100s names no file for its piece %s",
-		       d->meta_name, at);
+	dcp_join_lose(&d->join, -EBADMSG,
+		      "storage_metadata of %.100s names no file for its piece %s", d->meta_name,
+		      at);
 	return DCP_PMETA_NONE;
 }

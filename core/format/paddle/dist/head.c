@@ -66,6 +66,7 @@ static void grow_shape(struct dcp_pdist *d, struct dcp_pjoin *j,
 void dcp_pjoin_head(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_key *k)
 {
 	bool said = false;
+	uint64_t volume;
 	uint32_t i;
 
 	if (k->entry == DCP_PMETA_NONE) {
@@ -90,6 +91,6 @@ void dcp_pjoin_head(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_p
 		i = e->next;
 		grow_shape(d, j, &e->box);
 	}
-	if (!dcp_pjoin_broken(j) && !dcp_shape_volume(j->shape, j->t.ndim, &j->volume))
+	if (!dcp_pjoin_broken(j) && !dcp_shape_volume(j->shape, j->t.ndim, &volume))
 		dcp_pjoin_fail(j, "its shape does not fit in 64 bits");
 }

@@ -38,6 +38,7 @@ int dcp_pdist_emit_key(struct dcp_pdist *d, uint32_t key)
 	if (!k->named)
 		return 0; /* only the other sections know it: Paddle does not load it either */
 	dcp_arena_reset(&d->arena);
+	dcp_join_begin(&d->join);
 	j.t.key = dcp_intern_text(&d->meta.names, key);
 	j.t.shape = j.shape;
 	if (k->error != DCP_PMETA_NONE)

@@ -22,21 +22,12 @@ struct dcp_pjoin {
 	const struct dcp_pmeta_key *key;
 	struct dcp_tensor t;
 	uint64_t shape[DCP_MAX_NDIM];
-	uint64_t volume;     /* of shape */
 	const uint64_t *len; /* of the box of the entry at hand, as far as it lies in shape */
 	struct dcp_err why;  /* the key is broken */
-	struct dcp_err lost; /* the first piece that is missing */
 	bool sized;          /* its dtype has been looked up */
 };
 
 #define dcp_pjoin_fail(j, ...) dcp_fail(&(j)->why, -EBADMSG, __VA_ARGS__)
-
-/* The first reason counts. */
-#define dcp_pjoin_lose(j, ...)                                                                 \
-	do {                                                                                   \
-		if (!(j)->lost.msg[0])                                                         \
-			dcp_fail(&(j)->lost, -EBADMSG, __VA_ARGS__);                           \
-	} while (0)
 
 static inline bool dcp_pjoin_broken(const struct dcp_pjoin *j)
 {
@@ -57,14 +48,14 @@ void dcp_pjoin_stored_dtype(struct dcp_pdist *d, struct dcp_pjoin *j,
 /* The records of @k in order, for dcp_pjoin_find(); @n of them. 0 or -ENOMEM. */
 int dcp_pjoin_sort(struct dcp_pdist *d, const struct dcp_pmeta_key *k, size_t *n);
 
-/* Number of the record whose array is the piece @e, or DCP_PMETA_NONE, and why in j->lost. *@other: that of another
+/* Number of the record whose array is the piece @e, or DCP_PMETA_NONE, and why in d->join. *@other: that of another
  * in another file, or DCP_PMETA_NONE. */
 uint32_t dcp_pjoin_find(struct dcp_pdist *d, struct dcp_pjoin *j,
 			const struct dcp_pmeta_entry *e, size_t n, uint32_t *other);
 
 /* ---- fault.c ---- */
 
-/* Describe in j->lost that the array of @r has another shape than @e says. */
+/* Describe in d->join that the array of @r has another shape than @e says. */
 void dcp_pjoin_misfit(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_entry *e,
 		      const struct dcp_pmeta_record *r, const struct dcp_parray *loc);
 

@@ -7,13 +7,10 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/ckd.h"
-#include "core/base/sort.h"
 #include "core/format/paddle/dist/key.h"
-#include "core/model/geometry/cover.h"
 
 /* The piece @e, or a part of it from element @run on, as @record holds it. */
 static struct dcp_piece piece_of(const struct dcp_pdist *d, const struct dcp_pjoin *j,
@@ -41,7 +38,7 @@ static struct dcp_piece piece_of(const struct dcp_pdist *d, const struct dcp_pjo
 	return p;
 }
 
-/* The parts of @record, and beside each the one of @other that holds the same, or nothing. */
+/* The parts of @record, and before each the one of @other that holds the same, if one does. */
 static int add_parts(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_entry *e,
 		     uint32_t record, uint32_t other)
 {
@@ -63,10 +60,11 @@ static int add_parts(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_
 		run += p.run_n;
 		if (!p.run_n)
 			continue;
+		if (copy.run_n)
+			dcp_buf_add(&d->pieces, &copy, sizeof(copy));
 		dcp_buf_add(&d->pieces, &p, sizeof(p));
-		dcp_buf_add(&d->copies, &copy, sizeof(copy));
 	}
-	return dcp_buf_error(&d->pieces) || dcp_buf_error(&d->copies) ? -ENOMEM : 0;
+	return dcp_buf_error(&d->pieces);
 }
 
 static void fail_outside(struct dcp_pdist *d, struct dcp_pjoin *j,
@@ -134,7 +132,6 @@ int dcp_pjoin_collect(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp
 	int rc = dcp_pjoin_sort(d, k, &n);
 
 	dcp_buf_reset(&d->pieces);
-	dcp_buf_reset(&d->copies);
 	for (uint32_t i = k->entry; rc == 0 && i != DCP_PMETA_NONE && !dcp_pjoin_broken(j);) {
 		const struct dcp_pmeta_entry *e = dcp_pmeta_entry(&d->meta, i);
 		bool clipped = clip(d, j, e);
@@ -153,100 +150,15 @@ int dcp_pjoin_collect(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp
 	return rc;
 }
 
-/* Where they lie in the tensor; of equal ones the last that was listed first. */
-static int by_place(const void *pa, const void *pb, void *join)
-{
-	const struct dcp_pjoin *j = join;
-	uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
-
-	return dcp_piece_compare(&j->t.pieces[a], &j->t.pieces[b], j->t.ndim) ?: DCP_CMP(b, a);
-}
-
-/*
- * Numbers of the pieces that differ, by place, into @order; metadata of several ranks lists
- * one more than once. @sum: their elements.
- */
-static size_t emit_apart(struct dcp_pjoin *j, uint32_t *order, uint64_t *sum)
-{
-	const struct dcp_piece *p = j->t.pieces;
-	size_t kept = 0;
-
-	for (uint32_t i = 0; i < j->t.npieces; i++)
-		order[i] = i;
-	if (j->t.npieces > 1)
-		qsort_r(order, j->t.npieces, sizeof(*order), by_place, j);
-	*sum = 0;
-	for (size_t i = 0; i < j->t.npieces; i++) {
-		const struct dcp_piece *at = &p[order[i]];
-
-		if (kept && dcp_piece_compare(&p[order[kept - 1]], at, j->t.ndim) == 0)
-			continue;
-		if (dcp_ckd_add(sum, *sum, at->run_n))
-			*sum = UINT64_MAX;
-		order[kept++] = order[i];
-	}
-	return kept;
-}
-
-/* The pieces @order names, in that order, in place of those of @j, and where they are stored again. */
-static int take(struct dcp_pdist *d, struct dcp_pjoin *j, const uint32_t *order, size_t n)
-{
-	const struct dcp_piece *copies = DCP_ITEMS(d->copies, struct dcp_piece);
-	struct dcp_piece *p = dcp_arena_calloc(&d->arena, 2 * n + 1, sizeof(*p));
-	size_t ncopies = 0;
-
-	if (!p)
-		return -ENOMEM;
-	for (size_t i = 0; i < n; i++) {
-		p[i] = j->t.pieces[order[i]];
-		if (copies[order[i]].run_n)
-			p[n + ncopies++] = copies[order[i]];
-	}
-	j->t.pieces = p;
-	j->t.npieces = n;
-	j->t.copies = p + n;
-	j->t.ncopies = ncopies;
-	return 0;
-}
-
-/* Give each element to the last piece listed that holds it. @sum: the elements that any has. */
-static int cut_overlaps(struct dcp_pdist *d, struct dcp_pjoin *j, uint64_t *sum)
-{
-	struct dcp_piece *cut;
-	size_t n;
-	int rc = dcp_cover(&j->t, &d->arena, &cut, &n, &j->why);
-
-	if (rc < 0)
-		return rc == -ENOMEM ? -ENOMEM : 0;
-	j->t.pieces = cut;
-	j->t.npieces = n;
-	*sum = 0;
-	for (size_t i = 0; i < n; i++)
-		*sum += cut[i].run_n;
-	if (!d->noverlaps++)
-		snprintf(d->overlaps, sizeof(d->overlaps), "%.200s", j->t.key);
-	return 0;
-}
-
 int dcp_pjoin_settle(struct dcp_pdist *d, struct dcp_pjoin *j)
 {
-	uint32_t *order;
-	uint64_t sum;
-	size_t n;
 	int rc;
 
-	j->t.pieces = DCP_ITEMS(d->pieces, struct dcp_piece);
-	j->t.npieces = d->pieces.n / sizeof(*j->t.pieces);
-	order = dcp_arena_calloc(&d->arena, j->t.npieces + 1, sizeof(*order));
-	if (!order)
-		return -ENOMEM;
-	n = emit_apart(j, order, &sum);
-	if (sum > j->volume && n > 1)
-		DCP_SORT(order, n, dcp_by_u32);
-	rc = take(d, j, order, n);
-	if (rc == 0 && sum > j->volume)
-		rc = cut_overlaps(d, j, &sum);
-	if (rc == 0 && !dcp_pjoin_broken(j) && sum != j->volume && j->lost.msg[0])
-		j->why = j->lost;
-	return rc;
+	/* the last listed first: that one counts */
+	for (size_t i = DCP_NITEMS(d->pieces, struct dcp_piece); i-- > 0;)
+		dcp_join_add(&d->join, DCP_ITEMS(d->pieces, struct dcp_piece) + i);
+	rc = dcp_join_end(&d->join, &j->t, &d->arena, NULL, &j->why);
+	if (rc == 1 && !d->noverlaps++)
+		snprintf(d->overlaps, sizeof(d->overlaps), "%.200s", j->t.key);
+	return rc < 0 ? rc : 0;
 }
