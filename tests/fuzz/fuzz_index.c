@@ -48,7 +48,8 @@ static void tell(const struct dcp_sink *s, uint32_t file)
 					.json_len = 3,
 					.error = i == 3 ? "bad" : NULL };
 
-		must(s->tensor(s->ctx, &t) == 0 && s->object(s->ctx, &o) == 0);
+		must(s->tensor(s->ctx, &t) == 0 && s->object(s->ctx, &o) == 0 &&
+		     s->item(s->ctx, &o) == 0);
 	}
 }
 
@@ -87,8 +88,12 @@ static void read_rows(struct dcp_index *ix, enum dcp_row_kind kind, struct dcp_a
 		dcp_arena_reset(arena);
 		if (kind == DCP_ROW_TENSOR)
 			must(dcp_index_tensor(ix, row.id, arena, &t, NULL) <= 0);
-		else
+		else if (kind == DCP_ROW_OBJECT)
 			must(dcp_index_object(ix, row.id, arena, &o, NULL) <= 0);
+		else
+			must(dcp_index_item(ix, row.id, arena, &o, NULL) <= 0);
+		if (kind == DCP_ROW_ITEM)
+			continue;
 		if (dcp_index_by_name(ix, kind, row.name, arena, &again) == 0)
 			must(strcmp(again.name, row.name) == 0);
 		dcp_index_by_key(ix, kind, row.key, arena, &again);
@@ -128,6 +133,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	if (code == 0) {
 		read_rows(ix, DCP_ROW_TENSOR, &arena);
 		read_rows(ix, DCP_ROW_OBJECT, &arena);
+		read_rows(ix, DCP_ROW_ITEM, &arena);
 	}
 	dcp_index_close(ix);
 	dcp_arena_finish(&arena);
