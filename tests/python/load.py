@@ -24,7 +24,7 @@ import base
 from base import dcpfs, golden, np
 
 from dcpfs.plan import Plan
-from dcpfs.strided import Spans, overlaps
+from dcpfs.strided import overlaps, shared
 
 KEY = "model.embed_tokens.weight"
 SOURCE = golden("dcp-fsdp2")[0]
@@ -201,14 +201,20 @@ class Alone(unittest.TestCase):
             shared = any(b - a < width for a, b in zip(places, places[1:]))
             self.assertEqual(overlaps(shape, stride, width), shared, (shape, stride, width))
 
-    def test_spans(self):
+    def test_shared(self):
+        """Which runs of memory are in a chain that overlaps, as merging sets of addresses says."""
         chance = random.Random(9)
-        for _ in range(200):
-            spans, taken = Spans(), set()
-            for _ in range(20):
-                at = range(first := chance.randint(0, 60), first + chance.randint(0, 9))
-                self.assertEqual(spans.take(at.start, len(at)), not taken & set(at))
-                taken |= set(at)
+        for _ in range(500):
+            runs = [(chance.randint(0, 60), chance.randint(0, 9)) for _ in range(chance.randint(0, 12))]
+            groups = []
+            for i, (first, n) in enumerate(runs):
+                mine, of = set(range(first, first + n)), {i}
+                for group in [g for g in groups if g[0] & mine]:
+                    groups.remove(group)
+                    mine, of = mine | group[0], of | group[1]
+                groups.append((mine, of))
+            many = {i for _, of in groups if len(of) > 1 for i in of}
+            self.assertEqual(shared(runs), [i in many for i in range(len(runs))], runs)
 
     def test_into(self):
         with dcpfs.open(SOURCE) as ck:

@@ -11,6 +11,7 @@ import graphlib
 import hashlib
 import io
 import json
+import math
 import os
 import pathlib
 import pickle
@@ -28,7 +29,7 @@ import zipfile
 import base
 from base import dcpfs, golden, np
 
-from dcpfs import _lib, classes, dlpack, tree
+from dcpfs import _lib, classes, dlpack, stored, tree
 from dcpfs.dtype import DTYPES
 
 sys.path.insert(0, str(base.ROOT / "tests/mount"))
@@ -323,6 +324,26 @@ class Keys(unittest.TestCase):
         for folder in "dcp-rank-local", "hf-llama", "torch-save":
             with self.subTest(folder), dcpfs.open(golden(folder)[0], cache="") as ck:
                 self.assertEqual(ck.entries(), {})
+
+    def test_pieces(self):
+        """Boxes that fill each tensor, in files that are there; an object's file; none of what shares its bytes with others."""
+        many, files = 0, set()
+        for folder in base.GOLDEN / "dcp-fsdp2/ckpt/step-10", base.GOLDEN / "dcp-plain/ckpt/all":
+            with dcpfs.open(folder, cache="") as ck:
+                for key, t in ck.items():
+                    found = stored.pieces(ck, key)
+                    self.assertEqual(sum(math.prod(p.shape) for p in found), math.prod(t.shape), key)
+                    self.assertTrue(all(len(p.lo) == len(p.shape) == t.ndim for p in found), key)
+                    many += len({p.file for p in found}) > 1
+                    files |= {folder / p.file for p in found}
+                for key in ck.objects:
+                    found = stored.pieces(ck, key)
+                    self.assertTrue(all(p.lo == p.shape == () for p in found) and len(found) < 2, key)
+                    files |= {folder / p.file for p in found}
+                self.assertRaises(KeyError, stored.pieces, ck, "nothing")
+        self.assertTrue(many and found and all(f.is_file() for f in files), files)
+        with dcpfs.open(golden("torch-save")[0], cache="") as ck:
+            self.assertEqual(stored.pieces(ck, next(iter(ck.objects))), [])
 
     def test_hostile_objects(self):
         """What is no object of its class, or would take for ever, stays what was stored."""

@@ -11,6 +11,7 @@ import copy
 import functools
 import inspect
 import io
+import itertools
 import os
 import pathlib
 import pickle
@@ -200,6 +201,15 @@ def shown(tensor):
     return getattr(tensor, "_tensor", tensor).detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
 
 
+def apart(load_):
+    """Fills what is not the memory that a state's tensors share."""
+    def filled(state):
+        memory = state.pop("memory")
+        load_(state)
+        state["memory"] = memory
+    return filled
+
+
 @case(1)
 def memory(rank, world, way, path):
     """Memory that two elements or two tensors share: an error, or torch's order. Autograd knows what was changed."""
@@ -231,14 +241,7 @@ def memory(rank, world, way, path):
                 made = {k: memory[i % 2:][:4] for i, k in enumerate(keys)}
                 return {**made, "memory": memory}
 
-            def by(load_):
-                def filled(state):
-                    memory = state.pop("memory")
-                    load_(state)
-                    state["memory"] = memory
-                return filled
-
-            alike(make, by(lambda s: dcp.load(s, checkpoint_id=path)), *map(by, ways))
+            alike(make, *map(apart, (lambda s: dcp.load(s, checkpoint_id=path), *ways)))
     for by in ways:
         for make in (lambda: torch.zeros(4, 4, requires_grad=True), lambda: torch.nn.Parameter(torch.zeros(4, 4)), lambda: torch.zeros(4, 4).t()):
             state = {"a": make()}
@@ -252,6 +255,28 @@ def memory(rank, world, way, path):
             state = {"a": torch.zeros(4, 4), "s": torch.zeros(())}
         by(state)
         assert torch.equal(state["a"], full["a"]) and state["s"] == full["s"]
+
+
+@case(2)
+def order(rank, world, way, path):
+    """Tensors that share memory, of shards in several files: torch writes file by file, the ones first that its plan meets first."""
+    mesh = torch_proof.init_device_mesh("cpu", (world,))
+    torch.manual_seed(4)
+    for dims in itertools.product((0, 1), repeat=2):
+        full = {k: distribute_tensor(torch.randn(4, 4), mesh, [Shard(d)]) for k, d in zip("bc", dims)}
+        if rank:
+            full["a"] = "a value in the second rank's file"
+        dcp.save(full, checkpoint_id=path)
+        for keys, at in itertools.product(("bc", "cb", "abc", "acb"), (-3, -2, 0, 1)):
+            def make(target):
+                memory, made = torch.zeros(10, 4), {}
+                for k in keys:
+                    made[k] = "" if k == "a" else target(memory[3 if k == keys[-1] else 3 + at:][:4])
+                return {**made, "memory": memory}
+
+            ways = (lambda s: dcp.load(s, checkpoint_id=path), lambda s: load(s, path), lambda s: dcp.load(s, storage_reader=reader(path)))
+            for cut in (lambda whole: whole), *(lambda whole, d=d: DTensor.from_local(whole.chunk(2, d)[rank], mesh, [Shard(d)]) for d in (0, 1)):
+                alike(lambda: make(cut), *map(apart, ways))
 
 
 @case(2)

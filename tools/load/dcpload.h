@@ -281,6 +281,18 @@ struct dcpload_entry {
  */
 DCPLOAD_API int dcpload_next_entry(struct dcpload *ck, uint64_t *next,
 				   struct dcpload_entry *out, struct dcpload_error *err);
+/* Where a part of a tensor is stored: elements of a box, maybe not all of them (ZeRO stores runs). Of an object: a file. */
+struct dcpload_piece {
+	const char *file; /* its name, relative to the directory of the version */
+	const uint64_t
+		*lo; /* where the box begins in the tensor, and how many elements it has */
+	const uint64_t *len;
+};
+/* The @n pieces of a key in the order in which the checkpoint lists them, without replicas. What cannot be read, and an
+ * object that shares its bytes with others, has none. -ENOENT as above. */
+DCPLOAD_API int dcpload_pieces(struct dcpload *ck, const char *key,
+			       const struct dcpload_piece **out, size_t *n,
+			       struct dcpload_error *err);
 /* Components of the key of a tensor or object, as the framework nests them: @n strings. */
 DCPLOAD_API int dcpload_path(struct dcpload *ck, const char *key, const char *const **path,
 			     size_t *n, struct dcpload_error *err);

@@ -156,29 +156,62 @@ int dcpload_object_read(struct dcpload *ck, const char *key, uint64_t at, void *
 	return load_fail_err(err, rc, &own);
 }
 
-int dcpload_path(struct dcpload *ck, const char *key, const char *const **path, size_t *n,
-		 struct dcpload_error *err)
+/* The object, or else the tensor, of a key: one of the two is filled, in ck->answer. As load_find(). */
+static int find_either(struct dcpload *ck, const char *key, struct dcp_object *o,
+		       struct dcp_tensor *t, struct dcp_err *err)
 {
 	struct dcp_index *ix = dcp_version_index(ck->of.v);
-	struct dcp_err own = { 0 };
-	struct dcp_tensor t = { 0 };
-	struct dcp_object o = { 0 };
 	struct dcp_row row;
 	int rc;
 
 	dcp_arena_reset(&ck->answer);
 	rc = dcp_index_by_key(ix, DCP_ROW_OBJECT, key, &ck->answer, &row);
 	if (rc == 0)
-		rc = dcp_index_object(ix, row.id, &ck->answer, &o, &own);
-	else if (rc == -ENOENT) {
-		rc = load_find(ck, key, &ck->answer, &row, &own);
-		if (rc == 0)
-			rc = dcp_index_tensor(ix, row.id, &ck->answer, &t, &own);
-	}
+		return dcp_index_object(ix, row.id, &ck->answer, o, err);
+	if (rc == -ENOENT)
+		rc = load_find(ck, key, &ck->answer, &row, err);
+	return rc < 0 ? rc : dcp_index_tensor(ix, row.id, &ck->answer, t, err);
+}
+
+int dcpload_path(struct dcpload *ck, const char *key, const char *const **path, size_t *n,
+		 struct dcpload_error *err)
+{
+	struct dcp_err own = { 0 };
+	struct dcp_tensor t = { 0 };
+	struct dcp_object o = { 0 };
+	int rc = find_either(ck, key, &o, &t, &own);
+
 	if (rc < 0)
 		return load_fail_err(err, rc, &own);
 	*path = o.path ? o.path : t.path;
 	*n = o.path ? o.npath : t.npath;
+	return 0;
+}
+
+int dcpload_pieces(struct dcpload *ck, const char *key, const struct dcpload_piece **out,
+		   size_t *n, struct dcpload_error *err)
+{
+	struct dcp_err own = { 0 };
+	struct dcp_tensor t = { 0 };
+	struct dcp_object o = { 0 };
+	const struct dcp_file_id *files;
+	struct dcpload_piece *piece;
+	size_t nfiles;
+	int rc = find_either(ck, key, &o, &t, &own);
+
+	if (rc < 0)
+		return load_fail_err(err, rc, &own);
+	files = dcp_index_files(dcp_version_index(ck->of.v), &nfiles);
+	piece = dcp_arena_calloc(&ck->answer, t.npieces + 1, sizeof(*piece));
+	if (!piece)
+		return load_fail(err, -ENOMEM, "out of memory");
+	for (size_t i = 0; i < t.npieces; i++)
+		piece[i] = (struct dcpload_piece){ files[t.pieces[i].file].name, t.pieces[i].lo,
+						   t.pieces[i].len };
+	if (o.stored)
+		piece->file = files[o.stored->file].name;
+	*out = piece;
+	*n = o.stored ? 1 : t.npieces;
 	return 0;
 }
 

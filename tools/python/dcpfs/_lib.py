@@ -90,6 +90,10 @@ class EntryStruct(ctypes.Structure):
                 *((n, c_char_p) for n in ("type", "json", "classes", "why"))]
 
 
+class PieceStruct(ctypes.Structure):
+    _fields_ = [("file", c_char_p), ("lo", POINTER(c_uint64)), ("len", POINTER(c_uint64))]
+
+
 class Want(ctypes.Structure):
     _fields_ = [("size", c_uint32), ("ndim", c_uint32), ("key", c_char_p), ("shape", POINTER(c_uint64)),
                 ("lo", POINTER(c_uint64)), ("len", POINTER(c_uint64)), ("dtype", c_char_p), ("dst", c_void_p),
@@ -153,6 +157,7 @@ FUNCTIONS: dict[str, dict[str, Sequence[Any]]] = {"dcpload": {
     "next_tensor": (c_void_p, POINTER(c_uint64), POINTER(TensorStruct), ERR),
     "next_object": (c_void_p, POINTER(c_uint64), TEXT, ERR),
     "next_entry": (c_void_p, POINTER(c_uint64), POINTER(EntryStruct), ERR),
+    "pieces": (c_void_p, c_char_p, POINTER(POINTER(PieceStruct)), POINTER(c_size_t), ERR),
     "tensor": (c_void_p, c_char_p, POINTER(TensorStruct), ERR),
     "object": (c_void_p, c_char_p, TEXT, TEXT, POINTER(c_size_t), ERR),
     "classes": (c_void_p, c_char_p, TEXT, ERR),

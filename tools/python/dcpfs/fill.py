@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, NamedTuple, Optional, Sequence
 
 import torch
 from torch.distributed.checkpoint.planner_helpers import _init_state_dict
@@ -12,39 +12,55 @@ from . import tree
 from ._lib import DcpfsError
 from .checkpoint import Checkpoint
 from .dtype import DTYPES, FLOATS, torch_dtype
-from .load import after, span, torch_target
+from .load import Target, after, span, torch_target
+from .order import Region, writes
 from .plan import Plan
 from .reader import plain
 from .regions import regions, size
-from .strided import Spans
+from .strided import shared
 
 ABSENT, BROKEN = errno.ENOENT, errno.EBADMSG  # what may be wrong with a key
+
+
+class _Want(NamedTuple):
+    """A key of a tensor, and what is filled of it: local tensors, where each begins (None: it is all) and its memory."""
+
+    name: str
+    stored: str = ""  # dtype; "": it is an object
+    shape: tuple[int, ...] = ()
+    parts: list[tuple[torch.Tensor, Optional[tuple[int, ...]], Target]] = []
+
+    def regions(self) -> list[Region]:
+        return [Region(lo or (0,) * local.ndim, local.shape) for local, lo, _ in self.parts]
 
 
 def fill(ck: Checkpoint, flat: dict[str, Any], rename: Callable[[str], str], kept: Sequence[int]) -> tuple[
         dict[str, Any], dict[str, str], dict[str, Any]]:
     """Fill tensors in place; return the values of the other leaves and of those on the meta device, which keys
     keep their values and why, and the report. kept: which problems with a key leave it its value, ABSENT, BROKEN."""
-    plan, missing, streams, taken = Plan(ck), dict[str, str](), set[int](), Spans()
-    later: list[tuple[torch.Tensor, torch.Tensor]] = []
+    plan, missing = Plan(ck), dict[str, str]()
     values: dict[str, Any] = {}
+    wants: list[_Want] = []
     objects: list[str] = []
     fatal: list[str] = []
     with ck.together():
         for key, old in flat.items():
             name = rename(key)
             try:
+                tensor = {key: old}
                 if not isinstance(old, torch.Tensor) and not hasattr(old, "local_shards"):
                     values[key] = _object(ck, name, old, objects)
-                    continue
-                if name not in ck and name in ck.objects:  # as torch: an object replaces the tensor
+                elif name not in ck and name in ck.objects:  # as torch: an object replaces the tensor
                     values[key] = plain(ck, name)
+                else:
+                    _init_state_dict(tensor)
+                    stored = ck[name].dtype
+                    parts = [(local, lo, torch_target(local, name)) for local, lo in regions(tensor[key], name)]
+                    wants.append(_Want(name, stored, size(tensor[key]), parts))
+                    if tensor[key] is not old:
+                        values |= tensor
                     continue
-                tensor = {key: old}
-                _init_state_dict(tensor)
-                streams |= _want(ck, plan, name, tensor[key], later, taken)
-                if tensor[key] is not old:
-                    values |= tensor
+                wants.append(_Want(name))
             except (KeyError, DcpfsError) as e:
                 code = e.code if isinstance(e, DcpfsError) else ABSENT
                 if code not in (ABSENT, BROKEN):
@@ -52,34 +68,44 @@ def fill(ck: Checkpoint, flat: dict[str, Any], rename: Callable[[str], str], kep
                 missing[key] = e.text if isinstance(e, DcpfsError) else str(e.args[0])
                 if code not in kept:
                     fatal.append(key)
-        after(plan, streams)
+        later = _plan(ck, plan, wants)
         if fatal:
             raise DcpfsError(errno.ENOENT, missing[fatal[0]] + (f" (and {len(fatal) - 1} more keys cannot be had)" if len(fatal) > 1 else ""))
     plan.finish().execute()
     with ck.together():
-        for local, staged in later:
-            local.copy_(staged)
+        later()
     return values, missing, plan.report
 
 
-def _want(ck: Checkpoint, plan: Plan, name: str, tensor: Any, later: list[tuple[torch.Tensor, torch.Tensor]], taken: Spans) -> set[int]:
-    """Streams of CUDA that may still use the memory that the plan is to fill. @later: what copy_() fills then, in this order."""
-    stored, streams = ck[name].dtype, set[int]()
-    for local, lo in regions(tensor, name):
-        t = torch_target(local, name)
-        own = t.address is not None and taken.take(t.address, span(t))
-        straight = (own and (local.device.type == "cpu" or local.device.type == "cuda" and bool(ck.device)) and
-                    (t.dtype == stored or {t.dtype, stored} <= FLOATS))
-        to = local
-        if not straight:
-            to = torch.empty(local.shape, dtype=torch_dtype(stored) if stored in DTYPES else local.dtype)
-            later.append((local, to))
-            t = torch_target(to, name)
-        plan.want(name, shape=size(tensor), lo=lo, length=None if lo is None else tuple(local.shape), dtype=t.dtype,
-                  address=t.address or 0, stride=t.stride, keep=to)
-        if t.stream is not None:
-            streams.add(t.stream)
-    return streams
+def _plan(ck: Checkpoint, plan: Plan, wants: Sequence[_Want]) -> Callable[[], None]:
+    """Want all of it. What is to be called once that is loaded: it fills what the library cannot fill by address, and tensors that share
+    memory in torch's order."""
+    common = iter(shared([(t.address or 0, span(t) if t.address else 0) for w in wants for *_, t in w.parts]))
+    staged = dict[tuple[int, int], torch.Tensor]()
+    ordered, streams = set[tuple[int, int]](), set[int]()
+    for i, w in enumerate(wants):
+        for j, (local, lo, t) in enumerate(w.parts):
+            if t.stream is not None:
+                streams.add(t.stream)
+            to, both = local, next(common)
+            if both:
+                ordered.add((i, j))
+            if both or t.address is None or not (local.device.type == "cpu" or local.device.type == "cuda" and ck.device) or (
+                    t.dtype != w.stored and not {t.dtype, w.stored} <= FLOATS):
+                to = staged[i, j] = torch.empty(local.shape, dtype=torch_dtype(w.stored) if w.stored in DTYPES else local.dtype)
+                t = torch_target(to, w.name)
+            plan.want(w.name, shape=w.shape, lo=lo, length=None if lo is None else tuple(local.shape), dtype=t.dtype,
+                      address=t.address or 0, stride=t.stride, keep=to)
+    after(plan, streams)
+
+    def finish() -> None:
+        for i, j in staged.keys() - ordered:
+            wants[i].parts[j][0].copy_(staged[i, j])
+        for i, j, at in writes(ck, [(w.name, w.regions()) for w in wants]) if ordered else ():
+            if (i, j) in ordered:
+                wants[i].parts[j][0][at].copy_(staged[i, j][at])
+
+    return finish
 
 
 def _object(ck: Checkpoint, name: str, old: Any, objects: list[str]) -> Any:

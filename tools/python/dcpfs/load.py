@@ -12,7 +12,7 @@ from .array import Array, address
 from .checkpoint import Checkpoint
 from .comm import TIMEOUT, Comm
 from .plan import PARTIAL, Part, Plan
-from .strided import Spans, changed, extent, is_memory, is_torch, overlaps, plain
+from .strided import changed, extent, is_memory, is_torch, overlaps, plain, shared
 from .view import Report
 
 
@@ -183,14 +183,15 @@ def _add(ck: Checkpoint, plan: Plan, layout: Optional[str], rank: Optional[int],
         into = {}
     elif layout:
         raise ValueError("memory for a rank of a layout is the library's; into= takes whole tensors")
-    taken = Spans()
-    for key, data in into.items():
-        t = target(data, key, bool(ck.device))
+    targets = {key: target(data, key, bool(ck.device)) for key, data in into.items()}
+    common = shared([(t.address or 0, span(t, memoryview(into[key]).nbytes if t.dtype is None else 0) if t.address else 0)
+                     for key, t in targets.items()])
+    for (key, t), both in zip(targets.items(), common):
+        data = into[key]
         if t.dtype is None and key in ck and memoryview(data).nbytes != ck[key].nbytes:
             raise ValueError(f"{shown(key)} has {ck[key].nbytes} bytes, the buffer {memoryview(data).nbytes}")
-        own = t.address is not None and taken.take(t.address, span(t, memoryview(data).nbytes if t.dtype is None else 0))
         cast = _is_cast(ck, key, t, data)
-        if not own or cast:  # what comes later in the dict is written later
+        if both or t.address is None or cast:  # what comes later in the dict is written later
             later.add(key)
             plan.want(key, shape=t.shape, dtype=None if cast or t.address is None and hasattr(data, "data_ptr") else t.dtype)
         else:

@@ -19,8 +19,9 @@ from .checkpoint import Checkpoint, Entry
 from .classes import called, foreign
 from .dtype import torch_dtype
 from .load import span, torch_target
+from .order import Region, writes
 from .plan import Plan
-from .strided import Spans
+from .strided import shared
 
 
 SERVERS = ("s3://", "gs://", "https://", "http://", "hf://")  # that libdcpload itself reads from
@@ -118,30 +119,46 @@ class Reader(StorageReader):
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        ck, wants, targets, taken = self.checkpoint, Plan(self.checkpoint), [], Spans()
+        ck, wants, targets = self.checkpoint, Plan(self.checkpoint), []
+        asked: list[tuple[str, list[Region]]] = []
         for item in plan.items:
+            key = item.storage_index.fqn
             if item.type == LoadItemType.BYTE_IO:
                 data = io.BytesIO()
-                key = item.storage_index.fqn
                 torch.save(plain(ck, key, self._entries.get(key)), data)
                 data.seek(0)
                 planner.load_bytes(item, data)
+                if key in ck.objects:
+                    asked.append((key, []))
                 continue
-            key = item.storage_index.fqn
             target = strided.plain(planner.resolve_tensor(item), key)
             if target.shape != item.lengths:
                 raise ValueError(f"{shown(key)}: the planner gave a tensor of size {tuple(target.shape)} for a piece of {tuple(item.lengths)}")
-            stored, t = ck[key].dtype, torch_target(target, key)
-            own = t.address is not None and taken.take(t.address, span(t))  # what comes later is written later
-            straight = own and target.device.type == "cpu" and t.dtype == stored
-            to = target if straight else torch.empty(target.shape, dtype=torch_dtype(stored))
+            if not asked or asked[-1][0] != key:
+                asked.append((key, []))
+            asked[-1][1].append(Region(item.storage_offsets, item.lengths))
+            targets.append((item, target, torch_target(target, key), (len(asked) - 1, len(asked[-1][1]) - 1)))
+        common = shared([(t.address or 0, span(t) if t.address else 0) for *_, t, _ in targets])
+        staged, ordered = [], dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]]()
+        for (item, target, t, place), both in zip(targets, common):
+            key, to = item.storage_index.fqn, target
+            stored = ck[key].dtype
+            if both or t.address is None or target.device.type != "cpu" or t.dtype != stored:
+                to = torch.empty(target.shape, dtype=torch_dtype(stored))
+                if both:
+                    ordered[place] = target, to
+                else:
+                    staged.append((target, to))
             wants.want(key, lo=tuple(item.storage_offsets), length=tuple(item.lengths), address=to.data_ptr(),
                        stride=tuple(to.stride()), keep=to)
-            targets.append((item, target, to))
         wants.finish().execute()
-        for item, target, to in targets:
-            if to is not target:
-                target.copy_(to)
+        for target, to in staged:
+            target.copy_(to)
+        for want, region, at in writes(ck, asked) if ordered else ():
+            if (want, region) in ordered:
+                target, to = ordered[want, region]
+                target[at].copy_(to[at])
+        for item, target, *_ in targets:
             planner.commit_tensor(item, target)
         done: Future[None] = Future()
         done.set_result(None)

@@ -2,7 +2,6 @@
 """Tensors of torch, and arrays, as strided memory: whether a tensor is some, and whether it may be written by address."""
 from __future__ import annotations
 
-import bisect
 import math
 import sys
 from typing import Any, Optional, Sequence
@@ -10,26 +9,16 @@ from typing import Any, Optional, Sequence
 from ._lib import shown
 
 
-class Spans:
-    """The memory that is to be filled, as runs of addresses that are sorted and do not touch."""
-
-    def __init__(self) -> None:
-        self._runs: list[tuple[int, int]] = []
-
-    def take(self, address: int, nbytes: int) -> bool:
-        """Add a run. False: some of it was there before."""
-        if not nbytes:
-            return True
-        first, last = address, address + nbytes
-        i = bisect.bisect_left(self._runs, (first, first))
-        if i and self._runs[i - 1][1] > first:
-            i -= 1
-        j = i
-        while j < len(self._runs) and self._runs[j][0] < last:
-            j += 1
-        found = self._runs[i:j]
-        self._runs[i:j] = [(min([first, *(f for f, _ in found)]), max([last, *(b for _, b in found)]))]
-        return not found
+def shared(runs: Sequence[tuple[int, int]]) -> list[bool]:
+    """Which of the runs of memory, each an address and a number of bytes, may have bytes in common with others? All of a chain of runs that
+    overlap one by one."""
+    found, end, last = [False] * len(runs), 0, -1
+    for i in sorted((i for i, (_, n) in enumerate(runs) if n), key=lambda i: runs[i]):
+        first, n = runs[i]
+        if last >= 0 and first < end:
+            found[i] = found[last] = True
+        end, last = max(end, first + n), i
+    return found
 
 
 def extent(shape: Sequence[int], stride: Optional[Sequence[int]]) -> int:

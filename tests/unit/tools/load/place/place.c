@@ -216,6 +216,23 @@ static void test_read(void **state)
 	assert_int_equal(t.nbytes, 4096);
 }
 
+static void test_pieces(void **state)
+{
+	struct t_load *f = *state;
+	const struct dcpload_piece *piece;
+	size_t n;
+
+	ok(f, dcpload_pieces(f->ck, "model.f", &piece, &n, &f->err));
+	assert_int_equal(n, 1);
+	assert_non_null(strstr(piece->file, ".safetensors"));
+	for (int d = 0; d < 3; d++) {
+		assert_int_equal(piece->lo[d], 0);
+		assert_int_equal(piece->len[d], d ? 8 : 16);
+	}
+	fails(f, dcpload_pieces(f->ck, "model.g", &piece, &n, &f->err), -ENOENT,
+	      "Nearest: \"model.");
+}
+
 /* Where it is one run of bytes in a file: that file and place. */
 static void test_run(void **state)
 {
@@ -323,6 +340,7 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_random),
 		cmocka_unit_test_setup_teardown(test_read, t_load_setup, t_load_teardown),
+		cmocka_unit_test_setup_teardown(test_pieces, t_load_setup, t_load_teardown),
 		cmocka_unit_test_setup_teardown(test_run, t_load_setup, t_load_teardown),
 		cmocka_unit_test_setup_teardown(test_large_elements, t_load_setup,
 						t_load_teardown),
