@@ -149,6 +149,25 @@ def order():
                 check(len(done) >= 2, "a kernel that ran before bytes and jobs were there")
 
 
+def fetched():
+    """What a GPU has gets to the host by several pieces of 4 MiB at a time, all into pinned memory."""
+    log, out = lib.fresh("log") / "0", lib.fresh("dump")
+    for what, argv, whole in ("a dump", ["--dump", out], 4 * MIB), ("less than a piece", ["--check"], 0):
+        case(f"fetched: {what}")
+        log.unlink(missing_ok=True)
+        got = one(checkpoint(70), *argv, "--device", "cuda", "--json", FAKE_CUDA_LOG=str(log))
+        under_way, most, sizes = 0, 0, []
+        for sign, _, kind, n, pinned in Log(log).events if got else ():
+            if kind == "out":
+                under_way += 1 if sign == "+" else -1
+                most = max(most, under_way)
+                sizes += [n] * (sign == "+")
+                check(pinned, "a copy to memory that is not pinned")
+        check(most > 1, f"{most} piece under way at a time")
+        check(sum(sizes) == got["per_rank"][0]["needed"] and max(sizes) <= 4 * MIB, f"{sum(sizes)} bytes, {max(sizes)} at most")
+        check(sizes.count(whole) * whole > 0.7 * sum(sizes) or not whole, f"pieces: {sizes[:20]}")
+
+
 def overlap():
     """Files are read while copies are under way, and the other way round: by the trace, whichever of them takes longer."""
     source, trace = checkpoint(8), lib.fresh("trace") / "trace.json"
@@ -315,4 +334,4 @@ def near():
 
 lib.why_not = lambda: None
 jobs.DEVICE = []
-lib.main(calls, later, hangs, order, overlap, staging, gds, machines, near)
+lib.main(calls, later, hangs, order, fetched, overlap, staging, gds, machines, near)

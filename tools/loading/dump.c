@@ -19,7 +19,7 @@
 
 #define DUMP_MARK "\"dcpfs.rank\":"
 
-enum { ALIGN = 64, MAX_NAMED = 64, BAND = 4 << 20 };
+enum { ALIGN = 64, MAX_NAMED = 64, BAND = 16 << 20 };
 
 static int fail(const struct dump *d, int rc, struct dcpload_error *err)
 {

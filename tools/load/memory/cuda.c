@@ -18,7 +18,10 @@
 
 enum {
 	TIMEOUT_MS = 60000, /* unless the opener says otherwise */
-	BOUNCE = 256 << 10,
+	PIECE = 4 << 20,    /* of fetch() */
+	PIECES = 3,         /* while the processor copies one of them, two are under way */
+	BOUNCE = PIECES * PIECE,
+	LEAST = 64 << 10, /* takes as long to begin as to copy: pieces are multiples of it */
 };
 
 /* The kernel, as text that the driver compiles for the GPU. */
@@ -35,9 +38,9 @@ struct cuda {
 	struct CUfunc_st *scatter;
 	void **lanes; /* all of them */
 	size_t nlanes, cap_lanes;
-	void *lane, *mark; /* of zero() and fetch() */
-	void *bounce;      /* pinned, what fetch() copies to; NULL: not yet */
-	bool pinned;       /* it is */
+	void *lane, *mark[PIECES]; /* of zero() and fetch() */
+	void *bounce;              /* pinned, what fetch() copies to; NULL: not yet */
+	bool pinned;               /* it is */
 };
 
 static unsigned long long address(const void *p)
@@ -341,14 +344,20 @@ static int cuda_scatter(struct load_device *d, void *lane, const struct load_job
 
 /* ---- at once ---- */
 
-static int finish(struct cuda *c, int rc)
-{
-	return rc < 0 ? rc : load_device_settle(&c->base, c->mark, c->lane, c->base.timeout_ms);
-}
-
 static int cuda_zero(struct load_device *d, void *p, uint64_t n)
 {
-	return finish(of(d), cuda_clear(d, of(d)->lane, p, n));
+	int rc = cuda_clear(d, of(d)->lane, p, n);
+
+	return rc < 0 ? rc : load_device_settle(d, of(d)->mark[0], of(d)->lane, d->timeout_ms);
+}
+
+static int open_bounce(struct cuda *c)
+{
+	int rc = c->bounce ? 0 : load_host.alloc(NULL, BOUNCE, &c->bounce);
+
+	if (rc == 0 && !c->pinned)
+		c->pinned = cuda_pin(&c->base, c->bounce, BOUNCE) == 0;
+	return rc;
 }
 
 /* Through memory that is kept: copies to it do not wait in the driver, where no timeout
@@ -356,16 +365,29 @@ static int cuda_zero(struct load_device *d, void *p, uint64_t n)
 static int cuda_fetch(struct load_device *d, void *dst, const void *src, uint64_t n)
 {
 	struct cuda *c = of(d);
-	int rc = c->bounce ? 0 : load_host.alloc(NULL, BOUNCE, &c->bounce);
+	/* Of little there are as many pieces, shorter ones. */
+	uint64_t size = DCP_MIN(dcp_div_up(n, PIECES * LEAST) * LEAST, (uint64_t)PIECE);
+	uint64_t at, now, queued = 0;
+	int rc = open_bounce(c);
 
-	if (rc == 0 && !c->pinned)
-		c->pinned = cuda_pin(d, c->bounce, BOUNCE) == 0;
-	for (uint64_t at = 0, now; at < n && rc == 0; at += now) {
-		now = DCP_MIN(n - at, (uint64_t)BOUNCE);
-		rc = finish(c, CALL(c, cuMemcpyDtoHAsync_v2, c->bounce,
-				    address((const char *)src + at), now, c->lane));
+	for (at = 0; at < n && rc == 0; at += now) {
+		uint64_t turn = at / size % PIECES;
+
+		for (; rc == 0 && queued < n && queued < at + PIECES * size; queued += now) {
+			uint64_t i = queued / size % PIECES;
+
+			now = DCP_MIN(n - queued, size);
+			rc = CALL(c, cuMemcpyDtoHAsync_v2, (char *)c->bounce + i * PIECE,
+				  address((const char *)src + queued), now, c->lane);
+			if (rc == 0)
+				rc = cuda_mark(d, c->mark[i], c->lane);
+			d->given_up |= rc < 0; /* the others may be under way */
+		}
+		now = DCP_MIN(n - at, size);
 		if (rc == 0)
-			memcpy((char *)dst + at, c->bounce, now);
+			rc = load_device_wait(d, c->mark[turn], d->timeout_ms);
+		if (rc == 0)
+			memcpy((char *)dst + at, (char *)c->bounce + turn * PIECE, now);
 	}
 	return rc;
 }
@@ -381,8 +403,9 @@ static void cuda_close(struct load_device *d)
 		cuda_unpin(d, c->bounce);
 	if (c->bounce && !keep)
 		load_host.free(NULL, c->bounce, BOUNCE);
-	if (c->mark)
-		cuda_mark_close(d, c->mark);
+	for (size_t i = 0; i < PIECES; i++)
+		if (c->mark[i])
+			cuda_mark_close(d, c->mark[i]);
 	if (c->lane)
 		cuda_lane_close(d, c->lane);
 	if (c->module && !keep)
@@ -458,8 +481,8 @@ static int begin(struct cuda *c)
 	if (code)
 		return failed(c, code, "cuDevicePrimaryCtxRetain");
 	rc = cuda_lane_open(d, &c->lane);
-	if (rc == 0)
-		rc = cuda_mark_open(d, &c->mark);
+	for (size_t i = 0; rc == 0 && i < PIECES; i++)
+		rc = cuda_mark_open(d, &c->mark[i]);
 	if (rc == 0)
 		load_kernel(c);
 	d->node = load_cuda_node(&c->driver, c->device);

@@ -1,23 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Regions in the memory of a GPU, copied to the host a piece at a time through memory that is pinned once.
+ * Regions in the memory of a GPU, copied to the host.
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "core/base/base.h"
 #include "tools/load/comm/job.h"
 #include "tools/load/memory/memory.h"
 #include "tools/save/ranks/ranks_int.h"
 
-enum { BOUNCE = 4 << 20, PAGE = 4096 };
-
 struct save_device {
 	struct load_device *d;
-	pthread_mutex_t lock; /* one thread at a time may use it, and the bounce */
-	char *bounce;
-	bool pinned;
+	pthread_mutex_t lock; /* one thread at a time may use it */
 };
 
 int save_device_open(const char *which, struct save_device **out, struct dcpload_error *err)
@@ -34,12 +28,6 @@ int save_device_open(const char *which, struct save_device **out, struct dcpload
 	if (rc == 0)
 		rc = load_device_open(which, local < 0 ? 0 : (uint32_t)local, &v->d, why,
 				      sizeof(why), err);
-	if (rc == 0 && v->d) {
-		v->bounce = aligned_alloc(PAGE, BOUNCE);
-		rc = v->bounce ? 0 : load_say(err, -ENOMEM);
-		/* Without it copies are slower. */
-		v->pinned = rc == 0 && v->d->kind->pin(v->d, v->bounce, BOUNCE) == 0;
-	}
 	if (rc < 0 || !v->d) {
 		save_device_close(v);
 		return rc;
@@ -52,10 +40,7 @@ void save_device_close(struct save_device *v)
 {
 	if (!v)
 		return;
-	if (v->pinned)
-		v->d->kind->unpin(v->d, v->bounce);
 	load_device_close(v->d);
-	free(v->bounce);
 	pthread_mutex_destroy(&v->lock);
 	free(v);
 }
@@ -78,15 +63,10 @@ int save_device_take(struct save_device *v, const char *from, char *to, uint64_t
 		     struct dcp_err *err)
 {
 	struct dcpload_error said = { 0 };
-	int rc = 0;
+	int rc;
 
 	pthread_mutex_lock(&v->lock);
-	for (uint64_t some; rc == 0 && n; n -= some, from += some, to += some) {
-		some = DCP_MIN(n, (uint64_t)BOUNCE);
-		rc = v->d->kind->fetch(v->d, v->bounce, from, some);
-		if (rc == 0)
-			memcpy(to, v->bounce, some);
-	}
+	rc = v->d->kind->fetch(v->d, to, from, n);
 	if (rc < 0)
 		load_device_said(v->d, rc, &said);
 	pthread_mutex_unlock(&v->lock);
