@@ -26,9 +26,6 @@ struct emitter {
 	struct dcp_copies shards;
 	struct dcp_intern emitted; /* keys, when there are several files */
 	struct dcp_buf containers; /* the first file's */
-	size_t nbroken;
-	struct dcp_err broken; /* of the first file that cannot be read */
-	struct dcp_err *err;
 };
 
 /* Was it emitted already? From now on it counts as emitted. */
@@ -63,9 +60,10 @@ static int emit_version(const struct dcp_sink *sink, const struct dcp_torch *t)
 	return dcp_emit_fact(sink, rc, "lists", "opened");
 }
 
-/* @why says what is wrong with the file; @w->err what ends the load. */
-static int emit_file(struct emitter *w, struct dcp_err *why)
+/* What is in file @at; 1: it cannot be read, @why says it. */
+static int emit_file(void *ctx, size_t at, struct dcp_err *why)
 {
+	struct emitter *w = ctx;
 	const struct dcp_load *in = w->in;
 	struct dcp_tstate s = {
 		.sink = in->sink,
@@ -73,18 +71,20 @@ static int emit_file(struct emitter *w, struct dcp_err *why)
 		.take = on_take,
 		.shard = on_shard,
 		.ctx = w,
-		.containers = w->at ? NULL : &w->containers,
+		.containers = at ? NULL : &w->containers,
 	};
 	dcp_auto_torch struct dcp_torch *t = NULL;
-	const char *name = w->files[w->at].name;
+	const char *name = w->files[at].name;
 	int rc = dcp_emit_file(in->sink, name, &s.file);
 
-	if (rc == 0)
-		rc = dcp_torch_open_file(in->dir, name, &t, why);
 	if (rc < 0)
 		return rc;
+	rc = dcp_torch_open_file(in->dir, name, &t, why);
+	if (rc < 0)
+		return rc == -ENOMEM ? rc : 1;
+	w->at = at;
 	s.t = t;
-	if (w->at == 0)
+	if (at == 0)
 		rc = emit_version(in->sink, t);
 	return rc < 0 ? rc : dcp_tstate_emit(&s);
 }
@@ -106,54 +106,25 @@ static void name_missing(const struct emitter *w, char *out, size_t n)
 		snprintf(out, n, "another rank's file is not there");
 }
 
-/* A file that cannot be read is emitted by its name; nothing is left when that is all. */
-static int note_broken(struct emitter *w, const struct dcp_err *why)
+static int emit_broken(void *ctx, size_t at, const char *why)
 {
-	if (w->nbroken++ == 0)
-		w->broken = *why;
-	if (w->nbroken == w->n)
-		return dcp_err_give(w->err, why, why->code);
-	return dcp_emit_broken(w->in->sink, w->files[w->at].name, why->msg);
-}
+	const struct emitter *w = ctx;
 
-static int emit_all(struct emitter *w)
-{
-	int rc = 0;
-
-	for (w->at = 0; rc == 0 && w->at < w->n; w->at++) {
-		struct dcp_err why = { 0 };
-
-		rc = emit_file(w, &why);
-		if (rc == -ENOMEM && why.code)
-			return dcp_fail(w->err, rc, "%s", why.msg);
-		if (rc < 0 && why.code)
-			rc = note_broken(w, &why);
-	}
-	return rc;
-}
-
-static int emit_shards(struct emitter *w)
-{
-	char missing[512];
-	int rc = 0;
-
-	name_missing(w, missing, sizeof(missing));
-	for (uint32_t k = 0; rc == 0 && k < w->shards.names.n; k++)
-		rc = dcp_copies_emit(&w->shards, k, w->in->sink,
-				     w->nbroken ? w->broken.msg : missing);
-	return rc;
+	return dcp_emit_broken(w->in->sink, w->files[at].name, why);
 }
 
 int dcp_composer_emit_files(const struct dcp_load *in, const struct dcp_composer_file *files,
 			    size_t n, struct dcp_err *err)
 {
-	struct emitter w = { .in = in, .files = files, .n = n, .err = err };
+	struct emitter w = { .in = in, .files = files, .n = n };
+	char missing[512];
 	int rc;
 
 	dcp_copies_init(&w.shards);
-	rc = emit_all(&w);
+	name_missing(&w, missing, sizeof(missing));
+	rc = dcp_copies_read(&w.shards, in, n, emit_file, emit_broken, &w, err);
 	if (rc == 0)
-		rc = emit_shards(&w);
+		rc = dcp_copies_emit_all(&w.shards, in->sink, missing);
 	if (n > 1)
 		rc = dcp_emit_fact(in->sink, rc, "ranks", "%zu", n);
 	if (rc == 0 && w.containers.n)

@@ -28,6 +28,28 @@ struct dcp_copies_key *dcp_copies_at(const struct dcp_copies *g, uint32_t key)
 	return DCP_ITEMS(g->keys, struct dcp_copies_key) + key;
 }
 
+int dcp_copies_read(struct dcp_copies *g, const struct dcp_load *in, size_t n,
+		    int (*read)(void *ctx, size_t i, struct dcp_err *why),
+		    int (*emit_broken)(void *ctx, size_t i, const char *why), void *ctx,
+		    struct dcp_err *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		struct dcp_err why = { 0 };
+
+		rc = read(ctx, i, &why);
+		dcp_load_progress(in, i + 1, n, "files");
+		if (rc != 1)
+			continue;
+		if (g->nbroken++ == 0)
+			g->broken = why;
+		rc = g->nbroken == n ? dcp_err_give(err, &why, why.code ?: -EBADMSG)
+				     : emit_broken(ctx, i, why.msg);
+	}
+	return rc;
+}
+
 /* ---- copying ---- */
 
 static bool copy_str(struct dcp_copies *g, const char **s)
@@ -177,4 +199,13 @@ int dcp_copies_emit(struct dcp_copies *g, uint32_t key, const struct dcp_sink *s
 	t.error = why.code ? why.msg : NULL;
 	t.alias_of = NULL; /* a rank's view of what it holds; the whole is emitted */
 	return dcp_emit_tensor(sink, &t);
+}
+
+int dcp_copies_emit_all(struct dcp_copies *g, const struct dcp_sink *sink, const char *missing)
+{
+	int rc = 0;
+
+	for (uint32_t k = 0; k < g->names.n && rc == 0; k++)
+		rc = dcp_copies_emit(g, k, sink, g->nbroken ? g->broken.msg : missing);
+	return rc;
 }

@@ -12,6 +12,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/intern.h"
+#include "core/format/format.h"
 #include "core/format/gather/join.h"
 #include "core/model/tensor.h"
 
@@ -33,10 +34,22 @@ struct dcp_copies {
 	struct dcp_intern names;
 	struct dcp_buf keys;  /* struct dcp_copies_key, by number in names */
 	struct dcp_join join; /* of the key at hand */
+	size_t nbroken;
+	struct dcp_err broken; /* of the first file that cannot be read */
 };
 
 void dcp_copies_init(struct dcp_copies *g);
 void dcp_copies_finish(struct dcp_copies *g);
+
+/*
+ * Read the files 0 to @n - 1 of ranks. @read returns 1 when one cannot be read and @why says it: then @emit_broken emits
+ * that, unless no file at all can be read; then the last error is given. Returns 0, that or what @read and
+ * @emit_broken gave.
+ */
+int dcp_copies_read(struct dcp_copies *g, const struct dcp_load *in, size_t n,
+		    int (*read)(void *ctx, size_t i, struct dcp_err *why),
+		    int (*emit_broken)(void *ctx, size_t i, const char *why), void *ctx,
+		    struct dcp_err *err);
 
 /* Copy @t, which file @who, called @file, holds, with all it points at. -ENOMEM. */
 int dcp_copies_add(struct dcp_copies *g, const struct dcp_tensor *t, uint32_t who,
@@ -54,6 +67,9 @@ struct dcp_copies_key *dcp_copies_at(const struct dcp_copies *g, uint32_t key);
  */
 int dcp_copies_emit(struct dcp_copies *g, uint32_t key, const struct dcp_sink *sink,
 		    const char *missing);
+
+/* Emit all keys. A file that could not be read is why elements are missing; if all could, @missing is. */
+int dcp_copies_emit_all(struct dcp_copies *g, const struct dcp_sink *sink, const char *missing);
 
 /* Do they have the same dtype and shape? */
 bool dcp_copies_alike(const struct dcp_tensor *a, const struct dcp_tensor *b);

@@ -218,13 +218,12 @@ struct rank_file {
 struct ranks {
 	const struct dcp_load *in;
 	struct rank_file *file; /* by rank */
-	size_t n, nbroken;
+	size_t n;
 	struct dcp_copies shards;
 	struct dcp_tparts parts; /* shards of tensors that consist of several */
 	struct dcp_meta meta;
-	size_t at;             /* the file that is read */
-	size_t nprefix;        /* components in front of its keys */
-	struct dcp_err broken; /* of the first file that cannot be read */
+	size_t at;      /* the file that is read */
+	size_t nprefix; /* components in front of its keys */
 };
 
 static int by_rank(const void *a, const void *b)
@@ -296,22 +295,24 @@ static int on_object(void *ctx, const struct dcp_object *o)
 }
 
 /* Returns 1 when the rank's file cannot be read: @why says it. */
-static int emit_rank(struct ranks *r, struct dcp_err *why)
+static int emit_rank(void *ctx, size_t at, struct dcp_err *why)
 {
+	struct ranks *r = ctx;
 	const struct dcp_load *in = r->in;
-	const struct rank_file *f = &r->file[r->at];
+	const struct rank_file *f = &r->file[at];
 	char component[40];
 	const char *prefix = component;
 	struct dcp_sink meta = { .tensor = on_meta, .object = on_object, .ctx = r };
 	struct dcp_tstate s = { .sink = dcp_rank_is_meta(&f->name) ? &meta : in->sink,
 				.shard = on_shard,
 				.parts = &r->parts,
-				.who = (uint32_t)r->at,
+				.who = (uint32_t)at,
 				.name = f->file,
 				.ctx = r };
 	dcp_auto_torch struct dcp_torch *t = NULL;
 	int rc;
 
+	r->at = at;
 	snprintf(component, sizeof(component), "rank%" PRIu64, f->name.rank);
 	r->nprefix = f->name.world != 1 || strncmp(f->name.set, "model", 5) != 0;
 	s.prefix = &prefix;
@@ -328,32 +329,13 @@ static int emit_rank(struct ranks *r, struct dcp_err *why)
 	return dcp_tstate_emit(&s);
 }
 
-static int emit_broken(const struct ranks *r, const char *why)
+static int emit_broken(void *ctx, size_t at, const char *why)
 {
+	const struct ranks *r = ctx;
 	char component[40];
 
-	snprintf(component, sizeof(component), "rank%" PRIu64, r->file[r->at].name.rank);
+	snprintf(component, sizeof(component), "rank%" PRIu64, r->file[at].name.rank);
 	return dcp_emit_broken(r->in->sink, component, why);
-}
-
-static int emit_files(struct ranks *r, struct dcp_err *err)
-{
-	int rc = 0;
-
-	for (r->at = 0; r->at < r->n && rc == 0; r->at++) {
-		struct dcp_err why = { 0 };
-
-		rc = emit_rank(r, &why);
-		dcp_load_progress(r->in, r->at + 1, r->n, "files");
-		if (rc != 1)
-			continue;
-		if (r->nbroken++ == 0)
-			r->broken = why;
-		if (r->nbroken == r->n)
-			return dcp_err_give(err, &why, why.code ? why.code : -EBADMSG);
-		rc = emit_broken(r, why.msg);
-	}
-	return rc;
 }
 
 static int load(const struct dcp_load *in, struct dcp_err *err)
@@ -367,13 +349,13 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	r.meta.whole = &r.shards;
 	r.meta.nranks = r.n;
 	if (rc == 0)
-		rc = emit_files(&r, err);
+		rc = dcp_copies_read(&r.shards, in, r.n, emit_rank, emit_broken, &r, err);
 	if (rc == 0)
 		rc = dcp_meta_end(&r.meta);
 	if (rc == 0)
 		rc = dcp_tparts_join(&r.parts, &r.shards, in->sink);
-	for (uint32_t k = 0; k < r.shards.names.n && rc == 0; k++)
-		rc = dcp_copies_emit(&r.shards, k, in->sink, r.nbroken ? r.broken.msg : NULL);
+	if (rc == 0)
+		rc = dcp_copies_emit_all(&r.shards, in->sink, NULL);
 	rc = dcp_emit_fact(in->sink, rc, "framework", "torch");
 	rc = dcp_emit_fact(in->sink, rc, "ranks", "%zu", r.n);
 	dcp_copies_finish(&r.shards);

@@ -50,8 +50,7 @@ struct dcp_titems {
 	uint64_t world;
 	struct dcp_arena arena;
 	struct dcp_buf files; /* struct dcp_titems_file, by rank */
-	size_t nfiles, nbroken, at;
-	struct dcp_err broken; /* of the first file that cannot be read */
+	size_t nfiles, at;
 	struct dcp_copies copies;
 	struct dcp_buf faults;      /* const char * for each key of copies, or NULL */
 	struct dcp_arena scratch;   /* of the tensor at hand */

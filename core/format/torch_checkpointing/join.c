@@ -76,14 +76,14 @@ static const char *say_missing(const struct dcp_titems *r, const struct dcp_tite
 				return say_lacking(r, e->path[0], rank, why);
 		}
 	}
-	return r->nbroken ? r->broken.msg : NULL;
+	return r->copies.nbroken ? r->copies.broken.msg : NULL;
 }
 
 static int emit_joined(struct dcp_titems *r, uint32_t number)
 {
 	const struct dcp_copies_key *k = dcp_copies_at(&r->copies, number);
 	const struct dcp_titems_entry *e = dcp_titems_find(&r->meta, k->first->t.key);
-	const char *missing = r->nbroken ? r->broken.msg : NULL;
+	const char *missing = r->copies.nbroken ? r->copies.broken.msg : NULL;
 	struct dcp_err why = { 0 };
 	struct joined j = { .r = r };
 	struct dcp_sink sink = { .tensor = on_joined, .ctx = &j };

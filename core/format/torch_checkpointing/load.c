@@ -33,8 +33,9 @@ static void set_front(struct dcp_titems *r, const struct dcp_titems_file *f)
 }
 
 /* A file that cannot be read is an object with its error. */
-static int emit_broken(const struct dcp_titems *r, const char *why)
+static int emit_broken(void *ctx, size_t at, const char *why)
 {
+	const struct dcp_titems *r = ctx;
 	const struct dcp_object o = {
 		.path = r->front.path, .npath = r->front.npath, .type = "", .error = why
 	};
@@ -42,36 +43,19 @@ static int emit_broken(const struct dcp_titems *r, const char *why)
 	return dcp_emit_object(r->in->sink, &o);
 }
 
-static int emit_file(struct dcp_titems *r)
+static int emit_file(void *ctx, size_t at, struct dcp_err *why)
 {
-	struct dcp_titems_file *f = dcp_titems_file(r, r->at);
-	struct dcp_err why = { 0 };
+	struct dcp_titems *r = ctx;
+	struct dcp_titems_file *f = dcp_titems_file(r, at);
 	int rc;
 
+	r->at = at;
 	set_front(r, f);
-	rc = dcp_titems_read(r, &why);
-	if (rc != 1)
-		return rc;
+	rc = dcp_titems_read(r, why);
 	/* What only a rule named need not be there. */
-	if (why.code == -ENOENT && !f->promised)
+	if (rc == 1 && why->code == -ENOENT && !f->promised)
 		return 0;
-	f->broken = true;
-	if (r->nbroken++ == 0)
-		r->broken = why;
-	return emit_broken(r, why.msg);
-}
-
-static int emit_files(struct dcp_titems *r, struct dcp_err *err)
-{
-	int rc = 0;
-
-	for (r->at = 0; r->at < r->nfiles && rc == 0; r->at++) {
-		rc = emit_file(r);
-		dcp_load_progress(r->in, r->at + 1, r->nfiles, "files");
-	}
-	if (rc == 0 && r->nbroken == r->nfiles)
-		return dcp_err_give(err, &r->broken,
-				    r->broken.code ? r->broken.code : -EBADMSG);
+	f->broken = rc == 1;
 	return rc;
 }
 
@@ -136,7 +120,7 @@ int dcp_titems_load(const struct dcp_load *in, struct dcp_err *err)
 	if (rc == 0)
 		rc = dcp_titems_list_files(&r, err);
 	if (rc == 0)
-		rc = emit_files(&r, err);
+		rc = dcp_copies_read(&r.copies, in, r.nfiles, emit_file, emit_broken, &r, err);
 	if (rc == 0)
 		rc = dcp_titems_join(&r);
 	if (rc == 0)
