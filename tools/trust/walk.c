@@ -5,16 +5,23 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "core/base/ckd.h"
 #include "core/base/clock.h"
+#include "core/store/io/files.h"
+#include "core/store/io/guard.h"
+#include "core/store/view/reply.h"
 #include "core/store/view/view.h"
+#include "fs/fault.h"
 
 enum {
 	CHUNK = 192 << 10, /* a multiple of the size of every known element, also of 3 bytes */
-	SPAN = 128,        /* chunks */
+	STRETCH = 8,       /* chunks of mapped files, which are looked at together */
+	SPAN = 128,        /* chunks; whole stretches */
+	AROUND = 64 << 10, /* bytes that a fault maps */
 	MAX_JOBS = 64,
 	ALIGN = 64,
 };
@@ -46,6 +53,23 @@ struct job {
 	size_t item; /* of the views */
 	bool leads;
 };
+
+void walk_prepare(void)
+{
+	dcpfs_fault_install(); /* if it cannot be, files are read */
+}
+
+enum cmd_exit walk_open(struct pick *p, const struct opt_args *args,
+			const struct pick_opts *opts, const char *verb)
+{
+	enum cmd_exit code;
+
+	walk_prepare();
+	code = pick_open(p, args, opts);
+	if (code == CMD_OK && p->ck.base)
+		code = hf_check(p->ck.v, &opts->hf, verb, false);
+	return code;
+}
 
 static unsigned sides(const struct walk_item *item)
 {
@@ -128,40 +152,146 @@ static void wait_for_rate(struct team *t, uint64_t done)
 		nanosleep(&ts, NULL);
 }
 
+/* Elements [first, first + n) of an item's tensors, where they are. */
+struct stretch {
+	struct walk *w;
+	const struct walk_item *item;
+	void *found;
+	uint64_t first;
+	size_t n;
+	const void *at[2];
+	int stop; /* what look() returned */
+};
+
+static int look_at(void *ctx)
+{
+	struct stretch *s = ctx;
+
+	s->stop = s->w->look(s->w->ctx, s->item, s->found, s->first, s->at[0], s->at[1], s->n);
+	return 0;
+}
+
+static void *no_buffer(void *ctx, size_t size)
+{
+	return NULL;
+}
+
+/* One run of a mapped file whose elements are aligned, held by the reply; NULL: it must be copied. */
+static const void *find_mapped(struct job *j, unsigned side, const struct stretch *s,
+			       struct dcp_reply *r)
+{
+	uint64_t size = s->item->key[side]->itemsize;
+	size_t align = DCP_MIN((size_t)(size & -size), (size_t)8);
+
+	dcp_reply_begin(r, s->n * size, no_buffer, NULL);
+	if (dcp_view_answer(j->view[side], s->first * size, s->n * size, r) > 0 && r->n == 1 &&
+	    (uintptr_t)r->entry[0].iov_base % align == 0)
+		return r->entry[0].iov_base;
+	return NULL;
+}
+
+/*
+ * Pages that were looked at, and those around them that the kernel mapped with them, do not count as the program's memory.
+ * And files must still be what they were.
+ */
+static int let_go(const struct dcp_reply *r)
+{
+	uintptr_t from = (uintptr_t)r->entry[0].iov_base, to = from + r->entry[0].iov_len;
+	const struct dcp_file *file;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < r->nheld && rc == 0; i++) {
+		rc = dcp_files_check(r->held[i].files, r->held[i].number, false);
+		if (rc < 0 ||
+		    dcp_files_hold(r->held[i].files, r->held[i].number, false, &file, NULL) < 0)
+			continue;
+		from = DCP_MAX(from & -(uintptr_t)AROUND, (uintptr_t)file->map);
+		to = DCP_MIN((to + AROUND) & -(uintptr_t)AROUND,
+			     (uintptr_t)file->map + file->size);
+		if (r->nheld == 1)
+			madvise((void *)from, to - from, MADV_DONTNEED);
+		dcp_files_release(r->held[i].files, r->held[i].number);
+	}
+	return rc;
+}
+
+/* 1: they were looked at; 0: they must be copied; or what is wrong with them. */
+static int look_at_mapped(struct job *j, struct stretch *s, unsigned *side)
+{
+	struct dcp_reply reply[2];
+	unsigned n = 0;
+	int rc = 1;
+
+	while (rc > 0 && n < sides(s->item)) {
+		s->at[n] = find_mapped(j, n, s, &reply[n]);
+		rc = s->at[n++] != NULL;
+	}
+	if (rc > 0)
+		rc = dcp_guard_run(look_at, s) < 0 ? -EIO : 1;
+	while (n-- > 0) {
+		int checked = rc > 0 ? let_go(&reply[n]) : 0;
+
+		*side = checked < 0 ? n : *side;
+		rc = checked < 0 ? checked : rc;
+		dcp_reply_finish(&reply[n]);
+	}
+	return rc;
+}
+
+static int look_at_copy(struct job *j, struct stretch *s, unsigned *side)
+{
+	for (unsigned i = 0; i < sides(s->item); i++) {
+		uint64_t size = s->item->key[i]->itemsize;
+		int rc = dcp_view_read(j->view[i], s->first * size, j->buf[i], s->n * size);
+
+		*side = i;
+		if (rc < 0)
+			return rc;
+		s->at[i] = j->buf[i];
+	}
+	return look_at(s);
+}
+
 static int read_span(struct job *j, size_t number, size_t span, unsigned *side,
 		     struct dcp_err *err)
 {
 	struct team *t = j->t;
 	struct walk *w = t->w;
 	const struct walk_item *item = &w->items[number];
-	void *found = t->state[number].found + span * w->found;
-	uint64_t chunk = per_chunk(item), first = span * per_span(w, item);
-	uint64_t end = item->key[0]->elements;
+	struct stretch s = { .w = w,
+			     .item = item,
+			     .found = t->state[number].found + span * w->found,
+			     .first = span * per_span(w, item) };
+	uint64_t chunk = per_chunk(item), end = item->key[0]->elements, done, bytes = 0;
 	int rc = open_views(j, number, side, err);
+	bool mapped = rc == 0 && dcp_guard_enabled();
 
 	if (!w->whole)
-		end = DCP_MIN(end, first + per_span(w, item));
-	for (; rc == 0 && first < end; first += chunk) {
-		size_t n = (size_t)DCP_MIN(chunk, end - first);
-		uint64_t bytes = 0, done;
+		end = DCP_MIN(end, s.first + per_span(w, item));
+	for (unsigned i = 0; i < sides(item); i++)
+		bytes += item->key[i]->itemsize;
+	for (; rc == 0 && s.first < end && !s.stop; s.first += s.n) {
+		int looked = 0;
 
-		for (unsigned s = 0; rc == 0 && s < sides(item); s++) {
-			uint64_t size = item->key[s]->itemsize;
-
-			*side = s;
-			rc = dcp_view_read(j->view[s], first * size, j->buf[s], n * size);
-			bytes += n * size;
-			if (rc < 0)
-				dcp_fail_at(err, rc, first * size, "reading at byte %llu: %s",
-					    (unsigned long long)(first * size),
-					    rc == -ESTALE ? "a file of the checkpoint was "
-							    "changed meanwhile"
-							  : strerror(-rc));
+		s.n = (size_t)DCP_MIN(mapped ? STRETCH * chunk : chunk, end - s.first);
+		if (mapped)
+			looked = look_at_mapped(j, &s, side);
+		if (looked == 0) {
+			mapped = false;
+			s.n = (size_t)DCP_MIN(chunk, s.n);
+			looked = look_at_copy(j, &s, side);
 		}
-		if (rc == 0 && w->look(w->ctx, item, found, first, j->buf[0],
-				       item->key[1] ? j->buf[1] : NULL, n))
-			break;
-		done = __atomic_add_fetch(&t->done, bytes, __ATOMIC_RELAXED);
+		if (looked < 0) {
+			uint64_t at = s.first * item->key[*side]->itemsize;
+
+			rc = looked;
+			dcp_fail_at(err, rc, at, "reading at byte %llu: %s",
+				    (unsigned long long)at,
+				    rc == -ESTALE ? "a file of the checkpoint was changed "
+						    "meanwhile"
+						  : strerror(-rc));
+		}
+		done = __atomic_add_fetch(&t->done, s.n * bytes, __ATOMIC_RELAXED);
 		if (j->leads)
 			t->progress.report.report(t->progress.report.ctx, done, t->total,
 						  item->key[0]->key);

@@ -37,6 +37,12 @@ struct walk_keys {
 #define WALK_NKEYS(k) DCP_NITEMS((k)->all, struct walk_key)
 #define WALK_KEYS(k) DCP_ITEMS((k)->all, struct walk_key)
 
+/* Tensors may be read where their files are mapped. Before a source is opened. */
+void walk_prepare(void);
+/* That, and pick_open() for @verb, which with --hf says what cannot be had. */
+enum cmd_exit walk_open(struct pick *p, const struct opt_args *args,
+			const struct pick_opts *opts, const char *verb);
+
 /*
  * The tensors of the version of @p that @words name (none: all), by key. CMD_NO: a word names none. Finish it with
  * walk_keys_finish().

@@ -598,6 +598,7 @@ static enum cmd_exit open_both(struct differing *w, const struct opt_args *args)
 	const char *source[2], *version[2];
 	enum cmd_exit code = CMD_OK;
 
+	walk_prepare();
 	take_words(args, source, version);
 	for (unsigned s = 0; s < 2 && code == CMD_OK; s++) {
 		code = pick_source(&w->p[s], source[s], &w->o->pick, false);

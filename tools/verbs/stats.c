@@ -591,13 +591,10 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 {
 	const struct stats_opts *o = opts_in;
 	struct measuring w = { .o = o, .arena = DCP_ARENA_INIT((size_t)1 << 32) };
-	enum cmd_exit code = pick_open(&w.p, args, &o->pick);
+	enum cmd_exit code = walk_open(&w.p, args, &o->pick, "stats");
 	int rc;
 
 	out_init(&w.out, o->form);
-	if (code == CMD_OK && w.p.ck.base)
-		code = hf_check(w.p.ck.v, &o->pick.hf, "stats", false);
-
 	if (code == CMD_OK)
 		code = walk_keys(&w.p, &o->keys, &w.keys);
 	if (code == CMD_OK) {

@@ -390,15 +390,13 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	const struct verify_opts *o = opts_in;
 	struct verifying w = { .o = o, .arena = DCP_ARENA_INIT((size_t)1 << 32) };
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
-	enum cmd_exit code = pick_open(&w.p, args, &o->pick);
+	enum cmd_exit code = walk_open(&w.p, args, &o->pick, "verify");
 
 	out_init(&w.out, o->form);
 	if (code == CMD_OK && o->record && o->check)
 		code = cmd_fail(CMD_USAGE, "verify: --record and --check do not go together");
 	if (code == CMD_OK)
 		code = check_place(&w);
-	if (code == CMD_OK && w.p.ck.base)
-		code = hf_check(w.p.ck.v, &o->pick.hf, "verify", false);
 	if (code == CMD_OK)
 		code = walk_keys(&w.p, &o->keys, &w.keys);
 	if (code == CMD_OK)

@@ -8,7 +8,10 @@
 #include "core/base/simd.h"
 #include "core/model/measure/stats.h"
 
-enum { BLOCK = 1024 };
+enum {
+	BLOCK = 1024,
+	MAX_PACKED = 8, /* bytes of an element; those of changed ones are put together */
+};
 
 void dcp_difference_init(struct dcp_difference *d)
 {
@@ -178,52 +181,84 @@ static void add_numbers(struct dcp_difference *d, const struct dcp_tolerance *t,
 
 /* ---- bits ---- */
 
-#define DEFINE_CHANGED(bits)                                                                   \
-	DCP_SIMD_BODY void changed_##bits(const void *a, const void *b, size_t n,              \
-					  uint64_t *out)                                       \
+/*
+ * The numbers of changed elements in a block. Most words are equal, and which ones cannot be predicted: so the first loop, and
+ * the second one in words that differ, have no branches.
+ */
+#define DEFINE_LIST(bits)                                                                      \
+	static size_t list_##bits(const char *a, const char *b, size_t n, uint16_t *out)       \
 	{                                                                                      \
-		const uint##bits##_t *x = a, *y = b;                                           \
-		uint32_t count = 0;                                                            \
+		enum { PER = 64 / (bits) };                                                    \
+		const uint##bits##_t *x = (const void *)a, *y = (const void *)b;               \
+		uint16_t word[BLOCK];                                                          \
+		size_t words = 0, k = 0;                                                       \
                                                                                                \
-		for (size_t i = 0; i < n; i++)                                                 \
-			count += x[i] != y[i];                                                 \
-		*out = count;                                                                  \
+		for (size_t i = 0; i < n / PER; i++) {                                         \
+			uint64_t v, w;                                                         \
+                                                                                               \
+			memcpy(&v, a + i * sizeof(v), sizeof(v));                              \
+			memcpy(&w, b + i * sizeof(w), sizeof(w));                              \
+			word[words] = (uint16_t)i;                                             \
+			words += v != w;                                                       \
+		}                                                                              \
+		for (size_t w = 0; w < words; w++)                                             \
+			for (size_t i = word[w] * PER; i < (word[w] + 1u) * PER; i++) {        \
+				out[k] = (uint16_t)i;                                          \
+				k += x[i] != y[i];                                             \
+			}                                                                      \
+		for (size_t i = n / PER * PER; i < n; i++) {                                   \
+			out[k] = (uint16_t)i;                                                  \
+			k += x[i] != y[i];                                                     \
+		}                                                                              \
+		return k;                                                                      \
 	}                                                                                      \
-	DCP_SIMD_BOTH(count_##bits, changed_##bits,                                            \
-		      (const void *a, const void *b, size_t n, uint64_t *out), (a, b, n, out))
+	/* Append those elements to @p and @q, and clear them in @same. */                     \
+	static void part_##bits(const char *a, const char *b, const uint16_t *at, size_t n,    \
+				char *p, char *q, char *same)                                  \
+	{                                                                                      \
+		for (size_t i = 0; i < n; i++) {                                               \
+			((uint##bits##_t *)p)[i] = ((const uint##bits##_t *)a)[at[i]];         \
+			((uint##bits##_t *)q)[i] = ((const uint##bits##_t *)b)[at[i]];         \
+			((uint##bits##_t *)same)[at[i]] = 0;                                   \
+		}                                                                              \
+	}
 
-DEFINE_CHANGED(8)
-DEFINE_CHANGED(16)
-DEFINE_CHANGED(32)
-DEFINE_CHANGED(64)
+DEFINE_LIST(8)
+DEFINE_LIST(16)
+DEFINE_LIST(32)
+DEFINE_LIST(64)
 
-static uint64_t count_changed(const void *a, const void *b, uint32_t itemsize, size_t n)
+static size_t list_changed(const char *a, const char *b, uint32_t itemsize, size_t n,
+			   uint16_t *out)
 {
-	const char *x = a, *y = b;
-	uint64_t out = 0;
+	size_t k = 0;
 
 	if (itemsize == 1)
-		count_8(a, b, n, &out);
-	else if (itemsize == 2)
-		count_16(a, b, n, &out);
-	else if (itemsize == 4)
-		count_32(a, b, n, &out);
-	else if (itemsize == 8)
-		count_64(a, b, n, &out);
-	else
-		for (size_t i = 0; i < n; i++)
-			out += memcmp(x + i * itemsize, y + i * itemsize, itemsize) != 0;
-	return out;
+		return list_8(a, b, n, out);
+	if (itemsize == 2)
+		return list_16(a, b, n, out);
+	if (itemsize == 4)
+		return list_32(a, b, n, out);
+	if (itemsize == 8)
+		return list_64(a, b, n, out);
+	for (size_t i = 0; i < n; i++) {
+		out[k] = (uint16_t)i;
+		k += memcmp(a + i * itemsize, b + i * itemsize, itemsize) != 0;
+	}
+	return k;
 }
 
-static size_t find_changed(const void *a, const void *b, uint32_t itemsize, size_t n)
+static void part_changed(const char *a, const char *b, uint32_t itemsize, const uint16_t *at,
+			 size_t n, char *p, char *q, char *same)
 {
-	const char *x = a, *y = b;
-	size_t i = 0;
-
-	while (i < n && memcmp(x + i * itemsize, y + i * itemsize, itemsize) == 0)
-		i++;
-	return i;
+	if (itemsize == 1)
+		part_8(a, b, at, n, p, q, same);
+	else if (itemsize == 2)
+		part_16(a, b, at, n, p, q, same);
+	else if (itemsize == 4)
+		part_32(a, b, at, n, p, q, same);
+	else if (itemsize == 8)
+		part_64(a, b, at, n, p, q, same);
 }
 
 /* How bits become the place of a number among all of its type, where neighbours differ by one. */
@@ -342,51 +377,92 @@ static void count_ulps_f4(struct dcp_difference *d, const uint8_t *a, const uint
 				  place_of(BY_SIGN, b[i] >> shift & 15, 4));
 }
 
-/* A block of one type whose bits are not all the same. */
-static void add_changed(struct dcp_difference *d, const struct dcp_tolerance *tolerance,
-			enum dcp_dtype t, const void *a, const void *b, uint32_t itemsize,
-			uint64_t first, size_t n)
+/* Elements that differ, of several blocks one after the other: what is found of them does not depend on their places. */
+struct apart {
+	size_t n;
+	_Alignas(16) char a[2 * BLOCK * MAX_PACKED], b[2 * BLOCK * MAX_PACKED];
+};
+
+/* @n elements of one type that differ, or most of which do. */
+static void add_apart(struct dcp_difference *d, const struct dcp_tolerance *tolerance,
+		      enum dcp_dtype t, const char *a, const char *b, uint32_t itemsize,
+		      size_t n)
 {
 	unsigned values = dcp_stats_values(t);
-	const struct bits bits = { a, b, itemsize / values };
+	size_t most = BLOCK / values;
 	double x[BLOCK], y[BLOCK];
 
-	d->changed += count_changed(a, b, itemsize, n);
-	if (d->first == DCP_NO_INDEX)
-		d->first = first + find_changed(a, b, itemsize, n);
-	if (dcp_stats_is_opaque(t))
-		return;
-	dcp_stats_widen(t, x, a, n * values);
-	dcp_stats_widen(t, y, b, n * values);
-	add_numbers(d, tolerance, t == DCP_DTYPE_F4 ? NULL : &bits, x, y, n * values);
-	if (t == DCP_DTYPE_F4)
-		count_ulps_f4(d, a, b, n);
-	else
-		count_ulps(d, t, a, b, itemsize / values, n * values);
+	for (size_t i = 0; i < n; i += most) {
+		const char *p = a + i * itemsize, *q = b + i * itemsize;
+		const struct bits bits = { p, q, itemsize / values };
+		size_t k = DCP_MIN(n - i, most);
+
+		dcp_stats_widen(t, x, p, k * values);
+		dcp_stats_widen(t, y, q, k * values);
+		add_numbers(d, tolerance, t == DCP_DTYPE_F4 ? NULL : &bits, x, y, k * values);
+		if (t == DCP_DTYPE_F4)
+			count_ulps_f4(d, (const uint8_t *)p, (const uint8_t *)q, k);
+		else
+			count_ulps(d, t, p, q, itemsize / values, k * values);
+	}
 }
 
-static void add_block(struct dcp_difference *d, const struct dcp_tolerance *tolerance,
-		      enum dcp_dtype t, const void *a, const void *b, uint32_t itemsize,
-		      uint64_t first, size_t n)
+/* Equal elements: @zeros of them only stand for others. */
+static void add_same(struct dcp_difference *d, enum dcp_dtype t, const void *a, size_t n,
+		     size_t zeros)
 {
-	struct dcp_stats s;
+	unsigned values = dcp_stats_values(t);
+	uint64_t finite = n * values;
 	double square;
 
-	d->n += n;
-	if (memcmp(a, b, n * itemsize) != 0) {
-		add_changed(d, tolerance, t, a, b, itemsize, first, n);
-		return;
+	if (!dcp_stats_squares(t, a, n * values, &square)) {
+		struct dcp_stats s;
+
+		dcp_stats_init(&s);
+		dcp_stats_add(&s, NULL, t, 0, a, n);
+		finite = s.finite;
+		square = s.m2 + (double)s.finite * s.mean * s.mean;
 	}
-	if (dcp_stats_is_opaque(t))
-		return;
-	dcp_stats_init(&s);
-	dcp_stats_add(&s, NULL, t, 0, a, n);
-	square = s.m2 + (double)s.finite * s.mean * s.mean;
-	d->pairs += s.finite;
+	d->pairs += finite - zeros * values;
 	d->aa += square;
 	d->bb += square;
 	d->ab += square;
-	d->ulps[0] += s.n;
+	d->ulps[0] += (n - zeros) * values;
+}
+
+/* A block of one type whose bits are not all the same. */
+static void add_changed(struct dcp_difference *d, const struct dcp_tolerance *tolerance,
+			enum dcp_dtype t, const char *a, const char *b, uint32_t itemsize,
+			uint64_t first, size_t n, struct apart *apart)
+{
+	_Alignas(16) char same[BLOCK * MAX_PACKED];
+	uint16_t at[BLOCK + 1];
+	size_t changed = list_changed(a, b, itemsize, n, at), to = apart->n * itemsize;
+
+	d->changed += changed;
+	if (d->first == DCP_NO_INDEX)
+		d->first = first + at[0];
+	if (dcp_stats_is_opaque(t))
+		return;
+	if (itemsize > MAX_PACKED || changed > n / 2) {
+		add_apart(d, tolerance, t, a, b, itemsize, n);
+		return;
+	}
+	memcpy(same, a, n * itemsize);
+	part_changed(a, b, itemsize, at, changed, apart->a + to, apart->b + to, same);
+	apart->n += changed;
+	add_same(d, t, same, n, changed);
+}
+
+static void add_block(struct dcp_difference *d, const struct dcp_tolerance *tolerance,
+		      enum dcp_dtype t, const char *a, const char *b, uint32_t itemsize,
+		      uint64_t first, size_t n, struct apart *apart)
+{
+	d->n += n;
+	if (memcmp(a, b, n * itemsize) != 0)
+		add_changed(d, tolerance, t, a, b, itemsize, first, n, apart);
+	else if (!dcp_stats_is_opaque(t))
+		add_same(d, t, a, n, 0);
 }
 
 /* Numbers of two types. */
@@ -419,14 +495,21 @@ void dcp_difference_add(struct dcp_difference *d, const struct dcp_tolerance *to
 	size_t most = BLOCK / dcp_stats_values(ta);
 	size_t size_a = ta == tb ? itemsize : dcp_dtype_info(ta)->size;
 	size_t size_b = ta == tb ? itemsize : dcp_dtype_info(tb)->size;
+	struct apart apart;
 
+	apart.n = 0;
 	for (size_t i = 0; i < n; i += most) {
 		const char *x = (const char *)a + i * size_a, *y = (const char *)b + i * size_b;
 		size_t k = DCP_MIN(n - i, most);
 
-		if (ta == tb)
-			add_block(d, tolerance, ta, x, y, itemsize, first + i, k);
-		else
+		if (ta != tb) {
 			add_mixed(d, tolerance, ta, x, tb, y, first + i, k);
+			continue;
+		}
+		add_block(d, tolerance, ta, x, y, itemsize, first + i, k, &apart);
+		if (apart.n >= most || i + k == n) {
+			add_apart(d, tolerance, ta, apart.a, apart.b, itemsize, apart.n);
+			apart.n = 0;
+		}
 	}
 }

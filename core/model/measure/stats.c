@@ -8,6 +8,7 @@
 #include "core/base/base.h"
 #include "core/base/cast_bits.h"
 #include "core/base/simd.h"
+#include "core/model/measure/sums.h"
 
 enum { BLOCK = 1024, TABLES = 4 };
 
@@ -381,94 +382,33 @@ DCP_SIMD_BODY void widen_f16_body(float *out, const uint16_t *p, size_t n)
 }
 DCP_SIMD_BOTH(widen_f16, widen_f16_body, (float *out, const uint16_t *p, size_t n), (out, p, n))
 
-#define SUM_LANES(v, s, q, at)                                                                 \
-	do {                                                                                   \
-		dcp_v4d d_ = (v);                                                              \
-		d_ -= from;                                                                    \
-		s[at] += d_;                                                                   \
-		q[at] += d_ * d_;                                                              \
-	} while (0)
-
-/* Sums of the distances from @mean, and of their squares. */
-DCP_SIMD_BODY void sum_f32_body(const float *x, size_t n, double mean, double *sum,
-				double *square)
-{
-	const dcp_v4d from = { mean, mean, mean, mean };
-	dcp_v4d s[4] = { 0 }, q[4] = { 0 };
-	double s1 = 0, q1 = 0;
-	size_t i = 0;
-
-	for (; i + 16 <= n; i += 16)
-		for (size_t k = 0; k < 4; k++) {
-			dcp_v4f f;
-
-			memcpy(&f, x + i + 4 * k, sizeof(f));
-			SUM_LANES(__builtin_convertvector(f, dcp_v4d), s, q, k);
-		}
-	for (; i < n; i++) {
-		double d = (double)x[i] - mean;
-
-		s1 += d;
-		q1 += d * d;
-	}
-	s[0] = (s[0] + s[1]) + (s[2] + s[3]);
-	q[0] = (q[0] + q[1]) + (q[2] + q[3]);
-	*sum = s1 + s[0][0] + s[0][1] + s[0][2] + s[0][3];
-	*square = q1 + q[0][0] + q[0][1] + q[0][2] + q[0][3];
-}
-DCP_SIMD_BOTH(sum_f32, sum_f32_body,
-	      (const float *x, size_t n, double mean, double *sum, double *square),
-	      (x, n, mean, sum, square))
-
-DCP_SIMD_BODY void sum_f64_body(const double *x, size_t n, double mean, double *sum,
-				double *square)
-{
-	const dcp_v4d from = { mean, mean, mean, mean };
-	dcp_v4d s[2] = { 0 }, q[2] = { 0 };
-	double s1 = 0, q1 = 0;
-	size_t i = 0;
-
-	for (; i + 8 <= n; i += 8)
-		for (size_t k = 0; k < 2; k++) {
-			dcp_v4d f;
-
-			memcpy(&f, x + i + 4 * k, sizeof(f));
-			SUM_LANES(f, s, q, k);
-		}
-	for (; i < n; i++) {
-		double d = x[i] - mean;
-
-		s1 += d;
-		q1 += d * d;
-	}
-	s[0] += s[1];
-	q[0] += q[1];
-	*sum = s1 + s[0][0] + s[0][1] + s[0][2] + s[0][3];
-	*square = q1 + q[0][0] + q[0][1] + q[0][2] + q[0][3];
-}
-DCP_SIMD_BOTH(sum_f64, sum_f64_body,
-	      (const double *x, size_t n, double mean, double *sum, double *square),
-	      (x, n, mean, sum, square))
+DCP_DEFINE_SUM(sum_f32, float, DCP_LANES_OF_F32, (double)x[i])
+DCP_DEFINE_SUM(sum_f64, double, DCP_LANES_OF_F64, x[i])
+DCP_DEFINE_SUM(sum_bf16, uint16_t, DCP_LANES_OF_BF16,
+	       (double)dcp_bits_as_float(dcp_bits_widen_bf16(x[i])))
 
 /* A block in the form that is summed. */
 struct block {
 	_Alignas(64) float f[BLOCK];
 	_Alignas(64) double d[BLOCK];
-	const float *narrow; /* or */
+	const float *narrow; /* one of these */
 	const double *wide;
+	const uint16_t *bf16;
 };
 
 static void widen(struct block *b, enum dcp_dtype t, const void *p, size_t n)
 {
 	b->narrow = b->f;
 	b->wide = NULL;
+	b->bf16 = NULL;
 	switch ((int)t) {
 	case DCP_DTYPE_F32:
 	case DCP_DTYPE_C64:
 		b->narrow = p;
 		return;
 	case DCP_DTYPE_BF16:
-		widen_bf16(b->f, p, n);
+		b->narrow = NULL;
+		b->bf16 = p;
 		return;
 	case DCP_DTYPE_F16:
 	case DCP_DTYPE_C32:
@@ -507,13 +447,17 @@ static void widen(struct block *b, enum dcp_dtype t, const void *p, size_t n)
 
 static double number_at(const struct block *b, size_t i)
 {
-	return b->wide ? b->wide[i] : (double)b->narrow[i];
+	return b->wide   ? b->wide[i]
+	       : b->bf16 ? (double)dcp_bits_as_float(dcp_bits_widen_bf16(b->bf16[i]))
+			 : (double)b->narrow[i];
 }
 
 static void sum(const struct block *b, size_t n, double mean, double *sum, double *square)
 {
 	if (b->wide)
 		sum_f64(b->wide, n, mean, sum, square);
+	else if (b->bf16)
+		sum_bf16(b->bf16, n, mean, sum, square);
 	else
 		sum_f32(b->narrow, n, mean, sum, square);
 }
@@ -553,6 +497,34 @@ static double of_key(enum dcp_dtype t, const struct kind *k, int64_t key)
 				: k->bytes == 4 ? (const void *)&b4
 						: (const void *)&bits,
 				0);
+}
+
+/* Are numbers put into bins by the sign and exponent in their bits? Doubles have too many of these to be counted. */
+static bool has_exponents(const struct kind *k)
+{
+	return k->is_float && k->bytes <= 4;
+}
+
+static void put_exponents(struct dcp_stats_bins *bins, enum dcp_dtype t, const struct kind *k,
+			  const void *p, size_t n)
+{
+	const unsigned shift = (unsigned)__builtin_ctzll(k->normal);
+	const unsigned inf = (unsigned)(k->inf >> shift); /* which is twice the bias, and 1 */
+	uint64_t count[2][512] = { 0 }; /* equal neighbours would wait in one */
+
+	for (size_t i = 0; i < n; i++)
+		count[i & 1][bits_of(k, p, i) >> shift]++;
+	for (unsigned neg = 0; neg < 2; neg++)
+		for (unsigned e = 1; e < inf; e++) {
+			unsigned at = neg * (inf + 1) + e;
+
+			bins->n[neg][(int)e - (int)(inf / 2) - DCP_STATS_BIN_LEAST] +=
+				count[0][at] + count[1][at];
+		}
+	if (count[0][0] || count[1][0] || count[0][inf + 1] || count[1][inf + 1])
+		for (size_t i = 0; i < n; i++)
+			if ((bits_of(k, p, i) >> shift & inf) == 0)
+				put_bin(bins, dcp_stats_number(t, p, i), 1);
 }
 
 static void add_block(struct dcp_stats *s, struct dcp_stats_bins *bins, enum dcp_dtype t,
@@ -598,7 +570,7 @@ static void add_block(struct dcp_stats *s, struct dcp_stats_bins *bins, enum dcp
 		mean += finite ? total / (double)finite : 0;
 	}
 	take(s, finite, min, max, mean, square);
-	for (size_t i = 0; i < finite && bins; i++)
+	for (size_t i = 0; i < finite && bins && !has_exponents(k); i++)
 		put_bin(bins, number_at(&b, i), 1);
 }
 
@@ -612,9 +584,30 @@ void dcp_stats_add(struct dcp_stats *s, struct dcp_stats_bins *bins, enum dcp_dt
 		return;
 	}
 	n *= dcp_stats_values(t);
+	if (bins && has_exponents(&k))
+		put_exponents(bins, t, &k, p, n);
 	for (size_t i = 0; i < n; i += BLOCK)
 		add_block(s, bins, t, &k, first + i, (const char *)p + i * k.bytes,
 			  DCP_MIN(n - i, (size_t)BLOCK));
+}
+
+bool dcp_stats_squares(enum dcp_dtype t, const void *p, size_t n, double *out)
+{
+	double total;
+	struct block b;
+
+	*out = 0;
+	if (kind_of(t).bytes == 1)
+		return false;
+	for (size_t i = 0; i < n && isfinite(*out); i += BLOCK) {
+		size_t k = DCP_MIN(n - i, (size_t)BLOCK);
+		double square;
+
+		widen(&b, t, (const char *)p + i * kind_of(t).bytes, k);
+		sum(&b, k, 0, &total, &square);
+		*out += square;
+	}
+	return isfinite(*out);
 }
 
 DCP_SIMD_BODY void double_body(double *out, const float *p, size_t n)
@@ -647,10 +640,12 @@ void dcp_stats_widen(enum dcp_dtype t, double *out, const void *p, size_t n)
 			continue;
 		}
 		widen(&b, t, (const char *)p + i * kind_of(t).bytes, k);
+		if (b.bf16)
+			widen_bf16(b.f, b.bf16, k);
 		if (b.wide)
 			memcpy(out + i, b.wide, k * sizeof(*out));
 		else
-			to_double(out + i, b.narrow, k);
+			to_double(out + i, b.bf16 ? b.f : b.narrow, k);
 	}
 }
 

@@ -48,6 +48,9 @@ void dcp_stats_add(struct dcp_stats *s, struct dcp_stats_bins *bins, enum dcp_dt
 /* Add what was found in numbers that come later. */
 void dcp_stats_join(struct dcp_stats *s, const struct dcp_stats *later);
 
+/* The sum of the squares of the first @n numbers at @p. False: some are not finite, or it is a type of one byte. */
+bool dcp_stats_squares(enum dcp_dtype t, const void *p, size_t n, double *out);
+
 /* How many numbers an element has: 2 in complex ones and F4. */
 unsigned dcp_stats_values(enum dcp_dtype t);
 /* Are its elements not numbers that are known? They are measured as bytes. */
