@@ -314,6 +314,49 @@ def across_formats_and_versions():
     equal(rows[0]["changed"], sum(r["changed"] for r in every), "changed in the layer")
 
 
+def names_of_hf_and_mounts_are_compared():
+    """A trainer's checkpoint beside the model that was exported from it, by names of hf/, by rules, and through a mount."""
+    trained, model = GOLDEN / "composer-hf" / "bpe" / "ckpt", SCRATCH / "hf-model"
+    equal(run("export", "--as", "safetensors", "--hf", trained, model).returncode, OK, "export --hf")
+    got = run("diff", "--hf", trained, model)
+    equal(got.returncode, OK, f"diff --hf: {got.stdout} {got.stderr}")
+    equal(run("diff", trained, model).returncode, NO, "without --hf names differ")
+    path = next(model.glob("*.safetensors"))
+    raw = bytearray(path.read_bytes())
+    raw[-1] ^= 1
+    path.write_bytes(raw)
+    rows = [r for r in json.loads(run("diff", "--hf", "--json", trained, model).stdout) if r["state"] != "equal"]
+    equal([(r["state"], r["changed"]) for r in rows], [("differs", 1)], "one bit of the model")
+    if os.path.exists("/dev/fuse") and os.access("/dev/fuse", os.R_OK | os.W_OK):
+        mnt = SCRATCH / "mnt"
+        mnt.mkdir()
+        if run("mount", GOLDEN / "dcp-fsdp2" / "ckpt", mnt).returncode == OK:
+            try:
+                equal(run("diff", mnt, 10, GOLDEN / "dcp-fsdp2" / "ckpt", 10).returncode, OK, "a mount and its source")
+                equal(run("diff", mnt / "step-10", GOLDEN / "dcp-fsdp2" / "ckpt", 20).returncode, NO, "a version in a mount")
+            finally:
+                equal(run("umount", mnt).returncode, OK, "umount")
+
+
+def known_digests_spare_reading():
+    raw = RNG.bytes(4000)
+    for name in "ga", "gb":
+        write(SCRATCH / name / "model.safetensors", {"w": ("F32", [500], raw[:2000]), "v": ("F32", [500], raw[2000:])})
+        os.utime(SCRATCH / name / "model.safetensors", (1e9, 1e9))
+    equal(run("verify", SCRATCH / "ga").returncode, OK, "verify")
+    check(b"were not read" not in run("diff", SCRATCH / "ga", SCRATCH / "gb").stdout, "one side is known")
+    equal(run("verify", SCRATCH / "gb").returncode, OK, "verify")
+    got = run("diff", SCRATCH / "ga", SCRATCH / "gb")
+    equal((got.returncode, got.stdout.decode()),
+          (OK, "2 equal\n4.00 kB of equal tensors were not read: digests of both sides are known\n"), "both are known")
+    write(SCRATCH / "gb" / "model.safetensors", {"w": ("F32", [500], raw[:2000]), "v": ("F32", [500], raw[2000:3999] + b"!")})
+    os.utime(SCRATCH / "gb" / "model.safetensors", (1e9, 1e9))
+    equal(run("diff", SCRATCH / "ga", SCRATCH / "gb").returncode, NO, "after a file was changed, what is known of it does not count")
+    equal(run("verify", SCRATCH / "gb").returncode, OK, "verify")
+    got = run("diff", "--json", SCRATCH / "ga", SCRATCH / "gb")
+    equal({r["name"]: (r["state"], r["changed"]) for r in json.loads(got.stdout)}, {"v": ("differs", 1), "w": ("equal", 0)}, "what differs is read")
+
+
 def what_cannot_be_read_is_said():
     top = SCRATCH / "cut"
     for name in "ca", "cb":
@@ -417,6 +460,8 @@ one_element_is_found_wherever_it_is()
 keys_shapes_and_dtypes_differ()
 tolerances_are_numpys()
 across_formats_and_versions()
+names_of_hf_and_mounts_are_compared()
+known_digests_spare_reading()
 what_cannot_be_read_is_said()
 record_is_the_same_for_any_format_and_sharding()
 flipped_bits_and_swapped_tensors_are_found()

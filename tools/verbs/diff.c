@@ -18,7 +18,7 @@
 #include "tools/cmd.h"
 #include "tools/out.h"
 #include "tools/pick.h"
-#include "tools/trust/walk.h"
+#include "tools/trust/compare.h"
 
 struct diff_opts {
 	int form, by;
@@ -53,156 +53,16 @@ static const struct opt_operand operands[] = { { "A", false, OPT_SOURCE },
 					       { "VERSION", true, OPT_VERSION },
 					       { 0 } };
 
-enum state { EQUAL, CLOSE, DIFFERS, DTYPE, SHAPE, ONLY_A, ONLY_B, UNREAD, OBJECT };
-static const char *const states[] = { "equal",     "close",     "differs",    "dtype", "shape",
-				      "only in A", "only in B", "unreadable", "object" };
-
-/* A key of either side. */
-struct pair {
-	const char *name;
-	const struct walk_key *a, *b;
-	enum state state;
-	struct dcp_difference d;
-	uint64_t tensors; /* of a group */
-};
-
 struct differing {
 	const struct diff_opts *o;
 	struct pick p[2];
 	struct walk_keys keys[2];
-	struct dcp_tolerance tolerance;
-	bool tolerates;
-	struct pair *pairs;
-	size_t n, unequal;
+	struct comparing c;
 	struct dcp_buf objects; /* struct pair: of objects that differ */
 	bool no_objects;        /* they are not compared */
-	enum cmd_exit code;
 	struct dcp_arena arena;
 	struct out out;
 };
-
-/* ---- comparing ---- */
-
-struct found {
-	struct dcp_difference d;
-	bool begun;
-};
-
-static int look(void *ctx, const struct walk_item *item, void *found, uint64_t first,
-		const void *a, const void *b, size_t n)
-{
-	const struct differing *w = ctx;
-	struct found *f = found;
-
-	if (!f->begun)
-		dcp_difference_init(&f->d);
-	f->begun = true;
-	dcp_difference_add(&f->d, &w->tolerance, item->key[0]->dtype, a, item->key[1]->dtype, b,
-			   item->key[0]->itemsize, first, n);
-	return w->o->quick && (w->tolerates ? f->d.far : f->d.changed);
-}
-
-static void judge(const struct differing *w, struct pair *p)
-{
-	bool same_type =
-		p->a->dtype == p->b->dtype && strcmp(p->a->dtype_name, p->b->dtype_name) == 0;
-
-	if (p->d.changed == 0 && same_type)
-		p->state = EQUAL;
-	else if (w->tolerates && p->d.far == 0 && !dcp_stats_is_opaque(p->a->dtype))
-		p->state = CLOSE;
-	else
-		p->state = same_type ? DIFFERS : DTYPE;
-}
-
-static void done(void *ctx, const struct walk_item *item, void *found, size_t nspans, int rc,
-		 unsigned side, const struct dcp_err *err)
-{
-	struct differing *w = ctx;
-	struct pair *p = &w->pairs[item->tag];
-	enum cmd_exit code;
-
-	dcp_difference_init(&p->d);
-	if (rc < 0) {
-		p->state = UNREAD;
-		code = cmd_fail(cmd_exit_of(rc), "%s: %s: %s", w->p[side].ck.name,
-				item->key[side]->key, err->msg[0] ? err->msg : strerror(-rc));
-		w->code = w->code == CMD_OK ? code : w->code;
-		return;
-	}
-	for (size_t i = 0; i < nspans; i++) {
-		const struct found *f = (const struct found *)found + i;
-
-		if (f->begun)
-			dcp_difference_join(&p->d, &f->d);
-	}
-	judge(w, p);
-}
-
-static bool same_shape(const struct walk_key *a, const struct walk_key *b)
-{
-	return a->ndim == b->ndim && dcp_dims_compare(a->shape, b->shape, a->ndim) == 0;
-}
-
-/* What is known without reading; false: it must be read. */
-static bool is_known(struct pair *p)
-{
-	bool known = true;
-
-	dcp_difference_init(&p->d);
-	if (!p->b)
-		p->state = ONLY_A;
-	else if (!p->a)
-		p->state = ONLY_B;
-	else if (!same_shape(p->a, p->b))
-		p->state = SHAPE;
-	else if ((p->a->dtype != p->b->dtype ||
-		  (p->a->dtype == DCP_DTYPE_OTHER &&
-		   strcmp(p->a->dtype_name, p->b->dtype_name) != 0)) &&
-		 !dcp_can_differ(p->a->dtype, p->b->dtype))
-		p->state = DTYPE;
-	else if (p->a->itemsize != p->b->itemsize && p->a->dtype == p->b->dtype)
-		p->state = DTYPE;
-	else
-		known = false;
-	return known;
-}
-
-static int compare(struct differing *w)
-{
-	size_t na = WALK_NKEYS(&w->keys[0]), nb = WALK_NKEYS(&w->keys[1]), i = 0, k = 0;
-	const struct walk_key *a = WALK_KEYS(&w->keys[0]), *b = WALK_KEYS(&w->keys[1]);
-	struct walk walk = { .version = { w->p[0].ck.v, w->p[1].ck.v },
-			     .jobs = (unsigned)w->o->jobs,
-			     .found = sizeof(struct found),
-			     .look = look,
-			     .done = done,
-			     .ctx = w,
-			     .what = "comparing" };
-	int rc;
-
-	w->pairs = calloc(na + nb + 1, sizeof(*w->pairs));
-	walk.items = calloc(na + nb + 1, sizeof(*walk.items));
-	if (!w->pairs || !walk.items) {
-		free(walk.items);
-		return -ENOMEM;
-	}
-	while (i < na || k < nb) {
-		int order = i == na ? 1 : k == nb ? -1 : strcmp(a[i].key, b[k].key);
-		struct pair *p = &w->pairs[w->n];
-
-		p->a = order <= 0 ? &a[i++] : NULL;
-		p->b = order >= 0 ? &b[k++] : NULL;
-		p->name = p->a ? p->a->key : p->b->key;
-		p->tensors = 1;
-		if (!is_known(p))
-			walk.items[walk.n++] = (struct walk_item){ { p->a, p->b }, w->n };
-		w->n++;
-	}
-	rc = walk_run(&walk);
-	free(walk.items);
-	return rc;
-}
 
 /* ---- objects ---- */
 
@@ -218,7 +78,7 @@ static int compare_object(void *ctx, enum dcp_row_kind kind, const struct dcp_ro
 	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
 	struct dcp_index *ix = dcp_version_index(w->p[s->side].ck.v);
 	struct dcp_index *other = dcp_version_index(w->p[!s->side].ck.v);
-	struct pair p = { .state = OBJECT };
+	struct pair p = { .state = CMP_OBJECT };
 	struct dcp_row found;
 	struct dcp_object a, b;
 	int rc;
@@ -233,7 +93,7 @@ static int compare_object(void *ctx, enum dcp_row_kind kind, const struct dcp_ro
 	}
 	rc = dcp_index_by_key(other, DCP_ROW_OBJECT, row->key, &arena, &found);
 	if (rc == -ENOENT) {
-		p.state = s->side ? ONLY_B : ONLY_A;
+		p.state = s->side ? CMP_ONLY_B : CMP_ONLY_A;
 	} else if (rc < 0 || s->side) {
 		return rc; /* the other side has compared it */
 	} else {
@@ -246,7 +106,7 @@ static int compare_object(void *ctx, enum dcp_row_kind kind, const struct dcp_ro
 		    strcmp(a.type ? a.type : "", b.type ? b.type : "") == 0)
 			return 0;
 		if (!a.json || !b.json)
-			p.state = UNREAD;
+			p.state = CMP_UNREAD;
 	}
 	p.name = dcp_arena_strdup(&w->arena, row->key);
 	dcp_buf_add(&w->objects, &p, sizeof(p));
@@ -280,22 +140,22 @@ static int group(struct differing *w)
 {
 	size_t n = 0;
 
-	for (size_t i = 0; i < w->n; i++) {
+	for (size_t i = 0; i < w->c.n; i++) {
 		dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
-		struct pair *p = &w->pairs[i];
+		struct pair *p = &w->c.pairs[i];
 
 		walk_group((enum walk_by)w->o->by, p->a ? p->a : p->b, &name);
 		p->name = name.p ? dcp_arena_strdup(&w->arena, name.p) : NULL;
 		if (!p->name)
 			return -ENOMEM;
 	}
-	if (w->n)
-		qsort(w->pairs, w->n, sizeof(*w->pairs), by_name);
-	for (size_t i = 0; i < w->n; i++) {
-		struct pair *p = &w->pairs[i], *to = n ? &w->pairs[n - 1] : NULL;
+	if (w->c.n)
+		qsort(w->c.pairs, w->c.n, sizeof(*w->c.pairs), by_name);
+	for (size_t i = 0; i < w->c.n; i++) {
+		struct pair *p = &w->c.pairs[i], *to = n ? &w->c.pairs[n - 1] : NULL;
 
 		if (!to || strcmp(to->name, p->name) != 0) {
-			w->pairs[n++] = *p;
+			w->c.pairs[n++] = *p;
 			continue;
 		}
 		dcp_difference_join(&to->d, &p->d);
@@ -303,7 +163,7 @@ static int group(struct differing *w)
 		/* The worst of them; that is what its place in the list of states says. */
 		to->state = DCP_MAX(to->state, p->state);
 	}
-	w->n = n;
+	w->c.n = n;
 	return 0;
 }
 
@@ -320,12 +180,12 @@ static void put_shapes(char *buf, size_t size, const struct pair *p)
 
 static const char *say_state(char *buf, size_t size, const struct pair *p)
 {
-	if (p->state == SHAPE && p->tensors == 1)
+	if (p->state == CMP_SHAPE && p->tensors == 1)
 		put_shapes(buf, size, p);
-	else if (p->state == DTYPE && p->tensors == 1)
+	else if (p->state == CMP_DTYPE && p->tensors == 1)
 		snprintf(buf, size, "dtype %s | %s", p->a->dtype_name, p->b->dtype_name);
 	else
-		snprintf(buf, size, "%s", states[p->state]);
+		snprintf(buf, size, "%s", compare_states[p->state]);
 	return buf;
 }
 
@@ -362,7 +222,7 @@ static void put_pair(const struct differing *w, struct out *o, const struct pair
 	out_row(o);
 	out_put_str(o, "kind", kind);
 	out_put_str(o, "name", p->name);
-	out_put_str(o, "state", states[p->state]);
+	out_put_str(o, "state", compare_states[p->state]);
 	out_put_u64(o, "tensors", p->tensors);
 	out_put_str(o, "dtype_a", one && p->a ? p->a->dtype_name : NULL);
 	out_put_str(o, "dtype_b", one && p->b ? p->b->dtype_name : NULL);
@@ -431,10 +291,10 @@ static void put_ulps_line(const struct differing *w, struct dcp_buf *b)
 {
 	uint64_t ulps[DCP_DIFFER_ULPS] = { 0 }, all = 0;
 
-	for (size_t i = 0; i < w->n; i++)
+	for (size_t i = 0; i < w->c.n; i++)
 		for (size_t k = 1; k < DCP_DIFFER_ULPS; k++) {
-			ulps[k] += w->pairs[i].d.ulps[k];
-			all += w->pairs[i].d.ulps[k];
+			ulps[k] += w->c.pairs[i].d.ulps[k];
+			all += w->c.pairs[i].d.ulps[k];
 		}
 	if (!all || w->o->quick)
 		return;
@@ -455,28 +315,33 @@ static void put_ulps_line(const struct differing *w, struct dcp_buf *b)
 
 static void put_total(const struct differing *w, struct out *o)
 {
-	uint64_t count[DCP_LEN(states)] = { 0 }, elements = 0, changed = 0, nans = 0;
+	uint64_t count[COMPARE_STATES] = { 0 }, elements = 0, changed = 0, nans = 0;
 	struct dcp_buf *b = &o->buf;
 	const char *sep = "";
-	char n[32], m[32];
+	char n[32], m[32], size[OUT_SIZE];
 
-	for (size_t i = 0; i < w->n; i++) {
-		count[w->pairs[i].state]++;
-		elements += w->pairs[i].d.n;
-		changed += w->pairs[i].d.changed;
-		nans += w->pairs[i].d.nans;
+	for (size_t i = 0; i < w->c.n; i++) {
+		count[w->c.pairs[i].state]++;
+		elements += w->c.pairs[i].d.n;
+		changed += w->c.pairs[i].d.changed;
+		nans += w->c.pairs[i].d.nans;
 	}
-	for (size_t s = 0; s < DCP_LEN(states); s++) {
+	for (size_t s = 0; s < COMPARE_STATES; s++) {
 		if (!count[s])
 			continue;
-		dcp_buf_printf(b, "%s%s %s", sep, out_count(n, count[s]), states[s]);
+		dcp_buf_printf(b, "%s%s %s", sep, out_count(n, count[s]), compare_states[s]);
 		sep = ", ";
 	}
 	if (!w->o->quick && changed)
 		dcp_buf_printf(b, "; %s of %s elements changed (%.4g%%)", out_count(n, changed),
 			       out_count(m, elements),
 			       100.0 * (double)changed / (double)elements);
-	dcp_buf_str(b, w->n ? "\n" : "no tensors\n");
+	dcp_buf_str(b, w->c.n ? "\n" : "no tensors\n");
+	if (w->c.skipped)
+		dcp_buf_printf(
+			b,
+			"%s of equal tensors were not read: digests of both sides are known\n",
+			out_size(size, w->c.skipped));
 	put_ulps_line(w, b);
 	if (nans)
 		dcp_buf_printf(
@@ -490,7 +355,7 @@ static void put_total(const struct differing *w, struct out *o)
 
 static bool is_same(const struct pair *p)
 {
-	return p->state == EQUAL || p->state == CLOSE;
+	return p->state == CMP_EQUAL || p->state == CMP_CLOSE;
 }
 
 static enum cmd_exit print(struct differing *w)
@@ -519,17 +384,18 @@ static enum cmd_exit print(struct differing *w)
 		"kind name state tensors dtype_a dtype_b shape_a shape_b elements changed "
 		"fraction first beyond nonfinite max_abs mean_abs max_rel mean_rel relative_l2 "
 		"cosine");
-	for (size_t i = 0; i < w->n + nobjects; i++) {
+	for (size_t i = 0; i < w->c.n + nobjects; i++) {
 		const struct pair *p =
-			i < w->n ? &w->pairs[i] : &DCP_ITEMS(w->objects, struct pair)[i - w->n];
+			i < w->c.n ? &w->c.pairs[i]
+				   : &DCP_ITEMS(w->objects, struct pair)[i - w->c.n];
 
 		same = same && is_same(p);
-		if (p->state == EQUAL && o->form == OUT_TEXT)
+		if (p->state == CMP_EQUAL && o->form == OUT_TEXT)
 			continue;
 		if (o->form == OUT_TEXT)
 			put_text(w, &table, p);
 		else
-			put_pair(w, o, p, i < w->n ? "tensor" : "object");
+			put_pair(w, o, p, i < w->c.n ? "tensor" : "object");
 	}
 	out_list_end(o);
 	if (o->form == OUT_TEXT) {
@@ -541,8 +407,8 @@ static enum cmd_exit print(struct differing *w)
 	}
 	out_table_finish(&table);
 	code = out_flush(o);
-	if (w->code != CMD_OK)
-		return w->code;
+	if (w->c.code != CMD_OK)
+		return w->c.code;
 	return code == CMD_OK && !same ? CMD_NO : code;
 }
 
@@ -643,28 +509,33 @@ static enum cmd_exit read_keys(struct differing *w)
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 {
 	const struct diff_opts *o = opts_in;
-	struct differing w = { .o = o,
-			       .arena = DCP_ARENA_INIT((size_t)1 << 32),
-			       .tolerates = o->rtol || o->atol };
-	enum cmd_exit code = read_tolerance("rtol", o->rtol, &w.tolerance.rtol);
+	struct differing w = { .o = o, .arena = DCP_ARENA_INIT((size_t)1 << 32) };
+	enum cmd_exit code = read_tolerance("rtol", o->rtol, &w.c.tolerance.rtol);
 	int rc;
 
+	for (unsigned i = 0; i < 2; i++) {
+		w.c.p[i] = &w.p[i];
+		w.c.keys[i] = &w.keys[i];
+	}
+	w.c.tolerates = o->rtol || o->atol;
+	w.c.quick = o->quick;
+	w.c.jobs = (unsigned)o->jobs;
 	out_init(&w.out, o->form);
 	if (code == CMD_OK)
-		code = read_tolerance("atol", o->atol, &w.tolerance.atol);
+		code = read_tolerance("atol", o->atol, &w.c.tolerance.atol);
 	if (code == CMD_OK)
 		code = open_both(&w, args);
 	if (code == CMD_OK)
 		code = read_keys(&w);
 	if (code == CMD_OK) {
-		rc = compare(&w);
+		rc = compare_run(&w.c);
 		if (rc == 0)
 			rc = compare_objects(&w);
 		if (rc == 0 && o->by != WALK_BY_KEY)
 			rc = group(&w);
 		code = rc < 0 ? cmd_fail(CMD_ENV, "diff: %s", strerror(-rc)) : print(&w);
 	}
-	free(w.pairs);
+	free(w.c.pairs);
 	dcp_buf_finish(&w.objects);
 	dcp_arena_finish(&w.arena);
 	out_finish(&w.out);

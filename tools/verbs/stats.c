@@ -6,21 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "core/base/err.h"
-#include "core/base/hash.h"
 #include "core/base/number.h"
 #include "core/base/text.h"
 #include "core/model/measure/stats.h"
-#include "core/store/cache/kept.h"
-#include "core/store/io/files.h"
-#include "core/store/io/handles.h"
-#include "core/store/view/view.h"
 #include "tools/cmd.h"
 #include "tools/out.h"
 #include "tools/pick.h"
-#include "tools/trust/walk.h"
+#include "tools/trust/measure.h"
 
 struct stats_opts {
 	int form, by;
@@ -51,14 +44,6 @@ static const struct opt opts[] = {
 
 static const struct opt_operand operands[] = { PICK_OPERANDS, { 0 } };
 
-/* What is kept of a tensor from one call to the next. */
-struct measured {
-	int64_t id;
-	uint64_t key; /* hash of the key */
-	struct dcp_stats s;
-	uint8_t done, unwritten;
-};
-
 struct row {
 	const char *name;
 	const struct walk_key *key; /* NULL: several */
@@ -68,226 +53,28 @@ struct row {
 	bool mixed; /* several dtypes */
 };
 
-struct measuring {
+struct listing {
 	const struct stats_opts *o;
 	struct pick p;
 	struct walk_keys keys;
 	struct row *rows;
 	size_t nrows;
-	size_t *by_id; /* number of the row that has the id, from 1; 0: none has */
-	uint64_t most; /* the greatest id */
 	enum cmd_exit code;
 	struct dcp_arena arena;
 	struct out out;
 };
 
-/* ---- reading ---- */
-
-struct found {
-	struct dcp_stats s;
-	bool begun;
-	struct dcp_stats_bins bins; /* with --histogram; else there is no room for it */
-};
-
-static int look(void *ctx, const struct walk_item *item, void *found, uint64_t first,
-		const void *a, const void *b, size_t n)
+static int make_rows(struct listing *w, const struct measuring *measured)
 {
-	const struct measuring *w = ctx;
-	const struct walk_key *k = item->key[0];
-	struct found *f = found;
-	enum dcp_dtype t = k->dtype;
-
-	if (!f->begun)
-		dcp_stats_init(&f->s);
-	f->begun = true;
-	if (dcp_stats_is_opaque(t))
-		dcp_stats_add(&f->s, NULL, DCP_DTYPE_U8, first * k->itemsize, a,
-			      n * k->itemsize);
-	else
-		dcp_stats_add(&f->s, w->o->histogram ? &f->bins : NULL, t,
-			      first * dcp_stats_values(t), a, n);
-	return 0;
-}
-
-static void done(void *ctx, const struct walk_item *item, void *found, size_t nspans, int rc,
-		 unsigned side, const struct dcp_err *err)
-{
-	struct measuring *w = ctx;
-	struct row *r = &w->rows[item->tag];
-	size_t size = w->o->histogram ? sizeof(struct found) : offsetof(struct found, bins);
-	enum cmd_exit code;
-
-	if (rc < 0) {
-		code = cmd_fail(cmd_exit_of(rc), "%s: %s: %s", w->p.ck.name, item->key[0]->key,
-				err->msg[0] ? err->msg : strerror(-rc));
-		w->code = w->code == CMD_OK ? code : w->code;
-		return;
-	}
-	dcp_stats_init(&r->m.s);
-	if (w->o->histogram)
-		r->bins = dcp_arena_calloc(&w->arena, 1, sizeof(*r->bins));
-	for (size_t i = 0; i < nspans; i++) {
-		const struct found *f = (const void *)((const char *)found + i * size);
-
-		if (!f->begun)
-			continue;
-		dcp_stats_join(&r->m.s, &f->s);
-		for (size_t k = 0; k < DCP_STATS_BINS && r->bins; k++) {
-			r->bins->n[0][k] += f->bins.n[0][k];
-			r->bins->n[1][k] += f->bins.n[1][k];
-		}
-	}
-	r->m.done = 1;
-}
-
-/* Does a hole of its file, where nothing was ever written, take the place of all of the piece? */
-static bool is_hole(const struct dcp_view *view, const struct dcp_piece *piece)
-{
-	const struct dcp_file *file;
-	bool hole = false;
-	off_t at;
-
-	if (piece->filter != DCP_FILTER_NONE || piece->enc != DCP_ENC_PLAIN ||
-	    dcp_files_hold(dcp_view_files(view), piece->file, true, &file, NULL) < 0)
-		return false;
-	if (file->fd >= 0) {
-		at = lseek(file->fd, (off_t)piece->off, SEEK_DATA);
-		hole = at < 0 ? errno == ENXIO : (uint64_t)at >= piece->off + piece->nbytes;
-	}
-	dcp_files_release(dcp_view_files(view), piece->file);
-	return hole;
-}
-
-/* A block of a file system is data if any byte of it is: at least the middle of the tensor is a hole. */
-static bool is_unwritten(struct measuring *w, const struct row *r)
-{
-	dcp_auto_view struct dcp_view *view = NULL;
-	const struct dcp_tensor *t;
-	struct dcp_err err;
-	bool hole;
-
-	if (r->m.s.n == 0 || r->m.s.zeros != r->m.s.n || !dcp_stats_is_constant(&r->m.s) ||
-	    dcp_view_open(w->p.ck.v, r->key->id, DCP_AS_RAW, NULL, &view, &err) < 0)
-		return false;
-	t = dcp_view_tensor(view);
-	hole = t->npieces > 0;
-	for (size_t i = 0; i < t->npieces && hole; i++) {
-		struct dcp_piece p = t->pieces[i];
-		uint64_t block = 4096, rest = p.nbytes > 3 * block ? block : 0;
-
-		p.off += rest;
-		p.nbytes -= 2 * rest;
-		hole = is_hole(view, &p);
-	}
-	return hole;
-}
-
-static uint64_t hash_of(const struct walk_key *k)
-{
-	return dcp_hash64(k->key, strlen(k->key));
-}
-
-/* What is known from an earlier call. */
-static int read_kept(struct measuring *w)
-{
-	dcp_auto_buf struct dcp_buf kept = DCP_BUF_INIT;
-	int rc = w->o->histogram ? -ENOENT : dcp_kept_read(w->p.ck.v, "stats", &kept);
-	size_t n = DCP_NITEMS(kept, struct measured);
-	const struct measured *all = DCP_ITEMS(kept, struct measured);
-
-	if (rc < 0 || kept.n % sizeof(*all))
-		return rc == -ENOMEM ? rc : 0;
-	for (size_t i = 0; i < w->nrows; i++) {
-		/* They are in the order of the rows' ids, which count from 1. */
-		uint64_t at = (uint64_t)w->rows[i].key->id - 1;
-
-		if (at < n && all[at].done && all[at].id == w->rows[i].key->id &&
-		    all[at].key == hash_of(w->rows[i].key))
-			w->rows[i].m = all[at];
-	}
-	return 0;
-}
-
-static void write_kept(struct measuring *w)
-{
-	dcp_auto_buf struct dcp_buf kept = DCP_BUF_INIT;
-
-	if (dcp_kept_read(w->p.ck.v, "stats", &kept) < 0)
-		dcp_buf_reset(&kept);
-	for (size_t i = 0; i < w->nrows; i++) {
-		struct measured *m =
-			dcp_buf_at(&kept, (size_t)w->rows[i].key->id - 1, sizeof(*m));
-
-		if (!m)
-			return;
-		if (w->rows[i].m.done)
-			*m = w->rows[i].m;
-		m->id = w->rows[i].key->id;
-		m->key = hash_of(w->rows[i].key);
-	}
-	dcp_kept_write(w->p.ck.v, "stats", kept.p, kept.n);
-}
-
-/* The row of a tensor that is looked at, by its id; NULL: it is not. */
-static struct row *row_of(struct measuring *w, int64_t id)
-{
-	size_t at = id > 0 && (uint64_t)id <= w->most ? w->by_id[id] : 0;
-
-	return at ? &w->rows[at - 1] : NULL;
-}
-
-static int measure(struct measuring *w)
-{
-	struct walk walk = {
-		.version = { w->p.ck.v },
-		.jobs = (unsigned)w->o->jobs,
-		.rate = w->o->rate,
-		.found = w->o->histogram ? sizeof(struct found) : offsetof(struct found, bins),
-		.look = look,
-		.done = done,
-		.ctx = w,
-		.what = "measuring",
-	};
-	int rc;
-
-	w->nrows = WALK_NKEYS(&w->keys);
-	w->rows = calloc(w->nrows + 1, sizeof(*w->rows));
-	walk.items = calloc(w->nrows + 1, sizeof(*walk.items));
-	for (size_t i = 0; i < w->nrows; i++)
-		w->most = DCP_MAX(w->most, (uint64_t)WALK_KEYS(&w->keys)[i].id);
-	w->by_id = calloc(w->most + 1, sizeof(*w->by_id));
-	if (!w->rows || !walk.items || !w->by_id) {
-		free(walk.items);
-		return -ENOMEM;
-	}
-	for (size_t i = 0; i < w->nrows; i++)
-		w->rows[i] = (struct row){ .name = WALK_KEYS(&w->keys)[i].key,
-					   .key = &WALK_KEYS(&w->keys)[i],
-					   .tensors = 1 };
-	for (size_t i = 0; i < w->nrows; i++)
-		w->by_id[w->rows[i].key->id] = i + 1;
-	rc = read_kept(w);
-	for (size_t i = 0; i < w->nrows; i++)
-		if (!w->rows[i].m.done &&
-		    !(w->rows[i].key->alias_of && row_of(w, w->rows[i].key->alias_of)))
-			walk.items[walk.n++] =
-				(struct walk_item){ { w->rows[i].key, NULL }, i };
-	if (rc == 0)
-		rc = walk_run(&walk);
-	for (size_t i = 0; i < w->nrows && rc == 0; i++) {
-		struct row *r = &w->rows[i], *of = row_of(w, r->key->alias_of);
-
-		if (!r->m.done && of) {
-			r->m = of->m;
-			r->bins = of->bins;
-		} else if (r->m.done) {
-			r->m.unwritten = r->m.unwritten || is_unwritten(w, r);
-		}
-	}
-	if (rc == 0 && walk.n && !w->o->histogram)
-		write_kept(w);
-	free(walk.items);
-	return rc;
+	w->code = measured->code;
+	w->rows = calloc(WALK_NKEYS(&w->keys) + 1, sizeof(*w->rows));
+	for (size_t i = 0; w->rows && i < WALK_NKEYS(&w->keys); i++)
+		w->rows[w->nrows++] = (struct row){ .name = WALK_KEYS(&w->keys)[i].key,
+						    .key = &WALK_KEYS(&w->keys)[i],
+						    .m = measured->m[i],
+						    .bins = measured->bins[i],
+						    .tensors = 1 };
+	return w->rows ? 0 : -ENOMEM;
 }
 
 /* ---- groups ---- */
@@ -298,7 +85,7 @@ static int by_name(const void *a, const void *b)
 }
 
 /* Rows of one group become one. */
-static int group(struct measuring *w)
+static int group(struct listing *w)
 {
 	size_t n = 0;
 
@@ -315,7 +102,7 @@ static int group(struct measuring *w)
 	for (size_t i = 0; i < w->nrows; i++) {
 		struct row *r = &w->rows[i], *to = n ? &w->rows[n - 1] : NULL;
 
-		if (!r->m.done)
+		if (!r->m.head.done)
 			continue;
 		if (!to || strcmp(to->name, r->name) != 0) {
 			w->rows[n++] = *r;
@@ -534,12 +321,12 @@ static void put_nan(struct out *o, const struct row *r)
 	dcp_buf_str(&o->buf, "\n");
 }
 
-static bool is_shown(const struct measuring *w, const struct row *r)
+static bool is_shown(const struct listing *w, const struct row *r)
 {
-	return r->m.done && (!w->o->nan || r->m.s.nans || r->m.s.infs);
+	return r->m.head.done && (!w->o->nan || r->m.s.nans || r->m.s.infs);
 }
 
-static enum cmd_exit print(struct measuring *w)
+static enum cmd_exit print(struct listing *w)
 {
 	static const struct out_col cols[] = {
 		{ "KEY", .flex = true },
@@ -590,7 +377,8 @@ static enum cmd_exit print(struct measuring *w)
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 {
 	const struct stats_opts *o = opts_in;
-	struct measuring w = { .o = o, .arena = DCP_ARENA_INIT((size_t)1 << 32) };
+	struct listing w = { .o = o, .arena = DCP_ARENA_INIT((size_t)1 << 32) };
+	struct measuring measuring = { .p = NULL };
 	enum cmd_exit code = walk_open(&w.p, args, &o->pick, "stats");
 	int rc;
 
@@ -598,13 +386,20 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	if (code == CMD_OK)
 		code = walk_keys(&w.p, &o->keys, &w.keys);
 	if (code == CMD_OK) {
-		rc = measure(&w);
+		measuring = (struct measuring){ .p = &w.p,
+						.keys = &w.keys,
+						.histogram = o->histogram,
+						.jobs = (unsigned)o->jobs,
+						.rate = o->rate };
+		rc = measure_run(&measuring);
+		if (rc == 0)
+			rc = make_rows(&w, &measuring);
 		if (rc == 0 && o->by != WALK_BY_KEY)
 			rc = group(&w);
 		code = rc < 0 ? cmd_fail(CMD_ENV, "stats: %s", strerror(-rc)) : print(&w);
 	}
+	measure_finish(&measuring);
 	free(w.rows);
-	free(w.by_id);
 	walk_keys_finish(&w.keys);
 	dcp_arena_finish(&w.arena);
 	out_finish(&w.out);

@@ -10,11 +10,13 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
+#include "core/store/cache/kept.h"
 #include "core/store/view/digest.h"
 #include "tools/cmd.h"
 #include "tools/export/export.h"
 #include "tools/out.h"
 #include "tools/pick.h"
+#include "tools/trust/kept.h"
 #include "tools/trust/walk.h"
 
 enum { MOST_TEXT = 1 << 30 }; /* bytes of a record */
@@ -295,6 +297,24 @@ static int read_all(struct verifying *w)
 	return rc;
 }
 
+/* For dcpfs diff, which then reads only tensors that differ. */
+static void keep_digests(const struct verifying *w)
+{
+	dcp_auto_buf struct dcp_buf kept = DCP_BUF_INIT;
+	int rc = kept_read(w->p.ck.v, "digests", sizeof(struct kept_digest), &kept);
+
+	for (size_t i = 0; i < w->n && rc == 0; i++) {
+		struct kept_digest d = { .text = "" };
+
+		if (!w->tensors[i].digest[0] || strlen(w->tensors[i].digest) >= sizeof(d.text))
+			continue;
+		memcpy(d.text, w->tensors[i].digest, strlen(w->tensors[i].digest));
+		rc = kept_put(&kept, sizeof(d), w->tensors[i].key, &d);
+	}
+	if (rc == 0)
+		dcp_kept_write(w->p.ck.v, "digests", kept.p, kept.n);
+}
+
 /* Objects that could not be decoded. */
 static int check_object(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
 {
@@ -374,6 +394,8 @@ static enum cmd_exit verify(struct verifying *w, struct dcp_buf *text)
 	if (dcp_version_check(w->p.ck.v, &err) < 0) {
 		w->unread++;
 		cmd_warn("%s: %s", w->p.ck.name, err.msg);
+	} else {
+		keep_digests(w);
 	}
 	if (w->o->record && w->unread)
 		cmd_warn("verify: --record %s: not written, as not all can be read",

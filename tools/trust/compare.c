@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/trust/compare.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/model/measure/stats.h"
+#include "core/model/tensor.h"
+#include "tools/trust/kept.h"
+
+const char *const compare_states[] = { "equal",     "close",     "differs",    "dtype", "shape",
+				       "only in A", "only in B", "unreadable", "object" };
+
+struct found {
+	struct dcp_difference d;
+	bool begun;
+};
+
+static int look(void *ctx, const struct walk_item *item, void *found, uint64_t first,
+		const void *a, const void *b, size_t n)
+{
+	const struct comparing *w = ctx;
+	struct found *f = found;
+
+	if (!f->begun)
+		dcp_difference_init(&f->d);
+	f->begun = true;
+	dcp_difference_add(&f->d, &w->tolerance, item->key[0]->dtype, a, item->key[1]->dtype, b,
+			   item->key[0]->itemsize, first, n);
+	return w->quick && (w->tolerates ? f->d.far : f->d.changed);
+}
+
+static void judge(const struct comparing *w, struct pair *p)
+{
+	bool same_type =
+		p->a->dtype == p->b->dtype && strcmp(p->a->dtype_name, p->b->dtype_name) == 0;
+
+	if (p->d.changed == 0 && same_type)
+		p->state = CMP_EQUAL;
+	else if (w->tolerates && p->d.far == 0 && !dcp_stats_is_opaque(p->a->dtype))
+		p->state = CMP_CLOSE;
+	else
+		p->state = same_type ? CMP_DIFFERS : CMP_DTYPE;
+}
+
+static void done(void *ctx, const struct walk_item *item, void *found, size_t nspans, int rc,
+		 unsigned side, const struct dcp_err *err)
+{
+	struct comparing *w = ctx;
+	struct pair *p = &w->pairs[item->tag];
+	enum cmd_exit code;
+
+	dcp_difference_init(&p->d);
+	if (rc < 0) {
+		p->state = CMP_UNREAD;
+		code = cmd_fail(cmd_exit_of(rc), "%s: %s: %s", w->p[side]->ck.name,
+				item->key[side]->key, err->msg[0] ? err->msg : strerror(-rc));
+		w->code = w->code == CMD_OK ? code : w->code;
+		return;
+	}
+	for (size_t i = 0; i < nspans; i++) {
+		const struct found *f = (const struct found *)found + i;
+
+		if (f->begun)
+			dcp_difference_join(&p->d, &f->d);
+	}
+	judge(w, p);
+}
+
+static bool same_shape(const struct walk_key *a, const struct walk_key *b)
+{
+	return a->ndim == b->ndim && dcp_dims_compare(a->shape, b->shape, a->ndim) == 0;
+}
+
+/* What is known without reading; false: it must be read. */
+static bool is_known(struct pair *p)
+{
+	bool known = true;
+
+	dcp_difference_init(&p->d);
+	if (!p->b)
+		p->state = CMP_ONLY_A;
+	else if (!p->a)
+		p->state = CMP_ONLY_B;
+	else if (!same_shape(p->a, p->b))
+		p->state = CMP_SHAPE;
+	else if ((p->a->dtype != p->b->dtype ||
+		  (p->a->dtype == DCP_DTYPE_OTHER &&
+		   strcmp(p->a->dtype_name, p->b->dtype_name) != 0)) &&
+		 !dcp_can_differ(p->a->dtype, p->b->dtype))
+		p->state = CMP_DTYPE;
+	else if (p->a->itemsize != p->b->itemsize && p->a->dtype == p->b->dtype)
+		p->state = CMP_DTYPE;
+	else
+		known = false;
+	return known;
+}
+
+/*
+ * Are the bits of both the same by digests that dcpfs verify has left beside the indexes? A digest that differs only says that
+ * there is something to read.
+ */
+static bool has_same_digest(const struct dcp_buf *digests, const struct pair *p)
+{
+	const struct kept_digest *a = kept_at(&digests[0], sizeof(*a), p->a);
+	const struct kept_digest *b = kept_at(&digests[1], sizeof(*b), p->b);
+
+	return a && b && memcmp(a->text, b->text, sizeof(a->text)) == 0;
+}
+
+static int compare_all(struct comparing *w, const struct dcp_buf *digests)
+{
+	size_t na = WALK_NKEYS(w->keys[0]), nb = WALK_NKEYS(w->keys[1]), i = 0, k = 0;
+	const struct walk_key *a = WALK_KEYS(w->keys[0]), *b = WALK_KEYS(w->keys[1]);
+	struct walk walk = { .version = { w->p[0]->ck.v, w->p[1]->ck.v },
+			     .jobs = w->jobs,
+			     .found = sizeof(struct found),
+			     .look = look,
+			     .done = done,
+			     .ctx = w,
+			     .what = "comparing" };
+	int rc;
+
+	w->pairs = calloc(na + nb + 1, sizeof(*w->pairs));
+	walk.items = calloc(na + nb + 1, sizeof(*walk.items));
+	if (!w->pairs || !walk.items) {
+		free(walk.items);
+		return -ENOMEM;
+	}
+	while (i < na || k < nb) {
+		int order = i == na ? 1 : k == nb ? -1 : strcmp(a[i].key, b[k].key);
+		struct pair *p = &w->pairs[w->n];
+
+		p->a = order <= 0 ? &a[i++] : NULL;
+		p->b = order >= 0 ? &b[k++] : NULL;
+		p->name = p->a ? p->a->key : p->b->key;
+		p->tensors = 1;
+		if (is_known(p)) {
+			; /* it is said */
+		} else if (has_same_digest(digests, p)) {
+			p->state = CMP_EQUAL;
+			p->d.n = p->a->elements;
+			w->skipped += p->a->nbytes;
+		} else {
+			walk.items[walk.n++] = (struct walk_item){ { p->a, p->b }, w->n };
+		}
+		w->n++;
+	}
+	rc = walk_run(&walk);
+	free(walk.items);
+	return rc;
+}
+
+int compare_run(struct comparing *w)
+{
+	struct dcp_buf digests[2] = { DCP_BUF_INIT, DCP_BUF_INIT };
+	int rc = 0;
+
+	for (unsigned s = 0; s < 2 && rc == 0; s++)
+		rc = kept_read(w->p[s]->ck.v, "digests", sizeof(struct kept_digest),
+			       &digests[s]);
+	if (rc == 0)
+		rc = compare_all(w, digests);
+	for (unsigned s = 0; s < 2; s++)
+		dcp_buf_finish(&digests[s]);
+	return rc;
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/trust/measure.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/store/cache/kept.h"
+#include "core/store/io/files.h"
+#include "core/store/io/handles.h"
+#include "core/store/view/view.h"
+
+struct found {
+	struct dcp_stats s;
+	bool begun;
+	struct dcp_stats_bins bins; /* with --histogram; else there is no room for it */
+};
+
+static int look(void *ctx, const struct walk_item *item, void *found, uint64_t first,
+		const void *a, const void *b, size_t n)
+{
+	const struct measuring *w = ctx;
+	const struct walk_key *k = item->key[0];
+	struct found *f = found;
+	enum dcp_dtype t = k->dtype;
+
+	if (!f->begun)
+		dcp_stats_init(&f->s);
+	f->begun = true;
+	if (dcp_stats_is_opaque(t))
+		dcp_stats_add(&f->s, NULL, DCP_DTYPE_U8, first * k->itemsize, a,
+			      n * k->itemsize);
+	else
+		dcp_stats_add(&f->s, w->histogram ? &f->bins : NULL, t,
+			      first * dcp_stats_values(t), a, n);
+	return 0;
+}
+
+static void done(void *ctx, const struct walk_item *item, void *found, size_t nspans, int rc,
+		 unsigned side, const struct dcp_err *err)
+{
+	struct measuring *w = ctx;
+	struct measured *m = &w->m[item->tag];
+	struct dcp_stats_bins *bins = NULL;
+	size_t size = w->histogram ? sizeof(struct found) : offsetof(struct found, bins);
+	enum cmd_exit code;
+
+	if (rc < 0) {
+		code = cmd_fail(cmd_exit_of(rc), "%s: %s: %s", w->p->ck.name, item->key[0]->key,
+				err->msg[0] ? err->msg : strerror(-rc));
+		w->code = w->code == CMD_OK ? code : w->code;
+		return;
+	}
+	dcp_stats_init(&m->s);
+	if (w->histogram)
+		w->bins[item->tag] = bins = dcp_arena_calloc(&w->arena, 1, sizeof(*bins));
+	for (size_t i = 0; i < nspans; i++) {
+		const struct found *f = (const void *)((const char *)found + i * size);
+
+		if (!f->begun)
+			continue;
+		dcp_stats_join(&m->s, &f->s);
+		for (size_t k = 0; k < DCP_STATS_BINS && bins; k++) {
+			bins->n[0][k] += f->bins.n[0][k];
+			bins->n[1][k] += f->bins.n[1][k];
+		}
+	}
+	m->head.done = 1;
+}
+
+/* Does a hole of its file, where nothing was ever written, take the place of all of the piece? */
+static bool is_hole(const struct dcp_view *view, const struct dcp_piece *piece)
+{
+	const struct dcp_file *file;
+	bool hole = false;
+	off_t at;
+
+	if (piece->filter != DCP_FILTER_NONE || piece->enc != DCP_ENC_PLAIN ||
+	    dcp_files_hold(dcp_view_files(view), piece->file, true, &file, NULL) < 0)
+		return false;
+	if (file->fd >= 0) {
+		at = lseek(file->fd, (off_t)piece->off, SEEK_DATA);
+		hole = at < 0 ? errno == ENXIO : (uint64_t)at >= piece->off + piece->nbytes;
+	}
+	dcp_files_release(dcp_view_files(view), piece->file);
+	return hole;
+}
+
+/* A block of a file system is data if any byte of it is: at least the middle of the tensor is a hole. */
+static bool is_unwritten(struct measuring *w, const struct walk_key *k,
+			 const struct dcp_stats *s)
+{
+	dcp_auto_view struct dcp_view *view = NULL;
+	const struct dcp_tensor *t;
+	struct dcp_err err;
+	bool hole;
+
+	if (s->n == 0 || s->zeros != s->n || !dcp_stats_is_constant(s) ||
+	    dcp_view_open(w->p->ck.v, k->id, DCP_AS_RAW, NULL, &view, &err) < 0)
+		return false;
+	t = dcp_view_tensor(view);
+	hole = t->npieces > 0;
+	for (size_t i = 0; i < t->npieces && hole; i++) {
+		struct dcp_piece p = t->pieces[i];
+		uint64_t block = 4096, rest = p.nbytes > 3 * block ? block : 0;
+
+		p.off += rest;
+		p.nbytes -= 2 * rest;
+		hole = is_hole(view, &p);
+	}
+	return hole;
+}
+
+/* What is known from an earlier call. */
+static int take_kept(struct measuring *w, size_t n)
+{
+	dcp_auto_buf struct dcp_buf kept = DCP_BUF_INIT;
+	int rc = w->histogram ? 0 : kept_read(w->p->ck.v, "stats", sizeof(*w->m), &kept);
+
+	for (size_t i = 0; i < n; i++) {
+		const struct measured *m = kept_at(&kept, sizeof(*m), &WALK_KEYS(w->keys)[i]);
+
+		if (m)
+			w->m[i] = *m;
+	}
+	return rc;
+}
+
+static void keep(struct measuring *w, size_t n)
+{
+	dcp_auto_buf struct dcp_buf kept = DCP_BUF_INIT;
+	int rc = kept_read(w->p->ck.v, "stats", sizeof(*w->m), &kept);
+
+	for (size_t i = 0; i < n && rc == 0; i++)
+		if (w->m[i].head.done)
+			rc = kept_put(&kept, sizeof(*w->m), &WALK_KEYS(w->keys)[i], &w->m[i]);
+	if (rc == 0)
+		dcp_kept_write(w->p->ck.v, "stats", kept.p, kept.n);
+}
+
+/* Number of the key of an alias, from 1; 0: it is not looked at. */
+static size_t of_alias(const struct measuring *w, const struct walk_key *k)
+{
+	return k->alias_of > 0 && (uint64_t)k->alias_of <= w->most ? w->by_id[k->alias_of] : 0;
+}
+
+int measure_run(struct measuring *w)
+{
+	struct walk walk = {
+		.version = { w->p->ck.v },
+		.jobs = w->jobs,
+		.rate = w->rate,
+		.found = w->histogram ? sizeof(struct found) : offsetof(struct found, bins),
+		.look = look,
+		.done = done,
+		.ctx = w,
+		.what = "measuring",
+	};
+	const struct walk_key *k = WALK_KEYS(w->keys);
+	size_t n = WALK_NKEYS(w->keys);
+	int rc;
+
+	w->arena = (struct dcp_arena)DCP_ARENA_INIT((size_t)1 << 32);
+	w->m = calloc(n + 1, sizeof(*w->m));
+	w->bins = calloc(n + 1, sizeof(struct dcp_stats_bins *));
+	walk.items = calloc(n + 1, sizeof(*walk.items));
+	for (size_t i = 0; i < n; i++)
+		w->most = DCP_MAX(w->most, (uint64_t)k[i].id);
+	w->by_id = calloc(w->most + 1, sizeof(*w->by_id));
+	if (!w->m || !w->bins || !walk.items || !w->by_id) {
+		free(walk.items);
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < n; i++)
+		w->by_id[k[i].id] = i + 1;
+	rc = take_kept(w, n);
+	for (size_t i = 0; i < n; i++)
+		if (!w->m[i].head.done && !of_alias(w, &k[i]))
+			walk.items[walk.n++] = (struct walk_item){ { &k[i], NULL }, i };
+	if (rc == 0)
+		rc = walk_run(&walk);
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		size_t of = of_alias(w, &k[i]);
+
+		if (!w->m[i].head.done && of) {
+			w->m[i] = w->m[of - 1];
+			w->bins[i] = w->bins[of - 1];
+		} else if (w->m[i].head.done) {
+			w->m[i].unwritten |= is_unwritten(w, &k[i], &w->m[i].s);
+		}
+	}
+	if (rc == 0 && walk.n && !w->histogram)
+		keep(w, n);
+	free(walk.items);
+	return rc;
+}
+
+void measure_finish(struct measuring *w)
+{
+	free(w->m);
+	free(w->bins);
+	free(w->by_id);
+	dcp_arena_finish(&w->arena);
+}
