@@ -121,7 +121,7 @@ static bool scan(const struct cursor *c, struct pick *p)
 		snprintf(path, sizeof(path), "%s%s", home, source + 1);
 		source = path;
 	}
-	return pick_source(p, source, &(struct pick_opts){ 0 }, false) == CMD_OK;
+	return pick_source(p, source, &pick_plain, false) == CMD_OK;
 }
 
 static void offer_versions(const struct cursor *c)

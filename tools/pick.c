@@ -16,6 +16,7 @@
 #include "core/checkpoint/mounts.h"
 #include "core/model/name.h"
 #include "core/origin/origin.h"
+#include "core/remote/disk.h"
 #include "core/rules/rules.h"
 #include "core/store/io/queue.h"
 #include "core/store/layouts/layouts.h"
@@ -84,6 +85,13 @@ void pick_hint_mount(const char *source)
 			 m.source);
 }
 
+const struct pick_opts pick_plain = { .cache_limit = DCP_UNPACK_CACHE };
+
+void pick_keep(const char *cache, const struct pick_opts *opts)
+{
+	dcp_disk_use(opts->no_cache ? NULL : cache, DCP_MAX(opts->cache_limit, 1));
+}
+
 enum cmd_exit pick_source(struct pick *p, const char *source, const struct pick_opts *opts,
 			  bool rebuild)
 {
@@ -102,6 +110,9 @@ enum cmd_exit pick_source(struct pick *p, const char *source, const struct pick_
 		code = hf_rules(opts->hf.rules, &p->rules);
 	if (code != CMD_OK)
 		return code;
+	if (!opts->index)
+		p->cache = cmd_open_cache();
+	pick_keep(p->cache, opts);
 	rc = dcp_checkpoint_find(ck, source, &err);
 	/* What ranks hold, or what cannot be seen from here: the directory itself. */
 	if (rc == -EINVAL || (ck->mount && (ck->layout || access(ck->source, F_OK) < 0))) {
@@ -118,8 +129,6 @@ enum cmd_exit pick_source(struct pick *p, const char *source, const struct pick_
 	}
 	if (opts->index && !ck->scan.single)
 		return pick_one_index(ck->source);
-	if (!opts->index)
-		p->cache = cmd_open_cache();
 	if (dcp_queue_create(&queue) < 0)
 		queue = NULL; /* NULL: reads are made one by one */
 	ck->store = (struct dcp_store_opts){

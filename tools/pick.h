@@ -22,8 +22,12 @@ struct dcp_layouts;
 struct pick_opts {
 	const char *index;
 	uint64_t cache_limit;
+	bool no_cache;
 	struct hf_opts hf;
 };
+
+/* As where none is given. */
+extern const struct pick_opts pick_plain;
 
 struct pick {
 	struct dcp_checkpoint ck;
@@ -42,6 +46,9 @@ struct pick {
 enum cmd_exit pick_source(struct pick *p, const char *source, const struct pick_opts *opts,
 			  bool rebuild);
 void pick_finish(struct pick *p);
+
+/* Have what is read from servers be kept in the directory @cache as the options say. */
+void pick_keep(const char *cache, const struct pick_opts *opts);
 
 /* Is @source a path? CMD_USAGE for a URL, after saying how to mount what it names. */
 enum cmd_exit pick_path(const char *source);
@@ -125,11 +132,14 @@ enum { PICK_SOURCE, PICK_VERSION, PICK_KEY };
 #define PICK_CACHE_ROW(type)                                                                   \
 	.name = "cache-limit", .arg = "N", .kind = OPT_SIZE,                                   \
 	.off = offsetof(type, pick.cache_limit), .def = DCP_UNPACK_CACHE,                      \
-	.help = "bytes of the cache for decoded archives; default 32GiB"
+	.help = "bytes kept of archives, servers (--no-cache: none)"
+#define PICK_NO_CACHE_ROW(type)                                                                \
+	.name = "no-cache", .off = offsetof(type, pick.no_cache), .hidden = true,              \
+	.help = "keep nothing on a disk of what is read from servers"
 #define PICK_OPTS(type)                                                                        \
-	{ PICK_INDEX_ROW(type) },                                                              \
+	{ PICK_INDEX_ROW(type) }, { PICK_CACHE_ROW(type) },                                    \
 	{                                                                                      \
-		PICK_CACHE_ROW(type)                                                           \
+		PICK_NO_CACHE_ROW(type)                                                        \
 	}
 /* And of those that show a version as hf/ of a mount does. */
 #define PICK_OPTS_HF(type)                                                                     \

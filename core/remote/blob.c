@@ -24,6 +24,7 @@ enum {
 struct part {
 	const struct dcp_read *const *reads;
 	size_t n;
+	uint64_t done; /* all bytes before came: reads of these are not looked at again */
 };
 
 static int put(void *ctx, uint64_t at, const char *p, size_t n)
@@ -37,8 +38,9 @@ static int put(void *ctx, uint64_t at, const char *p, size_t n)
 		if (lo < hi)
 			memcpy((char *)r->to + (lo - r->off), p + (lo - at), hi - lo);
 	}
-	/* those that are complete are not looked at again */
-	while (part->n && part->reads[0]->off + part->reads[0]->n <= at + n) {
+	if (at <= part->done)
+		part->done = DCP_MAX(part->done, at + n);
+	while (part->n && part->reads[0]->off + part->reads[0]->n <= part->done) {
 		part->reads++;
 		part->n--;
 	}
@@ -63,7 +65,7 @@ static int get_direct(struct dcp_remote_file *o, const struct dcp_read *const *r
 		}
 		for (; lo < hi; lo += REQUEST) {
 			struct dcp_range one = { lo, DCP_MIN(hi - lo, (uint64_t)REQUEST), put };
-			struct part part = { reads + first, i - first };
+			struct part part = { reads + first, i - first, lo };
 
 			dcp_buf_add(&ranges, &one, sizeof(one));
 			dcp_buf_add(&parts, &part, sizeof(part));
@@ -159,6 +161,7 @@ int dcp_remote_open(struct dcp_remote *r, const char *name, const struct dcp_ite
 	o->id[1] = id->ino;
 	o->name = strdup(name);
 	o->tag = item->tag ? strdup(item->tag) : NULL;
+	o->lasts = o->tag && *o->tag && strncmp(o->tag, "W/", 2) != 0;
 	o->modified = item->modified ? strdup(item->modified) : NULL;
 	rc = r->ops->url(r, name, &url);
 	o->url = dcp_buf_take(&url);

@@ -244,7 +244,7 @@ static int make(struct dcp_remote *r, struct dcp_err *err)
 		return dcp_err_say(err, -ENOMEM);
 	r->own = hub;
 	r->plain = dcp_http_env("HF_ENDPOINT") != NULL;
-	hub->endpoint = strdup(endpoint);
+	r->server = hub->endpoint = strdup(endpoint);
 	hub->model = strndup(model, at ? (size_t)(at - model) : n);
 	hub->revision = at ? strndup(at + 1, n - (size_t)(at - model) - 1) : strdup("main");
 	if (!hub->endpoint || !hub->model || !hub->revision)

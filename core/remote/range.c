@@ -1,60 +1,190 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is kept on the disk comes from there, the rest from the server, and is then kept.
+ */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "core/base/base.h"
+#include "core/remote/disk.h"
 #include "core/remote/remote.h"
+
+enum { BLOCK = DCP_DISK_BLOCK };
+
+/* One request. */
+struct piece {
+	struct dcp_range *range; /* that it is a part of */
+	struct dcp_remote_file *o;
+	struct dcp_disk *disk; /* NULL: what comes is not kept */
+	uint64_t off, n;
+	char *block; /* what came of the block that ends at @to, from @from on; NULL: nothing yet */
+	uint64_t from, to;
+};
 
 static int head(void *ctx, const struct dcp_http *h, struct dcp_buf *heads, struct dcp_err *err)
 {
-	const struct dcp_range *range = ctx;
-	struct dcp_remote_file *o = range->o;
+	const struct piece *p = ctx;
+	struct dcp_remote *r = p->o->remote;
 
-	return o->remote->ops->head ? o->remote->ops->head(o->remote, h, heads, err) : 0;
+	return r->ops->head ? r->ops->head(r, h, heads, err) : 0;
 }
 
 static bool refused(void *ctx, const struct dcp_http *h)
 {
-	const struct dcp_range *range = ctx;
-	struct dcp_remote_file *o = range->o;
+	const struct piece *p = ctx;
+	struct dcp_remote *r = p->o->remote;
 
-	return o->remote->ops->refused && o->remote->ops->refused(o->remote, h);
+	return r->ops->refused && r->ops->refused(r, h);
 }
 
-static int take(void *ctx, uint64_t at, const char *p, size_t n)
-{
-	const struct dcp_range *range = ctx;
+/* ---- onto the disk ---- */
 
-	return range->take(range->ctx, at, p, n);
+static void keep_block(struct piece *p)
+{
+	if (p->block && p->from < p->to)
+		dcp_disk_write(p->disk, p->from / BLOCK, (uint32_t)(p->from % BLOCK),
+			       (uint32_t)(p->to - p->from / BLOCK * BLOCK), p->block);
+	p->from = p->to;
 }
 
-int dcp_remote_get(struct dcp_remote_file *o, struct dcp_range *ranges, size_t n)
+static void keep(struct piece *p, uint64_t at, const char *bytes, size_t n)
 {
-	struct dcp_http *r;
+	if (!p->block) {
+		p->block = malloc(BLOCK);
+		p->from = p->to = at;
+	}
+	if (at != p->to) { /* it was asked for again from another byte on */
+		keep_block(p);
+		p->from = p->to = at;
+	}
+	while (p->block && n) {
+		size_t in = (size_t)(p->to % BLOCK), now = DCP_MIN(n, BLOCK - in);
+
+		memcpy(p->block + in, bytes, now);
+		p->to += now;
+		bytes += now;
+		n -= now;
+		if (p->to % BLOCK == 0)
+			keep_block(p);
+	}
+}
+
+static void end_piece(struct piece *p)
+{
+	if (p->block)
+		keep_block(p);
+	free(p->block);
+	p->block = NULL;
+}
+
+static int take(void *ctx, uint64_t at, const char *bytes, size_t n)
+{
+	struct piece *p = ctx;
+
+	if (p->disk) {
+		keep(p, at, bytes, n);
+		if (at + n == p->off + p->n)
+			end_piece(p);
+	}
+	return p->range->take(p->range->ctx, at, bytes, n);
+}
+
+/* ---- from it ---- */
+
+static int add_piece(struct dcp_buf *pieces, struct dcp_remote_file *o, struct dcp_disk *disk,
+		     struct dcp_range *range, uint64_t off, uint64_t end)
+{
+	const struct piece p = {
+		.range = range, .o = o, .disk = disk, .off = off, .n = end - off
+	};
+
+	return off < end ? dcp_buf_add(pieces, &p, sizeof(p)) : 0;
+}
+
+/* Hand over what is kept of @range, and add requests for the rest. */
+static int split(struct dcp_buf *pieces, struct dcp_remote_file *o, struct dcp_disk *disk,
+		 struct dcp_range *range, char *block)
+{
+	uint64_t at = range->off, end = at + range->n, missing = at;
 	int rc = 0;
 
-	if (o->changed)
-		return -ESTALE;
-	r = calloc(n ? n : 1, sizeof(*r));
+	while (at < end && rc == 0) {
+		const char *p;
+		size_t n = dcp_disk_read(disk, at, end - at, block, &p);
+
+		if (!n) {
+			at = DCP_MIN(end, (at / BLOCK + 1) * BLOCK);
+			continue;
+		}
+		rc = add_piece(pieces, o, disk, range, missing, at)
+			     ?: range->take(range->ctx, at, p, n);
+		at += n;
+		missing = at;
+	}
+	return rc ? rc : add_piece(pieces, o, disk, range, missing, end);
+}
+
+static int split_all(struct dcp_buf *pieces, struct dcp_remote_file *o, struct dcp_disk *disk,
+		     struct dcp_range *ranges, size_t n)
+{
+	char *block = disk->fd >= 0 ? malloc(BLOCK) : NULL;
+	int rc = 0;
+
+	for (size_t i = 0; i < n && rc == 0; i++)
+		rc = block ? split(pieces, o, disk, &ranges[i], block)
+			   : add_piece(pieces, o, disk, &ranges[i], ranges[i].off,
+				       ranges[i].off + ranges[i].n);
+	free(block);
+	return rc;
+}
+
+/* ---- requests ---- */
+
+static int ask(struct dcp_remote_file *o, struct piece *pieces, size_t n)
+{
+	struct dcp_http *r = calloc(n ? n : 1, sizeof(*r));
+	int rc;
+
 	if (!r)
 		return -ENOMEM;
-	for (size_t i = 0; i < n; i++) {
-		ranges[i].o = o;
+	for (size_t i = 0; i < n; i++)
 		r[i] = (struct dcp_http){ .url = o->url,
 					  .head = head,
 					  .refused = refused,
 					  .take = take,
-					  .ctx = &ranges[i],
-					  .off = ranges[i].off,
-					  .n = ranges[i].n,
+					  .ctx = &pieces[i],
+					  .off = pieces[i].off,
+					  .n = pieces[i].n,
 					  .size = o->size,
 					  .plain = o->remote->plain,
 					  .match = o->remote->ops->pinned ? NULL : o->tag,
 					  .since = o->modified };
-	}
-	rc = dcp_http_run(r, n, NULL);
-	for (size_t i = 0; i < n; i++)
+	rc = n ? dcp_http_run(r, n, NULL) : 0;
+	for (size_t i = 0; i < n; i++) {
+		end_piece(&pieces[i]);
 		dcp_http_finish(&r[i]);
+	}
 	free(r);
+	return rc;
+}
+
+int dcp_remote_get(struct dcp_remote_file *o, struct dcp_range *ranges, size_t n)
+{
+	dcp_auto_buf struct dcp_buf pieces = DCP_BUF_INIT;
+	struct dcp_disk disk = { .fd = -1 };
+	bool kept;
+	int rc;
+
+	if (o->changed)
+		return -ESTALE;
+	kept = o->lasts && dcp_disk_open(&disk, o->id, o->size);
+	rc = split_all(&pieces, o, &disk, ranges, n);
+	for (size_t i = 0; !kept && i < DCP_NITEMS(pieces, struct piece); i++)
+		DCP_ITEMS(pieces, struct piece)[i].disk = NULL;
+	if (rc == 0)
+		rc = ask(o, DCP_ITEMS(pieces, struct piece), DCP_NITEMS(pieces, struct piece));
+	dcp_disk_close(&disk);
 	if (rc == -ENOENT)
 		rc = -ESTALE; /* it was there when it was listed */
 	if (rc == -ESTALE) {

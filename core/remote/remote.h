@@ -11,6 +11,7 @@
  *	remote.c      servers that were spoken to, and their lists
  *	site.c        the functions of struct dcp_origin that all rows share
  *	range.c       parts of a file
+ *	disk.c        those that are kept on a disk
  *	blob.c        reading: ranges that lie close are one request
  *	blocks.c      small parts of files, kept in memory
  *	https.c s3.c  rows
@@ -101,9 +102,10 @@ struct dcp_remote_ops {
 /* A server, or a bucket on one. Kept as long as the process. */
 struct dcp_remote {
 	const struct dcp_remote_ops *ops;
-	char *base;              /* "s3://bucket/", "https://host/": what names of it follow */
-	void *own;               /* the row's */
-	bool plain;              /* the user named a server by http:// */
+	char *base;   /* "s3://bucket/", "https://host/": what names of it follow */
+	char *server; /* the user's choice of one, which the row fills in; NULL: the usual */
+	void *own;    /* the row's */
+	bool plain;   /* the user named a server by http:// */
 	pthread_mutex_t lock;    /* the rest, and what @own points to where the row says so */
 	struct dcp_buf listings; /* struct dcp_listing * */
 	struct dcp_remote *next;
@@ -135,6 +137,7 @@ struct dcp_remote_file {
 	struct dcp_remote *remote;
 	char *name, *url, *tag, *modified;
 	uint64_t size, id[2];
+	bool lasts; /* by its tag it is known for good: its bytes may be kept on a disk */
 	_Atomic bool changed;   /* the server has other content by now */
 	_Atomic uint64_t next;  /* where a reader that reads in order goes on */
 	_Atomic uint32_t ahead; /* blocks that are read ahead for it */
@@ -144,12 +147,12 @@ struct dcp_range {
 	uint64_t off, n;
 	int (*take)(void *ctx, uint64_t at, const char *p, size_t n);
 	void *ctx;
-	struct dcp_remote_file *o; /* dcp_remote_get() fills it in */
 };
 
 /* ---- range.c ---- */
 
-/* Get @n ranges of @o, side by side. -ESTALE: it changed since it was listed. */
+/* Get @n ranges of @o, from the disk, or from the server side by side. Bytes of a range are taken in any order.
+ * -ESTALE: it changed since it was listed. */
 int dcp_remote_get(struct dcp_remote_file *o, struct dcp_range *ranges, size_t n);
 
 /* ---- blocks.c ---- */

@@ -456,6 +456,7 @@ static int make(struct dcp_remote *r, struct dcp_err *err)
 				endpoint);
 	for (n = strlen(s->endpoint); n && s->endpoint[n - 1] == '/'; n--)
 		s->endpoint[n - 1] = '\0';
+	r->server = s->endpoint;
 	return 0;
 }
 

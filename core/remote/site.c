@@ -152,7 +152,7 @@ static void id_of(const struct dcp_remote *r, const char *name, const struct dcp
 {
 	struct dcp_hash128 *h = dcp_hash128_new();
 	uint64_t bits[2] = { 0, 1 };
-	const char *texts[] = { r->base, name, item ? item->tag : NULL,
+	const char *texts[] = { r->base, r->server, name, item ? item->tag : NULL,
 				item ? item->modified : NULL };
 
 	for (size_t i = 0; h && i < DCP_LEN(texts); i++)

@@ -106,7 +106,7 @@ def cache():
     place = SCRATCH / "other"
     ask = lambda word, *more: data("cache", word, "--json", *more, DCPFS_CACHE=place)
     nothing = {"files": 0, "bytes": 0, "removed": 0, "freed": 0}
-    equal(ask("size"), {"dir": str(place), "indexes": nothing, "found": nothing, "unpacked": nothing}, "a cache that is not there yet")
+    equal(ask("size"), {"dir": str(place), "indexes": nothing, "found": nothing, "unpacked": nothing, "remote": nothing}, "a cache that is not there yet")
     equal(run("cache", "dir", DCPFS_CACHE=place).stdout.decode(), f"{place}\n", "dir")
     for name in ("gone", "old", "here"):
         make_source(SCRATCH / name / "model.safetensors", 100)

@@ -86,7 +86,15 @@ def mounted():
         got = run("mount", s, top)
         check(got.returncode == OK, f"mount {s}: {got.stderr}")
     try:
-        for part in ("npy", "raw", "hf"):
+        for part in ("npy", "raw", "hf", "again"):
+            if part == "again":  # mounted once more, what was read is there
+                for top, s in ((tops[0], TOP / source), (tops[1], s3(source))):
+                    run("umount", top)
+                    check(run("mount", s, top).returncode == OK, f"mount {s} again")
+                SERVER.taken()
+                equal(files_of(tops[1] / "latest/raw"), files_of(tops[0] / "latest/raw"), "mounted again")
+                equal([r for r in SERVER.taken() if "list-type" not in r[1]], [], "requests of a second mount")
+                break
             a, b = (files_of(top / "latest" / part) for top in tops)
             equal(sorted(b), sorted(a), f"names of {part}/")
             differ = [str(n) for n in a if a[n].replace(str(TOP.resolve() / source).encode(), b"") != b[n].replace(s3(source).encode(), b"")]
@@ -111,7 +119,7 @@ def network_gone_and_back():
     shutil.copytree(TOP / "dcp-fsdp2/ckpt/step-20", source)
     top.mkdir()
     run("ls", s3("lost"), "latest")  # indexed by another process: no data is in the mount's memory
-    got = run("mount", s3("lost"), top, DCPFS_TIMEOUT="2")
+    got = run("mount", s3("lost"), top, "--no-cache", DCPFS_TIMEOUT="2")
     check(got.returncode == OK, f"mount: {got.stderr}")
     try:
         files = sorted(p for p in (top / "latest/raw").rglob("*") if p.is_file() and p.stat().st_size)
@@ -157,6 +165,57 @@ def requests_are_few():
     equal(len(second), 1, f"requests of a second look: {second}")
 
 
+def asked_of(*words):
+    """The requests for bytes of files, not lists, of a command that succeeds."""
+    SERVER.taken()
+    got = run(*words)
+    check(got.returncode == OK, f"{words}: {got.stderr}")
+    return [r for r in SERVER.taken() if "list-type" not in r[1]]
+
+
+def second_reads_ask_for_nothing():
+    source = s3("dcp-fsdp2/ckpt")
+    key = data("ls", "--json", TOP / "dcp-fsdp2/ckpt", "latest")["tensors"][0]["key"]
+    shutil.rmtree(SCRATCH / "cache", ignore_errors=True)
+    check(asked_of("cat", source, "latest", key), "a first read asks")
+    equal(asked_of("cat", source, "latest", key), [], "requests of a second read")
+    check(asked_of("cat", source, "latest", key, "--no-cache"), "--no-cache asks")
+    run("load", source, "--check")
+    equal(asked_of("load", source, "--check"), [], "requests of a second load")
+    check(asked_of("load", source, "--no-cache"), "--no-cache asks")
+    size = data("cache", "size", "--json")["remote"]
+    check(size["files"] and size["bytes"], f"size: {size}")
+    kept = list((SCRATCH / "cache/remote").iterdir())
+    equal({(SCRATCH / "cache/remote").stat().st_mode & 0o777, *(p.stat().st_mode & 0o777 for p in kept)}, {0o700, 0o600}, "rights")
+    # damage is asked for again, and never shown
+    for path in kept:
+        text = bytearray(path.read_bytes())
+        text[:4096] = bytes(b ^ 0xff for b in text[:4096])
+        path.write_bytes(text)
+    both("cat", "dcp-fsdp2/ckpt", source, "latest", key)
+    equal(data("load", source, "--check", "--json")["checked"], data("load", TOP / "dcp-fsdp2/ckpt", "--check", "--json")["checked"], "checked")
+    equal(asked_of("load", source, "--check"), [], "requests once it is mended")
+    check(data("cache", "clean", "--json")["remote"]["removed"] == size["files"], "clean removes all")
+
+
+def limit_of_what_is_kept():
+    source = s3("dcp-fsdp2/ckpt")
+    shutil.rmtree(SCRATCH / "cache", ignore_errors=True)
+    run("export", source, "latest", SCRATCH / "limited", "--as", "safetensors", "--cache-limit", "0")
+    size = data("cache", "size", "--json")["remote"]
+    equal((size["files"], size["bytes"]), (0, 0), "nothing is kept with a limit of nothing")
+
+
+def without_a_tag_nothing_is_kept():
+    shutil.rmtree(SCRATCH / "cache", ignore_errors=True)
+    SERVER.no_tags = True
+    try:
+        both("ls", "hf-llama/ckpt/llama", web("hf-llama/ckpt/llama"), "--json", "latest")
+    finally:
+        SERVER.no_tags = False
+    equal(list((SCRATCH / "cache").glob("remote/*")), [], "kept by a time alone")
+
+
 def many_files():
     """More than fit on a page, in one directory and in many."""
     SERVER.page = 10
@@ -200,7 +259,7 @@ def lasting_faults():
         run("ls", s3("dcp-fsdp2/ckpt"), "latest")  # indexed, so that only data is asked for
         SERVER.fault = lambda r, fault=fault: fault if "distcp" in r.path else None
         try:
-            got = run("cat", s3("dcp-fsdp2/ckpt"), "latest", key, DCPFS_TIMEOUT="1")
+            got = run("cat", s3("dcp-fsdp2/ckpt"), "latest", key, "--no-cache", DCPFS_TIMEOUT="1")
             check(got.returncode not in (OK, NO) and got.stdout == b"", f"{fault}: {got.returncode} {got.stdout[:50]} {got.stderr}")
         finally:
             SERVER.fault = lambda r: None
@@ -232,7 +291,7 @@ def changed_object():
     # between the list and the read
     SERVER.fault = lambda r, done=[]: write_over() if ".safetensors" in r.path and not done and not done.append(1) else None
     try:
-        got = run("cat", s3("changing"), "latest", key)
+        got = run("cat", s3("changing"), "latest", key, "--no-cache")
         check(got.returncode != OK and got.stdout == b"" and b"changed" in got.stderr, f"changed while it was read: {got}")
     finally:
         SERVER.fault = lambda r: None
@@ -279,7 +338,8 @@ def no_network():
 if b"no libcurl" in run("ls", s3("x/y")).stderr:
     print("built without libcurl")
     sys.exit(77)
-tests = (every_golden, cat_and_export, loaded, one_file, hub, requests_are_few, many_files, passing_faults, lasting_faults, changed_object,
+tests = (every_golden, cat_and_export, loaded, one_file, hub, requests_are_few, second_reads_ask_for_nothing, limit_of_what_is_kept,
+         without_a_tag_nothing_is_kept, many_files, passing_faults, lasting_faults, changed_object,
          who_may, refused_sources, doctor, no_network)
 chosen = sys.argv[2:]
 for test in tests:

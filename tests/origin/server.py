@@ -23,8 +23,17 @@ from xml.sax.saxutils import escape
 PAGE = 1000  # keys of a page of a list, unless a test makes it smaller
 
 
+TAGS = {}  # of large files, as they were
+
+
 def etag(path):
-    return '"%s"' % hashlib.md5(path.read_bytes()).hexdigest()
+    st = path.stat()
+    if st.st_size < 1 << 20:
+        return '"%s"' % hashlib.md5(path.read_bytes()).hexdigest()
+    key = (path, st.st_ino, st.st_size, st.st_mtime_ns)
+    if key not in TAGS:
+        TAGS[key] = '"%s"' % hashlib.md5(path.read_bytes()).hexdigest()
+    return TAGS[key]
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

@@ -18,7 +18,7 @@ struct load_opts {
 	struct opt_texts keys, skip, ignore;
 	int comm, io, exchange, dtype, form;
 	uint64_t staging, threads, timeout, repeat, coordinator;
-	bool strict, partial, check, cold, force, weights_only, insecure;
+	bool strict, partial, check, cold, force, weights_only, insecure, no_cache;
 };
 
 struct loading {

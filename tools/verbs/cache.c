@@ -8,7 +8,8 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
-#include "core/store/cache/trim.h"
+#include "core/base/trim.h"
+#include "core/origin/origin.h"
 #include "core/store/cache/unpack.h"
 #include "core/store/index/index.h"
 #include "tools/cmd.h"
@@ -32,13 +33,16 @@ static const char *const cache_words[] = { "dir", "size", "prune", "clean", NULL
 
 enum word { DIR_OF, SIZE, PRUNE, CLEAN };
 
-/* What the cache has: indexes in itself, and what was found by reading all of a version; decoded files in a directory of it. */
+/* What the cache has: indexes in itself, and what was found by reading all of a version; in directories of it decoded files,
+ * and what was read from servers. */
 static const struct kind {
 	const char *name, *dir, *ext;
+	bool sparse;
 } kinds[] = {
-	{ "indexes", "", DCP_CACHE_INDEX_EXT },
-	{ "found", "", DCP_CACHE_KEPT_EXT },
-	{ "unpacked", "/unpacked", DCP_CACHE_UNPACKED_EXT },
+	{ "indexes", "", DCP_CACHE_INDEX_EXT, false },
+	{ "found", "", DCP_CACHE_KEPT_EXT, false },
+	{ "unpacked", "/unpacked", DCP_CACHE_UNPACKED_EXT, false },
+	{ "remote", "/remote", DCP_CACHE_BLOCKS_EXT, true },
 };
 
 /* Is the checkpoint of the index at @path not there any more? What cannot be read is judged by its age alone. */
@@ -52,7 +56,8 @@ static bool is_orphan(const char *path)
 	if (dcp_index_open(path, &ix, &err) < 0)
 		return false;
 	source = dcp_index_meta(ix, "source");
-	gone = source && access(source, F_OK) < 0 && errno == ENOENT;
+	gone = source && dcp_origin_of(source) == &dcp_origin_local &&
+	       access(source, F_OK) < 0 && errno == ENOENT;
 	dcp_index_close(ix);
 	return gone;
 }
@@ -79,6 +84,7 @@ static int trim(const struct cache_opts *co, const char *cache, const struct kin
 		.days = word == PRUNE ? DCP_CACHE_DAYS : 0,
 		.counts = word == SIZE,
 		.all = word == CLEAN,
+		.sparse = k->sparse,
 		.goes = word == PRUNE && indexes ? goes : NULL,
 		.ctx = (void *)(uintptr_t)cache,
 	};

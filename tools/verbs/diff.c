@@ -40,6 +40,7 @@ static const struct opt opts[] = {
 	  .off = offsetof(struct diff_opts, atol) },
 	WALK_OPT_JOBS(struct diff_opts),
 	{ PICK_CACHE_ROW(struct diff_opts) },
+	{ PICK_NO_CACHE_ROW(struct diff_opts) },
 	PICK_OPTS_HF(struct diff_opts),
 	PICK_OPT_PARTIAL(struct diff_opts),
 	PICK_OPT_JSON(struct diff_opts),

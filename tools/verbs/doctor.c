@@ -436,7 +436,7 @@ static enum cmd_exit print_source(const char *source, struct out *o, struct tall
 		if (server.state == BAD)
 			return CMD_NO;
 	}
-	code = pick_source(&p, source, &(struct pick_opts){ 0 }, false);
+	code = pick_source(&p, source, &pick_plain, false);
 	for (size_t i = 0; code <= CMD_NO && i < p.ck.scan.n; i++) {
 		struct finding f;
 

@@ -52,6 +52,7 @@ static const struct opt opts[] = {
 	{ PICK_VERSION_ROW, .hidden = true },
 	{ PICK_INDEX_ROW(struct export_opts), .hidden = true },
 	{ PICK_CACHE_ROW(struct export_opts), .hidden = true },
+	{ PICK_NO_CACHE_ROW(struct export_opts) },
 	PICK_OPTS_HF(struct export_opts),
 	PICK_OPT_FORM(struct export_opts, "json", OUT_JSON, "print what was done as JSON"),
 	OPT_END

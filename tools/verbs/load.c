@@ -19,6 +19,7 @@
 #include "core/base/text.h"
 #include "core/checkpoint/mounts.h"
 #include "core/model/order.h"
+#include "core/remote/disk.h"
 #include "core/store/index/said.h"
 #include "fs/fault.h"
 #include "tools/export/export.h"
@@ -85,6 +86,8 @@ static const struct opt opts[] = {
 	{ 0, "trace", "FILE",
 	  "write when each rank read, waited and placed: for Chrome, or FILE.svg drawn",
 	  OPT_TEXT, OPT_FILE, AT(trace), .alike = OPT_GIVEN },
+	{ 0, "no-cache", NULL, "keep nothing on a disk of what is read from servers", OPT_FLAG,
+	  AT(no_cache), .hidden = true, .alike = OPT_SAME },
 	PICK_OPT_VERSION,
 	PICK_OPT_FORM(struct load_opts, "json", OUT_JSON, "print the report as JSON"),
 	PICK_OPT_FORM(struct load_opts, "tsv", OUT_TSV,
@@ -319,7 +322,7 @@ static int largest(struct loading *l, uint8_t own)
 static enum cmd_exit check_hf(const char *source, bool leads)
 {
 	dcp_auto_free char *real = realpath(source, NULL);
-	const struct pick_opts hf = { .hf.on = true };
+	const struct pick_opts hf = { .cache_limit = DCP_UNPACK_CACHE, .hf.on = true };
 	enum cmd_exit code = CMD_OK;
 	struct dcp_mount m;
 	const char *rest;
@@ -578,6 +581,8 @@ static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 	code = loading_check_trace(l);
 	if (code != CMD_OK)
 		return code;
+	if (l->opts->no_cache)
+		dcp_disk_never();
 	if (dcpload_open(l->comm, source, &config, &l->ck, &l->err) < 0)
 		return fail_open(l, source);
 	if (dcpload_passed_over(l->ck))

@@ -395,6 +395,7 @@ static enum cmd_exit resolve(const struct mount_opts *m, const struct opt_args *
 	} else {
 		p->cache = cmd_open_cache();
 	}
+	pick_keep(p->cache, &m->pick);
 	p->layout_dir = load_config_dir();
 	if (m->hf.assets) {
 		p->hf_assets = realpath(m->hf.assets, NULL);

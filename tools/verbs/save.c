@@ -201,7 +201,7 @@ static struct saving *saving_of(struct exporting *x)
 static enum cmd_exit open_source(struct exporting *x)
 {
 	struct saving *s = saving_of(x);
-	enum cmd_exit code = pick_open(&x->pick, x->args, &x->opts->pick);
+	enum cmd_exit code = pick_open(&x->pick, x->args, &pick_plain);
 
 	if (code == CMD_OK)
 		code = export_check_place(s->out, x->pick.ck.source);

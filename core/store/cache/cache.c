@@ -93,27 +93,6 @@ bool dcp_cache_is_foreign(const char *path)
 	       dcp_load_be32(h + 68) != DCP_SQL_APPLICATION;
 }
 
-int dcp_cache_mkdirs(const char *path)
-{
-	dcp_auto_free char *copy = strdup(path);
-
-	if (!copy)
-		return -ENOMEM;
-	for (char *p = strchr(copy + 1, '/'); p; p = strchr(p + 1, '/')) {
-		*p = '\0';
-		if (mkdir(copy, 0700) < 0 && errno != EEXIST) {
-			struct stat st;
-			int code = -errno;
-
-			/* on the way there may be directories that cannot be written to */
-			if (stat(copy, &st) < 0 || !S_ISDIR(st.st_mode))
-				return code;
-		}
-		*p = '/';
-	}
-	return 0;
-}
-
 void dcp_cache_sweep(const char *path)
 {
 	dcp_auto_free char *copy = strdup(path);

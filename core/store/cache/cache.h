@@ -28,9 +28,6 @@ bool dcp_cache_trusts(const char *path, int fd);
 /* Is @path a file that is neither empty nor an index? Building one must not replace it. */
 bool dcp_cache_is_foreign(const char *path);
 
-/* Make the directories above @path, accessible to their owner only. */
-int dcp_cache_mkdirs(const char *path);
-
 /*
  * Become the only process that builds @path. Returns a descriptor for dcp_cache_unlock(), -EBUSY
  * when another process was still building it after lock_wait_ms, -ECANCELED, or what opening the

@@ -12,8 +12,8 @@
 #include "core/base/buf.h"
 #include "core/base/cleanup.h"
 #include "core/base/hash.h"
+#include "core/base/trim.h"
 #include "core/store/cache/cache.h"
-#include "core/store/cache/trim.h"
 #include "core/store/version/version.h"
 
 #define MAGIC 0x315450454b504344ull

@@ -19,11 +19,11 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
+#include "core/base/trim.h"
 #include "core/model/name.h"
 #include "core/origin/archive/inflate.h"
 #include "core/origin/dir/dir.h"
 #include "core/store/cache/cache.h"
-#include "core/store/cache/trim.h"
 #include "core/store/cache/unpack_int.h"
 #include "core/store/version/version.h"
 

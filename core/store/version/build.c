@@ -9,8 +9,8 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/trim.h"
 #include "core/store/cache/cache.h"
-#include "core/store/cache/trim.h"
 #include "core/store/index/index.h"
 #include "core/store/version/version_int.h"
 

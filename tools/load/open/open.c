@@ -11,6 +11,7 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
+#include "core/remote/disk.h"
 #include "core/store/io/queue.h"
 #include "core/store/layouts/layouts.h"
 #include "tools/load/cache.h"
@@ -290,6 +291,7 @@ static int take_config(struct dcpload *ck, const struct dcpload_config *config)
 		free(ck->cache);
 		ck->cache = NULL;
 	}
+	dcp_disk_use(ck->cache, 0);
 	ck->of.store = (struct dcp_store_opts){ .cache_dir = ck->cache, .counts = &ck->counts };
 	if (dcp_queue_create(&ck->of.store.queue) < 0)
 		ck->of.store.queue = NULL; /* reads then go one by one */

@@ -7,9 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/base/trim.h"
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"
-#include "core/store/cache/trim.h"
 #include "tests/unit/t/parse/dir.h"
 
 static void old_and_surplus_files_go(void **state)

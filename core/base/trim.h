@@ -16,6 +16,7 @@
 #define DCP_CACHE_INDEX_EXT ".dcpx"
 #define DCP_CACHE_UNPACKED_EXT ".bin"
 #define DCP_CACHE_KEPT_EXT ".kept"
+#define DCP_CACHE_BLOCKS_EXT ".blocks"
 
 struct dcp_trim {
 	const char *ext;  /* of the files: DCP_CACHE_INDEX_EXT, DCP_CACHE_UNPACKED_EXT */
@@ -24,6 +25,7 @@ struct dcp_trim {
 	unsigned days;    /* 0: whenever they were used */
 	bool counts;      /* nothing goes */
 	bool all;         /* all of them go, and what writers left, however young */
+	bool sparse; /* they have holes, which do not count; those that a process has a lock on stay */
 	/* Goes the file @name in the directory @dirfd for another reason? NULL: none does. */
 	bool (*goes)(void *ctx, int dirfd, const char *name);
 	void *ctx;
@@ -36,6 +38,9 @@ struct dcp_trimmed {
 
 /* What cannot be removed stays. 0, or what opening @dir gave. */
 int dcp_cache_trim(const char *dir, const struct dcp_trim *how, struct dcp_trimmed *out);
+
+/* Make the directories above @path, accessible to their owner only. */
+int dcp_cache_mkdirs(const char *path);
 
 /* The file open at @fd is used now. */
 void dcp_cache_use(int fd);

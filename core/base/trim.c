@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/store/cache/trim.h"
+#include "core/base/trim.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -18,10 +18,8 @@
 #include "core/base/clock.h"
 #include "core/base/sort.h"
 #include "core/base/text.h"
-#include "core/model/tensor.h"
-#include "core/origin/dir/dir.h"
 
-#define DAY_NS (86400ll * 1000000000)
+#define DAY_NS (86400 * DCP_NS_PER_S)
 
 struct kept {
 	char *name;
@@ -37,9 +35,24 @@ struct trimming {
 	struct dcp_buf list; /* struct kept */
 };
 
+static int64_t changed_ns(const struct stat *st)
+{
+	return st->st_mtim.tv_sec * DCP_NS_PER_S + st->st_mtim.tv_nsec;
+}
+
+/* Does a process hold a lock on the file @name? */
+static bool is_held(const struct trimming *t, const char *name)
+{
+	dcp_auto_fd int fd =
+		openat(t->dirfd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+
+	return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0;
+}
+
 static bool remove_file(const struct trimming *t, const char *name, uint64_t size)
 {
-	if (t->how->counts || unlinkat(t->dirfd, name, 0) < 0)
+	if (t->how->counts || (t->how->sparse && is_held(t, name)) ||
+	    unlinkat(t->dirfd, name, 0) < 0)
 		return false;
 	t->out->removed++;
 	t->out->freed += size;
@@ -62,30 +75,28 @@ static const char *end_of_owner(const struct trimming *t, const char *name)
 static bool is_locked(const struct trimming *t, const char *name, size_t n)
 {
 	char lock[NAME_MAX + 8];
-	dcp_auto_fd int fd = -1;
 
 	snprintf(lock, sizeof(lock), "%.*s.lock", (int)n, name);
-	fd = openat(t->dirfd, lock, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-	return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0;
+	return is_held(t, lock);
 }
 
 static void look_at(struct trimming *t, const char *name)
 {
-	struct dcp_file_id id = { 0 };
 	struct kept k = { .name = NULL };
 	const char *end;
 	struct stat st;
+	uint64_t size;
 
 	if (fstatat(t->dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
 		return;
-	dcp_file_id_from_stat(&st, &id);
+	size = t->how->sparse ? (uint64_t)st.st_blocks * 512 : (uint64_t)st.st_size;
 	end = end_of_owner(t, name);
-	if (end && (t->how->all || id.mtime_ns < t->now_ns - DAY_NS) &&
+	if (end && (t->how->all || changed_ns(&st) < t->now_ns - DAY_NS) &&
 	    !is_locked(t, name, (size_t)(end - name)))
-		remove_file(t, name, id.size);
+		remove_file(t, name, size);
 	if (!dcp_has_extension(name, t->how->ext))
 		return;
-	k = (struct kept){ strdup(name), id.size, id.mtime_ns };
+	k = (struct kept){ strdup(name), size, changed_ns(&st) };
 	if (k.name && dcp_buf_add(&t->list, &k, sizeof(k)) == 0) {
 		t->out->files++;
 		t->out->bytes += k.size;
@@ -123,23 +134,41 @@ int dcp_cache_trim(const char *dir, const struct dcp_trim *how, struct dcp_trimm
 {
 	struct trimming t = { how, out, -1, dcp_now_ns(CLOCK_REALTIME), DCP_BUF_INIT };
 	DIR *d = opendir(dir);
-	struct dcp_file_id id;
 	struct stat st;
 
 	*out = (struct dcp_trimmed){ 0 };
 	if (!d)
 		return -errno;
 	t.dirfd = dirfd(d);
-	if (how->keep && stat(how->keep, &st) == 0) { /* by the clock of the file system */
-		dcp_file_id_from_stat(&st, &id);
-		t.now_ns = id.mtime_ns;
-	}
+	if (how->keep && stat(how->keep, &st) == 0) /* by the clock of the file system */
+		t.now_ns = changed_ns(&st);
 	for (struct dirent *e; (e = readdir(d));)
 		look_at(&t, e->d_name);
 	DCP_SORT(DCP_ITEMS(t.list, struct kept), DCP_NITEMS(t.list, struct kept), by_use);
 	remove_some(&t, DCP_ITEMS(t.list, struct kept), DCP_NITEMS(t.list, struct kept));
 	dcp_buf_finish(&t.list);
 	closedir(d);
+	return 0;
+}
+
+int dcp_cache_mkdirs(const char *path)
+{
+	dcp_auto_free char *copy = strdup(path);
+
+	if (!copy)
+		return -ENOMEM;
+	for (char *p = strchr(copy + 1, '/'); p; p = strchr(p + 1, '/')) {
+		*p = '\0';
+		if (mkdir(copy, 0700) < 0 && errno != EEXIST) {
+			struct stat st;
+			int code = -errno;
+
+			/* on the way there may be directories that cannot be written to */
+			if (stat(copy, &st) < 0 || !S_ISDIR(st.st_mode))
+				return code;
+		}
+		*p = '/';
+	}
 	return 0;
 }
 

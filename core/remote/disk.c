@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/remote/disk.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "core/base/base.h"
+#include "core/base/cleanup.h"
+#include "core/base/clock.h"
+#include "core/base/endian.h"
+#include "core/base/hash.h"
+#include "core/base/trim.h"
+
+enum {
+	BLOCK = DCP_DISK_BLOCK,
+	PAGE = 4096,
+	HEAD = 64,
+	RECORD = 16,
+	STEP_MAX = 64 << 20, /* bytes that are written between two looks at the limits */
+	STEPS = 16,          /* but at least so many looks until the limit is reached */
+	FULL_MS = 2000,      /* between two looks where there was no room */
+	LEFT_FREE = 20,      /* one part of so many of the file system */
+};
+
+static const char magic[16] = "dcpfs blocks 1\n";
+
+static struct {
+	pthread_mutex_t lock;
+	char *dir;
+	uint64_t most;
+	bool never;
+	bool looked;
+	uint64_t used, since, limit; /* bytes at the last look, written since then, that fit */
+	int64_t full_ms;             /* no look before */
+} all = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+void dcp_disk_use(const char *cache, uint64_t most)
+{
+	pthread_mutex_lock(&all.lock);
+	free(all.dir);
+	if (!cache || all.never || asprintf(&all.dir, "%s/remote/", cache) < 0)
+		all.dir = NULL;
+	all.most = most ? most : DCP_DISK_MOST;
+	all.looked = false;
+	all.full_ms = 0;
+	pthread_mutex_unlock(&all.lock);
+}
+
+void dcp_disk_never(void)
+{
+	pthread_mutex_lock(&all.lock);
+	all.never = true;
+	pthread_mutex_unlock(&all.lock);
+	dcp_disk_use(NULL, 0);
+}
+
+/* ---- room; the lock is held ---- */
+
+static uint64_t step(void)
+{
+	return DCP_MAX(DCP_MIN(all.most / STEPS, (uint64_t)STEP_MAX), (uint64_t)BLOCK);
+}
+
+/* Bytes that may be written before too little of the file system is free. */
+static uint64_t spare(void)
+{
+	struct statvfs fs;
+	uint64_t keep;
+
+	if (statvfs(all.dir, &fs) < 0)
+		return 0;
+	keep = fs.f_blocks / LEFT_FREE;
+	return fs.f_bavail > keep ? (fs.f_bavail - keep) * fs.f_frsize : 0;
+}
+
+static void look(void)
+{
+	struct dcp_trim how = { .ext = DCP_CACHE_BLOCKS_EXT,
+				.most = all.most - DCP_MIN(all.most, step()),
+				.days = DCP_CACHE_DAYS,
+				.sparse = true };
+	struct dcp_trimmed out = { 0 };
+	uint64_t left;
+
+	dcp_cache_mkdirs(all.dir);
+	dcp_cache_trim(all.dir, &how, &out);
+	left = spare();
+	if (left < step()) {
+		how.most = out.bytes - DCP_MIN(out.bytes, step() - left);
+		dcp_cache_trim(all.dir, &how, &out);
+		left = spare();
+	}
+	all.used = out.bytes;
+	all.since = 0;
+	all.limit = DCP_MIN(all.most, out.bytes + left);
+	all.looked = true;
+}
+
+static bool fits(size_t n)
+{
+	return all.looked && all.used + all.since + n <= all.limit;
+}
+
+/* May @n bytes more be kept? */
+static bool take_room(size_t n)
+{
+	int64_t now = dcp_now_ms();
+	bool ok = false;
+
+	pthread_mutex_lock(&all.lock);
+	if (all.dir && now >= all.full_ms) {
+		if (!fits(n) || all.since + n > step())
+			look();
+		ok = fits(n);
+		if (ok)
+			all.since += n;
+		else
+			all.full_ms = now + FULL_MS;
+	}
+	pthread_mutex_unlock(&all.lock);
+	return ok;
+}
+
+/* ---- the file ---- */
+
+static char *path_of(const struct dcp_disk *d)
+{
+	char *path = NULL;
+
+	pthread_mutex_lock(&all.lock);
+	if (all.dir &&
+	    asprintf(&path, "%s%016llx%016llx%s", all.dir, (unsigned long long)d->id[0],
+		     (unsigned long long)d->id[1], DCP_CACHE_BLOCKS_EXT) < 0)
+		path = NULL;
+	pthread_mutex_unlock(&all.lock);
+	return path;
+}
+
+static uint64_t head_at(const struct dcp_disk *d)
+{
+	return (d->size + PAGE - 1) / PAGE * PAGE;
+}
+
+static uint64_t record_at(const struct dcp_disk *d, uint64_t number)
+{
+	return head_at(d) + HEAD + number * RECORD;
+}
+
+static uint64_t whole_size(const struct dcp_disk *d)
+{
+	return record_at(d, (d->size + BLOCK - 1) / BLOCK);
+}
+
+static void make_head(const struct dcp_disk *d, uint8_t head[HEAD])
+{
+	memset(head, 0, HEAD);
+	memcpy(head, magic, sizeof(magic));
+	dcp_store_le64(head + 16, d->id[0]);
+	dcp_store_le64(head + 24, d->id[1]);
+	dcp_store_le64(head + 32, d->size);
+	dcp_store_le64(head + 40, BLOCK);
+	dcp_store_le64(head + 48, dcp_hash64(head, 48));
+}
+
+/* Only this user's own file, of exactly this content. */
+static bool is_right(const struct dcp_disk *d, int fd)
+{
+	uint8_t want[HEAD], is[HEAD];
+	struct stat st;
+
+	make_head(d, want);
+	return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+	       (uint64_t)st.st_size == whole_size(d) &&
+	       pread(fd, is, HEAD, (off_t)head_at(d)) == HEAD && memcmp(is, want, HEAD) == 0;
+}
+
+/* While it is open it is not removed for want of room. Locks may not work there: nothing depends on that. */
+static int open_kept(const struct dcp_disk *d, const char *path)
+{
+	dcp_auto_fd int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+
+	if (fd >= 0)
+		flock(fd, LOCK_SH);
+	return fd >= 0 && is_right(d, fd) ? dcp_take_fd(&fd) : -1;
+}
+
+/* It gets its name when it is whole, unless another process was first. */
+static int make_kept(const struct dcp_disk *d, const char *path)
+{
+	dcp_auto_free char *temp = NULL;
+	dcp_auto_fd int fd = -1;
+	uint8_t head[HEAD];
+	bool ok;
+
+	if (asprintf(&temp, "%s.tmp-XXXXXX", path) < 0) {
+		temp = NULL;
+		return -1;
+	}
+	fd = mkostemp(temp, O_CLOEXEC); /* 0600 */
+	if (fd < 0)
+		return -1;
+	flock(fd, LOCK_SH);
+	make_head(d, head);
+	ok = ftruncate(fd, (off_t)whole_size(d)) == 0 &&
+	     pwrite(fd, head, HEAD, (off_t)head_at(d)) == HEAD;
+	if (ok && link(temp, path) < 0) {
+		ok = errno == EEXIST;
+		dcp_close_fd(&fd);
+		fd = ok ? open_kept(d, path) : -1;
+		if (ok && fd < 0)
+			unlink(path); /* damaged: the next writer makes it */
+	}
+	unlink(temp);
+	return ok ? dcp_take_fd(&fd) : -1;
+}
+
+bool dcp_disk_open(struct dcp_disk *d, const uint64_t id[2], uint64_t size)
+{
+	dcp_auto_free char *path = NULL;
+
+	*d = (struct dcp_disk){ .id = { id[0], id[1] }, .size = size, .fd = -1 };
+	if (!size || size > (uint64_t)INT64_MAX / 2)
+		return false;
+	path = path_of(d);
+	if (path)
+		d->fd = open_kept(d, path);
+	return path;
+}
+
+void dcp_disk_close(struct dcp_disk *d)
+{
+	if (d->fd >= 0 && d->used)
+		dcp_cache_use(d->fd);
+	dcp_close_fd(&d->fd);
+}
+
+/* ---- parts of blocks ---- */
+
+/* The part of a block that is there. */
+struct part {
+	uint32_t lo, hi; /* in the block; 0 0: none */
+	uint64_t hash;
+};
+
+static uint64_t hash_of(const struct dcp_disk *d, uint64_t number, const struct part *part,
+			const char *p)
+{
+	const uint64_t where[] = { d->id[0], d->id[1], number, part->lo, part->hi };
+
+	return dcp_hash64_more(dcp_hash64(p, part->hi - part->lo), where, sizeof(where));
+}
+
+static bool read_part(const struct dcp_disk *d, uint64_t number, struct part *out)
+{
+	uint8_t r[RECORD];
+
+	if (pread(d->fd, r, RECORD, (off_t)record_at(d, number)) != RECORD)
+		return false;
+	*out = (struct part){ dcp_load_le32(r), dcp_load_le32(r + 4), dcp_load_le64(r + 8) };
+	return out->lo < out->hi &&
+	       out->hi <= DCP_MIN(d->size - number * BLOCK, (uint64_t)BLOCK);
+}
+
+/* Its bytes, to where they lie in @block. */
+static bool read_bytes(const struct dcp_disk *d, uint64_t number, const struct part *part,
+		       char *block)
+{
+	size_t n = part->hi - part->lo;
+
+	return pread(d->fd, block + part->lo, n, (off_t)(number * BLOCK + part->lo)) ==
+		       (ssize_t)n &&
+	       hash_of(d, number, part, block + part->lo) == part->hash;
+}
+
+size_t dcp_disk_read(struct dcp_disk *d, uint64_t off, uint64_t n, char *block, const char **p)
+{
+	uint64_t number = off / BLOCK;
+	uint32_t in = (uint32_t)(off % BLOCK);
+	struct part part;
+
+	if (d->fd < 0 || !read_part(d, number, &part) || in < part.lo || in >= part.hi ||
+	    !read_bytes(d, number, &part, block))
+		return 0;
+	d->used = true;
+	*p = block + in;
+	return (size_t)DCP_MIN(n, (uint64_t)(part.hi - in));
+}
+
+/* What is there already and @part, which lies in @block, as one part, if they meet: then that is in @block. */
+static void grow(const struct dcp_disk *d, uint64_t number, struct part *part, char *block)
+{
+	dcp_auto_free char *old = NULL;
+	struct part is;
+
+	if (!read_part(d, number, &is) || is.hi < part->lo || is.lo > part->hi ||
+	    (is.lo >= part->lo && is.hi <= part->hi))
+		return;
+	old = malloc(BLOCK);
+	if (!old || !read_bytes(d, number, &is, old))
+		return;
+	if (is.lo < part->lo)
+		memcpy(block + is.lo, old + is.lo, part->lo - is.lo);
+	if (is.hi > part->hi)
+		memcpy(block + part->hi, old + part->hi, is.hi - part->hi);
+	part->lo = DCP_MIN(part->lo, is.lo);
+	part->hi = DCP_MAX(part->hi, is.hi);
+}
+
+/* Of threads too, since each opens the file by itself. */
+static void lock_record(const struct dcp_disk *d, uint64_t number, short type)
+{
+	struct flock l = { .l_type = type,
+			   .l_whence = SEEK_SET,
+			   .l_start = (off_t)record_at(d, number),
+			   .l_len = RECORD };
+
+	fcntl(d->fd, F_OFD_SETLKW, &l);
+}
+
+static void write_part(const struct dcp_disk *d, uint64_t number, struct part part, char *block)
+{
+	uint8_t r[RECORD];
+
+	lock_record(d, number, F_WRLCK);
+	if (part.hi - part.lo < BLOCK)
+		grow(d, number, &part, block);
+	part.hash = hash_of(d, number, &part, block + part.lo);
+	dcp_store_le32(r, part.lo);
+	dcp_store_le32(r + 4, part.hi);
+	dcp_store_le64(r + 8, part.hash);
+	if (pwrite(d->fd, block + part.lo, part.hi - part.lo,
+		   (off_t)(number * BLOCK + part.lo)) == (ssize_t)(part.hi - part.lo) &&
+	    pwrite(d->fd, r, RECORD, (off_t)record_at(d, number)) != RECORD)
+		errno = 0; /* what is there is told by its hash */
+	lock_record(d, number, F_UNLCK);
+}
+
+void dcp_disk_write(struct dcp_disk *d, uint64_t number, uint32_t lo, uint32_t hi, char *block)
+{
+	if (lo >= hi || !take_room(hi - lo))
+		return;
+	if (d->fd < 0) {
+		dcp_auto_free char *path = path_of(d);
+
+		d->fd = path ? make_kept(d, path) : -1;
+	}
+	if (d->fd < 0)
+		return;
+	write_part(d, number, (struct part){ lo, hi, 0 }, block);
+	d->used = true;
+}
