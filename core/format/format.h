@@ -62,6 +62,17 @@ struct dcp_load {
 	bool is_part; /* the part's name is put before all keys: a file that is one value has "" */
 };
 
+/*
+ * The name of an entry by which a family is known where nothing of it was found that can be read. A glob with FNM_EXTMATCH;
+ * with a slash it is a directory in a directory.
+ */
+struct dcp_mark {
+	const char *glob, *what; /* "a DeepSpeed checkpoint" */
+	const char *
+		todo; /* NULL: dcpfs reads the family, but something is missing here, or it lies deeper */
+	bool general; /* other families have such files, too: the worst guess */
+};
+
 struct dcp_format {
 	const char *name; /* kept in indexes and shown to people: never reuse one */
 	const char *what; /* for help and messages: "torch.distributed.checkpoint" */
@@ -71,6 +82,8 @@ struct dcp_format {
 	 * no other family has one, and never parts.
 	 */
 	bool shy;
+
+	const struct dcp_mark *marks; /* the last has no glob; NULL: none */
 
 	/* Its parts are checkpoints of other families: probe() and load() call those. */
 	bool composite;
@@ -140,6 +153,9 @@ void dcp_load_progress(const struct dcp_load *in, uint64_t done, uint64_t total,
 
 /* In probe order, NULL at the end. */
 extern const struct dcp_format *const dcp_formats[];
+
+/* Of families that are not read; the last has no glob. */
+extern const struct dcp_mark dcp_foreign[];
 
 /* The first family of @all except @but that says YES to @dir, or else the first that says
  * INCOMPLETE or MANY; NULL: none knows it. */

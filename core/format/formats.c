@@ -47,38 +47,14 @@ const struct dcp_format dcp_format_numpy = {
 	.probe = probe_numpy,
 	.group = dcp_numpy_group,
 	.load = dcp_numpy_load,
+	.marks =
+		(const struct dcp_mark[]){
+			{ "@(*.npz|*.npy)",
+			  "a directory of more than numpy arrays (name the file that is meant)",
+			  .general = true },
+			{ 0 },
+		},
 };
 
-/*
- * Composer, the megatron rows and parts come first because they take only what has their marks
- * beside something else: a DCP directory with a meta.pt is parts', a DCP directory is not.
- * Paddle's plain files go before torch's: its trainers leave a training_args.bin beside them.
- * torch_bin comes after torch_hf: where both containers hold a model, it is the same one. torch_save
- * near the end: it takes any file that torch.save may have written; pickle only what has no
- * other name.
- */
-/* clang-format off */
-const struct dcp_format *const dcp_formats[] = {
-	&dcp_format_composer,
-	&dcp_format_megatron,
-	&dcp_format_megatron_legacy,
-	&dcp_format_torch_items, /* before safetensors: its consolidated twin stands beside it */
-	&dcp_format_parts,
-	&dcp_format_torch_dcp,
-	&dcp_format_torch_dcp_local,
-	&dcp_format_paddle_dist, /* before safetensors, which its data files may be */
-	&dcp_format_paddle_parts,
-	&dcp_format_torch_hf,
-	&dcp_format_paddle_plain,
-	&dcp_format_torch_bin,
-	&dcp_format_torch_ranks,
-	/* A converted checkpoint holds model files too, and both hold torch.save files. */
-	&dcp_format_deepspeed_universal,
-	&dcp_format_deepspeed,
-	&dcp_format_archive,
-	&dcp_format_torch_save,
-	&dcp_format_pickle,
-	&dcp_format_numpy, /* last: arrays also lie beside checkpoints of others */
-	NULL,
-};
-/* clang-format on */
+#define ROW(name) &dcp_format_##name,
+const struct dcp_format *const dcp_formats[] = { DCP_FAMILIES(ROW) NULL };

@@ -5,25 +5,47 @@
 #pragma once
 #include "core/format/format.h"
 
-extern const struct dcp_format dcp_format_deepspeed;
-extern const struct dcp_format dcp_format_deepspeed_universal;
-extern const struct dcp_format dcp_format_archive;
-extern const struct dcp_format dcp_format_composer;
-extern const struct dcp_format dcp_format_megatron;
-extern const struct dcp_format dcp_format_megatron_legacy;
-extern const struct dcp_format dcp_format_numpy;
-extern const struct dcp_format dcp_format_paddle_dist;
-extern const struct dcp_format dcp_format_paddle_parts;
-extern const struct dcp_format dcp_format_paddle_plain;
-extern const struct dcp_format dcp_format_parts;
-extern const struct dcp_format dcp_format_pickle;
-extern const struct dcp_format dcp_format_torch_bin;
-extern const struct dcp_format dcp_format_torch_dcp;
-extern const struct dcp_format dcp_format_torch_dcp_local;
-extern const struct dcp_format dcp_format_torch_hf;
-extern const struct dcp_format dcp_format_torch_items;
-extern const struct dcp_format dcp_format_torch_ranks;
-extern const struct dcp_format dcp_format_torch_save;
+/*
+ * All families, in the order in which they are asked.
+ *
+ * Composer, the megatron rows and parts come first because they take only what has their marks
+ * beside something else: a DCP directory with a meta.pt is parts', a DCP directory is not.
+ * Paddle's plain files go before torch's: its trainers leave a training_args.bin beside them.
+ * torch_bin comes after torch_hf: where both containers hold a model, it is the same one. torch_save
+ * near the end: it takes any file that torch.save may have written; pickle only what has no
+ * other name.
+ * torch_items goes before safetensors, whose consolidated twin stands beside it; so does paddle_dist, whose data files
+ * may be safetensors. deepspeed_universal goes before deepspeed: a converted checkpoint holds model files, too. numpy is
+ * last: arrays also lie beside checkpoints of others.
+ *
+ * A family of one file, NAME.c, is built by its row here alone.
+ */
+/* clang-format off */
+#define DCP_FAMILIES(row) \
+	row(composer) \
+	row(megatron) \
+	row(megatron_legacy) \
+	row(torch_items) \
+	row(parts) \
+	row(torch_dcp) \
+	row(torch_dcp_local) \
+	row(paddle_dist) \
+	row(paddle_parts) \
+	row(torch_hf) \
+	row(paddle_plain) \
+	row(torch_bin) \
+	row(torch_ranks) \
+	row(deepspeed_universal) \
+	row(deepspeed) \
+	row(archive) \
+	row(torch_save) \
+	row(pickle) \
+	row(numpy)
+/* clang-format on */
+
+#define DCP_FAMILY(name) extern const struct dcp_format dcp_format_##name;
+DCP_FAMILIES(DCP_FAMILY)
+#undef DCP_FAMILY
 
 /* Families that hold checkpoints of others are handed the table; their rows are in formats.c. */
 enum dcp_match dcp_parts_probe(dcp_families all, const struct dcp_dir *dir, char *why,

@@ -71,6 +71,9 @@ def lost_sources(root, sources):
     bad, builds = [], {}
     for rel in tree.select(root, "meson.build"):
         builds[rel] = re.sub(r"#[^\n]*", "", tree.text(root, rel))
+    if "core/format/meson.build" in builds:     # builds what a row of formats.h names
+        rows = re.findall(r"^\s*row\((\w+)\)", tree.text(root, "core/format/formats.h"), re.M)
+        builds["core/format/meson.build"] += "".join(f"'{r}.c'" for r in rows)
     for rel in sources:
         parts = rel.split("/")
         near = [("/".join(parts[:i] + ["meson.build"]), "/".join(parts[i:])) for i in range(len(parts))]

@@ -223,4 +223,10 @@ const struct dcp_format dcp_format_torch_dcp = {
 	.apart = true,
 	.commit_file = commit_file,
 	.load = load,
+	.marks =
+		(const struct dcp_mark[]){
+			{ "*.distcp", "a part of a torch.distributed.checkpoint",
+			  .general = true },
+			{ 0 },
+		},
 };

@@ -168,4 +168,12 @@ const struct dcp_format dcp_format_deepspeed = {
 	.probe = probe,
 	.committed = dcp_ds_committed,
 	.load = load,
+	.marks =
+		(const struct dcp_mark[]){
+			{ "zero_to_fp32.py", "a DeepSpeed checkpoint" },
+			{ "*zero_pp_rank_*_optim_states.pt", "a DeepSpeed ZeRO checkpoint" },
+			{ "mp_rank_*_model_states.pt", "a DeepSpeed checkpoint" },
+			{ "global_step*", "a DeepSpeed or verl checkpoint" },
+			{ 0 },
+		},
 };

@@ -233,4 +233,10 @@ const struct dcp_format dcp_format_torch_bin = {
 	.probe = probe,
 	.commit_file = commit_file,
 	.load = load,
+	.marks =
+		(const struct dcp_mark[]){
+			{ "pytorch_model*.bin", "a directory of torch.save files",
+			  .general = true },
+			{ 0 },
+		},
 };

@@ -285,4 +285,10 @@ const struct dcp_format dcp_format_torch_hf = {
 	.apart = true,
 	.commit_file = commit_file,
 	.load = load,
+	.marks =
+		(const struct dcp_mark[]){
+			{ "@(*.safetensors|*.safetensors.index.json)",
+			  "a directory of safetensors files", .general = true },
+			{ 0 },
+		},
 };

@@ -170,4 +170,12 @@ const struct dcp_format dcp_format_megatron_legacy = {
 	.what = "Megatron-LM mp_rank directories",
 	.probe = probe,
 	.load = load,
+	.marks =
+		(const struct dcp_mark[]){
+			{ "latest_checkpointed_iteration.txt",
+			  "a Megatron-LM run without its iterations" },
+			{ "mp_rank*(_+([0-9]))",
+			  "a Megatron-LM checkpoint without model_optim_rng.pt" },
+			{ 0 },
+		},
 };

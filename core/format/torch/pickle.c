@@ -204,4 +204,10 @@ const struct dcp_format dcp_format_pickle = {
 	.probe = probe,
 	.begins = begins,
 	.load = load,
+	.marks =
+		(const struct dcp_mark[]){
+			{ "@(*.pkl|*.pickle)", "a directory of pickles: name one of them",
+			  .general = true },
+			{ 0 },
+		},
 };

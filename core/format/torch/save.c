@@ -116,4 +116,10 @@ const struct dcp_format dcp_format_torch_save = {
 	.group = group,
 	.begins = begins,
 	.load = load,
+	.marks =
+		(const struct dcp_mark[]){
+			{ "@(*.pt|*.pth|*.ckpt)", "a directory of torch.save files",
+			  .general = true },
+			{ 0 },
+		},
 };

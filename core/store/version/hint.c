@@ -16,79 +16,9 @@
 
 enum { MAX_LOOKED_AT = 1000 };
 
-#define ZARR "open it with zarr or tensorstore and save safetensors"
-#define JAX "save it in JAX as safetensors (safetensors.flax.save_file), or as torch DCP"
-
-/*
- * Names that give away what dcpfs does not show, or a part of what it does. Where two fit, the
- * first is the better guess; one with a slash is a path. What to do stands where there is something to do; NULL: dcpfs
- * reads this family, but here something of it is missing or it stands deeper.
- */
-static const struct family {
-	const char *glob, *what, *todo;
-} families[] = {
-	{ "model/pp_00", "a fairseq2 checkpoint",
-	  "load it in fairseq2 and save the model's state_dict with torch.save or "
-	  "safetensors" },
-	{ "*.tensors", "a model of tensorizer (CoreWeave)",
-	  "load it with tensorizer.TensorDeserializer and save a state_dict of it as "
-	  "safetensors" },
-	{ "zero_to_fp32.py", "a DeepSpeed checkpoint", NULL },
-	{ "*zero_pp_rank_*_optim_states.pt", "a DeepSpeed ZeRO checkpoint", NULL },
-	{ "mp_rank_*_model_states.pt", "a DeepSpeed checkpoint", NULL },
-	{ "global_step*", "a DeepSpeed or verl checkpoint", NULL },
-	{ "latest_checkpointed_iteration.txt", "a Megatron-LM run without its iterations",
-	  NULL },
-	{ "mp_rank_*", "a Megatron-LM checkpoint without model_optim_rng.pt", NULL },
-	{ "*.pdparams", "a Paddle checkpoint", NULL },
-	{ "_CHECKPOINT_METADATA", "an Orbax checkpoint", JAX },
-	{ "ocdbt.process_*", "an Orbax checkpoint (OCDBT)", JAX },
-	{ "_METADATA", "an Orbax checkpoint", JAX },
-	{ "manifest.ocdbt", "a TensorStore OCDBT database (Orbax)", JAX },
-	{ "*.orbax-checkpoint-tmp*", "an Orbax checkpoint that was not finished", JAX },
-	{ ".snapshot_metadata", "a torchsnapshot checkpoint",
-	  "restore it with torchsnapshot and save it as torch DCP" },
-	{ "@(zarr.json|.zgroup)", "a Zarr store", ZARR },
-	{ ".zarray", "one array of a Zarr store (TensorStore)", ZARR },
-	{ "@(.zmetadata|*.zarr)", "a Zarr store", ZARR },
-	{ "*.gguf", "a GGUF model of llama.cpp", "take the safetensors it was converted from" },
-	{ "*.ggml", "a GGML model of llama.cpp", "take the safetensors it was converted from" },
-	{ "saved_model.pb", "a TensorFlow SavedModel",
-	  "load it in TensorFlow and save its variables as safetensors" },
-	{ "@(*.data-00000-of-*|*.ckpt.index|*.ckpt-[0-9]*.index)", "a TensorFlow checkpoint",
-	  "load it in TensorFlow and save its variables as safetensors" },
-	{ "*.keras", "a Keras model", "load it in Keras and save its weights as safetensors" },
-	{ "@(*.h5|*.hdf5)", "a HDF5 file (Keras)",
-	  "load it in Keras or h5py and save safetensors" },
-	{ "*.onnx", "an ONNX model: a program, not a checkpoint",
-	  "take the weights it was made of" },
-	{ "*.onnx_data", "data of an ONNX model", "take the weights it was made of" },
-	{ "*.pte", "an ExecuTorch program", "take the state_dict it was exported from" },
-	{ "*.ptl", "a TorchScript program (PyTorch Mobile)",
-	  "load it with torch.jit.load and save its state_dict with torch.save" },
-	{ "*.pt2", "an exported program (torch.export)",
-	  "load it with torch.export.load and save its state_dict with torch.save" },
-	{ "*.tflite", "a TensorFlow Lite program", "take the weights it was made of" },
-	{ "@(*.mlmodel|*.mlpackage)", "a Core ML program", "take the weights it was made of" },
-	{ "@(*.engine|*.plan)", "a TensorRT engine", "take the weights it was built from" },
-	{ "*.msgpack", "a Flax checkpoint (msgpack)", JAX },
-	{ "*.caffemodel", "a Caffe model", "convert it to PyTorch and save that" },
-	{ "*.params", "an MXNet checkpoint", "load it in MXNet and save numpy arrays" },
-	{ "*.mar", "a TorchServe archive", "unpack it: it is a zip file" },
-	{ "*.llamafile", "a llamafile program", "take the safetensors it was converted from" },
-	{ "@(*.npz|*.npy)",
-	  "a directory of more than numpy arrays (name the file that is meant)", NULL },
-	{ "@(*.safetensors|*.safetensors.index.json)", "a directory of safetensors files",
-	  NULL },
-	{ "pytorch_model*.bin", "a directory of torch.save files", NULL },
-	{ "*.distcp", "a part of a torch.distributed.checkpoint", NULL },
-	{ "@(*.pt|*.pth|*.ckpt)", "a directory of torch.save files", NULL },
-	{ "@(*.pkl|*.pickle)", "a directory of pickles: name one of them", NULL },
-};
-
-static bool is_path(const struct family *f)
+static bool is_path(const struct dcp_mark *m)
 {
-	return strchr(f->glob, '/') != NULL;
+	return strchr(m->glob, '/') != NULL;
 }
 
 /* @path is "DIRECTORY/DIRECTORY". */
@@ -104,29 +34,43 @@ static bool has_path(const struct dcp_dir *dir, const char *path)
 	return dcp_dir_has_dir(&sub, slash + 1);
 }
 
-/* The family whose mark lies in @dir, and that name; NULL. */
-static const struct family *family_of(const struct dcp_dir *dir, const char **mark)
+/* The first of @marks that lies in @dir, and its name there; NULL. */
+static const struct dcp_mark *find_mark(const struct dcp_mark *marks, bool general,
+					const struct dcp_dir *dir, const char **name)
 {
-	for (size_t f = 0; f < DCP_LEN(families); f++) {
-		*mark = families[f].glob;
-		if (is_path(&families[f])) {
-			if (has_path(dir, families[f].glob))
-				return &families[f];
+	for (const struct dcp_mark *m = marks; m && m->glob; m++) {
+		*name = m->glob;
+		if (m->general != general)
 			continue;
-		}
-		for (size_t i = 0; i < dir->n; i++)
-			if (!fnmatch(families[f].glob, dir->entries[i].name, FNM_EXTMATCH)) {
-				*mark = dir->entries[i].name;
-				return &families[f];
+		if (is_path(m) && has_path(dir, m->glob))
+			return m;
+		for (size_t i = 0; i < dir->n && !is_path(m); i++)
+			if (!fnmatch(m->glob, dir->entries[i].name, FNM_EXTMATCH)) {
+				*name = dir->entries[i].name;
+				return m;
 			}
 	}
 	return NULL;
 }
 
+/* The mark of a family in @dir, and its name there; NULL. */
+static const struct dcp_mark *family_of(const struct dcp_dir *dir, const char **name)
+{
+	const struct dcp_mark *m = NULL;
+
+	for (int general = 0; !m && general < 2; general++) {
+		for (size_t i = 0; !m && dcp_formats[i]; i++)
+			m = find_mark(dcp_formats[i]->marks, general, dir, name);
+		if (!m)
+			m = find_mark(dcp_foreign, general, dir, name);
+	}
+	return m;
+}
+
 bool dcp_scan_is_foreign(const struct dcp_dir *dir)
 {
 	const char *mark;
-	const struct family *f = family_of(dir, &mark);
+	const struct dcp_mark *f = family_of(dir, &mark);
 
 	return f && is_path(f);
 }
@@ -134,7 +78,7 @@ bool dcp_scan_is_foreign(const struct dcp_dir *dir)
 bool dcp_scan_family(const struct dcp_dir *dir, char *why, size_t n)
 {
 	const char *mark;
-	const struct family *f = family_of(dir, &mark);
+	const struct dcp_mark *f = family_of(dir, &mark);
 
 	if (!f || !f->todo)
 		return false;
@@ -188,7 +132,7 @@ struct hunt {
 	char *name;
 	const struct dcp_format *format;
 	char *other; /* of a directory of another family */
-	const struct family *family;
+	const struct dcp_mark *family;
 	char *shut; /* the first directory that one may not read */
 };
 
@@ -250,7 +194,7 @@ static void put_known(struct dcp_buf *b)
 }
 
 /* ": " and what to do about a family that is not shown, or why one that could be is not. */
-static void put_todo(struct dcp_buf *b, const struct family *f)
+static void put_todo(struct dcp_buf *b, const struct dcp_mark *f)
 {
 	if (f->todo)
 		dcp_buf_printf(b, ", which dcpfs does not read: %s", f->todo);
@@ -280,7 +224,7 @@ static const char *way_out(const struct dcp_dir *dir)
 static void explain(struct dcp_buf *b, const struct dcp_dir *dir, const struct hunt *h)
 {
 	const char *mark;
-	const struct family *family = family_of(dir, &mark);
+	const struct dcp_mark *family = family_of(dir, &mark);
 
 	if (family && !(h->path && !family->todo)) {
 		dcp_buf_printf(b, "is %s, by its %.60s", family->what, mark);
@@ -310,7 +254,7 @@ static void explain(struct dcp_buf *b, const struct dcp_dir *dir, const struct h
 int dcp_scan_explain_part(const struct dcp_dir *dir, struct dcp_err *err)
 {
 	const char *slash = strrchr(dir->path, '/'), *mark;
-	const struct family *family = family_of(dir, &mark);
+	const struct dcp_mark *family = family_of(dir, &mark);
 	int n = slash > dir->path ? (int)(slash - dir->path) : 1;
 	const struct dcp_format *format = NULL;
 	enum dcp_match match = DCP_MATCH_NO;

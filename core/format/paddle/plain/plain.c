@@ -198,4 +198,9 @@ const struct dcp_format dcp_format_paddle_plain = {
 	.probe = probe,
 	.group = group,
 	.load = load,
+	.marks =
+		(const struct dcp_mark[]){
+			{ "*.pdparams", "a Paddle checkpoint" },
+			{ 0 },
+		},
 };
