@@ -450,6 +450,60 @@ def flipped_bits_and_swapped_tensors_are_found():
     equal(run("verify", top.parent, "--check", record).returncode, OK, "mended")
 
 
+# ---- find, du ----
+
+def tensors_are_found_by_what_they_are():
+    nan = struct.pack("<4f", 1, math.nan, 2, 3)
+    for version, w in ("step-1", 1.0), ("step-2", 2.0):
+        write(SCRATCH / "find" / version / "model.safetensors",
+              {"a.w": ("F32", [2, 2], struct.pack("<4f", w, 1, 2, 3)), "a.b": ("BF16", [4], bytes(8)), "nan": ("F32", [4], nan),
+               "e.0.w": ("F8_E4M3", [2, 3, 4], bytes(24)), "s": ("I64", [], bytes(8)),
+               **({"new": ("U8", [1], b"x")} if version == "step-2" else {})})
+    top = SCRATCH / "find"
+
+    def found(*words):
+        got = run("find", "-1", *words, top)
+        equal(got.returncode, OK if got.stdout else NO, f"find {words}: {got.stderr.decode()}")
+        return got.stdout.decode().split()
+
+    every = ["a.b", "a.w", "e.0.w", "nan", "new", "s"]
+    for words, want in (((), every), (("--dtype", "bf16"), ["a.b"]), (("--dtype", "F8*", "--dtype", "I64"), ["e.0.w", "s"]),
+                        (("--shape", "[*, 2]"), ["a.w"]), (("--shape", "[4]"), ["a.b", "nan"]), (("--shape", "[...]"), every),
+                        (("--shape", "[..., 4]"), ["a.b", "e.0.w", "nan"]), (("--shape", "2..3,..."), ["a.w", "e.0.w"]),
+                        (("--shape", "[2, ..., 3, ...]"), ["e.0.w"]), (("--shape", "[]"), ["s"]), (("--shape", "*,3..,..4"), ["e.0.w"]),
+                        (("--least", "16"), ["a.w", "e.0.w", "nan"]), (("--most", "8"), ["a.b", "new", "s"]), (("--nan",), ["nan"]),
+                        (("--keys", "a", "--nan"), []), (("--regex", r"e\.\d+"), ["e.0.w"]), (("--keys", "a"), ["a.b", "a.w"]),
+                        (("--changed-since", "1"), ["a.w", "new"]), (("--changed-since", "2"), []),
+                        (("--changed-since", "1", "--dtype", "F32"), ["a.w"])):
+        equal(found(*words), want, f"find {words}")
+    equal(data("find", "--json", "--keys", "e", top), [{"key": "e.0.w", "dtype": "F8_E4M3", "shape": "[2, 3, 4]", "nbytes": 24}], "JSON")
+    for bad in "[x]", "[1,]", "..", "[1 2]", "[-1]":
+        fails(USAGE, "--shape", "find", "--shape", bad, top)
+    fails(USAGE, "--regex", "find", "--regex", "(?=x)", top)
+    fails(NO, "", "find", "--changed-since", "7", top)
+
+
+def bytes_are_counted_by_prefix_dtype_and_file():
+    raw = RNG.bytes(64)
+    for shard, keys in ("1", ("a.x", "a.y")), ("2", ("b.x",)):
+        write(SCRATCH / "du" / f"model-0000{shard}-of-00002.safetensors", {k: ("F32", [16], raw if k != "a.y" else raw[::-1]) for k in keys})
+    (SCRATCH / "du" / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": {
+        "a.x": "model-00001-of-00002.safetensors", "a.y": "model-00001-of-00002.safetensors", "b.x": "model-00002-of-00002.safetensors"}}))
+    for f in (SCRATCH / "du").iterdir():
+        os.utime(f, (1e9, 1e9))
+
+    def rows(*words):
+        return {r["name"]: (r["tensors"], r["nbytes"], r["unique"]) for r in data("du", "--json", *words, SCRATCH / "du")}
+
+    equal(rows(), {"a": (2, 128, 128), "b": (1, 64, 64)}, "by prefix")
+    equal(run("verify", SCRATCH / "du").returncode, OK, "verify")
+    equal(rows(), {"a": (2, 128, 128), "b": (1, 64, 0)}, "digests are known")
+    equal(rows("--depth", "2"), {"a.x": (1, 64, 64), "a.y": (1, 64, 64), "b.x": (1, 64, 0)}, "--depth")
+    equal(rows("--by", "dtype"), {"F32": (3, 192, 128)}, "by dtype")
+    equal(rows("--by", "file"), {"model-00001-of-00002.safetensors": (2, 128, 128), "model-00002-of-00002.safetensors": (1, 64, 0)}, "by file")
+    check(b"192 B, of which 128 B are unique" in run("du", SCRATCH / "du").stdout, "the sum")
+
+
 print(f"seed {SEED}")
 every_dtype_has_numpys_numbers()
 second_call_reads_nothing_and_sees_changes()
@@ -465,4 +519,6 @@ known_digests_spare_reading()
 what_cannot_be_read_is_said()
 record_is_the_same_for_any_format_and_sharding()
 flipped_bits_and_swapped_tensors_are_found()
+tensors_are_found_by_what_they_are()
+bytes_are_counted_by_prefix_dtype_and_file()
 finish()

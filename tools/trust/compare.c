@@ -167,3 +167,8 @@ int compare_run(struct comparing *w)
 		dcp_buf_finish(&digests[s]);
 	return rc;
 }
+
+int compare_by_name(const void *a, const void *b)
+{
+	return strcmp(((const struct pair *)a)->name, ((const struct pair *)b)->name);
+}

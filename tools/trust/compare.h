@@ -48,3 +48,5 @@ struct comparing {
 
 /* Fill the fields from pairs on. -ENOMEM. */
 int compare_run(struct comparing *w);
+/* Order of pairs. */
+int compare_by_name(const void *a, const void *b);

@@ -132,11 +132,6 @@ static int compare_objects(struct differing *w)
 
 /* ---- groups ---- */
 
-static int by_name(const void *a, const void *b)
-{
-	return strcmp(((const struct pair *)a)->name, ((const struct pair *)b)->name);
-}
-
 static int group(struct differing *w)
 {
 	size_t n = 0;
@@ -151,7 +146,7 @@ static int group(struct differing *w)
 			return -ENOMEM;
 	}
 	if (w->c.n)
-		qsort(w->c.pairs, w->c.n, sizeof(*w->c.pairs), by_name);
+		qsort(w->c.pairs, w->c.n, sizeof(*w->c.pairs), compare_by_name);
 	for (size_t i = 0; i < w->c.n; i++) {
 		struct pair *p = &w->c.pairs[i], *to = n ? &w->c.pairs[n - 1] : NULL;
 

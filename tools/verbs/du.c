@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/text.h"
+#include "tools/cmd.h"
+#include "tools/out.h"
+#include "tools/pick.h"
+#include "tools/trust/kept.h"
+#include "tools/trust/walk.h"
+
+enum by { BY_PREFIX, BY_DTYPE, BY_FILE };
+static const char *const bys[] = { "prefix", "dtype", "file", NULL };
+
+struct du_opts {
+	int form, by;
+	uint64_t depth;
+	struct opt_texts keys;
+	struct pick_opts pick;
+};
+
+static const struct opt opts[] = {
+	WALK_OPT_KEYS(struct du_opts),
+	{ 0, "by", "WHAT", "one row for each prefix (default), dtype or file", OPT_CHOICE,
+	  .off = offsetof(struct du_opts, by), .choices = bys },
+	{ 'd', "depth", "N", "parts of the key that a prefix has; default 1", OPT_UINT,
+	  .off = offsetof(struct du_opts, depth), .def = 1 },
+	PICK_OPT_VERSION,
+	PICK_OPTS(struct du_opts),
+	PICK_OPTS_HF(struct du_opts),
+	PICK_OPT_PARTIAL(struct du_opts),
+	PICK_OPT_JSON(struct du_opts),
+	PICK_OPT_TSV(struct du_opts),
+	OPT_END
+};
+
+static const struct opt_operand operands[] = { PICK_OPERANDS, { 0 } };
+
+struct row {
+	const char *name;
+	uint64_t tensors, nbytes, unique; /* unique: of what has no equal before it */
+};
+
+struct counting {
+	const struct du_opts *o;
+	struct pick p;
+	struct walk_keys keys;
+	bool *again;      /* a key whose bytes are those of an earlier one */
+	uint64_t unknown; /* tensors without a known digest */
+	struct dcp_buf rows;
+	struct dcp_arena arena;
+	struct out out;
+};
+
+/* ---- equal tensors ---- */
+
+struct content {
+	const char *digest;
+	size_t key;
+};
+
+static int by_digest(const void *a, const void *b)
+{
+	const struct content *x = a, *y = b;
+	int order = strcmp(x->digest, y->digest);
+
+	return order ? order : (x->key > y->key) - (x->key < y->key);
+}
+
+/* Tied ones are known; others are equal if dcpfs verify has left digests, and they are. */
+static int find_again(struct counting *w)
+{
+	dcp_auto_buf struct dcp_buf kept = DCP_BUF_INIT, all = DCP_BUF_INIT;
+	const struct walk_key *k = WALK_KEYS(&w->keys);
+	int rc = kept_read(w->p.ck.v, "digests", sizeof(struct kept_digest), &kept);
+
+	w->again = calloc(WALK_NKEYS(&w->keys) + 1, sizeof(*w->again));
+	if (!w->again)
+		return -ENOMEM;
+	for (size_t i = 0; i < WALK_NKEYS(&w->keys); i++) {
+		const struct kept_digest *d = kept_at(&kept, sizeof(*d), &k[i]);
+		struct content c = { d ? d->text : NULL, i };
+
+		w->again[i] = k[i].alias_of && !w->o->keys.n;
+		w->unknown += !d && !w->again[i];
+		if (d && !w->again[i])
+			dcp_buf_add(&all, &c, sizeof(c));
+	}
+	if (all.n)
+		qsort(all.p, DCP_NITEMS(all, struct content), sizeof(struct content),
+		      by_digest);
+	for (size_t i = 1; i < DCP_NITEMS(all, struct content); i++) {
+		const struct content *c = &DCP_ITEMS(all, struct content)[i];
+
+		w->again[c->key] = strcmp(c[-1].digest, c->digest) == 0;
+	}
+	return rc < 0 ? rc : dcp_buf_error(&all);
+}
+
+/* ---- rows ---- */
+
+static int add(struct counting *w, const char *name, size_t n, uint64_t nbytes, bool again)
+{
+	struct row r = { dcp_arena_strndup(&w->arena, name, n), 1, nbytes, again ? 0 : nbytes };
+
+	dcp_buf_add(&w->rows, &r, sizeof(r));
+	return r.name ? dcp_buf_error(&w->rows) : -ENOMEM;
+}
+
+static size_t prefix_of(const char *key, uint64_t depth)
+{
+	size_t n = 0;
+
+	for (uint64_t i = 0; key[n]; n++)
+		if ((key[n] == '.' || key[n] == '/') && ++i >= depth)
+			break;
+	return n;
+}
+
+/* The bytes that each file stores of a tensor; those that are nowhere are in none. */
+static int add_files(struct counting *w, const struct walk_key *k, bool again)
+{
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
+	struct dcp_index *ix = dcp_version_index(w->p.ck.v);
+	size_t nfiles;
+	const struct dcp_file_id *files = dcp_index_files(ix, &nfiles);
+	struct dcp_tensor t;
+	int rc = dcp_index_tensor(ix, k->id, &arena, &t, NULL);
+
+	for (size_t i = 0; rc == 0 && i < t.npieces; i++) {
+		const struct dcp_piece *p = &t.pieces[i];
+		uint64_t n = p->nbytes;
+		size_t m = i;
+
+		if (p->file >= nfiles || p->filter == DCP_FILTER_ZERO)
+			continue;
+		for (; m + 1 < t.npieces && t.pieces[m + 1].file == p->file; m++)
+			n += t.pieces[m + 1].nbytes;
+		i = m;
+		rc = add(w, files[p->file].name, strlen(files[p->file].name), n, again);
+	}
+	return rc;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(((const struct row *)a)->name, ((const struct row *)b)->name);
+}
+
+static int by_size(const void *a, const void *b)
+{
+	const struct row *x = a, *y = b;
+
+	return x->nbytes != y->nbytes ? (x->nbytes < y->nbytes) - (x->nbytes > y->nbytes)
+				      : by_name(a, b);
+}
+
+static int count(struct counting *w)
+{
+	struct row *r;
+	size_t n = 0;
+	int rc = find_again(w);
+
+	for (size_t i = 0; rc == 0 && i < WALK_NKEYS(&w->keys); i++) {
+		const struct walk_key *k = &WALK_KEYS(&w->keys)[i];
+
+		if (w->o->by == BY_FILE)
+			rc = add_files(w, k, w->again[i]);
+		else if (w->o->by == BY_DTYPE)
+			rc = add(w, k->dtype_name, strlen(k->dtype_name), k->nbytes,
+				 w->again[i]);
+		else
+			rc = add(w, k->key, prefix_of(k->key, w->o->depth), k->nbytes,
+				 w->again[i]);
+	}
+	if (rc < 0 || !w->rows.n)
+		return rc;
+	r = DCP_ITEMS(w->rows, struct row);
+	qsort(r, DCP_NITEMS(w->rows, struct row), sizeof(*r), by_name);
+	for (size_t i = 0; i < DCP_NITEMS(w->rows, struct row); i++) {
+		if (n && strcmp(r[n - 1].name, r[i].name) == 0) {
+			r[n - 1].tensors += r[i].tensors;
+			r[n - 1].nbytes += r[i].nbytes;
+			r[n - 1].unique += r[i].unique;
+		} else {
+			r[n++] = r[i];
+		}
+	}
+	w->rows.n = n * sizeof(*r);
+	qsort(r, n, sizeof(*r), by_size);
+	return 0;
+}
+
+static enum cmd_exit print(struct counting *w)
+{
+	enum { BAR = 20 };
+	static const struct out_col cols[] = {
+		{ "NAME", .flex = true },  { "TENSORS", .right = true },
+		{ "SIZE", .right = true }, { "UNIQUE", .right = true },
+		{ "PART", .right = true }, { "" },
+	};
+	const struct row *r = DCP_ITEMS(w->rows, struct row);
+	size_t n = DCP_NITEMS(w->rows, struct row);
+	struct row all = { .name = "" };
+	struct out *o = &w->out;
+	struct out_table table;
+	char text[OUT_SIZE];
+
+	out_table_init(&table, cols, DCP_LEN(cols));
+	for (size_t i = 0; i < n; i++) {
+		all.nbytes += r[i].nbytes;
+		all.unique += r[i].unique;
+	}
+	out_list(o, NULL, "name tensors nbytes unique");
+	for (size_t i = 0; i < n; i++) {
+		double part = all.nbytes ? (double)r[i].nbytes / (double)all.nbytes : 0;
+		char bar[BAR + 1] = "";
+
+		memset(bar, '#', (size_t)(part * BAR + 0.5));
+		if (o->form == OUT_TEXT) {
+			out_table_cell(&table, r[i].name);
+			out_table_printf(&table, "%llu", (unsigned long long)r[i].tensors);
+			out_table_cell(&table, out_size(text, r[i].nbytes));
+			out_table_cell(&table, out_size(text, r[i].unique));
+			out_table_printf(&table, "%.1f%%", 100 * part);
+			out_table_cell(&table, bar);
+		} else {
+			out_row(o);
+			out_put_str(o, "name", r[i].name);
+			out_put_u64(o, "tensors", r[i].tensors);
+			out_put_u64(o, "nbytes", r[i].nbytes);
+			out_put_u64(o, "unique", r[i].unique);
+			out_row_end(o);
+		}
+	}
+	out_list_end(o);
+	if (o->form == OUT_TEXT) {
+		out_table_print(&table, o, 0);
+		dcp_buf_printf(&o->buf, "%s", out_size(text, all.nbytes));
+		dcp_buf_printf(&o->buf, ", of which %s are unique\n",
+			       out_size(text, all.unique));
+		if (w->unknown)
+			dcp_buf_printf(&o->buf,
+				       "%llu tensor%s may equal others: dcpfs verify finds "
+				       "out\n",
+				       (unsigned long long)w->unknown, dcp_s(w->unknown));
+	}
+	out_table_finish(&table);
+	return out_flush(o);
+}
+
+static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+{
+	const struct du_opts *o = opts_in;
+	struct counting w = { .o = o, .arena = DCP_ARENA_INIT((size_t)1 << 32) };
+	enum cmd_exit code = walk_open(&w.p, args, &o->pick, "du");
+	int rc;
+
+	out_init(&w.out, o->form);
+	if (code == CMD_OK)
+		code = walk_keys(&w.p, &o->keys, &w.keys);
+	if (code == CMD_OK) {
+		rc = count(&w);
+		code = rc < 0 ? cmd_fail(CMD_ENV, "du: %s", strerror(-rc)) : print(&w);
+	}
+	free(w.again);
+	dcp_buf_finish(&w.rows);
+	walk_keys_finish(&w.keys);
+	dcp_arena_finish(&w.arena);
+	out_finish(&w.out);
+	pick_finish(&w.p);
+	return code;
+}
+
+const struct cmd cmd_du = {
+	.name = "du",
+	.what = "which parts of a version take how many bytes",
+	.about = "Print the bytes of tensors by the beginning of their keys, by dtype, or by "
+		 "file. Tied tensors are unique once, and so are tensors whose digests, known "
+		 "from dcpfs verify, are equal.",
+	.operands = operands,
+	.opts = opts,
+	.size = sizeof(struct du_opts),
+	.run = run,
+	.examples = { "dcpfs du /data/run1 --depth 2", "dcpfs du /data/run1 2000 --by file" },
+};
