@@ -178,6 +178,7 @@ static int read_byteorder(struct dcp_torch *t, const struct dcp_zip_member *m,
 	t->big_endian = strcmp(order, "big") == 0;
 	if (!t->big_endian && strcmp(order, "little") != 0)
 		return dcp_fail_at(err, -EBADMSG, off, "byteorder is neither little nor big");
+	t->small_end = off + m->size;
 	return 0;
 }
 
@@ -213,6 +214,8 @@ static int open_zip(struct dcp_torch *t, struct dcp_err *err)
 	t->window = dcp_source_window(&t->src, off, a.pickle->size);
 	t->pickle_src = &t->window;
 	t->pickle_n = a.pickle->size;
+	if (t->small_end)
+		t->small_end = DCP_MAX(t->small_end, off + a.pickle->size);
 	r = dcp_pickle_read(&t->window, &opts, &t->pickle, NULL, err);
 	return r < 0 ? dcp_err_where(err, r, "%s", a.pickle->name) : 0;
 }

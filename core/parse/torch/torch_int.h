@@ -3,6 +3,7 @@
  * torch_int: what the files behind torch.h share; only they include it.
  *
  *	torch.c         which container is it, and the zip one
+ *	frame.c         items that begin alike
  *	legacy.c        five pickles in a row, then the storages
  *	tensor.c        what a rebuild call says
  *	storage.c       dtypes, storages, and what of one a tensor takes
@@ -61,6 +62,8 @@ struct dcp_torch {
 	size_t nrecords;
 	struct dcp_torch_tar tar;
 	bool big_endian;
+	/* Of a zip archive with a byteorder: the end of it and of data.pkl; else 0. */
+	uint64_t small_end;
 	size_t memory;
 	uint8_t head[DCP_TORCH_HEAD];
 };

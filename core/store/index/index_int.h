@@ -92,6 +92,9 @@ struct dcp_index_conn {
 	bool bare; /* idle, its pages given back */
 	sqlite3 *db;
 	sqlite3_stmt *stmt[DCP_STMT_COUNT]; /* prepared at first use */
+	/* The tensor on whose row DCP_STMT_TENSOR_BY_NAME still stands, as programs mostly open
+	 * what they looked up last; 0: on none. */
+	int64_t found;
 };
 
 struct dcp_index_pool {

@@ -11,7 +11,7 @@
 
 static const char *const sql[DCP_STMT_COUNT] = {
 	[DCP_STMT_TENSOR_BY_ID] = DCP_SQL_TENSOR_ROW DCP_SQL_BY_ID,
-	[DCP_STMT_TENSOR_BY_NAME] = DCP_SQL_TENSOR_ROW DCP_SQL_BY_NAME,
+	[DCP_STMT_TENSOR_BY_NAME] = DCP_SQL_TENSOR_FOUND DCP_SQL_BY_NAME,
 	[DCP_STMT_TENSOR_BY_KEY] = DCP_SQL_TENSOR_ROW DCP_SQL_BY_KEY,
 	[DCP_STMT_TENSOR_SCAN] = DCP_SQL_TENSOR_ROW DCP_SQL_BEHIND,
 	[DCP_STMT_TENSOR_NAMES] = DCP_SQL_TENSOR_NAME DCP_SQL_BEHIND,
@@ -21,7 +21,7 @@ static const char *const sql[DCP_STMT_COUNT] = {
 	[DCP_STMT_OBJECT_SCAN] = DCP_SQL_OBJECT_ROW DCP_SQL_BEHIND,
 	[DCP_STMT_OBJECT_NAMES] = DCP_SQL_OBJECT_NAME DCP_SQL_BEHIND,
 	[DCP_STMT_ITEM_SCAN] = DCP_SQL_ITEM_ROW DCP_SQL_BEHIND,
-	[DCP_STMT_TENSOR] = DCP_SQL_TENSOR,
+	[DCP_STMT_TENSOR] = DCP_SQL_TENSOR DCP_SQL_BY_ID,
 	[DCP_STMT_OBJECT] = DCP_SQL_OBJECT,
 	[DCP_STMT_ITEM] = DCP_SQL_ITEM,
 };
@@ -71,7 +71,7 @@ int dcp_index_conn_open(struct dcp_index *ix, struct dcp_index_conn **out, struc
 	if (rc == SQLITE_OK) {
 		limit(c->db);
 		sqlite3_db_config(c->db, SQLITE_DBCONFIG_LOOKASIDE, NULL, 0, 0);
-		rc = sqlite3_exec(c->db, DCP_SQL_CONNECT, NULL, NULL, NULL);
+		rc = sqlite3_exec(c->db, DCP_SQL_CONNECT DCP_SQL_OPEN, NULL, NULL, NULL);
 	}
 	if (rc != SQLITE_OK) {
 		rc = dcp_index_sql_fail(c->db, rc, "index", err);
@@ -165,6 +165,8 @@ int dcp_index_conn_get(struct dcp_index *ix, struct dcp_index_conn **out)
 	pthread_mutex_unlock(&ix->pool->lock);
 	if (!c)
 		return dcp_index_conn_open(ix, out, NULL);
+	if (c->bare)
+		sqlite3_exec(c->db, DCP_SQL_OPEN, NULL, NULL, NULL);
 	c->bare = false;
 	*out = c;
 	return 0;
@@ -179,6 +181,11 @@ static void strip_oldest(struct dcp_index_pool *pool)
 		c = c->next;
 	if (!c || c->bare)
 		return;
+	if (c->found) {
+		sqlite3_reset(c->stmt[DCP_STMT_TENSOR_BY_NAME]);
+		c->found = 0;
+	}
+	sqlite3_exec(c->db, DCP_SQL_CLOSE, NULL, NULL, NULL); /* else it keeps a page */
 	sqlite3_db_release_memory(c->db);
 	c->bare = true;
 }

@@ -6,6 +6,21 @@
 #include "core/model/pack.h"
 #include "core/store/index/index_int.h"
 
+/* Columns of DCP_SQL_TENSOR and DCP_SQL_TENSOR_FOUND. */
+enum {
+	KEY = 1,
+	DTYPE = 5,
+	ITEMSIZE,
+	SHAPE,
+	ALIAS_OF,
+	PARTLY = 10,
+	PATH = 12,
+	ERROR,
+	PIECES,
+	STORED,
+	COPIES,
+};
+
 /* One statement on one connection, for the length of a call. */
 struct query {
 	struct dcp_index *ix;
@@ -19,7 +34,24 @@ static int query_begin(struct query *q, struct dcp_index *ix, enum dcp_index_stm
 
 	*q = (struct query){ .ix = ix };
 	code = dcp_index_conn_get(ix, &q->conn);
-	return code < 0 ? code : dcp_index_conn_stmt(q->conn, which, &q->stmt);
+	if (code < 0)
+		return code;
+	if (q->conn->found && which == DCP_STMT_TENSOR_BY_NAME) {
+		sqlite3_reset(q->conn->stmt[which]);
+		q->conn->found = 0;
+	}
+	return dcp_index_conn_stmt(q->conn, which, &q->stmt);
+}
+
+/* Begin a query for tensor @id. True: it stands on the row, where the look-up left it. */
+static bool query_found(struct query *q, struct dcp_index *ix, int64_t id)
+{
+	*q = (struct query){ .ix = ix };
+	if (dcp_index_conn_get(ix, &q->conn) < 0 || q->conn->found != id)
+		return false;
+	q->stmt = q->conn->stmt[DCP_STMT_TENSOR_BY_NAME];
+	q->conn->found = 0;
+	return sqlite3_column_type(q->stmt, PIECES) != SQLITE_NULL;
 }
 
 /* The one row: 0, -ENOENT, or what SQLite says. */
@@ -90,10 +122,15 @@ static int by_text(struct dcp_index *ix, enum dcp_row_kind kind, enum dcp_index_
 	int code = query_begin(&q, ix, which);
 
 	if (code == 0) {
-		if (sqlite3_bind_text(q.stmt, 1, text, -1, SQLITE_STATIC) == SQLITE_OK)
+		/* Copied, as the statement may stand on its row for longer than the call. */
+		if (sqlite3_bind_text(q.stmt, 1, text, -1, SQLITE_TRANSIENT) == SQLITE_OK)
 			code = query_row(&q, kind, arena, &got);
 		else
 			code = -ENOENT; /* longer than any text in the index */
+	}
+	if (code == 0 && which == DCP_STMT_TENSOR_BY_NAME) {
+		q.conn->found = got.id;
+		q.stmt = NULL;
 	}
 	query_end(&q);
 	if (code == 0 && strcmp(by_name ? got.name : got.key, text) != 0)
@@ -149,15 +186,15 @@ static int get_path(const struct query *q, int i, const char *key, struct dcp_ar
 	return dcp_index_get_path(text, n, key, arena, path, npath);
 }
 
-/* It is cast: what people see was read, what is stored is in column 9. */
+/* It is cast: what people see was read, what is stored is in a column of its own. */
 static int get_stored(const struct query *q, struct dcp_tensor *t)
 {
 	const char *text;
 	size_t n;
 
-	if (sqlite3_column_type(q->stmt, 9) == SQLITE_NULL)
+	if (sqlite3_column_type(q->stmt, STORED) == SQLITE_NULL)
 		return 0;
-	if (!dcp_index_text(q->stmt, 9, &text, &n) ||
+	if (!dcp_index_text(q->stmt, STORED, &text, &n) ||
 	    t->itemsize != dcp_dtype_info(t->dtype)->size)
 		return -EBADMSG;
 	t->cast = t->dtype;
@@ -166,18 +203,18 @@ static int get_stored(const struct query *q, struct dcp_tensor *t)
 	return dcp_dtype_can_cast(t->dtype, t->cast) ? 0 : -EBADMSG;
 }
 
-/* dtype, itemsize and shape: columns 2 to 4. */
+/* dtype, itemsize and shape. */
 static int get_type(const struct query *q, struct dcp_arena *arena, struct dcp_tensor *t)
 {
-	sqlite3_int64 itemsize = sqlite3_column_int64(q->stmt, 3);
+	sqlite3_int64 itemsize = sqlite3_column_int64(q->stmt, ITEMSIZE);
 	uint64_t shape[DCP_MAX_NDIM], *copy;
 	const char *text;
 	size_t n;
-	int code = get_text(q, 2, false, arena, &t->dtype_name, &n);
+	int code = get_text(q, DTYPE, false, arena, &t->dtype_name, &n);
 
 	if (code < 0)
 		return code;
-	if (!dcp_index_text(q->stmt, 4, &text, &n) ||
+	if (!dcp_index_text(q->stmt, SHAPE, &text, &n) ||
 	    !dcp_index_get_shape(text, n, shape, &t->ndim) || itemsize < 0 ||
 	    itemsize > UINT32_MAX)
 		return -EBADMSG;
@@ -195,16 +232,16 @@ static int get_pieces(const struct query *q, const struct dcp_cut *cut, struct d
 		      struct dcp_tensor *t, struct dcp_err *err)
 {
 	bool some = cut && dcp_cut_fits(cut, t->ndim, t->shape);
-	const void *blob = sqlite3_column_blob(q->stmt, 7);
+	const void *blob = sqlite3_column_blob(q->stmt, PIECES);
 	struct dcp_piece *pieces;
 	struct dcp_box box;
 	int code;
 
 	if (some && !dcp_cut_bounds(cut, &box))
 		memset(&box, 0, sizeof(box)); /* meets nothing */
-	if (sqlite3_column_type(q->stmt, 7) != SQLITE_BLOB || !blob)
+	if (sqlite3_column_type(q->stmt, PIECES) != SQLITE_BLOB || !blob)
 		return -EBADMSG;
-	code = dcp_unpack_part(blob, (size_t)sqlite3_column_bytes(q->stmt, 7), t->ndim,
+	code = dcp_unpack_part(blob, (size_t)sqlite3_column_bytes(q->stmt, PIECES), t->ndim,
 			       some ? &box : NULL, arena, &pieces, &t->npieces, err);
 	if (code < 0)
 		return code;
@@ -227,11 +264,11 @@ static int get_copies(const struct query *q, struct dcp_arena *arena, struct dcp
 	struct dcp_piece *copies;
 	int code;
 
-	if (sqlite3_column_type(q->stmt, 10) != SQLITE_BLOB)
+	if (sqlite3_column_type(q->stmt, COPIES) != SQLITE_BLOB)
 		return 0;
-	code = dcp_unpack_part(sqlite3_column_blob(q->stmt, 10),
-			       (size_t)sqlite3_column_bytes(q->stmt, 10), t->ndim, NULL, arena,
-			       &copies, &t->ncopies, err);
+	code = dcp_unpack_part(sqlite3_column_blob(q->stmt, COPIES),
+			       (size_t)sqlite3_column_bytes(q->stmt, COPIES), t->ndim, NULL,
+			       arena, &copies, &t->ncopies, err);
 	for (size_t i = 0; code == 0 && i < t->ncopies; i++)
 		if (copies[i].file >= q->ix->nfiles)
 			code = -EBADMSG;
@@ -244,15 +281,15 @@ static int get_tensor(const struct query *q, const struct dcp_cut *cut, struct d
 		      struct dcp_tensor *t, int64_t *alias_of, struct dcp_err *err)
 {
 	size_t n;
-	int code = get_text(q, 0, false, arena, &t->key, &n);
+	int code = get_text(q, KEY, false, arena, &t->key, &n);
 
 	if (code == 0)
-		code = get_path(q, 1, t->key, arena, &t->path, &t->npath);
+		code = get_path(q, PATH, t->key, arena, &t->path, &t->npath);
 	if (code == 0)
 		code = get_type(q, arena, t);
 	if (code == 0)
-		code = get_text(q, 6, true, arena, &t->error, &n);
-	t->partly = t->error && sqlite3_column_int(q->stmt, 8) == 1;
+		code = get_text(q, ERROR, true, arena, &t->error, &n);
+	t->partly = t->error && sqlite3_column_int(q->stmt, PARTLY) == 1;
 	if (code == 0)
 		code = get_pieces(q, cut, arena, t, err);
 	if (code == 0)
@@ -260,7 +297,7 @@ static int get_tensor(const struct query *q, const struct dcp_cut *cut, struct d
 	if (code == 0 && (!t->error || t->partly) && t->dtype != DCP_DTYPE_OTHER &&
 	    t->itemsize != dcp_dtype_info(t->dtype)->size)
 		code = -EBADMSG;
-	*alias_of = sqlite3_column_int64(q->stmt, 5);
+	*alias_of = sqlite3_column_int64(q->stmt, ALIAS_OF);
 	return code;
 }
 
@@ -286,11 +323,15 @@ int dcp_index_tensor_part(struct dcp_index *ix, int64_t id, const struct dcp_cut
 	struct dcp_row row;
 	struct query q;
 	int64_t alias_of = 0;
-	int code = query_begin(&q, ix, DCP_STMT_TENSOR);
+	int code = 0;
 
-	if (code == 0) {
-		sqlite3_bind_int64(q.stmt, 1, id);
-		code = query_step(&q);
+	if (!query_found(&q, ix, id)) {
+		query_end(&q);
+		code = query_begin(&q, ix, DCP_STMT_TENSOR);
+		if (code == 0) {
+			sqlite3_bind_int64(q.stmt, 1, id);
+			code = query_step(&q);
+		}
 	}
 	if (code == 0)
 		code = get_tensor(&q, cut, arena, &t, &alias_of, &local);

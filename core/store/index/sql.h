@@ -82,17 +82,28 @@
 
 #define DCP_SQL_CONNECT                                                                        \
 	"PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON; PRAGMA mmap_size=0; "           \
-	"PRAGMA query_only=ON; PRAGMA temp_store=MEMORY; PRAGMA cache_size=-512"
+	"PRAGMA query_only=ON; PRAGMA temp_store=MEMORY; PRAGMA cache_size=-512;"
+/* A transaction that stays open, so that no statement has to begin one: the file never changes. */
+#define DCP_SQL_OPEN "BEGIN"
+#define DCP_SQL_CLOSE "COMMIT"
 
 #define DCP_SQL_META "SELECT name, value FROM meta"
 #define DCP_SQL_FILES                                                                          \
 	"SELECT id, name, size, dev, ino, mtime_ns, ctime_ns, unpacked, "                      \
 	"shown FROM file ORDER BY id"
 
-#define DCP_SQL_TENSOR_ROW                                                                     \
+/* What a look-up and a listing say of a tensor; and with what an open reads besides, in the same columns. */
+#define DCP_SQL_TENSOR_COLUMNS                                                                 \
 	"SELECT id, key, ifnull(name, key), nbytes, error IS NOT NULL, dtype, itemsize, "      \
-	"shape, alias_of, "                                                                    \
-	"naliases, partly, entry FROM tensor WHERE "
+	"shape, alias_of, naliases, partly, entry"
+#define DCP_SQL_TENSOR_ROW DCP_SQL_TENSOR_COLUMNS " FROM tensor WHERE "
+#define DCP_SQL_TENSOR                                                                         \
+	DCP_SQL_TENSOR_COLUMNS ", path, error, pieces, stored, copies FROM tensor WHERE "
+/* The same, with pieces NULL where they are more than a look-up may read for an open that may never come. */
+#define DCP_SQL_TENSOR_FOUND                                                                   \
+	DCP_SQL_TENSOR_COLUMNS                                                                 \
+	", path, error, iif(length(pieces) + ifnull(length(copies), 0) <= 4096, pieces, "      \
+	"NULL), stored, iif(length(copies) <= 4096, copies, NULL) FROM tensor WHERE "
 #define DCP_SQL_OBJECT_ROW                                                                     \
 	"SELECT id, key, ifnull(name, key), nbytes, error IS NOT NULL, entry FROM object "     \
 	"WHERE "
@@ -108,10 +119,6 @@
 #define DCP_SQL_BY_KEY "key = ?1 ORDER BY id LIMIT 1"
 #define DCP_SQL_BEHIND "id > ?1 ORDER BY id"
 
-#define DCP_SQL_TENSOR                                                                         \
-	"SELECT key, path, dtype, itemsize, shape, alias_of, error, pieces, partly, stored, "  \
-	"copies "                                                                              \
-	"FROM tensor WHERE id = ?1"
 #define DCP_SQL_OBJECT                                                                         \
 	"SELECT key, path, type, json, error, nbytes, classes, file, off, stored, filter, "    \
 	"raw "                                                                                 \

@@ -567,6 +567,7 @@ static struct dcp_version *new_version(struct dcp_version *base)
 	*v = (struct dcp_version){ .format = base->format,
 				   .at = base->at,
 				   .files = base->files,
+				   .frames = base->frames,
 				   .commit_ns = base->commit_ns,
 				   .name = strdup(base->name),
 				   .mapped = calloc(1, sizeof(*v->mapped)) };

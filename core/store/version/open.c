@@ -9,6 +9,7 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/origin/dir/dir.h"
+#include "core/parse/torch/frame.h"
 #include "core/rules/rules.h"
 #include "core/store/cache/cache.h"
 #include "core/store/cache/unpack.h"
@@ -272,6 +273,8 @@ int dcp_version_open(const char *source, const struct dcp_found *found,
 					       .handles = opts->handles };
 		code = dcp_files_create(&o.v->at, ids, n, &how, &o.v->files);
 		dcp_unpack_settle(o.v->unpack);
+		if (code == 0 && !(o.v->frames = dcp_torch_frames_create()))
+			code = -ENOMEM;
 		if (code < 0)
 			dcp_fail(err, code, "%s", strerror(-code));
 	}
@@ -299,6 +302,7 @@ void dcp_version_close(struct dcp_version *v)
 		free(v->mapped);
 	} else {
 		dcp_files_destroy(v->files);
+		dcp_torch_frames_destroy(v->frames);
 		dcp_unpack_destroy(v->unpack);
 		dcp_site_close(&v->at);
 	}
@@ -347,6 +351,11 @@ const char *dcp_version_barred(const struct dcp_version *v)
 struct dcp_files *dcp_version_files(const struct dcp_version *v)
 {
 	return v->files;
+}
+
+struct dcp_torch_frames *dcp_version_frames(const struct dcp_version *v)
+{
+	return v->frames;
 }
 
 const char *dcp_version_index_path(const struct dcp_version *v)

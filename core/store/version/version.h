@@ -27,6 +27,7 @@
 struct dcp_assets;
 struct dcp_err;
 struct dcp_files;
+struct dcp_torch_frames;
 struct dcp_handles;
 struct dcp_index;
 struct dcp_index_pool;
@@ -149,6 +150,8 @@ int dcp_version_dirfd(const struct dcp_version *v);
 const char *dcp_version_barred(const struct dcp_version *v);
 /* The backing files, opened at first use. */
 struct dcp_files *dcp_version_files(const struct dcp_version *v);
+/* The heads of its torch.save items (core/parse/torch/frame.h). */
+struct dcp_torch_frames *dcp_version_frames(const struct dcp_version *v);
 /* Path of the index file, or NULL when it is in memory. */
 const char *dcp_version_index_path(const struct dcp_version *v);
 /* Is something in it broken, and can none of its tensors be read? */

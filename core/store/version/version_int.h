@@ -37,6 +37,7 @@ struct dcp_version {
 	struct dcp_index *index;
 	struct dcp_unpack *unpack;
 	struct dcp_files *files;
+	struct dcp_torch_frames *frames;
 	int64_t commit_ns;
 	uint64_t generation;
 	bool broken; /* as dcp_version_is_broken() says */

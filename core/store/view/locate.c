@@ -19,7 +19,7 @@
 #include "core/origin/archive/inflate.h"
 #include "core/origin/source.h"
 #include "core/parse/latin1.h"
-#include "core/parse/torch/torch.h"
+#include "core/parse/torch/frame.h"
 
 enum {                        /* the distance of common devices */
        READ_AHEAD = 16 << 20, /* two windows of it */
@@ -87,15 +87,11 @@ static int check_stored(const struct dcp_view *view, const struct dcp_piece *p,
 }
 
 /* The tensor in @item, whose byte 0 is at @base of the backing. */
-static int open_torch(const struct dcp_source *item, uint64_t base, struct dcp_torch_tensor *tt,
-		      struct dcp_err *err)
+static int open_torch(const struct dcp_view *view, const struct dcp_source *item, uint64_t base,
+		      struct dcp_torch_tensor *tt, struct dcp_err *err)
 {
-	dcp_auto_torch struct dcp_torch *torch = NULL;
-	int rc = dcp_torch_open(item, 1 << 20, &torch, err);
+	int rc = dcp_torch_item(view->frames, item, tt, err);
 
-	if (rc < 0)
-		return rc;
-	rc = dcp_torch_tensor(torch, dcp_torch_root(torch), tt, err);
 	if (rc == 0)
 		return dcp_fail_at(err, -EBADMSG, base, "the stored item is not a tensor");
 	return rc < 0 ? rc : 0;
@@ -176,7 +172,7 @@ static int locate_torch(struct dcp_view *view, struct dcp_piece *p,
 	int rc = 0;
 
 	if (!last->is_set || last->file != emitted->file || last->off != emitted->off)
-		rc = open_torch(item, base, tt, err);
+		rc = open_torch(view, item, base, tt, err);
 	last->is_set = rc == 0;
 	last->file = emitted->file;
 	last->off = emitted->off;

@@ -172,6 +172,7 @@ static struct dcp_view *new_view(struct dcp_version *v)
 	if (!view)
 		return NULL;
 	view->files = dcp_version_files(v);
+	view->frames = dcp_version_frames(v);
 	dcp_arena_init(&view->arena, VIEW_MEMORY);
 	return view;
 }

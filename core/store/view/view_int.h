@@ -39,6 +39,7 @@ struct dcp_ahead {
 
 struct dcp_view {
 	struct dcp_files *files;
+	struct dcp_torch_frames *frames;
 	struct dcp_arena arena;
 	struct dcp_tensor emitted;   /* pieces as stored: what index.json shows */
 	struct dcp_tensor t;         /* pieces as read: located, offsets into their backing, if

@@ -457,7 +457,7 @@ static void aliases(void **state)
 
 /* ---- scans, threads, replacement ---- */
 
-enum { MANY = 3000 };
+enum { LONG = 2000, MANY = 3000 };
 
 static void tell_many(struct t_index *p)
 {
@@ -517,6 +517,67 @@ static void scans(void **state)
 	assert_int_equal(scan_all(p->ix, DCP_ROW_TENSOR, 1234), MANY - 1234 / 2);
 	assert_int_equal(scan_all(p->ix, DCP_ROW_TENSOR, 2 * MANY), 0);
 	assert_int_equal(scan_all(p->ix, DCP_ROW_TENSOR, INT64_MAX), 0);
+}
+
+/* A vector of as many pieces as a look-up does not read. */
+static void tell_pieces(struct t_index *p, const char *key)
+{
+	static struct dcp_piece pieces[LONG];
+	static uint64_t lo[LONG];
+	static const uint64_t one = 1;
+	struct dcp_tensor t = { .key = key,
+				.dtype = DCP_DTYPE_U8,
+				.itemsize = 1,
+				.ndim = 1,
+				.shape = U64S(LONG),
+				.pieces = pieces,
+				.npieces = LONG };
+
+	for (size_t i = 0; i < LONG; i++) {
+		lo[i] = i;
+		pieces[i] = (struct dcp_piece){ .lo = &lo[i],
+						.len = &one,
+						.run_n = 1,
+						.off = LONG - 1 - i,
+						.nbytes = 1,
+						.file = p->file };
+	}
+	assert_int_equal(p->sink.tensor(p->sink.ctx, &t), 0);
+}
+
+/* Whatever was looked up before, the row that is asked for is read, and read twice alike. */
+static void a_tensor_is_read_after_any_look_up(void **state)
+{
+	static const struct {
+		const char *found, *read;
+	} cases[] = { { "a", "a" },    { "a", "b" },         { "long", "long" },
+		      { "a", "long" }, { "long", "b" },      { "nothing", "b" },
+		      { "b", "b" },    { "nothing", "long" } };
+	struct t_index *p = *state;
+
+	t_tell_vector(&p->sink, "a", p->file, 7, 11, NULL);
+	tell_pieces(p, "long");
+	t_tell_vector(&p->sink, "b", p->file, 9, 12, NULL);
+	t_index_reopen(p);
+	for (size_t i = 0; i < DCP_LEN(cases); i++) {
+		struct dcp_row row = t_index_row(p, DCP_ROW_TENSOR, cases[i].read), found;
+		bool is_long = !strcmp(cases[i].read, "long");
+		int rc = dcp_index_by_name(p->ix, DCP_ROW_TENSOR, cases[i].found, &p->arena,
+					   &found);
+
+		assert_int_equal(rc, strcmp(cases[i].found, "nothing") ? 0 : -ENOENT);
+		for (int twice = 0; twice < 2; twice++) {
+			struct dcp_tensor t;
+
+			dcp_arena_reset(&p->arena);
+			t = t_index_tensor(p, row.id);
+			assert_string_equal(t.key, cases[i].read);
+			assert_int_equal(t.npieces, is_long ? LONG : 1);
+			assert_int_equal(t.pieces[0].off, is_long                 ? LONG - 1
+							  : *cases[i].read == 'a' ? 7
+										  : 9);
+		}
+	}
 }
 
 static void *reading_thread(void *ctx)
@@ -614,6 +675,7 @@ T_TESTS()
 		WITH_INDEX(stems_that_look_hashed),
 		WITH_INDEX(aliases),
 		WITH_INDEX(scans),
+		WITH_INDEX(a_tensor_is_read_after_any_look_up),
 		WITH_INDEX(many_threads),
 		WITH_INDEX(replaced_while_open),
 		WITH_INDEX(relative_paths),
