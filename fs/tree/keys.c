@@ -88,10 +88,11 @@ static const struct key *at_least(const struct dcpfs_keys *k, uint64_t number)
 /* Starts at the number of the hash: numbers were only raised, to be unique. */
 static const struct key *find(const struct dcpfs_keys *k, uint64_t hash)
 {
-	const struct key *key = at_least(k, number_of(hash)),
-			 *end = DCP_ITEMS(k->keys, struct key) + k->n;
+	const struct key *key = at_least(k, number_of(hash)), *end;
 
-	for (; key && key < end && key->hash <= hash; key++)
+	if (!key)
+		return NULL;
+	for (end = DCP_ITEMS(k->keys, struct key) + k->n; key < end && key->hash <= hash; key++)
 		if (key->hash == hash)
 			return key;
 	return NULL;
