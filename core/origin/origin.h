@@ -36,6 +36,9 @@ struct dcp_blob_ops {
 	/* Make @n reads, each in full. -EIO: the file ends early or cannot be read; -ESTALE: it is not the file
 	 * that was opened any more. Any thread. */
 	int (*read)(const struct dcp_read *reads, size_t n);
+	/* These reads are about to be made, and to where they go nothing is written: bytes that are far are brought near
+	 * together. What fails is found out by the reads. NULL: nothing is far. */
+	void (*want)(const struct dcp_read *reads, size_t n);
 	/* Is the content still @id's? 0, -ESTALE, -EIO. @named: it must still have a name. NULL: read() finds out. */
 	int (*check)(const struct dcp_blob *b, const struct dcp_file_id *id, bool named);
 	/* How many bytes it has now. NULL: as many as when it was opened. */

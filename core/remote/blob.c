@@ -104,7 +104,9 @@ static int read_some(struct dcp_remote_file *o, const struct dcp_read *reads, si
 	}
 	if (rc == 0 && m) {
 		qsort(order, m, sizeof(*order), by_off);
-		rc = bytes >= DIRECT ? get_direct(o, order, m) : dcp_blocks_read(o, order, m);
+		rc = bytes >= DIRECT && reads->to && !dcp_blocks_have(o, order, m)
+			     ? get_direct(o, order, m)
+			     : dcp_blocks_read(o, order, m);
 	}
 	free(order);
 	return rc;
@@ -121,6 +123,11 @@ static int read_all(const struct dcp_read *reads, size_t n)
 		rc = read_some(reads[i].blob->own, reads + i, k - i);
 	}
 	return rc;
+}
+
+static void want(const struct dcp_read *reads, size_t n)
+{
+	read_all(reads, n);
 }
 
 static int check(const struct dcp_blob *b, const struct dcp_file_id *id, bool named)
@@ -141,9 +148,9 @@ static void close_object(struct dcp_blob *b)
 	free(o);
 }
 
-static const struct dcp_blob_ops ops = { .read = read_all,
-					 .check = check,
-					 .close = close_object };
+static const struct dcp_blob_ops ops = {
+	.read = read_all, .want = want, .check = check, .close = close_object
+};
 
 int dcp_remote_open(struct dcp_remote *r, const char *name, const struct dcp_item *item,
 		    const struct dcp_file_id *id, struct dcp_blob *out)

@@ -19,7 +19,7 @@ enum {
 	AHEAD_MIN = 4, /* blocks read ahead, at first, and at most: 16 MiB */
 	AHEAD_MAX = 64,
 	NEAR = 2 << 20,    /* requests of one reader come in some disorder */
-	REQUEST = 4 << 20, /* bytes of one, so that several run side by side */
+	REQUEST = 8 << 20, /* bytes of one */
 };
 
 enum state { LOADING, READY, FAILED };
@@ -153,7 +153,7 @@ static int want_all(struct wanted *w, const struct dcp_read *const *reads, size_
 	}
 	if (!w->mine.n)
 		return rc;
-	more = look_ahead(w->o, reads[0]->off, end);
+	more = reads[0]->to ? look_ahead(w->o, reads[0]->off, end) : 0;
 	for (; more && rc == 0 && next * BLOCK < w->o->size; more--, next++)
 		if (!find(w->o, next))
 			rc = want(w, next);
@@ -277,6 +277,24 @@ static void copy(const struct wanted *w, const struct dcp_read *r)
 	}
 }
 
+bool dcp_blocks_have(struct dcp_remote_file *o, const struct dcp_read *const *reads, size_t n)
+{
+	bool have = true;
+
+	pthread_mutex_lock(&all.lock);
+	for (size_t i = 0; i < n && have; i++) {
+		uint64_t last = (reads[i]->off + reads[i]->n - 1) / BLOCK;
+
+		for (uint64_t k = reads[i]->off / BLOCK; k <= last && have; k++) {
+			const struct block *b = find(o, k);
+
+			have = b && b->state == READY;
+		}
+	}
+	pthread_mutex_unlock(&all.lock);
+	return have;
+}
+
 int dcp_blocks_read(struct dcp_remote_file *o, const struct dcp_read *const *reads, size_t n)
 {
 	struct wanted w = { .o = o };
@@ -295,7 +313,8 @@ int dcp_blocks_read(struct dcp_remote_file *o, const struct dcp_read *const *rea
 		rc = got < 0 ? got : wait_for(&w);
 	pthread_mutex_unlock(&all.lock);
 	for (size_t i = 0; i < n && rc == 0; i++)
-		copy(&w, reads[i]);
+		if (reads[i]->to)
+			copy(&w, reads[i]);
 	pthread_mutex_lock(&all.lock);
 	unpin(&w);
 	pthread_mutex_unlock(&all.lock);

@@ -157,8 +157,10 @@ int dcp_remote_get(struct dcp_remote_file *o, struct dcp_range *ranges, size_t n
 
 /* ---- blocks.c ---- */
 
-/* Read of @o by way of blocks that are kept; @reads in order of their offsets. */
+/* Read of @o by way of blocks that are kept; @reads in order of their offsets. Those to NULL only bring the blocks. */
 int dcp_blocks_read(struct dcp_remote_file *o, const struct dcp_read *const *reads, size_t n);
+/* Are all blocks of them in memory now? */
+bool dcp_blocks_have(struct dcp_remote_file *o, const struct dcp_read *const *reads, size_t n);
 
 /* ---- site.c ---- */
 

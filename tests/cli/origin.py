@@ -25,7 +25,7 @@ def both(*args, source):
 
 
 def files_of(top):
-    return {p.relative_to(top): p.read_bytes() for p in sorted(top.rglob("*")) if p.is_file()}
+    return {p.relative_to(top): p.read_bytes() for p in sorted(top.rglob("*")) if p.is_file() and p.name != ".dcpfs-written"}
 
 
 def listed_shown_and_exported():

@@ -23,6 +23,8 @@
 
 enum {                        /* the distance of common devices */
        READ_AHEAD = 16 << 20, /* two windows of it */
+       WANT_MOST = 8 << 20,   /* an item that is brought near as a whole */
+       WANT_END = 4096,       /* what a torch.save item is known by */
        READ_AROUND = 4 << 20, /* half of one, before the first page that a mapping misses */
 };
 
@@ -312,6 +314,24 @@ static void free_readahead(const struct dcp_view *view, const struct dcp_piece *
 	}
 }
 
+/*
+ * Where a request is what costs, an item that is short is asked for with one, as all of it is read next; of a longer
+ * one, or of a part, the ends are, which say where the tensor lies.
+ */
+static void want_item(const struct dcp_view *view, const struct dcp_piece *p,
+		      const struct dcp_blob *b)
+{
+	bool all = view->uncut && p->nbytes <= WANT_MOST;
+	uint32_t end = (uint32_t)DCP_MIN(p->nbytes, (uint64_t)WANT_END);
+	const struct dcp_read reads[] = {
+		{ -1, all ? (uint32_t)p->nbytes : end, p->off, NULL, b },
+		{ -1, end, p->off + p->nbytes - end, NULL, b },
+	};
+
+	if (b->ops->want)
+		b->ops->want(reads, all ? 1 : 2);
+}
+
 /* In the file that holds it, which is open. */
 static int locate_in(struct dcp_view *view, size_t i, const struct dcp_file *file,
 		     struct opened *last, struct dcp_err *err)
@@ -333,6 +353,8 @@ static int locate_in(struct dcp_view *view, size_t i, const struct dcp_file *fil
 			(unsigned long long)p->off, (unsigned long long)(p->off + p->nbytes),
 			(unsigned long long)size);
 	item = dcp_source_window(&whole, p->off, p->nbytes);
+	if (p->enc != DCP_ENC_PLAIN && !encoded)
+		want_item(view, p, &file->blob);
 	if (encoded) {
 		bool tail = p->filter == DCP_FILTER_DEFLATE;
 		uint64_t need = item_elements(p) * view->emitted.itemsize;

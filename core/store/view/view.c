@@ -123,6 +123,7 @@ static int take_cut(struct dcp_view *view, const struct dcp_cut *cut, struct dcp
 	const struct dcp_tensor *t = &view->emitted;
 
 	view->whole = !cut || dcp_cut_is_whole(cut, t->shape);
+	view->uncut = !cut;
 	if (!cut)
 		return dcp_cut_whole(&view->cut, t->ndim, t->shape, &view->arena);
 	if (!dcp_cut_fits(cut, t->ndim, t->shape))

@@ -50,6 +50,7 @@ struct dcp_view {
 	struct dcp_tiling tiling;
 	struct dcp_cut cut; /* what of the tensor the body shows */
 	bool whole;         /* all of it */
+	bool uncut;         /* all of it was asked for, by a reader that reads it */
 	struct dcp_buf header;
 	struct dcp_ahead *ahead;
 	uint64_t body;  /* bytes after the header */
