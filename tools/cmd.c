@@ -60,6 +60,7 @@ void cmd_hint(const char *fmt, ...)
 
 static struct {
 	char part[2 * PATH_MAX], left[2 * PATH_MAX], nothing[64];
+	volatile int signal;
 } stop;
 
 static void on_stop(int sig)
@@ -93,6 +94,31 @@ void cmd_on_stop(const char *verb, const char *part, const char *then, bool lead
 	for (size_t i = 0; i < DCP_LEN(signals); i++)
 		if (sigaction(signals[i], NULL, &was) == 0 && was.sa_handler != SIG_IGN)
 			sigaction(signals[i], &how, NULL);
+}
+
+static void note_stop(int sig)
+{
+	ssize_t n = write(STDERR_FILENO, stop.left, strlen(stop.left));
+
+	(void)n;
+	stop.signal = sig;
+}
+
+const volatile int *cmd_on_stop_undo(const char *verb)
+{
+	const struct sigaction how = { .sa_handler = note_stop, .sa_flags = (int)SA_RESETHAND };
+
+	snprintf(stop.left, sizeof(stop.left),
+		 "\ndcpfs: %s: stopped: what was written is removed\n", verb);
+	sigaction(SIGINT, &how, NULL);
+	sigaction(SIGTERM, &how, NULL);
+	return &stop.signal;
+}
+
+void cmd_stop(void)
+{
+	if (stop.signal)
+		raise(stop.signal); /* its action is the default one again */
 }
 
 /* What comes from the machine is CMD_ENV; what comes from the bytes found is CMD_BAD. */

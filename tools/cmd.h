@@ -59,6 +59,11 @@ void cmd_hint(const char *fmt, ...) DCP_PRINTF(1, 2);
  */
 void cmd_on_stop(const char *verb, const char *part, const char *then, bool leads);
 
+/* The same for what has to be undone first: the number of the first such signal is stored in what is returned, and
+ * cmd_stop() ends the program by it, if there was one. A second one ends it at once. */
+const volatile int *cmd_on_stop_undo(const char *verb);
+void cmd_stop(void);
+
 /* The exit code that fits what a function of core returned. */
 enum cmd_exit cmd_exit_of(int rc);
 

@@ -248,6 +248,7 @@ static int of_web_identity(struct dcp_credentials *out, struct dcp_err *err)
 	r.plain = own != NULL;
 	r.url = url.p;
 	r.body = body.p;
+	r.nbody = body.n;
 	rc = dcp_http_get(&r, MOST, &answer, err);
 	dcp_http_finish(&r);
 	if (rc == 0)

@@ -239,6 +239,7 @@ static void set(struct dcp_transfer *one)
 	SET(CURLOPT_LOW_SPEED_LIMIT, 1L);
 	SET(CURLOPT_LOW_SPEED_TIME, (long)o->stall_s);
 	SET(CURLOPT_BUFFERSIZE, (long)BUFFER);
+	SET(CURLOPT_UPLOAD_BUFFERSIZE, (long)BUFFER);
 	SET(CURLOPT_TCP_KEEPALIVE, 1L);
 	SET(CURLOPT_FRESH_CONNECT, (long)o->alone);
 	SET(CURLOPT_HEADERFUNCTION, on_line);
@@ -250,8 +251,10 @@ static void set(struct dcp_transfer *one)
 	SET(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
 	if (o->authorities)
 		SET(CURLOPT_CAINFO, o->authorities);
-	if (o->body)
+	if (o->body) {
+		SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)o->nbody);
 		SET(CURLOPT_POSTFIELDS, o->body);
+	}
 	if (o->method && strcmp(o->method, "HEAD") == 0)
 		SET(CURLOPT_NOBODY, 1L);
 	else if (o->method)

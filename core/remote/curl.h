@@ -16,6 +16,7 @@ struct dcp_transfers; /* made side by side, by one thread, on connections that a
 /* What a transfer is made of and calls. */
 struct dcp_transfer_opts {
 	const char *method, *url, *body;
+	size_t nbody;
 	const char *heads;           /* "name: value" and a newline each */
 	const char *authorities;     /* a file of certificates; NULL: the system's */
 	unsigned stall_s, connect_s; /* connect_s 0: 10 s */

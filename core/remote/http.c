@@ -122,8 +122,9 @@ struct job {
 	unsigned tries, hops;
 	int64_t due_ms;  /* not before */
 	int64_t last_ms; /* when something came */
-	uint64_t got;    /* bytes that were taken */
-	uint64_t skip;   /* of the answer, before them */
+	int64_t began_ms;
+	uint64_t got;  /* bytes that were taken */
+	uint64_t skip; /* of the answer, before them */
 	uint64_t refusal;
 	bool checked, enough, asked_again, ended;
 	int rc; /* what the answer is, before it ended */
@@ -365,6 +366,7 @@ static int start(struct job *j, struct dcp_transfers *t)
 		.method = r->method,
 		.url = url_of(j),
 		.body = r->body,
+		.nbody = r->nbody,
 		.authorities = dcp_http_env("AWS_CA_BUNDLE") ?: dcp_http_env("SSL_CERT_FILE"),
 		.stall_s = c->stall_s ? c->stall_s : 20,
 		.link_local = r->link_local && !j->url,
@@ -389,6 +391,7 @@ static int start(struct job *j, struct dcp_transfers *t)
 	j->rc = 0;
 	j->got = r->n == DCP_HTTP_ALL ? 0 : j->got;
 	j->tries++;
+	j->began_ms = dcp_now_ms();
 	all.requests++;
 	all.retries += j->tries > 1;
 	rc = dcp_transfers_add(t, &o, &j->transfer);
@@ -469,12 +472,15 @@ static int refuse(struct job *j)
 	struct dcp_http *r = j->r;
 	char text[180];
 	int rc = code_of(r->status);
-	bool passes = r->status == 408 || r->status == 425 || r->status == 429 ||
-		      (r->status >= 500 && r->status != 501 && r->status != 505);
+	bool passes =
+		r->status == 408 || r->status == 425 || r->status == 429 ||
+		(r->status >= 500 && r->status != 501 && r->status != 505 && r->status != 507);
 
 	read_refusal(r, text, sizeof(text));
 	because(j, rc, "HTTP %ld%s%s", r->status, r->status == 412 ? " (it changed)" : "",
 		text);
+	if (r->nbody) /* what it took to send is no time without an answer */
+		j->last_ms += dcp_now_ms() - j->began_ms;
 	if (passes)
 		return again(j, rc, true);
 	if (!j->asked_again && r->refused && r->refused(r->ctx, r)) {
@@ -643,56 +649,4 @@ int dcp_http_run(struct dcp_http *r, size_t n, struct dcp_err *err)
 void dcp_http_finish(struct dcp_http *r)
 {
 	dcp_buf_finish(&r->heads);
-}
-
-struct whole {
-	struct dcp_http r;
-	const struct dcp_http *asked;
-	struct dcp_buf *out;
-};
-
-static int head_of_whole(void *ctx, const struct dcp_http *r, struct dcp_buf *headers,
-			 struct dcp_err *err)
-{
-	const struct whole *w = ctx;
-
-	return w->asked->head ? w->asked->head(w->asked->ctx, r, headers, err) : 0;
-}
-
-static bool refused_whole(void *ctx, const struct dcp_http *r)
-{
-	const struct whole *w = ctx;
-
-	return w->asked->refused && w->asked->refused(w->asked->ctx, r);
-}
-
-static int take_whole(void *ctx, uint64_t at, const char *p, size_t n)
-{
-	const struct whole *w = ctx;
-
-	/* an answer that was cut off begins again */
-	w->out->n = at ? w->out->n : 0;
-	return dcp_buf_add(w->out, p, n);
-}
-
-int dcp_http_get(struct dcp_http *r, size_t most, struct dcp_buf *out, struct dcp_err *err)
-{
-	struct whole w = { .r = *r, .asked = r, .out = out };
-	int rc;
-
-	w.r.head = head_of_whole;
-	w.r.refused = refused_whole;
-	w.r.take = take_whole;
-	w.r.ctx = &w;
-	w.r.off = 0;
-	w.r.n = DCP_HTTP_ALL;
-	w.r.size = most;
-	dcp_buf_reset(out);
-	rc = dcp_http_run(&w.r, 1, err);
-	dcp_http_finish(r);
-	w.r.head = r->head;
-	w.r.refused = r->refused;
-	w.r.ctx = r->ctx;
-	*r = w.r;
-	return rc;
 }

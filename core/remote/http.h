@@ -43,6 +43,9 @@ struct dcp_http {
 	const char *method; /* NULL: GET */
 	const char *url;
 	const char *body; /* of a POST or PUT; NULL: none */
+	size_t nbody;
+	const char *
+		fixed; /* another header, "x-amz-meta-...:value" and a newline, which head() signs; NULL: none */
 	/* Append "name: value" and a newline for each header of @r. Called before every try, as signatures hold a time.
 	 * NULL: none. Nothing of it is sent to another host that the server leads to. */
 	int (*head)(void *ctx, const struct dcp_http *r, struct dcp_buf *headers,

@@ -3,7 +3,7 @@
  * remote: directories on a server: what a row for a kind of server gives, and what all of them share.
  *
  *	curl.c        transfers, through libcurl
- *	http.c        requests, tried again, their answers checked
+ *	http.c        requests, tried again, their answers checked; whole.c: all of an answer in memory
  *	sign.c        signatures of object stores
  *	xml.c         their answers, through expat
  *	credentials.c whose requests they are
@@ -15,6 +15,7 @@
  *	blob.c        reading: ranges that lie close are one request
  *	blocks.c      small parts of files, kept in memory
  *	https.c s3.c  rows
+ *	bucket.c      writing to buckets
  *
  * A server is asked for a list, and then for ranges. What a list said is believed for FRESH_MS; a file is known by its
  * tag, which every request names, so that bytes of another content never come.

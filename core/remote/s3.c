@@ -19,6 +19,7 @@
 #include "core/base/err.h"
 #include "core/base/number.h"
 #include "core/base/text.h"
+#include "core/remote/bucket.h"
 #include "core/remote/credentials.h"
 #include "core/remote/remote.h"
 #include "core/remote/sign.h"
@@ -100,7 +101,9 @@ static int renew(struct s3 *s, struct dcp_err *err)
 	return 0;
 }
 
-static int add_signature(const struct s3 *s, const struct dcp_http *h, struct dcp_buf *heads)
+/* @payload: the hash of the body. */
+static int add_signature(const struct s3 *s, const struct dcp_http *h, const char *payload,
+			 struct dcp_buf *heads)
 {
 	const struct dcp_credentials *c = &s->credentials;
 	const char *host = strstr(h->url, "://") + 3, *path = strchr(host, '/');
@@ -111,7 +114,7 @@ static int add_signature(const struct s3 *s, const struct dcp_http *h, struct dc
 	struct tm tm;
 	struct dcp_sign sign = { .method = h->method ? h->method : "GET",
 				 .query = query ? query + 1 : "",
-				 .payload = DCP_SIGN_EMPTY,
+				 .payload = payload,
 				 .time = now,
 				 .region = s->region,
 				 .service = "s3",
@@ -119,8 +122,8 @@ static int add_signature(const struct s3 *s, const struct dcp_http *h, struct dc
 				 .secret = c->secret };
 
 	strftime(now, sizeof(now), "%Y%m%dT%H%M%SZ", gmtime_r(&t, &tm));
-	dcp_buf_printf(&signed_heads, "host:%.*s\nx-amz-content-sha256:%s\nx-amz-date:%s\n",
-		       (int)(path - host), host, DCP_SIGN_EMPTY, now);
+	dcp_buf_printf(&signed_heads, "host:%.*s\nx-amz-content-sha256:%s\nx-amz-date:%s\n%s",
+		       (int)(path - host), host, payload, now, h->fixed ? h->fixed : "");
 	if (c->token)
 		dcp_buf_printf(&signed_heads, "x-amz-security-token:%s\n", c->token);
 	dcp_buf_add(&only_path, path, query ? (size_t)(query - path) : strlen(path));
@@ -128,7 +131,8 @@ static int add_signature(const struct s3 *s, const struct dcp_http *h, struct dc
 		return -ENOMEM;
 	sign.path = only_path.p;
 	sign.headers = signed_heads.p;
-	dcp_buf_str(heads, strchr(signed_heads.p, '\n') + 1);
+	dcp_buf_str(heads,
+		    strchr(signed_heads.p, '\n') + 1); /* the host is libcurl's to send */
 	dcp_buf_str(heads, "Authorization: ");
 	dcp_sign_v4(&sign, heads);
 	return dcp_buf_str(heads, "\n");
@@ -138,14 +142,19 @@ static int head(struct dcp_remote *r, const struct dcp_http *h, struct dcp_buf *
 		struct dcp_err *err)
 {
 	const char *token = dcp_http_env("GOOGLE_OAUTH_ACCESS_TOKEN");
+	char payload[DCP_SIGN_HASH] = DCP_SIGN_EMPTY;
 	struct s3 *s = own_of(r);
 	int rc;
 
+	if (h->nbody)
+		dcp_sign_hash(h->body, h->nbody, payload);
 	pthread_mutex_lock(&s->lock);
 	rc = renew(s, err);
 	if (rc == 0 && s->credentials.key)
-		rc = add_signature(s, h, heads);
-	else if (rc == 0 && s->google && token)
+		rc = add_signature(s, h, payload, heads);
+	else if (rc == 0)
+		rc = dcp_buf_str(heads, h->fixed ? h->fixed : "");
+	if (rc == 0 && !s->credentials.key && s->google && token)
 		rc = dcp_buf_printf(heads, "Authorization: Bearer %s\n", token);
 	pthread_mutex_unlock(&s->lock);
 	return rc;
@@ -460,13 +469,12 @@ static int make(struct dcp_remote *r, struct dcp_err *err)
 	return 0;
 }
 
-static int find(const char *source, const struct dcp_remote_ops *ops, struct dcp_site *out,
-		char **only, struct dcp_err *err)
+int dcp_bucket_of(const char *source, struct dcp_remote **out, char **key, struct dcp_err *err)
 {
+	const struct dcp_remote_ops *ops = strncmp(source, "gs://", 5) == 0 ? &gs_ops : &s3_ops;
 	const char *bucket = source + 5;
 	size_t n = strcspn(bucket, "/"), len;
 	dcp_auto_free char *base = NULL, *name = NULL;
-	struct dcp_remote *r;
 	int rc;
 
 	for (size_t i = 0; i < n; i++)
@@ -484,23 +492,26 @@ static int find(const char *source, const struct dcp_remote_ops *ops, struct dcp
 		return dcp_fail(err, -EINVAL,
 				"%.300s: a prefix has no empty parts, no \".\" and no \"..\"",
 				source);
-	rc = dcp_remote_find(ops, base, make, &r, err);
+	rc = dcp_remote_find(ops, base, make, out, err);
+	if (rc < 0)
+		return rc;
+	*key = name;
+	name = NULL;
+	return 0;
+}
+
+static int find(const char *source, struct dcp_site *out, char **only, struct dcp_err *err)
+{
+	dcp_auto_free char *name = NULL;
+	struct dcp_remote *r;
+	int rc = dcp_bucket_of(source, &r, &name, err);
+
 	return rc < 0 ? rc : dcp_site_remote(r, source, name, out, only, err);
 }
 
-static int find_s3(const char *source, struct dcp_site *out, char **only, struct dcp_err *err)
-{
-	return find(source, &s3_ops, out, only, err);
-}
-
-static int find_gs(const char *source, struct dcp_site *out, char **only, struct dcp_err *err)
-{
-	return find(source, &gs_ops, out, only, err);
-}
-
 const struct dcp_origin dcp_origin_s3 = {
-	.name = "S3", .scheme = "s3://", .find = find_s3, DCP_REMOTE_ROW
+	.name = "S3", .scheme = "s3://", .find = find, DCP_REMOTE_ROW
 };
 const struct dcp_origin dcp_origin_gs = {
-	.name = "Google Cloud Storage", .scheme = "gs://", .find = find_gs, DCP_REMOTE_ROW
+	.name = "Google Cloud Storage", .scheme = "gs://", .find = find, DCP_REMOTE_ROW
 };

@@ -9,7 +9,7 @@
 
 #include "core/base/buf.h"
 
-enum { HASH = SHA256_DIGEST_SIZE, HEX = 2 * HASH + 1 };
+enum { HASH = SHA256_DIGEST_SIZE, HEX = DCP_SIGN_HASH };
 
 static void to_hex(const uint8_t *h, char out[HEX])
 {
@@ -17,13 +17,13 @@ static void to_hex(const uint8_t *h, char out[HEX])
 		snprintf(out + 2 * i, 3, "%02x", h[i]);
 }
 
-static void hash(const char *text, size_t n, char out[HEX])
+void dcp_sign_hash(const void *p, size_t n, char out[DCP_SIGN_HASH])
 {
 	struct sha256_ctx sha;
 	uint8_t h[HASH];
 
 	sha256_init(&sha);
-	sha256_update(&sha, n, (const uint8_t *)text);
+	sha256_update(&sha, n, p);
 	sha256_digest(&sha, HASH, h);
 	to_hex(h, out);
 }
@@ -60,7 +60,7 @@ int dcp_sign_v4(const struct dcp_sign *s, struct dcp_buf *out)
 	dcp_buf_printf(&first, "AWS4%s", s->secret);
 	if (dcp_buf_error(&request) || dcp_buf_error(&first))
 		return -ENOMEM;
-	hash(request.p, request.n, hex);
+	dcp_sign_hash(request.p, request.n, hex);
 	if (dcp_buf_printf(&to_sign, "AWS4-HMAC-SHA256\n%s\n%s/%s/%s/aws4_request\n%s", s->time,
 			   day, s->region, s->service, hex) < 0)
 		return -ENOMEM;

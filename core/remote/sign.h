@@ -5,6 +5,7 @@
  * libcurl's own does not sort and encode the query as the scheme wants it before version 8.
  */
 #pragma once
+#include <stddef.h>
 
 struct dcp_buf;
 
@@ -23,5 +24,8 @@ struct dcp_sign {
 /* SHA-256 of nothing. */
 #define DCP_SIGN_EMPTY "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
+#define DCP_SIGN_HASH 65
+/* SHA-256 of a body, in hexadecimal. */
+void dcp_sign_hash(const void *p, size_t n, char out[DCP_SIGN_HASH]);
 /* Append the value of the header Authorization. 0 or -ENOMEM. */
 int dcp_sign_v4(const struct dcp_sign *s, struct dcp_buf *out);

@@ -14,6 +14,7 @@ import http.server
 import json
 import os
 import pathlib
+import re
 import socket
 import threading
 import time
@@ -24,9 +25,12 @@ PAGE = 1000  # keys of a page of a list, unless a test makes it smaller
 
 
 TAGS = {}  # of large files, as they were
+PARTS, MARKS = {}, {}  # tags of files that came in parts, and whose files are
 
 
 def etag(path):
+    if PARTS.get(path):
+        return PARTS[path]
     st = path.stat()
     if st.st_size < 1 << 20:
         return '"%s"' % hashlib.md5(path.read_bytes()).hexdigest()
@@ -54,7 +58,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.server.owner.handle(self)
 
-    do_HEAD = do_PUT = do_POST = do_GET
+    do_HEAD = do_PUT = do_POST = do_DELETE = do_GET
 
 
 class Server:
@@ -62,6 +66,7 @@ class Server:
         self.top, self.page = pathlib.Path(top), page
         self.log, self.fault, self.changed = [], lambda r: None, {}
         self.lock = threading.Lock()
+        self.uploads, self.written = {}, []  # uploads that were begun: (key, parts); keys, as they became objects
         self.keys = None  # with these two set, requests to the bucket must be signed
         self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.http.daemon_threads = True
@@ -157,6 +162,8 @@ class Server:
         heads = {"Last_Modified": email.utils.formatdate(path.stat().st_mtime, usegmt=True)}
         if tag:
             heads["ETag"] = etag(path)
+        if MARKS.get(path):
+            heads["x_amz_meta_written_by"] = MARKS[path]
         match = r.headers.get("If-Match")
         if match and tag and match != heads["ETag"]:
             return r.answer(412)
@@ -213,10 +220,69 @@ class Server:
             return r.answer(403, b"<Error><Code>SignatureDoesNotMatch</Code><Message>no</Message></Error>")
         if name == "" and r.query.get("list-type") == "2":
             return self.list_objects(r)
+        if "uploads" in r.query and r.command == "GET":
+            return self.list_uploads(r)
+        if r.command in ("PUT", "POST", "DELETE"):
+            return self.write(r, name)
         path = self.top / name
         if not name or not path.is_file() or name.endswith("/"):
             return r.answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
         return self.send_file(r, path)
+
+    # ---- writing to it ----
+
+    def write(self, r, name):
+        sha = r.headers.get("x-amz-content-sha256", hashlib.sha256(r.body).hexdigest())
+        if sha != hashlib.sha256(r.body).hexdigest():
+            return r.answer(400, b"<Error><Code>XAmzContentSHA256Mismatch</Code></Error>")
+        if r.headers.get("x-amz-acl"):
+            return r.answer(400)
+        path, upload = self.top / name, r.query.get("uploadId")
+        with self.lock:
+            mark = r.headers.get("x-amz-meta-written-by")
+            if "uploads" in r.query:
+                upload = f"upload-{len(self.uploads)}+/="
+                self.uploads[upload] = (name, {}, mark)
+                return r.answer(200, f"<InitiateMultipartUploadResult><UploadId>{upload}</UploadId></InitiateMultipartUploadResult>".encode())
+            if upload is not None and self.uploads.get(upload, ("",))[0] != name:
+                return r.answer(404, b"<Error><Code>NoSuchUpload</Code></Error>")
+            if r.command == "DELETE":
+                if upload:
+                    del self.uploads[upload]
+                elif path.is_file():
+                    path.unlink()
+                return r.answer(204)
+            tag = '"%s"' % hashlib.md5(r.body).hexdigest()
+            if r.command == "PUT" and upload:
+                self.uploads[upload][1][int(r.query["partNumber"])] = r.body
+                return r.answer(200, ETag=tag)
+            if r.headers.get("If-None-Match") == "*" and path.is_file():
+                return r.answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
+            body = r.body
+            MARKS[path] = self.uploads[upload][2] if upload else mark
+            if upload:
+                given = re.findall(r"<PartNumber>(\d+)</PartNumber><ETag>([^<]*)</ETag>", body.decode())
+                parts = self.uploads[upload][1]
+                tags = [(str(k), '"%s"' % hashlib.md5(p).hexdigest()) for k, p in sorted(parts.items())]
+                if given != tags or any(len(parts[k]) < 5 << 20 for k in sorted(parts)[:-1]):
+                    return r.answer(400, b"<Error><Code>InvalidPart</Code></Error>")
+                body = b"".join(p for _, p in sorted(parts.items()))
+                del self.uploads[upload]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(body)
+            PARTS[path] = ('"%s-%d"' % (hashlib.md5(b"".join(hashlib.md5(p).digest() for _, p in sorted(parts.items()))).hexdigest(), len(parts))
+                           if upload else None)
+            self.written.append(name)
+            if getattr(r, "fault", None) == "lost answer":
+                r.connection.close()
+                r.close_connection = True
+                return None
+            return r.answer(200, b"<CompleteMultipartUploadResult><ETag>x</ETag></CompleteMultipartUploadResult>" if upload else b"", ETag=tag)
+
+    def list_uploads(self, r):
+        text = "".join(f"<Upload><Key>{escape(n)}</Key><UploadId>{u}</UploadId><Initiated>2026-01-02T03:04:05.000Z</Initiated></Upload>"
+                       for u, (n, *_) in self.uploads.items() if n.startswith(r.query.get("prefix", "")))
+        return r.answer(200, f"<ListMultipartUploadsResult>{text}</ListMultipartUploadsResult>".encode())
 
     def all_keys(self):
         for folder, _, names in os.walk(self.top):

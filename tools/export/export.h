@@ -71,6 +71,8 @@ extern const char *const export_dtypes[], *const export_protocols[], *const expo
 /* The number; 0: the format's own. */
 unsigned export_protocol(const struct export_opts *o);
 
+/* Is @out on a server, not in a directory? */
+bool export_is_remote(const char *out);
 /* Never over or into the source. */
 enum cmd_exit export_check_apart(const char *out, const char *from);
 /* The same, nor into a mount of dcpfs or where no directory is. */

@@ -11,6 +11,7 @@
 
 #include "core/base/cleanup.h"
 #include "core/checkpoint/mounts.h"
+#include "core/origin/origin.h"
 #include "core/store/version/grants.h"
 #include "tools/export/export.h"
 #include "tools/resolve.h"
@@ -29,6 +30,21 @@ static char *resolve_above(const char *out)
 	return place;
 }
 
+bool export_is_remote(const char *out)
+{
+	return dcp_origin_of(out) != &dcp_origin_local;
+}
+
+/* Is the URL @inner @outer, or below it? */
+static bool is_below(const char *inner, const char *outer)
+{
+	size_t n = strlen(outer);
+
+	while (n && outer[n - 1] == '/')
+		n--;
+	return strncmp(inner, outer, n) == 0 && (!inner[n] || inner[n] == '/');
+}
+
 enum cmd_exit export_check_apart(const char *out, const char *from)
 {
 	dcp_auto_free char *place = resolve_above(out), *real = realpath(out, NULL);
@@ -36,6 +52,13 @@ enum cmd_exit export_check_apart(const char *out, const char *from)
 	struct dcp_mount m;
 	const char *rest;
 
+	if (export_is_remote(out) && (is_below(out, from) || is_below(from, out)))
+		return cmd_fail(
+			CMD_USAGE,
+			"%s and %s, which is read, lie in each other; give another place", out,
+			from);
+	if (export_is_remote(out))
+		return CMD_OK;
 	if (source && dcp_mounts_around(source, &m, &rest)) {
 		free(source);
 		source = realpath(m.source, NULL);
@@ -56,6 +79,8 @@ enum cmd_exit export_check_place(const char *out, const char *from)
 	struct dcp_mount m;
 	const char *rest;
 
+	if (export_is_remote(out))
+		return export_check_apart(out, from);
 	if (!place)
 		return cmd_fail(CMD_ENV, "the directory of %s: %s", out, strerror(errno));
 	if (dcp_mounts_around(place, &m, &rest))
@@ -87,6 +112,9 @@ int export_withheld_beside(const struct dcp_version *v, const char *source, cons
 	dcp_auto_free char *dir = NULL;
 	size_t n = strlen(out);
 
+	*bits = 0; /* who may read a bucket's objects is its owner's to say */
+	if (export_is_remote(out))
+		return 0;
 	while (n > 1 && out[n - 1] == '/')
 		n--;
 	while (n && out[n - 1] != '/')

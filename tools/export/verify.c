@@ -4,7 +4,6 @@
  * byte for byte.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,19 +90,18 @@ static int compare_tensor(struct verifying *w, size_t i, size_t part)
 static int compare_extra(struct verifying *w, size_t i)
 {
 	const struct dcp_write_extra *e = &w->x->set.extras[i];
-	dcp_auto_buf struct dcp_buf path = DCP_BUF_INIT;
-	dcp_auto_fd int fd = -1;
+	dcp_auto_blob struct dcp_blob blob = { 0 };
+	struct dcp_site site = { .fd = -1 };
+	dcp_auto_free char *only = NULL;
 	struct dcp_source src;
-	int rc;
+	int rc = dcp_site_find(save_sealed(w->x->save), &site, &only, &w->x->err);
 
-	dcp_buf_printf(&path, "%s/%s", save_sealed(w->x->save), e->name);
-	rc = dcp_buf_error(&path);
-	if (rc < 0)
-		return dcp_err_say(&w->x->err, rc);
-	fd = open(path.p, O_RDONLY | O_CLOEXEC);
-	rc = fd < 0 ? -errno : dcp_source_fd(fd, &src);
+	if (rc == 0)
+		rc = dcp_site_open(&site, e->name, &blob, NULL, NULL);
+	dcp_site_close(&site);
 	if (rc < 0)
 		return differs(w, e->name, strerror(-rc));
+	src = dcp_source_blob(&blob);
 	return src.size == e->nbytes
 		       ? compare_bytes(w, w->x->set.ntensors + i, 0, e->name, NULL, &src)
 		       : differs(w, e->name, "another length");

@@ -20,7 +20,6 @@
 enum {
 	FLUSH = 1
 		<< 20, /* shorter pieces are left to the kernel: each would be a write of its own */
-	PAGE = 4096, /* what O_DIRECT wants places and memory to be multiples of */
 };
 
 struct team {
@@ -37,10 +36,9 @@ struct job {
 	struct team *team;
 	unsigned number;
 	pthread_t thread;
-	int fd, direct; /* @direct: the same file by O_DIRECT; -1: not so */
-	uint32_t file;  /* that fd is */
-	char *page;     /* a page and a piece */
-	char *buf;      /* in it, as far from a page's beginning as the piece is in the file */
+	struct save_pen pen;
+	char *page; /* a page and a piece */
+	char *buf;  /* in it, as far from a page's beginning as the piece is in the file */
 };
 
 struct piece {
@@ -79,30 +77,14 @@ static bool is_mine(const struct team *t, const struct piece *p)
 		return false;
 	if (s->opts.ranks <= 1)
 		return true;
+	if (s->owner)
+		return s->owner[p->run->file] == s->opts.rank;
 	if (s->opts.by_owner)
 		return p->run->rank == s->opts.rank;
 	return (uint32_t)(at * s->opts.ranks / s->data) == s->opts.rank;
 }
 
 /* ---- one piece ---- */
-
-static void close_file(struct job *j)
-{
-	dcp_close_fd(&j->fd);
-	dcp_close_fd(&j->direct);
-}
-
-static int pick_file(struct job *j, uint32_t file)
-{
-	if (j->fd >= 0 && j->file == file)
-		return 0;
-	close_file(j);
-	j->fd = save_open(j->team->s, file);
-	j->file = file;
-	if (j->fd >= 0 && j->team->s->opts.direct)
-		j->direct = save_open_direct(j->team->s, file);
-	return j->fd < 0 ? j->fd : 0;
-}
 
 /* What the kernel copied was not hashed: is it what the source has? */
 static bool is_copy(struct job *j, const struct piece *p)
@@ -116,7 +98,7 @@ static bool is_copy(struct job *j, const struct piece *p)
 		n = DCP_MIN(p->off + p->n - at, (uint64_t)SAVE_PIECE / 2);
 		if (from->read(from->ctx, j->number, r->tensor, r->part, r->from + at, a, n,
 			       &err) < 0 ||
-		    save_pread(j->fd, b, n, r->off + at) < 0 || memcmp(a, b, n) != 0)
+		    save_pread(j->pen.fd, b, n, r->off + at) < 0 || memcmp(a, b, n) != 0)
 			return false;
 	}
 	return true;
@@ -128,10 +110,10 @@ static bool is_kept(struct job *j, const struct piece *p)
 	struct save *s = j->team->s;
 	const struct save_sum *noted = s->resumed ? &s->noted[p->number] : NULL;
 
-	if (!noted || !noted->done)
+	if (!noted || !noted->done || save_pick_file(s, &j->pen, p->run->file) < 0)
 		return false;
 	if (noted->done != 1 ? !is_copy(j, p)
-			     : save_pread(j->fd, j->buf, p->n, p->run->off + p->off) < 0 ||
+			     : save_pread(j->pen.fd, j->buf, p->n, p->run->off + p->off) < 0 ||
 				       dcp_hash64(j->buf, p->n) != noted->hash)
 		return false;
 	s->sums[p->number] = *noted;
@@ -177,27 +159,6 @@ static int read_piece(struct job *j, const struct piece *p, struct dcp_err *err)
 				    j->buf, p->n, err);
 }
 
-/* Whole pages of the file by O_DIRECT, what is left over at both ends as always. */
-static int write_piece(struct job *j, const struct piece *p)
-{
-	uint64_t at = p->run->off + p->off, end = at + p->n;
-	uint64_t lo = dcp_div_up(at, PAGE) * PAGE, hi = end - end % PAGE;
-	int rc;
-
-	if (j->direct < 0 || lo >= hi)
-		return save_pwrite(j->fd, j->buf, p->n, at);
-	rc = save_pwrite(j->direct, j->buf + (lo - at), hi - lo, lo);
-	if (rc == -EINVAL) { /* larger pages are asked for */
-		dcp_close_fd(&j->direct);
-		return save_pwrite(j->fd, j->buf, p->n, at);
-	}
-	if (rc == 0)
-		__atomic_fetch_add(&j->team->s->direct, hi - lo, __ATOMIC_RELAXED);
-	if (rc == 0)
-		rc = save_pwrite(j->fd, j->buf, lo - at, at);
-	return rc == 0 ? save_pwrite(j->fd, j->buf + (hi - at), end - hi, hi) : rc;
-}
-
 /* Bytes that the format asks nothing about go from file to file in the kernel, if it can do that: 1. */
 static int let_copy(struct job *j, const struct piece *p, struct dcp_err *err)
 {
@@ -206,10 +167,12 @@ static int let_copy(struct job *j, const struct piece *p, struct dcp_err *err)
 	const struct save_run *r = p->run;
 	int rc;
 
-	if (!from->copy || r->crc32 || r->text || s->opts.direct)
+	if (!from->copy || r->crc32 || r->text || s->opts.direct || s->uploads)
 		return 0;
-	rc = from->copy(from->ctx, j->number, r->tensor, r->part, r->from + p->off, p->n, j->fd,
-			r->off + p->off, err);
+	rc = save_pick_file(s, &j->pen, r->file);
+	if (rc == 0)
+		rc = from->copy(from->ctx, j->number, r->tensor, r->part, r->from + p->off,
+				p->n, j->pen.fd, r->off + p->off, err);
 	if (rc > 0)
 		__atomic_fetch_add(&s->copied, p->n, __ATOMIC_RELAXED);
 	return rc;
@@ -225,7 +188,8 @@ static int put(struct job *j, const struct piece *p, struct save_sum *sum, struc
 	rc = read_piece(j, p, err);
 	if (rc < 0)
 		return dcp_err_say(err, rc);
-	rc = write_piece(j, p);
+	rc = j->team->s->place->write(j->team->s, &j->pen, p->run->file, p->run->off + p->off,
+				      j->buf, p->n);
 	if (j->team->s->noted)
 		sum->hash = dcp_hash64(j->buf, p->n);
 	if (p->run->crc32)
@@ -250,20 +214,22 @@ static int bring(struct job *j, const struct piece *p, struct dcp_err *err)
 	struct save *s = j->team->s;
 	uint64_t at = p->run->off + p->off;
 	struct save_sum sum = { 0 };
-	int rc = pick_file(j, p->run->file);
+	int rc;
 
-	j->buf = j->page + at % PAGE;
-	if (rc < 0)
-		return save_fail(s, rc, save_files(s)[p->run->file].name, err);
+	j->buf = j->page + at % SAVE_PAGE;
 	if (is_kept(j, p))
 		return 0;
 	rc = put(j, p, &sum, err);
 	if (rc < 0)
 		return rc;
 	/* The disk gets busy now, not all at once at the end. */
-	if (p->n >= FLUSH && j->direct < 0)
-		sync_file_range(j->fd, (off_t)at, (off_t)p->n, SYNC_FILE_RANGE_WRITE);
+	if (p->n >= FLUSH && j->pen.fd >= 0 && j->pen.direct < 0)
+		sync_file_range(j->pen.fd, (off_t)at, (off_t)p->n, SYNC_FILE_RANGE_WRITE);
 	note(s, p->number, &sum);
+	if (s->place->wrote)
+		rc = s->place->wrote(s, p->run);
+	if (rc < 0)
+		return save_fail(s, rc, save_files(s)[p->run->file].name, err);
 	__atomic_fetch_add(&s->written, p->n, __ATOMIC_RELAXED);
 	return 0;
 }
@@ -307,7 +273,7 @@ static void *work(void *ctx)
 		else
 			report(j, &p);
 	}
-	close_file(j);
+	save_close_pen(&j->pen);
 	return NULL;
 }
 
@@ -325,7 +291,7 @@ static unsigned count_jobs(const struct save *s)
 static int run_jobs(struct team *t, unsigned n)
 {
 	struct job jobs[SAVE_MAX_JOBS] = { 0 };
-	char *bufs = aligned_alloc(PAGE, n * (SAVE_PIECE + PAGE));
+	char *bufs = aligned_alloc(SAVE_PAGE, n * (SAVE_PIECE + SAVE_PAGE));
 	unsigned started = 1;
 
 	if (!bufs)
@@ -333,9 +299,8 @@ static int run_jobs(struct team *t, unsigned n)
 	for (unsigned i = 0; i < n; i++)
 		jobs[i] = (struct job){ .team = t,
 					.number = i,
-					.fd = -1,
-					.direct = -1,
-					.page = bufs + i * (SAVE_PIECE + PAGE) };
+					.pen = SAVE_PEN,
+					.page = bufs + i * (SAVE_PIECE + SAVE_PAGE) };
 	while (started < n &&
 	       pthread_create(&jobs[started].thread, NULL, work, &jobs[started]) == 0)
 		started++;
@@ -343,18 +308,6 @@ static int run_jobs(struct team *t, unsigned n)
 	for (unsigned i = 1; i < started; i++)
 		pthread_join(jobs[i].thread, NULL);
 	free(bufs);
-	return 0;
-}
-
-/* Of a file that only others wrote there is nothing to be brought to the disk. */
-static int sync_files(const struct save *s, struct dcp_err *err)
-{
-	for (uint32_t i = 0; i < save_nfiles(s); i++) {
-		dcp_auto_fd int fd = save_open(s, i);
-
-		if (fd < 0 || fdatasync(fd) < 0)
-			return save_fail(s, fd < 0 ? fd : -errno, save_files(s)[i].name, err);
-	}
 	return 0;
 }
 
@@ -368,5 +321,18 @@ int save_data(struct save *s, const struct save_source *source, struct dcp_err *
 	pthread_mutex_destroy(&t.lock);
 	if (rc == 0)
 		rc = t.failed;
-	return rc < 0 ? rc : sync_files(s, err);
+	return rc < 0 ? rc : s->place->sync(s, err);
+}
+
+uint32_t save_crc32_of(const struct save *s, const struct save_patch *patch)
+{
+	const struct save_run *run = &save_runs(s)[patch->run];
+	uint32_t crc = patch->before;
+
+	for (uint64_t off = 0, i = run->piece; off < run->n; off += SAVE_PIECE, i++) {
+		uint64_t n = DCP_MIN(run->n - off, (uint64_t)SAVE_PIECE);
+
+		crc = dcp_crc32_join(crc, s->sums[i].crc32, n);
+	}
+	return crc;
 }

@@ -94,7 +94,7 @@ struct dcpsave_config {
 };
 
 /*
- * Collective. @comm NULL: this process alone; otherwise it must outlive *@out. @path: the checkpoint to
+ * Collective. @comm NULL: this process alone; otherwise it must outlive *@out. @path, or s3:// or gs://: the checkpoint to
  * write, a directory, or a file when it has the suffix of the format ("model.safetensors"); that of another
  * format is refused, unless a slash follows it. Nothing is written yet.
  */

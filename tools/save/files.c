@@ -10,8 +10,26 @@
 #include "core/base/err.h"
 #include "tools/save/save_int.h"
 
+static pthread_mutex_t why_lock = PTHREAD_MUTEX_INITIALIZER;
+
+int save_keep_why(struct save *s, int rc, const struct dcp_err *why)
+{
+	pthread_mutex_lock(&why_lock);
+	if (!s->why.msg[0])
+		s->why = *why;
+	pthread_mutex_unlock(&why_lock);
+	return rc;
+}
+
 int save_fail(const struct save *s, int code, const char *file, struct dcp_err *err)
 {
+	struct dcp_err why;
+
+	pthread_mutex_lock(&why_lock);
+	why = s->why;
+	pthread_mutex_unlock(&why_lock);
+	if (why.msg[0])
+		return dcp_fail(err, code, "%s/%s: %.400s", s->parent, s->name, why.msg);
 	/* Names that are our own mean nothing to the user: only OUT is named. */
 	if (strcmp(file, s->journal) == 0 || strcmp(file, s->part) == 0)
 		return dcp_fail(err, code, "%s/%s: %s", s->parent, s->name, strerror(-code));
@@ -148,4 +166,62 @@ int save_remove_tree(int parent, const char *name)
 	if (rc == 0 && unlinkat(parent, name, AT_REMOVEDIR) < 0)
 		rc = -errno;
 	return rc;
+}
+
+/* ---- a directory's files, written ---- */
+
+void save_close_pen(struct save_pen *pen)
+{
+	dcp_close_fd(&pen->fd);
+	dcp_close_fd(&pen->direct);
+}
+
+int save_pick_file(const struct save *s, struct save_pen *pen, uint32_t file)
+{
+	if (pen->fd >= 0 && pen->file == file)
+		return 0;
+	save_close_pen(pen);
+	pen->fd = save_open(s, file);
+	pen->file = file;
+	if (pen->fd >= 0 && s->opts.direct)
+		pen->direct = save_open_direct(s, file);
+	return pen->fd < 0 ? pen->fd : 0;
+}
+
+/* Whole pages of the file by O_DIRECT, if the memory is as far from a page's beginning; what is left over at both ends as
+ * always. */
+int save_write_file(struct save *s, struct save_pen *pen, uint32_t file, uint64_t at,
+		    const void *from, uint64_t n)
+{
+	uint64_t end = at + n, lo = dcp_div_up(at, SAVE_PAGE) * SAVE_PAGE;
+	uint64_t hi = end - end % SAVE_PAGE;
+	int rc = save_pick_file(s, pen, file);
+	const char *p = from;
+
+	if (rc < 0)
+		return rc;
+	if (pen->direct < 0 || lo >= hi || ((uintptr_t)p - at) % SAVE_PAGE)
+		return save_pwrite(pen->fd, p, n, at);
+	rc = save_pwrite(pen->direct, p + (lo - at), hi - lo, lo);
+	if (rc == -EINVAL) { /* larger pages are asked for */
+		dcp_close_fd(&pen->direct);
+		return save_pwrite(pen->fd, p, n, at);
+	}
+	if (rc == 0)
+		__atomic_fetch_add(&s->direct, hi - lo, __ATOMIC_RELAXED);
+	if (rc == 0)
+		rc = save_pwrite(pen->fd, p, lo - at, at);
+	return rc == 0 ? save_pwrite(pen->fd, p + (hi - at), end - hi, hi) : rc;
+}
+
+/* Of a file that only others wrote there is nothing to be brought to the disk. */
+int save_sync_files(struct save *s, struct dcp_err *err)
+{
+	for (uint32_t i = 0; i < save_nfiles(s); i++) {
+		dcp_auto_fd int fd = save_open(s, i);
+
+		if (fd < 0 || fdatasync(fd) < 0)
+			return save_fail(s, fd < 0 ? fd : -errno, save_files(s)[i].name, err);
+	}
+	return 0;
 }

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sink of a plan: makes the files as long as they will be, writes the bytes that the format makes, and
- * notes where data goes. A process that is not rank 0 only notes.
+ * The sink of a plan: has files made as long as they will be, hands over the bytes that the format makes, and
+ * notes where data goes.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/base/ckd.h"
+#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "tools/save/save_int.h"
@@ -20,7 +18,6 @@ struct planning {
 	struct save *s;
 	struct dcp_buf own; /* bytes that stand at [own_off, at) of the file */
 	uint64_t own_off, at;
-	int fd;
 	struct dcp_err *err;
 };
 
@@ -40,13 +37,13 @@ static int flush(struct planning *p)
 {
 	int rc = 0;
 
-	if (p->own.n && save_makes(p->s))
-		rc = save_pwrite(p->fd, p->own.p, p->own.n, p->own_off);
+	if (p->own.n)
+		rc = p->s->place->own(p->s, p->own_off, p->own.p, p->own.n);
 	dcp_buf_reset(&p->own);
 	return rc < 0 ? save_fail(p->s, rc, file_name(p), p->err) : 0;
 }
 
-/* Nothing follows in the file: give it its length, and see that there is room for it. */
+/* Nothing follows in the file. */
 static int end_file(struct planning *p)
 {
 	struct save_file *f = save_files(p->s);
@@ -57,15 +54,7 @@ static int end_file(struct planning *p)
 		return rc;
 	f[n - 1].size = p->at;
 	p->s->bytes += p->at;
-	if (p->fd >= 0) {
-		if (ftruncate(p->fd, (off_t)p->at) < 0)
-			rc = -errno;
-		else if (p->at && fallocate(p->fd, 0, 0, (off_t)p->at) < 0 &&
-			 errno != EOPNOTSUPP && errno != ENOSYS)
-			rc = -errno;
-		close(p->fd);
-		p->fd = -1;
-	}
+	rc = p->s->place->end_file(p->s);
 	return rc < 0 ? save_fail(p->s, rc, file_name(p), p->err) : 0;
 }
 
@@ -102,11 +91,8 @@ static int on_file(void *ctx, const char *name, bool last)
 		return -ENOMEM;
 	mix(p, 'f', name, strlen(name));
 	p->at = 0;
-	if (!save_makes(s))
-		return 0;
-	/* One that is there already is of the save that is resumed. */
-	p->fd = save_open_at(s, &f, O_CREAT | (s->opts.resume ? 0 : O_EXCL));
-	return p->fd < 0 ? save_fail(s, p->fd, name, p->err) : 0;
+	rc = s->place->begin_file(s);
+	return rc < 0 ? save_fail(s, rc, name, p->err) : 0;
 }
 
 static int on_bytes(void *ctx, const void *q, size_t n)
@@ -168,7 +154,7 @@ static int run_plan(struct save *s, const struct dcp_write_format *f,
 		    const struct dcp_write_set *set, const struct dcp_write_opts *opts,
 		    struct dcp_err *err)
 {
-	struct planning p = { .s = s, .fd = -1, .err = err };
+	struct planning p = { .s = s, .err = err };
 	const struct dcp_write_sink sink = { on_file, on_bytes, on_data, on_crc32, &p };
 	const struct save_patch *patch;
 	int rc;
@@ -184,8 +170,7 @@ static int run_plan(struct save *s, const struct dcp_write_format *f,
 	rc = dcp_write_plan(f, set, opts, &sink, err);
 	if (rc == 0)
 		rc = dcp_err_say(err, end_file(&p));
-	if (p.fd >= 0)
-		close(p.fd);
+	dcp_close_fd(&s->planning_fd);
 	dcp_buf_finish(&p.own);
 	patch = DCP_ITEMS(s->patches, struct save_patch);
 	for (size_t i = 0; rc == 0 && i < DCP_NITEMS(s->patches, struct save_patch); i++)
@@ -198,10 +183,8 @@ int save_plan(struct save *s, const struct dcp_write_format *f, const struct dcp
 {
 	int rc = run_plan(s, f, set, opts, err);
 
-	if (rc == 0 && s->compares)
-		return save_compare(s, err);
 	if (rc == 0)
-		rc = save_journal_begin(s, err);
+		rc = s->place->planned(s, err);
 	if (rc != -ESTALE)
 		return rc;
 	/* What is there is of another save: start over. Without a plan in the journal nothing was written. */

@@ -15,6 +15,7 @@
 #include "core/base/endian.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
+#include "core/origin/origin.h"
 
 #ifndef RENAME_NOREPLACE
 #define RENAME_NOREPLACE 1
@@ -285,17 +286,10 @@ int save_clear(struct save *s, struct dcp_err *err)
 	return rc < 0 ? save_fail(s, rc, s->part, err) : open_part(s, err);
 }
 
-int save_create(const struct save_opts *opts, struct save **out, struct dcp_err *err)
+static int create(struct save *s, struct dcp_err *err)
 {
-	struct save *s = calloc(1, sizeof(*s));
-	int rc;
+	int rc = choose_names(s, err);
 
-	if (!s)
-		return dcp_err_say(err, -ENOMEM);
-	s->opts = *opts;
-	s->parent_fd = s->dir = s->journal_fd = -1;
-	dcp_arena_init(&s->arena, PLAN_MEMORY);
-	rc = choose_names(s, err);
 	if (rc == 0)
 		rc = open_parent(s, err);
 	if (rc == 0 && save_leads(s)) {
@@ -304,8 +298,22 @@ int save_create(const struct save_opts *opts, struct save **out, struct dcp_err 
 	}
 	if (rc == 0 && save_makes(s))
 		rc = make_part(s, err);
-	if (rc == 0 && !s->compares)
-		rc = open_part(s, err);
+	return rc == 0 && !s->compares ? open_part(s, err) : rc;
+}
+
+int save_create(const struct save_opts *opts, struct save **out, struct dcp_err *err)
+{
+	struct save *s = calloc(1, sizeof(*s));
+	int rc;
+
+	if (!s)
+		return dcp_err_say(err, -ENOMEM);
+	s->opts = *opts;
+	s->place =
+		dcp_origin_of(opts->out) == &dcp_origin_local ? &save_directory : &save_bucket;
+	s->parent_fd = s->dir = s->journal_fd = s->planning_fd = -1;
+	dcp_arena_init(&s->arena, PLAN_MEMORY);
+	rc = s->place->create(s, err);
 	if (rc < 0) {
 		save_destroy(s);
 		return rc;
@@ -314,20 +322,25 @@ int save_create(const struct save_opts *opts, struct save **out, struct dcp_err 
 	return 0;
 }
 
-void save_destroy(struct save *s)
+static void destroy(struct save *s)
 {
-	if (!s)
-		return;
 	if (s->made && !s->published) {
 		save_remove_tree(s->parent_fd, s->part);
 		if (!s->aside) /* else the next save brings the old one back */
 			unlinkat(s->parent_fd, s->journal, 0);
 	}
-	save_journal_close(s);
 	if (s->dir >= 0)
 		close(s->dir);
 	if (s->parent_fd >= 0)
 		close(s->parent_fd);
+}
+
+void save_destroy(struct save *s)
+{
+	if (!s)
+		return;
+	s->place->destroy(s);
+	save_journal_close(s);
 	dcp_buf_finish(&s->files);
 	dcp_buf_finish(&s->runs);
 	dcp_buf_finish(&s->patches);
@@ -336,19 +349,6 @@ void save_destroy(struct save *s)
 }
 
 /* ---- the end ---- */
-
-static uint32_t crc32_of(const struct save *s, const struct save_patch *patch)
-{
-	const struct save_run *run = &save_runs(s)[patch->run];
-	uint32_t crc = patch->before;
-
-	for (uint64_t off = 0, i = run->piece; off < run->n; off += SAVE_PIECE, i++) {
-		uint64_t n = DCP_MIN(run->n - off, (uint64_t)SAVE_PIECE);
-
-		crc = dcp_crc32_join(crc, s->sums[i].crc32, n);
-	}
-	return crc;
-}
 
 static int put_checksums(const struct save *s, struct dcp_err *err)
 {
@@ -364,7 +364,7 @@ static int put_checksums(const struct save *s, struct dcp_err *err)
 			dcp_close_fd(&fd);
 			fd = save_open(s, patch[i].file);
 		}
-		dcp_store_le32(crc, crc32_of(s, &patch[i]));
+		dcp_store_le32(crc, save_crc32_of(s, &patch[i]));
 		rc = fd < 0 ? fd : save_pwrite(fd, crc, sizeof(crc), patch[i].off);
 		if (rc == 0 && (i + 1 == n || patch[i + 1].file != patch[i].file) &&
 		    fdatasync(fd) < 0)
@@ -412,16 +412,10 @@ static int name_last(const struct save *s, const struct save_file *f)
 	return renameat(s->dir, SAVE_LAST, dir, name) < 0 ? -errno : 0;
 }
 
-int save_seal(struct save *s, struct dcp_err *err)
+static int seal(struct save *s, struct dcp_err *err)
 {
-	int rc;
+	int rc = put_checksums(s, err);
 
-	for (size_t i = 0; i < s->npieces; i++)
-		if (!s->sums[i].done)
-			return dcp_fail(err, -ENODATA,
-					"%s/%s: piece %zu of %zu was not written", s->parent,
-					s->name, i, s->npieces);
-	rc = put_checksums(s, err);
 	if (rc < 0)
 		return rc;
 	if (!s->opts.file)
@@ -441,6 +435,16 @@ int save_seal(struct save *s, struct dcp_err *err)
 	snprintf(s->sealed, sizeof(s->sealed), "%s/%s%s%s", s->parent, s->part,
 		 s->opts.file ? "/" : "", s->opts.file ? save_files(s)[0].name : "");
 	return 0;
+}
+
+int save_seal(struct save *s, struct dcp_err *err)
+{
+	for (size_t i = 0; i < s->npieces; i++)
+		if (!s->sums[i].done)
+			return dcp_fail(err, -ENODATA,
+					"%s/%s: piece %zu of %zu was not written", s->parent,
+					s->name, i, s->npieces);
+	return s->place->seal(s, err);
 }
 
 const char *save_sealed(const struct save *s)
@@ -508,7 +512,7 @@ static int take_name(struct save *s)
 	return is_unknown(errno) ? take_name_in_turn(s) : -errno;
 }
 
-int save_publish(struct save *s, struct dcp_err *err)
+static int publish(struct save *s, struct dcp_err *err)
 {
 	int rc = save_check_replaced(s, err); /* others may have written into it meanwhile */
 
@@ -531,6 +535,73 @@ int save_publish(struct save *s, struct dcp_err *err)
 	return rc < 0 ? save_fail(s, rc, s->part, err) : 0;
 }
 
+int save_publish(struct save *s, struct dcp_err *err)
+{
+	return s->place->publish(s, err);
+}
+
+/* ---- the row ---- */
+
+/* One that is there already is of the save that is resumed. */
+static int begin_file(struct save *s)
+{
+	const struct save_file *f = &save_files(s)[save_nfiles(s) - 1];
+
+	if (!save_makes(s))
+		return 0;
+	s->planning_fd = save_open_at(s, f, O_CREAT | (s->opts.resume ? 0 : O_EXCL));
+	return DCP_MIN(s->planning_fd, 0);
+}
+
+static int write_own(struct save *s, uint64_t off, const void *p, size_t n)
+{
+	return save_makes(s) ? save_pwrite(s->planning_fd, p, n, off) : 0;
+}
+
+/* Give it its length, and see that there is room for it. */
+static int end_file(struct save *s)
+{
+	off_t n = (off_t)save_files(s)[save_nfiles(s) - 1].size;
+	int rc = 0;
+
+	if (s->planning_fd < 0)
+		return 0;
+	if (ftruncate(s->planning_fd, n) < 0 || (n && fallocate(s->planning_fd, 0, 0, n) < 0 &&
+						 errno != EOPNOTSUPP && errno != ENOSYS))
+		rc = -errno;
+	dcp_close_fd(&s->planning_fd);
+	return rc;
+}
+
+static int planned(struct save *s, struct dcp_err *err)
+{
+	return s->compares ? save_compare(s, err) : save_journal_begin(s, err);
+}
+
+static void put_nothing(const struct save *s, struct dcp_buf *out)
+{
+}
+
+static int take_nothing(struct save *s, struct dcp_cur *in)
+{
+	return dcp_cur_left(in) ? -EPROTO : 0;
+}
+
+const struct save_place save_directory = {
+	.create = create,
+	.begin_file = begin_file,
+	.own = write_own,
+	.end_file = end_file,
+	.planned = planned,
+	.write = save_write_file,
+	.sync = save_sync_files,
+	.seal = seal,
+	.publish = publish,
+	.put = put_nothing,
+	.take = take_nothing,
+	.destroy = destroy,
+};
+
 /* ---- what others ask ---- */
 
 const char *save_run_at(const struct save *s, size_t i, size_t *tensor, size_t *part)
@@ -552,25 +623,38 @@ struct notice {
 
 int save_put_sums(const struct save *s, struct dcp_buf *out)
 {
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < s->npieces; i++)
+		n += s->sums[i].done != 0;
+	dcp_buf_varint(out, n);
 	for (size_t i = 0; i < s->npieces; i++) {
 		struct notice t = { i, s->sums[i] };
 
 		if (t.sum.done)
 			dcp_buf_add(out, &t, sizeof(t));
 	}
+	s->place->put(s, out);
 	return dcp_buf_error(out);
 }
 
 int save_take_sums(struct save *s, const void *p, uint64_t n)
 {
-	const struct notice *t = p;
+	struct dcp_cur in = dcp_cur(p, n);
+	uint64_t notices = dcp_cur_varint(&in);
+	struct notice t;
 
-	for (uint64_t i = 0; i < n / sizeof(*t); i++) {
-		if (t[i].number >= s->npieces)
+	for (; notices; notices--) {
+		const uint8_t *at = dcp_cur_take(&in, sizeof(t));
+
+		if (!at)
 			return -EPROTO;
-		s->sums[t[i].number] = t[i].sum;
+		memcpy(&t, at, sizeof(t));
+		if (t.number >= s->npieces)
+			return -EPROTO;
+		s->sums[t.number] = t.sum;
 	}
-	return 0;
+	return s->place->take(s, &in);
 }
 
 void save_count(const struct save *s, struct save_counts *out)

@@ -52,7 +52,9 @@ struct save_opts {
 	uint64_t identity;    /* of what is read: another number, and nothing is resumed */
 	uint32_t rank, ranks; /* of the processes that share it; ranks 0: alone */
 	bool by_owner; /* each writes the parts of its own rank, and nothing is resumed; else equal shares */
-	bool direct;                         /* O_DIRECT, where the file system has it */
+	bool direct; /* O_DIRECT, where the file system has it */
+	/* Not 0: end with -ECANCELED; only the save of a bucket, which has to be undone, looks. May be NULL. */
+	const volatile int *stop;
 	const struct dcp_progress *progress; /* called by the thread that calls save_data() */
 };
 

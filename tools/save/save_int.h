@@ -10,11 +10,14 @@
 
 #include "core/base/arena.h"
 #include "core/base/buf.h"
+#include "core/base/bytes.h"
+#include "core/base/err.h"
 #include "tools/save/save.h"
 
 /* The name of the completing file until all else is on the disk. */
 #define SAVE_LAST ".dcpfs-last"
-#define SAVE_MARK 5 /* bytes of "dcpfs", with which a journal begins */
+#define SAVE_PAGE 4096 /* what O_DIRECT wants places and memory to be multiples of */
+#define SAVE_MARK 5    /* bytes of "dcpfs", with which a journal begins */
 
 struct save_file {
 	const char *name;
@@ -48,7 +51,52 @@ struct save_patch {
 	uint32_t file, before; /* @before: the CRC-32 that it goes on from */
 };
 
+struct save;
+
+/* What a thread writes with: a directory's open files. */
+struct save_pen {
+	int fd, direct; /* @direct: the same file by O_DIRECT; -1: not so */
+	uint32_t file;  /* that fd is */
+};
+#define SAVE_PEN                                                                               \
+	{                                                                                      \
+		.fd = -1, .direct = -1                                                         \
+	}
+
+/*
+ * Where a save goes: a directory beside OUT that gets its name (save.c), or a bucket, where what was uploaded is not seen before
+ * the end (bucket.c). All return 0 or a negative errno.
+ */
+struct save_place {
+	int (*create)(struct save *s, struct dcp_err *err);
+	/* While the plan runs: the last of the files begins; what the format itself has at @off of it; it has its size. */
+	int (*begin_file)(struct save *s);
+	int (*own)(struct save *s, uint64_t off, const void *p, size_t n);
+	int (*end_file)(struct save *s);
+	/* All is known. -EALREADY as save_plan(). */
+	int (*planned)(struct save *s, struct dcp_err *err);
+	/* Data of a file. Any thread, with a pen of its own. */
+	int (*write)(struct save *s, struct save_pen *pen, uint32_t file, uint64_t off,
+		     const void *p, uint64_t n);
+	/* A piece of that run was written, and its sum noted. NULL: nothing is to be done. */
+	int (*wrote)(struct save *s, const struct save_run *run);
+	/* What this process wrote is safe. */
+	int (*sync)(struct save *s, struct dcp_err *err);
+	int (*seal)(struct save *s, struct dcp_err *err);
+	int (*publish)(struct save *s, struct dcp_err *err);
+	/* Append what the process that seals has to know; take it. */
+	void (*put)(const struct save *s, struct dcp_buf *out);
+	int (*take)(struct save *s, struct dcp_cur *in);
+	void (*destroy)(struct save *s);
+};
+extern const struct save_place save_directory, save_bucket;
+
 struct save {
+	const struct save_place *place;
+	struct save_uploads *uploads; /* of a bucket */
+	struct dcp_err why;           /* a request to it failed */
+	/* Of each file, the process that writes it; NULL: any may. */
+	uint32_t *owner;
 	struct save_opts opts;
 	const struct dcp_write_set *set;
 	struct dcp_arena arena;
@@ -56,6 +104,7 @@ struct save {
 	char part[NAME_MAX + 1], journal[NAME_MAX + 1], old[NAME_MAX + 1];
 	char sealed[PATH_MAX + NAME_MAX + 2];
 	int parent_fd, dir, journal_fd;
+	int planning_fd; /* of the file that the plan is at; -1: none */
 	bool made, published;
 	bool fresh;    /* this save has made the journal */
 	bool aside;    /* what had the name is called @old */
@@ -115,6 +164,8 @@ static inline mode_t save_mode(const struct save *s, mode_t mode)
 /* The same for what was made before, by a save that had other options. A negative errno. */
 int save_narrow(const struct save *s, int fd);
 
+/* Keep why a request to a bucket failed, for save_fail(), if none did before. Any thread. Returns @rc. */
+int save_keep_why(struct save *s, int rc, const struct dcp_err *why);
 /* "OUT: writing FILE: No space left on device". @code: as dcp_fail(). */
 int save_fail(const struct save *s, int code, const char *file, struct dcp_err *err);
 
@@ -129,6 +180,11 @@ int save_open_at(const struct save *s, const struct save_file *f, int flags);
 int save_open(const struct save *s, uint32_t file);
 /* The same to be written past the page cache. */
 int save_open_direct(const struct save *s, uint32_t file);
+void save_close_pen(struct save_pen *pen);
+int save_pick_file(const struct save *s, struct save_pen *pen, uint32_t file);
+int save_write_file(struct save *s, struct save_pen *pen, uint32_t file, uint64_t at,
+		    const void *from, uint64_t n);
+int save_sync_files(struct save *s, struct dcp_err *err);
 /* -EIO: the file is shorter. */
 int save_pread(int fd, void *p, uint64_t n, uint64_t off);
 
@@ -155,6 +211,8 @@ const char *save_next_name(DIR *dir);
 int save_remove_tree(int parent, const char *name);
 /* Remove all that was written. */
 int save_clear(struct save *s, struct dcp_err *err);
+/* The CRC-32 that goes to a place of a file. */
+uint32_t save_crc32_of(const struct save *s, const struct save_patch *patch);
 /* Add what is in the files to the list of the directory @dir that holds them, or, of one file, it. */
 int save_note_written(const struct save *s, int dir);
 /* -EEXIST: what has the name is to be replaced, and is not as dcpfs wrote it. */

@@ -233,6 +233,7 @@ static int save(struct exporting *x)
 				     .jobs = (unsigned)x->opts->jobs,
 				     .identity = identity,
 				     .direct = x->opts->direct,
+				     .stop = x->how.stop,
 				     .rank = x->comm->rank,
 				     .ranks = x->comm->ranks,
 				     .progress = leads ? &x->progress.report : NULL };
@@ -314,7 +315,9 @@ static enum cmd_exit write_version(struct exporting *x)
 
 	if (code != CMD_OK)
 		return code;
-	if (export_leads(x) && save_part(x->out, part) == 0)
+	if (export_is_remote(x->out))
+		x->how.stop = cmd_on_stop_undo("export");
+	else if (export_leads(x) && save_part(x->out, part) == 0)
 		cmd_on_stop("export", part,
 			    "--resume goes on with it, another export to that name removes it",
 			    true);
@@ -343,6 +346,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	progress_init(&x.progress, true);
 	code = write_version(&x);
 	export_finish(&x);
+	cmd_stop();
 	return code;
 }
 

@@ -516,7 +516,7 @@ static enum cmd_exit save_version(struct saving *s)
 		return code;
 	if (name_file(s) < 0)
 		code = cmd_fail(CMD_ENV, "out of memory");
-	else if (save_part(s->out, part) == 0)
+	else if (!export_is_remote(s->out) && save_part(s->out, part) == 0)
 		cmd_on_stop("save", part, "another save to that name removes it", false);
 	code = export_agree_code(x, code);
 	if (code == CMD_OK)

@@ -10,6 +10,8 @@
 #include "core/base/clock.h"
 #include "core/base/hash.h"
 #include "core/base/text.h"
+#include "core/origin/origin.h"
+#include "tools/load/servers.h"
 #include "tools/save/ranks/ranks_int.h"
 #include "tools/save/save_int.h"
 
@@ -128,6 +130,11 @@ static int choose_gathering(struct dcpsave *s, struct dcpload_error *err)
 					 c->gather_to[i], s->comm->ranks - 1);
 		gathers[c->gather_to[i]] = true;
 	}
+	if (dcp_origin_of(s->path) != &dcp_origin_local)
+		return load_fail(err, -ENOTSUP,
+				 "%s: tensors are gathered into a file of a directory, not "
+				 "into a bucket",
+				 s->path);
 	if (!s->file || s->format->takes & DCP_WRITE_BOXES || c->flags & DCPSAVE_ASYNC)
 		return load_fail(err, -EINVAL,
 				 "tensors can be gathered only into one file, not %s, and "
@@ -164,6 +171,7 @@ int dcpsave_open(const struct dcpload_comm *comm, const char *path,
 	struct dcpsave *s;
 	int rc;
 
+	load_servers();
 	if (!comm)
 		comm = &load_alone;
 	rc = load_comm_check(comm, err);
