@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """dcpfs stats, diff and verify: every number beside numpy's in float64, and planted faults."""
+import io
 import json
 import math
 import os
+import pickle
 import struct
 import sys
+import zipfile
 
 import numpy
 
@@ -504,6 +507,75 @@ def bytes_are_counted_by_prefix_dtype_and_file():
     check(b"192 B, of which 128 B are unique" in run("du", SCRATCH / "du").stdout, "the sum")
 
 
+# ---- scan ----
+
+class Call:
+    """Pickled, it is a call of os.system."""
+    def __init__(self, command):
+        self.command = command
+
+    def __reduce__(self):
+        return os.system, (self.command,)
+
+
+def names_that_unpickling_would_import_are_judged():
+    marker = SCRATCH / "ran"
+    bad = Call(f"touch {marker}")
+    top = SCRATCH / "scan"
+
+    def scan(name, *words, code=NO):
+        got = run("scan", "--json", *words, top / name)
+        equal(got.returncode, code, f"scan {name}: {got.stderr.decode()}")
+        return {(r["judged"], r["name"], r["file"]) for r in json.loads(got.stdout) if r["judged"] != "own"}
+
+    def plant(name, raw, file="extra.pkl"):
+        write(top / name / "model.safetensors", {"w": ("F32", [1], bytes(4))})
+        (top / name / file).parent.mkdir(exist_ok=True)
+        (top / name / file).write_bytes(raw)
+
+    system = ("dangerous", f"{os.system.__module__}.system")
+    for protocol in range(6):
+        plant(f"p{protocol}", pickle.dumps({"a": [1, 2], "b": bad}, protocol))
+        equal(scan(f"p{protocol}"), {(*system, "extra.pkl")}, f"protocol {protocol}")
+    plant("row", b"".join(pickle.dumps(x, 2) for x in (0x1950a86a20f9469cfc6c, 1001, {}, bad, [])) + bytes(range(256)), "extra.pt")
+    equal(scan("row"), {(*system, "extra.pt")}, "pickles in a row")
+    body = io.BytesIO()
+    with zipfile.ZipFile(body, "w") as z:
+        z.writestr("archive/data.pkl", pickle.dumps(bad, 2))
+        z.writestr("archive/data/0", bytes(4))
+    plant("zip", body.getvalue(), "training_args.bin")
+    equal(scan("zip"), {(*system, "training_args.bin")}, "a member of an archive")
+    plant("deep", RNG.bytes(3 << 20) + body.getvalue() + RNG.bytes(100), "sub/__0_0.distcp")
+    equal(scan("deep"), {(*system, "sub/__0_0.distcp")}, "an archive inside of a file, below")
+    edge = RNG.bytes((1 << 20) - 2).replace(b"PK", b"pk") + body.getvalue()
+    plant("edge", edge, "x.distcp")
+    equal(scan("edge"), {(*system, "x.distcp")}, "an archive across a boundary of what is read at a time")
+    numpy.save(SCRATCH / "objects.npy", numpy.array([bad], object), allow_pickle=True)
+    plant("npy", (SCRATCH / "objects.npy").read_bytes(), "objects.npy")
+    equal(scan("npy"), {(*system, "objects.npy")}, "an array of objects")
+    plant("computed", b"\x80\x04\x8c\x02osK\x01\x93.")
+    equal(scan("computed"), {("unknown", None, "extra.pkl")}, "a name that is no text")
+    plant("cut", pickle.dumps({"x": 1, "y": bad}, 4)[:-4])
+    equal(scan("cut"), {(*system, "extra.pkl"), ("unknown", None, "extra.pkl")}, "a pickle that was cut")
+    plant("mine", b"cmylib.config\nRun\n)R.")
+    equal(scan("mine"), {("unknown", "mylib.config.Run", "extra.pkl")}, "a name of a library")
+    equal(scan("mine", "--allow", "mylib.*", code=OK), set(), "--allow")
+    plant("fine", pickle.dumps({"a": numpy.float64(1), "b": {1, 2}, "c": 1j}, 2))
+    equal(scan("fine", code=OK), set(), "numpy's own")
+    for name, code in (("base", OK), ("call-as-root", NO), ("call-in-item", NO), ("call-in-modules", NO), ("cut-metadata", NO)):
+        equal(run("scan", GOLDEN / "hostile" / name).returncode, code, f"hostile/{name}")
+    for name in "dcp-fsdp2", "dcp-tp-fsdp", "hf-bin", "megatron-legacy", "deepspeed-z3", "paddle-plain", "torchao":
+        got = run("scan", GOLDEN / name / "ckpt")
+        equal(got.returncode, NO if name == "dcp-fsdp2" else OK, f"{name}: {got.stdout.decode()}")
+    rows = [r for r in data_of(run("scan", "--json", GOLDEN / "dcp-fsdp2" / "ckpt")) if r["judged"] == "unknown"]
+    check(all(r["key"] for r in rows), f"keys are named: {rows}")
+    check(not marker.exists(), "a command was run")
+
+
+def data_of(got):
+    return json.loads(got.stdout)
+
+
 print(f"seed {SEED}")
 every_dtype_has_numpys_numbers()
 second_call_reads_nothing_and_sees_changes()
@@ -521,4 +593,5 @@ record_is_the_same_for_any_format_and_sharding()
 flipped_bits_and_swapped_tensors_are_found()
 tensors_are_found_by_what_they_are()
 bytes_are_counted_by_prefix_dtype_and_file()
+names_that_unpickling_would_import_are_judged()
 finish()

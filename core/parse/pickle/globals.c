@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/parse/pickle/globals.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/arena.h"
+#include "core/base/base.h"
+#include "core/base/buf.h"
+#include "core/base/endian.h"
+#include "core/base/err.h"
+#include "core/base/number.h"
+#include "core/origin/source.h"
+#include "core/parse/pickle/ops.h"
+#include "core/parse/pickle/window.h"
+
+enum {
+	WINDOW = 64 << 10,
+	MAX_LINE = 1 << 16,
+	MAX_TEXTS = 64 << 20, /* bytes of all */
+};
+
+/* What an entry of the stack or of the memo is; else it is the number of a text, and these. */
+enum { OTHER, MARK, TEXT };
+
+struct walk {
+	const struct dcp_source *src;
+	uint64_t off, at; /* of the next opcode, and of the one that is followed */
+	uint64_t lo;      /* of the bytes in the window */
+	size_t n;
+	struct dcp_arena arena;
+	struct dcp_buf texts; /* const char *; NULL: too long, or out of room */
+	struct dcp_buf stack; /* uint32_t */
+	struct dcp_buf memo;  /* uint32_t */
+	uint32_t memoized;    /* by MEMOIZE, which counts */
+	dcp_globals_fn *fn;
+	void *ctx;
+	struct dcp_err *err;
+	uint8_t window[WINDOW];
+};
+
+static int fail(struct walk *w, const char *why)
+{
+	return dcp_fail_at(w->err, -EBADMSG, w->at, "pickle at byte %llu: %s",
+			   (unsigned long long)w->at, why);
+}
+
+/* @n bytes at the offset, at most MAX_LINE; less: as many as there are. */
+static int look(struct walk *w, size_t n, const uint8_t **p, size_t *got)
+{
+	uint64_t left = w->off < w->src->size ? w->src->size - w->off : 0;
+	int rc = 0;
+
+	n = (size_t)DCP_MIN((uint64_t)n, left);
+	if (w->off < w->lo || w->off + n > w->lo + w->n) {
+		w->lo = w->off;
+		w->n = (size_t)DCP_MIN(left, (uint64_t)WINDOW);
+		rc = dcp_source_read(w->src, w->lo, w->window, w->n);
+		if (rc < 0)
+			w->n = 0;
+	}
+	*p = w->window + (w->off - w->lo);
+	*got = n;
+	return rc;
+}
+
+static int take(struct walk *w, size_t n, const uint8_t **p)
+{
+	size_t got;
+	int rc = look(w, n, p, &got);
+
+	if (rc == 0 && got < n)
+		return fail(w, "it ends inside an opcode");
+	w->off += n;
+	return rc;
+}
+
+/* A line without its newline. */
+static int take_line(struct walk *w, const char **p, size_t *n)
+{
+	const uint8_t *from, *end;
+	size_t got;
+	int rc = look(w, MAX_LINE, &from, &got);
+
+	if (rc < 0)
+		return rc;
+	end = memchr(from, '\n', got);
+	if (!end)
+		return fail(w, "it ends inside a line, or the line is very long");
+	*p = (const char *)from;
+	*n = (size_t)(end - from);
+	w->off += *n + 1;
+	return 0;
+}
+
+static int push(struct walk *w, uint32_t what)
+{
+	if (DCP_NITEMS(w->stack, uint32_t) >= DCP_GLOBALS_MAX_STACK)
+		return fail(w, "its stack is very high");
+	dcp_buf_add(&w->stack, &what, sizeof(what));
+	return dcp_buf_error(&w->stack);
+}
+
+static uint32_t pop(struct walk *w)
+{
+	size_t n = DCP_NITEMS(w->stack, uint32_t);
+
+	if (!n)
+		return OTHER;
+	w->stack.n -= sizeof(uint32_t);
+	return DCP_ITEMS(w->stack, uint32_t)[n - 1];
+}
+
+static void pop_mark(struct walk *w)
+{
+	while (w->stack.n && pop(w) != MARK)
+		;
+}
+
+static int push_text(struct walk *w, const void *p, size_t n)
+{
+	const char *text = n <= DCP_GLOBALS_MAX_NAME && !memchr(p, '\0', n)
+				   ? dcp_arena_strndup(&w->arena, p, n)
+				   : NULL;
+	size_t number = DCP_NITEMS(w->texts, const char *);
+
+	if (!text)
+		return push(w, OTHER);
+	dcp_buf_add(&w->texts, &text, sizeof(text));
+	return dcp_buf_error(&w->texts) < 0 ? -ENOMEM : push(w, TEXT + (uint32_t)number);
+}
+
+static const char *text_of(const struct walk *w, uint32_t what)
+{
+	return what >= TEXT ? DCP_ITEMS(w->texts, const char *)[what - TEXT] : NULL;
+}
+
+static int put(struct walk *w, uint64_t i)
+{
+	size_t n = DCP_NITEMS(w->stack, uint32_t);
+	uint32_t *to, top = n ? DCP_ITEMS(w->stack, uint32_t)[n - 1] : OTHER;
+
+	/* What is no text needs no place, if none is there that it would replace. */
+	if (i >= DCP_GLOBALS_MAX_MEMO || (top < TEXT && i >= DCP_NITEMS(w->memo, uint32_t)))
+		return 0;
+	to = dcp_buf_at(&w->memo, (size_t)i, sizeof(*to));
+	if (!to)
+		return -ENOMEM;
+	*to = top == MARK ? OTHER : top;
+	return 0;
+}
+
+static int get(struct walk *w, uint64_t i)
+{
+	return push(w, i < DCP_NITEMS(w->memo, uint32_t) ? DCP_ITEMS(w->memo, uint32_t)[i]
+							 : OTHER);
+}
+
+static int report(struct walk *w, const char *module, const char *name)
+{
+	return w->fn(w->ctx, module && name ? module : NULL, module && name ? name : NULL,
+		     w->at);
+}
+
+/* ---- opcodes ---- */
+
+/* What follows a length in front. */
+static int step_payload(struct walk *w, uint8_t op, unsigned arg)
+{
+	const bool is_text = op == PICKLE_SHORT_BINUNICODE || op == PICKLE_BINUNICODE ||
+			     op == PICKLE_BINUNICODE8 || op == PICKLE_BINSTRING ||
+			     op == PICKLE_SHORT_BINSTRING;
+	const size_t head = arg == PICKLE_ARG_LEN1 ? 1 : arg == PICKLE_ARG_LEN8 ? 8 : 4;
+	const uint8_t *p;
+	uint64_t n;
+	int rc = take(w, head, &p);
+
+	if (rc < 0)
+		return rc;
+	n = head == 1 ? p[0] : head == 4 ? dcp_load_le32(p) : dcp_load_le64(p);
+	if (w->off > w->src->size || n > w->src->size - w->off)
+		return fail(w, "bytes are longer than the file");
+	if (!is_text || n > DCP_GLOBALS_MAX_NAME) {
+		w->off += n;
+		return push(w, OTHER);
+	}
+	rc = take(w, (size_t)n, &p);
+	return rc < 0 ? rc : push_text(w, p, (size_t)n);
+}
+
+static int step_line(struct walk *w, uint8_t op)
+{
+	char module[DCP_GLOBALS_MAX_NAME + 1], name[DCP_GLOBALS_MAX_NAME + 1];
+	const char *p;
+	size_t n;
+	int rc = take_line(w, &p, &n);
+
+	if (rc < 0)
+		return rc;
+	if (op == PICKLE_GLOBAL || op == PICKLE_INST) {
+		bool known = n <= DCP_GLOBALS_MAX_NAME;
+
+		memcpy(module, p, known ? n : 0);
+		module[known ? n : 0] = '\0';
+		rc = take_line(w, &p, &n);
+		if (rc < 0)
+			return rc;
+		known = known && n <= DCP_GLOBALS_MAX_NAME;
+		memcpy(name, p, known ? n : 0);
+		name[known ? n : 0] = '\0';
+		if (op == PICKLE_INST)
+			pop_mark(w);
+		rc = report(w, known ? module : NULL, name);
+		return rc ? rc : push(w, OTHER);
+	}
+	if (op == PICKLE_PUT || op == PICKLE_GET) {
+		uint64_t i = 0;
+
+		for (size_t k = 0; k < n && dcp_is_digit(p[k]) && i < DCP_GLOBALS_MAX_MEMO; k++)
+			i = i * 10 + (uint64_t)(p[k] - '0');
+		return op == PICKLE_PUT ? put(w, i) : get(w, i);
+	}
+	if (op == PICKLE_STRING && n >= 2) /* with its quotes */
+		return push_text(w, p + 1, n - 2);
+	return op == PICKLE_UNICODE ? push_text(w, p, n) : push(w, OTHER);
+}
+
+/* How many values an opcode without an argument takes, or all down to a mark; and does one come back? */
+static int step_stack(struct walk *w, uint8_t op)
+{
+	enum { TO_MARK = -1 };
+	int takes = 0, gives = 1;
+
+	switch (op) {
+	case PICKLE_MARK:
+		return push(w, MARK);
+	case PICKLE_MEMOIZE:
+		return put(w, w->memoized++);
+	case PICKLE_DUP: {
+		uint32_t top = pop(w);
+		int rc = push(w, top);
+
+		return rc ? rc : push(w, top);
+	}
+	case PICKLE_STACK_GLOBAL: {
+		const char *name = text_of(w, pop(w)), *module = text_of(w, pop(w));
+		int rc = report(w, module, name);
+
+		return rc ? rc : push(w, OTHER);
+	}
+	case PICKLE_POP:
+		takes = 1;
+		gives = 0;
+		break;
+	case PICKLE_POP_MARK:
+	case PICKLE_APPENDS:
+	case PICKLE_SETITEMS:
+	case PICKLE_ADDITEMS:
+		takes = TO_MARK;
+		gives = 0;
+		break;
+	case PICKLE_TUPLE:
+	case PICKLE_LIST:
+	case PICKLE_DICT:
+	case PICKLE_FROZENSET:
+	case PICKLE_OBJ:
+		takes = TO_MARK;
+		break;
+	case PICKLE_APPEND:
+	case PICKLE_BUILD:
+		takes = 1;
+		gives = 0;
+		break;
+	case PICKLE_SETITEM:
+		takes = 2;
+		gives = 0;
+		break;
+	case PICKLE_TUPLE1:
+	case PICKLE_BINPERSID:
+		takes = 1;
+		break;
+	case PICKLE_TUPLE2:
+	case PICKLE_REDUCE:
+	case PICKLE_NEWOBJ:
+		takes = 2;
+		break;
+	case PICKLE_TUPLE3:
+	case PICKLE_NEWOBJ_EX:
+		takes = 3;
+		break;
+	case PICKLE_READONLY_BUFFER:
+		return 0;
+	default: /* NONE, EMPTY_LIST, NEXT_BUFFER, ... */
+		break;
+	}
+	if (takes == TO_MARK)
+		pop_mark(w);
+	for (int i = 0; i < takes; i++)
+		pop(w);
+	return gives ? push(w, OTHER) : 0;
+}
+
+static int step_refused(struct walk *w, uint8_t op)
+{
+	size_t n = op == PICKLE_EXT1 ? 1 : op == PICKLE_EXT2 ? 2 : op == PICKLE_EXT4 ? 4 : 0;
+	const uint8_t *p;
+	int rc = take(w, n, &p);
+
+	if (rc == 0 && n)
+		rc = report(w, NULL, NULL);
+	return rc ? rc : step_stack(w, op);
+}
+
+/* 1: it was the last. */
+static int step(struct walk *w)
+{
+	const uint8_t *p;
+	uint8_t op;
+	int rc;
+
+	w->at = w->off;
+	rc = take(w, 1, &p);
+	if (rc < 0)
+		return rc;
+	op = *p;
+	switch ((enum pickle_arg)dcp_pkl_arg[op]) {
+	case PICKLE_ARG_STOP:
+		return 1;
+	case PICKLE_ARG_NONE:
+		return step_stack(w, op);
+	case PICKLE_ARG_REFUSED:
+		return step_refused(w, op);
+	case PICKLE_ARG_PROTO:
+		return take(w, 1, &p);
+	case PICKLE_ARG_FRAME:
+		return take(w, 8, &p);
+	case PICKLE_ARG_1:
+	case PICKLE_ARG_GET1:
+		rc = take(w, 1, &p);
+		if (rc < 0)
+			return rc;
+		return op == PICKLE_BINPUT   ? put(w, *p)
+		       : op == PICKLE_BINGET ? get(w, *p)
+					     : push(w, OTHER);
+	case PICKLE_ARG_4:
+	case PICKLE_ARG_GET4:
+		rc = take(w, 4, &p);
+		if (rc < 0)
+			return rc;
+		return op == PICKLE_LONG_BINPUT   ? put(w, dcp_load_le32(p))
+		       : op == PICKLE_LONG_BINGET ? get(w, dcp_load_le32(p))
+						  : push(w, OTHER);
+	case PICKLE_ARG_2:
+	case PICKLE_ARG_8:
+		rc = take(w, dcp_pkl_arg[op] == PICKLE_ARG_2 ? 2 : 8, &p);
+		return rc < 0 ? rc : push(w, OTHER);
+	case PICKLE_ARG_LEN1:
+	case PICKLE_ARG_LEN4:
+	case PICKLE_ARG_LEN8:
+	case PICKLE_ARG_SLEN4:
+		return step_payload(w, op, dcp_pkl_arg[op]);
+	case PICKLE_ARG_GETLINE:
+	case PICKLE_ARG_LINE:
+	case PICKLE_ARG_LINE2:
+		return step_line(w, op);
+	case PICKLE_ARG_UNKNOWN:
+	default:
+		return fail(w, "an opcode is unknown");
+	}
+}
+
+int dcp_globals(const struct dcp_source *src, uint64_t off, uint64_t *end, dcp_globals_fn *fn,
+		void *ctx, struct dcp_err *err)
+{
+	struct walk *w = calloc(1, sizeof(*w));
+	int rc;
+
+	*end = off;
+	if (!w)
+		return -ENOMEM;
+	w->src = src;
+	w->off = off;
+	w->fn = fn;
+	w->ctx = ctx;
+	w->err = err;
+	w->arena = (struct dcp_arena)DCP_ARENA_INIT(MAX_TEXTS);
+	do
+		rc = step(w);
+	while (rc == 0);
+	*end = w->off;
+	dcp_buf_finish(&w->stack);
+	dcp_buf_finish(&w->memo);
+	dcp_buf_finish(&w->texts);
+	dcp_arena_finish(&w->arena);
+	free(w);
+	return rc == 1 ? 0 : rc;
+}
