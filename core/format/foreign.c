@@ -9,9 +9,6 @@
 #define JAX "save it in JAX as safetensors (safetensors.flax.save_file), or as torch DCP"
 
 const struct dcp_mark dcp_foreign[] = {
-	{ "model/pp_00", "a fairseq2 checkpoint",
-	  "load it in fairseq2 and save the model's state_dict with torch.save or "
-	  "safetensors" },
 	{ "*.tensors", "a model of tensorizer (CoreWeave)",
 	  "load it with tensorizer.TensorDeserializer and save a state_dict of it as "
 	  "safetensors" },

@@ -26,6 +26,7 @@
 	row(megatron) \
 	row(megatron_legacy) \
 	row(torch_items) \
+	row(fairseq2) \
 	row(parts) \
 	row(torch_dcp) \
 	row(torch_dcp_local) \

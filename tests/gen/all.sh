@@ -12,7 +12,7 @@
 # on the key alone); framework identifiers inside the pickles are not.
 set -eu
 cd "$(dirname "$0")"
-for f in dcp_fsdp2 dcp_tp_fsdp dcp_plain dcp_tools torch_save hf_models ranks hostile; do
+for f in dcp_fsdp2 dcp_tp_fsdp dcp_plain dcp_tools torch_save hf_models ranks fairseq2_ranks hostile; do
 	"$T215" $f.py
 done
 OLD="$OLD" "$T215" torch_items.py

@@ -42,6 +42,7 @@ static const struct {
 	{ "deepspeed-z2-rr", "global_step4", "deepspeed", 60, 32 },
 	{ "deepspeed-muon", "global_step3", "deepspeed", 21, 31 },
 	{ "deepspeed-z3", "global_step10 global_step20", "deepspeed", 50, 29 },
+	{ "fairseq2", "step_10 step_20 step_30", "fairseq2", 12, 0 },
 	{ "hf-bin", "sharded gpt2-tied", "hf-bin", 65, 11 },
 	{ "hf-llama", "dtypes llama gpt2-tied t5-tied", "safetensors", 34, 0 },
 	{ "hf-moe", "mixtral qwen2-moe", "safetensors", 43, 0 },

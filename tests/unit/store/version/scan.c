@@ -129,10 +129,6 @@ static const struct {
 	  false },
 	{ "an incomplete one beside loose files", "run/s1.loose run/s2/x.shard", "run", "s1 [s2]",
 	  NULL, 0, false },
-	{ "fairseq2", "run/step_1/model/pp_00/tp_00/x run/step_1/trainer/a.loose", "run", NULL,
-	  "run/step_1, a fairseq2 checkpoint, which dcpfs does not read", -EINVAL, false },
-	{ "fairseq2 itself", "run/model/pp_00/tp_00/x run/trainer/a.loose", "run", NULL,
-	  "run is a fairseq2 checkpoint, by its model/pp_00", -EINVAL, false },
 	{ "tensorizer", "run/model.tensors", "run", NULL, "run is a model of tensorizer", -EINVAL, false },
 	{ "GGUF, one level down", "run/m/llama.gguf", "run", NULL,
 	  "/run/m, a GGUF model of llama.cpp, which dcpfs does not read: take the safetensors",
@@ -305,8 +301,6 @@ static const struct {
 	{ "a link to the place", "run/old/s1/COMMIT run/ckpt>old", "s1=ckpt/s1" },
 	{ "runs and their places", "run/a/checkpoints/s1/COMMIT run/a/checkpoints/latest>s1 run/b/s2/COMMIT "
 	  "run/b/x.loose run/c/m.h5", "b@x=b [c=c] a@s1=a/checkpoints/s1 b@s2=b/s2" },
-	{ "fairseq2 beside a version", "run/s1/COMMIT run/step_2/model/pp_00/x run/step_2/trainer/a.loose",
-	  "s1=s1 [step_2=step_2]" },
 	{ "by their names not done", "run/s1/COMMIT run/tmp-s2/COMMIT run/s3.tmp/COMMIT",
 	  "s1=s1 [tmp-s2=tmp-s2] [s3.tmp=s3.tmp]" },
 };
