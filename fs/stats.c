@@ -7,6 +7,7 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
+#include "core/remote/http.h"
 
 static const char *const names[DCPFS_STAT_COUNT] = {
 	[DCPFS_STAT_LOOKUP] = "lookup",
@@ -158,6 +159,8 @@ static void put_times(struct dcp_buf *out, const char *op, const struct dcpfs_ti
 void dcpfs_stats_metrics(const struct dcpfs_stats *s, const struct dcpfs_gauges *g,
 			 struct dcp_buf *out)
 {
+	const struct dcp_http_counts http = dcp_http_counted();
+
 	put_head(out, "build", "info", NULL,
 		 "The program that serves the mount, and the source.");
 	dcp_buf_printf(out, "dcpfs_build_info{version=\"%s\",source=\"", g->release);
@@ -203,11 +206,19 @@ void dcpfs_stats_metrics(const struct dcpfs_stats *s, const struct dcpfs_gauges 
 		&s->io.fetched);
 	put_counter(out, "source_calls", NULL, "System calls that read the source.",
 		    &s->io.calls);
+	put_counter(out, "source_requests", NULL,
+		    "Requests to servers, tries that failed included.", &http.requests);
+	put_counter(out, "source_retries", NULL, "Of these, those made once more.",
+		    &http.retries);
+	put_counter(out, "source_wire_bytes", "bytes", "Bytes of answers of servers.",
+		    &http.bytes);
 	dcp_buf_str(out, "# EOF\n");
 }
 
 void dcpfs_stats_text(const struct dcpfs_stats *s, struct dcp_buf *out)
 {
+	const struct dcp_http_counts http = dcp_http_counted();
+
 	for (int i = 0; i < DCPFS_STAT_COUNT; i++)
 		put(out, names[i], &s->count[i]);
 	put(out, "io_mapped", &s->io.mapped);
@@ -219,4 +230,7 @@ void dcpfs_stats_text(const struct dcpfs_stats *s, struct dcp_buf *out)
 	put(out, "io_ring", &s->io.ring);
 	put(out, "io_fixed", &s->io.fixed);
 	put(out, "io_calls", &s->io.calls);
+	put(out, "http_requests", &http.requests);
+	put(out, "http_retries", &http.retries);
+	put(out, "http_bytes", &http.bytes);
 }

@@ -90,7 +90,7 @@ char *dcp_http_header_copy(const struct dcp_http *r, const char *name);
 /* All of the answer, at most @most bytes, appended to @out. The request has an URL and may have the rest but take(). */
 int dcp_http_get(struct dcp_http *r, size_t most, struct dcp_buf *out, struct dcp_err *err);
 
-/* Since this process began. */
+/* Since this process began: requests, of these those that were made again, bytes of bodies that came. */
 struct dcp_http_counts {
 	uint64_t requests, retries, bytes;
 };

@@ -204,7 +204,7 @@ def dump_one():
 NUMBERS = ("parts needed read sent received staging calls open_s plan_s execute_s read_s wait_s place_s cpu_s dumped "
            "dump_s").split()
 MEMBERS = set("version format layout ranks nodes comm io io_why exchange exchange_why nccl again device device_why parts needed read exchanged "
-              "unique amplification staging pinned device_staging registered open_s plan_s seconds checked dump ignored missing unexpected shape dtype broken unlisted "
+              "unique amplification origin requests retries wire staging pinned device_staging registered open_s plan_s seconds checked dump ignored missing unexpected shape dtype broken unlisted "
               "per_rank".split())
 
 

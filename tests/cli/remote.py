@@ -93,6 +93,8 @@ def mounted():
                     run("umount", top)
                     check(run("mount", s, top).returncode == OK, f"mount {s} again")
                 SERVER.taken()
+                check(b"\nhttp_requests " in (tops[1] / ".dcpfs/stats").read_bytes(), "stats has requests")
+                check(b"\ndcpfs_source_requests_total " in (tops[1] / ".dcpfs/metrics").read_bytes(), "metrics has requests")
                 equal(files_of(tops[1] / "latest/raw"), files_of(tops[0] / "latest/raw"), "mounted again")
                 equal([r for r in SERVER.taken() if "list-type" not in r[1]], [], "requests of a second mount")
                 break
@@ -194,6 +196,23 @@ def asked_of(*words):
     got = run(*words)
     check(got.returncode == OK, f"{words}: {got.stderr}")
     return [r for r in SERVER.taken() if "list-type" not in r[1]]
+
+
+def requests_are_counted():
+    source = s3("dcp-fsdp2/ckpt")
+    shutil.rmtree(SCRATCH / "cache", ignore_errors=True)
+    SERVER.taken()
+    SERVER.fault = lambda r: 503 if r.number == 3 else None
+    try:
+        got = data("load", source, "--json")
+    finally:
+        SERVER.fault = lambda r: None
+    asked = SERVER.taken()
+    equal((got["requests"], got["retries"]), (len(asked), 1), f"requests of a load: {asked}")
+    check(got["origin"].startswith(f"S3 at {SERVER.url}") and got["wire"] >= got["needed"], f"origin and bytes: {got}")
+    text = run("load", source).stdout.decode()
+    check("  requests  1, 0 of them again; " in text and "  origin    S3 at " in text, f"requests of a second load: {text}")
+    equal([data("load", TOP / "dcp-fsdp2/ckpt", "--json")[k] for k in ("origin", "requests", "wire")], [None, 0, 0], "of files")
 
 
 def second_reads_ask_for_nothing():
@@ -361,7 +380,7 @@ def no_network():
 if b"no libcurl" in run("ls", s3("x/y")).stderr:
     print("built without libcurl")
     sys.exit(77)
-tests = (every_golden, cat_and_export, loaded, one_file, hub, requests_are_few, second_reads_ask_for_nothing, limit_of_what_is_kept,
+tests = (every_golden, cat_and_export, loaded, one_file, hub, requests_are_few, requests_are_counted, second_reads_ask_for_nothing, limit_of_what_is_kept,
          without_a_tag_nothing_is_kept, many_files, passing_faults, lasting_faults, changed_object,
          who_may, refused_sources, doctor, no_network)
 chosen = sys.argv[2:]

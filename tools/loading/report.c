@@ -8,6 +8,9 @@
 #include "core/base/buf.h"
 #include "core/base/sort.h"
 #include "core/base/text.h"
+#include "core/remote/remote.h"
+#include "core/store/version/version.h"
+#include "tools/load/load.h"
 #include "tools/loading/loading.h"
 #include "tools/out.h"
 
@@ -17,6 +20,7 @@ struct summary {
 	uint64_t dumped, undumped, dump_ns; /* bytes; parts left out of the file */
 	uint64_t left;                      /* keys of its lists that it wants */
 	uint64_t unlisted;                  /* entries of lists that are too many to send */
+	struct dcp_http_counts http;        /* of all that it did so far */
 };
 
 /* Of a list; key and why follow, each with its NUL. */
@@ -31,6 +35,7 @@ enum { LISTS = DCPLOAD_BROKEN + 1 };
 struct totals {
 	uint64_t parts, needed, read, exchanged, dumped, undumped;
 	uint64_t dump_ns, open_ns, plan_ns, execute_ns, staging; /* the most of any rank */
+	struct dcp_http_counts http;
 	double amplification; /* bytes read for each that is needed; once, if that is known */
 };
 
@@ -53,6 +58,13 @@ static const struct summary *summary_of(const struct report *t, uint32_t rank)
 	return t->all.at[rank];
 }
 
+/* The server that the checkpoint is on, and how it is reached. False: on none. */
+static bool add_origin(const struct loading *l, struct dcp_buf *out)
+{
+	return l->ck->of.v && dcp_remote_about(dcp_version_place(l->ck->of.v), out) &&
+	       dcp_buf_str(out, "") == 0;
+}
+
 static void add_up(struct report *t)
 {
 	struct totals *sum = &t->total;
@@ -66,6 +78,9 @@ static void add_up(struct report *t)
 		sum->needed += rep->needed;
 		sum->read += rep->read;
 		sum->exchanged += rep->received;
+		sum->http.requests += s->http.requests;
+		sum->http.retries += s->http.retries;
+		sum->http.bytes += s->http.bytes;
 		t->nleft += s->left;
 		t->unlisted += s->unlisted;
 		sum->dumped += s->dumped;
@@ -297,6 +312,7 @@ static void print_json(struct report *t)
 {
 	const struct loading *l = t->l;
 	struct dcp_jsonw *w = &t->out.json;
+	dcp_auto_buf struct dcp_buf origin = DCP_BUF_INIT;
 	uint32_t n = t->own->nccl;
 	char nccl[16];
 
@@ -326,6 +342,10 @@ static void print_json(struct report *t)
 	else
 		dcp_jsonw_null(w);
 	dcp_jsonw_put_f64(w, "amplification", t->total.amplification);
+	dcp_jsonw_put_str_or_null(w, "origin", add_origin(l, &origin) ? origin.p : NULL);
+	dcp_jsonw_put_u64(w, "requests", t->total.http.requests);
+	dcp_jsonw_put_u64(w, "retries", t->total.http.retries);
+	dcp_jsonw_put_u64(w, "wire", t->total.http.bytes);
 	dcp_jsonw_put_u64(w, "staging", t->total.staging);
 	dcp_jsonw_put_u64(w, "pinned", t->own->pinned);
 	dcp_jsonw_put_u64(w, "device_staging", t->own->device_staging);
@@ -462,6 +482,7 @@ static void print_text(struct report *t)
 	const struct dcpload_report *own = t->own;
 	struct dcp_buf *b = &t->out.buf;
 	char size[OUT_SIZE], speed[OUT_SIZE + 4], count[32];
+	dcp_auto_buf struct dcp_buf origin = DCP_BUF_INIT;
 
 	out_text(b, dcpload_version(l->ck));
 	dcp_buf_str(b, " as ");
@@ -479,6 +500,15 @@ static void print_text(struct report *t)
 				   : "what each rank needs");
 	dcp_buf_printf(b, "%s\n", out_size(size, t->total.exchanged));
 	dcp_buf_printf(b, "  io        %s: %s\n", loading_ios[own->io], own->io_why);
+	if (add_origin(l, &origin)) {
+		dcp_buf_str(b, "  origin    ");
+		out_text(b, origin.p);
+		dcp_buf_printf(b, "\n  requests  %s, ",
+			       out_count(count, t->total.http.requests));
+		dcp_buf_printf(b, "%s of them again; ",
+			       out_count(count, t->total.http.retries));
+		dcp_buf_printf(b, "%s on the wire\n", out_size(size, t->total.http.bytes));
+	}
 	dcp_buf_printf(b, "  exchange  %s: %s\n", loading_exchanges[own->exchange],
 		       own->exchange_why);
 	dcp_buf_printf(b, "  staging   %s a rank\n", out_size(size, t->total.staging));
@@ -549,6 +579,7 @@ enum cmd_exit loading_report(struct loading *l)
 	struct dcpload_part part;
 
 	dcpload_plan_report(l->plan, &own.report);
+	own.http = dcp_http_counted();
 	own.report.parts = 0;
 	for (uint64_t i = 0; dcpload_part(l->plan, i, &part) == 0; i++)
 		own.report.parts += part.complete;

@@ -243,7 +243,9 @@ static void stats_name_every_counter(void **state)
 	dcpfs_stats_text(&stats, &b);
 	for (const char *p = b.p; *p; p++)
 		lines += *p == '\n';
-	assert_int_equal(lines, DCPFS_STAT_COUNT + sizeof(stats.io) / sizeof(stats.io.mapped));
+	assert_int_equal(lines,
+			 DCPFS_STAT_COUNT + sizeof(stats.io) / sizeof(stats.io.mapped) + 3);
+	assert_non_null(strstr(b.p, "\nhttp_requests 0\n"));
 	assert_non_null(strstr(b.p, "\nread_bytes 4096\n"));
 	assert_non_null(strstr(b.p, "\nio_fetched 77\n"));
 	assert_null(strstr(b.p, "(null)"));
