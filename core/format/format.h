@@ -63,8 +63,8 @@ struct dcp_load {
 };
 
 /*
- * The name of an entry by which a family is known where nothing of it was found that can be read. A glob with FNM_EXTMATCH;
- * with a slash it is a directory in a directory.
+ * The name of an entry by which a family is known where nothing of it was found that can be read. A glob with
+ * FNM_EXTMATCH.
  */
 struct dcp_mark {
 	const char *glob, *what; /* "a DeepSpeed checkpoint" */

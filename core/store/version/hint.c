@@ -16,35 +16,12 @@
 
 enum { MAX_LOOKED_AT = 1000 };
 
-static bool is_path(const struct dcp_mark *m)
-{
-	return strchr(m->glob, '/') != NULL;
-}
-
-/* @path is "DIRECTORY/DIRECTORY". */
-static bool has_path(const struct dcp_dir *dir, const char *path)
-{
-	const char *slash = strchr(path, '/');
-	dcp_auto_dir struct dcp_dir sub = { 0 };
-	char first[64];
-
-	snprintf(first, sizeof(first), "%.*s", (int)(slash - path), path);
-	if (!dcp_dir_has_dir(dir, first) || dcp_dir_open_at(dir, first, &sub, NULL) < 0)
-		return false;
-	return dcp_dir_has_dir(&sub, slash + 1);
-}
-
 /* The first of @marks that lies in @dir, and its name there; NULL. */
 static const struct dcp_mark *find_mark(const struct dcp_mark *marks, bool general,
 					const struct dcp_dir *dir, const char **name)
 {
 	for (const struct dcp_mark *m = marks; m && m->glob; m++) {
-		*name = m->glob;
-		if (m->general != general)
-			continue;
-		if (is_path(m) && has_path(dir, m->glob))
-			return m;
-		for (size_t i = 0; i < dir->n && !is_path(m); i++)
+		for (size_t i = 0; i < dir->n && m->general == general; i++)
 			if (!fnmatch(m->glob, dir->entries[i].name, FNM_EXTMATCH)) {
 				*name = dir->entries[i].name;
 				return m;
@@ -65,14 +42,6 @@ static const struct dcp_mark *family_of(const struct dcp_dir *dir, const char **
 			m = find_mark(dcp_foreign, general, dir, name);
 	}
 	return m;
-}
-
-bool dcp_scan_is_foreign(const struct dcp_dir *dir)
-{
-	const char *mark;
-	const struct dcp_mark *f = family_of(dir, &mark);
-
-	return f && is_path(f);
 }
 
 bool dcp_scan_family(const struct dcp_dir *dir, char *why, size_t n)
@@ -139,8 +108,7 @@ struct hunt {
 static void note(struct hunt *h, const struct dcp_dir *dir, const char *name)
 {
 	enum dcp_match match = DCP_MATCH_NO;
-	const struct dcp_format *format =
-		dcp_scan_is_foreign(dir) ? NULL : dcp_format_probe(dir, &match, NULL, 0);
+	const struct dcp_format *format = dcp_format_probe(dir, &match, NULL, 0);
 	const char *mark;
 
 	if (format && match != DCP_MATCH_INCOMPLETE &&
@@ -174,7 +142,7 @@ static void hunt_below(struct hunt *h, const struct dcp_dir *dir, int levels)
 			continue;
 		h->looked_at++;
 		note(h, &child, e->name);
-		if (levels > 1 && !dcp_scan_is_foreign(&child))
+		if (levels > 1)
 			hunt_below(h, &child, levels - 1);
 	}
 }

@@ -202,8 +202,6 @@ static int consider(struct scanning *s, const struct dcp_dir *above, const struc
 {
 	struct verdict v = { .match = DCP_MATCH_NO };
 
-	if (dcp_scan_is_foreign(dir))
-		return 0;
 	v.format = dcp_format_probe(dir, &v.match, v.why, sizeof(v.why));
 	if (!v.format && dir->is_file && dcp_scan_explain_part(dir, NULL) == 0) {
 		v.format = dcp_format_by_content(dcp_formats, dir);
@@ -344,8 +342,6 @@ static int consider_run(struct scanning *s, const struct dcp_dir *dir, const cha
 	size_t before = s->n;
 	int code;
 
-	if (dcp_scan_is_foreign(dir))
-		return note_family(s, dir, name);
 	s->run = s->below = name;
 	code = consider_links(s, dir, place, false);
 	if (code == 0 && place)
@@ -500,7 +496,7 @@ static int look(struct scanning *s, const struct dcp_dir *dir, struct dcp_err *e
 		return code;
 	if (s->scan->single && s->complete)
 		return look_below(s, dir);
-	code = dcp_scan_is_foreign(dir) ? 0 : consider_children(s, dir, place);
+	code = consider_children(s, dir, place);
 	if (code == 0 && place)
 		code = consider_place(s, dir, place);
 	if (code == 0 && !dcp_dir_find(dir, ".dcpfs")) /* a mount of ours is not a source */

@@ -75,9 +75,6 @@ int dcp_source_resolve(const char *source, char **out);
 /* Is @dir of a family that dcpfs does not read, by its names? Then what it is: in @why. */
 bool dcp_scan_family(const struct dcp_dir *dir, char *why, size_t n);
 
-/* Is it one by what lies deeper in it? Then no part of it is a version. */
-bool dcp_scan_is_foreign(const struct dcp_dir *dir);
-
 /* Say in @err why @dir is not a checkpoint, and the nearest thing to one. Returns -EINVAL. */
 int dcp_scan_explain(const struct dcp_dir *dir, struct dcp_err *err);
 /* Of a file: -EINVAL, when it is a part of a checkpoint, or by its name of a family that dcpfs
