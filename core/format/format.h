@@ -5,7 +5,7 @@
  * A family is two functions. probe() looks at names only and says whether a directory is
  * one of its checkpoints, or holds several; load() emits every tensor and object to a sink. An
  * adapter knows its layout and nothing about FUSE, SQL or other families. A new family is one
- * file here and one line in formats.c.
+ * file here and one row in formats.h.
  */
 #pragma once
 #include <stdbool.h>

@@ -15,6 +15,10 @@ FLOORS = ("base", "model", "origin", "parse", "remote", "write", "rules", "forma
 # Folders of tools/ that are libraries: they include no program and nothing of the mount.
 LIBRARIES = {"tools/load/": ("core/", "tools/load/"), "tools/save/": ("core/", "tools/save/", "tools/load/")}
 
+# Families in core/format/ include these of each other's headers, which are written for all of them, and no others.
+SHARED = re.compile(r"core/format/(\w+\.h|gather/.*|torch/(field|placement|state|shard/\w+)\.h|torch/ranks\.h|hf/(name|extras)\.h|"
+                    r"composer/composer\.h|nest/(relay|inner)\.h|parts/parts\.h)")
+
 # (header, files that may include it)
 OWNERS = (
     (r"fuse.*", r"fs/(ops|session|reply)[a-z_]*\.[ch]"),
@@ -69,6 +73,9 @@ def quoted(rel, target):
             return f'{library} is a library and may not include "{target}"'
     if room == "core" and FLOORS.index(rel.split("/")[1]) < FLOORS.index(to[1]):
         return f'core/{rel.split("/")[1]} is below core/{to[1]} and may not include "{target}"'
+    if rel.startswith("core/format/") and target.startswith("core/format/") and not SHARED.fullmatch(target) \
+            and (rel.count("/") == 2 or not target.startswith("/".join(rel.split("/")[:3]) + "/")):
+        return f'{rel.split("/")[2].removesuffix(".c")} is a family and may not include "{target}" of another'
     if target.endswith("_int.h") and not rel.startswith(target.rsplit("/", 1)[0] + "/"):
         return f'"{target}" is private to {target.rsplit("/", 1)[0]}/'
     if not target.endswith(".h"):

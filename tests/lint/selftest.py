@@ -63,6 +63,8 @@ CASES = (
     ("cuda outside its file", "layers", inc("#include <cuda.h>", "tools/load/plan.h"), "belongs to tools/load/"),
     ("openat2 outside the row of the file system", "layers", inc("#include <linux/openat2.h>", "core/store/x.h"), "belongs to core/origin/"),
     ("a library without an owner", "layers", inc("#include <png.h>"), "<png.h> has no owner"),
+    ("a family sees another", "layers", inc('#include "core/format/megatron/rules.h"', "core/format/dcp/x.h"), "dcp is a family and may not include"),
+    ("a family of one file sees another", "layers", inc('#include "core/format/hf/index.h"', "core/format/npz.c"), "npz is a family and may not include"),
     ("another folder's private header", "layers", inc('#include "core/base/a_int.h"', "core/store/b.h"), "is private to"),
     ("a second private header", "layers", {"core/base/d/d_int.h": LIC, "core/base/d/e_int.h": LIC},
      "core/base/d: d_int.h and e_int.h; a folder has one private header at most"),
