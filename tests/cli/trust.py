@@ -576,6 +576,20 @@ def data_of(got):
     return json.loads(got.stdout)
 
 
+def what_was_loaded_is_verified():
+    source, record = GOLDEN / "dcp-tp-fsdp" / "ckpt", SCRATCH / "load.digests"
+    equal(run("verify", source, "--record", record).returncode, OK, "--record")
+    good = record.read_text(encoding="utf-8")
+    for words in (), ("--layout", "tp2:llama", "--rank", "1"), ("--layout", "fsdp2", "--rank", "0"), ("--dtype", "bf16"):
+        record.write_text(good, encoding="utf-8")
+        equal(run("load", source, *words, "--verify", record).returncode, OK, f"load {words}")
+        record.write_text("".join(("0" if line[0] != "0" else "1") + line[1:] for line in good.splitlines(True)), encoding="utf-8")
+        fails(BAD, "is not what was recorded", "load", source, *words, "--verify", record)
+    record.write_text("".join(good.splitlines(True)[1:]), encoding="utf-8")
+    fails(NO, "is not recorded in", "load", source, "--verify", record)
+    fails(BAD, "line 1 is not a digest", "load", source, "--verify", __file__)
+
+
 print(f"seed {SEED}")
 every_dtype_has_numpys_numbers()
 second_call_reads_nothing_and_sees_changes()
@@ -594,4 +608,5 @@ flipped_bits_and_swapped_tensors_are_found()
 tensors_are_found_by_what_they_are()
 bytes_are_counted_by_prefix_dtype_and_file()
 names_that_unpickling_would_import_are_judged()
+what_was_loaded_is_verified()
 finish()

@@ -7,6 +7,7 @@ usage: load.py [TestCase.test...]
 import ctypes
 import errno
 import gc
+import hashlib
 import itertools
 import json
 import os
@@ -14,6 +15,7 @@ import pickle
 import random
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -132,6 +134,37 @@ class Alone(unittest.TestCase):
                     os.utime(os.path.join(top, "6-zstd", name), (1700000000, 1700000000))
                 plan.execute().check()
                 self.assertIn("changed", plan.report["again"])
+
+    def test_verify(self):
+        """Memory is compared with a record of SHA-256; a flipped bit, and a key that is not recorded, are found."""
+        with dcpfs.open(SOURCE, cache="") as ck, tempfile.TemporaryDirectory() as top:
+            plan, record = Plan(ck), os.path.join(top, "record")
+            plan.want_layout("fsdp1", 0)
+            plan.finish()
+            plan.execute()
+            lines = []
+            for part in plan.parts():
+                h = hashlib.sha256(part.dtype.encode() + b"\0" + struct.pack(f"<{1 + len(part.shape)}Q", len(part.shape), *part.shape))
+                h.update(ctypes.string_at(part.address, part.nbytes) if part.nbytes else b"")
+                lines.append(f"{h.hexdigest()}  {part.key}\n")
+            for text, code in (lines, 0), (lines[1:], errno.ENOKEY), (["x"], errno.EINVAL):
+                with open(record, "w", encoding="utf-8") as f:
+                    f.writelines(text)
+                if code:
+                    with self.assertRaises(dcpfs.DcpfsError) as got:
+                        plan.verify(record)
+                    self.assertEqual(got.exception.errno, code)
+                else:
+                    plan.verify(record)
+            with open(record, "w", encoding="utf-8") as f:
+                f.writelines(lines)
+            part = next(p for p in plan.parts() if p.nbytes)
+            memory = (ctypes.c_ubyte * part.nbytes).from_address(part.address)
+            memory[part.nbytes - 1] ^= 1
+            with self.assertRaisesRegex(dcpfs.DcpfsError, f"{part.key}: what was loaded is not what was recorded"):
+                plan.verify(record)
+            memory[part.nbytes - 1] ^= 1
+            plan.verify(record)
 
     def test_coordinator(self):
         self.assertEqual(dcpfs.load(SOURCE, comm="alone", coordinator_rank=0).version, "step-20")

@@ -486,6 +486,13 @@ DCPLOAD_API int dcpload_drop_caches(struct dcpload_plan *plan, struct dcpload_er
  * -EILSEQ: it differs; -ENODATA: a part is not complete. */
 DCPLOAD_API int dcpload_check(struct dcpload_plan *plan, struct dcpload_error *err);
 
+/* Collective. Compare what is in memory with the record that `dcpfs verify --record` has written, before it is used. The whole of a
+ * tensor that is there as it was stored is digested where it is, also on a device, from which it is copied back in pieces. Of
+ * others the parts are compared as dcpload_check() does, and the whole tensors that they are of are read and digested.
+ * -EILSEQ: it differs; -ENOKEY: the record does not have a key; -ENODATA: a part is not complete; -EINVAL: not a record. */
+DCPLOAD_API int dcpload_verify(struct dcpload_plan *plan, const char *record,
+			       struct dcpload_error *err);
+
 /* Collective. Finish the plan again, with the same wants, for another version @ck that was opened with
  * the same communicator. -ENOENT, -EINVAL: a key is missing there, or has another shape or dtype; the
  * plan is unchanged. After any other error free the plan. */

@@ -18,6 +18,7 @@ struct load_opts {
 	struct opt_texts keys, skip, ignore;
 	int comm, io, exchange, dtype, form;
 	uint64_t staging, threads, timeout, repeat, coordinator;
+	const char *verify; /* a record of dcpfs verify, or NULL */
 	bool strict, partial, check, cold, force, weights_only, insecure, no_cache;
 };
 

@@ -78,6 +78,8 @@ static const struct opt opts[] = {
 	  AT(cold), .alike = OPT_SAME },
 	{ 0, "check", NULL, "read everything again another way, and compare", OPT_FLAG,
 	  AT(check), .alike = OPT_SAME },
+	{ 0, "verify", "FILE", "compare what is in memory with a record of dcpfs verify",
+	  OPT_TEXT, OPT_FILE, AT(verify), .alike = OPT_GIVEN },
 	{ 0, "dump", "DIR", "write each rank's part as DIR/rank-00003-of-00008.safetensors",
 	  OPT_TEXT, OPT_DIR, AT(dump), .alike = OPT_GIVEN },
 	{ 0, "force", NULL,
@@ -479,6 +481,8 @@ static enum cmd_exit execute(struct loading *l)
 	progress_finish(&l->progress);
 	if (rc == 0 && l->opts->check)
 		rc = dcpload_check(l->plan, &l->err);
+	if (rc == 0 && l->opts->verify)
+		rc = dcpload_verify(l->plan, l->opts->verify, &l->err);
 	return rc < 0 ? fail_read(l) : CMD_OK;
 }
 

@@ -13,6 +13,7 @@
 #include "core/base/cleanup.h"
 #include "core/store/io/files.h"
 #include "core/store/view/view.h"
+#include "tools/load/execute/execute_int.h"
 #include "tools/load/load.h"
 #include "tools/load/memory/memory.h"
 
@@ -89,6 +90,15 @@ static int check(struct dcpload_plan *p, const struct load_want *w, const struct
 				 (unsigned long long)((at + n) / w->target.from));
 	}
 	return rc;
+}
+
+int load_check_want(struct dcpload_plan *p, const struct load_want *w, struct dcp_err *err)
+{
+	dcp_auto_free void *stored = malloc(BAND), *got = malloc(BAND),
+			   *expected = malloc(BAND * 8);
+	const struct rooms room = { stored, got, expected };
+
+	return stored && got && expected ? check(p, w, &room, err) : -ENOMEM;
 }
 
 int dcpload_check(struct dcpload_plan *p, struct dcpload_error *err)

@@ -41,3 +41,6 @@ uint32_t load_threads(const struct dcpload_plan *p);
 /* Load every chunk by messages; or every want for itself. */
 int load_by_rounds(struct dcpload_plan *p, struct dcpload_error *err);
 int load_by_wants(struct dcpload_plan *p, struct dcpload_error *err);
+
+/* Compare one part that is complete with what a view reads (check.c). -EILSEQ: it differs. */
+int load_check_want(struct dcpload_plan *p, const struct load_want *w, struct dcp_err *err);

@@ -174,6 +174,7 @@ FUNCTIONS: dict[str, dict[str, Sequence[Any]]] = {"dcpload": {
     "plan_list": (c_void_p, c_uint32, c_uint64, TEXT, TEXT),
     "execute": (c_void_p, ERR),
     "check": (c_void_p, ERR),
+    "verify": (c_void_p, c_char_p, ERR),
     "part": (c_void_p, c_uint64, POINTER(PartStruct)),
     "part_memory": (c_void_p, c_uint64, POINTER(c_int32)),
     "part_read": (c_void_p, c_uint64, c_uint64, c_void_p, c_uint64, ERR),

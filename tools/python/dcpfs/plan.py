@@ -97,6 +97,12 @@ class Plan:
         with self.checkpoint._lock:
             call("check", self._open())
 
+    def verify(self, record: str) -> None:
+        """Collective. Compare what is in memory with what `dcpfs verify --record` has written. DcpfsError with EILSEQ: it differs;
+        ENOKEY: a key is not recorded."""
+        with self.checkpoint._lock:
+            call("verify", self._open(), encoded(record))
+
     def parts(self) -> Iterator[Part]:
         """The wants, in the order they were added."""
         p, i = PartStruct(), 0
