@@ -54,6 +54,18 @@ void dcp_disk_use(const char *cache, uint64_t most)
 	pthread_mutex_unlock(&all.lock);
 }
 
+static _Atomic uint64_t written, refused;
+
+struct dcp_disk_counts dcp_disk_counted(void)
+{
+	return (struct dcp_disk_counts){ written, refused };
+}
+
+void dcp_disk_refuse(uint64_t n)
+{
+	refused += n;
+}
+
 void dcp_disk_never(void)
 {
 	pthread_mutex_lock(&all.lock);
@@ -325,35 +337,37 @@ static void lock_record(const struct dcp_disk *d, uint64_t number, short type)
 	fcntl(d->fd, F_OFD_SETLKW, &l);
 }
 
-static void write_part(const struct dcp_disk *d, uint64_t number, struct part part, char *block)
+static bool write_part(const struct dcp_disk *d, uint64_t number, struct part part, char *block)
 {
 	uint8_t r[RECORD];
+	size_t n;
+	bool ok;
 
 	lock_record(d, number, F_WRLCK);
 	if (part.hi - part.lo < BLOCK)
 		grow(d, number, &part, block);
+	n = part.hi - part.lo;
 	part.hash = hash_of(d, number, &part, block + part.lo);
 	dcp_store_le32(r, part.lo);
 	dcp_store_le32(r + 4, part.hi);
 	dcp_store_le64(r + 8, part.hash);
-	if (pwrite(d->fd, block + part.lo, part.hi - part.lo,
-		   (off_t)(number * BLOCK + part.lo)) == (ssize_t)(part.hi - part.lo) &&
-	    pwrite(d->fd, r, RECORD, (off_t)record_at(d, number)) != RECORD)
-		errno = 0; /* what is there is told by its hash */
+	ok = pwrite(d->fd, block + part.lo, n, (off_t)(number * BLOCK + part.lo)) ==
+		     (ssize_t)n &&
+	     pwrite(d->fd, r, RECORD, (off_t)record_at(d, number)) == RECORD;
 	lock_record(d, number, F_UNLCK);
+	return ok;
 }
 
 void dcp_disk_write(struct dcp_disk *d, uint64_t number, uint32_t lo, uint32_t hi, char *block)
 {
-	if (lo >= hi || !take_room(hi - lo))
-		return;
-	if (d->fd < 0) {
+	bool ok = lo < hi && take_room(hi - lo);
+
+	if (ok && d->fd < 0) {
 		dcp_auto_free char *path = path_of(d);
 
 		d->fd = path ? make_kept(d, path) : -1;
 	}
-	if (d->fd < 0)
-		return;
-	write_part(d, number, (struct part){ lo, hi, 0 }, block);
-	d->used = true;
+	ok = ok && d->fd >= 0 && write_part(d, number, (struct part){ lo, hi, 0 }, block);
+	d->used |= ok;
+	*(ok ? &written : &refused) += hi - lo;
 }

@@ -32,6 +32,14 @@ void dcp_disk_use(const char *cache, uint64_t most);
 /* Nothing is kept, whatever dcp_disk_use() says before or after. */
 void dcp_disk_never(void);
 
+/* Bytes, since this process began: that were written; that could not be kept. */
+struct dcp_disk_counts {
+	uint64_t written, refused;
+};
+struct dcp_disk_counts dcp_disk_counted(void);
+/* Count bytes that are not kept as their file cannot be told from others. */
+void dcp_disk_refuse(uint64_t n);
+
 /* What is kept of one file, while it is read. */
 struct dcp_disk {
 	uint64_t id[2], size;

@@ -180,8 +180,10 @@ int dcp_remote_get(struct dcp_remote_file *o, struct dcp_range *ranges, size_t n
 		return -ESTALE;
 	kept = o->lasts && dcp_disk_open(&disk, o->id, o->size);
 	rc = split_all(&pieces, o, &disk, ranges, n);
-	for (size_t i = 0; !kept && i < DCP_NITEMS(pieces, struct piece); i++)
+	for (size_t i = 0; !kept && i < DCP_NITEMS(pieces, struct piece); i++) {
 		DCP_ITEMS(pieces, struct piece)[i].disk = NULL;
+		dcp_disk_refuse(DCP_ITEMS(pieces, struct piece)[i].n);
+	}
 	if (rc == 0)
 		rc = ask(o, DCP_ITEMS(pieces, struct piece), DCP_NITEMS(pieces, struct piece));
 	dcp_disk_close(&disk);

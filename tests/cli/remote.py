@@ -240,6 +240,29 @@ def second_reads_ask_for_nothing():
     check(data("cache", "clean", "--json")["remote"]["removed"] == size["files"], "clean removes all")
 
 
+def warmed():
+    source, files = s3("dcp-fsdp2/ckpt"), TOP / "dcp-fsdp2/ckpt"
+    shutil.rmtree(SCRATCH / "cache", ignore_errors=True)
+    got = data("warm", source, "--json")
+    check(got["remote"] and got["requests"] and got["kept"] and not got["unkept"] and not got["failed"], f"warm: {got}")
+    equal(asked_of("load", source, "--check"), [], "requests after warm")
+    equal(data("warm", source, "--json")["kept"], 0, "warm once more")
+    shutil.rmtree(SCRATCH / "cache", ignore_errors=True)
+    listed = data("ls", "--json", files, "latest")["tensors"]
+    one = data("warm", source, "--json", "--keys", listed[0]["key"])
+    equal((one["tensors"], one["bytes"]), (1, listed[0]["nbytes"]), "warm of one key")
+    equal(asked_of("cat", source, "latest", listed[0]["key"]), [], "requests of that key")
+    part = data("warm", source, "--json", "--layout", "fsdp2", "--rank", "1")
+    check(0 < part["bytes"] < got["bytes"], f"warm of a rank: {part}")
+    local = data("warm", files, "--json")
+    equal((local["bytes"], local["remote"], local["requests"]), (got["bytes"], False, 0), "warm of files")
+    fails(USAGE, "leave out --no-cache", "warm", source, "--no-cache")
+    fails(USAGE, "--layout and --rank", "warm", source, "--rank", "1")
+    fails(USAGE, "no rank 2 of fsdp2, only 0 to 1", "warm", source, "--layout", "fsdp2", "--rank", "2")
+    shutil.rmtree(SCRATCH / "cache", ignore_errors=True)
+    fails(ENV, "could not be kept", "warm", source, "--cache-limit", "1000")
+
+
 def limit_of_what_is_kept():
     source = s3("dcp-fsdp2/ckpt")
     shutil.rmtree(SCRATCH / "cache", ignore_errors=True)
@@ -380,7 +403,7 @@ def no_network():
 if b"no libcurl" in run("ls", s3("x/y")).stderr:
     print("built without libcurl")
     sys.exit(77)
-tests = (every_golden, cat_and_export, loaded, one_file, hub, requests_are_few, requests_are_counted, second_reads_ask_for_nothing, limit_of_what_is_kept,
+tests = (every_golden, cat_and_export, loaded, one_file, hub, requests_are_few, requests_are_counted, second_reads_ask_for_nothing, warmed, limit_of_what_is_kept,
          without_a_tag_nothing_is_kept, many_files, passing_faults, lasting_faults, changed_object,
          who_may, refused_sources, doctor, no_network)
 chosen = sys.argv[2:]
