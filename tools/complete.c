@@ -180,11 +180,7 @@ static void offer_layouts(const struct cursor *c, bool (*takes)(const char *name
 			offer(c, before, dcp_layout_preset(i), NULL);
 	}
 	if (scan(c, &p)) {
-		const struct dcp_layouts_opts opts = { .source = p.ck.source,
-						       .scan = &p.ck.scan,
-						       .user_dir = config };
-
-		if (dcp_layouts_create(&opts, &layouts, NULL) == 0)
+		if (dcp_checkpoint_layouts(&p.ck, NULL, config, NULL, &layouts, NULL) == 0)
 			for (size_t i = 0; (l = dcp_layouts_at(layouts, i)); i++)
 				offer(c, "", l->name, l->file);
 		dcp_layouts_destroy(layouts);

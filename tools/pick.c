@@ -198,9 +198,6 @@ enum cmd_exit pick_layout(const struct pick *p, const char *word, struct dcp_lay
 			  const struct dcp_layout **out)
 {
 	dcp_auto_free char *config = load_config_dir();
-	const struct dcp_layouts_opts opts = {
-		.source = p->ck.source, .scan = &p->ck.scan, .user_dir = config, .log = &cmd_log
-	};
 	const struct dcp_named_layout *l = NULL;
 	struct dcp_err err = { 0 };
 	int rc = 0;
@@ -209,7 +206,7 @@ enum cmd_exit pick_layout(const struct pick *p, const char *word, struct dcp_lay
 	if (!word)
 		return CMD_OK;
 	if (!*all)
-		rc = dcp_layouts_create(&opts, all, &err);
+		rc = dcp_checkpoint_layouts(&p->ck, NULL, config, &cmd_log, all, &err);
 	if (rc == 0)
 		rc = dcp_layouts_open(*all, word, &l, &err);
 	if (rc < 0)

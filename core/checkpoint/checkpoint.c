@@ -12,6 +12,7 @@
 #include "core/base/number.h"
 #include "core/base/text.h"
 #include "core/checkpoint/mounts.h"
+#include "core/store/layouts/layouts.h"
 
 /* ---- which source ---- */
 
@@ -55,6 +56,20 @@ int dcp_checkpoint_find(struct dcp_checkpoint *ck, const char *path, struct dcp_
 	ck->mount = dcp_arena_strdup(ck->arena, real);
 	ck->source = dcp_arena_strdup(ck->arena, m.source);
 	return ck->mount && ck->source ? 0 : dcp_err_say(err, -ENOMEM);
+}
+
+int dcp_checkpoint_layouts(const struct dcp_checkpoint *ck, const char *file,
+			   const char *user_dir, const struct dcp_log *log,
+			   struct dcp_layouts **out, struct dcp_err *err)
+{
+	const struct dcp_layouts_opts opts = { .files = &file,
+					       .nfiles = file != NULL,
+					       .source = ck->source,
+					       .scan = &ck->scan,
+					       .user_dir = user_dir,
+					       .log = log };
+
+	return dcp_layouts_create(&opts, out, err);
 }
 
 int dcp_checkpoint_scan(struct dcp_checkpoint *ck, struct dcp_err *err)

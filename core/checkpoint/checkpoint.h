@@ -20,6 +20,8 @@
 #include "core/store/version/version.h"
 
 struct dcp_err;
+struct dcp_layouts;
+struct dcp_log;
 
 struct dcp_checkpoint {
 	/* Set by the caller before dcp_checkpoint_open(). */
@@ -62,6 +64,14 @@ int dcp_checkpoint_scan(struct dcp_checkpoint *ck, struct dcp_err *err);
  * -ESTALE also: the mount shows other files. The versions stay scanned.
  */
 int dcp_checkpoint_open(struct dcp_checkpoint *ck, const char *name, struct dcp_err *err);
+
+/*
+ * The layouts of the source that was scanned and those in @user_dir, with the layout of @file, which may be NULL. As
+ * dcp_layouts_create(). (A mount, which is no struct dcp_checkpoint, makes its own.)
+ */
+int dcp_checkpoint_layouts(const struct dcp_checkpoint *ck, const char *file,
+			   const char *user_dir, const struct dcp_log *log,
+			   struct dcp_layouts **out, struct dcp_err *err);
 
 /* Close the version, and forget the scan. The arena is the caller's. */
 void dcp_checkpoint_close(struct dcp_checkpoint *ck);

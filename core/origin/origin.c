@@ -56,6 +56,11 @@ int dcp_site_id(const struct dcp_site *at, const char *name, struct dcp_file_id 
 	return at->row && at->row->id ? at->row->id(at, name, id) : -EBADF;
 }
 
+bool dcp_site_barred(const struct dcp_site *at, const char *name)
+{
+	return at->row && at->row->barred && at->row->barred(at, name);
+}
+
 int dcp_blob_read(const struct dcp_blob *b, uint64_t off, void *to, size_t n)
 {
 	char *next = to;

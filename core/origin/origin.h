@@ -67,8 +67,9 @@ struct dcp_site {
 struct dcp_dirent {
 	const char *name;
 	uint64_t size;
-	bool is_dir;  /* links are what they lead to, if that is inside the directory */
-	bool is_link; /* a symbolic link */
+	bool is_dir;    /* links are what they lead to, if that is inside the directory */
+	bool is_link;   /* a symbolic link */
+	bool leads_out; /* a link to a directory outside, which is not followed */
 };
 
 /* @name is not NUL-terminated: its length is @n. Negative: the listing ends with it. */
@@ -93,6 +94,8 @@ struct dcp_origin {
 		    struct dcp_file_id *id, struct dcp_err *err);
 	/* Which file @name is, or itself ("."); nothing is opened. -ENOENT, ... */
 	int (*id)(const struct dcp_site *at, const char *name, struct dcp_file_id *id);
+	/* May this user neither read @name nor, if it is a directory, enter it? NULL: open() finds out. */
+	bool (*barred)(const struct dcp_site *at, const char *name);
 	/* The same site once more. */
 	int (*again)(const struct dcp_site *at, struct dcp_site *out);
 	void (*close)(struct dcp_site *at);
@@ -122,6 +125,8 @@ int dcp_site_open(const struct dcp_site *at, const char *name, struct dcp_blob *
 /* Can the file @name below it be opened? */
 bool dcp_site_has(const struct dcp_site *at, const char *name);
 int dcp_site_id(const struct dcp_site *at, const char *name, struct dcp_file_id *id);
+/* As the barred() of its row; false where it has none. */
+bool dcp_site_barred(const struct dcp_site *at, const char *name);
 
 /* All @n bytes at @off, or a negative errno. */
 int dcp_blob_read(const struct dcp_blob *b, uint64_t off, void *to, size_t n);
@@ -131,6 +136,11 @@ int dcp_blob_check(const struct dcp_blob *b, const struct dcp_file_id *id, bool 
 void dcp_blob_close(struct dcp_blob *b);
 #define dcp_auto_blob __attribute__((cleanup(dcp_blob_close)))
 
+/* What @path of the file system is, links followed; no size unless it is a regular file. -ENOENT, ... */
+int dcp_path_look(const char *path, struct dcp_dirent *out);
+/* The regular file @path of the file system, which the user named: links are followed. -EISDIR, -EINVAL: another kind of
+ * file; -ENOENT, ... */
+int dcp_blob_open(const char *path, struct dcp_blob *out);
 /* A file of the file system that is open at @fd, as a blob that owns it. */
 int dcp_blob_of_fd(int fd, struct dcp_blob *out);
 

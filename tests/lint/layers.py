@@ -39,6 +39,23 @@ OWNERS = (
     (r"cu(da|file).*", r"tools/load/[a-z_/]*(cuda|gds|cufile)[a-z_]*\.[ch]"),
 )
 
+# Calls that only the file system's row of core/origin may make, as every other kind of source lacks what they ask:
+# descriptors, struct stat, directories of the kernel. The rest of the list is not about sources, or says why.
+SYSTEM = re.compile(r"\b(?:l|f)?stat(?:at|x|fs)?\(|\bfstatfs\(|\bopenat2?\(|\bdcp_open_beneath\(|\bfaccessat\(|\bopendir\(|\bscandirat\(|"
+                    r"\bmincore\(|\bposix_fadvise\(|\bcopy_file_range\(|\binotify_|/proc/self/fd|\bstruct stat st")
+COMMENT = re.compile(r"/\*.*|^\s*\*.*|^[^;]*\*/")
+MAY_CALL = (
+    r"core/origin/dir/.*",                                # the row
+    r"core/store/(cache|index)/.*",                       # files of dcpfs itself, which lie in the user's cache
+    r"core/remote/disk\.c",                               # blocks of objects, in the user's cache
+    r"core/checkpoint/mounts\.c",                        # mounts of dcpfs on this machine
+    r"core/store/version/grants\.c",                     # who may read: only the file system has owners, modes, lists
+    r"fs/versions/watch\.c",                             # inotify: only the file system reports changes
+    r"core/store/(io/(fetch|files|gather|queue)|view/read)\.c", # what is faster with a descriptor, where a blob has one
+    r"core/store/layouts/file\.c",                       # the nearest name to a layout that the user misspelt
+    r"core/base/.*|fs/(session|mount|fault|slabs)\.c|fs/(tree|ops|text|file)\b.*",  # the mount itself: attributes of FUSE, its own descriptors
+)
+
 # What libc and the kernel give. Anything else in angle brackets needs an owner above.
 LIBC = set("""
 aio alloca argp argz assert byteswap complex cpio ctype dirent dlfcn elf endian envz err errno error
@@ -109,7 +126,11 @@ def check(root):
         if parts[0] == "core" and (len(parts) < 3 or parts[1] not in FLOORS):
             bad.append(f"{rel}: stands on no floor; core has {' '.join(FLOORS)}")
             continue
+        free = parts[0] == "tools" or any(re.fullmatch(f, rel) for f in MAY_CALL)
         for no, line in enumerate(tree.text(root, rel).splitlines(), 1):
+            call = None if free or not rel.endswith(".c") else SYSTEM.search(COMMENT.sub("", line))
+            if call:
+                bad.append(f"{rel}:{no}: {call.group()} is known to core/origin/dir/ alone: ask the site or the blob")
             m = INCLUDE.match(line)
             if not m:
                 continue

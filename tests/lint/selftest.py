@@ -62,6 +62,8 @@ CASES = (
     ("fuse in a tool", "layers", inc("#include <fuse3/fuse_lowlevel.h>", "tools/main.h"), "belongs to fs/"),
     ("cuda outside its file", "layers", inc("#include <cuda.h>", "tools/load/plan.h"), "belongs to tools/load/"),
     ("openat2 outside the row of the file system", "layers", inc("#include <linux/openat2.h>", "core/store/x.h"), "belongs to core/origin/"),
+    ("a descriptor outside the row of the file system", "layers", {"core/store/x.c": LIC + "int f(void)\n{\n\treturn fstat(0, 0);\n}\n"},
+     "core/store/x.c:4: fstat( is known to core/origin/dir/ alone"),
     ("a library without an owner", "layers", inc("#include <png.h>"), "<png.h> has no owner"),
     ("a family sees another", "layers", inc('#include "core/format/megatron/rules.h"', "core/format/dcp/x.h"), "dcp is a family and may not include"),
     ("a family of one file sees another", "layers", inc('#include "core/format/hf/index.h"', "core/format/npz.c"), "npz is a family and may not include"),

@@ -33,8 +33,11 @@ static int look(const struct dcp_site *at, const char *name, struct dcp_dirent *
 	if (out->is_link) {
 		dcp_auto_fd int target = dcp_open_below(at->fd, name, O_PATH);
 
-		if (dcp_seen_opening(at->seen, target) < 0 || fstat(target, &st) < 0)
+		if (dcp_seen_opening(at->seen, target) < 0 || fstat(target, &st) < 0) {
+			out->leads_out =
+				fstatat(at->fd, name, &st, 0) == 0 && S_ISDIR(st.st_mode);
 			return 0;
+		}
 	}
 	out->is_dir = S_ISDIR(st.st_mode);
 	out->size = S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
@@ -93,6 +96,14 @@ static int place_of(int fd, struct dcp_site *out)
 static int below(const struct dcp_site *at, const char *name, struct dcp_site *out)
 {
 	return place_of(dcp_open_below(at->fd, name, O_RDONLY | O_DIRECTORY), out);
+}
+
+static bool barred(const struct dcp_site *at, const char *name)
+{
+	struct stat st;
+	int need = fstatat(at->fd, name, &st, 0) == 0 && S_ISDIR(st.st_mode) ? X_OK : 0;
+
+	return faccessat(at->fd, name, R_OK | need, AT_EACCESS) < 0 && errno == EACCES;
 }
 
 static int again(const struct dcp_site *at, struct dcp_site *out)
@@ -280,6 +291,34 @@ int dcp_blob_of_fd(int fd, struct dcp_blob *out)
 	return 0;
 }
 
+int dcp_path_look(const char *path, struct dcp_dirent *out)
+{
+	struct stat st;
+
+	if (stat(path, &st) < 0)
+		return -errno;
+	*out = (struct dcp_dirent){ .name = path,
+				    .size = S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0,
+				    .is_dir = S_ISDIR(st.st_mode) };
+	return 0;
+}
+
+int dcp_blob_open(const char *path, struct dcp_blob *out)
+{
+	dcp_auto_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	struct stat st;
+	int rc;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;
+	rc = dcp_blob_of_fd(fd, out);
+	if (rc == 0)
+		dcp_take_fd(&fd);
+	return rc;
+}
+
 static int open_file(const struct dcp_site *at, const char *name, struct dcp_blob *out,
 		     struct dcp_file_id *file, struct dcp_err *err)
 {
@@ -300,6 +339,7 @@ const struct dcp_origin dcp_origin_local = {
 	.below = below,
 	.open = open_file,
 	.id = id,
+	.barred = barred,
 	.again = again,
 	.close = close_place,
 };

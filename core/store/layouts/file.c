@@ -2,13 +2,10 @@
 /* Layouts from files: which files, and what is in them. */
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
@@ -47,30 +44,21 @@ static int no_file(const char *path, struct dcp_err *err)
 			*near ? ", nearest is \"" : "", near, *near ? "\"" : "");
 }
 
-static int read_all(int fd, const char *path, struct dcp_buf *out, struct dcp_err *err)
+static int read_all(const struct dcp_blob *file, const char *path, struct dcp_buf *out,
+		    struct dcp_err *err)
 {
-	struct stat st;
+	uint64_t n = dcp_blob_size(file);
+	char *p;
+	int rc;
 
-	if (fstat(fd, &st) < 0)
-		return dcp_fail(err, -errno, "%.300s: %s", path, strerror(errno));
-	if (!S_ISREG(st.st_mode) || st.st_size > MAX_FILE)
-		return dcp_fail(err, -EBADMSG,
-				"%.300s: not a layout: not a file, or more than %d bytes", path,
+	if (n > MAX_FILE)
+		return dcp_fail(err, -EBADMSG, "%.300s: not a layout: more than %d bytes", path,
 				MAX_FILE);
-	while (out->n < MAX_FILE) {
-		char *p = dcp_buf_grow(out, 65536);
-		ssize_t n;
-
-		if (!p)
-			return dcp_fail(err, -ENOMEM, "out of memory");
-		n = read(fd, p, 65536);
-		out->n -= 65536 - (n > 0 ? (size_t)n : 0);
-		if (n < 0)
-			return dcp_fail(err, -errno, "%.300s: %s", path, strerror(errno));
-		if (n == 0)
-			return 0;
-	}
-	return dcp_fail(err, -E2BIG, "%.300s: too long", path);
+	p = dcp_buf_grow(out, n);
+	if (n && !p)
+		return dcp_fail(err, -ENOMEM, "out of memory");
+	rc = n ? dcp_blob_read(file, 0, p, n) : 0;
+	return rc < 0 ? dcp_fail(err, rc, "%.300s: %s", path, strerror(-rc)) : 0;
 }
 
 /* "dir/llama.dcpl" and "dir/llama.txt" are both called llama. */
@@ -96,14 +84,13 @@ static void say_path(const char *path, const char *name, struct dcp_err *err)
 		dcp_fail_at(err, said.code, said.off, "%.300s%s", path, said.msg + n);
 }
 
-/* The layout that @fd, which is closed, holds; its name is @name. */
-static int parse_file(int fd, const char *path, const char *name, struct dcp_layout **out,
-		      struct dcp_err *err)
+/* The layout that @file holds; its name is @name. */
+static int parse_file(const struct dcp_blob *file, const char *path, const char *name,
+		      struct dcp_layout **out, struct dcp_err *err)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
-	int rc = read_all(fd, path, &text, err);
+	int rc = read_all(file, path, &text, err);
 
-	close(fd);
 	if (rc < 0)
 		return rc;
 	rc = dcp_layout_parse(name, text.p ? text.p : "", text.n, out, err);
@@ -116,18 +103,19 @@ static int parse_file(int fd, const char *path, const char *name, struct dcp_lay
 static int parse_path(const char *path, const char *name, struct dcp_layout **out,
 		      struct dcp_err *err)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	dcp_auto_blob struct dcp_blob file = { 0 };
+	int rc = dcp_blob_open(path, &file);
 
-	if (fd < 0 && errno == ENOENT)
+	if (rc == -ENOENT)
 		return no_file(path, err);
-	if (fd >= 0 && dcp_has_extension(path, DCP_REGIONS_EXT)) {
-		close(fd);
+	if (rc == -EISDIR || rc == -EINVAL)
+		return dcp_fail(err, -EBADMSG, "%.300s: not a layout: not a file", path);
+	if (rc < 0)
+		return dcp_fail(err, rc, "layout %.300s: %s", path, strerror(-rc));
+	if (dcp_has_extension(path, DCP_REGIONS_EXT))
 		return dcp_fail(err, -EBADMSG,
 				"%.300s: a file of regions, which only dcpfs load takes", path);
-	}
-	if (fd < 0)
-		return dcp_fail(err, -errno, "layout %.300s: %s", path, strerror(errno));
-	return parse_file(fd, path, name, out, err);
+	return parse_file(&file, path, name, out, err);
 }
 
 int dcp_layouts_open_file(const char *path, const char *mesh, size_t n, struct dcp_layout **out,
@@ -171,66 +159,54 @@ static int load_given(struct dcp_layouts *t, const char *path, struct dcp_err *e
 	return dcp_layouts_add(t, stem, l, real ? real : path, NULL);
 }
 
-/* Opened below @dirfd, whether or not a link leads out of it. */
-static int open_in(int dirfd, const char *name, bool links, struct dcp_err *err)
+/* The file @name of @dir, whose path is @where. One whose layout has the name of one that was read before gives way to it. */
+static int load_found(struct dcp_layouts *t, const struct dcp_dir *dir, const char *where,
+		      const char *name, bool links, struct dcp_err *err)
 {
-	int fd, rc;
-
-	if (!links) {
-		rc = dcp_open_beneath(dirfd, name, &fd, NULL, err);
-		return rc < 0 ? rc : fd;
-	}
-	fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	return fd < 0 ? dcp_fail(err, -errno, "%s", strerror(errno)) : fd;
-}
-
-/* The file @name of the directory @dir, which is open as @fd. One whose layout has the name of
- * one that was read before gives way to it. */
-static int load_found(struct dcp_layouts *t, int dirfd, const char *dir, const char *name,
-		      bool links, struct dcp_err *err)
-{
+	dcp_auto_blob struct dcp_blob file = { 0 };
 	char stem[NAME_MAX + 1], path[PATH_MAX];
 	struct dcp_layout *l;
-	int fd, rc = stem_of(name, stem, err);
+	int rc = stem_of(name, stem, err);
 
 	if (rc < 0 || dcp_layouts_by_name(t, stem))
 		return rc;
-	fd = open_in(dirfd, name, links, err);
-	rc = fd < 0 ? fd : parse_file(fd, name, stem, &l, err);
-	if (rc < 0)
-		return rc;
-	snprintf(path, sizeof(path), "%s/%s", strcmp(dir, "/") ? dir : "", name);
-	return dcp_layouts_add(t, stem, l, path, NULL);
+	snprintf(path, sizeof(path), "%s/%s", strcmp(where, "/") ? where : "", name);
+	if (links) {
+		rc = parse_path(path, stem, &l, err);
+	} else {
+		rc = dcp_site_open(&dir->at, name, &file, NULL, err);
+		if (rc == 0)
+			rc = parse_file(&file, name, stem, &l, err);
+	}
+	return rc < 0 ? rc : dcp_layouts_add(t, stem, l, path, NULL);
 }
 
-static int is_layout_file(const struct dirent *e)
+/* @links: also files that a link outside @dir leads to. */
+static void load_all(struct dcp_layouts *t, const struct dcp_dir *dir, const char *where,
+		     bool links, const struct dcp_log *log)
 {
-	return *e->d_name != '.' && dcp_has_extension(e->d_name, DCP_LAYOUT_EXT);
-}
-
-static void load_all(struct dcp_layouts *t, int fd, const char *dir, bool links,
-		     const struct dcp_log *log)
-{
-	struct dirent **names = NULL;
-	int n = fd < 0 ? -1 : scandirat(fd, ".", &names, is_layout_file, alphasort);
-
-	for (int i = 0; i < n; i++) {
+	for (size_t i = 0; i < dir->n; i++) {
+		const char *name = dir->entries[i].name;
 		struct dcp_err err = { 0 };
 
-		if (load_found(t, fd, dir, names[i]->d_name, links, &err) < 0)
-			dcp_log(log, DCP_LOG_WARN, "%s/%s is left out: %s", dir,
-				names[i]->d_name, err.msg);
-		free(names[i]);
+		if (*name == '.' || !dcp_has_extension(name, DCP_LAYOUT_EXT))
+			continue;
+		if (load_found(t, dir, where, name, links, &err) < 0)
+			dcp_log(log, DCP_LOG_WARN, "%s/%s is left out: %s", where, name,
+				err.msg);
 	}
-	free(names);
 }
 
-static void load_dir(struct dcp_layouts *t, const char *dir, bool links,
+static void load_dir(struct dcp_layouts *t, const char *path, bool links,
 		     const struct dcp_log *log)
 {
-	dcp_auto_fd int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct dcp_dir dir;
 
-	load_all(t, fd, dir, links, log);
+	if (dcp_dir_open(path, &dir, NULL) < 0)
+		return;
+	if (!dir.is_file)
+		load_all(t, &dir, path, links, log);
+	dcp_dir_close(&dir);
 }
 
 /* What else of the source holds versions: the directory of one, or of the files of one. */
@@ -255,7 +231,7 @@ static void load_places(struct dcp_layouts *t, const char *source, const struct 
 		if (dcp_dir_open_at(&top, last, &place, NULL) < 0)
 			continue;
 		if (snprintf(path, sizeof(path), "%s/%s", source, last) < PATH_MAX)
-			load_all(t, place.at.fd, path, false, log);
+			load_all(t, &place, path, false, log);
 		dcp_dir_close(&place);
 	}
 	dcp_dir_close(&top);

@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 
 #include "core/base/err.h"
 #include "core/base/near.h"
 #include "core/base/text.h"
+#include "core/origin/origin.h"
 #include "core/store/layouts/layouts_int.h"
 
 static int compare(const void *a, const void *b)
@@ -157,10 +157,10 @@ int dcp_layouts_find(struct dcp_layouts *t, const char *name,
 
 static bool is_path(const struct dcp_layouts *t, const char *word)
 {
-	struct stat st;
+	struct dcp_dirent e;
 
 	return strchr(word, '/') || dcp_has_extension(word, DCP_LAYOUT_EXT) ||
-	       (!dcp_layouts_by_name(t, word) && stat(word, &st) == 0 && S_ISREG(st.st_mode));
+	       (!dcp_layouts_by_name(t, word) && dcp_path_look(word, &e) == 0 && !e.is_dir);
 }
 
 int dcp_layouts_open(struct dcp_layouts *t, const char *word,

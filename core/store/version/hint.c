@@ -174,10 +174,7 @@ static void put_todo(struct dcp_buf *b, const struct dcp_mark *f)
 
 bool dcp_scan_leads_out(const struct dcp_dir *dir, const struct dcp_dirent *e)
 {
-	struct stat st;
-
-	return !e->is_dir && e->is_link && fstatat(dir->at.fd, e->name, &st, 0) == 0 &&
-	       S_ISDIR(st.st_mode);
+	return e->leads_out;
 }
 
 /* The first link in @dir to a directory elsewhere; NULL: there is none. */

@@ -68,18 +68,18 @@ static char *target_of(const char *path)
 	const char *end = strstr(base, ".symlink");
 	char name[NAME_MAX + 1], *out = NULL;
 	struct dcp_dir dir;
-	struct stat st;
+	struct dcp_dirent e;
 
 	if (strncmp(base, "latest", 6) != 0 && (!end || end[8]))
 		return NULL;
-	if (stat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > MAX_TEXT ||
+	if (dcp_path_look(path, &e) < 0 || !e.size || e.size > MAX_TEXT ||
 	    dcp_dir_open(path, &dir, NULL) < 0)
 		return NULL;
 	if (dir.n == 1 && read_name(&dir, dir.entries[0].name, name) &&
 	    asprintf(&out, "%.*s%s", slash ? (int)(slash - path) + 1 : 0, path, name) < 0)
 		out = NULL;
 	dcp_dir_close(&dir);
-	if (out && stat(out, &st) < 0) {
+	if (out && dcp_path_look(out, &e) < 0) {
 		free(out);
 		out = NULL;
 	}
@@ -89,10 +89,10 @@ static char *target_of(const char *path)
 int dcp_source_resolve(const char *source, char **out)
 {
 	dcp_auto_free char *link = NULL;
-	struct stat st;
+	struct dcp_dirent e;
 
 	*out = target_of(source);
-	if (!*out && stat(source, &st) < 0 && errno == ENOENT) {
+	if (!*out && dcp_path_look(source, &e) == -ENOENT) {
 		if (asprintf(&link, "%s.symlink", source) < 0) {
 			link = NULL;
 			return -ENOMEM;

@@ -342,8 +342,7 @@ const char *dcp_version_barred(const struct dcp_version *v)
 	const struct dcp_file_id *id = dcp_index_files(v->index, &n);
 
 	for (size_t i = 0; i < n; i++) /* one that could not be opened has no number */
-		if (!id[i].ino && faccessat(v->at.fd, id[i].name, R_OK, AT_EACCESS) < 0 &&
-		    errno == EACCES)
+		if (!id[i].ino && dcp_site_barred(&v->at, id[i].name))
 			return id[i].name;
 	return NULL;
 }

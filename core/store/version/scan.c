@@ -398,9 +398,7 @@ static int consider_closed(struct scanning *s, const struct dcp_dir *dir)
 			continue;
 		if (dcp_scan_leads_out(dir, e))
 			code = add_closed(s, dir, e->name, DCP_SCAN_LEADS_OUT);
-		else if (s->locked && e->is_dir &&
-			 faccessat(dir->at.fd, e->name, R_OK | X_OK, AT_EACCESS) < 0 &&
-			 errno == EACCES)
+		else if (s->locked && e->is_dir && dcp_site_barred(&dir->at, e->name))
 			code = add_closed(s, dir, e->name,
 					  "it cannot be opened: Permission denied");
 	}

@@ -201,24 +201,18 @@ static const char *file_of(const struct dcp_json *options, const char *name)
 static int open_layouts(struct dcpload *ck, struct dcp_err *err)
 {
 	dcp_auto_free char *config = load_config_dir(), *path = NULL;
-	struct dcp_layouts_opts opts = { .source = ck->of.source,
-					 .scan = &ck->of.scan,
-					 .user_dir = config };
 	dcp_auto_json struct dcp_json *options = NULL;
 	dcp_auto_fd int fd = -1;
 	struct dcp_source src;
-	const char *file;
+	const char *file = NULL;
 
 	if (ck->mount && ck->of.layout &&
 	    asprintf(&path, "%s/.dcpfs/config.json", ck->mount) >= 0)
 		fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd >= 0 && dcp_source_fd(fd, &src) == 0 &&
-	    dcp_json_read(&src, MAX_OPTIONS, NULL, &options, NULL) == 0 &&
-	    (file = file_of(options, ck->of.layout))) {
-		opts.files = &file;
-		opts.nfiles = 1;
-	}
-	return dcp_layouts_create(&opts, &ck->layouts, err);
+	    dcp_json_read(&src, MAX_OPTIONS, NULL, &options, NULL) == 0)
+		file = file_of(options, ck->of.layout);
+	return dcp_checkpoint_layouts(&ck->of, file, config, NULL, &ck->layouts, err);
 }
 
 int load_layout(struct dcpload *ck, const char *name, const struct dcp_layout **out,
