@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "core/base/buf.h"
-#include "core/base/endian.h"
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
 #include "core/parse/safetensors/safetensors.h"
@@ -160,9 +159,7 @@ static int put_file(const struct files *f, size_t i, struct dcp_writer *w)
 	uint64_t at = 0;
 	int rc;
 
-	dcp_buf_grow(&header, 8);
-	dcp_jsonw_init(&json, &header, false);
-	dcp_jsonw_object(&json);
+	dcp_safetensors_begin(&json, &header);
 	for (size_t k = f->first[i]; k < f->first[i + 1]; k++) {
 		const struct dcp_write_part *p = part(f, k, i);
 		uint64_t end = at + f->item[k].nbytes;
@@ -178,14 +175,10 @@ static int put_file(const struct files *f, size_t i, struct dcp_writer *w)
 		rc = rc < 0 ? rc : put_shapes(f, i, &json);
 	}
 	dcp_jsonw_end(&json);
-	dcp_jsonw_end(&json);
-	while (header.n % ALIGN && !header.failed)
-		dcp_buf_str(&header, " ");
-	if (rc < 0 || dcp_buf_error(&header))
-		return rc < 0 ? rc : -ENOMEM;
-	if (header.n - 8 > DCP_SAFETENSORS_MAX_HEADER)
-		return -E2BIG;
-	dcp_store_le64(header.p, header.n - 8);
+	if (rc == 0)
+		rc = dcp_safetensors_end(&json, 0, ALIGN);
+	if (rc < 0)
+		return rc;
 	dcp_writer_bytes(w, header.p, header.n);
 	for (size_t k = f->first[i]; k < f->first[i + 1]; k++)
 		dcp_writer_part(w, f->item[k].number,

@@ -92,11 +92,10 @@ static int put_metadata(struct making *m)
 
 static int write_header(struct making *m, uint64_t n)
 {
-	uint8_t length[8] = { 0 };
+	uint8_t length[8];
 	int rc;
 
-	dcp_buf_add(&m->spool.buf, length, sizeof(length)); /* known at the end */
-	dcp_jsonw_object(&m->w);
+	dcp_safetensors_begin(&m->w, &m->spool.buf); /* its length is known at the end */
 	rc = m->ver->hf ? dcpfs_hf_rows(m->ver, n, add_row, m)
 			: dcpfs_spool_rows(&m->spool, dcpfs_index(m->ver), DCP_ROW_TENSOR,
 					   add_row, m);
@@ -119,7 +118,6 @@ int dcpfs_model_make(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t n,
 	int rc;
 
 	dcp_arena_init(&m.arena, ROW_MEMORY);
-	dcp_jsonw_init(&m.w, &m.spool.buf, false);
 	rc = dcp_said_create(dcpfs_index(ver), &m.said);
 	if (rc == 0)
 		rc = write_header(&m, n);

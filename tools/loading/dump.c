@@ -108,9 +108,7 @@ static int make_header(struct dump *d, const struct dump_of *of,
 	uint64_t end = 0;
 	int rc;
 
-	dcp_buf_add(&d->header, "\0\0\0\0\0\0\0", 8);
-	dcp_jsonw_init(&w, &d->header, false);
-	dcp_jsonw_object(&w);
+	dcp_safetensors_begin(&w, &d->header);
 	rc = put_metadata(d, &w, of, plan);
 	for (uint64_t i = 0; rc == 0 && dcpload_part(plan, i, &part) == 0; i++) {
 		if (!can_show(&part))
@@ -119,16 +117,10 @@ static int make_header(struct dump *d, const struct dump_of *of,
 				    part.ndim, part.shape, end, end + part.nbytes);
 		end += part.nbytes;
 	}
-	dcp_jsonw_end(&w);
-	while (d->header.n % ALIGN && !d->header.failed)
-		dcp_buf_str(&d->header, " ");
-	if (rc < 0 || dcp_jsonw_error(&w) < 0)
-		return rc < 0 ? rc : dcp_jsonw_error(&w);
-	if (d->header.n - 8 > DCP_SAFETENSORS_MAX_HEADER)
-		return -E2BIG;
-	dcp_store_le64(d->header.p, d->header.n - 8);
+	if (rc == 0)
+		rc = dcp_safetensors_end(&w, 0, ALIGN);
 	d->bytes = d->header.n + end;
-	return 0;
+	return rc;
 }
 
 /* ---- the file ---- */

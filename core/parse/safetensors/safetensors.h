@@ -66,6 +66,15 @@ const char *dcp_safetensors_meta(const struct dcp_safetensors *st, const char *k
  * readers refuse a file with such a name. */
 bool dcp_safetensors_can_name(const char *name);
 
+/* Begin a header at the end of @out: its length, still 0, and an object for
+ * the members below, in any order. */
+void dcp_safetensors_begin(struct dcp_jsonw *w, struct dcp_buf *out);
+/*
+ * End the header that begins at @start of w->out: pad it with spaces so that data starts at a multiple of @align from there (a
+ * power of two, at least 8), and set its length. Returns 0, -E2BIG (more than readers take) or -ENOMEM.
+ */
+int dcp_safetensors_end(struct dcp_jsonw *w, size_t start, uint32_t align);
+
 /* Write the header's member for one tensor, whose bytes are [begin, end) of the data. The
  * format has a name for @dtype; @shape is in dcpfs's counting. */
 void dcp_safetensors_put(struct dcp_jsonw *w, const char *name, enum dcp_dtype dtype,
@@ -78,8 +87,7 @@ void dcp_safetensors_put(struct dcp_jsonw *w, const char *name, enum dcp_dtype d
 void dcp_safetensors_begin_meta(struct dcp_jsonw *w, const char *format, const char *own);
 
 /*
- * Append the header of a file with one tensor, @own as above in its metadata, padded
- * with spaces so that data starts at a multiple of @align (a power of two, at least 8).
+ * Append the header of a file with one tensor, @own as above in its metadata, @align as above.
  * @shape is in dcpfs's counting. Returns 0, -ENOTSUP when the format has no name for @dtype
  * or @name cannot be one, or -ENOMEM.
  */

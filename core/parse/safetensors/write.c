@@ -8,6 +8,27 @@
 #include "core/base/jsonw.h"
 #include "core/parse/safetensors/safetensors.h"
 
+void dcp_safetensors_begin(struct dcp_jsonw *w, struct dcp_buf *out)
+{
+	dcp_buf_add(out, "\0\0\0\0\0\0\0", 8);
+	dcp_jsonw_init(w, out, false);
+	dcp_jsonw_object(w);
+}
+
+int dcp_safetensors_end(struct dcp_jsonw *w, size_t start, uint32_t align)
+{
+	struct dcp_buf *out = w->out;
+
+	dcp_jsonw_end(w);
+	dcp_buf_printf(out, "%*s", (int)(-(out->n - start) & (align - 1)), "");
+	if (dcp_jsonw_error(w) < 0)
+		return dcp_jsonw_error(w);
+	if (out->n - start - 8 > DCP_SAFETENSORS_MAX_HEADER)
+		return -E2BIG;
+	dcp_store_le64(out->p + start, out->n - start - 8);
+	return 0;
+}
+
 static void write_shape(struct dcp_jsonw *w, enum dcp_dtype dtype, uint32_t ndim,
 			const uint64_t *shape)
 {
@@ -72,22 +93,15 @@ int dcp_safetensors_header(struct dcp_buf *out, const char *name, enum dcp_dtype
 			   uint32_t ndim, const uint64_t *shape, uint64_t nbytes,
 			   uint32_t align, const char *own)
 {
-	size_t start = out->n, pad;
+	size_t start = out->n;
 	struct dcp_jsonw w;
 
 	if (!dcp_dtype_info(dtype)->safetensors || !dcp_safetensors_can_name(name))
 		return -ENOTSUP;
-	dcp_buf_grow(out, 8);
-	dcp_jsonw_init(&w, out, false);
-	dcp_jsonw_object(&w);
+	dcp_safetensors_begin(&w, out);
 	dcp_jsonw_key(&w, "__metadata__");
 	dcp_safetensors_begin_meta(&w, NULL, own);
 	dcp_jsonw_end(&w);
 	dcp_safetensors_put(&w, name, dtype, ndim, shape, 0, nbytes);
-	dcp_jsonw_end(&w);
-	pad = -(out->n - start) & (align - 1);
-	if (dcp_buf_printf(out, "%*s", (int)pad, "") < 0)
-		return -ENOMEM;
-	dcp_store_le64(out->p + start, out->n - start - 8);
-	return 0;
+	return dcp_safetensors_end(&w, start, align);
 }
