@@ -38,13 +38,21 @@ static const struct {
 
 enum cmd_exit pick_path(const char *source)
 {
-	size_t n = strspn(source, "abcdefghijklmnopqrstuvwxyz0123456789"), host, i = 0;
+	size_t n = strspn(source, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				  "0123456789+.-"),
+	       host, i = 0;
+	const struct dcp_origin *origin = dcp_origin_of(source);
+	struct dcp_err err = { 0 };
 	dcp_auto_buf struct dcp_buf way = DCP_BUF_INIT;
 	const char *at = source + n + 3;
 	char scheme[16];
 
+	if (origin != &dcp_origin_local)
+		return origin->find(source, NULL, NULL, &err) < 0
+			       ? cmd_fail(CMD_USAGE, "%s", err.msg)
+			       : CMD_OK;
 	if (n == 0 || n + 3 > sizeof(scheme) || strncmp(source + n, "://", 3) != 0 ||
-	    dcp_origin_of(source) != &dcp_origin_local || access(source, F_OK) == 0)
+	    access(source, F_OK) == 0)
 		return CMD_OK;
 	snprintf(scheme, sizeof(scheme), " %.*s ", (int)n, source);
 	while (*ways[i].schemes && !strstr(ways[i].schemes, scheme))

@@ -50,7 +50,7 @@ void pick_finish(struct pick *p);
 /* Have what is read from servers be kept in the directory @cache as the options say. */
 void pick_keep(const char *cache, const struct pick_opts *opts);
 
-/* Is @source a path? CMD_USAGE for a URL, after saying how to mount what it names. */
+/* Is @source a path, or a URL that can be read? CMD_USAGE, after saying how to mount what another URL names. */
 enum cmd_exit pick_path(const char *source);
 
 /* Say that the index of the version cannot be read, which gave @rc. */

@@ -121,7 +121,8 @@ int dcp_checkpoint_no_key(struct dcp_checkpoint *ck, enum dcp_key_kinds kinds, c
 
 	if (!err)
 		return -ENOENT;
-	if (dcp_found_match(ck->scan.found, ck->scan.n, word, &at) == 0)
+	if (strcmp(word, "latest") == 0 ||
+	    dcp_found_match(ck->scan.found, ck->scan.n, word, &at) == 0)
 		return dcp_fail(err, -ENOENT,
 				"no %s \"%s\" in %s; it names a version (--version %s): "
 				"which KEY of it?",

@@ -80,7 +80,8 @@ struct dcp_origin {
 	const char *
 		scheme; /* what its sources begin with: "s3://"; NULL: the file system, or no source is of it */
 	bool settled; /* an id is a server's tag, and never that of two contents, as clocks' may be */
-	/* The directory that @source is or that holds it. *only: it is the one file of this path, malloc'ed. */
+	/* The directory that @source is or that holds it. *only: it is the one file of this path, malloc'ed. @out NULL, of
+	 * rows with a scheme: only whether @source is spelt as theirs are, 0 or -EINVAL; no server is asked. */
 	int (*find)(const char *source, struct dcp_site *out, char **only, struct dcp_err *err);
 	/* Its entries, in any order; "." and ".." left out. */
 	int (*list)(const struct dcp_site *at, dcp_entry_fn *fn, void *ctx,

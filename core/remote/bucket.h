@@ -11,7 +11,8 @@
 struct dcp_err;
 struct dcp_remote;
 
-/* The bucket that @url, which is of one, names, and the key in it, malloc'ed. Nothing is asked. -EINVAL, -ENOMEM. */
+/* The bucket that @url, which is of one, names, and the key in it, malloc'ed. Nothing is asked. @out NULL: only whether it is
+ * spelt right. -EINVAL, -ENOMEM. */
 int dcp_bucket_of(const char *url, struct dcp_remote **out, char **key, struct dcp_err *err);
 
 enum dcp_put_what {

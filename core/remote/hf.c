@@ -281,6 +281,8 @@ static int find(const char *source, struct dcp_site *out, char **only, struct dc
 	if (*inside &&
 	    !dcp_url_safe_name(inside, strlen(inside) - (inside[strlen(inside) - 1] == '/')))
 		return dcp_fail(err, -EINVAL, "%.300s: its path is none", source);
+	if (!out)
+		return 0;
 	if (asprintf(&base, "hf://%.*s/", (int)(model + n - org), org) < 0)
 		return dcp_err_say(err, -ENOMEM);
 	rc = dcp_remote_find(&hf_ops, base, make, &r, err);

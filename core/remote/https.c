@@ -157,6 +157,14 @@ static int find(const char *source, const struct dcp_remote_ops *ops, struct dcp
 				"%.300s: a source on a web server is https://HOST/DIRECTORY/, "
 				"without a user, a query or a fragment",
 				source);
+	path = parts.path + (*parts.path == '/');
+	if (asprintf(&base, "%.*s/", (int)(parts.path - source), source) < 0)
+		return dcp_err_say(err, -ENOMEM);
+	if (!dcp_url_decode(&name, path, strlen(path)) || dcp_buf_str(&name, "") < 0 ||
+	    (name.n && !dcp_url_safe_name(name.p, name.n - (name.p[name.n - 1] == '/'))))
+		return dcp_fail(err, -EINVAL, "%.300s: its path is none", source);
+	if (!out)
+		return 0;
 	if (ops == &http_ops && !dcp_url_is_loopback(parts.host, parts.nhost) &&
 	    !dcp_http_env("DCPFS_PLAIN_HTTP"))
 		return dcp_fail(
@@ -164,12 +172,6 @@ static int find(const char *source, const struct dcp_remote_ops *ops, struct dcp
 			"%.300s: http:// is for this machine only, as others could change "
 			"what comes; use https://, or set DCPFS_PLAIN_HTTP=1",
 			source);
-	path = parts.path + (*parts.path == '/');
-	if (asprintf(&base, "%.*s/", (int)(parts.path - source), source) < 0)
-		return dcp_err_say(err, -ENOMEM);
-	if (!dcp_url_decode(&name, path, strlen(path)) || dcp_buf_str(&name, "") < 0 ||
-	    (name.n && !dcp_url_safe_name(name.p, name.n - (name.p[name.n - 1] == '/'))))
-		return dcp_fail(err, -EINVAL, "%.300s: its path is none", source);
 	rc = dcp_remote_find(ops, base, NULL, &r, err);
 	return rc < 0 ? rc : dcp_site_remote(r, source, name.p ? name.p : "", out, only, err);
 }

@@ -492,6 +492,8 @@ int dcp_bucket_of(const char *source, struct dcp_remote **out, char **key, struc
 		return dcp_fail(err, -EINVAL,
 				"%.300s: a prefix has no empty parts, no \".\" and no \"..\"",
 				source);
+	if (!out)
+		return 0;
 	rc = dcp_remote_find(ops, base, make, out, err);
 	if (rc < 0)
 		return rc;
@@ -503,9 +505,11 @@ int dcp_bucket_of(const char *source, struct dcp_remote **out, char **key, struc
 static int find(const char *source, struct dcp_site *out, char **only, struct dcp_err *err)
 {
 	dcp_auto_free char *name = NULL;
-	struct dcp_remote *r;
-	int rc = dcp_bucket_of(source, &r, &name, err);
+	struct dcp_remote *r = NULL;
+	int rc = dcp_bucket_of(source, out ? &r : NULL, &name, err);
 
+	if (!out)
+		return rc;
 	return rc < 0 ? rc : dcp_site_remote(r, source, name, out, only, err);
 }
 

@@ -8,6 +8,20 @@
 
 enum { MAX_COMPONENT = 255 };
 
+/* A host with a name or address, and with a port that there is, or none. */
+static bool has_port(const char *host, size_t n)
+{
+	const char *end = host + n, *close = *host == '[' ? memchr(host, ']', n) : NULL;
+	const char *at = close ? close + 1 : memchr(host, ':', n);
+	uint64_t port;
+
+	if (!at || at == end)
+		return *host != '[' || close;
+	return *at++ == ':' && at - 1 > host &&
+	       dcp_take_number(&at, end, DCP_ANY_DIGITS, &port) && at == end && port > 0 &&
+	       port <= UINT16_MAX;
+}
+
 bool dcp_url_split(const char *text, struct dcp_url *out)
 {
 	const char *colon = strstr(text, "://"), *host = colon ? colon + 3 : NULL;
@@ -20,6 +34,8 @@ bool dcp_url_split(const char *text, struct dcp_url *out)
 			    "[]",
 			    host[i]))
 			return false;
+	if (!has_port(host, n))
+		return false;
 	*out = (struct dcp_url){ text, (size_t)(colon - text), host, n, host + n };
 	for (const char *p = out->path; *p; p++)
 		if ((unsigned char)*p < ' ' || *p == 127 || *p == '?' || *p == '#')

@@ -107,6 +107,7 @@ def one_way():
         fails(USAGE, "VERSION was given by an option", verb, "--version", "10", FSDP2, "20", *rest)
         fails(NO, "no version", verb, FSDP2, "77", *rest)
     fails(NO, "it names a version (--version 20): which KEY of it?", "show", FSDP2, "20")
+    fails(NO, "it names a version (--version latest): which KEY of it?", "show", FSDP2, "latest")
     check(run("cat", FSDP2, "10", "model.scale").stdout != run("cat", FSDP2, "20", "model.scale").stdout, "versions differ")
 
 

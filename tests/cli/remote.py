@@ -377,11 +377,18 @@ def who_may():
 
 def refused_sources():
     fails(ENV, "nothing is there", "ls", s3("no/such/run"))
-    fails(BAD, "BUCKET/PREFIX", "ls", "s3://b")
-    fails(BAD, "no \"..\"", "ls", s3("a/../b"))
+    for url in ("s3://", "s3://b", "s3:///key", "gs://", "gs://a b/c"):
+        fails(USAGE, "BUCKET/PREFIX", "ls", url)
+    for verb in (("mount",), (), ("export", "--as", "npz"), ("diff", GOLDEN)):
+        fails(USAGE, "BUCKET/PREFIX", *verb, "s3://", SCRATCH)
+    for verb in ("load", "tree", "show", "index", "verify", "stats", "plan"):
+        fails(USAGE, "https://HOST/", verb, "https:///")
+    fails(USAGE, "no \"..\"", "ls", s3("a/../b"))
     fails(ENV, "for this machine only", "ls", "http://192.0.2.1/run/")
-    fails(BAD, "without a user", "ls", "https://user:word@example.org/run/")
-    fails(BAD, "hf://ORG/MODEL", "ls", "hf://model")
+    fails(USAGE, "https://HOST/", "ls", "https://example.org:99999/run/")
+    fails(USAGE, "without a user", "ls", "https://user:word@example.org/run/")
+    for url in ("hf://", "hf://model", "hf://org/", "hf:///model"):
+        fails(USAGE, "hf://ORG/MODEL", "ls", url)
 
 
 def doctor():

@@ -90,7 +90,7 @@ def mount_points():
 def urls():
     """A URL is answered with what to do, by every verb that takes a SOURCE."""
     for url, says in (("s3a://b/run/1", "dcpfs ls s3://b/run/1\n"), ("gcs://b/run", "dcpfs ls gs://b/run\n"), ("file:///a/b", "a path already: /a/b\n"),
-                      ("az://c", "rclone mount"), ("hdfs://n:9000/x y", "REMOTE:x y ")):
+                      ("az://c", "rclone mount"), ("hdfs://n:9000/x y", "REMOTE:x y "), ("unknown+x://", "REMOTE: "), ("S3://b/run", "rclone mount")):
         for verb in ((), ("mount",)):
             fails(USAGE, says, *verb, url, SCRATCH)
         fails(USAGE, "is a URL, and SOURCE is a path", "ls", url)
