@@ -237,6 +237,9 @@ static int check_range(struct job *j)
 	size_t n;
 	const char *range = dcp_http_header(r, "content-range", &n);
 
+	if (range && header_number(r, "content-length", &length) && length != r->n - j->got)
+		return because(j, -EIO, "%llu bytes came as a part of %llu",
+			       (unsigned long long)length, (unsigned long long)(r->n - j->got));
 	if (range)
 		return range_is_asked(j)
 			       ? 0
@@ -313,7 +316,13 @@ static bool on_bytes(void *ctx, const char *p, size_t n)
 					(unsigned long long)r->size);
 			return false;
 		}
-		j->enough = true; /* what follows was not asked */
+		if (r->status ==
+		    206) { /* which bytes are too many? it is asked for from its beginning */
+			j->got = 0;
+			j->rc = because(j, -EIO, "more bytes came than its Content-Range says");
+			return false;
+		}
+		j->enough = true; /* of all, what follows was not asked */
 		n = (size_t)left;
 	}
 	j->rc = n && r->take ? r->take(r->ctx, r->off + j->got, p, n) : 0;

@@ -158,7 +158,7 @@ class Server:
 
     def send_file(self, r, path, tag=True, ranges=True):
         fault = getattr(r, "fault", None)
-        body = path.read_bytes()
+        size = path.stat().st_size
         heads = {"Last_Modified": email.utils.formatdate(path.stat().st_mtime, usegmt=True)}
         if tag:
             heads["ETag"] = etag(path)
@@ -169,21 +169,39 @@ class Server:
             return r.answer(412)
         asked = r.headers.get("Range")
         if not asked or not ranges:
-            return r.answer(200, body, **heads)
+            return r.answer(200, path.read_bytes(), **heads)
         lo, hi = asked.removeprefix("bytes=").split("-")
-        lo, hi = int(lo), min(int(hi), len(body) - 1)
-        if lo >= len(body):
+        lo, hi = int(lo), min(int(hi), size - 1)
+        if lo >= size:
             return r.answer(416)
-        part = body[lo:hi + 1]
-        heads["Content_Range"] = f"bytes {lo}-{hi}/{len(body)}"
+        with open(path, "rb") as f:
+            f.seek(lo)
+            part = f.read(hi + 1 - lo)
+        heads["Content_Range"] = f"bytes {lo}-{hi}/{size}"
         if fault == "wrong range":
-            heads["Content_Range"] = f"bytes {lo + 1}-{hi + 1}/{len(body)}"
+            heads["Content_Range"] = f"bytes {lo + 1}-{hi + 1}/{size}"
         elif fault == "other size":
-            heads["Content_Range"] = f"bytes {lo}-{hi}/{len(body) + 1}"
+            heads["Content_Range"] = f"bytes {lo}-{hi}/{size + 1}"
         elif fault == "no range":
             del heads["Content_Range"]
         elif fault == "long":
             part += b"x" * 1000
+        elif fault == "doubled":  # a chunk is sent twice, and counted
+            part = part[:len(part) // 2] + part
+        elif fault in ("duplicated", "stalled"):  # the same, in chunks without a length; a body that stops
+            r.send_response(206)
+            for name, value in {**heads, "Transfer_Encoding": "chunked"}.items():
+                r.send_header(name.replace("_", "-"), value)
+            r.end_headers()
+            for piece in ((part[:len(part) // 2],) * 2 + (part[len(part) // 2:],) if fault == "duplicated" else (part[:len(part) // 2],)):
+                r.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece) if piece else b"")
+            if fault == "stalled":
+                r.wfile.flush()
+                time.sleep(3)
+                r.close_connection = True
+                return None
+            r.wfile.write(b"0\r\n\r\n")
+            return None
         elif fault == "compressed":
             heads["Content_Encoding"] = "gzip"
         elif fault == "other tag":
