@@ -138,10 +138,13 @@ static struct dcp_bytes number(struct dcp_bytes args, const char *name)
 static uint64_t count(struct dcp_bytes args, const char *name)
 {
 	struct dcp_bytes v = number(args, name);
-	const char *s = (const char *)v.p, *end = s + v.n;
+	const char *s = (const char *)v.p, *end;
 	uint64_t n = 0;
 
-	return v.n && dcp_take_number(&s, end, DCP_ANY_DIGITS, &n) && s == end ? n : 0;
+	if (!v.n)
+		return 0;
+	end = s + v.n;
+	return dcp_take_number(&s, end, DCP_ANY_DIGITS, &n) && s == end ? n : 0;
 }
 
 /* Is it @text, or not there, as before there was such an argument? */

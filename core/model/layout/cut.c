@@ -257,10 +257,11 @@ static int start(struct job *job, const uint64_t *shape)
 {
 	size_t axes = job->ndim * sizeof(struct dcp_axis);
 	char *mem = dcp_arena_alloc(job->arena, axes + job->ndim * sizeof(struct dcp_span));
-	struct dcp_span *span = (struct dcp_span *)(void *)(mem + axes);
+	struct dcp_span *span;
 
 	if (!mem)
 		return -ENOMEM;
+	span = (struct dcp_span *)(void *)(mem + axes);
 	job->axis = (struct dcp_axis *)(void *)mem;
 	for (uint32_t d = 0; d < job->ndim; d++) {
 		span[d] = (struct dcp_span){ 0, 0, shape[d] };
