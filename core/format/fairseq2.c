@@ -345,24 +345,6 @@ static int check_part(struct whole *w, const struct dcp_copy *c)
 	return 0;
 }
 
-/* The pieces of @c, as far from the start of the tensor as @first says. */
-static int add_part(struct whole *w, const struct dcp_copy *c, const uint64_t *first)
-{
-	for (size_t i = 0; i < c->t.npieces; i++) {
-		struct dcp_piece p = c->t.pieces[i];
-		uint64_t *lo = dcp_arena_dup(&w->r->parts.arena, p.lo, c->t.ndim, sizeof(*lo));
-
-		if (!lo)
-			return dcp_fail(&w->why, -ENOMEM, "out of memory for its pieces");
-		for (uint32_t d = 0; d < c->t.ndim; d++)
-			if (dcp_ckd_add(&lo[d], lo[d], first[d]))
-				return dcp_fail(&w->why, -EBADMSG, "it ends beyond 64 bits");
-		p.lo = lo;
-		dcp_join_add(&w->r->join, &p);
-	}
-	return 0;
-}
-
 /*
  * The rows that the sharded ranks of tensor-parallel rank @tp of stage @pp hold one after the other, the first of them at
  * @first, which is moved past them. *@c: the first copy that was not taken. The last ranks may have none.
@@ -388,11 +370,14 @@ static int add_rows(struct whole *w, uint32_t pp, uint32_t tp, uint64_t *first,
 				&w->why, -EBADMSG,
 				"%s holds a part of it, and a rank before that does not",
 				f->name);
-		rc = check_part(w, *c) ?: add_part(w, *c, first);
+		rc = check_part(w, *c);
 		if (rc < 0)
 			return rc;
-		if (w->t.ndim && dcp_ckd_add(&first[0], first[0], (*c)->t.shape[0]))
-			return dcp_fail(&w->why, -EBADMSG, "it ends beyond 64 bits");
+		rc = dcp_join_add_part(&w->r->join, &(*c)->t, first, &w->r->parts.arena);
+		if (rc == 0 && w->t.ndim && dcp_ckd_add(&first[0], first[0], (*c)->t.shape[0]))
+			rc = -EBADMSG;
+		if (rc < 0)
+			return dcp_fail(&w->why, rc, "it ends beyond 64 bits");
 		*c = (*c)->next;
 		n++;
 	}

@@ -28,6 +28,24 @@ int dcp_join_add(struct dcp_join *j, const struct dcp_piece *p)
 	return dcp_buf_add(&j->added, p, sizeof(*p));
 }
 
+int dcp_join_add_part(struct dcp_join *j, const struct dcp_tensor *part, const uint64_t *first,
+		      struct dcp_arena *arena)
+{
+	for (size_t i = 0; i < part->npieces; i++) {
+		struct dcp_piece p = part->pieces[i];
+		uint64_t *lo = dcp_arena_dup(arena, p.lo, part->ndim, sizeof(*lo));
+
+		if (!lo)
+			return -ENOMEM;
+		for (uint32_t d = 0; d < part->ndim; d++)
+			if (dcp_ckd_add(&lo[d], lo[d], first[d]))
+				return -EBADMSG;
+		p.lo = lo;
+		dcp_join_add(j, &p);
+	}
+	return dcp_buf_error(&j->added);
+}
+
 /* Of equal pieces the first added stays in front. */
 static int compare(const void *pa, const void *pb, void *tensor)
 {

@@ -28,6 +28,11 @@ void dcp_join_begin(struct dcp_join *j);
 /* Add one more piece. Its numbers are borrowed until the tensor was emitted. -ENOMEM. */
 int dcp_join_add(struct dcp_join *j, const struct dcp_piece *p);
 
+/* Add the pieces of @part, which a rank holds as a tensor of its own, as far into the tensor as @first says, one number for each
+ * dimension; their places lie in @arena. -EBADMSG: beyond 64 bits; -ENOMEM. */
+int dcp_join_add_part(struct dcp_join *j, const struct dcp_tensor *part, const uint64_t *first,
+		      struct dcp_arena *arena);
+
 /* A piece cannot be had: the error of the tensor if no other piece has its elements. The first reason counts. */
 #define dcp_join_lose(j, ...)                                                                  \
 	do {                                                                                   \

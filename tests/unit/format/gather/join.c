@@ -93,10 +93,38 @@ static void pieces_become_those_of_one_tensor(void **state)
 	dcp_arena_finish(&arena);
 }
 
+static void parts_lie_where_they_are_said_to(void **state)
+{
+	const uint64_t zero[2] = { 0 }, len[2] = { 2, 3 }, shape[2] = { 4, 3 };
+	const uint64_t at[2] = { 2, 0 }, far[2] = { UINT64_MAX, 0 }, over[2] = { 1, 0 };
+	const struct dcp_piece p = { .lo = zero, .len = len, .run_n = 6 };
+	const struct dcp_piece q = { .lo = over, .len = len, .run_n = 6 };
+	struct dcp_tensor t = { .ndim = 2, .shape = shape };
+	const struct dcp_tensor part = { .ndim = 2, .shape = len, .pieces = &p, .npieces = 1 };
+	const struct dcp_tensor other = { .ndim = 2, .shape = len, .pieces = &q, .npieces = 1 };
+	struct dcp_join j = { 0 };
+	struct dcp_arena arena;
+	struct dcp_err why = { 0 };
+
+	(void)state;
+	dcp_arena_init(&arena, 1 << 20);
+	assert_int_equal(dcp_join_add_part(&j, &part, at, &arena), 0);
+	assert_int_equal(dcp_join_add_part(&j, &part, zero, &arena), 0);
+	assert_int_equal(dcp_join_end(&j, &t, NULL, "a rank is gone", &why), 0);
+	assert_int_equal(why.code, 0);
+	assert_int_equal(t.npieces, 2);
+	assert_int_equal(t.pieces[0].lo[0], 0);
+	assert_int_equal(t.pieces[1].lo[0], 2);
+	assert_int_equal(dcp_join_add_part(&j, &other, far, &arena), -EBADMSG);
+	dcp_join_finish(&j);
+	dcp_arena_finish(&arena);
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(pieces_become_those_of_one_tensor),
+		cmocka_unit_test(parts_lie_where_they_are_said_to),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

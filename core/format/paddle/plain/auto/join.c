@@ -14,7 +14,6 @@ struct joined {
 	const struct dcp_copy *like; /* a part that can be read: all others must be like it */
 	struct dcp_tensor t;
 	uint64_t shape[DCP_MAX_NDIM];
-	struct dcp_piece *pieces;
 	uint64_t nparts;              /* counting each set of copies once */
 	const struct dcp_copy **part; /* by number */
 	struct dcp_err why;
@@ -113,31 +112,14 @@ static int place_parts(struct joined *x, const struct dcp_pdcut *c)
 
 /* ---- the whole ---- */
 
-/* The pieces of part @number, moved to its place in the whole, to @p. */
-static int add_pieces(struct joined *x, const struct dcp_pdcut *c, uint64_t number,
-		      struct dcp_piece *p)
+/* Where part @number begins in the whole. */
+static void find_first(const struct joined *x, const struct dcp_pdcut *c, uint64_t number,
+		       uint64_t first[DCP_MAX_NDIM])
 {
-	const struct dcp_copy *h = x->part[number];
-	uint64_t first[DCP_MAX_NDIM] = { 0 };
-
 	for (uint32_t d = x->t.ndim; d-- > 0;) {
-		if (c->by[d] < 0)
-			continue;
-		first[d] = number % c->mesh[c->by[d]] * h->t.shape[d];
-		number /= c->mesh[c->by[d]];
+		first[d] = c->by[d] < 0 ? 0 : number % c->mesh[c->by[d]] * x->like->t.shape[d];
+		number /= c->by[d] < 0 ? 1 : c->mesh[c->by[d]];
 	}
-	for (size_t i = 0; i < h->t.npieces; i++) {
-		uint64_t *lo =
-			dcp_arena_calloc(&x->j->copies.arena, x->t.ndim + 1u, sizeof(*lo));
-
-		if (!lo)
-			return -ENOMEM;
-		for (uint32_t d = 0; d < x->t.ndim; d++)
-			lo[d] = first[d] + h->t.pieces[i].lo[d];
-		p[i] = h->t.pieces[i];
-		p[i].lo = lo;
-	}
-	return 0;
 }
 
 /* Shape of the whole, and of how many parts it is: at most the places of the mesh. */
@@ -159,24 +141,18 @@ static int measure(struct joined *x, const struct dcp_pdcut *c)
 
 static int assemble(struct joined *x, const struct dcp_pdcut *c)
 {
-	struct dcp_piece *p;
-	size_t n = 0;
+	struct dcp_copies *all = &x->j->copies;
+	uint64_t first[DCP_MAX_NDIM];
 	int rc = measure(x, c);
 
 	if (rc == 0)
 		rc = place_parts(x, c);
-	if (rc < 0)
-		return rc;
-	for (uint64_t i = 0; i < x->nparts; i++)
-		n += x->part[i]->t.npieces;
-	p = dcp_arena_calloc(&x->j->copies.arena, n + 1, sizeof(*p));
-	x->t.pieces = p;
-	x->t.npieces = n;
-	for (uint64_t i = 0; p && rc == 0 && i < x->nparts; i++) {
-		rc = add_pieces(x, c, i, p);
-		p += x->part[i]->t.npieces;
+	dcp_join_begin(&all->join);
+	for (uint64_t i = 0; rc == 0 && i < x->nparts; i++) {
+		find_first(x, c, i, first);
+		rc = dcp_join_add_part(&all->join, &x->part[i]->t, first, &all->arena);
 	}
-	return p ? rc : -ENOMEM;
+	return rc < 0 ? rc : dcp_join_end(&all->join, &x->t, NULL, NULL, &x->why);
 }
 
 static int emit(struct joined *x, const struct dcp_copies_key *k, const struct dcp_pdentry *e)
