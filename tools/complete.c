@@ -215,6 +215,7 @@ static void offer_verbs(const struct cursor *c)
 static void offer_what(struct cursor *c, enum opt_what what)
 {
 	switch (what) {
+	case OPT_COMMAND:
 	case OPT_ANY:
 		break;
 	case OPT_FILE:

@@ -327,6 +327,8 @@ static int place_operands(const struct parse *p, struct opt_args *args)
 	const char *named = NULL;
 
 	for (; max < OPT_MAX_OPERANDS && o[max].name; max++) {
+		if (o[max].what == OPT_COMMAND)
+			break; /* its words are no operands */
 		required += !p->named[max] && !o[max].optional;
 		optional += !p->named[max] && o[max].optional;
 	}
@@ -354,6 +356,13 @@ static int place_operands(const struct parse *p, struct opt_args *args)
 	return 0;
 }
 
+static bool takes_command(const struct opt_operand *o)
+{
+	while (o->name && o->what != OPT_COMMAND)
+		o++;
+	return o->name;
+}
+
 int opt_parse(const struct opt *opts, const struct opt_operand *operands, int argc, char **argv,
 	      void *into, struct opt_args *args, struct dcp_err *err)
 {
@@ -377,6 +386,10 @@ int opt_parse(const struct opt *opts, const struct opt_operand *operands, int ar
 			else if (!p.extra)
 				p.extra = word;
 		} else if (strcmp(word, "--") == 0) {
+			if (takes_command(operands)) {
+				args->command = p.at < argc ? &argv[p.at] : NULL;
+				break;
+			}
 			only_operands = true;
 		} else if (strcmp(word, "--help") == 0) {
 			args->help = true;

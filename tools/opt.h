@@ -44,6 +44,7 @@ enum opt_what {
 	OPT_MOUNT,   /* a mount point of dcpfs */
 	OPT_RULES,   /* a preset or a file */
 	OPT_FORMAT,  /* of checkpoints that are written */
+	OPT_COMMAND, /* of an operand: all words after --, in args->command */
 };
 
 /* What the ranks of a job must have in common of an option. */
@@ -103,7 +104,8 @@ struct opt_texts {
  */
 struct opt_args {
 	const char *operand[OPT_MAX_OPERANDS];
-	bool help; /* -h or --help was said: nothing else was checked after it */
+	char *const *command; /* NULL-ended, of an operand that is OPT_COMMAND; NULL: none */
+	bool help;            /* -h or --help was said: nothing else was checked after it */
 };
 
 /*

@@ -590,6 +590,53 @@ def what_was_loaded_is_verified():
     fails(BAD, "line 1 is not a digest", "load", source, "--verify", __file__)
 
 
+# ---- over time, bisect ----
+
+def versions_are_followed_and_the_first_bad_one_is_found():
+    top, n, every = SCRATCH / "time", 12, []
+    for i in range(1, n + 1):
+        x = RNG.standard_normal(50).astype("<f4")
+        every.append(x)
+        y = x.copy()
+        if i >= 9:
+            y[7] = math.nan
+        write(top / f"step-{i}" / "model.safetensors", {"w": ("F32", [50], x.tobytes()), "v": ("F32", [50], y.tobytes())})
+    (top / "step-13").mkdir()  # not complete
+    rows = data("stats", "--over-time", "--keys", "w", "--json", top)
+    equal([r["version"] for r in rows], [f"step-{i}" for i in range(1, n + 1)], "versions, the oldest first")
+    for i, row in enumerate(rows):
+        x = every[i].astype("f8")
+        near(row["norm"], float(numpy.linalg.norm(x)), f"norm {i}")
+        near(row["mean"], float(x.mean()), f"mean {i}", 1e-9)
+        if i:
+            d = x - every[i - 1].astype("f8")
+            near(row["update"], float(numpy.linalg.norm(d)), f"update {i}", 1e-9)
+            near(row["relative"], float(numpy.linalg.norm(d) / numpy.linalg.norm(every[i - 1].astype("f8"))), f"relative {i}", 1e-9)
+            near(row["changed"], float((d != 0).mean()), f"changed {i}")
+        else:
+            equal((row["update"], row["changed"]), (None, None), "the first has none before it")
+    fails(USAGE, "--over-time is of all versions", "stats", "--over-time", "--nan", top)
+    fails(NO, "matches", "stats", "--over-time", "--keys", "nope", SCRATCH / "find" / "step-1")
+    for keys, want in ((), ("step-9", "step-8")), (("--keys", "w"), (None, "step-12")):
+        got = run("bisect", "--nan", "--json", *keys, top)
+        said = json.loads(got.stdout)
+        equal((said["first_bad"], said["last_good"], got.returncode), (*want, NO if want[0] else OK), f"bisect --nan {keys}")
+        check(said["tried"] <= 5, f"{said['tried']} versions were tried")
+    fails(USAGE, "give either --nan or a command", "bisect", top)
+    fails(USAGE, "give either --nan or a command", "bisect", "--nan", top, "--", "true")
+    if os.path.exists("/dev/fuse") and os.access("/dev/fuse", os.R_OK | os.W_OK):
+        for first in 1, 2, 7, 12, 13:
+            for skip in 0, 5:
+                script = f"n=${{PWD##*-}}; test -s raw/w.bin && test $PWD = $DCPFS_VERSION || exit 3; test $n = {skip} && exit 125; test $n -lt {first}"
+                got = run("bisect", "--json", top, "--", "sh", "-c", script)
+                said = json.loads(got.stdout)
+                want = f"step-{first}" if first <= n else None
+                equal((said["first_bad"], got.returncode), (want, NO if want else OK), f"from {first} on, without {skip}: {got.stderr.decode()}")
+        fails_to_run = run("bisect", top, "--", "/no/such/program")
+        equal(fails_to_run.returncode, 3, "a program that is not there")
+        check(str(top) not in open("/proc/self/mountinfo", encoding="utf-8").read(), "nothing stays mounted")
+
+
 print(f"seed {SEED}")
 every_dtype_has_numpys_numbers()
 second_call_reads_nothing_and_sees_changes()
@@ -609,4 +656,5 @@ tensors_are_found_by_what_they_are()
 bytes_are_counted_by_prefix_dtype_and_file()
 names_that_unpickling_would_import_are_judged()
 what_was_loaded_is_verified()
+versions_are_followed_and_the_first_bad_one_is_found()
 finish()

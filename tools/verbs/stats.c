@@ -14,10 +14,11 @@
 #include "tools/out.h"
 #include "tools/pick.h"
 #include "tools/trust/measure.h"
+#include "tools/trust/overtime.h"
 
 struct stats_opts {
 	int form, by;
-	bool nan, histogram;
+	bool nan, histogram, over_time;
 	uint64_t jobs, rate;
 	struct opt_texts keys;
 	struct pick_opts pick;
@@ -30,6 +31,8 @@ static const struct opt opts[] = {
 	  .off = offsetof(struct stats_opts, nan) },
 	{ 0, "histogram", NULL, "how many numbers lie between powers of two", OPT_FLAG,
 	  .off = offsetof(struct stats_opts, histogram) },
+	{ 0, "over-time", NULL, "of all versions: numbers of --keys, and the norm of updates",
+	  OPT_FLAG, .off = offsetof(struct stats_opts, over_time) },
 	WALK_OPT_JOBS(struct stats_opts),
 	{ 0, "rate", "N", "read at most N bytes a second: 200MB", OPT_SIZE,
 	  .off = offsetof(struct stats_opts, rate) },
@@ -379,9 +382,16 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	const struct stats_opts *o = opts_in;
 	struct listing w = { .o = o, .arena = DCP_ARENA_INIT((size_t)1 << 32) };
 	struct measuring measuring = { .p = NULL };
-	enum cmd_exit code = walk_open(&w.p, args, &o->pick, "stats");
+	enum cmd_exit code;
 	int rc;
 
+	if (o->over_time && (o->nan || o->histogram || o->by || args->operand[PICK_VERSION]))
+		return cmd_fail(CMD_USAGE, "stats: --over-time is of all versions, and has "
+					   "no --nan, --histogram or --by");
+	if (o->over_time)
+		return overtime(args->operand[PICK_SOURCE], &o->pick, &o->keys,
+				(unsigned)o->jobs, o->form);
+	code = walk_open(&w.p, args, &o->pick, "stats");
 	out_init(&w.out, o->form);
 	if (code == CMD_OK)
 		code = walk_keys(&w.p, &o->keys, &w.keys);

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/trust/overtime.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "tools/trust/compare.h"
+#include "tools/trust/measure.h"
+
+/* A version and its tensors. */
+struct at {
+	struct pick p;
+	struct walk_keys keys;
+	bool open;
+};
+
+struct row {
+	const char *version;
+	struct dcp_stats s;
+	struct dcp_difference d;
+	bool compared;
+};
+
+struct following {
+	const struct pick_opts *opts;
+	const struct opt_texts *keys;
+	unsigned jobs;
+	const char *source;
+	struct at at[2];
+	struct dcp_buf rows;
+	struct dcp_arena arena;
+	enum cmd_exit code;
+	struct out out;
+};
+
+static void close_at(struct at *a)
+{
+	if (a->open) {
+		walk_keys_finish(&a->keys);
+		pick_finish(&a->p);
+	}
+	*a = (struct at){ .open = false };
+}
+
+/* How far the second is from the first. */
+static int compare(struct following *w, struct row *r)
+{
+	struct comparing c = { .p = { &w->at[0].p, &w->at[1].p },
+			       .keys = { &w->at[0].keys, &w->at[1].keys },
+			       .jobs = w->jobs };
+	int rc = compare_run(&c);
+
+	dcp_difference_init(&r->d);
+	for (size_t i = 0; i < c.n && rc == 0; i++)
+		if (c.pairs[i].a && c.pairs[i].b)
+			dcp_difference_join(&r->d, &c.pairs[i].d);
+	r->compared = rc == 0;
+	w->code = w->code == CMD_OK ? c.code : w->code;
+	free(c.pairs);
+	return rc;
+}
+
+static int take(struct following *w)
+{
+	struct measuring m = { .p = &w->at[1].p, .keys = &w->at[1].keys, .jobs = w->jobs };
+	struct row r = { .version = dcp_arena_strdup(&w->arena, w->at[1].p.ck.name) };
+	int rc = r.version ? measure_run(&m) : -ENOMEM;
+
+	dcp_stats_init(&r.s);
+	for (size_t i = 0; i < WALK_NKEYS(&w->at[1].keys) && rc == 0; i++)
+		if (m.m[i].head.done)
+			dcp_stats_join(&r.s, &m.m[i].s);
+	w->code = w->code == CMD_OK ? m.code : w->code;
+	measure_finish(&m);
+	if (rc == 0 && w->at[0].open)
+		rc = compare(w, &r);
+	dcp_buf_add(&w->rows, &r, sizeof(r));
+	return rc < 0 ? rc : dcp_buf_error(&w->rows);
+}
+
+/* A version without such tensors is left out; that some version has them was checked. */
+static enum cmd_exit follow(struct following *w, const char *version)
+{
+	enum cmd_exit code;
+	int rc;
+
+	w->at[1].open = true;
+	code = pick_source(&w->at[1].p, w->source, w->opts, false);
+	if (code == CMD_OK)
+		code = pick_version(&w->at[1].p, version);
+	if (code == CMD_OK)
+		code = walk_keys(&w->at[1].p, w->keys, &w->at[1].keys);
+	if (code != CMD_OK) {
+		close_at(&w->at[1]);
+		w->code = w->code == CMD_OK ? code : w->code;
+		return CMD_OK;
+	}
+	rc = take(w);
+	close_at(&w->at[0]);
+	w->at[0] = w->at[1];
+	w->at[1].open = false;
+	return rc < 0 ? cmd_fail(CMD_ENV, "stats: %s", strerror(-rc)) : CMD_OK;
+}
+
+/* Eight heights, of which the least is that of the least. */
+static void put_sparkline(struct out *o, const char *name, const double *v, size_t n)
+{
+	static const char *const bars[] = { "\u2581", "\u2582", "\u2583", "\u2584",
+					    "\u2585", "\u2586", "\u2587", "\u2588" };
+	double low = INFINITY, high = -INFINITY;
+
+	for (size_t i = 0; i < n; i++)
+		if (isfinite(v[i])) {
+			low = DCP_MIN(low, v[i]);
+			high = DCP_MAX(high, v[i]);
+		}
+	if (!(low <= high))
+		return;
+	dcp_buf_printf(&o->buf, "%-7s", name);
+	for (size_t i = 0; i < n; i++) {
+		unsigned at = isfinite(v[i]) && high > low
+				      ? (unsigned)((v[i] - low) / (high - low) * 7.99)
+				      : 0;
+
+		if (!isfinite(v[i]))
+			dcp_buf_str(&o->buf, " ");
+		else if (o->utf8)
+			dcp_buf_str(&o->buf, bars[at]);
+		else
+			dcp_buf_printf(&o->buf, "%u", at);
+	}
+	dcp_buf_printf(&o->buf, "  %.4g to %.4g\n", low, high);
+}
+
+static enum cmd_exit print(struct following *w)
+{
+	static const struct out_col cols[] = {
+		{ "VERSION", .flex = true },  { "MIN", .right = true },
+		{ "MAX", .right = true },     { "MEAN", .right = true },
+		{ "STD", .right = true },     { "NORM", .right = true },
+		{ "NAN", .right = true },     { "UPDATE", .right = true },
+		{ "CHANGED", .right = true },
+	};
+	const struct row *r = DCP_ITEMS(w->rows, struct row);
+	size_t n = DCP_NITEMS(w->rows, struct row);
+	double *line = calloc(2 * n + 1, sizeof(*line));
+	struct out *o = &w->out;
+	struct out_table t;
+
+	if (!line)
+		return cmd_fail(CMD_ENV, "stats: %s", strerror(ENOMEM));
+	out_table_init(&t, cols, DCP_LEN(cols));
+	out_list(o, NULL, "version n min max mean std norm nan inf update relative changed");
+	for (size_t i = 0; i < n; i++) {
+		const struct dcp_stats *s = &r[i].s;
+		double v[] = { s->min, s->max, s->mean, dcp_stats_std(s), dcp_stats_norm(s) };
+		static const char *const names[] = { "min", "max", "mean", "std", "norm" };
+		double update = r[i].compared ? sqrt(r[i].d.dd) : NAN;
+		double changed = r[i].compared && r[i].d.n
+					 ? (double)r[i].d.changed / (double)r[i].d.n
+					 : NAN;
+
+		line[i] = s->finite ? v[4] : NAN;
+		line[n + i] = update;
+		if (o->form == OUT_TEXT) {
+			out_table_cell(&t, r[i].version);
+			for (size_t k = 0; k < DCP_LEN(v); k++)
+				out_table_printf(&t, s->finite ? "%.5g" : "", v[k]);
+			out_table_printf(&t, s->nans + s->infs ? "%llu" : "",
+					 (unsigned long long)(s->nans + s->infs));
+			out_table_printf(&t, r[i].compared ? "%.4g" : "", update);
+			out_table_printf(&t, r[i].compared ? "%.3g%%" : "", 100 * changed);
+			continue;
+		}
+		out_row(o);
+		out_put_str(o, "version", r[i].version);
+		out_put_u64(o, "n", s->n);
+		for (size_t k = 0; k < DCP_LEN(v); k++)
+			out_put_f64(o, names[k], s->finite ? v[k] : NAN);
+		out_put_u64(o, "nan", s->nans);
+		out_put_u64(o, "inf", s->infs);
+		out_put_f64(o, "update", update);
+		out_put_f64(o, "relative",
+			    r[i].compared ? dcp_difference_relative(&r[i].d) : NAN);
+		out_put_f64(o, "changed", changed);
+		out_row_end(o);
+	}
+	out_list_end(o);
+	if (o->form == OUT_TEXT) {
+		out_table_print(&t, o, 0);
+		put_sparkline(o, "norm", line, n);
+		put_sparkline(o, "update", line + n, n);
+	}
+	out_table_finish(&t);
+	free(line);
+	return out_flush(o);
+}
+
+enum cmd_exit overtime(const char *source, const struct pick_opts *opts,
+		       const struct opt_texts *keys, unsigned jobs, enum out_form form)
+{
+	struct following w = { .opts = opts,
+			       .keys = keys,
+			       .jobs = jobs,
+			       .source = source,
+			       .arena = DCP_ARENA_INIT((size_t)1 << 30) };
+	struct pick all;
+	enum cmd_exit code;
+
+	out_init(&w.out, form);
+	walk_prepare();
+	code = pick_source(&all, source, opts, false);
+	for (size_t i = 0; code == CMD_OK && i < all.ck.scan.n; i++)
+		if (all.ck.scan.found[i].complete)
+			code = follow(&w, all.ck.scan.found[i].name);
+	if (code == CMD_OK && w.rows.n)
+		code = print(&w);
+	if (code == CMD_OK)
+		code = w.code;
+	close_at(&w.at[0]);
+	dcp_buf_finish(&w.rows);
+	dcp_arena_finish(&w.arena);
+	out_finish(&w.out);
+	pick_finish(&all);
+	return code;
+}
