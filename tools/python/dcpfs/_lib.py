@@ -100,6 +100,14 @@ class Want(ctypes.Structure):
                 ("stride", POINTER(c_int64)), ("user", c_void_p)]
 
 
+PROGRESS = CFUNCTYPE(c_int, c_void_p, c_uint64, c_uint64)
+
+
+class Hooks(ctypes.Structure):
+    _fields_ = [("size", c_uint32), ("reserved", c_uint32), ("ctx", c_void_p), ("resolve", c_void_p), ("commit", c_void_p),
+                ("progress", PROGRESS)]
+
+
 class Select(ctypes.Structure):
     _fields_ = [("size", c_uint32), ("nkeys", c_uint32), ("nskip", c_uint32), ("reserved", c_uint32),
                 ("keys", POINTER(c_char_p)), ("skip", POINTER(c_char_p)), ("dtype", c_char_p)]
@@ -169,6 +177,7 @@ FUNCTIONS: dict[str, dict[str, Sequence[Any]]] = {"dcpload": {
     "plan_create": (c_void_p, c_uint32, OUT, ERR),
     "want": (c_void_p, POINTER(Want), ERR),
     "want_layout": (c_void_p, c_char_p, c_uint32, POINTER(Select), ERR),
+    "plan_hooks": (c_void_p, POINTER(Hooks)),
     "plan_stream": (c_void_p, c_void_p),
     "plan_finish": (c_void_p, ERR),
     "plan_list": (c_void_p, c_uint32, c_uint64, TEXT, TEXT),

@@ -19,8 +19,10 @@ import torch
 import torch.distributed
 from composer.utils import dist, reproducibility
 from composer.utils.checkpoint import dist_cp_load, download_object_or_file, glob_filter
-from composer.utils.file_helpers import extract_path_from_symlink, get_file
+from composer.utils.file_helpers import extract_path_from_symlink, get_file, maybe_create_object_store_from_uri, parse_uri
 from composer.utils.misc import partial_format
+from composer.utils.object_store import GCSObjectStore, S3ObjectStore
+from tqdm import tqdm
 
 from . import tree
 from . import torch as ours
@@ -44,8 +46,9 @@ def load_checkpoint(path: str, state: Any, logger: Any, object_store: Any = None
     the states of random generators by rank (None: there are none, or load_weights_only).
 
     path: a file, or with sharded state dicts of FSDP a directory; {run_name}, and {rank}, {local_rank}, {node_rank} as rank
-    0's; a name that ends with ".symlink", or has a neighbour with that ending, is followed; Composer downloads URLs, and
-    files of an object store, of sharded directories all of them to each node. Where state dicts are not sharded, any checkpoint with Composer's keys will do, a sharded one too. ignore_keys: globs over
+    0's; a name that ends with ".symlink", or has a neighbour with that ending, is followed. Of s3://, gs:// and hf://, and
+    of object stores of S3 and of Google, only the bytes that are needed are read, once a job, and nothing is downloaded; from other
+    stores Composer downloads files, of sharded directories all of them to each node. progress_bar counts these bytes. Where state dicts are not sharded, any checkpoint with Composer's keys will do, a sharded one too. ignore_keys: globs over
     paths ("state/model/layer1.*"), of which the bytes are not read, or a function that changes the dict. how: io,
     exchange, threads, staging, timeout, cache.
 
@@ -53,21 +56,24 @@ def load_checkpoint(path: str, state: Any, logger: Any, object_store: Any = None
     unpickling could make again; ignore_keys can leave that out.
     """
     path = partial_format(path, run_name=state.run_name)
+    url = _together(lambda: _url(path, object_store, state.fsdp_sharded_state_dict_enabled))
+    if url is not None:
+        how = {"progress": _bar(url) if progress_bar else None, **how}
     if state.fsdp_sharded_state_dict_enabled:
         if state.fsdp_config is None:
             raise ValueError("Loading a sharded checkpoint requires passing an FSDP config to Trainer.")
-        with _directory(path, object_store) as folder:
+        with contextlib.nullcontext(url) if url is not None else _directory(path, object_store) as folder:
             node = None
-            if object_store is not None:  # each node has files of its own
+            if object_store is not None and url is None:  # each node has files of its own
                 how = {"cache": "", **how}
                 node = _node()
             rng = _sharded(folder, node, state, logger, load_weights_only, strict_model_weights, ignore_keys,
                            exclude_algorithms, algorithm_passes, how)
     else:
-        with _fetched(path, object_store, progress_bar) as file:
-            known = _together(lambda: os.stat(file))
+        with contextlib.nullcontext(url) if url is not None else _fetched(path, object_store, progress_bar) as file:
+            known = _together(lambda: (file,) if url is not None else _known(file))
             ranks = None
-            if len(set(dist.all_gather_object((file, known.st_size, known.st_mtime_ns)))) > 1:  # each node has a file of its own
+            if len(set(dist.all_gather_object(known))) > 1:  # each node has a file of its own
                 ranks, how = _node(), {"cache": "", **how}
             tree_ = _together(lambda: _monolithic(file, ranks, state, load_weights_only, ignore_keys, how))
             algorithms = {"exclude_algorithms": exclude_algorithms, "algorithm_passes": algorithm_passes}
@@ -88,6 +94,48 @@ def _same_step(state: Any) -> None:
     if ends[0].item() != ends[1].item():
         raise RuntimeError(f"Timestamp mismatch error: batch to resume from {step} is not the same on all ranks. Load a checkpoint "
                            "that all ranks have saved: autoresume=False, and load_path set to it, with its {rank}.")
+
+
+def _url(path: str, object_store: Any, sharded: bool) -> Optional[str]:
+    """The URL by which dcpfs itself reads @path; None: a file, or what only Composer can ask for."""
+    store, name = object_store, path
+    if store is None and path.startswith(("s3://", "gs://")):
+        store, name = maybe_create_object_store_from_uri(path), parse_uri(path)[2]
+    if store is None and path.startswith(("hf://", "https://") if sharded else "hf://"):
+        return path
+    if not isinstance(store, (S3ObjectStore, GCSObjectStore)):
+        return None
+    name = name if sharded else name.format(rank=0, local_rank=0, node_rank=0)
+    if not sharded and not name.endswith(".symlink") and not _has(store, name) and _has(store, name + ".symlink"):
+        name += ".symlink"
+    while name.endswith(".symlink"):
+        name = parse_uri(extract_path_from_symlink(name, object_store=store))[2]
+    return str(store.get_uri(name))
+
+
+def _has(object_store: Any, name: str) -> bool:
+    try:
+        object_store.get_object_size(name)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _bar(url: str) -> Callable[[int, int], None]:
+    """A bar of bytes, for Checkpoint(progress=)."""
+    bar = tqdm(desc=f"Loading {shown(url)}", unit="B", unit_scale=True, disable=dist.get_local_rank() != 0)
+
+    def move(done: int, total: int) -> None:
+        bar.total = total
+        bar.update(max(done - bar.n, 0))
+        if done == total:
+            bar.close()
+    return move
+
+
+def _known(file: str) -> tuple[str, int, int]:
+    st = os.stat(file)
+    return file, st.st_size, st.st_mtime_ns
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import os
 import threading
 import warnings
 from ctypes import byref, c_int, c_uint64, c_void_p
-from typing import Any, ContextManager, Optional, Union
+from typing import Any, Callable, ContextManager, Optional, Union
 
 from ._lib import Config, DcpfsError, bare, call, encoded, shown, text
 from .classes import Classes, makers
@@ -44,7 +44,7 @@ class Handle:
                  io: str = "auto", exchange: str = "auto", threads: int = 0, staging: int = 0, timeout: float = TIMEOUT,
                  cache: Optional[str] = None, rules: Optional[str] = None,
                  assets: Union[str, os.PathLike[str], None] = None, part: Optional[str] = None, device: Optional[str] = None,
-                 coordinator_rank: int = 0, classes: Classes = ()) -> None:
+                 coordinator_rank: int = 0, classes: Classes = (), progress: Optional[Callable[[int, int], None]] = None) -> None:
         self._handle = c_void_p()
         self._lock = threading.RLock()
         self._maps: dict[tuple[int, int], memoryview] = {}
@@ -52,7 +52,7 @@ class Handle:
         self.makers = makers(classes)
         self._how: dict[str, Any] = {"io": io, "exchange": exchange, "threads": threads, "staging": staging, "timeout": timeout,
                                      "cache": cache, "rules": rules, "assets": assets, "part": part, "device": device, "classes": classes}
-        self.device = device
+        self.device, self.progress = device, progress
         with self.together():
             self.source = os.fspath(source)
             path = encoded(self.source, "a path")

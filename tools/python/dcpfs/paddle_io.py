@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -15,6 +16,7 @@ import numpy as np
 import paddle
 import paddle.distributed as dist
 
+from ._lib import DcpfsError, shown
 from .comm import FAILED, KINDS, OwnComm, as_error, together
 from .dtype import of_torch
 from .paddle_pickle import write
@@ -155,6 +157,8 @@ def gather(state: dict[str, Any], path: Any, to: Sequence[int], group: Any, limi
         raise NotImplementedError("with use_binary_format one tensor is saved, not a dict")
     if use_binary_format or not to:
         return
+    if "://" in os.fspath(path):
+        raise DcpfsError(errno.ENOTSUP, f"{shown(os.fspath(path))}: tensors are gathered into a file of a directory, not into a bucket")
     items: list[tuple[tuple[str, ...], Any]] = [((k,), v) for k, v in state.items() if k not in (MASTER, SCHEDULER)]
     comm = GroupComm(group)
     owners = of_files(path, to, group, comm)

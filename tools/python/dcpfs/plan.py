@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from ctypes import byref, c_char_p, c_int32, c_int64, c_ubyte, c_uint64, c_void_p
-from typing import Any, Iterator, NamedTuple, Optional, Sequence, Union
+from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence, Union
 
-from ._lib import PartStruct, ReportStruct, Select, Want, bare, call, encoded, numbers, text
+from ._lib import PROGRESS, Hooks, PartStruct, ReportStruct, Select, Want, bare, call, encoded, numbers, text
 from .array import Array, DeviceArray, address, room
 from .handle import Handle
 from .view import Report
@@ -83,8 +84,23 @@ class Plan:
     def finish(self) -> Plan:
         """Collective. No wants can be added afterwards. DcpfsError, the same on all ranks; no destination was written to."""
         with self.checkpoint._lock:
+            if self.checkpoint.progress is not None:
+                self._report(self.checkpoint.progress)
             call("plan_finish", self._open())
         return self
+
+    def _report(self, progress: Callable[[int, int], None]) -> None:
+        """Have it called while the plan is executed, by one thread at a time."""
+        lock = threading.Lock()
+
+        def moved(ctx: Any, done: int, total: int) -> int:
+            with lock:
+                progress(done, total)
+            return 0
+
+        hooks = Hooks(ctypes.sizeof(Hooks), 0, None, None, None, PROGRESS(moved))
+        self._keep.append(hooks)
+        bare("plan_hooks", self._open(), byref(hooks))
 
     def execute(self) -> Plan:
         """Collective. Fill all destinations; a second call fills them again. DcpfsError, the same on all ranks."""
