@@ -358,6 +358,32 @@ def complete(source, place):
     equal(tree(out), want, "--force --resume")
 
 
+def dry(source, place):
+    """What would be written is said, nothing is made, and the exit code is that of the export."""
+    for form, name in (("safetensors", "out"), ("torch-dcp", "new/above/out"), ("torch-save", "out.pt"), ("npy", "npy")):
+        clear(place)
+        out = place / name
+        args = ("--as", form, "--skip", "w.2", source, out)
+        said = data("export", "--dry-run", "--json", *args)
+        text = run("export", "--dry-run", *args)
+        equal((text.returncode, list(place.iterdir())), (OK, []), f"{form}: a dry run makes nothing ({text.stderr})")
+        check(f"{out} would be written: {form}, " in text.stdout.decode(), f"{form}: {text.stdout}")
+        real = data("export", "--json", *args)
+        there = {str(p.relative_to(out)): p.stat().st_size for p in out.rglob("*") if p.is_file() and p.name != LIST} if out.is_dir() else {out.name: out.stat().st_size}
+        equal({f["name"]: f["bytes"] for f in said["dry_run"]}, there, f"{form}: files and bytes")
+        equal([said[k] for k in ("tensors", "files", "bytes", "left_out")], [real[k] for k in ("tensors", "files", "bytes", "left_out")], form)
+        was = tree(out)
+        for code, more in (USAGE, ()), (OK, ("--force",)), (OK, ("--resume",)):
+            equal(run("export", "--dry-run", *more, *args).returncode, code, f"{form}: {more}, OUT is there")
+        equal((tree(out), hidden(place)), (was, []), f"{form}: what is there")
+    (out / "mine").write_text("mine")
+    fails(USAGE, "npy/mine was not written by dcpfs", "export", "--dry-run", "--force", *args)
+    (place / ".npy.dcpfs-journal").write_bytes(b"dcpfs")
+    (place / ".npy.dcpfs-part").mkdir()
+    run("export", "--dry-run", *args)
+    equal(hidden(place), [".npy.dcpfs-journal", ".npy.dcpfs-part"], "what a killed export left stays")
+
+
 def two_at_once(source, place):
     clear(place)
     first = start("--as", "safetensors", source, place / "out")
@@ -565,6 +591,7 @@ stopped(big, place)
 no_room(big, place)
 full_disk(big, place)
 existing(big, place)
+dry(big, place)
 complete(big, place)
 two_at_once(big, place)
 changed(big, place)

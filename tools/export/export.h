@@ -20,7 +20,7 @@ struct export_opts {
 	struct opt_texts keys, skip;
 	int dtype, form, comm, protocol;
 	uint64_t jobs, max_shard, timeout;
-	bool verify, resume, force, direct, partial, insecure;
+	bool verify, resume, force, direct, partial, insecure, dry;
 	struct pick_opts pick;
 };
 

@@ -29,6 +29,35 @@ void export_put_left_json(const struct exporting *x, struct dcp_jsonw *w)
 	put_list(w, "asks", &x->asks);
 }
 
+/* What would be written. */
+static void put_files(const struct exporting *x, struct dcp_jsonw *w)
+{
+	uint64_t bytes;
+	const char *name;
+
+	dcp_jsonw_put_array(w, "dry_run");
+	for (size_t i = 0; (name = save_file_at(x->save, i, &bytes)); i++) {
+		dcp_jsonw_object(w);
+		dcp_jsonw_put_str(w, "name", name);
+		dcp_jsonw_put_u64(w, "bytes", bytes);
+		dcp_jsonw_end(w);
+	}
+	dcp_jsonw_end(w);
+}
+
+static void list_files(const struct exporting *x, struct out *o)
+{
+	char size[OUT_SIZE];
+	const char *name;
+	uint64_t bytes;
+
+	for (size_t i = 0; (name = save_file_at(x->save, i, &bytes)); i++) {
+		dcp_buf_printf(&o->buf, "  %8s  ", out_size(size, bytes));
+		out_text(&o->buf, name);
+		dcp_buf_str(&o->buf, "\n");
+	}
+}
+
 static void put_json(const struct exporting *x, const struct save_counts *c, double seconds,
 		     struct out *o)
 {
@@ -49,7 +78,9 @@ static void put_json(const struct exporting *x, const struct save_counts *c, dou
 	dcp_jsonw_put_u64(w, "copied", x->copied);
 	dcp_jsonw_put_u64(w, "direct", x->direct);
 	dcp_jsonw_put_f64(w, "seconds", seconds);
-	dcp_jsonw_put_bool(w, "verified", x->opts->verify);
+	dcp_jsonw_put_bool(w, "verified", x->opts->verify && !x->opts->dry);
+	if (x->opts->dry)
+		put_files(x, w);
 	if (rules)
 		dcp_jsonw_put_str(w, "rules", rules);
 	for (size_t i = 0; rules && i < DCP_LEN(counted); i++)
@@ -76,18 +107,23 @@ static void put_text(const struct exporting *x, const struct save_counts *c, dou
 	const char *rules = dcp_index_meta(ix, "rules");
 
 	out_text(&o->buf, x->out);
-	dcp_buf_printf(
-		&o->buf, ": %s, %s tensor%s, %s object%s, %s in %llu file%s, %.1f s, %s/s%s",
-		x->format->name, out_count(a, x->set.ntensors), dcp_s(x->set.ntensors),
-		out_count(b, x->set.nobjects), dcp_s(x->set.nobjects), out_size(size, c->bytes),
-		(unsigned long long)c->files, dcp_s(c->files), seconds,
-		out_size(rate, (uint64_t)((double)(c->data - x->kept) / seconds)),
-		x->opts->verify ? ", verified" : "");
+	dcp_buf_printf(&o->buf, "%s: %s, %s tensor%s, %s object%s, %s in %llu file%s",
+		       x->opts->dry ? " would be written" : "", x->format->name,
+		       out_count(a, x->set.ntensors), dcp_s(x->set.ntensors),
+		       out_count(b, x->set.nobjects), dcp_s(x->set.nobjects),
+		       out_size(size, c->bytes), (unsigned long long)c->files, dcp_s(c->files));
+	if (!x->opts->dry)
+		dcp_buf_printf(
+			&o->buf, ", %.1f s, %s/s%s", seconds,
+			out_size(rate, (uint64_t)((double)(c->data - x->kept) / seconds)),
+			x->opts->verify ? ", verified" : "");
 	if (x->kept)
 		dcp_buf_printf(&o->buf, "; %s were there already", out_size(kept, x->kept));
 	if (x->copied)
 		dcp_buf_printf(&o->buf, "; %s copied by the kernel", out_size(kept, x->copied));
 	dcp_buf_str(&o->buf, "\n");
+	if (x->opts->dry)
+		list_files(x, o);
 	if (rules)
 		dcp_buf_printf(&o->buf,
 			       "rules: by %s %s keys come out, %s are left out, as they are "

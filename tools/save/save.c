@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "core/base/cleanup.h"
@@ -112,6 +113,8 @@ static int open_parent(struct save *s, struct dcp_err *err)
 	int rc;
 
 	s->parent_fd = open(s->parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (s->parent_fd < 0 && errno == ENOENT && s->opts.dry)
+		return 0; /* it would be made */
 	if (s->parent_fd < 0 && errno == ENOENT) {
 		rc = make_parents(s->parent, save_mode(s, 0777));
 		errno = -rc;
@@ -292,10 +295,12 @@ static int create(struct save *s, struct dcp_err *err)
 
 	if (rc == 0)
 		rc = open_parent(s, err);
-	if (rc == 0 && save_leads(s)) {
+	if (rc == 0 && save_makes(s))
 		recover(s);
+	if (rc == 0 && save_leads(s) && s->parent_fd >= 0)
 		rc = check_free(s, err);
-	}
+	if (s->opts.dry)
+		return rc;
 	if (rc == 0 && save_makes(s))
 		rc = make_part(s, err);
 	return rc == 0 && !s->compares ? open_part(s, err) : rc;
@@ -313,7 +318,9 @@ int save_create(const struct save_opts *opts, struct save **out, struct dcp_err 
 		dcp_origin_of(opts->out) == &dcp_origin_local ? &save_directory : &save_bucket;
 	s->parent_fd = s->dir = s->journal_fd = s->planning_fd = -1;
 	dcp_arena_init(&s->arena, PLAN_MEMORY);
-	rc = s->place->create(s, err);
+	rc = opts->dry && s->place == &save_bucket
+		     ? dcp_fail(err, -EINVAL, "%s: --dry-run is for a path", opts->out)
+		     : s->place->create(s, err);
 	if (rc < 0) {
 		save_destroy(s);
 		return rc;
@@ -575,7 +582,14 @@ static int end_file(struct save *s)
 
 static int planned(struct save *s, struct dcp_err *err)
 {
-	return s->compares ? save_compare(s, err) : save_journal_begin(s, err);
+	struct statvfs fs;
+
+	if (s->compares || !s->opts.dry)
+		return s->compares ? save_compare(s, err) : save_journal_begin(s, err);
+	return fstatvfs(s->parent_fd, &fs) == 0 && fs.f_frsize &&
+			       fs.f_bavail < s->bytes / fs.f_frsize
+		       ? save_fail(s, -ENOSPC, s->name, err)
+		       : 0;
 }
 
 static void put_nothing(const struct save *s, struct dcp_buf *out)
@@ -613,6 +627,14 @@ const char *save_run_at(const struct save *s, size_t i, size_t *tensor, size_t *
 	*tensor = run->tensor;
 	*part = run->part;
 	return save_files(s)[run->file].name;
+}
+
+const char *save_file_at(const struct save *s, size_t i, uint64_t *bytes)
+{
+	if (i >= save_nfiles(s))
+		return NULL;
+	*bytes = save_files(s)[i].size;
+	return save_files(s)[i].name;
 }
 
 /* A piece that was written. */

@@ -43,6 +43,7 @@ struct save_opts {
 	bool file;       /* it is one file, not a directory */
 	bool force;     /* a checkpoint that is there is replaced, if it is as dcpfs wrote it */
 	bool overwrite; /* a file that is there is, whatever it is, and is in no list */
+	bool dry;       /* only save_create() and save_plan(), which look and make nothing */
 	bool resume;    /* go on where a save of the same was stopped */
 	/* To be resumed, but what is there is of something else, and is removed now; may be NULL. */
 	void (*removed)(const char *out);
@@ -97,6 +98,9 @@ const char *save_sealed(const struct save *s);
 
 /* Run number @i of the plan is of what tensor and part, and the name of its file; NULL: there are no more. */
 const char *save_run_at(const struct save *s, size_t i, size_t *tensor, size_t *part);
+
+/* The name of file number @i of the plan, and its bytes; NULL: there are no more. */
+const char *save_file_at(const struct save *s, size_t i, uint64_t *bytes);
 
 /* Append what is known of the pieces that this process wrote, for the one that seals. -ENOMEM. */
 int save_put_sums(const struct save *s, struct dcp_buf *out);

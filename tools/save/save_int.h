@@ -152,7 +152,7 @@ static inline bool save_leads(const struct save *s)
 /* Does this process make files? */
 static inline bool save_makes(const struct save *s)
 {
-	return save_leads(s) && !s->compares;
+	return save_leads(s) && !s->compares && !s->opts.dry;
 }
 
 /* The mode to make a file or directory with. */

@@ -47,6 +47,8 @@ static const struct opt opts[] = {
 	  AT(partial), .alike = OPT_SAME },
 	{ 0, "force", NULL, "replace an existing checkpoint", OPT_FLAG, AT(force),
 	  .alike = OPT_SAME },
+	{ 0, "dry-run", NULL, "write nothing, and say what would be written", OPT_FLAG, AT(dry),
+	  .alike = OPT_SAME },
 	{ 0, "resume", NULL, "continue an export that was stopped", OPT_FLAG, AT(resume),
 	  .alike = OPT_SAME },
 	{ PICK_VERSION_ROW, .hidden = true },
@@ -228,6 +230,7 @@ static int save(struct exporting *x)
 	x->how = (struct save_opts){ .out = x->out,
 				     .file = x->is_file,
 				     .force = x->opts->force,
+				     .dry = x->opts->dry,
 				     .resume = x->opts->resume,
 				     .removed = say_removed,
 				     .jobs = (unsigned)x->opts->jobs,
@@ -263,11 +266,11 @@ static int save(struct exporting *x)
 		rc = export_step(x, leads ? NULL : begin);
 	if (rc == 0)
 		rc = export_agree(x, export_same_plan(x));
-	if (rc == 0)
+	if (rc == 0 && !x->opts->dry)
 		rc = export_step(x, write_data);
-	if (rc == 0)
+	if (rc == 0 && !x->opts->dry)
 		rc = export_agree(x, export_share_sums(x));
-	if (rc == 0)
+	if (rc == 0 && !x->opts->dry)
 		rc = export_step(x, leads ? complete : NULL);
 	progress_finish(&x->progress);
 	return rc;
