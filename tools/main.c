@@ -19,6 +19,7 @@
 #include "tools/load/servers.h"
 #include "tools/out.h"
 #include "tools/pick.h"
+#include "tools/progress.h"
 
 static enum cmd_exit show_page(const struct cmd *cmd)
 {
@@ -45,6 +46,7 @@ static enum cmd_exit run_verb(const struct cmd *cmd, int argc, char **argv)
 				cmd->name);
 	if (args.help)
 		return show_page(cmd);
+	progress_as_json(args.json_progress);
 	for (size_t i = 0; i < OPT_MAX_OPERANDS && cmd->operands[i].name; i++)
 		if (cmd->operands[i].what == OPT_SOURCE && args.operand[i] &&
 		    pick_path(args.operand[i]) != CMD_OK)

@@ -393,6 +393,8 @@ int opt_parse(const struct opt *opts, const struct opt_operand *operands, int ar
 			only_operands = true;
 		} else if (strcmp(word, "--help") == 0) {
 			args->help = true;
+		} else if (strcmp(word, "--json-progress") == 0) {
+			args->json_progress = true;
 		} else if (word[1] == '-') {
 			rc = parse_long(&p, word + 2);
 		} else {

@@ -101,13 +101,37 @@ void progress_line(char *buf, size_t size, unsigned width, bool bytes, const cha
 		 name.n ? tail : tail + 1);
 }
 
+static bool as_json;
+
+void progress_as_json(bool on)
+{
+	as_json = on;
+}
+
+static void put_json(bool bytes, const char *what, uint64_t done, uint64_t total, double rate)
+{
+	dcp_auto_buf struct dcp_buf line = DCP_BUF_INIT;
+	struct dcp_jsonw w;
+
+	dcp_jsonw_init(&w, &line, false);
+	dcp_jsonw_object(&w);
+	dcp_jsonw_put_str(&w, "doing", what);
+	dcp_jsonw_put_str(&w, "unit", bytes ? "bytes" : "items");
+	dcp_jsonw_put_u64(&w, "done", done);
+	dcp_jsonw_put_u64(&w, "total", total);
+	dcp_jsonw_put_f64(&w, "rate", rate);
+	dcp_jsonw_end(&w);
+	if (dcp_jsonw_error(&w) == 0)
+		fprintf(stderr, "%s\n", line.p);
+}
+
 static void draw_as(struct progress *p, bool bytes, uint64_t done, uint64_t total,
 		    const char *what)
 {
 	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
 	char line[1024];
 	int64_t now;
-	double seconds;
+	double seconds, rate;
 
 	if (!what)
 		progress_finish(p);
@@ -121,13 +145,19 @@ static void draw_as(struct progress *p, bool bytes, uint64_t done, uint64_t tota
 		p->counts_bytes = bytes;
 	}
 	p->done = done;
-	if (now - p->start_ns < QUIET_NS || now - p->last_ns < BETWEEN_NS)
+	if ((now - p->start_ns < QUIET_NS && !as_json) ||
+	    (now - p->last_ns < BETWEEN_NS && !(as_json && total && done >= total)))
 		return;
 	p->last_ns = now;
 	seconds = (double)(now - p->phase_ns) / 1e9;
+	rate = seconds > 0 ? (double)(done - p->phase_done) / seconds : 0;
+	if (as_json) {
+		put_json(bytes, what, done, total, rate);
+		return;
+	}
 	out_text(&name, what);
 	progress_line(line, sizeof(line), p->width, bytes, name.p ? name.p : "", done, total,
-		      seconds > 0 ? (double)(done - p->phase_done) / seconds : 0);
+		      rate);
 	fprintf(stderr, "\r%s\033[K", line);
 	p->drawn = true;
 }
@@ -148,7 +178,9 @@ void progress_init(struct progress *p, bool bytes)
 {
 	struct winsize ws;
 
-	*p = (struct progress){ .bytes = bytes, .on = isatty(STDERR_FILENO), .width = 79 };
+	*p = (struct progress){ .bytes = bytes,
+				.on = as_json || isatty(STDERR_FILENO),
+				.width = 79 };
 	p->report = (struct dcp_progress){ .report = draw, .ctx = p, .bytes = draw_bytes };
 	if (p->on && ioctl(STDERR_FILENO, TIOCGWINSZ, &ws) == 0 && ws.ws_col > 20)
 		p->width = DCP_MIN(ws.ws_col - 1u, 200u);

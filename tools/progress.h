@@ -3,7 +3,7 @@
  * progress: how far is it, how fast, how long still? On stderr, if that is a terminal.
  *
  * Nothing is drawn in the first half second, and what was drawn is wiped at the end: a quick
- * command shows nothing at all. Elsewhere than on a terminal it is silent.
+ * command shows nothing at all. Elsewhere than on a terminal it is silent, unless lines of JSON are asked for.
  */
 #pragma once
 #include <stdbool.h>
@@ -23,6 +23,9 @@ struct progress {
 	int64_t phase_ns;
 	bool counts_bytes; /* in it */
 };
+
+/* From here on progress is a line of JSON at most each tenth of a second, wherever stderr goes. */
+void progress_as_json(bool on);
 
 /* @bytes: counts are shown as sizes. The struct must stay where it is. */
 void progress_init(struct progress *p, bool bytes);

@@ -384,6 +384,17 @@ def dry(source, place):
     equal(hidden(place), [".npy.dcpfs-journal", ".npy.dcpfs-part"], "what a killed export left stays")
 
 
+def progress(source, place):
+    """Lines of JSON on stderr, which end with all of it; without the option nothing."""
+    clear(place)
+    got = run("export", "--as", "safetensors", "--jobs", "1", "--json-progress", source, place / "out")
+    lines = [json.loads(line) for line in got.stderr.decode().splitlines()]
+    check(lines and all(set(line) == {"doing", "unit", "done", "total", "rate"} for line in lines), f"progress: {got.stderr[:500]}")
+    last = [line for line in lines if line["unit"] == "bytes"][-1]
+    check(last["done"] == last["total"] > 20 * MB and "writing model.safetensors" == last["doing"], f"progress: {last}")
+    equal(run("export", "--as", "safetensors", source, place / "silent").stderr, b"", "progress that nobody asked for")
+
+
 def two_at_once(source, place):
     clear(place)
     first = start("--as", "safetensors", source, place / "out")
@@ -592,6 +603,7 @@ no_room(big, place)
 full_disk(big, place)
 existing(big, place)
 dry(big, place)
+progress(big, place)
 complete(big, place)
 two_at_once(big, place)
 changed(big, place)
