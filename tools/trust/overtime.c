@@ -135,6 +135,14 @@ static void put_sparkline(struct out *o, const char *name, const double *v, size
 	dcp_buf_printf(&o->buf, "  %.4g to %.4g\n", low, high);
 }
 
+static void put_cell(struct out_table *t, bool there, const char *unit, double v)
+{
+	if (there)
+		out_table_printf(t, "%.4g%s", v, unit);
+	else
+		out_table_cell(t, "");
+}
+
 static enum cmd_exit print(struct following *w)
 {
 	static const struct out_col cols[] = {
@@ -149,6 +157,7 @@ static enum cmd_exit print(struct following *w)
 	double *line = calloc(2 * n + 1, sizeof(*line));
 	struct out *o = &w->out;
 	struct out_table t;
+	char count[32];
 
 	if (!line)
 		return cmd_fail(CMD_ENV, "stats: %s", strerror(ENOMEM));
@@ -168,11 +177,12 @@ static enum cmd_exit print(struct following *w)
 		if (o->form == OUT_TEXT) {
 			out_table_cell(&t, r[i].version);
 			for (size_t k = 0; k < DCP_LEN(v); k++)
-				out_table_printf(&t, s->finite ? "%.5g" : "", v[k]);
-			out_table_printf(&t, s->nans + s->infs ? "%llu" : "",
-					 (unsigned long long)(s->nans + s->infs));
-			out_table_printf(&t, r[i].compared ? "%.4g" : "", update);
-			out_table_printf(&t, r[i].compared ? "%.3g%%" : "", 100 * changed);
+				put_cell(&t, s->finite, "", v[k]);
+			out_table_cell(&t, s->nans + s->infs
+						   ? out_count(count, s->nans + s->infs)
+						   : "");
+			put_cell(&t, r[i].compared, "", update);
+			put_cell(&t, r[i].compared, "%", 100 * changed);
 			continue;
 		}
 		out_row(o);
