@@ -20,7 +20,7 @@ struct hf_opts {
 	const char *part;
 	int dtype;          /* in hf_dtypes */
 	bool implied;       /* by another option, which itself says what it cannot convert */
-	const char *config; /* config.json, where it is not the one that is found */
+	const char *config; /* path of config.json, instead of the file that is found */
 	bool even_none;     /* rules that no key fits are not an error */
 	bool partial;       /* what is not the model of its config.json is not an error */
 };

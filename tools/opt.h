@@ -118,7 +118,8 @@ struct opt_args {
 int opt_parse(const struct opt *opts, const struct opt_operand *operands, int argc, char **argv,
 	      void *into, struct opt_args *args, struct dcp_err *err);
 
-/* The row called exactly so, or one that ends in '*' and begins so; the row of a letter. NULL: none. */
+/* The row of exactly this name, or a row that ends in '*' and begins so; the row of a letter.
+ * NULL: none. */
 const struct opt *opt_by_name(const struct opt *opts, const char *name, size_t n);
 const struct opt *opt_by_letter(const struct opt *opts, char letter);
 

@@ -88,7 +88,8 @@ static void keep_ends(struct short_name *e, size_t max)
 	}
 }
 
-/* Like out_elide(); of the first @nmust code points those that @must says stay before all others. */
+/* Like out_elide(); of the first @nmust code points, the code points that @must marks are kept
+ * first. */
 static void elide(struct dcp_buf *b, const char *s, size_t max, bool utf8, const bool *must,
 		  size_t nmust)
 {

@@ -141,7 +141,7 @@ enum { PICK_SOURCE, PICK_VERSION, PICK_KEY };
 	{                                                                                      \
 		PICK_NO_CACHE_ROW(type)                                                        \
 	}
-/* And of those that show a version as hf/ of a mount does. */
+/* And the options of verbs that show a version as hf/ of a mount does. */
 #define PICK_OPTS_HF(type)                                                                     \
 	{ .name = "hf",                                                                        \
 	  .off = offsetof(type, pick.hf.on),                                                   \

@@ -78,8 +78,8 @@ struct dcp_format {
 	const char *what; /* for help and messages: "torch.distributed.checkpoint" */
 
 	/*
-	 * People also keep such files beside checkpoints (data, plots): they are versions only where
-	 * no other family has one, and never parts.
+	 * Used only if no other family matches, because such files are often plain data. Never a
+	 * part of a version.
 	 */
 	bool shy;
 
@@ -116,8 +116,8 @@ struct dcp_format {
 	 */
 	bool (*committed)(const struct dcp_dir *above, const char *version);
 
-	/* Do its data files reveal nothing about keys stored in other files (files without data
-	 * may)? Then whoever may read a key's own files and those without data may read the key. */
+	/* True if a data file describes only its own keys. Then reading a key needs permission
+	 * only for the files of the key and the files without data. */
 	bool apart;
 
 	/* The file whose mtime is the commit time of the version, or NULL: the newest file. */

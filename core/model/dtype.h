@@ -84,8 +84,8 @@ void dcp_dtype_cast(enum dcp_dtype from, enum dcp_dtype to, void *dst, const voi
 
 /* F64, F32, F16, BF16: numbers that are calculated with. */
 bool dcp_dtype_can_add(enum dcp_dtype t);
-/* Add @n numbers of such a type to those at @sum, or divide those by @by, as torch does on the CPU: each result
- * is rounded to the type. Both are aligned to it, and do not overlap. */
+/* Add @n numbers of such a type to those at @sum, or divide those by @by, as torch does on the
+ * CPU: each result is rounded to the type. Both are aligned to it, and do not overlap. */
 void dcp_dtype_add(enum dcp_dtype t, void *sum, const void *term, size_t n);
 void dcp_dtype_divide(enum dcp_dtype t, void *sum, uint32_t by, size_t n);
 

@@ -27,13 +27,15 @@
 /* Writes at most DCP_NAME_MAX bytes and a NUL. @hashed: with the hash, however short. */
 void dcp_name_from_key(const char *key, bool hashed, char out[DCP_NAME_MAX + 1]);
 
-/* The key that the first @n bytes of @name stand for: undone, unless no key has that name. @out has room for n + 1. */
+/* The key that the first @n bytes of @name stand for: undone, unless no key has that name. @out
+ * has room for n + 1. */
 void dcp_name_to_key(const char *name, size_t n, char *out);
 
 /* Does @key match @pattern, a glob whose * also matches dots and slashes? */
 bool dcp_name_matches(const char *pattern, const char *key);
 
-/* Does one of the @n words of @list name @key: whole, as a prefix of it that ends at a dot or slash, or as a pattern? */
+/* Does one of the @n words of @list name @key: whole, as a prefix of it that ends at a dot or
+ * slash, or as a pattern? */
 bool dcp_name_listed(const char *const *list, size_t n, const char *key);
 
 /* Order of version names: digit runs compare as numbers, everything else bytewise. */

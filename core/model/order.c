@@ -154,7 +154,7 @@ static bool is_value(const char *name, const char *p)
 	return p > name && p[-1] == '=';
 }
 
-/* Of the digits at @p in @name, those that do not count; 0: they are a number. */
+/* How many of the digits at @p in @name do not count (metrics, hashes); 0: they are a number. */
 static size_t passed_over(const char *name, const char *p)
 {
 	size_t digits = strspn(p, DIGITS), all;

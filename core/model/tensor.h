@@ -97,8 +97,8 @@ struct dcp_tensor {
 	const uint64_t *shape;
 	const struct dcp_piece *pieces;
 	size_t npieces;
-	/* Where else elements are stored: each has the box and the run of one of the pieces and lies in
-	 * another file. It is read when the piece cannot be. */
+	/* Where else elements are stored: each has the box and the run of one of the pieces and
+	 * lies in another file. It is read when the piece cannot be. */
 	const struct dcp_piece *copies;
 	size_t ncopies;
 	const char *alias_of; /* key of an earlier tensor with the same bytes; NULL: none */
@@ -127,9 +127,9 @@ struct dcp_object {
 	const char *type; /* Python's name of the class: "int", "list", "trainer.Info" */
 	const char *json; /* one JSON value; NULL when error says why it could not be decoded */
 	size_t json_len;
-	/* Classes of values inside that their JSON does not show: "1:tuple 4 7:numpy.int64". Values count
-	 * from 0, all of it, in the order in which they begin; keys do not count. A number alone has the class of the
-	 * one before. NULL: none. */
+	/* Classes of values inside that their JSON does not show: "1:tuple 4 7:numpy.int64".
+	 * Values count from 0, all of it, in the order in which they begin; keys do not count.
+	 * A number alone has the class of the one before. NULL: none. */
 	const char *classes;
 	const char *error;
 	/* The bytes that it was saved as, if they hold nothing else; NULL: it is a part of
@@ -139,8 +139,9 @@ struct dcp_object {
 };
 
 /*
- * A file the pieces refer to, by name relative to the version's directory, and which content it had. Of the file system
- * dev and ino are device and inode; of a source whose files have tags, they are 128 bits of the hash of its tag (ino not
+ * A file the pieces refer to, by name relative to the version's directory, and which content it
+ * had. Of the file system dev and ino are device and inode; of a source whose files have tags,
+ * they are 128 bits of the hash of its tag (ino not
  * 0) and the times are those that it gives, or 0. ino 0: it could not be opened.
  */
 struct dcp_file_id {
@@ -149,7 +150,7 @@ struct dcp_file_id {
 	int64_t mtime_ns, ctime_ns;
 	/* Not 0: pieces lie in what the file decodes to; this is its size in bytes. */
 	uint64_t unpacked;
-	bool shown; /* a sidecar: shown unchanged */
+	bool shown; /* it is a sidecar: its bytes are shown unchanged */
 };
 
 /*
@@ -162,8 +163,9 @@ struct dcp_sink {
 	int (*file)(void *ctx, const char *name, uint32_t *number);
 	int (*tensor)(void *ctx, const struct dcp_tensor *t);
 	int (*object)(void *ctx, const struct dcp_object *o);
-	/* An object of torch.distributed.checkpoint's metadata as that has it, where it is shown under other keys (a list
-	 * opened item by item) or as a tensor: its key may be that of another row. */
+	/* An object of torch.distributed.checkpoint's metadata as that has it, where it is
+	 * shown under other keys (a list opened item by item) or as a tensor: its key may be
+	 * that of another row. */
 	int (*item)(void *ctx, const struct dcp_object *o);
 	/* A fact about the version: "framework" -> "torch 2.15". */
 	int (*meta)(void *ctx, const char *name, const char *value);
@@ -172,8 +174,9 @@ struct dcp_sink {
 	int (*unpacked)(void *ctx, const char *name, uint32_t *number);
 	/* A file of the version that is shown as it is: config.json, a tokenizer. */
 	int (*sidecar)(void *ctx, const char *name);
-	/* A pair of texts that the stored file @file says beside its tensors, as in __metadata__ of safetensors. Those of
-	 * one file come together, and before them one call with NULL for both: that file may say nothing. */
+	/* A pair of texts that the stored file @file says beside its tensors, as in
+	 * __metadata__ of safetensors. Those of one file come together, and before them one
+	 * call with NULL for both: that file may say nothing. */
 	int (*said)(void *ctx, const char *file, const char *name, const char *value);
 	/* Asked before anything is emitted; what it returns, when negative, ends the build. */
 	int (*check)(void *ctx);
@@ -184,9 +187,9 @@ struct dcp_sink {
 /* Components joined with '.', after what is in @out. */
 void dcp_path_join(struct dcp_buf *out, const char *const *path, size_t n);
 
-/* Emit to @s, or to the next sink of its chain that has the function. The key may be NULL: then it is
- * the path, joined. What has an error loses its pieces, unless that concerns some of them only. 0, -ENOMEM or what the
- * sink gave. */
+/* Emit to @s, or to the next sink of its chain that has the function. The key may be NULL: then
+ * it is the path, joined. What has an error loses its pieces, unless that concerns some of them
+ * only. 0, -ENOMEM or what the sink gave. */
 int dcp_emit_file(const struct dcp_sink *s, const char *name, uint32_t *number);
 int dcp_emit_unpacked(const struct dcp_sink *s, const char *name, uint32_t *number);
 int dcp_emit_tensor(const struct dcp_sink *s, const struct dcp_tensor *t);

@@ -40,7 +40,8 @@ int dcp_json_parse(const char *text, size_t n, struct dcp_json **root, struct dc
 int dcp_json_read(const struct dcp_source *src, size_t max, char **text, struct dcp_json **root,
 		  struct dcp_err *err);
 
-/* Take the space between the tokens of @text, which is valid JSON, out of it: then it is one line. How long that is. */
+/* Take the space between the tokens of @text, which is valid JSON, out of it: then it is one
+ * line. How long that is. */
 size_t dcp_json_squeeze(char *text, size_t n);
 
 /* One string by itself, which may hold U+0000: as the two bytes C0 80. */

@@ -10,7 +10,8 @@
 #include "core/parse/json.h"
 #include "core/rules/rules_int.h"
 
-/* The numbers: as rules call them, and their names in config.json, of which the first that is there counts. */
+/* The numbers: as rules call them, and their names in config.json, of which the first that is
+ * there counts. */
 static const struct {
 	const char *word;
 	size_t at;
@@ -163,7 +164,7 @@ static void retype_object(struct retyping *r, struct dcp_bytes object)
 	}
 }
 
-/* As the first member, laid out as the one that was. */
+/* Insert it as the first member, with the layout of the member that was first. */
 static void add_dtype(struct retyping *r, size_t n)
 {
 	struct dcp_json_walk w = { .text = r->text, .n = n };

@@ -51,8 +51,8 @@ static int look_at_key(void *ctx, uint64_t number, const char *key)
 	return dcp_buf_error(&d->text);
 }
 
-/* Every pattern of one of the lines with "has" was seen, none of those with "lacks", and of those with "fewer" the
- * second more often than the first. */
+/* Every pattern of one of the lines with "has" was seen, none of those with "lacks", and of
+ * those with "fewer" the second more often than the first. */
 static bool is_it(const struct candidate *c)
 {
 	bool has = false;
@@ -84,9 +84,10 @@ static bool is_by_torch(const char *by)
 }
 
 /*
- * "@paddle": linear weights are [inputs, outputs]; "@unknown": it is not known whether they are. Where shapes
- * decide, the writer does not matter: Paddle also exports its weights as transformers has them. What torch
- * wrote is taken as it is: a weight that is [inputs, outputs] there is used so.
+ * "@paddle": linear weights are [inputs, outputs]; "@unknown": it is not known whether they
+ * are. Where shapes decide, the writer does not matter: Paddle also exports its weights as
+ * transformers has them. What torch wrote is taken as it is: a weight that is [inputs, outputs]
+ * there is used so.
  */
 static int look_at_linear(const struct dcp_rules_source *from, struct detection *d,
 			  struct dcp_err *err)

@@ -9,8 +9,9 @@
  *   p  layers of multi-token prediction, which stand after the others and may be missing
  *   o  may be missing
  *
- * A length that is called ? is not known. Beside the lines stands what keys of the model without its head do not begin
- * with. Of some families only a few tensors are known, by which the others are found.
+ * A length that is called ? is not known. Beside the lines stands what keys of the model
+ * without its head do not begin with. Of some families only a few tensors are known, by which
+ * the others are found.
  */
 #include <stdio.h>
 #include <string.h>
@@ -322,7 +323,8 @@ static bool is_meant(const struct dcp_rules_config *c, const char *when, size_t 
 	return meant;
 }
 
-/* One that classifies, or none: what stands after the layers is another than that of a language model. */
+/* A model that classifies, or has no head: what follows the layers differs from a language
+ * model's. */
 static bool has_other_head(const struct dcp_rules_config *c)
 {
 	return c->architecture[0] && !strstr(c->architecture, "CausalLM") &&

@@ -206,7 +206,8 @@ static void take_axis(struct flow *f, uint8_t slot, size_t *n, size_t *step)
 	f->e /= *n;
 }
 
-/* concat, stack: each list over its slot, or the lists; along dimension d, or one that is added. */
+/* concat, stack: each list over its slot, or the lists; along dimension d, or along an added
+ * dimension. */
 static int join_lists(struct run *r, const struct op *op, struct flow *f)
 {
 	bool added = *op->def->name == 's';

@@ -16,7 +16,8 @@ static uint64_t rows_of(const struct work *w)
 	return w->ndim ? w->shape[0] : 1;
 }
 
-/* The rows as @a times @b times what is left. False: they do not divide, or no dimension is left. */
+/* The rows as @a times @b times what is left. False: they do not divide, or no dimension is
+ * left. */
 static bool can_split(const struct work *w, uint64_t a, uint64_t b)
 {
 	return w->ndim && w->ndim + 2 <= DCP_MAX_NDIM && w->shape[0] &&

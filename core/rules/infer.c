@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A config.json from the arguments that Megatron trained with. Which argument decides what: Megatron-LM,
- * megatron/training/arguments.py; what transformers calls it: Megatron-Bridge, models/.
+ * A config.json from the arguments that Megatron trained with. Which argument decides what:
+ * Megatron-LM, megatron/training/arguments.py; what transformers calls it: Megatron-Bridge,
+ * models/.
  */
 #include <string.h>
 
@@ -153,8 +154,8 @@ static bool is_or(struct dcp_bytes args, const char *name, const char *text)
 	return !member(args, name).n || says(args, name, text);
 }
 
-/* Of before mid-2023, when positions were learned unless an argument of its own said otherwise. BERT and
- * T5 had the same arguments, but other tokenizers. */
+/* Of before mid-2023, when positions were learned unless an argument of its own said otherwise.
+ * BERT and T5 had the same arguments, but other tokenizers. */
 static bool is_early_gpt(struct dcp_bytes args)
 {
 	return !member(args, "position_embedding_type").n &&
@@ -163,7 +164,8 @@ static bool is_early_gpt(struct dcp_bytes args)
 	       says(args, "tokenizer_type", "\"GPT2BPETokenizer\"");
 }
 
-/* Which model has these arguments? 0: none that is known here, or one that transformers has not so. */
+/* Which model has these arguments? 0: an unknown model, or a variant that transformers does not
+ * have. */
 static unsigned model_of(struct dcp_bytes args)
 {
 	bool mla = is_on(args, "multi_latent_attention"), moe = count(args, "num_experts") > 0,

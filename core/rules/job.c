@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A config.json from the job config that torchtitan writes on request (debug.save_config_file). Names there:
- * torchtitan, models/common and models/MODEL/__init__.py; names in config.json: transformers, models/.
+ * A config.json from the job config that torchtitan writes on request (debug.save_config_file).
+ * Names there: torchtitan, models/common and models/MODEL/__init__.py; names in config.json:
+ * transformers, models/.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -124,7 +125,8 @@ static bool is_same(const struct dcp_json *a, const struct dcp_json *b)
 	       dcp_json_f64(a, &x) == dcp_json_f64(b, &y) && x == y;
 }
 
-/* What all layers say that have the first member of @path: attention, as all have, feed_forward or moe. */
+/* What all layers say that have the first member of @path: attention, as all have, feed_forward
+ * or moe. */
 static const struct dcp_json *of_layers(struct job *j, const char *path)
 {
 	const struct dcp_json *v = NULL;
@@ -162,7 +164,8 @@ static bool says(struct job *j, const char *path, const char *text)
 	return s && strcmp(s, text) == 0;
 }
 
-/* How many layers without experts come first; SIZE_MAX: there are some after one that has them. */
+/* How many layers without experts come first; SIZE_MAX: a layer without experts follows a layer
+ * with experts. */
 static size_t dense_layers(const struct job *j)
 {
 	size_t dense = 0, n = dcp_json_len(j->layers);
@@ -176,7 +179,7 @@ static size_t dense_layers(const struct job *j)
 	return dense;
 }
 
-/* Which model is it? 0: none that is known here, or one that transformers has not so. */
+/* Which model is it? 0: an unknown model, or a variant that transformers does not have. */
 static unsigned model_of(struct job *j, const char *name)
 {
 	size_t n = dcp_json_len(j->layers), dense = dense_layers(j);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Are linear weights [outputs, inputs], as torch has them, or [inputs, outputs], as Paddle has? Not every
- * file names its writer, but shapes tell: a bias is as long as there are outputs; and of some linear layers
- * the name says that their inputs, or their outputs, are as wide as the norms of the same block. The first
- * of many blocks is enough, so only keys are looked at in which the first number is the lowest that any key
- * has there, 0 but for a part of a model, and every other one is 0. The weights that say the one are counted
- * against those that say the other.
+ * Are linear weights [outputs, inputs], as torch has them, or [inputs, outputs], as Paddle has?
+ * Not every file names its writer, but shapes tell: a bias is as long as there are outputs; and
+ * of some linear layers the name says that their inputs, or their outputs, are as wide as the
+ * norms of the same block. The first of many blocks is enough, so only keys are looked at in
+ * which the first number is the lowest that any key has there, 0 but for a part of a model, and
+ * every other one is 0. The weights that say the one are counted against those that say the
+ * other.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -126,8 +127,8 @@ static bool is_called(const struct seen *s, const char *names)
 }
 
 /*
- * A matrix that is not an embedding, which is the same in both, as is an lm_head that is tied to it; nor
- * transformers' Conv1D, which is [inputs, outputs] in torch, too.
+ * A matrix that is not an embedding, which is the same in both, as is an lm_head that is tied
+ * to it; nor transformers' Conv1D, which is [inputs, outputs] in torch, too.
  */
 static bool is_linear(const struct seen *s)
 {

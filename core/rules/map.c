@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * First all keys are matched, which needs nothing but their names, and those that become one tensor are
- * put in groups; then the keys that come out are collected, so that those made twice are known before
- * any is emitted; then each group is emitted.
+ * First all keys are matched, which needs nothing but their names, and those that become one
+ * tensor are put in groups; then the keys that come out are collected, so that those made twice
+ * are known before any is emitted; then each group is emitted.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -55,7 +55,7 @@ static int new_group(struct map *m, uint32_t rule, uint32_t *out)
 	return 0;
 }
 
-/* The group of keys whose slots are these, but for the one that is joined over. */
+/* The group of keys that have these slots, except for the slot that is joined over. */
 static int find_group(struct map *m, const struct rule *rule, const struct slot_value *value,
 		      uint32_t *out)
 {
@@ -156,7 +156,8 @@ static int on_name(void *ctx, uint64_t number, const char *key)
 	return DCP_MIN(dcp_intern_add(&m->names, name->s, name->n, DCP_INTERN_NONE, NULL), 0);
 }
 
-/* Whose keys are taken, of those with a name inside: what was asked for, "default", or the only one. */
+/* Whose keys are taken, of those with a name inside: what was asked for, "default", or the only
+ * one. */
 static int choose_name(struct map *m)
 {
 	const char *asked = m->from->part, *name = asked ? asked : "default";

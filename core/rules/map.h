@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* map: the keys of a source being mapped: matched and grouped (map.c), made (group.c), emitted (emit.c). */
+/* map: the keys of a source being mapped: matched and grouped (map.c), made (group.c), emitted
+ * (emit.c). */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -64,9 +65,11 @@ const char *dcp_rules_key_of(const struct map *m, const struct hit *h);
  * reason in @why. @first receives the group's first source even then, if it can be read. */
 int dcp_rules_make(struct map *m, const struct group *g, struct flow *f,
 		   struct dcp_tensor *first, struct dcp_err *why);
-/* How many members there are of what a group's rule unstacks, also where a later operation failed. */
+/* How many members there are of what a group's rule unstacks, also where a later operation
+ * failed. */
 uint64_t dcp_rules_members(const struct map *m, const struct group *g, const struct flow *f);
-/* The key that pattern @dst makes of a group, for member @member of those; @f may be NULL for member
+/* The key that pattern @dst makes of a group, for member @member of those; @f may be NULL for
+ * member
  * 0. Valid until the next call. As dcp_rules_expand(). */
 int dcp_rules_key_made(struct map *m, const struct group *g, const struct flow *f, uint32_t dst,
 		       uint64_t member, const char **out);

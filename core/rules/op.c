@@ -164,7 +164,8 @@ static int order(struct rules_parse *ps, const char **s, struct op *op)
 	return bad_text(ps, w.s, "expected parts_first, parts_last or stored");
 }
 
-/* After the opening bracket: numbers, one list of numbers, a slot, an order; up to the closing one. */
+/* After the opening bracket: numbers, one list of numbers, a slot, an order; up to the closing
+ * one. */
 static int args(struct rules_parse *ps, const struct rule *rule, const char **s, struct op *op)
 {
 	struct amount *arg = dcp_arena_calloc(&ps->r->arena, RULES_MAX_ARGS, sizeof(*arg));
@@ -293,7 +294,7 @@ static int step(struct rules_parse *ps, struct rule *rule, const char *at, const
 	return 0;
 }
 
-/* Every key on the left has the same slots; one on the right has those that are left. */
+/* Every key on the left has the same slots; a key on the right has the slots that remain. */
 static int check_slots(struct rules_parse *ps, const struct rule *rule)
 {
 	uint32_t joined = rule->join == RULES_NO_SLOT ? 0 : 1u << rule->join;

@@ -221,7 +221,8 @@ const char *const dcp_rules_adapter_words[DCP_RULES_ADAPTER_WORDS] = {
 	"bias", "rank_pattern", "save_projection", "save_only_topk_weights", "save_indices",
 };
 
-/* A rule that holds only for adapters whose configuration says this, or for models with two equal numbers. */
+/* A rule that holds only for adapters whose configuration says this, or for models with two
+ * equal numbers. */
 static int if_line(struct rules_parse *ps, const char *s)
 {
 	struct word fact = next_word(&s, ps->end), eq = next_word(&s, ps->end),

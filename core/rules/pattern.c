@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Patterns: compiled once into literals, stars, numbers and names. Matching allocates nothing, and only
- * the latest star is ever tried again: what an earlier one could give, the later one gives too.
+ * Patterns: compiled once into literals, stars, numbers and names. Matching allocates nothing,
+ * and only the latest star is ever tried again: what an earlier one could give, the later one
+ * gives too.
  */
 #include <errno.h>
 #include <stdarg.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where are the tensors of the model of config.json? A trainer that holds a model saves it below a name of its own
- * (state_dict., app.model.), and beside it optimizers and other models. The prefix below which the keys are those of
- * config.json is the model's, whatever it is called.
+ * Where are the tensors of the model of config.json? A trainer that holds a model saves it
+ * below a name of its own (state_dict., app.model.), and beside it optimizers and other models.
+ * The prefix below which the keys are those of config.json is the model's, whatever it is
+ * called.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -133,7 +134,8 @@ static bool is_dropped(const struct dcp_rules *r, const char *key)
 	return is;
 }
 
-/* What all keys of a model of diffusers begin with: none of those has a module that holds all others. */
+/* What all keys of a model of diffusers begin with: none of those has a module that holds all
+ * others. */
 static int look_for_common(void *ctx, uint64_t number, const char *key)
 {
 	struct placing *p = ctx;

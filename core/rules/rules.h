@@ -87,8 +87,9 @@ struct dcp_rules_expected {
 typedef int dcp_rules_expect_fn(void *ctx, const struct dcp_rules_expected *x);
 
 /*
- * Call @fn for every tensor that a model of @c has, were it not quantized. DCP_RULES_NONE: the model is not known
- * here; DCP_RULES_SOME: it has others, too; a negative return of @fn is passed on.
+ * Call @fn for every tensor that a model of @c has, were it not quantized. DCP_RULES_NONE: the
+ * model is not known here; DCP_RULES_SOME: it has others, too; a negative return of @fn is
+ * passed on.
  */
 enum { DCP_RULES_NONE, DCP_RULES_ALL, DCP_RULES_SOME };
 int dcp_rules_expect(const struct dcp_rules_config *c, dcp_rules_expect_fn *fn, void *ctx);
@@ -101,17 +102,18 @@ int dcp_rules_config_parse(const char *text, size_t n, struct dcp_rules_config *
 			   struct dcp_err *err);
 
 /*
- * The @n bytes of a config.json with @to wherever it names the dtype of a model or of a part of it, and unchanged
- * otherwise. A model's that names none gets one; another's does not. 1: in @out; 0: it stays as it is, or is no JSON;
+ * The @n bytes of a config.json with @to wherever it names the dtype of a model or of a part of
+ * it, and unchanged otherwise. A model's that names none gets one; another's does not. 1: in
+ * @out; 0: it stays as it is, or is no JSON;
  * -ENOMEM.
  */
 struct dcp_buf;
 int dcp_rules_config_retype(const char *text, size_t n, enum dcp_dtype to, struct dcp_buf *out);
 
 /*
- * A config.json for what Megatron trained by the arguments in @n bytes of JSON, as objects show them, in
- * @out. 1; 0: the model is not one that is known here; -ENOMEM. Where that is not 1, what @out holds is
- * of no use.
+ * A config.json for what Megatron trained by the arguments in @n bytes of JSON, as objects show
+ * them, in @out. 1; 0: the model is not one that is known here; -ENOMEM. Where that is not 1,
+ * what @out holds is of no use.
  */
 int dcp_rules_infer(const char *json, size_t n, struct dcp_buf *out);
 /* The same from a job config that torchtitan wrote. */
@@ -136,11 +138,11 @@ struct dcp_rules_source {
 	const char *framework;                 /* that wrote it, "paddle"; NULL: not known */
 	const char
 		*qkv_order; /* of rows, as qkv() calls it, where the source says so; or NULL */
-	/* Of several parts whose name stands inside of keys, as that of an adapter does, the one to take; NULL: "default",
-	 * or the only one. */
+	/* Of several parts whose name stands inside of keys, as that of an adapter does, the
+	 * one to take; NULL: "default", or the only one. */
 	const char *part;
-	/* What adapter_config.json says of each of dcp_rules_adapter_words: a text, true, false or null; NULL: anything else,
-	 * or there is no such file. */
+	/* What adapter_config.json says of each of dcp_rules_adapter_words: a text, true, false
+	 * or null; NULL: anything else, or there is no such file. */
 	const char *adapter[DCP_RULES_ADAPTER_WORDS];
 	bool placed;         /* dcp_rules_place() knows where the model is */
 	enum dcp_dtype cast; /* F64, F32, F16 and BF16 come out as this; OTHER: as they are */
@@ -175,9 +177,10 @@ struct dcp_rules_place {
 };
 
 /*
- * Find below which prefix keys are those of the model of @from->config: the one with most of them, and of several that of a
- * model that is trained, not of a copy. 1; 0: there is none, or the model is not known here; -ENOMEM, or the source's.
- * Finish @out in any case.
+ * Find below which prefix keys are those of the model of @from->config: the one with most of
+ * them, and of several that of a model that is trained, not of a copy. 1; 0: there is none, or
+ * the model is not known here;
+ * -ENOMEM, or the source's. Finish @out in any case.
  */
 int dcp_rules_find_place(const struct dcp_rules_source *from, struct dcp_rules_place *out,
 			 struct dcp_err *err);
@@ -195,8 +198,8 @@ int dcp_rules_detect(const struct dcp_rules_source *from, struct dcp_rules_prese
 /*
  * Emit to @to what comes out, in the order of the first source key of each, and the files that it
  * needs; objects and facts are left to the caller. A key that cannot be made is emitted with its
- * error. @report may be NULL. Negative: the source, the sink or memory failed; -ENOKEY: no key of the source has @part.
- * Nothing is emitted twice.
+ * error. @report may be NULL. Negative: the source, the sink or memory failed; -ENOKEY: no key
+ * of the source has @part. Nothing is emitted twice.
  */
 int dcp_rules_map(const struct dcp_rules *r, const struct dcp_rules_source *from,
 		  const struct dcp_sink *to, struct dcp_rules_report *report,

@@ -201,8 +201,8 @@ int dcp_rules_pattern(struct rules_parse *ps, struct rule *rule, const char *s, 
 /* Slots matched into @value (DCP_RULES_MAX_SLOTS), which point into @key. */
 bool dcp_rules_match(const struct pattern *p, const char *key, size_t n,
 		     struct slot_value *value);
-/* The key that @p makes of the slots, appended to @out. -ERANGE: a number would be negative or leave
- * 64 bits; -EINVAL: config.json does not say what is added. */
+/* The key that @p makes of the slots, appended to @out. -ERANGE: a number would be negative or
+ * leave 64 bits; -EINVAL: config.json does not say what is added. */
 struct dcp_buf;
 int dcp_rules_expand(const struct pattern *p, const struct slot_value *value,
 		     const struct dcp_rules_config *config, struct dcp_buf *out);
@@ -212,7 +212,7 @@ int dcp_rules_expand(const struct pattern *p, const struct slot_value *value,
 /* The numbers of config.json that rules call by name. */
 extern const size_t dcp_rules_nwords;
 const char *dcp_rules_word(size_t i);
-/* The one that @n bytes at @s name; -1: there is none. */
+/* The word that the @n bytes at @s spell; -1: they spell none. */
 int dcp_rules_word_at(const char *s, size_t n);
 /* Its number @i; 0: config.json does not say. */
 uint64_t dcp_rules_word_value(size_t i, const struct dcp_rules_config *config);

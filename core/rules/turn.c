@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Other shapes of the same elements. What a box with strides cannot say becomes several boxes: a row
- * that was cut where a dimension is split, each row where dimensions are merged whose rows do not follow
- * each other.
+ * Other shapes of the same elements. What a box with strides cannot say becomes several boxes:
+ * a row that was cut where a dimension is split, each row where dimensions are merged whose
+ * rows do not follow each other.
  */
 #include <errno.h>
 #include <string.h>
@@ -17,8 +17,8 @@
 
 #define ADDED UINT32_MAX
 
-/* Dimension i of @ndim becomes what order[i] was, or is new (ADDED). What is new, and what is not in @order, has one
- * element. */
+/* Dimension i of @ndim becomes what order[i] was, or is new (ADDED). What is new, and what is
+ * not in @order, has one element. */
 static int rearrange(struct work *w, uint32_t ndim, const uint32_t *order)
 {
 	struct making m = dcp_work_make(w);
@@ -303,9 +303,9 @@ static int drop_ones(struct work *w)
 }
 
 /*
- * Dimensions of one element aside, cut into rows wherever the new shape has an edge that the old one has
- * not, then merge where the new one has none. Where an edge of one lies across one of the other, all
- * between is merged first and so comes to lie in rows.
+ * Dimensions of one element aside, cut into rows wherever the new shape has an edge that the
+ * old one has not, then merge where the new one has none. Where an edge of one lies across one
+ * of the other, all between is merged first and so comes to lie in rows.
  */
 int dcp_work_reshape(struct work *w, uint32_t ndim, const uint64_t *shape)
 {

@@ -58,8 +58,8 @@ static void dense(uint32_t ndim, const uint64_t *len, uint64_t *stride)
 }
 
 /*
- * The run of a box as boxes: the elements up to the next whole row of each dimension, from the last one
- * up, then whole rows, from the first one down.
+ * The run of a box as boxes: the elements up to the next whole row of each dimension, from the
+ * last one up, then whole rows, from the first one down.
  */
 static int add_run(struct making *m, const struct dcp_piece *p, const struct bit *of)
 {

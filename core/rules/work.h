@@ -56,9 +56,11 @@ int dcp_work_narrow(struct work *w, uint32_t d, uint64_t lo, uint64_t n);
 int dcp_work_pad(struct work *w, uint32_t d, uint64_t n);
 /* A new dimension of one element before dimension @d. */
 int dcp_work_insert(struct work *w, uint32_t d);
-/* Dimension @d as two: the shares it was stored in, each for itself and all equally long, and what is in each. */
+/* Dimension @d as two: the shares it was stored in, each for itself and all equally long, and
+ * what is in each. */
 int dcp_work_shares(struct work *w, uint32_t d);
-/* @k tensors end to end along dimension @d, into @out; -EINVAL where they differ in more than that. */
+/* @k tensors end to end along dimension @d, into @out; -EINVAL where they differ in more than
+ * that. */
 int dcp_work_concat(const struct work *w, size_t k, uint32_t d, struct work *out);
 
 /* What turn.c shares with work.c: a work whose bits are replaced, one by one. */

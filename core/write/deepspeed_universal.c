@@ -8,10 +8,11 @@
  *	universal/zero_pp_rank_0_mp_rank_00_model_states.pt    module
  *	latest_universal                                "universal"
  *
- * Names of parameters and of their states come from what a checkpoint of DeepSpeed has ("exp_avg.emb.weight"), from an
- * optimizer's state ("optimizer.state.emb.weight.exp_avg", the name one component), and of a model's weights from
- * their path after "model". DeepSpeed converts what is not F32. ZeRO 1 and 2 take the step of a parameter, ZeRO 3 that
- * of optimizer_state.pt.
+ * Names of parameters and of their states come from what a checkpoint of DeepSpeed has
+ * ("exp_avg.emb.weight"), from an optimizer's state ("optimizer.state.emb.weight.exp_avg", the
+ * name one component), and of a model's weights from their path after "model". DeepSpeed
+ * converts what is not F32. ZeRO 1 and 2 take the step of a parameter, ZeRO 3 that of
+ * optimizer_state.pt.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -284,7 +285,8 @@ static int put_entries(struct saving *s, enum where where, bool put, uint64_t *c
 	return DCP_MIN(rc, 0);
 }
 
-/* A list of dicts. Of an optimizer whose options are keys of their own, one group: their first values. */
+/* A list of dicts. Of an optimizer whose options are keys of their own, one group: their first
+ * values. */
 static int put_groups(struct saving *s)
 {
 	uint64_t n;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ndarray: numpy arrays in pickles, as numpy pickles them. Modules have the names that they had before numpy 2, which
- * all numpys know.
+ * ndarray: numpy arrays in pickles, as numpy pickles them. Modules have the names that they had
+ * before numpy 2, which all numpys know.
  */
 #pragma once
 #include <stdbool.h>
@@ -27,11 +27,12 @@ bool dcp_ndarray_can(enum dcp_dtype dtype);
 
 /* An array but for its dtype, whether it is column-major, and its bytes, which follow. */
 void dcp_ndarray_open(struct dcp_ndarrays *a, uint32_t ndim, const uint64_t *shape);
-/* The dtype '<', "f4", where it is not in the pickle yet; its number in the memo. @code must stay. */
+/* The dtype '<', "f4", where it is not in the pickle yet; its number in the memo. @code must
+ * stay. */
 uint32_t dcp_ndarray_put_dtype(struct dcp_pickler *p, char order, const char *code);
 
-/* Elements of a part from @off bytes on, as many as the shape says. 0, -ENOTSUP (a text is needed and the set cannot
- * count it), or what that gave. */
+/* Elements of a part from @off bytes on, as many as the shape says. 0, -ENOTSUP (a text is
+ * needed and the set cannot count it), or what that gave. */
 struct dcp_ndarray_of {
 	enum dcp_dtype dtype;
 	uint32_t ndim;

@@ -98,7 +98,8 @@ static uint64_t batch_of(uint8_t kind)
 	return is_pairs(kind) ? 2 * BATCH : BATCH;
 }
 
-/* What stands before value @i of a container that is filled in batches, @i counted without the object of ITEMS. */
+/* What stands before value @i of a container that is filled in batches, @i counted without the
+ * object of ITEMS. */
 static void before_value(struct dcp_pickler *p, uint8_t kind, uint64_t i, uint64_t n)
 {
 	uint64_t one = is_pairs(kind) ? 2 : 1;
@@ -368,7 +369,8 @@ void dcp_pickler_str(struct dcp_pickler *p, const char *s)
 		dcp_pickler_str_n(p, plain.p, plain.n);
 }
 
-/* The memo of a word or global; false: it is new, and will be the next to be memoized but @ahead. */
+/* The memo of a word or global; false: it is new, and will be the next to be memoized but
+ * @ahead. */
 static bool find_shared(struct dcp_pickler *p, const char *module, const char *name,
 			uint32_t *memo)
 {

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pickle: Python values as pickles, in the opcodes that CPython's own pickler chooses: protocols 2, 3 and 4.
+ * pickle: Python values as pickles, in the opcodes that CPython's own pickler chooses:
+ * protocols 2, 3 and 4.
  *
- * A value is an atom, or an opened container followed by its values; it ends by itself when it has them:
+ * A value is an atom, or an opened container followed by its values; it ends by itself when it
+ * has them:
  *
  *	dcp_pickler_init(&p, &out, 2);
  *	dcp_pickler_open(&p, DCP_PICKLE_DICT, 1);     {
@@ -10,8 +12,9 @@
  *	dcp_pickler_float(&p, 0.1);                              0.1
  *	rc = dcp_pickler_end(&p);                     }
  *
- * What CPython memoizes is memoized, with the same numbers, and protocol 4 is cut into the same frames. Equal
- * bytes need that what is one object there is one word, one global or dcp_pickler_get() here.
+ * What CPython memoizes is memoized, with the same numbers, and protocol 4 is cut into the same
+ * frames. Equal bytes need that what is one object there is one word, one global or
+ * dcp_pickler_get() here.
  *
  * Errors stay (as those of a buffer), and dcp_pickler_end() returns them.
  */
@@ -74,8 +77,8 @@ void dcp_pickler_str(struct dcp_pickler *p, const char *s);
 void dcp_pickler_str_n(struct dcp_pickler *p, const char *s, size_t n);
 /* The same text later is the same object. The pointer must stay. */
 void dcp_pickler_word(struct dcp_pickler *p, const char *s);
-/* A class or function, by module and name; later it is the same object. Pointers must stay. Protocol 2 calls
- * builtins __builtin__. */
+/* A class or function, by module and name; later it is the same object. Pointers must stay.
+ * Protocol 2 calls builtins __builtin__. */
 void dcp_pickler_global(struct dcp_pickler *p, const char *module, const char *name);
 /* With protocol 2, text that is encoded when it is unpickled. */
 void dcp_pickler_bytes(struct dcp_pickler *p, const void *bytes, size_t n);
@@ -106,13 +109,13 @@ static inline uint32_t dcp_pickler_last(const struct dcp_pickler *p)
 void dcp_pickler_get(struct dcp_pickler *p, uint32_t memo);
 
 /*
- * A bytes object (protocols 3 and 4) or text whose @n bytes the caller writes: between the two calls all that
- * @p->out has is complete, and the bytes follow it.
+ * A bytes object (protocols 3 and 4) or text whose @n bytes the caller writes: between the two
+ * calls all that @p->out has is complete, and the bytes follow it.
  */
 void dcp_pickler_bytes_open(struct dcp_pickler *p, uint64_t n);
 void dcp_pickler_text_open(struct dcp_pickler *p, uint64_t n);
 void dcp_pickler_bytes_close(struct dcp_pickler *p);
 
-/* Hand what is complete to @w and drop it from the buffer, which holds nothing but this pickle: so a long
- * one never stands in memory as a whole. */
+/* Hand what is complete to @w and drop it from the buffer, which holds nothing but this pickle:
+ * so a long one never stands in memory as a whole. */
 void dcp_pickler_flush(struct dcp_pickler *p, struct dcp_writer *w);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One file, or a Hugging Face directory: model.safetensors, or files of at most max_shard bytes of
- * tensors and model.safetensors.index.json. Tensors are in natural order of their keys, as in hf/ of a mount;
- * within a file those with larger elements come first where they would not be aligned otherwise. Every file has
- * what the files of the source say in __metadata__.
+ * tensors and model.safetensors.index.json. Tensors are in natural order of their keys, as in
+ * hf/ of a mount; within a file those with larger elements come first where they would not be
+ * aligned otherwise. Every file has what the files of the source say in __metadata__.
  *
- * Of several ranks each has a file rank-00003-of-00008.safetensors, as dcpload --dump calls it, with the shapes of the
- * tensors that its arrays are cut from in __metadata__.
+ * Of several ranks each has a file rank-00003-of-00008.safetensors, as dcpload --dump calls it,
+ * with the shapes of the tensors that its arrays are cut from in __metadata__.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -21,7 +21,8 @@
 
 enum { ALIGN = 64 };
 
-/* Which tensors are in which file: those of file i are items first[i] to first[i + 1], by their numbers in the set. */
+/* Which tensors are in which file: those of file i are items first[i] to first[i + 1], by their
+ * numbers in the set. */
 struct files {
 	const struct dcp_write_set *set;
 	struct dcp_safetensors_item *item;

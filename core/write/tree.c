@@ -89,8 +89,8 @@ static int place(struct dcp_tree *t, const char *const *path, size_t n, uint32_t
 	return nodes(t)[at].item != SIZE_MAX || nodes(t)[at].n || n == 0 ? -EEXIST : 0;
 }
 
-/* Is @key the components of @path, joined with dots, and before them perhaps @prefix bytes and a dot: a file of
- * several that hold the same paths? */
+/* Is @key the components of @path, joined with dots, and before them perhaps @prefix bytes and
+ * a dot: a file of several that hold the same paths? */
 static bool is_path_of(const char *key, const char *const *path, size_t n, size_t *prefix)
 {
 	size_t len = n ? n - 1 : 0, at;

@@ -2,16 +2,17 @@
 /*
  * write: of which files does a checkpoint of one format consist, byte for byte?
  *
- * A format is one row of the table in formats.c. Its plan() is pure: given a set (what is to be written:
- * tensors, objects, files that go along) and options, it emits to a sink, in order, every file and what
- * stands in it: bytes that it makes itself, and parts of tensors, whose bytes it never sees. So all places are
- * known before any data is read, and several threads or processes that run the same plan can each write
- * their share. Nothing is opened, read or kept here: memory is for what the sink keeps.
+ * A format is one row of the table in formats.c. Its plan() is pure: given a set (what is to be
+ * written: tensors, objects, files that go along) and options, it emits to a sink, in order,
+ * every file and what stands in it: bytes that it makes itself, and parts of tensors, whose
+ * bytes it never sees. So all places are known before any data is read, and several threads or
+ * processes that run the same plan can each write their share. Nothing is opened, read or kept
+ * here: memory is for what the sink keeps.
  *
  *   set, options --plan()--> sink: file a, bytes, part, part, bytes, file b, ...
  *
  * What is known only after the data has passed, the CRC-32 of a part, has its place kept
- * (dcp_writer_crc32) and is filled in by whoever executes the plan. tools/save is that one.
+ * (dcp_writer_crc32) and is filled in by the executor of the plan, tools/save.
  *
  * A format that needs a file to be complete (".metadata", an index) emits it last, as last.
  */
@@ -64,17 +65,17 @@ struct dcp_write_set {
 	size_t nobjects;
 	const struct dcp_write_extra *extras;
 	size_t nextras;
-	/* What files of the source say beside @n of the tensors, as dcp_safetensors_begin_meta() takes it; valid until the next
-	 * call. NULL: nothing. */
+	/* What files of the source say beside @n of the tensors, as
+	 * dcp_safetensors_begin_meta() takes it; valid until the next call. NULL: nothing. */
 	int (*said)(void *ctx, const size_t *tensors, size_t n, const char **object);
 	uint32_t ranks; /* of the layout; 1: tensors are whole */
 	/* Parts are what each of several ranks holds, one of a rank at most, in their order. */
 	bool arrays;
-	/* Paths go through lists of plain values, too; else only through those that have tensors or dicts in them, as
-	 * torch opens them. */
+	/* Paths go through lists of plain values, too; else only through those that have
+	 * tensors or dicts in them, as torch opens them. */
 	bool lists;
-	/* How many of the bytes [off, off + n) of a part are 0x80 or more: as text each is two. 0 or what reading
-	 * gave. NULL: unknown, and no format can write data as text. */
+	/* How many of the bytes [off, off + n) of a part are 0x80 or more: as text each is two.
+	 * 0 or what reading gave. NULL: unknown, and no format can write data as text. */
 	int (*high)(void *ctx, size_t tensor, size_t part, uint64_t off, size_t n,
 		    uint64_t *count, struct dcp_err *err);
 	void *ctx;
@@ -86,8 +87,8 @@ uint64_t dcp_write_part_bytes(const struct dcp_write_tensor *t,
 /* Is it all of the tensor? */
 bool dcp_write_is_whole(const struct dcp_write_tensor *t, const struct dcp_write_part *part);
 
-/* The files that a format for whole tensors has: those of set->arrays, or 1. And the part that is in that of @rank;
- * SIZE_MAX: none. */
+/* The number of output files of a format for whole tensors (of set->arrays, else 1); and the
+ * part that the file of @rank stores, or SIZE_MAX for none. */
 uint32_t dcp_write_sets(const struct dcp_write_set *set);
 size_t dcp_write_part_of(const struct dcp_write_set *set, size_t tensor, uint32_t rank);
 
@@ -96,7 +97,8 @@ const char *dcp_write_key(const struct dcp_write_set *set, size_t item);
 
 /* ---- where it goes ---- */
 
-/* Data in one run: [off, off + n) of a part of a tensor; or, tensor >= set->ntensors, all of an extra. */
+/* Data in one run: [off, off + n) of a part of a tensor; or, tensor >= set->ntensors, all of an
+ * extra. */
 struct dcp_write_run {
 	size_t tensor, part;
 	uint64_t off, n;
@@ -107,14 +109,14 @@ struct dcp_write_run {
 
 /* Functions return 0 or a negative errno, which ends the plan. */
 struct dcp_write_sink {
-	/* What follows stands in file @name, from its beginning; it may lie in directories ("zero/a.b/fp32.pt").
-	 * @last: without it the others are not a checkpoint. */
+	/* What follows stands in file @name, from its beginning; it may lie in directories
+	 * ("zero/a.b/fp32.pt"). @last: without it the others are not a checkpoint. */
 	int (*file)(void *ctx, const char *name, bool last);
 	int (*bytes)(void *ctx, const void *p, size_t n);
 	/* They are data run number 0, 1, 2, ... of the plan. */
 	int (*data)(void *ctx, const struct dcp_write_run *run);
-	/* Four bytes, little-endian: the CRC-32 of the bytes that @crc covers (0: none) and, after them, of
-	 * data run @run, which was emitted before or will be. */
+	/* Four bytes, little-endian: the CRC-32 of the bytes that @crc covers (0: none) and,
+	 * after them, of data run @run, which was emitted before or will be. */
 	int (*crc32)(void *ctx, uint32_t crc, size_t run);
 	void *ctx;
 };
@@ -152,11 +154,12 @@ struct dcp_write_format {
 	const char *const
 		*extensions; /* of OUT when it is one file: ".safetensors"; NULL at the end */
 	unsigned takes;
-	/* Why this tensor or object cannot be in such a checkpoint, or NULL. Whoever plans leaves those
-	 * out before, and says so. NULL: all can. */
+	/* Why this tensor or object cannot be in such a checkpoint, or NULL. Whoever plans
+	 * leaves those out before, and says so. NULL: all can. */
 	const char *(*refuses)(const struct dcp_write_tensor *t);
 	const char *(*refuses_object)(const struct dcp_object *o);
-	/* What whoever reads it has to allow for that object, or NULL. NULL: nothing for any. */
+	/* What a reader of the object has to allow, or NULL: nothing. A NULL function: nothing
+	 * for any object. */
 	const char *(*asks)(const struct dcp_object *o);
 	/* -EINVAL (this set, these options), -E2BIG (beyond a limit of the format), -ENOMEM. */
 	int (*plan)(const struct dcp_write_set *set, const struct dcp_write_opts *opts,
@@ -198,8 +201,8 @@ void dcp_writer_crc32(struct dcp_writer *w, uint32_t crc, size_t run);
 /* All extras of the set, each a file. */
 void dcp_writer_extras(struct dcp_writer *w);
 
-/* A slice as text, in several runs. First ask how long each of them will be (uint64_t in @lengths; in all @total):
- * 0, -ENOTSUP (set->high is NULL), -ENOMEM, or what that gave. */
+/* A slice as text, in several runs. First ask how long each of them will be (uint64_t in
+ * @lengths; in all @total): 0, -ENOTSUP (set->high is NULL), -ENOMEM, or what that gave. */
 int dcp_writer_measure(const struct dcp_writer *w, size_t tensor, size_t part, uint64_t off,
 		       uint64_t n, struct dcp_buf *lengths, uint64_t *total,
 		       struct dcp_err *err);

@@ -5,11 +5,13 @@
  *	for each entry   local header, name, padding; its bytes; with torch's way a descriptor
  *	at the end       the central directory, zip64 records where they are needed
  *
- * Two ways of it: Python's zipfile has sizes and checksums in local headers and pads nothing; torch has them
- * after the bytes in a descriptor, pads local headers with an extra field "FB" so that data begins at a
- * multiple of 64 from the start of the archive, and always has the zip64 records at the end.
+ * Two ways of it: Python's zipfile has sizes and checksums in local headers and pads nothing;
+ * torch has them after the bytes in a descriptor, pads local headers with an extra field "FB"
+ * so that data begins at a multiple of 64 from the start of the archive, and always has the
+ * zip64 records at the end.
  *
- * Checksums of what is not seen here are the writer's (dcp_writer_crc32). Time stamps are zero: 1980.
+ * Checksums of what is not seen here are the writer's (dcp_writer_crc32). Time stamps are zero:
+ * 1980.
  */
 #pragma once
 #include <stddef.h>

@@ -85,9 +85,10 @@ int export_withheld(const struct dcp_version *v, const char *source, const char 
 		    uint32_t *out);
 int export_withheld_beside(const struct dcp_version *v, const char *source, const char *out,
 			   uint32_t *bits);
-/* Make an empty file without these bits, or empty the one that is there and take them from it. -errno. */
+/* Make an empty file without these bits, or empty the existing file and remove the bits from
+ * it. -errno. */
 int export_create(const char *path, uint32_t withheld);
-/* Is @path not there, empty, no file, or one that begins with @head? */
+/* Is @path absent, empty, no regular file, or a file that begins with @head? */
 bool export_may_replace(const char *path, const char *head);
 /* Does each word of --keys name a key, and is anything left of them? */
 enum cmd_exit export_check_keys(struct exporting *x);
@@ -107,7 +108,8 @@ int export_local(struct exporting *x, struct dcp_write_tensor *t, const struct d
  */
 int export_choose(struct exporting *x);
 bool export_is_asset(const struct exporting *x);
-/* In place of an asset's number: of file number @i of those that are made from the checkpoint. */
+/* In place of an asset's number: the file number @i among the files that are made from the
+ * checkpoint. */
 #define EXPORT_MADE(i) (UINT64_MAX - (i))
 
 /* The source of a save, for @x->opts->jobs threads. Finish it with export_close(). */
@@ -167,7 +169,7 @@ enum cmd_exit export_join(struct exporting *x, const struct opt *table, const vo
 enum cmd_exit export_exit_of_comm(int rc);
 /* Leave them, and free all. */
 void export_finish(struct exporting *x);
-/* Is it the one that makes files and speaks? */
+/* Is it the rank that makes files and prints? */
 bool export_leads(const struct exporting *x);
 /* The failure of any of them, on all: @rc and @x->err are this one's. */
 int export_agree(struct exporting *x, int rc);
@@ -176,11 +178,11 @@ int export_agree(struct exporting *x, int rc);
 enum cmd_exit export_agree_code(struct exporting *x, enum cmd_exit code);
 /* The same of what @fn returns, for as long as it takes. */
 enum cmd_exit export_step_code(struct exporting *x, enum cmd_exit (*fn)(struct exporting *x));
-/* A number of what is read, from the one that leads. */
+/* A number that the leading rank read, for all ranks. */
 int export_identity(struct exporting *x, uint64_t *out);
 /* Do all see the same? -ESTALE. */
 int export_same_plan(struct exporting *x);
-/* What was written by each, to the one that leads. */
+/* Send what each rank wrote to the leading rank. */
 int export_share_sums(struct exporting *x);
 
 /* What was left out, as lines and as the member left_out. */

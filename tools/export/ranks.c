@@ -174,7 +174,7 @@ int export_step(struct exporting *x, int (*fn)(struct exporting *x))
 	return tell(x, rc);
 }
 
-/* All fail with the code of the lowest rank that does; those that did not have nothing to say. */
+/* All fail with the code of the lowest rank that failed; the other ranks have no message. */
 static enum cmd_exit code_of(struct exporting *x, enum cmd_exit code, int rc)
 {
 	if (code != CMD_OK || rc == 0)

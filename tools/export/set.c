@@ -382,7 +382,7 @@ static int leave_metadata(struct exporting *x, const struct dcp_json *said)
 	return rc;
 }
 
-/* In @list is the name of each, and why its value is not the one that goes along. */
+/* @list holds the name of each, and why its value is not exported. */
 static int note_lost(struct exporting *x, const struct dcp_json *list)
 {
 	int rc = 0;

@@ -189,7 +189,7 @@ static int of_leaf(const struct dcp_leaf *leaf, struct dcp_buf *text, struct dcp
 				 out);
 }
 
-/* One that was opened where it was read. Tensors are compared by themselves. */
+/* An object that was opened where it was read. Tensors are compared by themselves. */
 static int compare_leaf(void *ctx, const struct dcp_leaf *leaf)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
@@ -221,7 +221,7 @@ static int compare_member(void *ctx, const struct dcp_leaf *leaf)
 	return rc == 0 ? 1 : rc;
 }
 
-/* One that was opened in the source, and is part of a longer one where it was read. */
+/* An object that was opened in the source, and is part of a longer object where it was read. */
 static int compare_within(struct verifying *w, const struct dcp_object *o)
 {
 	struct within in = { w, o };

@@ -102,7 +102,7 @@ struct dcpload_comm {
 DCPLOAD_API int dcpload_comm_open(const char *how, struct dcpload_comm **out,
 				  struct dcpload_error *err);
 
-/* Without a secret, take part nevertheless: whoever reaches the port can be a rank. */
+/* Take part without a secret: any process that reaches the port can pose as a rank. */
 #define DCPLOAD_COMM_INSECURE (1u << 0)
 
 /* All ranks must give the same values. */
@@ -182,7 +182,8 @@ struct dcpload_config {
 	 * keys. If @rules is NULL, @part implies "auto". */
 	const char *part;
 	/* Rank of the coordinator, which finds the version, builds its index if there is none, and sends the others the name.
-	 * All ranks must set the same one. Nothing else depends on it: all ranks agree on a failure of any rank. */
+	 * All ranks must set the same one. It has no other role: a failure of any rank fails
+	 * all. */
 	uint32_t coordinator;
 	uint32_t reserved2;
 };
@@ -201,8 +202,8 @@ DCPLOAD_API void dcpload_close(struct dcpload *ck);
 
 /* Name of the version: "step-500". */
 DCPLOAD_API const char *dcpload_version(const struct dcpload *ck);
-/* Why a newer version was not taken for the latest: it cannot be opened, or is a link out of the source; in words, on
- * the coordinator. NULL: there was none. */
+/* Why a newer version was skipped, as text for the user: it cannot be opened, or is a link out
+ * of the source. Only on the coordinator. NULL: no version was skipped. */
 DCPLOAD_API const char *dcpload_passed_over(const struct dcpload *ck);
 /* When the source is the directory of a rank, shard/LAYOUT/RANK: the layout, and the rank in *@rank.
  * Otherwise NULL. */

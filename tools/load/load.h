@@ -77,7 +77,8 @@ void load_forget(struct dcpload *ck);
 
 /* ---- open/open.c ---- */
 
-/* Collective. Open the version again, whose files have changed. After a failure the one that is open stays. */
+/* Collective. Open the version again, whose files have changed. After a failure the open
+ * version stays. */
 int load_reopen(struct dcpload *ck, struct dcpload_error *err);
 
 /* ---- open/keys.c ---- */
@@ -137,7 +138,7 @@ struct load_want {
 	bool swap;
 	uint8_t memory;        /* enum dcpload_memory of the destination */
 	_Atomic uint64_t left; /* stored bytes that are not in place yet */
-	uint64_t unqueued;     /* those that are not on their way to the device either */
+	uint64_t unqueued;     /* bytes that are not on their way to the device either */
 	_Atomic uint32_t complete;
 	void *user;
 	size_t first, n; /* its needs, valid until they are sorted */
@@ -294,8 +295,8 @@ int load_arrived(struct dcpload_plan *p, uint32_t want, uint64_t n);
 
 /* The needs that meet the current stretch; stretches come in order of file and offset. */
 struct load_active {
-	bool rounds;    /* without those that are packed: they come by load_place_need() */
-	uint32_t *need; /* those that meet the stretch, or met an earlier one */
+	bool rounds;    /* without the packed needs, which come by load_place_need() */
+	uint32_t *need; /* the needs that meet the stretch, or met an earlier stretch */
 	size_t n, cap, next;
 };
 

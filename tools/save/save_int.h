@@ -143,7 +143,7 @@ static inline size_t save_nruns(const struct save *s)
 	return DCP_NITEMS(s->runs, struct save_run);
 }
 
-/* The only process, or the one that makes and names files. */
+/* The only process, or the process that makes and names files. */
 static inline bool save_leads(const struct save *s)
 {
 	return s->opts.rank == 0;

@@ -120,7 +120,7 @@ static size_t prefix_of(const char *key, uint64_t depth)
 	return n;
 }
 
-/* The bytes that each file stores of a tensor; those that are nowhere are in none. */
+/* The bytes that each file stores of a tensor; bytes that no file stores are not counted. */
 static int add_files(struct counting *w, const struct walk_key *k, bool again)
 {
 	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);

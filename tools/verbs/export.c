@@ -65,7 +65,7 @@ static const struct opt_operand operands[] = { PICK_OPERANDS,
 					       { "OUT", false, OPT_DIR },
 					       { 0 } };
 
-/* All ranks end with the same code; the one that leads says why. */
+/* All ranks end with the same code; the leading rank says why. */
 static enum cmd_exit fail(const struct exporting *x, int rc)
 {
 	static const int usage[] = { -EEXIST, -ENOTEMPTY, -EISDIR, -ENOTDIR, -EINVAL };
@@ -256,7 +256,7 @@ static int save(struct exporting *x)
 	x->set.high = export_high;
 	x->set.said = export_said;
 	x->set.ctx = x->reader;
-	/* The one that leads goes first: it may clear what is there. */
+	/* The leading rank goes first, as it may clear the directory. */
 	rc = export_agree(x, rc);
 	if (rc == 0)
 		rc = export_step(x, leads ? begin : NULL);

@@ -412,7 +412,8 @@ static int show_progress(void *ctx, uint64_t done, uint64_t total)
 	return 0;
 }
 
-/* Collective: does any rank want a tensor, or one that cannot be had? 1, 0, or a negative errno. */
+/* Collective: does any rank want a tensor, even a tensor that cannot be read? 1, 0, or a
+ * negative errno. */
 static int wants_any(struct loading *l)
 {
 	const char *key;

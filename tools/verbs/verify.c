@@ -188,7 +188,7 @@ static enum cmd_exit check_place(const struct verifying *w)
 	return CMD_OK;
 }
 
-/* A key that only one of both has is wrong; but for those that --keys leaves out. */
+/* A key that only one side has is wrong, unless --keys leaves it out. */
 static enum cmd_exit take_record(struct verifying *w, struct dcp_buf *text)
 {
 	char *line = text->p, *next;

@@ -186,7 +186,7 @@ int dcp_tdcp_emit(struct dcp_tdcp *d, struct dcp_err *err)
 	return rc;
 }
 
-/* Files of the checkpoint itself; and those that every version is looked through for. */
+/* Files of the checkpoint itself, and files that are looked for in every version. */
 static bool is_shown(void *ctx, const char *name)
 {
 	const struct dcp_tdcp *d = ctx;

@@ -14,7 +14,7 @@
 #include "core/format/format.h"
 
 #define DCP_TDCP_MAX_OBJECT (256u << 20) /* a byte item; train states are kilobytes */
-#define DCP_TDCP_MAX_DECODED (64u << 20) /* of one that is compressed: it is kept in memory */
+#define DCP_TDCP_MAX_DECODED (64u << 20) /* of a compressed item, which is kept in memory */
 
 struct dcp_tdcp {
 	const struct dcp_load *in;

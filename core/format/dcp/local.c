@@ -6,7 +6,7 @@
  * chunk, the lowest rank's; the next rank's is read when that cannot be. Objects that differ between ranks: see object.c.
  *
  * Nothing says how many ranks there were. A rank whose data files are there without its
- * metadata died; one that left nothing at all shows as elements that are missing.
+ * metadata died; a rank that left nothing at all shows as missing elements.
  */
 #include <errno.h>
 #include <inttypes.h>

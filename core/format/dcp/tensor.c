@@ -96,8 +96,8 @@ static bool is_as_long_as_plain(const struct dcp_tdcp_emitter *w, const struct d
 /*
  * Metadata has the dtype and shape that a tensor shows, and not its class: one that keeps its
  * elements otherwise (torchao's quantized weights and optimizer states) looks as any other. So
- * one item of each kind is looked at; what cannot be opened is left to whoever reads it, and so
- * is what is compressed. Where MISSES items could not be, no more are tried.
+ * one item of each kind is looked at; files that cannot be opened are reported when they are
+ * read, and so are compressed items. Where MISSES items could not be, no more are tried.
  */
 static enum look look(struct dcp_tdcp_emitter *w, const struct dcp_tdcp_join *j,
 		      const uint64_t *len, const struct dcp_tmeta_record *r,

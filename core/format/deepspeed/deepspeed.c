@@ -85,7 +85,7 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 	enum dcp_match match = DCP_MATCH_NO;
 	size_t count;
 
-	/* One that is still being converted has all model files from the start. */
+	/* A checkpoint that is still being converted has all model files from the start. */
 	if (dcp_format_deepspeed_universal.probe(dir, why, n) != DCP_MATCH_NO)
 		return DCP_MATCH_NO;
 	if (dcp_ds_list_files(dir, &f, &count) == 0) {

@@ -236,7 +236,7 @@ struct dcp_ds_input {
 int dcp_ds_open(struct dcp_ds *ds, const char *name, struct dcp_ds_input *out,
 		struct dcp_err *why);
 void dcp_ds_close(struct dcp_ds_input *in);
-/* Where tensor @v lies; not there if it is not one that lies in one run. 0 or -ENOMEM. */
+/* Where tensor @v lies; absent unless the tensor lies in one run. 0 or -ENOMEM. */
 int dcp_ds_take_place(const struct dcp_ds_input *in, struct dcp_pv v, struct dcp_ds_place *out);
 void dcp_ds_place_tensor(const struct dcp_ds_input *in, const struct dcp_torch_tensor *tt,
 			 struct dcp_ds_place *out);

@@ -80,7 +80,7 @@ int dcp_ds_all_same(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s);
 
 /* ---- module.c, module_joined.c, module_experts.c, module_sink.c ---- */
 
-/* The 16-bit weights, and as fp32 those that the optimizer does not have. */
+/* The 16-bit weights; and as fp32 the weights that the optimizer does not have. */
 int dcp_ds_emit_modules(struct dcp_ds *ds);
 /* Those of one model, layer or expert from the files of its tensor-parallel ranks. */
 int dcp_ds_emit_unit(struct dcp_ds *ds, const struct dcp_ds_name *file, size_t n);

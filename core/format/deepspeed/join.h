@@ -83,7 +83,7 @@ struct dcp_ds_rule {
  * instead. */
 int dcp_ds_take_rules(struct dcp_ds *ds, struct dcp_pv from);
 void dcp_ds_rules_finish(struct dcp_ds *ds);
-/* Are @args those that a model file of GPT-NeoX keeps? @width: of its model. */
+/* Are @args the arguments that a model file of GPT-NeoX keeps? @width: of its model. */
 bool dcp_ds_is_neox(struct dcp_pv args, uint64_t *width);
 /* A rule that is known without being recorded: an enum dcp_ds_cut, or one of those above; @height as in
  * struct dcp_ds_rule; @why: it is refused, or not known. */

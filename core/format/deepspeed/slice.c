@@ -73,7 +73,7 @@ static void look_at_all(struct lengths *l, const struct dcp_ds *ds,
 		const struct dcp_ds_part *p =
 			lanes == 1 ? part : dcp_ds_part_of(ds, first + lane);
 
-		/* of one that has other groups nothing is known */
+		/* nothing is known of an optimizer with other groups */
 		for (size_t i = 0; p && p->nflat == part->nflat && i < p->nranks; i++)
 			look_at(l, &p->rank[i],
 				(uint64_t)p->rank[i].name->dp * lanes + (lanes > 1 ? lane : 0));

@@ -95,7 +95,7 @@ static size_t drop_replicas(struct dcp_join *j, const struct dcp_tensor *t)
 	return kept;
 }
 
-/* The pieces of @t become those that the order names, in that order. */
+/* Replace the pieces of @t by the pieces that the order names, in that order. */
 static int take(struct dcp_join *j, struct dcp_tensor *t, size_t n)
 {
 	size_t start = j->added.n;

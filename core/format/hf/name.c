@@ -376,7 +376,7 @@ static void count_part(struct parts *all, size_t *n, const struct dcp_hf_name *n
 	p->have++;
 }
 
-/* The name of the first part that is missing, spelled like one that is there. */
+/* The name of the first missing part, spelled like a part that exists. */
 static void say_missing(const struct parts *p, char *why, size_t size)
 {
 	const char *file = p->file, *at;

@@ -12,5 +12,5 @@ int dcp_hf_read(struct dcp_hf *h, uint32_t i, struct dcp_err *err);
 /* Take the entries of set @i in, whose files were read. */
 int dcp_hf_add_set(struct dcp_hf *h, uint32_t i);
 
-/* Emit every key that was found, and those that only the index names. */
+/* Emit every key that was found, and the keys that only the index names. */
 int dcp_hf_emit(struct dcp_hf *h);

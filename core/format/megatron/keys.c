@@ -213,7 +213,7 @@ static void number_layers(const struct dcp_mlegacy *m, struct numbering *all)
 	for (size_t i = 0; i < all->nstages; i++) {
 		size_t first = first_stack(all, i);
 
-		/* One that cannot be read goes on where the stage before it was. */
+		/* A stage that cannot be read continues where the stage before it ended. */
 		if (first < NSTACKS)
 			stack = first;
 		else if (stack < NSTACKS && !all->read[i % m->pp])

@@ -150,7 +150,7 @@ void dcp_mjoin_see_gate(struct dcp_mjoin *j);
  * cut its outputs, which the arguments say. */
 void dcp_mjoin_see_latent(struct dcp_mjoin *j);
 
-/* Are the sizes those that the arguments of the run give? */
+/* Do the sizes agree with the arguments of the run? */
 void dcp_mjoin_check_args(struct dcp_mjoin *j);
 
 /* ---- cut.c ---- */

@@ -113,7 +113,7 @@ struct part {
 struct loading {
 	const struct dcp_load *in;
 	struct part *parts; /* by rank */
-	struct part *input; /* those that could be opened, as the archive numbers them */
+	struct part *input; /* the inputs that could be opened, as the archive numbers them */
 	size_t n, ninputs;
 	struct dcp_archive *archive;
 	struct dcp_dir dir; /* of the archive */

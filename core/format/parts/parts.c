@@ -130,7 +130,7 @@ static bool is_groups(const struct dcp_dir *dir, const struct dcp_format *format
 	return *first != '\0';
 }
 
-/* Add each group of @dir, once. One that is alone in a directory is called like that. */
+/* Add each group of @dir, once. A group that is alone in a directory has the directory's name. */
 static int add_groups(struct finding *f, const struct dcp_dir *dir, const char *name,
 		      const char *below, enum dcp_part_role role,
 		      const struct dcp_format *format, bool several)

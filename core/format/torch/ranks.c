@@ -283,7 +283,7 @@ static int on_meta(void *ctx, const struct dcp_tensor *emitted)
 	if (rc != 1)
 		return rc;
 	t = *emitted;
-	t.alias_of = NULL; /* it may be of one that is joined */
+	t.alias_of = NULL; /* the tensor that it names may be joined, too */
 	return r->in->sink->tensor(r->in->sink->ctx, &t);
 }
 

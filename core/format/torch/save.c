@@ -34,7 +34,8 @@ static bool has_extension(const char *name)
 	return false;
 }
 
-/* A file that is the source was judged by its content, and one that is a part alone by its whole name. */
+/* A file that is the source was judged by its content; a file that is a part alone, by its
+ * whole name. */
 static bool is_ours(const struct dcp_load *in, const char *name)
 {
 	return in->dir->is_file || (in->depth > 0 && in->dir->n == 1) || has_extension(name);
@@ -65,7 +66,7 @@ static bool begins(const uint8_t *head, size_t n)
 	       (memcmp(head, "PK\3\4", 4) == 0 || memcmp(head, "\x80\2\x8a\nl\xfc", 6) == 0);
 }
 
-/* @containers: gets the classes of those that are opened. */
+/* @containers receives the classes of the containers that are opened. */
 static int emit_file(const struct dcp_load *in, const char *name, struct dcp_buf *containers,
 		     struct dcp_err *err)
 {

@@ -260,7 +260,7 @@ int dcp_strided_emit(const struct dcp_tiling *tl, const struct dcp_cut *cut, dcp
 
 struct runs {
 	uint64_t inside,
-		n; /* bytes of the first element before them; those that are asked for */
+		n; /* bytes of the first element before the request; bytes that are requested */
 	uint64_t found;
 	dcp_run_fn fn;
 	void *ctx;
@@ -395,7 +395,7 @@ int dcp_strided_clip(const struct dcp_strided *s, uint64_t lo, uint64_t hi, uint
 		return clip_run(s, lo, hi, unit, fn, ctx);
 	step = s->file_stride[k];
 	inner = extent - (s->count[k] - 1) * step;
-	/* Indices that touch the part, and of them those that lie in it. */
+	/* Indices that touch the part, and among them the indices that lie in it. */
 	first = s->off + inner > lo ? 0 : (lo - s->off - inner) / step + 1;
 	end = DCP_MIN((hi - s->off - 1) / step + 1, s->count[k]);
 	while (first < end && rc == 0) {

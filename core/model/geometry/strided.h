@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * strided: a whole cut, or a part of it, as strided descriptors, for whoever moves bytes in
+ * strided: a whole cut, or a part of it, as strided descriptors, for callers that move bytes in
  * any order: reads of a view, the loader, clients that read backing files without the mount.
  *
  * A descriptor is @run bytes, repeated over up to DCP_STRIDED_DIMS counted dimensions with
@@ -9,8 +9,8 @@
  * together they are all of it, zeros of the padding aside. Within a descriptor, the loop over
  * its dimensions may visit either side in any order.
  *
- * What merges into one larger descriptor with one of the last few is merged, across pieces of
- * one file too. Descriptors come in destination order of their first byte, except that those
+ * A descriptor that continues one of the last few is merged with it, across pieces of a file
+ * too. Descriptors come in destination order of their first byte, except that those
  * of a box stored as runs follow each other, as do those of a box that needs more counted
  * dimensions than fit: such a box becomes several descriptors.
  */
@@ -48,15 +48,17 @@ int dcp_strided_emit(const struct dcp_tiling *tl, const struct dcp_cut *cut, dcp
 int dcp_strided_part(const struct dcp_tiling *tl, const struct dcp_cut *cut, uint64_t first,
 		     uint64_t n, dcp_strided_fn fn, void *ctx);
 
-/* Bytes of the array that lie together in a file too; @dst counts from the first that is asked for. */
+/* Bytes of the array that lie together in a file too; @dst counts from the first that is asked
+ * for. */
 struct dcp_run {
 	const struct dcp_piece *piece;
 	uint64_t off, dst, n;
 };
 
 /*
- * Pass bytes [@off, @off + @n) of the array, which may begin and end inside an element, to @fn, run by run in any
- * order. 1; 0: some of them are padding, or @fn returned -ECANCELED; or what else that is negative @fn returned.
+ * Pass bytes [@off, @off + @n) of the array, which may begin and end inside an element, to @fn,
+ * run by run in any order. 1; 0: some of them are padding, or @fn returned -ECANCELED; or what
+ * else that is negative @fn returned.
  */
 typedef int (*dcp_run_fn)(void *ctx, const struct dcp_run *run);
 int dcp_strided_runs(const struct dcp_tiling *tl, const struct dcp_cut *cut, uint64_t off,
@@ -70,8 +72,9 @@ uint64_t dcp_strided_extent(const struct dcp_strided *s);
 
 /*
  * The part of @s that lies in bytes [@lo, @hi) of the file, as descriptors of its own. Runs are
- * taken in units of @unit bytes, of which they are multiples: a unit belongs to the part in which its
- * first byte lies. Over consecutive parts of a whole file every unit comes once. @fn as above.
+ * taken in units of @unit bytes, of which they are multiples: a unit belongs to the part in
+ * which its first byte lies. Over consecutive parts of a whole file every unit comes once. @fn
+ * as above.
  */
 int dcp_strided_clip(const struct dcp_strided *s, uint64_t lo, uint64_t hi, uint64_t unit,
 		     dcp_strided_fn fn, void *ctx);

@@ -36,8 +36,9 @@
  * were added or ranks are queried. So ranks that see the same checkpoint compute equal plans and
  * need only compare dcp_job_digest(). Tensors that share a rule, a shape and the way they were
  * cut form a kind, which is computed once, whatever their number; what ranks hold of one has
- * closed forms (core/model/layout/spread/spread.h), so even a tensor that is a kind by itself costs only
- * some microseconds. Pure: no I/O. One thread at a time until it is finished; then any number.
+ * closed forms (core/model/layout/spread/spread.h), so even a tensor that is a kind by itself
+ * costs only some microseconds. Pure: no I/O. One thread at a time until it is finished; then
+ * any number.
  */
 #pragma once
 #include <stddef.h>

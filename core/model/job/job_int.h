@@ -158,7 +158,7 @@ enum job_rank {
 
 enum { JOB_TEAMS = 64 };
 
-/* Teams made so far, for whoever goes through the kinds. */
+/* All teams that were made so far, for iterating over the kinds. */
 struct job_teams {
 	const struct dcp_job *job;
 	const struct dcp_layout *layout;

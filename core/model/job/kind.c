@@ -131,7 +131,7 @@ static bool same_manner(const struct dcp_piece *a, const struct dcp_piece *b, ui
 
 /*
  * Leave out pieces without elements and all but one of each set of copies: the first that can
- * be cut, if there is one. Those that are stored in another manner than this are not read.
+ * be cut, if there is one. Items that are stored in another manner are not read.
  */
 static void distinct_pieces(struct job_kind *k, struct dcp_piece *pieces, size_t emitted,
 			    uint32_t *order)

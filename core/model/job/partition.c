@@ -31,7 +31,7 @@ static int add_extent(struct dcp_job *job, struct job_vec *v, uint32_t file, uin
 	return 0;
 }
 
-/* What cannot be cut: items that touch stay apart, those that overlap are one. */
+/* The pieces that cannot be cut: items that touch stay apart, items that overlap become one. */
 static int add_atom(struct dcp_job *job, const struct job_item *item)
 {
 	struct job_vec *v = &job->atom;

@@ -19,8 +19,8 @@ struct moving {
 	const struct job_team *has, *needs;
 	struct dcp_arena arena; /* of one cut */
 	bool groups;
-	uint32_t *part, nparts; /* of those that are there: their first ranks */
-	uint32_t from;          /* the one that is being moved */
+	uint32_t *part, nparts; /* the first rank of each part that exists */
+	uint32_t from;          /* the part that is being moved */
 	uint64_t *found;  /* elements that some rank holds, by the first rank that needs them */
 	uint64_t missing; /* elements of parts that no rank holds */
 	job_move_fn fn;
@@ -46,7 +46,7 @@ static uint32_t holder(const struct moving *m, uint32_t rank)
 	return a + (near ? v[first + rank % near] : v[rank % n]);
 }
 
-/* @n elements of the part that is moved go to whoever needs the part of rank @first. */
+/* @n elements of the part that is moved go to the ranks that need the part of rank @first. */
 static void move_part(struct moving *m, uint32_t first, uint64_t n)
 {
 	uint64_t bytes = n * m->k->ntensors * m->k->t.itemsize;

@@ -389,5 +389,5 @@ bool dcp_layout_has_object(const struct dcp_layout *l, uint32_t rank, const char
 		return true;
 	job.rule = &l->rule[rule.number];
 	dcp_layout_coords(l, rank, job.at);
-	return has_key(&job) != 0; /* one that cannot be placed is not lost */
+	return has_key(&job) != 0; /* a key that cannot be placed is not lost */
 }

@@ -35,7 +35,7 @@ struct deal_mark {
 	uint64_t x, full, rest, part, at;
 };
 
-/* The length @n. It must be one that dcp_deal_fits(). */
+/* The length of part @n; dcp_deal_fits() must be true. */
 void dcp_deal(struct deal *out, const struct place *p, uint32_t parts, uint64_t n);
 
 /* Can it be distributed? Not where `even` is asked and it is uneven, or sizes do not add up. */

@@ -132,7 +132,7 @@ struct bits {
 	size_t bytes; /* of a number */
 };
 
-/* One that is not finite has no distance. Two that are NaN are not far apart, whatever their bits. */
+/* A value that is not finite has no distance. Two NaNs are not far apart, whatever their bits. */
 static uint64_t sum_finite(const double *a, const double *b, size_t n,
 			   const struct dcp_tolerance *t, const struct bits *bits,
 			   struct sums *out, struct dcp_difference *d)
@@ -182,8 +182,8 @@ static void add_numbers(struct dcp_difference *d, const struct dcp_tolerance *t,
 /* ---- bits ---- */
 
 /*
- * The numbers of changed elements in a block. Most words are equal, and which ones cannot be predicted: so the first loop, and
- * the second one in words that differ, have no branches.
+ * The numbers of changed elements in a block. Most words are equal, and which ones cannot be
+ * predicted: so the first loop, and the second one in words that differ, have no branches.
  */
 #define DEFINE_LIST(bits)                                                                      \
 	static size_t list_##bits(const char *a, const char *b, size_t n, uint16_t *out)       \
@@ -303,8 +303,9 @@ DCP_SIMD_BODY void count_ulp(uint64_t *ulps, uint64_t a, uint64_t b)
 }
 
 /*
- * For 16-bit types: the exponent of the distance as a float, which holds it exactly, in a loop without branches, as equal and
- * changed numbers alternate at random. Then the bytes are counted.
+ * For 16-bit types: the exponent of the distance as a float, which holds it exactly, in a loop
+ * without branches, as equal and changed numbers alternate at random. Then the bytes are
+ * counted.
  */
 DCP_SIMD_BODY void bins_body(uint8_t *out, const uint16_t *a, const uint16_t *b, size_t n,
 			     bool by_sign, uint16_t turn)
@@ -377,7 +378,8 @@ static void count_ulps_f4(struct dcp_difference *d, const uint8_t *a, const uint
 				  place_of(BY_SIGN, b[i] >> shift & 15, 4));
 }
 
-/* Elements that differ, of several blocks one after the other: what is found of them does not depend on their places. */
+/* Elements that differ, of several blocks one after the other: what is found of them does not
+ * depend on their places. */
 struct apart {
 	size_t n;
 	_Alignas(16) char a[2 * BLOCK * MAX_PACKED], b[2 * BLOCK * MAX_PACKED];

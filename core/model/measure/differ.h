@@ -2,9 +2,10 @@
 /*
  * differ: how two arrays of one shape differ.
  *
- * Elements are equal where their bits are, so a NaN equals itself. Of one dtype they are compared by bits; of two, as numbers,
- * and two NaNs are then equal. Distances are of pairs of finite numbers. Both parts of a complex number are numbers, and both
- * values of a byte of F4; an unknown type is compared by bits alone.
+ * Elements are equal where their bits are, so a NaN equals itself. Of one dtype they are
+ * compared by bits; of two, as numbers, and two NaNs are then equal. Distances are of pairs of
+ * finite numbers. Both parts of a complex number are numbers, and both values of a byte of F4;
+ * an unknown type is compared by bits alone.
  *
  * Parts may be compared by several threads, and are then joined in order. Nothing here allocates.
  */
@@ -15,7 +16,8 @@
 
 #include "core/model/dtype.h"
 
-/* ulps[0]: the same; ulps[k]: 2^(k-1) or more, and less than 2^k, values of the type lie between them. */
+/* ulps[0]: the same; ulps[k]: 2^(k-1) or more, and less than 2^k, values of the type lie
+ * between them. */
 #define DCP_DIFFER_ULPS 65
 
 struct dcp_difference {
@@ -41,8 +43,9 @@ void dcp_difference_init(struct dcp_difference *d);
 bool dcp_can_differ(enum dcp_dtype a, enum dcp_dtype b);
 
 /*
- * Add @n elements of type @ta at @a and of @tb at @b, aligned to them and of @itemsize bytes where the types are the same;
- * @first is the number of the first. Where the types differ, dcp_can_differ().
+ * Add @n elements of type @ta at @a and of @tb at @b, aligned to them and of @itemsize bytes
+ * where the types are the same; @first is the number of the first. Where the types differ,
+ * dcp_can_differ().
  */
 void dcp_difference_add(struct dcp_difference *d, const struct dcp_tolerance *tolerance,
 			enum dcp_dtype ta, const void *a, enum dcp_dtype tb, const void *b,

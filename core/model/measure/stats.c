@@ -12,7 +12,8 @@
 
 enum { BLOCK = 1024, TABLES = 4 };
 
-/* How the bits of a floating-point type with a sign bit on top are read: its magnitudes in order. */
+/* How the bits of a floating-point type with a sign bit on top are read: its magnitudes in
+ * order. */
 struct kind {
 	uint8_t bytes;
 	bool is_float, is_signed;
@@ -77,7 +78,8 @@ void dcp_stats_init(struct dcp_stats *s)
 
 /* ---- joining ---- */
 
-/* @n finite numbers more, from @min to @max, with this mean and sum of squared distances from it. */
+/* @n finite numbers more, from @min to @max, with this mean and sum of squared distances from
+ * it. */
 static void take(struct dcp_stats *s, uint64_t n, double min, double max, double mean,
 		 double m2)
 {
@@ -367,7 +369,8 @@ DCP_SIMD_BODY void widen_bf16_body(float *out, const uint16_t *p, size_t n)
 DCP_SIMD_BOTH(widen_bf16, widen_bf16_body, (float *out, const uint16_t *p, size_t n),
 	      (out, p, n))
 
-/* The exponent is biased by 112 less; multiplying by that power of two is exact for subnormal numbers, too. */
+/* The exponent is biased by 112 less; multiplying by that power of two is exact for subnormal
+ * numbers, too. */
 DCP_SIMD_BODY void widen_f16_body(float *out, const uint16_t *p, size_t n)
 {
 	bits_of_float *bits = (bits_of_float *)out;
@@ -499,7 +502,8 @@ static double of_key(enum dcp_dtype t, const struct kind *k, int64_t key)
 				0);
 }
 
-/* Are numbers put into bins by the sign and exponent in their bits? Doubles have too many of these to be counted. */
+/* Are numbers put into bins by the sign and exponent in their bits? Doubles have too many of
+ * these to be counted. */
 static bool has_exponents(const struct kind *k)
 {
 	return k->is_float && k->bytes <= 4;

@@ -2,12 +2,14 @@
 /*
  * stats: what the numbers of a tensor are like, in one pass over its elements.
  *
- * Minimum, maximum, mean and deviation are of the finite numbers; the others are counted. Both parts of a complex number
- * count as numbers, and both values of a byte of F4. Sums are made in double precision, block by block, and blocks are
- * joined so that neither a mean far from zero nor many numbers cost precision. An unknown type (OTHER, F6) is taken as
- * bytes, and is_opaque says so.
+ * Minimum, maximum, mean and deviation are of the finite numbers; the others are counted. Both
+ * parts of a complex number count as numbers, and both values of a byte of F4. Sums are made in
+ * double precision, block by block, and blocks are joined so that neither a mean far from zero
+ * nor many numbers cost precision. An unknown type (OTHER, F6) is taken as bytes, and is_opaque
+ * says so.
  *
- * Parts of a tensor may be measured by several threads, and are then joined in order. Nothing here allocates.
+ * Parts of a tensor may be measured by several threads, and are then joined in order. Nothing
+ * here allocates.
  */
 #pragma once
 #include <stdbool.h>
@@ -17,7 +19,8 @@
 #include "core/model/dtype.h"
 
 #define DCP_NO_INDEX UINT64_MAX
-/* Magnitudes of the histogram: powers of two from 2^-160 to 2^159; what lies beyond is in the first and the last. */
+/* Magnitudes of the histogram: powers of two from 2^-160 to 2^159; what lies beyond is in the
+ * first and the last. */
 #define DCP_STATS_BINS 320
 #define DCP_STATS_BIN_LEAST (-160)
 
@@ -39,8 +42,8 @@ struct dcp_stats {
 void dcp_stats_init(struct dcp_stats *s);
 
 /*
- * Add @n elements of @t at @p, which is aligned to them; @first is the number of the first among the numbers of the
- * tensor. @bins NULL: no histogram.
+ * Add @n elements of @t at @p, which is aligned to them; @first is the number of the first
+ * among the numbers of the tensor. @bins NULL: no histogram.
  */
 void dcp_stats_add(struct dcp_stats *s, struct dcp_stats_bins *bins, enum dcp_dtype t,
 		   uint64_t first, const void *p, size_t n);
@@ -48,7 +51,8 @@ void dcp_stats_add(struct dcp_stats *s, struct dcp_stats_bins *bins, enum dcp_dt
 /* Add what was found in numbers that come later. */
 void dcp_stats_join(struct dcp_stats *s, const struct dcp_stats *later);
 
-/* The sum of the squares of the first @n numbers at @p. False: some are not finite, or it is a type of one byte. */
+/* The sum of the squares of the first @n numbers at @p. False: some are not finite, or it is a
+ * type of one byte. */
 bool dcp_stats_squares(enum dcp_dtype t, const void *p, size_t n, double *out);
 
 /* How many numbers an element has: 2 in complex ones and F4. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sums: macros that define functions which sum numbers and their squares in double precision, each for the least processor
- * and for one with AVX2 (core/base/simd.h). Both add in the same order.
+ * sums: macros that define functions which sum numbers and their squares in double precision,
+ * each for the least processor and for one with AVX2 (core/base/simd.h). Both add in the same
+ * order.
  */
 #pragma once
 #include <stddef.h>
@@ -19,8 +20,9 @@
 	} while (0)
 
 /*
- * Define @name(): sums of the distances from @mean of @n numbers of @type, and of their squares. @lanes(x) adds 16 of them at
- * x + i, @one is number i as a double; @convert makes doubles of floats.
+ * Define @name(): sums of the distances from @mean of @n numbers of @type, and of their
+ * squares. @lanes(x) adds 16 of them at x + i, @one is number i as a double; @convert makes
+ * doubles of floats.
  */
 #define DCP_DEFINE_SUM_IN(way, convert, name, type, lanes, one)                                \
 	static way void name(const type *x, size_t n, double mean, double *sum,                \

@@ -101,8 +101,8 @@ void dcp_input_close(struct dcp_input *in);
  * decodes to. An archive is filled, then opened; its directories borrow it.
  */
 int dcp_archive_create(struct dcp_archive **out);
-/* The members of the tar archive @in, which is taken, also on failure. Where two archives have
- * a member of the same name, that of the one added first counts. As dcp_tar_list(). */
+/* The members of the tar archive @in, which is taken, also on failure. If two archives
+ * have the same member, the archive that was added first wins. As dcp_tar_list(). */
 int dcp_archive_add_tar(struct dcp_archive *a, struct dcp_input *in, struct dcp_err *err);
 /* All of @in, which is taken, also on failure, as one file. -ENOMEM. */
 int dcp_archive_add_file(struct dcp_archive *a, struct dcp_input *in, const char *name,

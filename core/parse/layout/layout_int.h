@@ -31,7 +31,7 @@ int dcp_layout_bad(const struct layout_parse *ps, int code, const char *fmt, ...
 void dcp_layout_nearest(char *out, size_t size, const char *word, const char *const *known);
 /* The next word at *@s: up to a blank outside of brackets. 0: none is left on the line. */
 size_t dcp_layout_next_word(const char **s, const char *end);
-/* Is it a word of the grammar, or so near to one that it was probably meant? */
+/* Is it a word of the grammar, or so near to a word that the word was probably meant? */
 bool dcp_layout_is_word(const char *text, size_t n);
 int dcp_layout_mesh_words(struct layout_parse *ps, const char *text, size_t n);
 /* Parse lines into @ps->l, which has no rules yet. */

@@ -227,7 +227,8 @@ static int step_line(struct walk *w, uint8_t op)
 	return op == PICKLE_UNICODE ? push_text(w, p, n) : push(w, OTHER);
 }
 
-/* How many values an opcode without an argument takes, or all down to a mark; and does one come back? */
+/* How many values an opcode without an argument takes, or all down to a mark; and does one come
+ * back? */
 static int step_stack(struct walk *w, uint8_t op)
 {
 	enum { TO_MARK = -1 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pickle_int: what the files of the pickle machine share; only they include it. The machine itself: see vm.h.
+ * pickle_int: what the files of the pickle machine share; only they include it. The machine
+ * itself: see vm.h.
  *
  * The functions in these headers that are called for nearly every opcode are inline: 59 million
  * opcodes in half a second leave no room for a call each.

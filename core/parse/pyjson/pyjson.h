@@ -63,8 +63,8 @@ const struct dcp_pystream *dcp_pyjson_torch(const struct dcp_torch *t,
  * is. */
 const char *dcp_pyjson_type(struct dcp_pv v);
 
-/* Numbers of numpy: the constant "f4", if @code is one; the constant "numpy.float32", if @type is the class of one, and its
- * code, unless @code is NULL. Else NULL. */
+/* Numbers of numpy: the constant "f4", if @code is one; the constant "numpy.float32", if @type
+ * is the class of one, and its code, unless @code is NULL. Else NULL. */
 const char *dcp_pyjson_number(const char *code, size_t n);
 const char *dcp_pyjson_scalar(const char *type, size_t n, const char **code);
 
@@ -111,9 +111,10 @@ struct dcp_walk {
 	 * leaf is handled; 0: go on as usual; negative: stop. */
 	dcp_leaf_fn take;
 	/*
-	 * May be NULL. Gets a line for each opened container of which paths do not show the class: its class and the
-	 * components of its path, with tabs between; none of those with a tab or newline in them. After 64 KiB there
-	 * are no more, and they are too long for a fact. Lines of its keys stand before it.
+	 * May be NULL. Gets a line for each opened container of which paths do not show the
+	 * class: its class and the components of its path, with tabs between; none of those
+	 * with a tab or newline in them. After 64 KiB there are no more, and they are too long
+	 * for a fact. Lines of its keys stand before it.
 	 *
 	 *	list	optim	param_groups
 	 *	tuple	pair
@@ -137,8 +138,9 @@ int dcp_pyjson_walk_with(const struct dcp_torch *t, struct dcp_pv root,
 int dcp_pyjson_write(struct dcp_buf *out, const struct dcp_torch *t, struct dcp_pv v,
 		     const char *const *path, size_t npath);
 
-/* Give @o what is known of the value @v at @path: type, json, classes, or an error. They lie in @out, which is emptied
- * first. @left: bytes that it may have; what it has is taken off. 0, -ENOMEM. */
+/* Give @o what is known of the value @v at @path: type, json, classes, or an error. They lie in
+ * @out, which is emptied first. @left: bytes that it may have; what it has is taken off. 0,
+ * -ENOMEM. */
 int dcp_pyjson_object(struct dcp_buf *out, const struct dcp_pystream *s, struct dcp_pv v,
 		      const char *const *path, size_t npath, uint64_t *left,
 		      struct dcp_object *o);

@@ -77,7 +77,8 @@ static const char *type_by_function(struct dcp_pv f)
 	return NULL;
 }
 
-/* A tensor's own class is an argument of the call that rebuilds it, or follows from the call's name.
+/* A tensor's own class is an argument of the call that rebuilds it, or follows from the call's
+ * name.
  */
 static const char *type_of_tensor(struct dcp_pv v)
 {

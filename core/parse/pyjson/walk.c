@@ -273,7 +273,7 @@ static bool is_sequence(const struct walk *w, struct dcp_pv v)
 	return v.type == DCP_PV_LIST || (v.type == DCP_PV_TUPLE && w->how & DCP_WALK_TUPLES);
 }
 
-/* Any tensor at all, also one that consists of several. */
+/* Any tensor at all, also a tensor that consists of several. */
 static bool counts_as_tensor(const struct walk *w, struct dcp_pv v)
 {
 	struct dcp_torch_parts parts;

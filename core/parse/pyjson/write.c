@@ -30,8 +30,8 @@ static int check(const struct writer *x)
 	return dcp_jsonw_error(&x->w);
 }
 
-/* The class of a value that is about to be written, if the JSON would be the same for another; of the outermost it is
- * known. */
+/* The class of a value that is about to be written, if the JSON would be the same for another;
+ * of the outermost it is known. */
 static void note_class(struct writer *x, struct dcp_pv v, const struct dcp_pyjson_look *l)
 {
 	static const char *const plain[] = {
@@ -496,9 +496,10 @@ static int write_value(struct writer *x, struct dcp_pv v)
 }
 
 /*
- * dcp_pyjson_write() for a stream. Where JSON is the same for several classes (tuple, torch.Size and list; frozenset
- * and set; bytearray and bytes; OrderedDict and dict; times, time spans and numpy scalars, which are text and
- * numbers) @classes, unless NULL, gets what dcp_object.classes says of those inside.
+ * dcp_pyjson_write() for a stream. Where JSON is the same for several classes (tuple,
+ * torch.Size and list; frozenset and set; bytearray and bytes; OrderedDict and dict; times,
+ * time spans and numpy scalars, which are text and numbers) @classes, unless NULL, gets what
+ * dcp_object.classes says of those inside.
  */
 static int write_in(struct dcp_buf *out, struct dcp_buf *classes, const struct dcp_pystream *s,
 		    struct dcp_pv v, const char *const *path, size_t npath)

@@ -81,8 +81,9 @@ void dcp_safetensors_put(struct dcp_jsonw *w, const char *name, enum dcp_dtype d
 			 uint32_t ndim, const uint64_t *shape, uint64_t begin, uint64_t end);
 
 /*
- * Begin the value of __metadata__: what @own has, the fact "metadata" of an index (NULL: nothing), under the format @format
- * (NULL: that of @own, else "pt"). The caller may add members, and ends it.
+ * Begin the value of __metadata__: what @own has, the fact "metadata" of an index (NULL:
+ * nothing), under the format @format (NULL: that of @own, else "pt"). The caller may add
+ * members, and ends it.
  */
 void dcp_safetensors_begin_meta(struct dcp_jsonw *w, const char *format, const char *own);
 
@@ -104,9 +105,10 @@ struct dcp_safetensors_item {
 };
 
 /*
- * Put them into files of at most @size bytes of tensors, unless one alone is longer (0: one file), in natural order of
- * their keys; within a file those with larger elements come first where they would not be aligned otherwise. Returns
- * how many files there are, at least one; the i-th has items first[i] to first[i + 1]. @first has room for @n + 2.
+ * Put them into files of at most @size bytes of tensors, unless one alone is longer (0: one
+ * file), in natural order of their keys; within a file those with larger elements come first
+ * where they would not be aligned otherwise. Returns how many files there are, at least one;
+ * the i-th has items first[i] to first[i + 1]. @first has room for @n + 2.
  */
 size_t dcp_safetensors_arrange(struct dcp_safetensors_item *item, size_t n, uint64_t size,
 			       size_t *first);

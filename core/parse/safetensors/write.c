@@ -56,7 +56,8 @@ void dcp_safetensors_put(struct dcp_jsonw *w, const char *name, enum dcp_dtype d
 	dcp_jsonw_end(w);
 }
 
-/* Length of the first member of an object of texts when it is called format, without the comma behind it. */
+/* Length of the first member of an object of texts when it is called format, without the comma
+ * behind it. */
 static size_t format_length(const char *object)
 {
 	static const char name[] = "{\"format\":\"";

@@ -14,7 +14,7 @@
 #include "core/base/sort.h"
 #include "core/parse/torch/torch_int.h"
 
-/* Those that the table of dtypes does not know: bytes without a number. */
+/* Types that the table of dtypes does not know: bytes without a numeric value. */
 static const struct {
 	const char *name;
 	uint8_t size;

@@ -63,18 +63,18 @@ uint64_t dcp_torch_size(const struct dcp_torch *t);
 struct dcp_pv dcp_torch_root(const struct dcp_torch *t);
 
 /*
- * Is @v a tensor? Parameter and subclass wrappers are looked through, also those that keep a tensor of
- * the dtype and shape that they show beside settings.
- * Returns 1 and fills @out: a dense tensor, every bound checked against its storage record; of
- * a quantized one its integers. Returns 0: not a tensor. Negative: a tensor whose description
- * is damaged (-EBADMSG) or of a kind without dense strided bytes (-ENOTSUP: sparse, meta,
- * nested, subclasses), described in @err.
+ * Is @v a tensor? Parameter and subclass wrappers are looked through, also those that keep a
+ * tensor of the dtype and shape that they show beside settings. Returns 1 and fills @out: a
+ * dense tensor, every bound checked against its storage record; of a quantized one its
+ * integers. Returns 0: not a tensor. Negative: a tensor whose description is damaged (-EBADMSG)
+ * or of a kind without dense strided bytes (-ENOTSUP: sparse, meta, nested, subclasses),
+ * described in @err.
  */
 int dcp_torch_tensor(const struct dcp_torch *t, struct dcp_pv v, struct dcp_torch_tensor *out,
 		     struct dcp_err *err);
 
-/* A hash of the bytes of @tt, as dcp_torch_tensor() gave it. -ENOTSUP: it is not row-major, or longer than 16 MiB; or what
- * reading gave. */
+/* A hash of the bytes of @tt, as dcp_torch_tensor() gave it. -ENOTSUP: it is not row-major, or
+ * longer than 16 MiB; or what reading gave. */
 int dcp_torch_tensor_hash(const struct dcp_torch *t, const struct dcp_torch_tensor *tt,
 			  uint64_t *hash);
 
@@ -86,7 +86,8 @@ uint32_t dcp_torch_itemsize(const char *name);
  * (room for as many). */
 bool dcp_torch_dims(struct dcp_pv v, uint64_t *to, uint32_t *ndim);
 
-/* Is it one tensor, sound or damaged? Not one that consists of several. Looks at @v alone. */
+/* Is it a single tensor, sound or damaged? False for a tensor that consists of several. Looks
+ * at @v alone. */
 bool dcp_torch_is_tensor(struct dcp_pv v);
 
 /*
@@ -113,8 +114,9 @@ struct dcp_torch_parts {
 bool dcp_torch_parts(struct dcp_pv v, struct dcp_torch_parts *out);
 
 /*
- * @tt as a tensor of one piece of the file in which the stream begins at byte @base: type, shape and
- * the piece are filled in, but for the number of the file. NULL, or why it has no piece.
+ * @tt as a tensor of one piece of the file in which the stream begins at byte @base: type,
+ * shape and the piece are filled in, but for the number of the file. NULL, or why it has no
+ * piece.
  */
 const char *dcp_torch_one_piece(const struct dcp_torch_tensor *tt, uint64_t base,
 				struct dcp_tensor *t, struct dcp_piece *p);

@@ -24,7 +24,8 @@ struct head {
 	uint64_t magic, release, generation, n, hash;
 };
 
-/* Only of an index in the cache, which has a hash in its name: one that the user named may lie in the checkpoint. */
+/* Only for an index in the cache, whose name has a hash: an index that the user named may lie
+ * in the checkpoint. */
 static char *path_of(const struct dcp_version *v, const char *name)
 {
 	enum { HASH = 16 };

@@ -33,10 +33,10 @@ enum {
 		3600 * 1000, /* for a process that decodes the same: its death ends the wait */
 };
 
-/* Files of this size and more are worth a word to whoever waits. */
+/* Report progress for files from this size on. */
 #define LONG_WAIT (64ull << 20)
 
-/* One that this version decoded or found, or is about to. */
+/* A file that this version decoded or found, or is about to decode. */
 struct held {
 	struct held *next;
 	struct dcp_file_id source; /* name unset */
@@ -251,7 +251,8 @@ static int decode_to_memory(struct job *j, int *out, uint64_t *size, struct dcp_
 	return 0;
 }
 
-/* A file without a name, so that nothing is left when this process dies; not every file system can do that. */
+/* A file without a name, so that nothing is left when this process dies; not every file system
+ * can do that. */
 static int open_nameless(const struct job *j)
 {
 	int fd = open(j->u->dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -263,7 +264,8 @@ static int open_nameless(const struct job *j)
 	return fd;
 }
 
-/* Of two processes that made it, without locks, the first names its own; both have what they made. */
+/* Of two processes that made it, without locks, the first names its own; both have what they
+ * made. */
 static int name_it(int fd, const char *path)
 {
 	char handle[32];

@@ -28,8 +28,8 @@
  *           which are shown otherwise, in the rows that their path is the beginning of, as that has them
  *
  * ids count from 1 in the order in which the adapter emits tensors and objects; inode numbers are
- * made from them. Stems are unique over tensors and objects together. People may query the file: the names
- * above are stable for a given dcpfs_index number.
+ * made from them. Stems are unique over tensors and objects together. People may query the
+ * file: the names above are stable for a given dcpfs_index number.
  *
  * Written once (a temporary file beside the target, one transaction, fsync, rename), then
  * only opened read-only and immutable. When no file can be written the whole database is
@@ -87,7 +87,7 @@ struct dcp_sink dcp_index_sink(struct dcp_index_writer *w, const struct dcp_site
 int dcp_index_emit_files(struct dcp_index_writer *w, const struct dcp_file_id *ids, size_t n);
 
 struct dcp_unpack;
-/* Was a file of that name emitted, as one that is read or as a sidecar? */
+/* Was a file of that name emitted, either as a data file or as a sidecar? */
 bool dcp_index_was_emitted(const struct dcp_index_writer *w, const char *name);
 
 /* What decodes the compressed files that the sink gets; without it they cannot be indexed. */

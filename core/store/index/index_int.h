@@ -33,8 +33,8 @@ void dcp_index_put_shape(struct dcp_buf *out, const uint64_t *shape, uint32_t nd
 /* Read it back; false when it is anything else. */
 bool dcp_index_get_shape(const char *text, size_t n, uint64_t shape[DCP_MAX_NDIM],
 			 uint32_t *ndim);
-/* Append "[4,5]", the lengths of the components; and where @key is not those with dots between them, "=blok.query": what
- * they are of. */
+/* Append "[4,5]", the lengths of the components; and where @key is not those with dots between
+ * them, "=blok.query": what they are of. */
 void dcp_index_put_path(struct dcp_buf *out, const char *key, const char *const *path,
 			size_t npath);
 /* Read it back into @arena. -EBADMSG or -ENOMEM. */

@@ -5,7 +5,7 @@
  * each, and the hash of that table lies in bytes 72 to 79 of the header, which SQLite reserves
  * (they count as zero in the hash of their page). Opening reads the table, and every page is
  * compared when it is read, so what is never asked for costs nothing. The file is never written
- * again; one that was edited by hand is rebuilt.
+ * again; an index that was edited by hand is rebuilt.
  */
 #include <errno.h>
 #include <fcntl.h>

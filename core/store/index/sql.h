@@ -92,14 +92,16 @@
 	"SELECT id, name, size, dev, ino, mtime_ns, ctime_ns, unpacked, "                      \
 	"shown FROM file ORDER BY id"
 
-/* What a look-up and a listing say of a tensor; and with what an open reads besides, in the same columns. */
+/* What a look-up and a listing say of a tensor; and with what an open reads besides, in the
+ * same columns. */
 #define DCP_SQL_TENSOR_COLUMNS                                                                 \
 	"SELECT id, key, ifnull(name, key), nbytes, error IS NOT NULL, dtype, itemsize, "      \
 	"shape, alias_of, naliases, partly, entry"
 #define DCP_SQL_TENSOR_ROW DCP_SQL_TENSOR_COLUMNS " FROM tensor WHERE "
 #define DCP_SQL_TENSOR                                                                         \
 	DCP_SQL_TENSOR_COLUMNS ", path, error, pieces, stored, copies FROM tensor WHERE "
-/* The same, with pieces NULL where they are more than a look-up may read for an open that may never come. */
+/* The same, with pieces NULL where they are more than a look-up may read for an open that may
+ * never come. */
 #define DCP_SQL_TENSOR_FOUND                                                                   \
 	DCP_SQL_TENSOR_COLUMNS                                                                 \
 	", path, error, iif(length(pieces) + ifnull(length(copies), 0) <= 4096, pieces, "      \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A listing of 100,000 tensors reads as many shapes: they are read here rather than through a JSON library.
+ * A listing of 100,000 tensors reads as many shapes: they are read here rather than through a
+ * JSON library.
  */
 #include <errno.h>
 #include <string.h>

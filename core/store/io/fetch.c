@@ -138,8 +138,8 @@ static bool is_there(struct dcp_fetch *f, const uint8_t *map, uint64_t at)
 	return in & 1;
 }
 
-/* Files of overlayfs have their pages in those below: neither call of dcp_is_cached() sees them. A mapping does, of a
- * file of one's own. */
+/* Files of overlayfs have their pages in those below: neither call of dcp_is_cached() sees
+ * them. A mapping does, of a file of one's own. */
 static bool is_own_of_overlay(int fd)
 {
 	struct statfs fs;
@@ -168,7 +168,8 @@ bool dcp_is_cached(int fd, uint64_t off)
 	char byte;
 	struct iovec iov = { &byte, 1 };
 
-	/* Where preadv2() begins to read what is not there (Linux 6.3), nearly always there is a call that does not. */
+	/* Where preadv2() begins to read what is not there (Linux 6.3), nearly always there is
+	 * a call that does not. */
 	if (syscall(SYS_cachestat, fd, range, counts, 0) == 0)
 		return counts[0] != 0 || (is_own_of_overlay(fd) && is_mapped(fd, off));
 	return preadv2(fd, &iov, 1, (off_t)off, RWF_NOWAIT) == 1;

@@ -8,8 +8,8 @@
  *
  * A file must look as the index recorded it (device, inode, size, mtime, ctime) whenever it is
  * opened: anything else is -ESTALE, a file that became shorter than recorded -EIO. So bytes of
- * another save are never served as this one's. dcp_files_check() checks the same of one that is
- * held. A file that was removed or replaced after it was opened still has its bytes, and they
+ * another save are never served as this one's. dcp_files_check() checks the same of a file that
+ * is held. A file that was removed or replaced after it was opened still has its bytes, and they
  * are still those of the index.
  *
  * Of a compressed file (unpacked is not 0) the decoded content is opened, and decoded again if
@@ -61,8 +61,8 @@ int dcp_files_exact_fd(struct dcp_files *f, uint32_t number);
  * -EIO. @named: it must also still have a name; -ESTALE when it was removed. */
 int dcp_files_check(struct dcp_files *f, uint32_t number, bool named);
 
-/* Was one of them overwritten in place? Being removed, or replaced by another file of its name,
- * does not count. */
+/* Was any file overwritten in place? Removal, or replacement by another file of the same name, is
+ * not an overwrite. */
 bool dcp_files_rewritten(struct dcp_files *f);
 
 /* Files that stay open, also when they are removed meanwhile. */
@@ -78,11 +78,11 @@ void dcp_files_keep_all(struct dcp_files *f, struct dcp_kept *kept);
 /* Leaves @kept empty. */
 void dcp_files_unkeep(struct dcp_files *f, struct dcp_kept *kept);
 
-/* Close those that are open, not in use and not kept. */
+/* Close the files that are open, not in use and not kept. */
 void dcp_files_drop(struct dcp_files *f);
 
-/* It could not be read: where another file holds the same elements (copies in model/tensor.h), views that are
- * opened from now on read that one. */
+/* Mark the file unreadable: views that are opened later use a replica of its elements (copies
+ * in model/tensor.h) if there is one. */
 void dcp_files_avoid(struct dcp_files *f, uint32_t number);
 bool dcp_files_avoided(const struct dcp_files *f, uint32_t number);
 

@@ -13,7 +13,7 @@ struct dcp_handles {
 	pthread_mutex_t
 		lock; /* everything below; not held while anything is opened or closed */
 	pthread_cond_t changed;           /* some handle is no longer being opened */
-	struct dcp_lru open;              /* those that may be closed */
+	struct dcp_lru open;              /* handles that may be closed */
 	size_t nopen;                     /* of the list */
 	uint64_t fds, kept, maps, mapped; /* open; of those, kept; mappings, and their bytes */
 	uint64_t beside;

@@ -76,7 +76,8 @@ static inline void dcp_handle_give(struct dcp_handle *h)
  * -EMFILE unless @wait.
  */
 int dcp_handles_begin(struct dcp_handles *t, struct dcp_handle *h, bool wait);
-/* With what was opened, which is taken for the caller; @origin may be NULL. @file NULL: it could not be opened. */
+/* With what was opened, which is taken for the caller; @origin may be NULL. @file NULL: it
+ * could not be opened. */
 void dcp_handles_end(struct dcp_handles *t, struct dcp_handle *h, const struct dcp_file *file,
 		     const struct dcp_blob *origin);
 
@@ -87,7 +88,7 @@ bool dcp_handles_add_exact(struct dcp_handles *t, struct dcp_handle *h, int fd);
  * the mapping does not fit. */
 bool dcp_handles_room(struct dcp_handles *t, unsigned fds, uint64_t map);
 
-/* Close one that is not in use; with @mapped, one that is mapped. False: there is none. */
+/* Close a file that is not in use; with @mapped, a file that is mapped. False: there is none. */
 bool dcp_handles_close_one(struct dcp_handles *t, bool mapped);
 
 /* Close @h unless it is in use; with @all in any case. */
@@ -102,5 +103,5 @@ bool dcp_handles_keep(struct dcp_handles *t, struct dcp_handle *h);
 bool dcp_handles_can_keep(struct dcp_handles *t, const struct dcp_handle *h);
 void dcp_handles_unkeep(struct dcp_handles *t, struct dcp_handle *h);
 
-/* @more descriptors more (or less) are open besides the files: directories, indexes. */
+/* Count @more descriptors that were opened elsewhere (negative: closed): directories, indexes. */
 void dcp_handles_beside(struct dcp_handles *t, int more);

@@ -104,7 +104,7 @@ void dcp_queue_give(struct dcp_queue *q, void *buffer)
 
 /* ---- rings ---- */
 
-/* Give back a ring, or (NULL) the place of one that is gone; @off: for good. */
+/* Give back a ring, or (NULL) the place of a ring that is gone; @off: for good. */
 static void give(struct dcp_queue *q, struct dcp_ring *ring, bool off)
 {
 	pthread_mutex_lock(&q->lock);

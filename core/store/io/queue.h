@@ -30,12 +30,14 @@ void dcp_queue_destroy(struct dcp_queue *q);
 /* Call before the first read: all reads will be to [@memory, @memory + @n), which its rings
  * register if they may (core/store/io/ring.h); then a single read goes through a ring, too. */
 void dcp_queue_register(struct dcp_queue *q, void *memory, size_t n);
-/* Why its memory is not registered, a negative errno; 0: it is, or nothing was read yet. Any thread. */
+/* Why its memory is not registered, a negative errno; 0: it is, or nothing was read yet. Any
+ * thread. */
 int dcp_queue_refused(const struct dcp_queue *q);
 
 /*
  * Make @n reads, at most DCP_QUEUE_READS, each in full; -EIO: a file ends early, or cannot be
- * read. Reads without a descriptor are made by their blob. When it returns no read is in flight. Any thread. @q NULL: one after the other.
+ * read. Reads without a descriptor are made by their blob. When it returns no read is in
+ * flight. Any thread. @q NULL: one after the other.
  */
 int dcp_queue_read(struct dcp_queue *q, const struct dcp_read *reads, size_t n,
 		   struct dcp_io_counts *io);

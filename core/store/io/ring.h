@@ -15,8 +15,9 @@ struct dcp_ring;
 int dcp_ring_open(unsigned entries, struct dcp_ring **out);
 void dcp_ring_close(struct dcp_ring *r);
 
-/* Keep [@memory, @memory + @n) in place: reads that lie in there then need not look up and hold its pages each time. Until the
- * ring is closed it must stay mapped. -ENOMEM: more than RLIMIT_MEMLOCK allows, ... */
+/* Keep [@memory, @memory + @n) in place: reads that lie in there then need not look up and hold
+ * its pages each time. Until the ring is closed it must stay mapped. -ENOMEM: more than
+ * RLIMIT_MEMLOCK allows, ... */
 int dcp_ring_register(struct dcp_ring *r, void *memory, size_t n);
 
 /*

@@ -103,7 +103,7 @@ int dcp_ring_read(struct dcp_ring *r, const struct dcp_read *reads, size_t n, ui
 	}
 	if (came == n)
 		return 0;
-	/* Those that the kernel took before it failed still write to their buffers. */
+	/* Reads that the kernel took before it failed still write to their buffers. */
 	while (came < asked) {
 		struct io_uring_cqe *cqe;
 

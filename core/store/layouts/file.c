@@ -99,7 +99,7 @@ static int parse_file(const struct dcp_blob *file, const char *path, const char 
 	return rc == -EINVAL ? -EBADMSG : rc; /* bytes are wrong, no argument */
 }
 
-/* A path that a person gave: links are followed. */
+/* A path that the user gave: links are followed. */
 static int parse_path(const char *path, const char *name, struct dcp_layout **out,
 		      struct dcp_err *err)
 {
@@ -159,7 +159,8 @@ static int load_given(struct dcp_layouts *t, const char *path, struct dcp_err *e
 	return dcp_layouts_add(t, stem, l, real ? real : path, NULL);
 }
 
-/* The file @name of @dir, whose path is @where. One whose layout has the name of one that was read before gives way to it. */
+/* Read the file @name of @dir, whose path is @where. If a layout of its name was read already,
+ * the first wins. */
 static int load_found(struct dcp_layouts *t, const struct dcp_dir *dir, const char *where,
 		      const char *name, bool links, struct dcp_err *err)
 {

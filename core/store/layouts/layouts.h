@@ -23,7 +23,8 @@ struct dcp_log;
 struct dcp_scan;
 struct dcp_layouts;
 
-/* Of a file with a line for each region that a rank holds, in place of rules; it is not a layout. */
+/* Of a file with a line for each region that a rank holds, in place of rules; it is not a
+ * layout. */
 #define DCP_REGIONS_EXT ".regions"
 
 struct dcp_named_layout {
@@ -36,7 +37,7 @@ struct dcp_named_layout {
 };
 
 struct dcp_layouts_opts {
-	const char *const *files; /* of --layout; one that cannot be read is an error */
+	const char *const *files; /* of --layout; a file that cannot be read is an error */
 	size_t nfiles;
 	const char *source; /* its *.dcpl, and the user's, are logged when they are wrong */
 	const struct dcp_scan *scan; /* of it */
@@ -56,7 +57,7 @@ int dcp_layouts_find(struct dcp_layouts *t, const char *name,
 		     const struct dcp_named_layout **out, struct dcp_err *err);
 
 /*
- * What a person calls a layout: a file by its path, "mesh:dp2,tp4:PATH", or any name that
+ * The layout that a user means: a file by its path, "mesh:dp2,tp4:PATH", or any name that
  * dcp_layouts_find() takes. A word is a path if it contains a slash, ends in .dcpl, or is not a
  * layout's name but that of an existing file. -EINVAL: the word is not a layout; -EBADMSG: the
  * file is not a layout; -ENOENT and the like: it cannot be opened; -E2BIG, -ENOMEM.
@@ -69,5 +70,5 @@ const char *dcp_layouts_file(struct dcp_layouts *t, const struct dcp_named_layou
 
 const struct dcp_named_layout *dcp_layouts_by_id(struct dcp_layouts *t, uint64_t id);
 
-/* The n-th of those that are listed, in order of name; NULL past the last. */
+/* The n-th layout that is listed, in order of name; NULL past the last. */
 const struct dcp_named_layout *dcp_layouts_at(struct dcp_layouts *t, size_t n);

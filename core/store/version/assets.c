@@ -37,7 +37,7 @@ static const char readme[] = "README.md"; /* we write one */
 struct looking {
 	struct dcp_assets *a;
 	struct dcp_asset_root *root;
-	bool own; /* it is the version's, or the one that the user named */
+	bool own; /* the version's directory, or the directory that the user named */
 	struct dcp_buf ids, assets, dirs; /* of this root; of all; of all */
 };
 
@@ -145,7 +145,8 @@ static void read_config(const struct dcp_site *at, const char *path, struct dcp_
 		dcp_buf_reset(out);
 }
 
-/* Does modules.json of sentence-transformers in the directory @below have a module in the directory @name? */
+/* Does modules.json of sentence-transformers in the directory @below have a module in the
+ * directory @name? */
 static bool is_module(const struct looking *l, const char *below, const char *name)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
@@ -167,7 +168,8 @@ static bool is_module(const struct looking *l, const char *below, const char *na
 	return is;
 }
 
-/* Is the directory one of a model's, beside its files? With @module all in it is, weights, too: they are of that module alone. */
+/* Is the directory one of a model's, beside its files? With @module all in it is, weights, too:
+ * they are of that module alone. */
 static bool is_of_model(const struct looking *l, const char *below, const char *name,
 			bool *module)
 {
@@ -175,7 +177,7 @@ static bool is_of_model(const struct looking *l, const char *below, const char *
 	return *module || strcmp(name, "additional_chat_templates") == 0;
 }
 
-/* Those that trainers use are looked into. */
+/* Directories with the names that trainers use are looked into. */
 static int leave(struct looking *l, const char *name)
 {
 	for (size_t i = 0; i < DCP_LEN(homes); i++)
@@ -186,7 +188,8 @@ static int leave(struct looking *l, const char *name)
 
 static int take_dir(struct looking *l, const char *below, const char *in, bool module);
 
-/* Of the directory @in below the one that is @below the root: "" for itself, else its name and a slash. */
+/* Of the directory @in below the one that is @below the root: "" for itself, else its name and
+ * a slash. */
 static int take_entry(struct looking *l, const char *below, const char *in, bool module,
 		      const struct dcp_dirent *e)
 {
@@ -238,7 +241,8 @@ static int take_dir(struct looking *l, const char *below, const char *in, bool m
 	return code;
 }
 
-/* Does a config in the directory @dir say which model or adapter it is of? Others have files called so. */
+/* Does a config in the directory @dir say which model or adapter it is of? Others have files
+ * called so. */
 static bool names_model(const struct dcp_asset_root *root, const char *dir)
 {
 	static const char *const names[] = { config_json, "adapter_config.json" };
@@ -448,7 +452,8 @@ void dcp_assets_finish(struct dcp_assets *a)
 	*a = (struct dcp_assets){ 0 };
 }
 
-/* -ESTALE: the search finds other files than before. A search that fails does not count: the next look repeats it. */
+/* -ESTALE: the search finds other files than before. A search that fails does not count: the
+ * next look repeats it. */
 static int look_again(const struct dcp_assets *a, struct dcp_err *err)
 {
 	struct dcp_assets now;

@@ -5,8 +5,9 @@
  * Links out of the directory lead nowhere, links to directories are not followed, and numbered
  * saves below are versions of their own.
  *
- * What may hold weights and was not read is named as left out: files, and directories of which nothing was read. In a
- * numbered save a directory is named whatever it holds, and so is everywhere a directory that is called like a part.
+ * What may hold weights and was not read is named as left out: files, and directories of which
+ * nothing was read. In a numbered save a directory is named whatever it holds, and so is
+ * everywhere a directory that is called like a part.
  */
 #include <limits.h>
 #include <stdio.h>

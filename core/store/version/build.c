@@ -29,7 +29,7 @@ static bool take_cached(struct dcp_build *b, bool just_built)
 	struct dcp_index *ix = NULL;
 	int code = dcp_index_open(b->path, &ix, &err);
 
-	/* One that was named by its user is as true as the user thinks. */
+	/* An index that the user named is trusted as far as the user trusts it. */
 	if (code == 0 && !b->opts->index_file && !dcp_cache_trusts(b->path, dcp_index_fd(ix)))
 		code = dcp_fail(&err, -EPERM, "%.200s: belongs to another user", b->path);
 	if (code == 0)

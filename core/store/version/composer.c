@@ -83,8 +83,9 @@ static bool is_array(struct leaves of, size_t depth)
 }
 
 /*
- * Paths do not tell lists from dicts: it is a list if its parts are 0, 1, ... without a gap. But these are dicts,
- * which may have such keys, unless they hold lists: the vocabulary of a Unigram model.
+ * Paths do not tell lists from dicts: it is a list if its parts are 0, 1, ... without a gap.
+ * But these are dicts, which may have such keys, unless they hold lists: the vocabulary of a
+ * Unigram model.
  */
 static bool is_list(struct leaves of, size_t depth)
 {
@@ -182,7 +183,8 @@ static int put_line(const char *json, size_t n, struct dcp_buf *out)
 	return rc;
 }
 
-/* The lines of a text are what was between its newlines, so the last is usually empty, and is none. */
+/* The lines of a text are what was between its newlines, so the last is usually empty, and is
+ * none. */
 static int put_lines(struct leaves of, size_t depth, struct dcp_buf *out)
 {
 	dcp_auto_json struct dcp_json *list = NULL;

@@ -83,8 +83,8 @@ static void check_shape(const struct comparing *c, const struct dcp_row *row,
 	say(c, "shape", row->key, dcp_buf_error(&b) ? "" : b.p);
 }
 
-/* What stands for a weight, or beside it, once it is quantized: GPTQ and AWQ, compressed-tensors, fp8 with
- * scales, bitsandbytes. */
+/* What stands for a weight, or beside it, once it is quantized: GPTQ and AWQ,
+ * compressed-tensors, fp8 with scales, bitsandbytes. */
 static const char *const parts[] = {
 	".qweight",
 	".qzeros",
@@ -126,8 +126,8 @@ static struct entry *weight_of(struct comparing *c, const char *key, size_t n,
 	return number == DCP_INTERN_NONE ? NULL : DCP_ITEMS(c->entries, struct entry) + number;
 }
 
-/* Of which weight is it a part? Where config.json says that the model is quantized, whatever lies below a
- * module that has one is; else by its name. NULL: of none. */
+/* Of which weight is it a part? Where config.json says that the model is quantized, whatever
+ * lies below a module that has one is; else by its name. NULL: of none. */
 static struct entry *part_of(struct comparing *c, const char *key)
 {
 	size_t n = strlen(key);

@@ -49,7 +49,7 @@ static bool is_known_remote(uint32_t type)
 }
 
 /* Do mode and list say who may read there? */
-static bool modes_emit(const char *path)
+static bool modes_are_reliable(const char *path)
 {
 	dcp_auto_fd int fd = open(path, O_PATH | O_CLOEXEC);
 	struct statfs fs;
@@ -58,8 +58,8 @@ static bool modes_emit(const char *path)
 			   (fstatfs(fd, &fs) == 0 && is_known_remote((uint32_t)fs.f_type)));
 }
 
-/* Is there no list of other kinds than POSIX's, or one that says what the mode says? */
-static bool nfs4_emits_no_more(const char *path, void *list)
+/* Is there no access control list but POSIX's, or does the NFSv4 list say the same as the mode? */
+static bool nfs4_acl_equals_mode(const char *path, void *list)
 {
 	ssize_t n = getxattr(path, "system.nfs4_acl", list, LIST_MAX);
 
@@ -75,7 +75,7 @@ static struct dcp_rights rights_of(const char *path, const struct stat *st, uint
 
 	if (n < 0 && errno != ENODATA && errno != ENOTSUP)
 		return dcp_grants_alone();
-	if (n < 0 && errno == ENOTSUP && !nfs4_emits_no_more(path, list))
+	if (n < 0 && errno == ENOTSUP && !nfs4_acl_equals_mode(path, list))
 		return dcp_grants_alone();
 	if (n > 0 && dcp_rights_of_acl(st->st_uid, st->st_gid, list, (size_t)n, need, &r) < 0)
 		return dcp_grants_alone();
@@ -86,7 +86,7 @@ static struct dcp_rights rights_at(const struct dcp_grants *g, const char *path,
 {
 	struct stat st;
 
-	if (stat(path, &st) < 0 || (!g->copied && !modes_emit(path)))
+	if (stat(path, &st) < 0 || (!g->copied && !modes_are_reliable(path)))
 		return dcp_grants_alone();
 	return rights_of(path, &st, need);
 }
@@ -106,7 +106,7 @@ static struct place *places(const struct dcp_grants *g, size_t *n)
 	return DCP_ITEMS(g->dirs, struct place);
 }
 
-/* Is @path the directory @below, or does it lie in one of those that lead there? */
+/* Is @path the directory @below, or one of the directories that lead to @below? */
 static bool leads_to(const char *path, size_t n, const char *below)
 {
 	return n == 1 ? *below == '/'
@@ -139,8 +139,8 @@ static int ask(struct dcp_grants *g, const char *path, size_t len, uint32_t need
 	return -ENOMEM;
 }
 
-/* Narrow @r to whoever may pass all directories down to @path, which is absolute and real; what
- * leads to SOURCE is in @r already. @last: needed of the last one. */
+/* Narrow @r to the users who may pass all directories down to @path, which is absolute and real.
+ * The directories that lead to SOURCE are in @r already. @last: needed of the last one. */
 static int pass(struct dcp_grants *g, const char *path, uint32_t need, uint32_t last,
 		struct dcp_rights *r)
 {
@@ -303,7 +303,7 @@ struct looking {
 	int dirfd;
 	char dir[PATH_MAX]; /* its real path */
 	dev_t dev;          /* the file system asked last, and whether its modes decide */
-	bool emits, asked;
+	bool reliable, asked;
 };
 
 /* The real path of something open; false: it has none any more. */
@@ -320,8 +320,8 @@ static bool path_of(int fd, char path[PATH_MAX])
 	return true;
 }
 
-/* Where the file is really, links followed, and the way there. 0, -ENOMEM, or whatever: it
- * cannot be emitted. */
+/* The real path of the file, links followed, and the rights of the directories on the way. 0,
+ * -ENOMEM, or any other error: the rights cannot be found out. */
 static int find(struct looking *l, const char *name, char path[PATH_MAX], struct stat *st,
 		struct dcp_rights *way)
 {
@@ -354,11 +354,11 @@ static int look(struct looking *l, const char *name, struct dcp_rights *out,
 		return rc == -ENOMEM ? rc : 0;
 	see_writers(l->g, path, &st);
 	if (!l->asked || l->dev != st.st_dev) {
-		l->emits = l->g->copied || modes_emit(path);
+		l->reliable = l->g->copied || modes_are_reliable(path);
 		l->dev = st.st_dev;
 		l->asked = true;
 	}
-	if (l->emits)
+	if (l->reliable)
 		*out = dcp_rights_meet(*way, rights_of(path, &st, DCP_NEED_READ));
 	return 0;
 }
@@ -399,7 +399,7 @@ int dcp_grants_files(struct dcp_grants *g, int dirfd, const struct dcp_file_id *
 
 /* ---- what is written from them ---- */
 
-/* Narrow @r to whoever may read each of these files. */
+/* Narrow @r to the users who may read each of these files. */
 static int meet_files(struct dcp_grants *g, int dirfd, const struct dcp_file_id *ids, size_t n,
 		      struct dcp_rights *r)
 {

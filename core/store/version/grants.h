@@ -32,7 +32,7 @@ struct dcp_grants {
 	bool copied; /* about what is written from the files: modes count as they are shown */
 	struct dcp_rights writers; /* then: to change every file and directory asked */
 	char *source;        /* real path of SOURCE; "" while this is about SOURCE itself */
-	struct dcp_buf dirs; /* those that were examined: see grants.c */
+	struct dcp_buf dirs; /* the directories that were examined: see grants.c */
 };
 
 /* Of SOURCE: the directories down to it, and itself if it is one. -ENOMEM; what cannot be
@@ -51,7 +51,7 @@ int dcp_grants_files(struct dcp_grants *g, int dirfd, const struct dcp_file_id *
  * dcp_version_check() compares.) */
 bool dcp_grants_changed(const struct dcp_grants *g);
 
-/* Directory number @i of those that were examined, or NULL past the last. */
+/* The directory number @i that was examined, or NULL past the last. */
 const char *dcp_grants_dir(const struct dcp_grants *g, size_t i);
 
 void dcp_grants_free(struct dcp_grants *g);
@@ -60,10 +60,11 @@ void dcp_grants_free(struct dcp_grants *g);
 struct dcp_rights dcp_grants_of_file(const char *path);
 
 /*
- * The permission bits that a file or directory written from @v must not have, in the form of a umask. Users other
- * than the writer may read or change it only if they may read or change all files of @v, those beside the weights of
- * a Hugging Face directory included, and the directories from @source (as for dcp_version_open()) down to them. As
- * with cp -p, what lies above @source does not count. @gid: the group of what is written. -ENOMEM.
+ * The permission bits that a file or directory written from @v must not have, in the form of a
+ * umask. Users other than the writer may read or change it only if they may read or change all
+ * files of @v, those beside the weights of a Hugging Face directory included, and the
+ * directories from @source (as for dcp_version_open()) down to them. As with cp -p, what lies
+ * above @source does not count. @gid: the group of what is written. -ENOMEM.
  */
 int dcp_grants_withheld(const struct dcp_version *v, const char *source, uint32_t gid,
 			uint32_t *out);

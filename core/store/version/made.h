@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * made: files of a Hugging Face directory that no file is, made of what the checkpoint keeps in its objects.
+ * made: files of a Hugging Face directory that no file is, made of what the checkpoint keeps in
+ * its objects.
  */
 #pragma once
 #include <stddef.h>
@@ -13,14 +14,16 @@ struct dcp_index;
 struct dcp_made;
 
 /*
- * Append to @made (struct dcp_made) those that there are: of Composer, the config.json, tokenizer and adapter of its
- * Hugging Face model, which are that model's own; a config.json that is inferred from Megatron's arguments
- * (core/rules/infer.c), or from torchtitan's job config in @a. Files in @a come first, and a tokenizer is of one origin:
- * where any of its files is in @a none is made. The text of config.json, wherever it is from, is in @a then.
- * 0; -ENOMEM, or the index cannot be read.
+ * Append to @made (struct dcp_made) those that there are: of Composer, the config.json,
+ * tokenizer and adapter of its Hugging Face model, which are that model's own; a config.json
+ * that is inferred from Megatron's arguments (core/rules/infer.c), or from torchtitan's job
+ * config in @a. Files in @a come first, and a tokenizer is of one origin: where any of its
+ * files is in @a none is made. The text of config.json, wherever it is from, is in @a then. 0;
+ * -ENOMEM, or the index cannot be read.
  */
 int dcp_made_find(struct dcp_index *ix, struct dcp_assets *a, struct dcp_buf *made);
-/* The config.json in @a with another dtype, unless it names none (dcp_rules_config_retype). 0, -ENOMEM. */
+/* The config.json in @a with another dtype, unless it names none (dcp_rules_config_retype). 0,
+ * -ENOMEM. */
 int dcp_made_retype(struct dcp_assets *a, enum dcp_dtype to, struct dcp_buf *made);
 
 /* ---- made.c: the list ---- */

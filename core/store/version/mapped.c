@@ -50,8 +50,8 @@ struct mapping {
 	struct dcp_buf unused;       /* rules that no key fits */
 };
 
-/* What says that the model is quantized; NULL: it is not. Scales mean something in their own type alone, and codes only
- * with their scales. */
+/* What says that the model is quantized; NULL: it is not. Scales mean something in their own
+ * type alone, and codes only with their scales. */
 static const char *kept_by(const struct mapping *m)
 {
 	if (m->quantized)
@@ -186,7 +186,7 @@ static int emit_metadata(const struct mapping *m)
 				       : dcp_emit_meta(m->sink, "metadata", text.p);
 }
 
-/* Which keys were taken of those that may be the model's. */
+/* Which of the keys that may be the model's were taken. */
 static int emit_place(struct mapping *m)
 {
 	const struct dcp_buf *others = &m->place.others;
@@ -468,8 +468,9 @@ static int obtain(struct mapping *m, struct dcp_err *err)
 	return dcp_build_index(&m->build, err);
 }
 
-/* The preset that the keys of the base belong to. Where that is one of a Hugging Face model, config.json says which keys
- * are the model's, whatever wraps it, and only how those are stored is asked of presets. */
+/* The preset that the keys of the base belong to. Where that is one of a Hugging Face model,
+ * config.json says which keys are the model's, whatever wraps it, and only how those are stored
+ * is asked of presets. */
 static int find_rules(struct mapping *m, struct dcp_rules **out, struct dcp_err *err)
 {
 	struct dcp_rules_source from = source_of(m);
@@ -487,8 +488,8 @@ static int find_rules(struct mapping *m, struct dcp_rules **out, struct dcp_err 
 	return code < 0 ? code : dcp_rules_preset(preset.name, out, err);
 }
 
-/* Rules that fit no key are a mistake, and an empty model would not say so: name a key, the rule that is
- * nearest to it, and the preset that its keys need. */
+/* Rules that fit no key are a mistake, and an empty model would not say so: name a key, the
+ * rule that is nearest to it, and the preset that its keys need. */
 static int check_any(struct mapping *m, struct dcp_index *ix, struct dcp_err *err)
 {
 	uint64_t left = dcp_index_meta_number(ix, "unmatched"),

@@ -19,28 +19,30 @@ struct dcp_rules;
 struct dcp_rules_config;
 
 struct dcp_map_opts {
-	const struct dcp_rules *rules; /* NULL: those that fit the family and config.json */
-	/* Only keys that begin with it and a dot, both removed; where none does, those with it inside that the rules call
-	 * {from}; NULL: all. */
+	const struct dcp_rules *rules; /* NULL: the rules that fit the family and config.json */
+	/* Only keys that begin with it and a dot, both removed; where none does, those with it
+	 * inside that the rules call {from}; NULL: all. */
 	const char *part;
 	const char
 		*assets; /* a directory to look for config.json and tokenizer first, or NULL */
 	const struct dcp_rules_config *config; /* instead of what assets say, or NULL */
 	enum dcp_dtype cast;                   /* as dcp_rules_source */
 	const char *source, *where;            /* of the version, as it was found */
-	bool even_none;                        /* also where no key comes out */
+	bool even_none;                        /* succeed even if the rules select no key */
 };
 
-/* 1: keys begin with @part and a dot; 0: they have it between dots; -ENOKEY: neither, and @err has how they do begin. */
+/* 1: keys begin with @part and a dot; 0: they have it between dots; -ENOKEY: neither, and @err
+ * has how they do begin. */
 int dcp_version_part(struct dcp_version *v, const char *part, struct dcp_err *err);
 
-/* Returns as dcp_version_open(); -ENOKEY: no key begins with the part, or the rules make nothing of any. @base must
- * outlive the result; @how and @opts only the call. */
+/* Returns as dcp_version_open(); -ENOKEY: no key begins with the part, or the rules make
+ * nothing of any. @base must outlive the result; @how and @opts only the call. */
 int dcp_version_map(struct dcp_version *base, const struct dcp_map_opts *how,
 		    const struct dcp_store_opts *opts, struct dcp_version **out,
 		    struct dcp_err *err);
 
-/* 1: a config.json, or an adapter's, would be found for it, or made; 0: none would; -errno. Of @how only where to look. */
+/* 1: a config.json, or an adapter's, would be found for it, or made; 0: none would; -errno. Of
+ * @how only where to look. */
 int dcp_version_has_config(struct dcp_version *base, const struct dcp_map_opts *how);
 /* What to say of a version that has none. */
 #define DCP_NO_CONFIG_SAYS                                                                     \

@@ -341,7 +341,7 @@ const char *dcp_version_barred(const struct dcp_version *v)
 	size_t n;
 	const struct dcp_file_id *id = dcp_index_files(v->index, &n);
 
-	for (size_t i = 0; i < n; i++) /* one that could not be opened has no number */
+	for (size_t i = 0; i < n; i++) /* a file that could not be opened has no inode number */
 		if (!id[i].ino && dcp_site_barred(&v->at, id[i].name))
 			return id[i].name;
 	return NULL;

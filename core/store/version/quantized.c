@@ -71,7 +71,8 @@ static bool is_scale(const char *last)
 	return false;
 }
 
-/* Elements of a few bits, or of integers that such are packed in. U16 may stand for BF16, and I64 counts. */
+/* Elements of a few bits, or of integers that such are packed in. U16 may stand for BF16, and
+ * I64 counts. */
 static bool is_code(const struct dcp_row *row)
 {
 	static const enum dcp_dtype small[] = {

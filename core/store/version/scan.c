@@ -369,7 +369,7 @@ static int consider_runs(struct scanning *s, const struct dcp_dir *dir, const ch
 	return code < 0 ? code : 0;
 }
 
-/* Beside versions, a directory named like one that we do not look into. */
+/* Directories beside versions that are named like versions, but cannot be looked into. */
 static int add_closed(struct scanning *s, const struct dcp_dir *dir, const char *name,
 		      const char *why)
 {

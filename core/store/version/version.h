@@ -145,8 +145,8 @@ struct dcp_index *dcp_version_index(const struct dcp_version *v);
 /* The directory that it was found in; its descriptor, or -1 where it is none of the file system. */
 const struct dcp_site *dcp_version_place(const struct dcp_version *v);
 int dcp_version_dirfd(const struct dcp_version *v);
-/* The first of its files that exists and that this user may not read; NULL: there is none. If there is one, errors in
- * the index come from that, not from damage. */
+/* The first of its files that exists and that this user may not read; NULL: there is none. If
+ * there is one, errors in the index come from that, not from damage. */
 const char *dcp_version_barred(const struct dcp_version *v);
 /* The backing files, opened at first use. */
 struct dcp_files *dcp_version_files(const struct dcp_version *v);
@@ -173,11 +173,13 @@ const struct dcp_rules_config *dcp_version_config(const struct dcp_version *v);
 /* The files beside the weights; NULL: @v is not mapped. */
 const struct dcp_assets *dcp_version_assets(const struct dcp_version *v);
 
-/* A file of its Hugging Face directory that is made. It takes the place of one of that name that lies beside the weights. */
+/* A file of its Hugging Face directory that is made. It takes the place of one of that name
+ * that lies beside the weights. */
 struct dcp_made {
 	char *name;
-	/* What it is made of: objects whose keys begin so, or torchtitan's job config, by its path. NULL: the config.json
-	 * beside the weights, with the dtype that all were cast to. */
+	/* What it is made of: objects whose keys begin so, or torchtitan's job config, by its
+	 * path. NULL: the config.json beside the weights, with the dtype that all were cast
+	 * to. */
 	const char *from;
 	struct dcp_buf text;
 };
@@ -186,11 +188,12 @@ const struct dcp_made *dcp_version_made(const struct dcp_version *v, size_t *n);
 /* What its config.json is made of where no file is one. NULL: a file is, or there is none. */
 const char *dcp_version_inferred(const struct dcp_version *v);
 
-/* Is it an adapter of PEFT? All of its keys begin as PEFT's do, or adapter_config.json stands for config.json. */
+/* Is it an adapter of PEFT? All of its keys begin as PEFT's do, or adapter_config.json stands
+ * for config.json. */
 bool dcp_version_is_adapter(const struct dcp_version *v);
 
-/* What names of its weights begin with: "diffusion_pytorch_model" where config.json is of diffusers, "adapter_model" of an
- * adapter, which PEFT reads from one file alone. */
+/* What names of its weights begin with: "diffusion_pytorch_model" where config.json is of
+ * diffusers, "adapter_model" of an adapter, which PEFT reads from one file alone. */
 const char *dcp_version_stem(const struct dcp_version *v);
 
 /* Tensors that the model ties to others and that have the same bytes: they may be left out of its

@@ -94,8 +94,8 @@ int dcp_emit_beside(const struct dcp_dir *dir, const struct dcp_sink *sink,
 
 /* ---- build.c: an index, from the cache or built into it ---- */
 
-/* A sink in front of @to that fails with -ECANCELED as soon as @opts say so: an adapter looks at nothing but
- * what its sink returns, and emits something every few microseconds. */
+/* A sink in front of @to that fails with -ECANCELED as soon as @opts say so: an adapter looks
+ * at nothing but what its sink returns, and emits something every few microseconds. */
 struct dcp_sink dcp_stopping_sink(const struct dcp_sink *to, const struct dcp_store_opts *opts);
 
 struct dcp_build {

@@ -27,7 +27,8 @@ struct dcp_view;
 
 enum dcp_digest_kind { DCP_DIGEST_XXH3, DCP_DIGEST_SHA256 };
 
-/* The same in steps, for a caller that reads the elements itself: begin, add them in order, end. NULL: out of memory. */
+/* The same in steps, for a caller that reads the elements itself: begin, add them in order,
+ * end. NULL: out of memory. */
 struct dcp_digesting *dcp_digest_begin(enum dcp_digest_kind kind, const char *dtype_name,
 				       uint32_t ndim, const uint64_t *shape);
 void dcp_digest_add(struct dcp_digesting *d, const void *p, size_t n);

@@ -315,8 +315,8 @@ static void free_readahead(const struct dcp_view *view, const struct dcp_piece *
 }
 
 /*
- * Where a request is what costs, an item that is short is asked for with one, as all of it is read next; of a longer
- * one, or of a part, the ends are, which say where the tensor lies.
+ * Where a request is what costs, an item that is short is asked for with one, as all of it is
+ * read next; of a longer one, or of a part, the ends are, which say where the tensor lies.
  */
 static void want_item(const struct dcp_view *view, const struct dcp_piece *p,
 		      const struct dcp_blob *b)

@@ -59,7 +59,7 @@ static const struct dcp_backing *backing_of(const struct dcp_view *view,
 	return &view->backing[p - view->t.pieces];
 }
 
-/* Is the file still the one that was indexed? One that is opened is compared anyway. */
+/* Is the file still the file that was indexed? Opening a file compares it anyway. */
 static int check_file(const struct dcp_view *view, uint32_t number)
 {
 	const struct dcp_file *file;
@@ -123,8 +123,8 @@ static int check_touched(struct request *r)
 	return rc;
 }
 
-/* 1 and the file of @b, held by the request; 0: it holds too many for that. One that was closed
- * and is not there any more was removed. */
+/* Returns 1 and the file of @b, held by the request, or 0 when the request already holds its limit.
+ * A file that is gone when it is reopened counts as removed. */
 static int hold_more(struct request *r, const struct dcp_backing *b,
 		     const struct dcp_file **out)
 {
@@ -146,7 +146,8 @@ static int hold_more(struct request *r, const struct dcp_backing *b,
 	return 1;
 }
 
-/* The same, where those that are held may be let go: what was to be read of them is. */
+/* The same, but releases the files that are held where that is needed: their reads are made
+ * first. */
 static int touch(struct request *r, const struct dcp_backing *b, const struct dcp_file **out)
 {
 	int rc = hold_more(r, b, out);

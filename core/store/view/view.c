@@ -56,7 +56,8 @@ static int put_safetensors(struct dcp_buf *out, struct dcp_index *ix, int64_t id
 	return rc;
 }
 
-/* Append the header this form has for row @id, and say how many bytes one element takes after it. */
+/* Append the header this form has for row @id, and say how many bytes one element takes after
+ * it. */
 static int put_header(struct dcp_buf *out, struct dcp_index *ix, int64_t id, enum dcp_as as,
 		      const char *key, enum dcp_dtype dtype, uint32_t itemsize, uint32_t ndim,
 		      const uint64_t *shape, uint64_t nbytes, uint32_t *unit)
@@ -178,7 +179,8 @@ static struct dcp_view *new_view(struct dcp_version *v)
 	return view;
 }
 
-/* With what was emitted in place, for row @id, if it is a tensor's: @rc says whether that worked. */
+/* With what was emitted in place, for row @id, if it is a tensor's: @rc says whether that
+ * worked. */
 static int open_emitted(struct dcp_view *view, struct dcp_version *v, int64_t id,
 			enum dcp_as as, const struct dcp_cut *cut, int rc,
 			struct dcp_view **out, struct dcp_err *err)

@@ -39,9 +39,9 @@ const char *dcp_as_extension(enum dcp_as as);
 bool dcp_view_can_show(const char *key, enum dcp_dtype dtype, enum dcp_as as);
 
 /*
- * The size of the whole file of a row of @ix in bytes, without opening anything: what stat reports. -ENOTSUP
- * when this form cannot show the dtype (npy: an unknown type; safetensors: one that the format
- * has no name for).
+ * The size of the whole file of a row of @ix in bytes, without opening anything: what stat
+ * reports. -ENOTSUP when this form cannot show the dtype (npy: an unknown type; safetensors:
+ * one that the format has no name for).
  */
 struct dcp_index;
 struct dcp_row;
@@ -61,7 +61,8 @@ int dcp_view_open(struct dcp_version *v, int64_t id, enum dcp_as as, const struc
  */
 int dcp_view_open_file(struct dcp_version *v, uint32_t number, struct dcp_view **out,
 		       struct dcp_err *err);
-/* The bytes that object row @id of @v was saved as, decompressed. -ENOTSUP: it has none of its own; else as above. */
+/* The bytes that object row @id of @v was saved as, decompressed. -ENOTSUP: it has none of its
+ * own; else as above. */
 int dcp_view_open_object(struct dcp_version *v, int64_t id, struct dcp_view **out,
 			 struct dcp_err *err);
 /* All of asset number @i of @v (core/store/version/mapped.h). */
@@ -117,15 +118,15 @@ int dcp_view_read(const struct dcp_view *view, uint64_t off, void *buf, size_t n
 /*
  * Append bytes [off, off + n) of the file to a reply (core/store/view/reply.h). 1: some are
  * pointed at, so the view must stay open until the reply is finished; 0: all are copied;
- * negative as dcp_view_read(), the reply being as it was. The identity of every file was checked just before. Touching the bytes pointed at
- * may fault if a file is truncated meanwhile, so hand them to the kernel, which answers EFAULT
- * instead of SIGBUS.
+ * negative as dcp_view_read(), the reply being as it was. The identity of every file was
+ * checked just before. Touching the bytes pointed at may fault if a file is truncated
+ * meanwhile, so hand them to the kernel, which answers EFAULT instead of SIGBUS.
  */
 int dcp_view_answer(const struct dcp_view *view, uint64_t off, size_t n, struct dcp_reply *r);
 
 /*
- * Have the kernel copy the same bytes to @to of the file @fd, without reading them: 1. 0: they are not long runs of
- * files as they are, or the kernel or a file system will not; part of them may have been copied. Negative as
- * dcp_view_read().
+ * Have the kernel copy the same bytes to @to of the file @fd, without reading them: 1. 0: they
+ * are not long runs of files as they are, or the kernel or a file system will not; part of them
+ * may have been copied. Negative as dcp_view_read().
  */
 int dcp_view_copy(const struct dcp_view *view, uint64_t off, uint64_t n, int fd, uint64_t to);

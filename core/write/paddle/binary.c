@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Paddle's tensor streams. paddle-binary: one after the other in the order of their keys, as save_combine
- * writes a .pdiparams; a directory also gets the program that names them, model.pdmodel, which has variables and
- * no operations. One tensor alone is what paddle.save(use_binary_format=True) writes. paddle-vars: a file
- * for each, called like the variable, as save_vars writes them.
+ * Paddle's tensor streams. paddle-binary: one after the other in the order of their keys, as
+ * save_combine writes a .pdiparams; a directory also gets the program that names them,
+ * model.pdmodel, which has variables and no operations. One tensor alone is what
+ * paddle.save(use_binary_format=True) writes. paddle-vars: a file for each, called like the
+ * variable, as save_vars writes them.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * paddle.distributed.save_state_dict: {rank}_0.distcp, a state dict of each rank's boxes, and 0.metadata, which says
- * where each box lies. A file has one array a key: of a rank with several boxes of a tensor the further ones are in
- * files of ranks after the last.
+ * paddle.distributed.save_state_dict: {rank}_0.distcp, a state dict of each rank's boxes, and
+ * 0.metadata, which says where each box lies. A file has one array a key: of a rank with
+ * several boxes of a tensor the further ones are in files of ranks after the last.
  *
- * Classes of the metadata moved in 3.2, and got fields; Paddle 2.6 to 3.1 and Paddle from 3.2 on each know only
- * theirs.
+ * Classes of the metadata moved in 3.2, and got fields; Paddle 2.6 to 3.1 and Paddle from 3.2
+ * on each know only theirs.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -5,8 +5,9 @@
  *   a state dict        {key: array, ..., "StructuredToParameterName@@": {key: name}}
  *   anything else       nested as the source has it, each tensor as tuple((name, array))
  *
- * A state dict is a dict whose values are tensors and dicts without tensors. Names of parameters are keys here. In a
- * state dict of protocol 2 or 3 an array of 1 GiB or more stands in parts.
+ * A state dict is a dict whose values are tensors and dicts without tensors. Names of
+ * parameters are keys here. In a state dict of protocol 2 or 3 an array of 1 GiB or more stands
+ * in parts.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A directory of torch.distributed.checkpoint: a file for each rank, __<rank>_0.distcp, whose items are
- * torch.save streams of a part of a tensor or of an object; and .metadata, last.
+ * A directory of torch.distributed.checkpoint: a file for each rank, __<rank>_0.distcp, whose
+ * items are torch.save streams of a part of a tensor or of an object; and .metadata, last.
  *
- * .metadata uses the classes of torch 2.1, which later ones still have, and leaves out what they do not need, so
- * that torch 2.1 to 2.15 read it. Items begin at multiples of 64 bytes, so elements do, too.
+ * .metadata uses the classes of torch 2.1, which later ones still have, and leaves out what
+ * they do not need, so that torch 2.1 to 2.15 read it. Items begin at multiples of 64 bytes, so
+ * elements do, too.
  */
 #include <errno.h>
 #include <stdio.h>

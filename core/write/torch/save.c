@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One file of torch.save, or one a rank, model_world_size_8_rank_3.pt: the state nested as the source has it, tensors with the same bytes in one storage.
- * torch.load(weights_only=True) reads it, but for objects with dates, ranges, or numbers and arrays of numpy.
+ * One file of torch.save, or one a rank, model_world_size_8_rank_3.pt: the state nested as the
+ * source has it, tensors with the same bytes in one storage. torch.load(weights_only=True)
+ * reads it, but for objects with dates, ranges, or numbers and arrays of numpy.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -45,7 +46,8 @@ static const char *asks(const struct dcp_object *o)
 
 /* ---- tensors ---- */
 
-/* The tensor that shares its bytes. None where ranks cut tensors: equal ones may be cut differently. */
+/* The tensor that shares its bytes. None where ranks cut tensors: equal ones may be cut
+ * differently. */
 static size_t stored_with(const struct saving *s, size_t i)
 {
 	const struct dcp_write_tensor *t = &s->set->tensors[i];

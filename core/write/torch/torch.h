@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch: tensors and archives as torch.save writes them (torch 2.1 to 2.6; all since 1.6 read them).
+ * torch: tensors and archives as torch.save writes them (torch 2.1 to 2.6; all since 1.6 read
+ * them).
  *
  *	archive/data.pkl     the value, in which tensors are calls that name storages
  *	archive/byteorder    "little"

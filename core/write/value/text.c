@@ -48,7 +48,7 @@ const char *dcp_valuing_class(const char *name, size_t n)
 	return dcp_pyjson_scalar(name, n, NULL);
 }
 
-/* The next of "1:tuple 4 7:numpy.int64". One that is not known is as if it were not there. */
+/* The next entry of "1:tuple 4 7:numpy.int64". Unknown entries are ignored. */
 static void find_class(struct dcp_valuing *w)
 {
 	w->next = UINT64_MAX;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Dates, times and time spans, from their text to what Python pickles: core/parse/pyjson/time.c has the form.
+ * Dates, times and time spans, from their text to what Python pickles: core/parse/pyjson/time.c
+ * has the form.
  */
 #include <math.h>
 #include <stdio.h>

@@ -11,7 +11,8 @@
 
 enum { MAX_DEPTH = 128, MAX_DIGITS = 10000 };
 
-/* The next value. @hashable: it is a key or in a set, so what has no class is a tuple, or a frozenset. */
+/* The next value. @hashable: it is a key or in a set, so what has no class is a tuple, or a
+ * frozenset. */
 static void put_next(struct dcp_valuing *w, bool hashable);
 
 /* ---- numbers ---- */
@@ -78,7 +79,8 @@ static void put_number(struct dcp_valuing *w)
 	}
 }
 
-/* A value that is not a container, of a class that its JSON does not show. false: it is something else. */
+/* A value that is not a container, of a class that its JSON does not show. false: it is
+ * something else. */
 static bool put_as(struct dcp_valuing *w, const char *class)
 {
 	const char *code;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * value: objects, which core holds as JSON (core/parse/pyjson/pyjson.h), as the plain Python data they are.
+ * value: objects, which core holds as JSON (core/parse/pyjson/pyjson.h), as the plain Python
+ * data they are.
  *
- * Numbers, text, None, lists, tuples, dicts, OrderedDict, sets, bytes, complex numbers, ranges, slices, dates and times,
- * numbers and arrays of numpy, torch.Size, torch.dtype and torch.device. What is an instance of anything else has no plain
- * form.
+ * Numbers, text, None, lists, tuples, dicts, OrderedDict, sets, bytes, complex numbers, ranges,
+ * slices, dates and times, numbers and arrays of numpy, torch.Size, torch.dtype and
+ * torch.device. What is an instance of anything else has no plain form.
  */
 #pragma once
 #include "core/model/tensor.h"
@@ -20,11 +21,13 @@ struct dcp_value_tensors {
 /* Why it cannot be pickled, or NULL. @tensors: it may have tensors in it. */
 const char *dcp_value_refuses(const struct dcp_object *o, bool tensors);
 
-/* A class in it for which torch.load wants weights_only=False, as it may execute any code then; NULL: none. */
+/* A class in it for which torch.load wants weights_only=False, as it may execute any code then;
+ * NULL: none. */
 const char *dcp_value_class(const struct dcp_object *o);
 
-/* Add the value to the pickle. @tensors NULL: there are none in it. -EBADMSG (dcp_value_refuses() says why, or the
- * text is not JSON), -ENOMEM, or what tensors->put() gave. */
+/* Add the value to the pickle. @tensors NULL: there are none in it. -EBADMSG
+ * (dcp_value_refuses() says why, or the text is not JSON), -ENOMEM, or what tensors->put()
+ * gave. */
 int dcp_value_put(struct dcp_pickler *p, const struct dcp_object *o,
 		  const struct dcp_value_tensors *tensors);
 

@@ -15,8 +15,8 @@
 #include "core/base/buf.h"
 #include "core/write/value/value.h"
 
-/* JSON text on its way into a pickle. The first failure stays: after it no text is left, and nothing that is taken
- * means anything. */
+/* JSON text on its way into a pickle. The first failure stays: after it no text is left, and
+ * nothing that is taken means anything. */
 struct dcp_valuing {
 	const char *at, *end;
 	struct dcp_pickler *p;
@@ -37,7 +37,8 @@ void dcp_valuing_damaged(struct dcp_valuing *w);
 void dcp_valuing_not_plain(struct dcp_valuing *w, const char *why);
 
 void dcp_valuing_start(struct dcp_valuing *w, const struct dcp_object *o);
-/* The name as a constant, if it is that of a class whose values JSON has as those of another; NULL. */
+/* The name as a constant, if it is that of a class whose values JSON has as those of another;
+ * NULL. */
 const char *dcp_valuing_class(const char *name, size_t n);
 /* A value begins. Its class, if it is not what its JSON would be read as. */
 const char *dcp_valuing_begin(struct dcp_valuing *w);

@@ -49,7 +49,8 @@ static const char *peer(const struct tcp *t, uint32_t rank)
 	return rank && !t->m.node ? t->line[rank].peer : t->m.host;
 }
 
-/* End the communicator, and tell why to those that can still be told. Returns @code. */
+/* End the communicator, and send the reason to the ranks that can still be reached. Returns
+ * @code. */
 static int tcp_break(struct tcp *t, int code, int32_t rank)
 {
 	t->failed.code = code;

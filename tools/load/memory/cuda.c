@@ -220,7 +220,7 @@ static bool runs(struct cuda *c, void *lane)
 	return CODE(c, cuStreamQuery, lane) == LOAD_CUDA_NOT_READY;
 }
 
-/* One that has not ended is kept, for cuda_ended(). */
+/* A copy that has not ended is kept, for cuda_ended(). */
 static void cuda_lane_close(struct load_device *d, void *lane)
 {
 	struct cuda *c = of(d);

@@ -76,7 +76,8 @@ struct load_cufile_event {
 	X(LOAD_CUFILE_ERROR, cuFileBufRegister, (const void *base, size_t n, int flags))       \
 	X(LOAD_CUFILE_ERROR, cuFileBufDeregister, (const void *base))                          \
 	X(ssize_t, cuFileRead, (void *handle, void *base, size_t n, off_t off, off_t at))
-/* Those that older ones may lack: what batches need, and last what describes the driver. */
+/* Functions that older libraries may lack: those of batches, and last those that describe the
+ * driver. */
 #define LOAD_CUFILE_MORE(X)                                                                    \
 	X(LOAD_CUFILE_ERROR, cuFileBatchIOSetUp, (void **batch, unsigned n))                   \
 	X(LOAD_CUFILE_ERROR, cuFileBatchIOSubmit,                                              \

@@ -85,15 +85,17 @@ struct load_device {
 	const struct load_memory *kind;
 	_Atomic uint32_t users;
 	uint32_t number;
-	int timeout_ms; /* of zero() and fetch(); half of a job's, so that the others still wait for what this rank says */
-	bool scatters;  /* it has the kernel */
-	bool late; /* a wait has taken its time: until the next execution, or plan, others do not wait but look */
+	/* Of zero() and fetch(): half the job's timeout, so that this rank can report before
+	 * the others give up. */
+	int timeout_ms;
+	bool scatters; /* it has the kernel */
+	bool late;     /* a wait timed out: until the next plan or execution, waits only poll */
 	bool given_up; /* what is queued may still run: load_device_runs() */
 	bool kept; /* memory of it is kept until the process ends, and the context with it */
 	uint8_t memory; /* enum dcpload_memory: of the destinations that the library allocates */
 	int node;       /* of the host's memory that is near it; -1: not known */
 	char name[96];  /* "cuda:0, NVIDIA H200" */
-	char why[160];  /* what it does without, and why; "": nothing */
+	char why[160];  /* missing features and the reason; "": none */
 	char said[200]; /* the last failure */
 };
 
@@ -140,7 +142,8 @@ static inline bool load_block_has(const struct load_block *b, const void *at)
 	       (const char *)at < (const char *)b->p + b->n;
 }
 
-/* Have whole pages of @p that were not touched yet be memory that is near @d, where that is known. NULL: nothing happens. */
+/* Bind the untouched pages of @p to the NUMA node of @d, where that is known. @d NULL: nothing
+ * happens. */
 void load_device_near(struct load_device *d, void *p, uint64_t n);
 
 /* Wait until @mark is passed; when d->late, only look. -ETIMEDOUT, or a failure of what was queued before it. */

@@ -66,7 +66,7 @@ static void lower(uint64_t *least, uint64_t n, char *what, size_t size, const ch
 	snprintf(what, size, "%s", is);
 }
 
-/* Of the cgroup and of those that it is in. */
+/* Of the cgroup and of the cgroups above it. */
 static void lower_by_cgroups(const char *root, bool old, char *path, uint64_t *least,
 			     char *what, size_t size)
 {

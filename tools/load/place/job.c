@@ -21,7 +21,8 @@ static enum load_number number_of(enum dcp_dtype t)
 	return numbers[t];
 }
 
-/* The destination's dimensions, those that can be one merged. false: there are too many. */
+/* The destination's dimensions; dimensions that can be one are merged. false: there are too
+ * many. */
 static bool take_target(struct load_job *j, const struct load_target *t)
 {
 	uint64_t shape[LOAD_SCATTER_TARGET + 1];

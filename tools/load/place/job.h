@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * job: strided runs as the kernel that places them is told of them (memory/scatter.h).
+ * job: strided runs in the form that the scatter kernel takes (memory/scatter.h).
  */
 #pragma once
 #include "tools/load/load.h"

@@ -213,7 +213,8 @@ static uint64_t slot_bytes(const struct dcpload_plan *p, uint64_t staging)
 	return n - n % LOAD_BLOCK;
 }
 
-/* The failure of a rank of this node names it by its number there: give the one that it has in the job. */
+/* A failure names a rank of this node by its number on the node: replace it by the number in
+ * the job. */
 static void name_in_job(const struct dcpload *ck, struct dcpload_error *err)
 {
 	const struct dcpload_error own = *err;

@@ -579,7 +579,7 @@ int dcpload_plan_finish(struct dcpload_plan *p, struct dcpload_error *err)
 	if (rc == 0) {
 		rc = load_agree(p->ck->comm, load_locate(p, err), err, timeout);
 		if (rc == -ESTALE ||
-		    rc == -ENOENT) /* the files are not those that were opened */
+		    rc == -ENOENT) /* the files are not the files that were opened */
 			rc = load_renew(p, err);
 	}
 	if (rc == 0)

@@ -17,7 +17,7 @@ struct load_round_part {
 	uint64_t stripe, lo;
 	uint32_t run, step, count, file;
 	uint32_t number; /* place in the order in which parts of a stripe are sent */
-	uint32_t need;   /* the one that is packed, from 1; 0: bytes as in the file */
+	uint32_t need;   /* the need that is packed, from 1; 0: bytes as in the file */
 };
 
 struct load_rounds {

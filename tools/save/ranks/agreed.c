@@ -16,7 +16,7 @@
 
 /* A region of some rank. */
 struct region {
-	size_t tensor, number; /* @number: of those that the rank gave */
+	size_t tensor, number; /* @number counts the tensors that the rank gave */
 	uint32_t rank;
 	const uint64_t *lo, *len;
 	uint64_t nbytes;
@@ -79,7 +79,7 @@ static void skip_path(struct dcp_cur *c)
 		dcp_cur_take(c, dcp_cur_varint(c));
 }
 
-/* A key, and the tensor that it is: @fresh, or one that an earlier rank gave. */
+/* A key and its tensor: @fresh, or a tensor that an earlier rank gave. */
 static int take_key(struct agreed *a, uint32_t rank, size_t guess, struct dcp_cur *c,
 		    struct dcp_write_tensor *t, size_t *number, bool *fresh)
 {

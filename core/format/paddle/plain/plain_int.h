@@ -88,7 +88,8 @@ struct dcp_pdlod {
 int dcp_pdlod_emit(const struct dcp_pdpart *part, const struct dcp_pdlod *lod,
 		   const struct dcp_source *src, uint32_t number, struct dcp_err *err);
 
-/* Either of them, and whatever names the tensors. @dir: that of the version. */
+/* Emit a .pdparams or LoDTensor file, and the program that names its tensors. @dir: the
+ * version's directory. */
 int dcp_pdpart_emit(const struct dcp_dir *dir, const struct dcp_pdpart *part,
 		    struct dcp_err *err);
 

@@ -136,7 +136,7 @@ static uint32_t multiply(uint32_t *copies, uint32_t n, const bool *has, uint32_t
 	return n * with;
 }
 
-/* The ranks of the first part: those that differ in mesh dimensions that cut nothing. */
+/* The ranks of the first part: the ranks that differ only in mesh dimensions that cut nothing. */
 static int make_copies(struct dcp_spread *s, struct dcp_arena *arena)
 {
 	const struct dcp_mesh *mesh = dcp_layout_mesh(s->l);

@@ -312,7 +312,8 @@ int dcp_index_emit_tensor(void *ctx, const struct dcp_tensor *emitted)
 	return 0;
 }
 
-/* Can it be read, as far as its file says? What cannot is not kept: what is wrong with the file is known of the object. */
+/* Can it be read, as far as its file says? What cannot is not kept: what is wrong with the file
+ * is known of the object. */
 static bool check_stored(struct dcp_index_writer *w, const struct dcp_stretch *stored)
 {
 	struct dcp_tensor bytes;

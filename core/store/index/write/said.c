@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What files say beside their tensors (__metadata__ of safetensors) as facts of the version: "metadata", an object of
- * all pairs, the format first; "metadata_lost", where files say one name differently: the value of the file that was emitted first
- * counts where both are joined, and the others are listed with it; and "metadata_files", where they say different things
- * at all: {"says": [object, ...], "files": [[number of the file, which of says], ...]}.
+ * What files say beside their tensors (__metadata__ of safetensors) as facts of the version:
+ * "metadata", an object of all pairs, the format first; "metadata_lost", where files say one
+ * name differently: the value of the file that was emitted first counts where both are joined,
+ * and the others are listed with it; and "metadata_files", where they say different things at
+ * all: {"says": [object, ...], "files": [[number of the file, which of says], ...]}.
  */
 #include <errno.h>
 #include <string.h>
@@ -51,7 +52,7 @@ static int add_lost(struct dcp_index_writer *w, const struct pair *p, const stru
 	return !lost.name || !lost.why || dcp_buf_error(&w->lost) ? dcp_index_no_memory(w) : 0;
 }
 
-/* What is said of one file goes to those that say the same. */
+/* Files that say the same share one record. */
 static int end_file(struct dcp_index_writer *w)
 {
 	struct sayer *s = DCP_ITEMS(w->sayers, struct sayer);

@@ -137,8 +137,8 @@ static int tell_meta(struct dcp_index_writer *w, const char *name, const char *v
 	return dcp_index_run(w, DCP_ADD_TOLD_META);
 }
 
-/* Facts are a few and short, but for what files say, as another index has it; an adapter that passes on foreign ones
- * cannot fill the table. */
+/* Facts are a few and short, but for what files say, as another index has it; an adapter that
+ * passes on foreign ones cannot fill the table. */
 static int sink_meta(void *ctx, const char *name, const char *value)
 {
 	struct dcp_index_writer *w = ctx;

@@ -137,7 +137,8 @@ int dcp_index_choose_stem(struct dcp_index_writer *w, const char *key, bool clas
 
 /* ---- files.c ---- */
 
-/* The number of a file that was emitted, or of what it decodes to (@packed): the same name may be both. */
+/* The number of a file that was emitted, or of what it decodes to (@packed): the same name may
+ * be both. */
 bool dcp_index_find_file(const struct dcp_index_writer *w, const char *name, bool packed,
 			 uint32_t *number);
 int dcp_index_emit_file(void *ctx, const char *name, uint32_t *number);
