@@ -43,7 +43,7 @@ static void same_string_same_number(void **state)
 }
 
 /* Growth keeps every number and text. */
-static void many(void **state)
+static void many_texts_are_interned(void **state)
 {
 	struct dcp_intern in = DCP_INTERN_INIT;
 	enum { N = 20000 };
@@ -71,7 +71,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(same_string_same_number),
-		cmocka_unit_test(many),
+		cmocka_unit_test(many_texts_are_interned),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -159,7 +159,7 @@ static void put_file(const struct t_dir *tree, const char *name)
 	t_dir_put(tree, text, "x", text[n - 1] == '\0');
 }
 
-static void probing(void **state)
+static void probing_finds_the_family(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(cases); i++) {
@@ -191,7 +191,7 @@ static void probing(void **state)
 	}
 }
 
-static void table(void **state)
+static void table_of_formats_is_sound(void **state)
 {
 	(void)state;
 	for (size_t i = 0; dcp_formats[i]; i++) {
@@ -205,8 +205,8 @@ static void table(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(probing),
-		cmocka_unit_test(table),
+		cmocka_unit_test(probing_finds_the_family),
+		cmocka_unit_test(table_of_formats_is_sound),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

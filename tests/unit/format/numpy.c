@@ -49,7 +49,7 @@ static void check_version(const char *folder, const char *name, int complete)
 	unload(&dir, &s);
 }
 
-static void golden(void **state)
+static void numpy_golden_files_are_read(void **state)
 {
 	(void)state;
 	t_manifest_each("numpy", check_version);
@@ -76,7 +76,7 @@ static enum dcp_match probe(const char *names)
 	return f == &dcp_format_numpy ? match : DCP_MATCH_NO;
 }
 
-static void directories(void **state)
+static void numpy_directories_are_read(void **state)
 {
 	static const struct {
 		const char *names;
@@ -301,8 +301,10 @@ static void packed_members(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(golden),         cmocka_unit_test(directories),
-		cmocka_unit_test(beside_others),  cmocka_unit_test(broken_arrays),
+		cmocka_unit_test(numpy_golden_files_are_read),
+		cmocka_unit_test(numpy_directories_are_read),
+		cmocka_unit_test(beside_others),
+		cmocka_unit_test(broken_arrays),
 		cmocka_unit_test(packed_members),
 	};
 	return cmocka_run_group_tests_name("numpy", tests, NULL, NULL);

@@ -277,7 +277,7 @@ static void names_find_their_type(void **state)
 	assert_string_equal(dcp_dtype_info((enum dcp_dtype)999)->name, "");
 }
 
-static void negating(void **state)
+static void negating_flips_signs(void **state)
 {
 	static const double real[2] = { 1.5, -0.0 }, complex[4] = { 1, 2, -3, -4 };
 	double d[4];
@@ -304,7 +304,7 @@ static void negating(void **state)
 }
 
 /* Each result is rounded to the type, as a sum of tensors is. */
-static void adding(void **state)
+static void adding_rounds_as_torch(void **state)
 {
 	double d[] = { 1, 0x1p53 }, dmore[] = { 2, 1 };
 	float f[] = { 0.1f, 0x1p24f }, fmore[] = { 0.2f, 1 };
@@ -337,7 +337,7 @@ static void adding(void **state)
 }
 
 /* By way of float32, through more than one of the parts it goes by. */
-static void casting(void **state)
+static void casting_rounds_as_torch(void **state)
 {
 	enum { N = 3000 };
 	uint16_t f16[N], brain[N], want[N];
@@ -379,9 +379,9 @@ T_TESTS()
 		cmocka_unit_test(native_types_are_copied),
 		cmocka_unit_test(swap_reverses_each_unit),
 		cmocka_unit_test(names_find_their_type),
-		cmocka_unit_test(negating),
-		cmocka_unit_test(adding),
-		cmocka_unit_test(casting),
+		cmocka_unit_test(negating_flips_signs),
+		cmocka_unit_test(adding_rounds_as_torch),
+		cmocka_unit_test(casting_rounds_as_torch),
 	};
 	return cmocka_run_group_tests_name("dtype", tests, NULL, NULL);
 }

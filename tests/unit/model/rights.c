@@ -92,7 +92,7 @@ static void two_files(void **state)
 
 /* ---- modes ---- */
 
-static void modes(void **state)
+static void modes_give_rights(void **state)
 {
 	struct dcp_rights r = dcp_rights_of_mode(5, 7, 0751, DCP_NEED_SEARCH | DCP_NEED_READ);
 
@@ -184,7 +184,7 @@ static void no_list_gives_more(void **state)
 	}
 }
 
-static void lists(void **state)
+static void access_lists_give_rights(void **state)
 {
 	static const struct {
 		const char *what;
@@ -262,7 +262,7 @@ static size_t put_nfs4(const char *const *who, size_t n, uint8_t *p)
 	return (size_t)(at - p);
 }
 
-static void nfs4(void **state)
+static void nfs4_lists_are_compared_with_the_mode(void **state)
 {
 	static const char *const mode[] = { "OWNER@", "GROUP@", "EVERYONE@" };
 	static const char *const named[] = { "OWNER@", "eve@example.org", "EVERYONE@" };
@@ -285,10 +285,10 @@ T_TESTS()
 		cmocka_unit_test(nobody_gets_more),
 		cmocka_unit_test(nobody_gets_more_under_another_name),
 		cmocka_unit_test(two_files),
-		cmocka_unit_test(modes),
+		cmocka_unit_test(modes_give_rights),
 		cmocka_unit_test(no_list_gives_more),
-		cmocka_unit_test(lists),
-		cmocka_unit_test(nfs4),
+		cmocka_unit_test(access_lists_give_rights),
+		cmocka_unit_test(nfs4_lists_are_compared_with_the_mode),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

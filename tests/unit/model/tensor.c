@@ -115,7 +115,7 @@ static int refuse(void *ctx)
 }
 
 /* What a sink takes stays there, the rest goes on; a check that fails lets nothing past. */
-static void sinks(void **state)
+static void a_sink_in_front_takes_its_part(void **state)
 {
 	int taken = 0, before = 0, refused = 0;
 	uint32_t number = 7;
@@ -177,8 +177,10 @@ static void keys_and_errors(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(volume_and_bytes), cmocka_unit_test(bytes_of_arrays),
-		cmocka_unit_test(dims_and_boxes),   cmocka_unit_test(sinks),
+		cmocka_unit_test(volume_and_bytes),
+		cmocka_unit_test(bytes_of_arrays),
+		cmocka_unit_test(dims_and_boxes),
+		cmocka_unit_test(a_sink_in_front_takes_its_part),
 		cmocka_unit_test(keys_and_errors),
 	};
 	return cmocka_run_group_tests_name("tensor", tests, NULL, NULL);

@@ -58,7 +58,7 @@ static void across_chunks(void **state)
 	free(out);
 }
 
-static void refused(void **state)
+static void other_characters_are_refused(void **state)
 {
 	static const struct {
 		const char *what, *text;
@@ -93,7 +93,7 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_byte),
 		cmocka_unit_test(across_chunks),
-		cmocka_unit_test(refused),
+		cmocka_unit_test(other_characters_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,7 +28,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void table(void **state)
+static void magic_bytes_are_known(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(cases); i++) {
@@ -49,7 +49,7 @@ static void table(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(table),
+		cmocka_unit_test(magic_bytes_are_known),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -76,7 +76,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void matching(void **state)
+static void patterns_match(void **state)
 {
 	struct dcp_arena arena;
 
@@ -99,7 +99,7 @@ static void matching(void **state)
 	dcp_arena_finish(&arena);
 }
 
-static void refusing(void **state)
+static void bad_patterns_are_refused(void **state)
 {
 	struct dcp_arena arena;
 
@@ -164,8 +164,8 @@ static void no_blow_up(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(matching),
-		cmocka_unit_test(refusing),
+		cmocka_unit_test(patterns_match),
+		cmocka_unit_test(bad_patterns_are_refused),
 		cmocka_unit_test(no_blow_up),
 	};
 

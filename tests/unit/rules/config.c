@@ -36,7 +36,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void retyped(void **state)
+static void config_is_retyped(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(cases); i++) {
@@ -60,7 +60,7 @@ static void retyped(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(retyped),
+		cmocka_unit_test(config_is_retyped),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

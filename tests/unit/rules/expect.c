@@ -106,7 +106,7 @@ static int count(void *ctx, const struct dcp_rules_expected *x)
 	return x->ndim && strcmp(x->key, "model.norm.weight") == 0 ? -EPERM : 0;
 }
 
-static void unknown(void **state)
+static void unknown_models_expect_nothing(void **state)
 {
 	static const char *const configs[] = {
 		"{}",
@@ -139,7 +139,7 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_family),
 		cmocka_unit_test(tied_embeddings),
-		cmocka_unit_test(unknown),
+		cmocka_unit_test(unknown_models_expect_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

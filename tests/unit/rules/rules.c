@@ -180,7 +180,7 @@ static void keys_table(void **state)
 	}
 }
 
-static void what_is_said(void **state)
+static void mapping_reports_its_findings(void **state)
 {
 	static const char rules[] = "a -> x\nb -> x\ndrop c\nnever -> n\nm.{i} -> {i+layers}\n";
 	dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT, said = DCP_BUF_INIT;
@@ -345,7 +345,7 @@ static void slow_patterns(void **state)
 	}
 }
 
-static void limits(void **state)
+static void limits_are_kept(void **state)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
 	struct dcp_rules *r = NULL;
@@ -366,7 +366,7 @@ static void limits(void **state)
 	t_assert_says(&err, "the limit is 1048576");
 }
 
-static void presets(void **state)
+static void presets_are_sound(void **state)
 {
 	struct dcp_rules_preset p;
 	struct dcp_rules *r = NULL;
@@ -458,7 +458,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void detected(void **state)
+static void rules_are_detected(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(detections); i++) {
@@ -492,7 +492,7 @@ static int float_of_key(void *ctx, uint64_t number, struct dcp_arena *arena,
 }
 
 /* What is asked of all tensors does not change what a rule says of one. */
-static void casts(void **state)
+static void casts_are_applied(void **state)
 {
 	static const char *const want[] = { "F16", "BF16" };
 	struct keys k = { KEYS("a", "b") };
@@ -534,7 +534,7 @@ static void wrapped_model(void **state)
 	assert_int_equal(report.dropped, 2);
 }
 
-static void config(void **state)
+static void config_chooses_rules(void **state)
 {
 	static const char text[] =
 		"{\"model_type\": \"llama\", \"num_attention_heads\": 8, \"hidden_size\": 64,"
@@ -561,11 +561,16 @@ static void config(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(keys_table),    cmocka_unit_test(what_is_said),
-		cmocka_unit_test(slow_patterns), cmocka_unit_test(bad_texts),
-		cmocka_unit_test(limits),        cmocka_unit_test(presets),
-		cmocka_unit_test(detected),      cmocka_unit_test(casts),
-		cmocka_unit_test(wrapped_model), cmocka_unit_test(config),
+		cmocka_unit_test(keys_table),
+		cmocka_unit_test(mapping_reports_its_findings),
+		cmocka_unit_test(slow_patterns),
+		cmocka_unit_test(bad_texts),
+		cmocka_unit_test(limits_are_kept),
+		cmocka_unit_test(presets_are_sound),
+		cmocka_unit_test(rules_are_detected),
+		cmocka_unit_test(casts_are_applied),
+		cmocka_unit_test(wrapped_model),
+		cmocka_unit_test(config_chooses_rules),
 		cmocka_unit_test(names_in_keys),
 	};
 

@@ -134,7 +134,7 @@ static void text_table(void **state)
 	}
 }
 
-static void wrapping(void **state)
+static void wrapping_keeps_words(void **state)
 {
 	static const struct {
 		const char *what, *text;
@@ -172,7 +172,7 @@ static void set(const char *name, const char *value)
 }
 
 /* Colours are for a terminal that has them, unless an option refuses them. */
-static void colours(void **state)
+static void colours_follow_the_terminal(void **state)
 {
 	static const struct {
 		const char *what, *term, *no_color;
@@ -211,7 +211,7 @@ static void colours(void **state)
 	close(before);
 }
 
-static void causes(void **state)
+static void causes_are_printed(void **state)
 {
 	static const struct out_left left[] = {
 		{ "object", "o", "no text" },
@@ -234,7 +234,7 @@ static void causes(void **state)
 	out_finish(&o);
 }
 
-static void times(void **state)
+static void times_are_printed(void **state)
 {
 	char buf[32];
 
@@ -266,7 +266,7 @@ static void table_to(struct out *o, unsigned width, const char *key)
 	out_table_finish(&t);
 }
 
-static void tables(void **state)
+static void tables_are_aligned(void **state)
 {
 	struct out o;
 
@@ -442,11 +442,11 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(size_table),
 		cmocka_unit_test(text_table),
-		cmocka_unit_test(wrapping),
-		cmocka_unit_test(colours),
-		cmocka_unit_test(times),
-		cmocka_unit_test(causes),
-		cmocka_unit_test(tables),
+		cmocka_unit_test(wrapping_keeps_words),
+		cmocka_unit_test(colours_follow_the_terminal),
+		cmocka_unit_test(times_are_printed),
+		cmocka_unit_test(causes_are_printed),
+		cmocka_unit_test(tables_are_aligned),
 		cmocka_unit_test(columns_give_way),
 		cmocka_unit_test(an_empty_number),
 		cmocka_unit_test(every_line_fits),

@@ -39,7 +39,7 @@ static void a_drawing(void **state)
 }
 
 /* Neighbours differ, and every one is light enough for dark text on it. */
-static void colors(void **state)
+static void neighbouring_colors_differ(void **state)
 {
 	char before[8] = "", now[8];
 	unsigned r, g, b;
@@ -62,7 +62,7 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(text_is_escaped),
 		cmocka_unit_test(a_drawing),
-		cmocka_unit_test(colors),
+		cmocka_unit_test(neighbouring_colors_differ),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

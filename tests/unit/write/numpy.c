@@ -37,7 +37,7 @@ static void check_npy(const struct dcp_source *src, size_t t)
 		assert_int_equal(bytes[b], t_write_byte(t, 0, b));
 }
 
-static void directory(void **state)
+static void directories_are_written(void **state)
 {
 	const struct dcp_write_opts opts = { 0 };
 	struct t_write w;
@@ -54,7 +54,7 @@ static void directory(void **state)
 	t_write_finish(&w);
 }
 
-static void archive(void **state)
+static void archives_are_written(void **state)
 {
 	const struct dcp_write_opts opts = { .name = "w.npz" };
 	struct dcp_zip_member *m;
@@ -85,7 +85,7 @@ static void archive(void **state)
 	t_write_finish(&w);
 }
 
-static void refused(void **state)
+static void unfit_tensors_are_refused(void **state)
 {
 	struct dcp_write_tensor t = tensors[1];
 	char key[300] = "";
@@ -104,9 +104,9 @@ static void refused(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(directory),
-		cmocka_unit_test(archive),
-		cmocka_unit_test(refused),
+		cmocka_unit_test(directories_are_written),
+		cmocka_unit_test(archives_are_written),
+		cmocka_unit_test(unfit_tensors_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -274,7 +274,7 @@ static void foreign_bytes(void **state)
 	assert_memory_equal(out.p + head + 300, "\x95\4\0\0\0\0\0\0\0\x94\x86\x94.", 13);
 }
 
-static void mistakes(void **state)
+static void mistakes_are_refused(void **state)
 {
 	dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT;
 	struct dcp_pickler p;
@@ -299,7 +299,7 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(as_cpython),
 		cmocka_unit_test(foreign_bytes),
-		cmocka_unit_test(mistakes),
+		cmocka_unit_test(mistakes_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

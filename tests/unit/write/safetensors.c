@@ -72,7 +72,7 @@ static void one_file(void **state)
 	t_write_finish(&w);
 }
 
-static void several(void **state)
+static void several_files_are_written(void **state)
 {
 	const struct dcp_write_opts opts = { .max_shard = 16 };
 	const char *const first[] = { "empty", "layer.2.w" }, *const second[] = {
@@ -97,7 +97,7 @@ static void several(void **state)
 	t_write_finish(&w);
 }
 
-static void refused(void **state)
+static void unfit_tensors_are_refused(void **state)
 {
 	const struct dcp_write_format *f = dcp_write_format("safetensors");
 	struct dcp_write_tensor t = tensors[0];
@@ -213,7 +213,7 @@ static int plan_text(const struct dcp_write_set *of, const struct dcp_write_opts
 	return 0;
 }
 
-static void text(void **state)
+static void header_text_is_right(void **state)
 {
 	const struct dcp_write_format f = { .name = "text", .plan = plan_text };
 	const struct dcp_write_opts opts = { 0 };
@@ -247,9 +247,12 @@ static void text(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(one_file), cmocka_unit_test(several),
-		cmocka_unit_test(refused),  cmocka_unit_test(sink_fails),
-		cmocka_unit_test(text),     cmocka_unit_test(too_much),
+		cmocka_unit_test(one_file),
+		cmocka_unit_test(several_files_are_written),
+		cmocka_unit_test(unfit_tensors_are_refused),
+		cmocka_unit_test(sink_fails),
+		cmocka_unit_test(header_text_is_right),
+		cmocka_unit_test(too_much),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -134,7 +134,7 @@ static const char *find(const struct around *a, const char *from, const char *si
 }
 
 /* 5 GiB: numbers that do not fit stand in fields of 64 bits. */
-static void large(void **state)
+static void large_archives_are_written(void **state)
 {
 	const struct dcp_write_tensor t[] = { T_WRITE_WHOLE("a", DCP_DTYPE_U8, 1, 5ull << 30,
 							    0) };
@@ -170,13 +170,13 @@ static void large(void **state)
 	}
 }
 
-static void python(void **state)
+static void python_reads_the_archive(void **state)
 {
 	(void)state;
 	check(plan_python, 1);
 }
 
-static void torch(void **state)
+static void torch_reads_the_archive(void **state)
 {
 	(void)state;
 	check(plan_torch, 64);
@@ -185,9 +185,9 @@ static void torch(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(python),
-		cmocka_unit_test(torch),
-		cmocka_unit_test(large),
+		cmocka_unit_test(python_reads_the_archive),
+		cmocka_unit_test(torch_reads_the_archive),
+		cmocka_unit_test(large_archives_are_written),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,7 +23,7 @@
 
 /* ---- names ---- */
 
-static void names(void **state)
+static void composer_file_names_are_known(void **state)
 {
 	static const struct {
 		const char *file, *save; /* NULL: not Composer's */
@@ -170,7 +170,7 @@ static void check_golden(const char *folder, const char *name, int complete)
 	finish(&o);
 }
 
-static void golden(void **state)
+static void composer_golden_files_are_read(void **state)
 {
 	(void)state;
 	t_manifest_each("composer", check_golden);
@@ -179,7 +179,7 @@ static void golden(void **state)
 
 /* ---- versions of a directory ---- */
 
-static void versions(void **state)
+static void composer_versions_are_grouped(void **state)
 {
 	static const struct {
 		const char *what, *files[6], *found;
@@ -437,10 +437,10 @@ static void archives_of_a_deepspeed_run(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(names),
+		cmocka_unit_test(composer_file_names_are_known),
 		cmocka_unit_test(which_states_are_composers),
-		cmocka_unit_test(golden),
-		cmocka_unit_test(versions),
+		cmocka_unit_test(composer_golden_files_are_read),
+		cmocka_unit_test(composer_versions_are_grouped),
 		cmocka_unit_test(newer_interface),
 		cmocka_unit_test(states_with_deepspeed_beside),
 		cmocka_unit_test(archives_of_a_deepspeed_run),

@@ -63,7 +63,7 @@ static void check_version(const char *folder, const char *name, int complete)
 	dcp_dir_close(&dir);
 }
 
-static void golden(void **state)
+static void dcp_golden_files_are_read(void **state)
 {
 	static const char *const folders[] = {
 		"dcp-async-dedup", "dcp-fsdp2",          "dcp-old-1.13.1",
@@ -78,7 +78,7 @@ static void golden(void **state)
 	assert_int_equal(tensors, 591);
 }
 
-static void facts(void **state)
+static void dcp_facts_are_emitted(void **state)
 {
 	static const struct {
 		const char *folder, *version, *name, *value;
@@ -222,7 +222,7 @@ static void hostile_case(const json_t *one)
 	dcp_dir_close(&dir);
 }
 
-static void hostile(void **state)
+static void hostile_metadata_is_refused(void **state)
 {
 	json_t *root = json_load_file("tests/golden/hostile/manifest.json", 0, NULL);
 	const json_t *one;
@@ -412,7 +412,7 @@ static void sink_failures(void **state)
 
 /* ---- names ---- */
 
-static void names(void **state)
+static void dcp_file_names_are_known(void **state)
 {
 	static const struct {
 		const char *name;
@@ -448,10 +448,14 @@ static void names(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(golden),         cmocka_unit_test(facts),
-		cmocka_unit_test(nested_tensors), cmocka_unit_test(hostile),
-		cmocka_unit_test(rank_objects),   cmocka_unit_test(odd_items),
-		cmocka_unit_test(sink_failures),  cmocka_unit_test(names),
+		cmocka_unit_test(dcp_golden_files_are_read),
+		cmocka_unit_test(dcp_facts_are_emitted),
+		cmocka_unit_test(nested_tensors),
+		cmocka_unit_test(hostile_metadata_is_refused),
+		cmocka_unit_test(rank_objects),
+		cmocka_unit_test(odd_items),
+		cmocka_unit_test(sink_failures),
+		cmocka_unit_test(dcp_file_names_are_known),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

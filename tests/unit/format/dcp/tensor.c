@@ -53,7 +53,7 @@ static void save_bytes(struct dcp_buf *out, bool wrapped, bool transparent)
  * What keeps its elements otherwise is shown as torch.save's are, if it is whole, however its
  * length compares with that of the elements it stands for; else it is broken, and said to be.
  */
-static void subclasses(void **state)
+static void subclasses_are_taken_apart(void **state)
 {
 	static const int64_t shape[] = { 4096 }, chunks[] = { 0, 2048, 2048, 2048 };
 	static const int64_t few[] = { 3 };
@@ -201,7 +201,7 @@ static void items_of_no_kind(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(subclasses),
+		cmocka_unit_test(subclasses_are_taken_apart),
 		cmocka_unit_test(items_of_no_kind),
 	};
 

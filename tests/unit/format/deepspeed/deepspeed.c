@@ -218,7 +218,7 @@ static const struct {
 /* clang-format on */
 
 /* What DeepSpeed wrote, as DeepSpeed reads it. */
-static void golden(void **state)
+static void deepspeed_golden_files_are_read(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(goldens); i++) {
@@ -293,9 +293,12 @@ static void file_names(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(golden),       cmocka_unit_test(file_names),
-		cmocka_unit_test(every_layout), cmocka_unit_test(at_random),
-		cmocka_unit_test(what_else),    cmocka_unit_test(steps_as_numbers),
+		cmocka_unit_test(deepspeed_golden_files_are_read),
+		cmocka_unit_test(file_names),
+		cmocka_unit_test(every_layout),
+		cmocka_unit_test(at_random),
+		cmocka_unit_test(what_else),
+		cmocka_unit_test(steps_as_numbers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

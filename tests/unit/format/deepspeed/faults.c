@@ -167,7 +167,7 @@ static void damaged_file(void **state)
 	t_ds_unload(&l);
 }
 
-static void disagreeing(void **state)
+static void disagreeing_ranks_are_refused(void **state)
 {
 	struct t_ds c = zero1;
 	struct t_ds_loaded l;
@@ -321,7 +321,7 @@ static void push_huge_shapes(struct dcp_buf *b)
 	t_pk_appends(b);
 }
 
-static void nonsense(void **state)
+static void nonsense_in_states_is_refused(void **state)
 {
 	static const char *const optim_keys[] = {
 		"single_partition_of_fp32_groups",
@@ -391,7 +391,7 @@ static void nonsense(void **state)
 
 /* ---- a directory of versions ---- */
 
-static void root(void **state)
+static void missing_ranks_leave_a_version_incomplete(void **state)
 {
 	struct dcp_store_opts opts = { 0 };
 	struct dcp_version *v;
@@ -483,9 +483,12 @@ static void full_disk(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(missing_rank), cmocka_unit_test(damaged_file),
-		cmocka_unit_test(disagreeing),  cmocka_unit_test(nonsense),
-		cmocka_unit_test(root),         cmocka_unit_test(full_disk),
+		cmocka_unit_test(missing_rank),
+		cmocka_unit_test(damaged_file),
+		cmocka_unit_test(disagreeing_ranks_are_refused),
+		cmocka_unit_test(nonsense_in_states_is_refused),
+		cmocka_unit_test(missing_ranks_leave_a_version_incomplete),
+		cmocka_unit_test(full_disk),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -346,7 +346,7 @@ static void check_whole(const struct t_ds_loaded *l, const char *state, size_t w
 	free(bytes);
 }
 
-static void joined(void **state)
+static void partitions_are_joined(void **state)
 {
 	dcp_auto_buf struct dcp_buf rules = DCP_BUF_INIT;
 	struct t_ds_loaded l;
@@ -395,7 +395,7 @@ static void joined(void **state)
 }
 
 /* A rank's part of another height is not joined by columns. */
-static void unlike(void **state)
+static void unlike_ranks_are_refused(void **state)
 {
 	dcp_auto_buf struct dcp_buf rules = DCP_BUF_INIT;
 	struct t_ds_param other[DCP_LEN(local)];
@@ -525,7 +525,7 @@ static void missing_rank(void **state)
 }
 
 /* Two stages, a tied weight in both: the first one's is told. */
-static void stages(void **state)
+static void every_zero_stage_is_joined(void **state)
 {
 	static const struct t_ds_param stage[2][2] = {
 		{ { "tied.w", { 3, 2 }, 2, 0, false, NULL },
@@ -560,9 +560,12 @@ static void stages(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(joined),   cmocka_unit_test(no_rules),
-		cmocka_unit_test(odd_maps), cmocka_unit_test(missing_rank),
-		cmocka_unit_test(stages),   cmocka_unit_test(unlike),
+		cmocka_unit_test(partitions_are_joined),
+		cmocka_unit_test(no_rules),
+		cmocka_unit_test(odd_maps),
+		cmocka_unit_test(missing_rank),
+		cmocka_unit_test(every_zero_stage_is_joined),
+		cmocka_unit_test(unlike_ranks_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -141,7 +141,7 @@ static const struct {
 	  "my-gpt-j-residual: true\ngpt-j-residual-x: true\n", ONE },
 };
 
-static void joined(void **state)
+static void neox_layers_are_joined(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(configs); i++) {
@@ -168,7 +168,7 @@ static void joined(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(joined),
+		cmocka_unit_test(neox_layers_are_joined),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,7 +20,7 @@ static void load(struct t_ds_loaded *l, const char *path)
 		    &dcp_format_deepspeed_universal);
 }
 
-static void golden(void **state)
+static void universal_golden_files_are_read(void **state)
 {
 	static const struct {
 		const char *version;
@@ -132,7 +132,7 @@ static void add_model(const struct t_dir *tree, const struct t_ds *c)
 	}
 }
 
-static void handmade(void **state)
+static void handmade_universal_files_are_read(void **state)
 {
 	struct t_ds c = { .stage = 3, .world = 2, .param = two, .nparams = 2, .ngroups = 1 };
 	struct t_ds_loaded l;
@@ -168,7 +168,7 @@ static void handmade(void **state)
 	t_ds_unload(&l);
 }
 
-static void faults(void **state)
+static void universal_faults_are_reported(void **state)
 {
 	struct t_ds_loaded l;
 
@@ -203,9 +203,9 @@ static void faults(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(golden),
-		cmocka_unit_test(handmade),
-		cmocka_unit_test(faults),
+		cmocka_unit_test(universal_golden_files_are_read),
+		cmocka_unit_test(handmade_universal_files_are_read),
+		cmocka_unit_test(universal_faults_are_reported),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

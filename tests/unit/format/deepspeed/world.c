@@ -141,7 +141,7 @@ static void tensor_and_pipeline(void **state)
 	}
 }
 
-static void experts(void **state)
+static void experts_are_placed(void **state)
 {
 	struct t_ds_world w = { .seed = 20250802, .pp = 1 };
 
@@ -328,7 +328,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(tensor_and_pipeline),
-		cmocka_unit_test(experts),
+		cmocka_unit_test(experts_are_placed),
 		cmocka_unit_test(lost_files),
 		cmocka_unit_test(odd_layers),
 	};

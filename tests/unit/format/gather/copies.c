@@ -32,7 +32,7 @@ static void add(struct dcp_copies *g, const char *key, uint64_t rows, uint64_t l
 	memset(shape, 0xff, sizeof(shape));
 }
 
-static void joining(void **state)
+static void joining_keeps_one_copy(void **state)
 {
 	static const char *const keys[] = { "parts",          "replicas",    "hole",   "broken",
 					    "broken replica", "other shape", "nothing" };
@@ -89,7 +89,7 @@ static void joining(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(joining),
+		cmocka_unit_test(joining_keeps_one_copy),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

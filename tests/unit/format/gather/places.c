@@ -70,7 +70,7 @@ static void the_first_is_remembered(void **state)
 	dcp_places_finish(&p);
 }
 
-static void many(void **state)
+static void many_places_are_kept(void **state)
 {
 	struct dcp_places p = { 0 };
 	char key[24];
@@ -91,7 +91,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_first_is_remembered),
-		cmocka_unit_test(many),
+		cmocka_unit_test(many_places_are_kept),
 		cmocka_unit_test(every_difference),
 	};
 

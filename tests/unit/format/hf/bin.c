@@ -56,7 +56,7 @@ static void check_version(const char *folder, const char *name, int complete)
 	unload(&dir, &s);
 }
 
-static void golden(void **state)
+static void bin_golden_files_are_read(void **state)
 {
 	(void)state;
 	t_manifest_each("hf-bin", check_version);
@@ -180,7 +180,7 @@ static void check_keys(const struct t_sink *s, const char *keys)
 	assert_int_equal(s->ntensors + s->nobjects, n);
 }
 
-static void made(void **state)
+static void made_bin_files_are_read(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(cases); i++) {
@@ -300,8 +300,8 @@ static void sink_failures(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(golden),
-		cmocka_unit_test(made),
+		cmocka_unit_test(bin_golden_files_are_read),
+		cmocka_unit_test(made_bin_files_are_read),
 		cmocka_unit_test(what_lies_beside),
 		cmocka_unit_test(sink_failures),
 	};

@@ -56,7 +56,7 @@ static void check_version(const char *folder, const char *name, int complete)
 	unload(&dir, &s);
 }
 
-static void golden(void **state)
+static void safetensors_golden_files_are_read(void **state)
 {
 	(void)state;
 	t_manifest_each("dcp-hf", check_version);
@@ -160,7 +160,7 @@ static void check_w(const struct t_sink *s, size_t i)
 	free(got);
 }
 
-static void made(void **state)
+static void made_safetensors_are_read(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(cases); i++) {
@@ -282,8 +282,8 @@ static void sink_failures(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(golden),
-		cmocka_unit_test(made),
+		cmocka_unit_test(safetensors_golden_files_are_read),
+		cmocka_unit_test(made_safetensors_are_read),
 		cmocka_unit_test(sets_beside_each_other),
 		cmocka_unit_test(sink_failures),
 	};

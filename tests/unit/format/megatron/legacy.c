@@ -9,7 +9,7 @@
 #include "tests/unit/t/format/megatron.h"
 #include "tests/unit/t/manifest.h"
 
-static void golden(void **state)
+static void legacy_golden_files_are_read(void **state)
 {
 	struct t_megatron m;
 
@@ -310,7 +310,7 @@ static void latent_attention(void **state)
 }
 
 /* Arguments that claim a million ranks cost nothing. */
-static void claims(void **state)
+static void huge_claims_cost_nothing(void **state)
 {
 	struct t_megatron_job j = {
 		"",
@@ -348,10 +348,13 @@ static void claims(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(golden),        cmocka_unit_test(whole_models),
-		cmocka_unit_test(broken_keys),   cmocka_unit_test(other_dimensions),
-		cmocka_unit_test(order_of_rows), cmocka_unit_test(latent_attention),
-		cmocka_unit_test(claims),
+		cmocka_unit_test(legacy_golden_files_are_read),
+		cmocka_unit_test(whole_models),
+		cmocka_unit_test(broken_keys),
+		cmocka_unit_test(other_dimensions),
+		cmocka_unit_test(order_of_rows),
+		cmocka_unit_test(latent_attention),
+		cmocka_unit_test(huge_claims_cost_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -61,7 +61,7 @@ static void built_in(void **state)
 	}
 }
 
-static void own(void **state)
+static void own_rules_are_used(void **state)
 {
 	static const char text[] = "# ours\n"
 				   "\n"
@@ -92,7 +92,7 @@ static void own(void **state)
 	dcp_mrules_finish(&rules);
 }
 
-static void refused(void **state)
+static void bad_rules_are_refused(void **state)
 {
 	static const struct {
 		const char *text, *says;
@@ -134,8 +134,8 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(built_in),
-		cmocka_unit_test(own),
-		cmocka_unit_test(refused),
+		cmocka_unit_test(own_rules_are_used),
+		cmocka_unit_test(bad_rules_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,14 +27,14 @@ static void golden_version(const char *folder, const char *name, int complete)
 	t_megatron_close(&m);
 }
 
-static void golden(void **state)
+static void torch_dist_golden_files_are_read(void **state)
 {
 	(void)state;
 	t_manifest_each("megatron-dist", golden_version);
 	t_manifest_each("megatron-dist-012", golden_version);
 }
 
-static void refused(void **state)
+static void bad_torch_dist_is_refused(void **state)
 {
 	/* clang-format off */
 	static const struct {
@@ -132,7 +132,7 @@ static void put_flat(const struct t_dir *tree, const int64_t *shape, uint32_t nd
 	t_dir_text(tree, "metadata.json", "{\"sharded_backend\": \"torch_dist\"}");
 }
 
-static void flattened(void **state)
+static void flattened_tensors_are_joined(void **state)
 {
 	/* clang-format off */
 	static const struct {
@@ -351,9 +351,12 @@ static void inside_objects(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(golden),          cmocka_unit_test(refused),
-		cmocka_unit_test(flattened),       cmocka_unit_test(lying_item),
-		cmocka_unit_test(sharded_objects), cmocka_unit_test(inside_objects),
+		cmocka_unit_test(torch_dist_golden_files_are_read),
+		cmocka_unit_test(bad_torch_dist_is_refused),
+		cmocka_unit_test(flattened_tensors_are_joined),
+		cmocka_unit_test(lying_item),
+		cmocka_unit_test(sharded_objects),
+		cmocka_unit_test(inside_objects),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

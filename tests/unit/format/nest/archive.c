@@ -411,7 +411,7 @@ static void finish(struct opened *o)
 	dcp_dir_close(&o->dir);
 }
 
-static void refused(void **state)
+static void bad_archives_are_refused(void **state)
 {
 	static const struct {
 		const char *what, *file, *member;
@@ -555,7 +555,7 @@ T_TESTS()
 		cmocka_unit_test(loose_files_in_an_archive),
 		cmocka_unit_test(plain_archives_are_not_copied),
 		cmocka_unit_test(a_copy_that_is_gone),
-		cmocka_unit_test(refused),
+		cmocka_unit_test(bad_archives_are_refused),
 		cmocka_unit_test(a_rank_that_is_damaged),
 		cmocka_unit_test(a_member_that_is_missing),
 	};

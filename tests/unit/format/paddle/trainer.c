@@ -26,7 +26,7 @@ static void load_dir(const struct t_dir *tree, struct dcp_dir *dir, struct t_sin
 }
 
 /* One version of several directories: only the model's keys are told without its name. */
-static void directories(void **state)
+static void trainer_directories_are_known(void **state)
 {
 	static const char *const want[] = { "w", "master_weights.w.w_0", "w.w_0",
 					    "optimizer_states.w" };
@@ -86,7 +86,7 @@ static void directories(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(directories),
+		cmocka_unit_test(trainer_directories_are_known),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

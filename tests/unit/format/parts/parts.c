@@ -44,7 +44,7 @@ static void golden_version(const char *folder, const char *name, int complete)
 	dcp_dir_close(&dir);
 }
 
-static void golden(void **state)
+static void golden_parts_are_read(void **state)
 {
 	(void)state;
 	t_manifest_each("parts", golden_version);
@@ -99,7 +99,7 @@ static int load(const struct t_dir *tree, struct t_sink *s, struct dcp_dir *dir,
 }
 
 /* What a key is called is a matter of its own file, whatever others hold. */
-static void components(void **state)
+static void components_are_emitted(void **state)
 {
 	struct dcp_err err = { 0 };
 	struct t_dir tree;
@@ -146,7 +146,7 @@ static void components(void **state)
 }
 
 /* One rank or two: names of one form. A file of one value has no name but its own. */
-static void ranks(void **state)
+static void ranks_of_parts_are_known(void **state)
 {
 	static const char *const files[] = { "random_states_0.pkl", "random_states_1.pkl" };
 
@@ -332,7 +332,7 @@ static void homes_of_models(void **state)
 }
 
 /* A part that cannot be read is told; when none can, there is nothing. */
-static void broken(void **state)
+static void broken_parts_are_reported(void **state)
 {
 	struct dcp_err err = { 0 };
 	struct t_dir tree;
@@ -396,7 +396,7 @@ static void sink_failures(void **state)
 }
 
 /* Links that lead round are no parts, and directories as deep as one likes cost nothing. */
-static void circles(void **state)
+static void circles_of_links_are_refused(void **state)
 {
 	char name[4096] = "";
 	struct dcp_err err = { 0 };
@@ -428,7 +428,7 @@ static void circles(void **state)
 }
 
 /* Parts are known by their names; two of the same name are told apart. */
-static void list(void **state)
+static void parts_are_listed(void **state)
 {
 	struct dcp_parts p;
 	struct dcp_dir dir;
@@ -450,10 +450,14 @@ static void list(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(golden),          cmocka_unit_test(components),
-		cmocka_unit_test(ranks),           cmocka_unit_test(plain_pickles),
-		cmocka_unit_test(broken),          cmocka_unit_test(sink_failures),
-		cmocka_unit_test(circles),         cmocka_unit_test(list),
+		cmocka_unit_test(golden_parts_are_read),
+		cmocka_unit_test(components_are_emitted),
+		cmocka_unit_test(ranks_of_parts_are_known),
+		cmocka_unit_test(plain_pickles),
+		cmocka_unit_test(broken_parts_are_reported),
+		cmocka_unit_test(sink_failures),
+		cmocka_unit_test(circles_of_links_are_refused),
+		cmocka_unit_test(parts_are_listed),
 		cmocka_unit_test(homes_of_models),
 	};
 

@@ -95,7 +95,7 @@ static const struct part llama2[] = {
 	{ "norm.weight", 4, 0 },
 };
 
-static void joined(void **state)
+static void ranks_of_meta_are_joined(void **state)
 {
 	struct t_dir tree;
 	struct dcp_dir dir;
@@ -142,7 +142,7 @@ static void embeddings_of_llama2(void **state)
 	t_dir_remove(&tree);
 }
 
-static void damaged(void **state)
+static void damaged_params_are_refused(void **state)
 {
 	struct t_dir tree;
 	struct dcp_dir dir;
@@ -161,7 +161,7 @@ static void damaged(void **state)
 	t_dir_remove(&tree);
 }
 
-static void missing(void **state)
+static void missing_ranks_are_reported(void **state)
 {
 	enum dcp_match match;
 	struct t_dir tree;
@@ -184,10 +184,10 @@ static void missing(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(joined),
+		cmocka_unit_test(ranks_of_meta_are_joined),
 		cmocka_unit_test(embeddings_of_llama2),
-		cmocka_unit_test(damaged),
-		cmocka_unit_test(missing),
+		cmocka_unit_test(damaged_params_are_refused),
+		cmocka_unit_test(missing_ranks_are_reported),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

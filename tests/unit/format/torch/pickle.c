@@ -34,7 +34,7 @@ static int load(struct t_sink *s, const char *name, const void *p, size_t n,
 	return rc;
 }
 
-static void objects(void **state)
+static void objects_are_emitted(void **state)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 	struct dcp_err err = { 0 };
@@ -77,7 +77,7 @@ static void objects(void **state)
 }
 
 /* {"model": {"w": array}, "lr": scalar, "seed": (array,)}, as Detectron2 dumps its models. */
-static void arrays(void **state)
+static void arrays_are_emitted(void **state)
 {
 #define DTYPE "cnumpy\ndtype\n(Vf4\nI0\nI1\ntR(I3\nV<\nNNNI-1\nI-1\nI0\ntb"
 #define ARRAY                                                                                  \
@@ -135,7 +135,7 @@ static void torch_save(void **state)
 	t_zip_free(&z);
 }
 
-static void damaged(void **state)
+static void damaged_pickles_are_refused(void **state)
 {
 	/* clang-format off */
 	static const struct {
@@ -163,7 +163,7 @@ static void damaged(void **state)
 }
 
 /* Lists of one shared list of lists, a hundred bytes that stand for millions. */
-static void bomb(void **state)
+static void pickle_bombs_are_refused(void **state)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 	struct dcp_err err = { 0 };
@@ -192,9 +192,11 @@ static void bomb(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(arrays),     cmocka_unit_test(objects),
-		cmocka_unit_test(torch_save), cmocka_unit_test(damaged),
-		cmocka_unit_test(bomb),
+		cmocka_unit_test(arrays_are_emitted),
+		cmocka_unit_test(objects_are_emitted),
+		cmocka_unit_test(torch_save),
+		cmocka_unit_test(damaged_pickles_are_refused),
+		cmocka_unit_test(pickle_bombs_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

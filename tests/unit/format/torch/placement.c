@@ -61,7 +61,7 @@ static struct dcp_axis cut(const struct dcp_tplace *p, uint32_t n, uint64_t size
 }
 
 /* All sizes, even and uneven, empty shards and one rank. */
-static void shards(void **state)
+static void shards_are_placed(void **state)
 {
 	struct dcp_arena arena;
 
@@ -105,7 +105,7 @@ static void shards_of_shards(void **state)
 }
 
 /* FSDP2 over tensor parallel: tensor parallel ranks cut first, whatever the sizes. */
-static void strided(void **state)
+static void strided_shards_are_placed(void **state)
 {
 	struct dcp_arena arena;
 
@@ -155,7 +155,7 @@ static void strided_alone(void **state)
 	dcp_arena_finish(&arena);
 }
 
-static void refused(void **state)
+static void bad_placements_are_refused(void **state)
 {
 	static const struct {
 		struct dcp_tplace p;
@@ -196,7 +196,7 @@ static void refused(void **state)
 }
 
 /* Sizes and ranks of foreign files: nothing overflows, nothing takes long. */
-static void huge(void **state)
+static void huge_shapes_are_refused(void **state)
 {
 	const uint64_t n[] = { UINT64_MAX, UINT64_MAX - 1, 3, 1ull << 63 };
 	struct dcp_arena arena;
@@ -256,9 +256,12 @@ static void boxes_and_pieces(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(shards),           cmocka_unit_test(shards_of_shards),
-		cmocka_unit_test(strided),          cmocka_unit_test(strided_alone),
-		cmocka_unit_test(refused),          cmocka_unit_test(huge),
+		cmocka_unit_test(shards_are_placed),
+		cmocka_unit_test(shards_of_shards),
+		cmocka_unit_test(strided_shards_are_placed),
+		cmocka_unit_test(strided_alone),
+		cmocka_unit_test(bad_placements_are_refused),
+		cmocka_unit_test(huge_shapes_are_refused),
 		cmocka_unit_test(boxes_and_pieces),
 	};
 

@@ -19,7 +19,7 @@
 #include "tests/unit/t/parse/zip.h"
 #include "tests/unit/t/sink.h"
 
-static void golden(void **state)
+static void golden_ranks_are_read(void **state)
 {
 	struct dcp_err err = { 0 };
 	enum dcp_match match;
@@ -74,7 +74,7 @@ static void golden_shards(void **state)
 	t_manifest_each("torch-ranks", golden_version);
 }
 
-static void names(void **state)
+static void rank_names_are_known(void **state)
 {
 	/* clang-format off */
 	static const struct {
@@ -206,7 +206,7 @@ static bool skip_v(void *ctx, const char *key)
 	return strcmp(key, "p.v") == 0;
 }
 
-static void telling(void **state)
+static void a_state_is_emitted_below_its_prefix(void **state)
 {
 	const char *prefix[] = { "p" };
 	const struct dcp_tensor *t;
@@ -274,7 +274,7 @@ static void telling(void **state)
 }
 
 /* A rank whose file is damaged does not hide the others; when all are, there is nothing. */
-static void damaged(void **state)
+static void damaged_ranks_are_refused(void **state)
 {
 	struct t_dir tree;
 	struct t_zip z;
@@ -315,9 +315,12 @@ static void damaged(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(golden),  cmocka_unit_test(golden_shards),
-		cmocka_unit_test(names),   cmocka_unit_test(one_damaged),
-		cmocka_unit_test(telling), cmocka_unit_test(damaged),
+		cmocka_unit_test(golden_ranks_are_read),
+		cmocka_unit_test(golden_shards),
+		cmocka_unit_test(rank_names_are_known),
+		cmocka_unit_test(one_damaged),
+		cmocka_unit_test(a_state_is_emitted_below_its_prefix),
+		cmocka_unit_test(damaged_ranks_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

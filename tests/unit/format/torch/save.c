@@ -55,7 +55,7 @@ static void check_version(const char *folder, const char *name, int complete)
 	dcp_dir_close(&dir);
 }
 
-static void golden(void **state)
+static void torch_save_golden_files_are_read(void **state)
 {
 	(void)state;
 	t_manifest_each("torch-save", check_version);
@@ -100,7 +100,7 @@ static void a_file_of_any_name(void **state)
 	t_dir_remove(&tree);
 }
 
-static void what_is_no_torch_save_says_so(void **state)
+static void other_files_say_what_they_are(void **state)
 {
 	struct dcp_err err = { 0 };
 	struct dcp_dir dir;
@@ -167,10 +167,10 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_file_is_a_version),
-		cmocka_unit_test(golden),
+		cmocka_unit_test(torch_save_golden_files_are_read),
 		cmocka_unit_test(plain_pickles_are_parts),
 		cmocka_unit_test(a_file_of_any_name),
-		cmocka_unit_test(what_is_no_torch_save_says_so),
+		cmocka_unit_test(other_files_say_what_they_are),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -201,7 +201,7 @@ static void other_dtensor(const struct t_dir *tree)
 	t_zip_free(&z);
 }
 
-static void faults(void **state)
+static void faults_are_reported(void **state)
 {
 	/* clang-format off */
 	static const struct {
@@ -295,7 +295,7 @@ static void bad_metadata(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(faults),
+		cmocka_unit_test(faults_are_reported),
 		cmocka_unit_test(bad_metadata),
 	};
 

@@ -48,7 +48,7 @@ static void golden_version(const char *folder, const char *name, int complete)
 	dcp_dir_close(&dir);
 }
 
-static void golden(void **state)
+static void items_of_golden_files_are_read(void **state)
 {
 	(void)state;
 	t_manifest_each("torch-checkpointing", golden_version);
@@ -57,7 +57,7 @@ static void golden(void **state)
 
 /* ---- names ---- */
 
-static void names(void **state)
+static void item_names_are_known(void **state)
 {
 	/* clang-format off */
 	static const struct {
@@ -116,7 +116,7 @@ static void names(void **state)
 static const int64_t first[] = { 3, 2 }, second[] = { 2, 2 };
 
 /* What lies beside the items' files, and names that are told once. */
-static void beside(void **state)
+static void files_beside_items_are_emitted(void **state)
 {
 	static const char json[] =
 		"{\"a\": 1, \"b\": {\"c\": [1, \" \\\" \"], \"d\": {}},\n \"e\": 1.5}";
@@ -154,7 +154,7 @@ static void beside(void **state)
 }
 
 /* Of a group that a rank is not in nothing is said; two groups are parts of one tensor. */
-static void groups(void **state)
+static void items_are_grouped(void **state)
 {
 	static const int64_t one[] = { 1 }, rank0[] = { 0 }, rank1[] = { 1 };
 	static const int64_t top[] = { 0, 0, 0, 0, 3, 2 }, bottom[] = { 3, 0, 0, 0, 2, 2 };
@@ -233,7 +233,7 @@ static void whole_states(void **state)
 }
 
 /* Tied tensors are one, also when they are put together from several files. */
-static void tied(void **state)
+static void tied_items_are_aliases(void **state)
 {
 	static const int64_t stride[] = { 2, 1 };
 	struct t_titem tensors[] = { t_titem_w, t_titem_w };
@@ -306,9 +306,12 @@ static void full_sink(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(golden),       cmocka_unit_test(names),
-		cmocka_unit_test(beside),       cmocka_unit_test(groups),
-		cmocka_unit_test(whole_states), cmocka_unit_test(tied),
+		cmocka_unit_test(items_of_golden_files_are_read),
+		cmocka_unit_test(item_names_are_known),
+		cmocka_unit_test(files_beside_items_are_emitted),
+		cmocka_unit_test(items_are_grouped),
+		cmocka_unit_test(whole_states),
+		cmocka_unit_test(tied_items_are_aliases),
 		cmocka_unit_test(full_sink),
 	};
 

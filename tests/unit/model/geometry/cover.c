@@ -189,7 +189,7 @@ static void little_is_cut(void **state)
 }
 
 /* A checkerboard of overlaps is refused before it takes long. */
-static void bounded(void **state)
+static void covering_is_bounded(void **state)
 {
 	enum { N = 3000 };
 	static uint64_t shape[] = { 2 * N, 2 * N }, lo[2 * N][2], len[2 * N][2];
@@ -220,7 +220,7 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_element_once),
 		cmocka_unit_test(little_is_cut),
-		cmocka_unit_test(bounded),
+		cmocka_unit_test(covering_is_bounded),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

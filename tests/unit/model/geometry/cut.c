@@ -98,7 +98,7 @@ static void a_flat_cut_is_one_dimension_with_its_padding(void **state)
 	dcp_arena_finish(&arena);
 }
 
-static void a_volume_that_does_not_fit_is_told(void **state)
+static void volume_overflow_is_reported(void **state)
 {
 	const uint64_t len[] = { 1ull << 33, 1ull << 33 };
 	struct dcp_arena arena;
@@ -112,7 +112,7 @@ static void a_volume_that_does_not_fit_is_told(void **state)
 	dcp_arena_finish(&arena);
 }
 
-static void what_is_no_cut_of_a_shape_is_told(void **state)
+static void invalid_cuts_are_rejected(void **state)
 {
 	const uint64_t shape[] = { 10 };
 	const struct dcp_span good[] = { { 0, 8, 2 }, { 2, 0, 3 } },
@@ -180,8 +180,8 @@ T_TESTS()
 		cmocka_unit_test(zeros_behind_the_spans_are_padding),
 		cmocka_unit_test(an_empty_box_has_no_spans),
 		cmocka_unit_test(a_flat_cut_is_one_dimension_with_its_padding),
-		cmocka_unit_test(a_volume_that_does_not_fit_is_told),
-		cmocka_unit_test(what_is_no_cut_of_a_shape_is_told),
+		cmocka_unit_test(volume_overflow_is_reported),
+		cmocka_unit_test(invalid_cuts_are_rejected),
 		cmocka_unit_test(a_copy_owns_its_spans),
 	};
 

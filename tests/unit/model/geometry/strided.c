@@ -92,7 +92,7 @@ static void check_dim(const struct dcp_strided *s, uint32_t k, uint64_t count, u
 	assert_int_equal(s->dst_stride[k], dst);
 }
 
-static void grids(void **state)
+static void grids_become_strided_runs(void **state)
 {
 	struct matrix m;
 
@@ -129,7 +129,7 @@ static void grids(void **state)
 	dcp_arena_finish(&m.arena);
 }
 
-static void cuts(void **state)
+static void cuts_become_strided_runs(void **state)
 {
 	const uint64_t lo[2] = { 0, 3 }, len[2] = { 8, 5 };
 	const struct dcp_span every_third[] = { { 0, 1, 1 }, { 1, 4, 1 }, { 2, 7, 1 } };
@@ -329,8 +329,8 @@ static void parts_are_the_whole(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(grids),
-		cmocka_unit_test(cuts),
+		cmocka_unit_test(grids_become_strided_runs),
+		cmocka_unit_test(cuts_become_strided_runs),
 		cmocka_unit_test(other_strides),
 		cmocka_unit_test(too_many_dimensions),
 		cmocka_unit_test(who_is_told_may_end_it),

@@ -223,7 +223,7 @@ static int write_read(void *ctx, uint32_t file, uint64_t off, uint64_t n)
 }
 
 /* "a0+10 b4+6" of each rank, and what each sends to each. */
-static void parts(void **state)
+static void reads_and_sends_are_dealt(void **state)
 {
 	static const struct {
 		const char *what, *layout;
@@ -333,7 +333,7 @@ static void parts(void **state)
 }
 
 /* Ranks 0 and 1 hold all, 2 and 3 nothing: who is in the same group gives; else in turn. */
-static void holders(void **state)
+static void holders_take_turns(void **state)
 {
 	static const struct stored v[] = { { 0, 0, 0, 10, 0 } };
 	static const struct {
@@ -375,7 +375,7 @@ static void holders(void **state)
 	close_small(&x);
 }
 
-static void refused(void **state)
+static void bad_jobs_are_refused(void **state)
 {
 	static const struct {
 		const char *what, *layout;
@@ -498,7 +498,7 @@ static void nothing_at_all(void **state)
 
 /* What stands around elements is read, and is no payload: once for each run of bytes, whoever
  * they belong to. */
-static void frames(void **state)
+static void frames_are_counted_once_a_run(void **state)
 {
 	static const struct stored v[] = { { 0, 0, 0, 20, 0, true, 12 },
 					   { 1, 0, 0, 20, 0, true, 12 },
@@ -549,11 +549,16 @@ static void as_json(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(shared_bytes),   cmocka_unit_test(with_copies),
-		cmocka_unit_test(from_layouts),   cmocka_unit_test(any_layout),
-		cmocka_unit_test(parts),          cmocka_unit_test(holders),
-		cmocka_unit_test(refused),        cmocka_unit_test(little_memory),
-		cmocka_unit_test(nothing_at_all), cmocka_unit_test(frames),
+		cmocka_unit_test(shared_bytes),
+		cmocka_unit_test(with_copies),
+		cmocka_unit_test(from_layouts),
+		cmocka_unit_test(any_layout),
+		cmocka_unit_test(reads_and_sends_are_dealt),
+		cmocka_unit_test(holders_take_turns),
+		cmocka_unit_test(bad_jobs_are_refused),
+		cmocka_unit_test(little_memory),
+		cmocka_unit_test(nothing_at_all),
+		cmocka_unit_test(frames_are_counted_once_a_run),
 		cmocka_unit_test(as_json),
 	};
 

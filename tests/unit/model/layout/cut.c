@@ -412,7 +412,7 @@ static void cut_table(void **state)
 	}
 }
 
-static void refused_table(void **state)
+static void bad_cuts_are_refused(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(refused); i++) {
@@ -505,7 +505,7 @@ T_TESTS()
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(random_layouts_deal_out_every_element_once),
 		cmocka_unit_test(cut_table),
-		cmocka_unit_test(refused_table),
+		cmocka_unit_test(bad_cuts_are_refused),
 		cmocka_unit_test(rules_settle),
 		cmocka_unit_test(memory_that_runs_out_is_told),
 	};

@@ -164,7 +164,7 @@ static void note(void *ctx, uint64_t taken)
 	*last = taken;
 }
 
-static void progress(void **state)
+static void decoding_reports_progress(void **state)
 {
 	dcp_auto_free char *want = content(1 << 20);
 	dcp_auto_fd int fd = memfd_create("test", MFD_CLOEXEC);
@@ -183,9 +183,11 @@ static void progress(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_codec),       cmocka_unit_test(cuts_and_flips),
-		cmocka_unit_test(bytes_behind_gzip), cmocka_unit_test(other_files),
-		cmocka_unit_test(progress),
+		cmocka_unit_test(every_codec),
+		cmocka_unit_test(cuts_and_flips),
+		cmocka_unit_test(bytes_behind_gzip),
+		cmocka_unit_test(other_files),
+		cmocka_unit_test(decoding_reports_progress),
 	};
 
 	return cmocka_run_group_tests_name("inflate_codecs", tests, NULL, NULL);

@@ -55,7 +55,7 @@ static int decode(const struct dcp_buf *b, struct dcp_buf *out, uint64_t limit,
 	return dcp_inflate_zstd(&src, out, limit, err);
 }
 
-static void frames(void **state)
+static void every_frame_is_inflated(void **state)
 {
 	static const struct {
 		const char *what, *frames, *want;
@@ -92,7 +92,7 @@ static void frames(void **state)
 	}
 }
 
-static void refused(void **state)
+static void bad_streams_are_refused(void **state)
 {
 	enum { CUT, CUT_LATE, GARBAGE_BEHIND, NOT_ZSTD, PLAIN_ZIP, EMPTY, BAD_BLOCK, TOO_LONG };
 	static const struct {
@@ -273,8 +273,8 @@ static void a_source_that_fails(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(frames),
-		cmocka_unit_test(refused),
+		cmocka_unit_test(every_frame_is_inflated),
+		cmocka_unit_test(bad_streams_are_refused),
 		cmocka_unit_test(every_cut),
 		cmocka_unit_test(limit_is_inclusive),
 		cmocka_unit_test(bare_deflate),

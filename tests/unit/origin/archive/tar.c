@@ -34,7 +34,7 @@ static void long_name(char *to, size_t n)
 }
 
 /* The same files in every dialect, back in order of their names. */
-static void dialects(void **state)
+static void every_dialect_is_listed(void **state)
 {
 	static const struct t_tar kinds[] = {
 		{ .old = true },
@@ -85,7 +85,7 @@ static void dialects(void **state)
 	}
 }
 
-static void what_is_left_out(void **state)
+static void other_members_are_left_out(void **state)
 {
 	dcp_auto_buf struct dcp_buf pax = DCP_BUF_INIT;
 	struct t_tar t = { 0 };
@@ -226,7 +226,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void refused(void **state)
+static void bad_archives_are_refused(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(faults); i++) {
@@ -309,7 +309,7 @@ static void pax_that_is_none(void **state)
 	}
 }
 
-static void limits(void **state)
+static void limits_are_kept(void **state)
 {
 	struct t_tar t = { 0 };
 	struct listing l;
@@ -390,14 +390,14 @@ static void a_source_that_fails(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(dialects),
-		cmocka_unit_test(what_is_left_out),
+		cmocka_unit_test(every_dialect_is_listed),
+		cmocka_unit_test(other_members_are_left_out),
 		cmocka_unit_test(said_of_one_member),
 		cmocka_unit_test(prefix_field),
-		cmocka_unit_test(refused),
+		cmocka_unit_test(bad_archives_are_refused),
 		cmocka_unit_test(names_said_twice),
 		cmocka_unit_test(pax_that_is_none),
-		cmocka_unit_test(limits),
+		cmocka_unit_test(limits_are_kept),
 		cmocka_unit_test(every_cut),
 		cmocka_unit_test(a_source_that_fails),
 	};

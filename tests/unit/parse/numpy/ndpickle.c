@@ -155,7 +155,7 @@ static void numpys_own(void **state)
 		what, bytes, sizeof(bytes) - 1, says                                           \
 	}
 
-static void refused(void **state)
+static void bad_arrays_are_refused(void **state)
 {
 	static const struct {
 		const char *what, *bytes;
@@ -277,7 +277,7 @@ static void no_arrays(void **state)
 }
 
 /* Python 2 wrote payloads as str, which lie there as they are. */
-static void python2(void **state)
+static void pickles_of_python2_are_read(void **state)
 {
 	static const char bytes[] =
 		ARRAY("(I2\nI1\nt", DT_STATE("i2", ">"), "I01\n", "U\x04\xff\x80yz");
@@ -340,8 +340,8 @@ static void extension_dtypes(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(numpys_own),     cmocka_unit_test(refused),
-		cmocka_unit_test(no_arrays),      cmocka_unit_test(python2),
+		cmocka_unit_test(numpys_own),     cmocka_unit_test(bad_arrays_are_refused),
+		cmocka_unit_test(no_arrays),      cmocka_unit_test(pickles_of_python2_are_read),
 		cmocka_unit_test(axes_in_memory), cmocka_unit_test(extension_dtypes),
 	};
 

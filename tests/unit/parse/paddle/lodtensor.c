@@ -115,7 +115,7 @@ static void levels_and_packed_dimensions(void **state)
 }
 
 /* Cut anywhere, it is refused; only its elements cut, the rest is still told. */
-static void cut(void **state)
+static void cut_files_are_refused(void **state)
 {
 	const int64_t dims[] = { 4 };
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
@@ -157,7 +157,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void damaged(void **state)
+static void damaged_files_are_refused(void **state)
 {
 	const int64_t dims[] = { 4 };
 	struct dcp_lodtensor x;
@@ -258,8 +258,8 @@ T_TESTS()
 		cmocka_unit_test(known_bytes),
 		cmocka_unit_test(one_behind_the_other),
 		cmocka_unit_test(levels_and_packed_dimensions),
-		cmocka_unit_test(cut),
-		cmocka_unit_test(damaged),
+		cmocka_unit_test(cut_files_are_refused),
+		cmocka_unit_test(damaged_files_are_refused),
 		cmocka_unit_test(sizes_that_cannot_be),
 		cmocka_unit_test(selected_rows),
 	};

@@ -14,7 +14,7 @@ static const char *const fixture[] = {
 };
 
 /* What both releases wrote for fc(4 -> 5) and fc(5 -> 3). */
-static void golden(void **state)
+static void golden_programs_are_read(void **state)
 {
 	static const char *const names[] = { "fc_0.b_0", "fc_0.w_0", "fc_1.b_0", "fc_1.w_0" };
 	static const int64_t dims[][2] = { { 5 }, { 4, 5 }, { 3 }, { 5, 3 } };
@@ -42,7 +42,7 @@ static void golden(void **state)
 }
 
 /* Blocks inside blocks, what is not stored, a name twice, and an order that is not Paddle's. */
-static void what_is_stored(void **state)
+static void stored_variables_are_named(void **state)
 {
 	const int64_t dims[] = { -1, 3 };
 	dcp_auto_buf struct dcp_buf block = DCP_BUF_INIT, inner = DCP_BUF_INIT;
@@ -92,7 +92,7 @@ static int read_text(const char *text, size_t n, struct dcp_paddle_program *p,
 
 #define ONES "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,"
 
-static void pir(void **state)
+static void pir_programs_are_read(void **state)
 {
 	static const char ok[] =
 		PIR("{\"#\":\"p\",\"A\":[0,1,1,\"z\"],\"O\":{\"TT\":{\"D\":[{},[-1,2]]}}},"
@@ -121,7 +121,7 @@ static void pir(void **state)
 }
 
 /* Cut anywhere it is refused or has fewer variables; nothing is read past the end. */
-static void cut(void **state)
+static void cut_programs_are_refused(void **state)
 {
 	const int64_t dims[] = { 3 };
 	dcp_auto_buf struct dcp_buf block = DCP_BUF_INIT, b = DCP_BUF_INIT;
@@ -169,10 +169,10 @@ static void names_that_cannot_be(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(golden),
-		cmocka_unit_test(what_is_stored),
-		cmocka_unit_test(pir),
-		cmocka_unit_test(cut),
+		cmocka_unit_test(golden_programs_are_read),
+		cmocka_unit_test(stored_variables_are_named),
+		cmocka_unit_test(pir_programs_are_read),
+		cmocka_unit_test(cut_programs_are_refused),
 		cmocka_unit_test(names_that_cannot_be),
 	};
 

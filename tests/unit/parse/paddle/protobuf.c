@@ -34,7 +34,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void fields(void **state)
+static void fields_are_read(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(cases); i++) {
@@ -90,7 +90,7 @@ static void messages_inside(void **state)
 	assert_int_equal(dcp_pb_next(&pb, &f, NULL), 0);
 }
 
-static void packed(void **state)
+static void packed_fields_are_read(void **state)
 {
 	static const char bytes[] = "\x01\xac\x02\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x80";
 	const uint64_t want[] = { 1, 300, UINT64_MAX };
@@ -111,9 +111,9 @@ static void packed(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(fields),
+		cmocka_unit_test(fields_are_read),
 		cmocka_unit_test(messages_inside),
-		cmocka_unit_test(packed),
+		cmocka_unit_test(packed_fields_are_read),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -162,7 +162,7 @@ static void pairs_of_sections(void **state)
 	check(&b, "");
 }
 
-static void refused(void **state)
+static void bad_sections_are_refused(void **state)
 {
 	struct dcp_buf b = DCP_BUF_INIT;
 	struct seen s = { .stop = "a" };
@@ -204,7 +204,7 @@ static void refused(void **state)
 	dcp_buf_finish(&s.text);
 }
 
-static void facts(void **state)
+static void facts_of_sections_are_read(void **state)
 {
 	struct dcp_pnode node = { .data = (char *)(uintptr_t) "abc", .n = 3 };
 	struct dcp_pv v = { .type = DCP_PV_STR, .node = &node };
@@ -223,8 +223,8 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(pairs_of_sections),
-		cmocka_unit_test(refused),
-		cmocka_unit_test(facts),
+		cmocka_unit_test(bad_sections_are_refused),
+		cmocka_unit_test(facts_of_sections_are_read),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

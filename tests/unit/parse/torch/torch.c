@@ -341,7 +341,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void strides(void **state)
+static void strides_are_read(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(layouts); i++) {
@@ -580,7 +580,7 @@ T_TESTS()
 		cmocka_unit_test(golden_tensors),
 		cmocka_unit_test(bad_streams),
 		cmocka_unit_test(rebuild_calls),
-		cmocka_unit_test(strides),
+		cmocka_unit_test(strides_are_read),
 		cmocka_unit_test(one_tensor_is_two_reads),
 		cmocka_unit_test(many_storages),
 		cmocka_unit_test(storage_beyond_4_gib),

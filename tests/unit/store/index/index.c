@@ -416,7 +416,7 @@ static void stems_that_look_hashed(void **state)
 	free(key);
 }
 
-static void aliases(void **state)
+static void aliases_are_kept(void **state)
 {
 	struct t_index *p = *state;
 	struct dcp_row row;
@@ -506,7 +506,7 @@ static int scan_all(struct dcp_index *ix, enum dcp_row_kind kind, int64_t after)
 	return n;
 }
 
-static void scans(void **state)
+static void scans_give_every_row_once(void **state)
 {
 	struct t_index *p = *state;
 
@@ -673,8 +673,8 @@ T_TESTS()
 		WITH_INDEX(no_key_takes_others_down),
 		WITH_INDEX(stored_objects),
 		WITH_INDEX(stems_that_look_hashed),
-		WITH_INDEX(aliases),
-		WITH_INDEX(scans),
+		WITH_INDEX(aliases_are_kept),
+		WITH_INDEX(scans_give_every_row_once),
 		WITH_INDEX(a_tensor_is_read_after_any_look_up),
 		WITH_INDEX(many_threads),
 		WITH_INDEX(replaced_while_open),

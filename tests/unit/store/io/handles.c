@@ -136,7 +136,7 @@ static void more_files_than_descriptors(void **state)
 	set_limit(RLIMIT_NOFILE, before);
 }
 
-static void what_is_in_use_is_not_closed(void **state)
+static void files_in_use_are_not_closed(void **state)
 {
 	rlim_t before = set_limit(RLIMIT_NOFILE, LIMIT);
 	const struct dcp_file *file;
@@ -383,7 +383,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(more_files_than_descriptors),
-		cmocka_unit_test(what_is_in_use_is_not_closed),
+		cmocka_unit_test(files_in_use_are_not_closed),
 		cmocka_unit_test(what_was_closed_is_compared),
 		cmocka_unit_test(another_that_looks_the_same),
 		cmocka_unit_test(kept_ones_outlive_their_names),

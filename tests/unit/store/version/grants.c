@@ -221,7 +221,7 @@ static void one_file(void **state)
 	change("src/v", 0755);
 }
 
-static void lists(void **state)
+static void access_lists_give_rights(void **state)
 {
 	/* user::rw- user:1234:--- group::r-- mask::r-- other::r-- */
 	static const unsigned char list[] = {
@@ -261,7 +261,7 @@ T_TESTS()
 		cmocka_unit_test_setup_teardown(before_its_files, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(one_file, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(any_file, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(lists, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(access_lists_give_rights, set_up, tear_down),
 	};
 
 	const struct CMUnitTest none[] = { cmocka_unit_test(nothing_is_open_to_all) };

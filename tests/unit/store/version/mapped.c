@@ -188,7 +188,7 @@ static void kept_in_the_cache(void **state)
 }
 
 /* Left out only where config.json says so and the bytes are the same. */
-static void tied(void **state)
+static void tied_tensors_are_known(void **state)
 {
 	struct t_version *p = *state;
 	struct dcp_rules *r = rules_of("* -> *\ntie head = emb\ntie other = emb\n");
@@ -321,7 +321,8 @@ T_TESTS()
 						t_version_teardown),
 		cmocka_unit_test_setup_teardown(kept_in_the_cache, t_version_setup,
 						t_version_teardown),
-		cmocka_unit_test_setup_teardown(tied, t_version_setup, t_version_teardown),
+		cmocka_unit_test_setup_teardown(tied_tensors_are_known, t_version_setup,
+						t_version_teardown),
 		cmocka_unit_test_setup_teardown(whether_a_part_is_there, t_version_setup,
 						t_version_teardown),
 		cmocka_unit_test_setup_teardown(files_of_the_model, t_version_setup,

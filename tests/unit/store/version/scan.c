@@ -421,7 +421,7 @@ static void links_out(void **state)
 }
 
 /* A file whose name says nothing. */
-static void beginnings(void **state)
+static void file_beginnings_are_known(void **state)
 {
 	/* clang-format off */
 	static const struct {
@@ -570,7 +570,7 @@ T_TESTS()
 		cmocka_unit_test(what_a_look_depends_on),
 		cmocka_unit_test(looks_have_limits),
 		cmocka_unit_test(looks_at_other_sources),
-		cmocka_unit_test(beginnings),
+		cmocka_unit_test(file_beginnings_are_known),
 		cmocka_unit_test(places_of_a_run),
 		cmocka_unit_test(commit_time_is_that_of_the_mark),
 		cmocka_unit_test(locked_directories),

@@ -139,7 +139,7 @@ static void one_is_lost(const struct world *w, int lost)
 	t_dir_remove(&d);
 }
 
-static void test_copies(void **state)
+static void copies_stand_in_for_lost_files(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(worlds); i++) {
@@ -152,7 +152,7 @@ static void test_copies(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_copies),
+		cmocka_unit_test(copies_stand_in_for_lost_files),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -97,7 +97,7 @@ static int one_run(void *ctx, const struct dcp_strided *d, uint32_t file)
 }
 
 /* Bytes of a tensor that a rule casts lie nowhere as they are shown. */
-static void what_is_cast(void **state)
+static void cast_tensors_are_located(void **state)
 {
 	static const char *const rules[] = { "layer.weight -> w\n",
 					     "layer.weight -> w : cast(f16)\n" };
@@ -144,7 +144,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(other_shapes),
-		cmocka_unit_test(what_is_cast),
+		cmocka_unit_test(cast_tensors_are_located),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,7 +4,7 @@
 #include "core/model/job/job.h"
 #include "tools/plan/sim.h"
 
-static void rates(void **state)
+static void rates_are_read(void **state)
 {
 	static const struct {
 		const char *text;
@@ -47,7 +47,7 @@ static void rates(void **state)
 	}
 }
 
-static void words(void **state)
+static void bad_options_are_refused(void **state)
 {
 	static const struct {
 		const char *text, *says;
@@ -83,7 +83,7 @@ static void words(void **state)
 }
 
 /* Four ranks on two nodes; numbers that can be checked in the head. */
-static void times(void **state)
+static void times_are_simulated(void **state)
 {
 	const struct dcp_job_flow rank[4] = {
 		{ .needs = 100 }, { .needs = 100 }, { .needs = 300 }, { .needs = 100 }
@@ -127,9 +127,9 @@ static void times(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(rates),
-		cmocka_unit_test(words),
-		cmocka_unit_test(times),
+		cmocka_unit_test(rates_are_read),
+		cmocka_unit_test(bad_options_are_refused),
+		cmocka_unit_test(times_are_simulated),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

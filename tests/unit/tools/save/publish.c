@@ -156,7 +156,7 @@ static bool ends(const char *path, int last, bool no_flags)
 }
 
 /* One directory in place of another: one of them is there, or both are kept and the old one comes back. */
-static void test_replaced(void **state)
+static void old_checkpoints_are_replaced(void **state)
 {
 	char path[128], old[128];
 	struct t_dir d;
@@ -189,7 +189,7 @@ static void test_replaced(void **state)
 }
 
 /* The name cannot be taken: the old one has it again, now or at the next save. */
-static void test_stuck(void **state)
+static void a_failed_rename_is_undone(void **state)
 {
 	char path[128];
 	struct t_dir d;
@@ -214,7 +214,7 @@ static void test_stuck(void **state)
 }
 
 /* What a process of another user has left stays, and a journal that is removed before it is locked is not a journal. */
-static void test_left(void **state)
+static void leftovers_of_others_stay(void **state)
 {
 	char path[128], journal[160];
 	struct t_dir d;
@@ -243,7 +243,7 @@ static void test_left(void **state)
 }
 
 /* What another process makes meanwhile stays, whatever the file system can do. */
-static void test_meanwhile(void **state)
+static void files_made_meanwhile_stay(void **state)
 {
 	char file[128], dir[128], in[160], sub[160];
 	struct t_dir d;
@@ -286,10 +286,10 @@ static void test_meanwhile(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_replaced),
-		cmocka_unit_test(test_stuck),
-		cmocka_unit_test(test_left),
-		cmocka_unit_test(test_meanwhile),
+		cmocka_unit_test(old_checkpoints_are_replaced),
+		cmocka_unit_test(a_failed_rename_is_undone),
+		cmocka_unit_test(leftovers_of_others_stay),
+		cmocka_unit_test(files_made_meanwhile_stay),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -96,7 +96,7 @@ static void die(const struct t_dir *d, const struct save_source *from)
 	assert_int_equal(status, 0);
 }
 
-static void resumed(void **state)
+static void saves_are_resumed(void **state)
 {
 	static const struct {
 		const char *what;
@@ -163,7 +163,7 @@ static bool only_b(void *ctx, size_t tensor, size_t part)
 }
 
 /* Nothing is completed of which pieces are missing. */
-static void missing(void **state)
+static void a_save_with_missing_pieces_is_not_completed(void **state)
 {
 	const struct save_source some = { .read = read_bytes, .has = only_b };
 	struct dcp_err err = { 0 };
@@ -182,7 +182,7 @@ static void missing(void **state)
 }
 
 /* What no save has made is not touched, nor what another is at. */
-static void somebodys(void **state)
+static void foreign_files_are_kept(void **state)
 {
 	struct save_opts how = { .out = "out" };
 	struct dcp_err err = { 0 };
@@ -223,7 +223,7 @@ static int plan_named(const struct dcp_write_set *of, const struct dcp_write_opt
 }
 
 /* Whatever key a format makes the name of a file of, the file is in the directory. */
-static void names(void **state)
+static void names_are_checked(void **state)
 {
 	static const struct {
 		const char *name;
@@ -270,7 +270,7 @@ static int plan_two(const struct dcp_write_set *of, const struct dcp_write_opts 
 }
 
 /* What another user plants in the directory that is written into leads nowhere. */
-static void planted(void **state)
+static void planted_files_are_refused(void **state)
 {
 	static const struct dcp_write_format two = { .name = "two", .plan = plan_two };
 	static const struct dcp_write_opts opts = { 0 };
@@ -330,7 +330,7 @@ static int read_same(void *ctx, unsigned job, size_t tensor, size_t part, uint64
 }
 
 /* Text is as long as the bytes are high; they were counted before. */
-static void text(void **state)
+static void text_is_as_long_as_counted(void **state)
 {
 	const struct dcp_write_set counted = {
 		.tensors = tensors, .ntensors = 1, .ranks = 1, .high = t_write_high
@@ -370,7 +370,7 @@ ssize_t pwrite(int fd, const void *p, size_t n, off_t off)
 	return syscall(SYS_pwrite64, fd, p, n, off);
 }
 
-static void direct(void **state)
+static void direct_writes_are_whole(void **state)
 {
 	char path[200], byte;
 	const struct save_opts how = { .out = path, .file = true, .direct = true };
@@ -402,7 +402,7 @@ static void direct(void **state)
 }
 
 /* Checksums of an archive, over several pieces. */
-static void checksums(void **state)
+static void checksums_are_written(void **state)
 {
 	struct dcp_zip_member *m;
 	struct dcp_arena arena;
@@ -444,10 +444,14 @@ static void checksums(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(resumed),   cmocka_unit_test(missing),
-		cmocka_unit_test(somebodys), cmocka_unit_test(names),
-		cmocka_unit_test(text),      cmocka_unit_test(direct),
-		cmocka_unit_test(planted),   cmocka_unit_test(checksums),
+		cmocka_unit_test(saves_are_resumed),
+		cmocka_unit_test(a_save_with_missing_pieces_is_not_completed),
+		cmocka_unit_test(foreign_files_are_kept),
+		cmocka_unit_test(names_are_checked),
+		cmocka_unit_test(text_is_as_long_as_counted),
+		cmocka_unit_test(direct_writes_are_whole),
+		cmocka_unit_test(planted_files_are_refused),
+		cmocka_unit_test(checksums_are_written),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,7 +35,7 @@ static uint64_t check_stream(const struct t_written *file, uint64_t at, size_t t
 	return x.off + x.nbytes;
 }
 
-static void directory(void **state)
+static void directories_are_written(void **state)
 {
 	static const size_t order[] = { 2, 1, 0 };
 	const struct t_written *params, *model;
@@ -81,7 +81,7 @@ static void one_tensor(void **state)
 	t_write_finish(&w);
 }
 
-static void vars(void **state)
+static void variables_are_written(void **state)
 {
 	struct t_write w;
 
@@ -93,7 +93,7 @@ static void vars(void **state)
 	t_write_finish(&w);
 }
 
-static void refused(void **state)
+static void unfit_tensors_are_refused(void **state)
 {
 	struct dcp_write_tensor t = tensors[0];
 
@@ -106,10 +106,10 @@ static void refused(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(directory),
+		cmocka_unit_test(directories_are_written),
 		cmocka_unit_test(one_tensor),
-		cmocka_unit_test(vars),
-		cmocka_unit_test(refused),
+		cmocka_unit_test(variables_are_written),
+		cmocka_unit_test(unfit_tensors_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

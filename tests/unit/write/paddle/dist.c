@@ -48,7 +48,7 @@ static void check(const struct t_write *w, const char *name, size_t n, uint32_t 
 }
 
 /* The boxes that are a rank's second of a tensor lie in files of their own, an empty one nowhere. */
-static void both(void **state)
+static void both_files_are_written(void **state)
 {
 	static const struct {
 		const struct dcp_write_format *f;
@@ -75,7 +75,7 @@ static void both(void **state)
 	}
 }
 
-static void refused(void **state)
+static void unfit_tensors_are_refused(void **state)
 {
 	struct dcp_write_tensor t = tensors[1];
 
@@ -90,8 +90,8 @@ static void refused(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(both),
-		cmocka_unit_test(refused),
+		cmocka_unit_test(both_files_are_written),
+		cmocka_unit_test(unfit_tensors_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

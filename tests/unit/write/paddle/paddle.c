@@ -35,7 +35,7 @@ static const struct dcp_object objects[] = {
 };
 
 /* The first is a state dict, the second is not, since a number stands in its outermost dict. */
-static void both(void **state)
+static void both_protocols_are_written(void **state)
 {
 	static const struct {
 		size_t nobjects;
@@ -113,7 +113,7 @@ static void run_big(struct seen *s, unsigned protocol, uint64_t n)
 	assert_int_equal(dcp_write_plan(&dcp_write_paddle, &set, &opts, &sink, NULL), 0);
 }
 
-static void big(void **state)
+static void big_tensors_are_written(void **state)
 {
 	const uint64_t most = ((1u << 30) - 1) / 4;
 	struct seen s;
@@ -148,7 +148,7 @@ static void one_byte(void **state)
 }
 
 /* Two of a key, of which one would be lost. */
-static void twice(void **state)
+static void writing_twice_gives_the_same(void **state)
 {
 	const struct dcp_write_tensor two[] = { tensors[0], tensors[0] };
 	const struct dcp_write_set set = { .tensors = two, .ntensors = 2, .ranks = 1 };
@@ -162,7 +162,7 @@ static void twice(void **state)
 	t_write_finish(&w);
 }
 
-static void refused(void **state)
+static void unfit_tensors_are_refused(void **state)
 {
 	const struct dcp_write_set set = { .tensors = tensors, .ntensors = 1, .ranks = 1 };
 	struct dcp_write_opts opts = { .protocol = 5 };
@@ -190,8 +190,11 @@ static void refused(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(both),  cmocka_unit_test(big),     cmocka_unit_test(one_byte),
-		cmocka_unit_test(twice), cmocka_unit_test(refused),
+		cmocka_unit_test(both_protocols_are_written),
+		cmocka_unit_test(big_tensors_are_written),
+		cmocka_unit_test(one_byte),
+		cmocka_unit_test(writing_twice_gives_the_same),
+		cmocka_unit_test(unfit_tensors_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

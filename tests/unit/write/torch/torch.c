@@ -161,7 +161,7 @@ static const struct {
 	{ "{\"$set\":", "damaged" },
 };
 
-static void refusals(void **state)
+static void unfit_objects_are_refused(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(refused); i++) {
@@ -228,7 +228,7 @@ static int put_number(void *ctx, struct dcp_pickler *p, size_t i)
 	return 0;
 }
 
-static void nested(void **state)
+static void nested_dicts_are_written(void **state)
 {
 	const struct dcp_object objects[] = {
 		ITEM("model.a.b", "model", "a.b"), /* 0 */
@@ -274,7 +274,7 @@ static void nested(void **state)
 }
 
 /* Lists of objects: of a source that opens them they are lists, and one object each where a format has them so. */
-static void lists(void **state)
+static void lists_are_written(void **state)
 {
 	const struct dcp_object objects[] = {
 		ITEM("a.l.1", "a", "l", "1"),
@@ -365,7 +365,7 @@ static void no_place(void **state)
 }
 
 /* Tensors with the same bytes are one storage, but for those that are shown as another dtype. */
-static void shared(void **state)
+static void shared_storages_are_written_once(void **state)
 {
 	struct dcp_write_tensor t[] = { T_WRITE_WHOLE("a", DCP_DTYPE_F32, 4, 6, 0),
 					T_WRITE_WHOLE("b", DCP_DTYPE_F32, 4, 6, 0),
@@ -409,7 +409,7 @@ static void refused_dtypes(void **state)
 }
 
 /* A state of a parameter is one file; a module with entries of its own takes no master copies. */
-static void universal(void **state)
+static void universal_files_are_written(void **state)
 {
 	struct dcp_write_tensor t[] = { T_WRITE_WHOLE("a", DCP_DTYPE_F32, 4, 6, 0),
 					T_WRITE_WHOLE("n", DCP_DTYPE_I64, 8, 6, 0),
@@ -438,7 +438,7 @@ static void universal(void **state)
 }
 
 /* A rank without parts has an empty file; items begin at multiples of 64. */
-static void ranks(void **state)
+static void ranks_are_written(void **state)
 {
 	const uint64_t shape[] = { 4, 3 }, top[] = { 0, 0 }, low[] = { 3, 0 },
 		       three[] = { 3, 3 }, one[] = { 1, 3 };
@@ -488,12 +488,18 @@ static void ranks(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(round_trip), cmocka_unit_test(refusals),
-		cmocka_unit_test(too_deep),   cmocka_unit_test(no_such_time),
-		cmocka_unit_test(nested),     cmocka_unit_test(lists),
-		cmocka_unit_test(ranks),      cmocka_unit_test(refused_dtypes),
-		cmocka_unit_test(no_place),   cmocka_unit_test(refused_keys),
-		cmocka_unit_test(shared),     cmocka_unit_test(universal),
+		cmocka_unit_test(round_trip),
+		cmocka_unit_test(unfit_objects_are_refused),
+		cmocka_unit_test(too_deep),
+		cmocka_unit_test(no_such_time),
+		cmocka_unit_test(nested_dicts_are_written),
+		cmocka_unit_test(lists_are_written),
+		cmocka_unit_test(ranks_are_written),
+		cmocka_unit_test(refused_dtypes),
+		cmocka_unit_test(no_place),
+		cmocka_unit_test(refused_keys),
+		cmocka_unit_test(shared_storages_are_written_once),
+		cmocka_unit_test(universal_files_are_written),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -62,7 +62,7 @@ static void bad_metadata(const char *name, const char *p, size_t n, int code, co
 	t_sink_finish(&s);
 }
 
-static void malformed(void **state)
+static void malformed_metadata_is_refused(void **state)
 {
 	(void)state;
 	t_bad_each("tests/bad/dcp", bad_metadata);
@@ -275,8 +275,10 @@ static void rank_files(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(malformed),   cmocka_unit_test(any_order),
-		cmocka_unit_test(many_chunks), cmocka_unit_test(set_twice),
+		cmocka_unit_test(malformed_metadata_is_refused),
+		cmocka_unit_test(any_order),
+		cmocka_unit_test(many_chunks),
+		cmocka_unit_test(set_twice),
 		cmocka_unit_test(rank_files),
 	};
 

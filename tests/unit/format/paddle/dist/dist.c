@@ -23,7 +23,7 @@ static bool same_group(void *ctx, const struct dcp_dirent *e)
 	return dcp_format_paddle_dist.group(e->name, group) && strcmp(group, ctx) == 0;
 }
 
-static void golden(void **state)
+static void paddle_dist_golden_files_are_read(void **state)
 {
 	static const struct {
 		const char *folder, *version, *below; /* below ckpt */
@@ -210,7 +210,7 @@ static void sink_fails(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(golden),
+		cmocka_unit_test(paddle_dist_golden_files_are_read),
 		cmocka_unit_test(several_ids),
 		cmocka_unit_test(metadata_of_each_rank),
 		cmocka_unit_test(sink_fails),

@@ -318,7 +318,7 @@ static void check_key(const struct t_sink *s, const char *key, const char *says,
 	free(bytes);
 }
 
-static void keys(void **state)
+static void bad_keys_are_reported(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(faults); i++) {
@@ -351,7 +351,7 @@ static void keys(void **state)
 
 /* ---- files ---- */
 
-static void files(void **state)
+static void missing_files_are_reported(void **state)
 {
 	static const struct {
 		const char *what, *bytes;
@@ -394,7 +394,7 @@ static void files(void **state)
 }
 
 /* Without metadata there is nothing to show. */
-static void metadata(void **state)
+static void bad_metadata_is_refused(void **state)
 {
 	static const char *const damaged[] = { "", "hello", "\x80\x02}." };
 
@@ -425,7 +425,7 @@ static void metadata(void **state)
 /* ---- what is no fault ---- */
 
 /* A copy stands in for one that is lost; the metadata of all copies is the same piece. */
-static void copies(void **state)
+static void copies_that_differ_are_reported(void **state)
 {
 	struct world w;
 	struct dcp_dir dir;
@@ -475,7 +475,7 @@ static void two_cuts(void **state)
 }
 
 /* Keys that only a data file knows, and values that are no arrays. */
-static void strays(void **state)
+static void stray_files_are_reported(void **state)
 {
 	struct world w;
 	struct dcp_dir dir;
@@ -562,10 +562,14 @@ static void late_data(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(keys),        cmocka_unit_test(files),
-		cmocka_unit_test(metadata),    cmocka_unit_test(copies),
-		cmocka_unit_test(two_cuts),    cmocka_unit_test(strays),
-		cmocka_unit_test(saved_twice), cmocka_unit_test(late_data),
+		cmocka_unit_test(bad_keys_are_reported),
+		cmocka_unit_test(missing_files_are_reported),
+		cmocka_unit_test(bad_metadata_is_refused),
+		cmocka_unit_test(copies_that_differ_are_reported),
+		cmocka_unit_test(two_cuts),
+		cmocka_unit_test(stray_files_are_reported),
+		cmocka_unit_test(saved_twice),
+		cmocka_unit_test(late_data),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,7 +44,7 @@ static void cut(struct dcp_buf *b, const int64_t *shape, size_t ndim, const char
 }
 
 /* An array cut into slices is whole again; they may hold it in any sizes. */
-static void slices(void **state)
+static void slices_of_a_file_are_read(void **state)
 {
 	static const struct {
 		const char *what, *names[4], *says;
@@ -112,7 +112,7 @@ static void slices(void **state)
 }
 
 /* The last of two equal keys counts; a pair of name and array is the array. */
-static void keys(void **state)
+static void keys_of_a_file_are_read(void **state)
 {
 	const int64_t two = 2, three = 3;
 	struct dcp_buf b = DCP_BUF_INIT;
@@ -174,8 +174,8 @@ static void told_apart(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(slices),
-		cmocka_unit_test(keys),
+		cmocka_unit_test(slices_of_a_file_are_read),
+		cmocka_unit_test(keys_of_a_file_are_read),
 		cmocka_unit_test(told_apart),
 	};
 

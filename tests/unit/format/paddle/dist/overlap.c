@@ -194,7 +194,7 @@ static void real_faults(void **state)
 }
 
 /* One piece of "w", a box of 2x3 at [0, 0] of which the file holds something else. */
-static void faults(void **state)
+static void overlap_faults_are_reported(void **state)
 {
 	static const struct {
 		char generation;
@@ -252,7 +252,7 @@ T_TESTS()
 		cmocka_unit_test(as_paddle_does),
 		cmocka_unit_test(a_box_listed_again),
 		cmocka_unit_test(real_faults),
-		cmocka_unit_test(faults),
+		cmocka_unit_test(overlap_faults_are_reported),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -92,7 +92,7 @@ static void check_keys(const struct t_group *g, const char *want)
 	assert_string_equal(text, want);
 }
 
-static void replicas(void **state)
+static void replicas_are_merged(void **state)
 {
 	/* clang-format off */
 	static const struct {
@@ -183,7 +183,7 @@ static void three_ranks(void **state)
 }
 
 /* What may no longer be read is not looked up, and costs nothing. */
-static void budget(void **state)
+static void merging_keeps_to_its_budget(void **state)
 {
 	static const uint64_t lo[1], len[] = { LARGE };
 	static const uint8_t bytes[LARGE];
@@ -211,10 +211,10 @@ static void budget(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(replicas),
+		cmocka_unit_test(replicas_are_merged),
 		cmocka_unit_test(other_encodings),
 		cmocka_unit_test(three_ranks),
-		cmocka_unit_test(budget),
+		cmocka_unit_test(merging_keeps_to_its_budget),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

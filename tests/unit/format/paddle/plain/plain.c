@@ -33,7 +33,7 @@ static void check_version(const char *folder, const char *name, int complete)
 	t_group_finish(&g);
 }
 
-static void golden(void **state)
+static void paddle_golden_files_are_read(void **state)
 {
 	(void)state;
 	t_manifest_each("paddle-plain", check_version);
@@ -62,7 +62,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void grouping(void **state)
+static void files_are_grouped(void **state)
 {
 	char version[DCP_GROUP_MAX], longest[DCP_GROUP_MAX + 16];
 
@@ -132,7 +132,7 @@ static const struct {
 };
 /* clang-format on */
 
-static void what_is_something_else_says_so(void **state)
+static void other_files_say_what_they_are(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(strange); i++) {
@@ -490,9 +490,9 @@ static void a_sink_that_fails(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(golden),
-		cmocka_unit_test(grouping),
-		cmocka_unit_test(what_is_something_else_says_so),
+		cmocka_unit_test(paddle_golden_files_are_read),
+		cmocka_unit_test(files_are_grouped),
+		cmocka_unit_test(other_files_say_what_they_are),
 		cmocka_unit_test(contents_not_names_decide),
 		cmocka_unit_test(parameters_and_their_names),
 		cmocka_unit_test(a_program_that_does_not_fit),

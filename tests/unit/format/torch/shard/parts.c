@@ -56,14 +56,14 @@ static void golden_version(const char *folder, const char *name, int complete)
 	dcp_dir_close(&dir);
 }
 
-static void golden(void **state)
+static void golden_shards_are_read(void **state)
 {
 	(void)state;
 	t_manifest_each("torchao", golden_version);
 }
 
 /* The class and the settings of the whole: not the shape of rank 0's shard. */
-static void settings(void **state)
+static void settings_of_wrappers_are_kept(void **state)
 {
 	struct t_dir tree;
 	struct dcp_dir dir;
@@ -122,8 +122,8 @@ static void scales_of_shards(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(golden),
-		cmocka_unit_test(settings),
+		cmocka_unit_test(golden_shards_are_read),
+		cmocka_unit_test(settings_of_wrappers_are_kept),
 		cmocka_unit_test(scales_of_shards),
 	};
 

@@ -180,7 +180,7 @@ static void regions(char *text, size_t n, const struct dcp_tensor *t)
 			 dcp_tshard_region(one, sizeof(one), &t->pieces[i], t->ndim));
 }
 
-static void dtensors(void **state)
+static void dtensors_are_placed(void **state)
 {
 	struct dcp_arena arena;
 	char text[1024];
@@ -213,7 +213,7 @@ static void dtensors(void **state)
 }
 
 /* Two boxes of one local part begin where they lie in it. */
-static void offsets(void **state)
+static void offsets_of_shards_are_read(void **state)
 {
 	struct dcp_err err = { 0 };
 	struct dcp_arena arena;
@@ -280,7 +280,7 @@ static void sharded_tensors(void **state)
 }
 
 /* What dcp_tstate_emit() makes of a stream with parts in it. */
-static void telling(void **state)
+static void a_stream_of_shards_is_emitted(void **state)
 {
 	static const int64_t floats[] = { 20 };
 	struct t_dtensor d = good[0].d;
@@ -336,7 +336,7 @@ static void telling(void **state)
 }
 
 /* Memory that runs out at any point is said so. */
-static void memory(void **state)
+static void little_memory_is_reported(void **state)
 {
 	struct dcp_arena arena;
 	int rc = -ENOMEM;
@@ -358,9 +358,11 @@ static void memory(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(dtensors),        cmocka_unit_test(offsets),
-		cmocka_unit_test(sharded_tensors), cmocka_unit_test(telling),
-		cmocka_unit_test(memory),
+		cmocka_unit_test(dtensors_are_placed),
+		cmocka_unit_test(offsets_of_shards_are_read),
+		cmocka_unit_test(sharded_tensors),
+		cmocka_unit_test(a_stream_of_shards_is_emitted),
+		cmocka_unit_test(little_memory_is_reported),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

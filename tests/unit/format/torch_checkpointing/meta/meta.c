@@ -29,7 +29,7 @@ static int read_file(struct dcp_titems_meta *m, const char *dir, struct dcp_err 
 	return rc;
 }
 
-static void versions(void **state)
+static void every_version_of_metadata_is_read(void **state)
 {
 	static const struct t_titem tensors[] = {
 		{ .path = "[\"layers\",0,\"w\"]",
@@ -105,7 +105,7 @@ static void versions(void **state)
 	}
 }
 
-static void real(void **state)
+static void real_metadata_is_read(void **state)
 {
 	static const struct {
 		const char *dir, *key;
@@ -219,7 +219,7 @@ static void odd_items(void **state)
 }
 
 /* A few kilobytes that say a long list of ranks again and again. */
-static void bomb(void **state)
+static void metadata_bombs_are_refused(void **state)
 {
 	enum { RANKS = 1 << 16, GROUPS = 1 << 15 };
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
@@ -253,7 +253,7 @@ static void bomb(void **state)
 }
 
 /* Whatever byte is damaged, nothing but an answer comes of it. */
-static void damaged(void **state)
+static void damaged_metadata_is_refused(void **state)
 {
 	size_t n, read = 0;
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
@@ -283,9 +283,12 @@ static void damaged(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(versions),  cmocka_unit_test(real),
-		cmocka_unit_test(odd_items), cmocka_unit_test(finished_dict),
-		cmocka_unit_test(bomb),      cmocka_unit_test(damaged),
+		cmocka_unit_test(every_version_of_metadata_is_read),
+		cmocka_unit_test(real_metadata_is_read),
+		cmocka_unit_test(odd_items),
+		cmocka_unit_test(finished_dict),
+		cmocka_unit_test(metadata_bombs_are_refused),
+		cmocka_unit_test(damaged_metadata_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

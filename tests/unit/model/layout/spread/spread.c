@@ -212,7 +212,7 @@ static void by_chance(void **state)
 
 /* ---- what chance does not find ---- */
 
-static void refused_table(void **state)
+static void bad_spreads_are_refused(void **state)
 {
 	static const struct {
 		const char *what, *rule, *key;
@@ -281,7 +281,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(by_chance),
-		cmocka_unit_test(refused_table),
+		cmocka_unit_test(bad_spreads_are_refused),
 		cmocka_unit_test(little_memory),
 	};
 

@@ -47,7 +47,7 @@ static int rank_agree(const struct dcpload_comm *comm, void *arg)
 	return bad;
 }
 
-static void test_agree(void **state)
+static void ranks_agree_on_a_code(void **state)
 {
 	static const struct case_agree cases[] = {
 		{ "all is well", 3, 0, 0, 0 },
@@ -97,7 +97,7 @@ static int rank_texts(const struct dcpload_comm *comm, void *arg)
 	return bad;
 }
 
-static void test_texts(void **state)
+static void texts_are_gathered(void **state)
 {
 	(void)state;
 	assert_int_equal(t_comm_run(4, rank_texts, NULL), 0);
@@ -145,7 +145,7 @@ static int rank_gather(const struct dcpload_comm *comm, void *arg)
 	return bad;
 }
 
-static void test_gather(void **state)
+static void gathering_keeps_the_order(void **state)
 {
 	static uint64_t most[] = { 0, 1, 4000, 10u << 20 };
 
@@ -216,7 +216,7 @@ static int rank_mine(const struct dcpload_comm *comm, void *arg)
 	return bad;
 }
 
-static void test_mine(void **state)
+static void ranks_gather_only_their_own(void **state)
 {
 	static uint64_t most[] = { 0, 5, 100000, 12 << 20 };
 	const size_t turn = 21 << 20; /* of all ranks, and of its own, in each */
@@ -260,7 +260,7 @@ static int rank_same(const struct dcpload_comm *comm, void *arg)
 	return bad;
 }
 
-static void test_same(void **state)
+static void ranks_compare_bytes(void **state)
 {
 	(void)state;
 	for (uint32_t other = 0; other < 4; other++)
@@ -293,7 +293,7 @@ static int rank_leaves(const struct dcpload_comm *comm, void *arg)
 	       expect(strcmp(err.text, "threads: another rank has ended") == 0);
 }
 
-static void test_leaves(void **state)
+static void a_rank_that_leaves_is_noticed(void **state)
 {
 	(void)state;
 	for (int calls = 0; calls < 5; calls++)
@@ -312,7 +312,7 @@ static int rank_nodes(const struct dcpload_comm *comm, void *arg)
 	return bad;
 }
 
-static void test_nodes(void **state)
+static void ranks_of_a_node_are_known(void **state)
 {
 	(void)state;
 	assert_int_equal(t_comm_run(1, rank_nodes, NULL), 0);
@@ -338,7 +338,7 @@ static int told_allgather(void *ctx, const void *mine, size_t n, void *all, int 
 	return 0;
 }
 
-static void test_told(void **state)
+static void told_sizes_that_overflow_are_refused(void **state)
 {
 	static const uint64_t huge[] = { 0, UINT64_MAX - 3, 1, 1 };
 	static const uint64_t sum[] = { 0, 1ull << 63, 1ull << 63, 9 };
@@ -375,7 +375,7 @@ static void test_told(void **state)
 	assert_int_equal(node[3], 1);
 }
 
-static void test_check(void **state)
+static void bad_communicators_are_refused(void **state)
 {
 	struct dcpload_comm comm = load_alone;
 	struct dcpload_error err;
@@ -393,7 +393,7 @@ static void test_check(void **state)
 	assert_int_equal(load_comm_check(&comm, NULL), -EINVAL);
 }
 
-static void test_alone(void **state)
+static void a_rank_alone_agrees(void **state)
 {
 	struct dcpload_comm *comm = NULL, *part = NULL;
 	struct dcpload_error err;
@@ -425,11 +425,16 @@ static void test_alone(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_agree),  cmocka_unit_test(test_texts),
-		cmocka_unit_test(test_gather), cmocka_unit_test(test_same),
-		cmocka_unit_test(test_mine),   cmocka_unit_test(test_leaves),
-		cmocka_unit_test(test_nodes),  cmocka_unit_test(test_told),
-		cmocka_unit_test(test_check),  cmocka_unit_test(test_alone),
+		cmocka_unit_test(ranks_agree_on_a_code),
+		cmocka_unit_test(texts_are_gathered),
+		cmocka_unit_test(gathering_keeps_the_order),
+		cmocka_unit_test(ranks_compare_bytes),
+		cmocka_unit_test(ranks_gather_only_their_own),
+		cmocka_unit_test(a_rank_that_leaves_is_noticed),
+		cmocka_unit_test(ranks_of_a_node_are_known),
+		cmocka_unit_test(told_sizes_that_overflow_are_refused),
+		cmocka_unit_test(bad_communicators_are_refused),
+		cmocka_unit_test(a_rank_alone_agrees),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -88,7 +88,7 @@ static void set(const char *row)
 #define SRUN "SLURM_PROCID=1 SLURM_STEP_ID=0 SLURM_JOB_ID=77 SLURM_STEP_NODELIST=n[3-4] "
 #define MPIRUN "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 PMIX_RANK=0 "
 
-static void launchers(void **state)
+static void launchers_are_recognised(void **state)
 {
 	static const struct {
 		const char *what, *env, *transport, *launcher; /* NULL: none */
@@ -159,7 +159,7 @@ static void launchers(void **state)
 	set("");
 }
 
-static void ports(void **state)
+static void ports_follow_from_the_job(void **state)
 {
 	static const struct {
 		const char *what, *env;
@@ -200,7 +200,7 @@ static void ports(void **state)
 }
 
 /* Are all ranks on this node, and what have they been given to know each other by? */
-static void spreads(void **state)
+static void the_spread_of_ranks_is_known(void **state)
 {
 	static const struct {
 		const char *env;
@@ -296,7 +296,7 @@ static void local_ranks(void **state)
 }
 
 /* What a person reads of each mistake in the variables. */
-static void messages(void **state)
+static void messages_name_the_variable(void **state)
 {
 	static const struct {
 		const char *env, *says;
@@ -357,10 +357,13 @@ static void messages(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(first_hosts), cmocka_unit_test(launchers),
-		cmocka_unit_test(ports),       cmocka_unit_test(ranks_of_mpi),
-		cmocka_unit_test(local_ranks), cmocka_unit_test(messages),
-		cmocka_unit_test(spreads),
+		cmocka_unit_test(first_hosts),
+		cmocka_unit_test(launchers_are_recognised),
+		cmocka_unit_test(ports_follow_from_the_job),
+		cmocka_unit_test(ranks_of_mpi),
+		cmocka_unit_test(local_ranks),
+		cmocka_unit_test(messages_name_the_variable),
+		cmocka_unit_test(the_spread_of_ranks_is_known),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

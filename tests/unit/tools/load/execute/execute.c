@@ -246,7 +246,7 @@ static void load_version(struct job j, size_t first, size_t end, size_t step)
 }
 
 /* Formats and devices do not meet: with the slow GPU that is not there, every third of them. */
-static void test_goldens(void **state)
+static void golden_files_are_loaded(void **state)
 {
 	const size_t step = getenv("DCPFS_DEVICE") ? 3 : 1;
 	struct t_dir cache;
@@ -319,7 +319,7 @@ static void put_large(const struct t_dir *d)
 }
 
 /* Many chunks. The GPU that is not there takes four times as long: fewer ways of each dtype. */
-static void test_large(void **state)
+static void large_tensors_are_loaded(void **state)
 {
 	struct t_dir d;
 
@@ -333,7 +333,7 @@ static void test_large(void **state)
 }
 
 /* A byte that is not as it is stored. */
-static void test_check(void **state)
+static void execution_checks_bytes(void **state)
 {
 	const struct dcpload_config config = { .size = sizeof(config),
 					       .version = "llama",
@@ -392,7 +392,7 @@ static int rank_asking(const struct dcpload_comm *comm, void *arg)
 }
 
 /* A window has more slots than it needs where every rank asks for staging. */
-static void test_room(void **state)
+static void staging_gets_more_slots(void **state)
 {
 	uint64_t least = 0;
 
@@ -460,7 +460,7 @@ static int rank_lying(const struct dcpload_comm *comm, void *arg)
 	       expect(comm->rank == 0 || lie.told == 1);
 }
 
-static void test_lies(void **state)
+static void wrong_ranges_are_refused(void **state)
 {
 	struct lie rows[] = {
 		{ "a file that is not there", { 1000, 0, 0, 4096 }, NULL, 0 },
@@ -480,9 +480,11 @@ static void test_lies(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_goldens), cmocka_unit_test(test_large),
-		cmocka_unit_test(test_check),   cmocka_unit_test(test_room),
-		cmocka_unit_test(test_lies),
+		cmocka_unit_test(golden_files_are_loaded),
+		cmocka_unit_test(large_tensors_are_loaded),
+		cmocka_unit_test(execution_checks_bytes),
+		cmocka_unit_test(staging_gets_more_slots),
+		cmocka_unit_test(wrong_ranges_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -233,7 +233,7 @@ static void given_by_hooks(void **state)
 }
 
 /* The caller of one rank refuses them; the file is touched, or ends early: all ranks hear the same. */
-static void faults(void **state)
+static void faults_of_objects_are_reported(void **state)
 {
 	struct job j;
 
@@ -302,7 +302,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(given_by_hooks),
-		cmocka_unit_test(faults),
+		cmocka_unit_test(faults_of_objects_are_reported),
 		cmocka_unit_test(read_directly),
 	};
 	return cmocka_run_group_tests_name("objects", tests, NULL, NULL);

@@ -115,7 +115,7 @@ static bool lose_after(struct lost *job, uint64_t after)
 	return lost;
 }
 
-static void test_gone(void **state)
+static void a_lost_rank_fails_all(void **state)
 {
 	const struct t_load *f = *state;
 	struct lost job = { .root = f->d.root, .timeout_ms = 20000 };
@@ -139,7 +139,7 @@ static int rank_waits(const struct dcpload_comm *comm, void *arg)
 }
 
 /* The same of processes, of which one is killed; and all, when they do not end. */
-static void test_killed(void **state)
+static void a_killed_rank_fails_all(void **state)
 {
 	const struct t_load *f = *state;
 	struct lost job = { .root = f->d.root, .timeout_ms = INT32_MAX, .killed = true };
@@ -170,7 +170,7 @@ static void put_large(const struct t_dir *d, const char *name, size_t mib)
 }
 
 /* The threads that read for later rounds end with the round that fails: they do not wait out the timeout. */
-static void test_gone_while_reading(void **state)
+static void a_rank_lost_while_reading_fails_all(void **state)
 {
 	struct t_dir d;
 	struct lost job = { .root = d.root, .timeout_ms = INT32_MAX };
@@ -253,7 +253,7 @@ static int rank_once(const struct dcpload_comm *comm, void *arg)
 }
 
 /* Of 2 MiB, of which ranks need a half or a quarter or nothing, by 4 ranks on as many nodes. */
-static void test_once(void **state)
+static void each_byte_is_read_once(void **state)
 {
 	static const struct {
 		uint32_t exchange, nodes, times;
@@ -392,7 +392,7 @@ static void put_narrow(const struct t_dir *d)
 	t_dir_put(d, "model.safetensors", file, 8 + n + off);
 }
 
-static void test_narrow(void **state)
+static void narrow_windows_work(void **state)
 {
 	static struct narrow w;
 
@@ -458,7 +458,7 @@ static int rank_bands(const struct dcpload_comm *comm, void *arg)
 	return rc < 0 ? expect(fprintf(stderr, "%s\n", err.text) < 0) : 0;
 }
 
-static void test_bands(void **state)
+static void bands_are_loaded_in_rounds(void **state)
 {
 	struct t_dir d;
 
@@ -472,12 +472,14 @@ static void test_bands(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_gone, t_load_setup, t_load_teardown),
-		cmocka_unit_test_setup_teardown(test_killed, t_load_setup, t_load_teardown),
-		cmocka_unit_test(test_gone_while_reading),
-		cmocka_unit_test(test_once),
-		cmocka_unit_test(test_narrow),
-		cmocka_unit_test(test_bands),
+		cmocka_unit_test_setup_teardown(a_lost_rank_fails_all, t_load_setup,
+						t_load_teardown),
+		cmocka_unit_test_setup_teardown(a_killed_rank_fails_all, t_load_setup,
+						t_load_teardown),
+		cmocka_unit_test(a_rank_lost_while_reading_fails_all),
+		cmocka_unit_test(each_byte_is_read_once),
+		cmocka_unit_test(narrow_windows_work),
+		cmocka_unit_test(bands_are_loaded_in_rounds),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

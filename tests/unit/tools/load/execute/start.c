@@ -145,7 +145,7 @@ static int run_rank(const struct dcpload_comm *comm, void *arg)
 	return bad;
 }
 
-static void test_started(void **state)
+static void started_objects_reach_every_rank(void **state)
 {
 	json_t *m = t_golden_manifest("dcp-fsdp2"), *v;
 	const json_t *objects = NULL;
@@ -171,7 +171,7 @@ static void test_started(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_started),
+		cmocka_unit_test(started_objects_reach_every_rank),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -141,7 +141,7 @@ static void place_each(const struct target *x, const struct dcp_strided *s, cons
 	}
 }
 
-static void test_random(void **state)
+static void random_runs_are_placed(void **state)
 {
 	uint8_t *src = malloc(SOURCE + MARGIN), *got = malloc(ROOM), *want = malloc(ROOM);
 	uint64_t kinds[2] = { 0 };
@@ -184,7 +184,7 @@ static void test_random(void **state)
 
 /* ---- alone ---- */
 
-static void test_read(void **state)
+static void boxes_with_steps_are_read(void **state)
 {
 	struct t_load *f = *state;
 	const uint64_t lo[] = { 5, 2, 1 }, len[] = { 8, 5, 7 }, step[] = { 3, 2, 4 },
@@ -216,7 +216,7 @@ static void test_read(void **state)
 	assert_int_equal(t.nbytes, 4096);
 }
 
-static void test_pieces(void **state)
+static void pieces_are_placed(void **state)
 {
 	struct t_load *f = *state;
 	const struct dcpload_piece *piece;
@@ -234,7 +234,7 @@ static void test_pieces(void **state)
 }
 
 /* Where it is one run of bytes in a file: that file and place. */
-static void test_run(void **state)
+static void a_single_run_of_a_file_is_named(void **state)
 {
 	const struct dcpload_config config = { .size = sizeof(config),
 					       .version = "20",
@@ -276,7 +276,7 @@ static void test_run(void **state)
 /* ---- large elements ---- */
 
 /* Of 5,000 bytes, which no chunk's end spares, and of more than any buffer. */
-static void test_large_elements(void **state)
+static void large_elements_are_placed(void **state)
 {
 	static const struct {
 		uint32_t size;
@@ -338,11 +338,14 @@ static void test_large_elements(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_random),
-		cmocka_unit_test_setup_teardown(test_read, t_load_setup, t_load_teardown),
-		cmocka_unit_test_setup_teardown(test_pieces, t_load_setup, t_load_teardown),
-		cmocka_unit_test_setup_teardown(test_run, t_load_setup, t_load_teardown),
-		cmocka_unit_test_setup_teardown(test_large_elements, t_load_setup,
+		cmocka_unit_test(random_runs_are_placed),
+		cmocka_unit_test_setup_teardown(boxes_with_steps_are_read, t_load_setup,
+						t_load_teardown),
+		cmocka_unit_test_setup_teardown(pieces_are_placed, t_load_setup,
+						t_load_teardown),
+		cmocka_unit_test_setup_teardown(a_single_run_of_a_file_is_named, t_load_setup,
+						t_load_teardown),
+		cmocka_unit_test_setup_teardown(large_elements_are_placed, t_load_setup,
 						t_load_teardown),
 	};
 

@@ -44,7 +44,7 @@ static void put_view(const struct t_dir *d)
 }
 
 /* Planes of a file as an array of their own: where there is no kernel they are one copy, if they can be. */
-static void test_planes(void **state)
+static void planes_of_a_file_become_an_array(void **state)
 {
 	const uint64_t lo[] = { 1, 3, 2 }, len[] = { 3, 5, 4 };
 	const struct dcpload_want want = {
@@ -84,7 +84,7 @@ static void test_planes(void **state)
 
 /* ---- names ---- */
 
-static void test_names(void **state)
+static void device_names_are_resolved(void **state)
 {
 	static const struct {
 		const char *name, *says;
@@ -126,8 +126,8 @@ static void test_names(void **state)
 
 T_TESTS()
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_planes),
-					    cmocka_unit_test(test_names) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(planes_of_a_file_become_an_array),
+					    cmocka_unit_test(device_names_are_resolved) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,7 +97,7 @@ static const char *device(void)
 
 /* ---- conversions ---- */
 
-static void test_conversions(void **state)
+static void elements_are_converted(void **state)
 {
 	struct t_dir *d = *state;
 	const char *name = device();
@@ -157,7 +157,7 @@ static void test_conversions(void **state)
 /* ---- memory of the caller ---- */
 
 /* A region into every second column of a larger array, or into rows of it, and what is between stays zero. */
-static void test_strides(void **state)
+static void strided_destinations_are_filled(void **state)
 {
 	static const int64_t strides[][3] = { { 16 * 32 * 3, 32 * 3, 2 },
 					      { 16 * 32 * 3, 32 * 3, 1 },
@@ -215,7 +215,7 @@ static void test_strides(void **state)
 }
 
 /* Some destinations are the host's, some pinned, some of another device. */
-static void test_kinds(void **state)
+static void kinds_of_memory_are_shipped(void **state)
 {
 	struct t_dir *d = *state;
 	const char *name = device();
@@ -276,7 +276,7 @@ struct DLManagedTensor {
 };
 
 /* Destinations of every kind of memory, allocated by the library and given to it by a caller. */
-static void test_allocated(void **state)
+static void destinations_are_allocated(void **state)
 {
 	static const struct {
 		const char *name;
@@ -371,7 +371,7 @@ static int on_commit(void *ctx, uint64_t number, const struct dcpload_part *part
 	return 0;
 }
 
-static void test_queued(void **state)
+static void queued_bytes_arrive(void **state)
 {
 	struct t_dir *d = *state;
 	static const char header[] =
@@ -434,7 +434,7 @@ static int give_own(void *ctx, uint64_t number, struct dcpload_part *part)
 	return 0;
 }
 
-static void test_stream(void **state)
+static void streams_are_followed(void **state)
 {
 	enum { FILLED = EACH / 3, BYTES = (FILLED + 1) * 8 };
 	struct t_dir *d = *state;
@@ -478,7 +478,7 @@ static void test_stream(void **state)
 
 /* ---- reversed bytes ---- */
 
-static void test_swapped(void **state)
+static void swapped_elements_arrive(void **state)
 {
 	static const char *const codes[] = { ">f8", ">f4", ">f2", ">i8", ">c8", ">c16" };
 	struct t_dir *d = *state;
@@ -523,7 +523,7 @@ static void test_swapped(void **state)
 
 /* ---- tensors that are given away ---- */
 
-static void test_dlpack(void **state)
+static void dlpack_tensors_are_given(void **state)
 {
 	struct t_dir *d = *state;
 	const char *name = getenv("DCPFS_DEVICE");
@@ -565,10 +565,14 @@ static void test_dlpack(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_conversions), cmocka_unit_test(test_strides),
-		cmocka_unit_test(test_kinds),       cmocka_unit_test(test_allocated),
-		cmocka_unit_test(test_queued),      cmocka_unit_test(test_stream),
-		cmocka_unit_test(test_swapped),     cmocka_unit_test(test_dlpack),
+		cmocka_unit_test(elements_are_converted),
+		cmocka_unit_test(strided_destinations_are_filled),
+		cmocka_unit_test(kinds_of_memory_are_shipped),
+		cmocka_unit_test(destinations_are_allocated),
+		cmocka_unit_test(queued_bytes_arrive),
+		cmocka_unit_test(streams_are_followed),
+		cmocka_unit_test(swapped_elements_arrive),
+		cmocka_unit_test(dlpack_tensors_are_given),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -165,7 +165,7 @@ static void forget_it(const struct job *j)
 	t_dir_delete(&j->f->d, MODEL);
 }
 
-static void test_files(void **state)
+static void changed_files_are_opened_again(void **state)
 {
 	static const struct {
 		const char *what;
@@ -208,7 +208,7 @@ static void test_files(void **state)
 }
 
 /* What has to be looked into when it is planned was changed before. */
-static void test_planned_late(void **state)
+static void files_changed_before_planning_are_noticed(void **state)
 {
 	static const char from[] = "tests/golden/torch-save/ckpt/many.pt";
 	const struct dcpload_config config = { .size = sizeof(config), .cache = "" };
@@ -264,7 +264,7 @@ static void break_reads(const struct job *j)
 	t_fault_read = bad_block;
 }
 
-static void test_reads(void **state)
+static void failed_reads_take_another_copy(void **state)
 {
 	static const char hsdp[] = "tests/golden/torch-ranks/ckpt";
 	struct t_load *f = *state;
@@ -311,7 +311,7 @@ static void test_reads(void **state)
 
 /* ---- memory ---- */
 
-static void test_shared_memory(void **state)
+static void full_shared_memory_is_survived(void **state)
 {
 	struct t_load *f = *state;
 	struct job j = { .what = "full",
@@ -352,7 +352,7 @@ static int run_short(const struct dcpload_comm *comm, void *arg)
 	return rc;
 }
 
-static void test_memory(void **state)
+static void lack_of_memory_is_survived(void **state)
 {
 	struct t_load *f = *state;
 	const long step =
@@ -397,7 +397,7 @@ static void run_out(const struct job *j)
 }
 
 /* A rank that lacks memory for the window: all fail at once, or all do without. */
-static void test_window_memory(void **state)
+static void lack_of_window_memory_is_agreed_on(void **state)
 {
 	struct t_load *f = *state;
 	long n = 1, window = 0;
@@ -427,15 +427,18 @@ static void test_window_memory(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_files, t_load_setup, t_load_teardown),
-		cmocka_unit_test_setup_teardown(test_planned_late, t_load_setup,
+		cmocka_unit_test_setup_teardown(changed_files_are_opened_again, t_load_setup,
 						t_load_teardown),
-		cmocka_unit_test_setup_teardown(test_reads, t_load_setup, t_load_teardown),
-		cmocka_unit_test_setup_teardown(test_shared_memory, t_load_setup,
+		cmocka_unit_test_setup_teardown(files_changed_before_planning_are_noticed,
+						t_load_setup, t_load_teardown),
+		cmocka_unit_test_setup_teardown(failed_reads_take_another_copy, t_load_setup,
 						t_load_teardown),
-		cmocka_unit_test_setup_teardown(test_memory, t_load_setup, t_load_teardown),
-		cmocka_unit_test_setup_teardown(test_window_memory, t_load_setup,
+		cmocka_unit_test_setup_teardown(full_shared_memory_is_survived, t_load_setup,
 						t_load_teardown),
+		cmocka_unit_test_setup_teardown(lack_of_memory_is_survived, t_load_setup,
+						t_load_teardown),
+		cmocka_unit_test_setup_teardown(lack_of_window_memory_is_agreed_on,
+						t_load_setup, t_load_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -189,7 +189,7 @@ static void check_packed(const struct dcp_strided *s)
 }
 
 /* What is dense in an order that is not the file's is one range, not one of each of its 2^36 runs. */
-static void test_dense(void **state)
+static void dense_needs_are_one_range(void **state)
 {
 	const uint64_t n = 1 << 18;
 	const struct load_need need = { .s = { .off = 8,
@@ -208,7 +208,7 @@ static void test_dense(void **state)
 	free(v);
 }
 
-static void test_random(void **state)
+static void random_chunks_cover_all(void **state)
 {
 	(void)state;
 	for (unsigned turn = 0; turn < 400; turn++) {
@@ -251,7 +251,7 @@ static void test_random(void **state)
 	}
 }
 
-static void test_apart(void **state)
+static void members_apart_are_recognised(void **state)
 {
 	static const struct {
 		const char *what;
@@ -304,9 +304,9 @@ static void test_apart(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_dense),
-		cmocka_unit_test(test_random),
-		cmocka_unit_test(test_apart),
+		cmocka_unit_test(dense_needs_are_one_range),
+		cmocka_unit_test(random_chunks_cover_all),
+		cmocka_unit_test(members_apart_are_recognised),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

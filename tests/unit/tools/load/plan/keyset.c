@@ -66,7 +66,7 @@ static int rank_differ(const struct dcpload_comm *comm, void *arg)
 	return bad;
 }
 
-static void test_differing_ranks(void **state)
+static void differing_ranks_are_reported(void **state)
 {
 	static const char *const same[] = { "model.f", "model.b", "model.b",
 					    "model.f", "model.f", "model.b" };
@@ -160,7 +160,7 @@ static int rank_many(const struct dcpload_comm *comm, void *arg)
 }
 
 /* Ranks that want the same tell each other no keys. */
-static void test_many(void **state)
+static void equal_wishes_exchange_no_keys(void **state)
 {
 	struct t_load *f = *state;
 	char *source = strdup(t_dir_path(&f->d, "step-2"));
@@ -181,7 +181,7 @@ static void rewrite_file(const struct t_dir *d)
 }
 
 /* One rank reads what all need, and it is not the first: all say what that one found. */
-static void test_spoiled_files(void **state)
+static void spoiled_files_are_reported(void **state)
 {
 	static const char *const all[] = { "model.f", "model.b", "model.f", "model.b",
 					   "model.f", "model.b", "model.f", "model.b" };
@@ -211,10 +211,11 @@ static void test_spoiled_files(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_many, t_load_setup, t_load_teardown),
-		cmocka_unit_test_setup_teardown(test_differing_ranks, t_load_setup,
+		cmocka_unit_test_setup_teardown(equal_wishes_exchange_no_keys, t_load_setup,
 						t_load_teardown),
-		cmocka_unit_test(test_spoiled_files),
+		cmocka_unit_test_setup_teardown(differing_ranks_are_reported, t_load_setup,
+						t_load_teardown),
+		cmocka_unit_test(spoiled_files_are_reported),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -112,7 +112,7 @@ static void place_one(struct t_load *f, const struct case_place *c)
 	free(want);
 }
 
-static void test_places(void **state)
+static void places_are_planned(void **state)
 {
 	static const struct case_place cases[] = {
 		{ "all of it", NULL, { 0 }, { 16, 8, 8 }, { 64, 8, 1 }, 4 },
@@ -150,7 +150,7 @@ static void test_places(void **state)
 }
 
 /* Wants that are refused, one after the other, of one plan that then loads the rest. */
-static void test_refused(void **state)
+static void bad_plans_are_refused(void **state)
 {
 	struct t_load *f = *state;
 	const uint64_t shape[] = { 16, 8, 8 }, other[] = { 16, 8, 9 }, two[] = { 2, 2 },
@@ -299,7 +299,7 @@ static int hook_progress(void *ctx, uint64_t done, uint64_t total)
 	return h->fail_progress;
 }
 
-static void test_hooks(void **state)
+static void hooks_are_called(void **state)
 {
 	struct t_load *f = *state;
 	struct hooks h = { .room = calloc(2, 4096) };
@@ -345,7 +345,7 @@ static void test_hooks(void **state)
 
 /* ---- other versions ---- */
 
-static void test_rebase(void **state)
+static void destinations_are_rebased(void **state)
 {
 	struct t_load *f = *state;
 	struct dcpload_config config = { .size = sizeof(config), .version = "2", .cache = "" };
@@ -379,7 +379,7 @@ static void test_rebase(void **state)
 }
 
 /* Which version is opened, and what is said where none can be. */
-static void test_versions(void **state)
+static void the_opened_version_is_reported(void **state)
 {
 	struct t_load *f = *state;
 	struct dcpload_config config = { .size = sizeof(config), .cache = "" };
@@ -420,11 +420,16 @@ static void test_versions(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_places, t_load_setup, t_load_teardown),
-		cmocka_unit_test_setup_teardown(test_refused, t_load_setup, t_load_teardown),
-		cmocka_unit_test_setup_teardown(test_hooks, t_load_setup, t_load_teardown),
-		cmocka_unit_test_setup_teardown(test_rebase, t_load_setup, t_load_teardown),
-		cmocka_unit_test_setup_teardown(test_versions, t_load_setup, t_load_teardown),
+		cmocka_unit_test_setup_teardown(places_are_planned, t_load_setup,
+						t_load_teardown),
+		cmocka_unit_test_setup_teardown(bad_plans_are_refused, t_load_setup,
+						t_load_teardown),
+		cmocka_unit_test_setup_teardown(hooks_are_called, t_load_setup,
+						t_load_teardown),
+		cmocka_unit_test_setup_teardown(destinations_are_rebased, t_load_setup,
+						t_load_teardown),
+		cmocka_unit_test_setup_teardown(the_opened_version_is_reported, t_load_setup,
+						t_load_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

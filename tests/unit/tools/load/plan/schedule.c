@@ -26,7 +26,7 @@ static uint32_t layers = SMALL;
 
 /* ---- sizes of stripes ---- */
 
-static void test_stripe(void **state)
+static void stripes_are_dealt(void **state)
 {
 	static const struct {
 		uint64_t staging, ranks, slack, tried, most, want;
@@ -216,7 +216,7 @@ static int remove_world(void **state)
 /* ---- of many ranks, on paper ---- */
 
 /* Rows by 64, each held by 64 ranks: row by row, who gets it from whom. */
-static void test_many_ranks(void **state)
+static void many_ranks_are_scheduled(void **state)
 {
 	enum { MANY = 4096, PARTS = 64 };
 	struct world *w = *state;
@@ -398,7 +398,7 @@ static void check_sums(const struct world *w)
 		      memory >> 10);
 }
 
-static void test_as_predicted(void **state)
+static void schedules_are_as_predicted(void **state)
 {
 	char stages[256];
 	const char *const layouts[] = {
@@ -542,7 +542,7 @@ static int rank_told(const struct dcpload_comm *comm, void *arg)
 	       expect(strstr(err.text, "rank 1 requests bytes outside of every file"));
 }
 
-static void test_told(void **state)
+static void spoiled_round_parts_are_refused(void **state)
 {
 	static void (*const spoil[])(struct load_round_part *) = {
 		beyond_files, of_another_rank, beyond_its_file, empty,
@@ -560,10 +560,13 @@ static void test_told(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_stripe),
-		cmocka_unit_test_setup_teardown(test_many_ranks, make_world, remove_world),
-		cmocka_unit_test_setup_teardown(test_as_predicted, make_world, remove_world),
-		cmocka_unit_test_setup_teardown(test_told, t_load_setup, t_load_teardown),
+		cmocka_unit_test(stripes_are_dealt),
+		cmocka_unit_test_setup_teardown(many_ranks_are_scheduled, make_world,
+						remove_world),
+		cmocka_unit_test_setup_teardown(schedules_are_as_predicted, make_world,
+						remove_world),
+		cmocka_unit_test_setup_teardown(spoiled_round_parts_are_refused, t_load_setup,
+						t_load_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

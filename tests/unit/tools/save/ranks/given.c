@@ -12,7 +12,7 @@
 #include "tools/save/dcpsave.h"
 
 /* What is refused, and what comes after a failure. */
-static void test_refused(void **state)
+static void bad_tensors_are_refused(void **state)
 {
 	const struct dcpsave_config config = { .size = sizeof(config),
 					       .format = "safetensors" };
@@ -45,7 +45,7 @@ static void test_refused(void **state)
 }
 
 /* Text is counted where it is given, which protocol 2 of Paddle asks for: in one region. */
-static void test_regions(void **state)
+static void text_is_given_in_one_region(void **state)
 {
 	struct dcpsave_config config = { .size = sizeof(config), .format = "paddle" };
 	const uint64_t shape = 4, lo[] = { 0, 2 }, len = 2;
@@ -117,7 +117,7 @@ static int balance_rank(const struct dcpload_comm *comm, void *arg)
 	return 1;
 }
 
-static void test_balance(void **state)
+static void bytes_are_balanced(void **state)
 {
 	struct t_dir d;
 	char path[200];
@@ -132,9 +132,9 @@ static void test_balance(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_regions),
-		cmocka_unit_test(test_balance),
+		cmocka_unit_test(bad_tensors_are_refused),
+		cmocka_unit_test(text_is_given_in_one_region),
+		cmocka_unit_test(bytes_are_balanced),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

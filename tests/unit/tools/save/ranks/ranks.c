@@ -218,7 +218,7 @@ static void check_equal(const char *a, const char *b)
 	free(q);
 }
 
-static void test_cuts(void **state)
+static void cuts_are_agreed(void **state)
 {
 	uint64_t seed = t_random_seed(11);
 	struct t_dir d;
@@ -246,7 +246,7 @@ static void test_cuts(void **state)
 }
 
 /* The bytes themselves, once: two halves of a matrix, columns of it. */
-static void test_bytes(void **state)
+static void bytes_of_ranks_are_written(void **state)
 {
 	static const float left[2][1] = { { 1 }, { 3 } }, right[2][1] = { { 2 }, { 4 } };
 	static const float want[4] = { 1, 2, 3, 4 };
@@ -374,7 +374,7 @@ static int gather_rank(const struct dcpload_comm *given, void *arg)
 }
 
 /* The ranks that write make the file that one process makes, in rounds of no more than the limit. */
-static void test_gather(void **state)
+static void ranks_are_gathered(void **state)
 {
 	static const struct {
 		const char *format, *file;
@@ -483,7 +483,7 @@ static int differ_rank(const struct dcpload_comm *comm, void *arg)
 		k, "F32", 8, 4, 4                                                              \
 	}
 
-static void test_differing(void **state)
+static void differing_ranks_are_refused(void **state)
 {
 	static const struct differing rows[] = {
 		{ "equal ones", "", 0, { 0 }, { HALF("w"), { "w", "F32", 8, 4, 4 } }, NULL },
@@ -592,10 +592,10 @@ static void test_differing(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_cuts),
-		cmocka_unit_test(test_bytes),
-		cmocka_unit_test(test_gather),
-		cmocka_unit_test(test_differing),
+		cmocka_unit_test(cuts_are_agreed),
+		cmocka_unit_test(bytes_of_ranks_are_written),
+		cmocka_unit_test(ranks_are_gathered),
+		cmocka_unit_test(differing_ranks_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -59,7 +59,7 @@ static void slowly(const struct save_region *r, char *out)
 	}
 }
 
-static void test_take(void **state)
+static void regions_are_taken(void **state)
 {
 	uint64_t seed = t_random_seed(7);
 	char *memory = malloc(ROOM), *want = malloc(ROOM), *got = malloc(ROOM);
@@ -96,7 +96,7 @@ static void test_take(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_take),
+		cmocka_unit_test(regions_are_taken),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

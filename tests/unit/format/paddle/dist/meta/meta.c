@@ -20,7 +20,7 @@ static int read_meta(struct dcp_pmeta *m, const void *p, size_t n, struct dcp_er
 #define META MODULE "Metadata\n)\x81}(X\x13\0\0\0state_dict_metadata"
 #define BYTES(s) s, sizeof(s) - 1
 
-static void refused(void **state)
+static void bad_metadata_is_refused(void **state)
 {
 	static const struct {
 		const char *what, *bytes;
@@ -61,7 +61,7 @@ static void refused(void **state)
 }
 
 /* Each generation says what it has, and nothing else. */
-static void generations(void **state)
+static void every_generation_of_metadata_is_read(void **state)
 {
 	static const struct t_pd_piece p = { .key = "w",
 					     .dtype = "paddle.float32",
@@ -138,7 +138,7 @@ static void shared_lists_are_bounded(void **state)
 }
 
 /* What Paddle leaves beside a Hugging Face model: no paths. */
-static void golden(void **state)
+static void golden_metadata_is_read(void **state)
 {
 	size_t n;
 	char *p = t_slurp(
@@ -162,10 +162,10 @@ static void golden(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(refused),
-		cmocka_unit_test(generations),
+		cmocka_unit_test(bad_metadata_is_refused),
+		cmocka_unit_test(every_generation_of_metadata_is_read),
 		cmocka_unit_test(shared_lists_are_bounded),
-		cmocka_unit_test(golden),
+		cmocka_unit_test(golden_metadata_is_read),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
