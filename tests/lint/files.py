@@ -16,9 +16,6 @@ MAX_LINES = 700
 MAX_BYTES = 1000000
 C = (".c", ".h", ".cu")
 SCRIPT = (".py", ".sh")
-# Rooms whose comments keep to MAX_COMMENT columns. Tables, which have two blanks in a row, may be wider.
-NARROW = ("core/model/", "core/parse/", "core/rules/", "core/store/", "core/write/")
-MAX_COMMENT = 100
 
 
 def license_line(rel, lines):
@@ -39,9 +36,6 @@ def blanks(rel, body):
     for no, line in enumerate(body.split("\n"), 1):
         if line != line.rstrip():
             bad.append(f"{rel}:{no}: blanks at the end of the line")
-        if rel.endswith(C) and rel.startswith(NARROW) and re.match(r"\s*/?\*", line) and not re.search(r"  |\t", line.strip()) \
-                and len(line.expandtabs(8)) > MAX_COMMENT:
-            bad.append(f"{rel}:{no}: comment of more than {MAX_COMMENT} columns")
         if rel.endswith(C) and re.match(r"\t* {8,}[^\s\\]", line):
             bad.append(f"{rel}:{no}: indented with spaces, not tabs")
         elif rel.endswith(C) and re.match(r" +\t", line):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fail when clang-format 14 would change a C file.
+"""Fail when clang-format 14 would change a C file, or a comment is too wide, which clang-format leaves alone.
 
 usage: format.py ROOT [CLANG_FORMAT]
 
@@ -14,6 +14,9 @@ import sys
 import tree
 
 VERSION = "14"
+# Rooms whose comments keep to MAX_COMMENT columns. Tables, which have tabs or two blanks in a row, may be wider.
+NARROW = ("core/model/", "core/parse/", "core/rules/", "core/store/", "core/write/")
+MAX_COMMENT = 100
 
 
 def tool(wanted):
@@ -26,6 +29,12 @@ def tool(wanted):
             return path, None
         return None, f"{name} is not version {VERSION}: {says.strip()}"
     return None, f"no clang-format {VERSION}"
+
+
+def wide(root, names):
+    return [f"{rel}:{no}: comment of more than {MAX_COMMENT} columns" for rel in names if rel.startswith(NARROW)
+            for no, line in enumerate(tree.text(root, rel).split("\n"), 1)
+            if len(line.expandtabs(8)) > MAX_COMMENT and re.match(r"\s*/?\*", line) and not re.search(r"  |\t", line.strip())]
 
 
 def check(root, wanted=None):
@@ -41,7 +50,7 @@ def check(root, wanted=None):
     if got and got.returncode and not bad:
         return [got.stderr.strip()], len(names)
     return [f"{f}: clang-format would change it at line {', '.join(n[:5])}{' ...' if n[5:] else ''}"
-            for f, n in sorted(bad.items())], len(names)
+            for f, n in sorted(bad.items())] + wide(root, names), len(names)
 
 
 if __name__ == "__main__":

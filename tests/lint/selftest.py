@@ -70,7 +70,7 @@ CASES = (
     ("another folder's private header", "layers", inc('#include "core/base/a_int.h"', "core/store/b.h"), "is private to"),
     ("a second private header", "layers", {"core/base/d/d_int.h": LIC, "core/base/d/e_int.h": LIC},
      "core/base/d: d_int.h and e_int.h; a folder has one private header at most"),
-    ("a wide comment in a room that has none", "files", {"core/store/w.h": LIC + "#pragma once\n/* " + "wide " * 20 + "*/\n"},
+    ("a wide comment in a room that has none", "format", {"core/store/w.h": LIC + "#pragma once\n/* " + "wide " * 20 + "*/\n"},
      "core/store/w.h:3: comment of more than 100 columns"),
     ("no license in C", "files", {"core/base/a.h": "#pragma once\n"}, "core/base/a.h:1: first line is not"),
     ("no license in a script", "files", {"tests/x.sh": "#!/bin/sh\necho\n"}, "tests/x.sh:2: line is not"),

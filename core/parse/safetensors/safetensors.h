@@ -70,8 +70,9 @@ bool dcp_safetensors_can_name(const char *name);
  * the members below, in any order. */
 void dcp_safetensors_begin(struct dcp_jsonw *w, struct dcp_buf *out);
 /*
- * End the header that begins at @start of w->out: pad it with spaces so that data starts at a multiple of @align from there (a
- * power of two, at least 8), and set its length. Returns 0, -E2BIG (more than readers take) or -ENOMEM.
+ * End the header that begins at @start of w->out: pad it with spaces so that data starts at a
+ * multiple of @align from there (a power of two, at least 8), and set its length. Returns 0,
+ * -E2BIG (more than readers take) or -ENOMEM.
  */
 int dcp_safetensors_end(struct dcp_jsonw *w, size_t start, uint32_t align);
 
