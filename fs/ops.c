@@ -9,6 +9,7 @@
 
 #include "core/base/buf.h"
 #include "core/checkpoint/dcpfs_abi.h"
+#include "core/remote/http.h"
 #include "core/store/index/index.h"
 #include "fs/file/file.h"
 #include "fs/fs.h"
@@ -35,6 +36,21 @@ static void reply_code(fuse_req_t req, int rc)
 {
 	fuse_reply_err(req, rc == 0 ? 0 : dcpfs_answer(&fs_of(req)->stats, rc));
 }
+
+static bool is_interrupted(void *req)
+{
+	return fuse_req_interrupted(req);
+}
+
+static void end_watch(const bool *watched)
+{
+	dcp_http_watch(NULL, NULL);
+}
+
+/* Until the scope ends, what comes from servers ends when the program is interrupted. The reply is its last statement. */
+#define INTERRUPTIBLE(req)                                                                     \
+	__attribute__((cleanup(end_watch), unused)) const bool watched = true;                 \
+	dcp_http_watch(is_interrupted, req)
 
 static bool is_live(const struct dcpfs *fs, uint64_t ino)
 {
@@ -116,6 +132,7 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	int rc;
 
 	DCPFS_TIMED(&fs->stats, DCPFS_STAT_LOOKUP);
+	INTERRUPTIBLE(req);
 	rc = dcpfs_lookup(fs, parent, name, &ino, &st);
 	if (rc == -ENOENT && dcpfs_is_settled(parent)) {
 		e = (struct fuse_entry_param){ .entry_timeout = FOREVER };
@@ -189,6 +206,7 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		return;
 	}
 	DCPFS_TIMED(&fs->stats, DCPFS_STAT_OPEN);
+	INTERRUPTIBLE(req);
 	rc = dcpfs_file_get(fs, ino, &f, NULL);
 	if (rc == 0) {
 		rc = dcpfs_file_check(fs, f);
@@ -261,6 +279,7 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	int rc = 0;
 
 	DCPFS_TIMED(&fs->stats, DCPFS_STAT_READ);
+	INTERRUPTIBLE(req);
 	if (off < 0)
 		rc = -EINVAL;
 	else if (fs->opts.no_open)

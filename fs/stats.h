@@ -38,7 +38,7 @@ struct dcpfs_times {
 };
 
 /* The errors that programs are answered with; all others become EIO. */
-#define DCPFS_ERRNO_COUNT 13
+#define DCPFS_ERRNO_COUNT 14
 
 struct dcpfs_stats {
 	uint64_t count[DCPFS_STAT_COUNT];

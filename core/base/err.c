@@ -62,10 +62,30 @@ int dcp_fail_at(struct dcp_err *err, int code, uint64_t off, const char *fmt, ..
 	return code;
 }
 
+static _Thread_local struct {
+	int code;
+	char text[256], given[256];
+} note;
+
+void dcp_err_note(int code, const char *text)
+{
+	note.code = text ? code : 0;
+	snprintf(note.text, sizeof(note.text), "%s", text ? text : "");
+}
+
+const char *dcp_err_noted(int code)
+{
+	if (!code || note.code != code)
+		return strerror(-code);
+	memcpy(note.given, note.text, sizeof(note.given));
+	note.code = 0;
+	return note.given;
+}
+
 int dcp_err_say(struct dcp_err *err, int code)
 {
 	if (code < 0 && err && !err->msg[0])
-		dcp_fail(err, code, "%s", strerror(-code));
+		dcp_fail(err, code, "%s", dcp_err_noted(code));
 	return code;
 }
 

@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "core/base/base.h"
+#include "core/base/clock.h"
+#include "core/base/err.h"
 #include "core/base/lru.h"
 #include "core/remote/remote.h"
 
@@ -18,7 +20,8 @@ enum {
 	BUCKETS = 1024,
 	AHEAD_MIN = 4, /* blocks read ahead, at first, and at most: 16 MiB */
 	AHEAD_MAX = 64,
-	NEAR = 2 << 20,    /* requests of one reader come in some disorder */
+	NEAR = 2 << 20, /* requests of one reader come in some disorder */
+	LOOK_NS = 100000000,
 	REQUEST = 8 << 20, /* bytes of one */
 };
 
@@ -248,15 +251,35 @@ static void unpin(struct wanted *w)
 
 /* ---- reading ---- */
 
+static void wait_a_little(void)
+{
+	struct timespec until;
+
+	if (!dcp_http_watched()) {
+		pthread_cond_wait(&all.changed, &all.lock);
+		return;
+	}
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += LOOK_NS;
+	until.tv_sec += until.tv_nsec / DCP_NS_PER_S;
+	until.tv_nsec %= DCP_NS_PER_S;
+	pthread_cond_timedwait(&all.changed, &all.lock, &until);
+}
+
 static int wait_for(struct wanted *w)
 {
 	struct block **b = DCP_ITEMS(w->pinned, struct block *);
 	int rc = 0;
 
 	for (size_t i = 0; i < DCP_NITEMS(w->pinned, struct block *) && rc == 0; i++) {
-		while (b[i]->state == LOADING)
-			pthread_cond_wait(&all.changed, &all.lock);
-		rc = b[i]->state == FAILED ? b[i]->rc : 0;
+		while (b[i]->state == LOADING && !dcp_http_stopped())
+			wait_a_little();
+		rc = b[i]->state == FAILED ? b[i]->rc : b[i]->state == LOADING ? -EINTR : 0;
+	}
+	if (rc < 0) {
+		pthread_mutex_lock(&w->o->remote->lock);
+		dcp_err_note(rc, w->o->why[0] ? w->o->why : NULL);
+		pthread_mutex_unlock(&w->o->remote->lock);
 	}
 	return rc;
 }
@@ -295,7 +318,7 @@ bool dcp_blocks_have(struct dcp_remote_file *o, const struct dcp_read *const *re
 	return have;
 }
 
-int dcp_blocks_read(struct dcp_remote_file *o, const struct dcp_read *const *reads, size_t n)
+static int read_once(struct dcp_remote_file *o, const struct dcp_read *const *reads, size_t n)
 {
 	struct wanted w = { .o = o };
 	int rc, got = 0;
@@ -318,5 +341,15 @@ int dcp_blocks_read(struct dcp_remote_file *o, const struct dcp_read *const *rea
 	pthread_mutex_lock(&all.lock);
 	unpin(&w);
 	pthread_mutex_unlock(&all.lock);
+	return rc;
+}
+
+int dcp_blocks_read(struct dcp_remote_file *o, const struct dcp_read *const *reads, size_t n)
+{
+	int rc;
+
+	do
+		rc = read_once(o, reads, n);
+	while (rc == -EINTR && !dcp_http_stopped()); /* another reader's request was stopped */
 	return rc;
 }

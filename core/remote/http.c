@@ -20,8 +20,9 @@
 #include "core/remote/url.h"
 
 enum {
-	IDLE = 16,      /* sets of connections that are kept */
-	WAIT_MS = 200,  /* at most between two looks at the clock */
+	IDLE = 16,     /* sets of connections that are kept */
+	WAIT_MS = 200, /* at most between two looks at the clock */
+	WATCHED_MS = 100,
 	PAUSE_MS = 100, /* before the second try; doubled for each further one */
 	PAUSE_MAX_MS = 10000,
 	TRIES_BLIND = 4,       /* of a host that never answered */
@@ -60,6 +61,27 @@ const char *dcp_http_env(const char *name)
 	const char *value = config.env ? config.env(name) : NULL;
 
 	return value && *value ? value : NULL;
+}
+
+static _Thread_local struct {
+	bool (*stop)(void *ctx);
+	void *ctx;
+} watch;
+
+void dcp_http_watch(bool (*stop)(void *ctx), void *ctx)
+{
+	watch.stop = stop;
+	watch.ctx = ctx;
+}
+
+bool dcp_http_watched(void)
+{
+	return watch.stop;
+}
+
+bool dcp_http_stopped(void)
+{
+	return watch.stop && watch.stop(watch.ctx);
 }
 
 struct dcp_http_counts dcp_http_counted(void)
@@ -571,7 +593,7 @@ static int start_due(struct job *j, size_t n, struct dcp_transfers *t, int64_t *
 	int64_t now = dcp_now_ms();
 	int flying = 0, rc = 0;
 
-	*wait_ms = WAIT_MS;
+	*wait_ms = dcp_http_watched() ? WATCHED_MS : WAIT_MS;
 	for (size_t i = 0; i < n; i++)
 		flying += j[i].transfer != NULL;
 	for (size_t i = 0; i < n && rc == 0; i++) {
@@ -606,7 +628,7 @@ static int run(struct job *j, size_t n, struct dcp_transfers *t)
 		int64_t wait_ms;
 		size_t ended;
 
-		rc = start_due(j, n, t, &wait_ms);
+		rc = dcp_http_stopped() ? -EINTR : start_due(j, n, t, &wait_ms);
 		ended = rc < 0 ? 0 : dcp_transfers_run(t, (int)wait_ms, ends, ENDS);
 		for (size_t i = 0; i < ended; i++) {
 			struct job *one = ends[i].ctx;

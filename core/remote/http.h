@@ -77,7 +77,7 @@ struct dcp_http {
 /*
  * Make @n requests. 0, or what the first one that failed gave, those with may_fail left out:
  * -ENOENT (404), -EACCES (401, 403), -ESTALE (412), -EIO, -ENOTSUP (built without libcurl, or it is not installed),
- * -ENOMEM, or what head() or take() gave. Every one is to be finished. Any thread.
+ * -EINTR, -ENOMEM, or what head() or take() gave. Every one is to be finished. Any thread.
  */
 int dcp_http_run(struct dcp_http *r, size_t n, struct dcp_err *err);
 void dcp_http_finish(struct dcp_http *r);
@@ -89,6 +89,13 @@ char *dcp_http_header_copy(const struct dcp_http *r, const char *name);
 
 /* All of the answer, at most @most bytes, appended to @out. The request has an URL and may have the rest but take(). */
 int dcp_http_get(struct dcp_http *r, size_t most, struct dcp_buf *out, struct dcp_err *err);
+
+/* From now on, what this thread asks for, or waits for, ends with -EINTR when @stop says so. It is asked ten times a
+ * second. NULL: nothing stops it. */
+void dcp_http_watch(bool (*stop)(void *ctx), void *ctx);
+/* Does it say so? */
+bool dcp_http_stopped(void);
+bool dcp_http_watched(void);
 
 /* Since this process began: requests, of these those that were made again, bytes of bodies that came. */
 struct dcp_http_counts {

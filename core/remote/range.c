@@ -3,10 +3,12 @@
  * What is kept on the disk comes from there, the rest from the server, and is then kept.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/base.h"
+#include "core/base/err.h"
 #include "core/remote/disk.h"
 #include "core/remote/remote.h"
 
@@ -141,6 +143,37 @@ static int split_all(struct dcp_buf *pieces, struct dcp_remote_file *o, struct d
 
 /* ---- requests ---- */
 
+/* What readers are told, who get a code only. */
+static int told(int rc)
+{
+	switch (rc) {
+	case -ENOENT: /* it was there when it was listed */
+		return -ESTALE;
+	case 0:
+	case -EACCES:
+	case -EINTR:
+	case -ENOMEM:
+	case -ENOTSUP:
+	case -ESTALE:
+		return rc;
+	default:
+		return -EIO;
+	}
+}
+
+/* Why it failed, for this reader and for those that wait for the same bytes. */
+static void note_why(struct dcp_remote_file *o, const struct dcp_http *r, size_t n, int rc)
+{
+	size_t i = 0;
+
+	while (i < n && (r[i].rc != rc || !r[i].why[0]))
+		i++;
+	pthread_mutex_lock(&o->remote->lock);
+	snprintf(o->why, sizeof(o->why), "%s", i < n ? r[i].why : strerror(-told(rc)));
+	dcp_err_note(told(rc), o->why);
+	pthread_mutex_unlock(&o->remote->lock);
+}
+
 static int ask(struct dcp_remote_file *o, struct piece *pieces, size_t n)
 {
 	struct dcp_http *r = calloc(n ? n : 1, sizeof(*r));
@@ -161,6 +194,8 @@ static int ask(struct dcp_remote_file *o, struct piece *pieces, size_t n)
 					  .match = o->remote->ops->pinned ? NULL : o->tag,
 					  .since = o->modified };
 	rc = n ? dcp_http_run(r, n, NULL) : 0;
+	if (rc < 0)
+		note_why(o, r, n, rc);
 	for (size_t i = 0; i < n; i++) {
 		end_piece(&pieces[i]);
 		dcp_http_finish(&r[i]);
@@ -176,6 +211,7 @@ int dcp_remote_get(struct dcp_remote_file *o, struct dcp_range *ranges, size_t n
 	bool kept;
 	int rc;
 
+	dcp_err_note(0, NULL);
 	if (o->changed)
 		return -ESTALE;
 	kept = o->lasts && dcp_disk_open(&disk, o->id, o->size);
@@ -187,13 +223,10 @@ int dcp_remote_get(struct dcp_remote_file *o, struct dcp_range *ranges, size_t n
 	if (rc == 0)
 		rc = ask(o, DCP_ITEMS(pieces, struct piece), DCP_NITEMS(pieces, struct piece));
 	dcp_disk_close(&disk);
-	if (rc == -ENOENT)
-		rc = -ESTALE; /* it was there when it was listed */
+	rc = told(rc);
 	if (rc == -ESTALE) {
 		o->changed = true;
 		dcp_remote_distrust(o->remote);
 	}
-	return rc == -EACCES || rc == -ENOTSUP || rc == -ENOMEM || rc == -ESTALE ? rc
-	       : rc < 0                                                          ? -EIO
-										 : 0;
+	return rc;
 }

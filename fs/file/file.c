@@ -111,7 +111,9 @@ static int make_file(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t ino,
 			  : NULL;
 	rc = i.slot && !f->ver ? -ESTALE : fill(fs, f, &why);
 	if (rc < 0) {
-		dcpfs_file_note(fs, f, DCPFS_NO_OFFSET, *why.msg ? why.msg : strerror(-rc));
+		dcp_err_say(&why, rc);
+		if (rc != -EINTR)
+			dcpfs_file_note(fs, f, DCPFS_NO_OFFSET, why.msg);
 		if (f->ver && rc == -ESTALE)
 			dcpfs_versions_suspect(fs);
 		if (err)

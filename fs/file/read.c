@@ -11,13 +11,16 @@
 int dcpfs_file_failed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, int rc)
 {
 	struct dcp_err err = { 0 };
+	const char *why = dcp_err_noted(rc);
 
+	if (rc == -EINTR) /* the program's own wish */
+		return rc;
 	if (f->ver && dcpfs_opened(f->ver))
 		dcp_version_check(dcpfs_opened(f->ver), &err);
 	if (!*err.msg && off != DCPFS_NO_OFFSET)
 		dcp_fail_at(&err, rc, off, "reading at byte %llu failed: %s",
-			    (unsigned long long)off, strerror(-rc));
-	dcpfs_file_note(fs, f, off, *err.msg ? err.msg : strerror(-rc));
+			    (unsigned long long)off, why);
+	dcpfs_file_note(fs, f, off, *err.msg ? err.msg : why);
 	if (!dcpfs_file_is_gone(f))
 		dcpfs_versions_suspect(fs);
 	return rc;

@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import shutil
+import subprocess
 import sys
 import time
 
@@ -132,12 +133,40 @@ def network_gone_and_back():
         check(time.monotonic() - began < 20, "it fails in time")
         said = (top / ".dcpfs/errors.json").read_text()
         check(files[0].stem in said, f"errors.json names the key: {said} {files[0].name}")
+        check("HTTP 503: SlowDown: reduce your request rate" in said, f"errors.json says what the server said: {said}")
         SERVER.fault = lambda r: None
         equal(read_error(files[0]), 0, "a read when the network is back")
         for path in source.glob("*.distcp"):
             path.write_bytes(path.read_bytes() + b"\0")
         wrong = [read_error(p) for p in files[1:20]]
         check(errno.ESTALE in wrong and set(wrong) <= {0, errno.ESTALE}, f"reads of what was written over: {wrong}")
+    finally:
+        SERVER.fault = lambda r: None
+        run("umount", top)
+
+
+def interrupted():
+    """A program that is stopped while it waits for a server ends, though the answer does not come."""
+    top, source = SCRATCH / "mnt-stopped", s3("dcp-fsdp2/ckpt")
+    top.mkdir()
+    run("ls", source, "latest")
+    got = run("mount", source, top, "--no-cache", DCPFS_STALL="30", DCPFS_TIMEOUT="30")
+    check(got.returncode == OK, f"mount: {got.stderr}")
+    try:
+        path = max((p for p in (top / "latest/raw").rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+        for word in ("O_RDONLY", "O_DIRECT"):
+            SERVER.fault = lambda r: "hang" if "distcp" in r.path else None
+            script = f"import mmap, os; f = os.open({str(path)!r}, os.{word}); os.readv(f, [mmap.mmap(-1, 1 << 20)])"
+            child = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
+            time.sleep(1.5)
+            waits = child.poll() is None
+            began = time.monotonic()
+            child.kill()
+            child.wait()
+            check(waits and time.monotonic() - began < 3, f"{word}: ended after {time.monotonic() - began:.1f} s; waited: {waits}")
+        SERVER.fault = lambda r: None
+        equal(read_error(path), 0, "the next reader")
+        equal(json.loads((top / ".dcpfs/errors.json").read_text()), [], "it is no error")
     finally:
         SERVER.fault = lambda r: None
         run("umount", top)
@@ -325,7 +354,8 @@ def lasting_faults():
         SERVER.fault = lambda r, fault=fault: fault if "distcp" in r.path else None
         try:
             got = run("cat", s3("dcp-fsdp2/ckpt"), "latest", key, "--no-cache", DCPFS_TIMEOUT="1")
-            check(got.returncode not in (OK, NO) and got.stdout == b"", f"{fault}: {got.returncode} {got.stdout[:50]} {got.stderr}")
+            check(got.returncode not in (OK, NO) and got.stdout == b"" and says.encode() in got.stderr,
+                  f"{fault}: {got.returncode} {got.stdout[:50]} {got.stderr}")
         finally:
             SERVER.fault = lambda r: None
     for fault, says in (("doctype", "document type"), ("cut", "not XML"), ("endless", "does not end")):
@@ -421,6 +451,8 @@ for test in tests:
         print(f"{test.__name__}: {time.monotonic() - began:.1f} s")
 if os.access("/dev/fuse", os.R_OK | os.W_OK) and (not chosen or "mounted" in chosen):
     mounted()
+if os.access("/dev/fuse", os.R_OK | os.W_OK) and (not chosen or "interrupted" in chosen):
+    interrupted()
 if os.access("/dev/fuse", os.R_OK | os.W_OK) and (not chosen or "network_gone_and_back" in chosen):
     network_gone_and_back()
 finish()

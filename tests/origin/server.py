@@ -121,6 +121,9 @@ class Server:
             r.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             r.connection.close()
             r.close_connection = True
+        elif fault == "hang":
+            time.sleep(15)
+            r.close_connection = True
         elif fault == "stall":
             r.send_response(200)
             r.send_header("Content-Length", "100")

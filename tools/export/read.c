@@ -151,7 +151,7 @@ static int fail(const struct exporting *x, int rc, size_t tensor, struct dcp_err
 
 	return dcp_fail(err, rc, "%s: %s: %s", x->pick.ck.name, name,
 			rc == -ESTALE ? "a file of the checkpoint was changed meanwhile"
-				      : strerror(-rc));
+				      : dcp_err_noted(rc));
 }
 
 static int read_piece(void *ctx, unsigned job, size_t tensor, size_t part, uint64_t off,

@@ -289,7 +289,7 @@ static int read_span(struct job *j, size_t number, size_t span, unsigned *side,
 				    (unsigned long long)at,
 				    rc == -ESTALE ? "a file of the checkpoint was changed "
 						    "meanwhile"
-						  : strerror(-rc));
+						  : dcp_err_noted(rc));
 		}
 		done = __atomic_add_fetch(&t->done, s.n * bytes, __ATOMIC_RELAXED);
 		if (j->leads)

@@ -87,7 +87,7 @@ static enum cmd_exit cat_tensor(struct pick *p, const struct dcp_row *row, enum 
 		return cmd_fail(CMD_ENV, "standard output: %s", strerror(-rc));
 	return cmd_fail(cmd_exit_of(rc), "%s: %s: %s after %s byte%s", p->ck.name, row->key,
 			rc == -ESTALE ? "a file of the checkpoint was changed while it was read"
-				      : strerror(-rc),
+				      : dcp_err_noted(rc),
 			out_count(n, done), dcp_s(done));
 }
 

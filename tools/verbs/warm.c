@@ -74,7 +74,7 @@ static void note_failure(struct warming *w, const char *key, int rc, const struc
 	pthread_mutex_lock(&w->lock);
 	if (w->failed++ == 0)
 		snprintf(w->first, sizeof(w->first), "%s: %s", key,
-			 err->msg[0] ? err->msg : strerror(-rc));
+			 err->msg[0] ? err->msg : dcp_err_noted(rc));
 	pthread_mutex_unlock(&w->lock);
 }
 

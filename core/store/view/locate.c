@@ -385,6 +385,16 @@ static int locate_in(struct dcp_view *view, size_t i, const struct dcp_file *fil
 	return rc;
 }
 
+/* What the server said, after a message that only has what could not be read. */
+static void add_reason(struct dcp_err *err, int rc)
+{
+	const char *why = dcp_err_noted(rc);
+	size_t n = err ? strlen(err->msg) : 0;
+
+	if (n && strcmp(why, strerror(-rc)) != 0 && !strstr(err->msg, why))
+		snprintf(err->msg + n, sizeof(err->msg) - n, ": %s", why);
+}
+
 static int locate_piece(struct dcp_view *view, size_t i, struct opened *last,
 			struct dcp_err *err)
 {
@@ -403,6 +413,8 @@ static int locate_piece(struct dcp_view *view, size_t i, struct opened *last,
 	if (rc < 0)
 		return rc;
 	rc = locate_in(view, i, file, last, err);
+	if (rc < 0)
+		add_reason(err, rc);
 	/* What was decoded is not looked at in the file again. */
 	if (rc == 0 && view->backing[i].decoded) {
 		rc = dcp_files_check(view->files, number, false);

@@ -218,7 +218,7 @@ static int read_view(struct dcpload_plan *p, struct load_want *w, uint32_t numbe
 
 		rc = dcp_view_read(view, at, band, n);
 		if (rc < 0) {
-			dcp_fail(err, rc, "%s: %s", w->key, strerror(-rc));
+			dcp_fail(err, rc, "%s: %s", w->key, dcp_err_noted(rc));
 			break;
 		}
 		__atomic_fetch_add(&p->report.read, n, __ATOMIC_RELAXED);
@@ -353,7 +353,7 @@ static int show_bytes(struct dcpload_plan *p, const char *key, struct dcpload_er
 		rc = n ? dcp_view_read(view, at, room, n) : 0;
 		load_trouble_of_view(p, rc);
 		if (rc < 0)
-			return load_fail(err, rc, "%s: %s", key, strerror(-rc));
+			return load_fail(err, rc, "%s: %s", key, dcp_err_noted(rc));
 		rc = p->hooks.bytes(p->hooks.ctx, key, view ? room : NULL, n, at, total);
 		if (rc < 0)
 			return load_fail(err, rc, "%s: the caller's bytes() failed: %s", key,

@@ -132,7 +132,7 @@ static int leave(struct filling *f, int rc, struct dcp_err *err)
 	load_trouble(f->p, f->number, rc);
 	if (rc < 0 && !err->msg[0])
 		dcp_fail(err, rc, "%s: %s", dcp_files_name(f->files, f->number),
-			 seen < 0 ? "changed since it was planned" : strerror(-rc));
+			 seen < 0 ? "changed since it was planned" : dcp_err_noted(rc));
 	dcp_files_release(f->files, f->number);
 	f->file = NULL;
 	if (f->direct >= 0)

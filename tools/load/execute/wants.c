@@ -191,7 +191,7 @@ static int read_part(struct worker *w, struct dcp_err *err)
 	if (rc < 0)
 		dcp_fail_at(err, rc, w->lo, "%s: %s: %s", p->want[w->need->want].key,
 			    dcp_files_name(files, w->need->file),
-			    seen < 0 ? "changed since it was planned" : strerror(-rc));
+			    seen < 0 ? "changed since it was planned" : dcp_err_noted(rc));
 	dcp_files_release(files, w->need->file);
 	load_trace(p, DCPLOAD_EVENT_READ, start, delivered(w) - before);
 	__atomic_fetch_add(&p->report.read, delivered(w) - before, __ATOMIC_RELAXED);
