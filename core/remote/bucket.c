@@ -42,8 +42,10 @@ static int head(void *ctx, const struct dcp_http *h, struct dcp_buf *heads, stru
 	const struct dcp_put *p = o->put;
 	int rc = o->r->ops->head(o->r, h, heads, err);
 
-	if (rc == 0 && p->what <= DCP_PUT_PART)
-		dcp_buf_str(heads, "Content-Type: application/octet-stream\n");
+	/* libcurl would call it a form, which some servers take apart */
+	if (rc == 0 && h->body)
+		dcp_buf_printf(heads, "Content-Type: application/%s\n",
+			       p->what == DCP_PUT_COMPLETE ? "xml" : "octet-stream");
 	if (rc == 0 && p->fresh && !o->plain)
 		dcp_buf_str(heads, "If-None-Match: *\n");
 	return rc < 0 ? rc : dcp_buf_error(heads);
