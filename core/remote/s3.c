@@ -195,6 +195,16 @@ static int set_text(struct dcp_buf *to, const char *text, size_t n)
 	return dcp_buf_add(to, text, n) ?: dcp_buf_add(to, "", 0);
 }
 
+/* As headers have it: some servers (rclone) list it without its quotes. */
+static int set_tag(struct dcp_buf *to, const char *text, size_t n)
+{
+	bool bare = n && *text != '"' && strncmp(text, "W/", 2) != 0;
+
+	dcp_buf_reset(to);
+	dcp_buf_printf(to, "%s%s%s", bare ? "\"" : "", text, bare ? "\"" : "");
+	return dcp_buf_error(to);
+}
+
 static void note_dir(struct page *p, const char *name, size_t n)
 {
 	const char *slash = memchr(name, '/', n);
@@ -251,7 +261,7 @@ static int on_element(void *ctx, const char *path, const char *text, size_t n)
 	if (strcmp(path, "Contents/Key") == 0)
 		rc = set_text(&p->key, text, n);
 	else if (strcmp(path, "Contents/ETag") == 0)
-		rc = set_text(&p->tag, text, n);
+		rc = set_tag(&p->tag, text, n);
 	else if (strcmp(path, "Contents/Size") == 0)
 		p->item.size = dcp_is_number(text, &size) ? size : 0;
 	else if (strcmp(path, "Contents/LastModified") == 0)
