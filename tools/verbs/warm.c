@@ -86,15 +86,14 @@ static int read_view(struct warming *w, const struct dcp_view *view, char *buf, 
 
 	while (at < size && rc == 0) {
 		size_t n = (size_t)DCP_MIN(size - at, (uint64_t)CHUNK);
-		uint64_t done;
 
 		rc = dcp_view_read(view, at, buf, n);
 		at += n;
-		done = w->done += rc == 0 ? n : 0;
+		w->done += rc == 0 ? n : 0;
 		if (leads)
 			w->progress.report.report(w->progress.report.ctx,
-						  DCP_MIN(done, w->keys.nbytes), w->keys.nbytes,
-						  key);
+						  DCP_MIN((uint64_t)w->done, w->keys.nbytes),
+						  w->keys.nbytes, key);
 	}
 	return rc;
 }
