@@ -91,6 +91,8 @@ static int find(const char *source, struct dcp_site *out, char **only, struct dc
 	size_t n = strlen(path);
 
 	(void)only;
+	if (!out)
+		return 0; /* all that follows the scheme is a path */
 	pthread_once(&once, at_end);
 	pthread_mutex_lock(&lock);
 	ftw(path, add, 16);

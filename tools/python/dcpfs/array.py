@@ -9,8 +9,8 @@ import mmap
 from typing import Any, Callable, Optional
 
 from . import dlpack
-from ._lib import shown
 from .dtype import DTYPES, torch_dtype, widened
+from .shown import shown
 
 
 Memory = memoryview  # the type, inside a class that has a method of that name

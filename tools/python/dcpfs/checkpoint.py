@@ -9,10 +9,11 @@ from ctypes import byref, c_char_p, c_size_t, c_uint32, c_uint64
 from typing import Any, Iterator, NamedTuple, Optional, Union
 
 from . import view
-from ._lib import DcpfsError, EntryStruct, TensorStruct, bare, call, encoded, shown, text
+from ._lib import DcpfsError, EntryStruct, TensorStruct, bare, call, encoded, text
 from .handle import Handle
 from .objects import CALLED, NAMED, Makers, decode
 from .shard import Shard
+from .shown import shown
 from .tensor import Tensor
 
 FACTS = ("format", "framework", "variant", "version", "inferred", "warning", "model_type", "names", "ranks", "parallel",

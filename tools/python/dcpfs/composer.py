@@ -19,19 +19,19 @@ import torch
 import torch.distributed
 from composer.utils import dist, reproducibility
 from composer.utils.checkpoint import dist_cp_load, download_object_or_file, glob_filter
-from composer.utils.file_helpers import extract_path_from_symlink, get_file, maybe_create_object_store_from_uri, parse_uri
+from composer.utils.file_helpers import extract_path_from_symlink, get_file
 from composer.utils.misc import partial_format
-from composer.utils.object_store import GCSObjectStore, S3ObjectStore
-from tqdm import tqdm
 
 from . import tree
 from . import torch as ours
-from ._lib import DcpfsError, shown
+from ._lib import DcpfsError
 from .checkpoint import Checkpoint
 from .classes import foreign
 from .comm import as_error, as_own
+from .composer_url import bytes_bar, url_of
 from .group import group
 from .reader import Reader, leaf
+from .shown import shown
 
 __all__ = ["load_checkpoint"]
 T = TypeVar("T")
@@ -56,9 +56,9 @@ def load_checkpoint(path: str, state: Any, logger: Any, object_store: Any = None
     unpickling could make again; ignore_keys can leave that out.
     """
     path = partial_format(path, run_name=state.run_name)
-    url = _together(lambda: _url(path, object_store, state.fsdp_sharded_state_dict_enabled))
+    url = _together(lambda: url_of(path, object_store, state.fsdp_sharded_state_dict_enabled))
     if url is not None:
-        how = {"progress": _bar(url) if progress_bar else None, **how}
+        how = {"progress": bytes_bar(url) if progress_bar else None, **how}
     if state.fsdp_sharded_state_dict_enabled:
         if state.fsdp_config is None:
             raise ValueError("Loading a sharded checkpoint requires passing an FSDP config to Trainer.")
@@ -94,43 +94,6 @@ def _same_step(state: Any) -> None:
     if ends[0].item() != ends[1].item():
         raise RuntimeError(f"Timestamp mismatch error: batch to resume from {step} is not the same on all ranks. Load a checkpoint "
                            "that all ranks have saved: autoresume=False, and load_path set to it, with its {rank}.")
-
-
-def _url(path: str, object_store: Any, sharded: bool) -> Optional[str]:
-    """The URL by which dcpfs itself reads @path; None: a file, or what only Composer can ask for."""
-    store, name = object_store, path
-    if store is None and path.startswith(("s3://", "gs://")):
-        store, name = maybe_create_object_store_from_uri(path), parse_uri(path)[2]
-    if store is None and path.startswith(("hf://", "https://") if sharded else "hf://"):
-        return path
-    if not isinstance(store, (S3ObjectStore, GCSObjectStore)):
-        return None
-    name = name if sharded else name.format(rank=0, local_rank=0, node_rank=0)
-    if not sharded and not name.endswith(".symlink") and not _has(store, name) and _has(store, name + ".symlink"):
-        name += ".symlink"
-    while name.endswith(".symlink"):
-        name = parse_uri(extract_path_from_symlink(name, object_store=store))[2]
-    return str(store.get_uri(name))
-
-
-def _has(object_store: Any, name: str) -> bool:
-    try:
-        object_store.get_object_size(name)
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def _bar(url: str) -> Callable[[int, int], None]:
-    """A bar of bytes, for Checkpoint(progress=)."""
-    bar = tqdm(desc=f"Loading {shown(url)}", unit="B", unit_scale=True, disable=dist.get_local_rank() != 0)
-
-    def move(done: int, total: int) -> None:
-        bar.total = total
-        bar.update(max(done - bar.n, 0))
-        if done == total:
-            bar.close()
-    return move
 
 
 def _known(file: str) -> tuple[str, int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Optional
 
-from ._lib import shown
+from .shown import shown
 
 
 class Dtype(NamedTuple):

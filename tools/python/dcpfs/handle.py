@@ -11,9 +11,10 @@ import warnings
 from ctypes import byref, c_int, c_uint64, c_void_p
 from typing import Any, Callable, ContextManager, Optional, Union
 
-from ._lib import Config, DcpfsError, bare, call, encoded, shown, text
+from ._lib import Config, DcpfsError, bare, call, encoded, text
 from .classes import Classes, makers
 from .comm import TIMEOUT, Comm, milliseconds, together
+from .shown import shown
 
 IO = ("auto", "buffered", "direct", "mount", "gds")
 EXCHANGE = ("auto", "never", "node", "all")

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Optional, Sequence, Union
 
 from . import dtype as dtypes
-from ._lib import shown
 from .array import Array, address
 from .checkpoint import Checkpoint
 from .comm import TIMEOUT, Comm
 from .plan import PARTIAL, Part, Plan
+from .shown import shown
 from .strided import changed, extent, is_memory, is_torch, overlaps, plain, shared
 from .view import Report
 

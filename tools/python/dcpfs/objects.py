@@ -16,8 +16,8 @@ import json
 import math
 from typing import Any, Callable, Iterator, Mapping, NamedTuple
 
-from ._lib import shown
 from .classes import MADE, REFUSED, Pending, called, has_tensor
+from .shown import shown
 
 Makers = Mapping[str, Callable[[Any], Any]]
 

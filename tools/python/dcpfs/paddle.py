@@ -16,12 +16,13 @@ import numpy as np
 import paddle
 import paddle.distributed as dist
 
-from ._lib import DcpfsError, shown
+from ._lib import DcpfsError
 from .checkpoint import Checkpoint
 from .comm import TIMEOUT, together
 from .dtype import DTYPES, FLOATS, of_torch
 from .paddle_io import GroupComm, save
 from .plan import Plan
+from .shown import shown
 
 __all__ = ["MissingKey", "NoCheckpoint", "load_state_dict", "save"]
 ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.EBADMSG)

@@ -16,12 +16,13 @@ import numpy as np
 import paddle
 import paddle.distributed as dist
 
-from ._lib import DcpfsError, shown
+from ._lib import DcpfsError
 from .comm import FAILED, KINDS, OwnComm, as_error, together
 from .dtype import of_torch
 from .paddle_pickle import write
 from .piece import Piece
 from .save import FILE, OVERWRITE, Saving, flat
+from .shown import shown
 
 MASTER, SCHEDULER = "master_weights", "LR_Scheduler"
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}

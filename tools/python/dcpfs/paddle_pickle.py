@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, Optional, Union
 import numpy as np
 import paddle
 
-from ._lib import shown
+from .shown import shown
+
 
 NAMES, BIG = "StructuredToParameterName@@", "UnpackBigParamInfor@@"
 MOST = 2**30 - 1  # bytes of an array in protocols 2 and 3

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
-from ._lib import shown
 from .array import DeviceArray, Readable, address
 from .dtype import of_numpy, of_torch
+from .shown import shown
 
 
 class Box(NamedTuple):

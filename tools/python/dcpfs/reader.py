@@ -14,13 +14,14 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
 from . import strided, tree
-from ._lib import DcpfsError, shown
+from ._lib import DcpfsError
 from .checkpoint import Checkpoint, Entry
 from .classes import called, foreign
 from .dtype import torch_dtype
 from .load import span, torch_target
 from .order import Region, writes
 from .plan import Plan
+from .shown import shown
 from .strided import shared
 
 

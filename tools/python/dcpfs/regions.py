@@ -10,7 +10,7 @@ from torch.distributed.checkpoint.metadata import MetadataIndex
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from ._lib import shown
+from .shown import shown
 from .strided import plain
 
 

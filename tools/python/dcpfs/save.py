@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from ctypes import byref, c_char_p, c_int64, c_uint32, c_void_p
 from typing import Any, ContextManager, Iterator, Optional, Sequence, Union
 
-from ._lib import DcpfsError, SaveConfig, SaveObject, SaveReport, SaveTensor, bare, call, encoded, numbers, shown, text
+from ._lib import DcpfsError, SaveConfig, SaveObject, SaveReport, SaveTensor, bare, call, encoded, numbers, text
 from .comm import TIMEOUT, Comm, milliseconds, together
 from .load import as_comm
 from .objects import encode
 from .piece import device_of, is_tensor, pieces
+from .shown import shown
 from .view import Report
 
 Path = Union[str, os.PathLike[str]]

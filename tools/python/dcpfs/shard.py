@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from ctypes import byref
 from typing import Iterator
 
-from ._lib import TensorStruct, shown
+from ._lib import TensorStruct
 from .array import Array, DeviceArray, Readable
 from .handle import Handle
 from .plan import PARTIAL, Part, Plan
+from .shown import shown
 
 
 class ShardTensor(Readable):

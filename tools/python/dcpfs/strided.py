@@ -6,7 +6,7 @@ import math
 import sys
 from typing import Any, Optional, Sequence
 
-from ._lib import shown
+from .shown import shown
 
 
 def shared(runs: Sequence[tuple[int, int]]) -> list[bool]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any, Optional
 
-from ._lib import call, encoded, numbers, shown
+from ._lib import call, encoded, numbers
 from .array import Array, Readable, address, room
 from .handle import Handle
 from .region import flipped, region
+from .shown import shown
 
 
 class Tensor(Readable):

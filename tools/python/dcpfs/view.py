@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import Any, Iterable, NamedTuple
 
-from ._lib import shown
+from .shown import shown
 from .tensor import Tensor
 
 ROWS = 20
