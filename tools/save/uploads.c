@@ -458,12 +458,19 @@ static int take_text(struct dcp_cur *in, char **out)
 {
 	uint64_t n = dcp_cur_varint(in);
 	const uint8_t *p = dcp_cur_take(in, n);
+	char *text = NULL;
 
 	if (!p)
 		return -EPROTO;
+	if (n && !(text = malloc(n + 1)))
+		return -ENOMEM;
+	if (text) {
+		memcpy(text, p, n);
+		text[n] = '\0';
+	}
 	free(*out);
-	*out = n ? strndup((const char *)p, n) : NULL;
-	return n && !*out ? -ENOMEM : 0;
+	*out = text;
+	return 0;
 }
 
 void save_put_uploads(const struct save *s, struct dcp_buf *out)
