@@ -557,6 +557,40 @@ def names_that_unpickling_would_import_are_judged():
     equal(scan("computed"), {("unknown", None, "extra.pkl")}, "a name that is no text")
     plant("cut", pickle.dumps({"x": 1, "y": bad}, 4)[:-4])
     equal(scan("cut"), {(*system, "extra.pkl"), ("unknown", None, "extra.pkl")}, "a pickle that was cut")
+    for what, raw in (("no mark", b"K\0" + b"0cos\nsystem\n(S'id'\ntR."), ("an unlisted name", b"\x8c\x01x0cos\nsystem\n(S'id'\ntR."),
+                      ("protocol 0 after 2", pickle.dumps(1, 2) + b"cos\nsystem\n(S'id'\ntR."),
+                      ("the ninth", pickle.dumps(1, 2) * 8 + b"cos\nsystem\n(S'id'\ntR."),
+                      ("attributes of modules", b"\x80\x04ctorch.distributed.checkpoint.filesystem\nos.system\n(S'id'\ntR.")):
+        plant(what, raw, "weights" if "unlisted" in what else "data.pkl")
+        file = "weights" if "unlisted" in what else "data.pkl"
+        name = "torch.distributed.checkpoint.filesystem.os.system" if "modules" in what else "os.system"
+        equal(scan(what), {("dangerous", name, file)}, what)
+    plant("many", pickle.dumps(1, 2) * 65)
+    equal(scan("many"), {("unknown", None, "extra.pkl")}, "more pickles than are looked at")
+    for what, raw in (("places", b"\x80\x04\x8c\x0bcollections\x94\x8c\x0bOrderedDict\x940\x8c\x02osp10\n\x8c\x06systemp11\n00g1_0\ng1_1\n\x93."),
+                      ("MEMOIZE", b"\x80\x04\x8c\x0bcollectionsq\x01\x8c\x02os\x94\x8c\x0bOrderedDict00h\x01\x8c\x0bOrderedDict\x93.")):
+        plant(what, raw)
+        check(any(r[:2] == ("unknown", None) for r in scan(what)), f"{what}: names are not followed")
+    plant("imported", b"\x80\x04ctorch.distributed.checkpoint.filesystem\nos\n.")
+    equal(scan("imported"), {("unknown", "torch.distributed.checkpoint.filesystem.os", "extra.pkl")}, "a module that a module imports")
+    plant("text", b"config of a run\nwith words\n.", "notes")
+    equal(scan("text", code=OK), set(), "text is no pickle")
+    plant("links", b"N.")
+    os.symlink(top / "zip", top / "links" / "more")
+    equal(scan("links"), {("unknown", None, "more")}, "a link to a directory")
+    member = io.BytesIO()
+    with zipfile.ZipFile(member, "w") as z:
+        z.writestr("run/data/model.pt", body.getvalue())
+        z.writestr("d" * 300 + "/x.pt", pickle.dumps({}, 2))
+    plant("nested", member.getvalue(), "all.zip")
+    check((*system, "all.zip") in scan("nested"), "an archive in an archive")
+    long = io.BytesIO()
+    with zipfile.ZipFile(long, "w") as z:
+        z.writestr("a" * 300 + "/data.pkl", pickle.dumps(bad, 2))
+    plant("long", bytes(100) + long.getvalue(), "x.distcp")
+    equal(scan("long"), {(*system, "x.distcp")}, "a member of a long name")
+    plant("escape", b"\x93NUMPY\x01\0v\0" + b"{'descr': '\\x7cO', 'fortran_order': False, 'shape': (1,)}".ljust(117) + b"\n" + pickle.dumps(bad, 2), "o.npy")
+    equal(scan("escape"), {(*system, "o.npy")}, "a header with escapes")
     plant("mine", b"cmylib.config\nRun\n)R.")
     equal(scan("mine"), {("unknown", "mylib.config.Run", "extra.pkl")}, "a name of a library")
     equal(scan("mine", "--allow", "mylib.*", code=OK), set(), "--allow")

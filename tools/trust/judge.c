@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/trust/judge.h"
 
-#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/base/base.h"
+#include "core/base/cleanup.h"
 #include "core/model/name.h"
 
 const char *const judgements[] = { "own", "unknown", "dangerous" };
@@ -224,12 +225,30 @@ static const char *const own[] = {
 	"torch.per_channel_symmetric",
 	"torch.contiguous_format",
 	"torch.preserve_format",
-	"torch.distributed.checkpoint.*",
-	"torch.distributed._shard.*",
+	"torch.distributed.*.*Metadata",
+	"torch.distributed.*.MetadataIndex",
+	"torch.distributed.*.StorageMeta",
+	"torch.distributed.*.TensorProperties",
+	"torch.distributed.*MEM_FORMAT_ENCODING",
+	"torch.distributed.checkpoint.*._StorageInfo",
+	"torch.distributed.checkpoint.*._StoragePrefix",
+	"torch.distributed._shard.*._StorageInfo",
+	"torch.distributed.checkpoint.planner.SavePlan",
+	"torch.distributed.checkpoint.planner.WriteItem",
+	"torch.distributed.checkpoint.planner.WriteItemType",
+	"torch.distributed.checkpoint.planner.TensorWriteData",
+	"torch.distributed._shard.*.ShardedTensor",
+	"torch.distributed._shard.*.Shard",
+	"torch.distributed._shard.*ShardingSpec",
 	"torch.distributed.remote_device._remote_device",
-	"torch.distributed.tensor.*",
-	"torch.distributed._tensor.*",
-	"torch.distributed.device_mesh.DeviceMesh",
+	"torch.distributed.*tensor.*DTensor",
+	"torch.distributed.*tensor.*DTensorSpec",
+	"torch.distributed.*tensor.*TensorMeta",
+	"torch.distributed.*tensor.*ShardOrderEntry",
+	"torch.distributed.*tensor.placement_types.*Shard",
+	"torch.distributed.*tensor.placement_types.Replicate",
+	"torch.distributed.*tensor.placement_types.*Partial",
+	"torch.distributed.*device_mesh.DeviceMesh",
 	"collections.OrderedDict",
 	"collections.defaultdict",
 	"collections.Counter",
@@ -278,16 +297,19 @@ static const char *const own[] = {
 	"numpy._core.numeric._frombuffer",
 	"numpy.ndarray",
 	"numpy.dtype",
-	"numpy.dtypes.*",
+	"numpy.dtypes.*DType",
 	"numpy.bool*",
 	"numpy.int*",
 	"numpy.uint*",
 	"numpy.float*",
 	"numpy.complex*",
-	"numpy.random._pickle.*",
+	"numpy.random._pickle.__*_ctor",
 	"numpy.random.*.MT19937",
 	"numpy.random.*.PCG64",
-	"ml_dtypes.*",
+	"ml_dtypes.bfloat16",
+	"ml_dtypes.float*",
+	"ml_dtypes.int*",
+	"ml_dtypes.uint*",
 	"datetime.datetime",
 	"datetime.timedelta",
 	"datetime.date",
@@ -301,8 +323,9 @@ static const char *const own[] = {
 	"uuid.UUID",
 	"types.SimpleNamespace",
 	"torch.torch_version.TorchVersion",
-	"torch.distributed._mesh_layout.*",
-	"paddle.distributed.*.metadata.*",
+	"torch.distributed._mesh_layout.*Layout",
+	"paddle.distributed.*.metadata.Metadata",
+	"paddle.distributed.*.metadata.LocalTensor*",
 	"deepspeed.utils.tensor_fragment.fragment_address",
 	"deepspeed.runtime.zero.config.*Enum",
 	"deepspeed.runtime.fp16.loss_scaler.*LossScaler",
@@ -321,9 +344,16 @@ static bool is_in(const char *const *list, size_t n, const char *name)
 	return false;
 }
 
-enum judgement judge(const char *name)
+enum judgement judge(const char *module, const char *name)
 {
-	if (name && is_in(dangerous, DCP_LEN(dangerous), name))
+	dcp_auto_free char *whole = NULL;
+
+	if (asprintf(&whole, "%s.%s", module, name) < 0)
+		return JUDGED_UNKNOWN;
+	/* Of a name with dots, Python takes attributes of attributes: a module that the module imports, as "os.system". */
+	if (is_in(dangerous, DCP_LEN(dangerous), whole) ||
+	    (strchr(name, '.') && is_in(dangerous, DCP_LEN(dangerous), name)))
 		return JUDGED_DANGEROUS;
-	return name && is_in(own, DCP_LEN(own), name) ? JUDGED_OWN : JUDGED_UNKNOWN;
+	return !strchr(name, '.') && is_in(own, DCP_LEN(own), whole) ? JUDGED_OWN
+								     : JUDGED_UNKNOWN;
 }

@@ -11,5 +11,5 @@
 enum judgement { JUDGED_OWN, JUDGED_UNKNOWN, JUDGED_DANGEROUS };
 extern const char *const judgements[]; /* "own", "unknown", "dangerous" */
 
-/* @name is the module, a dot and the name; NULL: it is not known. */
-enum judgement judge(const char *name);
+/* @name may have dots: attributes of what the module has, which are own by no pattern. */
+enum judgement judge(const char *module, const char *name);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <ctype.h>
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -22,7 +23,9 @@
 
 enum {
 	MAX_DEPTH = 16,       /* of directories in the version's */
-	LEGACY = 5,           /* pickles in a row, of torch before 1.6 */
+	MAX_NESTED = 4,       /* of archives in archives */
+	LEGACY = 5,           /* pickles in a row, of torch before 1.6; storages follow */
+	MAX_ROW = 64,         /* pickles in a row that are looked at */
 	MAX_OBJECT = 1 << 26, /* bytes of a compressed object that is decoded */
 	MAX_HEADER = 1 << 20, /* of .npy */
 };
@@ -63,6 +66,7 @@ struct scanning {
 	const char *file, *key; /* of the stream that is scanned */
 	uint64_t base;          /* where it begins in the file */
 	uint64_t streams;
+	bool sure, named; /* the stream is a pickle; it has a name */
 	struct dcp_arena arena;
 	struct out out;
 };
@@ -96,18 +100,40 @@ static int add(struct scanning *w, enum judgement judged, const char *name, cons
 	return dcp_buf_error(&w->found);
 }
 
+static int leave_out(struct scanning *w, const char *why, uint64_t off)
+{
+	return add(w, JUDGED_UNKNOWN, NULL, why, off);
+}
+
+/* Identifiers with dots between them, in any language. */
+static bool is_python_name(const char *s)
+{
+	for (const char *p = s; *p; p++)
+		if (!isalnum((unsigned char)*p) && *p != '_' && *p != '.' &&
+		    (unsigned char)*p < 0x80)
+			return false;
+	return *s;
+}
+
+/* -ENOMSG: it is no pickle, but text or numbers that begin as if they were. */
 static int note(void *ctx, const char *module, const char *name, uint64_t off)
 {
 	struct scanning *w = ctx;
 	char whole[2 * DCP_GLOBALS_MAX_NAME + 2];
 	enum judgement judged;
 
+	if (!w->sure && !w->named &&
+	    (!module || !is_python_name(module) || !is_python_name(name)))
+		return -ENOMSG;
+	w->named = true;
 	if (!module)
-		return add(w, JUDGED_UNKNOWN, NULL, "the name is computed", off);
+		return leave_out(w, "the name is computed", off);
 	snprintf(whole, sizeof(whole), "%s.%s", module, name);
-	judged = judge(whole);
+	judged = judge(module, name);
+	/* A pattern for what a module has says nothing of the attributes of that. */
 	for (size_t i = 0; i < w->o->allow.n; i++)
-		if (dcp_name_matches(w->o->allow.v[i], whole))
+		if (strchr(name, '.') ? strcmp(w->o->allow.v[i], whole) == 0
+				      : dcp_name_matches(w->o->allow.v[i], whole))
 			judged = JUDGED_OWN;
 	return add(w, judged, whole, NULL, off);
 }
@@ -122,52 +148,57 @@ static bool ends_in(const char *s, const char *const *list)
 	return false;
 }
 
-/* Are those the first bytes of a pickle of protocol 2 or more? Older ones have none: then the name must say so. */
-static bool is_pickle(const uint8_t *head, size_t n, const char *name)
-{
-	static const char *const names[] = { ".pkl",      ".pickle",  ".p",    ".pt",
-					     ".pth",      ".bin",     ".ckpt", ".pdparams",
-					     ".pdopt",    ".states",  ".dat",  ".joblib",
-					     ".metadata", "data.pkl", NULL };
+/* Do readers take the files of these names for pickles? Others may be, too. */
+static const char *const pickles[] = { ".pkl",    ".pickle", ".p",      ".pt",       ".pth",
+				       ".bin",    ".ckpt",   ".npy",    ".pdparams", ".pdopt",
+				       ".states", ".dat",    ".joblib", ".metadata", NULL };
 
-	if (n >= 2 && head[0] == 0x80)
-		return head[1] <= 5;
-	return n >= 2 && strchr("(cIlLSVNF}])", head[0]) && ends_in(name, names);
+/* Are those the first bytes of a pickle of protocol 2 or more? Older ones have no mark. */
+static bool is_marked(const uint8_t *head, size_t n)
+{
+	return n >= 2 && head[0] == 0x80 && head[1] <= 5;
 }
 
-/* Pickles in a row from @off. What is damaged is said, if it is a pickle at all: named so, or of a protocol that says so. */
+/*
+ * At most @most pickles in a row from @off, if they are. @sure: the first is one, so that its damage is said; of another, what has a name
+ * in it is. Pickles before protocol 2 are known by what they have in them alone.
+ */
 static int scan_pickles(struct scanning *w, const struct dcp_source *src, uint64_t off,
-			bool sure)
+			bool sure, unsigned most)
 {
-	int rc = 0;
+	bool marked = false;
 
-	for (unsigned i = 0; i < LEGACY; i++) {
-		size_t before = DCP_NITEMS(w->found, struct found);
+	for (unsigned i = 0; i < most && off < src->size; i++) {
+		size_t n = (size_t)DCP_MIN(src->size - off, (uint64_t)2);
 		struct dcp_err err = { 0 };
 		uint64_t end;
 		uint8_t head[2];
+		int rc = dcp_source_read(src, off, head, n);
 
-		if (i && (off + 2 > src->size || dcp_source_read(src, off, head, 2) < 0 ||
-			  head[0] != 0x80 || head[1] > 5))
-			break;
-		w->streams += i == 0;
-		rc = dcp_globals(src, off, &end, note, w, &err);
-		if (rc == -EBADMSG && (sure || DCP_NITEMS(w->found, struct found) > before))
-			return add(w, JUDGED_UNKNOWN, NULL, err.msg, end);
-		if (rc == -EBADMSG)
-			return 0;
+		if (rc == 0) {
+			marked = is_marked(head, n);
+			w->sure = i ? i < LEGACY && marked : sure;
+			w->named = false;
+			rc = dcp_globals(src, off, &end, note, w, &err);
+			w->streams += i == 0 && (w->sure || w->named || rc == 0);
+		}
+		if (rc == -EBADMSG && (w->sure || w->named))
+			return leave_out(w, err.msg, end);
 		if (rc < 0)
-			return rc;
+			return rc == -EBADMSG || rc == -ENOMSG ? 0
+			       : rc == -ENOMEM                 ? rc
+					       : leave_out(w, strerror(-rc), off);
 		off = end;
 	}
-	return rc;
+	return most > 1 && off < src->size && (marked || w->named)
+		       ? leave_out(w, "more pickles follow", off)
+		       : 0;
 }
 
 /* Arrays of objects are a pickle behind the header. */
 static int scan_npy(struct scanning *w, const struct dcp_source *src, const uint8_t *head,
 		    size_t n)
 {
-	static const char *const objects[] = { "'|O", "'O", "\"|O", "\"O", "|O", NULL };
 	uint64_t header = n < 12 ? 0
 			  : head[6] == 1
 				  ? head[8] | (unsigned)head[9] << 8
@@ -175,7 +206,7 @@ static int scan_npy(struct scanning *w, const struct dcp_source *src, const uint
 					    (unsigned)head[10] << 16 | (unsigned)head[11] << 24;
 	size_t from = n >= 12 && head[6] == 1 ? 10 : 12;
 	char *text;
-	bool has = false;
+	bool has;
 	int rc;
 
 	if (!header || header > MAX_HEADER || from + header > src->size)
@@ -184,19 +215,28 @@ static int scan_npy(struct scanning *w, const struct dcp_source *src, const uint
 	if (!text)
 		return -ENOMEM;
 	rc = dcp_source_read(src, from, text, header);
-	for (size_t i = 0; rc == 0 && objects[i]; i++)
-		has = has || strstr(text, objects[i]);
+	/* numpy evaluates the header, so the O of objects may be spelt by an escape. */
+	has = rc == 0 && strpbrk(text, "O\\");
 	free(text);
-	return rc < 0 || !has ? rc : scan_pickles(w, src, from + header, true);
+	return has ? scan_pickles(w, src, from + header, false, 1) : rc;
 }
 
 static int scan_stream(struct scanning *w, const struct dcp_source *src, const char *name,
 		       unsigned depth, bool *whole);
+static int scan_items(struct scanning *w, const struct dcp_source *src);
+
+/* Numbers of a tensor, as torch.save calls them: ".../data/12". */
+static bool is_storage(const char *name)
+{
+	const char *last = strrchr(name, '/');
+
+	return last && last - name >= 5 && strncmp(last - 5, "/data", 5) == 0 && last[1] &&
+	       last[1 + strspn(last + 1, "0123456789")] == '\0';
+}
 
 static int scan_zip(struct scanning *w, const struct dcp_source *src, unsigned depth,
 		    bool *whole)
 {
-	static const char *const names[] = { ".pkl", ".pickle", ".npy", NULL };
 	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
 	const char *key = w->key;
 	uint64_t base = w->base;
@@ -215,21 +255,23 @@ static int scan_zip(struct scanning *w, const struct dcp_source *src, unsigned d
 		if (!key)
 			w->key = dcp_arena_strdup(&w->arena, m[i].name);
 		if (!m[i].stored) {
-			if (ends_in(m[i].name, names))
-				rc = add(w, JUDGED_UNKNOWN, NULL,
-					 "compressed, and not looked at", m[i].header_off);
+			if (ends_in(m[i].name, pickles))
+				rc = leave_out(w, "compressed, and not looked at",
+					       m[i].header_off);
 			continue;
 		}
 		if (dcp_zip_data(src, &m[i], &off, NULL) < 0) {
 			*whole = false;
-			rc = add(w, JUDGED_UNKNOWN, NULL, "a damaged member of an archive",
-				 m[i].header_off);
+			rc = leave_out(w, "a damaged member of an archive", m[i].header_off);
 			continue;
 		}
 		in = dcp_source_window(src, off, m[i].size);
 		w->base = base + off;
-		if (strstr(m[i].name, "/data/") == NULL || ends_in(m[i].name, names))
-			rc = scan_stream(w, &in, m[i].name, depth + 1, &all);
+		if (is_storage(m[i].name))
+			continue;
+		rc = scan_stream(w, &in, m[i].name, depth + 1, &all);
+		if (rc == 0 && !all)
+			rc = scan_items(w, &in);
 	}
 	w->key = key;
 	w->base = base;
@@ -240,24 +282,25 @@ static int scan_zip(struct scanning *w, const struct dcp_source *src, unsigned d
 static int scan_stream(struct scanning *w, const struct dcp_source *src, const char *name,
 		       unsigned depth, bool *whole)
 {
+	static const char *const sure[] = { ".pkl", ".pickle", NULL };
 	uint8_t head[16] = { 0 };
 	size_t n = (size_t)DCP_MIN(src->size, (uint64_t)sizeof(head));
 	int rc = dcp_source_read(src, 0, head, n);
 
 	*whole = false;
 	if (rc < 0)
-		return rc == -ENOMEM ? rc : add(w, JUDGED_UNKNOWN, NULL, strerror(-rc), 0);
+		return rc == -ENOMEM ? rc : leave_out(w, strerror(-rc), 0);
 	if (n >= 4 && memcmp(head, "PK\3\4", 4) == 0)
-		return depth < 4 ? scan_zip(w, src, depth, whole) : 0;
+		return depth < MAX_NESTED
+			       ? scan_zip(w, src, depth, whole)
+			       : leave_out(w, "an archive in archives, not looked at", 0);
 	*whole = true;
 	if (dcp_magic_is_safetensors(head, n))
 		return 0;
 	if (n >= 6 && memcmp(head, "\x93NUMPY", 6) == 0)
 		return scan_npy(w, src, head, n);
-	if (is_pickle(head, n, name))
-		return scan_pickles(w, src, 0, head[0] == 0x80);
-	*whole = false;
-	return 0;
+	*whole = is_marked(head, n);
+	return scan_pickles(w, src, 0, *whole || ends_in(name, sure), MAX_ROW);
 }
 
 /* ---- files ---- */
@@ -265,8 +308,8 @@ static int scan_stream(struct scanning *w, const struct dcp_source *src, const c
 /* A member of an archive that begins at @off: a pickle? */
 static int scan_member(struct scanning *w, const struct dcp_source *src, uint64_t off)
 {
-	static const char *const names[] = { ".pkl", NULL };
-	char name[256];
+	static const char pkl[4] = ".pkl";
+	char end[sizeof(pkl)]; /* of the name */
 	uint8_t h[30];
 	uint64_t data;
 	size_t n;
@@ -275,15 +318,13 @@ static int scan_member(struct scanning *w, const struct dcp_source *src, uint64_
 		return 0;
 	n = dcp_load_le16(h + 26);
 	data = off + sizeof(h) + n + dcp_load_le16(h + 28);
-	if (n >= sizeof(name) || data >= src->size ||
-	    dcp_source_read(src, off + sizeof(h), name, n) < 0)
-		return 0;
-	name[n] = '\0';
-	if (!ends_in(name, names))
+	if (n < sizeof(pkl) || data >= src->size ||
+	    dcp_source_read(src, off + sizeof(h) + n - sizeof(pkl), end, sizeof(pkl)) < 0 ||
+	    memcmp(end, pkl, sizeof(pkl)) != 0)
 		return 0;
 	if (dcp_load_le16(h + 8) != 0) /* its method */
-		return add(w, JUDGED_UNKNOWN, NULL, "compressed, and not looked at", off);
-	return scan_pickles(w, src, data, true);
+		return leave_out(w, "compressed, and not looked at", off);
+	return scan_pickles(w, src, data, true, 1); /* what follows is another member */
 }
 
 /*
@@ -310,7 +351,7 @@ static int scan_items(struct scanning *w, const struct dcp_source *src)
 		off += n < WINDOW ? n : n - sizeof(magic) + 1;
 	}
 	free(buf);
-	return rc == -EIO ? add(w, JUDGED_UNKNOWN, NULL, "it cannot be read", off) : rc;
+	return rc == -EIO ? leave_out(w, "it cannot be read", off) : rc;
 }
 
 static int scan_dir(struct scanning *w, const struct dcp_dir *dir, const char *within,
@@ -324,25 +365,30 @@ static int scan_dir(struct scanning *w, const struct dcp_dir *dir, const char *w
 		char name[4096];
 		bool whole = false;
 
-		if (snprintf(name, sizeof(name), "%s%s%s", within, *within ? "/" : "",
-			     e->name) >= (int)sizeof(name))
-			continue;
+		bool fits = snprintf(name, sizeof(name), "%s%s%s", within, *within ? "/" : "",
+				     e->name) < (int)sizeof(name);
+
 		w->file = dcp_arena_strdup(&w->arena, name);
 		w->key = NULL;
 		w->base = 0;
 		if (!w->file)
 			return -ENOMEM;
-		if (e->is_dir && !e->is_link && depth < MAX_DEPTH) {
+		if (e->is_dir) {
 			dcp_auto_dir struct dcp_dir below = { 0 };
+			const char *why = e->is_link ? "a link to a directory, not followed"
+					  : !fits    ? "its name is too long"
+					  : depth == MAX_DEPTH
+						  ? "a directory too deep, not looked at"
+					  : dcp_dir_open_at(dir, e->name, &below, NULL) < 0
+						  ? "it cannot be opened"
+						  : NULL;
 
-			if (dcp_dir_open_at(dir, e->name, &below, NULL) == 0)
-				rc = scan_dir(w, &below, name, depth + 1);
+			rc = why ? leave_out(w, why, 0) : scan_dir(w, &below, name, depth + 1);
 			continue;
 		}
-		if (e->is_dir)
-			continue;
-		if (dcp_dir_input(dir, e->name, &in, NULL) < 0) {
-			rc = add(w, JUDGED_UNKNOWN, NULL, "it cannot be opened", 0);
+		if (!fits || dcp_dir_input(dir, e->name, &in, NULL) < 0) {
+			rc = leave_out(w, fits ? "it cannot be opened" : "its name is too long",
+				       0);
 			continue;
 		}
 		rc = scan_stream(w, &in.src, e->name, 0, &whole);
@@ -395,8 +441,7 @@ static int take_tensor(void *ctx, enum dcp_row_kind kind, const struct dcp_row *
 			it->w->file = p->file < it->nfiles ? it->files[p->file].name : "";
 			it->w->key = dcp_arena_strdup(&it->w->arena, row->key);
 			it->w->base = p->off;
-			rc = add(it->w, JUDGED_UNKNOWN, NULL, "compressed, and not looked at",
-				 0);
+			rc = leave_out(it->w, "compressed, and not looked at", 0);
 		} else if (p->enc != DCP_ENC_PLAIN) {
 			rc = add_range(it, row->key, &s);
 		}
@@ -428,7 +473,7 @@ static int take_object(void *ctx, enum dcp_row_kind kind, const struct dcp_row *
 	p = rc == 0 && n <= MAX_OBJECT ? malloc(n + 1) : NULL;
 	if (!p || dcp_view_read(view, 0, p, n) < 0) {
 		free(p);
-		return add(w, JUDGED_UNKNOWN, NULL, "compressed, and not looked at", 0);
+		return leave_out(w, "compressed, and not looked at", 0);
 	}
 	src = dcp_source_mem(p, n);
 	rc = scan_stream(w, &src, "", 0, &whole);

@@ -35,6 +35,7 @@ struct walk {
 	struct dcp_buf stack; /* uint32_t */
 	struct dcp_buf memo;  /* uint32_t */
 	uint32_t memoized;    /* by MEMOIZE, which counts */
+	bool numbered;        /* a place was given by its number */
 	dcp_globals_fn *fn;
 	void *ctx;
 	struct dcp_err *err;
@@ -152,16 +153,33 @@ static int put(struct walk *w, uint64_t i)
 	return 0;
 }
 
-static int get(struct walk *w, uint64_t i)
-{
-	return push(w, i < DCP_NITEMS(w->memo, uint32_t) ? DCP_ITEMS(w->memo, uint32_t)[i]
-							 : OTHER);
-}
-
 static int report(struct walk *w, const char *module, const char *name)
 {
 	return w->fn(w->ctx, module && name ? module : NULL, module && name ? name : NULL,
 		     w->at);
+}
+
+/*
+ * Python's MEMOIZE takes the number of entries that there are, also of those put by
+ * number. Writers use either it or numbers, so names are not followed through both.
+ */
+static int put_at(struct walk *w, uint64_t i)
+{
+	w->numbered = true;
+	return w->memoized ? report(w, NULL, NULL) : put(w, i);
+}
+
+static int memoize(struct walk *w)
+{
+	uint32_t i = w->memoized++;
+
+	return w->numbered ? report(w, NULL, NULL) : put(w, i);
+}
+
+static int get(struct walk *w, uint64_t i)
+{
+	return push(w, i < DCP_NITEMS(w->memo, uint32_t) ? DCP_ITEMS(w->memo, uint32_t)[i]
+							 : OTHER);
 }
 
 /* ---- opcodes ---- */
@@ -217,10 +235,14 @@ static int step_line(struct walk *w, uint8_t op)
 	}
 	if (op == PICKLE_PUT || op == PICKLE_GET) {
 		uint64_t i = 0;
+		size_t k = 0;
 
-		for (size_t k = 0; k < n && dcp_is_digit(p[k]) && i < DCP_GLOBALS_MAX_MEMO; k++)
-			i = i * 10 + (uint64_t)(p[k] - '0');
-		return op == PICKLE_PUT ? put(w, i) : get(w, i);
+		for (; k < n && dcp_is_digit(p[k]); k++)
+			if (i < DCP_GLOBALS_MAX_MEMO)
+				i = i * 10 + (uint64_t)(p[k] - '0');
+		/* Python takes " 1", "+1" and "1_0", too. */
+		rc = k == 0 || k < n ? report(w, NULL, NULL) : 0;
+		return rc ? rc : op == PICKLE_PUT ? put_at(w, i) : get(w, i);
 	}
 	if (op == PICKLE_STRING && n >= 2) /* with its quotes */
 		return push_text(w, p + 1, n - 2);
@@ -238,7 +260,7 @@ static int step_stack(struct walk *w, uint8_t op)
 	case PICKLE_MARK:
 		return push(w, MARK);
 	case PICKLE_MEMOIZE:
-		return put(w, w->memoized++);
+		return memoize(w);
 	case PICKLE_DUP: {
 		uint32_t top = pop(w);
 		int rc = push(w, top);
@@ -342,7 +364,7 @@ static int step(struct walk *w)
 		rc = take(w, 1, &p);
 		if (rc < 0)
 			return rc;
-		return op == PICKLE_BINPUT   ? put(w, *p)
+		return op == PICKLE_BINPUT   ? put_at(w, *p)
 		       : op == PICKLE_BINGET ? get(w, *p)
 					     : push(w, OTHER);
 	case PICKLE_ARG_4:
@@ -350,7 +372,7 @@ static int step(struct walk *w)
 		rc = take(w, 4, &p);
 		if (rc < 0)
 			return rc;
-		return op == PICKLE_LONG_BINPUT   ? put(w, dcp_load_le32(p))
+		return op == PICKLE_LONG_BINPUT   ? put_at(w, dcp_load_le32(p))
 		       : op == PICKLE_LONG_BINGET ? get(w, dcp_load_le32(p))
 						  : push(w, OTHER);
 	case PICKLE_ARG_2:
