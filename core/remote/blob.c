@@ -22,8 +22,8 @@ enum {
 
 /* A range, and the reads that it answers, in order. */
 struct part {
-	const struct dcp_read *const *reads;
-	size_t n;
+	const struct dcp_read *const *reads, *const *all;
+	size_t n, nall;
 	uint64_t done; /* all bytes before came: reads of these are not looked at again */
 };
 
@@ -31,6 +31,11 @@ static int put(void *ctx, uint64_t at, const char *p, size_t n)
 {
 	struct part *part = ctx;
 
+	if (at < part->done) { /* what came was wrong, and comes again from the beginning */
+		part->reads = part->all;
+		part->n = part->nall;
+		part->done = at;
+	}
 	for (size_t i = 0; i < part->n && part->reads[i]->off < at + n; i++) {
 		const struct dcp_read *r = part->reads[i];
 		uint64_t lo = DCP_MAX(r->off, at), hi = DCP_MIN(r->off + r->n, at + n);
@@ -65,7 +70,11 @@ static int get_direct(struct dcp_remote_file *o, const struct dcp_read *const *r
 		}
 		for (; lo < hi; lo += REQUEST) {
 			struct dcp_range one = { lo, DCP_MIN(hi - lo, (uint64_t)REQUEST), put };
-			struct part part = { reads + first, i - first, lo };
+			struct part part = { .reads = reads + first,
+					     .all = reads + first,
+					     .n = i - first,
+					     .nall = i - first,
+					     .done = lo };
 
 			dcp_buf_add(&ranges, &one, sizeof(one));
 			dcp_buf_add(&parts, &part, sizeof(part));
@@ -128,6 +137,7 @@ static int read_all(const struct dcp_read *reads, size_t n)
 static void want(const struct dcp_read *reads, size_t n)
 {
 	read_all(reads, n);
+	dcp_err_note(0, NULL); /* whoever reads these asks again, and is told then */
 }
 
 static int check(const struct dcp_blob *b, const struct dcp_file_id *id, bool named)
@@ -168,7 +178,8 @@ int dcp_remote_open(struct dcp_remote *r, const char *name, const struct dcp_ite
 	o->id[1] = id->ino;
 	o->name = strdup(name);
 	o->tag = item->tag ? strdup(item->tag) : NULL;
-	o->lasts = o->tag && *o->tag && strncmp(o->tag, "W/", 2) != 0;
+	o->lasts = o->tag && *o->tag && strncmp(o->tag, "W/", 2) != 0 &&
+		   id->dev; /* 0: for want of memory, its name is no hash */
 	o->modified = item->modified ? strdup(item->modified) : NULL;
 	rc = r->ops->url(r, name, &url);
 	o->url = dcp_buf_take(&url);

@@ -109,7 +109,6 @@ static int read_answer(struct one *o, const struct dcp_http *h, struct dcp_err *
 	struct dcp_put *p = o->put;
 	int rc = 0;
 
-	o->code[0] = '\0';
 	if (p->what == DCP_PUT_PART || p->what == DCP_PUT_OBJECT)
 		p->got = dcp_http_header_copy(h, "etag");
 	if (p->what == DCP_PUT_LOOK)
@@ -301,11 +300,13 @@ static int finish(struct one *o, struct dcp_http *h, struct dcp_err *err)
 	unsigned tried = 0;
 
 	for (;;) {
-		int rc = h->rc == 0 && h->status / 100 == 2 ? read_answer(o, h, err) : -EIO;
+		int rc;
 
+		o->code[0] = '\0';
+		rc = h->rc == 0 && h->status / 100 == 2 ? read_answer(o, h, err) : -EIO;
 		if (rc == 0)
 			return 0;
-		if (!once_more(o, h) || ++tried == TRIES)
+		if (!once_more(o, h) || ++tried == TRIES || dcp_http_stopped())
 			return h->rc == 0 && h->status / 100 == 2 ? rc : judge(o, h, err);
 		if (o->code[0])
 			usleep(PAUSE_US * tried);

@@ -360,14 +360,28 @@ static bool write_part(const struct dcp_disk *d, uint64_t number, struct part pa
 
 void dcp_disk_write(struct dcp_disk *d, uint64_t number, uint32_t lo, uint32_t hi, char *block)
 {
-	bool ok = lo < hi && take_room(hi - lo);
+	bool ok = lo < hi && !d->failed && take_room(hi - lo);
 
 	if (ok && d->fd < 0) {
 		dcp_auto_free char *path = path_of(d);
 
 		d->fd = path ? make_kept(d, path) : -1;
+		d->failed = d->fd < 0;
 	}
 	ok = ok && d->fd >= 0 && write_part(d, number, (struct part){ lo, hi, 0 }, block);
 	d->used |= ok;
 	*(ok ? &written : &refused) += hi - lo;
+}
+
+void dcp_disk_forget(struct dcp_disk *d, uint64_t off, uint64_t n)
+{
+	static const uint8_t none[RECORD];
+
+	for (uint64_t i = off / BLOCK; d->fd >= 0 && n && i <= (off + n - 1) / BLOCK; i++) {
+		lock_record(d, i, F_WRLCK);
+		if (pwrite(d->fd, none, RECORD, (off_t)record_at(d, i)) != RECORD &&
+		    ftruncate(d->fd, 0) < 0) /* not whole, it would be made again */
+			d->failed = true;
+		lock_record(d, i, F_UNLCK);
+	}
 }

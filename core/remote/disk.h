@@ -43,8 +43,9 @@ void dcp_disk_refuse(uint64_t n);
 /* What is kept of one file, while it is read. */
 struct dcp_disk {
 	uint64_t id[2], size;
-	int fd;    /* -1: nothing is kept of it so far */
-	bool used; /* something was read or written */
+	int fd;      /* -1: nothing is kept of it so far */
+	bool failed; /* no file can be made for it */
+	bool used;   /* something was read or written */
 };
 
 /* False: nothing is kept of any file. */
@@ -55,3 +56,5 @@ size_t dcp_disk_read(struct dcp_disk *d, uint64_t off, uint64_t n, char *block, 
 /* Keep the bytes @lo to @hi of block @number. They lie at these places of @block, whose other bytes may be overwritten. If
  * they cannot be kept, they are not. */
 void dcp_disk_write(struct dcp_disk *d, uint64_t number, uint32_t lo, uint32_t hi, char *block);
+/* Blocks with bytes of @off to @off + @n, which may be wrong, are not kept any more. */
+void dcp_disk_forget(struct dcp_disk *d, uint64_t off, uint64_t n);

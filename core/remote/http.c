@@ -308,6 +308,13 @@ static int check_answer(struct job *j)
 	return 0;
 }
 
+/* The bytes of an answer are not as many as it said: nobody knows which of them are right. */
+static void begin_again(struct job *j)
+{
+	j->got = 0;
+	j->r->unsure = true;
+}
+
 static bool on_bytes(void *ctx, const char *p, size_t n)
 {
 	struct job *j = ctx;
@@ -338,10 +345,9 @@ static bool on_bytes(void *ctx, const char *p, size_t n)
 					(unsigned long long)r->size);
 			return false;
 		}
-		if (r->status ==
-		    206) { /* which bytes are too many? it is asked for from its beginning */
-			j->got = 0;
+		if (r->status == 206) {
 			j->rc = because(j, -EIO, "more bytes came than its Content-Range says");
+			begin_again(j);
 			return false;
 		}
 		j->enough = true; /* of all, what follows was not asked */
@@ -574,6 +580,7 @@ static int judge(struct job *j, const struct dcp_transfer_end *e)
 	if (r->n != DCP_HTTP_ALL && j->got < r->n) {
 		because(j, -EIO, "the answer ended after %llu of %llu bytes",
 			(unsigned long long)j->got, (unsigned long long)r->n);
+		begin_again(j);
 		return again(j, -EIO, true);
 	}
 	j->ended = true;

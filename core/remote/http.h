@@ -68,6 +68,7 @@ struct dcp_http {
 
 	/* ---- what came ---- */
 	int rc;
+	bool unsure; /* an answer had more bytes or less than it said: if rc is negative, what was taken may be wrong */
 	long status;
 	struct dcp_buf heads; /* "name: value" and a newline each, names in lower case */
 	char said[512];       /* how the body of a refusal begins */

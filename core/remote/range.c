@@ -198,6 +198,8 @@ static int ask(struct dcp_remote_file *o, struct piece *pieces, size_t n)
 		note_why(o, r, n, rc);
 	for (size_t i = 0; i < n; i++) {
 		end_piece(&pieces[i]);
+		if (r[i].rc < 0 && r[i].unsure && pieces[i].disk)
+			dcp_disk_forget(pieces[i].disk, pieces[i].off, pieces[i].n);
 		dcp_http_finish(&r[i]);
 	}
 	free(r);

@@ -10,7 +10,7 @@ import sys
 import time
 
 sys.path.insert(0, "tests/origin")
-from cli import BAD, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
+from cli import BAD, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run, write
 from server import Server
 
 KEYS = ("AKIDEXAMPLE", "wJalr/XUtnFEMI+K7MDENG")
@@ -343,6 +343,33 @@ def passing_faults():
         SERVER.fault = lambda r: None
 
 
+def answers_of_another_length():
+    """Reads that were complete are filled again, and what is kept on the disk is right."""
+    source = TOP / "shifted"
+    write(source / "model.safetensors", {f"w{i:02}": ("F32", [1 << 16], os.urandom(1 << 18)) for i in range(40)})
+    for once, fault in (True, "shifted"), (False, "shifted"), (True, "cut"), (False, "cut"):
+        for words in ("--no-cache",), ():
+            shutil.rmtree(SCRATCH / "cache", ignore_errors=True)
+            run("ls", s3("shifted"), *words)
+            SERVER.fault = lambda r, seen=[], once=once, fault=fault: fault if len(r.headers.get("Range") or "") > 20 and (not once or not seen.append(1) and len(seen) < 3) else None
+            try:
+                for out in SCRATCH / "shifted-out", SCRATCH / "shifted-again":
+                    shutil.rmtree(out, ignore_errors=True)
+                    got = run("export", s3("shifted"), out, "--as", "safetensors", *words, DCPFS_TIMEOUT="1" if not once else "20")
+                    if once:
+                        equal((out / "model.safetensors").read_bytes()[-10 << 20:], (source / "model.safetensors").read_bytes()[-10 << 20:],
+                              f"bytes, {fault}, {words}: {got.stderr}")
+                    else:
+                        check(got.returncode not in (OK, NO), f"nothing but such answers: {got.returncode} {got.stderr}")
+            finally:
+                SERVER.fault = lambda r: None
+            shutil.rmtree(SCRATCH / "shifted-out", ignore_errors=True)
+            run("export", s3("shifted"), SCRATCH / "shifted-out", "--as", "safetensors", *words)
+            equal((SCRATCH / "shifted-out/model.safetensors").read_bytes()[-10 << 20:], (source / "model.safetensors").read_bytes()[-10 << 20:],
+                  f"bytes after {fault}, {words}")
+    shutil.rmtree(source)
+
+
 def lasting_faults():
     """What lasts is an error, and never wrong bytes."""
     key = data("ls", "--json", TOP / "dcp-fsdp2/ckpt", "latest")["tensors"][0]["key"]
@@ -441,7 +468,7 @@ if b"no libcurl" in run("ls", s3("x/y")).stderr:
     print("built without libcurl")
     sys.exit(77)
 tests = (every_golden, cat_and_export, loaded, one_file, hub, requests_are_few, requests_are_counted, second_reads_ask_for_nothing, warmed, limit_of_what_is_kept,
-         without_a_tag_nothing_is_kept, many_files, passing_faults, lasting_faults, changed_object,
+         without_a_tag_nothing_is_kept, many_files, passing_faults, answers_of_another_length, lasting_faults, changed_object,
          who_may, refused_sources, doctor, no_network)
 chosen = sys.argv[2:]
 for test in tests:

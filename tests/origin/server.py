@@ -191,12 +191,15 @@ class Server:
             part += b"x" * 1000
         elif fault == "doubled":  # a chunk is sent twice, and counted
             part = part[:len(part) // 2] + part
-        elif fault in ("duplicated", "stalled"):  # the same, in chunks without a length; a body that stops
+        elif fault in ("duplicated", "stalled", "shifted", "cut"):  # the same, in chunks without a length; a body that stops; a byte more in front
+            part = b"x" + part if fault in ("shifted", "cut") else part
             r.send_response(206)
             for name, value in {**heads, "Transfer_Encoding": "chunked"}.items():
                 r.send_header(name.replace("_", "-"), value)
             r.end_headers()
-            for piece in ((part[:len(part) // 2],) * 2 + (part[len(part) // 2:],) if fault == "duplicated" else (part[:len(part) // 2],)):
+            half = len(part) // 2
+            for piece in {"duplicated": (part[:half], part[:half], part[half:]), "stalled": (part[:half],), "shifted": (part[:half], part[half:]),
+                          "cut": (part[:half],)}[fault]:
                 r.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece) if piece else b"")
             if fault == "stalled":
                 r.wfile.flush()

@@ -22,9 +22,9 @@ sys.path.insert(0, str(ROOT / "tests/origin"))
 from server import Server  # noqa: E402
 
 NUMBERS = 1 << 26
-FAULTS = (503, 500, 429, "retry-after", "reset", "short", "wrong range", "other size", "no range", "long", "doubled", "duplicated", "stalled",
+FAULTS = (503, 500, 429, "retry-after", "reset", "short", "wrong range", "other size", "no range", "long", "doubled", "duplicated", "shifted", "cut", "stalled",
           "other tag", "compressed", "changed")
-PASSING = FAULTS[:13]  # after the others a read is an error, and the file is opened again
+PASSING = FAULTS[:15]  # after the others a read is an error, and the file is opened again
 
 
 def make(path):
