@@ -418,11 +418,13 @@ static int add_parts(struct whole *w, const struct dcp_copies_key *k)
 	if (rc == 0 && c)
 		rc = dcp_fail(&w->why, -ENOTSUP, "several pipeline stages hold it: %s and %s",
 			      k->first->file, c->file);
+	if (rc < 0)
+		return rc; /* shown with the shape of its first part */
 	if (w->t.ndim)
 		w->shape[0] = first[0];
-	if (w->dim > 0)
-		w->shape[w->dim] = first[w->dim] + w->t.shape[w->dim];
-	return rc;
+	if (w->dim > 0 && dcp_ckd_add(&w->shape[w->dim], first[w->dim], w->t.shape[w->dim]))
+		return dcp_fail(&w->why, -EBADMSG, "it ends beyond 64 bits");
+	return 0;
 }
 
 static int emit_key(struct reading *r, uint32_t key)

@@ -286,9 +286,11 @@ static int locate_copies(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 static int locate_pieces(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 {
 	struct dcp_piece *p = (struct dcp_piece *)(uintptr_t)j->t.pieces; /* in w->join */
-	size_t hint = 0;
+	struct dcp_err missing = j->why;
+	size_t hint = 0, n = 0;
 	int rc = 0;
 
+	j->why = (struct dcp_err){ 0 };
 	for (size_t i = 0; i < j->t.npieces && rc == 0 && !dcp_tdcp_is_broken(j); i++) {
 		const struct dcp_tdcp_place *at = dcp_tdcp_find_place(j, &p[i], &hint);
 		char text[256];
@@ -299,8 +301,15 @@ static int locate_pieces(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 			dcp_fail(&j->why, -EBADMSG,
 				 "storage_data has no entry for its chunk at %s",
 				 dcp_dims_text(text, sizeof(text), p[i].lo, j->t.ndim));
+		n += rc == 0 && !dcp_tdcp_is_broken(j);
 	}
-	return rc == 0 && !dcp_tdcp_is_broken(j) ? locate_copies(w, j) : rc;
+	if (missing.code)
+		j->why = missing;
+	if (rc == 0 && !dcp_tdcp_is_broken(j))
+		return locate_copies(w, j);
+	j->t.npieces = n; /* others have no place in a file */
+	j->t.ncopies = 0;
+	return rc;
 }
 
 /* A type that no table knows: the size of its elements is read off an item. */
@@ -351,7 +360,7 @@ int dcp_tdcp_emit_tensor(struct dcp_tdcp_emitter *w, uint32_t key)
 		rc = emit_subclass(w, &j, key);
 	if (rc > 0)
 		return 0;
-	if (rc == 0 && !dcp_tdcp_is_broken(&j))
+	if (rc == 0 && j.t.npieces)
 		rc = locate_pieces(w, &j);
 	if (rc < 0)
 		return rc;
