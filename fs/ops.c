@@ -255,6 +255,7 @@ static void reply_bytes(fuse_req_t req, struct dcpfs *fs, struct dcpfs_file *f, 
 
 	dcp_reply_begin(b, n, take_slab, slabs);
 	rc = dcpfs_file_answer(fs, f, off, n, &r);
+	dcp_http_watch(NULL, NULL); /* a reply ends the request that would be asked */
 	if (rc < 0) {
 		reply_code(req, rc);
 	} else {

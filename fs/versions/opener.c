@@ -14,6 +14,7 @@
 #include "core/base/log.h"
 #include "core/base/text.h"
 #include "core/origin/dir/dir.h"
+#include "core/remote/http.h"
 #include "core/store/index/index.h"
 #include "core/store/version/expected.h"
 #include "core/store/version/mapped.h"
@@ -200,6 +201,7 @@ static void open_now(struct dcpfs *fs, struct dcpfs_version *ver, bool build)
 		o->progress = NULL; /* no command waits for the others */
 	ver->opening = true;
 	pthread_mutex_unlock(&o->lock);
+	dcp_http_watch(NULL, NULL); /* it is opened for all, whoever is interrupted */
 	rc = dcp_version_open(fs->opts.source, &ver->found, &opts, &v, &err);
 	if (opts.progress)
 		opts.progress->report(opts.progress->ctx, 0, 0, NULL);
@@ -290,6 +292,7 @@ static int map(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_err *err)
 	} else if (!is_open(ver)) {
 		ver->opening = true;
 		pthread_mutex_unlock(&o->lock);
+		dcp_http_watch(NULL, NULL); /* as open_now() */
 		rc = dcpfs_hf_open(fs, ver, is_stopped, &why);
 		if (rc < 0) {
 			dcpfs_errors_add(fs->errors, ver->name, NULL, NULL, why.msg);
