@@ -67,6 +67,14 @@ def same_as_a_directory():
             check(got.returncode == OK, f"to {there}: {got.stderr}")
             equal(files_of(TOP / there), files_of(here), f"files of {there}")
             nothing_left(there.replace("/", "-"))
+    empty = SCRATCH / "empty"
+    write(empty / "model.safetensors", {"none": ("F32", [0], b""), "nor": ("I64", [3, 0], b"")})
+    for words in ("npz",), ("torch-save",), ("safetensors",):
+        run("export", empty, SCRATCH / f"empty-{words[0]}", "--as", *words)
+        got = run("export", empty, s3(f"empty-{words[0]}"), "--as", *words)
+        equal((got.returncode, files_of(TOP / f"empty-{words[0]}")), (OK, files_of(SCRATCH / f"empty-{words[0]}")), f"no byte of data, {words}: {got.stderr}")
+    codes, said = job(3, "export", empty, s3("empty-ranks"), "--comm", "env", "--insecure", "--as", "npz")
+    equal((codes, files_of(TOP / "empty-ranks")), ([OK] * 3, files_of(SCRATCH / "empty-npz")), f"no byte of data, by ranks: {said}")
     got = run("export", BIG, SCRATCH / "in-shards", "--as", "safetensors", "--max-shard-size", "12MB")
     SERVER.written.clear()
     got = run("export", BIG, s3("in-shards"), "--as", "safetensors", "--max-shard-size", "12MB")
@@ -176,6 +184,38 @@ def stopped():
     nothing_left("after --force")
 
 
+def not_into_its_source():
+    """Nor into what is mounted from there."""
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return
+    run("export", BIG, s3("read"), "--as", "safetensors")
+    at = SCRATCH / "mnt"
+    at.mkdir()
+    run("mount", s3("read"), at)
+    try:
+        for out in "read", "read/below":
+            fails(USAGE, "lie in each other", "export", at / "latest/hf", s3(out), "--as", "safetensors", "--force")
+    finally:
+        run("umount", at)
+
+
+def written_over_meanwhile():
+    """--force replaces what was there, and nothing that another program writes while it runs."""
+    theirs = TOP / "taken" / "model.safetensors"
+    run("export", BIG, s3("taken"), "--as", "torch-save")
+
+    def fault(r):
+        if r.command == "PUT" and not theirs.exists():
+            theirs.parent.mkdir(exist_ok=True)
+            theirs.write_bytes(b"theirs")
+    faults(fault)
+    try:
+        got = run("export", BIG, s3("taken"), "--as", "safetensors", "--force")
+    finally:
+        no_faults()
+    check(got.returncode != OK and theirs.read_bytes() == b"theirs", f"{got.returncode}: {got.stderr}")
+
+
 def memory_is_bounded():
     """160 MiB go through 100 MiB of memory of the process's own; what is mapped of the source is not its own."""
     if b"__asan_" in pathlib.Path(DCPFS).read_bytes():
@@ -220,7 +260,7 @@ if b"no libcurl" in run("ls", s3("x/y")).stderr:
     sys.exit(77)
 make_big()
 chosen = sys.argv[2:]
-for test in (same_as_a_directory, nothing_is_overwritten, passing_faults, lasting_faults, stopped, memory_is_bounded, by_several_ranks):
+for test in (same_as_a_directory, nothing_is_overwritten, passing_faults, lasting_faults, stopped, not_into_its_source, written_over_meanwhile, memory_is_bounded, by_several_ranks):
     if not chosen or test.__name__ in chosen:
         began = time.monotonic()
         test()

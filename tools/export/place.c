@@ -51,15 +51,19 @@ enum cmd_exit export_check_apart(const char *out, const char *from)
 	dcp_auto_free char *source = realpath(from, NULL);
 	struct dcp_mount m;
 	const char *rest;
+	bool mounted = source && dcp_mounts_around(source, &m, &rest);
 
-	if (export_is_remote(out) && (is_below(out, from) || is_below(from, out)))
-		return cmd_fail(
-			CMD_USAGE,
-			"%s and %s, which is read, lie in each other; give another place", out,
-			from);
-	if (export_is_remote(out))
-		return CMD_OK;
-	if (source && dcp_mounts_around(source, &m, &rest)) {
+	if (export_is_remote(out)) {
+		const char *read = mounted ? m.source : from;
+
+		return is_below(out, read) || is_below(read, out)
+			       ? cmd_fail(CMD_USAGE,
+					  "%s and %s, which is read, lie in each other; give "
+					  "another place",
+					  out, read)
+			       : CMD_OK;
+	}
+	if (mounted) {
 		free(source);
 		source = realpath(m.source, NULL);
 	}

@@ -231,10 +231,10 @@ static int share_files(struct save *s, struct dcp_err *err)
 		return dcp_err_say(err, -ENOMEM);
 	for (size_t i = 0; i < save_nruns(s); i++) {
 		bool first = i == 0 || r[i - 1].file != r[i].file;
-		uint32_t rank = ranks == 1 ? 0
-				: s->opts.by_owner
-					? r[i].rank
-					: (uint32_t)((__uint128_t)r[i].at * ranks / s->data);
+		uint32_t rank = ranks == 1         ? 0
+				: s->opts.by_owner ? r[i].rank
+						   : (uint32_t)((__uint128_t)r[i].at * ranks /
+								DCP_MAX(s->data, 1u));
 
 		if (first)
 			s->owner[r[i].file] = rank;

@@ -124,7 +124,7 @@ static int lay_out(struct save *s)
 	if (!u->uploads || !u->left || !u->first || !u->next)
 		return -ENOMEM;
 	for (size_t i = 0; i < nruns; i++)
-		if (r[i].n && !u->uploads[r[i].file].n)
+		if ((r[i].n || r[i].crc32) && !u->uploads[r[i].file].n)
 			size_upload(s, r[i].file);
 	u->parts = calloc(u->nparts + 1, sizeof(*u->parts));
 	if (!u->parts)
@@ -350,13 +350,15 @@ static int prepare(const struct save *s, size_t i, struct dcp_buf *body, struct 
 	const struct save_upload *up = &u->uploads[i];
 	int rc = up->n ? list_parts(s, up, body) : 0;
 
-	*put = (struct dcp_put){ .what = up->n ? DCP_PUT_COMPLETE : DCP_PUT_OBJECT,
-				 .key = up->key,
-				 .upload = up->id,
-				 .size = save_files(s)[i].size,
-				 .fresh = !s->opts.force && !s->opts.overwrite,
-				 .body = body->p,
-				 .n = body->n };
+	*put = (struct dcp_put){
+		.what = up->n ? DCP_PUT_COMPLETE : DCP_PUT_OBJECT,
+		.key = up->key,
+		.upload = up->id,
+		.size = save_files(s)[i].size,
+		.fresh = !s->opts.overwrite, /* seal() has deleted what is replaced */
+		.body = body->p,
+		.n = body->n
+	};
 	if (!up->n) {
 		put->body = up->nown ? u->bytes.p + owns(u)[up->own].at : "";
 		put->n = save_files(s)[i].size;
