@@ -116,6 +116,7 @@ static int compare_all(struct comparing *w, const struct dcp_buf *digests)
 	const struct walk_key *a = WALK_KEYS(w->keys[0]), *b = WALK_KEYS(w->keys[1]);
 	struct walk walk = { .version = { w->p[0]->ck.v, w->p[1]->ck.v },
 			     .jobs = w->jobs,
+			     .rate = w->rate,
 			     .found = sizeof(struct found),
 			     .look = look,
 			     .done = done,

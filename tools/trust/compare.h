@@ -38,6 +38,7 @@ struct comparing {
 	struct dcp_tolerance tolerance;
 	bool tolerates, quick; /* quick: up to the first difference */
 	unsigned jobs;
+	uint64_t rate; /* bytes of one side a second; 0: any */
 
 	struct pair *pairs; /* malloc'ed, by key */
 	size_t n;

@@ -28,6 +28,7 @@ struct following {
 	const struct pick_opts *opts;
 	const struct opt_texts *keys;
 	unsigned jobs;
+	uint64_t rate;
 	const char *source;
 	struct at at[2];
 	struct dcp_buf rows;
@@ -50,7 +51,8 @@ static int compare(struct following *w, struct row *r)
 {
 	struct comparing c = { .p = { &w->at[0].p, &w->at[1].p },
 			       .keys = { &w->at[0].keys, &w->at[1].keys },
-			       .jobs = w->jobs };
+			       .jobs = w->jobs,
+			       .rate = w->rate };
 	int rc = compare_run(&c);
 
 	dcp_difference_init(&r->d);
@@ -65,7 +67,9 @@ static int compare(struct following *w, struct row *r)
 
 static int take(struct following *w)
 {
-	struct measuring m = { .p = &w->at[1].p, .keys = &w->at[1].keys, .jobs = w->jobs };
+	struct measuring m = {
+		.p = &w->at[1].p, .keys = &w->at[1].keys, .jobs = w->jobs, .rate = w->rate
+	};
 	struct row r = { .version = dcp_arena_strdup(&w->arena, w->at[1].p.ck.name) };
 	int rc = r.version ? measure_run(&m) : -ENOMEM;
 
@@ -81,16 +85,14 @@ static int take(struct following *w)
 	return rc < 0 ? rc : dcp_buf_error(&w->rows);
 }
 
-/* A version without such tensors is left out; that some version has them was checked. */
+/* A version that cannot be measured is left out, which is said, and in the exit code. */
 static enum cmd_exit follow(struct following *w, const char *version)
 {
 	enum cmd_exit code;
 	int rc;
 
 	w->at[1].open = true;
-	code = pick_source(&w->at[1].p, w->source, w->opts, false);
-	if (code == CMD_OK)
-		code = pick_version(&w->at[1].p, version);
+	code = walk_pick(&w->at[1].p, w->source, version, w->opts, "stats");
 	if (code == CMD_OK)
 		code = walk_keys(&w->at[1].p, w->keys, &w->at[1].keys);
 	if (code != CMD_OK) {
@@ -210,11 +212,13 @@ static enum cmd_exit print(struct following *w)
 }
 
 enum cmd_exit overtime(const char *source, const struct pick_opts *opts,
-		       const struct opt_texts *keys, unsigned jobs, enum out_form form)
+		       const struct opt_texts *keys, unsigned jobs, uint64_t rate,
+		       enum out_form form)
 {
 	struct following w = { .opts = opts,
 			       .keys = keys,
 			       .jobs = jobs,
+			       .rate = rate,
 			       .source = source,
 			       .arena = DCP_ARENA_INIT((size_t)1 << 30) };
 	struct pick all;

@@ -11,4 +11,5 @@
 
 /* Of the tensors that @keys name, a row a complete version, the oldest first. */
 enum cmd_exit overtime(const char *source, const struct pick_opts *opts,
-		       const struct opt_texts *keys, unsigned jobs, enum out_form form);
+		       const struct opt_texts *keys, unsigned jobs, uint64_t rate,
+		       enum out_form form);

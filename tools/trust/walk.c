@@ -59,6 +59,21 @@ void walk_prepare(void)
 	dcpfs_fault_install(); /* if it cannot be, files are read */
 }
 
+static enum cmd_exit check_hf(struct pick *p, const struct pick_opts *opts, const char *verb)
+{
+	return p->ck.base ? hf_check(p->ck.v, &opts->hf, verb, false) : CMD_OK;
+}
+
+enum cmd_exit walk_pick(struct pick *p, const char *source, const char *version,
+			const struct pick_opts *opts, const char *verb)
+{
+	enum cmd_exit code = pick_source(p, source, opts, false);
+
+	if (code == CMD_OK)
+		code = pick_version(p, version);
+	return code == CMD_OK ? check_hf(p, opts, verb) : code;
+}
+
 enum cmd_exit walk_open(struct pick *p, const struct opt_args *args,
 			const struct pick_opts *opts, const char *verb)
 {
@@ -66,9 +81,7 @@ enum cmd_exit walk_open(struct pick *p, const struct opt_args *args,
 
 	walk_prepare();
 	code = pick_open(p, args, opts);
-	if (code == CMD_OK && p->ck.base)
-		code = hf_check(p->ck.v, &opts->hf, verb, false);
-	return code;
+	return code == CMD_OK ? check_hf(p, opts, verb) : code;
 }
 
 static unsigned sides(const struct walk_item *item)

@@ -39,7 +39,10 @@ struct walk_keys {
 
 /* Tensors may be read where their files are mapped. Before a source is opened. */
 void walk_prepare(void);
-/* That, and pick_open() for @verb, which with --hf says what cannot be had. */
+/* pick_source() and pick_version() for @verb, which with --hf says what cannot be had. */
+enum cmd_exit walk_pick(struct pick *p, const char *source, const char *version,
+			const struct pick_opts *opts, const char *verb);
+/* walk_prepare(), and the same for the operands of a verb. */
 enum cmd_exit walk_open(struct pick *p, const struct opt_args *args,
 			const struct pick_opts *opts, const char *verb);
 

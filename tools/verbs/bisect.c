@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
 #include "tools/cmd.h"
@@ -63,6 +65,7 @@ static int run_program(char *const *argv, const char *dir, char *out, size_t siz
 		return NOT_RUN;
 	pid = fork();
 	if (pid == 0) {
+		signal(SIGINT, SIG_DFL);
 		if (dup2(out ? ends[1] : STDERR_FILENO, STDOUT_FILENO) < 0)
 			_exit(NOT_RUN);
 		if (dir && (setenv("DCPFS_VERSION", dir, 1) < 0 || chdir(dir) < 0))
@@ -96,8 +99,22 @@ static int run_program(char *const *argv, const char *dir, char *out, size_t siz
 
 static enum cmd_exit mount_source(struct searching *w)
 {
-	char exe[] = "/proc/self/exe", verb[] = "mount";
-	char *argv[] = { exe, verb, (char *)(uintptr_t)w->source, NULL };
+	char exe[] = "/proc/self/exe", verb[] = "mount", none[] = "--no-cache";
+	dcp_auto_free char *index = NULL, *limit = NULL;
+	char *argv[7] = { exe, verb, (char *)(uintptr_t)w->source };
+	size_t n = 3;
+
+	if ((w->o->pick.index && asprintf(&index, "--index=%s", w->o->pick.index) < 0) ||
+	    (w->o->pick.cache_limit &&
+	     asprintf(&limit, "--cache-limit=%llu",
+		      (unsigned long long)w->o->pick.cache_limit) < 0))
+		return cmd_fail(CMD_ENV, "bisect: %s", strerror(ENOMEM));
+	if (index)
+		argv[n++] = index;
+	if (limit)
+		argv[n++] = limit;
+	if (w->o->pick.no_cache)
+		argv[n++] = none;
 
 	if (run_program(argv, NULL, w->mnt, sizeof(w->mnt)) != 0 || !w->mnt[0])
 		return cmd_fail(CMD_ENV, "bisect: %s cannot be mounted", w->source);
@@ -167,8 +184,13 @@ static enum cmd_exit search(struct searching *w, const char **good, const char *
 		size_t at = last ? hi - 1 : lo + (hi - lo) / 2;
 		int code = try_version(w, at);
 
-		if (code >= NOT_RUN && code < 128)
-			return cmd_fail(CMD_ENV, "bisect: the command cannot be run");
+		if (code >= NOT_RUN)
+			return code > 128
+				       ? cmd_fail(CMD_ENV,
+						  "bisect: the command was ended by signal "
+						  "%d, which says nothing of the version",
+						  code - 128)
+				       : cmd_fail(CMD_ENV, "bisect: the command cannot be run");
 		if (code == CANNOT_TELL) {
 			memmove(&w->names[at], &w->names[at + 1],
 				(w->n - at - 1) * sizeof(*w->names));
@@ -211,10 +233,14 @@ static enum cmd_exit report(struct searching *w, const char *good, const char *b
 		dcp_buf_printf(&o->buf, " (%llu of %zu tried)\n", (unsigned long long)w->tried,
 			       w->n);
 	} else {
-		dcp_buf_str(&o->buf, good ? "no version is bad: the newest is good\n"
+		if (good)
+			out_text(&o->buf, good);
+		dcp_buf_str(&o->buf, good ? " is good, and the newest that can be told\n"
 					  : "no version can be told\n");
 	}
 	code = out_flush(o);
+	if (code == CMD_OK && !bad && !good)
+		return cmd_fail(CMD_BAD, "bisect: no version can be told");
 	return code == CMD_OK && bad ? CMD_NO : code;
 }
 
@@ -240,6 +266,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	for (size_t i = 0; code == CMD_OK && i < w.all.ck.scan.n; i++)
 		if (w.all.ck.scan.found[i].complete)
 			w.names[w.n++] = w.all.ck.scan.found[i].name;
+	signal(SIGINT, SIG_IGN); /* it ends the command; what is mounted is then unmounted */
 	if (code == CMD_OK && !o->nan)
 		code = mount_source(&w);
 	if (code == CMD_OK)

@@ -291,9 +291,7 @@ static enum cmd_exit prepare(struct finding *w)
 		code = walk_keys(&w->p, &o->keys, &w->keys);
 	if (code != CMD_OK || !o->since)
 		return code;
-	code = pick_source(&w->old, w->p.ck.source, &o->pick, false);
-	if (code == CMD_OK)
-		code = pick_version(&w->old, o->since);
+	code = walk_pick(&w->old, w->p.ck.source, o->since, &o->pick, "find");
 	return code == CMD_OK ? walk_keys(&w->old, &none, &w->old_keys) : code;
 }
 

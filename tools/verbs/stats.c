@@ -390,7 +390,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 					   "no --nan, --histogram or --by");
 	if (o->over_time)
 		return overtime(args->operand[PICK_SOURCE], &o->pick, &o->keys,
-				(unsigned)o->jobs, o->form);
+				(unsigned)o->jobs, o->rate, o->form);
 	code = walk_open(&w.p, args, &o->pick, "stats");
 	out_init(&w.out, o->form);
 	if (code == CMD_OK)

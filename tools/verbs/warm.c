@@ -106,8 +106,10 @@ static int warm_tensor(struct warming *w, const struct walk_key *k, char *buf, b
 	struct dcp_cut cut;
 	int rc = 1;
 
-	if (k->error || k->alias_of)
-		return 0; /* it has no bytes of its own */
+	if (k->error)
+		return dcp_fail(err, -EBADMSG, "%s", k->error);
+	if (k->alias_of && !w->o->keys.n)
+		return 0; /* its bytes are those of another */
 	if (w->layout)
 		rc = dcp_layout_cut(w->layout, w->rank, k->key, k->ndim, k->shape, &arena, &cut,
 				    err);
