@@ -372,7 +372,7 @@ def secret_of_user():
             stat = os.stat(path)
             check(stat.st_mode & 0o777 == 0o600 and stat.st_size == 64, f"the file: {stat}")
             check(os.listdir(os.path.dirname(path)) == ["secret"], f"files: {os.listdir(os.path.dirname(path))}")
-        Job(host=NAME, DCPLOAD_TIMEOUT="3").start(0, 2, HOME=home).start(1, 2, HOME=other).bad(
+        Job(host=NAME, DCPLOAD_TIMEOUT="10").start(0, 2, HOME=home).start(1, 2, HOME=other).bad(
             "homes that are not shared", errno.ETIMEDOUT, says="DCPLOAD_SECRET can give all ranks the same", alike=False)
         for mode, where in (0o644, path), (0o777, os.path.dirname(path)):
             os.chmod(where, mode)
@@ -444,13 +444,13 @@ s.listen()
 print("there", flush=True)
 print(s.accept()[0].recv(100))"""], stdout=subprocess.PIPE, text=True)
     squatter.stdout.readline()
-    Job(port=port, DCPLOAD_TIMEOUT="2").start(1, 2).bad("a rank 0 of another user", errno.ETIMEDOUT, says="found a process of another user")
+    Job(port=port, DCPLOAD_TIMEOUT="8").start(1, 2).bad("a rank 0 of another user", errno.ETIMEDOUT, says="found a process of another user")
     check(squatter.communicate()[0] == "b''\n", "another user was sent something")
     # What the kernel says of a process that knows the name: nothing has to be right in what it sends.
-    job = Job(port=port, DCPLOAD_TIMEOUT="6").start(0, 2)
+    job = Job(port=port, DCPLOAD_TIMEOUT="12").start(0, 2)
     script = f"""
 import socket, time
-for i in range(50):
+for i in range(100):
     s = socket.socket(socket.AF_UNIX)
     try:
         s.connect("{name}")
@@ -462,7 +462,7 @@ for i in range(50):
     check(said.stdout == "b''\n", f"a stranger was answered: {said}")
     job.bad("a rank of another user", errno.ETIMEDOUT, says="1 connection of another user refused")
     for secret, good in ("a secret", True), (None, False):
-        job = Job(DCPLOAD_TIMEOUT="60" if good else "2", DCPLOAD_SECRET=secret)
+        job = Job(DCPLOAD_TIMEOUT="60" if good else "8", DCPLOAD_SECRET=secret)
         job.start(0, 2, *ALL[1:2])
         job.ranks[1] = subprocess.Popen([*other, PROGRAM, "env", *ALL[1:2]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                         env={k: v for k, v in job.env.items() if v is not None} | {"RANK": "1", "WORLD_SIZE": "2"})
