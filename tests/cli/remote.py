@@ -9,49 +9,14 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, "tests/origin")
 from cli import BAD, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run, write
-from server import Server
-
-KEYS = ("AKIDEXAMPLE", "wJalr/XUtnFEMI+K7MDENG")
-TOP = SCRATCH / "top"
-shutil.copytree(GOLDEN, TOP, symlinks=False, ignore_dangling_symlinks=True)
-for path in TOP.rglob("*"):  # servers have whole seconds
-    os.utime(path, (int(path.stat().st_mtime),) * 2)
-SERVER = Server(TOP)
-SERVER.keys = KEYS
-ENVIRONMENT = dict(AWS_ENDPOINT_URL=SERVER.url, AWS_ACCESS_KEY_ID=KEYS[0], AWS_SECRET_ACCESS_KEY=KEYS[1], HF_ENDPOINT=SERVER.url,
-                   AWS_PROFILE=None, AWS_REGION=None, DCPFS_TIMEOUT="20", DCPFS_STALL="2", HF_TOKEN="hf_secret", HOME=str(SCRATCH))
-os.environ.update({k: v for k, v in ENVIRONMENT.items() if v is not None})
-for name in ("AWS_PROFILE", "AWS_REGION", "AWS_SESSION_TOKEN", "http_proxy", "HTTP_PROXY"):
-    os.environ.pop(name, None)
-
-
-def s3(path):
-    return f"s3://bucket/{path}"
-
-
-def web(path):
-    return f"{SERVER.url}/web/{path}/"
+from served import KEYS, SERVER, TOP, files_of, s3, skip_without_libcurl, web
 
 
 def both(verb, source, url, *args):
     a, b = run(verb, TOP / source, *args), run(verb, url, *args)
     check(a.returncode == b.returncode, f"{verb} {url} {args}: {b.returncode} {b.stderr}")
     equal(b.stdout.replace(url.rstrip("/").encode(), b""), a.stdout.replace(str(TOP.resolve() / source).encode(), b""), f"{verb} of {url} {args}")
-
-
-def files_of(top):
-    return {p.relative_to(top): p.read_bytes() for p in sorted(top.rglob("*")) if p.is_file() and p.name != ".dcpfs-written"}
-
-
-def every_golden():
-    """As links are files in a bucket, those are followed in both."""
-    for folder in sorted(TOP.glob("*/ckpt")):
-        source = folder.relative_to(TOP).as_posix()
-        both("ls", source, s3(source), "latest", "--json")
-    for source in ("dcp-fsdp2/ckpt", "hf-llama/ckpt/llama", "deepspeed-z3/ckpt", "megatron-dist/ckpt"):
-        both("ls", source, web(source), "latest", "--json")
 
 
 def cat_and_export():
@@ -464,10 +429,8 @@ def no_network():
     check(got.returncode == ENV and b"onnect" in got.stderr and time.monotonic() - began < 30, f"nothing answers: {got.returncode} {got.stderr}")
 
 
-if b"no libcurl" in run("ls", s3("x/y")).stderr:
-    print("built without libcurl")
-    sys.exit(77)
-tests = (every_golden, cat_and_export, loaded, one_file, hub, requests_are_few, requests_are_counted, second_reads_ask_for_nothing, warmed, limit_of_what_is_kept,
+skip_without_libcurl()
+tests = (cat_and_export, loaded, one_file, hub, requests_are_few, requests_are_counted, second_reads_ask_for_nothing, warmed, limit_of_what_is_kept,
          without_a_tag_nothing_is_kept, many_files, passing_faults, answers_of_another_length, lasting_faults, changed_object,
          who_may, refused_sources, doctor, no_network)
 chosen = sys.argv[2:]

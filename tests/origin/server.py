@@ -3,7 +3,8 @@
 """A server of files as web servers and object stores have them, and one that fails as they do.
 
 Server(top).url is http://127.0.0.1:PORT. Below /web/ it lists directories as HTML, below /bucket/ it answers as S3
-does (ListObjectsV2, ranges, ETag, If-Match), and below /api/ and /ORG/MODEL/resolve/ as the Hub. Every request is in
+does (ListObjectsV2, ranges, ETag, If-Match), and below /api/ and /ORG/MODEL/resolve/ as the Hub: MODEL is a directory
+below the top, or all of it. Every request is in
 .log as (method, path, range). What is to go wrong is set in .fault: a function of the request that returns the name of
 a fault, or None.
 """
@@ -308,23 +309,24 @@ class Server:
                        for u, (n, *_) in self.uploads.items() if n.startswith(r.query.get("prefix", "")))
         return r.answer(200, f"<ListMultipartUploadsResult>{text}</ListMultipartUploadsResult>".encode())
 
-    def all_keys(self):
-        for folder, _, names in os.walk(self.top):
+    def all_keys(self, prefix=""):
+        """Of the files whose names begin so."""
+        for folder, _, names in os.walk(self.top / prefix.rpartition("/")[0]):
             for n in names:
                 path = pathlib.Path(folder) / n
-                if path.is_file():
-                    yield path.relative_to(self.top).as_posix()
+                key = path.relative_to(self.top).as_posix()
+                if key.startswith(prefix) and path.is_file():
+                    yield key
 
     def list_objects(self, r):
         fault = getattr(r, "fault", None)
         prefix, delimiter = r.query.get("prefix", ""), r.query.get("delimiter")
         after, most = r.query.get("continuation-token", ""), min(int(r.query.get("max-keys", PAGE)), self.page)
         found = {}
-        for key in self.all_keys():
-            if key.startswith(prefix):
-                rest = key[len(prefix):]
-                cut = rest.find(delimiter) if delimiter else -1
-                found[prefix + rest[:cut + 1] if cut >= 0 else key] = cut < 0
+        for key in self.all_keys(prefix):
+            rest = key[len(prefix):]
+            cut = rest.find(delimiter) if delimiter else -1
+            found[prefix + rest[:cut + 1] if cut >= 0 else key] = cut < 0
         found = sorted((k, v) for k, v in found.items() if k > after)
         more = len(found) > most
         text = ["<?xml version='1.0'?>"]
@@ -358,12 +360,14 @@ class Server:
         self.bearer = r.headers.get("Authorization")
         if "/revision/" in r.name:
             return r.answer(200, json.dumps({"sha": self.COMMIT}).encode())
+        model = r.name.removeprefix("/api/models").split("/")[2]
+        within = model + "/" if (self.top / model).is_dir() else ""
         if "/tree/" in r.name:
-            rows = [{"type": "file", "path": k, "oid": etag(self.top / k).strip('"'), "size": (self.top / k).stat().st_size}
-                    for k in sorted(self.all_keys())]
+            rows = [{"type": "file", "path": k[len(within):], "oid": etag(self.top / k).strip('"'), "size": (self.top / k).stat().st_size}
+                    for k in sorted(self.all_keys(within))]
             return r.answer(200, json.dumps(rows).encode())
         name = r.name.partition(f"/resolve/{self.COMMIT}/")[2]
-        path = self.top / name
+        path = self.top / within / name
         if not name or not path.is_file():
             return r.answer(404)
-        return r.answer(302, Location=f"{self.url}/web/{urllib.parse.quote(name)}?signature=secret")
+        return r.answer(302, Location=f"{self.url}/web/{urllib.parse.quote(within + name)}?signature=secret")

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of servers share: the golden checkpoints behind a server of the tests' own (tests/origin/server.py)."""
+import os
+import pathlib
+import shutil
+import sys
+
+sys.path.insert(0, "tests/origin")
+from cli import GOLDEN, SCRATCH, run  # noqa: E402
+from server import Server  # noqa: E402
+
+KEYS = ("AKIDEXAMPLE", "wJalr/XUtnFEMI+K7MDENG")
+TOP = SCRATCH / "top"
+shutil.copytree(GOLDEN, TOP, symlinks=False, ignore_dangling_symlinks=True)
+for path in TOP.rglob("*"):  # servers have whole seconds
+    os.utime(path, (int(path.stat().st_mtime),) * 2)
+SERVER = Server(TOP)
+SERVER.keys = KEYS
+os.environ.update(AWS_ENDPOINT_URL=SERVER.url, GS_ENDPOINT_URL=SERVER.url, HF_ENDPOINT=SERVER.url, AWS_ACCESS_KEY_ID=KEYS[0],
+                  AWS_SECRET_ACCESS_KEY=KEYS[1], GS_ACCESS_KEY_ID=KEYS[0], GS_SECRET_ACCESS_KEY=KEYS[1],
+                  DCPFS_TIMEOUT="20", DCPFS_STALL="2", HF_TOKEN="hf_secret", HOME=str(SCRATCH))
+for name in [n for n in os.environ if n.lower() == "http_proxy" or (n.startswith("AWS_") and n not in (
+        "AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))]:
+    os.environ.pop(name)
+
+
+def s3(path):
+    return f"s3://bucket/{path}"
+
+
+def gs(path):
+    return f"gs://bucket/{path}"
+
+
+def web(path):
+    return f"{SERVER.url}/web/{path}/"
+
+
+def hf(path):
+    model, _, inside = str(path).partition("/")
+    return f"hf://org/{model}/{inside}"
+
+
+def files_of(top):
+    return {p.relative_to(top): p.read_bytes() for p in sorted(pathlib.Path(top).rglob("*")) if p.is_file() and p.name != ".dcpfs-written"}
+
+
+def skip_without_libcurl():
+    if b"no libcurl" in run("ls", s3("x/y")).stderr:
+        print("built without libcurl")
+        sys.exit(77)
