@@ -118,7 +118,7 @@ def run(by, folder, sharded, seed, how):
             losses, t = trainer(folder, sharded, seed, **how)
         except Exception as e:
             print(f"{by}: {e}", file=sys.stderr)
-            return {"error": type(e).__name__}
+            return {"error": type(e).__name__.removeprefix("Dcpfs")}
     said = sorted(str(w.message) for w in caught if any(
         word in str(w.message) for word in ("ignored by load_ignore_key", "not be restored", "Automatically adding")))
     at_load = digest(t.state)
