@@ -118,9 +118,9 @@ void dcpfs_errors_add(struct dcpfs_errors *e, const char *version, const char *k
 				: "; only .dcpfs/errors.json has the next ones");
 }
 
-bool dcpfs_errors_any(const struct dcpfs_errors *e)
+size_t dcpfs_errors_count(const struct dcpfs_errors *e)
 {
-	return __atomic_load_n(&e->n, __ATOMIC_RELAXED) != 0;
+	return __atomic_load_n(&e->n, __ATOMIC_RELAXED);
 }
 
 bool dcpfs_errors_find(struct dcpfs_errors *e, const char *version, const char *key,

@@ -6,6 +6,7 @@
  */
 #pragma once
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct dcp_jsonw;
@@ -32,8 +33,8 @@ struct dcpfs_fault {
 void dcpfs_errors_add(struct dcpfs_errors *e, const char *version, const char *key,
 		      const struct dcpfs_fault *at, const char *message);
 
-/* Are there any entries? Takes no lock. */
-bool dcpfs_errors_any(const struct dcpfs_errors *e);
+/* Number of entries. Takes no lock. */
+size_t dcpfs_errors_count(const struct dcpfs_errors *e);
 
 /* Did @key fail? If so, @at (may be NULL) is set to the place. */
 bool dcpfs_errors_find(struct dcpfs_errors *e, const char *version, const char *key,

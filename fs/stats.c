@@ -7,7 +7,9 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
+#include "core/remote/disk.h"
 #include "core/remote/http.h"
+#include "fs/file/file.h"
 
 static const char *const names[DCPFS_STAT_COUNT] = {
 	[DCPFS_STAT_LOOKUP] = "lookup",
@@ -21,6 +23,7 @@ static const char *const names[DCPFS_STAT_COUNT] = {
 	[DCPFS_STAT_REPLY_TEXT] = "reply_text",
 	[DCPFS_STAT_ERRORS] = "errors",
 	[DCPFS_STAT_FILES_OPENED] = "files_opened",
+	[DCPFS_STAT_FILES_FOUND] = "files_found",
 	[DCPFS_STAT_KEY_SCANS] = "key_scans",
 	[DCPFS_STAT_RESCANS] = "rescans",
 	[DCPFS_STAT_LOOKS] = "looks",
@@ -127,9 +130,10 @@ static void put_counter(struct dcp_buf *out, const char *name, const char *unit,
 	dcp_buf_printf(out, "dcpfs_%s_total %llu\n", name, value_of(count));
 }
 
-static void put_gauge(struct dcp_buf *out, const char *name, const char *help, uint64_t value)
+static void put_gauge(struct dcp_buf *out, const char *name, const char *unit, const char *help,
+		      uint64_t value)
 {
-	put_head(out, name, "gauge", NULL, help);
+	put_head(out, name, "gauge", unit, help);
 	dcp_buf_printf(out, "dcpfs_%s %llu\n", name, (unsigned long long)value);
 }
 
@@ -160,23 +164,45 @@ void dcpfs_stats_metrics(const struct dcpfs_stats *s, const struct dcpfs_gauges 
 			 struct dcp_buf *out)
 {
 	const struct dcp_http_counts http = dcp_http_counted();
+	const struct dcp_disk_counts disk = dcp_disk_counted();
 
 	put_head(out, "build", "info", NULL,
 		 "The program that serves the mount, and the source.");
 	dcp_buf_printf(out, "dcpfs_build_info{version=\"%s\",source=\"", g->release);
 	put_label(out, g->source);
 	dcp_buf_str(out, "\"} 1\n");
-	put_gauge(out, "start_time_seconds", "When the mount began, since 1970.", g->started);
-	put_gauge(out, "versions", "Versions that are shown.", g->versions);
-	put_gauge(out, "versions_open", "Versions whose index is open.", g->versions_open);
-	put_gauge(out, "versions_incomplete", "Versions that are not shown.",
+	put_gauge(out, "start_time_seconds", "seconds", "When the mount began, since 1970.",
+		  g->started);
+	put_gauge(out, "versions", NULL, "Versions that are shown.", g->versions);
+	put_gauge(out, "versions_open", NULL, "Versions whose index is open.",
+		  g->versions_open);
+	put_gauge(out, "versions_refused", NULL, "Versions that cannot be opened.",
+		  g->versions_refused);
+	put_gauge(out, "versions_incomplete", NULL, "Versions that are not shown.",
 		  g->versions_incomplete);
-	put_gauge(out, "open_files", "Files of versions that programs have open.",
+	put_gauge(out, "broken_keys", NULL,
+		  "Keys that cannot be read, of the versions whose index is open.",
+		  g->broken_keys);
+	put_gauge(out, "failures", NULL,
+		  "Versions and keys whose last read failed, as errors.json has them.",
+		  g->failures);
+	put_gauge(out, "open_files", NULL, "Files of versions that programs have open.",
 		  g->open_files);
-	put_gauge(out, "open_descriptors", "Descriptors of the process that serves the mount.",
-		  g->descriptors);
-	put_gauge(out, "watches", "Watches of inotify.",
+	put_gauge(out, "open_descriptors", NULL,
+		  "Descriptors of the process that serves the mount.", g->descriptors);
+	put_gauge(out, "resident_memory_bytes", "bytes",
+		  "Memory of the process that serves the mount, mapped files included.",
+		  g->memory);
+	put_gauge(out, "watches", NULL, "Watches of inotify.",
 		  value_of(&s->count[DCPFS_STAT_WATCHES]));
+	put_gauge(out, "file_cache_files", NULL, "Files that the cache of files has.",
+		  g->cached_files);
+	put_gauge(out, "file_cache_limit_files", NULL, "Files that it has at most.",
+		  DCPFS_CACHE_FILES);
+	put_gauge(out, "block_cache_bytes", "bytes",
+		  "Bytes of servers that the disk has, for this mount and others.", disk.used);
+	put_gauge(out, "block_cache_limit_bytes", "bytes",
+		  "The most of them; 0: none are kept.", disk.most);
 	put_head(out, "request_duration_seconds", "histogram", "seconds",
 		 "Time to serve a request of the kernel.");
 	for (int i = 0; i < DCPFS_TIMED_COUNT; i++)
@@ -194,6 +220,14 @@ void dcpfs_stats_metrics(const struct dcpfs_stats *s, const struct dcpfs_gauges 
 	put_counter(out, "file_cache_misses", NULL,
 		    "Files that were resolved because the cache of files did not have them.",
 		    &s->count[DCPFS_STAT_FILES_OPENED]);
+	put_counter(out, "file_cache_hits", NULL, "Files that the cache of files had.",
+		    &s->count[DCPFS_STAT_FILES_FOUND]);
+	put_counter(out, "block_cache_hit_bytes", "bytes",
+		    "Bytes of servers that were read from the disk.", &disk.hit);
+	put_counter(out, "block_cache_written_bytes", "bytes",
+		    "Bytes of servers that were written to the disk.", &disk.written);
+	put_counter(out, "block_cache_refused_bytes", "bytes",
+		    "Bytes of servers that could not be kept.", &disk.refused);
 	put_counter(out, "source_looks", NULL, "Whole looks at the source.",
 		    &s->count[DCPFS_STAT_RESCANS]);
 	put_counter(out, "source_mapped_bytes", "bytes", "Bytes delivered out of mappings.",

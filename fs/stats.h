@@ -19,11 +19,12 @@ enum dcpfs_stat {
 	DCPFS_STAT_REPLY_TEXT,   /* reads of generated files */
 	DCPFS_STAT_ERRORS,
 	DCPFS_STAT_FILES_OPENED, /* files resolved because the cache of files did not have them */
-	DCPFS_STAT_KEY_SCANS,    /* versions whose keys were read for by-key/ */
-	DCPFS_STAT_RESCANS,      /* whole looks at the source */
-	DCPFS_STAT_LOOKS,        /* short looks, where inotify is not reliable */
-	DCPFS_STAT_LOOK_CALLS,   /* stat calls of short looks */
-	DCPFS_STAT_WATCHES,      /* inotify watches set now */
+	DCPFS_STAT_FILES_FOUND, /* files that the cache of files had */
+	DCPFS_STAT_KEY_SCANS,   /* versions whose keys were read for by-key/ */
+	DCPFS_STAT_RESCANS,     /* whole looks at the source */
+	DCPFS_STAT_LOOKS,       /* short looks, where inotify is not reliable */
+	DCPFS_STAT_LOOK_CALLS,  /* stat calls of short looks */
+	DCPFS_STAT_WATCHES,     /* inotify watches set now */
 };
 #define DCPFS_STAT_COUNT (DCPFS_STAT_WATCHES + 1)
 
@@ -78,7 +79,11 @@ int dcpfs_answer(struct dcpfs_stats *s, int rc);
 /* What a mount knows beside its counters, for its metrics. */
 struct dcpfs_gauges {
 	const char *source, *release;
-	uint64_t versions, versions_open, versions_incomplete, open_files, descriptors, started;
+	uint64_t versions, versions_open, versions_refused, versions_incomplete;
+	uint64_t broken_keys; /* of versions whose index is open */
+	uint64_t failures;    /* entries of errors.json about what failed while it was read */
+	uint64_t open_files, cached_files, descriptors, started;
+	uint64_t memory; /* resident bytes of the process */
 };
 
 /* OpenMetrics text. */

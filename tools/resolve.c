@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/resolve.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/base/cleanup.h"
 
@@ -37,6 +39,39 @@ char *cmd_resolve(const char *path)
 	if (asprintf(&whole, "%s/%s", strcmp(parent, "/") == 0 ? "" : parent, last) < 0)
 		return NULL;
 	return whole;
+}
+
+enum cmd_exit cmd_find_mount(const char *given, char **path, struct dcp_mount *m)
+{
+	int rc;
+
+	*path = cmd_resolve(given);
+	if (!*path)
+		return cmd_fail(CMD_ENV, "%s: %s", given, strerror(errno));
+	rc = dcp_mounts_find(*path, m);
+	if (rc == 0) {
+		/* A link to a mount point: mounting follows it, too. */
+		char *real = realpath(*path, NULL);
+
+		if (real) {
+			free(*path);
+			*path = real;
+			rc = dcp_mounts_find(real, m);
+		}
+	}
+	if (rc < 0)
+		return cmd_fail(CMD_ENV, "/proc/self/mountinfo: %s", strerror(-rc));
+	if (rc == 0 && access(*path, F_OK) < 0)
+		return cmd_fail(CMD_ENV, "%s: %s", *path, strerror(errno));
+	if (rc == 0)
+		return cmd_fail(CMD_USAGE,
+				"%s is not a mount point; \"findmnt -t %s\" lists those "
+				"of dcpfs",
+				*path, DCPFS_FSTYPE);
+	if (strcmp(m->fstype, DCPFS_FSTYPE) != 0)
+		return cmd_fail(CMD_USAGE, "%s is a mount of type %s, not of dcpfs", *path,
+				m->fstype);
+	return CMD_OK;
 }
 
 bool cmd_is_within(const char *path, const char *dir)

@@ -37,7 +37,7 @@ static struct {
 	char *dir;
 	uint64_t most;
 	bool never;
-	bool looked;
+	bool looked, known;          /* known: all.used is so, without a look at what fits */
 	uint64_t used, since, limit; /* bytes at the last look, written since then, that fit */
 	int64_t full_ms;             /* no look before */
 } all = { .lock = PTHREAD_MUTEX_INITIALIZER };
@@ -49,16 +49,31 @@ void dcp_disk_use(const char *cache, uint64_t most)
 	if (!cache || all.never || asprintf(&all.dir, "%s/remote/", cache) < 0)
 		all.dir = NULL;
 	all.most = most ? most : DCP_DISK_MOST;
-	all.looked = false;
+	all.looked = all.known = false;
+	all.used = all.since = 0;
 	all.full_ms = 0;
 	pthread_mutex_unlock(&all.lock);
 }
 
-static _Atomic uint64_t written, refused;
+static _Atomic uint64_t written, refused, hit;
 
 struct dcp_disk_counts dcp_disk_counted(void)
 {
-	return (struct dcp_disk_counts){ written, refused };
+	static const struct dcp_trim how = {
+		.ext = DCP_CACHE_BLOCKS_EXT, .most = UINT64_MAX, .counts = true, .sparse = true
+	};
+	struct dcp_disk_counts n = { written, refused, hit, 0, 0 };
+	struct dcp_trimmed is = { 0 };
+
+	pthread_mutex_lock(&all.lock);
+	if (all.dir && !all.looked && !all.known && dcp_cache_trim(all.dir, &how, &is) == 0) {
+		all.used = is.bytes;
+		all.known = true;
+	}
+	n.used = all.dir ? all.used + all.since : 0;
+	n.most = all.dir ? all.most : 0;
+	pthread_mutex_unlock(&all.lock);
+	return n;
 }
 
 void dcp_disk_refuse(uint64_t n)
@@ -303,7 +318,9 @@ size_t dcp_disk_read(struct dcp_disk *d, uint64_t off, uint64_t n, char *block, 
 		return 0;
 	d->used = true;
 	*p = block + in;
-	return (size_t)DCP_MIN(n, (uint64_t)(part.hi - in));
+	n = DCP_MIN(n, (uint64_t)(part.hi - in));
+	hit += n;
+	return (size_t)n;
 }
 
 /* What is there already and @part, which lies in @block, as one part, if they meet: then that is in @block. */

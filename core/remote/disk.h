@@ -32,9 +32,11 @@ void dcp_disk_use(const char *cache, uint64_t most);
 /* Nothing is kept, whatever dcp_disk_use() says before or after. */
 void dcp_disk_never(void);
 
-/* Bytes, since this process began: that were written; that could not be kept. */
+/* Bytes, since this process began: that were written; that could not be kept; that were read from what was kept. And the
+ * bytes that all files have together, at the last look and written by this process since then, of so many at most (0:
+ * nothing is kept). */
 struct dcp_disk_counts {
-	uint64_t written, refused;
+	uint64_t written, refused, hit, used, most;
 };
 struct dcp_disk_counts dcp_disk_counted(void);
 /* Count bytes that are not kept as their file cannot be told from others. */

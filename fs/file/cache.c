@@ -74,6 +74,16 @@ void dcpfs_cache_destroy(struct dcpfs *fs)
 	free(c);
 }
 
+size_t dcpfs_cache_count(struct dcpfs *fs)
+{
+	size_t n;
+
+	pthread_mutex_lock(&fs->files->lock);
+	n = fs->files->n;
+	pthread_mutex_unlock(&fs->files->lock);
+	return n;
+}
+
 static struct dcpfs_file **bucket_of(struct dcpfs_cache *c, uint64_t ino)
 {
 	return &c->bucket[(ino * 0x9e3779b97f4a7c15ull) >> 53];

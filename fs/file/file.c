@@ -104,7 +104,7 @@ static int make_file(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t ino,
 	f->ino = ino;
 	f->refs = 1;
 	pthread_mutex_init(&f->opening, NULL);
-	f->failed_at = dcpfs_errors_any(fs->errors) ? DCPFS_NO_OFFSET : DCPFS_FINE;
+	f->failed_at = dcpfs_errors_count(fs->errors) ? DCPFS_NO_OFFSET : DCPFS_FINE;
 	clock_gettime(CLOCK_REALTIME, &f->made);
 	f->ver = ver      ? dcpfs_version_hold(ver)
 		 : i.slot ? dcpfs_version_by_slot(fs, i.slot)
@@ -135,6 +135,8 @@ int dcpfs_file_get(struct dcpfs *fs, uint64_t ino, struct dcpfs_file **out, stru
 
 	if (node && !node->live)
 		f = dcpfs_cache_find(fs, ino);
+	if (f)
+		dcpfs_count(&fs->stats, DCPFS_STAT_FILES_FOUND, 1);
 	if (!f) {
 		rc = make_file(fs, NULL, ino, &f, err);
 		if (rc < 0)

@@ -41,6 +41,9 @@ void dcpfs_cache_destroy(struct dcpfs *fs);
  */
 void dcpfs_cache_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewritten);
 
+/* Files that it has. */
+size_t dcpfs_cache_count(struct dcpfs *fs);
+
 /*
  * A reference to the file of inode @ino. -ESTALE (the version is gone), -EISDIR,
  * -ENOENT, or what opening its view gave, described in @err and noted in errors.json.

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/base/buf.h"
+#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
 #include "core/origin/dir/dir.h"
@@ -18,6 +19,7 @@
 #include "core/store/layouts/layouts.h"
 #include "core/store/version/expected.h"
 #include "fs/errors.h"
+#include "fs/file/file.h"
 #include "fs/fs.h"
 #include "fs/log.h"
 #include "fs/text/describe.h"
@@ -329,18 +331,37 @@ static uint64_t count_descriptors(void)
 	return n > 3 ? n - 3 : 0; /* with . and .. */
 }
 
+/* Bytes of this process that are in memory; 0: not known. */
+static uint64_t count_memory(void)
+{
+	dcp_auto_file FILE *f = fopen("/proc/self/statm", "re");
+	unsigned long long whole, resident;
+
+	if (!f || fscanf(f, "%llu %llu", &whole, &resident) != 2)
+		return 0;
+	return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
 static void make_metrics(struct dcpfs *fs, struct dcp_buf *out)
 {
 	struct dcpfs_gauges g = { .source = fs->opts.source,
 				  .release = DCP_RELEASE,
 				  .started = (uint64_t)fs->started.tv_sec,
-				  .descriptors = count_descriptors() };
+				  .failures = dcpfs_errors_count(fs->errors),
+				  .cached_files = dcpfs_cache_count(fs),
+				  .descriptors = count_descriptors(),
+				  .memory = count_memory() };
 
 	pthread_rwlock_rdlock(&fs->lock);
 	g.versions = fs->nversions;
 	for (size_t i = 0; i < fs->nversions; i++) {
-		g.versions_open += dcpfs_opened(fs->versions[i]) != NULL;
-		g.open_files += __atomic_load_n(&fs->versions[i]->open, __ATOMIC_RELAXED);
+		const struct dcpfs_version *ver = fs->versions[i];
+		struct dcp_version *v = dcpfs_opened(ver);
+
+		g.versions_open += v != NULL;
+		g.versions_refused += dcpfs_version_refusal(ver) != NULL;
+		g.broken_keys += v ? dcp_index_counts(dcp_version_index(v))->broken : 0;
+		g.open_files += __atomic_load_n(&ver->open, __ATOMIC_RELAXED);
 	}
 	for (size_t i = 0; i < fs->scan.n; i++)
 		g.versions_incomplete += !fs->scan.found[i].complete;

@@ -78,6 +78,22 @@ def metrics():
         check(got["dcpfs_request_errors_total", (("error", why),)] >= 1, f"and is counted as {why}")
 
 
+def documented():
+    """The dashboard asks for what is served, and the page has every metric that is, and no other."""
+    with lib.mount(SOURCE) as m:
+        m.settled()
+        text = lib.read(m.at / ".dcpfs" / "metrics").decode()
+    families = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.M))
+    served = {name for name, _ in parsed(text)}
+    service = lib.ROOT / "tools" / "service"
+    asked = set(re.findall(r"\bdcpfs_\w+", " ".join(re.findall(r'"(?:expr|query)": "((?:[^"\\]|\\.)*)"', (service / "grafana.json").read_text()))))
+    check(len(asked) > 8 and asked <= served, f"the dashboard asks for {sorted(asked - served)}")
+    rows = re.findall(r"^\| (`dcpfs_.*?`) \|", (service / "README.md").read_text(), re.M)
+    told = {name for row in rows for name in re.findall(r"`(dcpfs_\w+)", row)}
+    suffix = {"counter": "_total", "info": "_info"}
+    equal(told, {name + suffix.get(kind, "") for name, kind in families.items()}, "metrics of the page, and of the mount")
+
+
 def readiness():
     """NOTIFY_SOCKET is told when the mount answers, by a path and by an abstract name; without it nothing is."""
     for name in (str(lib.fresh("notify") / "s"), "\0dcpfs-test-" + str(os.getpid())):
@@ -201,4 +217,4 @@ def hang_up():
         os.close(terminal)
 
 
-lib.main(metrics, readiness, log_of_objects, levels_for_the_journal, without_a_place, descriptor_from_outside, hang_up)
+lib.main(metrics, documented, readiness, log_of_objects, levels_for_the_journal, without_a_place, descriptor_from_outside, hang_up)

@@ -124,36 +124,12 @@ static enum cmd_exit wait_until_gone(const char *path)
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 {
 	const struct umount_opts *u = opts_in;
-	dcp_auto_free char *path = cmd_resolve(args->operand[0]);
+	dcp_auto_free char *path = NULL;
 	struct dcp_mount m;
-	enum cmd_exit code;
-	int rc;
+	enum cmd_exit code = cmd_find_mount(args->operand[0], &path, &m);
 
-	if (!path)
-		return cmd_fail(CMD_ENV, "%s: %s", args->operand[0], strerror(errno));
-	rc = dcp_mounts_find(path, &m);
-	if (rc == 0) {
-		/* A link to a mount point: mounting follows it, too. */
-		char *real = realpath(path, NULL);
-
-		if (real) {
-			free(path);
-			path = real;
-			rc = dcp_mounts_find(path, &m);
-		}
-	}
-	if (rc < 0)
-		return cmd_fail(CMD_ENV, "/proc/self/mountinfo: %s", strerror(-rc));
-	if (rc == 0 && access(path, F_OK) < 0)
-		return cmd_fail(CMD_ENV, "%s: %s", path, strerror(errno));
-	if (rc == 0)
-		return cmd_fail(CMD_USAGE,
-				"%s is not a mount point; \"findmnt -t %s\" lists those "
-				"of dcpfs",
-				path, DCPFS_FSTYPE);
-	if (strcmp(m.fstype, DCPFS_FSTYPE) != 0)
-		return cmd_fail(CMD_USAGE, "%s is a mount of type %s, not of dcpfs", path,
-				m.fstype);
+	if (code != CMD_OK)
+		return code;
 	code = detach(path, u->lazy);
 	return code == CMD_OK ? wait_until_gone(path) : code;
 }

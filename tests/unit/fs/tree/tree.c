@@ -178,7 +178,7 @@ static void errors_are_forgotten(void **state)
 	struct dcpfs_fault at;
 
 	(void)state;
-	assert_false(dcpfs_errors_any(e));
+	assert_false(dcpfs_errors_count(e));
 	dcpfs_errors_add(e, "v1", "k", &here, "first");
 	dcpfs_errors_add(e, "v1", "l", NULL, "second");
 	dcpfs_errors_add(e, "v1", NULL, NULL, "whole");
@@ -195,9 +195,9 @@ static void errors_are_forgotten(void **state)
 	dcpfs_errors_forget(e, "v1", NULL);
 	assert_false(dcpfs_errors_find(e, "v1", "l", &at));
 	assert_false(dcpfs_errors_find(e, "v1", NULL, &at));
-	assert_true(dcpfs_errors_any(e));
+	assert_true(dcpfs_errors_count(e));
 	dcpfs_errors_forget(e, "v2", NULL);
-	assert_false(dcpfs_errors_any(e));
+	assert_false(dcpfs_errors_count(e));
 	dcpfs_errors_destroy(e);
 }
 
