@@ -64,8 +64,9 @@ struct dcpfs_opts {
 	const char *hf_part;     /* only keys that begin with this and a dot; NULL: all */
 	enum dcp_dtype hf_dtype; /* dtype of floats in hf/; OTHER: as stored */
 	uint64_t hf_shard_size;  /* largest model file of hf/ in bytes; 0: 5 GB */
-	const struct dcpfs_kernel *kernel;     /* NULL: there is none */
-	const char *fsname;                    /* shown by mount(8); NULL: the source */
+	const struct dcpfs_kernel *kernel; /* NULL: there is none */
+	const char *fsname;                /* shown by mount(8); NULL: the source */
+	const char *metrics_at; /* also there, see fs/listen.h; NULL: in .dcpfs/metrics alone */
 	void (*ready)(const char *mountpoint); /* called once when it is mounted; NULL: none */
 };
 

@@ -35,8 +35,10 @@
 #include "fs/fault.h"
 #include "fs/file/hot.h"
 #include "fs/fs.h"
+#include "fs/listen.h"
 #include "fs/ops.h"
 #include "fs/slabs.h"
+#include "fs/text/text.h"
 #include "fs/versions/opener.h"
 #include "fs/versions/versions.h"
 #include "fs/versions/watch.h"
@@ -174,6 +176,26 @@ static const struct fuse_custom_io patched_io = { .read = plain_read,
 
 /* ---- what the rest of this room may ask of the session ---- */
 
+static void make_metrics(void *ctx, struct dcp_buf *out)
+{
+	dcpfs_text_metrics(ctx, out);
+}
+
+/* Where nobody asked for it, *out stays NULL. */
+static int open_metrics(const struct dcpfs *fs, struct dcpfs_listen **out, struct dcp_err *err)
+{
+	dcp_auto_free char *at = NULL;
+	int rc;
+
+	if (!fs->opts.metrics_at)
+		return 0;
+	rc = dcpfs_listen_open(fs->opts.metrics_at, out, &at, err);
+	if (rc == 0)
+		dcp_log(fs->opts.log, DCP_LOG_INFO, "%s: metrics at %s", fs->opts.mountpoint,
+			at);
+	return rc;
+}
+
 struct link {
 	struct fuse_session *se;
 	int dropping; /* atomic: number of threads inside link_drop() */
@@ -300,17 +322,26 @@ static void take_hangups(struct dcpfs *fs)
 static int serve_mounted(struct link *link, struct dcpfs *fs, int pipe_fd, struct word *w)
 {
 	struct fuse_session *se = link->se;
+	struct dcpfs_listen *metrics = NULL;
 	struct dcpfs_watch *watch = NULL;
 	bool ended;
-	int rc;
+	int rc = open_metrics(fs, &metrics, &w->err);
 
+	if (rc < 0)
+		return rc;
 	if (fuse_session_mount(se, fs->opts.mountpoint) < 0)
-		return dcp_fail(&w->err, -ENODEV, "cannot mount on %s", fs->opts.mountpoint);
+		rc = dcp_fail(&w->err, -ENODEV, "cannot mount on %s", fs->opts.mountpoint);
+	if (rc < 0) {
+		dcpfs_listen_close(metrics);
+		return rc;
+	}
 	if (fs->hot && fuse_session_custom_io(se, &patched_io, fuse_session_fd(se)) < 0)
 		dcp_log(fs->opts.log, DCP_LOG_WARN,
 			"no passthrough: this libfuse takes no custom i/o");
 	set_readahead(&fs->opts);
 	rc = dcpfs_watch_start(fs, &watch);
+	if (rc == 0 && metrics)
+		rc = dcpfs_listen_start(metrics, make_metrics, fs);
 	if (rc < 0) {
 		rc = dcp_fail(&w->err, rc, "cannot start a thread: %s", strerror(-rc));
 	} else {
@@ -334,6 +365,7 @@ static int serve_mounted(struct link *link, struct dcpfs *fs, int pipe_fd, struc
 		dcpfs_hot_start(fs->hot, -1);
 	link_close(link);
 	fuse_session_unmount(se);
+	dcpfs_listen_close(metrics);
 	ended = dcpfs_opener_stop(fs, LAST_WORK_MS);
 	dcpfs_watch_stop(watch);
 	if (!ended)

@@ -342,7 +342,7 @@ static uint64_t count_memory(void)
 	return resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static void make_metrics(struct dcpfs *fs, struct dcp_buf *out)
+void dcpfs_text_metrics(struct dcpfs *fs, struct dcp_buf *out)
 {
 	struct dcpfs_gauges g = { .source = fs->opts.source,
 				  .release = DCP_RELEASE,
@@ -415,7 +415,7 @@ int dcpfs_text_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_in
 	else if (kind == DCPFS_STATS)
 		dcpfs_stats_text(&fs->stats, &s.buf);
 	else if (kind == DCPFS_METRICS)
-		make_metrics(fs, &s.buf);
+		dcpfs_text_metrics(fs, &s.buf);
 	else if (kind == DCPFS_LOG)
 		dcpfs_log_text(fs->log, &s.buf);
 	else

@@ -11,6 +11,9 @@ struct dcp_err;
 struct dcpfs;
 struct dcpfs_version;
 
+/* What .dcpfs/metrics has. */
+void dcpfs_text_metrics(struct dcpfs *fs, struct dcp_buf *out);
+
 /*
  * Generate the file of inode @ino. @ver is open, except for README.txt, which also says why a
  * version was refused; NULL for kinds that belong to no version.

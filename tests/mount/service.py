@@ -78,6 +78,65 @@ def metrics():
         check(got["dcpfs_request_errors_total", (("error", why),)] >= 1, f"and is counted as {why}")
 
 
+def ask(family, where, request=b"GET /metrics HTTP/1.1\r\nHost: dcpfs\r\n\r\n"):
+    """(head, body) of what the socket answers."""
+    with socket.socket(family, socket.SOCK_STREAM) as s:
+        s.settimeout(lib.PATIENCE)
+        s.connect(where)
+        s.sendall(request)
+        got = b""
+        while part := s.recv(65536):
+            got += part
+    head, _, body = got.partition(b"\r\n\r\n")
+    return head.decode(), body.decode()
+
+
+def listening():
+    """--metrics-listen answers with the same metrics, at a socket of its owner or a port of this machine."""
+    place = lib.fresh("sockets")
+    with lib.mount(SOURCE, "--metrics-listen", f"unix:{place}/s") as m:
+        m.settled()
+        equal(os.stat(place / "s").st_mode & 0o777, 0o600, "mode")
+        head, body = ask(socket.AF_UNIX, str(place / "s"))
+        check(head.startswith("HTTP/1.1 200 OK") and "application/openmetrics-text; version=1.0.0" in head, head)
+        check(f"Content-Length: {len(body.encode())}" in head, "length")
+        equal(set(parsed(body)), set(parsed(lib.read(m.at / ".dcpfs" / "metrics").decode())), "the same samples")
+        case("clients that read nothing, or say nothing")
+        slow = []
+        for i in range(30):
+            s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            s.setblocking(False)
+            slow.append(s)
+            try:
+                s.connect(str(place / "s"))
+                s.send(b"GET /metrics HTTP/1.1\r\n" + b"\r\n" * (i % 2))
+            except BlockingIOError:
+                break  # the queue of the kernel is full: others wait
+        check(len(os.listdir(m.at / "latest" / "raw")) > 10 and m.stats()["read"] >= 0, "the mount answers")
+        for s in slow:
+            s.close()
+        check(ask(socket.AF_UNIX, str(place / "s"))[0].startswith("HTTP/1.1 200"), "and so does the socket, then")
+    equal(os.listdir(place), [], "the socket goes with the mount")
+    case("a port")
+    log = place / "log"
+    with lib.mount(SOURCE, "--metrics-listen", "127.0.0.1:0", "--log-file", log) as m:
+        m.settled()
+        port = int(re.search(r"metrics at 127\.0\.0\.1:(\d+)", log.read_text())[1])
+        check(ask(socket.AF_INET, ("127.0.0.1", port))[1].endswith("# EOF\n"), "metrics")
+        case("a port that is taken")
+        done = run(lib.PROGRAM, "mount", "--metrics-listen", f"127.0.0.1:{port}", SOURCE, lib.fresh("mnt"), env=lib.environment())
+        equal(done.returncode, 3, f"exit code: {done.stderr}")
+        check(f"metrics at 127.0.0.1:{port}: Address already in use" in done.stderr, done.stderr)
+    case("elsewhere")
+    for where in ("0.0.0.0:9", "10.0.0.1:9", "localhost:9", "9", "[::]:9"):
+        done = run(lib.PROGRAM, "mount", "--metrics-listen", where, SOURCE, lib.fresh("mnt"), env=lib.environment())
+        equal((done.returncode, done.stderr.count("\n")), (2, 1), f"{where}: {done.stderr}")
+        check("this machine alone" in done.stderr, done.stderr)
+    source = lib.copy(SOURCE, lib.fresh("source") / "ckpt")
+    done = run(lib.PROGRAM, "mount", "--metrics-listen", f"unix:{source}/s", source, lib.fresh("mnt"), env=lib.environment())
+    equal(done.returncode, 2, f"in the source: {done.stderr}")
+
+
 def documented():
     """The dashboard asks for what is served, and the page has every metric that is, and no other."""
     with lib.mount(SOURCE) as m:
@@ -217,4 +276,4 @@ def hang_up():
         os.close(terminal)
 
 
-lib.main(metrics, documented, readiness, log_of_objects, levels_for_the_journal, without_a_place, descriptor_from_outside, hang_up)
+lib.main(metrics, listening, documented, readiness, log_of_objects, levels_for_the_journal, without_a_place, descriptor_from_outside, hang_up)

@@ -21,6 +21,7 @@
 #include "core/origin/origin.h"
 #include "core/rules/rules.h"
 #include "fs/fs.h"
+#include "fs/listen.h"
 #include "fs/session.h"
 #include "fs/versions/hf.h"
 #include "tools/cmd.h"
@@ -49,7 +50,7 @@ struct mount_opts {
 	struct pick_opts pick;
 	struct opt_texts layouts;
 	struct hf_opts hf;
-	const char *log_file;
+	const char *log_file, *metrics_at;
 	bool log_json;
 };
 
@@ -103,6 +104,8 @@ static const struct opt opts[] = {
 	  AT(log_file) },
 	{ 0, "log-json", NULL, "write each line of the log as a JSON object", OPT_FLAG,
 	  AT(log_json) },
+	{ 0, "metrics-listen", "WHERE", "metrics also at unix:PATH or 127.0.0.1:PORT (HTTP)",
+	  OPT_TEXT, AT(metrics_at) },
 	{ 0, "layout", "FILE", "show shard/<stem of FILE>; may be repeated", OPT_TEXTS,
 	  OPT_DCPL, AT(layouts) },
 	{ HF_OPT_RULES(struct mount_opts, hf) },
@@ -223,7 +226,7 @@ static char *make_mountpoint(const char *source)
 }
 
 struct paths {
-	char *source, *mnt, *index, *cache, *layout_dir, *hf_assets, *log_file;
+	char *source, *mnt, *index, *cache, *layout_dir, *hf_assets, *log_file, *metrics_at;
 	struct dcp_rules *hf_rules;
 	bool made; /* mnt */
 };
@@ -237,6 +240,7 @@ static void paths_finish(struct paths *p)
 	free(p->layout_dir);
 	free(p->hf_assets);
 	free(p->log_file);
+	free(p->metrics_at);
 	dcp_rules_free(p->hf_rules);
 }
 
@@ -329,6 +333,35 @@ static void log_line(void *ctx, enum dcp_log_level level, const char *line)
 }
 
 /* dcpfs never writes to a source, and a mount cannot wait for itself. */
+static enum cmd_exit check_outside(const char *option, const char *given, const char *path,
+				   const struct paths *p)
+{
+	if (!cmd_is_within(path, p->source) && !cmd_is_within(path, p->mnt))
+		return CMD_OK;
+	return cmd_fail(CMD_USAGE, "%s %s lies inside %s; name a file elsewhere", option, given,
+			cmd_is_within(path, p->source) ? p->source : p->mnt);
+}
+
+/* The process that serves the mount has another directory. */
+static enum cmd_exit resolve_metrics(const char *given, struct paths *p)
+{
+	bool local = strncmp(given, "unix:", 5) == 0;
+	dcp_auto_free char *path = local ? cmd_resolve(given + 5) : NULL;
+	struct dcp_err err = { 0 };
+
+	if (local && !path)
+		return cmd_fail(CMD_ENV, "--metrics-listen %s: %s", given, strerror(errno));
+	if (path && check_outside("--metrics-listen", given, path, p) != CMD_OK)
+		return CMD_USAGE;
+	if (asprintf(&p->metrics_at, "%s%s", local ? "unix:" : "", path ? path : given) < 0)
+		p->metrics_at = NULL;
+	if (!p->metrics_at)
+		return cmd_fail(CMD_ENV, "out of memory");
+	return dcpfs_listen_check(p->metrics_at, &err) < 0
+		       ? cmd_fail(CMD_USAGE, "--metrics-listen %s", err.msg)
+		       : CMD_OK;
+}
+
 static enum cmd_exit resolve_log(const char *given, struct paths *p)
 {
 	dcp_auto_fd int fd = -1;
@@ -336,11 +369,8 @@ static enum cmd_exit resolve_log(const char *given, struct paths *p)
 	p->log_file = realpath(given, NULL);
 	if (!p->log_file)
 		p->log_file = cmd_resolve(given);
-	if (p->log_file &&
-	    (cmd_is_within(p->log_file, p->source) || cmd_is_within(p->log_file, p->mnt)))
-		return cmd_fail(CMD_USAGE,
-				"--log-file %s lies inside %s; name a file elsewhere", given,
-				cmd_is_within(p->log_file, p->source) ? p->source : p->mnt);
+	if (p->log_file && check_outside("--log-file", given, p->log_file, p) != CMD_OK)
+		return CMD_USAGE;
 	if (p->log_file)
 		fd = open_log(p->log_file);
 	return fd < 0 ? cmd_fail(CMD_ENV, "--log-file %s: %s", given, strerror(errno)) : CMD_OK;
@@ -407,6 +437,8 @@ static enum cmd_exit resolve(const struct mount_opts *m, const struct opt_args *
 	if (code == CMD_OK && !is_descriptor(p->mnt))
 		code = check_mountpoint(args->operand[1] ? args->operand[1] : p->mnt, p->mnt,
 					p->source, m->nonempty);
+	if (code == CMD_OK && m->metrics_at)
+		code = resolve_metrics(m->metrics_at, p);
 	return code == CMD_OK && m->log_file ? resolve_log(m->log_file, p) : code;
 }
 
@@ -424,6 +456,7 @@ static enum cmd_exit mount_it(struct mount_opts *m, const struct paths *p,
 	o->source = p->source;
 	o->mountpoint = p->mnt;
 	o->ready = notify_ready;
+	o->metrics_at = p->metrics_at;
 	o->store.cache_dir = p->cache;
 	o->store.index_file = p->index;
 	o->store.cache_limit = DCP_MAX(m->pick.cache_limit, 1);
