@@ -189,11 +189,28 @@ const char *out_time(char buf[32], int64_t ns, bool utc)
 	return buf;
 }
 
+/* Quoted where it must be; a quotation mark in it is doubled. */
+static void add_csv(struct out *o, const char *s)
+{
+	bool quoted = s[strcspn(s, ",\"\r\n")];
+
+	dcp_buf_str(&o->buf, quoted ? "\"" : "");
+	for (; *s; s++) {
+		dcp_buf_str(&o->buf, *s == '"' ? "\"" : "");
+		dcp_buf_add(&o->buf, s, 1);
+	}
+	dcp_buf_str(&o->buf, quoted ? "\"" : "");
+}
+
 void out_tsv(struct out *o, const char *s)
 {
 	if (o->in_line)
-		dcp_buf_str(&o->buf, "\t");
+		dcp_buf_str(&o->buf, o->form == OUT_CSV ? "," : "\t");
 	o->in_line = true;
+	if (o->form == OUT_CSV) {
+		add_csv(o, s);
+		return;
+	}
 	while (*s) {
 		size_t n = strcspn(s, "\\");
 
@@ -222,8 +239,10 @@ void out_tsv_end(struct out *o)
 
 void out_tsv_head(struct out *o, const char *names)
 {
+	const char *between = o->form == OUT_CSV ? "," : "\t";
+
 	for (; *names; names++)
-		dcp_buf_add(&o->buf, *names == ' ' ? "\t" : names, 1);
+		dcp_buf_add(&o->buf, *names == ' ' ? between : names, 1);
 	dcp_buf_str(&o->buf, "\n");
 }
 
@@ -233,7 +252,7 @@ void out_list(struct out *o, const char *key, const char *names)
 		dcp_jsonw_key(&o->json, key);
 	if (o->form == OUT_JSON)
 		dcp_jsonw_array(&o->json);
-	else if (o->form == OUT_TSV)
+	else if (o->form == OUT_TSV || o->form == OUT_CSV)
 		out_tsv_head(o, names);
 }
 

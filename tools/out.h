@@ -18,7 +18,7 @@
 #include "tools/cmd.h"
 
 /* The values of options that choose one; see OPT_FORM. */
-enum out_form { OUT_TEXT, OUT_JSON, OUT_TSV, OUT_SVG, OUT_HTML, OUT_NAMES };
+enum out_form { OUT_TEXT, OUT_JSON, OUT_TSV, OUT_CSV, OUT_SVG, OUT_HTML, OUT_NAMES };
 
 struct out {
 	enum out_form form;
@@ -114,8 +114,9 @@ void out_tsv_end(struct out *o); /* of a line */
 void out_tsv_head(struct out *o, const char *names);
 
 /*
- * A list of the same fields for JSON and TSV; nothing is written of it in other forms. In JSON an array, the member @key of what
- * is open, or (NULL) all there is, with an object a row; in TSV @names, then a line a row. NULL as text is null in JSON.
+ * A list of the same fields for JSON, TSV and CSV (RFC 4180); nothing is written of it in other forms. In JSON an array, the member
+ * @key of what is open, or (NULL) all there is, with an object a row; in the others @names, then a line a row. NULL as text is null
+ * in JSON.
  */
 void out_list(struct out *o, const char *key, const char *names);
 void out_list_end(struct out *o);

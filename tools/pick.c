@@ -307,3 +307,13 @@ enum cmd_exit pick_keys(struct pick *p, const char *word, struct dcp_arena *aren
 		return say_key(p, rc, &err);
 	return out->tensors + out->objects ? CMD_OK : pick_no_match(p, word, "key");
 }
+
+enum cmd_exit pick_check_drawing(const char *verb, const char *file)
+{
+	return file || !isatty(STDOUT_FILENO)
+		       ? CMD_OK
+		       : cmd_fail(CMD_USAGE,
+				  "%s: standard output is a terminal, which does not show a "
+				  "page or drawing: name a file, or > FILE",
+				  verb);
+}

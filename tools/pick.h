@@ -165,3 +165,11 @@ enum { PICK_SOURCE, PICK_VERSION, PICK_KEY };
 #define PICK_OPT_JSON(type) PICK_OPT_FORM(type, "json", OUT_JSON, "print JSON")
 #define PICK_OPT_TSV(type)                                                                     \
 	PICK_OPT_FORM(type, "tsv", OUT_TSV, "print tab-separated values, with their names")
+/* A drawing, into the file that the member file names. */
+#define PICK_OPT_SVG(type, says)                                                               \
+	{                                                                                      \
+		.name = "svg", .kind = OPT_FORM, .off = offsetof(type, form), .def = OUT_SVG,  \
+		.ext = ".svg", .file = offsetof(type, file), .help = says                      \
+	}
+/* CMD_USAGE: without a @file it would go to a terminal. */
+enum cmd_exit pick_check_drawing(const char *verb, const char *file);

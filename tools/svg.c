@@ -51,8 +51,8 @@ void svg_escape_lines(struct dcp_buf *b, const char *s)
 void svg_begin(struct dcp_buf *b, double width, double height, const char *title)
 {
 	dcp_buf_printf(b,
-		       "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %.0f %.0f' "
-		       "width='%.0f' role='img'>\n<title>",
+		       SVG_HEAD "0 0 %.0f %.0f' "
+				"width='%.0f' role='img'>\n<title>",
 		       width, height, width);
 	svg_escape(b, title);
 	dcp_buf_printf(b, "</title>\n<rect width='%.0f' height='%.0f' fill='#ffffff'/>\n",

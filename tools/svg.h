@@ -10,6 +10,12 @@
 
 #include "core/base/buf.h"
 
+/* What a page begins with, and a drawing. */
+#define HTML_HEAD(title)                                                                       \
+	"<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'/><title>" title "</"     \
+	"title>"
+#define SVG_HEAD "<svg xmlns='http://www.w3.org/2000/svg' viewBox='"
+
 /* Open a drawing of that size; @title is for screen readers. */
 void svg_begin(struct dcp_buf *b, double width, double height, const char *title);
 void svg_end(struct dcp_buf *b);

@@ -91,6 +91,18 @@ const char *dcp_dims_text(char *buf, size_t size, const uint64_t *dims, uint32_t
 	return buf;
 }
 
+const char *dcp_place_text(char *buf, size_t size, const uint64_t *shape, uint32_t ndim,
+			   uint64_t i)
+{
+	uint64_t at[DCP_MAX_NDIM];
+
+	for (uint32_t d = ndim; d-- > 0;) {
+		at[d] = shape[d] ? i % shape[d] : 0;
+		i = shape[d] ? i / shape[d] : 0;
+	}
+	return dcp_dims_text(buf, size, at, ndim);
+}
+
 const char *dcp_box_text(char *buf, size_t size, const uint64_t *lo, const uint64_t *len,
 			 uint32_t ndim)
 {

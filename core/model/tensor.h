@@ -213,6 +213,9 @@ int dcp_piece_compare(const struct dcp_piece *a, const struct dcp_piece *b, uint
 
 /* "[4, 3]", "[]" for a scalar; cut with "..." where @buf is short. Returns @buf. */
 const char *dcp_dims_text(char *buf, size_t size, const uint64_t *dims, uint32_t ndim);
+/* The same of the place of element @i in row-major order of what has this shape. */
+const char *dcp_place_text(char *buf, size_t size, const uint64_t *shape, uint32_t ndim,
+			   uint64_t i);
 
 /* The same of a box: "[0:4, 2:8]". Any has room in DCP_BOX_TEXT bytes. */
 #define DCP_BOX_TEXT (DCP_MAX_NDIM * 48)

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """dcpfs stats, diff and verify: every number beside numpy's in float64, and planted faults."""
+import csv
+import io
 import json
 import math
 import os
 import struct
 import sys
+from xml.etree import ElementTree
 
 import numpy
 
@@ -253,6 +256,27 @@ def one_element_is_found_wherever_it_is():
             row = json.loads(got.stdout)[0]
             equal((got.returncode, row["state"], row["first"]), (NO, "differs", f"[{at}]"), f"element {at} {quick}")
         equal(row["changed"], None, "--quick does not count")
+
+
+def layers_are_drawn():
+    one = struct.pack("<4f", 1, 2, 3, 4)
+    both = {f"m.{i}.{p}": ("F32", [4], one) for i in range(12) for p in ("q.weight", "norm")} | {"embed<&'": ("F32", [4], one)}
+    write(SCRATCH / "sa" / "model.safetensors", both | {"gone": ("F32", [4], one)})
+    write(SCRATCH / "sb" / "model.safetensors", both | {"m.10.norm": ("F32", [4], struct.pack("<4f", 1, 2, 3, 5)), "embed<&'": ("F32", [2], one[:8])})
+    got = run("diff", "--svg", SCRATCH / "sa", SCRATCH / "sb")
+    equal(got.returncode, NO, "diff --svg")
+    boxes = [r for r in ElementTree.fromstring(got.stdout) if r.tag.endswith("rect") and len(r)]
+    equal(sorted(b[0].text for b in boxes),
+          sorted([f"{k}: equal, 0% changed" for k in both if k not in ("m.10.norm", "embed<&'")] +
+                 ["m.10.norm: differs, 25% changed", "embed<&': shape, 0% changed", "gone: only in A, 0% changed"]), "a box a key")
+    columns = {b[0].text.split(".")[1]: float(b.get("x")) for b in boxes if b[0].text.startswith("m.")}
+    equal(sorted(columns, key=columns.get), [str(i) for i in range(12)], "layers are in the order of their numbers")
+    file = SCRATCH / "strip.svg"
+    equal(run("diff", "--svg", file, SCRATCH / "sa", SCRATCH / "sb").returncode, NO, "into a file")
+    equal(file.read_bytes(), got.stdout, "the same drawing")
+    file.write_text("mine")
+    fails(USAGE, "is not replaced", "diff", "--svg", file, SCRATCH / "sa", SCRATCH / "sb")
+    fails(USAGE, "leave --by and --quick out", "diff", "--svg", "--quick", SCRATCH / "sa", SCRATCH / "sb")
 
 
 def keys_shapes_and_dtypes_differ():
@@ -550,6 +574,12 @@ def versions_are_followed_and_the_first_bad_one_is_found():
             near(row["changed"], float((d != 0).mean()), f"changed {i}")
         else:
             equal((row["update"], row["changed"]), (None, None), "the first has none before it")
+    table = csv.DictReader(io.StringIO(run("stats", "--over-time", "--keys", "w", "--csv", top).stdout.decode(), newline=""))
+    equal([{k: v if k == "version" else float(v) if v else None for k, v in row.items()} for row in table], rows, "--csv")
+    drawing = ElementTree.fromstring(run("stats", "--over-time", "--keys", "w", "--svg", top).stdout)
+    said = [t.text for t in drawing.iter("{http://www.w3.org/2000/svg}title")][1:]
+    equal(said, [f"{r['version']}: {r[k]:.6g}" for k in ("norm", "update") for r in rows if r[k] is not None], "--svg")
+    fails(USAGE, "add --over-time", "stats", "--svg", top)
     fails(USAGE, "--over-time is of all versions", "stats", "--over-time", "--nan", top)
     fails(NO, "matches", "stats", "--over-time", "--keys", "nope", SCRATCH / "find" / "step-1")
     for keys, want in ((), ("step-9", "step-8")), (("--keys", "w"), (None, "step-12")):
@@ -583,6 +613,7 @@ unwritten_and_constant_are_noted()
 differences_are_numpys()
 one_element_is_found_wherever_it_is()
 keys_shapes_and_dtypes_differ()
+layers_are_drawn()
 tolerances_are_numpys()
 across_formats_and_versions()
 names_of_hf_and_mounts_are_compared()

@@ -7,7 +7,7 @@ import subprocess
 
 from cli import DCPFS, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
 
-VERBS = "mount umount index ls tree show cat stats diff verify find du scan bisect plan load export save rules cache doctor version help".split()
+VERBS = "mount umount index ls tree show cat stats diff verify find du scan bisect report plan load export save rules cache doctor version help".split()
 LONG = ("mount", "load", "export", "save", "find", "stats")  # which need more options than fit a screen
 
 

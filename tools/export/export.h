@@ -12,6 +12,7 @@
 #include "core/base/err.h"
 #include "core/write/write.h"
 #include "tools/load/dcpload.h"
+#include "tools/out.h"
 #include "tools/pick.h"
 #include "tools/save/save.h"
 
@@ -77,6 +78,14 @@ bool export_is_remote(const char *out);
 enum cmd_exit export_check_apart(const char *out, const char *from);
 /* The same, nor into a mount of dcpfs or where no directory is. */
 enum cmd_exit export_check_place(const char *out, const char *from);
+/*
+ * @file: a page, drawing or table that @verb writes, which begins with @head. Never into the source, nor over anything that
+ * begins otherwise; with the rights of what it was made from, @p and (or NULL) @q. NULL: standard output.
+ */
+enum cmd_exit export_check_file(const char *verb, const char *file, const char *head,
+				const char *source);
+enum cmd_exit export_put_file(struct out *o, const char *verb, const char *file,
+			      const char *head, const struct pick *p, const struct pick *q);
 /*
  * The permission bits which what is written into the directory @dir (or beside others as @out) must not have:
  * dcp_grants_withheld(). -ENOMEM.

@@ -154,3 +154,34 @@ int export_create(const char *path, uint32_t withheld)
 		return -errno;
 	return dcp_take_fd(&fd);
 }
+
+enum cmd_exit export_check_file(const char *verb, const char *file, const char *head,
+				const char *source)
+{
+	enum cmd_exit code = file ? export_check_place(file, source) : CMD_OK;
+
+	if (code == CMD_OK && file && !export_may_replace(file, head))
+		code = cmd_fail(CMD_USAGE, "%s: %s exists and is not a %s: it is not replaced",
+				verb, file, verb);
+	return code;
+}
+
+enum cmd_exit export_put_file(struct out *o, const char *verb, const char *file,
+			      const char *head, const struct pick *p, const struct pick *q)
+{
+	enum cmd_exit code = export_check_file(verb, file, head, p->ck.source);
+	uint32_t withheld = 0, also = 0;
+	dcp_auto_fd int fd = -1;
+	int rc;
+
+	if (code == CMD_OK && q)
+		code = export_check_file(verb, file, head, q->ck.source);
+	if (code != CMD_OK || !file)
+		return code == CMD_OK ? out_flush(o) : code;
+	rc = export_withheld_beside(p->ck.v, p->ck.source, file, &withheld);
+	if (rc == 0 && q)
+		rc = export_withheld_beside(q->ck.v, q->ck.source, file, &also);
+	fd = rc < 0 ? rc : export_create(file, withheld | also);
+	return fd < 0 ? cmd_fail(CMD_ENV, "%s: %s", file, strerror(-fd))
+		      : out_flush_to(o, fd, file);
+}

@@ -17,6 +17,7 @@
 #include "tools/out.h"
 #include "tools/pick.h"
 #include "tools/plan/sim.h"
+#include "tools/svg.h"
 
 struct plan_opts {
 	const char *layout, *from, *rank, *key, *simulate, *file;
@@ -52,11 +53,8 @@ struct plan {
 	} largest;
 };
 
-/* What a page begins with, and a drawing. */
-#define PLAN_HTML                                                                              \
-	"<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'/><title>dcpfs "          \
-	"plan</title>"
-#define PLAN_SVG "<svg xmlns='http://www.w3.org/2000/svg' viewBox='"
+/* What a page begins with. */
+#define PLAN_HTML HTML_HEAD("dcpfs plan")
 
 enum cmd_exit plan_load(struct plan *p, const struct opt_args *args);
 void plan_finish(struct plan *p);

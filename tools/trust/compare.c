@@ -2,6 +2,7 @@
 #include "tools/trust/compare.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -172,4 +173,68 @@ int compare_run(struct comparing *w)
 int compare_by_name(const void *a, const void *b)
 {
 	return strcmp(((const struct pair *)a)->name, ((const struct pair *)b)->name);
+}
+
+/* ---- rows ---- */
+
+static void put_ulps(struct out *o, const uint64_t *ulps)
+{
+	dcp_jsonw_put_array(&o->json, "ulps");
+	for (unsigned i = 0; i < DCP_DIFFER_ULPS; i++) {
+		if (!ulps[i])
+			continue;
+		dcp_jsonw_object(&o->json);
+		dcp_jsonw_put_u64(&o->json, "from", i ? 1ull << (i - 1) : 0);
+		dcp_jsonw_put_u64(&o->json, "to", i ? (1ull << (i - 1)) * 2 - 1 : 0);
+		dcp_jsonw_put_u64(&o->json, "count", ulps[i]);
+		dcp_jsonw_end(&o->json);
+	}
+	dcp_jsonw_end(&o->json);
+}
+
+static void put_shape(struct out *o, const char *name, const struct walk_key *k)
+{
+	char text[2048];
+
+	out_put_str(o, name, k ? dcp_dims_text(text, sizeof(text), k->shape, k->ndim) : NULL);
+}
+
+void compare_put_row(struct out *o, const struct pair *p, const char *kind, bool quick)
+{
+	const struct dcp_difference *d = &p->d;
+	bool numbers = d->pairs && !quick;
+	bool one = p->tensors == 1;
+	char place[1024];
+
+	out_row(o);
+	out_put_str(o, "kind", kind);
+	out_put_str(o, "name", p->name);
+	out_put_str(o, "state", compare_states[p->state]);
+	out_put_u64(o, "tensors", p->tensors);
+	out_put_str(o, "dtype_a", one && p->a ? p->a->dtype_name : NULL);
+	out_put_str(o, "dtype_b", one && p->b ? p->b->dtype_name : NULL);
+	put_shape(o, "shape_a", one ? p->a : NULL);
+	put_shape(o, "shape_b", one ? p->b : NULL);
+	out_put_u64(o, "elements", d->n);
+	if (quick) {
+		out_put_str(o, "changed", NULL);
+		out_put_f64(o, "fraction", NAN);
+	} else {
+		out_put_u64(o, "changed", d->changed);
+		out_put_f64(o, "fraction", d->n ? (double)d->changed / (double)d->n : NAN);
+	}
+	out_put_str(o, "first",
+		    one && d->changed ? walk_place(place, sizeof(place), p->a, d->first)
+				      : NULL);
+	out_put_u64(o, "beyond", d->far);
+	out_put_u64(o, "nonfinite", d->nans);
+	out_put_f64(o, "max_abs", numbers ? d->max_abs : NAN);
+	out_put_f64(o, "mean_abs", numbers ? d->sum_abs / (double)d->pairs : NAN);
+	out_put_f64(o, "max_rel", numbers ? d->max_rel : NAN);
+	out_put_f64(o, "mean_rel", numbers ? d->sum_rel / (double)d->pairs : NAN);
+	out_put_f64(o, "relative_l2", numbers ? dcp_difference_relative(d) : NAN);
+	out_put_f64(o, "cosine", numbers ? dcp_difference_cosine(d) : NAN);
+	if (o->form == OUT_JSON && numbers)
+		put_ulps(o, d->ulps);
+	out_row_end(o);
 }

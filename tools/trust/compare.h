@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "core/model/measure/differ.h"
+#include "tools/out.h"
 #include "tools/trust/walk.h"
 
 enum compare_state {
@@ -51,3 +52,13 @@ struct comparing {
 int compare_run(struct comparing *w);
 /* Order of pairs. */
 int compare_by_name(const void *a, const void *b);
+
+/* A row of a list of these names. @kind: "tensor" or "object"; @quick: as it was compared. */
+#define COMPARE_NAMES                                                                          \
+	"kind name state tensors dtype_a dtype_b shape_a shape_b elements changed fraction "   \
+	"first beyond nonfinite max_abs mean_abs max_rel mean_rel relative_l2 cosine"
+void compare_put_row(struct out *o, const struct pair *p, const char *kind, bool quick);
+
+/* A drawing of pairs that are not in groups: layers from left to right, their parameters from above; darker where more is
+ * changed. -ENOMEM. */
+int compare_strip(const struct comparing *w, const char *title, struct dcp_buf *out);

@@ -92,6 +92,85 @@ void walk_keys_finish(struct walk_keys *keys)
 	dcp_buf_finish(&keys->all);
 }
 
+/* ---- what lies where ---- */
+
+struct stored {
+	uint32_t file;
+	uint64_t nbytes;
+};
+
+static int by_file(const void *a, const void *b)
+{
+	uint32_t x = ((const struct stored *)a)->file, y = ((const struct stored *)b)->file;
+
+	return (x > y) - (x < y);
+}
+
+size_t *walk_ties(const struct walk_keys *keys)
+{
+	const struct walk_key *k = WALK_KEYS(keys);
+	size_t n = WALK_NKEYS(keys), *tie = calloc(n + 1, sizeof(*tie)), *by_id;
+	uint64_t most = 0;
+
+	for (size_t i = 0; i < n; i++)
+		most = DCP_MAX(most, (uint64_t)DCP_MAX(k[i].id, k[i].alias_of));
+	by_id = calloc(most + 1, sizeof(*by_id));
+	for (size_t i = 0; tie && by_id && i < n; i++)
+		if (!k[i].alias_of)
+			by_id[k[i].id] = i + 1;
+	/* What all of them are tied to may be outside the list: then the first stands for it. */
+	for (size_t i = 0; tie && by_id && i < n; i++)
+		if (k[i].alias_of && by_id[k[i].alias_of])
+			tie[i] = by_id[k[i].alias_of];
+		else if (k[i].alias_of)
+			by_id[k[i].alias_of] = i + 1;
+	if (!by_id) {
+		free(tie);
+		tie = NULL;
+	}
+	free(by_id);
+	return tie;
+}
+
+int walk_files(const struct pick *p, const struct walk_key *k,
+	       int (*fn)(void *ctx, uint32_t file, uint64_t nbytes), void *ctx)
+{
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
+	dcp_auto_buf struct dcp_buf all = DCP_BUF_INIT;
+	struct dcp_index *ix = dcp_version_index(p->ck.v);
+	size_t nfiles;
+	struct dcp_tensor t;
+	int rc;
+
+	dcp_index_files(ix, &nfiles);
+	rc = dcp_index_tensor(ix, k->id, &arena, &t, NULL);
+	for (size_t i = 0; rc == 0 && i < t.npieces; i++) {
+		const struct dcp_piece *piece = &t.pieces[i];
+		struct stored s = { piece->file, piece->nbytes };
+		struct stored *last =
+			all.n ? &DCP_ITEMS(all, struct stored)[all.n / sizeof(s) - 1] : NULL;
+
+		if (piece->file >= nfiles || piece->filter == DCP_FILTER_ZERO)
+			continue;
+		if (last && last->file == s.file)
+			last->nbytes += s.nbytes;
+		else
+			dcp_buf_add(&all, &s, sizeof(s));
+	}
+	if (rc == 0)
+		rc = dcp_buf_error(&all);
+	if (all.n)
+		qsort(all.p, DCP_NITEMS(all, struct stored), sizeof(struct stored), by_file);
+	for (size_t i = 0, n = DCP_NITEMS(all, struct stored); rc == 0 && i < n;) {
+		struct stored s = DCP_ITEMS(all, struct stored)[i];
+
+		while (++i < n && DCP_ITEMS(all, struct stored)[i].file == s.file)
+			s.nbytes += DCP_ITEMS(all, struct stored)[i].nbytes;
+		rc = fn(ctx, s.file, s.nbytes);
+	}
+	return rc;
+}
+
 /* ---- groups ---- */
 
 static bool is_number(const char *s, size_t n)
@@ -148,11 +227,5 @@ void walk_group(enum walk_by by, const struct walk_key *k, struct dcp_buf *out)
 
 const char *walk_place(char *buf, size_t size, const struct walk_key *k, uint64_t i)
 {
-	uint64_t at[DCP_MAX_NDIM];
-
-	for (uint32_t d = k->ndim; d-- > 0;) {
-		at[d] = k->shape[d] ? i % k->shape[d] : 0;
-		i = k->shape[d] ? i / k->shape[d] : 0;
-	}
-	return dcp_dims_text(buf, size, at, k->ndim);
+	return dcp_place_text(buf, size, k->shape, k->ndim, i);
 }

@@ -2,6 +2,7 @@
 #include "tools/trust/measure.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,12 +142,6 @@ static void keep(struct measuring *w, size_t n)
 		dcp_kept_write(w->p->ck.v, "stats", kept.p, kept.n);
 }
 
-/* Number of the key of an alias, from 1; 0: it is not looked at. */
-static size_t of_alias(const struct measuring *w, const struct walk_key *k)
-{
-	return k->alias_of > 0 && (uint64_t)k->alias_of <= w->most ? w->by_id[k->alias_of] : 0;
-}
-
 int measure_run(struct measuring *w)
 {
 	struct walk walk = {
@@ -160,30 +155,27 @@ int measure_run(struct measuring *w)
 		.what = "measuring",
 	};
 	const struct walk_key *k = WALK_KEYS(w->keys);
-	size_t n = WALK_NKEYS(w->keys);
+	size_t n = WALK_NKEYS(w->keys), *tie;
 	int rc;
 
 	w->arena = (struct dcp_arena)DCP_ARENA_INIT((size_t)1 << 32);
 	w->m = calloc(n + 1, sizeof(*w->m));
 	w->bins = calloc(n + 1, sizeof(struct dcp_stats_bins *));
 	walk.items = calloc(n + 1, sizeof(*walk.items));
-	for (size_t i = 0; i < n; i++)
-		w->most = DCP_MAX(w->most, (uint64_t)k[i].id);
-	w->by_id = calloc(w->most + 1, sizeof(*w->by_id));
-	if (!w->m || !w->bins || !walk.items || !w->by_id) {
+	tie = walk_ties(w->keys);
+	if (!w->m || !w->bins || !walk.items || !tie) {
 		free(walk.items);
+		free(tie);
 		return -ENOMEM;
 	}
-	for (size_t i = 0; i < n; i++)
-		w->by_id[k[i].id] = i + 1;
 	rc = take_kept(w, n);
 	for (size_t i = 0; i < n; i++)
-		if (!w->m[i].head.done && !of_alias(w, &k[i]))
+		if (!w->m[i].head.done && !tie[i] && !w->known)
 			walk.items[walk.n++] = (struct walk_item){ { &k[i], NULL }, i };
 	if (rc == 0)
 		rc = walk_run(&walk);
 	for (size_t i = 0; i < n && rc == 0; i++) {
-		size_t of = of_alias(w, &k[i]);
+		size_t of = tie[i];
 
 		if (!w->m[i].head.done && of) {
 			w->m[i] = w->m[of - 1];
@@ -195,6 +187,7 @@ int measure_run(struct measuring *w)
 	if (rc == 0 && walk.n && !w->histogram)
 		keep(w, n);
 	free(walk.items);
+	free(tie);
 	return rc;
 }
 
@@ -202,6 +195,76 @@ void measure_finish(struct measuring *w)
 {
 	free(w->m);
 	free(w->bins);
-	free(w->by_id);
 	dcp_arena_finish(&w->arena);
+}
+
+/* ---- rows ---- */
+
+struct dcp_stats_of measure_of(const struct measure_row *r)
+{
+	return (struct dcp_stats_of){ .s = &r->m.s,
+				      .dtype = r->key->dtype,
+				      .several = r->tensors > 1,
+				      .mixed = r->mixed,
+				      .unwritten = r->m.unwritten,
+				      .ndim = r->key->ndim,
+				      .shape = r->key->shape };
+}
+
+static void put_bins(struct out *o, const struct dcp_stats_bins *bins)
+{
+	dcp_jsonw_put_array(&o->json, "histogram");
+	for (size_t neg = 2; neg-- > 0;)
+		for (size_t i = 0; i < DCP_STATS_BINS; i++) {
+			size_t at = neg ? DCP_STATS_BINS - 1 - i : i;
+			double low = ldexp(1, (int)at + DCP_STATS_BIN_LEAST);
+
+			if (!bins->n[neg][at])
+				continue;
+			dcp_jsonw_object(&o->json);
+			dcp_jsonw_put_f64(&o->json, "from", neg ? -2 * low : low);
+			dcp_jsonw_put_f64(&o->json, "to", neg ? -low : 2 * low);
+			dcp_jsonw_put_u64(&o->json, "count", bins->n[neg][at]);
+			dcp_jsonw_end(&o->json);
+		}
+	dcp_jsonw_end(&o->json);
+}
+
+static void put_digits(struct out *o, const char *name, const char *digits)
+{
+	if (o->form == OUT_JSON) {
+		dcp_jsonw_key(&o->json, name);
+		dcp_jsonw_raw(&o->json, digits, strlen(digits));
+	} else {
+		out_put_str(o, name, digits);
+	}
+}
+
+void measure_put_row(struct out *o, const struct measure_row *r)
+{
+	struct dcp_stats_of of = measure_of(r);
+	struct dcp_stats_fields all;
+
+	dcp_stats_fields(&of, &all);
+	out_row(o);
+	out_put_str(o, "name", r->name);
+	out_put_u64(o, "tensors", r->tensors);
+	out_put_str(o, "dtype", r->mixed ? NULL : r->key->dtype_name);
+	for (const struct dcp_stats_field *f = all.field; f < all.field + all.n; f++)
+		switch (f->kind) {
+		case DCP_FIELD_COUNT:
+			out_put_u64(o, f->name, f->count);
+			break;
+		case DCP_FIELD_NUMBER:
+			out_put_f64(o, f->name, f->number);
+			break;
+		case DCP_FIELD_DIGITS:
+			put_digits(o, f->name, f->text);
+			break;
+		case DCP_FIELD_TEXT:
+			out_put_str(o, f->name, f->text);
+		}
+	if (o->form == OUT_JSON && r->bins)
+		put_bins(o, r->bins);
+	out_row_end(o);
 }

@@ -6,7 +6,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/model/measure/fields.h"
 #include "core/model/measure/stats.h"
+#include "tools/out.h"
 #include "tools/trust/kept.h"
 #include "tools/trust/walk.h"
 
@@ -21,6 +23,7 @@ struct measuring {
 	struct pick *p;
 	const struct walk_keys *keys;
 	bool histogram;
+	bool known;    /* nothing is read: only what is kept */
 	unsigned jobs; /* as in struct walk */
 	uint64_t rate;
 
@@ -28,10 +31,23 @@ struct measuring {
 	struct dcp_stats_bins **bins; /* with histogram */
 	enum cmd_exit code;           /* of what cannot be read, which was said */
 	struct dcp_arena arena;
-	size_t *by_id; /* number of the key that has the id, from 1; 0: none has */
-	uint64_t most; /* the greatest id */
 };
 
 /* Fill the fields from m on. -ENOMEM. */
 int measure_run(struct measuring *w);
 void measure_finish(struct measuring *w);
+
+/* Numbers of one tensor, or of several as one. */
+struct measure_row {
+	const char *name;
+	const struct walk_key *key; /* of several the first */
+	struct measured m;
+	struct dcp_stats_bins *bins;
+	uint64_t tensors;
+	bool mixed; /* several dtypes */
+};
+
+struct dcp_stats_of measure_of(const struct measure_row *r);
+/* A row of a list of these names. */
+#define MEASURE_NAMES "name tensors dtype " DCP_STATS_FIELD_NAMES
+void measure_put_row(struct out *o, const struct measure_row *r);

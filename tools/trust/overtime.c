@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "tools/export/export.h"
+#include "tools/svg.h"
 #include "tools/trust/compare.h"
 #include "tools/trust/measure.h"
 
@@ -30,7 +32,9 @@ struct following {
 	unsigned jobs;
 	uint64_t rate;
 	const char *source;
-	struct at at[2];
+	struct at
+		at[2]; /* which of them is the newer changes, since what is open is not moved */
+	unsigned new;
 	struct dcp_buf rows;
 	struct dcp_arena arena;
 	enum cmd_exit code;
@@ -49,8 +53,9 @@ static void close_at(struct at *a)
 /* How far the second is from the first. */
 static int compare(struct following *w, struct row *r)
 {
-	struct comparing c = { .p = { &w->at[0].p, &w->at[1].p },
-			       .keys = { &w->at[0].keys, &w->at[1].keys },
+	struct at *old = &w->at[!w->new], *new = &w->at[w->new];
+	struct comparing c = { .p = { &old->p, &new->p },
+			       .keys = { &old->keys, &new->keys },
 			       .jobs = w->jobs,
 			       .rate = w->rate };
 	int rc = compare_run(&c);
@@ -67,19 +72,20 @@ static int compare(struct following *w, struct row *r)
 
 static int take(struct following *w)
 {
+	struct at *at = &w->at[w->new];
 	struct measuring m = {
-		.p = &w->at[1].p, .keys = &w->at[1].keys, .jobs = w->jobs, .rate = w->rate
+		.p = &at->p, .keys = &at->keys, .jobs = w->jobs, .rate = w->rate
 	};
-	struct row r = { .version = dcp_arena_strdup(&w->arena, w->at[1].p.ck.name) };
+	struct row r = { .version = dcp_arena_strdup(&w->arena, at->p.ck.name) };
 	int rc = r.version ? measure_run(&m) : -ENOMEM;
 
 	dcp_stats_init(&r.s);
-	for (size_t i = 0; i < WALK_NKEYS(&w->at[1].keys) && rc == 0; i++)
+	for (size_t i = 0; i < WALK_NKEYS(&at->keys) && rc == 0; i++)
 		if (m.m[i].head.done)
 			dcp_stats_join(&r.s, &m.m[i].s);
 	w->code = w->code == CMD_OK ? m.code : w->code;
 	measure_finish(&m);
-	if (rc == 0 && w->at[0].open)
+	if (rc == 0 && w->at[!w->new].open)
 		rc = compare(w, &r);
 	dcp_buf_add(&w->rows, &r, sizeof(r));
 	return rc < 0 ? rc : dcp_buf_error(&w->rows);
@@ -88,22 +94,22 @@ static int take(struct following *w)
 /* A version that cannot be measured is left out, which is said, and in the exit code. */
 static enum cmd_exit follow(struct following *w, const char *version)
 {
+	struct at *at = &w->at[w->new];
 	enum cmd_exit code;
 	int rc;
 
-	w->at[1].open = true;
-	code = walk_pick(&w->at[1].p, w->source, version, w->opts, "stats");
+	at->open = true;
+	code = walk_pick(&at->p, w->source, version, w->opts, "stats");
 	if (code == CMD_OK)
-		code = walk_keys(&w->at[1].p, w->keys, &w->at[1].keys);
+		code = walk_keys(&at->p, w->keys, &at->keys);
 	if (code != CMD_OK) {
-		close_at(&w->at[1]);
+		close_at(at);
 		w->code = w->code == CMD_OK ? code : w->code;
 		return CMD_OK;
 	}
 	rc = take(w);
-	close_at(&w->at[0]);
-	w->at[0] = w->at[1];
-	w->at[1].open = false;
+	w->new = !w->new;
+	close_at(&w->at[w->new]);
 	return rc < 0 ? cmd_fail(CMD_ENV, "stats: %s", strerror(-rc)) : CMD_OK;
 }
 
@@ -136,6 +142,80 @@ static void put_sparkline(struct out *o, const char *name, const double *v, size
 	}
 	dcp_buf_printf(&o->buf, "  %.4g to %.4g\n", low, high);
 }
+
+/* ---- the drawing ---- */
+
+enum { WIDE = 800, HIGH = 180, LEFT = 90, GAP = 50, LABELS = 16 };
+
+/* One number of all versions as a line from left to right, broken where it has none. */
+static void draw_line(struct dcp_buf *b, double top, const char *name, const double *v,
+		      size_t n, const struct row *r)
+{
+	double low = INFINITY, high = -INFINITY;
+	bool begun = false;
+
+	for (size_t i = 0; i < n; i++)
+		if (isfinite(v[i])) {
+			low = DCP_MIN(low, v[i]);
+			high = DCP_MAX(high, v[i]);
+		}
+	svg_text(b, LEFT, top - 8, SVG_LEFT, 13, "%s", name);
+	svg_box(b, LEFT, top, WIDE, HIGH, "#f6f6f6", "#bbbbbb", 0.5);
+	svg_close(b);
+	if (!(low <= high))
+		return;
+	svg_text(b, LEFT - 6, top + 10, SVG_RIGHT, 11, "%.4g", high);
+	svg_text(b, LEFT - 6, top + HIGH, SVG_RIGHT, 11, "%.4g", low);
+	dcp_buf_str(b, "<path fill='none' stroke='#1668c1' stroke-width='1.5' d='");
+	for (size_t i = 0; i < n; i++) {
+		double x = LEFT + (n > 1 ? WIDE * (double)i / (double)(n - 1) : WIDE / 2.0);
+		double part = high > low ? (v[i] - low) / (high - low) : 0.5;
+
+		if (isfinite(v[i]))
+			dcp_buf_printf(b, "%s%.2f %.2f", begun ? "L" : "M", x,
+				       top + HIGH * (1 - part));
+		begun = isfinite(v[i]);
+	}
+	dcp_buf_str(b, "'/>\n");
+	for (size_t i = 0; i < n; i++) {
+		double x = LEFT + (n > 1 ? WIDE * (double)i / (double)(n - 1) : WIDE / 2.0);
+		double part = high > low ? (v[i] - low) / (high - low) : 0.5;
+
+		if (!isfinite(v[i]))
+			continue;
+		svg_box(b, x - 2.5, top + HIGH * (1 - part) - 2.5, 5, 5, "#1668c1", "none", 0);
+		svg_title(b, "%.200s: %.6g", r[i].version, v[i]);
+		svg_close(b);
+	}
+}
+
+static enum cmd_exit draw(struct following *w, const char *file)
+{
+	const struct row *r = DCP_ITEMS(w->rows, struct row);
+	size_t n = DCP_NITEMS(w->rows, struct row), each = n / LABELS + 1;
+	double *line = calloc(2 * n, sizeof(*line));
+	struct dcp_buf *b = &w->out.buf;
+
+	if (!line)
+		return cmd_fail(CMD_ENV, "stats: %s", strerror(ENOMEM));
+	for (size_t i = 0; i < n; i++) {
+		line[i] = r[i].s.finite ? dcp_stats_norm(&r[i].s) : NAN;
+		line[n + i] = r[i].compared ? sqrt(r[i].d.dd) : NAN;
+	}
+	svg_begin(b, LEFT + WIDE + 60, 2 * (HIGH + GAP) + 40, "norms over versions");
+	draw_line(b, GAP, "norm", line, n, r);
+	draw_line(b, 2 * GAP + HIGH, "norm of the update since the version before", line + n, n,
+		  r);
+	for (size_t i = 0; i < n; i += each)
+		svg_text(b, LEFT + (n > 1 ? WIDE * (double)i / (double)(n - 1) : WIDE / 2.0),
+			 2 * (GAP + HIGH) + 16, SVG_MIDDLE, 10, "%.12s%s", r[i].version,
+			 strlen(r[i].version) > 12 ? ".." : "");
+	svg_end(b);
+	free(line);
+	return export_put_file(&w->out, "stats", file, SVG_HEAD, &w->at[!w->new].p, NULL);
+}
+
+/* ---- the table ---- */
 
 static void put_cell(struct out_table *t, bool there, const char *unit, double v)
 {
@@ -213,7 +293,7 @@ static enum cmd_exit print(struct following *w)
 
 enum cmd_exit overtime(const char *source, const struct pick_opts *opts,
 		       const struct opt_texts *keys, unsigned jobs, uint64_t rate,
-		       enum out_form form)
+		       enum out_form form, const char *file)
 {
 	struct following w = { .opts = opts,
 			       .keys = keys,
@@ -221,20 +301,24 @@ enum cmd_exit overtime(const char *source, const struct pick_opts *opts,
 			       .rate = rate,
 			       .source = source,
 			       .arena = DCP_ARENA_INIT((size_t)1 << 30) };
-	struct pick all;
+	struct pick all = { 0 };
 	enum cmd_exit code;
 
 	out_init(&w.out, form);
 	walk_prepare();
-	code = pick_source(&all, source, opts, false);
+	code = form == OUT_SVG ? pick_check_drawing("stats", file) : CMD_OK;
+	if (code == CMD_OK)
+		code = pick_source(&all, source, opts, false);
 	for (size_t i = 0; code == CMD_OK && i < all.ck.scan.n; i++)
 		if (all.ck.scan.found[i].complete)
 			code = follow(&w, all.ck.scan.found[i].name);
-	if (code == CMD_OK && w.rows.n)
+	if (code == CMD_OK && w.rows.n && form == OUT_SVG)
+		code = draw(&w, file);
+	else if (code == CMD_OK && w.rows.n)
 		code = print(&w);
 	if (code == CMD_OK)
 		code = w.code;
-	close_at(&w.at[0]);
+	close_at(&w.at[!w.new]);
 	dcp_buf_finish(&w.rows);
 	dcp_arena_finish(&w.arena);
 	out_finish(&w.out);

@@ -9,7 +9,7 @@
 #include "tools/out.h"
 #include "tools/pick.h"
 
-/* Of the tensors that @keys name, a row a complete version, the oldest first. */
+/* Of the tensors that @keys name, a row a complete version, the oldest first; as a drawing into @file. */
 enum cmd_exit overtime(const char *source, const struct pick_opts *opts,
 		       const struct opt_texts *keys, unsigned jobs, uint64_t rate,
-		       enum out_form form);
+		       enum out_form form, const char *file);

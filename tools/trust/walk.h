@@ -53,6 +53,16 @@ enum cmd_exit walk_open(struct pick *p, const struct opt_args *args,
 enum cmd_exit walk_keys(struct pick *p, const struct opt_texts *words, struct walk_keys *out);
 void walk_keys_finish(struct walk_keys *keys);
 
+/*
+ * Of each key, the number (from 1) of the key of the list that has its bytes, as they are tied; 0: its bytes are its own, or
+ * only outside the list there are such. malloc'ed; NULL: no memory.
+ */
+size_t *walk_ties(const struct walk_keys *keys);
+
+/* Call @fn with each file, by its number, that stores bytes of the tensor, once, and how many. What it returns ends that. */
+int walk_files(const struct pick *p, const struct walk_key *k,
+	       int (*fn)(void *ctx, uint32_t file, uint64_t nbytes), void *ctx);
+
 /* What --by makes of a key, in @out: the part of the model, or the key without numbers, or its dtype. */
 enum walk_by { WALK_BY_KEY, WALK_BY_LAYER, WALK_BY_KIND, WALK_BY_DTYPE };
 extern const char *const walk_bys[];

@@ -16,14 +16,16 @@
 #include "core/model/measure/stats.h"
 #include "core/model/name.h"
 #include "tools/cmd.h"
+#include "tools/export/export.h"
 #include "tools/out.h"
 #include "tools/pick.h"
+#include "tools/svg.h"
 #include "tools/trust/compare.h"
 
 struct diff_opts {
 	int form, by;
 	bool quick;
-	const char *rtol, *atol;
+	const char *rtol, *atol, *file; /* of --svg */
 	uint64_t jobs;
 	struct opt_texts keys;
 	struct pick_opts pick;
@@ -45,6 +47,7 @@ static const struct opt opts[] = {
 	PICK_OPT_PARTIAL(struct diff_opts),
 	PICK_OPT_JSON(struct diff_opts),
 	PICK_OPT_TSV(struct diff_opts),
+	PICK_OPT_SVG(struct diff_opts, "draw layers and their parameters"),
 	OPT_END
 };
 
@@ -185,69 +188,6 @@ static const char *say_state(char *buf, size_t size, const struct pair *p)
 	return buf;
 }
 
-static void put_ulps(struct out *o, const uint64_t *ulps)
-{
-	dcp_jsonw_put_array(&o->json, "ulps");
-	for (unsigned i = 0; i < DCP_DIFFER_ULPS; i++) {
-		if (!ulps[i])
-			continue;
-		dcp_jsonw_object(&o->json);
-		dcp_jsonw_put_u64(&o->json, "from", i ? 1ull << (i - 1) : 0);
-		dcp_jsonw_put_u64(&o->json, "to", i ? (1ull << (i - 1)) * 2 - 1 : 0);
-		dcp_jsonw_put_u64(&o->json, "count", ulps[i]);
-		dcp_jsonw_end(&o->json);
-	}
-	dcp_jsonw_end(&o->json);
-}
-
-static void put_shape(struct out *o, const char *name, const struct walk_key *k)
-{
-	char text[2048];
-
-	out_put_str(o, name, k ? dcp_dims_text(text, sizeof(text), k->shape, k->ndim) : NULL);
-}
-
-static void put_pair(const struct differing *w, struct out *o, const struct pair *p,
-		     const char *kind)
-{
-	const struct dcp_difference *d = &p->d;
-	bool numbers = d->pairs && !w->o->quick;
-	bool one = p->tensors == 1;
-	char place[1024];
-
-	out_row(o);
-	out_put_str(o, "kind", kind);
-	out_put_str(o, "name", p->name);
-	out_put_str(o, "state", compare_states[p->state]);
-	out_put_u64(o, "tensors", p->tensors);
-	out_put_str(o, "dtype_a", one && p->a ? p->a->dtype_name : NULL);
-	out_put_str(o, "dtype_b", one && p->b ? p->b->dtype_name : NULL);
-	put_shape(o, "shape_a", one ? p->a : NULL);
-	put_shape(o, "shape_b", one ? p->b : NULL);
-	out_put_u64(o, "elements", d->n);
-	if (w->o->quick) {
-		out_put_str(o, "changed", NULL);
-		out_put_f64(o, "fraction", NAN);
-	} else {
-		out_put_u64(o, "changed", d->changed);
-		out_put_f64(o, "fraction", d->n ? (double)d->changed / (double)d->n : NAN);
-	}
-	out_put_str(o, "first",
-		    one && d->changed ? walk_place(place, sizeof(place), p->a, d->first)
-				      : NULL);
-	out_put_u64(o, "beyond", d->far);
-	out_put_u64(o, "nonfinite", d->nans);
-	out_put_f64(o, "max_abs", numbers ? d->max_abs : NAN);
-	out_put_f64(o, "mean_abs", numbers ? d->sum_abs / (double)d->pairs : NAN);
-	out_put_f64(o, "max_rel", numbers ? d->max_rel : NAN);
-	out_put_f64(o, "mean_rel", numbers ? d->sum_rel / (double)d->pairs : NAN);
-	out_put_f64(o, "relative_l2", numbers ? dcp_difference_relative(d) : NAN);
-	out_put_f64(o, "cosine", numbers ? dcp_difference_cosine(d) : NAN);
-	if (o->form == OUT_JSON && numbers)
-		put_ulps(o, d->ulps);
-	out_row_end(o);
-}
-
 static void put_number(struct out_table *t, bool there, double v)
 {
 	if (there && isfinite(v))
@@ -354,6 +294,15 @@ static bool is_same(const struct pair *p)
 	return p->state == CMP_EQUAL || p->state == CMP_CLOSE;
 }
 
+static int draw(struct differing *w)
+{
+	dcp_auto_buf struct dcp_buf title = DCP_BUF_INIT;
+
+	dcp_buf_printf(&title, "from %s to %s", w->p[0].ck.name, w->p[1].ck.name);
+	dcp_buf_add(&title, "", 1);
+	return dcp_buf_error(&title) < 0 ? -ENOMEM : compare_strip(&w->c, title.p, &w->out.buf);
+}
+
 static enum cmd_exit print(struct differing *w)
 {
 	static const struct out_col cols[] = {
@@ -375,11 +324,7 @@ static enum cmd_exit print(struct differing *w)
 	enum cmd_exit code;
 
 	out_table_init(&table, cols, DCP_LEN(cols));
-	out_list(
-		o, NULL,
-		"kind name state tensors dtype_a dtype_b shape_a shape_b elements changed "
-		"fraction first beyond nonfinite max_abs mean_abs max_rel mean_rel relative_l2 "
-		"cosine");
+	out_list(o, NULL, COMPARE_NAMES);
 	for (size_t i = 0; i < w->c.n + nobjects; i++) {
 		const struct pair *p =
 			i < w->c.n ? &w->c.pairs[i]
@@ -390,8 +335,8 @@ static enum cmd_exit print(struct differing *w)
 			continue;
 		if (o->form == OUT_TEXT)
 			put_text(w, &table, p);
-		else
-			put_pair(w, o, p, i < w->c.n ? "tensor" : "object");
+		else if (o->form != OUT_SVG)
+			compare_put_row(o, p, i < w->c.n ? "tensor" : "object", w->o->quick);
 	}
 	out_list_end(o);
 	if (o->form == OUT_TEXT) {
@@ -402,7 +347,11 @@ static enum cmd_exit print(struct differing *w)
 		put_total(w, o);
 	}
 	out_table_finish(&table);
-	code = out_flush(o);
+	if (o->form == OUT_SVG && draw(w) < 0)
+		return cmd_fail(CMD_ENV, "diff: %s", strerror(ENOMEM));
+	code = o->form == OUT_SVG
+		       ? export_put_file(o, "diff", w->o->file, SVG_HEAD, &w->p[0], &w->p[1])
+		       : out_flush(o);
 	if (w->c.code != CMD_OK)
 		return w->c.code;
 	return code == CMD_OK && !same ? CMD_NO : code;
@@ -517,6 +466,11 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	w.c.quick = o->quick;
 	w.c.jobs = (unsigned)o->jobs;
 	out_init(&w.out, o->form);
+	if (code == CMD_OK && o->form == OUT_SVG && (o->by || o->quick))
+		code = cmd_fail(CMD_USAGE, "diff: --svg draws how much has changed of each "
+					   "layer; leave --by and --quick out");
+	if (code == CMD_OK && o->form == OUT_SVG)
+		code = pick_check_drawing("diff", o->file);
 	if (code == CMD_OK)
 		code = read_tolerance("atol", o->atol, &w.c.tolerance.atol);
 	if (code == CMD_OK)
@@ -545,13 +499,9 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 const struct cmd cmd_diff = {
 	.name = "diff",
 	.what = "compare two versions: keys, shapes, dtypes, numbers",
-	.about =
-		"Compare A and B, each a SOURCE and a VERSION of it, in whatever format and "
-		"however sharded; of one SOURCE two versions are enough. Equal are tensors of "
-		"the "
-		"same bits, also NaNs. Of others it prints how many elements changed, which is "
-		"the first, and how far apart they are. Exits 0 when all are equal, 1 when "
-		"not.",
+	.about = "Compare A and B, each a SOURCE and a VERSION of it, in whatever format and "
+		 "however sharded. Prints how many elements changed, which is the first, and "
+		 "how far apart they are. Exits 0 when all are equal, 1 when not.",
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct diff_opts),

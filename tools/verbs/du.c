@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/cleanup.h"
 #include "core/base/text.h"
 #include "tools/cmd.h"
 #include "tools/out.h"
@@ -75,16 +76,18 @@ static int find_again(struct counting *w)
 {
 	dcp_auto_buf struct dcp_buf kept = DCP_BUF_INIT, all = DCP_BUF_INIT;
 	const struct walk_key *k = WALK_KEYS(&w->keys);
+	dcp_auto_free size_t *tie = NULL;
 	int rc = kept_read(w->p.ck.v, "digests", sizeof(struct kept_digest), &kept);
 
+	tie = walk_ties(&w->keys);
 	w->again = calloc(WALK_NKEYS(&w->keys) + 1, sizeof(*w->again));
-	if (!w->again)
+	if (!w->again || !tie)
 		return -ENOMEM;
 	for (size_t i = 0; i < WALK_NKEYS(&w->keys); i++) {
 		const struct kept_digest *d = kept_at(&kept, sizeof(*d), &k[i]);
 		struct content c = { d ? d->text : NULL, i };
 
-		w->again[i] = k[i].alias_of && !w->o->keys.n;
+		w->again[i] = tie[i] != 0;
 		w->unknown += !d && !w->again[i];
 		if (d && !w->again[i])
 			dcp_buf_add(&all, &c, sizeof(c));
@@ -120,29 +123,18 @@ static size_t prefix_of(const char *key, uint64_t depth)
 	return n;
 }
 
-/* The bytes that each file stores of a tensor; bytes that no file stores are not counted. */
-static int add_files(struct counting *w, const struct walk_key *k, bool again)
+struct of_tensor {
+	struct counting *w;
+	bool again;
+};
+
+static int add_file(void *ctx, uint32_t file, uint64_t nbytes)
 {
-	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
-	struct dcp_index *ix = dcp_version_index(w->p.ck.v);
-	size_t nfiles;
-	const struct dcp_file_id *files = dcp_index_files(ix, &nfiles);
-	struct dcp_tensor t;
-	int rc = dcp_index_tensor(ix, k->id, &arena, &t, NULL);
+	const struct of_tensor *t = ctx;
+	size_t n;
+	const char *name = dcp_index_files(dcp_version_index(t->w->p.ck.v), &n)[file].name;
 
-	for (size_t i = 0; rc == 0 && i < t.npieces; i++) {
-		const struct dcp_piece *p = &t.pieces[i];
-		uint64_t n = p->nbytes;
-		size_t m = i;
-
-		if (p->file >= nfiles || p->filter == DCP_FILTER_ZERO)
-			continue;
-		for (; m + 1 < t.npieces && t.pieces[m + 1].file == p->file; m++)
-			n += t.pieces[m + 1].nbytes;
-		i = m;
-		rc = add(w, files[p->file].name, strlen(files[p->file].name), n, again);
-	}
-	return rc;
+	return add(t->w, name, strlen(name), nbytes, t->again);
 }
 
 static int by_name(const void *a, const void *b)
@@ -168,7 +160,8 @@ static int count(struct counting *w)
 		const struct walk_key *k = &WALK_KEYS(&w->keys)[i];
 
 		if (w->o->by == BY_FILE)
-			rc = add_files(w, k, w->again[i]);
+			rc = walk_files(&w->p, k, add_file,
+					&(struct of_tensor){ w, w->again[i] });
 		else if (w->o->by == BY_DTYPE)
 			rc = add(w, k->dtype_name, strlen(k->dtype_name), k->nbytes,
 				 w->again[i]);

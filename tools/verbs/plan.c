@@ -68,27 +68,6 @@ static enum cmd_exit draw(struct plan *p, struct out *o)
 	return code == CMD_OK ? plan_map(p, id, &o->buf) : code;
 }
 
-/* Into the file that was named: never into the source, nor over anything but a page or drawing. */
-static enum cmd_exit put_file(struct plan *p, struct out *o)
-{
-	const char *file = p->opts->file;
-	const char *head = p->opts->form == OUT_HTML ? PLAN_HTML : PLAN_SVG;
-	uint32_t withheld = 0;
-	dcp_auto_fd int fd = -1;
-	enum cmd_exit code = export_check_place(file, p->pick.ck.source);
-	int rc;
-
-	if (code != CMD_OK)
-		return code;
-	if (!export_may_replace(file, head))
-		return cmd_fail(CMD_USAGE,
-				"plan: %s exists and is not a plan: it is not replaced", file);
-	rc = export_withheld_beside(p->pick.ck.v, p->pick.ck.source, file, &withheld);
-	fd = rc < 0 ? rc : export_create(file, withheld);
-	return fd < 0 ? cmd_fail(CMD_ENV, "%s: %s", file, strerror(-fd))
-		      : out_flush_to(o, fd, file);
-}
-
 static enum cmd_exit show(struct plan *p, struct out *o)
 {
 	uint64_t rank = 0;
@@ -96,7 +75,11 @@ static enum cmd_exit show(struct plan *p, struct out *o)
 
 	if (p->opts->form == OUT_SVG || p->opts->form == OUT_HTML) {
 		code = p->opts->form == OUT_SVG ? draw(p, o) : plan_html(p, o);
-		return code != CMD_OK ? code : p->opts->file ? put_file(p, o) : out_flush(o);
+		return code != CMD_OK ? code
+				      : export_put_file(o, "plan", p->opts->file,
+							p->opts->form == OUT_HTML ? PLAN_HTML
+										  : SVG_HEAD,
+							&p->pick, NULL);
 	}
 	if (p->opts->form == OUT_TSV)
 		return plan_tsv(p, o);

@@ -19,6 +19,7 @@
 struct stats_opts {
 	int form, by;
 	bool nan, histogram, over_time;
+	const char *file; /* of --svg */
 	uint64_t jobs, rate;
 	struct opt_texts keys;
 	struct pick_opts pick;
@@ -42,25 +43,18 @@ static const struct opt opts[] = {
 	PICK_OPT_PARTIAL(struct stats_opts),
 	PICK_OPT_JSON(struct stats_opts),
 	PICK_OPT_TSV(struct stats_opts),
+	PICK_OPT_FORM(struct stats_opts, "csv", OUT_CSV, "print comma-separated values"),
+	PICK_OPT_SVG(struct stats_opts, "with --over-time: draw both norms"),
 	OPT_END
 };
 
 static const struct opt_operand operands[] = { PICK_OPERANDS, { 0 } };
 
-struct row {
-	const char *name;
-	const struct walk_key *key; /* NULL: several */
-	struct measured m;
-	struct dcp_stats_bins *bins;
-	uint64_t tensors;
-	bool mixed; /* several dtypes */
-};
-
 struct listing {
 	const struct stats_opts *o;
 	struct pick p;
 	struct walk_keys keys;
-	struct row *rows;
+	struct measure_row *rows;
 	size_t nrows;
 	enum cmd_exit code;
 	struct dcp_arena arena;
@@ -72,11 +66,11 @@ static int make_rows(struct listing *w, const struct measuring *measured)
 	w->code = measured->code;
 	w->rows = calloc(WALK_NKEYS(&w->keys) + 1, sizeof(*w->rows));
 	for (size_t i = 0; w->rows && i < WALK_NKEYS(&w->keys); i++)
-		w->rows[w->nrows++] = (struct row){ .name = WALK_KEYS(&w->keys)[i].key,
-						    .key = &WALK_KEYS(&w->keys)[i],
-						    .m = measured->m[i],
-						    .bins = measured->bins[i],
-						    .tensors = 1 };
+		w->rows[w->nrows++] = (struct measure_row){ .name = WALK_KEYS(&w->keys)[i].key,
+							    .key = &WALK_KEYS(&w->keys)[i],
+							    .m = measured->m[i],
+							    .bins = measured->bins[i],
+							    .tensors = 1 };
 	return w->rows ? 0 : -ENOMEM;
 }
 
@@ -84,7 +78,8 @@ static int make_rows(struct listing *w, const struct measuring *measured)
 
 static int by_name(const void *a, const void *b)
 {
-	return strcmp(((const struct row *)a)->name, ((const struct row *)b)->name);
+	return strcmp(((const struct measure_row *)a)->name,
+		      ((const struct measure_row *)b)->name);
 }
 
 /* Rows of one group become one. */
@@ -103,7 +98,7 @@ static int group(struct listing *w)
 	if (w->nrows)
 		qsort(w->rows, w->nrows, sizeof(*w->rows), by_name);
 	for (size_t i = 0; i < w->nrows; i++) {
-		struct row *r = &w->rows[i], *to = n ? &w->rows[n - 1] : NULL;
+		struct measure_row *r = &w->rows[i], *to = n ? &w->rows[n - 1] : NULL;
 
 		if (!r->m.head.done)
 			continue;
@@ -128,141 +123,25 @@ static int group(struct listing *w)
 
 /* ---- printing ---- */
 
-static bool has_numbers(const struct row *r)
-{
-	return !dcp_stats_is_opaque(r->key->dtype);
-}
-
-/* Least or greatest of integers of 64 bits, which doubles do not hold. */
-static const char *exact(char *buf, const struct row *r, bool most)
-{
-	int64_t key = most ? r->m.s.high : r->m.s.low;
-
-	if (r->mixed || r->m.s.n == 0 ||
-	    (r->key->dtype != DCP_DTYPE_I64 && r->key->dtype != DCP_DTYPE_U64))
-		return NULL;
-	if (r->key->dtype == DCP_DTYPE_I64)
-		snprintf(buf, 32, "%" PRId64, key);
-	else
-		snprintf(buf, 32, "%" PRIu64, (uint64_t)key ^ (uint64_t)1 << 63);
-	return buf;
-}
-
-/* Memory that was never written has numbers that no training makes. */
-static bool looks_random(const struct row *r)
-{
-	const struct dcp_stats *s = &r->m.s;
-
-	return s->n >= 64 && s->huge > s->n / 16 && has_numbers(r) &&
-	       r->key->dtype != DCP_DTYPE_I64 && r->key->dtype != DCP_DTYPE_U64;
-}
-
-static const char *note_of(const struct row *r)
-{
-	const struct dcp_stats *s = &r->m.s;
-
-	if (r->m.unwritten)
-		return "never written";
-	if (looks_random(r))
-		return "looks uninitialised";
-	if (s->n && s->zeros == s->n)
-		return "zero";
-	if (r->tensors == 1 && dcp_stats_is_constant(s))
-		return "constant";
-	return has_numbers(r) ? "" : "bytes";
-}
-
-static void put_bins(struct out *o, const struct dcp_stats_bins *bins)
-{
-	dcp_jsonw_put_array(&o->json, "histogram");
-	for (size_t neg = 2; neg-- > 0;)
-		for (size_t i = 0; i < DCP_STATS_BINS; i++) {
-			size_t at = neg ? DCP_STATS_BINS - 1 - i : i;
-			double low = ldexp(1, (int)at + DCP_STATS_BIN_LEAST);
-
-			if (!bins->n[neg][at])
-				continue;
-			dcp_jsonw_object(&o->json);
-			dcp_jsonw_put_f64(&o->json, "from", neg ? -2 * low : low);
-			dcp_jsonw_put_f64(&o->json, "to", neg ? -low : 2 * low);
-			dcp_jsonw_put_u64(&o->json, "count", bins->n[neg][at]);
-			dcp_jsonw_end(&o->json);
-		}
-	dcp_jsonw_end(&o->json);
-}
-
-static void put_limit(struct out *o, const char *name, const struct row *r, bool most)
-{
-	char text[32];
-
-	if (!has_numbers(r) || !r->m.s.finite) {
-		out_put_f64(o, name, NAN);
-	} else if (exact(text, r, most) && o->form == OUT_JSON) {
-		dcp_jsonw_key(&o->json, name);
-		dcp_jsonw_raw(&o->json, text, strlen(text));
-	} else if (exact(text, r, most)) {
-		out_tsv(o, text);
-	} else {
-		out_put_f64(o, name, most ? r->m.s.max : r->m.s.min);
-	}
-}
-
-static void put_first(struct out *o, const char *name, const struct row *r, uint64_t first)
-{
-	char text[1024];
-
-	if (r->tensors > 1 || first == DCP_NO_INDEX)
-		out_put_str(o, name, NULL);
-	else
-		out_put_str(o, name,
-			    walk_place(text, sizeof(text), r->key,
-				       first / dcp_stats_values(r->key->dtype)));
-}
-
-static void put_row(struct out *o, const struct row *r)
-{
-	const struct dcp_stats *s = &r->m.s;
-	bool some = has_numbers(r) && s->finite;
-
-	out_row(o);
-	out_put_str(o, "name", r->name);
-	out_put_u64(o, "tensors", r->tensors);
-	out_put_str(o, "dtype", r->mixed ? NULL : r->key->dtype_name);
-	out_put_u64(o, "n", s->n);
-	put_limit(o, "min", r, false);
-	put_limit(o, "max", r, true);
-	out_put_f64(o, "mean", some ? s->mean : NAN);
-	out_put_f64(o, "std", some ? dcp_stats_std(s) : NAN);
-	out_put_f64(o, "norm", some ? dcp_stats_norm(s) : NAN);
-	out_put_u64(o, "zeros", s->zeros);
-	out_put_u64(o, "denormals", s->subnormals);
-	out_put_u64(o, "nan", s->nans);
-	out_put_u64(o, "inf", s->infs);
-	put_first(o, "first_nan", r, s->first_nan);
-	put_first(o, "first_inf", r, s->first_inf);
-	out_put_str(o, "note", note_of(r));
-	if (o->form == OUT_JSON && r->bins)
-		put_bins(o, r->bins);
-	out_row_end(o);
-}
-
 static const char *number(char buf[32], double v)
 {
 	snprintf(buf, 32, "%.5g", v);
 	return buf;
 }
 
-static void put_text_row(struct out_table *t, const struct row *r)
+static void put_text_row(struct out_table *t, const struct measure_row *r)
 {
 	const struct dcp_stats *s = &r->m.s;
-	bool some = has_numbers(r) && s->finite;
+	struct dcp_stats_of of = measure_of(r);
+	bool some = s->finite && !dcp_stats_is_opaque(r->key->dtype);
 	char buf[32];
 
 	out_table_cell(t, r->name);
 	for (int most = 0; most < 2; most++)
-		out_table_cell(t, !some                 ? "-"
-				  : exact(buf, r, most) ? buf
-							: number(buf, most ? s->max : s->min));
+		out_table_cell(t, !some ? "-"
+				  : dcp_stats_exact(buf, &of, most)
+					  ? buf
+					  : number(buf, most ? s->max : s->min));
 	out_table_cell(t, some ? number(buf, s->mean) : "-");
 	out_table_cell(t, some ? number(buf, dcp_stats_std(s)) : "-");
 	out_table_cell(t, some ? number(buf, dcp_stats_norm(s)) : "-");
@@ -275,10 +154,10 @@ static void put_text_row(struct out_table *t, const struct row *r)
 		out_table_printf(t, "%" PRIu64 " NaN, %" PRIu64 " Inf", s->nans, s->infs);
 	else
 		out_table_cell(t, "");
-	out_table_cell(t, note_of(r));
+	out_table_cell(t, dcp_stats_note(&of));
 }
 
-static void put_text_bins(struct out *o, const struct row *r)
+static void put_text_bins(struct out *o, const struct measure_row *r)
 {
 	enum { BAR = 40 };
 	uint64_t most = 1;
@@ -303,7 +182,7 @@ static void put_text_bins(struct out *o, const struct row *r)
 		}
 }
 
-static void put_nan(struct out *o, const struct row *r)
+static void put_nan(struct out *o, const struct measure_row *r)
 {
 	const struct dcp_stats *s = &r->m.s;
 	unsigned values = dcp_stats_values(r->key->dtype);
@@ -324,7 +203,7 @@ static void put_nan(struct out *o, const struct row *r)
 	dcp_buf_str(&o->buf, "\n");
 }
 
-static bool is_shown(const struct listing *w, const struct row *r)
+static bool is_shown(const struct listing *w, const struct measure_row *r)
 {
 	return r->m.head.done && (!w->o->nan || r->m.s.nans || r->m.s.infs);
 }
@@ -349,17 +228,15 @@ static enum cmd_exit print(struct listing *w)
 	enum cmd_exit code;
 
 	out_table_init(&table, cols, DCP_LEN(cols));
-	out_list(o, NULL,
-		 "name tensors dtype n min max mean std norm zeros denormals nan inf first_nan "
-		 "first_inf note");
+	out_list(o, NULL, MEASURE_NAMES);
 	for (size_t i = 0; i < w->nrows; i++) {
-		const struct row *r = &w->rows[i];
+		const struct measure_row *r = &w->rows[i];
 
 		if (!is_shown(w, r))
 			continue;
 		shown++;
 		if (o->form != OUT_TEXT)
-			put_row(o, r);
+			measure_put_row(o, r);
 		else if (w->o->nan)
 			put_nan(o, r);
 		else if (w->o->histogram && r->bins)
@@ -388,9 +265,12 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	if (o->over_time && (o->nan || o->histogram || o->by || args->operand[PICK_VERSION]))
 		return cmd_fail(CMD_USAGE, "stats: --over-time is of all versions, and has "
 					   "no --nan, --histogram or --by");
+	if (!o->over_time && o->form == OUT_SVG)
+		return cmd_fail(CMD_USAGE, "stats: --svg draws numbers of all versions: add "
+					   "--over-time");
 	if (o->over_time)
 		return overtime(args->operand[PICK_SOURCE], &o->pick, &o->keys,
-				(unsigned)o->jobs, o->rate, o->form);
+				(unsigned)o->jobs, o->rate, o->form, o->file);
 	code = walk_open(&w.p, args, &o->pick, "stats");
 	out_init(&w.out, o->form);
 	if (code == CMD_OK)

@@ -58,6 +58,7 @@ struct warming {
 	const struct warm_opts *o;
 	struct pick p;
 	struct walk_keys keys;
+	size_t *tie;            /* walk_ties() */
 	struct dcp_buf objects; /* int64_t: their rows */
 	const struct dcp_layout *layout;
 	uint32_t rank;
@@ -108,7 +109,7 @@ static int warm_tensor(struct warming *w, const struct walk_key *k, char *buf, b
 
 	if (k->error)
 		return dcp_fail(err, -EBADMSG, "%s", k->error);
-	if (k->alias_of && !w->o->keys.n)
+	if (!w->layout && w->tie[k - WALK_KEYS(&w->keys)])
 		return 0; /* its bytes are those of another */
 	if (w->layout)
 		rc = dcp_layout_cut(w->layout, w->rank, k->key, k->ndim, k->shape, &arena, &cut,
@@ -200,6 +201,10 @@ static enum cmd_exit choose(struct warming *w, struct dcp_layouts **layouts)
 	w->rank = (uint32_t)rank;
 	if (code == CMD_OK)
 		code = walk_keys(&w->p, &o->keys, &w->keys);
+	if (code == CMD_OK) {
+		w->tie = walk_ties(&w->keys);
+		code = w->tie ? CMD_OK : cmd_fail(CMD_ENV, "warm: out of memory");
+	}
 	if (code == CMD_OK && !w->layout && !o->keys.n &&
 	    dcp_all_rows(dcp_version_index(w->p.ck.v), add_object, w) < 0)
 		code = cmd_fail(CMD_ENV, "warm: out of memory");
@@ -289,6 +294,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	}
 	dcp_layouts_destroy(layouts);
 	dcp_buf_finish(&w.objects);
+	free(w.tie);
 	walk_keys_finish(&w.keys);
 	out_finish(&o);
 	pick_finish(&w.p);

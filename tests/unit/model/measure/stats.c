@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers of a tensor, in blocks and parts, beside plain loops; tests/cli/trust.py has numpy's. */
+/*
+ * Numbers of a tensor, in blocks and parts, beside plain loops; tests/cli/trust.py has numpy's.
+ *
+ * covers: fields
+ */
 #include "tests/unit/t.h"
 
 #include <math.h>
 #include <string.h>
 
+#include "core/model/measure/fields.h"
 #include "core/model/measure/stats.h"
 
 enum { N = 3001 };
@@ -42,6 +47,49 @@ static void parts_are_joined_as_one(void **state)
 	assert_true(fabs(sum.mean - all.mean) < 1e-9);
 	assert_true(fabs(dcp_stats_std(&sum) - dcp_stats_std(&all)) < 1e-9);
 	assert_true(sum.min == all.min && sum.max == all.max);
+}
+
+static const struct dcp_stats_field *field(const struct dcp_stats_fields *f, const char *name)
+{
+	for (size_t i = 0; i < f->n; i++)
+		if (strcmp(f->field[i].name, name) == 0)
+			return &f->field[i];
+	fail_msg("no field %s", name);
+	return NULL;
+}
+
+static void fields_are_named_in_their_order(void **state)
+{
+	static const uint64_t shape[] = { 2, 2 };
+	const int64_t x[] = { INT64_MAX - 1, 0, 5, INT64_MIN };
+	const float y[] = { 1, 2, 3, NAN };
+	struct dcp_stats_fields f;
+	struct dcp_stats s;
+	struct dcp_stats_of of = { .s = &s, .dtype = DCP_DTYPE_I64, .ndim = 2, .shape = shape };
+	char names[256] = "";
+
+	(void)state;
+	measure(&s, DCP_DTYPE_I64, x, 4);
+	dcp_stats_fields(&of, &f);
+	for (size_t i = 0; i < f.n; i++) {
+		strcat(names, i ? " " : "");
+		strcat(names, f.field[i].name);
+	}
+	assert_string_equal(names, DCP_STATS_FIELD_NAMES);
+	assert_string_equal(field(&f, "max")->text, "9223372036854775806");
+	assert_string_equal(field(&f, "min")->text, "-9223372036854775808");
+	assert_null(field(&f, "first_nan")->text);
+	measure(&s, DCP_DTYPE_F32, y, 4);
+	of.dtype = DCP_DTYPE_F32;
+	dcp_stats_fields(&of, &f);
+	assert_true(field(&f, "max")->number == 3);
+	assert_string_equal(field(&f, "first_nan")->text, "[1, 1]");
+	assert_string_equal(field(&f, "note")->text, "");
+	of.several = true;
+	dcp_stats_fields(&of, &f);
+	assert_null(field(&f, "first_nan")->text);
+	of.unwritten = true;
+	assert_string_equal(dcp_stats_note(&of), "never written");
 }
 
 /* The variance is 10^-12 of the mean's square: sums of squares alone would lose it. */
@@ -113,6 +161,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(parts_are_joined_as_one),
+		cmocka_unit_test(fields_are_named_in_their_order),
 		cmocka_unit_test(small_deviations_are_kept),
 		cmocka_unit_test(constants_are_of_equal_bits),
 		cmocka_unit_test(two_values_are_in_a_byte_of_f4),

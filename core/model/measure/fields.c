@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/model/measure/fields.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+const char *dcp_stats_exact(char buf[32], const struct dcp_stats_of *of, bool most)
+{
+	int64_t key = most ? of->s->high : of->s->low;
+
+	if (of->mixed || of->s->n == 0 ||
+	    (of->dtype != DCP_DTYPE_I64 && of->dtype != DCP_DTYPE_U64))
+		return NULL;
+	if (of->dtype == DCP_DTYPE_I64)
+		snprintf(buf, 32, "%" PRId64, key);
+	else
+		snprintf(buf, 32, "%" PRIu64, (uint64_t)key ^ (uint64_t)1 << 63);
+	return buf;
+}
+
+/* Memory that was never written has numbers that no training makes. */
+static bool looks_random(const struct dcp_stats_of *of)
+{
+	return of->s->n >= 64 && of->s->huge > of->s->n / 16 &&
+	       !dcp_stats_is_opaque(of->dtype) && of->dtype != DCP_DTYPE_I64 &&
+	       of->dtype != DCP_DTYPE_U64;
+}
+
+const char *dcp_stats_note(const struct dcp_stats_of *of)
+{
+	if (of->unwritten)
+		return "never written";
+	if (looks_random(of))
+		return "looks uninitialised";
+	if (of->s->n && of->s->zeros == of->s->n)
+		return "zero";
+	if (!of->several && dcp_stats_is_constant(of->s))
+		return "constant";
+	return dcp_stats_is_opaque(of->dtype) ? "bytes" : "";
+}
+
+static void add(struct dcp_stats_fields *out, const char *name, struct dcp_stats_field f)
+{
+	f.name = name;
+	out->field[out->n++] = f;
+}
+
+static void add_count(struct dcp_stats_fields *out, const char *name, uint64_t n)
+{
+	add(out, name, (struct dcp_stats_field){ .kind = DCP_FIELD_COUNT, .count = n });
+}
+
+static void add_number(struct dcp_stats_fields *out, const char *name, double v)
+{
+	add(out, name, (struct dcp_stats_field){ .kind = DCP_FIELD_NUMBER, .number = v });
+}
+
+static void add_limit(struct dcp_stats_fields *out, const struct dcp_stats_of *of, bool some,
+		      bool most)
+{
+	const char *name = most ? "max" : "min";
+	const char *exact = some ? dcp_stats_exact(out->limit[most], of, most) : NULL;
+
+	if (exact)
+		add(out, name,
+		    (struct dcp_stats_field){ .kind = DCP_FIELD_DIGITS, .text = exact });
+	else
+		add_number(out, name, !some ? NAN : most ? of->s->max : of->s->min);
+}
+
+static void add_first(struct dcp_stats_fields *out, const char *name,
+		      const struct dcp_stats_of *of, uint64_t first, size_t which)
+{
+	struct dcp_stats_field f = { .kind = DCP_FIELD_TEXT };
+
+	if (!of->several && first != DCP_NO_INDEX)
+		f.text = dcp_place_text(out->place[which], sizeof(out->place[which]), of->shape,
+					of->ndim, first / dcp_stats_values(of->dtype));
+	add(out, name, f);
+}
+
+void dcp_stats_fields(const struct dcp_stats_of *of, struct dcp_stats_fields *out)
+{
+	const struct dcp_stats *s = of->s;
+	bool some = s->finite && !dcp_stats_is_opaque(of->dtype);
+
+	out->n = 0;
+	add_count(out, "n", s->n);
+	add_limit(out, of, some, false);
+	add_limit(out, of, some, true);
+	add_number(out, "mean", some ? s->mean : NAN);
+	add_number(out, "std", some ? dcp_stats_std(s) : NAN);
+	add_number(out, "norm", some ? dcp_stats_norm(s) : NAN);
+	add_count(out, "zeros", s->zeros);
+	add_count(out, "denormals", s->subnormals);
+	add_count(out, "nan", s->nans);
+	add_count(out, "inf", s->infs);
+	add_first(out, "first_nan", of, s->first_nan, 0);
+	add_first(out, "first_inf", of, s->first_inf, 1);
+	add(out, "note",
+	    (struct dcp_stats_field){ .kind = DCP_FIELD_TEXT, .text = dcp_stats_note(of) });
+}
