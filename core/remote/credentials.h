@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * credentials: whose requests to an object store are. Looked for where Amazon's own programs look, in their order:
- * the environment, a web identity's token, profile files, the container's server, the machine's server (IMDSv2).
+ * the environment, a web identity's token, profile files (keys, or a role by those of another profile), the container's
+ * server, the machine's server (IMDSv2). Google's: keys or a token in the environment, the machine's server.
  *
  * They are in memory only: in no message, log, URL, index or cache.
  */
@@ -9,19 +10,34 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct dcp_buf;
 struct dcp_err;
+struct dcp_http;
+
+enum dcp_cloud { DCP_AMAZON, DCP_GOOGLE };
 
 struct dcp_credentials {
-	char *key, *secret;
-	char *token;       /* of a session; NULL: none */
-	const char *kind;  /* "environment", "profile", ...; "none": requests are not signed */
-	int64_t expires_s; /* CLOCK_REALTIME; 0: never */
+	char *key, *secret; /* NULL: a token alone, or none */
+	char *token;        /* of a session, or alone; NULL: none */
+	const char *kind;   /* "environment", "profile", ...; "none": requests are not signed */
+	int64_t expires_s;  /* CLOCK_REALTIME; 0: never */
+	int64_t again_s;    /* not asked for again before, while these are good */
 };
 
-/* Those that requests can be made with now; @c is empty or of an earlier call, and is replaced when it is about to
- * expire, or if it was @refused. None at all is no error. */
-int dcp_credentials_renew(struct dcp_credentials *c, bool refused, struct dcp_err *err);
+/*
+ * Those that requests can be made with now; @c is empty or of an earlier call, and is replaced when it is about to
+ * expire, or if it was @refused. None at all is no error. What is named and cannot be had: -EACCES.
+ */
+int dcp_credentials_renew(struct dcp_credentials *c, enum dcp_cloud cloud, bool refused,
+			  struct dcp_err *err);
 void dcp_credentials_finish(struct dcp_credentials *c);
+
+/* Append the headers that @h has because of @c, and h->fixed. 0 or -ENOMEM. */
+int dcp_credentials_sign(const struct dcp_credentials *c, const struct dcp_http *h,
+			 const char *region, const char *service, struct dcp_buf *heads);
 
 /* What the profile in use says of @name ("region"), malloc'ed; NULL: nothing. */
 char *dcp_credentials_profile(const char *name);
+
+/* "amazonaws.com", or as it is called in China. */
+const char *dcp_amazon_domain(const char *region);

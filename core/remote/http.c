@@ -162,7 +162,7 @@ static int because(struct job *j, int rc, const char *fmt, ...) DCP_PRINTF(3, 4)
 static int because(struct job *j, int rc, const char *fmt, ...)
 {
 	struct dcp_http *r = j->r;
-	char text[200];
+	char text[280];
 	va_list ap;
 
 	va_start(ap, fmt);
@@ -418,7 +418,7 @@ static int start(struct job *j, struct dcp_transfers *t)
 	int rc = add_heads(j, &heads, &err);
 
 	if (rc < 0)
-		return because(j, rc, "%.150s", err.msg[0] ? err.msg : strerror(-rc));
+		return because(j, rc, "%.270s", err.msg[0] ? err.msg : strerror(-rc));
 	o.heads = heads.p ? heads.p : "";
 	dcp_buf_reset(&r->heads);
 	r->status = 0;

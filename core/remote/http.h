@@ -72,7 +72,7 @@ struct dcp_http {
 	long status;
 	struct dcp_buf heads; /* "name: value" and a newline each, names in lower case */
 	char said[512];       /* how the body of a refusal begins */
-	char why[256];        /* in words, if rc is negative */
+	char why[384];        /* in words, if rc is negative */
 };
 
 /*

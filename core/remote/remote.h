@@ -137,7 +137,7 @@ int dcp_remote_open(struct dcp_remote *r, const char *name, const struct dcp_ite
 struct dcp_remote_file {
 	struct dcp_remote *remote;
 	char *name, *url, *tag, *modified;
-	char why[256]; /* the last request for it failed; the remote's lock */
+	char why[384]; /* the last request for it failed; the remote's lock */
 	uint64_t size, id[2];
 	bool lasts; /* by its tag it is known for good: its bytes may be kept on a disk */
 	_Atomic bool changed;   /* the server has other content by now */

@@ -4,7 +4,7 @@
  * speaks it too.
  *
  *	s3://bucket/prefix    AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION; credentials.h
- *	gs://bucket/prefix    GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY (HMAC), or GOOGLE_OAUTH_ACCESS_TOKEN
+ *	gs://bucket/prefix    GS_ENDPOINT_URL; credentials.h
  *
  * A list without a delimiter shows a thousand files with a request, whatever directories they lie in. So that is tried
  * first; only where one directory fills the page, the others are asked for by themselves.
@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
@@ -22,7 +21,6 @@
 #include "core/remote/bucket.h"
 #include "core/remote/credentials.h"
 #include "core/remote/remote.h"
-#include "core/remote/sign.h"
 #include "core/remote/url.h"
 #include "core/remote/xml.h"
 
@@ -35,7 +33,7 @@ enum {
 
 struct s3 {
 	pthread_mutex_t lock; /* of what can change */
-	bool google;
+	enum dcp_cloud cloud;
 	char *bucket, *endpoint; /* NULL: Amazon's */
 	char *region;
 	struct dcp_credentials credentials;
@@ -64,9 +62,11 @@ static void add_bucket(const struct s3 *s, struct dcp_buf *out)
 	if (s->endpoint)
 		dcp_buf_printf(out, "%s/%s/", s->endpoint, s->bucket);
 	else if (is_host_name(s->bucket))
-		dcp_buf_printf(out, "https://%s.s3.%s.amazonaws.com/", s->bucket, s->region);
+		dcp_buf_printf(out, "https://%s.s3.%s.%s/", s->bucket, s->region,
+			       dcp_amazon_domain(s->region));
 	else
-		dcp_buf_printf(out, "https://s3.%s.amazonaws.com/%s/", s->region, s->bucket);
+		dcp_buf_printf(out, "https://s3.%s.%s/%s/", s->region,
+			       dcp_amazon_domain(s->region), s->bucket);
 }
 
 static int url(struct dcp_remote *r, const char *name, struct dcp_buf *out)
@@ -80,82 +80,17 @@ static int url(struct dcp_remote *r, const char *name, struct dcp_buf *out)
 	return dcp_buf_error(out);
 }
 
-static int renew(struct s3 *s, struct dcp_err *err)
-{
-	struct dcp_credentials *c = &s->credentials;
-	const char *key, *secret;
-	int rc;
-
-	if (!s->google) {
-		rc = dcp_credentials_renew(c, s->refused, err);
-		s->refused = false;
-		return rc;
-	}
-	if (c->kind)
-		return 0;
-	key = dcp_http_env("GS_ACCESS_KEY_ID");
-	secret = dcp_http_env("GS_SECRET_ACCESS_KEY");
-	c->kind = key && secret ? "environment" : "none";
-	c->key = key && secret ? strdup(key) : NULL;
-	c->secret = key && secret ? strdup(secret) : NULL;
-	return 0;
-}
-
-/* @payload: the hash of the body. */
-static int add_signature(const struct s3 *s, const struct dcp_http *h, const char *payload,
-			 struct dcp_buf *heads)
-{
-	const struct dcp_credentials *c = &s->credentials;
-	const char *host = strstr(h->url, "://") + 3, *path = strchr(host, '/');
-	const char *query = strchr(path, '?');
-	dcp_auto_buf struct dcp_buf signed_heads = DCP_BUF_INIT, only_path = DCP_BUF_INIT;
-	char now[20];
-	time_t t = time(NULL);
-	struct tm tm;
-	struct dcp_sign sign = { .method = h->method ? h->method : "GET",
-				 .query = query ? query + 1 : "",
-				 .payload = payload,
-				 .time = now,
-				 .region = s->region,
-				 .service = "s3",
-				 .key = c->key,
-				 .secret = c->secret };
-
-	strftime(now, sizeof(now), "%Y%m%dT%H%M%SZ", gmtime_r(&t, &tm));
-	dcp_buf_printf(&signed_heads, "host:%.*s\nx-amz-content-sha256:%s\nx-amz-date:%s\n%s",
-		       (int)(path - host), host, payload, now, h->fixed ? h->fixed : "");
-	if (c->token)
-		dcp_buf_printf(&signed_heads, "x-amz-security-token:%s\n", c->token);
-	dcp_buf_add(&only_path, path, query ? (size_t)(query - path) : strlen(path));
-	if (dcp_buf_error(&signed_heads) || dcp_buf_error(&only_path))
-		return -ENOMEM;
-	sign.path = only_path.p;
-	sign.headers = signed_heads.p;
-	dcp_buf_str(heads,
-		    strchr(signed_heads.p, '\n') + 1); /* the host is libcurl's to send */
-	dcp_buf_str(heads, "Authorization: ");
-	dcp_sign_v4(&sign, heads);
-	return dcp_buf_str(heads, "\n");
-}
-
 static int head(struct dcp_remote *r, const struct dcp_http *h, struct dcp_buf *heads,
 		struct dcp_err *err)
 {
-	const char *token = dcp_http_env("GOOGLE_OAUTH_ACCESS_TOKEN");
-	char payload[DCP_SIGN_HASH] = DCP_SIGN_EMPTY;
 	struct s3 *s = own_of(r);
 	int rc;
 
-	if (h->nbody)
-		dcp_sign_hash(h->body, h->nbody, payload);
 	pthread_mutex_lock(&s->lock);
-	rc = renew(s, err);
-	if (rc == 0 && s->credentials.key)
-		rc = add_signature(s, h, payload, heads);
-	else if (rc == 0)
-		rc = dcp_buf_str(heads, h->fixed ? h->fixed : "");
-	if (rc == 0 && !s->credentials.key && s->google && token)
-		rc = dcp_buf_printf(heads, "Authorization: Bearer %s\n", token);
+	rc = dcp_credentials_renew(&s->credentials, s->cloud, s->refused, err);
+	s->refused = false;
+	if (rc == 0)
+		rc = dcp_credentials_sign(&s->credentials, h, s->region, "s3", heads);
 	pthread_mutex_unlock(&s->lock);
 	return rc;
 }
@@ -283,7 +218,7 @@ static bool moved(struct s3 *s, const struct dcp_http *h)
 	dcp_auto_free char *region = dcp_http_header_copy(h, "x-amz-bucket-region");
 	bool other;
 
-	if (!region || s->google)
+	if (!region || s->cloud != DCP_AMAZON)
 		return false;
 	pthread_mutex_lock(&s->lock);
 	other = strcmp(region, s->region) != 0 && is_host_name(region);
@@ -409,29 +344,19 @@ static void about(struct dcp_remote *r, struct dcp_buf *out)
 	pthread_mutex_lock(&s->lock);
 	if (s->endpoint)
 		dcp_buf_printf(out, " at %s", s->endpoint);
-	dcp_buf_printf(out, ", region %s, credentials: %s", s->region,
-		       s->google && dcp_http_env("GOOGLE_OAUTH_ACCESS_TOKEN") ? "a token"
-		       : kind                                                 ? kind
-									      : "none");
+	dcp_buf_printf(out, ", region %s, credentials: %s", s->region, kind ? kind : "none");
 	pthread_mutex_unlock(&s->lock);
 }
 
 /* ---- sources ---- */
 
-static const struct dcp_remote_ops s3_ops = { .row = &dcp_origin_s3,
-					      .list = list,
-					      .one = one,
-					      .url = url,
-					      .head = head,
-					      .refused = refused,
-					      .about = about };
-static const struct dcp_remote_ops gs_ops = { .row = &dcp_origin_gs,
-					      .list = list,
-					      .one = one,
-					      .url = url,
-					      .head = head,
-					      .refused = refused,
-					      .about = about };
+#define BUCKETS_OF(origin)                                                                     \
+	{                                                                                      \
+		.row = &(origin), .list = list, .one = one, .url = url, .head = head,          \
+		.refused = refused, .about = about                                             \
+	}
+static const struct dcp_remote_ops s3_ops = BUCKETS_OF(dcp_origin_s3);
+static const struct dcp_remote_ops gs_ops = BUCKETS_OF(dcp_origin_gs);
 
 static bool is_region(const char *s)
 {
@@ -451,8 +376,8 @@ static int make(struct dcp_remote *r, struct dcp_err *err)
 	if (!s)
 		return dcp_err_say(err, -ENOMEM);
 	pthread_mutex_init(&s->lock, NULL);
-	s->google = r->ops == &gs_ops;
-	if (s->google) {
+	s->cloud = r->ops == &gs_ops ? DCP_GOOGLE : DCP_AMAZON;
+	if (s->cloud == DCP_GOOGLE) {
 		endpoint = dcp_http_env("GS_ENDPOINT_URL") ?: "https://storage.googleapis.com";
 		region = "auto";
 	} else {

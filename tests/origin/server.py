@@ -4,7 +4,7 @@
 
 Server(top).url is http://127.0.0.1:PORT. Below /web/ it lists directories as HTML, below /bucket/ it answers as S3
 does (ListObjectsV2, ranges, ETag, If-Match), and below /api/ and /ORG/MODEL/resolve/ as the Hub: MODEL is a directory
-below the top, or all of it. Every request is in
+below the top, or all of it. /sts/, /latest/, /container/ and /computeMetadata/ give credentials, as clouds do. Every request is in
 .log as (method, path, range). What is to go wrong is set in .fault: a function of the request that returns the name of
 a fault, or None.
 """
@@ -69,6 +69,7 @@ class Server:
         self.lock = threading.Lock()
         self.uploads, self.written = {}, []  # uploads that were begun: (key, parts); keys, as they became objects
         self.keys = None  # with these two set, requests to the bucket must be signed
+        self.issued, self.expired, self.lasts = {}, set(), 3600  # keys that were given out: (secret, token), the ages of these
         self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.http.daemon_threads = True
         self.http.owner = self
@@ -108,6 +109,10 @@ class Server:
             self.web(r, r.name[len("/web/"):])
         elif r.name.startswith("/api/models/") or "/resolve/" in r.name:
             self.hub(r)
+        elif r.name == "/sts/":
+            self.role(r)
+        elif r.name.startswith(("/latest/", "/container/", "/computeMetadata/")):
+            self.machine(r)
         else:
             r.answer(404)
 
@@ -137,11 +142,25 @@ class Server:
             return False
         return True
 
-    def ask_signature(self, r):
-        given = r.headers.get("Authorization", "")
-        return self.keys and not (given.startswith(f"AWS4-HMAC-SHA256 Credential={self.keys[0]}/") and self.signed(r, given))
+    # ---- whose requests they are ----
 
-    def signed(self, r, given):
+    def ask_signature(self, r):
+        """What is wrong with the request: a code; None: nothing."""
+        given = r.headers.get("Authorization", "")
+        if not self.keys:
+            return None
+        if given.startswith("Bearer "):
+            return None if given.removeprefix("Bearer ") in {token for _, token in self.issued.values()} else "AccessDenied"
+        key = given.removeprefix("AWS4-HMAC-SHA256 Credential=").partition("/")[0]
+        secret, token = {self.keys[0]: (self.keys[1], None), **self.issued}.get(key, (None, None))
+        if not secret or not self.signed(r, given, secret):
+            return "SignatureDoesNotMatch"
+        if token != r.headers.get("x-amz-security-token") or (token and "x-amz-security-token" not in given):
+            return "InvalidToken"
+        return "ExpiredToken" if key in self.expired else None
+
+    @staticmethod
+    def signed(r, given, secret):
         """The signature once more, by the published steps."""
         import hmac
         fields = dict(f.split("=", 1) for f in given.split(" ", 1)[1].split(", "))
@@ -153,10 +172,48 @@ class Server:
         request = "\n".join((r.command, path, query, heads, ";".join(names), r.headers["x-amz-content-sha256"]))
         text = "\n".join(("AWS4-HMAC-SHA256", r.headers["x-amz-date"], f"{day}/{region}/{service}/{end}",
                           hashlib.sha256(request.encode()).hexdigest()))
-        mac = ("AWS4" + self.keys[1]).encode()
+        mac = ("AWS4" + secret).encode()
         for part in (day, region, service, end, text):
             mac = hmac.new(mac, part.encode(), hashlib.sha256).digest()
         return "host" in names and hmac.compare_digest(mac.hex(), fields["Signature"])
+
+    def issue(self):
+        """Keys of a role, as a server of credentials gives them."""
+        n = len(self.issued)
+        key, secret, token = f"ASIAISSUED{n}", f"issued-secret-{n}", f"issued/token+{n}=="
+        self.issued[key] = secret, token
+        return key, secret, token, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + self.lasts))
+
+    def role(self, r):
+        """Amazon's token service: for a web identity, or for keys that it knows."""
+        asked = dict(urllib.parse.parse_qsl(r.body.decode()))
+        self.role_asked = asked
+        web_identity = asked["Action"] == "AssumeRoleWithWebIdentity"
+        if asked.get("WebIdentityToken") != "web-identity-token" if web_identity else self.ask_signature(r):
+            return r.answer(403, b"<ErrorResponse><Error><Code>AccessDenied</Code><Message>not for you</Message></Error></ErrorResponse>")
+        key, secret, token, until = self.issue()
+        return r.answer(200, f"""<{asked["Action"]}Response xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><{asked["Action"]}Result>
+<Credentials><AccessKeyId>{key}</AccessKeyId><SecretAccessKey>{secret}</SecretAccessKey><SessionToken>{token}</SessionToken>
+<Expiration>{until}</Expiration></Credentials></{asked["Action"]}Result></{asked["Action"]}Response>""".encode())
+
+    def given(self, r):
+        key, secret, token, until = self.issue()
+        return r.answer(200, json.dumps({"AccessKeyId": key, "SecretAccessKey": secret, "Token": token, "Expiration": until, "Code": "Success"}).encode())
+
+    def machine(self, r):
+        """What clouds have at a link-local address, and for containers."""
+        if r.name == "/latest/api/token":
+            seconds = r.headers.get("X-aws-ec2-metadata-token-ttl-seconds")
+            return r.answer(200, b"machine-session") if r.command == "PUT" and seconds else r.answer(405)
+        if r.name.startswith("/latest/meta-data/iam/security-credentials/"):
+            if r.headers.get("X-aws-ec2-metadata-token") != "machine-session":
+                return r.answer(401)
+            return self.given(r) if r.name.endswith("/a-role") else r.answer(200, b"a-role")
+        if r.name == "/container/credentials":
+            return self.given(r) if r.headers.get("Authorization") == "container-token" else r.answer(403)
+        if r.headers.get("Metadata-Flavor") != "Google":
+            return r.answer(403)
+        return r.answer(200, json.dumps({"access_token": self.issue()[2], "expires_in": self.lasts, "token_type": "Bearer"}).encode())
 
     # ---- files ----
 
@@ -241,8 +298,8 @@ class Server:
     # ---- an object store ----
 
     def object_store(self, r, name):
-        if self.ask_signature(r):
-            return r.answer(403, b"<Error><Code>SignatureDoesNotMatch</Code><Message>no</Message></Error>")
+        if wrong := self.ask_signature(r):
+            return r.answer(400 if wrong == "ExpiredToken" else 403, f"<Error><Code>{wrong}</Code><Message>no</Message></Error>".encode())
         if name == "" and r.query.get("list-type") == "2":
             return self.list_objects(r)
         if "uploads" in r.query and r.command == "GET":

@@ -158,19 +158,19 @@ static void credentials_come_from_the_environment(void **state)
 	struct dcp_credentials c = { 0 };
 
 	set("AWS_ACCESS_KEY_ID", "key", "AWS_SECRET_ACCESS_KEY", "secret");
-	assert_int_equal(dcp_credentials_renew(&c, false, NULL), 0);
+	assert_int_equal(dcp_credentials_renew(&c, DCP_AMAZON, false, NULL), 0);
 	assert_string_equal(c.kind, "environment");
 	assert_string_equal(c.key, "key");
 	assert_string_equal(c.secret, "secret");
 	assert_null(c.token);
 	set("AWS_ACCESS_KEY_ID", "key", "AWS_SECRET_ACCESS_KEY", "a\r\nheader: x");
-	assert_int_equal(dcp_credentials_renew(&c, true, NULL), 0);
+	assert_int_equal(dcp_credentials_renew(&c, DCP_AMAZON, true, NULL), 0);
 	assert_string_equal(c.kind, "none");
 	set(NULL, NULL, NULL, NULL);
-	assert_int_equal(dcp_credentials_renew(&c, true, NULL), 0);
+	assert_int_equal(dcp_credentials_renew(&c, DCP_AMAZON, true, NULL), 0);
 	assert_string_equal(c.kind, "none");
 	set("AWS_PROFILE", "nobody", NULL, NULL);
-	assert_int_equal(dcp_credentials_renew(&c, true, NULL), -EACCES);
+	assert_int_equal(dcp_credentials_renew(&c, DCP_AMAZON, true, NULL), -EACCES);
 	dcp_credentials_finish(&c);
 }
 
