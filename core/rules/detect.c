@@ -18,6 +18,7 @@ struct detection {
 	struct candidate *c;
 	size_t n;
 	struct dcp_buf text;
+	bool lora, others; /* keys of low-rank weights; keys of other weights */
 };
 
 static bool is_of_model(const struct dcp_rules *r, const struct dcp_rules_config *config)
@@ -33,7 +34,10 @@ static bool is_of_model(const struct dcp_rules *r, const struct dcp_rules_config
 static int look_at_key(void *ctx, uint64_t number, const char *key)
 {
 	struct detection *d = ctx;
+	enum dcp_lora lora = dcp_rules_lora(key);
 
+	d->lora |= lora == DCP_LORA_YES;
+	d->others |= lora == DCP_LORA_NO;
 	for (size_t i = 0; i < d->n; i++) {
 		struct candidate *c = &d->c[i];
 		const char *bare = c->r ? dcp_rules_bare_key(c->r, key, &d->text) : NULL;
@@ -122,6 +126,8 @@ int dcp_rules_detect(const struct dcp_rules_source *from, struct dcp_rules_prese
 	}
 	if (rc == 0)
 		rc = from->list(from->ctx, look_at_key, &d, err);
+	if (rc == 0 && d.lora && !d.others)
+		rc = look_at_key(&d, 0, "@lora");
 	if (rc == 0)
 		rc = look_at_linear(from, &d, err);
 	if (rc == 0 && from->placed)

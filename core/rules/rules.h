@@ -119,6 +119,12 @@ int dcp_rules_infer(const char *json, size_t n, struct dcp_buf *out);
 /* The same from a job config that torchtitan wrote. */
 int dcp_rules_infer_job(const char *json, size_t n, struct dcp_buf *out);
 
+/* Is the tensor @key a low-rank weight, as a LoRA has them, by any of the names that programs
+ * give them; something that stands beside such weights (its alpha, what optimizers keep); or
+ * neither? */
+enum dcp_lora { DCP_LORA_NO, DCP_LORA_BESIDE, DCP_LORA_YES };
+enum dcp_lora dcp_rules_lora(const char *key);
+
 /* Members of adapter_config.json that rules ask for. */
 #define DCP_RULES_ADAPTER_WORDS 5
 extern const char *const dcp_rules_adapter_words[DCP_RULES_ADAPTER_WORDS];

@@ -12,6 +12,7 @@
 #include "core/parse/json.h"
 #include "core/rules/rules.h"
 #include "core/store/index/index.h"
+#include "core/store/version/adapter.h"
 #include "core/store/version/expected.h"
 #include "core/store/version/version.h"
 #include "fs/fs.h"
@@ -151,8 +152,9 @@ static void put_assets(const struct dcpfs_version *ver, struct dcp_buf *b)
 {
 	const struct dcp_assets *a = dcp_version_assets(dcpfs_opened(ver));
 	const char *cast = dcp_index_meta(dcpfs_index(ver), "cast");
-	bool adapter = dcp_version_is_adapter(dcpfs_opened(ver));
-	bool config = has(ver, adapter ? "adapter_config.json" : "config.json");
+	const struct dcp_adapter *adapter = dcp_version_adapter(dcpfs_opened(ver));
+	const char *name = adapter ? adapter->config : "config.json";
+	bool config = !name || has(ver, name);
 	const struct dcp_rules_config *c = dcp_version_config(dcpfs_opened(ver));
 	bool words = !adapter && (!c || (c->vocab && !c->class_name[0])); /* it needs them */
 	size_t n;
@@ -165,12 +167,9 @@ static void put_assets(const struct dcpfs_version *ver, struct dcp_buf *b)
 	for (size_t i = 0; i < n; i++)
 		put_made(&made[i], a, cast ? cast : "", b);
 	if (!config)
-		dcp_buf_str(
-			b,
-			adapter ? "- missing: `adapter_config.json`. Without it PEFT cannot "
-				  "load this adapter.\n"
-				: "- missing: `config.json`. Without it transformers and vLLM "
-				  "cannot load this.\n");
+		dcp_buf_printf(b, "- missing: `%s`. Without it %s cannot load this%s.\n", name,
+			       adapter ? adapter->loader : "transformers and vLLM",
+			       adapter ? " adapter" : "");
 	if (words && !has(ver, "tokenizer.json") && !has(ver, "*tokenizer.model") &&
 	    !has(ver, "vocab*") && !has(ver, "*.tiktoken"))
 		dcp_buf_str(b, "- missing: a tokenizer (`tokenizer.json` or "
@@ -360,13 +359,12 @@ static void put_use(const struct dcpfs_version *ver, struct dcp_buf *b)
 {
 	static const char from[] = ".from_pretrained(\"<this directory>\")";
 	const struct dcp_rules_config *c = dcp_version_config(dcpfs_opened(ver));
+	const struct dcp_adapter *adapter = dcp_version_adapter(dcpfs_opened(ver));
 	char name[512];
 
-	if (dcp_version_is_adapter(dcpfs_opened(ver)))
-		dcp_buf_str(b, "An adapter, without the model that it is for:\n\n"
-			       "    PeftModel.from_pretrained(model, \"<this directory>\")\n"
-			       "    vllm serve MODEL --enable-lora --lora-modules NAME=<this "
-			       "directory>\n\n");
+	if (adapter)
+		dcp_buf_printf(b, "An adapter, without the model that it is for:\n\n%s\n",
+			       adapter->use);
 	else if (c && c->class_name[0])
 		dcp_buf_printf(b, "    diffusers.AutoModel%s    # %s\n\n", from,
 			       code_of(c->class_name, name));

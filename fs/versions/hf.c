@@ -273,9 +273,9 @@ int dcpfs_hf_open(struct dcpfs *fs, struct dcpfs_version *ver, bool (*stop)(void
 		rc = dcp_version_map(dcpfs_opened(ver->of), &how, &opts, &v, err);
 	if (rc == 0)
 		rc = make_plan(hf, v,
-			       dcp_version_is_adapter(v) ? UINT64_MAX
-			       : fs->opts.hf_shard_size  ? fs->opts.hf_shard_size
-							 : DCPFS_HF_SHARD_SIZE);
+			       dcp_version_adapter(v)   ? UINT64_MAX
+			       : fs->opts.hf_shard_size ? fs->opts.hf_shard_size
+							: DCPFS_HF_SHARD_SIZE);
 	if (rc == 0)
 		rc = find_rights(fs, ver, hf, dcp_version_assets(v));
 	if (rc < 0) {

@@ -134,11 +134,11 @@ static void log_no_config(struct dcpfs *fs, const struct dcpfs_version *ver,
 	const struct dcp_map_opts how = { .assets = fs->opts.hf_assets,
 					  .source = fs->opts.source,
 					  .where = ver->found.where };
+	dcp_auto_buf struct dcp_buf says = DCP_BUF_INIT;
 
-	if (dcp_version_has_config(v, &how) == 0 &&
+	if (dcp_version_ask_config(v, &how, &says) > 0 &&
 	    !__atomic_exchange_n(&fs->opener->said, true, __ATOMIC_RELAXED))
-		dcp_log(fs->opts.log, DCP_LOG_WARN, "%s: %s", dcp_version_name(v),
-			DCP_NO_CONFIG_SAYS);
+		dcp_log(fs->opts.log, DCP_LOG_WARN, "%s: %s", dcp_version_name(v), says.p);
 }
 
 /* Log a hf/ that can be read but is not the model that its config.json describes. */

@@ -107,7 +107,45 @@ def refused():
         fails(code, "PEFT", "export", "--as", "safetensors", "--hf", directory(f"{name} computed", [*METHODS[name][0], *BASE], config), SCRATCH / "none")
 
 
+LOW = "lora_unet_down_blocks_0_attentions_0_proj_in."
+ALONE = {
+    "diffusers": ["transformer.blocks.0.attn.to_q.lora_A.weight", "text_encoder.layers.0.q_proj.lora_B.weight"],
+    "diffusers of 2023": ["unet.mid_block.attn1.processor.to_q_lora.up.weight", "text_encoder.layers.0.q_proj.lora_linear_layer.down.weight"],
+    "kohya": [LOW + "lora_down.weight", LOW + "lora_up.weight", LOW + "alpha"],
+    "LyCORIS": [LOW + "hada_w1_a", LOW + "hada_w1_b", LOW + "alpha", LOW + "dora_scale"],
+    "ComfyUI": ["diffusion_model.double_blocks.0.img_attn.qkv.lora_A.weight", "diffusion_model.double_blocks.0.img_attn.qkv.alpha"],
+}
+
+
+def alone():
+    """Low-rank weights that need no configuration: no format says who wrote them, all keys come out, and nothing is asked for."""
+    for name, keys in ALONE.items():
+        top, out = SCRATCH / f"alone-{name}", SCRATCH / f"alone-{name}-out"
+        write(top / "style.safetensors", {k: ("F32", [2, 2], bytes(16)) for k in keys}, {"ss_network_dim": "4"})
+        got = run("export", "--as", "safetensors", "--hf", top, out)
+        if not equal(got.returncode, OK, f"{name}: {got.stderr.decode()}"):
+            continue
+        check(b"config" not in got.stdout + got.stderr, f"{name} asks for {got.stdout.decode()}")
+        equal([f.name for f in out.glob("[!.]*")], ["pytorch_lora_weights.safetensors"], name)
+        found = header((out / "pytorch_lora_weights.safetensors").read_bytes())
+        equal(found.pop("__metadata__"), {"format": "pt", "ss_network_dim": "4"}, name)
+        equal(sorted(found), sorted(keys), name)
+        check(b"config" not in run("ls", "--hf", top).stdout, f"{name}: ls --hf asks for a config.json")
+    top = SCRATCH / "mlx"
+    write(top / "adapters.safetensors", {f"model.layers.0.q_proj.lora_{x}": ("F32", [2, 2], bytes(16)) for x in "ab"})
+    (top / "adapter_config.json").write_text('{"fine_tune_type": "lora"}')
+    equal(run("export", "--as", "safetensors", "--hf", top, SCRATCH / "mlx-out").returncode, OK, "MLX")
+    equal(sorted(f.name for f in (SCRATCH / "mlx-out").glob("[!.]*")), ["adapter_config.json", "adapters.safetensors"], "MLX finds its own names")
+    top = SCRATCH / "no-config"
+    write(top / "adapter_model.safetensors", {Q + f"lora_{x}.weight": ("F32", [2, 2], bytes(16)) for x in "AB"})
+    check(b"hf/ has no adapter_config.json, which PEFT needs" in run("ls", "--hf", top).stdout, "ls --hf names what PEFT misses")
+    top = SCRATCH / "among-others"
+    write(top / "model.safetensors", {k: ("F32", [2, 2], bytes(16)) for k in (*ALONE["diffusers"], "transformer.blocks.0.attn.to_q.weight")}, {"format": "pt"})
+    check(b"hf/ has no config.json" in run("ls", "--hf", top).stdout, "low-rank weights among others are of a model")
+
+
 methods()
+alone()
 saved_by_peft()
 refused()
 finish()

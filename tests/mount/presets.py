@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """hf/: checkpoints of other frameworks under the keys of Hugging Face, by the presets that are found for them."""
 import json
+import os
 import pickle
 import sys
 
@@ -315,8 +316,20 @@ def megatron_versions():
                 equal((got[key][1], got[key][2]), (list(hf[key].shape), hf[key].tobytes()), key)
 
 
+def low_rank():
+    """Low-rank weights without a model need no config.json; those of PEFT need their own, which is said."""
+    for top, file, asks in (("transformer.blocks.0.to_q", "pytorch_lora_weights.safetensors", None), ("base_model.model.q_proj", "adapter_model.safetensors", "adapter_config.json")):
+        source = lib.fresh("low-rank")
+        checkpoint(source / "step-1", {f"{top}.lora_{x}.weight": ("F32", (2, 2), 0, bytes(16)) for x in "AB"})
+        with mount(source) as m:
+            said = read(m.at / "latest" / "hf" / "README.md").decode()
+            equal((sorted(os.listdir(m.at / "latest" / "hf")), "config.json" in m.log()), (sorted(["README.md", file]), bool(asks)), f"{top}: {m.log()}")
+            check((f"hf/ has no {asks}, which PEFT needs" in m.log()) == bool(asks) and ("config.json" in said) == bool(asks), f"{top}: {said}")
+            check(("PeftModel" if asks else "load_lora_weights") in said, said)
+
+
 def config_is_checked(page):
     return "## Against config.json" in page
 
 
-lib.main(presets, ranks_of_paddle, adapters, unknown_paddle, unknown_writer, megatron, megatron_versions)
+lib.main(presets, ranks_of_paddle, adapters, low_rank, unknown_paddle, unknown_writer, megatron, megatron_versions)

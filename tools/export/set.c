@@ -12,6 +12,7 @@
 #include "core/model/name.h"
 #include "core/parse/json.h"
 #include "core/store/index/index.h"
+#include "core/store/version/adapter.h"
 #include "core/store/version/assets.h"
 #include "core/store/version/quantized.h"
 #include "core/store/view/view.h"
@@ -309,17 +310,16 @@ bool export_is_asset(const struct exporting *x)
 }
 
 /* A config.json that no file is, or that of an adapter. */
-static int ask_config(struct exporting *x, const char *name)
+static int ask_config(struct exporting *x, const struct dcp_adapter *adapter, const char *name)
 {
-	return note(
-		x, &x->asks, "file", name,
-		strcmp(name, CONFIG) != 0
-			? "not found, and PEFT cannot load this adapter without it; give "
-			  "the directory that has it: --hf-assets DIR"
-		: dcp_version_inferred(x->pick.ck.v)
-			? "it is made from what the checkpoint keeps of its model; compare it"
-			: "not found, and transformers cannot load this without it; "
-			  "give the directory that has it: --hf-assets DIR");
+	char why[160] = "it is made from what the checkpoint keeps of its model; compare it";
+
+	if (adapter || !dcp_version_inferred(x->pick.ck.v))
+		snprintf(why, sizeof(why),
+			 "not found, and %s cannot load this%s without it; give the directory "
+			 "that has it: --hf-assets DIR",
+			 adapter ? adapter->loader : "transformers", adapter ? " adapter" : "");
+	return note(x, &x->asks, "file", name, why);
 }
 
 /* As hf/ of a mount has them: what is made from the checkpoint, and the files beside the weights. */
@@ -327,24 +327,25 @@ static int add_assets(struct exporting *x, const struct dcp_assets *a)
 {
 	size_t n;
 	const struct dcp_made *made = dcp_version_made(x->pick.ck.v, &n);
-	bool adapter = dcp_version_is_adapter(x->pick.ck.v), has_config = false;
-	const char *config = adapter ? "adapter_config.json" : CONFIG;
+	const struct dcp_adapter *adapter = dcp_version_adapter(x->pick.ck.v);
+	const char *config = adapter ? adapter->config : CONFIG;
+	bool has_config = !config;
 	int rc = 0;
 
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		rc = add_extra(x, made[i].name, made[i].text.n, EXPORT_MADE(i));
-		has_config |= adapter && strcmp(made[i].name, config) == 0;
+		has_config |= adapter && config && strcmp(made[i].name, config) == 0;
 	}
 	for (size_t i = 0; rc == 0 && i < a->n; i++) {
 		bool is_made = false;
 
 		for (size_t k = 0; k < n; k++)
 			is_made |= strcmp(made[k].name, a->at[i].name) == 0;
-		has_config |= strcmp(a->at[i].name, config) == 0;
+		has_config |= config && strcmp(a->at[i].name, config) == 0;
 		if (!is_made)
 			rc = add_extra(x, a->at[i].name, dcp_asset_id(a, i)->size, i);
 	}
-	return rc == 0 && !has_config ? ask_config(x, config) : rc;
+	return rc == 0 && !has_config ? ask_config(x, adapter, config) : rc;
 }
 
 static int add_extras(struct exporting *x)

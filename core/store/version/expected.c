@@ -295,10 +295,11 @@ int dcp_version_fit(struct dcp_version *v, struct dcp_buf *out, struct dcp_err *
 	struct naming t = { 0 };
 	struct dcp_expected x = { .say = name_key, .ctx = &t };
 	int rc = dcp_version_expect(v, &x, err), fit = DCP_WHOLE;
+	const char *name = rc == 0 && v->mapped ? dcp_mapped_config(v->mapped) : NULL;
 
-	if (rc == 0 && v->mapped && !v->mapped->config && !v->mapped->adapter) {
+	if (name) {
 		fit = DCP_NO_CONFIG;
-		dcp_buf_str(out, DCP_NO_CONFIG_SAYS);
+		dcp_mapped_ask(v->mapped, name, out);
 	} else if (rc > 0 && x.missing + x.misshaped + x.foreign) {
 		fit = x.missing == x.needed && !x.misshaped ? DCP_OTHER_NAMES : DCP_MISFIT;
 		put_misfit(&x, &t, out);

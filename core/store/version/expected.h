@@ -31,7 +31,7 @@ int dcp_version_expect(struct dcp_version *v, struct dcp_expected *x, struct dcp
 /*
  * Append to @out, in one line without its end, why @v is no model that can be loaded.
  * DCP_WHOLE: nothing is known to be wrong, and nothing is appended; DCP_NO_CONFIG: there is no
- * config.json; DCP_MISFIT: its tensors are not those of the model of config.json,
+ * config.json, or an adapter's; DCP_MISFIT: its tensors are not those of the model of config.json,
  * DCP_OTHER_NAMES: it has none of them.
  * -errno.
  */

@@ -20,6 +20,7 @@
 #include "core/store/index/index.h"
 #include "core/store/index/pool.h"
 #include "core/store/io/files.h"
+#include "core/store/version/adapter.h"
 #include "core/store/version/assets.h"
 #include "core/store/version/made.h"
 #include "core/store/version/quantized.h"
@@ -399,48 +400,33 @@ static void find_tied(const struct mapping *m, struct dcp_index *ix, struct dcp_
 	}
 }
 
-/* ---- adapters ---- */
+/* ---- what a loader asks for ---- */
 
-/* 1: there are keys, and all begin as those of PEFT do; 0: not so. */
-static int is_of_peft(struct dcp_index *ix)
+const char *dcp_mapped_config(const struct dcp_mapped *m)
 {
-	static const char *const tops[] = { "base_model.", "prompt_embeddings",
-					    "prefix_task_" };
-	dcp_auto_scan struct dcp_index_scan *scan = NULL;
-	struct dcp_row row;
-	bool any = false;
-	int rc = dcp_index_scan(ix, DCP_ROW_TENSOR, 0, false, &scan);
+	const char *name = m->adapter ? m->adapter->config : "config.json";
+	bool found = !name || dcp_made_named(&m->made, name) ||
+		     dcp_assets_has(&m->assets, name) ||
+		     (!m->adapter && (m->config || m->assets.config.n > 0));
 
-	while (rc >= 0 && (rc = dcp_index_scan_next(scan, &row)) > 0) {
-		bool is = false;
-
-		for (size_t i = 0; !is && i < DCP_LEN(tops); i++)
-			is = strncmp(row.key, tops[i], strlen(tops[i])) == 0;
-		if (!is)
-			return 0;
-		any |= strncmp(row.key, "base_model.", 11) != 0 ||
-		       strncmp(row.key + 11, "model.", 6) == 0;
-	}
-	return rc < 0 ? rc : any;
+	return found ? NULL : name;
 }
 
-static int find_adapter(struct dcp_mapped *mapped, struct dcp_index *ix)
+void dcp_mapped_ask(const struct dcp_mapped *m, const char *name, struct dcp_buf *out)
 {
-	const struct dcp_assets *a = &mapped->assets;
-	int rc = is_of_peft(ix);
-
-	mapped->adapter = rc > 0;
-	mapped->adapter |= !a->config.n && dcp_assets_has(a, "adapter_config.json");
-	return DCP_MIN(rc, 0);
+	dcp_buf_printf(out, "hf/ has no %s, which %s needs: --hf-assets DIR", name,
+		       m->adapter ? m->adapter->loader : "from_pretrained");
 }
 
-int dcp_version_has_config(struct dcp_version *base, const struct dcp_map_opts *how)
+int dcp_version_ask_config(struct dcp_version *base, const struct dcp_map_opts *how,
+			   struct dcp_buf *out)
 {
 	struct dcp_asset_from from = {
 		.extra = how->assets, .where = how->where, .at = &base->at, .index = base->index
 	};
 	struct dcp_mapped mapped = { 0 };
 	dcp_auto_free char *source = NULL;
+	const char *name = NULL;
 	int code = dcp_source_resolve(how->source, &source);
 
 	from.source = source;
@@ -449,12 +435,14 @@ int dcp_version_has_config(struct dcp_version *base, const struct dcp_map_opts *
 	if (code == 0)
 		code = dcp_made_find(base->index, &mapped.assets, &mapped.made);
 	if (code == 0)
-		code = mapped.assets.config.n > 0 ||
-		       dcp_made_named(&mapped.made, "adapter_config.json") ||
-		       dcp_assets_has(&mapped.assets, "adapter_config.json");
+		code = dcp_adapter_find(base->index, &mapped.assets, true, &mapped.adapter);
+	if (code >= 0)
+		name = dcp_mapped_config(&mapped);
+	if (name)
+		dcp_mapped_ask(&mapped, name, out);
 	dcp_made_finish(&mapped.made);
 	dcp_assets_finish(&mapped.assets);
-	return code;
+	return code < 0 ? code : dcp_buf_error(out) < 0 ? -ENOMEM : name != NULL;
 }
 
 /* ---- opening ---- */
@@ -554,7 +542,7 @@ static int map_with(struct mapping *m, const struct dcp_store_opts *opts, struct
 		dcp_index_share(v->index, opts->pool);
 	v->generation = dcp_hash64(m->id, strlen(m->id));
 	find_tied(m, v->index, &v->mapped->tied);
-	code = find_adapter(v->mapped, v->index);
+	code = dcp_adapter_find(v->index, &v->mapped->assets, false, &v->mapped->adapter);
 	return dcp_err_say(err, code < 0 ? code : dcp_buf_error(&v->mapped->tied));
 }
 

@@ -41,9 +41,11 @@ int dcp_version_map(struct dcp_version *base, const struct dcp_map_opts *how,
 		    const struct dcp_store_opts *opts, struct dcp_version **out,
 		    struct dcp_err *err);
 
-/* 1: a config.json, or an adapter's, would be found for it, or made; 0: none would; -errno. Of
- * @how only where to look. */
-int dcp_version_has_config(struct dcp_version *base, const struct dcp_map_opts *how);
-/* What to say of a version that has none. */
-#define DCP_NO_CONFIG_SAYS                                                                     \
-	"hf/ has no config.json, which from_pretrained needs: --hf-assets DIR"
+/*
+ * 1: what loads the model, or the adapter, cannot do without a file that would neither be found
+ * nor made, and @out says so, in one line without its end; 0: nothing is missing; -errno. Of
+ * @how only where to look.
+ */
+struct dcp_buf;
+int dcp_version_ask_config(struct dcp_version *base, const struct dcp_map_opts *how,
+			   struct dcp_buf *out);

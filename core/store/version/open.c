@@ -16,6 +16,7 @@
 #include "core/store/index/index.h"
 #include "core/store/index/pool.h"
 #include "core/store/io/files.h"
+#include "core/store/version/adapter.h"
 #include "core/store/version/made.h"
 #include "core/store/version/version_int.h"
 
@@ -410,18 +411,18 @@ const char *dcp_version_inferred(const struct dcp_version *v)
 	return config ? config->from : NULL;
 }
 
-bool dcp_version_is_adapter(const struct dcp_version *v)
+const struct dcp_adapter *dcp_version_adapter(const struct dcp_version *v)
 {
-	return v->mapped && v->mapped->adapter;
+	return v->mapped ? v->mapped->adapter : NULL;
 }
 
 const char *dcp_version_stem(const struct dcp_version *v)
 {
 	const struct dcp_rules_config *c = dcp_version_config(v);
 
-	return dcp_version_is_adapter(v) ? "adapter_model"
-	       : c && c->class_name[0]   ? "diffusion_pytorch_model"
-					 : "model";
+	return dcp_version_adapter(v)  ? dcp_version_adapter(v)->stem
+	       : c && c->class_name[0] ? "diffusion_pytorch_model"
+				       : "model";
 }
 
 size_t dcp_version_ntied(const struct dcp_version *v)

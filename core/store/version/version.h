@@ -188,12 +188,13 @@ const struct dcp_made *dcp_version_made(const struct dcp_version *v, size_t *n);
 /* What its config.json is made of where no file is one. NULL: a file is, or there is none. */
 const char *dcp_version_inferred(const struct dcp_version *v);
 
-/* Is it an adapter of PEFT? All of its keys begin as PEFT's do, or adapter_config.json stands
- * for config.json. */
-bool dcp_version_is_adapter(const struct dcp_version *v);
+/* The kind of adapter that it is (adapter.h); NULL: it is none. All of its keys begin as PEFT's
+ * do or are low-rank weights, or adapter_config.json stands for config.json. */
+struct dcp_adapter;
+const struct dcp_adapter *dcp_version_adapter(const struct dcp_version *v);
 
 /* What names of its weights begin with: "diffusion_pytorch_model" where config.json is of
- * diffusers, "adapter_model" of an adapter, which PEFT reads from one file alone. */
+ * diffusers; an adapter's kind has its own, and is one file alone. */
 const char *dcp_version_stem(const struct dcp_version *v);
 
 /* Tensors that the model ties to others and that have the same bytes: they may be left out of its

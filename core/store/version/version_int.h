@@ -24,11 +24,17 @@ struct dcp_unpack;
 /* What a mapped version has beside its index. */
 struct dcp_mapped {
 	struct dcp_assets assets;
-	struct dcp_buf made;             /* struct dcp_made */
-	struct dcp_buf tied;             /* int64_t: ids */
-	struct dcp_rules_config *config; /* NULL: there is none */
-	bool adapter;
+	struct dcp_buf made;               /* struct dcp_made */
+	struct dcp_buf tied;               /* int64_t: ids */
+	struct dcp_rules_config *config;   /* NULL: there is none */
+	const struct dcp_adapter *adapter; /* NULL: it is none */
 };
+
+/* ---- mapped.c ---- */
+
+/* The config.json, or the like, that its loader misses; NULL: nothing. Append that to @out. */
+const char *dcp_mapped_config(const struct dcp_mapped *m);
+void dcp_mapped_ask(const struct dcp_mapped *m, const char *name, struct dcp_buf *out);
 
 struct dcp_version {
 	char *name, *index_path; /* index_path NULL: in memory */

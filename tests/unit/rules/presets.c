@@ -53,6 +53,9 @@ static const struct {
 	{ "torchtitan-llama3", "llama",
 	  TITAN_ENDS "lm_head.weight 20 10\n" TITAN_ATTENTION("qkv_linear.") TITAN_FFN TITAN_NORMS
 	  "optimizer.state.norm.weight.exp_avg 10\n", LLAMA },
+	{ "lora", "",
+	  "unet.mid.to_q.lora_A.weight 4 6\nunet.mid.to_q.lora_B.weight 6 4\nunet.mid.to_q.alpha 1\noptimizer.state.exp_avg 4\n",
+	  "unet.mid.to_q.lora_A.weight 4 6\nunet.mid.to_q.lora_B.weight 6 4\nunet.mid.to_q.alpha 1\n" },
 	{ "torchtitan-llama3", "llama", /* gate and up in turn */
 	  TITAN_ENDS "lm_head.weight 20 10\n" TITAN_ATTENTION("qkv_linear.") TITAN_NORMS
 	  "layers.{i}.feed_forward.w13.weight 16 10\nlayers.{i}.feed_forward.w2.weight 10 8\n", LLAMA },

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/store/version/adapter.h"
+
+#include <string.h>
+
+#include "core/base/text.h"
+#include "core/rules/rules.h"
+#include "core/store/index/index.h"
+#include "core/store/version/assets.h"
+
+static const char peft_json[] = "adapter_config.json";
+
+static const struct dcp_adapter peft = {
+	.stem = "adapter_model",
+	.config = peft_json,
+	.loader = "PEFT",
+	.use = "    PeftModel.from_pretrained(model, \"<this directory>\")\n"
+	       "    vllm serve MODEL --enable-lora --lora-modules NAME=<this directory>\n"
+};
+static const struct dcp_adapter mlx = {
+	.stem = "adapters",
+	.config = peft_json,
+	.loader = "MLX",
+	.use = "    mlx_lm.generate --model MODEL --adapter-path <this directory>\n"
+};
+static const struct dcp_adapter pipeline = {
+	.stem = "pytorch_lora_weights",
+	.loader = "diffusers",
+	.use = "    pipeline.load_lora_weights(\"<this directory>\")    # of diffusers\n"
+	       "\nComfyUI and others take the file itself.\n"
+};
+static const struct dcp_adapter plain = {
+	.stem = "adapter_model",
+	.use = "The program that saved it loads it: its keys are as they were saved.\n"
+};
+
+/* What the keys are, all together. */
+struct keys {
+	bool any, peft, all_peft, lora, all_lora, lower, of_text;
+};
+
+static bool begins(const char *key, const char *const *with, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (strncmp(key, with[i], strlen(with[i])) == 0)
+			return true;
+	return false;
+}
+
+static void look_at(struct keys *k, const char *key)
+{
+	static const char *const of_peft[] = { "base_model.", "prompt_embeddings",
+					       "prefix_task_" };
+	static const char *const of_text[] = { "model.layers.", "layers.", "transformer.h." };
+	enum dcp_lora lora = dcp_rules_lora(key);
+	size_t n = strlen(key);
+
+	k->any = true;
+	k->peft |= strstr(key, "base_model.model.") != NULL ||
+		   begins(key, of_peft + 1, DCP_LEN(of_peft) - 1);
+	k->all_peft &= begins(key, of_peft, DCP_LEN(of_peft));
+	k->lora |= lora == DCP_LORA_YES;
+	k->all_lora &= lora != DCP_LORA_NO;
+	k->lower |= dcp_ends_with(key, n, ".lora_a");
+	k->of_text |= begins(key, of_text, DCP_LEN(of_text));
+}
+
+int dcp_adapter_find(struct dcp_index *ix, const struct dcp_assets *assets, bool wrapped,
+		     const struct dcp_adapter **out)
+{
+	struct keys k = { .all_peft = true, .all_lora = true };
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
+	bool config = !assets->config.n && dcp_assets_has(assets, peft_json);
+	struct dcp_row row;
+	int rc = dcp_index_scan(ix, DCP_ROW_TENSOR, 0, false, &scan);
+
+	while (rc >= 0 && (wrapped || k.all_peft || k.all_lora) &&
+	       (rc = dcp_index_scan_next(scan, &row)) > 0)
+		look_at(&k, row.key);
+	if (rc < 0)
+		return rc;
+	*out = k.peft && (wrapped || k.all_peft) ? &peft
+	       : !k.lora || !k.all_lora          ? config ? &peft : NULL
+	       : config                          ? k.lower ? &mlx : &peft
+	       : k.of_text                       ? &plain
+						 : &pipeline;
+	return 1;
+}
