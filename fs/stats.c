@@ -7,6 +7,7 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
+#include "core/base/metrics.h"
 #include "core/remote/disk.h"
 #include "core/remote/http.h"
 #include "fs/file/file.h"
@@ -112,10 +113,7 @@ int dcpfs_answer(struct dcpfs_stats *s, int rc)
 static void put_head(struct dcp_buf *out, const char *name, const char *type, const char *unit,
 		     const char *help)
 {
-	dcp_buf_printf(out, "# TYPE dcpfs_%s %s\n", name, type);
-	if (unit)
-		dcp_buf_printf(out, "# UNIT dcpfs_%s %s\n", name, unit);
-	dcp_buf_printf(out, "# HELP dcpfs_%s %s\n", name, help);
+	dcp_metric_head(out, "dcpfs", name, type, unit, help);
 }
 
 static unsigned long long value_of(const uint64_t *count)
@@ -133,16 +131,7 @@ static void put_counter(struct dcp_buf *out, const char *name, const char *unit,
 static void put_gauge(struct dcp_buf *out, const char *name, const char *unit, const char *help,
 		      uint64_t value)
 {
-	put_head(out, name, "gauge", unit, help);
-	dcp_buf_printf(out, "dcpfs_%s %llu\n", name, (unsigned long long)value);
-}
-
-/* The value of a label: a backslash, a quotation mark and the end of a line are escaped. */
-static void put_label(struct dcp_buf *out, const char *text)
-{
-	for (; *text; text++)
-		dcp_buf_printf(out, "%s%c", strchr("\"\\\n", *text) ? "\\" : "",
-			       *text == '\n' ? 'n' : *text);
+	dcp_metric_gauge(out, "dcpfs", name, unit, help, value);
 }
 
 static void put_times(struct dcp_buf *out, const char *op, const struct dcpfs_times *times)
@@ -166,11 +155,13 @@ void dcpfs_stats_metrics(const struct dcpfs_stats *s, const struct dcpfs_gauges 
 	const struct dcp_http_counts http = dcp_http_counted();
 	const struct dcp_disk_counts disk = dcp_disk_counted();
 
-	put_head(out, "build", "info", NULL,
+	put_head(out, "build_info", "gauge", NULL,
 		 "The program that serves the mount, and the source.");
-	dcp_buf_printf(out, "dcpfs_build_info{version=\"%s\",source=\"", g->release);
-	put_label(out, g->source);
-	dcp_buf_str(out, "\"} 1\n");
+	dcp_buf_str(out, "dcpfs_build_info{");
+	dcp_metric_label(out, "version", g->release);
+	dcp_buf_str(out, ",");
+	dcp_metric_label(out, "source", g->source);
+	dcp_buf_str(out, "} 1\n");
 	put_gauge(out, "start_time_seconds", "seconds", "When the mount began, since 1970.",
 		  g->started);
 	put_gauge(out, "versions", NULL, "Versions that are shown.", g->versions);

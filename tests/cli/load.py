@@ -24,6 +24,9 @@ from cli import BAD, DCPFS, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, eq
 sys.path.insert(0, "tests/mount")
 from torch_files import Tensor, torch_save  # noqa: E402
 
+sys.path.insert(0, "tests")
+from openmetrics import parsed  # noqa: E402
+
 SOURCE = GOLDEN / "dcp-tp-fsdp" / "ckpt"
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC", "SLURM", "OMPI", "PMI", "DCPLOAD")
 for name in [n for n in os.environ if n.startswith(LAUNCHERS)]:
@@ -310,6 +313,33 @@ def trace():
         equal((SCRATCH / name).read_text(), body, "what is not a trace")
 
 
+def metrics():
+    """--metrics has how the load went, read by Prometheus' own parsers, also when it failed, and whole at once."""
+    file = SCRATCH / "dcpload.prom"
+    for ranks in (1, 2):
+        rep = job_data(ranks, SOURCE, "--layout", f"fsdp{ranks}", "--metrics", file)
+        got = {name: value for (name, _), value in parsed(file.read_text()).items()}
+        for name, key in (("parts", "parts"), ("needed_bytes", "needed"), ("read_bytes", "read"), ("exchanged_bytes", "exchanged"),
+                          ("load_seconds", "seconds"), ("ranks", "ranks"), ("source_requests", "requests")):
+            check(math.isclose(got["dcpload_" + name], rep[key], abs_tol=1e-6), f"{name}: {got}, {rep[key]}")
+        equal((got["dcpload_success"], got["dcpload_exit_code"]), (1, 0), "success")
+        check(got["dcpload_duration_seconds"] >= got["dcpload_load_seconds"] > 0, f"times: {got}")
+        check(f'layout="fsdp{ranks}"' in file.read_text(), "layout")
+    case = (SOURCE, "absent", "--metrics", file)
+    equal(run("load", *case).returncode, NO, "a version that is not there")
+    got = {name: value for (name, _), value in parsed(file.read_text()).items()}
+    equal((got["dcpload_success"], got["dcpload_exit_code"]), (0, NO), "it failed")
+    check("dcpload_needed_bytes" not in got, "nothing was loaded")
+    equal(sorted(p.name for p in SCRATCH.glob("dcpload.prom*")), ["dcpload.prom"], "no part is left")
+    mine = SCRATCH / "mine.prom"
+    mine.write_text("node_x 1\n")
+    fails(USAGE, "has no metrics of dcpload: it is not replaced", "load", SOURCE, "--metrics", mine)
+    equal(mine.read_text(), "node_x 1\n", "a file of others")
+    fails(USAGE, "is not replaced", "load", SOURCE, "--metrics", SCRATCH)
+    fails(USAGE, "", "load", SOURCE, "--metrics", SOURCE / "x.prom")
+    equal(run("load", SOURCE, "--metrics", SCRATCH / "no" / "x.prom").returncode, ENV, "where nothing can be written")
+
+
 def doctor():
     found = {c["name"]: c for c in json.loads(run("doctor", "--json", SOURCE).stdout)["checks"]}
     for name in ("io_uring", "O_DIRECT", "window", "huge pages", "mpi", "GPU", "cuFile", "NCCL", "CUDA IPC", "cuda"):
@@ -541,6 +571,7 @@ dump_one()
 report()
 select()
 trace()
+metrics()
 doctor()
 claims()
 usages()

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/remote/http.h"
 #include "tools/cmd.h"
 #include "tools/load/comm/comm.h"
 #include "tools/load/dcpload.h"
@@ -14,12 +15,20 @@
 #include "tools/progress.h"
 
 struct load_opts {
-	const char *version, *layout, *rank, *dump, *trace, *device;
+	const char *version, *layout, *rank, *dump, *trace, *device, *metrics;
 	struct opt_texts keys, skip, ignore;
 	int comm, io, exchange, dtype, form;
 	uint64_t staging, threads, timeout, repeat, coordinator;
 	const char *verify; /* a record of dcpfs verify, or NULL */
 	bool strict, partial, check, cold, force, weights_only, insecure, no_cache;
+};
+
+/* Of all ranks. */
+struct loading_totals {
+	uint64_t parts, needed, read, exchanged, dumped, undumped;
+	uint64_t dump_ns, open_ns, plan_ns, execute_ns, staging; /* the most of any rank */
+	struct dcp_http_counts http;
+	double amplification; /* bytes read for each that is needed; once, if that is known */
 };
 
 struct loading {
@@ -36,6 +45,8 @@ struct loading {
 	int out;        /* of out_divert() */
 	struct dump dump;
 	uint64_t dump_ns;
+	struct loading_totals total; /* when @reported */
+	bool reported;
 	uint64_t ignored[OPT_MAX_TEXTS]; /* keys that each of opts->ignore names */
 };
 
@@ -60,5 +71,10 @@ enum cmd_exit loading_fail(const struct loading *l, enum cmd_exit code);
 enum cmd_exit loading_check_trace(struct loading *l);
 /* Collective: rank 0 writes what all ranks did when, if it is asked for. */
 enum cmd_exit loading_trace(struct loading *l);
+/* An existing file is replaced only if it has metrics of a load. */
+enum cmd_exit loading_check_metrics(const struct load_opts *o);
+/* Rank 0, or a process that found no others, writes how it went, if that is asked for: it began @began and ends with
+ * @code. Returns @code, or what writing gave. */
+enum cmd_exit loading_metrics(const struct loading *l, enum cmd_exit code, int64_t began);
 /* Collective: rank 0 prints what all ranks did. */
 enum cmd_exit loading_report(struct loading *l);

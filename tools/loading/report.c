@@ -32,13 +32,6 @@ enum { LISTS = DCPLOAD_BROKEN + 1 };
 
 #define LISTS_ROOM ((uint64_t)64 << 20) /* bytes of entries of all ranks, at rank 0 */
 
-struct totals {
-	uint64_t parts, needed, read, exchanged, dumped, undumped;
-	uint64_t dump_ns, open_ns, plan_ns, execute_ns, staging; /* the most of any rank */
-	struct dcp_http_counts http;
-	double amplification; /* bytes read for each that is needed; once, if that is known */
-};
-
 struct report {
 	struct loading *l;
 	struct load_blobs all;     /* struct summary of each rank */
@@ -46,7 +39,7 @@ struct report {
 	/* struct out_left, by key: what any rank has in each list */
 	struct dcp_buf left[LISTS];
 	uint64_t nleft, unlisted;
-	struct totals total;
+	struct loading_totals total;
 	const struct dcpload_report *own;
 	struct out out;
 };
@@ -67,7 +60,7 @@ static bool add_origin(const struct loading *l, struct dcp_buf *out)
 
 static void add_up(struct report *t)
 {
-	struct totals *sum = &t->total;
+	struct loading_totals *sum = &t->total;
 	uint64_t unique;
 
 	for (uint32_t r = 0; r < t->l->comm->ranks; r++) {
@@ -589,6 +582,8 @@ enum cmd_exit loading_report(struct loading *l)
 		code = loading_fail(l, cmd_exit_of(l->err.code));
 	} else {
 		add_up(&t);
+		l->total = t.total;
+		l->reported = true;
 		if (t.total.parts == 0 && !t.nleft && l->opts->keys.n) {
 			code = loading_matches_nothing(l);
 		} else if (l->comm->rank == 0) {

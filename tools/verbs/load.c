@@ -88,6 +88,9 @@ static const struct opt opts[] = {
 	{ 0, "trace", "FILE",
 	  "write when each rank read, waited and placed: for Chrome, or FILE.svg drawn",
 	  OPT_TEXT, OPT_FILE, AT(trace), .alike = OPT_GIVEN },
+	{ 0, "metrics", "FILE",
+	  "write how it went for Prometheus' node exporter, also when it fails", OPT_TEXT,
+	  OPT_FILE, AT(metrics), .alike = OPT_GIVEN },
 	{ 0, "no-cache", NULL, "keep nothing on a disk of what is read from servers", OPT_FLAG,
 	  AT(no_cache), .hidden = true, .alike = OPT_SAME },
 	PICK_OPT_VERSION,
@@ -616,7 +619,8 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	struct loading l = {
 		.opts = opts_in, .dump = DUMP_INIT, .doing = "planning", .out = -1
 	};
-	const char *const written[] = { l.opts->dump, l.opts->trace };
+	const char *const written[] = { l.opts->dump, l.opts->trace, l.opts->metrics };
+	int64_t began = dcp_now_ns(CLOCK_MONOTONIC);
 	enum cmd_exit code;
 
 	if (l.opts->strict && l.opts->partial)
@@ -628,10 +632,13 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 		if (code != CMD_OK)
 			return code;
 	}
+	code = loading_check_metrics(l.opts);
+	if (code != CMD_OK)
+		return code;
 	dcpfs_fault_install(); /* so that files may be mapped */
 	if (l.opts->device)
 		l.out = out_divert();
-	code = load(&l, args);
+	code = loading_metrics(&l, load(&l, args), began);
 	dump_end(&l.dump);
 	dcpload_plan_free(l.plan);
 	dcpload_close(l.ck);
