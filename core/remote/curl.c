@@ -99,7 +99,7 @@ int dcp_transfers_create(struct dcp_transfers **out, const char **why)
 	struct dcp_transfers *t;
 
 	if (!dcp_transfers_library(why))
-		return -ENOTSUP;
+		return -ENOSYS;
 	t = calloc(1, sizeof(*t));
 	if (t)
 		t->multi = lib.curl_multi_init();

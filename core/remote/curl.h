@@ -39,7 +39,7 @@ struct dcp_transfer_end {
 	char why[192];
 };
 
-/* -ENOTSUP with *why: there is no library. -ENOMEM. */
+/* -ENOSYS with *why: there is no library. -ENOMEM. */
 int dcp_transfers_create(struct dcp_transfers **out, const char **why);
 void dcp_transfers_destroy(struct dcp_transfers *t);
 int dcp_transfers_add(struct dcp_transfers *t, const struct dcp_transfer_opts *o,

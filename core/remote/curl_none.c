@@ -12,7 +12,7 @@ const char *dcp_transfers_library(const char **why)
 int dcp_transfers_create(struct dcp_transfers **out, const char **why)
 {
 	dcp_transfers_library(why);
-	return -ENOTSUP;
+	return -ENOSYS;
 }
 
 void dcp_transfers_destroy(struct dcp_transfers *t)
@@ -22,7 +22,7 @@ void dcp_transfers_destroy(struct dcp_transfers *t)
 int dcp_transfers_add(struct dcp_transfers *t, const struct dcp_transfer_opts *o,
 		      struct dcp_transfer **out)
 {
-	return -ENOTSUP;
+	return -ENOSYS;
 }
 
 void dcp_transfers_remove(struct dcp_transfers *t, struct dcp_transfer *one)

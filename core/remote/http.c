@@ -121,7 +121,7 @@ static int take_transfers(struct dcp_transfers **out, struct dcp_err *err)
 	pthread_mutex_unlock(&all.lock);
 	if (!*out)
 		rc = dcp_transfers_create(out, &why);
-	return rc == -ENOTSUP ? dcp_fail(err, rc, "%s", why) : dcp_err_say(err, rc);
+	return rc == -ENOSYS ? dcp_fail(err, rc, "%s", why) : dcp_err_say(err, rc);
 }
 
 static void give_transfers(struct dcp_transfers *t)

@@ -77,7 +77,7 @@ struct dcp_http {
 
 /*
  * Make @n requests. 0, or what the first one that failed gave, those with may_fail left out:
- * -ENOENT (404), -EACCES (401, 403), -ESTALE (412), -EIO, -ENOTSUP (built without libcurl, or it is not installed),
+ * -ENOENT (404), -EACCES (401, 403), -ESTALE (412), -EIO, -ENOSYS (built without libcurl, or it is not installed),
  * -EINTR, -ENOMEM, or what head() or take() gave. Every one is to be finished. Any thread.
  */
 int dcp_http_run(struct dcp_http *r, size_t n, struct dcp_err *err);

@@ -153,6 +153,7 @@ static int told(int rc)
 	case -EACCES:
 	case -EINTR:
 	case -ENOMEM:
+	case -ENOSYS:
 	case -ENOTSUP:
 	case -ESTALE:
 		return rc;

@@ -114,7 +114,7 @@ int dcp_xml_each(const char *text, size_t n, dcp_xml_fn *fn, void *ctx, struct d
 
 	pthread_once(&once, load);
 	if (!is_loaded)
-		return dcp_fail(err, -ENOTSUP,
+		return dcp_fail(err, -ENOSYS,
 				"libexpat.so.1 cannot be loaded; install libexpat1");
 	if (n > INT_MAX)
 		return dcp_fail(err, -E2BIG, "an answer of %zu bytes", n);
