@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The presets as C: a table of name, first comment line and text, in the order given.
 
+A preset "like NAME: LINE" is that of NAME, beside it, with LINE instead of its line that begins with the same word.
+
 usage: embed.py OUT FILE.rules...
 """
 import pathlib
@@ -12,10 +14,22 @@ def quoted(text):
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
+def variant(path, text):
+    """The text, where it says which other one it is like."""
+    about, like, *_ = text.split("\n")
+    if not like.startswith("like "):
+        return text
+    name, own = like.removeprefix("like ").split(": ")
+    lines = (path.parent / f"{name}.rules").read_text(encoding="ascii").splitlines()[1:]
+    if sum(line.split()[0] == own.split()[0] for line in lines) != 1:
+        sys.exit(f"{path}: {name} has not one line {own.split()[0]}")
+    return "\n".join([about, *(own if line.split()[0] == own.split()[0] else line for line in lines), ""])
+
+
 def main(out, files):
     rows = []
     for path in map(pathlib.Path, files):
-        text = path.read_text(encoding="ascii")
+        text = variant(path, path.read_text(encoding="ascii"))
         about = text.split("\n", 1)[0]
         if not about.startswith("# "):
             sys.exit(f"{path}: the first line is not a comment that says what it is for")

@@ -79,7 +79,7 @@ def is_saved_as(top, want, source, what, config=True):
 
 def methods():
     for name, (keys, config), base in [(n, m, BASE) for n, m in METHODS.items()] + [(n, m, PROMPT) for n, m in PROMPTS.items()]:
-        for front in ("", "model.", "state_dict.model."):
+        for front in ("", "model.", "state_dict.model.", "fp32.", "fp32.model."):
             source = [front + k for k in (*keys, *base)]
             top = directory(f"{name} {front}", source, config)
             is_saved_as(top, {front + k: to for k, to in keys.items()}, source, f"{name} below {front!r}")
