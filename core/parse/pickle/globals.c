@@ -13,8 +13,7 @@
 #include "core/base/err.h"
 #include "core/base/number.h"
 #include "core/origin/source.h"
-#include "core/parse/pickle/ops.h"
-#include "core/parse/pickle/window.h"
+#include "core/parse/pickle/pickle_int.h"
 
 enum {
 	WINDOW = 64 << 10,

@@ -4,10 +4,14 @@
  * large ones stand in a list of their own. Everything dies with the pickle, so a cycle
  * needs no collector.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/parse/pickle/mem.h"
+#include "core/base/sort.h"
+#include "core/base/text.h"
+#include "core/parse/pickle/pickle.h"
+#include "core/parse/pickle/pickle_int.h"
 
 enum {
 	CHUNK_MIN = 4096,
@@ -325,4 +329,185 @@ void dcp_pkl_drop_obj(struct dcp_pkl_mem *m, struct dcp_pobj *obj)
 
 	drop_obj(m, &d, obj);
 	release_deferred(m, &d);
+}
+
+/* ---- memo ---- */
+
+/* Small indices are always dense; so is any number that has been counted up to. */
+enum { DENSE_MIN = 1024 };
+
+static int no_memory(const struct dcp_pkl_mem *m)
+{
+	return m->over ? -E2BIG : -ENOMEM;
+}
+
+static int grow_words(struct dcp_pkl_memo *t, struct dcp_pkl_mem *m, uint64_t idx)
+{
+	size_t n = DCP_MAX(t->nwords * 2, (size_t)(idx / 32) + 1);
+	struct dcp_pkl_memo_word *words;
+
+	words = dcp_pkl_resize(m, t->words, t->nwords * sizeof(*words), n * sizeof(*words));
+	if (!words)
+		return no_memory(m);
+	memset(words + t->nwords, 0, (n - t->nwords) * sizeof(*words));
+	t->words = words;
+	t->nwords = n;
+	return 0;
+}
+
+static void sort_far(struct dcp_pkl_memo *t)
+{
+	size_t n = 0;
+
+	DCP_SORT(t->far, t->nfar, dcp_by_u64);
+	for (size_t i = 0; i < t->nfar; i++)
+		if (!n || t->far[n - 1] != t->far[i])
+			t->far[n++] = t->far[i];
+	t->nfar = n;
+}
+
+static int add_far(struct dcp_pkl_memo *t, struct dcp_pkl_mem *m, uint64_t idx)
+{
+	if (t->nfar == t->far_cap) {
+		sort_far(t);
+		if (t->nfar >= t->far_cap / 2) {
+			size_t cap = DCP_MAX(t->far_cap * 2, 64);
+			uint64_t *far = dcp_pkl_resize(m, t->far, t->far_cap * sizeof(*far),
+						       cap * sizeof(*far));
+
+			if (!far)
+				return no_memory(m);
+			t->far = far;
+			t->far_cap = cap;
+		}
+	}
+	t->far[t->nfar++] = idx;
+	return 0;
+}
+
+int dcp_pkl_memo_want_slow(struct dcp_pkl_memo *t, struct dcp_pkl_mem *m, uint64_t idx,
+			   uint64_t seen)
+{
+	int r;
+
+	/* Each entry took a byte at least: a dense numbering cannot be further than this. */
+	if (idx >= DCP_MAX(seen, DENSE_MIN) || idx > UINT32_MAX)
+		return add_far(t, m, idx);
+	r = grow_words(t, m, idx);
+	if (r == 0)
+		t->words[idx / 32].bits |= 1u << (idx & 31);
+	return r;
+}
+
+int dcp_pkl_memo_rank(struct dcp_pkl_memo *t, struct dcp_pkl_mem *m)
+{
+	size_t n = 0, first = 0;
+
+	sort_far(t);
+	for (; first < t->nfar && t->far[first] / 32 < t->nwords; first++)
+		t->words[t->far[first] / 32].bits |= 1u << (t->far[first] & 31);
+	t->nfar -= first;
+	if (first)
+		memmove(t->far, t->far + first, t->nfar * sizeof(*t->far));
+	for (size_t i = 0; i < t->nwords; i++) {
+		t->words[i].rank = (uint32_t)n;
+		n += dcp_pkl_popcount(t->words[i].bits);
+	}
+	t->ndense = n;
+	n += t->nfar;
+	if (n) {
+		t->slots = dcp_pkl_resize(m, NULL, 0, n * sizeof(*t->slots));
+		if (!t->slots)
+			return no_memory(m);
+		memset(t->slots, 0, n * sizeof(*t->slots));
+	}
+	t->nslots = n;
+	return 0;
+}
+
+uintptr_t *dcp_pkl_memo_far_slot(struct dcp_pkl_memo *t, uint64_t idx)
+{
+	const uint64_t *at = DCP_FIND(&idx, t->far, t->nfar, dcp_by_u64);
+
+	return at ? &t->slots[t->ndense + (size_t)(at - t->far)] : NULL;
+}
+
+void dcp_pkl_memo_finish(struct dcp_pkl_memo *t, struct dcp_pkl_mem *m)
+{
+	dcp_pkl_resize(m, t->words, t->nwords * sizeof(*t->words), 0);
+	dcp_pkl_resize(m, t->far, t->far_cap * sizeof(*t->far), 0);
+	dcp_pkl_resize(m, t->slots, t->nslots * sizeof(*t->slots), 0);
+	*t = (struct dcp_pkl_memo){ 0 };
+}
+
+/*
+ * vm: the stack of the machine, and its errors.
+ */
+
+enum { STACK_MIN = 64 };
+
+int dcp_pkl_no_memory(const struct dcp_pkl_vm *vm)
+{
+	if (vm->mem->over)
+		return dcp_pkl_fail(vm, -E2BIG, "needs more memory than the limit of %zu bytes",
+				    vm->mem->limit);
+	return dcp_pkl_fail(vm, -ENOMEM, "ran out of memory");
+}
+
+int dcp_pkl_too_deep(const struct dcp_pkl_vm *vm)
+{
+	return dcp_pkl_fail(vm, -E2BIG, "nests deeper than %d levels", DCP_PICKLE_MAX_DEPTH);
+}
+
+int dcp_pkl_wrong_type(const struct dcp_pkl_vm *vm, struct dcp_pv v, const char *want)
+{
+	static const char *const names[] = {
+		[DCP_PV_NONE] = "None",        [DCP_PV_BOOL] = "a bool",
+		[DCP_PV_INT] = "an int",       [DCP_PV_FLOAT] = "a float",
+		[DCP_PV_BIGINT] = "an int",    [DCP_PV_STR] = "a str",
+		[DCP_PV_BYTES] = "a bytes",    [DCP_PV_BYTEARRAY] = "a bytearray",
+		[DCP_PV_TUPLE] = "a tuple",    [DCP_PV_LIST] = "a list",
+		[DCP_PV_SET] = "a set",        [DCP_PV_FROZENSET] = "a frozenset",
+		[DCP_PV_DICT] = "a dict",      [DCP_PV_GLOBAL] = "a global",
+		[DCP_PV_OBJECT] = "an object", [DCP_PV_PERSID] = "a persistent id",
+	};
+
+	return dcp_pkl_fail(vm, -EBADMSG, "finds %s where it needs %s", names[v.type], want);
+}
+
+int dcp_pkl_underflow(const struct dcp_pkl_vm *vm, size_t want)
+{
+	size_t have = (size_t)(vm->sp - vm->fence);
+
+	return dcp_pkl_fail(vm, -EBADMSG, "needs %zu value%s, %zu %s on the stack%s", want,
+			    dcp_s(want), have, have == 1 ? "is" : "are",
+			    vm->nmarks ? " above the mark" : "");
+}
+
+bool dcp_pkl_grow_stack(struct dcp_pkl_vm *vm)
+{
+	size_t n = (size_t)(vm->stack_end - vm->stack), cap = DCP_MAX(n * 2, (size_t)STACK_MIN);
+	size_t fence = (size_t)(vm->fence - vm->stack), used = (size_t)(vm->sp - vm->stack);
+	struct dcp_pv *s = dcp_pkl_resize(vm->mem, vm->stack, n * sizeof(*s), cap * sizeof(*s));
+
+	if (!s)
+		return false;
+	vm->stack = s;
+	vm->stack_end = s + cap;
+	vm->fence = s + fence;
+	vm->sp = s + used;
+	return true;
+}
+
+int dcp_pkl_push(struct dcp_pkl_vm *vm, struct dcp_pv v)
+{
+	if (vm->sp == vm->stack_end && !dcp_pkl_grow_stack(vm))
+		return dcp_pkl_no_memory(vm);
+	*vm->sp++ = v;
+	return 0;
+}
+
+int dcp_pkl_push_node(struct dcp_pkl_vm *vm, enum dcp_pv_type type, struct dcp_pnode *node)
+{
+	return node ? dcp_pkl_push(vm, dcp_pkl_node(type, node)) : dcp_pkl_no_memory(vm);
 }

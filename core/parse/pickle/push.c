@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/origin/source.h"
-#include "core/parse/pickle/vm.h"
+#include "core/parse/pickle/pickle_int.h"
 
 /* ---- integers ---- */
 

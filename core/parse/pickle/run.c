@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "core/base/endian.h"
-#include "core/parse/pickle/vm.h"
+#include "core/parse/pickle/pickle_int.h"
 
 enum { MARKS_MIN = 16 };
 

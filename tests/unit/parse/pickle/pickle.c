@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every opcode: a row with what it makes, whatever the window; and all cut versions of it.
- * covers: vm, mem, memo, node, text, window
+ * covers: mem, node, window
  */
 #include "tests/unit/t/parse/pickle.h"
 
