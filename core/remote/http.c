@@ -35,8 +35,6 @@ enum {
 
 /* ---- of the process ---- */
 
-static struct dcp_http_config config;
-
 static struct {
 	pthread_mutex_t lock;
 	struct dcp_transfers *idle[IDLE];
@@ -45,44 +43,6 @@ static struct {
 	_Atomic bool answered; /* some server, once */
 	_Atomic uint64_t requests, retries, bytes;
 } all = { .lock = PTHREAD_MUTEX_INITIALIZER };
-
-void dcp_http_configure(const struct dcp_http_config *c)
-{
-	config = *c;
-}
-
-const struct dcp_http_config *dcp_http_configured(void)
-{
-	return &config;
-}
-
-const char *dcp_http_env(const char *name)
-{
-	const char *value = config.env ? config.env(name) : NULL;
-
-	return value && *value ? value : NULL;
-}
-
-static _Thread_local struct {
-	bool (*stop)(void *ctx);
-	void *ctx;
-} watch;
-
-void dcp_http_watch(bool (*stop)(void *ctx), void *ctx)
-{
-	watch.stop = stop;
-	watch.ctx = ctx;
-}
-
-bool dcp_http_watched(void)
-{
-	return watch.stop;
-}
-
-bool dcp_http_stopped(void)
-{
-	return watch.stop && watch.stop(watch.ctx);
-}
 
 struct dcp_http_counts dcp_http_counted(void)
 {
@@ -149,7 +109,8 @@ struct job {
 	uint64_t skip; /* of the answer, before them */
 	uint64_t refusal;
 	bool checked, enough, asked_again, ended;
-	int rc; /* what the answer is, before it ended */
+	bool led; /* @url is where another request was led */
+	int rc;   /* what the answer is, before it ended */
 };
 
 static const char *url_of(const struct job *j)
@@ -396,7 +357,7 @@ static int add_heads(const struct job *j, struct dcp_buf *heads, struct dcp_err 
 static int start(struct job *j, struct dcp_transfers *t)
 {
 	dcp_auto_buf struct dcp_buf heads = DCP_BUF_INIT;
-	const struct dcp_http_config *c = &config;
+	const struct dcp_http_config *c = dcp_http_configured();
 	struct dcp_http *r = j->r;
 	struct dcp_err err = { .msg = "" };
 	struct dcp_transfer_opts o = {
@@ -461,7 +422,7 @@ static int64_t pause_ms(const struct job *j)
 /* Once more, after a pause. 0, or why not: @rc. */
 static int again(struct job *j, int rc, bool found)
 {
-	int64_t timeout = 1000 * (int64_t)(config.timeout_s ? config.timeout_s : 60);
+	int64_t timeout = 1000 * (int64_t)(dcp_http_configured()->timeout_s ?: 60);
 	int64_t now = dcp_now_ms(), due = now + pause_ms(j);
 	bool lost = !found && !all.answered && j->tries >= TRIES_BLIND;
 
@@ -504,6 +465,19 @@ static int code_of(long status)
 	}
 }
 
+/* True: it is asked anew where the server leads now. */
+static bool leave_led(struct job *j)
+{
+	if (!j->led)
+		return false;
+	j->led = false;
+	free(j->url);
+	j->url = NULL;
+	j->tries = 0;
+	j->due_ms = 0;
+	return true;
+}
+
 static int refuse(struct job *j)
 {
 	struct dcp_http *r = j->r;
@@ -520,6 +494,8 @@ static int refuse(struct job *j)
 		j->last_ms += dcp_now_ms() - j->began_ms;
 	if (passes)
 		return again(j, rc, true);
+	if (leave_led(j))
+		return 0;
 	if (!j->asked_again && r->refused && r->refused(r->ctx, r)) {
 		j->asked_again = true;
 		j->due_ms = 0;
@@ -550,6 +526,7 @@ static int follow(struct job *j)
 		return because(j, -EACCES, "it leads to %.60s, which is not followed", to.p);
 	free(j->url);
 	j->url = dcp_buf_take(&to);
+	j->led = false;
 	j->tries = 0;
 	j->due_ms = 0;
 	return j->url ? 0 : -ENOMEM;
@@ -571,6 +548,8 @@ static int judge(struct job *j, const struct dcp_transfer_end *e)
 		return rc;
 	if (!e->ok && !j->enough) {
 		rc = because(j, e->found ? -EIO : -EHOSTUNREACH, "%s", e->why);
+		if (!e->found && leave_led(j))
+			return 0;
 		return e->passes ? again(j, rc, e->found) : rc;
 	}
 	if (r->status / 100 == 3 && !r->direct && r->status != 304)
@@ -591,7 +570,7 @@ static int judge(struct job *j, const struct dcp_transfer_end *e)
 
 static unsigned limit(void)
 {
-	return config.parallel ? config.parallel : 64;
+	return dcp_http_configured()->parallel ?: 64;
 }
 
 /* Begin what is due and has room. Returns how many fly; *wait_ms: until the next is due. */
@@ -653,7 +632,8 @@ static int run(struct job *j, size_t n, struct dcp_transfers *t)
 	}
 	for (size_t i = 0; i < n; i++) {
 		stop(&j[i], t);
-		free(j[i].url);
+		free(j[i].r->leads);
+		j[i].r->leads = j[i].url;
 	}
 	return rc;
 }
@@ -667,8 +647,11 @@ int dcp_http_run(struct dcp_http *r, size_t n, struct dcp_err *err)
 	for (size_t i = 0; i < n; i++) {
 		r[i].rc = rc;
 		r[i].why[0] = '\0';
-		if (jobs)
-			jobs[i].r = &r[i];
+		if (!jobs)
+			continue;
+		jobs[i].r = &r[i];
+		jobs[i].url = r[i].led ? strdup(r[i].led) : NULL;
+		jobs[i].led = jobs[i].url;
 	}
 	if (rc == 0) {
 		rc = run(jobs, n, t);
@@ -687,4 +670,6 @@ int dcp_http_run(struct dcp_http *r, size_t n, struct dcp_err *err)
 void dcp_http_finish(struct dcp_http *r)
 {
 	dcp_buf_finish(&r->heads);
+	free(r->leads);
+	r->leads = NULL;
 }

@@ -57,8 +57,10 @@ struct dcp_http {
 	void *ctx;
 	uint64_t off, n; /* of the file; n DCP_HTTP_ALL: all, by a request without a range */
 	uint64_t size;   /* of the file; with DCP_HTTP_ALL: the most that an answer may have */
-	const char *match;  /* the ETag that the file has, else -ESTALE; NULL: */
-	const char *since;  /* the Last-Modified that it has; NULL: any */
+	const char *match; /* the ETag that the file has, else -ESTALE; NULL: */
+	const char *since; /* the Last-Modified that it has; NULL: any */
+	/* Where an earlier request for the same led. If that fails, @url is asked anew. NULL: not known. */
+	const char *led;
 	bool plain;         /* http:// is what the user named, also to other machines */
 	bool direct;        /* redirects are not followed, but are answers */
 	bool link_local;    /* it is for a server of credentials on this machine's own link */
@@ -70,6 +72,7 @@ struct dcp_http {
 	int rc;
 	bool unsure; /* an answer had more bytes or less than it said: if rc is negative, what was taken may be wrong */
 	long status;
+	char *leads;          /* where the answer came from, if the server led there */
 	struct dcp_buf heads; /* "name: value" and a newline each, names in lower case */
 	char said[512];       /* how the body of a refusal begins */
 	char why[384];        /* in words, if rc is negative */

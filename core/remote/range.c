@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
+#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/remote/disk.h"
 #include "core/remote/remote.h"
@@ -175,6 +176,28 @@ static void note_why(struct dcp_remote_file *o, const struct dcp_http *r, size_t
 	pthread_mutex_unlock(&o->remote->lock);
 }
 
+/* The first alone, so that only one is led where all go. */
+static int run_led(struct dcp_remote_file *o, struct dcp_http *r, size_t n)
+{
+	dcp_auto_free char *led = dcp_led_find(o->remote, o->name);
+	size_t first = led || n < 2 ? 0 : 1;
+	int rc = first ? dcp_http_run(r, 1, NULL) : 0;
+
+	if (first && rc == 0) {
+		dcp_led_keep(o->remote, o->name, r->leads);
+		led = dcp_led_find(o->remote, o->name);
+	}
+	for (size_t i = first; i < n; i++)
+		r[i].led = led;
+	if (rc == 0 && first < n)
+		rc = dcp_http_run(r + first, n - first, NULL);
+	if (rc == 0 && first < n)
+		dcp_led_keep(o->remote, o->name, r[n - 1].leads);
+	for (size_t i = 0; i < n; i++)
+		r[i].led = NULL;
+	return rc;
+}
+
 static int ask(struct dcp_remote_file *o, struct piece *pieces, size_t n)
 {
 	struct dcp_http *r = calloc(n ? n : 1, sizeof(*r));
@@ -194,7 +217,7 @@ static int ask(struct dcp_remote_file *o, struct piece *pieces, size_t n)
 					  .plain = o->remote->plain,
 					  .match = o->remote->ops->pinned ? NULL : o->tag,
 					  .since = o->modified };
-	rc = n ? dcp_http_run(r, n, NULL) : 0;
+	rc = !n ? 0 : o->remote->ops->pinned ? run_led(o, r, n) : dcp_http_run(r, n, NULL);
 	if (rc < 0)
 		note_why(o, r, n, rc);
 	for (size_t i = 0; i < n; i++) {

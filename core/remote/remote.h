@@ -11,6 +11,7 @@
  *	remote.c      servers that were spoken to, and their lists
  *	site.c        the functions of struct dcp_origin that all rows share
  *	range.c       parts of a file
+ *	led.c         where a server led requests for them
  *	disk.c        those that are kept on a disk
  *	blob.c        reading: ranges that lie close are one request
  *	blocks.c      small parts of files, kept in memory
@@ -109,6 +110,7 @@ struct dcp_remote {
 	bool plain;   /* the user named a server by http:// */
 	pthread_mutex_t lock;    /* the rest, and what @own points to where the row says so */
 	struct dcp_buf listings; /* struct dcp_listing * */
+	struct dcp_buf led;      /* led.c */
 	struct dcp_remote *next;
 };
 
@@ -126,6 +128,13 @@ int dcp_remote_list(struct dcp_remote *r, const char *prefix, bool single, bool 
 void dcp_remote_give(struct dcp_remote *r, struct dcp_listing *l);
 /* Something is not as the lists say: they are asked for again. */
 void dcp_remote_distrust(struct dcp_remote *r);
+
+/* ---- led.c ---- */
+
+/* Where requests for the file @name were led, malloc'ed; NULL: not known, or not for much longer. */
+char *dcp_led_find(struct dcp_remote *r, const char *name);
+/* They were led to @url; NULL, or one that does not say how long it can be used: nothing is kept. */
+void dcp_led_keep(struct dcp_remote *r, const char *name, const char *url);
 
 /* ---- blob.c ---- */
 

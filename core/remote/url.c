@@ -2,6 +2,8 @@
 #include "core/remote/url.h"
 
 #include <string.h>
+#include <strings.h>
+#include <time.h>
 
 #include "core/base/buf.h"
 #include "core/base/number.h"
@@ -77,6 +79,64 @@ bool dcp_url_decode(struct dcp_buf *out, const char *s, size_t n)
 		dcp_buf_add(out, &c, 1);
 	}
 	return !dcp_buf_error(out);
+}
+
+/* The value of @name in the query, or NULL. */
+static const char *find_value(const char *text, const char *name)
+{
+	size_t n = strlen(name);
+	const char *p = strchr(text, '?');
+
+	for (; p; p = strchr(p, '&')) {
+		p++;
+		if (strncasecmp(p, name, n) == 0 && p[n] == '=')
+			return p + n + 1;
+	}
+	return NULL;
+}
+
+static bool take_digits(const char **p, size_t n, int *out)
+{
+	uint64_t v;
+
+	if (!dcp_take_number(p, *p + strnlen(*p, n), (int)n, &v))
+		return false;
+	*out = (int)v;
+	return true;
+}
+
+/* "20260130T235959Z"; 0: it is none. */
+static int64_t read_time(const char *p)
+{
+	struct tm t = { 0 };
+
+	if (!take_digits(&p, 4, &t.tm_year) || !take_digits(&p, 2, &t.tm_mon) ||
+	    !take_digits(&p, 2, &t.tm_mday) || *p++ != 'T' || !take_digits(&p, 2, &t.tm_hour) ||
+	    !take_digits(&p, 2, &t.tm_min) || !take_digits(&p, 2, &t.tm_sec))
+		return 0;
+	t.tm_year -= 1900;
+	t.tm_mon--;
+	return timegm(&t);
+}
+
+int64_t dcp_url_until(const char *text)
+{
+	static const char *const names[][2] = { { "X-Amz-Date", "X-Amz-Expires" },
+						{ "X-Goog-Date", "X-Goog-Expires" } };
+	const char *end = find_value(text, "Expires");
+	uint64_t seconds;
+
+	if (end && dcp_take_number(&end, NULL, 11, &seconds))
+		return (int64_t)seconds;
+	for (size_t i = 0; i < DCP_LEN(names); i++) {
+		const char *from = find_value(text, names[i][0]);
+		int64_t began = from ? read_time(from) : 0;
+
+		end = find_value(text, names[i][1]);
+		if (began > 0 && end && dcp_take_number(&end, NULL, 9, &seconds))
+			return began + (int64_t)seconds;
+	}
+	return 0;
 }
 
 bool dcp_url_is_loopback(const char *host, size_t n)

@@ -5,6 +5,7 @@
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct dcp_buf;
 
@@ -24,6 +25,10 @@ bool dcp_url_split(const char *text, struct dcp_url *out);
 void dcp_url_encode(struct dcp_buf *out, const char *s, size_t n, bool slashes_kept);
 /* The opposite. False: a % without two digits, or a NUL. */
 bool dcp_url_decode(struct dcp_buf *out, const char *s, size_t n);
+
+/* Until when a signed URL can be used (X-Amz-Date and X-Amz-Expires, those of Google, Expires): CLOCK_REALTIME in
+ * seconds. 0: it does not say. */
+int64_t dcp_url_until(const char *text);
 
 /* Is the host, without its port, this machine's loopback? */
 bool dcp_url_is_loopback(const char *host, size_t n);

@@ -10,7 +10,7 @@ import sys
 import time
 
 from cli import BAD, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run, write
-from served import KEYS, SERVER, TOP, files_of, s3, skip_without_libcurl, web
+from served import KEYS, SERVER, TOP, files_of, hf, s3, skip_without_libcurl, web
 
 
 def both(verb, source, url, *args):
@@ -147,6 +147,38 @@ def one_file():
 def hub():
     both("ls", "hf-llama/ckpt/llama", "hf://org/model/hf-llama/ckpt/llama", "--json", "latest")
     equal(SERVER.bearer, "Bearer hf_secret", "the token is sent to the Hub")
+
+
+def hub_leads_once():
+    """Where the Hub leads is kept until it expires, and asked for anew when the server there refuses."""
+    write_items(TOP / "items")
+    source = hf("items")
+
+    def asked():
+        return [r[1].partition("?")[0] for r in SERVER.taken() if "/api/" not in r[1]]
+
+    def resolved(names):
+        return sum("/resolve/" in n for n in names), sum("/web/" in n for n in names)
+    for lasts, want in (3600, lambda led, came: led == 2 and came > led), (None, lambda led, came: led == came > 2), (5, lambda led, came: led == came > 2):
+        SERVER.hub_lasts = lasts
+        shutil.rmtree(SCRATCH / "cache", ignore_errors=True)
+        SERVER.taken()
+        got = run("verify", source, "--no-cache", "-j", "1")
+        check(got.returncode == OK, f"{got.stderr}")
+        led = resolved(asked())
+        check(want(*led), f"URLs that last {lasts}: requests that were led, and came: {led}")
+    # Two files, .metadata and the data: once each, and the data once more, since one URL is refused.
+    SERVER.hub_lasts = 3600
+    seen = []
+    SERVER.fault = lambda r: 403 if r.name.endswith(".distcp") and "/web/" in r.name and not seen.append(1) and len(seen) == 2 else None
+    try:
+        got = run("verify", source, "--no-cache", "-j", "1")
+    finally:
+        SERVER.fault = lambda r: None
+    led = resolved(asked())
+    check(got.returncode == OK and led[0] in (2, 3) and len(seen) > 2, f"one is refused: {led} {got.stderr}")
+    fails_of = run("verify", source, "--no-cache", HF_TOKEN="hf_secret")
+    check(b"signature" not in fails_of.stdout + fails_of.stderr, "no signature is shown")
 
 
 def write_items(top):
@@ -430,7 +462,7 @@ def no_network():
 
 
 skip_without_libcurl()
-tests = (cat_and_export, loaded, one_file, hub, requests_are_few, requests_are_counted, second_reads_ask_for_nothing, warmed, limit_of_what_is_kept,
+tests = (cat_and_export, loaded, one_file, hub, hub_leads_once, requests_are_few, requests_are_counted, second_reads_ask_for_nothing, warmed, limit_of_what_is_kept,
          without_a_tag_nothing_is_kept, many_files, passing_faults, answers_of_another_length, lasting_faults, changed_object,
          who_may, refused_sources, doctor, no_network)
 chosen = sys.argv[2:]

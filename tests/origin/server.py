@@ -69,6 +69,7 @@ class Server:
         self.lock = threading.Lock()
         self.uploads, self.written = {}, []  # uploads that were begun: (key, parts); keys, as they became objects
         self.keys = None  # with these two set, requests to the bucket must be signed
+        self.hub_lasts = 3600  # what the Hub leads to
         self.issued, self.expired, self.lasts = {}, set(), 3600  # keys that were given out: (secret, token), the ages of these
         self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.http.daemon_threads = True
@@ -413,6 +414,13 @@ class Server:
 
     COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
+    def signature(self):
+        """Of an URL that can be used for so many seconds."""
+        if self.hub_lasts is None:
+            return "signature=secret"
+        now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        return f"X-Amz-Date={now}&X-Amz-Expires={self.hub_lasts}&signature=secret"
+
     def hub(self, r):
         self.bearer = r.headers.get("Authorization")
         if "/revision/" in r.name:
@@ -427,4 +435,4 @@ class Server:
         path = self.top / within / name
         if not name or not path.is_file():
             return r.answer(404)
-        return r.answer(302, Location=f"{self.url}/web/{urllib.parse.quote(within + name)}?signature=secret")
+        return r.answer(302, Location=f"{self.url}/web/{urllib.parse.quote(within + name)}?{self.signature()}")

@@ -79,6 +79,32 @@ static void names_of_servers_are_checked(void **state)
 	assert_false(dcp_url_safe_name(longest, 256));
 }
 
+static void signed_urls_say_until_when_they_can_be_used(void **state)
+{
+	static const struct {
+		const char *url;
+		int64_t until;
+	} cases[] = {
+		{ "https://h/x?X-Amz-Date=20260130T235959Z&X-Amz-Expires=3600&s=1",
+		  1769817599 + 3600 },
+		{ "https://h/x?s=1&x-goog-expires=60&x-goog-date=20260130T235959Z",
+		  1769817599 + 60 },
+		{ "https://h/x?Expires=1769817599&Signature=x", 1769817599 },
+		{ "https://h/x?X-Amz-Date=2026&X-Amz-Expires=3600", 0 },
+		{ "https://h/x?X-Amz-Date=20260130T235959Z", 0 },
+		{ "https://h/x?X-Amz-Expires=3600", 0 },
+		{ "https://h/x?NotExpires=3600", 0 },
+		{ "https://h/Expires=3600", 0 },
+		{ "https://h/x?", 0 },
+		{ "https://h/x?X-Amz-Date=&X-Amz-Expires=", 0 },
+	};
+
+	for (size_t i = 0; i < DCP_LEN(cases); i++) {
+		t_case(cases[i].url);
+		assert_int_equal(dcp_url_until(cases[i].url), cases[i].until);
+	}
+}
+
 static void encoding_is_undone(void **state)
 {
 	static const char text[] = "a b/\xc3\xa4+%~_-.=&?";
@@ -122,6 +148,7 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(urls_are_split),
 		cmocka_unit_test(names_of_servers_are_checked),
+		cmocka_unit_test(signed_urls_say_until_when_they_can_be_used),
 		cmocka_unit_test(encoding_is_undone),
 		cmocka_unit_test(bad_escapes_are_refused),
 		cmocka_unit_test(loopback_is_known),
