@@ -28,6 +28,24 @@ __attribute__((format(printf, 2, 0))) static void say(const char *lead, const ch
 	fprintf(stderr, "%s%s\n", lead, dcp_buf_error(&safe) || !safe.p ? text : safe.p);
 }
 
+static bool quiet, no_report;
+
+void cmd_be_quiet(bool report)
+{
+	quiet = true;
+	no_report = report;
+}
+
+bool cmd_is_quiet(void)
+{
+	return quiet;
+}
+
+bool cmd_hides_report(void)
+{
+	return no_report;
+}
+
 enum cmd_exit cmd_fail(enum cmd_exit code, const char *fmt, ...)
 {
 	va_list ap;
@@ -42,6 +60,8 @@ void cmd_warn(const char *fmt, ...)
 {
 	va_list ap;
 
+	if (quiet)
+		return;
 	va_start(ap, fmt);
 	say("dcpfs: ", fmt, ap);
 	va_end(ap);
@@ -51,6 +71,8 @@ void cmd_hint(const char *fmt, ...)
 {
 	va_list ap;
 
+	if (quiet)
+		return;
 	va_start(ap, fmt);
 	say("  ", fmt, ap);
 	va_end(ap);
@@ -152,7 +174,10 @@ enum cmd_exit cmd_exit_of(int rc)
 
 static void emit(void *ctx, enum dcp_log_level level, const char *line)
 {
-	cmd_warn("%s", line);
+	if (level == DCP_LOG_ERROR)
+		cmd_fail(CMD_ENV, "%s", line);
+	else
+		cmd_warn("%s", line);
 }
 
 const struct dcp_log cmd_log = { DCP_LOG_WARN, emit, NULL };

@@ -31,7 +31,8 @@ struct cmd {
 	const char *about; /* what it does, which help wraps; NULL: what says it all */
 	const struct opt_operand *operands;
 	const struct opt *opts;
-	size_t size; /* of the struct the options are parsed into, zeroed before; at least 1 */
+	bool reports; /* its text says how it went: with --quiet, the exit code alone does */
+	size_t size;  /* of the struct the options are parsed into, zeroed before; at least 1 */
 	enum cmd_exit (*run)(const void *opts, const struct opt_args *args);
 	const char *examples[CMD_MAX_EXAMPLES];
 };
@@ -46,6 +47,11 @@ extern const struct cmd *const cmd_table[];
 const struct cmd *cmd_by_name(const char *name);
 /* The verb that @word may have been meant to be; NULL: none is near. */
 const char *cmd_nearest(const char *word);
+
+/* From now on warnings, hints and progress are not printed, and with @report not what a verb says of how it went. */
+void cmd_be_quiet(bool report);
+bool cmd_is_quiet(void);
+bool cmd_hides_report(void);
 
 /* "dcpfs: ..." on stderr, one line; fail returns @code. Hints follow with cmd_hint(), indented. */
 enum cmd_exit cmd_fail(enum cmd_exit code, const char *fmt, ...) DCP_PRINTF(2, 3);

@@ -288,6 +288,7 @@ static void offer_options(struct cursor *c, const struct opt *o)
 {
 	for (; o->name; o++)
 		offer(c, "--", o->name, o->help);
+	offer(c, "--", "quiet", "print errors and what was asked for, nothing else");
 	offer(c, "--", "json-progress", "progress as lines of JSON on stderr");
 	offer(c, "--", "help", "show help");
 }

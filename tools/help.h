@@ -9,11 +9,13 @@
 struct dcp_buf;
 struct dcp_jsonw;
 
+/* Pages fit @width columns, if these are 40 at least; 0: 80. */
+
 /* The page of the whole program; @table ends with NULL. */
-void help_program(struct dcp_buf *b, const struct cmd *const *table);
+void help_program(struct dcp_buf *b, unsigned width, const struct cmd *const *table);
 
 /* The page of one verb: usage, what it does, options, examples last. */
-void help_verb(struct dcp_buf *b, const struct cmd *cmd);
+void help_verb(struct dcp_buf *b, unsigned width, const struct cmd *cmd);
 
 /* Everything in the tables, for programs: what the tests of the man page read. */
 void help_json(struct dcp_jsonw *w, const struct cmd *const *table);

@@ -27,9 +27,9 @@ static enum cmd_exit show_page(const struct cmd *cmd)
 
 	out_init(&o, OUT_TEXT);
 	if (cmd)
-		help_verb(&o.buf, cmd);
+		help_verb(&o.buf, o.width, cmd);
 	else
-		help_program(&o.buf, cmd_table);
+		help_program(&o.buf, o.width, cmd_table);
 	return out_flush(&o);
 }
 
@@ -47,6 +47,8 @@ static enum cmd_exit run_verb(const struct cmd *cmd, int argc, char **argv)
 	if (args.help)
 		return show_page(cmd);
 	progress_as_json(args.json_progress);
+	if (args.quiet)
+		cmd_be_quiet(cmd->reports);
 	for (size_t i = 0; i < OPT_MAX_OPERANDS && cmd->operands[i].name; i++)
 		if (cmd->operands[i].what == OPT_SOURCE && args.operand[i] &&
 		    pick_path(args.operand[i]) != CMD_OK)

@@ -291,7 +291,7 @@ static int parse_long(struct parse *p, char *word)
 }
 
 /* "-lf" is -l -f; "-oro" and "-o ro" are the same. */
-static int parse_letters(struct parse *p, char *word, bool *help)
+static int parse_letters(struct parse *p, char *word, struct opt_args *args)
 {
 	for (; *word; word++) {
 		const struct opt *o = opt_by_letter(p->opts, *word);
@@ -299,8 +299,12 @@ static int parse_letters(struct parse *p, char *word, bool *help)
 		int rc;
 
 		if (!o && *word == 'h') {
-			*help = true;
+			args->help = true;
 			return 0;
+		}
+		if (!o && *word == 'q') {
+			args->quiet = true;
+			continue;
 		}
 		if (!o)
 			return dcp_fail(p->err, -EINVAL, "no option -%c", *word);
@@ -393,12 +397,14 @@ int opt_parse(const struct opt *opts, const struct opt_operand *operands, int ar
 			only_operands = true;
 		} else if (strcmp(word, "--help") == 0) {
 			args->help = true;
+		} else if (strcmp(word, "--quiet") == 0) {
+			args->quiet = true;
 		} else if (strcmp(word, "--json-progress") == 0) {
 			args->json_progress = true;
 		} else if (word[1] == '-') {
 			rc = parse_long(&p, word + 2);
 		} else {
-			rc = parse_letters(&p, word + 1, &args->help);
+			rc = parse_letters(&p, word + 1, args);
 		}
 		if (rc < 0 || args->help)
 			return rc;

@@ -106,13 +106,13 @@ struct opt_args {
 	const char *operand[OPT_MAX_OPERANDS];
 	char *const *command; /* NULL-ended, of an operand that is OPT_COMMAND; NULL: none */
 	bool help;            /* -h or --help was said: nothing else was checked after it */
-	bool json_progress;
+	bool json_progress, quiet;
 };
 
 /*
  * Parse argv[0..argc) (no program name in it). Options and operands may be mixed; "--" ends
  * the options; a bundle of letters and "--name=value" are understood; "-h", "--help" and
- * "--json-progress" are in every table. Returns 0, or -EINVAL with a line that says what was found and what was
+ * "--json-progress" and "--quiet" are in every table, and "-q" where no row has that letter. Returns 0, or -EINVAL with a line that says what was found and what was
  * expected. Strings are borrowed from argv, except those of a list, which are written into.
  */
 int opt_parse(const struct opt *opts, const struct opt_operand *operands, int argc, char **argv,

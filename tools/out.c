@@ -48,6 +48,27 @@ void out_init(struct out *o, enum out_form form)
 	o->utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
 }
 
+const char *out_paint(const struct out *o, const char *word)
+{
+	static const char *const paint[] = { "\033[38;5;34m", "\033[38;5;172m",
+					     "\033[38;5;160m" };
+	static const struct {
+		const char *word;
+		int paint; /* good, of note, bad */
+	} states[] = {
+		{ "ok", 0 },        { "complete", 0 },   { "equal", 0 }, { "known", 0 },
+		{ "note", 1 },      { "incomplete", 1 }, { "close", 1 }, { "unknown", 1 },
+		{ "only in A", 1 }, { "only in B", 1 },  { "bad", 2 },   { "refused", 2 },
+		{ "differs", 2 },   { "dtype", 2 },      { "shape", 2 }, { "unreadable", 2 },
+		{ "dangerous", 2 },
+	};
+
+	for (size_t i = 0; o->color && i < DCP_LEN(states); i++)
+		if (strcmp(word, states[i].word) == 0)
+			return paint[states[i].paint];
+	return "";
+}
+
 void out_finish(struct out *o)
 {
 	dcp_buf_finish(&o->buf);
@@ -92,6 +113,10 @@ int out_write(int fd, const void *p, size_t n)
 
 enum cmd_exit out_flush(struct out *o)
 {
+	if (o->form == OUT_TEXT && cmd_hides_report()) {
+		dcp_buf_finish(&o->buf);
+		return CMD_OK;
+	}
 	return out_flush_to(o, STDOUT_FILENO, "standard output");
 }
 

@@ -37,6 +37,7 @@ void out_finish(struct out *o);
 /*
  * Write what was collected, JSON with a newline at its end, and forget it. CMD_OK; CMD_ENV after a
  * message when it cannot be written. A reader that went away is not an error and there is nothing to say to it.
+ * Text of a verb that reports is dropped with --quiet.
  */
 enum cmd_exit out_flush(struct out *o);
 /* The same into the open file @fd, which is called @file. */
@@ -63,6 +64,13 @@ const char *out_params(char buf[OUT_SIZE], uint64_t n);
 const char *out_size_exact(char buf[64], uint64_t n);
 /* Local time "2026-01-30 11:02:09"; with @utc as RFC 3339 "2026-01-30T11:02:09Z". */
 const char *out_time(char buf[32], int64_t ns, bool utc);
+
+/*
+ * What begins the colour of the word of a state, "complete", "refused"; "": it has none, or there are no colours. OUT_PLAIN ends it. The
+ * colours can be told from white and from black.
+ */
+const char *out_paint(const struct out *o, const char *word);
+#define OUT_PLAIN "\033[0m"
 
 /* Append @s with bytes that are not shown as they are (core/base/utf8.h) spelled \xNN. */
 void out_text(struct dcp_buf *b, const char *s);
@@ -133,6 +141,7 @@ struct out_col {
 	const char *head; /* NULL: no row of heads */
 	bool right;
 	bool flex;      /* shortened when the table is too wide; at most one */
+	bool state;     /* its words are painted, as out_paint() says */
 	unsigned least; /* not 0: shortened before flex is, down to so many columns */
 };
 

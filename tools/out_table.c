@@ -295,6 +295,7 @@ static void print_line(const struct out_table *t, struct out *o, const struct wi
 	for (size_t c = 0; c < t->ncols; c++) {
 		const char *s = cells ? cells[c] : t->cols[c].head;
 		size_t n = out_width(s);
+		const char *paint;
 		size_t fill = n < w->pad[c] ? w->pad[c] - n : 0;
 
 		if (w->skip[c])
@@ -304,7 +305,8 @@ static void print_line(const struct out_table *t, struct out *o, const struct wi
 		if (n)
 			dcp_buf_printf(&o->buf, "%*s", (int)owed, "");
 		owed = n ? 0 : owed;
-		dcp_buf_str(&o->buf, s);
+		paint = cells && t->cols[c].state ? out_paint(o, s) : "";
+		dcp_buf_printf(&o->buf, "%s%s%s", paint, s, *paint ? OUT_PLAIN : "");
 		owed += (t->cols[c].right ? 0 : fill) + 2;
 	}
 	dcp_buf_str(&o->buf, "\n");

@@ -131,7 +131,7 @@ enum cmd_exit pick_source(struct pick *p, const char *source, const struct pick_
 	if (rc == 0)
 		rc = dcp_checkpoint_scan(ck, &err);
 	if (rc < 0) {
-		cmd_warn("%s", err.msg);
+		cmd_fail(cmd_exit_of(rc), "%s", err.msg);
 		pick_hint_mount(ck->source);
 		return cmd_exit_of(rc);
 	}

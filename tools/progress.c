@@ -9,6 +9,7 @@
 
 #include "core/base/base.h"
 #include "core/base/clock.h"
+#include "tools/cmd.h"
 #include "tools/out.h"
 
 #define QUIET_NS 500000000   /* before the first line */
@@ -179,7 +180,7 @@ void progress_init(struct progress *p, bool bytes)
 	struct winsize ws;
 
 	*p = (struct progress){ .bytes = bytes,
-				.on = as_json || isatty(STDERR_FILENO),
+				.on = as_json || (!cmd_is_quiet() && isatty(STDERR_FILENO)),
 				.width = 79 };
 	p->report = (struct dcp_progress){ .report = draw, .ctx = p, .bytes = draw_bytes };
 	if (p->on && ioctl(STDERR_FILENO, TIOCGWINSZ, &ws) == 0 && ws.ws_col > 20)

@@ -43,7 +43,7 @@ def program():
     equal(ask("")[:len(verbs)], verbs, "verbs come first")
     check({"odd/", "run 1/", "w.safetensors", "m.pt", "a.tar.gz"} <= set(ask("")), "and sources to be mounted")
     for verb in data("help", "--json")["verbs"]:
-        equal(ask(verb["name"], "-"), [f"--{o['name']}" for o in verb["options"]] + ["--json-progress", "--help"], f"options of {verb['name']}")
+        equal(ask(verb["name"], "-"), [f"--{o['name']}" for o in verb["options"]] + ["--quiet", "--json-progress", "--help"], f"options of {verb['name']}")
     sources = ["odd/", "run 1/", "w.safetensors", "m.pt", "a.tar.gz"]
     for words in (["ls", ""], ["mount", ""], ["cat", "--as", "npy", ""], ["plan", "--", ""]):
         equal(sorted(ask(*words)), sorted(sources), f"sources: {words}")

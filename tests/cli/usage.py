@@ -1,13 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Help fits a screen, invalid words are refused in one line, and exit codes are kept."""
+import fcntl
 import json
 import os
+import pty
+import re
+import shutil
+import struct
 import subprocess
+import termios
 
 from cli import DCPFS, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
 
-VERBS = "mount umount index ls tree show cat stats diff verify find du scan bisect report plan load export save rules cache doctor version help".split()
+VERBS = "mount umount index ls tree show cat stats diff verify find du scan bisect report status warm plan load export save rules cache doctor version help".split()
 LONG = ("mount", "load", "export", "save", "find", "stats")  # which need more options than fit a screen
 
 
@@ -28,6 +34,76 @@ def pages():
         if args:
             equal(run(args[0], "--help").stdout, page.stdout, f"{args[0]} --help is help {args[0]}")
             equal(run(args[0], "-h").stdout, page.stdout, f"{args[0]} -h is help {args[0]}")
+
+
+def narrow():
+    """Pages fit the terminal from 40 columns on, by COLUMNS or by what the terminal says, and examples are still commands."""
+    for columns, most in ((20, 40), (40, 40), (57, 57), (80, 80), (97, 97), (300, 100)):
+        for args in [()] + [(verb,) for verb in VERBS]:
+            text = run("help", *args, COLUMNS=columns).stdout.decode()
+            wide = [line for line in text.splitlines() if len(line) > most and " " in line.strip()]
+            check(not wide, f"help {args} at {columns} columns: {wide}")
+            words = run("help", *args, COLUMNS=100).stdout.decode().replace("\\\n", " ").split()
+            equal(text.replace("\\\n", " ").split(), words, f"help {args} at {columns} columns: its words")
+    shown = on_terminal(["help", "export"], columns=45).splitlines()
+    check(shown and 40 < max(map(len, shown)) <= 45, f"on a terminal of 45 columns: {max(map(len, shown))}")
+
+
+def on_terminal(words, columns=80, **env):
+    """What a terminal of so many columns gets of the command."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        full = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR") and not k.startswith("OMPI")}
+        os.execve(DCPFS, [DCPFS, *map(str, words)], {**full, "TERM": "xterm", "LC_ALL": "C.UTF-8", "DCPFS_CACHE": str(SCRATCH / "cache"), **env})
+    got = b""
+    while True:
+        try:
+            part = os.read(terminal, 65536)
+        except OSError:  # its other end is closed
+            break
+        if not part:
+            break
+        got += part
+    os.close(terminal)
+    os.waitpid(pid, 0)
+    return got.decode().replace("\r\n", "\n")
+
+
+def colours():
+    """States have colours on a terminal, which change no word; nowhere else."""
+    source = GOLDEN / "dcp-fsdp2" / "ckpt"
+    words = ["ls", source]
+    shown = on_terminal(words)
+    check("\033[38;5;34mcomplete\033[0m" in shown and "\033[38;5;172mincomplete\033[0m" in shown, f"ls: {shown!r}")
+    plain = on_terminal(words, NO_COLOR="1")
+    check("\033" not in plain, f"NO_COLOR: {plain!r}")
+    equal(re.sub("\033\\[[0-9;]*m", "", shown), plain, "the words")
+    check("\033" not in on_terminal(words, TERM="dumb"), "TERM=dumb")
+    check(b"\033" not in run(*words, TERM="xterm").stdout, "a pipe")
+    check("\033[38;5;34mok" in on_terminal(["doctor", source]), "doctor")
+    check("\033[38;5;160mdiffers\033[0m" in on_terminal(["diff", source, "10", "20"], columns=160), "diff")
+
+
+def quiet():
+    """--quiet leaves errors, what is asked for as data or a file, and the exit code."""
+    source, out = GOLDEN / "dcp-fsdp2" / "ckpt", SCRATCH / "quiet"
+    for words in (("index", source), ("verify", source, "20"), ("export", source, "20", out, "--as", "safetensors"), ("doctor", source),
+                  ("load", source, "20", "--layout", "fsdp2", "--rank", "1"), ("scan", source, "20"), ("warm", source, "20")):
+        loud = run(*words, "--force") if words[0] == "export" else run(*words)
+        check(loud.stdout, f"{words}: it reports")
+        extra = ["--force"] if words[0] == "export" else []
+        for word in ("-q", "--quiet"):
+            got = run(*words, *extra, word)
+            equal((got.returncode, got.stdout, got.stderr), (loud.returncode, b"", b""), f"{words} {word}")
+    shutil.rmtree(out)
+    equal(run("diff", "--quiet", source, "10", "20").stdout, b"", "diff --quiet")
+    equal(run("diff", "--quiet", source, "10", "20").returncode, run("diff", source, "10", "20").returncode, "its exit code")
+    equal(run("ls", "-q", source).stdout, run("ls", source).stdout, "ls is asked for what it prints")
+    check(json.loads(run("verify", "-q", source, "20", "--json").stdout)["tensors"] > 10, "JSON is asked for")
+    check(run("verify", "-q", source, "20", "--record", "-").stdout.count(b"\n") > 10, "a record is asked for")
+    fails(NO, "no version", "verify", "-q", source, "absent")
+    fails(USAGE, "nearest is", "load", "-q", "--layuot", source)
 
 
 def refusals():
@@ -170,6 +246,9 @@ def closed_and_full():
 
 
 pages()
+narrow()
+colours()
+quiet()
 refusals()
 mount_points()
 urls()

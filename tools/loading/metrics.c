@@ -118,6 +118,6 @@ enum cmd_exit loading_metrics(const struct loading *l, enum cmd_exit code, int64
 		rc = replace(l->opts->metrics, &b);
 	if (rc == 0)
 		return code;
-	cmd_warn("load: --metrics %s: %s", l->opts->metrics, strerror(-rc));
+	cmd_fail(CMD_ENV, "load: --metrics %s: %s", l->opts->metrics, strerror(-rc));
 	return code == CMD_OK ? CMD_ENV : code;
 }

@@ -307,7 +307,7 @@ static enum cmd_exit print(struct differing *w)
 {
 	static const struct out_col cols[] = {
 		{ "KEY", .flex = true },
-		{ "STATE" },
+		{ "STATE", .state = true },
 		{ "CHANGED", .right = true },
 		{ "PART", .right = true },
 		{ "FIRST" },
@@ -504,6 +504,7 @@ const struct cmd cmd_diff = {
 		 "how far apart they are. Exits 0 when all are equal, 1 when not.",
 	.operands = operands,
 	.opts = opts,
+	.reports = true,
 	.size = sizeof(struct diff_opts),
 	.run = run,
 	.examples = { "dcpfs diff /data/run1 1000 2000 --by layer",

@@ -315,11 +315,11 @@ static void put_row(struct out *o, const char *name, const struct finding *f)
 /* The advice under its finding. */
 static void print_text(struct out *o, const char *name, const struct finding *f)
 {
-	static const char *const paint[] = { "\033[32m", "\033[33m", "\033[31m" };
+	const char *paint = out_paint(o, state_name[f->state]);
 	size_t width = o->width && o->width < 100 ? o->width : 80;
 
-	dcp_buf_printf(&o->buf, "%s%-5s%s ", o->color ? paint[f->state] : "",
-		       state_name[f->state], o->color ? "\033[0m" : "");
+	dcp_buf_printf(&o->buf, "%s%-5s%s ", paint, state_name[f->state],
+		       *paint ? OUT_PLAIN : "");
 	out_text(&o->buf, name);
 	dcp_buf_printf(&o->buf, "%*s ", (int)(12 - DCP_MIN(out_width(name), 12u)), "");
 	out_text(&o->buf, f->found);
@@ -546,6 +546,7 @@ const struct cmd cmd_doctor = {
 		 "cannot be read.",
 	.operands = operands,
 	.opts = opts,
+	.reports = true,
 	.size = sizeof(struct doctor_opts),
 	.run = run,
 	.examples = { "dcpfs doctor", "dcpfs doctor /data/run1",

@@ -361,6 +361,7 @@ const struct cmd cmd_export = {
 		 "is complete when it gets its name, or it is not there.",
 	.operands = operands,
 	.opts = opts,
+	.reports = true,
 	.size = sizeof(struct export_opts),
 	.run = run,
 	.examples = { "dcpfs export /data/run1 /data/run1-hf --as safetensors --hf",

@@ -46,9 +46,9 @@ static enum cmd_exit run(const void *p, const struct opt_args *args)
 	else if (h->shell != SHELL_NONE)
 		dcp_buf_str(&o.buf, complete_script[h->shell]);
 	else if (cmd)
-		help_verb(&o.buf, cmd);
+		help_verb(&o.buf, o.width, cmd);
 	else
-		help_program(&o.buf, cmd_table);
+		help_program(&o.buf, o.width, cmd_table);
 	return out_flush(&o);
 }
 

@@ -175,6 +175,7 @@ const struct cmd cmd_index = {
 		 "Mounting and reading do this by themselves; here it is done ahead.",
 	.operands = operands,
 	.opts = opts,
+	.reports = true,
 	.size = sizeof(struct index_opts),
 	.run = run,
 	.examples = { "dcpfs index /data/run1",

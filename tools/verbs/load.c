@@ -656,6 +656,7 @@ const struct cmd cmd_load = {
 		 "srun, or alone.",
 	.operands = operands,
 	.opts = opts,
+	.reports = true,
 	.size = sizeof(struct load_opts),
 	.run = run,
 	.examples = { "mpirun -np 8 dcpload /data/run1 --layout fsdp8",

@@ -207,11 +207,11 @@ static enum cmd_exit ls_versions(struct pick *p, const struct ls_opts *ls, struc
 {
 	/* clang-format off */
 	static const struct out_col brief[] = {
-		{ "VERSION", .flex = true }, { "STATE" }, { "TENSORS", .right = true },
+		{ "VERSION", .flex = true }, { "STATE", .state = true }, { "TENSORS", .right = true },
 		{ "PARAMS", .right = true }, { "SIZE", .right = true }, { "SAVED" }, { "FORMAT" },
 	};
 	static const struct out_col lengthy[] = {
-		{ "VERSION", .flex = true }, { "STATE" }, { "TENSORS", .right = true },
+		{ "VERSION", .flex = true }, { "STATE", .state = true }, { "TENSORS", .right = true },
 		{ "PARAMS", .right = true }, { "SIZE", .right = true }, { "BYTES", .right = true }, { "SAVED" }, { "FORMAT" },
 	};
 	/* clang-format on */

@@ -322,7 +322,8 @@ static void log_line(void *ctx, enum dcp_log_level level, const char *line)
 		log_json(l, level, line);
 		return;
 	}
-	if (l->journal && level <= cmd_log.max)
+	if (l->journal && level <= cmd_log.max &&
+	    (level == DCP_LOG_ERROR || !cmd_is_quiet()))
 		fprintf(stderr, "<%d>", levels[level].priority);
 	dcp_log(&cmd_log, level, "%s", line);
 	if (l->file)
@@ -550,6 +551,7 @@ const struct cmd cmd_mount = {
 		 "answers. Without MNT, make a directory and print its name.",
 	.operands = operands,
 	.opts = opts,
+	.reports = true,
 	.size = sizeof(struct mount_opts),
 	.run = run,
 	.examples = { "dcpfs mount /data/run1 /mnt/run1" },

@@ -570,6 +570,7 @@ const struct cmd cmd_save = {
 		 "by mpirun, torchrun or srun, or alone.",
 	.operands = operands,
 	.opts = opts,
+	.reports = true,
 	.size = sizeof(struct saving_opts),
 	.run = run,
 	.examples = { "srun dcpsave run1 a.pdopt --layout l.dcpl --gather-to 0 "

@@ -556,7 +556,7 @@ static enum cmd_exit open_version(struct scanning *w, const struct opt_args *arg
 		if (!w->p.ck.found)
 			return cmd_fail(CMD_NO, "%s", err.msg);
 		w->p.ck.v = NULL;
-		cmd_warn("%s; what files say is listed all the same", err.msg);
+		cmd_fail(CMD_BAD, "%s; what files say is listed all the same", err.msg);
 	}
 	progress_finish(&w->p.progress);
 	return CMD_OK;
@@ -578,7 +578,7 @@ static int by_judgement(const void *a, const void *b)
 static enum cmd_exit print(struct scanning *w)
 {
 	static const struct out_col cols[] = {
-		{ "JUDGED" },
+		{ "JUDGED", .state = true },
 		{ "NAME" },
 		{ "FILE", .flex = true },
 		{ "KEY" },
@@ -664,6 +664,7 @@ const struct cmd cmd_scan = {
 		 "are others than those that torch, numpy and known trainers save.",
 	.operands = operands,
 	.opts = opts,
+	.reports = true,
 	.size = sizeof(struct scan_opts),
 	.run = run,
 	.examples = { "dcpfs scan /data/downloaded",

@@ -140,6 +140,7 @@ const struct cmd cmd_umount = {
 	.about = "End the mount at MNT and wait until it is gone.",
 	.operands = operands,
 	.opts = opts,
+	.reports = true,
 	.size = sizeof(struct umount_opts),
 	.run = run,
 	.examples = { "dcpfs umount /mnt/run1" },

@@ -109,7 +109,7 @@ static int look(void *ctx, const struct walk_item *item, void *found, uint64_t f
 static void fail(struct verifying *w, struct tensor *t, const char *why)
 {
 	t->problem = dcp_arena_strdup(&w->arena, why);
-	cmd_warn("%s: %s: %s", w->p.ck.name, t->key->key, why);
+	cmd_fail(CMD_BAD, "%s: %s: %s", w->p.ck.name, t->key->key, why);
 }
 
 static void done(void *ctx, const struct walk_item *item, void *found, size_t nspans, int rc,
@@ -215,7 +215,7 @@ static enum cmd_exit take_record(struct verifying *w, struct dcp_buf *text)
 		if (t)
 			t->want = line;
 		else if (!w->o->keys.n && w->wrong++ < UINT64_MAX)
-			cmd_warn("%s: %s: recorded, and not there", w->p.ck.name,
+			cmd_fail(CMD_NO, "%s: %s: recorded, and not there", w->p.ck.name,
 				 line + digest + 2);
 	}
 	for (size_t i = 0; i < w->n; i++)
@@ -245,7 +245,7 @@ static enum cmd_exit write_record(struct verifying *w)
 	out_init(&o, OUT_TEXT);
 	for (size_t i = 0; i < w->n; i++)
 		dcp_buf_printf(&o.buf, "%s  %s\n", w->tensors[i].digest, w->tensors[i].shown);
-	code = to_stdout ? out_flush(&o) : out_flush_to(&o, fd, w->o->record);
+	code = out_flush_to(&o, to_stdout ? STDOUT_FILENO : fd, w->o->record);
 	out_finish(&o);
 	return code;
 }
@@ -327,7 +327,8 @@ static int check_object(void *ctx, enum dcp_row_kind kind, const struct dcp_row 
 
 	if (row->broken && rc == 0) {
 		w->unread++;
-		cmd_warn("%s: %s: %s", w->p.ck.name, row->key, o.error ? o.error : "broken");
+		cmd_fail(CMD_BAD, "%s: %s: %s", w->p.ck.name, row->key,
+			 o.error ? o.error : "broken");
 	}
 	return rc;
 }
@@ -393,12 +394,12 @@ static enum cmd_exit verify(struct verifying *w, struct dcp_buf *text)
 	/* Nothing may have changed while it was read. */
 	if (dcp_version_check(w->p.ck.v, &err) < 0) {
 		w->unread++;
-		cmd_warn("%s: %s", w->p.ck.name, err.msg);
+		cmd_fail(CMD_BAD, "%s: %s", w->p.ck.name, err.msg);
 	} else {
 		keep_digests(w);
 	}
 	if (w->o->record && w->unread)
-		cmd_warn("verify: --record %s: not written, as not all can be read",
+		cmd_fail(CMD_BAD, "verify: --record %s: not written, as not all can be read",
 			 w->o->record);
 	else if (w->o->record)
 		code = write_record(w);
@@ -439,6 +440,7 @@ const struct cmd cmd_verify = {
 		"sharding. --check exits 1 where a tensor differs, is gone or not recorded.",
 	.operands = operands,
 	.opts = opts,
+	.reports = true,
 	.size = sizeof(struct verify_opts),
 	.run = run,
 	.examples = { "dcpfs verify /data/run1 2000 --record run1-2000.digests",

@@ -309,6 +309,7 @@ const struct cmd cmd_warm = {
 		 "--layout and --rank only what that rank holds.",
 	.operands = operands,
 	.opts = opts,
+	.reports = true,
 	.size = sizeof(struct warm_opts),
 	.run = run,
 	.examples = { "dcpfs warm s3://bucket/run1", "dcpfs warm /data/run1 2000 --keys model.",
