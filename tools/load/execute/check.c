@@ -37,14 +37,9 @@ static int differs(const struct dcpload_plan *p, const struct load_target *t, co
 	return rc;
 }
 
-/* Rooms of BAND bytes, and one for what they are converted to. */
-struct rooms {
-	void *stored, *got, *expected;
-};
-
 /* Compare the part from element @e on with the @n bytes in room->stored. -EILSEQ. */
 static int compare(const struct dcpload_plan *p, const struct load_want *w, uint64_t e,
-		   uint64_t n, const struct rooms *room)
+		   uint64_t n, const struct load_rooms *room)
 {
 	const struct load_target *t = &w->target;
 	struct load_target own = *t;
@@ -69,12 +64,31 @@ static int compare(const struct dcpload_plan *p, const struct load_want *w, uint
 	return 0;
 }
 
-static int check(struct dcpload_plan *p, const struct load_want *w, const struct rooms *room,
-		 struct dcp_err *err)
+/* Of BAND bytes, and one for what they are converted to. */
+static int make_rooms(struct load_rooms *r)
+{
+	r->stored = r->stored ? r->stored : malloc(BAND);
+	r->got = r->got ? r->got : malloc(BAND);
+	r->expected = r->expected ? r->expected : malloc(BAND * 8);
+	return r->stored && r->got && r->expected ? 0 : -ENOMEM;
+}
+
+void load_rooms_finish(struct load_rooms *r)
+{
+	free(r->stored);
+	free(r->got);
+	free(r->expected);
+}
+
+int load_check_want(struct dcpload_plan *p, const struct load_want *w, struct load_rooms *room,
+		    struct dcp_err *err)
 {
 	uint64_t step = BAND - BAND % w->target.from;
 	dcp_auto_view struct dcp_view *view = NULL;
-	int rc = dcp_view_open(p->ck->of.v, w->id, DCP_AS_RAW, &w->cut, &view, err);
+	int rc = make_rooms(room);
+
+	if (rc == 0)
+		rc = dcp_view_open(p->ck->of.v, w->id, DCP_AS_RAW, &w->cut, &view, err);
 
 	for (uint64_t at = 0; rc == 0 && at < w->stored; at += step) {
 		uint64_t n = DCP_MIN(w->stored - at, step);
@@ -92,23 +106,12 @@ static int check(struct dcpload_plan *p, const struct load_want *w, const struct
 	return rc;
 }
 
-int load_check_want(struct dcpload_plan *p, const struct load_want *w, struct dcp_err *err)
-{
-	dcp_auto_free void *stored = malloc(BAND), *got = malloc(BAND),
-			   *expected = malloc(BAND * 8);
-	const struct rooms room = { stored, got, expected };
-
-	return stored && got && expected ? check(p, w, &room, err) : -ENOMEM;
-}
-
 int dcpload_check(struct dcpload_plan *p, struct dcpload_error *err)
 {
-	dcp_auto_free void *stored = malloc(BAND), *got = malloc(BAND),
-			   *expected = malloc(BAND * 8);
-	const struct rooms room = { stored, got, expected };
+	struct load_rooms room = { 0 };
 	struct dcpload_error unused;
 	struct dcp_err own = { 0 };
-	int rc = stored && got && expected ? 0 : -ENOMEM;
+	int rc = 0;
 
 	err = err ? err : &unused;
 	*err = (struct dcpload_error){ .rank = -1 };
@@ -117,9 +120,10 @@ int dcpload_check(struct dcpload_plan *p, struct dcpload_error *err)
 	for (size_t i = 0; i < p->nwant && rc == 0; i++)
 		if (p->want[i].id)
 			rc = p->want[i].complete
-				     ? check(p, &p->want[i], &room, &own)
+				     ? load_check_want(p, &p->want[i], &room, &own)
 				     : dcp_fail(&own, -ENODATA, "%s is not complete",
 						p->want[i].key);
+	load_rooms_finish(&room);
 	if (rc < 0 && !own.msg[0])
 		load_device_said(p->device, rc, err);
 	else

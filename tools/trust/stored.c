@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/trust/stored.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/base/clock.h"
+#include "core/base/crc32.h"
+#include "core/base/endian.h"
+#include "core/base/err.h"
+#include "core/origin/archive/zip.h"
+#include "core/origin/source.h"
+#include "core/store/io/files.h"
+
+enum { CHUNK = 256 << 10, MAX_JOBS = 8, END = 22 };
+
+struct team {
+	struct stored *w;
+	struct dcp_files *files;
+	size_t nfiles;
+	uint32_t next;
+	uint64_t done;
+	int64_t start_ns;
+	int rc;
+	pthread_mutex_t lock;
+};
+
+struct job {
+	struct team *t;
+	pthread_t thread;
+	uint32_t file;
+	uint8_t *buf;
+};
+
+static int read_some(struct job *j, const struct dcp_source *src, uint64_t off, size_t n)
+{
+	struct team *t = j->t;
+	int rc = dcp_source_read(src, off, j->buf, n);
+	uint64_t done = __atomic_add_fetch(&t->done, n, __ATOMIC_RELAXED);
+	int64_t left = t->w->rate ? t->start_ns +
+					    (int64_t)((double)done / (double)t->w->rate * 1e9) -
+					    dcp_now_ns(CLOCK_MONOTONIC)
+				  : 0;
+	struct timespec ts = { left / 1000000000, left % 1000000000 };
+
+	if (left > 0)
+		nanosleep(&ts, NULL);
+	return rc;
+}
+
+static void say(struct job *j, uint64_t off, uint64_t n, const char *why)
+{
+	struct stored *w = j->t->w;
+
+	pthread_mutex_lock(&j->t->lock);
+	w->bad(w->ctx, &(struct stored_bad){ j->file, off, n, why });
+	pthread_mutex_unlock(&j->t->lock);
+}
+
+static void check_member(struct job *j, const struct dcp_source *src, uint64_t base,
+			 const struct dcp_zip_member *m)
+{
+	struct dcp_err err = { 0 };
+	uint64_t off, at = 0;
+	uint32_t crc = 0;
+	char why[300];
+	int rc = dcp_zip_data(src, m, &off, &err);
+
+	if (rc < 0) {
+		say(j, base + m->header_off, m->packed, err.msg);
+		return;
+	}
+	if (!m->stored || !m->crc32)
+		return; /* what is compressed is checked where it is decoded */
+	while (at < m->size && rc == 0) {
+		size_t n = (size_t)DCP_MIN((uint64_t)CHUNK, m->size - at);
+
+		rc = read_some(j, src, off + at, n);
+		if (rc == 0)
+			crc = dcp_crc32(crc, j->buf, n);
+		at += n;
+	}
+	if (rc < 0)
+		say(j, base + off, m->size, strerror(-rc));
+	else if (crc != m->crc32) {
+		snprintf(
+			why, sizeof(why),
+			"the CRC-32 of %.200s is %08x, and %08x is recorded: bytes are damaged",
+			m->name, crc, m->crc32);
+		say(j, base + off, m->size, why);
+	} else {
+		__atomic_add_fetch(&j->t->w->checked, 1, __ATOMIC_RELAXED);
+	}
+}
+
+/* Is [off, end) of the file one archive? Then its members are checked. */
+static int check_archive(struct job *j, const struct dcp_source *file, uint64_t off,
+			 uint64_t end, bool *is)
+{
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
+	struct dcp_source src = dcp_source_window(file, off, end - off);
+	struct dcp_zip_member *m;
+	size_t n;
+	int rc = dcp_zip_list(&src, &arena, &m, &n, NULL);
+
+	*is = rc == 0;
+	if (rc < 0)
+		return rc == -ENOMEM ? rc : 0;
+	for (size_t i = 0; i < n; i++)
+		check_member(j, &src, off, &m[i]);
+	return 0;
+}
+
+/* Archives in a row: each ends with a record that says where it began, which what begins there must agree with. */
+static int check_row(struct job *j, const struct dcp_source *src)
+{
+	static const uint8_t mark[4] = { 'P', 'K', 5, 6 };
+	uint64_t begin = 0, off = 0, known = 0;
+	uint8_t head[4];
+
+	while (off + END <= src->size) {
+		size_t n = (size_t)DCP_MIN((uint64_t)CHUNK, src->size - off);
+		const uint8_t *at = j->buf;
+		uint64_t ends[64];
+		size_t found = 0;
+
+		if (read_some(j, src, off, n) < 0)
+			break;
+		while (found < DCP_LEN(ends) &&
+		       (at = memmem(at, n - (size_t)(at - j->buf), mark, sizeof(mark)))) {
+			ends[found++] = off + (uint64_t)(at - j->buf);
+			at += sizeof(mark);
+		}
+		/* Those after the last of so many are looked for again. */
+		off = found == DCP_LEN(ends) ? ends[found - 1] + sizeof(mark)
+		      : n < CHUNK            ? src->size
+					     : off + n - sizeof(mark) + 1;
+		for (size_t i = 0; i < found; i++) {
+			uint64_t end = ends[i] + END;
+			bool is;
+			int rc;
+
+			if (end > src->size || dcp_source_read(src, ends[i] + 20, head, 2) < 0)
+				continue;
+			end += dcp_load_le16(head);
+			if (end > src->size)
+				continue;
+			rc = check_archive(j, src, begin, end, &is);
+			if (rc < 0)
+				return rc;
+			known += is;
+			begin = is ? end : begin;
+		}
+	}
+	/* The rest has no archive, or one whose end is damaged. */
+	if (known && src->size - begin >= 4 && dcp_source_read(src, begin, head, 4) == 0 &&
+	    memcmp(head, "PK\3\4", 4) == 0)
+		say(j, begin, src->size - begin,
+		    "an archive is damaged: its list of members cannot be read");
+	return 0;
+}
+
+static int check_file(struct job *j)
+{
+	struct dcp_err err = { 0 };
+	const struct dcp_file *file;
+	struct dcp_source src;
+	uint8_t head[4] = { 0 };
+	bool is = false;
+	int rc = dcp_files_hold(j->t->files, j->file, true, &file, &err);
+
+	if (rc < 0) {
+		say(j, 0, 0, err.msg[0] ? err.msg : strerror(-rc));
+		return rc == -ENOMEM ? rc : 0;
+	}
+	src = dcp_source_blob(&file->blob);
+	src.size = DCP_MIN(src.size, file->size);
+	if (src.size >= sizeof(head) && dcp_source_read(&src, 0, head, sizeof(head)) == 0 &&
+	    memcmp(head, "PK\3\4", 4) == 0) {
+		rc = check_archive(j, &src, 0, src.size, &is);
+		if (rc == 0 && !is)
+			rc = check_row(j, &src);
+	}
+	dcp_files_release(j->t->files, j->file);
+	return rc;
+}
+
+static void *work(void *ctx)
+{
+	struct job *j = ctx;
+	struct team *t = j->t;
+
+	for (;;) {
+		int rc;
+
+		j->file = __atomic_fetch_add(&t->next, 1, __ATOMIC_RELAXED);
+		if (j->file >= t->nfiles || __atomic_load_n(&t->rc, __ATOMIC_RELAXED) < 0)
+			return NULL;
+		rc = check_file(j);
+		if (rc < 0)
+			__atomic_store_n(&t->rc, rc, __ATOMIC_RELAXED);
+	}
+}
+
+int stored_check(struct stored *w)
+{
+	struct team t = { .w = w,
+			  .files = dcp_version_files(w->p->ck.v),
+			  .start_ns = dcp_now_ns(CLOCK_MONOTONIC) };
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	unsigned n = w->jobs ? w->jobs : (unsigned)DCP_MAX(cpus, 1), started = 0;
+	struct job jobs[MAX_JOBS] = { 0 };
+
+	n = DCP_MIN(n, (unsigned)MAX_JOBS);
+	dcp_index_files(dcp_version_index(w->p->ck.v), &t.nfiles);
+	pthread_mutex_init(&t.lock, NULL);
+	for (unsigned i = 0; i < n; i++) {
+		jobs[i] = (struct job){ .t = &t, .buf = malloc(CHUNK) };
+		t.rc = jobs[i].buf ? t.rc : -ENOMEM;
+	}
+	while (t.rc == 0 && started + 1 < n &&
+	       pthread_create(&jobs[started].thread, NULL, work, &jobs[started]) == 0)
+		started++;
+	work(&jobs[started]);
+	for (unsigned i = 0; i < started; i++)
+		pthread_join(jobs[i].thread, NULL);
+	for (unsigned i = 0; i < n; i++)
+		free(jobs[i].buf);
+	pthread_mutex_destroy(&t.lock);
+	return t.rc;
+}
