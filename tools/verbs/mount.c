@@ -322,8 +322,7 @@ static void log_line(void *ctx, enum dcp_log_level level, const char *line)
 		log_json(l, level, line);
 		return;
 	}
-	if (l->journal && level <= cmd_log.max &&
-	    (level == DCP_LOG_ERROR || !cmd_is_quiet()))
+	if (l->journal && level <= cmd_log.max && (level == DCP_LOG_ERROR || !cmd_is_quiet()))
 		fprintf(stderr, "<%d>", levels[level].priority);
 	dcp_log(&cmd_log, level, "%s", line);
 	if (l->file)
