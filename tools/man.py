@@ -33,6 +33,7 @@ def page(body, verb, what):
     text = f"{synopsis(body, verb)}.Sh DESCRIPTION\n{subsections(body)[verb]}"
     # A .Nm without a name stands for the page's first one; sections are those of the whole page.
     text = re.sub(r"^\.Nm(?=$| Cm | [,.;:)]+$)", ".Nm dcpfs", text, flags=re.M)
+    text = re.sub(r"^(\.Pq .*)Sx (.*?)( [,.;:)]+)?$", r"\1Do \2 Dc in Xr dcpfs 1\3", text, flags=re.M)
     text = re.sub(r"^\.Sx (.*?)( [,.;:)]+)?$", r".Dq \1\nin\n.Xr dcpfs 1\2", text, flags=re.M)
     return (f".\\\" SPDX-License-Identifier: Apache-2.0\n.\\\" Made from dcpfs.1 by man.py.\n{date}\n.Dt DCPFS-{verb.upper()} 1\n.Os\n"
             f".Sh NAME\n.Nm dcpfs-{verb}{other}\n.Nd {what}\n.Sh SYNOPSIS\n{text}"

@@ -6,6 +6,7 @@
 #   tools/packages.sh test       that, and what the whole test suite needs
 #   tools/packages.sh optional   io_uring and MPI, as far as the distribution has them
 #   tools/packages.sh packaging  what tools/release.sh needs beside them
+#   tools/packages.sh site       what tools/site.py needs
 #   tools/packages.sh venv       what python needs to make a virtual environment, for the demo
 #   tools/packages.sh numpy      numpy without one
 #   tools/packages.sh list SET   print the names, install nothing
@@ -19,7 +20,8 @@ build="$build libcmocka-dev"
 test="attr rsync jq git locales python3 python3-numpy python3-venv zstd lz4 sqlite3 clang clang-format
 	libclang-rt-dev man-db valgrind zsh fish"
 optional='libcurl4-openssl-dev libexpat1-dev liburing-dev libopenmpi-dev openmpi-bin'
-packaging="debootstrap rpm"
+site="mandoc python3-markdown"
+packaging="debootstrap rpm $site"
 
 say() {
 	printf 'packages.sh: %s\n' "$*" >&2
@@ -31,10 +33,11 @@ names() {
 	test) echo $build $test ;;
 	optional) echo $optional ;;
 	packaging) echo $packaging ;;
+	site) echo $site ;;
 	venv) echo python3-venv ;;
 	numpy) echo python3-numpy ;;
 	*)
-		say "usage: packages.sh build|test|optional|packaging|venv|numpy ..., or: packages.sh list SET"
+		say "usage: packages.sh build|test|optional|packaging|site|venv|numpy ..., or: packages.sh list SET"
 		exit 2
 		;;
 	esac
