@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manifest of golden/deepspeed-muon, of the files alone: what two ranks of DeepSpeed 0.19.8 saved after three steps of ZeRO 1 with Muon
-(optimizer {"type": "Muon"}, "reduce_scatter": false) on a model of Linear(16, 24), LayerNorm(24), Linear(24, 8) and Embedding(10, 16).
+"""golden/deepspeed-muon*: what two ranks of DeepSpeed 0.19.8 (gloo, CPU) saved after three steps of ZeRO 1, 2 and 3 with Muon on a model of
+Linear(16, 24), LayerNorm(24), Linear(24, 8) and Embedding(10, 16).
 
-Packages: torch==2.15.0.  Run: python deepspeed_muon.py
+Packages: torch==2.15.0; DS_BUILD_OPS=0 pip install --no-build-isolation deepspeed==0.19.8.  Run: python deepspeed_muon.py [2 3]
+
+Without arguments only the manifests are made, of the files alone, for which DeepSpeed is not needed. The truth of fp32 is DeepSpeed's
+zero_to_fp32, which runs when files are made. ds_to_universal fails for all of them (it asks for exp_avg).
 """
+import os
 import pickle
+import sys
 import types
 
 import torch
@@ -12,6 +17,45 @@ import torch
 import fixlib
 
 TAG = "global_step3"
+ABOUT = {1: "each rank keeps whole the momentum of every parameter that has an element in its slice.",
+         2: "the same in bf16, the momentum too.", 3: "the momentum is cut as the weights are."}
+
+
+def name_of(stage):
+    return "deepspeed-muon" + (f"-z{stage}" if stage > 1 else "")
+
+
+def rank_main(rank, port, stage, out):
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    import deepspeed
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm_op"] = False    # it would compile that
+    deepspeed.init_distributed(dist_backend="gloo")
+    torch.manual_seed(1)
+    nn = torch.nn
+    m = nn.Sequential()
+    for name, layer in (("emb", nn.Embedding(10, 16)), ("up", nn.Linear(16, 24)), ("norm", nn.LayerNorm(24)), ("down", nn.Linear(24, 8))):
+        m.add_module(name, layer)
+    for p in m.parameters():
+        p.use_muon = p.ndim == 2
+    config = {"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": True}, "optimizer": {"type": "Muon", "params": {"lr": 0.01, "momentum": 0.9, "torch_adam": True}},
+              "zero_optimization": {"stage": stage, "reduce_scatter": False, "overlap_comm": False}}
+    engine = deepspeed.initialize(model=m, model_parameters=m.parameters(), config=config)[0]
+    for i in range(3):
+        engine.backward(engine(torch.randint(0, 10, (2, 5), generator=torch.Generator().manual_seed(10 * i + rank))).pow(2).mean())
+        engine.step()
+    engine.save_checkpoint(out)
+    torch.distributed.barrier()
+
+
+def save(stage):
+    os.environ.update(DS_ACCELERATOR="cpu", TORCH_COMPILE_DISABLE="1", TORCHDYNAMO_DISABLE="1")
+    out = fixlib.fresh(name_of(stage))
+    torch.multiprocessing.spawn(rank_main, args=(29650 + stage, stage, str(out)), nprocs=2)
+    for extra in out.glob("*.py"):
+        extra.unlink()
+    fixlib.publish(name_of(stage), out)
+    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+    return get_fp32_state_dict_from_zero_checkpoint(str(out))
 
 
 class Unpickler(pickle.Unpickler):
@@ -23,9 +67,9 @@ class Unpickler(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def read(file):
+def read(stage, file):
     module = types.SimpleNamespace(Unpickler=Unpickler, load=pickle.load, Pickler=pickle.Pickler, __name__="pickle")
-    return torch.load(fixlib.here() / "deepspeed-muon" / "ckpt" / TAG / file, weights_only=False, pickle_module=module)
+    return torch.load(fixlib.here() / name_of(stage) / "ckpt" / TAG / file, weights_only=False, pickle_module=module)
 
 
 def momenta(states, half, shapes):
@@ -43,31 +87,58 @@ def momenta(states, half, shapes):
     assert used == [s["momentum_buffer"].numel() for s in states]
 
 
-def main():
-    model = read("mp_rank_00_model_states.pt")
-    optims = [read(f"zero_pp_rank_{r}_mp_rank_00_optim_states.pt")["optimizer_state_dict"] for r in (0, 1)]
+def cut_by_two(slices, shapes):
+    """ZeRO 3 cuts each parameter into two halves, the last padded; a rank's flat tensor has its halves one after the other."""
+    at = 0
+    for name, shape in shapes.items():
+        n = torch.Size(shape).numel()
+        half = -(-n // 2)
+        yield name, torch.cat([s[at:at + half] for s in slices])[:n].reshape(shape)
+        at += half
+
+
+def one_after_another(slices, shapes):
+    flat, at = torch.cat(slices), 0
+    for name, shape in shapes.items():
+        n = torch.Size(shape).numel()
+        yield name, flat[at:at + n].reshape(shape)
+        at += n
+
+
+def describe(stage, master):
+    files = sorted(p.name for p in (fixlib.here() / name_of(stage) / "ckpt" / TAG).glob("*optim_states.pt"))
+    first = sorted(p.name for p in (fixlib.here() / name_of(stage) / "ckpt" / TAG).glob("*model_states.pt"))[0]
+    model, optims = read(stage, first), [read(stage, f)["optimizer_state_dict"] for f in files]
     v = {"name": TAG, "complete": True, "more": True, "tensors": [], "objects": [], "aliases": [], "shards": []}
 
     def add(role, name, t):
         v["tensors"].append(fixlib.tensor_entry(f"{role}.{name}", [role, name], t))
-    for name, t in model["module"].items():
-        add("module", name, t)
+    if stage < 3:
+        for name, t in model["module"].items():
+            add("module", name, t)
     for g, shapes in enumerate(model["param_shapes"]):
-        flats = {"fp32": torch.cat([o["single_partition_of_fp32_groups"][g] for o in optims])}
-        states = [o["base_optimizer_state"]["state"][g] for o in optims]
-        if "momentum_buffer" in states[0]:
-            for name, t in momenta(states, flats["fp32"].numel() // 2, shapes):
-                add("momentum_buffer", name, t)
-        else:
-            flats.update({k: torch.cat([s[k] for s in states]) for k in ("exp_avg", "exp_avg_sq")})
-        for role, flat in flats.items():
-            at = 0
-            for name, shape in shapes.items():
-                n = torch.Size(shape).numel()
-                add(role, name, flat[at:at + n].reshape(shape))
-                at += n
-    fixlib.finish("deepspeed-muon", "2 ranks, ZeRO 1, Muon for matrices and AdamW for the rest: each rank keeps whole the momentum of every parameter that has an element in its slice.",
-                  "deepspeed", [v], frameworks={"deepspeed": "0.19.8"})
+        join = cut_by_two if stage == 3 else one_after_another
+        weights = [o["fp32_flat_groups" if stage == 3 else "single_partition_of_fp32_groups"][g] for o in optims]
+        states = [(o["optimizer_state_dict"] if stage == 3 else o["base_optimizer_state"])["state"][g] for o in optims]
+        for name, t in join(weights, shapes):
+            assert master is None or torch.equal(t, master[name]), name
+            add("fp32", name, t)
+        for role in states[0]:
+            if role == "momentum_buffer" and stage < 3:
+                parts = momenta(states, weights[0].numel(), shapes)
+            elif role in ("momentum_buffer", "exp_avg", "exp_avg_sq"):
+                parts = join([s[role] for s in states], shapes)
+            else:
+                continue
+            for name, t in parts:
+                add(role, name, t)
+    fixlib.finish(name_of(stage), f"2 ranks, ZeRO {stage}, Muon for matrices and AdamW for the rest: {ABOUT[stage]}", "deepspeed", [v], frameworks={"deepspeed": "0.19.8"})
+
+
+def main():
+    made = {stage: save(stage) for stage in map(int, sys.argv[1:])}
+    for stage in ABOUT:
+        describe(stage, made.get(stage))
 
 
 if __name__ == "__main__":

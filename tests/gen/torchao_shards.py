@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """torchao: quantized tensors of torchao in sharded DTensors, by DCP, in files of ranks, and in one file.
 
-Packages: torch==2.15.0 torchao==0.18.0 numpy.  Run: python torchao_shards.py
+Packages: torch==2.15.0 torchao==0.18.0 torch_checkpointing==0.1.1 numpy.  Run: python torchao_shards.py
 """
+import shutil
+
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
@@ -16,8 +18,10 @@ from torchao.quantization import Float8Tensor, PerRow, PerTensor
 from torchao.quantization.quantize_.workflows import Int8Tensor
 
 import fixlib
+import torch_items
 
 WORLD = 2
+VERSIONS = {"1-dcp": (), "2-ranks": (), "3-one.pt": (), "4-items": ("model",), "5-plain-items": ("model",)}
 
 
 def whole():
@@ -76,6 +80,11 @@ def run(rank, world, root):
     dcp.save({k: v for k, v in state.items() if k != "int8"}, checkpoint_id=root / "1-dcp")
     (root / "2-ranks").mkdir(exist_ok=True)
     torch.save(state, root / "2-ranks" / f"model_world_size_{world}_rank_{rank}.pt")
+    (root / "composer").mkdir(exist_ok=True)
+    items = {"model": state, "step": 5}
+    torch_items.save(root / "4-items", items, torch_items.BOTH)
+    torch_items.save(root / "5-plain-items", items)
+    torch.save({"state": {"model": state, "optimizers": {}, "timestamp": {"Timestamp": {"epoch": 1}}}, "rng": []}, root / "composer" / f"ep1-ba2-rank{rank}.pt")
 
 
 def run_alone(rank, world, root):
@@ -83,11 +92,11 @@ def run_alone(rank, world, root):
     torch.save({k: part_of(t, dim, rank, mesh) for k, (t, dim) in whole().items()}, root / "3-one.pt")
 
 
-def entries(all_of):
+def entries(all_of, *front):
     out = []
     for key, t in sorted(all_of.items()):
         for name, part in parts(t).items():
-            out.append(fixlib.tensor_entry(key + name, (key, name[1:]) if name else (key,), part))
+            out.append(fixlib.tensor_entry(".".join((*front, key + name)), (*front, key, name[1:]) if name else (*front, key), part))
     return out
 
 
@@ -107,10 +116,14 @@ def main():
         for (name, got), want in zip(parts(t).items(), parts(all_of[k]).values()):
             assert fixlib.sha(got) == fixlib.sha(want), (k, name)
     versions = [{"name": n, "complete": True, "more": True, "objects": [], "aliases": [], "shards": [],
-                 "tensors": entries({k: t for k, t in all_of.items() if n != "1-dcp" or k != "int8"})} for n in ("1-dcp", "2-ranks", "3-one.pt")]
+                 "tensors": entries({k: t for k, t in all_of.items() if n != "1-dcp" or k != "int8"}, *front)} for n, front in VERSIONS.items()]
+    composer = [{**versions[0], "name": "ep1-ba2-rank0.pt", "tensors": entries(all_of, "state", "model")}]
+    fixlib.publish("torchao-composer", root / "composer")
+    fixlib.finish("torchao-composer", "The tensors of torchao in Composer's files of two ranks.", "composer", composer, frameworks={"torchao": "0.18.0"})
+    shutil.rmtree(root / "composer")
     fixlib.publish("torchao", root)
-    fixlib.finish("torchao", "2 gloo ranks: torchao's Float8Tensor, Int8Tensor, OptimState8bit, 4bit and Fp8 in DTensors: by DCP, a torch.save file a rank, and one "
-                  "file of a mesh of one rank. The tensors are the parts of the whole ones, which each rank cut.", "torch-dcp", versions, frameworks={"torchao": "0.18.0"})
+    fixlib.finish("torchao", "2 gloo ranks: torchao's Float8Tensor, Int8Tensor, OptimState8bit, 4bit and Fp8 in DTensors: by DCP, a torch.save file a rank, one "
+                  "file of a mesh of one rank, and torch_checkpointing with and without metadata.pkl. The tensors are the parts of the whole ones, which each rank cut.", "torch-dcp", versions, frameworks={"torchao": "0.18.0"})
 
 
 if __name__ == "__main__":

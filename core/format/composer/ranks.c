@@ -13,6 +13,7 @@
 #include "core/format/composer/composer_int.h"
 #include "core/format/format.h"
 #include "core/format/gather/copies.h"
+#include "core/format/torch/shard/parts.h"
 #include "core/format/torch/shard/shard.h"
 #include "core/format/torch/state.h"
 #include "core/model/tensor.h"
@@ -24,6 +25,7 @@ struct emitter {
 	const struct dcp_composer_file *files;
 	size_t n, at; /* the file at hand */
 	struct dcp_copies shards;
+	struct dcp_tparts parts;   /* shards of tensors that consist of several */
 	struct dcp_intern emitted; /* keys, when there are several files */
 	struct dcp_buf containers; /* the first file's */
 };
@@ -70,6 +72,9 @@ static int emit_file(void *ctx, size_t at, struct dcp_err *why)
 		.lists = true,
 		.take = on_take,
 		.shard = on_shard,
+		.parts = &w->parts,
+		.who = (uint32_t)at,
+		.name = w->files[at].name,
 		.ctx = w,
 		.containers = at ? NULL : &w->containers,
 	};
@@ -121,8 +126,11 @@ int dcp_composer_emit_files(const struct dcp_load *in, const struct dcp_composer
 	int rc;
 
 	dcp_copies_init(&w.shards);
+	dcp_tparts_init(&w.parts);
 	name_missing(&w, missing, sizeof(missing));
 	rc = dcp_copies_read(&w.shards, in, n, emit_file, emit_broken, &w, err);
+	if (rc == 0)
+		rc = dcp_tparts_join(&w.parts, &w.shards, in->sink);
 	if (rc == 0)
 		rc = dcp_copies_emit_all(&w.shards, in->sink, missing);
 	if (n > 1)
@@ -131,6 +139,7 @@ int dcp_composer_emit_files(const struct dcp_load *in, const struct dcp_composer
 		rc = dcp_emit_meta(in->sink, "containers", w.containers.p);
 	dcp_buf_finish(&w.containers);
 	dcp_copies_finish(&w.shards);
+	dcp_tparts_finish(&w.parts);
 	dcp_intern_finish(&w.emitted);
 	return rc;
 }

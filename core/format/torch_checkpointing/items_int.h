@@ -12,6 +12,7 @@
 #include "core/format/format.h"
 #include "core/format/gather/copies.h"
 #include "core/format/gather/places.h"
+#include "core/format/torch/shard/parts.h"
 #include "core/format/torch_checkpointing/meta/meta.h"
 
 /* ---- filename.c ---- */
@@ -52,6 +53,7 @@ struct dcp_titems {
 	struct dcp_buf files; /* struct dcp_titems_file, by rank */
 	size_t nfiles, at;
 	struct dcp_copies copies;
+	struct dcp_tparts parts;    /* shards of tensors that consist of several */
 	struct dcp_buf faults;      /* const char * for each key of copies, or NULL */
 	struct dcp_arena scratch;   /* of the tensor at hand */
 	struct dcp_places places;   /* of what was put together */

@@ -110,7 +110,7 @@ static int emit_lost(struct dcp_titems *r, const struct dcp_titems_entry *e)
 		.error = e->error,
 	};
 
-	if (dcp_intern_has(&r->copies.names, e->key))
+	if (dcp_intern_has(&r->copies.names, e->key) || dcp_intern_has(&r->parts.keys, e->key))
 		return 0;
 	if (!t.error && g && g->error)
 		t.error = g->error;

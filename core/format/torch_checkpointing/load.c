@@ -116,11 +116,14 @@ int dcp_titems_load(const struct dcp_load *in, struct dcp_err *err)
 	dcp_arena_init(&r.arena, NAMES_LIMIT);
 	dcp_arena_init(&r.scratch, SCRATCH_LIMIT);
 	dcp_copies_init(&r.copies);
+	dcp_tparts_init(&r.parts);
 	rc = read_meta(&r, err);
 	if (rc == 0)
 		rc = dcp_titems_list_files(&r, err);
 	if (rc == 0)
 		rc = dcp_copies_read(&r.copies, in, r.nfiles, emit_file, emit_broken, &r, err);
+	if (rc == 0)
+		rc = dcp_tparts_join(&r.parts, &r.copies, in->sink);
 	if (rc == 0)
 		rc = dcp_titems_join(&r);
 	if (rc == 0)
@@ -128,6 +131,7 @@ int dcp_titems_load(const struct dcp_load *in, struct dcp_err *err)
 	if (rc == -ENOMEM)
 		dcp_fail(err, rc, "out of memory for the parts of tensors");
 	dcp_copies_finish(&r.copies);
+	dcp_tparts_finish(&r.parts);
 	dcp_titems_meta_finish(&r.meta);
 	dcp_places_finish(&r.places);
 	dcp_arena_finish(&r.arena);

@@ -92,6 +92,10 @@ static int read_torch(struct reading *w, const struct dcp_source *src, struct dc
 		.stored = &w->all,
 		.take = on_leaf,
 		.shard = on_part,
+		.parts = &w->r->parts,
+		.who = (uint32_t)w->r->at,
+		.name = w->f->name,
+		.own = w->r->front.nrank,
 		.ctx = w,
 	};
 	return dcp_tstate_emit(&w->state);

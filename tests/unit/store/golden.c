@@ -41,6 +41,8 @@ static const struct {
 	{ "deepspeed-z2-align", "global_step4", "deepspeed", 60, 32 },
 	{ "deepspeed-z2-rr", "global_step4", "deepspeed", 60, 32 },
 	{ "deepspeed-muon", "global_step3", "deepspeed", 21, 31 },
+	{ "deepspeed-muon-z2", "global_step3", "deepspeed", 29, 28 },
+	{ "deepspeed-muon-z3", "global_step3", "deepspeed", 22, 24 },
 	{ "deepspeed-z3", "global_step10 global_step20", "deepspeed", 50, 29 },
 	{ "fairseq2", "step_10 step_20 step_30", "fairseq2", 12, 0 },
 	{ "hf-bin", "sharded gpt2-tied", "hf-bin", 65, 11 },
@@ -52,6 +54,7 @@ static const struct {
 	{ "megatron-legacy", "iter_0000100", "megatron-legacy", 36, 4 },
 	{ "numpy", "1-npy 2-savez@step_100.npz 3-compressed 4-mlx", "numpy", 14, 0 },
 	{ "parts", "1-hf-trainer 2-accelerate 3-lightning.ckpt 4-verl checkpoint-5 step_6", "parts", 8, 4 },
+	{ "torchao-composer", "ep1-ba2-rank0.pt", "composer", 27, 14 },
 	{ "torch-checkpointing", "0-release-0.1.0 1-fsdp 2-no-metadata 3-fsdp2-tp 4-stages 5-layouts "
 	  "6-async 7-own-boxes 8-version-1.0 [tmp_9-killed] 10-one-rank", "torch-checkpointing", 3, 2 },
 	{ "paddle-dist", "0 1 2", "paddle-dist", 5, 0 },

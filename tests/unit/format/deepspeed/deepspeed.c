@@ -204,6 +204,8 @@ static const struct {
 	{ "deepspeed-z2-align", "global_step4", 48 },
 	{ "deepspeed-z2-rr", "global_step4", 48 },
 	{ "deepspeed-muon", "global_step3", 21 },
+	{ "deepspeed-muon-z2", "global_step3", 25 },
+	{ "deepspeed-muon-z3", "global_step3", 18 },
 	{ "deepspeed-z3", "global_step10", 38 },
 	{ "deepspeed-z3", "global_step20", 38 },
 	{ "deepspeed-pipe", "global_step3", 21 },
