@@ -7,6 +7,7 @@ import pty
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -58,8 +59,9 @@ def metrics():
 def ask(family, where, request=b"GET /metrics HTTP/1.1\r\nHost: dcpfs\r\n\r\n"):
     """(head, body) of what the socket answers."""
     with socket.socket(family, socket.SOCK_STREAM) as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(lib.PATIENCE), 0))
+        s.connect(where)  # waits for a place in the queue, which it does not with a timeout of Python's
         s.settimeout(lib.PATIENCE)
-        s.connect(where)
         s.sendall(request)
         got = b""
         while part := s.recv(65536):
