@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * crc32: CRC-32 (IEEE 802.3), computed by zlib, for data that other programs check, since every
+ * crc32: CRC-32 (IEEE 802.3), by zlib and, of many bytes, the processor, for data that other programs check, since every
  * language has it. Data that only dcpfs reads is checked with core/base/hash.h.
  */
 #pragma once

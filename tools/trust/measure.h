@@ -19,6 +19,12 @@ struct measured {
 	uint64_t unwritten; /* it lies in a hole of its file */
 };
 
+/* Has it NaN or infinity? */
+static inline bool measured_is_bad(const struct measured *m)
+{
+	return m->s.nans || m->s.infs;
+}
+
 struct measuring {
 	struct pick *p;
 	const struct walk_keys *keys;

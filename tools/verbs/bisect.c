@@ -146,7 +146,7 @@ static int look_for_nan(struct searching *w, const char *version)
 	if (code == CMD_OK && measure_run(&m) == 0 && m.code == CMD_OK) {
 		found = 0;
 		for (size_t i = 0; i < WALK_NKEYS(&keys); i++)
-			if (m.m[i].s.nans || m.m[i].s.infs)
+			if (measured_is_bad(&m.m[i]))
 				found = 1;
 	}
 	measure_finish(&m);

@@ -221,7 +221,7 @@ static bool has_nan(void *ctx, size_t i)
 {
 	const struct measuring *m = ctx;
 
-	return m->m[i].s.nans || m->m[i].s.infs;
+	return measured_is_bad(&m->m[i]);
 }
 
 static int find_nan(struct finding *w)

@@ -150,7 +150,7 @@ static void put_text_row(struct out_table *t, const struct measure_row *r)
 	else
 		out_table_cell(t, "");
 	out_table_cell(t, s->subnormals ? out_count(buf, s->subnormals) : "");
-	if (s->nans || s->infs)
+	if (measured_is_bad(&r->m))
 		out_table_printf(t, "%" PRIu64 " NaN, %" PRIu64 " Inf", s->nans, s->infs);
 	else
 		out_table_cell(t, "");
@@ -205,7 +205,7 @@ static void put_nan(struct out *o, const struct measure_row *r)
 
 static bool is_shown(const struct listing *w, const struct measure_row *r)
 {
-	return r->m.head.done && (!w->o->nan || r->m.s.nans || r->m.s.infs);
+	return r->m.head.done && (!w->o->nan || measured_is_bad(&r->m));
 }
 
 static enum cmd_exit print(struct listing *w)

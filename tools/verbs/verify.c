@@ -349,7 +349,7 @@ static enum cmd_exit write_record(struct verifying *w)
 		put_statement(w, &o.json);
 	else
 		put_lines(w, &o.buf);
-	code = to_stdout ? out_flush(&o) : out_flush_to(&o, fd, w->o->record);
+	code = out_flush_to(&o, to_stdout ? STDOUT_FILENO : fd, w->o->record);
 	out_finish(&o);
 	return code;
 }
@@ -633,7 +633,8 @@ static enum cmd_exit verify(struct verifying *w, struct load_record *record)
 		keep_digests(w);
 	}
 	if (w->o->record && (w->unread || w->damaged))
-		cmd_warn("verify: --record %s: not written, as not all is as it was written",
+		cmd_fail(CMD_BAD,
+			 "verify: --record %s: not written, as not all is as it was written",
 			 w->o->record);
 	else if (w->o->record)
 		code = write_record(w);
