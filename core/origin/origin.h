@@ -30,6 +30,7 @@ struct dcp_read {
 	uint64_t off; /* in the file */
 	void *to;
 	const struct dcp_blob *blob;
+	bool planned; /* what is read next is known and asked for by itself: nothing else is worth reading */
 };
 
 struct dcp_blob_ops {

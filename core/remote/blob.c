@@ -113,7 +113,8 @@ static int read_some(struct dcp_remote_file *o, const struct dcp_read *reads, si
 	}
 	if (rc == 0 && m) {
 		qsort(order, m, sizeof(*order), by_off);
-		rc = bytes >= DIRECT && reads->to && !dcp_blocks_have(o, order, m)
+		rc = (bytes >= DIRECT || reads->planned) && reads->to &&
+				     !dcp_blocks_have(o, order, m)
 			     ? get_direct(o, order, m)
 			     : dcp_blocks_read(o, order, m);
 	}

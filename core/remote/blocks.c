@@ -15,11 +15,12 @@
 #include "core/remote/remote.h"
 
 enum {
-	BLOCK = 256 << 10,
-	KEPT = 256, /* blocks in memory: 64 MiB */
-	BUCKETS = 1024,
-	AHEAD_MIN = 4, /* blocks read ahead, at first, and at most: 16 MiB */
-	AHEAD_MAX = 64,
+	BLOCK = 16 << 10,
+	AROUND = 256 << 10, /* bytes that come with a small read, to such a multiple */
+	KEPT = 4096,        /* blocks in memory: 64 MiB */
+	BUCKETS = 8192,
+	AHEAD_MIN = 64, /* blocks read ahead, at first, and at most: 16 MiB */
+	AHEAD_MAX = 1024,
 	NEAR = 2 << 20, /* requests of one reader come in some disorder */
 	LOOK_NS = 100000000,
 	REQUEST = 8 << 20, /* bytes of one */
@@ -141,15 +142,34 @@ static uint64_t look_ahead(struct dcp_remote_file *o, uint64_t off, uint64_t end
 	return o->ahead;
 }
 
+/* What is small has more of its kind around it. Not so the ends of something long that is brought near. */
+static bool is_alone(const struct dcp_read *const *reads, uint64_t end)
+{
+	return !reads[0]->to && end - reads[0]->off >= 4 * AROUND;
+}
+
+/* Are all blocks of it there, or on their way? */
+static bool is_known(const struct dcp_remote_file *o, const struct dcp_read *r)
+{
+	uint64_t k = r->off / BLOCK, last = (r->off + r->n - 1) / BLOCK;
+
+	while (k <= last && find(o, k))
+		k++;
+	return k > last;
+}
+
 static int want_all(struct wanted *w, const struct dcp_read *const *reads, size_t n)
 {
 	uint64_t end = reads[n - 1]->off + reads[n - 1]->n, next = 0, last, more;
+	bool alone = is_alone(reads, end);
 	int rc = 0;
 
 	for (size_t i = 0; i < n && rc == 0; i++) {
-		uint64_t k = DCP_MAX(reads[i]->off / BLOCK, next);
+		uint64_t unit = alone || is_known(w->o, reads[i]) ? BLOCK : AROUND;
+		uint64_t k = DCP_MAX(reads[i]->off / unit * (unit / BLOCK), next);
 
-		last = (reads[i]->off + reads[i]->n - 1) / BLOCK;
+		last = (reads[i]->off + reads[i]->n - 1) / unit * unit + unit - 1;
+		last = DCP_MIN(last, w->o->size - 1) / BLOCK;
 		for (; k <= last && rc == 0; k++)
 			rc = want(w, k);
 		next = DCP_MAX(next, last + 1);

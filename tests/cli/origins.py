@@ -12,12 +12,11 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
 import sys
 import time
 
-from cli import DCPFS, OK, SCRATCH, check, data, equal, finish, run
-from served import SERVER, TOP, files_of, gs, hf, s3, skip_without_libcurl, web
+from cli import OK, SCRATCH, check, data, equal, finish, run
+from served import TOP, files_of, gs, hf, load, s3, skip_without_libcurl, web
 
 ALL = sys.argv[2:3] == ["all"]
 ORIGINS = {"s3": s3, "gs": gs, "https": web, "hf": hf}
@@ -72,27 +71,21 @@ def read_all(source):
     return read
 
 
-def load(place, ranks, *words):
-    """What the ranks hold, as files, and the report but for times."""
+def held(place, ranks):
+    """What the ranks hold, as files, between their exit codes and what they said."""
     out = SCRATCH / f"dump-{os.urandom(8).hex()}"
-    port = 10000 + int.from_bytes(os.urandom(2), "little") % 20000
-    env = dict(os.environ, LC_ALL="C.UTF-8", DCPFS_CACHE=str(SCRATCH / "cache"), WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
-               DCPLOAD_TIMEOUT="120", TORCHELASTIC_RESTART_COUNT=os.urandom(8).hex())
-    jobs = [subprocess.Popen([DCPFS, "load", str(place), "--comm", "env", "--partial", "--check", "--dump", str(out), *words],
-                             env=env | {"RANK": str(r), "LOCAL_RANK": str(r)}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-            for r in range(ranks)]
-    said = [j.communicate(timeout=240) for j in jobs]
-    held = files_of(out) if out.is_dir() else {}
+    codes, said = load(place, ranks, "--partial", "--check", "--dump", out)
+    files = files_of(out) if out.is_dir() else {}
     shutil.rmtree(out, ignore_errors=True)
-    return [j.returncode for j in jobs], held, said
+    return codes, files, said
 
 
 def loaded(source):
     for ranks in (1, 2, 4) if ALL else (1, 2):
-        want = load(TOP / source, ranks)
+        want = held(TOP / source, ranks)
         check(want[1] or want[0] != [OK] * ranks, f"{source}: {ranks} ranks hold something: {want[2]}")
         for name, url in ORIGINS.items():
-            got = load(url(source), ranks)
+            got = held(url(source), ranks)
             equal(got[0], want[0], f"load of {url(source)} by {ranks}: {got[2]}")
             differ = [str(k) for k in want[1].keys() | got[1].keys() if want[1].get(k) != got[1].get(k)]
             equal(differ, [], f"load of {url(source)} by {ranks}: {got[2]}")

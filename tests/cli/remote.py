@@ -3,6 +3,7 @@
 """Sources on servers: the same as from files, by few requests; and never a byte of what a server got wrong."""
 import errno
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -10,7 +11,7 @@ import sys
 import time
 
 from cli import BAD, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run, write
-from served import KEYS, SERVER, TOP, files_of, hf, s3, skip_without_libcurl, web
+from served import KEYS, SERVER, TOP, files_of, hf, load, s3, skip_without_libcurl, web
 
 
 def both(verb, source, url, *args):
@@ -181,12 +182,12 @@ def hub_leads_once():
     check(b"signature" not in fails_of.stdout + fails_of.stderr, "no signature is shown")
 
 
-def write_items(top):
-    """A checkpoint of DCP with 16 tensors of 1 MiB and a scalar."""
-    keys = {f"layers.{i}.weight": (1 << 18,) for i in range(16)} | {"step": ()}
+def write_items(top, n=16, shape=(1 << 18,)):
+    """A checkpoint of DCP with @n tensors, of 1 MiB each, and a scalar."""
+    keys = {f"layers.{i}.weight": shape for i in range(n)} | {"step": ()}
     header, at = {}, 0
     for key, shape in keys.items():
-        n = 4 * (shape[0] if shape else 1)
+        n = 4 * math.prod(shape)
         header[key] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + n]}
         at += n
     text = json.dumps(header).encode()
@@ -239,6 +240,25 @@ def requests_are_counted():
     text = run("load", source).stdout.decode()
     check("  requests  1, 0 of them again; " in text and "  origin    S3 at " in text, f"requests of a second load: {text}")
     equal([data("load", TOP / "dcp-fsdp2/ckpt", "--json")[k] for k in ("origin", "requests", "wire")], [None, 0, 0], "of files")
+
+
+def ranks_fetch_each_byte_once():
+    """By whatever layout, and with nothing kept: 1.00 to 1.02 of the bytes that there are."""
+    write_items(TOP / "job", 4, (1 << 10, 1 << 11))
+    source, total = s3("job"), sum(p.stat().st_size for p in (TOP / "job").rglob("*.distcp"))
+    (SCRATCH / "mixed").write_text("mesh tp=2\nlayers.0.* replicate\n*.weight shard(1)@tp\n* replicate\n")
+    for ranks, layout in (1, "fsdp1"), (2, "fsdp2"), (2, SCRATCH / "mixed"), (4, "fsdp4"), (4, "dim1x4"):
+        for words in (("--no-cache",), ()) if ranks == 4 else (("--no-cache",),):
+            shutil.rmtree(SCRATCH / "cache", ignore_errors=True)
+            SERVER.taken()
+            codes, said = load(source, ranks, "--layout", layout, *words)
+            asked = [r[2].removeprefix("bytes=").split("-") for r in SERVER.taken() if r[2]]
+            came = sum(int(b) + 1 - int(a) for a, b in asked)
+            check(codes == [OK] * ranks and 1 <= came / total <= 1.02,
+                  f"{layout} by {ranks}, {words}: {came / total:.3f} of the bytes, {len(asked)} requests: {said}")
+            if not words:
+                codes, said = load(source, ranks, "--layout", layout)
+                equal([r for r in SERVER.taken() if r[2]], [], f"requests of a second load of {layout}")
 
 
 def second_reads_ask_for_nothing():
@@ -462,7 +482,7 @@ def no_network():
 
 
 skip_without_libcurl()
-tests = (cat_and_export, loaded, one_file, hub, hub_leads_once, requests_are_few, requests_are_counted, second_reads_ask_for_nothing, warmed, limit_of_what_is_kept,
+tests = (cat_and_export, loaded, one_file, hub, hub_leads_once, requests_are_few, requests_are_counted, ranks_fetch_each_byte_once, second_reads_ask_for_nothing, warmed, limit_of_what_is_kept,
          without_a_tag_nothing_is_kept, many_files, passing_faults, answers_of_another_length, lasting_faults, changed_object,
          who_may, refused_sources, doctor, no_network)
 chosen = sys.argv[2:]

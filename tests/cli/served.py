@@ -3,10 +3,11 @@
 import os
 import pathlib
 import shutil
+import subprocess
 import sys
 
 sys.path.insert(0, "tests/origin")
-from cli import GOLDEN, SCRATCH, run  # noqa: E402
+from cli import DCPFS, GOLDEN, SCRATCH, run  # noqa: E402
 from server import Server  # noqa: E402
 
 KEYS = ("AKIDEXAMPLE", "wJalr/XUtnFEMI+K7MDENG")
@@ -43,6 +44,16 @@ def hf(path):
 
 def files_of(top):
     return {p.relative_to(top): p.read_bytes() for p in sorted(pathlib.Path(top).rglob("*")) if p.is_file() and p.name != ".dcpfs-written"}
+
+
+def load(place, ranks, *words):
+    """A load by so many processes: their exit codes, and what each said."""
+    env = dict(os.environ, LC_ALL="C.UTF-8", DCPFS_CACHE=str(SCRATCH / "cache"), WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", DCPLOAD_TIMEOUT="120",
+               MASTER_PORT=str(10000 + int.from_bytes(os.urandom(2), "little") % 20000), TORCHELASTIC_RESTART_COUNT=os.urandom(8).hex())
+    jobs = [subprocess.Popen([DCPFS, "load", str(place), "--comm", "env", *map(str, words)], env=env | {"RANK": str(r), "LOCAL_RANK": str(r)},
+                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for r in range(ranks)]
+    said = [j.communicate(timeout=240) for j in jobs]
+    return [j.returncode for j in jobs], said
 
 
 def skip_without_libcurl():

@@ -51,7 +51,7 @@ static int add(struct filling *f, int fd, uint64_t off, uint8_t *to, uint64_t n)
 	for (; n && rc == 0;) {
 		uint32_t now = (uint32_t)DCP_MIN(n, (uint64_t)REQUEST);
 
-		f->read[f->n++] = (struct dcp_read){ fd, now, off, to, &f->file->blob };
+		f->read[f->n++] = (struct dcp_read){ fd, now, off, to, &f->file->blob, true };
 		if (f->n == DCP_QUEUE_READS)
 			rc = flush(f);
 		off += now;
