@@ -152,8 +152,8 @@ def hub():
 
 def hub_leads_once():
     """Where the Hub leads is kept until it expires, and asked for anew when the server there refuses."""
-    write_items(TOP / "items")
-    source = hf("items")
+    write_items(TOP / "led")
+    source = hf("led")
 
     def asked():
         return [r[1].partition("?")[0] for r in SERVER.taken() if "/api/" not in r[1]]
