@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM's own loading of weights, from any checkpoint that dcpfs reads: no mount, no conversion, no second copy.
+
+    vllm serve /data/llama --load-format dcpfs --model-loader-extra-config '{"source": "/data/run1"}'
+
+The directory that is served has config.json and the tokenizer; it may lack weights. Installing dcpfs registers the format:
+vLLM calls register() in each of its processes, as it does with every entry point in vllm.general_plugins.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from .checkpoint import Checkpoint
+
+__all__ = ["register"]
+OPTIONS = {"source": None, "version": "latest", "rules": "auto", "part": None, "io": "auto"}
+
+
+def options(extra: Any) -> dict[str, Any]:
+    """What --model-loader-extra-config says, completed. ValueError: a name that is not known."""
+    extra = dict(extra or {})
+    unknown = sorted(set(extra) - set(OPTIONS))
+    if unknown:
+        raise ValueError(f"--model-loader-extra-config: {', '.join(unknown)} is not one of {', '.join(OPTIONS)}")
+    return {**OPTIONS, **extra}
+
+
+def weights(model: str, how: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Each weight under Hugging Face's name, one in memory at a time. @model: the directory of the configuration."""
+    with Checkpoint(how["source"] or model, how["version"], rules=how["rules"], part=how["part"], io=how["io"], assets=model) as ck:
+        for key in ck:
+            yield key, ck[key].torch()
+
+
+def register() -> None:
+    """Tell vLLM of --load-format dcpfs."""
+    from vllm.model_executor.model_loader import register_model_loader
+    from vllm.model_executor.model_loader.base_loader import BaseModelLoader
+
+    class Loader(BaseModelLoader):  # type: ignore[misc]
+        def __init__(self, load_config: Any):
+            super().__init__(load_config)
+            self.how = options(load_config.model_loader_extra_config)
+
+        def download_model(self, model_config: Any) -> None:
+            """There is nothing to download: what is needed is read when it is."""
+
+        def load_weights(self, model: Any, model_config: Any) -> None:
+            wanted = {name for name, _ in model.named_parameters()}
+            loaded = model.load_weights(weights(model_config.model, self.how))
+            # A quantized model makes some of its weights itself; others say what they took.
+            if loaded is not None and model_config.quantization is None and wanted - loaded:
+                first = sorted(wanted - loaded)[0]
+                raise ValueError(f"{self.how['source'] or model_config.model} has no {first} by the rules {self.how['rules']}"
+                                 f" (in all {len(wanted - loaded)} weights are missing)")
+
+    register_model_loader("dcpfs")(Loader)
