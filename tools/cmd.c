@@ -131,7 +131,7 @@ const volatile int *cmd_on_stop_undo(const char *verb)
 	const struct sigaction how = { .sa_handler = note_stop, .sa_flags = (int)SA_RESETHAND };
 
 	snprintf(stop.left, sizeof(stop.left),
-		 "\ndcpfs: %s: stopped: what was written is removed\n", verb);
+		 "\ndcpfs: %s: stopping: uploads that are not complete are taken back\n", verb);
 	sigaction(SIGINT, &how, NULL);
 	sigaction(SIGTERM, &how, NULL);
 	return &stop.signal;

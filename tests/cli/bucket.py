@@ -162,9 +162,9 @@ def lasting_faults():
 
 def stopped():
     """A signal aborts uploads; a kill leaves them, and the next save says so."""
-    for sig, left in ((signal.SIGINT, 0), (signal.SIGKILL, 1)):
+    for verb, sig, left in (("save", signal.SIGINT, 0), ("export", signal.SIGINT, 0), ("export", signal.SIGKILL, 1)):
         faults(lambda r: time.sleep(0.5) if "partNumber" in r.path else None)
-        job = subprocess.Popen([DCPFS, "export", BIG, s3("stopped"), "--as", "safetensors", "--jobs", "1"], stderr=subprocess.PIPE,
+        job = subprocess.Popen([DCPFS, verb, BIG, s3("stopped"), *(("--as", "safetensors", "--jobs", "1") if verb == "export" else ())], stderr=subprocess.PIPE,
                                env=dict(os.environ, DCPFS_CACHE=str(SCRATCH / "cache")))
         until = time.monotonic() + 60
         while not SERVER.uploads and time.monotonic() < until:
@@ -172,11 +172,12 @@ def stopped():
         job.send_signal(sig)
         said = job.communicate(timeout=120)[1]
         no_faults()
-        equal(job.returncode, -sig, f"stopped by {sig}: {said}")
+        equal(job.returncode, -sig, f"{verb} stopped by {sig}: {said}")
+        check(sig == signal.SIGKILL or b"uploads that are not complete are taken back" in said, f"{verb}: {said}")
         until = time.monotonic() + 20
         while len(SERVER.uploads) != left and time.monotonic() < until:
             time.sleep(0.05)
-        equal(len(SERVER.uploads), left, f"uploads left by {sig}")
+        equal(len(SERVER.uploads), left, f"uploads of {verb} left by {sig}")
         check(not (TOP / "stopped").exists() or not files_of(TOP / "stopped"), "nothing is seen")
     fails(ENV, "an upload of 2026-01-02T03:04:05.000Z is not ended", "export", BIG, s3("stopped"), "--as", "safetensors")
     got = run("export", BIG, s3("stopped"), "--as", "safetensors", "--force")

@@ -202,6 +202,9 @@ def full_disk(source, place):
                 got = run("export", "--as", form, source, place / "out.pt" if form == "torch-save" else place / "out")
                 equal(got.returncode, ENV, f"{form}, {n} MiB of disk: exit code ({got.stderr.decode()})")
                 check(b"No space left" in got.stderr and b"removed again" in got.stderr, f"{form}, {n} MiB: {got.stderr.decode()}")
+                for to in ("", "new/above/"):
+                    got = run("export", "--dry-run", "--as", form, source, place / to / ("out.pt" if form == "torch-save" else "out"))
+                    equal((got.returncode, b"No space left" in got.stderr), (ENV, True), f"{form}, {n} MiB: a dry run into {to or 'the top'}: {got.stderr.decode()}")
                 equal(list(place.iterdir()), [], f"{form}, {n} MiB of disk: what is left")
         finally:
             subprocess.run(["umount", place], check=True)

@@ -4,7 +4,8 @@
  *
  * Of an upload nothing is seen until it is completed, which happens when all parts of all files are there (seal): first files
  * with data, then those that the format makes alone, last the file that completes the checkpoint. So a save that fails or is
- * stopped leaves what was there before, and its own uploads are aborted.
+ * stopped before that leaves what was there, and its own uploads are aborted. What it replaces is removed right before the first
+ * is completed: a save that fails from there on leaves a checkpoint that is not complete, never one of old and new files.
  *
  * A file is written by one process: no part of a bucket's file can be written by two.
  */

@@ -91,6 +91,9 @@ struct dcpsave_config {
 	/* The GPU in whose memory dcpsave_tensor.data may be: "cuda:0", or "cuda": the GPU of this rank.
 	 * NULL: host memory only. */
 	const char *device;
+	/* Not 0, at any time: a save into a bucket fails with -ECANCELED, and its uploads are taken back by dcpsave_close().
+	 * NULL: it goes on to its end. */
+	const volatile int *stop;
 };
 
 /*

@@ -582,12 +582,19 @@ static int end_file(struct save *s)
 
 static int planned(struct save *s, struct dcp_err *err)
 {
+	char at[SAVE_PATH], *slash;
 	struct statvfs fs;
+	int rc;
 
 	if (s->compares || !s->opts.dry)
 		return s->compares ? save_compare(s, err) : save_journal_begin(s, err);
-	return fstatvfs(s->parent_fd, &fs) == 0 && fs.f_frsize &&
-			       fs.f_bavail < s->bytes / fs.f_frsize
+	/* Directories that are not there yet would be made in the nearest one that is. */
+	snprintf(at, sizeof(at), "%s", s->parent);
+	while ((rc = statvfs(at, &fs)) < 0 && errno == ENOENT && (slash = strrchr(at, '/')))
+		slash[slash == at] = '\0';
+	if (rc < 0 && errno == ENOENT)
+		rc = statvfs(".", &fs);
+	return rc == 0 && fs.f_frsize && fs.f_bavail < s->bytes / fs.f_frsize
 		       ? save_fail(s, -ENOSPC, s->name, err)
 		       : 0;
 }

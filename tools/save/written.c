@@ -184,8 +184,8 @@ int save_check_replaced(const struct save *s, struct dcp_err *err)
 	if (rc < 0)
 		return save_fail(s, rc, s->name, err);
 	return what ? dcp_fail(err, -EEXIST,
-			       "%s/%s%s%s %s, as " LIST " lists it, and would be lost; remove "
-			       "it first",
+			       "%s/%s%s%s %s (" LIST " there lists what was), and would be "
+			       "lost; remove it first",
 			       s->parent, s->name, *path ? "/" : "", path, what)
 		    : 0;
 }

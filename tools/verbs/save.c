@@ -91,6 +91,7 @@ struct saving {
 	struct dcpsave *save;
 	struct dcpload_error err;
 	const struct dcpsave_config *config; /* while it writes */
+	const volatile int *stop;            /* into a bucket: the signal that ends it */
 };
 
 /* All ranks come to the same; rank 0 says it. */
@@ -388,6 +389,7 @@ static int write_file(struct saving *s)
 		.ngather = s->ngather,
 		.max_grouped = s->max_grouped,
 		.timeout_ms = (uint32_t)export_timeout(s->opts->export.timeout),
+		.stop = s->stop,
 	};
 	int rc = agree(
 		s, load_say(&s->err, export_withheld_beside(s->x.pick.ck.v, s->x.pick.ck.source,
@@ -516,7 +518,9 @@ static enum cmd_exit save_version(struct saving *s)
 		return code;
 	if (name_file(s) < 0)
 		code = cmd_fail(CMD_ENV, "out of memory");
-	else if (!export_is_remote(s->out) && save_part(s->out, part) == 0)
+	else if (export_is_remote(s->out))
+		s->stop = cmd_on_stop_undo("save");
+	else if (save_part(s->out, part) == 0)
 		cmd_on_stop("save", part, "another save to that name removes it", false);
 	code = export_agree_code(x, code);
 	if (code == CMD_OK)
@@ -531,7 +535,8 @@ static enum cmd_exit save_version(struct saving *s)
 	if (rc < 0)
 		return fail(s, &x->told, rc, x->err.msg);
 	rc = write_file(s);
-	cmd_on_stop(NULL, NULL, NULL, false);
+	if (!s->stop)
+		cmd_on_stop(NULL, NULL, NULL, false);
 	return rc < 0 ? fail(s, &s->err, rc, s->err.text) : report(s);
 }
 
@@ -557,6 +562,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	free(s.reading);
 	free(s.out);
 	export_finish(&s.x);
+	cmd_stop();
 	return code;
 }
 

@@ -265,6 +265,7 @@ static int create(struct dcpsave *s, struct dcp_err *err)
 		.by_owner = true,
 		.withheld = s->config.withheld & 0777,
 		.direct = s->config.flags & DCPSAVE_DIRECT,
+		.stop = s->config.stop,
 	};
 
 	return save_create(&how, &s->save, err);
