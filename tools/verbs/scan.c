@@ -578,12 +578,9 @@ static int by_judgement(const void *a, const void *b)
 static enum cmd_exit print(struct scanning *w)
 {
 	static const struct out_col cols[] = {
-		{ "JUDGED", .state = true },
-		{ "NAME" },
-		{ "FILE", .flex = true },
-		{ "KEY" },
-		{ "AT", .right = true },
-		{ "TIMES", .right = true },
+		{ "JUDGED", .state = true }, { "NAME" },
+		{ "FILE", .flex = true },    { "KEY" },
+		{ "AT", .right = true },     { "TIMES", .right = true },
 	};
 	struct found *f = DCP_ITEMS(w->found, struct found);
 	size_t n = DCP_NITEMS(w->found, struct found);
