@@ -111,6 +111,28 @@ def network_gone_and_back():
         run("umount", top)
 
 
+def status_counts_servers():
+    """dcpfs status of a mount has its requests to servers, what of them the disk has, and what was read from it."""
+    shutil.copytree(TOP / "dcp-fsdp2/ckpt/step-20", TOP / "status")
+    at = SCRATCH / "mnt-status"
+    at.mkdir()
+    for again in (False, True):
+        got = run("mount", s3("status"), at)
+        check(got.returncode == OK, f"mount: {got.stderr}")
+        try:
+            for path in (at / "latest/raw").iterdir():
+                path.read_bytes()
+            said = data("status", at, "--interval", "0", "--json")
+            text = run("status", at, "--interval", "0").stdout.decode()
+        finally:
+            run("umount", at)
+        check((said["totals"]["origin_bytes"] < 10000) == again, f"bytes, again {again}: {said['totals']}")  # a list of names
+        check(said["totals"]["origin_requests"] > 0, f"requests, again {again}: {said['totals']}")
+        check((said["block_cache"]["hit_bytes"] > 0) == again, f"the disk, again {again}: {said['block_cache']}")
+        check(0 < said["block_cache"]["bytes"] <= said["block_cache"]["limit"], f"on the disk: {said['block_cache']}")
+        check(("requests to servers" in text) and " of servers, at most 34.4 GB" in text, f"text, again {again}: {text}")
+
+
 def interrupted():
     """A program that is stopped while it waits for a server ends, though the answer does not come."""
     top, source = SCRATCH / "mnt-stopped", s3("dcp-fsdp2/ckpt")
@@ -493,6 +515,8 @@ for test in tests:
         print(f"{test.__name__}: {time.monotonic() - began:.1f} s")
 if os.access("/dev/fuse", os.R_OK | os.W_OK) and (not chosen or "mounted" in chosen):
     mounted()
+if os.access("/dev/fuse", os.R_OK | os.W_OK) and (not chosen or "status_counts_servers" in chosen):
+    status_counts_servers()
 if os.access("/dev/fuse", os.R_OK | os.W_OK) and (not chosen or "interrupted" in chosen):
     interrupted()
 if os.access("/dev/fuse", os.R_OK | os.W_OK) and (not chosen or "network_gone_and_back" in chosen):
