@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Make every artefact of a release from the commit that is checked out, and check each. As root, some 20 minutes.
+# Make every artefact of a release from the commit that is checked out, and check each. As root, some 40 minutes.
 #
 #   tools/release.sh OUT
 #   tools/release.sh --numbers     only compare the version numbers
@@ -33,8 +33,15 @@ say 'sources'
 [ -e build/release/build.ninja ] || meson setup build/release --buildtype=release -Dtests=false >/dev/null
 meson dist -C build/release --formats xztar >/dev/null
 cp "build/release/meson-dist/dcpfs-$version.tar.xz" "$out/"
+say 'documentation'
+ninja -C build/release >/dev/null
+python3 tools/site.py build/site build/release/tools/dcpfs
+tar -C build --sort=name --mtime="@$(git log -1 --format=%ct)" --owner=0 --group=0 --numeric-owner --transform "s,^site,dcpfs-$version-doc," \
+	-cJf "$out/dcpfs-$version-doc.tar.xz" site
 rpmspec --parse tools/dcpfs.spec >/dev/null
 tools/wheel.sh "$out"
+tools/tarball.sh "$out"
+tools/image.sh
 tools/deb.sh "$out"
 (cd "$out" && sha256sum -- *.* >SHA256SUMS)
 say "$out:" "$(ls "$out")"
