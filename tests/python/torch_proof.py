@@ -376,7 +376,7 @@ def alike_objects(a, b, at):
 
 def classes(rank, world, way, path):
     """Plain data of the standard library, numpy and torch is made; classes of a program only where they are named."""
-    for protocol in 2, 5:
+    for protocol in range(1, 6):  # torch itself reads no tensor of protocol 0
         torch.save(COMMON | OWN, path, pickle_protocol=protocol)
         for allowed in (), CLASSES:
             got = dcpfs.torch.load_file(path, cache="", classes=allowed)

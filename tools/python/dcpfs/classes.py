@@ -203,6 +203,12 @@ def _member(kind: Any, by: Any) -> Any:
     return valued
 
 
+def _of_base(kind: Any, args: Any) -> Any:
+    """A namedtuple of protocols 0 and 1: the class tuple, and the items. None: it is none."""
+    stored = isinstance(args, (list, tuple)) and len(args) == 2 and args[0] == {"$class": "type", "args": ["tuple"]}
+    return tuple.__new__(kind, args[1]) if stored and issubclass(kind, tuple) else None
+
+
 def _instance(kind: Any, value: Said) -> Any:
     """As unpickling would: called with its arguments, or not initialized where there are none; then it gets its state."""
     args, kwargs, state, items, pairs = said(value, "args", "kwargs", "state", "items", "dict")
@@ -210,7 +216,9 @@ def _instance(kind: Any, value: Said) -> Any:
         raise TypeError("it is a torch.nn.Module: make one, and load its state_dict()")
     if issubclass(kind, enum.Enum):
         return _member(kind, args[0])
-    made = kind.__new__(kind, **(kwargs or {})) if args is None else kind(*args, **(kwargs or {}))
+    made = _of_base(kind, args)
+    if made is None:
+        made = kind.__new__(kind, **(kwargs or {})) if args is None else kind(*args, **(kwargs or {}))
     if state is not None and hasattr(made, "__setstate__"):
         made.__setstate__(state)
     elif state is not None:
