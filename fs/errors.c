@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "core/base/buf.h"
+#include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/jsonw.h"
-#include "core/base/log.h"
 
 struct entry {
 	uint64_t hash; /* of version and key */

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <ucontext.h>
 
-#include "core/store/io/guard.h"
+#include "core/store/io/files.h"
 
 /*
  * A jump out of the handler does not restore the signal mask as a return would, so restore it

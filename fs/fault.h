@@ -4,6 +4,6 @@
  */
 #pragma once
 
-/* Install the handler and enable core/store/io/guard.h. Call before threads start. 0 or
+/* Install the handler and enable core/store/io/files.h. Call before threads start. 0 or
  * -errno. */
 int dcpfs_fault_install(void);

@@ -4,7 +4,7 @@
  * which writes it to the terminal, to a file or to syslog. Safe from any thread.
  */
 #pragma once
-#include "core/base/log.h"
+#include "core/base/err.h"
 
 struct dcp_buf;
 struct dcpfs_log;

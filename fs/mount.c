@@ -11,9 +11,8 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
-#include "core/base/log.h"
 #include "core/origin/origin.h"
-#include "core/store/index/pool.h"
+#include "core/store/index/index.h"
 #include "core/store/io/handles.h"
 #include "core/store/io/queue.h"
 #include "core/store/layouts/layouts.h"

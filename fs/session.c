@@ -30,7 +30,6 @@
 #include "core/base/cleanup.h"
 #include "core/base/endian.h"
 #include "core/base/err.h"
-#include "core/base/log.h"
 #include "core/checkpoint/mounts.h"
 #include "fs/fault.h"
 #include "fs/file/hot.h"

@@ -12,7 +12,6 @@
 
 #include "core/base/buf.h"
 #include "core/base/err.h"
-#include "core/base/log.h"
 #include "tools/load/cache.h"
 
 __attribute__((format(printf, 2, 0))) static void say(const char *lead, const char *fmt,

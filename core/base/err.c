@@ -116,3 +116,17 @@ int dcp_err_where(struct dcp_err *err, int code, const char *fmt, ...)
 	memcpy(err->msg, whole, sizeof(err->msg) - 1); /* a cut message is better than none */
 	return code;
 }
+
+void dcp_log(const struct dcp_log *log, enum dcp_log_level level, const char *fmt, ...)
+{
+	char line[1024];
+	va_list ap;
+
+	if (!log || !log->emit || level > log->max)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	dcp_printable(line, sizeof(line));
+	log->emit(log->ctx, level, line);
+}

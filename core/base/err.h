@@ -51,3 +51,22 @@ int dcp_err_give(struct dcp_err *err, const struct dcp_err *why, int code);
 
 /* Put "<where>: " in front of the recorded message and return @code. */
 int dcp_err_where(struct dcp_err *err, int code, const char *fmt, ...) DCP_PRINTF(3, 4);
+
+/*
+ * log: messages for a person, handed to the program, which owns the terminal.
+ *
+ * Core never prints. A caller gives a struct dcp_log (or NULL: silence); its
+ * function must be safe from any thread.
+ */
+
+enum dcp_log_level { DCP_LOG_ERROR, DCP_LOG_WARN, DCP_LOG_INFO, DCP_LOG_DEBUG };
+
+struct dcp_log {
+	enum dcp_log_level max; /* messages above this level are dropped unformatted */
+	void (*emit)(void *ctx, enum dcp_log_level level, const char *line);
+	void *ctx;
+};
+
+/* One line, lower case, no full stop, no newline. */
+void dcp_log(const struct dcp_log *log, enum dcp_log_level level, const char *fmt, ...)
+	DCP_PRINTF(3, 4);

@@ -2,6 +2,7 @@
 #include "core/base/hash.h"
 
 #include <xxhash.h>
+#include <zlib.h>
 
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
@@ -49,4 +50,68 @@ void dcp_hash128_end(struct dcp_hash128 *h, uint64_t out[2])
 	out[0] = value.high64;
 	out[1] = value.low64;
 	XXH3_freeState(state_of(h));
+}
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+enum { STEP = 64 };
+
+#define PCLMUL __attribute__((target("pclmul")))
+
+/* Of two halves of 64 bits, each times x to the power that its half of @k stands for: the same remainder, further on. */
+static inline PCLMUL __m128i further(__m128i x, __m128i k, __m128i more)
+{
+	x = _mm_xor_si128(_mm_clmulepi64_si128(x, k, 0x00), _mm_clmulepi64_si128(x, k, 0x11));
+	return _mm_xor_si128(x, more);
+}
+
+/*
+ * Most of @n bytes, at least STEP, by multiplication without carries: what is left of them are 16 bytes with the same remainder, which
+ * zlib divides. The constants are x^544, x^480 and x^160, x^96 modulo the polynomial, with bits in the order of the CRC. How
+ * many bytes were taken.
+ */
+static PCLMUL size_t fold(uint32_t *crc, const uint8_t *p, size_t n)
+{
+	const __m128i far = _mm_set_epi64x(0x01c6e41596, 0x0154442bd4);
+	const __m128i near = _mm_set_epi64x(0x00ccaa009e, 0x01751997d0);
+	const __m128i *from = (const void *)p;
+	uint8_t last[16];
+	__m128i x[4];
+	size_t at = STEP;
+
+	for (unsigned i = 0; i < 4; i++)
+		x[i] = _mm_loadu_si128(from++);
+	x[0] = _mm_xor_si128(x[0], _mm_cvtsi32_si128((int)~*crc));
+	for (; at + STEP <= n; at += STEP)
+		for (unsigned i = 0; i < 4; i++)
+			x[i] = further(x[i], far, _mm_loadu_si128(from++));
+	for (unsigned i = 1; i < 4; i++)
+		x[0] = further(x[0], near, x[i]);
+	_mm_storeu_si128((void *)last, x[0]);
+	*crc = (uint32_t)crc32_z(UINT32_MAX, last, sizeof(last)); /* from a register of 0 */
+	return at;
+}
+
+static size_t fold_if_can(uint32_t *crc, const uint8_t *p, size_t n)
+{
+	return n >= STEP && __builtin_cpu_supports("pclmul") ? fold(crc, p, n) : 0;
+}
+#else
+static size_t fold_if_can(uint32_t *crc, const uint8_t *p, size_t n)
+{
+	return 0;
+}
+#endif
+
+uint32_t dcp_crc32(uint32_t crc, const void *p, size_t n)
+{
+	size_t done = n ? fold_if_can(&crc, p, n) : 0;
+
+	return n ? (uint32_t)crc32_z(crc, (const uint8_t *)p + done, n - done) : crc;
+}
+
+uint32_t dcp_crc32_join(uint32_t a, uint32_t b, uint64_t n)
+{
+	return (uint32_t)crc32_combine(a, b, (z_off_t)n);
 }

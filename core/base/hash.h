@@ -23,3 +23,14 @@ void dcp_hash128_end(struct dcp_hash128 *h, uint64_t out[2]);
 
 /* Version of the xxHash library that dcpfs was built with, as "0.8.1". */
 const char *dcp_hash_xxhash_version(void);
+
+/*
+ * crc32: CRC-32 (IEEE 802.3), by zlib and, of many bytes, the processor, for data that other programs check, since every
+ * language has it. Data that only dcpfs reads is checked with core/base/hash.h.
+ */
+
+/* Extend @crc, the checksum of the preceding bytes (0: none), by @n bytes. */
+uint32_t dcp_crc32(uint32_t crc, const void *p, size_t n);
+
+/* The checksum of the bytes of checksum @a followed by the @n bytes of checksum @b. */
+uint32_t dcp_crc32_join(uint32_t a, uint32_t b, uint64_t n);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* map: the keys of a source being mapped: matched and grouped (map.c), made (group.c), emitted
- * (emit.c). */
+/* map: the keys of a source being mapped: matched, grouped and emitted (map.c), made
+ * (detect.c). */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,7 +51,7 @@ struct map {
 	struct dcp_err *err;
 };
 
-/* group.c */
+/* detect.c */
 void dcp_rules_say(const struct map *m, enum dcp_rules_what what, const char *key,
 		   unsigned line, const char *text);
 /* The key without the parts that the rules erase: itself, or in @text. */
@@ -74,10 +74,10 @@ uint64_t dcp_rules_members(const struct map *m, const struct group *g, const str
 int dcp_rules_key_made(struct map *m, const struct group *g, const struct flow *f, uint32_t dst,
 		       uint64_t member, const char **out);
 
-/* emit.c */
+/* map.c */
 int dcp_rules_emit_group(struct map *m, uint32_t number);
 
-/* linear.c */
+/* detect.c */
 
 enum linear {
 	LINEAR_NONE,    /* no weight that may be a linear one */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rules: what its files share. Text becomes rules (parse.c), a key finds its rule (pattern.c),
+ * rules: what its files share. Text becomes rules (parse.c), a key finds its rule (op.c),
  * keys become groups of sources that are mapped together (map.c).
  */
 #pragma once
@@ -188,7 +188,7 @@ struct rules_parse {
 extern const struct dcp_rules_preset dcp_rules_presets[];
 extern const size_t dcp_rules_npresets;
 
-/* pattern.c */
+/* op.c */
 
 /* What is wrong at @at of the line. */
 int dcp_rules_bad(const struct rules_parse *ps, const char *at, int code, const char *fmt, ...)
@@ -230,7 +230,7 @@ bool dcp_rules_is_training(const char *key);
 /* The operations at @s, up to the end of the line, into @rule; they fit its keys. */
 int dcp_rules_ops(struct rules_parse *ps, struct rule *rule, const char *s);
 
-/* heads.c: what the operations rope, unrope, qkv, fuse_qkv do; orders of rows */
+/* config.c: what the operations rope, unrope, qkv, fuse_qkv do; orders of rows */
 
 /* Its number and name; @order stays as it is where none is called so. */
 bool dcp_rules_qkv_order(const char *name, size_t n, enum qkv_order *order);

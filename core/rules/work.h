@@ -63,7 +63,7 @@ int dcp_work_shares(struct work *w, uint32_t d);
  * that. */
 int dcp_work_concat(const struct work *w, size_t k, uint32_t d, struct work *out);
 
-/* What turn.c shares with work.c: a work whose bits are replaced, one by one. */
+/* A work whose bits are replaced, one by one. */
 struct making {
 	struct work was;
 	struct work *w;

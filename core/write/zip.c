@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/base/crc32.h"
+#include "core/base/hash.h"
 #include "core/write/write.h"
 
 enum {

@@ -79,14 +79,6 @@ struct dcpfs_file *dcpfs_cache_insert(struct dcpfs *fs, struct dcpfs_file *f);
 struct dcpfs_file *dcpfs_cache_find_live(struct dcpfs *fs, enum dcpfs_kind kind);
 void dcpfs_cache_keep_live(struct dcpfs *fs, enum dcpfs_kind kind, struct dcpfs_file *f);
 
-/* ---- blob.c ---- */
-
-/* The blob about @f. -ENOTSUP: its bytes are not stored as they are shown. */
-int dcpfs_blob_make(struct dcpfs *fs, const struct dcpfs_file *f, struct dcpfs_text *out,
-		    struct dcp_err *err);
-
 /* ---- file.c ---- */
 
-/* A reference to the file of part @p of the model @f, which keeps another reference. */
-int dcpfs_file_part(struct dcpfs *fs, struct dcpfs_file *f, const struct dcpfs_model_part *p,
-		    struct dcpfs_file **out);
+/* ---- file.c ---- */

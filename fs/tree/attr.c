@@ -32,8 +32,9 @@ static const mode_t type_bits[] = {
 	[DCPFS_DIR] = S_IFDIR, [DCPFS_FILE] = S_IFREG, [DCPFS_LINK] = S_IFLNK
 };
 
-void dcpfs_attr_base(struct dcpfs *fs, const struct dcpfs_version *ver, uint64_t ino,
-		     enum dcpfs_type type, struct stat *st)
+/* Attributes of a node, without its size. */
+static void dcpfs_attr_base(struct dcpfs *fs, const struct dcpfs_version *ver, uint64_t ino,
+			    enum dcpfs_type type, struct stat *st)
 {
 	struct timespec when = ver ? dcp_file_time(ver->found.commit_ns) : fs->started;
 

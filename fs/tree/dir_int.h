@@ -50,10 +50,6 @@ static inline enum dcpfs_slots dcpfs_slots_of(const struct dcpfs_version *ver)
 /* -ENOENT, -ESTALE: the version is gone. Put at->ver, also on failure. */
 int dcpfs_at(struct dcpfs *fs, uint64_t ino, struct dcpfs_at *at);
 
-/* Attributes of a node, without its size. */
-void dcpfs_attr_base(struct dcpfs *fs, const struct dcpfs_version *ver, uint64_t ino,
-		     enum dcpfs_type type, struct stat *st);
-
 /* Emit one entry, with attributes if they are wanted and cheap. False: stop. */
 bool dcpfs_emit(const struct dcpfs_listing *l, const char *name, uint64_t ino,
 		enum dcpfs_type type, uint64_t position);
@@ -63,8 +59,8 @@ bool dcpfs_emit_slot(const struct dcpfs_listing *l, const char *name, uint32_t s
 
 /* ---- for the table ---- */
 
-/* root.c: the versions, latest, tags/TAG; by_key.c: by-key/KEY/VERSION.npy; rows.c: npy/KEY.npy
- * and its like; sidecars.c: files/NAME; hf.c: hf/NAME; shard.c: shard/LAYOUT/RANK; tree.c:
+/* nodes.c: the versions, latest, tags/TAG; hf/NAME, shard/LAYOUT/RANK; rows.c: npy/KEY.npy and its
+ * like, by-key/KEY/VERSION.npy, files/NAME; tree.c:
  * .dcpfs/blob/INO, the number in hex, which is not listed */
 dcpfs_lookup_fn dcpfs_versions_lookup, dcpfs_tags_lookup, dcpfs_keys_lookup,
 	dcpfs_by_key_lookup, dcpfs_rows_lookup, dcpfs_sidecars_lookup, dcpfs_hf_lookup,
@@ -84,7 +80,3 @@ bool dcpfs_sidecar_shown(const struct dcpfs_version *ver, uint64_t row, char *sh
 			 uint64_t *ino);
 /* The parent of a directory below files/ or hf/. */
 uint64_t dcpfs_sidecars_above(const struct dcpfs_version *ver, struct dcpfs_ino dir);
-
-/* Make the slot of a rank of a version; @layout NULL: the slot of its hf/. */
-int dcpfs_slot_lookup(const struct dcpfs_at *dir, const struct dcp_named_layout *layout,
-		      uint32_t rank, struct dcpfs_entry *out);

@@ -2,6 +2,448 @@
 /* The table of nodes. */
 #include "fs/tree/dir_int.h"
 
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/hash.h"
+#include "core/base/number.h"
+#include "core/model/name.h"
+#include "core/store/layouts/layouts.h"
+#include "core/store/version/assets.h"
+#include "core/store/version/version.h"
+#include "fs/versions/hf.h"
+#include "fs/versions/opener.h"
+#include "fs/versions/ranks.h"
+#include "fs/versions/versions.h"
+
+/*
+ * The root: versions by name, the link latest, and tags/: the source's own names for versions,
+ * as links. The inode number of a tag holds the slot of its version, so that a cached target
+ * stays true.
+ */
+
+/* A lookup does not open the version; entering its directory does. */
+int dcpfs_versions_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs_entry *out)
+{
+	struct dcpfs_version *ver = dcpfs_version_by_name(dir->fs, name);
+	int rc = ver && !dcpfs_version_refusal(ver) ? 0 : -ENOENT;
+
+	if (rc == 0)
+		out->ino = dcpfs_ino_pack(ver->slot, DCPFS_VERSION, 0);
+	dcpfs_version_put(ver);
+	return rc;
+}
+
+int dcpfs_versions_list(const struct dcpfs_listing *l, uint64_t first)
+{
+	uint64_t place = first ? first - 1 : 0;
+	struct dcpfs_version *ver;
+	bool more = true;
+
+	while (more && (ver = dcpfs_version_behind(l->dir.fs, place)) != NULL) {
+		place = ver->place;
+		if (!dcpfs_version_refusal(ver)) /* .dcpfs/errors.json has why */
+			more = dcpfs_emit(l, ver->name,
+					  dcpfs_ino_pack(ver->slot, DCPFS_VERSION, 0),
+					  DCPFS_DIR, DCPFS_FIRST_ROW + place);
+		dcpfs_version_put(ver);
+	}
+	return 0;
+}
+
+int dcpfs_latest_readlink(struct dcpfs *fs, struct dcpfs_ino i, char *buf, size_t size)
+{
+	return dcpfs_slot_name(fs, i.row, buf, size);
+}
+
+static uint64_t ino_of(const struct dcpfs_version *ver, const char *tag)
+{
+	return dcpfs_ino_pack(ver->slot, DCPFS_TAG,
+			      dcp_hash64(tag, strlen(tag)) & DCPFS_ROW_MAX);
+}
+
+/*
+ * The next tag from number @n on whose version is shown now: sets @name (DCP_GROUP_MAX) and
+ * returns a reference to the version; NULL after the last.
+ */
+static struct dcpfs_version *tag_at(struct dcpfs *fs, size_t *n, char *name)
+{
+	struct dcpfs_version *ver = NULL;
+
+	for (bool more = true; more && !ver; ++*n) {
+		char version[DCP_GROUP_MAX] = "";
+
+		pthread_rwlock_rdlock(&fs->lock);
+		more = *n < fs->scan.ntags;
+		if (more && strlen(fs->scan.tags[*n].name) < DCP_GROUP_MAX &&
+		    strlen(fs->scan.tags[*n].version) < DCP_GROUP_MAX) {
+			strcpy(name, fs->scan.tags[*n].name);
+			strcpy(version, fs->scan.tags[*n].version);
+		}
+		pthread_rwlock_unlock(&fs->lock);
+		if (*version)
+			ver = dcpfs_version_by_name(fs, version);
+	}
+	return ver;
+}
+
+int dcpfs_tags_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs_entry *out)
+{
+	char tag[DCP_GROUP_MAX];
+	struct dcpfs_version *ver;
+	int rc = -ENOENT;
+
+	for (size_t n = 0; rc && (ver = tag_at(dir->fs, &n, tag)) != NULL;) {
+		if (strcmp(tag, name) == 0) {
+			out->ino = ino_of(ver, name);
+			rc = 0;
+		}
+		dcpfs_version_put(ver);
+	}
+	return rc;
+}
+
+int dcpfs_tags_list(const struct dcpfs_listing *l, uint64_t first)
+{
+	char tag[DCP_GROUP_MAX];
+	struct dcpfs_version *ver;
+	bool more = true;
+
+	for (size_t n = 0; more && (ver = tag_at(l->dir.fs, &n, tag)) != NULL;) {
+		if (n >= first)
+			more = dcpfs_emit(l, tag, ino_of(ver, tag), DCPFS_LINK,
+					  DCPFS_FIRST_ROW + n);
+		dcpfs_version_put(ver);
+	}
+	return 0;
+}
+
+int dcpfs_tag_readlink(struct dcpfs *fs, struct dcpfs_ino i, char *buf, size_t size)
+{
+	if (size < 3)
+		return -EINVAL;
+	memcpy(buf, "../", 3);
+	return dcpfs_slot_name(fs, i.slot, buf + 3, size - 3);
+}
+
+/* shard/: layouts by name, and their ranks. */
+
+/*
+ * An unknown layout is also logged, with the nearest name, since the shell only says "No such
+ * file".
+ */
+int dcpfs_layouts_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs_entry *out)
+{
+	struct dcp_err err = { 0 };
+	const struct dcp_named_layout *layout;
+	int rc = dcp_layouts_find(dir->fs->layouts, name, &layout, &err);
+
+	if (rc == -EINVAL || rc == -ENOENT) {
+		dcp_log(dir->fs->opts.log, DCP_LOG_WARN, "shard/%s: %s", name, err.msg);
+		return -ENOENT;
+	}
+	if (rc == 0)
+		out->ino = dcpfs_ino_pack(dir->i.slot, DCPFS_LAYOUT, layout->id);
+	return rc;
+}
+
+int dcpfs_layouts_list(const struct dcpfs_listing *l, uint64_t first)
+{
+	const struct dcp_named_layout *layout;
+
+	for (; (layout = dcp_layouts_at(l->dir.fs->layouts, first)); first++)
+		if (!dcpfs_emit(l, layout->name,
+				dcpfs_ino_pack(l->dir.i.slot, DCPFS_LAYOUT, layout->id),
+				DCPFS_DIR, DCPFS_FIRST_ROW + first))
+			break;
+	return 0;
+}
+
+/* "17", not "017". */
+static int rank_of(const char *name, uint32_t *rank)
+{
+	uint64_t n;
+
+	if ((*name == '0' && name[1]) || !dcp_take_number(&name, NULL, 7, &n) || *name)
+		return -ENOENT;
+	*rank = (uint32_t)n;
+	return 0;
+}
+
+/* Make the slot of a rank of a version; @layout NULL: the slot of its hf/. */
+static int dcpfs_slot_lookup(const struct dcpfs_at *dir, const struct dcp_named_layout *layout,
+			     uint32_t rank, struct dcpfs_entry *out)
+{
+	struct dcpfs_version *r;
+	int rc = dcpfs_rank_get(dir->fs, dir->ver, layout, rank, &r);
+
+	if (rc < 0)
+		return rc;
+	out->ino = dcpfs_ino_pack(r->slot, DCPFS_VERSION, 0);
+	dcpfs_version_put(r);
+	return 0;
+}
+
+int dcpfs_ranks_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs_entry *out)
+{
+	const struct dcp_named_layout *layout = dcp_layouts_by_id(dir->fs->layouts, dir->i.row);
+	uint32_t rank;
+	int rc = layout ? rank_of(name, &rank) : -ENOENT;
+
+	return rc < 0 ? rc : dcpfs_slot_lookup(dir, layout, rank, out);
+}
+
+/* Listing makes no slots: lookup does. */
+int dcpfs_ranks_list(const struct dcpfs_listing *l, uint64_t first)
+{
+	const struct dcpfs_at *dir = &l->dir;
+	const struct dcp_named_layout *layout = dcp_layouts_by_id(dir->fs->layouts, dir->i.row);
+	uint32_t n = layout ? dcp_layout_ranks(layout->l) : 0;
+
+	for (uint32_t rank = (uint32_t)first; rank < n; rank++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "%u", rank);
+		if (!dcpfs_emit_slot(l, name, dcpfs_rank_slot(dir->fs, dir->ver, layout, rank),
+				     DCPFS_FIRST_ROW + (uint64_t)rank))
+			break;
+	}
+	return 0;
+}
+
+/* Lookup and listing, for all kinds of directories. */
+
+static uint64_t parent_of(const struct dcpfs_at *at)
+{
+	enum dcpfs_kind kind = at->i.kind, parent = at->node->parent;
+	const struct dcpfs_version *ver = at->ver;
+
+	if (kind == DCPFS_VERSION && dcpfs_is_rank(ver))
+		return dcpfs_ino_pack(ver->of->slot, DCPFS_LAYOUT, ver->layout->id);
+	if (kind == DCPFS_VERSION && ver->of)
+		return dcpfs_ino_pack(ver->of->slot, DCPFS_VERSION, 0);
+	if (kind == DCPFS_FILES_SUB && dcpfs_opened(ver))
+		return dcpfs_sidecars_above(ver, at->i);
+	return dcpfs_ino_pack(
+		dcpfs_is_of_version(at->fs, dcpfs_node(at->fs, parent)) ? at->i.slot : 0,
+		parent, kind == DCPFS_LAYOUT_JSON ? at->i.row : 0);
+}
+
+/*
+ * The inode of a fixed child, or 0 if it is absent now. The inode of a link depends on its
+ * target, so that the kernel may cache the target: when latest moves, it gets another inode.
+ */
+static uint64_t ino_of_child(const struct dcpfs_at *dir, enum dcpfs_kind kind)
+{
+	uint64_t row = kind == DCPFS_LATEST ? dcpfs_latest(dir->fs) : dir->i.row;
+
+	return kind == DCPFS_LATEST && !row ? 0 : dcpfs_ino_pack(dir->i.slot, kind, row);
+}
+
+/*
+ * Is the child reached through the directory of a version, not of a rank, which lies below one?
+ */
+static int enter(const struct dcpfs_at *dir)
+{
+	int rc = dir->i.kind == DCPFS_VERSION && !dcpfs_is_rank(dir->ver)
+			 ? dcpfs_version_open(dir->fs, dir->ver, NULL)
+			 : 0;
+
+	return rc == -ENOENT ? -ESTALE : rc; /* not ENOENT: the name exists */
+}
+
+static int lookup_in(const struct dcpfs_at *dir, const char *name, struct dcpfs_entry *out)
+{
+	const struct dcpfs_node *child;
+	int rc;
+
+	if (!strcmp(name, ".") || !strcmp(name, "..")) {
+		/* asked for inodes known by number only (NFS, file handles) */
+		out->ino = name[1] ? parent_of(dir)
+				   : dcpfs_ino_pack(dir->i.slot, dir->i.kind, dir->i.row);
+		return 0;
+	}
+	if (dir->node->type != DCPFS_DIR)
+		return -ENOTDIR;
+	rc = enter(dir);
+	if (rc < 0)
+		return rc;
+	child = dcpfs_child(dir->fs, dir->i.kind, dcpfs_slots_of(dir->ver), name);
+	if (child && child->kind == DCPFS_HF)
+		return dcpfs_slot_lookup(dir, NULL, 0, out);
+	if (child) {
+		out->ino = ino_of_child(dir, child->kind);
+		return out->ino ? 0 : -ENOENT;
+	}
+	return dir->node->lookup ? dir->node->lookup(dir, name, out) : -ENOENT;
+}
+
+int dcpfs_lookup(struct dcpfs *fs, uint64_t parent, const char *name, uint64_t *ino,
+		 struct stat *st)
+{
+	struct dcpfs_entry out = { .st = st };
+	struct dcpfs_at dir;
+	int rc;
+
+	if (strlen(name) > NAME_MAX)
+		return -ENAMETOOLONG;
+	rc = dcpfs_at(fs, parent, &dir);
+	if (rc == 0)
+		rc = lookup_in(&dir, name, &out);
+	if (rc == 0 && st && !out.filled)
+		rc = dcpfs_getattr(fs, out.ino, st);
+	dcpfs_version_put(dir.ver);
+	*ino = out.ino;
+	return rc;
+}
+
+/* ---- listing ---- */
+
+static bool list_child(const struct dcpfs_listing *l, const struct dcpfs_node *child,
+		       uint64_t position)
+{
+	uint64_t ino;
+
+	if (child->kind == DCPFS_HF)
+		return dcpfs_emit_slot(l, child->name,
+				       dcpfs_rank_slot(l->dir.fs, l->dir.ver, NULL, 0),
+				       position);
+	ino = ino_of_child(&l->dir, child->kind);
+	return !ino || dcpfs_emit(l, child->name, ino, child->type, position);
+}
+
+static bool list_fixed(const struct dcpfs_listing *l, uint64_t ino, uint64_t after)
+{
+	const struct dcpfs_node *child;
+
+	if (after < 1 && !dcpfs_emit(l, ".", ino, DCPFS_DIR, 1))
+		return false;
+	if (after < 2 && !dcpfs_emit(l, "..", parent_of(&l->dir), DCPFS_DIR, 2))
+		return false;
+	for (unsigned n = 0;
+	     (child = dcpfs_child_at(l->dir.fs, l->dir.i.kind, dcpfs_slots_of(l->dir.ver), n));
+	     n++)
+		if (after < 3 + n && !list_child(l, child, 3 + n))
+			return false;
+	return true;
+}
+
+int dcpfs_readdir(struct dcpfs *fs, uint64_t ino, uint64_t after, bool attrs,
+		  dcpfs_dirent_fn fn, void *ctx)
+{
+	struct dcpfs_listing l = { .attrs = attrs, .fn = fn, .ctx = ctx };
+	int rc = dcpfs_at(fs, ino, &l.dir);
+
+	if (rc == 0)
+		rc = l.dir.node->type == DCPFS_DIR ? enter(&l.dir) : -ENOTDIR;
+	if (rc == 0 && list_fixed(&l, ino, after) && l.dir.node->list)
+		rc = l.dir.node->list(
+			&l, after < DCPFS_FIRST_ROW ? 0 : after - DCPFS_FIRST_ROW + 1);
+	dcpfs_version_put(l.dir.ver);
+	return rc;
+}
+
+/* hf/: model files by number, generated files, and the files beside the weights. */
+
+/* Model files, followed by their index if there are several. */
+static size_t nweights(const struct dcpfs_hf *hf)
+{
+	return hf->nfiles + (hf->nfiles > 1);
+}
+
+static const struct dcp_made *find_made(const struct dcp_made *made, size_t n, const char *name)
+{
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(made[i].name, name) == 0)
+			return &made[i];
+	return NULL;
+}
+
+static uint64_t ino_of_weights(const struct dcpfs_version *ver, uint64_t n)
+{
+	return n < ver->hf->nfiles ? dcpfs_ino_pack(ver->slot, DCPFS_MODEL, n)
+				   : dcpfs_ino_pack(ver->slot, DCPFS_HF_INDEX, 0);
+}
+
+int dcpfs_hf_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs_entry *out)
+{
+	const struct dcpfs_hf *hf = dir->ver->hf;
+	const char *digits = strchr(name, '-');
+	char shown[DCP_NAME_MAX + 1];
+	char weights[DCP_SAFETENSORS_NAME] = "";
+	const struct dcp_made *made, *found;
+	const struct dcp_assets *a;
+	uint64_t n = 0;
+	size_t nmade;
+
+	if (!dcpfs_is_hf(dir->ver))
+		return -ENOENT;
+	if (digits && hf->nfiles > 1) {
+		digits++;
+		dcp_take_number(&digits, NULL, DCP_ANY_DIGITS, &n);
+	}
+	n = n >= 1 && n <= hf->nfiles ? n - 1 : nweights(hf) - 1;
+	if (hf->nfiles)
+		dcpfs_hf_name(dir->ver, n, weights);
+	if (strcmp(name, weights) == 0) {
+		out->ino = ino_of_weights(dir->ver, n);
+		return 0;
+	}
+	made = dcp_version_made(dcpfs_opened(dir->ver), &nmade);
+	found = find_made(made, nmade, name);
+	if (found) {
+		out->ino = dcpfs_ino_pack(dir->i.slot, DCPFS_HF_MADE, (uint64_t)(found - made));
+		return 0;
+	}
+	a = dcp_version_assets(dcpfs_opened(dir->ver));
+	for (size_t i = 0; i < a->n; i++)
+		if (dcpfs_sidecar_shown(dir->ver, i + 1, shown, &out->ino) &&
+		    strcmp(shown, name) == 0)
+			return 0;
+	return -ENOENT;
+}
+
+int dcpfs_hf_list(const struct dcpfs_listing *l, uint64_t first)
+{
+	const struct dcpfs_version *ver = l->dir.ver;
+	const struct dcp_made *made;
+	const struct dcp_assets *a;
+	size_t n, nmade;
+
+	if (!dcpfs_is_hf(ver))
+		return 0;
+	a = dcp_version_assets(dcpfs_opened(ver));
+	made = dcp_version_made(dcpfs_opened(ver), &nmade);
+	n = nweights(ver->hf);
+	for (uint64_t i = first; i < n + nmade + a->n; i++) {
+		uint64_t asset = i - n - nmade, ino;
+		char weights[DCP_SAFETENSORS_NAME], shown[DCP_NAME_MAX + 1];
+		const char *name = weights;
+
+		if (i < n) {
+			dcpfs_hf_name(ver, i, weights);
+			ino = ino_of_weights(ver, i);
+		} else if (i < n + nmade) {
+			name = made[i - n].name;
+			ino = dcpfs_ino_pack(ver->slot, DCPFS_HF_MADE, i - n);
+		} else {
+			name = shown;
+			if (!dcpfs_sidecar_shown(ver, asset + 1, shown, &ino) ||
+			    find_made(made, nmade, name))
+				continue;
+		}
+		if (!dcpfs_emit(l, name, ino,
+				dcpfs_ino_unpack(ino).kind == DCPFS_FILES_SUB ? DCPFS_DIR
+									      : DCPFS_FILE,
+				DCPFS_FIRST_ROW + i))
+			break;
+	}
+	return 0;
+}
+
 /* clang-format off */
 #define NODE(kind, ...) [kind] = { kind, __VA_ARGS__ }
 

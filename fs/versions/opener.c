@@ -11,7 +11,6 @@
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
-#include "core/base/log.h"
 #include "core/base/text.h"
 #include "core/origin/dir/dir.h"
 #include "core/remote/http.h"

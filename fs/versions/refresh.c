@@ -9,7 +9,6 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
-#include "core/base/log.h"
 #include "core/store/index/index.h"
 #include "core/store/io/files.h"
 #include "core/store/version/grants.h"

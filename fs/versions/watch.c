@@ -5,7 +5,7 @@
  * minutes, up to eight, while nothing changes, to find changes that inotify does not report.
  * Where inotify is not reliable (another machine may change the file system, or no watches are
  * left), a short check every POLL_MS compares the state of everything that the last scan
- * depended on (core/origin/dir/seen.h), and of the files of versions that are being read. A
+ * depended on (core/origin/dir/dir.h), and of the files of versions that are being read. A
  * difference leads to a full scan, and so does the passing of a minute. A server is asked for its list every SERVER_MS,
  * give or take a tenth, so that many mounts do not ask at once.
  */
@@ -31,7 +31,6 @@
 #include "core/base/err.h"
 #include "core/base/sort.h"
 #include "core/origin/dir/dir.h"
-#include "core/origin/dir/seen.h"
 #include "core/store/index/index.h"
 #include "core/store/io/files.h"
 #include "core/store/version/assets.h"

@@ -23,12 +23,12 @@ SHARED = re.compile(r"core/format/(\w+\.h|gather/.*|torch/(field|placement|state
 OWNERS = (
     (r"fuse.*", r"fs/(ops|session|reply)[a-z_]*\.[ch]"),
     (r"sqlite3.*", r"core/store/index[a-z_/]*\.[ch]"),
-    (r"zlib\.h", r"core/base/crc32\.c"),
+    (r"zlib\.h", r"core/base/hash\.c"),
     (r"pcre2\.h", r"core/parse/regex\.c"),
     (r"jansson.*", r"core/parse/json\.c"),
     (r"archive.*", r"core/origin/archive/inflate\.c"),
     (r"xxh.*", r"core/base/hash\.c"),
-    (r"nettle/.*", r"core/remote/(bucket|sign)\.c|core/store/view/digest\.c|tools/load/comm/meet\.c"),
+    (r"nettle/.*", r"core/remote/(bucket|sign)\.c|core/store/view/view\.c|tools/load/comm/meet\.c"),
     (r"curl/.*", r"core/remote/curl\.c"),
     (r"expat\.h", r"core/remote/xml\.c"),
     (r"liburing.*", r"core/store/(io/)?ring_uring\.c"),
@@ -53,7 +53,7 @@ MAY_CALL = (
     r"fs/listen\.c",                                      # the socket of metrics, which nothing else made
     r"fs/versions/watch\.c",                             # inotify: only the file system reports changes
     r"core/store/(io/(fetch|files|gather|queue)|view/read)\.c", # what is faster with a descriptor, where a blob has one
-    r"core/store/layouts/file\.c",                       # the nearest name to a layout that the user misspelt
+    r"core/store/layouts/layouts\.c",                       # the nearest name to a layout that the user misspelt
     r"core/base/.*|fs/(session|mount|fault|slabs)\.c|fs/(tree|ops|text|file)\b.*",  # the mount itself: attributes of FUSE, its own descriptors
 )
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/store/index/said.h"
+#include "core/store/index/index.h"
 #include "core/store/layouts/layouts.h"
 #include "core/store/version/quantized.h"
 #include "core/store/version/version.h"

@@ -9,7 +9,7 @@
 
 #include "core/model/geometry/cut.h"
 #include "core/model/layout/layout.h"
-#include "core/store/index/said.h"
+#include "core/store/index/index.h"
 #include "core/store/view/view.h"
 #include "tools/export/export.h"
 

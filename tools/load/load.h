@@ -216,7 +216,7 @@ struct dcpload_plan {
 		changed; /* number of a file that cannot be read, plus 1; files have changed */
 };
 
-/* ---- plan/regions.c ---- */
+/* ---- plan/keyset.c ---- */
 
 /* A line of a file of regions: "3 model.embed.weight [0:64, :]". */
 struct load_region {
@@ -245,7 +245,7 @@ int load_check_keys(struct dcpload_plan *plan, struct dcpload_error *err);
 int load_list(struct dcpload_plan *plan, uint32_t list, const char *key, const char *fmt, ...)
 	DCP_PRINTF(4, 5);
 
-/* ---- plan/need.c ---- */
+/* ---- plan/keyset.c ---- */
 
 /* Find where the bytes of all wants are stored. */
 int load_locate(struct dcpload_plan *plan, struct dcpload_error *err);
@@ -285,7 +285,7 @@ void load_trace(struct dcpload_plan *plan, uint32_t kind, int64_t start, uint64_
 void load_trace_as(struct dcpload_plan *plan, uint32_t kind, uint32_t lane, int64_t start,
 		   uint64_t bytes);
 
-/* ---- place/part.c ---- */
+/* ---- place/ship.c ---- */
 
 /* @n bytes of a want are in place. After the last it is complete and commit() is called. A hook's
  * error. Any thread. */

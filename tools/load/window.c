@@ -16,7 +16,7 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
-#include "core/base/kernel.h"
+#include "core/base/library.h"
 #include "core/store/io/queue.h"
 #include "tools/load/load.h"
 #include "tools/load/memory/memory.h"

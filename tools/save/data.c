@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "core/base/cleanup.h"
-#include "core/base/crc32.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/sort.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/base/hash.h"
-#include "core/store/cache/kept.h"
+#include "core/store/cache/cache.h"
 #include "tools/trust/walk.h"
 
 static uint64_t hash_of(const struct walk_key *k)

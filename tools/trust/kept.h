@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kept: what was found in the tensors of a version, one record a tensor, from one call to the next (core/store/cache/kept.h).
+ * kept: what was found in the tensors of a version, one record a tensor, from one call to the next (core/store/cache/cache.h).
  *
  * A record begins with a struct kept_head. Records lie in the order of the rows' ids.
  */

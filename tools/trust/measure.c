@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
-#include "core/store/cache/kept.h"
+#include "core/store/cache/cache.h"
 #include "core/store/io/files.h"
 #include "core/store/io/handles.h"
 #include "core/store/view/view.h"

@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "core/base/clock.h"
-#include "core/base/crc32.h"
 #include "core/base/endian.h"
 #include "core/base/err.h"
+#include "core/base/hash.h"
 #include "core/origin/archive/zip.h"
 #include "core/origin/source.h"
 #include "core/store/io/files.h"

@@ -12,7 +12,6 @@
 #include "core/base/ckd.h"
 #include "core/base/clock.h"
 #include "core/store/io/files.h"
-#include "core/store/io/guard.h"
 #include "core/store/view/reply.h"
 #include "core/store/view/view.h"
 #include "fs/fault.h"

@@ -20,7 +20,7 @@
 #include "core/checkpoint/mounts.h"
 #include "core/model/order.h"
 #include "core/remote/disk.h"
-#include "core/store/index/said.h"
+#include "core/store/index/index.h"
 #include "fs/fault.h"
 #include "tools/export/export.h"
 #include "tools/load/load.h"

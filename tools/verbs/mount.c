@@ -16,7 +16,6 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
-#include "core/base/log.h"
 #include "core/checkpoint/mounts.h"
 #include "core/origin/origin.h"
 #include "core/rules/rules.h"

@@ -14,7 +14,7 @@
 #include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/format/format.h"
-#include "core/store/cache/kept.h"
+#include "core/store/cache/cache.h"
 #include "core/store/view/digest.h"
 #include "core/store/view/view.h"
 #include "tools/cmd.h"

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/log.h"
+#include "core/base/err.h"
 #include "core/base/number.h"
 #include "core/base/text.h"
 #include "core/format/dcp/dcp_int.h"

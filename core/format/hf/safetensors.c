@@ -24,7 +24,6 @@
 #include <strings.h>
 
 #include "core/base/err.h"
-#include "core/base/log.h"
 #include "core/format/formats.h"
 #include "core/format/hf/extras.h"
 #include "core/format/hf/safetensors_int.h"

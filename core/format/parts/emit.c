@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/base/log.h"
 #include "core/format/format.h"
 #include "core/format/hf/extras.h"
 #include "core/format/nest/relay.h"

@@ -104,7 +104,7 @@ struct dcp_job {
 	uint64_t unique, payload, largest;
 };
 
-/* memory.c */
+/* partition.c */
 
 #define JOB_AT(vec, type, i) (&((type *)(vec).p)[i])
 
@@ -118,7 +118,6 @@ static inline const struct job_kind *dcp_job_kind_of(const struct dcp_job *job,
 
 /* Room for @n more elements of @size bytes after the vector's end, within the job's memory. */
 int dcp_job_room(struct dcp_job *job, struct job_vec *v, size_t n, size_t size);
-void dcp_job_shrink(struct dcp_job *job, struct job_vec *v, size_t size);
 /* Array that is counted like a vector and freed with free(). */
 void *dcp_job_array(struct dcp_job *job, size_t n, size_t size);
 int dcp_job_no_memory(const struct dcp_job *job, struct dcp_err *err);
@@ -134,11 +133,7 @@ static inline bool dcp_job_is_zeros(const struct dcp_piece *p)
 	return p->filter == DCP_FILTER_ZERO;
 }
 
-/* kind.c: the kind of @t, made if it is new */
-int dcp_job_kind(struct dcp_job *job, const struct dcp_tensor *t, uint32_t *out,
-		 struct dcp_err *err);
-
-/* team.c */
+/* wanted.c */
 
 /* The ranks of a layout, as a rule and a number of dimensions see them. */
 struct job_team {
@@ -173,12 +168,8 @@ void dcp_job_teams_finish(struct job_teams *x);
 int dcp_job_team(struct job_teams *x, const struct job_kind *k,
 		 const struct dcp_layout_rule *rule, const struct job_team **out,
 		 struct dcp_err *err);
-bool dcp_job_is_team(const struct job_team *t, const struct job_kind *k,
-		     const struct dcp_layout_rule *rule);
 /* All of a kind's elements. */
 struct dcp_spread_box dcp_job_whole(const struct job_kind *k);
-
-/* share.c */
 
 /* What one rank reads of some tensors of a kind: a box of each. */
 struct job_share {
@@ -209,10 +200,6 @@ int dcp_job_share(struct job_sharing *x, struct dcp_err *err);
 int dcp_job_find_wanted(struct dcp_job *job, struct dcp_err *err);
 int dcp_job_choose(struct dcp_job *job);
 
-/* order.c: items by file and offset; those that begin together the longest first. -ENOMEM.
- */
-int dcp_job_sort(struct dcp_job *job);
-
 /* partition.c: the union, and who reads what of it */
 int dcp_job_find_parts(struct dcp_job *job, struct dcp_err *err);
 /* Where the part that holds item @i's first byte ends, as bytes of the item; its size when the
@@ -220,7 +207,7 @@ int dcp_job_find_parts(struct dcp_job *job, struct dcp_err *err);
 uint64_t dcp_job_part_end(const struct dcp_job *job, const struct job_item *item,
 			  uint32_t owner);
 
-/* reshard.c: with a layout that holds everything already */
+/* flow.c: with a layout that holds everything already */
 struct job_move {
 	uint32_t from, to;
 	uint64_t bytes;
@@ -228,6 +215,3 @@ struct job_move {
 typedef void (*job_move_fn)(void *ctx, const struct job_move *m);
 /* Every transfer between ranks, those from a rank to itself included. */
 int dcp_job_moves(const struct dcp_job *job, job_move_fn fn, void *ctx, struct dcp_err *err);
-/* The same between groups: what several ranks of a group lack is sent to it once. */
-int dcp_job_group_moves(const struct dcp_job *job, job_move_fn fn, void *ctx,
-			struct dcp_err *err);

@@ -14,9 +14,9 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/crc32.h"
 #include "core/base/endian.h"
 #include "core/base/err.h"
+#include "core/base/hash.h"
 #include "core/base/library.h"
 #include "core/origin/source.h"
 

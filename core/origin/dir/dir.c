@@ -7,8 +7,8 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/sort.h"
+#include "core/origin/dir/dir.h"
 #include "core/origin/dir/dir_int.h"
-#include "core/origin/dir/seen.h"
 
 const struct dcp_origin *dcp_origin_of(const char *source)
 {

@@ -6,7 +6,7 @@
  * the directory's descriptor with openat2(RESOLVE_BENEATH) (or, on kernels without it, one
  * O_NOFOLLOW component at a time): absolute names, ".." and links that lead out are refused
  * with -EXDEV, whatever the metadata says. Links that stay inside are followed, and those of
- * Hugging Face's download cache (hub.c).
+ * Hugging Face's download cache (open.c).
  */
 #pragma once
 #include <stdbool.h>
@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 
 #include "core/base/arena.h"
+#include "core/base/intern.h"
 #include "core/model/tensor.h"
 #include "core/origin/origin.h"
 #include "core/origin/source.h"
@@ -36,7 +37,7 @@ struct dcp_dir {
 /*
  * List @path. A regular file is taken as a directory that holds nothing else: its path is that
  * of the file, its descriptor that of the real directory. -ENOENT, -ENOTDIR (neither),
- * -EACCES, -ENOMEM, -E2BIG (over a million names). @seen (core/origin/dir/seen.h), if not NULL,
+ * -EACCES, -ENOMEM, -E2BIG (over a million names). @seen, if not NULL,
  * records what is examined, and must outlive the directory and those below it.
  */
 int dcp_dir_open_seen(const char *path, struct dcp_seen *seen, struct dcp_dir *out,
@@ -128,3 +129,46 @@ int dcp_file_id_content(const struct dcp_file_id *now, const struct dcp_file_id 
 #define DCP_TICK_NS 2000000000ll
 /* Was it changed so shortly before @ns, by its clock, that another change would not show? */
 bool dcp_file_id_racy(const struct dcp_file_id *id, int64_t ns);
+
+/*
+ * seen: what a scan of directories depended on: which ones were listed, which files were read or
+ * stat'ed, and the identity (inode, size, times) of each just before.
+ *
+ * As long as all of these are unchanged, another scan would find the same: checking costs one
+ * statx each, instead of a listing and a stat of every entry. Missed are only changes of size or
+ * kind, in place, of files that were merely listed.
+ */
+
+#define DCP_SEEN_MAX 100000
+
+struct dcp_seen {
+	struct dcp_intern paths;
+	struct dcp_buf looks; /* struct dcp_look, by the numbers of paths */
+	int64_t newest_ns;    /* the last change of any of them */
+	bool failed;          /* incomplete: no memory, or more than DCP_SEEN_MAX */
+	int shortage;         /* -EMFILE, -ENFILE or -ENOMEM: something could not be opened */
+};
+
+struct dcp_look {
+	struct dcp_file_id id; /* without a name; inode 0: nothing was there */
+	bool listed;           /* a directory, or whatever the source is */
+};
+
+void dcp_seen_finish(struct dcp_seen *s);
+
+/* Note the current identity of @name in the directory @dirfd, whose path is @above (NULL: @name
+ * is a path); of several notes the first stays. @s may be NULL. */
+void dcp_seen_note(struct dcp_seen *s, int dirfd, const char *above, const char *name,
+		   bool listed);
+
+/* Opening something gave @code. If that was a lack of descriptors or memory, the thing may exist
+ * though it was not seen, and s->shortage is set. @s may be NULL. Returns @code. */
+int dcp_seen_opening(struct dcp_seen *s, int code);
+
+size_t dcp_seen_count(const struct dcp_seen *s);
+const char *dcp_seen_path(const struct dcp_seen *s, size_t i);
+const struct dcp_look *dcp_seen_at(const struct dcp_seen *s, size_t i);
+
+/* Is everything unchanged? Network file systems are made to ask their server. @calls is raised by
+ * the number of system calls this took. */
+bool dcp_seen_same(const struct dcp_seen *s, uint64_t *calls);

@@ -3,10 +3,9 @@
  * dir_int: what the files behind dir.h share; only they and their tests include it.
  *
  *	dir.c          listing; what is asked of any directory
- *	entries.c      what stands in one, and which file each is
- *	open.c         opening what lies below one
- *	walk.c         the same without help of the kernel
- *	hub.c          the one kind of link that leads out
+ *	local.c        what stands in one of the file system, and which file each is
+ *	open.c         opening what lies below one, without help of the kernel, too; the one kind of
+ *	               link that leads out
  *	archive.c      directories whose files are members of archives
  */
 #pragma once
@@ -26,9 +25,7 @@ int dcp_open_fail(struct dcp_err *err, int code, const char *name);
 /* One component at a time, refusing every link with -EXDEV. */
 int dcp_open_walk(int dirfd, const char *name, int flags);
 
-/* ---- hub.c ---- */
-
-/* The file that a link of Hugging Face's cache leads to; see hub.c. -EXDEV: no such link.
+/* The file that a link of Hugging Face's cache leads to; see open.c. -EXDEV: no such link.
  */
 int dcp_open_blob(int dirfd, const char *name, int flags);
 

@@ -2,6 +2,8 @@
 /*
  * local: the file system.
  */
+#include "core/origin/dir/dir_int.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -11,14 +13,190 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "core/base/base.h"
 #include "core/base/cleanup.h"
+#include "core/base/clock.h"
 #include "core/base/err.h"
-#include "core/origin/dir/dir_int.h"
-#include "core/origin/dir/seen.h"
+#include "core/base/sort.h"
+#include "core/origin/dir/dir.h"
 #include "core/origin/origin.h"
+
+/*
+ * entries: what stands in a directory, and which file each is.
+ */
+
+size_t dcp_dir_memory(const char *path)
+{
+	return (size_t)DCP_DIR_MAX_NAMES * (272 + sizeof(struct dcp_dirent)) + 65536 +
+	       strlen(path);
+}
+
+void dcp_input_close(struct dcp_input *in)
+{
+	dcp_blob_close(&in->blob);
+}
+
+void dcp_dir_close(struct dcp_dir *d)
+{
+	if (!d)
+		return;
+	dcp_site_close(&d->at);
+	dcp_arena_finish(&d->arena);
+	*d = (struct dcp_dir){ 0 };
+}
+
+const struct dcp_dirent *dcp_dir_find(const struct dcp_dir *d, const char *name)
+{
+	return DCP_FIND(&name, d->entries, d->n, dcp_by_text);
+}
+
+/* Seconds far from our time do not fit in nanoseconds: the nearest that does. */
+static int64_t nanoseconds(struct timespec t)
+{
+	int64_t ns;
+
+	if (__builtin_mul_overflow((int64_t)t.tv_sec, DCP_NS_PER_S, &ns) ||
+	    __builtin_add_overflow(ns, (int64_t)t.tv_nsec, &ns))
+		return t.tv_sec < 0 ? INT64_MIN : INT64_MAX;
+	return ns;
+}
+
+void dcp_file_id_from_stat(const struct stat *st, struct dcp_file_id *id)
+{
+	id->size = (uint64_t)st->st_size;
+	id->dev = st->st_dev;
+	id->ino = st->st_ino;
+	id->mtime_ns = nanoseconds(st->st_mtim);
+	id->ctime_ns = nanoseconds(st->st_ctim);
+}
+
+struct timespec dcp_file_time(int64_t ns)
+{
+	int64_t rest = ns % DCP_NS_PER_S;
+
+	rest += rest < 0 ? DCP_NS_PER_S : 0;
+	return (struct timespec){ .tv_sec = ns / DCP_NS_PER_S - (ns % DCP_NS_PER_S < 0),
+				  .tv_nsec = rest };
+}
+
+bool dcp_file_id_same(const struct dcp_file_id *a, const struct dcp_file_id *b)
+{
+	return a->size == b->size && a->dev == b->dev && a->ino == b->ino &&
+	       a->mtime_ns == b->mtime_ns && a->ctime_ns == b->ctime_ns;
+}
+
+int dcp_file_id_content(const struct dcp_file_id *now, const struct dcp_file_id *want)
+{
+	if (now->size < want->size)
+		return -EIO;
+	return now->size == want->size && now->mtime_ns == want->mtime_ns &&
+			       now->ino == want->ino && now->dev == want->dev
+		       ? 0
+		       : -ESTALE;
+}
+
+bool dcp_file_id_racy(const struct dcp_file_id *id, int64_t ns)
+{
+	return id->ino && id->ctime_ns > ns - DCP_TICK_NS;
+}
+
+void dcp_seen_finish(struct dcp_seen *s)
+{
+	dcp_intern_finish(&s->paths);
+	dcp_buf_finish(&s->looks);
+	*s = (struct dcp_seen){ 0 };
+}
+
+size_t dcp_seen_count(const struct dcp_seen *s)
+{
+	return DCP_NITEMS(s->looks, struct dcp_look);
+}
+
+const char *dcp_seen_path(const struct dcp_seen *s, size_t i)
+{
+	return dcp_intern_text(&s->paths, (uint32_t)i);
+}
+
+const struct dcp_look *dcp_seen_at(const struct dcp_seen *s, size_t i)
+{
+	return DCP_ITEMS(s->looks, struct dcp_look) + i;
+}
+
+static struct timespec time_of(struct statx_timestamp t)
+{
+	return (struct timespec){ .tv_sec = t.tv_sec, .tv_nsec = t.tv_nsec };
+}
+
+/* As nothing, where it cannot be asked. */
+static void look_at(int dirfd, const char *name, struct dcp_file_id *id)
+{
+	struct stat st = { 0 };
+	struct statx now;
+
+	*id = (struct dcp_file_id){ 0 };
+	if (statx(dirfd, name, AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &now) < 0)
+		return;
+	st.st_size = (off_t)now.stx_size;
+	st.st_dev = makedev(now.stx_dev_major, now.stx_dev_minor);
+	st.st_ino = now.stx_ino;
+	st.st_mtim = time_of(now.stx_mtime);
+	st.st_ctim = time_of(now.stx_ctime);
+	dcp_file_id_from_stat(&st, id);
+}
+
+static int add(struct dcp_seen *s, const char *path, int dirfd, const char *name, bool listed)
+{
+	struct dcp_look look = { .listed = listed };
+	int rc = dcp_intern_add(&s->paths, path, strlen(path) + 1, DCP_INTERN_NONE, NULL);
+
+	if (rc <= 0)
+		return rc;
+	look_at(dirfd, name, &look.id);
+	s->newest_ns = DCP_MAX(s->newest_ns, look.id.ctime_ns);
+	return dcp_buf_add(&s->looks, &look, sizeof(look));
+}
+
+void dcp_seen_note(struct dcp_seen *s, int dirfd, const char *above, const char *name,
+		   bool listed)
+{
+	dcp_auto_buf struct dcp_buf path = DCP_BUF_INIT;
+
+	if (!s || s->failed)
+		return;
+	if (dirfd == -1) { /* no file system: what lies there is looked at each time */
+		s->failed = true;
+		return;
+	}
+	dcp_buf_printf(&path, "%s%s%s", above ? above : "", above ? "/" : "", name);
+	s->failed = dcp_buf_error(&path) || dcp_seen_count(s) == DCP_SEEN_MAX ||
+		    add(s, path.p, dirfd, name, listed) < 0;
+}
+
+int dcp_seen_opening(struct dcp_seen *s, int code)
+{
+	if (s && (code == -EMFILE || code == -ENFILE || code == -ENOMEM))
+		s->shortage = code;
+	return code;
+}
+
+bool dcp_seen_same(const struct dcp_seen *s, uint64_t *calls)
+{
+	struct dcp_file_id now;
+
+	if (s->failed)
+		return false;
+	for (size_t i = 0; i < dcp_seen_count(s); i++) {
+		++*calls;
+		look_at(AT_FDCWD, dcp_seen_path(s, i), &now);
+		if (!dcp_file_id_same(&now, &dcp_seen_at(s, i)->id))
+			return false;
+	}
+	return true;
+}
 
 /* ---- directories ---- */
 

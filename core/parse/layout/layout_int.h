@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * layout_int: what the readers of layouts share. Text becomes rules (text.c, tp_plan.c), a rule's
- * words become globs (glob.c) and placements (placement.c, lists.c, args.c).
+ * layout_int: what the readers of layouts share. JSON and text become rules (layout.c, text.c), a
+ * rule's words become placements (text.c), with their globs, lists and arguments (lists.c).
  */
 #pragma once
 #include <stdbool.h>
@@ -22,7 +22,7 @@ struct layout_parse {
 	struct dcp_err *err;
 };
 
-/* errors.c, text.c */
+/* lists.c, text.c */
 
 int dcp_layout_bad(const struct layout_parse *ps, int code, const char *fmt, ...)
 	DCP_PRINTF(3, 4);
@@ -41,10 +41,7 @@ int dcp_layout_rule_begin(struct layout_parse *ps);
 int dcp_layout_rule_glob(struct layout_parse *ps, const char *text, size_t n);
 int dcp_layout_rule_end(struct layout_parse *ps);
 
-/* tp_plan.c */
-int dcp_layout_json(struct layout_parse *ps, const char *text, size_t n);
-
-/* placement.c */
+/* text.c */
 
 /* Words of the grammar that begin a placement, NULL-ended. */
 extern const char *const dcp_layout_place_words[];
@@ -55,7 +52,7 @@ int dcp_layout_place_add(struct layout_parse *ps, const struct place *p);
 int dcp_layout_mesh_find(const struct layout_parse *ps, const char *name, size_t n,
 			 uint32_t *out);
 
-/* args.c: the arguments of one placement */
+/* lists.c: the arguments of one placement */
 
 struct layout_arg {
 	char name[24]; /* "" for a bare number or list */
@@ -74,7 +71,6 @@ struct dcp_layout_args {
 /* "(" to ")" at @s, or nothing where no bracket stands there. */
 int dcp_layout_args(struct layout_parse *ps, const char *s, const char *end,
 		    struct dcp_layout_args *out);
-const char *dcp_layout_blanks(const char *s, const char *end);
 /* Decimal at *@s, moved past it; false: none, or it does not fit. */
 bool dcp_layout_int(const char **s, const char *end, int64_t *out);
 size_t dcp_layout_word(const char *s, const char *end);
@@ -82,8 +78,6 @@ size_t dcp_layout_word(const char *s, const char *end);
 /* lists.c: "[Shard(0), Replicate()]", "dims_mapping=[-1,0]", "only(pp=0)" */
 int dcp_layout_list(struct layout_parse *ps, const char *text, size_t n);
 int dcp_layout_only(struct layout_parse *ps, const char *text, size_t n);
-
-/* glob.c */
 
 /* Compile @n bytes into @out; -EINVAL or -E2BIG with a message. */
 int dcp_layout_glob_init(struct layout_parse *ps, const char *text, size_t n, struct glob *out);

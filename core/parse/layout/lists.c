@@ -3,11 +3,237 @@
  * Placements that are lists: torch's and Paddle's, one a mesh dimension; Paddle's dims_mapping,
  * one number a tensor dimension; and only(), ranges of coordinates.
  */
+#include "core/parse/layout/layout_int.h"
+
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "core/base/buf.h"
+#include "core/base/near.h"
+#include "core/base/number.h"
 #include "core/base/text.h"
-#include "core/parse/layout/layout_int.h"
+
+/*
+ * parse: what all texts of a layout need: errors with a line, arrays that grow, placements.
+ */
+
+int dcp_layout_bad(const struct layout_parse *ps, int code, const char *fmt, ...)
+{
+	char what[320];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof(what), fmt, ap);
+	va_end(ap);
+	if (ps->line == 0)
+		return dcp_fail(ps->err, code, "%.160s: %s", ps->l->name, what);
+	return dcp_fail(ps->err, code, "%.160s:%u: %s", ps->l->name, ps->line, what);
+}
+
+void dcp_layout_nearest(char *out, size_t size, const char *word, const char *const *known)
+{
+	struct dcp_near near = dcp_near_to(word);
+	const char *nearest = NULL;
+
+	for (size_t i = 0; known[i]; i++)
+		if (dcp_near_take(&near, known[i]))
+			nearest = known[i];
+	out[0] = '\0';
+	if (nearest)
+		snprintf(out, size, ", nearest is \"%s\"", nearest);
+}
+
+static bool cuts(const struct place *p)
+{
+	return p->kind != PLACE_ONLY && p->kind != PLACE_STAGE;
+}
+
+int dcp_layout_place_add(struct layout_parse *ps, const struct place *p)
+{
+	struct dcp_layout *l = ps->l;
+	struct rule *r = &l->rule[l->nrule - 1];
+	int rc;
+
+	if (r->nplace == LAYOUT_MAX_PLACES)
+		return dcp_layout_bad(ps, -E2BIG, "more than %d placements", LAYOUT_MAX_PLACES);
+	for (uint32_t i = 0; i < r->nplace; i++) {
+		const struct place *q = &l->place[r->place + i];
+
+		if (p->kind == PLACE_ONLY || q->kind == PLACE_ONLY)
+			continue;
+		if (p->mesh_dim == q->mesh_dim)
+			return bad(ps, "two placements over mesh dimension %s",
+				   l->mesh.dim[p->mesh_dim]);
+		if (q->kind == PLACE_FLAT && cuts(p) && p->kind != PLACE_FLAT)
+			return bad(ps, "after flat there are no dimensions left to cut");
+	}
+	rc = DCP_GROW(l->place, l->place_cap, l->nplace);
+	if (rc < 0)
+		return rc;
+	l->place[l->nplace++] = *p;
+	l->rule[l->nrule - 1].nplace++;
+	return 0;
+}
+
+int dcp_layout_mesh_find(const struct layout_parse *ps, const char *name, size_t n,
+			 uint32_t *out)
+{
+	const char *known[DCP_LAYOUT_MAX_DIMS + 1] = { 0 };
+	const struct dcp_mesh *mesh = &ps->l->mesh;
+	char word[LAYOUT_MAX_NAME + 1] = "", near[LAYOUT_MAX_NAME + 32];
+
+	memcpy(word, name, DCP_MIN(n, (size_t)LAYOUT_MAX_NAME));
+	for (uint32_t d = 0; d < mesh->ndim; d++) {
+		known[d] = mesh->dim[d];
+		if (strlen(mesh->dim[d]) == n && memcmp(mesh->dim[d], name, n) == 0) {
+			*out = d;
+			return 0;
+		}
+	}
+	dcp_layout_nearest(near, sizeof(near), word, known);
+	return bad(ps, "the mesh has no dimension \"%s\"%s", word, near);
+}
+
+/* The arguments of one placement: "(0, even, sizes=[2,3], dim=1)". */
+
+static const char *dcp_layout_blanks(const char *s, const char *end)
+{
+	while (s < end && (*s == ' ' || *s == '\t'))
+		s++;
+	return s;
+}
+
+size_t dcp_layout_word(const char *s, const char *end)
+{
+	size_t n = 0;
+
+	while (s + n < end && ((s[n] | 32) >= 'a' && (s[n] | 32) <= 'z'))
+		n++;
+	if (n == 0 && !(s < end && *s == '_'))
+		return 0;
+	while (s + n < end && (((s[n] | 32) >= 'a' && (s[n] | 32) <= 'z') || s[n] == '_' ||
+			       dcp_is_digit(s[n])))
+		n++;
+	return n;
+}
+
+bool dcp_layout_int(const char **s, const char *end, int64_t *out)
+{
+	const char *p = *s;
+	bool minus = p < end && *p == '-';
+	uint64_t v;
+
+	p += minus;
+	if (!dcp_take_number(&p, end, DCP_ANY_DIGITS, &v) || v > INT64_MAX)
+		return false;
+	*out = minus ? -(int64_t)v : (int64_t)v;
+	*s = p;
+	return true;
+}
+
+static size_t count_commas(const char *s, const char *end)
+{
+	size_t n = 0;
+
+	for (; s < end && *s != ']'; s++)
+		n += *s == ',';
+	return n;
+}
+
+/* "[1, 2]" at *@s: numbers from 0 on, in the arena. */
+static int list(struct layout_parse *ps, const char **s, const char *end,
+		struct layout_arg *arg)
+{
+	const char *p = *s + 1;
+	size_t room = count_commas(p, end) + 1;
+	uint64_t *v;
+
+	ps->l->nlisted += room;
+	if (ps->l->nlisted > DCP_LAYOUT_MAX_SPANS)
+		return dcp_layout_bad(ps, -E2BIG, "more than %d numbers in lists",
+				      DCP_LAYOUT_MAX_SPANS);
+	v = dcp_arena_calloc(&ps->l->arena, room, sizeof(*v));
+	if (!v)
+		return -ENOMEM;
+	arg->is_list = true;
+	arg->list = v;
+	do {
+		int64_t number;
+
+		p = dcp_layout_blanks(p, end);
+		if (!dcp_layout_int(&p, end, &number) || number < 0)
+			return bad(ps, "a list holds numbers, as in [4,2,2], not %.*s",
+				   (int)DCP_MIN(end - *s, 60), *s);
+		v[arg->nlist++] = (uint64_t)number;
+		p = dcp_layout_blanks(p, end);
+	} while (p < end && *p++ == ',');
+	if (p[-1] != ']')
+		return bad(ps, "a list ends in ], not as in %.*s", (int)DCP_MIN(end - *s, 60),
+			   *s);
+	*s = p;
+	return 0;
+}
+
+/* "name", "name=value" or a value at *@s. */
+static int argument(struct layout_parse *ps, const char **s, const char *end,
+		    struct layout_arg *arg)
+{
+	const char *start = *s, *p = start;
+	size_t n = dcp_layout_word(p, end);
+
+	*arg = (struct layout_arg){ 0 };
+	if (n >= sizeof(arg->name))
+		return bad(ps, "no argument is called %.*s", (int)DCP_MIN(n, (size_t)60), p);
+	memcpy(arg->name, p, n);
+	p = dcp_layout_blanks(p + n, end);
+	if (n > 0 && (p >= end || *p != '=')) {
+		*s = p;
+		return 0;
+	}
+	if (n > 0)
+		p = dcp_layout_blanks(p + 1, end);
+	arg->has_value = true;
+	*s = p;
+	if (p < end && *p == '[')
+		return list(ps, s, end, arg);
+	if (dcp_layout_int(s, end, &arg->value))
+		return 0;
+	return bad(ps, "expected a number or a list, found %.*s", (int)DCP_MIN(end - start, 60),
+		   start);
+}
+
+int dcp_layout_args(struct layout_parse *ps, const char *s, const char *end,
+		    struct dcp_layout_args *out)
+{
+	const char *p = s;
+
+	*out = (struct dcp_layout_args){ .end = s };
+	if (p >= end || *p != '(')
+		return 0;
+	p = dcp_layout_blanks(p + 1, end);
+	while (p < end && *p != ')') {
+		int rc;
+
+		if (out->n == DCP_LEN(out->arg))
+			return bad(ps, "more than %zu arguments in %.*s", DCP_LEN(out->arg),
+				   (int)DCP_MIN(end - s, 60), s);
+		rc = argument(ps, &p, end, &out->arg[out->n++]);
+		if (rc < 0)
+			return rc;
+		p = dcp_layout_blanks(p, end);
+		if (p < end && *p == ',')
+			p = dcp_layout_blanks(p + 1, end);
+		else if (p < end && *p != ')')
+			return bad(ps, "arguments are separated by commas, not as in %.*s",
+				   (int)DCP_MIN(end - s, 60), s);
+	}
+	if (p >= end)
+		return bad(ps, "no ) after %.*s", (int)DCP_MIN(end - s, 60), s);
+	out->end = p + 1;
+	return 0;
+}
 
 enum { MAX_RANGES = 256 };
 
@@ -277,4 +503,117 @@ int dcp_layout_only(struct layout_parse *ps, const char *text, size_t n)
 	memcpy(kept, found, p.nrange * sizeof(*kept));
 	p.range = kept;
 	return dcp_layout_place_add(ps, &p);
+}
+
+/* A glob compiled into literals, stars and numbers. */
+
+/* "3}" "0-15}" "16-}" "*}" at *@s, moved past it. */
+static bool number_op(const char **s, const char *end, struct glob_op *op)
+{
+	const char *p = *s;
+
+	*op = (struct glob_op){ .kind = GLOB_NUMBER, .hi = UINT64_MAX };
+	if (p < end && *p == '*') {
+		p++;
+	} else {
+		if (!dcp_take_number(&p, end, DCP_ANY_DIGITS, &op->lo))
+			return false;
+		op->hi = op->lo;
+		if (p < end && *p == '-') {
+			p++;
+			op->hi = UINT64_MAX;
+			if (p < end && *p != '}' &&
+			    !dcp_take_number(&p, end, DCP_ANY_DIGITS, &op->hi))
+				return false;
+		}
+	}
+	if (p >= end || *p != '}' || op->hi < op->lo)
+		return false;
+	*s = p + 1;
+	return true;
+}
+
+/* One op at *@s. Literal bytes go to *@text, which has room for all of them. */
+static int next_op(const struct layout_parse *ps, const char **s, const char *end, char **text,
+		   struct glob_op *op)
+{
+	const char *p = *s;
+
+	*op = (struct glob_op){ .text = *text };
+	if (*p == '*' || *p == '?') {
+		op->kind = *p == '*' ? GLOB_STAR : GLOB_ANY;
+		*s = p + 1;
+		return 0;
+	}
+	if (*p == '{') {
+		*s = p + 1;
+		return number_op(s, end, op)
+			       ? 0
+			       : bad(ps,
+				     "glob %.*s: {} holds a number, as in {3} {0-15} {16-} {*}",
+				     (int)DCP_MIN(end - p, 60), p);
+	}
+	for (op->kind = GLOB_LITERAL; p < end && !strchr("*?{", *p); p++) {
+		if (*p == '\\' && ++p == end)
+			return bad(ps, "a glob ends in a lone \\");
+		*(*text)++ = *p;
+		op->n++;
+	}
+	*s = p;
+	return 0;
+}
+
+static void glob_facts(struct glob *g)
+{
+	for (uint32_t i = 0; i < g->nop; i++) {
+		const struct glob_op *op = &g->op[i];
+
+		if (op->kind == GLOB_LITERAL)
+			g->pairs |= dcp_layout_pairs(op->text, op->n);
+		g->nnumber += op->kind == GLOB_NUMBER;
+		g->min += op->kind == GLOB_LITERAL ? op->n : op->kind != GLOB_STAR;
+	}
+}
+
+/* Ops that @n bytes can become at most: each wildcard and a literal before and after it. */
+static size_t most_ops(const char *text, size_t n)
+{
+	size_t ops = 1;
+
+	for (size_t i = 0; i < n; i++)
+		ops += strchr("*?{", text[i]) ? 2 : 0;
+	return ops;
+}
+
+int dcp_layout_glob_init(struct layout_parse *ps, const char *text, size_t n, struct glob *out)
+{
+	const char *s = text, *end = text + n;
+	struct glob g = { 0 };
+	struct glob_op *op;
+	char *literal;
+
+	if (n > DCP_LAYOUT_MAX_GLOB)
+		return dcp_layout_bad(ps, -E2BIG, "a glob of %zu bytes; the limit is %d", n,
+				      DCP_LAYOUT_MAX_GLOB);
+	op = dcp_arena_calloc(&ps->l->arena, most_ops(text, n), sizeof(*op));
+	literal = dcp_arena_alloc(&ps->l->arena, n);
+	g.text = dcp_arena_strndup(&ps->l->arena, text, n);
+	if (!op || !literal || !g.text)
+		return -ENOMEM;
+	g.op = op;
+	while (s < end) {
+		int rc = next_op(ps, &s, end, &literal, &op[g.nop]);
+
+		if (rc < 0)
+			return rc;
+		if (g.nop > 0 && op[g.nop].kind == GLOB_STAR && op[g.nop - 1].kind == GLOB_STAR)
+			continue;
+		g.nop++;
+	}
+	glob_facts(&g);
+	if (g.nnumber > LAYOUT_MAX_NUMBERS)
+		return dcp_layout_bad(ps, -E2BIG, "glob %.60s: %u numbers; the limit is %d",
+				      g.text, g.nnumber, LAYOUT_MAX_NUMBERS);
+	*out = g;
+	return 0;
 }

@@ -44,6 +44,9 @@ static void settle(struct dcp_pkl_vm *vm)
 	dcp_pkl_mem_settle(vm->mem);
 }
 
+static int dcp_pkl_scan(struct dcp_pkl_win *w, struct dcp_pkl_mem *m, uint64_t off,
+			struct dcp_pkl_memo *memo);
+
 static int both_passes(struct dcp_pkl_vm *vm, uint64_t off, struct dcp_pv *root)
 {
 	int r = dcp_pkl_scan(&vm->w, vm->mem, off, &vm->memo);
@@ -214,8 +217,9 @@ static int step(struct dcp_pkl_win *w, const uint8_t **p, struct dcp_pkl_memo *m
 	}
 }
 
-int dcp_pkl_scan(struct dcp_pkl_win *w, struct dcp_pkl_mem *m, uint64_t off,
-		 struct dcp_pkl_memo *memo)
+/* Pass one over the pickle at @off. */
+static int dcp_pkl_scan(struct dcp_pkl_win *w, struct dcp_pkl_mem *m, uint64_t off,
+			struct dcp_pkl_memo *memo)
 {
 	const uint8_t *p = dcp_pkl_win_seek(w, off);
 	int r = 0;

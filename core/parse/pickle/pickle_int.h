@@ -429,9 +429,6 @@ struct dcp_pnode *dcp_pkl_tuple(struct dcp_pkl_mem *m, const struct dcp_pv *item
 struct dcp_pnode *dcp_pkl_container(struct dcp_pkl_mem *m);
 struct dcp_pnode *dcp_pkl_object(struct dcp_pkl_mem *m, struct dcp_pv callable,
 				 struct dcp_pv args, struct dcp_pv kwargs, bool called);
-/* The same pair gives the same node as a rule. Neither may contain a NUL. */
-struct dcp_pnode *dcp_pkl_global(struct dcp_pkl_mem *m, const char *module, size_t nmodule,
-				 const char *name, size_t nname);
 
 /* The object's own struct dcp_pobj, which may be changed; NULL when memory is out. */
 struct dcp_pobj *dcp_pkl_own(struct dcp_pkl_mem *m, struct dcp_pnode *node);
@@ -450,10 +447,6 @@ struct dcp_pickle {
 
 /* ---- the passes ---- */
 
-/* Pass one over the pickle at @off. */
-int dcp_pkl_scan(struct dcp_pkl_win *w, struct dcp_pkl_mem *m, uint64_t off,
-		 struct dcp_pkl_memo *memo);
-
 /* dcp_pickle_read() with a window of @window bytes, for tests. */
 int dcp_pickle_read_windowed(const struct dcp_source *src, const struct dcp_pickle_opts *opts,
 			     size_t window, struct dcp_pickle **out, uint64_t *end,
@@ -464,8 +457,7 @@ int dcp_pickle_read_windowed(const struct dcp_source *src, const struct dcp_pick
  *
  *	pickle.c  both passes from the outside
  *	run.c     the loop over opcodes
- *	push.c    opcodes that push what is written after them
- *	build.c   opcodes that combine values of the stack; names of classes and functions
+ *	build.c   opcodes that push what is written after them, or combine values of the stack; names of classes and functions
  *	mem.c     memory of nodes, the memo, the stack
  *	window.c  the part of the source that is in memory, and the text in it
  *
@@ -524,9 +516,6 @@ static inline void dcp_pkl_pop_mark(struct dcp_pkl_vm *vm)
 int dcp_pkl_push_line(struct dcp_pkl_vm *vm);    /* INT LONG FLOAT STRING UNICODE PERSID */
 int dcp_pkl_push_global(struct dcp_pkl_vm *vm);  /* GLOBAL */
 int dcp_pkl_push_payload(struct dcp_pkl_vm *vm); /* whatever has a length in front */
-
-/* The name after GLOBAL or INST, and the size of opcode and name. Does not advance p. */
-int dcp_pkl_read_global(struct dcp_pkl_vm *vm, struct dcp_pnode **out, size_t *size);
 
 /* ---- build: all of them work on the stack only, and leave p alone ---- */
 

@@ -2,7 +2,7 @@
 /*
  * The loop over opcodes, with the two registers of the machine (where we are in the
  * window, and the top of the stack) in locals. Opcodes of a few instructions stand in the
- * loop; the others are functions, in push.c and build.c for the most part.
+ * loop; the others are functions, in build.c for the most part.
  */
 #include <errno.h>
 #include <inttypes.h>

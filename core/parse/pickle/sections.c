@@ -4,7 +4,7 @@
  * the name that lies under it on the stack and by its depth: the first dict under such a name
  * is the section, deeper ones belong to values.
  */
-#include "core/parse/pickle/sections.h"
+#include "core/parse/pickle/pickle.h"
 
 #include <assert.h>
 #include <errno.h>

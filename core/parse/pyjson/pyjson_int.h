@@ -2,12 +2,9 @@
 /*
  * pyjson_int: what the files behind pyjson.h share; only they include it.
  *
- *	look.c   what a value means: a list, a dict, bytes, an array, a class
- *	bytes.c  what Python pickles bytes as
- *	time.c   a date or time
- *	numbers.c  the types of numbers; those of an array
+ *	numbers.c  the types of numbers, those of an array; what Python pickles bytes as; dates and times
+ *	look.c   what a value means: a list, a dict, bytes, an array, a class; the name of its class
  *	path.c   key paths, how Python spells a key, which duplicate counts
- *	type.c   the name of its class
  *	walk.c   leaves of nested state
  *	write.c  JSON
  */

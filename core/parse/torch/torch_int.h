@@ -2,10 +2,9 @@
 /*
  * torch_int: what the files behind torch.h share; only they include it.
  *
- *	torch.c         which container is it, and the zip one
- *	frame.c         items that begin alike
- *	legacy.c        five pickles in a row, then the storages
- *	tensor.c        what a rebuild call says
+ *	torch.c         which container is it, and the zip one; items that begin alike
+ *	legacy.c        five pickles in a row, then the storages; the tar container of torch 0.1
+ *	tensor.c        what a rebuild call says; tensors that are made of several
  *	storage.c       dtypes, storages, and what of one a tensor takes
  */
 #pragma once
@@ -31,7 +30,7 @@ struct dcp_torch_record {
 };
 #define DCP_TORCH_UNLOCATED UINT64_MAX
 
-/* What the tar container of torch 0.1 has besides the object; see tar_0_1.c. */
+/* What the tar container of torch 0.1 has besides the object; see legacy.c. */
 struct dcp_torch_tar_storage {
 	uint64_t id, off, numel;
 	const char *dtype; /* torch's name */
@@ -88,7 +87,7 @@ enum dcp_torch_kind {
 	DCP_TORCH_V3,      /* + requires_grad, hooks, dtype[, metadata] */
 	DCP_TORCH_WRAPPED, /* the first argument is the tensor */
 	DCP_TORCH_TYPED,   /* function, class, arguments, state */
-	DCP_TORCH_SPARSE,  /* from here on: see composite.c */
+	DCP_TORCH_SPARSE,  /* from here on: see tensor.c */
 	DCP_TORCH_QUANTIZED,
 	DCP_TORCH_NESTED,
 	DCP_TORCH_JAGGED,
@@ -104,9 +103,6 @@ struct dcp_torch_call {
 	size_t n;
 	struct dcp_pv state; /* of a SUBCLASS: its attributes */
 };
-
-/* The innermost rebuild call of @v. Returns 1, 0 (no tensor), or -EBADMSG. */
-int dcp_torch_unwrap(struct dcp_pv v, struct dcp_torch_call *out, struct dcp_err *err);
 
 /* Read the storages' places after the five pickles. The stream is known to begin like one. */
 int dcp_torch_open_legacy(struct dcp_torch *t, struct dcp_err *err);

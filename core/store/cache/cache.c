@@ -18,7 +18,6 @@
 #include "core/base/hash.h"
 #include "core/model/name.h"
 #include "core/store/index/index.h"
-#include "core/store/index/sql.h"
 #include "core/store/version/version.h"
 
 enum { NAME_HEAD = 180, WAIT_MS = 30000, POLL_MS = 20 };

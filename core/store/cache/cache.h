@@ -4,6 +4,7 @@
  */
 #pragma once
 #include <stdbool.h>
+#include <stddef.h>
 
 struct dcp_store_opts;
 struct dcp_file_id;
@@ -38,3 +39,22 @@ void dcp_cache_unlock(const char *path, int fd);
 
 /* Remove temporary files of @path that processes left when they died; call with its lock held. */
 void dcp_cache_sweep(const char *path);
+
+/*
+ * kept: what was found out about a version by reading all of it, beside its index, for as long
+ * as its files do not change.
+ *
+ * A file has the extension DCP_CACHE_KEPT_EXT, and in it a header, which says of which files of
+ * the version and by which release of dcpfs it was made, and the bytes. Any difference, and
+ * damage, means that there is none.
+ */
+
+struct dcp_buf;
+struct dcp_version;
+
+/* The bytes called @name ("stats") of @v into @out. -ENOENT: there are none; -ENOMEM. */
+int dcp_kept_read(const struct dcp_version *v, const char *name, struct dcp_buf *out);
+
+/* Keep them. Where the index is in memory, or nothing can be written, they are not kept:
+ * nothing depends on it. */
+void dcp_kept_write(const struct dcp_version *v, const char *name, const void *p, size_t n);

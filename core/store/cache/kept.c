@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/store/cache/kept.h"
+#include "core/store/cache/cache.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +13,6 @@
 #include "core/base/cleanup.h"
 #include "core/base/hash.h"
 #include "core/base/trim.h"
-#include "core/store/cache/cache.h"
 #include "core/store/version/version.h"
 
 #define MAGIC 0x315450454b504344ull

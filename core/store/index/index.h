@@ -60,6 +60,8 @@ struct dcp_index;
 struct dcp_index_writer;
 
 #define DCP_INDEX_SCHEMA 23
+/* SQLite's application_id of an index: "dcpx". */
+#define DCP_SQL_APPLICATION 0x64637078
 
 /* ---- writing ---- */
 
@@ -181,3 +183,47 @@ bool dcp_index_is_damaged(const struct dcp_index *ix);
 
 /* "3.40.1": the SQLite in use. */
 const char *dcp_index_sqlite_version(void);
+
+/*
+ * pool: idle connections to indexes, kept for reuse.
+ *
+ * A connection costs some hundred microseconds to open and up to half a megabyte of pages. So
+ * idle ones are kept, the last used with their pages, the others without; otherwise a caller
+ * that queries many indexes in turn would open each again each time. By default an index has its
+ * own pool; a caller that opens many indexes gives them one pool, with one limit for all.
+ *
+ * Safe from any thread.
+ */
+
+struct dcp_index;
+struct dcp_index_pool;
+
+/* At most @max idle connections. -ENOMEM. */
+int dcp_index_pool_create(unsigned max, struct dcp_index_pool **out);
+/* Call it when every index that shares the pool is closed. Accepts NULL. */
+void dcp_index_pool_destroy(struct dcp_index_pool *pool);
+
+/* From now on, @ix, which no other thread uses yet, keeps its connections there. */
+void dcp_index_share(struct dcp_index *ix, struct dcp_index_pool *pool);
+
+/*
+ * said: what stored files say beside their tensors (__metadata__ of safetensors), for a file
+ * that has some of these tensors.
+ *
+ * A new file has what the files say from which its tensors come. Where several of those differ
+ * in a value, that of the file that the version has first counts. A mapped version is in
+ * torch's format, whatever the files say.
+ */
+
+struct dcp_said;
+
+/* @ix must outlive it. -ENOMEM, or -EBADMSG: the index is damaged. */
+int dcp_said_create(struct dcp_index *ix, struct dcp_said **out);
+void dcp_said_free(struct dcp_said *s);
+
+/* The file has the tensor of row @id. -ENOENT and the like: it cannot be read. */
+int dcp_said_add(struct dcp_said *s, int64_t id);
+
+/* A JSON object for dcp_safetensors_begin_meta(), or NULL: nothing. It is valid until the next
+ * call. What is added then is of another file. -ENOMEM. */
+int dcp_said_take(struct dcp_said *s, const char **object);

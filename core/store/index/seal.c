@@ -19,7 +19,6 @@
 #include "core/base/endian.h"
 #include "core/base/hash.h"
 #include "core/store/index/index_int.h"
-#include "core/store/index/sql.h"
 
 enum { SEAL = 72, PAGE_SIZE = 16, PAGES = 28, HEADER = 100, HASH = sizeof(uint64_t) };
 

@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/model/geometry/strided.h"
 #include "core/origin/origin.h"
 
 struct dcp_io_counts;
@@ -28,7 +29,7 @@ int dcp_queue_create(struct dcp_queue **out);
 void dcp_queue_destroy(struct dcp_queue *q);
 
 /* Call before the first read: all reads will be to [@memory, @memory + @n), which its rings
- * register if they may (core/store/io/ring.h); then a single read goes through a ring, too. */
+ * register if they may; then a single read goes through a ring, too. */
 void dcp_queue_register(struct dcp_queue *q, void *memory, size_t n);
 /* Why its memory is not registered, a negative errno; 0: it is, or nothing was read yet. Any
  * thread. */
@@ -52,3 +53,84 @@ bool dcp_queue_batches(const struct dcp_queue *q);
 
 /* Can a ring be opened? 0, or why not: -ENOTSUP (not built in), -EPERM, -ENOSYS, ... */
 int dcp_queue_probe(void);
+
+/*
+ * ring: one io_uring (ring_uring.c, built where liburing was found), or a stub that has none
+ * (ring_none.c). Readers use core/store/io/queue.h, which shares rings and works without them.
+ */
+
+struct dcp_read;
+struct dcp_ring;
+
+/* Room for @entries reads at once. -ENOTSUP (not built in), -EPERM and -ENOSYS (forbidden by the
+ * kernel or by a sandbox), -EMFILE, -ENOMEM, ... */
+int dcp_ring_open(unsigned entries, struct dcp_ring **out);
+void dcp_ring_close(struct dcp_ring *r);
+
+/* Keep [@memory, @memory + @n) in place: reads that lie in there then need not look up and hold
+ * its pages each time. Until the ring is closed it must stay mapped. -ENOMEM: more than
+ * RLIMIT_MEMLOCK allows, ... */
+int dcp_ring_register(struct dcp_ring *r, void *memory, size_t n);
+
+/*
+ * Make @n reads, at most as many as there is room for, and wait for all of them: done[i] is how
+ * many bytes of the i-th came, 0 if it failed. System calls are added to @calls. One thread at a
+ * time. Negative: the ring can no longer be used; @done is valid all the same.
+ */
+int dcp_ring_read(struct dcp_ring *r, const struct dcp_read *reads, size_t n, uint32_t *done,
+		  uint64_t *calls);
+
+/*
+ * gather: the runs of strided descriptors, copied to where they belong.
+ *
+ * From mapped memory, memcpy beats any read call at every run length. Without a mapping, runs are
+ * read directly to their destination, many in one batch (core/store/io/queue.h); where they lie
+ * close together, one read over runs and holes is cheaper, and they are copied out of it.
+ */
+
+struct dcp_io_counts;
+
+/* From @src, which holds the file from offset s->off on, to @dst + s->dst and on. */
+void dcp_gather_copy(char *dst, const uint8_t *src, const struct dcp_strided *s);
+
+#define DCP_GATHER_SPAN DCP_QUEUE_BUFFER /* bytes read at once, runs and holes */
+#define DCP_GATHER_BOXES 32
+
+/* A box whose runs are copied out of the span once the span was read. */
+struct dcp_gather_box {
+	struct dcp_strided s;
+	char *dst;
+	uint32_t at; /* in the span */
+};
+
+/* Reads of one request, over all its files: some 20 KB on the stack, not cleared. */
+struct dcp_gather {
+	struct dcp_queue *queue;
+	struct dcp_io_counts *io;
+	uint64_t stride; /* of runs; up to it the holes between them are read, too */
+	size_t nreads, nboxes;
+	uint32_t used; /* of the span */
+	struct dcp_read read[DCP_QUEUE_READS];
+	struct dcp_gather_box box[DCP_GATHER_BOXES];
+	uint8_t *span; /* the queue's, once there is something to be read together */
+};
+
+/* @queue NULL: one read after the other. */
+void dcp_gather_begin(struct dcp_gather *g, struct dcp_queue *queue, struct dcp_io_counts *io);
+
+/* A file, and the descriptor to read it from; -1: it has none. */
+struct dcp_from {
+	const struct dcp_blob *blob;
+	int fd;
+};
+
+/* Have what @s describes of the file @from copied to @dst + s->dst and on, by dcp_gather_end() at
+ * the latest. -EIO: some file ends early, or cannot be read; -ENOMEM; then add nothing more. */
+int dcp_gather_add(struct dcp_gather *g, char *dst, struct dcp_from from,
+		   const struct dcp_strided *s);
+
+/* 0: all that was added is copied; or -EIO. More may be added afterwards. */
+int dcp_gather_end(struct dcp_gather *g);
+
+/* Release it, also after a failure. */
+void dcp_gather_finish(struct dcp_gather *g);

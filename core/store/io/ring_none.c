@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/store/io/ring.h"
+#include "core/store/io/queue.h"
 
 #include <errno.h>
 

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/store/io/ring.h"
+#include "core/store/io/queue.h"
 
 #include <errno.h>
 #include <liburing.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "core/store/io/queue.h"
 
 struct dcp_ring {
 	struct io_uring uring;

@@ -1,18 +1,358 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/parse/layout/layout.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "core/base/base.h"
+#include "core/base/buf.h"
+#include "core/base/cleanup.h"
 #include "core/base/err.h"
+#include "core/base/hash.h"
 #include "core/base/near.h"
 #include "core/base/text.h"
+#include "core/origin/dir/dir.h"
 #include "core/origin/origin.h"
-#include "core/store/layouts/layouts_int.h"
+#include "core/store/layouts/layouts.h"
+#include "core/store/version/version.h"
+
+/* layouts_int: the table of layouts. Each file below calls only those before it. */
+
+#define DCP_LAYOUT_EXT ".dcpl"
+
+struct dcp_layouts {
+	pthread_rwlock_t lock; /* the list; what is in it never changes */
+	struct dcp_named_layout *first;
+	size_t n;
+	struct dcp_named_layout **listed; /* by name; complete before another thread looks */
+	size_t nlisted;
+};
+
+/* ---- the table: the caller is alone, or holds the lock ---- */
+
+struct dcp_named_layout *dcp_layouts_by_name(const struct dcp_layouts *t, const char *name);
+struct dcp_named_layout *dcp_layouts_get(const struct dcp_layouts *t, uint64_t id);
+
+/* Take @l, also on failure, as @name; of @file, if it is to be listed. -E2BIG, -ENOMEM. */
+int dcp_layouts_add(struct dcp_layouts *t, const char *name, struct dcp_layout *l,
+		    const char *file, struct dcp_named_layout **out);
+
+/* Add those of all files that the options lead to. */
+int dcp_layouts_load(struct dcp_layouts *t, const struct dcp_layouts_opts *opts,
+		     struct dcp_err *err);
+
+/* The file at @path on its own mesh, or on @mesh of @n bytes. -ENOENT names the nearest. */
+int dcp_layouts_open_file(const char *path, const char *mesh, size_t n, struct dcp_layout **out,
+			  struct dcp_err *err);
+
+enum { MAX_NAMES = 4096 }; /* a walker that tries names must not fill the memory */
+
+struct dcp_named_layout *dcp_layouts_by_name(const struct dcp_layouts *t, const char *name)
+{
+	struct dcp_named_layout *l = t->first;
+
+	while (l && strcmp(l->name, name) != 0)
+		l = l->next;
+	return l;
+}
+
+struct dcp_named_layout *dcp_layouts_get(const struct dcp_layouts *t, uint64_t id)
+{
+	struct dcp_named_layout *l = t->first;
+
+	while (l && l->id != id)
+		l = l->next;
+	return l;
+}
+
+int dcp_layouts_add(struct dcp_layouts *t, const char *name, struct dcp_layout *l,
+		    const char *file, struct dcp_named_layout **out)
+{
+	struct dcp_named_layout *e = t->n < MAX_NAMES ? calloc(1, sizeof(*e)) : NULL;
+	char *copy = e ? strdup(name) : NULL, *path = copy && file ? strdup(file) : NULL;
+
+	if (!copy || (file && !path)) {
+		free(copy);
+		free(e);
+		dcp_layout_free(l);
+		return t->n < MAX_NAMES ? -ENOMEM : -E2BIG;
+	}
+	*e = (struct dcp_named_layout){
+		.id = (uint32_t)dcp_hash64(name, strlen(name)) & INT32_MAX,
+		.name = copy,
+		.file = path,
+		.l = l,
+		.next = t->first,
+	};
+	while (dcp_layouts_get(t, e->id))
+		e->id = (e->id + 1) & INT32_MAX;
+	t->first = e;
+	t->n++;
+	if (out)
+		*out = e;
+	return 0;
+}
+
+/* Layouts from files: which files, and what is in them. */
+
+enum { MAX_FILE = 4 << 20 };
+
+/* ---- one file ---- */
+
+/* A misspelt file: is another one in its directory near? */
+static int no_file(const char *path, struct dcp_err *err)
+{
+	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+	struct dcp_near nearness = dcp_near_to(base);
+	char dir[PATH_MAX], near[NAME_MAX + 1] = "";
+	struct dirent *e;
+	DIR *d;
+
+	snprintf(dir, sizeof(dir), "%.*s", slash ? (int)(slash - path) + 1 : 1,
+		 slash ? path : ".");
+	d = opendir(dir);
+	while (d && (e = readdir(d)))
+		if (e->d_name[0] != '.' && dcp_near_take(&nearness, e->d_name))
+			strcpy(near, e->d_name);
+	if (d)
+		closedir(d);
+	return dcp_fail(err, -ENOENT, "layout %.300s: %s%s%.80s%s", path, strerror(ENOENT),
+			*near ? ", nearest is \"" : "", near, *near ? "\"" : "");
+}
+
+static int read_all(const struct dcp_blob *file, const char *path, struct dcp_buf *out,
+		    struct dcp_err *err)
+{
+	uint64_t n = dcp_blob_size(file);
+	char *p;
+	int rc;
+
+	if (n > MAX_FILE)
+		return dcp_fail(err, -EBADMSG, "%.300s: not a layout: more than %d bytes", path,
+				MAX_FILE);
+	p = dcp_buf_grow(out, n);
+	if (n && !p)
+		return dcp_fail(err, -ENOMEM, "out of memory");
+	rc = n ? dcp_blob_read(file, 0, p, n) : 0;
+	return rc < 0 ? dcp_fail(err, rc, "%.300s: %s", path, strerror(-rc)) : 0;
+}
+
+/* "dir/llama.dcpl" and "dir/llama.txt" are both called llama. */
+static int stem_of(const char *path, char stem[NAME_MAX + 1], struct dcp_err *err)
+{
+	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+	size_t n = dcp_stem(base);
+
+	if (n == 0 || n > NAME_MAX || *base == '.')
+		return dcp_fail(err, -EBADMSG, "%.300s: not a name for a layout", path);
+	memcpy(stem, base, n);
+	stem[n] = '\0';
+	return 0;
+}
+
+/* "llama:2: ..." is in the file @path. */
+static void say_path(const char *path, const char *name, struct dcp_err *err)
+{
+	size_t n = strlen(name);
+	struct dcp_err said = *err;
+
+	if (strncmp(said.msg, name, n) == 0)
+		dcp_fail_at(err, said.code, said.off, "%.300s%s", path, said.msg + n);
+}
+
+/* The layout that @file holds; its name is @name. */
+static int parse_file(const struct dcp_blob *file, const char *path, const char *name,
+		      struct dcp_layout **out, struct dcp_err *err)
+{
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+	int rc = read_all(file, path, &text, err);
+
+	if (rc < 0)
+		return rc;
+	rc = dcp_layout_parse(name, text.p ? text.p : "", text.n, out, err);
+	if (rc < 0 && err)
+		say_path(path, name, err);
+	return rc == -EINVAL ? -EBADMSG : rc; /* bytes are wrong, no argument */
+}
+
+/* A path that the user gave: links are followed. */
+static int parse_path(const char *path, const char *name, struct dcp_layout **out,
+		      struct dcp_err *err)
+{
+	dcp_auto_blob struct dcp_blob file = { 0 };
+	int rc = dcp_blob_open(path, &file);
+
+	if (rc == -ENOENT)
+		return no_file(path, err);
+	if (rc == -EISDIR || rc == -EINVAL)
+		return dcp_fail(err, -EBADMSG, "%.300s: not a layout: not a file", path);
+	if (rc < 0)
+		return dcp_fail(err, rc, "layout %.300s: %s", path, strerror(-rc));
+	if (dcp_has_extension(path, DCP_REGIONS_EXT))
+		return dcp_fail(err, -EBADMSG,
+				"%.300s: a file of regions, which only dcpfs load takes", path);
+	return parse_file(&file, path, name, out, err);
+}
+
+int dcp_layouts_open_file(const char *path, const char *mesh, size_t n, struct dcp_layout **out,
+			  struct dcp_err *err)
+{
+	char stem[NAME_MAX + 1], text[NAME_MAX + 1];
+	struct dcp_layout *l;
+	int rc = stem_of(path, stem, err);
+
+	if (rc == 0)
+		rc = parse_path(path, stem, &l, err);
+	if (rc < 0 || !mesh) {
+		*out = rc < 0 ? NULL : l;
+		return rc;
+	}
+	snprintf(text, sizeof(text), "%.*s", (int)DCP_MIN(n, sizeof(text) - 1), mesh);
+	rc = dcp_layout_on_mesh(l, text, out, err);
+	dcp_layout_free(l);
+	return rc;
+}
+
+/* ---- all of them ---- */
+
+/* Of --layout. */
+static int load_given(struct dcp_layouts *t, const char *path, struct dcp_err *err)
+{
+	dcp_auto_free char *real = NULL;
+	char stem[NAME_MAX + 1];
+	struct dcp_layout *l;
+	int rc = stem_of(path, stem, err);
+
+	if (rc == 0 && dcp_layouts_by_name(t, stem))
+		return dcp_fail(err, -EEXIST,
+				"%.300s: another file's layout is called %.80s, too", path,
+				stem);
+	if (rc == 0)
+		rc = parse_path(path, stem, &l, err);
+	if (rc < 0)
+		return rc;
+	real = realpath(path, NULL);
+	return dcp_layouts_add(t, stem, l, real ? real : path, NULL);
+}
+
+/* Read the file @name of @dir, whose path is @where. If a layout of its name was read already,
+ * the first wins. */
+static int load_found(struct dcp_layouts *t, const struct dcp_dir *dir, const char *where,
+		      const char *name, bool links, struct dcp_err *err)
+{
+	dcp_auto_blob struct dcp_blob file = { 0 };
+	char stem[NAME_MAX + 1], path[PATH_MAX];
+	struct dcp_layout *l;
+	int rc = stem_of(name, stem, err);
+
+	if (rc < 0 || dcp_layouts_by_name(t, stem))
+		return rc;
+	snprintf(path, sizeof(path), "%s/%s", strcmp(where, "/") ? where : "", name);
+	if (links) {
+		rc = parse_path(path, stem, &l, err);
+	} else {
+		rc = dcp_site_open(&dir->at, name, &file, NULL, err);
+		if (rc == 0)
+			rc = parse_file(&file, name, stem, &l, err);
+	}
+	return rc < 0 ? rc : dcp_layouts_add(t, stem, l, path, NULL);
+}
+
+/* @links: also files that a link outside @dir leads to. */
+static void load_all(struct dcp_layouts *t, const struct dcp_dir *dir, const char *where,
+		     bool links, const struct dcp_log *log)
+{
+	for (size_t i = 0; i < dir->n; i++) {
+		const char *name = dir->entries[i].name;
+		struct dcp_err err = { 0 };
+
+		if (*name == '.' || !dcp_has_extension(name, DCP_LAYOUT_EXT))
+			continue;
+		if (load_found(t, dir, where, name, links, &err) < 0)
+			dcp_log(log, DCP_LOG_WARN, "%s/%s is left out: %s", where, name,
+				err.msg);
+	}
+}
+
+static void load_dir(struct dcp_layouts *t, const char *path, bool links,
+		     const struct dcp_log *log)
+{
+	struct dcp_dir dir;
+
+	if (dcp_dir_open(path, &dir, NULL) < 0)
+		return;
+	if (!dir.is_file)
+		load_all(t, &dir, path, links, log);
+	dcp_dir_close(&dir);
+}
+
+/* What else of the source holds versions: the directory of one, or of the files of one. */
+static void load_places(struct dcp_layouts *t, const char *source, const struct dcp_scan *scan,
+			const struct dcp_log *log)
+{
+	struct dcp_dir top, place;
+	char last[PATH_MAX] = "";
+
+	if (dcp_dir_open(source, &top, NULL) < 0)
+		return;
+	for (size_t i = 0; i < scan->n; i++) {
+		const struct dcp_found *f = &scan->found[i];
+		const char *slash = strrchr(f->where, '/');
+		size_t n = f->group ? strlen(f->where) : slash ? (size_t)(slash - f->where) : 0;
+		char path[PATH_MAX];
+
+		if (n == 0 || n >= sizeof(last) || (!strncmp(last, f->where, n) && !last[n]))
+			continue;
+		memcpy(last, f->where, n);
+		last[n] = '\0';
+		if (dcp_dir_open_at(&top, last, &place, NULL) < 0)
+			continue;
+		if (snprintf(path, sizeof(path), "%s/%s", source, last) < PATH_MAX)
+			load_all(t, &place, path, false, log);
+		dcp_dir_close(&place);
+	}
+	dcp_dir_close(&top);
+}
+
+static void load_beside(struct dcp_layouts *t, const char *source, const struct dcp_log *log)
+{
+	char *slash = strrchr(source, '/');
+	char parent[PATH_MAX];
+
+	if (!slash || !slash[1] || slash - source >= PATH_MAX)
+		return; /* the root lies in nothing */
+	memcpy(parent, source, (size_t)(slash - source));
+	parent[slash - source] = '\0';
+	load_dir(t, *parent ? parent : "/", false, log);
+}
+
+int dcp_layouts_load(struct dcp_layouts *t, const struct dcp_layouts_opts *opts,
+		     struct dcp_err *err)
+{
+	dcp_auto_free char *source = realpath(opts->source, NULL);
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < opts->nfiles; i++)
+		rc = load_given(t, opts->files[i], err);
+	if (rc < 0)
+		return rc;
+	if (source) {
+		load_dir(t, source, false, opts->log);
+		load_places(t, source, opts->scan, opts->log);
+		if (opts->scan->single)
+			load_beside(t, source, opts->log);
+	}
+	if (opts->user_dir)
+		load_dir(t, opts->user_dir, true, opts->log);
+	return 0;
+}
 
 static int compare(const void *a, const void *b)
 {

@@ -1,14 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "core/store/version/version_int.h"
+
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/base/arena.h"
 #include "core/base/base.h"
+#include "core/base/buf.h"
+#include "core/base/cleanup.h"
+#include "core/base/err.h"
+#include "core/base/hash.h"
 #include "core/base/number.h"
+#include "core/base/text.h"
 #include "core/format/format.h"
 #include "core/model/order.h"
-#include "core/store/version/version_int.h"
+#include "core/origin/dir/dir.h"
+#include "core/store/cache/cache.h"
+#include "core/store/index/index.h"
+#include "core/store/version/mapped.h"
+#include "core/store/version/version.h"
 
 static int by_name(const void *a, const void *b)
 {
@@ -95,4 +109,398 @@ int dcp_found_match(const struct dcp_found *found, size_t n, const char *name, s
 		return -ENOTUNIQ;
 	*at = hit;
 	return 0;
+}
+
+uint64_t dcp_fresh_names(const struct dcp_dir *dir, const char *index_path)
+{
+	uint64_t hash = 0;
+
+	for (size_t i = 0; i < dir->n; i++) {
+		const char *name = dir->entries[i].name;
+
+		if (!dcp_cache_is_own(index_path, name))
+			hash = dcp_hash64_more(hash, name, strlen(name) + 1);
+	}
+	return hash;
+}
+
+static int stale(struct dcp_err *err, const char *name, const char *why)
+{
+	return dcp_fail(err, -ESTALE, "%.300s %s", name, why);
+}
+
+/* Nothing is opened, so links may lead wherever they do: another file is enough. */
+static int check_file(const struct dcp_site *at, const struct dcp_file_id *want,
+		      struct dcp_err *err)
+{
+	struct dcp_file_id now = { 0 };
+
+	if (want->ino == 0) /* it could not be opened then */
+		return dcp_site_has(at, want->name) ? stale(err, want->name, "has appeared")
+						    : 0;
+	if (*want->name == '/' || dcp_site_id(at, want->name, &now) < 0)
+		return stale(err, want->name, "is gone");
+	if (now.ino != want->ino || now.dev != want->dev)
+		return stale(err, want->name, "was replaced");
+	if (!dcp_file_id_same(&now, want))
+		return stale(err, want->name, "was changed");
+	return 0;
+}
+
+int dcp_fresh_files(const struct dcp_site *at, const struct dcp_file_id *ids, size_t n,
+		    struct dcp_err *err)
+{
+	int code = 0;
+
+	for (size_t i = 0; code == 0 && i < n; i++)
+		code = check_file(at, &ids[i], err);
+	return code;
+}
+
+static int fact_is(const struct dcp_index *ix, const char *name, const char *want,
+		   struct dcp_err *err)
+{
+	const char *is = dcp_index_meta(ix, name);
+
+	if (!is)
+		return dcp_fail(err, -EBADMSG, "its meta table lacks \"%s\"", name);
+	if (strcmp(is, want) != 0)
+		return dcp_fail(err, -ESTALE, "%s is %.100s, not %.100s", name, is, want);
+	return 0;
+}
+
+/*
+ * A change always sets ctime, but within one tick of the clock it sets it to what it was. So
+ * a file touched just before the index was begun may have been read before its last change.
+ */
+static int check_racy(const struct dcp_index *ix, const struct dcp_file_id *ids, size_t n,
+		      struct dcp_err *err)
+{
+	int64_t created = (int64_t)dcp_index_meta_number(ix, "created_ns");
+
+	for (size_t i = 0; i < n; i++)
+		if (dcp_file_id_racy(&ids[i], created))
+			return stale(err, ids[i].name, "changed just before it was indexed");
+	return 0;
+}
+
+int dcp_fresh_check(struct dcp_index *ix, const struct dcp_dir *dir,
+		    const struct dcp_format *format, const char *index_path, bool just_built,
+		    struct dcp_err *err)
+{
+	size_t n;
+	const struct dcp_file_id *ids = dcp_index_files(ix, &n);
+	char names[24];
+	int code = fact_is(ix, "dcpfs_version", DCP_RELEASE, err);
+
+	snprintf(names, sizeof(names), "%016llx",
+		 (unsigned long long)dcp_fresh_names(dir, index_path));
+	if (code == 0)
+		code = fact_is(ix, "format", format->name, err);
+	if (code == 0)
+		code = fact_is(ix, "dir_names_hash", names, err);
+	if (code == 0 && !just_built && !dir->at.row->settled)
+		code = check_racy(ix, ids, n, err);
+	if (code == 0)
+		code = dcp_fresh_files(&dir->at, ids, n, err);
+	return code;
+}
+
+/*
+ * A part of a version by its name: keys that begin with it, or have it between dots.
+ */
+
+/* The first components of keys, where no key has the prefix that was asked for. */
+static int no_part(struct dcp_version *v, const char *asked, struct dcp_err *err)
+{
+	dcp_auto_buf struct dcp_buf list = DCP_BUF_INIT;
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
+	struct dcp_row row;
+	char part[5][68];
+	size_t n = 0, i;
+
+	if (dcp_index_scan(v->index, DCP_ROW_TENSOR, 0, false, &scan) < 0)
+		return dcp_err_say(err, -EIO);
+	while (n < DCP_LEN(part) && dcp_index_scan_next(scan, &row) > 0) {
+		snprintf(part[n], sizeof(part[n]), "\"%.*s.\"",
+			 (int)DCP_MIN(strcspn(row.key, "."), 64), row.key);
+		for (i = 0; strcmp(part[i], part[n]) != 0; i++)
+			;
+		if (i < n)
+			continue;
+		dcp_buf_printf(&list, "%s%s", n ? ", " : "", part[n]);
+		n++;
+	}
+	return dcp_fail(err, -ENOKEY, "no key begins with \"%.100s.\"; they begin with %s%s",
+			asked, list.p ? list.p : "nothing", n == DCP_LEN(part) ? ", ..." : "");
+}
+
+/* Does @name stand in the key, between dots or behind the last? */
+static bool has_component(const char *key, const char *name)
+{
+	size_t n = strlen(name);
+
+	while ((key = strchr(key, '.')))
+		if (strncmp(++key, name, n) == 0 && (!key[n] || key[n] == '.'))
+			return true;
+	return false;
+}
+
+int dcp_version_part(struct dcp_version *v, const char *part, struct dcp_err *err)
+{
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
+	size_t n = strlen(part);
+	struct dcp_row row;
+	bool named = false;
+	int rc = dcp_index_scan(v->index, DCP_ROW_TENSOR, 0, true, &scan);
+
+	while (rc >= 0 && (rc = dcp_index_scan_next(scan, &row)) > 0) {
+		if (strncmp(row.key, part, n) == 0 && row.key[n] == '.')
+			return 1;
+		named |= has_component(row.key, part);
+	}
+	if (rc < 0)
+		return dcp_err_say(err, rc);
+	return named ? 0 : no_part(v, part, err);
+}
+
+/*
+ * Files that are not a checkpoint but name one: where links cannot be, or could not be kept, a
+ * text holds what the link would lead to.
+ *
+ *	latest-rank0.pt           "ep1-ba6-rank0.pt"
+ *	latest-rank0.pt.symlink   "run/checkpoints/ep1-ba6-rank0.pt" (Composer, object stores)
+ *
+ * Only a name beside the file counts: of a longer one, the last component.
+ */
+
+enum { MAX_TEXT = 1024 };
+
+/* The one name in the text; false when it is none. */
+static bool take_name(char *text, size_t n, char name[NAME_MAX + 1])
+{
+	const char *slash;
+
+	while (n && (text[n - 1] == '\n' || text[n - 1] == '\r'))
+		n--;
+	text[n] = '\0';
+	if (n == 0 || strlen(text) != n || strpbrk(text, "\r\n"))
+		return false;
+	slash = strrchr(text, '/');
+	slash = slash ? slash + 1 : text;
+	if (!*slash || strlen(slash) > NAME_MAX || !strcmp(slash, ".") || !strcmp(slash, ".."))
+		return false;
+	memcpy(name, slash, strlen(slash) + 1);
+	return true;
+}
+
+static bool read_name(const struct dcp_dir *dir, const char *file, char name[NAME_MAX + 1])
+{
+	char text[MAX_TEXT + 1];
+	dcp_auto_input struct dcp_input in = { 0 };
+	bool ok;
+
+	if (dcp_dir_input(dir, file, &in, NULL) < 0)
+		return false;
+	ok = in.src.size > 0 && in.src.size <= MAX_TEXT &&
+	     dcp_source_read(&in.src, 0, text, (size_t)in.src.size) == 0 &&
+	     take_name(text, (size_t)in.src.size, name);
+	return ok;
+}
+
+bool dcp_is_text_link(const struct dcp_dir *dir, const struct dcp_dirent *e)
+{
+	char name[NAME_MAX + 1];
+
+	return !e->is_dir && e->size > 0 && e->size <= MAX_TEXT &&
+	       read_name(dir, e->name, name) && strcmp(name, e->name) != 0 &&
+	       dcp_dir_find(dir, name);
+}
+
+/* What the text file @path leads to, or NULL. */
+static char *target_of(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+	const char *end = strstr(base, ".symlink");
+	char name[NAME_MAX + 1], *out = NULL;
+	struct dcp_dir dir;
+	struct dcp_dirent e;
+
+	if (strncmp(base, "latest", 6) != 0 && (!end || end[8]))
+		return NULL;
+	if (dcp_path_look(path, &e) < 0 || !e.size || e.size > MAX_TEXT ||
+	    dcp_dir_open(path, &dir, NULL) < 0)
+		return NULL;
+	if (dir.n == 1 && read_name(&dir, dir.entries[0].name, name) &&
+	    asprintf(&out, "%.*s%s", slash ? (int)(slash - path) + 1 : 0, path, name) < 0)
+		out = NULL;
+	dcp_dir_close(&dir);
+	if (out && dcp_path_look(out, &e) < 0) {
+		free(out);
+		out = NULL;
+	}
+	return out;
+}
+
+int dcp_source_resolve(const char *source, char **out)
+{
+	dcp_auto_free char *link = NULL;
+	struct dcp_dirent e;
+
+	*out = target_of(source);
+	if (!*out && dcp_path_look(source, &e) == -ENOENT) {
+		if (asprintf(&link, "%s.symlink", source) < 0) {
+			link = NULL;
+			return -ENOMEM;
+		}
+		*out = target_of(link);
+	}
+	if (!*out)
+		*out = strdup(source);
+	return *out ? 0 : -ENOMEM;
+}
+
+/*
+ * Tags: other names that the source itself has for its versions.
+ *
+ *	latest -> step-500                        a link to a version
+ *	latest                                    DeepSpeed: a file with the name of one
+ *	latest_checkpointed_iteration.txt         Megatron: a number, of iter_0000500
+ *	latest-rank0.pt.symlink                   Composer: a file with a path
+ *	latest-rank0.pt                           its link, kept as a file with a name
+ */
+
+enum { MAX_TEXT_TAGS = 512, MAX_TAGS = 1000 };
+
+/* Is @text the name of @f, or of its directory, its group or one of its files? */
+static bool names(const char *text, const struct dcp_found *f)
+{
+	char group[DCP_GROUP_MAX];
+
+	if (!strcmp(text, f->name) || (*text && !strcmp(text, f->where)))
+		return true;
+	return f->group && (!strcmp(text, f->group) ||
+			    (f->format->group(text, group) && !strcmp(group, f->group)));
+}
+
+static const struct dcp_found *named(const struct dcp_scan *scan, const char *text)
+{
+	for (size_t i = 0; i < scan->n; i++)
+		if (names(text, &scan->found[i]))
+			return &scan->found[i];
+	return NULL;
+}
+
+/* The version that @text means: by name, by the last component of a path, or by number. */
+static const struct dcp_found *meant(const struct dcp_scan *scan, char *text)
+{
+	size_t n = strcspn(text, "\r\n");
+	const struct dcp_found *found;
+	char padded[64], *base;
+
+	while (n && (text[n - 1] == ' ' || text[n - 1] == '/'))
+		n--;
+	text[n] = '\0';
+	base = strrchr(text, '/');
+	base = base ? base + 1 : text;
+	n = strlen(base);
+	found = n ? named(scan, base) : NULL;
+	if (found || n == 0 || n > 18 || base[strspn(base, "0123456789")])
+		return found;
+	snprintf(padded, sizeof(padded), "iter_%.*s%s", n < 7 ? (int)(7 - n) : 0, "0000000",
+		 base);
+	return named(scan, padded);
+}
+
+/* What a link leads to, or what a file that is known to hold a name says. */
+static bool read_target(const struct dcp_dir *dir, const struct dcp_dirent *e,
+			char text[MAX_TEXT_TAGS])
+{
+	static const char *const files[] = { "latest", "latest_universal", "best", "last",
+					     "latest_checkpointed_iteration.txt" };
+	ssize_t n = e->is_link ? readlinkat(dir->at.fd, e->name, text, MAX_TEXT_TAGS - 1) : -1;
+	dcp_auto_blob struct dcp_blob blob = { 0 };
+	bool known = dcp_has_extension(e->name, ".symlink") ||
+		     (strncmp(e->name, "latest", 6) == 0 && dcp_is_text_link(dir, e));
+
+	for (size_t i = 0; i < DCP_LEN(files); i++)
+		known |= strcmp(e->name, files[i]) == 0;
+	if (n < 0 && known && !e->is_dir && e->size < MAX_TEXT_TAGS) {
+		dcp_dir_note(dir, e->name);
+		if (dcp_seen_opening(dir->at.seen, dcp_site_open(&dir->at, e->name, &blob, NULL,
+								 NULL)) == 0 &&
+		    dcp_blob_read(&blob, 0, text,
+				  DCP_MIN(blob.size, (uint64_t)MAX_TEXT_TAGS - 1)) == 0)
+			n = (ssize_t)DCP_MIN(blob.size, (uint64_t)MAX_TEXT_TAGS - 1);
+	}
+	if (n <= 0)
+		return false;
+	text[n] = '\0';
+	return strlen(text) == (size_t)n;
+}
+
+static int add(struct dcp_scan *scan, const char *name, const struct dcp_found *found)
+{
+	struct dcp_tag *t = &scan->tags[scan->ntags];
+
+	if (!found || strcmp(found->name, name) == 0)
+		return 0;
+	t->name = dcp_arena_strdup(&scan->arena, name);
+	t->version = found->name;
+	scan->ntags++;
+	return t->name ? 0 : -ENOMEM;
+}
+
+int dcp_scan_tags(struct dcp_scan *scan, const struct dcp_dir *dir)
+{
+	char text[MAX_TEXT_TAGS];
+	int rc = 0;
+
+	if (scan->single || dir->is_file)
+		return 0;
+	scan->tags = dcp_arena_calloc(&scan->arena, DCP_MIN(dir->n, (size_t)MAX_TAGS),
+				      sizeof(*scan->tags));
+	if (!scan->tags)
+		return -ENOMEM;
+	for (size_t i = 0; rc == 0 && i < dir->n && scan->ntags < MAX_TAGS; i++)
+		if (read_target(dir, &dir->entries[i], text))
+			rc = add(scan, dir->entries[i].name, meant(scan, text));
+	return rc;
+}
+
+int dcp_made_add(struct dcp_buf *made, const char *name, const char *from, struct dcp_buf *text)
+{
+	struct dcp_made m = { .name = strdup(name), .from = from, .text = *text };
+
+	*text = (struct dcp_buf)DCP_BUF_INIT;
+	if (m.name)
+		dcp_buf_add(made, &m, sizeof(m));
+	if (m.name && !dcp_buf_error(made))
+		return 0;
+	free(m.name);
+	dcp_buf_finish(&m.text);
+	return -ENOMEM;
+}
+
+struct dcp_made *dcp_made_named(const struct dcp_buf *made, const char *name)
+{
+	struct dcp_made *m = DCP_ITEMS(*made, struct dcp_made);
+
+	for (size_t i = 0; i < DCP_NITEMS(*made, struct dcp_made); i++)
+		if (strcmp(m[i].name, name) == 0)
+			return &m[i];
+	return NULL;
+}
+
+void dcp_made_forget(struct dcp_made *m)
+{
+	free(m->name);
+	dcp_buf_finish(&m->text);
+}
+
+void dcp_made_finish(struct dcp_buf *made)
+{
+	for (size_t i = 0; i < DCP_NITEMS(*made, struct dcp_made); i++)
+		dcp_made_forget(&DCP_ITEMS(*made, struct dcp_made)[i]);
+	dcp_buf_finish(made);
 }

@@ -10,7 +10,6 @@
 #include "core/format/hf/name.h"
 #include "core/model/order.h"
 #include "core/origin/dir/dir.h"
-#include "core/origin/dir/seen.h"
 #include "core/store/version/version_int.h"
 
 /* A million versions with names of 255 bytes. */

@@ -10,6 +10,7 @@
 
 #include "core/base/buf.h"
 #include "core/base/intern.h"
+#include "core/model/dtype.h"
 #include "core/model/tensor.h"
 #include "core/store/version/assets.h"
 #include "core/store/version/version.h"
@@ -62,12 +63,12 @@ int64_t dcp_commit_time(const struct dcp_dir *dir, const struct dcp_format *form
 /* Sort what was found, no two by one name. -ENOMEM. */
 int dcp_scan_part_names(struct dcp_scan *scan);
 
-/* ---- tags.c ---- */
+/* ---- names.c ---- */
 
 /* Find the tags of what was found in @dir. -ENOMEM. */
 int dcp_scan_tags(struct dcp_scan *scan, const struct dcp_dir *dir);
 
-/* ---- link.c ---- */
+/* ---- names.c ---- */
 
 /* Is the file a text that names something else in @dir? Then it is a link, in effect. */
 bool dcp_is_text_link(const struct dcp_dir *dir, const struct dcp_dirent *e);
@@ -92,13 +93,13 @@ bool dcp_scan_leads_out(const struct dcp_dir *dir, const struct dcp_dirent *e);
 #define DCP_SCAN_LEADS_OUT                                                                     \
 	"it is a link out of the source, which is not followed: give what it leads to"
 
-/* ---- beside.c: what lies in a version's directory beside its data ---- */
+/* ---- composer.c: what lies in a version's directory beside its data ---- */
 
 /* Emit it as sidecars, but for what @w knows. 0 or what the sink gave. */
 int dcp_emit_beside(const struct dcp_dir *dir, const struct dcp_sink *sink,
 		    const struct dcp_index_writer *w);
 
-/* ---- build.c: an index, from the cache or built into it ---- */
+/* ---- open.c: an index, from the cache or built into it ---- */
 
 /* A sink in front of @to that fails with -ECANCELED as soon as @opts say so: an adapter looks
  * at nothing but what its sink returns, and emits something every few microseconds. */
@@ -123,7 +124,7 @@ bool dcp_build_cached(struct dcp_build *b);
 /* Make it, unless another process did that meanwhile. -ECANCELED, or what emit returned. */
 int dcp_build_index(struct dcp_build *b, struct dcp_err *err);
 
-/* ---- fresh.c: is an index still true? ---- */
+/* ---- names.c: is an index still true? ---- */
 
 /* Hash of the names in @dir, those of the index left out. */
 uint64_t dcp_fresh_names(const struct dcp_dir *dir, const char *index_path);
@@ -139,3 +140,38 @@ int dcp_fresh_files(const struct dcp_site *at, const struct dcp_file_id *ids, si
 int dcp_fresh_check(struct dcp_index *ix, const struct dcp_dir *dir,
 		    const struct dcp_format *format, const char *index_path, bool just_built,
 		    struct dcp_err *err);
+
+/*
+ * made: files of a Hugging Face directory that no file is, made of what the checkpoint keeps in
+ * its objects.
+ */
+
+struct dcp_assets;
+struct dcp_buf;
+struct dcp_index;
+struct dcp_made;
+
+/*
+ * Append to @made (struct dcp_made) those that there are: of Composer, the config.json,
+ * tokenizer and adapter of its Hugging Face model, which are that model's own; a config.json
+ * that is inferred from Megatron's arguments (core/rules/infer.c), or from torchtitan's job
+ * config in @a. Files in @a come first, and a tokenizer is of one origin: where any of its
+ * files is in @a none is made. The text of config.json, wherever it is from, is in @a then. 0;
+ * -ENOMEM, or the index cannot be read.
+ */
+int dcp_made_find(struct dcp_index *ix, struct dcp_assets *a, struct dcp_buf *made);
+/* The config.json in @a with another dtype, unless it names none (dcp_rules_config_retype). 0,
+ * -ENOMEM. */
+int dcp_made_retype(struct dcp_assets *a, enum dcp_dtype to, struct dcp_buf *made);
+
+/* ---- names.c: the list ---- */
+
+/* @text is taken, and empty then, also on failure. @from is borrowed. 0, -ENOMEM. */
+int dcp_made_add(struct dcp_buf *made, const char *name, const char *from,
+		 struct dcp_buf *text);
+/* NULL: there is none. */
+struct dcp_made *dcp_made_named(const struct dcp_buf *made, const char *name);
+void dcp_made_finish(struct dcp_buf *made);
+void dcp_made_forget(struct dcp_made *m); /* what it has; it stays in the list */
+
+/* ---- composer.c ---- */

@@ -11,7 +11,7 @@
  * written as 32 hex digits, the high half first, or 64. So the same tensor has the same digest
  * in every format, sharding and byte order. XXH3 does not protect against forgery.
  *
- * SHA-256 is Nettle's, which libarchive depends on. digest.c is the only file that includes its
+ * SHA-256 is Nettle's, which libarchive depends on. view.c is the only file that includes its
  * headers.
  */
 #pragma once

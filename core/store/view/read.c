@@ -14,8 +14,8 @@
 #include "core/base/base.h"
 #include "core/model/geometry/strided.h"
 #include "core/store/io/fetch.h"
-#include "core/store/io/gather.h"
-#include "core/store/io/guard.h"
+#include "core/store/io/files.h"
+#include "core/store/io/queue.h"
 #include "core/store/view/reply.h"
 
 enum {

@@ -65,9 +65,4 @@ struct dcp_view {
  * every piece that the cut touches. */
 int dcp_view_locate(struct dcp_view *view, struct dcp_err *err);
 
-/* ---- sum.c ---- */
-
-/* The sums that piece @p of DCP_FILTER_SUM stands for, written to @fd; @first has the terms
- * that lie in its own file. -EBADMSG, or as a read of one of the files. */
-int dcp_view_sum(const struct dcp_view *view, const struct dcp_source *first,
-		 const struct dcp_piece *p, int fd, struct dcp_err *err);
+/* ---- locate.c ---- */

@@ -2,9 +2,8 @@
 /*
  * value_int: what the files of this folder share:
  *
- *	text.c   JSON text, and the classes that it does not show
- *	numpy.c  numbers and arrays of numpy
- *	time.c   dates and times
+ *	text.c   JSON text, and the classes that it does not show: numbers and arrays of numpy, dates
+ *	         and times
  *	value.c  everything else
  */
 #pragma once
@@ -65,10 +64,8 @@ void dcp_valuing_args(struct dcp_valuing *w);
 /* A string of bytes. */
 void dcp_valuing_base64(struct dcp_valuing *w, struct dcp_buf *out);
 
-/* ---- numpy.c ---- */
+/* ---- text.c ---- */
 
-/* A number, or {"$float": "nan"}. */
-double dcp_valuing_float(struct dcp_valuing *w);
 /* What stands for it in "$float": "nan", "-inf" or "inf". */
 double dcp_valuing_special(struct dcp_valuing *w);
 /* A scalar of the type @code, "f4". It has begun. */
@@ -76,7 +73,7 @@ void dcp_valuing_scalar(struct dcp_valuing *w, const char *code);
 /* After {"$ndarray": */
 void dcp_valuing_array(struct dcp_valuing *w, const char *class, bool hashable);
 
-/* ---- time.c: they have begun ---- */
+/* ---- text.c: they have begun ---- */
 
 void dcp_valuing_seconds(struct dcp_valuing *w);
 void dcp_valuing_time(struct dcp_valuing *w, const char *class);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* covers: crc32 */
 #include "tests/unit/t.h"
 
-#include "core/base/crc32.h"
 #include "core/base/hash.h"
 
 /* clang-format off */

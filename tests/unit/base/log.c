@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/t.h"
 
-#include "core/base/log.h"
+#include "core/base/err.h"
 
 struct heard {
 	unsigned lines;

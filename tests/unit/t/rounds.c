@@ -8,7 +8,6 @@
 #include "core/model/job/job.h"
 #include "tests/unit/t/model/needs.h"
 #include "tools/load/plan/chunk.h"
-#include "tools/load/plan/pack.h"
 #include "tools/load/plan/schedule.h"
 
 struct needing {

@@ -5,7 +5,7 @@
 #pragma once
 #include <stdbool.h>
 
-#include "core/base/log.h"
+#include "core/base/err.h"
 #include "core/store/version/version.h"
 #include "tests/unit/t/fake.h"
 #include "tests/unit/t/index.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/t/write.h"
 
-#include "core/base/crc32.h"
 #include "core/base/endian.h"
+#include "core/base/hash.h"
 #include "tests/unit/t.h"
 
 unsigned char t_write_byte(size_t tensor, size_t part, uint64_t i)

@@ -5,7 +5,7 @@
 #include "tests/unit/t.h"
 
 #include "core/base/buf.h"
-#include "core/base/crc32.h"
+#include "core/base/hash.h"
 #include "core/write/pickle.h"
 
 static void ints_of(struct dcp_pickler *p, size_t from, size_t n)

@@ -5,8 +5,8 @@
 #include "tests/unit/t.h"
 
 #include "core/base/arena.h"
-#include "core/base/crc32.h"
 #include "core/base/endian.h"
+#include "core/base/hash.h"
 #include "core/origin/archive/zip.h"
 #include "core/origin/source.h"
 #include "core/write/write.h"

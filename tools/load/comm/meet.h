@@ -15,6 +15,7 @@
  */
 #pragma once
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
 
@@ -81,3 +82,16 @@ size_t load_meet_room(const struct load_meeting *m);
  * -1: none. The caller closes them, also after a failure.
  */
 int load_meet(const struct load_meeting *m, int *fd, struct dcpload_error *err);
+
+/*
+ * secret: a random text that only the processes of one user can read, on every node that has the user's home directory.
+ */
+
+#define LOAD_SECRET_BYTES 64
+
+/*
+ * The text in the file "secret" in @dir, which is made, with the directory, when there is none. Both must be the
+ * user's, and closed to others: -EPERM. Any other failure: the file can be neither read nor made.
+ */
+int load_secret_of_user(const char *dir, char out[LOAD_SECRET_BYTES + 1],
+			struct dcpload_error *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * libdcpload-mpi.so: the transport over Open MPI. A module of its own, so that one package serves
- * machines with MPI and without it; module.c opens it.
+ * machines with MPI and without it; comm.c opens it.
  *
  * Every wait is a loop of MPI_Testall, which sleeps when it takes long and ends at the deadline. MPI has
  * no way to limit MPI_Init, MPI_Finalize and MPI_Comm_split; the last is only begun when all ranks have
@@ -24,7 +24,7 @@
 #include "core/base/ckd.h"
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
-#include "tools/load/comm/module.h"
+#include "tools/load/comm/comm.h"
 #include "tools/load/comm/transport.h"
 
 #define CHUNK (1ull << 30) /* bytes per message: counts are int */

@@ -16,9 +16,8 @@
 #include "core/base/clock.h"
 #include "tools/load/cache.h"
 #include "tools/load/comm/job.h"
-#include "tools/load/comm/line.h"
 #include "tools/load/comm/meet.h"
-#include "tools/load/comm/secret.h"
+#include "tools/load/comm/meet_int.h"
 #include "tools/load/comm/transport.h"
 
 /* Other ranks wait this much longer than rank 0, so that its message about who is late reaches them. They count from when it says

@@ -11,8 +11,7 @@
 
 #include "core/base/clock.h"
 #include "core/store/io/files.h"
-#include "core/store/io/gather.h"
-#include "core/store/io/guard.h"
+#include "core/store/io/queue.h"
 #include "tools/load/execute/execute_int.h"
 
 enum {

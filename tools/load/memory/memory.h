@@ -170,3 +170,13 @@ int load_cuda_open(int number, uint32_t local, struct load_device **out,
 int load_cuda_probe(char *found, size_t size, struct dcpload_error *err);
 /* The same of what several processes can do with the first: 1 if they can use it and each other's memory. */
 int load_cuda_probe_sharing(char *found, size_t size, struct dcpload_error *err);
+
+/*
+ * room: how much memory of this node can still be had?
+ */
+
+/* Bytes, at most: what the kernel says is available, swap included, or what is left of the limit of a cgroup that this
+ * process is in. UINT64_MAX: not known. @what: which of them it is. */
+uint64_t load_room(char *what, size_t size);
+/* The same of the files below @root: proc/meminfo, proc/self/cgroup, sys/fs/cgroup. */
+uint64_t load_room_of(const char *root, char *what, size_t size);

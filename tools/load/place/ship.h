@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "tools/load/load.h"
+#include "tools/load/memory/scatter.h"
 
 struct load_ship;
 
@@ -54,3 +55,17 @@ int load_ship_end(struct load_ship *s);
 int load_ship_reap(struct load_ship *s, bool all);
 /* After a failure: wait until no copy is under way. */
 void load_ship_drop(struct load_ship *s);
+
+/*
+ * job: strided runs in the form that the scatter kernel takes (memory/scatter.h).
+ */
+
+/* The runs of @r, whose first byte is at @src of the device, to @t; all but j->first. false: the kernel cannot place
+ * them. */
+bool load_job_make(struct load_job *j, const struct load_target *t, const struct dcp_strided *r,
+		   uint64_t src);
+/* Extend @j by one run that continues where its run ends, on both sides. false: it does not. */
+bool load_job_extend(struct load_job *j, const struct load_target *t,
+		     const struct dcp_strided *r, uint64_t src);
+/* Can it place whatever goes to @t? */
+bool load_job_can(const struct load_target *t);

@@ -6,7 +6,7 @@
 #include "core/base/clock.h"
 #include "tools/load/load.h"
 #include "tools/load/place/ship.h"
-#include "tools/load/plan/pack.h"
+#include "tools/load/plan/chunk.h"
 
 struct placing {
 	struct dcpload_plan *p;

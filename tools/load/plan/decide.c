@@ -15,7 +15,6 @@
 #include "tools/load/memory/ipc.h"
 #include "tools/load/memory/memory.h"
 #include "tools/load/memory/nccl.h"
-#include "tools/load/place/job.h"
 #include "tools/load/place/ship.h"
 #include "tools/load/plan/chunk.h"
 #include "tools/load/plan/schedule.h"

@@ -1,13 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Compares the keys of all ranks with each other and with what is stored. Ranks exchange hashes of keys, and bits. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "core/base/cleanup.h"
 #include "core/base/hash.h"
+#include "core/base/number.h"
 #include "core/base/sort.h"
+#include "core/base/text.h"
+#include "core/model/layout/layout.h"
+#include "core/store/layouts/layouts.h"
+#include "core/store/view/view.h"
 #include "tools/load/load.h"
 
 enum { TURN = 4096 }; /* bytes of each rank, of what all want */
@@ -274,4 +282,237 @@ int load_check_keys(struct dcpload_plan *p, struct dcpload_error *err)
 	free(st.wanted);
 	free(mine.hash);
 	return rc;
+}
+
+/*
+ * Finds where the bytes of the wants are stored. A view of each want does it: it finds them in the stored
+ * items and checks that the files are those of the index. Bytes that a view must compute (compressed
+ * items, negated elements) are not in any file as they are wanted, so the view reads them itself.
+ */
+
+struct locating {
+	struct dcpload_plan *plan;
+	struct load_want *want;
+	uint64_t found; /* bytes */
+	bool swap, decoded;
+};
+
+static int add_need(void *ctx, const struct dcp_strided *s, uint32_t file)
+{
+	struct locating *l = ctx;
+	struct dcpload_plan *p = l->plan;
+	struct load_need *need;
+
+	if (p->nneed == l->want->first)
+		l->swap = s->piece->swap;
+	if (file == DCP_VIEW_NO_FILE || s->piece->swap != l->swap) {
+		l->decoded = true;
+		return -ECANCELED; /* the view will read all of it */
+	}
+	if (DCP_GROW(p->need, p->cap_need, p->nneed) < 0)
+		return -ENOMEM;
+	need = &p->need[p->nneed++];
+	*need = (struct load_need){ *s, file, (uint32_t)(l->want - p->want) };
+	need->s.piece = NULL;
+	l->found += dcp_strided_bytes(s);
+	return 0;
+}
+
+static int locate(struct dcpload_plan *p, struct load_want *w, struct dcp_err *err)
+{
+	struct locating l = { .plan = p, .want = w };
+	dcp_auto_view struct dcp_view *view = NULL;
+	int rc = dcp_view_open(p->ck->of.v, w->id, DCP_AS_RAW, &w->cut, &view, err);
+
+	w->first = p->nneed;
+	if (rc < 0)
+		return rc;
+	rc = dcp_view_strided(view, add_need, &l);
+	if (rc == 0 &&
+	    l.found <
+		    w->stored) { /* the rest is zeros, which only a view can put between strides */
+		w->padded = true;
+		l.decoded = w->target.stride != NULL;
+	}
+	if (l.decoded || rc == -ENOTSUP) {
+		w->through_view = true;
+		p->nneed = w->first;
+		rc = 0;
+	}
+	if (rc == 0 && l.swap && !w->through_view) {
+		w->target.swap = dcp_dtype_swap_unit(w->target.dtype, w->target.from);
+		w->target.plain &= w->target.swap <= 1;
+	}
+	w->n = p->nneed - w->first;
+	return rc < 0 ? dcp_err_say(err, rc) : 0;
+}
+
+/* What a view says, without the version and the key in front of it. */
+static const char *cause(const struct dcpload_plan *p, const char *key,
+			 const struct dcp_err *said)
+{
+	char where[sizeof(said->msg)];
+	size_t n;
+
+	snprintf(where, sizeof(where), "%s: %s: ", dcp_version_name(p->ck->of.v), key);
+	dcp_printable(where, sizeof(where));
+	n = strlen(where);
+	return strncmp(said->msg, where, n) ? said->msg : said->msg + n;
+}
+
+int load_locate(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < p->nwant && rc == 0; i++) {
+		struct load_want *w = &p->want[i];
+		struct dcp_err own = { 0 };
+
+		if (!w->id || w->stored == 0)
+			continue;
+		rc = locate(p, w, &own);
+		if (rc == 0)
+			continue;
+		if (rc == -ENOMEM || !(p->flags & DCPLOAD_PARTIAL))
+			return load_fail_err(err, rc, &own);
+		w->id = 0;
+		p->nneed = w->first;
+		w->n = 0;
+		rc = load_list(p, DCPLOAD_BROKEN, w->key, "%s", cause(p, w->key, &own));
+	}
+	return rc < 0 ? load_fail(err, rc, "out of memory") : 0;
+}
+
+/* Layouts that name what each rank holds region by region. */
+
+enum { MAX_FILE = 256 << 20 };
+
+static const char blanks[] = " \t\r\n";
+
+bool load_is_regions(const char *layout)
+{
+	return dcp_has_extension(layout, DCP_REGIONS_EXT);
+}
+
+static size_t trimmed(const char *s, size_t n)
+{
+	while (n && strchr(blanks, s[n - 1]))
+		n--;
+	return n;
+}
+
+/* The number at *s, if there is one. */
+static bool take(const char **s, uint64_t *out)
+{
+	*s += strspn(*s, blanks);
+	return !dcp_is_digit(**s) || dcp_take_number(s, NULL, DCP_ANY_DIGITS, out);
+}
+
+/* "2:4, :, 8:]" */
+static bool parse_box(const char *s, struct load_region *r)
+{
+	s += strspn(s, blanks);
+	if (*s == ']')
+		return true;
+	for (;; s++) {
+		uint64_t lo = 0, hi = UINT64_MAX;
+
+		if (r->ndim == DCPLOAD_MAX_NDIM || !take(&s, &lo) || *s++ != ':' ||
+		    !take(&s, &hi))
+			return false;
+		r->lo[r->ndim] = lo;
+		r->hi[r->ndim++] = hi;
+		s += strspn(s, blanks);
+		if (*s != ',')
+			return *s == ']';
+	}
+}
+
+/* 1: a region; 0: nothing, or a rank alone; -EBADMSG. */
+static int parse_line(char *line, struct load_region *r, uint32_t *ranks)
+{
+	const char *s = line + strspn(line, blanks), *box = NULL;
+	uint64_t rank;
+
+	line[trimmed(line, strlen(line))] = '\0';
+	if (*s == '#' || !*s)
+		return 0;
+	if (!dcp_take_number(&s, NULL, DCP_ANY_DIGITS, &rank) || !strchr(blanks, *s) ||
+	    rank >= DCP_LAYOUT_MAX_RANKS)
+		return -EBADMSG;
+	*ranks = DCP_MAX(*ranks, (uint32_t)rank + 1);
+	s += strspn(s, blanks);
+	*r = (struct load_region){ .rank = (uint32_t)rank, .text = s, .nkey = strlen(s) };
+	if (r->nkey && s[r->nkey - 1] == ']')
+		box = strrchr(s, '[');
+	if (box) {
+		r->box = true;
+		r->nkey = trimmed(s, (size_t)(box - s));
+		if (!r->nkey || !parse_box(box + 1, r))
+			return -EBADMSG;
+	}
+	return r->nkey != 0;
+}
+
+int load_regions(const char *path, uint32_t *ranks,
+		 int (*add)(void *ctx, const struct load_region *r), void *ctx,
+		 struct dcp_err *err)
+{
+	dcp_auto_free char *line = NULL;
+	struct load_region r;
+	struct stat st;
+	size_t room = 0;
+	ssize_t got;
+	int rc = 0;
+	dcp_auto_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO, too */
+	FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+
+	*ranks = 0;
+	if (f)
+		dcp_take_fd(&fd);
+	if (!f || fstat(fileno(f), &st) < 0)
+		rc = dcp_fail(err, -errno, "layout %.300s: %s", path, strerror(errno));
+	else if (!S_ISREG(st.st_mode) || st.st_size > MAX_FILE)
+		rc = dcp_fail(err, -EBADMSG,
+			      "%.300s: not a layout: not a file, or more than %d bytes", path,
+			      MAX_FILE);
+	for (uint64_t n = 1; rc == 0 && (got = getline(&line, &room, f)) > 0; n++) {
+		rc = strlen(line) == (size_t)got ? parse_line(line, &r, ranks) : -EBADMSG;
+		if (rc < 0)
+			rc = dcp_fail(err, rc, "expected RANK KEY [LO:HI, ...], found %.200s",
+				      line);
+		if (rc > 0)
+			rc = add ? add(ctx, &r) : 0;
+		if (rc < 0)
+			dcp_err_where(err, rc, "%.200s:%llu", path, (unsigned long long)n);
+	}
+	if (rc == 0 && !feof(f))
+		rc = dcp_fail(err, -EIO, "%.300s cannot be read", path);
+	if (rc == 0 && !*ranks)
+		rc = dcp_fail(err, -EBADMSG, "%.300s names no rank", path);
+	if (f)
+		fclose(f);
+	return rc;
+}
+
+int load_cut_region(const struct load_region *r, const struct dcp_row *row,
+		    struct dcp_arena *arena, struct dcp_cut *out, struct dcp_err *err)
+{
+	uint64_t len[DCPLOAD_MAX_NDIM];
+	bool fits = r->ndim == row->ndim;
+	char shape[160];
+	int rc;
+
+	for (uint32_t d = 0; fits && d < r->ndim; d++) {
+		uint64_t hi = r->hi[d] == UINT64_MAX ? row->shape[d] : r->hi[d];
+
+		fits = r->lo[d] <= hi && hi <= row->shape[d];
+		len[d] = hi - r->lo[d];
+	}
+	if (r->box && !fits)
+		return dcp_fail(err, -EBADMSG, "%.200s is outside of its shape %s", r->text,
+				dcp_dims_text(shape, sizeof(shape), row->shape, row->ndim));
+	rc = r->box ? dcp_cut_box(out, row->ndim, r->lo, len, arena)
+		    : dcp_cut_whole(out, row->ndim, row->shape, arena);
+	return rc < 0 ? dcp_err_say(err, rc) : 1;
 }

@@ -12,7 +12,6 @@
 #include "core/store/version/quantized.h"
 #include "tools/load/load.h"
 #include "tools/load/memory/memory.h"
-#include "tools/load/memory/room.h"
 
 enum { ALIGN = 256 }; /* of destinations that the library allocates */
 

@@ -10,7 +10,6 @@
 #include "tools/load/memory/memory.h"
 #include "tools/load/memory/nccl.h"
 #include "tools/load/plan/chunk.h"
-#include "tools/load/plan/pack.h"
 
 enum {
 	STRIPE_MOST = 4 << 20,

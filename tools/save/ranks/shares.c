@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "core/base/cleanup.h"
-#include "core/base/crc32.h"
+#include "core/base/hash.h"
 #include "tools/save/ranks/ranks_int.h"
 #include "tools/save/save_int.h"
 

@@ -6,7 +6,7 @@
 #include "core/format/dcp/meta/meta_int.h"
 #include "core/format/torch/field.h"
 #include "core/origin/source.h"
-#include "core/parse/pickle/sections.h"
+#include "core/parse/pickle/pickle.h"
 
 static const struct dcp_section sections[] = {
 	{ "state_dict_metadata", false, dcp_tmeta_add_entry },

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "core/base/log.h"
+#include "core/base/err.h"
 #include "core/format/format.h"
 #include "core/format/paddle/dist/dist_int.h"
 #include "core/model/tensor.h"

@@ -17,7 +17,7 @@
 #include "core/format/torch/field.h"
 #include "core/origin/source.h"
 #include "core/parse/json.h"
-#include "core/parse/pickle/sections.h"
+#include "core/parse/pickle/pickle.h"
 
 static const size_t arena_limit = (size_t)1 << 30;
 /* Ranks and characters looked at: each stands in the file, but the lists of meshes are spelled

@@ -3,8 +3,224 @@
  * A box of the tensor is a box of every rank's array: along each dimension the interval goes
  * through the placements that cut it, and becomes an interval of what they leave.
  */
-
 #include "core/model/layout/spread/spread_int.h"
+
+#include "core/base/base.h"
+#include "core/base/ckd.h"
+
+/*
+ * hit: the hits of a walk over ranks, made and read.
+ */
+
+/* Coordinates [@i, *@end) of the next step go into the hit, or as many of them as have the key
+ * too; false: so many have not. The caller puts the hit back. */
+static bool dcp_spread_step(struct spread_walk *w, const struct spread_step *step, uint32_t i,
+			    uint32_t *end)
+{
+	struct dcp_spread_hit *hit = &w->hit;
+	bool has = step->has[i];
+	uint32_t last = step->all ? *end : i + 1;
+
+	while (last < *end && step->has[last] == has)
+		last++;
+	*end = last;
+	if (!has)
+		return false;
+	hit->first += i * step->stride;
+	if (last - i > 1) {
+		hit->dim[hit->ndim].count = last - i;
+		hit->dim[hit->ndim++].stride = step->stride;
+	}
+	return true;
+}
+
+uint32_t dcp_spread_parts(const struct dcp_spread_hit *hit)
+{
+	uint32_t n = 1;
+
+	for (uint32_t k = 0; k < hit->ndim; k++)
+		n *= hit->dim[k].count;
+	return n;
+}
+
+uint32_t dcp_spread_part(const struct dcp_spread_hit *hit, uint32_t i)
+{
+	uint32_t first = hit->first;
+
+	for (uint32_t k = hit->ndim; k-- > 0; i /= hit->dim[k].count)
+		first += i % hit->dim[k].count * hit->dim[k].stride;
+	return first;
+}
+
+static void add(const struct dcp_spread *s, const struct dcp_spread_hit *hit, uint32_t k,
+		uint32_t first, uint64_t v, uint64_t *sums)
+{
+	uint32_t count = k < hit->ndim ? hit->dim[k].count : 1;
+	uint32_t stride = k < hit->ndim ? hit->dim[k].stride : 0;
+
+	if (k + 1 < hit->ndim || (k < hit->ndim && s->ncopies > 1))
+		for (uint32_t i = 0; i < count; i++)
+			add(s, hit, k + 1, first + i * stride, v, sums);
+	else if (k == hit->ndim)
+		for (uint32_t i = 0; i < s->ncopies; i++)
+			sums[first + s->copies[i]] += v;
+	else
+		for (uint32_t i = 0; i < count; i++)
+			sums[first + i * stride] += v;
+}
+
+void dcp_spread_add(const struct dcp_spread *s, const struct dcp_spread_hit *hit, uint64_t v,
+		    uint64_t *sums)
+{
+	add(s, hit, 0, hit->first, v, sums);
+}
+
+/*
+ * Arrays that are flattened and cut once more. A box of an array is one run of its flattening
+ * or many of them; how many of its elements come before a place of the flattening has a
+ * closed form all the same.
+ */
+
+struct run {
+	uint64_t lo, n, pad; /* zeros after it */
+};
+
+/* The box in the flattening: from the first of its elements to after the last. */
+struct flattened {
+	const struct spread_range *at;
+	uint32_t ndim;
+	uint64_t lo, hi, all;
+	bool solid; /* it has all that is between them */
+};
+
+static void flatten(const struct dcp_spread *s, const struct spread_range *at,
+		    struct flattened *out)
+{
+	uint64_t last = 0, volume = 1;
+
+	*out = (struct flattened){ .at = at, .ndim = s->ndim, .all = 1 };
+	for (uint32_t d = 0; d < s->ndim; d++) {
+		out->lo = out->lo * at[d].len + at[d].lo;
+		last = last * at[d].len + at[d].hi - 1;
+		out->all *= at[d].len;
+		volume *= at[d].hi - at[d].lo;
+	}
+	out->hi = last + 1;
+	out->solid = out->hi - out->lo == volume;
+}
+
+/* How many elements of the box come before place @x? */
+static uint64_t in_front(const struct flattened *f, uint64_t x)
+{
+	uint64_t i[DCP_MAX_NDIM], inner = 1, n = 0;
+
+	x = DCP_MIN(DCP_MAX(x, f->lo), f->hi);
+	if (f->solid)
+		return x - f->lo;
+	for (uint32_t d = f->ndim; d-- > 0;) {
+		i[d] = d ? x % f->at[d].len : x;
+		x = d ? x / f->at[d].len : 0;
+	}
+	for (uint32_t d = f->ndim; d-- > 0;) { /* from inside: all of it, none, or as it was */
+		const struct spread_range *h = &f->at[d];
+		uint64_t before = DCP_MIN(DCP_MAX(i[d], h->lo), h->hi) - h->lo;
+
+		n = before * inner + (i[d] >= h->lo && i[d] < h->hi ? n : 0);
+		inner *= h->hi - h->lo;
+	}
+	return n;
+}
+
+static uint64_t count(const struct flattened *f, const struct run *r)
+{
+	return in_front(f, r->lo + r->n) - in_front(f, r->lo);
+}
+
+/* Elements a part, zeros counted. Fits: dcp_spread_set() saw it. */
+static uint64_t each(const struct spread_step *step, const struct run *r)
+{
+	uint64_t c = dcp_div_up(r->n + r->pad, step->parts), m = step->p->arg;
+
+	return m > 1 ? dcp_div_up(c, m) * m : c;
+}
+
+static struct run part(const struct spread_step *step, const struct run *r, uint64_t c,
+		       uint32_t i)
+{
+	uint64_t n = r->n + r->pad, lo, filled;
+
+	if (dcp_ckd_mul(&lo, c, i) || lo > n)
+		lo = n;
+	if (step->p->split == SPLIT_TIGHT)
+		c = DCP_MIN(c, n - lo);
+	filled = lo < r->n ? DCP_MIN(c, r->n - lo) : 0;
+	return (struct run){ r->lo + DCP_MIN(lo, r->n), filled, c - filled };
+}
+
+/* Of the array with the ranges @at along its dimensions, flattened. */
+static uint64_t dcp_spread_flat_count(const struct dcp_spread *s, uint32_t rank,
+				      const struct spread_range *at)
+{
+	struct flattened f;
+	struct run r = { 0 };
+
+	flatten(s, at, &f);
+	r.n = f.all;
+	for (uint32_t k = 0; k < s->nflat && r.n; k++) {
+		const struct spread_step *step = &s->flat[k];
+
+		r = part(step, &r, each(step, &r), rank / step->stride % step->parts);
+	}
+	return count(&f, &r);
+}
+
+/* How many parts from @i on are full, and lie in the box with all they have? */
+static uint32_t full_parts(const struct flattened *f, const struct run *r, uint64_t c,
+			   uint32_t i)
+{
+	uint64_t end = DCP_MIN(f->hi, r->lo + r->n) - r->lo, lo = c * i;
+
+	return f->solid && r->lo + lo >= f->lo ? (uint32_t)((end - lo) / c) : 0;
+}
+
+static void meet(struct spread_walk *w, uint32_t k, const struct flattened *f,
+		 const struct run *r)
+{
+	const struct spread_step *step = &w->s->flat[k];
+	uint64_t c = each(step, r), lo = DCP_MAX(f->lo, r->lo);
+	uint64_t hi = DCP_MIN(f->hi, r->lo + r->n);
+	struct dcp_spread_hit before = w->hit;
+	bool last = k + 1 == w->s->nflat;
+	uint32_t i, next, end;
+
+	if (lo >= hi)
+		return;
+	end = (uint32_t)((hi - 1 - r->lo) / c) + 1;
+	for (i = (uint32_t)((lo - r->lo) / c); i < end; i = next) {
+		struct run mine = part(step, r, c, i);
+		uint32_t alike = last ? full_parts(f, r, c, i) : 1;
+
+		next = i + DCP_MAX(alike, 1u);
+		if (!dcp_spread_step(w, step, i, &next))
+			continue;
+		w->hit.n = count(f, &mine);
+		if (!last)
+			meet(w, k + 1, f, &mine);
+		else if (w->hit.n)
+			w->fn(w->ctx, &w->hit);
+		w->hit = before;
+	}
+}
+
+static void dcp_spread_flat_meet(struct spread_walk *w)
+{
+	struct flattened f;
+	struct run all = { 0 };
+
+	flatten(w->s, w->at, &f);
+	all.n = f.all;
+	meet(w, 0, &f, &all);
+}
 
 /* ---- one rank ---- */
 

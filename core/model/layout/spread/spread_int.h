@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/model/layout/deal.h"
+#include "core/model/layout/layout_int.h"
 #include "core/model/layout/spread/spread.h"
 #include "core/model/tensor.h"
 
@@ -51,13 +51,3 @@ struct spread_walk {
 	dcp_spread_fn fn;
 	void *ctx;
 };
-
-/* Coordinates [@i, *@end) of the next step go into the hit, or as many of them as have the key
- * too; false: so many have not. The caller puts the hit back. */
-bool dcp_spread_step(struct spread_walk *w, const struct spread_step *step, uint32_t i,
-		     uint32_t *end);
-
-/* flat.c: of the array with the ranges @at along its dimensions, flattened. */
-uint64_t dcp_spread_flat_count(const struct dcp_spread *s, uint32_t rank,
-			       const struct spread_range *at);
-void dcp_spread_flat_meet(struct spread_walk *w);

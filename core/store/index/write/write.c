@@ -13,7 +13,7 @@
 #include "core/base/base.h"
 #include "core/base/cleanup.h"
 #include "core/origin/dir/dir.h"
-#include "core/store/index/sql.h"
+#include "core/store/index/index_int.h"
 #include "core/store/index/write/write_int.h"
 
 /* Memory for checking one tensor: a tiling of four million pieces. */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * write_int: an index being written, shared by write.c (the database), writer.c (errors), files.c
- * (the table of files), stem.c (which keys and file names are taken) and rows.c
- * (rows).
+ * write_int: an index being written, shared by write.c (the database), writer.c (errors, the table
+ * of files, which keys and file names are taken) and rows.c (rows).
  */
 #pragma once
 #include "core/base/buf.h"
@@ -28,7 +27,7 @@ enum dcp_index_add {
 };
 #define DCP_ADD_COUNT (DCP_TOLD_OBJECT + 1)
 
-/* ---- hashmap.c: has this been emitted before? ---- */
+/* ---- writer.c: has this been emitted before? ---- */
 
 /*
  * From hashes to row numbers, 8 bytes a slot: a match may be false, so the caller looks at
@@ -47,7 +46,7 @@ uint32_t dcp_index_map_next(const struct dcp_index_map *m, uint64_t hash, uint32
 int dcp_index_map_add(struct dcp_index_map *m, uint64_t hash, uint32_t number);
 void dcp_index_map_finish(struct dcp_index_map *m);
 
-/* ---- check.c: is what an adapter emits possible? ---- */
+/* ---- rows.c: is what an adapter emits possible? ---- */
 
 /* A file as the writer met it. */
 struct dcp_index_seen {
@@ -55,19 +54,6 @@ struct dcp_index_seen {
 	const char *error; /* why it could not be opened, or NULL */
 	bool packed;       /* meant is what it decodes to */
 };
-
-/*
- * Bytes of @t, and whether it can be read: size, pieces in their files, tiling. A reason why
- * not goes to @err: with -ENODATA when nothing is wrong but that files of some pieces are
- * missing or end early, else with -EBADMSG or what the scratch arena gave. @nbytes is always
- * set: 0 when the size itself is invalid.
- */
-int dcp_index_check(const struct dcp_tensor *t, const struct dcp_index_seen *files, size_t n,
-		    struct dcp_arena *scratch, uint64_t *nbytes, struct dcp_err *err);
-
-/* Can a piece of @t be read from where @p, one of its copies, says? */
-bool dcp_index_check_copy(const struct dcp_tensor *t, const struct dcp_piece *p,
-			  const struct dcp_index_seen *files, size_t n);
 
 /* ---- writer.c ---- */
 
@@ -86,10 +72,10 @@ struct dcp_index_writer {
 	uint32_t nitems;
 	struct dcp_intern
 		said; /* names of what files say; of these pairs, and of those that are lost, */
-	struct dcp_buf pairs, lost; /* as said.c has them */
+	struct dcp_buf pairs, lost; /* as writer.c has them */
 	size_t nsaid;               /* bytes that their JSON has at most */
 	struct dcp_intern sayings;  /* all that one file says, as JSON; files that say it: */
-	struct dcp_buf sayers;      /* as said.c has them */
+	struct dcp_buf sayers;      /* as writer.c has them */
 	struct dcp_buf saying;      /* of the file that is being read */
 	struct dcp_jsonw saying_json;
 	size_t nsayings;    /* bytes of sayings */
@@ -116,7 +102,7 @@ void dcp_index_put_text(sqlite3_stmt *s, int i, const char *text); /* NULL: SQL'
 /* Run an insert or update whose parameters are bound. */
 int dcp_index_run(struct dcp_index_writer *w, enum dcp_index_add which);
 
-/* ---- stem.c ---- */
+/* ---- writer.c ---- */
 
 /* Rows emitted earlier with a text: the first tensor, the first object; 0: none. */
 struct dcp_index_emitted {
@@ -135,17 +121,15 @@ int dcp_index_find_key(struct dcp_index_writer *w, const char *key, uint64_t has
 int dcp_index_choose_stem(struct dcp_index_writer *w, const char *key, bool clash,
 			  uint32_t number, char name[DCP_NAME_MAX + 1]);
 
-/* ---- files.c ---- */
+/* ---- writer.c ---- */
 
 /* The number of a file that was emitted, or of what it decodes to (@packed): the same name may
  * be both. */
-bool dcp_index_find_file(const struct dcp_index_writer *w, const char *name, bool packed,
-			 uint32_t *number);
 int dcp_index_emit_file(void *ctx, const char *name, uint32_t *number);
 int dcp_index_emit_unpacked(void *ctx, const char *name, uint32_t *number);
 int dcp_index_emit_sidecar(void *ctx, const char *name);
 
-/* ---- said.c ---- */
+/* ---- writer.c ---- */
 
 int dcp_index_emit_said(void *ctx, const char *file, const char *name, const char *value);
 /* Pass the facts that come of it to @tell. */

@@ -3,7 +3,7 @@
 
 #include "core/base/buf.h"
 #include "core/origin/source.h"
-#include "core/parse/pickle/sections.h"
+#include "core/parse/pickle/pickle.h"
 #include "tests/unit/t/format/torch.h"
 
 /* What was handed over, as text: "first:a=1 second:b=2 " */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which leaves nested state has, and under which keys.
- * covers: pyjson, parse/torch/composite
+ * covers: pyjson, parse/torch/tensor
  */
 #include "tests/unit/t.h"
 

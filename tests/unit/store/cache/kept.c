@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "core/base/buf.h"
-#include "core/store/cache/kept.h"
+#include "core/store/cache/cache.h"
 #include "tests/unit/t/version.h"
 
 static int read_back(struct dcp_version *v, const char *name, const char *want)

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "core/base/cleanup.h"
-#include "core/base/log.h"
+#include "core/base/err.h"
 #include "core/origin/dir/dir.h"
 #include "core/store/cache/unpack.h"
 #include "core/store/cache/unpack_int.h"

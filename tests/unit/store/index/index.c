@@ -2,7 +2,7 @@
 /*
  * What is told to an index comes out again.
  *
- * covers: write/write, write/writer, write/files, write/rows, write/stem
+ * covers: write/write, write/writer, write/rows
  */
 #include "tests/unit/t.h"
 

@@ -6,8 +6,8 @@
 
 #include "core/base/arena.h"
 #include "core/base/base.h"
+#include "core/store/index/index.h"
 #include "core/store/index/index_int.h"
-#include "core/store/index/pool.h"
 #include "tests/unit/t/index.h"
 
 enum { INDEXES = 4, ROWS = 50, IDLE = 2, THREADS = 6 };

@@ -5,7 +5,7 @@
 #include "tests/unit/t.h"
 
 #include "core/store/index/index.h"
-#include "core/store/index/said.h"
+#include "core/store/index/index_int.h"
 #include "tests/unit/t/index.h"
 
 static void tell(struct t_index *p, const char *key, const char *const *pairs)

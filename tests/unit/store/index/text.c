@@ -2,7 +2,7 @@
 /*
  * Small parts of the index: shapes and paths as text, and the table of what was told.
  *
- * covers: write/hashmap
+ * covers: write/writer
  */
 #include "tests/unit/t.h"
 

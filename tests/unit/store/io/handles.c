@@ -14,7 +14,6 @@
 
 #include "core/origin/dir/dir.h"
 #include "core/store/io/files.h"
-#include "core/store/io/guard.h"
 #include "tests/unit/t/parse/dir.h"
 
 enum { FILES = 200, LIMIT = 64, THREADS = 8, ROUNDS = 2000 };

@@ -13,7 +13,6 @@
 
 #include "core/store/io/fetch.h"
 #include "core/store/io/queue.h"
-#include "core/store/io/ring.h"
 
 enum { FILE_BYTES = 1 << 20, THREADS = 3 * DCP_QUEUE_RINGS / 2, ROUNDS = 40 };
 

@@ -13,7 +13,6 @@
 
 #include "core/store/io/fetch.h"
 #include "core/store/io/queue.h"
-#include "core/store/io/ring.h"
 
 enum { READS = 64, READ_BYTES = 4096, FILE_BYTES = 64 * READS * READ_BYTES, THREADS = 20 };
 

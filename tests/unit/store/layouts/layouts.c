@@ -4,7 +4,7 @@
  */
 #include "tests/unit/t.h"
 
-#include "core/base/log.h"
+#include "core/base/err.h"
 #include "core/store/layouts/layouts.h"
 #include "core/store/version/version.h"
 #include "tests/unit/t/parse/dir.h"

@@ -3,7 +3,7 @@
  * A config.json from what a checkpoint keeps of its model: Megatron's arguments, Composer's metadata; from
  * torchtitan's job config. Composer's tokenizers.
  *
- * covers: composer, infer, rules/infer rules/job
+ * covers: composer, expected, rules/infer, rules/job
  */
 #include "tests/unit/t.h"
 
@@ -13,8 +13,8 @@
 #include "core/base/text.h"
 #include "core/rules/rules.h"
 #include "core/store/version/assets.h"
-#include "core/store/version/made.h"
 #include "core/store/version/version.h"
+#include "core/store/version/version_int.h"
 #include "tests/unit/t/index.h"
 
 /* clang-format off */

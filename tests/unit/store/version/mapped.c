@@ -2,7 +2,7 @@
 /*
  * A version under the names of a model, and the files that belong to it.
  *
- * covers: assets, build, expected, part
+ * covers: assets, open, expected, names
  */
 #include "tests/unit/t.h"
 

@@ -2,7 +2,7 @@
 /*
  * What a source holds, and what a person is told when that is nothing.
  *
- * covers: names, tags, link, origin/dir/seen
+ * covers: names, origin/dir/local
  */
 #include "tests/unit/t.h"
 
@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/origin/dir/seen.h"
+#include "core/origin/dir/dir.h"
 #include "core/store/version/version.h"
 #include "tests/unit/t/fake.h"
 #include "tests/unit/t/parse/dir.h"

@@ -2,7 +2,7 @@
 /*
  * A version is opened from the cache when that is true, and indexed otherwise.
  *
- * covers: open, fresh, store/view/locate
+ * covers: open, names, store/view/locate
  */
 #include "tests/unit/t.h"
 

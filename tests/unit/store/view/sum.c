@@ -2,7 +2,7 @@
 /*
  * Tensors that are the sum or the mean of what ranks hold: all of it, a part, a term that cannot be
  * read, that changes, and one whose rank is of another size.
- * covers: sum
+ * covers: locate
  */
 #include "tests/unit/t.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * covers: store/io/files, store/io/guard, fs/fault
+ * covers: store/io/files, fs/fault
  *
  * Every tensor of the golden checkpoints, read through mappings and with pread, whole, in
  * random windows and in random cuts, copied, as pointers and by strided descriptors: always the
@@ -15,13 +15,12 @@
 #include <unistd.h>
 
 #include "core/base/buf.h"
-#include "core/base/log.h"
+#include "core/base/err.h"
 #include "core/model/geometry/strided.h"
 #include "core/parse/numpy/npy.h"
 #include "core/store/index/index.h"
 #include "core/store/io/fetch.h"
 #include "core/store/io/files.h"
-#include "core/store/io/guard.h"
 #include "core/store/io/queue.h"
 #include "core/store/version/version.h"
 #include "core/store/view/reply.h"

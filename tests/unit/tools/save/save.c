@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "core/base/arena.h"
-#include "core/base/crc32.h"
+#include "core/base/hash.h"
 #include "core/origin/archive/zip.h"
 #include "core/origin/source.h"
 #include "core/write/write.h"

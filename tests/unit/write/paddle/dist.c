@@ -6,7 +6,7 @@
  */
 #include "tests/unit/t.h"
 
-#include "core/base/crc32.h"
+#include "core/base/hash.h"
 #include "core/write/formats.h"
 #include "tests/unit/t/write.h"
 

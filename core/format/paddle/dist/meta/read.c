@@ -9,7 +9,7 @@
 #include "core/base/err.h"
 #include "core/format/paddle/dist/meta/meta_int.h"
 #include "core/origin/source.h"
-#include "core/parse/pickle/sections.h"
+#include "core/parse/pickle/pickle.h"
 #include "core/parse/pyjson/pyjson.h"
 
 enum { MEMORY_BASE = 64 << 20, MEMORY_FACTOR = 16 }; /* bytes, and bytes a byte of file */

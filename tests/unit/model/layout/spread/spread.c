@@ -2,7 +2,7 @@
 /*
  * Layouts at random, and of every element of a tensor whether each rank has it.
  *
- * covers: model/layout/deal
+ * covers: model/layout/cut
  */
 #include "tests/unit/t.h"
 

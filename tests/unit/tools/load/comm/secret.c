@@ -8,7 +8,7 @@
 
 #include "core/base/base.h"
 #include "tests/unit/t.h"
-#include "tools/load/comm/secret.h"
+#include "tools/load/comm/meet.h"
 
 enum { THREADS = 8 };
 

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "core/store/io/fetch.h"
-#include "core/store/io/guard.h"
+#include "core/store/io/files.h"
 #include "tests/unit/t/fault.h"
 #include "tests/unit/t/load.h"
 

@@ -2,7 +2,7 @@
 /*
  * What of memory can be had, by what the kernel says and by limits of cgroups.
  */
-#include "tools/load/memory/room.h"
+#include "tools/load/memory/memory.h"
 
 #include "core/base/base.h"
 #include "tests/unit/t.h"

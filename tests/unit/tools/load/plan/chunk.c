@@ -3,13 +3,12 @@
  * Random needs of up to five ranks, against a map of blocks: the ranges of a rank are exactly what it touches, and
  * chunks bring in the union of all, each block once, in order, in slots that hold them; messages bring hardly more than runs.
  * Members that need other bytes, and about as many, are told from those that do not.
- * covers: chunk, tools/load/plan/pack
+ * covers: chunk
  */
 #include "tests/unit/t.h"
 #include "tests/unit/t/random.h"
 
 #include "tools/load/plan/chunk.h"
-#include "tools/load/plan/pack.h"
 
 enum { FILES = 3, BLOCKS = 200, RANKS = 5 };
 
