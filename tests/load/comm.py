@@ -286,6 +286,17 @@ def killed():
     end_killed(jobs)
 
 
+def forged():
+    """A rank that has the secret and then sends frames of its own making fails the job, with one message, and no more."""
+    jobs = [(kind, liar, Job().start_all(3, "timeout=20000", "agree", f"forge-{kind}={liar}", *steps))
+            for liar in (0, 2) for kind in ("here", "long", "code", "noise") for steps in (["agree"], ["gather=100000"])]
+    began = time.monotonic()
+    for kind, liar, job in jobs:
+        job.bad(f"rank {liar} forges {kind}", errno.EPROTO, liar, dead=[liar], alike=liar != 0)
+        check(all(len(a["text"]) < 1024 for a in job.answers.values() if a), f"rank {liar} forges {kind}: long texts")
+    check(time.monotonic() - began < 60, "they waited")
+
+
 def end_killed(jobs):
     for victim, then, job in jobs:
         job.bad(f"rank {victim} dies before {then}", errno.ECONNRESET, victim, f"rank {victim} at ", dead=[victim])
@@ -555,7 +566,7 @@ def strangers_connect():
         c.close()
 
 
-TESTS = [many, talk, groups, objects, coordinator, alike, late_ranks, large, hosts, launchers, two_jobs, failures, no_memory, killed, killed_while_they_meet, hangs, no_rank_comes,
+TESTS = [many, talk, groups, objects, coordinator, alike, late_ranks, large, hosts, launchers, two_jobs, failures, no_memory, killed, forged, killed_while_they_meet, hangs, no_rank_comes,
          disagree, environment, secrets, secret_of_user, addresses, users, strangers_listen, strangers_connect]
 
 

@@ -10,6 +10,8 @@
  *	split=K       go on in groups of the ranks that are equal modulo K, in reverse order
  *	back          go on in the group that was left
  *	die=R, hang=R, late=R    rank R ends without a word; sleeps for ever; sleeps half a second
+ *	forge-KIND=R  rank R, which has shown the secret, sends frames of its own making and ends: "here" many of the frame
+ *	              that asks for patience, "long" a length of 2^60, "code" a failure that is none, "noise" random bytes
  *	memory=N, memory=0    the N-th allocation from now on fails on rank 1, and all after it; none does
  *	bulk=N        N + sender bytes from each to each
  *	load          the group loads LOAD_SOURCE, each byte read once, and checks it
@@ -25,11 +27,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/unit/t/fault.h"
 #include "tools/load/comm/comm.h"
+#include "tools/load/comm/meet_int.h"
 
 static int timeout_ms = 120000;
 static uint32_t nodes_seen, coordinator, exchange = DCPLOAD_EXCHANGE_ALL, plan_flags;
@@ -192,6 +196,35 @@ static int objects(const struct dcpload_comm *c, struct dcpload_error *err)
 	return rc;
 }
 
+/* Through every socket of this process. */
+static void forge(const char *kind)
+{
+	struct {
+		struct load_frame head;
+		struct dcpload_error error;
+	} f = { { LOAD_FRAME_DATA, 2, 1ull << 60 }, { 0 } };
+	size_t n = sizeof(f.head), times = 1;
+
+	if (strcmp(kind, "here") == 0) {
+		f.head = (struct load_frame){ LOAD_FRAME_HERE, 0, 0 };
+		times = 200000;
+	} else if (strcmp(kind, "code") == 0) {
+		f.head = (struct load_frame){ LOAD_FRAME_FAILED, 2, sizeof(f.error) };
+		memset(&f.error, 0x41,
+		       sizeof(f.error)); /* a positive code, a rank of no job, a text without an end */
+		n = sizeof(f);
+	} else if (strcmp(kind, "noise") == 0) {
+		for (n = 0; n < sizeof(f); n++)
+			((unsigned char *)&f)[n] = (unsigned char)(n * 151 + 7);
+	}
+	for (size_t i = 0; i < times; i++)
+		for (int fd = 3; fd < 64; fd++)
+			if (send(fd, &f, n, MSG_NOSIGNAL) < 0 &&
+			    (errno == EPIPE || errno == ECONNRESET))
+				times = 0;
+	kill(getpid(), SIGKILL);
+}
+
 static int step(const struct dcpload_comm *c, const char *name, uint64_t value, int given,
 		struct dcpload_error *err)
 {
@@ -233,6 +266,8 @@ static int step(const struct dcpload_comm *c, const char *name, uint64_t value, 
 	else if (strcmp(name, "hang") == 0 && me)
 		for (;;)
 			pause();
+	else if (strncmp(name, "forge-", 6) == 0 && me)
+		forge(name + 6);
 	else if (strcmp(name, "late") == 0 && me)
 		usleep(500000);
 	return rc;

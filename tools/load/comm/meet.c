@@ -336,7 +336,7 @@ int load_line_get(struct load_line *l, uint32_t call, void *body, uint64_t n)
 		char *p = head ? (char *)&l->in : failed ? (char *)&l->why : body;
 		ssize_t got;
 
-		if (!head && l->in.kind == LOAD_FRAME_HERE && l->in.n == 0) {
+		if (!head && l->in.kind == LOAD_FRAME_HERE && l->in.n == 0 && !l->here) {
 			l->here = true;
 			l->got = 0;
 			continue;
@@ -367,6 +367,7 @@ void load_line_begin(struct load_line *l, uint32_t call, uint64_t n)
 	l->out = (struct load_frame){ LOAD_FRAME_DATA, call, n };
 	l->in = (struct load_frame){ 0 };
 	l->put = l->got = 0;
+	l->here = false;
 }
 
 #define NAME "secret"

@@ -100,7 +100,7 @@ struct load_line {
 	struct load_frame out, in;
 	uint64_t put, got; /* bytes of frame and body in this call */
 	bool deaf;         /* sending fails; there may still be something to read */
-	bool here;         /* LOAD_FRAME_HERE has come */
+	bool here;         /* LOAD_FRAME_HERE has come; a second in the same call is a fault */
 	char peer[64];     /* address of the other end */
 	struct dcpload_error why;
 };

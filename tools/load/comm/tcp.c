@@ -79,7 +79,9 @@ static int tcp_lost(struct tcp *t, uint32_t rank, int rc, uint64_t n)
 		/* From another process: a code that is not negative would look like success. */
 		load_fail(&t->failed, l->why.code < 0 ? l->why.code : -EPROTO, "%s",
 			  l->why.text);
-		return tcp_break(t, t->failed.code, l->why.rank);
+		return tcp_break(t, t->failed.code,
+				 l->why.rank < (int32_t)t->comm.ranks ? DCP_MAX(l->why.rank, -1)
+								      : (int32_t)rank);
 	}
 	if (rc == -EPROTO)
 		load_fail(&t->failed, rc,
@@ -145,7 +147,7 @@ static int centre_collect(struct tcp *t, size_t n, char *all, int64_t deadline, 
 		if (dcp_now_ms() >= say_here) {
 			for (uint32_t r = 1; r < t->nlines; r++)
 				load_line_say_here(&t->line[r]);
-			say_here = deadline;
+			say_here = INT64_MAX;
 		}
 		missing = first = 0;
 		for (uint32_t r = t->nlines - 1; r > 0; r--) {
@@ -222,9 +224,9 @@ static int edge_allgather(struct tcp *t, const void *mine, size_t n, char *all, 
 {
 	int64_t deadline = dcp_now_ms() + timeout_ms + GRACE_MS(timeout_ms);
 	struct load_line *l = t->line;
+	bool heard = false;
 
 	load_line_begin(l, t->call, n);
-	l->here = false;
 	for (;;) {
 		int rc;
 
@@ -234,10 +236,10 @@ static int edge_allgather(struct tcp *t, const void *mine, size_t n, char *all, 
 			return 0;
 		if (rc < 0)
 			return tcp_lost(t, 0, rc, n);
-		if (l->here)
+		if (l->here && !heard)
 			deadline = dcp_now_ms() + timeout_ms - HERE_MS(timeout_ms) +
 				   GRACE_MS(timeout_ms);
-		l->here = false;
+		heard = l->here;
 		t->poll[0] = (struct pollfd){ l->fd, POLLIN, 0 };
 		if (!load_line_has_put(l) && !l->deaf)
 			t->poll[0].events = POLLIN | POLLOUT;
