@@ -64,15 +64,19 @@ int dcp_credentials_renew(struct dcp_credentials *c, enum dcp_cloud cloud, bool 
 		rc = 1;
 	for (size_t i = 0; rc == 0 && chain[i]; i++)
 		rc = chain[i](&new, err);
+	if (rc == 0 && c->kind &&
+	    c->expires_s) /* a server that gave some, and does not answer now */
+		rc = dcp_fail(err, -EACCES, "credentials (%s) end, and there are no new ones",
+			      c->kind);
 	if (rc < 0) {
 		dcp_credentials_finish(&new);
 		if (!c->kind || refused || now >= c->expires_s)
 			return dcp_err_say(err, rc);
-		c->again_s = now + PAUSE_S; /* those that there are still count */
+		c->again_s = time(NULL) + PAUSE_S; /* those that there are still count */
 		return 0;
 	}
 	dcp_credentials_finish(c);
 	*c = new;
-	c->again_s = DCP_MIN(now + PAUSE_S, c->expires_s);
+	c->again_s = DCP_MIN(time(NULL) + PAUSE_S, c->expires_s);
 	return 0;
 }

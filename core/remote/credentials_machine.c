@@ -27,6 +27,12 @@ static int fixed_head(void *ctx, const struct dcp_http *r, struct dcp_buf *heads
 	return ctx ? dcp_buf_str(heads, ctx) : 0;
 }
 
+static void wipe(struct dcp_buf *secret)
+{
+	if (secret->p)
+		explicit_bzero(secret->p, secret->n);
+}
+
 /* { "AccessKeyId": ..., "SecretAccessKey": ..., "Token": ..., "Expiration": ... } */
 static int of_json(struct dcp_credentials *out, const char *kind, const struct dcp_buf *text,
 		   struct dcp_err *err)
@@ -61,6 +67,13 @@ int dcp_credentials_of_container(struct dcp_credentials *out, struct dcp_err *er
 
 	if (!whole && !relative)
 		return 0;
+	if (file && !token)
+		return dcp_fail(err, -EACCES,
+				"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE=%.200s: %m", file);
+	if ((token || given) && strpbrk(token ? token : given, "\r\n"))
+		return dcp_fail(err, -EACCES,
+				"the token of the container's server of credentials has more "
+				"than one line");
 	if (asprintf(&url, "%s%s", relative ? "http://169.254.170.2" : "",
 		     relative ? relative : whole) < 0)
 		return -ENOMEM;
@@ -72,7 +85,10 @@ int dcp_credentials_of_container(struct dcp_credentials *out, struct dcp_err *er
 	r.ctx = head;
 	rc = dcp_http_get(&r, MOST, &answer, err);
 	dcp_http_finish(&r);
-	return rc < 0 ? rc : of_json(out, "container", &answer, err);
+	if (rc == 0)
+		rc = of_json(out, "container", &answer, err);
+	wipe(&answer);
+	return rc;
 }
 
 static int ask_near(const char *url, char *head, const char *method, struct dcp_buf *answer)
@@ -109,6 +125,7 @@ int dcp_credentials_of_machine(struct dcp_credentials *out, struct dcp_err *err)
 				    answer = DCP_BUF_INIT;
 	dcp_auto_free char *head = NULL, *path = NULL;
 	char ask[] = "X-aws-ec2-metadata-token-ttl-seconds: 21600\n";
+	int rc;
 
 	if ((off && strcmp(off, "true") == 0) || dcp_http_env("AWS_ENDPOINT_URL"))
 		return 0; /* no machine of Amazon's */
@@ -125,7 +142,9 @@ int dcp_credentials_of_machine(struct dcp_credentials *out, struct dcp_err *err)
 		return -ENOMEM;
 	if (ask_machine(path, head, NULL, &answer) < 0)
 		return 0;
-	return of_json(out, "machine", &answer, err);
+	rc = of_json(out, "machine", &answer, err);
+	wipe(&answer);
+	return rc;
 }
 
 /* The same in Google's cloud, where it is a token. */
@@ -152,5 +171,6 @@ int dcp_credentials_of_google_machine(struct dcp_credentials *out, struct dcp_er
 					dcp_json_str(dcp_json_get(root, "access_token")));
 	if (rc > 0 && dcp_json_u64(dcp_json_get(root, "expires_in"), &lasts))
 		out->expires_s = time(NULL) + (int64_t)DCP_MIN(lasts, 1u << 30);
+	wipe(&answer);
 	return rc;
 }

@@ -32,8 +32,8 @@ static char *of_section(const char *text, const char *section, const char *name)
 
 		if (*at == '[') {
 			at = blanks(at + 1);
-			value = blanks(at + nsection);
-			in = strncmp(at, section, nsection) == 0 && *value == ']';
+			in = strncmp(at, section, nsection) == 0 &&
+			     *blanks(at + nsection) == ']';
 			if (in && !name)
 				return strdup("");
 			continue;
@@ -73,6 +73,10 @@ static char *value_of(const char *profile, const char *name)
 		value = of_section(config, section, name);
 	if (!value && config && strcmp(profile, "default") == 0)
 		value = of_section(config, profile, name);
+	if (keys)
+		explicit_bzero(keys, strlen(keys));
+	if (config)
+		explicit_bzero(config, strlen(config));
 	return value;
 }
 
@@ -142,6 +146,8 @@ static int of_keys(struct dcp_credentials *out, const char *profile)
 
 	if (secret)
 		explicit_bzero(secret, strlen(secret));
+	if (token)
+		explicit_bzero(token, strlen(token));
 	return rc;
 }
 
@@ -171,7 +177,13 @@ static int of_role(struct dcp_credentials *out, const char *profile, const char 
 		rc = of_named(&by, other, depth + 1, err);
 	else if (!file)
 		rc = source ? of_source(&by, source, err) : 0;
-	if (rc == 0)
+	if (rc == 0 && (other || source))
+		rc = dcp_fail(err, -EACCES,
+			      "the profile %.60s has role_arn, and its %s, %.60s, gave no "
+			      "credentials to take the role by",
+			      profile, other ? "source_profile" : "credential_source",
+			      other ? other : source);
+	else if (rc == 0)
 		rc = dcp_fail(err, -EACCES,
 			      "the profile %.60s has role_arn, and no credentials to take the "
 			      "role by: source_profile, credential_source (Environment, "

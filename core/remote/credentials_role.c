@@ -15,7 +15,11 @@
 #include "core/remote/url.h"
 #include "core/remote/xml.h"
 
-enum { MOST = 64 << 10 /* bytes of an answer, or of a token */ };
+enum {
+	MOST = 64 << 10, /* bytes of an answer, or of a token */
+	TRIES = 3,       /* others wait meanwhile */
+	CONNECT_S = 5,
+};
 
 static int take_identity(void *ctx, const char *path, const char *text, size_t n)
 {
@@ -78,13 +82,19 @@ static int ask(struct dcp_credentials *out, const char *kind, const struct dcp_r
 	struct dcp_http h = { .method = "POST", .body = body->p, .nbody = body->n };
 	struct signer signer = { role->by, role->region ? role->region : "us-east-1" };
 	char *got[4] = { NULL };
+	struct dcp_url parts;
 	int rc;
 
 	add_service(&url, role->region);
 	if (dcp_buf_error(&url) || dcp_buf_error(body))
 		return -ENOMEM;
+	if (!dcp_url_split(url.p, &parts))
+		return dcp_fail(err, -EINVAL,
+				"AWS_ENDPOINT_URL_STS: %.200s is no URL of a server", url.p);
 	h.plain = dcp_http_env("AWS_ENDPOINT_URL_STS") != NULL;
 	h.url = url.p;
+	h.tries = TRIES;
+	h.connect_s = CONNECT_S;
 	h.direct = true;
 	h.head = role->token_file ? NULL : head;
 	h.ctx = &signer;

@@ -650,7 +650,7 @@ int dcp_http_run(struct dcp_http *r, size_t n, struct dcp_err *err)
 		if (!jobs)
 			continue;
 		jobs[i].r = &r[i];
-		jobs[i].url = r[i].led ? strdup(r[i].led) : NULL;
+		jobs[i].url = rc == 0 && r[i].led ? strdup(r[i].led) : NULL;
 		jobs[i].led = jobs[i].url;
 	}
 	if (rc == 0) {
