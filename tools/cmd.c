@@ -93,14 +93,23 @@ static void on_stop(int sig)
 	raise(sig); /* its action is the default one again */
 }
 
+/* Signals that are ignored stay so, as for a command in the background. */
+static void set_action(const struct sigaction *how)
+{
+	static const int signals[] = { SIGINT, SIGTERM };
+	struct sigaction was;
+
+	for (size_t i = 0; i < DCP_LEN(signals); i++)
+		if (sigaction(signals[i], NULL, &was) == 0 && was.sa_handler != SIG_IGN)
+			sigaction(signals[i], how, NULL);
+}
+
 void cmd_on_stop(const char *verb, const char *part, const char *then, bool leads)
 {
 	const struct sigaction how = { .sa_handler = part ? on_stop : SIG_DFL,
 				       .sa_flags = (int)SA_RESETHAND };
 	const char *over = isatty(STDERR_FILENO) ? "\r\033[K" : ""; /* the bar */
 	dcp_auto_buf struct dcp_buf safe = DCP_BUF_INIT;
-	static const int signals[] = { SIGINT, SIGTERM };
-	struct sigaction was;
 
 	if (part) {
 		snprintf(stop.part, sizeof(stop.part), "%s", part);
@@ -112,9 +121,7 @@ void cmd_on_stop(const char *verb, const char *part, const char *then, bool lead
 			snprintf(stop.nothing, sizeof(stop.nothing),
 				 "%sdcpfs: %s: stopped: nothing is left\n", over, verb);
 	}
-	for (size_t i = 0; i < DCP_LEN(signals); i++)
-		if (sigaction(signals[i], NULL, &was) == 0 && was.sa_handler != SIG_IGN)
-			sigaction(signals[i], &how, NULL);
+	set_action(&how);
 }
 
 static void note_stop(int sig)
@@ -131,8 +138,7 @@ const volatile int *cmd_on_stop_undo(const char *verb)
 
 	snprintf(stop.left, sizeof(stop.left),
 		 "\ndcpfs: %s: stopping: uploads that are not complete are taken back\n", verb);
-	sigaction(SIGINT, &how, NULL);
-	sigaction(SIGTERM, &how, NULL);
+	set_action(&how);
 	return &stop.signal;
 }
 

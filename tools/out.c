@@ -214,11 +214,22 @@ const char *out_time(char buf[32], int64_t ns, bool utc)
 	return buf;
 }
 
-/* Quoted where it must be; a quotation mark in it is doubled. */
-static void add_csv(struct out *o, const char *s)
+/* Quoted where it must be; a quotation mark in it is doubled. Characters that steer a terminal are shown, as everywhere, and
+ * a text that a spreadsheet would compute has an apostrophe in front; a number has not. */
+static void add_csv(struct out *o, const char *text)
 {
-	bool quoted = s[strcspn(s, ",\"\r\n")];
+	dcp_auto_buf struct dcp_buf safe = DCP_BUF_INIT;
+	const char *s;
+	char *end;
+	bool quoted;
 
+	strtod(text, &end);
+	if (*end && *text && strchr("=+-@", *text))
+		dcp_buf_str(&safe, "'");
+	dcp_buf_shown(&safe, text, strlen(text), "");
+	dcp_buf_add(&safe, "", 1);
+	s = dcp_buf_error(&safe) ? "" : safe.p;
+	quoted = s[strcspn(s, ",\"")];
 	dcp_buf_str(&o->buf, quoted ? "\"" : "");
 	for (; *s; s++) {
 		dcp_buf_str(&o->buf, *s == '"' ? "\"" : "");

@@ -123,6 +123,8 @@ def files_are_kept_from_harm():
     fails(USAGE, "is not replaced", "report", top, "-o", out)
     equal(out.read_text(encoding="utf-8"), "mine", "another file")
     check(run("report", top, "-o", top / "page.html").returncode == USAGE, "a page in the source")
+    fails(NO, "nope", "report", top, "-o", SCRATCH / "lost.html", "--against", "nope")
+    check(not (SCRATCH / "lost.html").exists(), "a page without the version that was asked for")
     os.chmod(top / "model.safetensors", 0o600)
     private = SCRATCH / "private.html"
     equal(run("report", top, "-o", private).returncode, OK, "of a private source")

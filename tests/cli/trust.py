@@ -580,6 +580,13 @@ def versions_are_followed_and_the_first_bad_one_is_found():
     said = [t.text for t in drawing.iter("{http://www.w3.org/2000/svg}title")][1:]
     equal(said, [f"{r['version']}: {r[k]:.6g}" for k in ("norm", "update") for r in rows if r[k] is not None], "--svg")
     fails(USAGE, "add --over-time", "stats", "--svg", top)
+    write(SCRATCH / "csv" / "model.safetensors", {"a\x1b]0;x\x07": ("F32", [1], bytes(4)), "=cmd|'x'!A1": ("F32", [1], bytes(4))})
+    text = run("stats", "--csv", SCRATCH / "csv").stdout
+    check(b"\x1b" not in text and b"\x07" not in text and b"'=cmd" in text, f"CSV: {text}")
+    (SCRATCH / "part" / "step-1").mkdir(parents=True)
+    (SCRATCH / "part" / "step-1" / "model.safetensors.index.json").write_text('{"weight_map": {"w": "model-1.safetensors"}}', encoding="utf-8")
+    got = run("stats", "--over-time", SCRATCH / "part")
+    check(got.returncode and got.stderr, f"no complete version: {got}")
     fails(USAGE, "--over-time is of all versions", "stats", "--over-time", "--nan", top)
     fails(NO, "matches", "stats", "--over-time", "--keys", "nope", SCRATCH / "find" / "step-1")
     for keys, want in ((), ("step-9", "step-8")), (("--keys", "w"), (None, "step-12")):
@@ -599,6 +606,7 @@ def versions_are_followed_and_the_first_bad_one_is_found():
                 want = f"step-{first}" if first <= n else None
                 equal((said["first_bad"], got.returncode), (want, NO if want else OK), f"from {first} on, without {skip}: {got.stderr.decode()}")
         ends(BAD, "no version can be told", "bisect", top, "--", "sh", "-c", "exit 125")
+        ends(ENV, "ended with exit code 255", "bisect", top, "--", "sh", "-c", "exit 255")
         ends(ENV, "ended by signal 9", "bisect", top, "--", "sh", "-c", "kill -9 $$")
         fails_to_run = run("bisect", top, "--", "/no/such/program")
         equal(fails_to_run.returncode, 3, "a program that is not there")

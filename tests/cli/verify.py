@@ -73,6 +73,12 @@ def copies_are_compared():
     check("has the recorded bytes" in seen, f"a copy with the recorded bytes: {seen}")
 
 
+def options_that_exclude_each_other_are_refused():
+    top = GOLDEN / "paddle-dist-flat" / "ckpt"
+    fails(USAGE, "both write to stdout", "verify", "--record", "-", "--json", top)
+    fails(USAGE, "--no-cache leaves out", "verify", "--resume", "--no-cache", top)
+
+
 def interrupted_reading_goes_on():
     top = SCRATCH / "resume" / "model.safetensors"
     write(top, {f"w{i}": ("F32", [4], struct.pack("<4f", i, 1, 2, 3)) for i in range(9)})
@@ -117,6 +123,7 @@ def statements_are_records():
 
 checksums_of_archives_are_compared()
 copies_are_compared()
+options_that_exclude_each_other_are_refused()
 interrupted_reading_goes_on()
 statements_are_records()
 finish()

@@ -71,8 +71,8 @@ enum cmd_exit loading_fail(const struct loading *l, enum cmd_exit code);
 enum cmd_exit loading_check_trace(struct loading *l);
 /* Collective: rank 0 writes what all ranks did when, if it is asked for. */
 enum cmd_exit loading_trace(struct loading *l);
-/* An existing file is replaced only if it has metrics of a load. */
-enum cmd_exit loading_check_metrics(const struct load_opts *o);
+/* Collective: may rank 0 replace the file of --metrics? */
+enum cmd_exit loading_check_metrics(struct loading *l);
 /* Rank 0, or a process that found no others, writes how it went, if that is asked for: it began @began and ends with
  * @code. Returns @code, or what writing gave. */
 enum cmd_exit loading_metrics(const struct loading *l, enum cmd_exit code, int64_t began);

@@ -13,28 +13,41 @@
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "core/base/metrics.h"
+#include "tools/load/comm/job.h"
 #include "tools/load/load.h"
 #include "tools/loading/loading.h"
 #include "tools/out.h"
 
 #define FIRST "# TYPE dcpload_success gauge\n"
 
-enum cmd_exit loading_check_metrics(const struct load_opts *o)
+/* An existing file is replaced only if it is empty, or has metrics of a load. */
+static int check_replaced(const char *path, struct dcpload_error *err)
 {
-	dcp_auto_fd int fd =
-		o->metrics ? open(o->metrics, O_RDONLY | O_NONBLOCK | O_CLOEXEC) : -1;
+	dcp_auto_fd int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	char head[sizeof(FIRST)] = "";
 	struct stat st;
 
-	if (fd < 0 || fstat(fd, &st) < 0 || (S_ISREG(st.st_mode) && st.st_size == 0))
-		return CMD_OK;
-	if (S_ISREG(st.st_mode) && pread(fd, head, sizeof(head) - 1, 0) > 0 &&
-	    strcmp(head, FIRST) == 0)
-		return CMD_OK;
-	return cmd_fail(CMD_USAGE,
-			"load: --metrics %s exists and has no metrics of dcpload: it is not "
-			"replaced",
-			o->metrics);
+	if (fd < 0 && errno == ENOENT)
+		return 0;
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return load_fail(err, -errno, "load: --metrics %s: %s", path, strerror(errno));
+	if (S_ISREG(st.st_mode) &&
+	    (st.st_size == 0 ||
+	     (pread(fd, head, sizeof(head) - 1, 0) > 0 && strcmp(head, FIRST) == 0)))
+		return 0;
+	return load_fail(err, -EEXIST,
+			 "load: --metrics %s exists and has no metrics of dcpload: it is not "
+			 "replaced",
+			 path);
+}
+
+enum cmd_exit loading_check_metrics(struct loading *l)
+{
+	int rc = l->opts->metrics && l->comm->rank == 0
+			 ? check_replaced(l->opts->metrics, &l->err)
+			 : 0;
+
+	return loading_agree(l, rc) < 0 ? loading_fail(l, CMD_USAGE) : CMD_OK;
 }
 
 static void put(struct dcp_buf *b, const char *name, const char *unit, const char *help,
@@ -108,10 +121,18 @@ static int replace(const char *path, const struct dcp_buf *b)
 enum cmd_exit loading_metrics(const struct loading *l, enum cmd_exit code, int64_t began)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+	struct dcpload_error err;
+	struct load_job job;
 	int rc;
 
-	if (!l->opts->metrics || (l->comm && l->comm->rank))
+	if (!l->opts->metrics)
 		return code;
+	/* The rank 0 of a job whose ranks did not meet is known to the launcher. */
+	if (l->comm ? l->comm->rank : load_job_find(&job, NULL) == 0 && job.rank)
+		return code;
+	rc = check_replaced(l->opts->metrics, &err);
+	if (rc < 0)
+		return code != CMD_OK ? code : cmd_fail(CMD_USAGE, "%s", err.text);
 	put_all(l, code, (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - began), &b);
 	rc = dcp_buf_error(&b);
 	if (rc == 0)

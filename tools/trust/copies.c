@@ -9,13 +9,13 @@
 #include "core/store/io/files.h"
 #include "core/store/view/view.h"
 
-enum { CHUNK = 256 << 10, MOST = 16 };
+enum { CHUNK = 256 << 10 };
 
 /* The version as it is read without some files: from what else has their elements. */
 struct without {
 	struct pick p;
 	bool open;
-	uint32_t file[MOST];
+	uint32_t *file;
 	size_t n;
 };
 
@@ -31,20 +31,25 @@ static void close_without(struct without *o)
 	if (o->open)
 		pick_finish(&o->p);
 	o->open = false;
+	free(o->file);
+	o->file = NULL;
 }
 
 static enum cmd_exit open_without(struct comparing *c, const uint32_t *file, size_t n)
 {
 	struct without *o = &c->other;
-	enum cmd_exit code;
+	enum cmd_exit code = CMD_OK;
 
 	if (o->open && o->n == n && memcmp(o->file, file, n * sizeof(*file)) == 0)
 		return CMD_OK;
 	close_without(o);
-	o->open = true;
-	code = walk_pick(&o->p, c->w->p->ck.source, c->w->p->ck.name, c->w->opts, "verify");
+	o->file = calloc(n, sizeof(*file));
+	if (!o->file)
+		return cmd_fail(CMD_ENV, "verify: %s", strerror(ENOMEM));
 	memcpy(o->file, file, n * sizeof(*file));
 	o->n = n;
+	o->open = true;
+	code = walk_pick(&o->p, c->w->p->ck.source, c->w->p->ck.name, c->w->opts, "verify");
 	for (size_t i = 0; code == CMD_OK && i < n; i++)
 		dcp_files_avoid(dcp_version_files(o->p.ck.v), file[i]);
 	if (code != CMD_OK)
@@ -104,17 +109,18 @@ static int compare_piece(struct comparing *c, const struct dcp_tensor *t,
 {
 	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 26);
 	dcp_auto_view struct dcp_view *first = NULL;
-	uint32_t file[MOST] = { p->file };
+	uint32_t *file = dcp_arena_calloc(&arena, (size_t)t->ncopies + 1, sizeof(*file));
 	struct dcp_err err = { 0 };
 	struct dcp_cut cut;
 	size_t n = 1;
-	int rc = cut_of(p, t->ndim, &arena, &cut);
+	int rc = file ? cut_of(p, t->ndim, &arena, &cut) : -ENOMEM;
 
 	if (rc == 0)
 		rc = dcp_view_open(c->w->p->ck.v, c->key->id, DCP_AS_RAW, &cut, &first, &err);
 	if (rc < 0)
 		return rc == -ENOMEM ? rc : 0; /* which reading all tensors says */
-	for (size_t k = 0; k < t->ncopies && n < MOST; k++) {
+	file[0] = p->file;
+	for (size_t k = 0; k < t->ncopies; k++) {
 		const struct dcp_piece *copy = &t->copies[k];
 		dcp_auto_view struct dcp_view *view = NULL;
 		struct copies_bad bad = { .key = c->key,
@@ -126,7 +132,7 @@ static int compare_piece(struct comparing *c, const struct dcp_tensor *t,
 		if (dcp_piece_compare(copy, p, t->ndim) != 0)
 			continue;
 		if (open_without(c, file, n) != CMD_OK)
-			return 0;
+			return -EIO; /* said; the rest is not compared */
 		file[n++] = copy->file;
 		rc = dcp_view_open(c->other.p.ck.v, c->key->id, DCP_AS_RAW, &cut, &view, &err);
 		if (rc == -ENOMEM)

@@ -312,6 +312,8 @@ enum cmd_exit overtime(const char *source, const struct pick_opts *opts,
 	for (size_t i = 0; code == CMD_OK && i < all.ck.scan.n; i++)
 		if (all.ck.scan.found[i].complete)
 			code = follow(&w, all.ck.scan.found[i].name);
+	if (code == CMD_OK && w.code == CMD_OK && !w.rows.n)
+		code = cmd_fail(CMD_NO, "stats: %s has no complete version", source);
 	if (code == CMD_OK && w.rows.n && form == OUT_SVG)
 		code = draw(&w, file);
 	else if (code == CMD_OK && w.rows.n)

@@ -16,7 +16,11 @@
 #include "tools/pick.h"
 #include "tools/trust/measure.h"
 
-enum { CANNOT_TELL = 125, NOT_RUN = 126 }; /* exit codes of a command, as for git bisect run */
+enum {
+	CANNOT_TELL = 125,
+	NOT_RUN = 126,
+	SIGNALLED = 256
+}; /* exit codes of a command, as for git bisect run */
 
 struct bisect_opts {
 	int form;
@@ -94,7 +98,7 @@ static int run_program(char *const *argv, const char *dir, char *out, size_t siz
 	}
 	if (pid < 0 || waitpid(pid, &status, 0) < 0)
 		return NOT_RUN;
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : SIGNALLED + WTERMSIG(status);
 }
 
 static enum cmd_exit mount_source(struct searching *w)
@@ -185,11 +189,16 @@ static enum cmd_exit search(struct searching *w, const char **good, const char *
 		int code = try_version(w, at);
 
 		if (code >= NOT_RUN)
-			return code > 128
+			return code > SIGNALLED
 				       ? cmd_fail(CMD_ENV,
 						  "bisect: the command was ended by signal "
 						  "%d, which says nothing of the version",
-						  code - 128)
+						  code - SIGNALLED)
+			       : code > NOT_RUN + 1
+				       ? cmd_fail(CMD_ENV,
+						  "bisect: the command ended with exit code "
+						  "%d, which says nothing of the version",
+						  code)
 				       : cmd_fail(CMD_ENV, "bisect: the command cannot be run");
 		if (code == CANNOT_TELL) {
 			memmove(&w->names[at], &w->names[at + 1],

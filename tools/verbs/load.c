@@ -587,6 +587,8 @@ static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 	if (loading_agree(l, rc < 0 ? load_fail(&l->err, rc, "out of memory") : 0) < 0)
 		return fail(l);
 	code = loading_check_trace(l);
+	if (code == CMD_OK)
+		code = loading_check_metrics(l);
 	if (code != CMD_OK)
 		return code;
 	if (l->opts->no_cache)
@@ -632,9 +634,6 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 		if (code != CMD_OK)
 			return code;
 	}
-	code = loading_check_metrics(l.opts);
-	if (code != CMD_OK)
-		return code;
 	dcpfs_fault_install(); /* so that files may be mapped */
 	if (l.opts->device)
 		l.out = out_divert();

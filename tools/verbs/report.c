@@ -293,7 +293,9 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 		if (dcp_jsonw_error(&w.data.json) < 0)
 			code = cmd_fail(CMD_ENV, "report: %s", strerror(ENOMEM));
 	}
-	if (code == CMD_OK && made != CMD_ENV && made != CMD_USAGE) {
+	if (code == CMD_OK && w.o->against && !w.c.p[0])
+		code = made; /* it could not be opened: a page would say nothing of it */
+	else if (code == CMD_OK && made != CMD_ENV && made != CMD_USAGE) {
 		put_page(&w);
 		code = export_put_file(&w.page, "report", w.o->output, HEAD, &w.p,
 				       w.o->against ? &w.old : NULL);

@@ -130,8 +130,8 @@ static int read_file(const struct told *t, const char *name, struct dcp_buf *out
 	close(pipes[0]);
 	if (child > 0 && rc == -ETIMEDOUT)
 		kill(child, SIGKILL);
-	else if (child > 0 && waitpid(child, &status, 0) == child && WEXITSTATUS(status))
-		rc = -WEXITSTATUS(status);
+	else if (child > 0 && waitpid(child, &status, 0) == child && status)
+		rc = WIFEXITED(status) ? -WEXITSTATUS(status) : -EIO;
 	return rc;
 }
 
@@ -350,7 +350,9 @@ static void take(struct status *s, const struct told *t, const struct dcp_json *
 		if (strcmp(totals[i].name, "read_bytes") == 0)
 			since += t->before.n; /* which were read by this */
 		if (s->rates)
-			s->rate[i] = (double)(s->sum[i] - since) / t->seconds;
+			s->rate[i] = s->sum[i] < since
+					     ? 0 /* another mount by now */
+					     : (double)(s->sum[i] - since) / t->seconds;
 		s->remote |= totals[i].remote && s->sum[i] > 0;
 	}
 }

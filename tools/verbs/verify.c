@@ -217,7 +217,8 @@ static void done(void *ctx, const struct walk_item *item, void *found, size_t ns
 		w->unread++;
 		fail(w, t, err->msg[0] ? err->msg : strerror(-rc));
 	} else {
-		keep_resumed(w, t);
+		if (!w->o->keys.n || w->o->resume) /* else the state is that of another call */
+			keep_resumed(w, t);
 		compare(w, t);
 	}
 }
@@ -410,7 +411,7 @@ static int read_all(struct verifying *w)
 		rc = walk_run(&walk);
 	free(walk.items);
 	/* It is complete: nothing is left to go on with. */
-	if (rc == 0)
+	if (rc == 0 && !w->o->keys.n)
 		dcp_kept_write(w->p.ck.v, w->o->sha256 ? "verify-sha256" : "verify-xxh3", "",
 			       0);
 	return rc;
@@ -658,6 +659,12 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 		code = cmd_fail(CMD_USAGE, "verify: --format is that of --record");
 	if (code == CMD_OK && o->record && o->check)
 		code = cmd_fail(CMD_USAGE, "verify: --record and --check do not go together");
+	if (code == CMD_OK && o->record && strcmp(o->record, "-") == 0 && o->form == OUT_JSON)
+		code = cmd_fail(CMD_USAGE,
+				"verify: --record - and --json both write to stdout");
+	if (code == CMD_OK && o->resume && o->pick.no_cache)
+		code = cmd_fail(CMD_USAGE, "verify: --resume goes on from what the cache has, "
+					   "which --no-cache leaves out");
 	if (code == CMD_OK)
 		code = check_place(&w);
 	if (code == CMD_OK)
