@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/ckd.h"
+#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/model/name.h"
@@ -43,8 +46,9 @@ static const struct opt_operand operands[] = { PICK_OPERANDS, { 0 } };
 /* What is printed of a version that was opened, or why it was not. */
 struct opened {
 	const struct dcp_found *f;
-	const struct dcp_index_counts *counts; /* NULL: not opened */
-	const char *error;
+	const struct dcp_index_counts *counts; /* NULL: not opened; else @own */
+	struct dcp_index_counts own;
+	char *error, *left_out;
 };
 
 /* The name stands beside it already. */
@@ -127,9 +131,8 @@ static void version_row(struct out_table *table, const struct opened *t, bool le
 
 /* What a version consists of beside what dcpfs reads, in a line of its own. */
 static void left_out_note(struct dcp_buf *notes, const struct out *o, const char *version,
-			  const struct dcp_index *ix)
+			  const char *names)
 {
-	const char *names = dcp_index_meta(ix, "left_out");
 	dcp_auto_buf struct dcp_buf line = DCP_BUF_INIT;
 
 	if (!names)
@@ -166,32 +169,92 @@ static void version_note(struct dcp_buf *notes, const struct out *o, const char 
 	dcp_buf_str(notes, "\n");
 }
 
-/* Everything of @p->ck.scan, into JSON or into @table and @notes. */
-static void print_versions(struct pick *p, const struct ls_opts *ls, struct out *o,
-			   struct out_table *table, struct dcp_buf *notes)
+/* A version of which there is no index yet gets one now: several at a time, as that is mostly waiting for a disk or a
+ * server. */
+enum { JOBS = 8 };
+
+struct opening {
+	struct pick *p;
+	struct opened *all;
+	size_t next;
+};
+
+static void open_next(struct opening *w, const struct dcp_store_opts *store)
 {
-	for (size_t i = 0; i < p->ck.scan.n; i++) {
-		struct opened t = { .f = &p->ck.scan.found[i] };
+	for (;;) {
+		size_t i = __atomic_fetch_add(&w->next, 1, __ATOMIC_RELAXED);
 		dcp_auto_version struct dcp_version *v = NULL;
 		struct dcp_err err = { 0 };
+		struct opened *t;
+		const char *names;
 
-		if (t.f->complete &&
-		    dcp_version_open(p->ck.source, t.f, &p->ck.store, &v, &err) < 0)
-			t.error = reason(&err, t.f);
-		progress_finish(&p->progress);
-		if (v)
-			t.counts = dcp_index_counts(dcp_version_index(v));
-		if (ls->form == OUT_JSON) {
-			version_json(&o->json, &t);
-		} else if (ls->form == OUT_TSV) {
-			version_tsv(o, &t);
-		} else {
-			version_row(table, &t, ls->lengthy);
-			version_note(notes, o, p->ck.source, &t);
-			if (v)
-				left_out_note(notes, o, t.f->name, dcp_version_index(v));
-		}
+		if (i >= w->p->ck.scan.n)
+			return;
+		t = &w->all[i];
+		t->f = &w->p->ck.scan.found[i];
+		if (t->f->complete &&
+		    dcp_version_open(w->p->ck.source, t->f, store, &v, &err) < 0)
+			t->error = strdup(reason(&err, t->f));
+		if (!v)
+			continue;
+		t->own = *dcp_index_counts(dcp_version_index(v));
+		t->counts = &t->own;
+		names = dcp_index_meta(dcp_version_index(v), "left_out");
+		t->left_out = names ? strdup(names) : NULL;
 	}
+}
+
+/* Only one thread shows progress. */
+static void *help(void *ctx)
+{
+	struct opening *w = ctx;
+	struct dcp_store_opts store = w->p->ck.store;
+
+	store.progress = NULL;
+	open_next(w, &store);
+	return NULL;
+}
+
+static void open_all(struct pick *p, struct opened *all)
+{
+	struct opening w = { p, all, 0 };
+	pthread_t thread[JOBS];
+	size_t n = 0;
+
+	while (n + 1 < DCP_MIN((size_t)JOBS, p->ck.scan.n) &&
+	       pthread_create(&thread[n], NULL, help, &w) == 0)
+		n++;
+	open_next(&w, &p->ck.store);
+	while (n)
+		pthread_join(thread[--n], NULL);
+	progress_finish(&p->progress);
+}
+
+/* Everything of @p->ck.scan, into JSON or into @table and @notes. -ENOMEM. */
+static int print_versions(struct pick *p, const struct ls_opts *ls, struct out *o,
+			  struct out_table *table, struct dcp_buf *notes)
+{
+	dcp_auto_free struct opened *all = calloc(p->ck.scan.n + 1, sizeof(*all));
+
+	if (!all)
+		return -ENOMEM;
+	open_all(p, all);
+	for (size_t i = 0; i < p->ck.scan.n; i++) {
+		struct opened *t = &all[i];
+
+		if (ls->form == OUT_JSON) {
+			version_json(&o->json, t);
+		} else if (ls->form == OUT_TSV) {
+			version_tsv(o, t);
+		} else {
+			version_row(table, t, ls->lengthy);
+			version_note(notes, o, p->ck.source, t);
+			left_out_note(notes, o, t->f->name, t->left_out);
+		}
+		free(t->error);
+		free(t->left_out);
+	}
+	return 0;
 }
 
 static enum cmd_exit ls_version_names(const struct pick *p, struct out *o)
@@ -224,7 +287,10 @@ static enum cmd_exit ls_versions(struct pick *p, const struct ls_opts *ls, struc
 		       ls->lengthy ? DCP_LEN(lengthy) : DCP_LEN(brief));
 	out_list(o, NULL,
 		 "version format state tensors objects broken elements nbytes commit_time why");
-	print_versions(p, ls, o, &table, &notes);
+	if (print_versions(p, ls, o, &table, &notes) < 0) {
+		out_table_finish(&table);
+		return cmd_fail(CMD_ENV, "ls: %s", strerror(ENOMEM));
+	}
 	out_list_end(o);
 	if (ls->form == OUT_TEXT) {
 		out_table_print(&table, o, 0);
@@ -471,7 +537,7 @@ static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct ou
 		put_total(&k);
 		if (p->ck.base)
 			hf_put_model(p->ck.v, &o->buf);
-		left_out_note(&k.notes, o, p->ck.name, k.ix);
+		left_out_note(&k.notes, o, p->ck.name, dcp_index_meta(k.ix, "left_out"));
 	}
 	if (k.notes.p)
 		dcp_buf_printf(&o->buf, "\n%s", k.notes.p);
