@@ -220,11 +220,9 @@ static void add_csv(struct out *o, const char *text)
 {
 	dcp_auto_buf struct dcp_buf safe = DCP_BUF_INIT;
 	const char *s;
-	char *end;
 	bool quoted;
 
-	strtod(text, &end);
-	if (*end && *text && strchr("=+-@", *text))
+	if (*text && strchr("=+-@", *text) && text[strspn(text, "0123456789.+-einfa")])
 		dcp_buf_str(&safe, "'");
 	dcp_buf_shown(&safe, text, strlen(text), "");
 	dcp_buf_add(&safe, "", 1);
