@@ -9,9 +9,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/base/base.h"
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/format/format.h"
 #include "core/store/cache/cache.h"
@@ -24,6 +26,7 @@
 #include "tools/pick.h"
 #include "tools/trust/copies.h"
 #include "tools/trust/kept.h"
+#include "tools/trust/record.h"
 #include "tools/trust/stored.h"
 #include "tools/trust/walk.h"
 
@@ -69,8 +72,7 @@ static const struct opt_operand operands[] = { PICK_OPERANDS, { 0 } };
 
 struct tensor {
 	const struct walk_key *key;
-	const char *shown; /* the key as a line of the record has it */
-	const char *want;  /* the digest of --check */
+	const char *want; /* the digest of --check */
 	char digest[DCP_DIGEST_TEXT];
 };
 
@@ -95,6 +97,7 @@ struct verifying {
 	uint64_t wrong, unread, damaged;
 	uint64_t checksums, copies; /* that are as they should be */
 	struct dcp_buf problems;    /* struct problem */
+	struct dcp_buf damage;      /* struct damage */
 	struct dcp_buf resumed;     /* struct resumed */
 	int64_t kept_ns;            /* when these were written */
 	struct dcp_arena arena;
@@ -176,6 +179,11 @@ static void fail(struct verifying *w, struct tensor *t, const char *why)
 	    text.p ? text.p : why);
 }
 
+static const char *state_name(const struct verifying *w)
+{
+	return w->o->sha256 ? "verify-sha256" : "verify-xxh3";
+}
+
 /* Now and then, so that an interrupted call is not lost. */
 static void keep_resumed(struct verifying *w, const struct tensor *t)
 {
@@ -185,8 +193,7 @@ static void keep_resumed(struct verifying *w, const struct tensor *t)
 	memcpy(r.text, t->digest, strlen(t->digest) + 1);
 	if (kept_put(&w->resumed, sizeof(r), t->key, &r) < 0 || now - w->kept_ns < KEEP_NS)
 		return;
-	dcp_kept_write(w->p.ck.v, w->o->sha256 ? "verify-sha256" : "verify-xxh3", w->resumed.p,
-		       w->resumed.n);
+	dcp_kept_write(w->p.ck.v, state_name(w), w->resumed.p, w->resumed.n);
 	w->kept_ns = now;
 }
 
@@ -230,35 +237,6 @@ static int by_key(const void *key, const void *t)
 	return strcmp(key, ((const struct tensor *)t)->key->key);
 }
 
-static int by_line(const void *a, const void *b)
-{
-	return strcmp((*(struct tensor *const *)a)->shown, (*(struct tensor *const *)b)->shown);
-}
-
-/* Never into the source, nor over something else than an earlier record. */
-static enum cmd_exit check_place(const struct verifying *w)
-{
-	const char *path = w->o->record;
-	dcp_auto_fd int fd = -1;
-	char line[80] = "";
-	enum cmd_exit code;
-
-	if (!path || strcmp(path, "-") == 0)
-		return CMD_OK;
-	code = export_check_apart(path, w->p.ck.source);
-	if (code != CMD_OK)
-		return code;
-	fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-	if (fd >= 0 && read(fd, line, sizeof(line) - 1) > 0 && !load_record_digest(line) &&
-	    !strstr(line, LOAD_STATEMENT))
-		return cmd_fail(
-			CMD_USAGE,
-			"verify: --record %s: it is there, and no record; remove it, or "
-			"give another name",
-			path);
-	return CMD_OK;
-}
-
 /* A key that only one side has is wrong, unless --keys leaves it out. */
 static enum cmd_exit take_record(struct verifying *w, struct load_record *r)
 {
@@ -275,8 +253,10 @@ static enum cmd_exit take_record(struct verifying *w, struct load_record *r)
 
 		if (t)
 			t->want = l->digest;
-		else if (!w->o->keys.n && w->wrong++ < UINT64_MAX)
-			say(w, l->key, NULL, 0, 0, "recorded, and not there");
+		if (t || w->o->keys.n)
+			continue;
+		w->wrong++;
+		say(w, l->key, NULL, 0, 0, "recorded, and not there");
 	}
 	for (size_t i = 0; i < w->n; i++)
 		if (!w->tensors[i].want) {
@@ -286,95 +266,34 @@ static enum cmd_exit take_record(struct verifying *w, struct load_record *r)
 	return CMD_OK;
 }
 
-/* A statement of in-toto: the subjects are tensors, and the predicate says how their digests are made. */
-static void put_statement(const struct verifying *w, struct dcp_jsonw *j)
-{
-	const char *kind = w->o->sha256 ? "dcpfsTensorSha256" : "dcpfsTensorXxh3";
-
-	dcp_jsonw_object(j);
-	dcp_jsonw_put_str(j, "_type", LOAD_STATEMENT);
-	dcp_jsonw_put_array(j, "subject");
-	for (size_t i = 0; i < w->n; i++) {
-		dcp_jsonw_object(j);
-		dcp_jsonw_put_str(j, "name", w->tensors[i].key->key);
-		dcp_jsonw_put_object(j, "digest");
-		dcp_jsonw_put_str(j, kind, w->tensors[i].digest);
-		dcp_jsonw_end(j);
-		dcp_jsonw_end(j);
-	}
-	dcp_jsonw_end(j);
-	dcp_jsonw_put_str(j, "predicateType", "urn:dcpfs:tensors:1");
-	dcp_jsonw_put_object(j, "predicate");
-	dcp_jsonw_put_str(j, "version", w->p.ck.name);
-	dcp_jsonw_put_str(j, "format", w->p.ck.found->format->name);
-	dcp_jsonw_put_u64(j, "tensors", w->n);
-	dcp_jsonw_put_u64(j, "nbytes", w->keys.nbytes);
-	dcp_jsonw_put_str(j, "digestOver",
-			  "dtype and NUL; dimensions and their number, 8 bytes each, "
-			  "little-endian; elements, row-major, little-endian");
-	dcp_jsonw_end(j);
-	dcp_jsonw_end(j);
-}
-
-static void put_lines(const struct verifying *w, struct dcp_buf *out)
-{
-	dcp_auto_free const struct tensor **line = calloc(w->n + 1, sizeof(*line));
-
-	out->failed |= !line;
-	for (size_t i = 0; line && i < w->n; i++)
-		line[i] = &w->tensors[i];
-	if (line && w->n)
-		qsort(line, w->n, sizeof(*line), by_line);
-	for (size_t i = 0; line && i < w->n; i++)
-		dcp_buf_printf(out, "%s  %s\n", line[i]->digest, line[i]->shown);
-}
-
-static enum cmd_exit write_record(struct verifying *w)
-{
-	bool to_stdout = strcmp(w->o->record, "-") == 0;
-	dcp_auto_fd int fd = -1;
-	struct out o;
-	uint32_t withheld = 0;
-	enum cmd_exit code;
-	int rc;
-
-	if (!to_stdout) {
-		rc = export_withheld_beside(w->p.ck.v, w->p.ck.source, w->o->record, &withheld);
-		fd = rc < 0 ? rc : export_create(w->o->record, withheld);
-		if (fd < 0)
-			return cmd_fail(CMD_ENV, "verify: --record %s: %s", w->o->record,
-					strerror(-fd));
-	}
-	out_init(&o, w->o->format == FORMAT_IN_TOTO ? OUT_JSON : OUT_TEXT);
-	if (w->o->format == FORMAT_IN_TOTO)
-		put_statement(w, &o.json);
-	else
-		put_lines(w, &o.buf);
-	code = out_flush_to(&o, to_stdout ? STDOUT_FILENO : fd, w->o->record);
-	out_finish(&o);
-	return code;
-}
-
 /* ---- all of it ---- */
 
-/* The keys as lines have them: as cells of TSV. */
 static int list_tensors(struct verifying *w)
 {
-	const struct walk_key *k = WALK_KEYS(&w->keys);
-
 	w->n = WALK_NKEYS(&w->keys);
 	w->tensors = calloc(w->n + 1, sizeof(*w->tensors));
-	for (size_t i = 0; w->tensors && i < w->n; i++) {
-		struct out cell = { .form = OUT_TSV };
-
-		out_tsv(&cell, k[i].key);
-		w->tensors[i].key = &k[i];
-		w->tensors[i].shown = cell.buf.p ? dcp_arena_strdup(&w->arena, cell.buf.p) : "";
-		dcp_buf_finish(&cell.buf);
-		if (!w->tensors[i].shown)
-			return -ENOMEM;
-	}
+	for (size_t i = 0; w->tensors && i < w->n; i++)
+		w->tensors[i].key = &WALK_KEYS(&w->keys)[i];
 	return w->tensors ? 0 : -ENOMEM;
+}
+
+static enum cmd_exit write_record(const struct verifying *w)
+{
+	dcp_auto_free struct record_tensor *tensors = calloc(w->n + 1, sizeof(*tensors));
+	const struct record r = { .p = &w->p,
+				  .path = w->o->record,
+				  .in_toto = w->o->format == FORMAT_IN_TOTO,
+				  .sha256 = w->o->sha256,
+				  .tensors = tensors,
+				  .n = w->n,
+				  .nbytes = w->keys.nbytes };
+
+	if (!tensors)
+		return cmd_fail(CMD_ENV, "verify: %s", strerror(ENOMEM));
+	for (size_t i = 0; i < w->n; i++)
+		tensors[i] =
+			(struct record_tensor){ w->tensors[i].key->key, w->tensors[i].digest };
+	return record_write(&r);
 }
 
 static int read_all(struct verifying *w)
@@ -393,9 +312,9 @@ static int read_all(struct verifying *w)
 	walk.items = calloc(w->n + 1, sizeof(*walk.items));
 	if (!walk.items)
 		return -ENOMEM;
-	rc = w->o->resume ? kept_read(w->p.ck.v, w->o->sha256 ? "verify-sha256" : "verify-xxh3",
-				      sizeof(struct resumed), &w->resumed)
-			  : 0;
+	rc = w->o->resume
+		     ? kept_read(w->p.ck.v, state_name(w), sizeof(struct resumed), &w->resumed)
+		     : 0;
 	for (size_t i = 0; i < w->n && rc == 0; i++) {
 		struct tensor *t = &w->tensors[i];
 		const struct resumed *r = kept_at(&w->resumed, sizeof(*r), t->key);
@@ -412,8 +331,7 @@ static int read_all(struct verifying *w)
 	free(walk.items);
 	/* It is complete: nothing is left to go on with. */
 	if (rc == 0 && !w->o->keys.n)
-		dcp_kept_write(w->p.ck.v, w->o->sha256 ? "verify-sha256" : "verify-xxh3", "",
-			       0);
+		dcp_kept_write(w->p.ck.v, state_name(w), "", 0);
 	return rc;
 }
 
@@ -437,51 +355,84 @@ static void keep_digests(const struct verifying *w)
 
 /* ---- what files say of themselves ---- */
 
-struct hit {
-	struct verifying *w;
-	const struct stored_bad *bad;
-	bool any;
+/* Bytes of a file that are damaged. */
+struct damage {
+	uint32_t file;
+	uint64_t off, n;
+	const char *why;
+	const struct walk_key *told; /* the last key whose bytes they are; NULL: none */
 };
 
-/* Bytes that lie in a damaged part of a file belong to this tensor: and has another file the same? */
-static void find_hit(struct hit *h, const struct walk_key *k)
+static int by_place(const void *a, const void *b)
 {
-	struct verifying *w = h->w;
+	const struct damage *x = a, *y = b;
+
+	return x->file != y->file ? DCP_CMP(x->file, y->file) : DCP_CMP(x->off, y->off);
+}
+
+static void take_bad(void *ctx, const struct stored_bad *b)
+{
+	struct verifying *w = ctx;
+	struct damage d = { b->file, b->off, b->n, dcp_arena_strdup(&w->arena, b->why), NULL };
+
+	w->damaged++;
+	dcp_buf_add(&w->damage, &d, sizeof(d));
+}
+
+/* Some bytes of the piece @p of a tensor are damaged: and has another file the same? */
+static void tell_damage(struct verifying *w, const struct walk_key *k,
+			const struct dcp_tensor *t, const struct dcp_piece *p, struct damage *d)
+{
+	dcp_auto_buf struct dcp_buf why = DCP_BUF_INIT;
+	const char *other = NULL;
+
+	for (size_t c = 0; c < t->ncopies && !other; c++)
+		if (dcp_piece_compare(&t->copies[c], p, t->ndim) == 0)
+			other = file_name(w, t->copies[c].file);
+	d->told = k;
+	dcp_buf_str(&why, d->why ? d->why : "");
+	dcp_buf_printf(&why, other ? "; %s has a copy" : "; no other file has a copy",
+		       other ? other : "");
+	dcp_buf_add(&why, "", 1);
+	say(w, k->key, file_name(w, d->file), d->off, d->n, why.p ? why.p : "");
+}
+
+/* Each tensor is looked up once, whatever the number of damages. */
+static void tell_tensor(struct verifying *w, const struct walk_key *k)
+{
 	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
-	const struct stored_bad *b = h->bad;
+	struct damage *all = DCP_ITEMS(w->damage, struct damage);
+	size_t n = DCP_NITEMS(w->damage, struct damage);
 	struct dcp_tensor t;
 	int rc = dcp_index_tensor(dcp_version_index(w->p.ck.v), k->id, &arena, &t, NULL);
 
 	for (size_t i = 0; rc == 0 && i < t.npieces; i++) {
 		const struct dcp_piece *p = &t.pieces[i];
-		dcp_auto_buf struct dcp_buf why = DCP_BUF_INIT;
-		const char *other = NULL;
+		const struct damage from = { .file = p->file, .off = p->off };
+		size_t at;
 
-		if (p->file != b->file || !b->n || p->off >= b->off + b->n ||
-		    p->off + p->nbytes <= b->off)
-			continue;
-		for (size_t c = 0; c < t.ncopies && !other; c++)
-			if (dcp_piece_compare(&t.copies[c], p, t.ndim) == 0)
-				other = file_name(w, t.copies[c].file);
-		h->any = true;
-		dcp_buf_str(&why, b->why);
-		dcp_buf_printf(&why, other ? "; %s has a copy" : "; no other file has a copy",
-			       other ? other : "");
-		dcp_buf_add(&why, "", 1);
-		say(w, k->key, file_name(w, b->file), b->off, b->n, why.p ? why.p : b->why);
-		break;
+		DCP_BISECT(at, 0, n, by_place(&all[at], &from) < 0);
+		at -= at && all[at - 1].file == p->file &&
+		      all[at - 1].off + all[at - 1].n > p->off;
+		for (; at < n && all[at].file == p->file && all[at].off < p->off + p->nbytes;
+		     at++)
+			if (all[at].n && all[at].told != k)
+				tell_damage(w, k, &t, p, &all[at]);
 	}
 }
 
-static void take_bad(void *ctx, const struct stored_bad *b)
+static void tell_damages(struct verifying *w)
 {
-	struct hit h = { ctx, b, false };
+	struct damage *all = DCP_ITEMS(w->damage, struct damage);
+	size_t n = DCP_NITEMS(w->damage, struct damage);
 
-	h.w->damaged++;
-	for (size_t i = 0; i < WALK_NKEYS(&h.w->keys); i++)
-		find_hit(&h, &WALK_KEYS(&h.w->keys)[i]);
-	if (!h.any)
-		say(h.w, NULL, file_name(h.w, b->file), b->off, b->n, b->why);
+	DCP_SORT(all, n, by_place);
+	for (size_t i = 0; n && i < WALK_NKEYS(&w->keys); i++)
+		tell_tensor(w, &WALK_KEYS(&w->keys)[i]);
+	for (size_t i = 0; i < n; i++)
+		if (!all[i].told)
+			say(w, NULL, file_name(w, all[i].file), all[i].off, all[i].n,
+			    all[i].why ? all[i].why : "");
 }
 
 static struct tensor *tensor_of(struct verifying *w, const struct walk_key *k)
@@ -529,6 +480,9 @@ static int check_files(struct verifying *w)
 	};
 	int rc = w->o->keys.n ? 0 : stored_check(&s);
 
+	tell_damages(w);
+	if (rc == 0)
+		rc = dcp_buf_error(&w->damage);
 	if (rc == 0)
 		rc = copies_check(&c);
 	w->checksums = s.checked;
@@ -665,8 +619,8 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	if (code == CMD_OK && o->resume && o->pick.no_cache)
 		code = cmd_fail(CMD_USAGE, "verify: --resume goes on from what the cache has, "
 					   "which --no-cache leaves out");
-	if (code == CMD_OK)
-		code = check_place(&w);
+	if (code == CMD_OK && o->record)
+		code = record_check(o->record, w.p.ck.source);
 	if (code == CMD_OK)
 		code = walk_keys(&w.p, &o->keys, &w.keys);
 	if (code == CMD_OK)
@@ -674,6 +628,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	free(w.tensors);
 	load_record_finish(&record);
 	dcp_buf_finish(&w.problems);
+	dcp_buf_finish(&w.damage);
 	dcp_buf_finish(&w.resumed);
 	walk_keys_finish(&w.keys);
 	dcp_arena_finish(&w.arena);
