@@ -79,6 +79,10 @@ struct dcpfs_file *dcpfs_cache_insert(struct dcpfs *fs, struct dcpfs_file *f);
 struct dcpfs_file *dcpfs_cache_find_live(struct dcpfs *fs, enum dcpfs_kind kind);
 void dcpfs_cache_keep_live(struct dcpfs *fs, enum dcpfs_kind kind, struct dcpfs_file *f);
 
-/* ---- file.c ---- */
+/* ---- blob.c ---- */
+
+/* The blob about @f. -ENOTSUP: its bytes are not stored as they are shown. */
+int dcpfs_blob_make(struct dcpfs *fs, const struct dcpfs_file *f, struct dcpfs_text *out,
+		    struct dcp_err *err);
 
 /* ---- file.c ---- */

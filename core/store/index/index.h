@@ -7,7 +7,7 @@
  *           objects, broken, bytes and elements are what dcp_index_counts() says; metadata: a JSON object of all that
  *           files of safetensors say in __metadata__, but for what concerns one of them alone (DCP_*, dcpfs.*), the
  *           format first; metadata_lost: [{name, why}], what they say differently: the file that was read first counts where
- *           both are joined; metadata_files: which file says what, where that differs (said.h)
+ *           both are joined; metadata_files: which file says what, where that differs
  *   file    id INTEGER PRIMARY KEY, name TEXT, size, dev, ino, mtime_ns, ctime_ns, unpacked,
  *           shown
  *           the files that pieces refer to (their number is id - 1), and those the adapter read;

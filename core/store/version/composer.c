@@ -13,24 +13,17 @@
 #include "core/store/version/version_int.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/base/arena.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/base/jsonw.h"
 #include "core/base/number.h"
 #include "core/base/text.h"
 #include "core/format/hf/extras.h"
-#include "core/format/parts/parts.h"
-#include "core/model/order.h"
 #include "core/origin/dir/dir.h"
 #include "core/parse/json.h"
-#include "core/rules/rules.h"
 #include "core/store/index/index.h"
-#include "core/store/version/assets.h"
 #include "core/store/version/version.h"
 
 enum {
@@ -355,7 +348,7 @@ static int make_all(struct finding *f, struct leaves all)
 	return rc;
 }
 
-static int dcp_composer_files(struct dcp_index *ix, struct dcp_buf *out)
+int dcp_composer_files(struct dcp_index *ix, struct dcp_buf *out)
 {
 	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(MEMORY);
 	struct finding f = { .arena = DCP_ARENA_INIT(MEMORY), .out = out };
@@ -370,197 +363,4 @@ static int dcp_composer_files(struct dcp_index *ix, struct dcp_buf *out)
 	dcp_buf_finish(&f.leaves);
 	dcp_arena_finish(&f.arena);
 	return rc == -ENOENT || rc == -E2BIG ? 0 : rc;
-}
-
-/*
- * What lies in a version's directory and is not data of its family: config.json, a tokenizer,
- * 1_Pooling/config.json. Names decide, and only files that the family has not read are emitted.
- * Links out of the directory lead nowhere, links to directories are not followed, and numbered
- * saves below are versions of their own.
- *
- * What may hold weights and was not read is named as left out: files, and directories of which
- * nothing was read. In a numbered save a directory is named whatever it holds, and so is
- * everywhere a directory that is called like a part.
- */
-
-enum {
-	MAX_DEPTH_BESIDE = 4,
-	MAX_FILES_BESIDE = 100000,
-	MAX_SIDECARS = 1000,
-	MAX_SIZE = 256 << 20
-};
-
-struct emitter {
-	const struct dcp_sink *sink;
-	const struct dcp_index_writer *w;
-	size_t n, nsidecars;
-};
-
-/* What was found in a directory: files that were read, and others. */
-struct found {
-	size_t read, weights, others;
-};
-
-static int leave_out(const struct emitter *t, const char *name)
-{
-	return dcp_emit_meta(t->sink, "left_out", name);
-}
-
-static int emit_file(struct emitter *t, const struct dcp_dir *dir, const struct dcp_dirent *e,
-		     const char *name, struct found *f)
-{
-	bool sidecar = dcp_hf_is_sidecar(e->name);
-
-	if (dcp_index_was_emitted(t->w, name)) {
-		f->read++;
-		return 0;
-	}
-	if (sidecar && e->size <= MAX_SIZE && t->nsidecars < MAX_SIDECARS &&
-	    dcp_site_has(&dir->at, e->name)) {
-		t->nsidecars++;
-		return dcp_emit_sidecar(t->sink, name);
-	}
-	f->weights += dcp_hf_may_be_weights(e->name);
-	f->others += !sidecar;
-	return 0;
-}
-
-/* @numbered: the version's directory is that of a numbered save. */
-static int emit_below(struct emitter *t, const struct dcp_dir *dir, const char *below,
-		      unsigned depth, bool numbered, struct found *all)
-{
-	int code = 0;
-
-	for (size_t i = 0; code == 0 && i < dir->n && t->n < MAX_FILES_BESIDE; i++, t->n++) {
-		const struct dcp_dirent *e = &dir->entries[i];
-		char name[PATH_MAX];
-		dcp_auto_dir struct dcp_dir child = { 0 };
-		struct found own = { 0 };
-		bool part, unused;
-		int n = snprintf(name, sizeof(name), "%s%s%s", below, e->name,
-				 e->is_dir ? "/" : "");
-
-		if (*e->name == '.' || n < 0 || (size_t)n >= sizeof(name))
-			continue;
-		if (!e->is_dir)
-			code = emit_file(t, dir, e, name, &own);
-		else if (depth == MAX_DEPTH_BESIDE || dcp_order_is_numbered(e->name) ||
-			 e->is_link || dcp_dir_open_at(dir, e->name, &child, NULL) < 0)
-			continue;
-		else
-			code = emit_below(t, &child, name, depth + 1, numbered, &own);
-		part = dcp_parts_is_dir(e, &unused, NULL);
-		if (code == 0 && !own.read &&
-		    ((depth == 1 && (own.weights || (e->is_dir && numbered && own.others))) ||
-		     (part && own.others)))
-			code = leave_out(t, name);
-		all->read += own.read;
-		all->weights += own.weights;
-		all->others += own.others;
-	}
-	return code;
-}
-
-int dcp_emit_beside(const struct dcp_dir *dir, const struct dcp_sink *sink,
-		    const struct dcp_index_writer *w)
-{
-	struct emitter t = { .sink = sink, .w = w };
-	struct found all = { 0 };
-	const char *slash = strrchr(dir->path, '/');
-	bool numbered = dcp_order_is_numbered(slash ? slash + 1 : dir->path);
-
-	return dir->is_file ? 0 : emit_below(&t, dir, "", 1, numbered, &all);
-}
-
-enum { MEMORY_INFER = 64 << 20 };
-
-static const char config_json[] = "config.json";
-
-/* What a config says of the model, and the tokenizer's files together. */
-static bool is_alone(const struct dcp_made *m)
-{
-	return strcmp(m->name, config_json) == 0 || strcmp(m->name, "adapter_config.json") == 0;
-}
-
-static void leave_to_files(const struct dcp_assets *a, struct dcp_buf *made)
-{
-	struct dcp_made *m = DCP_ITEMS(*made, struct dcp_made);
-	size_t n = DCP_NITEMS(*made, struct dcp_made), kept = 0;
-	bool tokenizer = false;
-
-	for (size_t i = 0; i < n; i++)
-		tokenizer |= !is_alone(&m[i]) && dcp_assets_has(a, m[i].name);
-	for (size_t i = 0; i < n; i++)
-		if (strcmp(m[i].name, config_json) == 0 ? a->config.n > 0
-		    : is_alone(&m[i])                   ? dcp_assets_has(a, m[i].name)
-							: tokenizer)
-			dcp_made_forget(&m[i]);
-		else
-			m[kept++] = m[i];
-	made->n = kept * sizeof(*m);
-}
-
-static int from_megatron(struct dcp_index *ix, struct dcp_buf *made)
-{
-	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(MEMORY_INFER);
-	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
-	struct dcp_object o;
-	struct dcp_row row;
-	int rc = dcp_index_by_key(ix, DCP_ROW_OBJECT, "args", &arena, &row);
-
-	if (rc == 0)
-		rc = dcp_index_object(ix, row.id, &arena, &o, NULL);
-	if (rc == 0 && o.json)
-		rc = dcp_rules_infer(o.json, o.json_len, &text);
-	return rc == -ENOENT ? 0
-	       : rc == 1     ? dcp_made_add(made, config_json, "args", &text)
-			     : rc;
-}
-
-static int from_job(const struct dcp_assets *a, struct dcp_buf *made)
-{
-	dcp_auto_buf struct dcp_buf job = DCP_BUF_INIT, text = DCP_BUF_INIT;
-	int rc = 0;
-
-	dcp_assets_read_job(a, &job);
-	if (job.n)
-		rc = dcp_rules_infer_job(job.p, job.n, &text);
-	return rc == 1 ? dcp_made_add(made, config_json, a->job, &text) : rc;
-}
-
-int dcp_made_find(struct dcp_index *ix, struct dcp_assets *a, struct dcp_buf *made)
-{
-	const struct dcp_made *config;
-	int rc = dcp_composer_files(ix, made);
-
-	if (rc == 0 && !a->config.n && !dcp_made_named(made, config_json))
-		rc = from_megatron(ix, made);
-	if (rc == 0)
-		leave_to_files(a, made);
-	if (rc == 0 && !a->config.n && !dcp_made_named(made, config_json) && a->job)
-		rc = from_job(a, made);
-	config = rc == 0 ? dcp_made_named(made, config_json) : NULL;
-	if (config)
-		dcp_buf_add(&a->config, config->text.p, config->text.n);
-	return rc < 0 ? rc : dcp_buf_error(&a->config);
-}
-
-int dcp_made_retype(struct dcp_assets *a, enum dcp_dtype to, struct dcp_buf *made)
-{
-	struct dcp_made *config = dcp_made_named(made, config_json);
-	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
-	int rc = dcp_rules_config_retype(a->config.p, a->config.n, to, &text);
-
-	if (rc <= 0)
-		return rc;
-	dcp_buf_reset(&a->config);
-	dcp_buf_add(&a->config, text.p, text.n);
-	if (!config)
-		rc = dcp_made_add(made, config_json, NULL, &text);
-	else {
-		dcp_buf_finish(&config->text);
-		config->text = text;
-		text = (struct dcp_buf)DCP_BUF_INIT;
-	}
-	return rc < 0 ? rc : dcp_buf_error(&a->config);
 }

@@ -63,12 +63,8 @@ int64_t dcp_commit_time(const struct dcp_dir *dir, const struct dcp_format *form
 /* Sort what was found, no two by one name. -ENOMEM. */
 int dcp_scan_part_names(struct dcp_scan *scan);
 
-/* ---- names.c ---- */
-
 /* Find the tags of what was found in @dir. -ENOMEM. */
 int dcp_scan_tags(struct dcp_scan *scan, const struct dcp_dir *dir);
-
-/* ---- names.c ---- */
 
 /* Is the file a text that names something else in @dir? Then it is a link, in effect. */
 bool dcp_is_text_link(const struct dcp_dir *dir, const struct dcp_dirent *e);
@@ -93,7 +89,7 @@ bool dcp_scan_leads_out(const struct dcp_dir *dir, const struct dcp_dirent *e);
 #define DCP_SCAN_LEADS_OUT                                                                     \
 	"it is a link out of the source, which is not followed: give what it leads to"
 
-/* ---- composer.c: what lies in a version's directory beside its data ---- */
+/* ---- beside.c: what lies in a version's directory beside its data ---- */
 
 /* Emit it as sidecars, but for what @w knows. 0 or what the sink gave. */
 int dcp_emit_beside(const struct dcp_dir *dir, const struct dcp_sink *sink,
@@ -124,7 +120,7 @@ bool dcp_build_cached(struct dcp_build *b);
 /* Make it, unless another process did that meanwhile. -ECANCELED, or what emit returned. */
 int dcp_build_index(struct dcp_build *b, struct dcp_err *err);
 
-/* ---- names.c: is an index still true? ---- */
+/* ---- fresh.c: is an index still true? ---- */
 
 /* Hash of the names in @dir, those of the index left out. */
 uint64_t dcp_fresh_names(const struct dcp_dir *dir, const char *index_path);
@@ -164,7 +160,7 @@ int dcp_made_find(struct dcp_index *ix, struct dcp_assets *a, struct dcp_buf *ma
  * -ENOMEM. */
 int dcp_made_retype(struct dcp_assets *a, enum dcp_dtype to, struct dcp_buf *made);
 
-/* ---- names.c: the list ---- */
+/* ---- made.c: the list ---- */
 
 /* @text is taken, and empty then, also on failure. @from is borrowed. 0, -ENOMEM. */
 int dcp_made_add(struct dcp_buf *made, const char *name, const char *from,
@@ -175,3 +171,5 @@ void dcp_made_finish(struct dcp_buf *made);
 void dcp_made_forget(struct dcp_made *m); /* what it has; it stays in the list */
 
 /* ---- composer.c ---- */
+
+int dcp_composer_files(struct dcp_index *ix, struct dcp_buf *made);

@@ -74,6 +74,10 @@ void load_shake_end(struct shake *s);
 /* May the process at the other end of @fd be a rank, by whose it is? */
 bool load_peer_may_join(const struct load_meeting *m, int fd);
 
+size_t load_meet_guest_room(const struct load_meeting *m);
+int load_meet_guest(const struct load_meeting *m, int64_t deadline, int *fd,
+		    struct dcpload_error *err);
+
 #define LOAD_MAX_ADDRESSES 8
 
 /* Where rank 0 may be: at most @most addresses. Resolves m->host, again and again until the deadline. */

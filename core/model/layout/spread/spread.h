@@ -8,7 +8,8 @@
  * nothing hold copies; the ranks of a part are its first rank plus offsets that are the same for
  * every part. Parts have no element in common.
  *
- * How many elements a rank has of a box is arithmetic (deal.h), and so is which parts have any.
+ * How many elements a rank has of a box is arithmetic (struct deal), and so is which parts have
+ * any.
  * A spread is made for one rule and number of dimensions, then set to one shape after the other.
  * One thread at a time.
  */

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What lies in a version's directory and is not data of its family: config.json, a tokenizer,
+ * 1_Pooling/config.json. Names decide, and only files that the family has not read are emitted.
+ * Links out of the directory lead nowhere, links to directories are not followed, and numbered
+ * saves below are versions of their own.
+ *
+ * What may hold weights and was not read is named as left out: files, and directories of which
+ * nothing was read. In a numbered save a directory is named whatever it holds, and so is
+ * everywhere a directory that is called like a part.
+ */
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/cleanup.h"
+#include "core/format/hf/extras.h"
+#include "core/format/parts/parts.h"
+#include "core/model/order.h"
+#include "core/origin/dir/dir.h"
+#include "core/store/index/index.h"
+#include "core/store/version/version_int.h"
+
+enum { MAX_DEPTH = 4, MAX_FILES = 100000, MAX_SIDECARS = 1000, MAX_SIZE = 256 << 20 };
+
+struct emitter {
+	const struct dcp_sink *sink;
+	const struct dcp_index_writer *w;
+	size_t n, nsidecars;
+};
+
+/* What was found in a directory: files that were read, and others. */
+struct found {
+	size_t read, weights, others;
+};
+
+static int leave_out(const struct emitter *t, const char *name)
+{
+	return dcp_emit_meta(t->sink, "left_out", name);
+}
+
+static int emit_file(struct emitter *t, const struct dcp_dir *dir, const struct dcp_dirent *e,
+		     const char *name, struct found *f)
+{
+	bool sidecar = dcp_hf_is_sidecar(e->name);
+
+	if (dcp_index_was_emitted(t->w, name)) {
+		f->read++;
+		return 0;
+	}
+	if (sidecar && e->size <= MAX_SIZE && t->nsidecars < MAX_SIDECARS &&
+	    dcp_site_has(&dir->at, e->name)) {
+		t->nsidecars++;
+		return dcp_emit_sidecar(t->sink, name);
+	}
+	f->weights += dcp_hf_may_be_weights(e->name);
+	f->others += !sidecar;
+	return 0;
+}
+
+/* @numbered: the version's directory is that of a numbered save. */
+static int emit_below(struct emitter *t, const struct dcp_dir *dir, const char *below,
+		      unsigned depth, bool numbered, struct found *all)
+{
+	int code = 0;
+
+	for (size_t i = 0; code == 0 && i < dir->n && t->n < MAX_FILES; i++, t->n++) {
+		const struct dcp_dirent *e = &dir->entries[i];
+		char name[PATH_MAX];
+		dcp_auto_dir struct dcp_dir child = { 0 };
+		struct found own = { 0 };
+		bool part, unused;
+		int n = snprintf(name, sizeof(name), "%s%s%s", below, e->name,
+				 e->is_dir ? "/" : "");
+
+		if (*e->name == '.' || n < 0 || (size_t)n >= sizeof(name))
+			continue;
+		if (!e->is_dir)
+			code = emit_file(t, dir, e, name, &own);
+		else if (depth == MAX_DEPTH || dcp_order_is_numbered(e->name) || e->is_link ||
+			 dcp_dir_open_at(dir, e->name, &child, NULL) < 0)
+			continue;
+		else
+			code = emit_below(t, &child, name, depth + 1, numbered, &own);
+		part = dcp_parts_is_dir(e, &unused, NULL);
+		if (code == 0 && !own.read &&
+		    ((depth == 1 && (own.weights || (e->is_dir && numbered && own.others))) ||
+		     (part && own.others)))
+			code = leave_out(t, name);
+		all->read += own.read;
+		all->weights += own.weights;
+		all->others += own.others;
+	}
+	return code;
+}
+
+int dcp_emit_beside(const struct dcp_dir *dir, const struct dcp_sink *sink,
+		    const struct dcp_index_writer *w)
+{
+	struct emitter t = { .sink = sink, .w = w };
+	struct found all = { 0 };
+	const char *slash = strrchr(dir->path, '/');
+	bool numbered = dcp_order_is_numbered(slash ? slash + 1 : dir->path);
+
+	return dir->is_file ? 0 : emit_below(&t, dir, "", 1, numbered, &all);
+}

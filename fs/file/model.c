@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/file/model.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/arena.h"
+#include "core/base/ckd.h"
+#include "core/base/endian.h"
+#include "core/base/err.h"
+#include "core/base/jsonw.h"
+#include "core/base/sort.h"
+#include "core/parse/safetensors/safetensors.h"
+#include "core/store/index/index.h"
+#include "core/store/version/version.h"
+#include "core/store/view/view.h"
+#include "core/write/write.h"
+#include "fs/fs.h"
+#include "fs/versions/hf.h"
+#include "fs/versions/ranks.h"
+
+enum { ALIGN = 64, ROW_MEMORY = 16 << 20, MAX_NAMED = 64 };
+
+struct making {
+	struct dcpfs_version *ver;
+	struct dcpfs_spool spool;
+	struct dcp_buf parts, left_out;
+	struct dcp_jsonw w;
+	struct dcp_arena arena;
+	struct dcp_said *said;
+	uint64_t end, nleft_out;
+};
+
+static void leave_out(struct making *m, const struct dcp_row *row)
+{
+	/* A key that JSON cannot say would make the file unreadable here, too. */
+	if (m->nleft_out++ < MAX_NAMED)
+		dcp_buf_printf(&m->left_out, "%s%s", m->left_out.n ? " " : "",
+			       dcp_json_can_say(row->key) ? row->key : row->name);
+}
+
+static int add_row(void *ctx, struct dcp_row *row)
+{
+	struct making *m = ctx;
+	struct dcpfs_model_part part = { .row = row->id };
+	uint64_t start = m->end;
+	struct dcp_cut cut;
+	int rc;
+
+	dcp_arena_reset(&m->arena);
+	rc = dcpfs_rank_cut(m->ver, row, &m->arena, &cut, NULL);
+	if (rc == 0 || rc == -ENOMEM)
+		return rc;
+	if (rc < 0 || dcpfs_rank_can_read(m->ver, row, &cut, NULL) < 0 ||
+	    !dcp_view_can_show(row->key, row->dtype, DCP_AS_SAFETENSORS)) {
+		leave_out(m, row);
+		return 0;
+	}
+	if (dcp_ckd_add(&m->end, m->end, row->nbytes) || m->end > INT64_MAX / 2)
+		return -EFBIG;
+	part.end = m->end;
+	dcp_buf_add(&m->parts, &part, sizeof(part));
+	dcp_safetensors_put(&m->w, row->key, row->dtype, row->ndim, row->shape, start, m->end);
+	rc = dcp_said_add(m->said, row->id);
+	if (rc == 0)
+		rc = dcp_buf_error(&m->parts);
+	return rc < 0 ? rc : dcpfs_spool_flush(&m->spool, false);
+}
+
+/* The readers that there are take metadata first, last, or in between. */
+static int put_metadata(struct making *m)
+{
+	const char *object;
+	int rc = dcp_said_take(m->said, &object);
+
+	if (rc < 0)
+		return rc;
+	dcp_jsonw_key(&m->w, "__metadata__");
+	dcp_safetensors_begin_meta(&m->w, NULL, object);
+	if (m->nleft_out) {
+		if (m->nleft_out > MAX_NAMED)
+			dcp_buf_printf(&m->left_out, " and %llu more",
+				       (unsigned long long)(m->nleft_out - MAX_NAMED));
+		dcp_buf_add(&m->left_out, "", 1);
+		dcp_jsonw_put_str(&m->w, "dcpfs.left_out",
+				  m->left_out.failed ? "?" : m->left_out.p);
+	}
+	dcp_jsonw_end(&m->w);
+	return 0;
+}
+
+static int write_header(struct making *m, uint64_t n)
+{
+	uint8_t length[8];
+	int rc;
+
+	dcp_safetensors_begin(&m->w, &m->spool.buf); /* its length is known at the end */
+	rc = m->ver->hf ? dcpfs_hf_rows(m->ver, n, add_row, m)
+			: dcpfs_spool_rows(&m->spool, dcpfs_index(m->ver), DCP_ROW_TENSOR,
+					   add_row, m);
+	if (rc == 0)
+		rc = put_metadata(m);
+	dcp_jsonw_end(&m->w);
+	while (dcpfs_spool_size(&m->spool) % ALIGN)
+		dcp_buf_str(&m->spool.buf, " ");
+	if (rc == 0)
+		rc = dcp_jsonw_error(&m->w);
+	dcp_store_le64(length, dcpfs_spool_size(&m->spool) - sizeof(length));
+	return rc < 0 ? rc : dcpfs_spool_patch(&m->spool, 0, length, sizeof(length));
+}
+
+int dcpfs_model_make(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t n,
+		     struct dcpfs_model *out, struct dcp_err *err)
+{
+	struct making m = { .ver = ver, .spool = DCPFS_SPOOL_INIT(fs->opts.store.cache_dir) };
+	struct dcpfs_model made = { 0 };
+	int rc;
+
+	dcp_arena_init(&m.arena, ROW_MEMORY);
+	rc = dcp_said_create(dcpfs_index(ver), &m.said);
+	if (rc == 0)
+		rc = write_header(&m, n);
+	dcp_said_free(m.said);
+	rc = rc == 0 ? dcpfs_spool_finish(&m.spool, &made.header)
+		     : dcpfs_spool_drop(&m.spool, rc);
+	dcp_arena_finish(&m.arena);
+	dcp_buf_finish(&m.left_out);
+	if (rc < 0) {
+		dcp_buf_finish(&m.parts);
+		return dcp_fail(err, rc, "%s: model.safetensors: %s", ver->name, strerror(-rc));
+	}
+	made.parts = m.parts;
+	made.size = made.header.n + m.end;
+	made.nkept = DCP_MIN(DCP_NITEMS(m.parts, struct dcpfs_model_part), DCPFS_MODEL_KEPT);
+	made.kept = calloc(made.nkept + 1, sizeof(struct dcpfs_file *));
+	*out = made;
+	pthread_mutex_init(&out->lock, NULL);
+	if (!made.kept) {
+		dcpfs_model_finish(out);
+		*out = (struct dcpfs_model){ 0 };
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+void dcpfs_model_finish(struct dcpfs_model *m)
+{
+	free(m->kept);
+	pthread_mutex_destroy(&m->lock);
+	dcpfs_text_finish(&m->header);
+	dcp_buf_finish(&m->parts);
+}
+
+const struct dcpfs_model_part *dcpfs_model_at(const struct dcpfs_model *m, uint64_t off,
+					      uint64_t *inside, uint64_t *left)
+{
+	const struct dcpfs_model_part *p = DCP_ITEMS(m->parts, struct dcpfs_model_part);
+	size_t i;
+
+	if (off < m->header.n) {
+		*inside = off;
+		*left = m->header.n - off;
+		return NULL;
+	}
+	off -= m->header.n;
+	/* The first that ends after it: parts may be empty. */
+	DCP_BISECT(i, 0, DCP_NITEMS(m->parts, struct dcpfs_model_part), p[i].end <= off);
+	*inside = off - (i ? p[i - 1].end : 0);
+	*left = p[i].end - off;
+	return &p[i];
+}
