@@ -54,6 +54,19 @@ def checksums_of_archives_are_compared():
     check(said["problems"][0]["offset"] <= at < said["problems"][0]["offset"] + said["problems"][0]["nbytes"], f"byte {at}: {said['problems']}")
 
 
+def false_ends_of_archives_are_given_up():
+    """A file of thousands of ends that end no archive does not keep verify busy, and that is said."""
+    top = SCRATCH / "ends"
+    shutil.copytree(GOLDEN / "dcp-plain" / "ckpt", top)
+    file = next(p for p in sorted(top.rglob("*.distcp")))
+    file.write_bytes(file.read_bytes() + (b"PK\5\6" + bytes(18)) * 100000)
+    began = time.monotonic()
+    got = run("verify", "--json", file.parent)
+    check(any("end none" in p["why"] and p["file"] == file.name for p in json.loads(got.stdout)["problems"]), f"{got}")
+    equal(got.returncode, BAD, "a file whose checksums were not looked for")
+    check(time.monotonic() - began < 60, f"it took {time.monotonic() - began:.0f} s")
+
+
 def copies_are_compared():
     """Elements that several files hold: a bit in either copy, and which has the recorded bytes."""
     top, record = SCRATCH / "copies", SCRATCH / "copies.digests"
@@ -122,6 +135,7 @@ def statements_are_records():
 
 
 checksums_of_archives_are_compared()
+false_ends_of_archives_are_given_up()
 copies_are_compared()
 options_that_exclude_each_other_are_refused()
 interrupted_reading_goes_on()

@@ -13,6 +13,7 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/sort.h"
+#include "core/base/team.h"
 #include "core/format/format.h"
 #include "tools/save/save_int.h"
 
@@ -34,7 +35,6 @@ struct team {
 struct job {
 	struct team *team;
 	unsigned number;
-	pthread_t thread;
 	struct save_pen pen;
 	char *page; /* a page and a piece */
 	char *buf;  /* in it, as far from a page's beginning as the piece is in the file */
@@ -291,7 +291,6 @@ static int run_jobs(struct team *t, unsigned n)
 {
 	struct job jobs[SAVE_MAX_JOBS] = { 0 };
 	char *bufs = aligned_alloc(SAVE_PAGE, n * (SAVE_PIECE + SAVE_PAGE));
-	unsigned started = 1;
 
 	if (!bufs)
 		return -ENOMEM;
@@ -300,12 +299,7 @@ static int run_jobs(struct team *t, unsigned n)
 					.number = i,
 					.pen = SAVE_PEN,
 					.page = bufs + i * (SAVE_PIECE + SAVE_PAGE) };
-	while (started < n &&
-	       pthread_create(&jobs[started].thread, NULL, work, &jobs[started]) == 0)
-		started++;
-	work(&jobs[0]);
-	for (unsigned i = 1; i < started; i++)
-		pthread_join(jobs[i].thread, NULL);
+	dcp_team_run(n, work, jobs, sizeof(*jobs));
 	free(bufs);
 	return 0;
 }

@@ -11,6 +11,7 @@
 
 #include "core/base/ckd.h"
 #include "core/base/clock.h"
+#include "core/base/team.h"
 #include "core/store/io/files.h"
 #include "core/store/view/reply.h"
 #include "core/store/view/view.h"
@@ -46,7 +47,6 @@ struct team {
 
 struct job {
 	struct team *t;
-	pthread_t thread;
 	char *buf[2];
 	struct dcp_view *view[2];
 	size_t item; /* of the views */
@@ -152,11 +152,9 @@ static int open_views(struct job *j, size_t number, unsigned *side, struct dcp_e
 	return rc;
 }
 
-static void wait_for_rate(struct team *t, uint64_t done)
+void walk_wait_for_rate(int64_t start_ns, uint64_t rate, uint64_t done)
 {
-	int64_t due = t->w->rate
-			      ? t->start_ns + (int64_t)((double)done / (double)t->w->rate * 1e9)
-			      : 0;
+	int64_t due = rate ? start_ns + (int64_t)((double)done / (double)rate * 1e9) : 0;
 	int64_t left = due - dcp_now_ns(CLOCK_MONOTONIC);
 	struct timespec ts = { left / 1000000000, left % 1000000000 };
 
@@ -307,7 +305,7 @@ static int read_span(struct job *j, size_t number, size_t span, unsigned *side,
 		if (j->leads)
 			t->progress.report.report(t->progress.report.ctx, done, t->total,
 						  item->key[0]->key);
-		wait_for_rate(t, done);
+		walk_wait_for_rate(t->start_ns, t->w->rate, done);
 	}
 	return rc;
 }
@@ -404,7 +402,7 @@ int walk_run(struct walk *w)
 	struct team t = { .w = w,
 			  .total = sum_bytes(w),
 			  .start_ns = dcp_now_ns(CLOCK_MONOTONIC) };
-	unsigned n = count_jobs(w), started = 1;
+	unsigned n = count_jobs(w);
 	struct job *jobs = calloc(n, sizeof(*jobs));
 	uint32_t most = CHUNK;
 	char *bufs;
@@ -427,12 +425,7 @@ int walk_run(struct walk *w)
 					.leads = i == 0,
 					.buf = { bufs + (size_t)i * 2 * most,
 						 bufs + ((size_t)i * 2 + 1) * most } };
-	while (started < n &&
-	       pthread_create(&jobs[started].thread, NULL, work, &jobs[started]) == 0)
-		started++;
-	work(&jobs[0]);
-	for (unsigned i = 1; i < started; i++)
-		pthread_join(jobs[i].thread, NULL);
+	dcp_team_run(n, work, jobs, sizeof(*jobs));
 	progress_finish(&t.progress);
 	pthread_mutex_destroy(&t.lock);
 	for (size_t i = 0; i < w->n; i++) {

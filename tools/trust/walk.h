@@ -94,6 +94,9 @@ struct walk {
 /* 0 or -ENOMEM. */
 int walk_run(struct walk *w);
 
+/* Sleep until @done bytes since @start_ns are no more than @rate a second; 0: any. */
+void walk_wait_for_rate(int64_t start_ns, uint64_t rate, uint64_t done);
+
 /* "[0, 5]": the place of element @i in @shape. */
 const char *walk_place(char *buf, size_t size, const struct walk_key *k, uint64_t i);
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +7,7 @@
 #include "core/base/ckd.h"
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
+#include "core/base/team.h"
 #include "core/base/text.h"
 #include "core/model/name.h"
 #include "tools/cmd.h"
@@ -176,24 +176,27 @@ enum { JOBS = 8 };
 struct opening {
 	struct pick *p;
 	struct opened *all;
-	size_t next;
+	size_t *next;
+	struct dcp_store_opts store; /* only one shows progress */
 };
 
-static void open_next(struct opening *w, const struct dcp_store_opts *store)
+static void *open_next(void *ctx)
 {
+	struct opening *w = ctx;
+
 	for (;;) {
-		size_t i = __atomic_fetch_add(&w->next, 1, __ATOMIC_RELAXED);
+		size_t i = __atomic_fetch_add(w->next, 1, __ATOMIC_RELAXED);
 		dcp_auto_version struct dcp_version *v = NULL;
 		struct dcp_err err = { 0 };
 		struct opened *t;
 		const char *names;
 
 		if (i >= w->p->ck.scan.n)
-			return;
+			return NULL;
 		t = &w->all[i];
 		t->f = &w->p->ck.scan.found[i];
 		if (t->f->complete &&
-		    dcp_version_open(w->p->ck.source, t->f, store, &v, &err) < 0)
+		    dcp_version_open(w->p->ck.source, t->f, &w->store, &v, &err) < 0)
 			t->error = strdup(reason(&err, t->f));
 		if (!v)
 			continue;
@@ -204,29 +207,17 @@ static void open_next(struct opening *w, const struct dcp_store_opts *store)
 	}
 }
 
-/* Only one thread shows progress. */
-static void *help(void *ctx)
-{
-	struct opening *w = ctx;
-	struct dcp_store_opts store = w->p->ck.store;
-
-	store.progress = NULL;
-	open_next(w, &store);
-	return NULL;
-}
-
 static void open_all(struct pick *p, struct opened *all)
 {
-	struct opening w = { p, all, 0 };
-	pthread_t thread[JOBS];
-	size_t n = 0;
+	struct opening jobs[JOBS];
+	size_t next = 0;
 
-	while (n + 1 < DCP_MIN((size_t)JOBS, p->ck.scan.n) &&
-	       pthread_create(&thread[n], NULL, help, &w) == 0)
-		n++;
-	open_next(&w, &p->ck.store);
-	while (n)
-		pthread_join(thread[--n], NULL);
+	for (unsigned i = 0; i < JOBS; i++) {
+		jobs[i] = (struct opening){ p, all, &next, p->ck.store };
+		jobs[i].store.progress = i ? NULL : p->ck.store.progress;
+	}
+	dcp_team_run((unsigned)DCP_MIN((size_t)JOBS, p->ck.scan.n), open_next, jobs,
+		     sizeof(*jobs));
 	progress_finish(&p->progress);
 }
 

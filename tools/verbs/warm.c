@@ -12,6 +12,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/base/team.h"
 #include "core/base/text.h"
 #include "core/model/layout/layout.h"
 #include "core/remote/disk.h"
@@ -133,8 +134,16 @@ static int warm_object(struct warming *w, int64_t id, char *buf, struct dcp_err 
 	return rc == -ENOTSUP ? 0 : rc;
 }
 
-static void work(struct warming *w, bool leads)
+struct job {
+	struct warming *w;
+	bool leads; /* and shows progress */
+};
+
+static void *work(void *ctx)
 {
+	const struct job *job = ctx;
+	struct warming *w = job->w;
+	bool leads = job->leads;
 	size_t nkeys = WALK_NKEYS(&w->keys), n = nkeys + DCP_NITEMS(w->objects, int64_t);
 	dcp_auto_free char *buf = malloc(CHUNK);
 
@@ -148,7 +157,7 @@ static void work(struct warming *w, bool leads)
 		i = w->next++;
 		pthread_mutex_unlock(&w->lock);
 		if (i >= n)
-			return;
+			return NULL;
 		k = i < nkeys ? &WALK_KEYS(&w->keys)[i] : NULL;
 		rc = !buf ? -ENOMEM
 		     : k  ? warm_tensor(w, k, buf, leads, &err)
@@ -158,23 +167,14 @@ static void work(struct warming *w, bool leads)
 	}
 }
 
-static void *help(void *ctx)
-{
-	work(ctx, false);
-	return NULL;
-}
-
 static void warm_all(struct warming *w)
 {
-	unsigned jobs = w->o->jobs ? (unsigned)w->o->jobs : JOBS, n = 0;
-	pthread_t thread[MAX_JOBS];
+	struct job jobs[MAX_JOBS];
 
+	for (unsigned i = 0; i < MAX_JOBS; i++)
+		jobs[i] = (struct job){ w, i == 0 };
 	progress_init(&w->progress, true);
-	while (n + 1 < jobs && pthread_create(&thread[n], NULL, help, w) == 0)
-		n++;
-	work(w, true);
-	while (n)
-		pthread_join(thread[--n], NULL);
+	dcp_team_run(w->o->jobs ? (unsigned)w->o->jobs : JOBS, work, jobs, sizeof(*jobs));
 	progress_finish(&w->progress);
 }
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/base/clock.h"
+#include "core/base/team.h"
 #include "core/store/io/files.h"
 #include "core/store/io/queue.h"
 #include "tools/load/execute/execute_int.h"
@@ -249,13 +250,7 @@ static uint32_t threads(const struct dcpload_plan *p)
 int load_by_wants(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	struct shared s = { .p = p, .lock = PTHREAD_MUTEX_INITIALIZER };
-	pthread_t thread[MOST_THREADS];
-	uint32_t n = threads(p), started = 0;
 
-	while (started + 1 < n && pthread_create(&thread[started], NULL, work, &s) == 0)
-		started++;
-	work(&s);
-	while (started)
-		pthread_join(thread[--started], NULL);
+	dcp_team_run(threads(p), work, &s, 0);
 	return load_fail_err(err, s.rc, &s.err);
 }
