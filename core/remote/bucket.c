@@ -2,6 +2,7 @@
 #include "core/remote/bucket.h"
 
 #include <errno.h>
+#include <nettle/base16.h>
 #include <nettle/md5.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -172,9 +173,8 @@ static bool make_tag(const char *body, char out[TAG])
 		md5_update(&all, sizeof(hash), hash);
 	}
 	md5_digest(&all, sizeof(hash), hash);
-	for (size_t i = 0; i < sizeof(hash); i++)
-		out += snprintf(out, 3, "%02x", hash[i]);
-	snprintf(out, TAG - 2 * sizeof(hash), "-%u", n);
+	base16_encode_update(out, sizeof(hash), hash);
+	snprintf(out + 2 * sizeof(hash), TAG - 2 * sizeof(hash), "-%u", n);
 	return true;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/remote/sign.h"
 
+#include <nettle/base16.h>
 #include <nettle/hmac.h>
 #include <nettle/sha2.h>
 #include <stdint.h>
@@ -13,8 +14,8 @@ enum { HASH = SHA256_DIGEST_SIZE, HEX = DCP_SIGN_HASH };
 
 static void to_hex(const uint8_t *h, char out[HEX])
 {
-	for (size_t i = 0; i < HASH; i++)
-		snprintf(out + 2 * i, 3, "%02x", h[i]);
+	base16_encode_update(out, HASH, h);
+	out[2 * HASH] = '\0';
 }
 
 void dcp_sign_hash(const void *p, size_t n, char out[DCP_SIGN_HASH])

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <nettle/base16.h>
 #include <nettle/sha2.h>
 #include <nettle/version.h>
 #include <stdio.h>
@@ -75,8 +76,8 @@ static void write_text(struct dcp_digesting *h, char text[DCP_DIGEST_TEXT])
 		return;
 	}
 	sha256_digest(&h->sha, sizeof(bytes), bytes);
-	for (size_t i = 0; i < sizeof(bytes); i++)
-		snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+	base16_encode_update(text, sizeof(bytes), bytes);
+	text[2 * sizeof(bytes)] = '\0';
 }
 
 void dcp_digest_end(struct dcp_digesting *h, char text[DCP_DIGEST_TEXT])
