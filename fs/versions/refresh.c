@@ -11,6 +11,7 @@
 #include "core/base/hash.h"
 #include "core/store/index/index.h"
 #include "core/store/io/files.h"
+#include "core/store/io/handles.h"
 #include "core/store/version/grants.h"
 #include "fs/errors.h"
 #include "fs/file/file.h"
@@ -25,7 +26,7 @@
  * and how often it doubles.
  */
 static const int64_t AGAIN_NS = 2 * (int64_t)1000000000;
-enum { AGAIN_DOUBLED = 7 };
+enum { AGAIN_DOUBLED = 7, SCAN_TRIES = 16 };
 
 /*
  * A slot for this content of the version, from a hash of it, so that a remount finds the same.
@@ -319,6 +320,20 @@ static int not_looked(struct dcpfs *fs, int rc, const struct dcp_err *err)
 	return rc;
 }
 
+/* Files that are kept open for readers may take all descriptors: those not in use are closed. */
+static int scan_source(struct dcpfs *fs, struct dcp_seen *seen, struct dcp_scan *out,
+		       struct dcp_err *err)
+{
+	int rc, tries = SCAN_TRIES;
+
+	do {
+		*err = (struct dcp_err){ 0 };
+		rc = dcp_scan_seen(fs->opts.source, seen, out, err);
+	} while ((rc == -EMFILE || rc == -ENFILE) && tries-- > 0 &&
+		 dcp_handles_close_one(fs->opts.store.handles, false));
+	return rc;
+}
+
 int dcpfs_versions_refresh(struct dcpfs *fs, struct dcp_seen *seen, struct dcp_err *err)
 {
 	struct dcpfs_version **list;
@@ -329,7 +344,7 @@ int dcpfs_versions_refresh(struct dcpfs *fs, struct dcp_seen *seen, struct dcp_e
 
 	fs->due_ns = INT64_MAX;
 	other_rights = dcpfs_rights_refresh(fs);
-	rc = dcp_scan_seen(fs->opts.source, seen, &scan, err);
+	rc = scan_source(fs, seen, &scan, err);
 	if ((fs->scanned || fs->opts.wait) &&
 	    (rc == -EINVAL || rc == -ENOENT || rc == -ENOTDIR || (rc < 0 && other_rights)))
 		scan = (struct dcp_scan){ 0 }; /* taken away, or not there yet */

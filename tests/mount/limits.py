@@ -81,14 +81,21 @@ def few(descriptors, versions, shards):
         with lib.mount(source, *options, prefix=("prlimit", f"--nofile={descriptors // 2}:{descriptors}")) as m:
             m.settled()
             equal(m.versions(), sorted(want), "versions")
-            for _ in range(2):
+            for turn in range(2):
+                (source / f"turn-{turn}").mkdir()  # the source is looked at while all descriptors are in use
                 with futures.ThreadPoolExecutor(4) as pool:
                     wrong = dict(pool.map(lambda x: (x, outcome(m.at / x[0] / "raw" / f"{x[1]}.bin")),
                                           [(v, k) for v in want for k in want[v]]))
                 wrong = {x: error or "wrong bytes" for x, (data, error) in wrong.items()
                          if error or lib.sha(data) != want[x[0]][x[1]]}
                 equal(wrong, {}, "keys that do not read")
+            looks = m.stats()["rescans"]
+            (source / "last").mkdir()
+            wait(lambda: m.stats()["rescans"] > looks, "a look at the source")
             equal(m.control("errors.json"), [], "errors")
+            for made in source.glob("turn-*"), source.glob("last"):
+                for path in made:
+                    path.rmdir()
             check(len(os.listdir(f"/proc/{m.pid}/fd")) < descriptors, "descriptors")
 
 
