@@ -31,6 +31,7 @@ struct dcpfs_log;
 struct dcpfs_node;
 struct dcp_named_layout;
 struct dcp_layouts;
+struct dcp_measures;
 struct dcpfs_opener;
 struct dcpfs_ranks;
 
@@ -105,7 +106,8 @@ struct dcpfs_version {
 	const struct dcp_named_layout
 		*layout; /* of a rank, whose v is that of `of`; else NULL */
 	uint32_t rank;
-	struct dcpfs_hf *hf; /* of hf/, before v */
+	struct dcpfs_hf *hf;           /* of hf/, before v */
+	struct dcp_measures *measures; /* atomic; NULL until it is asked (fs/text/measured.h) */
 };
 
 /* The version in the list. */

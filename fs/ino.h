@@ -41,6 +41,7 @@ enum dcpfs_kind {
 	DCPFS_RAW_DIR,
 	DCPFS_SAFETENSORS_DIR,
 	DCPFS_OBJECTS_DIR,
+	DCPFS_MEASURED_DIR, /* stats/ */
 	DCPFS_FILES_DIR,
 	DCPFS_FILES_SUB, /* a directory below files/; the row is that of its first file, with the depth in the low three bits */
 	DCPFS_SIDECAR,   /* the row is 1 + the number among the version's files, or assets */
@@ -62,8 +63,9 @@ enum dcpfs_kind {
 	DCPFS_RAW,
 	DCPFS_SAFETENSORS,
 	DCPFS_OBJECT,
+	DCPFS_MEASURED, /* the statistics of a tensor */
 };
-#define DCPFS_KIND_COUNT (DCPFS_OBJECT + 1)
+#define DCPFS_KIND_COUNT (DCPFS_MEASURED + 1)
 
 #define DCPFS_SLOT_BITS 23
 #define DCPFS_KIND_BITS 6

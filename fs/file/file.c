@@ -15,6 +15,7 @@
 #include "fs/errors.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
+#include "fs/text/measured.h"
 #include "fs/tree/tree.h"
 #include "fs/versions/hf.h"
 #include "fs/versions/opener.h"
@@ -70,6 +71,8 @@ static int fill(struct dcpfs *fs, struct dcpfs_file *f, struct dcp_err *err)
 		return make_blob(fs, f, i, err);
 	if (r && r->rows == DCP_ROW_OBJECT)
 		return open_object(f, (int64_t)i.row, err);
+	if (i.kind == DCPFS_MEASURED)
+		return dcpfs_measured_make(f->ver, (int64_t)i.row, &f->text, err);
 	if (i.kind == DCPFS_MODEL) {
 		f->content = DCPFS_PARTS;
 		return dcpfs_model_make(fs, f->ver, i.row, &f->model, err);

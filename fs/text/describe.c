@@ -13,6 +13,7 @@
 #include "core/store/version/quantized.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
+#include "fs/text/measured.h"
 #include "fs/tree/tree.h"
 
 /* "npy/<stem>.npy", as seen from the version's directory. */
@@ -94,7 +95,8 @@ static void put_piece(struct dcp_jsonw *w, const struct dcp_files *files,
 }
 
 static void put_tensor(struct dcp_version *v, const struct dcp_row *row,
-		       const struct dcp_tensor *t, const char *error, struct dcp_jsonw *w)
+		       const struct dcp_tensor *t, const char *error,
+		       const struct dcp_measured *m, struct dcp_jsonw *w)
 {
 	dcp_jsonw_object(w);
 	dcp_jsonw_put_str(w, "key", t->key);
@@ -111,10 +113,16 @@ static void put_tensor(struct dcp_version *v, const struct dcp_row *row,
 		put_piece(w, dcp_version_files(v), &t->pieces[i], t->ndim, t->itemsize);
 	dcp_jsonw_end(w);
 	dcp_jsonw_put_str_or_null(w, "error", error);
+	if (m) {
+		dcp_jsonw_put_object(w, "stats");
+		dcpfs_measured_put(m, row, w);
+		dcp_jsonw_end(w);
+	}
 	dcp_jsonw_end(w);
 }
 
-int dcpfs_describe_tensor(struct dcp_version *v, const struct dcp_row *row, struct dcp_jsonw *w,
+int dcpfs_describe_tensor(struct dcp_version *v, const struct dcp_row *row,
+			  const struct dcp_measured *m, struct dcp_jsonw *w,
 			  struct dcp_err *err)
 {
 	struct dcp_err why = { .msg = "" };
@@ -124,12 +132,12 @@ int dcpfs_describe_tensor(struct dcp_version *v, const struct dcp_row *row, stru
 	int rc;
 
 	if (dcp_view_open(v, row->id, DCP_AS_RAW, NULL, &view, &why) == 0) {
-		put_tensor(v, row, dcp_view_tensor(view), NULL, w);
+		put_tensor(v, row, dcp_view_tensor(view), NULL, m, w);
 		return 0;
 	}
 	rc = dcp_index_tensor(dcp_version_index(v), row->id, &arena, &t, err);
 	if (rc == 0)
-		put_tensor(v, row, &t, t.error ? t.error : why.msg, w);
+		put_tensor(v, row, &t, t.error ? t.error : why.msg, m, w);
 	return rc;
 }
 

@@ -11,13 +11,16 @@
 
 struct dcp_err;
 struct dcp_jsonw;
+struct dcp_measured;
 struct dcp_version;
 
 /*
- * Write one entry of "tensors". Opens backing files to find where the pieces lie; a tensor that
- * cannot be read gets an "error". -ENOMEM, or the error of the index.
+ * Write one entry of "tensors", with its statistics where they are known (@m; NULL: they are not). Opens
+ * backing files to find where the pieces lie; a tensor that cannot be read gets an "error".
+ * -ENOMEM, or the error of the index.
  */
-int dcpfs_describe_tensor(struct dcp_version *v, const struct dcp_row *row, struct dcp_jsonw *w,
+int dcpfs_describe_tensor(struct dcp_version *v, const struct dcp_row *row,
+			  const struct dcp_measured *m, struct dcp_jsonw *w,
 			  struct dcp_err *err);
 
 /* Write one entry of "objects"; with @value also the value of the object. */

@@ -24,6 +24,7 @@
 #include "fs/log.h"
 #include "fs/text/describe.h"
 #include "fs/text/hf.h"
+#include "fs/text/measured.h"
 #include "fs/text/share.h"
 #include "fs/tree/tree.h"
 #include "fs/versions/ranks.h"
@@ -31,17 +32,24 @@
 
 /* ---- index.json, index.jsonl ---- */
 
-/* Describe every row of one kind, as array elements or as lines. */
-static int put_rows(struct dcp_version *v, enum dcp_row_kind kind, bool lines,
+/* Describe every row of one kind, as array elements or as lines, those with statistics. */
+static int put_rows(struct dcpfs_version *ver, enum dcp_row_kind kind, bool lines,
 		    struct dcpfs_spool *s, struct dcp_jsonw *w, struct dcp_err *err)
 {
+	struct dcp_version *v = dcpfs_opened(ver);
+	struct dcp_measures *known = lines ? dcpfs_measures(ver) : NULL;
+	struct dcp_measured m;
 	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	struct dcp_row row;
 	int rc = dcp_index_scan(dcp_version_index(v), kind, 0, false, &scan);
 
 	while (rc == 0 && (rc = dcp_index_scan_next(scan, &row)) > 0) {
-		rc = kind == DCP_ROW_TENSOR ? dcpfs_describe_tensor(v, &row, w, err)
-					    : dcpfs_describe_object(v, &row, lines, w, err);
+		rc = kind == DCP_ROW_OBJECT
+			     ? dcpfs_describe_object(v, &row, lines, w, err)
+			     : dcpfs_describe_tensor(
+				       v, &row,
+				       known && dcp_measures_know(known, &row, &m) ? &m : NULL,
+				       w, err);
 		if (lines && rc == 0)
 			dcp_buf_str(&s->buf, "\n");
 		if (rc == 0)
@@ -50,7 +58,7 @@ static int put_rows(struct dcp_version *v, enum dcp_row_kind kind, bool lines,
 	return rc;
 }
 
-static int make_index(struct dcp_version *v, bool lines, struct dcpfs_spool *s,
+static int make_index(struct dcpfs_version *ver, bool lines, struct dcpfs_spool *s,
 		      struct dcp_err *err)
 {
 	struct dcp_jsonw w;
@@ -58,17 +66,17 @@ static int make_index(struct dcp_version *v, bool lines, struct dcpfs_spool *s,
 
 	dcp_jsonw_init(&w, &s->buf, false);
 	if (lines) {
-		rc = put_rows(v, DCP_ROW_TENSOR, true, s, &w, err);
-		return rc < 0 ? rc : put_rows(v, DCP_ROW_OBJECT, true, s, &w, err);
+		rc = put_rows(ver, DCP_ROW_TENSOR, true, s, &w, err);
+		return rc < 0 ? rc : put_rows(ver, DCP_ROW_OBJECT, true, s, &w, err);
 	}
 	dcp_jsonw_object(&w);
-	dcpfs_describe_version(v, &w);
+	dcpfs_describe_version(dcpfs_opened(ver), &w);
 	dcp_jsonw_put_array(&w, "tensors");
-	rc = put_rows(v, DCP_ROW_TENSOR, false, s, &w, err);
+	rc = put_rows(ver, DCP_ROW_TENSOR, false, s, &w, err);
 	dcp_jsonw_end(&w);
 	dcp_jsonw_put_array(&w, "objects");
 	if (rc == 0)
-		rc = put_rows(v, DCP_ROW_OBJECT, false, s, &w, err);
+		rc = put_rows(ver, DCP_ROW_OBJECT, false, s, &w, err);
 	dcp_jsonw_end(&w);
 	dcp_jsonw_end(&w);
 	dcp_buf_str(&s->buf, "\n");
@@ -105,6 +113,7 @@ static void make_readme(const struct dcpfs *fs, const struct dcpfs_version *ver,
 		"exactly\n"
 		"raw/KEY.bin       the stored values: row-major, little-endian, no header\n"
 		"safetensors/      one tensor a file, true dtype\n"
+		"stats/KEY.json    minimum, mean, NaN and so on, measured when it is read\n"
 		"objects/KEY.json  everything that is not a tensor, decoded, never executed\n"
 		"shard/LAYOUT/RANK what a rank of a parallel job holds: fsdp8, tp4:llama, "
 		"yours\n"
@@ -391,9 +400,9 @@ int dcpfs_text_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_in
 		make_readme(fs, ver, &s.buf);
 	else if (kind == DCPFS_INDEX_JSON)
 		rc = dcpfs_is_rank(ver) ? dcpfs_share_index(ver, &s)
-					: make_index(dcpfs_opened(ver), false, &s, err);
+					: make_index(ver, false, &s, err);
 	else if (kind == DCPFS_INDEX_JSONL)
-		rc = make_index(dcpfs_opened(ver), true, &s, err);
+		rc = make_index(ver, true, &s, err);
 	else if (kind == DCPFS_HF_README)
 		rc = dcpfs_hf_readme(fs, ver, &s, err);
 	else if (kind == DCPFS_HF_INDEX)

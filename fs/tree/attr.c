@@ -11,6 +11,7 @@
 #include "fs/file/file.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
+#include "fs/text/measured.h"
 #include "fs/tree/dir_int.h"
 #include "fs/tree/tree.h"
 #include "fs/versions/opener.h"
@@ -59,9 +60,11 @@ void dcpfs_attr_of_row(struct dcpfs *fs, const struct dcpfs_version *ver, uint64
 	uint64_t size = row->nbytes;
 
 	dcpfs_attr_base(fs, ver, ino, DCPFS_FILE, st);
-	st->st_nlink = 1 + (dcpfs_is_rank(ver) ? 0 : row->naliases);
-	if (r->rows == DCP_ROW_TENSOR &&
-	    dcp_view_size_of(dcpfs_index(ver), row, r->as, &size) < 0)
+	st->st_nlink = 1 + (dcpfs_is_rank(ver) || r->named ? 0 : row->naliases);
+	if (r->file == DCPFS_MEASURED)
+		size = dcpfs_measured_size(row);
+	else if (r->rows == DCP_ROW_TENSOR &&
+		 dcp_view_size_of(dcpfs_index(ver), row, r->as, &size) < 0)
 		size = 0; /* opening it gives the error */
 	if (row->broken && size == 0 && fs->opts.no_open)
 		size = 1; /* size 0 would make the kernel take it for empty, without an OPEN to fail */

@@ -471,6 +471,7 @@ const struct dcpfs_node dcpfs_nodes[DCPFS_KIND_COUNT] = {
 	NODE(DCPFS_RAW_DIR, DCPFS_VERSION, DCPFS_DIR, "raw", DCPFS_IN_BOTH, .lookup = dcpfs_rows_lookup, .list = dcpfs_rows_list),
 	NODE(DCPFS_SAFETENSORS_DIR, DCPFS_VERSION, DCPFS_DIR, "safetensors", DCPFS_IN_BOTH, .lookup = dcpfs_rows_lookup, .list = dcpfs_rows_list),
 	NODE(DCPFS_OBJECTS_DIR, DCPFS_VERSION, DCPFS_DIR, "objects", DCPFS_IN_BOTH, .lookup = dcpfs_rows_lookup, .list = dcpfs_rows_list),
+	NODE(DCPFS_MEASURED_DIR, DCPFS_VERSION, DCPFS_DIR, "stats", DCPFS_IN_VERSION, .lookup = dcpfs_rows_lookup, .list = dcpfs_rows_list),
 	NODE(DCPFS_FILES_DIR, DCPFS_VERSION, DCPFS_DIR, "files", DCPFS_IN_VERSION, .lookup = dcpfs_sidecars_lookup, .list = dcpfs_sidecars_list),
 	NODE(DCPFS_FILES_SUB, DCPFS_FILES_DIR, DCPFS_DIR, NULL, DCPFS_IN_ALL, .lookup = dcpfs_sidecars_lookup, .list = dcpfs_sidecars_list),
 	NODE(DCPFS_SIDECAR, DCPFS_FILES_DIR, DCPFS_FILE, NULL, DCPFS_IN_ALL, .attr = dcpfs_sidecar_attr),
@@ -492,5 +493,6 @@ const struct dcpfs_node dcpfs_nodes[DCPFS_KIND_COUNT] = {
 	NODE(DCPFS_RAW, DCPFS_RAW_DIR, DCPFS_FILE, NULL, DCPFS_IN_ALL),
 	NODE(DCPFS_SAFETENSORS, DCPFS_SAFETENSORS_DIR, DCPFS_FILE, NULL, DCPFS_IN_ALL),
 	NODE(DCPFS_OBJECT, DCPFS_OBJECTS_DIR, DCPFS_FILE, NULL, DCPFS_IN_ALL),
+	NODE(DCPFS_MEASURED, DCPFS_MEASURED_DIR, DCPFS_FILE, NULL, DCPFS_IN_ALL),
 };
 /* clang-format on */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* npy/ raw/ safetensors/ objects/: rows of the index. */
+/* npy/ raw/ safetensors/ objects/ stats/: rows of the index. */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -29,22 +29,23 @@ static bool is_shown(const struct dcpfs_version *ver, const struct dcpfs_rows *r
 /*
  * Tied tensors share the inode of the first, except in a rank, which may cut each differently.
  */
-static bool is_tied(const struct dcpfs_version *ver, const struct dcp_row *row)
+static bool is_tied(const struct dcpfs_version *ver, const struct dcpfs_rows *r,
+		    const struct dcp_row *row)
 {
-	return row->alias_of && !dcpfs_is_rank(ver);
+	return row->alias_of && !r->named && !dcpfs_is_rank(ver);
 }
 
 static uint64_t ino_of_row(const struct dcpfs_version *ver, const struct dcpfs_rows *r,
 			   const struct dcp_row *row)
 {
 	return dcpfs_ino_pack(ver->slot, r->file,
-			      (uint64_t)(is_tied(ver, row) ? row->alias_of : row->id));
+			      (uint64_t)(is_tied(ver, r, row) ? row->alias_of : row->id));
 }
 
 static int attr_of_row(struct dcpfs *fs, const struct dcpfs_version *ver, uint64_t ino,
 		       const struct dcp_row *row, struct stat *st)
 {
-	if (is_tied(ver, row))
+	if (is_tied(ver, dcpfs_rows_of(dcpfs_ino_unpack(ino).kind), row))
 		return dcpfs_getattr(fs, ino, st);
 	dcpfs_attr_of_row(fs, ver, ino, row, st);
 	return 0;

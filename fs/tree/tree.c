@@ -16,6 +16,7 @@ static const struct dcpfs_rows rows[] = {
 	{ DCPFS_RAW_DIR, DCPFS_RAW, DCP_ROW_TENSOR, DCP_AS_RAW, "raw", ".bin", DCPFS_RAW_BLOB },
 	{ DCPFS_SAFETENSORS_DIR, DCPFS_SAFETENSORS, DCP_ROW_TENSOR, DCP_AS_SAFETENSORS, "safetensors", ".safetensors", DCPFS_SAFETENSORS_BLOB },
 	{ DCPFS_OBJECTS_DIR, DCPFS_OBJECT, DCP_ROW_OBJECT, DCP_AS_RAW, "objects", ".json", DCPFS_ROOT },
+	{ DCPFS_MEASURED_DIR, DCPFS_MEASURED, DCP_ROW_TENSOR, DCP_AS_RAW, "stats", ".json", DCPFS_ROOT, .named = true },
 };
 /* clang-format on */
 

@@ -16,6 +16,7 @@
 #include "core/store/index/index.h"
 #include "core/store/version/grants.h"
 #include "core/store/version/mapped.h"
+#include "core/store/view/measure.h"
 #include "core/store/view/view.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
@@ -302,6 +303,7 @@ void dcpfs_version_put(struct dcpfs_version *ver)
 {
 	if (!ver || __atomic_sub_fetch(&ver->refs, 1, __ATOMIC_ACQ_REL) > 0)
 		return;
+	dcp_measures_close(ver->measures);
 	if (!dcpfs_is_rank(ver))
 		dcp_version_close(dcpfs_opened(ver));
 	dcpfs_hf_free(ver->hf);

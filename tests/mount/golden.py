@@ -204,7 +204,7 @@ def check_listing(m, version, index):
     """The directories list the files of index.json, and nothing else."""
     base = m.at / version
     equal(sorted(os.listdir(base)),
-          sorted(["README.txt", "index.json", "index.jsonl", "files", "hf", "objects", "shard", *FORMS]), "the version's directory")
+          sorted(["README.txt", "index.json", "index.jsonl", "files", "hf", "objects", "shard", "stats", *FORMS]), "the version's directory")
     for form in FORMS:
         want = sorted(t["files"][form] for t in index["tensors"].values() if t["files"][form])
         equal(sorted(f"{form}/{n}" for n in os.listdir(base / form)), want, f"names in {form}/")

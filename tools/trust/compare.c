@@ -9,7 +9,8 @@
 #include "core/base/err.h"
 #include "core/model/measure/stats.h"
 #include "core/model/tensor.h"
-#include "tools/trust/kept.h"
+#include "core/store/cache/cache.h"
+#include "tools/trust/record.h"
 
 const char *const compare_states[] = { "equal",     "close",     "differs",    "dtype", "shape",
 				       "only in A", "only in B", "unreadable", "object" };
@@ -105,8 +106,8 @@ static bool is_known(struct pair *p)
  */
 static bool has_same_digest(const struct dcp_buf *digests, const struct pair *p)
 {
-	const struct kept_digest *a = kept_at(&digests[0], sizeof(*a), p->a);
-	const struct kept_digest *b = kept_at(&digests[1], sizeof(*b), p->b);
+	const struct record_kept *a = dcp_kept_at(&digests[0], sizeof(*a), p->a->id, p->a->key);
+	const struct record_kept *b = dcp_kept_at(&digests[1], sizeof(*b), p->b->id, p->b->key);
 
 	return a && b && memcmp(a->text, b->text, sizeof(a->text)) == 0;
 }
@@ -161,8 +162,8 @@ int compare_run(struct comparing *w)
 	int rc = 0;
 
 	for (unsigned s = 0; s < 2 && rc == 0; s++)
-		rc = kept_read(w->p[s]->ck.v, "digests", sizeof(struct kept_digest),
-			       &digests[s]);
+		rc = dcp_kept_records(w->p[s]->ck.v, "digests", sizeof(struct record_kept),
+				      &digests[s]);
 	if (rc == 0)
 		rc = compare_all(w, digests);
 	for (unsigned s = 0; s < 2; s++)

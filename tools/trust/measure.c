@@ -26,17 +26,12 @@ static int look(void *ctx, const struct walk_item *item, void *found, uint64_t f
 	const struct measuring *w = ctx;
 	const struct walk_key *k = item->key[0];
 	struct found *f = found;
-	enum dcp_dtype t = k->dtype;
 
 	if (!f->begun)
 		dcp_stats_init(&f->s);
 	f->begun = true;
-	if (dcp_stats_is_opaque(t))
-		dcp_stats_add(&f->s, NULL, DCP_DTYPE_U8, first * k->itemsize, a,
-			      n * k->itemsize);
-	else
-		dcp_stats_add(&f->s, w->histogram ? &f->bins : NULL, t,
-			      first * dcp_stats_values(t), a, n);
+	dcp_measure_add(&f->s, w->histogram ? &f->bins : NULL, k->dtype, k->itemsize, first, a,
+			n);
 	return 0;
 }
 
@@ -44,7 +39,7 @@ static void done(void *ctx, const struct walk_item *item, void *found, size_t ns
 		 unsigned side, const struct dcp_err *err)
 {
 	struct measuring *w = ctx;
-	struct measured *m = &w->m[item->tag];
+	struct dcp_measured *m = &w->m[item->tag];
 	struct dcp_stats_bins *bins = NULL;
 	size_t size = w->histogram ? sizeof(struct found) : offsetof(struct found, bins);
 	enum cmd_exit code;
@@ -72,57 +67,18 @@ static void done(void *ctx, const struct walk_item *item, void *found, size_t ns
 	m->head.done = 1;
 }
 
-/* Does a hole of its file, where nothing was ever written, take the place of all of the piece? */
-static bool is_hole(const struct dcp_view *view, const struct dcp_piece *piece)
-{
-	const struct dcp_file *file;
-	bool hole = false;
-	off_t at;
-
-	if (piece->filter != DCP_FILTER_NONE || piece->enc != DCP_ENC_PLAIN ||
-	    dcp_files_hold(dcp_view_files(view), piece->file, true, &file, NULL) < 0)
-		return false;
-	if (file->fd >= 0) {
-		at = lseek(file->fd, (off_t)piece->off, SEEK_DATA);
-		hole = at < 0 ? errno == ENXIO : (uint64_t)at >= piece->off + piece->nbytes;
-	}
-	dcp_files_release(dcp_view_files(view), piece->file);
-	return hole;
-}
-
-/* A block of a file system is data if any byte of it is: at least the middle of the tensor is a hole. */
-static bool is_unwritten(struct measuring *w, const struct walk_key *k,
-			 const struct dcp_stats *s)
-{
-	dcp_auto_view struct dcp_view *view = NULL;
-	const struct dcp_tensor *t;
-	struct dcp_err err;
-	bool hole;
-
-	if (s->n == 0 || s->zeros != s->n || !dcp_stats_is_constant(s) ||
-	    dcp_view_open(w->p->ck.v, k->id, DCP_AS_RAW, NULL, &view, &err) < 0)
-		return false;
-	t = dcp_view_tensor(view);
-	hole = t->npieces > 0;
-	for (size_t i = 0; i < t->npieces && hole; i++) {
-		struct dcp_piece p = t->pieces[i];
-		uint64_t block = 4096, rest = p.nbytes > 3 * block ? block : 0;
-
-		p.off += rest;
-		p.nbytes -= 2 * rest;
-		hole = is_hole(view, &p);
-	}
-	return hole;
-}
-
 /* What is known from an earlier call. */
 static int take_kept(struct measuring *w, size_t n)
 {
+	const struct walk_key *k = WALK_KEYS(w->keys);
 	dcp_auto_buf struct dcp_buf kept = DCP_BUF_INIT;
-	int rc = w->histogram ? 0 : kept_read(w->p->ck.v, "stats", sizeof(*w->m), &kept);
+	int rc = w->histogram
+			 ? 0
+			 : dcp_kept_records(w->p->ck.v, DCP_MEASURED, sizeof(*w->m), &kept);
 
 	for (size_t i = 0; i < n; i++) {
-		const struct measured *m = kept_at(&kept, sizeof(*m), &WALK_KEYS(w->keys)[i]);
+		const struct dcp_measured *m =
+			dcp_kept_at(&kept, sizeof(*m), k[i].id, k[i].key);
 
 		if (m)
 			w->m[i] = *m;
@@ -132,14 +88,15 @@ static int take_kept(struct measuring *w, size_t n)
 
 static void keep(struct measuring *w, size_t n)
 {
+	const struct walk_key *k = WALK_KEYS(w->keys);
 	dcp_auto_buf struct dcp_buf kept = DCP_BUF_INIT;
-	int rc = kept_read(w->p->ck.v, "stats", sizeof(*w->m), &kept);
+	int rc = dcp_kept_records(w->p->ck.v, DCP_MEASURED, sizeof(*w->m), &kept);
 
 	for (size_t i = 0; i < n && rc == 0; i++)
 		if (w->m[i].head.done)
-			rc = kept_put(&kept, sizeof(*w->m), &WALK_KEYS(w->keys)[i], &w->m[i]);
+			rc = dcp_kept_put(&kept, sizeof(*w->m), k[i].id, k[i].key, &w->m[i]);
 	if (rc == 0)
-		dcp_kept_write(w->p->ck.v, "stats", kept.p, kept.n);
+		dcp_kept_write(w->p->ck.v, DCP_MEASURED, kept.p, kept.n);
 }
 
 int measure_run(struct measuring *w)
@@ -181,7 +138,8 @@ int measure_run(struct measuring *w)
 			w->m[i] = w->m[of - 1];
 			w->bins[i] = w->bins[of - 1];
 		} else if (w->m[i].head.done) {
-			w->m[i].unwritten |= is_unwritten(w, &k[i], &w->m[i].s);
+			w->m[i].unwritten |=
+				dcp_measure_is_unwritten(w->p->ck.v, k[i].id, &w->m[i].s);
 		}
 	}
 	if (rc == 0 && walk.n && !w->histogram)
@@ -230,13 +188,18 @@ static void put_bins(struct out *o, const struct dcp_stats_bins *bins)
 	dcp_jsonw_end(&o->json);
 }
 
-static void put_digits(struct out *o, const char *name, const char *digits)
+static void put_field(struct out *o, const struct dcp_stats_field *f)
 {
-	if (o->form == OUT_JSON) {
-		dcp_jsonw_key(&o->json, name);
-		dcp_jsonw_raw(&o->json, digits, strlen(digits));
-	} else {
-		out_put_str(o, name, digits);
+	switch (f->kind) {
+	case DCP_FIELD_COUNT:
+		out_put_u64(o, f->name, f->count);
+		break;
+	case DCP_FIELD_NUMBER:
+		out_put_f64(o, f->name, f->number);
+		break;
+	case DCP_FIELD_DIGITS:
+	case DCP_FIELD_TEXT:
+		out_put_str(o, f->name, f->text);
 	}
 }
 
@@ -250,20 +213,10 @@ void measure_put_row(struct out *o, const struct measure_row *r)
 	out_put_str(o, "name", r->name);
 	out_put_u64(o, "tensors", r->tensors);
 	out_put_str(o, "dtype", r->mixed ? NULL : r->key->dtype_name);
-	for (const struct dcp_stats_field *f = all.field; f < all.field + all.n; f++)
-		switch (f->kind) {
-		case DCP_FIELD_COUNT:
-			out_put_u64(o, f->name, f->count);
-			break;
-		case DCP_FIELD_NUMBER:
-			out_put_f64(o, f->name, f->number);
-			break;
-		case DCP_FIELD_DIGITS:
-			put_digits(o, f->name, f->text);
-			break;
-		case DCP_FIELD_TEXT:
-			out_put_str(o, f->name, f->text);
-		}
+	if (o->form == OUT_JSON)
+		dcp_stats_fields_json(&all, &o->json);
+	for (size_t i = 0; o->form != OUT_JSON && i < all.n; i++)
+		put_field(o, &all.field[i]);
 	if (o->form == OUT_JSON && r->bins)
 		put_bins(o, r->bins);
 	out_row_end(o);

@@ -7,20 +7,12 @@
 #include <stdint.h>
 
 #include "core/model/measure/fields.h"
-#include "core/model/measure/stats.h"
+#include "core/store/view/measure.h"
 #include "tools/out.h"
-#include "tools/trust/kept.h"
 #include "tools/trust/walk.h"
 
-/* What is known of a tensor. */
-struct measured {
-	struct kept_head head; /* done: it was measured */
-	struct dcp_stats s;
-	uint64_t unwritten; /* it lies in a hole of its file */
-};
-
 /* Has it NaN or infinity? */
-static inline bool measured_is_bad(const struct measured *m)
+static inline bool measured_is_bad(const struct dcp_measured *m)
 {
 	return m->s.nans || m->s.infs;
 }
@@ -33,7 +25,7 @@ struct measuring {
 	unsigned jobs; /* as in struct walk */
 	uint64_t rate;
 
-	struct measured *m;           /* a record a key, in their order */
+	struct dcp_measured *m;       /* a record a key, in their order */
 	struct dcp_stats_bins **bins; /* with histogram */
 	enum cmd_exit code;           /* of what cannot be read, which was said */
 	struct dcp_arena arena;
@@ -47,7 +39,7 @@ void measure_finish(struct measuring *w);
 struct measure_row {
 	const char *name;
 	const struct walk_key *key; /* of several the first */
-	struct measured m;
+	struct dcp_measured m;
 	struct dcp_stats_bins *bins;
 	uint64_t tensors;
 	bool mixed; /* several dtypes */

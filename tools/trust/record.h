@@ -7,7 +7,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/store/cache/cache.h"
 #include "tools/pick.h"
+
+/* The digest by XXH3 of a tensor, kept beside the index as "digests". */
+struct record_kept {
+	struct dcp_kept_head head;
+	char text[40]; /* 32 digits and a NUL */
+};
 
 struct record_tensor {
 	const char *key, *digest;

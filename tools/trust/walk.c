@@ -13,15 +13,16 @@
 #include "core/base/clock.h"
 #include "core/base/team.h"
 #include "core/store/io/files.h"
+#include "core/store/view/measure.h"
 #include "core/store/view/reply.h"
 #include "core/store/view/view.h"
 #include "fs/fault.h"
 
 enum {
-	CHUNK = 192 << 10, /* a multiple of the size of every known element, also of 3 bytes */
-	STRETCH = 8,       /* chunks of mapped files, which are looked at together */
-	SPAN = 128,        /* chunks; whole stretches */
-	AROUND = 64 << 10, /* bytes that a fault maps */
+	CHUNK = DCP_MEASURE_CHUNK,
+	STRETCH = 8,             /* chunks of mapped files, which are looked at together */
+	SPAN = DCP_MEASURE_SPAN, /* chunks; whole stretches */
+	AROUND = 64 << 10,       /* bytes that a fault maps */
 	MAX_JOBS = 64,
 	ALIGN = 64,
 };
@@ -95,7 +96,7 @@ static uint64_t per_chunk(const struct walk_item *item)
 
 	for (unsigned s = 0; s < sides(item); s++)
 		most = DCP_MAX(most, item->key[s]->itemsize);
-	return DCP_MAX((uint64_t)CHUNK / most, 1);
+	return dcp_measure_chunk(most);
 }
 
 static uint64_t per_span(const struct walk *w, const struct walk_item *item)

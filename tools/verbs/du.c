@@ -7,10 +7,11 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/text.h"
+#include "core/store/cache/cache.h"
 #include "tools/cmd.h"
 #include "tools/out.h"
 #include "tools/pick.h"
-#include "tools/trust/kept.h"
+#include "tools/trust/record.h"
 #include "tools/trust/walk.h"
 
 enum by { BY_PREFIX, BY_DTYPE, BY_FILE };
@@ -77,14 +78,14 @@ static int find_again(struct counting *w)
 	dcp_auto_buf struct dcp_buf kept = DCP_BUF_INIT, all = DCP_BUF_INIT;
 	const struct walk_key *k = WALK_KEYS(&w->keys);
 	dcp_auto_free size_t *tie = NULL;
-	int rc = kept_read(w->p.ck.v, "digests", sizeof(struct kept_digest), &kept);
+	int rc = dcp_kept_records(w->p.ck.v, "digests", sizeof(struct record_kept), &kept);
 
 	tie = walk_ties(&w->keys);
 	w->again = calloc(WALK_NKEYS(&w->keys) + 1, sizeof(*w->again));
 	if (!w->again || !tie)
 		return -ENOMEM;
 	for (size_t i = 0; i < WALK_NKEYS(&w->keys); i++) {
-		const struct kept_digest *d = kept_at(&kept, sizeof(*d), &k[i]);
+		const struct record_kept *d = dcp_kept_at(&kept, sizeof(*d), k[i].id, k[i].key);
 		struct content c = { d ? d->text : NULL, i };
 
 		w->again[i] = tie[i] != 0;

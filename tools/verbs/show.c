@@ -295,7 +295,7 @@ static enum cmd_exit put_json(struct pick *p, enum dcp_row_kind kind, const stru
 {
 	struct dcp_err err = { 0 };
 	int rc = kind == DCP_ROW_TENSOR
-			 ? dcpfs_describe_tensor(p->ck.v, row, &o->json, &err)
+			 ? dcpfs_describe_tensor(p->ck.v, row, NULL, &o->json, &err)
 			 : dcpfs_describe_object(p->ck.v, row, true, &o->json, &err);
 
 	if (rc < 0)

@@ -25,7 +25,6 @@
 #include "tools/out.h"
 #include "tools/pick.h"
 #include "tools/trust/copies.h"
-#include "tools/trust/kept.h"
 #include "tools/trust/record.h"
 #include "tools/trust/stored.h"
 #include "tools/trust/walk.h"
@@ -84,7 +83,7 @@ struct problem {
 
 /* The digest of a tensor that an interrupted call has read. */
 struct resumed {
-	struct kept_head head;
+	struct dcp_kept_head head;
 	char text[72];
 };
 
@@ -191,7 +190,8 @@ static void keep_resumed(struct verifying *w, const struct tensor *t)
 	int64_t now = dcp_now_ns(CLOCK_MONOTONIC);
 
 	memcpy(r.text, t->digest, strlen(t->digest) + 1);
-	if (kept_put(&w->resumed, sizeof(r), t->key, &r) < 0 || now - w->kept_ns < KEEP_NS)
+	if (dcp_kept_put(&w->resumed, sizeof(r), t->key->id, t->key->key, &r) < 0 ||
+	    now - w->kept_ns < KEEP_NS)
 		return;
 	dcp_kept_write(w->p.ck.v, state_name(w), w->resumed.p, w->resumed.n);
 	w->kept_ns = now;
@@ -312,12 +312,13 @@ static int read_all(struct verifying *w)
 	walk.items = calloc(w->n + 1, sizeof(*walk.items));
 	if (!walk.items)
 		return -ENOMEM;
-	rc = w->o->resume
-		     ? kept_read(w->p.ck.v, state_name(w), sizeof(struct resumed), &w->resumed)
-		     : 0;
+	rc = w->o->resume ? dcp_kept_records(w->p.ck.v, state_name(w), sizeof(struct resumed),
+					     &w->resumed)
+			  : 0;
 	for (size_t i = 0; i < w->n && rc == 0; i++) {
 		struct tensor *t = &w->tensors[i];
-		const struct resumed *r = kept_at(&w->resumed, sizeof(*r), t->key);
+		const struct resumed *r =
+			dcp_kept_at(&w->resumed, sizeof(*r), t->key->id, t->key->key);
 
 		if (r && strlen(r->text) == (kind_of(w, t) == DCP_DIGEST_SHA256 ? 64u : 32u)) {
 			memcpy(t->digest, r->text, strlen(r->text) + 1);
@@ -339,15 +340,16 @@ static int read_all(struct verifying *w)
 static void keep_digests(const struct verifying *w)
 {
 	dcp_auto_buf struct dcp_buf kept = DCP_BUF_INIT;
-	int rc = kept_read(w->p.ck.v, "digests", sizeof(struct kept_digest), &kept);
+	int rc = dcp_kept_records(w->p.ck.v, "digests", sizeof(struct record_kept), &kept);
 
 	for (size_t i = 0; i < w->n && rc == 0; i++) {
-		struct kept_digest d = { .text = "" };
+		struct record_kept d = { .text = "" };
 
 		if (!w->tensors[i].digest[0] || strlen(w->tensors[i].digest) >= sizeof(d.text))
 			continue;
 		memcpy(d.text, w->tensors[i].digest, strlen(w->tensors[i].digest));
-		rc = kept_put(&kept, sizeof(d), w->tensors[i].key, &d);
+		rc = dcp_kept_put(&kept, sizeof(d), w->tensors[i].key->id,
+				  w->tensors[i].key->key, &d);
 	}
 	if (rc == 0)
 		dcp_kept_write(w->p.ck.v, "digests", kept.p, kept.n);

@@ -4,6 +4,9 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
+
+#include "core/base/jsonw.h"
 
 const char *dcp_stats_exact(char buf[32], const struct dcp_stats_of *of, bool most)
 {
@@ -100,4 +103,31 @@ void dcp_stats_fields(const struct dcp_stats_of *of, struct dcp_stats_fields *ou
 	add_first(out, "first_inf", of, s->first_inf, 1);
 	add(out, "note",
 	    (struct dcp_stats_field){ .kind = DCP_FIELD_TEXT, .text = dcp_stats_note(of) });
+}
+
+static void put_number(struct dcp_jsonw *w, const char *name, double v)
+{
+	if (isfinite(v))
+		dcp_jsonw_put_f64(w, name, v);
+	else
+		dcp_jsonw_put_str_or_null(w, name, NULL);
+}
+
+void dcp_stats_fields_json(const struct dcp_stats_fields *all, struct dcp_jsonw *w)
+{
+	for (const struct dcp_stats_field *f = all->field; f < all->field + all->n; f++)
+		switch (f->kind) {
+		case DCP_FIELD_COUNT:
+			dcp_jsonw_put_u64(w, f->name, f->count);
+			break;
+		case DCP_FIELD_NUMBER:
+			put_number(w, f->name, f->number);
+			break;
+		case DCP_FIELD_DIGITS:
+			dcp_jsonw_key(w, f->name);
+			dcp_jsonw_raw(w, f->text, strlen(f->text));
+			break;
+		case DCP_FIELD_TEXT:
+			dcp_jsonw_put_str_or_null(w, f->name, f->text);
+		}
 }

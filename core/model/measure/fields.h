@@ -7,6 +7,8 @@
 #include "core/model/measure/stats.h"
 #include "core/model/tensor.h"
 
+struct dcp_jsonw;
+
 enum dcp_field_kind {
 	DCP_FIELD_COUNT,  /* count */
 	DCP_FIELD_NUMBER, /* number; NaN: it has none */
@@ -45,6 +47,8 @@ struct dcp_stats_fields {
 
 /* Fill @out, whose texts live in it; it must not be moved. */
 void dcp_stats_fields(const struct dcp_stats_of *of, struct dcp_stats_fields *out);
+/* Write them as members of a JSON object; numbers that there are none of are null. */
+void dcp_stats_fields_json(const struct dcp_stats_fields *all, struct dcp_jsonw *w);
 
 /* What is noticeable: "zero", "constant", "never written", ...; or "". */
 const char *dcp_stats_note(const struct dcp_stats_of *of);

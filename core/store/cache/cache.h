@@ -5,6 +5,7 @@
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct dcp_store_opts;
 struct dcp_file_id;
@@ -58,3 +59,22 @@ int dcp_kept_read(const struct dcp_version *v, const char *name, struct dcp_buf 
 /* Keep them. Where the index is in memory, or nothing can be written, they are not kept:
  * nothing depends on it. */
 void dcp_kept_write(const struct dcp_version *v, const char *name, const void *p, size_t n);
+
+/*
+ * The same as records of one size, one a tensor, which lie in the order of the rows' ids. A record
+ * begins with this.
+ */
+struct dcp_kept_head {
+	int64_t id;
+	uint64_t key;  /* hash of the key */
+	uint64_t done; /* 0: nothing is known of it */
+};
+
+/* Those called @name, of @size bytes each; none if there are none. -ENOMEM. */
+int dcp_kept_records(const struct dcp_version *v, const char *name, size_t size,
+		     struct dcp_buf *out);
+/* The record of row @id, whose key is @key; NULL: nothing is known. */
+const void *dcp_kept_at(const struct dcp_buf *all, size_t size, int64_t id, const char *key);
+/* Make @record that of the row, with its head. -ENOMEM. */
+int dcp_kept_put(struct dcp_buf *all, size_t size, int64_t id, const char *key,
+		 const void *record);

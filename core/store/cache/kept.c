@@ -106,3 +106,37 @@ void dcp_kept_write(const struct dcp_version *v, const char *name, const void *p
 	if (dir && *dir)
 		dcp_cache_trim(dir, &room, &trimmed);
 }
+
+int dcp_kept_records(const struct dcp_version *v, const char *name, size_t size,
+		     struct dcp_buf *out)
+{
+	int rc = dcp_kept_read(v, name, out);
+
+	if (rc < 0 || out->n % size)
+		dcp_buf_reset(out);
+	return rc == -ENOMEM ? rc : 0;
+}
+
+const void *dcp_kept_at(const struct dcp_buf *all, size_t size, int64_t id, const char *key)
+{
+	uint64_t at = (uint64_t)id - 1; /* ids count from 1 */
+	const struct dcp_kept_head *head;
+
+	if (id <= 0 || at >= all->n / size)
+		return NULL;
+	head = (const void *)(all->p + at * size);
+	return head->done && head->id == id && head->key == dcp_hash64(key, strlen(key)) ? head
+											 : NULL;
+}
+
+int dcp_kept_put(struct dcp_buf *all, size_t size, int64_t id, const char *key,
+		 const void *record)
+{
+	struct dcp_kept_head *head = dcp_buf_at(all, (size_t)id - 1, size);
+
+	if (!head)
+		return -ENOMEM;
+	memcpy(head, record, size);
+	*head = (struct dcp_kept_head){ id, dcp_hash64(key, strlen(key)), 1 };
+	return 0;
+}

@@ -74,6 +74,36 @@ static void nothing_is_kept_beside_a_sidecar(void **state)
 	dcp_version_close(v);
 }
 
+struct record {
+	struct dcp_kept_head head;
+	uint64_t value;
+};
+
+/* A record is of one row and one key: another key under its id means that nothing is known. */
+static void records_are_found_by_row_and_key(void **state)
+{
+	struct t_version *p = *state;
+	struct dcp_version *v = t_version_open(p);
+	dcp_auto_buf struct dcp_buf all = DCP_BUF_INIT, back = DCP_BUF_INIT,
+				    other = DCP_BUF_INIT;
+	struct record r = { .value = 7 };
+	const struct record *got;
+
+	assert_int_equal(dcp_kept_put(&all, sizeof(r), 3, "a.b", &r), 0);
+	dcp_kept_write(v, "stats", all.p, all.n);
+	assert_int_equal(dcp_kept_records(v, "stats", sizeof(r), &back), 0);
+	got = dcp_kept_at(&back, sizeof(r), 3, "a.b");
+	assert_non_null(got);
+	assert_int_equal(got->value, 7);
+	assert_null(dcp_kept_at(&back, sizeof(r), 3, "a.c"));
+	for (int64_t id = -1; id < 6; id++)
+		if (id != 3)
+			assert_null(dcp_kept_at(&back, sizeof(r), id, "a.b"));
+	assert_int_equal(dcp_kept_records(v, "stats", sizeof(r) + 8, &other), 0);
+	assert_int_equal(other.n, 0);
+	dcp_version_close(v);
+}
+
 T_TESTS()
 {
 #define AT_PLACE(f) cmocka_unit_test_setup_teardown(f, t_version_setup, t_version_teardown)
@@ -81,6 +111,7 @@ T_TESTS()
 		AT_PLACE(is_read_as_it_was_written),
 		AT_PLACE(damage_means_that_there_is_none),
 		AT_PLACE(nothing_is_kept_beside_a_sidecar),
+		AT_PLACE(records_are_found_by_row_and_key),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/store/view/measure.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/base/arena.h"
+#include "core/base/buf.h"
+#include "core/base/cleanup.h"
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/store/index/index.h"
+#include "core/store/io/files.h"
+#include "core/store/io/handles.h"
+#include "core/store/version/version.h"
+#include "core/store/view/view.h"
+
+enum { KEEP_NS = 1000000000, ALIGN = 64 };
+
+void dcp_measure_add(struct dcp_stats *s, struct dcp_stats_bins *bins, enum dcp_dtype t,
+		     uint32_t itemsize, uint64_t first, const void *p, size_t n)
+{
+	if (dcp_stats_is_opaque(t))
+		dcp_stats_add(s, NULL, DCP_DTYPE_U8, first * itemsize, p, n * itemsize);
+	else
+		dcp_stats_add(s, bins, t, first * dcp_stats_values(t), p, n);
+}
+
+/* Does a hole of its file, where nothing was ever written, take the place of all of the piece? */
+static bool is_hole(const struct dcp_view *view, const struct dcp_piece *piece)
+{
+	const struct dcp_file *file;
+	bool hole = false;
+	off_t at;
+
+	if (piece->filter != DCP_FILTER_NONE || piece->enc != DCP_ENC_PLAIN ||
+	    dcp_files_hold(dcp_view_files(view), piece->file, true, &file, NULL) < 0)
+		return false;
+	if (file->fd >= 0) {
+		at = lseek(file->fd, (off_t)piece->off, SEEK_DATA);
+		hole = at < 0 ? errno == ENXIO : (uint64_t)at >= piece->off + piece->nbytes;
+	}
+	dcp_files_release(dcp_view_files(view), piece->file);
+	return hole;
+}
+
+/* A block of a file system is data if any byte of it is: at least the middle of the tensor is a
+ * hole. */
+bool dcp_measure_is_unwritten(struct dcp_version *v, int64_t id, const struct dcp_stats *s)
+{
+	dcp_auto_view struct dcp_view *view = NULL;
+	const struct dcp_tensor *t;
+	struct dcp_err err;
+	bool hole;
+
+	if (s->n == 0 || s->zeros != s->n || !dcp_stats_is_constant(s) ||
+	    dcp_view_open(v, id, DCP_AS_RAW, NULL, &view, &err) < 0)
+		return false;
+	t = dcp_view_tensor(view);
+	hole = t->npieces > 0;
+	for (size_t i = 0; i < t->npieces && hole; i++) {
+		struct dcp_piece p = t->pieces[i];
+		uint64_t block = 4096, rest = p.nbytes > 3 * block ? block : 0;
+
+		p.off += rest;
+		p.nbytes -= 2 * rest;
+		hole = is_hole(view, &p);
+	}
+	return hole;
+}
+
+static int measure(struct dcp_version *v, int64_t id, struct dcp_measured *out,
+		   struct dcp_err *err)
+{
+	dcp_auto_view struct dcp_view *view = NULL;
+	dcp_auto_free void *buf = NULL;
+	int rc = dcp_view_open(v, id, DCP_AS_RAW, NULL, &view, err);
+	const struct dcp_tensor *t = rc == 0 ? dcp_view_tensor(view) : NULL;
+	uint32_t size = t ? DCP_MAX(dcp_tensor_shown_size(t), 1u) : 1;
+	uint64_t chunk = dcp_measure_chunk(size), span = DCP_MEASURE_SPAN * chunk, n = 0, last;
+	struct dcp_stats s;
+
+	*out = (struct dcp_measured){ .head.done = 1 };
+	if (rc == 0 && !dcp_shape_volume(t->shape, t->ndim, &n))
+		rc = -EOVERFLOW;
+	if (rc == 0)
+		buf = aligned_alloc(ALIGN, (chunk * size + ALIGN - 1) / ALIGN * ALIGN);
+	if (rc == 0 && !buf)
+		rc = -ENOMEM;
+	dcp_stats_init(&out->s);
+	dcp_stats_init(&s);
+	for (uint64_t first = 0; first < n && rc == 0; first += last) {
+		last = DCP_MIN(chunk, n - first);
+		rc = dcp_view_read(view, first * size, buf, last * size);
+		if (rc < 0)
+			return dcp_fail(err, rc, "reading at byte %llu: %s",
+					(unsigned long long)(first * size), dcp_err_noted(rc));
+		dcp_measure_add(&s, NULL, dcp_tensor_shown(t), size, first, buf, last);
+		if ((first + last) % span == 0 || first + last == n) {
+			dcp_stats_join(&out->s, &s);
+			dcp_stats_init(&s);
+		}
+	}
+	return rc;
+}
+
+/* ---- of a version ---- */
+
+struct dcp_measures {
+	struct dcp_version *v;
+	pthread_mutex_t lock;
+	struct dcp_buf all; /* struct dcp_measured */
+	bool dirty;         /* some are not kept yet */
+	int64_t kept_ns;    /* when they were */
+};
+
+int dcp_measures_open(struct dcp_version *v, struct dcp_measures **out)
+{
+	struct dcp_measures *m = calloc(1, sizeof(*m));
+	int rc = m ? dcp_kept_records(v, DCP_MEASURED, sizeof(struct dcp_measured), &m->all)
+		   : -ENOMEM;
+
+	if (rc < 0) {
+		free(m);
+		return rc;
+	}
+	m->v = v;
+	pthread_mutex_init(&m->lock, NULL);
+	*out = m;
+	return 0;
+}
+
+static void keep(struct dcp_measures *m)
+{
+	if (m->dirty)
+		dcp_kept_write(m->v, DCP_MEASURED, m->all.p, m->all.n);
+	m->dirty = false;
+	m->kept_ns = dcp_now_ns(CLOCK_MONOTONIC);
+}
+
+void dcp_measures_close(struct dcp_measures *m)
+{
+	if (!m)
+		return;
+	keep(m);
+	pthread_mutex_destroy(&m->lock);
+	dcp_buf_finish(&m->all);
+	free(m);
+}
+
+static const struct dcp_measured *find(const struct dcp_measures *m, const struct dcp_row *row)
+{
+	return dcp_kept_at(&m->all, sizeof(struct dcp_measured), row->id, row->key);
+}
+
+bool dcp_measures_know(struct dcp_measures *m, const struct dcp_row *row,
+		       struct dcp_measured *out)
+{
+	const struct dcp_measured *known;
+
+	pthread_mutex_lock(&m->lock);
+	known = find(m, row);
+	if (known)
+		*out = *known;
+	pthread_mutex_unlock(&m->lock);
+	return known;
+}
+
+/* Ties have the same bytes, so what they are tied to is measured. */
+static int measure_tied(struct dcp_measures *m, const struct dcp_row *row,
+			struct dcp_measured *out, struct dcp_err *err)
+{
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(1 << 20);
+	struct dcp_row of;
+	int rc = dcp_index_by_id(dcp_version_index(m->v), DCP_ROW_TENSOR, row->alias_of, &arena,
+				 &of);
+
+	return rc == 0 ? dcp_measures_get(m, &of, out, err) : rc;
+}
+
+int dcp_measures_get(struct dcp_measures *m, const struct dcp_row *row,
+		     struct dcp_measured *out, struct dcp_err *err)
+{
+	int rc;
+
+	if (dcp_measures_know(m, row, out))
+		return 0;
+	if (row->alias_of && row->alias_of < row->id) {
+		rc = measure_tied(m, row, out, err);
+	} else {
+		rc = measure(m->v, row->id, out, err);
+		if (rc == 0)
+			out->unwritten = dcp_measure_is_unwritten(m->v, row->id, &out->s);
+	}
+	if (rc < 0)
+		return dcp_err_say(err, rc);
+	pthread_mutex_lock(&m->lock);
+	if (dcp_kept_put(&m->all, sizeof(*out), row->id, row->key, out) == 0)
+		m->dirty = true;
+	if (dcp_now_ns(CLOCK_MONOTONIC) - m->kept_ns >= KEEP_NS)
+		keep(m);
+	pthread_mutex_unlock(&m->lock);
+	return 0;
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Statistics of a version's tensors are measured once, and then known also to the next opening. */
+#include "tests/unit/t.h"
+
+#include <errno.h>
+
+#include "core/store/index/index.h"
+#include "core/store/view/measure.h"
+#include "tests/unit/t/version.h"
+
+static struct dcp_row row_of(struct dcp_version *v, const char *key, struct dcp_arena *arena)
+{
+	struct dcp_row row;
+
+	assert_int_equal(
+		dcp_index_by_key(dcp_version_index(v), DCP_ROW_TENSOR, key, arena, &row), 0);
+	return row;
+}
+
+static void a_tensor_is_measured_once(void **state)
+{
+	struct t_version *p = *state;
+	struct dcp_version *v = t_version_open(p);
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(1 << 20);
+	struct dcp_row x = row_of(v, "x", &arena), y = row_of(v, "y", &arena);
+	struct dcp_measured got, again;
+	struct dcp_measures *m;
+	struct dcp_err err = { 0 };
+
+	for (int round = 0; round < 2; round++) {
+		assert_int_equal(dcp_measures_open(v, &m), 0);
+		assert_int_equal(dcp_measures_know(m, &x, &got), round);
+		assert_int_equal(dcp_measures_get(m, &x, &got, &err), 0);
+		assert_int_equal(got.s.n, 60);
+		assert_int_equal(got.s.nans, 0);
+		assert_true(dcp_measures_know(m, &x, &again));
+		assert_memory_equal(&again.s, &got.s, sizeof(got.s));
+		assert_false(dcp_measures_know(m, &y, &got));
+		dcp_measures_close(m);
+	}
+	dcp_version_close(v);
+}
+
+static void a_tensor_that_cannot_be_read_is_not_known(void **state)
+{
+	struct t_version *p = *state;
+	struct dcp_version *v = t_version_open(p);
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(1 << 20);
+	struct dcp_row z = row_of(v, "z", &arena);
+	struct dcp_measured got;
+	struct dcp_measures *m;
+	struct dcp_err err = { 0 };
+
+	assert_int_equal(dcp_measures_open(v, &m), 0);
+	assert_true(dcp_measures_get(m, &z, &got, &err) < 0);
+	assert_non_null(strstr(err.msg, "gone.shard"));
+	assert_false(dcp_measures_know(m, &z, &got));
+	dcp_measures_close(m);
+	dcp_measures_close(NULL);
+	dcp_version_close(v);
+}
+
+T_TESTS()
+{
+#define AT_PLACE(f) cmocka_unit_test_setup_teardown(f, t_version_setup, t_version_teardown)
+	const struct CMUnitTest tests[] = {
+		AT_PLACE(a_tensor_is_measured_once),
+		AT_PLACE(a_tensor_that_cannot_be_read_is_not_known),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
