@@ -62,14 +62,26 @@ bool dcp_order_is_numbered(const char *name)
 {
 	static const char *const words[] = { "checkpoint", "ckpt", "step", "epoch", "iter" };
 	const char *at = name;
-	size_t n = next_word(&at);
 
-	if (at != name || !is_one_of(name, n, words, DCP_LEN(words)))
-		return false;
-	at += n;
-	if (*at == '-' || *at == '_' || *at == '=')
-		at++;
-	return isdigit((unsigned char)*at);
+	do {
+		const char *word = at;
+		size_t n = next_word(&at);
+
+		if (at != word || !is_one_of(word, n, words, DCP_LEN(words)))
+			return false;
+		at += n;
+		at += *at == '-' || *at == '_' || *at == '=';
+	} while (!isdigit((unsigned char)*at));
+	return true;
+}
+
+bool dcp_order_is_save(const char *name)
+{
+	static const char tag[] = "global_step";
+	size_t n = strncmp(name, tag, strlen(tag)) == 0 ? strlen(tag) : 0;
+
+	return dcp_order_is_numbered(name) || (n && isdigit((unsigned char)name[n])) ||
+	       (*name && !name[strspn(name, DIGITS)]);
 }
 
 /* ---- numbers ---- */

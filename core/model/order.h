@@ -31,5 +31,9 @@ int dcp_order_compare(const char *a, int64_t a_ns, const char *b, int64_t b_ns);
 bool dcp_order_is_unfinished(const char *name);
 
 /* Is it a name that trainers give one of several saves ("checkpoint-500", "step_10",
- * "epoch=3")? Not global_step5, which is also a part of one. */
+ * "epoch=3", "checkpoint_epoch_3")? Not global_step5, which is also a part of one, nor a number
+ * alone, which may be that of a rank. */
 bool dcp_order_is_numbered(const char *name);
+
+/* The same of a directory that holds a checkpoint: also global_step5, and a number alone. */
+bool dcp_order_is_save(const char *name);

@@ -52,10 +52,10 @@ static bool may_be_state(const char *name, bool *sure)
 /* Also in containers dcpfs does not read, or not beside others. */
 bool dcp_hf_may_be_weights(const char *name)
 {
-	static const char *const globs[] = { "*.safetensors", "*.bin",    "*.ckpt", "*.pth",
-					     "*.pt",          "*.h5",     "*.ot",   "*.onnx",
-					     "*.msgpack",     "*.gguf",   "*.pkl",  "*.npz",
-					     "*.tflite",      "*.mlmodel" };
+	static const char *const globs[] = { "*.safetensors", "*.bin",     "*.ckpt",  "*.pth",
+					     "*.pt",          "*.h5",      "*.ot",    "*.onnx",
+					     "*.msgpack",     "*.gguf",    "*.pkl",   "*.npz",
+					     "*.tflite",      "*.mlmodel", "*.distcp" };
 
 	return matches(globs, DCP_LEN(globs), name);
 }

@@ -6,6 +6,7 @@
 
 #include "core/base/base.h"
 #include "core/format/parts/parts.h"
+#include "core/model/order.h"
 
 /* clang-format off */
 /* Directories that are parts. A version may consist of one that is alone: nothing else is ever
@@ -113,6 +114,18 @@ bool dcp_parts_is_dir(const struct dcp_dirent *e, bool *alone, enum dcp_part_rol
 			return true;
 		}
 	return false;
+}
+
+bool dcp_parts_may_be_role(const struct dcp_dirent *e)
+{
+	static const char *const saves[] = { "best*", "last*", "final*", "latest*" };
+	bool unused;
+
+	for (size_t i = 0; i < DCP_LEN(saves); i++)
+		if (matches(saves[i], e->name))
+			return false;
+	return e->is_dir && !e->is_link && *e->name != '.' && !dcp_order_is_save(e->name) &&
+	       !dcp_parts_is_dir(e, &unused, NULL);
 }
 
 enum dcp_parts_home dcp_parts_home(const struct dcp_dir *dir)

@@ -27,9 +27,8 @@
  * other names stay versions by themselves. Each part is any family of formats.c. Where the
  * table of homes says so, models in directories of any name are parts, too, but for those of
  * numbered saves. So they are where the directory itself is a numbered save, and other files in
- * it are parts as well.
+ * it are parts as well, and where it holds state files and one such directory, but no model.
  */
-#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -396,23 +395,59 @@ static int add_role(struct finding *f, const struct dcp_dirent *e, bool beside_m
 	return rc < 0 ? rc : 0;
 }
 
+/* May a directory be the model of the state files beside it? Not by names of saves. */
+static bool may_be_role(const struct finding *f, const struct dcp_dirent *e)
+{
+	char why[256] = "";
+	enum dcp_match match;
+	const struct dcp_format *format;
+	struct dcp_dir sub;
+
+	if (!dcp_parts_may_be_role(e) || dcp_dir_open_at(f->dir, e->name, &sub, NULL) < 0)
+		return false;
+	format = probe_part(f, &sub, true, &match, why, sizeof(why));
+	dcp_dir_close(&sub);
+	return format && match != DCP_MATCH_NO && !format->shy;
+}
+
+/* Files of states, no model, and one directory that holds a checkpoint: whatever both are called,
+ * they are one version. */
+static bool has_one_role(const struct finding *f)
+{
+	size_t states = 0, roles = 0;
+
+	for (size_t i = 0; i < f->dir->n; i++) {
+		bool state;
+
+		states += dcp_parts_is_file(&f->dir->entries[i], &state) && state;
+		if (dcp_parts_is_model(f->dir->entries[i].name))
+			return false;
+	}
+	for (size_t i = 0; states && f->parts->depth == 0 && i < f->dir->n; i++)
+		roles += may_be_role(f, &f->dir->entries[i]);
+	return roles == 1;
+}
+
 static int add_roles(struct finding *f)
 {
 	struct dcp_dir rest;
 	int model, rc;
 
-	if (!f->step || f->home != DCP_HOME_NONE)
+	if (f->home != DCP_HOME_NONE || (!f->step && !has_one_role(f)))
 		return 0;
 	rc = dcp_dir_only(f->dir, is_main, NULL, &rest);
 	if (rc < 0)
 		return rc;
 	model = has_model(f, &rest);
 	dcp_dir_close(&rest);
+	if (!f->step && model)
+		return 0;
 	for (size_t i = 0; model >= 0 && i < f->dir->n && rc == 0; i++) {
 		const struct dcp_dirent *e = &f->dir->entries[i];
 		bool alone;
 
-		if (e->is_dir && !dcp_parts_is_dir(e, &alone, NULL))
+		if (e->is_dir && !dcp_parts_is_dir(e, &alone, NULL) &&
+		    (f->step || may_be_role(f, e)))
 			rc = add_role(f, e, model);
 	}
 	return rc;
@@ -524,8 +559,7 @@ static bool is_step(const struct dcp_dir *dir)
 {
 	const char *slash = strrchr(dir->path, '/'), *name = slash ? slash + 1 : dir->path;
 
-	return dcp_order_is_numbered(name) || (strncmp(name, steps, strlen(steps)) == 0 &&
-					       isdigit((unsigned char)name[strlen(steps)]));
+	return dcp_order_is_save(name);
 }
 
 static bool has_safetensors(const struct dcp_dir *dir)

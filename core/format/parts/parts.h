@@ -55,6 +55,8 @@ int dcp_parts_add(struct dcp_parts *p, const char *name, const char *below,
  * be NULL. */
 bool dcp_parts_is_file(const struct dcp_dirent *e, bool *state);
 bool dcp_parts_is_dir(const struct dcp_dirent *e, bool *alone, enum dcp_part_role *role);
+/* May it be a model by a name that no table knows? Not by the names of saves. */
+bool dcp_parts_may_be_role(const struct dcp_dirent *e);
 /* Which role have the files of a group (of ranks) called so? */
 enum dcp_part_role dcp_parts_role(const char *group);
 /* Is a file of this name a model, beside parts? */

@@ -100,7 +100,7 @@ int dcp_emit_beside(const struct dcp_dir *dir, const struct dcp_sink *sink,
 	struct emitter t = { .sink = sink, .w = w };
 	struct found all = { 0 };
 	const char *slash = strrchr(dir->path, '/');
-	bool numbered = dcp_order_is_numbered(slash ? slash + 1 : dir->path);
+	bool numbered = dcp_order_is_save(slash ? slash + 1 : dir->path);
 
 	return dir->is_file ? 0 : emit_below(&t, dir, "", 1, numbered, &all);
 }

@@ -86,11 +86,22 @@ static const struct {
 	{ "Epoch3", true },
 	{ "iter_0000005", true },
 	{ "global_step5", false }, /* DeepSpeed's, also inside checkpoint-5 */
+	{ "checkpoint_epoch_3_step_100", true },
+	{ "epoch-step-7", true },
+	{ "checkpoint_best_3", false },
 	{ "checkpoint", false },
 	{ "steps-5", false },
 	{ "2_Dense", false },
 	{ "optimizer_0", false },
 	{ "5", false },
+}, saves[] = {
+	{ "checkpoint-500", true },
+	{ "global_step5", true },
+	{ "5", true },
+	{ "00010", true },
+	{ "global_step", false },
+	{ "", false },
+	{ "2_Dense", false },
 };
 /* clang-format on */
 
@@ -165,6 +176,10 @@ static void some_are_called_as_numbered_saves(void **state)
 	for (size_t i = 0; i < DCP_LEN(numbered); i++) {
 		t_case(numbered[i].name);
 		assert_int_equal(dcp_order_is_numbered(numbered[i].name), numbered[i].want);
+	}
+	for (size_t i = 0; i < DCP_LEN(saves); i++) {
+		t_case(saves[i].name);
+		assert_int_equal(dcp_order_is_save(saves[i].name), saves[i].want);
 	}
 }
 
