@@ -20,6 +20,8 @@
 #include "core/checkpoint/checkpoint.h"
 #include "core/model/geometry/cut.h"
 #include "core/model/geometry/strided.h"
+#include "core/model/job/chunk.h"
+#include "core/model/job/stripe.h"
 #include "core/store/io/fetch.h"
 #include "tools/load/comm/comm.h"
 #include "tools/load/dcpload.h"
@@ -28,9 +30,8 @@ struct dcp_layout;
 struct dcp_layouts;
 struct load_device;
 
-#define LOAD_STAGING ((uint64_t)64 << 20)
 #define LOAD_TIMEOUT_MS 60000
-#define LOAD_BLOCK 4096 /* alignment of O_DIRECT reads */
+#define LOAD_BLOCK DCP_CHUNK_BLOCK
 
 struct dcpload {
 	const struct dcpload_comm *comm; /* borrowed from the caller, or load_alone */
@@ -144,12 +145,6 @@ struct load_want {
 	size_t first, n; /* its needs, valid until they are sorted */
 };
 
-/* Stored bytes of a want: runs of a file. */
-struct load_need {
-	struct dcp_strided s; /* s.piece is NULL */
-	uint32_t file, want;
-};
-
 struct load_listed {
 	const char *key, *why;
 };
@@ -160,11 +155,9 @@ struct load_there {
 };
 
 struct load_block;
-struct load_chunks;
 struct load_gds;
 struct load_ipc;
 struct load_nccl;
-struct load_range;
 struct load_rounds;
 struct load_ship;
 struct load_window;
@@ -179,7 +172,7 @@ struct dcpload_plan {
 	bool looked;                     /* whether there is any */
 	struct load_want *want;
 	size_t nwant, cap_want;
-	struct load_need *need; /* in order of wants; once finished of file and offset */
+	struct dcp_chunk_need *need; /* in order of wants; once finished of file and offset */
 	size_t nneed, cap_need;
 	struct {
 		struct load_listed *v;
@@ -188,18 +181,18 @@ struct dcpload_plan {
 	struct dcpload_hooks hooks;
 	struct load_running *running; /* begun, and not waited for; NULL: nothing is */
 	struct load_block *memory; /* the destinations that the library allocates; NULL: none */
-	struct load_chunks *chunks; /* NULL: every want is read for itself */
-	struct load_window *window; /* slots for the chunks */
-	struct load_device *device; /* of @ck, which may be closed before the plan is freed */
-	struct load_ship *ship;     /* to the device; NULL: there is none */
-	struct load_gds *gds;       /* what reads into its memory; NULL: the host reads */
-	struct load_nccl *nccl;     /* of @ck, where messages go by it */
-	struct load_ipc *ipc;       /* the same; never both */
-	struct load_there *there;   /* of each stretch of the chunks, with @gds */
-	void *stream;               /* of the caller */
-	bool devices;               /* some rank has one */
-	bool roomy;                 /* on every rank staging is asked for */
-	struct load_range *mine;    /* what this rank needs of files, in order */
+	struct dcp_chunks *chunks; /* NULL: every want is read for itself */
+	struct load_window *window;   /* slots for the chunks */
+	struct load_device *device;   /* of @ck, which may be closed before the plan is freed */
+	struct load_ship *ship;       /* to the device; NULL: there is none */
+	struct load_gds *gds;         /* what reads into its memory; NULL: the host reads */
+	struct load_nccl *nccl;       /* of @ck, where messages go by it */
+	struct load_ipc *ipc;         /* the same; never both */
+	struct load_there *there;     /* of each stretch of the chunks, with @gds */
+	void *stream;                 /* of the caller */
+	bool devices;                 /* some rank has one */
+	bool roomy;                   /* on every rank staging is asked for */
+	struct dcp_chunk_range *mine; /* what this rank needs of files, in order */
 	size_t nmine;
 	struct load_rounds *rounds;  /* of messages; NULL: not used */
 	_Atomic uint64_t arrived;    /* bytes placed in this execution */
@@ -254,12 +247,6 @@ int load_locate(struct dcpload_plan *plan, struct dcpload_error *err);
 
 int load_decide(struct dcpload_plan *plan, struct dcpload_error *err); /* collective */
 void load_plan_drop_chunks(struct dcpload_plan *plan);
-
-/* Bytes of the buffer for what views decode, out of @staging. */
-static inline uint64_t load_view_band(uint64_t staging)
-{
-	return DCP_MIN(staging / 4, (uint64_t)4 << 20);
-}
 
 /* ---- plan/again.c ---- */
 

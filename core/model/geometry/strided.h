@@ -24,6 +24,10 @@ struct dcp_tiling;
 
 #define DCP_STRIDED_DIMS 4
 
+/* Bytes between the beginnings of runs up to which they are read as one, holes included
+ * (core/store/io/fetch.h). */
+#define DCP_STRIDED_NEAR (8u << 10)
+
 struct dcp_strided {
 	const struct dcp_piece *piece;          /* the first it came from: file, swap */
 	uint64_t off;                           /* in the file, of the first run */

@@ -13,6 +13,8 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+#include "core/model/geometry/strided.h"
+
 struct dcp_strided;
 
 /*
@@ -20,7 +22,7 @@ struct dcp_strided;
  * twice this, a read per run wins by any measure; at this, it reads half as much for 1.6 times
  * the CPU time.
  */
-#define DCP_FETCH_STRIDE (8u << 10)
+#define DCP_FETCH_STRIDE DCP_STRIDED_NEAR
 
 /* What was done to get bytes. Add to shared counts with dcp_io_add(). */
 struct dcp_io_counts {

@@ -5,13 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/model/job/chunk.h"
 #include "core/model/job/job.h"
 #include "tests/unit/t/model/needs.h"
-#include "tools/load/plan/chunk.h"
 #include "tools/load/plan/schedule.h"
 
 struct needing {
-	struct load_need *v;
+	struct dcp_chunk_need *v;
 	size_t n, cap;
 };
 
@@ -21,7 +21,7 @@ static int add_need(void *ctx, const struct t_job_need *need)
 
 	if (DCP_GROW(all->v, all->cap, all->n) < 0)
 		return -ENOMEM;
-	all->v[all->n++] = (struct load_need){ need->s, need->file, 0 };
+	all->v[all->n++] = (struct dcp_chunk_need){ need->s, need->file, 0 };
 	return 0;
 }
 
@@ -76,7 +76,8 @@ static void add_packed(struct trying *t, uint32_t rank, const struct needing *al
 		const struct dcp_strided *s = &all->v[i].s;
 		uint64_t end = s->off + dcp_strided_extent(s), stripe = t->r->stripe;
 
-		for (uint64_t k = s->off / stripe; load_is_packed(s) && k * stripe < end; k++) {
+		for (uint64_t k = s->off / stripe; dcp_chunk_is_packed(s) && k * stripe < end;
+		     k++) {
 			uint64_t n = 0;
 
 			dcp_strided_clip(s, k * stripe, (k + 1) * stripe, 1, add_bytes, &n);
@@ -89,14 +90,14 @@ static void add_packed(struct trying *t, uint32_t rank, const struct needing *al
 static int add_rank(struct trying *t, const struct dcp_job *job, uint32_t rank,
 		    struct needing *all)
 {
-	struct load_range *v = NULL;
+	struct dcp_chunk_range *v = NULL;
 	size_t n = 0;
 	int rc;
 
 	all->n = 0;
 	rc = t_job_needs(job, rank, add_need, all, NULL);
 	if (rc == 0)
-		rc = load_ranges(all->v, all->n, true, &v, &n);
+		rc = dcp_chunk_ranges(all->v, all->n, true, &v, &n);
 	memset(t->in, 0, (t->r->rounds + 1) * sizeof(*t->in));
 	for (size_t i = 0; i < n && rc == 0; i++)
 		for (uint64_t lo = v[i].lo, hi; lo < v[i].hi; lo = hi) {
@@ -162,8 +163,8 @@ int t_rounds_predict(struct t_rounds *r, const struct dcp_job *job,
 	r->of = calloc(r->ranks, sizeof(*r->of));
 	if (!r->of)
 		return -ENOMEM;
-	while (rc == 0 && (next = load_rounds_stripe(r->staging, r->ranks, 0, next, r->most)) !=
-				  r->stripe) {
+	while (rc == 0 &&
+	       (next = dcp_stripe_size(r->staging, r->ranks, 0, next, r->most)) != r->stripe) {
 		r->stripe = next;
 		rc = count(r, job, files, nfiles, &all);
 	}

@@ -60,7 +60,7 @@ static void *fill_slots(void *arg)
 
 static int take_chunk(struct dcpload_plan *p, struct load_active *a, size_t c)
 {
-	const struct load_chunks *chunks = p->chunks;
+	const struct dcp_chunks *chunks = p->chunks;
 	const uint8_t *slot = load_window_slot(p->window, c);
 	uint32_t self = chunks->members > 1 ? p->ck->self : 0;
 	uint64_t before = p->took;
@@ -70,7 +70,7 @@ static int take_chunk(struct dcpload_plan *p, struct load_active *a, size_t c)
 		rc = load_ship_send(p->ship, slot + chunks->stretch[i].at + p->there[i].device,
 				    p->there[i].host);
 	for (size_t i = chunks->first[c]; i < chunks->first[c + 1] && rc == 0; i++) {
-		const struct load_stretch *s = &chunks->stretch[i];
+		const struct dcp_chunk_stretch *s = &chunks->stretch[i];
 
 		rc = load_place_stretch(p, a, s->file, s->lo, s->hi, slot + s->at);
 	}
@@ -114,7 +114,7 @@ static uint32_t fillers(const struct dcpload_plan *p)
 
 static uint32_t start_fillers(struct dcpload_plan *p, struct filler *f, int *rc)
 {
-	const struct load_chunks *chunks = p->chunks;
+	const struct dcp_chunks *chunks = p->chunks;
 	uint32_t self = chunks->members > 1 ? p->ck->self : 0, n = fillers(p), i = 0;
 
 	for (*rc = 0; i < n && *rc == 0; i += *rc == 0) {
@@ -207,7 +207,7 @@ static int read_view(struct dcpload_plan *p, struct load_want *w, uint32_t numbe
 		     struct dcp_err *err)
 {
 	dcp_auto_view struct dcp_view *view = NULL;
-	uint64_t size = load_view_band(p->ck->config.staging),
+	uint64_t size = dcp_stripe_band(p->ck->config.staging),
 		 step = size - size % w->target.from;
 	int rc = dcp_view_open(p->ck->of.v, w->id, DCP_AS_RAW, &w->cut, &view, err);
 
@@ -240,7 +240,7 @@ static uint64_t held(const struct dcpload_plan *p)
 
 static int load_views(struct dcpload_plan *p, struct dcpload_error *err)
 {
-	uint64_t size = load_view_band(p->ck->config.staging);
+	uint64_t size = dcp_stripe_band(p->ck->config.staging);
 	dcp_auto_free void *band = NULL;
 	struct dcp_err own = { 0 };
 	int rc = 0;

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 
-#include "tools/load/plan/chunk.h"
+#include "tools/load/load.h"
 #include "tools/load/window.h"
 
 /* Reading @file gave @rc: remember what that means for another attempt (again.c). Any thread. */

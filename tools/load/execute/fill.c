@@ -26,7 +26,7 @@ struct filling {
 	bool past; /* some of the reads go past the page cache */
 	/* What the device is to read, to @slot. */
 	struct load_gds_read asked[DCP_QUEUE_READS];
-	const struct load_stretch *of[DCP_QUEUE_READS];
+	const struct dcp_chunk_stretch *of[DCP_QUEUE_READS];
 	size_t nasked;
 	uint8_t *slot;
 };
@@ -77,7 +77,8 @@ static int direct_fd(struct filling *f)
 }
 
 /* By the host, past the page cache where that is asked for: @n bytes at the beginning of @s. */
-static int fill_host(struct filling *f, const struct load_stretch *s, uint8_t *to, uint64_t n)
+static int fill_host(struct filling *f, const struct dcp_chunk_stretch *s, uint8_t *to,
+		     uint64_t n)
 {
 	uint32_t io = f->p->report.io;
 	uint64_t tail = n % LOAD_BLOCK; /* the end of the file, too short for O_DIRECT */
@@ -105,7 +106,7 @@ static int flush_device(struct filling *f, struct dcp_err *err)
 	if (rc < 0)
 		dcp_fail(err, rc, "%s: %s", dcp_files_name(f->files, f->number), why);
 	for (size_t i = 0; i < f->nasked && rc == 0; i++) {
-		const struct load_stretch *s = f->of[i];
+		const struct dcp_chunk_stretch *s = f->of[i];
 		struct load_there *there = &p->there[s - p->chunks->stretch];
 
 		if (f->asked[i].there)
@@ -156,7 +157,7 @@ static int enter(struct filling *f, uint32_t number, struct dcp_err *err)
 	return rc;
 }
 
-static int fill_stretch(struct filling *f, const struct load_stretch *s, uint8_t *slot,
+static int fill_stretch(struct filling *f, const struct dcp_chunk_stretch *s, uint8_t *slot,
 			struct dcp_err *err)
 {
 	struct dcpload_plan *p = f->p;
@@ -194,7 +195,7 @@ static int fill_stretch(struct filling *f, const struct load_stretch *s, uint8_t
 
 int load_fill(struct dcpload_plan *p, size_t c, uint8_t *slot, struct dcp_err *err)
 {
-	const struct load_chunks *chunks = p->chunks;
+	const struct dcp_chunks *chunks = p->chunks;
 	struct filling f = {
 		.p = p, .files = dcp_version_files(p->ck->of.v), .direct = -1, .slot = slot
 	};

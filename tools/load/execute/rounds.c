@@ -44,7 +44,8 @@ static int pack_one(const struct dcpload_plan *p, const struct load_round_part *
 	int rc = 0;
 
 	for (; n && rc == 0; n--, v++) {
-		const uint8_t *at = slot + (v->lo - (stripe - r->base[v->file]) * r->stripe);
+		const uint8_t *at =
+			slot + (v->lo - (stripe - r->of.base[v->file]) * r->of.size);
 
 		for (uint32_t i = 0; i < v->count && rc == 0; i++) {
 			if (r->device && v->run >= LONG) {
@@ -69,7 +70,7 @@ static int pack(struct dcpload_plan *p, uint64_t stripe, const uint8_t *slot)
 	uint8_t *to = r->pack;
 	int rc = 0;
 
-	for (uint32_t d = 0; d < r->ranks; d++) {
+	for (uint32_t d = 0; d < r->of.ranks; d++) {
 		const struct load_round_part *v = r->theirs[d] + r->next[d];
 		size_t n = load_round_parts(r->theirs[d], r->ntheirs[d], r->next[d], stripe,
 					    &r->nsend[d]);
@@ -91,7 +92,7 @@ static int pack(struct dcpload_plan *p, uint64_t stripe, const uint8_t *slot)
 /* The same where every rank needs all of it: its stretches go to the device as they are. */
 static int send_whole(struct dcpload_plan *p, size_t k, const uint8_t *slot)
 {
-	const struct load_chunks *c = p->chunks;
+	const struct dcp_chunks *c = p->chunks;
 	char *to = p->ipc ? p->rounds->now : (char *)p->rounds->in + p->rounds->self * c->slot;
 	int rc = 0;
 
@@ -108,7 +109,7 @@ static void expect(struct dcpload_plan *p, uint64_t first)
 	size_t next = r->next_mine;
 	uint8_t *to = r->in;
 
-	for (uint32_t d = 0; d < r->ranks; d++) {
+	for (uint32_t d = 0; d < r->of.ranks; d++) {
 		next += load_round_parts(r->mine, r->nmine, next, first + d, &r->nrecv[d]);
 		r->recv[d] = to;
 		if (d == r->self && r->device && !r->same)
@@ -138,14 +139,14 @@ static int unpack(struct dcpload_plan *p, struct load_active *a, uint64_t stripe
 	     r->next_mine < r->nmine && r->mine[r->next_mine].stripe == stripe;
 	     r->next_mine++) {
 		const struct load_round_part *v = &r->mine[r->next_mine];
-		uint64_t lo = (stripe - r->base[v->file]) * r->stripe;
+		uint64_t lo = (stripe - r->of.base[v->file]) * r->of.size;
 
 		if (rc == 0 && v->need == 0)
 			rc = load_place_stretch(p, a, v->file, v->lo,
-						DCP_MIN(v->lo + v->run, lo + r->stripe),
+						DCP_MIN(v->lo + v->run, lo + r->of.size),
 						slot ? slot + (v->lo - lo) : from);
 		else if (rc == 0 && v->need != need) /* all its parts of the stripe */
-			rc = load_place_need(p, v->need - 1, lo, lo + r->stripe,
+			rc = load_place_need(p, v->need - 1, lo, lo + r->of.size,
 					     slot ? slot : from, !slot);
 		need = v->need;
 		from += (uint64_t)v->run * v->count;
@@ -202,7 +203,7 @@ static int send_between_devices(struct dcpload_plan *p, int *failed, struct dcpl
 	start = dcp_now_ns(CLOCK_MONOTONIC);
 	*failed = r->same ? load_nccl_gather(p->nccl, r->in, p->chunks->slot)
 			  : load_nccl_exchange(p->nccl, r->send, r->nsend, r->recv, r->nrecv);
-	for (uint32_t d = 0; d < r->ranks; d++)
+	for (uint32_t d = 0; d < r->of.ranks; d++)
 		bytes += r->nrecv[d];
 	load_trace(p, DCPLOAD_EVENT_EXCHANGE, start, bytes);
 	return 0;
@@ -223,13 +224,13 @@ static int round_of(struct filler *f, struct load_active *a, size_t k, int *fail
 {
 	struct dcpload_plan *p = f->p;
 	struct load_rounds *r = p->rounds;
-	uint64_t first = (uint64_t)k * r->ranks, received = p->report.received;
+	uint64_t first = (uint64_t)k * r->of.ranks, received = p->report.received;
 	const uint8_t *slot = NULL;
 	int64_t start;
 	int rc = 0;
 
 	r->now = r->there + k % 2 * r->half;
-	memset(r->nsend, 0, r->ranks * sizeof(*r->nsend));
+	memset(r->nsend, 0, r->of.ranks * sizeof(*r->nsend));
 	if (k < p->chunks->n) {
 		if (!f->has_thread)
 			*failed = *failed ? *failed : fill_slot(f, k);
@@ -247,7 +248,7 @@ static int round_of(struct filler *f, struct load_active *a, size_t k, int *fail
 	rc = r->device ? send_between_devices(p, failed, err) : send_between_hosts(p, err);
 	p->report.wait_ns += (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start);
 	start = dcp_now_ns(CLOCK_MONOTONIC);
-	for (uint32_t d = 0; d < r->ranks && rc == 0; d++) {
+	for (uint32_t d = 0; d < r->of.ranks && rc == 0; d++) {
 		const uint8_t *whole = r->same                      ? r->recv[d]
 				       : d == r->self && !r->device ? slot
 								    : NULL;
@@ -279,12 +280,12 @@ int load_by_rounds(struct dcpload_plan *p, struct dcpload_error *err)
 	struct load_rounds *r = p->rounds;
 	struct filler f = { .p = p };
 	struct load_active a = { .rounds = true };
-	size_t rounds = load_rounds_count(r);
+	size_t rounds = dcp_stripe_rounds(&r->of);
 	pthread_t thread;
 	int rc = p->ipc ? load_ipc_map(p->ipc, r->there, load_rounds_device_bytes(r), err) : 0,
 	    failed = p->nccl ? load_nccl_ready(p->nccl) : 0;
 
-	memset(r->next, 0, r->ranks * sizeof(*r->next));
+	memset(r->next, 0, r->of.ranks * sizeof(*r->next));
 	r->next_mine = 0;
 	f.has_thread = rc == 0 && pthread_create(&thread, NULL, fill_own, &f) == 0;
 	for (size_t k = 0; k < rounds && rc == 0; k++)

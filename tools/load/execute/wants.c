@@ -36,14 +36,14 @@ struct worker {
 	struct shared *shared;
 	struct dcp_gather gather;
 	struct dcp_io_counts io;
-	const struct load_need *need;
+	const struct dcp_chunk_need *need;
 	uint64_t lo, hi; /* current part of its file */
 	const struct dcp_file *file;
 	uint8_t *buffer; /* allocated when first needed */
 };
 
 /* Take the next part to read. false: none is left, or a thread failed. */
-static bool next_part(struct shared *s, const struct load_need **need, uint64_t *lo,
+static bool next_part(struct shared *s, const struct dcp_chunk_need **need, uint64_t *lo,
 		      uint64_t *hi)
 {
 	const struct dcpload_plan *p = s->p;
@@ -52,7 +52,7 @@ static bool next_part(struct shared *s, const struct load_need **need, uint64_t 
 	pthread_mutex_lock(&s->lock);
 	any = s->rc == 0 && s->need < p->nneed && !p->given_up;
 	if (any) {
-		const struct load_need *n = &p->need[s->need];
+		const struct dcp_chunk_need *n = &p->need[s->need];
 		uint64_t end = n->s.off + dcp_strided_extent(&n->s);
 
 		*need = n;

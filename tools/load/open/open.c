@@ -276,7 +276,7 @@ static int take_config(struct dcpload *ck, const struct dcpload_config *config)
 		memcpy(c, config, DCP_MIN((size_t)config->size, sizeof(*c)));
 	c->size = sizeof(*c);
 	ck->roomy = c->staging != 0;
-	c->staging = c->staging ? DCP_MAX(c->staging, (uint64_t)1 << 20) : LOAD_STAGING;
+	c->staging = c->staging ? DCP_MAX(c->staging, (uint64_t)1 << 20) : DCP_STRIPE_STAGING;
 	c->timeout_ms =
 		c->timeout_ms ? DCP_MIN(c->timeout_ms, (uint32_t)INT32_MAX) : LOAD_TIMEOUT_MS;
 	for (size_t i = 0; i < DCP_LEN(texts); i++)

@@ -6,7 +6,6 @@
 #include "core/base/clock.h"
 #include "tools/load/load.h"
 #include "tools/load/place/ship.h"
-#include "tools/load/plan/chunk.h"
 
 struct placing {
 	struct dcpload_plan *p;
@@ -25,7 +24,7 @@ static int place_part(void *ctx, const struct dcp_strided *s)
 	struct dcp_strided sent;
 
 	if (pl->packed) {
-		sent = load_packed(s);
+		sent = dcp_chunk_packed(s);
 		s = &sent;
 		pl->src += n;
 	}
@@ -36,7 +35,7 @@ static int place_part(void *ctx, const struct dcp_strided *s)
 	return load_arrived(pl->p, pl->want, n);
 }
 
-static uint64_t end_of(const struct load_need *need)
+static uint64_t end_of(const struct dcp_chunk_need *need)
 {
 	return need->s.off + dcp_strided_extent(&need->s);
 }
@@ -52,12 +51,12 @@ static int advance(struct dcpload_plan *p, struct load_active *a, uint32_t file,
 			a->need[kept++] = a->need[i];
 	a->n = kept;
 	for (; a->next < p->nneed; a->next++) {
-		const struct load_need *need = &p->need[a->next];
+		const struct dcp_chunk_need *need = &p->need[a->next];
 
 		if (need->file > file || (need->file == file && need->s.off >= hi))
 			break;
 		if (need->file < file || end_of(need) <= lo ||
-		    (a->rounds && load_is_packed(&need->s)))
+		    (a->rounds && dcp_chunk_is_packed(&need->s)))
 			continue;
 		if (DCP_GROW(a->need, a->cap, a->n) < 0)
 			return -ENOMEM;
@@ -69,7 +68,7 @@ static int advance(struct dcpload_plan *p, struct load_active *a, uint32_t file,
 static int place_need(struct dcpload_plan *p, uint32_t number, uint64_t lo, uint64_t hi,
 		      const uint8_t *src, bool packed)
 {
-	const struct load_need *need = &p->need[number];
+	const struct dcp_chunk_need *need = &p->need[number];
 	const struct load_target *t = &p->want[need->want].target;
 	struct placing pl = { p, need->want, packed, lo, src };
 

@@ -11,23 +11,19 @@
 
 #include "core/base/sort.h"
 #include "core/store/io/files.h"
+#include "tools/load/load.h"
 #include "tools/load/memory/gds.h"
 #include "tools/load/memory/ipc.h"
 #include "tools/load/memory/memory.h"
 #include "tools/load/memory/nccl.h"
 #include "tools/load/place/ship.h"
-#include "tools/load/plan/chunk.h"
 #include "tools/load/plan/schedule.h"
 #include "tools/load/window.h"
 
 enum {
 	LOOKS = 64,            /* samples of the page cache */
-	SLOTS = 3,             /* of a window, for each member, unless staging is asked for */
 	SLOTS_MOST = 16,       /* where copies to a device are in flight */
 	ROOMY_MOST = 16 << 20, /* bytes of slots where staging is asked for */
-	SLOT_MOST = 2 << 20,   /* bytes per slot: a huge page, as a part of one counts as all of
-				* it in RLIMIT_MEMLOCK; each slot has its thread */
-	SLOT_LEAST = 64 << 10,
 	DEVICE_SLOTS = 4,
 	DEVICE_SLOT_MOST = 4 << 20,
 	BATCHES_MOST = 8, /* of slots, on their way to a device */
@@ -54,7 +50,7 @@ static void look(const struct dcpload_plan *p, struct finding *f)
 	size_t step = p->nneed / LOOKS + 1;
 
 	for (size_t i = 0; i < p->nneed; i += step) {
-		const struct load_need *need = &p->need[i];
+		const struct dcp_chunk_need *need = &p->need[i];
 		const struct dcp_file *file;
 
 		if (dcp_files_hold(files, need->file, true, &file, NULL) < 0)
@@ -158,7 +154,7 @@ static void decide_io(struct dcpload_plan *p, bool warm)
 
 static int by_place(const void *a, const void *b)
 {
-	const struct load_need *x = a, *y = b;
+	const struct dcp_chunk_need *x = a, *y = b;
 
 	return x->file != y->file ? DCP_CMP(x->file, y->file) : DCP_CMP(x->s.off, y->s.off);
 }
@@ -184,7 +180,7 @@ void load_plan_drop_chunks(struct dcpload_plan *p)
 	p->there = NULL;
 	load_rounds_free(p->rounds, keep);
 	load_window_free(p->window, keep);
-	load_chunks_free(p->chunks);
+	dcp_chunks_free(p->chunks);
 	p->nccl = NULL;
 	p->ipc = NULL;
 	p->ship = NULL;
@@ -199,17 +195,14 @@ void load_plan_drop_chunks(struct dcpload_plan *p)
 /* Of a member, at least. The same on all ranks, as what follows is. */
 static uint32_t slots_least(const struct dcpload_plan *p)
 {
-	return p->devices ? DEVICE_SLOTS : SLOTS;
+	return p->devices ? DEVICE_SLOTS : DCP_SLOTS;
 }
 
 /* Slots of a node's window, and a page of its head, count as @staging of its ranks. */
 static uint64_t slot_bytes(const struct dcpload_plan *p, uint64_t staging)
 {
-	uint64_t n =
-		DCP_MIN(DCP_MAX((staging - LOAD_BLOCK) / slots_least(p), (uint64_t)SLOT_LEAST),
-			(uint64_t)(p->devices ? DEVICE_SLOT_MOST : SLOT_MOST));
-
-	return n - n % LOAD_BLOCK;
+	return dcp_slot_size(staging, slots_least(p),
+			     p->devices ? DEVICE_SLOT_MOST : DCP_SLOT_MOST);
 }
 
 /* A failure names a rank of this node by its number on the node: replace it by the number in
@@ -255,14 +248,15 @@ static void trim(struct dcpload_plan *p)
 	size_t n;
 	const struct dcp_file_id *files = dcp_index_files(dcp_version_index(p->ck->of.v), &n);
 
-	load_chunks_trim(p->chunks, files, n);
+	dcp_chunks_trim(p->chunks, files, n);
 }
 
 /* Do the ranges that rank @rank sent lie in files, in order? What is outside of a file is never asked for. */
-static int check_ranges(const struct dcpload_plan *p, uint32_t rank, const struct load_range *v,
-			uint64_t bytes, struct dcpload_error *err)
+static int check_ranges(const struct dcpload_plan *p, uint32_t rank,
+			const struct dcp_chunk_range *v, uint64_t bytes,
+			struct dcpload_error *err)
 {
-	const struct load_range *last = NULL;
+	const struct dcp_chunk_range *last = NULL;
 	size_t files, n = bytes / sizeof(*v);
 	const struct dcp_file_id *file =
 		dcp_index_files(dcp_version_index(p->ck->of.v), &files);
@@ -285,7 +279,7 @@ static int share_chunks(struct dcpload_plan *p, uint64_t slot, bool slack,
 			struct dcpload_error *err)
 {
 	struct dcpload *ck = p->ck;
-	const struct load_range **of = calloc(ck->nlocal, sizeof(*of));
+	const struct dcp_chunk_range **of = calloc(ck->nlocal, sizeof(*of));
 	size_t *n = calloc(ck->nlocal, sizeof(*n));
 	struct load_blobs b = { 0 };
 	bool by_node;
@@ -301,7 +295,7 @@ static int share_chunks(struct dcpload_plan *p, uint64_t slot, bool slack,
 		n[m] = b.n[r] / sizeof(**of);
 		rc = check_ranges(p, ck->local[m], b.at[r], b.n[r], err);
 	}
-	if (rc == 0 && load_chunks_create(of, n, ck->nlocal, slot, slack, &p->chunks) < 0)
+	if (rc == 0 && dcp_chunks_create(of, n, ck->nlocal, slot, slack, &p->chunks) < 0)
 		rc = load_fail(err, -ENOMEM, "out of memory");
 	if (rc == 0)
 		trim(p);
@@ -317,16 +311,16 @@ static int make_chunks(struct dcpload_plan *p, uint64_t staging, bool slack,
 {
 	uint32_t exchange = p->report.exchange;
 	uint64_t slot = slot_bytes(p, staging);
-	const struct load_range *mine;
-	int rc = load_ranges(p->need, p->nneed, exchange == DCPLOAD_EXCHANGE_ALL, &p->mine,
-			     &p->nmine);
+	const struct dcp_chunk_range *mine;
+	int rc = dcp_chunk_ranges(p->need, p->nneed, exchange == DCPLOAD_EXCHANGE_ALL, &p->mine,
+				  &p->nmine);
 
 	if (rc < 0)
 		load_fail(err, rc, "out of memory");
 	if (exchange == DCPLOAD_EXCHANGE_NEVER) {
 		mine = p->mine;
 		if (rc == 0 &&
-		    load_chunks_create(&mine, &p->nmine, 1, slot, slack, &p->chunks) < 0)
+		    dcp_chunks_create(&mine, &p->nmine, 1, slot, slack, &p->chunks) < 0)
 			rc = load_fail(err, -ENOMEM, "out of memory");
 		if (rc == 0)
 			trim(p);
@@ -460,7 +454,7 @@ static int make_ship(struct dcpload_plan *p, uint64_t staging, uint64_t share,
 		     struct dcpload_error *err)
 {
 	uint32_t batches = DCP_MIN(slots_of(p, staging) / 2, (uint32_t)BATCHES_MOST);
-	uint64_t n, piece = DCP_MAX(p->chunks->slot, load_view_band(p->ck->config.staging));
+	uint64_t n, piece = DCP_MAX(p->chunks->slot, dcp_stripe_band(p->ck->config.staging));
 	void *memory;
 	int rc = p->report.io == DCPLOAD_IO_GDS ? open_gds(p) : 0;
 
@@ -544,7 +538,7 @@ static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcplo
 		gds |= f->gds != 0;
 	}
 	share = p->devices ? load_ship_share(staging) : 0;
-	staging -= share + (views ? load_view_band(staging) : 0);
+	staging -= share + (views ? dcp_stripe_band(staging) : 0);
 	is_warm = warm * 10 >= looked * 9;
 	all = exchange == DCPLOAD_EXCHANGE_ALL ||
 	      (exchange == DCPLOAD_EXCHANGE_AUTO && p->ck->nnodes > 1 && remote && !is_warm &&

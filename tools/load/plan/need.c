@@ -22,7 +22,7 @@ static int add_need(void *ctx, const struct dcp_strided *s, uint32_t file)
 {
 	struct locating *l = ctx;
 	struct dcpload_plan *p = l->plan;
-	struct load_need *need;
+	struct dcp_chunk_need *need;
 
 	if (p->nneed == l->want->first)
 		l->swap = s->piece->swap;
@@ -33,7 +33,7 @@ static int add_need(void *ctx, const struct dcp_strided *s, uint32_t file)
 	if (DCP_GROW(p->need, p->cap_need, p->nneed) < 0)
 		return -ENOMEM;
 	need = &p->need[p->nneed++];
-	*need = (struct load_need){ *s, file, (uint32_t)(l->want - p->want) };
+	*need = (struct dcp_chunk_need){ *s, file, (uint32_t)(l->want - p->want) };
 	need->s.piece = NULL;
 	l->found += dcp_strided_bytes(s);
 	return 0;

@@ -7,12 +7,11 @@
 
 #include "core/base/hash.h"
 #include "core/base/sort.h"
+#include "tools/load/load.h"
 #include "tools/load/memory/memory.h"
 #include "tools/load/memory/nccl.h"
-#include "tools/load/plan/chunk.h"
 
 enum {
-	STRIPE_MOST = 4 << 20,
 	ELEMENT = 16, /* bytes of the largest */
 };
 
@@ -20,7 +19,7 @@ void load_rounds_free(struct load_rounds *r, bool keep)
 {
 	if (!r)
 		return;
-	free(r->base);
+	free(r->of.base);
 	free(r->mine);
 	free(r->theirs);
 	free(r->ntheirs);
@@ -51,28 +50,6 @@ uint64_t load_rounds_device_bytes(const struct load_rounds *r)
 
 /* ---- stripes ---- */
 
-static int number_stripes(struct load_rounds *r, const struct dcpload *ck)
-{
-	const struct dcp_file_id *files =
-		dcp_index_files(dcp_version_index(ck->of.v), &r->nfiles);
-	uint64_t n = 0;
-
-	r->base = calloc(r->nfiles + 1, sizeof(*r->base));
-	if (!r->base)
-		return -ENOMEM;
-	for (size_t i = 0; i < r->nfiles; i++) {
-		r->base[i] = n;
-		n += files[i].size / r->stripe + (files[i].size % r->stripe != 0);
-	}
-	r->base[r->nfiles] = n;
-	return 0;
-}
-
-static uint64_t owner(const struct load_rounds *r, uint64_t stripe)
-{
-	return stripe % r->ranks;
-}
-
 static int add_part(struct load_rounds *r, const struct load_round_part *v)
 {
 	if (DCP_GROW(r->mine, r->cap_mine, r->nmine) < 0)
@@ -84,18 +61,18 @@ static int add_part(struct load_rounds *r, const struct load_round_part *v)
 }
 
 /* Cut ranges of files into parts of stripes: r->mine. @slack: with the end of their last element. */
-static int split(struct load_rounds *r, const struct load_range *v, size_t n, bool slack)
+static int split(struct load_rounds *r, const struct dcp_chunk_range *v, size_t n, bool slack)
 {
 	int rc = 0;
 
 	for (size_t i = 0; i < n; i++)
 		for (uint64_t lo = v[i].lo, hi; lo < v[i].hi && rc == 0; lo = hi) {
-			uint64_t number = lo / r->stripe, end;
+			uint64_t number = lo / r->of.size, end;
 
-			hi = DCP_MIN((number + 1) * r->stripe, v[i].hi);
+			hi = DCP_MIN((number + 1) * r->of.size, v[i].hi);
 			end = slack ? DCP_MIN(hi + ELEMENT, v[i].hi) : hi;
 			rc = add_part(r, &(struct load_round_part){
-						 .stripe = r->base[v[i].file] + number,
+						 .stripe = r->of.base[v[i].file] + number,
 						 .lo = lo,
 						 .run = (uint32_t)(end - lo),
 						 .count = 1,
@@ -109,7 +86,7 @@ struct splitting {
 	struct load_round_part part; /* what those of a need in a stripe have in common */
 };
 
-static int split_series(void *ctx, const struct load_series *s)
+static int split_series(void *ctx, const struct dcp_chunk_series *s)
 {
 	struct splitting *sp = ctx;
 
@@ -122,7 +99,7 @@ static int split_series(void *ctx, const struct load_series *s)
 
 static int split_piece(void *ctx, const struct dcp_strided *s)
 {
-	return load_pack(s, split_series, ctx);
+	return dcp_chunk_pack(s, split_series, ctx);
 }
 
 /* The same of needs that are packed. */
@@ -131,17 +108,17 @@ static int split_packed(struct load_rounds *r, const struct dcpload_plan *p)
 	int rc = 0;
 
 	for (size_t i = 0; i < p->nneed; i++) {
-		const struct load_need *need = &p->need[i];
+		const struct dcp_chunk_need *need = &p->need[i];
 		const struct load_target *t = &p->want[need->want].target;
 		uint64_t end = need->s.off + dcp_strided_extent(&need->s);
 		struct splitting sp = { r, { .file = need->file, .need = (uint32_t)i + 1 } };
 
-		if (!load_is_packed(&need->s))
+		if (!dcp_chunk_is_packed(&need->s))
 			continue;
-		for (uint64_t lo = need->s.off - need->s.off % r->stripe; lo < end && rc == 0;
-		     lo += r->stripe) {
-			sp.part.stripe = r->base[need->file] + lo / r->stripe;
-			rc = dcp_strided_clip(&need->s, lo, lo + r->stripe,
+		for (uint64_t lo = need->s.off - need->s.off % r->of.size; lo < end && rc == 0;
+		     lo += r->of.size) {
+			sp.part.stripe = r->of.base[need->file] + lo / r->of.size;
+			rc = dcp_strided_clip(&need->s, lo, lo + r->of.size,
 					      t->plain ? 1 : t->from, split_piece, &sp);
 		}
 	}
@@ -166,7 +143,7 @@ static int by_place(const void *a, const void *b)
 static int by_owner(const void *a, const void *b, void *arg)
 {
 	const struct load_round_part *x = a, *y = b;
-	uint64_t ox = owner(arg, x->stripe), oy = owner(arg, y->stripe);
+	uint32_t ox = dcp_stripe_owner(arg, x->stripe), oy = dcp_stripe_owner(arg, y->stripe);
 
 	return ox != oy ? DCP_CMP(ox, oy) : by_number(a, b);
 }
@@ -193,26 +170,26 @@ static int hear_sizes(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	const struct dcpload *ck = p->ck;
 	struct load_rounds *r = p->rounds;
-	uint64_t *own = calloc(r->ranks, sizeof(*own)),
-		 *others = calloc(r->ranks, sizeof(*others));
+	uint64_t *own = calloc(r->of.ranks, sizeof(*own)),
+		 *others = calloc(r->of.ranks, sizeof(*others));
 	size_t total = 0;
 	int rc = own && others ? 0 : load_fail(err, -ENOMEM, "out of memory");
 
 	for (size_t i = 0; i < r->nmine && rc == 0; i++)
-		own[owner(r, r->mine[i].stripe)]++;
+		own[dcp_stripe_owner(&r->of, r->mine[i].stripe)]++;
 	rc = load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
-	for (uint32_t d = 0; d < r->ranks && rc == 0; d++) {
+	for (uint32_t d = 0; d < r->of.ranks && rc == 0; d++) {
 		r->send[d] = &own[d];
 		r->recv[d] = &others[d];
 		r->nsend[d] = r->nrecv[d] = sizeof(*own);
 	}
 	if (rc == 0)
 		rc = load_rounds_send(p, err);
-	for (uint32_t d = 0; d < r->ranks && rc == 0; d++) {
+	for (uint32_t d = 0; d < r->of.ranks && rc == 0; d++) {
 		r->nsend[d] = own[d] * sizeof(*r->mine);
 		r->ntheirs[d] = others[d];
 		total += others[d];
-		if (others[d] > SIZE_MAX / sizeof(*r->memory) / r->ranks)
+		if (others[d] > SIZE_MAX / sizeof(*r->memory) / r->of.ranks)
 			rc = load_fail(err, -EPROTO, "rank %u requests too many runs", d);
 	}
 	if (rc == 0) {
@@ -234,17 +211,19 @@ static uint64_t extent(const struct load_round_part *v)
 /* Are these parts in this rank's stripes? Another release or a broken transport may send anything. */
 static bool is_sound(const struct load_rounds *r, const struct load_round_part *v, size_t n)
 {
-	const uint64_t most = r->stripe + r->slack;
+	const uint64_t most = r->of.size + r->slack;
 	uint64_t bytes = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		uint64_t lo;
 
-		if (v[i].file >= r->nfiles || owner(r, v[i].stripe) != r->self ||
-		    v[i].stripe < r->base[v[i].file] || v[i].stripe >= r->base[v[i].file + 1] ||
+		if (v[i].file >= r->of.nfiles ||
+		    dcp_stripe_owner(&r->of, v[i].stripe) != r->self ||
+		    v[i].stripe < r->of.base[v[i].file] ||
+		    v[i].stripe >= r->of.base[v[i].file + 1] ||
 		    (i && v[i - 1].stripe > v[i].stripe))
 			return false;
-		lo = (v[i].stripe - r->base[v[i].file]) * r->stripe;
+		lo = (v[i].stripe - r->of.base[v[i].file]) * r->of.size;
 		if (v[i].lo < lo || v[i].lo - lo > most || v[i].run == 0 || v[i].count == 0 ||
 		    extent(&v[i]) > most - (v[i].lo - lo))
 			return false;
@@ -263,13 +242,13 @@ static int send_owners(struct dcpload_plan *p, struct dcpload_error *err)
 	int rc;
 
 	if (r->nmine)
-		qsort_r(r->mine, r->nmine, sizeof(*r->mine), by_owner, r);
+		qsort_r(r->mine, r->nmine, sizeof(*r->mine), by_owner, &r->of);
 	rc = hear_sizes(p, err);
 	if (rc < 0)
 		return rc;
 	to = r->memory;
 	from = r->mine;
-	for (uint32_t d = 0; d < r->ranks; d++) {
+	for (uint32_t d = 0; d < r->of.ranks; d++) {
 		r->send[d] = from;
 		r->recv[d] = to;
 		r->theirs[d] = to;
@@ -278,7 +257,7 @@ static int send_owners(struct dcpload_plan *p, struct dcpload_error *err)
 		from += r->nsend[d] / sizeof(*from);
 	}
 	rc = load_rounds_send(p, err);
-	for (uint32_t d = 0; d < r->ranks && rc == 0; d++)
+	for (uint32_t d = 0; d < r->of.ranks && rc == 0; d++)
 		if (!is_sound(r, r->theirs[d], r->ntheirs[d]))
 			rc = load_fail(err, -EPROTO,
 				       "rank %u requests bytes outside of every file", d);
@@ -306,22 +285,23 @@ static uint32_t pieces(const struct load_round_part *v, struct load_round_part *
 static int make_chunks(struct dcpload_plan *p, uint64_t slack)
 {
 	struct load_rounds *r = p->rounds;
-	struct load_chunks *c = calloc(1, sizeof(*c));
+	struct dcp_chunks *c = calloc(1, sizeof(*c));
 	size_t parts = 0, total = 0, i = 0;
 	struct load_round_part *all;
 	const struct dcp_file_id *files =
-		dcp_index_files(dcp_version_index(p->ck->of.v), &r->nfiles);
+		dcp_index_files(dcp_version_index(p->ck->of.v), &r->of.nfiles);
 
 	if (!c)
 		return -ENOMEM;
 	p->chunks = c;
-	c->members = r->ranks;
-	c->slot = r->stripe + slack;
-	for (uint32_t d = 0; d < r->ranks; d++)
+	c->members = r->of.ranks;
+	c->slot = r->of.size + slack;
+	for (uint32_t d = 0; d < r->of.ranks; d++)
 		parts += r->ntheirs[d];
 	for (size_t k = 0; k < parts; k++)
 		total += pieces(&r->memory[k], NULL);
-	c->n = r->base[r->nfiles] / r->ranks + (r->base[r->nfiles] % r->ranks > r->self);
+	c->n = r->of.base[r->of.nfiles] / r->of.ranks +
+	       (r->of.base[r->of.nfiles] % r->of.ranks > r->self);
 	c->first = calloc(c->n + 1, sizeof(*c->first));
 	c->stretch = calloc(total + 1, sizeof(*c->stretch));
 	all = malloc((total + 1) * sizeof(*all));
@@ -333,15 +313,15 @@ static int make_chunks(struct dcpload_plan *p, uint64_t slack)
 		n += pieces(&r->memory[k], all + n);
 	DCP_SORT(all, total, by_place);
 	for (size_t k = 0; k < c->n; k++) {
-		uint64_t stripe = k * r->ranks + r->self;
+		uint64_t stripe = k * r->of.ranks + r->self;
 		size_t first = c->nstretch;
 
 		c->first[k] = first;
 		for (; i < total && all[i].stripe == stripe; i++) {
-			uint64_t from = (stripe - r->base[all[i].file]) * r->stripe,
+			uint64_t from = (stripe - r->of.base[all[i].file]) * r->of.size,
 				 lo = all[i].lo - all[i].lo % LOAD_BLOCK,
 				 hi = all[i].lo + all[i].run;
-			struct load_stretch *s =
+			struct dcp_chunk_stretch *s =
 				c->nstretch > first ? &c->stretch[c->nstretch - 1] : NULL;
 
 			hi += (LOAD_BLOCK - hi % LOAD_BLOCK) % LOAD_BLOCK;
@@ -351,14 +331,14 @@ static int make_chunks(struct dcpload_plan *p, uint64_t slack)
 				continue;
 			}
 			c->stretch[c->nstretch++] =
-				(struct load_stretch){ all[i].file, (uint32_t)(hi - lo), lo, hi,
-						       lo - from };
+				(struct dcp_chunk_stretch){ all[i].file, (uint32_t)(hi - lo),
+							    lo, hi, lo - from };
 		}
 	}
 	c->first[c->n] = c->nstretch;
 	for (size_t k = 0; k < c->nstretch; k++)
 		c->unique += c->stretch[k].n;
-	load_chunks_trim(c, files, r->nfiles);
+	dcp_chunks_trim(c, files, r->of.nfiles);
 	free(all);
 	return 0;
 }
@@ -381,18 +361,18 @@ static void measure(struct load_rounds *r, size_t rounds, bool stay)
 {
 	uint64_t bytes;
 
-	memset(r->next, 0, r->ranks * sizeof(*r->next));
+	memset(r->next, 0, r->of.ranks * sizeof(*r->next));
 	r->next_mine = 0;
 	r->npack = r->nin = 0;
 	for (size_t k = 0; k < rounds; k++) {
 		uint64_t out = 0, in = 0;
 
-		for (uint32_t d = 0; d < r->ranks; d++) {
+		for (uint32_t d = 0; d < r->of.ranks; d++) {
 			r->next[d] += load_round_parts(r->theirs[d], r->ntheirs[d], r->next[d],
-						       k * r->ranks + r->self, &bytes);
+						       k * r->of.ranks + r->self, &bytes);
 			out += d == r->self && !r->device ? 0 : bytes;
 			r->next_mine += load_round_parts(r->mine, r->nmine, r->next_mine,
-							 k * r->ranks + d, &bytes);
+							 k * r->of.ranks + d, &bytes);
 			in += d == r->self ? 0 : bytes;
 		}
 		r->npack = DCP_MAX(r->npack, out);
@@ -402,11 +382,6 @@ static void measure(struct load_rounds *r, size_t rounds, bool stay)
 		r->npack += (256 - r->npack % 256) % 256;
 	r->half = stay ? r->npack : 0;
 	r->nin = stay ? r->npack : r->nin;
-}
-
-size_t load_rounds_count(const struct load_rounds *r)
-{
-	return (r->base[r->nfiles] + r->ranks - 1) / r->ranks;
 }
 
 /* Collective: the bytes that are read of the stripes of all ranks; do all ranks need the same? *@most: bytes
@@ -434,7 +409,7 @@ static int compare(struct dcpload_plan *p, uint64_t *most, struct dcpload_error 
 		return rc;
 	p->chunks->unique = *most = 0;
 	r->same = r->device != NULL;
-	for (uint32_t d = 0; d < r->ranks; d++) {
+	for (uint32_t d = 0; d < r->of.ranks; d++) {
 		const struct told *of = b.at[d];
 
 		p->chunks->unique += of->unique;
@@ -448,7 +423,7 @@ static int compare(struct dcpload_plan *p, uint64_t *most, struct dcpload_error 
 	if (r->same) {
 		r->npack = 0;
 		r->half = p->ipc ? p->chunks->slot : 0;
-		*most = r->nin = (p->ipc ? 2 : r->ranks) * p->chunks->slot;
+		*most = r->nin = (p->ipc ? 2 : r->of.ranks) * p->chunks->slot;
 	}
 	return 0;
 }
@@ -484,29 +459,16 @@ static int make_buffers(struct load_rounds *r)
 	return 0;
 }
 
-uint64_t load_rounds_stripe(uint64_t staging, uint32_t ranks, uint64_t slack, uint64_t tried,
-			    uint64_t most)
-{
-	/* Two slots, the window's head, and in the worst case @ranks stripes in each message buffer. */
-	uint64_t room = DCP_MIN(staging - LOAD_BLOCK, (uint64_t)1 << 40),
-		 share = room / (2 * (uint64_t)ranks + 2), least = slack + LOAD_BLOCK,
-		 worst = DCP_MIN(DCP_MAX(share, least) - slack, (uint64_t)STRIPE_MOST),
-		 used = 2 * (tried + slack) + most, next;
-
-	worst -= worst % LOAD_BLOCK;
-	if (tried && (tried <= worst || used <= room))
-		return tried;
-	next = tried ? DCP_MIN(tried / 2, tried * room / used)
-		     : DCP_MIN(room / 4 - slack, (uint64_t)STRIPE_MOST);
-	return DCP_MAX(next - next % LOAD_BLOCK, worst);
-}
-
-/* Collective: the schedule for stripes of r->stripe bytes. */
+/* Collective: the schedule for stripes of r->of.size bytes. */
 static int make_schedule(struct dcpload_plan *p, bool slack, uint64_t *most,
 			 struct dcpload_error *err)
 {
 	struct load_rounds *r = p->rounds;
-	int rc = number_stripes(r, p->ck), timeout = (int)p->ck->config.timeout_ms;
+	size_t nfiles;
+	const struct dcp_file_id *files =
+		dcp_index_files(dcp_version_index(p->ck->of.v), &nfiles);
+	int rc = dcp_stripes_number(&r->of, files, nfiles),
+	    timeout = (int)p->ck->config.timeout_ms;
 
 	if (rc == 0)
 		rc = split(r, p->mine, p->nmine, slack);
@@ -521,7 +483,7 @@ static int make_schedule(struct dcpload_plan *p, bool slack, uint64_t *most,
 		return rc;
 	rc = make_chunks(p, r->slack);
 	if (rc == 0)
-		measure(r, load_rounds_count(r), p->ipc != NULL);
+		measure(r, dcp_stripe_rounds(&r->of), p->ipc != NULL);
 	else
 		load_fail(err, rc, "out of memory");
 	rc = load_agree(p->ck->comm, rc, err, timeout);
@@ -532,12 +494,12 @@ static void forget_schedule(struct dcpload_plan *p)
 {
 	struct load_rounds *r = p->rounds;
 
-	load_chunks_free(p->chunks);
-	free(r->base);
+	dcp_chunks_free(p->chunks);
+	free(r->of.base);
 	free(r->mine);
 	free(r->memory);
 	p->chunks = NULL;
-	r->base = NULL;
+	r->of.base = NULL;
 	r->mine = r->memory = NULL;
 	r->nmine = r->cap_mine = 0;
 }
@@ -553,7 +515,7 @@ int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
 
 	if (r) {
 		p->rounds = r;
-		r->ranks = n;
+		r->of.ranks = n;
 		r->self = ck->comm->rank;
 		r->device = p->nccl || p->ipc ? p->device : NULL;
 		r->slack = slack ? LOAD_BLOCK : 0;
@@ -572,9 +534,9 @@ int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
 		load_fail(err, rc, "out of memory");
 	rc = load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
 	while (rc == 0 &&
-	       (next = load_rounds_stripe(staging, n, r->slack, next, most)) != r->stripe) {
+	       (next = dcp_stripe_size(staging, n, r->slack, next, most)) != r->of.size) {
 		forget_schedule(p);
-		r->stripe = next;
+		r->of.size = next;
 		rc = make_schedule(p, slack, &most, err);
 	}
 	if (rc < 0)

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * schedule: which rank reads what, and sends it to whom, where each byte is read by one rank of the job.
+ * schedule: what a rank sends to whom, where each byte is read by one rank of the job, the owner of its stripe
+ * (core/model/job/stripe.h).
  *
- * The files of the version, one after the other, are cut into stripes of one size; stripe s belongs to
- * rank s mod ranks. When the plan is made, every rank sends each owner which bytes of the owner's
+ * When the plan is made, every rank sends each owner which bytes of the owner's
  * stripes it needs. Stripes are as large as the messages of all ranks allow. In round k, rank r reads the blocks of stripe k * ranks + r that any rank needs and
  * sends each rank its bytes, in order. A rank stores only what it needs itself and what others need of its
  * own stripes.
  */
 #pragma once
+#include "core/model/job/stripe.h"
 #include "tools/load/load.h"
 
 /* What a rank needs from a stripe: @count times @run bytes, every @step bytes of the file from @lo on. They may reach beyond
@@ -21,11 +22,9 @@ struct load_round_part {
 };
 
 struct load_rounds {
-	uint32_t ranks, self;
-	uint64_t stripe; /* bytes */
-	uint64_t slack;  /* bytes that a part may reach beyond its stripe */
-	uint64_t *base;  /* first stripe of each file; base[nfiles]: number of stripes */
-	size_t nfiles;
+	struct dcp_stripes of;
+	uint32_t self;
+	uint64_t slack;               /* bytes that a part may reach beyond its stripe */
 	struct load_round_part *mine; /* what this rank needs, in order */
 	size_t nmine, cap_mine;
 	struct load_round_part *
@@ -60,12 +59,6 @@ void load_rounds_free(struct load_rounds *r, bool keep);
 uint64_t load_rounds_bytes(const struct load_rounds *r);
 uint64_t load_rounds_device_bytes(const struct load_rounds *r);
 
-/* Bytes of a stripe: the first to try (@tried 0), or after @tried, for which the messages of a round take up to
- * @most bytes of a rank: that, when it fits, or a smaller one. Messages never take more than @staging with the
- * smallest. */
-uint64_t load_rounds_stripe(uint64_t staging, uint32_t ranks, uint64_t slack, uint64_t tried,
-			    uint64_t most);
-size_t load_rounds_count(const struct load_rounds *r);
 /* Number of the parts from v[next] on that are of @stripe; *bytes: their bytes. */
 size_t load_round_parts(const struct load_round_part *v, size_t n, size_t next, uint64_t stripe,
 			uint64_t *bytes);

@@ -6,12 +6,12 @@
  */
 #include "tests/unit/t.h"
 
+#include "core/model/job/chunk.h"
 #include "core/store/version/version.h"
 #include "tests/unit/t/comm.h"
 #include "tests/unit/t/parse/dir.h"
 #include "tests/unit/t/random.h"
 #include "tools/load/dcpload.h"
-#include "tools/load/plan/chunk.h"
 
 /* In a rank: a failure counts and is told. */
 #define expect(what) ((what) ? 0 : (fprintf(stderr, "%d: not so: %s\n", __LINE__, #what), 1))
@@ -410,7 +410,7 @@ static void staging_gets_more_slots(void **state)
 /* Rank 1 of two asks for what is in no file. */
 struct lie {
 	const char *what;
-	struct load_range first; /* what it sends as the first range that it needs */
+	struct dcp_chunk_range first; /* what it sends as the first range that it needs */
 	const struct dcpload_comm *comm;
 	uint32_t told;
 };
@@ -418,12 +418,12 @@ struct lie {
 static int tell_lie(void *ctx, const void *mine, size_t n, void *all, int timeout_ms)
 {
 	struct lie *lie = ctx;
-	struct load_range *own = malloc(n + 1);
+	struct dcp_chunk_range *own = malloc(n + 1);
 	int rc;
 
 	memcpy(own, mine, n);
 	if (n && n % sizeof(*own) == 0 && own->zero == 0 && own->lo < own->hi &&
-	    own->hi % LOAD_BLOCK == 0) {
+	    own->hi % DCP_CHUNK_BLOCK == 0) {
 		*own = lie->first;
 		lie->told++;
 	}

@@ -466,9 +466,9 @@ static int rank_load(const struct dcpload_comm *comm, void *arg)
 		bad += check_region(w, &g[i], plan, i);
 	if (rc == 0) {
 		dcpload_plan_report(plan, &report);
-		bad += expect(
-			report.staging <=
-			(w->config.staging ? (uint64_t)(1 << 20) + (300 << 10) : LOAD_STAGING));
+		bad += expect(report.staging <= (w->config.staging
+							 ? (uint64_t)(1 << 20) + (300 << 10)
+							 : DCP_STRIPE_STAGING));
 	}
 	for (uint32_t i = 0; i < ng; i++)
 		free(g[i].memory);

@@ -24,31 +24,6 @@ enum { NODES = 8, RANKS = 64, FILES = 4, STAGING = 1 << 20, PATIENCE = 3600000 /
 enum { SMALL = 80 };
 static uint32_t layers = SMALL;
 
-/* ---- sizes of stripes ---- */
-
-static void stripes_are_dealt(void **state)
-{
-	static const struct {
-		uint64_t staging, ranks, slack, tried, most, want;
-	} cases[] = {
-		{ 64 << 20, 8, 0, 0, 0, 4 << 20 },
-		{ 64 << 20, 8, 0, 4 << 20, 8 << 20, 4 << 20 },        /* it fits */
-		{ 64 << 20, 4096, 0, 4 << 20, 504 << 20, 508 << 10 }, /* a part of it would */
-		{ 64 << 20, 4096, 0, 4 << 20, 57 << 20, 2 << 20 },    /* hardly too large */
-		{ 64 << 20, 4096, 0, 4096, 1 << 30, 4096 },           /* none is smaller */
-		{ 64 << 20, 8, 0, 4 << 20, 64 << 20, 3727360 },       /* this always fits */
-		{ 1 << 20, 4096, 4096, 0, 0, 253952 },
-		{ 1 << 20, 4096, 4096, 253952, 1 << 30, 4096 },
-	};
-
-	(void)state;
-	for (size_t i = 0; i < DCP_LEN(cases); i++)
-		assert_int_equal(load_rounds_stripe(cases[i].staging, (uint32_t)cases[i].ranks,
-						    cases[i].slack, cases[i].tried,
-						    cases[i].most),
-				 cases[i].want);
-}
-
 /* ---- a job ---- */
 
 struct world {
@@ -560,7 +535,6 @@ static void spoiled_round_parts_are_refused(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(stripes_are_dealt),
 		cmocka_unit_test_setup_teardown(many_ranks_are_scheduled, make_world,
 						remove_world),
 		cmocka_unit_test_setup_teardown(schedules_are_as_predicted, make_world,

@@ -2,24 +2,23 @@
 /*
  * The stretches of files that a group of ranks needs, and in which order they are read.
  *
- * Every rank says which ranges of which files it needs, in whole blocks; the union of them, in order of
- * file and offset, is cut into chunks that fit a slot of the staging memory. Chunk c is read by member c mod n
- * of the group. All members compute the same list.
+ * Every rank says which ranges of which files it needs, in whole blocks; the union of them,
+ * in order of file and offset, is cut into chunks that fit a slot of the staging memory.
+ * Chunk c is read by member c mod n of the group. All members compute the same list.
  */
-#include "tools/load/plan/chunk.h"
+#include "core/model/job/chunk.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/base.h"
+#include "core/base/buf.h"
 #include "core/base/sort.h"
 
-bool load_is_packed(const struct dcp_strided *s)
+bool dcp_chunk_is_packed(const struct dcp_strided *s)
 {
-	uint64_t bytes = dcp_strided_bytes(s);
-
-	return dcp_strided_extent(s) > bytes + bytes / 8;
+	return dcp_strided_extent(s) > dcp_strided_bytes(s);
 }
 
 static void swap(uint32_t *a, uint32_t *b)
@@ -31,8 +30,9 @@ static void swap(uint32_t *a, uint32_t *b)
 }
 
 /*
- * The dimensions of @s as they are sent, outermost first: as in the file, but that of most runs goes right before those that
- * continue each other there, which are one run (*run). The number of the others.
+ * The dimensions of @s as they are sent, outermost first: as in the file, but that of most
+ * runs goes right before those that continue each other there, which are one run (*run). The
+ * number of the others.
  */
 static uint32_t order(const struct dcp_strided *s, uint32_t *dim, uint64_t *run)
 {
@@ -59,14 +59,14 @@ struct packing {
 	const struct dcp_strided *s;
 	uint32_t dim[DCP_STRIDED_DIMS], n;
 	uint64_t run;
-	load_series_fn fn;
+	dcp_chunk_series_fn fn;
 	void *ctx;
 };
 
 static int pack_dims(const struct packing *p, uint32_t k, uint64_t off)
 {
 	uint32_t d = p->dim[k];
-	struct load_series series = { off, p->run, 0, 1 };
+	struct dcp_chunk_series series = { off, p->run, 0, 1 };
 	int rc = 0;
 
 	if (k + 1 < p->n) {
@@ -81,7 +81,7 @@ static int pack_dims(const struct packing *p, uint32_t k, uint64_t off)
 	return p->fn(p->ctx, &series);
 }
 
-int load_pack(const struct dcp_strided *s, load_series_fn fn, void *ctx)
+int dcp_chunk_pack(const struct dcp_strided *s, dcp_chunk_series_fn fn, void *ctx)
 {
 	struct packing p = { .s = s, .fn = fn, .ctx = ctx };
 
@@ -89,7 +89,7 @@ int load_pack(const struct dcp_strided *s, load_series_fn fn, void *ctx)
 	return pack_dims(&p, 0, s->off);
 }
 
-struct dcp_strided load_packed(const struct dcp_strided *s)
+struct dcp_strided dcp_chunk_packed(const struct dcp_strided *s)
 {
 	struct dcp_strided sent = *s;
 	uint32_t dim[DCP_STRIDED_DIMS];
@@ -109,18 +109,18 @@ enum {
 /* ---- what one rank needs ---- */
 
 struct ranges {
-	struct load_range *v;
+	struct dcp_chunk_range *v;
 	size_t n, cap;
 	bool exact;
 };
 
 static int add_range(struct ranges *r, uint32_t file, uint64_t lo, uint64_t hi)
 {
-	struct load_range *last = r->n ? &r->v[r->n - 1] : NULL;
+	struct dcp_chunk_range *last = r->n ? &r->v[r->n - 1] : NULL;
 
 	if (!r->exact) {
-		lo -= lo % LOAD_BLOCK;
-		hi += (LOAD_BLOCK - hi % LOAD_BLOCK) % LOAD_BLOCK;
+		lo -= lo % DCP_CHUNK_BLOCK;
+		hi += (DCP_CHUNK_BLOCK - hi % DCP_CHUNK_BLOCK) % DCP_CHUNK_BLOCK;
 	}
 	if (last && last->file == file && lo >= last->lo && lo <= last->hi) {
 		last->hi = DCP_MAX(last->hi, hi);
@@ -128,7 +128,7 @@ static int add_range(struct ranges *r, uint32_t file, uint64_t lo, uint64_t hi)
 	}
 	if (DCP_GROW(r->v, r->cap, r->n) < 0)
 		return -ENOMEM;
-	r->v[r->n++] = (struct load_range){ file, 0, lo, hi };
+	r->v[r->n++] = (struct dcp_chunk_range){ file, 0, lo, hi };
 	return 0;
 }
 
@@ -138,7 +138,7 @@ static int add_each(struct ranges *r, uint32_t file, const struct dcp_strided *s
 {
 	int rc = 0;
 
-	while (k < s->ndim && s->file_stride[k] <= DCP_FETCH_STRIDE)
+	while (k < s->ndim && s->file_stride[k] <= DCP_STRIDED_NEAR)
 		k++;
 	if (k == s->ndim)
 		return add_range(r, file, off, off + extent);
@@ -149,18 +149,18 @@ static int add_each(struct ranges *r, uint32_t file, const struct dcp_strided *s
 
 static int by_place(const void *a, const void *b)
 {
-	const struct load_range *x = a, *y = b;
+	const struct dcp_chunk_range *x = a, *y = b;
 
 	return x->file != y->file ? DCP_CMP(x->file, y->file) : DCP_CMP(x->lo, y->lo);
 }
 
-static size_t merge(struct load_range *v, size_t n)
+static size_t merge(struct dcp_chunk_range *v, size_t n)
 {
 	size_t out = 0;
 
 	DCP_SORT(v, n, by_place);
 	for (size_t i = 0; i < n; i++) {
-		struct load_range *last = out ? &v[out - 1] : NULL;
+		struct dcp_chunk_range *last = out ? &v[out - 1] : NULL;
 
 		if (last && last->file == v[i].file && v[i].lo <= last->hi)
 			last->hi = DCP_MAX(last->hi, v[i].hi);
@@ -170,8 +170,8 @@ static size_t merge(struct load_range *v, size_t n)
 	return out;
 }
 
-int load_ranges(const struct load_need *need, size_t n, bool exact, struct load_range **out,
-		size_t *nout)
+int dcp_chunk_ranges(const struct dcp_chunk_need *need, size_t n, bool exact,
+		     struct dcp_chunk_range **out, size_t *nout)
 {
 	struct ranges r = { .exact = exact };
 	int rc = 0;
@@ -180,14 +180,14 @@ int load_ranges(const struct load_need *need, size_t n, bool exact, struct load_
 		const struct dcp_strided *s = &need[i].s;
 		uint64_t extent = s->run;
 
-		if (exact) { /* what is not packed has small gaps, if any */
-			if (!load_is_packed(s))
+		if (exact) { /* what is not packed has no gaps */
+			if (!dcp_chunk_is_packed(s))
 				rc = add_range(&r, need[i].file, s->off,
 					       s->off + dcp_strided_extent(s));
 			continue;
 		}
 		for (uint32_t k = 0; k < s->ndim; k++)
-			if (s->file_stride[k] <= DCP_FETCH_STRIDE)
+			if (s->file_stride[k] <= DCP_STRIDED_NEAR)
 				extent += (s->count[k] - 1) * s->file_stride[k];
 		rc = add_each(&r, need[i].file, s, 0, s->off, extent);
 	}
@@ -202,20 +202,20 @@ int load_ranges(const struct load_need *need, size_t n, bool exact, struct load_
 
 /* ---- what all of a group need ---- */
 
-static int add_stretch(struct load_chunks *c, uint32_t file, uint64_t lo, uint64_t hi,
+static int add_stretch(struct dcp_chunks *c, uint32_t file, uint64_t lo, uint64_t hi,
 		       uint64_t more, uint64_t at)
 {
-	struct load_stretch *s;
+	struct dcp_chunk_stretch *s;
 
 	if (DCP_GROW(c->stretch, c->cap_stretch, c->nstretch) < 0)
 		return -ENOMEM;
 	s = &c->stretch[c->nstretch++];
-	*s = (struct load_stretch){ file, (uint32_t)(hi + more - lo), lo, hi, at };
+	*s = (struct dcp_chunk_stretch){ file, (uint32_t)(hi + more - lo), lo, hi, at };
 	return 0;
 }
 
 /* Begin a chunk with the stretch that is added next. */
-static int begin_chunk(struct load_chunks *c)
+static int begin_chunk(struct dcp_chunks *c)
 {
 	if (DCP_GROW(c->first, c->cap_chunk, c->n + 1) < 0)
 		return -ENOMEM;
@@ -224,10 +224,11 @@ static int begin_chunk(struct load_chunks *c)
 }
 
 /*
- * Cut the union into chunks. With @slack (elements are converted) a stretch that is continued in the
- * next chunk is read one block further, because its last element may end there.
+ * Cut the union into chunks. With @slack (elements are converted) a stretch that is
+ * continued in the next chunk is read one block further, because its last element may end
+ * there.
  */
-static int cut(struct load_chunks *c, const struct load_range *v, size_t n, uint64_t slack)
+static int cut(struct dcp_chunks *c, const struct dcp_chunk_range *v, size_t n, uint64_t slack)
 {
 	uint64_t used = c->slot; /* full, so that the first stretch begins a chunk */
 	int rc = 0;
@@ -238,7 +239,7 @@ static int cut(struct load_chunks *c, const struct load_range *v, size_t n, uint
 		while (lo < v[i].hi && rc == 0) {
 			uint64_t left = v[i].hi - lo, now;
 
-			if (c->slot - used < DCP_MIN(left, (uint64_t)LOAD_BLOCK) + slack) {
+			if (c->slot - used < DCP_MIN(left, (uint64_t)DCP_CHUNK_BLOCK) + slack) {
 				rc = begin_chunk(c);
 				used = 0;
 				if (rc < 0)
@@ -259,8 +260,9 @@ static int cut(struct load_chunks *c, const struct load_range *v, size_t n, uint
 	return rc;
 }
 
-/* By themselves, members would read hardly more than @unique, and none of them much more than the others? */
-static bool is_apart(const struct load_range *const *of, const size_t *n, uint32_t members,
+/* By themselves, members would read hardly more than @unique, and none of them much more
+ * than the others? */
+static bool is_apart(const struct dcp_chunk_range *const *of, const size_t *n, uint32_t members,
 		     uint64_t unique)
 {
 	uint64_t all = 0, most = 0;
@@ -276,11 +278,11 @@ static bool is_apart(const struct load_range *const *of, const size_t *n, uint32
 	return all - unique <= unique / APART && most * members <= all + all / EVEN;
 }
 
-int load_chunks_create(const struct load_range *const *of, const size_t *n, uint32_t members,
-		       uint64_t slot, bool slack, struct load_chunks **out)
+int dcp_chunks_create(const struct dcp_chunk_range *const *of, const size_t *n,
+		      uint32_t members, uint64_t slot, bool slack, struct dcp_chunks **out)
 {
-	struct load_chunks *c = calloc(1, sizeof(*c));
-	struct load_range *all;
+	struct dcp_chunks *c = calloc(1, sizeof(*c));
+	struct dcp_chunk_range *all;
 	size_t total = 0;
 	int rc;
 
@@ -301,21 +303,21 @@ int load_chunks_create(const struct load_range *const *of, const size_t *n, uint
 	total = total ? merge(all, total) : 0;
 	c->members = members;
 	c->slot = slot;
-	rc = cut(c, all, total, slack ? LOAD_BLOCK : 0);
+	rc = cut(c, all, total, slack ? DCP_CHUNK_BLOCK : 0);
 	c->apart = is_apart(of, n, members, c->unique);
 	free(all);
 	if (rc < 0) {
-		load_chunks_free(c);
+		dcp_chunks_free(c);
 		return rc;
 	}
 	*out = c;
 	return 0;
 }
 
-void load_chunks_trim(struct load_chunks *c, const struct dcp_file_id *files, size_t n)
+void dcp_chunks_trim(struct dcp_chunks *c, const struct dcp_file_id *files, size_t n)
 {
 	for (size_t i = 0; i < c->nstretch; i++) {
-		const struct load_stretch *s = &c->stretch[i];
+		const struct dcp_chunk_stretch *s = &c->stretch[i];
 		const struct dcp_file_id *f = s->file < n ? &files[s->file] : NULL;
 		uint64_t size = !f ? UINT64_MAX : f->unpacked ? f->unpacked : f->size;
 
@@ -324,7 +326,7 @@ void load_chunks_trim(struct load_chunks *c, const struct dcp_file_id *files, si
 	}
 }
 
-void load_chunks_free(struct load_chunks *c)
+void dcp_chunks_free(struct dcp_chunks *c)
 {
 	if (!c)
 		return;
