@@ -7,8 +7,9 @@
 #   tools/wheel.sh OUT           build it in a bare Debian, check it, and use it in other bare Debians; as root
 #   tools/wheel.sh --build OUT   build and check it only
 #
-# The C library of the Debian decides on which systems the wheel runs: the oldest Debian that has packages is used. Libraries
-# that it has too old are compiled from the sources of the next.
+# It runs where glibc is 2.28 or later, and is built twice, in two directories, and compared. The oldest Debian that has packages
+# is used, since its C library is the first to decide on which systems the wheel runs: no symbol may be newer than 2.28.
+# Libraries that it has too old are compiled from the sources of the next.
 set -eu
 . "$(dirname "$0")/root.sh"
 
@@ -36,7 +37,7 @@ libraries() {
 		apt-get -q source fuse3 sqlite3 libarchive nettle liburing
 		export PATH=/tools/bin:\$PATH CFLAGS='-O2 -g0 -ffile-prefix-map=/var/tmp=.'
 		built() { install -Dm644 debian/copyright "/licenses/\$1"; }
-		(cd sqlite3-*/ && built sqlite3 && ./configure --disable-static --disable-tcl --disable-readline && make -s install)
+		(cd sqlite3-*/ && built sqlite3 && ./configure --disable-static --disable-tcl --disable-readline --disable-math && make -s install)
 		(cd nettle-*/ && built nettle && ./configure --disable-static --disable-public-key --disable-openssl --disable-documentation \\
 			--libdir=/usr/local/lib && make -s install)
 		(cd libarchive-*/ && built libarchive && ./configure --disable-static --without-xml2 --without-expat --without-openssl \\
@@ -56,46 +57,52 @@ libraries() {
 wheel() {
 	cat <<-'END'
 		export PATH=/tools/bin:$PATH
-		cd /src
-		meson setup /b --buildtype=release --prefix=/usr -Dtests=false -Dmpi=disabled
-		meson install -C /b --destdir /got
-		cp -L /got/usr/lib/*/libdcpload.so.0 /got/usr/lib/*/libdcpsave.so.0 tools/python/dcpfs
-		install -Dm755 -s /got/usr/bin/dcpfs tools/python/dcpfs/bin/dcpfs
+		cd "$place/src"
+		export CFLAGS="-ffile-prefix-map=$place/src=."
+		meson setup "$place/b" --buildtype=release --prefix=/usr -Dtests=false -Dmpi=disabled
+		meson install -C "$place/b" --destdir "$place/got"
+		cp -L "$place"/got/usr/lib/*/libdcpload.so.0 "$place"/got/usr/lib/*/libdcpsave.so.0 tools/python/dcpfs
+		install -Dm755 -s "$place/got/usr/bin/dcpfs" tools/python/dcpfs/bin/dcpfs
 		# Opened by its name when something compressed is met, so it keeps the name and is looked for where the package is.
 		cp -L /usr/local/lib/libarchive.so.13 tools/python/dcpfs
 		patchelf --set-rpath '$ORIGIN' tools/python/dcpfs/*.so.*
 		patchelf --set-rpath '$ORIGIN/..' tools/python/dcpfs/bin/dcpfs
-		pip wheel -q --no-deps --no-build-isolation -w /plain ./tools/python
-		cd /plain
+		pip wheel -q --no-deps --no-build-isolation -w "$place/plain" ./tools/python
+		cd "$place/plain"
 		wheel unpack *.whl
 		rm *.whl
 		info=$(echo */*.dist-info)
 		sed -i 's/^Root-Is-Purelib: .*/Root-Is-Purelib: false/; s/^Tag: .*/Tag: py3-none-linux_'"$(uname -m)"'/' "$info/WHEEL"
 		mkdir -p "$info/licenses/libraries"
-		cp /src/LICENSE "$info/licenses/"
+		cp "$place/src/LICENSE" "$info/licenses/"
 		cp /licenses/* "$info/licenses/libraries/"
 		wheel pack */
-		LD_LIBRARY_PATH=/usr/local/lib auditwheel repair --strip -w /wheels *.whl
-		auditwheel show /wheels/*.whl
-		twine check --strict /wheels/*.whl
+		LD_LIBRARY_PATH=/usr/local/lib auditwheel repair --strip --plat "manylinux_2_28_$(uname -m)" -w "$place/wheels" *.whl
+		auditwheel show "$place"/wheels/*.whl
+		twine check --strict "$place"/wheels/*.whl
 	END
 }
 
-if [ ! -e "$work/libraries" ]; then
+if ! cmp -s "$work/libraries" "$top/tools/wheel.sh"; then
 	root_make "$work/root" $suite
 	say "compiling libraries in $suite"
 	root_sh "$work/root" "$work/libraries.log" "$(libraries)"
-	touch "$work/libraries"
+	cp "$top/tools/wheel.sh" "$work/libraries"
 fi
-say 'building the wheel'
-rm -rf "$work/root/src" "$work/root/b" "$work/root/got" "$work/root/plain" "$work/root/wheels"
-copy_source "$work/root/src"
-rm -f "$work/wheel.log"
-root_sh "$work/root" "$work/wheel.log" "$(wheel)"
-cp "$work/root/wheels/"*.whl "$out/"
-name=$(basename "$work/root/wheels/"*.whl)
+rm -rf "$work/source" "$work/wheel.log"
+copy_source "$work/source"
+for place in first second/time; do
+	say "building the wheel in /$place"
+	rm -rf "${work:?}/root/$place"
+	mkdir -p "$work/root/$place"
+	cp -a "$work/source" "$work/root/$place/src"
+	root_sh "$work/root" "$work/wheel.log" "place=/$place; $(wheel)"
+done
+name=$(basename "$work/root/first/wheels/"*.whl)
+cmp "$work/root/first/wheels/$name" "$work/root/second/time/wheels/$name" || { say 'two builds differ'; exit 1; }
+cp "$work/root/first/wheels/$name" "$out/"
 sed -n '/is consistent/,/^$/p' "$work/wheel.log" | tr '\n' ' ' >&2
-say "$out/$name: $(stat -c %s "$out/$name") bytes"
+say "both builds are equal: $out/$name, $(stat -c %s "$out/$name") bytes"
 [ -n "$use" ] || exit 0
 
 # Used where nothing of dcpfs is: no variables, no other package but Python's pip and, for the mount, fusermount3.

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * clock: time in nanoseconds.
+ * clock: time in nanoseconds; conditions that are waited for until such a time.
  */
 #pragma once
+#include <pthread.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -21,4 +22,21 @@ static inline int64_t dcp_now_ns(clockid_t clock)
 static inline int64_t dcp_now_ms(void)
 {
 	return dcp_now_ns(CLOCK_MONOTONIC) / DCP_NS_PER_MS;
+}
+
+/*
+ * A condition whose pthread_cond_timedwait() takes times of CLOCK_MONOTONIC. (pthread_cond_clockwait() would need
+ * glibc 2.30, and the wheel is for 2.28.)
+ */
+static inline int dcp_cond_init(pthread_cond_t *cond)
+{
+	pthread_condattr_t how;
+	int rc = pthread_condattr_init(&how);
+
+	if (rc)
+		return rc;
+	pthread_condattr_setclock(&how, CLOCK_MONOTONIC);
+	rc = pthread_cond_init(cond, &how);
+	pthread_condattr_destroy(&how);
+	return rc;
 }

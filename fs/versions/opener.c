@@ -61,7 +61,7 @@ struct dcpfs_opener *dcpfs_opener_create(void)
 		return NULL;
 	o->held = true;
 	pthread_mutex_init(&o->lock, NULL);
-	pthread_cond_init(&o->changed, NULL);
+	dcp_cond_init(&o->changed);
 	return o;
 }
 
@@ -244,7 +244,7 @@ static void wait_some(struct dcpfs_opener *o)
 {
 	struct timespec soon = in_ms(CLOCK_MONOTONIC, LOOK_MS);
 
-	pthread_cond_clockwait(&o->changed, &o->lock, CLOCK_MONOTONIC, &soon);
+	pthread_cond_timedwait(&o->changed, &o->lock, &soon);
 }
 
 /* Wait until @ver is opened or refused, or the mount ends. */
@@ -435,7 +435,7 @@ int dcpfs_opener_first(struct dcpfs *fs, unsigned ms, struct dcp_err *err)
 
 	pthread_mutex_lock(&o->lock);
 	while (!o->opened && !o->over && !late)
-		late = pthread_cond_clockwait(&o->changed, &o->lock, CLOCK_MONOTONIC, &until);
+		late = pthread_cond_timedwait(&o->changed, &o->lock, &until);
 	if (!o->opened && o->over && o->first.code)
 		rc = dcp_fail_at(err, o->first.code, o->first.off, "%s", o->first.msg);
 	else if (o->first.code)

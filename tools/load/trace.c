@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "core/base/clock.h"
@@ -48,7 +49,7 @@ void load_trace_as(struct dcpload_plan *p, uint32_t kind, uint32_t lane, int64_t
 void load_trace(struct dcpload_plan *p, uint32_t kind, int64_t start, uint64_t bytes)
 {
 	if (p->event)
-		load_trace_as(p, kind, (uint32_t)gettid(), start, bytes);
+		load_trace_as(p, kind, (uint32_t)syscall(SYS_gettid), start, bytes);
 }
 
 int dcpload_plan_event(const struct dcpload_plan *p, uint64_t i, struct dcpload_event *out)

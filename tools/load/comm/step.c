@@ -8,6 +8,12 @@
 #include "core/base/base.h"
 #include "core/base/clock.h"
 
+void load_step_init(struct load_step *s)
+{
+	pthread_mutex_init(&s->lock, NULL);
+	dcp_cond_init(&s->ended);
+}
+
 static void *run(void *arg)
 {
 	struct load_step *s = arg;
@@ -51,8 +57,7 @@ static bool has_ended(struct load_step *s, int ms)
 	bool done;
 
 	pthread_mutex_lock(&s->lock);
-	while (!s->done && pthread_cond_clockwait(&s->ended, &s->lock, CLOCK_MONOTONIC,
-						  &until) != ETIMEDOUT)
+	while (!s->done && pthread_cond_timedwait(&s->ended, &s->lock, &until) != ETIMEDOUT)
 		;
 	done = s->done;
 	pthread_mutex_unlock(&s->lock);
@@ -100,13 +105,14 @@ int load_step_run(const struct dcpload_comm *comm, int (*fn)(void *ctx),
 		  void (*stop)(void *ctx), void *ctx, int *done, int timeout_ms,
 		  struct dcpload_error *err)
 {
-	struct load_step s = LOAD_STEP_INIT;
+	struct load_step s = { 0 };
 	int rc;
 
 	if (comm->ranks == 1) {
 		*done = fn(ctx);
 		return 0;
 	}
+	load_step_init(&s);
 	load_step_start(&s, fn, ctx);
 	rc = load_step_wait(&s, comm, false, timeout_ms, err);
 	if (rc < 0 && stop)

@@ -20,11 +20,7 @@ struct load_step {
 	int rc;
 };
 
-#define LOAD_STEP_INIT                                                                         \
-	{                                                                                      \
-		.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER           \
-	}
-
+void load_step_init(struct load_step *s);
 void load_step_start(struct load_step *s, int (*fn)(void *ctx), void *ctx);
 /*
  * Collective: wait until the work of every rank has ended; with @hasty only until that of one has failed. 0, or a failure

@@ -52,7 +52,7 @@ int dcpload_start(struct dcpload_plan *p, struct dcpload_error *err)
 				  (int)p->ck->config.timeout_ms);
 	r->plan = p;
 	pthread_mutex_init(&r->lock, NULL);
-	pthread_cond_init(&r->changed, NULL);
+	dcp_cond_init(&r->changed);
 	p->running = r;
 	r->threaded = !(p->ck->comm->flags & DCPLOAD_COMM_ONE_THREAD) &&
 		      pthread_create(&r->thread, NULL, execute, r) == 0;
@@ -69,8 +69,7 @@ static bool is_done(struct load_running *r, int32_t timeout_ms)
 	pthread_mutex_lock(&r->lock);
 	while (!r->done && rc == 0)
 		rc = timeout_ms < 0 ? pthread_cond_wait(&r->changed, &r->lock)
-				    : pthread_cond_clockwait(&r->changed, &r->lock,
-							     CLOCK_MONOTONIC, &at);
+				    : pthread_cond_timedwait(&r->changed, &r->lock, &at);
 	done = r->done;
 	pthread_mutex_unlock(&r->lock);
 	return done;

@@ -182,8 +182,7 @@ int dcpsave_open(const struct dcpload_comm *comm, const char *path,
 		s->comm = comm;
 		s->report.ranks = comm->ranks;
 		dcp_arena_init(&s->arena, MEMORY);
-		pthread_mutex_init(&s->step.lock, NULL);
-		pthread_cond_init(&s->step.ended, NULL);
+		load_step_init(&s->step);
 	}
 	rc = s ? fill(s, path, config, err) : load_say(err, -ENOMEM);
 	rc = load_agree(comm, rc, err,
