@@ -7,6 +7,11 @@
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 
+const char *dcp_hash_zlib_version(void)
+{
+	return zlibVersion();
+}
+
 const char *dcp_hash_xxhash_version(void)
 {
 	return TEXT(XXH_VERSION_MAJOR) "." TEXT(XXH_VERSION_MINOR) "." TEXT(

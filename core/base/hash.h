@@ -23,6 +23,7 @@ void dcp_hash128_end(struct dcp_hash128 *h, uint64_t out[2]);
 
 /* Version of the xxHash library that dcpfs was built with, as "0.8.1". */
 const char *dcp_hash_xxhash_version(void);
+const char *dcp_hash_zlib_version(void);
 
 /*
  * crc32: CRC-32 (IEEE 802.3), by zlib and, of many bytes, the processor, for data that other programs check, since every

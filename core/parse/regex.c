@@ -126,3 +126,13 @@ int dcp_regex_match(const struct dcp_regex *re, const char *text)
 		return rc == PCRE2_ERROR_DFA_WSSIZE ? -E2BIG : -EINVAL;
 	return 1;
 }
+
+const char *dcp_regex_pcre2_version(void)
+{
+	static char text[64]; /* the same whenever it is written */
+
+	return pcre2_config(PCRE2_CONFIG_VERSION, NULL) < (int)sizeof(text) &&
+			       pcre2_config(PCRE2_CONFIG_VERSION, text) > 0
+		       ? text
+		       : NULL;
+}

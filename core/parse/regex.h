@@ -26,3 +26,6 @@ int dcp_regex_compile(const char *pattern, struct dcp_arena *arena, struct dcp_r
 
 /* 1: it does; 0: it does not; -E2BIG: more states than the limit; -EINVAL: @text is not UTF-8. */
 int dcp_regex_match(const struct dcp_regex *re, const char *text);
+
+/* "10.42 2022-12-11" */
+const char *dcp_regex_pcre2_version(void);

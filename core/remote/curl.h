@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * curl: one transfer. What differs between libraries for HTTP; curl.c is the only file that sees curl.h, curl_none.c
- * stands in for it in builds without it.
+ * stands in for it, and for xml.c, in builds without it.
  */
 #pragma once
 #include <stdbool.h>

@@ -3,6 +3,9 @@
 
 #include <errno.h>
 
+#include "core/base/err.h"
+#include "core/remote/xml.h"
+
 const char *dcp_transfers_library(const char **why)
 {
 	*why = "this build has no libcurl; build it with -Dcurl=enabled";
@@ -38,4 +41,17 @@ size_t dcp_transfers_run(struct dcp_transfers *t, int ms, struct dcp_transfer_en
 			 size_t n)
 {
 	return 0;
+}
+
+int dcp_xml_each(const char *text, size_t n, dcp_xml_fn *fn, void *ctx, struct dcp_err *err)
+{
+	const char *why;
+
+	dcp_transfers_library(&why);
+	return dcp_fail(err, -ENOSYS, "%s", why);
+}
+
+const char *dcp_xml_expat_version(void)
+{
+	return NULL;
 }

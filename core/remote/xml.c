@@ -5,6 +5,7 @@
 #include <expat.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/base/base.h"
@@ -24,6 +25,7 @@ static struct {
 	__typeof__(&XML_GetErrorCode) XML_GetErrorCode;
 	__typeof__(&XML_ErrorString) XML_ErrorString;
 	__typeof__(&XML_GetCurrentLineNumber) XML_GetCurrentLineNumber;
+	__typeof__(&XML_ExpatVersionInfo) XML_ExpatVersionInfo;
 } lib;
 
 static const char *const functions[] = {
@@ -39,6 +41,7 @@ static const char *const functions[] = {
 	"XML_GetErrorCode",
 	"XML_ErrorString",
 	"XML_GetCurrentLineNumber",
+	"XML_ExpatVersionInfo",
 };
 
 static bool is_loaded;
@@ -107,13 +110,31 @@ static void XMLCALL on_doctype(void *ctx, const char *name, const char *sysid,
 	stop(ctx, -EBADMSG);
 }
 
-int dcp_xml_each(const char *text, size_t n, dcp_xml_fn *fn, void *ctx, struct dcp_err *err)
+static bool is_there(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	struct reading r = { .fn = fn, .ctx = ctx };
 
 	pthread_once(&once, load);
-	if (!is_loaded)
+	return is_loaded;
+}
+
+const char *dcp_xml_expat_version(void)
+{
+	static char text[32]; /* the same whenever it is written */
+	XML_Expat_Version v;
+
+	if (!is_there())
+		return NULL;
+	v = lib.XML_ExpatVersionInfo();
+	snprintf(text, sizeof(text), "%d.%d.%d", v.major, v.minor, v.micro);
+	return text;
+}
+
+int dcp_xml_each(const char *text, size_t n, dcp_xml_fn *fn, void *ctx, struct dcp_err *err)
+{
+	struct reading r = { .fn = fn, .ctx = ctx };
+
+	if (!is_there())
 		return dcp_fail(err, -ENOSYS,
 				"libexpat.so.1 cannot be loaded; install libexpat1");
 	if (n > INT_MAX)

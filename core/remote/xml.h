@@ -17,3 +17,6 @@ typedef int dcp_xml_fn(void *ctx, const char *path, const char *text, size_t n);
 
 /* 0, -EBADMSG, -E2BIG (deeper than DCP_XML_MAX_DEPTH), -ENOTSUP (no expat), -ENOMEM, or what @fn gave. */
 int dcp_xml_each(const char *text, size_t n, dcp_xml_fn *fn, void *ctx, struct dcp_err *err);
+
+/* "2.5.0"; NULL: it cannot be loaded. */
+const char *dcp_xml_expat_version(void);

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Help fits a screen, invalid words are refused in one line, and exit codes are kept."""
+import ctypes
 import fcntl
 import json
 import os
@@ -201,8 +202,20 @@ def doctor_and_version():
     equal(text.returncode, got.returncode, "doctor's two forms agree")
     check(b"\033" not in text.stdout, "doctor paints into a pipe")
     version = data("version", "--json")
-    for library in ("libfuse", "sqlite", "jansson", "libarchive", "xxhash"):
+    lines = run("version").stdout.decode().splitlines()
+    for library, found in version["libraries"].items():
+        check(f"{library} {found or 'not found'}" in lines, f"version does not say {library} {found}: {lines}")
+    for library in ("libfuse", "sqlite", "jansson", "libarchive", "xxhash", "zlib", "pcre2"):
         check(version["libraries"][library][0].isdigit(), f"version of {library}")
+    for library, name in (("libcurl", "libcurl.so.4"), ("expat", "libexpat.so.1"), ("libcuda", "libcuda.so.1"), ("nccl", "libnccl.so.2")):
+        found = version["libraries"][library]
+        try:
+            ctypes.CDLL(name)
+        except OSError:
+            check(found is None or library == "libcurl", f"version of {library}, which is not here: {found}")
+        else:
+            check(found is None or found[0].isdigit(), f"version of {library}: {found}")
+            check(found or library != "expat", "expat is here, and not found")
     check(run("--version").stdout.startswith(f"dcpfs {version['dcpfs']}\n".encode()), "dcpfs --version")
 
 

@@ -4,10 +4,15 @@
 #include "core/base/hash.h"
 #include "core/origin/archive/inflate.h"
 #include "core/parse/json.h"
+#include "core/parse/regex.h"
+#include "core/remote/curl.h"
+#include "core/remote/xml.h"
 #include "core/store/index/index.h"
 #include "core/store/view/digest.h"
 #include "fs/session.h"
 #include "tools/cmd.h"
+#include "tools/load/memory/memory.h"
+#include "tools/load/memory/nccl.h"
 #include "tools/out.h"
 
 struct version_opts {
@@ -21,17 +26,31 @@ static const struct opt opts[] = {
 
 static const struct opt_operand operands[] = { { 0 } };
 
-/* Each library is asked by the one file that includes its header. */
+static const char *curl_version(void)
+{
+	const char *why;
+
+	return dcp_transfers_library(&why);
+}
+
+/* Each library is asked by the one file that includes its header; those that answer NULL are not here. The program starts
+ * without the last ones, which are opened when something needs them. */
 static const struct {
 	const char *name;
 	const char *(*version)(void);
 } libraries[] = {
 	{ "libfuse", dcpfs_fuse_version },
 	{ "sqlite", dcp_index_sqlite_version },
-	{ "libarchive", dcp_inflate_libarchive_version },
 	{ "jansson", dcp_json_jansson_version },
 	{ "xxhash", dcp_hash_xxhash_version },
 	{ "nettle", dcp_digest_nettle_version },
+	{ "zlib", dcp_hash_zlib_version },
+	{ "pcre2", dcp_regex_pcre2_version },
+	{ "libarchive", dcp_inflate_libarchive_version },
+	{ "libcurl", curl_version },
+	{ "expat", dcp_xml_expat_version },
+	{ "libcuda", load_cuda_library },
+	{ "nccl", load_nccl_library },
 };
 
 static const struct {
@@ -53,9 +72,8 @@ static enum cmd_exit print_json(struct out *o)
 		dcp_jsonw_put_str(w, "commit", cmd_commit);
 	dcp_jsonw_put_u64(w, "index_schema", DCP_INDEX_SCHEMA);
 	dcp_jsonw_put_object(w, "libraries");
-	for (size_t i = 0; i < DCP_LEN(libraries); i++) {
-		dcp_jsonw_put_str(w, libraries[i].name, libraries[i].version());
-	}
+	for (size_t i = 0; i < DCP_LEN(libraries); i++)
+		dcp_jsonw_put_str_or_null(w, libraries[i].name, libraries[i].version());
 	dcp_jsonw_end(w);
 	dcp_jsonw_put_object(w, "features");
 	for (size_t i = 0; i < DCP_LEN(features); i++) {
@@ -77,8 +95,12 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	dcp_buf_printf(&o.buf, "dcpfs %s\n", DCP_RELEASE);
 	dcp_buf_printf(&o.buf, "commit %s\n", cmd_commit[0] ? cmd_commit : "not known");
 	dcp_buf_printf(&o.buf, "index schema %d\n", DCP_INDEX_SCHEMA);
-	for (size_t i = 0; i < DCP_LEN(libraries); i++)
-		dcp_buf_printf(&o.buf, "%s %s\n", libraries[i].name, libraries[i].version());
+	for (size_t i = 0; i < DCP_LEN(libraries); i++) {
+		const char *version = libraries[i].version();
+
+		dcp_buf_printf(&o.buf, "%s %s\n", libraries[i].name,
+			       version ? version : "not found");
+	}
 	for (size_t i = 0; i < DCP_LEN(features); i++)
 		dcp_buf_printf(&o.buf, "%s %s\n", features[i].name,
 			       features[i].built ? "built in" : "not built in");
@@ -90,8 +112,8 @@ const struct cmd cmd_version = {
 	.what = "print the versions of dcpfs and its libraries",
 	.about =
 		"Print the versions of dcpfs, with the commit it was built from, of the schema "
-		"of its indexes and of the libraries it runs with, and which optional ones "
-		"were found when it was built.",
+		"of its indexes and of the libraries it runs with, those among them that it "
+		"opens when it needs them (libcurl, say), and what was built in.",
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct version_opts),

@@ -418,7 +418,7 @@ int dcp_inflate_head(const struct dcp_source *src, enum dcp_codec codec, void *h
 const char *dcp_inflate_libarchive_version(void)
 {
 	static const char lead[] = "libarchive ";
-	const char *text = is_there() ? lib.archive_version_string() : "not installed";
+	const char *text = is_there() ? lib.archive_version_string() : NULL;
 
-	return strncmp(text, lead, strlen(lead)) == 0 ? text + strlen(lead) : text;
+	return text && strncmp(text, lead, strlen(lead)) == 0 ? text + strlen(lead) : text;
 }

@@ -66,5 +66,5 @@ int dcp_inflate_fd(const struct dcp_source *src, enum dcp_codec codec, int out_f
 int dcp_inflate_head(const struct dcp_source *src, enum dcp_codec codec, void *head, size_t n,
 		     size_t *got, struct dcp_err *err);
 
-/* "3.6.2": the libarchive in use. */
+/* "3.6.2": the libarchive in use. NULL: it cannot be loaded. */
 const char *dcp_inflate_libarchive_version(void);

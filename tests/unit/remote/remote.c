@@ -122,6 +122,11 @@ static void xml_is_read_and_bombs_are_refused(void **state)
 		const char *text = documents[i].text;
 
 		t_case(documents[i].what);
+		if (!dcp_xml_expat_version()) { /* a build without libcurl */
+			assert_int_equal(dcp_xml_each(text, strlen(text), note, &got, NULL),
+					 -ENOSYS);
+			continue;
+		}
 		assert_int_equal(dcp_xml_each(text, strlen(text), note, &got, NULL),
 				 documents[i].rc);
 		if (documents[i].says)

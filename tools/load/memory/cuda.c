@@ -99,6 +99,18 @@ int load_cuda_node(const struct load_cuda_driver *d, int device)
 	return node;
 }
 
+const char *load_cuda_library(void)
+{
+	static char text[32]; /* the same whenever it is written */
+	struct load_cuda_driver d;
+	struct dcpload_error err;
+
+	if (open_library(&d, &err) < 0 || d.call.cuDriverGetVersion(&d.version))
+		return NULL;
+	snprintf(text, sizeof(text), "%d.%d", d.version / 1000, d.version % 1000 / 10);
+	return text;
+}
+
 int load_cuda_probe_sharing(char *found, size_t size, struct dcpload_error *err)
 {
 	struct load_cuda_driver d;

@@ -170,6 +170,8 @@ int load_cuda_open(int number, uint32_t local, struct load_device **out,
 int load_cuda_probe(char *found, size_t size, struct dcpload_error *err);
 /* The same of what several processes can do with the first: 1 if they can use it and each other's memory. */
 int load_cuda_probe_sharing(char *found, size_t size, struct dcpload_error *err);
+/* The version of CUDA that the driver is of, "12.4", without a look at GPUs; NULL: there is no driver. */
+const char *load_cuda_library(void);
 
 /*
  * room: how much memory of this node can still be had?

@@ -59,6 +59,20 @@ static int open_library(struct load_nccl_calls *call, int *version, struct dcplo
 	return 0;
 }
 
+const char *load_nccl_library(void)
+{
+	static char text[32]; /* the same whenever it is written */
+	struct load_nccl_calls call;
+	struct dcpload_error err;
+	int version;
+
+	if (open_library(&call, &version, &err) < 0)
+		return NULL;
+	snprintf(text, sizeof(text), "%d.%d.%d", version / 10000, version / 100 % 100,
+		 version % 100);
+	return text;
+}
+
 int load_nccl_probe(char *found, size_t size)
 {
 	struct load_nccl_calls call;
@@ -68,8 +82,7 @@ int load_nccl_probe(char *found, size_t size)
 	if (rc < 0)
 		snprintf(found, size, "%s", err.text);
 	else
-		snprintf(found, size, LIBRARY ", NCCL %d.%d.%d", version / 10000,
-			 version / 100 % 100, version % 100);
+		snprintf(found, size, LIBRARY ", NCCL %s", load_nccl_library());
 	return rc;
 }
 

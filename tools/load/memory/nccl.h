@@ -29,6 +29,8 @@ void load_nccl_close(struct load_nccl *n);
 uint32_t load_nccl_version(const struct load_nccl *n);
 /* What there is of it on this machine, in a line: 0, or -ELIBACC, -ELIBBAD. */
 int load_nccl_probe(char *found, size_t size);
+/* Its version, "2.28.9"; NULL: there is none that can be used. */
+const char *load_nccl_library(void);
 
 /* Queue a copy of @bytes from host memory, which the next message may be sent from. */
 int load_nccl_copy(struct load_nccl *n, void *dst, const void *src, uint64_t bytes);

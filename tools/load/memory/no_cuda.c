@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* In place of cuda.c, where that was left out. */
 #include <errno.h>
+#include <stddef.h>
 
 #include "tools/load/error.h"
 #include "tools/load/memory/memory.h"
@@ -9,6 +10,11 @@ int load_cuda_probe(char *found, size_t size, struct dcpload_error *err)
 {
 	return load_fail(err, -ENOTSUP,
 			 "no GPU: dcpfs was built without CUDA (-Dcuda=disabled)");
+}
+
+const char *load_cuda_library(void)
+{
+	return NULL;
 }
 
 int load_cuda_probe_sharing(char *found, size_t size, struct dcpload_error *err)
