@@ -66,12 +66,12 @@ venv() {
 	python=/usr/bin/python3 # the one that has Debian's numpy
 	[ -x $python ] || python=python3
 	say 'python packages of the tests'
-	if [ ! -x "$top/venv/bin/python" ] || [ ! -e "$top/venv/complete" ]; then
+	if [ ! -x "$top/venv/bin/python" ] || ! cmp -s "$root/tests/requirements.txt" "$top/venv/complete"; then
 		rm -rf "$top/venv"
 		step "$top/venv.log" "$python" -m venv --system-site-packages "$top/venv" &&
 			step "$top/venv.log" "$top/venv/bin/python" -m pip install -q \
 				--disable-pip-version-check -r "$root/tests/requirements.txt" "$root/tools/python" &&
-			touch "$top/venv/complete"
+			cp "$root/tests/requirements.txt" "$top/venv/complete"
 	fi
 	if [ -e "$top/venv/complete" ]; then
 		export DCPFS_TEST_PYTHON="$top/venv/bin/python"

@@ -18,7 +18,7 @@ build='build-essential meson ninja-build pkg-config libfuse3-dev fuse3 libsqlite
 # The unit tests are part of every build.
 build="$build libcmocka-dev"
 test="attr rsync jq git locales python3 python3-numpy python3-venv zstd lz4 sqlite3 clang clang-format
-	libclang-rt-dev man-db valgrind zsh fish"
+	libclang-rt-dev man-db nginx-light openssl valgrind zsh fish"
 optional='libcurl4-openssl-dev libexpat1-dev liburing-dev libopenmpi-dev openmpi-bin'
 site="mandoc python3-markdown"
 packaging="debootstrap rpm $site"

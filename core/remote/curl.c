@@ -251,6 +251,10 @@ static void set(struct dcp_transfer *one)
 	SET(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
 	if (o->authorities)
 		SET(CURLOPT_CAINFO, o->authorities);
+	if (o->logins) {
+		SET(CURLOPT_NETRC, (long)CURL_NETRC_OPTIONAL);
+		SET(CURLOPT_NETRC_FILE, o->logins);
+	}
 	if (o->body) {
 		SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)o->nbody);
 		SET(CURLOPT_POSTFIELDS, o->body);

@@ -17,7 +17,8 @@ struct dcp_transfers; /* made side by side, by one thread, on connections that a
 struct dcp_transfer_opts {
 	const char *method, *url, *body;
 	size_t nbody;
-	const char *heads;           /* "name: value" and a newline each */
+	const char *heads;  /* "name: value" and a newline each */
+	const char *logins; /* a file of names and passwords for hosts (netrc); NULL: none */
 	const char *authorities;     /* a file of certificates; NULL: the system's */
 	unsigned stall_s, connect_s; /* connect_s 0: 10 s */
 	bool link_local;             /* addresses of the link may be connected to */

@@ -12,6 +12,7 @@
 #include <sys/random.h>
 
 #include "core/base/base.h"
+#include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/number.h"
@@ -354,9 +355,23 @@ static int add_heads(const struct job *j, struct dcp_buf *heads, struct dcp_err 
 	return rc ? rc : dcp_buf_error(heads);
 }
 
+/* The user's file of names and passwords for hosts, malloc'ed; NULL: none is sent there. */
+static char *logins_for(const struct job *j)
+{
+	const char *own = dcp_http_env("NETRC"), *home = dcp_http_configured()->home;
+	char *path = NULL;
+
+	if (!j->r->login || (j->url && !host_is_that_of(j->url, j->r->url)))
+		return NULL;
+	if (own)
+		return strdup(own);
+	return home && asprintf(&path, "%s/.netrc", home) >= 0 ? path : NULL;
+}
+
 static int start(struct job *j, struct dcp_transfers *t)
 {
 	dcp_auto_buf struct dcp_buf heads = DCP_BUF_INIT;
+	dcp_auto_free char *logins = logins_for(j);
 	const struct dcp_http_config *c = dcp_http_configured();
 	struct dcp_http *r = j->r;
 	struct dcp_err err = { .msg = "" };
@@ -365,6 +380,7 @@ static int start(struct job *j, struct dcp_transfers *t)
 		.url = url_of(j),
 		.body = r->body,
 		.nbody = r->nbody,
+		.logins = logins,
 		.authorities = dcp_http_env("AWS_CA_BUNDLE") ?: dcp_http_env("SSL_CERT_FILE"),
 		.stall_s = c->stall_s ? c->stall_s : 20,
 		.link_local = r->link_local && !j->url,
@@ -488,8 +504,10 @@ static int refuse(struct job *j)
 		(r->status >= 500 && r->status != 501 && r->status != 505 && r->status != 507);
 
 	read_refusal(r, text, sizeof(text));
-	because(j, rc, "HTTP %ld%s%s", r->status, r->status == 412 ? " (it changed)" : "",
-		text);
+	because(j, rc, "HTTP %ld%s%s%s", r->status, r->status == 412 ? " (it changed)" : "",
+		text,
+		r->status == 401 && r->login ? " (names and passwords are taken from ~/.netrc)"
+					     : "");
 	if (r->nbody) /* what it took to send is no time without an answer */
 		j->last_ms += dcp_now_ms() - j->began_ms;
 	if (passes)

@@ -63,6 +63,7 @@ struct dcp_http {
 	const char *led;
 	bool plain;         /* http:// is what the user named, also to other machines */
 	bool direct;        /* redirects are not followed, but are answers */
+	bool login;         /* as the user's ~/.netrc says of the host, if it does */
 	bool link_local;    /* it is for a server of credentials on this machine's own link */
 	bool may_fail;      /* the others of its batch go on */
 	unsigned tries;     /* at most; 0: as long as time allows */

@@ -55,6 +55,7 @@ static int ask_each(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err 
 		h[i] = (struct dcp_http){ .method = "HEAD",
 					  .n = DCP_HTTP_ALL,
 					  .size = UINT64_MAX,
+					  .login = true,
 					  .may_fail = !l->single };
 		if (len && items[i].name[len - 1] == '/') { /* a directory: nothing to ask */
 			h[i].url = NULL;
@@ -93,7 +94,7 @@ static int get_page(struct dcp_remote *r, const char *prefix, const char *name,
 		    struct dcp_buf *text, struct dcp_err *err)
 {
 	dcp_auto_buf struct dcp_buf to = DCP_BUF_INIT;
-	struct dcp_http h = { 0 };
+	struct dcp_http h = { .login = true };
 	int rc = url(r, prefix, &to);
 
 	dcp_buf_str(&to, name);
@@ -102,6 +103,32 @@ static int get_page(struct dcp_remote *r, const char *prefix, const char *name,
 	if (rc == 0)
 		rc = dcp_http_get(&h, MOST_PAGE, text, err);
 	dcp_http_finish(&h);
+	return rc;
+}
+
+/* nginx and Apache do not list names that begin with a dot. Beside files of torch's DCP there is one. */
+static int add_hidden(struct dcp_listing *l)
+{
+	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
+	size_t n = DCP_NITEMS(l->items, struct dcp_item), last = 0;
+	int rc = 0;
+
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		const char *file = dcp_listing_at(l, i)->name, *slash = strrchr(file, '/');
+		size_t dir = slash ? (size_t)(slash - file) + 1 : 0;
+
+		if (!dcp_has_extension(file, ".distcp") ||
+		    (name.n && dir == last && strncmp(name.p, file, dir) == 0))
+			continue;
+		last = dir;
+		dcp_buf_reset(&name);
+		dcp_buf_printf(&name, "%.*s.metadata", (int)dir, file);
+		rc = dcp_buf_error(&name)
+			     ?: dcp_listing_add(l,
+						&(struct dcp_item){ .name = name.p,
+								    .size = UINT64_MAX },
+						name.n);
+	}
 	return rc;
 }
 
@@ -124,6 +151,9 @@ static int list(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err
 		return dcp_err_say(err, -ENOMEM);
 	rc = dcp_listing_read_page(l, text.p ? text.p : "", text.n, path.p, err);
 	dcp_listing_settle(l);
+	if (rc == 0)
+		rc = dcp_err_say(err, add_hidden(l));
+	dcp_listing_settle(l);
 	return rc < 0 ? rc : ask_each(r, l, err);
 }
 
@@ -136,10 +166,10 @@ static int one(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err)
 }
 
 static const struct dcp_remote_ops https_ops = {
-	.row = &dcp_origin_https, .list = list, .one = one, .url = url
+	.row = &dcp_origin_https, .list = list, .one = one, .url = url, .login = true
 };
 static const struct dcp_remote_ops http_ops = {
-	.row = &dcp_origin_http, .list = list, .one = one, .url = url
+	.row = &dcp_origin_http, .list = list, .one = one, .url = url, .login = true
 };
 
 static int find(const char *source, const struct dcp_remote_ops *ops, struct dcp_site *out,

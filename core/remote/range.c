@@ -215,6 +215,7 @@ static int ask(struct dcp_remote_file *o, struct piece *pieces, size_t n)
 					  .n = pieces[i].n,
 					  .size = o->size,
 					  .plain = o->remote->plain,
+					  .login = o->remote->ops->login,
 					  .match = o->remote->ops->pinned ? NULL : o->tag,
 					  .since = o->modified };
 	rc = !n ? 0 : o->remote->ops->pinned ? run_led(o, r, n) : dcp_http_run(r, n, NULL);

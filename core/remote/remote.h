@@ -98,6 +98,7 @@ struct dcp_remote_ops {
 	bool (*refused)(struct dcp_remote *r, const struct dcp_http *h);
 	/* Append what it is reached by: ", region eu-west-1". Nothing is asked. */
 	void (*about)(struct dcp_remote *r, struct dcp_buf *out);
+	bool login; /* names and passwords for its hosts are in the user's ~/.netrc */
 	bool pinned; /* an URL is of one content, whatever tags the servers that it leads to give */
 };
 

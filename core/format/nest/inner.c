@@ -26,7 +26,7 @@ static int load_group(const struct dcp_load *in, const struct dcp_format *format
 	int rc = dcp_format_group(format, in->dir, group, &part);
 
 	if (rc < 0)
-		return dcp_fail(err, rc, "%.300s: %s", in->dir->path, strerror(-rc));
+		return dcp_fail(err, rc, "%.300s: %s", in->dir->path, dcp_err_noted(rc));
 	sub = dcp_relay_load(&r, in, &part);
 	return format->load(&sub, err);
 }

@@ -292,7 +292,7 @@ static int read_text(struct reading *w, const struct dcp_source *src, struct dcp
 		return -ENOMEM;
 	rc = dcp_source_read(src, 0, text, src->size);
 	if (rc < 0)
-		dcp_fail(why, rc, "cannot be read: %s", strerror(-rc));
+		dcp_fail(why, rc, "cannot be read: %s", dcp_err_noted(rc));
 	if (rc < 0)
 		rc = 1;
 	else

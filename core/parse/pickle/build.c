@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/base/err.h"
 #include "core/origin/source.h"
 
 /* The node takes the place of the top @n values. */
@@ -626,7 +627,7 @@ static int read_text(struct dcp_pkl_vm *vm, size_t head, uint64_t n, uint64_t of
 		r = dcp_source_read(vm->w.src, off, node->data, (size_t)n);
 		if (r < 0)
 			return dcp_pkl_fail(vm, r, "needs %zu bytes: %s", (size_t)n,
-					    strerror(-r));
+					    dcp_err_noted(r));
 	}
 	node->data[n] = '\0';
 	*out = node;

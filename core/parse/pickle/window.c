@@ -90,7 +90,7 @@ static int load(struct dcp_pkl_win *w, uint64_t off, size_t n)
 	r = dcp_source_read(w->src, off, w->buf, n);
 	if (r < 0)
 		return dcp_fail_at(w->err, r, off, "reading %zu bytes at byte %" PRIu64 ": %s",
-				   n, off, strerror(-r));
+				   n, off, dcp_err_noted(r));
 	memset(w->buf + n, 0, DCP_PKL_PAD);
 	w->end = w->buf + n;
 	w->safe = n > 8 ? w->end - 8 : w->buf;

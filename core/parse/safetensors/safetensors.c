@@ -512,7 +512,7 @@ static int read_length(const struct dcp_source *src, const struct dcp_arena *are
 				   src->size, dcp_s(src->size));
 	code = dcp_source_read(src, 0, word, sizeof(word));
 	if (code < 0)
-		return dcp_fail_at(err, code, 0, "header length: %s", strerror(-code));
+		return dcp_fail_at(err, code, 0, "header length: %s", dcp_err_noted(code));
 	n = dcp_load_le64(word);
 	if (n == 0 || n > src->size - sizeof(word))
 		code = fail_other(src, err);
@@ -551,7 +551,7 @@ int dcp_safetensors_read(const struct dcp_source *src, struct dcp_arena *arena,
 		return dcp_st_no_memory(err);
 	code = dcp_source_read(src, 8, text, n);
 	if (code < 0)
-		return dcp_fail_at(err, code, 8, "header: %s", strerror(-code));
+		return dcp_fail_at(err, code, 8, "header: %s", dcp_err_noted(code));
 	if (n == 0 || text[0] != '{')
 		return dcp_fail_at(err, -EBADMSG, 8,
 				   "header of %" PRIu64 " bytes does not start with '{'", n);

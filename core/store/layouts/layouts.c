@@ -141,7 +141,7 @@ static int read_all(const struct dcp_blob *file, const char *path, struct dcp_bu
 	if (n && !p)
 		return dcp_fail(err, -ENOMEM, "out of memory");
 	rc = n ? dcp_blob_read(file, 0, p, n) : 0;
-	return rc < 0 ? dcp_fail(err, rc, "%.300s: %s", path, strerror(-rc)) : 0;
+	return rc < 0 ? dcp_fail(err, rc, "%.300s: %s", path, dcp_err_noted(rc)) : 0;
 }
 
 /* "dir/llama.dcpl" and "dir/llama.txt" are both called llama. */
@@ -194,7 +194,7 @@ static int parse_path(const char *path, const char *name, struct dcp_layout **ou
 	if (rc == -EISDIR || rc == -EINVAL)
 		return dcp_fail(err, -EBADMSG, "%.300s: not a layout: not a file", path);
 	if (rc < 0)
-		return dcp_fail(err, rc, "layout %.300s: %s", path, strerror(-rc));
+		return dcp_fail(err, rc, "layout %.300s: %s", path, dcp_err_noted(rc));
 	if (dcp_has_extension(path, DCP_REGIONS_EXT))
 		return dcp_fail(err, -EBADMSG,
 				"%.300s: a file of regions, which only dcpfs load takes", path);

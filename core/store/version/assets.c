@@ -310,6 +310,16 @@ static int take_part(struct looking *l, const struct dcp_index *index)
 	return ndirs == 1 ? take_dir(l, found, "", false) : 0;
 }
 
+/* The length of @path without slashes at its end. */
+static size_t trimmed(const char *path)
+{
+	size_t n = strlen(path);
+
+	while (n && path[n - 1] == '/')
+		n--;
+	return n;
+}
+
 /* @place is taken. @version: it is that of the version or the user's; else the path to the version
  * from there on, whose directories are looked into from the last but one to the first. @index: of
  * the version, or NULL. @how NULL: only look. */
@@ -321,7 +331,7 @@ static int look_in(struct looking *l, const char *path, struct dcp_site place,
 	int code = 0;
 
 	*root = (struct dcp_asset_root){ .place = place };
-	root->path = dcp_arena_strdup(&l->a->arena, path);
+	root->path = dcp_arena_strndup(&l->a->arena, path, trimmed(path));
 	l->root = root;
 	l->own = !version;
 	dcp_buf_reset(&l->ids);
@@ -358,7 +368,8 @@ static int look_everywhere(struct looking *l, const struct dcp_asset_from *from,
 			code = -ENOTDIR;
 		}
 		if (code < 0)
-			return dcp_fail(err, code, "%.300s: %s", from->extra, strerror(-code));
+			return dcp_fail(err, code, "%.300s: %s", from->extra,
+					dcp_err_noted(code));
 		code = look_in(l, from->extra, place, NULL, NULL, how);
 	}
 	if (code < 0 || dcp_site_find(from->source, &place, &file, NULL) < 0)
@@ -366,7 +377,8 @@ static int look_everywhere(struct looking *l, const struct dcp_asset_from *from,
 	if (!file) {
 		struct dcp_site version;
 
-		snprintf(path, sizeof(path), "%s/%s", from->source, from->where);
+		snprintf(path, sizeof(path), "%.*s/%s", (int)trimmed(from->source),
+			 from->source, from->where);
 		if (dcp_site_again(from->at, &version) == 0)
 			code = look_in(l, path, version, NULL, from->index, how);
 		if (code == 0 && *from->where)

@@ -121,7 +121,7 @@ static int lock_cache(struct dcp_build *b, bool *waited)
 	    code == -ENOSYS)
 		return code; /* without locks two may build: the later rename wins */
 	dcp_fail(&err, code, "%.300s: %s", b->path,
-		 code == -EBUSY ? "another process is still building it" : strerror(-code));
+		 code == -EBUSY ? "another process is still building it" : dcp_err_noted(code));
 	say(b, DCP_LOG_WARN, "index kept in memory", &err);
 	forget_path(b);
 	return code;
@@ -286,7 +286,7 @@ static int restrict_dir(struct opening *o, struct dcp_err *err)
 	int code = dcp_format_group(o->found->format, &o->dir, o->found->group, &part);
 
 	if (code < 0)
-		return dcp_fail(err, code, "%s", strerror(-code));
+		return dcp_fail(err, code, "%s", dcp_err_noted(code));
 	dcp_dir_close(&o->dir);
 	o->dir = part;
 	return 0;
@@ -309,7 +309,8 @@ static int open_dir(struct opening *o, struct dcp_err *err)
 		if (code < 0 && why.code)
 			return dcp_err_give(err, &why, code);
 		if (code < 0)
-			return dcp_fail(err, code, "%.300s: %s", o->source, strerror(-code));
+			return dcp_fail(err, code, "%.300s: %s", o->source,
+					dcp_err_noted(code));
 		code = dcp_dir_open_at(&above, o->found->where, &o->dir, err);
 		dcp_site_close(&above.at);
 	}
@@ -386,7 +387,7 @@ static int start(struct opening *o, struct dcp_err *err)
 	if (code == 0)
 		code = dcp_site_id(&v->at, ".", &id);
 	if (code < 0)
-		return dcp_fail(err, code, "%s", strerror(-code));
+		return dcp_fail(err, code, "%s", dcp_err_noted(code));
 	v->format = o->found->format;
 	v->commit_ns = dcp_commit_time(&o->dir, v->format);
 	v->name = strdup(o->found->name);
@@ -449,7 +450,7 @@ int dcp_version_open(const char *source, const struct dcp_found *found,
 		if (code == 0 && !(o.v->frames = dcp_torch_frames_create()))
 			code = -ENOMEM;
 		if (code < 0)
-			dcp_fail(err, code, "%s", strerror(-code));
+			dcp_fail(err, code, "%s", dcp_err_noted(code));
 	}
 	dcp_dir_close(&o.dir);
 	free(o.real);

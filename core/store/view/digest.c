@@ -104,7 +104,7 @@ int dcp_digest(const struct dcp_view *view, enum dcp_digest_kind kind,
 			dcp_digest_add(h, chunk, n);
 		else
 			dcp_fail_at(err, rc, at, "reading at byte %" PRIu64 ": %s", at,
-				    strerror(-rc));
+				    dcp_err_noted(rc));
 		at += n;
 		if (progress)
 			progress->report(progress->ctx, at, size, dcp_view_tensor(view)->key);
