@@ -67,6 +67,11 @@ def false_ends_of_archives_are_given_up():
     check(time.monotonic() - began < 60, f"it took {time.monotonic() - began:.0f} s")
 
 
+def told(got):
+    said = json.loads(got.stdout or b"{}")
+    return {**said, "problems": sorted(map(repr, said.get("problems", [])))}
+
+
 def copies_are_compared():
     """Elements that several files hold: a bit in either copy, and which has the recorded bytes."""
     top, record = SCRATCH / "copies", SCRATCH / "copies.digests"
@@ -79,7 +84,9 @@ def copies_are_compared():
         raw = file.read_bytes()
         for at in range(len(raw) // 8, len(raw), max(1, len(raw) // 6)):
             file.write_bytes(raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1:])
-            got = run("verify", "--json", "--check", record, top)
+            got = run("verify", "--json", "-j", "1", "--check", record, top)
+            more = run("verify", "--json", "-j", "5", "--check", record, top)
+            equal((more.returncode, told(more)), (got.returncode, told(got)), f"five threads find what one finds: {file.name}, byte {at}")
             if got.stdout:
                 seen |= {" ".join(p["why"].split("; ")[-1].split()[1:]) for p in json.loads(got.stdout)["problems"] if "its copy in" in p["why"]}
         file.write_bytes(raw)

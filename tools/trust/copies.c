@@ -2,10 +2,14 @@
 #include "tools/trust/copies.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/base/team.h"
 #include "core/store/io/files.h"
 #include "core/store/view/view.h"
 
@@ -19,8 +23,18 @@ struct without {
 	size_t n;
 };
 
-struct comparing {
+/* What the threads share. */
+struct team {
 	struct copies *w;
+	pthread_mutex_t lock; /* opening the version once more, and telling what is bad */
+	size_t next;          /* atomic, as those below: the key to be looked at */
+	uint64_t done;        /* bytes read */
+	int64_t start_ns;
+	int rc;
+};
+
+struct comparing {
+	struct team *t;
 	const struct walk_key *key;
 	struct without other;
 	char *buf[2];
@@ -37,6 +51,7 @@ static void close_without(struct without *o)
 
 static enum cmd_exit open_without(struct comparing *c, const uint32_t *file, size_t n)
 {
+	const struct copies *w = c->t->w;
 	struct without *o = &c->other;
 	enum cmd_exit code = CMD_OK;
 
@@ -49,7 +64,13 @@ static enum cmd_exit open_without(struct comparing *c, const uint32_t *file, siz
 	memcpy(o->file, file, n * sizeof(*file));
 	o->n = n;
 	o->open = true;
-	code = walk_pick(&o->p, c->w->p->ck.source, c->w->p->ck.name, c->w->opts, "verify");
+	pthread_mutex_lock(&c->t->lock);
+	code = c->t->rc < 0
+		       ? CMD_ENV /* said by another thread */
+		       : walk_pick(&o->p, w->p->ck.source, w->p->ck.name, w->opts, "verify");
+	if (code != CMD_OK)
+		__atomic_store_n(&c->t->rc, -EIO, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&c->t->lock);
 	for (size_t i = 0; code == CMD_OK && i < n; i++)
 		dcp_files_avoid(dcp_version_files(o->p.ck.v), file[i]);
 	if (code != CMD_OK)
@@ -74,6 +95,13 @@ static int cut_of(const struct dcp_piece *p, uint32_t ndim, struct dcp_arena *ar
 	return rc;
 }
 
+static void tell(struct comparing *c, const struct copies_bad *bad)
+{
+	pthread_mutex_lock(&c->t->lock);
+	c->t->w->bad(c->t->w->ctx, bad);
+	pthread_mutex_unlock(&c->t->lock);
+}
+
 static void compare_views(struct comparing *c, const struct dcp_view *a,
 			  const struct dcp_view *b, struct copies_bad *bad)
 {
@@ -88,6 +116,8 @@ static void compare_views(struct comparing *c, const struct dcp_view *a,
 		if (dcp_view_read(a, at, c->buf[0], n) < 0)
 			return; /* which reading all tensors says */
 		rc = dcp_view_read(b, at, c->buf[1], n);
+		walk_wait_for_rate(c->t->start_ns, c->t->w->rate,
+				   __atomic_add_fetch(&c->t->done, 2 * n, __ATOMIC_RELAXED));
 		if (rc < 0 || memcmp(c->buf[0], c->buf[1], n) == 0)
 			continue;
 		for (size_t i = 0; i < n; i++)
@@ -98,9 +128,9 @@ static void compare_views(struct comparing *c, const struct dcp_view *a,
 	}
 	bad->why = rc < 0 ? strerror(-rc) : NULL;
 	if (rc < 0 || bad->differ)
-		c->w->bad(c->w->ctx, bad);
+		tell(c, bad);
 	else
-		c->w->equal++;
+		__atomic_add_fetch(&c->t->w->equal, 1, __ATOMIC_RELAXED);
 }
 
 /* One piece with all its copies, each read without the files that come before it. */
@@ -116,7 +146,8 @@ static int compare_piece(struct comparing *c, const struct dcp_tensor *t,
 	int rc = file ? cut_of(p, t->ndim, &arena, &cut) : -ENOMEM;
 
 	if (rc == 0)
-		rc = dcp_view_open(c->w->p->ck.v, c->key->id, DCP_AS_RAW, &cut, &first, &err);
+		rc = dcp_view_open(c->t->w->p->ck.v, c->key->id, DCP_AS_RAW, &cut, &first,
+				   &err);
 	if (rc < 0)
 		return rc == -ENOMEM ? rc : 0; /* which reading all tensors says */
 	file[0] = p->file;
@@ -139,7 +170,7 @@ static int compare_piece(struct comparing *c, const struct dcp_tensor *t,
 			return rc;
 		bad.why = err.msg;
 		if (rc < 0) {
-			c->w->bad(c->w->ctx, &bad);
+			tell(c, &bad);
 		} else {
 			bad.with = c->other.p.ck.v;
 			compare_views(c, first, view, &bad);
@@ -148,25 +179,57 @@ static int compare_piece(struct comparing *c, const struct dcp_tensor *t,
 	return 0;
 }
 
+static int compare_key(struct comparing *c)
+{
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
+	struct dcp_index *ix = dcp_version_index(c->t->w->p->ck.v);
+	struct dcp_tensor t;
+	int rc = dcp_index_tensor(ix, c->key->id, &arena, &t, NULL);
+
+	for (size_t k = 0; rc == 0 && t.ncopies && k < t.npieces; k++)
+		rc = compare_piece(c, &t, &t.pieces[k]);
+	return rc;
+}
+
+static void *work(void *ctx)
+{
+	struct comparing *c = ctx;
+	struct team *t = c->t;
+	const struct walk_keys *keys = t->w->keys;
+	size_t i;
+
+	while ((i = __atomic_fetch_add(&t->next, 1, __ATOMIC_RELAXED)) < WALK_NKEYS(keys) &&
+	       __atomic_load_n(&t->rc, __ATOMIC_RELAXED) == 0) {
+		int rc = 0;
+
+		c->key = &WALK_KEYS(keys)[i];
+		if (!c->key->alias_of)
+			rc = compare_key(c);
+		if (rc < 0)
+			__atomic_store_n(&t->rc, rc, __ATOMIC_RELAXED);
+	}
+	close_without(&c->other);
+	return NULL;
+}
+
 int copies_check(struct copies *w)
 {
-	struct dcp_index *ix = dcp_version_index(w->p->ck.v);
-	struct comparing c = { .w = w, .buf = { malloc(CHUNK), malloc(CHUNK) } };
-	int rc = c.buf[0] && c.buf[1] ? 0 : -ENOMEM;
+	struct team t = { .w = w, .start_ns = dcp_now_ns(CLOCK_MONOTONIC) };
+	struct comparing jobs[WALK_MAX_JOBS] = { 0 };
+	unsigned n = walk_count_jobs(w->jobs);
 
-	for (size_t i = 0; rc == 0 && i < WALK_NKEYS(w->keys); i++) {
-		dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
-		struct dcp_tensor t;
-
-		c.key = &WALK_KEYS(w->keys)[i];
-		if (c.key->alias_of)
-			continue;
-		rc = dcp_index_tensor(ix, c.key->id, &arena, &t, NULL);
-		for (size_t k = 0; rc == 0 && t.ncopies && k < t.npieces; k++)
-			rc = compare_piece(&c, &t, &t.pieces[k]);
+	pthread_mutex_init(&t.lock, NULL);
+	for (unsigned i = 0; i < n; i++) {
+		jobs[i] =
+			(struct comparing){ .t = &t, .buf = { malloc(CHUNK), malloc(CHUNK) } };
+		t.rc = jobs[i].buf[0] && jobs[i].buf[1] ? t.rc : -ENOMEM;
 	}
-	close_without(&c.other);
-	free(c.buf[0]);
-	free(c.buf[1]);
-	return rc;
+	if (t.rc == 0)
+		dcp_team_run(n, work, jobs, sizeof(*jobs));
+	for (unsigned i = 0; i < n; i++) {
+		free(jobs[i].buf[0]);
+		free(jobs[i].buf[1]);
+	}
+	pthread_mutex_destroy(&t.lock);
+	return t.rc;
 }

@@ -21,7 +21,9 @@ struct copies {
 	struct pick *p;
 	const struct pick_opts *opts;
 	const struct walk_keys *keys;
-	void (*bad)(void *ctx, const struct copies_bad *b);
+	unsigned jobs; /* tensors at a time, as in struct walk */
+	uint64_t rate; /* bytes a second; 0: any */
+	void (*bad)(void *ctx, const struct copies_bad *b); /* one thread at a time */
 	void *ctx;
 	uint64_t equal; /* copies that are the same */
 };

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "core/base/clock.h"
 #include "core/base/endian.h"
@@ -21,7 +20,6 @@
 
 enum {
 	CHUNK = 256 << 10,
-	MAX_JOBS = 8,
 	END = 22,
 	MOST_FALSE = 4096, /* ends in a row that end nothing: bytes that are meant to look so */
 };
@@ -220,11 +218,9 @@ int stored_check(struct stored *w)
 	struct team t = { .w = w,
 			  .files = dcp_version_files(w->p->ck.v),
 			  .start_ns = dcp_now_ns(CLOCK_MONOTONIC) };
-	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-	unsigned n = w->jobs ? w->jobs : (unsigned)DCP_MAX(cpus, 1);
-	struct job jobs[MAX_JOBS] = { 0 };
+	unsigned n = walk_count_jobs(w->jobs);
+	struct job jobs[WALK_MAX_JOBS] = { 0 };
 
-	n = DCP_MIN(n, (unsigned)MAX_JOBS);
 	dcp_index_files(dcp_version_index(w->p->ck.v), &t.nfiles);
 	pthread_mutex_init(&t.lock, NULL);
 	for (unsigned i = 0; i < n; i++) {

@@ -19,7 +19,7 @@ struct stored_bad {
 
 struct stored {
 	struct pick *p;
-	unsigned jobs; /* files at a time; 0: as many as processors, at most 8 */
+	unsigned jobs; /* files at a time, as in struct walk */
 	uint64_t rate; /* bytes a second; 0: any */
 	void (*bad)(void *ctx, const struct stored_bad *b); /* one thread at a time */
 	void *ctx;

@@ -23,7 +23,6 @@ enum {
 	STRETCH = 8,             /* chunks of mapped files, which are looked at together */
 	SPAN = DCP_MEASURE_SPAN, /* chunks; whole stretches */
 	AROUND = 64 << 10,       /* bytes that a fault maps */
-	MAX_JOBS = 64,
 	ALIGN = 64,
 };
 
@@ -390,12 +389,12 @@ static uint64_t sum_bytes(const struct walk *w)
 	return total;
 }
 
-static unsigned count_jobs(const struct walk *w)
+unsigned walk_count_jobs(unsigned jobs)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-	unsigned n = w->jobs ? w->jobs : (unsigned)DCP_MIN(DCP_MAX(cpus, 1), 8);
+	unsigned n = jobs ? jobs : (unsigned)DCP_MIN(DCP_MAX(cpus, 1), 8);
 
-	return DCP_MIN(n, (unsigned)MAX_JOBS);
+	return DCP_MIN(n, (unsigned)WALK_MAX_JOBS);
 }
 
 int walk_run(struct walk *w)
@@ -403,7 +402,7 @@ int walk_run(struct walk *w)
 	struct team t = { .w = w,
 			  .total = sum_bytes(w),
 			  .start_ns = dcp_now_ns(CLOCK_MONOTONIC) };
-	unsigned n = count_jobs(w);
+	unsigned n = walk_count_jobs(w->jobs);
 	struct job *jobs = calloc(n, sizeof(*jobs));
 	uint32_t most = CHUNK;
 	char *bufs;

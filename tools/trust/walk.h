@@ -94,6 +94,10 @@ struct walk {
 /* 0 or -ENOMEM. */
 int walk_run(struct walk *w);
 
+/* Threads for --jobs: @jobs, at most WALK_MAX_JOBS; 0: as many as processors, at most 8. */
+#define WALK_MAX_JOBS 64
+unsigned walk_count_jobs(unsigned jobs);
+
 /* Sleep until @done bytes since @start_ns are no more than @rate a second; 0: any. */
 void walk_wait_for_rate(int64_t start_ns, uint64_t rate, uint64_t done);
 

@@ -477,9 +477,13 @@ static int check_files(struct verifying *w)
 			    .rate = w->o->rate,
 			    .bad = take_bad,
 			    .ctx = w };
-	struct copies c = {
-		.p = &w->p, .opts = &w->o->pick, .keys = &w->keys, .bad = take_copy, .ctx = w
-	};
+	struct copies c = { .p = &w->p,
+			    .opts = &w->o->pick,
+			    .keys = &w->keys,
+			    .jobs = (unsigned)w->o->jobs,
+			    .rate = w->o->rate,
+			    .bad = take_copy,
+			    .ctx = w };
 	int rc = w->o->keys.n ? 0 : stored_check(&s);
 
 	tell_damages(w);
