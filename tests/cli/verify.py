@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """dcpfs verify: checksums of archives, copies in several files, what was interrupted, statements. Records: tests/cli/trust.py."""
+import base64
+import hashlib
 import json
 import os
 import shutil
@@ -122,6 +124,136 @@ def interrupted_reading_goes_on():
     equal(len(one.splitlines()), 40, "the record is whole")
 
 
+def signed(name, sig="sha256"):
+    """A copy of a model with a manifest that the package model-signing wrote."""
+    top = SCRATCH / name
+    shutil.rmtree(top, ignore_errors=True)
+    shutil.copytree(GOLDEN / "hf-llama" / "ckpt" / "gpt2-tied", top)
+    shutil.copy(GOLDEN / "model-signing" / f"{sig}.sig", top / "model.sig")
+    return top
+
+
+def restate(path, change):
+    """Change the statement in a bundle; its signature is then wrong, which is not looked at."""
+    bundle = json.loads(path.read_text())
+    statement = json.loads(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
+    change(statement)
+    if "predicate" in statement and statement["subject"]:
+        digests = b"".join(bytes.fromhex(r["digest"]) for r in statement["predicate"]["resources"])
+        statement["subject"][0]["digest"]["sha256"] = hashlib.sha256(digests).hexdigest()
+    bundle["dsseEnvelope"]["payload"] = base64.b64encode(json.dumps(statement).encode()).decode()
+    path.write_text(json.dumps(bundle))
+
+
+def manifests_of_model_signing_are_compared():
+    """Files and parts of files, by SHA-256 and BLAKE2b: a bit of a file, one that is gone or grew, one that is not listed."""
+    for sig, n in {"sha256": 3, "blake2": 3, "sha256-shards": 6, "blake2-shards": 4}.items():
+        top = signed(sig, sig)
+        said = json.loads(run("verify", "--json", top).stdout)
+        equal((said["model_sig"], said["problems"]), ({"agree": n, "unknown": 0, "signature_checked": False}, []), sig)
+        check(b"its signature was not checked" in run("verify", top).stdout, "the text says what was not checked")
+        file = top / "config.json"
+        whole = file.read_bytes()
+        file.write_bytes(whole.replace(b"gpt2", b"gpt3", 1))
+        got = run("verify", "--json", top)
+        said = json.loads(got.stdout)
+        equal((got.returncode, [(p["file"], "digest" in p["why"]) for p in said["problems"]]), (BAD, [("config.json", True)]), f"{sig}: a changed file")
+        file.write_bytes(whole + b" ")
+        said = json.loads(run("verify", "--json", top).stdout)
+        equal({p["file"] for p in said["problems"]}, {"config.json"}, f"{sig}: a longer file")
+        file.unlink()
+        got = run("verify", "--json", top)
+        equal(got.returncode, BAD, f"{sig}: a missing file")
+        check("it is not there" in json.loads(got.stdout)["problems"][0]["why"], got.stdout)
+        file.write_bytes(whole)
+        model = top / "model.safetensors"
+        raw = bytearray(model.read_bytes())
+        raw[-9000] ^= 1
+        model.write_bytes(raw)
+        problem = json.loads(run("verify", "--json", top).stdout)["problems"][0]
+        equal(problem["file"], "model.safetensors", f"{sig}: a bit of a tensor")
+        check("shards" not in sig or problem["offset"] <= len(raw) - 9000 < problem["offset"] + problem["nbytes"] < len(raw) + 1, problem)
+        write(top / "model.safetensors", {"w": ("F32", [1], bytes(4))})
+        check(run("verify", top).returncode == BAD, f"{sig}: another file")
+
+
+def manifests_that_do_not_cover_a_file_are_told():
+    top = signed("more")
+    restate(top / "model.sig", lambda s: s["predicate"]["resources"].pop())
+    fails(BAD, "model.safetensors: model.sig does not list it", "verify", top)
+    top = signed("more", "sha256-shards")
+    restate(top / "model.sig", lambda s: s["predicate"]["resources"].pop())
+    fails(BAD, "model.sig does not list these bytes of it", "verify", top)
+    top = signed("more")
+    restate(top / "model.sig", lambda s: s["predicate"]["resources"].clear())
+    said = json.loads(run("verify", "--json", top).stdout)
+    equal({p["file"] for p in said["problems"]}, {"config.json", "generation_config.json", "model.safetensors"}, "an empty list")
+    restate(top / "model.sig", lambda s: s.update(predicateType="https://example.org/other"))
+    fails(BAD, "its statement is a https://example.org/other, which is not known", "verify", top)
+
+
+def manifests_that_are_hostile_or_unknown_are_told():
+    """Names that lead outside, wrong forms and unknown algorithms: a reason each, and nothing outside is opened."""
+    outside = SCRATCH / "outside"
+    outside.write_text("secret")
+    for name in ("../outside", str(outside), "a/../../outside", "", "."):
+        top = signed("hostile")
+        restate(top / "model.sig", lambda s, name=name: s["predicate"]["resources"].append(
+            {"name": name, "algorithm": "sha256", "digest": hashlib.sha256(b"secret").hexdigest()}))
+        got = run("verify", "--json", top)
+        equal((got.returncode, json.loads(got.stdout)["model_sig"]["agree"]), (BAD, 3), f"name {name!r}")
+    (signed("hostile") / "link").symlink_to(outside)
+    top = SCRATCH / "hostile"
+    restate(top / "model.sig", lambda s: s["predicate"]["resources"].append(
+        {"name": "link", "algorithm": "sha256", "digest": hashlib.sha256(b"secret").hexdigest()}))
+    equal(json.loads(run("verify", "--json", top).stdout)["model_sig"]["agree"], 3, "a link that leads out")
+    for text in (b"", b"{", b"[]", b"{}", b"\x80\x02", b'{"dsseEnvelope": {"payload": "!!", "payloadType": "application/vnd.in-toto+json"}}',
+                 b'{"dsseEnvelope": {"payload": "e30=", "payloadType": "application/vnd.in-toto+json"}}'):
+        top = signed("hostile")
+        (top / "model.sig").write_bytes(text)
+        fails(BAD, "it is no manifest of model-signing", "verify", top)
+    for change in (lambda r: r.update(digest="00"), lambda r: r.update(digest="xx" * 32), lambda r: r.pop("name"), lambda r: r.update(digest=1)):
+        top = signed("hostile")
+        bundle = json.loads((top / "model.sig").read_text())
+        statement = json.loads(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
+        change(statement["predicate"]["resources"][0])
+        bundle["dsseEnvelope"]["payload"] = base64.b64encode(json.dumps(statement).encode()).decode()
+        (top / "model.sig").write_text(json.dumps(bundle))
+        equal(run("verify", top).returncode, BAD, "a wrong entry")
+    top = signed("hostile")
+    bundle = json.loads((top / "model.sig").read_text())
+    statement = json.loads(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
+    statement["subject"][0]["digest"]["sha256"] = "0" * 64
+    bundle["dsseEnvelope"]["payload"] = base64.b64encode(json.dumps(statement).encode()).decode()
+    (top / "model.sig").write_text(json.dumps(bundle))
+    fails(BAD, "is not the one that it states", "verify", top)
+    top = signed("hostile", "blake3")
+    got = run("verify", "--json", top)
+    equal((got.returncode, json.loads(got.stdout)["model_sig"]), (OK, {"agree": 0, "unknown": 3, "signature_checked": False}), "BLAKE3")
+    check(b"these files were not compared" in got.stderr, got.stderr)
+
+
+def manifests_above_a_version_are_compared():
+    """One for a directory of versions: what it lists of others is not looked at."""
+    top = SCRATCH / "above"
+    for name in ("step-1", "step-2"):
+        shutil.copytree(GOLDEN / "hf-llama" / "ckpt" / "gpt2-tied", top / name)
+    shutil.copy(GOLDEN / "model-signing" / "sha256.sig", top / "model.sig")
+
+    def both(s):
+        s["predicate"]["resources"] = [{**r, "name": f"{d}/{r['name']}"} for d in ("step-1", "step-2") for r in s["predicate"]["resources"]]
+
+    restate(top / "model.sig", both)
+    (top / "step-1" / "config.json").write_text("{}")
+    for version, code, agree in ("step-2", OK, 3), ("step-1", BAD, 2):
+        got = run("verify", "--json", top, version)
+        equal((got.returncode, json.loads(got.stdout)["model_sig"]["agree"]), (code, agree), version)
+    old = signed("old")
+    restate(old / "model.sig", lambda s: s.update(predicateType="https://model_signing/Digests/v0.1", subject=[
+        {"name": r["name"], "digest": {"sha256": r["digest"]}} for r in s.pop("predicate")["resources"]]))
+    equal(json.loads(run("verify", "--json", old).stdout)["model_sig"]["agree"], 3, "the form before 1.0")
+
+
 def statements_are_records():
     source, record, text = GOLDEN / "hf-llama" / "ckpt", SCRATCH / "s.json", SCRATCH / "s.txt"
     for words in (), ("--sha256",):
@@ -147,4 +279,8 @@ copies_are_compared()
 options_that_exclude_each_other_are_refused()
 interrupted_reading_goes_on()
 statements_are_records()
+manifests_of_model_signing_are_compared()
+manifests_that_do_not_cover_a_file_are_told()
+manifests_that_are_hostile_or_unknown_are_told()
+manifests_above_a_version_are_compared()
 finish()

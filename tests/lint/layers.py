@@ -28,7 +28,7 @@ OWNERS = (
     (r"jansson.*", r"core/parse/json\.c"),
     (r"archive.*", r"core/origin/archive/inflate\.c"),
     (r"xxh.*", r"core/base/hash\.c"),
-    (r"nettle/.*", r"core/remote/(bucket|sign)\.c|core/store/view/digest\.c|tools/load/comm/meet\.c"),
+    (r"nettle/.*", r"core/remote/(bucket|sign)\.c|core/store/view/digest\.c|core/base/filehash\.c|tools/load/comm/meet\.c"),
     (r"curl/.*", r"core/remote/curl\.c"),
     (r"expat\.h", r"core/remote/xml\.c"),
     (r"liburing.*", r"core/store/(io/)?ring_uring\.c"),

@@ -26,6 +26,7 @@
 #include "tools/pick.h"
 #include "tools/trust/copies.h"
 #include "tools/trust/record.h"
+#include "tools/trust/signed.h"
 #include "tools/trust/stored.h"
 #include "tools/trust/walk.h"
 
@@ -95,10 +96,11 @@ struct verifying {
 	size_t n;
 	uint64_t wrong, unread, damaged;
 	uint64_t checksums, copies; /* that are as they should be */
-	struct dcp_buf problems;    /* struct problem */
-	struct dcp_buf damage;      /* struct damage */
-	struct dcp_buf resumed;     /* struct resumed */
-	int64_t kept_ns;            /* when these were written */
+	struct signed_files manifest;
+	struct dcp_buf problems; /* struct problem */
+	struct dcp_buf damage;   /* struct damage */
+	struct dcp_buf resumed;  /* struct resumed */
+	int64_t kept_ns;         /* when these were written */
 	struct dcp_arena arena;
 	struct out out;
 };
@@ -470,6 +472,14 @@ static void take_copy(void *ctx, const struct copies_bad *b)
 	say(w, b->key->key, file_name(w, b->file), b->off, b->n, why.p ? why.p : "");
 }
 
+static void take_unsigned(void *ctx, const struct signed_bad *b)
+{
+	struct verifying *w = ctx;
+
+	w->damaged++;
+	say(w, NULL, b->file, b->off, b->n, b->why);
+}
+
 static int check_files(struct verifying *w)
 {
 	struct stored s = { .p = &w->p,
@@ -486,11 +496,19 @@ static int check_files(struct verifying *w)
 			    .ctx = w };
 	int rc = w->o->keys.n ? 0 : stored_check(&s);
 
+	w->manifest = (struct signed_files){ .p = &w->p,
+					     .jobs = (unsigned)w->o->jobs,
+					     .rate = w->o->rate,
+					     .bad = take_unsigned,
+					     .ctx = w };
+
 	tell_damages(w);
 	if (rc == 0)
 		rc = dcp_buf_error(&w->damage);
 	if (rc == 0)
 		rc = copies_check(&c);
+	if (rc == 0 && !w->o->keys.n)
+		rc = signed_check(&w->manifest);
 	w->checksums = s.checked;
 	w->copies = c.equal;
 	return rc;
@@ -529,6 +547,13 @@ static enum cmd_exit report(struct verifying *w)
 		dcp_jsonw_put_u64(&o->json, "damaged", w->damaged);
 		dcp_jsonw_put_u64(&o->json, "checksums", w->checksums);
 		dcp_jsonw_put_u64(&o->json, "copies", w->copies);
+		if (w->manifest.manifests) {
+			dcp_jsonw_put_object(&o->json, "model_sig");
+			dcp_jsonw_put_u64(&o->json, "agree", w->manifest.agree);
+			dcp_jsonw_put_u64(&o->json, "unknown", w->manifest.unknown);
+			dcp_jsonw_put_bool(&o->json, "signature_checked", false);
+			dcp_jsonw_end(&o->json);
+		}
 		dcp_jsonw_put_array(&o->json, "problems");
 		for (size_t i = 0; i < DCP_NITEMS(w->problems, struct problem); i++) {
 			const struct problem *p = &DCP_ITEMS(w->problems, struct problem)[i];
@@ -559,6 +584,11 @@ static enum cmd_exit report(struct verifying *w)
 		if (w->copies)
 			dcp_buf_printf(&o->buf, "; %s copies are the same",
 				       out_count(n, w->copies));
+		if (w->manifest.agree)
+			dcp_buf_printf(&o->buf,
+				       "; %s digests of model.sig agree (its signature was not "
+				       "checked)",
+				       out_count(n, w->manifest.agree));
 		dcp_buf_str(&o->buf, w->unread || w->wrong || w->damaged ? "\n"
 				     : w->o->check                       ? ": as recorded\n"
 						   : ": every byte can be read\n");
