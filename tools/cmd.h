@@ -79,7 +79,7 @@ char *cmd_open_cache(void);
 /* Warnings of core, as "dcpfs: ..." lines. */
 extern const struct dcp_log cmd_log;
 
-extern const struct cmd cmd_bisect, cmd_cache, cmd_cat, cmd_diff, cmd_doctor, cmd_du,
-	cmd_export, cmd_find, cmd_help, cmd_index, cmd_load, cmd_ls, cmd_mount, cmd_plan,
-	cmd_report, cmd_rules, cmd_save, cmd_scan, cmd_show, cmd_stats, cmd_status, cmd_tree,
-	cmd_umount, cmd_verify, cmd_version, cmd_warm;
+extern const struct cmd cmd_bisect, cmd_browse, cmd_cache, cmd_cat, cmd_diff, cmd_doctor,
+	cmd_du, cmd_export, cmd_find, cmd_help, cmd_index, cmd_load, cmd_ls, cmd_mount,
+	cmd_plan, cmd_report, cmd_rules, cmd_save, cmd_scan, cmd_show, cmd_stats, cmd_status,
+	cmd_tree, cmd_umount, cmd_verify, cmd_version, cmd_warm;

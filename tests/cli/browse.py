@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""dcpfs browse in a pseudo-terminal: what stands on the screen after each key, and a terminal that is sane afterwards."""
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+
+import numpy
+
+sys.path.insert(0, "tests/mount")
+from cli import DCPFS, ENV, GOLDEN, SCRATCH, USAGE, check, equal, fails, finish, run, write  # noqa: E402
+
+UP, DOWN, RIGHT, LEFT, PAGE_DOWN, ENTER, ESCAPE, INTERRUPT = "\033OA", "\033OB", "\033OC", "\033OD", "\033[6~", "\r", "\033", "\003"
+NONE = "this build has no ncurses; build it with -Dncurses=enabled"
+
+
+class Terminal:
+    """A program on a terminal of the kind vt100, and the characters on it."""
+
+    def __init__(self, *args, rows=24, cols=80, term="vt100"):
+        self.at, self.raw = [0, 0], b""
+        self.blank(rows, cols)
+        self.master, slave = pty.openpty()
+        self.size(rows, cols)
+        self.before = termios.tcgetattr(slave)
+        env = dict(os.environ, TERM=term, LC_ALL="C.UTF-8", DCPFS_CACHE=str(SCRATCH / "browse-cache"))
+        self.program = subprocess.Popen([DCPFS, "browse", *map(str, args)], stdin=slave, stdout=slave, stderr=slave, env=env, start_new_session=True,
+                                        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        self.slave = slave
+
+    def size(self, rows, cols):
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("4H", rows, cols, 0, 0))
+
+    def blank(self, rows, cols):
+        self.rows, self.cols, self.region, self.cells = rows, cols, (0, rows - 1), [[" "] * cols for _ in range(rows)]
+
+    def scroll(self, way):
+        """The cursor goes a line up or down, and where the region that scrolls ends all of it moves instead."""
+        top, bottom = self.region
+        if self.at[0] != (bottom if way > 0 else top):
+            self.at[0] += way
+        else:
+            self.cells[top:bottom + 1] = [*self.cells[top + 1:bottom + 1], [" "] * self.cols] if way > 0 else [[" "] * self.cols, *self.cells[top:bottom]]
+
+    def resize(self, rows, cols):
+        self.blank(rows, cols)
+        self.size(rows, cols)
+
+    def draw(self, data):
+        """Only what ncurses sends to a vt100."""
+        text, i = data.decode("utf-8", "replace"), 0
+        while i < len(text):
+            m = re.compile(r"\033\[([?0-9;]*)([A-Za-z])|\033[()][AB0]|\033[=>78DEHM]").match(text, i)
+            c = text[i]
+            if m:
+                n = [int(x or 0) for x in (m[1] or "").strip("?").split(";")] if m[1] is not None else [0]
+                if m[2] == "H":
+                    self.at = [max(n[0], 1) - 1, max(n[1] if len(n) > 1 else 1, 1) - 1]
+                elif m[2] in ("A", "B", "C", "D"):
+                    way = {"A": (-1, 0), "B": (1, 0), "C": (0, 1), "D": (0, -1)}[m[2]]
+                    self.at = [self.at[0] + way[0] * max(n[0], 1), self.at[1] + way[1] * max(n[0], 1)]
+                elif m[2] in ("J", "K"):
+                    row, col = self.at
+                    if n[0] == 1:
+                        self.cells[row][:col + 1] = [" "] * (col + 1)
+                    else:
+                        self.cells[row][col:] = [" "] * (self.cols - col)
+                    for r in range(row + 1, self.rows if m[2] == "J" else 0):
+                        self.cells[r] = [" "] * self.cols
+                elif m[2] == "r":
+                    self.region = (max(n[0], 1) - 1, (n[1] if len(n) > 1 and n[1] else self.rows) - 1)
+                    self.at = [0, 0]
+                elif m[0] in ("\033D", "\033M"):
+                    self.scroll(1 if m[0] == "\033D" else -1)
+                i = m.end()
+                continue
+            if c == "\r":
+                self.at[1] = 0
+            elif c == "\n":
+                self.scroll(1)
+            elif c == "\b":
+                self.at[1] -= 1
+            elif c >= " ":
+                if self.at[1] >= self.cols:
+                    self.at = [self.at[0] + 1, 0]
+                if self.at[0] < self.rows:
+                    self.cells[self.at[0]][self.at[1]] = c
+                self.at[1] += 1
+            i += 1
+
+    def text(self):
+        return "\n".join("".join(line).rstrip() for line in self.cells)
+
+    def read(self, seconds=0.05):
+        while select.select([self.master], [], [], seconds)[0]:
+            try:
+                data = os.read(self.master, 65536)
+            except OSError:
+                return
+            if not data:
+                return
+            self.raw += data
+            self.draw(data)
+
+    def shows(self, what, keys=""):
+        """After these keys the screen has this, within a time that only a broken program takes."""
+        os.write(self.master, keys.encode())
+        end = time.monotonic() + 60
+        while time.monotonic() < end and not re.search(what, self.text(), re.M):
+            self.read()
+        return check(re.search(what, self.text(), re.M), f"after {keys!r} no {what!r} on\n{self.text()}")
+
+    def ends(self, keys=None, code=0):
+        if keys:
+            os.write(self.master, keys.encode())
+        end = time.monotonic() + 60
+        while self.program.poll() is None and time.monotonic() < end:
+            self.read()
+        self.read()
+        equal(self.program.poll(), code, f"exit code; the screen was\n{self.text()}")
+        equal(termios.tcgetattr(self.slave), self.before, "the terminal's modes are as before")
+        os.close(self.slave)
+        os.close(self.master)
+
+
+def model():
+    path = SCRATCH / "browse" / "model.safetensors"
+    layers = {f"model.layers.{i}.w": ("F32", [2, 3], numpy.arange(6, dtype="<f4").tobytes()) for i in range(12)}
+    write(path, {**layers, "model.norm": ("F32", [4], numpy.array([1.5, -2, float("nan"), 1e-3], "<f4").tobytes()),
+                 "big": ("I64", [2], numpy.array([2**63 - 1, -5], "<i8").tobytes()),
+                 "evil\033[2J\u202ename": ("U8", [1], b"\7")})
+    return path.parent
+
+
+def a_tree_is_walked_and_searched(top):
+    t = Terminal(top)
+    t.shows(r"^\+ model\. +13 keys")
+    t.shows(r"evil\\x1b\[2J")
+    check(b"\033[2J\xe2\x80\xae" not in t.raw and "\u202e" not in t.text(), "foreign names are spelled out")
+    t.shows(r"^\+ layers\. +12 keys", DOWN * 9 + ENTER)
+    t.shows(r"(?s)\+ 2\..*\+ 10\.", ENTER)
+    t.shows(r"^  w +F32 \[2, 3\] +24 B", RIGHT)
+    t.shows(r"^\+ layers\.", LEFT + LEFT)
+    t.shows(r"search: NORM$", "/NORM")
+    t.shows(r"^  model\.norm +F32 \[4\]")
+    equal([line.split()[0] for line in t.text().split("\n")[1:-1] if line], ["model.norm"], "only what was found")
+    t.shows(r"^ model\.norm|keys with NORM", ENTER)
+    t.ends("q")
+
+
+def values_histogram_and_plan_are_those_of_the_tensor(top):
+    t = Terminal(top)
+    t.shows(r"model\.")
+    t.shows(r"search: norm", "/norm")
+    t.shows(r"Enter: open", ENTER)
+    t.shows(r"^\[0\] +1\.5 +-2 +nan +0\.001", "v")
+    t.shows(r"^nan +1$", "h")
+    t.shows(r"^first_nan \[2\]")
+    t.shows(r"^  -2\^1 +1 +#+$")
+    want = re.search(r"(\d+)$", run("show", "--json", top, "latest", "model.norm").stdout.decode().split('"offset": ')[1].split(",")[0])[1]
+    t.shows(rf"model\.safetensors, 16 bytes at {want}", "p")
+    t.shows(r"search: big", LEFT + "/big")
+    t.shows(r"9223372036854775807 +-5", ENTER + "v")
+    t.ends("q")
+    t = Terminal(GOLDEN / "dcp-fsdp2" / "ckpt", "20")
+    t.shows(r"search: dtypes|search: step", "/step")
+    t.shows(r"object", ENTER)
+    t.shows(r"^type +\w", ENTER)
+    t.ends("q")
+
+
+def sizes_change(top):
+    t = Terminal(top, rows=10, cols=60)
+    t.shows(r"^\+ model\.")
+    t.resize(24, 100)
+    t.shows(r"(?s)^\+ model\. +13 keys {2,}\d+ B.*q: quit")
+    for rows, cols in (3, 20), (1, 1), (2, 5), (1, 200), (24, 80):
+        t.resize(rows, cols)
+        t.read(0.2)
+        check(t.program.poll() is None, f"{rows} rows of {cols}")
+    t.shows(r"^\+ model\.", "x")
+    t.ends("q")
+
+
+def whatever_ends_it_leaves_the_terminal_sane(top):
+    for keys in "q", INTERRUPT:
+        t = Terminal(top)
+        t.shows(r"q: quit")
+        t.ends(keys)
+    for number in signal.SIGTERM, signal.SIGHUP, signal.SIGINT:
+        t = Terminal(top)
+        t.shows(r"q: quit")
+        t.program.send_signal(number)
+        t.ends(code=-number)
+
+
+def what_is_no_terminal_is_refused(top):
+    fails(USAGE, "used on a terminal", "browse", top)
+    t = Terminal(top, term="no-such-terminal")
+    t.ends(code=ENV)
+    check("TERM" in t.text(), t.text())
+    t = Terminal(SCRATCH / "not-there")
+    t.read(0.5)
+    t.program.wait()
+    check(t.program.returncode != 0 and "not-there" in t.text(), t.text())
+
+
+source = model()
+first = Terminal(source)
+first.read(2)
+if NONE in first.text():
+    first.ends(code=ENV)
+else:
+    first.shows("q: quit")
+    first.ends("q")
+    a_tree_is_walked_and_searched(source)
+    values_histogram_and_plan_are_those_of_the_tensor(source)
+    sizes_change(source)
+    whatever_ends_it_leaves_the_terminal_sane(source)
+    what_is_no_terminal_is_refused(source)
+finish()

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/browse/screen.h"
+
+#define NCURSES_NOMACROS
+#define NCURSES_WIDECHAR 1
+#include <curses.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+
+#include "core/base/base.h"
+#include "core/base/library.h"
+
+static struct {
+	__typeof__(&newterm) newterm;
+	__typeof__(&delscreen) delscreen;
+	__typeof__(&endwin) endwin;
+	__typeof__(&raw) raw;
+	__typeof__(&noecho) noecho;
+	__typeof__(&nonl) nonl;
+	__typeof__(&keypad) keypad;
+	__typeof__(&curs_set) curs_set;
+	__typeof__(&set_escdelay) set_escdelay;
+	__typeof__(&wtimeout) wtimeout;
+	__typeof__(&wgetch) wgetch;
+	__typeof__(&wmove) wmove;
+	__typeof__(&wclrtoeol) wclrtoeol;
+	__typeof__(&waddnstr) waddnstr;
+	__typeof__(&wattrset) wattrset;
+	__typeof__(&wrefresh) wrefresh;
+	__typeof__(&getmaxx) getmaxx;
+	__typeof__(&getmaxy) getmaxy;
+	WINDOW **stdscr_at;
+} lib;
+
+static const char *const names[] = {
+	/* in the order of lib */
+	"newterm",  "delscreen",    "endwin",   "raw",     "noecho", "nonl",      "keypad",
+	"curs_set", "set_escdelay", "wtimeout", "wgetch",  "wmove",  "wclrtoeol", "waddnstr",
+	"wattrset", "wrefresh",     "getmaxx",  "getmaxy", "stdscr",
+};
+
+static SCREEN *screen;
+
+/* The terminal is the user's again, and then the signal does what it does. */
+static void give_back(int number)
+{
+	screen_close();
+	raise(number);
+}
+
+bool screen_open(const char **why)
+{
+	static const int ends[] = { SIGTERM, SIGHUP, SIGQUIT, SIGINT };
+	struct sigaction act = { .sa_handler = give_back, .sa_flags = (int)SA_RESETHAND };
+	static char reason[128];
+
+	*why = reason;
+	if (dcp_library_open("libncursesw.so.6", names, DCP_LEN(names), (void **)&lib, reason,
+			     sizeof(reason)) < 0)
+		return false;
+	setlocale(LC_CTYPE, "");
+	screen = lib.newterm(NULL, stdout, stdin);
+	if (!screen) {
+		*why = "the terminal that TERM names is not known, or cannot be drawn on";
+		return false;
+	}
+	for (size_t i = 0; i < DCP_LEN(ends); i++)
+		sigaction(ends[i], &act, NULL);
+	lib.raw(); /* Ctrl-C comes as a key, so that it never ends the program in the middle of drawing */
+	lib.noecho();
+	lib.nonl();
+	lib.keypad(*lib.stdscr_at, true);
+	lib.set_escdelay(50);
+	lib.curs_set(0);
+	return true;
+}
+
+void screen_close(void)
+{
+	if (!screen)
+		return;
+	lib.endwin();
+	lib.delscreen(screen);
+	screen = NULL;
+}
+
+void screen_size(unsigned *rows, unsigned *cols)
+{
+	*rows = (unsigned)lib.getmaxy(*lib.stdscr_at);
+	*cols = (unsigned)lib.getmaxx(*lib.stdscr_at);
+}
+
+void screen_line(unsigned row, const char *text, bool reversed)
+{
+	WINDOW *w = *lib.stdscr_at;
+
+	if (lib.wmove(w, (int)row, 0) == ERR)
+		return;
+	lib.wclrtoeol(w);
+	lib.wattrset(w, reversed ? (int)A_REVERSE : (int)A_NORMAL);
+	lib.waddnstr(w, text, -1);
+	lib.wattrset(w, (int)A_NORMAL);
+}
+
+void screen_show(void)
+{
+	lib.wrefresh(*lib.stdscr_at);
+}
+
+int screen_key(int wait_ms)
+{
+	static const struct {
+		int from;
+		enum screen_key to;
+	} keys[] = {
+		{ KEY_UP, SCREEN_UP },
+		{ KEY_DOWN, SCREEN_DOWN },
+		{ KEY_LEFT, SCREEN_LEFT },
+		{ KEY_RIGHT, SCREEN_RIGHT },
+		{ KEY_PPAGE, SCREEN_PAGE_UP },
+		{ KEY_NPAGE, SCREEN_PAGE_DOWN },
+		{ KEY_HOME, SCREEN_HOME },
+		{ KEY_END, SCREEN_END },
+		{ KEY_BACKSPACE, SCREEN_BACK },
+		{ 127, SCREEN_BACK },
+		{ 8, SCREEN_BACK },
+		{ KEY_RESIZE, SCREEN_RESIZED },
+		{ KEY_ENTER, (enum screen_key)SCREEN_ENTER },
+		{ '\n', (enum screen_key)SCREEN_ENTER },
+	};
+	int key;
+
+	lib.wtimeout(*lib.stdscr_at, wait_ms);
+	key = lib.wgetch(*lib.stdscr_at);
+	for (size_t i = 0; i < DCP_LEN(keys); i++)
+		if (keys[i].from == key)
+			return (int)keys[i].to;
+	return key == ERR ? SCREEN_NOTHING : key < 256 ? key : SCREEN_OTHER;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/browse/screen.h"
+
+bool screen_open(const char **why)
+{
+	*why = "this build has no ncurses; build it with -Dncurses=enabled";
+	return false;
+}
+
+void screen_close(void)
+{
+}
+
+void screen_size(unsigned *rows, unsigned *cols)
+{
+	*rows = *cols = 0;
+}
+
+void screen_line(unsigned row, const char *text, bool reversed)
+{
+}
+
+void screen_show(void)
+{
+}
+
+int screen_key(int wait_ms)
+{
+	return SCREEN_NOTHING;
+}
