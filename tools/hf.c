@@ -114,7 +114,7 @@ void hf_put_model(struct dcp_version *v, struct dcp_buf *b)
 		dcp_buf_str(b, prefix ? "below " : "that no name stands before");
 		out_text(b, prefix ? prefix : "");
 		if (others) {
-			dcp_buf_str(b, "; left out are others with such tensors, below ");
+			dcp_buf_str(b, "; left out are others, below ");
 			out_text(b, others);
 			dcp_buf_str(b, " (--hf-from PART takes one of them)");
 		}

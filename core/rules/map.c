@@ -89,6 +89,21 @@ static int split_path(struct map *m, struct dcp_tensor *t)
 	return 0;
 }
 
+/* What key @number of m->out is called. Of two keys that the model ties, the other is the
+ * one that it is read by. */
+static const char *name_of(const struct map *m, uint32_t number)
+{
+	const char *name = dcp_intern_text(&m->out, number), *key, *of;
+
+	for (size_t i = 0;
+	     m->from->config && m->from->config->tie == 1 && dcp_rules_tie(m->r, i, &key, &of);
+	     i++)
+		if (strcmp(name, key) == 0 &&
+		    dcp_intern_find(&m->out, of, strlen(of)) == DCP_INTERN_NONE)
+			return of;
+	return name;
+}
+
 /* Is it one tensor under two names, both emitted as they are? Then what the other is called now. */
 static const char *alias(struct map *m, const struct group *g, const struct dcp_tensor *t)
 {
@@ -107,7 +122,7 @@ static const char *alias(struct map *m, const struct group *g, const struct dcp_
 	number = dcp_intern_find(&m->out, name, strlen(name));
 	return number != DCP_INTERN_NONE && m->made[number].emitted &&
 			       m->made[number].also == UINT32_MAX
-		       ? dcp_intern_text(&m->out, number)
+		       ? name_of(m, number)
 		       : NULL;
 }
 
@@ -145,7 +160,7 @@ static int emit_key(struct map *m, uint32_t number, const char *key, struct dcp_
 	if (made->emitted)
 		return 0;
 	made->emitted = true;
-	t.key = dcp_intern_text(&m->out, out);
+	t.key = name_of(m, out);
 	if (made->also != UINT32_MAX) {
 		const struct group *b = &m->group[made->also];
 

@@ -36,6 +36,8 @@ struct candidate {
 struct placing {
 	struct dcp_rules *hf; /* what is erased of keys, once the prefix is gone */
 	struct dcp_intern keys, bare, prefixes;
+	struct dcp_intern roots;   /* what the model's keys begin with, up to a dot */
+	struct dcp_intern firsts;  /* what keys that are not the model's begin with */
 	struct dcp_buf candidates; /* struct candidate by number in prefixes */
 	struct dcp_buf text;
 	uint64_t need;
@@ -77,8 +79,13 @@ static bool has_word(const char *prefix, const char *const *words, size_t nwords
 static int note_tensor(void *ctx, const struct dcp_rules_expected *x)
 {
 	struct placing *p = ctx;
-	int rc;
+	int rc = dcp_intern_add(&p->roots, x->key, component(x->key), DCP_INTERN_NONE, NULL);
 
+	if (rc >= 0)
+		rc = dcp_intern_add(&p->roots, x->bare, component(x->bare), DCP_INTERN_NONE,
+				    NULL);
+	if (rc < 0)
+		return rc;
 	if (x->of_expert) /* which may be together in one */
 		return 0;
 	p->need += !x->optional;
@@ -120,7 +127,10 @@ static int look_at_key(void *ctx, uint64_t number, const char *key)
 		if (!bare && dcp_intern_has(&p->bare, rest))
 			bare = at;
 	}
-	return bare ? count(p, key, bare, false) : 0;
+	return bare ? count(p, key, bare, false)
+		    : DCP_MIN(dcp_intern_add(&p->firsts, key, component(key), DCP_INTERN_NONE,
+					     NULL),
+			      0);
 }
 
 static bool is_dropped(const struct dcp_rules *r, const char *key)
@@ -200,6 +210,34 @@ static bool is_better(const struct choosing *c, uint32_t a, uint32_t b)
 	return order < 0;
 }
 
+/* Do keys that begin with @first stand for a file or directory called so? */
+static bool is_file(const struct dcp_rules_source *from, const char *first)
+{
+	size_t n = strlen(first);
+
+	for (size_t i = 0; i < from->nfiles; i++)
+		if (strncmp(from->files[i].name, first, n) == 0 && from->files[i].name[n] &&
+		    !isalnum((unsigned char)from->files[i].name[n]))
+			return true;
+	return false;
+}
+
+/* Beside a model that has no prefix: what lies in other files (value_head.bin,
+ * adapter_model.safetensors) is no part of it. */
+static void add_files(const struct placing *p, const struct dcp_rules_source *from,
+		      struct dcp_rules_place *out)
+{
+	for (uint32_t i = 0, n = 0; i < p->firsts.n && n < MAX_OTHERS; i++) {
+		const char *first = dcp_intern_text(&p->firsts, i);
+
+		if (dcp_intern_has(&p->roots, first) || !is_file(from, first))
+			continue;
+		n++;
+		dcp_buf_printf(&out->others, "%s.", first);
+		dcp_buf_add(&out->others, "", 1);
+	}
+}
+
 static int choose(const struct choosing *c, struct dcp_rules_place *out)
 {
 	uint32_t best = DCP_INTERN_NONE, n = c->p->prefixes.n;
@@ -243,6 +281,8 @@ int dcp_rules_find_place(const struct dcp_rules_source *from, struct dcp_rules_p
 		}
 		for (int bare = 0; rc == 0 && bare < 2; bare++)
 			rc = choose(&(struct choosing){ &p, !bare }, out);
+		if (rc > 0 && !p.some && !common && out->prefix.p && !*out->prefix.p)
+			add_files(&p, from, out);
 	}
 	if (rc >= 0 && (dcp_buf_error(&out->prefix) || dcp_buf_error(&out->others)))
 		rc = -ENOMEM;
@@ -250,6 +290,8 @@ int dcp_rules_find_place(const struct dcp_rules_source *from, struct dcp_rules_p
 	dcp_intern_finish(&p.keys);
 	dcp_intern_finish(&p.bare);
 	dcp_intern_finish(&p.prefixes);
+	dcp_intern_finish(&p.roots);
+	dcp_intern_finish(&p.firsts);
 	dcp_buf_finish(&p.candidates);
 	dcp_buf_finish(&p.common);
 	dcp_buf_finish(&p.text);

@@ -317,11 +317,10 @@ static void put_weights(const struct dcpfs *fs, const struct dcpfs_version *ver,
 		dcp_buf_printf(b, "The model of `config.json` is what lies below `%s`.\n\n",
 			       fact(ver, "prefix"));
 	if (dcp_index_meta(dcpfs_index(ver), "others"))
-		dcp_buf_printf(
-			b,
-			"Left out are others with such tensors, below: `%s`. `dcpfs mount "
-			"--hf-from PART` takes one of them.\n\n",
-			fact(ver, "others"));
+		dcp_buf_printf(b,
+			       "Left out are others, below: `%s`. `dcpfs mount "
+			       "--hf-from PART` takes one of them.\n\n",
+			       fact(ver, "others"));
 	if (cast)
 		dcp_buf_printf(
 			b, "Those in floating point are cast to %s while they are read.\n\n",

@@ -178,7 +178,7 @@ def placed():
         equal(run("cat", "--as", "raw", "--hf", "--partial", at, key).stdout, run("cat", "--as", "raw", at, "policy." + key).stdout, key)
         equal(run("cat", "--as", "raw", "--hf", "--hf-from", "reference", at, key).stdout, run("cat", "--as", "raw", at, "reference." + key).stdout, key)
     text = run("ls", "--hf", at).stdout.decode()
-    check("model: the keys below policy.; left out are others with such tensors, below reference. (--hf-from PART" in text, text)
+    check("model: the keys below policy.; left out are others, below reference. (--hf-from PART" in text, text)
     told = json.loads(run("rules", "check", "--json", "auto", at).stdout)
     equal((told["dropped"], told["model"]["missing"], told["model"]["foreign"]), (3 * len(model), 0, 1), "left out; of the model")
     check("model: the keys below policy." in run("rules", "check", "auto", at).stdout.decode(), "rules check says it, too")
@@ -202,6 +202,47 @@ def placed():
     got = run("ls", "--hf", step.parent, "step_3")
     check(b"no config.json" in got.stdout + got.stderr, f"of two parts with one the user says which: {got}")
     data("ls", "--json", "--hf", "--hf-assets", step / "policy" / "weights", step.parent, "step_3")
+
+
+def beside():
+    """What lies beside a model, or is left of an older one, is neither taken for a part of it nor a reason to refuse it."""
+    lines = (GOLDEN / "hf-shapes.txt").read_text().splitlines()
+    config = {**json.loads(lines[0]), "architectures": ["LlamaForCausalLM"]}
+    model = {k: ("F32", [int(n) for n in shape]) for k, *shape in (line.split() for line in lines[1:22])}
+
+    def put(name, tensors, file):
+        (model_of(name, tensors, {}) / "model.safetensors").rename(file)
+
+    at = model_of("heads", model, config)
+    put("head", {"v_head.weight": ("F32", [1, 16])}, at / "value_head.safetensors")
+    put("lora", {"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight": ("F32", [4, 16])}, at / "adapter_model.safetensors")
+    (at / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "other/model"}')
+    got = data("ls", "--json", "--hf", at)
+    equal({t["key"] for t in got["tensors"]}, set(model), "the model alone")
+    equal(got["others"], "value_head., adapter_model.", "what was left out")
+    run("export", "--as", "safetensors", "--hf", at, SCRATCH / "heads-out")
+    equal({p.name for p in (SCRATCH / "heads-out").iterdir()}, {".dcpfs-written", "model.safetensors", "config.json"},
+          "no adapter_config.json, with which transformers loads another base")
+
+    at = model_of("tied", {k: t for k, t in model.items() if k != "model.embed_tokens.weight"}, {**config, "tie_word_embeddings": True})
+    equal({t["key"] for t in data("ls", "--json", "--hf", at)["tensors"]}, set(model) - {"lm_head.weight"}, "stored by the other of two tied names")
+    equal(run("cat", "--as", "raw", "--hf", at, "model.embed_tokens.weight").stdout, run("cat", "--as", "raw", at, "lm_head.weight").stdout, "its values")
+
+    at = SCRATCH / "again"
+    at.mkdir()
+    (at / "config.json").write_text(json.dumps(config))
+    keys = sorted(model)
+    index = {k: f"model-{1 + i % 3:05}-of-00003.safetensors" for i, k in enumerate(keys)}
+    for file in sorted(set(index.values())):
+        put(file, {k: model[k] for k in keys if index[k] == file}, at / file)
+    put("old", {**model, "old.weight": ("F32", [2])}, at / "model-00001-of-00002.safetensors")
+    put("older", model, at / "model.safetensors")
+    (at / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+    got = data("ls", "--json", at)
+    equal({t["key"] for t in got["tensors"]}, set(model), "files that the index names")
+    equal(got["left_out"].split(", "), ["model-00001-of-00002.safetensors", "model.safetensors"], "files of other saves are named")
+    (at / "model-00002-of-00003.safetensors").unlink()
+    fails(BAD, "is missing", "ls", at, "latest")
 
 
 def quantized():
@@ -307,6 +348,7 @@ checked()
 empty()
 modelled()
 placed()
+beside()
 quantized()
 mxfp4()
 fused_by_paddle()

@@ -173,7 +173,7 @@ static int read_files(struct bin *b, size_t first, size_t end)
 	int rc = 0;
 
 	for (size_t i = first; rc == 0 && i < end; i++) {
-		rc = read_file(b, &b->h.files[i]);
+		rc = b->h.files[i].left_over ? 0 : read_file(b, &b->h.files[i]);
 		dcp_load_progress(b->h.in, i + 1, b->h.nfiles, "files");
 	}
 	return rc;

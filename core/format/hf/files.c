@@ -33,6 +33,7 @@ static int add_file(struct dcp_hf *h, const struct dcp_hf_name *name, const char
 		return -ENOMEM;
 	snprintf(full, n, "%s%s", below, file);
 	f->name = full;
+	f->nparts = name->nparts;
 	h->nfiles++;
 	return 0;
 }
@@ -117,6 +118,29 @@ static int read_index(struct dcp_hf *h, struct dcp_hf_set *set, const char *name
 		    : -ENOMEM;
 }
 
+/* The files that the index names are the model. Those of the same set in another number of parts
+ * are of another save; shards of ranks are not in it. */
+static int find_left_over(struct dcp_hf *h, const struct dcp_hf_set *set)
+{
+	const struct dcp_hf_file *named = NULL;
+	const struct dcp_json *value;
+	const void *iter = NULL;
+	const char *key;
+	int rc = 0;
+
+	while (!named && (iter = dcp_json_next(set->index.map, iter, &key, &value)))
+		named = dcp_hf_find_file(h, dcp_json_str(value));
+	for (uint32_t i = set->first; rc == 0 && named && i < set->first + set->n; i++) {
+		struct dcp_hf_file *f = &h->files[i];
+
+		f->left_over = named->set == f->set && f->nparts != named->nparts &&
+			       strncmp(f->name, "shard-", 6) != 0;
+		if (f->left_over)
+			rc = dcp_emit_meta(h->in->sink, "left_out", f->name);
+	}
+	return rc;
+}
+
 int dcp_hf_read_indexes(struct dcp_hf *h, const struct dcp_dir *dir, enum dcp_hf_kind kind,
 			bool any, struct dcp_err *err)
 {
@@ -136,6 +160,8 @@ int dcp_hf_read_indexes(struct dcp_hf *h, const struct dcp_dir *dir, enum dcp_hf
 	}
 	if (rc == 0 && other && h->nsets == 1 && !h->sets->index.name)
 		rc = read_index(h, h->sets, other, err);
+	for (size_t i = 0; rc == 0 && i < h->nsets; i++)
+		rc = find_left_over(h, &h->sets[i]);
 	return rc;
 }
 

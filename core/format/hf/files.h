@@ -39,6 +39,8 @@ struct dcp_hf_file {
 	uint32_t set;
 	uint32_t number; /* at the sink */
 	bool placed;     /* has DCP_SHARDING_INFO */
+	uint32_t nparts; /* that its name says the model has; 0: nothing */
+	bool left_over;  /* of another save: the index names those of another number of parts */
 };
 
 /* One entry of one file. */
@@ -76,7 +78,7 @@ int dcp_hf_add_files(struct dcp_hf *h, const struct dcp_dir *dir, const char *be
 /* Their sets, by name, and what is in front of the keys of each. -ENOMEM. */
 int dcp_hf_make_sets(struct dcp_hf *h);
 /* Assign each index in @dir to the set of the same name; with @any, an index of another name
- * to the only set. */
+ * to the only set. Files of other saves are left over, and named as left out. */
 int dcp_hf_read_indexes(struct dcp_hf *h, const struct dcp_dir *dir, enum dcp_hf_kind kind,
 			bool any, struct dcp_err *err);
 

@@ -396,6 +396,16 @@ static void say_missing(const struct parts *p, char *why, size_t size)
 		 (int)(at - file), file, (int)width, part, at + width, p->have, p->name.nparts);
 }
 
+/* Are all parts there of the same set in another number of parts? @p is of an older save then. */
+static bool is_left_over(const struct parts *all, size_t n, const struct parts *p)
+{
+	for (size_t i = 0; i < n; i++)
+		if (all[i].seen && all[i].have == all[i].name.nparts &&
+		    strcmp(all[i].name.set, p->name.set) == 0)
+			return true;
+	return false;
+}
+
 enum dcp_match dcp_hf_check_parts(const struct dcp_dir *dir, enum dcp_hf_kind kind, char *why,
 				  size_t size)
 {
@@ -414,11 +424,13 @@ enum dcp_match dcp_hf_check_parts(const struct dcp_dir *dir, enum dcp_hf_kind ki
 			count_part(all, &n, &name, dir->entries[i].name);
 	}
 	for (size_t i = 0; i < n; i++) {
-		if (match == DCP_MATCH_YES && all[i].seen && all[i].have < all[i].name.nparts) {
+		if (match == DCP_MATCH_YES && all[i].seen && all[i].have < all[i].name.nparts &&
+		    !is_left_over(all, n, &all[i])) {
 			say_missing(&all[i], why, size);
 			match = DCP_MATCH_INCOMPLETE;
 		}
-		free(all[i].seen);
 	}
+	for (size_t i = 0; i < n; i++)
+		free(all[i].seen);
 	return match;
 }

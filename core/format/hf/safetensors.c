@@ -136,7 +136,7 @@ static int read_all(struct dcp_hf *h, struct dcp_err *err)
 	if (rc == 0)
 		rc = dcp_hf_read_indexes(h, h->in->dir, DCP_HF_SAFETENSORS_INDEX, true, err);
 	for (uint32_t i = 0; i < h->nfiles && rc == 0; i++) {
-		rc = dcp_hf_read(h, i, err);
+		rc = h->files[i].left_over ? 0 : dcp_hf_read(h, i, err);
 		dcp_load_progress(h->in, i + 1, h->nfiles, "files");
 	}
 	for (uint32_t i = 0; i < h->nsets && rc == 0; i++)

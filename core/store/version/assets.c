@@ -29,8 +29,14 @@ enum {
 
 static const char config_json[] = "config.json";
 /* Where trainers keep them, below the directories that are looked into. */
-static const char *const homes[] = { "", "huggingface", "hf_assets", "hf_ckpt",
-				     "actor/huggingface" };
+static const char *const homes[] = {
+	"",
+	"huggingface",
+	"hf_assets",
+	"hf_ckpt",
+	"actor/huggingface",
+	"model/.hf_metadata", /* NeMo AutoModel's, while nothing is consolidated */
+};
 static const char readme[] = "README.md"; /* we write one */
 
 /* Of one root, while it is looked at. */
@@ -496,4 +502,14 @@ int dcp_assets_check(const struct dcp_assets *a, struct dcp_err *err)
 const struct dcp_file_id *dcp_asset_id(const struct dcp_assets *a, size_t i)
 {
 	return &a->root[a->at[i].root].id[a->at[i].number];
+}
+
+void dcp_assets_drop(struct dcp_assets *a, const char *name)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < a->n; i++)
+		if (strcmp(a->at[i].name, name) != 0)
+			a->at[n++] = a->at[i];
+	a->n = n;
 }

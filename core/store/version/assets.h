@@ -4,9 +4,9 @@
  *
  * They are looked for in a directory that the user names, in the version's, and in those above
  * that up to SOURCE: in each itself, and in the directories below it that trainers use:
- * huggingface/, hf_assets/, hf_ckpt/, actor/huggingface/. Where all these have no config.json, the
- * one directory inside the version that holds its files and a config naming a model
- * (step_3/policy/weights/) is it. Of several files of one name the first found counts. Of a
+ * huggingface/, hf_assets/, hf_ckpt/, actor/huggingface/, model/.hf_metadata/.
+ * Where all these have no config.json, the one directory inside the version that holds its
+ * files and a config naming a model (step_3/policy/weights/) is it. Of several files of one name the first found counts. Of a
  * directory beside such files those that modules.json names (sentence-transformers: 1_Pooling/,
  * 2_Dense/) go along with all that is in them, and additional_chat_templates/. What lies above
  * the version counts only beside a config.json that names a model, or an adapter_config.json
@@ -85,6 +85,8 @@ void dcp_assets_read(const struct dcp_assets *a, const char *name, struct dcp_bu
 void dcp_assets_read_job(const struct dcp_assets *a, struct dcp_buf *out);
 /* Is there a file shown as @name? */
 bool dcp_assets_has(const struct dcp_assets *a, const char *name);
+/* Show no file as @name. */
+void dcp_assets_drop(struct dcp_assets *a, const char *name);
 void dcp_assets_finish(struct dcp_assets *a);
 
 /* Are the files unchanged, and none was added that would be one of them? 0 or -ESTALE. */

@@ -540,6 +540,9 @@ static int map_with(struct mapping *m, const struct dcp_store_opts *opts, struct
 	v->generation = dcp_hash64(m->id, strlen(m->id));
 	find_tied(m, v->index, &v->mapped->tied);
 	code = dcp_adapter_find(v->index, &v->mapped->assets, false, &v->mapped->adapter);
+	/* With it transformers would load the base that it names, not the model beside it. */
+	if (m->placed && !v->mapped->adapter)
+		dcp_assets_drop(&v->mapped->assets, "adapter_config.json");
 	return dcp_err_say(err, code < 0 ? code : dcp_buf_error(&v->mapped->tied));
 }
 
