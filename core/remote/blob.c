@@ -113,8 +113,9 @@ static int read_some(struct dcp_remote_file *o, const struct dcp_read *reads, si
 	}
 	if (rc == 0 && m) {
 		qsort(order, m, sizeof(*order), by_off);
-		rc = (bytes >= DIRECT || reads->planned) && reads->to &&
-				     !dcp_blocks_have(o, order, m)
+		rc = (reads->planned ||
+		      (bytes >= DIRECT && (m > 1 || !dcp_blocks_follow(o, order[0])))) &&
+				     reads->to && !dcp_blocks_have(o, order, m)
 			     ? get_direct(o, order, m)
 			     : dcp_blocks_read(o, order, m);
 	}
@@ -152,6 +153,7 @@ static void close_object(struct dcp_blob *b)
 {
 	struct dcp_remote_file *o = b->own;
 
+	dcp_blocks_leave(o);
 	free(o->name);
 	free(o->url);
 	free(o->tag);

@@ -17,12 +17,16 @@
 enum {
 	BLOCK = 16 << 10,
 	AROUND = 256 << 10, /* bytes that come with a small read, to such a multiple */
-	KEPT = 4096,        /* blocks in memory: 64 MiB */
+	KEPT = 4096,        /* blocks in memory: 64 MiB, and those that are read ahead */
 	BUCKETS = 8192,
-	AHEAD_MIN = 64, /* blocks read ahead, at first, and at most: 16 MiB */
-	AHEAD_MAX = 1024,
+	AHEAD_MIN =
+		1 << 20, /* bytes read ahead, at first, and at most for all readers together */
+	AHEAD_MAX = 128 << 20,
+	WORKERS = 16,   /* threads that read ahead */
+	READERS = 16,   /* files whose readers are known to read in order */
+	IDLE_MS = 2000, /* after which a thread ends, and a reader is none */
 	NEAR = 2 << 20, /* requests of one reader come in some disorder */
-	LOOK_NS = 100000000,
+	LOOK_MS = 100,
 	REQUEST = 8 << 20, /* bytes of one */
 };
 
@@ -44,7 +48,15 @@ static struct {
 	pthread_cond_t changed;
 	struct block *bucket[BUCKETS];
 	struct dcp_lru use;
-	size_t n;
+	size_t n, most; /* most: more than KEPT while something is read ahead */
+	/* What is read ahead, by whom and for whom. */
+	struct ahead *first;
+	unsigned workers, waiting;
+	bool ends; /* the process */
+	struct {
+		const struct dcp_remote_file *o;
+		int64_t ms;
+	} readers[READERS];
 } all = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
 static struct block **bucket_of(const uint64_t id[2], uint64_t number)
@@ -90,7 +102,7 @@ static void trim(void)
 {
 	struct dcp_lru_link *l = all.use.oldest;
 
-	while (l && all.n > KEPT) {
+	while (l && all.n > DCP_MAX(all.most, (size_t)KEPT)) {
 		struct block *b = (struct block *)(void *)l;
 
 		l = l->newer;
@@ -130,18 +142,6 @@ static int want(struct wanted *w, uint64_t number)
 	return -ENOMEM;
 }
 
-/* How many blocks to read ahead of a request that ends at @end. */
-static uint64_t look_ahead(struct dcp_remote_file *o, uint64_t off, uint64_t end)
-{
-	uint64_t next = o->next;
-	bool in_order = next && off + NEAR >= next && off <= next + NEAR;
-	uint32_t ahead = in_order ? DCP_MAX(2 * o->ahead, (uint32_t)AHEAD_MIN) : 0;
-
-	o->next = DCP_MAX(end, in_order ? next : 0);
-	o->ahead = DCP_MIN(ahead, (uint32_t)AHEAD_MAX);
-	return o->ahead;
-}
-
 /* What is small has more of its kind around it. Not so the ends of something long that is brought near. */
 static bool is_alone(const struct dcp_read *const *reads, uint64_t end)
 {
@@ -160,7 +160,7 @@ static bool is_known(const struct dcp_remote_file *o, const struct dcp_read *r)
 
 static int want_all(struct wanted *w, const struct dcp_read *const *reads, size_t n)
 {
-	uint64_t end = reads[n - 1]->off + reads[n - 1]->n, next = 0, last, more;
+	uint64_t end = reads[n - 1]->off + reads[n - 1]->n, next = 0, last;
 	bool alone = is_alone(reads, end);
 	int rc = 0;
 
@@ -174,12 +174,6 @@ static int want_all(struct wanted *w, const struct dcp_read *const *reads, size_
 			rc = want(w, k);
 		next = DCP_MAX(next, last + 1);
 	}
-	if (!w->mine.n)
-		return rc;
-	more = reads[0]->to ? look_ahead(w->o, reads[0]->off, end) : 0;
-	for (; more && rc == 0 && next * BLOCK < w->o->size; more--, next++)
-		if (!find(w->o, next))
-			rc = want(w, next);
 	return rc;
 }
 
@@ -269,6 +263,268 @@ static void unpin(struct wanted *w)
 	dcp_buf_finish(&w->mine);
 }
 
+/* ---- ahead of readers ---- */
+
+/* Blocks that a thread of their own gets. */
+struct ahead {
+	struct wanted w;
+	bool flies, unwanted;
+	struct ahead *next;
+};
+
+static bool is_unwanted(void *ctx)
+{
+	const struct ahead *a = ctx;
+	bool is;
+
+	pthread_mutex_lock(&all.lock);
+	is = a->unwanted || all.ends;
+	pthread_mutex_unlock(&all.lock);
+	return is;
+}
+
+/* The blocks of @a are there, or are not to come. The lock is held. */
+static void end_ahead(struct ahead *a, int rc)
+{
+	struct ahead **at = &all.first;
+
+	while (*at != a)
+		at = &(*at)->next;
+	*at = a->next;
+	tell(&a->w, rc);
+	unpin(&a->w);
+	free(a);
+}
+
+static struct ahead *first_waiting(void)
+{
+	struct ahead *a = all.first;
+
+	while (a && a->flies)
+		a = a->next;
+	return a;
+}
+
+static struct timespec in_ms(int64_t ms)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	t.tv_nsec += ms % 1000 * 1000000;
+	t.tv_sec += ms / 1000 + t.tv_nsec / DCP_NS_PER_S;
+	t.tv_nsec %= DCP_NS_PER_S;
+	return t;
+}
+
+/* Until there is nothing to do for a while. Then only KEPT blocks stay. */
+static void *work(void *ctx)
+{
+	int late = 0;
+
+	pthread_mutex_lock(&all.lock);
+	while (!all.ends && (!late || first_waiting())) {
+		struct ahead *a = first_waiting();
+		struct timespec until = in_ms(IDLE_MS);
+		int rc;
+
+		if (!a) {
+			all.waiting++;
+			while (!late && !all.ends && !first_waiting())
+				late = pthread_cond_timedwait(&all.changed, &all.lock, &until);
+			all.waiting--;
+			continue;
+		}
+		late = 0;
+		a->flies = true;
+		pthread_mutex_unlock(&all.lock);
+		dcp_http_watch(is_unwanted, a);
+		rc = get(&a->w);
+		dcp_http_watch(NULL, NULL);
+		pthread_mutex_lock(&all.lock);
+		end_ahead(a, rc);
+	}
+	if (--all.workers == 0)
+		all.most = KEPT;
+	trim();
+	pthread_cond_broadcast(&all.changed);
+	pthread_mutex_unlock(&all.lock);
+	return NULL;
+}
+
+/* Threads of the parent are none of the child's, and what they were to get does not come. */
+static void before_fork(void)
+{
+	pthread_mutex_lock(&all.lock);
+}
+
+static void after_fork(void)
+{
+	pthread_mutex_unlock(&all.lock);
+}
+
+static void in_child(void)
+{
+	for (size_t i = 0; i < BUCKETS; i++)
+		for (struct block *b = all.bucket[i], *next; b; b = next) {
+			next = b->next;
+			if (b->state == LOADING)
+				forget(b);
+		}
+	all.first = NULL;
+	all.workers = all.waiting = 0;
+	pthread_cond_init(&all.changed, NULL);
+	pthread_mutex_init(&all.lock, NULL);
+}
+
+/* Before libcurl is taken down. */
+static void end_workers(void)
+{
+	pthread_mutex_lock(&all.lock);
+	all.ends = true;
+	pthread_cond_broadcast(&all.changed);
+	while (all.workers)
+		pthread_cond_wait(&all.changed, &all.lock);
+	pthread_mutex_unlock(&all.lock);
+}
+
+static void prepare(void)
+{
+	pthread_atfork(before_fork, after_fork, in_child);
+	atexit(end_workers);
+}
+
+/* One more, if one more has something to do. False: there is none. */
+static bool add_worker(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	pthread_attr_t detached;
+	pthread_t thread;
+	unsigned jobs = 0;
+
+	pthread_once(&once, prepare);
+	for (const struct ahead *a = all.first; a; a = a->next)
+		jobs += !a->flies;
+	if (all.waiting >= jobs || all.workers == WORKERS)
+		return true;
+	pthread_attr_init(&detached);
+	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+	if (pthread_create(&thread, &detached, work, NULL) == 0)
+		all.workers++;
+	pthread_attr_destroy(&detached);
+	return all.workers;
+}
+
+/* The lock is held. */
+static void get_ahead(struct dcp_remote_file *o, uint64_t off, uint64_t end)
+{
+	uint64_t last = (end - 1) / BLOCK;
+	struct ahead *a = calloc(1, sizeof(*a)), **at = &all.first;
+	int rc = a ? 0 : -ENOMEM;
+
+	if (!a)
+		return;
+	a->w.o = o;
+	for (uint64_t k = off / BLOCK; rc == 0 && k <= last; k++)
+		if (!find(o, k))
+			rc = want(&a->w, k);
+	while (*at)
+		at = &(*at)->next;
+	*at = a;
+	all.most =
+		DCP_MIN(DCP_MAX(all.most, (size_t)KEPT) + DCP_NITEMS(a->w.mine, struct block *),
+			(size_t)(KEPT + AHEAD_MAX / BLOCK));
+	if (rc < 0 || !a->w.mine.n || !add_worker())
+		end_ahead(a, rc < 0 ? rc : -EINTR);
+	else
+		pthread_cond_broadcast(&all.changed);
+}
+
+/* How many read in order now, with that of @o. The lock is held. */
+static unsigned count_readers(const struct dcp_remote_file *o)
+{
+	int64_t now = dcp_now_ms();
+	size_t mine = 0;
+	unsigned n = 1;
+
+	for (size_t i = 0; i < READERS; i++) {
+		if (all.readers[i].o == o || all.readers[i].ms < all.readers[mine].ms)
+			mine = all.readers[mine].o == o ? mine : i;
+		n += all.readers[i].o && all.readers[i].o != o &&
+		     now - all.readers[i].ms < IDLE_MS;
+	}
+	all.readers[mine].o = o;
+	all.readers[mine].ms = now;
+	return n;
+}
+
+static bool is_next(const struct dcp_remote_file *o, uint64_t off)
+{
+	return o->next && off + NEAR >= o->next && off <= o->next + NEAR;
+}
+
+/*
+ * A program reads from @off to @end. If it reads in order, what follows is read ahead of it: twice as much as it read so
+ * far, in several requests at a time. The lock is held.
+ */
+static void look_ahead(struct dcp_remote_file *o, uint64_t off, uint64_t end)
+{
+	bool goes_on = is_next(o, off);
+	uint64_t run = goes_on ? o->run : 0, window, piece, to;
+
+	/* Bytes after a gap are not counted: the ends of items are read so, too. */
+	o->run = run + (goes_on && off <= o->next ? end - off : 0);
+	o->reach = goes_on ? DCP_MAX(o->reach, end) : end;
+	o->next = goes_on ? DCP_MAX(end, o->next) : end;
+	if (run < AROUND)
+		return;
+	window = DCP_MIN(2 * o->run + AHEAD_MIN, (uint64_t)AHEAD_MAX / count_readers(o));
+	piece = DCP_MIN((uint64_t)REQUEST, DCP_MAX(window / 4, (uint64_t)AHEAD_MIN));
+	to = DCP_MIN(o->next + window, o->size);
+	while (o->reach < to && (to - o->reach >= piece || to == o->size)) {
+		uint64_t from = o->reach;
+
+		o->reach = DCP_MIN(from + piece, to);
+		get_ahead(o, from, o->reach);
+	}
+}
+
+bool dcp_blocks_follow(struct dcp_remote_file *o, const struct dcp_read *read)
+{
+	bool goes_on;
+
+	pthread_mutex_lock(&all.lock);
+	goes_on = read->to && is_next(o, read->off);
+	if (!goes_on && read->to)
+		look_ahead(o, read->off, read->off + read->n);
+	pthread_mutex_unlock(&all.lock);
+	return goes_on;
+}
+
+void dcp_blocks_leave(struct dcp_remote_file *o)
+{
+	bool flies = true;
+
+	pthread_mutex_lock(&all.lock);
+	for (size_t i = 0; i < READERS; i++)
+		if (all.readers[i].o == o)
+			all.readers[i].o = NULL;
+	while (flies) {
+		flies = false;
+		for (struct ahead *a = all.first, *next; a; a = next) {
+			next = a->next;
+			if (a->w.o != o)
+				continue;
+			flies |= a->flies;
+			a->unwanted = true;
+			if (!a->flies)
+				end_ahead(a, -EINTR);
+		}
+		if (flies)
+			pthread_cond_wait(&all.changed, &all.lock);
+	}
+	pthread_mutex_unlock(&all.lock);
+}
+
 /* ---- reading ---- */
 
 static void wait_a_little(void)
@@ -279,10 +535,7 @@ static void wait_a_little(void)
 		pthread_cond_wait(&all.changed, &all.lock);
 		return;
 	}
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += LOOK_NS;
-	until.tv_sec += until.tv_nsec / DCP_NS_PER_S;
-	until.tv_nsec %= DCP_NS_PER_S;
+	until = in_ms(LOOK_MS);
 	pthread_cond_timedwait(&all.changed, &all.lock, &until);
 }
 
@@ -347,6 +600,8 @@ static int read_once(struct dcp_remote_file *o, const struct dcp_read *const *re
 		return -ESTALE;
 	pthread_mutex_lock(&all.lock);
 	rc = want_all(&w, reads, n);
+	if (rc == 0 && reads[0]->to && !reads[0]->planned)
+		look_ahead(o, reads[0]->off, reads[n - 1]->off + reads[n - 1]->n);
 	pthread_mutex_unlock(&all.lock);
 	if (rc == 0 && w.mine.n)
 		got = get(&w);

@@ -650,6 +650,8 @@ static int run(struct job *j, size_t n, struct dcp_transfers *t)
 	}
 	for (size_t i = 0; i < n; i++) {
 		stop(&j[i], t);
+		if (!j[i].ended)
+			j[i].r->rc = -ECANCELED; /* what it took is not all, and may be wrong */
 		free(j[i].r->leads);
 		j[i].r->leads = j[i].url;
 	}

@@ -70,7 +70,7 @@ struct dcp_http {
 	unsigned connect_s; /* for a connection; 0: 10 s */
 
 	/* ---- what came ---- */
-	int rc;
+	int rc; /* -ECANCELED: it was given up, as another one of its batch failed, or all were stopped */
 	bool unsure; /* an answer had more bytes or less than it said: if rc is negative, what was taken may be wrong */
 	long status;
 	char *leads;          /* where the answer came from, if the server led there */

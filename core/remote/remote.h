@@ -150,9 +150,10 @@ struct dcp_remote_file {
 	char why[384]; /* the last request for it failed; the remote's lock */
 	uint64_t size, id[2];
 	bool lasts; /* by its tag it is known for good: its bytes may be kept on a disk */
-	_Atomic bool changed;   /* the server has other content by now */
-	_Atomic uint64_t next;  /* where a reader that reads in order goes on */
-	_Atomic uint32_t ahead; /* blocks that are read ahead for it */
+	_Atomic bool changed; /* the server has other content by now */
+	/* Of a reader that reads in order: where it goes on, bytes that it read so, and up to where it is read ahead.
+	 * The lock is that of blocks.c. */
+	uint64_t next, run, reach;
 };
 
 struct dcp_range {
@@ -173,6 +174,11 @@ int dcp_remote_get(struct dcp_remote_file *o, struct dcp_range *ranges, size_t n
 int dcp_blocks_read(struct dcp_remote_file *o, const struct dcp_read *const *reads, size_t n);
 /* Are all blocks of them in memory now? */
 bool dcp_blocks_have(struct dcp_remote_file *o, const struct dcp_read *const *reads, size_t n);
+
+/* Is this the next read of a program that reads in order? Then it is to read by way of blocks, which come ahead of it. */
+bool dcp_blocks_follow(struct dcp_remote_file *o, const struct dcp_read *read);
+/* @o is closed: nothing is read ahead for it any more. */
+void dcp_blocks_leave(struct dcp_remote_file *o);
 
 /* ---- site.c ---- */
 

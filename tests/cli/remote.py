@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 
 from cli import BAD, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run, write
@@ -158,6 +159,74 @@ def interrupted():
     finally:
         SERVER.fault = lambda r: None
         run("umount", top)
+
+
+def read_ahead():
+    """Of a program that reads in order, several requests at a time are ahead; each byte is asked for once; the end of a mount stops them."""
+    size, top, source = 64 << 20, SCRATCH / "mnt-ahead", s3("ahead")
+    write(TOP / "ahead/model.safetensors", {"w": ("U8", [size], os.urandom(size))})
+    want = (TOP / "ahead/model.safetensors").read_bytes()[-size:]
+    top.mkdir()
+    flying, most, lock = [0], [0], threading.Lock()
+
+    def slow(r):
+        """Answers take a while; how many are asked for meanwhile?"""
+        if "Range" in r.headers:
+            with lock:
+                flying[0] += 1
+                most[0] = max(most[0], flying[0])
+            time.sleep(0.2)
+            with lock:
+                flying[0] -= 1
+    run("ls", source)
+    SERVER.fault = slow
+    try:
+        SERVER.taken()
+        got = run("cat", source, "latest", "w", "--as", "raw", "--no-cache")
+        check(got.stdout == want, f"bytes of cat: {got.stderr}")
+        asked_once(size, "cat")
+        check(most[0] >= 4, f"requests at a time for cat: {most[0]}")
+        if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+            return
+        got = run("mount", source, top, "--no-cache")
+        check(got.returncode == OK, f"mount: {got.stderr}")
+        most[0] = 0
+        SERVER.taken()
+        with open(top / "latest/raw/w.bin", "rb", buffering=0) as f:
+            came = b""
+            while part := f.read(1 << 20):
+                came += part
+        check(came == want, "bytes of a mount")
+        asked_once(size, "a mount")
+        check(most[0] >= 4, f"requests at a time for a mount: {most[0]}")
+        run("umount", top)
+        # some is read, and what is asked ahead of that does not come
+        run("mount", source, top, "--no-cache", DCPFS_STALL="30", DCPFS_TIMEOUT="60")
+        hung = []
+        SERVER.fault = lambda r: "hang" if int(r.headers.get("Range", "bytes=0-").partition("=")[2].partition("-")[0]) >= 6 << 20 and not hung.append(1) else None
+        with open(top / "latest/raw/w.bin", "rb", buffering=0) as f:
+            check(f.read(4 << 20) == want[:4 << 20], "what is before")
+        wait(lambda: hung)
+        began = time.monotonic()
+        got = run("umount", top)
+        check(got.returncode == OK and time.monotonic() - began < 8, f"an end while bytes are on their way: {time.monotonic() - began:.1f} s {got.stderr}")
+    finally:
+        SERVER.fault = lambda r: None
+        run("umount", top)
+        shutil.rmtree(TOP / "ahead")
+
+
+def wait(ready):
+    end = time.monotonic() + 60
+    while not ready() and time.monotonic() < end:
+        time.sleep(0.02)
+    check(ready(), "what was waited for")
+
+
+def asked_once(size, what):
+    asked = [r[2].removeprefix("bytes=").split("-") for r in SERVER.taken() if r[2]]
+    came = sum(int(b) + 1 - int(a) for a, b in asked)
+    check(came <= size + (2 << 20), f"{what} asked for {came} of {size} bytes: {asked}")
 
 
 def one_file():
@@ -504,7 +573,7 @@ def no_network():
 
 
 skip_without_libcurl()
-tests = (cat_and_export, loaded, one_file, hub, hub_leads_once, requests_are_few, requests_are_counted, ranks_fetch_each_byte_once, second_reads_ask_for_nothing, warmed, limit_of_what_is_kept,
+tests = (cat_and_export, loaded, read_ahead, one_file, hub, hub_leads_once, requests_are_few, requests_are_counted, ranks_fetch_each_byte_once, second_reads_ask_for_nothing, warmed, limit_of_what_is_kept,
          without_a_tag_nothing_is_kept, many_files, passing_faults, answers_of_another_length, lasting_faults, changed_object,
          who_may, refused_sources, doctor, no_network)
 chosen = sys.argv[2:]
