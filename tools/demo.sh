@@ -43,7 +43,12 @@ numpy() {
 say "Installing what is missing, and building"
 tools/packages.sh build
 [ -f build/demo/build.ninja ] || meson setup build/demo --buildtype=release -Dtests=false >/dev/null
-if [ -t 1 ]; then ninja -C build/demo tools/dcpfs; else ninja -C build/demo tools/dcpfs | tail -n 1; fi
+if [ -t 1 ]; then
+    ninja -C build/demo tools/dcpfs
+elif ! ninja -C build/demo tools/dcpfs >build/demo/build.log 2>&1; then
+    grep -A 10 '^FAILED' build/demo/build.log >&2 || tail -n 20 build/demo/build.log >&2
+    exit 1
+fi
 export PATH="$PWD/build/demo/tools:$PATH" DCPFS_CACHE="$PWD/build/demo/cache"
 python=''
 numpy
