@@ -19,10 +19,9 @@
 #include "core/base/arena.h"
 #include "core/base/base.h"
 #include "core/base/err.h"
-#include "core/model/job/job.h"
+#include "core/model/job/job_int.h"
 #include "core/model/layout/layout.h"
 #include "core/parse/layout/layout.h"
-#include "tests/unit/t/model/needs.h"
 #include "tests/unit/t/rounds.h"
 
 enum { KEYS = 100000, WRITERS = 8 };
@@ -190,13 +189,6 @@ static struct dcp_job *add_all(const struct told *x, const struct dcp_layout *l)
 	return job;
 }
 
-static int count(void *ctx, const struct t_job_need *need)
-{
-	(void)need;
-	++*(uint64_t *)ctx;
-	return 0;
-}
-
 static void one_rank(int reps)
 {
 	struct dcp_layout *l;
@@ -208,10 +200,12 @@ static void one_rank(int reps)
 	for (int r = 0; r < reps; r++) {
 		double wall = seconds(CLOCK_MONOTONIC), cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
 		struct dcp_job *job = add_all(&x, l);
-		uint64_t n = 0;
+		struct job_needs needs;
 
-		must(t_job_needs(job, 64 / 3, count, &n, &err) == 0, "needs", &err);
-		say("one rank's plan, 100k keys", n, wall, cpu);
+		dcp_job_needs_init(&needs, job);
+		must(dcp_job_needs(&needs, 64 / 3, &err) == 0, "needs", &err);
+		say("one rank's plan, 100k keys", needs.n, wall, cpu);
+		dcp_job_needs_finish(&needs);
 		dcp_job_free(job);
 	}
 	dcp_layout_free(l);

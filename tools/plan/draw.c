@@ -24,8 +24,8 @@ struct bars {
 	struct dcp_buf *out;
 	uint32_t *line; /* by file number: 1 + where it is drawn; 0: it is not */
 	double per_byte;
-	uint32_t rank;
 	/* of the file and rank that is being drawn */
+	uint32_t rank;
 	uint32_t file;
 	uint64_t lo, hi, bytes;
 };
@@ -50,16 +50,21 @@ static void put_bar(struct bars *b)
 			 "%" PRIu32, b->rank);
 }
 
-static int add_bar(void *ctx, uint32_t file, uint64_t off, uint64_t n)
+static int add_bar(void *ctx, uint32_t rank, uint32_t file, uint64_t off, uint64_t n)
 {
 	struct bars *b = ctx;
 
-	if (b->bytes && b->file != file) {
+	/* What is too narrow to be seen is drawn with what comes before it. */
+	bool narrow = (double)(off + n - b->lo) * b->per_byte < 1;
+
+	if (b->bytes && (b->file != file || (b->rank != rank && !narrow))) {
 		put_bar(b);
 		b->bytes = 0;
 	}
-	if (!b->bytes)
+	if (!b->bytes) {
 		b->lo = off;
+		b->rank = rank;
+	}
 	b->file = file;
 	b->hi = off + n;
 	b->bytes += n;
@@ -110,11 +115,8 @@ enum cmd_exit plan_draw_files(struct plan *p, struct dcp_buf *out)
 			0);
 		svg_close(out);
 	}
-	for (b.rank = 0; b.rank < p->ranks; b.rank++) {
-		b.bytes = 0;
-		dcp_job_reads(p->job, b.rank, add_bar, &b);
-		put_bar(&b);
-	}
+	dcp_job_reads(p->job, DCP_JOB_EACH, add_bar, &b);
+	put_bar(&b);
 	if (p->nread > n)
 		svg_text(out, NAMES, TOP + n * LINE + 12, SVG_LEFT, 11, "and %zu more file%s",
 			 p->nread - n, dcp_s(p->nread - n));

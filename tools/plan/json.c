@@ -116,7 +116,7 @@ enum cmd_exit plan_json(struct plan *p, struct out *o)
 
 /* ---- one rank ---- */
 
-static int put_stretch(void *ctx, uint32_t file, uint64_t off, uint64_t n)
+static int put_stretch(void *ctx, uint32_t rank, uint32_t file, uint64_t off, uint64_t n)
 {
 	struct plan *p = ((void **)ctx)[0];
 	struct dcp_jsonw *w = ((void **)ctx)[1];

@@ -6,6 +6,7 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
+#include "core/model/name.h"
 #include "core/store/view/view.h"
 #include "tools/plan/plan.h"
 
@@ -70,14 +71,19 @@ static int add_row(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
 	struct adding *a = ctx;
 	struct plan *p = a->p;
 	struct dcp_progress *report = &p->pick.progress.report;
-	bool locate = !p->opts->whole && !p->from;
+	bool locate = false;
 	struct dcp_tensor t;
 	int rc;
 
+	if ((p->opts->keys.n && !dcp_name_listed(p->opts->keys.v, p->opts->keys.n, row->key)) ||
+	    dcp_name_listed(p->opts->skip.v, p->opts->skip.n, row->key))
+		return 0;
 	dcp_arena_reset(&a->arena);
 	rc = dcp_index_tensor(dcp_version_index(p->pick.ck.v), row->id, &a->arena, &t, &a->err);
 	if (rc < 0)
 		return rc;
+	for (size_t i = 0; i < t.npieces && !p->from; i++)
+		locate |= t.pieces[i].enc != DCP_ENC_PLAIN && !t.error;
 	if (locate)
 		report->report(report->ctx, a->done++,
 			       dcp_index_counts(dcp_version_index(p->pick.ck.v))->tensors,
@@ -91,20 +97,29 @@ static int add_row(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
 	return locate ? add_located(a, row) : dcp_job_add(p->job, &t, &a->err);
 }
 
-static int mark_file(void *ctx, uint32_t file, uint64_t off, uint64_t n)
+static int add_part(void *ctx, uint32_t rank, uint32_t file, uint64_t off, uint64_t n)
 {
-	((bool *)ctx)[file] = true;
+	struct plan *p = ctx;
+	struct plan_part *part = &p->part[rank];
+
+	if (!part->stretches++) {
+		part->file[0] = file;
+		part->off[0] = off;
+	}
+	part->nfiles += part->stretches == 1 || part->file[1] != file;
+	part->file[1] = file;
+	part->off[1] = off + n;
+	p->is_read[file] = true;
 	return 0;
 }
 
-/* Which files are read, and how many those are. */
-static enum cmd_exit mark_files(struct plan *p)
+/* What each rank reads, and how many files are read. */
+static enum cmd_exit find_parts(struct plan *p)
 {
 	p->is_read = calloc(p->nfiles + 1, sizeof(*p->is_read));
-	if (!p->is_read)
+	p->part = calloc(p->ranks, sizeof(*p->part));
+	if (!p->is_read || !p->part || dcp_job_reads(p->job, DCP_JOB_EACH, add_part, p) < 0)
 		return cmd_fail(CMD_ENV, "out of memory");
-	for (uint32_t r = 0; r < p->ranks; r++)
-		dcp_job_reads(p->job, r, mark_file, p->is_read);
 	for (size_t i = 0; i < p->nfiles; i++)
 		p->nread += p->is_read[i];
 	return CMD_OK;
@@ -126,7 +141,7 @@ static enum cmd_exit add_tensors(struct plan *p)
 		return cmd_fail(cmd_exit_of(rc), "%s: %s", p->pick.ck.name,
 				a.err.msg[0] ? a.err.msg : strerror(-rc));
 	dcp_job_sum(p->job, &p->sum);
-	return mark_files(p);
+	return find_parts(p);
 }
 
 enum cmd_exit plan_load(struct plan *p, const struct opt_args *args)
@@ -150,7 +165,10 @@ enum cmd_exit plan_load(struct plan *p, const struct opt_args *args)
 	opts.from = p->from;
 	opts.files = p->files;
 	opts.nfiles = p->nfiles;
-	opts.group = p->sim.on ? (uint32_t)p->sim.gpus : 1;
+	opts.group = (uint32_t)(p->opts->node ? p->opts->node : p->sim.on ? p->sim.gpus : 1);
+	opts.exchange = (enum dcp_job_exchange)p->opts->exchange;
+	opts.direct = p->opts->direct;
+	opts.staging = p->opts->staging;
 	if (dcp_job_create(&opts, &p->job, &err) < 0)
 		return cmd_fail(CMD_ENV, "%s", err.msg);
 	p->groups = dcp_job_groups(p->job);
@@ -168,6 +186,7 @@ void plan_finish(struct plan *p)
 	free(p->rank);
 	free(p->group);
 	free(p->is_read);
+	free(p->part);
 	dcp_buf_finish(&p->lost);
 	dcp_arena_finish(&p->arena);
 	pick_finish(&p->pick);
@@ -225,13 +244,14 @@ struct plan_range plan_range(const struct plan *p, enum plan_number n)
 
 double plan_alone(const struct plan *p)
 {
-	return p->sum.payload ? (double)plan_range(p, PLAN_NEEDS).sum / (double)p->sum.payload
-			      : 0;
+	return p->sum.unique ? (double)plan_range(p, PLAN_NEEDS).sum / (double)p->sum.unique
+			     : 0;
 }
 
 double plan_together(const struct plan *p)
 {
-	return p->sum.payload ? (double)p->sum.unique / (double)p->sum.payload : 0;
+	return p->sum.unique ? (double)plan_range(p, PLAN_READS).sum / (double)p->sum.unique
+			     : 0;
 }
 
 uint64_t plan_staging(const struct plan *p, uint32_t *rank)
@@ -248,25 +268,4 @@ uint64_t plan_staging(const struct plan *p, uint32_t *rank)
 		}
 	}
 	return most;
-}
-
-static int add_part(void *ctx, uint32_t file, uint64_t off, uint64_t n)
-{
-	struct plan_part *part = ctx;
-
-	if (!part->stretches++) {
-		part->file[0] = file;
-		part->off[0] = off;
-	}
-	part->nfiles += part->stretches == 1 || part->file[1] != file;
-	part->file[1] = file;
-	part->off[1] = off + n;
-	return 0;
-}
-
-bool plan_part(const struct plan *p, uint32_t rank, struct plan_part *out)
-{
-	*out = (struct plan_part){ 0 };
-	dcp_job_reads(p->job, rank, add_part, out);
-	return out->stretches != 0;
 }

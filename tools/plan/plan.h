@@ -23,12 +23,21 @@ struct plan_opts {
 	const char *layout, *from, *rank, *key, *simulate, *file;
 	struct pick_opts pick;
 	int form;
-	bool whole;
+	struct opt_texts keys, skip;
+	int exchange; /* enum dcp_job_exchange */
+	uint64_t node, staging;
+	bool direct;
 };
 
 /* A tensor that the plan leaves out. */
 struct plan_lost {
 	const char *key, *why;
+};
+
+/* What one rank reads, from its first byte to the end of its last; stretches 0: nothing. */
+struct plan_part {
+	uint32_t file[2];
+	uint64_t off[2], nfiles, stretches;
 };
 
 struct plan {
@@ -43,7 +52,8 @@ struct plan {
 	struct plan_sim sim;               /* of --simulate */
 	const struct dcp_file_id *files;
 	size_t nfiles;
-	bool *is_read; /* by file number: bytes of it are read */
+	struct plan_part *part; /* of each rank */
+	bool *is_read;          /* by file number: bytes of it are read */
 	size_t nread;
 	struct dcp_buf lost; /* struct plan_lost */
 	struct dcp_arena arena;
@@ -79,13 +89,6 @@ double plan_together(const struct plan *p);
 /* Most bytes that a rank reads for others: what it must hold beside its own tensors, when it
  * reads all of its part at once. */
 uint64_t plan_staging(const struct plan *p, uint32_t *rank);
-
-/* One rank's part as one stretch: its first byte and the end of its last; false: nothing. */
-struct plan_part {
-	uint32_t file[2];
-	uint64_t off[2], nfiles, stretches;
-};
-bool plan_part(const struct plan *p, uint32_t rank, struct plan_part *out);
 
 /* text.c, json.c: all, or one rank */
 void plan_write(const struct plan *p, struct out *o);

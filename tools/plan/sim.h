@@ -9,8 +9,8 @@
  *   each rank for itself   the slowest node: what its ranks need, each for itself, over @disk
  *   each node for itself   what its ranks need, common bytes once (a shared page cache)
  *   together               the slowest node's parts over @disk, while the slowest node's
- *                          exchange with others goes over @net; what several of its ranks need
- *                          is sent to a node once
+ *                          exchange with others goes over @net: each rank that needs a byte
+ *                          is sent it
  */
 #pragma once
 #include <stdbool.h>

@@ -34,6 +34,7 @@ static void line(struct out *o, const char *name)
 
 static void sums(const struct plan *p, struct out *o)
 {
+	static const char *const ways[] = { "all", "node", "never" };
 	char a[OUT_SIZE], b[OUT_SIZE], n[32];
 	struct plan_range needs = plan_range(p, PLAN_NEEDS), sends = plan_range(p, PLAN_SENDS);
 	uint32_t rank;
@@ -57,12 +58,6 @@ static void sums(const struct plan *p, struct out *o)
 	dcp_buf_printf(&o->buf, "%s, in %s stretch%s of %zu file%s", out_size(a, p->sum.unique),
 		       out_count(n, p->sum.extents), p->sum.extents == 1 ? "" : "es", p->nread,
 		       dcp_s(p->nread));
-	if (p->sum.whole_items)
-		dcp_buf_printf(&o->buf, "; %s item%s read whole, %s the largest",
-			       out_count(n, p->sum.whole_items), dcp_s(p->sum.whole_items),
-			       out_size(b, p->sum.largest_item));
-	if (p->sum.payload != p->sum.unique)
-		dcp_buf_printf(&o->buf, "; %s of it elements", out_size(b, p->sum.payload));
 	dcp_buf_str(&o->buf, "\n");
 	line(o, "alone");
 	dcp_buf_printf(
@@ -70,9 +65,14 @@ static void sums(const struct plan *p, struct out *o)
 		out_size(a, needs.sum), plan_alone(p),
 		plan_alone(p) < NOTHING_GAINED && p->ranks > 1 ? ": nothing is gained together"
 							       : "");
-	line(o, "together");
-	dcp_buf_printf(&o->buf, "every byte once: %s read, %.2f times them; then %s are sent\n",
-		       out_size(a, p->sum.unique), plan_together(p), out_size(b, sends.sum));
+	line(o, ways[p->opts->exchange]);
+	dcp_buf_printf(&o->buf, "%s read, %.2f times them; then %s are %s",
+		       out_size(a, plan_range(p, PLAN_READS).sum), plan_together(p),
+		       out_size(b, plan_range(p, PLAN_RECEIVES).sum),
+		       sends.sum ? "sent" : "taken from other ranks");
+	if (p->sum.stripe)
+		dcp_buf_printf(&o->buf, ", by stripes of %s", out_count(n, p->sum.stripe));
+	dcp_buf_str(&o->buf, "\n");
 	line(o, "staging");
 	dcp_buf_printf(&o->buf, "%s at most, on rank %" PRIu32 ": read for others\n",
 		       out_size(a, staging), rank);
@@ -155,19 +155,18 @@ static void simulated(const struct plan *p, struct out *o)
 /* The cells from READS to FILES. */
 static void rank_part(const struct plan *p, uint32_t rank, struct out_table *t)
 {
-	struct plan_part part;
-	bool reads = plan_part(p, rank, &part);
+	const struct plan_part *part = &p->part[rank];
 	char s[OUT_SIZE], n[32];
 
 	out_table_cell(t, out_size(s, p->rank[rank].reads));
 	for (int end = 0; end < 2; end++) {
-		if (reads)
-			out_table_printf(t, "%s %s", p->files[part.file[end]].name,
-					 out_count(n, part.off[end]));
+		if (part->stretches)
+			out_table_printf(t, "%s %s", p->files[part->file[end]].name,
+					 out_count(n, part->off[end]));
 		else
 			out_table_cell(t, "");
 	}
-	out_table_cell(t, reads ? out_count(n, part.nfiles) : "");
+	out_table_cell(t, part->stretches ? out_count(n, part->nfiles) : "");
 }
 
 static void ranks(const struct plan *p, struct out *o)
@@ -236,15 +235,15 @@ enum cmd_exit plan_tsv(const struct plan *p, struct out *o)
 	out_tsv_head(o, "rank needs reads keeps sends receives first_file first_offset "
 			"last_file end_offset");
 	for (uint32_t r = 0; r < p->ranks; r++) {
-		struct plan_part part;
-		bool any = plan_part(p, r, &part);
+		const struct plan_part *part = &p->part[r];
+		bool any = part->stretches != 0;
 
 		out_tsv_u64(o, r);
 		for (int n = 0; n < PLAN_NUMBERS; n++)
 			out_tsv_u64(o, plan_number(&p->rank[r], (enum plan_number)n));
 		for (int i = 0; i < 2; i++) {
-			out_tsv(o, any ? p->files[part.file[i]].name : "");
-			out_tsv_u64(o, any ? part.off[i] : 0);
+			out_tsv(o, any ? p->files[part->file[i]].name : "");
+			out_tsv_u64(o, any ? part->off[i] : 0);
 		}
 		out_tsv_end(o);
 	}
@@ -289,7 +288,7 @@ static void put_file(struct files *f)
 	f->stretches = f->bytes = 0;
 }
 
-static int add_stretch(void *ctx, uint32_t file, uint64_t off, uint64_t n)
+static int add_stretch(void *ctx, uint32_t rank, uint32_t file, uint64_t off, uint64_t n)
 {
 	struct files *f = ctx;
 
@@ -312,7 +311,7 @@ static void rank_reads(const struct plan *p, uint32_t rank, struct out *o)
 					       { "STRETCHES", .right = true } };
 	struct files f = { .p = p };
 
-	if (!p->rank[rank].reads)
+	if (!p->part[rank].stretches)
 		return;
 	out_table_init(&f.t, cols, DCP_LEN(cols));
 	dcp_job_reads(p->job, rank, add_stretch, &f);

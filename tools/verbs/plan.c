@@ -12,6 +12,8 @@
 
 #define AT(field) .off = offsetof(struct plan_opts, field)
 
+static const char *const exchanges[] = { "all", "node", "never", NULL };
+
 static const struct opt opts[] = {
 	{ 0, "layout", "L", "what each rank is to hold: FILE, fsdp8, tp4:llama", OPT_TEXT,
 	  OPT_LAYOUT, AT(layout) },
@@ -22,8 +24,18 @@ static const struct opt opts[] = {
 	  AT(key) },
 	{ 0, "simulate", "LIST", "estimate times: nodes=64,gpus=8,disk=25GB/s,net=50GB/s",
 	  OPT_TEXT, AT(simulate) },
-	{ 0, "whole-items", NULL, "open no shard: read items of torch.save whole", OPT_FLAG,
-	  AT(whole) },
+	{ 0, "keys", "KEY", "only this key, all below it, or a glob; may be repeated",
+	  OPT_TEXTS, AT(keys) },
+	{ 0, "skip", "KEY", "not this key, nor what is below it; may be repeated", OPT_TEXTS,
+	  AT(skip) },
+	{ 0, "exchange", "WHO", "which ranks read for others: all (the default), node, never",
+	  OPT_CHOICE, AT(exchange), .choices = exchanges },
+	{ 0, "node", "N", "ranks of each node; default 1, or --simulate's gpus", OPT_UINT,
+	  AT(node), .max = DCP_LAYOUT_MAX_RANKS },
+	{ 0, "direct", NULL, "never: read past the page cache, in whole blocks", OPT_FLAG,
+	  AT(direct) },
+	{ 0, "staging", "N", "memory of each rank beyond the tensors; default 64MiB", OPT_SIZE,
+	  AT(staging) },
 	{ .name = "svg",
 	  .kind = OPT_FORM,
 	  AT(form),
@@ -117,9 +129,18 @@ static enum cmd_exit check_opts(const struct plan_opts *po)
 		{ po->simulate && (po->form == OUT_SVG || po->form == OUT_TSV),
 		  "--simulate is neither in the drawing of a tensor nor in a table of "
 		  "ranks; take --html or --json" },
-		{ po->whole && po->from,
-		  "--whole-items is about reading, and with --from-layout nothing is read; "
-		  "leave one of them out" },
+		{ po->from && (po->exchange || po->direct || po->staging),
+		  "--exchange, --direct and --staging are about reading, and with "
+		  "--from-layout "
+		  "nothing is read; leave one of them out" },
+		{ po->exchange && po->simulate,
+		  "--simulate compares all ways to read; leave --exchange out" },
+		{ po->exchange == DCP_JOB_NODE && !po->node,
+		  "--exchange node needs --node N, how many ranks are on each node" },
+		{ po->direct && po->exchange != DCP_JOB_NEVER,
+		  "--direct is for --exchange never: with all and node whole blocks are read "
+		  "in "
+		  "any case" },
 	};
 
 	for (size_t i = 0; i < DCP_LEN(rules); i++)
@@ -150,8 +171,8 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 const struct cmd cmd_plan = {
 	.name = "plan",
 	.what = "show who would read and send what in a parallel job",
-	.about = "Plan how the ranks of a job get their parts of a checkpoint: every stored "
-		 "byte read by one rank, the rest sent from rank to rank.",
+	.about = "Plan how the ranks of a job get their parts of a checkpoint: what "
+		 "dcpfs load would read, send and receive.",
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct plan_opts),

@@ -218,26 +218,11 @@ static int dcp_job_group_moves(const struct dcp_job *job, job_move_fn fn, void *
 }
 
 struct flows {
-	const struct dcp_job *job;
+	struct dcp_job *job;
 	const struct job_team *team;
-	struct dcp_job_flow *rank, *group;
-	uint64_t *needs; /* by rank: of the kinds of this team */
-	/* of the kind or the share that is being added */
-	uint64_t each, all, groups;
+	uint64_t *needs; /* by rank: of the kind that is added */
+	uint64_t each;
 };
-
-/* What ranks need, so far, goes to them, and to groups once for each part. */
-static void settle_needs(struct flows *f)
-{
-	uint32_t size = f->job->opts.group;
-
-	for (uint32_t r = 0; r < f->job->ranks; r++) {
-		f->rank[r].needs += f->needs[r];
-		if (f->group && f->team->rank[r] & JOB_LEAD)
-			f->group[r / size].needs += f->needs[r];
-		f->needs[r] = 0;
-	}
-}
 
 static void add_needs(void *ctx, const struct dcp_spread_hit *hit)
 {
@@ -260,110 +245,78 @@ static void drop_zeros(struct flows *f, const struct job_kind *k, const struct d
 	}
 }
 
-static void flow_begin(void *ctx, const struct job_sharing *x)
+/* What ranks need of a kind goes to them, and to groups once for each part. */
+static void add_kind(struct flows *f, const struct job_kind *k)
 {
-	struct dcp_spread_box whole = dcp_job_whole(x->k);
-	struct flows *f = ctx;
+	struct dcp_spread_box whole = dcp_job_whole(k);
+	struct dcp_job *job = f->job;
 
-	f->team = x->team;
-	f->each = x->k->ntensors * x->k->t.itemsize;
-	dcp_spread_meet(x->team->spread, &whole, add_needs, f);
+	f->each = k->ntensors * k->t.itemsize;
+	dcp_spread_meet(f->team->spread, &whole, add_needs, f);
 	f->each = -f->each;
-	for (size_t i = 0; i < x->k->t.npieces; i++)
-		if (dcp_job_is_zeros(&x->k->t.pieces[i]))
-			drop_zeros(f, x->k, &x->k->t.pieces[i]);
-}
-
-static void flow_end(void *ctx, const struct job_sharing *x)
-{
-	settle_needs(ctx);
-}
-
-/* Each holder of a part gets as many elements, and each group that has one. */
-static void add_holders(void *ctx, const struct dcp_spread_hit *hit)
-{
-	const struct job_team *t = ((struct flows *)ctx)->team;
-	uint32_t parts = dcp_spread_parts(hit);
-	struct flows *f = ctx;
-
-	f->all += hit->n * parts * t->ncopies;
-	for (uint32_t i = 0; i < parts; i++) {
-		uint32_t first = dcp_spread_part(hit, i), groups = 0;
-
-		for (uint32_t c = 0; c < t->ncopies; c++)
-			groups += (t->rank[first + t->copy[c]] & JOB_LEAD) != 0;
-		f->groups += hit->n * groups;
+	for (size_t i = 0; i < k->t.npieces && !k->opaque; i++)
+		if (dcp_job_is_zeros(&k->t.pieces[i]))
+			drop_zeros(f, k, &k->t.pieces[i]);
+	for (uint32_t r = 0; r < job->ranks; r++) {
+		job->rank[r].needs += f->needs[r];
+		job->rank[r].reads += k->opaque ? f->needs[r] : 0;
+		if (f->team->rank[r] & JOB_LEAD)
+			job->group[r / job->opts.group].needs += f->needs[r];
+		f->needs[r] = 0;
 	}
+	job->views |= k->opaque;
+	job->mixed |= k->mixed;
 }
 
-/* Elements of the box that go to ranks, and to groups. */
-static void count_holders(struct flows *f, const struct job_sharing *x,
-			  const struct job_share *s)
+/* Where some pieces of a tensor must be decoded: what of it a rank needs says how it is read. */
+static int find_mixed_needs(struct dcp_job *job, struct dcp_err *err)
 {
-	f->all = f->groups = 0;
-	if (x->k->wanted == JOB_ALL && x->team->ngroups) {
-		f->all = s->volume * x->team->ncopies;
-		f->groups = s->volume * x->team->ngroups;
-	} else {
-		dcp_spread_meet(x->team->spread, &s->box, add_holders, f);
+	struct job_needs x;
+	int rc = 0;
+
+	dcp_job_needs_init(&x, job);
+	job->views = job->converts = false;
+	for (uint32_t r = 0; r < job->ranks && rc == 0; r++) {
+		rc = dcp_job_needs(&x, r, err);
+		job->views |= x.views != 0;
+		job->rank[r].needs = job->rank[r].reads = x.views;
+		for (size_t i = 0; i < x.n; i++) {
+			job->rank[r].needs += dcp_strided_bytes(&x.v[i].s);
+			job->converts |= x.v[i].want != 1;
+		}
 	}
-}
-
-/* Elements of the box that a rank in the group of @rank needs. */
-static uint64_t kept_in_group(const struct job_sharing *x, const struct job_share *s)
-{
-	uint32_t size = x->job->opts.group, first = s->reader / size * size;
-	uint32_t end = first + DCP_MIN(x->job->ranks - first, size);
-	uint64_t n = 0;
-
-	for (uint32_t r = first; r < end; r++)
-		if (x->team->rank[r] & JOB_LEAD)
-			n += dcp_spread_count(x->team->spread, r, &s->box);
-	return n;
-}
-
-static void flow_share(void *ctx, const struct job_sharing *x, const struct job_share *s)
-{
-	struct flows *f = ctx;
-	struct dcp_job_flow *rank = &f->rank[s->reader], *group;
-	uint64_t keeps = 0;
-
-	if (x->team->rank[s->reader] & JOB_HAS)
-		keeps = dcp_spread_count(x->team->spread, s->reader, &s->box);
-	count_holders(f, x, s);
-	rank->keeps += keeps * s->each;
-	rank->sends += (f->all - keeps) * s->each;
-	if (!f->group)
-		return;
-	group = &f->group[s->reader / x->job->opts.group];
-	if (x->job->opts.group > 1)
-		keeps = kept_in_group(x, s);
-	group->keeps += keeps * s->each;
-	group->sends += (f->groups - keeps) * s->each;
-}
-
-static int flow_all(struct flows *f, struct dcp_err *err)
-{
-	const struct dcp_job *job = f->job;
-	struct job_sharing x = { .job = job,
-				 .n = job->ranks,
-				 .begin = flow_begin,
-				 .fn = flow_share,
-				 .end = flow_end,
-				 .ctx = f };
-	int rc;
-
-	f->needs = calloc(job->ranks, sizeof(*f->needs));
-	if (!f->needs)
-		return dcp_job_no_memory(job, err);
-	rc = dcp_job_share(&x, err);
-	free(f->needs);
+	dcp_job_needs_finish(&x);
 	return rc;
 }
 
-static int add_read(void *ctx, uint32_t file, uint64_t off, uint64_t n)
+static int find_needs(struct dcp_job *job, struct dcp_err *err)
 {
-	*(uint64_t *)ctx += n;
+	struct flows f = { .job = job, .needs = calloc(job->ranks, sizeof(*f.needs)) };
+	struct job_teams teams;
+	int rc = f.needs ? 0 : -ENOMEM;
+
+	dcp_job_teams_init(&teams, job, job->opts.to);
+	for (size_t i = 0; rc == 0 && i < job->kind.n; i++) {
+		const struct job_kind *k = JOB_AT(job->kind, struct job_kind, i);
+
+		if (k->wanted == JOB_NOTHING)
+			continue;
+		rc = dcp_job_team(&teams, k, &k->to, &f.team, err);
+		if (rc == 0)
+			add_kind(&f, k);
+	}
+	dcp_job_teams_finish(&teams);
+	free(f.needs);
+	return rc == 0 && job->mixed ? find_mixed_needs(job, err) : rc;
+}
+
+static int add_read(void *ctx, uint32_t rank, uint32_t file, uint64_t off, uint64_t n)
+{
+	struct dcp_job *job = ctx;
+
+	(void)file;
+	(void)off;
+	job->rank[rank].reads += n;
 	return 0;
 }
 
@@ -378,30 +331,58 @@ static void flow_move(void *ctx, const struct job_move *m)
 		f[m->from].sends += m->bytes;
 }
 
-int dcp_job_flows(const struct dcp_job *job, struct dcp_job_flow *rank,
-		  struct dcp_job_flow *group, struct dcp_err *err)
+const struct job_way *dcp_job_way(const struct dcp_job *job)
 {
-	struct flows f = { .job = job, .rank = rank, .group = group };
+	return job->opts.exchange == DCP_JOB_ALL && job->plain ? &dcp_job_closed
+							       : &dcp_job_each;
+}
+
+int dcp_job_find_flows(struct dcp_job *job, struct dcp_err *err)
+{
+	int rc;
+
+	job->rank = calloc(job->ranks, sizeof(*job->rank));
+	job->group = calloc(job->groups, sizeof(*job->group));
+	if (!job->rank || !job->group)
+		return dcp_job_no_memory(job, err);
+	rc = find_needs(job, err);
+	job->staging = DCP_MAX(job->opts.staging, (uint64_t)1 << 20);
+	job->staging -= job->views ? dcp_stripe_band(job->staging) : 0;
+	if (rc == 0)
+		rc = dcp_job_way(job)->flows(job, err);
+	if (rc == 0 && (job->opts.exchange != DCP_JOB_NEVER || job->opts.direct))
+		rc = dcp_job_way(job)->reads(job, DCP_JOB_EACH, add_read, job);
+	for (uint32_t r = 0; r < job->ranks; r++)
+		job->group[r / job->opts.group].reads += job->rank[r].reads;
+	return rc == -ENOMEM ? dcp_job_no_memory(job, err) : DCP_MIN(rc, 0);
+}
+
+/* Ranks that hold everything. */
+static int find_moves(const struct dcp_job *job, struct dcp_job_flow *rank,
+		      struct dcp_job_flow *group, struct dcp_err *err)
+{
 	int rc;
 
 	memset(rank, 0, job->ranks * sizeof(*rank));
-	if (group)
-		memset(group, 0, job->groups * sizeof(*group));
-	if (!job->opts.from)
-		rc = flow_all(&f, err);
-	else
-		rc = dcp_job_moves(job, flow_move, rank, err);
-	if (rc == 0 && job->opts.from && group && job->opts.group > 1)
-		rc = dcp_job_group_moves(job, flow_move, group, err);
-	else if (rc == 0 && job->opts.from && group)
-		memcpy(group, rank, job->ranks * sizeof(*group));
-	for (uint32_t r = 0; rc == 0 && r < job->ranks; r++) {
-		dcp_job_reads(job, r, add_read, &rank[r].reads);
+	rc = dcp_job_moves(job, flow_move, rank, err);
+	for (uint32_t r = 0; rc == 0 && r < job->ranks; r++)
 		rank[r].receives = rank[r].needs - rank[r].keeps;
-		if (group)
-			group[r / job->opts.group].reads += rank[r].reads;
-	}
-	for (uint32_t g = 0; rc == 0 && group && g < job->groups; g++)
+	if (rc < 0 || !group)
+		return rc;
+	memset(group, 0, job->groups * sizeof(*group));
+	rc = dcp_job_group_moves(job, flow_move, group, err);
+	for (uint32_t g = 0; rc == 0 && g < job->groups; g++)
 		group[g].receives = group[g].needs - group[g].keeps;
 	return rc;
+}
+
+int dcp_job_flows(const struct dcp_job *job, struct dcp_job_flow *rank,
+		  struct dcp_job_flow *group, struct dcp_err *err)
+{
+	if (job->opts.from)
+		return find_moves(job, rank, group, err);
+	memcpy(rank, job->rank, job->ranks * sizeof(*rank));
+	if (group)
+		memcpy(group, job->group, job->groups * sizeof(*group));
+	return 0;
 }

@@ -20,7 +20,7 @@ int dcp_job_create(const struct dcp_job_opts *opts, struct dcp_job **out, struct
 		return dcp_fail(err, -ENOMEM, "out of memory");
 	job->opts = *opts;
 	job->opts.group = opts->group ? opts->group : 1;
-	job->opts.align = opts->align ? opts->align : DCP_JOB_ALIGN;
+	job->opts.staging = opts->staging ? opts->staging : DCP_STRIPE_STAGING;
 	job->opts.memory = opts->memory ? opts->memory : DCP_JOB_MEMORY;
 	job->ranks = dcp_layout_ranks(opts->to);
 	if (opts->from)
@@ -50,12 +50,11 @@ void dcp_job_free(struct dcp_job *job)
 	free(job->item.p);
 	free(job->copy.p);
 	free(job->order);
-	free(job->owner);
-	free(job->by_pattern);
-	free(job->start);
 	free(job->extent.p);
-	free(job->atom.p);
-	free(job->cut);
+	free(job->part.p);
+	free(job->of.base);
+	free(job->rank);
+	free(job->group);
 	dcp_arena_finish(&job->arena);
 	free(job);
 }
@@ -64,26 +63,24 @@ void dcp_job_free(struct dcp_job *job)
 
 int dcp_job_finish(struct dcp_job *job, struct dcp_err *err)
 {
-	uint64_t id[4] = { dcp_layout_hash(job->opts.to),
-			   job->opts.from ? dcp_layout_hash(job->opts.from) : 0, job->emitted,
-			   job->opts.align };
+	uint64_t id[7] = { dcp_layout_hash(job->opts.to),
+			   job->opts.from ? dcp_layout_hash(job->opts.from) : 0,
+			   job->emitted,
+			   job->opts.exchange,
+			   job->opts.exchange == DCP_JOB_NODE ? job->opts.group : 0,
+			   job->opts.direct };
 	int rc = dcp_job_find_wanted(job, err);
 
 	if (rc == 0 && !job->opts.from && dcp_job_choose(job) < 0)
 		rc = dcp_job_no_memory(job, err);
 	if (rc == 0 && !job->opts.from)
-		rc = dcp_job_find_parts(job, err);
-	if (rc < 0)
-		return rc;
+		rc = dcp_job_find_union(job, err);
+	if (rc == 0 && !job->opts.from)
+		rc = dcp_job_find_flows(job, err);
+	id[6] = job->of.size;
 	job->digest = dcp_hash64(id, sizeof(id));
-	for (uint32_t r = 0; job->cut && r <= job->ranks; r++) {
-		job->digest =
-			dcp_hash64_more(job->digest, &job->cut[r].off, sizeof(job->cut[r].off));
-		job->digest = dcp_hash64_more(job->digest, &job->cut[r].file,
-					      sizeof(job->cut[r].file));
-	}
-	job->finished = true;
-	return 0;
+	job->finished = rc == 0;
+	return rc;
 }
 
 uint64_t dcp_job_digest(const struct dcp_job *job)
@@ -102,41 +99,17 @@ void dcp_job_sum(const struct dcp_job *job, struct dcp_job_sum *out)
 				     .tensors = job->tensor.n,
 				     .kinds = job->kind.n,
 				     .unique = job->unique,
-				     .payload = job->payload,
 				     .extents = job->extent.n,
-				     .whole_items = job->atom.n,
-				     .largest_item = job->largest };
+				     .stripe = job->of.size };
 }
 
 /* Who sends how much to whom: rows and columns of the table of ranks by ranks. */
 
-/* ---- what some ranks send ---- */
-
 struct rows {
 	const struct dcp_job *job;
-	const struct job_team *team;
-	uint32_t first, n;
+	uint32_t first, n, to; /* of these ranks, to this one (JOB_NONE: to each) */
 	uint64_t *v;
-	/* of the share that is being added */
-	uint64_t *row, each;
 };
-
-static void add_holders(void *ctx, const struct dcp_spread_hit *hit)
-{
-	const struct rows *rows = ctx;
-
-	dcp_spread_add(rows->team->spread, hit, hit->n * rows->each, rows->row);
-}
-
-static void row_share(void *ctx, const struct job_sharing *x, const struct job_share *s)
-{
-	struct rows *rows = ctx;
-
-	rows->team = x->team;
-	rows->row = rows->v + (size_t)(s->reader - rows->first) * x->job->ranks;
-	rows->each = s->each;
-	dcp_spread_meet(x->team->spread, &s->box, add_holders, rows);
-}
 
 static void row_move(void *ctx, const struct job_move *m)
 {
@@ -150,51 +123,40 @@ int dcp_job_sends(const struct dcp_job *job, uint32_t first, uint32_t n, uint64_
 		  struct dcp_err *err)
 {
 	struct rows r = { .job = job, .first = first, .n = n, .v = rows };
-	struct job_sharing x = {
-		.job = job, .first = first, .n = n, .fn = row_share, .ctx = &r
-	};
 
 	memset(rows, 0, (size_t)n * job->ranks * sizeof(*rows));
-	return job->opts.from ? dcp_job_moves(job, row_move, &r, err) : dcp_job_share(&x, err);
-}
-
-/* ---- what one rank receives ---- */
-
-struct column {
-	uint32_t rank;
-	uint64_t *from;
-};
-
-static void column_share(void *ctx, const struct job_sharing *x, const struct job_share *s)
-{
-	const struct column *c = ctx;
-
-	if (x->team->rank[c->rank] & JOB_HAS)
-		c->from[s->reader] +=
-			dcp_spread_count(x->team->spread, c->rank, &s->box) * s->each;
+	return job->opts.from ? dcp_job_moves(job, row_move, &r, err)
+			      : dcp_job_way(job)->sends(job, first, n, rows, err);
 }
 
 static void column_move(void *ctx, const struct job_move *m)
 {
-	const struct column *c = ctx;
+	const struct rows *c = ctx;
 
-	if (m->to == c->rank)
-		c->from[m->from] += m->bytes;
+	if (m->to == c->to)
+		c->v[m->from] += m->bytes;
 }
 
 int dcp_job_receives(const struct dcp_job *job, uint32_t rank, uint64_t *from,
 		     struct dcp_err *err)
 {
-	struct column c = { rank, from };
-	struct job_sharing x = { .job = job, .n = job->ranks, .fn = column_share, .ctx = &c };
+	struct rows c = { .to = rank, .v = from };
 
 	memset(from, 0, job->ranks * sizeof(*from));
 	return job->opts.from ? dcp_job_moves(job, column_move, &c, err)
-			      : dcp_job_share(&x, err);
+			      : dcp_job_way(job)->receives(job, rank, from, err);
+}
+
+int dcp_job_reads(const struct dcp_job *job, uint32_t rank, dcp_job_read_fn fn, void *ctx)
+{
+	int rc = job->opts.from ? 0 : dcp_job_way(job)->reads(job, rank, fn, ctx);
+
+	return DCP_MIN(rc, 0);
 }
 
 static void put_sum(const struct dcp_job *job, struct dcp_jsonw *w)
 {
+	static const char *const ways[] = { "all", "node", "never" };
 	struct dcp_job_sum sum;
 	char hex[24];
 
@@ -202,14 +164,12 @@ static void put_sum(const struct dcp_job *job, struct dcp_jsonw *w)
 	snprintf(hex, sizeof(hex), "%016llx", (unsigned long long)dcp_job_digest(job));
 	dcp_jsonw_put_str(w, "digest", hex);
 	dcp_jsonw_put_u64(w, "group", job->opts.group);
-	dcp_jsonw_put_u64(w, "align", job->opts.align);
+	dcp_jsonw_put_str(w, "way", ways[job->opts.exchange]);
+	dcp_jsonw_put_u64(w, "stripe", sum.stripe);
 	dcp_jsonw_put_u64(w, "tensors", sum.tensors);
 	dcp_jsonw_put_u64(w, "kinds", sum.kinds);
 	dcp_jsonw_put_u64(w, "unique", sum.unique);
-	dcp_jsonw_put_u64(w, "payload", sum.payload);
 	dcp_jsonw_put_u64(w, "extents", sum.extents);
-	dcp_jsonw_put_u64(w, "whole_items", sum.whole_items);
-	dcp_jsonw_put_u64(w, "largest_item", sum.largest_item);
 }
 
 /* Every file of the table, so that numbers of it can be used. */
@@ -243,16 +203,13 @@ static void put_flow(struct dcp_jsonw *w, const struct dcp_job_flow *f)
 	dcp_jsonw_put_u64(w, "receives", f->receives);
 }
 
-static int put_read(void *ctx, uint32_t file, uint64_t off, uint64_t n)
+static void put_move(struct dcp_jsonw *w, uint32_t from, uint32_t to, uint64_t n)
 {
-	struct dcp_jsonw *w = ctx;
-
 	dcp_jsonw_array(w);
-	dcp_jsonw_u64(w, file);
-	dcp_jsonw_u64(w, off);
+	dcp_jsonw_u64(w, from);
+	dcp_jsonw_u64(w, to);
 	dcp_jsonw_u64(w, n);
 	dcp_jsonw_end(w);
-	return 0;
 }
 
 static int put_ranks(const struct dcp_job *job, struct dcp_jsonw *w, struct dcp_err *err)
@@ -267,9 +224,6 @@ static int put_ranks(const struct dcp_job *job, struct dcp_jsonw *w, struct dcp_
 		dcp_jsonw_object(w);
 		dcp_jsonw_put_u64(w, "rank", r);
 		put_flow(w, &f[r]);
-		dcp_jsonw_put_array(w, "part");
-		dcp_job_reads(job, r, put_read, w);
-		dcp_jsonw_end(w);
 		dcp_jsonw_end(w);
 	}
 	dcp_jsonw_end(w);
@@ -300,7 +254,7 @@ static int put_exchange(const struct dcp_job *job, struct dcp_jsonw *w, struct d
 			uint32_t to = (uint32_t)(i % job->ranks);
 
 			if (rows[i] && from != to)
-				put_read(w, from, to, rows[i]);
+				put_move(w, from, to, rows[i]);
 		}
 	}
 	dcp_jsonw_end(w);

@@ -10,20 +10,17 @@
  *	dcp_job_reads(job, rank, ...);     what this rank reads
  *	dcp_job_receives(job, rank, ...);  what it gets from each of the others
  *
- * The bytes that any rank needs, the union, are taken in order of file and offset and cut into
- * as many parts as there are ranks: rank r reads part r, one stretch, each byte by exactly one
- * rank. With U bytes and R ranks the nominal boundary is U * r / R. It moves back to a multiple
- * of @align in its file, then to the front of an element, or to the nearer end of an item that
- * cannot be cut, so no part has more than U / R + align + E + A bytes: the largest element,
- * and the largest such item (dcp_job_sum).
+ * It is what the loader does (tools/load) with the same files, layout, exchange, nodes and staging
+ * memory, in the host's memory: its reports have these numbers. Three ways:
  *
- * Zeros that are stored nowhere (DCP_FILTER_ZERO) are not read, sent, needed or counted.
+ *	DCP_JOB_ALL    stripes of files are dealt to all ranks (stripe.h), of whole blocks what any
+ *	               rank needs is read by the stripe's owner, and sent to each that needs it
+ *	DCP_JOB_NODE   the same in each node by chunks (chunk.h), which its ranks take from memory
+ *	               that they share
+ *	DCP_JOB_NEVER  each rank reads what it needs; @direct: whole blocks
  *
- * An item that cannot be cut is a piece whose bytes have no known place in the item that
- * stores it (a torch.save stream not located yet, something compressed) or do not lie in
- * row-major order: its reader reads it whole, from its first byte to its last, and sends parts
- * on. To have such items cut, add them as located pieces. Offsets in a file that is compressed
- * as a whole count the bytes it decodes to.
+ * What only a view can decode (compressed items, negated numbers) each rank reads for itself, in
+ * any way. Zeros that are stored nowhere (DCP_FILTER_ZERO) are not read, sent or needed.
  *
  * Pieces of one tensor that hold the same elements are copies: the one in the file from which
  * the fewest bytes are needed is read. Bytes that several tensors share are read once.
@@ -35,12 +32,14 @@
  * The plan is a function of layouts, tensors and files alone: not of the order in which tensors
  * were added or ranks are queried. So ranks that see the same checkpoint compute equal plans and
  * need only compare dcp_job_digest(). Tensors that share a rule, a shape and the way they were
- * cut form a kind, which is computed once, whatever their number; what ranks hold of one has
- * closed forms (core/model/layout/spread/spread.h), so even a tensor that is a kind by itself
- * costs only some microseconds. Pure: no I/O. One thread at a time until it is finished; then
- * any number.
+ * cut form a kind; what ranks hold of one has closed forms (core/model/layout/spread/spread.h). So
+ * DCP_JOB_ALL costs some hundred nanoseconds for each tensor and stripe, whatever the number
+ * of ranks. Where tensors share bytes, or are stored in another order, and in the other
+ * ways, what each rank needs is looked at, one after the other. Pure: no I/O. One thread at a time
+ * until it is finished; then any number.
  */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -52,7 +51,8 @@ struct dcp_job;
 struct dcp_jsonw;
 struct dcp_layout;
 
-#define DCP_JOB_ALIGN 4096
+enum dcp_job_exchange { DCP_JOB_ALL, DCP_JOB_NODE, DCP_JOB_NEVER };
+
 #define DCP_JOB_MEMORY ((size_t)512 << 20)
 
 struct dcp_job_opts {
@@ -60,8 +60,10 @@ struct dcp_job_opts {
 	const struct dcp_file_id *files;    /* borrowed */
 	size_t nfiles;
 	uint32_t group; /* ranks of one node; 0: 1 */
-	uint32_t align; /* 0: DCP_JOB_ALIGN */
-	size_t memory;  /* bytes at most; 0: DCP_JOB_MEMORY */
+	enum dcp_job_exchange exchange;
+	bool direct;      /* past the page cache */
+	uint64_t staging; /* bytes of each rank; 0: DCP_STRIPE_STAGING; at least 1 MiB */
+	size_t memory;    /* bytes at most; 0: DCP_JOB_MEMORY */
 };
 
 int dcp_job_create(const struct dcp_job_opts *opts, struct dcp_job **out, struct dcp_err *err);
@@ -82,11 +84,9 @@ int dcp_job_finish(struct dcp_job *job, struct dcp_err *err);
 struct dcp_job_sum {
 	uint32_t ranks; /* of the larger layout */
 	uint64_t tensors, kinds;
-	uint64_t unique; /* stored bytes that are read, each once */
-	uint64_t
-		payload; /* of these the bytes of elements, without the framing of whole items */
+	uint64_t unique;  /* stored bytes that some rank needs, each once */
 	uint64_t extents; /* contiguous stretches of files that make up unique */
-	uint64_t whole_items, largest_item; /* items that cannot be cut: how many; bytes */
+	uint64_t stripe;  /* of DCP_JOB_ALL: bytes; else 0 */
 };
 void dcp_job_sum(const struct dcp_job *job, struct dcp_job_sum *out);
 
@@ -95,24 +95,23 @@ uint64_t dcp_job_digest(const struct dcp_job *job);
 
 /* What a rank, or a group of them, has to do. Bytes. */
 struct dcp_job_flow {
-	uint64_t needs;           /* elements it must have at the end, without padding */
-	uint64_t reads;           /* stored bytes */
-	uint64_t keeps;           /* of what it reads (or holds): what it needs itself */
-	uint64_t sends, receives; /* needs = keeps + receives */
+	uint64_t needs; /* elements it must have at the end, without padding */
+	uint64_t reads; /* from files, blocks around elements included */
+	uint64_t keeps; /* what it needs, and takes from what it reads as its owner, or holds */
+	uint64_t sends; /* in messages */
+	uint64_t receives; /* in messages, or from memory that the ranks of a node share */
 };
 
 /*
- * Of every rank, and of every group of ranks when @group is not NULL. A group counts as one:
- * what several of its ranks need in common is needed, sent to it and received once. For each
- * kind a few additions a rank, and for each item a look at the ranks of its reader's group; no
- * table of ranks by ranks.
+ * Of every rank, and of every group of ranks when @group is not NULL: what its ranks read, and
+ * send to and receive from others; @needs of a group counts what several of its ranks need once.
  */
 int dcp_job_flows(const struct dcp_job *job, struct dcp_job_flow *rank,
 		  struct dcp_job_flow *group, struct dcp_err *err);
 uint32_t dcp_job_groups(const struct dcp_job *job);
 
-/* Bytes that senders [first, first + n) send to each rank: @rows has n rows of as many numbers
- * as there are ranks; on the diagonal what they keep. */
+/* Bytes that ranks [first, first + n) read for each rank, in messages or shared memory: @rows has
+ * n rows of as many numbers as there are ranks; on the diagonal what they keep. */
 int dcp_job_sends(const struct dcp_job *job, uint32_t first, uint32_t n, uint64_t *rows,
 		  struct dcp_err *err);
 
@@ -130,8 +129,11 @@ static inline uint32_t dcp_job_rows(uint32_t ranks)
 int dcp_job_receives(const struct dcp_job *job, uint32_t rank, uint64_t *from,
 		     struct dcp_err *err);
 
-/* The stretches of files that @rank reads, in order. A negative return of @fn ends it. */
-typedef int (*dcp_job_read_fn)(void *ctx, uint32_t file, uint64_t off, uint64_t n);
+/* The stretches of files that @rank reads, those of one rank in order, or those of all
+ * (DCP_JOB_EACH); not what views read. A negative return of @fn ends it. */
+#define DCP_JOB_EACH UINT32_MAX
+typedef int (*dcp_job_read_fn)(void *ctx, uint32_t rank, uint32_t file, uint64_t off,
+			       uint64_t n);
 int dcp_job_reads(const struct dcp_job *job, uint32_t rank, dcp_job_read_fn fn, void *ctx);
 
 /*

@@ -14,7 +14,9 @@
 #include "core/base/arena.h"
 #include "core/base/err.h"
 #include "core/model/geometry/tiling.h"
+#include "core/model/job/chunk.h"
 #include "core/model/job/job.h"
+#include "core/model/job/stripe.h"
 #include "core/model/layout/layout.h"
 #include "core/model/layout/spread/spread.h"
 
@@ -40,7 +42,10 @@ struct job_kind {
 	struct dcp_tensor t;  /* its pieces are the patterns, each in a file of its own */
 	uint32_t *pattern_of; /* piece as emitted -> pattern, or JOB_NONE: has no elements */
 	bool copies;          /* some pattern was added more than once */
-	uint32_t first;       /* its patterns count from here among all */
+	bool opaque,
+		mixed;  /* some patterns are read through views; a rank may need some that are
+			       * read otherwise */
+	uint32_t first; /* its patterns count from here among all */
 	uint64_t ntensors;
 	enum job_wanted wanted;
 	struct job_runs *runs; /* by pattern, when wanted is JOB_SOME */
@@ -62,12 +67,7 @@ struct job_tensor {
 };
 
 struct job_extent {
-	uint64_t off, n, at; /* at: bytes of the extents before it */
-	uint32_t file;
-};
-
-struct job_cut { /* a place in the order of files and offsets */
-	uint64_t off;
+	uint64_t off, n;
 	uint32_t file;
 };
 
@@ -95,13 +95,14 @@ struct dcp_job {
 
 	/* finished */
 	uint32_t *order;       /* items by file and offset */
-	uint32_t *owner;       /* by item: who reads its first byte */
-	uint32_t *by_pattern;  /* items by pattern, each in file order */
-	uint32_t *start;       /* in by_pattern; patterns + 1 */
 	struct job_vec extent; /* struct job_extent */
-	struct job_vec atom;   /* struct job_extent: what cannot be cut, without @at */
-	struct job_cut *cut;   /* ranks + 1 */
-	uint64_t unique, payload, largest;
+	bool plain;            /* no two items meet, and each is as its elements are wanted */
+	bool converts;         /* of some items bytes are reversed */
+	bool views, mixed;     /* some are read through views, of some tensors others are not */
+	struct job_vec part;   /* what is read of stripes, where it is not plain */
+	uint64_t unique, staging;
+	struct dcp_stripes of;             /* of DCP_JOB_ALL */
+	struct dcp_job_flow *rank, *group; /* as many as there are */
 };
 
 /* partition.c */
@@ -123,10 +124,8 @@ void *dcp_job_array(struct dcp_job *job, size_t n, size_t size);
 int dcp_job_no_memory(const struct dcp_job *job, struct dcp_err *err);
 /* Bytes of what pieces of a file lie in. */
 uint64_t dcp_job_file_size(const struct dcp_job *job, uint32_t file);
-/* Is it unknown where in an item of this piece its elements lie? */
+/* Is it read through a view? */
 bool dcp_job_is_opaque(const struct dcp_piece *p);
-/* Must an item of this piece be read by one rank, whole? */
-bool dcp_job_is_atom(const struct dcp_piece *p);
 /* Is it never read, because its elements are stored nowhere? Its items have no bytes. */
 static inline bool dcp_job_is_zeros(const struct dcp_piece *p)
 {
@@ -142,8 +141,7 @@ struct job_team {
 	struct dcp_spread *spread;
 	const uint32_t *copy; /* offsets of the ranks of a part */
 	uint32_t ncopies;
-	uint8_t *rank;    /* by rank of the job: enum job_rank */
-	uint32_t ngroups; /* that hold a part; 0: of some parts more than of others */
+	uint8_t *rank; /* by rank of the job: enum job_rank */
 };
 
 enum job_rank {
@@ -168,45 +166,51 @@ void dcp_job_teams_finish(struct job_teams *x);
 int dcp_job_team(struct job_teams *x, const struct job_kind *k,
 		 const struct dcp_layout_rule *rule, const struct job_team **out,
 		 struct dcp_err *err);
+/* Does @t stay that of a kind? */
+bool dcp_job_is_team(const struct job_team *t, const struct job_kind *k,
+		     const struct dcp_layout_rule *rule);
 /* All of a kind's elements. */
 struct dcp_spread_box dcp_job_whole(const struct job_kind *k);
-
-/* What one rank reads of some tensors of a kind: a box of each. */
-struct job_share {
-	uint32_t reader;
-	uint64_t each; /* bytes that are read for an element of the box */
-	uint64_t volume;
-	struct dcp_spread_box box;
-};
-
-struct job_sharing {
-	const struct dcp_job *job;
-	const struct job_kind *k;
-	const struct job_team *team; /* who needs it */
-	struct job_teams teams;
-	uint32_t first, n; /* readers that are asked about */
-	/* Of each share; before those of a kind; after those of one kind and the next ones of
-	 * the same team. Only fn is needed. */
-	void (*fn)(void *ctx, const struct job_sharing *x, const struct job_share *s);
-	void (*begin)(void *ctx, const struct job_sharing *x);
-	void (*end)(void *ctx, const struct job_sharing *x);
-	void *ctx;
-};
-
-/* Emit every share of those readers. */
-int dcp_job_share(struct job_sharing *x, struct dcp_err *err);
 
 /* wanted.c: what of each kind any rank needs; which copies are read */
 int dcp_job_find_wanted(struct dcp_job *job, struct dcp_err *err);
 int dcp_job_choose(struct dcp_job *job);
 
-/* partition.c: the union, and who reads what of it */
-int dcp_job_find_parts(struct dcp_job *job, struct dcp_err *err);
-/* Where the part that holds item @i's first byte ends, as bytes of the item; its size when the
- * item ends before. */
-uint64_t dcp_job_part_end(const struct dcp_job *job, const struct job_item *item,
-			  uint32_t owner);
+/* partition.c: the union */
+int dcp_job_find_union(struct dcp_job *job, struct dcp_err *err);
+int dcp_job_extent(struct dcp_job *job, struct job_vec *v, uint32_t file, uint64_t off,
+		   uint64_t n);
+/* Sort and merge job->extent. */
+void dcp_job_merge(struct dcp_job *job);
 
+/* needs.c: what one rank after the other needs */
+struct job_needs {
+	const struct dcp_job *job;
+	struct dcp_arena arena, scratch;
+	struct job_described **of; /* by kind */
+	struct dcp_chunk_need *v;  /* as the loader has them; want: bytes of its units */
+	size_t n, cap;
+	uint64_t views; /* bytes that the rank reads through views */
+};
+void dcp_job_needs_init(struct job_needs *x, const struct dcp_job *job);
+void dcp_job_needs_finish(struct job_needs *x);
+int dcp_job_needs(struct job_needs *x, uint32_t rank, struct dcp_err *err);
+
+/* How the ranks of a way read: flows of all, and what ranks [first, first + n) send to each. */
+struct job_way {
+	int (*flows)(struct dcp_job *job, struct dcp_err *err);
+	int (*sends)(const struct dcp_job *job, uint32_t first, uint32_t n, uint64_t *rows,
+		     struct dcp_err *err);
+	int (*receives)(const struct dcp_job *job, uint32_t rank, uint64_t *from,
+			struct dcp_err *err);
+	int (*reads)(const struct dcp_job *job, uint32_t rank, dcp_job_read_fn fn, void *ctx);
+};
+/* closed.c: each byte once, where job->plain; each.c: the same rank by rank, and any other way */
+extern const struct job_way dcp_job_closed, dcp_job_each;
+const struct job_way *dcp_job_way(const struct dcp_job *job);
+
+/* flow.c: job->rank, job->group */
+int dcp_job_find_flows(struct dcp_job *job, struct dcp_err *err);
 /* flow.c: with a layout that holds everything already */
 struct job_move {
 	uint32_t from, to;

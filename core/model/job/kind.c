@@ -21,6 +21,15 @@ static void put(uint64_t **at, const uint64_t *v, size_t n)
 	*at += n;
 }
 
+/* Can only a view read it, as its elements are not in the file as they are wanted? */
+static bool is_opaque(const struct dcp_job *job, const struct dcp_tensor *t,
+		      const struct dcp_piece *p)
+{
+	return p->filter != DCP_FILTER_ZERO &&
+	       (t->cast || p->filter != DCP_FILTER_NONE || p->enc != DCP_ENC_PLAIN ||
+		(p->file < job->opts.nfiles && job->opts.files[p->file].unpacked));
+}
+
 /*
  * The tensor as numbers: rules, shape, size of an element; of each piece how it is stored, its
  * run and its box. Equal numbers, equal kind.
@@ -49,8 +58,8 @@ static int sign(struct dcp_job *job, const struct dcp_tensor *t,
 	for (size_t i = 0; i < npieces; i++) {
 		const struct dcp_piece *p = &t->pieces[i];
 
-		*at++ = (uint64_t)p->enc | (uint64_t)p->filter << 8 |
-			(uint64_t)(p->stride != NULL) << 16;
+		*at++ = (uint64_t)is_opaque(job, t, p) | (uint64_t)p->filter << 8 |
+			(uint64_t)(p->stride != NULL) << 16 | (uint64_t)p->swap << 17;
 		*at++ = p->run_lo;
 		*at++ = p->run_n;
 		put(&at, p->lo, t->ndim);
@@ -151,8 +160,8 @@ static void distinct_pieces(struct job_kind *k, struct dcp_piece *pieces, size_t
 		for (next = i + 1;
 		     next < n && is_copy(&pieces[order[i]], &pieces[order[next]], k->t.ndim);
 		     next++)
-			if (dcp_job_is_atom(&pieces[keep]) &&
-			    !dcp_job_is_atom(&pieces[order[next]]))
+			if (dcp_job_is_opaque(&pieces[keep]) &&
+			    !dcp_job_is_opaque(&pieces[order[next]]))
 				keep = order[next];
 		k->copies |= next - i > 1;
 		for (size_t j = i; j < next; j++)
@@ -176,6 +185,7 @@ static int take_pieces(struct dcp_job *job, struct job_kind *k, const struct dcp
 		       const uint64_t *at)
 {
 	size_t emitted = job->opts.from ? 0 : t->npieces, ndim = t->ndim;
+	uint32_t swaps = 0;
 	struct dcp_piece *pieces = dcp_arena_calloc(&job->arena, emitted, sizeof(*pieces));
 	uint32_t *order = dcp_arena_calloc(&job->arena, emitted, sizeof(*order));
 
@@ -192,11 +202,23 @@ static int take_pieces(struct dcp_job *job, struct job_kind *k, const struct dcp
 			at += ndim;
 		}
 		pieces[i].off = 0;
+		pieces[i].enc =
+			is_opaque(job, t, &t->pieces[i]) ? DCP_ENC_TORCH : DCP_ENC_PLAIN;
 	}
 	k->t.pieces = pieces;
 	distinct_pieces(k, pieces, emitted, order);
-	for (uint32_t i = 0; i < k->t.npieces; i++)
+	for (uint32_t i = 0; i < k->t.npieces; i++) {
 		pieces[i].file = i;
+		k->opaque |= dcp_job_is_opaque(&pieces[i]);
+	}
+	for (uint32_t i = 0; i < k->t.npieces; i++) {
+		bool opaque = dcp_job_is_opaque(&pieces[i]),
+		     zeros = dcp_job_is_zeros(&pieces[i]);
+
+		k->mixed |= k->opaque && !opaque;
+		swaps |= !zeros && pieces[i].swap ? 1 : zeros ? 0 : 2;
+	}
+	k->mixed |= swaps == 3 && (!k->opaque || k->mixed);
 	return 0;
 }
 
@@ -346,6 +368,7 @@ static int add_piece(struct dcp_job *job, const struct dcp_tensor *t, const stru
 		*JOB_AT(job->copy, struct job_copy, job->copy.n++) =
 			(struct job_copy){ off, n, p->file, first + k->pattern_of[i] };
 	}
+	n = k->opaque && !k->mixed ? 0 : n;
 	*item = (struct job_item){ off, n, p->file, k->first + k->pattern_of[i] };
 	return 0;
 }

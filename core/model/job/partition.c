@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The union of what is needed, in order of file and offset, and its cut into one part a rank.
+ * The union of what is needed, in order of file and offset.
  *
  * Everything here is a sweep over the items in that order. Items may overlap (two tensors with
  * one storage, a damaged source): extents are merged, so a byte is in one of them.
@@ -85,11 +85,6 @@ uint64_t dcp_job_file_size(const struct dcp_job *job, uint32_t file)
 bool dcp_job_is_opaque(const struct dcp_piece *p)
 {
 	return p->enc != DCP_ENC_PLAIN || dcp_filter_encodes(p->filter);
-}
-
-bool dcp_job_is_atom(const struct dcp_piece *p)
-{
-	return dcp_job_is_opaque(p) || p->stride;
 }
 
 /* Items in order of file and offset. */
@@ -190,8 +185,8 @@ static int dcp_job_sort(struct dcp_job *job)
 
 /* ---- the union ---- */
 
-static int add_extent(struct dcp_job *job, struct job_vec *v, uint32_t file, uint64_t off,
-		      uint64_t n)
+int dcp_job_extent(struct dcp_job *job, struct job_vec *v, uint32_t file, uint64_t off,
+		   uint64_t n)
 {
 	struct job_extent *last = v->n ? JOB_AT(*v, struct job_extent, v->n - 1) : NULL;
 
@@ -208,26 +203,6 @@ static int add_extent(struct dcp_job *job, struct job_vec *v, uint32_t file, uin
 	return 0;
 }
 
-/* The pieces that cannot be cut: items that touch stay apart, items that overlap become one. */
-static int add_atom(struct dcp_job *job, const struct job_item *item)
-{
-	struct job_vec *v = &job->atom;
-	struct job_extent *last = v->n ? JOB_AT(*v, struct job_extent, v->n - 1) : NULL;
-
-	if (last && last->file == item->file && item->off - last->off < last->n) {
-		last->n = DCP_MAX(last->n, item->off - last->off + item->n);
-	} else {
-		if (dcp_job_room(job, v, 1, sizeof(*last)) < 0)
-			return -ENOMEM;
-		last = JOB_AT(*v, struct job_extent, v->n++);
-		*last = (struct job_extent){ .off = item->off,
-					     .n = item->n,
-					     .file = item->file };
-	}
-	job->largest = DCP_MAX(job->largest, last->n);
-	return 0;
-}
-
 static int by_place(const void *a, const void *b)
 {
 	const struct job_extent *x = a, *y = b;
@@ -236,7 +211,7 @@ static int by_place(const void *a, const void *b)
 }
 
 /* Runs of items that overlap come out of order: sort, merge again. Then sum up. */
-static void finish_extents(struct dcp_job *job)
+void dcp_job_merge(struct dcp_job *job)
 {
 	struct job_extent *e = job->extent.p;
 	size_t n = 0;
@@ -253,215 +228,58 @@ static void finish_extents(struct dcp_job *job)
 			e[++n] = e[i];
 	}
 	job->extent.n = job->extent.n ? n + 1 : 0;
-	for (size_t i = 0; i < job->extent.n; i++) {
-		e[i].at = job->unique;
+	job->unique = 0;
+	for (size_t i = 0; i < job->extent.n; i++)
 		job->unique += e[i].n;
-	}
 }
 
-static int add_wanted(struct dcp_job *job, const struct job_item *item,
-		      const struct job_kind *k, bool atom)
+/* Does the item lie apart from @last, and so that each run of its elements is one of bytes? */
+static bool is_plain(const struct job_item *last, const struct job_item *item,
+		     const struct dcp_piece *p)
 {
-	const struct job_runs *runs = k->runs ? &k->runs[item->pattern - k->first] : NULL;
-	int rc = 0;
+	bool meets = last && last->file == item->file && last->off + last->n > item->off;
 
-	if (k->wanted == JOB_NOTHING || (runs && runs->n == 0))
-		return 0;
-	if (atom)
-		rc = add_atom(job, item);
-	if (atom || !runs)
-		return rc ? rc : add_extent(job, &job->extent, item->file, item->off, item->n);
-	for (size_t i = 0; rc == 0 && i < runs->n; i++)
-		rc = add_extent(job, &job->extent, item->file, item->off + runs->v[i].off,
-				runs->v[i].n);
-	return rc;
-}
-
-static bool same_bytes(const struct job_item *a, const struct job_item *b)
-{
-	return a->file == b->file && a->off == b->off && a->n == b->n;
+	return !meets && !p->stride && !p->swap;
 }
 
 static int find_union(struct dcp_job *job)
 {
 	const struct job_item *items = job->item.p, *last = NULL;
-	uint64_t frames = 0;
+	int rc = 0;
 
-	for (size_t i = 0; i < job->item.n; i++) {
+	job->plain = true;
+	for (size_t i = 0; i < job->item.n && rc == 0; i++) {
 		const struct job_item *item = &items[job->order[i]];
 		const struct job_kind *k = dcp_job_kind_of(job, item);
-		const struct dcp_piece *p = &k->t.pieces[item->pattern - k->first];
-		bool atom = dcp_job_is_atom(p);
+		const struct job_runs *runs =
+			k->runs ? &k->runs[item->pattern - k->first] : NULL;
 
-		if (add_wanted(job, item, k, atom) < 0)
-			return -ENOMEM;
-		if (atom && k->wanted == JOB_ALL && !(last && same_bytes(last, item)))
-			frames += item->n - DCP_MIN(item->n, p->run_n * k->t.itemsize);
-		last = item;
+		if (!item->n || k->wanted == JOB_NOTHING)
+			continue;
+		job->converts |= k->t.pieces[item->pattern - k->first].swap;
+		job->plain &= is_plain(last, item, &k->t.pieces[item->pattern - k->first]) &&
+			      !k->mixed;
+		if (!last || last->file != item->file ||
+		    last->off + last->n < item->off + item->n)
+			last = item;
+		if (!runs)
+			rc = dcp_job_extent(job, &job->extent, item->file, item->off, item->n);
+		for (size_t r = 0; runs && rc == 0 && r < runs->n; r++)
+			rc = dcp_job_extent(job, &job->extent, item->file,
+					    item->off + runs->v[r].off, runs->v[r].n);
 	}
-	finish_extents(job);
-	job->payload = job->unique - DCP_MIN(frames, job->unique);
+	if (rc < 0)
+		return rc;
+	dcp_job_merge(job);
 	dcp_job_shrink(job, &job->extent, sizeof(struct job_extent));
-	dcp_job_shrink(job, &job->atom, sizeof(struct job_extent));
 	return 0;
 }
 
-/* ---- parts ---- */
-
-/* How many of @v begin at or before the place. */
-static size_t begun(const struct job_vec *v, uint32_t file, uint64_t off)
-{
-	const struct job_extent *e = v->p;
-	size_t i;
-
-	DCP_BISECT(i, 0, v->n, e[i].file < file || (e[i].file == file && e[i].off <= off));
-	return i;
-}
-
-/* To the front of the element that byte @off lies in, as far as one item can say. */
-static uint64_t to_element(const struct dcp_job *job, uint32_t file, uint64_t off)
-{
-	const struct job_item *items = job->item.p, *item;
-	const struct job_kind *k;
-	size_t i;
-
-	DCP_BISECT(i, 0, job->item.n,
-		   (item = &items[job->order[i]])->file < file ||
-			   (item->file == file && item->off <= off));
-	if (!i)
-		return off;
-	item = &items[job->order[i - 1]];
-	k = dcp_job_kind_of(job, item);
-	if (item->file != file || off - item->off >= item->n ||
-	    dcp_job_is_atom(&k->t.pieces[item->pattern - k->first]))
-		return off;
-	return off - (off - item->off) % k->t.itemsize;
-}
-
-/* Where a part may begin: at byte @at of the union, or not far before. */
-static struct job_cut boundary(const struct dcp_job *job, uint64_t at)
-{
-	const struct job_extent *e = job->extent.p, *atom = NULL;
-	size_t next, natom;
-	uint64_t off, aligned;
-
-	DCP_BISECT(next, 1, job->extent.n, e[next].at <= at);
-	e += next - 1;
-	off = e->off + (at - e->at);
-	aligned = DCP_MAX(off - off % job->opts.align, e->off);
-	natom = begun(&job->atom, e->file, off);
-	if (natom && JOB_AT(job->atom, struct job_extent, natom - 1)->file == e->file)
-		atom = JOB_AT(job->atom, struct job_extent, natom - 1);
-	if (atom && off - atom->off < atom->n) {
-		off -= atom->off;
-		off = atom->off + (off > atom->n / 2 ? atom->n : 0);
-	} else {
-		off = to_element(job, e->file, aligned);
-		if (atom) /* what is before it is an item that stays whole */
-			off = DCP_MAX(off, atom->off + atom->n);
-	}
-	return (struct job_cut){ off, e->file };
-}
-
-static bool reached(const struct job_cut *cut, uint32_t file, uint64_t off)
-{
-	return cut->file < file || (cut->file == file && cut->off <= off);
-}
-
-static int find_cuts(struct dcp_job *job)
-{
-	uint32_t ranks = job->ranks;
-
-	job->cut = dcp_job_array(job, ranks + 1, sizeof(*job->cut));
-	if (!job->cut)
-		return -ENOMEM;
-	job->cut[ranks].file = JOB_NONE;
-	for (uint32_t r = 1; r < ranks; r++) {
-		if (!job->unique)
-			job->cut[r] = job->cut[ranks];
-		else
-			job->cut[r] = boundary(
-				job, (uint64_t)((unsigned __int128)job->unique * r / ranks));
-		if (reached(&job->cut[r], job->cut[r - 1].file, job->cut[r - 1].off))
-			job->cut[r] = job->cut[r - 1];
-	}
-	return 0;
-}
-
-static int find_owners(struct dcp_job *job)
-{
-	const struct job_item *items = job->item.p;
-	size_t patterns = job->owner_of_pattern.n;
-	uint32_t rank = 0;
-
-	job->owner = dcp_job_array(job, job->item.n, sizeof(*job->owner));
-	job->by_pattern = dcp_job_array(job, job->item.n, sizeof(*job->by_pattern));
-	job->start = dcp_job_array(job, patterns + 2, sizeof(*job->start));
-	if (!job->owner || !job->by_pattern || !job->start)
-		return -ENOMEM;
-	for (size_t i = 0; i < job->item.n; i++)
-		job->start[items[i].pattern + 2]++;
-	for (size_t p = 0; p < patterns; p++)
-		job->start[p + 2] += job->start[p + 1];
-	for (size_t i = 0; i < job->item.n; i++) {
-		const struct job_item *item = &items[job->order[i]];
-
-		while (rank + 1 < job->ranks &&
-		       reached(&job->cut[rank + 1], item->file, item->off))
-			rank++;
-		job->owner[job->order[i]] = rank;
-		job->by_pattern[job->start[item->pattern + 1]++] = job->order[i];
-	}
-	return 0;
-}
-
-uint64_t dcp_job_part_end(const struct dcp_job *job, const struct job_item *item,
-			  uint32_t owner)
-{
-	const struct job_cut *end = &job->cut[owner + 1];
-
-	return end->file == item->file && end->off < item->off + item->n ? end->off - item->off
-									 : item->n;
-}
-
-int dcp_job_find_parts(struct dcp_job *job, struct dcp_err *err)
+int dcp_job_find_union(struct dcp_job *job, struct dcp_err *err)
 {
 	int rc = dcp_job_sort(job);
 
 	if (rc == 0)
 		rc = find_union(job);
-	if (rc == 0)
-		rc = find_cuts(job);
-	if (rc == 0)
-		rc = find_owners(job);
 	return rc < 0 ? dcp_job_no_memory(job, err) : 0;
-}
-
-int dcp_job_reads(const struct dcp_job *job, uint32_t rank, dcp_job_read_fn fn, void *ctx)
-{
-	const struct job_extent *e, *end;
-	const struct job_cut *from, *to;
-	size_t first;
-	int rc = 0;
-
-	if (!job->cut || !job->extent.n)
-		return 0;
-	from = &job->cut[rank];
-	to = &job->cut[rank + 1];
-	first = begun(&job->extent, from->file, from->off);
-	e = JOB_AT(job->extent, struct job_extent, first ? first - 1 : 0);
-	end = JOB_AT(job->extent, struct job_extent, job->extent.n);
-	if (first && e->file < from->file)
-		e++;
-	for (; rc >= 0 && e < end && !reached(to, e->file, e->off); e++) {
-		uint64_t lo = e->off, hi = e->off + e->n;
-
-		if (e->file == from->file)
-			lo = DCP_MAX(lo, from->off);
-		if (e->file == to->file)
-			hi = DCP_MIN(hi, to->off);
-		if (lo < hi)
-			rc = fn(ctx, e->file, lo, hi - lo);
-	}
-	return rc < 0 ? rc : 0;
 }

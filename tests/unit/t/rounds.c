@@ -6,24 +6,8 @@
 #include <string.h>
 
 #include "core/model/job/chunk.h"
-#include "core/model/job/job.h"
-#include "tests/unit/t/model/needs.h"
+#include "core/model/job/job_int.h"
 #include "tools/load/plan/schedule.h"
-
-struct needing {
-	struct dcp_chunk_need *v;
-	size_t n, cap;
-};
-
-static int add_need(void *ctx, const struct t_job_need *need)
-{
-	struct needing *all = ctx;
-
-	if (DCP_GROW(all->v, all->cap, all->n) < 0)
-		return -ENOMEM;
-	all->v[all->n++] = (struct dcp_chunk_need){ need->s, need->file, 0 };
-	return 0;
-}
 
 /* Of one size of stripes. */
 struct trying {
@@ -70,7 +54,7 @@ static int add_bytes(void *ctx, const struct dcp_strided *s)
 }
 
 /* Of runs that lie apart, those bytes alone. */
-static void add_packed(struct trying *t, uint32_t rank, const struct needing *all)
+static void add_packed(struct trying *t, uint32_t rank, const struct job_needs *all)
 {
 	for (size_t i = 0; i < all->n; i++) {
 		const struct dcp_strided *s = &all->v[i].s;
@@ -88,14 +72,13 @@ static void add_packed(struct trying *t, uint32_t rank, const struct needing *al
 }
 
 static int add_rank(struct trying *t, const struct dcp_job *job, uint32_t rank,
-		    struct needing *all)
+		    struct job_needs *all)
 {
 	struct dcp_chunk_range *v = NULL;
 	size_t n = 0;
 	int rc;
 
-	all->n = 0;
-	rc = t_job_needs(job, rank, add_need, all, NULL);
+	rc = dcp_job_needs(all, rank, NULL);
 	if (rc == 0)
 		rc = dcp_chunk_ranges(all->v, all->n, true, &v, &n);
 	memset(t->in, 0, (t->r->rounds + 1) * sizeof(*t->in));
@@ -114,7 +97,7 @@ static int add_rank(struct trying *t, const struct dcp_job *job, uint32_t rank,
 
 /* Once, with r->stripe. */
 static int count(struct t_rounds *r, const struct dcp_job *job, const struct dcp_file_id *files,
-		 size_t nfiles, struct needing *all)
+		 size_t nfiles, struct job_needs *all)
 {
 	struct trying t = { .r = r, .base = calloc(nfiles + 1, sizeof(*t.base)) };
 	uint64_t n = 0;
@@ -154,10 +137,11 @@ static int count(struct t_rounds *r, const struct dcp_job *job, const struct dcp
 int t_rounds_predict(struct t_rounds *r, const struct dcp_job *job,
 		     const struct dcp_file_id *files, size_t nfiles)
 {
-	struct needing all = { 0 };
+	struct job_needs all;
 	uint64_t next = 0;
 	int rc = 0;
 
+	dcp_job_needs_init(&all, job);
 	r->tries = r->stripe = r->most = 0;
 	r->node = DCP_MAX(r->node, 1u);
 	r->of = calloc(r->ranks, sizeof(*r->of));
@@ -168,7 +152,7 @@ int t_rounds_predict(struct t_rounds *r, const struct dcp_job *job,
 		r->stripe = next;
 		rc = count(r, job, files, nfiles, &all);
 	}
-	free(all.v);
+	dcp_job_needs_finish(&all);
 	return rc;
 }
 

@@ -10,9 +10,10 @@
 #include "core/base/base.h"
 #include "core/base/err.h"
 
-static bool is_whole_item(const struct dcp_piece *p)
+/* Each rank reads it for itself. */
+static bool is_opaque(const struct dcp_piece *p)
 {
-	return p->enc || p->filter || p->stride;
+	return p->filter != DCP_FILTER_ZERO && (p->enc || p->filter);
 }
 
 /* By definition: is element @at of the tensor in the piece, and where? */
@@ -44,7 +45,7 @@ const struct dcp_piece *t_job_piece(const struct t_job *w, const struct dcp_tens
 
 		if (!piece_has(t, p, at, &here))
 			continue;
-		if (!found || w->owner[p->file][is_whole_item(p) ? p->off : here] != NO_RANK) {
+		if (!found || (p->filter != DCP_FILTER_ZERO && w->read[p->file][here])) {
 			found = p;
 			*off = here;
 		}
@@ -83,23 +84,44 @@ const char *t_job_ask(struct t_job_ask *a, const struct dcp_layout *l)
 	return NULL;
 }
 
+/* Is anything that the rank needs of the tensor decoded, or are bytes of some elements reversed? Then a
+ * view reads all of it. */
+static bool is_viewed(struct t_job_ask *a, uint32_t rank)
+{
+	uint64_t at[DCP_MAX_NDIM] = { 0 }, off;
+	int swaps = 0;
+
+	for (uint64_t e = 0; a->has[rank] && e < a->volume[rank]; e++) {
+		const struct dcp_piece *p = t_cut_at(&a->cut[rank], e, at)
+						    ? t_job_piece(a->w, a->t, at, &off)
+						    : NULL;
+
+		if (p && is_opaque(p))
+			return true;
+		if (p && p->filter != DCP_FILTER_ZERO)
+			swaps |= p->swap ? 1 : 2;
+	}
+	a->w->reversed |= swaps == 1;
+	return swaps == 3;
+}
+
+/* Mark what is needed of files, which what is read depends on. */
 static const char *want(struct t_job_ask *a, uint32_t rank, uint64_t e, const uint64_t *at)
 {
-	uint64_t off, n;
+	uint64_t off, stripe = a->w->stripe;
 	const struct dcp_piece *p = t_job_piece(a->w, a->t, at, &off);
 
 	(void)rank;
 	(void)e;
 	if (!p)
 		return "reference: a hole";
-	if (p->filter == DCP_FILTER_ZERO)
-		return NULL;
-	n = a->t->itemsize;
-	if (is_whole_item(p)) {
-		off = p->off;
-		n = p->nbytes;
+	for (uint32_t b = 0; p->filter != DCP_FILTER_ZERO && b < a->t->itemsize; b++) {
+		a->w->wanted[p->file][off + b] = 1;
+		a->w->owner[p->file][off + b] =
+			stripe ? (uint32_t)((a->w->base[p->file] + (off + b) / stripe) %
+					    a->w->ranks)
+			       : NO_RANK;
 	}
-	memset(&a->w->wanted[p->file][off], 1, n);
 	return NULL;
 }
 
@@ -107,65 +129,12 @@ static const char *move(struct t_job_ask *a, uint32_t rank, uint64_t e, const ui
 {
 	uint64_t off = 0;
 	const struct dcp_piece *p = t_job_piece(a->w, a->t, at, &off);
-	const uint32_t *owner = &a->w->owner[p->file][is_whole_item(p) ? p->off : off];
 
 	(void)e;
-	if (p->filter == DCP_FILTER_ZERO)
-		return NULL;
-	for (uint64_t b = 1; is_whole_item(p) && b < p->nbytes; b++)
-		if (owner[b] != owner[0])
-			return "an item that cannot be cut was cut";
-	for (uint32_t b = 1; !a->w->shared && b < a->t->itemsize; b++)
-		if (owner[b] != owner[0])
-			return "an element was cut";
-	for (uint32_t b = 0; b < a->t->itemsize; b++) {
-		uint32_t from = a->w->owner[p->file][is_whole_item(p) ? p->off : off + b];
-
-		if (from == NO_RANK)
-			return "a needed byte is read by no rank";
-		a->w->sends[from][rank]++;
+	for (uint32_t b = 0; p->filter != DCP_FILTER_ZERO && b < a->t->itemsize; b++) {
 		a->w->rank[rank].needs++;
-	}
-	return NULL;
-}
-
-/* The same for groups: a byte of the tensor is needed, and sent, once in each. */
-static const char *move_in_groups(struct t_job_ask *a)
-{
-	struct t_job *w = a->w;
-	uint64_t volume = 1, at[DCP_MAX_NDIM] = { 0 }, mine[DCP_MAX_NDIM];
-
-	for (uint32_t d = 0; d < a->t->ndim; d++)
-		volume *= a->t->shape[d];
-	for (uint64_t i = 0; i < volume; i++) {
-		uint64_t rest = i, off = 0;
-		const struct dcp_piece *p;
-
-		for (uint32_t d = a->t->ndim; d-- > 0; rest /= a->t->shape[d])
-			at[d] = rest % a->t->shape[d];
-		p = t_job_piece(w, a->t, at, &off);
-		if (p->filter == DCP_FILTER_ZERO)
-			continue;
-		for (uint32_t g = 0; g * w->opts.group < w->ranks; g++) {
-			bool needed = false;
-
-			for (uint32_t r = g * w->opts.group;
-			     r < w->ranks && r < (g + 1) * w->opts.group; r++)
-				for (uint64_t e = 0; a->has[r] && !needed && e < a->volume[r];
-				     e++)
-					needed = t_cut_at(&a->cut[r], e, mine) &&
-						 !memcmp(mine, at, a->t->ndim * sizeof(*at));
-			for (uint32_t b = 0; needed && b < a->t->itemsize; b++) {
-				uint64_t byte = is_whole_item(p) ? p->off : off + b;
-				uint32_t from = w->owner[p->file][byte] / w->opts.group;
-
-				w->group[g].needs++;
-				if (from == g)
-					w->group[g].keeps++;
-				else
-					w->group[from].sends++;
-			}
-		}
+		if (a->w->stripe)
+			a->w->sends[a->w->owner[p->file][off + b]][rank]++;
 	}
 	return NULL;
 }
@@ -174,66 +143,65 @@ static const char *move_in_groups(struct t_job_ask *a)
 
 struct reading {
 	struct t_job *w;
-	uint32_t rank, file;
-	uint64_t off, n;
 	const char *wrong;
 };
 
-static int see_read(void *ctx, uint32_t file, uint64_t off, uint64_t n)
+static int see_read(void *ctx, uint32_t rank, uint32_t file, uint64_t off, uint64_t n)
 {
 	struct reading *x = ctx;
+	uint8_t *read;
 
-	if (n == 0 || file >= T_JOB_FILES || off + n > x->w->files[file].size)
+	if (n == 0 || file >= T_JOB_FILES || off + n > x->w->files[file].size) {
 		x->wrong = "reads: outside of the file";
-	else if (file < x->file || (file == x->file && off < x->off))
-		x->wrong = "reads: out of order";
-	for (uint64_t b = off; !x->wrong && b < off + n; b++) {
-		if (x->w->owner[file][b] != NO_RANK)
-			x->wrong = "reads: a byte twice";
-		x->w->owner[file][b] = x->rank;
+		return -1;
 	}
-	x->file = file;
-	x->off = off + n;
-	x->n += n;
+	read = x->w->read[file];
+	for (uint64_t b = off; !x->wrong && b < off + n; b++) {
+		if (x->w->stripe && read[b] && b % x->w->stripe >= 4096)
+			x->wrong = "reads: a byte twice";
+		if (x->w->stripe && b % x->w->stripe >= 4096 &&
+		    (x->w->base[file] + b / x->w->stripe) % x->w->ranks != rank)
+			x->wrong = "reads: a stripe of another rank";
+		read[b] = 1;
+	}
+	x->w->rank[rank].reads += n;
 	return x->wrong ? -1 : 0;
 }
 
-static const char *check_reads(struct t_job *w, const struct dcp_job *job)
+/* In each stripe whole blocks, and holes of up to 8 KiB between them. */
+static const char *check_stripes(const struct t_job *w)
 {
-	struct reading x = { .w = w };
-	struct dcp_job_sum sum;
-	uint64_t all = 0, most = 0, element = 0, item = 0;
+	enum { BLOCK = 4096, NEAR = 8192 };
+	static uint8_t want[T_JOB_FILE_BYTES];
 
-	memset(w->owner, 0xff, sizeof(w->owner));
-	dcp_job_sum(job, &sum);
-	for (x.rank = 0; !x.wrong && x.rank < w->ranks; x.rank++) {
-		x.n = 0;
-		dcp_job_reads(job, x.rank, see_read, &x);
-		w->rank[x.rank].reads = x.n;
-		w->group[x.rank / w->opts.group].reads += x.n;
-		all += x.n;
-		most = DCP_MAX(most, x.n);
+	for (size_t f = 0; f < T_JOB_FILES; f++) {
+		uint64_t size = w->files[f].size, last = UINT64_MAX;
+
+		memset(want, 0, sizeof(want));
+		for (uint64_t b = 0; b < size; b++) {
+			uint64_t lo = b - b % BLOCK;
+
+			if (!w->wanted[f][b])
+				continue;
+			if (last != UINT64_MAX && last / w->stripe == b / w->stripe &&
+			    lo <= last - last % BLOCK + BLOCK + NEAR)
+				lo = last - last % BLOCK;
+			memset(&want[lo], 1, DCP_MIN(b - b % BLOCK + BLOCK, size) - lo);
+			last = b;
+		}
+		if (memcmp(want, w->read[f], size))
+			return "reads: other blocks than are needed";
 	}
-	if (x.wrong)
-		return x.wrong;
-	for (size_t i = 0; i < w->n; i++)
-		element = DCP_MAX(element, w->plan[i].t.itemsize);
-	item = sum.largest_item;
-	if (all != sum.unique)
-		return "reads: not as many bytes as the union";
-	if (most > all / w->ranks + w->opts.align + element + item)
-		return "reads: a part is larger than promised";
 	return NULL;
 }
 
+/* Whatever is needed is read; each rank or node by itself. */
 static const char *check_union(const struct t_job *w)
 {
 	for (size_t f = 0; f < T_JOB_FILES; f++)
-		for (uint64_t b = 0; b < w->files[f].size; b++) {
-			if (w->wanted[f][b] != (w->owner[f][b] != NO_RANK))
-				return w->wanted[f][b] ? "union: a byte is missing"
-						       : "union: a byte too many";
-		}
+		for (uint64_t b = 0; b < w->files[f].size; b++)
+			if (w->wanted[f][b] > w->read[f][b])
+				return "union: a byte is missing";
 	return NULL;
 }
 
@@ -248,37 +216,60 @@ static const char *check_flows(struct t_job *w, const struct dcp_job *job)
 	struct dcp_job_flow rank[T_JOB_RANKS], group[T_JOB_RANKS];
 	uint64_t rows[T_JOB_RANKS * T_JOB_RANKS], from[T_JOB_RANKS];
 	uint32_t groups = (w->ranks + w->opts.group - 1) / w->opts.group;
+	bool near = w->opts.exchange == DCP_JOB_NODE;
 
 	if (dcp_job_groups(job) != groups)
 		return "groups: another number";
 	if (dcp_job_flows(job, rank, group, NULL) < 0)
 		return "flows: refused";
+	if (dcp_job_sends(job, 0, w->ranks, rows, NULL) < 0)
+		return "sends: refused";
 	for (uint32_t r = 0; r < w->ranks; r++) {
-		w->rank[r].keeps = w->sends[r][r];
-		w->rank[r].receives = w->rank[r].needs - w->rank[r].keeps;
+		struct dcp_job_flow sum = { rank[r].needs, rank[r].reads,
+					    rows[r * w->ranks + r] };
+
+		for (uint32_t s = 0; s < w->ranks; s++) {
+			uint64_t n = rows[r * w->ranks + s];
+
+			if (!w->shared && !w->reversed && w->stripe && n != w->sends[r][s])
+				return "sends: another number of bytes";
+			if (n && r / w->opts.group != s / w->opts.group && !w->stripe)
+				return "sends: to another node";
+			sum.sends += s == r || near ? 0 : n;
+			sum.receives += s == r ? 0 : rows[s * w->ranks + r];
+		}
+		if (!same_flow(&rank[r], &sum))
+			return "flows: not what is sent";
+		if (rank[r].needs != w->rank[r].needs)
+			return "flows: needs";
+		if (rank[r].reads != (w->opts.exchange == DCP_JOB_NEVER && !w->opts.direct
+					      ? w->rank[r].needs
+					      : w->rank[r].reads + w->viewed[r]))
+			return "flows: reads";
+		if (!((w->shared || w->reversed) && w->stripe) &&
+		    rank[r].needs != rank[r].keeps + rank[r].receives + w->viewed[r])
+			return "flows: needs that come from nowhere";
+		if (dcp_job_receives(job, r, from, NULL) < 0)
+			return "receives: refused";
 		for (uint32_t s = 0; s < w->ranks; s++)
-			w->rank[r].sends += s == r ? 0 : w->sends[r][s];
-		if (!same_flow(&rank[r], &w->rank[r]))
-			return "flows: of a rank";
+			if (from[s] != rows[s * w->ranks + r])
+				return "receives: another number of bytes";
 	}
 	for (uint32_t g = 0; g < groups; g++) {
-		w->group[g].receives = w->group[g].needs - w->group[g].keeps;
-		if (!same_flow(&group[g], &w->group[g]))
-			return "flows: of a group";
-	}
-	for (uint32_t r = 0; r < w->ranks; r++) {
-		uint32_t n = DCP_MIN(w->ranks - r, 2u);
+		struct dcp_job_flow sum = { .needs = group[g].needs };
 
-		if (dcp_job_sends(job, r, n, rows, NULL) < 0 ||
-		    dcp_job_receives(job, r, from, NULL) < 0)
-			return "exchange: refused";
-		for (uint32_t s = 0; s < w->ranks; s++) {
-			if (rows[s] != w->sends[r][s] ||
-			    (n > 1 && rows[w->ranks + s] != w->sends[r + 1][s]))
-				return "sends: another number of bytes";
-			if (from[s] != w->sends[s][r])
-				return "receives: another number of bytes";
-		}
+		for (uint32_t r = 0; r < w->ranks; r++)
+			for (uint32_t s = 0; s < w->ranks; s++) {
+				uint64_t n = rows[r * w->ranks + s];
+				bool here = r / w->opts.group == g, to = s / w->opts.group == g;
+
+				sum.reads += here && s == r ? rank[r].reads : 0;
+				sum.keeps += here && to ? n : 0;
+				sum.sends += here && !to ? n : 0;
+				sum.receives += !here && to ? n : 0;
+			}
+		if (!same_flow(&group[g], &sum))
+			return "flows: of a group";
 	}
 	return NULL;
 }
@@ -288,22 +279,37 @@ static const char *check_flows(struct t_job *w, const struct dcp_job *job)
 static const char *check_tensors(struct t_job *w, const struct dcp_job *job,
 				 const size_t *order, struct t_job_ask *a)
 {
-	const char *wrong = check_reads(w, job);
+	struct reading x = { .w = w };
+	struct dcp_job_sum sum;
+	uint64_t stripes = 0;
+	const char *wrong = NULL;
 
-	for (int pass = 0; pass < 2 && !wrong; pass++) {
-		for (size_t i = 0; i < w->n && !wrong; i++) {
-			a->t = &w->plan[order[i]].t;
-			wrong = t_job_ask(a, w->opts.to);
-			for (uint32_t r = 0; r < w->ranks && !wrong; r++)
-				wrong = each_element(a, r, pass ? move : want);
-			if (pass && !wrong)
-				wrong = move_in_groups(a);
-			if (pass && !wrong)
-				wrong = t_job_check_needs(a, i);
-		}
-		if (!pass && !wrong)
-			wrong = check_union(w);
+	dcp_job_sum(job, &sum);
+	w->stripe = sum.stripe;
+	for (size_t f = 0; f < T_JOB_FILES && w->stripe; f++) {
+		w->base[f] = stripes;
+		stripes += (w->files[f].size + w->stripe - 1) / w->stripe;
 	}
+	dcp_job_reads(job, DCP_JOB_EACH, see_read, &x);
+	wrong = x.wrong;
+	for (size_t i = 0; i < w->n && !wrong; i++) {
+		a->t = &w->plan[order[i]].t;
+		wrong = t_job_ask(a, w->opts.to);
+		for (uint32_t r = 0; r < w->ranks && !wrong; r++) {
+			bool viewed = is_viewed(a, r);
+
+			if (viewed) {
+				w->rank[r].needs += a->volume[r] * a->t->itemsize;
+				w->viewed[r] += a->volume[r] * a->t->itemsize;
+				continue;
+			}
+			wrong = each_element(a, r, want);
+			if (!wrong)
+				wrong = each_element(a, r, move);
+		}
+	}
+	if (!wrong)
+		wrong = w->stripe && !w->reversed ? check_stripes(w) : check_union(w);
 	return wrong ? wrong : check_flows(w, job);
 }
 
@@ -330,7 +336,9 @@ const char *t_job_check(struct t_job *w, const size_t *order, uint64_t *digest)
 	memset(w->wanted, 0, sizeof(w->wanted));
 	memset(w->sends, 0, sizeof(w->sends));
 	memset(w->rank, 0, sizeof(w->rank));
-	memset(w->group, 0, sizeof(w->group));
+	memset(w->read, 0, sizeof(w->read));
+	memset(w->viewed, 0, sizeof(w->viewed));
+	w->reversed = false;
 	if (dcp_job_create(&w->opts, &job, &err) < 0)
 		return "create: refused";
 	a.w = w;

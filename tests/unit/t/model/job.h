@@ -36,7 +36,11 @@ struct t_job {
 	uint8_t wanted[T_JOB_FILES][T_JOB_FILE_BYTES];
 	uint32_t owner[T_JOB_FILES][T_JOB_FILE_BYTES]; /* who reads the byte; UINT32_MAX */
 	uint64_t sends[T_JOB_RANKS][T_JOB_RANKS];      /* the diagonal: what is kept */
-	struct dcp_job_flow rank[T_JOB_RANKS], group[T_JOB_RANKS];
+	struct dcp_job_flow rank[T_JOB_RANKS];
+	uint8_t read[T_JOB_FILES][T_JOB_FILE_BYTES]; /* by some rank, as the plan says */
+	uint64_t stripe, base[T_JOB_FILES];          /* of DCP_JOB_ALL; else 0 */
+	uint64_t viewed[T_JOB_RANKS];                /* bytes that views read */
+	bool reversed; /* bytes of elements are: those of an element go together */
 };
 
 /* Tensors, some of whose pieces share bytes with others', or have copies elsewhere when

@@ -1,97 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reference for what single ranks need, and for ranks that hold everything already. */
+/* The reference for ranks that hold everything already. */
 #include <stdio.h>
 #include <string.h>
 
 #include "core/base/arena.h"
 #include "core/base/base.h"
 #include "tests/unit/t/model/job_int.h"
-#include "tests/unit/t/model/needs.h"
-
-/* ---- what a rank needs ---- */
-
-struct needing {
-	uint64_t tensor;
-	struct t_place place[T_PLAN_BYTES]; /* of the tensor that is being told */
-	const char *wrong;
-};
-
-/* Every byte of the destination comes from the byte that the definitions say. */
-static void see_bytes(struct needing *x, const struct t_job_need *need, uint64_t off,
-		      uint64_t dst)
-{
-	for (uint64_t b = 0; b < need->s.run; b++) {
-		struct t_place *p = &x->place[dst + b];
-
-		if (!p->piece || p->piece->file != need->file || p->off != off + b)
-			x->wrong = "needs: another place, or a byte twice";
-		p->piece = NULL;
-	}
-}
-
-static int see_need(void *ctx, const struct t_job_need *need)
-{
-	struct needing *x = ctx;
-	uint64_t total = 1;
-	bool any = false;
-
-	if (need->tensor != x->tensor)
-		return 0;
-	for (uint32_t k = 0; k < need->s.ndim; k++)
-		total *= need->s.count[k];
-	for (uint64_t i = 0; !need->whole && i < total; i++) {
-		uint64_t rest = i, off = need->s.off, dst = need->s.dst;
-
-		for (uint32_t k = need->s.ndim; k-- > 0; rest /= need->s.count[k]) {
-			off += rest % need->s.count[k] * need->s.file_stride[k];
-			dst += rest % need->s.count[k] * need->s.dst_stride[k];
-		}
-		see_bytes(x, need, off, dst);
-	}
-	for (uint64_t b = 0; need->whole && b < T_PLAN_BYTES; b++)
-		if (x->place[b].piece && x->place[b].piece->file == need->file &&
-		    x->place[b].piece->off == need->s.off &&
-		    x->place[b].piece->nbytes == need->s.run) {
-			x->place[b].piece = NULL;
-			any = true;
-		}
-	if (need->whole && !any)
-		x->wrong = "needs: an item twice, or one that is not needed";
-	return 0;
-}
-
-const char *t_job_check_needs(struct t_job_ask *a, uint64_t number)
-{
-	static struct needing x;
-	struct t_job *w = a->w;
-
-	for (uint32_t r = 0; r < dcp_layout_ranks(w->opts.to); r += 1 + w->ranks / 3) {
-		uint64_t at[DCP_MAX_NDIM] = { 0 };
-
-		memset(&x, 0, sizeof(x));
-		x.tensor = number;
-		for (uint64_t e = 0; a->has[r] && e < a->volume[r]; e++) {
-			uint64_t off = 0;
-			const struct dcp_piece *p;
-
-			if (!t_cut_at(&a->cut[r], e, at))
-				continue;
-			p = t_job_piece(w, a->t, at, &off);
-			for (uint32_t b = 0; p->filter != DCP_FILTER_ZERO && b < a->t->itemsize;
-			     b++)
-				x.place[e * a->t->itemsize + b] =
-					(struct t_place){ p, off + b };
-		}
-		if (t_job_needs(a->job, r, see_need, &x, NULL) < 0)
-			return "needs: refused";
-		for (uint64_t b = 0; !x.wrong && b < T_PLAN_BYTES; b++)
-			if (x.place[b].piece)
-				x.wrong = "needs: a byte is missing";
-		if (x.wrong)
-			return x.wrong;
-	}
-	return NULL;
-}
 
 /* ---- held already ---- */
 

@@ -25,5 +25,4 @@ const struct dcp_piece *t_job_piece(const struct t_job *w, const struct dcp_tens
 				    const uint64_t *at, uint64_t *off);
 
 /* t_job_held.c: NULL, or what does not agree */
-const char *t_job_check_needs(struct t_job_ask *a, uint64_t number);
 const char *t_job_check_from(struct t_job *w, const struct dcp_job *job, struct t_job_ask *a);

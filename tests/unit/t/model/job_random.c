@@ -77,7 +77,9 @@ void t_job_random(struct t_job *w, struct t_choice *c, bool copies)
 	w->opts.files = w->files;
 	w->opts.nfiles = T_JOB_FILES;
 	w->opts.group = 1 + (uint32_t)t_pick(c, 5);
-	w->opts.align = 1u << t_pick(c, 8);
+	w->opts.staging = (uint64_t)1 << (20 + 2 * t_pick(c, 2));
+	w->opts.exchange = (enum dcp_job_exchange)t_pick(c, 3);
+	w->opts.direct = t_pick(c, 2);
 	w->ranks = dcp_layout_ranks(w->opts.to);
 	if (w->opts.from)
 		w->ranks = DCP_MAX(w->ranks, dcp_layout_ranks(w->opts.from));

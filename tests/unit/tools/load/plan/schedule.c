@@ -120,8 +120,9 @@ static void predict(struct world *w)
 	const struct dcpload_config config = { .size = sizeof(config),
 					       .cache = layers > SMALL ? NULL : "" };
 	struct dcp_job_flow *flow = calloc(w->want.ranks, sizeof(*flow));
-	struct dcp_job_opts opts = { .group = w->want.node };
+	struct dcp_job_opts opts = { .group = w->want.node, .staging = w->want.staging };
 	struct dcp_index_scan *scan;
+	struct dcp_job_sum sum;
 	struct dcpload_error err;
 	struct dcp_layout *layout = t_layout(w->layout);
 	struct dcp_job *job;
@@ -151,6 +152,12 @@ static void predict(struct world *w)
 	for (size_t i = 0; i < FILES; i++)
 		w->base[i + 1] =
 			w->base[i] + (opts.files[i].size + w->want.stripe - 1) / w->want.stripe;
+	dcp_job_sum(job, &sum);
+	assert_int_equal(sum.stripe, w->want.stripe);
+	for (uint32_t r = 0; r < w->want.ranks; r++) {
+		assert_int_equal(flow[r].sends, w->want.of[r].bytes_out);
+		assert_int_equal(flow[r].receives, w->want.of[r].bytes_in);
+	}
 	dcp_job_free(job);
 	dcpload_close(ck);
 	dcp_layout_free(layout);

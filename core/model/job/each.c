@@ -1,0 +1,517 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What each rank needs, one rank after the other, taken through the steps of the loader
+ * (tools/load/plan): any way of reading, and tensors that have bytes in common.
+ */
+#include "core/model/job/job_int.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/sort.h"
+
+enum { ELEMENT = 16 /* bytes of the largest */ };
+
+/* Bytes [lo, hi) of a file, read with a stripe. */
+struct part {
+	uint64_t stripe, lo, hi;
+	uint32_t file;
+};
+
+/* What is added up, each NULL if it is not asked for. */
+struct sums {
+	const struct dcp_job *job;
+	struct dcp_job_flow *rank, *group;
+	uint64_t *rows; /* from ranks [first, first + n) to each */
+	uint32_t first, n;
+	dcp_job_read_fn fn; /* what @reader reads; DCP_JOB_EACH: any */
+	void *ctx;
+	uint32_t reader;
+	struct job_needs needs;
+	/* of DCP_JOB_ALL */
+	const struct dcp_stripes *of;
+	uint64_t *out, *in, *most_in; /* by stripe; by round, of the rank; by rank */
+	struct job_vec *part;
+	size_t sorted; /* parts that are merged */
+};
+
+/* @bytes that @from reads and @to needs. */
+static void add_move(struct sums *x, uint32_t from, uint32_t to, uint64_t bytes)
+{
+	uint32_t group = x->job->opts.group;
+
+	if (x->rows && from - x->first < x->n)
+		x->rows[(size_t)(from - x->first) * x->job->ranks + to] += bytes;
+	if (!x->rank)
+		return;
+	if (from == to)
+		x->rank[to].keeps += bytes;
+	else
+		x->rank[to].receives += bytes;
+	if (from != to && x->job->opts.exchange == DCP_JOB_ALL)
+		x->rank[from].sends += bytes;
+	if (from / group == to / group) {
+		x->group[to / group].keeps += bytes;
+	} else {
+		x->group[to / group].receives += bytes;
+		x->group[from / group].sends += bytes;
+	}
+}
+
+static int add_bytes(void *ctx, const struct dcp_strided *s)
+{
+	*(uint64_t *)ctx += dcp_strided_bytes(s);
+	return 0;
+}
+
+static uint64_t bytes_between(const struct dcp_chunk_need *need, uint64_t lo, uint64_t hi)
+{
+	uint64_t n = 0;
+
+	dcp_strided_clip(&need->s, lo, hi, need->want, add_bytes, &n);
+	return n;
+}
+
+/* ---- stripes of all ranks ---- */
+
+static int by_place(const void *a, const void *b)
+{
+	const struct part *x = a, *y = b;
+
+	return x->stripe != y->stripe ? DCP_CMP(x->stripe, y->stripe) : DCP_CMP(x->lo, y->lo);
+}
+
+static void merge_parts(struct sums *x)
+{
+	struct part *v = x->part->p;
+	size_t n = 0;
+
+	if (!x->part->n)
+		return;
+	DCP_SORT(v, x->part->n, by_place);
+	for (size_t i = 1; i < x->part->n; i++) {
+		if (v[i].stripe == v[n].stripe && v[i].lo <= v[n].hi)
+			v[n].hi = DCP_MAX(v[n].hi, v[i].hi);
+		else
+			v[++n] = v[i];
+	}
+	x->part->n = x->sorted = n + 1;
+}
+
+static int add_part(struct sums *x, uint64_t stripe, uint32_t file, uint64_t lo, uint64_t n)
+{
+	if (x->part->n >= 2 * x->sorted + 4096)
+		merge_parts(x);
+	if (dcp_job_room((struct dcp_job *)(uintptr_t)x->job, x->part, 1, sizeof(struct part)) <
+	    0)
+		return -ENOMEM;
+	*JOB_AT(*x->part, struct part, x->part->n++) =
+		(struct part){ stripe, lo, lo + n, file };
+	return 0;
+}
+
+struct packing {
+	struct sums *x;
+	uint64_t stripe;
+	uint32_t file;
+};
+
+/* Runs that are far apart are read one by one. */
+static int add_series(void *ctx, const struct dcp_chunk_series *s)
+{
+	const struct packing *p = ctx;
+	bool far = s->step > DCP_STRIDED_NEAR;
+	uint64_t n = far ? s->run : (s->count - 1) * s->step + s->run;
+	int rc = 0;
+
+	for (uint64_t i = 0; i < (far ? s->count : 1) && rc == 0; i++)
+		rc = add_part(p->x, p->stripe, p->file, s->off + i * s->step, n);
+	return rc;
+}
+
+static int add_packed(void *ctx, const struct dcp_strided *s)
+{
+	return dcp_chunk_pack(s, add_series, ctx);
+}
+
+static void send_stripe(struct sums *x, uint32_t rank, uint64_t stripe, uint64_t bytes)
+{
+	uint32_t owner = dcp_stripe_owner(x->of, stripe);
+
+	add_move(x, owner, rank, bytes);
+	if (owner == rank || !x->out)
+		return;
+	x->out[stripe] += bytes;
+	x->in[stripe / x->of->ranks] += bytes;
+	x->most_in[rank] = DCP_MAX(x->most_in[rank], x->in[stripe / x->of->ranks]);
+}
+
+static int send_ranges(struct sums *x, uint32_t rank)
+{
+	struct dcp_chunk_range *v = NULL;
+	size_t n = 0;
+	int rc = dcp_chunk_ranges(x->needs.v, x->needs.n, true, &v, &n);
+
+	for (size_t i = 0; i < n && rc == 0; i++)
+		for (uint64_t lo = v[i].lo, hi; lo < v[i].hi && rc == 0; lo = hi) {
+			uint64_t stripe = dcp_stripe_at(x->of, v[i].file, lo), end;
+
+			hi = DCP_MIN(dcp_stripe_start(x->of, v[i].file, stripe + 1), v[i].hi);
+			end = x->job->converts ? DCP_MIN(hi + ELEMENT, v[i].hi) : hi;
+			send_stripe(x, rank, stripe, end - lo);
+			if (x->part)
+				rc = add_part(x, stripe, v[i].file, lo, end - lo);
+		}
+	free(v);
+	return rc;
+}
+
+static int send_packed(struct sums *x, uint32_t rank)
+{
+	uint64_t size = x->of->size;
+	int rc = 0;
+
+	for (size_t i = 0; i < x->needs.n && rc == 0; i++) {
+		const struct dcp_chunk_need *need = &x->needs.v[i];
+		uint64_t end = need->s.off + dcp_strided_extent(&need->s);
+		struct packing p = { x, 0, need->file };
+
+		if (!dcp_chunk_is_packed(&need->s))
+			continue;
+		for (uint64_t lo = need->s.off - need->s.off % size; lo < end && rc == 0;
+		     lo += size) {
+			uint64_t bytes = bytes_between(need, lo, lo + size);
+
+			p.stripe = dcp_stripe_at(x->of, need->file, lo);
+			if (bytes)
+				send_stripe(x, rank, p.stripe, bytes);
+			if (bytes && x->part)
+				rc = dcp_strided_clip(&need->s, lo, lo + size, need->want,
+						      add_packed, &p);
+		}
+	}
+	return rc;
+}
+
+static int send_all(struct sums *x, struct dcp_err *err)
+{
+	uint64_t rounds = dcp_stripe_rounds(x->of);
+	int rc = 0;
+
+	for (uint32_t r = 0; r < x->job->ranks && rc == 0; r++) {
+		if (x->in)
+			memset(x->in, 0, (rounds + 1) * sizeof(*x->in));
+		rc = dcp_job_needs(&x->needs, r, err);
+		if (rc == 0)
+			rc = send_ranges(x, r);
+		if (rc == 0)
+			rc = send_packed(x, r);
+	}
+	return rc;
+}
+
+/* With stripes of this size; *@most: bytes of messages of the rank that has most in a round. */
+static int deal(struct sums *x, struct dcp_job *job, uint64_t size, uint64_t *most,
+		struct dcp_err *err)
+{
+	uint64_t n, *memory;
+	int rc;
+
+	free(job->of.base);
+	job->of = (struct dcp_stripes){ .size = size, .ranks = job->ranks };
+	if (dcp_stripes_number(&job->of, job->opts.files, job->opts.nfiles) < 0)
+		return -ENOMEM;
+	n = job->of.base[job->of.nfiles];
+	memory = calloc(n + dcp_stripe_rounds(&job->of) + 2 + job->ranks, sizeof(*memory));
+	if (!memory)
+		return -ENOMEM;
+	x->of = &job->of;
+	x->out = memory;
+	x->most_in = x->out + n + 1;
+	x->in = x->most_in + job->ranks;
+	job->part.n = x->sorted = 0;
+	for (uint32_t r = 0; r < job->ranks; r++)
+		job->rank[r].keeps = job->rank[r].sends = job->rank[r].receives = 0;
+	for (uint32_t g = 0; g < job->groups; g++)
+		job->group[g].keeps = job->group[g].sends = job->group[g].receives = 0;
+	rc = send_all(x, err);
+	*most = 0;
+	for (uint64_t s = 0; s < n; s++) { /* out: from here on by rank */
+		uint64_t *sum = &x->out[s % job->ranks];
+
+		*sum = DCP_MAX(*sum, x->out[s]);
+	}
+	for (uint32_t r = 0; r < job->ranks; r++)
+		*most = DCP_MAX(*most, x->most_in[r] + (r < n ? x->out[r] : 0));
+	merge_parts(x);
+	free(memory);
+	return rc;
+}
+
+static int deal_all(struct sums *x, struct dcp_job *job, struct dcp_err *err)
+{
+	uint64_t slack = job->converts ? DCP_CHUNK_BLOCK : 0, next, most = 0;
+	int rc = 0;
+
+	x->part = &job->part;
+	while (rc == 0 && (next = dcp_stripe_size(job->staging, job->ranks, slack, job->of.size,
+						  most)) != job->of.size)
+		rc = deal(x, job, next, &most, err);
+	return rc;
+}
+
+static int read_stripes(struct sums *x)
+{
+	const struct dcp_job *job = x->job;
+	const struct part *v = job->part.p;
+	int rc = 0;
+
+	for (size_t i = 0, next; i < job->part.n && rc >= 0; i = next) {
+		uint32_t owner = dcp_stripe_owner(&job->of, v[i].stripe);
+		uint64_t lo = v[i].lo - v[i].lo % DCP_CHUNK_BLOCK, hi = 0, to;
+
+		for (next = i; next < job->part.n && v[next].stripe == v[i].stripe; next++) {
+			uint64_t from = v[next].lo - v[next].lo % DCP_CHUNK_BLOCK;
+
+			if (hi && from > hi + DCP_STRIDED_NEAR)
+				break;
+			to = dcp_div_up(v[next].hi, DCP_CHUNK_BLOCK) * DCP_CHUNK_BLOCK;
+			hi = DCP_MAX(hi, to);
+		}
+		hi = DCP_MIN(hi, job->opts.files[v[i].file].size);
+		if (x->reader == DCP_JOB_EACH || x->reader == owner)
+			rc = x->fn(x->ctx, owner, v[i].file, lo, hi - lo);
+	}
+	return rc;
+}
+
+/* ---- chunks of a group ---- */
+
+struct group {
+	uint32_t first, n;
+	const struct dcp_chunk_range **of;
+	size_t *nof;
+	struct dcp_chunks *chunks;
+};
+
+/* Which member reads what of @rank's needs. */
+static void take_needs(struct sums *x, const struct group *g, uint32_t rank,
+		       const uint32_t *owner)
+{
+	const struct dcp_chunks *c = g->chunks;
+
+	for (size_t i = 0; i < x->needs.n; i++) {
+		const struct dcp_chunk_need *need = &x->needs.v[i];
+		uint64_t end = need->s.off + dcp_strided_extent(&need->s);
+		size_t k;
+
+		DCP_BISECT(k, 0, c->nstretch,
+			   c->stretch[k].file < need->file ||
+				   (c->stretch[k].file == need->file &&
+				    c->stretch[k].hi <= need->s.off));
+		for (; k < c->nstretch && c->stretch[k].file == need->file &&
+		       c->stretch[k].lo < end;
+		     k++)
+			add_move(x, g->first + owner[k], rank,
+				 bytes_between(need, c->stretch[k].lo, c->stretch[k].hi));
+	}
+}
+
+static int take_all(struct sums *x, const struct group *g, struct dcp_err *err)
+{
+	const struct dcp_chunks *c = g->chunks;
+	uint32_t *owner = calloc(c->nstretch + 1, sizeof(*owner));
+	int rc = owner ? 0 : -ENOMEM;
+
+	for (size_t k = 0; k < c->n && rc >= 0; k++)
+		for (size_t i = c->first[k]; i < c->first[k + 1] && rc >= 0; i++) {
+			const struct dcp_chunk_stretch *s = &c->stretch[i];
+			uint64_t size = x->job->opts.files[s->file].size;
+
+			owner[i] = (uint32_t)(k % g->n);
+			if (x->fn &&
+			    (x->reader == DCP_JOB_EACH || x->reader == g->first + owner[i]))
+				rc = x->fn(x->ctx, g->first + owner[i], s->file, s->lo,
+					   DCP_MIN((uint64_t)s->n, size - s->lo));
+		}
+	for (uint32_t m = 0; m < g->n && rc >= 0 && !x->fn; m++) {
+		rc = dcp_job_needs(&x->needs, g->first + m, err);
+		if (rc == 0)
+			take_needs(x, g, g->first + m, owner);
+	}
+	free(owner);
+	return rc;
+}
+
+static int add_group(struct sums *x, uint32_t first, uint32_t n, struct dcp_err *err)
+{
+	struct group g = { .first = first, .n = n };
+	int rc = 0;
+
+	g.of = calloc(n, sizeof(*g.of));
+	g.nof = calloc(n, sizeof(*g.nof));
+	if (!g.of || !g.nof)
+		rc = -ENOMEM;
+	for (uint32_t m = 0; m < n && rc == 0; m++) {
+		struct dcp_chunk_range *v = NULL;
+
+		rc = dcp_job_needs(&x->needs, first + m, err);
+		if (rc == 0)
+			rc = dcp_chunk_ranges(x->needs.v, x->needs.n, false, &v, &g.nof[m]);
+		g.of[m] = v;
+	}
+	if (rc == 0)
+		rc = dcp_chunks_create(g.of, g.nof, n,
+				       dcp_slot_size(x->job->staging, DCP_SLOTS, DCP_SLOT_MOST),
+				       x->job->converts, &g.chunks);
+	if (rc == 0)
+		rc = take_all(x, &g, err);
+	dcp_chunks_free(g.chunks);
+	for (uint32_t m = 0; m < n && g.of; m++)
+		free((void *)(uintptr_t)g.of[m]);
+	free(g.of);
+	free(g.nof);
+	return rc;
+}
+
+/* ---- each rank by itself, from the page cache ---- */
+
+struct running {
+	struct sums *x;
+	uint32_t rank, file;
+};
+
+static int read_series(void *ctx, const struct dcp_chunk_series *s)
+{
+	const struct running *r = ctx;
+	int rc = 0;
+
+	for (uint64_t i = 0; i < s->count && rc >= 0; i++)
+		rc = r->x->fn(r->x->ctx, r->rank, r->file, s->off + i * s->step, s->run);
+	return rc;
+}
+
+static int by_file(const void *a, const void *b)
+{
+	const struct dcp_chunk_need *x = a, *y = b;
+
+	return x->file != y->file ? DCP_CMP(x->file, y->file) : DCP_CMP(x->s.off, y->s.off);
+}
+
+static int add_alone(struct sums *x, uint32_t rank, struct dcp_err *err)
+{
+	int rc = dcp_job_needs(&x->needs, rank, err);
+
+	if (x->needs.n)
+		DCP_SORT(x->needs.v, x->needs.n, by_file);
+	for (size_t i = 0; i < x->needs.n && rc >= 0; i++) {
+		struct running r = { x, rank, x->needs.v[i].file };
+
+		add_move(x, rank, rank, dcp_strided_bytes(&x->needs.v[i].s));
+		if (x->fn)
+			rc = dcp_chunk_pack(&x->needs.v[i].s, read_series, &r);
+	}
+	return rc;
+}
+
+/* ---- any of them ---- */
+
+static bool is_alone(const struct dcp_job *job)
+{
+	return job->opts.exchange == DCP_JOB_NEVER && !job->opts.direct;
+}
+
+/* Of the groups that @reader, if it is a rank, is in. */
+static int add_groups(struct sums *x, struct dcp_err *err)
+{
+	const struct dcp_job *job = x->job;
+	bool alone = job->opts.exchange == DCP_JOB_NEVER;
+	uint32_t size = alone ? 1 : job->opts.group, n;
+	int rc = 0;
+
+	for (uint32_t first = 0; first < job->ranks && rc >= 0; first += n) {
+		n = DCP_MIN(size, job->ranks - first);
+		if (x->reader != DCP_JOB_EACH && x->reader - first >= n)
+			continue;
+		rc = is_alone(job) ? add_alone(x, first, err) : add_group(x, first, n, err);
+	}
+	return rc;
+}
+
+static void begin(struct sums *x, const struct dcp_job *job)
+{
+	*x = (struct sums){ .job = job, .reader = DCP_JOB_EACH, .of = &job->of };
+	dcp_job_needs_init(&x->needs, job);
+}
+
+static int each_flows(struct dcp_job *job, struct dcp_err *err)
+{
+	struct sums x;
+	int rc = 0;
+
+	for (uint32_t r = 0; r < job->ranks && is_alone(job); r++) {
+		struct dcp_job_flow *f = &job->rank[r];
+
+		f->keeps = f->needs - f->reads; /* reads: through views, so far */
+		f->reads = f->needs;
+		job->group[r / job->opts.group].keeps += f->keeps;
+	}
+	if (is_alone(job))
+		return 0;
+	begin(&x, job);
+	x.rank = job->rank;
+	x.group = job->group;
+	rc = job->opts.exchange == DCP_JOB_ALL ? deal_all(&x, job, err) : add_groups(&x, err);
+	dcp_job_needs_finish(&x.needs);
+	return rc;
+}
+
+static int each_sends(const struct dcp_job *job, uint32_t first, uint32_t n, uint64_t *rows,
+		      struct dcp_err *err)
+{
+	struct sums x;
+	int rc;
+
+	begin(&x, job);
+	x.rows = rows;
+	x.first = first;
+	x.n = n;
+	rc = job->opts.exchange == DCP_JOB_ALL ? send_all(&x, err) : add_groups(&x, err);
+	dcp_job_needs_finish(&x.needs);
+	return rc;
+}
+
+static int each_receives(const struct dcp_job *job, uint32_t rank, uint64_t *from,
+			 struct dcp_err *err)
+{
+	uint32_t most = dcp_job_rows(job->ranks);
+	uint64_t *rows = calloc((size_t)most * job->ranks, sizeof(*rows));
+	int rc = rows ? 0 : -ENOMEM;
+
+	for (uint32_t first = 0, n; first < job->ranks && rc == 0; first += n) {
+		n = DCP_MIN(job->ranks - first, most);
+		memset(rows, 0, (size_t)n * job->ranks * sizeof(*rows));
+		rc = each_sends(job, first, n, rows, err);
+		for (uint32_t i = 0; i < n && rc == 0; i++)
+			from[first + i] = rows[(size_t)i * job->ranks + rank];
+	}
+	free(rows);
+	return rc;
+}
+
+static int each_reads(const struct dcp_job *job, uint32_t rank, dcp_job_read_fn fn, void *ctx)
+{
+	struct sums x;
+	int rc;
+
+	begin(&x, job);
+	x.fn = fn;
+	x.ctx = ctx;
+	x.reader = rank;
+	rc = job->opts.exchange == DCP_JOB_ALL ? read_stripes(&x) : add_groups(&x, NULL);
+	dcp_job_needs_finish(&x.needs);
+	return rc;
+}
+
+const struct job_way dcp_job_each = { each_flows, each_sends, each_receives, each_reads };
