@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Planted faults that diff, verify and stats must find: swapped tensors, pieces off by one, one element of a billion; names by rules."""
+import json
+import os
+import shutil
+import struct
+
+import numpy
+
+from cli import ENV, GOLDEN, NO, OK, SCRATCH, data, equal, fails, finish, run, write
+
+RNG = numpy.random.default_rng(int(os.environ.get("DCPFS_TEST_SEED", "20261129")))
+
+
+def swapped_tensors_and_pieces_off_by_one_are_found():
+    """Tensors under each other's names, and a piece that was written one element further: by diff, verify --check and stats of both."""
+    x = RNG.standard_normal((2, 500)).astype("<f4")
+    write(SCRATCH / "swap-a" / "model.safetensors", {"a": ("F32", [500], x[0].tobytes()), "b": ("F32", [500], x[1].tobytes())})
+    write(SCRATCH / "swap-b" / "model.safetensors", {"a": ("F32", [500], x[1].tobytes()), "b": ("F32", [500], x[0].tobytes())})
+    got = run("diff", "--json", SCRATCH / "swap-a", SCRATCH / "swap-b")
+    equal((got.returncode, {r["name"]: (r["state"], r["changed"]) for r in json.loads(got.stdout)}),
+          (NO, {k: ("differs", 500) for k in "ab"}), "swapped tensors")
+    top, record, key = GOLDEN / "dcp-fsdp2" / "ckpt", SCRATCH / "piece.digests", "model.embed_tokens.weight"
+    equal(run("verify", top, 20, "--record", record).returncode, OK, "--record")
+    for piece in data("show", "--json", top, 20, key)["pieces"]:
+        for way in 1, -1:
+            bad = SCRATCH / "piece"
+            shutil.rmtree(bad, ignore_errors=True)
+            shutil.copytree(top, bad)
+            path, off, n = bad / "step-20" / piece["file"], piece["offset"], piece["nbytes"]
+            raw = bytearray(path.read_bytes())
+            part = raw[off:off + n]
+            raw[off:off + n] = part[-2 * way:] + part[:-2 * way]  # of BF16
+            path.write_bytes(raw)
+            got = run("diff", "--json", top, 20, bad, 20)
+            rows = {r["name"]: r for r in json.loads(got.stdout) if r["state"] != "equal"}
+            equal((got.returncode, list(rows)), (NO, [key]), f"{piece['file']} {way}: diff")
+            lo = piece["region"][0][0]
+            x, y = numpy.frombuffer(part, "<u2"), numpy.roll(numpy.frombuffer(part, "<u2"), way)
+            first = int(numpy.argmax(x != y))
+            equal((rows[key]["changed"], rows[key]["first"]), (int((x != y).sum()), f"[{lo + first // 22}, {first % 22}]"), "how many, and the first")
+            got = run("verify", "--json", bad, 20, "--check", record)
+            said = json.loads(got.stdout)
+            equal((said["different"], {p["key"] for p in said["problems"]}), (1, {key}), f"{piece['file']} {way}: verify")
+
+
+def one_element_of_a_billion_is_found():
+    """In a file of holes, so that it costs no disk."""
+    n, at = 10**9, 987_654_321
+    for name in "ab":
+        path = SCRATCH / f"billion-{name}" / "model.safetensors"
+        text = json.dumps({"w": {"dtype": "U8", "shape": [n], "data_offsets": [0, n]}}).encode()
+        path.parent.mkdir()
+        path.write_bytes(struct.pack("<Q", len(text)) + text)
+        os.truncate(path, 8 + len(text) + n)
+    with open(path, "r+b") as f:
+        f.seek(-(n - at), os.SEEK_END)
+        f.write(b"\1")
+    got = run("diff", "--json", SCRATCH / "billion-a", SCRATCH / "billion-b")
+    row = json.loads(got.stdout)[0]
+    equal((got.returncode, row["state"], row["changed"], row["first"], row["max_abs"]), (NO, "differs", 1, f"[{at}]", 1), "diff")
+    said = data("stats", "--json", SCRATCH / "billion-b")[0]
+    equal((said["zeros"], said["max"], said["min"]), (n - 1, 1, 0), "stats")
+    for name in "ab":
+        shutil.rmtree(SCRATCH / f"billion-{name}")
+
+
+def names_by_rules_are_compared():
+    """diff --hf-rules: both sides under the names that rules make, a transposed one read as it is shown."""
+    x = RNG.standard_normal((3, 4)).astype("<f4")
+    rules, stays = SCRATCH / "diff.rules", SCRATCH / "stays.rules"
+    rules.write_text("net.{i}.w -> layer.{i}.weight : T\nnet.{i}.b -> layer.{i}.bias\n")
+    write(SCRATCH / "rules-a" / "model.safetensors", {"net.0.w": ("F32", [3, 4], x.tobytes()), "net.0.b": ("F32", [3], x[:, 0].tobytes())})
+    write(SCRATCH / "rules-b" / "model.safetensors", {"net.0.w": ("F32", [3, 4], x.tobytes()), "net.0.b": ("F32", [3], (x[:, 0] + 1).tobytes())})
+    got = run("diff", "--json", "--hf-rules", rules, SCRATCH / "rules-a", SCRATCH / "rules-b")
+    rows = {r["name"]: (r["state"], r["changed"]) for r in json.loads(got.stdout)}
+    equal((got.returncode, rows), (NO, {"layer.0.bias": ("differs", 3), "layer.0.weight": ("equal", 0)}), f"names of rules: {got.stderr}")
+    stays.write_text("nothing.{i} -> nothing.{i}\n")
+    fails(NO, "no key comes out", "diff", "--hf-rules", stays, SCRATCH / "rules-a", SCRATCH / "rules-b")
+    fails(ENV, "no-such.rules", "diff", "--hf-rules", SCRATCH / "no-such.rules", SCRATCH / "rules-a", SCRATCH / "rules-b")
+
+
+swapped_tensors_and_pieces_off_by_one_are_found()
+one_element_of_a_billion_is_found()
+names_by_rules_are_compared()
+finish()
