@@ -228,6 +228,18 @@ def beside():
     equal({t["key"] for t in data("ls", "--json", "--hf", at)["tensors"]}, set(model) - {"lm_head.weight"}, "stored by the other of two tied names")
     equal(run("cat", "--as", "raw", "--hf", at, "model.embed_tokens.weight").stdout, run("cat", "--as", "raw", at, "lm_head.weight").stdout, "its values")
 
+    lit = {"transformer.wte.weight": model["model.embed_tokens.weight"], "transformer.ln_f.weight": model["model.norm.weight"], "lm_head.weight": model["lm_head.weight"]}
+    names = {"input_layernorm": "norm_1", "post_attention_layernorm": "norm_2", "self_attn.o_proj": "attn.proj", "mlp.gate_proj": "mlp.fc_1", "mlp.up_proj": "mlp.fc_2",
+             "mlp.down_proj": "mlp.proj"}
+    for i in range(config["num_hidden_layers"]):
+        lit |= {f"transformer.h.{i}.{new}.weight": model[f"model.layers.{i}.{old}.weight"] for old, new in names.items()}
+        rows = [model[f"model.layers.{i}.self_attn.{x}_proj.weight"][1] for x in "qkv"]
+        lit[f"transformer.h.{i}.attn.qkv.weight"] = ("F32", [sum(n for n, _ in rows), rows[0][1]])
+    at = model_of("lit", lit, config)
+    equal({t["key"] for t in data("ls", "--json", "--hf", at)["tensors"]}, set(model), "LitGPT")
+    equal(b"".join(run("cat", "--as", "raw", "--hf", at, f"model.layers.1.self_attn.{x}_proj.weight").stdout for x in "qkv"),
+          run("cat", "--as", "raw", at, "transformer.h.1.attn.qkv.weight").stdout, "queries, keys and values end to end")
+
     at = SCRATCH / "again"
     at.mkdir()
     (at / "config.json").write_text(json.dumps(config))

@@ -4,14 +4,14 @@
  *
  * They are looked for in a directory that the user names, in the version's, and in those above
  * that up to SOURCE: in each itself, and in the directories below it that trainers use:
- * huggingface/, hf_assets/, hf_ckpt/, actor/huggingface/, model/.hf_metadata/.
- * Where all these have no config.json, the one directory inside the version that holds its
- * files and a config naming a model (step_3/policy/weights/) is it. Of several files of one name the first found counts. Of a
- * directory beside such files those that modules.json names (sentence-transformers: 1_Pooling/,
- * 2_Dense/) go along with all that is in them, and additional_chat_templates/. What lies above
- * the version counts only beside a config.json that names a model, or an adapter_config.json
- * that names a kind of adapter. torchtitan's job config is looked for in the directories
- * themselves. Nothing outside of these directories is opened.
+ * huggingface/, hf_assets/, hf_ckpt/, actor/huggingface/, model/.hf_metadata/. Where all these
+ * have no config.json, the one directory inside the version that holds its files and a config
+ * naming a model (step_3/policy/weights/) is it. Of several files of one name the first found
+ * counts. Of a directory beside such files those that modules.json names
+ * (sentence-transformers: 1_Pooling/, 2_Dense/) go along with all that is in them, and
+ * additional_chat_templates/. What lies above the version counts only beside a config.json that
+ * names a model, or an adapter_config.json that names a kind of adapter. torchtitan's job config
+ * is looked for in the directories themselves. Nothing outside of these directories is opened.
  */
 #pragma once
 #include <stdbool.h>

@@ -159,6 +159,17 @@ static const struct {
 	  "layers.{i}.attn.v_proj.weight 12 10\nlayers.{i}.attn.output_proj.weight 10 24\n"
 	  "layers.{i}.mlp.w1.weight 8 10\nlayers.{i}.mlp.w3.weight 8 10\nlayers.{i}.mlp.w2.weight 10 8\n"
 	  "layers.{i}.sa_norm.scale 10\nlayers.{i}.mlp_norm.scale 10\n", LLAMA },
+	{ "litgpt", "llama", /* the vocabulary padded */
+	  "transformer.wte.weight 24 10\ntransformer.ln_f.weight 10\nlm_head.weight 24 10\n"
+	  "transformer.h.{i}.attn.qkv.weight 48 10\ntransformer.h.{i}.attn.proj.weight 10 24\n"
+	  "transformer.h.{i}.mlp.fc_1.weight 8 10\ntransformer.h.{i}.mlp.fc_2.weight 8 10\ntransformer.h.{i}.mlp.proj.weight 10 8\n"
+	  "transformer.h.{i}.norm_1.weight 10\ntransformer.h.{i}.norm_2.weight 10\n", LLAMA },
+	{ "litgpt", "qwen3", /* before 0.5 */
+	  "transformer.wte.weight 20 10\ntransformer.ln_f.weight 10\nlm_head.weight 20 10\n"
+	  "transformer.h.{i}.attn.attn.weight 48 10\ntransformer.h.{i}.attn.proj.weight 10 24\n"
+	  "transformer.h.{i}.attn.norm_q.weight 6\ntransformer.h.{i}.attn.norm_k.weight 6\n"
+	  "transformer.h.{i}.mlp.fc_1.weight 8 10\ntransformer.h.{i}.mlp.fc_2.weight 8 10\ntransformer.h.{i}.mlp.proj.weight 10 8\n"
+	  "transformer.h.{i}.norm_1.weight 10\ntransformer.h.{i}.norm_2.weight 10\n", LLAMA QWEN3_NORMS },
 	{ "megatron", "llama", /* stacked, the vocabulary padded */
 	  "embedding.word_embeddings.weight 24 10\noutput_layer.weight 24 10\ndecoder.final_layernorm.weight 10\n"
 	  "decoder.layers.self_attention.linear_qkv.weight 2 48 10\n"

@@ -410,6 +410,7 @@ static const struct {
 	{ KEYS("tok_embeddings.weight", "layers.0.attention.wkv_a.weight", "layers.0.attention.wkv_b.weight"), "",
 	  "torchtitan-deepseek-v3" },
 	{ KEYS("tok_embeddings.weight", "layers.0.attn.output_proj.weight", "layers.0.sa_norm.scale"), "", "torchtune" },
+	{ KEYS("model.transformer.wte.weight", "model.transformer.h.0.attn.qkv.weight", "model.transformer.h.0.norm_1.weight"), "", "litgpt" },
 	{ KEYS("tok_embeddings.weight", "layers.0.attn.output_proj.weight", "layers.0.sa_norm.scale",
 	       "layers.0.attn.q_proj.bias"), "", "hf" },
 	{ KEYS("decoder.layers.self_attention.linear_qkv.weight", "decoder.layers.mlp.linear_fc1.weight"), "", "megatron" },
