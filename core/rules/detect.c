@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which preset do the keys of a checkpoint need? Each says itself what it is known by. */
+/*
+ * detect: which preset the keys of a checkpoint need (each preset says which keys it is known by), which groups of keys
+ * a rule joins, and whether linear weights are stored [outputs, inputs] or [inputs, outputs].
+ */
 #include "core/rules/rules_int.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* writer: a file of a checkpoint that is to be written, as runs of bytes: tensors, text, fill. */
 #include <errno.h>
 #include <string.h>
 

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of nodes. */
+/*
+ * nodes: the directories of the mount. First those whose children are computed: the root with its versions, latest and
+ * tags/; shard/ with its layouts and ranks; then look-up and listing for every kind of directory; hf/; and at the end the
+ * table, one row for each kind of inode.
+ */
 #include "fs/tree/dir_int.h"
 
 #include <errno.h>
