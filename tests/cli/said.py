@@ -202,6 +202,16 @@ def of_ranks():
                     z.writestr(f"archive/{member}", raw)
         check(all(not v["complete"] or v.get("why") for v in data("ls", "--versions", "--json", top)), f"{name}: a rank's flat parameters are taken for a model")
         fails(BAD, "torch_xla", "ls", top, "latest")
+    for at in ("shard_metadata", "metadata"):  # fairseq's name, and its own documentation's
+        top = SCRATCH / f"fairscale-{at}"
+        top.mkdir()
+        for r in (0, 1):
+            params = {"fsdp_path": "", "params": {"flat_param_0": {"names": ["w"], "shapes": [(3,)], "numels": [3], "padding": 1}}, "shared_param_info": []}
+            state = {"model": {"flat_param_0": 1.0}, at: {"param_metadata": [params], "buffer_names": []}}
+            with zipfile.ZipFile(top / f"checkpoint_last-shard{r}.pt", "w") as z:
+                for member, raw in (("data.pkl", pickle.dumps(state, 2)), ("version", b"3\n")):
+                    z.writestr(f"archive/{member}", raw)
+        fails(BAD, "fairscale's FullyShardedDataParallel.consolidate_shard_weights", "ls", top, "latest")
 
 
 def of_what_is_left_out():

@@ -187,18 +187,37 @@ static int walk(struct emitter *w)
 	return w->tensors_only ? 0 : emit_too_deep(w);
 }
 
+/* What ranks saved as flattened parts, and what joins them. */
+static const struct {
+	const char *at[2];  /* where the file describes its parts */
+	const char *has[2]; /* what that has */
+	const char *by, *tool;
+} flattened[] = {
+	{ { "shard_metadata", NULL },
+	  { "shard_info", "flatten_info" },
+	  "torch_xla's FSDP",
+	  "torch_xla's consolidate_sharded_model_checkpoints" },
+	{ { "shard_metadata", "metadata" },
+	  { "param_metadata", "buffer_names" },
+	  "fairscale's FSDP",
+	  "fairscale's FullyShardedDataParallel.consolidate_shard_weights" },
+};
+
 int dcp_tstate_check(const struct dcp_torch *t, const char *name, struct dcp_err *err)
 {
-	const struct dcp_pv meta = dcp_pv_at(dcp_torch_root(t), "shard_metadata");
+	for (size_t i = 0; i < 2 * DCP_LEN(flattened); i++) {
+		const char *at = flattened[i / 2].at[i % 2];
+		const char *const *has = flattened[i / 2].has;
+		const struct dcp_pv meta = dcp_pv_at(dcp_torch_root(t), at ? at : "");
 
-	if (!dcp_pv_get(meta, "shard_info") || !dcp_pv_get(meta, "flatten_info"))
-		return 0;
-	return dcp_fail(
-		err, -ENOTSUP,
-		"%s is what one rank of torch_xla's FSDP saved (it has shard_metadata): "
-		"flattened parts of the model, which dcpfs does not put together; "
-		"torch_xla's consolidate_sharded_model_checkpoints makes one file of them",
-		name);
+		if (at && dcp_pv_get(meta, has[0]) && dcp_pv_get(meta, has[1]))
+			return dcp_fail(err, -ENOTSUP,
+					"%s is what one rank of %s saved (it has %s): "
+					"flattened parts of the model, which dcpfs does not "
+					"put together; %s makes one file of them",
+					name, flattened[i / 2].by, at, flattened[i / 2].tool);
+	}
+	return 0;
 }
 
 int dcp_tstate_emit(const struct dcp_tstate *s)
