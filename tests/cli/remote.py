@@ -5,6 +5,8 @@ import errno
 import json
 import math
 import os
+import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -308,6 +310,26 @@ def requests_are_few():
     both("cat", "items", source, "latest", "layers.7.weight")
 
 
+def costs():
+    """The table of costs in core/remote/README.md: its commands ask for at most what it says, and for no less than half of that."""
+    write_items(TOP / "costs/step-1")
+    write_items(TOP / "costs/step-2")
+    rows = re.findall(r"^\| `dcpfs (.*)` \| ([^`]*) \|$", pathlib.Path("core/remote/README.md").read_text(), re.M)
+    check(len(rows) >= 10, f"rows of the table: {rows}")
+    for words, numbers in rows:
+        numbers = [float(n) for n in numbers.split("|")]
+        words = words.replace("SOURCE", s3("costs")).split()
+        shutil.rmtree(SCRATCH / "cache", ignore_errors=True)
+        for most in numbers[:3], numbers[3:]:
+            SERVER.taken()
+            got = run(*words)
+            check(got.returncode == OK, f"{words}: {got.stderr}")
+            asked = SERVER.taken()
+            parts = [r[2].removeprefix("bytes=").split("-") for r in asked if r[2]]
+            is_ = [len(asked) - len(parts), len(parts), sum(int(b) + 1 - int(a) for a, b in parts) / 1e6]
+            check(all(n <= m for n, m in zip(is_, most)) and all(n >= m / 2 for n, m in zip(is_[:2], most)), f"{words}: {is_}, the table has {most}")
+
+
 def asked_of(*words):
     """The requests for bytes of files, not lists, of a command that succeeds."""
     SERVER.taken()
@@ -573,7 +595,7 @@ def no_network():
 
 
 skip_without_libcurl()
-tests = (cat_and_export, loaded, read_ahead, one_file, hub, hub_leads_once, requests_are_few, requests_are_counted, ranks_fetch_each_byte_once, second_reads_ask_for_nothing, warmed, limit_of_what_is_kept,
+tests = (cat_and_export, loaded, read_ahead, one_file, hub, hub_leads_once, requests_are_few, costs, requests_are_counted, ranks_fetch_each_byte_once, second_reads_ask_for_nothing, warmed, limit_of_what_is_kept,
          without_a_tag_nothing_is_kept, many_files, passing_faults, answers_of_another_length, lasting_faults, changed_object,
          who_may, refused_sources, doctor, no_network)
 chosen = sys.argv[2:]
