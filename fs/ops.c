@@ -162,6 +162,7 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	int rc;
 
 	DCPFS_TIMED(&fs->stats, DCPFS_STAT_GETATTR);
+	INTERRUPTIBLE(req);
 	rc = dcpfs_getattr(fs, ino, &st);
 	if (rc < 0)
 		reply_code(req, rc);
@@ -358,6 +359,7 @@ static void list(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, bool pl
 	int rc;
 
 	DCPFS_TIMED(&fs->stats, DCPFS_STAT_READDIR);
+	INTERRUPTIBLE(req);
 	b.p = dcpfs_slab_take(slabs, b.size);
 	rc = b.p ? dcpfs_readdir(fs, ino, (uint64_t)off, plus, add_entry, &b) : -ENOMEM;
 	if (rc < 0 && b.n == 0)
@@ -400,16 +402,20 @@ static void reply_xattr(fuse_req_t req, struct dcp_buf *value, size_t size, int 
 static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
 	struct dcp_buf value = DCP_BUF_INIT;
-	int rc = dcpfs_xattr_get(fs_of(req), ino, name, &value);
+	int rc;
 
+	INTERRUPTIBLE(req);
+	rc = dcpfs_xattr_get(fs_of(req), ino, name, &value);
 	reply_xattr(req, &value, size, rc);
 }
 
 static void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
 	struct dcp_buf names = DCP_BUF_INIT;
-	int rc = dcpfs_xattr_list(fs_of(req), ino, &names);
+	int rc;
 
+	INTERRUPTIBLE(req);
+	rc = dcpfs_xattr_list(fs_of(req), ino, &names);
 	reply_xattr(req, &names, size, rc);
 }
 
@@ -424,6 +430,7 @@ static void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned int cmd, void *arg
 		fuse_reply_err(req, ENOTTY);
 		return;
 	}
+	INTERRUPTIBLE(req);
 	rc = dcpfs_file_info(fs_of(req), ino, &info);
 	if (rc == -ENOTTY)
 		fuse_reply_err(req, ENOTTY);

@@ -20,9 +20,9 @@
 enum {
 	MOST_ANSWER = 64 << 10,
 	MOST_LIST = 4 << 20,
-	CLEAN_TRIES = 4, /* of what only tidies up */
-	TRIES = 5,       /* of an answer that is an error although its status is not */
-	PAUSE_US = 500000,
+	CLEAN_TRIES = 4,   /* of what only tidies up */
+	TRIES = 5,         /* of an answer that is an error although its status is not */
+	PAUSE_US = 100000, /* times 5 */
 	TAG = 48,
 };
 
@@ -308,8 +308,8 @@ static int finish(struct one *o, struct dcp_http *h, struct dcp_err *err)
 			return 0;
 		if (!once_more(o, h) || ++tried == TRIES || dcp_http_stopped())
 			return h->rc == 0 && h->status / 100 == 2 ? rc : judge(o, h, err);
-		if (o->code[0])
-			usleep(PAUSE_US * tried);
+		for (unsigned i = 0; o->code[0] && i < 5 * tried && !dcp_http_stopped(); i++)
+			usleep(PAUSE_US);
 		dcp_http_finish(h);
 		prepare(o, h);
 		dcp_http_run(h, 1, NULL);

@@ -156,6 +156,14 @@ static bool take_room(size_t n)
 	return ok;
 }
 
+/* They were not kept. */
+static void give_room(size_t n)
+{
+	pthread_mutex_lock(&all.lock);
+	all.since -= DCP_MIN(all.since, (uint64_t)n);
+	pthread_mutex_unlock(&all.lock);
+}
+
 /* ---- the file ---- */
 
 static char *path_of(const struct dcp_disk *d)
@@ -377,7 +385,7 @@ static bool write_part(const struct dcp_disk *d, uint64_t number, struct part pa
 
 void dcp_disk_write(struct dcp_disk *d, uint64_t number, uint32_t lo, uint32_t hi, char *block)
 {
-	bool ok = lo < hi && !d->failed && take_room(hi - lo);
+	bool room = lo < hi && !d->failed && take_room(hi - lo), ok = room;
 
 	if (ok && d->fd < 0) {
 		dcp_auto_free char *path = path_of(d);
@@ -386,6 +394,8 @@ void dcp_disk_write(struct dcp_disk *d, uint64_t number, uint32_t lo, uint32_t h
 		d->failed = d->fd < 0;
 	}
 	ok = ok && d->fd >= 0 && write_part(d, number, (struct part){ lo, hi, 0 }, block);
+	if (room && !ok)
+		give_room(hi - lo);
 	d->used |= ok;
 	*(ok ? &written : &refused) += hi - lo;
 }

@@ -247,7 +247,7 @@ static void wait_some(struct dcpfs_opener *o)
 	pthread_cond_timedwait(&o->changed, &o->lock, &soon);
 }
 
-/* Wait until @ver is opened or refused, or the mount ends. */
+/* Wait until @ver is opened or refused, the mount ends, or the program that asks is interrupted. */
 static void await(struct dcpfs *fs, struct dcpfs_version *ver)
 {
 	struct dcpfs_opener *o = fs->opener;
@@ -255,7 +255,7 @@ static void await(struct dcpfs *fs, struct dcpfs_version *ver)
 	bool wanted = false;
 
 	pthread_mutex_lock(&o->lock);
-	while (!is_decided(ver) && !is_stopped(fs)) {
+	while (!is_decided(ver) && !is_stopped(fs) && !dcp_http_stopped()) {
 		if (!ver->opening && !ver->unindexed) {
 			open_now(fs, ver, false);
 			continue;
@@ -327,6 +327,8 @@ int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_e
 		return 0;
 	if (dcpfs_version_refusal(ver))
 		return dcp_fail(err, ver->refused_code, "%s", ver->refusal);
+	if (dcp_http_stopped())
+		return dcp_fail(err, -EINTR, "%s: interrupted", ver->name);
 	return dcp_fail(err, -ECANCELED, "%s: the mount ends", ver->name);
 }
 

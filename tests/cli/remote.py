@@ -163,6 +163,31 @@ def interrupted():
         run("umount", top)
 
 
+def listing_is_interrupted():
+    """The same of a program that lists a version which is not open yet, as its metadata does not come; the next one sees all."""
+    top, source = SCRATCH / "mnt-listed", s3("dcp-fsdp2/ckpt")
+    top.mkdir()
+    shutil.rmtree(SCRATCH / "cache", ignore_errors=True)
+    hung = []
+    SERVER.fault = lambda r: "hang" if "step-10/.metadata" in r.path and not hung.append(1) else None
+    try:
+        got = run("mount", source, top, "--no-cache", DCPFS_STALL="30", DCPFS_TIMEOUT="30")
+        check(got.returncode == OK, f"mount: {got.stderr}")
+        child = subprocess.Popen([sys.executable, "-c", f"import os; os.listdir({str(top / 'step-10/raw')!r})"], stderr=subprocess.DEVNULL)
+        wait(lambda: hung)
+        time.sleep(1)
+        waits = child.poll() is None
+        began = time.monotonic()
+        child.kill()
+        child.wait()
+        check(waits and time.monotonic() - began < 3, f"ended after {time.monotonic() - began:.1f} s; waited: {waits}")
+        SERVER.fault = lambda r: None
+        check(len(list((top / "step-10/raw").iterdir())) > 50, "the next one lists it")
+    finally:
+        SERVER.fault = lambda r: None
+        run("umount", top)
+
+
 def read_ahead():
     """Of a program that reads in order, several requests at a time are ahead; each byte is asked for once; the end of a mount stops them."""
     size, top, source = 64 << 20, SCRATCH / "mnt-ahead", s3("ahead")
@@ -610,6 +635,8 @@ if os.access("/dev/fuse", os.R_OK | os.W_OK) and (not chosen or "status_counts_s
     status_counts_servers()
 if os.access("/dev/fuse", os.R_OK | os.W_OK) and (not chosen or "interrupted" in chosen):
     interrupted()
+if os.access("/dev/fuse", os.R_OK | os.W_OK) and (not chosen or "listing_is_interrupted" in chosen):
+    listing_is_interrupted()
 if os.access("/dev/fuse", os.R_OK | os.W_OK) and (not chosen or "network_gone_and_back" in chosen):
     network_gone_and_back()
 finish()
