@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Sources on servers: the same as from files, by few requests; and never a byte of what a server got wrong."""
+import collections
 import errno
 import json
 import math
+import mmap
 import os
 import pathlib
+import random
 import re
 import shutil
 import subprocess
@@ -254,6 +257,55 @@ def asked_once(size, what):
     asked = [r[2].removeprefix("bytes=").split("-") for r in SERVER.taken() if r[2]]
     came = sum(int(b) + 1 - int(a) for a, b in asked)
     check(came <= size + (2 << 20), f"{what} asked for {came} of {size} bytes: {asked}")
+
+
+def many_reads():
+    """Of a mount, at any place, while one request of 50 fails in some way: no byte is wrong. DCPFS_TEST_READS=1000000 by hand."""
+    size, top, left = 192 << 20, SCRATCH / "mnt-many", int(os.environ.get("DCPFS_TEST_READS", "3000"))
+    seed = int(os.environ.get("DCPFS_TEST_SEED", int.from_bytes(os.urandom(4), "little")))
+    write(TOP / "many/model.safetensors", {"w": ("U8", [size], random.Random(seed).randbytes(size))})
+    want = memoryview((TOP / "many/model.safetensors").read_bytes())[-size:]
+    faults, wrong, failed, began = random.Random(seed), [], [], time.monotonic()
+    top.mkdir()
+    got = run("mount", s3("many"), top, "--no-cache")
+    check(got.returncode == OK, f"mount: {got.stderr}")
+    SERVER.taken()
+    hit = collections.Counter()
+
+    def fault(r):
+        kind = faults.choice((503, 500, "reset", "short", "wrong range", "other size", "no range", "long", "doubled", "duplicated", "shifted", "cut"))
+        if "Range" not in r.headers or faults.random() > 0.02:
+            return None
+        hit[kind] += 1
+        return kind
+
+    def read(n, at_random):
+        """Of ten reads, nine are near the one before."""
+        f, to, at = os.open(top / "latest/raw/w.bin", os.O_RDONLY | os.O_DIRECT), mmap.mmap(-1, 64 << 10), 0
+        for i in range(n):
+            at = at_random.randrange(size) if i % 10 == 0 else min(at + at_random.randrange(8 << 10), size - 1)
+            part = memoryview(to)[:at_random.randrange(1, 16 << 10)]
+            try:
+                got = os.preadv(f, [part], at)
+            except OSError as e:
+                failed.append(e.errno)
+                continue
+            if part[:got] != want[at:at + got] or got != min(len(part), size - at):
+                wrong.append(at)
+        os.close(f)
+    SERVER.fault = fault
+    try:
+        threads = [threading.Thread(target=read, args=(left // 8, random.Random(seed + i))) for i in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    finally:
+        SERVER.fault = lambda r: None
+        run("umount", top)
+        shutil.rmtree(TOP / "many")
+    print(f"seed {seed}: {left} reads by {len(SERVER.taken())} requests, faults {dict(hit)}, {len(failed)} failed, {len(wrong)} wrong, {time.monotonic() - began:.0f} s")
+    equal((wrong, failed), ([], []), f"reads that are wrong, or failed, with seed {seed}")
 
 
 def one_file():
@@ -637,6 +689,8 @@ if os.access("/dev/fuse", os.R_OK | os.W_OK) and (not chosen or "interrupted" in
     interrupted()
 if os.access("/dev/fuse", os.R_OK | os.W_OK) and (not chosen or "listing_is_interrupted" in chosen):
     listing_is_interrupted()
+if os.access("/dev/fuse", os.R_OK | os.W_OK) and (not chosen or "many_reads" in chosen):
+    many_reads()
 if os.access("/dev/fuse", os.R_OK | os.W_OK) and (not chosen or "network_gone_and_back" in chosen):
     network_gone_and_back()
 finish()
