@@ -214,6 +214,14 @@ def of_ranks():
         fails(BAD, "fairscale's FullyShardedDataParallel.consolidate_shard_weights", "ls", top, "latest")
 
 
+def of_keys_with_one_path():
+    """Two files of DeepSpeed hold a value of one name: the tree says which is whose."""
+    text = run("tree", GOLDEN / "deepspeed-z1" / "ckpt").stdout.decode()
+    for file in ("mp_rank_00_model_states.pt", "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"):
+        equal(text.count(f"ds_config  dict, key {file}.ds_config\n"), 1, "ds_config")
+    equal(text.count("dp_world_size  int\n"), 1, "a name that is one key's alone")
+
+
 def of_what_is_left_out():
     """A directory that is called like a part of the version, but holds nothing that dcpfs reads, is named."""
     top = SCRATCH / "left" / "step-100"
@@ -232,6 +240,7 @@ def of_what_is_left_out():
 
 quantized()
 deltas()
+of_keys_with_one_path()
 of_what_is_left_out()
 of_ranks()
 of_one_file()

@@ -49,6 +49,7 @@ struct leaf {
 	const char *what;         /* "BF16 [16, 8]", or the type of an object */
 	uint64_t bytes, elements; /* 0 of an alias */
 	bool tensor, alias, broken;
+	const char *key;
 };
 
 struct node {
@@ -56,6 +57,7 @@ struct node {
 	size_t parent, last_child; /* NO_NODE: none */
 	size_t depth;
 	const struct leaf *leaf;           /* what stands exactly here, or NULL */
+	bool twice;                        /* another node has this path */
 	uint64_t bytes, elements, tensors; /* at and below */
 };
 
@@ -118,7 +120,8 @@ static int add_leaf(struct forest *f, struct leaf leaf, const char *what)
 	if (split_path(f, &leaf) < 0)
 		return -ENOMEM;
 	leaf.what = dcp_arena_strdup(&f->arena, what);
-	if (!leaf.what || DCP_GROW(f->leaves, f->leaf_cap, f->nleaves) < 0)
+	leaf.key = dcp_arena_strdup(&f->arena, leaf.key);
+	if (!leaf.what || !leaf.key || DCP_GROW(f->leaves, f->leaf_cap, f->nleaves) < 0)
 		return -ENOMEM;
 	f->leaves[f->nleaves++] = leaf;
 	return 0;
@@ -141,7 +144,8 @@ static int add_row(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
 		return add_leaf(f,
 				(struct leaf){ .path = ob.path,
 					       .npath = ob.npath,
-					       .broken = ob.error != NULL },
+					       .broken = ob.error != NULL,
+					       .key = row->key },
 				ob.type ? ob.type : "?");
 	if (row->alias_of)
 		elements = 0;
@@ -151,7 +155,8 @@ static int add_row(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
 		 dcp_dims_text(shape, sizeof(shape), t.shape, t.ndim));
 	return add_leaf(f,
 			(struct leaf){ t.path, t.npath, NULL, row->alias_of ? 0 : row->nbytes,
-				       elements, true, row->alias_of != 0, t.error != NULL },
+				       elements, true, row->alias_of != 0, t.error != NULL,
+				       row->key },
 			what);
 }
 
@@ -200,11 +205,15 @@ static int plant(struct forest *f, const struct leaf *leaf)
 			return -ENOMEM;
 		at = child;
 	}
-	/* Two keys may have one path (a clash the index has named): both are shown. */
-	if (f->nodes[at].leaf)
+	/* Two keys may have one path (a clash the index has named): both are shown, with their
+	 * keys. */
+	if (f->nodes[at].leaf) {
+		f->nodes[at].twice = true;
 		at = new_node(f, f->nodes[at].name, f->nodes[at].parent);
-	if (at == NO_NODE)
-		return -ENOMEM;
+		if (at == NO_NODE)
+			return -ENOMEM;
+		f->nodes[at].twice = true;
+	}
 	f->nodes[at].leaf = leaf;
 	f->nodes[at].bytes = leaf->bytes;
 	f->nodes[at].elements = leaf->elements;
@@ -266,6 +275,10 @@ static void describe_node(const struct node *n, struct dcp_buf *note)
 			dcp_buf_printf(note, ", %s", out_size(size, n->leaf->bytes));
 		if (n->leaf->broken)
 			dcp_buf_str(note, ", broken");
+		if (n->twice) {
+			dcp_buf_str(note, ", key ");
+			out_text(note, n->leaf->key);
+		}
 	}
 	if (n->last_child != NO_NODE) {
 		dcp_buf_printf(note, "%s%s, %s tensor%s", n->leaf ? "; below: " : "",
