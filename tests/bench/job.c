@@ -177,9 +177,7 @@ static void say(const char *what, uint64_t n, double wall, double cpu)
 
 static struct dcp_job *add_all(const struct told *x, const struct dcp_layout *l)
 {
-	struct dcp_job_opts opts = {
-		.to = l, .files = x->files, .nfiles = WRITERS, .group = 8
-	};
+	struct dcp_job_opts opts = { .to = l, .files = x->files, .nfiles = WRITERS };
 	struct dcp_err err = { 0 };
 	struct dcp_job *job;
 
@@ -214,7 +212,7 @@ static void one_rank(int reps)
 
 static void whole(int reps)
 {
-	static struct dcp_job_flow rank[1024], group[128];
+	static struct dcp_job_flow rank[1024], group[1024];
 	static uint64_t rows[1024 * 1024];
 	struct dcp_err err = { 0 };
 
@@ -278,7 +276,7 @@ static const struct model large[] = {
 static void rounds(int reps)
 {
 	enum { RANKS = 4096 };
-	static struct dcp_job_flow rank[RANKS], group[RANKS / 8];
+	static struct dcp_job_flow rank[RANKS], group[RANKS];
 	struct dcp_err err = { 0 };
 
 	for (size_t m = 0; m < DCP_LEN(large); m++) {

@@ -10,10 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct cells;
+
 /* A box of a cell: @each bytes of each of its elements. */
 struct share {
 	uint64_t stripe, each;
 	uint32_t owner;
+	void (*fn)(void *ctx, const struct cells *x, const struct share *s);
 	struct dcp_spread_box box;
 };
 
@@ -25,6 +28,10 @@ struct cells {
 	struct job_teams teams;
 	uint32_t first, n; /* owners that are asked about */
 	void (*fn)(void *ctx, const struct cells *x, const struct share *s);
+	/* If not NULL: before those of a round, what of the item is in its stripes */
+	void (*round)(void *ctx, const struct cells *x, const struct share *s);
+	/* If not NULL: instead of fn, where all ranks that have the key need all of it */
+	void (*same)(void *ctx, const struct cells *x, const struct share *s);
 	void *ctx;
 };
 
@@ -33,13 +40,13 @@ static void share_run(const struct cells *x, const struct dcp_piece *p, uint64_t
 		      uint64_t n, uint64_t each, const struct share *of)
 {
 	uint64_t lo[DCP_MAX_NDIM], len[DCP_MAX_NDIM];
-	struct share s = { of->stripe, each, of->owner, { lo, len } };
+	struct share s = { of->stripe, each, of->owner, of->fn, { lo, len } };
 
 	while (n) {
 		dcp_run_box(x->k->t.ndim, p->len, &pos, &n, lo, len);
 		for (uint32_t d = 0; d < x->k->t.ndim; d++)
 			lo[d] += p->lo[d];
-		x->fn(x->ctx, x, &s);
+		of->fn(x->ctx, x, &s);
 	}
 }
 
@@ -61,17 +68,41 @@ static void share_bytes(const struct cells *x, const struct dcp_piece *p, uint64
 		share_run(x, p, p->run_lo + hi / size, 1, (hi - lo) % size, s);
 }
 
-static void share_item(const struct cells *x, const struct job_item *item)
+/* Bytes [lo, end) of an item, which are in the stripes of one round. */
+static void share_round(const struct cells *x, const struct job_item *item, uint64_t lo,
+			uint64_t end)
 {
 	const struct dcp_piece *p = &x->k->t.pieces[item->pattern - x->k->first];
-	struct share s = { .stripe = dcp_stripe_at(x->of, item->file, item->off) };
+	struct share s = { .stripe = dcp_stripe_at(x->of, item->file, item->off + lo) };
+	bool same = x->same && x->team->same && x->k->wanted == JOB_ALL;
 
-	for (uint64_t lo = 0, hi; lo < item->n; lo = hi, s.stripe++) {
+	s.fn = x->round;
+	if (x->round)
+		share_bytes(x, p, lo, end, &s);
+	s.fn = x->fn;
+	for (uint64_t hi; lo < end; lo = hi, s.stripe++) {
 		hi = dcp_stripe_start(x->of, item->file, s.stripe + 1) - item->off;
-		hi = DCP_MIN(hi, item->n);
+		hi = DCP_MIN(hi, end);
 		s.owner = dcp_stripe_owner(x->of, s.stripe);
-		if (s.owner - x->first < x->n)
+		s.each = hi - lo;
+		if (same)
+			x->same(x->ctx, x, &s);
+		else if (s.owner - x->first < x->n)
 			share_bytes(x, p, lo, hi, &s);
+	}
+}
+
+static void share_item(const struct cells *x, const struct job_item *item)
+{
+	uint32_t ranks = x->of->ranks;
+
+	for (uint64_t lo = 0, hi; lo < item->n; lo = hi) {
+		uint64_t stripe = dcp_stripe_at(x->of, item->file, item->off + lo);
+
+		hi = dcp_stripe_start(x->of, item->file, (stripe / ranks + 1) * ranks) -
+		     item->off;
+		hi = DCP_MIN(hi, item->n);
+		share_round(x, item, lo, hi);
 	}
 }
 
@@ -114,12 +145,16 @@ struct dealing {
 
 static void add_holders(void *ctx, const struct dcp_spread_hit *hit)
 {
-	const struct job_team *t;
 	struct dealing *d = ctx;
 
-	t = d->x.team;
-	d->found += hit->n * dcp_spread_parts(hit) * t->ncopies;
-	dcp_spread_add(t->spread, hit, hit->n * d->each, d->in);
+	dcp_spread_add(d->x.team->spread, hit, hit->n * d->each, d->in);
+}
+
+static void count_holders(void *ctx, const struct dcp_spread_hit *hit)
+{
+	struct dealing *d = ctx;
+
+	d->found += hit->n * dcp_spread_parts(hit) * d->x.team->ncopies;
 }
 
 static void leave_round(struct dealing *d)
@@ -153,33 +188,74 @@ static uint64_t kept_in_group(const struct cells *x, const struct share *s)
 	return n;
 }
 
+static void enter_stripe(struct dealing *d, uint64_t stripe)
+{
+	uint64_t round = stripe / d->job->ranks;
+
+	if (stripe == d->stripe)
+		return;
+	leave_stripe(d);
+	d->stripe = stripe;
+	if (round != d->round)
+		leave_round(d);
+	d->round = round;
+}
+
+/* What each rank needs of a round comes in, but for what it keeps of its own stripe. */
+static void deal_round(void *ctx, const struct cells *x, const struct share *s)
+{
+	struct dealing *d = ctx;
+
+	enter_stripe(d, s->stripe);
+	d->each = s->each;
+	d->x.team = x->team;
+	dcp_spread_meet(x->team->spread, &s->box, add_holders, d);
+}
+
+/* All ranks need @all of a stripe, its owner @keeps, and ranks of its node @near. */
+static void add_flow(struct dealing *d, const struct share *s, uint64_t all, uint64_t keeps,
+		     uint64_t near)
+{
+	struct dcp_job_flow *rank = &d->job->rank[s->owner],
+			    *group = &d->job->group[s->owner / d->job->opts.group];
+
+	d->all += all;
+	d->keeps += keeps;
+	rank->keeps += keeps;
+	rank->sends += all - keeps;
+	group->keeps += near;
+	group->sends += all - near;
+}
+
 static void deal_share(void *ctx, const struct cells *x, const struct share *s)
 {
 	struct dealing *d = ctx;
-	struct dcp_job_flow *rank = &d->job->rank[s->owner],
-			    *group = &d->job->group[s->owner / x->job->opts.group];
 	uint64_t keeps = 0, near;
 
-	if (s->stripe != d->stripe) {
-		leave_stripe(d);
-		d->stripe = s->stripe;
-		if (s->stripe / x->job->ranks != d->round)
-			leave_round(d);
-		d->round = s->stripe / x->job->ranks;
+	enter_stripe(d, s->stripe);
+	d->found = x->team->ncopies;
+	for (uint32_t i = 0; i < x->k->t.ndim; i++)
+		d->found *= s->box.len[i];
+	if (x->k->wanted != JOB_ALL) {
+		d->found = 0;
+		d->x.team = x->team;
+		dcp_spread_meet(x->team->spread, &s->box, count_holders, d);
 	}
-	d->each = s->each;
-	d->found = 0;
-	d->x.team = x->team;
-	dcp_spread_meet(x->team->spread, &s->box, add_holders, d);
 	if (x->team->rank[s->owner] & JOB_HAS)
 		keeps = dcp_spread_count(x->team->spread, s->owner, &s->box);
 	near = x->job->opts.group > 1 ? kept_in_group(x, s) : keeps;
-	d->all += d->found * s->each;
-	d->keeps += keeps * s->each;
-	rank->keeps += keeps * s->each;
-	rank->sends += (d->found - keeps) * s->each;
-	group->keeps += near * s->each;
-	group->sends += (d->found - near) * s->each;
+	add_flow(d, s, d->found * s->each, keeps * s->each, near * s->each);
+}
+
+static void deal_same(void *ctx, const struct cells *x, const struct share *s)
+{
+	uint32_t size = x->job->opts.group, first = s->owner / size * size, near = 0;
+	uint64_t keeps = x->team->rank[s->owner] & JOB_HAS ? s->each : 0;
+
+	for (uint32_t r = first; r < first + size && r < x->job->ranks; r++)
+		near += x->team->rank[r] & JOB_HAS;
+	enter_stripe(ctx, s->stripe);
+	add_flow(ctx, s, s->each * x->team->ncopies, keeps, s->each * near);
 }
 
 /* With stripes of this size; *@most: bytes of messages of the rank that has most in a round. */
@@ -198,9 +274,13 @@ static int deal(struct dealing *d, uint64_t size, uint64_t *most, struct dcp_err
 	for (uint32_t g = 0; g < job->groups; g++)
 		job->group[g].keeps = job->group[g].sends = 0;
 	d->stripe = d->all = d->keeps = d->round = 0;
-	d->x = (struct cells){
-		.job = job, .of = &job->of, .n = job->ranks, .fn = deal_share, .ctx = d
-	};
+	d->x = (struct cells){ .job = job,
+			       .of = &job->of,
+			       .n = job->ranks,
+			       .fn = deal_share,
+			       .round = deal_round,
+			       .same = deal_same,
+			       .ctx = d };
 	rc = each_share(&d->x, err);
 	leave_stripe(d);
 	leave_round(d);

@@ -142,6 +142,7 @@ struct job_team {
 	const uint32_t *copy; /* offsets of the ranks of a part */
 	uint32_t ncopies;
 	uint8_t *rank; /* by rank of the job: enum job_rank */
+	bool same;     /* there is one part */
 };
 
 enum job_rank {

@@ -41,12 +41,17 @@ struct dcp_spread_box dcp_job_whole(const struct job_kind *k)
 /* Which ranks have it, and which lead. */
 static void find_groups(const struct dcp_job *job, struct job_team *t)
 {
+	uint32_t part = JOB_NONE;
+
+	t->same = true;
 	for (uint32_t r = 0; r < job->ranks; r++) {
 		uint32_t first = dcp_spread_first(t->spread, r), last = JOB_NONE;
 
 		if (first == JOB_NONE)
 			continue;
 		t->rank[r] |= JOB_HAS;
+		t->same &= part == JOB_NONE || part == first;
+		part = first;
 		for (uint32_t i = 0; r == first && i < t->ncopies; i++) {
 			uint32_t group = (r + t->copy[i]) / job->opts.group;
 
