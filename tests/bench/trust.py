@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""dcpfs stats, diff and verify beside numpy doing the same, in turns: CPU seconds a GB, and memory. Prints a table.
+"""dcpfs stats, diff and verify beside numpy, torch and model-signing doing the same, in turns: CPU seconds a GB, and memory.
+Prints a table.
 
-tests/bench/trust.py DCPFS [--gb GB] [--runs N], by a Python that has numpy. Files are warm; both sides of a diff count.
+tests/bench/trust.py DCPFS [--gb GB] [--runs N] [--torch PYTHON] [--signing PYTHON], by a Python that has numpy, and others that
+have torch with safetensors, and model-signing. Files are warm; both sides of a diff count.
 """
 import argparse
 import json
@@ -38,6 +40,45 @@ else:
         a, b = wide(x), wide(y)
         d = numpy.abs(a - b)
         print(k, n, d.max(), d.mean(dtype="f8"), numpy.sqrt(numpy.square(d, dtype="f8").sum() / numpy.square(a, dtype="f8").sum()))
+'''
+
+# The same by torch, in float32 where that does; and what people do instead of verify: a hash of each tensor.
+TORCH = '''
+import hashlib, sys
+import torch
+from safetensors import safe_open
+torch.set_num_threads(1)
+def tensors(path):
+    with safe_open(path, "pt") as f:
+        for k in f.keys():
+            yield k, f.get_tensor(k)
+if sys.argv[1] == "stats":
+    for k, x in tensors(sys.argv[2]):
+        y = x.float()
+        f = y[torch.isfinite(y)]
+        print(k, f.min(), f.max(), f.mean(dtype=torch.float64), f.std(), (y == 0).sum(), torch.isnan(y).sum(), torch.isinf(y).sum())
+elif sys.argv[1] == "diff":
+    for (k, x), (_, y) in zip(tensors(sys.argv[2]), tensors(sys.argv[3])):
+        a, b = x.float(), y.float()
+        d = (a - b).abs()
+        print(k, (x != y).sum(), d.max(), d.mean(dtype=torch.float64), d.norm() / a.norm())
+else:
+    for k, x in tensors(sys.argv[2]):
+        print(k, hashlib.sha256(x.view(torch.uint8).numpy()).hexdigest())
+'''
+# Of a directory with a signature by the key beside it; "sign" makes both.
+SIGNING = '''
+import pathlib, subprocess, sys
+from model_signing import hashing, signing, verifying
+what, top = sys.argv[1], pathlib.Path(sys.argv[2])
+key, public = top.with_suffix(".key"), top.with_suffix(".pub")
+how = hashing.Config().set_ignored_paths(paths=[top / "model.sig"])
+if what == "sign":
+    subprocess.run(["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", key], check=True)
+    subprocess.run(["openssl", "ec", "-in", key, "-pubout", "-out", public], check=True, stderr=subprocess.DEVNULL)
+    signing.Config().use_elliptic_key_signer(private_key=key).set_hashing_config(how).sign(top, top / "model.sig")
+else:
+    verifying.Config().use_elliptic_key_verifier(public_key=public).set_hashing_config(how).verify(top, top / "model.sig")
 '''
 
 
@@ -80,6 +121,8 @@ def main():
     a.add_argument("dcpfs")
     a.add_argument("--gb", type=float, default=1)
     a.add_argument("--runs", type=int, default=3)
+    a.add_argument("--torch")
+    a.add_argument("--signing")
     a = a.parse_args()
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/tmp")) as top:
         maker = os.fork()  # whose memory is not that of the programs which are started later
@@ -89,30 +132,41 @@ def main():
         os.waitpid(maker, 0)
         env = dict(os.environ, XDG_CACHE_HOME=f"{top}/cache", OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
         file = {name: f"{top}/{name}/model.safetensors" for name in ("a", "same", "changed")}
-        numpys = [sys.executable, "-c", SCRIPT]
+        os.mkdir(f"{top}/signed")
+        os.link(file["a"], f"{top}/signed/model.safetensors")
+        if a.signing:
+            run(env, [a.signing, "-c", SIGNING, "sign", f"{top}/signed"])
+        scripts = {"numpy": [sys.executable, "-c", SCRIPT], "torch": a.torch and [a.torch, "-c", TORCH],
+                   "model-signing": a.signing and [a.signing, "-c", SIGNING]}
+        sides = ("dcpfs", *(name for name, words in scripts.items() if words))
+
+        def by(words, *names):
+            return {name: [*scripts[name], *words] for name in names if scripts[name]}
+
         works = {
-            "nothing but indexes": ([a.dcpfs, "ls", top + "/a"], None, 1),
-            "stats": ([a.dcpfs, "stats", "--cache-limit", "1GB", top + "/a"], [*numpys, "stats", file["a"]], 1),
-            "diff of equal sides": ([a.dcpfs, "diff", top + "/a", top + "/same"], [*numpys, "diff", file["a"], file["same"]], 2),
-            "diff, 2 % changed": ([a.dcpfs, "diff", top + "/a", top + "/changed"], [*numpys, "diff", file["a"], file["changed"]], 2),
-            "verify": ([a.dcpfs, "verify", top + "/a"], None, 1),
+            "nothing but indexes": ([a.dcpfs, "ls", top + "/a"], {}, 1),
+            "stats": ([a.dcpfs, "stats", "--cache-limit", "1GB", top + "/a"], by(["stats", file["a"]], "numpy", "torch"), 1),
+            "diff of equal sides": ([a.dcpfs, "diff", top + "/a", top + "/same"], by(["diff", file["a"], file["same"]], "numpy", "torch"), 2),
+            "diff, 2 % changed": ([a.dcpfs, "diff", top + "/a", top + "/changed"],
+                                  by(["diff", file["a"], file["changed"]], "numpy", "torch"), 2),
+            "verify": ([a.dcpfs, "verify", top + "/a"], by(["digests", file["a"]], "torch"), 1),
+            "verify with model.sig": ([a.dcpfs, "verify", top + "/signed"], by(["verify", f"{top}/signed"], "model-signing"), 1),
         }
         for name in file:
             run(env, [a.dcpfs, "ls", f"{top}/{name}"])
         best = {}
         for _ in range(a.runs):
             for name, (ours, theirs, _) in works.items():
-                for side, words in ("dcpfs", ours), ("numpy", theirs):
+                for side, words in {"dcpfs": ours, **theirs}.items():
                     for kept in os.scandir(f"{top}/cache/dcpfs"):  # or a second call reads nothing
                         if kept.name.endswith(".kept"):
                             os.unlink(kept.path)
-                    if words:
-                        got = run(env, words)
-                        best[name, side] = min(best.get((name, side), got), got)
-        print("| | dcpfs, CPU s/GB a side | MiB | numpy | MiB |\n| --- | --- | --- | --- | --- |")
-        for name, (_, _, sides) in works.items():
-            cells = [f"{best[name, s][0] / a.gb / sides:.2f} | {best[name, s][1]:.0f}" if (name, s) in best else " | " for s in ("dcpfs", "numpy")]
-            print(f"| {name} | {cells[0]} | {cells[1]} |")
+                    got = run(env, words)
+                    best[name, side] = min(best.get((name, side), got), got)
+        print("| CPU s/GB a side, MiB | " + " | ".join(sides) + " |\n| --- |" + " --- |" * len(sides))
+        for name, (_, _, n) in works.items():
+            cells = [f"{best[name, s][0] / a.gb / n:.2f}, {best[name, s][1]:.0f}" if (name, s) in best else "" for s in sides]
+            print(f"| {name} | {' | '.join(cells)} |")
 
 
 main()
