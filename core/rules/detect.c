@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * detect: which preset the keys of a checkpoint need (each preset says which keys it is known by), which groups of keys
- * a rule joins, and whether linear weights are stored [outputs, inputs] or [inputs, outputs].
+ * detect: which preset the keys of a checkpoint need (each preset says which keys it is known
+ * by), which groups of keys a rule joins, and whether linear weights are stored
+ * [outputs, inputs] or [inputs, outputs].
  */
 #include "core/rules/rules_int.h"
 

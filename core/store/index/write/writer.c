@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * writer: the parts of an index being written that the tables share: errors and statements; the hash table by which
- * rows are found again; the table of files; the metadata that files say beside their tensors; and the stems, the file
- * names of keys.
+ * writer: the parts of an index being written that the tables share: errors and statements; the
+ * hash table by which rows are found again; the table of files; the metadata that files say
+ * beside their tensors; and the stems, the file names of keys.
  */
 #include "core/store/index/write/write_int.h"
 
