@@ -233,6 +233,32 @@ def manifests_that_are_hostile_or_unknown_are_told():
     check(b"these files were not compared" in got.stderr, got.stderr)
 
 
+def manifests_that_cannot_be_read_are_told():
+    """They are there, so nobody may take the files for compared."""
+    top = signed("unread")
+    sig = top / "model.sig"
+    whole = sig.read_text()
+    (top.parent / "outside.sig").write_text(whole)
+    for make, why in (sig.mkdir, "a directory"), (lambda: os.mkfifo(sig), "a FIFO"), (lambda: sig.symlink_to("../outside.sig"), "leads outside"):
+        shutil.rmtree(top)
+        top = signed("unread")
+        sig.unlink()
+        make()
+        fails(BAD, f"it cannot be read: model.sig: {why}", "verify", top)
+    shutil.rmtree(top)
+    top = signed("unread")
+    restate(sig, lambda s: s.update(x=[0] * 4_100_000))
+    fails(BAD, "it cannot be read: JSON has more than 4000000 values", "verify", top)
+
+
+def a_source_that_is_a_file_is_compared_alone():
+    """What its manifest lists of the files beside it is not looked at."""
+    top = signed("beside")
+    (top / "config.json").write_text("{}")
+    said = json.loads(run("verify", "--json", top / "model.safetensors").stdout)
+    equal((said["model_sig"]["agree"], said["problems"]), (1, []), "of one file")
+
+
 def manifests_above_a_version_are_compared():
     """One for a directory of versions: what it lists of others is not looked at."""
     top = SCRATCH / "above"
@@ -282,5 +308,7 @@ statements_are_records()
 manifests_of_model_signing_are_compared()
 manifests_that_do_not_cover_a_file_are_told()
 manifests_that_are_hostile_or_unknown_are_told()
+manifests_that_cannot_be_read_are_told()
+a_source_that_is_a_file_is_compared_alone()
 manifests_above_a_version_are_compared()
 finish()

@@ -126,7 +126,7 @@ static void compare_views(struct comparing *c, const struct dcp_view *a,
 				bad->differ++;
 			}
 	}
-	bad->why = rc < 0 ? strerror(-rc) : NULL;
+	bad->why = rc < 0 ? dcp_err_noted(rc) : NULL;
 	if (rc < 0 || bad->differ)
 		tell(c, bad);
 	else

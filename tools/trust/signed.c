@@ -37,6 +37,7 @@ struct resource {
 struct manifest {
 	struct signed_files *w;
 	struct dcp_site site; /* of the source */
+	bool one;             /* which is a file: the others beside it are not the version's */
 	char name[MOST_PATH];
 	size_t nabove;       /* of the name, that its files have before theirs, too */
 	struct dcp_buf all;  /* struct resource */
@@ -75,8 +76,9 @@ static int path_of(const struct pick *p, const char *name, char *out)
 }
 
 /* A directory may hold several versions, and what is listed of the others is not looked at. */
-static bool is_ours(const struct pick *p, const char *path)
+static bool is_ours(const struct manifest *m, const char *path)
 {
+	const struct pick *p = m->w->p;
 	const struct dcp_found *found = p->ck.found;
 	size_t n, above = strlen(found->where);
 	const struct dcp_file_id *files = dcp_index_files(dcp_version_index(p->ck.v), &n);
@@ -84,7 +86,7 @@ static bool is_ours(const struct pick *p, const char *path)
 
 	if (above && (strncmp(path, found->where, above) != 0 || path[above] != '/'))
 		return false;
-	if (!found->group && !found->loose)
+	if (!found->group && !found->loose && !m->one)
 		return true;
 	for (size_t i = 0; i < n; i++)
 		if (path_of(p, files[i].name, own) == 0 && strcmp(own, path) == 0)
@@ -144,7 +146,7 @@ static int take_resource(struct manifest *m, const char *name, const char *algor
 		tell_manifest(m, why);
 		return 0;
 	}
-	if (!is_ours(m->w->p, text))
+	if (!is_ours(m, text))
 		return 0;
 	if (r.kind == DCP_FILEHASH_NONE)
 		m->w->unknown++;
@@ -246,7 +248,7 @@ static int take_statement(struct manifest *m, const struct dcp_json *statement)
 	return 1;
 }
 
-static int take_bundle(struct manifest *m, const struct dcp_json *bundle)
+static int take_bundle(struct manifest *m, const struct dcp_json *bundle, struct dcp_err *err)
 {
 	const struct dcp_json *envelope = dcp_json_get(bundle, "dsseEnvelope");
 	const char *type = dcp_json_str(dcp_json_get(envelope, "payloadType"));
@@ -258,7 +260,7 @@ static int take_bundle(struct manifest *m, const struct dcp_json *bundle)
 			 : -EBADMSG;
 
 	if (rc == 0)
-		rc = dcp_json_parse(text.p, text.n, &statement, NULL);
+		rc = dcp_json_parse(text.p, text.n, &statement, err);
 	return rc == 0 ? take_statement(m, statement) : rc;
 }
 
@@ -269,23 +271,28 @@ static int read_manifest(struct manifest *m)
 	dcp_auto_json struct dcp_json *bundle = NULL;
 	struct dcp_err err = { 0 };
 	struct dcp_source src;
-	int rc;
+	char why[sizeof(err.msg) + 64];
+	int rc = dcp_site_open(&m->site, m->name, &blob, NULL, &err);
 
-	if (!dcp_site_has(&m->site, m->name))
+	if (rc == -ENOENT)
 		return 0;
-	rc = dcp_site_open(&m->site, m->name, &blob, NULL, &err);
 	if (rc == 0) {
 		src = dcp_source_blob(&blob);
 		rc = dcp_json_read(&src, MOST_TEXT, NULL, &bundle, &err);
 	}
 	if (rc == 0)
-		rc = take_bundle(m, bundle);
+		rc = take_bundle(m, bundle, &err);
 	if (rc == -ENOMEM)
 		return rc;
-	if (rc < 0)
+	if (rc < 0 && rc != -EBADMSG) {
+		snprintf(why, sizeof(why), "it cannot be read: %s",
+			 err.msg[0] ? err.msg : dcp_err_noted(rc));
+		tell_manifest(m, why);
+	} else if (rc < 0) {
 		tell_manifest(m,
 			      "it is no manifest of model-signing: expected a sigstore bundle "
 			      "with an in-toto statement that lists files and digests");
+	}
 	m->w->manifests++;
 	return rc == 0;
 }
@@ -336,7 +343,7 @@ static int check_resource(struct manifest *m, const struct resource *r, uint8_t 
 	if (rc == -ENOENT)
 		tell(m, r->path, 0, 0, NAME " lists it, and it is not there");
 	else if (rc < 0)
-		tell(m, r->path, 0, 0, err.msg[0] ? err.msg : strerror(-rc));
+		tell(m, r->path, 0, 0, err.msg[0] ? err.msg : dcp_err_noted(rc));
 	else if (memcmp(digest, r->digest, dcp_filehash_size(r->kind)) != 0)
 		tell(m, r->path, r->lo, end - r->lo,
 		     "its bytes have not the digest that " NAME " lists");
@@ -438,10 +445,11 @@ static int check_manifest(struct manifest *m)
 }
 
 /* In the directory that is the first @n bytes of where the version lies. */
-static int check_at(struct signed_files *w, const struct dcp_site *site, size_t n)
+static int check_at(struct signed_files *w, const struct dcp_site *site, bool one, size_t n)
 {
 	struct manifest m = { .w = w,
 			      .site = *site,
+			      .one = one,
 			      .arena = DCP_ARENA_INIT((size_t)1 << 32),
 			      .start_ns = dcp_now_ns(CLOCK_MONOTONIC) };
 	int len = snprintf(m.name, sizeof(m.name), "%.*s%s" NAME, (int)n, w->p->ck.found->where,
@@ -470,10 +478,10 @@ int signed_check(struct signed_files *w)
 
 	if (rc < 0)
 		return rc == -ENOMEM ? rc : 0; /* which opening it has said */
-	rc = check_at(w, &site, 0);
+	rc = check_at(w, &site, only, 0);
 	for (size_t n = 1; rc == 0 && *where && n <= strlen(where); n++)
 		if (where[n] == '/' || !where[n])
-			rc = check_at(w, &site, n);
+			rc = check_at(w, &site, only, n);
 	dcp_site_close(&site);
 	if (w->unknown)
 		cmd_warn("%s: " NAME ": %s digests are by an algorithm that is not known here "

@@ -84,7 +84,7 @@ static void check_member(struct job *j, const struct dcp_source *src, uint64_t b
 		at += n;
 	}
 	if (rc < 0)
-		say(j, base + off, m->size, strerror(-rc));
+		say(j, base + off, m->size, dcp_err_noted(rc));
 	else if (crc != m->crc32) {
 		snprintf(
 			why, sizeof(why),
@@ -181,7 +181,7 @@ static int check_file(struct job *j)
 	int rc = dcp_files_hold(j->t->files, j->file, true, &file, &err);
 
 	if (rc < 0) {
-		say(j, 0, 0, err.msg[0] ? err.msg : strerror(-rc));
+		say(j, 0, 0, err.msg[0] ? err.msg : dcp_err_noted(rc));
 		return rc == -ENOMEM ? rc : 0;
 	}
 	src = dcp_source_blob(&file->blob);
