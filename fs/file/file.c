@@ -72,7 +72,7 @@ static int fill(struct dcpfs *fs, struct dcpfs_file *f, struct dcp_err *err)
 	if (r && r->rows == DCP_ROW_OBJECT)
 		return open_object(f, (int64_t)i.row, err);
 	if (i.kind == DCPFS_MEASURED)
-		return dcpfs_measured_make(f->ver, (int64_t)i.row, &f->text, err);
+		return dcpfs_measured_make(fs, f->ver, (int64_t)i.row, &f->text, err);
 	if (i.kind == DCPFS_MODEL) {
 		f->content = DCPFS_PARTS;
 		return dcpfs_model_make(fs, f->ver, i.row, &f->model, err);

@@ -8,6 +8,7 @@
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
 #include "core/model/measure/fields.h"
+#include "core/remote/http.h"
 #include "core/store/index/index.h"
 #include "fs/fs.h"
 #include "fs/text/spool.h"
@@ -56,9 +57,19 @@ uint64_t dcpfs_measured_size(const struct dcp_row *row)
 	return (most + BLOCK - 1) / BLOCK * BLOCK;
 }
 
-int dcpfs_measured_make(struct dcpfs_version *ver, int64_t id, struct dcpfs_text *out,
-			struct dcp_err *err)
+/* Has the program that opens the file been interrupted, or does the mount end? */
+static bool is_over(void *ctx)
 {
+	const struct dcpfs_kernel *k = ((const struct dcpfs *)ctx)->opts.kernel;
+
+	return dcp_http_stopped() || (k && k->ended(k->ctx));
+}
+
+int dcpfs_measured_make(struct dcpfs *fs, struct dcpfs_version *ver, int64_t id,
+			struct dcpfs_text *out, struct dcp_err *err)
+{
+	const struct dcp_measure_stop stop = { is_over, fs };
+
 	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
 	struct dcp_measures *known = dcpfs_measures(ver);
 	struct dcp_buf b = DCP_BUF_INIT;
@@ -73,7 +84,7 @@ int dcpfs_measured_make(struct dcpfs_version *ver, int64_t id, struct dcpfs_text
 	if (rc == 0)
 		rc = dcp_index_tensor(dcpfs_index(ver), id, &arena, &t, err);
 	if (rc == 0)
-		rc = dcp_measures_get(known, &row, &m, err);
+		rc = dcp_measures_get(known, &row, &stop, &m, err);
 	if (rc < 0)
 		return dcp_err_say(err, rc);
 	dcp_jsonw_init(&w, &b, true);

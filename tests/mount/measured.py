@@ -4,7 +4,9 @@ import array
 import json
 import os
 import random
+import signal
 import struct
+import subprocess
 
 import lib
 from lib import check, equal, ok, read, run
@@ -16,6 +18,10 @@ def told(source, *words, cache=None):
     done = run(lib.PROGRAM, "stats", source, *words, "--json", env=lib.environment(cache))
     equal(done.returncode, 0, f"dcpfs stats: {done.stderr}")
     return {row["name"]: row for row in json.loads(done.stdout)}
+
+
+def asked(m):
+    return sum(v for k, v in m.stats().items() if k.startswith("io_"))
 
 
 def name_of(t):
@@ -89,13 +95,10 @@ def listing_reads_no_tensor():
     """ls -l and find say sizes without reading what may be terabytes."""
     with lib.mount(SOURCE, cache=lib.fresh("measured-list")) as m:
         m.settled()
-        def calls():
-            return sum(v for k, v in m.stats().items() if k.startswith("io_"))
-
-        before = calls()
+        before = asked(m)
         ok("ls", "-lR", m.at / "step-10" / "stats")
         ok("find", m.at / "step-10" / "stats", "-size", "+0")
-        equal(calls(), before, "reads of tensors")
+        equal(asked(m), before, "reads of tensors")
         lines = [json.loads(x) for x in read(m.at / "step-10" / "index.jsonl").decode().splitlines()]
         check(not any("stats" in x for x in lines), "nothing was measured")
 
@@ -116,5 +119,31 @@ def a_tensor_that_cannot_be_read_fails_with_a_reason():
         check(any(e["key"] == bad[0]["key"] and e["error"] for e in m.control("errors.json")), "errors.json has the key")
 
 
+def reading_is_given_up():
+    """A tensor that takes hours to read, by a program that is interrupted, and by the end of the mount."""
+    source = lib.fresh("huge")
+    size = 1 << 40
+    head = json.dumps({"w": {"dtype": "F32", "shape": [size // 4], "data_offsets": [0, size]}}).encode()
+    with open(source / "model.safetensors", "wb") as f:
+        f.write(struct.pack("<Q", len(head)) + head)
+        f.truncate(8 + len(head) + size)
+    with lib.mount(source) as m:
+        m.settled()
+
+        def start():
+            program = subprocess.Popen(["cat", m.at / "latest" / "stats" / "w.json"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            before = asked(m)
+            lib.wait(lambda: asked(m) > before + 10, "the tensor is read")
+            return program
+
+        program = start()
+        program.send_signal(signal.SIGINT)
+        lib.wait(lambda: program.poll() is not None, "the interrupted program ends")
+        program = start()
+        os.kill(m.pid, signal.SIGTERM)
+        lib.wait(lambda: not m.running(), "the mount ends")
+        lib.wait(lambda: program.poll() is not None, "the program ends with it")
+
+
 lib.main(files_say_what_stats_prints, long_tensors_are_measured_in_the_same_spans, known_statistics_are_in_index_jsonl,
-         listing_reads_no_tensor, a_tensor_that_cannot_be_read_fails_with_a_reason)
+         listing_reads_no_tensor, a_tensor_that_cannot_be_read_fails_with_a_reason, reading_is_given_up)

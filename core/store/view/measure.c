@@ -72,8 +72,8 @@ bool dcp_measure_is_unwritten(struct dcp_version *v, int64_t id, const struct dc
 	return hole;
 }
 
-static int measure(struct dcp_version *v, int64_t id, struct dcp_measured *out,
-		   struct dcp_err *err)
+static int measure(struct dcp_version *v, int64_t id, const struct dcp_measure_stop *stop,
+		   struct dcp_measured *out, struct dcp_err *err)
 {
 	dcp_auto_view struct dcp_view *view = NULL;
 	dcp_auto_free void *buf = NULL;
@@ -94,6 +94,8 @@ static int measure(struct dcp_version *v, int64_t id, struct dcp_measured *out,
 	dcp_stats_init(&s);
 	for (uint64_t first = 0; first < n && rc == 0; first += last) {
 		last = DCP_MIN(chunk, n - first);
+		if (stop && stop->asked(stop->ctx))
+			return dcp_fail(err, -EINTR, "reading it was given up");
 		rc = dcp_view_read(view, first * size, buf, last * size);
 		if (rc < 0)
 			return dcp_fail(err, rc, "reading at byte %llu: %s",
@@ -133,10 +135,29 @@ int dcp_measures_open(struct dcp_version *v, struct dcp_measures **out)
 	return 0;
 }
 
+/* What another process kept meanwhile is known, too. */
+static void join_kept(struct dcp_measures *m)
+{
+	dcp_auto_buf struct dcp_buf kept = DCP_BUF_INIT;
+	const struct dcp_measured *all;
+	struct dcp_measured *own;
+
+	if (dcp_kept_records(m->v, DCP_MEASURED, sizeof(*all), &kept) < 0)
+		return;
+	all = DCP_ITEMS(kept, struct dcp_measured);
+	for (size_t i = 0; i < DCP_NITEMS(kept, struct dcp_measured); i++) {
+		own = all[i].head.done ? dcp_buf_at(&m->all, i, sizeof(*own)) : NULL;
+		if (own && !own->head.done)
+			*own = all[i];
+	}
+}
+
 static void keep(struct dcp_measures *m)
 {
-	if (m->dirty)
+	if (m->dirty) {
+		join_kept(m);
 		dcp_kept_write(m->v, DCP_MEASURED, m->all.p, m->all.n);
+	}
 	m->dirty = false;
 	m->kept_ns = dcp_now_ns(CLOCK_MONOTONIC);
 }
@@ -171,27 +192,29 @@ bool dcp_measures_know(struct dcp_measures *m, const struct dcp_row *row,
 
 /* Ties have the same bytes, so what they are tied to is measured. */
 static int measure_tied(struct dcp_measures *m, const struct dcp_row *row,
-			struct dcp_measured *out, struct dcp_err *err)
+			const struct dcp_measure_stop *stop, struct dcp_measured *out,
+			struct dcp_err *err)
 {
 	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(1 << 20);
 	struct dcp_row of;
 	int rc = dcp_index_by_id(dcp_version_index(m->v), DCP_ROW_TENSOR, row->alias_of, &arena,
 				 &of);
 
-	return rc == 0 ? dcp_measures_get(m, &of, out, err) : rc;
+	return rc == 0 ? dcp_measures_get(m, &of, stop, out, err) : rc;
 }
 
 int dcp_measures_get(struct dcp_measures *m, const struct dcp_row *row,
-		     struct dcp_measured *out, struct dcp_err *err)
+		     const struct dcp_measure_stop *stop, struct dcp_measured *out,
+		     struct dcp_err *err)
 {
 	int rc;
 
 	if (dcp_measures_know(m, row, out))
 		return 0;
 	if (row->alias_of && row->alias_of < row->id) {
-		rc = measure_tied(m, row, out, err);
+		rc = measure_tied(m, row, stop, out, err);
 	} else {
-		rc = measure(m->v, row->id, out, err);
+		rc = measure(m->v, row->id, stop, out, err);
 		if (rc == 0)
 			out->unwritten = dcp_measure_is_unwritten(m->v, row->id, &out->s);
 	}

@@ -61,7 +61,15 @@ void dcp_measures_close(struct dcp_measures *m);
 /* Of a row that is a tensor, if they are known. */
 bool dcp_measures_know(struct dcp_measures *m, const struct dcp_row *row,
 		       struct dcp_measured *out);
-/* The same; where they are not known all of the tensor is read. As dcp_view_open() and
- * dcp_view_read(). */
+
+/* Asked while a tensor is read; true: it is given up. */
+struct dcp_measure_stop {
+	bool (*asked)(void *ctx);
+	void *ctx;
+};
+
+/* The same; where they are not known all of the tensor is read, until @stop (NULL: never).
+ * -EINTR: it was given up; as dcp_view_open() and dcp_view_read(). */
 int dcp_measures_get(struct dcp_measures *m, const struct dcp_row *row,
-		     struct dcp_measured *out, struct dcp_err *err);
+		     const struct dcp_measure_stop *stop, struct dcp_measured *out,
+		     struct dcp_err *err);

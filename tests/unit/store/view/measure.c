@@ -30,7 +30,7 @@ static void a_tensor_is_measured_once(void **state)
 	for (int round = 0; round < 2; round++) {
 		assert_int_equal(dcp_measures_open(v, &m), 0);
 		assert_int_equal(dcp_measures_know(m, &x, &got), round);
-		assert_int_equal(dcp_measures_get(m, &x, &got, &err), 0);
+		assert_int_equal(dcp_measures_get(m, &x, NULL, &got, &err), 0);
 		assert_int_equal(got.s.n, 60);
 		assert_int_equal(got.s.nans, 0);
 		assert_true(dcp_measures_know(m, &x, &again));
@@ -38,6 +38,54 @@ static void a_tensor_is_measured_once(void **state)
 		assert_false(dcp_measures_know(m, &y, &got));
 		dcp_measures_close(m);
 	}
+	dcp_version_close(v);
+}
+
+static bool always(void *ctx)
+{
+	return true;
+}
+
+static void a_tensor_that_is_given_up_is_not_known(void **state)
+{
+	struct t_version *p = *state;
+	struct dcp_version *v = t_version_open(p);
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(1 << 20);
+	struct dcp_row x = row_of(v, "x", &arena);
+	const struct dcp_measure_stop stop = { always, NULL };
+	struct dcp_measured got;
+	struct dcp_measures *m;
+	struct dcp_err err = { 0 };
+
+	assert_int_equal(dcp_measures_open(v, &m), 0);
+	assert_int_equal(dcp_measures_get(m, &x, &stop, &got, &err), -EINTR);
+	assert_false(dcp_measures_know(m, &x, &got));
+	dcp_measures_close(m);
+	dcp_version_close(v);
+}
+
+/* Two processes measure at the same time: none forgets what the other kept. */
+static void what_another_kept_is_not_lost(void **state)
+{
+	struct t_version *p = *state;
+	struct dcp_version *v = t_version_open(p);
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(1 << 20);
+	struct dcp_row x = row_of(v, "x", &arena), y = row_of(v, "y", &arena);
+	struct dcp_measures *one, *other;
+	struct dcp_measured got;
+	struct dcp_err err = { 0 };
+
+	assert_int_equal(dcp_measures_open(v, &one), 0);
+	assert_int_equal(dcp_measures_open(v, &other), 0);
+	assert_int_equal(dcp_measures_get(one, &x, NULL, &got, &err), 0);
+	dcp_measures_close(one);
+	assert_int_equal(dcp_measures_get(other, &y, NULL, &got, &err), 0);
+	assert_true(dcp_measures_know(other, &x, &got));
+	dcp_measures_close(other);
+	assert_int_equal(dcp_measures_open(v, &one), 0);
+	assert_true(dcp_measures_know(one, &x, &got));
+	assert_true(dcp_measures_know(one, &y, &got));
+	dcp_measures_close(one);
 	dcp_version_close(v);
 }
 
@@ -52,7 +100,7 @@ static void a_tensor_that_cannot_be_read_is_not_known(void **state)
 	struct dcp_err err = { 0 };
 
 	assert_int_equal(dcp_measures_open(v, &m), 0);
-	assert_true(dcp_measures_get(m, &z, &got, &err) < 0);
+	assert_true(dcp_measures_get(m, &z, NULL, &got, &err) < 0);
 	assert_non_null(strstr(err.msg, "gone.shard"));
 	assert_false(dcp_measures_know(m, &z, &got));
 	dcp_measures_close(m);
@@ -65,6 +113,8 @@ T_TESTS()
 #define AT_PLACE(f) cmocka_unit_test_setup_teardown(f, t_version_setup, t_version_teardown)
 	const struct CMUnitTest tests[] = {
 		AT_PLACE(a_tensor_is_measured_once),
+		AT_PLACE(a_tensor_that_is_given_up_is_not_known),
+		AT_PLACE(what_another_kept_is_not_lost),
 		AT_PLACE(a_tensor_that_cannot_be_read_is_not_known),
 	};
 
