@@ -25,7 +25,7 @@ NONE = "this build has no ncurses; build it with -Dncurses=enabled"
 class Terminal:
     """A program on a terminal of the kind vt100, and the characters on it."""
 
-    def __init__(self, *args, rows=24, cols=80, term="vt100"):
+    def __init__(self, *args, rows=24, cols=80, term="vt100", leads=True):
         self.at, self.raw = [0, 0], b""
         self.blank(rows, cols)
         self.master, slave = pty.openpty()
@@ -33,7 +33,7 @@ class Terminal:
         self.before = termios.tcgetattr(slave)
         env = dict(os.environ, TERM=term, LC_ALL="C.UTF-8", DCPFS_CACHE=str(SCRATCH / "browse-cache"))
         self.program = subprocess.Popen([DCPFS, "browse", *map(str, args)], stdin=slave, stdout=slave, stderr=slave, env=env, start_new_session=True,
-                                        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+                                        preexec_fn=lambda: leads and fcntl.ioctl(0, termios.TIOCSCTTY, 0))
         self.slave = slave
 
     def size(self, rows, cols):
@@ -200,6 +200,16 @@ def whatever_ends_it_leaves_the_terminal_sane(top):
         t.shows(r"q: quit")
         t.program.send_signal(number)
         t.ends(code=-number)
+    for keys in "", "/norm":  # a terminal that is gone, of which no signal tells
+        t = Terminal(top, leads=False)
+        t.shows(r"search: norm" if keys else r"q: quit", keys)
+        os.close(t.slave)
+        os.close(t.master)
+        try:
+            equal(t.program.wait(60), 0, "it ends with its terminal")
+        except subprocess.TimeoutExpired:
+            t.program.kill()
+            check(False, "it does not end with its terminal")
 
 
 def what_is_no_terminal_is_refused(top):
@@ -208,14 +218,14 @@ def what_is_no_terminal_is_refused(top):
     t.ends(code=ENV)
     check("TERM" in t.text(), t.text())
     t = Terminal(SCRATCH / "not-there")
-    t.read(0.5)
     t.program.wait()
+    t.read()
     check(t.program.returncode != 0 and "not-there" in t.text(), t.text())
 
 
 source = model()
 first = Terminal(source)
-first.read(2)
+first.shows(f"q: quit|{NONE}")
 if NONE in first.text():
     first.ends(code=ENV)
 else:

@@ -42,10 +42,14 @@ static const char *const names[] = {
 
 static SCREEN *screen;
 
-/* The terminal is the user's again, and then the signal does what it does. */
+/*
+ * The terminal is the user's again, and then the signal does what it does. No memory is freed: the signal may have come
+ * in the middle of that.
+ */
 static void give_back(int number)
 {
-	screen_close();
+	if (screen)
+		lib.endwin();
 	raise(number);
 }
 

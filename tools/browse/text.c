@@ -117,7 +117,7 @@ static bool measure(const struct pick *p, const struct browse_item *item, struct
 			return false;
 		snprintf(line, sizeof(line), " reading: %d %%; Esc gives it up",
 			 (int)(100.0 * (double)at / (double)k->elements));
-		if (cols >= sizeof(line))
+		if (strlen(line) < cols)
 			screen_line(rows ? rows - 1 : 0, line, true);
 		screen_show();
 		n = DCP_MIN(chunk, k->elements - at);

@@ -436,7 +436,7 @@ static void search(struct browsing *b)
 		dcp_printable(b->said, sizeof(b->said));
 		draw(b);
 		key = screen_key(-1);
-		if (key == SCREEN_ESCAPE || key == SCREEN_INTERRUPT) {
+		if (key == SCREEN_ESCAPE || key == SCREEN_INTERRUPT || key == SCREEN_NOTHING) {
 			close_page(b);
 			break;
 		}
