@@ -207,7 +207,7 @@ def doctor_and_version():
         check(f"{library} {found or 'not found'}" in lines, f"version does not say {library} {found}: {lines}")
     for library in ("libfuse", "sqlite", "jansson", "libarchive", "xxhash", "zlib", "pcre2"):
         check(version["libraries"][library][0].isdigit(), f"version of {library}")
-    for library, name in (("libcurl", "libcurl.so.4"), ("expat", "libexpat.so.1"), ("libcuda", "libcuda.so.1"), ("nccl", "libnccl.so.2")):
+    for library, name in (("libcurl", "libcurl.so.4"), ("expat", "libexpat.so.1"), ("ncurses", "libncursesw.so.6"), ("libcuda", "libcuda.so.1"), ("nccl", "libnccl.so.2")):
         found = version["libraries"][library]
         try:
             ctypes.CDLL(name)

@@ -29,6 +29,9 @@ enum { SCREEN_ENTER = '\r', SCREEN_ESCAPE = 27, SCREEN_INTERRUPT = 3 };
 bool screen_open(const char **why);
 void screen_close(void);
 
+/* The version of ncurses; NULL: it is not here. */
+const char *screen_library(void);
+
 void screen_size(unsigned *rows, unsigned *cols);
 /* The line @row, of text that may be shown and fits; the rest of it is blank. */
 void screen_line(unsigned row, const char *text, bool reversed);

@@ -7,9 +7,12 @@
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "core/base/base.h"
 #include "core/base/library.h"
+
+#define LIBRARY "libncursesw.so.6"
 
 static struct {
 	__typeof__(&newterm) newterm;
@@ -60,7 +63,7 @@ bool screen_open(const char **why)
 	static char reason[128];
 
 	*why = reason;
-	if (dcp_library_open("libncursesw.so.6", names, DCP_LEN(names), (void **)&lib, reason,
+	if (dcp_library_open(LIBRARY, names, DCP_LEN(names), (void **)&lib, reason,
 			     sizeof(reason)) < 0)
 		return false;
 	setlocale(LC_CTYPE, "");
@@ -78,6 +81,19 @@ bool screen_open(const char **why)
 	lib.set_escdelay(50);
 	lib.curs_set(0);
 	return true;
+}
+
+const char *screen_library(void)
+{
+	static const char *const name[] = { "curses_version" };
+	__typeof__(&curses_version) version;
+	const char *text;
+	char why[128];
+
+	if (dcp_library_open(LIBRARY, name, 1, (void **)&version, why, sizeof(why)) < 0)
+		return NULL;
+	text = version(); /* "ncurses 6.4.20221231" */
+	return text + strcspn(text, "0123456789");
 }
 
 void screen_close(void)

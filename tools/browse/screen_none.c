@@ -7,6 +7,11 @@ bool screen_open(const char **why)
 	return false;
 }
 
+const char *screen_library(void)
+{
+	return NULL;
+}
+
 void screen_close(void)
 {
 }

@@ -10,6 +10,7 @@
 #include "core/store/index/index.h"
 #include "core/store/view/digest.h"
 #include "fs/session.h"
+#include "tools/browse/screen.h"
 #include "tools/cmd.h"
 #include "tools/load/memory/memory.h"
 #include "tools/load/memory/nccl.h"
@@ -49,6 +50,7 @@ static const struct {
 	{ "libarchive", dcp_inflate_libarchive_version },
 	{ "libcurl", curl_version },
 	{ "expat", dcp_xml_expat_version },
+	{ "ncurses", screen_library },
 	{ "libcuda", load_cuda_library },
 	{ "nccl", load_nccl_library },
 };
