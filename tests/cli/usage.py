@@ -15,7 +15,7 @@ import termios
 from cli import DCPFS, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
 
 VERBS = "mount umount index ls tree browse show cat stats diff verify find du scan bisect report status warm plan load export save rules cache doctor version help".split()
-LONG = ("mount", "load", "export", "save", "find", "stats")  # which need more options than fit a screen
+LONG = ("mount", "plan", "load", "export", "save", "find", "stats")  # which need more options than fit a screen
 
 
 def pages():
