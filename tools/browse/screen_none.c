@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/browse/screen.h"
 
+#include <stddef.h>
+
 bool screen_open(const char **why)
 {
 	*why = "this build has no ncurses; build it with -Dncurses=enabled";
