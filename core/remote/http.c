@@ -612,10 +612,9 @@ static int start_due(struct job *j, size_t n, struct dcp_transfers *t, int64_t *
 		rc = start(&j[i], t);
 		j[i].r->rc = rc;
 		flying++;
-		if (rc < 0 && j[i].r->may_fail) {
-			j[i].ended = true;
+		j[i].ended = rc < 0;
+		if (j[i].r->may_fail)
 			rc = 0;
-		}
 	}
 	return rc;
 }

@@ -188,13 +188,20 @@ def found(m):
 
 
 def remounts():
-    """The same inode numbers, sizes and times after a remount, also when the index is built again."""
+    """The same inode numbers, sizes and times after a remount, also when the index is built again.
+
+    But for the size of index.jsonl, which has the statistics that were asked for since.
+    """
     m = the_mount()
     first = found(m)
     for what, cache in (("the same index", None), ("an index built again", lib.fresh("cache"))):
         case(what)
         with lib.mount(_state["source"], cache=cache) as again:
-            equal(found(again.settled()), first, "find -printf")
+            now = found(again.settled())
+            for v, lines in first.items():
+                equal([x for x in now[v].split("\0") if not x.endswith("/index.jsonl")],
+                      [x for x in lines.split("\0") if not x.endswith("/index.jsonl")], f"find -printf in {v}")
+            equal(now.keys(), first.keys(), "versions")
             equal(os.stat(again.at / ".dcpfs").st_ino, os.stat(m.at / ".dcpfs").st_ino, "inode of .dcpfs")
 
 

@@ -60,7 +60,7 @@ static void every_node_is_reachable(void **state)
 	}
 	assert_null(dcpfs_child(&fs, DCPFS_ROOT, DCPFS_IN_VERSION, "npy"));
 	assert_null(dcpfs_child_at(&fs, DCPFS_NPY_DIR, DCPFS_IN_VERSION, 0));
-	assert_int_equal(dcpfs_child_dirs(&fs, DCPFS_VERSION, DCPFS_IN_VERSION), 7);
+	assert_int_equal(dcpfs_child_dirs(&fs, DCPFS_VERSION, DCPFS_IN_VERSION), 8);
 	assert_int_equal(dcpfs_child_dirs(&fs, DCPFS_VERSION, DCPFS_IN_RANK), 4);
 	assert_null(dcpfs_child(&fs, DCPFS_VERSION, DCPFS_IN_RANK, "shard"));
 	assert_null(dcpfs_child(&fs, DCPFS_VERSION, DCPFS_IN_VERSION, "model.safetensors"));
