@@ -100,7 +100,8 @@ struct dcpfs_version {
 	uint32_t open;    /* atomic: files in use, including those of ranks */
 	struct dcp_grants *grants; /* NULL: only the user who mounts may enter */
 	struct dcp_rights
-		common; /* set before v: rights to files that show all keys (fs/versions/rights.h) */
+		/* set before v: rights to files that show all keys (fs/versions/rights.h) */
+		common;
 	bool apart;               /* set before v: each tensor has its own rights */
 	struct dcpfs_version *of; /* the whole, a reference; NULL: this is the whole version */
 	const struct dcp_named_layout

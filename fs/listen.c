@@ -125,7 +125,10 @@ static bool is_left_over(const union address *a, socklen_t n)
 	       connect(fd, &a->any, n) < 0 && errno == ECONNREFUSED;
 }
 
-/* A socket is made with the mode that its descriptor has: no other user reaches it for a moment either. */
+/*
+ * A socket is made with the mode that its descriptor has: no other user reaches it for a moment
+ * either.
+ */
 static int bind_to(int fd, const union address *a, socklen_t n)
 {
 	bool local = a->any.sa_family == AF_UNIX;

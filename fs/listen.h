@@ -2,9 +2,9 @@
 /*
  * listen: the metrics of a mount on a socket, for programs that collect them by HTTP.
  *
- * One thread serves a few clients at a time. Each has a few seconds in all for its request and its answer, and bounded
- * memory; further ones wait in the kernel's queue, which is bounded too. So no client, slow or hostile, delays the mount
- * or makes it grow.
+ * One thread serves a few clients at a time. Each has a few seconds in all for its request and its
+ * answer, and bounded memory; further ones wait in the kernel's queue, which is bounded too. So no
+ * client, slow or hostile, delays the mount or makes it grow.
  */
 #pragma once
 
@@ -16,9 +16,10 @@ struct dcpfs_listen;
 typedef void (*dcpfs_listen_fn)(void *ctx, struct dcp_buf *out);
 
 /*
- * Listen at @where: "unix:/PATH", a socket that its owner alone may use, or "127.0.0.1:PORT" or "[::1]:PORT", which every
- * user of this machine may; PORT 0 is one that is free. A socket at PATH that nobody listens on any more is replaced.
- * *at is where it listens, malloc'ed. -EINVAL: @where is none of these; -EADDRINUSE and the like. @err says why.
+ * Listen at @where: "unix:/PATH", a socket that its owner alone may use, or "127.0.0.1:PORT" or
+ * "[::1]:PORT", which every user of this machine may; PORT 0 is one that is free. A socket at PATH
+ * that nobody listens on any more is replaced. *at is where it listens, malloc'ed. -EINVAL: @where
+ * is none of these; -EADDRINUSE and the like. @err says why.
  */
 int dcpfs_listen_open(const char *where, struct dcpfs_listen **out, char **at,
 		      struct dcp_err *err);

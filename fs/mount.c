@@ -116,7 +116,9 @@ int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_e
 	struct stat st;
 	int rc;
 
-	/* The rights of a missing or remote source are unknown: let in only the user who mounts it. */
+	/*
+	 * The rights of a missing or remote source are unknown: let in only the user who mounts it.
+	 */
 	if ((stat(opts->source, &st) < 0 && opts->wait && errno == ENOENT) ||
 	    dcp_origin_of(opts->source) != &dcp_origin_local)
 		st = (struct stat){ .st_mode = 0400, .st_uid = geteuid(), .st_gid = getegid() };

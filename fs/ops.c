@@ -47,7 +47,10 @@ static void end_watch(const bool *watched)
 	dcp_http_watch(NULL, NULL);
 }
 
-/* Until the scope ends, what comes from servers ends when the program is interrupted. The reply is its last statement. */
+/*
+ * Until the scope ends, what comes from servers ends when the program is interrupted. The reply is
+ * its last statement.
+ */
 #define INTERRUPTIBLE(req)                                                                     \
 	__attribute__((cleanup(end_watch), unused)) const bool watched = true;                 \
 	dcp_http_watch(is_interrupted, req)

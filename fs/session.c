@@ -244,7 +244,10 @@ static void grow_stack(void)
 	(void)room[0];
 }
 
-/* Serve requests until the mount ends: 0, the number of the signal that asked for it, or a negative errno. */
+/*
+ * Serve requests until the mount ends: 0, the number of the signal that asked for it, or a negative
+ * errno.
+ */
 static int loop(struct fuse_session *se, unsigned threads)
 {
 	struct fuse_loop_config *config;
@@ -303,8 +306,9 @@ static void look_again(int number)
 }
 
 /*
- * SIGHUP of a process that has a terminal means that the terminal is gone, which libfuse takes as the end. For one that has
- * none (in the background, or started by systemd) it means, as for other services: look at the source again.
+ * SIGHUP of a process that has a terminal means that the terminal is gone, which libfuse takes as
+ * the end. For one that has none (in the background, or started by systemd) it means, as for other
+ * services: look at the source again.
  */
 static void take_hangups(struct dcpfs *fs)
 {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stats: counters of what the mount does, shown in .dcpfs/stats and .dcpfs/metrics. Safe from any thread. */
+/*
+ * stats: counters of what the mount does, shown in .dcpfs/stats and .dcpfs/metrics. Safe from any
+ * thread.
+ */
 #pragma once
 #include <stdint.h>
 

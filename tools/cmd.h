@@ -48,7 +48,10 @@ const struct cmd *cmd_by_name(const char *name);
 /* The verb that @word may have been meant to be; NULL: none is near. */
 const char *cmd_nearest(const char *word);
 
-/* From now on warnings, hints and progress are not printed, and with @report not what a verb says of how it went. */
+/*
+ * From now on warnings, hints and progress are not printed, and with @report not what a verb says
+ * of how it went.
+ */
 void cmd_be_quiet(bool report);
 bool cmd_is_quiet(void);
 bool cmd_hides_report(void);
@@ -65,8 +68,11 @@ void cmd_hint(const char *fmt, ...) DCP_PRINTF(1, 2);
  */
 void cmd_on_stop(const char *verb, const char *part, const char *then, bool leads);
 
-/* The same for what has to be undone first: the number of the first such signal is stored in what is returned, and
- * cmd_stop() ends the program by it, if there was one. A second one ends it at once. */
+/*
+ * The same for what has to be undone first: the number of the first such signal is stored in what
+ * is returned, and cmd_stop() ends the program by it, if there was one. A second one ends it at
+ * once.
+ */
 const volatile int *cmd_on_stop_undo(const char *verb);
 void cmd_stop(void);
 

@@ -24,8 +24,8 @@ void help_json(struct dcp_jsonw *w, const struct cmd *const *table);
  * Completion: the scripts for bash, zsh and fish (completion/), and what they ask with
  * "dcpfs __complete WORDS...", the words after "dcpfs" up to the cursor: a line for everything that
  * may stand there instead of the last one, with a tab and a few words about it where there is
- * something to say. That of bash gives less: readline also parts words at = and :, and replaces only
- * what is after them.
+ * something to say. That of bash gives less: readline also parts words at = and :, and replaces
+ * only what is after them.
  */
 extern const char *const complete_script[];
 enum cmd_exit complete_words(int argc, char **argv);

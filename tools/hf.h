@@ -58,16 +58,17 @@ enum cmd_exit hf_config(const struct hf_opts *o, struct dcp_rules_config **out);
 bool hf_is_wanted(const struct hf_opts *o);
 
 /*
- * Where the model was found among the keys of mapped @v, what else was there, and why it is no model that can be loaded; in
- * JSON "prefix", "others", "problem". Nothing of what there is nothing to say of.
+ * Where the model was found among the keys of mapped @v, what else was there, and why it is no
+ * model that can be loaded; in JSON "prefix", "others", "problem". Nothing of what there is nothing
+ * to say of.
  */
 void hf_put_model(struct dcp_version *v, struct dcp_buf *b);
 void hf_put_model_json(struct dcp_version *v, struct dcp_jsonw *w);
 
 /*
- * May what mapped @v has be taken for the model of its config.json? CMD_NO, after saying for @verb which of its tensors are
- * not there, are not of this shape, or are foreign, and not with --partial. With rules that were named it may have other names
- * for all of them.
+ * May what mapped @v has be taken for the model of its config.json? CMD_NO, after saying for @verb
+ * which of its tensors are not there, are not of this shape, or are foreign, and not with
+ * --partial. With rules that were named it may have other names for all of them.
  */
 enum cmd_exit hf_check(struct dcp_version *v, const struct hf_opts *o, const char *verb,
 		       bool quiet);

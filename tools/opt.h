@@ -67,7 +67,10 @@ struct opt {
 	const char *const *choices; /* OPT_CHOICE: NULL at the end */
 	const struct opt *sub;      /* OPT_LIST */
 	bool hidden; /* explained elsewhere, in -o or a message: not on the page of --help */
-	/* OPT_FORM that may go into a file: what its name ends with, when it is the next word; --name=FILE may be any. */
+	/*
+	 * OPT_FORM that may go into a file: what its name ends with, when it is the next word;
+	 * --name=FILE may be any.
+	 */
 	const char *ext;
 	size_t file;  /* where that name goes: const char * */
 	uint64_t max; /* OPT_UINT, OPT_OCTAL: the greatest accepted; 0: any */
@@ -112,8 +115,9 @@ struct opt_args {
 /*
  * Parse argv[0..argc) (no program name in it). Options and operands may be mixed; "--" ends
  * the options; a bundle of letters and "--name=value" are understood; "-h", "--help" and
- * "--json-progress" and "--quiet" are in every table, and "-q" where no row has that letter. Returns 0, or -EINVAL with a line that says what was found and what was
- * expected. Strings are borrowed from argv, except those of a list, which are written into.
+ * "--json-progress" and "--quiet" are in every table, and "-q" where no row has that letter.
+ * Returns 0, or -EINVAL with a line that says what was found and what was expected. Strings are
+ * borrowed from argv, except those of a list, which are written into.
  */
 int opt_parse(const struct opt *opts, const struct opt_operand *operands, int argc, char **argv,
 	      void *into, struct opt_args *args, struct dcp_err *err);
@@ -123,7 +127,10 @@ int opt_parse(const struct opt *opts, const struct opt_operand *operands, int ar
 const struct opt *opt_by_name(const struct opt *opts, const char *name, size_t n);
 const struct opt *opt_by_letter(const struct opt *opts, char letter);
 
-/* Append the value of @o in @values as text: "3", "never"; "yes" or "no" of a flag, and of an option that is OPT_GIVEN. */
+/*
+ * Append the value of @o in @values as text: "3", "never"; "yes" or "no" of a flag, and of an
+ * option that is OPT_GIVEN.
+ */
 void opt_value(const struct opt *o, const void *values, struct dcp_buf *out);
 
 /* A decimal number and nothing else. */

@@ -214,8 +214,11 @@ const char *out_time(char buf[32], int64_t ns, bool utc)
 	return buf;
 }
 
-/* Quoted where it must be; a quotation mark in it is doubled. Characters that steer a terminal are shown, as everywhere, and
- * a text that a spreadsheet would compute has an apostrophe in front; a number has not. */
+/*
+ * Quoted where it must be; a quotation mark in it is doubled. Characters that steer a terminal are
+ * shown, as everywhere, and a text that a spreadsheet would compute has an apostrophe in front; a
+ * number has not.
+ */
 static void add_csv(struct out *o, const char *text)
 {
 	dcp_auto_buf struct dcp_buf safe = DCP_BUF_INIT;

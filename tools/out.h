@@ -36,16 +36,17 @@ void out_finish(struct out *o);
 
 /*
  * Write what was collected, JSON with a newline at its end, and forget it. CMD_OK; CMD_ENV after a
- * message when it cannot be written. A reader that went away is not an error and there is nothing to say to it.
- * Text of a verb that reports is dropped with --quiet.
+ * message when it cannot be written. A reader that went away is not an error and there is nothing
+ * to say to it. Text of a verb that reports is dropped with --quiet.
  */
 enum cmd_exit out_flush(struct out *o);
 /* The same into the open file @fd, which is called @file. */
 enum cmd_exit out_flush_to(struct out *o, int fd, const char *file);
 
 /*
- * From here on what is printed, by NVIDIA's libraries, goes to standard error, and no log of cuFile is left in the current
- * directory. Returns what standard output was, for out_restore(); -1: nothing has changed.
+ * From here on what is printed, by NVIDIA's libraries, goes to standard error, and no log of cuFile
+ * is left in the current directory. Returns what standard output was, for out_restore(); -1:
+ * nothing has changed.
  */
 int out_divert(void);
 void out_restore(int was);
@@ -66,8 +67,8 @@ const char *out_size_exact(char buf[64], uint64_t n);
 const char *out_time(char buf[32], int64_t ns, bool utc);
 
 /*
- * What begins the colour of the word of a state, "complete", "refused"; "": it has none, or there are no colours. OUT_PLAIN ends it. The
- * colours can be told from white and from black.
+ * What begins the colour of the word of a state, "complete", "refused"; "": it has none, or there
+ * are no colours. OUT_PLAIN ends it. The colours can be told from white and from black.
  */
 const char *out_paint(const struct out *o, const char *word);
 #define OUT_PLAIN "\033[0m"
@@ -77,8 +78,9 @@ void out_text(struct dcp_buf *b, const char *s);
 /* Columns that @s takes, counting one for each code point. */
 size_t out_width(const char *s);
 /*
- * Append @s in at most @max columns. Its digits stay, as far as there is room, since names differ in them, and more of
- * its end than of its beginning; an ellipsis (".." without @utf8) stands for each part that is left out.
+ * Append @s in at most @max columns. Its digits stay, as far as there is room, since names differ
+ * in them, and more of its end than of its beginning; an ellipsis (".." without @utf8) stands for
+ * each part that is left out.
  */
 void out_elide(struct dcp_buf *b, const char *s, size_t max, bool utf8);
 
@@ -90,8 +92,8 @@ struct out_short {
 };
 
 /*
- * Shorten all @n as out_elide() does, so that different names stay different: names that would look the same are
- * shown by where they differ, or whole where that does not fit. -ENOMEM.
+ * Shorten all @n as out_elide() does, so that different names stay different: names that would look
+ * the same are shown by where they differ, or whole where that does not fit. -ENOMEM.
  */
 int out_shorten(struct dcp_arena *arena, struct out_short *names, size_t n, bool utf8);
 
@@ -107,7 +109,10 @@ struct out_left {
 	const char *key, *why;
 };
 
-/* A line for each reason, or for each file whose pieces cannot be read, tensors first: "@head 12 tensors a, b, c, ...: why". */
+/*
+ * A line for each reason, or for each file whose pieces cannot be read, tensors first: "@head 12
+ * tensors a, b, c, ...: why".
+ */
 void out_causes(struct out *o, const char *head, const struct out_left *all, size_t n);
 
 /*
@@ -122,9 +127,9 @@ void out_tsv_end(struct out *o); /* of a line */
 void out_tsv_head(struct out *o, const char *names);
 
 /*
- * A list of the same fields for JSON, TSV and CSV (RFC 4180); nothing is written of it in other forms. In JSON an array, the member
- * @key of what is open, or (NULL) all there is, with an object a row; in the others @names, then a line a row. NULL as text is null
- * in JSON.
+ * A list of the same fields for JSON, TSV and CSV (RFC 4180); nothing is written of it in other
+ * forms. In JSON an array, the member @key of what is open, or (NULL) all there is, with an object
+ * a row; in the others @names, then a line a row. NULL as text is null in JSON.
  */
 void out_list(struct out *o, const char *key, const char *names);
 void out_list_end(struct out *o);
@@ -161,5 +166,7 @@ void out_table_finish(struct out_table *t);
 /* The text is made printable. */
 void out_table_cell(struct out_table *t, const char *s);
 void out_table_printf(struct out_table *t, const char *fmt, ...) DCP_PRINTF(2, 3);
-/* Append the table to @o, each line after @indent spaces. Cells that are shortened stay different. */
+/*
+ * Append the table to @o, each line after @indent spaces. Cells that are shortened stay different.
+ */
 void out_table_print(struct out_table *t, struct out *o, unsigned indent);

@@ -72,7 +72,9 @@ static void keep_digits(struct short_name *e, const char *s, size_t max)
 			keep_point(e, i, max);
 }
 
-/* From both ends inwards: of five points three at the end. What does not fit at one end ends that. */
+/*
+ * From both ends inwards: of five points three at the end. What does not fit at one end ends that.
+ */
 static void keep_ends(struct short_name *e, size_t max)
 {
 	size_t head = 0, tail = e->n;
@@ -338,7 +340,10 @@ static void squeeze(const struct out_table *t, struct widths *w, const bool *emp
 			over = shorten(w, c, FLEX_LEAST, over);
 }
 
-/* Into a pipe nothing is cut; a key that is longer than any name must not push every other line to its width. */
+/*
+ * Into a pipe nothing is cut; a key that is longer than any name must not push every other line to
+ * its width.
+ */
 static void measure(const struct out_table *t, const struct out *o, unsigned indent,
 		    struct widths *w)
 {

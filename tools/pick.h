@@ -40,7 +40,8 @@ struct pick {
 };
 
 /*
- * Scan @source and make ready to open its versions; the root or a version of a mount of dcpfs stands for what is mounted.
+ * Scan @source and make ready to open its versions; the root or a version of a mount of dcpfs
+ * stands for what is mounted.
  * @rebuild as in store.
  */
 enum cmd_exit pick_source(struct pick *p, const char *source, const struct pick_opts *opts,
@@ -50,7 +51,10 @@ void pick_finish(struct pick *p);
 /* Have what is read from servers be kept in the directory @cache as the options say. */
 void pick_keep(const char *cache, const struct pick_opts *opts);
 
-/* Is @source a path, or a URL that can be read? CMD_USAGE, after saying how to mount what another URL names. */
+/*
+ * Is @source a path, or a URL that can be read? CMD_USAGE, after saying how to mount what another
+ * URL names.
+ */
 enum cmd_exit pick_path(const char *source);
 
 /* Say that the index of the version cannot be read, which gave @rc. */
@@ -73,8 +77,9 @@ enum cmd_exit pick_open(struct pick *p, const struct opt_args *args,
 			const struct pick_opts *opts);
 
 /*
- * The layout that a person calls @word: a file, one that lies beside SOURCE or in the user's directory, or a built-in one. *@all are
- * those that there are, NULL at first; they hold what was opened. @word NULL: none.
+ * The layout that a person calls @word: a file, one that lies beside SOURCE or in the user's
+ * directory, or a built-in one. *@all are those that there are, NULL at first; they hold what was
+ * opened. @word NULL: none.
  */
 enum cmd_exit pick_layout(const struct pick *p, const char *word, struct dcp_layouts **all,
 			  const struct dcp_layout **out);

@@ -3,7 +3,8 @@
  * progress: how far is it, how fast, how long still? On stderr, if that is a terminal.
  *
  * Nothing is drawn in the first half second, and what was drawn is wiped at the end: a quick
- * command shows nothing at all. Elsewhere than on a terminal it is silent, unless lines of JSON are asked for.
+ * command shows nothing at all. Elsewhere than on a terminal it is silent, unless lines of JSON are
+ * asked for.
  */
 #pragma once
 #include <stdbool.h>
@@ -18,7 +19,10 @@ struct progress {
 	unsigned width;
 	bool drawn;
 	int64_t start_ns, last_ns;
-	/* The phase that is shown: it begins where another total is reported, or less is done than before. */
+	/*
+	 * The phase that is shown: it begins where another total is reported, or less is done than
+	 * before.
+	 */
 	uint64_t phase_total, phase_done, done; /* @phase_done: when it began */
 	int64_t phase_ns;
 	bool counts_bytes; /* in it */
@@ -33,8 +37,8 @@ void progress_init(struct progress *p, bool bytes);
 void progress_finish(struct progress *p);
 
 /*
- * The line for @done of @total, @rate a second, without any cursor movement. What does not fit in @width columns is
- * left out: the sum, the bar, the rate.
+ * The line for @done of @total, @rate a second, without any cursor movement. What does not fit in
+ * @width columns is left out: the sum, the bar, the rate.
  */
 void progress_line(char *buf, size_t size, unsigned width, bool bytes, const char *what,
 		   uint64_t done, uint64_t total, double rate);

@@ -15,8 +15,8 @@
 char *cmd_resolve(const char *path);
 
 /*
- * The mount of dcpfs at @given, which may be a link to it, or dead: its mount point into *path, to be freed, and what
- * the kernel knows of it. If there is none, it prints why.
+ * The mount of dcpfs at @given, which may be a link to it, or dead: its mount point into *path, to
+ * be freed, and what the kernel knows of it. If there is none, it prints why.
  */
 enum cmd_exit cmd_find_mount(const char *given, char **path, struct dcp_mount *m);
 

@@ -25,8 +25,8 @@ static inline int64_t dcp_now_ms(void)
 }
 
 /*
- * A condition whose pthread_cond_timedwait() takes times of CLOCK_MONOTONIC. (pthread_cond_clockwait() would need
- * glibc 2.30, and the wheel is for 2.28.)
+ * A condition whose pthread_cond_timedwait() takes times of CLOCK_MONOTONIC.
+ * (pthread_cond_clockwait() would need glibc 2.30, and the wheel is for 2.28.)
  */
 static inline int dcp_cond_init(pthread_cond_t *cond)
 {

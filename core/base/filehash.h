@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * filehash: hashes of bytes that programs which sign files know by name: SHA-256, and BLAKE2b with 64 bytes (RFC 7693), which
- * Nettle does not have.
+ * filehash: hashes of bytes that programs which sign files know by name: SHA-256, and BLAKE2b with
+ * 64 bytes (RFC 7693), which Nettle does not have.
  */
 #pragma once
 #include <stddef.h>

@@ -64,7 +64,10 @@ enum { STEP = 64 };
 
 #define PCLMUL __attribute__((target("pclmul")))
 
-/* Of two halves of 64 bits, each times x to the power that its half of @k stands for: the same remainder, further on. */
+/*
+ * Of two halves of 64 bits, each times x to the power that its half of @k stands for: the same
+ * remainder, further on.
+ */
 static inline PCLMUL __m128i further(__m128i x, __m128i k, __m128i more)
 {
 	x = _mm_xor_si128(_mm_clmulepi64_si128(x, k, 0x00), _mm_clmulepi64_si128(x, k, 0x11));
@@ -72,9 +75,9 @@ static inline PCLMUL __m128i further(__m128i x, __m128i k, __m128i more)
 }
 
 /*
- * Most of @n bytes, at least STEP, by multiplication without carries: what is left of them are 16 bytes with the same remainder, which
- * zlib divides. The constants are x^544, x^480 and x^160, x^96 modulo the polynomial, with bits in the order of the CRC. How
- * many bytes were taken.
+ * Most of @n bytes, at least STEP, by multiplication without carries: what is left of them are 16
+ * bytes with the same remainder, which zlib divides. The constants are x^544, x^480 and x^160, x^96
+ * modulo the polynomial, with bits in the order of the CRC. How many bytes were taken.
  */
 static PCLMUL size_t fold(uint32_t *crc, const uint8_t *p, size_t n)
 {

@@ -26,8 +26,9 @@ const char *dcp_hash_xxhash_version(void);
 const char *dcp_hash_zlib_version(void);
 
 /*
- * crc32: CRC-32 (IEEE 802.3), by zlib and, of many bytes, the processor, for data that other programs check, since every
- * language has it. Data that only dcpfs reads is checked with core/base/hash.h.
+ * crc32: CRC-32 (IEEE 802.3), by zlib and, of many bytes, the processor, for data that other
+ * programs check, since every language has it. Data that only dcpfs reads is checked with
+ * core/base/hash.h.
  */
 
 /* Extend @crc, the checksum of the preceding bytes (0: none), by @n bytes. */

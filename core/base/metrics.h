@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * metrics: text of metrics that Prometheus' parsers take, those of OpenMetrics and the older one, which also files for its
- * node exporter are read by. So there are counters, gauges and histograms, and what only describes is a gauge of 1: the
- * older parser knows no other type.
+ * metrics: text of metrics that Prometheus' parsers take, those of OpenMetrics and the older one,
+ * which also files for its node exporter are read by. So there are counters, gauges and histograms,
+ * and what only describes is a gauge of 1: the older parser knows no other type.
  */
 #pragma once
 #include <stdint.h>
 
 struct dcp_buf;
 
-/* What stands before the samples of ROOM_NAME: type, unit (a suffix of the name; NULL: none) and help. */
+/*
+ * What stands before the samples of ROOM_NAME: type, unit (a suffix of the name; NULL: none) and
+ * help.
+ */
 void dcp_metric_head(struct dcp_buf *out, const char *room, const char *name, const char *type,
 		     const char *unit, const char *help);
 /* The same, and one sample. */

@@ -20,7 +20,8 @@ size_t dcp_near_limit(const char *name);
 /* Finds the name nearest to a word; of equally near names, the first. */
 struct dcp_near {
 	const char *word;
-	size_t best; /* distance of the nearest name so far; at first 1 + the greatest useful distance */
+	/* distance of the nearest name so far; at first 1 + the greatest useful distance */
+	size_t best;
 };
 
 static inline struct dcp_near dcp_near_to(const char *word)

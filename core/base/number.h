@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * number: numbers in text. Whole ones are digits only: no sign, no blank. Nothing here depends on the locale of the
- * program that uses a library of dcpfs: where people write a decimal comma, JSON and pickles still have a point.
+ * number: numbers in text. Whole ones are digits only: no sign, no blank. Nothing here depends on
+ * the locale of the program that uses a library of dcpfs: where people write a decimal comma, JSON
+ * and pickles still have a point.
  */
 #pragma once
 #include <stdbool.h>

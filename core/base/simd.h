@@ -2,8 +2,9 @@
 /*
  * simd: one loop, compiled for the least processor and for one with AVX2.
  *
- * The body is a DCP_SIMD_BODY function in plain C or with vector types of the compiler. DCP_SIMD_WIDE functions call it,
- * and may themselves be called where dcp_simd_is_wide(). Both give the same results, as neither joins operations.
+ * The body is a DCP_SIMD_BODY function in plain C or with vector types of the compiler.
+ * DCP_SIMD_WIDE functions call it, and may themselves be called where dcp_simd_is_wide(). Both give
+ * the same results, as neither joins operations.
  */
 #pragma once
 #include <stdbool.h>
@@ -33,7 +34,9 @@ static inline bool dcp_simd_is_wide(void)
 }
 #endif
 
-/* Define @name (@params), which calls @body (@args) in one of both ways; the body returns nothing. */
+/*
+ * Define @name (@params), which calls @body (@args) in one of both ways; the body returns nothing.
+ */
 #define DCP_SIMD_BOTH(name, body, params, args)                                                \
 	static DCP_SIMD_WIDE void name##_wide params                                           \
 	{                                                                                      \

@@ -59,7 +59,10 @@ static bool remove_file(const struct trimming *t, const char *name, uint64_t siz
 	return true;
 }
 
-/* Where the name of the file that "x.bin.tmp-AbCdEf" or "x.bin.lock" belongs to ends; NULL: it is neither. */
+/*
+ * Where the name of the file that "x.bin.tmp-AbCdEf" or "x.bin.lock" belongs to ends; NULL: it is
+ * neither.
+ */
 static const char *end_of_owner(const struct trimming *t, const char *name)
 {
 	const char *end = name;

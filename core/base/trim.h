@@ -2,9 +2,10 @@
 /*
  * trim: which files of the cache stay?
  *
- * A directory of the cache has files of one extension, each of which was used when its mtime says: whoever takes one
- * sets that (dcp_cache_use()). Those that were not used for some days go, and the least recently used until the rest
- * fits. Files that a writer left when it died go after a day, unless their lock is held.
+ * A directory of the cache has files of one extension, each of which was used when its mtime says:
+ * whoever takes one sets that (dcp_cache_use()). Those that were not used for some days go, and the
+ * least recently used until the rest fits. Files that a writer left when it died go after a day,
+ * unless their lock is held.
  */
 #pragma once
 #include <stdbool.h>
@@ -25,7 +26,8 @@ struct dcp_trim {
 	unsigned days;    /* 0: whenever they were used */
 	bool counts;      /* nothing goes */
 	bool all;         /* all of them go, and what writers left, however young */
-	bool sparse; /* they have holes, which do not count; those that a process has a lock on stay */
+	/* they have holes, which do not count; those that a process has a lock on stay */
+	bool sparse;
 	/* Goes the file @name in the directory @dirfd for another reason? NULL: none does. */
 	bool (*goes)(void *ctx, int dirfd, const char *name);
 	void *ctx;

@@ -158,8 +158,10 @@ static int fail_broken(const struct dcp_checkpoint *ck, struct dcp_err *err)
 			ck->found->name, ck->source, ck->found->name);
 }
 
-/* From the newest to the oldest; the first failure is reported. A version without a tensor that can be read is taken
- * where there is no other. */
+/*
+ * From the newest to the oldest; the first failure is reported. A version without a tensor that can
+ * be read is taken where there is no other.
+ */
 static int open_latest(struct dcp_checkpoint *ck, struct dcp_err *err)
 {
 	const struct dcp_found *first = NULL, *incomplete = NULL, *closed = NULL,

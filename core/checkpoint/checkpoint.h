@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * checkpoint: which SOURCE, VERSION and KEY a caller means, for the verbs, libdcpload and Python alike.
+ * checkpoint: which SOURCE, VERSION and KEY a caller means, for the verbs, libdcpload and Python
+ * alike.
  *
- * A path in a mount of dcpfs stands for what is mounted there: the root for all versions, a version's directory for that
- * version, VERSION/shard/LAYOUT/RANK for what one rank holds. Any other path is a SOURCE itself.
+ * A path in a mount of dcpfs stands for what is mounted there: the root for all versions, a
+ * version's directory for that version, VERSION/shard/LAYOUT/RANK for what one rank holds. Any
+ * other path is a SOURCE itself.
  *
  *	dcp_checkpoint_find()  what the path stands for
  *	dcp_checkpoint_scan()  the versions that lie there
@@ -47,8 +49,8 @@ struct dcp_checkpoint {
 };
 
 /*
- * Fill in what @path stands for; nothing is opened. A path below a version of a mount, other than a rank's directory, is
- * a SOURCE itself. -EINVAL: it names no rank's directory, but begins like one.
+ * Fill in what @path stands for; nothing is opened. A path below a version of a mount, other than a
+ * rank's directory, is a SOURCE itself. -EINVAL: it names no rank's directory, but begins like one.
  */
 int dcp_checkpoint_find(struct dcp_checkpoint *ck, const char *path, struct dcp_err *err);
 
@@ -56,18 +58,20 @@ int dcp_checkpoint_find(struct dcp_checkpoint *ck, const char *path, struct dcp_
 int dcp_checkpoint_scan(struct dcp_checkpoint *ck, struct dcp_err *err);
 
 /*
- * Open the version called @name; NULL: ck->wanted; where that is NULL, too, or "latest", the newest complete version that
- * opens, and ck->passed says why a newer version was not taken.
+ * Open the version called @name; NULL: ck->wanted; where that is NULL, too, or "latest", the newest
+ * complete version that opens, and ck->passed says why a newer version was not taken.
  *
- * As long as ck->found is NULL, -ENOENT, -ENOTUNIQ: no version has this name, several have this number; -EINVAL: no version,
- * or not this one, is complete; -EACCES: it may not be looked into. Afterwards as dcp_version_open() and dcp_version_map();
- * -ESTALE also: the mount shows other files. The versions stay scanned.
+ * As long as ck->found is NULL, -ENOENT, -ENOTUNIQ: no version has this name, several have this
+ * number; -EINVAL: no version, or not this one, is complete; -EACCES: it may not be looked into.
+ * Afterwards as dcp_version_open() and dcp_version_map(); -ESTALE also: the mount shows other
+ * files. The versions stay scanned.
  */
 int dcp_checkpoint_open(struct dcp_checkpoint *ck, const char *name, struct dcp_err *err);
 
 /*
- * The layouts of the source that was scanned and those in @user_dir, with the layout of @file, which may be NULL. As
- * dcp_layouts_create(). (A mount, which is no struct dcp_checkpoint, makes its own.)
+ * The layouts of the source that was scanned and those in @user_dir, with the layout of @file,
+ * which may be NULL. As dcp_layouts_create(). (A mount, which is no struct dcp_checkpoint, makes
+ * its own.)
  */
 int dcp_checkpoint_layouts(const struct dcp_checkpoint *ck, const char *file,
 			   const char *user_dir, const struct dcp_log *log,
@@ -83,7 +87,10 @@ uint64_t dcp_checkpoint_generation(const struct dcp_checkpoint *ck);
 
 typedef int dcp_row_fn(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row);
 
-/* Call @fn with every row of a kind in id order, or of both kinds, tensors first; what it returns other than 0 ends the walk. */
+/*
+ * Call @fn with every row of a kind in id order, or of both kinds, tensors first; what it returns
+ * other than 0 ends the walk.
+ */
 int dcp_each_row(struct dcp_index *ix, enum dcp_row_kind kind, dcp_row_fn *fn, void *ctx);
 int dcp_all_rows(struct dcp_index *ix, dcp_row_fn *fn, void *ctx);
 
@@ -94,8 +101,9 @@ int dcp_checkpoint_no_key(struct dcp_checkpoint *ck, enum dcp_key_kinds kinds, c
 			  struct dcp_err *err);
 
 /*
- * The row of @word: a key, or, of any kind, also a file's stem or a file's name with its extension. The row's text lives in
- * @arena. -ENOENT as dcp_checkpoint_no_key(); what the index gives comes without a message.
+ * The row of @word: a key, or, of any kind, also a file's stem or a file's name with its extension.
+ * The row's text lives in @arena. -ENOENT as dcp_checkpoint_no_key(); what the index gives comes
+ * without a message.
  */
 int dcp_checkpoint_key(struct dcp_checkpoint *ck, enum dcp_key_kinds kinds, const char *word,
 		       struct dcp_arena *arena, enum dcp_row_kind *kind, struct dcp_row *row,

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dcpfs_abi: where the bytes of a virtual file are stored, for programs that read them without FUSE.
+ * dcpfs_abi: where the bytes of a virtual file are stored, for programs that read them without
+ * FUSE.
  *
- * Specified in fs/ABI.md. This header depends on nothing else of dcpfs and may be copied. All numbers
- * in a layout blob are little-endian; those of struct dcpfs_info have the byte order of the machine.
+ * Specified in fs/ABI.md. This header depends on nothing else of dcpfs and may be copied. All
+ * numbers in a layout blob are little-endian; those of struct dcpfs_info have the byte order of the
+ * machine.
  *
  *	struct dcpfs_info info;
  *
@@ -18,7 +20,10 @@
 #define DCPFS_INFO_MAGIC "DCPFSINF"
 #define DCPFS_BLOB_MAGIC "DCPFSBLB"
 
-/* Flags. With the first two there is no blob: the bytes of the file are not stored as they are shown. */
+/*
+ * Flags. With the first two there is no blob: the bytes of the file are not stored as they are
+ * shown.
+ */
 #define DCPFS_INFO_CONVERTED (1u << 0) /* elements are converted: widened for .npy, or cast */
 #define DCPFS_INFO_BROKEN (1u << 1)    /* the file cannot be read at all */
 #define DCPFS_INFO_DIRECTORY                                                                   \

@@ -32,7 +32,10 @@ int dcp_mounts_find(const char *path, struct dcp_mount *out);
  */
 bool dcp_mounts_around(char *path, struct dcp_mount *out, const char **rest);
 
-/* Is @dir, of a mount of dcpfs, the version whose files have that generation (dcp_version_generation())? */
+/*
+ * Is @dir, of a mount of dcpfs, the version whose files have that generation
+ * (dcp_version_generation())?
+ */
 bool dcp_mounts_shows(const char *dir, uint64_t generation);
 
 /* Everything that is mounted; nothing when that cannot be read. */

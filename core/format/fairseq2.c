@@ -7,13 +7,14 @@
  *	        trainer/rank_00.pt
  *	        data_reader/dp_00.pt
  *
- * pp counts pipeline stages, tp tensor-parallel ranks, sdp the ranks that share what is left. The model is put together
- * as fairseq2's own loader does it: rows of the sdp ranks one after the other, then along the dimension that its layers
- * cut for tensor parallelism, which their names tell. Everything else stays below its file, "trainer.rank_00.step"; but
- * what says itself which part of a tensor it is (DTensor, ShardedTensor) is one of all sdp ranks, "optimizer.pp_00.tp_00".
+ * pp counts pipeline stages, tp tensor-parallel ranks, sdp the ranks that share what is left. The
+ * model is put together as fairseq2's own loader does it: rows of the sdp ranks one after the
+ * other, then along the dimension that its layers cut for tensor parallelism, which their names
+ * tell. Everything else stays below its file, "trainer.rank_00.step"; but what says itself which
+ * part of a tensor it is (DTensor, ShardedTensor) is one of all sdp ranks, "optimizer.pp_00.tp_00".
  *
- * Sources: checkpoint/manager.py, model_checkpoint/native.py, model_checkpoint/common.py, models/llama/sharder.py of 0.5
- * to 0.8.
+ * Sources: checkpoint/manager.py, model_checkpoint/native.py, model_checkpoint/common.py,
+ * models/llama/sharder.py of 0.5 to 0.8.
  */
 #include <errno.h>
 #include <fnmatch.h>
@@ -36,7 +37,10 @@
 
 enum { LEVELS = 3, MOST_MISSING = 16 };
 
-/* What lies below each directory of a step, level by level; files of the last. The model comes first. */
+/*
+ * What lies below each directory of a step, level by level; files of the last. The model comes
+ * first.
+ */
 static const struct {
 	const char *name, *level[LEVELS];
 } trees[] = {
@@ -46,7 +50,10 @@ static const struct {
 	{ "data_reader", { "dp_" } },
 };
 
-/* Which dimension do tensor-parallel ranks cut? Norms and the biases of what is added up they do not. */
+/*
+ * Which dimension do tensor-parallel ranks cut? Norms and the biases of what is added up they do
+ * not.
+ */
 static const struct {
 	const char *key;
 	int dim; /* WHOLE, or BY_WIDTH: rows, or columns where a row is less wide than the model */
@@ -145,7 +152,10 @@ static struct file *file_at(const struct reading *r, size_t i)
 	return DCP_ITEMS(r->files, struct file) + i;
 }
 
-/* Each stage, tensor-parallel and sharded rank has a file of the model, also one whose optimizer alone is there. */
+/*
+ * Each stage, tensor-parallel and sharded rank has a file of the model, also one whose optimizer
+ * alone is there.
+ */
 static int add_missing(struct reading *r)
 {
 	size_t i = 0, n = DCP_NITEMS(r->files, struct file);
@@ -229,7 +239,10 @@ static int on_tensor(void *ctx, const struct dcp_tensor *t)
 	return dcp_copies_add(&r->parts, t, (uint32_t)r->at, file_at(r, r->at)->name);
 }
 
-/* A tensor that says itself which part it is: under its key without the rank, the last component of its file. */
+/*
+ * A tensor that says itself which part it is: under its key without the rank, the last component of
+ * its file.
+ */
 static int on_shard(void *ctx, const struct dcp_tensor *emitted)
 {
 	struct reading *r = ctx;
@@ -346,8 +359,9 @@ static int check_part(struct whole *w, const struct dcp_copy *c)
 }
 
 /*
- * The rows that the sharded ranks of tensor-parallel rank @tp of stage @pp hold one after the other, the first of them at
- * @first, which is moved past them. *@c: the first copy that was not taken. The last ranks may have none.
+ * The rows that the sharded ranks of tensor-parallel rank @tp of stage @pp hold one after the
+ * other, the first of them at @first, which is moved past them. *@c: the first copy that was not
+ * taken. The last ranks may have none.
  */
 static int add_rows(struct whole *w, uint32_t pp, uint32_t tp, uint64_t *first,
 		    const struct dcp_copy **c)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Families that dcpfs does not read: rows without load(), for messages that say what was found and what to do. Where two
- * fit, the first is the better guess.
+ * Families that dcpfs does not read: rows without load(), for messages that say what was found and
+ * what to do. Where two fit, the first is the better guess.
  */
 #include "core/format/format.h"
 

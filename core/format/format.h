@@ -39,7 +39,9 @@ enum dcp_match {
 struct dcp_progress {
 	void (*report)(void *ctx, uint64_t done, uint64_t total, const char *what);
 	void *ctx;
-	/* As report() where what is counted are bytes, whatever is counted otherwise; NULL: report. */
+	/*
+	 * As report() where what is counted are bytes, whatever is counted otherwise; NULL: report.
+	 */
 	void (*bytes)(void *ctx, uint64_t done, uint64_t total, const char *what);
 };
 
@@ -63,13 +65,14 @@ struct dcp_load {
 };
 
 /*
- * The name of an entry by which a family is known where nothing of it was found that can be read. A glob with
- * FNM_EXTMATCH.
+ * The name of an entry by which a family is known where nothing of it was found that can be read. A
+ * glob with FNM_EXTMATCH.
  */
 struct dcp_mark {
 	const char *glob, *what; /* "a DeepSpeed checkpoint" */
 	const char *
-		todo; /* NULL: dcpfs reads the family, but something is missing here, or it lies deeper */
+		/* NULL: dcpfs reads the family, but something is missing here, or it lies deeper */
+		todo;
 	bool general; /* other families have such files, too: the worst guess */
 };
 
@@ -111,8 +114,9 @@ struct dcp_format {
 
 	/*
 	 * Optional, of a family whose versions are committed by a mark beside them: was @version, a
-	 * directory in @above, committed? @above NULL: its surroundings are not known, so yes. What is INCOMPLETE by its names but committed is damaged, and is loaded as far
-	 * as it goes. Opens small files of @above at most.
+	 * directory in @above, committed? @above NULL: its surroundings are not known, so yes. What
+	 * is INCOMPLETE by its names but committed is damaged, and is loaded as far as it goes.
+	 * Opens small files of @above at most.
 	 */
 	bool (*committed)(const struct dcp_dir *above, const char *version);
 
@@ -135,15 +139,18 @@ struct dcp_format {
 int dcp_emit_broken(const struct dcp_sink *sink, const char *name, const char *why);
 
 /*
- * Emit what @st, the header of @file, says in __metadata__. What it says of that file alone, and so would be wrong of
- * any other, is left out: which parts of tensors a rank of DCP's writer or of dcpfs put into it.
+ * Emit what @st, the header of @file, says in __metadata__. What it says of that file alone, and so
+ * would be wrong of any other, is left out: which parts of tensors a rank of DCP's writer or of
+ * dcpfs put into it.
  */
 struct dcp_safetensors;
 int dcp_emit_metadata(const struct dcp_sink *sink, const char *file,
 		      const struct dcp_safetensors *st);
 
-/* Unless @rc is a failure already, emit a fact about the version; an empty one is none. Returns @rc, -ENOMEM or what
- * the sink gave. */
+/*
+ * Unless @rc is a failure already, emit a fact about the version; an empty one is none. Returns
+ * @rc, -ENOMEM or what the sink gave.
+ */
 int dcp_emit_fact(const struct dcp_sink *sink, int rc, const char *name, const char *fmt, ...)
 	DCP_PRINTF(4, 5);
 

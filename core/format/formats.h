@@ -11,12 +11,12 @@
  * Composer, the megatron rows and parts come first because they take only what has their marks
  * beside something else: a DCP directory with a meta.pt is parts', a DCP directory is not.
  * Paddle's plain files go before torch's: its trainers leave a training_args.bin beside them.
- * torch_bin comes after torch_hf: where both containers hold a model, it is the same one. torch_save
- * near the end: it takes any file that torch.save may have written; pickle only what has no
- * other name.
- * torch_items goes before safetensors, whose consolidated twin stands beside it; so does paddle_dist, whose data files
- * may be safetensors. deepspeed_universal goes before deepspeed: a converted checkpoint holds model files, too. numpy is
- * last: arrays also lie beside checkpoints of others.
+ * torch_bin comes after torch_hf: where both containers hold a model, it is the same one.
+ * torch_save near the end: it takes any file that torch.save may have written; pickle only what has
+ * no other name. torch_items goes before safetensors, whose consolidated twin stands beside it; so
+ * does paddle_dist, whose data files may be safetensors. deepspeed_universal goes before deepspeed:
+ * a converted checkpoint holds model files, too. numpy is last: arrays also lie beside checkpoints
+ * of others.
  *
  * A family of one file, NAME.c, is built by its row here alone.
  */

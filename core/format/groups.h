@@ -27,9 +27,9 @@ struct dcp_groups {
 
 /*
  * The groups that families of @all see in the files of @dir, each once: those of the first family
- * that says MANY or YES and claims the file. Links, and files for which @is_text_link (may be NULL) is
- * true, name what is there anyway: links count when there is nothing else. @g is empty before, to
- * be finished in any case. -ENOMEM.
+ * that says MANY or YES and claims the file. Links, and files for which @is_text_link (may be NULL)
+ * is true, name what is there anyway: links count when there is nothing else. @g is empty before,
+ * to be finished in any case. -ENOMEM.
  */
 int dcp_groups_list(dcp_families all, const struct dcp_dir *dir,
 		    bool (*is_text_link)(const struct dcp_dir *, const struct dcp_dirent *),

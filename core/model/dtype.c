@@ -9,7 +9,9 @@
 
 /* clang-format off */
 static const struct dcp_dtype_info infos[DCP_DTYPE_COUNT] = {
-	/*                          name           torch                safetensors    npy     size, npy, swap, widened, values */
+	/*
+	 * name torch safetensors npy size, npy, swap, widened, values
+	 */
 	[DCP_DTYPE_OTHER]       = { "",            "",                  NULL,          NULL,   0,  0,  0, false, 1 },
 	[DCP_DTYPE_F64]         = { "F64",         "float64",           "F64",         "<f8",  8,  8,  8, false, 1 },
 	[DCP_DTYPE_F32]         = { "F32",         "float32",           "F32",         "<f4",  4,  4,  4, false, 1 },

@@ -2,12 +2,13 @@
 /*
  * origin: where bytes come from. The one seam between dcpfs and file systems, archives and servers.
  *
- * A row of struct dcp_origin is one kind of source: the file system (dir/local.c), what lies inside archives
- * (dir/archive.c). A site is a directory of it that is open, a blob a file of it that is open. Both are
- * small values that own what they hold: they move, and are closed once.
+ * A row of struct dcp_origin is one kind of source: the file system (dir/local.c), what lies inside
+ * archives (dir/archive.c). A site is a directory of it that is open, a blob a file of it that is
+ * open. Both are small values that own what they hold: they move, and are closed once.
  *
- * Only dir/local.c and what it calls know descriptors, struct stat and openat2. A blob may offer its descriptor
- * (fd, else -1) to what is faster with one: io_uring, mappings, copies between files.
+ * Only dir/local.c and what it calls know descriptors, struct stat and openat2. A blob may offer
+ * its descriptor (fd, else -1) to what is faster with one: io_uring, mappings, copies between
+ * files.
  *
  * A new kind of source is one file and one row of dcp_origins.
  */
@@ -30,21 +31,33 @@ struct dcp_read {
 	uint64_t off; /* in the file */
 	void *to;
 	const struct dcp_blob *blob;
-	bool planned; /* what is read next is known and asked for by itself: nothing else is worth reading */
+	/* what is read next is known and asked for by itself: nothing else is worth reading */
+	bool planned;
 };
 
 struct dcp_blob_ops {
-	/* Make @n reads, each in full. -EIO: the file ends early or cannot be read; -ESTALE: it is not the file
-	 * that was opened any more. Any thread. */
+	/*
+	 * Make @n reads, each in full. -EIO: the file ends early or cannot be read; -ESTALE: it is
+	 * not the file that was opened any more. Any thread.
+	 */
 	int (*read)(const struct dcp_read *reads, size_t n);
-	/* These reads are about to be made, and to where they go nothing is written: bytes that are far are brought near
-	 * together. What fails is found out by the reads. NULL: nothing is far. */
+	/*
+	 * These reads are about to be made, and to where they go nothing is written: bytes that are
+	 * far are brought near together. What fails is found out by the reads. NULL: nothing is
+	 * far.
+	 */
 	void (*want)(const struct dcp_read *reads, size_t n);
-	/* Is the content still @id's? 0, -ESTALE, -EIO. @named: it must still have a name. NULL: read() finds out. */
+	/*
+	 * Is the content still @id's? 0, -ESTALE, -EIO. @named: it must still have a name. NULL:
+	 * read() finds out.
+	 */
 	int (*check)(const struct dcp_blob *b, const struct dcp_file_id *id, bool named);
 	/* How many bytes it has now. NULL: as many as when it was opened. */
 	uint64_t (*size)(const struct dcp_blob *b);
-	/* All bytes, or NULL (errno ENOMEM: for lack of room); unmapped when the blob is closed. NULL: never. */
+	/*
+	 * All bytes, or NULL (errno ENOMEM: for lack of room); unmapped when the blob is closed.
+	 * NULL: never.
+	 */
 	const uint8_t *(*map)(struct dcp_blob *b);
 	void (*close)(struct dcp_blob *b);
 };
@@ -79,10 +92,18 @@ typedef int dcp_entry_fn(void *ctx, const char *name, size_t n, const struct dcp
 struct dcp_origin {
 	const char *name;
 	const char *
-		scheme; /* what its sources begin with: "s3://"; NULL: the file system, or no source is of it */
-	bool settled; /* an id is a server's tag, and never that of two contents, as clocks' may be */
-	/* The directory that @source is or that holds it. *only: it is the one file of this path, malloc'ed. @out NULL, of
-	 * rows with a scheme: only whether @source is spelt as theirs are, 0 or -EINVAL; no server is asked. */
+		/*
+		 * what its sources begin with: "s3://"; NULL: the file system, or no source is of
+		 * it
+		 */
+		scheme;
+	/* an id is a server's tag, and never that of two contents, as clocks' may be */
+	bool settled;
+	/*
+	 * The directory that @source is or that holds it. *only: it is the one file of this path,
+	 * malloc'ed. @out NULL, of rows with a scheme: only whether @source is spelt as theirs are,
+	 * 0 or -EINVAL; no server is asked.
+	 */
 	int (*find)(const char *source, struct dcp_site *out, char **only, struct dcp_err *err);
 	/* Its entries, in any order; "." and ".." left out. */
 	int (*list)(const struct dcp_site *at, dcp_entry_fn *fn, void *ctx,
@@ -96,7 +117,10 @@ struct dcp_origin {
 		    struct dcp_file_id *id, struct dcp_err *err);
 	/* Which file @name is, or itself ("."); nothing is opened. -ENOENT, ... */
 	int (*id)(const struct dcp_site *at, const char *name, struct dcp_file_id *id);
-	/* May this user neither read @name nor, if it is a directory, enter it? NULL: open() finds out. */
+	/*
+	 * May this user neither read @name nor, if it is a directory, enter it? NULL: open() finds
+	 * out.
+	 */
 	bool (*barred)(const struct dcp_site *at, const char *name);
 	/* The same site once more. */
 	int (*again)(const struct dcp_site *at, struct dcp_site *out);
@@ -114,7 +138,9 @@ extern const struct dcp_origin dcp_origin_s3, dcp_origin_gs, dcp_origin_https, d
 const struct dcp_origin *dcp_origin_of(const char *source);
 /* Where @source lies, as the find() of its row. */
 int dcp_site_find(const char *source, struct dcp_site *out, char **only, struct dcp_err *err);
-/* A directory of the file system that is open at @fd, which stays the caller's: not to be closed. */
+/*
+ * A directory of the file system that is open at @fd, which stays the caller's: not to be closed.
+ */
 struct dcp_site dcp_site_at(int fd);
 int dcp_site_again(const struct dcp_site *at, struct dcp_site *out);
 void dcp_site_close(struct dcp_site *at);
@@ -138,10 +164,15 @@ int dcp_blob_check(const struct dcp_blob *b, const struct dcp_file_id *id, bool 
 void dcp_blob_close(struct dcp_blob *b);
 #define dcp_auto_blob __attribute__((cleanup(dcp_blob_close)))
 
-/* What @path of the file system is, links followed; no size unless it is a regular file. -ENOENT, ... */
+/*
+ * What @path of the file system is, links followed; no size unless it is a regular file. -ENOENT,
+ * ...
+ */
 int dcp_path_look(const char *path, struct dcp_dirent *out);
-/* The regular file @path of the file system, which the user named: links are followed. -EISDIR, -EINVAL: another kind of
- * file; -ENOENT, ... */
+/*
+ * The regular file @path of the file system, which the user named: links are followed. -EISDIR,
+ * -EINVAL: another kind of file; -ENOENT, ...
+ */
 int dcp_blob_open(const char *path, struct dcp_blob *out);
 /* A file of the file system that is open at @fd, as a blob that owns it. */
 int dcp_blob_of_fd(int fd, struct dcp_blob *out);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads of a batch that lie close are one request, a long one is several. What comes is written where it is wanted as
- * it comes.
+ * Reads of a batch that lie close are one request, a long one is several. What comes is written
+ * where it is wanted as it comes.
  */
 #include <errno.h>
 #include <stdlib.h>

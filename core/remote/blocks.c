@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Metadata is read in small pieces, and a program that reads a mounted file in order does so in small requests. Both
- * get blocks, which stay for a while; the second also gets those that follow, more each time.
+ * Metadata is read in small pieces, and a program that reads a mounted file in order does so in
+ * small requests. Both get blocks, which stay for a while; the second also gets those that follow,
+ * more each time.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -142,7 +143,10 @@ static int want(struct wanted *w, uint64_t number)
 	return -ENOMEM;
 }
 
-/* What is small has more of its kind around it. Not so the ends of something long that is brought near. */
+/*
+ * What is small has more of its kind around it. Not so the ends of something long that is brought
+ * near.
+ */
 static bool is_alone(const struct dcp_read *const *reads, uint64_t end)
 {
 	return !reads[0]->to && end - reads[0]->off >= 4 * AROUND;
@@ -463,8 +467,8 @@ static bool is_next(const struct dcp_remote_file *o, uint64_t off)
 }
 
 /*
- * A program reads from @off to @end. If it reads in order, what follows is read ahead of it: twice as much as it read so
- * far, in several requests at a time. The lock is held.
+ * A program reads from @off to @end. If it reads in order, what follows is read ahead of it: twice
+ * as much as it read so far, in several requests at a time. The lock is held.
  */
 static void look_ahead(struct dcp_remote_file *o, uint64_t off, uint64_t end)
 {

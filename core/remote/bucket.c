@@ -156,7 +156,10 @@ static int take_to_compare(void *ctx, uint64_t at, const char *p, size_t n)
 	return compare(c->o->put, at, p, n);
 }
 
-/* The tag of an object of the parts that @body lists: a hash of their hashes. False: their tags are no hashes. */
+/*
+ * The tag of an object of the parts that @body lists: a hash of their hashes. False: their tags are
+ * no hashes.
+ */
 static bool make_tag(const char *body, char out[TAG])
 {
 	uint8_t hash[MD5_DIGEST_SIZE];
@@ -178,7 +181,9 @@ static bool make_tag(const char *body, char out[TAG])
 	return true;
 }
 
-/* Is the object what was put? An upload's parts cannot be read again: its length and its tag count. */
+/*
+ * Is the object what was put? An upload's parts cannot be read again: its length and its tag count.
+ */
 static bool is_there(struct one *o)
 {
 	const struct dcp_put *p = o->put;
@@ -227,7 +232,9 @@ static int judge(struct one *o, const struct dcp_http *h, struct dcp_err *err)
 	const char *base = o->r->base;
 	if (p->what >= DCP_PUT_ABORT && (h->rc == -ENOENT || h->status == 404))
 		return 0;
-	/* libcurl repeats what it sent on a connection that was lost: another try may have done it */
+	/*
+	 * libcurl repeats what it sent on a connection that was lost: another try may have done it
+	 */
 	if ((h->status == 412 || h->status == 404) && is_there(o))
 		return 0;
 	if (p->fresh && (h->status == 412 || h->status == 409))

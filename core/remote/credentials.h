@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * credentials: whose requests to an object store are. Looked for where Amazon's own programs look, in their order:
- * the environment, a web identity's token, profile files (keys, or a role by those of another profile), the container's
- * server, the machine's server (IMDSv2). Google's: keys or a token in the environment, the machine's server.
+ * credentials: whose requests to an object store are. Looked for where Amazon's own programs look,
+ * in their order: the environment, a web identity's token, profile files (keys, or a role by those
+ * of another profile), the container's server, the machine's server (IMDSv2). Google's: keys or a
+ * token in the environment, the machine's server.
  *
  * They are in memory only: in no message, log, URL, index or cache.
  */
@@ -25,8 +26,9 @@ struct dcp_credentials {
 };
 
 /*
- * Those that requests can be made with now; @c is empty or of an earlier call, and is replaced when it is about to
- * expire, or if it was @refused. None at all is no error. What is named and cannot be had: -EACCES.
+ * Those that requests can be made with now; @c is empty or of an earlier call, and is replaced when
+ * it is about to expire, or if it was @refused. None at all is no error. What is named and cannot
+ * be had: -EACCES.
  */
 int dcp_credentials_renew(struct dcp_credentials *c, enum dcp_cloud cloud, bool refused,
 			  struct dcp_err *err);

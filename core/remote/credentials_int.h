@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * credentials_int: where credentials come from. Those that get some return 1 if @out is complete, 0 if there are none of
- * that kind, or a negative errno with the reason in @err.
+ * credentials_int: where credentials come from. Those that get some return 1 if @out is complete, 0
+ * if there are none of that kind, or a negative errno with the reason in @err.
  */
 #pragma once
 #include <stdbool.h>
@@ -18,7 +18,10 @@ int dcp_credentials_set_bearer(struct dcp_credentials *out, const char *kind,
 			       const char *token);
 /* May it stand in a header? */
 bool dcp_credentials_plain(const char *s);
-/* The first @most bytes of the file @path as text, without the end of its last line, or NULL with errno. */
+/*
+ * The first @most bytes of the file @path as text, without the end of its last line, or NULL with
+ * errno.
+ */
 char *dcp_credentials_read(const char *path, size_t most);
 
 int dcp_credentials_of_environment(struct dcp_credentials *out, struct dcp_err *err);

@@ -117,7 +117,10 @@ static int ask_machine(const char *path, char *head, const char *method, struct 
 	return ask_near(url, head, method, answer);
 }
 
-/* The machine's, by a session that other machines cannot have (IMDSv2). None: it is not in that cloud. */
+/*
+ * The machine's, by a session that other machines cannot have (IMDSv2). None: it is not in that
+ * cloud.
+ */
 int dcp_credentials_of_machine(struct dcp_credentials *out, struct dcp_err *err)
 {
 	const char *off = dcp_http_env("AWS_EC2_METADATA_DISABLED");

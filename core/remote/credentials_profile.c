@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Profile files, ~/.aws/credentials and ~/.aws/config: keys, and roles, which the environment may name, too.
+ * Profile files, ~/.aws/credentials and ~/.aws/config: keys, and roles, which the environment may
+ * name, too.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -20,7 +21,10 @@ static const char *blanks(const char *p)
 	return p + strspn(p, " \t");
 }
 
-/* The value of @name in the section @section of the INI file @text, malloc'ed; of no @name: "" if it has the section. */
+/*
+ * The value of @name in the section @section of the INI file @text, malloc'ed; of no @name: "" if
+ * it has the section.
+ */
 static char *of_section(const char *text, const char *section, const char *name)
 {
 	size_t nsection = strlen(section), nname = name ? strlen(name) : 0;

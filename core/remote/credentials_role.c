@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Credentials of a role, which Amazon's token service gives for a web identity's token or for other credentials.
+ * Credentials of a role, which Amazon's token service gives for a web identity's token or for other
+ * credentials.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libcurl is loaded at the first request: with it come TLS, HTTP/2, Kerberos and LDAP, which would take longer to
- * start than most verbs run.
+ * libcurl is loaded at the first request: with it come TLS, HTTP/2, Kerberos and LDAP, which would
+ * take longer to start than most verbs run.
  */
 #include "core/remote/curl.h"
 

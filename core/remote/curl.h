@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * curl: one transfer. What differs between libraries for HTTP; curl.c is the only file that sees curl.h, curl_none.c
- * stands in for it, and for xml.c, in builds without it.
+ * curl: one transfer. What differs between libraries for HTTP; curl.c is the only file that sees
+ * curl.h, curl_none.c stands in for it, and for xml.c, in builds without it.
  */
 #pragma once
 #include <stdbool.h>
@@ -49,7 +49,9 @@ int dcp_transfers_add(struct dcp_transfers *t, const struct dcp_transfer_opts *o
 void dcp_transfers_remove(struct dcp_transfers *t, struct dcp_transfer *one);
 /* The status of the answer so far; 0: none. */
 long dcp_transfer_status(const struct dcp_transfer *one);
-/* Go on, wait for at most @ms, and fill in @ends, of room for @n, with those that ended. How many. */
+/*
+ * Go on, wait for at most @ms, and fill in @ends, of room for @n, with those that ended. How many.
+ */
 size_t dcp_transfers_run(struct dcp_transfers *t, int ms, struct dcp_transfer_end *ends,
 			 size_t n);
 /* NULL: there is none, and *why says why. */

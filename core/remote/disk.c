@@ -217,7 +217,10 @@ static bool is_right(const struct dcp_disk *d, int fd)
 	       pread(fd, is, HEAD, (off_t)head_at(d)) == HEAD && memcmp(is, want, HEAD) == 0;
 }
 
-/* While it is open it is not removed for want of room. Locks may not work there: nothing depends on that. */
+/*
+ * While it is open it is not removed for want of room. Locks may not work there: nothing depends on
+ * that.
+ */
 static int open_kept(const struct dcp_disk *d, const char *path)
 {
 	dcp_auto_fd int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -331,7 +334,10 @@ size_t dcp_disk_read(struct dcp_disk *d, uint64_t off, uint64_t n, char *block, 
 	return (size_t)n;
 }
 
-/* What is there already and @part, which lies in @block, as one part, if they meet: then that is in @block. */
+/*
+ * What is there already and @part, which lies in @block, as one part, if they meet: then that is in
+ * @block.
+ */
 static void grow(const struct dcp_disk *d, uint64_t number, struct part *part, char *block)
 {
 	dcp_auto_free char *old = NULL;

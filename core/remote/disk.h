@@ -11,12 +11,14 @@
  *	16 bytes for each block: which part of it is there (begin and end in the block, 32 bits each; 0 0: none), and
  *	         the XXH3 of that part and of where it lies
  *
- * The id is a hash of the server, the name and the tag, so that another content has another file. A part whose hash
- * does not match (a crash, a disk's fault, a write by another process at the same moment) is not there: it is asked for
- * again. So writers need no order, and nothing is synchronised; only a part that grows is changed under a lock.
+ * The id is a hash of the server, the name and the tag, so that another content has another file. A
+ * part whose hash does not match (a crash, a disk's fault, a write by another process at the same
+ * moment) is not there: it is asked for again. So writers need no order, and nothing is
+ * synchronised; only a part that grows is changed under a lock.
  *
- * All together stay below the limit, and leave 5 % of the file system free: the files that were used least recently go,
- * but none that is being read or written. Where that is not enough, nothing more is kept.
+ * All together stay below the limit, and leave 5 % of the file system free: the files that were
+ * used least recently go, but none that is being read or written. Where that is not enough, nothing
+ * more is kept.
  */
 #pragma once
 #include <stdbool.h>
@@ -26,15 +28,19 @@
 #define DCP_DISK_BLOCK (256u << 10)
 #define DCP_DISK_MOST (32ull << 30)
 
-/* Keep in the directory @cache, at most @most bytes (0: DCP_DISK_MOST). NULL: nothing is kept. Any thread; it holds for
- * what is read from then on. */
+/*
+ * Keep in the directory @cache, at most @most bytes (0: DCP_DISK_MOST). NULL: nothing is kept. Any
+ * thread; it holds for what is read from then on.
+ */
 void dcp_disk_use(const char *cache, uint64_t most);
 /* Nothing is kept, whatever dcp_disk_use() says before or after. */
 void dcp_disk_never(void);
 
-/* Bytes, since this process began: that were written; that could not be kept; that were read from what was kept. And the
- * bytes that all files have together, at the last look and written by this process since then, of so many at most (0:
- * nothing is kept). */
+/*
+ * Bytes, since this process began: that were written; that could not be kept; that were read from
+ * what was kept. And the bytes that all files have together, at the last look and written by this
+ * process since then, of so many at most (0: nothing is kept).
+ */
 struct dcp_disk_counts {
 	uint64_t written, refused, hit, used, most;
 };
@@ -53,10 +59,15 @@ struct dcp_disk {
 /* False: nothing is kept of any file. */
 bool dcp_disk_open(struct dcp_disk *d, const uint64_t id[2], uint64_t size);
 void dcp_disk_close(struct dcp_disk *d);
-/* Bytes at @off, at most @n: *p is in @block, which has room for DCP_DISK_BLOCK. How many; 0: those are not there. */
+/*
+ * Bytes at @off, at most @n: *p is in @block, which has room for DCP_DISK_BLOCK. How many; 0: those
+ * are not there.
+ */
 size_t dcp_disk_read(struct dcp_disk *d, uint64_t off, uint64_t n, char *block, const char **p);
-/* Keep the bytes @lo to @hi of block @number. They lie at these places of @block, whose other bytes may be overwritten. If
- * they cannot be kept, they are not. */
+/*
+ * Keep the bytes @lo to @hi of block @number. They lie at these places of @block, whose other bytes
+ * may be overwritten. If they cannot be kept, they are not.
+ */
 void dcp_disk_write(struct dcp_disk *d, uint64_t number, uint32_t lo, uint32_t hi, char *block);
 /* Blocks with bytes of @off to @off + @n, which may be wrong, are not kept any more. */
 void dcp_disk_forget(struct dcp_disk *d, uint64_t off, uint64_t n);

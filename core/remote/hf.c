@@ -5,7 +5,8 @@
  *	hf://org/model            HF_TOKEN or the token file, HF_ENDPOINT
  *	hf://org/model@revision   a branch, a tag or a commit
  *
- * A revision is a commit from the first look on, so that its files do not change while they are read.
+ * A revision is a commit from the first look on, so that its files do not change while they are
+ * read.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * http: requests to servers, many at once, through libcurl, which is opened when the first one is made.
+ * http: requests to servers, many at once, through libcurl, which is opened when the first one is
+ * made.
  *
- * A caller hands over a batch and waits for it; its thread runs the transfers, and connections are kept for the next
- * batch. Each request is repeated after what passes (429, 5xx, a lost connection, a stall), from the byte that is
- * missing, with growing random pauses, until nothing came for the time that the configuration allows.
+ * A caller hands over a batch and waits for it; its thread runs the transfers, and connections are
+ * kept for the next batch. Each request is repeated after what passes (429, 5xx, a lost connection,
+ * a stall), from the byte that is missing, with growing random pauses, until nothing came for the
+ * time that the configuration allows.
  *
- * A server is believed only where its answer is exactly what was asked: 206 and the Content-Range of the request, or
- * 200 for all of a file. Redirects lead to http and https only. No connection is made to link-local addresses, where
- * clouds keep credentials, but by requests that are for these.
+ * A server is believed only where its answer is exactly what was asked: 206 and the Content-Range
+ * of the request, or 200 for all of a file. Redirects lead to http and https only. No connection is
+ * made to link-local addresses, where clouds keep credentials, but by requests that are for these.
  */
 #pragma once
 #include <stdbool.h>
@@ -21,7 +23,9 @@ struct dcp_err;
 
 /* How servers are spoken to. */
 struct dcp_http_config {
-	/* A variable of the environment, or NULL; core itself does not read it. NULL: none are set. */
+	/*
+	 * A variable of the environment, or NULL; core itself does not read it. NULL: none are set.
+	 */
 	const char *(*env)(const char *name);
 	/* The user's own directory, where profiles and tokens lie; NULL: there is none. */
 	const char *home;
@@ -45,21 +49,37 @@ struct dcp_http {
 	const char *body; /* of a POST or PUT; NULL: none */
 	size_t nbody;
 	const char *
-		fixed; /* another header, "x-amz-meta-...:value" and a newline, which head() signs; NULL: none */
-	/* Append "name: value" and a newline for each header of @r. Called before every try, as signatures hold a time.
-	 * NULL: none. Nothing of it is sent to another host that the server leads to. */
+		/*
+		 * another header, "x-amz-meta-...:value" and a newline, which head() signs; NULL:
+		 * none
+		 */
+		fixed;
+	/*
+	 * Append "name: value" and a newline for each header of @r. Called before every try, as
+	 * signatures hold a time. NULL: none. Nothing of it is sent to another host that the server
+	 * leads to.
+	 */
 	int (*head)(void *ctx, const struct dcp_http *r, struct dcp_buf *headers,
 		    struct dcp_err *err);
-	/* Is there something else to try after the answer r->status, whose body begins with r->said? True: once more. */
+	/*
+	 * Is there something else to try after the answer r->status, whose body begins with
+	 * r->said? True: once more.
+	 */
 	bool (*refused)(void *ctx, const struct dcp_http *r);
-	/* Bytes of the answer, in order; the first is at @at of the file, or of the answer. 0 or a negative errno. */
+	/*
+	 * Bytes of the answer, in order; the first is at @at of the file, or of the answer. 0 or a
+	 * negative errno.
+	 */
 	int (*take)(void *ctx, uint64_t at, const char *p, size_t n);
 	void *ctx;
 	uint64_t off, n; /* of the file; n DCP_HTTP_ALL: all, by a request without a range */
 	uint64_t size;   /* of the file; with DCP_HTTP_ALL: the most that an answer may have */
 	const char *match; /* the ETag that the file has, else -ESTALE; NULL: */
 	const char *since; /* the Last-Modified that it has; NULL: any */
-	/* Where an earlier request for the same led. If that fails, @url is asked anew. NULL: not known. */
+	/*
+	 * Where an earlier request for the same led. If that fails, @url is asked anew. NULL: not
+	 * known.
+	 */
 	const char *led;
 	bool plain;         /* http:// is what the user named, also to other machines */
 	bool direct;        /* redirects are not followed, but are answers */
@@ -70,8 +90,13 @@ struct dcp_http {
 	unsigned connect_s; /* for a connection; 0: 10 s */
 
 	/* ---- what came ---- */
-	int rc; /* -ECANCELED: it was given up, as another one of its batch failed, or all were stopped */
-	bool unsure; /* an answer had more bytes or less than it said: if rc is negative, what was taken may be wrong */
+	/* -ECANCELED: it was given up, as another one of its batch failed, or all were stopped */
+	int rc;
+	/*
+	 * an answer had more bytes or less than it said: if rc is negative, what was taken may be
+	 * wrong
+	 */
+	bool unsure;
 	long status;
 	char *leads;          /* where the answer came from, if the server led there */
 	struct dcp_buf heads; /* "name: value" and a newline each, names in lower case */
@@ -81,28 +106,39 @@ struct dcp_http {
 
 /*
  * Make @n requests. 0, or what the first one that failed gave, those with may_fail left out:
- * -ENOENT (404), -EACCES (401, 403), -ESTALE (412), -EIO, -ENOSYS (built without libcurl, or it is not installed),
- * -EINTR, -ENOMEM, or what head() or take() gave. Every one is to be finished. Any thread.
+ * -ENOENT (404), -EACCES (401, 403), -ESTALE (412), -EIO, -ENOSYS (built without libcurl, or it is
+ * not installed), -EINTR, -ENOMEM, or what head() or take() gave. Every one is to be finished. Any
+ * thread.
  */
 int dcp_http_run(struct dcp_http *r, size_t n, struct dcp_err *err);
 void dcp_http_finish(struct dcp_http *r);
 
-/* The value of the header @name, in lower case, of the answer. Its length is *n. NULL: it has none. */
+/*
+ * The value of the header @name, in lower case, of the answer. Its length is *n. NULL: it has none.
+ */
 const char *dcp_http_header(const struct dcp_http *r, const char *name, size_t *n);
 /* The same, malloc'ed. */
 char *dcp_http_header_copy(const struct dcp_http *r, const char *name);
 
-/* All of the answer, at most @most bytes, appended to @out. The request has an URL and may have the rest but take(). */
+/*
+ * All of the answer, at most @most bytes, appended to @out. The request has an URL and may have the
+ * rest but take().
+ */
 int dcp_http_get(struct dcp_http *r, size_t most, struct dcp_buf *out, struct dcp_err *err);
 
-/* From now on, what this thread asks for, or waits for, ends with -EINTR when @stop says so. It is asked ten times a
- * second. NULL: nothing stops it. */
+/*
+ * From now on, what this thread asks for, or waits for, ends with -EINTR when @stop says so. It is
+ * asked ten times a second. NULL: nothing stops it.
+ */
 void dcp_http_watch(bool (*stop)(void *ctx), void *ctx);
 /* Does it say so? */
 bool dcp_http_stopped(void);
 bool dcp_http_watched(void);
 
-/* Since this process began: requests, of these those that were made again, bytes of bodies that came. */
+/*
+ * Since this process began: requests, of these those that were made again, bytes of bodies that
+ * came.
+ */
 struct dcp_http_counts {
 	uint64_t requests, retries, bytes;
 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * https: directories of web servers. What lies in one is what its page links to (the listings of nginx, Apache, Caddy
- * and Python), or what a file index.json in it names; how long a file is, and its tag, is asked of each, side by side.
+ * https: directories of web servers. What lies in one is what its page links to (the listings of
+ * nginx, Apache, Caddy and Python), or what a file index.json in it names; how long a file is, and
+ * its tag, is asked of each, side by side.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -106,7 +107,10 @@ static int get_page(struct dcp_remote *r, const char *prefix, const char *name,
 	return rc;
 }
 
-/* nginx and Apache do not list names that begin with a dot. Beside files of torch's DCP there is one. */
+/*
+ * nginx and Apache do not list names that begin with a dot. Beside files of torch's DCP there is
+ * one.
+ */
 static int add_hidden(struct dcp_listing *l)
 {
 	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;

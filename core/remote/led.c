@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where a server led requests for its files, as long as the signed URLs there can be used. In memory only.
+ * Where a server led requests for its files, as long as the signed URLs there can be used. In
+ * memory only.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * remote: directories on a server: what a row for a kind of server gives, and what all of them share.
+ * remote: directories on a server: what a row for a kind of server gives, and what all of them
+ * share.
  *
  *	curl.c        transfers, through libcurl
  *	http.c        requests, tried again, their answers checked; whole.c: all of an answer in memory
@@ -18,8 +19,8 @@
  *	https.c s3.c  rows
  *	bucket.c      writing to buckets
  *
- * A server is asked for a list, and then for ranges. What a list said is believed for FRESH_MS; a file is known by its
- * tag, which every request names, so that bytes of another content never come.
+ * A server is asked for a list, and then for ranges. What a list said is believed for FRESH_MS; a
+ * file is known by its tag, which every request names, so that bytes of another content never come.
  */
 #pragma once
 #include <pthread.h>
@@ -74,8 +75,9 @@ static inline const struct dcp_item *dcp_listing_at(const struct dcp_listing *l,
 }
 
 /*
- * What a page of a web server lists: JSON as nginx writes it or as index.json has it (an array of names, or of objects
- * with name, size, type, etag; or such an array as "files"), else the links of HTML. -EBADMSG.
+ * What a page of a web server lists: JSON as nginx writes it or as index.json has it (an array of
+ * names, or of objects with name, size, type, etag; or such an array as "files"), else the links of
+ * HTML. -EBADMSG.
  */
 int dcp_listing_read_page(struct dcp_listing *l, const char *text, size_t n, const char *path,
 			  struct dcp_err *err);
@@ -86,7 +88,10 @@ int64_t dcp_listing_time(const char *text);
 
 struct dcp_remote_ops {
 	const struct dcp_origin *row;
-	/* Fill @l with what lies in l->prefix, and in directories below it if that costs nothing (then l->deep). */
+	/*
+	 * Fill @l with what lies in l->prefix, and in directories below it if that costs nothing
+	 * (then l->deep).
+	 */
 	int (*list)(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err);
 	/* Add the one file l->prefix, as "". -ENOENT. */
 	int (*one)(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err);
@@ -120,9 +125,9 @@ int dcp_remote_find(const struct dcp_remote_ops *ops, const char *base,
 		    int (*make)(struct dcp_remote *r, struct dcp_err *err),
 		    struct dcp_remote **out, struct dcp_err *err);
 /*
- * A list that shows what lies in the directory @prefix, or is of the one file @prefix (@single), and where in it:
- * *within is what @prefix is after the list's own. Not older than @fresh asks for; else any that there is. To be given
- * back. -ENOENT: nothing is there.
+ * A list that shows what lies in the directory @prefix, or is of the one file @prefix (@single),
+ * and where in it: *within is what @prefix is after the list's own. Not older than @fresh asks for;
+ * else any that there is. To be given back. -ENOENT: nothing is there.
  */
 int dcp_remote_list(struct dcp_remote *r, const char *prefix, bool single, bool fresh,
 		    struct dcp_listing **out, const char **within, struct dcp_err *err);
@@ -132,9 +137,13 @@ void dcp_remote_distrust(struct dcp_remote *r);
 
 /* ---- led.c ---- */
 
-/* Where requests for the file @name were led, malloc'ed; NULL: not known, or not for much longer. */
+/*
+ * Where requests for the file @name were led, malloc'ed; NULL: not known, or not for much longer.
+ */
 char *dcp_led_find(struct dcp_remote *r, const char *name);
-/* They were led to @url; NULL, or one that does not say how long it can be used: nothing is kept. */
+/*
+ * They were led to @url; NULL, or one that does not say how long it can be used: nothing is kept.
+ */
 void dcp_led_keep(struct dcp_remote *r, const char *name, const char *url);
 
 /* ---- blob.c ---- */
@@ -151,8 +160,10 @@ struct dcp_remote_file {
 	uint64_t size, id[2];
 	bool lasts; /* by its tag it is known for good: its bytes may be kept on a disk */
 	_Atomic bool changed; /* the server has other content by now */
-	/* Of a reader that reads in order: where it goes on, bytes that it read so, and up to where it is read ahead.
-	 * The lock is that of blocks.c. */
+	/*
+	 * Of a reader that reads in order: where it goes on, bytes that it read so, and up to where
+	 * it is read ahead. The lock is that of blocks.c.
+	 */
 	uint64_t next, run, reach;
 };
 
@@ -164,25 +175,35 @@ struct dcp_range {
 
 /* ---- range.c ---- */
 
-/* Get @n ranges of @o, from the disk, or from the server side by side. Bytes of a range are taken in any order.
- * -ESTALE: it changed since it was listed. */
+/*
+ * Get @n ranges of @o, from the disk, or from the server side by side. Bytes of a range are taken
+ * in any order. -ESTALE: it changed since it was listed.
+ */
 int dcp_remote_get(struct dcp_remote_file *o, struct dcp_range *ranges, size_t n);
 
 /* ---- blocks.c ---- */
 
-/* Read of @o by way of blocks that are kept; @reads in order of their offsets. Those to NULL only bring the blocks. */
+/*
+ * Read of @o by way of blocks that are kept; @reads in order of their offsets. Those to NULL only
+ * bring the blocks.
+ */
 int dcp_blocks_read(struct dcp_remote_file *o, const struct dcp_read *const *reads, size_t n);
 /* Are all blocks of them in memory now? */
 bool dcp_blocks_have(struct dcp_remote_file *o, const struct dcp_read *const *reads, size_t n);
 
-/* Is this the next read of a program that reads in order? Then it is to read by way of blocks, which come ahead of it. */
+/*
+ * Is this the next read of a program that reads in order? Then it is to read by way of blocks,
+ * which come ahead of it.
+ */
 bool dcp_blocks_follow(struct dcp_remote_file *o, const struct dcp_read *read);
 /* @o is closed: nothing is read ahead for it any more. */
 void dcp_blocks_leave(struct dcp_remote_file *o);
 
 /* ---- site.c ---- */
 
-/* The site of the directory or file @name of @r, whose source is @source. *only is set for a file. */
+/*
+ * The site of the directory or file @name of @r, whose source is @source. *only is set for a file.
+ */
 int dcp_site_remote(struct dcp_remote *r, const char *source, const char *name,
 		    struct dcp_site *out, char **only, struct dcp_err *err);
 

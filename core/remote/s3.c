@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * s3: buckets of Amazon S3 and servers that speak its protocol (AWS_ENDPOINT_URL), and of Google Cloud Storage, which
- * speaks it too.
+ * s3: buckets of Amazon S3 and servers that speak its protocol (AWS_ENDPOINT_URL), and of Google
+ * Cloud Storage, which speaks it too.
  *
  *	s3://bucket/prefix    AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION; credentials.h
  *	gs://bucket/prefix    GS_ENDPOINT_URL; credentials.h
  *
- * A list without a delimiter shows a thousand files with a request, whatever directories they lie in. So that is tried
- * first; only where one directory fills the page, the others are asked for by themselves.
+ * A list without a delimiter shows a thousand files with a request, whatever directories they lie
+ * in. So that is tried first; only where one directory fills the page, the others are asked for by
+ * themselves.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -212,7 +213,10 @@ static int on_element(void *ctx, const char *path, const char *text, size_t n)
 	return rc;
 }
 
-/* The region that the bucket is in, of an answer that says this is not it. True: another than was tried. */
+/*
+ * The region that the bucket is in, of an answer that says this is not it. True: another than was
+ * tried.
+ */
 static bool moved(struct s3 *s, const struct dcp_http *h)
 {
 	dcp_auto_free char *region = dcp_http_header_copy(h, "x-amz-bucket-region");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sign: requests to object stores, signed by AWS Signature Version 4. Pure: the time is an argument.
+ * sign: requests to object stores, signed by AWS Signature Version 4. Pure: the time is an
+ * argument.
  *
  * libcurl's own does not sort and encode the query as the scheme wants it before version 8.
  */
@@ -14,7 +15,11 @@ struct dcp_sign {
 	const char *path;  /* encoded, from its slash on */
 	const char *query; /* encoded, sorted by name; "" for none; every name with its "=" */
 	const char *
-		headers; /* those that are signed: "name:value" and a newline each, names in lower case, sorted */
+		/*
+		 * those that are signed: "name:value" and a newline each, names in lower case,
+		 * sorted
+		 */
+		headers;
 	const char *payload; /* hexadecimal SHA-256 of the body, or UNSIGNED-PAYLOAD */
 	const char *time;    /* "20150830T123600Z" */
 	const char *region, *service;

@@ -14,7 +14,8 @@
 #include "core/rules/map.h"
 
 enum {
-	LEAST = 8, /* one of so many tensors is there: of quantized models few have their own names */
+	/* one of so many tensors is there: of quantized models few have their own names */
+	LEAST = 8,
 	DEPTH = 12, /* components that a prefix may have */
 	MAX_OTHERS = 16,
 };

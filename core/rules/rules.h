@@ -78,7 +78,8 @@ struct dcp_rules_config {
 struct dcp_rules_expected {
 	const char *key; /* for the call */
 	const char *
-		bare; /* in a model without its head, which is no member of another there; may be @key */
+		/* in a model without its head, which is no member of another there; may be @key */
+		bare;
 	uint32_t ndim;
 	uint64_t shape[3];
 	bool optional; /* may be missing */
@@ -158,7 +159,8 @@ struct dcp_rules_source {
 enum dcp_dtype dcp_rules_dtype(const char *name, size_t n);
 
 enum dcp_rules_what {
-	DCP_RULES_UNMATCHED, /* @key of the source matches no rule and is left out; @text: the nearest rule */
+	/* @key of the source matches no rule and is left out; @text: the nearest rule */
+	DCP_RULES_UNMATCHED,
 	DCP_RULES_COLLISION, /* @key would be made twice: it is broken */
 	DCP_RULES_FAILED,    /* @key cannot be made: it is broken */
 	DCP_RULES_UNUSED,    /* no key matches the rule in @line */

@@ -31,7 +31,8 @@ enum dcp_pickle_open {
 	DCP_PICKLE_TUPLE, /* n values */
 	DCP_PICKLE_DICT,  /* n times key and value */
 	DCP_PICKLE_SET,   /* n values; with protocols 2 and 3 made of a list */
-	DCP_PICKLE_REDUCE, /* a callable, a tuple of arguments; n is 0 for this and the next three */
+	/* a callable, a tuple of arguments; n is 0 for this and the next three */
+	DCP_PICKLE_REDUCE,
 	DCP_PICKLE_NEWOBJ, /* a class, a tuple of arguments */
 	DCP_PICKLE_BUILD,  /* an object, its state */
 	DCP_PICKLE_PERSID, /* a persistent id */

@@ -8,8 +8,8 @@
  * kernel skips OPEN, their text stays until the second is over, and their mtime says so.
  *
  * The cache is bounded: DCPFS_CACHE_FILES files, among them DCPFS_CACHE_MODELS models, with
- * DCPFS_CACHE_TEXT bytes of text besides what is open. Generated text beyond a megabyte lies in an unlinked file, not in private
- * memory.
+ * DCPFS_CACHE_TEXT bytes of text besides what is open. Generated text beyond a megabyte lies in an
+ * unlinked file, not in private memory.
  */
 #pragma once
 #include <stdbool.h>

@@ -15,8 +15,8 @@ struct dcp_measured;
 struct dcp_version;
 
 /*
- * Write one entry of "tensors", with its statistics where they are known (@m; NULL: they are not). Opens
- * backing files to find where the pieces lie; a tensor that cannot be read gets an "error".
+ * Write one entry of "tensors", with its statistics where they are known (@m; NULL: they are not).
+ * Opens backing files to find where the pieces lie; a tensor that cannot be read gets an "error".
  * -ENOMEM, or the error of the index.
  */
 int dcpfs_describe_tensor(struct dcp_version *v, const struct dcp_row *row,

@@ -22,8 +22,10 @@ struct dcp_measures *dcpfs_measures(struct dcpfs_version *ver);
 
 uint64_t dcpfs_measured_size(const struct dcp_row *row);
 
-/* The file of row @id. Reads all of the tensor where its statistics are not known; -EINTR: the program was
- * interrupted meanwhile, or the mount ends. */
+/*
+ * The file of row @id. Reads all of the tensor where its statistics are not known; -EINTR: the
+ * program was interrupted meanwhile, or the mount ends.
+ */
 int dcpfs_measured_make(struct dcpfs *fs, struct dcpfs_version *ver, int64_t id,
 			struct dcpfs_text *out, struct dcp_err *err);
 

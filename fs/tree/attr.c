@@ -67,7 +67,8 @@ void dcpfs_attr_of_row(struct dcpfs *fs, const struct dcpfs_version *ver, uint64
 		 dcp_view_size_of(dcpfs_index(ver), row, r->as, &size) < 0)
 		size = 0; /* opening it gives the error */
 	if (row->broken && size == 0 && fs->opts.no_open)
-		size = 1; /* size 0 would make the kernel take it for empty, without an OPEN to fail */
+		/* size 0 would make the kernel take it for empty, without an OPEN to fail */
+		size = 1;
 	set_size(st, size);
 }
 

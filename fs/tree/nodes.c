@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nodes: the directories of the mount. First those whose children are computed: the root with its versions, latest and
- * tags/; shard/ with its layouts and ranks; then look-up and listing for every kind of directory; hf/; and at the end the
- * table, one row for each kind of inode.
+ * nodes: the directories of the mount. First those whose children are computed: the root with its
+ * versions, latest and tags/; shard/ with its layouts and ranks; then look-up and listing for every
+ * kind of directory; hf/; and at the end the table, one row for each kind of inode.
  */
 #include "fs/tree/dir_int.h"
 

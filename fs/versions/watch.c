@@ -6,8 +6,8 @@
  * Where inotify is not reliable (another machine may change the file system, or no watches are
  * left), a short check every POLL_MS compares the state of everything that the last scan
  * depended on (core/origin/dir/dir.h), and of the files of versions that are being read. A
- * difference leads to a full scan, and so does the passing of a minute. A server is asked for its list every SERVER_MS,
- * give or take a tenth, so that many mounts do not ask at once.
+ * difference leads to a full scan, and so does the passing of a minute. A server is asked for its
+ * list every SERVER_MS, give or take a tenth, so that many mounts do not ask at once.
  */
 #include "fs/versions/watch.h"
 

@@ -6,8 +6,9 @@
  *
  * The box is part number PART of PARTS equal ones along dimension DIM; PARTS 1: all of it.
  * -c: evict the source's files before each repetition; -p: no mappings; -s: and no
- * io_uring. One JSON line a repetition: seconds to open the view, wall and CPU seconds in all, bytes delivered, bytes the
- * device read, pages that the plan touches, and the counters of core/store/io/fetch.h.
+ * io_uring. One JSON line a repetition: seconds to open the view, wall and CPU seconds in all,
+ * bytes delivered, bytes the device read, pages that the plan touches, and the counters of
+ * core/store/io/fetch.h.
  */
 #include <dirent.h>
 #include <errno.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What dcpfs scan says a pickle imports: no crash, no leak, every name short and with its module, a reason with
- * every refusal, places that go forward. Where the pickle machine understands the same bytes, each class and
- * function that it finds must have been told before: one that scan passes over is what an attacker looks for.
+ * What dcpfs scan says a pickle imports: no crash, no leak, every name short and with its module, a
+ * reason with every refusal, places that go forward. Where the pickle machine understands the same
+ * bytes, each class and function that it finds must have been told before: one that scan passes
+ * over is what an attacker looks for.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Are the declarations of tools/load/memory those of the toolkit's cuda.h, cufile.h and nccl.h? Compiling it is the test. */
+/*
+ * Are the declarations of tools/load/memory those of the toolkit's cuda.h, cufile.h and nccl.h?
+ * Compiling it is the test.
+ */
 #include <cuda.h>
 
 #define LOAD_CUDA_COPY CUDA_MEMCPY3D

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A program of MPI's that hands a communicator of its own to the loader: the odd and the even ranks.
+ * A program of MPI's that hands a communicator of its own to the loader: the odd and the even
+ * ranks.
  */
 #include <errno.h>
 #include <mpi.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A library to be preloaded where the kernel has no modules, so that cuFile would not be used: /proc/modules can be read, and
- * is empty; with DCPFS_TEST_NO_MODULES it cannot.
+ * A library to be preloaded where the kernel has no modules, so that cuFile would not be used:
+ * /proc/modules can be read, and is empty; with DCPFS_TEST_NO_MODULES it cannot.
  */
 #include <errno.h>
 #include <fcntl.h>

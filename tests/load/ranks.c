@@ -19,8 +19,10 @@
  *	coordinator=R    of what is loaded from now on
  *	objects       the same; what the hooks give of objects goes to LOAD_OBJECTS/RANK: a line with the length
  *	              of the bytes, of the JSON, and the key; then these (-1: NULL)
- * ranks N HOW STEP... is all N ranks, each a process; of these only rank 0 and those that fail print a line.
- * LOAD_INSECURE: as --insecure. Prints a line of JSON: {"rank", "ranks", "comm", "nodes", "step", "code", "error_rank", "text"}.
+ * ranks N HOW STEP... is all N ranks, each a process; of these only rank 0 and those that fail
+ * print a line.
+ * LOAD_INSECURE: as --insecure. Prints a line of JSON: {"rank", "ranks", "comm", "nodes", "step",
+ * "code", "error_rank", "text"}.
  */
 #include <errno.h>
 #include <signal.h>
@@ -273,7 +275,10 @@ static int step(const struct dcpload_comm *c, const char *name, uint64_t value, 
 	return rc;
 }
 
-/* Become each of @n ranks. Returns the number of a rank; -1: it was all of them, of which *@failed failed. */
+/*
+ * Become each of @n ranks. Returns the number of a rank; -1: it was all of them, of which *@failed
+ * failed.
+ */
 static int fork_ranks(int n, int *failed)
 {
 	char text[16];

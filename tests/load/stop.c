@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A library to be preloaded: the process stops itself, as by SIGSTOP, at the first of what DCPFS_TEST_STOP names:
+ * A library to be preloaded: the process stops itself, as by SIGSTOP, at the first of what
+ * DCPFS_TEST_STOP names:
  *	open        a read of a file
  *	plan        memory for destinations is allocated
  *	read        a read of a file after that

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * memory: a source that is no file system, for tests: "mem:DIR" is what lies below DIR, read once and then
- * served from memory, by read() alone: it has no descriptor and no mapping.
+ * memory: a source that is no file system, for tests: "mem:DIR" is what lies below DIR, read once
+ * and then served from memory, by read() alone: it has no descriptor and no mapping.
  *
- * How many reads it answered is appended to the file that DCPFS_TEST_READS names, when the process ends.
+ * How many reads it answered is appended to the file that DCPFS_TEST_READS names, when the process
+ * ends.
  */
 #include <errno.h>
 #include <ftw.h>

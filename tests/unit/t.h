@@ -41,7 +41,10 @@ void t_tests_add(struct t_tests *tests);
 	}                                                                                      \
 	static int t_run(void)
 
-/* How often to try something at random: in full, and a quarter of it where each costs four times as much. */
+/*
+ * How often to try something at random: in full, and a quarter of it where each costs four times as
+ * much.
+ */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define T_SLOW 4
 #elif defined(__has_feature)

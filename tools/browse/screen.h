@@ -2,8 +2,8 @@
 /*
  * screen: a terminal as lines that are drawn whole and keys that are pressed. One thread.
  *
- * ncurses is opened when a screen is; a build without it has none. Whatever ends the program by a signal that
- * can be caught leaves the terminal as it was.
+ * ncurses is opened when a screen is; a build without it has none. Whatever ends the program by a
+ * signal that can be caught leaves the terminal as it was.
  */
 #pragma once
 #include <stdbool.h>

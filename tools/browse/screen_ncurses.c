@@ -46,8 +46,8 @@ static const char *const names[] = {
 static SCREEN *screen;
 
 /*
- * The terminal is the user's again, and then the signal does what it does. No memory is freed: the signal may have come
- * in the middle of that.
+ * The terminal is the user's again, and then the signal does what it does. No memory is freed: the
+ * signal may have come in the middle of that.
  */
 static void give_back(int number)
 {
@@ -74,7 +74,8 @@ bool screen_open(const char **why)
 	}
 	for (size_t i = 0; i < DCP_LEN(ends); i++)
 		sigaction(ends[i], &act, NULL);
-	lib.raw(); /* Ctrl-C comes as a key, so that it never ends the program in the middle of drawing */
+	/* Ctrl-C comes as a key, so that it never ends the program in the middle of drawing */
+	lib.raw();
 	lib.noecho();
 	lib.nonl();
 	lib.keypad(*lib.stdscr_at, true);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * text: pages of dcpfs browse that say what one key is. Foreign text in them is spelled so that it may be shown.
+ * text: pages of dcpfs browse that say what one key is. Foreign text in them is spelled so that it
+ * may be shown.
  */
 #pragma once
 #include <stdbool.h>
@@ -27,7 +28,10 @@ struct browse_text {
 
 /* These replace what is in @t. Of a tensor: which bytes of which files make it up. */
 void browse_plan(struct browse_text *t, const struct pick *p, const struct browse_item *item);
-/* Its statistics and a histogram; reads all of it. False: that was given up on the screen, or cannot be done, and @said is why. */
+/*
+ * Its statistics and a histogram; reads all of it. False: that was given up on the screen, or
+ * cannot be done, and @said is why.
+ */
 bool browse_numbers(struct browse_text *t, const struct pick *p, const struct browse_item *item,
 		    char *said, size_t size);
 /* An object as JSON, a line for each member and element. */

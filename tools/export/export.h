@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * export: one run of dcpfs export, shared by the verb (verbs/export.c), what it takes from the source
- * (set.c, parts.c), how that is read (read.c), and the report (report.c).
+ * export: one run of dcpfs export, shared by the verb (verbs/export.c), what it takes from the
+ * source (set.c, parts.c), how that is read (read.c), and the report (report.c).
  */
 #pragma once
 #include <stdbool.h>
@@ -66,7 +66,10 @@ struct exporting {
 	int64_t start_ns;
 };
 
-/* Names of --dtype; the first leaves tensors as they are. Of --protocol; none of them is the format's own. Of --comm. */
+/*
+ * Names of --dtype; the first leaves tensors as they are. Of --protocol; none of them is the
+ * format's own. Of --comm.
+ */
 extern const char *const export_dtypes[], *const export_protocols[], *const export_comms[];
 #define EXPORT_NO_PROTOCOL UINT64_MAX
 /* The number; 0: the format's own. */
@@ -79,16 +82,17 @@ enum cmd_exit export_check_apart(const char *out, const char *from);
 /* The same, nor into a mount of dcpfs or where no directory is. */
 enum cmd_exit export_check_place(const char *out, const char *from);
 /*
- * @file: a page, drawing or table that @verb writes, which begins with @head. Never into the source, nor over anything that
- * begins otherwise; with the rights of what it was made from, @p and (or NULL) @q. NULL: standard output.
+ * @file: a page, drawing or table that @verb writes, which begins with @head. Never into the
+ * source, nor over anything that begins otherwise; with the rights of what it was made from, @p and
+ * (or NULL) @q. NULL: standard output.
  */
 enum cmd_exit export_check_file(const char *verb, const char *file, const char *head,
 				const char *source);
 enum cmd_exit export_put_file(struct out *o, const char *verb, const char *file,
 			      const char *head, const struct pick *p, const struct pick *q);
 /*
- * The permission bits which what is written into the directory @dir (or beside others as @out) must not have:
- * dcp_grants_withheld(). -ENOMEM.
+ * The permission bits which what is written into the directory @dir (or beside others as @out) must
+ * not have: dcp_grants_withheld(). -ENOMEM.
  */
 int export_withheld(const struct dcp_version *v, const char *source, const char *dir,
 		    uint32_t *out);
@@ -112,8 +116,8 @@ int export_local(struct exporting *x, struct dcp_write_tensor *t, const struct d
 		 const char **why);
 
 /*
- * Fill the set with what is asked for and the format can hold; list the rest. 0 or -errno; without --partial
- * also for what cannot be read.
+ * Fill the set with what is asked for and the format can hold; list the rest. 0 or -errno; without
+ * --partial also for what cannot be read.
  */
 int export_choose(struct exporting *x);
 bool export_is_asset(const struct exporting *x);
@@ -144,11 +148,16 @@ int export_verify(struct exporting *x);
 int export_timeout(uint64_t seconds);
 /* Collective: @fn of this rank (NULL: nothing), for as long as it takes; then as export_agree(). */
 int export_step(struct exporting *x, int (*fn)(struct exporting *x));
-/* Does this rank say what failed? Rank 0 does; when that is the rank that is lost, rank 1, and as it may have been on
- * the same node, the first of each. */
+/*
+ * Does this rank say what failed? Rank 0 does; when that is the rank that is lost, rank 1, and as
+ * it may have been on the same node, the first of each.
+ */
 bool export_speaks(const struct dcpload_comm *comm, const struct dcpload_error *err);
 
-/* How the ranks of a job find each other, and how long they wait: as AT() says, where the options are kept. */
+/*
+ * How the ranks of a job find each other, and how long they wait: as AT() says, where the options
+ * are kept.
+ */
 #define EXPORT_OPTS_JOB(timeout_at, insecure_at)                                               \
 	{ 0,                                                                                   \
 	  "timeout",                                                                           \
@@ -167,8 +176,9 @@ bool export_speaks(const struct dcpload_comm *comm, const struct dcpload_error *
 int export_open_comm(int comm, uint64_t timeout_s, bool insecure, struct dcpload_comm **out,
 		     struct dcpload_error *err);
 /*
- * Collective: were all ranks given the same options of @table, as far as the rows ask for that? @values: those of this
- * rank. -EINVAL, with the option and two values; all ranks get the same error.
+ * Collective: were all ranks given the same options of @table, as far as the rows ask for that?
+ * @values: those of this rank. -EINVAL, with the option and two values; all ranks get the same
+ * error.
  */
 int export_compare_options(const struct dcpload_comm *comm, const struct opt *table,
 			   const void *values, uint64_t timeout_s, struct dcpload_error *err);

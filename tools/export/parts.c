@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parts of a tensor that the ranks of a layout write. For some formats the array of each rank; for others
- * boxes, each element in one of them: what several ranks hold is written by the one that has the least to write so far.
+ * The parts of a tensor that the ranks of a layout write. For some formats the array of each rank;
+ * for others boxes, each element in one of them: what several ranks hold is written by the one that
+ * has the least to write so far.
  */
 #include <errno.h>
 #include <stdlib.h>

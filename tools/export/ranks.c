@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The processes that share an export: each writes an equal share of the bytes, and rank 0 makes the files,
- * completes them and gives OUT its name.
+ * The processes that share an export: each writes an equal share of the bytes, and rank 0 makes the
+ * files, completes them and gives OUT its name.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -205,7 +205,10 @@ enum cmd_exit export_step_code(struct exporting *x, enum cmd_exit (*fn)(struct e
 	return code_of(x, x->code, rc);
 }
 
-/* What @n bytes of every rank are, in the order of ranks; @same: a record, which has @n bytes on all. */
+/*
+ * What @n bytes of every rank are, in the order of ranks; @same: a record, which has @n bytes on
+ * all.
+ */
 static int gather(struct exporting *x, const void *p, uint64_t n, bool same,
 		  struct load_blobs *out)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is to be written: the tensors, objects and files of a version that were asked for and that the format
- * can hold.
+ * What is to be written: the tensors, objects and files of a version that were asked for and that
+ * the format can hold.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -322,7 +322,9 @@ static int ask_config(struct exporting *x, const struct dcp_adapter *adapter, co
 	return note(x, &x->asks, "file", name, why);
 }
 
-/* As hf/ of a mount has them: what is made from the checkpoint, and the files beside the weights. */
+/*
+ * As hf/ of a mount has them: what is made from the checkpoint, and the files beside the weights.
+ */
 static int add_assets(struct exporting *x, const struct dcp_assets *a)
 {
 	size_t n;
@@ -367,7 +369,10 @@ static int add_extras(struct exporting *x)
 
 /* ---- what files say beside tensors ---- */
 
-/* The names in the fact "metadata", where the format has no place for them; not the format, which is no other's. */
+/*
+ * The names in the fact "metadata", where the format has no place for them; not the format, which
+ * is no other's.
+ */
 static int leave_metadata(struct exporting *x, const struct dcp_json *said)
 {
 	const struct dcp_json *value;

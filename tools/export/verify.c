@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What was written, read back as a checkpoint of its own, or a file of a rank after the other, and compared with the source
- * byte for byte.
+ * What was written, read back as a checkpoint of its own, or a file of a rank after the other, and
+ * compared with the source byte for byte.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -240,8 +240,10 @@ static int compare_within(struct verifying *w, const struct dcp_object *o)
 	return rc;
 }
 
-/* Formats that hold one nested value open it in several ways when it is read, and what was an instance of a class of
- * its own that is a str is a str then. */
+/*
+ * Formats that hold one nested value open it in several ways when it is read, and what was an
+ * instance of a class of its own that is a str is a str then.
+ */
 static int compare_object(struct verifying *w, const struct dcp_object *o)
 {
 	static const unsigned ways[] = { DCP_WALK_LISTS, DCP_WALK_TUPLES, 0 };

@@ -42,7 +42,10 @@ static char *registered_home(void)
 		       : NULL;
 }
 
-/* Is @dir, below the directory @home, this user's? @read: also where only @home is, and nothing can be written. */
+/*
+ * Is @dir, below the directory @home, this user's? @read: also where only @home is, and nothing can
+ * be written.
+ */
 static bool is_ours(const char *home, const char *dir, bool read)
 {
 	struct stat st;
@@ -51,8 +54,9 @@ static bool is_ours(const char *home, const char *dir, bool read)
 }
 
 /*
- * The directory @below of the user's own, to be freed; NULL: there is none. mount(8) has HOME name root's when it mounts
- * for a user by fstab, and a service may have no HOME: the password database is asked unless HOME is this user's.
+ * The directory @below of the user's own, to be freed; NULL: there is none. mount(8) has HOME name
+ * root's when it mounts for a user by fstab, and a service may have no HOME: the password database
+ * is asked unless HOME is this user's.
  */
 static char *find_below_home(const char *below, bool read)
 {

@@ -2,8 +2,9 @@
 /*
  * cache: the directory of indexes.
  *
- * $DCPFS_CACHE, else $XDG_CACHE_HOME/dcpfs, else ~/.cache/dcpfs, else none. ~ is $HOME, or where that cannot be
- * written (mount(8) has it name root's for a mount by fstab), what the password database says.
+ * $DCPFS_CACHE, else $XDG_CACHE_HOME/dcpfs, else ~/.cache/dcpfs, else none. ~ is $HOME, or where
+ * that cannot be written (mount(8) has it name root's for a mount by fstab), what the password
+ * database says.
  */
 #pragma once
 
@@ -17,9 +18,11 @@ char *load_cache_dir(void);
 /* The directory ~, as load_config_dir() takes it, to be freed; NULL: there is none. */
 char *load_home(void);
 
-/* Where the user keeps layouts (*.dcpl) and the secret of jobs: $XDG_CONFIG_HOME/dcpfs or ~/.config/dcpfs, where ~ is as
- * above, and a $HOME of this user's is taken also when it cannot be written. The caller frees it; NULL: nowhere. It need
- * not exist. */
+/*
+ * Where the user keeps layouts (*.dcpl) and the secret of jobs: $XDG_CONFIG_HOME/dcpfs or
+ * ~/.config/dcpfs, where ~ is as above, and a $HOME of this user's is taken also when it cannot be
+ * written. The caller frees it; NULL: nowhere. It need not exist.
+ */
 char *load_config_dir(void);
 
 /* Make @dir and its parents (0700). 0 or a negative errno. */

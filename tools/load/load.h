@@ -40,7 +40,8 @@ struct dcpload {
 	struct dcp_arena arena;
 	struct dcp_checkpoint of; /* its source is @backing, or a directory in the mount */
 	const char *
-		backing; /* the checkpoint that the source names: itself, or what is mounted there */
+		/* the checkpoint that the source names: itself, or what is mounted there */
+		backing;
 	const char *mount;   /* root of the mount that the path lies in, or NULL */
 	const char *asked;   /* the version that the caller or path names */
 	const char *through; /* why the mount is read; NULL: the files are read */
@@ -89,7 +90,9 @@ void load_tensor_of(const struct dcp_row *row, struct dcpload_tensor *out);
 int load_find(struct dcpload *ck, const char *key, struct dcp_arena *arena, struct dcp_row *row,
 	      struct dcp_err *err);
 struct dcp_view;
-/* A view of the bytes that an object was saved as: dcp_view_open_object(). -ENOENT as load_find(). */
+/*
+ * A view of the bytes that an object was saved as: dcp_view_open_object(). -ENOENT as load_find().
+ */
 int load_open_object(struct dcpload *ck, const char *key, struct dcp_view **out,
 		     struct dcp_err *err);
 /* Does @select select the key of @row? 1, 0, or a negative errno. */
@@ -222,7 +225,10 @@ struct load_region {
 
 /* Is a layout called so such a file? */
 bool load_is_regions(const char *layout);
-/* Call @add (may be NULL) with each, up to the first failure, which @err describes; *@ranks: how many ranks it has. */
+/*
+ * Call @add (may be NULL) with each, up to the first failure, which @err describes; *@ranks: how
+ * many ranks it has.
+ */
 int load_regions(const char *path, uint32_t *ranks,
 		 int (*add)(void *ctx, const struct load_region *r), void *ctx,
 		 struct dcp_err *err);
@@ -250,8 +256,10 @@ void load_plan_drop_chunks(struct dcpload_plan *plan);
 
 /* ---- plan/again.c ---- */
 
-/* Collective. All ranks have failed with *@err. Plan again, if that may help: once with the files as they are
- * now (*@renewed), or without one that cannot be read. 0: try again. */
+/*
+ * Collective. All ranks have failed with *@err. Plan again, if that may help: once with the files
+ * as they are now (*@renewed), or without one that cannot be read. 0: try again.
+ */
 int load_again(struct dcpload_plan *plan, bool *renewed, struct dcpload_error *err);
 /* Collective. Open the files as they are now, and locate the wants in them. *@err says why. */
 int load_renew(struct dcpload_plan *plan, struct dcpload_error *err);
@@ -287,10 +295,15 @@ struct load_active {
 	size_t n, cap, next;
 };
 
-/* Copy what the needs of @p use of bytes [@lo, @hi) of @file from @src, where more bytes may follow.
- * Counts them with load_arrived(). */
+/*
+ * Copy what the needs of @p use of bytes [@lo, @hi) of @file from @src, where more bytes may
+ * follow. Counts them with load_arrived().
+ */
 int load_place_stretch(struct dcpload_plan *p, struct load_active *a, uint32_t file,
 		       uint64_t lo, uint64_t hi, const uint8_t *src);
-/* The same of what need @number uses of them. @packed: its bytes were sent one after the other, and @src is the first. */
+/*
+ * The same of what need @number uses of them. @packed: its bytes were sent one after the other, and
+ * @src is the first.
+ */
 int load_place_need(struct dcpload_plan *p, uint32_t number, uint64_t lo, uint64_t hi,
 		    const uint8_t *src, bool packed);

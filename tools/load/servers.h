@@ -4,5 +4,8 @@
  */
 #pragma once
 
-/* Have core know the environment, and where the user's profiles and tokens lie. Any number of times, any thread. */
+/*
+ * Have core know the environment, and where the user's profiles and tokens lie. Any number of
+ * times, any thread.
+ */
 void load_servers(void);

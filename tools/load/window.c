@@ -40,8 +40,10 @@ struct head {
 	} slot[];
 };
 
-/* How the others find the memory of the first member: a memory file that nobody can make shorter or longer, as touching
- * pages that are no more would raise SIGBUS. */
+/*
+ * How the others find the memory of the first member: a memory file that nobody can make shorter or
+ * longer, as touching pages that are no more would raise SIGBUS.
+ */
 #define WINDOW_NAME "dcpload-window"
 #define WINDOW_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
@@ -77,8 +79,8 @@ static uint64_t head_bytes(uint32_t slots)
 }
 
 /*
- * Map the slots and, after them, the head; @fd -1: memory of this process alone. Slots begin at a huge page: for a read of
- * 1 MiB a disk is then given a few addresses, not 256.
+ * Map the slots and, after them, the head; @fd -1: memory of this process alone. Slots begin at a
+ * huge page: for a read of 1 MiB a disk is then given a few addresses, not 256.
  */
 static int map_memory(struct load_window *w, int fd, struct dcpload_error *err)
 {
@@ -103,9 +105,10 @@ static int map_memory(struct load_window *w, int fd, struct dcpload_error *err)
 }
 
 /*
- * Allocate the slots that this member fills, near its device, and the first member the head: if that were not done at once
- * and memory ran out, touching it would raise SIGBUS. The pages of a slot are then moved to huge ones, which works whatever
- * is set in /sys/kernel/mm/transparent_hugepage/shmem_enabled, other than "deny".
+ * Allocate the slots that this member fills, near its device, and the first member the head: if
+ * that were not done at once and memory ran out, touching it would raise SIGBUS. The pages of a
+ * slot are then moved to huge ones, which works whatever is set in
+ * /sys/kernel/mm/transparent_hugepage/shmem_enabled, other than "deny".
  */
 static int take_slots(struct load_window *w, int fd, struct load_device *d,
 		      struct dcpload_error *err)
@@ -173,9 +176,10 @@ static bool is_window(int at, const char *path, const struct notice *notice, uin
 }
 
 /*
- * Open the first member's memory, through /proc and its descriptor. What another rank says may be a lie: a descriptor of
- * this process, or of another one, that is open for reading a checkpoint would be opened for writing here. So the
- * file is looked at before it is opened, and only a window of another process is.
+ * Open the first member's memory, through /proc and its descriptor. What another rank says may be a
+ * lie: a descriptor of this process, or of another one, that is open for reading a checkpoint would
+ * be opened for writing here. So the file is looked at before it is opened, and only a window of
+ * another process is.
  */
 static int open_shared(struct load_window *w, const struct dcpload *ck,
 		       const struct notice *notice, struct dcpload_error *err)

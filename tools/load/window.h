@@ -39,12 +39,16 @@ struct dcp_queue *load_window_queue(struct load_window *w, const uint8_t *slot);
 /* Why slots are not registered for that, a negative errno; 0: they are, or nothing was read so. */
 int load_window_refused(const struct load_window *w);
 
-/* Why the slots that this member fills are not huge pages, a negative errno; 0: they are, if the kernel has any, or slots
- * are smaller. */
+/*
+ * Why the slots that this member fills are not huge pages, a negative errno; 0: they are, if the
+ * kernel has any, or slots are smaller.
+ */
 int load_window_small(const struct load_window *w);
 
-/* Wait until the slot of chunk @c may be filled. -ETIMEDOUT, -EOWNERDEAD (a member died), -ECANCELED
- * (some member, perhaps this one, has called load_window_fail()). */
+/*
+ * Wait until the slot of chunk @c may be filled. -ETIMEDOUT, -EOWNERDEAD (a member died),
+ * -ECANCELED (some member, perhaps this one, has called load_window_fail()).
+ */
 int load_window_claim(struct load_window *w, size_t c);
 /* Chunk @c is in its slot. */
 void load_window_publish(struct load_window *w, size_t c);
@@ -60,6 +64,9 @@ uint32_t load_window_dead(const struct load_window *w);
 /* Begin again with chunk 0. No member may be using the window: the caller synchronizes all members
  * before and after. */
 void load_window_reset(struct load_window *w);
-/* Nanoseconds that this member has waited for chunks since the window was made; its bytes of memory. */
+/*
+ * Nanoseconds that this member has waited for chunks since the window was made; its bytes of
+ * memory.
+ */
 uint64_t load_window_waited(const struct load_window *w);
 uint64_t load_window_bytes(const struct load_window *w);

@@ -148,7 +148,10 @@ static bool handle(const struct dump *d, char out[32])
 	return access(out, F_OK) == 0;
 }
 
-/* Without a name, so that nothing is left whenever this process dies; not every file system can do that. */
+/*
+ * Without a name, so that nothing is left whenever this process dies; not every file system can do
+ * that.
+ */
 static bool open_nameless(struct dump *d, mode_t mode)
 {
 	char path[32];
@@ -190,7 +193,10 @@ static int open_file(struct dump *d, mode_t mode, struct dcpload_error *err)
 	return 0;
 }
 
-/* Was the file that has the name written here? Its header says so then. An empty one has nothing to lose. */
+/*
+ * Was the file that has the name written here? Its header says so then. An empty one has nothing to
+ * lose.
+ */
 static bool is_dump(const struct dump *d)
 {
 	dcp_auto_fd int fd =

@@ -73,8 +73,10 @@ enum cmd_exit loading_check_trace(struct loading *l);
 enum cmd_exit loading_trace(struct loading *l);
 /* Collective: may rank 0 replace the file of --metrics? */
 enum cmd_exit loading_check_metrics(struct loading *l);
-/* Rank 0, or a process that found no others, writes how it went, if that is asked for: it began @began and ends with
- * @code. Returns @code, or what writing gave. */
+/*
+ * Rank 0, or a process that found no others, writes how it went, if that is asked for: it began
+ * @began and ends with @code. Returns @code, or what writing gave.
+ */
 enum cmd_exit loading_metrics(const struct loading *l, enum cmd_exit code, int64_t began);
 /* Collective: rank 0 prints what all ranks did. */
 enum cmd_exit loading_report(struct loading *l);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dcpfs load --metrics: how a load went, in a file for Prometheus' node exporter, which must never see half of it. */
+/*
+ * dcpfs load --metrics: how a load went, in a file for Prometheus' node exporter, which must never
+ * see half of it.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -96,7 +99,10 @@ static void put_all(const struct loading *l, enum cmd_exit code, uint64_t ns, st
 			   t->execute_ns);
 }
 
-/* All of the file or none of it: what is written has another name first, which collectors pass over. */
+/*
+ * All of the file or none of it: what is written has another name first, which collectors pass
+ * over.
+ */
 static int replace(const char *path, const struct dcp_buf *b)
 {
 	dcp_auto_free char *part = NULL;

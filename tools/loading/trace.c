@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dcpfs load --trace: when each rank read, waited, placed and copied, for chrome://tracing and Perfetto, or drawn. */
+/*
+ * dcpfs load --trace: when each rank read, waited, placed and copied, for chrome://tracing and
+ * Perfetto, or drawn.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

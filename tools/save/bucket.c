@@ -2,10 +2,12 @@
 /*
  * A save into a bucket.
  *
- * Of an upload nothing is seen until it is completed, which happens when all parts of all files are there (seal): first files
- * with data, then those that the format makes alone, last the file that completes the checkpoint. So a save that fails or is
- * stopped before that leaves what was there, and its own uploads are aborted. What it replaces is removed right before the first
- * is completed: a save that fails from there on leaves a checkpoint that is not complete, never one of old and new files.
+ * Of an upload nothing is seen until it is completed, which happens when all parts of all files are
+ * there (seal): first files with data, then those that the format makes alone, last the file that
+ * completes the checkpoint. So a save that fails or is stopped before that leaves what was there,
+ * and its own uploads are aborted. What it replaces is removed right before the first is completed:
+ * a save that fails from there on leaves a checkpoint that is not complete, never one of old and
+ * new files.
  *
  * A file is written by one process: no part of a bucket's file can be written by two.
  */
@@ -127,7 +129,10 @@ static int on_leftover(void *ctx, const char *key, const char *id, const char *b
 	return l->rc;
 }
 
-/* Uploads of OUT that were begun: by another save, or by one that was killed. A server that does not say has none. */
+/*
+ * Uploads of OUT that were begun: by another save, or by one that was killed. A server that does
+ * not say has none.
+ */
 static int check_uploads(struct save *s, struct dcp_err *err)
 {
 	struct leftover l = { .s = s };

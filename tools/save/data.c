@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Threads that each take the next piece, read it from the source and write it to its place, so that
- * reading and writing overlap; or have the kernel copy it. At the end the files that this process wrote are on the disk.
+ * reading and writing overlap; or have the kernel copy it. At the end the files that this process
+ * wrote are on the disk.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -158,7 +159,10 @@ static int read_piece(struct job *j, const struct piece *p, struct dcp_err *err)
 				    j->buf, p->n, err);
 }
 
-/* Bytes that the format asks nothing about go from file to file in the kernel, if it can do that: 1. */
+/*
+ * Bytes that the format asks nothing about go from file to file in the kernel, if it can do that:
+ * 1.
+ */
 static int let_copy(struct job *j, const struct piece *p, struct dcp_err *err)
 {
 	const struct save_source *from = j->team->source;

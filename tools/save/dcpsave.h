@@ -14,15 +14,16 @@
  *	dcpsave_wait(s, &err);                the checkpoint is complete, or does not exist
  *	dcpsave_close(s);  dcpload_comm_close(comm);
  *
- * Every function that can fail returns 0 or a negative errno. One that takes @err, which may be NULL,
- * describes the failure there. A function marked "collective" must be called by all ranks of the
- * communicator in the same order, and returns the same code and text on all of them, even when only
- * one of them failed. When a rank dies, the others get an error after config.timeout_ms at the latest.
+ * Every function that can fail returns 0 or a negative errno. One that takes @err, which may be
+ * NULL, describes the failure there. A function marked "collective" must be called by all ranks of
+ * the communicator in the same order, and returns the same code and text on all of them, even when
+ * only one of them failed. When a rank dies, the others get an error after config.timeout_ms at the
+ * latest.
  *
  * All ranks must see the directory that will contain the checkpoint. Everything is written into a
- * temporary directory there, whose name begins with a dot; it is renamed when the checkpoint is complete
- * and on the disk. After a failure nothing is left; only when rank 0 died, the temporary directory stays,
- * and the next save to the same path removes it.
+ * temporary directory there, whose name begins with a dot; it is renamed when the checkpoint is
+ * complete and on the disk. After a failure nothing is left; only when rank 0 died, the temporary
+ * directory stays, and the next save to the same path removes it.
  *
  * Communicators and struct dcpload_error are those of dcpload.h. The library installs no signal
  * handlers, never prints, never exits and keeps no globals. A handle may be used by one thread at a
@@ -61,45 +62,63 @@ DCPSAVE_API int dcpsave_format_at(uint64_t i, const char **name, const char **wh
 #define DCPSAVE_DIRECT (1u << 5)    /* O_DIRECT, where the file system has it */
 #define DCPSAVE_OVERWRITE (1u << 6) /* as open() with O_TRUNC, one file replaces any other */
 
-/* All ranks must give the same values, except of @threads, @staging, @timeout_ms, @withheld and @device. */
+/*
+ * All ranks must give the same values, except of @threads, @staging, @timeout_ms, @withheld and
+ * @device.
+ */
 struct dcpsave_config {
 	uint32_t size;       /* sizeof(struct dcpsave_config) */
 	uint32_t flags;      /* DCPSAVE_* */
 	uint32_t threads;    /* per rank, to copy and write; 0: CPUs / ranks, at most 8 */
 	uint32_t timeout_ms; /* give up when a rank does not answer for this time; 0: 60 s */
-	/* Pickle protocol; 0: the format's default. Protocol 2 stores arrays as text, whose length depends on
-	 * the values, so that several ranks cannot plan a file: for formats with arrays in pickles (paddle)
-	 * it is -EINVAL unless this process is alone; use 3 or 4. */
+	/*
+	 * Pickle protocol; 0: the format's default. Protocol 2 stores arrays as text, whose length
+	 * depends on the values, so that several ranks cannot plan a file: for formats with arrays
+	 * in pickles (paddle) it is -EINVAL unless this process is alone; use 3 or 4.
+	 */
 	uint32_t protocol;
-	/* Permission bits that files and directories do not get, beside those of the umask: 077 where what is
-	 * written comes from a private file. */
+	/*
+	 * Permission bits that files and directories do not get, beside those of the umask: 077
+	 * where what is written comes from a private file.
+	 */
 	uint32_t withheld;
 	const char *format; /* "torch-dcp", "safetensors", ... */
-	/* Limit of the bytes that DCPSAVE_ASYNC copies, per rank; 0: no limit. What exceeds it is written
-	 * before dcpsave_write() returns. */
+	/*
+	 * Limit of the bytes that DCPSAVE_ASYNC copies, per rank; 0: no limit. What exceeds it is
+	 * written before dcpsave_write() returns.
+	 */
 	uint64_t staging;
-	/* Bytes of tensors in a file, for formats of several files; 0: 5e9; UINT64_MAX: no limit. */
+	/*
+	 * Bytes of tensors in a file, for formats of several files; 0: 5e9; UINT64_MAX: no limit.
+	 */
 	uint64_t max_shard;
-	/* @ngather ranks, each of which writes one file at its own @path with the tensors of all ranks,
-	 * which must be whole; of a key that several ranks gave, the tensor of the highest rank.
-	 * NULL: all ranks write one checkpoint. */
+	/*
+	 * @ngather ranks, each of which writes one file at its own @path with the tensors of all
+	 * ranks, which must be whole; of a key that several ranks gave, the tensor of the highest
+	 * rank. NULL: all ranks write one checkpoint.
+	 */
 	const uint32_t *gather_to;
 	uint64_t ngather;
 	/* Limit of the bytes that all ranks together send in one round of gathering; 0 or more than
 	 * 32 MiB: 32 MiB. */
 	uint64_t max_grouped;
-	/* The GPU in whose memory dcpsave_tensor.data may be: "cuda:0", or "cuda": the GPU of this rank.
-	 * NULL: host memory only. */
+	/*
+	 * The GPU in whose memory dcpsave_tensor.data may be: "cuda:0", or "cuda": the GPU of this
+	 * rank. NULL: host memory only.
+	 */
 	const char *device;
-	/* Not 0, at any time: a save into a bucket fails with -ECANCELED, and its uploads are taken back by dcpsave_close().
-	 * NULL: it goes on to its end. */
+	/*
+	 * Not 0, at any time: a save into a bucket fails with -ECANCELED, and its uploads are taken
+	 * back by dcpsave_close(). NULL: it goes on to its end.
+	 */
 	const volatile int *stop;
 };
 
 /*
- * Collective. @comm NULL: this process alone; otherwise it must outlive *@out. @path, or s3:// or gs://: the checkpoint to
- * write, a directory, or a file when it has the suffix of the format ("model.safetensors"); that of another
- * format is refused, unless a slash follows it. Nothing is written yet.
+ * Collective. @comm NULL: this process alone; otherwise it must outlive *@out. @path, or s3:// or
+ * gs://: the checkpoint to write, a directory, or a file when it has the suffix of the format
+ * ("model.safetensors"); that of another format is refused, unless a slash follows it. Nothing is
+ * written yet.
  */
 DCPSAVE_API int dcpsave_open(const struct dcpload_comm *comm, const char *path,
 			     const struct dcpsave_config *config, struct dcpsave **out,
@@ -112,8 +131,10 @@ struct dcpsave_tensor {
 	uint32_t size; /* sizeof(struct dcpsave_tensor) */
 	uint32_t ndim; /* of @shape, @lo, @len and @stride */
 	const char *key;
-	/* Components of the key, as the program nests them: @npath strings; 0: the key itself is the only
-	 * component. */
+	/*
+	 * Components of the key, as the program nests them: @npath strings; 0: the key itself is
+	 * the only component.
+	 */
 	const char *const *path;
 	uint64_t npath;
 	const char *dtype;     /* "BF16" */
@@ -121,20 +142,25 @@ struct dcpsave_tensor {
 	const uint64_t *lo;    /* first element of the region; NULL: it is the whole tensor */
 	const uint64_t *len;   /* elements of the region; ignored without @lo */
 	const int64_t *stride; /* of @data, in elements; NULL: row-major */
-	/* First element of the region, in host memory or, row-major, in that of config.device; GPU work that
-	 * writes it must have ended. The caller may free or change it after dcpsave_wait(); with
-	 * DCPSAVE_ASYNC, after dcpsave_write(). */
+	/*
+	 * First element of the region, in host memory or, row-major, in that of config.device; GPU
+	 * work that writes it must have ended. The caller may free or change it after
+	 * dcpsave_wait(); with DCPSAVE_ASYNC, after dcpsave_write().
+	 */
 	const void *data;
-	/* If @data is NULL: copies bytes [off, off + n) of the region in row-major order to @to. Called by
-	 * threads of the library until dcpsave_wait() returns; each passes a number of its own as
-	 * @thread, which is below 12. Returns 0 or a negative errno. */
+	/*
+	 * If @data is NULL: copies bytes [off, off + n) of the region in row-major order to @to.
+	 * Called by threads of the library until dcpsave_wait() returns; each passes a number of
+	 * its own as @thread, which is below 12. Returns 0 or a negative errno.
+	 */
 	int (*read)(void *ctx, uint32_t thread, uint64_t off, void *to, uint64_t n,
 		    struct dcpload_error *err);
 	void *ctx;
 };
 /*
- * Not collective: when it fails, the caller must end the job or inform the other ranks. Several ranks may
- * give the same region; one of them writes it. A region without elements declares the tensor only.
+ * Not collective: when it fails, the caller must end the job or inform the other ranks. Several
+ * ranks may give the same region; one of them writes it. A region without elements declares the
+ * tensor only.
  */
 DCPSAVE_API int dcpsave_add(struct dcpsave *s, const struct dcpsave_tensor *tensor,
 			    struct dcpload_error *err);
@@ -156,13 +182,16 @@ DCPSAVE_API int dcpsave_add_object(struct dcpsave *s, const struct dcpsave_objec
 
 /*
  * Collective. Compares what the ranks gave, decides which rank writes what, balanced by bytes, and
- * creates the files; nothing can be added afterwards. -EINVAL: ranks gave different dtypes or shapes for
- * a key, or regions overlap without being equal, or leave a gap; -ENOTSUP: the format cannot hold a
- * tensor or object; -EEXIST: the checkpoint exists already; -ENOSPC, ...
+ * creates the files; nothing can be added afterwards. -EINVAL: ranks gave different dtypes or
+ * shapes for a key, or regions overlap without being equal, or leave a gap; -ENOTSUP: the format
+ * cannot hold a tensor or object; -EEXIST: the checkpoint exists already; -ENOSPC, ...
  */
 DCPSAVE_API int dcpsave_plan(struct dcpsave *s, struct dcpload_error *err);
 
-/* What is left out (DCPSAVE_PARTIAL): entry @i. -ENOENT after the last. Call it after dcpsave_plan(). */
+/*
+ * What is left out (DCPSAVE_PARTIAL): entry @i. -ENOENT after the last. Call it after
+ * dcpsave_plan().
+ */
 DCPSAVE_API int dcpsave_left(const struct dcpsave *s, uint64_t i, const char **key,
 			     const char **why);
 

@@ -188,8 +188,10 @@ int save_pick_file(const struct save *s, struct save_pen *pen, uint32_t file)
 	return pen->fd < 0 ? pen->fd : 0;
 }
 
-/* Whole pages of the file by O_DIRECT, if the memory is as far from a page's beginning; what is left over at both ends as
- * always. */
+/*
+ * Whole pages of the file by O_DIRECT, if the memory is as far from a page's beginning; what is
+ * left over at both ends as always.
+ */
 int save_write_file(struct save *s, struct save_pen *pen, uint32_t file, uint64_t at,
 		    const void *from, uint64_t n)
 {

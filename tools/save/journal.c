@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * .NAME.dcpfs-journal: a head, then struct save_sum of each piece, mapped by all processes that share the save, so
- * that what a killed one has noted is there. Rank 0 has it locked as long as it lives.
+ * .NAME.dcpfs-journal: a head, then struct save_sum of each piece, mapped by all processes that
+ * share the save, so that what a killed one has noted is there. Rank 0 has it locked as long as it
+ * lives.
  */
 #include <errno.h>
 #include <fcntl.h>

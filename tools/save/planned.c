@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sink of a plan: has files made as long as they will be, hands over the bytes that the format makes, and
- * notes where data goes.
+ * The sink of a plan: has files made as long as they will be, hands over the bytes that the format
+ * makes, and notes where data goes.
  */
 #include <errno.h>
 #include <string.h>
@@ -187,7 +187,10 @@ int save_plan(struct save *s, const struct dcp_write_format *f, const struct dcp
 		rc = s->place->planned(s, err);
 	if (rc != -ESTALE)
 		return rc;
-	/* What is there is of another save: start over. Without a plan in the journal nothing was written. */
+	/*
+	 * What is there is of another save: start over. Without a plan in the journal nothing was
+	 * written.
+	 */
 	if (s->opts.removed && save_journal_has_plan(s))
 		s->opts.removed(s->opts.out);
 	s->opts.resume = false;

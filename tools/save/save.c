@@ -185,8 +185,8 @@ int save_compare(struct save *s, struct dcp_err *err)
 }
 
 /*
- * End what a killed save had begun to end. Where the old directory was renamed away, it gets its name back; where the
- * new one has the name, only the journal is left.
+ * End what a killed save had begun to end. Where the old directory was renamed away, it gets its
+ * name back; where the new one has the name, only the journal is left.
  */
 static void recover(const struct save *s)
 {
@@ -227,7 +227,7 @@ static bool has_part(const struct save *s)
 	return n != 0 && n != -ENOENT;
 }
 
-/* What stands beside a journal was made here, whatever is left of the journal itself after a power cut. */
+/* What stands beside a journal was made here, even if a power cut emptied the journal. */
 static int make_part(struct save *s, struct dcp_err *err)
 {
 	struct stat st;
@@ -525,7 +525,7 @@ static int publish(struct save *s, struct dcp_err *err)
 	if (rc < 0)
 		return rc;
 	rc = take_name(s);
-	/* Without its line it is as good, but is not replaced: the directory's list may be of another user. */
+	/* No line: not replaced later. The directory's list may belong to another user. */
 	if (rc == 0 && s->opts.file && !s->opts.overwrite)
 		save_note_written(s, s->parent_fd);
 	if (rc == 0 && fsync(s->parent_fd) < 0)

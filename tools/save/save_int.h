@@ -64,12 +64,15 @@ struct save_pen {
 	}
 
 /*
- * Where a save goes: a directory beside OUT that gets its name (save.c), or a bucket, where what was uploaded is not seen before
- * the end (bucket.c). All return 0 or a negative errno.
+ * Where a save goes: a directory beside OUT that gets its name (save.c), or a bucket, where what
+ * was uploaded is not seen before the end (bucket.c). All return 0 or a negative errno.
  */
 struct save_place {
 	int (*create)(struct save *s, struct dcp_err *err);
-	/* While the plan runs: the last of the files begins; what the format itself has at @off of it; it has its size. */
+	/*
+	 * While the plan runs: the last of the files begins; what the format itself has at @off of
+	 * it; it has its size.
+	 */
 	int (*begin_file)(struct save *s);
 	int (*own)(struct save *s, uint64_t off, const void *p, size_t n);
 	int (*end_file)(struct save *s);
@@ -164,14 +167,18 @@ static inline mode_t save_mode(const struct save *s, mode_t mode)
 /* The same for what was made before, by a save that had other options. A negative errno. */
 int save_narrow(const struct save *s, int fd);
 
-/* Keep why a request to a bucket failed, for save_fail(), if none did before. Any thread. Returns @rc. */
+/*
+ * Keep why a request to a bucket failed, for save_fail(), if none did before. Any thread. Returns
+ * @rc.
+ */
 int save_keep_why(struct save *s, int rc, const struct dcp_err *why);
 /* "OUT: writing FILE: No space left on device". @code: as dcp_fail(). */
 int save_fail(const struct save *s, int code, const char *file, struct dcp_err *err);
 
 /*
- * Below the directory that all goes into others may write, too, where the umask lets them: no link in it is followed.
- * Open the directory that *name, which moves on to its last component, lies in; @make it where it is not there.
+ * Below the directory that all goes into others may write, too, where the umask lets them: no link
+ * in it is followed. Open the directory that *name, which moves on to its last component, lies in;
+ * @make it where it is not there.
  */
 int save_open_parent(const struct save *s, const char **name, bool make);
 /* Open a file there, to be read and written; O_CREAT makes its directories, too. */
@@ -192,8 +199,10 @@ int save_pread(int fd, void *p, uint64_t n, uint64_t off);
 
 /* Make or open it, and lock it. -EBUSY: another process has it. */
 int save_journal_open(struct save *s, struct dcp_err *err);
-/* The plan is known: room for its pieces, those of an earlier save of the same kept when that is to be
- * resumed. -ESTALE: the earlier one is of another plan. Rank 0 first. */
+/*
+ * The plan is known: room for its pieces, those of an earlier save of the same kept when that is to
+ * be resumed. -ESTALE: the earlier one is of another plan. Rank 0 first.
+ */
 int save_journal_begin(struct save *s, struct dcp_err *err);
 /* Is there a plan in it? Else what stands beside it is nothing to go on with. */
 bool save_journal_has_plan(const struct save *s);
@@ -213,7 +222,9 @@ int save_remove_tree(int parent, const char *name);
 int save_clear(struct save *s, struct dcp_err *err);
 /* The CRC-32 that goes to a place of a file. */
 uint32_t save_crc32_of(const struct save *s, const struct save_patch *patch);
-/* Add what is in the files to the list of the directory @dir that holds them, or, of one file, it. */
+/*
+ * Add what is in the files to the list of the directory @dir that holds them, or, of one file, it.
+ */
 int save_note_written(const struct save *s, int dir);
 /* -EEXIST: what has the name is to be replaced, and is not as dcpfs wrote it. */
 int save_check_replaced(const struct save *s, struct dcp_err *err);

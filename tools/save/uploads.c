@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A file is an upload of parts of 8 MiB. A part is in memory from its first byte to its last, is then sent by the thread that
- * brought that one, and freed. Pieces are taken in order, so at most a few parts for each thread are in memory.
+ * A file is an upload of parts of 8 MiB. A part is in memory from its first byte to its last, is
+ * then sent by the thread that brought that one, and freed. Pieces are taken in order, so at most a
+ * few parts for each thread are in memory.
  */
 #include "tools/save/uploads.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * uploads: the files of a save into a bucket, each an upload of parts, or one request where all of it is the format's own. What
- * bucket.c decides, uploads.c does.
+ * uploads: the files of a save into a bucket, each an upload of parts, or one request where all of
+ * it is the format's own. What bucket.c decides, uploads.c does.
  */
 #pragma once
 #include <pthread.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What did dcpfs write? A directory with files of dcpfs has a list of them, .dcpfs-written: a line a file, "SIZE MTIME NAME", mtime in ns.
- * The last line of a name counts. Only what is as its line says is replaced: it can be written again, other files cannot.
+ * What did dcpfs write? A directory with files of dcpfs has a list of them, .dcpfs-written: a line
+ * a file, "SIZE MTIME NAME", mtime in ns. The last line of a name counts. Only what is as its line
+ * says is replaced: it can be written again, other files cannot.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -111,7 +112,10 @@ static int read_list(int at, const char *path, struct list *out)
 	return rc;
 }
 
-/* NULL: the file is as it was written, or (its name ends with a slash) files below the directory were. Else what it is. */
+/*
+ * NULL: the file is as it was written, or (its name ends with a slash) files below the directory
+ * were. Else what it is.
+ */
 static const char *judge(const struct list *l, const char *name, const struct stat *st)
 {
 	const struct line *line = DCP_ITEMS(l->lines, struct line);
@@ -130,8 +134,9 @@ static const char *judge(const struct list *l, const char *name, const struct st
 }
 
 /*
- * Look for a file or directory that is not as it was written, below the directory called @path, with a slash at its end or "". Its name is
- * in @path then, and in *what what it is; else @path is as before.
+ * Look for a file or directory that is not as it was written, below the directory called @path,
+ * with a slash at its end or "". Its name is in @path then, and in *what what it is; else @path is
+ * as before.
  */
 static int look(const struct list *l, int parent, const char *name, char path[PATH_MAX],
 		unsigned depth, const char **what)

@@ -101,8 +101,8 @@ static bool is_known(struct pair *p)
 }
 
 /*
- * Are the bits of both the same by digests that dcpfs verify has left beside the indexes? A digest that differs only says that
- * there is something to read.
+ * Are the bits of both the same by digests that dcpfs verify has left beside the indexes? A digest
+ * that differs only says that there is something to read.
  */
 static bool has_same_digest(const struct dcp_buf *digests, const struct pair *p)
 {

@@ -59,6 +59,8 @@ int compare_by_name(const void *a, const void *b);
 	"first beyond nonfinite max_abs mean_abs max_rel mean_rel relative_l2 cosine"
 void compare_put_row(struct out *o, const struct pair *p, const char *kind, bool quick);
 
-/* A drawing of pairs that are not in groups: layers from left to right, their parameters from above; darker where more is
- * changed. -ENOMEM. */
+/*
+ * A drawing of pairs that are not in groups: layers from left to right, their parameters from
+ * above; darker where more is changed. -ENOMEM.
+ */
 int compare_strip(const struct comparing *w, const char *title, struct dcp_buf *out);

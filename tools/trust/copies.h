@@ -28,5 +28,8 @@ struct copies {
 	uint64_t equal; /* copies that are the same */
 };
 
-/* Read what is stored more than once. 0; -ENOMEM; -EIO: the version cannot be opened once more, which was printed. */
+/*
+ * Read what is stored more than once. 0; -ENOMEM; -EIO: the version cannot be opened once more,
+ * which was printed.
+ */
 int copies_check(struct copies *w);

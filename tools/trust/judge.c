@@ -358,7 +358,10 @@ enum judgement judge(const char *module, const char *name)
 
 	if (asprintf(&whole, "%s.%s", module, name) < 0)
 		return JUDGED_UNKNOWN;
-	/* Of a name with dots, Python takes attributes of attributes: a module that the module imports, as "os.system". */
+	/*
+	 * Of a name with dots, Python takes attributes of attributes: a module that the module
+	 * imports, as "os.system".
+	 */
 	if (is_in(dangerous, DCP_LEN(dangerous), whole) ||
 	    (strchr(name, '.') && is_in(dangerous, DCP_LEN(dangerous), name)))
 		return JUDGED_DANGEROUS;

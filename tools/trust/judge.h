@@ -2,9 +2,9 @@
 /*
  * judge: what comes of importing a name that a pickle has, and of calling it?
  *
- * A table of judgements, not a proof: OWN are names that torch, numpy and the trainers that dcpfs knows save, and that only
- * make values of what they are given; DANGEROUS ones run commands or code, open files or connections, or lead to such names.
- * All others are UNKNOWN.
+ * A table of judgements, not a proof: OWN are names that torch, numpy and the trainers that dcpfs
+ * knows save, and that only make values of what they are given; DANGEROUS ones run commands or
+ * code, open files or connections, or lead to such names. All others are UNKNOWN.
  */
 #pragma once
 

@@ -181,7 +181,10 @@ static bool is_number(const char *s, size_t n)
 	return n > 0;
 }
 
-/* Up to and with the first number; without one, without the last part: "model.layers.3", "model.norm". */
+/*
+ * Up to and with the first number; without one, without the last part: "model.layers.3",
+ * "model.norm".
+ */
 static void put_layer(const char *key, struct dcp_buf *out)
 {
 	const char *last = strrchr(key, '.');

@@ -35,7 +35,10 @@ enum cmd_exit record_check(const char *path, const char *source)
 	return CMD_OK;
 }
 
-/* A statement of in-toto: the subjects are tensors, and the predicate says how their digests are made. */
+/*
+ * A statement of in-toto: the subjects are tensors, and the predicate says how their digests are
+ * made.
+ */
 static void put_statement(const struct record *r, struct dcp_jsonw *j)
 {
 	const char *kind = r->sha256 ? "dcpfsTensorSha256" : "dcpfsTensorXxh3";

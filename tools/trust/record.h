@@ -30,6 +30,9 @@ struct record {
 	uint64_t nbytes; /* of all tensors */
 };
 
-/* May the file at @path be written? Not in @source, nor over a file that is no record. The reason is printed. */
+/*
+ * May the file at @path be written? Not in @source, nor over a file that is no record. The reason
+ * is printed.
+ */
 enum cmd_exit record_check(const char *path, const char *source);
 enum cmd_exit record_write(const struct record *r);

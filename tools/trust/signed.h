@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * signed: do the files of a version have the digests that a manifest of model-signing (OMS v1) lists?
+ * signed: do the files of a version have the digests that a manifest of model-signing (OMS v1)
+ * lists?
  *
- * model.sig, in the version's directory or in one above it up to SOURCE, is a sigstore bundle: a DSSE envelope around an in-toto
- * statement, which lists files, or parts of files, with digests. These are compared, and the digest of all of them. The
- * signature over the statement is not checked: that takes keys and certificates, and is the signer's program's to do.
+ * model.sig, in the version's directory or in one above it up to SOURCE, is a sigstore bundle: a
+ * DSSE envelope around an in-toto statement, which lists files, or parts of files, with digests.
+ * These are compared, and the digest of all of them. The signature over the statement is not
+ * checked: that takes keys and certificates, and is the signer's program's to do.
  */
 #pragma once
 #include "tools/pick.h"

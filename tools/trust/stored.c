@@ -114,7 +114,10 @@ static int check_archive(struct job *j, const struct dcp_source *file, uint64_t 
 	return 0;
 }
 
-/* Archives in a row: each ends with a record that says where it began, which what begins there must agree with. */
+/*
+ * Archives in a row: each ends with a record that says where it began, which what begins there must
+ * agree with.
+ */
 static int check_row(struct job *j, const struct dcp_source *src)
 {
 	static const uint8_t mark[4] = { 'P', 'K', 5, 6 };

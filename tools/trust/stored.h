@@ -2,8 +2,8 @@
 /*
  * stored: do the files of a version have what they say of themselves?
  *
- * ZIP archives have a CRC-32 of each member, also those that stand in a row, as in .distcp files. 0 means that the writer
- * computed none, as torch does when it is told so.
+ * ZIP archives have a CRC-32 of each member, also those that stand in a row, as in .distcp files. 0
+ * means that the writer computed none, as torch does when it is told so.
  */
 #pragma once
 #include <stdint.h>

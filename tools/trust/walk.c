@@ -186,7 +186,9 @@ static void *no_buffer(void *ctx, size_t size)
 	return NULL;
 }
 
-/* One run of a mapped file whose elements are aligned, held by the reply; NULL: it must be copied. */
+/*
+ * One run of a mapped file whose elements are aligned, held by the reply; NULL: it must be copied.
+ */
 static const void *find_mapped(struct job *j, unsigned side, const struct stretch *s,
 			       struct dcp_reply *r)
 {
@@ -201,8 +203,8 @@ static const void *find_mapped(struct job *j, unsigned side, const struct stretc
 }
 
 /*
- * Pages that were looked at, and those around them that the kernel mapped with them, do not count as the program's memory.
- * And files must still be what they were.
+ * Pages that were looked at, and those around them that the kernel mapped with them, do not count
+ * as the program's memory. And files must still be what they were.
  */
 static int let_go(const struct dcp_reply *r)
 {

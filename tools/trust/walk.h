@@ -2,9 +2,10 @@
 /*
  * walk: read tensors, or pairs of tensors of one shape, by several threads and in bounded memory.
  *
- * Each tensor is read in spans, which threads take one after the other, and a span in chunks of a few hundred kB, which
- * stay in the processor's cache while they are looked at. What is found in the spans of a tensor is handed over together,
- * in their order, so that results do not depend on the threads.
+ * Each tensor is read in spans, which threads take one after the other, and a span in chunks of a
+ * few hundred kB, which stay in the processor's cache while they are looked at. What is found in
+ * the spans of a tensor is handed over together, in their order, so that results do not depend on
+ * the threads.
  */
 #pragma once
 #include <stdbool.h>
@@ -47,23 +48,29 @@ enum cmd_exit walk_open(struct pick *p, const struct opt_args *args,
 			const struct pick_opts *opts, const char *verb);
 
 /*
- * The tensors of the version of @p that @words name (none: all), by key. CMD_NO: a word names none. Finish it with
- * walk_keys_finish().
+ * The tensors of the version of @p that @words name (none: all), by key. CMD_NO: a word names none.
+ * Finish it with walk_keys_finish().
  */
 enum cmd_exit walk_keys(struct pick *p, const struct opt_texts *words, struct walk_keys *out);
 void walk_keys_finish(struct walk_keys *keys);
 
 /*
- * Of each key, the number (from 1) of the key of the list that has its bytes, as they are tied; 0: its bytes are its own, or
- * only outside the list there are such. malloc'ed; NULL: no memory.
+ * Of each key, the number (from 1) of the key of the list that has its bytes, as they are tied; 0:
+ * its bytes are its own, or only outside the list there are such. malloc'ed; NULL: no memory.
  */
 size_t *walk_ties(const struct walk_keys *keys);
 
-/* Call @fn with each file, by its number, that stores bytes of the tensor, once, and how many. What it returns ends that. */
+/*
+ * Call @fn with each file, by its number, that stores bytes of the tensor, once, and how many. What
+ * it returns ends that.
+ */
 int walk_files(const struct pick *p, const struct walk_key *k,
 	       int (*fn)(void *ctx, uint32_t file, uint64_t nbytes), void *ctx);
 
-/* What --by makes of a key, in @out: the part of the model, or the key without numbers, or its dtype. */
+/*
+ * What --by makes of a key, in @out: the part of the model, or the key without numbers, or its
+ * dtype.
+ */
 enum walk_by { WALK_BY_KEY, WALK_BY_LAYER, WALK_BY_KIND, WALK_BY_DTYPE };
 extern const char *const walk_bys[];
 void walk_group(enum walk_by by, const struct walk_key *k, struct dcp_buf *out);
@@ -81,10 +88,16 @@ struct walk {
 	uint64_t rate; /* bytes a second; 0: as fast as can be */
 	bool whole;    /* a tensor is one span: its bytes come in order */
 	size_t found;  /* bytes of what is found in a span; zeroed at first */
-	/* Elements [first, first + n) of both; any thread. Not 0: the rest of the tensor is not read. */
+	/*
+	 * Elements [first, first + n) of both; any thread. Not 0: the rest of the tensor is not
+	 * read.
+	 */
 	int (*look)(void *ctx, const struct walk_item *item, void *found, uint64_t first,
 		    const void *a, const void *b, size_t n);
-	/* All spans of the item; or @rc and @err say why it, or (@side 1) its pair, could not be read. One thread at a time. */
+	/*
+	 * All spans of the item; or @rc and @err say why it, or (@side 1) its pair, could not be
+	 * read. One thread at a time.
+	 */
 	void (*done)(void *ctx, const struct walk_item *item, void *found, size_t nspans,
 		     int rc, unsigned side, const struct dcp_err *err);
 	void *ctx;

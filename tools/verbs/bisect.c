@@ -58,7 +58,10 @@ struct searching {
 
 /* ---- one version ---- */
 
-/* Run @argv; its standard output is read into @out, if there is one, or goes to standard error. The exit code. */
+/*
+ * Run @argv; its standard output is read into @out, if there is one, or goes to standard error. The
+ * exit code.
+ */
 static int run_program(char *const *argv, const char *dir, char *out, size_t size)
 {
 	int ends[2] = { -1, -1 }, status;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dcpfs load, also called dcpload: the collective loader as a program. Every rank loads its part and keeps
- * it until the end; rank 0 reports.
+ * dcpfs load, also called dcpload: the collective loader as a program. Every rank loads its part
+ * and keeps it until the end; rank 0 reports.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -166,8 +166,8 @@ static const char *value_of(const char *name, size_t n, const char *ranks)
 }
 
 /*
- * A name as Composer writes it, "{run_name}/ep1-ba6-rank{rank}.pt": a save of many ranks is called as
- * rank 0 of it calls its file, so rank, local_rank and node_rank are 0. What is not known stays.
+ * A name as Composer writes it, "{run_name}/ep1-ba6-rank{rank}.pt": a save of many ranks is called
+ * as rank 0 of it calls its file, so rank, local_rank and node_rank are 0. What is not known stays.
  */
 static char *expand(const char *source, uint32_t ranks)
 {
@@ -190,7 +190,10 @@ static char *expand(const char *source, uint32_t ranks)
 	return dcp_buf_take(&out);
 }
 
-/* Length of a field of Composer's time at @t, "{batch}", for which the name of a save has its number; 0: none. */
+/*
+ * Length of a field of Composer's time at @t, "{batch}", for which the name of a save has its
+ * number; 0: none.
+ */
 static size_t time_field(const char *t)
 {
 	static const char *const names[] = {
@@ -230,7 +233,9 @@ static bool fits(const char *t, const char *name)
 	return false;
 }
 
-/* With fields of time in the last component of *path, the newest save that is called so. -ENOMEM. */
+/*
+ * With fields of time in the last component of *path, the newest save that is called so. -ENOMEM.
+ */
 static int find_newest(char **path)
 {
 	dcp_auto_free char *newest = NULL;
@@ -272,8 +277,10 @@ static bool leads_on(const char *path)
 	       strncmp(name, "latest", 6) == 0 || (end && !end[8]);
 }
 
-/* What is to be opened: SOURCE as it is, if it is there. With {rank} in the name of a file the directory
- * is, for all files of a save together are one version of it. -ENOMEM. */
+/*
+ * What is to be opened: SOURCE as it is, if it is there. With {rank} in the name of a file the
+ * directory is, for all files of a save together are one version of it. -ENOMEM.
+ */
 static int locate(const char *source, uint32_t ranks, char **path, const char **version)
 {
 	const char *last = strrchr(source, '/');

@@ -169,8 +169,10 @@ static void version_note(struct dcp_buf *notes, const struct out *o, const char 
 	dcp_buf_str(notes, "\n");
 }
 
-/* A version of which there is no index yet gets one now: several at a time, as that is mostly waiting for a disk or a
- * server. */
+/*
+ * A version of which there is no index yet gets one now: several at a time, as that is mostly
+ * waiting for a disk or a server.
+ */
 enum { JOBS = 8 };
 
 struct opening {

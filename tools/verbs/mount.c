@@ -199,7 +199,10 @@ static enum cmd_exit check_mountpoint(const char *given, const char *mnt, const 
 	return CMD_OK;
 }
 
-/* A /dev/fuse that was opened, and mounted, by another program, which hands on the descriptor: libfuse serves it. */
+/*
+ * A /dev/fuse that was opened, and mounted, by another program, which hands on the descriptor:
+ * libfuse serves it.
+ */
 static bool is_descriptor(const char *mnt)
 {
 	uint64_t fd;
@@ -207,7 +210,10 @@ static bool is_descriptor(const char *mnt)
 	return strncmp(mnt, "/dev/fd/", 8) == 0 && opt_number(mnt + 8, 10, &fd);
 }
 
-/* A new directory in that of temporary files, for a mount of @source that was not told where; to be freed. NULL: errno. */
+/*
+ * A new directory in that of temporary files, for a mount of @source that was not told where; to be
+ * freed. NULL: errno.
+ */
 static char *make_mountpoint(const char *source)
 {
 	const char *tmp = getenv("TMPDIR"), *slash = strrchr(source, '/');
@@ -243,7 +249,10 @@ static void paths_finish(struct paths *p)
 	dcp_rules_free(p->hf_rules);
 }
 
-/* ---- the log: to stderr as long as there is one, and to a file, or in the background to syslog ---- */
+/*
+ * ---- the log: to stderr as long as there is one, and to a file, or in the background to syslog
+ * ----
+ */
 
 struct mount_log {
 	const char *file; /* NULL: none */
@@ -288,7 +297,10 @@ static void append(const char *path, const char *line, size_t n)
 		return;
 }
 
-/* One object a line, the same wherever it goes. Without memory the line is left out: .dcpfs/log has it. */
+/*
+ * One object a line, the same wherever it goes. Without memory the line is left out: .dcpfs/log has
+ * it.
+ */
 static void log_json(const struct mount_log *l, enum dcp_log_level level, const char *line)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;

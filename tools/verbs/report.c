@@ -236,7 +236,10 @@ static enum cmd_exit gather(struct reporting *w)
 
 /* ---- the page ---- */
 
-/* JSON has a < only in texts, where it may be spelled otherwise: so no text ends the script or begins a comment. */
+/*
+ * JSON has a < only in texts, where it may be spelled otherwise: so no text ends the script or
+ * begins a comment.
+ */
 static void put_data(struct dcp_buf *out, const struct dcp_buf *json)
 {
 	size_t from = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dcpfs save, also called dcpsave: what paddle.incubate.distributed.utils.io.save would write on each rank of a job
- * that holds a version, with its options and its refusals.
+ * dcpfs save, also called dcpsave: what paddle.incubate.distributed.utils.io.save would write on
+ * each rank of a job that holds a version, with its options and its refusals.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -160,8 +160,9 @@ static bool is_marked(const uint8_t *head, size_t n)
 }
 
 /*
- * At most @most pickles in a row from @off, if they are. @sure: the first is one, so that its damage is said; of another, what has a name
- * in it is. Pickles before protocol 2 are known by what they have in them alone.
+ * At most @most pickles in a row from @off, if they are. @sure: the first is one, so that its
+ * damage is said; of another, what has a name in it is. Pickles before protocol 2 are known by what
+ * they have in them alone.
  */
 static int scan_pickles(struct scanning *w, const struct dcp_source *src, uint64_t off,
 			bool sure, unsigned most)
@@ -328,7 +329,8 @@ static int scan_member(struct scanning *w, const struct dcp_source *src, uint64_
 }
 
 /*
- * Archives in a row, as in .distcp files, wherever they are: what the metadata says of them need not be so.
+ * Archives in a row, as in .distcp files, wherever they are: what the metadata says of them need
+ * not be so.
  */
 static int scan_items(struct scanning *w, const struct dcp_source *src)
 {

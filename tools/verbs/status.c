@@ -2,8 +2,9 @@
 /*
  * dcpfs status: what a mount does now, and how fast.
  *
- * It reads what the mount shows in .dcpfs/: status.json, config.json, and metrics twice. A process of its own reads each:
- * where the process that serves the mount is stopped, no signal ends a call that it has begun to answer.
+ * It reads what the mount shows in .dcpfs/: status.json, config.json, and metrics twice. A process
+ * of its own reads each: where the process that serves the mount is stopped, no signal ends a call
+ * that it has begun to answer.
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -101,7 +102,10 @@ static int collect(int from, struct dcp_buf *out)
 	return n > 0 ? -ETIMEDOUT : n < 0 ? -errno : dcp_buf_error(out);
 }
 
-/* The file .dcpfs/@name of the mount, by a process that holds nothing of this one. 0, -ETIMEDOUT, or a negative errno. */
+/*
+ * The file .dcpfs/@name of the mount, by a process that holds nothing of this one. 0, -ETIMEDOUT,
+ * or a negative errno.
+ */
 static int read_file(const struct told *t, const char *name, struct dcp_buf *out)
 {
 	dcp_auto_free char *path = NULL;
@@ -191,7 +195,10 @@ static bool leads_into(const char *link, const char *mnt)
 	return cmd_is_within(to, mnt);
 }
 
-/* Has the process /proc/@pid a file of the mount open, or mapped, or is it in one of its directories? */
+/*
+ * Has the process /proc/@pid a file of the mount open, or mapped, or is it in one of its
+ * directories?
+ */
 static bool uses(const char *pid, const char *mnt, dev_t dev)
 {
 	char path[300], line[8192];

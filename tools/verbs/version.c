@@ -34,8 +34,10 @@ static const char *curl_version(void)
 	return dcp_transfers_library(&why);
 }
 
-/* Each library is asked by the one file that includes its header; those that answer NULL are not here. The program starts
- * without the last ones, which are opened when something needs them. */
+/*
+ * Each library is asked by the one file that includes its header; those that answer NULL are not
+ * here. The program starts without the last ones, which are opened when something needs them.
+ */
 static const struct {
 	const char *name;
 	const char *(*version)(void);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dcpfs warm: read what will be read, so that it is near then: in the cache of what servers sent, or in the page cache.
+ * dcpfs warm: read what will be read, so that it is near then: in the cache of what servers sent,
+ * or in the page cache.
  */
 #include <errno.h>
 #include <pthread.h>

@@ -29,7 +29,10 @@ int dcp_tdcp_read(struct dcp_tdcp *d, const char *name, struct dcp_err *err);
 
 /* Join, then emit every key and the facts. */
 int dcp_tdcp_emit(struct dcp_tdcp *d, struct dcp_err *err);
-/* Emit other files of the directory that may hold tensors, below their names, or name them as left out. */
+/*
+ * Emit other files of the directory that may hold tensors, below their names, or name them as left
+ * out.
+ */
 int dcp_tdcp_emit_rest(struct dcp_tdcp *d);
 
 /*

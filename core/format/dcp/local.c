@@ -3,7 +3,8 @@
  * Rank-local metadata (save with use_collectives=False): each rank wrote __<rank>.metadata
  * about its own chunks, and none wrote a common .metadata. torch lets a rank load only what it
  * wrote itself; here the files are one checkpoint. Equal boxes of several ranks are one
- * chunk, the lowest rank's; the next rank's is read when that cannot be. Objects that differ between ranks: see object.c.
+ * chunk, the lowest rank's; the next rank's is read when that cannot be. Objects that differ
+ * between ranks: see object.c.
  *
  * Nothing says how many ranks there were. A rank whose data files are there without its
  * metadata died; a rank that left nothing at all shows as missing elements.

@@ -77,9 +77,9 @@ static enum look look_inside(const struct dcp_tdcp_join *j, const struct dcp_tor
 }
 
 /*
- * Is the item as long as torch.save makes it of a plain tensor? One of another class has other bytes, and at least 1800
- * around them. Only asked where looking costs a request: an item that is something else after all is an error when it is
- * read.
+ * Is the item as long as torch.save makes it of a plain tensor? One of another class has other
+ * bytes, and at least 1800 around them. Only asked where looking costs a request: an item that is
+ * something else after all is an error when it is read.
  */
 static bool is_as_long_as_plain(const struct dcp_tdcp_emitter *w, const struct dcp_tdcp_join *j,
 				const uint64_t *len, const struct dcp_tmeta_record *r)

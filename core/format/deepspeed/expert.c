@@ -133,7 +133,9 @@ static int take_layer(struct dcp_ds *ds, struct dcp_pv v)
 	return rc < 0 ? -ENOMEM : 0;
 }
 
-/* A layer whose counts contradict each other is left out: nothing is known of its parameters then. */
+/*
+ * A layer whose counts contradict each other is left out: nothing is known of its parameters then.
+ */
 int dcp_ds_take_experts(struct dcp_ds *ds, struct dcp_pv root)
 {
 	const struct dcp_pv *all = dcp_pv_get(root, "ds_autoep_layers"), *item;

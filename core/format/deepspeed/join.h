@@ -33,7 +33,10 @@ enum dcp_ds_cut {
 };
 #define DCP_DS_CUT_COUNT (DCP_DS_CUT_MAP + 1)
 
-/* What a list of patterns may say beside a cut: that, and why, a name cannot be joined; that it is not known how. */
+/*
+ * What a list of patterns may say beside a cut: that, and why, a name cannot be joined; that it is
+ * not known how.
+ */
 enum { DCP_DS_LIST_REFUSED = DCP_DS_CUT_COUNT + 1, DCP_DS_LIST_UNKNOWN };
 
 #define DCP_DS_OPEN UINT64_MAX /* a dimension that is what is left over */
@@ -85,8 +88,10 @@ int dcp_ds_take_rules(struct dcp_ds *ds, struct dcp_pv from);
 void dcp_ds_rules_finish(struct dcp_ds *ds);
 /* Are @args the arguments that a model file of GPT-NeoX keeps? @width: of its model. */
 bool dcp_ds_is_neox(struct dcp_pv args, uint64_t *width);
-/* A rule that is known without being recorded: an enum dcp_ds_cut, or one of those above; @height as in
- * struct dcp_ds_rule; @why: it is refused, or not known. */
+/*
+ * A rule that is known without being recorded: an enum dcp_ds_cut, or one of those above; @height
+ * as in struct dcp_ds_rule; @why: it is refused, or not known.
+ */
 struct dcp_ds_known {
 	const char *pattern;
 	uint8_t list;

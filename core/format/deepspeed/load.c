@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * load: what every file of the family needs while a checkpoint is loaded: memory, opened files, places.
+ * load: what every file of the family needs while a checkpoint is loaded: memory, opened files,
+ * places.
  */
 #include <errno.h>
 #include <stdarg.h>

@@ -371,7 +371,10 @@ void dcp_ds_rules_finish(struct dcp_ds *ds)
 	dcp_intern_finish(&ds->rules->names);
 }
 
-/* The first pattern of the list that @name matches, or that could not be matched with it: then @why is set. */
+/*
+ * The first pattern of the list that @name matches, or that could not be matched with it: then @why
+ * is set.
+ */
 static const struct pattern *find(const struct dcp_ds_rules *rules, uint8_t list,
 				  const char *name, const char **why)
 {

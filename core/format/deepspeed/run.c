@@ -6,9 +6,9 @@
 #include "core/format/deepspeed/deepspeed_int.h"
 
 /*
- * DeepSpeed's Muon works on matrices: a rank keeps its momentum of every parameter that has an element
- * in its slice, whole, one after the other. Elements of those of slice @k; those before @p, which is
- * one of them, in @before.
+ * DeepSpeed's Muon works on matrices: a rank keeps its momentum of every parameter that has an
+ * element in its slice, whole, one after the other. Elements of those of slice @k; those before @p,
+ * which is one of them, in @before.
  */
 static uint64_t touching(const struct dcp_ds_part *part, const struct dcp_ds_group *g,
 			 uint64_t k, const struct dcp_ds_param *p, uint64_t *before)

@@ -42,9 +42,9 @@ void dcp_copies_init(struct dcp_copies *g);
 void dcp_copies_finish(struct dcp_copies *g);
 
 /*
- * Read the files 0 to @n - 1 of ranks. @read returns 1 when one cannot be read and @why says it: then @emit_broken emits
- * that, unless no file at all can be read; then the last error is given. Returns 0, that or what @read and
- * @emit_broken gave.
+ * Read the files 0 to @n - 1 of ranks. @read returns 1 when one cannot be read and @why says it:
+ * then @emit_broken emits that, unless no file at all can be read; then the last error is given.
+ * Returns 0, that or what @read and @emit_broken gave.
  */
 int dcp_copies_read(struct dcp_copies *g, const struct dcp_load *in, size_t n,
 		    int (*read)(void *ctx, size_t i, struct dcp_err *why),
@@ -68,7 +68,10 @@ struct dcp_copies_key *dcp_copies_at(const struct dcp_copies *g, uint32_t key);
 int dcp_copies_emit(struct dcp_copies *g, uint32_t key, const struct dcp_sink *sink,
 		    const char *missing);
 
-/* Emit all keys. A file that could not be read is why elements are missing; if all could, @missing is. */
+/*
+ * Emit all keys. A file that could not be read is why elements are missing; if all could, @missing
+ * is.
+ */
 int dcp_copies_emit_all(struct dcp_copies *g, const struct dcp_sink *sink, const char *missing);
 
 /* Do they have the same dtype and shape? */

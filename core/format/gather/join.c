@@ -72,7 +72,10 @@ static int number(struct dcp_join *j, size_t n)
 	return dcp_buf_error(&j->order);
 }
 
-/* Keep in the order the first of equal pieces, and copy the next one of another file. Returns how many are kept. */
+/*
+ * Keep in the order the first of equal pieces, and copy the next one of another file. Returns how
+ * many are kept.
+ */
 static size_t drop_replicas(struct dcp_join *j, const struct dcp_tensor *t)
 {
 	uint32_t *order = DCP_ITEMS(j->order, uint32_t);

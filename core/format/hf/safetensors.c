@@ -41,8 +41,10 @@ static bool is_loose(const struct dcp_dir *dir)
 	       !dcp_hf_is_home(dir);
 }
 
-/* A file of a rank, where no model stands beside it: what it holds has the names that vLLM gives to tensors which it fused
- * and cut, and would pass for a model. NULL: there is none. */
+/*
+ * A file of a rank, where no model stands beside it: what it holds has the names that vLLM gives to
+ * tensors which it fused and cut, and would pass for a model. NULL: there is none.
+ */
 static const char *rank_part(const struct dcp_dir *dir)
 {
 	struct dcp_hf_name name;
@@ -211,9 +213,9 @@ static const struct dcp_safetensors *with_metadata(const struct dcp_hf *h)
 }
 
 /*
- * The framework that wrote it; NULL: not known. Paddle's own merging writes no metadata, with linear weights as Paddle
- * has them; other programs write none either, with linear weights as torch has them. PaddleFormers writes format np, and
- * so does numpy, for arrays of any origin.
+ * The framework that wrote it; NULL: not known. Paddle's own merging writes no metadata, with
+ * linear weights as Paddle has them; other programs write none either, with linear weights as torch
+ * has them. PaddleFormers writes format np, and so does numpy, for arrays of any origin.
  */
 static const char *framework(const struct dcp_hf *h)
 {

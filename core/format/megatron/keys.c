@@ -78,8 +78,11 @@ static struct dcp_mplace place_of(const char *text)
 	return p;
 }
 
-/* Is an expert cut by all tensor-parallel ranks? The inputs of its second layer show it. The argument may be
- * false: Megatron's own converter (tools/checkpoint) leaves it as it was in the source. */
+/*
+ * Is an expert cut by all tensor-parallel ranks? The inputs of its second layer show it. The
+ * argument may be false: Megatron's own converter (tools/checkpoint) leaves it as it was in the
+ * source.
+ */
 static void see_expert(struct dcp_mlegacy *m, const char *key, const struct dcp_tensor *t)
 {
 	bool matrix = dcp_mview_is_stacked(key) == 2;

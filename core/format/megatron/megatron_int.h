@@ -146,8 +146,10 @@ int dcp_mlegacy_join(struct dcp_mlegacy *m, uint32_t number, const struct dcp_mp
 
 /* The rule says that a layer may be gated: see whether it is by its second layer. */
 void dcp_mjoin_see_gate(struct dcp_mjoin *j);
-/* The first projection of latent attention, which Transformer Engine's layers hold whole on every rank: Megatron's own
- * cut its outputs, which the arguments say. */
+/*
+ * The first projection of latent attention, which Transformer Engine's layers hold whole on every
+ * rank: Megatron's own cut its outputs, which the arguments say.
+ */
 void dcp_mjoin_see_latent(struct dcp_mjoin *j);
 
 /* Do the sizes agree with the arguments of the run? */

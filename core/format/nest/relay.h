@@ -45,8 +45,10 @@ struct dcp_relay {
 
 /* The sink to load into. @r must outlive it. */
 struct dcp_sink dcp_relay_sink(struct dcp_relay *r);
-/* @in for a checkpoint in @dir, emitted through @r, which must outlive it. Nothing compressed is read through it:
- * what unpacks knows files of the outer directory only. */
+/*
+ * @in for a checkpoint in @dir, emitted through @r, which must outlive it. Nothing compressed is
+ * read through it: what unpacks knows files of the outer directory only.
+ */
 struct dcp_load dcp_relay_load(struct dcp_relay *r, const struct dcp_load *in,
 			       const struct dcp_dir *dir);
 void dcp_relay_finish(struct dcp_relay *r);

@@ -108,8 +108,11 @@ static bool is_group(const struct dcp_dir *dir, const struct dcp_format *format,
 	return is;
 }
 
-/* May the groups of @format in @dir be parts of one version? Those of which one is by itself,
- * those that say how many ranks they are of, and those that are called like a model or like its states. */
+/*
+ * May the groups of @format in @dir be parts of one version? Those of which one is by itself,
+ * those that say how many ranks they are of, and those that are called like a model or like its
+ * states.
+ */
 static bool is_groups(const struct dcp_dir *dir, const struct dcp_format *format, bool *several)
 {
 	char group[DCP_GROUP_MAX], first[DCP_GROUP_MAX] = "";

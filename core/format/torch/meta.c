@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Meta's Llama, a file for each rank that it was cut for: nothing in them says how, but the names of fairscale's layers do.
+ * Meta's Llama, a file for each rank that it was cut for: nothing in them says how, but the names
+ * of fairscale's layers do.
  *
  *	ColumnParallelLinear      wq wk wv w1 w3 output        rows of the weight
  *	RowParallelLinear         wo w2                        columns

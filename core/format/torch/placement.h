@@ -46,8 +46,9 @@ int dcp_tplace_boxes(const struct dcp_cut *cut, uint64_t max, struct dcp_arena *
 		     const struct dcp_tplace_box **out, size_t *n);
 
 /*
- * The elements of @box, which has some, as the piece @p: box, run and place. The local tensor of @shape and @stride (NULL:
- * row-major) begins at p->off. -EBADMSG (it does not fit in 64 bits), -ENOMEM.
+ * The elements of @box, which has some, as the piece @p: box, run and place. The local tensor of
+ * @shape and @stride (NULL: row-major) begins at p->off. -EBADMSG (it does not fit in 64 bits),
+ * -ENOMEM.
  */
 int dcp_tplace_piece(const struct dcp_tplace_box *box, uint32_t ndim, const uint64_t *shape,
 		     const uint64_t *stride, uint32_t itemsize, struct dcp_arena *arena,

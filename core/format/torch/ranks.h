@@ -30,8 +30,10 @@ struct dcp_meta {
 	size_t nranks;
 };
 
-/* Rank number @who holds @t, a key without the rank in front. Returns 1 when it is none of those that Meta's ranks are known to
- * hold, -ENOMEM, -E2BIG. */
+/*
+ * Rank number @who holds @t, a key without the rank in front. Returns 1 when it is none of those
+ * that Meta's ranks are known to hold, -ENOMEM, -E2BIG.
+ */
 int dcp_meta_add(struct dcp_meta *m, const struct dcp_tensor *t, uint32_t who,
 		 const char *file);
 

@@ -256,8 +256,10 @@ int dcp_tstate_emit_whole(const struct dcp_tstate *s, const char *key)
 	return rc;
 }
 
-/* @o becomes a list of which it was the value: its values are numbered from 1, and its class is that of value 1,
- * unless its name is not one word. */
+/*
+ * @o becomes a list of which it was the value: its values are numbered from 1, and its class is
+ * that of value 1, unless its name is not one word.
+ */
 static int put_in_list(struct dcp_buf *json, struct dcp_buf *classes, struct dcp_object *o)
 {
 	static const char word[] =

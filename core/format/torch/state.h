@@ -42,21 +42,29 @@ struct dcp_tstate {
 	const struct dcp_stretch *stored;
 	/* The key of a stream that is one value, with no mapping around it; NULL: "". */
 	const char *whole;
-	/* Of torch.distributed.checkpoint: an object that is all of the stream is one of its metadata. */
+	/*
+	 * Of torch.distributed.checkpoint: an object that is all of the stream is one of its
+	 * metadata.
+	 */
 	bool entry;
 	bool tuples;                /* tuples are opened like lists, not only looked into */
 	struct dcp_buf *containers; /* may be NULL: gets their classes (struct dcp_walk) */
 	/* Open every list (core/parse/pyjson/pyjson.h). */
 	bool lists;
-	/* May be NULL. Called with each leaf first; 1: emitted elsewhere; 0: not; negative: stop. */
+	/*
+	 * May be NULL. Called with each leaf first; 1: emitted elsewhere; 0: not; negative: stop.
+	 */
 	int (*take)(void *ctx, const struct dcp_leaf *leaf);
 	/* Leave out tensors for whose key this is true: they are emitted elsewhere. */
 	bool (*skip)(void *ctx, const char *key);
 	/* May be NULL. For a caller that has the other files too: gets tensors of which they hold
 	 * parts, as pieces of the whole; key and path as always, broken ones with their error. */
 	int (*shard)(void *ctx, const struct dcp_tensor *t);
-	/* May be NULL. The same for shards of tensors that consist of several: gets them as of file @who, called @name.
-	 * Keys lack the first @own components of the prefix, which stand for the rank. */
+	/*
+	 * May be NULL. The same for shards of tensors that consist of several: gets them as of file
+	 * @who, called @name. Keys lack the first @own components of the prefix, which stand for
+	 * the rank.
+	 */
 	struct dcp_tparts *parts;
 	uint32_t who;
 	const char *name;
@@ -70,12 +78,15 @@ struct dcp_tstate {
  */
 int dcp_tstate_emit(const struct dcp_tstate *s);
 
-/* -ENOTSUP: file @name is a part of a checkpoint in a form that is not read, and would pass for a model; or 0. */
+/*
+ * -ENOTSUP: file @name is a part of a checkpoint in a form that is not read, and would pass for a
+ * model; or 0.
+ */
 int dcp_tstate_check(const struct dcp_torch *t, const char *name, struct dcp_err *err);
 
 /*
- * The same of the file @name of @in's directory, which torch.save did not write, as the values of a plain pickle; @whole
- * as above. -EBADMSG: it is none either, and @err keeps what it says.
+ * The same of the file @name of @in's directory, which torch.save did not write, as the values of a
+ * plain pickle; @whole as above. -EBADMSG: it is none either, and @err keeps what it says.
  */
 struct dcp_load;
 int dcp_pickle_emit(const struct dcp_load *in, const char *name, uint32_t file,
@@ -87,7 +98,9 @@ int dcp_pickle_emit(const struct dcp_load *in, const char *name, uint32_t file,
  */
 int dcp_tstate_emit_whole(const struct dcp_tstate *s, const char *key);
 
-/* Emit the same value as the item @key of a sink (core/model/tensor.h), with the keys that tensors inside have by the
- * prefix; @listed: as the one item of a list. */
+/*
+ * Emit the same value as the item @key of a sink (core/model/tensor.h), with the keys that tensors
+ * inside have by the prefix; @listed: as the one item of a list.
+ */
 int dcp_tstate_emit_item(const struct dcp_tstate *s, const char *key, const char *const *path,
 			 size_t npath, bool listed);

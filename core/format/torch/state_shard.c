@@ -98,7 +98,10 @@ static int emit_whole_parts(const struct dcp_tstate *s, struct dcp_pv v,
 	return rc;
 }
 
-/* A shard of a tensor that consists of several: it is joined with those of the other files, or refused. */
+/*
+ * A shard of a tensor that consists of several: it is joined with those of the other files, or
+ * refused.
+ */
 static int emit_parted(const struct dcp_tstate *s, struct dcp_tshard *sh, struct dcp_err *why)
 {
 	struct dcp_tparts_shard x = {

@@ -123,9 +123,15 @@ void dcp_file_id_from_stat(const struct stat *st, struct dcp_file_id *id);
 /* A time of it as a struct timespec, correct also before 1970. */
 struct timespec dcp_file_time(int64_t ns);
 bool dcp_file_id_same(const struct dcp_file_id *a, const struct dcp_file_id *b);
-/* Is @now the content of @want, whatever happened to its names and rights? 0, -ESTALE, or -EIO: it became shorter. */
+/*
+ * Is @now the content of @want, whatever happened to its names and rights? 0, -ESTALE, or -EIO: it
+ * became shorter.
+ */
 int dcp_file_id_content(const struct dcp_file_id *now, const struct dcp_file_id *want);
-/* As long as the coarsest clock among file systems in use may tick: two changes in between look like one. */
+/*
+ * As long as the coarsest clock among file systems in use may tick: two changes in between look
+ * like one.
+ */
 #define DCP_TICK_NS 2000000000ll
 /* Was it changed so shortly before @ns, by its clock, that another change would not show? */
 bool dcp_file_id_racy(const struct dcp_file_id *id, int64_t ns);

@@ -63,7 +63,8 @@ struct dcp_assets {
 	struct dcp_buf config; /* the text of config.json; empty: there is no readable one */
 	const char *job;       /* a job config of torchtitan, from root[job_root] on; or NULL */
 	uint32_t job_root;
-	bool pipeline; /* a model_index.json lies there, of which the weights are no part; it is left out */
+	/* a model_index.json lies there, of which the weights are no part; it is left out */
+	bool pipeline;
 	struct dcp_buf
 		left; /* directories beside them that are left out: texts, each with its NUL */
 	struct dcp_asset_dir { /* those that were looked into */

@@ -39,7 +39,10 @@ struct saving {
 	struct dcp_writer *w;
 	struct dcp_tree *tree;
 	size_t *order,
-		n; /* what has a key, a tensor, an object or the first of a list: natural order of keys */
+		/*
+		 * what has a key, a tensor, an object or the first of a list: natural order of keys
+		 */
+		n;
 	char **key;    /* by item */
 	size_t *first; /* the first of a tensor's parts in places; objects follow */
 	struct place *places;

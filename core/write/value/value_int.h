@@ -28,7 +28,8 @@ struct dcp_valuing {
 	const char *class;
 	const char *why; /* it is not plain */
 	const char *
-		code; /* a class in it that torch.load takes with weights_only=False alone; NULL: none */
+		/* a class in it that torch.load takes with weights_only=False alone; NULL: none */
+		code;
 };
 
 void dcp_valuing_fail(struct dcp_valuing *w, int code, const char *why);

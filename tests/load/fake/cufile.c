@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A libcufile.so.0 whose reads go into the memory of the fake libcuda.so.1 beside it, of files that are not in FUSE. FAKE_CUDA_FAIL names its
- * calls, too; a read may fail with a code, or with "hang" come short; so may "batch", a read of a batch, which with "hang"
- * never ends. FAKE_CUFILE_NVFS: the major version of nvidia-fs.
+ * A libcufile.so.0 whose reads go into the memory of the fake libcuda.so.1 beside it, of files that
+ * are not in FUSE. FAKE_CUDA_FAIL names its calls, too; a read may fail with a code, or with "hang"
+ * come short; so may "batch", a read of a batch, which with "hang" never ends. FAKE_CUFILE_NVFS:
+ * the major version of nvidia-fs.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -351,7 +351,10 @@ static void launch(const struct fake_operation *o)
 			dcpload_scatter(o->jobs, o->n);
 }
 
-/* As allow(), for the regions that a copy or a fill touches: the pages of all would take most of the time. */
+/*
+ * As allow(), for the regions that a copy or a fill touches: the pages of all would take most of
+ * the time.
+ */
 static void allow_touched(const struct fake_operation *o, int permissions)
 {
 	for (size_t i = 0; i < nregions; i++)
@@ -460,7 +463,9 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* The default stream, which has a number in place of a handle: the legacy one, or that of a thread. */
+/*
+ * The default stream, which has a number in place of a handle: the legacy one, or that of a thread.
+ */
 static struct CUstream_st *by_default;
 static void make_default(void)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A libcuda.so.1 without a GPU. Its devices have memory of the host that nothing may touch but the copies
- * and kernels that are queued here: outside of these it has no permissions, so a processor that reads or
- * writes it dies. Each stream is a thread of its own, which takes its time, so what is queued is done later.
- * The kernel of the loader is run as it is written, compiled for the processor.
+ * A libcuda.so.1 without a GPU. Its devices have memory of the host that nothing may touch but the
+ * copies and kernels that are queued here: outside of these it has no permissions, so a processor
+ * that reads or writes it dies. Each stream is a thread of its own, which takes its time, so what
+ * is queued is done later. The kernel of the loader is run as it is written, compiled for the
+ * processor.
  *
  *	FAKE_CUDA_GPUS	number of devices, 2 by default
  *	FAKE_CUDA_LOG	file that tells what was queued (+) and done (-), in order
@@ -17,9 +18,10 @@
  *	FAKE_CUDA_UNIFIED	0: devices have addresses of their own
  *	FAKE_CUDA_MODE	compute mode
  *
- * Freeing, unpinning or unmapping what an operation still uses, one that never ends above all, is the end of a process.
- * What other processes are to map becomes a file in memory, which they open at /proc. The process that it is of cannot map it;
- * freeing it while another has it mapped is the end of a process.
+ * Freeing, unpinning or unmapping what an operation still uses, one that never ends above all, is
+ * the end of a process. What other processes are to map becomes a file in memory, which they open
+ * at /proc. The process that it is of cannot map it; freeing it while another has it mapped is the
+ * end of a process.
  */
 #pragma once
 #include <stdbool.h>
@@ -59,14 +61,20 @@ int fake_context_device(void);
 int fake_device_of(const void *p);
 /* Write to a device's memory, as another device of the machine can. */
 void fake_write(void *dst, const void *src, size_t n);
-/* Queue what @step does, again and again until it returns true; memory of devices can be used in it. */
+/*
+ * Queue what @step does, again and again until it returns true; memory of devices can be used in
+ * it.
+ */
 struct CUstream_st;
 unsigned fake_queue_steps(struct CUstream_st *s, bool (*step)(void *),
 			  bool (*uses)(const void *, const char *p, size_t n), void *arg);
 
 #pragma GCC visibility pop
 
-/* Memory of a device; managed memory of it (+ MANAGED), which anyone may touch; pinned memory of the host (-1). */
+/*
+ * Memory of a device; managed memory of it (+ MANAGED), which anyone may touch; pinned memory of
+ * the host (-1).
+ */
 enum { MANAGED = 1000 };
 unsigned fake_add(void *p, size_t n, int device);
 unsigned fake_forget(void *p, bool device);

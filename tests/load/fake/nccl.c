@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A libnccl.so.2 between processes of this machine, for the memory of the fake libcuda.so.1 beside it. Bytes go through
- * a file in /dev/shm: a mailbox for each pair of ranks. As NCCL does, it only begins what it is told, queues it when it is
- * asked how far it is, and refuses memory of the host, lengths that differ between the two ends, and two ranks on one
- * device (unless NCCL_MULTI_RANK_GPU_ENABLE is set).
+ * A libnccl.so.2 between processes of this machine, for the memory of the fake libcuda.so.1 beside
+ * it. Bytes go through a file in /dev/shm: a mailbox for each pair of ranks. As NCCL does, it only
+ * begins what it is told, queues it when it is asked how far it is, and refuses memory of the host,
+ * lengths that differ between the two ends, and two ranks on one device (unless
+ * NCCL_MULTI_RANK_GPU_ENABLE is set).
  *
- * FAKE_CUDA_FAIL names its calls, too. "hang": what it begins never ends. A code of ncclCommGetAsyncError is what it
- * answers: the communicator failed. FAKE_NCCL_VERSION: 22809 by default. FAKE_NCCL_SLOW: milliseconds until a rank begins to
- * meet the others.
+ * FAKE_CUDA_FAIL names its calls, too. "hang": what it begins never ends. A code of
+ * ncclCommGetAsyncError is what it answers: the communicator failed. FAKE_NCCL_VERSION: 22809 by
+ * default. FAKE_NCCL_SLOW: milliseconds until a rank begins to meet the others.
  */
 #include <fcntl.h>
 #include <stdatomic.h>

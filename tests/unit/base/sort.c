@@ -35,7 +35,9 @@ static void structs_sort_by_what_they_begin_with(void **state)
 	assert_null(DCP_FIND(&other, v, DCP_LEN(v), dcp_by_text));
 }
 
-/* qsort() and bsearch() must not be given NULL, not even for no elements: a sanitizer would say so. */
+/*
+ * qsort() and bsearch() must not be given NULL, not even for no elements: a sanitizer would say so.
+ */
 static void no_elements(void **state)
 {
 	uint32_t *none = NULL;

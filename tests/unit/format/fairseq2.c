@@ -51,7 +51,10 @@ static void steps_are_put_together(void **state)
 	t_manifest_each("fairseq2", golden_version);
 }
 
-/* A file with one tensor @key of @rows x @columns, whose element i is 100 * @mark + i. No rows: "{}". */
+/*
+ * A file with one tensor @key of @rows x @columns, whose element i is 100 * @mark + i. No rows:
+ * "{}".
+ */
 static void put(const struct t_dir *tree, const char *file, const char *key, int64_t rows,
 		int64_t columns, int mark)
 {

@@ -132,7 +132,10 @@ static void requests_are_answered(void **state)
 	rmdir(dir);
 }
 
-/* A request without an end is cut at its limit, and clients that say nothing are not waited for for ever. */
+/*
+ * A request without an end is cut at its limit, and clients that say nothing are not waited for for
+ * ever.
+ */
 static void slow_and_endless_clients_do_not_stop_others(void **state)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };

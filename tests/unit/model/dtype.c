@@ -308,7 +308,10 @@ static void adding_rounds_as_torch(void **state)
 {
 	double d[] = { 1, 0x1p53 }, dmore[] = { 2, 1 };
 	float f[] = { 0.1f, 0x1p24f }, fmore[] = { 0.2f, 1 };
-	/* 256 + 1 + 1 in bfloat16, which has 8 bits: 256 each time; 2048 + 1 + 1 in float16, 11 bits */
+	/*
+	 * 256 + 1 + 1 in bfloat16, which has 8 bits: 256 each time; 2048 + 1 + 1 in float16, 11
+	 * bits
+	 */
 	uint16_t brain[] = { 0x4380, 0x3f80 }, one[] = { 0x3f80, 0x4040 };
 	uint16_t h[] = { 0x6800, 0x3c00 }, hmore[] = { 0x3c00, 0x4000 };
 

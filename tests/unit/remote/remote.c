@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What servers say, read: lists, pages, times, XML; whose requests are made; which addresses are not connected to.
- * Answers to requests are tests/cli/remote.py's.
+ * What servers say, read: lists, pages, times, XML; whose requests are made; which addresses are
+ * not connected to. Answers to requests are tests/cli/remote.py's.
  *
  * covers: remote, http, curl, xml, credentials
  */

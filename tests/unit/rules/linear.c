@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whose linear weights are these? By shapes, whoever wrote them; by the writer where no shape says. */
+/*
+ * Whose linear weights are these? By shapes, whoever wrote them; by the writer where no shape says.
+ */
 #include <stdio.h>
 
 #include "core/rules/rules.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Presets: the keys and shapes that each framework stores of a small model become those of its Hugging
- * Face model, all of them and nothing else, and the preset is found by them.
+ * Presets: the keys and shapes that each framework stores of a small model become those of its
+ * Hugging Face model, all of them and nothing else, and the preset is found by them.
  */
 #include "core/base/arena.h"
 #include "core/base/buf.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The last rank of a node that comes to a call does the work of all, while the others wait: so what is copied from
- * and to is there until it is done, and sockets have one user.
+ * The last rank of a node that comes to a call does the work of all, while the others wait: so what
+ * is copied from and to is there until it is done, and sockets have one user.
  */
 #include "tests/unit/t/comm.h"
 

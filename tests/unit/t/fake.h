@@ -3,8 +3,8 @@
  * t_fake: a checkpoint family for tests of what stands above families.
  *
  * A directory with a file COMMIT is a checkpoint; one with *.shard and no COMMIT is incomplete.
- * Each line of COMMIT, "key file offset nbytes", is a tensor of bytes; with "+" for a key, the next run of
- * the tensor before it; with "=", the run before it once more.
+ * Each line of COMMIT, "key file offset nbytes", is a tensor of bytes; with "+" for a key, the next
+ * run of the tensor before it; with "=", the run before it once more.
  *
  * A program that links t_fake.c has this family and no other: it takes the place of
  * core/format/format.c.

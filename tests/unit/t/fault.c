@@ -52,8 +52,8 @@ static bool is_out(void)
 }
 
 /*
- * The leak checker passes over what the dynamic linker keeps for itself, which it knows by who called malloc().
- * Here malloc() below is the caller, so it is named.
+ * The leak checker passes over what the dynamic linker keeps for itself, which it knows by who
+ * called malloc(). Here malloc() below is the caller, so it is named.
  */
 PUBLIC const char *__lsan_default_suppressions(void);
 PUBLIC const char *__lsan_default_suppressions(void)

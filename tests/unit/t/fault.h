@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_fault: memory that runs out, and files that cannot be read. A program that is linked with it gets its
- * malloc(), pread() and the like; with the thread sanitizer memory does not run out.
+ * t_fault: memory that runs out, and files that cannot be read. A program that is linked with it
+ * gets its malloc(), pread() and the like; with the thread sanitizer memory does not run out.
  */
 #pragma once
 #include <stdbool.h>
@@ -15,8 +15,9 @@ extern _Thread_local long t_fault_memory;
 extern _Thread_local bool t_fault_for_good;
 
 /*
- * Asked before each read of a file by pread(), on any thread; NULL: nothing is. It may lower *@n, and returns 0, or an
- * errno that the read gives. No io_uring can be opened meanwhile, so that all reads come by here.
+ * Asked before each read of a file by pread(), on any thread; NULL: nothing is. It may lower *@n,
+ * and returns 0, or an errno that the read gives. No io_uring can be opened meanwhile, so that all
+ * reads come by here.
  */
 typedef int (*t_fault_read_fn)(int fd, size_t *n, off_t off);
 extern t_fault_read_fn t_fault_read;

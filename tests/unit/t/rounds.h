@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_rounds: what the ranks of a job send each other where each byte is read once, found out by one process from
- * what the planner says that each rank needs. Nothing here knows cmocka, so that the benchmark can use it.
+ * t_rounds: what the ranks of a job send each other where each byte is read once, found out by one
+ * process from what the planner says that each rank needs. Nothing here knows cmocka, so that the
+ * benchmark can use it.
  */
 #pragma once
 #include <stddef.h>

@@ -27,7 +27,9 @@ struct t_write {
 	} patch[2048];
 };
 
-/* Run the plan of a format; byte @i of a part of tensor @t is t_write_byte(). Returns what it gave. */
+/*
+ * Run the plan of a format; byte @i of a part of tensor @t is t_write_byte(). Returns what it gave.
+ */
 int t_write_run(struct t_write *w, const struct dcp_write_format *f,
 		const struct dcp_write_set *set, const struct dcp_write_opts *opts,
 		struct dcp_err *err);

@@ -71,8 +71,10 @@ static int share_text(const struct dcpload_comm *comm, uint32_t from, char *text
 	return rc;
 }
 
-/* From the cause: a rank with -ECANCELED only stopped because another failed, one with -ETIMEDOUT may have waited for
- * it. */
+/*
+ * From the cause: a rank with -ECANCELED only stopped because another failed, one with -ETIMEDOUT
+ * may have waited for it.
+ */
 static int distance(int code)
 {
 	return code == 0 ? 3 : code == -ECANCELED ? 2 : code == -ETIMEDOUT;
@@ -135,7 +137,10 @@ void load_blobs_free(struct load_blobs *b)
 	memset(b, 0, sizeof(*b));
 }
 
-/* Allocate blobs of b->n bytes, if this rank keeps them (@kept), and *round for @step bytes per rank. */
+/*
+ * Allocate blobs of b->n bytes, if this rank keeps them (@kept), and *round for @step bytes per
+ * rank.
+ */
 static int blobs_alloc(struct load_blobs *b, uint32_t ranks, bool kept, uint64_t step,
 		       void **round)
 {
@@ -249,7 +254,10 @@ int load_gather_same(const struct dcpload_comm *comm, const void *mine, uint64_t
 	return rc;
 }
 
-/* Copy what two stretches of a message have in common: @n bytes from its byte @at on, and @m from @from on. */
+/*
+ * Copy what two stretches of a message have in common: @n bytes from its byte @at on, and @m from
+ * @from on.
+ */
 static void copy_common(char *to, uint64_t at, uint64_t n, const char *src, uint64_t from,
 			uint64_t m)
 {
@@ -305,7 +313,10 @@ int load_compare(const struct dcpload_comm *comm, const struct load_alike *own, 
 	return rc;
 }
 
-/* Where this rank's bytes begin in the message of each, its messages one after the other; *@most: the longest. */
+/*
+ * Where this rank's bytes begin in the message of each, its messages one after the other; *@most:
+ * the longest.
+ */
 static int find_mine(const struct dcpload_comm *comm, const uint64_t *bytes,
 		     const uint64_t *nrecv, uint64_t *at, uint64_t *most,
 		     struct dcpload_error *err)

@@ -68,8 +68,8 @@ int load_alone_open(const struct dcpload_comm_config *config, struct dcpload_com
 }
 
 /*
- * Opens libdcpload-mpi.so: beside the library or program that this is part of, in the folder load/ there (as it is
- * built), or where the system looks for libraries.
+ * Opens libdcpload-mpi.so: beside the library or program that this is part of, in the folder load/
+ * there (as it is built), or where the system looks for libraries.
  */
 
 #define MODULE "libdcpload-mpi.so"
@@ -96,8 +96,8 @@ static bool beside(const char *folder, char *out, size_t size)
 }
 
 /*
- * Opened with global symbols, because Open MPI's plugins look for those of Open MPI. Never closed, as
- * Open MPI cannot be unloaded.
+ * Opened with global symbols, because Open MPI's plugins look for those of Open MPI. Never closed,
+ * as Open MPI cannot be unloaded.
  */
 static void *open_module(char *why, size_t size)
 {

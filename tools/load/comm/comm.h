@@ -22,9 +22,10 @@ int load_comm_say(const struct dcpload_comm *comm, int rc, struct dcpload_error 
 
 /*
  * Collective: did the preceding step succeed on all ranks? @rc and @err are this rank's result;
- * afterwards @err is, on all ranks, that of the lowest rank that failed (-ETIMEDOUT only if no rank has another error, -ECANCELED
- * only if none has that), and err->rank that rank, or the one that an earlier agreement named. Returns its code, 0 when all succeeded, or an error of the transport. Allocates
- * nothing for up to 8192 ranks, so that it can report a lack of memory.
+ * afterwards @err is, on all ranks, that of the lowest rank that failed (-ETIMEDOUT only if no rank
+ * has another error, -ECANCELED only if none has that), and err->rank that rank, or the one that an
+ * earlier agreement named. Returns its code, 0 when all succeeded, or an error of the transport.
+ * Allocates nothing for up to 8192 ranks, so that it can report a lack of memory.
  */
 int load_agree(const struct dcpload_comm *comm, int rc, struct dcpload_error *err,
 	       int timeout_ms);
@@ -35,11 +36,16 @@ struct load_blobs {
 	uint64_t *n; /* by rank: bytes */
 	void *memory;
 };
-/* Collective: give @n bytes, get those of all ranks; free @out with load_blobs_free(). A failure is the
- * same on all ranks and leaves @out empty. -EOVERFLOW: more than 64 GiB. */
+/*
+ * Collective: give @n bytes, get those of all ranks; free @out with load_blobs_free(). A failure is
+ * the same on all ranks and leaves @out empty. -EOVERFLOW: more than 64 GiB.
+ */
 int load_gather(const struct dcpload_comm *comm, const void *mine, uint64_t n,
 		struct load_blobs *out, struct dcpload_error *err, int timeout_ms);
-/* The same for rank 0 alone: others only learn out->n, and hold no more than a part of the messages at a time. */
+/*
+ * The same for rank 0 alone: others only learn out->n, and hold no more than a part of the messages
+ * at a time.
+ */
 int load_gather_first(const struct dcpload_comm *comm, const void *mine, uint64_t n,
 		      struct load_blobs *out, struct dcpload_error *err, int timeout_ms);
 /* The same as load_gather() with a record that has @n bytes on every rank. -EPROTO: the
@@ -52,20 +58,24 @@ void load_blobs_free(struct load_blobs *b);
 struct load_alike {
 	const char *name, *value;
 };
-/* Collective. Have all ranks the same values of the @n options? -EINVAL says which differs, and both values; -EPROTO: ranks
- * run different releases. */
+/*
+ * Collective. Have all ranks the same values of the @n options? -EINVAL says which differs, and
+ * both values; -EPROTO: ranks run different releases.
+ */
 int load_compare(const struct dcpload_comm *comm, const struct load_alike *own, size_t n,
 		 struct dcpload_error *err, int timeout_ms);
-/* Collective. The same as alltoallv() of @comm, by gathering what every rank sends, in turns of 16 MiB: for ranks of one
- * node, and little. */
+/*
+ * Collective. The same as alltoallv() of @comm, by gathering what every rank sends, in turns of 16
+ * MiB: for ranks of one node, and little.
+ */
 int load_gather_mine(const struct dcpload_comm *comm, const void *const *send,
 		     const uint64_t *nsend, void *const *recv, const uint64_t *nrecv,
 		     struct dcpload_error *err, int timeout_ms);
 
 /*
  * Collective: which ranks can share memory? @node[r] becomes the number of rank r's node; nodes are
- * numbered from 0 by their lowest rank. Ranks are on one node when their kernel, host name, user and PID
- * namespace are the same.
+ * numbered from 0 by their lowest rank. Ranks are on one node when their kernel, host name, user
+ * and PID namespace are the same.
  */
 int load_nodes(const struct dcpload_comm *comm, uint32_t *node, uint32_t *nnodes,
 	       struct dcpload_error *err, int timeout_ms);

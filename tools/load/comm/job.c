@@ -23,9 +23,11 @@ static const char *env(const char *name)
 	return s && s[0] ? s : NULL;
 }
 
-/* The first row whose variables are all set decides. torchrun comes first because it may be started by
- * mpirun, whose variables its ranks then have too; TORCHELASTIC_RUN_ID is never set by hand. The last two are of ranks that
- * were started by hand, and lack a variable: load_job_find() says which. */
+/*
+ * The first row whose variables are all set decides. torchrun comes first because it may be started
+ * by mpirun, whose variables its ranks then have too; TORCHELASTIC_RUN_ID is never set by hand. The
+ * last two are of ranks that were started by hand, and lack a variable: load_job_find() says which.
+ */
 static const struct sign {
 	const char *set[3];
 	const char *transport;
@@ -40,8 +42,11 @@ static const struct sign {
 	{ { "WORLD_SIZE", "MASTER_ADDR" }, "env" },
 };
 
-/* Variables of each launcher: rank, ranks, what distinguishes its jobs, how many ranks or nodes there are. mpirun comes
- * before srun: it may start its daemons with srun, whose variables its ranks then have too. */
+/*
+ * Variables of each launcher: rank, ranks, what distinguishes its jobs, how many ranks or nodes
+ * there are. mpirun comes before srun: it may start its daemons with srun, whose variables its
+ * ranks then have too.
+ */
 static const struct launcher {
 	const char *name, *rank, *ranks, *or_ranks, *id[2];
 	const char *local, *nodes; /* ranks of this node; nodes of the job */
@@ -72,8 +77,10 @@ static bool is_same(const char *a, const char *b)
 	return env(a) && env(b) && strcmp(env(a), env(b)) == 0;
 }
 
-/* srun --mpi=pmi2. Open MPI seldom has what it takes, and then ends the process. Where srun started the daemons of another
- * mpiexec, the numbers differ. */
+/*
+ * srun --mpi=pmi2. Open MPI seldom has what it takes, and then ends the process. Where srun started
+ * the daemons of another mpiexec, the numbers differ.
+ */
 static bool is_pmi_of_srun(void)
 {
 	return is_same("PMI_RANK", "SLURM_PROCID") &&
@@ -222,8 +229,10 @@ static enum load_spread find_spread(const struct launcher *l, uint32_t ranks)
 	return LOAD_SPREAD_UNKNOWN;
 }
 
-/* DCPLOAD_PORT alone; otherwise ports after MASTER_PORT, which the launcher's store uses itself; otherwise
- * ports chosen by the job's id, below those that systems give to outgoing connections. */
+/*
+ * DCPLOAD_PORT alone; otherwise ports after MASTER_PORT, which the launcher's store uses itself;
+ * otherwise ports chosen by the job's id, below those that systems give to outgoing connections.
+ */
 static int find_port(struct load_job *job, struct dcpload_error *err)
 {
 	uint64_t port;
@@ -268,7 +277,10 @@ static int find_ranks(const struct launcher *l, struct load_job *job, struct dcp
 	return rc < 0 ? rc : 0;
 }
 
-/* The first that has set both numbers, otherwise the first that has set one of them; NULL: none has. */
+/*
+ * The first that has set both numbers, otherwise the first that has set one of them; NULL: none
+ * has.
+ */
 static const struct launcher *find_launcher(void)
 {
 	for (int least = 2; least; least--)

@@ -2,8 +2,8 @@
 /*
  * job: what the environment says about the job that this process is a rank of.
  *
- * The only part of the loader that reads variables of launchers and its own (DCPLOAD_...); directories of
- * caches and layouts come from tools/load/cache.h.
+ * The only part of the loader that reads variables of launchers and its own (DCPLOAD_...);
+ * directories of caches and layouts come from tools/load/cache.h.
  */
 #pragma once
 #include <stddef.h>
@@ -37,8 +37,10 @@ const char *load_job_transport(void);
 /* Number of ranks that a launcher of MPI programs has set; 0: none has. */
 uint32_t load_job_mpi_ranks(void);
 
-/* Time for all ranks to come together: DCPLOAD_TIMEOUT, else @given, else a minute. -EINVAL: the variable is not a number
- * of seconds. */
+/*
+ * Time for all ranks to come together: DCPLOAD_TIMEOUT, else @given, else a minute. -EINVAL: the
+ * variable is not a number of seconds.
+ */
 int load_job_timeout(uint32_t given, int *ms, struct dcpload_error *err);
 
 /* The place of this process among those of its node, by its launcher (LOCAL_RANK, or what

@@ -2,11 +2,12 @@
 /*
  * meet: ranks find each other, by TCP, or by a Unix socket where all of them are on one node.
  *
- * Rank 0 listens, every other rank connects to it. Either end may be a stranger, so both sides send a
- * fresh random number and prove with it that they have the same key (HMAC-SHA256) and belong to the same
- * job. A stranger is ignored; at most it takes up a pending connection for some seconds. The key
- * itself is never sent. On one node the kernel also says whose process the other end is. Later messages are neither
- * encrypted nor authenticated: this does not protect against an attacker who can change packets on their way.
+ * Rank 0 listens, every other rank connects to it. Either end may be a stranger, so both sides send
+ * a fresh random number and prove with it that they have the same key (HMAC-SHA256) and belong to
+ * the same job. A stranger is ignored; at most it takes up a pending connection for some seconds.
+ * The key itself is never sent. On one node the kernel also says whose process the other end is.
+ * Later messages are neither encrypted nor authenticated: this does not protect against an attacker
+ * who can change packets on their way.
  *
  *	rank r -> rank 0	struct hello: magic, ABI, rank, ranks, id of the job, random number
  *	rank 0 -> rank r	struct challenge: magic, refused or not, random number
@@ -67,31 +68,39 @@ void load_address_set_port(struct load_address *a, uint16_t port);
 uint16_t load_address_port(const struct load_address *a);
 bool load_address_same_host(const struct load_address *a, const struct load_address *b);
 
-/* poll() of those of @n that have a descriptor; the others report nothing. @room: for @n more. What poll() returns, or a
- * negative errno; a signal: 0. */
+/*
+ * poll() of those of @n that have a descriptor; the others report nothing. @room: for @n more. What
+ * poll() returns, or a negative errno; a signal: 0.
+ */
 struct pollfd;
 int load_poll(struct pollfd *p, size_t n, struct pollfd *room, int ms);
-/* Let this process open a connection to each of @ranks ranks, if its hard limit allows it. -EMFILE. */
+/*
+ * Let this process open a connection to each of @ranks ranks, if its hard limit allows it. -EMFILE.
+ */
 int load_raise_limit(uint32_t ranks, struct dcpload_error *err);
 
-/* Bytes of memory that load_meet() needs; it allocates none. Depends on @rank, @ranks and @nports. */
+/*
+ * Bytes of memory that load_meet() needs; it allocates none. Depends on @rank, @ranks and @nports.
+ */
 size_t load_meet_room(const struct load_meeting *m);
 
 /*
- * Connect the ranks. Rank 0 gets fd[r] for every rank r > 0, others fd[0]; non-blocking, close-on-exec,
- * -1: none. The caller closes them, also after a failure.
+ * Connect the ranks. Rank 0 gets fd[r] for every rank r > 0, others fd[0]; non-blocking,
+ * close-on-exec, -1: none. The caller closes them, also after a failure.
  */
 int load_meet(const struct load_meeting *m, int *fd, struct dcpload_error *err);
 
 /*
- * secret: a random text that only the processes of one user can read, on every node that has the user's home directory.
+ * secret: a random text that only the processes of one user can read, on every node that has the
+ * user's home directory.
  */
 
 #define LOAD_SECRET_BYTES 64
 
 /*
- * The text in the file "secret" in @dir, which is made, with the directory, when there is none. Both must be the
- * user's, and closed to others: -EPERM. Any other failure: the file can be neither read nor made.
+ * The text in the file "secret" in @dir, which is made, with the directory, when there is none.
+ * Both must be the user's, and closed to others: -EPERM. Any other failure: the file can be neither
+ * read nor made.
  */
 int load_secret_of_user(const char *dir, char out[LOAD_SECRET_BYTES + 1],
 			struct dcpload_error *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The other ranks of a meeting: try all addresses and ports where rank 0 may listen, at the same time,
- * until one proves to be rank 0.
+ * The other ranks of a meeting: try all addresses and ports where rank 0 may listen, at the same
+ * time, until one proves to be rank 0.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -142,7 +142,9 @@ static int late(const struct load_meeting *m, const struct place *places, size_t
 	const struct place *best = places;
 	char at[64];
 
-	/* Report the most useful finding: an answer, otherwise an error that is not ECONNREFUSED. */
+	/*
+	 * Report the most useful finding: an answer, otherwise an error that is not ECONNREFUSED.
+	 */
 	for (size_t i = 0; i < n; i++) {
 		const struct place *p = &places[i];
 

@@ -43,9 +43,10 @@ struct host {
 };
 
 /*
- * Listen on the addresses of m->host alone. If none of them is this machine's (behind a router, or for a service that
- * passes connections on), or if they are reached from this node alone while ranks are on others, as where /etc/hosts has
- * 127.0.1.1, then on all addresses, unless others may know the key.
+ * Listen on the addresses of m->host alone. If none of them is this machine's (behind a router, or
+ * for a service that passes connections on), or if they are reached from this node alone while
+ * ranks are on others, as where /etc/hosts has 127.0.1.1, then on all addresses, unless others may
+ * know the key.
  */
 static int host_listen(struct host *h, int64_t deadline, struct dcpload_error *err)
 {

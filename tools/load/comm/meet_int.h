@@ -67,7 +67,9 @@ bool load_proof_is(const struct load_meeting *m, const char *side, const struct 
 
 /* 1: @n bytes are in s->in; 0: not yet; -ECONNRESET: the other end has closed; another errno. */
 int load_shake_read(struct shake *s, size_t n);
-/* Send a short message, which fits the socket's buffer. A negative errno if not all of it was sent. */
+/*
+ * Send a short message, which fits the socket's buffer. A negative errno if not all of it was sent.
+ */
 int load_shake_send(const struct shake *s, const void *p, size_t n);
 void load_shake_end(struct shake *s);
 
@@ -80,7 +82,10 @@ int load_meet_guest(const struct load_meeting *m, int64_t deadline, int *fd,
 
 #define LOAD_MAX_ADDRESSES 8
 
-/* Where rank 0 may be: at most @most addresses. Resolves m->host, again and again until the deadline. */
+/*
+ * Where rank 0 may be: at most @most addresses. Resolves m->host, again and again until the
+ * deadline.
+ */
 int load_resolve(const struct load_meeting *m, int64_t deadline, struct load_address *out,
 		 size_t most, struct dcpload_error *err);
 
@@ -122,8 +127,8 @@ bool load_line_has_put(const struct load_line *l);
 void load_line_say_here(struct load_line *l);
 
 /*
- * Continue to receive, into @body if it is the expected frame: @n bytes of call @call. 1: complete; 0:
- * not yet; -ECONNRESET: the other end is gone; -ECANCELED: it failed, see l->why; -EPROTO: it
+ * Continue to receive, into @body if it is the expected frame: @n bytes of call @call. 1: complete;
+ * 0: not yet; -ECONNRESET: the other end is gone; -ECANCELED: it failed, see l->why; -EPROTO: it
  * sent another frame, which is in l->in.
  */
 int load_line_get(struct load_line *l, uint32_t call, void *body, uint64_t n);

@@ -3,11 +3,11 @@
  * libdcpload-mpi.so: the transport over Open MPI. A module of its own, so that one package serves
  * machines with MPI and without it; comm.c opens it.
  *
- * Every wait is a loop of MPI_Testall, which sleeps when it takes long and ends at the deadline. MPI has
- * no way to limit MPI_Init, MPI_Finalize and MPI_Comm_split; the last is only begun when all ranks have
- * said that they are there. After a deadline operations are still in progress: the communicator cannot
- * be used any more, its memory is not freed, MPI is not finalized, and close() returns at once. The
- * program should then end by _exit(); mpirun ends the other ranks.
+ * Every wait is a loop of MPI_Testall, which sleeps when it takes long and ends at the deadline.
+ * MPI has no way to limit MPI_Init, MPI_Finalize and MPI_Comm_split; the last is only begun when
+ * all ranks have said that they are there. After a deadline operations are still in progress: the
+ * communicator cannot be used any more, its memory is not freed, MPI is not finalized, and close()
+ * returns at once. The program should then end by _exit(); mpirun ends the other ranks.
  *
  * When a rank dies, mpirun ends the others unless told otherwise (--enable-recovery).
  */
@@ -69,7 +69,8 @@ static int mpi_wait(struct mpi *t, int n, MPI_Request *req, const char *what, in
 		int done = 0, code = MPI_Testall(n, req, &done, MPI_STATUSES_IGNORE);
 
 		if (code == MPI_ERR_IN_STATUS)
-			code = MPI_ERR_TRUNCATE; /* the only error that a request of ours can have */
+			/* the only error that a request of ours can have */
+			code = MPI_ERR_TRUNCATE;
 		if (code != MPI_SUCCESS)
 			return mpi_failed(t, code, what);
 		if (done)
@@ -93,8 +94,10 @@ static int mpi_wait(struct mpi *t, int n, MPI_Request *req, const char *what, in
 			 timeout_ms / 1000.0);
 }
 
-/* Uses memory of its own, which is leaked if the operation does not end: MPI may write to it when the
- * caller's memory is gone. */
+/*
+ * Uses memory of its own, which is leaked if the operation does not end: MPI may write to it when
+ * the caller's memory is gone.
+ */
 static int mpi_allgather(void *ctx, const void *mine, size_t n, void *all, int timeout_ms)
 {
 	struct mpi *t = ctx;
@@ -274,7 +277,10 @@ static int mpi_split(void *ctx, uint32_t color, uint32_t key, struct dcpload_com
 
 	if (rc < 0)
 		return rc;
-	/* MPI's color is a non-negative int: use the first rank of the group; the key: the place in it. */
+	/*
+	 * MPI's color is a non-negative int: use the first rank of the group; the key: the place in
+	 * it.
+	 */
 	first = load_group(all, t->comm.ranks, t->comm.rank, &n, &place);
 	code = MPI_Comm_split(t->c, (int)first, (int)place, &c);
 	if (code != MPI_SUCCESS)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The transport over TCP, for control messages: every other rank has one connection to rank 0 (meet.h).
- * In a call each rank sends one frame to rank 0, which sends all of them back in one. A rank that cannot
- * go on sends a frame with the reason instead; rank 0 passes it on to all.
+ * The transport over TCP, for control messages: every other rank has one connection to rank 0
+ * (meet.h). In a call each rank sends one frame to rank 0, which sends all of them back in one. A
+ * rank that cannot go on sends a frame with the reason instead; rank 0 passes it on to all.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -20,8 +20,11 @@
 #include "tools/load/comm/meet_int.h"
 #include "tools/load/comm/transport.h"
 
-/* Other ranks wait this much longer than rank 0, so that its message about who is late reaches them. They count from when it says
- * that it waits, too, which it does after a quarter of the timeout: it may have come later than they did. */
+/*
+ * Other ranks wait this much longer than rank 0, so that its message about who is late reaches
+ * them. They count from when it says that it waits, too, which it does after a quarter of the
+ * timeout: it may have come later than they did.
+ */
 #define GRACE_MS(timeout_ms) DCP_MIN((timeout_ms) / 4 + 50, 2000)
 #define HERE_MS(timeout_ms) ((timeout_ms) / 4)
 #define LINGER_MS 200 /* for the others to read the last frame */
@@ -107,7 +110,10 @@ static int tcp_late(struct tcp *t, uint32_t rank, uint32_t more, int timeout_ms)
 	return tcp_break(t, -ETIMEDOUT, (int32_t)rank);
 }
 
-/* Wait for what t->poll says. 1; 0: the deadline is over; a negative errno, after which the communicator is broken. */
+/*
+ * Wait for what t->poll says. 1; 0: the deadline is over; a negative errno, after which the
+ * communicator is broken.
+ */
 static int tcp_poll(struct tcp *t, int64_t deadline)
 {
 	int64_t left = deadline - dcp_now_ms();
@@ -171,8 +177,10 @@ static int centre_collect(struct tcp *t, size_t n, char *all, int64_t deadline, 
 	return 0;
 }
 
-/* Rank 0: send @all to every rank. When a rank proves to be gone, others may have received it already: so
- * this call succeeds and the next one fails. */
+/*
+ * Rank 0: send @all to every rank. When a rank proves to be gone, others may have received it
+ * already: so this call succeeds and the next one fails.
+ */
 static void centre_spread(struct tcp *t, const char *all, int64_t deadline, int timeout_ms)
 {
 	uint32_t missing = t->nlines - 1, first;
@@ -350,7 +358,10 @@ static bool is_near(const struct tcp *t)
 				     load_address_is_loopback(&a));
 }
 
-/* Make of @t a communicator of the ranks that meet as @m says. Closes the listener of @m, and @t if it fails. */
+/*
+ * Make of @t a communicator of the ranks that meet as @m says. Closes the listener of @m, and @t if
+ * it fails.
+ */
 static int tcp_meet(struct tcp *t, struct load_meeting *m, struct dcpload_comm **out,
 		    struct dcpload_error *err)
 {
@@ -391,7 +402,10 @@ static int tcp_meet(struct tcp *t, struct load_meeting *m, struct dcpload_comm *
 	return rc;
 }
 
-/* The key of the job: from the user's secret, the launcher's, or that of the user's file. On one node none is needed. */
+/*
+ * The key of the job: from the user's secret, the launcher's, or that of the user's file. On one
+ * node none is needed.
+ */
 static int find_key(const struct dcpload_comm_config *config, const struct load_job *job,
 		    struct load_meeting *m, struct dcpload_error *err)
 {
@@ -462,8 +476,10 @@ struct invitation {
 	struct load_address at;
 };
 
-/* The address of this rank at which the others reach it: that of its connections, if it is the same for all; .n 0: it is
- * not. */
+/*
+ * The address of this rank at which the others reach it: that of its connections, if it is the same
+ * for all; .n 0: it is not.
+ */
 static struct load_address own_address(const struct tcp *t)
 {
 	struct load_address own = { .n = 0 };
@@ -480,7 +496,10 @@ static struct load_address own_address(const struct tcp *t)
 	return own;
 }
 
-/* A leader listens, where it is connected; on all addresses if it is connected by its own node alone, and others are not. */
+/*
+ * A leader listens, where it is connected; on all addresses if it is connected by its own node
+ * alone, and others are not.
+ */
 static void invite(const struct tcp *t, struct load_meeting *m, struct invitation *in)
 {
 	const struct load_address this_node = LOAD_THIS_NODE, own = own_address(t);
@@ -500,8 +519,10 @@ static void invite(const struct tcp *t, struct load_meeting *m, struct invitatio
 		in->at = got;
 }
 
-/* Where to connect to @leader. A leader that reaches rank 0 through the loopback device is on rank 0's
- * machine. */
+/*
+ * Where to connect to @leader. A leader that reaches rank 0 through the loopback device is on rank
+ * 0's machine.
+ */
 static int accept_invitation(const struct tcp *t, uint32_t leader, const struct invitation *in,
 			     struct load_meeting *m)
 {

@@ -15,8 +15,10 @@ struct load_wish {
 	uint32_t color, key;
 };
 
-/* Of the ranks that wish what rank @own does, in the order of their keys: the first of them, how many they are, and the
- * place of @own. */
+/*
+ * Of the ranks that wish what rank @own does, in the order of their keys: the first of them, how
+ * many they are, and the place of @own.
+ */
 static inline uint32_t load_group(const struct load_wish *all, uint32_t ranks, uint32_t own,
 				  uint32_t *n, uint32_t *place)
 {

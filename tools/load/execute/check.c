@@ -19,7 +19,10 @@
 
 enum { BAND = 1 << 20 };
 
-/* Compare @n bytes at @at of a destination. A device's are copied to @got, a buffer for BAND bytes, first. */
+/*
+ * Compare @n bytes at @at of a destination. A device's are copied to @got, a buffer for BAND bytes,
+ * first.
+ */
 static int differs(const struct dcpload_plan *p, const struct load_target *t, const char *at,
 		   const char *expected, uint64_t n, void *got)
 {
@@ -151,7 +154,9 @@ int dcpload_drop_caches(struct dcpload_plan *p, struct dcpload_error *err)
 		if (file->map && file->fd >= 0) /* what is mapped and was touched stays, too */
 			madvise((void *)(uintptr_t)file->map, file->size, MADV_DONTNEED);
 		fdatasync(file->fd); /* what is not written yet stays */
-		/* Linux keeps pages that were just looked at the first time, and only marks them. */
+		/*
+		 * Linux keeps pages that were just looked at the first time, and only marks them.
+		 */
 		for (int k = 0; k < 2; k++)
 			posix_fadvise(file->fd, 0, 0, POSIX_FADV_DONTNEED);
 		dcp_files_release(files, last);

@@ -100,8 +100,10 @@ static int window_error(struct dcpload_plan *p, int rc, struct dcpload_error *er
 			 rc == -ECANCELED ? "another rank of this node failed" : strerror(-rc));
 }
 
-/* Threads that read: one for each slot, which waits for the disk most of the time; with a device, whose slots wait for
- * copies, for half of them. */
+/*
+ * Threads that read: one for each slot, which waits for the disk most of the time; with a device,
+ * whose slots wait for copies, for half of them.
+ */
 static uint32_t fillers(const struct dcpload_plan *p)
 {
 	uint64_t bytes, slots;

@@ -42,8 +42,10 @@ uint32_t load_threads(const struct dcpload_plan *p);
 int load_by_rounds(struct dcpload_plan *p, struct dcpload_error *err);
 int load_by_wants(struct dcpload_plan *p, struct dcpload_error *err);
 
-/* Compare one part that is complete with what a view reads (check.c), in rooms that are zeroed at first and serve for all
- * parts. -EILSEQ: it differs. */
+/*
+ * Compare one part that is complete with what a view reads (check.c), in rooms that are zeroed at
+ * first and serve for all parts. -EILSEQ: it differs.
+ */
 struct load_rooms {
 	void *stored, *got, *expected;
 };

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading a chunk: past the page cache where it is not in there, and only from files that are unchanged. */
+/*
+ * Reading a chunk: past the page cache where it is not in there, and only from files that are
+ * unchanged.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

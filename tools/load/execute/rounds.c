@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rounds of messages, as plan/schedule.h describes them. While a round's messages travel, a thread reads for the next.
+ * Rounds of messages, as plan/schedule.h describes them. While a round's messages travel, a thread
+ * reads for the next.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -25,7 +26,9 @@ static int copy_there(const struct dcpload_plan *p, void *dst, const void *src, 
 		      : load_nccl_copy(p->nccl, dst, src, n);
 }
 
-/* With messages that go from device to device: copy what is packed at [@from, @to) to the device. */
+/*
+ * With messages that go from device to device: copy what is packed at [@from, @to) to the device.
+ */
 static int send_there(const struct dcpload_plan *p, const uint8_t *from, const uint8_t *to)
 {
 	const struct load_rounds *r = p->rounds;
@@ -125,8 +128,10 @@ static void expect(struct dcpload_plan *p, uint64_t first)
 	}
 }
 
-/* Place what this rank needs of @stripe, from the message @from or from @slot if it is whole. With @rc < 0 only
- * skip it. */
+/*
+ * Place what this rank needs of @stripe, from the message @from or from @slot if it is whole. With
+ * @rc < 0 only skip it.
+ */
 static int unpack(struct dcpload_plan *p, struct load_active *a, uint64_t stripe,
 		  const uint8_t *from, const uint8_t *slot, int rc)
 {
@@ -185,8 +190,10 @@ static void *fill_own(void *arg)
 	return NULL;
 }
 
-/* From device to device. First all ranks learn whether one has failed, which the others would wait for; what fails
- * here they learn in the next round, or at the end. */
+/*
+ * From device to device. First all ranks learn whether one has failed, which the others would wait
+ * for; what fails here they learn in the next round, or at the end.
+ */
 static int send_between_devices(struct dcpload_plan *p, int *failed, struct dcpload_error *err)
 {
 	struct load_rounds *r = p->rounds;

@@ -2,8 +2,9 @@
 /*
  * Compare what landed in memory with a record of dcpfs verify.
  *
- * The digest is that of a whole tensor. Where the whole tensor is in memory as it was stored, that memory is digested. A part, or
- * numbers that were converted, are compared with what a view reads, and the whole tensor of that view is digested.
+ * The digest is that of a whole tensor. Where the whole tensor is in memory as it was stored, that
+ * memory is digested. A part, or numbers that were converted, are compared with what a view reads,
+ * and the whole tensor of that view is digested.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -65,8 +65,10 @@ static bool next_part(struct shared *s, const struct dcp_chunk_need **need, uint
 	return any;
 }
 
-/* Is it better copied from a mapping? Strided runs are, as reads would also fetch the gaps between; long ones that are in the
- * page cache, as a read cannot copy past the caches of the processor. */
+/*
+ * Is it better copied from a mapping? Strided runs are, as reads would also fetch the gaps between;
+ * long ones that are in the page cache, as a read cannot copy past the caches of the processor.
+ */
 static bool is_better_mapped(struct worker *w, const struct dcp_strided *s)
 {
 	if (!w->file->map || s->ndim)

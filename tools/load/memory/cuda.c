@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GPUs of NVIDIA, by the driver's own interface. The primary context is used, as the CUDA runtime does, so
- * that memory and streams of the caller can be used; it is made current for the length of a call only.
+ * GPUs of NVIDIA, by the driver's own interface. The primary context is used, as the CUDA runtime
+ * does, so that memory and streams of the caller can be used; it is made current for the length of
+ * a call only.
  */
 #include <errno.h>
 #include <limits.h>

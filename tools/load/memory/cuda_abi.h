@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda_abi: what is used of libcuda.so.1, the library that comes with NVIDIA's driver, declared here so
- * that nothing is needed to build. tests/load/abi.c compares it with the toolkit's cuda.h where there is one.
- * Names are those of the library, as the header's macros make them.
+ * cuda_abi: what is used of libcuda.so.1, the library that comes with NVIDIA's driver, declared
+ * here so that nothing is needed to build. tests/load/abi.c compares it with the toolkit's cuda.h
+ * where there is one. Names are those of the library, as the header's macros make them.
  */
 #pragma once
 #include <stddef.h>

@@ -12,8 +12,10 @@ struct load_cuda_driver {
 	int gpus;
 };
 
-/* -ELIBACC: no library; -ELIBBAD: it is too old, or lacks a function; -ENODEV: no GPU. It stays open, as it
- * cannot be closed. */
+/*
+ * -ELIBACC: no library; -ELIBBAD: it is too old, or lacks a function; -ENODEV: no GPU. It stays
+ * open, as it cannot be closed.
+ */
 int load_cuda_driver(struct load_cuda_driver *out, struct dcpload_error *err);
 
 /* Fail with @code as the result of @call, "cuInit". Returns a negative errno. */

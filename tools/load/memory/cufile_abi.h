@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cufile_abi: what is used of libcufile.so.0, NVIDIA's GPUDirect Storage, declared here so that nothing is
- * needed to build. tests/load/abi.c compares it with cufile.h where there is one.
+ * cufile_abi: what is used of libcufile.so.0, NVIDIA's GPUDirect Storage, declared here so that
+ * nothing is needed to build. tests/load/abi.c compares it with cufile.h where there is one.
  */
 #pragma once
 #include <stddef.h>

@@ -52,8 +52,10 @@ struct load_gds {
 	char why[400];
 };
 
-/* Is nvidia-fs loaded? Without its device files, as in a container that was not given them, opening cuFile
- * would close descriptor 0. */
+/*
+ * Is nvidia-fs loaded? Without its device files, as in a container that was not given them, opening
+ * cuFile would close descriptor 0.
+ */
 static int find_driver(bool *loaded, char *why, size_t size)
 {
 	dcp_auto_fd int modules = open("/proc/modules", O_RDONLY | O_CLOEXEC);
@@ -303,8 +305,10 @@ static void give_batch(struct load_gds *g, void *id)
 		g->call.cuFileBatchIODestroy(id);
 }
 
-/* Wait for the @n reads of a batch that was submitted: half the job's timeout, so that the other ranks still wait for what
- * this one says. */
+/*
+ * Wait for the @n reads of a batch that was submitted: half the job's timeout, so that the other
+ * ranks still wait for what this one says.
+ */
 static int await_batch(struct load_gds *g, void *id, struct load_gds_read *r, uint32_t n,
 		       char *why, size_t size)
 {

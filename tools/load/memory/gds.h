@@ -2,8 +2,8 @@
 /*
  * gds: reads of files straight into the memory of a GPU, by NVIDIA's cuFile.
  *
- * Where it has no driver of its own for that (nvidia-fs), cuFile reads by way of the host: its compatibility
- * mode. Files that it refuses are read by the host, and the reason is kept.
+ * Where it has no driver of its own for that (nvidia-fs), cuFile reads by way of the host: its
+ * compatibility mode. Files that it refuses are read by the host, and the reason is kept.
  */
 #pragma once
 #include <stddef.h>
@@ -13,8 +13,10 @@
 
 struct load_gds;
 
-/* Have @n bytes of @d's memory for reads, which end within @timeout_ms. -ELIBACC, -ENODEV, ... with the
- * reason in @why, of @size bytes: it cannot be used here. */
+/*
+ * Have @n bytes of @d's memory for reads, which end within @timeout_ms. -ELIBACC, -ENODEV, ... with
+ * the reason in @why, of @size bytes: it cannot be used here.
+ */
 int load_gds_open(struct load_device *d, uint64_t n, uint32_t timeout_ms, struct load_gds **out,
 		  char *why, size_t size);
 /* @keep: copies on the device may still use its memory, which is kept until the process ends. */
@@ -29,8 +31,11 @@ struct load_gds_read {
 	bool there; /* set: they are there; otherwise the host has to read them */
 };
 
-/* Make @n reads of file number @file, open as @fd with O_DIRECT (negative: it cannot be): as a batch, what that leaves
- * one by one. Any thread. -ETIMEDOUT, -EREMOTEIO: a batch was begun and its end is not known; @why, of @size bytes. */
+/*
+ * Make @n reads of file number @file, open as @fd with O_DIRECT (negative: it cannot be): as a
+ * batch, what that leaves one by one. Any thread. -ETIMEDOUT, -EREMOTEIO: a batch was begun and its
+ * end is not known; @why, of @size bytes.
+ */
 int load_gds_read(struct load_gds *g, uint32_t file, int fd, struct load_gds_read *r, size_t n,
 		  char *why, size_t size);
 

@@ -54,7 +54,10 @@ int load_ipc_map(struct load_ipc *n, void *mine, uint64_t bytes, struct dcpload_
 	return agree(n, rc, err);
 }
 
-/* Until no copy is under way: half of the timeout, so that the others still wait for what this rank says. */
+/*
+ * Until no copy is under way: half of the timeout, so that the others still wait for what this rank
+ * says.
+ */
 static int settle(struct load_ipc *n)
 {
 	return load_device_settle(n->d, n->mark, n->lane, n->timeout_ms / 2);

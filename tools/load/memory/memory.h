@@ -8,8 +8,8 @@
  * order, that of different lanes at the same time. A mark is put after the work of a lane and shows
  * when all of it is done; nothing ever waits for a whole device.
  *
- * Functions return 0 or a negative errno (-EREMOTEIO: the device failed), and then load_device_said()
- * says more. One thread at a time may use a device.
+ * Functions return 0 or a negative errno (-EREMOTEIO: the device failed), and then
+ * load_device_said() says more. One thread at a time may use a device.
  */
 #pragma once
 #include <stdbool.h>
@@ -41,8 +41,10 @@ struct load_memory {
 	void (*close)(struct load_device *d);
 	/* As alloc(), of memory that moves between device and host as either touches it. */
 	int (*alloc_managed)(struct load_device *d, uint64_t n, void **out);
-	/* What alloc() returned, for other processes, and as one of these map it, until unmap(). While any has it mapped it must
-	 * not be freed. */
+	/*
+	 * What alloc() returned, for other processes, and as one of these map it, until unmap().
+	 * While any has it mapped it must not be freed.
+	 */
 	int (*share)(struct load_device *d, void *p, struct load_shared *out);
 	/* -EPROTO: fewer than @bytes are mapped. */
 	int (*map)(struct load_device *d, const struct load_shared *shared, uint64_t bytes,
@@ -51,9 +53,13 @@ struct load_memory {
 	/* Let other libraries use the device in this thread, and no longer. Any thread. */
 	int (*enter)(struct load_device *d);
 	void (*leave)(struct load_device *d);
-	/* What the caller's address @p points into: enum dcpload_memory. -EXDEV: another device's. */
+	/*
+	 * What the caller's address @p points into: enum dcpload_memory. -EXDEV: another device's.
+	 */
 	int (*kind_of)(struct load_device *d, const void *p);
-	/* Let the device read host memory by itself: copies from it do not wait for the processor. */
+	/*
+	 * Let the device read host memory by itself: copies from it do not wait for the processor.
+	 */
 	int (*pin)(struct load_device *d, void *p, uint64_t n);
 	void (*unpin)(struct load_device *d, void *p);
 	int (*lane_open)(struct load_device *d, void **lane);
@@ -69,8 +75,10 @@ struct load_memory {
 	int (*passed)(struct load_device *d, void *mark);
 	/* Queue the setting of @n bytes to zero. */
 	int (*clear)(struct load_device *d, void *lane, void *p, uint64_t n);
-	/* Queue a copy of @n bytes of host memory; of the runs of @s, which begin at @src, to @dst +
-	 * s->dst and on. */
+	/*
+	 * Queue a copy of @n bytes of host memory; of the runs of @s, which begin at @src, to @dst
+	 * + s->dst and on.
+	 */
 	int (*copy)(struct load_device *d, void *lane, void *dst, const void *src, uint64_t n);
 	int (*copy_runs)(struct load_device *d, void *lane, char *dst, const uint8_t *src,
 			 const struct dcp_strided *s);
@@ -107,7 +115,8 @@ bool load_device_is_name(const char *which);
 /*
  * Open the device @which: "cuda" or "cuda:LOCAL_RANK", the one of place @local among the ranks of
  * this node; "cuda:0"; "auto": as "cuda", or none if there is none (0, *out NULL, and in @why, of
- * @size bytes, the reason). NULL and "host": none. ",pinned" or ",managed" after it: load_device.memory.
+ * @size bytes, the reason). NULL and "host": none. ",pinned" or ",managed" after it:
+ * load_device.memory.
  */
 int load_device_open(const char *which, uint32_t local, struct load_device **out, char *why,
 		     size_t size, struct dcpload_error *err);
@@ -127,7 +136,8 @@ struct load_block {
 	uint8_t kind;               /* enum dcpload_memory */
 	void *p;
 	uint64_t n;
-	bool kept; /* kept until the process ends: copies that were abandoned may still write to it */
+	/* kept until the process ends: copies that were abandoned may still write to it */
+	bool kept;
 	_Atomic uint32_t users;
 };
 /* In memory of d->memory. -ENOMEM, or as alloc(). */
@@ -146,7 +156,10 @@ static inline bool load_block_has(const struct load_block *b, const void *at)
  * happens. */
 void load_device_near(struct load_device *d, void *p, uint64_t n);
 
-/* Wait until @mark is passed; when d->late, only look. -ETIMEDOUT, or a failure of what was queued before it. */
+/*
+ * Wait until @mark is passed; when d->late, only look. -ETIMEDOUT, or a failure of what was queued
+ * before it.
+ */
 int load_device_wait(struct load_device *d, void *mark, int timeout_ms);
 /* The same for all that is queued on @lane. */
 int load_device_settle(struct load_device *d, void *mark, void *lane, int timeout_ms);
@@ -157,7 +170,10 @@ bool load_device_runs(struct load_device *d);
 /* Memory of @d is kept until the process ends; the report has the first @why. */
 void load_device_keep(struct load_device *d, const char *fmt, ...) DCP_PRINTF(2, 3);
 
-/* Describe @rc of a function of the table, if it is a failure, and that memory is kept, when load_device_runs(). Returns it. */
+/*
+ * Describe @rc of a function of the table, if it is a failure, and that memory is kept, when
+ * load_device_runs(). Returns it.
+ */
 int load_device_said(struct load_device *d, int rc, struct dcpload_error *err);
 
 /* ---- each kind ---- */
@@ -168,17 +184,25 @@ int load_cuda_open(int number, uint32_t local, struct load_device **out,
 		   struct dcpload_error *err);
 /* Describe driver and GPUs of this machine in a line, without using any: 0, or errors as above. */
 int load_cuda_probe(char *found, size_t size, struct dcpload_error *err);
-/* The same of what several processes can do with the first: 1 if they can use it and each other's memory. */
+/*
+ * The same of what several processes can do with the first: 1 if they can use it and each other's
+ * memory.
+ */
 int load_cuda_probe_sharing(char *found, size_t size, struct dcpload_error *err);
-/* The version of CUDA that the driver is of, "12.4", without a look at GPUs; NULL: there is no driver. */
+/*
+ * The version of CUDA that the driver is of, "12.4", without a look at GPUs; NULL: there is no
+ * driver.
+ */
 const char *load_cuda_library(void);
 
 /*
  * room: how much memory of this node can still be had?
  */
 
-/* Bytes, at most: what the kernel says is available, swap included, or what is left of the limit of a cgroup that this
- * process is in. UINT64_MAX: not known. @what: which of them it is. */
+/*
+ * Bytes, at most: what the kernel says is available, swap included, or what is left of the limit of
+ * a cgroup that this process is in. UINT64_MAX: not known. @what: which of them it is.
+ */
 uint64_t load_room(char *what, size_t size);
 /* The same of the files below @root: proc/meminfo, proc/self/cgroup, sys/fs/cgroup. */
 uint64_t load_room_of(const char *root, char *what, size_t size);

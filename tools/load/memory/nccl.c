@@ -28,7 +28,8 @@ struct load_nccl {
 	uint32_t ranks, self;
 	int version, timeout_ms;
 	const uint64_t *nsend,
-		*nrecv; /* bytes to and from each rank that are under way; NULL: all ranks take part */
+		/* bytes to and from each rank that are under way; NULL: all ranks take part */
+		*nrecv;
 };
 
 /* ---- the library ---- */
@@ -285,7 +286,10 @@ void load_nccl_drop(struct load_nccl *n)
 	load_device_settle(n->d, n->mark, n->lane, n->timeout_ms / 2);
 }
 
-/* What was given up ends soon, and then nothing uses its memory. If it does not, it is this rank's device that others waited for. */
+/*
+ * What was given up ends soon, and then nothing uses its memory. If it does not, it is this rank's
+ * device that others waited for.
+ */
 static int await_end(struct load_nccl *n, const char *call, int rc)
 {
 	char said[sizeof(n->d->said)];
@@ -357,7 +361,10 @@ int load_nccl_gather(struct load_nccl *n, void *all, uint64_t bytes)
 			       "ncclAllGather");
 }
 
-/* Have the @bytes of all messages at @there on the device, by way of @here; those of this rank to itself stay where they are. */
+/*
+ * Have the @bytes of all messages at @there on the device, by way of @here; those of this rank to
+ * itself stay where they are.
+ */
 static int to_device(struct load_nccl *n, char *there, char *here, uint64_t bytes,
 		     const void *const *send, const uint64_t *nsend, const uint64_t *nrecv,
 		     const void **from, void **to)

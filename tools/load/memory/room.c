@@ -24,7 +24,10 @@ static FILE *open_file(const char *fmt, ...)
 	return n < (int)sizeof(path) ? fopen(path, "re") : NULL;
 }
 
-/* The number after @name at the beginning of a line; @name "": the first of the file. @f may be NULL. */
+/*
+ * The number after @name at the beginning of a line; @name "": the first of the file. @f may be
+ * NULL.
+ */
 static bool number_of(FILE *f, const char *name, uint64_t *out)
 {
 	char line[256];
@@ -42,8 +45,10 @@ static bool number_of(FILE *f, const char *name, uint64_t *out)
 	return false;
 }
 
-/* What is left below the limit of the cgroup @dir; @stem: names of its files. Pages of files that are not in use do not
- * count: the kernel takes them first. */
+/*
+ * What is left below the limit of the cgroup @dir; @stem: names of its files. Pages of files that
+ * are not in use do not count: the kernel takes them first.
+ */
 static uint64_t left_in(const char *dir, const char *limit, const char *used, const char *cache)
 {
 	dcp_auto_file FILE *max = open_file("%s/%s", dir, limit),

@@ -2,8 +2,8 @@
 /*
  * scatter: the arguments of the kernel that places bytes. Read by C and by the kernel.
  *
- * A job is one strided descriptor (core/model/geometry/strided.h) whose bytes are in device memory: its
- * units are numbered, and unit i of the job is copied, or converted, by thread i. The jobs of a
+ * A job is one strided descriptor (core/model/geometry/strided.h) whose bytes are in device memory:
+ * its units are numbered, and unit i of the job is copied, or converted, by thread i. The jobs of a
  * launch share its blocks: job j has blocks [first, first of job j + 1).
  */
 #pragma once

@@ -156,7 +156,10 @@ int dcpload_object_read(struct dcpload *ck, const char *key, uint64_t at, void *
 	return load_fail_err(err, rc, &own);
 }
 
-/* The object, or else the tensor, of a key: one of the two is filled, in ck->answer. As load_find(). */
+/*
+ * The object, or else the tensor, of a key: one of the two is filled, in ck->answer. As
+ * load_find().
+ */
 static int find_either(struct dcpload *ck, const char *key, struct dcp_object *o,
 		       struct dcp_tensor *t, struct dcp_err *err)
 {
@@ -217,7 +220,9 @@ int dcpload_pieces(struct dcpload *ck, const char *key, const struct dcpload_pie
 
 /* ---- all ---- */
 
-/* The first row of @kind after number *next; @entry: that is an entry of torch's metadata. 1 or 0. */
+/*
+ * The first row of @kind after number *next; @entry: that is an entry of torch's metadata. 1 or 0.
+ */
 static int next_row(struct dcpload *ck, enum dcp_row_kind kind, bool entry, uint64_t *next,
 		    struct dcp_row *row)
 {
@@ -304,7 +309,10 @@ int dcpload_next_entry(struct dcpload *ck, uint64_t *next, struct dcpload_entry 
 
 /* ---- selecting ---- */
 
-/* Is @word the component @s, or what precedes its first dot or slash? Some frameworks nest that way. */
+/*
+ * Is @word the component @s, or what precedes its first dot or slash? Some frameworks nest that
+ * way.
+ */
 static bool is_word(const char *s, const char *word)
 {
 	size_t n = strlen(word);
@@ -356,7 +364,10 @@ static bool is_weight(struct dcpload *ck, const struct dcp_tensor *t)
 	return !is_state(t->path[0]) && !(t->npath > 1 && is_state(t->path[1]));
 }
 
-/* Is @t a tensor in an object (in a tuple) whose path is one of the first @n leading parts of its own? @key: scratch. */
+/*
+ * Is @t a tensor in an object (in a tuple) whose path is one of the first @n leading parts of its
+ * own? @key: scratch.
+ */
 static bool in_object(struct dcpload *ck, const struct dcp_tensor *t, size_t n,
 		      struct dcp_buf *key)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opens the same version on all ranks, and again when its files have changed. The coordinator opens it first, which
- * builds the index once for all ranks, and sends the others its name and generation; they open the same one
- * or fail.
+ * Opens the same version on all ranks, and again when its files have changed. The coordinator opens
+ * it first, which builds the index once for all ranks, and sends the others its name and
+ * generation; they open the same one or fail.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -60,7 +60,10 @@ static int put_notice(const struct dcpload *ck, struct dcp_buf *b, struct dcp_er
 	return dcp_buf_error(b) ? dcp_err_say(err, -ENOMEM) : 0;
 }
 
-/* What this rank opened is not what rank @from did, which may not read the file @barred ("": may read all). */
+/*
+ * What this rank opened is not what rank @from did, which may not read the file @barred ("": may
+ * read all).
+ */
 static int say_other(const struct dcpload *ck, uint32_t from, const char *barred,
 		     struct dcp_err *err)
 {
@@ -153,8 +156,10 @@ static int open_device(struct dcpload *ck, struct dcpload_error *err)
 	return rc;
 }
 
-/* Collective. Files of a mount and what it shows are numbered otherwise: if one rank reads through the mount,
- * all do. */
+/*
+ * Collective. Files of a mount and what it shows are numbered otherwise: if one rank reads through
+ * the mount, all do.
+ */
 static int open_alike(struct dcpload *ck, struct dcpload_error *err)
 {
 	int rc, timeout = (int)ck->config.timeout_ms;

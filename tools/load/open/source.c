@@ -183,7 +183,10 @@ int dcpload_version_at(const struct dcpload *ck, uint64_t i, const char **name,
 	return 0;
 }
 
-/* The file that the mount, whose options are @text, has its layout @name from; NULL: it is built in. */
+/*
+ * The file that the mount, whose options are @text, has its layout @name from; NULL: it is built
+ * in.
+ */
 static const char *file_of(const struct dcp_json *options, const char *name)
 {
 	const struct dcp_json *l, *all = dcp_json_get(options, "layouts");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies from a stretch of a file to the destination. What is stored as it is wanted is copied as it
- * is; the rest is done by elements, a few kilobytes at a time: bytes are reversed, dtypes converted
- * and rows put where the strides of the destination say.
+ * Copies from a stretch of a file to the destination. What is stored as it is wanted is copied as
+ * it is; the rest is done by elements, a few kilobytes at a time: bytes are reversed, dtypes
+ * converted and rows put where the strides of the destination say.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -25,8 +25,10 @@ enum {
 	LINE = 64,       /* bytes of a cache line */
 };
 
-/* As memcpy(), for what is not read again soon: much of it past the caches, where the processor can. Fetching @dst into
- * them would cost as much as the copy. */
+/*
+ * As memcpy(), for what is not read again soon: much of it past the caches, where the processor
+ * can. Fetching @dst into them would cost as much as the copy.
+ */
 static void copy(char *dst, const uint8_t *src, uint64_t n)
 {
 #ifdef __SSE2__

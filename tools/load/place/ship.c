@@ -406,7 +406,10 @@ static int ship_stretch(struct load_ship *s)
 	return rc;
 }
 
-/* Does the current batch bring the last of some part? Then its mark is to stand for the batches before it, too. */
+/*
+ * Does the current batch bring the last of some part? Then its mark is to stand for the batches
+ * before it, too.
+ */
 static int join(struct load_ship *s, bool *some)
 {
 	struct batch *b = current(s);

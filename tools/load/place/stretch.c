@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Places what parts need of a stretch of a file that was read: in the host's memory at once, on a device by its ship. */
+/*
+ * Places what parts need of a stretch of a file that was read: in the host's memory at once, on a
+ * device by its ship.
+ */
 #include <errno.h>
 #include <stdlib.h>
 

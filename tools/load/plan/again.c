@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The same plan once more: for another version, for the same one after its files have changed, and without files
- * that cannot be read, where others hold the same.
+ * The same plan once more: for another version, for the same one after its files have changed, and
+ * without files that cannot be read, where others hold the same.
  */
 #include <errno.h>
 #include <stdatomic.h>

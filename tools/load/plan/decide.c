@@ -251,7 +251,10 @@ static void trim(struct dcpload_plan *p)
 	dcp_chunks_trim(p->chunks, files, n);
 }
 
-/* Do the ranges that rank @rank sent lie in files, in order? What is outside of a file is never asked for. */
+/*
+ * Do the ranges that rank @rank sent lie in files, in order? What is outside of a file is never
+ * asked for.
+ */
 static int check_ranges(const struct dcpload_plan *p, uint32_t rank,
 			const struct dcp_chunk_range *v, uint64_t bytes,
 			struct dcpload_error *err)
@@ -367,8 +370,11 @@ static int read_alone(struct dcpload_plan *p, const char *why, uint64_t staging,
 	return make_chunks(p, staging, slack, err);
 }
 
-/* Collective. A window that neither saves reads nor divides them better is left out: ranks that read for themselves do not wait
- * for each other, and an old kernel has small pages only for memory that is shared, into which O_DIRECT reads take twice as long. */
+/*
+ * Collective. A window that neither saves reads nor divides them better is left out: ranks that
+ * read for themselves do not wait for each other, and an old kernel has small pages only for memory
+ * that is shared, into which O_DIRECT reads take twice as long.
+ */
 static int choose_again(struct dcpload_plan *p, uint64_t staging, bool slack,
 			struct dcpload_error *err)
 {
@@ -483,8 +489,10 @@ static void say_not(char *why, size_t size, const char *way, const struct dcploa
 	snprintf(why + n, size - n, "; not by %s: %s%.120s", way, rank, err->text);
 }
 
-/* Collective. Let devices send each other what one of them reads: by NCCL, or else, on one node, by CUDA IPC. *why: by
- * what, or why they cannot. */
+/*
+ * Collective. Let devices send each other what one of them reads: by NCCL, or else, on one node, by
+ * CUDA IPC. *why: by what, or why they cannot.
+ */
 static void join_devices(struct dcpload_plan *p, char *why, size_t size)
 {
 	struct dcpload *ck = p->ck;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compares the keys of all ranks with each other and with what is stored. Ranks exchange hashes of keys, and bits. */
+/*
+ * Compares the keys of all ranks with each other and with what is stored. Ranks exchange hashes of
+ * keys, and bits.
+ */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -128,8 +131,10 @@ struct key_sum {
 	uint64_t n, hash, stored; /* keys that it wants, hash of theirs, tensors that it sees */
 };
 
-/* -EINVAL if ranks want different keys: only rank 0 and the first that differs tell theirs. All ranks get the same
- * result. */
+/*
+ * -EINVAL if ranks want different keys: only rank 0 and the first that differs tell theirs. All
+ * ranks get the same result.
+ */
 static int compare_keys(struct dcpload_plan *p, const struct keyset *mine,
 			const struct load_blobs *sums, struct dcpload_error *err)
 {

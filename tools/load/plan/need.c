@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finds where the bytes of the wants are stored. A view of each want does it: it finds them in the stored
- * items and checks that the files are those of the index. Bytes that a view must compute (compressed
- * items, negated elements) are not in any file as they are wanted, so the view reads them itself.
+ * Finds where the bytes of the wants are stored. A view of each want does it: it finds them in the
+ * stored items and checks that the files are those of the index. Bytes that a view must compute
+ * (compressed items, negated elements) are not in any file as they are wanted, so the view reads
+ * them itself.
  */
 #include <errno.h>
 #include <stdio.h>

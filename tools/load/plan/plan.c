@@ -91,8 +91,8 @@ static const uint64_t *copy_numbers(struct dcp_arena *arena, const uint64_t *v, 
 }
 
 /*
- * Elements of an unknown dtype may be larger than a target allows. They are never converted or swapped,
- * so their bytes become one more dimension.
+ * Elements of an unknown dtype may be larger than a target allows. They are never converted or
+ * swapped, so their bytes become one more dimension.
  */
 static int split_elements(struct dcpload_plan *p, struct load_want *w)
 {
@@ -125,8 +125,10 @@ static int check_number(struct dcpload_plan *p, const struct dcp_row *row, struc
 	return by ? dcp_quantized_refuse(row, by, err) : rc;
 }
 
-/* Fill in @w from the stored tensor @row and w->cut. @to: dtype of the destination, NULL: as stored.
- * -EDOM: no such conversion. */
+/*
+ * Fill in @w from the stored tensor @row and w->cut. @to: dtype of the destination, NULL: as
+ * stored. -EDOM: no such conversion.
+ */
 static int take_row(struct dcpload_plan *p, struct load_want *w, const struct dcp_row *row,
 		    const char *to, struct dcp_err *err)
 {
@@ -480,8 +482,10 @@ static int check_claim(const struct dcpload_plan *p, struct dcpload_error *err)
 		dcpload_version(p->ck), (unsigned long long)files, (unsigned long long)total);
 }
 
-/* Collective: have the ranks of this node together room for what they are to hold? Linux gives more than there is, and ends
- * processes later. */
+/*
+ * Collective: have the ranks of this node together room for what they are to hold? Linux gives more
+ * than there is, and ends processes later.
+ */
 static int check_room(const struct dcpload_plan *p, struct dcpload_error *err)
 {
 	const struct dcpload *ck = p->ck;

@@ -60,7 +60,9 @@ static int add_part(struct load_rounds *r, const struct load_round_part *v)
 	return 0;
 }
 
-/* Cut ranges of files into parts of stripes: r->mine. @slack: with the end of their last element. */
+/*
+ * Cut ranges of files into parts of stripes: r->mine. @slack: with the end of their last element.
+ */
 static int split(struct load_rounds *r, const struct dcp_chunk_range *v, size_t n, bool slack)
 {
 	int rc = 0;
@@ -208,7 +210,9 @@ static uint64_t extent(const struct load_round_part *v)
 	return (uint64_t)(v->count - 1) * v->step + v->run;
 }
 
-/* Are these parts in this rank's stripes? Another release or a broken transport may send anything. */
+/*
+ * Are these parts in this rank's stripes? Another release or a broken transport may send anything.
+ */
 static bool is_sound(const struct load_rounds *r, const struct load_round_part *v, size_t n)
 {
 	const uint64_t most = r->of.size + r->slack;
@@ -384,8 +388,10 @@ static void measure(struct load_rounds *r, size_t rounds, bool stay)
 	r->nin = stay ? r->npack : r->nin;
 }
 
-/* Collective: the bytes that are read of the stripes of all ranks; do all ranks need the same? *@most: bytes
- * of messages of the rank that has most. */
+/*
+ * Collective: the bytes that are read of the stripes of all ranks; do all ranks need the same?
+ * *@most: bytes of messages of the rank that has most.
+ */
 static int compare(struct dcpload_plan *p, uint64_t *most, struct dcpload_error *err)
 {
 	struct load_rounds *r = p->rounds;

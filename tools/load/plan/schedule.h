@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * schedule: what a rank sends to whom, where each byte is read by one rank of the job, the owner of its stripe
- * (core/model/job/stripe.h).
+ * schedule: what a rank sends to whom, where each byte is read by one rank of the job, the owner of
+ * its stripe (core/model/job/stripe.h).
  *
  * When the plan is made, every rank sends each owner which bytes of the owner's
- * stripes it needs. Stripes are as large as the messages of all ranks allow. In round k, rank r reads the blocks of stripe k * ranks + r that any rank needs and
- * sends each rank its bytes, in order. A rank stores only what it needs itself and what others need of its
- * own stripes.
+ * stripes it needs. Stripes are as large as the messages of all ranks allow. In round k, rank r
+ * reads the blocks of stripe k * ranks + r that any rank needs and sends each rank its bytes, in
+ * order. A rank stores only what it needs itself and what others need of its own stripes.
  */
 #pragma once
 #include "core/model/job/stripe.h"
 #include "tools/load/load.h"
 
-/* What a rank needs from a stripe: @count times @run bytes, every @step bytes of the file from @lo on. They may reach beyond
- * it, where its last element may end. Sent between ranks in this form. */
+/*
+ * What a rank needs from a stripe: @count times @run bytes, every @step bytes of the file from @lo
+ * on. They may reach beyond it, where its last element may end. Sent between ranks in this form.
+ */
 struct load_round_part {
 	uint64_t stripe, lo;
 	uint32_t run, step, count, file;
@@ -40,10 +42,14 @@ struct load_rounds {
 	uint64_t npack, nin;
 	struct load_device *
 		device; /* whose memory @there and @in are; NULL: messages go from host to host */
-	char *there; /* where @pack goes before it is sent, with what this rank itself needs of its stripe */
-	bool same; /* all ranks need the same, most of what is read, and devices gather whole stripes in @in */
-	/* By CUDA IPC others read where it is what goes to @there: a half of it and @in, in turns, as the last round's may
-	 * still be read. */
+	/* where @pack goes before it is sent, with what this rank itself needs of its stripe */
+	char *there;
+	/* all ranks need the same, most of what is read, and devices gather whole stripes in @in */
+	bool same;
+	/*
+	 * By CUDA IPC others read where it is what goes to @there: a half of it and @in, in turns,
+	 * as the last round's may still be read.
+	 */
 	uint64_t half; /* bytes; 0: they do not */
 	char *now;     /* the half of this round, or @there */
 	bool mapped;   /* by others, perhaps: it must not be freed */

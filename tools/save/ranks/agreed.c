@@ -251,7 +251,10 @@ static bool wants_arrays(const struct dcpsave *s)
 	       s->format->takes & DCP_WRITE_LAYOUT;
 }
 
-/* Of the regions of a tensor, is r[i] to be written? By whom, if so: *@rank, as its number *@number. */
+/*
+ * Of the regions of a tensor, is r[i] to be written? By whom, if so: *@rank, as its number
+ * *@number.
+ */
 static bool is_written(const struct dcpsave *s, const struct region *r, size_t i,
 		       uint32_t *rank, size_t *number)
 {

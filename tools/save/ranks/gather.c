@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All data to the ranks that write it, in rounds of bounded size: each rank sends the tensors that are its to
- * send one after the other as one stream of bytes, a piece a round, and those that write put the pieces at
- * their places. So a file of any length is made in the memory of one round.
+ * All data to the ranks that write it, in rounds of bounded size: each rank sends the tensors that
+ * are its to send one after the other as one stream of bytes, a piece a round, and those that write
+ * put the pieces at their places. So a file of any length is made in the memory of one round.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -136,8 +136,10 @@ int save_agree_set(struct dcpsave *s, struct dcpload_error *err);
 
 /* ---- step.c, collective ---- */
 
-/* A thread does @fn; save_step_end() waits until those of all ranks have. When one fails, the others are asked to
- * stop, and all get its error. */
+/*
+ * A thread does @fn; save_step_end() waits until those of all ranks have. When one fails, the
+ * others are asked to stop, and all get its error.
+ */
 void save_step_start(struct dcpsave *s, save_step_fn fn);
 int save_step_end(struct dcpsave *s, struct dcpload_error *err);
 int save_step(struct dcpsave *s, save_step_fn fn, struct dcpload_error *err);

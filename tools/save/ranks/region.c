@@ -14,7 +14,10 @@ uint64_t save_region_bytes(const struct save_region *r)
 	return n;
 }
 
-/* How many of the first dimensions are counted: the elements of all others lie together, @run bytes. */
+/*
+ * How many of the first dimensions are counted: the elements of all others lie together, @run
+ * bytes.
+ */
 static uint32_t counted(const struct save_region *r, uint64_t *run)
 {
 	uint32_t k = r->ndim;
@@ -33,7 +36,10 @@ bool save_region_is_dense(const struct save_region *r)
 	return counted(r, &run) == 0;
 }
 
-/* Runs @q, @q + 1, ... of the innermost counted dimension, at most @n: the first, and bytes between two. */
+/*
+ * Runs @q, @q + 1, ... of the innermost counted dimension, at most @n: the first, and bytes between
+ * two.
+ */
 static const char *row(const struct save_region *r, uint32_t k, uint64_t q, uint64_t *n,
 		       int64_t *step)
 {

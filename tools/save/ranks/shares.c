@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * This rank's share of the data. A part that it holds alone goes through save_data(); a tensor that several
- * ranks hold, in a format that wants it whole, is written by each at the places of its region.
+ * This rank's share of the data. A part that it holds alone goes through save_data(); a tensor that
+ * several ranks hold, in a format that wants it whole, is written by each at the places of its
+ * region.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -339,7 +339,10 @@ static bool pay_path(struct dcp_tmeta *m, const struct dcp_pv *item, size_t n)
 	return pay(m, cost);
 }
 
-/* Component @n is a key of the mapping, or the index of the list, at @item[0..n): a line as struct dcp_walk has them. */
+/*
+ * Component @n is a key of the mapping, or the index of the list, at @item[0..n): a line as struct
+ * dcp_walk has them.
+ */
 static int add_container(struct dcp_tmeta *m, const struct dcp_pv *item, size_t n)
 {
 	struct dcp_buf *b = &m->scratch;

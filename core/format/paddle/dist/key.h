@@ -48,8 +48,10 @@ void dcp_pjoin_stored_dtype(struct dcp_pdist *d, struct dcp_pjoin *j,
 /* The records of @k in order, for dcp_pjoin_find(); @n of them. 0 or -ENOMEM. */
 int dcp_pjoin_sort(struct dcp_pdist *d, const struct dcp_pmeta_key *k, size_t *n);
 
-/* Number of the record whose array is the piece @e, or DCP_PMETA_NONE, and why in d->join. *@other: that of another
- * in another file, or DCP_PMETA_NONE. */
+/*
+ * Number of the record whose array is the piece @e, or DCP_PMETA_NONE, and why in d->join. *@other:
+ * that of another in another file, or DCP_PMETA_NONE.
+ */
 uint32_t dcp_pjoin_find(struct dcp_pdist *d, struct dcp_pjoin *j,
 			const struct dcp_pmeta_entry *e, size_t n, uint32_t *other);
 

@@ -251,8 +251,8 @@ int dcp_tparts_add(struct dcp_tparts *g, const struct dcp_torch *t, struct dcp_p
 /* ---- how a part is cut ---- */
 
 /*
- * One dimension of a part, cut or not: block is how many elements of the tensor stand for one of the part; 0: it is not
- * cut, and the shards have all of it.
+ * One dimension of a part, cut or not: block is how many elements of the tensor stand for one of
+ * the part; 0: it is not cut, and the shards have all of it.
  */
 struct rule {
 	uint64_t block, shape;

@@ -2,17 +2,18 @@
 /*
  * parts: the whole of a quantized tensor, from the shards of it that several ranks hold.
  *
- * Such a tensor (torchao's Float8Tensor, OptimState8bit) consists of several: codes, scales, a table. Each rank holds a
- * shard that has all of them. How a part is cut follows from its shape beside that of the shards:
+ * Such a tensor (torchao's Float8Tensor, OptimState8bit) consists of several: codes, scales, a
+ * table. Each rank holds a shard that has all of them. How a part is cut follows from its shape
+ * beside that of the shards:
  *
  *	as long as the shard along a dimension     cut where the shard is
  *	as long as a fraction of it                cut in blocks: a scale for each, or two codes in a byte
  *	one dimension, of a shard with several     the same, of the shard's elements in a row
  *	one element, a table, another form         the same on all ranks; where it differs, one for each shard
  *
- * The whole parts are KEY.qdata, KEY.scale, ... as those of a tensor that was not cut, and KEY is an object of its class
- * and its settings. A block_size that is the shape of the shard is left out of those: it is the shape of the whole or that
- * of the shards, and the shape of the scales tells.
+ * The whole parts are KEY.qdata, KEY.scale, ... as those of a tensor that was not cut, and KEY is
+ * an object of its class and its settings. A block_size that is the shape of the shard is left out
+ * of those: it is the shape of the whole or that of the shards, and the shape of the scales tells.
  */
 #pragma once
 #include <stddef.h>
@@ -55,11 +56,15 @@ struct dcp_tparts_shard {
 void dcp_tparts_init(struct dcp_tparts *g);
 void dcp_tparts_finish(struct dcp_tparts *g);
 
-/* Add the shard @s, which is the value @v of @t. All but the name of its file is copied. -ENOMEM. */
+/*
+ * Add the shard @s, which is the value @v of @t. All but the name of its file is copied. -ENOMEM.
+ */
 int dcp_tparts_add(struct dcp_tparts *g, const struct dcp_torch *t, struct dcp_pv v,
 		   const struct dcp_tparts_shard *s);
 
-/* Once all shards were added: add what they hold of each whole part to @copies, and emit the objects. -ENOMEM, or what
- * the sink gave. */
+/*
+ * Once all shards were added: add what they hold of each whole part to @copies, and emit the
+ * objects. -ENOMEM, or what the sink gave.
+ */
 int dcp_tparts_join(struct dcp_tparts *g, struct dcp_copies *copies,
 		    const struct dcp_sink *sink);

@@ -27,8 +27,11 @@ struct dcp_tshard {
 	const char *what;    /* "DTensor", "ShardedTensor" */
 	struct dcp_tensor t; /* dtype and shape of the whole; the pieces that are here */
 	bool whole;          /* one piece, and it is everything */
-	/* Of a DTensor whose local part consists of several tensors (core/format/torch/shard/parts.h), t has no pieces
-	 * and no dtype: that part, its shape, and which elements it has. */
+	/*
+	 * Of a DTensor whose local part consists of several tensors
+	 * (core/format/torch/shard/parts.h), t has no pieces and no dtype: that part, its shape,
+	 * and which elements it has.
+	 */
 	bool parted;
 	struct dcp_pv local;
 	const char *class;

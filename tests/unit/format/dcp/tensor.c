@@ -11,7 +11,10 @@
 #include "tests/unit/t/parse/zip.h"
 #include "tests/unit/t/sink.h"
 
-/* torch.save of a tensor of 3 bytes, or of one of a class that keeps its elements in that, or has them as they are. */
+/*
+ * torch.save of a tensor of 3 bytes, or of one of a class that keeps its elements in that, or has
+ * them as they are.
+ */
 static void save_bytes(struct dcp_buf *out, bool wrapped, bool transparent)
 {
 	static const int64_t shape[] = { 3 }, stride[] = { 1 };

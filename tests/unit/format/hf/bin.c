@@ -113,7 +113,8 @@ static const struct {
 	} files[MAX_FILES];
 	int rc;
 	const char *says; /* of a refusal */
-	const char *keys; /* "key=bytes", "key!part of its error": all that is told, with ";" between */
+	/* "key=bytes", "key!part of its error": all that is told, with ";" between */
+	const char *keys;
 } cases[] = {
 	{ "one file", { { "pytorch_model.bin", "a=xy b.c=z" } }, 0, NULL, "a=xy;b.c=z" },
 	{ "two parts", { { PART("1"), "a=x" }, { PART("2"), "b=y" } }, 0, NULL, "a=x;b=y" },

@@ -264,8 +264,10 @@ static void order_of_rows(void **state)
 	}
 }
 
-/* The first projections of latent attention: Transformer Engine's are whole on each rank, Megatron's own are cut, and
- * the arguments say how many rows there are in all. */
+/*
+ * The first projections of latent attention: Transformer Engine's are whole on each rank,
+ * Megatron's own are cut, and the arguments say how many rows there are in all.
+ */
 static void latent_attention(void **state)
 {
 	static const struct t_megatron_arg args[] = {

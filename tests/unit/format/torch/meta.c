@@ -17,7 +17,10 @@ struct part {
 	int64_t rows, columns; /* no columns: one dimension */
 };
 
-/* The file of rank @rank: its tensors follow one another in one storage, whose element i is 100 * @rank + i. */
+/*
+ * The file of rank @rank: its tensors follow one another in one storage, whose element i is 100 *
+ * @rank + i.
+ */
 static void put(const struct t_dir *tree, int rank, const struct part *part, size_t nparts,
 		size_t cut)
 {

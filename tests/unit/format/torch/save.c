@@ -120,7 +120,10 @@ static void other_files_say_what_they_are(void **state)
 	t_dir_remove(&tree);
 }
 
-/* By itself a plain pickle is not of torch.save; as a part of a version it is what its trainer dumped. */
+/*
+ * By itself a plain pickle is not of torch.save; as a part of a version it is what its trainer
+ * dumped.
+ */
 static void plain_pickles_are_parts(void **state)
 {
 	static const struct {

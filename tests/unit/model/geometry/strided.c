@@ -2,8 +2,8 @@
 /*
  * covers: meet
  *
- * What descriptors a cut becomes. That they are right is test_geometry_plan's: it holds them against a
- * reference, by chance. Here: that they are few.
+ * What descriptors a cut becomes. That they are right is test_geometry_plan's: it holds them
+ * against a reference, by chance. Here: that they are few.
  */
 #include "tests/unit/t.h"
 #include "tests/unit/t/random.h"

@@ -375,7 +375,10 @@ static void shared_parts_do_not_explode(void **state)
 	dcp_pickle_free(p);
 }
 
-/* A short stream may show fewer containers than a long one: the last list has the one before so often. */
+/*
+ * A short stream may show fewer containers than a long one: the last list has the one before so
+ * often.
+ */
 static void containers_are_held_to_the_stream(void **state)
 {
 	(void)state;

@@ -471,7 +471,10 @@ static void tell_many(struct t_index *p)
 	}
 }
 
-/* Rows of one kind behind row @after; every one is the one expected there: tensors and objects stand in turn. */
+/*
+ * Rows of one kind behind row @after; every one is the one expected there: tensors and objects
+ * stand in turn.
+ */
 static int scan_all(struct dcp_index *ix, enum dcp_row_kind kind, int64_t after)
 {
 	struct dcp_index_scan *s, *names;

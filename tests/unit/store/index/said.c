@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A file has what those files say from which its tensors come, and a value that they say differently is that of the first.
+ * A file has what those files say from which its tensors come, and a value that they say
+ * differently is that of the first.
  */
 #include "tests/unit/t.h"
 

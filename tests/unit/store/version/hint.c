@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hint: a directory that is no checkpoint is known by the marks in the rows of families. Families that are not read:
- * scan.c.
+ * hint: a directory that is no checkpoint is known by the marks in the rows of families. Families
+ * that are not read: scan.c.
  */
 #include "tests/unit/t.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A config.json from what a checkpoint keeps of its model: Megatron's arguments, Composer's metadata; from
- * torchtitan's job config. Composer's tokenizers.
+ * A config.json from what a checkpoint keeps of its model: Megatron's arguments, Composer's
+ * metadata; from torchtitan's job config. Composer's tokenizers.
  *
  * covers: composer, expected, rules/infer, rules/job
  */
@@ -347,7 +347,10 @@ static void from_composer(void **state)
 
 static void tokenizer_of_composer(void **state)
 {
-	/* A file's name and extension, where its content lies, that; the file that is made of it, and its text. */
+	/*
+	 * A file's name and extension, where its content lies, that; the file that is made of it,
+	 * and its text.
+	 */
 	static const struct {
 		const char *name, *extension, *content, *json, *made, *text;
 	} files[] = {

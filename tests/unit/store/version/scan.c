@@ -18,7 +18,8 @@
 /* clang-format off */
 static const struct {
 	const char *what;
-	const char *names; /* files to make; "a>b" is a link a to b, "a=b" has the text b, "a/" a directory */
+	/* files to make; "a>b" is a link a to b, "a=b" has the text b, "a/" a directory */
+	const char *names;
 	const char *source;
 	const char *found; /* names in order, incomplete ones in brackets; NULL: refused */
 	const char *says;  /* in the message */
@@ -399,7 +400,10 @@ static void locked_directories(void **state)
 	t_dir_remove(&d);
 }
 
-/* A link to a directory elsewhere that is named like a version is reported as one that is not followed. */
+/*
+ * A link to a directory elsewhere that is named like a version is reported as one that is not
+ * followed.
+ */
 static void links_out(void **state)
 {
 	struct t_dir d;

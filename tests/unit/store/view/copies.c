@@ -17,7 +17,10 @@
 
 enum { FILES = 4 };
 
-/* Of a golden with replicas: files with tensors, those that go with them, and how many tensors are stored twice. */
+/*
+ * Of a golden with replicas: files with tensors, those that go with them, and how many tensors are
+ * stored twice.
+ */
 static const struct world {
 	const char *dir, *data[FILES + 1], *more[FILES + 1];
 	int twice;
@@ -64,7 +67,10 @@ static void lose(const struct t_dir *d, const char *name)
 	assert_int_equal(truncate(t_dir_path(d, path), 100), 0);
 }
 
-/* The bytes of the tensors that are stored twice, one after the other; -errno of the first that cannot be read. */
+/*
+ * The bytes of the tensors that are stored twice, one after the other; -errno of the first that
+ * cannot be read.
+ */
 static int read_all(struct dcp_version *v, char *out, size_t *n, int *tensors,
 		    struct dcp_err *err)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Items that are not what the metadata of their checkpoint says, and tensors that are not shown as they are stored.
- * covers: view
+ * Items that are not what the metadata of their checkpoint says, and tensors that are not shown as
+ * they are stored. covers: view
  */
 #include "tests/unit/t.h"
 

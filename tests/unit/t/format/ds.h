@@ -83,7 +83,10 @@ size_t t_ds_numel(const struct t_ds_param *p);
 /* All files of it, "global_step1/mp_rank_00_model_states.pt" where @at is "global_step1/". */
 void t_ds_write(const struct t_ds *c, const struct t_dir *d, const char *at);
 
-/* The files of @tp tensor-parallel ranks of GPT-NeoX, whose model is @width wide: @param is what each holds. */
+/*
+ * The files of @tp tensor-parallel ranks of GPT-NeoX, whose model is @width wide: @param is what
+ * each holds.
+ */
 void t_ds_write_neox(const struct t_dir *d, const char *at, const struct t_ds_param *param,
 		     size_t n, unsigned tp, unsigned width);
 

@@ -84,8 +84,10 @@ const char *t_job_ask(struct t_job_ask *a, const struct dcp_layout *l)
 	return NULL;
 }
 
-/* Is anything that the rank needs of the tensor decoded, or are bytes of some elements reversed? Then a
- * view reads all of it. */
+/*
+ * Is anything that the rank needs of the tensor decoded, or are bytes of some elements reversed?
+ * Then a view reads all of it.
+ */
 static bool is_viewed(struct t_job_ask *a, uint32_t rank)
 {
 	uint64_t at[DCP_MAX_NDIM] = { 0 }, off;

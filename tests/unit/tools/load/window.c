@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A rank that lies about its window, in a process of its own: what it names is not opened for writing.
+ * A rank that lies about its window, in a process of its own: what it names is not opened for
+ * writing.
  */
 #include "tools/load/window.h"
 

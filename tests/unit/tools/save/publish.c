@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A checkpoint gets its name, or takes that of another, on file systems that can do more or less, and in processes
- * that end at any step of it.
- * covers: tools/save/save, tools/save/files, tools/save/written
+ * A checkpoint gets its name, or takes that of another, on file systems that can do more or less,
+ * and in processes that end at any step of it. covers: tools/save/save, tools/save/files,
+ * tools/save/written
  */
 #include "tests/unit/t.h"
 
@@ -17,14 +17,18 @@
 #include "tools/load/dcpload.h"
 #include "tools/save/dcpsave.h"
 
-/* What the file system cannot do, the change of names at which the process ends, and what others do meanwhile. */
+/*
+ * What the file system cannot do, the change of names at which the process ends, and what others do
+ * meanwhile.
+ */
 static struct {
 	bool no_flags, no_links;
 	int calls, last;
 	int stuck; /* 1: the new directory cannot take a free name; 2: nor can the old one */
 	bool busy; /* whoever asks for a lock next does not get it */
 	const char *
-		gone; /* what another process removes, makes and locks before the next lock is taken */
+		/* what another process removes, makes and locks before the next lock is taken */
+		gone;
 	int held;
 	bool other_user;
 } fault;
@@ -88,7 +92,10 @@ int unlinkat(int dir, const char *name, int flags)
 	return (int)syscall(SYS_unlinkat, dir, name, flags);
 }
 
-/* Save one byte; @meanwhile: a file or, with a slash at the end, a directory that another process makes before it is complete. */
+/*
+ * Save one byte; @meanwhile: a file or, with a slash at the end, a directory that another process
+ * makes before it is complete.
+ */
 static int save(const char *path, char byte, uint32_t flags, const char *meanwhile)
 {
 	const struct dcpsave_config config = { .size = sizeof(config),
@@ -155,7 +162,10 @@ static bool ends(const char *path, int last, bool no_flags)
 	return WEXITSTATUS(status) == 9;
 }
 
-/* One directory in place of another: one of them is there, or both are kept and the old one comes back. */
+/*
+ * One directory in place of another: one of them is there, or both are kept and the old one comes
+ * back.
+ */
 static void old_checkpoints_are_replaced(void **state)
 {
 	char path[128], old[128];
@@ -213,7 +223,10 @@ static void a_failed_rename_is_undone(void **state)
 	t_dir_remove(&d);
 }
 
-/* What a process of another user has left stays, and a journal that is removed before it is locked is not a journal. */
+/*
+ * What a process of another user has left stays, and a journal that is removed before it is locked
+ * is not a journal.
+ */
 static void leftovers_of_others_stay(void **state)
 {
 	char path[128], journal[160];

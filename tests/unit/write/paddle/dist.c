@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A set of two ranks. The bytes, told by their CRC-32, are those that CPython unpickled to the right values;
- * tests/cli/export_families reads such files back.
- * covers: dist, write/ndarray
+ * A set of two ranks. The bytes, told by their CRC-32, are those that CPython unpickled to the
+ * right values; tests/cli/export_families reads such files back. covers: dist, write/ndarray
  */
 #include "tests/unit/t.h"
 
@@ -47,7 +46,9 @@ static void check(const struct t_write *w, const char *name, size_t n, uint32_t 
 			 dcp_crc32(0, f->bytes.p, f->bytes.n));
 }
 
-/* The boxes that are a rank's second of a tensor lie in files of their own, an empty one nowhere. */
+/*
+ * The boxes that are a rank's second of a tensor lie in files of their own, an empty one nowhere.
+ */
 static void both_files_are_written(void **state)
 {
 	static const struct {

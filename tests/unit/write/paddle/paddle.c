@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bytes are told by their CRC-32: CPython unpickled them to the right values. tests/cli/export_families reads such files
- * back, tests/python/paddle_export_proof.py has Paddle read them.
+ * Bytes are told by their CRC-32: CPython unpickled them to the right values.
+ * tests/cli/export_families reads such files back, tests/python/paddle_export_proof.py has Paddle
+ * read them.
  */
 #include "tests/unit/t.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Objects as values and sets as nested values: written as pickles, and read by core's own reader. The
- * files of torch are tests/cli/export.py's.
- * covers: torch, save, dcp, write/value/value, write/tree, write/deepspeed_universal
+ * Objects as values and sets as nested values: written as pickles, and read by core's own reader.
+ * The files of torch are tests/cli/export.py's. covers: torch, save, dcp, write/value/value,
+ * write/tree, write/deepspeed_universal
  */
 #include "tests/unit/t.h"
 
@@ -273,7 +273,10 @@ static void nested_dicts_are_written(void **state)
 	dcp_tree_free(t);
 }
 
-/* Lists of objects: of a source that opens them they are lists, and one object each where a format has them so. */
+/*
+ * Lists of objects: of a source that opens them they are lists, and one object each where a format
+ * has them so.
+ */
 static void lists_are_written(void **state)
 {
 	const struct dcp_object objects[] = {
@@ -333,7 +336,9 @@ static void lists_are_written(void **state)
 
 /* ---- tensors ---- */
 
-/* A key that is also the path of a container: DCP's flat keys can have it, a nested value cannot. */
+/*
+ * A key that is also the path of a container: DCP's flat keys can have it, a nested value cannot.
+ */
 static void no_place(void **state)
 {
 	const struct dcp_object objects[] = { ITEM("a.b", "a", "b"), ITEM("a", "a") };

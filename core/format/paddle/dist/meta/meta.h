@@ -6,10 +6,10 @@
  *	storage_metadata     LocalTensorIndex -> file name       which file holds which of them
  *	flat_mapping         key -> path (None, or missing in the oldest)
  *
- * Three generations, distinguished by the fields of LocalTensorMetadata: A (2.6) has global_offset and
- * local_shape only; B (3.0) adds dtype; C (3.2 and later) global_shape, then is_flattened and
- * flattened_range. A run [start, stop) of the row-major flattening of the box is what a
- * flattened piece holds.
+ * Three generations, distinguished by the fields of LocalTensorMetadata: A (2.6) has global_offset
+ * and local_shape only; B (3.0) adds dtype; C (3.2 and later) global_shape, then is_flattened and
+ * flattened_range. A run [start, stop) of the row-major flattening of the box is what a flattened
+ * piece holds.
  *
  * Several files can be read one after the other into the same struct. Numbers instead of
  * pointers: everything lies in a few growing arrays.

@@ -17,7 +17,10 @@
 static const char *const files[] = { "model_world_size_2_rank_0.pt",
 				     "model_world_size_2_rank_1.pt" };
 
-/* The files of both ranks; in that of rank 1 the four bytes @scale (NULL: none) become those of 1.0. */
+/*
+ * The files of both ranks; in that of rank 1 the four bytes @scale (NULL: none) become those of
+ * 1.0.
+ */
 static void put_ranks(struct t_dir *tree, const char *scale)
 {
 	for (int i = 0; i < 2; i++) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What frameworks wrote, loaded by 1 to 8 ranks, which are threads, in every way: each part is the region of the whole
- * tensor that torch.chunk() would give the rank. That whole tensors are right is seen elsewhere (tests/load/golden.py).
- * covers: execute, rounds, wants, check, fill, tools/load/plan/decide, tools/load/plan/schedule
+ * What frameworks wrote, loaded by 1 to 8 ranks, which are threads, in every way: each part is the
+ * region of the whole tensor that torch.chunk() would give the rank. That whole tensors are right
+ * is seen elsewhere (tests/load/golden.py). covers: execute, rounds, wants, check, fill,
+ * tools/load/plan/decide, tools/load/plan/schedule
  */
 #include "tests/unit/t.h"
 
@@ -107,7 +108,10 @@ static int is_part(const struct dcpload_part *part, const struct dcpload_part *w
 	return 1;
 }
 
-/* Have the data of @part, of a device, in host memory. NULL: it is there, or the copy, which is freed. */
+/*
+ * Have the data of @part, of a device, in host memory. NULL: it is there, or the copy, which is
+ * freed.
+ */
 static void *fetch(struct dcpload_plan *plan, uint64_t i, struct dcpload_part *part)
 {
 	struct dcpload_error err;

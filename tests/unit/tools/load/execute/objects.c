@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Objects by the hooks of a load, by 1, 2 and 4 ranks, which are threads: the bytes that they were saved as and what these
- * say, and what becomes of a file that changes before they are read.
+ * Objects by the hooks of a load, by 1, 2 and 4 ranks, which are threads: the bytes that they were
+ * saved as and what these say, and what becomes of a file that changes before they are read.
  */
 #include "tests/unit/t.h"
 
@@ -232,7 +232,9 @@ static void given_by_hooks(void **state)
 	end(&j);
 }
 
-/* The caller of one rank refuses them; the file is touched, or ends early: all ranks hear the same. */
+/*
+ * The caller of one rank refuses them; the file is touched, or ends early: all ranks hear the same.
+ */
 static void faults_of_objects_are_reported(void **state)
 {
 	struct job j;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads past the page cache go to slots that are registered with an io_uring; where the kernel refuses that, the same bytes come
- * without, and the report says why. Slots are huge pages, if the kernel gives any.
- * covers: fill, tools/load/window
+ * Reads past the page cache go to slots that are registered with an io_uring; where the kernel
+ * refuses that, the same bytes come without, and the report says why. Slots are huge pages, if the
+ * kernel gives any. covers: fill, tools/load/window
  */
 #include "tests/unit/t.h"
 
@@ -64,7 +64,10 @@ static void slots_are_registered(void **state)
 		return;
 	}
 	assert_string_equal(why, "asked for");
-	/* The end of the file, which is not a whole block, is read from the page cache, in the same batch. */
+	/*
+	 * The end of the file, which is not a whole block, is read from the page cache, in the same
+	 * batch.
+	 */
 	assert_true(report.registered > 0 && report.registered <= report.read);
 	t_case("refused");
 	t_fault_register = ENOMEM;
@@ -79,7 +82,9 @@ static void slots_are_registered(void **state)
 	assert_true(report.registered > 0);
 }
 
-/* What is asked for is not all taken: slots are 16 MiB at most, and a page says how far they are. */
+/*
+ * What is asked for is not all taken: slots are 16 MiB at most, and a page says how far they are.
+ */
 static void room_has_an_end(void **state)
 {
 	const struct dcpload_config config = { .size = sizeof(config),
@@ -97,7 +102,10 @@ static void room_has_an_end(void **state)
 	assert_int_equal(report.staging, (16 << 20) + 4096);
 }
 
-/* KiB of the mapping that begins at @p that the kernel counts as @what; of "VmFlags:": 1 if it is to be of huge pages. */
+/*
+ * KiB of the mapping that begins at @p that the kernel counts as @what; of "VmFlags:": 1 if it is
+ * to be of huge pages.
+ */
 static long counted(const void *p, const char *what)
 {
 	FILE *f = fopen("/proc/self/smaps", "re");
@@ -158,7 +166,10 @@ static void slots_are_huge_pages(void **state)
 	}
 }
 
-/* A load through shared slots says when they are small, and only where it reads past the page cache. */
+/*
+ * A load through shared slots says when they are small, and only where it reads past the page
+ * cache.
+ */
 static void small_pages_are_reported(void **state)
 {
 	static const char *const said[] = {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where each byte is read by one rank of the job: a rank that is gone, or says nothing any more, at each step;
- * that no byte is read twice, by a job or by a node; and that messages bring hardly more than is needed.
+ * Where each byte is read by one rank of the job: a rank that is gone, or says nothing any more, at
+ * each step; that no byte is read twice, by a job or by a node; and that messages bring hardly more
+ * than is needed.
  */
 #include "tests/unit/t.h"
 
@@ -100,7 +101,10 @@ static int rank_load(const struct dcpload_comm *comm, void *arg)
 	return (l->code < 0 && err.text[0] == '\0') || (job->killed && l->code != -ECONNRESET);
 }
 
-/* Losing it after @after calls, the others fail, or the job was over; and did the victim get so far? */
+/*
+ * Losing it after @after calls, the others fail, or the job was over; and did the victim get so
+ * far?
+ */
 static bool lose_after(struct lost *job, uint64_t after)
 {
 	bool lost;
@@ -169,7 +173,10 @@ static void put_large(const struct t_dir *d, const char *name, size_t mib)
 	free(file);
 }
 
-/* The threads that read for later rounds end with the round that fails: they do not wait out the timeout. */
+/*
+ * The threads that read for later rounds end with the round that fails: they do not wait out the
+ * timeout.
+ */
 static void a_rank_lost_while_reading_fails_all(void **state)
 {
 	struct t_dir d;
@@ -272,7 +279,10 @@ static void each_byte_is_read_once(void **state)
 		/* cold files */
 		{ DCPLOAD_EXCHANGE_AUTO, 2, 2, true, DCPLOAD_EXCHANGE_ALL },
 		{ DCPLOAD_EXCHANGE_AUTO, 1, 2, true, DCPLOAD_EXCHANGE_NODE },
-		/* no byte for two ranks of a node; on one of the nodes; where one rank reads otherwise */
+		/*
+		 * no byte for two ranks of a node; on one of the nodes; where one rank reads
+		 * otherwise
+		 */
 		{ DCPLOAD_EXCHANGE_AUTO, 2, 4, false, DCPLOAD_EXCHANGE_NEVER },
 		{ DCPLOAD_EXCHANGE_AUTO, 1, 2, false, DCPLOAD_EXCHANGE_NEVER, "fsdp4", "0123" },
 		{ DCPLOAD_EXCHANGE_AUTO, 2, 3, false, DCPLOAD_EXCHANGE_NODE, "fsdp2", "0010" },

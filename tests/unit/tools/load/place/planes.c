@@ -43,7 +43,10 @@ static void put_view(const struct t_dir *d)
 	t_zip_free(&z);
 }
 
-/* Planes of a file as an array of their own: where there is no kernel they are one copy, if they can be. */
+/*
+ * Planes of a file as an array of their own: where there is no kernel they are one copy, if they
+ * can be.
+ */
 static void planes_of_a_file_become_an_array(void **state)
 {
 	const uint64_t lo[] = { 1, 3, 2 }, len[] = { 3, 5, 4 };

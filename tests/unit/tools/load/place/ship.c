@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Destinations on a device: every conversion, strides, reversed bytes, by the kernel and by the host; memory
- * of the caller, and its stream. Without a device (DCPFS_DEVICE) there is nothing to test.
- * covers: tools/load/place/ship, place, tools/load/memory/cuda
- * covers: tools/load/memory/cuda_driver, tools/load/memory/memory
+ * Destinations on a device: every conversion, strides, reversed bytes, by the kernel and by the
+ * host; memory of the caller, and its stream. Without a device (DCPFS_DEVICE) there is nothing to
+ * test. covers: tools/load/place/ship, place, tools/load/memory/cuda covers:
+ * tools/load/memory/cuda_driver, tools/load/memory/memory
  */
 #include "tests/unit/t.h"
 
@@ -14,7 +14,9 @@
 
 #define EACH 4096 /* elements of a tensor */
 
-/* All that can be converted, at odd offsets; any bytes are numbers, NaNs and infinities among them. */
+/*
+ * All that can be converted, at odd offsets; any bytes are numbers, NaNs and infinities among them.
+ */
 static const char *const stored[] = { "F64",     "F32",     "F16", "BF16", "F8_E4M3",
 				      "F8_E5M2", "F8_E8M0", "U8",  "I16" };
 static const char *const shown[] = { NULL, "F32", "BF16", "F16", "F8_E4M3", "F8_E5M2" };
@@ -156,7 +158,10 @@ static void elements_are_converted(void **state)
 
 /* ---- memory of the caller ---- */
 
-/* A region into every second column of a larger array, or into rows of it, and what is between stays zero. */
+/*
+ * A region into every second column of a larger array, or into rows of it, and what is between
+ * stays zero.
+ */
 static void strided_destinations_are_filled(void **state)
 {
 	static const int64_t strides[][3] = { { 16 * 32 * 3, 32 * 3, 2 },
@@ -426,7 +431,10 @@ static void queued_bytes_arrive(void **state)
 	free(file);
 }
 
-/* What the caller has queued is done before its memory is written, which begins with clearing its padding. */
+/*
+ * What the caller has queued is done before its memory is written, which begins with clearing its
+ * padding.
+ */
 static int give_own(void *ctx, uint64_t number, struct dcpload_part *part)
 {
 	(void)number;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files that change, end early, are gone or cannot be read, between any two steps; memory that runs out. All ranks,
- * which are threads, end with the same code and text, or with the right bytes.
+ * Files that change, end early, are gone or cannot be read, between any two steps; memory that runs
+ * out. All ranks, which are threads, end with the same code and text, or with the right bytes.
  * covers: again
  */
 #include "tests/unit/t.h"
@@ -385,7 +385,9 @@ static void lack_of_memory_is_survived(void **state)
 	assert_true(odd * 20 < failed);
 }
 
-/* The file is not in the page cache, so that a window would be made, and the next allocations fail. */
+/*
+ * The file is not in the page cache, so that a window would be made, and the next allocations fail.
+ */
 static void run_out(const struct job *j)
 {
 	int fd = open(t_dir_path(&j->f->d, MODEL), O_RDONLY | O_CLOEXEC);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranks that want different keys, and files that change between plan and execution: all ranks come to the same end.
- * covers: keyset
+ * Ranks that want different keys, and files that change between plan and execution: all ranks come
+ * to the same end. covers: keyset
  */
 #include "tests/unit/t.h"
 

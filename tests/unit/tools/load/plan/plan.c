@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The C interface: wants with regions, strides and conversions into memory of the caller; wants that are refused; hooks;
- * another version.
- * covers: plan, keyset, tools/load/open/source
+ * The C interface: wants with regions, strides and conversions into memory of the caller; wants
+ * that are refused; hooks; another version. covers: plan, keyset, tools/load/open/source
  */
 #include "tests/unit/t.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 64 ranks, in a process for each node, carry out the rounds of a job with real messages: as many, and with as many
- * bytes, as the planner says. With DCPFS_TEST_LAYERS=33334 of 100,000 small tensors.
+ * 64 ranks, in a process for each node, carry out the rounds of a job with real messages: as many,
+ * and with as many bytes, as the planner says. With DCPFS_TEST_LAYERS=33334 of 100,000 small
+ * tensors.
  */
 #include "tests/unit/t.h"
 
@@ -114,7 +115,9 @@ static int add_tensor(struct world *w, struct dcpload *ck, const struct dcp_row 
 	return rc;
 }
 
-/* What w->layout makes of the job, for as many ranks, nodes and bytes of staging as w->want says. */
+/*
+ * What w->layout makes of the job, for as many ranks, nodes and bytes of staging as w->want says.
+ */
 static void predict(struct world *w)
 {
 	const struct dcpload_config config = { .size = sizeof(config),

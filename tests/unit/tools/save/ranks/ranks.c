@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checkpoints that the ranks of a job write together: tensors cut at random against what one process writes, and
- * ranks that do not agree, fail or are gone.
- * covers: tools/save/ranks/agreed, tools/save/ranks/given, tools/save/ranks/library, tools/save/ranks/step,
- * covers: tools/save/ranks/shares, tools/save/ranks/finish, tools/save/ranks/gather
+ * Checkpoints that the ranks of a job write together: tensors cut at random against what one
+ * process writes, and ranks that do not agree, fail or are gone. covers: tools/save/ranks/agreed,
+ * tools/save/ranks/given, tools/save/ranks/library, tools/save/ranks/step, covers:
+ * tools/save/ranks/shares, tools/save/ranks/finish, tools/save/ranks/gather
  */
 #include "tests/unit/t.h"
 
@@ -373,7 +373,9 @@ static int gather_rank(const struct dcpload_comm *given, void *arg)
 	return rc < 0 ? wrong(given, "gathering", rc, &err) : 0;
 }
 
-/* The ranks that write make the file that one process makes, in rounds of no more than the limit. */
+/*
+ * The ranks that write make the file that one process makes, in rounds of no more than the limit.
+ */
 static void ranks_are_gathered(void **state)
 {
 	static const struct {
