@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Items that are not what the metadata of their checkpoint says, and tensors that are not shown as
- * they are stored. covers: view
+ * they are stored.
+ * covers: view
  */
 #include "tests/unit/t.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A checkpoint gets its name, or takes that of another, on file systems that can do more or less,
- * and in processes that end at any step of it. covers: tools/save/save, tools/save/files,
- * tools/save/written
+ * and in processes that end at any step of it.
+ * covers: tools/save/save, tools/save/files, tools/save/written
  */
 #include "tests/unit/t.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One process that writes a plan: what is refused, what is missing, and what a process that died
- * has left. covers: tools/save/save, tools/save/data, tools/save/journal, tools/save/planned,
- * tools/save/files
+ * has left.
+ * covers: tools/save/save, tools/save/data, tools/save/journal, tools/save/planned
+ * covers: tools/save/files
  */
 #include "tests/unit/t.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A set of two ranks. The bytes, told by their CRC-32, are those that CPython unpickled to the
- * right values; tests/cli/export_families reads such files back. covers: dist, write/ndarray
+ * right values; tests/cli/export_families reads such files back.
+ * covers: dist, write/ndarray
  */
 #include "tests/unit/t.h"
 

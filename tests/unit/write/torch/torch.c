@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Objects as values and sets as nested values: written as pickles, and read by core's own reader.
- * The files of torch are tests/cli/export.py's. covers: torch, save, dcp, write/value/value,
- * write/tree, write/deepspeed_universal
+ * The files of torch are tests/cli/export.py's.
+ * covers: torch, save, dcp, write/value/value, write/tree, write/deepspeed_universal
  */
 #include "tests/unit/t.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where the program handles what a truncated file raises, long runs that are in the page cache are
- * copied from a mapping; short ones, and what is not in there, are read. covers: wants, check
+ * copied from a mapping; short ones, and what is not in there, are read.
+ * covers: wants, check
  */
 #include "tests/unit/t.h"
 

@@ -3,8 +3,8 @@
  * Tensors at random, stored in any pieces of three files, loaded by 1 to 5 ranks, which are threads
  * on one or more nodes, by random layouts and into random regions of memory, in every way: element
  * by element what the pieces say, and no byte outside. DCPFS_TEST_SEED repeats a case,
- * DCPFS_TEST_SECONDS goes on for longer. covers: fill, tools/load/plan/keyset,
- * tools/load/place/stretch
+ * DCPFS_TEST_SECONDS goes on for longer.
+ * covers: fill, tools/load/plan/keyset, tools/load/place/stretch
  */
 #include "tests/unit/t.h"
 

@@ -2,7 +2,8 @@
 /*
  * Reads past the page cache go to slots that are registered with an io_uring; where the kernel
  * refuses that, the same bytes come without, and the report says why. Slots are huge pages, if the
- * kernel gives any. covers: fill, tools/load/window
+ * kernel gives any.
+ * covers: fill, tools/load/window
  */
 #include "tests/unit/t.h"
 

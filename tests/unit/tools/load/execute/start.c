@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Executions that are begun and waited for, and the order in which the caller is called; objects
- * against the manifest. covers: start
+ * against the manifest.
+ * covers: start
  */
 #include "tests/unit/t.h"
 

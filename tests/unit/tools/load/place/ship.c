@@ -2,8 +2,9 @@
 /*
  * Destinations on a device: every conversion, strides, reversed bytes, by the kernel and by the
  * host; memory of the caller, and its stream. Without a device (DCPFS_DEVICE) there is nothing to
- * test. covers: tools/load/place/ship, place, tools/load/memory/cuda covers:
- * tools/load/memory/cuda_driver, tools/load/memory/memory
+ * test.
+ * covers: tools/load/place/ship, place, tools/load/memory/cuda
+ * covers: tools/load/memory/cuda_driver, tools/load/memory/memory
  */
 #include "tests/unit/t.h"
 

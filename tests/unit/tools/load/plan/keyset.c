@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Ranks that want different keys, and files that change between plan and execution: all ranks come
- * to the same end. covers: keyset
+ * to the same end.
+ * covers: keyset
  */
 #include "tests/unit/t.h"
 

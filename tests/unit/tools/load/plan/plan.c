@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The C interface: wants with regions, strides and conversions into memory of the caller; wants
- * that are refused; hooks; another version. covers: plan, keyset, tools/load/open/source
+ * that are refused; hooks; another version.
+ * covers: plan, keyset, tools/load/open/source
  */
 #include "tests/unit/t.h"
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Checkpoints that the ranks of a job write together: tensors cut at random against what one
- * process writes, and ranks that do not agree, fail or are gone. covers: tools/save/ranks/agreed,
- * tools/save/ranks/given, tools/save/ranks/library, tools/save/ranks/step, covers:
- * tools/save/ranks/shares, tools/save/ranks/finish, tools/save/ranks/gather
+ * process writes, and ranks that do not agree, fail or are gone.
+ * covers: tools/save/ranks/agreed, tools/save/ranks/given, tools/save/ranks/library
+ * covers: tools/save/ranks/step
+ * covers: tools/save/ranks/shares, tools/save/ranks/finish, tools/save/ranks/gather
  */
 #include "tests/unit/t.h"
 
