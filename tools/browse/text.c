@@ -92,6 +92,9 @@ void browse_plan(struct browse_text *t, const struct pick *p, const struct brows
 			 dcp_files_name(dcp_version_files(p->ck.v), at->file), at->nbytes,
 			 at->off, at->filter ? ", " : "", dcp_filter_name(at->filter));
 	}
+	if (tensor->npieces > MOST_LINES)
+		put_line(t, "  (and %zu more, which dcpfs show prints)",
+			 tensor->npieces - MOST_LINES);
 }
 
 /* All of a tensor. False: it was given up, or cannot be read, which is said. */
@@ -194,11 +197,15 @@ void browse_object(struct browse_text *t, const struct pick *p, const struct bro
 	put_line(t, "type  %s", rc == 0 && o.type ? o.type : "");
 	if (rc < 0 || !o.json)
 		put_line(t, "cannot be read: %s", o.error ? o.error : err.msg);
-	for (size_t i = 0; rc == 0 && i < o.json_len && t->lines.n < 8 * MOST_LINES; i++) {
+	for (size_t i = 0; rc == 0 && i < o.json_len; i++) {
 		char c = o.json[i];
 		bool opens = !quoted && (c == '{' || c == '['),
 		     closes = !quoted && (c == '}' || c == ']');
 
+		if (t->lines.n >= sizeof(uint64_t) * MOST_LINES) {
+			add_line(t, "(and more, which dcpfs cat prints)");
+			return;
+		}
 		if (quoted && c == '\\' && i + 1 < o.json_len)
 			dcp_buf_add(&line, &o.json[i++], 1);
 		else if (c == '"')
