@@ -119,6 +119,20 @@ class Loading(unittest.TestCase):
             made.load_weights(model, ABOUT)
         made.load_weights(model, types.SimpleNamespace(model=SOURCE, quantization="fp8"))
 
+    def test_a_part_of_a_joined_weight_that_is_missing_is_an_error(self):
+        key = next(k for k in self.want if ".k_proj." in k)
+        model = Model(set())
+        model.packed_modules_mapping = {"qkv_proj": ["q_proj", "k_proj", "v_proj"], "gate_up_proj": ["gate_proj", "up_proj"], "o": ["o_proj"]}
+        registered["dcpfs"](config(source=SOURCE)).load_weights(model, ABOUT)
+        every = dcpfs.vllm.weights
+        dcpfs.vllm.weights = lambda *how: ((k, v) for k, v in every(*how) if k != key)
+        self.addCleanup(setattr, dcpfs.vllm, "weights", every)
+        with self.assertRaisesRegex(ValueError, f"has no {key} by the rules auto .in all 1 weights are missing.; .partial.: true"):
+            registered["dcpfs"](config(source=SOURCE)).load_weights(model, ABOUT)
+        with self.assertLogs("vllm.dcpfs", "WARNING") as said:
+            registered["dcpfs"](config(source=SOURCE, partial=True)).load_weights(model, ABOUT)
+        self.assertIn(f"has no {key}", said.output[0])
+
     def test_names_that_are_not_known_are_refused(self):
         with self.assertRaisesRegex(ValueError, "verison is not one of source, version, rules"):
             registered["dcpfs"](config(verison="x"))

@@ -16,7 +16,7 @@ from typing import Any, Optional
 from .checkpoint import Checkpoint
 
 __all__ = ["register"]
-OPTIONS = {"source": None, "version": "latest", "rules": "auto", "part": None, "io": "auto"}
+OPTIONS = {"source": None, "version": "latest", "rules": "auto", "part": None, "io": "auto", "partial": False}
 
 
 def options(extra: Any) -> dict[str, Any]:
@@ -37,6 +37,19 @@ def weights(model: str, how: dict[str, Any], count: Optional[Callable[[int], Non
     ck = Checkpoint(how["source"] or model, how["version"], rules=how["rules"], part=how["part"], io=how["io"], assets=model)
     for key in ck:
         yield key, Lazy(ck[key], count=count)
+
+
+def torn(names: set[str], packed: dict[str, list[str]]) -> list[str]:
+    """Names that are missing beside others which an engine keeps with them as one weight: k_proj beside q_proj and v_proj.
+    @packed: the name of each joined module, and those of its parts."""
+    parts = {part: together for together in packed.values() for part in together if len(together) > 1}
+    missing = set()
+    for name in names:
+        words = name.split(".")
+        for i, word in enumerate(words):
+            others = (".".join((*words[:i], other, *words[i + 1:])) for other in parts.get(word, ()))
+            missing.update(other for other in others if other not in names)
+    return sorted(missing)
 
 
 def register() -> None:
@@ -61,12 +74,24 @@ def register() -> None:
             def count(nbytes: int) -> None:
                 read[0] += nbytes
 
-            loaded = model.load_weights(weights(model_config.model, self.how, count))
+            given: set[str] = set()
+
+            def each() -> Iterator[tuple[str, Any]]:
+                for name, weight in weights(model_config.model, self.how, count):
+                    given.add(name)
+                    yield name, weight
+
+            loaded = model.load_weights(each())
             log.info("dcpfs: this rank read %d bytes of weights in %.2f s", read[0], time.perf_counter() - began)
-            # A quantized model makes some of its weights itself; others say what they took.
-            if loaded is not None and model_config.quantization is None and wanted - loaded:
-                first = sorted(wanted - loaded)[0]
-                raise ValueError(f"{self.how['source'] or model_config.model} has no {first} by the rules {self.how['rules']}"
-                                 f" (in all {len(wanted - loaded)} weights are missing)")
+            # A quantized model makes some of its weights itself; others say what they took, but not of which parts it was joined.
+            missing = torn(given, getattr(model, "packed_modules_mapping", None) or {})
+            if loaded is not None and model_config.quantization is None:
+                missing += sorted(wanted - loaded)
+            if missing:
+                said = (f"{self.how['source'] or model_config.model} has no {missing[0]} by the rules {self.how['rules']}"
+                        f" (in all {len(missing)} weights are missing)")
+                if not self.how["partial"]:
+                    raise ValueError(f'{said}; "partial": true in --model-loader-extra-config goes on without')
+                log.warning("dcpfs: %s", said)
 
     register_model_loader("dcpfs")(Loader)
