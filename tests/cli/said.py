@@ -236,6 +236,13 @@ def of_what_is_left_out():
     equal(data("ls", "--json", top)["left_out"], "optimizer/", "left_out")
     for args in (("ls", top), ("ls", SCRATCH / "left")):
         check(b"left out, as dcpfs does not read it: optimizer/" in run(*args).stdout, f"{args}: the optimizer is not named")
+    # nanotron has a directory for each module; 0 is one, not a save.
+    deep = SCRATCH / "deep" / "10"
+    write(deep / "model/model/decoder/0/pp_block/attn/qkv_proj/model_weight_pp-rank-0-of-1_tp-rank-0-of-1.safetensors", {"data": ONE})
+    for name in ("optimizer/optimizer_pp-0-of-1_tp-0-of-1.pt", "lr_scheduler/lr_scheduler.pt"):
+        (deep / name).parent.mkdir()
+        shutil.copy(top / "rng_state.pth", deep / name)
+    check("model/" in data("ls", "--json", deep)["left_out"].split(", "), "a model whose files lie deep is not named")
 
 
 quantized()

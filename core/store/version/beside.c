@@ -21,7 +21,17 @@
 #include "core/store/index/index.h"
 #include "core/store/version/version_int.h"
 
-enum { MAX_DEPTH = 4, MAX_FILES = 100000, MAX_SIDECARS = 1000, MAX_SIZE = 256 << 20 };
+/*
+ * MAX_DEPTH: of sidecars, and of numbered saves that are versions of their own. Weights may lie
+ * deeper, in a directory for each module, and a module may be a number.
+ */
+enum {
+	MAX_DEPTH = 4,
+	MAX_WALK = 24,
+	MAX_FILES = 100000,
+	MAX_SIDECARS = 1000,
+	MAX_SIZE = 256 << 20
+};
 
 struct emitter {
 	const struct dcp_sink *sink;
@@ -40,9 +50,9 @@ static int leave_out(const struct emitter *t, const char *name)
 }
 
 static int emit_file(struct emitter *t, const struct dcp_dir *dir, const struct dcp_dirent *e,
-		     const char *name, struct found *f)
+		     const char *name, unsigned depth, struct found *f)
 {
-	bool sidecar = dcp_hf_is_sidecar(e->name);
+	bool sidecar = depth <= MAX_DEPTH && dcp_hf_is_sidecar(e->name);
 
 	if (dcp_index_was_emitted(t->w, name)) {
 		f->read++;
@@ -76,8 +86,9 @@ static int emit_below(struct emitter *t, const struct dcp_dir *dir, const char *
 		if (*e->name == '.' || n < 0 || (size_t)n >= sizeof(name))
 			continue;
 		if (!e->is_dir)
-			code = emit_file(t, dir, e, name, &own);
-		else if (depth == MAX_DEPTH || dcp_order_is_numbered(e->name) || e->is_link ||
+			code = emit_file(t, dir, e, name, depth, &own);
+		else if (depth == MAX_WALK || e->is_link ||
+			 (depth < MAX_DEPTH && dcp_order_is_numbered(e->name)) ||
 			 dcp_dir_open_at(dir, e->name, &child, NULL) < 0)
 			continue;
 		else
