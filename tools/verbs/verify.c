@@ -532,6 +532,14 @@ static int check_object(void *ctx, enum dcp_row_kind kind, const struct dcp_row 
 	return rc;
 }
 
+static int by_key_and_place(const void *a, const void *b)
+{
+	const struct problem *x = a, *y = b;
+	int rc = strcmp(x->key ?: "", y->key ?: "") ?: strcmp(x->file ?: "", y->file ?: "");
+
+	return rc ?: DCP_CMP(x->off, y->off) ?: strcmp(x->why ?: "", y->why ?: "");
+}
+
 static enum cmd_exit report(struct verifying *w)
 {
 	struct out *o = &w->out;
@@ -554,6 +562,9 @@ static enum cmd_exit report(struct verifying *w)
 			dcp_jsonw_put_bool(&o->json, "signature_checked", false);
 			dcp_jsonw_end(&o->json);
 		}
+		/* Threads found them in any order. */
+		DCP_SORT(DCP_ITEMS(w->problems, struct problem),
+			 DCP_NITEMS(w->problems, struct problem), by_key_and_place);
 		dcp_jsonw_put_array(&o->json, "problems");
 		for (size_t i = 0; i < DCP_NITEMS(w->problems, struct problem); i++) {
 			const struct problem *p = &DCP_ITEMS(w->problems, struct problem)[i];
