@@ -255,6 +255,10 @@ def beside():
     equal(got["left_out"].split(", "), ["model-00001-of-00002.safetensors", "model.safetensors"], "files of other saves are named")
     (at / "model-00002-of-00003.safetensors").unlink()
     fails(BAD, "is missing", "ls", at, "latest")
+    put("old2", {"old2.weight": ("F32", [2])}, at / "model-00002-of-00002.safetensors")
+    fails(BAD, "model-00002-of-00003.safetensors is missing", "ls", at, "latest")  # the index names it: the older save is not the model
+    (at / "model.safetensors.index.json").unlink()
+    fails(BAD, "model-00002-of-00003.safetensors is missing", "ls", at, "latest")  # a save that still runs
 
 
 def quantized():

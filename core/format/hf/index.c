@@ -23,22 +23,30 @@ static int parse(const struct dcp_source *src, struct dcp_hf_index *ix, struct d
 	return 0;
 }
 
-int dcp_hf_index_read(const struct dcp_dir *dir, const struct dcp_sink *sink, const char *name,
-		      struct dcp_hf_index *out, struct dcp_err *err)
+int dcp_hf_index_open(const struct dcp_dir *dir, const char *name, struct dcp_hf_index *out,
+		      struct dcp_err *err)
 {
 	dcp_auto_input struct dcp_input in = { 0 };
-	uint32_t number;
-	int rc = dcp_emit_file(sink, name, &number);
+	int rc;
 
 	*out = (struct dcp_hf_index){ .name = name };
-	if (rc == 0)
-		rc = dcp_dir_input(dir, name, &in, err);
+	rc = dcp_dir_input(dir, name, &in, err);
 	if (rc < 0)
 		return rc;
 	rc = parse(&in.src, out, err);
 	if (rc < 0)
 		dcp_hf_index_finish(out);
 	return rc;
+}
+
+int dcp_hf_index_read(const struct dcp_dir *dir, const struct dcp_sink *sink, const char *name,
+		      struct dcp_hf_index *out, struct dcp_err *err)
+{
+	uint32_t number;
+	int rc = dcp_emit_file(sink, name, &number);
+
+	*out = (struct dcp_hf_index){ .name = name };
+	return rc == 0 ? dcp_hf_index_open(dir, name, out, err) : rc;
 }
 
 void dcp_hf_index_finish(struct dcp_hf_index *ix)

@@ -21,6 +21,9 @@ struct dcp_hf_index {
  * -E2BIG, or what opening it gave. */
 int dcp_hf_index_read(const struct dcp_dir *dir, const struct dcp_sink *sink, const char *name,
 		      struct dcp_hf_index *out, struct dcp_err *err);
+/* The same, and nothing is emitted. */
+int dcp_hf_index_open(const struct dcp_dir *dir, const char *name, struct dcp_hf_index *out,
+		      struct dcp_err *err);
 void dcp_hf_index_finish(struct dcp_hf_index *ix);
 
 /* The file that holds @key as the index says it, or NULL. */

@@ -7,9 +7,12 @@
 #include <string.h>
 
 #include "core/base/base.h"
+#include "core/base/err.h"
 #include "core/base/number.h"
 #include "core/base/text.h"
+#include "core/format/hf/index.h"
 #include "core/origin/dir/dir.h"
+#include "core/parse/json.h"
 
 enum {
 	MAX_DIGITS = 6,     /* DeepSeek's are model-00001-of-000163 */
@@ -396,13 +399,49 @@ static void say_missing(const struct parts *p, char *why, size_t size)
 		 (int)(at - file), file, (int)width, part, at + width, p->have, p->name.nparts);
 }
 
-/* Are all parts there of the same set in another number of parts? @p is of an older save then. */
-static bool is_left_over(const struct parts *all, size_t n, const struct parts *p)
+/* Of how many parts the index @name says that the set is: those of the first file of it that is
+ * there. UINT32_MAX: it names none, or cannot be read. */
+static uint32_t named_parts(const struct dcp_dir *dir, const char *name, const char *set)
 {
-	for (size_t i = 0; i < n; i++)
-		if (all[i].seen && all[i].have == all[i].name.nparts &&
-		    strcmp(all[i].name.set, p->name.set) == 0)
-			return true;
+	const struct dcp_json *value;
+	uint32_t n = UINT32_MAX;
+	struct dcp_hf_name file;
+	struct dcp_hf_index ix;
+	const void *iter = NULL;
+	const char *key, *at;
+	struct dcp_err unused;
+
+	if (dcp_hf_index_open(dir, name, &ix, &unused) < 0)
+		return n;
+	while (n == UINT32_MAX && (iter = dcp_json_next(ix.map, iter, &key, &value))) {
+		at = dcp_json_str(value);
+		if (at && dcp_hf_name(at, &file) != DCP_HF_OTHER &&
+		    strcmp(file.set, set) == 0 && dcp_dir_find(dir, at))
+			n = file.nparts;
+	}
+	dcp_hf_index_finish(&ix);
+	return n;
+}
+
+/* Are all parts there of the same set in another number of parts, and an index names these? @p is
+ * of an older save then. Without the index, @p may be of a save that still runs. */
+static bool is_left_over(const struct dcp_dir *dir, const struct parts *all, size_t n,
+			 const struct parts *p)
+{
+	enum dcp_hf_kind index =
+		p->name.kind == DCP_HF_TORCH ? DCP_HF_TORCH_INDEX : DCP_HF_SAFETENSORS_INDEX;
+	struct dcp_hf_name name;
+
+	for (size_t i = 0; i < n; i++) {
+		if (!all[i].seen || all[i].have < all[i].name.nparts ||
+		    strcmp(all[i].name.set, p->name.set) != 0)
+			continue;
+		for (size_t k = 0; k < dir->n; k++)
+			if (name_entry(&dir->entries[k], &name) == index &&
+			    named_parts(dir, dir->entries[k].name, p->name.set) ==
+				    all[i].name.nparts)
+				return true;
+	}
 	return false;
 }
 
@@ -425,7 +464,7 @@ enum dcp_match dcp_hf_check_parts(const struct dcp_dir *dir, enum dcp_hf_kind ki
 	}
 	for (size_t i = 0; i < n; i++) {
 		if (match == DCP_MATCH_YES && all[i].seen && all[i].have < all[i].name.nparts &&
-		    !is_left_over(all, n, &all[i])) {
+		    !is_left_over(dir, all, n, &all[i])) {
 			say_missing(&all[i], why, size);
 			match = DCP_MATCH_INCOMPLETE;
 		}
