@@ -24,7 +24,7 @@ enum {
 		1 << 20, /* bytes read ahead, at first, and at most for all readers together */
 	AHEAD_MAX = 128 << 20,
 	WORKERS = 16,   /* threads that read ahead */
-	READERS = 16,   /* files whose readers are known to read in order */
+	READERS = 128,  /* files whose readers are known to read in order */
 	IDLE_MS = 2000, /* after which a thread ends, and a reader is none */
 	NEAR = 2 << 20, /* requests of one reader come in some disorder */
 	LOOK_MS = 100,
@@ -437,7 +437,7 @@ static void get_ahead(struct dcp_remote_file *o, uint64_t off, uint64_t end)
 	all.most =
 		DCP_MIN(DCP_MAX(all.most, (size_t)KEPT) + DCP_NITEMS(a->w.mine, struct block *),
 			(size_t)(KEPT + AHEAD_MAX / BLOCK));
-	if (rc < 0 || !a->w.mine.n || !add_worker())
+	if (rc < 0 || all.ends || !a->w.mine.n || !add_worker())
 		end_ahead(a, rc < 0 ? rc : -EINTR);
 	else
 		pthread_cond_broadcast(&all.changed);
