@@ -29,7 +29,7 @@
 
 enum {
 	IDLE_CONNECTIONS = 64, /* to indexes */
-	GRACE_MS = 300,        /* time to find that every version is refused */
+	GRACE_MS = 1000,       /* time to find that every version is refused */
 };
 
 /* While only the user who mounts may enter, every node shows the owner of the source. */
