@@ -215,7 +215,7 @@ def doctor_and_version():
             check(found is None or library == "libcurl", f"version of {library}, which is not here: {found}")
         else:
             check(found is None or found[0].isdigit(), f"version of {library}: {found}")
-            check(found or library != "expat", "expat is here, and not found")
+            check(found or library != "expat" or not version["libraries"]["libcurl"], "expat is here, and not found")
     check(run("--version").stdout.startswith(f"dcpfs {version['dcpfs']}\n".encode()), "dcpfs --version")
 
 
