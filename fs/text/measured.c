@@ -58,7 +58,7 @@ uint64_t dcpfs_measured_size(const struct dcp_row *row)
 }
 
 /* Has the program that opens the file been interrupted, or does the mount end? */
-static bool is_over(void *ctx)
+static bool is_over(void *ctx, uint64_t done, uint64_t all)
 {
 	const struct dcpfs_kernel *k = ((const struct dcpfs *)ctx)->opts.kernel;
 

@@ -97,40 +97,20 @@ void browse_plan(struct browse_text *t, const struct pick *p, const struct brows
 			 tensor->npieces - MOST_LINES);
 }
 
-/* All of a tensor. False: it was given up, or cannot be read, which is said. */
-static bool measure(const struct pick *p, const struct browse_item *item, struct dcp_stats *s,
-		    struct dcp_stats_bins *bins, char *said, size_t size)
+/* Show how far it is. Is it given up? */
+static bool is_given_up(void *ctx, uint64_t done, uint64_t all)
 {
-	const struct walk_key *k = item->tensor;
-	dcp_auto_view struct dcp_view *view = NULL;
-	uint64_t chunk = dcp_measure_chunk(DCP_MAX(k->itemsize, 1u)), n;
-	dcp_auto_free void *buf = aligned_alloc(64, (chunk * k->itemsize + 63) / 64 * 64 + 64);
-	struct dcp_err err = { 0 };
+	int key = screen_key(0);
 	unsigned rows, cols;
-	int rc =
-		buf ? dcp_view_open(p->ck.v, item->id, DCP_AS_RAW, NULL, &view, &err) : -ENOMEM;
+	char line[80];
 
 	screen_size(&rows, &cols);
-	dcp_stats_init(s);
-	for (uint64_t at = 0; rc == 0 && at < k->elements; at += n) {
-		char line[80];
-		int key = screen_key(0);
-
-		if (key == SCREEN_ESCAPE || key == SCREEN_INTERRUPT || key == 'q')
-			return false;
-		snprintf(line, sizeof(line), " reading: %d %%; Esc gives it up",
-			 (int)(100.0 * (double)at / (double)k->elements));
-		if (strlen(line) < cols)
-			screen_line(rows ? rows - 1 : 0, line, true);
-		screen_show();
-		n = DCP_MIN(chunk, k->elements - at);
-		rc = dcp_view_read(view, at * k->itemsize, buf, n * k->itemsize);
-		if (rc == 0)
-			dcp_measure_add(s, bins, k->dtype, k->itemsize, at, buf, n);
-	}
-	if (rc < 0)
-		snprintf(said, size, "%s", err.msg[0] ? err.msg : dcp_err_noted(rc));
-	return rc == 0;
+	snprintf(line, sizeof(line), " reading: %d %%; Esc gives it up",
+		 (int)(100.0 * (double)done / (double)all));
+	if (strlen(line) < cols)
+		screen_line(rows ? rows - 1 : 0, line, true);
+	screen_show();
+	return key == SCREEN_ESCAPE || key == SCREEN_INTERRUPT || key == 'q';
 }
 
 static void put_bins(struct browse_text *t, const struct dcp_stats_bins *bins)
@@ -156,18 +136,27 @@ bool browse_numbers(struct browse_text *t, const struct pick *p, const struct br
 		    char *said, size_t size)
 {
 	dcp_auto_free struct dcp_stats_bins *bins = calloc(1, sizeof(*bins));
+	const struct dcp_measure_stop stop = { is_given_up, NULL };
 	const struct walk_key *k = item->tensor;
+	struct dcp_err err = { 0 };
 	struct dcp_stats_fields all;
-	struct dcp_stats s;
+	struct dcp_measured m;
+	int rc = bins ? dcp_measure(p->ck.v, item->id, bins, &stop, &m, &err) : -ENOMEM;
 
-	if (!bins || !measure(p, item, &s, bins, said, size))
+	if (rc < 0) {
+		if (rc != -EINTR)
+			snprintf(said, size, "%s", err.msg[0] ? err.msg : strerror(-rc));
 		return false;
+	}
+	m.unwritten = dcp_measure_is_unwritten(p->ck.v, item->id, &m.s);
 	put_key(t, item);
 	add_line(t, "");
-	dcp_stats_fields(
-		&(struct dcp_stats_of){
-			.s = &s, .dtype = k->dtype, .ndim = k->ndim, .shape = k->shape },
-		&all);
+	dcp_stats_fields(&(struct dcp_stats_of){ .s = &m.s,
+						 .unwritten = m.unwritten,
+						 .dtype = k->dtype,
+						 .ndim = k->ndim,
+						 .shape = k->shape },
+			 &all);
 	for (const struct dcp_stats_field *f = all.field; f < all.field + all.n; f++)
 		if (f->kind == DCP_FIELD_COUNT)
 			put_line(t, "%-9s %" PRIu64, f->name, f->count);

@@ -18,7 +18,8 @@
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
 
-enum { KEEP_NS = 1000000000, ALIGN = 64 };
+/* KEEP_TIMES: of the time that keeping takes, at least so much passes before it is done again. */
+enum { KEEP_NS = 1000000000, KEEP_TIMES = 20, ALIGN = 64 };
 
 void dcp_measure_add(struct dcp_stats *s, struct dcp_stats_bins *bins, enum dcp_dtype t,
 		     uint32_t itemsize, uint64_t first, const void *p, size_t n)
@@ -72,8 +73,9 @@ bool dcp_measure_is_unwritten(struct dcp_version *v, int64_t id, const struct dc
 	return hole;
 }
 
-static int measure(struct dcp_version *v, int64_t id, const struct dcp_measure_stop *stop,
-		   struct dcp_measured *out, struct dcp_err *err)
+int dcp_measure(struct dcp_version *v, int64_t id, struct dcp_stats_bins *bins,
+		const struct dcp_measure_stop *stop, struct dcp_measured *out,
+		struct dcp_err *err)
 {
 	dcp_auto_view struct dcp_view *view = NULL;
 	dcp_auto_free void *buf = NULL;
@@ -94,13 +96,13 @@ static int measure(struct dcp_version *v, int64_t id, const struct dcp_measure_s
 	dcp_stats_init(&s);
 	for (uint64_t first = 0; first < n && rc == 0; first += last) {
 		last = DCP_MIN(chunk, n - first);
-		if (stop && stop->asked(stop->ctx))
+		if (stop && stop->asked(stop->ctx, first, n))
 			return dcp_fail(err, -EINTR, "reading it was given up");
 		rc = dcp_view_read(view, first * size, buf, last * size);
 		if (rc < 0)
 			return dcp_fail(err, rc, "reading at byte %llu: %s",
 					(unsigned long long)(first * size), dcp_err_noted(rc));
-		dcp_measure_add(&s, NULL, dcp_tensor_shown(t), size, first, buf, last);
+		dcp_measure_add(&s, bins, dcp_tensor_shown(t), size, first, buf, last);
 		if ((first + last) % span == 0 || first + last == n) {
 			dcp_stats_join(&out->s, &s);
 			dcp_stats_init(&s);
@@ -116,7 +118,7 @@ struct dcp_measures {
 	pthread_mutex_t lock;
 	struct dcp_buf all; /* struct dcp_measured */
 	bool dirty;         /* some are not kept yet */
-	int64_t kept_ns;    /* when they were */
+	int64_t keep_ns;    /* when they may be again */
 };
 
 int dcp_measures_open(struct dcp_version *v, struct dcp_measures **out)
@@ -154,12 +156,15 @@ static void join_kept(struct dcp_measures *m)
 
 static void keep(struct dcp_measures *m)
 {
+	int64_t began = dcp_now_ns(CLOCK_MONOTONIC), now;
+
 	if (m->dirty) {
 		join_kept(m);
 		dcp_kept_write(m->v, DCP_MEASURED, m->all.p, m->all.n);
 	}
 	m->dirty = false;
-	m->kept_ns = dcp_now_ns(CLOCK_MONOTONIC);
+	now = dcp_now_ns(CLOCK_MONOTONIC);
+	m->keep_ns = now + DCP_MAX((int64_t)KEEP_NS, KEEP_TIMES * (now - began));
 }
 
 void dcp_measures_close(struct dcp_measures *m)
@@ -214,7 +219,7 @@ int dcp_measures_get(struct dcp_measures *m, const struct dcp_row *row,
 	if (row->alias_of && row->alias_of < row->id) {
 		rc = measure_tied(m, row, stop, out, err);
 	} else {
-		rc = measure(m->v, row->id, stop, out, err);
+		rc = dcp_measure(m->v, row->id, NULL, stop, out, err);
 		if (rc == 0)
 			out->unwritten = dcp_measure_is_unwritten(m->v, row->id, &out->s);
 	}
@@ -223,7 +228,7 @@ int dcp_measures_get(struct dcp_measures *m, const struct dcp_row *row,
 	pthread_mutex_lock(&m->lock);
 	if (dcp_kept_put(&m->all, sizeof(*out), row->id, row->key, out) == 0)
 		m->dirty = true;
-	if (dcp_now_ns(CLOCK_MONOTONIC) - m->kept_ns >= KEEP_NS)
+	if (dcp_now_ns(CLOCK_MONOTONIC) >= m->keep_ns)
 		keep(m);
 	pthread_mutex_unlock(&m->lock);
 	return 0;

@@ -44,6 +44,18 @@ struct dcp_measured {
 void dcp_measure_add(struct dcp_stats *s, struct dcp_stats_bins *bins, enum dcp_dtype t,
 		     uint32_t itemsize, uint64_t first, const void *p, size_t n);
 
+/* Asked while a tensor is read, of which @done elements of @all were; true: it is given up. */
+struct dcp_measure_stop {
+	bool (*asked)(void *ctx, uint64_t done, uint64_t all);
+	void *ctx;
+};
+
+/* Read all of the tensor of row @id; @out->unwritten stays 0. @bins, zero before, and @stop may
+ * be NULL. -EINTR: it was given up; as dcp_view_open() and dcp_view_read(). */
+int dcp_measure(struct dcp_version *v, int64_t id, struct dcp_stats_bins *bins,
+		const struct dcp_measure_stop *stop, struct dcp_measured *out,
+		struct dcp_err *err);
+
 /* Does the tensor of row @id, whose statistics are @s, lie where nothing was ever written? */
 bool dcp_measure_is_unwritten(struct dcp_version *v, int64_t id, const struct dcp_stats *s);
 
@@ -62,14 +74,7 @@ void dcp_measures_close(struct dcp_measures *m);
 bool dcp_measures_know(struct dcp_measures *m, const struct dcp_row *row,
 		       struct dcp_measured *out);
 
-/* Asked while a tensor is read; true: it is given up. */
-struct dcp_measure_stop {
-	bool (*asked)(void *ctx);
-	void *ctx;
-};
-
-/* The same; where they are not known all of the tensor is read, until @stop (NULL: never).
- * -EINTR: it was given up; as dcp_view_open() and dcp_view_read(). */
+/* The same; where they are not known the tensor is measured, as dcp_measure() does. */
 int dcp_measures_get(struct dcp_measures *m, const struct dcp_row *row,
 		     const struct dcp_measure_stop *stop, struct dcp_measured *out,
 		     struct dcp_err *err);

@@ -41,7 +41,7 @@ static void a_tensor_is_measured_once(void **state)
 	dcp_version_close(v);
 }
 
-static bool always(void *ctx)
+static bool always(void *ctx, uint64_t done, uint64_t all)
 {
 	return true;
 }
