@@ -24,6 +24,14 @@ static inline int64_t dcp_now_ms(void)
 	return dcp_now_ns(CLOCK_MONOTONIC) / DCP_NS_PER_MS;
 }
 
+/* The time of @clock in @ms milliseconds, for calls that wait until a time. */
+static inline struct timespec dcp_in_ms(clockid_t clock, int64_t ms)
+{
+	int64_t ns = dcp_now_ns(clock) + ms * DCP_NS_PER_MS;
+
+	return (struct timespec){ .tv_sec = ns / DCP_NS_PER_S, .tv_nsec = ns % DCP_NS_PER_S };
+}
+
 /*
  * A condition whose pthread_cond_timedwait() takes times of CLOCK_MONOTONIC.
  * (pthread_cond_clockwait() would need glibc 2.30, and the wheel is for 2.28.)

@@ -309,17 +309,6 @@ static struct ahead *first_waiting(void)
 	return a;
 }
 
-static struct timespec in_ms(int64_t ms)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	t.tv_nsec += ms % 1000 * 1000000;
-	t.tv_sec += ms / 1000 + t.tv_nsec / DCP_NS_PER_S;
-	t.tv_nsec %= DCP_NS_PER_S;
-	return t;
-}
-
 /* Until there is nothing to do for a while. Then only KEPT blocks stay. */
 static void *work(void *ctx)
 {
@@ -328,7 +317,7 @@ static void *work(void *ctx)
 	pthread_mutex_lock(&all.lock);
 	while (!all.ends && (!late || first_waiting())) {
 		struct ahead *a = first_waiting();
-		struct timespec until = in_ms(IDLE_MS);
+		struct timespec until = dcp_in_ms(CLOCK_REALTIME, IDLE_MS);
 		int rc;
 
 		if (!a) {
@@ -539,7 +528,7 @@ static void wait_a_little(void)
 		pthread_cond_wait(&all.changed, &all.lock);
 		return;
 	}
-	until = in_ms(LOOK_MS);
+	until = dcp_in_ms(CLOCK_REALTIME, LOOK_MS);
 	pthread_cond_timedwait(&all.changed, &all.lock, &until);
 }
 

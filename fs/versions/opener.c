@@ -82,11 +82,6 @@ static bool is_stopped(void *ctx)
 	return __atomic_load_n(&fs->opener->stop, __ATOMIC_RELAXED) || (k && k->ended(k->ctx));
 }
 
-static struct timespec in_ms(clockid_t clock, unsigned ms)
-{
-	return dcp_file_time(dcp_now_ns(clock) + ms * DCP_NS_PER_MS);
-}
-
 /* ---- one version ---- */
 
 static bool is_open(const struct dcpfs_version *ver)
@@ -242,7 +237,7 @@ static void unwant(struct dcpfs_opener *o, const struct want *w)
  */
 static void wait_some(struct dcpfs_opener *o)
 {
-	struct timespec soon = in_ms(CLOCK_MONOTONIC, LOOK_MS);
+	struct timespec soon = dcp_in_ms(CLOCK_MONOTONIC, LOOK_MS);
 
 	pthread_cond_timedwait(&o->changed, &o->lock, &soon);
 }
@@ -415,7 +410,7 @@ void dcpfs_opener_wake(struct dcpfs *fs)
 bool dcpfs_opener_stop(struct dcpfs *fs, unsigned ms)
 {
 	struct dcpfs_opener *o = fs->opener;
-	struct timespec until = in_ms(CLOCK_REALTIME, ms);
+	struct timespec until = dcp_in_ms(CLOCK_REALTIME, ms);
 
 	if (!o)
 		return true;
@@ -432,7 +427,7 @@ bool dcpfs_opener_stop(struct dcpfs *fs, unsigned ms)
 int dcpfs_opener_first(struct dcpfs *fs, unsigned ms, struct dcp_err *err)
 {
 	struct dcpfs_opener *o = fs->opener;
-	struct timespec until = in_ms(CLOCK_MONOTONIC, ms);
+	struct timespec until = dcp_in_ms(CLOCK_MONOTONIC, ms);
 	int rc = 0, late = 0;
 
 	pthread_mutex_lock(&o->lock);
