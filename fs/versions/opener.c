@@ -12,7 +12,6 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
-#include "core/origin/dir/dir.h"
 #include "core/remote/http.h"
 #include "core/store/index/index.h"
 #include "core/store/version/expected.h"
