@@ -26,9 +26,20 @@ static inline bool dcp_simd_is_wide(void)
 {
 	return __builtin_cpu_supports("avx2");
 }
+/* One that also multiplies and adds in one step, which a loop may do where that is the same. */
+#define DCP_SIMD_FUSED __attribute__((target("avx2,fma"))) DCP_SIMD_LOOPS
+static inline bool dcp_simd_is_fused(void)
+{
+	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
 #else
 #define DCP_SIMD_WIDE DCP_SIMD_LOOPS
+#define DCP_SIMD_FUSED DCP_SIMD_LOOPS
 static inline bool dcp_simd_is_wide(void)
+{
+	return false;
+}
+static inline bool dcp_simd_is_fused(void)
 {
 	return false;
 }

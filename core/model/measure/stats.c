@@ -10,7 +10,7 @@
 #include "core/base/simd.h"
 #include "core/model/measure/sums.h"
 
-enum { BLOCK = 1024, TABLES = 4 };
+enum { BLOCK = DCP_SUM_AHEAD, TABLES = 4 };
 
 /* How the bits of a floating-point type with a sign bit on top are read: its magnitudes in
  * order. */
@@ -96,7 +96,9 @@ static void take(struct dcp_stats *s, uint64_t n, double min, double max, double
 		s->min = DCP_MIN(s->min, min);
 		s->max = DCP_MAX(s->max, max);
 		s->m2 += m2 + far * far * ((double)s->finite * (double)n / all);
-		s->mean += far * ((double)n / all);
+		s->mean = isfinite(far) ? s->mean + far * ((double)n / all)
+					: mean * ((double)n / all) +
+						  s->mean * ((double)s->finite / all);
 	}
 	s->finite += n;
 }
@@ -267,63 +269,41 @@ struct extremes {
 	int64_t low, high;
 };
 
-#define DEFINE_EXTREMES(bits, top)                                                             \
-	DCP_SIMD_BODY void extremes_##bits(const void *p, size_t n, bool is_float,             \
-					   int64_t turn, struct extremes *out)                 \
-	{                                                                                      \
-		const int##bits##_t *b = p, flip = (int##bits##_t)turn;                        \
-		int##bits##_t low = top, high = -top - 1, least = top, most = 0;               \
-                                                                                               \
-		for (size_t i = 0; i < n && is_float; i++) {                                   \
-			int##bits##_t v = b[i], mag = (int##bits##_t)(v & top);                \
-			int##bits##_t key = (int##bits##_t)(v ^ ((v >> (bits - 1)) & top));    \
-                                                                                               \
-			least = mag < least ? mag : least;                                     \
-			most = mag > most ? mag : most;                                        \
-			low = key < low ? key : low;                                           \
-			high = key > high ? key : high;                                        \
-		}                                                                              \
-		for (size_t i = 0; i < n && !is_float; i++) {                                  \
-			int##bits##_t key = (int##bits##_t)(b[i] ^ flip);                      \
-                                                                                               \
-			low = key < low ? key : low;                                           \
-			high = key > high ? key : high;                                        \
-		}                                                                              \
-		*out = (struct extremes){ (uint64_t)least, (uint64_t)most, low, high };        \
-	}                                                                                      \
-	DCP_SIMD_BOTH(                                                                         \
-		find_##bits, extremes_##bits,                                                  \
-		(const void *p, size_t n, bool is_float, int64_t turn, struct extremes *out),  \
-		(p, n, is_float, turn, out))                                                   \
-	DCP_SIMD_BODY void below_##bits(const void *p, size_t n, uint64_t edge, uint64_t *out) \
-	{                                                                                      \
-		const uint##bits##_t *b = p;                                                   \
-		uint32_t count = 0;                                                            \
-                                                                                               \
-		for (size_t i = 0; i < n; i++)                                                 \
-			count += (b[i] & (uint##bits##_t)top) < (uint##bits##_t)edge;          \
-		*out = count;                                                                  \
-	}                                                                                      \
-	DCP_SIMD_BOTH(count_below_##bits, below_##bits,                                        \
-		      (const void *p, size_t n, uint64_t edge, uint64_t *out),                 \
-		      (p, n, edge, out))
+DCP_DEFINE_RANGE(16, INT16_MAX)
+DCP_DEFINE_RANGE(32, INT32_MAX)
+DCP_DEFINE_RANGE(64, INT64_MAX)
 
-DEFINE_EXTREMES(16, INT16_MAX)
-DEFINE_EXTREMES(32, INT32_MAX)
-DEFINE_EXTREMES(64, INT64_MAX)
-
+/*
+ * Bits of floats, as integers, are in order among numbers of one sign: what is signed tells
+ * whether both signs are there, and the ends of the order on either side follow.
+ */
 static void find_extremes(const struct kind *k, const void *p, size_t n, struct extremes *out)
 {
-	int64_t turn = k->is_signed    ? 0
-		       : k->bytes == 8 ? INT64_MIN
-				       : -(1LL << (8 * k->bytes - 1));
+	const uint64_t top = UINT64_MAX >> (65 - 8 * k->bytes); /* all bits but the sign */
+	struct dcp_range r;
+	bool some_negative, some_positive;
 
 	if (k->bytes == 2)
-		find_16(p, n, k->is_float, turn, out);
+		find_16(p, n, &r);
 	else if (k->bytes == 4)
-		find_32(p, n, k->is_float, turn, out);
+		find_32(p, n, &r);
 	else
-		find_64(p, n, k->is_float, turn, out);
+		find_64(p, n, &r);
+	*out = (struct extremes){ .low = r.low, .high = r.high };
+	if (!k->is_float && !k->is_signed) {
+		out->low = (int64_t)(r.least - top - 1);
+		out->high = (int64_t)(r.most - top - 1);
+	}
+	if (!k->is_float)
+		return;
+	some_negative = r.low < 0;
+	some_positive = r.high >= 0;
+	out->least = DCP_MIN(some_positive ? r.least : top,
+			     some_negative ? (uint64_t)r.low & top : top);
+	out->most =
+		DCP_MAX(some_positive ? (uint64_t)r.high : 0, some_negative ? r.most & top : 0);
+	out->low = some_negative ? -(int64_t)(r.most & top) - 1 : (int64_t)r.least;
+	out->high = some_positive ? r.high : -(int64_t)((uint64_t)r.low & top) - 1;
 }
 
 /* Numbers whose magnitude, by the bits, is below @edge. */
@@ -385,10 +365,10 @@ DCP_SIMD_BODY void widen_f16_body(float *out, const uint16_t *p, size_t n)
 }
 DCP_SIMD_BOTH(widen_f16, widen_f16_body, (float *out, const uint16_t *p, size_t n), (out, p, n))
 
-DCP_DEFINE_SUM(sum_f32, float, DCP_LANES_OF_F32, (double)x[i])
-DCP_DEFINE_SUM(sum_f64, double, DCP_LANES_OF_F64, x[i])
+DCP_DEFINE_SUM(sum_f32, float, DCP_LANES_OF_F32, (double)x[i], true)
+DCP_DEFINE_SUM(sum_f64, double, DCP_LANES_OF_F64, x[i], false)
 DCP_DEFINE_SUM(sum_bf16, uint16_t, DCP_LANES_OF_BF16,
-	       (double)dcp_bits_as_float(dcp_bits_widen_bf16(x[i])))
+	       (double)dcp_bits_as_float(dcp_bits_widen_bf16(x[i])), true)
 
 /* A block in the form that is summed. */
 struct block {
@@ -485,6 +465,17 @@ static size_t keep_finite(struct block *b, size_t n, double *min, double *max)
 	return kept;
 }
 
+/* Of doubles whose sum is more than any double. */
+static double mean_of_huge(const struct block *b, size_t n)
+{
+	const double part = 1.0 / (double)n;
+	double mean = 0;
+
+	for (size_t i = 0; i < n; i++)
+		mean += number_at(b, i) * part;
+	return mean;
+}
+
 /* The number that has this place in the order of its type. */
 static double of_key(enum dcp_dtype t, const struct kind *k, int64_t key)
 {
@@ -566,13 +557,17 @@ static void add_block(struct dcp_stats *s, struct dcp_stats_bins *bins, enum dcp
 		}
 	}
 	sum(&b, finite, 0, &total, &square);
-	mean = finite ? total / (double)finite : 0;
+	mean = !finite           ? 0
+	       : isfinite(total) ? total / (double)finite
+				 : mean_of_huge(&b, finite);
 	square -= total * mean;
 	/* Little is left of much: the squares again, of the distances. */
 	if (square < 1e-3 * total * mean || !isfinite(square)) {
 		sum(&b, finite, mean, &total, &square);
-		mean += finite ? total / (double)finite : 0;
+		mean += finite && isfinite(total) ? total / (double)finite : 0;
+		square = isnan(square) ? INFINITY : square;
 	}
+	mean = DCP_MIN(DCP_MAX(mean, min), max); /* where rounding would leave the doubles */
 	take(s, finite, min, max, mean, square);
 	for (size_t i = 0; i < finite && bins && !has_exponents(k); i++)
 		put_bin(bins, number_at(&b, i), 1);

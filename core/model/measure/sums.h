@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sums: macros that define functions which sum numbers and their squares in double precision,
- * each for the least processor and for one with AVX2 (core/base/simd.h). Both add in the same
- * order.
+ * or find the ends of their bits, each for the least processor and for one with AVX2
+ * (core/base/simd.h). Both add in the same order.
  */
 #pragma once
 #include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "core/base/simd.h"
+
+/* Elements from those that are summed to those that are fetched meanwhile: the block after this,
+ * so that the first look at it does not wait for memory. */
+#define DCP_SUM_AHEAD 2048
 
 /* Add what the lanes of @v have to the mean, and its squares. */
 #define DCP_SUM_LANES(v, at)                                                                   \
@@ -20,23 +25,25 @@
 	} while (0)
 
 /*
- * Define @name(): sums of the distances from @mean of @n numbers of @type, and of their
+ * Define @name(): sums of the distances from @about of @n numbers of @type, and of their
  * squares. @lanes(x) adds 16 of them at x + i, @one is number i as a double; @convert makes
  * doubles of floats.
  */
-#define DCP_DEFINE_SUM_IN(way, convert, name, type, lanes, one)                                \
+#define DCP_DEFINE_SUM_IN(way, convert, name, type, lanes, one, about)                         \
 	static way void name(const type *x, size_t n, double mean, double *sum,                \
 			     double *square)                                                   \
 	{                                                                                      \
-		const dcp_v4d from = { mean, mean, mean, mean };                               \
+		const dcp_v4d from = { about, about, about, about };                           \
 		dcp_v4d s[4] = { 0 }, q[4] = { 0 };                                            \
 		double s1 = 0, q1 = 0, d;                                                      \
 		size_t i = 0;                                                                  \
                                                                                                \
-		for (; i + 16 <= n; i += 16)                                                   \
+		for (; i + 16 <= n; i += 16) {                                                 \
+			__builtin_prefetch(x + i + DCP_SUM_AHEAD);                             \
 			lanes(x, convert);                                                     \
+		}                                                                              \
 		for (; i < n; i++) {                                                           \
-			d = (one)-mean;                                                        \
+			d = (one) - (about);                                                   \
 			s1 += d;                                                               \
 			q1 += d * d;                                                           \
 		}                                                                              \
@@ -46,12 +53,19 @@
 		*square = q1 + q[0][0] + q[0][1] + q[0][2] + q[0][3];                          \
 	}
 
-#define DCP_DEFINE_SUM(name, type, lanes, one)                                                 \
-	DCP_DEFINE_SUM_IN(DCP_SIMD_WIDE, DCP_V4D_WIDE, name##_wide, type, lanes, one)          \
-	DCP_DEFINE_SUM_IN(DCP_SIMD_LOOPS, DCP_V4D_LEAST, name##_least, type, lanes, one)       \
+/*
+ * Squares of @type that a double holds exactly, which is those of up to 26 bits, are the same
+ * whether a processor multiplies and adds in one step or in two: about zero one step is taken.
+ */
+#define DCP_DEFINE_SUM(name, type, lanes, one, exact)                                          \
+	DCP_DEFINE_SUM_IN(DCP_SIMD_FUSED, DCP_V4D_WIDE, name##_fused, type, lanes, one, 0)     \
+	DCP_DEFINE_SUM_IN(DCP_SIMD_WIDE, DCP_V4D_WIDE, name##_wide, type, lanes, one, mean)    \
+	DCP_DEFINE_SUM_IN(DCP_SIMD_LOOPS, DCP_V4D_LEAST, name##_least, type, lanes, one, mean) \
 	static void name(const type *x, size_t n, double mean, double *sum, double *square)    \
 	{                                                                                      \
-		if (dcp_simd_is_wide())                                                        \
+		if ((exact) && mean == 0 && dcp_simd_is_fused())                               \
+			name##_fused(x, n, 0, sum, square);                                    \
+		else if (dcp_simd_is_wide())                                                   \
 			name##_wide(x, n, mean, sum, square);                                  \
 		else                                                                           \
 			name##_least(x, n, mean, sum, square);                                 \
@@ -82,3 +96,41 @@
 		DCP_SUM_LANES(convert((dcp_v4f)(w << 16)), 2 * k);                             \
 		DCP_SUM_LANES(convert((dcp_v4f)(w & (int)0xffff0000)), 2 * k + 1);             \
 	}
+
+/* Of the bits of a block, taken as signed and as unsigned integers. */
+struct dcp_range {
+	int64_t low, high;
+	uint64_t least, most;
+};
+
+/* Define find_@bits(), and count_below_@bits(): how many magnitudes are below @edge. */
+#define DCP_DEFINE_RANGE(bits, top)                                                            \
+	DCP_SIMD_BODY void range_##bits(const void *p, size_t n, struct dcp_range *out)        \
+	{                                                                                      \
+		const int##bits##_t *b = p;                                                    \
+		const uint##bits##_t *u = p;                                                   \
+		int##bits##_t low = top, high = -top - 1;                                      \
+		uint##bits##_t least = UINT##bits##_MAX, most = 0;                             \
+                                                                                               \
+		for (size_t i = 0; i < n; i++) {                                               \
+			low = b[i] < low ? b[i] : low;                                         \
+			high = b[i] > high ? b[i] : high;                                      \
+			least = u[i] < least ? u[i] : least;                                   \
+			most = u[i] > most ? u[i] : most;                                      \
+		}                                                                              \
+		*out = (struct dcp_range){ low, high, least, most };                           \
+	}                                                                                      \
+	DCP_SIMD_BOTH(find_##bits, range_##bits,                                               \
+		      (const void *p, size_t n, struct dcp_range *out), (p, n, out))           \
+	DCP_SIMD_BODY void below_##bits(const void *p, size_t n, uint64_t edge, uint64_t *out) \
+	{                                                                                      \
+		const uint##bits##_t *b = p;                                                   \
+		uint32_t count = 0;                                                            \
+                                                                                               \
+		for (size_t i = 0; i < n; i++)                                                 \
+			count += (b[i] & (uint##bits##_t)top) < (uint##bits##_t)edge;          \
+		*out = count;                                                                  \
+	}                                                                                      \
+	DCP_SIMD_BOTH(count_below_##bits, below_##bits,                                        \
+		      (const void *p, size_t n, uint64_t edge, uint64_t *out),                 \
+		      (p, n, edge, out))

@@ -6,6 +6,7 @@
  */
 #include "tests/unit/t.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -106,6 +107,48 @@ static void small_deviations_are_kept(void **state)
 	assert_true(fabs(dcp_stats_std(&s) - 1.0) < 1e-6);
 }
 
+/* Sums of doubles that are close to the greatest are more than any double; their mean is not. */
+static void mean_of_the_greatest_doubles_is_a_number(void **state)
+{
+	static double x[N], low[N];
+	struct dcp_stats s, t;
+
+	(void)state;
+	for (size_t i = 0; i < N; i++) {
+		x[i] = DBL_MAX / 2 + (i % 2 ? DBL_MAX / 4 : -DBL_MAX / 4);
+		low[i] = -DBL_MAX;
+	}
+	measure(&s, DCP_DTYPE_F64, x, N);
+	assert_true(fabs(s.mean / (DBL_MAX / 2) - 1) < 1e-3);
+	assert_true(isinf(dcp_stats_std(&s)));
+	measure(&t, DCP_DTYPE_F64, low, N);
+	dcp_stats_join(&s, &t);
+	assert_true(fabs(s.mean / (-DBL_MAX / 4) - 1) < 1e-3);
+	assert_true(s.min == -DBL_MAX && s.max == DBL_MAX / 4 * 3);
+}
+
+/* Numbers of either sign, and of both, in each width: what is least of bits is not so of numbers. */
+static void ends_are_found_whatever_the_signs(void **state)
+{
+	const uint16_t both[] = { 0xc000, 0x3f80, 0xbf80, 0x0000 }; /* -2, 1, -1, 0 */
+	const uint16_t negative[] = { 0x8001, 0xc000, 0xbf80 };
+	const float positive[] = { 3, 0.5f, 7 };
+	const double zeros[] = { -0.0, 0.0 };
+	struct dcp_stats s;
+
+	(void)state;
+	measure(&s, DCP_DTYPE_BF16, both, 4);
+	assert_true(s.min == -2 && s.max == 1 && s.zeros == 1 && s.subnormals == 0);
+	measure(&s, DCP_DTYPE_BF16, negative, 3);
+	assert_true(s.min == -2 && s.max < 0 && s.max > -1e-40 && s.subnormals == 1);
+	assert_int_equal(s.zeros, 0);
+	measure(&s, DCP_DTYPE_F32, positive, 3);
+	assert_true(s.min == 0.5 && s.max == 7);
+	measure(&s, DCP_DTYPE_F64, zeros, 2);
+	assert_false(dcp_stats_is_constant(&s));
+	assert_int_equal(s.zeros, 2);
+}
+
 static void constants_are_of_equal_bits(void **state)
 {
 	static const float same[] = { -1.5f, -1.5f }, zeros[] = { 0.0f, -0.0f };
@@ -163,6 +206,8 @@ T_TESTS()
 		cmocka_unit_test(parts_are_joined_as_one),
 		cmocka_unit_test(fields_are_named_in_their_order),
 		cmocka_unit_test(small_deviations_are_kept),
+		cmocka_unit_test(mean_of_the_greatest_doubles_is_a_number),
+		cmocka_unit_test(ends_are_found_whatever_the_signs),
 		cmocka_unit_test(constants_are_of_equal_bits),
 		cmocka_unit_test(two_values_are_in_a_byte_of_f4),
 		cmocka_unit_test(numbers_fall_between_powers_of_two),
