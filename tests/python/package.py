@@ -5,6 +5,7 @@
 usage: package.py [TestCase.test...]
 """
 import ast
+import collections
 import errno
 import gc
 import graphlib
@@ -139,6 +140,32 @@ class Trees(unittest.TestCase):
             with dcpfs.open(f"{scratch}/a.pt", cache="") as ck:
                 got = tree.skeleton(ck, ck.objects.__getitem__)
         self.assertEqual(got, {**saved, "line": {"0": "a", "\t": "b"}})
+
+    def test_mappings(self):
+        """An OrderedDict, a Counter and a defaultdict are what they were, as containers of keys and inside objects; of another class there is a dict."""
+        kinds = collections.OrderedDict, collections.Counter, collections.defaultdict
+        of = {"counts": collections.Counter("aba"), "ordered": collections.OrderedDict(b=1, a={}), "lists": collections.defaultdict(list, {3: [1]}),
+              "none": collections.defaultdict(None, x=1), "empty": collections.OrderedDict(), "digits": collections.OrderedDict([("0", 1), ("1", 2)]),
+              "calls": collections.defaultdict(os.getpid, x=1), "ordered_state": collections.OrderedDict(w=1)}
+        of["ordered_state"]._metadata = {"": {"version": 2}}
+        with tempfile.TemporaryDirectory() as scratch:
+            for protocol in range(6):
+                with zipfile.ZipFile(f"{scratch}/a.pt", "w") as z:
+                    z.writestr("a/data.pkl", pickle.dumps(collections.OrderedDict({**of, "in": collections.deque([of])}), protocol))
+                    z.writestr("a/version", "3\n")
+                with dcpfs.open(f"{scratch}/a.pt", cache="") as ck:
+                    got = tree.filled(tree.skeleton(ck, ck.objects.__getitem__), lambda key: None)
+                self.assertIs(type(got), collections.OrderedDict)
+                inside = got["in"][0]
+                self.assertEqual(inside["calls"]["$class"], "collections.defaultdict")
+                self.assertEqual(inside["ordered_state"]._metadata, of["ordered_state"]._metadata)
+                self.assertEqual(type(got["calls"]), dict)
+                for key, saved in of.items():
+                    for made in (got[key], inside[key]) if key != "calls" else ():
+                        with self.subTest(key, protocol=protocol):
+                            self.assertEqual((type(made), made), (type(saved), saved))
+                            self.assertIn(type(made), kinds)
+                            self.assertEqual(getattr(made, "default_factory", 0), getattr(saved, "default_factory", 0))
 
     def test_order(self):
         """Keys stand as they were saved: tensors, objects and what is empty among each other."""

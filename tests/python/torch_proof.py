@@ -304,7 +304,8 @@ def files(rank, world, way, path):
              "size": (torch.Size([4]), [torch.float16, torch.device("cuda", 1)]), "sets": ({3, (4, b"5")}, frozenset({"x"})), "plain": [(1, [2.5, (None, True)]), range(3), 1 - 2j, slice(1, None), "text", 2 ** 90],
              "numpy": [np.float64(1.5), (np.int8(-3), np.bool_(True))], "array": (np.arange(4, dtype="f4").reshape(2, 2), bytearray(b"ab")),
              "ints": {0: {"e": torch.ones(1)}, 5: 2}, "texts": {"0": torch.ones(1), "1": 3}, "keys": {(0, "a"): torch.ones(1), None: 1, "w": 2, -1: 3},
-             "none": {}, "deep": {"a": {"b": [{}]}, "c": {}, "w": torch.ones(1), "d": {}}, "sgd": torch.optim.SGD([torch.ones(1)]).state_dict(), "rng": random.getstate(), "time": datetime.timedelta(hours=3, microseconds=1), "when": (datetime.datetime(2026, 11, 23, 9),)}
+             "ordered": collections.OrderedDict([("0", torch.ones(1)), ("1", collections.OrderedDict())]), "counts": collections.Counter("abca"), "numbers": collections.Counter([3, 3, 1]),
+             "seen": collections.defaultdict(list, {0: [torch.ones(1)], "x": []}), "lazy": collections.defaultdict(collections.Counter), "bare": collections.defaultdict(None, {"0": 1}), "none": {}, "deep": {"a": {"b": [{}]}, "c": {}, "w": torch.ones(1), "d": {}}, "sgd": torch.optim.SGD([torch.ones(1)]).state_dict(), "rng": random.getstate(), "time": datetime.timedelta(hours=3, microseconds=1), "when": (datetime.datetime(2026, 11, 23, 9),)}
     torch.save(state, path)
     for mmap in (False, True):
         ours, theirs = dcpfs.torch.load_file(path, mmap=mmap, cache=""), torch.load(path, weights_only=False, mmap=mmap)
@@ -315,7 +316,7 @@ def files(rank, world, way, path):
         exactly(ours["w"][1:], torch.load(path, weights_only=False)["w"][1:], "w")
         del ours, theirs
         gc.collect()
-    for root in [torch.ones(2), {"x": 1}], (torch.ones(1), 2), torch.ones(3), 5, {}, {3: torch.ones(1)}:
+    for root in collections.OrderedDict(w=torch.ones(1)), collections.Counter("ab"), [torch.ones(2), {"x": 1}], (torch.ones(1), 2), torch.ones(3), 5, {}, {3: torch.ones(1)}:
         torch.save(root, path)
         exactly(dcpfs.torch.load_file(path, cache=""), torch.load(path), str(root))
     nested(path + "-dcp")
@@ -347,6 +348,8 @@ class Pair:
 
 CLASSES = (Point, Color, Mode, Info, Pair)
 COMMON = {
+    "mappings": (collections.Counter("abca"), collections.Counter({2: 1}), collections.defaultdict(list, {1: [2]}), collections.defaultdict(collections.OrderedDict),
+                 collections.OrderedDict(b=1, a={}), (collections.defaultdict(None, x=1), collections.Counter())),
     "deque": collections.deque([1, (2, 3)], 5), "path": (pathlib.PurePosixPath("/a/b"), pathlib.Path("c"), pathlib.Path(), pathlib.PureWindowsPath("c:/x")),
     "decimal": [decimal.Decimal("1.50"), fractions.Fraction(-3, 7)], "uuid": uuid.UUID(int=5), "namespace": argparse.Namespace(lr=0.5, path=pathlib.Path("x")),
     "zone": datetime.timezone(datetime.timedelta(hours=2)), "layout": (torch.strided, torch.sparse_coo, torch.per_tensor_affine),
@@ -371,7 +374,7 @@ def alike_objects(a, b, at):
     elif isinstance(b, Info):
         alike_objects([type(a), a.step, a.weight], [Info, b.step, b.weight], at)
     else:
-        assert type(a) is type(b) and a == b, (at, a, b)
+        assert type(a) is type(b) and a == b and getattr(a, "default_factory", None) is getattr(b, "default_factory", None), (at, a, b)
 
 
 def classes(rank, world, way, path):
@@ -520,7 +523,7 @@ def order(v):
 def exactly(a, b, at):
     assert type(a) is type(b), f"{at}: {type(a)} is not {type(b)}"
     if isinstance(b, dict):
-        assert a.keys() == b.keys(), at
+        assert a.keys() == b.keys() and getattr(a, "default_factory", None) is getattr(b, "default_factory", None), at
         for k in b:
             exactly(a[k], b[k], f"{at}.{k}")
     elif isinstance(b, (list, tuple)):

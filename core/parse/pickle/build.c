@@ -81,13 +81,21 @@ static bool callable(struct dcp_pv v)
 int dcp_pkl_build_call(struct dcp_pkl_vm *vm, bool called)
 {
 	struct dcp_pv *top = vm->sp - 2;
+	struct dcp_pnode *made;
+	int r;
 
 	if (DCP_UNLIKELY(!callable(top[0])))
 		return dcp_pkl_wrong_type(vm, top[0], "something to call");
 	if (DCP_UNLIKELY(top[1].type != DCP_PV_TUPLE))
 		return dcp_pkl_wrong_type(vm, top[1], "a tuple of arguments");
-	return replace(vm, 2, DCP_PV_OBJECT,
-		       dcp_pkl_object(vm->mem, top[0], top[1], (struct dcp_pv){ 0 }, called));
+	r = replace(vm, 2, DCP_PV_OBJECT,
+		    dcp_pkl_object(vm->mem, top[0], top[1], (struct dcp_pv){ 0 }, called));
+	if (DCP_LIKELY(r < 0 || !dcp_pkl_has_pairs(vm->sp[-1])))
+		return r;
+	made = vm->sp[-1].node;
+	if (!dcp_pkl_take_pairs(vm->mem, made))
+		return dcp_pkl_no_memory(vm);
+	return made->depth > DCP_PICKLE_MAX_DEPTH ? dcp_pkl_too_deep(vm) : 0;
 }
 
 int dcp_pkl_build_newobj_ex(struct dcp_pkl_vm *vm)

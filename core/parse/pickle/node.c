@@ -327,3 +327,49 @@ struct dcp_pobj *dcp_pkl_own(struct dcp_pkl_mem *m, struct dcp_pnode *node)
 	node->obj = obj;
 	return obj;
 }
+
+bool dcp_pkl_has_pairs(struct dcp_pv object)
+{
+	const struct dcp_pnode *args = object.node->obj->args.node, *list;
+
+	if (args->nitems != 1 || args->items[0].type != DCP_PV_LIST ||
+	    !dcp_pv_is_object(object, "collections", "OrderedDict"))
+		return false;
+	list = args->items[0].node;
+	for (size_t i = 0; i < list->nitems; i++) {
+		const struct dcp_pv *v = &list->items[i];
+
+		if ((v->type != DCP_PV_LIST && v->type != DCP_PV_TUPLE) || v->node->nitems != 2)
+			return false;
+	}
+	return true;
+}
+
+bool dcp_pkl_take_pairs(struct dcp_pkl_mem *m, struct dcp_pnode *object)
+{
+	struct dcp_pobj *obj = dcp_pkl_own(m, object);
+	struct dcp_pnode *dict = obj ? dcp_pkl_container(m) : NULL, *none;
+	struct dcp_pv args;
+
+	if (!dict)
+		return false;
+	obj->dict = dcp_pkl_node(DCP_PV_DICT, dict);
+	none = dcp_pkl_tuple(m, NULL, 0);
+	if (!none)
+		return false;
+	args = obj->args;
+	obj->args = dcp_pkl_node(DCP_PV_TUPLE, none);
+	for (size_t i = 0; i < args.node->items[0].node->nitems; i++) {
+		const struct dcp_pv *kv = args.node->items[0].node->items[i].node->items;
+
+		if (!dcp_pkl_extend(m, dict, kv, 2)) {
+			dcp_pkl_drop(m, args);
+			return false;
+		}
+		dcp_pkl_keep(kv[0]);
+		dcp_pkl_keep(kv[1]);
+	}
+	dcp_pkl_drop(m, args);
+	object->depth = DCP_MAX(object->depth, dict->depth + 1);
+	return true;
+}

@@ -433,6 +433,11 @@ struct dcp_pnode *dcp_pkl_object(struct dcp_pkl_mem *m, struct dcp_pv callable,
 /* The object's own struct dcp_pobj, which may be changed; NULL when memory is out. */
 struct dcp_pobj *dcp_pkl_own(struct dcp_pkl_mem *m, struct dcp_pnode *node);
 
+/* Python 2 called an OrderedDict with a list of its pairs. Was the OBJECT @object made so? Then
+ * dcp_pkl_take_pairs() sets them as Python 3 does, without an argument; false: out of memory. */
+bool dcp_pkl_has_pairs(struct dcp_pv object);
+bool dcp_pkl_take_pairs(struct dcp_pkl_mem *m, struct dcp_pnode *object);
+
 /* Move @n items after those of a container; the deepest of them counts for its depth. */
 bool dcp_pkl_extend(struct dcp_pkl_mem *m, struct dcp_pnode *c, const struct dcp_pv *items,
 		    size_t n);

@@ -201,6 +201,45 @@ static bool is_module_state(struct dcp_pv state)
 	return found >= 3;
 }
 
+/*
+ * _reconstructor(class, base, value) of protocols 0 and 1: as protocol 2 would have the same value.
+ * A tuple with one sequence in it stays as it is: a class of which that is the only argument looks
+ * the same.
+ */
+static void look_reconstructed(const struct dcp_pv *arg, struct dcp_pyjson_look *l)
+{
+	static const char *const one[] = { "int", "float", "complex", "str", "bytes" };
+	struct dcp_pv base = arg[1], value = arg[2], first = dcp_pv_item(value, 0);
+	bool sequence = first.type == DCP_PV_TUPLE || first.type == DCP_PV_LIST;
+	size_t n = 0;
+	const struct dcp_pv *item = dcp_pv_items(value, &n);
+
+	l->class = arg[0];
+	l->args = arg + 1;
+	l->nargs = 2;
+	if (dcp_pv_is_global(base, "builtins", "object")) {
+		l->nargs = 0;
+	} else if (dcp_pv_is_global(base, "builtins", "tuple") && value.type == DCP_PV_TUPLE &&
+		   !(n == 1 && sequence)) {
+		l->args = item;
+		l->nargs = n;
+	} else if (dcp_pv_is_global(base, "builtins", "list") && value.type == DCP_PV_LIST &&
+		   !l->items) {
+		l->items = item;
+		l->nitems = n;
+		l->nargs = 0;
+	} else if (dcp_pv_is_global(base, "builtins", "dict") && value.type == DCP_PV_DICT &&
+		   !l->pairs) {
+		l->pairs = dcp_pv_pairs(value, &l->npairs);
+		l->nargs = 0;
+	}
+	for (size_t i = 0; base.type == DCP_PV_GLOBAL && i < DCP_LEN(one); i++)
+		if (strcmp(dcp_pyjson_class(base), one[i]) == 0) {
+			l->args = arg + 2;
+			l->nargs = 1;
+		}
+}
+
 /* Which class an object is of, when a function made it. */
 static void look_class(const struct dcp_pobj *o, struct dcp_pyjson_look *l)
 {
@@ -232,11 +271,7 @@ static void look_class(const struct dcp_pobj *o, struct dcp_pyjson_look *l)
 		l->args++;
 		l->nargs--;
 	} else if (dcp_pv_is_global(o->callable, "copyreg", "_reconstructor") && n == 3) {
-		bool plain = dcp_pv_is_global(arg[1], "builtins", "object");
-
-		l->class = self;
-		l->args += plain ? 3 : 1;
-		l->nargs -= plain ? 3 : 1;
+		look_reconstructed(arg, l);
 	}
 }
 

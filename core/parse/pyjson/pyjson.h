@@ -123,6 +123,8 @@ struct dcp_walk {
 	 *	keys	optim	state	keys are not text: as Python's str() spells them
 	 *	text	optim	state	1	but this one is text, though it looks like another key
 	 *	leaf			the root is not opened
+	 *	collections.OrderedDict	model	a mapping that is no dict; beside the lines above
+	 *	collections.defaultdict:list	seen	what makes its values
 	 */
 	struct dcp_buf *containers;
 };

@@ -368,6 +368,24 @@ static int note(struct walk *w, const char *what)
 	return dcp_buf_error(b) < 0 ? dcp_buf_error(b) : 1;
 }
 
+/* The class of a mapping that is no dict; half of the room is left to what the others say. */
+static int note_class(struct walk *w, struct dcp_pv v)
+{
+	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
+	struct dcp_pv make;
+	const char *class = dcp_pyjson_type(v);
+
+	if (strcmp(class, "dict") == 0 || w->containers->n > MAX_NOTED / 2)
+		return 0;
+	make = dcp_pv_item(v.node->obj->args, 0);
+	dcp_buf_printf(&name, "%s", class);
+	if (make.type == DCP_PV_GLOBAL)
+		dcp_buf_printf(&name, ":%s", dcp_pyjson_class(make));
+	if (dcp_buf_error(&name))
+		return -ENOMEM;
+	return strpbrk(name.p, "\t\n") ? 0 : note(w, name.p);
+}
+
 /* A mapping with @n keys, whose classes the paths of its values do not show. */
 static int note_mapping(struct walk *w, const struct dcp_pv *kv, size_t n)
 {
@@ -435,9 +453,12 @@ static int walk(struct walk *w, struct dcp_pv v)
 	}
 	if (w->trail.n == DCP_PYJSON_MAX_DEPTH)
 		return -E2BIG;
-	if (w->containers)
-		r = mapping ? note_mapping(w, in, n)
+	if (w->containers) {
+		r = mapping ? note_class(w, v)
 			    : note(w, v.type == DCP_PV_LIST ? "list" : "tuple");
+		if (mapping && r >= 0)
+			r = note_mapping(w, in, n);
+	}
 	if (r < 0)
 		return r;
 	enter(w, v);

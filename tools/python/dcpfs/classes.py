@@ -58,6 +58,42 @@ def _deque(value: Said) -> Any:
     return collections.deque([*before, *(items or [])], most)
 
 
+FACTORIES = {kind.__name__: kind for kind in (bool, bytes, complex, dict, float, frozenset, int, list, set, str, tuple)} | {
+    f"collections.{kind.__name__}": kind for kind in (collections.Counter, collections.OrderedDict, collections.defaultdict, collections.deque)}
+
+
+def mapping(name: str, items: dict[Any, Any]) -> dict[Any, Any]:
+    """A mapping of the class @name, "collections.defaultdict:list" with what makes its values; @items itself: it is another."""
+    kind, _, factory = name.partition(":")
+    if kind == "collections.OrderedDict":
+        return collections.OrderedDict(items)
+    if kind == "collections.Counter":
+        made = collections.Counter[Any]()
+        dict.update(made, items)
+        return made
+    return collections.defaultdict(FACTORIES.get(factory), items) if kind == "collections.defaultdict" and (factory in FACTORIES or not factory) else items
+
+
+def _ordered(value: Said) -> Any:
+    state, pairs = said(value, "state", "dict")
+    made = collections.OrderedDict[Any, Any](pairs or {})
+    vars(made).update(state or {})
+    return made
+
+
+def _counter(value: Said) -> Any:
+    args, pairs = said(value, "args", "dict")
+    return mapping("collections.Counter", {**(args or [{}])[0], **(pairs or {})})
+
+
+def _defaultdict(value: Said) -> Any:
+    args, pairs = said(value, "args", "dict")
+    factory = args[0]["args"][0] if args and args[0] is not None else ""
+    if factory and factory not in FACTORIES:
+        raise TypeError(factory)
+    return mapping(f"collections.defaultdict:{factory}", pairs or {})
+
+
 def _uuid(value: Said) -> uuid.UUID:
     state = said(value, "state")[0]
     return uuid.UUID(int=state["int"])
@@ -155,7 +191,7 @@ def _scalar(value: Said) -> Any:
 PATHS = ("PurePosixPath", "PosixPath", "PureWindowsPath", "WindowsPath")
 MADE: Makers = {
     "decimal.Decimal": called(decimal.Decimal, str), "fractions.Fraction": called(_fraction, int, str), "uuid.UUID": _uuid,
-    "collections.deque": _deque, "datetime.timezone": called(datetime.timezone, datetime.timedelta, str),
+    "collections.deque": _deque, "collections.OrderedDict": _ordered, "collections.Counter": _counter, "collections.defaultdict": _defaultdict, "datetime.timezone": called(datetime.timezone, datetime.timedelta, str),
     "types.SimpleNamespace": _namespace(types.SimpleNamespace), "argparse.Namespace": _namespace(argparse.Namespace),
     **{f"{module}.{name}": called(_path(name), str) for module in ("pathlib", "pathlib._local") for name in PATHS},
     "numpy.dtype": _dtype,

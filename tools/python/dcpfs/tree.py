@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import copy
 import re
 from typing import Any, Callable, Iterator, NamedTuple, Optional, Union
 
 from .checkpoint import Checkpoint
-from .classes import MADE, REFUSED, Pending
+from .classes import MADE, REFUSED, Pending, mapping
 
-TEXT, PLACE = "\t", "\n"  # which the format says of no path
+TEXT, PLACE, CLASS = "\t", "\n", "\r\n"  # which the format says of no path
 QUOTED = re.compile("['\"]")  # text without them is not marked as such where it is none of a literal
 MISSING = 1 << 16  # items of a list that may be absent: they become None
 
@@ -29,10 +30,11 @@ Classes = dict[tuple[str, ...], str]
 
 def classes(ck: Checkpoint) -> Classes:
     """What the format says of containers, by path: "list", "tuple", "dict", "keys" (a dict whose keys are no text), "leaf"; by TEXT
-    and the path of a key of such a dict: that it is text; by PLACE and the path of one with nothing in it: where it stands."""
+    and the path of a key of such a dict: that it is text; by PLACE and the path of one with nothing in it: where it stands; by CLASS and the path of a mapping that is
+    no dict: its class."""
     lines = (line.split("\t") for line in (ck.fact("containers") or "").split("\n") if line)
     mark = {"text": (TEXT,)}
-    return {(*mark.get(kind, (PLACE,) if kind.isdecimal() else ()), *words): kind for kind, *words in lines}
+    return {(*mark.get(kind, (PLACE,) if kind.isdecimal() else (CLASS,) if "." in kind else ()), *words): kind for kind, *words in lines}
 
 
 def skeleton(ck: Checkpoint, value: Callable[[str], Any], asked: Optional[Callable[[str], bool]] = None) -> Any:
@@ -96,8 +98,16 @@ def filled(node: Any, get: Callable[[str], Any]) -> Any:
     if isinstance(node, Pending):
         return node.made(filled(node.value, get))
     if isinstance(node, dict):
-        return type(node)((k, filled(v, get)) for k, v in node.items())
+        return _each(node, lambda v: filled(v, get))
     return type(node)(filled(v, get) for v in node) if type(node) in (list, tuple) else node
+
+
+def _each(node: dict[Any, Any], of: Callable[[Any], Any]) -> dict[Any, Any]:
+    """A mapping of the same class with of(value) for each value."""
+    made = copy.copy(node)
+    for k, v in node.items():
+        made[k] = of(v)
+    return made
 
 
 def _above(root: Node, path: tuple[str, ...]) -> Optional[Node]:
@@ -133,7 +143,7 @@ def leafs(value: Any) -> Any:
     if isinstance(value, Pending):
         return Pending(value.make, leafs(value.value))
     if isinstance(value, dict):
-        return Leaf(value["$tensor"]) if value.keys() == {"$tensor"} else type(value)((k, leafs(v)) for k, v in value.items())
+        return Leaf(value["$tensor"]) if value.keys() == {"$tensor"} else _each(value, leafs)
     return type(value)(map(leafs, value)) if type(value) in (list, tuple) else value
 
 
@@ -143,13 +153,13 @@ def _shaped(node: Any, path: tuple[str, ...], known: Classes, optimizers: bool, 
         return node
     made = {k: _shaped(v, (*path, k), known, optimizers, optimizers and k == "state" and "param_groups" in node) for k, v in node.items()}
     numbers = {int(k): v for k, v in made.items() if k.isdecimal() and str(int(k)) == k} if made else {}
-    kind = known.get(path)
+    kind, named = known.get(path), known.get((CLASS, *path), "")
     if len(numbers) == len(made) > 0 and (kind is None or numbered):
         kind = "keys" if numbered else "list" if max(numbers) < len(made) else None
     if kind in ("list", "tuple") and len(numbers) == len(made) and max(numbers, default=0) < 2 * len(made) + MISSING:
         return (tuple if kind == "tuple" else list)(numbers.get(i) for i in range(max(numbers, default=-1) + 1))
     spelled = {k if (TEXT, *path, k) in known else _literal(k): v for k, v in made.items()} if kind == "keys" else made
-    return spelled if len(spelled) == len(made) else made  # 1 and True are one key
+    return mapping(named, spelled if len(spelled) == len(made) else made)  # 1 and True are one key
 
 
 def _literal(word: str) -> Any:

@@ -144,6 +144,8 @@ static void golden_objects(void **state)
 
 #define DTYPE(code, order)                                                                     \
 	"cnumpy\ndtype\n(V" code "\nI0\nI1\ntR(I3\nV" order "\nNNNI-1\nI-1\nI0\ntb"
+#define REBUILT(class, base)                                                                   \
+	"ccopy_reg\n_reconstructor\n(cmine\n" class "\nc__builtin__\n" base "\n"
 #define NDARRAY "cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntC\1btR"
 #define TENSOR                                                                                 \
 	"ctorch._utils\n_rebuild_tensor_v2\n(("                                                \
@@ -214,6 +216,17 @@ static const struct {
 	{ "subclass of list",         P("cmine\nList\n)\x81(I1\nI2\ne."), "mine.List", "{\"$class\":\"mine.List\",\"items\":[1,2]}" },
 	{ "_reconstructor",           P("ccopy_reg\n_reconstructor\n(cmine\nOld\nc__builtin__\nobject\nNtR}Va\nI1\nsb."), "mine.Old",
 	  "{\"$class\":\"mine.Old\",\"state\":{\"a\":1}}" },
+	{ "namedtuple",               P("cmine\nPoint\n(I1\nI2\nt\x81."), "mine.Point", "{\"$class\":\"mine.Point\",\"args\":[1,2]}" },
+	{ "the same, protocol 1",     P(REBUILT("Point", "tuple") "(I1\nI2\nttR."), "mine.Point", "{\"$class\":\"mine.Point\",\"args\":[1,2]}" },
+	{ "it may be a subclass of tuple", P(REBUILT("Point", "tuple") "((I1\nlttR."), "mine.Point",
+	  "{\"$class\":\"mine.Point\",\"args\":[{\"$class\":\"type\",\"args\":[\"tuple\"]},[[1]]]}" },
+	{ "subclass of list, protocol 1", P(REBUILT("List", "list") "(I1\nI2\nltR."), "mine.List", "{\"$class\":\"mine.List\",\"items\":[1,2]}" },
+	{ "subclass of dict, protocol 1", P(REBUILT("Dict", "dict") "(dVa\nI2\nstR."), "mine.Dict", "{\"$class\":\"mine.Dict\",\"dict\":{\"a\":2}}" },
+	{ "subclass of str, protocol 1", P(REBUILT("Text", "unicode") "Va\ntR."), "mine.Text", "{\"$class\":\"mine.Text\",\"args\":[\"a\"]}" },
+	{ "OrderedDict of Python 2",  P("ccollections\nOrderedDict\n(((Vb\nI1\nl(Va\nI2\nlltR."), "collections.OrderedDict", "{\"b\":1,\"a\":2}" },
+	{ "an empty one",             P("ccollections\nOrderedDict\n((ltR."), "collections.OrderedDict", "{}" },
+	{ "what is no list of pairs", P("ccollections\nOrderedDict\n(((Vb\nlltR."), "collections.OrderedDict",
+	  "{\"$class\":\"collections.OrderedDict\",\"args\":[[[\"b\"]]]}" },
 	{ "keyword arguments",        P("cmine\nKw\n)}Va\nI1\ns\x92."), "mine.Kw", "{\"$class\":\"mine.Kw\",\"kwargs\":{\"a\":1}}" },
 	{ "a class itself",           P("c__builtin__\nlong\n."), "type", "{\"$class\":\"type\",\"args\":[\"int\"]}" },
 	{ "a call is never made",     P("cos\nsystem\n(Vtouch PWNED\ntR."), "os.system", "{\"$class\":\"os.system\",\"args\":[\"touch PWNED\"]}" },

@@ -53,7 +53,9 @@ static const struct {
 	{ "OrderedDict is opened",    P("ccollections\nOrderedDict\n)R(Va\n" TENSOR "u}V_metadata\nNsb."), "a! ", NULL },
 	{ "Counter is opened",        P("ccollections\nCounter\n((dVa\nI1\nstR."), "a=1 ", NULL },
 	{ "OrderedDict of old Python", P("ccollections\nOrderedDict\n(((Va\nI1\nlltR."),
-	  "={\"$class\":\"collections.OrderedDict\",\"args\":[[[\"a\",1]]]} ", NULL },
+	  "a=1 ", NULL },
+	{ "one of something else",   P("ccollections\nOrderedDict\n((I1\nltR."),
+	  "={\"$class\":\"collections.OrderedDict\",\"args\":[[1]]} ", NULL },
 	{ "class inside itself",      P("cmine\nNode\n)\x81q\0}(Vnext\nh\0Vw\n" TENSOR "ub."),
 	  "state.w? ={\"$class\":\"mine.Node\",\"state\":{\"next\":{\"$cycle\":\"\"},\"w\":{\"$tensor\":\"state.w\"}}} ", NULL },
 	{ "sparse tensor",            P("(dVs\nctorch._utils\n_rebuild_sparse_tensor\n(" LAYOUT("coo") "(" TENSOR TENSOR "(I3\nI3\ntI01\nttRs."),
@@ -149,7 +151,10 @@ static void tuples_can_be_opened(void **state)
 		"Ve\n(dsVf\n(dI0\nNsVw\nNssVg\n(dI0\nNsV1\nNssVh\n(dV0\nNssVt\tb\n(dI0\nNss"
 		"Vi\n(dI0\nNsVNone\nNssVj\n(dI0\nNsVb'x'\nNss"
 		"Vk\n(dI0\nNsVTrue, 1\nNssVl\n(dI0\nNsVNone_\nNss"
-		"Vm\n(dI0\nNsV1\tx\nNssVn\n(lsVo\n(dVp\n(dss.";
+		"Vm\n(dI0\nNsV1\tx\nNssVn\n(lsVo\n(dVp\n(dss"
+		"Vq\nccollections\nOrderedDict\n)RVx\nNssVr\nccollections\nCounter\n(("
+		"dI1\nI2\nstRs"
+		"Vs\nccollections\ndefaultdict\n(c__builtin__\nlist\ntRVx\nNss.";
 	struct dcp_source src;
 	struct t_zip z;
 	struct dcp_torch *t = t_torch_stream(&z, &src, text, sizeof(text) - 1);
@@ -167,13 +172,16 @@ static void tuples_can_be_opened(void **state)
 			    "tuple\ta\nlist\tc\ntuple\tc\t0\n3\te\nkeys\tf\nte"
 			    "xt\tg\t1\nkeys\tg\ndict\th\n"
 			    "text\ti\tNone\nkeys\ti\ntext\tj\tb'x'"
-			    "\nkeys\tj\ntext\tk\tTrue, 1\nkeys\tk\nkeys\tl\n0\to\tp\n14\to\n");
+			    "\nkeys\tj\ntext\tk\tTrue, 1\nkeys\tk\nkeys\tl\n0\to\tp\n14\to\n"
+			    "collections.OrderedDict\tq\ncollections.Counter\tr\nkeys\tr\n"
+			    "collections.defaultdict:list\ts\n");
 	dcp_buf_finish(&containers);
 	assert_string_equal(
 		told.text.p,
 		"a.0! a.1=\"x\" a.2=[1,2] b=[1] c.0.0.d=null f.0=null f.w=null g.0=null "
 		"g.1=null h.0=null t\tb.0=null i.0=null i.None=null j.0=null j.b'x'=null "
-		"k.0=null k.True, 1=null l.0=null l.None_=null m.0=null m.1\tx=null n=[] ");
+		"k.0=null k.True, 1=null l.0=null l.None_=null m.0=null m.1\tx=null n=[] "
+		"q.x=null r.1=2 s.x=null ");
 	dcp_buf_finish(&told.text);
 	dcp_torch_close(t);
 	t_zip_free(&z);
