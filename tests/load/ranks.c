@@ -37,7 +37,7 @@
 #include "tools/load/comm/comm.h"
 #include "tools/load/comm/meet_int.h"
 
-static int timeout_ms = 120000;
+static int timeout_ms = 500000;
 static uint32_t nodes_seen, coordinator, exchange = DCPLOAD_EXCHANGE_ALL, plan_flags;
 static int wants_wrongly = -1; /* the rank that wants what is not there; -1: none */
 static char version[64];

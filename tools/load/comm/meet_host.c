@@ -16,7 +16,7 @@
 
 #define PENDING 128    /* connections that have not proved yet who they are */
 #define CROWDED_MS 500 /* time that each of them has when all places are taken */
-#define TELL_MS 2000   /* after the meeting has failed, for another rank to come and be told */
+#define TELL_MS 10000  /* after the meeting has failed, for another rank to come and be told */
 #define STRANGERS_TEXT 240
 #define RANKS (LOAD_MAX_ADDRESSES + PENDING) /* the first rank's place in what is polled */
 

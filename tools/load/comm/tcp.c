@@ -22,10 +22,10 @@
 
 /*
  * Other ranks wait this much longer than rank 0, so that its message about who is late reaches
- * them. They count from when it says that it waits, too, which it does after a quarter of the
- * timeout: it may have come later than they did.
+ * them, also on a busy machine. They count from when it says that it waits, too, which it does
+ * after a quarter of the timeout: it may have come later than they did.
  */
-#define GRACE_MS(timeout_ms) DCP_MIN((timeout_ms) / 4 + 50, 2000)
+#define GRACE_MS(timeout_ms) DCP_MIN((timeout_ms) / 4 + 50, 10000)
 #define HERE_MS(timeout_ms) ((timeout_ms) / 4)
 #define LINGER_MS 200 /* for the others to read the last frame */
 
