@@ -215,6 +215,11 @@ def late_ranks():
     job.start(0, 3, *ALL).good(3, "rank 0 is the last to come")
 
 
+def late_welcome():
+    """Rank 0 counts a rank that has shown who it is, however busy that rank's machine is then."""
+    Job(LOAD_BUSY="1").start_all(3, "agree").good(3, "welcomes are read late")
+
+
 def large():
     Job().start_all(3, "gather=6000000").good(3, "more than a round of gather and a socket hold")
 
@@ -611,7 +616,7 @@ def strangers_connect():
         c.close()
 
 
-TESTS = [many, talk, groups, objects, coordinator, alike, late_ranks, large, hosts, launchers, two_jobs, failures, no_memory, killed, forged, killed_while_they_meet, hangs, no_rank_comes,
+TESTS = [many, talk, groups, objects, coordinator, alike, late_ranks, late_welcome, large, hosts, launchers, two_jobs, failures, no_memory, killed, forged, killed_while_they_meet, hangs, no_rank_comes,
          disagree, environment, secrets, secret_of_user, addresses, users, strangers_listen, strangers_connect]
 
 

@@ -21,7 +21,7 @@
  *	              of the bytes, of the JSON, and the key; then these (-1: NULL)
  * ranks N HOW STEP... is all N ranks, each a process; of these only rank 0 and those that fail
  * print a line.
- * LOAD_INSECURE: as --insecure. Prints a line of JSON: {"rank", "ranks", "comm", "nodes", "step",
+ * LOAD_BUSY: a rank that is welcomed reads that after 6 s only. LOAD_INSECURE: as --insecure. Prints a line of JSON: {"rank", "ranks", "comm", "nodes", "step",
  * "code", "error_rank", "text"}.
  */
 #include <errno.h>
@@ -41,6 +41,20 @@ static int timeout_ms = 500000;
 static uint32_t nodes_seen, coordinator, exchange = DCPLOAD_EXCHANGE_ALL, plan_flags;
 static int wants_wrongly = -1; /* the rank that wants what is not there; -1: none */
 static char version[64];
+
+/* In place of libc's. */
+ssize_t recv(int fd, void *p, size_t n, int flags)
+{
+	static bool was_late;
+
+	if (n == sizeof(struct welcome) && !was_late && getenv("LOAD_BUSY")) {
+		was_late = true;
+		sleep(6);
+		errno = EAGAIN;
+		return -1;
+	}
+	return recvfrom(fd, p, n, flags, NULL, NULL);
+}
 
 static int gather(const struct dcpload_comm *c, uint64_t n, struct dcpload_error *err)
 {

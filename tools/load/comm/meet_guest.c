@@ -44,6 +44,20 @@ static void leave(struct place *p, int64_t now, const char *seen, int error)
 	}
 }
 
+/*
+ * Where this rank has shown that it is one, rank 0 may count it, and would take its leaving for its
+ * death: it stays, however busy the machines are.
+ */
+static void lose_patience(struct place *p, int64_t now)
+{
+	const char *seen = p->s.step == GUEST_CONNECT ? NULL : "something that does not answer";
+
+	if (p->s.step == GUEST_WELCOME)
+		p->seen = seen;
+	else
+		leave(p, now, seen, ETIMEDOUT);
+}
+
 static void try_place(struct place *p, int64_t now)
 {
 	int on = 1,
@@ -176,11 +190,7 @@ static int guest_loop(const struct load_meeting *m, const struct hello *hello,
 			struct place *p = &places[i];
 
 			if (p->s.fd >= 0 && now - p->s.since > LOAD_PATIENCE_MS)
-				leave(p, now,
-				      p->s.step == GUEST_CONNECT
-					      ? NULL
-					      : "something that does not answer",
-				      ETIMEDOUT);
+				lose_patience(p, now);
 			if (p->s.fd < 0 && now >= p->again)
 				try_place(p, now);
 			if (p->s.fd < 0)
