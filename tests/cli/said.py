@@ -242,7 +242,13 @@ def of_what_is_left_out():
     for name in ("optimizer/optimizer_pp-0-of-1_tp-0-of-1.pt", "lr_scheduler/lr_scheduler.pt"):
         (deep / name).parent.mkdir()
         shutil.copy(top / "rng_state.pth", deep / name)
-    check("model/" in data("ls", "--json", deep)["left_out"].split(", "), "a model whose files lie deep is not named")
+    equal(data("ls", "--json", deep)["left_out"], "model/", "a model whose files lie deep, without what is in it")
+    mixed = SCRATCH / "mixed" / "step-100"
+    for name in ("policy/weights/model", "policy/weights/more/a/model", "policy/weights/onnx/b/c", "policy/weights/model.fp16"):
+        write(mixed / f"{name}.safetensors", {"w": ONE})
+    (mixed / "optimizer.pt").write_bytes((top / "rng_state.pth").read_bytes())
+    equal(set(data("ls", "--json", mixed)["left_out"].split(", ")), {f"policy/weights/{name}" for name in ("more/", "onnx/", "model.fp16.safetensors")},
+          "what lies deep beside what is read")
 
 
 quantized()

@@ -6,13 +6,14 @@
  * saves below are versions of their own.
  *
  * What may hold weights and was not read is named as left out: files, and directories of which
- * nothing was read. In a numbered save a directory is named whatever it holds, and so is
- * everywhere a directory that is called like a part.
+ * nothing was read, without what is in them. In a numbered save a directory is named whatever it
+ * holds, and so is everywhere a directory that is called like a part.
  */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/buf.h"
 #include "core/base/cleanup.h"
 #include "core/format/hf/extras.h"
 #include "core/format/parts/parts.h"
@@ -37,17 +38,13 @@ struct emitter {
 	const struct dcp_sink *sink;
 	const struct dcp_index_writer *w;
 	size_t n, nsidecars;
+	struct dcp_buf names; /* of what is left out, each with its NUL */
 };
 
 /* What was found in a directory: files that were read, and others. */
 struct found {
 	size_t read, weights, others;
 };
-
-static int leave_out(const struct emitter *t, const char *name)
-{
-	return dcp_emit_meta(t->sink, "left_out", name);
-}
 
 static int emit_file(struct emitter *t, const struct dcp_dir *dir, const struct dcp_dirent *e,
 		     const char *name, unsigned depth, struct found *f)
@@ -80,6 +77,7 @@ static int emit_below(struct emitter *t, const struct dcp_dir *dir, const char *
 		dcp_auto_dir struct dcp_dir child = { 0 };
 		struct found own = { 0 };
 		bool part, unused;
+		size_t before = t->names.n;
 		int n = snprintf(name, sizeof(name), "%s%s%s", below, e->name,
 				 e->is_dir ? "/" : "");
 
@@ -95,9 +93,11 @@ static int emit_below(struct emitter *t, const struct dcp_dir *dir, const char *
 			code = emit_below(t, &child, name, depth + 1, numbered, &own);
 		part = dcp_parts_is_dir(e, &unused, NULL);
 		if (code == 0 && !own.read &&
-		    ((depth == 1 && (own.weights || (e->is_dir && numbered && own.others))) ||
-		     (part && own.others)))
-			code = leave_out(t, name);
+		    (own.weights ||
+		     (own.others && (part || (depth == 1 && e->is_dir && numbered))))) {
+			t->names.n = before;
+			code = dcp_buf_add(&t->names, name, (size_t)n + 1);
+		}
 		all->read += own.read;
 		all->weights += own.weights;
 		all->others += own.others;
@@ -112,6 +112,10 @@ int dcp_emit_beside(const struct dcp_dir *dir, const struct dcp_sink *sink,
 	struct found all = { 0 };
 	const char *slash = strrchr(dir->path, '/');
 	bool numbered = dcp_order_is_save(slash ? slash + 1 : dir->path);
+	int code = dir->is_file ? 0 : emit_below(&t, dir, "", 1, numbered, &all);
 
-	return dir->is_file ? 0 : emit_below(&t, dir, "", 1, numbered, &all);
+	for (size_t at = 0; code == 0 && at < t.names.n; at += strlen(t.names.p + at) + 1)
+		code = dcp_emit_meta(sink, "left_out", t.names.p + at);
+	dcp_buf_finish(&t.names);
+	return code;
 }
