@@ -3,7 +3,9 @@
  * Plans of whole jobs by themselves: no files, no bytes.
  *
  *	job rank [REPS]     what one rank of 64 reads of 100,000 tensors in 8 pieces each
- *	job whole [REPS]    who reads and sends what: 1,024 ranks, 100,000 tensors
+ *	job whole [REPS [MODEL [NODE [WAY]]]]
+ *			    who reads and sends what: 1,024 ranks, 100,000 tensors; of models whose name
+ *			    has MODEL, with nodes of NODE ranks, by WAY: all, node, never, direct
  *	job rounds [REPS]   the messages of 4,096 ranks that load 100,000 tensors, each byte read once
  *
  * A JSON line each: {"what", "n", "wall", "cpu", "peak"}; n counts reads, or ranks that need
@@ -53,12 +55,28 @@ struct model {
 	} of_layer[10];
 };
 
-#define DENSE                                                                                  \
-	"mesh dp=16 pp=8 tp=8\n"                                                               \
+#define DENSE(dp)                                                                              \
+	"mesh dp=" dp " pp=8 tp=8\n"                                                           \
 	"*.layers.{*}.*.q.* *.layers.{*}.*.up.* stage(10000)@pp shard(0)@tp shard(0)@dp\n"     \
 	"*.layers.{*}.*.o.* *.layers.{*}.*.down.* stage(10000)@pp shard(1)@tp shard(0)@dp\n"   \
 	"*.layers.{*}.* stage(10000)@pp replicate\n"                                           \
 	"* replicate\n"
+
+#define DENSE_LAYER                                                                            \
+	{                                                                                      \
+		{ "m.layers.", ".attn.q.weight", 4096, 4096 },                                 \
+			{ "m.layers.", ".attn.k.weight", 1024, 4096 },                         \
+			{ "m.layers.", ".attn.v.weight", 1024, 4096 },                         \
+			{ "m.layers.", ".attn.o.weight", 4096, 4096 },                         \
+			{ "m.layers.", ".mlp.up.weight", 14336, 4096 },                        \
+			{ "m.layers.", ".mlp.gate.weight", 14336, 4096 },                      \
+			{ "m.layers.", ".mlp.down.weight", 4096, 14336 },                      \
+			{ "m.layers.", ".norm1.weight", 4096, 1 },                             \
+			{ "m.layers.", ".norm2.weight", 4096, 1 },                             \
+		{                                                                              \
+			"m.layers.", ".router.weight", 128, 4096                               \
+		}                                                                              \
+	}
 
 #define LARGE                                                                                  \
 	"mesh dp=32 pp=16 tp=8\n"                                                              \
@@ -82,19 +100,15 @@ static const struct model models[] = {
 	  .layers = KEYS,
 	  .of_layer = { { "layers.", ".w", 64, 8 } } },
 	{ .name = "dense, 16 x 8 x 8 ranks",
-	  .layout = DENSE,
+	  .layout = DENSE("16"),
 	  .keys = KEYS,
 	  .layers = KEYS / 10,
-	  .of_layer = { { "m.layers.", ".attn.q.weight", 4096, 4096 },
-			{ "m.layers.", ".attn.k.weight", 1024, 4096 },
-			{ "m.layers.", ".attn.v.weight", 1024, 4096 },
-			{ "m.layers.", ".attn.o.weight", 4096, 4096 },
-			{ "m.layers.", ".mlp.up.weight", 14336, 4096 },
-			{ "m.layers.", ".mlp.gate.weight", 14336, 4096 },
-			{ "m.layers.", ".mlp.down.weight", 4096, 14336 },
-			{ "m.layers.", ".norm1.weight", 4096, 1 },
-			{ "m.layers.", ".norm2.weight", 4096, 1 },
-			{ "m.layers.", ".router.weight", 128, 4096 } } },
+	  .of_layer = DENSE_LAYER },
+	{ .name = "dense, 64 x 8 x 8 ranks",
+	  .layout = DENSE("64"),
+	  .keys = KEYS,
+	  .layers = KEYS / 10,
+	  .of_layer = DENSE_LAYER },
 	{ .name = "everybody has everything",
 	  .layout = "mesh dp=1024\n* replicate\n",
 	  .keys = KEYS,
@@ -175,12 +189,18 @@ static void say(const char *what, uint64_t n, double wall, double cpu)
 	fflush(stdout);
 }
 
+/* What the command line asks for. */
+static struct dcp_job_opts asked;
+
 static struct dcp_job *add_all(const struct told *x, const struct dcp_layout *l)
 {
-	struct dcp_job_opts opts = { .to = l, .files = x->files, .nfiles = WRITERS };
+	struct dcp_job_opts opts = asked;
 	struct dcp_err err = { 0 };
 	struct dcp_job *job;
 
+	opts.to = l;
+	opts.files = x->files;
+	opts.nfiles = WRITERS;
 	must(dcp_job_create(&opts, &job, &err) == 0, "create", &err);
 	for (uint32_t i = 0; i < x->n; i++)
 		must(dcp_job_add(job, &x->t[i], &err) == 0, "add", &err);
@@ -210,21 +230,26 @@ static void one_rank(int reps)
 	dcp_arena_finish(&x.arena);
 }
 
-static void whole(int reps)
+static void whole(int reps, const char *only)
 {
-	static struct dcp_job_flow rank[1024], group[1024];
-	static uint64_t rows[1024 * 1024];
+	enum { RANKS = 4096 };
+	static struct dcp_job_flow rank[RANKS], group[RANKS];
+	static uint64_t rows[RANKS * 1024];
 	struct dcp_err err = { 0 };
 
 	for (size_t m = 0; m < DCP_LEN(models); m++) {
 		struct dcp_layout *l;
 		struct told x;
+		uint32_t ranks;
 		char what[96];
 
+		if (!strstr(models[m].name, only))
+			continue;
 		make(&x, &models[m]);
 		must(dcp_layout_parse("bench", models[m].layout, strlen(models[m].layout), &l,
 				      &err) == 0,
 		     "layout", &err);
+		ranks = dcp_layout_ranks(l);
 		for (int r = 0; r < reps; r++) {
 			double wall = seconds(CLOCK_MONOTONIC);
 			double cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
@@ -233,14 +258,16 @@ static void whole(int reps)
 
 			must(dcp_job_finish(job, &err) == 0, "finish", &err);
 			must(dcp_job_flows(job, rank, group, &err) == 0, "flows", &err);
-			for (uint32_t i = 0; i < 1024; i++)
+			for (uint32_t i = 0; i < ranks; i++)
 				n += rank[i].needs != 0;
 			snprintf(what, sizeof(what), "plan: %s", models[m].name);
 			say(what, n, wall, cpu);
 
 			wall = seconds(CLOCK_MONOTONIC);
 			cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
-			must(dcp_job_sends(job, 0, 1024, rows, &err) == 0, "sends", &err);
+			for (uint32_t i = 0; i < ranks; i += 1024)
+				must(dcp_job_sends(job, i, 1024, rows, &err) == 0, "sends",
+				     &err);
 			snprintf(what, sizeof(what), "table: %s", models[m].name);
 			say(what, n, wall, cpu);
 
@@ -320,12 +347,20 @@ static void rounds(int reps)
 
 int main(int argc, char **argv)
 {
+	static const char *const ways[] = { "all", "node", "never", "direct" };
 	int reps = argc > 2 ? atoi(argv[2]) : 3;
+
+	asked.group = argc > 4 ? (uint32_t)atoi(argv[4]) : 1;
+	for (int i = 0; argc > 5 && i < 4; i++)
+		if (!strcmp(argv[5], ways[i])) {
+			asked.exchange = (enum dcp_job_exchange)DCP_MIN(i, 2);
+			asked.direct = i == 3;
+		}
 
 	if (argc > 1 && !strcmp(argv[1], "rank"))
 		one_rank(reps);
 	else if (argc > 1 && !strcmp(argv[1], "whole"))
-		whole(reps);
+		whole(reps, argc > 3 ? argv[3] : "");
 	else if (argc > 1 && !strcmp(argv[1], "rounds"))
 		rounds(argc > 2 ? reps : 1);
 	else

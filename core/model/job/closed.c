@@ -10,14 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct cells;
-
-/* A box of a cell: @each bytes of each of its elements. */
-struct share {
-	uint64_t stripe, each;
-	uint32_t owner;
-	void (*fn)(void *ctx, const struct cells *x, const struct share *s);
-	struct dcp_spread_box box;
+/* What of an item lies in the stripes of one round: bytes [lo, hi) of it. */
+struct strip {
+	const struct dcp_piece *piece;
+	uint64_t lo, next, hi; /* next: where the second stripe begins */
+	uint64_t round;
+	uint32_t first, n; /* owners: one of each stripe */
 };
 
 struct cells {
@@ -26,94 +24,43 @@ struct cells {
 	const struct job_kind *k;
 	const struct job_team *team;
 	struct job_teams teams;
-	uint32_t first, n; /* owners that are asked about */
-	void (*fn)(void *ctx, const struct cells *x, const struct share *s);
-	/* If not NULL: before those of a round, what of the item is in its stripes */
-	void (*round)(void *ctx, const struct cells *x, const struct share *s);
-	/* If not NULL: instead of fn, where all ranks that have the key need all of it */
-	void (*same)(void *ctx, const struct cells *x, const struct share *s);
+	bool same; /* the ranks that have the key need all of the item */
+	void (*fn)(void *ctx, const struct cells *x, const struct strip *s);
 	void *ctx;
 };
 
-/* Elements [pos, pos + n) of a piece's box. */
-static void share_run(const struct cells *x, const struct dcp_piece *p, uint64_t pos,
-		      uint64_t n, uint64_t each, const struct share *of)
+/* Where stripe @i of the strip begins, in bytes of the item. */
+static uint64_t edge(const struct cells *x, const struct strip *s, uint32_t i)
 {
-	uint64_t lo[DCP_MAX_NDIM], len[DCP_MAX_NDIM];
-	struct share s = { of->stripe, each, of->owner, of->fn, { lo, len } };
+	return i == 0 ? s->lo : i >= s->n ? s->hi : s->next + (i - 1) * x->of->size;
+}
 
-	while (n) {
-		dcp_run_box(x->k->t.ndim, p->len, &pos, &n, lo, len);
-		for (uint32_t d = 0; d < x->k->t.ndim; d++)
-			lo[d] += p->lo[d];
-		of->fn(x->ctx, x, &s);
+static void pass_item(const struct cells *x, const struct job_item *item)
+{
+	const struct dcp_stripes *of = x->of;
+	struct strip s = { .piece = &x->k->t.pieces[item->pattern - x->k->first] };
+	uint64_t stripe = dcp_stripe_at(of, item->file, item->off);
+	uint64_t end = dcp_stripe_at(of, item->file, item->off + item->n - 1) + 1;
+
+	for (; stripe < end; stripe += s.n, s.lo = s.hi) {
+		s.round = stripe / of->ranks;
+		s.first = (uint32_t)(stripe % of->ranks);
+		s.n = (uint32_t)DCP_MIN(end - stripe, (uint64_t)of->ranks - s.first);
+		s.next = dcp_stripe_start(of, item->file, stripe + 1) - item->off;
+		s.hi = DCP_MIN(s.next + (s.n - 1) * of->size, item->n);
+		x->fn(x->ctx, x, &s);
 	}
 }
 
-/* Bytes [lo, hi) of an item, which may begin and end inside of elements. */
-static void share_bytes(const struct cells *x, const struct dcp_piece *p, uint64_t lo,
-			uint64_t hi, const struct share *s)
-{
-	uint64_t size = x->k->t.itemsize, head = DCP_MIN((size - lo % size) % size, hi - lo);
-	uint64_t at = lo / size;
-
-	if (head) {
-		share_run(x, p, p->run_lo + at, 1, head, s);
-		lo += head;
-		at++;
-	}
-	if (hi - lo >= size)
-		share_run(x, p, p->run_lo + at, (hi - lo) / size, size, s);
-	if ((hi - lo) % size)
-		share_run(x, p, p->run_lo + hi / size, 1, (hi - lo) % size, s);
-}
-
-/* Bytes [lo, end) of an item, which are in the stripes of one round. */
-static void share_round(const struct cells *x, const struct job_item *item, uint64_t lo,
-			uint64_t end)
-{
-	const struct dcp_piece *p = &x->k->t.pieces[item->pattern - x->k->first];
-	struct share s = { .stripe = dcp_stripe_at(x->of, item->file, item->off + lo) };
-	bool same = x->same && x->team->same && x->k->wanted == JOB_ALL;
-
-	s.fn = x->round;
-	if (x->round)
-		share_bytes(x, p, lo, end, &s);
-	s.fn = x->fn;
-	for (uint64_t hi; lo < end; lo = hi, s.stripe++) {
-		hi = dcp_stripe_start(x->of, item->file, s.stripe + 1) - item->off;
-		hi = DCP_MIN(hi, end);
-		s.owner = dcp_stripe_owner(x->of, s.stripe);
-		s.each = hi - lo;
-		if (same)
-			x->same(x->ctx, x, &s);
-		else if (s.owner - x->first < x->n)
-			share_bytes(x, p, lo, hi, &s);
-	}
-}
-
-static void share_item(const struct cells *x, const struct job_item *item)
-{
-	uint32_t ranks = x->of->ranks;
-
-	for (uint64_t lo = 0, hi; lo < item->n; lo = hi) {
-		uint64_t stripe = dcp_stripe_at(x->of, item->file, item->off + lo);
-
-		hi = dcp_stripe_start(x->of, item->file, (stripe / ranks + 1) * ranks) -
-		     item->off;
-		hi = DCP_MIN(hi, item->n);
-		share_round(x, item, lo, hi);
-	}
-}
-
-/* Pass every share of those owners to x->fn, in order of stripes. */
-static int each_share(struct cells *x, struct dcp_err *err)
+/* Pass all strips to x->fn, in order of stripes. */
+static int each_strip(struct cells *x, struct dcp_err *err)
 {
 	const struct dcp_job *job = x->job;
 	int rc = 0;
 
-	dcp_job_teams_init(&x->teams, job, job->opts.to);
+	x->of = &job->of;
 	x->k = NULL;
+	dcp_job_teams_init(&x->teams, job, job->opts.to);
 	for (size_t i = 0; rc == 0 && i < job->item.n; i++) {
 		const struct job_item *item = JOB_AT(job->item, struct job_item, job->order[i]);
 		const struct job_kind *k = dcp_job_kind_of(job, item);
@@ -123,166 +70,236 @@ static int each_share(struct cells *x, struct dcp_err *err)
 		if (k != x->k)
 			rc = dcp_job_team(&x->teams, k, &k->to, &x->team, err);
 		x->k = k;
+		x->same = x->team->same && k->wanted == JOB_ALL;
 		if (rc == 0)
-			share_item(x, item);
+			pass_item(x, item);
 	}
 	dcp_job_teams_finish(&x->teams);
 	return rc;
 }
 
+/* A box of an item: @each bytes of each of its elements. */
+typedef void (*box_fn)(void *ctx, const struct cells *x, const struct dcp_spread_box *box,
+		       uint64_t each);
+
+/* Elements [pos, pos + n) of a piece's box. */
+static void box_run(const struct cells *x, const struct dcp_piece *p, uint64_t pos, uint64_t n,
+		    uint64_t each, box_fn fn, void *ctx)
+{
+	uint64_t lo[DCP_MAX_NDIM], len[DCP_MAX_NDIM];
+	struct dcp_spread_box box = { lo, len };
+
+	while (n) {
+		dcp_run_box(x->k->t.ndim, p->len, &pos, &n, lo, len);
+		for (uint32_t d = 0; d < x->k->t.ndim; d++)
+			lo[d] += p->lo[d];
+		fn(ctx, x, &box, each);
+	}
+}
+
+/* The boxes of bytes [lo, hi) of an item, which may begin and end inside of elements. */
+static void each_box(const struct cells *x, const struct dcp_piece *p, uint64_t lo, uint64_t hi,
+		     box_fn fn, void *ctx)
+{
+	uint64_t size = x->k->t.itemsize, head = DCP_MIN((size - lo % size) % size, hi - lo);
+	uint64_t at = lo / size;
+
+	if (head) {
+		box_run(x, p, p->run_lo + at, 1, head, fn, ctx);
+		lo += head;
+		at++;
+	}
+	if (hi - lo >= size)
+		box_run(x, p, p->run_lo + at, (hi - lo) / size, size, fn, ctx);
+	if ((hi - lo) % size)
+		box_run(x, p, p->run_lo + hi / size, 1, (hi - lo) % size, fn, ctx);
+}
+
+struct asked {
+	uint32_t rank;
+	uint64_t bytes;
+};
+
+static void add_own(void *ctx, const struct cells *x, const struct dcp_spread_box *box,
+		    uint64_t each)
+{
+	struct asked *a = ctx;
+
+	a->bytes += dcp_spread_count(x->team->spread, a->rank, box) * each;
+}
+
+/* How many of bytes [lo, hi) of the item does @rank need? */
+static uint64_t needs_of(const struct cells *x, const struct strip *s, uint64_t lo, uint64_t hi,
+			 uint32_t rank)
+{
+	struct asked a = { .rank = rank };
+
+	if (!(x->team->rank[rank] & JOB_HAS))
+		return 0;
+	if (x->same)
+		return hi - lo;
+	each_box(x, s->piece, lo, hi, add_own, &a);
+	return a.bytes;
+}
+
+/* Sums of bytes by rank. What goes to the same ranks as what was added before is kept apart,
+ * one number for each row, until other ranks need something. */
+struct table {
+	uint64_t *v, *sum; /* @n rows of as many numbers as there are ranks; @n numbers */
+	uint8_t *has;      /* who needs those of @sum: as in a team */
+	uint32_t n, ranks;
+	/* of the box that is being added */
+	const struct cells *x;
+	uint64_t each, *row;
+};
+
+static int table_init(struct table *t, const struct dcp_job *job, uint64_t *v, uint32_t n)
+{
+	*t = (struct table){ .v = v, .n = n, .ranks = job->ranks };
+	t->sum = calloc(n, sizeof(*t->sum));
+	t->has = calloc(job->ranks, 1);
+	return t->sum && t->has ? 0 : -ENOMEM;
+}
+
+static void table_finish(struct table *t)
+{
+	free(t->sum);
+	free(t->has);
+}
+
+static void table_flush(struct table *t)
+{
+	for (uint32_t i = 0; i < t->n; i++) {
+		uint64_t *row = &t->v[(size_t)i * t->ranks];
+
+		for (uint32_t r = 0; t->sum[i] && r < t->ranks; r++)
+			row[r] += t->has[r] & JOB_HAS ? t->sum[i] : 0;
+		t->sum[i] = 0;
+	}
+}
+
+static void add_hit(void *ctx, const struct dcp_spread_hit *hit)
+{
+	const struct table *t = ctx;
+
+	dcp_spread_add(t->x->team->spread, hit, hit->n * t->each, t->row);
+}
+
+static void add_box(void *ctx, const struct cells *x, const struct dcp_spread_box *box,
+		    uint64_t each)
+{
+	struct table *t = ctx;
+
+	t->x = x;
+	t->each = each;
+	dcp_spread_meet(x->team->spread, box, add_hit, t);
+}
+
+/* Row @i gets what each rank needs of bytes [lo, hi) of the item. */
+static void table_add(struct table *t, uint32_t i, const struct cells *x, const struct strip *s,
+		      uint64_t lo, uint64_t hi)
+{
+	if (x->same) {
+		if (memcmp(t->has, x->team->rank, t->ranks) != 0) {
+			table_flush(t);
+			memcpy(t->has, x->team->rank, t->ranks);
+		}
+		t->sum[i] += hi - lo;
+		return;
+	}
+	t->row = &t->v[(size_t)i * t->ranks];
+	each_box(x, s->piece, lo, hi, add_box, t);
+}
+
 /* ---- flows ---- */
 
-/* Stripes of one size. */
+/* Stripes of one size. By rank: what it needs, sends and keeps of the stripes of a round. */
 struct dealing {
 	struct dcp_job *job;
-	struct cells x;
-	uint64_t stripe, all, keeps; /* of the stripe that is being added */
-	uint64_t round, *in;         /* bytes that each rank needs of a round */
-	uint64_t *most_in, *most_out;
-	/* of the share that is being added */
-	uint64_t each, found;
+	struct table needs;
+	uint64_t round, *in, *out, *kept, *most_in, *most_out;
+	uint64_t *before; /* a part of @in, before the strip that is being added */
 };
 
 static void add_holders(void *ctx, const struct dcp_spread_hit *hit)
 {
-	struct dealing *d = ctx;
+	uint64_t *found = ctx;
 
-	dcp_spread_add(d->x.team->spread, hit, hit->n * d->each, d->in);
+	*found += hit->n * dcp_spread_parts(hit);
 }
 
-static void count_holders(void *ctx, const struct dcp_spread_hit *hit)
+static void count_holders(void *ctx, const struct cells *x, const struct dcp_spread_box *box,
+			  uint64_t each)
 {
-	struct dealing *d = ctx;
+	uint64_t *bytes = ctx, found = 0;
 
-	d->found += hit->n * dcp_spread_parts(hit) * d->x.team->ncopies;
+	dcp_spread_meet(x->team->spread, box, add_holders, &found);
+	*bytes += found * x->team->ncopies * each;
 }
 
-static void leave_round(struct dealing *d)
+/* How much do all ranks need of bytes [lo, hi) of the item? */
+static uint64_t needs_of_all(const struct cells *x, const struct strip *s, uint64_t lo,
+			     uint64_t hi)
 {
-	for (uint32_t r = 0; r < d->job->ranks; r++) {
-		d->most_in[r] = DCP_MAX(d->most_in[r], d->in[r]);
-		d->in[r] = 0;
-	}
+	uint64_t bytes = 0;
+
+	if (x->k->wanted == JOB_ALL)
+		return (hi - lo) * x->team->ncopies;
+	each_box(x, s->piece, lo, hi, count_holders, &bytes);
+	return bytes;
 }
 
 /* What the owner keeps is in no message. */
-static void leave_stripe(struct dealing *d)
+static void leave_round(struct dealing *d)
 {
-	uint32_t owner = dcp_stripe_owner(d->x.of, d->stripe);
+	table_flush(&d->needs);
+	for (uint32_t r = 0; r < d->job->ranks; r++) {
+		uint64_t kept = d->kept[r], out = d->out[r] - kept;
 
-	d->most_out[owner] = DCP_MAX(d->most_out[owner], d->all - d->keeps);
-	d->in[owner] -= d->keeps;
-	d->all = d->keeps = 0;
-}
-
-/* Elements of the box that ranks of @rank's node need. */
-static uint64_t kept_in_group(const struct cells *x, const struct share *s)
-{
-	uint32_t size = x->job->opts.group, first = s->owner / size * size;
-	uint32_t end = first + DCP_MIN(x->job->ranks - first, size);
-	uint64_t n = 0;
-
-	for (uint32_t r = first; r < end; r++)
-		if (x->team->rank[r] & JOB_HAS)
-			n += dcp_spread_count(x->team->spread, r, &s->box);
-	return n;
-}
-
-static void enter_stripe(struct dealing *d, uint64_t stripe)
-{
-	uint64_t round = stripe / d->job->ranks;
-
-	if (stripe == d->stripe)
-		return;
-	leave_stripe(d);
-	d->stripe = stripe;
-	if (round != d->round)
-		leave_round(d);
-	d->round = round;
-}
-
-/* What each rank needs of a round comes in, but for what it keeps of its own stripe. */
-static void deal_round(void *ctx, const struct cells *x, const struct share *s)
-{
-	struct dealing *d = ctx;
-
-	enter_stripe(d, s->stripe);
-	d->each = s->each;
-	d->x.team = x->team;
-	dcp_spread_meet(x->team->spread, &s->box, add_holders, d);
-}
-
-/* All ranks need @all of a stripe, its owner @keeps, and ranks of its node @near. */
-static void add_flow(struct dealing *d, const struct share *s, uint64_t all, uint64_t keeps,
-		     uint64_t near)
-{
-	struct dcp_job_flow *rank = &d->job->rank[s->owner],
-			    *group = &d->job->group[s->owner / d->job->opts.group];
-
-	d->all += all;
-	d->keeps += keeps;
-	rank->keeps += keeps;
-	rank->sends += all - keeps;
-	group->keeps += near;
-	group->sends += all - near;
-}
-
-static void deal_share(void *ctx, const struct cells *x, const struct share *s)
-{
-	struct dealing *d = ctx;
-	uint64_t keeps = 0, near;
-
-	enter_stripe(d, s->stripe);
-	d->found = x->team->ncopies;
-	for (uint32_t i = 0; i < x->k->t.ndim; i++)
-		d->found *= s->box.len[i];
-	if (x->k->wanted != JOB_ALL) {
-		d->found = 0;
-		d->x.team = x->team;
-		dcp_spread_meet(x->team->spread, &s->box, count_holders, d);
+		d->job->rank[r].keeps += kept;
+		d->job->rank[r].sends += out;
+		d->most_out[r] = DCP_MAX(d->most_out[r], out);
+		d->most_in[r] = DCP_MAX(d->most_in[r], d->in[r] - kept);
 	}
-	if (x->team->rank[s->owner] & JOB_HAS)
-		keeps = dcp_spread_count(x->team->spread, s->owner, &s->box);
-	near = x->job->opts.group > 1 ? kept_in_group(x, s) : keeps;
-	add_flow(d, s, d->found * s->each, keeps * s->each, near * s->each);
+	memset(d->in, 0, 3 * d->job->ranks * sizeof(*d->in));
 }
 
-static void deal_same(void *ctx, const struct cells *x, const struct share *s)
+static void deal_strip(void *ctx, const struct cells *x, const struct strip *s)
 {
-	uint32_t size = x->job->opts.group, first = s->owner / size * size, near = 0;
-	uint64_t keeps = x->team->rank[s->owner] & JOB_HAS ? s->each : 0;
+	struct dealing *d = ctx;
+	uint64_t lo = s->lo, hi;
 
-	for (uint32_t r = first; r < first + size && r < x->job->ranks; r++)
-		near += x->team->rank[r] & JOB_HAS;
-	enter_stripe(ctx, s->stripe);
-	add_flow(ctx, s, s->each * x->team->ncopies, keeps, s->each * near);
+	if (s->round != d->round)
+		leave_round(d);
+	d->round = s->round;
+	memcpy(d->before, d->in + s->first, s->n * sizeof(*d->in));
+	table_add(&d->needs, 0, x, s, s->lo, s->hi);
+	for (uint32_t i = 0; i < s->n; i++, lo = hi) {
+		uint32_t owner = s->first + i;
+
+		hi = edge(x, s, i + 1);
+		d->out[owner] += needs_of_all(x, s, lo, hi);
+		if (x->same || d->in[owner] != d->before[i]) /* few need any of the strip */
+			d->kept[owner] += needs_of(x, s, lo, hi, owner);
+	}
 }
 
 /* With stripes of this size; *@most: bytes of messages of the rank that has most in a round. */
 static int deal(struct dealing *d, uint64_t size, uint64_t *most, struct dcp_err *err)
 {
 	struct dcp_job *job = d->job;
+	struct cells x = { .job = job, .fn = deal_strip, .ctx = d };
 	int rc;
 
 	free(job->of.base);
 	job->of = (struct dcp_stripes){ .size = size, .ranks = job->ranks };
 	if (dcp_stripes_number(&job->of, job->opts.files, job->opts.nfiles) < 0)
 		return -ENOMEM;
-	memset(d->in, 0, 3 * job->ranks * sizeof(*d->in));
+	memset(d->in, 0, 5 * (size_t)job->ranks * sizeof(*d->in));
 	for (uint32_t r = 0; r < job->ranks; r++)
 		job->rank[r].keeps = job->rank[r].sends = 0;
-	for (uint32_t g = 0; g < job->groups; g++)
-		job->group[g].keeps = job->group[g].sends = 0;
-	d->stripe = d->all = d->keeps = d->round = 0;
-	d->x = (struct cells){ .job = job,
-			       .of = &job->of,
-			       .n = job->ranks,
-			       .fn = deal_share,
-			       .round = deal_round,
-			       .same = deal_same,
-			       .ctx = d };
-	rc = each_share(&d->x, err);
-	leave_stripe(d);
+	d->round = 0;
+	rc = each_strip(&x, err);
 	leave_round(d);
 	*most = 0;
 	for (uint32_t r = 0; r < job->ranks; r++)
@@ -290,25 +307,58 @@ static int deal(struct dealing *d, uint64_t size, uint64_t *most, struct dcp_err
 	return rc;
 }
 
+/* What ranks of a node need of the stripes that one of them reads is kept there. */
+static void keep_strip(void *ctx, const struct cells *x, const struct strip *s)
+{
+	struct dealing *d = ctx;
+	uint32_t size = d->job->opts.group, begin = s->first / size * size, next;
+	uint32_t last = DCP_MIN(d->job->ranks, (s->first + s->n + size - 1) / size * size);
+
+	memcpy(d->before, d->in + begin, (last - begin) * sizeof(*d->in));
+	table_add(&d->needs, 0, x, s, s->lo, s->hi);
+	for (uint32_t i = 0; i < s->n; i = next) {
+		uint32_t first = (s->first + i) / size * size;
+		uint32_t end = DCP_MIN(d->job->ranks, first + size);
+		uint64_t lo = edge(x, s, i), hi;
+
+		next = DCP_MIN(s->n, end - s->first);
+		hi = edge(x, s, next);
+		for (uint32_t r = first; r < end; r++)
+			if (x->same || d->in[r] != d->before[r - begin])
+				d->job->group[first / size].keeps += needs_of(x, s, lo, hi, r);
+	}
+}
+
 static int closed_flows(struct dcp_job *job, struct dcp_err *err)
 {
-	struct dealing d = { .job = job, .in = calloc(3 * (size_t)job->ranks, sizeof(*d.in)) };
+	struct dealing d = { .job = job, .in = calloc(6 * (size_t)job->ranks, sizeof(*d.in)) };
+	struct cells x = { .job = job, .fn = keep_strip, .ctx = &d };
+	int rc = d.in ? table_init(&d.needs, job, d.in, 1) : -ENOMEM;
 	uint64_t next, most = 0;
-	int rc = d.in ? 0 : -ENOMEM;
 
-	d.most_in = d.in + job->ranks;
+	d.out = d.in + job->ranks;
+	d.kept = d.out + job->ranks;
+	d.most_in = d.kept + job->ranks;
 	d.most_out = d.most_in + job->ranks;
+	d.before = d.most_out + job->ranks;
 	while (rc == 0 && (next = dcp_stripe_size(job->staging, job->ranks, 0, job->of.size,
 						  most)) != job->of.size)
 		rc = deal(&d, next, &most, err);
+	if (rc == 0 && job->opts.group > 1)
+		rc = each_strip(&x, err);
 	for (uint32_t r = 0; r < job->ranks; r++) {
 		struct dcp_job_flow *f = &job->rank[r], *g = &job->group[r / job->opts.group];
 
 		f->receives = f->needs - f->reads - f->keeps; /* reads: through views, so far */
 		g->receives += f->needs - f->reads;
+		g->sends += f->keeps + f->sends;
+		g->keeps += job->opts.group > 1 ? 0 : f->keeps;
 	}
-	for (uint32_t g = 0; g < job->groups; g++)
+	for (uint32_t g = 0; g < job->groups; g++) {
 		job->group[g].receives -= job->group[g].keeps;
+		job->group[g].sends -= job->group[g].keeps;
+	}
+	table_finish(&d.needs);
 	free(d.in);
 	return rc;
 }
@@ -316,56 +366,59 @@ static int closed_flows(struct dcp_job *job, struct dcp_err *err)
 /* ---- who sends how much to whom ---- */
 
 struct rows {
-	const struct cells *x;
-	uint64_t *v, *row, each;
+	struct table t;
+	uint32_t first;
+};
+
+static void row_strip(void *ctx, const struct cells *x, const struct strip *s)
+{
+	struct rows *rows = ctx;
+	uint32_t end = rows->first + rows->t.n;
+
+	for (uint32_t i = rows->first > s->first ? rows->first - s->first : 0;
+	     i < s->n && s->first + i < end; i++)
+		table_add(&rows->t, s->first + i - rows->first, x, s, edge(x, s, i),
+			  edge(x, s, i + 1));
+}
+
+static int closed_sends(const struct dcp_job *job, uint32_t first, uint32_t n, uint64_t *v,
+			struct dcp_err *err)
+{
+	struct rows rows = { .first = first };
+	struct cells x = { .job = job, .fn = row_strip, .ctx = &rows };
+	int rc = table_init(&rows.t, job, v, n);
+
+	if (rc == 0)
+		rc = each_strip(&x, err);
+	if (rc == 0)
+		table_flush(&rows.t);
+	table_finish(&rows.t);
+	return rc;
+}
+
+struct column {
+	uint64_t *from;
 	uint32_t rank;
 };
 
-static void add_row(void *ctx, const struct dcp_spread_hit *hit)
+static void column_strip(void *ctx, const struct cells *x, const struct strip *s)
 {
-	const struct rows *rows = ctx;
+	const struct column *c = ctx;
 
-	dcp_spread_add(rows->x->team->spread, hit, hit->n * rows->each, rows->row);
-}
-
-static void row_share(void *ctx, const struct cells *x, const struct share *s)
-{
-	struct rows *rows = ctx;
-
-	rows->x = x;
-	rows->row = rows->v + (size_t)(s->owner - x->first) * x->job->ranks;
-	rows->each = s->each;
-	dcp_spread_meet(x->team->spread, &s->box, add_row, rows);
-}
-
-static int closed_sends(const struct dcp_job *job, uint32_t first, uint32_t n, uint64_t *rows,
-			struct dcp_err *err)
-{
-	struct rows r = { .v = rows };
-	struct cells x = {
-		.job = job, .of = &job->of, .first = first, .n = n, .fn = row_share, .ctx = &r
-	};
-
-	return each_share(&x, err);
-}
-
-static void column_share(void *ctx, const struct cells *x, const struct share *s)
-{
-	const struct rows *c = ctx;
-
-	if (x->team->rank[c->rank] & JOB_HAS)
-		c->v[s->owner] += dcp_spread_count(x->team->spread, c->rank, &s->box) * s->each;
+	if (!needs_of(x, s, s->lo, s->hi, c->rank))
+		return;
+	for (uint32_t i = 0; i < s->n; i++)
+		c->from[s->first + i] +=
+			needs_of(x, s, edge(x, s, i), edge(x, s, i + 1), c->rank);
 }
 
 static int closed_receives(const struct dcp_job *job, uint32_t rank, uint64_t *from,
 			   struct dcp_err *err)
 {
-	struct rows c = { .v = from, .rank = rank };
-	struct cells x = {
-		.job = job, .of = &job->of, .n = job->ranks, .fn = column_share, .ctx = &c
-	};
+	struct column c = { from, rank };
+	struct cells x = { .job = job, .fn = column_strip, .ctx = &c };
 
-	return each_share(&x, err);
+	return each_strip(&x, err);
 }
 
 /* ---- what is read ---- */
@@ -375,28 +428,32 @@ static int closed_reads(const struct dcp_job *job, uint32_t rank, dcp_job_read_f
 {
 	const struct job_extent *e = job->extent.p;
 	uint64_t stripe = UINT64_MAX, lo = 0, hi = 0, size = 0;
-	uint32_t file = 0;
+	uint32_t file = 0, reader = 0;
 	int rc = 0;
 
 	for (size_t i = 0; i < job->extent.n && rc >= 0; i++) {
 		uint64_t end = e[i].off + e[i].n, start = e[i].off, stop;
+		uint64_t at = dcp_stripe_at(&job->of, e[i].file, start);
+		uint32_t owner = dcp_stripe_owner(&job->of, at);
 
-		for (; start < end && rc >= 0; start = stop) {
-			uint64_t at = dcp_stripe_at(&job->of, e[i].file, start);
+		stop = dcp_stripe_start(&job->of, e[i].file, at + 1);
+		for (; start < end && rc >= 0; at++, start = stop, stop += job->of.size) {
 			uint64_t from = start - start % DCP_CHUNK_BLOCK, to;
+			uint32_t now = owner;
 
-			stop = DCP_MIN(dcp_stripe_start(&job->of, e[i].file, at + 1), end);
-			if (rank != DCP_JOB_EACH && dcp_stripe_owner(&job->of, at) != rank)
+			owner = owner + 1 < job->ranks ? owner + 1 : 0;
+			if (rank != DCP_JOB_EACH && now != rank)
 				continue;
-			to = dcp_div_up(stop, DCP_CHUNK_BLOCK) * DCP_CHUNK_BLOCK;
+			to = DCP_MIN(stop, end) + DCP_CHUNK_BLOCK - 1;
+			to -= to % DCP_CHUNK_BLOCK;
 			if (at == stripe && from <= hi + DCP_STRIDED_NEAR) {
 				hi = DCP_MAX(hi, to);
 				continue;
 			}
 			if (hi)
-				rc = fn(ctx, dcp_stripe_owner(&job->of, stripe), file, lo,
-					DCP_MIN(hi, size) - lo);
+				rc = fn(ctx, reader, file, lo, DCP_MIN(hi, size) - lo);
 			stripe = at;
+			reader = now;
 			file = e[i].file;
 			size = job->opts.files[file].size;
 			lo = from;
@@ -404,8 +461,7 @@ static int closed_reads(const struct dcp_job *job, uint32_t rank, dcp_job_read_f
 		}
 	}
 	if (rc >= 0 && hi)
-		rc = fn(ctx, dcp_stripe_owner(&job->of, stripe), file, lo,
-			DCP_MIN(hi, size) - lo);
+		rc = fn(ctx, reader, file, lo, DCP_MIN(hi, size) - lo);
 	return rc;
 }
 
