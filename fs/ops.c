@@ -13,6 +13,7 @@
 #include "core/store/index/index.h"
 #include "fs/file/file.h"
 #include "fs/fs.h"
+#include "fs/ops_late.h"
 #include "fs/slabs.h"
 #include "fs/text/xattr.h"
 #include "fs/tree/tree.h"
@@ -199,16 +200,26 @@ static int reply_open_passthrough(fuse_req_t req, const struct dcpfs_file *f, in
 	return fuse_reply_buf(req, (const char *)&out, sizeof(out));
 }
 
-static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+/* Leave the request to another thread if it reads a tensor. False: nothing was done. */
+static bool is_left(const struct dcpfs_late_call *call)
 {
+	struct dcpfs_late *late = ((struct dcpfs_server *)fuse_req_userdata(call->req))->late;
+	bool left = late && dcpfs_file_takes_long(fs_of(call->req), call->ino);
+
+	if (left)
+		dcpfs_late_add(late, call);
+	return left;
+}
+
+static void answer_open(const struct dcpfs_late_call *call)
+{
+	fuse_req_t req = call->req;
+	fuse_ino_t ino = call->ino;
+	struct fuse_file_info out = call->fi, *fi = &out;
 	struct dcpfs *fs = fs_of(req);
 	struct dcpfs_file *f;
 	int rc, backing_id;
 
-	if (fs->opts.no_open) {
-		fuse_reply_err(req, ENOSYS);
-		return;
-	}
 	DCPFS_TIMED(&fs->stats, DCPFS_STAT_OPEN);
 	INTERRUPTIBLE(req);
 	rc = dcpfs_file_get(fs, ino, &f, NULL);
@@ -232,6 +243,16 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		dcpfs_file_closed(f);
 		dcpfs_file_put(fs, f);
 	}
+}
+
+static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	const struct dcpfs_late_call call = { answer_open, req, ino, .fi = *fi };
+
+	if (fs_of(req)->opts.no_open)
+		fuse_reply_err(req, ENOSYS);
+	else if (!is_left(&call))
+		answer_open(&call);
 }
 
 static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -275,11 +296,14 @@ static void reply_bytes(fuse_req_t req, struct dcpfs *fs, struct dcpfs_file *f, 
 		dcpfs_slab_give(slabs, b->buf, n);
 }
 
-static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
-		    struct fuse_file_info *fi)
+static void answer_read(const struct dcpfs_late_call *call)
 {
+	fuse_req_t req = call->req;
+	fuse_ino_t ino = call->ino;
+	size_t size = call->size;
+	off_t off = call->off;
 	struct dcpfs *fs = fs_of(req);
-	struct dcpfs_file *f = (struct dcpfs_file *)(uintptr_t)fi->fh;
+	struct dcpfs_file *f = (struct dcpfs_file *)(uintptr_t)call->fi.fh;
 	uint64_t end;
 	int rc = 0;
 
@@ -304,6 +328,15 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		reply_bytes(req, fs, f, (uint64_t)off, size);
 	}
 	dcpfs_file_put(fs, f);
+}
+
+static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		    struct fuse_file_info *fi)
+{
+	const struct dcpfs_late_call call = { answer_read, req, ino, size, off, *fi };
+
+	if (!fs_of(req)->opts.no_open || !is_left(&call))
+		answer_read(&call);
 }
 
 /* ---- directories ---- */

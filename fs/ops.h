@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 struct dcpfs;
+struct dcpfs_late;
 struct dcpfs_slabs;
 struct fuse_lowlevel_ops;
 
@@ -16,6 +17,7 @@ struct fuse_lowlevel_ops;
 struct dcpfs_server {
 	struct dcpfs *fs;
 	struct dcpfs_slabs *slabs; /* buffers for gathered replies */
+	struct dcpfs_late *late;   /* NULL: every request is answered by its worker */
 	bool greeted;              /* the session's first reply was sent */
 };
 

@@ -36,6 +36,7 @@
 #include "fs/fs.h"
 #include "fs/listen.h"
 #include "fs/ops.h"
+#include "fs/ops_late.h"
 #include "fs/slabs.h"
 #include "fs/text/text.h"
 #include "fs/versions/opener.h"
@@ -322,8 +323,10 @@ static void take_hangups(struct dcpfs *fs)
 }
 
 /* Helper of serve(): mount, serve, unmount. */
-static int serve_mounted(struct link *link, struct dcpfs *fs, int pipe_fd, struct word *w)
+static int serve_mounted(struct link *link, struct dcpfs_server *server, int pipe_fd,
+			 struct word *w)
 {
+	struct dcpfs *fs = server->fs;
 	struct fuse_session *se = link->se;
 	struct dcpfs_listen *metrics = NULL;
 	struct dcpfs_watch *watch = NULL;
@@ -345,6 +348,8 @@ static int serve_mounted(struct link *link, struct dcpfs *fs, int pipe_fd, struc
 	rc = dcpfs_watch_start(fs, &watch);
 	if (rc == 0 && metrics)
 		rc = dcpfs_listen_start(metrics, make_metrics, fs);
+	if (rc == 0)
+		rc = dcpfs_late_start(&server->late);
 	if (rc < 0) {
 		rc = dcp_fail(&w->err, rc, "cannot start a thread: %s", strerror(-rc));
 	} else {
@@ -366,10 +371,11 @@ static int serve_mounted(struct link *link, struct dcpfs *fs, int pipe_fd, struc
 	}
 	if (fs->hot)
 		dcpfs_hot_start(fs->hot, -1);
+	ended = dcpfs_late_stop(server->late, LAST_WORK_MS);
 	link_close(link);
 	fuse_session_unmount(se);
 	dcpfs_listen_close(metrics);
-	ended = dcpfs_opener_stop(fs, LAST_WORK_MS);
+	ended &= dcpfs_opener_stop(fs, LAST_WORK_MS);
 	dcpfs_watch_stop(watch);
 	if (!ended)
 		_exit(rc < 0); /* no cleanup: a detached thread uses the memory */
@@ -408,7 +414,7 @@ static void serve(const struct dcpfs_opts *opts, int pipe_fd, struct word *w)
 	w->stage = DCPFS_STAGE_MOUNT;
 	w->rc = fuse_set_signal_handlers(link.se) < 0
 			? dcp_fail(&w->err, -EINVAL, "cannot install signal handlers")
-			: serve_mounted(&link, server.fs, pipe_fd, w);
+			: serve_mounted(&link, &server, pipe_fd, w);
 	fuse_remove_signal_handlers(link.se);
 out:
 	if (w->rc < 0 && w->stage != DCPFS_STAGE_SERVE)

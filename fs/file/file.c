@@ -130,6 +130,23 @@ static int make_file(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t ino,
 	return 0;
 }
 
+bool dcpfs_file_takes_long(struct dcpfs *fs, uint64_t ino)
+{
+	struct dcpfs_ino i = dcpfs_ino_unpack(ino);
+	struct dcpfs_file *f = i.kind == DCPFS_MEASURED ? dcpfs_cache_find(fs, ino) : NULL;
+	struct dcpfs_version *ver;
+	bool known;
+
+	if (f)
+		dcpfs_file_put(fs, f);
+	if (f || i.kind != DCPFS_MEASURED)
+		return false;
+	ver = i.slot ? dcpfs_version_by_slot(fs, i.slot) : NULL;
+	known = !ver || dcpfs_measured_is_known(ver, (int64_t)i.row);
+	dcpfs_version_put(ver);
+	return !known;
+}
+
 int dcpfs_file_get(struct dcpfs *fs, uint64_t ino, struct dcpfs_file **out, struct dcp_err *err)
 {
 	const struct dcpfs_node *node = dcpfs_node(fs, dcpfs_ino_unpack(ino).kind);

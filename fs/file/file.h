@@ -44,6 +44,9 @@ void dcpfs_cache_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewrit
 /* Files that it has. */
 size_t dcpfs_cache_count(struct dcpfs *fs);
 
+/* Would opening the file of inode @ino read a whole tensor? */
+bool dcpfs_file_takes_long(struct dcpfs *fs, uint64_t ino);
+
 /*
  * A reference to the file of inode @ino. -ESTALE (the version is gone), -EISDIR,
  * -ENOENT, or what opening its view gave, described in @err and noted in errors.json.

@@ -57,6 +57,18 @@ uint64_t dcpfs_measured_size(const struct dcp_row *row)
 	return (most + BLOCK - 1) / BLOCK * BLOCK;
 }
 
+bool dcpfs_measured_is_known(struct dcpfs_version *ver, int64_t id)
+{
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 20);
+	struct dcp_measures *known = dcpfs_opened(ver) ? dcpfs_measures(ver) : NULL;
+	struct dcp_measured m;
+	struct dcp_row row;
+
+	return known &&
+	       dcp_index_by_id(dcpfs_index(ver), DCP_ROW_TENSOR, id, &arena, &row) == 0 &&
+	       dcp_measures_know(known, &row, &m);
+}
+
 /* Has the program that opens the file been interrupted, or does the mount end? */
 static bool is_over(void *ctx, uint64_t done, uint64_t all)
 {

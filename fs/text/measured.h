@@ -22,6 +22,9 @@ struct dcp_measures *dcpfs_measures(struct dcpfs_version *ver);
 
 uint64_t dcpfs_measured_size(const struct dcp_row *row);
 
+/* Are the statistics of row @id there without reading the tensor? */
+bool dcpfs_measured_is_known(struct dcpfs_version *ver, int64_t id);
+
 /*
  * The file of row @id. Reads all of the tensor where its statistics are not known; -EINTR: the
  * program was interrupted meanwhile, or the mount ends.

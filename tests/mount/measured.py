@@ -145,5 +145,36 @@ def reading_is_given_up():
         lib.wait(lambda: program.poll() is not None, "the program ends with it")
 
 
+def measuring_keeps_no_other_request_waiting():
+    """More programs than the mount has workers ask for tensors that take minutes: others are served, and each can be interrupted."""
+    source = lib.fresh("many")
+    size, n = 1 << 37, 80  # a file of ext4 has at most 16 TiB
+    head = {f"w{i}": {"dtype": "F32", "shape": [size // 4], "data_offsets": [size * i, size * (i + 1)]} for i in range(n)}
+    head["small"] = {"dtype": "F32", "shape": [2], "data_offsets": [size * n, size * n + 8]}
+    head = json.dumps(head).encode()
+    with open(source / "model.safetensors", "wb") as f:
+        f.write(struct.pack("<Q", len(head)) + head)
+        f.truncate(8 + len(head) + size * n + 8)
+    with lib.mount(source) as m:
+        m.settled()
+        base = m.at / "latest" / "stats"
+        known = json.loads(read(base / "small.json"))
+        before = asked(m)
+        programs = [subprocess.Popen(["cat", base / f"w{i}.json"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for i in range(n)]
+        lib.wait(lambda: asked(m) > before + 10, "some are read")
+        lib.wait(lambda: len(os.listdir(f"/proc/{m.pid}/task")) < n // 2, "what waits for its turn holds no thread")
+        for verb in ("ls", "-lR", m.at / "latest"), ("cat", m.at / "latest" / "raw" / "small.bin"), ("ls", m.at):
+            equal(subprocess.run(verb, stdout=subprocess.DEVNULL, timeout=lib.PATIENCE).returncode, 0, f"{verb[0]} meanwhile")
+        equal(json.loads(read(base / "small.json")), known, "statistics that are known are served meanwhile")
+        for program in reversed(programs[n // 2:]):  # most wait for their turn
+            program.send_signal(signal.SIGINT)
+        lib.wait(lambda: all(p.poll() is not None for p in programs[n // 2:]), "interrupted programs end")
+        check(all(p.poll() is None for p in programs[:n // 2]), "the others go on")
+        os.kill(m.pid, signal.SIGTERM)
+        lib.wait(lambda: not m.running(), "the mount ends")
+        lib.wait(lambda: all(p.poll() is not None for p in programs), "the programs end with it")
+
+
 lib.main(files_say_what_stats_prints, long_tensors_are_measured_in_the_same_spans, known_statistics_are_in_index_jsonl,
-         listing_reads_no_tensor, a_tensor_that_cannot_be_read_fails_with_a_reason, reading_is_given_up)
+         listing_reads_no_tensor, a_tensor_that_cannot_be_read_fails_with_a_reason, reading_is_given_up,
+         measuring_keeps_no_other_request_waiting)

@@ -127,7 +127,7 @@ static void mean_of_the_greatest_doubles_is_a_number(void **state)
 	assert_true(s.min == -DBL_MAX && s.max == DBL_MAX / 4 * 3);
 }
 
-/* Numbers of either sign, and of both, in each width: what is least of bits is not so of numbers. */
+/* Numbers of either sign, and of both, in each width: least of bits is not least of numbers. */
 static void ends_are_found_whatever_the_signs(void **state)
 {
 	const uint16_t both[] = { 0xc000, 0x3f80, 0xbf80, 0x0000 }; /* -2, 1, -1, 0 */

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define FUSE_USE_VERSION 312
+#include "fs/ops_late.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/base/base.h"
+#include "core/base/clock.h"
+
+/* At most half of the processors, so that the other requests have the rest. */
+enum { MOST = 4 };
+
+struct waiting {
+	struct dcpfs_late_call call;
+	struct dcpfs_late *late;
+	struct waiting *next;
+};
+
+struct dcpfs_late {
+	pthread_mutex_t lock;
+	pthread_cond_t added;
+	struct waiting *first, **end; /* who takes a call out of the list, answers it */
+	bool stop;
+	pthread_t thread[MOST];
+	unsigned nthreads;
+};
+
+/* Did it still wait? */
+static bool take_out(struct dcpfs_late *l, struct waiting *w)
+{
+	struct waiting **at = &l->first;
+
+	while (*at && *at != w)
+		at = &(*at)->next;
+	if (!*at)
+		return false;
+	*at = w->next;
+	if (l->end == &w->next)
+		l->end = at;
+	return true;
+}
+
+/* The program was interrupted. */
+static void give_up(fuse_req_t req, void *data)
+{
+	struct waiting *w = data;
+	struct dcpfs_late *l = w->late;
+	bool waited;
+
+	pthread_mutex_lock(&l->lock);
+	waited = take_out(l, w);
+	pthread_mutex_unlock(&l->lock);
+	if (waited) {
+		fuse_reply_err(req, EINTR);
+		free(w);
+	}
+}
+
+/* libfuse calls give_up() at once for a request that is interrupted already. */
+void dcpfs_late_add(struct dcpfs_late *l, const struct dcpfs_late_call *call)
+{
+	struct waiting *w = malloc(sizeof(*w));
+	bool takes;
+
+	if (!w) {
+		fuse_reply_err(call->req, ENOMEM);
+		return;
+	}
+	*w = (struct waiting){ .call = *call, .late = l };
+	fuse_req_interrupt_func(call->req, give_up, w);
+	pthread_mutex_lock(&l->lock);
+	takes = !l->stop && !fuse_req_interrupted(call->req);
+	if (takes) {
+		*l->end = w;
+		l->end = &w->next;
+		pthread_cond_signal(&l->added);
+	}
+	pthread_mutex_unlock(&l->lock);
+	if (!takes) {
+		fuse_req_interrupt_func(call->req, NULL, NULL);
+		fuse_reply_err(call->req, EINTR);
+		free(w);
+	}
+}
+
+static void *run(void *arg)
+{
+	struct dcpfs_late *l = arg;
+	struct waiting *w;
+
+	pthread_mutex_lock(&l->lock);
+	while (!l->stop) {
+		w = l->first;
+		if (!w) {
+			pthread_cond_wait(&l->added, &l->lock);
+			continue;
+		}
+		take_out(l, w);
+		pthread_mutex_unlock(&l->lock);
+		/* Also waits for a give_up() that came too late. */
+		fuse_req_interrupt_func(w->call.req, NULL, NULL);
+		w->call.answer(&w->call);
+		free(w);
+		pthread_mutex_lock(&l->lock);
+	}
+	pthread_mutex_unlock(&l->lock);
+	return NULL;
+}
+
+int dcpfs_late_start(struct dcpfs_late **out)
+{
+	struct dcpfs_late *l = calloc(1, sizeof(*l));
+	long most = DCP_MIN(DCP_MAX(sysconf(_SC_NPROCESSORS_ONLN) / 2, 1L), (long)MOST);
+	sigset_t all, before;
+	int rc = 0;
+
+	if (!l)
+		return -ENOMEM;
+	pthread_mutex_init(&l->lock, NULL);
+	pthread_cond_init(&l->added, NULL);
+	l->end = &l->first;
+	sigfillset(&all);
+	sigdelset(&all, SIGBUS); /* raised by the thread itself */
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	while (rc == 0 && l->nthreads < (unsigned)most) {
+		rc = -pthread_create(&l->thread[l->nthreads], NULL, run, l);
+		l->nthreads += rc == 0;
+	}
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (l->nthreads == 0) {
+		dcpfs_late_stop(l, 0);
+		return rc;
+	}
+	*out = l;
+	return 0;
+}
+
+bool dcpfs_late_stop(struct dcpfs_late *l, unsigned ms)
+{
+	struct timespec until = dcp_in_ms(CLOCK_REALTIME, ms);
+	struct waiting *w;
+
+	if (!l)
+		return true;
+	pthread_mutex_lock(&l->lock);
+	l->stop = true;
+	pthread_cond_broadcast(&l->added);
+	while ((w = l->first)) {
+		take_out(l, w);
+		pthread_mutex_unlock(&l->lock);
+		fuse_req_interrupt_func(w->call.req, NULL, NULL);
+		fuse_reply_err(w->call.req, EINTR);
+		free(w);
+		pthread_mutex_lock(&l->lock);
+	}
+	pthread_mutex_unlock(&l->lock);
+	while (l->nthreads &&
+	       pthread_timedjoin_np(l->thread[l->nthreads - 1], NULL, &until) == 0)
+		l->nthreads--;
+	for (unsigned i = 0; i < l->nthreads; i++)
+		pthread_detach(l->thread[i]);
+	if (l->nthreads)
+		return false;
+	pthread_mutex_destroy(&l->lock);
+	pthread_cond_destroy(&l->added);
+	free(l);
+	return true;
+}
