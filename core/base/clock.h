@@ -24,10 +24,12 @@ static inline int64_t dcp_now_ms(void)
 	return dcp_now_ns(CLOCK_MONOTONIC) / DCP_NS_PER_MS;
 }
 
-/* The time of @clock in @ms milliseconds, for calls that wait until a time. */
-static inline struct timespec dcp_in_ms(clockid_t clock, int64_t ms)
+/*
+ * When @ms milliseconds are over, for conditions of dcp_cond_init(): by a clock that nobody sets.
+ */
+static inline struct timespec dcp_in_ms(int64_t ms)
 {
-	int64_t ns = dcp_now_ns(clock) + ms * DCP_NS_PER_MS;
+	int64_t ns = dcp_now_ns(CLOCK_MONOTONIC) + ms * DCP_NS_PER_MS;
 
 	return (struct timespec){ .tv_sec = ns / DCP_NS_PER_S, .tv_nsec = ns % DCP_NS_PER_S };
 }

@@ -58,7 +58,7 @@ static struct {
 		const struct dcp_remote_file *o;
 		int64_t ms;
 	} readers[READERS];
-} all = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+} all = { .lock = PTHREAD_MUTEX_INITIALIZER }; /* changed: by prepare() */
 
 static struct block **bucket_of(const uint64_t id[2], uint64_t number)
 {
@@ -317,7 +317,7 @@ static void *work(void *ctx)
 	pthread_mutex_lock(&all.lock);
 	while (!all.ends && (!late || first_waiting())) {
 		struct ahead *a = first_waiting();
-		struct timespec until = dcp_in_ms(CLOCK_REALTIME, IDLE_MS);
+		struct timespec until = dcp_in_ms(IDLE_MS);
 		int rc;
 
 		if (!a) {
@@ -365,7 +365,7 @@ static void in_child(void)
 		}
 	all.first = NULL;
 	all.workers = all.waiting = 0;
-	pthread_cond_init(&all.changed, NULL);
+	dcp_cond_init(&all.changed);
 	pthread_mutex_init(&all.lock, NULL);
 }
 
@@ -380,21 +380,28 @@ static void end_workers(void)
 	pthread_mutex_unlock(&all.lock);
 }
 
-static void prepare(void)
+static void prepare_all(void)
 {
+	dcp_cond_init(&all.changed);
 	pthread_atfork(before_fork, after_fork, in_child);
 	atexit(end_workers);
+}
+
+/* Before the lock is taken for the first time. */
+static void prepare(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, prepare_all);
 }
 
 /* One more, if one more has something to do. False: there is none. */
 static bool add_worker(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	pthread_attr_t detached;
 	pthread_t thread;
 	unsigned jobs = 0;
 
-	pthread_once(&once, prepare);
 	for (const struct ahead *a = all.first; a; a = a->next)
 		jobs += !a->flies;
 	if (all.waiting >= jobs || all.workers == WORKERS)
@@ -485,6 +492,7 @@ bool dcp_blocks_follow(struct dcp_remote_file *o, const struct dcp_read *read)
 {
 	bool goes_on;
 
+	prepare();
 	pthread_mutex_lock(&all.lock);
 	goes_on = read->to && is_next(o, read->off);
 	if (!goes_on && read->to)
@@ -528,7 +536,7 @@ static void wait_a_little(void)
 		pthread_cond_wait(&all.changed, &all.lock);
 		return;
 	}
-	until = dcp_in_ms(CLOCK_REALTIME, LOOK_MS);
+	until = dcp_in_ms(LOOK_MS);
 	pthread_cond_timedwait(&all.changed, &all.lock, &until);
 }
 
@@ -591,6 +599,7 @@ static int read_once(struct dcp_remote_file *o, const struct dcp_read *const *re
 
 	if (o->changed)
 		return -ESTALE;
+	prepare();
 	pthread_mutex_lock(&all.lock);
 	rc = want_all(&w, reads, n);
 	if (rc == 0 && reads[0]->to && !reads[0]->planned)

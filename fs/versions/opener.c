@@ -44,6 +44,7 @@ struct dcpfs_opener {
 
 	pthread_mutex_t lock; /* everything below; inside it only the list's lock is taken */
 	pthread_cond_t changed;
+	unsigned running;                    /* of the threads */
 	struct want *wants;                  /* the last come first */
 	const struct dcp_progress *progress; /* of the next build */
 	bool said;                           /* atomic: the missing config.json was logged */
@@ -194,12 +195,16 @@ static void open_now(struct dcpfs *fs, struct dcpfs_version *ver, bool build)
 		o->progress = NULL; /* no command waits for the others */
 	ver->opening = true;
 	pthread_mutex_unlock(&o->lock);
-	dcp_http_watch(NULL, NULL); /* it is opened for all, whoever is interrupted */
+	if (build) /* for all, whoever is interrupted */
+		dcp_http_watch(NULL, NULL);
 	rc = dcp_version_open(fs->opts.source, &ver->found, &opts, &v, &err);
 	if (opts.progress)
 		opts.progress->report(opts.progress->ctx, 0, 0, NULL);
 	if (rc == 0)
 		rc = find_rights(ver, v, &err);
+	/* What was not waited for to the end has said nothing: the next one who asks opens it. */
+	if (rc < 0 && dcp_http_stopped())
+		rc = -ECANCELED;
 	if (rc == 0) {
 		log_broken(fs, v);
 		log_no_config(fs, ver, v);
@@ -236,7 +241,7 @@ static void unwant(struct dcpfs_opener *o, const struct want *w)
  */
 static void wait_some(struct dcpfs_opener *o)
 {
-	struct timespec soon = dcp_in_ms(CLOCK_MONOTONIC, LOOK_MS);
+	struct timespec soon = dcp_in_ms(LOOK_MS);
 
 	pthread_cond_timedwait(&o->changed, &o->lock, &soon);
 }
@@ -278,14 +283,16 @@ static int map(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_err *err)
 	int rc = 0;
 
 	pthread_mutex_lock(&o->lock);
-	while (ver->opening && !is_stopped(fs))
+	while (ver->opening && !is_stopped(fs) && !dcp_http_stopped())
 		wait_some(o);
 	if (!is_open(ver) && is_stopped(fs)) {
 		rc = dcp_fail(err, -ECANCELED, "%s: the mount ends", ver->name);
+	} else if (ver->opening) {
+		rc = dcp_fail(err, -EINTR, "%s: interrupted", ver->name);
 	} else if (!is_open(ver)) {
 		ver->opening = true;
 		pthread_mutex_unlock(&o->lock);
-		dcp_http_watch(NULL, NULL); /* as open_now() */
+		dcp_http_watch(NULL, NULL); /* for all, whoever is interrupted */
 		rc = dcpfs_hf_open(fs, ver, is_stopped, &why);
 		if (rc < 0) {
 			dcpfs_errors_add(fs->errors, ver->name, NULL, NULL, why.msg);
@@ -376,6 +383,8 @@ static void *run(void *arg)
 		}
 		pthread_cond_wait(&o->changed, &o->lock);
 	}
+	o->running--;
+	pthread_cond_broadcast(&o->changed);
 	pthread_mutex_unlock(&o->lock);
 	return NULL;
 }
@@ -390,11 +399,14 @@ int dcpfs_opener_start(struct dcpfs *fs, const struct dcp_progress *progress)
 	sigfillset(&all);
 	sigdelset(&all, SIGBUS); /* raised by the thread itself */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
+	pthread_mutex_lock(&o->lock);
 	for (unsigned i = 0; rc == 0 && i < BUILDERS; i++) {
 		o->builders[i] = (struct builder){ fs, i == 0 };
 		rc = -pthread_create(&o->thread[i], NULL, run, &o->builders[i]);
 		o->nthreads += rc == 0;
+		o->running += rc == 0;
 	}
+	pthread_mutex_unlock(&o->lock);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return rc;
 }
@@ -409,24 +421,31 @@ void dcpfs_opener_wake(struct dcpfs *fs)
 bool dcpfs_opener_stop(struct dcpfs *fs, unsigned ms)
 {
 	struct dcpfs_opener *o = fs->opener;
-	struct timespec until = dcp_in_ms(CLOCK_REALTIME, ms);
+	struct timespec until = dcp_in_ms(ms);
+	bool ended;
+	int late = 0;
 
 	if (!o)
 		return true;
 	__atomic_store_n(&o->stop, true, __ATOMIC_RELAXED);
 	dcpfs_opener_wake(fs);
-	while (o->nthreads &&
-	       pthread_timedjoin_np(o->thread[o->nthreads - 1], NULL, &until) == 0)
-		o->nthreads--;
-	for (unsigned i = 0; i < o->nthreads; i++)
-		pthread_detach(o->thread[i]);
-	return o->nthreads == 0;
+	pthread_mutex_lock(&o->lock);
+	while (o->running && !late)
+		late = pthread_cond_timedwait(&o->changed, &o->lock, &until);
+	ended = !o->running;
+	pthread_mutex_unlock(&o->lock);
+	for (; o->nthreads; o->nthreads--)
+		if (ended)
+			pthread_join(o->thread[o->nthreads - 1], NULL);
+		else
+			pthread_detach(o->thread[o->nthreads - 1]);
+	return ended;
 }
 
 int dcpfs_opener_first(struct dcpfs *fs, unsigned ms, struct dcp_err *err)
 {
 	struct dcpfs_opener *o = fs->opener;
-	struct timespec until = dcp_in_ms(CLOCK_MONOTONIC, ms);
+	struct timespec until = dcp_in_ms(ms);
 	int rc = 0, late = 0;
 
 	pthread_mutex_lock(&o->lock);

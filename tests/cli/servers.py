@@ -198,10 +198,10 @@ def nginx():
     large = s3_large("nginx")
     certificates(top)
     (top / "words").write_text("reader:{PLAIN}a-password\n")
-    for _ in range(10):  # another program may take the port
+    for _ in range(10):  # another program may take the port: nginx writes its file once it has it
         at = port()
         (top / "config").write_text(CONFIG.format(top=top, site=SITE, port=at, user="user root;" if os.geteuid() == 0 else ""))
-        with started([NGINX, "-c", top / "config", "-p", top], ready=lambda at=at: socket.socket().connect_ex(("127.0.0.1", at)) == 0) as is_up:
+        with started([NGINX, "-c", top / "config", "-p", top], ready=(top / "pid").exists) as is_up:
             if is_up:
                 url = f"https://127.0.0.1:{at}"
                 ask_nginx(url, large)

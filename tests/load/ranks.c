@@ -21,8 +21,9 @@
  *	              of the bytes, of the JSON, and the key; then these (-1: NULL)
  * ranks N HOW STEP... is all N ranks, each a process; of these only rank 0 and those that fail
  * print a line.
- * LOAD_BUSY: a rank that is welcomed reads that after 6 s only. LOAD_INSECURE: as --insecure. Prints a line of JSON: {"rank", "ranks", "comm", "nodes", "step",
- * "code", "error_rank", "text"}.
+ * LOAD_BUSY: a rank that is welcomed reads that after 6 s only. LOAD_INSECURE: as --insecure.
+ * Prints a line of JSON: {"rank", "ranks", "comm", "nodes", "step", "code", "error_rank",
+ * "text"}.
  */
 #include <errno.h>
 #include <signal.h>
