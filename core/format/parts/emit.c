@@ -5,11 +5,14 @@
  * key is called must not depend on what other parts hold.
  */
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/base/err.h"
 #include "core/format/format.h"
 #include "core/format/hf/extras.h"
+#include "core/format/hf/name.h"
 #include "core/format/nest/relay.h"
 #include "core/format/parts/parts.h"
 #include "core/model/tensor.h"
@@ -106,6 +109,60 @@ static int emit_facts(struct emitter *w)
 	return dcp_emit_meta(w->in->sink, "parts", w->text.p);
 }
 
+/* ---- what is not a part ---- */
+
+static bool is_below(const struct dcp_parts *parts, const char *below)
+{
+	for (size_t i = 0; i < dcp_parts_n(parts); i++) {
+		const struct dcp_part *p = dcp_parts_at(parts, i);
+
+		if (strcmp(p->below, below) == 0 && (*below || dcp_parts_is_hf(p->format)))
+			return true;
+	}
+	return false;
+}
+
+static int emit_sidecars(const struct dcp_load *in, const struct dcp_dir *dir,
+			 const char *below)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < dir->n; i++) {
+		const struct dcp_dirent *e = &dir->entries[i];
+		char name[2 * NAME_MAX + 2];
+		bool unused;
+
+		if (e->is_dir || *e->name == '.' || !dcp_hf_is_sidecar(e->name) ||
+		    (!*below && dcp_parts_is_file(e, &unused)))
+			continue;
+		snprintf(name, sizeof(name), "%s%s", below, e->name);
+		rc = dcp_emit_sidecar(in->sink, name);
+	}
+	return rc;
+}
+
+/* Beside models in directories: model_index.json, tokenizer/, scheduler/. */
+static int emit_rest(const struct dcp_load *in, const struct dcp_parts *parts)
+{
+	enum dcp_parts_home home = dcp_parts_home(in->dir);
+	int rc = 0;
+
+	if (home != DCP_HOME_NONE && !is_below(parts, ""))
+		rc = emit_sidecars(in, in->dir, "");
+	for (size_t i = 0; home == DCP_HOME_PIPELINE && rc == 0 && i < in->dir->n; i++) {
+		const struct dcp_dirent *e = &in->dir->entries[i];
+		char below[NAME_MAX + 2];
+		dcp_auto_dir struct dcp_dir sub = { 0 };
+
+		snprintf(below, sizeof(below), "%s/", e->name);
+		if (!e->is_dir || *e->name == '.' || is_below(parts, below) || e->is_link ||
+		    dcp_dir_open_at(in->dir, e->name, &sub, NULL) < 0)
+			continue;
+		rc = emit_sidecars(in, &sub, below);
+	}
+	return rc;
+}
+
 int dcp_parts_emit(const struct dcp_load *in, const struct dcp_parts *p, struct dcp_err *err)
 {
 	struct emitter w = { .in = in, .parts = p };
@@ -120,6 +177,8 @@ int dcp_parts_emit(const struct dcp_load *in, const struct dcp_parts *p, struct 
 	}
 	if (rc == 0)
 		rc = emit_facts(&w);
+	if (rc == 0 && in->depth == 0)
+		rc = emit_rest(in, p);
 	dcp_buf_finish(&w.text);
 	return rc;
 }

@@ -5,6 +5,7 @@
 #include <fnmatch.h>
 
 #include "core/base/base.h"
+#include "core/format/formats.h"
 #include "core/format/parts/parts.h"
 #include "core/model/order.h"
 
@@ -147,6 +148,11 @@ enum dcp_parts_home dcp_parts_home(const struct dcp_dir *dir)
 			    matches(homes[h].glob, dir->entries[i].name))
 				return homes[h].home;
 	return DCP_HOME_NONE;
+}
+
+bool dcp_parts_is_hf(const struct dcp_format *format)
+{
+	return format == &dcp_format_torch_hf || format == &dcp_format_torch_bin;
 }
 
 bool dcp_parts_is_model(const char *name)

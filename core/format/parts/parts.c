@@ -176,47 +176,55 @@ static int add_groups(struct finding *f, const struct dcp_dir *dir, const char *
 static enum dcp_match find(dcp_families all, const struct dcp_dir *dir, struct dcp_parts *out,
 			   char *why, size_t n);
 
+/* What a directory was found to be. That may take reading files of a server: once is enough. */
+struct probed {
+	const struct dcp_format *format; /* NULL: none */
+	enum dcp_match match;
+	char why[256];
+};
+
 /* Which family is @dir, a part or the rest of a version? @own: it may have parts itself, unless
  * a family that comes before parts everywhere takes it. */
-static const struct dcp_format *probe_part(const struct finding *f, const struct dcp_dir *dir,
-					   bool own, enum dcp_match *match, char *why, size_t n)
+static struct probed probe_part(const struct finding *f, const struct dcp_dir *dir, bool own)
 {
+	struct probed p = { .match = DCP_MATCH_NO };
 	struct dcp_parts below;
 
 	for (size_t i = 0; own && f->all[i] != f->self; i++)
-		if (f->all[i]->probe(dir, why, n) == DCP_MATCH_YES) {
-			*match = DCP_MATCH_YES;
-			return f->all[i];
+		if (f->all[i]->probe(dir, p.why, sizeof(p.why)) == DCP_MATCH_YES) {
+			p.match = DCP_MATCH_YES;
+			p.format = f->all[i];
+			return p;
 		}
 	if (own && f->parts->depth + 1 < DCP_PARTS_DEPTH) {
 		dcp_parts_init(&below, f->parts->depth + 1);
-		*match = find(f->all, dir, &below, why, n);
+		p.match = find(f->all, dir, &below, p.why, sizeof(p.why));
 		dcp_parts_finish(&below);
-		if (*match != DCP_MATCH_NO)
-			return f->self;
 	}
-	return dcp_format_probe_in(f->all, f->self, dir, match, why, n);
+	p.format = p.match != DCP_MATCH_NO ? f->self
+					   : dcp_format_probe_in(f->all, f->self, dir, &p.match,
+								 p.why, sizeof(p.why));
+	return p;
 }
 
-/* Add what @dir holds, if anything does; it is taken. Returns how many parts that were. */
-static int add_dir(struct finding *f, const char *name, const char *below,
-		   enum dcp_part_role role, struct dcp_dir *dir)
+/* Add what @dir, which is @p, holds, if it holds anything; it is taken. Returns how many parts that
+ * were. */
+static int add_probed(struct finding *f, const char *name, const char *below,
+		      enum dcp_part_role role, struct dcp_dir *dir, const struct probed *p)
 {
 	size_t before = dcp_parts_n(f->parts);
-	char why[256] = "";
-	enum dcp_match match;
+	const struct dcp_format *format = p->format;
 	bool several;
-	const struct dcp_format *format = probe_part(f, dir, *below, &match, why, sizeof(why));
 	int rc = 0;
 
-	if (match == DCP_MATCH_INCOMPLETE)
-		note_incomplete(f, below, why);
-	if (!format || match == DCP_MATCH_NO || format->shy ||
-	    (match == DCP_MATCH_MANY && !is_groups(dir, format, &several))) {
+	if (p->match == DCP_MATCH_INCOMPLETE)
+		note_incomplete(f, below, p->why);
+	if (!format || p->match == DCP_MATCH_NO || format->shy ||
+	    (p->match == DCP_MATCH_MANY && !is_groups(dir, format, &several))) {
 		dcp_dir_close(dir);
 		return 0;
 	}
-	if (match == DCP_MATCH_MANY) {
+	if (p->match == DCP_MATCH_MANY) {
 		rc = add_groups(f, dir, name, below, role, format, several);
 		dcp_dir_close(dir);
 	} else {
@@ -225,12 +233,15 @@ static int add_dir(struct finding *f, const char *name, const char *below,
 	return rc < 0 ? rc : (int)(dcp_parts_n(f->parts) - before);
 }
 
-/* ---- a version ---- */
-
-static bool is_hf(const struct dcp_format *format)
+static int add_dir(struct finding *f, const char *name, const char *below,
+		   enum dcp_part_role role, struct dcp_dir *dir)
 {
-	return format == &dcp_format_torch_hf || format == &dcp_format_torch_bin;
+	const struct probed p = probe_part(f, dir, *below);
+
+	return add_probed(f, name, below, role, dir, &p);
 }
+
+/* ---- a version ---- */
 
 static bool is_dcp(const struct dcp_format *format)
 {
@@ -262,7 +273,8 @@ static int add_spare(struct finding *f)
 	if (rc < 0)
 		return rc;
 	format = dcp_format_probe_in(f->all, f->self, &rest, &match, why, sizeof(why));
-	if (!format || !is_hf(format) || match == DCP_MATCH_MANY || !dcp_hf_is_home(&rest)) {
+	if (!format || !dcp_parts_is_hf(format) || match == DCP_MATCH_MANY ||
+	    !dcp_hf_is_home(&rest)) {
 		dcp_dir_close(&rest);
 		return 0;
 	}
@@ -289,9 +301,9 @@ static int has_model(const struct finding *f, const struct dcp_dir *rest)
 
 	if (!format || match == DCP_MATCH_MANY)
 		return 0;
-	if (!format->group && !is_hf(format))
+	if (!format->group && !dcp_parts_is_hf(format))
 		return -1;
-	return is_hf(format) && dcp_hf_is_home(rest);
+	return dcp_parts_is_hf(format) && dcp_hf_is_home(rest);
 }
 
 static int add_loose_group(struct finding *f, const struct dcp_dir *rest,
@@ -373,51 +385,47 @@ static int add_below(struct finding *f, const struct dcp_dirent *e, bool alone,
 	return rc < 0 ? rc : 0;
 }
 
-/*
- * A directory in that of a step, by a name that no table knows (policy/, value/): a model, or
- * several parts. Beside a model only the latter: a model's directory also holds copies of it.
- */
-static int add_role(struct finding *f, const struct dcp_dirent *e, bool beside_model)
-{
-	char below[NAME_MAX + 2], why[256] = "";
-	enum dcp_match match;
-	struct dcp_dir sub;
-	int rc;
+/* A directory by a name that no table knows (policy/, value/), which may be a part. */
+struct role {
+	const char *name;
+	struct dcp_dir dir;
+	struct probed is;
+};
 
-	if (*e->name == '.' || dcp_order_is_numbered(e->name) || e->is_link ||
-	    dcp_dir_open_at(f->dir, e->name, &sub, NULL) < 0)
-		return 0;
-	if (beside_model && probe_part(f, &sub, true, &match, why, sizeof(why)) != f->self) {
-		dcp_dir_close(&sub);
-		return 0;
+/* In that of a step all are looked at; else those that hold something, not by names of saves. */
+static int find_roles(const struct finding *f, struct dcp_buf *roles)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < f->dir->n && rc == 0; i++) {
+		const struct dcp_dirent *e = &f->dir->entries[i];
+		struct role r = { .name = e->name };
+		bool unused;
+
+		if (f->step ? !e->is_dir || e->is_link || *e->name == '.' ||
+				      dcp_order_is_numbered(e->name) ||
+				      dcp_parts_is_dir(e, &unused, NULL)
+			    : !dcp_parts_may_be_role(e))
+			continue;
+		if (dcp_dir_open_at(f->dir, e->name, &r.dir, NULL) < 0)
+			continue;
+		r.is = probe_part(f, &r.dir, true);
+		if (r.is.format && r.is.match != DCP_MATCH_NO && !r.is.format->shy)
+			rc = dcp_buf_add(roles, &r, sizeof(r));
+		else
+			rc = 1;
+		if (rc)
+			dcp_dir_close(&r.dir);
+		rc = DCP_MIN(rc, 0);
 	}
-	snprintf(below, sizeof(below), "%s/", e->name);
-	rc = add_dir(f, e->name, below, beside_model ? DCP_PART_STATE : DCP_PART_MODEL, &sub);
-	f->ndirs += rc > 0;
-	f->nalone += rc > 0;
-	return rc < 0 ? rc : 0;
+	return rc;
 }
 
-/* May a directory be the model of the state files beside it? Not by names of saves. */
-static bool may_be_role(const struct finding *f, const struct dcp_dirent *e)
+/* Files of states, and no model: with one directory that holds a checkpoint they are one version,
+ * whatever both are called. */
+static bool lacks_model(const struct finding *f)
 {
-	char why[256] = "";
-	enum dcp_match match;
-	const struct dcp_format *format;
-	struct dcp_dir sub;
-
-	if (!dcp_parts_may_be_role(e) || dcp_dir_open_at(f->dir, e->name, &sub, NULL) < 0)
-		return false;
-	format = probe_part(f, &sub, true, &match, why, sizeof(why));
-	dcp_dir_close(&sub);
-	return format && match != DCP_MATCH_NO && !format->shy;
-}
-
-/* Files of states, no model, and one directory that holds a checkpoint: whatever both are called,
- * they are one version. */
-static bool has_one_role(const struct finding *f)
-{
-	size_t states = 0, roles = 0;
+	size_t states = 0;
 
 	for (size_t i = 0; i < f->dir->n; i++) {
 		bool state;
@@ -426,32 +434,61 @@ static bool has_one_role(const struct finding *f)
 		if (dcp_parts_is_model(f->dir->entries[i].name))
 			return false;
 	}
-	for (size_t i = 0; states && f->parts->depth == 0 && i < f->dir->n; i++)
-		roles += may_be_role(f, &f->dir->entries[i]);
-	return roles == 1;
+	return states && f->parts->depth == 0;
+}
+
+/* Is there a model among the files that no table names? *model as of has_model(). */
+static int find_model(const struct finding *f, int *model)
+{
+	struct dcp_dir rest;
+	int rc = dcp_dir_only(f->dir, is_main, NULL, &rest);
+
+	if (rc < 0)
+		return rc;
+	*model = has_model(f, &rest);
+	dcp_dir_close(&rest);
+	return 0;
+}
+
+/*
+ * A model, or several parts. Beside a model only the latter: a model's directory also holds copies
+ * of it.
+ */
+static int add_role(struct finding *f, struct role *r, bool beside_model)
+{
+	char below[NAME_MAX + 2];
+	int rc;
+
+	if (beside_model && r->is.format != f->self)
+		return 0;
+	snprintf(below, sizeof(below), "%s/", r->name);
+	rc = add_probed(f, r->name, below, beside_model ? DCP_PART_STATE : DCP_PART_MODEL,
+			&r->dir, &r->is);
+	r->dir = (struct dcp_dir){ 0 };
+	f->ndirs += rc > 0;
+	f->nalone += rc > 0;
+	return DCP_MIN(rc, 0);
 }
 
 static int add_roles(struct finding *f)
 {
-	struct dcp_dir rest;
-	int model, rc;
+	dcp_auto_buf struct dcp_buf roles = DCP_BUF_INIT;
+	int model = -1, rc = 0;
 
-	if (f->home != DCP_HOME_NONE || (!f->step && !has_one_role(f)))
+	if (f->home != DCP_HOME_NONE || (!f->step && !lacks_model(f)))
 		return 0;
-	rc = dcp_dir_only(f->dir, is_main, NULL, &rest);
-	if (rc < 0)
-		return rc;
-	model = has_model(f, &rest);
-	dcp_dir_close(&rest);
-	if (!f->step && model)
-		return 0;
-	for (size_t i = 0; model >= 0 && i < f->dir->n && rc == 0; i++) {
-		const struct dcp_dirent *e = &f->dir->entries[i];
-		bool alone;
+	if (!f->step)
+		rc = find_roles(f, &roles);
+	if (rc == 0 && (f->step || DCP_NITEMS(roles, struct role) == 1))
+		rc = find_model(f, &model);
+	if (rc == 0 && f->step && model >= 0)
+		rc = find_roles(f, &roles);
+	for (size_t i = 0; i < DCP_NITEMS(roles, struct role); i++) {
+		struct role *r = DCP_ITEMS(roles, struct role) + i;
 
-		if (e->is_dir && !dcp_parts_is_dir(e, &alone, NULL) &&
-		    (f->step || may_be_role(f, e)))
-			rc = add_role(f, e, model);
+		if (rc == 0 && (f->step ? model >= 0 : model == 0))
+			rc = add_role(f, r, model);
+		dcp_dir_close(&r->dir);
 	}
 	return rc;
 }
@@ -471,7 +508,7 @@ static int add_model(struct finding *f, const struct dcp_dirent *e)
 	    dcp_dir_open_at(f->dir, e->name, &sub, NULL) < 0)
 		return 0;
 	format = dcp_format_probe_in(f->all, f->self, &sub, &match, why, sizeof(why));
-	if (!is_hf(format) || match == DCP_MATCH_MANY ||
+	if (!dcp_parts_is_hf(format) || match == DCP_MATCH_MANY ||
 	    (f->home == DCP_HOME_ADAPTER && !dcp_dir_find(&sub, "adapter_config.json"))) {
 		dcp_dir_close(&sub);
 		return 0;
@@ -627,60 +664,6 @@ enum dcp_match dcp_parts_probe(dcp_families all, const struct dcp_dir *dir, char
 	return match;
 }
 
-/* ---- what is not a part ---- */
-
-static bool is_below(const struct dcp_parts *parts, const char *below)
-{
-	for (size_t i = 0; i < dcp_parts_n(parts); i++) {
-		const struct dcp_part *p = dcp_parts_at(parts, i);
-
-		if (strcmp(p->below, below) == 0 && (*below || is_hf(p->format)))
-			return true;
-	}
-	return false;
-}
-
-static int emit_sidecars(const struct dcp_load *in, const struct dcp_dir *dir,
-			 const char *below)
-{
-	int rc = 0;
-
-	for (size_t i = 0; rc == 0 && i < dir->n; i++) {
-		const struct dcp_dirent *e = &dir->entries[i];
-		char name[2 * NAME_MAX + 2];
-		bool unused;
-
-		if (e->is_dir || *e->name == '.' || !dcp_hf_is_sidecar(e->name) ||
-		    (!*below && dcp_parts_is_file(e, &unused)))
-			continue;
-		snprintf(name, sizeof(name), "%s%s", below, e->name);
-		rc = dcp_emit_sidecar(in->sink, name);
-	}
-	return rc;
-}
-
-/* Beside models in directories: model_index.json, tokenizer/, scheduler/. */
-static int emit_rest(const struct dcp_load *in, const struct dcp_parts *parts)
-{
-	enum dcp_parts_home home = dcp_parts_home(in->dir);
-	int rc = 0;
-
-	if (home != DCP_HOME_NONE && !is_below(parts, ""))
-		rc = emit_sidecars(in, in->dir, "");
-	for (size_t i = 0; home == DCP_HOME_PIPELINE && rc == 0 && i < in->dir->n; i++) {
-		const struct dcp_dirent *e = &in->dir->entries[i];
-		char below[NAME_MAX + 2];
-		dcp_auto_dir struct dcp_dir sub = { 0 };
-
-		snprintf(below, sizeof(below), "%s/", e->name);
-		if (!e->is_dir || *e->name == '.' || is_below(parts, below) || e->is_link ||
-		    dcp_dir_open_at(in->dir, e->name, &sub, NULL) < 0)
-			continue;
-		rc = emit_sidecars(in, &sub, below);
-	}
-	return rc;
-}
-
 int dcp_parts_load(const struct dcp_load *in, struct dcp_err *err)
 {
 	struct dcp_parts parts;
@@ -691,8 +674,6 @@ int dcp_parts_load(const struct dcp_load *in, struct dcp_err *err)
 		rc = dcp_fail(err, -ENOENT, "its parts cannot be found again");
 	else
 		rc = dcp_parts_emit(in, &parts, err);
-	if (rc == 0 && in->depth == 0)
-		rc = emit_rest(in, &parts);
 	dcp_parts_finish(&parts);
 	return rc;
 }

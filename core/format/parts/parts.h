@@ -59,6 +59,8 @@ bool dcp_parts_is_dir(const struct dcp_dirent *e, bool *alone, enum dcp_part_rol
 bool dcp_parts_may_be_role(const struct dcp_dirent *e);
 /* Which role have the files of a group (of ranks) called so? */
 enum dcp_part_role dcp_parts_role(const char *group);
+/* Has @format models by Hugging Face's names? */
+bool dcp_parts_is_hf(const struct dcp_format *format);
 /* Is a file of this name a model, beside parts? */
 bool dcp_parts_is_model(const char *name);
 
@@ -76,7 +78,8 @@ enum dcp_parts_home dcp_parts_home(const struct dcp_dir *dir);
 extern const struct dcp_format dcp_part_json;
 
 /*
- * Emit all parts. One that cannot be read is emitted as an object of its name with the error; a
- * negative return means that none can be read, or is what the sink gave.
+ * Emit all parts, and the files that tell of models in directories. One that cannot be read is
+ * emitted as an object of its name with the error; a negative return means that none can be read,
+ * or is what the sink gave.
  */
 int dcp_parts_emit(const struct dcp_load *in, const struct dcp_parts *p, struct dcp_err *err);
