@@ -12,10 +12,12 @@
 #include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
+#include <wchar.h>
 
 #include "core/base/number.h"
 #include "core/base/sort.h"
 #include "core/base/text.h"
+#include "core/base/utf8.h"
 #include "core/origin/dir/dir.h"
 
 static unsigned terminal_width(bool tty)
@@ -364,18 +366,45 @@ void out_row_end(struct out *o)
 		out_tsv_end(o);
 }
 
-static bool starts_point(char c)
+/* A code point of @s, and its columns. What is no UTF-8 is taken byte by byte. */
+static size_t code_at(const char *s, int *cols)
 {
-	return ((unsigned char)c & 0xc0) != 0x80;
+	size_t n = dcp_utf8_len(s, strnlen(s, 4));
+
+	*cols = n > 1 ? wcwidth((wchar_t)dcp_utf8_code(s, n)) : 1;
+	*cols = *cols < 0 ? 1 : *cols;
+	return n ? n : *s != '\0';
+}
+
+size_t out_char(const char *s, size_t *cols)
+{
+	int own, more = 0;
+	size_t n = code_at(s, &own), mark;
+
+	*cols = n ? (size_t)own : 0;
+	while (n && (unsigned char)s[n] >= 0x80 && (mark = code_at(s + n, &more)) && more == 0)
+		n += mark;
+	return n;
+}
+
+size_t out_fit(const char *s, size_t max)
+{
+	size_t n = 0, cols, bytes;
+
+	while ((bytes = out_char(s + n, &cols)) && cols <= max) {
+		n += bytes;
+		max -= cols;
+	}
+	return n;
 }
 
 size_t out_width(const char *s)
 {
-	size_t n = 0;
+	size_t width = 0, cols, bytes;
 
-	for (; *s; s++)
-		n += starts_point(*s);
-	return n;
+	for (; (bytes = out_char(s, &cols)); s += bytes)
+		width += cols;
+	return width;
 }
 
 void out_wrap(struct dcp_buf *b, size_t col, size_t indent, size_t width, const char *text)
@@ -383,10 +412,10 @@ void out_wrap(struct dcp_buf *b, size_t col, size_t indent, size_t width, const 
 	bool fresh = true; /* nothing of the text stands on this line yet */
 
 	for (text += strspn(text, " "); *text; text += strspn(text, " ")) {
-		size_t bytes = strcspn(text, " "), n = 0;
+		size_t bytes = strcspn(text, " "), n = 0, cols;
 
-		for (size_t i = 0; i < bytes; i++)
-			n += starts_point(text[i]);
+		for (size_t i = 0; i < bytes; n += cols)
+			i += out_char(text + i, &cols);
 		if (width && !fresh && col + 1 + n > width) {
 			dcp_buf_printf(b, "\n%*s", (int)indent, "");
 			col = indent;

@@ -75,8 +75,15 @@ const char *out_paint(const struct out *o, const char *word);
 
 /* Append @s with bytes that are not shown as they are (core/base/utf8.h) spelled \xNN. */
 void out_text(struct dcp_buf *b, const char *s);
-/* Columns that @s takes, counting one for each code point. */
+/*
+ * Bytes of the first character of @s, with the marks that stand on it; 0: the end. @cols: columns
+ * that it takes on a terminal, 2 for those of Chinese, Japanese and Korean.
+ */
+size_t out_char(const char *s, size_t *cols);
+/* Columns that @s takes. */
 size_t out_width(const char *s);
+/* Bytes of the beginning of @s that take at most @max columns. */
+size_t out_fit(const char *s, size_t max);
 /*
  * Append @s in at most @max columns. Its digits stay, as far as there is room, since names differ
  * in them, and more of its end than of its beginning; an ellipsis (".." without @utf8) stands for

@@ -14,27 +14,12 @@
 #define FLEX_PAD 256  /* columns that it is filled to where nothing is shortened */
 #define TABLE_LIMIT ((size_t)1 << 30) /* cells of ten million rows */
 
-static bool starts_point(char c)
-{
-	return ((unsigned char)c & 0xc0) != 0x80;
-}
-
-/* The byte at which code point @k of @s starts. */
-static size_t point_at(const char *s, size_t k)
-{
-	size_t i = 0;
-
-	for (; s[i]; i++)
-		if (starts_point(s[i]) && k-- == 0)
-			break;
-	return i;
-}
-
-/* A name that is shortened: which of its code points stay. */
+/* A name that is shortened: which of its characters stay. */
 struct short_name {
-	size_t n, gaps, kept;
+	size_t n, gaps, kept; /* kept: columns */
 	bool *keep;
-	size_t mark; /* columns of what stands for a gap */
+	uint8_t *cols; /* of each character */
+	size_t mark;   /* columns of what stands for a gap */
 };
 
 static size_t columns_of(const struct short_name *e)
@@ -42,15 +27,15 @@ static size_t columns_of(const struct short_name *e)
 	return e->kept + e->gaps * e->mark;
 }
 
-/* Keep point @i, if that fits. It ends a gap, makes one smaller, or parts it. */
-static bool keep_point(struct short_name *e, size_t i, size_t max)
+/* Keep character @i, if that fits. It ends a gap, makes one smaller, or parts it. */
+static bool keep_char(struct short_name *e, size_t i, size_t max)
 {
 	bool before = i > 0 && !e->keep[i - 1], after = i + 1 < e->n && !e->keep[i + 1];
 	struct short_name with = *e;
 
 	if (e->keep[i])
 		return true;
-	with.kept++;
+	with.kept += e->cols[i];
 	with.gaps += (size_t)before + after;
 	with.gaps--;
 	if (columns_of(&with) > max)
@@ -60,20 +45,16 @@ static bool keep_point(struct short_name *e, size_t i, size_t max)
 	return true;
 }
 
-static bool is_digit_at(const char *s, size_t k)
+/* From the end. */
+static void keep_digits(struct short_name *e, const bool *digit, size_t max)
 {
-	return s[k] >= '0' && s[k] <= '9';
-}
-
-static void keep_digits(struct short_name *e, const char *s, size_t max)
-{
-	for (size_t at = strlen(s), i = e->n; at-- > 0;)
-		if (starts_point(s[at]) && (i--, is_digit_at(s, at)))
-			keep_point(e, i, max);
+	for (size_t i = e->n; i-- > 0;)
+		if (digit[i])
+			keep_char(e, i, max);
 }
 
 /*
- * From both ends inwards: of five points three at the end. What does not fit at one end ends that.
+ * From both ends inwards: of five characters three at the end. What does not fit at one end ends that.
  */
 static void keep_ends(struct short_name *e, size_t max)
 {
@@ -84,45 +65,49 @@ static void keep_ends(struct short_name *e, size_t max)
 		bool at_tail = more_tail && (turn % 5 < 3 || !more_head);
 
 		if (at_tail)
-			more_tail = keep_point(e, tail - 1, max) && tail--;
+			more_tail = keep_char(e, tail - 1, max) && tail--;
 		else if (more_head)
-			more_head = keep_point(e, head, max) && ++head;
+			more_head = keep_char(e, head, max) && ++head;
 	}
 }
 
-/* Like out_elide(); of the first @nmust code points, the code points that @must marks are kept
- * first. */
+/* Like out_elide(); of the first @nmust characters, those that @must marks are kept first. */
 static void elide(struct dcp_buf *b, const char *s, size_t max, bool utf8, const bool *must,
 		  size_t nmust)
 {
 	const char *mark = utf8 ? "\xe2\x80\xa6" : "..";
-	size_t width = out_width(s);
-	struct short_name e = { .n = width, .gaps = 1, .mark = out_width(mark) };
+	size_t width = out_width(s), most = strlen(s), bytes, cols;
+	dcp_auto_free bool *keep = NULL, *digit = NULL;
+	dcp_auto_free uint8_t *taken = NULL;
+	struct short_name e = { .gaps = 1, .mark = out_width(mark) };
 
 	if (width <= max || max <= e.mark) {
-		dcp_buf_add(b, s, width <= max ? strlen(s) : point_at(s, max));
+		dcp_buf_add(b, s, out_fit(s, max));
 		return;
 	}
-	e.keep = calloc(width, sizeof(*e.keep));
-	if (!e.keep) {
+	e.keep = keep = calloc(most, sizeof(*keep));
+	e.cols = taken = calloc(most, sizeof(*taken));
+	digit = calloc(most, sizeof(*digit));
+	if (!keep || !taken || !digit) {
 		b->failed = true;
 		return;
 	}
-	for (size_t i = 0; i < DCP_MIN(nmust, width); i++)
-		if (must[i])
-			keep_point(&e, i, max);
-	keep_digits(&e, s, max);
-	keep_ends(&e, max);
-	for (size_t i = 0; i < width; i++) {
-		size_t n = point_at(s, 1);
-
-		if (e.keep[i])
-			dcp_buf_add(b, s, n);
-		else if (i == 0 || e.keep[i - 1])
-			dcp_buf_str(b, mark);
-		s += n;
+	for (const char *p = s; (bytes = out_char(p, &cols)); p += bytes) {
+		digit[e.n] = *p >= '0' && *p <= '9';
+		taken[e.n++] = (uint8_t)cols;
 	}
-	free(e.keep);
+	for (size_t i = 0; i < DCP_MIN(nmust, e.n); i++)
+		if (must[i])
+			keep_char(&e, i, max);
+	keep_digits(&e, digit, max);
+	keep_ends(&e, max);
+	for (size_t i = 0; i < e.n; i++, s += bytes) {
+		bytes = out_char(s, &cols);
+		if (keep[i])
+			dcp_buf_add(b, s, bytes);
+		else if (i == 0 || keep[i - 1])
+			dcp_buf_str(b, mark);
+	}
 }
 
 void out_elide(struct dcp_buf *b, const char *s, size_t max, bool utf8)
@@ -198,16 +183,16 @@ static bool are_one(struct out_short *const *names, size_t n)
 	return strcmp(names[0]->whole, names[n - 1]->whole) == 0;
 }
 
-/* Code points that @a and @b begin with alike. */
-static size_t common_points(const char *a, const char *b)
+/* Characters that @a and @b begin with alike. */
+static size_t common_chars(const char *a, const char *b)
 {
-	size_t n = 0, at = 0;
+	size_t n = 0, bytes, cols;
 
-	while (a[at] && a[at] == b[at])
-		at++;
-	for (size_t i = 0; i < at; i++)
-		n += starts_point(a[i]);
-	return n - (n && !starts_point(a[at]));
+	for (; (bytes = out_char(a, &cols)) && strncmp(a, b, bytes) == 0; n++) {
+		a += bytes;
+		b += bytes;
+	}
+	return n;
 }
 
 /* What is shown of @name; NULL: no memory. */
@@ -230,7 +215,7 @@ static int show_differences(struct dcp_arena *arena, struct out_short *const *na
 	bool must[POINTS] = { false };
 
 	for (size_t i = 1; i < n; i++) {
-		size_t at = common_points(names[i - 1]->whole, names[i]->whole);
+		size_t at = common_chars(names[i - 1]->whole, names[i]->whole);
 
 		if (at < POINTS && strcmp(names[i - 1]->whole, names[i]->whole) != 0)
 			must[at] = true;

@@ -66,16 +66,6 @@ static void put_numbers(char *buf, size_t size, const struct form *f, bool bytes
 	snprintf(buf, size, "%s %3u%%%s%s%s", bar, (unsigned)(part * 100), sums, speed, left);
 }
 
-/* Bytes of the first @k code points of @s. */
-static size_t point_of(const char *s, size_t k)
-{
-	size_t i = 0;
-
-	while (s[i] && (((unsigned char)s[i] & 0xc0) == 0x80 || k-- > 0))
-		i++;
-	return i;
-}
-
 void progress_line(char *buf, size_t size, unsigned width, bool bytes, const char *what,
 		   uint64_t done, uint64_t total, double rate)
 {
@@ -95,7 +85,7 @@ void progress_line(char *buf, size_t size, unsigned width, bool bytes, const cha
 	}
 	room = strlen(tail) < width ? width - strlen(tail) : 0;
 	dcp_buf_add(&name, what,
-		    point_of(what, out_width(what) > room && room > 2 ? room - 2 : room));
+		    out_fit(what, out_width(what) > room && room > 2 ? room - 2 : room));
 	if (out_width(what) > room && room > 2)
 		dcp_buf_str(&name, "..");
 	snprintf(buf, size, "%s%.*s", name.p ? name.p : "", (int)width,

@@ -96,7 +96,7 @@ int dcpfs_measured_make(struct dcpfs *fs, struct dcpfs_version *ver, int64_t id,
 	if (rc == 0)
 		rc = dcp_index_tensor(dcpfs_index(ver), id, &arena, &t, err);
 	if (rc == 0)
-		rc = dcp_measures_get(known, &row, &stop, &m, err);
+		rc = dcp_measures_get(known, &row, NULL, &stop, &m, err);
 	if (rc < 0)
 		return dcp_err_say(err, rc);
 	dcp_jsonw_init(&w, &b, true);

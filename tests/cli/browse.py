@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """dcpfs browse in a pseudo-terminal: what stands on the screen after each key, and a terminal that is sane afterwards."""
 import fcntl
+import json
 import os
 import pty
 import re
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import termios
 import time
+import unicodedata
 
 import numpy
 
@@ -90,12 +92,17 @@ class Terminal:
                 self.scroll(1)
             elif c == "\b":
                 self.at[1] -= 1
+            elif unicodedata.combining(c):
+                self.cells[self.at[0]][self.at[1] - 1] += c
             elif c >= " ":
-                if self.at[1] >= self.cols:
+                wide = unicodedata.east_asian_width(c) in "WF"
+                if self.at[1] + wide >= self.cols:
                     self.at = [self.at[0] + 1, 0]
                 if self.at[0] < self.rows:
                     self.cells[self.at[0]][self.at[1]] = c
-                self.at[1] += 1
+                    if wide:  # its second half
+                        self.cells[self.at[0]][self.at[1] + 1] = ""
+                self.at[1] += 1 + wide
             i += 1
 
     def text(self):
@@ -179,6 +186,60 @@ def values_histogram_and_plan_are_those_of_the_tensor(top):
     t.ends("q")
 
 
+def statistics_are_kept_as_stats_keeps_them(top):
+    """Those of dcpfs stats are shown without reading the tensor, and stats finds those measured here."""
+    kept = lambda: {p.name: p.stat().st_size for p in (SCRATCH / "browse-cache").rglob("*.kept")}  # noqa: E731
+    one = top.parent / "kept"
+    write(one / "model.safetensors", {"w": ("F32", [4], numpy.array([1.5, -2, 3, 1e-3], "<f4").tobytes())})
+    t = Terminal(one)
+    t.shows(r"^  w ", "")
+    before = kept()
+    t.shows(r"^max +3$", "s")
+    check("powers of two" not in t.text(), "no histogram was asked for")
+    t.ends("q")
+    after = kept()
+    check(after != before, "what was measured is kept")
+    env = dict(os.environ, DCPFS_CACHE=str(SCRATCH / "browse-cache"))
+    told = subprocess.run([DCPFS, "stats", "--json", one], env=env, capture_output=True, text=True)
+    equal(json.loads(told.stdout)[0]["max"], 3, "stats has it")
+    equal(kept(), after, "and kept nothing more")
+    t = Terminal(one)
+    t.shows(r"^  w ")
+    t.shows(r"powers of two(?s:.*)-2\^1 +1 +#", "h")
+    t.ends("q")
+
+
+def wide_characters_take_two_columns():
+    """The columns of a line stay in place whatever the key is written in, and a mark takes none."""
+    top = SCRATCH / "browse-wide"
+    names = ["plain", "重み層", "가중치", "cafe\u0301"]
+    write(top / "model.safetensors", {f"{n}{'x' * 90}{n}" if long else n: ("U8", [1], b"1") for n in names for long in (False, True)})
+    t = Terminal(top, cols=60)
+    t.shows("q: quit|Enter: open")
+    t.shows("가중치 ")
+    lines = [line for line in t.text().split("\n")[1:-1] if line]
+    equal(len(lines), 8, "a line each")
+    width = lambda s: sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in s)  # noqa: E731
+    equal({width(line[:line.index("U8")]) for line in lines}, {width(lines[0][:lines[0].index("U8")])}, f"U8 begins in one column\n{t.text()}")
+    check(all(width(line) < 60 for line in lines), "they fit")
+    t.shows("search: 重", "/重み\x7f")
+    t.shows("^  重み層 ", ENTER)
+    t.ends("q")
+
+
+def warnings_do_not_stand_on_the_screen(top):
+    """What a library prints is shown in the last line, and whole after the end."""
+    t = Terminal(top)
+    t.shows("Enter: open")
+    with open(f"/proc/{t.program.pid}/fd/2", "a", encoding="utf-8") as f:
+        f.write("first warning\nsecond warning\n")
+    t.shows(r"^ second warning$", "x")
+    check("first warning" not in t.text(), "one line of them")
+    t.shows("Enter: open", "x")
+    t.ends("q")
+    check(b"first warning\r\nsecond warning" in t.raw, "both are printed after the end")
+
+
 def sizes_change(top):
     t = Terminal(top, rows=10, cols=60)
     t.shows(r"^\+ model\.")
@@ -235,6 +296,9 @@ else:
     first.ends("q")
     a_tree_is_walked_and_searched(source)
     values_histogram_and_plan_are_those_of_the_tensor(source)
+    statistics_are_kept_as_stats_keeps_them(source)
+    wide_characters_take_two_columns()
+    warnings_do_not_stand_on_the_screen(source)
     sizes_change(source)
     whatever_ends_it_leaves_the_terminal_sane(source)
     what_is_no_terminal_is_refused(source)

@@ -7,6 +7,7 @@
  */
 #pragma once
 #include <stdbool.h>
+#include <stddef.h>
 
 /* Keys that are no characters; characters come as the bytes of their UTF-8. */
 enum screen_key {
@@ -31,6 +32,12 @@ void screen_close(void);
 
 /* The version of ncurses; NULL: it is not here. */
 const char *screen_library(void);
+
+/*
+ * What is written to a standard error that is the terminal would stand on the screen: it is held
+ * back until the screen is closed. The latest line of it, once; "": none came.
+ */
+void screen_held(char *line, size_t size);
 
 void screen_size(unsigned *rows, unsigned *cols);
 /* The line @row, of text that may be shown and fits; the rest of it is blank. */

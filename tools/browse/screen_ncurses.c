@@ -4,10 +4,13 @@
 #define NCURSES_NOMACROS
 #define NCURSES_WIDECHAR 1
 #include <curses.h>
+#include <fcntl.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "core/base/base.h"
 #include "core/base/library.h"
@@ -44,6 +47,59 @@ static const char *const names[] = {
 };
 
 static SCREEN *screen;
+static int held = -1, error = -1; /* what is held back, and where it goes then */
+static off_t told;                /* bytes of it that screen_held() has seen */
+
+/* Only what a signal may call. */
+static void release_errors(void)
+{
+	char text[4096];
+	off_t at = 0;
+	ssize_t n;
+
+	if (held < 0)
+		return;
+	dup2(error, STDERR_FILENO);
+	while ((n = pread(held, text, sizeof(text), at)) > 0 &&
+	       write(STDERR_FILENO, text, (size_t)n) == n)
+		at += n;
+	close(held);
+	close(error);
+	held = error = -1;
+}
+
+static void hold_errors(void)
+{
+	if (!isatty(STDERR_FILENO))
+		return;
+	held = memfd_create("dcpfs-errors", MFD_CLOEXEC);
+	error = held >= 0 ? fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3) : -1;
+	told = 0;
+	if (error >= 0 && dup2(held, STDERR_FILENO) >= 0)
+		return;
+	if (held >= 0)
+		close(held);
+	held = -1;
+}
+
+void screen_held(char *line, size_t size)
+{
+	char text[2048];
+	off_t end = held >= 0 ? lseek(held, 0, SEEK_END) : 0,
+	      from = DCP_MAX(told, end - (off_t)sizeof(text) + 1);
+	ssize_t n = end > told ? pread(held, text, (size_t)(end - from), from) : 0;
+	char *last;
+
+	*line = '\0';
+	if (n <= 0)
+		return;
+	told = end;
+	while (n > 0 && text[n - 1] == '\n')
+		n--;
+	text[n] = '\0';
+	last = strrchr(text, '\n');
+	snprintf(line, size, " %s", last ? last + 1 : text);
+}
 
 /*
  * The terminal is the user's again, and then the signal does what it does. No memory is freed: the
@@ -53,6 +109,7 @@ static void give_back(int number)
 {
 	if (screen)
 		lib.endwin();
+	release_errors();
 	raise(number);
 }
 
@@ -72,6 +129,7 @@ bool screen_open(const char **why)
 		*why = "the terminal that TERM names is not known, or cannot be drawn on";
 		return false;
 	}
+	hold_errors();
 	for (size_t i = 0; i < DCP_LEN(ends); i++)
 		sigaction(ends[i], &act, NULL);
 	/* Ctrl-C comes as a key, so that it never ends the program in the middle of drawing */
@@ -104,6 +162,7 @@ void screen_close(void)
 	lib.endwin();
 	lib.delscreen(screen);
 	screen = NULL;
+	release_errors();
 }
 
 void screen_size(unsigned *rows, unsigned *cols)

@@ -18,6 +18,11 @@ void screen_close(void)
 {
 }
 
+void screen_held(char *line, size_t size)
+{
+	*line = '\0';
+}
+
 void screen_size(unsigned *rows, unsigned *cols)
 {
 	*rows = *cols = 0;

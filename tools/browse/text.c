@@ -132,23 +132,28 @@ static void put_bins(struct browse_text *t, const struct dcp_stats_bins *bins)
 		}
 }
 
-bool browse_numbers(struct browse_text *t, const struct pick *p, const struct browse_item *item,
-		    char *said, size_t size)
+bool browse_numbers(struct browse_text *t, const struct pick *p, struct dcp_measures *known,
+		    const struct browse_item *item, bool histogram, char *said, size_t size)
 {
-	dcp_auto_free struct dcp_stats_bins *bins = calloc(1, sizeof(*bins));
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(1 << 20);
+	dcp_auto_free struct dcp_stats_bins *bins = histogram ? calloc(1, sizeof(*bins)) : NULL;
 	const struct dcp_measure_stop stop = { is_given_up, NULL };
 	const struct walk_key *k = item->tensor;
 	struct dcp_err err = { 0 };
 	struct dcp_stats_fields all;
 	struct dcp_measured m;
-	int rc = bins ? dcp_measure(p->ck.v, item->id, bins, &stop, &m, &err) : -ENOMEM;
+	struct dcp_row row;
+	int rc = histogram && !bins ? -ENOMEM
+				    : dcp_index_by_id(dcp_version_index(p->ck.v),
+						      DCP_ROW_TENSOR, item->id, &arena, &row);
 
+	if (rc == 0)
+		rc = dcp_measures_get(known, &row, bins, &stop, &m, &err);
 	if (rc < 0) {
 		if (rc != -EINTR)
 			snprintf(said, size, "%s", err.msg[0] ? err.msg : strerror(-rc));
 		return false;
 	}
-	m.unwritten = dcp_measure_is_unwritten(p->ck.v, item->id, &m.s);
 	put_key(t, item);
 	add_line(t, "");
 	dcp_stats_fields(&(struct dcp_stats_of){ .s = &m.s,
@@ -164,9 +169,11 @@ bool browse_numbers(struct browse_text *t, const struct pick *p, const struct br
 			put_line(t, "%-9s %.6g", f->name, f->number);
 		else
 			put_line(t, "%-9s %s", f->name, f->text ? f->text : "");
-	add_line(t, "");
-	add_line(t, "how many numbers lie between powers of two:");
-	put_bins(t, bins);
+	if (bins) {
+		add_line(t, "");
+		add_line(t, "how many numbers lie between powers of two:");
+		put_bins(t, bins);
+	}
 	return true;
 }
 

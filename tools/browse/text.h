@@ -10,6 +10,7 @@
 
 #include "core/base/buf.h"
 
+struct dcp_measures;
 struct pick;
 struct walk_key;
 
@@ -29,10 +30,11 @@ struct browse_text {
 /* These replace what is in @t. Of a tensor: which bytes of which files make it up. */
 void browse_plan(struct browse_text *t, const struct pick *p, const struct browse_item *item);
 /*
- * Its statistics and a histogram; reads all of it. False: that was given up on the screen, or
- * cannot be done, and @said is why.
+ * Its statistics, which are kept as those of dcpfs stats, and, if asked for, a @histogram, which
+ * reads all of the tensor. False: that was given up on the screen, or cannot be done, and @said is
+ * why.
  */
-bool browse_numbers(struct browse_text *t, const struct pick *p, const struct browse_item *item,
-		    char *said, size_t size);
+bool browse_numbers(struct browse_text *t, const struct pick *p, struct dcp_measures *known,
+		    const struct browse_item *item, bool histogram, char *said, size_t size);
 /* An object as JSON, a line for each member and element. */
 void browse_object(struct browse_text *t, const struct pick *p, const struct browse_item *item);

@@ -57,6 +57,7 @@ struct browsing {
 	struct dcp_buf pages;   /* struct page: the last is shown */
 	struct browse_text text;
 	struct dcp_view *view; /* of VALUES */
+	struct dcp_measures *known;
 	char find[MOST_FIND];
 	char said[600]; /* at the foot, until a key is pressed */
 	struct dcp_arena arena;
@@ -203,10 +204,22 @@ static void open_object(struct browsing *b, const struct browse_item *item)
 	open_page(b, (struct page){ TEXT, .item = item });
 }
 
+static void open_numbers_page(struct browsing *b, const struct browse_item *item,
+			      bool histogram)
+{
+	if (browse_numbers(&b->text, &b->p, b->known, item, histogram, b->said,
+			   sizeof(b->said)))
+		open_page(b, (struct page){ TEXT, .item = item });
+}
+
 static void open_numbers(struct browsing *b, const struct browse_item *item)
 {
-	if (browse_numbers(&b->text, &b->p, item, b->said, sizeof(b->said)))
-		open_page(b, (struct page){ TEXT, .item = item });
+	open_numbers_page(b, item, false);
+}
+
+static void open_histogram(struct browsing *b, const struct browse_item *item)
+{
+	open_numbers_page(b, item, true);
 }
 
 static void open_values(struct browsing *b, const struct browse_item *item)
@@ -320,26 +333,21 @@ static void put_title(struct browsing *b, struct dcp_buf *out)
 /* One line of the screen, cut to its width. */
 static void draw_line(struct browsing *b, unsigned row, struct dcp_buf *text, bool reversed)
 {
-	size_t at = 0, n;
-
-	for (unsigned col = 1; text->p && col < b->cols && text->p[at]; col++) {
-		n = dcp_utf8_shown(text->p + at, text->n - at);
-		at += n ? n : 1;
-	}
 	if (text->p)
-		text->p[at] = '\0';
+		text->p[out_fit(text->p, b->cols ? b->cols - 1 : 0)] = '\0';
 	screen_line(row, text->p ? text->p : "", reversed);
 }
 
 static void draw(struct browsing *b)
 {
 	static const char *const feet[] = {
-		[TREE] = " Enter: open  Left: back  /: search  v: values  h: histogram  p: "
-			 "plan  q: quit",
-		[FOUND] = " Enter: open  Left: back  /: search  v: values  h: histogram  p: "
-			  "plan  q: quit",
-		[TEXT] = " Left: back  v: values  h: histogram  p: plan  q: quit",
-		[VALUES] = " Left: back  h: histogram  p: plan  q: quit",
+		[TREE] = " Enter: open  Left: back  /: search  v: values  s: stats  "
+			 "h: histogram  q: quit",
+		[FOUND] = " Enter: open  Left: back  /: search  v: values  s: stats  "
+			  "h: histogram  q: quit",
+		[TEXT] =
+			" Left: back  v: values  s: stats  h: histogram  p: plan  q: quit",
+		[VALUES] = " Left: back  s: stats  h: histogram  p: plan  q: quit",
 	};
 	struct page *page = shown(b);
 	size_t n = count_lines(b), room;
@@ -375,7 +383,7 @@ static void draw(struct browsing *b)
 
 /* ---- keys ---- */
 
-/* The key that v, h and p are about: of the page, or of the chosen line. */
+/* The key that v, s, h and p are about: of the page, or of the chosen line. */
 static const struct browse_item *chosen(struct browsing *b)
 {
 	const struct page *page = shown(b);
@@ -440,6 +448,9 @@ static void search(struct browsing *b)
 			close_page(b);
 			break;
 		}
+		while (key == SCREEN_BACK && n > 1 &&
+		       ((unsigned char)b->find[n - 1] & 0xc0) == 0x80)
+			n--; /* to where the last character begins */
 		if (key == SCREEN_BACK && n)
 			b->find[n - 1] = '\0';
 		else if (key >= ' ' && key < 256 && n + 1 < sizeof(b->find))
@@ -471,6 +482,8 @@ static void browse(struct browsing *b)
 	while (b->rc == 0 && b->pages.n) {
 		int key;
 
+		if (!*b->said)
+			screen_held(b->said, sizeof(b->said));
 		dcp_printable(b->said, sizeof(b->said));
 		draw(b);
 		key = screen_key(-1);
@@ -495,8 +508,11 @@ static void browse(struct browsing *b)
 		case 'v':
 			open_of(b, open_values);
 			break;
-		case 'h':
+		case 's':
 			open_of(b, open_numbers);
+			break;
+		case 'h':
+			open_of(b, open_histogram);
 			break;
 		case 'p':
 			open_of(b, open_plan);
@@ -534,6 +550,8 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 		code = walk_keys(&b.p, &o->keys, &b.keys);
 	if (code == CMD_OK)
 		b.rc = list_items(&b);
+	if (code == CMD_OK && b.rc == 0)
+		b.rc = dcp_measures_open(b.p.ck.v, &b.known);
 	if (code == CMD_OK && b.rc == 0) {
 		if (screen_open(&why)) {
 			browse(&b);
@@ -545,6 +563,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	if (b.rc < 0)
 		code = cmd_fail(CMD_ENV, "browse: %s", strerror(-b.rc));
 	dcp_view_close(b.view);
+	dcp_measures_close(b.known);
 	dcp_buf_finish(&b.items);
 	dcp_buf_finish(&b.entries);
 	dcp_buf_finish(&b.pages);
@@ -560,11 +579,11 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 const struct cmd cmd_browse = {
 	.name = "browse",
 	.what = "look through a version on the terminal",
-	.about = "Show the keys of a version as a tree, to be searched and opened: what a "
-		 "tensor "
-		 "is, its values, a histogram, and where its bytes are stored. Left goes back, "
-		 "q "
-		 "ends.",
+	.about =
+		"Show the keys of a version as a tree, to be searched and opened: what a "
+		"tensor "
+		"is, its values, statistics, a histogram, and where its bytes are stored. Left "
+		"goes back, q ends.",
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct browse_opts),

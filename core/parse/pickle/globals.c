@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -396,12 +397,13 @@ static int step(struct walk *w)
 int dcp_globals(const struct dcp_source *src, uint64_t off, uint64_t *end, dcp_globals_fn *fn,
 		void *ctx, struct dcp_err *err)
 {
-	struct walk *w = calloc(1, sizeof(*w));
+	struct walk *w = malloc(sizeof(*w));
 	int rc;
 
 	*end = off;
 	if (!w)
 		return -ENOMEM;
+	memset(w, 0, offsetof(struct walk, window)); /* more than most pickles have bytes */
 	w->src = src;
 	w->off = off;
 	w->fn = fn;

@@ -197,29 +197,29 @@ bool dcp_measures_know(struct dcp_measures *m, const struct dcp_row *row,
 
 /* Ties have the same bytes, so what they are tied to is measured. */
 static int measure_tied(struct dcp_measures *m, const struct dcp_row *row,
-			const struct dcp_measure_stop *stop, struct dcp_measured *out,
-			struct dcp_err *err)
+			struct dcp_stats_bins *bins, const struct dcp_measure_stop *stop,
+			struct dcp_measured *out, struct dcp_err *err)
 {
 	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(1 << 20);
 	struct dcp_row of;
 	int rc = dcp_index_by_id(dcp_version_index(m->v), DCP_ROW_TENSOR, row->alias_of, &arena,
 				 &of);
 
-	return rc == 0 ? dcp_measures_get(m, &of, stop, out, err) : rc;
+	return rc == 0 ? dcp_measures_get(m, &of, bins, stop, out, err) : rc;
 }
 
 int dcp_measures_get(struct dcp_measures *m, const struct dcp_row *row,
-		     const struct dcp_measure_stop *stop, struct dcp_measured *out,
-		     struct dcp_err *err)
+		     struct dcp_stats_bins *bins, const struct dcp_measure_stop *stop,
+		     struct dcp_measured *out, struct dcp_err *err)
 {
 	int rc;
 
-	if (dcp_measures_know(m, row, out))
+	if (!bins && dcp_measures_know(m, row, out))
 		return 0;
 	if (row->alias_of && row->alias_of < row->id) {
-		rc = measure_tied(m, row, stop, out, err);
+		rc = measure_tied(m, row, bins, stop, out, err);
 	} else {
-		rc = dcp_measure(m->v, row->id, NULL, stop, out, err);
+		rc = dcp_measure(m->v, row->id, bins, stop, out, err);
 		if (rc == 0)
 			out->unwritten = dcp_measure_is_unwritten(m->v, row->id, &out->s);
 	}

@@ -74,7 +74,10 @@ void dcp_measures_close(struct dcp_measures *m);
 bool dcp_measures_know(struct dcp_measures *m, const struct dcp_row *row,
 		       struct dcp_measured *out);
 
-/* The same; where they are not known the tensor is measured, as dcp_measure() does. */
+/*
+ * The same; where they are not known, or with @bins (zero before, or NULL) always, the tensor is
+ * measured as dcp_measure() does.
+ */
 int dcp_measures_get(struct dcp_measures *m, const struct dcp_row *row,
-		     const struct dcp_measure_stop *stop, struct dcp_measured *out,
-		     struct dcp_err *err);
+		     struct dcp_stats_bins *bins, const struct dcp_measure_stop *stop,
+		     struct dcp_measured *out, struct dcp_err *err);

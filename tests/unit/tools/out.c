@@ -6,6 +6,7 @@
 #include "tests/unit/t.h"
 
 #include <fcntl.h>
+#include <locale.h>
 #include <unistd.h>
 
 #include "core/base/buf.h"
@@ -54,6 +55,8 @@ static const struct {
 	{ "a cut sequence",           "a\xe2\x82",         "a\\xe2\\x82", 9 },
 	{ "NUL as C0 80",             "a\xc0\x80",         "a\\xc0\\x80", 9 },
 	{ "nothing",                  "",                  "", 0 },
+	{ "wide characters",          "a\xe9\x87\x8d\xe3\x81\xbf", "a\xe9\x87\x8d\xe3\x81\xbf", 5 },
+	{ "a mark on a letter",       "e\xcc\x81" "x",    "e\xcc\x81" "x", 2 },
 };
 
 static const struct {
@@ -71,6 +74,10 @@ static const struct {
 	{ "layers.12.attention.weight", 16, true, "laye\xe2\x80\xa6" "12\xe2\x80\xa6" "n.weight" },
 	{ "layers.22.attention.weight", 16, true, "laye\xe2\x80\xa6" "22\xe2\x80\xa6" "n.weight" },
 	{ "12345678", 4, true, "\xe2\x80\xa6" "678" },
+	{ "abcde\xe9\x87\x8d\xe9\x87\x8d\xe9\x87\x8d", 8, true, "a\xe2\x80\xa6\xe9\x87\x8d\xe9\x87\x8d\xe9\x87\x8d" },
+	{ "\xe9\x87\x8d\xe9\x87\x8d", 3, false, ".." },
+	{ "\xe9\x87\x8d\xe9\x87\x8d", 2, false, "\xe9\x87\x8d" },
+	{ "abcdefe\xcc\x81", 4, true, "\xe2\x80\xa6" "efe\xcc\x81" },
 	{ "\xc3\xa4\xc3\xb6\xc3\xbc\xc3\x9f\xc3\xa9", 4, true, "\xe2\x80\xa6\xc3\xbc\xc3\x9f\xc3\xa9" },
 };
 
@@ -117,6 +124,7 @@ static void size_table(void **state)
 static void text_table(void **state)
 {
 	(void)state;
+	assert_non_null(setlocale(LC_CTYPE, "C.UTF-8")); /* what columns characters take */
 	for (size_t i = 0; i < DCP_LEN(texts); i++) {
 		dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 

@@ -30,7 +30,7 @@ static void a_tensor_is_measured_once(void **state)
 	for (int round = 0; round < 2; round++) {
 		assert_int_equal(dcp_measures_open(v, &m), 0);
 		assert_int_equal(dcp_measures_know(m, &x, &got), round);
-		assert_int_equal(dcp_measures_get(m, &x, NULL, &got, &err), 0);
+		assert_int_equal(dcp_measures_get(m, &x, NULL, NULL, &got, &err), 0);
 		assert_int_equal(got.s.n, 60);
 		assert_int_equal(got.s.nans, 0);
 		assert_true(dcp_measures_know(m, &x, &again));
@@ -58,7 +58,7 @@ static void a_tensor_that_is_given_up_is_not_known(void **state)
 	struct dcp_err err = { 0 };
 
 	assert_int_equal(dcp_measures_open(v, &m), 0);
-	assert_int_equal(dcp_measures_get(m, &x, &stop, &got, &err), -EINTR);
+	assert_int_equal(dcp_measures_get(m, &x, NULL, &stop, &got, &err), -EINTR);
 	assert_false(dcp_measures_know(m, &x, &got));
 	dcp_measures_close(m);
 	dcp_version_close(v);
@@ -77,9 +77,9 @@ static void what_another_kept_is_not_lost(void **state)
 
 	assert_int_equal(dcp_measures_open(v, &one), 0);
 	assert_int_equal(dcp_measures_open(v, &other), 0);
-	assert_int_equal(dcp_measures_get(one, &x, NULL, &got, &err), 0);
+	assert_int_equal(dcp_measures_get(one, &x, NULL, NULL, &got, &err), 0);
 	dcp_measures_close(one);
-	assert_int_equal(dcp_measures_get(other, &y, NULL, &got, &err), 0);
+	assert_int_equal(dcp_measures_get(other, &y, NULL, NULL, &got, &err), 0);
 	assert_true(dcp_measures_know(other, &x, &got));
 	dcp_measures_close(other);
 	assert_int_equal(dcp_measures_open(v, &one), 0);
@@ -100,7 +100,7 @@ static void a_tensor_that_cannot_be_read_is_not_known(void **state)
 	struct dcp_err err = { 0 };
 
 	assert_int_equal(dcp_measures_open(v, &m), 0);
-	assert_true(dcp_measures_get(m, &z, NULL, &got, &err) < 0);
+	assert_true(dcp_measures_get(m, &z, NULL, NULL, &got, &err) < 0);
 	assert_non_null(strstr(err.msg, "gone.shard"));
 	assert_false(dcp_measures_know(m, &z, &got));
 	dcp_measures_close(m);
