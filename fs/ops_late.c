@@ -23,11 +23,11 @@ struct waiting {
 
 struct dcpfs_late {
 	pthread_mutex_t lock;
-	pthread_cond_t added;
+	pthread_cond_t changed;
 	struct waiting *first, **end; /* who takes a call out of the list, answers it */
 	bool stop;
 	pthread_t thread[MOST];
-	unsigned nthreads;
+	unsigned nthreads, running; /* running: those that have not ended */
 };
 
 /* Did it still wait? */
@@ -78,7 +78,7 @@ void dcpfs_late_add(struct dcpfs_late *l, const struct dcpfs_late_call *call)
 	if (takes) {
 		*l->end = w;
 		l->end = &w->next;
-		pthread_cond_signal(&l->added);
+		pthread_cond_signal(&l->changed);
 	}
 	pthread_mutex_unlock(&l->lock);
 	if (!takes) {
@@ -97,7 +97,7 @@ static void *run(void *arg)
 	while (!l->stop) {
 		w = l->first;
 		if (!w) {
-			pthread_cond_wait(&l->added, &l->lock);
+			pthread_cond_wait(&l->changed, &l->lock);
 			continue;
 		}
 		take_out(l, w);
@@ -108,6 +108,8 @@ static void *run(void *arg)
 		free(w);
 		pthread_mutex_lock(&l->lock);
 	}
+	l->running--;
+	pthread_cond_broadcast(&l->changed);
 	pthread_mutex_unlock(&l->lock);
 	return NULL;
 }
@@ -122,15 +124,18 @@ int dcpfs_late_start(struct dcpfs_late **out)
 	if (!l)
 		return -ENOMEM;
 	pthread_mutex_init(&l->lock, NULL);
-	pthread_cond_init(&l->added, NULL);
+	dcp_cond_init(&l->changed);
 	l->end = &l->first;
 	sigfillset(&all);
 	sigdelset(&all, SIGBUS); /* raised by the thread itself */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
+	pthread_mutex_lock(&l->lock);
 	while (rc == 0 && l->nthreads < (unsigned)most) {
 		rc = -pthread_create(&l->thread[l->nthreads], NULL, run, l);
 		l->nthreads += rc == 0;
 	}
+	l->running = l->nthreads;
+	pthread_mutex_unlock(&l->lock);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (l->nthreads == 0) {
 		dcpfs_late_stop(l, 0);
@@ -142,14 +147,16 @@ int dcpfs_late_start(struct dcpfs_late **out)
 
 bool dcpfs_late_stop(struct dcpfs_late *l, unsigned ms)
 {
-	struct timespec until = dcp_in_ms(CLOCK_REALTIME, ms);
+	struct timespec until = dcp_in_ms(ms);
 	struct waiting *w;
+	bool ended;
+	int late = 0;
 
 	if (!l)
 		return true;
 	pthread_mutex_lock(&l->lock);
 	l->stop = true;
-	pthread_cond_broadcast(&l->added);
+	pthread_cond_broadcast(&l->changed);
 	while ((w = l->first)) {
 		take_out(l, w);
 		pthread_mutex_unlock(&l->lock);
@@ -158,16 +165,19 @@ bool dcpfs_late_stop(struct dcpfs_late *l, unsigned ms)
 		free(w);
 		pthread_mutex_lock(&l->lock);
 	}
+	while (l->running && !late)
+		late = pthread_cond_timedwait(&l->changed, &l->lock, &until);
+	ended = l->running == 0;
 	pthread_mutex_unlock(&l->lock);
-	while (l->nthreads &&
-	       pthread_timedjoin_np(l->thread[l->nthreads - 1], NULL, &until) == 0)
-		l->nthreads--;
 	for (unsigned i = 0; i < l->nthreads; i++)
-		pthread_detach(l->thread[i]);
-	if (l->nthreads)
+		if (ended)
+			pthread_join(l->thread[i], NULL);
+		else
+			pthread_detach(l->thread[i]);
+	if (!ended)
 		return false;
 	pthread_mutex_destroy(&l->lock);
-	pthread_cond_destroy(&l->added);
+	pthread_cond_destroy(&l->changed);
 	free(l);
 	return true;
 }

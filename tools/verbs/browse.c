@@ -345,8 +345,7 @@ static void draw(struct browsing *b)
 			 "h: histogram  q: quit",
 		[FOUND] = " Enter: open  Left: back  /: search  v: values  s: stats  "
 			  "h: histogram  q: quit",
-		[TEXT] =
-			" Left: back  v: values  s: stats  h: histogram  p: plan  q: quit",
+		[TEXT] = " Left: back  v: values  s: stats  h: histogram  p: plan  q: quit",
 		[VALUES] = " Left: back  s: stats  h: histogram  p: plan  q: quit",
 	};
 	struct page *page = shown(b);
