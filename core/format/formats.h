@@ -27,6 +27,7 @@
 	row(megatron_legacy) \
 	row(torch_items) \
 	row(fairseq2) \
+	row(nanotron) \
 	row(parts) \
 	row(torch_dcp) \
 	row(torch_dcp_local) \

@@ -512,7 +512,8 @@ static bool is_it(const struct candidate *c)
 /* Files that only torch writes, and programs that use it. */
 static bool is_by_torch(const char *by)
 {
-	static const char *const all[] = { "torch", "megatron", "deepspeed", "composer" };
+	static const char *const all[] = { "torch", "megatron", "deepspeed", "composer",
+					   "nanotron" };
 	bool is = false;
 
 	for (size_t i = 0; by && i < DCP_LEN(all); i++)
@@ -544,6 +545,7 @@ int dcp_rules_detect(const struct dcp_rules_source *from, struct dcp_rules_prese
 		     struct dcp_err *err)
 {
 	struct detection d = { .n = dcp_rules_npresets };
+	dcp_auto_buf struct dcp_buf by = DCP_BUF_INIT;
 	size_t found = SIZE_MAX;
 	int rc = 0;
 
@@ -561,6 +563,10 @@ int dcp_rules_detect(const struct dcp_rules_source *from, struct dcp_rules_prese
 		rc = from->list(from->ctx, look_at_key, &d, err);
 	if (rc == 0 && d.lora && !d.others)
 		rc = look_at_key(&d, 0, "@lora");
+	if (rc == 0 && from->framework) {
+		dcp_buf_printf(&by, "@by-%s", from->framework);
+		rc = dcp_buf_error(&by) ? -ENOMEM : look_at_key(&d, 0, by.p);
+	}
 	if (rc == 0)
 		rc = look_at_linear(from, &d, err);
 	if (rc == 0 && from->placed)

@@ -3,6 +3,7 @@
 """What a model says beside its numbers goes along, or is refused: the metadata of safetensors, scales of quantized weights, the model
 that a delta or a rank's file is a part of."""
 import json
+import math
 import pickle
 import shutil
 import zipfile
@@ -236,9 +237,9 @@ def of_what_is_left_out():
     equal(data("ls", "--json", top)["left_out"], "optimizer/", "left_out")
     for args in (("ls", top), ("ls", SCRATCH / "left")):
         check(b"left out, as dcpfs does not read it: optimizer/" in run(*args).stdout, f"{args}: the optimizer is not named")
-    # nanotron has a directory for each module; 0 is one, not a save.
+    # A directory for each module; 0 is one, not a save.
     deep = SCRATCH / "deep" / "10"
-    write(deep / "model/model/decoder/0/pp_block/attn/qkv_proj/model_weight_pp-rank-0-of-1_tp-rank-0-of-1.safetensors", {"data": ONE})
+    write(deep / "model/model/decoder/0/pp_block/attn/qkv_proj/weight_0.safetensors", {"data": ONE})
     for name in ("optimizer/optimizer_pp-0-of-1_tp-0-of-1.pt", "lr_scheduler/lr_scheduler.pt"):
         (deep / name).parent.mkdir()
         shutil.copy(top / "rng_state.pth", deep / name)
@@ -251,8 +252,51 @@ def of_what_is_left_out():
           "what lies deep beside what is read")
 
 
+def of_nanotron():
+    """Ranks of nanotron as one model, and that as Hugging Face's: queries, keys and values end to end, each cut by all ranks."""
+    width, rows = 2, 4
+    config = {"model_type": "llama", "hidden_size": width, "num_attention_heads": 1, "num_key_value_heads": 1, "num_hidden_layers": 1, "head_dim": rows,
+              "vocab_size": rows, "intermediate_size": 2, "tie_word_embeddings": True, "architectures": ["LlamaForCausalLM"]}
+    whole = {name: [bytes([97 + 10 * i + r, 65 + r]) for r in range(n)] for i, (name, n) in enumerate({"q": rows, "k": rows, "v": rows, "gate": 2, "up": 2}.items())}
+    at = SCRATCH / "nano" / "10"
+    block = at / "model/model/decoder/0/pp_block"
+
+    def cut(where, names):
+        total = sum(len(whole[n]) for n in names)
+        for rank in range(2):
+            data_, pairs, local, first = b"", [], 0, 0
+            for n in names:
+                each = len(whole[n]) // 2
+                data_ += b"".join(whole[n][rank * each:(rank + 1) * each])
+                pairs.append(f"{local},{local + each},None|None,None,None#{first + rank * each},{first + (rank + 1) * each},None|None,None,None")
+                local, first = local + each, first + len(whole[n])
+            write(block / where / f"model_weight_pp-rank-0-of-1_tp-rank-{rank}-of-2.safetensors", {"data": ("U8", [local, width], data_)},
+                  {"version": "1.4", "unsharded_shape": f"({total}, {width})", "local_global_slices_pairs": ";".join(pairs)})
+
+    cut("attn/qkv_proj", "qkv")
+    cut("mlp/gate_up_proj", ("gate", "up"))
+    for name, shape in {"attn/o_proj": [2, 4], "mlp/down_proj": [2, 2], "input_layernorm": [2], "post_attention_layernorm": [2]}.items():
+        write(block / name / "model_weight.safetensors", {"data": ("U8", shape, bytes(range(math.prod(shape))))})
+    write(block / "../../../token_position_embeddings/pp_block/token_embedding/model_weight.safetensors", {"data": ("U8", [rows, width], bytes(8))})
+    write(block / "../../../final_layer_norm/pp_block/model_weight.safetensors", {"data": ("U8", [2], b"no")})
+    (at / "config.json").write_text(json.dumps(config))
+    (at / "model_config.json").write_text('{"rope_interleaved": false}')
+    for interleaved in "false", "true":
+        (at / "model_config.json").write_text(f'{{"rope_interleaved": {interleaved}}}')
+        out = SCRATCH / f"nano-{interleaved}"
+        done = run("export", "--as", "safetensors", "--hf", at, out)
+        equal(done.returncode, OK, f"export: {done.stderr}")
+        check(b"nanotron" + (b"-interleaved" if interleaved == "true" else b"") + b" " in done.stderr + done.stdout, f"the preset: {done.stderr}")
+        for n, name in {"q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj", "gate": "mlp.gate_proj", "up": "mlp.up_proj"}.items():
+            order = (0, 2, 1, 3) if n in "qk" and interleaved == "true" else range(len(whole[n]))
+            equal(run("cat", "--as", "raw", out, f"model.layers.0.{name}.weight").stdout, b"".join(whole[n][i] for i in order), f"{interleaved}: {name}")
+    (block / "attn/qkv_proj/model_weight_pp-rank-0-of-1_tp-rank-1-of-2.safetensors").unlink()
+    fails(BAD, "a file of another tensor-parallel rank is missing", "cat", at, "model.decoder.0.pp_block.attn.qkv_proj.weight")
+
+
 quantized()
 deltas()
+of_nanotron()
 of_keys_with_one_path()
 of_what_is_left_out()
 of_ranks()

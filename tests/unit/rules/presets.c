@@ -235,6 +235,9 @@ static const struct {
 	  "model.layers.{i}.block_sparse_moe.experts.{e}.w2.weight 10 8\nmodel.layers.{i}.block_sparse_moe.gate.weight 2 10\n"
 	  "model.layers.{i}.self_attn.o_proj.weight 10 24\n" },
 	{ "hf", "llama", "model.model.layers.{i}.mlp.w 3\noptimizer.state.x 3\nextra_state.rank0.rng.cpu 8\n", "model.layers.{i}.mlp.w 3\n" },
+	{ "hf", "llama", /* a wrapper around each layer */
+	  "model.layers.{i}.module.mlp.w 3\nmodel.norm.weight 2\n", "model.layers.{i}.mlp.w 3\nmodel.norm.weight 2\n" },
+	{ "deepspeed", "llama", "module.model.layers.{i}.module.mlp.w 3\nmodule.norm.weight 2\n", "model.layers.{i}.mlp.w 3\nnorm.weight 2\n" },
 	{ "hf", "llama", /* Accelerate's save_state() */
 	  "model.model.norm.weight 10\noptimizer_0.optimizer.state.model.norm.weight.exp_avg 10\nrandom_states_0.torch_manual_seed 8\n"
 	  "sampler.x 2\nsampler_1.x 2\ndl_state_dict.x 2\ncustom_checkpoint_0.shadow 10\n", "model.norm.weight 10\n" },
