@@ -3,8 +3,10 @@
 import ctypes
 import json
 import os
+import pathlib
 import pty
 import re
+import shutil
 import signal
 import socket
 import struct
@@ -19,6 +21,7 @@ sys.path.insert(0, str(lib.ROOT / "tests"))
 from openmetrics import parsed  # noqa: E402
 
 SOURCE = lib.GOLDEN / "dcp-fsdp2" / "ckpt"
+SERVICE = lib.ROOT / "tools" / "service"
 
 
 def metrics():
@@ -123,12 +126,99 @@ def documented():
         text = lib.read(m.at / ".dcpfs" / "metrics").decode()
     families = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.M))
     served = {name for name, _ in parsed(text)}
-    service = lib.ROOT / "tools" / "service"
-    asked = set(re.findall(r"\bdcpfs_\w+", " ".join(re.findall(r'"(?:expr|query)": "((?:[^"\\]|\\.)*)"', (service / "grafana.json").read_text()))))
+    asked = set(re.findall(r"\bdcpfs_\w+", " ".join(re.findall(r'"(?:expr|query)": "((?:[^"\\]|\\.)*)"', (SERVICE / "grafana.json").read_text()))))
     check(len(asked) > 8 and asked <= served, f"the dashboard asks for {sorted(asked - served)}")
-    rows = re.findall(r"^\| (`dcpfs_.*?`) \|", (service / "README.md").read_text(), re.M)
+    rows = re.findall(r"^\| (`dcpfs_.*?`) \|", (SERVICE / "README.md").read_text(), re.M)
     told = {name for row in rows for name in re.findall(r"`(dcpfs_\w+)", row)}
     equal(told, {name + "_total" * (kind == "counter") for name, kind in families.items()}, "metrics of the page, and of the mount")
+
+
+def unit():
+    """systemd knows every word of the unit, whose example sets what it uses."""
+    if not shutil.which("systemd-analyze"):
+        return  # a container seldom has systemd
+    at = lib.fresh("unit")
+    at.mkdir(exist_ok=True)
+    text = (SERVICE / "dcpfs@.service").read_text().replace("@bindir@", str(pathlib.Path(lib.PROGRAM).parent))
+    for words, want in ((text, ""), (text.replace("RestartSec=", "RestartSecs="), "RestartSecs")):
+        (at / "dcpfs@run1.service").write_text(words)
+        done = run("systemd-analyze", "verify", "--man=no", at / "dcpfs@run1.service")
+        check(done.returncode == 0 and (want in done.stderr if want else not done.stderr), f"it says: {done.stderr}")
+    settings = dict(re.findall(r"^#\t(\w+)=(.*)$", text, re.M))
+    equal(set(re.findall(r"\$\{?([A-Z]+)", text)), {*settings, "MAINPID"}, "variables of the unit, and of its example")
+
+
+# What a pod may have, of https://kubernetes.io/docs/reference/kubernetes-api: name of a field, kind, or the fields below it.
+MOUNT = {"name": str, "mountPath": str, "readOnly": bool, "mountPropagation": {"None", "HostToContainer", "Bidirectional"}}
+CONTAINER = {"name": str, "image": str, "command": [str], "args": [str], "restartPolicy": {"Always"}, "volumeMounts": [MOUNT],
+             "securityContext": {"privileged": bool, "runAsUser": int},
+             "startupProbe": {"exec": {"command": [str]}}, "livenessProbe": {"exec": {"command": [str]}}}
+POD = {"apiVersion": {"v1"}, "kind": {"Pod"}, "metadata": {"name": str}, "spec": {
+    "initContainers": [CONTAINER], "containers": [CONTAINER],
+    "volumes": [{"name": str, "persistentVolumeClaim": {"claimName": str, "readOnly": bool}, "emptyDir": {}}]}}
+
+
+def fits(value, kind, where):
+    """A value of the pod is what its field may be."""
+    if isinstance(kind, dict):
+        check(isinstance(value, dict) and set(value) <= set(kind), f"{where}: {value}")
+        for name, part in value.items():
+            fits(part, kind[name], f"{where}.{name}")
+    elif isinstance(kind, list):
+        check(isinstance(value, list) and value, f"{where}: {value}")
+        for i, part in enumerate(value):
+            fits(part, kind[0], f"{where}[{i}]")
+    else:
+        check(value in kind if isinstance(kind, set) else type(value) is kind, f"{where}: {value}")
+
+
+def pod():
+    """kubernetes.yaml is a pod; its commands do with this program what they are there for."""
+    python = os.environ.get("DCPFS_TEST_PYTHON") or sys.executable  # of the packages in tests/requirements.txt
+    made = run(python, "-c", "import json, sys, yaml; json.dump(yaml.safe_load(open(sys.argv[1])), sys.stdout)", SERVICE / "kubernetes.yaml")
+    if "No module named 'yaml'" in made.stderr:
+        return
+    whole = json.loads(made.stdout)
+    fits(whole, POD, "pod")
+    spec = whole["spec"]
+    every = spec["initContainers"] + spec["containers"]
+    volumes = {v["name"] for v in spec["volumes"]}
+    check({m["name"] for c in every for m in c["volumeMounts"]} == volumes, "volumes are those that are mounted")
+    for name in [*(c["name"] for c in every), *volumes, whole["metadata"]["name"]]:
+        check(re.fullmatch("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name), f"a name of DNS: {name}")
+    for c in every:
+        inside = [m["mountPath"] for m in c["volumeMounts"]]
+        words = " ".join(c.get("command", []) + c.get("args", []) + [w for p in ("startupProbe", "livenessProbe") for w in c.get(p, {"exec": {"command": []}})["exec"]["command"]])
+        check(all(re.match("(" + "|".join(inside) + ")(/|$)", path) for path in re.findall(r"(?<=[ ])/(?!dev/)[\w/.]+", words)), f"{c['name']} uses what it mounts: {words}")
+    waits, dcpfs, serve = every
+    check(dcpfs["securityContext"]["privileged"] and any(m.get("mountPropagation") == "Bidirectional" for m in dcpfs["volumeMounts"]), "it may propagate a mount")
+    check(any(m.get("mountPropagation") == "HostToContainer" for m in serve["volumeMounts"]), "which reaches the other")
+
+    source, at = lib.fresh("source"), lib.fresh("mnt")
+
+    def here(words):
+        return [w.replace("/source", str(source)).replace("/view", str(at)) for w in words]
+
+    env = lib.environment() | {"PATH": f"{pathlib.Path(lib.PROGRAM).parent}:{os.environ['PATH']}"}
+    case("the init container waits")
+    lib.copy(SOURCE / "step-30", source / "step-30")  # which is incomplete
+    waiting = subprocess.Popen(here(waits["command"]), env=env, stdin=subprocess.DEVNULL)
+    time.sleep(2)
+    equal(waiting.poll(), None, "while no version is complete")
+    lib.copy(SOURCE / "step-20", source / "step-20")
+    equal(waiting.wait(lib.PATIENCE), 0, "until one is")
+    case("the sidecar")
+    words = here(dcpfs["args"])
+    if os.geteuid():  # it may not be allowed
+        words = [w for i, w in enumerate(words) if w != "allow_other" and words[i + 1:i + 2] != ["allow_other"]]
+    m = subprocess.Popen([lib.PROGRAM, *words], env=env, stderr=subprocess.PIPE, text=True)
+    for probe in ("startupProbe", "livenessProbe"):
+        wait(lambda: run(*here(dcpfs[probe]["exec"]["command"])).returncode == 0, f"{probe} is content")
+    check(os.path.isdir(here(serve["args"])[-1]), "the model that is served is there")
+    m.terminate()
+    equal(m.wait(lib.PATIENCE), 0, f"it ends: {m.stderr.read()}")
+    check(run(*here(dcpfs["livenessProbe"]["exec"]["command"])).returncode, "and is said not to live")
+    m.stderr.close()
 
 
 def readiness():
@@ -254,4 +344,4 @@ def hang_up():
         os.close(terminal)
 
 
-lib.main(metrics, listening, documented, readiness, log_of_objects, levels_for_the_journal, without_a_place, descriptor_from_outside, hang_up)
+lib.main(metrics, listening, documented, unit, pod, readiness, log_of_objects, levels_for_the_journal, without_a_place, descriptor_from_outside, hang_up)
