@@ -136,6 +136,11 @@ bool dcp_dtype_can_cast(enum dcp_dtype from, enum dcp_dtype to)
 	       (to == DCP_DTYPE_F32 || from_f32[to]);
 }
 
+bool dcp_dtype_is_float(enum dcp_dtype t)
+{
+	return t == DCP_DTYPE_F32 || to_f32[t];
+}
+
 void dcp_dtype_cast(enum dcp_dtype from, enum dcp_dtype to, void *dst, const void *src,
 		    size_t n)
 {

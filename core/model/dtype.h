@@ -78,6 +78,8 @@ void dcp_dtype_widen(enum dcp_dtype t, void *dst, const void *src, size_t n);
  * conversion is by way of float32, as in torch's .to(): F64 to BF16 is rounded twice.
  */
 bool dcp_dtype_can_cast(enum dcp_dtype from, enum dcp_dtype to);
+/* A floating-point number that can be converted? */
+bool dcp_dtype_is_float(enum dcp_dtype t);
 /* It can be done; @src and @dst as for a cast of core/base/cast.h. */
 void dcp_dtype_cast(enum dcp_dtype from, enum dcp_dtype to, void *dst, const void *src,
 		    size_t n);

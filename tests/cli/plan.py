@@ -338,8 +338,9 @@ def refusals():
     for says, options in (("add --svg or --html", ["--key", "model.tok.weight"]), ("add --svg or", ["--key", "x", "--json"]),
                           ("leave --rank out", ["--simulate", "gpus=2", "--rank", "0"]),
                           ("take --html", ["--simulate", "gpus=2", "--svg"]),
-                          ("leave one of them out", ["--direct", "--from-layout", "fsdp2"]),
-                          ("needs --node N", ["--exchange", "node"]), ("is for --exchange never", ["--direct"])):
+                          ("leave one of them out", ["--io", "direct", "--from-layout", "fsdp2"]),
+                          ("needs --node N", ["--exchange", "node"]), ("is for --exchange never", ["--io", "direct"]),
+                          ("--device is for", ["--device", "cuda"]), ("--device takes", ["--device", "gpu", "--exchange", "never"])):
         fails(USAGE, says, "plan", SOURCE, "tp", "--layout", "fsdp4", *options)
     fails(NO, "Nearest:", "plan", SOURCE, "tp", "--layout", "fsdp4", "--svg", "--key", "model.tok.weigh")
     fails(NO, "no version", "plan", SOURCE, "nine", "--layout", "fsdp4")

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What dcpfs plan says that each rank of a job reads, sends and receives, and what the job then reports: equal numbers.
 
-usage: planned.py MODULE DCPFS     libdcpload-mpi.so; dcpfs
+usage: planned.py MODULE DCPFS [FAKE]     libdcpload-mpi.so; dcpfs; the directory of libcuda.so.1 (tests/load/fake)
 """
 import concurrent.futures
 import json
@@ -13,18 +13,20 @@ import subprocess
 import sys
 import tempfile
 
-MODULE, PROGRAM = map(os.path.abspath, sys.argv[1:3])
+MODULE, PROGRAM, *FAKE = map(os.path.abspath, sys.argv[1:4])
 GOLDEN = pathlib.Path("tests/golden").absolute()
 SCRATCH = pathlib.Path(tempfile.mkdtemp(prefix="dcpfs-planned-"))
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_", "TORCHELASTIC", "SLURM", "OMPI", "PMI", "DCPLOAD", "LD_LIB")
 ENV = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)} | {
     "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_plm_rsh_agent": "sh",
-    "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "LD_LIBRARY_PATH": os.path.dirname(MODULE),
+    "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "LD_LIBRARY_PATH": ":".join([os.path.dirname(MODULE), *FAKE]),
     "DCPFS_CACHE": str(SCRATCH / "cache"), "LC_ALL": "C.UTF-8", "DCPLOAD_TIMEOUT": "120",
     "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}  # what Open MPI leaves behind is not ours
 # How the job is started, and what is planned for so many ranks of one node.
-WAYS = {"never": (["--io", "buffered"], []), "never, direct": (["--io", "direct"], ["--direct"]), "node": ([], ["--node", "{n}"]),
-        "all": ([], []), "all, little memory": (["--staging", "1MiB"], ["--staging", "1MiB"])}
+WAYS = {"never": (["--io", "buffered"], []), "never, direct": (["--io", "direct"], ["--io", "direct"]), "node": ([], ["--node", "{n}"]),
+        "all": ([], []), "all, little memory": (["--staging", "1MiB"], ["--staging", "1MiB"]),
+        "all, BF16": ([CAST := "--dtype=BF16"], [CAST]), "node, BF16": ([CAST, "--weights-only"], ["--node", "{n}", CAST, "--weights-only"]),
+        "node, device": (GPU := ["--device", "cuda"], ["--node", "{n}", *GPU]), "never, device": (GPU, GPU)}
 LAYOUTS = ("mesh dp={n}\n* shard(0, optional)\n", "mesh tp={n}\n* shard(1, optional)\n", "mesh dp={n}\n* replicate\n",
            "mesh dp={n}\n* flat@dp\n", "mesh dp={n}\n*.bias only(dp=0) replicate\n*.weight shard(1, optional)\n* shard(0, optional)\n")
 wrong = []
@@ -85,7 +87,7 @@ jobs, every = [], os.environ.get("DCPFS_TEST_EVERY")  # each with each
 for n in range(1, 9):
     for number, text in enumerate(LAYOUTS):
         (SCRATCH / f"{number}-{n}.dcpl").write_text(text.format(n=n))
-        for k, way in enumerate(WAYS):
+        for k, way in enumerate(w for w in WAYS if not ("BF16" in w or "device" in w) or n % 3 == 2 and (FAKE or "BF16" in w)):
             jobs += [(s, v, n, number, way) for i, (s, v) in enumerate(SOURCES) if every or i == (n + number + 2 * k) % len(SOURCES)]
 with concurrent.futures.ThreadPoolExecutor(2) as pool:
     for done in [pool.submit(compare, *job) for job in jobs]:

@@ -96,7 +96,7 @@ struct dcp_view;
 int load_open_object(struct dcpload *ck, const char *key, struct dcp_view **out,
 		     struct dcp_err *err);
 /* Does @select select the key of @row? 1, 0, or a negative errno. */
-int load_selects(struct dcpload *ck, const struct dcpload_select *select,
+int load_selects(const struct dcp_version *v, const struct dcpload_select *select,
 		 const struct dcp_row *row);
 
 /* ---- place/ ---- */

@@ -6,8 +6,10 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
-#include "core/model/name.h"
+#include "core/store/version/quantized.h"
 #include "core/store/view/view.h"
+#include "tools/export/export.h"
+#include "tools/load/load.h"
 #include "tools/plan/plan.h"
 
 enum { LOST_MEMORY = 64 << 20 };
@@ -44,6 +46,13 @@ static int leave_out(struct plan *p, const char *key, const char *why)
 	return lost->key && lost->why ? 0 : -ENOMEM;
 }
 
+static enum dcp_dtype dtype_of(const struct plan *p)
+{
+	int dtype = p->opts->dtype;
+
+	return dtype ? dcp_dtype_from_name(export_dtypes[dtype]) : DCP_DTYPE_OTHER;
+}
+
 struct adding {
 	struct plan *p;
 	struct dcp_arena arena;
@@ -66,6 +75,19 @@ static int add_located(struct adding *a, const struct dcp_row *row)
 	return dcp_job_add(p->job, dcp_view_tensor(view), &a->err);
 }
 
+/* Can it be converted as --dtype asks? */
+static int check_cast(const struct plan *p, const struct dcp_row *row,
+		      const struct dcp_tensor *t, struct dcp_err *err)
+{
+	enum dcp_dtype to = dtype_of(p);
+	const char *by;
+
+	if (to == DCP_DTYPE_OTHER || to == t->dtype || !dcp_dtype_is_float(t->dtype))
+		return 0;
+	by = dcp_quantized_row(p->quantized, row);
+	return by ? dcp_quantized_refuse(row, by, err) : 0;
+}
+
 static int add_row(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
 {
 	struct adding *a = ctx;
@@ -75,9 +97,9 @@ static int add_row(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
 	struct dcp_tensor t;
 	int rc;
 
-	if ((p->opts->keys.n && !dcp_name_listed(p->opts->keys.v, p->opts->keys.n, row->key)) ||
-	    dcp_name_listed(p->opts->skip.v, p->opts->skip.n, row->key))
-		return 0;
+	rc = load_selects(p->pick.ck.v, &p->select, row);
+	if (rc <= 0)
+		return rc;
 	dcp_arena_reset(&a->arena);
 	rc = dcp_index_tensor(dcp_version_index(p->pick.ck.v), row->id, &a->arena, &t, &a->err);
 	if (rc < 0)
@@ -90,6 +112,9 @@ static int add_row(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
 			       "locating");
 	if (t.error || t.itemsize == 0)
 		return leave_out(p, t.key, t.error ? t.error : "elements of no size");
+	rc = check_cast(p, row, &t, &a->err);
+	if (rc < 0)
+		return rc;
 	if (row->nbytes > p->largest.nbytes || !p->largest.id) {
 		p->largest.id = row->id;
 		p->largest.nbytes = row->nbytes;
@@ -131,7 +156,19 @@ static enum cmd_exit add_tensors(struct plan *p)
 	int rc;
 
 	dcp_arena_init(&a.arena, (size_t)1 << 30);
-	rc = dcp_each_row(dcp_version_index(p->pick.ck.v), DCP_ROW_TENSOR, add_row, &a);
+	p->select = (struct dcpload_select){ .size = sizeof(p->select),
+					     .nkeys = (uint32_t)p->opts->keys.n,
+					     .keys = p->opts->keys.v,
+					     .nskip = (uint32_t)p->opts->skip.n,
+					     .skip = p->opts->skip.v,
+					     .nignore = (uint32_t)p->opts->ignore.n,
+					     .ignore = p->opts->ignore.v,
+					     .weights_only = p->opts->weights_only };
+	rc = dtype_of(p) == DCP_DTYPE_OTHER
+		     ? 0
+		     : dcp_quantized_find(p->pick.ck.v, p->pick.ck.base, &p->quantized, &a.err);
+	if (rc == 0)
+		rc = dcp_each_row(dcp_version_index(p->pick.ck.v), DCP_ROW_TENSOR, add_row, &a);
 	if (rc == 0)
 		rc = dcp_job_finish(p->job, &a.err);
 	if (rc == 0)
@@ -167,7 +204,9 @@ enum cmd_exit plan_load(struct plan *p, const struct opt_args *args)
 	opts.nfiles = p->nfiles;
 	opts.group = (uint32_t)(p->opts->node ? p->opts->node : p->sim.on ? p->sim.gpus : 1);
 	opts.exchange = (enum dcp_job_exchange)p->opts->exchange;
-	opts.direct = p->opts->direct;
+	opts.direct = p->opts->io == PLAN_DIRECT;
+	opts.device = p->opts->device && strcmp(p->opts->device, "host") != 0;
+	opts.dtype = dtype_of(p);
 	opts.staging = p->opts->staging;
 	if (dcp_job_create(&opts, &p->job, &err) < 0)
 		return cmd_fail(CMD_ENV, "%s", err.msg);
@@ -182,6 +221,7 @@ enum cmd_exit plan_load(struct plan *p, const struct opt_args *args)
 void plan_finish(struct plan *p)
 {
 	dcp_job_free(p->job);
+	dcp_quantized_free(p->quantized);
 	dcp_layouts_destroy(p->layouts);
 	free(p->rank);
 	free(p->group);

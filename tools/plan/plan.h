@@ -14,6 +14,7 @@
 #include "core/model/job/job.h"
 #include "core/model/layout/layout.h"
 #include "core/store/layouts/layouts.h"
+#include "tools/load/dcpload.h"
 #include "tools/out.h"
 #include "tools/pick.h"
 #include "tools/plan/sim.h"
@@ -23,11 +24,14 @@ struct plan_opts {
 	const char *layout, *from, *rank, *key, *simulate, *file;
 	struct pick_opts pick;
 	int form;
-	struct opt_texts keys, skip;
-	int exchange; /* enum dcp_job_exchange */
+	const char *device;
+	struct opt_texts keys, skip, ignore;
+	int exchange, io, dtype; /* enum dcp_job_exchange, plan_io, export_dtypes */
 	uint64_t node, staging;
-	bool direct;
+	bool weights_only;
 };
+
+enum plan_io { PLAN_BUFFERED, PLAN_DIRECT };
 
 /* A tensor that the plan leaves out. */
 struct plan_lost {
@@ -55,7 +59,9 @@ struct plan {
 	struct plan_part *part; /* of each rank */
 	bool *is_read;          /* by file number: bytes of it are read */
 	size_t nread;
-	struct dcp_buf lost; /* struct plan_lost */
+	struct dcpload_select select;
+	struct dcp_quantized *quantized; /* of what is to be converted */
+	struct dcp_buf lost;             /* struct plan_lost */
 	struct dcp_arena arena;
 	struct { /* the tensor that is drawn when none is named */
 		int64_t id;

@@ -6,12 +6,14 @@
 #include "core/base/cleanup.h"
 #include "tools/cmd.h"
 #include "tools/export/export.h"
+#include "tools/load/memory/memory.h"
 #include "tools/out.h"
 #include "tools/pick.h"
 #include "tools/plan/plan.h"
 
 #define AT(field) .off = offsetof(struct plan_opts, field)
 
+static const char *const ios[] = { "buffered", "direct", NULL };
 static const char *const exchanges[] = { "all", "node", "never", NULL };
 
 static const struct opt opts[] = {
@@ -28,12 +30,21 @@ static const struct opt opts[] = {
 	  OPT_TEXTS, AT(keys) },
 	{ 0, "skip", "KEY", "not this key, nor what is below it; may be repeated", OPT_TEXTS,
 	  AT(skip) },
+	{ 0, "ignore-keys", "GLOB", "leave out paths that match; may be repeated", OPT_TEXTS,
+	  AT(ignore) },
+	{ 0, "weights-only", NULL, "only the model: no optimizer, scheduler, random state",
+	  OPT_FLAG, AT(weights_only) },
+	{ 0, "dtype", "TYPE",
+	  "convert floating-point tensors: F32, BF16, F16, F8_E4M3, F8_E5M2", OPT_CHOICE,
+	  AT(dtype), .choices = export_dtypes },
 	{ 0, "exchange", "WHO", "which ranks read for others: all (the default), node, never",
 	  OPT_CHOICE, AT(exchange), .choices = exchanges },
 	{ 0, "node", "N", "ranks of each node; default 1, or --simulate's gpus", OPT_UINT,
 	  AT(node), .max = DCP_LAYOUT_MAX_RANKS },
-	{ 0, "direct", NULL, "never: read past the page cache, in whole blocks", OPT_FLAG,
-	  AT(direct) },
+	{ 0, "io", "HOW", "never: buffered (the default), or direct: past the page cache",
+	  OPT_CHOICE, AT(io), .choices = ios },
+	{ 0, "device", "WHERE", "node, never: into the memory of host, cuda:0, cuda", OPT_TEXT,
+	  AT(device) },
 	{ 0, "staging", "N", "memory of each rank beyond the tensors; default 64MiB", OPT_SIZE,
 	  AT(staging) },
 	{ .name = "svg",
@@ -129,18 +140,25 @@ static enum cmd_exit check_opts(const struct plan_opts *po)
 		{ po->simulate && (po->form == OUT_SVG || po->form == OUT_TSV),
 		  "--simulate is neither in the drawing of a tensor nor in a table of "
 		  "ranks; take --html or --json" },
-		{ po->from && (po->exchange || po->direct || po->staging),
-		  "--exchange, --direct and --staging are about reading, and with "
-		  "--from-layout "
-		  "nothing is read; leave one of them out" },
+		{ po->from &&
+			  (po->exchange || po->io || po->staging || po->device || po->dtype),
+		  "--exchange, --io, --staging, --device and --dtype are about reading, and "
+		  "with --from-layout nothing is read; leave one of them out" },
 		{ po->exchange && po->simulate,
 		  "--simulate compares all ways to read; leave --exchange out" },
 		{ po->exchange == DCP_JOB_NODE && !po->node,
 		  "--exchange node needs --node N, how many ranks are on each node" },
-		{ po->direct && po->exchange != DCP_JOB_NEVER,
-		  "--direct is for --exchange never: with all and node whole blocks are read "
-		  "in "
-		  "any case" },
+		{ po->io == PLAN_DIRECT && po->exchange != DCP_JOB_NEVER,
+		  "--io direct is for --exchange never: with all and node whole blocks are "
+		  "read in any case" },
+		{ po->device && po->exchange == DCP_JOB_ALL,
+		  "--device is for --exchange node and never: what devices send each other is "
+		  "known only where they are" },
+		{ po->device && strcmp(po->device, "auto") == 0,
+		  "--device auto goes by what the machine of a rank has; name it: host, "
+		  "cuda:0, cuda" },
+		{ po->device && !load_device_is_name(po->device),
+		  "--device takes host, cuda, or cuda:0" },
 	};
 
 	for (size_t i = 0; i < DCP_LEN(rules); i++)

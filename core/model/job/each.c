@@ -346,6 +346,9 @@ static int take_all(struct sums *x, const struct group *g, struct dcp_err *err)
 
 static int add_group(struct sums *x, uint32_t first, uint32_t n, struct dcp_err *err)
 {
+	bool device = x->job->opts.device;
+	uint64_t slot = dcp_slot_size(x->job->staging, device ? DCP_DEVICE_SLOTS : DCP_SLOTS,
+				      device ? DCP_DEVICE_SLOT_MOST : DCP_SLOT_MOST);
 	struct group g = { .first = first, .n = n };
 	int rc = 0;
 
@@ -362,9 +365,7 @@ static int add_group(struct sums *x, uint32_t first, uint32_t n, struct dcp_err 
 		g.of[m] = v;
 	}
 	if (rc == 0)
-		rc = dcp_chunks_create(g.of, g.nof, n,
-				       dcp_slot_size(x->job->staging, DCP_SLOTS, DCP_SLOT_MOST),
-				       x->job->converts, &g.chunks);
+		rc = dcp_chunks_create(g.of, g.nof, n, slot, x->job->converts, &g.chunks);
 	if (rc == 0)
 		rc = take_all(x, &g, err);
 	dcp_chunks_free(g.chunks);
@@ -419,7 +420,7 @@ static int add_alone(struct sums *x, uint32_t rank, struct dcp_err *err)
 
 static bool is_alone(const struct dcp_job *job)
 {
-	return job->opts.exchange == DCP_JOB_NEVER && !job->opts.direct;
+	return job->opts.exchange == DCP_JOB_NEVER && !job->opts.direct && !job->opts.device;
 }
 
 /* Of the groups that @reader, if it is a rank, is in. */

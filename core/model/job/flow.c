@@ -275,7 +275,8 @@ static int find_mixed_needs(struct dcp_job *job, struct dcp_err *err)
 	int rc = 0;
 
 	dcp_job_needs_init(&x, job);
-	job->views = job->converts = false;
+	job->views = false;
+	job->converts = job->casts;
 	for (uint32_t r = 0; r < job->ranks && rc == 0; r++) {
 		rc = dcp_job_needs(&x, r, err);
 		job->views |= x.views != 0;
@@ -347,10 +348,12 @@ int dcp_job_find_flows(struct dcp_job *job, struct dcp_err *err)
 		return dcp_job_no_memory(job, err);
 	rc = find_needs(job, err);
 	job->staging = DCP_MAX(job->opts.staging, (uint64_t)1 << 20);
-	job->staging -= job->views ? dcp_stripe_band(job->staging) : 0;
+	job->staging -= (job->views ? dcp_stripe_band(job->staging) : 0) +
+			(job->opts.device ? dcp_stripe_share(job->staging) : 0);
 	if (rc == 0)
 		rc = dcp_job_way(job)->flows(job, err);
-	if (rc == 0 && (job->opts.exchange != DCP_JOB_NEVER || job->opts.direct))
+	if (rc == 0 &&
+	    (job->opts.exchange != DCP_JOB_NEVER || job->opts.direct || job->opts.device))
 		rc = dcp_job_way(job)->reads(job, DCP_JOB_EACH, add_read, job);
 	for (uint32_t r = 0; r < job->ranks; r++)
 		job->group[r / job->opts.group].reads += job->rank[r].reads;

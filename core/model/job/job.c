@@ -63,12 +63,14 @@ void dcp_job_free(struct dcp_job *job)
 
 int dcp_job_finish(struct dcp_job *job, struct dcp_err *err)
 {
-	uint64_t id[7] = { dcp_layout_hash(job->opts.to),
+	uint64_t id[8] = { dcp_layout_hash(job->opts.to),
 			   job->opts.from ? dcp_layout_hash(job->opts.from) : 0,
 			   job->emitted,
 			   job->opts.exchange,
 			   job->opts.exchange == DCP_JOB_NODE ? job->opts.group : 0,
-			   job->opts.direct };
+			   job->opts.direct,
+			   0,
+			   job->opts.device | (uint64_t)job->opts.dtype << 8 };
 	int rc = dcp_job_find_wanted(job, err);
 
 	if (rc == 0 && !job->opts.from && dcp_job_choose(job) < 0)

@@ -62,8 +62,12 @@ struct dcp_job_opts {
 	uint32_t group; /* ranks of one node; 0: 1 */
 	enum dcp_job_exchange exchange;
 	bool direct;      /* past the page cache */
+	bool device;      /* into the memory of devices: by slots of other sizes; not of ALL */
 	uint64_t staging; /* bytes of each rank; 0: DCP_STRIPE_STAGING; at least 1 MiB */
-	size_t memory;    /* bytes at most; 0: DCP_JOB_MEMORY */
+	/* Floating-point numbers are converted to it, so that their elements are not taken apart;
+	 * DCP_DTYPE_OTHER: none are. */
+	enum dcp_dtype dtype;
+	size_t memory; /* bytes at most; 0: DCP_JOB_MEMORY */
 };
 
 int dcp_job_create(const struct dcp_job_opts *opts, struct dcp_job **out, struct dcp_err *err);

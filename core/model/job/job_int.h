@@ -42,6 +42,7 @@ struct job_kind {
 	struct dcp_tensor t;  /* its pieces are the patterns, each in a file of its own */
 	uint32_t *pattern_of; /* piece as emitted -> pattern, or JOB_NONE: has no elements */
 	bool copies;          /* some pattern was added more than once */
+	bool casts;           /* its elements are converted */
 	bool opaque,
 		mixed;  /* some patterns are read through views; a rank may need some that are
 			       * read otherwise */
@@ -97,7 +98,8 @@ struct dcp_job {
 	uint32_t *order;       /* items by file and offset */
 	struct job_vec extent; /* struct job_extent */
 	bool plain;            /* no two items meet, and each is as its elements are wanted */
-	bool converts;         /* of some items bytes are reversed */
+	bool casts;            /* some rank's elements are converted */
+	bool converts;         /* the same, or of some items bytes are reversed */
 	bool views, mixed;     /* some are read through views, of some tensors others are not */
 	struct job_vec part;   /* what is read of stripes, where it is not plain */
 	uint64_t unique, staging;

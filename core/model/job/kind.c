@@ -30,6 +30,13 @@ static bool is_opaque(const struct dcp_job *job, const struct dcp_tensor *t,
 		(p->file < job->opts.nfiles && job->opts.files[p->file].unpacked));
 }
 
+static bool is_cast(const struct dcp_job *job, const struct dcp_tensor *t)
+{
+	enum dcp_dtype to = job->opts.dtype;
+
+	return to != DCP_DTYPE_OTHER && to != t->dtype && dcp_dtype_is_float(t->dtype);
+}
+
 /*
  * The tensor as numbers: rules, shape, size of an element; of each piece how it is stored, its
  * run and its box. Equal numbers, equal kind.
@@ -49,7 +56,7 @@ static int sign(struct dcp_job *job, const struct dcp_tensor *t,
 		return -ENOMEM;
 	at = job->sign.p;
 	*at++ = to->number | (uint64_t)from->number << 32;
-	*at++ = t->ndim | (uint64_t)t->itemsize << 32;
+	*at++ = t->ndim | (uint64_t)is_cast(job, t) << 16 | (uint64_t)t->itemsize << 32;
 	*at++ = npieces;
 	put(&at, to->stage, DCP_LEN(to->stage));
 	if (job->opts.from)
@@ -264,6 +271,7 @@ static int new_kind(struct dcp_job *job, const struct dcp_tensor *t, uint64_t ha
 		return dcp_job_no_memory(job, err);
 	memcpy(numbers, job->sign.p, k.nsign * sizeof(*numbers));
 	k.sign = numbers;
+	k.casts = is_cast(job, t);
 	k.to.key = k.from.key = key;
 	k.t = (struct dcp_tensor){
 		.key = key, .itemsize = t->itemsize, .ndim = t->ndim, .shape = numbers + head

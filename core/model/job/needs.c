@@ -87,7 +87,7 @@ static int emit(struct job_needs *x, const struct job_tensor *t)
 		need = &x->v[x->n++];
 		*need = (struct dcp_chunk_need){ d->s, item->file, 1 };
 		need->s.off += item->off;
-		if (k->t.pieces[d->pattern].swap)
+		if (k->t.pieces[d->pattern].swap || k->casts)
 			need->want = k->t.itemsize;
 	}
 	return 0;

@@ -235,11 +235,12 @@ void dcp_job_merge(struct dcp_job *job)
 
 /* Does the item lie apart from @last, and so that each run of its elements is one of bytes? */
 static bool is_plain(const struct job_item *last, const struct job_item *item,
-		     const struct dcp_piece *p)
+		     const struct job_kind *k)
 {
+	const struct dcp_piece *p = &k->t.pieces[item->pattern - k->first];
 	bool meets = last && last->file == item->file && last->off + last->n > item->off;
 
-	return !meets && !p->stride && !p->swap;
+	return !meets && !p->stride && !p->swap && !k->casts && !k->mixed;
 }
 
 static int find_union(struct dcp_job *job)
@@ -248,6 +249,7 @@ static int find_union(struct dcp_job *job)
 	int rc = 0;
 
 	job->plain = true;
+	job->converts = job->casts;
 	for (size_t i = 0; i < job->item.n && rc == 0; i++) {
 		const struct job_item *item = &items[job->order[i]];
 		const struct job_kind *k = dcp_job_kind_of(job, item);
@@ -257,8 +259,7 @@ static int find_union(struct dcp_job *job)
 		if (!item->n || k->wanted == JOB_NOTHING)
 			continue;
 		job->converts |= k->t.pieces[item->pattern - k->first].swap;
-		job->plain &= is_plain(last, item, &k->t.pieces[item->pattern - k->first]) &&
-			      !k->mixed;
+		job->plain &= is_plain(last, item, k);
 		if (!last || last->file != item->file ||
 		    last->off + last->n < item->off + item->n)
 			last = item;

@@ -64,10 +64,18 @@ uint64_t dcp_stripe_size(uint64_t staging, uint32_t ranks, uint64_t slack, uint6
 uint64_t dcp_slot_size(uint64_t staging, uint32_t n, uint64_t most);
 
 enum {
+	DCP_DEVICE_SLOTS = 4, /* where copies to a device are in flight */
+	DCP_DEVICE_SLOT_MOST = 4 << 20,
 	DCP_SLOTS = 3,           /* of each rank in the host's memory, at least */
 	DCP_SLOT_MOST = 2 << 20, /* bytes: a huge page, as a part of one counts as all of
 				   * it in RLIMIT_MEMLOCK; each slot has its thread */
 };
+
+/* Bytes of what is copied to a device at a time, out of @staging. */
+static inline uint64_t dcp_stripe_share(uint64_t staging)
+{
+	return DCP_MIN(staging / 8, (uint64_t)2 << 20);
+}
 
 /* Bytes of the buffer for what views decode, out of @staging. */
 static inline uint64_t dcp_stripe_band(uint64_t staging)

@@ -249,6 +249,7 @@ static int find_one(struct dcp_job *job, struct job_kind *k, const struct job_te
 
 	dcp_shape_volume(k->t.shape, k->t.ndim, &volume);
 	k->wanted = JOB_NOTHING;
+	job->casts |= k->casts && team->ncopies;
 	if (!volume || !team->ncopies)
 		return 0;
 	k->wanted = JOB_ALL;

@@ -309,6 +309,8 @@ int dcpload_next_entry(struct dcpload *ck, uint64_t *next, struct dcpload_entry 
 
 /* ---- selecting ---- */
 
+enum { SELECT_MEMORY = 64 << 20 }; /* of one tensor */
+
 /*
  * Is @word the component @s, or what precedes its first dot or slash? Some frameworks nest that
  * way.
@@ -350,9 +352,9 @@ static bool is_state(const char *s)
 	return false;
 }
 
-static bool is_weight(struct dcpload *ck, const struct dcp_tensor *t)
+static bool is_weight(const struct dcp_version *v, const struct dcp_tensor *t)
 {
-	const char *format = dcpload_fact(ck, "format");
+	const char *format = dcp_index_meta(dcp_version_index(v), "format");
 
 	if (t->npath == 0)
 		return true;
@@ -368,17 +370,17 @@ static bool is_weight(struct dcpload *ck, const struct dcp_tensor *t)
  * Is @t a tensor in an object (in a tuple) whose path is one of the first @n leading parts of its
  * own? @key: scratch.
  */
-static bool in_object(struct dcpload *ck, const struct dcp_tensor *t, size_t n,
+static bool in_object(const struct dcp_version *v, const struct dcp_tensor *t, size_t n,
 		      struct dcp_buf *key)
 {
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(SELECT_MEMORY);
 	struct dcp_row row;
 
 	dcp_buf_reset(key);
 	for (size_t i = 0; i < n; i++) {
 		dcp_buf_printf(key, "%s%s", i ? "." : "", t->path[i]);
-		if (!key->failed &&
-		    dcp_index_by_key(dcp_version_index(ck->of.v), DCP_ROW_OBJECT, key->p,
-				     &ck->answer, &row) == 0)
+		if (!key->failed && dcp_index_by_key(dcp_version_index(v), DCP_ROW_OBJECT,
+						     key->p, &arena, &row) == 0)
 			return true;
 	}
 	return false;
@@ -386,21 +388,22 @@ static bool in_object(struct dcpload *ck, const struct dcp_tensor *t, size_t n,
 
 /* Does @glob match the path of @t or a leading part of it? What is in an object has no
  * path of its own. @path: scratch. */
-static bool ignores(struct dcpload *ck, const char *glob, const struct dcp_tensor *t,
+static bool ignores(const struct dcp_version *v, const char *glob, const struct dcp_tensor *t,
 		    struct dcp_buf *path)
 {
 	dcp_buf_reset(path);
 	for (size_t i = 0; i < t->npath; i++) {
 		dcp_buf_printf(path, "%s%s", i ? "/" : "", t->path[i]);
 		if (!path->failed && fnmatch(glob, path->p, FNM_NOESCAPE) == 0)
-			return !in_object(ck, t, i, path);
+			return !in_object(v, t, i, path);
 	}
 	return false;
 }
 
-int load_selects(struct dcpload *ck, const struct dcpload_select *select,
+int load_selects(const struct dcp_version *v, const struct dcpload_select *select,
 		 const struct dcp_row *row)
 {
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(SELECT_MEMORY);
 	dcp_auto_buf struct dcp_buf path = DCP_BUF_INIT;
 	struct dcp_tensor t;
 	bool selected;
@@ -412,12 +415,11 @@ int load_selects(struct dcpload *ck, const struct dcpload_select *select,
 		   !dcp_name_listed(select->skip, select->nskip, row->key);
 	if (!selected || (!select->nignore && !select->weights_only))
 		return selected;
-	dcp_arena_reset(&ck->answer);
-	rc = dcp_index_tensor(dcp_version_index(ck->of.v), row->id, &ck->answer, &t, NULL);
+	rc = dcp_index_tensor(dcp_version_index(v), row->id, &arena, &t, NULL);
 	if (rc < 0)
 		return rc;
 	for (uint32_t i = 0; i < select->nignore; i++) {
-		bool named = ignores(ck, select->ignore[i], &t, &path);
+		bool named = ignores(v, select->ignore[i], &t, &path);
 
 		selected &= !named;
 		if (select->ignored)
@@ -425,7 +427,7 @@ int load_selects(struct dcpload *ck, const struct dcpload_select *select,
 	}
 	if (dcp_buf_error(&path) < 0)
 		return -ENOMEM;
-	return selected && (!select->weights_only || is_weight(ck, &t));
+	return selected && (!select->weights_only || is_weight(v, &t));
 }
 
 /* ---- reading a region ---- */

@@ -87,7 +87,6 @@ enum {
 	LONG = 64 << 10,    /* bytes of one run that is copied straight */
 	LONG_ROW = 2 << 10, /* the same of a run that is one of many */
 	NEAR = 16 << 10,    /* bytes between two jobs that are shipped as well */
-	SHARE = 2 << 20,    /* the most host memory that it takes */
 	PINNED = 4,         /* pieces of memory */
 };
 
@@ -182,11 +181,6 @@ static int make_batches(struct load_ship *s)
 		rc = d->kind->mark_open(d, &b->mark);
 	}
 	return rc;
-}
-
-uint64_t load_ship_share(uint64_t staging)
-{
-	return DCP_MIN(staging / 8, (uint64_t)SHARE);
 }
 
 int load_ship_create(struct dcpload_plan *p, uint64_t piece, uint32_t batches, uint64_t share,

@@ -20,8 +20,6 @@ struct load_ship;
 #define LOAD_SHIP_NO_CHUNK SIZE_MAX
 #define LOAD_SHIP_THERE (SIZE_MAX - 1) /* nor that, and the bytes are on the device already */
 
-/* Host memory that it takes out of @staging. */
-uint64_t load_ship_share(uint64_t staging);
 /* For pieces of at most @piece bytes, @batches of them in flight; @share: bytes of host memory. */
 int load_ship_create(struct dcpload_plan *p, uint64_t piece, uint32_t batches, uint64_t share,
 		     struct load_ship **out, struct dcpload_error *err);

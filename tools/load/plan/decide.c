@@ -24,9 +24,7 @@ enum {
 	LOOKS = 64,            /* samples of the page cache */
 	SLOTS_MOST = 16,       /* where copies to a device are in flight */
 	ROOMY_MOST = 16 << 20, /* bytes of slots where staging is asked for */
-	DEVICE_SLOTS = 4,
-	DEVICE_SLOT_MOST = 4 << 20,
-	BATCHES_MOST = 8, /* of slots, on their way to a device */
+	BATCHES_MOST = 8,      /* of slots, on their way to a device */
 };
 
 /* What one rank found out. */
@@ -195,14 +193,14 @@ void load_plan_drop_chunks(struct dcpload_plan *p)
 /* Of a member, at least. The same on all ranks, as what follows is. */
 static uint32_t slots_least(const struct dcpload_plan *p)
 {
-	return p->devices ? DEVICE_SLOTS : DCP_SLOTS;
+	return p->devices ? DCP_DEVICE_SLOTS : DCP_SLOTS;
 }
 
 /* Slots of a node's window, and a page of its head, count as @staging of its ranks. */
 static uint64_t slot_bytes(const struct dcpload_plan *p, uint64_t staging)
 {
 	return dcp_slot_size(staging, slots_least(p),
-			     p->devices ? DEVICE_SLOT_MOST : DCP_SLOT_MOST);
+			     p->devices ? DCP_DEVICE_SLOT_MOST : DCP_SLOT_MOST);
 }
 
 /* A failure names a rank of this node by its number on the node: replace it by the number in
@@ -545,7 +543,7 @@ static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcplo
 		p->roomy &= f->roomy != 0;
 		gds |= f->gds != 0;
 	}
-	share = p->devices ? load_ship_share(staging) : 0;
+	share = p->devices ? dcp_stripe_share(staging) : 0;
 	staging -= share + (views ? dcp_stripe_band(staging) : 0);
 	is_warm = warm * 10 >= looked * 9;
 	all = exchange == DCPLOAD_EXCHANGE_ALL ||

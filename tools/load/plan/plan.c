@@ -337,16 +337,11 @@ struct adding {
 	struct dcp_err err;
 };
 
-static bool is_float(enum dcp_dtype t)
-{
-	return t == DCP_DTYPE_F32 || dcp_dtype_can_cast(t, DCP_DTYPE_F32);
-}
-
 static int add_held(struct adding *a, const struct dcp_row *row)
 {
 	struct dcpload_plan *p = a->plan;
 	struct load_want *w = new_want(p);
-	const char *to = a->select && is_float(row->dtype) ? a->select->dtype : NULL;
+	const char *to = a->select && dcp_dtype_is_float(row->dtype) ? a->select->dtype : NULL;
 	int rc;
 
 	if (!w)
@@ -371,7 +366,7 @@ static int add_row(struct adding *a, const struct dcp_row *row)
 {
 	struct dcpload_plan *p = a->plan;
 	struct dcp_tensor t;
-	int rc = load_selects(p->ck, a->select, row);
+	int rc = load_selects(p->ck->of.v, a->select, row);
 
 	if (rc <= 0)
 		return rc;
