@@ -42,6 +42,7 @@ struct manifest {
 	size_t nabove;       /* of the name, that its files have before theirs, too */
 	struct dcp_buf all;  /* struct resource */
 	struct dcp_buf skip; /* ignored paths: texts, each with its NUL */
+	struct dcp_buf own;  /* const char *, sorted: paths of the version's files */
 	struct dcp_arena arena;
 
 	pthread_mutex_t lock;
@@ -75,23 +76,42 @@ static int path_of(const struct pick *p, const char *name, char *out)
 	return n < 0 || n >= MOST_PATH ? -ENAMETOOLONG : 0;
 }
 
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static int list_own(struct manifest *m)
+{
+	size_t n;
+	const struct dcp_file_id *files = dcp_index_files(dcp_version_index(m->w->p->ck.v), &n);
+	char text[MOST_PATH];
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		const char *path;
+
+		if (path_of(m->w->p, files[i].name, text) < 0)
+			continue;
+		path = dcp_arena_strdup(&m->arena, text);
+		rc = path ? dcp_buf_add(&m->own, &path, sizeof(path)) : -ENOMEM;
+	}
+	DCP_SORT(DCP_ITEMS(m->own, const char *), DCP_NITEMS(m->own, const char *), by_text);
+	return rc;
+}
+
 /* A directory may hold several versions, and what is listed of the others is not looked at. */
 static bool is_ours(const struct manifest *m, const char *path)
 {
-	const struct pick *p = m->w->p;
-	const struct dcp_found *found = p->ck.found;
-	size_t n, above = strlen(found->where);
-	const struct dcp_file_id *files = dcp_index_files(dcp_version_index(p->ck.v), &n);
-	char own[MOST_PATH];
+	const struct dcp_found *found = m->w->p->ck.found;
+	size_t above = strlen(found->where);
 
 	if (above && (strncmp(path, found->where, above) != 0 || path[above] != '/'))
 		return false;
 	if (!found->group && !found->loose && !m->one)
 		return true;
-	for (size_t i = 0; i < n; i++)
-		if (path_of(p, files[i].name, own) == 0 && strcmp(own, path) == 0)
-			return true;
-	return false;
+	return DCP_FIND(&path, DCP_ITEMS(m->own, const char *),
+			DCP_NITEMS(m->own, const char *), by_text) != NULL;
 }
 
 /* ---- the manifest ---- */
@@ -281,6 +301,8 @@ static int read_manifest(struct manifest *m)
 		rc = dcp_json_read(&src, MOST_TEXT, NULL, &bundle, &err);
 	}
 	if (rc == 0)
+		rc = list_own(m);
+	if (rc == 0)
 		rc = take_bundle(m, bundle, &err);
 	if (rc == -ENOMEM)
 		return rc;
@@ -464,6 +486,7 @@ static int check_at(struct signed_files *w, const struct dcp_site *site, bool on
 	pthread_mutex_destroy(&m.lock);
 	dcp_buf_finish(&m.all);
 	dcp_buf_finish(&m.skip);
+	dcp_buf_finish(&m.own);
 	dcp_arena_finish(&m.arena);
 	return rc;
 }

@@ -8,15 +8,16 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "core/base/endian.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
+#include "core/base/sort.h"
 #include "core/base/team.h"
 #include "core/origin/archive/zip.h"
 #include "core/origin/source.h"
 #include "core/store/io/files.h"
-#include "tools/trust/walk.h"
 
 enum {
 	CHUNK = 256 << 10,
@@ -24,8 +25,18 @@ enum {
 	MOST_FALSE = 4096, /* ends in a row that end nothing: bytes that are meant to look so */
 };
 
+/* Bytes of a file that are damaged. */
+struct damage {
+	uint32_t file;
+	uint64_t off, n;
+	const char *why;             /* NULL: no memory */
+	const struct walk_key *told; /* the last key whose bytes they are; NULL: none */
+};
+
 struct team {
 	struct stored *w;
+	struct dcp_buf damage;  /* struct damage */
+	struct dcp_arena arena; /* of their texts */
 	struct dcp_files *files;
 	size_t nfiles;
 	uint32_t next;
@@ -53,11 +64,13 @@ static int read_some(struct job *j, const struct dcp_source *src, uint64_t off, 
 
 static void say(struct job *j, uint64_t off, uint64_t n, const char *why)
 {
-	struct stored *w = j->t->w;
+	struct team *t = j->t;
+	struct damage d = { .file = j->file, .off = off, .n = n };
 
-	pthread_mutex_lock(&j->t->lock);
-	w->bad(w->ctx, &(struct stored_bad){ j->file, off, n, why });
-	pthread_mutex_unlock(&j->t->lock);
+	pthread_mutex_lock(&t->lock);
+	d.why = dcp_arena_strdup(&t->arena, why);
+	dcp_buf_add(&t->damage, &d, sizeof(d));
+	pthread_mutex_unlock(&t->lock);
 }
 
 static void check_member(struct job *j, const struct dcp_source *src, uint64_t base,
@@ -216,9 +229,80 @@ static void *work(void *ctx)
 	}
 }
 
+/* ---- which tensors lie in damaged bytes? ---- */
+
+static int by_place(const void *a, const void *b)
+{
+	const struct damage *x = a, *y = b;
+
+	return x->file != y->file ? DCP_CMP(x->file, y->file) : DCP_CMP(x->off, y->off);
+}
+
+/* Some bytes of the piece @p of a tensor are damaged: and has another file the same? */
+static void tell_damage(struct team *t, const struct walk_key *k, const struct dcp_tensor *x,
+			const struct dcp_piece *p, struct damage *d)
+{
+	const struct dcp_file_id *files =
+		dcp_index_files(dcp_version_index(t->w->p->ck.v), &t->nfiles);
+	dcp_auto_buf struct dcp_buf why = DCP_BUF_INIT;
+	const char *other = NULL;
+
+	for (size_t c = 0; c < x->ncopies && !other; c++)
+		if (dcp_piece_compare(&x->copies[c], p, x->ndim) == 0)
+			other = x->copies[c].file < t->nfiles ? files[x->copies[c].file].name
+							      : "?";
+	dcp_buf_str(&why, d->why ? d->why : "");
+	dcp_buf_printf(&why, other ? "; %s has a copy" : "; no other file has a copy",
+		       other ? other : "");
+	dcp_buf_add(&why, "", 1);
+	t->w->bad(t->w->ctx, &(struct stored_bad){ k->key, d->file, d->off, d->n,
+						   why.p ? why.p : "", !d->told });
+	d->told = k;
+}
+
+/* Each tensor is looked up once, whatever the number of damages. */
+static void tell_tensor(struct team *t, const struct walk_key *k)
+{
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
+	struct damage *all = DCP_ITEMS(t->damage, struct damage);
+	size_t n = DCP_NITEMS(t->damage, struct damage);
+	struct dcp_tensor x;
+	int rc = dcp_index_tensor(dcp_version_index(t->w->p->ck.v), k->id, &arena, &x, NULL);
+
+	for (size_t i = 0; rc == 0 && i < x.npieces; i++) {
+		const struct dcp_piece *p = &x.pieces[i];
+		const struct damage from = { .file = p->file, .off = p->off };
+		size_t at;
+
+		DCP_BISECT(at, 0, n, by_place(&all[at], &from) < 0);
+		at -= at && all[at - 1].file == p->file &&
+		      all[at - 1].off + all[at - 1].n > p->off;
+		for (; at < n && all[at].file == p->file && all[at].off < p->off + p->nbytes;
+		     at++)
+			if (all[at].n && all[at].told != k)
+				tell_damage(t, k, &x, p, &all[at]);
+	}
+}
+
+static void tell_all(struct team *t)
+{
+	struct damage *all = DCP_ITEMS(t->damage, struct damage);
+	size_t n = DCP_NITEMS(t->damage, struct damage);
+
+	DCP_SORT(all, n, by_place);
+	for (size_t i = 0; n && i < WALK_NKEYS(t->w->keys); i++)
+		tell_tensor(t, &WALK_KEYS(t->w->keys)[i]);
+	for (size_t i = 0; i < n; i++)
+		if (!all[i].told)
+			t->w->bad(t->w->ctx,
+				  &(struct stored_bad){ NULL, all[i].file, all[i].off, all[i].n,
+							all[i].why ? all[i].why : "", true });
+}
+
 int stored_check(struct stored *w)
 {
 	struct team t = { .w = w,
+			  .arena = DCP_ARENA_INIT((size_t)1 << 32),
 			  .files = dcp_version_files(w->p->ck.v),
 			  .start_ns = dcp_now_ns(CLOCK_MONOTONIC) };
 	unsigned n = walk_count_jobs(w->jobs);
@@ -235,5 +319,10 @@ int stored_check(struct stored *w)
 	for (unsigned i = 0; i < n; i++)
 		free(jobs[i].buf);
 	pthread_mutex_destroy(&t.lock);
+	tell_all(&t);
+	if (t.rc == 0)
+		t.rc = dcp_buf_error(&t.damage);
+	dcp_buf_finish(&t.damage);
+	dcp_arena_finish(&t.arena);
 	return t.rc;
 }

@@ -98,7 +98,6 @@ struct verifying {
 	uint64_t checksums, copies; /* that are as they should be */
 	struct signed_files manifest;
 	struct dcp_buf problems; /* struct problem */
-	struct dcp_buf damage;   /* struct damage */
 	struct dcp_buf resumed;  /* struct resumed */
 	int64_t kept_ns;         /* when these were written */
 	struct dcp_arena arena;
@@ -359,84 +358,12 @@ static void keep_digests(const struct verifying *w)
 
 /* ---- what files say of themselves ---- */
 
-/* Bytes of a file that are damaged. */
-struct damage {
-	uint32_t file;
-	uint64_t off, n;
-	const char *why;
-	const struct walk_key *told; /* the last key whose bytes they are; NULL: none */
-};
-
-static int by_place(const void *a, const void *b)
-{
-	const struct damage *x = a, *y = b;
-
-	return x->file != y->file ? DCP_CMP(x->file, y->file) : DCP_CMP(x->off, y->off);
-}
-
 static void take_bad(void *ctx, const struct stored_bad *b)
 {
 	struct verifying *w = ctx;
-	struct damage d = { b->file, b->off, b->n, dcp_arena_strdup(&w->arena, b->why), NULL };
 
-	w->damaged++;
-	dcp_buf_add(&w->damage, &d, sizeof(d));
-}
-
-/* Some bytes of the piece @p of a tensor are damaged: and has another file the same? */
-static void tell_damage(struct verifying *w, const struct walk_key *k,
-			const struct dcp_tensor *t, const struct dcp_piece *p, struct damage *d)
-{
-	dcp_auto_buf struct dcp_buf why = DCP_BUF_INIT;
-	const char *other = NULL;
-
-	for (size_t c = 0; c < t->ncopies && !other; c++)
-		if (dcp_piece_compare(&t->copies[c], p, t->ndim) == 0)
-			other = file_name(w, t->copies[c].file);
-	d->told = k;
-	dcp_buf_str(&why, d->why ? d->why : "");
-	dcp_buf_printf(&why, other ? "; %s has a copy" : "; no other file has a copy",
-		       other ? other : "");
-	dcp_buf_add(&why, "", 1);
-	say(w, k->key, file_name(w, d->file), d->off, d->n, why.p ? why.p : "");
-}
-
-/* Each tensor is looked up once, whatever the number of damages. */
-static void tell_tensor(struct verifying *w, const struct walk_key *k)
-{
-	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
-	struct damage *all = DCP_ITEMS(w->damage, struct damage);
-	size_t n = DCP_NITEMS(w->damage, struct damage);
-	struct dcp_tensor t;
-	int rc = dcp_index_tensor(dcp_version_index(w->p.ck.v), k->id, &arena, &t, NULL);
-
-	for (size_t i = 0; rc == 0 && i < t.npieces; i++) {
-		const struct dcp_piece *p = &t.pieces[i];
-		const struct damage from = { .file = p->file, .off = p->off };
-		size_t at;
-
-		DCP_BISECT(at, 0, n, by_place(&all[at], &from) < 0);
-		at -= at && all[at - 1].file == p->file &&
-		      all[at - 1].off + all[at - 1].n > p->off;
-		for (; at < n && all[at].file == p->file && all[at].off < p->off + p->nbytes;
-		     at++)
-			if (all[at].n && all[at].told != k)
-				tell_damage(w, k, &t, p, &all[at]);
-	}
-}
-
-static void tell_damages(struct verifying *w)
-{
-	struct damage *all = DCP_ITEMS(w->damage, struct damage);
-	size_t n = DCP_NITEMS(w->damage, struct damage);
-
-	DCP_SORT(all, n, by_place);
-	for (size_t i = 0; n && i < WALK_NKEYS(&w->keys); i++)
-		tell_tensor(w, &WALK_KEYS(&w->keys)[i]);
-	for (size_t i = 0; i < n; i++)
-		if (!all[i].told)
-			say(w, NULL, file_name(w, all[i].file), all[i].off, all[i].n,
-			    all[i].why ? all[i].why : "");
+	w->damaged += b->first;
+	say(w, b->key, file_name(w, b->file), b->off, b->n, b->why);
 }
 
 static struct tensor *tensor_of(struct verifying *w, const struct walk_key *k)
@@ -483,6 +410,7 @@ static void take_unsigned(void *ctx, const struct signed_bad *b)
 static int check_files(struct verifying *w)
 {
 	struct stored s = { .p = &w->p,
+			    .keys = &w->keys,
 			    .jobs = (unsigned)w->o->jobs,
 			    .rate = w->o->rate,
 			    .bad = take_bad,
@@ -502,9 +430,6 @@ static int check_files(struct verifying *w)
 					     .bad = take_unsigned,
 					     .ctx = w };
 
-	tell_damages(w);
-	if (rc == 0)
-		rc = dcp_buf_error(&w->damage);
 	if (rc == 0)
 		rc = copies_check(&c);
 	if (rc == 0 && !w->o->keys.n)
@@ -675,7 +600,6 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	free(w.tensors);
 	load_record_finish(&record);
 	dcp_buf_finish(&w.problems);
-	dcp_buf_finish(&w.damage);
 	dcp_buf_finish(&w.resumed);
 	walk_keys_finish(&w.keys);
 	dcp_arena_finish(&w.arena);
