@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Planted faults that diff, verify and stats must find: swapped tensors, pieces off by one, one element of a billion; names by rules."""
+"""Planted faults that diff, verify and stats must find: a bit and NaNs at the edges in each family, swapped tensors, pieces off by one, one element of a billion; names by rules."""
 import json
 import os
 import shutil
@@ -8,7 +8,7 @@ import struct
 
 import numpy
 
-from cli import ENV, GOLDEN, NO, OK, SCRATCH, data, equal, fails, finish, run, write
+from cli import ENV, GOLDEN, NO, OK, SCRATCH, check, data, equal, fails, finish, run, write
 
 RNG = numpy.random.default_rng(int(os.environ.get("DCPFS_TEST_SEED", "20261129")))
 
@@ -43,6 +43,66 @@ def swapped_tensors_and_pieces_off_by_one_are_found():
             got = run("verify", "--json", bad, 20, "--check", record)
             said = json.loads(got.stdout)
             equal((said["different"], {p["key"] for p in said["problems"]}), (1, {key}), f"{piece['file']} {way}: verify")
+
+
+# Of each family: a golden checkpoint, and a version of it.
+FAMILIES = {"safetensors": ("hf-moe", "mixtral"), "torch DCP": ("dcp-fsdp2", "step-20"), "torch.save": ("torch-save", "dtypes.pt"),
+            "Paddle": ("paddle-dist", "0"), "ZeRO 2": ("deepspeed-z2", "global_step10"), "ZeRO 3": ("deepspeed-z3", "global_step10")}
+NAN = {"F64": struct.pack("<d", float("nan")), "F32": struct.pack("<f", float("nan")), "F16": b"\0\x7e", "BF16": b"\xc0\x7f"}
+
+
+def file_of(top, version, piece):
+    return next(p for p in (top / version / piece["file"], top / piece["file"]) if p.is_file())
+
+
+def plant(path, faults):
+    """Write other bytes, each at its offset; what was there."""
+    with open(path, "r+b") as f:
+        before = []
+        for off, raw in faults:
+            f.seek(off)
+            before.append((off, f.read(len(raw))))
+            f.seek(off)
+            f.write(raw)
+    return before[::-1]
+
+
+def a_bit_and_nans_at_the_edges_are_found_in_every_family():
+    """Of tensors at the beginning and the end: one bit at the edges of their bytes, by verify --check and diff; NaNs there, by stats and diff."""
+    for family, (golden, version) in FAMILIES.items():
+        whole, bad, record = GOLDEN / golden / "ckpt", SCRATCH / f"family-{golden}", SCRATCH / f"{golden}.digests"
+        shutil.copytree(whole, bad, symlinks=True)
+        equal(run("verify", whole, version, "--record", record).returncode, OK, f"{family}: --record")
+        tensors = [t for t in data("show", "--json", whole, version, "*") if t.get("pieces") and not t["error"] and not t["alias_of"] and t["dtype"] in NAN
+                   and all(set(p) == {"file", "offset", "nbytes", "region"} for p in t["pieces"]) and sum(p["nbytes"] for p in t["pieces"]) == t["nbytes"]]
+        check(len(tensors) > 1, f"{family}: tensors that are stored plainly")
+        for t in (tensors[0], tensors[-1]):
+            key, size = t["key"], len(NAN[t["dtype"]])
+            nans = {}
+            for piece, at in (t["pieces"][0], 0), (t["pieces"][-1], t["pieces"][-1]["nbytes"] - 1):
+                path, off, what = file_of(bad, version, piece), piece["offset"] + at, f"{family}: {key} byte {at}"
+                was = path.read_bytes()[off]
+                undo = plant(path, [(off, bytes([was ^ 1]))])
+                got = run("verify", "--json", bad, version, "--check", record)
+                check(got.returncode != OK and key in {p["key"] for p in json.loads(got.stdout)["problems"]}, f"{what}: verify: {got.stdout}")
+                got = run("diff", "--json", whole, version, bad, version)
+                rows = {r["name"]: r for r in json.loads(got.stdout) if r["state"] != "equal"}
+                equal((got.returncode, rows.get(key, {}).get("changed")), (NO, 1), f"{what}: diff")
+                plant(path, undo)
+                nans.setdefault(path, []).append((off - at % size, NAN[t["dtype"]]))
+            planted = [(path, plant(path, faults)) for path, faults in nans.items()]
+            got = run("stats", "--json", "--nan", bad, version)
+            rows = {r["name"]: r for r in json.loads(got.stdout)}
+            n = t["nbytes"] // size
+            had = next(r["nan"] for r in data("stats", "--json", whole, version) if r["name"] == key)
+            equal((got.returncode, rows.get(key, {}).get("nan")), (NO, had + min(n, 2)), f"{family}: {key}: NaNs at its edges: {got.stderr}")
+            equal(rows[key]["first_nan"], str([lo for lo, _ in t["pieces"][0]["region"]]), f"{family}: {key}: the first")
+            rows = {r["name"]: r for r in json.loads(run("diff", "--json", whole, version, bad, version).stdout)}
+            equal((rows[key]["changed"], rows[key]["nonfinite"]), (min(n, 2),) * 2, f"{family}: {key}: diff")
+            for path, undo in planted:
+                plant(path, undo)
+        got = run("verify", bad, version, "--check", record)
+        equal(got.returncode, OK, f"{family}: all is as it was: {got.stderr}")
 
 
 def one_element_of_a_billion_is_found():
@@ -82,6 +142,7 @@ def names_by_rules_are_compared():
 
 
 swapped_tensors_and_pieces_off_by_one_are_found()
+a_bit_and_nans_at_the_edges_are_found_in_every_family()
 one_element_of_a_billion_is_found()
 names_by_rules_are_compared()
 finish()
