@@ -13,7 +13,7 @@
  * It is what the loader does (tools/load) with the same files, layout, exchange, nodes and staging
  * memory, in the host's memory: its reports have these numbers. Three ways:
  *
- *	DCP_JOB_ALL    stripes of files are dealt to all ranks (stripe.h), of whole blocks what any
+ *	DCP_JOB_ALL    stripes of files are dealt to all ranks (chunk.h), of whole blocks what any
  *	               rank needs is read by the stripe's owner, and sent to each that needs it
  *	DCP_JOB_NODE   the same in each node by chunks (chunk.h), which its ranks take from memory
  *	               that they share

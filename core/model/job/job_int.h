@@ -16,7 +16,6 @@
 #include "core/model/geometry/tiling.h"
 #include "core/model/job/chunk.h"
 #include "core/model/job/job.h"
-#include "core/model/job/stripe.h"
 #include "core/model/layout/layout.h"
 #include "core/model/layout/spread/spread.h"
 
@@ -107,7 +106,7 @@ struct dcp_job {
 	struct dcp_job_flow *rank, *group; /* as many as there are */
 };
 
-/* partition.c */
+/* wanted.c */
 
 #define JOB_AT(vec, type, i) (&((type *)(vec).p)[i])
 
@@ -133,8 +132,6 @@ static inline bool dcp_job_is_zeros(const struct dcp_piece *p)
 {
 	return p->filter == DCP_FILTER_ZERO;
 }
-
-/* wanted.c */
 
 /* The ranks of a layout, as a rule and a number of dimensions see them. */
 struct job_team {
@@ -169,9 +166,6 @@ void dcp_job_teams_finish(struct job_teams *x);
 int dcp_job_team(struct job_teams *x, const struct job_kind *k,
 		 const struct dcp_layout_rule *rule, const struct job_team **out,
 		 struct dcp_err *err);
-/* Does @t stay that of a kind? */
-bool dcp_job_is_team(const struct job_team *t, const struct job_kind *k,
-		     const struct dcp_layout_rule *rule);
 /* All of a kind's elements. */
 struct dcp_spread_box dcp_job_whole(const struct job_kind *k);
 
@@ -179,14 +173,10 @@ struct dcp_spread_box dcp_job_whole(const struct job_kind *k);
 int dcp_job_find_wanted(struct dcp_job *job, struct dcp_err *err);
 int dcp_job_choose(struct dcp_job *job);
 
-/* partition.c: the union */
+/* wanted.c: the union */
 int dcp_job_find_union(struct dcp_job *job, struct dcp_err *err);
-int dcp_job_extent(struct dcp_job *job, struct job_vec *v, uint32_t file, uint64_t off,
-		   uint64_t n);
-/* Sort and merge job->extent. */
-void dcp_job_merge(struct dcp_job *job);
 
-/* needs.c: what one rank after the other needs */
+/* each.c: what one rank after the other needs */
 struct job_needs {
 	const struct dcp_job *job;
 	struct dcp_arena arena, scratch;

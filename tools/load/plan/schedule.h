@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * schedule: what a rank sends to whom, where each byte is read by one rank of the job, the owner of
- * its stripe (core/model/job/stripe.h).
+ * its stripe (core/model/job/chunk.h).
  *
  * When the plan is made, every rank sends each owner which bytes of the owner's
  * stripes it needs. Stripes are as large as the messages of all ranks allow. In round k, rank r
@@ -9,7 +9,7 @@
  * order. A rank stores only what it needs itself and what others need of its own stripes.
  */
 #pragma once
-#include "core/model/job/stripe.h"
+#include "core/model/job/chunk.h"
 #include "tools/load/load.h"
 
 /*

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/t.h"
 
-#include "core/model/job/stripe.h"
+#include "core/model/job/chunk.h"
 
 static void sizes_fit_the_staging_memory(void **state)
 {
