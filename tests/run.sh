@@ -139,11 +139,31 @@ vllm_alone() {
 	export DCPFS_TEST_VLLM="$place/bin/python"
 }
 
+# SGLang without what needs a GPU: its wheel asks for kernels of CUDA and for a torch of its own, none of which a CPU uses. Its torch,
+# transformers and most others are those of vLLM's python.
+sglang_alone() {
+	[ -z "${DCPFS_TEST_SGLANG:-}" ] || return 0
+	place=$top/frameworks/sglang
+	if [ ! -e "$place/complete" ]; then
+		rm -rf "$place"
+		step "$place.log" "$DCPFS_TEST_VLLM" -m venv "$place" || return
+		packages=$(echo "$place"/lib/python3*/site-packages)
+		"$DCPFS_TEST_VLLM" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$packages/vllm.pth"
+		step "$place.log" "$place/bin/python" -m pip install -q --disable-pip-version-check --no-deps \
+			sglang==0.5.23 torchaudio==2.11.0 triton==3.7.1 || return
+		sed -nE '/; *extra ==|^Requires-Dist: (torch|cuda|flash|humming|nvidia-(cut|math)|nvshmem|quack|sgl|tilelang|tml|deepseek)/d
+			s/^Requires-Dist: //p' "$packages/sglang-0.5.23.dist-info/METADATA" >"$place/needs.txt"
+		step "$place.log" "$place/bin/python" -m pip install -q --disable-pip-version-check -r "$place/needs.txt" &&
+			touch "$place/complete" || return
+	fi
+	export DCPFS_TEST_SGLANG="$place/bin/python"
+}
+
 # Tests that compare with a framework itself. Beside the closing line: it counts what always runs.
 beside_frameworks() {
 	say 'frameworks'
 	framework torch torch numpy transformers safetensors accelerate lightning && framework paddle paddlepaddle numpy && framework composer mosaicml &&
-		framework deepspeed torch numpy deepspeed && vllm_alone || return
+		framework deepspeed torch numpy deepspeed && vllm_alone && sglang_alone || return
 	meson test -C "$top/default" --no-rebuild --print-errorlogs --logbase frameworks --suite frameworks
 }
 

@@ -204,15 +204,16 @@ def own_loader():
         for name, source in [("FSDP2", trained(kind)), *renamed_by(kind)]:
             case(f"{kind}, {name}")
             equal(generated(about, load_format="dcpfs", model_loader_extra_config={"source": str(source)}), want, "tokens and probabilities")
-    case("a weight is missing")
-    short, weights = lib.fresh("short"), load_file(saved("llama") / "model.safetensors")
-    weights.pop("model.layers.1.mlp.down_proj.weight")
-    save_file(weights, short / "model.safetensors")
-    try:
-        generated(without_weights("llama"), load_format="dcpfs", model_loader_extra_config={"source": str(short)})
-        lib.fail("it was loaded")
-    except Exception as e:
-        check("has no model.layers.1.mlp.down_proj.weight" in str(e), f"{e}")
+    for part, into in (("mlp.down_proj", "mlp.down_proj"), ("self_attn.k_proj", "self_attn.qkv_proj")):
+        case(f"{part} is missing")
+        short, weights = lib.fresh("short"), load_file(saved("llama") / "model.safetensors")
+        weights.pop(f"model.layers.1.{part}.weight")
+        save_file(weights, short / "model.safetensors")
+        try:
+            generated(without_weights("llama"), load_format="dcpfs", model_loader_extra_config={"source": str(short)})
+            lib.fail("it was loaded")
+        except Exception as e:
+            check(f"does not fill model.layers.1.{into}.weight" in str(e), f"{e}")
 
 
 def own_loader_ranks():
@@ -256,7 +257,7 @@ def answers(model, *options, env={}, keep=None):
     with open(place / "log", "wb") as log:
         server = subprocess.Popen(argv, cwd=place, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     try:
-        lib.wait(lambda: server.poll() is not None or (asked(place / "socket", "GET", "/health") or [0])[0] == 200, "the server answers")
+        lib.wait(lambda: server.poll() is not None or (asked(place / "socket", "GET", "/health") or [0])[0] == 200, "the server answers", 600)
         if server.poll() is not None:
             lib.fail(f"the server ended: {(place / 'log').read_text(errors='replace')[-3000:]}")
             return []

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""dcpfs.vllm: what it registers, and what its loader gives to a model and refuses. vLLM's registry is played by two modules with
+"""dcpfs.vllm and dcpfs.engine: what is registered, and what the loader gives to a model and refuses. vLLM's registry is played by two modules with
 the same names and calls; tests/mount/served.py has the real one.
 
 Needs torch: tests/run.sh --frameworks runs it.
@@ -16,6 +16,7 @@ import torch
 import base
 from base import GOLDEN, dcpfs
 
+import dcpfs.engine  # noqa: E402
 import dcpfs.vllm  # noqa: E402
 
 registered = {}
@@ -27,17 +28,23 @@ class BaseModelLoader:
 
 
 class Model:
-    """Takes what it has a parameter for."""
+    """Takes what it has a parameter for; those of @joined hold several, as engines keep q, k and v."""
 
-    def __init__(self, names):
-        self.names, self.got = names, {}
+    def __init__(self, shapes, joined=()):
+        self.parameters = {name: torch.ones(shape) if len(shape) < 2 else torch.empty(shape) for name, shape in shapes.items()}
+        self.joined = {part: name for name, parts in joined for part in parts}
 
     def named_parameters(self):
-        return ((name, None) for name in self.names)
+        return self.parameters.items()
 
     def load_weights(self, weights):
-        self.got = {name: value.clone() for name, value in weights if name in self.names}
-        return set(self.got)
+        ends = {}
+        for name, value in list(weights):
+            into = self.joined.get(name, name)
+            if into in self.parameters:
+                start = ends.get(into, 0)
+                ends[into] = start + value.shape[0]
+                self.parameters[into][start:ends[into]].copy_(value)
 
 
 def config(**extra):
@@ -58,6 +65,10 @@ ABOUT = types.SimpleNamespace(model=SOURCE, quantization=None)
 def same(a, b):
     """Bit for bit."""
     return torch.equal(a.clone().reshape(-1).view(torch.uint8), b.clone().reshape(-1).view(torch.uint8))
+
+
+def exact(a, b):
+    torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
 
 
 class Cutting(unittest.TestCase):
@@ -91,7 +102,7 @@ class Cutting(unittest.TestCase):
                 wrong(Lazy(ck[key]))
 
     def test_weights_may_be_used_when_all_have_come(self):
-        every = dict(dcpfs.vllm.weights(SOURCE, dcpfs.vllm.options(None)))
+        every = dict(dcpfs.engine.weights(SOURCE, dcpfs.engine.options(None)))
         with dcpfs.open(SOURCE, rules="auto") as ck:
             for key, value in every.items():
                 self.assertTrue(same(value, ck[key].torch()), key)
@@ -104,34 +115,48 @@ class Loading(unittest.TestCase):
         self.assertGreater(len(self.want), 5)
         self.assertEqual(list(registered), ["dcpfs"])
 
+    def shapes(self):
+        return {key: value.shape for key, value in self.want.items()}
+
     def test_a_model_gets_every_weight(self):
         for extra in ({"source": SOURCE}, {}):
-            model, made = Model(set(self.want)), registered["dcpfs"](config(**extra))
+            model, made = Model(self.shapes()), registered["dcpfs"](config(**extra))
             made.download_model(ABOUT)
-            made.load_weights(model, ABOUT)
-            self.assertEqual(set(model.got), set(self.want))
+            with self.assertLogs("vllm.dcpfs", "INFO") as said:
+                made.load_weights(model, ABOUT)
+            self.assertIn(f"read {sum(value.nbytes for value in self.want.values())} bytes", said.output[0])
             for key, value in self.want.items():
-                self.assertTrue(same(model.got[key], value), key)
+                exact(model.parameters[key], value.float())
 
     def test_a_weight_that_is_missing_is_an_error_but_of_quantized_models(self):
-        made, model = registered["dcpfs"](config(source=SOURCE)), Model({*self.want, "absent.weight"})
-        with self.assertRaisesRegex(ValueError, "has no absent.weight by the rules auto"):
+        made, model = registered["dcpfs"](config(source=SOURCE)), Model({**self.shapes(), "absent.weight": (2, 3)})
+        with self.assertRaisesRegex(ValueError, "does not fill absent.weight by the rules auto: 6 of its 6 elements .*came nothing; in all 1 "):
             made.load_weights(model, ABOUT)
         made.load_weights(model, types.SimpleNamespace(model=SOURCE, quantization="fp8"))
 
-    def test_a_part_of_a_joined_weight_that_is_missing_is_an_error(self):
-        key = next(k for k in self.want if ".k_proj." in k)
-        model = Model(set())
-        model.packed_modules_mapping = {"qkv_proj": ["q_proj", "k_proj", "v_proj"], "gate_up_proj": ["gate_proj", "up_proj"], "o": ["o_proj"]}
-        registered["dcpfs"](config(source=SOURCE)).load_weights(model, ABOUT)
-        every = dcpfs.vllm.weights
-        dcpfs.vllm.weights = lambda *how: ((k, v) for k, v in every(*how) if k != key)
-        self.addCleanup(setattr, dcpfs.vllm, "weights", every)
-        with self.assertRaisesRegex(ValueError, f"has no {key} by the rules auto .in all 1 weights are missing.; .partial.: true"):
-            registered["dcpfs"](config(source=SOURCE)).load_weights(model, ABOUT)
-        with self.assertLogs("vllm.dcpfs", "WARNING") as said:
-            registered["dcpfs"](config(source=SOURCE, partial=True)).load_weights(model, ABOUT)
-        self.assertIn(f"has no {key}", said.output[0])
+    def test_parts_of_a_joined_weight_that_are_missing_are_an_error(self):
+        parts = [next(k for k in self.want if f".{x}_proj." in k) for x in "qkv"]
+        rows, width = sum(self.want[k].shape[0] for k in parts), self.want[parts[0]].shape[1]
+        name = parts[0].replace("q_proj", "qkv_proj")
+        lost = self.want[parts[1]]
+        shapes_of = {name: (rows, width), parts[0].rsplit(".", 3)[0] + ".norm": (5,)}
+        every = dcpfs.engine.weights
+        self.addCleanup(setattr, dcpfs.engine, "weights", every)
+        for without in (None, parts[1]):
+            for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
+                model, how = Model(shapes_of, [(name, parts)]), config(source=SOURCE, partial=True)
+                model.parameters = {k: v.to(dtype) for k, v in model.parameters.items()}
+                dcpfs.engine.weights = lambda *how: ((k, v) for k, v in every(*how) if k != without)
+                with self.assertLogs("vllm.dcpfs", "WARNING") as said:
+                    registered["dcpfs"](how).load_weights(model, ABOUT)
+                got, norm = model.parameters.values()
+                exact(norm, torch.ones(5, dtype=dtype))  # a vector keeps what the engine made
+                came = torch.cat([self.want[k] for k in self.want if k in parts and k != without]).to(dtype)
+                exact(got, torch.cat([came, torch.zeros(rows - len(came), width, dtype=dtype)]))
+                self.assertEqual(len(got) - len(came), lost.shape[0] if without else 0)
+                self.assertIn(f"in all {1 + bool(without)} weights lack", said.output[0])
+        with self.assertRaisesRegex(ValueError, f"fill {name} by .* {lost.numel()} of its {rows * width} .*{parts[0]}.*.partial.: true"):
+            registered["dcpfs"](config(source=SOURCE)).load_weights(Model(shapes_of, [(name, parts)]), ABOUT)
 
     def test_names_that_are_not_known_are_refused(self):
         with self.assertRaisesRegex(ValueError, "verison is not one of source, version, rules"):
@@ -139,7 +164,7 @@ class Loading(unittest.TestCase):
 
     def test_a_version_that_is_not_there_is_an_error(self):
         with self.assertRaises(dcpfs.DcpfsError):
-            registered["dcpfs"](config(source=SOURCE, version="absent")).load_weights(Model(set()), ABOUT)
+            registered["dcpfs"](config(source=SOURCE, version="absent")).load_weights(Model({}), ABOUT)
 
 
 base.main()

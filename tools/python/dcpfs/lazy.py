@@ -33,6 +33,10 @@ class Lazy(torch.Tensor):
     def __repr__(self, **_: Any) -> str:  # torch's would read it
         return f"Lazy({self._stored!r}, {self._index})"
 
+    def counted(self, count: Callable[[int], None]) -> Lazy:
+        """The same; @count is told how many bytes are read."""
+        return Lazy(self._stored, self._index, count)
+
     def cut(self, dim: int, by: Any) -> Lazy:
         """@by: a slice with both ends, within the region, or an integer."""
         at = [d for d, i in enumerate(self._index) if isinstance(i, slice)][dim]

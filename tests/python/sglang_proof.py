@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""dcpfs.sglang in SGLang itself on the CPU: its engine finds --load-format dcpfs by the entry point, in each of its processes, and generates
+from a checkpoint of torch what it does from the model that transformers saved; a missing part of a joined weight ends it.
+
+Seen well with sglang 0.5.23, torch 2.13.0, transformers 5.19.0. Needs SGLang, in this python or in that of DCPFS_TEST_SGLANG;
+tests/run.sh --frameworks makes one, without what needs a GPU.
+"""
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import needs
+
+os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROMPTS, LENGTH = [[5, 6, 7], [300, 2], [17]], 12
+
+
+# What each engine generates, one after the other, in a process of its own: SGLang ends the whole process when an engine fails. Its children
+# import the main module again where that is a file.
+ENGINES = f"""
+import json, sys
+import sglang
+for model, how in json.loads(sys.argv[1]):
+    engine = sglang.Engine(
+        model_path=model, device="cpu", dtype="float32", skip_tokenizer_init=True, disable_cuda_graph=True, disable_overlap_schedule=True,
+        attention_backend="torch_native", sampling_backend="pytorch", mem_fraction_static=0.05, max_total_tokens=512, watchdog_timeout=1500,
+        log_level="info", **how)
+    got = engine.generate(input_ids={PROMPTS}, sampling_params=dict(temperature=0, max_new_tokens={LENGTH}, ignore_eos=True))
+    engine.shutdown()
+    print("tokens:", json.dumps([answer["output_ids"] for answer in got]), flush=True)
+"""
+needs.modules("DCPFS_TEST_SGLANG", "torch", "transformers", "sglang.srt.server_args")
+import torch
+import torch.distributed.checkpoint as dcp
+import transformers
+from safetensors.torch import load_file, save_file
+
+
+class Serving(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.work = pathlib.Path(tempfile.mkdtemp(prefix="dcpfs-sglang-"))
+        cls.addClassCleanup(shutil.rmtree, cls.work)
+        torch.manual_seed(7)
+        config = transformers.LlamaConfig(vocab_size=320, hidden_size=128, intermediate_size=192, num_hidden_layers=2, num_attention_heads=4,
+                                          num_key_value_heads=2, max_position_embeddings=128, initializer_range=0.2, bos_token_id=None, eos_token_id=None)
+        transformers.AutoModelForCausalLM.from_config(config).to(torch.bfloat16).save_pretrained(cls.work / "own")
+        cls.state = load_file(cls.work / "own" / "model.safetensors")
+        cls.about = cls.work / "about"
+        shutil.copytree(cls.work / "own", cls.about, ignore=shutil.ignore_patterns("*.safetensors"))
+        # dcpfs as pip would have installed it, with its entry points.
+        about = (ROOT / "tools" / "python" / "pyproject.toml").read_text()
+        group, line = re.search(r'\[project.entry-points."(sglang[^"]*)"]\n(.*)', about).groups()
+        info = cls.work / "plugins" / "dcpfs-0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: dcpfs\nVersion: 0\n")
+        (info / "entry_points.txt").write_text(f"[{group}]\n{line.replace(chr(34), '')}\n")
+        cls.env = os.environ | {"PYTHONPATH": f"{info.parent}:{ROOT / 'tools' / 'python'}"}
+
+    def test_another_family_gives_the_same_tokens_and_a_part_that_is_missing_ends_it(self):
+        dcp.save({"model": self.state, "step": 10}, checkpoint_id=str(self.work / "run" / "step-10"), no_dist=True)
+        part = "model.layers.1.self_attn.k_proj.weight"
+        (self.work / "short").mkdir()
+        save_file({k: v for k, v in self.state.items() if k != part}, self.work / "short" / "model.safetensors")
+        engines = [(str(self.work / "own"), {})]
+        for source in ("run", "short"):
+            engines.append((str(self.about), {"load_format": "dcpfs", "model_loader_extra_config": json.dumps({"source": str(self.work / source)})}))
+        done = subprocess.run([sys.executable, "-c", ENGINES, json.dumps(engines)], env=self.env, stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, timeout=1700)
+        said = done.stdout + done.stderr
+        got = [json.loads(line) for line in re.findall("^tokens: (.*)", said, re.M)]
+        self.assertEqual(len(got), 2, said[-6000:])
+        self.assertEqual(len({tuple(t) for t in got[0]}), len(PROMPTS), "prompts have an effect")
+        self.assertEqual(got[0], got[1])
+        read = [int(n) for n in re.findall(r"this rank read (\d+) bytes", said)]
+        self.assertEqual(read[:1], [sum(t.nbytes for t in self.state.values())])
+        self.assertRegex(said, r"does not fill model.layers.1.self_attn.qkv_proj.weight by the rules auto: 8192 of its 32768 elements")
+        self.assertTrue(done.returncode)
+
+
+unittest.main()

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What loading into vLLM and into SGLang has in common: options, weights that are read as they are used, and whether a model got all."""
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .checkpoint import Checkpoint
+
+__all__ = ["fill", "options", "weights"]
+OPTIONS = {"source": None, "version": "latest", "rules": "auto", "part": None, "io": "auto", "partial": False}
+
+
+def options(extra: Any) -> dict[str, Any]:
+    """What --model-loader-extra-config says, completed. ValueError: a name that is not known."""
+    extra = dict(extra or {})
+    unknown = sorted(set(extra) - set(OPTIONS))
+    if unknown:
+        raise ValueError(f"--model-loader-extra-config: {', '.join(unknown)} is not one of {', '.join(OPTIONS)}")
+    return {**OPTIONS, **extra}
+
+
+def weights(about: str, how: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Each weight under Hugging Face's name. It is read when the engine uses it, and no more of it than the engine cuts out for its
+    rank. @about: the directory of the configuration, and the source where @how names none."""
+    from .lazy import Lazy
+
+    # Closed with the last of them: engines may keep some, to use them when all have come.
+    ck = Checkpoint(how["source"] or about, how["version"], rules=how["rules"], part=how["part"], io=how["io"], assets=about)
+    for key in ck:
+        yield key, Lazy(ck[key])
+
+
+class Marks:
+    """Parameters of a model that hold nothing yet, and which of their elements still do when the engine has loaded them. Engines join
+    weights (q, k and v; experts) and do not say which parts came, so each element is marked with a NaN that no arithmetic makes."""
+
+    BITS = {2: ("int16", 0x7FA5), 4: ("int32", 0x7FA5A5A5), 8: ("int64", 0x7FF5A5A5A5A5A5A5)}
+
+    def __init__(self, model: Any):
+        self.model, self.vectors = model, {}
+        for name, _, bits, mark in self.bits():
+            if bits.dim() < 2:  # which engines make with useful values, as those of a norm
+                self.vectors[name] = bits.clone()
+            bits.fill_(mark)
+
+    def bits(self) -> Iterator[tuple[str, Any, Any, int]]:
+        """Each parameter that can be marked: its name, itself, its elements as integers, the mark."""
+        import torch
+
+        for name, of in self.model.named_parameters():
+            if of.is_floating_point() and of.itemsize in self.BITS and not of.is_meta and type(of.data) is torch.Tensor:
+                kind, mark = self.BITS[of.itemsize]
+                yield name, of, of.data.view(getattr(torch, kind)), mark
+
+    def left(self) -> dict[str, str]:
+        """What came for nothing: the parameter's name, and how much of it. It becomes zero; in a vector, what the engine had there."""
+        found = {}
+        for name, of, bits, mark in self.bits():
+            missing = bits == mark
+            if n := int(missing.sum()):
+                found[name] = f"{n} of its {of.numel()} elements are missing"
+                before = self.vectors.get(name)
+                bits.masked_fill_(missing, 0) if before is None else bits.copy_(before.where(missing, bits))
+        return found
+
+
+def fill(model: Any, about: str, how: dict[str, Any], each: Iterator[tuple[str, Any]], load: Callable[[Iterator[tuple[str, Any]]], Any],
+         log: logging.Logger, quantized: bool) -> None:
+    """Have @load take @each of weights(@about, @how), and see that @model got all of itself. @quantized: the engine makes some weights
+    itself, so nothing is said to be missing. ValueError: an element that no weight came for."""
+    read, began, given = [0], time.perf_counter(), []
+
+    def count(nbytes: int) -> None:
+        read[0] += nbytes
+
+    def counted() -> Iterator[tuple[str, Any]]:
+        for name, weight in each:
+            given.append(name)
+            yield name, weight.counted(count)
+
+    marks = None if quantized else Marks(model)
+    load(counted())
+    log.info("dcpfs: this rank read %d bytes of weights in %.2f s", read[0], time.perf_counter() - began)
+    missing = marks.left() if marks else {}
+    if not missing:
+        return
+    name, much = next(iter(missing.items()))
+    beside = [n for n in given if n.startswith(".".join(name.split(".")[:-2]) + ".")]
+    said = (f"{how['source'] or about} does not fill {name} by the rules {how['rules']}: {much}"
+            f" (beside it came {', '.join(beside[:8]) or 'nothing'}; in all {len(missing)} weights lack something)")
+    if not how["partial"]:
+        raise ValueError(f'{said}; "partial": true in --model-loader-extra-config goes on with zeros')
+    log.warning("dcpfs: %s", said)
