@@ -27,6 +27,7 @@ static const struct {
 	{ "weights", true, DCP_PART_MODEL }, /* NeMo's, beside context/ */
 	{ "model_weights", true, DCP_PART_MODEL }, /* beside model_config.yaml, unpacked or in a .nemo */
 	{ "tp_rank_[0-9]*", true, DCP_PART_STATE }, /* NeMo's before that: model_weights.ckpt of each rank */
+	{ "mp_rank_[0-9]*", true, DCP_PART_STATE }, /* the same without pipeline stages; of files that Megatron or DeepSpeed do not have */
 	{ "dist_ckpt", true, DCP_PART_MODEL },
 	{ "modeling", true, DCP_PART_MODEL }, /* ColossalAI's, beside optimizer/ */
 	{ "model", false, DCP_PART_MODEL },

@@ -136,6 +136,8 @@ static void nemo_archives(void **state)
 		{ "tests/golden/megatron-dist-012/ckpt/iter_0000050", "./model_weights/", "" },
 		{ "tests/golden/torch-save/ckpt/state_dict_metadata.pt",
 		  "tp_rank_00_pp_rank_000/model_weights.ckpt", "tp_rank_00_pp_rank_000." },
+		{ "tests/golden/torch-save/ckpt/state_dict_metadata.pt",
+		  "./mp_rank_00/model_weights.ckpt", "mp_rank_00." },
 	};
 
 	(void)state;
