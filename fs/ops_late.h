@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ops_late: requests that take as long as a tensor takes to be read, answered by a few threads of their
- * own. The worker that received one is free again at once, so however many programs ask for
+ * ops_late: requests that take as long as a tensor takes to be read, answered by a few threads of
+ * their own. The worker that received one is free again at once, so however many programs ask for
  * statistics, others are served.
  *
  * A request that waits for its turn ends at once when its program is interrupted.

@@ -54,7 +54,7 @@ static void keep_digits(struct short_name *e, const bool *digit, size_t max)
 }
 
 /*
- * From both ends inwards: of five characters three at the end. What does not fit at one end ends that.
+ * From both ends inwards: of five characters three at the end. What fits not at one end ends that.
  */
 static void keep_ends(struct short_name *e, size_t max)
 {
