@@ -2,11 +2,252 @@
 #include "core/remote/remote.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <time.h>
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/base/number.h"
+#include "core/base/sort.h"
+#include "core/base/text.h"
+#include "core/parse/json.h"
+#include "core/remote/url.h"
+
+/* ---- what a server listed ---- */
+
+struct dcp_listing *dcp_listing_new(const char *prefix)
+{
+	struct dcp_listing *l = calloc(1, sizeof(*l));
+
+	if (!l)
+		return NULL;
+	l->prefix = strdup(prefix);
+	l->refs = 1;
+	dcp_arena_init(&l->arena, (size_t)1 << 30);
+	if (!l->prefix) {
+		dcp_listing_free(l);
+		return NULL;
+	}
+	return l;
+}
+
+void dcp_listing_free(struct dcp_listing *l)
+{
+	if (!l)
+		return;
+	dcp_arena_finish(&l->arena);
+	dcp_buf_finish(&l->items);
+	free(l->prefix);
+	free(l);
+}
+
+static size_t count(const struct dcp_listing *l)
+{
+	return DCP_NITEMS(l->items, struct dcp_item);
+}
+
+int dcp_listing_add(struct dcp_listing *l, const struct dcp_item *item, size_t n)
+{
+	struct dcp_item mine = *item;
+	size_t plain = n && item->name[n - 1] == '/' ? n - 1 : n;
+
+	if (!l->single && !dcp_url_safe_name(item->name, plain))
+		return 0;
+	if (count(l) == DCP_LISTING_MAX)
+		return -E2BIG;
+	mine.name = dcp_arena_strndup(&l->arena, item->name, n);
+	mine.tag = item->tag ? dcp_arena_strdup(&l->arena, item->tag) : NULL;
+	mine.modified = item->modified ? dcp_arena_strdup(&l->arena, item->modified) : NULL;
+	if (!mine.name || (item->tag && !mine.tag) || (item->modified && !mine.modified))
+		return -ENOMEM;
+	return dcp_buf_add(&l->items, &mine, sizeof(mine));
+}
+
+void dcp_listing_settle(struct dcp_listing *l)
+{
+	struct dcp_item *items = DCP_ITEMS(l->items, struct dcp_item);
+	size_t n = count(l), kept = 0;
+
+	DCP_SORT(items, n, dcp_by_text);
+	for (size_t i = 0; i < n; i++)
+		if (i == 0 || strcmp(items[i].name, items[kept - 1].name) != 0)
+			items[kept++] = items[i];
+	l->items.n = kept * sizeof(*items);
+	l->made_ms = dcp_now_ms();
+}
+
+size_t dcp_listing_below(const struct dcp_listing *l, const char *within, size_t *at)
+{
+	size_t n = count(l), len = strlen(within), end;
+
+	DCP_BISECT(*at, 0, n, strcmp(dcp_listing_at(l, *at)->name, within) < 0);
+	DCP_BISECT(end, *at, n, strncmp(dcp_listing_at(l, end)->name, within, len) <= 0);
+	return end - *at;
+}
+
+const struct dcp_item *dcp_listing_find(const struct dcp_listing *l, const char *name)
+{
+	return DCP_FIND(&name, DCP_ITEMS(l->items, struct dcp_item), count(l), dcp_by_text);
+}
+
+/* ---- times ---- */
+
+static bool take_two(const char **p, int *out)
+{
+	uint64_t v;
+
+	if (!dcp_take_number(p, NULL, 4, &v))
+		return false;
+	*out = (int)v;
+	return true;
+}
+
+/* "17:50:30" */
+static bool take_clock(const char **p, struct tm *t)
+{
+	return take_two(p, &t->tm_hour) && dcp_take_text(p, ":") && take_two(p, &t->tm_min) &&
+	       dcp_take_text(p, ":") && take_two(p, &t->tm_sec);
+}
+
+static bool take_month(const char **p, struct tm *t)
+{
+	static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+	const char *at = strlen(*p) > 3
+				 ? strstr(months, (char[]){ (*p)[0], (*p)[1], (*p)[2], 0 })
+				 : NULL;
+
+	if (!at || (at - months) % 3)
+		return false;
+	t->tm_mon = (int)(at - months) / 3;
+	*p += 3;
+	return true;
+}
+
+static bool take_http_date(const char *p, struct tm *t)
+{
+	p += DCP_MIN(strcspn(p, ",") + 2, strlen(p));
+	return take_two(&p, &t->tm_mday) && dcp_take_text(&p, " ") && take_month(&p, t) &&
+	       dcp_take_text(&p, " ") && take_two(&p, &t->tm_year) && dcp_take_text(&p, " ") &&
+	       take_clock(&p, t);
+}
+
+static bool take_iso_date(const char *p, struct tm *t)
+{
+	if (!take_two(&p, &t->tm_year) || !dcp_take_text(&p, "-") || !take_two(&p, &t->tm_mon))
+		return false;
+	t->tm_mon--;
+	return dcp_take_text(&p, "-") && take_two(&p, &t->tm_mday) && dcp_take_text(&p, "T") &&
+	       take_clock(&p, t);
+}
+
+int64_t dcp_listing_time(const char *text)
+{
+	struct tm t = { 0 };
+
+	if (!take_http_date(text, &t)) {
+		t = (struct tm){ 0 };
+		if (!take_iso_date(text, &t))
+			return 0;
+	}
+	t.tm_year -= 1900;
+	return timegm(&t) * DCP_NS_PER_S;
+}
+
+/* ---- pages of web servers ---- */
+
+static int add_name(struct dcp_listing *l, const char *name, const struct dcp_json *v)
+{
+	const struct dcp_json *size = dcp_json_get(v, "size");
+	const char *type = dcp_json_str(dcp_json_get(v, "type"));
+	const char *tag = dcp_json_str(dcp_json_get(v, "etag"));
+	dcp_auto_buf struct dcp_buf full = DCP_BUF_INIT;
+	struct dcp_item item = { .size = UINT64_MAX, .tag = tag };
+
+	dcp_json_u64(size, &item.size);
+	dcp_buf_printf(&full, "%s%s", name, type && strcmp(type, "directory") == 0 ? "/" : "");
+	item.name = full.p;
+	l->deep |= strchr(name, '/') != NULL;
+	return dcp_buf_error(&full) ? -ENOMEM : dcp_listing_add(l, &item, full.n);
+}
+
+static int add_names(struct dcp_listing *l, const struct dcp_json *root)
+{
+	const struct dcp_json *list =
+		dcp_json_is_array(root) ? root : dcp_json_get(root, "files");
+	int rc = dcp_json_is_array(list) ? 0 : -EBADMSG;
+
+	for (size_t i = 0; rc == 0 && i < dcp_json_len(list); i++) {
+		const struct dcp_json *v = dcp_json_at(list, i);
+		const char *name = dcp_json_str(v) ?: dcp_json_str(dcp_json_get(v, "name"));
+
+		if (name)
+			rc = add_name(l, name, v);
+	}
+	return rc;
+}
+
+/* The target of a link, if it is an entry of the directory @path: its name. */
+static int add_link(struct dcp_listing *l, const char *to, size_t n, const char *path)
+{
+	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
+	size_t skip = strlen(path), plain;
+
+	if (n > skip && strncmp(to, path, skip) == 0) {
+		to += skip;
+		n -= skip;
+	}
+	if (n > 2 && to[0] == '.' && to[1] == '/') {
+		to += 2;
+		n -= 2;
+	}
+	if (memchr(to, '?', n) || memchr(to, '#', n) || memchr(to, ':', n) || !n)
+		return 0;
+	if (!dcp_url_decode(&name, to, n) || !name.n)
+		return dcp_buf_error(&name);
+	plain = name.p[name.n - 1] == '/' ? name.n - 1 : name.n;
+	if (memchr(name.p, '/', plain))
+		return 0;
+	return dcp_listing_add(l, &(struct dcp_item){ .name = name.p, .size = UINT64_MAX },
+			       name.n);
+}
+
+static int read_links(struct dcp_listing *l, const char *text, size_t n, const char *path)
+{
+	int rc = 0;
+
+	for (const char *p = text, *end = text + n; rc == 0 && p < end; p++) {
+		const char *close;
+
+		if (end - p < 7 || strncasecmp(p, "href=", 5) != 0 ||
+		    (p[5] != '"' && p[5] != '\''))
+			continue;
+		close = memchr(p + 6, p[5], (size_t)(end - p - 6));
+		if (!close)
+			break;
+		rc = add_link(l, p + 6, (size_t)(close - p - 6), path);
+		p = close;
+	}
+	return rc;
+}
+
+int dcp_listing_read_page(struct dcp_listing *l, const char *text, size_t n, const char *path,
+			  struct dcp_err *err)
+{
+	dcp_auto_json struct dcp_json *root = NULL;
+	size_t blank = n ? strspn(text, " \t\r\n") : 0;
+	int rc;
+
+	if (blank < n && (text[blank] == '[' || text[blank] == '{')) {
+		rc = dcp_json_parse(text, n, &root, err);
+		return rc < 0 ? rc : dcp_err_say(err, add_names(l, root) == 0 ? 0 : -EBADMSG);
+	}
+	return dcp_err_say(err, read_links(l, text, n, path));
+}
+
+/* ---- servers that were spoken to, and their lists ---- */
 
 enum {
 	FRESH_MS = 5000, /* for which a list is believed */

@@ -8,13 +8,11 @@
  *	sign.c        signatures of object stores
  *	xml.c         their answers, through expat
  *	credentials.c whose requests they are
- *	listing.c     what a directory holds, as a server listed it
- *	remote.c      servers that were spoken to, and their lists
- *	site.c        the functions of struct dcp_origin that all rows share
- *	range.c       parts of a file
- *	led.c         where a server led requests for them
+ *	remote.c      servers that were spoken to, and their lists: what a directory holds
+ *	site.c        the functions of struct dcp_origin that all rows share; reading files: ranges that
+ *	              lie close are one request
+ *	range.c       parts of a file, and where a server led requests for them
  *	disk.c        those that are kept on a disk
- *	blob.c        reading: ranges that lie close are one request
  *	blocks.c      small parts of files, kept in memory
  *	https.c s3.c  rows
  *	bucket.c      writing to buckets
@@ -36,7 +34,7 @@
 struct dcp_err;
 struct dcp_remote;
 
-/* ---- listing.c ---- */
+/* ---- remote.c: lists ---- */
 
 #define DCP_LISTING_MAX 2000000u /* names in one */
 
@@ -116,7 +114,7 @@ struct dcp_remote {
 	bool plain;   /* the user named a server by http:// */
 	pthread_mutex_t lock;    /* the rest, and what @own points to where the row says so */
 	struct dcp_buf listings; /* struct dcp_listing * */
-	struct dcp_buf led;      /* led.c */
+	struct dcp_buf led;      /* range.c */
 	struct dcp_remote *next;
 };
 
@@ -135,7 +133,7 @@ void dcp_remote_give(struct dcp_remote *r, struct dcp_listing *l);
 /* Something is not as the lists say: they are asked for again. */
 void dcp_remote_distrust(struct dcp_remote *r);
 
-/* ---- led.c ---- */
+/* ---- range.c ---- */
 
 /*
  * Where requests for the file @name were led, malloc'ed; NULL: not known, or not for much longer.
@@ -146,7 +144,7 @@ char *dcp_led_find(struct dcp_remote *r, const char *name);
  */
 void dcp_led_keep(struct dcp_remote *r, const char *name, const char *url);
 
-/* ---- blob.c ---- */
+/* ---- site.c: files ---- */
 
 /* Open @item of @r, called @name there, whose id is @id. Nothing is asked. */
 int dcp_remote_open(struct dcp_remote *r, const char *name, const struct dcp_item *item,

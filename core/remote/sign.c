@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/remote/sign.h"
 
+#include <errno.h>
 #include <nettle/base16.h>
 #include <nettle/hmac.h>
 #include <nettle/sha2.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "core/base/buf.h"
+#include "core/base/cleanup.h"
+#include "core/remote/credentials.h"
+#include "core/remote/http.h"
 
 enum { HASH = SHA256_DIGEST_SIZE, HEX = DCP_SIGN_HASH };
 
@@ -79,4 +84,46 @@ int dcp_sign_v4(const struct dcp_sign *s, struct dcp_buf *out)
 	explicit_bzero(key, sizeof(key));
 	explicit_bzero(first.p, first.n);
 	return rc;
+}
+
+int dcp_credentials_sign(const struct dcp_credentials *c, const struct dcp_http *h,
+			 const char *region, const char *service, struct dcp_buf *heads)
+{
+	const char *host = strstr(h->url, "://") + 3, *path = strchr(host, '/');
+	const char *query = strchr(path, '?');
+	dcp_auto_buf struct dcp_buf signed_heads = DCP_BUF_INIT, only_path = DCP_BUF_INIT;
+	char now[20], payload[DCP_SIGN_HASH] = DCP_SIGN_EMPTY;
+	time_t t = time(NULL);
+	struct tm tm;
+	struct dcp_sign sign = { .method = h->method ? h->method : "GET",
+				 .query = query ? query + 1 : "",
+				 .payload = payload,
+				 .time = now,
+				 .region = region,
+				 .service = service,
+				 .key = c->key,
+				 .secret = c->secret };
+
+	if (!c->key) {
+		dcp_buf_str(heads, h->fixed ? h->fixed : "");
+		return c->token ? dcp_buf_printf(heads, "Authorization: Bearer %s\n", c->token)
+				: dcp_buf_error(heads);
+	}
+	if (h->nbody)
+		dcp_sign_hash(h->body, h->nbody, payload);
+	strftime(now, sizeof(now), "%Y%m%dT%H%M%SZ", gmtime_r(&t, &tm));
+	dcp_buf_printf(&signed_heads, "host:%.*s\nx-amz-content-sha256:%s\nx-amz-date:%s\n%s",
+		       (int)(path - host), host, payload, now, h->fixed ? h->fixed : "");
+	if (c->token)
+		dcp_buf_printf(&signed_heads, "x-amz-security-token:%s\n", c->token);
+	dcp_buf_add(&only_path, path, query ? (size_t)(query - path) : strlen(path));
+	if (dcp_buf_error(&signed_heads) || dcp_buf_error(&only_path))
+		return -ENOMEM;
+	sign.path = only_path.p;
+	sign.headers = signed_heads.p;
+	dcp_buf_str(heads,
+		    strchr(signed_heads.p, '\n') + 1); /* the host is libcurl's to send */
+	dcp_buf_str(heads, "Authorization: ");
+	dcp_sign_v4(&sign, heads);
+	return dcp_buf_str(heads, "\n");
 }
