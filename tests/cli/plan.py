@@ -240,6 +240,7 @@ def drawings():
         ranks = {r for title in titles[1:] for r in re.match(r"ranks? ([-0-9, ]+):", title).group(1).split(", ")}
         check(ranks, f"--svg of {key} shows no ranks")
     page = run("plan", SOURCE, "tp", "--layout", "fsdp4", "--html", "--simulate", "gpus=2").stdout.decode()
+    check("prefers-color-scheme:dark" in page, "the page is dark where the reader wishes")
     root = ET.fromstring(page.split("\n", 1)[1])
     equal(len(list(root.iter("{http://www.w3.org/2000/svg}svg"))), 3, "drawings of the page")
     check(not re.search(r"(src|href)=|@import|url\(", page), "the page fetches something")

@@ -9,7 +9,10 @@ static const char style[] =
 	"color:#222;background:#fff}"
 	"pre{overflow:auto;background:#f6f6f6;padding:1em;font-size:13px}"
 	"svg{max-width:100%;height:auto;margin:0.5em 0 1.5em}"
-	"h1{font-size:1.4em}h2{font-size:1.1em;margin-top:2em}";
+	"h1{font-size:1.4em}h2{font-size:1.1em;margin-top:2em}"
+	":root{color-scheme:light dark}"
+	"@media(prefers-color-scheme:dark){body{color:#ddd;background:#1a1a1a}"
+	"pre{background:#262626}svg{background:#fff}}"; /* drawings have colours for white */
 
 /* Draw into a buffer of its own, so that half a drawing is never shown. */
 static enum cmd_exit put(struct plan *p, struct out *o, const char *head,
