@@ -265,7 +265,7 @@ int load_renew(struct dcpload_plan *plan, struct dcpload_error *err);
 /* Collective. Plan again if the files were opened again for another plan. */
 int load_keep_up(struct dcpload_plan *plan, struct dcpload_error *err);
 
-/* ---- execute/start.c ---- */
+/* ---- execute/execute.c ---- */
 
 /* Wait for what was begun. */
 void load_stop(struct dcpload_plan *plan);

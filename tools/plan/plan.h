@@ -108,7 +108,7 @@ enum cmd_exit plan_tsv(const struct plan *p, struct out *o);
 /* map.c: one tensor, as stored and as the ranks have it, as an SVG */
 enum cmd_exit plan_map(struct plan *p, int64_t id, struct dcp_buf *out);
 
-/* draw.c: which rank reads what of each file; who sends how much to whom */
+/* map.c: which rank reads what of each file; who sends how much to whom */
 enum cmd_exit plan_draw_files(struct plan *p, struct dcp_buf *out);
 enum cmd_exit plan_draw_exchange(struct plan *p, struct dcp_buf *out);
 

@@ -41,14 +41,3 @@ uint32_t load_threads(const struct dcpload_plan *p);
 /* Load every chunk by messages; or every want for itself. */
 int load_by_rounds(struct dcpload_plan *p, struct dcpload_error *err);
 int load_by_wants(struct dcpload_plan *p, struct dcpload_error *err);
-
-/*
- * Compare one part that is complete with what a view reads (check.c), in rooms that are zeroed at
- * first and serve for all parts. -EILSEQ: it differs.
- */
-struct load_rooms {
-	void *stored, *got, *expected;
-};
-int load_check_want(struct dcpload_plan *p, const struct load_want *w, struct load_rooms *rooms,
-		    struct dcp_err *err);
-void load_rooms_finish(struct load_rooms *rooms);

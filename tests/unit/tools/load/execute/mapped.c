@@ -2,7 +2,7 @@
 /*
  * Where the program handles what a truncated file raises, long runs that are in the page cache are
  * copied from a mapping; short ones, and what is not in there, are read.
- * covers: wants, check
+ * covers: wants, verify
  */
 #include "tests/unit/t.h"
 

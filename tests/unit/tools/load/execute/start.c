@@ -2,7 +2,7 @@
 /*
  * Executions that are begun and waited for, and the order in which the caller is called; objects
  * against the manifest.
- * covers: start
+ * covers: execute
  */
 #include "tests/unit/t.h"
 
