@@ -23,7 +23,6 @@ ELSEWHERE = {
     "meson setup build/release": "tools/demo.sh",
     "ninja -C build/release": "load/install.py, of the build that is tested",
     "python3 -m venv": "tests/run.sh: pip downloads setuptools",
-    "pip install tools/python": "tests/run.sh, too",
     "./tools/demo.sh": "a person: it installs packages",
     "./tests/run.sh": "a person: it runs this test",
     "vllm serve": "served.py",
