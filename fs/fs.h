@@ -108,7 +108,7 @@ struct dcpfs_version {
 		*layout; /* of a rank, whose v is that of `of`; else NULL */
 	uint32_t rank;
 	struct dcpfs_hf *hf;           /* of hf/, before v */
-	struct dcp_measures *measures; /* atomic; NULL until it is asked (fs/text/measured.h) */
+	struct dcp_measures *measures; /* atomic; NULL until it is asked (fs/text/text.h) */
 };
 
 /* The version in the list. */

@@ -20,10 +20,9 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"
-#include "core/base/number.h"
+#include "core/base/text.h"
 
 enum {
 	CLIENTS = 8,        /* at a time */

@@ -15,7 +15,7 @@
 #include "fs/fs.h"
 #include "fs/ops_late.h"
 #include "fs/slabs.h"
-#include "fs/text/xattr.h"
+#include "fs/text/text.h"
 #include "fs/tree/tree.h"
 #include "fs/versions/ranks.h"
 #include "fs/versions/versions.h"

@@ -27,8 +27,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/base/cleanup.h"
-#include "core/base/endian.h"
+#include "core/base/base.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/checkpoint/mounts.h"
 #include "fs/fault.h"
@@ -41,7 +41,6 @@
 #include "fs/text/text.h"
 #include "fs/versions/opener.h"
 #include "fs/versions/versions.h"
-#include "fs/versions/watch.h"
 
 /* The child's report to the parent, sent once. */
 struct word {

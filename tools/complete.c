@@ -10,9 +10,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/base/text.h"
-#include "core/base/utf8.h"
 #include "core/checkpoint/mounts.h"
 #include "core/format/format.h"
 #include "core/origin/dir/dir.h"

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/base/err.h"
 #include "tools/cmd.h"
 #include "tools/help.h"

@@ -8,7 +8,6 @@
 #include "core/base/base.h"
 #include "core/base/buf.h"
 #include "core/base/err.h"
-#include "core/base/near.h"
 #include "core/base/text.h"
 
 static void *slot(void *into, const struct opt *o)

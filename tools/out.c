@@ -14,10 +14,8 @@
 #include <unistd.h>
 #include <wchar.h>
 
-#include "core/base/number.h"
 #include "core/base/sort.h"
 #include "core/base/text.h"
-#include "core/base/utf8.h"
 #include "core/origin/dir/dir.h"
 
 static unsigned terminal_width(bool tty)

@@ -73,7 +73,7 @@ const char *out_time(char buf[32], int64_t ns, bool utc);
 const char *out_paint(const struct out *o, const char *word);
 #define OUT_PLAIN "\033[0m"
 
-/* Append @s with bytes that are not shown as they are (core/base/utf8.h) spelled \xNN. */
+/* Append @s with bytes that are not shown as they are (core/base/text.h) spelled \xNN. */
 void out_text(struct dcp_buf *b, const char *s);
 /*
  * Bytes of the first character of @s, with the marks that stand on it; 0: the end. @cols: columns

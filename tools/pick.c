@@ -8,10 +8,9 @@
 #include <unistd.h>
 
 #include "core/base/arena.h"
+#include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/base/err.h"
-#include "core/base/near.h"
 #include "core/base/text.h"
 #include "core/checkpoint/mounts.h"
 #include "core/model/name.h"

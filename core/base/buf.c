@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/utf8.h"
+#include "core/base/text.h"
 
 void dcp_buf_finish(struct dcp_buf *b)
 {

@@ -34,7 +34,7 @@ int dcp_buf_str(struct dcp_buf *b, const char *s);
 int dcp_buf_printf(struct dcp_buf *b, const char *fmt, ...) DCP_PRINTF(2, 3);
 
 /*
- * Append @n bytes of text. Bytes that may not be shown (core/base/utf8.h) become \xNN, except
+ * Append @n bytes of text. Bytes that may not be shown (core/base/text.h) become \xNN, except
  * those in @kept, such as the newlines of a page.
  */
 int dcp_buf_shown(struct dcp_buf *b, const char *s, size_t n, const char *kept);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bytes: a borrowed view, and a cursor over it that cannot read past the end.
+ * bytes: a borrowed view, and a cursor over it that cannot read past the end; numbers in bytes;
+ * arithmetic that is checked.
  *
  * Views never own. The cursor's error is sticky: once something did not fit, every
  * later read gives zero and dcp_cur_ok() is false, so a parser checks once per record.
@@ -9,8 +10,66 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
-#include "core/base/endian.h"
+/*
+ * endian: numbers in bytes, at any alignment.
+ */
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "dcpfs serves little-endian bytes straight from files; big-endian hosts are not supported"
+#endif
+
+#define DCP_DEFINE_LOAD(bits)                                                                  \
+	static inline uint##bits##_t dcp_load_le##bits(const void *p)                          \
+	{                                                                                      \
+		uint##bits##_t v;                                                              \
+		memcpy(&v, p, sizeof(v));                                                      \
+		return v;                                                                      \
+	}                                                                                      \
+	static inline uint##bits##_t dcp_load_be##bits(const void *p)                          \
+	{                                                                                      \
+		return __builtin_bswap##bits(dcp_load_le##bits(p));                            \
+	}                                                                                      \
+	static inline void dcp_store_le##bits(void *p, uint##bits##_t v)                       \
+	{                                                                                      \
+		memcpy(p, &v, sizeof(v));                                                      \
+	}
+
+DCP_DEFINE_LOAD(16)
+DCP_DEFINE_LOAD(32)
+DCP_DEFINE_LOAD(64)
+#undef DCP_DEFINE_LOAD
+
+/*
+ * ckd: checked arithmetic on foreign numbers. Every function returns true on overflow (as C23's
+ * stdckdint); *r is then unspecified and must not be used.
+ */
+
+static inline bool dcp_ckd_add(uint64_t *r, uint64_t a, uint64_t b)
+{
+	return __builtin_add_overflow(a, b, r);
+}
+
+static inline bool dcp_ckd_mul(uint64_t *r, uint64_t a, uint64_t b)
+{
+	return __builtin_mul_overflow(a, b, r);
+}
+
+/* r = a rounded up to a multiple of the power of two align. */
+static inline bool dcp_ckd_align(uint64_t *r, uint64_t a, uint64_t align)
+{
+	if (__builtin_add_overflow(a, align - 1, r))
+		return true;
+	*r &= ~(align - 1);
+	return false;
+}
+
+/* Is the half-open range [off, off + n) inside [0, limit)? Never overflows. */
+static inline bool dcp_range_ok(uint64_t off, uint64_t n, uint64_t limit)
+{
+	return off <= limit && n <= limit - off;
+}
 
 struct dcp_bytes {
 	const uint8_t *p;

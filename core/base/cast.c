@@ -8,8 +8,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "core/base/bytes.h"
 #include "core/base/cast_bits.h"
-#include "core/base/endian.h"
 
 #define E2M1_PAIR(x)                                                                           \
 	{                                                                                      \

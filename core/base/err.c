@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/utf8.h"
+#include "core/base/text.h"
 
 void dcp_printable(char *s, size_t size)
 {

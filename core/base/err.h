@@ -28,7 +28,7 @@ int dcp_fail_at(struct dcp_err *err, int code, uint64_t off, const char *fmt, ..
 	DCP_PRINTF(4, 5);
 
 /*
- * Replace bytes of @s that may not be shown (core/base/utf8.h) by \xNN, cutting the text to fit
+ * Replace bytes of @s that may not be shown (core/base/text.h) by \xNN, cutting the text to fit
  * into @size bytes.
  */
 void dcp_printable(char *s, size_t size);

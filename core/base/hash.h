@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hash: xxHash, for names, staleness and digests. Not for secrets. The only file that
- * sees xxhash.h.
+ * hash: xxHash, for names, staleness and digests, not for secrets; and hashes of files that other
+ * programs know by name. The only file that sees xxhash.h.
  */
 #pragma once
 #include <stddef.h>
@@ -36,3 +36,23 @@ uint32_t dcp_crc32(uint32_t crc, const void *p, size_t n);
 
 /* The checksum of the bytes of checksum @a followed by the @n bytes of checksum @b. */
 uint32_t dcp_crc32_join(uint32_t a, uint32_t b, uint64_t n);
+
+/*
+ * filehash: hashes of bytes that programs which sign files know by name: SHA-256, and BLAKE2b with
+ * 64 bytes (RFC 7693), which Nettle does not have.
+ */
+
+#define DCP_FILEHASH_MOST 64 /* bytes of a digest */
+
+enum dcp_filehash_kind { DCP_FILEHASH_NONE, DCP_FILEHASH_SHA256, DCP_FILEHASH_BLAKE2B };
+
+/* Of "sha256" or "blake2b", @n bytes; NONE: it is another. */
+enum dcp_filehash_kind dcp_filehash_named(const char *name, size_t n);
+size_t dcp_filehash_size(enum dcp_filehash_kind kind);
+
+struct dcp_filehash;
+/* NULL: out of memory. */
+struct dcp_filehash *dcp_filehash_new(enum dcp_filehash_kind kind);
+void dcp_filehash_add(struct dcp_filehash *h, const void *p, size_t n);
+/* Stores the digest, and frees @h. */
+void dcp_filehash_end(struct dcp_filehash *h, uint8_t out[DCP_FILEHASH_MOST]);

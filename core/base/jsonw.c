@@ -7,8 +7,7 @@
 #include <string.h>
 
 #include "core/base/buf.h"
-#include "core/base/number.h"
-#include "core/base/utf8.h"
+#include "core/base/text.h"
 
 void dcp_jsonw_init(struct dcp_jsonw *w, struct dcp_buf *out, bool pretty)
 {

@@ -5,11 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/base/err.h"
-#include "core/base/near.h"
-#include "core/base/number.h"
 #include "core/base/text.h"
 #include "core/checkpoint/mounts.h"
 #include "core/store/layouts/layouts.h"

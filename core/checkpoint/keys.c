@@ -4,7 +4,6 @@
 
 #include "core/base/buf.h"
 #include "core/base/err.h"
-#include "core/base/near.h"
 #include "core/base/text.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/store/view/view.h"

@@ -7,7 +7,7 @@
 #include <sys/ioctl.h>
 #include <sys/sysmacros.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/checkpoint/dcpfs_abi.h"
 
 /* The kernel writes space, tab, newline and backslash as \ooo; undone in place. */

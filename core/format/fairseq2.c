@@ -24,12 +24,11 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/ckd.h"
-#include "core/base/number.h"
+#include "core/base/bytes.h"
 #include "core/base/sort.h"
+#include "core/base/text.h"
 #include "core/format/formats.h"
-#include "core/format/gather/copies.h"
-#include "core/format/gather/places.h"
+#include "core/format/gather/join.h"
 #include "core/format/torch/state.h"
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"

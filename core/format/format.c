@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"
 #include "core/parse/magic.h"

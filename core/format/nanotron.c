@@ -27,10 +27,9 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/number.h"
 #include "core/base/text.h"
 #include "core/format/formats.h"
-#include "core/format/gather/copies.h"
+#include "core/format/gather/join.h"
 #include "core/format/torch/placement.h"
 #include "core/format/torch/state.h"
 #include "core/model/tensor.h"

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "core/base/base.h"
+#include "core/base/bytes.h"
 #include "core/base/cast.h"
-#include "core/base/endian.h"
 
 /* clang-format off */
 static const struct dcp_dtype_info infos[DCP_DTYPE_COUNT] = {

@@ -7,8 +7,7 @@
 #include <string.h>
 
 #include "core/base/hash.h"
-#include "core/base/number.h"
-#include "core/base/utf8.h"
+#include "core/base/text.h"
 
 enum { HASH_LEN = 1 + 16 }; /* '~' and the digits */
 

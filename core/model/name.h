@@ -6,7 +6,7 @@
  *   '%'                        %25
  *   characters that are not
  *   shown as they are, and
- *   bytes that are not UTF-8   %XX, each byte (core/base/utf8.h)
+ *   bytes that are not UTF-8   %XX, each byte (core/base/text.h)
  *   the whole key "." or ".."  %2E, %2E%2E
  *   the empty key              %
  *   more than 243 bytes        a readable head, '~', 16 hex digits of the key's hash

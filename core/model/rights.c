@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 
 enum { OWNER = 0400, GROUP = 0040, OTHER = 0004 };
 

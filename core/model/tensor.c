@@ -6,7 +6,7 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 #include "core/base/sort.h"
 
 const char *dcp_filter_name(uint8_t filter)

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 
 static int read_mem(const struct dcp_source *src, uint64_t off, void *buf, size_t n)
 {

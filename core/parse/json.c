@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "core/base/arena.h"
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/origin/source.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 
 /* clang-format off */
 static const struct {

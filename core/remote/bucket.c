@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/remote/remote.h"

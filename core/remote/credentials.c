@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/parse/json.h"

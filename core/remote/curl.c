@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 
 #include "core/base/base.h"
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 #include "core/base/library.h"
 
 enum { CONNECT_S = 10, BUFFER = 512 << 10 };

@@ -13,9 +13,8 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/base/cleanup.h"
+#include "core/base/bytes.h"
 #include "core/base/clock.h"
-#include "core/base/endian.h"
 #include "core/base/hash.h"
 #include "core/base/trim.h"
 

@@ -12,10 +12,8 @@
 #include <sys/random.h>
 
 #include "core/base/base.h"
-#include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"
-#include "core/base/number.h"
 #include "core/base/text.h"
 #include "core/remote/curl.h"
 #include "core/remote/url.h"

@@ -10,9 +10,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/base/err.h"
-#include "core/base/number.h"
 #include "core/base/text.h"
 #include "core/remote/remote.h"
 #include "core/remote/url.h"

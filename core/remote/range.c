@@ -6,7 +6,6 @@
 #include <time.h>
 
 #include "core/base/base.h"
-#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/remote/disk.h"
 #include "core/remote/remote.h"

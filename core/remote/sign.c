@@ -10,8 +10,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/remote/credentials.h"
 #include "core/remote/http.h"
 

@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "core/base/buf.h"
-#include "core/base/number.h"
+#include "core/base/text.h"
 
 enum { MAX_COMPONENT = 255 };
 

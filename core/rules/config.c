@@ -8,7 +8,6 @@
 
 #include "core/base/buf.h"
 #include "core/base/bytes.h"
-#include "core/base/ckd.h"
 #include "core/parse/json.h"
 #include "core/rules/work.h"
 

@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/near.h"
-#include "core/base/number.h"
 #include "core/base/text.h"
 #include "core/rules/map.h"
 #include "core/rules/work.h"

@@ -16,8 +16,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/ckd.h"
-#include "core/base/number.h"
+#include "core/base/bytes.h"
+#include "core/base/text.h"
 #include "core/rules/rules_int.h"
 
 enum { MOST = 1 << 20 }; /* layers times experts */

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 #include "core/rules/rules_int.h"
 #include "core/rules/work.h"
 

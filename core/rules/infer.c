@@ -10,7 +10,7 @@
 #include "core/base/buf.h"
 #include "core/base/bytes.h"
 #include "core/base/jsonw.h"
-#include "core/base/number.h"
+#include "core/base/text.h"
 #include "core/parse/json.h"
 #include "core/rules/rules.h"
 

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/near.h"
 #include "core/base/sort.h"
+#include "core/base/text.h"
 #include "core/rules/work.h"
 
 /* The sink's number of file @number of the source. */

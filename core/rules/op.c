@@ -7,8 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "core/base/near.h"
-#include "core/base/number.h"
+#include "core/base/text.h"
 
 enum { NAME = 24 };
 

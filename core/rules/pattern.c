@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "core/base/buf.h"
-#include "core/base/ckd.h"
-#include "core/base/number.h"
+#include "core/base/bytes.h"
+#include "core/base/text.h"
 #include "core/rules/rules_int.h"
 
 enum { MAX_DIGITS = 18 };

@@ -9,7 +9,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/base.h"
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/rules/rules.h"
 #include "core/rules/work.h"

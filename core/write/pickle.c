@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/base/buf.h"
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 #include "core/write/write.h"
 
 enum {

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/base/intern.h"
-#include "core/base/number.h"
+#include "core/base/text.h"
 
 #define NONE UINT32_MAX
 

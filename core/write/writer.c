@@ -5,7 +5,7 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/sort.h"
 #include "core/write/write.h"

@@ -26,7 +26,7 @@ struct entry {
 
 static void u16(struct dcp_buf *b, uint16_t v)
 {
-	dcp_buf_add(b, &v, sizeof(v)); /* hosts are little-endian: core/base/endian.h */
+	dcp_buf_add(b, &v, sizeof(v)); /* hosts are little-endian: core/base/bytes.h */
 }
 
 static void u32(struct dcp_buf *b, uint64_t v)

@@ -15,7 +15,7 @@
 #include "fs/errors.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
-#include "fs/text/measured.h"
+#include "fs/text/text.h"
 #include "fs/tree/tree.h"
 #include "fs/versions/hf.h"
 #include "fs/versions/opener.h"

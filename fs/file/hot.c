@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/base/cleanup.h"
 #include "fs/fs.h"
 #include "fs/text/spool.h"
 

@@ -6,8 +6,7 @@
 #include <string.h>
 
 #include "core/base/arena.h"
-#include "core/base/ckd.h"
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
 #include "core/base/sort.h"

@@ -13,7 +13,7 @@
 #include "core/store/version/quantized.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
-#include "fs/text/measured.h"
+#include "fs/text/text.h"
 #include "fs/tree/tree.h"
 
 /* "npy/<stem>.npy", as seen from the version's directory. */

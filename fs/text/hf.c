@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "fs/text/hf.h"
+#include "fs/text/text.h"
 
 #include <errno.h>
 #include <fnmatch.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "fs/text/text.h"
 #include "core/base/text.h"
+#include "fs/text/text.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -9,8 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
 #include "core/origin/dir/dir.h"
@@ -23,9 +23,6 @@
 #include "fs/fs.h"
 #include "fs/log.h"
 #include "fs/text/describe.h"
-#include "fs/text/hf.h"
-#include "fs/text/measured.h"
-#include "fs/text/share.h"
 #include "fs/tree/tree.h"
 #include "fs/versions/ranks.h"
 #include "fs/versions/versions.h"

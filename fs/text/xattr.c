@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "fs/text/xattr.h"
+#include "fs/text/text.h"
 #include "fs/versions/opener.h"
 
 #include <errno.h>

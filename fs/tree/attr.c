@@ -11,7 +11,7 @@
 #include "fs/file/file.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
-#include "fs/text/measured.h"
+#include "fs/text/text.h"
 #include "fs/tree/dir_int.h"
 #include "fs/tree/tree.h"
 #include "fs/versions/opener.h"

@@ -13,7 +13,7 @@
 
 #include "core/base/err.h"
 #include "core/base/hash.h"
-#include "core/base/number.h"
+#include "core/base/text.h"
 #include "core/model/name.h"
 #include "core/store/layouts/layouts.h"
 #include "core/store/version/assets.h"

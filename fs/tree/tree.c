@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/number.h"
+#include "core/base/text.h"
 #include "core/model/name.h"
 #include "fs/fs.h"
 #include "fs/tree/dir_int.h"

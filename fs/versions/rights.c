@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "core/base/arena.h"
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/format/format.h"
 #include "core/model/rights.h"
 #include "core/model/tensor.h"

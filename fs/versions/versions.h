@@ -52,3 +52,16 @@ void dcpfs_versions_suspect(struct dcpfs *fs);
  * refused. Call with fs->lock held for writing.
  */
 void dcpfs_versions_choose_latest(struct dcpfs *fs);
+
+/*
+ * watch: a thread that notices changes of the source and refreshes the list of versions. It is
+ * woken by inotify and by a timer: seldom, or every few seconds where inotify does not see
+ * every change.
+ */
+
+struct dcpfs_watch;
+
+/* 0 or -errno. */
+int dcpfs_watch_start(struct dcpfs *fs, struct dcpfs_watch **out);
+/* End and join the thread. Accepts NULL. */
+void dcpfs_watch_stop(struct dcpfs_watch *w);

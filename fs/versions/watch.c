@@ -9,7 +9,7 @@
  * difference leads to a full scan, and so does the passing of a minute. A server is asked for its
  * list every SERVER_MS, give or take a tenth, so that many mounts do not ask at once.
  */
-#include "fs/versions/watch.h"
+#include "fs/versions/versions.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +26,6 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/sort.h"
@@ -39,7 +38,6 @@
 #include "fs/versions/hf.h"
 #include "fs/versions/opener.h"
 #include "fs/versions/ranks.h"
-#include "fs/versions/versions.h"
 
 enum {
 	POLL_MS = 3000,        /* between short looks */

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "core/base/arena.h"
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/store/index/index_int.h"
 

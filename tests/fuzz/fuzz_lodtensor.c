@@ -5,7 +5,7 @@
  */
 #include <stdlib.h>
 
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/origin/source.h"
 #include "core/parse/paddle/lodtensor.h"

@@ -6,7 +6,7 @@
  */
 #include <stdlib.h>
 
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/origin/archive/inflate.h"
 #include "core/origin/source.h"

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/format/paddle/plain/plain_int.h"
 #include "core/origin/source.h"

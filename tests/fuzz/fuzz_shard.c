@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "core/base/arena.h"
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
-#include "core/format/gather/copies.h"
+#include "core/format/gather/join.h"
 #include "core/format/torch/state.h"
 #include "core/model/tensor.h"
 #include "core/origin/source.h"

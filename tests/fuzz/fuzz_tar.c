@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "core/base/arena.h"
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/origin/archive/tar.h"
 #include "core/origin/source.h"

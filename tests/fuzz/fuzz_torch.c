@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/base/buf.h"
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/origin/source.h"
 #include "core/parse/pyjson/pyjson.h"

@@ -55,7 +55,7 @@ def c_rules(rel, body):
             bad.append(f"{rel}:{line_of(body, m)}: // comment; write /* */")
     for m in re.finditer(r"\b(strto[a-z]+|ato(?:i|l|ll|f))\(", code):
         if rel.startswith(("fs/", "tools/", "core/")) and not rel.startswith("core/base/"):
-            bad.append(f"{rel}:{line_of(body, m)}: {m.group(1)}() takes blanks, signs and too much; see core/base/number.h")
+            bad.append(f"{rel}:{line_of(body, m)}: {m.group(1)}() takes blanks, signs and too much; see core/base/text.h")
     for m in re.finditer(r"^[ \t]*typedef\s+(struct|union|enum)\b", code, re.M):
         bad.append(f"{rel}:{line_of(body, m)}: typedef of a {m.group(1)}; use the tag")
     return bad

@@ -434,7 +434,7 @@ class Keys(unittest.TestCase):
 
     def test_misleading(self):
         """Characters that turn, hide or end text are shown escaped, as by the programs: in errors, representations, tables and pages."""
-        core = (base.ROOT / "core/base/utf8.c").read_text()
+        core = (base.ROOT / "core/base/text.c").read_text()
         ranges = [(int(lo, 16), int(hi, 16)) for lo, hi in re.findall(r"\{ (0x\w+), (0x\w+) \}", core[core.index("bool is_hidden("):])]
         self.assertGreater(len(ranges), 10)
         for c in range(0x110000):

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "tools/doctor/doctor.h"
 #include "tools/load/cache.h"
 #include "tools/load/memory/gds.h"

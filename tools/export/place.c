@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/checkpoint/mounts.h"
 #include "core/origin/origin.h"
 #include "core/store/version/grants.h"

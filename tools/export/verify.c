@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/cleanup.h"
 #include "core/origin/source.h"
 #include "core/parse/pyjson/pyjson.h"
 #include "core/store/index/index.h"

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 
 static char *join(const char *a, const char *b)
 {

@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "core/base/number.h"
+#include "core/base/text.h"
 #include "core/remote/http.h"
 #include "tools/load/cache.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/loading/dump.h"
+#include "tools/loading/loading.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/base/cleanup.h"
-#include "core/base/endian.h"
+#include "core/base/base.h"
+#include "core/base/bytes.h"
 #include "core/base/jsonw.h"
 #include "core/parse/safetensors/safetensors.h"
 #include "tools/load/error.h"

@@ -12,8 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "core/base/metrics.h"
 #include "tools/load/comm/job.h"

@@ -2,7 +2,7 @@
 /* The plan for programs; dcpfs.1 has the form, under FOR PROGRAMS. */
 #include <stdlib.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/base/err.h"
 #include "tools/plan/plan.h"
 

@@ -8,8 +8,6 @@
 
 #include "core/base/base.h"
 #include "core/base/err.h"
-#include "core/base/near.h"
-#include "core/base/number.h"
 #include "core/base/text.h"
 #include "core/model/job/job.h"
 #include "tools/opt.h"

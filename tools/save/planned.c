@@ -6,8 +6,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/base/ckd.h"
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "tools/save/save_int.h"

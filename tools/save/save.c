@@ -11,8 +11,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "core/base/cleanup.h"
-#include "core/base/endian.h"
+#include "core/base/base.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/origin/origin.h"

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/sort.h"
 #include "core/remote/bucket.h"

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/base/sort.h"
 #include "tools/save/save_int.h"

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/cleanup.h"
 #include "core/model/name.h"
 
 const char *const judgements[] = { "own", "unknown", "dangerous" };

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/number.h"
+#include "core/base/text.h"
 #include "core/model/name.h"
 #include "core/model/tensor.h"
 #include "tools/trust/walk.h"

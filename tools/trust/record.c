@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/base/sort.h"
 #include "core/format/format.h"
 #include "tools/export/export.h"

@@ -8,9 +8,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
+#include "core/base/bytes.h"
 #include "core/base/clock.h"
-#include "core/base/endian.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/sort.h"

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 #include "core/base/clock.h"
 #include "core/base/team.h"
 #include "core/store/io/files.h"

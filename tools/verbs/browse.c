@@ -8,9 +8,9 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/base/err.h"
-#include "core/base/utf8.h"
+#include "core/base/text.h"
 #include "core/store/view/measure.h"
 #include "core/store/view/view.h"
 #include "tools/browse/screen.h"

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
-#include "core/base/number.h"
 #include "core/base/text.h"
 #include "core/format/format.h"
 #include "core/model/measure/differ.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/base/text.h"
 #include "core/store/cache/cache.h"
 #include "tools/cmd.h"

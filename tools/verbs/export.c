@@ -7,9 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/base/clock.h"
-#include "core/base/near.h"
 #include "core/base/text.h"
 #include "fs/fault.h"
 #include "tools/export/export.h"

@@ -7,7 +7,6 @@
 #include <strings.h>
 
 #include "core/base/err.h"
-#include "core/base/number.h"
 #include "core/base/text.h"
 #include "core/model/name.h"
 #include "core/model/tensor.h"

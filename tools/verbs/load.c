@@ -12,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "core/base/hash.h"
 #include "core/base/text.h"

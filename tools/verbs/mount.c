@@ -12,8 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
 #include "core/checkpoint/mounts.h"

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "tools/cmd.h"
 #include "tools/export/export.h"
 #include "tools/load/memory/memory.h"

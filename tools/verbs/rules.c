@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/base/number.h"
 #include "core/base/text.h"
 #include "core/rules/rules.h"
 #include "core/store/version/expected.h"

@@ -2,7 +2,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/store/view/digest.h"

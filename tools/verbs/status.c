@@ -21,10 +21,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"
-#include "core/base/number.h"
 #include "core/base/text.h"
 #include "core/parse/json.h"
 #include "tools/cmd.h"

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/ckd.h"
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
+#include "core/base/bytes.h"
 #include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/model/name.h"

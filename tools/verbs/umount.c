@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/checkpoint/mounts.h"
 #include "tools/cmd.h"
 #include "tools/resolve.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "core/base/near.h"
+#include "core/base/text.h"
 #include "tools/cmd.h"
 
 /* A verb is one file and one row here; the order is that of the help page. */

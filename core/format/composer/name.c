@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/number.h"
+#include "core/base/text.h"
 #include "core/format/format.h"
 #include "core/parse/torch/torch.h"
 

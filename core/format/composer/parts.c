@@ -13,7 +13,6 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/format/composer/composer_int.h"
 #include "core/format/format.h"

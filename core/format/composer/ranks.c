@@ -12,7 +12,7 @@
 #include "core/base/intern.h"
 #include "core/format/composer/composer_int.h"
 #include "core/format/format.h"
-#include "core/format/gather/copies.h"
+#include "core/format/gather/join.h"
 #include "core/format/torch/shard/parts.h"
 #include "core/format/torch/shard/shard.h"
 #include "core/format/torch/state.h"

@@ -49,25 +49,12 @@ static inline bool dcp_tdcp_is_broken(const struct dcp_tdcp_join *j)
 	return j->why.msg[0] != '\0';
 }
 
-/* emitter.c */
+/* item.c */
 /* The sink's number of data file @file. */
 int dcp_tdcp_file_number(struct dcp_tdcp_emitter *w, uint32_t file, uint32_t *number);
 void dcp_tdcp_emitter_finish(struct dcp_tdcp_emitter *w);
 
 int dcp_tdcp_join(struct dcp_tdcp_emitter *w, uint32_t key, struct dcp_tdcp_join *j);
-
-/* Where chunk @c lies, or NULL. @hint is the caller's, 0 at first: chunks asked for in order
- * are found at once. */
-const struct dcp_tdcp_place *dcp_tdcp_find_place(const struct dcp_tdcp_join *j,
-						 const struct dcp_piece *c, size_t *hint);
-
-/*
- * Megatron 0.12 to 0.15 stored what its distributed optimizer held flat as a grid: blocks along
- * each axis..., and the elements of a block in a row. @shape is that of the tensor. Pieces
- * become runs of their blocks.
- */
-void dcp_tdcp_unfold(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, const uint64_t *shape,
-		     uint32_t ndim);
 
 /* A byte item's key as Megatron-Core makes it of a part of an object. */
 struct dcp_tdcp_shard {
@@ -77,8 +64,6 @@ struct dcp_tdcp_shard {
 	uint64_t at[8], of[8];
 	bool cut; /* the shape lacks its last number */
 };
-
-bool dcp_tdcp_is_shard(const char *key, struct dcp_tdcp_shard *s);
 
 /* Emit the parts of objects that no key is for. */
 int dcp_tdcp_emit_lost_shards(struct dcp_tdcp_emitter *w);

@@ -4,17 +4,13 @@
  *
  *	deepspeed.c            the family; the order of loading
  *	read.c                 all model and optimizer files
- *	files.c                which files there are, and which are missing
- *	filename.c             what a file name says
- *	load.c                 what all of them need while it is loaded
+ *	load.c                 what all of them need while a checkpoint is loaded: which files there are, which are
+ *	                       missing, what their names say
  *	model_file.c           a model file: parameters, their order
- *	alias.c                names of one parameter
- *	optim_file.c           an optimizer file: how its flat tensors are cut
- *	optim_state.c          the states in it
+ *	optim_file.c           an optimizer file: how its flat tensors are cut, and the states in it
  *	layout.c               which elements of flat tensors are a parameter
- *	slice.c                where a slice of them lies
+ *	slice.c                where a slice of them lies; one parameter as runs of files
  *	expert.c               which ranks hold which experts
- *	run.c                  one parameter as runs of files
  *	join.h                 pieces of several ranks to one tensor: its files
  *	emit.h                 emitting: its files
  *	universal.c            a checkpoint that was converted to one file a parameter and state
@@ -243,8 +239,6 @@ void dcp_ds_place_tensor(const struct dcp_ds_input *in, const struct dcp_torch_t
 /* A file that is of no use: an object of its name. @why NULL: out of memory. */
 int dcp_ds_emit_broken(struct dcp_ds *ds, const char *file, const char *why);
 
-/* ---- files.c ---- */
-
 /* The files of a directory that are of the family, sorted; freed by the caller. */
 int dcp_ds_list_files(const struct dcp_dir *dir, struct dcp_ds_name **out, size_t *n);
 /* The files of @kind in @ds->file. */
@@ -269,7 +263,7 @@ void dcp_ds_end(struct dcp_ds *ds);
 /* Read all model and optimizer files. */
 int dcp_ds_read_parts(struct dcp_ds *ds);
 
-/* ---- model_file.c, optim_file.c, optim_state.c ---- */
+/* ---- model_file.c, optim_file.c ---- */
 
 /* Read all model files of @part, and emit what else is in them. */
 int dcp_ds_read_models(struct dcp_ds *ds, struct dcp_ds_part *part);
@@ -290,21 +284,12 @@ struct dcp_ds_reading {
 	unsigned stage;
 };
 
-/* Its states: those of every element into places, others emitted or kept as common. */
-int dcp_ds_read_moments(struct dcp_ds_reading *r);
-/* Does the param_group of flat tensor @i say that Muon is its optimizer? */
-bool dcp_ds_is_muon(const struct dcp_ds_reading *r, size_t i);
-/* The param_groups of what the optimizer wraps. */
-const struct dcp_pv *dcp_ds_param_groups(const struct dcp_ds_reading *r, size_t *n);
-
-/* ---- alias.c ---- */
+/* ---- emit.c: names of one parameter ---- */
 
 int dcp_ds_read_aliases(struct dcp_ds *ds, struct dcp_ds_part *part,
 			const struct dcp_ds_input *in);
 /* For which names the optimizer's states are emitted, and which are joined otherwise. */
 int dcp_ds_name_all(struct dcp_ds *ds);
-/* The aliases of @name. */
-const struct dcp_ds_alias *dcp_ds_aliases(const struct dcp_ds *ds, const char *name, size_t *n);
 
 /* ---- layout.c, slice.c, expert.c ---- */
 
@@ -331,8 +316,6 @@ struct dcp_ds_slice {
 };
 struct dcp_ds_slice dcp_ds_slice(const struct dcp_ds *ds, const struct dcp_ds_part *part,
 				 const struct dcp_ds_group *g, uint64_t k);
-/* Elements of a slice of a group without padding (stages 1 and 2). */
-uint64_t dcp_ds_lean(const struct dcp_ds_group *g, uint64_t k);
 
 /* What a model file says of AutoEP, kept once. */
 int dcp_ds_take_experts(struct dcp_ds *ds, struct dcp_pv root);
@@ -342,8 +325,6 @@ bool dcp_ds_all_experts(const struct dcp_ds *ds, const struct dcp_ds_param *p, s
 /* A group of experts, as many groups as there are shares of them. */
 int dcp_ds_add_experts(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
 		       struct dcp_ds_group *g, const struct dcp_ds_param *p, size_t n);
-
-/* ---- run.c ---- */
 
 /* Consecutive elements of a parameter in one file. */
 struct dcp_ds_run {

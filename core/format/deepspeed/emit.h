@@ -2,15 +2,10 @@
 /*
  * emit: from what was read to what the sink gets.
  *
- *	emit.c              under all names
- *	state.c             fp32, exp_avg, ... of every parameter
- *	state_emit.c        from pieces of one to the sink
- *	state_joined.c      those of several ranks
- *	compare.c           are they equal?
- *	module.c            the 16-bit weights
- *	module_sink.c       the sink for them
- *	module_joined.c     those of several tensor-parallel ranks
- *	module_experts.c    those of AutoEP's experts
+ *	emit.c              under all names that a parameter has
+ *	state.c             fp32, exp_avg, ... of every parameter, of one rank or joined from several
+ *	module.c            the 16-bit weights, with those of AutoEP's experts
+ *	module_joined.c     those of several tensor-parallel ranks, and the sink for them
  *	extras.c            everything else
  */
 #pragma once
@@ -35,7 +30,7 @@ int dcp_ds_emit_facts(struct dcp_ds *ds);
 int dcp_ds_note_unjoined(struct dcp_ds *ds, const char *name, const char *why,
 			 const struct dcp_ds_rule *rule);
 
-/* ---- state.c, state_joined.c, state_emit.c ---- */
+/* ---- state.c ---- */
 
 /* Master weights and moments. */
 int dcp_ds_emit_states(struct dcp_ds *ds);
@@ -71,14 +66,14 @@ int dcp_ds_emit_pieces(struct dcp_ds_emitter *t, const char *rank, const char *n
 /* Runs of one rank, as far as they fall into @box. */
 int dcp_ds_add_pieces(struct dcp_ds_emitter *t, const struct dcp_ds_box *box, uint8_t dtype);
 
-/* ---- compare.c ---- */
+/* ---- join.c: are copies equal? ---- */
 
 /* May so many bytes of each of @ranks ranks be read, to compare them? */
 bool dcp_ds_may_compare(struct dcp_ds *ds, uint64_t bytes, size_t ranks);
 /* Do all ranks hold the same values of the state? 1, 0 or -ENOMEM. */
 int dcp_ds_all_same(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s);
 
-/* ---- module.c, module_joined.c, module_experts.c, module_sink.c ---- */
+/* ---- module.c, module_joined.c ---- */
 
 /* The 16-bit weights; and as fp32 the weights that the optimizer does not have. */
 int dcp_ds_emit_modules(struct dcp_ds *ds);

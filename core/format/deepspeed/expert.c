@@ -25,7 +25,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "core/base/number.h"
+#include "core/base/text.h"
 #include "core/format/deepspeed/deepspeed_int.h"
 
 enum { MAX_EXPERTS = 1 << 16, MAX_SHARES = 1 << 12 };

@@ -2,11 +2,9 @@
 /*
  * join: which elements of the ranks' tensors are one tensor of the model?
  *
- *	rule.c            universal_checkpoint_info: the rule for a name
+ *	rule.c            universal_checkpoint_info: the rule for a name; affine_map, element by element
  *	neox.c            the rules of GPT-NeoX, which records none
- *	affine_map.c      affine_map: the same, element by element
- *	join.c            from a rule and the shapes of all ranks to the whole
- *	box.c             a block of a rank's tensor as boxes of the whole
+ *	join.c            from a rule and the shapes of all ranks to boxes of the whole; are copies equal?
  *
  * Pure arithmetic on shapes: nothing here knows files.
  */
@@ -130,8 +128,6 @@ struct dcp_ds_whole {
 	bool sum, mean; /* of all ranks; the box is that of the first */
 	struct dcp_arena *arena;
 };
-
-/* ---- box.c ---- */
 
 /* A block of a rank's tensor of @shape, stretch by stretch. -E2BIG: too many of them. */
 int dcp_ds_add_block(struct dcp_ds_whole *w, uint32_t local, const uint64_t *shape,

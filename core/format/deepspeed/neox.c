@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/base/text.h"
 #include "core/format/deepspeed/deepspeed_int.h"
 

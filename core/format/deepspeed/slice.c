@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "core/format/deepspeed/deepspeed_int.h"
+
 #include <errno.h>
 #include <inttypes.h>
 
 #include "core/base/base.h"
-#include "core/base/ckd.h"
-#include "core/format/deepspeed/deepspeed_int.h"
+#include "core/base/bytes.h"
 
 /* Ranks of a stage are numbered through its tensor-parallel ranks first. */
 struct dcp_ds_slice dcp_ds_slice(const struct dcp_ds *ds, const struct dcp_ds_part *part,
@@ -21,7 +22,8 @@ struct dcp_ds_slice dcp_ds_slice(const struct dcp_ds *ds, const struct dcp_ds_pa
 	return s;
 }
 
-uint64_t dcp_ds_lean(const struct dcp_ds_group *g, uint64_t k)
+/* Elements of a slice of a group without padding (stages 1 and 2). */
+static uint64_t dcp_ds_lean(const struct dcp_ds_group *g, uint64_t k)
 {
 	uint64_t before;
 
@@ -156,4 +158,225 @@ int dcp_ds_add_group(struct dcp_ds_laying *l, const struct dcp_ds_group *g,
 	dcp_buf_add(&l->params, p, n * sizeof(*p));
 	l->ngroups++;
 	return dcp_buf_error(&l->groups) || dcp_buf_error(&l->params) ? -ENOMEM : 0;
+}
+
+/*
+ * DeepSpeed's Muon works on matrices: a rank keeps its momentum of every parameter that has an
+ * element in its slice, whole, one after the other. Elements of those of slice @k; those before @p,
+ * which is one of them, in @before.
+ */
+static uint64_t touching(const struct dcp_ds_part *part, const struct dcp_ds_group *g,
+			 uint64_t k, const struct dcp_ds_param *p, uint64_t *before)
+{
+	uint64_t lo, sum = 0;
+
+	if (g->waves != 1 || dcp_ckd_mul(&lo, k, g->slice))
+		return UINT64_MAX;
+	for (size_t i = 0; i < part->nparams; i++) {
+		const struct dcp_ds_param *x = &part->param[i];
+
+		if (&part->group[x->group] != g || x->numel == 0 || x->off >= lo + g->slice ||
+		    x->off + x->numel <= lo)
+			continue;
+		if (x == p)
+			*before = sum;
+		sum += x->numel; /* below 2^60 in all: see place_whole() */
+	}
+	return sum;
+}
+
+/* Does the flat tensor @place of slice @k hold whole parameters? By its group's own words, or as it
+ * is no slice. */
+static bool holds_whole(const struct dcp_ds_part *part, const struct dcp_ds_group *g,
+			uint64_t k, const struct dcp_ds_param *p,
+			const struct dcp_ds_place *place, uint64_t *before)
+{
+	bool muon = place->n != g->slice && place->n != dcp_ds_lean(g, k);
+
+	for (uint32_t i = 0; i < part->nlists; i++)
+		muon |= part->list[i].flat == g->flat && part->list[i].muon;
+	return muon && place->n == touching(part, g, k, p, before);
+}
+
+/* The tensor of one state that slice @k of a group is, or why there is none. */
+static const struct dcp_ds_place *slice_of(struct dcp_ds *ds, const struct dcp_ds_part *part,
+					   const struct dcp_ds_group *g, uint64_t k,
+					   uint32_t state, struct dcp_err *why)
+{
+	struct dcp_ds_slice s = dcp_ds_slice(ds, part, g, k);
+	const struct dcp_ds_rank *r = s.part ? dcp_ds_rank_of(s.part, s.dp) : NULL;
+	const char *what = dcp_intern_text(&ds->states, state);
+	const struct dcp_ds_place *p = NULL;
+	char name[DCP_DS_NAME_MAX];
+
+	if (!r) {
+		dcp_ds_name_of_rank(part->first, s.dp, s.mp, name);
+		dcp_fail(why, -EBADMSG,
+			 "%s is missing: rank %" PRIu32 " of %" PRIu32
+			 " holds a part of it there",
+			 name, s.dp, part->world);
+		return NULL;
+	}
+	if (r->why) {
+		dcp_fail(why, -EBADMSG, "rank %" PRIu32 ": %s", s.dp, r->why);
+		return NULL;
+	}
+	if (state < r->nstates && s.flat < s.part->nflat)
+		p = &r->place[(size_t)s.flat * r->nstates + state];
+	if (!p || !p->there) {
+		dcp_fail(why, -EBADMSG, "%s (rank %" PRIu32 ") has no %.40s of group %" PRIu32,
+			 r->name->name, s.dp, what, s.flat);
+		return NULL;
+	}
+	if (r->slice && r->slice[s.flat] != k && r->slice[s.flat] != UINT64_MAX) {
+		dcp_fail(why, -EBADMSG,
+			 "%s (rank %" PRIu32 ") has slice %" PRIu64 " of group %" PRIu32
+			 ", expected %" PRIu64,
+			 r->name->name, s.dp, r->slice[s.flat], s.flat, k);
+		return NULL;
+	}
+	if (p->n != g->slice && p->n != dcp_ds_lean(g, k) &&
+	    (part->stage == 3 || p->n != touching(part, g, k, NULL, NULL))) {
+		dcp_fail(why, -EBADMSG,
+			 "%s (rank %" PRIu32 "): its %.40s of group %" PRIu32 " has %" PRIu64
+			 " elements, expected %" PRIu64
+			 " by param_shapes: are they of one save?",
+			 r->name->name, s.dp, what, s.flat, p->n, g->slice);
+		return NULL;
+	}
+	return p;
+}
+
+/* One more run, of elements [@at, @at + @n) of @p. */
+static int add_run(const struct dcp_ds_place *p, uint64_t first, uint64_t at, uint64_t n,
+		   struct dcp_buf *out, uint8_t *dtype, struct dcp_err *why)
+{
+	struct dcp_ds_run run = {
+		.first = first,
+		.n = n,
+		.off = p->off + at * dcp_dtype_info((enum dcp_dtype)p->dtype)->size,
+		.file = p->file,
+		.swap = p->swap,
+	};
+
+	if (at > p->n || n > p->n - at)
+		return dcp_fail(why, -EBADMSG,
+				"a flat tensor of %" PRIu64 " elements ends before it", p->n);
+	if (out->n > 0 && *dtype != p->dtype)
+		return dcp_fail(why, -EBADMSG, "one rank holds it as %s, another as %s",
+				dcp_dtype_info((enum dcp_dtype) * dtype)->name,
+				dcp_dtype_info((enum dcp_dtype)p->dtype)->name);
+	*dtype = p->dtype;
+	return dcp_buf_add(out, &run, sizeof(run));
+}
+
+static int whole_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
+		      const struct dcp_ds_group *g, const struct dcp_ds_param *p,
+		      uint32_t state, struct dcp_buf *out, uint8_t *dtype, struct dcp_err *why)
+{
+	uint64_t done = 0;
+	int rc = 0;
+
+	while (rc == 0 && done < p->numel) {
+		uint64_t at = p->off + done, n, before = 0;
+		const struct dcp_ds_place *place;
+
+		if (g->slice == 0 || at / g->slice >= (uint64_t)g->count * g->waves)
+			return dcp_fail(why, -EBADMSG,
+					"its group of %" PRIu64 " slices of %" PRIu64
+					" elements ends before it",
+					(uint64_t)g->count * g->waves, g->slice);
+		n = DCP_MIN(p->numel - done, g->slice - at % g->slice);
+		place = slice_of(ds, part, g, at / g->slice, state, why);
+		if (!place)
+			return why->code;
+		if (state != 0 && holds_whole(part, g, at / g->slice, p, place, &before))
+			return add_run(place, 0, before, p->numel, out, dtype, why);
+		rc = add_run(place, done, at % g->slice, n, out, dtype, why);
+		done += n;
+	}
+	return rc;
+}
+
+static int sliced_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
+		       const struct dcp_ds_group *g, const struct dcp_ds_param *p,
+		       uint32_t state, struct dcp_buf *out, uint8_t *dtype, struct dcp_err *why)
+{
+	uint64_t each = dcp_div_up(p->numel, g->count), done = 0;
+	int rc = 0;
+
+	for (uint32_t k = 0; rc == 0 && done < p->numel; k++) {
+		uint64_t n = DCP_MIN(each, p->numel - done);
+		const struct dcp_ds_place *place = slice_of(ds, part, g, k, state, why);
+
+		if (!place)
+			return why->code;
+		rc = add_run(place, done, p->off, n, out, dtype, why);
+		done += n;
+	}
+	return rc;
+}
+
+static bool anybody_has(const struct dcp_ds_part *part, const struct dcp_ds_group *g,
+			uint32_t state, uint8_t *dtype)
+{
+	for (size_t i = 0; g->flat < part->nflat && i < part->nranks; i++) {
+		const struct dcp_ds_rank *r = &part->rank[i];
+
+		if (!r->why && state < r->nstates &&
+		    r->place[(size_t)g->flat * r->nstates + state].there) {
+			*dtype = r->place[(size_t)g->flat * r->nstates + state].dtype;
+			return true;
+		}
+	}
+	return false;
+}
+
+int dcp_ds_runs(struct dcp_ds *ds, const struct dcp_ds_part *part, const struct dcp_ds_param *p,
+		uint32_t state, struct dcp_buf *out, uint8_t *dtype, struct dcp_err *why)
+{
+	const struct dcp_ds_group *g = &part->group[p->group];
+	int rc;
+
+	*dtype = DCP_DTYPE_F32;
+	if (!anybody_has(part, g, state, dtype) && state != 0)
+		return 0;
+	if (p->why || g->why)
+		return dcp_fail(why, -EBADMSG, "%s", p->why ? p->why : g->why);
+	rc = part->stage == 3 ? sliced_runs(ds, part, g, p, state, out, dtype, why)
+			      : whole_runs(ds, part, g, p, state, out, dtype, why);
+	return rc < 0 ? rc : 1;
+}
+
+int dcp_ds_frozen_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
+		       const struct dcp_ds_frozen *f, struct dcp_buf *out, uint8_t *dtype,
+		       struct dcp_err *why)
+{
+	uint32_t last = part->model[part->nmodels - 1].dp + 1;
+	uint64_t world = part->world ? part->world : last, done = 0;
+	uint64_t each = dcp_div_up(f->numel, world);
+	size_t at = 0;
+	int rc = 0;
+
+	for (uint32_t k = 0; rc == 0 && done < f->numel; k++) {
+		uint64_t n = DCP_MIN(each, f->numel - done);
+		char name[DCP_DS_NAME_MAX];
+
+		while (at < part->nmodels && part->model[at].dp < k)
+			at++;
+		dcp_ds_name_of_rank(part->model, k, part->mp, name);
+		if (at == part->nmodels || part->model[at].dp != k)
+			return dcp_fail(why, -EBADMSG,
+					"%s is missing: rank %" PRIu32 " of %" PRIu64
+					" holds a part of it there",
+					name, k, world);
+		if (!f->fragment[at].there || f->fragment[at].n < n)
+			return dcp_fail(why, -EBADMSG,
+					"%s (rank %" PRIu32
+					") has no fragment of it, or too short a one",
+					name, k);
+		rc = add_run(&f->fragment[at], done, 0, n, out, dtype, why);
+		done += n;
+	}
+	return rc < 0 ? rc : 1;
 }

@@ -9,7 +9,296 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/sort.h"
 #include "core/format/deepspeed/emit.h"
+
+/*
+ * state_emit: states of one name to the sink: pieces, errors, what a group has in common.
+ */
+
+/* @rank: NULL, or what is put in front. */
+static int emit(struct dcp_ds_emitter *t, const char *rank, const char *name,
+		const struct dcp_tensor *x)
+{
+	const char *role = dcp_intern_text(&t->ds->states, t->state);
+
+	return dcp_ds_emit_tensor(t->ds, rank, role, name, x);
+}
+
+int dcp_ds_emit_error(struct dcp_ds_emitter *t, const char *rank, const char *name,
+		      uint32_t ndim, const uint64_t *shape, uint8_t dtype, const char *why)
+{
+	struct dcp_tensor x = {
+		.dtype = (enum dcp_dtype)dtype,
+		.ndim = ndim,
+		.shape = shape ? shape : dcp_origin,
+		.error = why,
+	};
+
+	return emit(t, rank, name, &x);
+}
+
+int dcp_ds_emit_pieces(struct dcp_ds_emitter *t, const char *rank, const char *name,
+		       uint32_t ndim, const uint64_t *shape, uint8_t dtype)
+{
+	struct dcp_tensor x = {
+		.dtype = (enum dcp_dtype)dtype,
+		.ndim = ndim,
+		.shape = shape,
+		.pieces = DCP_ITEMS(t->pieces, struct dcp_piece),
+		.npieces = DCP_NITEMS(t->pieces, struct dcp_piece),
+	};
+
+	return emit(t, rank, name, &x);
+}
+
+static struct dcp_ds_common *common_of(struct dcp_ds_emitter *t, const struct dcp_ds_part *part,
+				       const struct dcp_ds_param *p)
+{
+	struct dcp_ds_common *c = DCP_ITEMS(part->common, struct dcp_ds_common);
+	size_t n = part->common.n / sizeof(*c);
+
+	for (size_t i = 0; i < n; i++) {
+		size_t at = (t->hint + i) % n;
+
+		if (c[at].state == t->state && c[at].flat == part->group[p->group].flat) {
+			t->hint = at;
+			return &c[at];
+		}
+	}
+	return NULL;
+}
+
+int dcp_ds_emit_common(struct dcp_ds_emitter *t, const char *rank,
+		       const struct dcp_ds_part *part, const struct dcp_ds_param *p)
+{
+	struct dcp_ds_common *c = common_of(t, part, p);
+	static const uint64_t one[DCP_MAX_NDIM] = { 1 };
+	struct dcp_piece piece = { .lo = dcp_origin, .len = one, .run_n = 1 };
+	struct dcp_tensor x = { .shape = one, .pieces = &piece, .npieces = 1 };
+	const char *role = dcp_intern_text(&t->ds->states, t->state);
+
+	if (!c)
+		return 0;
+	if (c->json)
+		return dcp_ds_emit_object(t->ds, rank, role, p->name, c->type, c->json);
+	x.dtype = (enum dcp_dtype)c->place.dtype;
+	x.ndim = c->ndim == 0 ? 0 : 1;
+	x.alias_of = c->first;
+	piece.off = c->place.off;
+	piece.nbytes = dcp_dtype_info(x.dtype)->size;
+	piece.file = c->place.file;
+	piece.swap = c->place.swap && piece.nbytes > 1;
+	if (!c->first) {
+		c->first = dcp_ds_text(t->ds, "%s%s%s.%s", rank ? rank : "", rank ? "." : "",
+				       role, p->name);
+		if (!c->first)
+			return -ENOMEM;
+	}
+	return emit(t, rank, p->name, &x);
+}
+
+/* The first run that ends after element @first. */
+static size_t find_run(const struct dcp_ds_run *run, size_t n, uint64_t first)
+{
+	size_t i;
+
+	DCP_BISECT(i, 0, n, run[i].first + run[i].n <= first);
+	return i;
+}
+
+int dcp_ds_add_pieces(struct dcp_ds_emitter *t, const struct dcp_ds_box *box, uint8_t dtype)
+{
+	const struct dcp_ds_run *run = DCP_ITEMS(t->runs, struct dcp_ds_run);
+	size_t n = t->runs.n / sizeof(*run);
+	uint32_t size = dcp_dtype_info((enum dcp_dtype)dtype)->size;
+	uint64_t end = box->first + box->n;
+
+	for (size_t i = find_run(run, n, box->first); i < n && run[i].first < end; i++) {
+		uint64_t lo = DCP_MAX(run[i].first, box->first);
+		uint64_t hi = DCP_MIN(run[i].first + run[i].n, end);
+		struct dcp_piece p = {
+			.lo = box->lo,
+			.len = box->len,
+			.run_lo = lo - box->first,
+			.run_n = hi - lo,
+			.off = run[i].off + (lo - run[i].first) * size,
+			.nbytes = (hi - lo) * size,
+			.file = run[i].file,
+			.enc = DCP_ENC_PLAIN,
+			.swap = run[i].swap && size > 1,
+		};
+
+		if (lo < hi)
+			dcp_buf_add(&t->pieces, &p, sizeof(p));
+	}
+	return dcp_buf_error(&t->pieces);
+}
+
+/*
+ * States of a parameter that several ranks hold: tensor-parallel ranks, or shares of experts.
+ */
+
+int dcp_ds_room_for_shared(struct dcp_ds_emitter *t, struct dcp_ds_shared *s, size_t n)
+{
+	s->part = dcp_arena_calloc(&t->scratch, n, sizeof(*s->part));
+	s->param = dcp_arena_calloc(&t->scratch, n, sizeof(*s->param));
+	s->local = dcp_arena_calloc(&t->scratch, n, sizeof(*s->local));
+	s->n = n;
+	return s->part && s->param && s->local ? 0 : -ENOMEM;
+}
+
+/* ---- joined ---- */
+
+static uint32_t first_holder(const struct dcp_ds_shared *s)
+{
+	uint32_t k = 0;
+
+	while (k + 1 < s->n && !s->part[k])
+		k++;
+	return k;
+}
+
+/* Runs of rank @k, whose dtype must be @dtype. */
+static int take_runs(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s, uint32_t k,
+		     uint8_t dtype, struct dcp_err *why)
+{
+	uint8_t mine;
+	int rc;
+
+	dcp_buf_reset(&t->runs);
+	if (!s->part[k])
+		return dcp_fail(why, -EBADMSG, "a rank does not have it");
+	rc = dcp_ds_runs(t->ds, s->part[k], s->param[k], t->state, &t->runs, &mine, why);
+	if (rc == 0)
+		return dcp_fail(why, -EBADMSG,
+				"no optimizer file of mp_rank_%02" PRIu32 " has it",
+				s->part[k]->mp);
+	if (rc == 1 && t->runs.n && mine != dtype)
+		return dcp_fail(why, -EBADMSG, "its ranks hold different dtypes");
+	return rc;
+}
+
+/* Boxes are in the order of ranks. Of copies only those of one rank are there. */
+static int add_boxes(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s,
+		     const struct dcp_ds_whole *w, uint8_t dtype, struct dcp_err *why)
+{
+	uint32_t at = UINT32_MAX;
+	int rc = 1;
+
+	dcp_buf_reset(&t->pieces);
+	for (size_t i = 0; rc == 1 && i < w->nbox; i++) {
+		if (w->box[i].n == 0)
+			continue;
+		if (w->box[i].local != at)
+			rc = take_runs(t, s, w->box[i].local, dtype, why);
+		at = w->box[i].local;
+		if (rc == 1 && dcp_ds_add_pieces(t, &w->box[i], dtype) < 0)
+			rc = -ENOMEM;
+	}
+	return rc;
+}
+
+int dcp_ds_emit_joined(struct dcp_ds_emitter *t, const char *rank,
+		       const struct dcp_ds_shared *s, struct dcp_ds_whole *w)
+{
+	uint32_t first = first_holder(s);
+	const char *name = s->param[first]->name;
+	uint8_t dtype = DCP_DTYPE_F32;
+	struct dcp_err why = { 0 };
+	int rc;
+
+	dcp_buf_reset(&t->runs);
+	rc = dcp_ds_runs(t->ds, s->part[first], s->param[first], t->state, &t->runs, &dtype,
+			 &why);
+	if (rc == 0)
+		return dcp_ds_emit_common(t, rank, s->part[first], s->param[first]);
+	if (rc == 1)
+		rc = add_boxes(t, s, w, dtype, &why);
+	if (rc == -ENOMEM)
+		return -ENOMEM;
+	if (rc < 0)
+		return dcp_ds_emit_error(t, rank, name, w->ndim, w->shape, dtype, why.msg);
+	return dcp_ds_emit_pieces(t, rank, name, w->ndim, w->shape, dtype);
+}
+
+/* ---- experts ---- */
+
+/* Experts [from, from + n) of a share, which are [at, at + n) of all. */
+static void add_block(struct dcp_ds_shard *shard, uint64_t *dims, const struct dcp_ds_param *p,
+		      uint64_t from, uint64_t at, uint64_t n)
+{
+	struct dcp_ds_block *b = (struct dcp_ds_block *)(uintptr_t)&shard->block[shard->n++];
+
+	dims[0] = from;
+	dims[p->ndim] = at;
+	memcpy(dims + 2 * (size_t)p->ndim, p->shape, p->ndim * sizeof(*dims));
+	dims[2 * (size_t)p->ndim] = n;
+	*b = (struct dcp_ds_block){ dims, dims + p->ndim, dims + 2 * (size_t)p->ndim };
+}
+
+/* What share @s holds and no earlier one did: @seen, of each expert. */
+static int map_share(struct dcp_ds_emitter *t, const struct dcp_ds_param *p, uint32_t s,
+		     bool *seen, struct dcp_ds_shard *shard)
+{
+	const uint32_t *has = p->experts->has[s];
+	uint32_t n = p->experts->nhas[s], end;
+	uint64_t *dims =
+		dcp_arena_calloc(&t->scratch, 3 * (size_t)p->ndim * n + 1, sizeof(*dims));
+
+	shard->shape = p[(size_t)s * p->next].shape;
+	shard->block = dcp_arena_calloc(&t->scratch, n + 1, sizeof(*shard->block));
+	if (!dims || !shard->block)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < n; i = end) {
+		end = i + 1;
+		if (seen[has[i]])
+			continue;
+		seen[has[i]] = true;
+		for (; end < n && has[end] == has[end - 1] + 1 && !seen[has[end]]; end++)
+			seen[has[end]] = true;
+		add_block(shard, dims, p, i, has[i], end - i);
+		dims += 3 * (size_t)p->ndim;
+	}
+	return 0;
+}
+
+int dcp_ds_emit_shares(struct dcp_ds_emitter *t, const char *rank,
+		       const struct dcp_ds_part *part, const struct dcp_ds_param *p)
+{
+	uint32_t n = p->experts->shares;
+	uint64_t shape[DCP_MAX_NDIM];
+	struct dcp_ds_shard *shard;
+	struct dcp_ds_map map = { .ndim = p->ndim, .shape = shape, .n = n };
+	const struct dcp_ds_rule rule = { .cut = DCP_DS_CUT_MAP, .map = &map };
+	struct dcp_ds_whole whole;
+	struct dcp_ds_shared s;
+	const char *why;
+	bool *seen;
+	int rc;
+
+	dcp_arena_reset(&t->scratch);
+	memcpy(shape, p->shape, p->ndim * sizeof(*shape));
+	shape[0] = p->experts->total;
+	shard = dcp_arena_calloc(&t->scratch, n, sizeof(*shard));
+	seen = dcp_arena_calloc(&t->scratch, p->experts->total, sizeof(*seen));
+	rc = dcp_ds_room_for_shared(t, &s, n);
+	if (rc < 0 || !shard || !seen)
+		return -ENOMEM;
+	map.shard = shard;
+	for (uint32_t k = 0; rc == 0 && k < n; k++) {
+		s.part[k] = part;
+		s.param[k] = p + (size_t)k * p->next;
+		s.local[k] = (struct dcp_ds_local){ p->ndim, s.param[k]->shape };
+		rc = map_share(t, p, k, seen, &shard[k]);
+	}
+	if (rc < 0)
+		return rc;
+	why = dcp_ds_join(&rule, s.local, n, &t->scratch, &whole);
+	if (why)
+		return dcp_ds_emit_error(t, rank, p->name, p->ndim, shape, DCP_DTYPE_F32, why);
+	return dcp_ds_emit_joined(t, rank, &s, &whole);
+}
 
 /* ---- one part by itself ---- */
 

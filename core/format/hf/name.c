@@ -8,7 +8,6 @@
 
 #include "core/base/base.h"
 #include "core/base/err.h"
-#include "core/base/number.h"
 #include "core/base/text.h"
 #include "core/format/hf/index.h"
 #include "core/origin/dir/dir.h"

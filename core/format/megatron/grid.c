@@ -19,7 +19,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/number.h"
+#include "core/base/text.h"
 #include "core/format/megatron/megatron_int.h"
 #include "core/origin/dir/dir.h"
 

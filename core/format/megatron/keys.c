@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/number.h"
+#include "core/base/text.h"
 #include "core/format/megatron/megatron_int.h"
 
 enum { MAX_CHUNKS = 256, MAX_LAYERS = 1 << 20 };

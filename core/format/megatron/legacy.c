@@ -15,18 +15,238 @@
  * A missing file breaks the keys that need it. latest_checkpointed_iteration.txt, beside the
  * versions, commits them.
  */
+#include "core/format/megatron/megatron_int.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
+#include "core/base/intern.h"
+#include "core/base/text.h"
 #include "core/format/formats.h"
-#include "core/format/megatron/megatron_int.h"
+#include "core/format/torch/state.h"
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"
 #include "core/origin/source.h"
 #include "core/parse/torch/torch.h"
+
+/*
+ * The files of mp_rank directories, one after another: the model's tensors are kept, everything
+ * else is emitted.
+ */
+
+enum { MAX_LOST = 256 }; /* ranks named one by one */
+
+/* What is being emitted of one file. */
+struct emitter {
+	struct dcp_mlegacy *m;
+	uint32_t who;
+	size_t nprefix;           /* components in front of its keys */
+	struct dcp_intern *known; /* objects of the first rank: key NUL JSON */
+	struct dcp_buf text;
+};
+
+/* Is it a tensor or object of the model? @chunk: which, of an interleaved pipeline. */
+static bool is_model(const struct emitter *w, const char *const *path, size_t npath,
+		     uint32_t *chunk)
+{
+	const char *number;
+	uint64_t n = 0;
+
+	*chunk = 0;
+	if (npath <= w->nprefix + 1 || strncmp(path[w->nprefix], "model", 5) != 0)
+		return false;
+	number = path[w->nprefix] + 5;
+	if (*number && (!dcp_take_number(&number, NULL, 5, &n) || *number))
+		return false;
+	*chunk = (uint32_t)n; /* "model" alone: 0 */
+	return true;
+}
+
+static int keep_model(struct emitter *w, const struct dcp_tensor *t, uint32_t chunk)
+{
+	size_t skip = w->nprefix + 1;
+	const char *key = t->key;
+
+	if (t->npath > skip + 1 && strcmp(t->path[skip], "language_model") == 0)
+		skip++;
+	for (size_t i = 0; i < skip; i++)
+		key += strlen(t->path[i]) + 1;
+	return dcp_mlegacy_keep(w->m, t, key, chunk, w->who);
+}
+
+static int on_tensor(void *ctx, const struct dcp_tensor *emitted)
+{
+	struct emitter *w = ctx;
+	struct dcp_tensor t = *emitted;
+	uint32_t chunk;
+
+	if (is_model(w, t.path, t.npath, &chunk))
+		return keep_model(w, emitted, chunk);
+	t.alias_of = NULL; /* it may be of the model, which gets other names */
+	return dcp_emit_tensor(w->m->in->sink, &t);
+}
+
+/* Of the first rank all are emitted; of the others what differs. Compared byte for byte. */
+static int on_object(void *ctx, const struct dcp_object *o)
+{
+	struct emitter *w = ctx;
+	const char *key = o->key;
+	int rc = 0;
+
+	for (size_t i = 0; i < w->nprefix && i + 1 < o->npath; i++)
+		key += strlen(o->path[i]) + 1;
+	dcp_buf_reset(&w->text);
+	dcp_buf_add(&w->text, key, strlen(key) + 1);
+	if (dcp_buf_add(&w->text, o->json, o->json ? o->json_len : 0) < 0)
+		return -ENOMEM;
+	if (w->nprefix == 0)
+		rc = dcp_intern_add(w->known, w->text.p, w->text.n, DCP_INTERN_NONE, NULL);
+	else if (o->json && dcp_intern_find(w->known, w->text.p, w->text.n) != DCP_INTERN_NONE)
+		return 0;
+	return rc < 0 ? rc : dcp_emit_object(w->m->in->sink, o);
+}
+
+/* Returns 1 when the file cannot be read: @why says it. @first: its keys get no prefix, and its
+ * arguments are those of the run. */
+static int emit_file(struct emitter *w, const char *dir, const char *name, const char *stem,
+		     bool first, struct dcp_err *why)
+{
+	const struct dcp_load *in = w->m->in;
+	const char *prefix[] = { dir, stem };
+	struct dcp_sink sink = {
+		.tensor = on_tensor, .object = on_object, .ctx = w, .next = in->sink
+	};
+	struct dcp_tstate s = { .sink = &sink,
+				.prefix = prefix,
+				.nprefix = first  ? 0
+					   : stem ? 2
+						  : 1 };
+	char path[512];
+	dcp_auto_torch struct dcp_torch *t = NULL;
+	int rc;
+
+	snprintf(path, sizeof(path), "%.250s/%.250s", dir, name);
+	w->nprefix = s.nprefix;
+	rc = dcp_emit_file(in->sink, path, &s.file);
+	if (rc < 0)
+		return rc;
+	rc = dcp_torch_open_file(in->dir, path, &t, why);
+	if (rc < 0)
+		return rc == -ENOMEM ? rc : 1;
+	s.t = t;
+	return dcp_tstate_emit(&s);
+}
+
+/* "<dir>.<stem>", a file that cannot be read. */
+static int emit_broken(struct emitter *w, const char *dir, const char *stem, const char *why)
+{
+	const char *const path[] = { dir, stem };
+	const struct dcp_object o = { .path = path, .npath = 2, .type = "", .error = why };
+
+	return dcp_emit_object(w->m->in->sink, &o);
+}
+
+/* distrib_optim.pt, optim.pt, layer_wise_optimizer_0.pt and whatever else lies beside the
+ * state, below the directory's name: flat buffers and lists whose order only the program knew.
+ */
+static int emit_others(struct emitter *w, const struct dcp_mrank *r)
+{
+	dcp_auto_dir struct dcp_dir below = { 0 };
+	int rc = 0;
+
+	if (dcp_dir_open_at(w->m->in->dir, r->dir, &below, NULL) < 0)
+		return 0;
+	for (size_t i = 0; i < below.n && rc == 0; i++) {
+		const char *name = below.entries[i].name, *dot = strrchr(name, '.');
+		struct dcp_err why = { 0 };
+		char stem[256];
+
+		if (below.entries[i].is_dir || !dot || strcmp(dot, ".pt") != 0 ||
+		    (r->file && strcmp(name, r->file) == 0))
+			continue;
+		snprintf(stem, sizeof(stem), "%.*s", (int)(dot - name), name);
+		rc = emit_file(w, r->dir, name, stem, false, &why);
+		if (rc == 1)
+			rc = emit_broken(w, r->dir, stem, why.msg);
+	}
+	return rc;
+}
+
+/* A directory that is not there, and should be. */
+static int emit_missing(const struct dcp_mlegacy *m, uint32_t tp, uint32_t pp, uint32_t ep)
+{
+	char dir[DCP_MEGATRON_DIR], why[256];
+
+	dcp_mlegacy_dir(m, tp, pp, ep, dir);
+	snprintf(why, sizeof(why),
+		 "%s/%s is missing: expected %u tensor, %u pipeline and %u expert parallel "
+		 "ranks",
+		 dir, m->file, m->tp, m->pp, m->ep);
+	return dcp_emit_broken(m->in->sink, dir, why);
+}
+
+/* Ranks whose state is missing: what else of the model they held is not known. */
+static int emit_all_lost(const struct dcp_mlegacy *m)
+{
+	unsigned left = MAX_LOST;
+	uint32_t first, step;
+	int rc = 0;
+
+	for (size_t i = 0; i < m->n && rc == 0; i++)
+		if (m->rank[i].error)
+			rc = dcp_emit_broken(m->in->sink, m->rank[i].dir, m->rank[i].error);
+	for (uint32_t t = 0; t < m->tp && left > 0 && rc == 0; t++) {
+		dcp_mlegacy_expected(m, t, &first, &step);
+		for (uint32_t p = 0; p < m->pp && left > 0 && rc == 0; p++)
+			for (uint32_t e = first; e < m->ep && left > 0 && rc == 0; e += step) {
+				if (dcp_mlegacy_rank(m, t, p, e, DCP_MEGATRON_ANY))
+					continue;
+				rc = emit_missing(m, t, p, e);
+				left--;
+			}
+	}
+	return rc;
+}
+
+/* The state of rank number @i. What is wrong with its file is kept. */
+static int emit_state(struct emitter *w, size_t i, bool first)
+{
+	struct dcp_mlegacy *m = w->m;
+	struct dcp_mrank *r = &m->rank[i];
+	struct dcp_err why = { 0 };
+	int rc;
+
+	w->who = (uint32_t)i;
+	rc = emit_file(w, r->dir, r->file, NULL, first, &why);
+	if (rc != 1)
+		return rc;
+	r->error = dcp_arena_strdup(&m->model.arena, why.msg);
+	return r->error ? 0 : -ENOMEM;
+}
+
+/* Read the files of all ranks; those before number @first cannot be read. */
+static int dcp_mlegacy_emit_ranks(struct dcp_mlegacy *m, size_t first)
+{
+	struct dcp_intern known = { 0 };
+	struct emitter w = { .m = m, .known = &known };
+	int rc = 0;
+
+	/* The first comes first: the others are compared with it. */
+	for (size_t i = 0; i < m->n && rc == 0; i++) {
+		if (i >= first && m->rank[i].file)
+			rc = emit_state(&w, i, i == first);
+		if (rc == 0)
+			rc = emit_others(&w, &m->rank[i]);
+	}
+	if (rc == 0)
+		rc = emit_all_lost(m);
+	dcp_intern_finish(&known);
+	dcp_buf_finish(&w.text);
+	return rc;
+}
 
 enum { MAX_RULES = 1 << 20 };
 

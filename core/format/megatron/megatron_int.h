@@ -9,7 +9,7 @@
 
 #include "core/base/err.h"
 #include "core/format/format.h"
-#include "core/format/gather/copies.h"
+#include "core/format/gather/join.h"
 #include "core/format/megatron/rules.h"
 
 struct dcp_dir;
@@ -105,10 +105,7 @@ struct dcp_mplace {
 /* As it stands among the copies. */
 int dcp_mplace_print(const struct dcp_mplace *p, struct dcp_buf *out);
 
-/* ---- files.c ---- */
-
-/* Read the files of all ranks; those before number @first cannot be read. */
-int dcp_mlegacy_emit_ranks(struct dcp_mlegacy *m, size_t first);
+/* ---- legacy.c ---- */
 
 /* ---- keys.c ---- */
 
@@ -142,20 +139,11 @@ size_t dcp_mlegacy_max_copies(const struct dcp_mlegacy *m);
 int dcp_mlegacy_join(struct dcp_mlegacy *m, uint32_t number, const struct dcp_mplace *place,
 		     const char *key, const struct dcp_copy **copy);
 
-/* ---- check.c ---- */
-
-/* The rule says that a layer may be gated: see whether it is by its second layer. */
-void dcp_mjoin_see_gate(struct dcp_mjoin *j);
 /*
  * The first projection of latent attention, which Transformer Engine's layers hold whole on every
  * rank: Megatron's own cut its outputs, which the arguments say.
  */
 void dcp_mjoin_see_latent(struct dcp_mjoin *j);
-
-/* Do the sizes agree with the arguments of the run? */
-void dcp_mjoin_check_args(struct dcp_mjoin *j);
-
-/* ---- cut.c ---- */
 
 /*
  * What a copy holds, as the layer sees it. Experts laid out for a grouped GEMM are one matrix
@@ -166,12 +154,5 @@ struct dcp_mview {
 	uint64_t dim[DCP_MAX_NDIM], stride[DCP_MAX_NDIM];
 };
 
-/* False, and the reason in j->why, when it cannot be looked at so. */
-bool dcp_mjoin_view(struct dcp_mjoin *j, const struct dcp_tensor *part, struct dcp_mview *v);
-
 /* Is it a matrix of several consecutive experts? 1: of first layers, 2: of second. */
 int dcp_mview_is_stacked(const char *key);
-
-/* The shape of the whole, then its pieces, by the rule. */
-void dcp_mjoin_add_up(struct dcp_mjoin *j);
-void dcp_mjoin_cut(struct dcp_mjoin *j);

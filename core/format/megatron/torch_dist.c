@@ -5,7 +5,7 @@
  *	metadata.json   {"sharded_backend": "torch_dist", ...}
  *	.metadata ...   keys and stacked layers: see format/dcp/dcp.c, which also puts the flattened
  *	                optimizer shards of 0.12 to 0.15 into shape; and parts of objects,
- *	                <key>/shard_<at>_<of>: see format/dcp/sharded_object.c
+ *	                <key>/shard_<at>_<of>: see format/dcp/object.c
  *	common.pt       what is not sharded (newer ones keep it as common_state/shard_0_1)
  *
  * fsdp_dtensor and torch_dcp have no metadata.json and are DCP directories. The zarr backend,

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/format/parts/parts.h"
 #include "core/model/tensor.h"

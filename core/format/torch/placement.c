@@ -7,7 +7,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/base.h"
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/model/tensor.h"

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/format/gather/copies.h"
+#include "core/format/gather/join.h"
 
 /* A file's name, taken apart. */
 struct dcp_rank_name {

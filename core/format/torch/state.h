@@ -17,6 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/parse/pyjson/pyjson.h"
+
 struct dcp_buf;
 struct dcp_err;
 struct dcp_leaf;
@@ -104,3 +106,19 @@ int dcp_tstate_emit_whole(const struct dcp_tstate *s, const char *key);
  */
 int dcp_tstate_emit_item(const struct dcp_tstate *s, const char *key, const char *const *path,
 			 size_t npath, bool listed);
+
+/*
+ * state_int: what the files behind state.h share; only they include it.
+ */
+
+struct dcp_arena;
+
+/*
+ * FSDP's LOCAL_STATE_DICT: a rank's part of many parameters laid end to end, under a name of
+ * its own. Which ones, and where, only the program knew: the reason, or NULL for other leaves.
+ */
+const char *dcp_tstate_flat(const struct dcp_leaf *leaf);
+
+/* Emit a leaf that dcp_tshard_is(). @arena is emptied first. */
+int dcp_tstate_shard(const struct dcp_tstate *s, const struct dcp_leaf *leaf, const char *key,
+		     struct dcp_arena *arena);

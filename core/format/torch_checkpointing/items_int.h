@@ -10,12 +10,11 @@
 #include "core/base/arena.h"
 #include "core/base/err.h"
 #include "core/format/format.h"
-#include "core/format/gather/copies.h"
-#include "core/format/gather/places.h"
+#include "core/format/gather/join.h"
 #include "core/format/torch/shard/parts.h"
 #include "core/format/torch_checkpointing/meta/meta.h"
 
-/* ---- filename.c ---- */
+/* ---- items.c: names of files ---- */
 
 /* A file's name, taken apart. */
 struct dcp_titems_name {
@@ -64,15 +63,7 @@ struct dcp_titems {
 	} front;
 };
 
-/* ---- files.c: which files there are ---- */
-
-int dcp_titems_list_files(struct dcp_titems *r, struct dcp_err *err);
-
-/* ---- load.c ---- */
-
-int dcp_titems_load(const struct dcp_load *in, struct dcp_err *err);
-
-/* ---- sink.c ---- */
+/* ---- items.c: which files there are ---- */
 
 struct dcp_titems_file *dcp_titems_file(const struct dcp_titems *r, size_t i);
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/base/arena.h"
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/format/torch/shard/shard.h"

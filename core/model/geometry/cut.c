@@ -6,7 +6,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/base.h"
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 #include "core/model/tensor.h"
 
 int dcp_cut_box(struct dcp_cut *out, uint32_t ndim, const uint64_t *lo, const uint64_t *len,

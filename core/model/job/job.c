@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/ckd.h"
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
+#include "core/base/bytes.h"
 #include "core/base/hash.h"
 #include "core/base/jsonw.h"
 #include "core/base/sort.h"

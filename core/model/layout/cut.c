@@ -12,7 +12,7 @@
 #include <stdio.h>
 
 #include "core/base/buf.h"
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 #include "core/base/text.h"
 #include "core/model/tensor.h"
 

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "core/base/buf.h"
-#include "core/base/ckd.h"
-#include "core/base/number.h"
+#include "core/base/bytes.h"
+#include "core/base/text.h"
 #include "core/model/layout/rule.h"
 
 void dcp_layout_free(struct dcp_layout *l)

@@ -18,9 +18,8 @@
 
 #include "core/base/arena.h"
 #include "core/base/buf.h"
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
-#include "core/base/number.h"
 #include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/origin/source.h"

@@ -7,9 +7,8 @@
 #include <string.h>
 
 #include "core/base/arena.h"
+#include "core/base/base.h"
 #include "core/base/bytes.h"
-#include "core/base/ckd.h"
-#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/origin/source.h"
 

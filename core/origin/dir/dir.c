@@ -3,8 +3,8 @@
 #include <fcntl.h>
 #include <string.h>
 
+#include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/sort.h"
 #include "core/origin/dir/dir.h"

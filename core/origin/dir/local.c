@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/sort.h"

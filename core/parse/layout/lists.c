@@ -11,8 +11,6 @@
 #include <string.h>
 
 #include "core/base/buf.h"
-#include "core/base/near.h"
-#include "core/base/number.h"
 #include "core/base/text.h"
 
 /*

@@ -6,8 +6,7 @@
 #include <string.h>
 
 #include "core/base/buf.h"
-#include "core/base/ckd.h"
-#include "core/base/near.h"
+#include "core/base/bytes.h"
 #include "core/base/text.h"
 
 /* One word of a rule, such as "shard(0, even)@tp", into a placement. */

@@ -11,11 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
-#include "core/base/number.h"
+#include "core/base/text.h"
 #include "core/origin/source.h"
 
 enum { ALIGN = 64, MAGIC = 8, GROWTH = 21 };

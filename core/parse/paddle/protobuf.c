@@ -6,7 +6,6 @@
 #include "core/base/base.h"
 #include "core/base/buf.h"
 #include "core/base/bytes.h"
-#include "core/base/ckd.h"
 #include "core/base/err.h"
 #include "core/origin/source.h"
 

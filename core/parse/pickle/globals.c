@@ -10,9 +10,9 @@
 #include "core/base/arena.h"
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
-#include "core/base/number.h"
+#include "core/base/text.h"
 #include "core/origin/source.h"
 #include "core/parse/pickle/pickle_int.h"
 

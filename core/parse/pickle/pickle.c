@@ -9,7 +9,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/origin/source.h"

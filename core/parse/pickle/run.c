@@ -8,7 +8,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 #include "core/parse/pickle/pickle_int.h"
 
 enum { MARKS_MIN = 16 };

@@ -13,11 +13,9 @@
 #include <strings.h>
 
 #include "core/base/buf.h"
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
-#include "core/base/number.h"
 #include "core/base/text.h"
-#include "core/base/utf8.h"
 #include "core/origin/source.h"
 #include "core/parse/pickle/pickle_int.h"
 

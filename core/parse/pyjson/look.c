@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 
 /* ---- numpy ---- */
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 #include "core/base/jsonw.h"
 #include "core/parse/latin1.h"
 

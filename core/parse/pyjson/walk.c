@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/cleanup.h"
 #include "core/parse/pyjson/pyjson_int.h"
 
 enum { MAX_NOTED = 1 << 16 }; /* bytes of notes, as a fact may have; those after are not made */

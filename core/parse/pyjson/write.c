@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/cleanup.h"
 #include "core/base/jsonw.h"
 #include "core/model/tensor.h"
 #include "core/parse/latin1.h"

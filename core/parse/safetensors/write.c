@@ -4,7 +4,7 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 #include "core/base/jsonw.h"
 #include "core/parse/safetensors/safetensors.h"
 

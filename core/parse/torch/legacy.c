@@ -16,12 +16,11 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/ckd.h"
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/intern.h"
-#include "core/base/number.h"
 #include "core/base/sort.h"
+#include "core/base/text.h"
 #include "core/origin/archive/tar.h"
 
 enum { VERSION = 1001 };

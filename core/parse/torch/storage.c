@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/sort.h"
 #include "core/parse/torch/torch_int.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/origin/archive/zip.h"

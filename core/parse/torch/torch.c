@@ -7,11 +7,10 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/origin/archive/zip.h"
 #include "core/parse/magic.h"
-#include "core/parse/torch/frame.h"
 
 enum { MEMORY_DEFAULT = 192 << 20 };
 

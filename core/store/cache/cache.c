@@ -12,9 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
+#include "core/base/bytes.h"
 #include "core/base/clock.h"
-#include "core/base/endian.h"
 #include "core/base/hash.h"
 #include "core/model/name.h"
 #include "core/store/index/index.h"

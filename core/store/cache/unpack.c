@@ -15,9 +15,7 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/ckd.h"
-#include "core/base/cleanup.h"
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/trim.h"

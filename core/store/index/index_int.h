@@ -42,7 +42,7 @@ void dcp_index_put_path(struct dcp_buf *out, const char *key, const char *const 
 int dcp_index_get_path(const char *text, size_t n, const char *key, struct dcp_arena *arena,
 		       const char *const **path, size_t *npath);
 
-/* ---- seal.c: is the file as it was finished? ---- */
+/* ---- open.c: is the file as it was finished? ---- */
 
 /* Append the hashes of its pages to the finished file (in place of those it has), and their
  * hash to its header. -EIO, -ENOMEM, ... */
@@ -53,11 +53,6 @@ struct dcp_index_sealed {
 	uint8_t *table; /* of hashes, little-endian; malloc'ed */
 	bool damaged;   /* atomic: a page is not what was written */
 };
-/* The pages of @file as @out, each compared when it is read: -EBADMSG when a byte changed since.
- * The file is then marked, so that it is rebuilt when it is opened next. @s must stay where it
- * is. -EBADMSG, -ENOMEM, or what reading gave. */
-int dcp_index_unseal(struct dcp_index_sealed *s, const struct dcp_source *file,
-		     struct dcp_source *out, struct dcp_err *err);
 
 /* ---- open.c: SQLite reading from a source ---- */
 

@@ -11,7 +11,7 @@
 
 #include "core/base/base.h"
 #include "core/base/jsonw.h"
-#include "core/base/number.h"
+#include "core/base/text.h"
 #include "core/model/name.h"
 #include "core/store/index/index.h"
 

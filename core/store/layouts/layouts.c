@@ -13,10 +13,8 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
-#include "core/base/near.h"
 #include "core/base/text.h"
 #include "core/origin/dir/dir.h"
 #include "core/origin/origin.h"

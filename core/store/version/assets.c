@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/format/hf/extras.h"

@@ -13,8 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/format/hf/extras.h"
 #include "core/format/parts/parts.h"
 #include "core/model/order.h"

@@ -7,7 +7,6 @@
 
 #include "core/base/arena.h"
 #include "core/base/err.h"
-#include "core/base/near.h"
 #include "core/base/text.h"
 #include "core/rules/rules.h"
 #include "core/store/index/index.h"

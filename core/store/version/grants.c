@@ -12,7 +12,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/origin/dir/dir.h"
 #include "core/store/index/index.h"
 #include "core/store/io/files.h"

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/jsonw.h"

@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/trim.h"
 #include "core/origin/dir/dir.h"
-#include "core/parse/torch/frame.h"
+#include "core/parse/torch/torch.h"
 #include "core/rules/rules.h"
 #include "core/store/cache/cache.h"
 #include "core/store/cache/unpack.h"

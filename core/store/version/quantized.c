@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/intern.h"
 #include "core/origin/dir/dir.h"

@@ -150,7 +150,7 @@ int dcp_version_dirfd(const struct dcp_version *v);
 const char *dcp_version_barred(const struct dcp_version *v);
 /* The backing files, opened at first use. */
 struct dcp_files *dcp_version_files(const struct dcp_version *v);
-/* The heads of its torch.save items (core/parse/torch/frame.h). */
+/* The heads of its torch.save items (core/parse/torch/torch.h). */
 struct dcp_torch_frames *dcp_version_frames(const struct dcp_version *v);
 /* Path of the index file, or NULL when it is in memory. */
 const char *dcp_version_index_path(const struct dcp_version *v);

@@ -144,7 +144,6 @@ int dcp_fresh_check(struct dcp_index *ix, const struct dcp_dir *dir,
 
 struct dcp_assets;
 struct dcp_buf;
-struct dcp_index;
 struct dcp_made;
 
 /*
@@ -160,7 +159,7 @@ int dcp_made_find(struct dcp_index *ix, struct dcp_assets *a, struct dcp_buf *ma
  * -ENOMEM. */
 int dcp_made_retype(struct dcp_assets *a, enum dcp_dtype to, struct dcp_buf *made);
 
-/* ---- made.c: the list ---- */
+/* ---- composer.c: the list of files that are made ---- */
 
 /* @text is taken, and empty then, also on failure. @from is borrowed. 0, -ENOMEM. */
 int dcp_made_add(struct dcp_buf *made, const char *name, const char *from,

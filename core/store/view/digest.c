@@ -11,8 +11,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/cleanup.h"
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/format/format.h"

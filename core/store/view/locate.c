@@ -12,8 +12,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "core/base/ckd.h"
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/model/dtype.h"
@@ -21,7 +21,7 @@
 #include "core/origin/archive/inflate.h"
 #include "core/origin/source.h"
 #include "core/parse/latin1.h"
-#include "core/parse/torch/frame.h"
+#include "core/parse/torch/torch.h"
 
 /*
  * DCP_FILTER_SUM: the elements are sums of what several files hold, as torch adds tensors up on

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "core/base/arena.h"
+#include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/store/index/index.h"

@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/intern.h"
-#include "core/base/utf8.h"
+#include "core/base/text.h"
 #include "core/model/dtype.h"
 #include "core/write/formats.h"
 #include "core/write/torch/torch.h"

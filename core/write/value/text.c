@@ -6,10 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/ckd.h"
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 #include "core/base/jsonw.h"
-#include "core/base/number.h"
+#include "core/base/text.h"
 #include "core/model/dtype.h"
 #include "core/parse/pyjson/pyjson.h"
 #include "core/write/ndarray.h"

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/base/number.h"
+#include "core/base/text.h"
 #include "core/model/dtype.h"
 #include "core/parse/pyjson/pyjson.h"
 #include "core/write/value/value_int.h"

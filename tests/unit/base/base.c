@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ground floor.
- * covers: arena, buf, bytes, ckd, err, jsonw, library, number, text, utf8
+ * covers: arena, buf, bytes, err, jsonw, library, text
  */
 #include "tests/unit/t.h"
 
@@ -11,10 +11,8 @@
 #include "core/base/arena.h"
 #include "core/base/buf.h"
 #include "core/base/bytes.h"
-#include "core/base/ckd.h"
 #include "core/base/jsonw.h"
 #include "core/base/library.h"
-#include "core/base/number.h"
 #include "core/base/text.h"
 
 static void arena_stops_at_its_limit(void **state)

@@ -2,7 +2,7 @@
 /* Digests are those of Python's hashlib, however the bytes come. */
 #include "tests/unit/t.h"
 
-#include "core/base/filehash.h"
+#include "core/base/hash.h"
 
 /* Of bytes 0, 7, 14, ...: the first 16 of blake2b and sha256. */
 static const struct {

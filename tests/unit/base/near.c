@@ -2,7 +2,7 @@
 /* near: edit distances with and without a limit. */
 #include "tests/unit/t.h"
 
-#include "core/base/near.h"
+#include "core/base/text.h"
 
 static const struct {
 	const char *what, *a, *b;

@@ -4,8 +4,8 @@
  */
 #include "tests/unit/t.h"
 
+#include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/origin/dir/dir.h"
 #include "tests/unit/t/parse/dir.h"
 #include "tests/unit/t/sink.h"

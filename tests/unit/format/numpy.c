@@ -6,7 +6,7 @@
 #include "tests/unit/t.h"
 
 #include "core/base/buf.h"
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 #include "core/format/formats.h"
 #include "core/origin/dir/dir.h"
 #include "core/store/version/version.h"

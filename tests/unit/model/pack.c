@@ -3,8 +3,8 @@
 #include "tests/unit/t/random.h"
 
 #include "core/base/arena.h"
+#include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/model/pack.h"
 
 static uint64_t seed = 7;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/t.h"
 
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 #include "core/model/rights.h"
 
 /* ---- what the kernel would say, by brute force ---- */

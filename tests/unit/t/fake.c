@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"

@@ -5,9 +5,9 @@
 #include <inttypes.h>
 #include <sys/stat.h>
 
+#include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/ckd.h"
-#include "core/base/cleanup.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/format/format.h"
 #include "core/model/geometry/tiling.h"

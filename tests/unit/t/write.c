@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/t/write.h"
 
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 #include "core/base/hash.h"
 #include "tests/unit/t.h"
 

@@ -5,7 +5,7 @@
 #include "tests/unit/t.h"
 
 #include "core/base/arena.h"
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 #include "core/base/hash.h"
 #include "core/origin/archive/zip.h"
 #include "core/origin/source.h"

@@ -10,7 +10,7 @@
 
 #include "core/base/base.h"
 #include "core/base/hash.h"
-#include "core/base/number.h"
+#include "core/base/text.h"
 
 #define TIMEOUT_S 60
 #define MAX_RANKS (1u << 20)

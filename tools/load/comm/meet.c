@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "tools/load/comm/meet_int.h"
 

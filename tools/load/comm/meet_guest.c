@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "tools/load/comm/meet_int.h"
 

@@ -21,8 +21,7 @@
 #include <time.h>
 
 #include "core/base/base.h"
-#include "core/base/ckd.h"
-#include "core/base/cleanup.h"
+#include "core/base/bytes.h"
 #include "core/base/clock.h"
 #include "tools/load/comm/comm.h"
 #include "tools/load/comm/transport.h"

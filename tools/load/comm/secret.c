@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/base/cleanup.h"
 #include "tools/load/cache.h"
 
 #define NAME "secret"

@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "tools/load/cache.h"
 #include "tools/load/comm/job.h"

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/base/clock.h"
 #include "core/store/io/files.h"
 #include "core/store/io/queue.h"

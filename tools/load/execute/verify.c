@@ -16,9 +16,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/base/err.h"
-#include "core/base/number.h"
+#include "core/base/text.h"
 #include "core/parse/json.h"
 #include "core/store/io/files.h"
 #include "core/store/view/digest.h"

@@ -12,7 +12,6 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/base/library.h"
 #include "core/base/text.h"
 #include "core/model/geometry/strided.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/number.h"
+#include "core/base/text.h"
 #include "tools/load/error.h"
 #include "tools/load/memory/memory.h"
 

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "core/base/library.h"
 #include "tools/load/memory/cufile_abi.h"

@@ -15,9 +15,8 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/base/cleanup.h"
 #include "core/base/clock.h"
-#include "core/base/number.h"
+#include "core/base/text.h"
 #include "tools/load/error.h"
 
 enum {

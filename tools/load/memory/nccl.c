@@ -8,7 +8,6 @@
 #include <time.h>
 
 #include "core/base/base.h"
-#include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "core/base/library.h"
 #include "tools/load/memory/nccl_abi.h"

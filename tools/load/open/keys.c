@@ -5,7 +5,7 @@
 #include <fnmatch.h>
 #include <string.h>
 
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 #include "core/model/geometry/strided.h"
 #include "core/model/name.h"
 #include "core/store/io/files.h"

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/base/clock.h"
 #include "core/remote/disk.h"
 #include "core/store/io/queue.h"

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/origin/source.h"
 #include "core/parse/json.h"
 #include "core/rules/rules.h"

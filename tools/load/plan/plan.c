@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 #include "core/base/clock.h"
 #include "core/base/intern.h"
 #include "core/base/text.h"

@@ -6,8 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "core/base/cleanup.h"
-#include "core/base/number.h"
+#include "core/base/base.h"
 #include "core/base/text.h"
 #include "core/model/layout/layout.h"
 #include "core/store/layouts/layouts.h"

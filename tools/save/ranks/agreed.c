@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/base.h"
 #include "core/base/bytes.h"
-#include "core/base/cleanup.h"
 #include "core/base/intern.h"
 #include "core/base/sort.h"
 #include "core/model/geometry/tiling.h"

@@ -2,12 +2,179 @@
 /*
  * What this rank gives: regions and objects, checked one by one, and sent to the others.
  */
+#include "tools/save/ranks/ranks_int.h"
+
 #include <errno.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "core/base/ckd.h"
-#include "tools/save/ranks/ranks_int.h"
+#include "core/base/base.h"
+#include "core/base/bytes.h"
+#include "tools/load/comm/job.h"
+#include "tools/load/memory/memory.h"
+
+uint64_t save_region_bytes(const struct save_region *r)
+{
+	uint64_t n = r->itemsize;
+
+	for (uint32_t d = 0; d < r->ndim; d++)
+		n *= r->len[d];
+	return n;
+}
+
+/*
+ * How many of the first dimensions are counted: the elements of all others lie together, @run
+ * bytes.
+ */
+static uint32_t counted(const struct save_region *r, uint64_t *run)
+{
+	uint32_t k = r->ndim;
+
+	*run = r->itemsize;
+	while (k && (!r->stride || r->len[k - 1] == 1 ||
+		     r->stride[k - 1] * (int64_t)r->itemsize == (int64_t)*run))
+		*run *= r->len[--k];
+	return k;
+}
+
+/* Do its bytes lie in memory as they are taken? */
+static bool save_region_is_dense(const struct save_region *r)
+{
+	uint64_t run;
+
+	return counted(r, &run) == 0;
+}
+
+/*
+ * Runs @q, @q + 1, ... of the innermost counted dimension, at most @n: the first, and bytes between
+ * two.
+ */
+static const char *row(const struct save_region *r, uint32_t k, uint64_t q, uint64_t *n,
+		       int64_t *step)
+{
+	const char *at = r->base;
+
+	*step = r->stride[k - 1] * (int64_t)r->itemsize;
+	*n = DCP_MIN(*n, r->len[k - 1] - q % r->len[k - 1]);
+	for (uint32_t d = k; d--; q /= r->len[d])
+		at += (int64_t)(q % r->len[d]) * r->stride[d] * (int64_t)r->itemsize;
+	return at;
+}
+
+static char *copy_row(char *to, const char *from, int64_t step, uint64_t run, uint64_t n)
+{
+	/* Elements one by one: with their size known, the compiler has no calls in the loop. */
+	for (; run == 2 && n; n--, to += 2, from += step)
+		memcpy(to, from, 2);
+	for (; run == 4 && n; n--, to += 4, from += step)
+		memcpy(to, from, 4);
+	for (; n; n--, to += run, from += step)
+		memcpy(to, from, run);
+	return to;
+}
+
+void save_region_take(const struct save_region *r, uint64_t off, void *to, uint64_t n)
+{
+	uint64_t run, part;
+	uint32_t k = counted(r, &run);
+	char *out = to;
+
+	if (k == 0 && n)
+		memcpy(out, r->base + off, n);
+	while (k && n) {
+		uint64_t runs = n / run;
+		int64_t step;
+		const char *from;
+
+		part = off % run;
+		if (part || !runs) { /* not from its beginning to its end */
+			uint64_t some = DCP_MIN(run - part, n);
+
+			runs = 1;
+			from = row(r, k, off / run, &runs, &step);
+			memcpy(out, from + part, some);
+			out += some;
+			off += some;
+			n -= some;
+			continue;
+		}
+		from = row(r, k, off / run, &runs, &step);
+		out = copy_row(out, from, step, run, runs);
+		off += runs * run;
+		n -= runs * run;
+	}
+}
+
+/*
+ * Regions in the memory of a GPU, copied to the host.
+ */
+
+struct save_device {
+	struct load_device *d;
+	pthread_mutex_t lock; /* one thread at a time may use it */
+};
+
+int save_device_open(const char *which, struct save_device **out, struct dcpload_error *err)
+{
+	struct save_device *v = calloc(1, sizeof(*v));
+	char why[160] = "";
+	int32_t local;
+	int rc;
+
+	if (!v)
+		return load_say(err, -ENOMEM);
+	pthread_mutex_init(&v->lock, NULL);
+	rc = load_job_local_rank(&local, err);
+	if (rc == 0)
+		rc = load_device_open(which, local < 0 ? 0 : (uint32_t)local, &v->d, why,
+				      sizeof(why), err);
+	if (rc < 0 || !v->d) {
+		save_device_close(v);
+		return rc;
+	}
+	*out = v;
+	return 0;
+}
+
+void save_device_close(struct save_device *v)
+{
+	if (!v)
+		return;
+	load_device_close(v->d);
+	pthread_mutex_destroy(&v->lock);
+	free(v);
+}
+
+/* Is @p in its memory? 1, 0, or why that cannot be said. @v may be NULL. */
+static int save_device_has(struct save_device *v, const void *p, struct dcpload_error *err)
+{
+	int kind;
+
+	if (!v)
+		return 0;
+	pthread_mutex_lock(&v->lock);
+	kind = v->d->kind->kind_of(v->d, p);
+	if (kind < 0)
+		load_device_said(v->d, kind, err);
+	pthread_mutex_unlock(&v->lock);
+	return kind < 0 ? kind : kind == DCPLOAD_MEMORY_DEVICE;
+}
+
+/* Any thread. */
+static int save_device_take(struct save_device *v, const char *from, char *to, uint64_t n,
+			    struct dcp_err *err)
+{
+	struct dcpload_error said = { 0 };
+	int rc;
+
+	pthread_mutex_lock(&v->lock);
+	rc = v->d->kind->fetch(v->d, to, from, n);
+	if (rc < 0)
+		load_device_said(v->d, rc, &said);
+	pthread_mutex_unlock(&v->lock);
+	return rc < 0 ? dcp_fail(err, rc, "%.400s", said.text) : 0;
+}
 
 static const char *copy(struct dcpsave *s, const char *text)
 {

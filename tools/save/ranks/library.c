@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/save/ranks/ranks_int.h"
+
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -6,14 +8,102 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/base/clock.h"
 #include "core/base/hash.h"
 #include "core/base/text.h"
 #include "core/origin/origin.h"
 #include "tools/load/servers.h"
-#include "tools/save/ranks/ranks_int.h"
 #include "tools/save/save_int.h"
+
+/*
+ * What ranks do for themselves, and how it ends: when one fails, the others are asked to stop.
+ */
+
+static int run(void *ctx)
+{
+	struct dcpsave *s = ctx;
+
+	return dcp_err_say(&s->step_err, s->step_fn(s, &s->step_err));
+}
+
+/*
+ * A thread does @fn; save_step_end() waits until those of all ranks have. When one fails, the
+ * others are asked to stop, and all get its error.
+ */
+static void save_step_start(struct dcpsave *s, save_step_fn fn)
+{
+	s->step_fn = fn;
+	s->step_err = (struct dcp_err){ 0 };
+	s->stop = false;
+	load_step_start(&s->step, run, s);
+}
+
+static void save_step_drop(struct dcpsave *s);
+
+static int save_step_end(struct dcpsave *s, struct dcpload_error *err)
+{
+	int timeout = (int)s->config.timeout_ms;
+	int rc = load_step_wait(&s->step, s->comm, true, timeout, err);
+
+	save_step_drop(s);
+	if (rc < 0)
+		return rc;
+	rc = load_fail_err(err, s->step.rc, &s->step_err);
+	return load_agree(s->comm, rc, err, timeout);
+}
+
+static int save_step(struct dcpsave *s, save_step_fn fn, struct dcpload_error *err)
+{
+	save_step_start(s, fn);
+	return save_step_end(s, err);
+}
+
+/* Not collective: no rank waits for it any more. */
+static void save_step_drop(struct dcpsave *s)
+{
+	__atomic_store_n(&s->stop, true, __ATOMIC_RELAXED);
+	load_step_join(&s->step);
+}
+
+/*
+ * All data is written: what the ranks know of it goes to rank 0, which completes the checkpoint.
+ */
+
+/* To all ranks, since that is what communicators can. */
+static int share_sums(struct dcpsave *s, struct dcpload_error *err)
+{
+	int timeout = (int)s->config.timeout_ms;
+	dcp_auto_buf struct dcp_buf mine = DCP_BUF_INIT;
+	struct load_blobs b;
+	int rc =
+		load_agree(s->comm, load_say(err, save_put_sums(s->save, &mine)), err, timeout);
+
+	if (rc == 0)
+		rc = load_gather(s->comm, mine.p, mine.n, &b, err, timeout);
+	if (rc < 0)
+		return rc;
+	for (uint32_t r = 0; rc == 0 && save_leads(s->save) && r < s->comm->ranks; r++)
+		rc = save_take_sums(s->save, b.at[r], b.n[r]);
+	load_blobs_free(&b);
+	return load_agree(s->comm, load_say(err, rc), err, timeout);
+}
+
+static int complete(struct dcpsave *s, struct dcp_err *err)
+{
+	int rc = save_makes_files(s) ? save_seal(s->save, err) : 0;
+
+	return rc == 0 && save_makes_files(s) ? save_publish(s->save, err) : rc;
+}
+
+static int save_finish(struct dcpsave *s, struct dcpload_error *err)
+{
+	int rc = s->any_placed ? save_step(s, save_check_placed, err) : 0;
+
+	if (rc == 0 && s->comm->ranks > 1 && !s->gathers)
+		rc = share_sums(s, err);
+	return rc == 0 ? save_step(s, complete, err) : rc;
+}
 
 #define TIMEOUT_MS 60000
 #define MAX_SHARD 5000000000u

@@ -2,14 +2,10 @@
 /*
  * ranks_int: what the files of libdcpsave share.
  *
- *	library   the handle
- *	given     what this rank gives
+ *	library   the handle; work that takes long, while the ranks stay in touch; the end
+ *	given     what this rank gives, in host memory or on a GPU
  *	agreed    what all ranks gave, as a set; which of them writes what
- *	device    what is in the memory of a GPU
- *	step      work that takes long, while the ranks stay in touch
- *	shares    this rank's share of the data
- *	gather    all data to the ranks that write it
- *	finish    checksums, the name
+ *	shares    this rank's share of the data; all data to the ranks that write it
  */
 #pragma once
 #include <stdbool.h>
@@ -24,8 +20,23 @@
 #include "tools/load/comm/step.h"
 #include "tools/load/dcpload.h"
 #include "tools/save/dcpsave.h"
-#include "tools/save/ranks/region.h"
 #include "tools/save/save.h"
+
+/*
+ * region: an array in memory, with strides, as the bytes it has when it is row-major.
+ */
+
+struct save_region {
+	const char *base; /* its first element */
+	uint32_t itemsize, ndim;
+	const uint64_t *len;   /* elements */
+	const int64_t *stride; /* in elements; NULL: row-major */
+};
+
+uint64_t save_region_bytes(const struct save_region *r);
+
+/* Bytes [off, off + n) of it. */
+void save_region_take(const struct save_region *r, uint64_t off, void *to, uint64_t n);
 
 /* A region of this rank. */
 struct save_given {
@@ -118,33 +129,16 @@ void save_put_text(struct dcp_buf *b, const char *text);
 /* All that this rank gave but for data and JSON, for save_agree_set(). */
 int save_given_message(const struct dcpsave *s, struct dcp_buf *out);
 
-/* ---- device.c ---- */
-
 /* *@out stays NULL when @which is the host. */
 int save_device_open(const char *which, struct save_device **out, struct dcpload_error *err);
 void save_device_close(struct save_device *v);
-/* Is @p in its memory? 1, 0, or why that cannot be said. @v may be NULL. */
-int save_device_has(struct save_device *v, const void *p, struct dcpload_error *err);
-/* Any thread. */
-int save_device_take(struct save_device *v, const char *from, char *to, uint64_t n,
-		     struct dcp_err *err);
 
 /* ---- agreed.c, collective ---- */
 
 /* Fill the set and this rank's share. */
 int save_agree_set(struct dcpsave *s, struct dcpload_error *err);
 
-/* ---- step.c, collective ---- */
-
-/*
- * A thread does @fn; save_step_end() waits until those of all ranks have. When one fails, the
- * others are asked to stop, and all get its error.
- */
-void save_step_start(struct dcpsave *s, save_step_fn fn);
-int save_step_end(struct dcpsave *s, struct dcpload_error *err);
-int save_step(struct dcpsave *s, save_step_fn fn, struct dcpload_error *err);
-/* Not collective: no rank waits for it any more. */
-void save_step_drop(struct dcpsave *s);
+/* ---- library.c: steps, collective ---- */
 
 static inline bool save_step_is_stopped(const struct dcpsave *s)
 {
@@ -168,12 +162,6 @@ struct save_putting {
 	uint32_t file;
 };
 
-/* Finish it with save_put_end(), also after -ENOMEM. */
-int save_put_begin(struct save_putting *p, const struct dcpsave *s);
-/* Bytes [at, at + n) of a tensor, wherever the format has them. */
-int save_put(struct save_putting *p, size_t tensor, const char *from, uint64_t at, uint64_t n);
-void save_put_end(struct save_putting *p);
-
 /* A step: write this rank's share, with s->early only what has no copy, otherwise the rest. */
 int save_shares(struct dcpsave *s, struct dcp_err *err);
 /* Copy what this rank writes, as much as fits. */
@@ -181,11 +169,7 @@ int save_copy_shares(struct dcpsave *s, struct dcp_err *err);
 /* May the file be written by several ranks? Then a step: read back what needs a checksum. */
 int save_check_placed(struct dcpsave *s, struct dcp_err *err);
 
-/* ---- gather.c, collective ---- */
-
 /* In rounds, all data to the ranks that write it, and into their files. */
 int save_gather(struct dcpsave *s, struct dcpload_error *err);
 
-/* ---- finish.c, collective ---- */
-
-int save_finish(struct dcpsave *s, struct dcpload_error *err);
+/* ---- library.c, collective ---- */

@@ -2,10 +2,14 @@
 #include "core/format/dcp/meta/meta.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/err.h"
 #include "core/base/sort.h"
+#include "core/base/text.h"
+#include "core/format/torch/field.h"
 
 int dcp_tmeta_init(struct dcp_tmeta *m)
 {
@@ -190,4 +194,445 @@ size_t dcp_tmeta_path(const struct dcp_tmeta *m, uint32_t number, struct dcp_buf
 			key += len + 1;
 	}
 	return point_at(text, ptrs, (size_t)n, out);
+}
+
+/* Places are 32-bit numbers: some 10^8 chunks, of which torch itself could not read one per
+ * cent. */
+#define MAX_BYTES UINT32_MAX
+#define MAX_ERRORS 4096 /* different ones; the rest share a general one */
+
+/*
+ * Values of a pickle are shared, so two bytes may stand for a list of a million chunks or a
+ * name of a megabyte, and a small file for days of work. Everything is therefore paid for from
+ * a budget that an honest file, where each chunk has some twenty bytes of its own and each key
+ * a hundred, never uses up: two for each of its bytes. A number costs one, text one for sixteen
+ * bytes.
+ */
+enum { PER_BYTE = 2, TEXT = 16, SPARE = 1 << 20 };
+enum { MAX_CONTAINERS = 1 << 16, MAX_DEPTH = 16, MAX_LINE = 1024 };
+
+void dcp_tmeta_begin(struct dcp_tmeta *m, uint64_t size)
+{
+	/* A longer one is sparse. */
+	m->budget = DCP_MIN(size, (uint64_t)1 << 32) * PER_BYTE + SPARE;
+}
+
+/* False, and nothing is paid, when it costs more than what is left. */
+static bool pay(struct dcp_tmeta *m, uint64_t cost)
+{
+	bool can = cost <= m->budget;
+
+	m->budget -= can ? cost : 0;
+	return can;
+}
+
+static int too_dear(struct dcp_err *err)
+{
+	return dcp_fail(err, -E2BIG,
+			"its parts are referenced so often that they would expand to many "
+			"times its size");
+}
+
+static int check_size(const struct dcp_buf *b, struct dcp_err *err)
+{
+	if (dcp_buf_error(b))
+		return dcp_fail(err, -ENOMEM, "out of memory for metadata");
+	if (b->n > MAX_BYTES)
+		return dcp_fail(err, -E2BIG, "more than %u bytes of chunk descriptions",
+				MAX_BYTES);
+	return 0;
+}
+
+/* Number of the key in m->scratch, its slot ready. */
+static int key_number(struct dcp_tmeta *m, const void *s, size_t n, uint32_t *number,
+		      struct dcp_err *err)
+{
+	int rc = dcp_intern_add(&m->names, s, n, m->guess, number);
+
+	if (rc < 0)
+		return dcp_fail(err, rc, "%u keys are too many", m->names.n);
+	m->guess = *number + 1;
+	if (m->names.n + 2 > m->cap) {
+		uint32_t cap = m->cap ? m->cap * 2 : 64;
+		struct dcp_tmeta_key *keys = realloc(m->keys, (size_t)cap * sizeof(*keys));
+
+		if (!keys)
+			return dcp_fail(err, -ENOMEM, "out of memory for keys");
+		memset(keys + m->cap, 0, (size_t)(cap - m->cap) * sizeof(*keys));
+		m->keys = keys;
+		m->cap = cap;
+	}
+	return 0;
+}
+
+static int number_of(struct dcp_tmeta *m, struct dcp_pv v, uint32_t *number,
+		     struct dcp_err *err)
+{
+	if (v.type == DCP_PV_STR && !pay(m, v.node->n / TEXT))
+		return too_dear(err);
+	if (v.type == DCP_PV_STR && !memchr(v.node->data, '\0', v.node->n))
+		return key_number(m, v.node->data, v.node->n, number, err);
+	dcp_buf_reset(&m->scratch);
+	if (!dcp_tfield_component(&m->scratch, v)) {
+		char type[128];
+
+		dcp_buf_printf(&m->scratch, "(key %u is %s)", m->names.n,
+			       dcp_tfield_type(v, type, sizeof(type)));
+	}
+	if (dcp_buf_error(&m->scratch))
+		return dcp_fail(err, -ENOMEM, "out of memory for keys");
+	return key_number(m, m->scratch.p, m->scratch.n, number, err);
+}
+
+/* ---- state_dict_metadata ---- */
+
+struct tensor_head {
+	uint32_t dtype, dname, ndim;
+	uint64_t shape[DCP_MAX_NDIM];
+};
+
+static void put_head(struct dcp_tmeta *m, const struct tensor_head *h)
+{
+	dcp_buf_varint(&m->entries, h->dtype);
+	dcp_buf_varint(&m->entries, h->dname);
+	dcp_buf_varint(&m->entries, h->ndim);
+	for (uint32_t k = 0; k < h->ndim; k++)
+		dcp_buf_varint(&m->entries, h->shape[k]);
+}
+
+static int put_chunk(struct dcp_tmeta *m, struct dcp_pv v, uint32_t ndim, struct dcp_err *err)
+{
+	uint64_t dims[DCP_MAX_NDIM];
+	const char *const field[2] = { "offsets", "sizes" };
+	char type[128];
+
+	if (dcp_tfield_class(v) != DCP_TFIELD_CHUNK)
+		return dcp_fail(err, -EBADMSG, "chunk is %s, expected ChunkStorageMetadata",
+				dcp_tfield_type(v, type, sizeof(type)));
+	for (int i = 0; i < 2; i++) {
+		const struct dcp_pv *d = dcp_pv_get(v, field[i]);
+		uint32_t n;
+		int rc;
+
+		if (!d)
+			return dcp_fail(err, -EBADMSG, "chunk without %s", field[i]);
+		rc = dcp_tfield_dims(*d, field[i], dims, &n, err);
+		if (rc < 0)
+			return rc;
+		if (n != ndim)
+			return dcp_fail(err, -EBADMSG,
+					"chunk %s have %u dimension%s, the tensor %u", field[i],
+					n, dcp_s(n), ndim);
+		for (uint32_t k = 0; k < n; k++)
+			dcp_buf_varint(&m->entries, dims[k]);
+	}
+	return 0;
+}
+
+static int read_head(struct dcp_tmeta *m, struct dcp_pv v, struct tensor_head *h,
+		     struct dcp_err *err)
+{
+	const struct dcp_pv *properties = dcp_pv_get(v, "properties");
+	const struct dcp_pv *size = dcp_pv_get(v, "size");
+	const char *dtype;
+	uint32_t ndim;
+	int rc;
+
+	if (!properties || !size)
+		return dcp_fail(err, -EBADMSG, "TensorStorageMetadata without %s",
+				properties ? "size" : "properties");
+	rc = dcp_tfield_dims(*size, "size", h->shape, &ndim, err);
+	if (rc < 0)
+		return rc;
+	h->ndim = ndim;
+	rc = dcp_tfield_dtype(*properties, &dtype, err);
+	if (rc < 0)
+		return rc;
+	rc = dcp_intern_add(&m->dtypes, dtype, strlen(dtype), h->dname, &h->dname);
+	if (rc < 0)
+		return dcp_fail(err, rc, "out of memory for dtypes");
+	h->dtype = dcp_dtype_from_torch(dtype, strlen(dtype));
+	return 0;
+}
+
+/* A tensor's entry after its header. What is wrong goes in as its error. */
+static int put_tensor(struct dcp_tmeta *m, struct dcp_pv v)
+{
+	struct tensor_head h = { 0 };
+	struct dcp_err why = { 0 };
+	const struct dcp_pv *chunks = dcp_pv_get(v, "chunks"), *chunk;
+	size_t start = m->entries.n, n = 0;
+	int rc = read_head(m, v, &h, &why);
+
+	if (rc == 0 && (!chunks || chunks->type != DCP_PV_LIST))
+		rc = dcp_fail(&why, -EBADMSG, "TensorStorageMetadata without a list of chunks");
+	put_head(m, &h);
+	if (rc == 0) {
+		dcp_buf_varint(&m->entries, 0); /* no error */
+		chunk = dcp_pv_items(*chunks, &n);
+		if (!pay(m, 2 * (uint64_t)n * (1 + h.ndim)))
+			rc = too_dear(&why);
+		dcp_buf_varint(&m->entries, n);
+		for (size_t i = 0; i < n && rc == 0; i++)
+			rc = put_chunk(m, chunk[i], h.ndim, &why);
+	}
+	if (rc < 0) {
+		m->entries.n = start;
+		put_head(m, &h);
+		dcp_buf_varint(&m->entries, strlen(why.msg));
+		dcp_buf_str(&m->entries, why.msg);
+		dcp_buf_varint(&m->entries, 0); /* no chunks */
+	}
+	return rc == -ENOMEM ? rc : 0;
+}
+
+static int put_unknown(struct dcp_tmeta *m, struct dcp_pv v)
+{
+	struct tensor_head h = { 0 };
+	char type[128], text[256];
+	int n = snprintf(text, sizeof(text),
+			 "metadata is %s, expected TensorStorageMetadata or "
+			 "BytesStorageMetadata",
+			 dcp_tfield_type(v, type, sizeof(type)));
+
+	put_head(m, &h);
+	n = DCP_MIN(n, (int)sizeof(text) - 1);
+	dcp_buf_varint(&m->entries, (uint64_t)n);
+	dcp_buf_add(&m->entries, text, (size_t)n);
+	dcp_buf_varint(&m->entries, 0);
+	return 0;
+}
+
+int dcp_tmeta_add_entry(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err)
+{
+	struct dcp_tmeta *m = meta;
+	enum dcp_tfield_class class = dcp_tfield_class(v);
+	uint32_t number, at = (uint32_t)m->entries.n, before;
+	int rc = number_of(m, key, &number, err);
+
+	if (rc < 0)
+		return rc;
+	if (class == DCP_TFIELD_SHARDED_1_12)
+		return dcp_fail(err, -ENOTSUP,
+				"written by torch 1.12 (ShardedTensorStorageMetadata), whose "
+				"format no later torch reads: load it there and save it again "
+				"with torch 1.13 or later");
+	before = m->keys[number].entry;
+	/* The same key twice in one file: the later one counts, as in a dict. */
+	while (before && dcp_tmeta_entry(m, before).rank_file == m->nread)
+		before = dcp_tmeta_entry(m, before).before;
+	dcp_buf_varint(&m->entries,
+		       class == DCP_TFIELD_BYTES ? DCP_TMETA_BYTES : DCP_TMETA_TENSOR);
+	dcp_buf_varint(&m->entries, m->nread);
+	dcp_buf_varint(&m->entries, before);
+	if (class == DCP_TFIELD_TENSOR)
+		rc = put_tensor(m, v);
+	else if (class != DCP_TFIELD_BYTES)
+		rc = put_unknown(m, v);
+	m->keys[number].entry = at;
+	return rc < 0 ? dcp_fail(err, rc, "out of memory for metadata")
+		      : check_size(&m->entries, err);
+}
+
+/* ---- storage_data ---- */
+
+/* The filter field of a record that cannot be used: 2 and the number of the message. */
+static int error_number(struct dcp_tmeta *m, const char *msg, uint64_t *filter)
+{
+	uint32_t number;
+	int rc;
+
+	if (m->errors.n >= MAX_ERRORS && !dcp_intern_has(&m->errors, msg))
+		msg = "damaged storage info";
+	rc = dcp_intern_str(&m->errors, msg, &number);
+	*filter = 2 + (uint64_t)number;
+	return rc;
+}
+
+/* Where a MetadataIndex says its chunk starts; absent or None for a byte item. */
+static int put_offsets(struct dcp_tmeta *m, struct dcp_pv index, struct dcp_err *err)
+{
+	const struct dcp_pv *offset = dcp_pv_get(index, "offset");
+	uint64_t dims[DCP_MAX_NDIM];
+	uint32_t ndim;
+	int rc;
+
+	if (!offset || offset->type == DCP_PV_NONE) {
+		dcp_buf_varint(&m->records, 0);
+		return 0;
+	}
+	rc = dcp_tfield_dims(*offset, "offset", dims, &ndim, err);
+	if (rc < 0)
+		return rc;
+	dcp_buf_varint(&m->records, 1 + (uint64_t)ndim);
+	for (uint32_t k = 0; k < ndim; k++)
+		dcp_buf_varint(&m->records, dims[k]);
+	return 0;
+}
+
+int dcp_tmeta_add_record(void *meta, struct dcp_pv index, struct dcp_pv v, struct dcp_err *err)
+{
+	struct dcp_tmeta *m = meta;
+	struct dcp_tfield_info info = { 0 };
+	const struct dcp_pv *fqn = dcp_pv_get(index, "fqn");
+	struct dcp_err why = { 0 };
+	size_t start = m->records.n;
+	uint64_t filter;
+	uint32_t key, file = 0;
+	int rc;
+
+	/* An index that names no key or no place belongs to no chunk: the chunk that needs it
+	 * will miss it. */
+	if (dcp_tfield_class(index) != DCP_TFIELD_INDEX || !fqn) {
+		m->norphans++;
+		return 0;
+	}
+	rc = number_of(m, *fqn, &key, err);
+	if (rc < 0)
+		return rc;
+	rc = dcp_tfield_info(v, &info, &why);
+	filter = info.filter;
+	if (rc < 0)
+		rc = error_number(m, why.msg, &filter);
+	else if (!pay(m, info.path_len / TEXT))
+		return too_dear(err);
+	else
+		rc = dcp_intern_add(&m->files, info.path, info.path_len, m->last_file, &file);
+	if (rc < 0)
+		return dcp_fail(err, rc, "out of memory for storage_data");
+	m->last_file = file;
+	dcp_buf_varint(&m->records, key);
+	if (put_offsets(m, index, &why) < 0) {
+		m->records.n = start;
+		m->norphans++;
+		return check_size(&m->records, err);
+	}
+	dcp_buf_varint(&m->records, filter);
+	dcp_buf_varint(&m->records, file);
+	dcp_buf_varint(&m->records, info.off);
+	dcp_buf_varint(&m->records, info.nbytes);
+	m->nrecords++;
+	return check_size(&m->records, err);
+}
+
+/* ---- planner_data ---- */
+
+static bool pay_path(struct dcp_tmeta *m, const struct dcp_pv *item, size_t n)
+{
+	uint64_t cost = n;
+
+	for (size_t i = 0; i < n && cost <= m->budget; i++)
+		cost += item[i].type == DCP_PV_STR ? item[i].node->n / TEXT : 0;
+	return pay(m, cost);
+}
+
+/*
+ * Component @n is a key of the mapping, or the index of the list, at @item[0..n): a line as struct
+ * dcp_walk has them.
+ */
+static int add_container(struct dcp_tmeta *m, const struct dcp_pv *item, size_t n)
+{
+	struct dcp_buf *b = &m->scratch;
+	const struct dcp_pv *key = &item[n];
+	bool list = key->type == DCP_PV_INT;
+
+	if (m->containers.text.n > MAX_CONTAINERS ||
+	    !(list || (key->type == DCP_PV_STR && key->node->n && key->node->data[0] >= '0' &&
+		       key->node->data[0] <= '9')))
+		return 0;
+	dcp_buf_reset(b);
+	dcp_buf_str(b, list ? "list" : "dict");
+	for (size_t i = 0; i < n && b->n <= MAX_LINE; i++) {
+		size_t at = b->n + 1;
+
+		dcp_buf_str(b, "\t");
+		if (!dcp_tfield_component(b, item[i]) ||
+		    (b->n > at && (memchr(b->p + at, '\t', b->n - at) ||
+				   memchr(b->p + at, '\n', b->n - at))))
+			return 0;
+	}
+	if (dcp_buf_error(b))
+		return -ENOMEM;
+	if (b->n > MAX_LINE)
+		return 0;
+	return dcp_intern_add(&m->containers, b->p, b->n, m->containers.n - 1, NULL);
+}
+
+/* Both forms are built one after the other in scratch; the short one is kept if it holds. */
+int dcp_tmeta_add_path(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err)
+{
+	struct dcp_tmeta *m = meta;
+	const struct dcp_pv *item;
+	size_t n, name = 0;
+	uint32_t number, at = (uint32_t)m->paths.n;
+	const char *text;
+	bool joined = true;
+	int rc = number_of(m, key, &number, err);
+
+	if (rc < 0 || (v.type != DCP_PV_TUPLE && v.type != DCP_PV_LIST))
+		return rc;
+	item = dcp_pv_items(v, &n);
+	if (n == 0 || (n == 1 && item[0].type == DCP_PV_STR && key.type == DCP_PV_STR &&
+		       item[0].node->n == key.node->n &&
+		       memcmp(item[0].node->data, key.node->data, key.node->n) == 0))
+		return 0; /* its own path, or none worth the name */
+	if (!pay_path(m, item, n))
+		return too_dear(err);
+	for (size_t i = 1; i < DCP_MIN(n, (size_t)MAX_DEPTH) && rc >= 0; i++)
+		rc = add_container(m, item, i);
+	if (rc < 0)
+		return dcp_fail(err, rc, "out of memory for planner_data");
+	text = dcp_intern_text(&m->names, number);
+	dcp_buf_varint(&m->paths, 1 + (uint64_t)n);
+	for (size_t i = 0; i < n && joined; i++) {
+		size_t left = m->names.entry[number].len - name;
+
+		dcp_buf_reset(&m->scratch);
+		joined = dcp_tfield_component(&m->scratch, item[i]) &&
+			 !dcp_buf_error(&m->scratch) && m->scratch.n <= left &&
+			 memcmp(text + name, m->scratch.p ? m->scratch.p : "", m->scratch.n) ==
+				 0 &&
+			 (i + 1 < n ? text[name + m->scratch.n] == '.' : m->scratch.n == left);
+		dcp_buf_varint(&m->paths, m->scratch.n);
+		name += m->scratch.n + 1;
+	}
+	if (!joined) {
+		m->paths.n = at;
+		dcp_buf_varint(&m->paths, 0);
+		dcp_buf_varint(&m->paths, n);
+		for (size_t i = 0; i < n; i++) {
+			dcp_buf_reset(&m->scratch);
+			if (!dcp_tfield_component(&m->scratch, item[i])) {
+				m->paths.n = at;
+				return 0;
+			}
+			dcp_buf_varint(&m->paths, m->scratch.n);
+			dcp_buf_add(&m->paths, m->scratch.p, m->scratch.n);
+		}
+	}
+	m->keys[number].path = at;
+	return check_size(&m->paths, err);
+}
+
+/* ---- mcore_data ---- */
+
+/* What is not a shape is left out: then the key is emitted with the shape it is stored with. */
+int dcp_tmeta_add_shape(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err)
+{
+	struct dcp_tmeta *m = meta;
+	const struct dcp_pv *shape = dcp_pv_get(v, "nd_reformulated_orig_global_shape");
+	uint64_t dims[DCP_MAX_NDIM];
+	uint32_t number, ndim, at;
+	int rc = number_of(m, key, &number, err);
+
+	if (rc < 0 || !shape || dcp_tfield_dims(*shape, "shape", dims, &ndim, NULL) < 0)
+		return rc;
+	if (!pay(m, ndim))
+		return too_dear(err);
+	at = (uint32_t)m->paths.n;
+	dcp_buf_varint(&m->paths, ndim);
+	for (uint32_t k = 0; k < ndim; k++)
+		dcp_buf_varint(&m->paths, dims[k]);
+	m->keys[number].shape = at;
+	return check_size(&m->paths, err);
 }

@@ -32,6 +32,7 @@
 #include "core/base/bytes.h"
 #include "core/base/intern.h"
 #include "core/model/tensor.h"
+#include "core/parse/pickle/pickle.h"
 
 struct dcp_err;
 struct dcp_source;
@@ -60,7 +61,7 @@ struct dcp_tmeta {
 	/* while a file is read */
 	uint32_t guess; /* the key that probably comes next */
 	uint32_t last_file;
-	uint64_t budget; /* what its parts may add up to, see add.c */
+	uint64_t budget; /* what its parts may add up to, see meta.c */
 	struct dcp_buf scratch;
 };
 
@@ -110,3 +111,18 @@ const char *dcp_tmeta_error(const struct dcp_tmeta *m, uint32_t filter);
  */
 size_t dcp_tmeta_path(const struct dcp_tmeta *m, uint32_t number, struct dcp_buf *text,
 		      struct dcp_buf *ptrs, const char *const **out);
+
+/*
+ * meta_int: one pair of each section of a .metadata, put into a struct dcp_tmeta.
+ *
+ * What is wrong with the pair's key is kept as its error; a negative return ends the reading.
+ */
+
+/* A file of @size bytes begins. */
+void dcp_tmeta_begin(struct dcp_tmeta *m, uint64_t size);
+
+/* For struct dcp_section; @meta is the struct dcp_tmeta. */
+int dcp_tmeta_add_entry(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err);
+int dcp_tmeta_add_record(void *meta, struct dcp_pv index, struct dcp_pv v, struct dcp_err *err);
+int dcp_tmeta_add_path(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err);
+int dcp_tmeta_add_shape(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err);

@@ -3,7 +3,7 @@
 
 #include "core/base/base.h"
 #include "core/base/err.h"
-#include "core/format/dcp/meta/meta_int.h"
+#include "core/format/dcp/meta/meta.h"
 #include "core/format/torch/field.h"
 #include "core/origin/source.h"
 #include "core/parse/pickle/pickle.h"

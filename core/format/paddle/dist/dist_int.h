@@ -14,6 +14,7 @@
 #include "core/format/gather/join.h"
 #include "core/format/paddle/dist/file.h"
 #include "core/format/paddle/dist/meta/meta.h"
+#include "core/model/tensor.h"
 
 struct dcp_dir;
 struct dcp_load;
@@ -29,13 +30,6 @@ struct dcp_pdist_names {
 
 /* false: no file of a Paddle checkpoint. */
 bool dcp_pdist_names(const struct dcp_dir *dir, struct dcp_pdist_names *out);
-
-/* "{uid}.metadata" */
-bool dcp_pdist_is_meta(const char *name, uint64_t *uid);
-/* "{rank}_{uid}.distcp" or ".safetensors" */
-bool dcp_pdist_is_data(const char *name, uint64_t *rank, uint64_t *uid);
-/* Any of its names. @proof: no other program uses such a name. */
-bool dcp_pdist_uid(const char *name, uint64_t *uid, bool *meta, bool *proof);
 
 /* ---- one load ---- */
 
@@ -63,8 +57,25 @@ static inline struct dcp_parray *dcp_pdist_loc(const struct dcp_pdist *d, uint32
 	return DCP_ITEMS(d->locs, struct dcp_parray) + record;
 }
 
-/* Read all data files that metadata names, and find the arrays of its records. */
-int dcp_pdist_read_files(struct dcp_pdist *d);
-
 /* Emit one key of metadata to the sink. */
 int dcp_pdist_emit_key(struct dcp_pdist *d, uint32_t key);
+
+/* ---- key.c: one key, from its entries to the sink ---- */
+
+struct dcp_pjoin {
+	const struct dcp_pmeta_key *key;
+	struct dcp_tensor t;
+	uint64_t shape[DCP_MAX_NDIM];
+	const uint64_t *len; /* of the box of the entry at hand, as far as it lies in shape */
+	struct dcp_err why;  /* the key is broken */
+	bool sized;          /* its dtype has been looked up */
+};
+
+#define dcp_pjoin_fail(j, ...) dcp_fail(&(j)->why, -EBADMSG, __VA_ARGS__)
+
+static inline bool dcp_pjoin_broken(const struct dcp_pjoin *j)
+{
+	return j->why.msg[0] != '\0';
+}
+
+/* ---- pieces.c ---- */

@@ -10,8 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/base/ckd.h"
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/origin/source.h"
 #include "core/parse/numpy/ndpickle.h"

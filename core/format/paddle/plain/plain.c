@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "core/base/arena.h"
-#include "core/base/number.h"
+#include "core/base/text.h"
 #include "core/format/formats.h"
 #include "core/format/paddle/plain/plain_int.h"
 

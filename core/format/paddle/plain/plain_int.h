@@ -4,15 +4,11 @@
  * they include it.
  *
  *	plain.c                which files are a version, and how they are emitted together
- *	filename.c             what a file name says
- *	part.c                 one file, whatever it is
- *	key.c                  keys of several files, made different
- *	state.c                one file of paddle.save
- *	value.c                which of its values are tensors
- *	big.c                  arrays that it cut into parts
+ *	part.c                 one file, whatever it is, and what its name says
+ *	state.c                one file of paddle.save: which values are tensors, arrays that are cut into
+ *	                       parts, keys of several files made different
  *	lod.c                  one file of tensor streams
- *	merge.c                several files whose keys may clash
- *	compare.c              do two of them hold the same under a key?
+ *	merge.c                several files whose keys may clash: do two of them hold the same under a key?
  *	auto/                  save_for_auto_inference
  */
 #pragma once
@@ -112,22 +108,12 @@ void dcp_pdkey_finish(struct dcp_pdkey *k);
 
 /* ---- values ---- */
 
-/* Arrays, bare or as Paddle wraps them; not those of strings and objects, nor numpy's scalars,
- * which are shown as objects. */
-bool dcp_pdvalue_is_tensor(struct dcp_pv v);
-
 /* How Paddle wraps an array. */
 enum dcp_pdwrap {
 	DCP_PDWRAP_NONE,
 	DCP_PDWRAP_PAIR, /* (name, array) */
 	DCP_PDWRAP_LOD,  /* a LoDTensor */
 };
-
-/* The array that @v wraps, or @v. */
-struct dcp_pv dcp_pdvalue_array(struct dcp_pv v, enum dcp_pdwrap *wrap);
-
-/* dtype, shape and itemsize of @a, whose shape is borrowed; @bf16: that is what its u2 are. */
-void dcp_pdvalue_take(struct dcp_tensor *t, const struct dcp_ndarray *a, bool bf16);
 
 #define DCP_PDBIG_TABLE "UnpackBigParamInfor@@"
 
@@ -142,10 +128,6 @@ struct dcp_pdbig {
 	struct dcp_buf pieces;
 	struct dcp_err why;
 };
-
-/* Put the array together that @info, a value of that table, describes: 0, -ENOMEM, or what is
- * wrong with it, described in @b->why. */
-int dcp_pdbig_join(struct dcp_pdbig *b, struct dcp_pv info);
 
 /* ---- several files ---- */
 

@@ -16,14 +16,231 @@
  *
  *	UnpackBigParamInfor@@  {key: {"OriginShape": shape, "slices": [key of a part, ...]}}
  */
+#include "core/format/paddle/plain/plain_int.h"
+
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "core/base/bytes.h"
 #include "core/base/intern.h"
-#include "core/format/gather/places.h"
-#include "core/format/paddle/plain/plain_int.h"
+#include "core/format/gather/join.h"
 #include "core/parse/numpy/ndpickle.h"
 #include "core/parse/pyjson/pyjson.h"
+
+static bool is_pair(const struct dcp_pv *item, size_t n)
+{
+	return n == 2 && item[0].type == DCP_PV_STR && dcp_ndarray_is(item[1]);
+}
+
+/* eval("data", {"data": array}), to the letter. */
+static bool is_lod(const struct dcp_pv *arg, size_t n, struct dcp_pv *array)
+{
+	const struct dcp_pv *kv;
+	size_t npairs = 0;
+
+	if (n != 2 || !dcp_pv_is_str(arg[0], "data") || arg[1].type != DCP_PV_DICT)
+		return false;
+	kv = dcp_pv_pairs(arg[1], &npairs);
+	if (npairs != 1 || !dcp_pv_is_str(kv[0], "data"))
+		return false;
+	*array = kv[1];
+	return true;
+}
+
+/* The array that @v wraps, or @v. */
+static struct dcp_pv dcp_pdvalue_array(struct dcp_pv v, enum dcp_pdwrap *wrap)
+{
+	const struct dcp_pv *item;
+	struct dcp_pv in = v;
+	size_t n = 0;
+
+	*wrap = DCP_PDWRAP_NONE;
+	if (v.type == DCP_PV_TUPLE) {
+		item = dcp_pv_items(v, &n);
+		if (!is_pair(item, n))
+			return v;
+		*wrap = DCP_PDWRAP_PAIR;
+		return item[1];
+	}
+	if (v.type != DCP_PV_OBJECT || !v.node->obj->called)
+		return v;
+	item = dcp_pv_items(v.node->obj->args, &n);
+	if (dcp_pv_is_object(v, "builtins", "tuple") && n == 1 &&
+	    item[0].type == DCP_PV_TUPLE) {
+		in = dcp_pdvalue_array(item[0], wrap);
+		return *wrap == DCP_PDWRAP_PAIR ? in : v;
+	}
+	if (dcp_pv_is_object(v, "builtins", "eval") && is_lod(item, n, &in)) {
+		*wrap = DCP_PDWRAP_LOD;
+		return in;
+	}
+	if (dcp_pv_is_object(v, "paddle.framework.io_utils",
+			     "_reconstruct_dense_tensor_data") &&
+	    n == 1) {
+		*wrap = DCP_PDWRAP_LOD;
+		return item[0];
+	}
+	return v;
+}
+
+/* Arrays, bare or as Paddle wraps them; not those of strings and objects, nor numpy's scalars,
+ * which are shown as objects. */
+static bool dcp_pdvalue_is_tensor(struct dcp_pv v)
+{
+	enum dcp_pdwrap wrap;
+	struct dcp_ndarray a;
+
+	v = dcp_pdvalue_array(v, &wrap);
+	return dcp_ndarray_is(v) && !dcp_pv_is_object(v, "numpy.core.multiarray", "scalar") &&
+	       dcp_ndarray_read(v, &a, NULL) != -ENOTSUP;
+}
+
+/* dtype, shape and itemsize of @a, whose shape is borrowed; @bf16: that is what its u2 are. */
+static void dcp_pdvalue_take(struct dcp_tensor *t, const struct dcp_ndarray *a, bool bf16)
+{
+	t->dtype = bf16 && a->dtype == DCP_DTYPE_U16 ? DCP_DTYPE_BF16 : a->dtype;
+	t->dtype_name = dcp_dtype_info(t->dtype)->name;
+	t->itemsize = a->itemsize;
+	t->ndim = a->ndim;
+	t->shape = a->shape;
+}
+
+/* In one file, a gigabyte each. Every one is looked for among all keys. */
+enum { MAX_PARTS = 1024 };
+
+static int take_shape(struct dcp_pdbig *b, struct dcp_pv v)
+{
+	bool listed = v.type == DCP_PV_TUPLE || v.type == DCP_PV_LIST;
+
+	if (!dcp_pv_dims(v, DCP_MAX_NDIM, b->shape, &b->t.ndim))
+		return dcp_fail(&b->why, -EBADMSG, DCP_PDBIG_TABLE " has %s OriginShape for it",
+				listed ? "a damaged" : "no");
+	b->t.shape = b->shape;
+	return 0;
+}
+
+/* The run of elements that one part holds. */
+static int take_part(struct dcp_pdbig *b, const char *name, uint64_t *at)
+{
+	const struct dcp_pv *v = name ? dcp_pv_get(b->root, name) : NULL;
+	struct dcp_piece p = {
+		.lo = dcp_origin, .len = b->shape, .run_lo = *at, .file = b->file
+	};
+	struct dcp_tensor one = { 0 };
+	struct dcp_ndarray a;
+	enum dcp_pdwrap wrap;
+	int rc;
+
+	if (!v)
+		return dcp_fail(&b->why, -EBADMSG, "its part %.80s is missing",
+				name ? name : "without a name");
+	rc = dcp_ndarray_read(dcp_pdvalue_array(*v, &wrap), &a, &b->why);
+	if (rc != 1)
+		return rc < 0 ? rc
+			      : dcp_fail(&b->why, -EBADMSG, "its part %.80s is not an array",
+					 name);
+	dcp_pdvalue_take(&one, &a, wrap != DCP_PDWRAP_NONE || b->bf16);
+	if (!b->t.dtype_name) {
+		b->t.dtype = one.dtype;
+		b->t.dtype_name = one.dtype_name;
+		b->t.itemsize = one.itemsize;
+	}
+	if (one.dtype != b->t.dtype || a.ndim != 1 || !a.row_major)
+		return dcp_fail(&b->why, -EBADMSG, "its part %.80s is not one row of %s", name,
+				b->t.dtype_name);
+	p.run_n = a.shape[0];
+	dcp_ndarray_place(&a, &p);
+	if (dcp_ckd_add(at, *at, p.run_n))
+		return dcp_fail(&b->why, -EBADMSG, "its parts are too long");
+	if (p.run_n > 0)
+		dcp_buf_add(&b->pieces, &p, sizeof(p));
+	return dcp_buf_error(&b->pieces);
+}
+
+static int join(struct dcp_pdbig *b, struct dcp_pv info)
+{
+	const struct dcp_pv *slices = dcp_pv_get(info, "slices");
+	const struct dcp_pv *shape = dcp_pv_get(info, "OriginShape"), *name;
+	uint64_t at = 0, volume;
+	size_t n = 0;
+	int rc;
+
+	if (!slices || !shape)
+		return dcp_fail(&b->why, -EBADMSG,
+				DCP_PDBIG_TABLE " does not say how it was cut");
+	rc = take_shape(b, *shape);
+	name = dcp_pv_items(*slices, &n);
+	b->nparts += n;
+	if (b->nparts > MAX_PARTS)
+		return dcp_fail(&b->why, -E2BIG, DCP_PDBIG_TABLE " names more than %d parts",
+				MAX_PARTS);
+	for (size_t i = 0; rc == 0 && i < n; i++)
+		rc = take_part(b, dcp_pv_str(name[i]), &at);
+	if (rc < 0)
+		return rc;
+	if (!dcp_shape_volume(b->shape, b->t.ndim, &volume) || at != volume)
+		return dcp_fail(&b->why, -EBADMSG,
+				"its parts have %" PRIu64 " elements, its shape another number",
+				at);
+	return 0;
+}
+
+/* Put the array together that @info, a value of that table, describes: 0, -ENOMEM, or what is
+ * wrong with it, described in @b->why. */
+static int dcp_pdbig_join(struct dcp_pdbig *b, struct dcp_pv info)
+{
+	int rc;
+
+	b->t = (struct dcp_tensor){ 0 };
+	b->why = (struct dcp_err){ 0 };
+	dcp_buf_reset(&b->pieces);
+	rc = join(b, info);
+	if (rc == 0) {
+		b->t.pieces = DCP_ITEMS(b->pieces, struct dcp_piece);
+		b->t.npieces = DCP_NITEMS(b->pieces, struct dcp_piece);
+	}
+	if (!b->t.dtype_name)
+		b->t.dtype_name = "";
+	return rc;
+}
+
+/*
+ * key: a key with the label of its file in front, where several files have it.
+ */
+
+int dcp_pdkey_init(struct dcp_pdkey *k, const struct dcp_pdpart *part, const char *key,
+		   const char *const *path, size_t npath)
+{
+	int how = part->choose ? part->choose(part->ctx, key) : 0;
+	size_t n = strlen(key), label = strlen(part->label);
+
+	*k = (struct dcp_pdkey){ .key = key, .path = path, .npath = npath };
+	if (how == 0)
+		return 1;
+	if (how == 2)
+		return 0;
+	k->text = malloc(label + n + 2);
+	k->list = calloc(npath + 1, sizeof(*k->list));
+	if (!k->text || !k->list)
+		return -ENOMEM;
+	snprintf(k->text, label + n + 2, "%s.%s", part->label, key);
+	k->list[0] = part->label;
+	for (size_t i = 0; i < npath; i++)
+		k->list[i + 1] = path[i];
+	k->key = k->text;
+	k->path = k->list;
+	k->npath = npath + 1;
+	return 1;
+}
+
+void dcp_pdkey_finish(struct dcp_pdkey *k)
+{
+	free(k->text);
+	free(k->list);
+}
 
 #define NAME_TABLE "StructuredToParameterName@@"
 

@@ -5,10 +5,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
-#include "core/format/gather/copies.h"
+#include "core/format/gather/join.h"
 #include "core/model/tensor.h"
 #include "core/parse/pyjson/pyjson.h"
 #include "core/parse/torch/torch.h"

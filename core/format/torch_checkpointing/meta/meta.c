@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "core/format/torch_checkpointing/meta/meta.h"
 #include "core/base/sort.h"
-#include "core/format/torch_checkpointing/meta/meta_int.h"
 
 #include <errno.h>
 #include <inttypes.h>

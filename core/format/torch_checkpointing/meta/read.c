@@ -6,13 +6,13 @@
  * "nested_path_to_metadata" come before the name of their item: they wait in m->pending until
  * the item's own dict is filled. What did not come through the hook is found in the root.
  */
-#include "core/format/torch_checkpointing/meta/meta_int.h"
+#include "core/format/torch_checkpointing/meta/meta.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/format/torch/field.h"
 #include "core/origin/source.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/base/arena.h"
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/model/layout/spread/spread_int.h"
 

@@ -6,7 +6,7 @@
 #include "core/model/layout/spread/spread_int.h"
 
 #include "core/base/base.h"
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 
 /*
  * hit: the hits of a walk over ranks, made and read.

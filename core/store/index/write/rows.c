@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/ckd.h"
+#include "core/base/bytes.h"
 #include "core/base/hash.h"
 #include "core/base/text.h"
 #include "core/model/geometry/tiling.h"

@@ -11,7 +11,6 @@
 #include <sys/stat.h>
 
 #include "core/base/base.h"
-#include "core/base/cleanup.h"
 #include "core/origin/dir/dir.h"
 #include "core/store/index/index_int.h"
 #include "core/store/index/write/write_int.h"

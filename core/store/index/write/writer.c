@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/base/hash.h"
 #include "core/base/jsonw.h"
 #include "core/origin/dir/dir.h"

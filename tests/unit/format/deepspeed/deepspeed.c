@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ZeRO checkpoints of every stage and shape, put together from the slices of their ranks.
- * covers: files, layout, model_file, load, module, module_sink, read, optim_state
- * covers: filename, alias, optim_file, extras, run, slice, state, emit, state_emit
+ * covers: load, layout, model_file, module, module_joined, read, optim_file
+ * covers: load, emit, optim_file, extras, slice, state
  */
 #include "tests/unit/t.h"
 

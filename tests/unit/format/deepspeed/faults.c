@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * DeepSpeed checkpoints whose files are missing, damaged, of two saves, or made to harm.
- * covers: deepspeed, files, model_file, optim_file, run, layout
+ * covers: deepspeed, load, model_file, optim_file, slice, layout
  */
 #include "tests/unit/t.h"
 

@@ -2,7 +2,7 @@
 /*
  * Tensor-parallel ranks and pipeline stages: joined by the rules that are recorded, told one by
  * one where there are none.
- * covers: box, affine_map, rule, module_joined, state_joined, compare, state, module
+ * covers: join, rule, module_joined, state, module
  */
 #include "tests/unit/t.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Whole jobs of every shape: what is read back is the model that was cut.
- * covers: expert, module_experts, slice, state_joined, affine_map
+ * covers: expert, module, slice, state, rule
  */
 #include "tests/unit/t.h"
 

@@ -2,7 +2,7 @@
 /* copies: those of several files become one tensor, or say why not. */
 #include "tests/unit/t.h"
 
-#include "core/format/gather/copies.h"
+#include "core/format/gather/join.h"
 #include "tests/unit/t/sink.h"
 
 /* Rows [lo, lo + n) of @key, of shape [rows, 2], as file @who tells them. */

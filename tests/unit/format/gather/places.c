@@ -2,7 +2,7 @@
 /* Tensors at one place are one; every other difference makes them two. */
 #include "tests/unit/t.h"
 
-#include "core/format/gather/places.h"
+#include "core/format/gather/join.h"
 #include "core/model/tensor.h"
 
 static const uint64_t lo[2], shape[] = { 2, 3 }, stride[] = { 1, 2 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Directories of safetensors: DCP's own against their manifest, and what can be wrong.
- * covers: safetensors_read, safetensors_emit
+ * covers: safetensors
  */
 #include "tests/unit/t.h"
 

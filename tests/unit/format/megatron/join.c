@@ -6,7 +6,7 @@
  * t/megatron_ref.h says what each holds. Which ranks there are, and who of them writes, is
  * counted rank by rank.
  *
- * covers: check, cut, grid
+ * covers: join, grid
  */
 #include "tests/unit/t.h"
 

@@ -2,7 +2,7 @@
 /*
  * mp_rank directories: tensor, pipeline and expert parallel ranks put together.
  *
- * covers: args, keys, cut
+ * covers: args, keys, join
  */
 #include "tests/unit/t.h"
 

@@ -2,7 +2,7 @@
 /*
  * One file for each item and rank: names, which files there are, what is in them.
  *
- * covers: filename, files, load, read, sink
+ * covers: items, read, join
  */
 #include "tests/unit/t.h"
 

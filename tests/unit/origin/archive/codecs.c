@@ -8,8 +8,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/origin/archive/inflate.h"
 #include "core/origin/source.h"
 #include "tests/unit/t/model/pack.h"

@@ -6,8 +6,8 @@
 
 #include <unistd.h>
 
+#include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/origin/archive/inflate.h"
 #include "core/origin/source.h"
 #include "tests/unit/t/parse/source.h"

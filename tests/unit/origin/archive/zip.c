@@ -2,8 +2,8 @@
 #include "tests/unit/t.h"
 
 #include "core/base/arena.h"
-#include "core/base/ckd.h"
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
+#include "core/base/bytes.h"
 #include "core/origin/archive/zip.h"
 #include "tests/unit/t/parse/source.h"
 #include "tests/unit/t/parse/zip.h"

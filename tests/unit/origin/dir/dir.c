@@ -15,7 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/origin/dir/dir.h"
 #include "core/origin/dir/dir_int.h"
 

@@ -2,7 +2,7 @@
 #include "tests/unit/t.h"
 
 #include "core/base/buf.h"
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/origin/source.h"
 #include "core/parse/numpy/npy.h"

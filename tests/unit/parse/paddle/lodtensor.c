@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/t.h"
 
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 #include "core/origin/source.h"
 #include "core/parse/paddle/lodtensor.h"
 #include "tests/unit/t/format/pdplain.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/t.h"
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/origin/source.h"
 #include "core/parse/paddle/program.h"
 #include "tests/unit/t/format/pdplain.h"

@@ -4,7 +4,7 @@
  * or change.
  * covers: pickle
  */
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 #include "tests/unit/t/parse/pickle.h"
 
 #include "core/parse/pickle/pickle_int.h"

@@ -51,7 +51,7 @@ static const struct dcp_section sections[] = {
 	{ "second", true, add_second },
 };
 
-static int read(struct seen *s, const struct dcp_buf *b, struct dcp_err *err)
+static int read_sections(struct seen *s, const struct dcp_buf *b, struct dcp_err *err)
 {
 	const struct dcp_sections all = { sections, DCP_LEN(sections), is_plan, look, s };
 	struct dcp_source src = dcp_source_mem(b->p, b->n);
@@ -109,7 +109,7 @@ static void check(struct dcp_buf *b, const char *want)
 	struct seen s = { 0 };
 	struct dcp_err err;
 
-	if (read(&s, b, &err) < 0)
+	if (read_sections(&s, b, &err) < 0)
 		fail_msg("%s", err.msg);
 	dcp_buf_add(&s.text, "", 1);
 	assert_string_equal(s.text.p, want);
@@ -174,17 +174,17 @@ static void bad_sections_are_refused(void **state)
 	pair(&b, "a", 1);
 	t_pk_setitems(&b);
 	stop(&b);
-	assert_int_equal(read(&s, &b, &err), -E2BIG);
+	assert_int_equal(read_sections(&s, &b, &err), -E2BIG);
 	t_assert_says(&err, "enough");
 	assert_int_equal(s.roots, 0);
 	b.n -= 2; /* cut */
 	s.stop = NULL;
-	assert_int_equal(read(&s, &b, &err), -EBADMSG);
+	assert_int_equal(read_sections(&s, &b, &err), -EBADMSG);
 	dcp_buf_reset(&b);
 	start(&b);
 	pair(&b, "second", 2);
 	stop(&b);
-	assert_int_equal(read(&s, &b, &err), -EBADMSG);
+	assert_int_equal(read_sections(&s, &b, &err), -EBADMSG);
 	t_assert_says(&err, "first is missing, expected a dict");
 	dcp_buf_reset(&b);
 	start(&b);
@@ -192,13 +192,13 @@ static void bad_sections_are_refused(void **state)
 	t_pk_setitems(&b);
 	pair(&b, "second", 2);
 	stop(&b);
-	assert_int_equal(read(&s, &b, &err), -EBADMSG);
+	assert_int_equal(read_sections(&s, &b, &err), -EBADMSG);
 	t_assert_says(&err, "second is int, expected a dict");
 	dcp_buf_reset(&b);
 	t_pk_start(&b);
 	t_pk_dict(&b);
 	t_pk_stop(&b);
-	assert_int_equal(read(&s, &b, &err), -EBADMSG);
+	assert_int_equal(read_sections(&s, &b, &err), -EBADMSG);
 	t_assert_says(&err, "no Meta");
 	dcp_buf_finish(&b);
 	dcp_buf_finish(&s.text);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/t.h"
 
+#include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/origin/source.h"
 #include "tests/unit/t/format/torch.h"
 #include "tests/unit/t/golden.h"

@@ -5,8 +5,8 @@
  */
 #include "tests/unit/t.h"
 
+#include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/origin/source.h"
 #include "core/parse/pyjson/pyjson.h"
 #include "core/parse/torch/torch.h"

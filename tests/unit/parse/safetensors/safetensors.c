@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "core/base/arena.h"
+#include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 #include "core/model/tensor.h"
 #include "core/origin/source.h"
 #include "core/parse/safetensors/safetensors.h"

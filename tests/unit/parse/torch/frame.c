@@ -2,7 +2,7 @@
 #include "tests/unit/t.h"
 
 #include "core/origin/source.h"
-#include "core/parse/torch/frame.h"
+#include "core/parse/torch/torch.h"
 #include "tests/unit/t/format/torch.h"
 #include "tests/unit/t/parse/zip.h"
 

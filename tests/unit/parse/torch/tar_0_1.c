@@ -5,7 +5,7 @@
 #include "tests/unit/t.h"
 
 #include "core/base/buf.h"
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 #include "core/origin/source.h"
 #include "core/parse/pyjson/pyjson.h"
 #include "core/parse/torch/torch.h"

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/store/cache/cache.h"
 #include "core/store/version/version.h"
 #include "tests/unit/t/version.h"

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/store/index/index.h"
 #include "core/store/index/index_int.h"
 #include "core/store/index/write/write_int.h"

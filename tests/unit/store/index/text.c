@@ -7,8 +7,8 @@
 #include "tests/unit/t.h"
 
 #include "core/base/arena.h"
+#include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/store/index/write/write_int.h"
 
 static const struct {

@@ -8,8 +8,8 @@
 #include "tests/unit/t.h"
 
 #include "core/base/arena.h"
+#include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/base/text.h"
 #include "core/rules/rules.h"
 #include "core/store/version/assets.h"

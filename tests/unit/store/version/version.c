@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "core/store/index/index.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "core/base/buf.h"
-#include "core/base/endian.h"
+#include "core/base/bytes.h"
 #include "core/store/io/queue.h"
 #include "core/store/version/version.h"
 #include "core/store/view/reply.h"

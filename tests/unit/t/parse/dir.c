@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "tests/unit/t.h"
 
 void t_dir_make(struct t_dir *d, const char *what)

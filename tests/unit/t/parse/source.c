@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/t/parse/source.h"
 
-#include "core/base/cleanup.h"
+#include "core/base/base.h"
 #include "tests/unit/t.h"
 
 static int counted_read(const struct dcp_source *src, uint64_t off, void *buf, size_t n)

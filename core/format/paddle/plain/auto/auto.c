@@ -11,12 +11,384 @@
  * Ranks at the same place of all meshes that cut have copies; the lowest rank's is emitted.
  */
 #include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/buf.h"
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/sort.h"
-#include "core/format/paddle/plain/auto/auto_int.h"
+#include "core/base/text.h"
+#include "core/format/gather/join.h"
+#include "core/format/paddle/plain/plain_int.h"
+#include "core/model/tensor.h"
+#include "core/parse/pickle/pickle.h"
+
+/* What one rank's .pdattr says of a key. */
+struct dcp_pdsaid {
+	uint32_t rank; /* index in ranks */
+	struct dcp_pv v;
+	struct dcp_pdsaid *next;
+};
+
+/* By number of the key: what each rank says, in the order of ranks. */
+struct dcp_pdentry {
+	struct dcp_pdsaid *said, *last;
+};
+
+struct dcp_pdrank {
+	const struct dcp_pdpart *part;
+	uint64_t number;
+	struct dcp_pickle *attr;
+	const char *why;             /* not NULL: its tensors cannot be read */
+	const struct dcp_copy *held; /* of the key at hand */
+};
+
+struct dcp_pdjoin {
+	const struct dcp_load *in;
+	struct dcp_pdrank *ranks; /* sorted by number */
+	size_t nranks;
+	struct dcp_copies copies; /* by index of the rank */
+	struct dcp_buf entries;   /* struct dcp_pdentry, by number of the key */
+	uint32_t at;              /* the rank whose files are being read */
+	struct dcp_err *err;
+};
+
+/* Emit every key; after all ranks were read. */
+int dcp_pdjoin_emit(struct dcp_pdjoin *j);
+
+/* ---- how a tensor was cut ---- */
+
+enum { DCP_PDCUT_MESH = 8 }; /* dimensions; Paddle writes one or two */
+
+struct dcp_pdcut {
+	uint64_t mesh[DCP_PDCUT_MESH];
+	uint64_t step[DCP_PDCUT_MESH]; /* places from one to the next */
+	size_t nmesh;
+	const struct dcp_pv *group; /* ranks by place */
+	size_t nplaces;
+	int8_t by[DCP_MAX_NDIM]; /* mesh dimension that cuts; -1: none */
+};
+
+/* Read the attributes @v of a tensor of @ndim dimensions: 0, or -EBADMSG described in @why. */
+int dcp_pdcut_read(struct dcp_pdcut *c, struct dcp_pv v, uint32_t ndim, struct dcp_err *why);
+bool dcp_pdcut_same(const struct dcp_pdcut *a, const struct dcp_pdcut *b);
+
+/* Number of the part that the rank at @place has: its place in the meshes that cut, row-major
+ * over the tensor's dimensions. */
+uint64_t dcp_pdcut_part(const struct dcp_pdcut *c, uint32_t ndim, uint64_t place);
+
+enum { MAX_RANKS = 1 << 20 }; /* in one mesh */
+
+static int read_mesh(struct dcp_pdcut *c, struct dcp_pv v, struct dcp_err *why)
+{
+	const struct dcp_pv *item = dcp_pv_items(dcp_pv_at(v, "process_shape"), &c->nmesh);
+	uint64_t n = 1;
+
+	c->group = dcp_pv_items(dcp_pv_at(v, "process_group"), &c->nplaces);
+	if (c->nmesh == 0 || c->nmesh > DCP_PDCUT_MESH)
+		return dcp_fail(why, -EBADMSG,
+				"process_shape of %zu dimensions, expected 1 to %d", c->nmesh,
+				DCP_PDCUT_MESH);
+	for (size_t m = c->nmesh; m-- > 0;) {
+		c->step[m] = n;
+		if (!dcp_pv_u64(item[m], &c->mesh[m]) || c->mesh[m] == 0 ||
+		    dcp_ckd_mul(&n, n, c->mesh[m]) || n > MAX_RANKS)
+			return dcp_fail(why, -EBADMSG,
+					"process_shape is not a mesh of up to %d ranks",
+					MAX_RANKS);
+	}
+	if (n != c->nplaces)
+		return dcp_fail(why, -EBADMSG,
+				"process_group has %zu rank%s, process_shape %" PRIu64
+				" place%s",
+				c->nplaces, dcp_s(c->nplaces), n, dcp_s(n));
+	return 0;
+}
+
+int dcp_pdcut_read(struct dcp_pdcut *c, struct dcp_pv v, uint32_t ndim, struct dcp_err *why)
+{
+	const struct dcp_pv *map = dcp_pv_get(v, "dims_mapping"), *item;
+	uint32_t used = 0;
+	size_t n;
+	int rc;
+
+	*c = (struct dcp_pdcut){ 0 };
+	rc = read_mesh(c, v, why);
+	if (rc < 0)
+		return rc;
+	item = dcp_pv_items(dcp_pv_at(v, "dims_mapping"), &n);
+	if (!map || n != ndim)
+		return dcp_fail(why, -EBADMSG,
+				"dims_mapping is for %zu dimension%s, the tensor has %" PRIu32,
+				n, dcp_s(n), ndim);
+	for (uint32_t d = 0; d < ndim; d++) {
+		if (item[d].type != DCP_PV_INT || item[d].i < -1 ||
+		    item[d].i >= (int64_t)c->nmesh)
+			return dcp_fail(why, -EBADMSG,
+					"dims_mapping of dimension %" PRIu32
+					" is not a dimension of process_shape",
+					d);
+		c->by[d] = (int8_t)item[d].i;
+		if (c->by[d] >= 0 && used >> c->by[d] & 1)
+			return dcp_fail(why, -EBADMSG,
+					"dims_mapping cuts two dimensions by one of the mesh");
+		if (c->by[d] >= 0)
+			used |= 1u << c->by[d];
+	}
+	return 0;
+}
+
+static bool same_ranks(const struct dcp_pdcut *a, const struct dcp_pdcut *b)
+{
+	for (size_t i = 0; i < a->nplaces; i++) {
+		uint64_t x, y;
+
+		if (!dcp_pv_u64(a->group[i], &x) || !dcp_pv_u64(b->group[i], &y) || x != y)
+			return false;
+	}
+	return true;
+}
+
+bool dcp_pdcut_same(const struct dcp_pdcut *a, const struct dcp_pdcut *b)
+{
+	return a->nmesh == b->nmesh && a->nplaces == b->nplaces &&
+	       memcmp(a->mesh, b->mesh, sizeof(a->mesh)) == 0 &&
+	       memcmp(a->by, b->by, sizeof(a->by)) == 0 &&
+	       (a->group == b->group || same_ranks(a, b));
+}
+
+uint64_t dcp_pdcut_part(const struct dcp_pdcut *c, uint32_t ndim, uint64_t place)
+{
+	uint64_t number = 0;
+
+	for (uint32_t d = 0; d < ndim; d++)
+		if (c->by[d] >= 0)
+			number = number * c->mesh[c->by[d]] +
+				 place / c->step[c->by[d]] % c->mesh[c->by[d]];
+	return number;
+}
+
+/* The key at hand. */
+struct joined {
+	struct dcp_pdjoin *j;
+	const struct dcp_copy *like; /* a part that can be read: all others must be like it */
+	struct dcp_tensor t;
+	uint64_t shape[DCP_MAX_NDIM];
+	uint64_t nparts;              /* counting each set of copies once */
+	const struct dcp_copy **part; /* by number */
+	struct dcp_err why;
+};
+
+/* What all ranks' attributes say of the key; -ENOENT: nothing. */
+static int agree(struct joined *x, const struct dcp_pdentry *e, struct dcp_pdcut *cut)
+{
+	const struct dcp_pdrank *ranks = x->j->ranks;
+	struct dcp_pdcut other;
+
+	if (!e->said)
+		return dcp_fail(&x->why, -ENOENT,
+				"several ranks hold it and no .pdattr says how it was cut");
+	for (const struct dcp_pdsaid *s = e->said; s; s = s->next) {
+		int rc = dcp_pdcut_read(s == e->said ? cut : &other, s->v, x->t.ndim, &x->why);
+
+		if (rc < 0)
+			return dcp_err_where(&x->why, rc, "attributes of rank %" PRIu64,
+					     ranks[s->rank].number);
+		if (s != e->said && !dcp_pdcut_same(cut, &other))
+			return dcp_fail(&x->why, -EBADMSG,
+					"attributes of ranks %" PRIu64 " and %" PRIu64
+					" disagree about how it was cut",
+					ranks[e->said->rank].number, ranks[s->rank].number);
+	}
+	return 0;
+}
+
+/* ---- who holds which part ---- */
+
+static int same_form(struct joined *x, const struct dcp_copy *h)
+{
+	if (dcp_copies_alike(&x->like->t, &h->t))
+		return 0;
+	return dcp_fail(&x->why, -EBADMSG,
+			"%.120s and %.120s have parts of different shape or dtype, expected "
+			"equal ones",
+			x->like->file, h->file);
+}
+
+static struct dcp_pdrank *rank_of(const struct dcp_pdjoin *j, uint64_t number)
+{
+	size_t i;
+
+	DCP_BISECT(i, 0, j->nranks, j->ranks[i].number < number);
+	return i < j->nranks && j->ranks[i].number == number ? &j->ranks[i] : NULL;
+}
+
+/* Why rank @number's part, of which there is no copy, cannot be had. */
+static int lacking(struct joined *x, uint64_t number)
+{
+	const struct dcp_pdrank *r = rank_of(x->j, number);
+
+	if (!r)
+		return dcp_fail(&x->why, -ENODATA,
+				"its part of rank %" PRIu64
+				" is missing: that rank's .pdparams is not here",
+				number);
+	if (r->held || r->why)
+		return dcp_fail(&x->why, -ENODATA, "its part of rank %" PRIu64 ": %s", number,
+				r->held ? r->held->t.error : r->why);
+	return dcp_fail(&x->why, -ENODATA,
+			"its part of rank %" PRIu64 " is missing: %.200s does not hold it",
+			number, r->part->file);
+}
+
+/* Find a holder for each part, of copies the lowest rank. */
+static int place_parts(struct joined *x, const struct dcp_pdcut *c)
+{
+	const struct dcp_pdrank *ranks = x->j->ranks;
+	uint64_t number = 0;
+
+	for (uint64_t place = 0; place < c->nplaces; place++) {
+		const struct dcp_copy **part = &x->part[dcp_pdcut_part(c, x->t.ndim, place)];
+		const struct dcp_pdrank *r;
+
+		if (!dcp_pv_u64(c->group[place], &number))
+			return dcp_fail(&x->why, -EBADMSG,
+					"process_group holds something else than ranks");
+		r = rank_of(x->j, number);
+		if (!r || !r->held || r->held->t.error)
+			continue;
+		if (same_form(x, r->held) < 0)
+			return -EBADMSG;
+		if (!*part || number < ranks[(*part)->who].number)
+			*part = r->held;
+	}
+	for (uint64_t place = 0; place < c->nplaces; place++)
+		if (!x->part[dcp_pdcut_part(c, x->t.ndim, place)]) {
+			dcp_pv_u64(c->group[place], &number);
+			return lacking(x, number);
+		}
+	return 0;
+}
+
+/* ---- the whole ---- */
+
+/* Where part @number begins in the whole. */
+static void find_first(const struct joined *x, const struct dcp_pdcut *c, uint64_t number,
+		       uint64_t first[DCP_MAX_NDIM])
+{
+	for (uint32_t d = x->t.ndim; d-- > 0;) {
+		first[d] = c->by[d] < 0 ? 0 : number % c->mesh[c->by[d]] * x->like->t.shape[d];
+		number /= c->by[d] < 0 ? 1 : c->mesh[c->by[d]];
+	}
+}
+
+/* Shape of the whole, and of how many parts it is: at most the places of the mesh. */
+static int measure(struct joined *x, const struct dcp_pdcut *c)
+{
+	x->nparts = 1;
+	for (uint32_t d = 0; d < x->t.ndim; d++) {
+		uint64_t n = c->by[d] < 0 ? 1 : c->mesh[c->by[d]];
+
+		x->nparts *= n;
+		if (dcp_ckd_mul(&x->shape[d], x->t.shape[d], n))
+			return dcp_fail(&x->why, -EBADMSG,
+					"its parts together have a size over 64 bits");
+	}
+	x->t.shape = x->shape;
+	x->part = calloc((size_t)x->nparts, sizeof(struct dcp_copy *));
+	return x->part ? 0 : -ENOMEM;
+}
+
+static int assemble(struct joined *x, const struct dcp_pdcut *c)
+{
+	struct dcp_copies *all = &x->j->copies;
+	uint64_t first[DCP_MAX_NDIM];
+	int rc = measure(x, c);
+
+	if (rc == 0)
+		rc = place_parts(x, c);
+	dcp_join_begin(&all->join);
+	for (uint64_t i = 0; rc == 0 && i < x->nparts; i++) {
+		find_first(x, c, i, first);
+		rc = dcp_join_add_part(&all->join, &x->part[i]->t, first, &all->arena);
+	}
+	return rc < 0 ? rc : dcp_join_end(&all->join, &x->t, NULL, NULL, &x->why);
+}
+
+static int emit(struct joined *x, const struct dcp_copies_key *k, const struct dcp_pdentry *e)
+{
+	struct dcp_pdcut cut;
+	int rc;
+
+	x->like = k->first;
+	for (const struct dcp_copy *h = k->first; h; h = h->next) {
+		x->j->ranks[h->who].held = h;
+		if (x->like->t.error)
+			x->like = h;
+	}
+	x->t = x->like->t;
+	x->t.alias_of = NULL; /* tied parameters share their bytes in one file only */
+	if (x->t.error)       /* no rank's can be read */
+		return dcp_emit_tensor(x->j->in->sink, &x->t);
+	rc = agree(x, e, &cut);
+	if (rc == 0)
+		rc = assemble(x, &cut);
+	else if (rc == -ENOENT && !k->first->next)
+		rc = 0; /* one rank's own */
+	if (rc == -ENOMEM)
+		return -ENOMEM;
+	if (rc < 0)
+		x->t.error = x->why.msg;
+	return dcp_emit_tensor(x->j->in->sink, &x->t);
+}
+
+static int emit_key(struct dcp_pdjoin *j, const struct dcp_copies_key *k,
+		    const struct dcp_pdentry *e)
+{
+	struct joined x = { .j = j };
+	int rc = emit(&x, k, e);
+
+	for (const struct dcp_copy *h = k->first; h; h = h->next)
+		j->ranks[h->who].held = NULL;
+	free(x.part);
+	return rc;
+}
+
+/* A key that only attributes have: its rank's tensors could not be read. */
+static int emit_absent(struct dcp_pdjoin *j, const char *key, const struct dcp_pdentry *e)
+{
+	const struct dcp_pdrank *r = &j->ranks[e->said->rank];
+	struct dcp_tensor t = {
+		.key = key,
+		.path = &key,
+		.npath = 1,
+		.dtype_name = "",
+		.error = r->why ? r->why : "a .pdattr names it, no .pdparams here holds it",
+	};
+
+	return dcp_emit_tensor(j->in->sink, &t);
+}
+
+int dcp_pdjoin_emit(struct dcp_pdjoin *j)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; rc == 0 && i < j->copies.names.n; i++) {
+		const struct dcp_copies_key *k = dcp_copies_at(&j->copies, i);
+		const struct dcp_pdentry *e = dcp_buf_at(&j->entries, i, sizeof(*e));
+
+		if (!e)
+			return -ENOMEM;
+		rc = k->first ? emit_key(j, k, e)
+			      : emit_absent(j, dcp_intern_text(&j->copies.names, i), e);
+	}
+	return rc;
+}
 
 /* ---- reading ---- */
 

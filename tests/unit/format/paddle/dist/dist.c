@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What five releases of Paddle wrote; which files are a version.
- * covers: filename
+ * covers: dist
  */
 #include "tests/unit/t.h"
 

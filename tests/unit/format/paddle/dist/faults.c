@@ -2,7 +2,7 @@
 /*
  * What is damaged, missing or a lie in a Paddle checkpoint costs the keys that need it, with a
  * message that says what and where; the others stay.
- * covers: dist, files, key, pieces
+ * covers: dist, key
  */
 #include "tests/unit/t.h"
 

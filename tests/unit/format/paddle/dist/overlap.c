@@ -2,7 +2,7 @@
 /*
  * Pieces that overlap: Paddle's own choice (golden/paddle-overlaps.txt). Pieces that Paddle
  * recorded wrongly: said so, and the rest can be read.
- * covers: pieces, find, fault, head
+ * covers: key
  */
 #include "tests/unit/t.h"
 

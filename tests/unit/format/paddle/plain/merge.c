@@ -2,7 +2,7 @@
 /*
  * Files of several ranks: what is the same in all of them is one key, what differs stays per
  * rank.
- * covers: compare
+ * covers: merge
  */
 #include "tests/unit/t.h"
 

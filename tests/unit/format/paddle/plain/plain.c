@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Paddle's plain files: names, what a file may hold, tensor streams, several files together.
- * covers: lod, merge, filename, key, part
+ * covers: lod, merge, part, state
  */
 #include "tests/unit/t.h"
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One file of paddle.save: which values are tensors, of which dtype, and where they lie.
- * covers: value, big
+ * covers: state
  */
 #include "tests/unit/t.h"
 
+#include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/format/formats.h"
 #include "tests/unit/t/format/group.h"
 #include "tests/unit/t/format/pdplain.h"

@@ -3,7 +3,7 @@
  * Parts of tensors inside torch.save streams: what they are, what is told of them, and what
  * is wrong with bad ones.
  *
- * covers: dtensor, format/torch/state
+ * covers: shard, format/torch/state
  */
 #include "tests/unit/t.h"
 

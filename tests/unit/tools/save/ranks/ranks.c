@@ -3,8 +3,8 @@
  * Checkpoints that the ranks of a job write together: tensors cut at random against what one
  * process writes, and ranks that do not agree, fail or are gone.
  * covers: tools/save/ranks/agreed, tools/save/ranks/given, tools/save/ranks/library
- * covers: tools/save/ranks/step
- * covers: tools/save/ranks/shares, tools/save/ranks/finish, tools/save/ranks/gather
+ * covers: library
+ * covers: tools/save/ranks/shares, library, shares
  */
 #include "tests/unit/t.h"
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Bytes of arrays with strides, any of them, against one element at a time.
- * covers: tools/save/ranks/region
+ * covers: given
  */
 #include "tests/unit/t.h"
 
 #include "tests/unit/t/random.h"
-#include "tools/save/ranks/region.h"
+#include "tools/save/ranks/ranks_int.h"
 
 enum { ROOM = 1 << 16 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * save_for_auto_inference: parts of all ranks joined as their attributes say.
- * covers: cut, join
+ * covers: auto
  */
 #include "tests/unit/t.h"
 
