@@ -55,7 +55,7 @@ static bool dcp_ds_is_muon(const struct dcp_ds_reading *r, size_t i)
 }
 
 /* The elements of a list's lists, in order. */
-static int flatten(struct dcp_ds_reading *r, struct entries *e)
+static int flatten_lists(struct dcp_ds_reading *r, struct entries *e)
 {
 	struct dcp_pv *all;
 	size_t n = 0, m, total = 0;
@@ -83,7 +83,7 @@ static int find_entries(struct dcp_ds_reading *r, struct entries *e)
 	*e = (struct entries){ .listed = r->base.type == DCP_PV_LIST };
 	if (e->listed) {
 		e->item = dcp_pv_items(r->base, &e->n);
-		return e->n && e->item->type == DCP_PV_LIST ? flatten(r, e) : 0;
+		return e->n && e->item->type == DCP_PV_LIST ? flatten_lists(r, e) : 0;
 	}
 	e->item = dcp_pv_pairs(dcp_pv_at(r->base, "state"), &e->n);
 	return 0;
@@ -304,7 +304,7 @@ static int useless(struct dcp_ds_reading *r, const char *why)
 /* ---- what is where ---- */
 
 /* Lists of flat tensors, one a group. */
-static int flatten_optim_file(struct dcp_ds_reading *r, struct dcp_pv v)
+static int flatten_groups(struct dcp_ds_reading *r, struct dcp_pv v)
 {
 	const struct dcp_pv *group = dcp_pv_items(v, &r->nlists), *item;
 	struct dcp_pv *flat;
@@ -338,7 +338,7 @@ static int find_flat(struct dcp_ds_reading *r)
 	r->stage = 1;
 	r->base = dcp_pv_at(r->dict, "base_optimizer_state");
 	if (!v && old && old->type == DCP_PV_LIST)
-		return flatten_optim_file(r, *old);
+		return flatten_groups(r, *old);
 	if (!v) {
 		v = dcp_pv_get(r->dict, "fp32_flat_groups");
 		r->base = dcp_pv_at(r->dict, "optimizer_state_dict");

@@ -327,8 +327,6 @@ static int dcp_index_vfs_init(sqlite3_vfs *vfs, const char *name, const struct d
 	return sqlite3_vfs_register(vfs, 0) == SQLITE_OK ? 0 : -ENOMEM;
 }
 
-enum { HEADER_OPEN = 100 };
-
 /* Names within their limit, and the structs around them. */
 static const size_t arena_limit = DCP_INDEX_MAX_NAMES + (512u << 20);
 
@@ -337,9 +335,9 @@ static const char *const schema[] = { DCP_SQL_TABLES, DCP_SQL_INDEXES };
 /* Is this an index of ours, of this schema, and all there? */
 static int check_header(const struct dcp_source *src, struct dcp_err *err)
 {
-	uint8_t h[HEADER_OPEN];
+	uint8_t h[HEADER];
 	uint64_t page, want;
-	int code = src->size < HEADER_OPEN ? -EBADMSG : dcp_source_read(src, 0, h, sizeof(h));
+	int code = src->size < HEADER ? -EBADMSG : dcp_source_read(src, 0, h, sizeof(h));
 
 	if (code == -EBADMSG || (code == 0 && memcmp(h, "SQLite format 3", 16)))
 		return dcp_fail_at(err, -EBADMSG, 0, "not an SQLite file");
