@@ -92,6 +92,8 @@ class Server:
     # ---- one request ----
 
     def handle(self, r):
+        if r.path.startswith("http://"):  # as to a proxy, which every server must take
+            r.path = "/" + r.path.split("/", 3)[3]
         path, _, query = r.path.partition("?")
         r.name = urllib.parse.unquote(path)
         r.query = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
@@ -233,7 +235,7 @@ class Server:
         if not asked or not ranges:
             return r.answer(200, path.read_bytes(), **heads)
         lo, hi = asked.removeprefix("bytes=").split("-")
-        lo, hi = int(lo), min(int(hi), size - 1)
+        lo, hi = int(lo), min(int(hi or size), size - 1)
         if lo >= size:
             return r.answer(416)
         with open(path, "rb") as f:
