@@ -74,9 +74,9 @@ struct dcpfs_opts {
 #define DCPFS_REFUSAL_MAX 512
 
 /*
- * What a slot stands for: a version as the mount knows it, its hf/ (fs/versions/hf.h), or what
- * one rank holds of either (fs/versions/ranks.h). Referenced by the list, by every open file and
- * by every slot that is part of it.
+ * What a slot stands for: a version as the mount knows it, its hf/ (fs/versions/versions.h), or
+ * what one rank holds of either (fs/versions/ranks.h). Referenced by the list, by every open file
+ * and by every slot that is part of it.
  */
 struct dcpfs_version {
 	uint32_t refs;  /* atomic */

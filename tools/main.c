@@ -16,7 +16,7 @@
 #include "core/base/err.h"
 #include "tools/cmd.h"
 #include "tools/help.h"
-#include "tools/load/servers.h"
+#include "tools/load/cache.h"
 #include "tools/out.h"
 #include "tools/pick.h"
 #include "tools/progress.h"

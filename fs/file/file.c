@@ -17,7 +17,6 @@
 #include "fs/ino.h"
 #include "fs/text/text.h"
 #include "fs/tree/tree.h"
-#include "fs/versions/hf.h"
 #include "fs/versions/opener.h"
 #include "fs/versions/ranks.h"
 #include "fs/versions/versions.h"

@@ -16,8 +16,8 @@
 #include "core/store/view/view.h"
 #include "core/write/write.h"
 #include "fs/fs.h"
-#include "fs/versions/hf.h"
 #include "fs/versions/ranks.h"
+#include "fs/versions/versions.h"
 
 enum { ALIGN = 64, ROW_MEMORY = 16 << 20, MAX_NAMED = 64 };
 

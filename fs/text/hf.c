@@ -18,7 +18,7 @@
 #include "fs/fs.h"
 #include "fs/text/describe.h"
 #include "fs/text/spool.h"
-#include "fs/versions/hf.h"
+#include "fs/versions/versions.h"
 
 enum { MAX_NAMED = 200 };
 

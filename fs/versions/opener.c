@@ -19,7 +19,6 @@
 #include "fs/errors.h"
 #include "fs/fs.h"
 #include "fs/tree/keys.h"
-#include "fs/versions/hf.h"
 #include "fs/versions/rights.h"
 #include "fs/versions/versions.h"
 

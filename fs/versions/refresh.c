@@ -17,7 +17,6 @@
 #include "fs/file/file.h"
 #include "fs/fs.h"
 #include "fs/tree/keys.h"
-#include "fs/versions/hf.h"
 #include "fs/versions/ranks.h"
 #include "fs/versions/rights.h"
 

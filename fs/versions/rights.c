@@ -15,7 +15,7 @@
 #include "fs/fs.h"
 #include "fs/ino.h"
 #include "fs/tree/tree.h"
-#include "fs/versions/hf.h"
+#include "fs/versions/versions.h"
 
 enum { ROW_MEMORY = 512 << 20 };
 

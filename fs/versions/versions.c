@@ -20,7 +20,6 @@
 #include "core/store/view/view.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
-#include "fs/versions/hf.h"
 
 enum { PLAN_MEMORY = 1 << 30 }; /* names of keys */
 

@@ -35,7 +35,6 @@
 #include "core/store/version/assets.h"
 #include "core/store/version/grants.h"
 #include "fs/fs.h"
-#include "fs/versions/hf.h"
 #include "fs/versions/opener.h"
 #include "fs/versions/ranks.h"
 

@@ -27,3 +27,13 @@ char *load_config_dir(void);
 
 /* Make @dir and its parents (0700). 0 or a negative errno. */
 int load_cache_make(const char *dir);
+
+/*
+ * servers: how this process speaks to the servers that its sources are on.
+ */
+
+/*
+ * Have core know the environment, and where the user's profiles and tokens lie. Any number of
+ * times, any thread.
+ */
+void load_servers(void);

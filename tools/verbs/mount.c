@@ -22,7 +22,7 @@
 #include "fs/fs.h"
 #include "fs/listen.h"
 #include "fs/session.h"
-#include "fs/versions/hf.h"
+#include "fs/versions/versions.h"
 #include "tools/cmd.h"
 #include "tools/hf.h"
 #include "tools/load/cache.h"

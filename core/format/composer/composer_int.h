@@ -2,8 +2,7 @@
 /*
  * composer_int: what the files that read Composer's checkpoints share; only they include it.
  *
- *	composer.c        which kind of save it is
- *	name.c            names of files, and what a state looks like
+ *	composer.c        which kind of save it is, by names of files and by what a state looks like
  *	ranks.c           torch.save files: one, or one a rank
  *	parts.c           the directory with composer_metadata.json
  */

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/format/dcp/item.h"
+#include "core/format/dcp/dcp_int.h"
 
 #include <errno.h>
 
 #include "core/base/bytes.h"
 #include "core/base/err.h"
-#include "core/format/dcp/dcp_int.h"
 #include "core/origin/archive/inflate.h"
 
 /* SLACK: bytes forgiven to small files. RATIO: decoded bytes that count as much as a stored
@@ -17,7 +16,7 @@ void dcp_titem_files_init(struct dcp_titem_files *f, const struct dcp_dir *dir)
 	*f = (struct dcp_titem_files){ .dir = dir };
 }
 
-void dcp_titem_files_finish(struct dcp_titem_files *f)
+static void dcp_titem_files_finish(struct dcp_titem_files *f)
 {
 	for (int i = 0; i < DCP_TITEM_SLOTS; i++)
 		if (f->slot[i].number)

@@ -8,7 +8,6 @@
 
 #include "core/base/sort.h"
 #include "core/format/torch_checkpointing/items_int.h"
-#include "core/format/torch_checkpointing/place.h"
 #include "core/model/tensor.h"
 
 /*

@@ -24,7 +24,6 @@
 #include "core/origin/dir/dir.h"
 #include "core/origin/source.h"
 #include "core/store/cache/cache.h"
-#include "core/store/cache/unpack_int.h"
 #include "core/store/version/version.h"
 
 enum { BLOCK = 1 << 20, MAGIC = 16 };

@@ -18,6 +18,7 @@
  * it. Safe from any thread.
  */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 struct dcp_err;
@@ -51,3 +52,18 @@ void dcp_unpack_settle(struct dcp_unpack *u);
 int dcp_unpack_open(struct dcp_unpack *u, const struct dcp_site *at, const char *name,
 		    struct dcp_blob *out, uint64_t *size, struct dcp_file_id *source,
 		    struct dcp_err *err);
+
+/*
+ * A decoded file in the cache directory, for unpack.c and its test:
+ *
+ *	the content
+ *	16 bytes "dcpfs unpacked 1"
+ *	 8 bytes each, little-endian: bytes of content; size, dev, ino, mtime_ns, ctime_ns of
+ *	         the compressed file; when decoding began, by the clock of the cache's file
+ *	         system; hash of the content; hash of the record up to here
+ */
+
+#define DCP_UNPACK_RECORD 88
+
+/* Write the record after @size bytes of content, and make all of it last. */
+int dcp_unpack_seal(int fd, const struct dcp_file_id *source, uint64_t size, int64_t began_ns);

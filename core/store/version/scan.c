@@ -6,7 +6,7 @@
 
 #include "core/base/base.h"
 #include "core/base/err.h"
-#include "core/format/groups.h"
+#include "core/format/format.h"
 #include "core/format/hf/name.h"
 #include "core/model/order.h"
 #include "core/origin/dir/dir.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which family is a directory, by its names alone?
- * covers: formats, groups
+ * covers: formats, format
  */
 #include "tests/unit/t.h"
 

@@ -16,7 +16,7 @@
 #include "core/base/text.h"
 #include "core/model/geometry/strided.h"
 #include "tools/load/error.h"
-#include "tools/load/memory/cuda_driver.h"
+#include "tools/load/memory/cuda_abi.h"
 #include "tools/load/memory/memory.h"
 #include "tools/load/memory/scatter.h"
 

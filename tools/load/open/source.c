@@ -20,7 +20,6 @@
 #include "core/store/version/mapped.h"
 #include "tools/load/cache.h"
 #include "tools/load/load.h"
-#include "tools/load/servers.h"
 
 #define MAX_OPTIONS (16u << 20) /* of a mount, as JSON: paths of layouts */
 

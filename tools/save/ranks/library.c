@@ -13,7 +13,7 @@
 #include "core/base/hash.h"
 #include "core/base/text.h"
 #include "core/origin/origin.h"
-#include "tools/load/servers.h"
+#include "tools/load/cache.h"
 #include "tools/save/save_int.h"
 
 /*

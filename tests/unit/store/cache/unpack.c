@@ -15,7 +15,6 @@
 #include "core/base/err.h"
 #include "core/origin/dir/dir.h"
 #include "core/store/cache/unpack.h"
-#include "core/store/cache/unpack_int.h"
 #include "core/store/version/version.h"
 #include "tests/unit/t/model/pack.h"
 #include "tests/unit/t/parse/dir.h"

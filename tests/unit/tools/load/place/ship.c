@@ -4,7 +4,7 @@
  * host; memory of the caller, and its stream. Without a device (DCPFS_DEVICE) there is nothing to
  * test.
  * covers: tools/load/place/ship, place, tools/load/memory/cuda
- * covers: tools/load/memory/cuda_driver, tools/load/memory/memory
+ * covers: tools/load/memory/cuda_abi, tools/load/memory/memory
  */
 #include "tests/unit/t.h"
 
