@@ -7,13 +7,9 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "core/base/base.h"
 #include "core/base/clock.h"
-
-/* At most half of the processors, so that the other requests have the rest. */
-enum { MOST = 4 };
 
 struct waiting {
 	struct dcpfs_late_call call;
@@ -21,12 +17,18 @@ struct waiting {
 	struct waiting *next;
 };
 
+struct worker {
+	struct dcpfs_late *late;
+	pthread_t thread;
+	fuse_ino_t ino; /* what it answers for; 0: nothing */
+};
+
 struct dcpfs_late {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	struct waiting *first, **end; /* who takes a call out of the list, answers it */
 	bool stop;
-	pthread_t thread[MOST];
+	struct worker worker[DCPFS_LATE_MOST];
 	unsigned nthreads, running; /* running: those that have not ended */
 };
 
@@ -88,25 +90,46 @@ void dcpfs_late_add(struct dcpfs_late *l, const struct dcpfs_late_call *call)
 	}
 }
 
+static bool is_made(const struct dcpfs_late *l, fuse_ino_t ino)
+{
+	for (unsigned i = 0; i < l->nthreads; i++)
+		if (l->worker[i].ino == ino)
+			return true;
+	return false;
+}
+
+/* The first that waits for a file that no thread makes already, or each would read the tensor. */
+static struct waiting *choose(const struct dcpfs_late *l)
+{
+	struct waiting *w = l->first;
+
+	while (w && is_made(l, w->call.ino))
+		w = w->next;
+	return w;
+}
+
 static void *run(void *arg)
 {
-	struct dcpfs_late *l = arg;
+	struct worker *own = arg;
+	struct dcpfs_late *l = own->late;
 	struct waiting *w;
 
 	pthread_mutex_lock(&l->lock);
 	while (!l->stop) {
-		w = l->first;
+		w = choose(l);
 		if (!w) {
 			pthread_cond_wait(&l->changed, &l->lock);
 			continue;
 		}
 		take_out(l, w);
+		own->ino = w->call.ino;
 		pthread_mutex_unlock(&l->lock);
 		/* Also waits for a give_up() that came too late. */
 		fuse_req_interrupt_func(w->call.req, NULL, NULL);
 		w->call.answer(&w->call);
 		free(w);
 		pthread_mutex_lock(&l->lock);
+		own->ino = 0;
 	}
 	l->running--;
 	pthread_cond_broadcast(&l->changed);
@@ -114,10 +137,9 @@ static void *run(void *arg)
 	return NULL;
 }
 
-int dcpfs_late_start(struct dcpfs_late **out)
+int dcpfs_late_start(unsigned threads, struct dcpfs_late **out)
 {
 	struct dcpfs_late *l = calloc(1, sizeof(*l));
-	long most = DCP_MIN(DCP_MAX(sysconf(_SC_NPROCESSORS_ONLN) / 2, 1L), (long)MOST);
 	sigset_t all, before;
 	int rc = 0;
 
@@ -130,8 +152,11 @@ int dcpfs_late_start(struct dcpfs_late **out)
 	sigdelset(&all, SIGBUS); /* raised by the thread itself */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	pthread_mutex_lock(&l->lock);
-	while (rc == 0 && l->nthreads < (unsigned)most) {
-		rc = -pthread_create(&l->thread[l->nthreads], NULL, run, l);
+	while (rc == 0 && l->nthreads < DCP_MIN(threads, DCPFS_LATE_MOST)) {
+		struct worker *w = &l->worker[l->nthreads];
+
+		w->late = l;
+		rc = -pthread_create(&w->thread, NULL, run, w);
 		l->nthreads += rc == 0;
 	}
 	l->running = l->nthreads;
@@ -171,9 +196,9 @@ bool dcpfs_late_stop(struct dcpfs_late *l, unsigned ms)
 	pthread_mutex_unlock(&l->lock);
 	for (unsigned i = 0; i < l->nthreads; i++)
 		if (ended)
-			pthread_join(l->thread[i], NULL);
+			pthread_join(l->worker[i].thread, NULL);
 		else
-			pthread_detach(l->thread[i]);
+			pthread_detach(l->worker[i].thread);
 	if (!ended)
 		return false;
 	pthread_mutex_destroy(&l->lock);

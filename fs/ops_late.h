@@ -4,7 +4,8 @@
  * their own. The worker that received one is free again at once, so however many programs ask for
  * statistics, others are served.
  *
- * A request that waits for its turn ends at once when its program is interrupted.
+ * A request that waits for its turn ends at once when its program is interrupted. Of requests for
+ * one file, the others wait for the first.
  */
 #pragma once
 #ifndef FUSE_USE_VERSION
@@ -12,6 +13,8 @@
 #endif
 #include <fuse_lowlevel.h>
 #include <stdbool.h>
+
+#define DCPFS_LATE_MOST 4u
 
 struct dcpfs_late;
 
@@ -25,8 +28,8 @@ struct dcpfs_late_call {
 	struct fuse_file_info fi;
 };
 
-/* 0, -ENOMEM or why no thread can be started. */
-int dcpfs_late_start(struct dcpfs_late **out);
+/* @threads: 1 to DCPFS_LATE_MOST. 0, -ENOMEM or why no thread can be started. */
+int dcpfs_late_start(unsigned threads, struct dcpfs_late **out);
 
 /* Have @call answered; out of memory, or after dcpfs_late_stop(), it is answered with an error. */
 void dcpfs_late_add(struct dcpfs_late *l, const struct dcpfs_late_call *call);

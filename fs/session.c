@@ -321,6 +321,14 @@ static void take_hangups(struct dcpfs *fs)
 	sigaction(SIGHUP, &look, NULL);
 }
 
+/* Half of the processors, so that the other requests have the rest. */
+static unsigned count_late(void)
+{
+	long half = sysconf(_SC_NPROCESSORS_ONLN) / 2;
+
+	return (unsigned)DCP_MIN(DCP_MAX(half, 1L), (long)DCPFS_LATE_MOST);
+}
+
 /* Helper of serve(): mount, serve, unmount. */
 static int serve_mounted(struct link *link, struct dcpfs_server *server, int pipe_fd,
 			 struct word *w)
@@ -348,7 +356,7 @@ static int serve_mounted(struct link *link, struct dcpfs_server *server, int pip
 	if (rc == 0 && metrics)
 		rc = dcpfs_listen_start(metrics, make_metrics, fs);
 	if (rc == 0)
-		rc = dcpfs_late_start(&server->late);
+		rc = dcpfs_late_start(count_late(), &server->late);
 	if (rc < 0) {
 		rc = dcp_fail(&w->err, rc, "cannot start a thread: %s", strerror(-rc));
 	} else {
