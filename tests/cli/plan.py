@@ -116,7 +116,7 @@ def form():
     """The members that the manual promises, and nothing else."""
     plan = data("plan", SOURCE, "tp", "--layout", "fsdp4", "--json", "--simulate", "gpus=2")
     equal(list(plan), "dcpfs version format layout from amplification needed sent staging simulated digest group way stripe "
-          "tensors kinds unique extents files ranks exchange left_out".split(), "members")
+          "tensors kinds unique extents files ranks exchange left_out ignored".split(), "members")
     equal(plan["layout"], {"name": "fsdp4", "ranks": 4, "mesh": {"fsdp": 4}}, "layout")
     equal([plan["dcpfs"], plan["version"], plan["format"], plan["from"], plan["left_out"]],
           [1, "tp", "torch-dcp", None, []], "head")
@@ -327,6 +327,17 @@ def words():
     check("24 more ranks" in narrow, "a terminal is given the first ranks only")
 
 
+def ignored_keys_are_counted():
+    """As dcpfs load counts them: a glob that names no path is told."""
+    options = ["--layout", "fsdp4", "--ignore-keys", "model.norm.*", "--ignore-keys", "modle.*"]
+    all_of = data("plan", SOURCE, "tp", "--layout", "fsdp4", "--json")
+    plan = data("plan", SOURCE, "tp", *options, "--json")
+    check(plan["ignored"]["model.norm.*"] > 0, f"{plan['ignored']}")
+    equal(plan["tensors"] + plan["ignored"]["model.norm.*"], all_of["tensors"], "tensors")
+    equal((plan["ignored"]["modle.*"], all_of["ignored"]), (0, {}), "none")
+    check("keys by modle.*: no path is called so\n" in run("plan", SOURCE, "tp", *options).stdout.decode(), "in text")
+
+
 def refusals():
     fails(USAGE, "--layout is missing", "plan", SOURCE)
     fails(USAGE, "nearest is fsdp<N>", "plan", SOURCE, "--layout", "fsp4")
@@ -343,6 +354,7 @@ def refusals():
                           ("needs --node N", ["--exchange", "node"]), ("is for --exchange never", ["--io", "direct"]),
                           ("--device is for", ["--device", "cuda"]), ("--device takes", ["--device", "gpu", "--exchange", "never"])):
         fails(USAGE, says, "plan", SOURCE, "tp", "--layout", "fsdp4", *options)
+    equal(run("plan", SOURCE, "tp", "--layout", "fsdp4", "--device", "host").returncode, OK, "--device host is no device")
     fails(NO, "Nearest:", "plan", SOURCE, "tp", "--layout", "fsdp4", "--svg", "--key", "model.tok.weigh")
     fails(NO, "no version", "plan", SOURCE, "nine", "--layout", "fsdp4")
     bad = layout("bad.dcpl", "mesh a=2\n*.bias replicate\n* shrad(0)\n")
@@ -411,6 +423,7 @@ pages()
 slices()
 golden()
 words()
+ignored_keys_are_counted()
 refusals()
 same_fault_same_code()
 beside()

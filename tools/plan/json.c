@@ -50,6 +50,14 @@ static void put_lost(const struct plan *p, struct dcp_jsonw *w)
 	dcp_jsonw_end(w);
 }
 
+static void put_ignored(const struct plan *p, struct dcp_jsonw *w)
+{
+	dcp_jsonw_put_object(w, "ignored");
+	for (size_t i = 0; i < p->opts->ignore.n; i++)
+		dcp_jsonw_put_u64(w, p->opts->ignore.v[i], p->ignored[i]);
+	dcp_jsonw_end(w);
+}
+
 static void put_amplification(const struct plan *p, struct dcp_jsonw *w)
 {
 	uint32_t rank;
@@ -110,6 +118,7 @@ enum cmd_exit plan_json(struct plan *p, struct out *o)
 	if (dcp_job_json(p->job, w, &err) < 0)
 		return cmd_fail(CMD_ENV, "%s", err.msg);
 	put_lost(p, w);
+	put_ignored(p, w);
 	dcp_jsonw_end(w);
 	return out_flush(o);
 }

@@ -155,6 +155,9 @@ static enum cmd_exit add_tensors(struct plan *p)
 	struct adding a = { .p = p };
 	int rc;
 
+	p->ignored = calloc(p->opts->ignore.n + 1, sizeof(*p->ignored));
+	if (!p->ignored)
+		return cmd_fail(CMD_ENV, "out of memory");
 	dcp_arena_init(&a.arena, (size_t)1 << 30);
 	p->select = (struct dcpload_select){ .size = sizeof(p->select),
 					     .nkeys = (uint32_t)p->opts->keys.n,
@@ -163,6 +166,7 @@ static enum cmd_exit add_tensors(struct plan *p)
 					     .skip = p->opts->skip.v,
 					     .nignore = (uint32_t)p->opts->ignore.n,
 					     .ignore = p->opts->ignore.v,
+					     .ignored = p->ignored,
 					     .weights_only = p->opts->weights_only };
 	rc = dtype_of(p) == DCP_DTYPE_OTHER
 		     ? 0
@@ -223,6 +227,7 @@ void plan_finish(struct plan *p)
 	dcp_job_free(p->job);
 	dcp_quantized_free(p->quantized);
 	dcp_layouts_destroy(p->layouts);
+	free(p->ignored);
 	free(p->rank);
 	free(p->group);
 	free(p->is_read);

@@ -60,6 +60,7 @@ struct plan {
 	bool *is_read;          /* by file number: bytes of it are read */
 	size_t nread;
 	struct dcpload_select select;
+	uint64_t *ignored;               /* tensors that each glob of --ignore-keys left out */
 	struct dcp_quantized *quantized; /* of what is to be converted */
 	struct dcp_buf lost;             /* struct plan_lost */
 	struct dcp_arena arena;

@@ -44,6 +44,13 @@ static void sums(const struct plan *p, struct out *o)
 	dcp_buf_printf(&o->buf, "%s", out_count(n, p->sum.tensors));
 	dcp_buf_printf(&o->buf, " of %s kind%s\n", out_count(n, p->sum.kinds),
 		       dcp_s(p->sum.kinds));
+	for (size_t i = 0; i < p->opts->ignore.n; i++) {
+		line(o, "ignored");
+		dcp_buf_printf(&o->buf, "%s key%s by ", out_count(n, p->ignored[i]),
+			       dcp_s(p->ignored[i]));
+		out_text(&o->buf, p->opts->ignore.v[i]);
+		dcp_buf_str(&o->buf, p->ignored[i] ? "\n" : ": no path is called so\n");
+	}
 	line(o, "needed");
 	dcp_buf_printf(&o->buf, "%s by all ranks together\n", out_size(a, needs.sum));
 	if (p->from) {

@@ -151,7 +151,7 @@ static enum cmd_exit check_opts(const struct plan_opts *po)
 		{ po->io == PLAN_DIRECT && po->exchange != DCP_JOB_NEVER,
 		  "--io direct is for --exchange never: with all and node whole blocks are "
 		  "read in any case" },
-		{ po->device && po->exchange == DCP_JOB_ALL,
+		{ po->device && po->exchange == DCP_JOB_ALL && strcmp(po->device, "host") != 0,
 		  "--device is for --exchange node and never: what devices send each other is "
 		  "known only where they are" },
 		{ po->device && strcmp(po->device, "auto") == 0,
