@@ -258,11 +258,14 @@ def whatever_ends_it_leaves_the_terminal_sane(top):
         t = Terminal(top)
         t.shows(r"q: quit")
         t.ends(keys)
-    for number in signal.SIGTERM, signal.SIGHUP, signal.SIGINT:
+    for number in signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGABRT, signal.SIGSEGV:
         t = Terminal(top)
         t.shows(r"q: quit")
+        with open(f"/proc/{t.program.pid}/fd/2", "a", encoding="utf-8") as f:
+            f.write("why it ends\n")
         t.program.send_signal(number)
         t.ends(code=-number)
+        check(b"why it ends" in t.raw, f"{number}: what was said is printed")
     for keys in "", "/norm":  # a terminal that is gone, of which no signal tells
         t = Terminal(top, leads=False)
         t.shows(r"search: norm" if keys else r"q: quit", keys)

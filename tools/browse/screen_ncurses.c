@@ -115,7 +115,8 @@ static void give_back(int number)
 
 bool screen_open(const char **why)
 {
-	static const int ends[] = { SIGTERM, SIGHUP, SIGQUIT, SIGINT };
+	static const int ends[] = { SIGTERM, SIGHUP,  SIGQUIT, SIGINT,
+				    SIGABRT, SIGSEGV, SIGFPE,  SIGILL };
 	struct sigaction act = { .sa_handler = give_back, .sa_flags = (int)SA_RESETHAND };
 	static char reason[128];
 
