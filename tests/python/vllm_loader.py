@@ -45,6 +45,7 @@ class Model:
                 start = ends.get(into, 0)
                 ends[into] = start + value.shape[0]
                 self.parameters[into][start:ends[into]].copy_(value)
+        return set(ends)
 
 
 def config(**extra):
@@ -133,6 +134,13 @@ class Loading(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "does not fill absent.weight by the rules auto: 6 of its 6 elements .*came nothing; in all 1 "):
             made.load_weights(model, ABOUT)
         made.load_weights(model, types.SimpleNamespace(model=SOURCE, quantization="fp8"))
+
+    def test_a_parameter_that_cannot_be_marked_is_missing_where_the_engine_names_what_it_took(self):
+        for dtype in torch.int64, torch.float8_e4m3fn:
+            model, key = Model({**self.shapes(), "absent.table": (2, 3)}), next(iter(self.want))
+            model.parameters |= {"absent.table": torch.zeros(2, 3).to(dtype), key: torch.zeros(self.want[key].shape).to(dtype)}
+            with self.assertRaisesRegex(ValueError, "does not fill absent.table by the rules auto: nothing came for it .*in all 1 "):
+                registered["dcpfs"](config(source=SOURCE)).load_weights(model, ABOUT)
 
     def test_parts_of_a_joined_weight_that_are_missing_are_an_error(self):
         parts = [next(k for k in self.want if f".{x}_proj." in k) for x in "qkv"]

@@ -35,7 +35,8 @@ def weights(about: str, how: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 class Marks:
     """Parameters of a model that hold nothing yet, and which of their elements still do when the engine has loaded them. Engines join
-    weights (q, k and v; experts) and do not say which parts came, so each element is marked with a NaN that no arithmetic makes."""
+    weights (q, k and v; experts) and do not say which parts came, so each element is marked with a NaN that no arithmetic makes. Integers
+    and numbers of one byte have no such NaN: of these the engine has to name those that it took, if it names any."""
 
     BITS = {2: ("int16", 0x7FA5), 4: ("int32", 0x7FA5A5A5), 8: ("int64", 0x7FF5A5A5A5A5A5A5)}
 
@@ -55,15 +56,19 @@ class Marks:
                 kind, mark = self.BITS[of.itemsize]
                 yield name, of, of.data.view(getattr(torch, kind)), mark
 
-    def left(self) -> dict[str, str]:
-        """What came for nothing: the parameter's name, and how much of it. It becomes zero; in a vector, what the engine had there."""
-        found = {}
+    def left(self, taken: Any) -> dict[str, str]:
+        """What came for nothing: the parameter's name, and how much of it. It becomes zero; in a vector, what the engine had there.
+        @taken: names of parameters, or something else: the engine says none."""
+        found, marked = {}, set()
         for name, of, bits, mark in self.bits():
+            marked.add(name)
             missing = bits == mark
             if n := int(missing.sum()):
                 found[name] = f"{n} of its {of.numel()} elements are missing"
                 before = self.vectors.get(name)
                 bits.masked_fill_(missing, 0) if before is None else bits.copy_(before.where(missing, bits))
+        if isinstance(taken, (set, frozenset)):
+            found |= {name: "nothing came for it" for name, _ in self.model.named_parameters() if name not in marked and name not in taken}
         return found
 
 
@@ -82,9 +87,9 @@ def fill(model: Any, about: str, how: dict[str, Any], each: Iterator[tuple[str, 
             yield name, weight.counted(count)
 
     marks = None if quantized else Marks(model)
-    load(counted())
+    taken = load(counted())
     log.info("dcpfs: this rank read %d bytes of weights in %.2f s", read[0], time.perf_counter() - began)
-    missing = marks.left() if marks else {}
+    missing = marks.left(taken) if marks else {}
     if not missing:
         return
     name, much = next(iter(missing.items()))
