@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Bytes are told by their CRC-32: CPython unpickled them to the right values.
- * tests/cli/export_families reads such files back, tests/python/paddle_export_proof.py has Paddle
+ * tests/cli/export_families reads such files back, tests/python/paddle_save_proof.py has Paddle
  * read them.
  */
 #include "tests/unit/t.h"
