@@ -68,9 +68,7 @@ def mapping(name: str, items: dict[Any, Any]) -> dict[Any, Any]:
     if kind == "collections.OrderedDict":
         return collections.OrderedDict(items)
     if kind == "collections.Counter":
-        made = collections.Counter[Any]()
-        dict.update(made, items)
-        return made
+        return collections.Counter[Any](items)
     return collections.defaultdict(FACTORIES.get(factory), items) if kind == "collections.defaultdict" and (factory in FACTORIES or not factory) else items
 
 
@@ -95,8 +93,7 @@ def _defaultdict(value: Said) -> Any:
 
 
 def _uuid(value: Said) -> uuid.UUID:
-    state = said(value, "state")[0]
-    return uuid.UUID(int=state["int"])
+    return uuid.UUID(int=said(value, "state")[0]["int"])
 
 
 def _namespace(kind: Any) -> Callable[[Said], Any]:
