@@ -14,9 +14,10 @@
  *	unsharded_shape            "(256, 64)"
  *	local_global_slices_pairs  "0,64,None|None,None,None#64,128,None|None,None,None;..."
  *
- * each pair is a box of the file's tensor and where that lies in the whole: start, stop and step of
- * each dimension. What is in the other directories stays below its file. The fact "framework" tells
- * which order rotary embeddings have, for the rules of hf/: model_config.json says it.
+ * each pair is a box of the file's tensor and where that lies in the whole: start, stop and step
+ * of each dimension. Ranks of experts are in the name, too (_exp-rank-0-of-2), and cut likewise.
+ * What is in the other directories stays below its file. The fact "framework" tells which order
+ * rotary embeddings have, for the rules of hf/: model_config.json says it.
  *
  * Sources: parallel/parameters.py, serialize/weights.py, serialize/utils.py of 2024 to 2025.
  */
@@ -52,10 +53,23 @@ struct reading {
 
 /* ---- files ---- */
 
+/* Of how many ranks is the file, of @kind "_tp-rank-"? "_tp-rank-1-of-2": 2. 0: damaged. */
+static uint64_t count_ranks(const char *file, const char *kind)
+{
+	const char *p = strstr(file, kind);
+	uint64_t ranks = 1;
+
+	if (!p)
+		return 1;
+	p = strstr(p, "-of-");
+	p = p ? p + 4 : "";
+	return dcp_take_number(&p, NULL, 6, &ranks) ? ranks : 0;
+}
+
 /* "model_weight_pp-rank-0-of-1_tp-rank-1-of-2.safetensors": "weight", and 2 of @ranks. */
 static bool is_parameter(const char *file, char name[NAME_MAX + 1], uint64_t *ranks)
 {
-	const char *p;
+	char *p;
 
 	if (strncmp(file, begin, strlen(begin)) != 0 || !dcp_has_extension(file, end))
 		return false;
@@ -63,15 +77,11 @@ static bool is_parameter(const char *file, char name[NAME_MAX + 1], uint64_t *ra
 		 file + strlen(begin));
 	if (dcp_is_digit(*name)) /* a second model of a trainer */
 		return false;
-	*ranks = 1;
 	p = strstr(name, "_pp-rank-");
-	if (!p)
-		return true;
-	name[p - name] = '\0';
-	p = strstr(file, "_tp-rank-");
-	p = p ? strstr(p, "-of-") : NULL;
-	p = p ? p + 4 : NULL;
-	return p && dcp_take_number(&p, NULL, 6, ranks);
+	if (p)
+		*p = '\0';
+	*ranks = count_ranks(file, "_tp-rank-");
+	return *ranks > 0;
 }
 
 static int add_files(struct reading *r, const struct dcp_dir *dir, const char *path,
@@ -82,6 +92,7 @@ static int add_files(struct reading *r, const struct dcp_dir *dir, const char *p
 	for (size_t i = 0; i < dir->n && rc == 0; i++) {
 		const struct dcp_dirent *e = &dir->entries[i];
 		dcp_auto_dir struct dcp_dir below = { 0 };
+		struct dcp_err why = { .msg = "nests too deep" };
 		char full[PATH_MAX], name[NAME_MAX + 1];
 		const char *kept;
 		uint64_t ranks;
@@ -90,9 +101,12 @@ static int add_files(struct reading *r, const struct dcp_dir *dir, const char *p
 
 		if (*e->name == '.' || n < 0 || (size_t)n >= sizeof(full))
 			continue;
-		if (e->is_dir && level < MAX_LEVELS && !e->is_link &&
-		    dcp_dir_open_at(dir, e->name, &below, NULL) == 0) {
-			rc = add_files(r, &below, full, level + 1);
+		if (e->is_dir && !e->is_link) {
+			rc = level < MAX_LEVELS ? dcp_dir_open_at(dir, e->name, &below, &why)
+						: -E2BIG;
+			rc = rc == 0         ? add_files(r, &below, full, level + 1)
+			     : rc == -ENOMEM ? rc
+					     : dcp_emit_broken(r->in->sink, full, why.msg);
 		} else if (!e->is_dir && is_parameter(e->name, name, &ranks)) {
 			kept = dcp_arena_strdup(&r->parts.arena, full);
 			rc = kept ? dcp_buf_add(&r->files, &kept, sizeof(kept)) : -ENOMEM;
@@ -133,13 +147,14 @@ static bool take_slices(const char **p, uint32_t ndim, const uint64_t *shape, ui
 	return true;
 }
 
-/* "(256, 64)" or "(256,)" */
+/* "(256, 64)" or "(256,)"; numpy 2 spells its numbers "np.int64(256)". */
 static bool read_shape(const char *s, uint32_t ndim, uint64_t *shape)
 {
 	if (*s++ != '(')
 		return false;
 	for (uint32_t k = 0; k < ndim; k++) {
-		s += strspn(s, ", ");
+		s += strspn(s, ", )");
+		dcp_take_text(&s, "np.int64(");
 		if (!dcp_take_number(&s, NULL, 19, &shape[k]))
 			return false;
 	}
@@ -192,14 +207,14 @@ static int add_entry(struct reading *r, const struct dcp_safetensors *st,
 		     const struct dcp_safetensors_entry *e, uint32_t number)
 {
 	const char *file = DCP_ITEMS(r->files, const char *)[r->at];
-	char key[PATH_MAX], name[NAME_MAX + 1];
-	const char *dir = strchr(file, '/') + 1, *slash = strrchr(file, '/');
+	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
+	char name[NAME_MAX + 1];
+	const char *dir = strchr(file, '/') + 1, *last = strrchr(file, '/') + 1;
 	uint64_t zero[DCP_MAX_NDIM] = { 0 }, ranks = 1;
 	struct dcp_piece p = {
 		.lo = zero, .len = e->shape, .off = e->off, .nbytes = e->nbytes, .file = number
 	};
 	struct dcp_tensor t = {
-		.key = key,
 		.dtype = e->dtype,
 		.dtype_name = e->dtype_name,
 		.itemsize = e->itemsize,
@@ -209,27 +224,33 @@ static int add_entry(struct reading *r, const struct dcp_safetensors *st,
 		.npieces = 1,
 	};
 	bool data = strcmp(e->name, "data") == 0;
-	const char *path[MAX_LEVELS + 4];
+	const char *path[MAX_LEVELS + 3];
 	char *text;
 
-	is_parameter(slash + 1, name, &ranks);
-	snprintf(key, sizeof(key), "%.*s%s%s%s", (int)(slash + 1 - dir), dir, name,
-		 data ? "" : "/", data ? "" : e->name);
-	text = dcp_arena_strdup(&r->parts.arena, key);
+	is_parameter(last, name, &ranks);
+	dcp_buf_printf(&key, "%.*s%s", (int)(last - dir), dir, name);
+	text = key.p ? dcp_arena_strdup(&r->parts.arena, key.p) : NULL;
 	if (!text)
 		return -ENOMEM;
-	for (char *s = text; s && t.npath < DCP_LEN(path); t.npath++)
-		path[t.npath] = strsep(&s, "/");
-	t.path = path;
-	for (char *s = key; *s; s++)
+	while (text)
+		path[t.npath++] = strsep(&text, "/");
+	for (char *s = key.p; *s; s++)
 		*s = *s == '/' ? '.' : *s;
+	if (!data) {
+		path[t.npath++] = e->name;
+		dcp_buf_printf(&key, ".%s", e->name);
+	}
+	if (dcp_buf_error(&key))
+		return -ENOMEM;
+	t.path = path;
+	t.key = key.p;
 	p.run_n = e->itemsize ? e->nbytes / e->itemsize : 0;
-	if (!data || ranks == 1)
-		return dcp_copies_add(&r->parts, &t, (uint32_t)r->at, file);
-	if (dcp_safetensors_meta(st, "local_global_slices_pairs") &&
+	if (data && dcp_safetensors_meta(st, "local_global_slices_pairs") &&
 	    dcp_safetensors_meta(st, "unsharded_shape"))
 		return add_boxes(r, st, &t, &p);
-	t.error = "it does not say which part of the whole it is (local_global_slices_pairs)";
+	if (data && (ranks > 1 || count_ranks(last, "_exp-rank-") != 1))
+		t.error = "it does not say which part of the whole it is "
+			  "(local_global_slices_pairs)";
 	return dcp_copies_add(&r->parts, &t, (uint32_t)r->at, file);
 }
 
@@ -341,6 +362,8 @@ static bool holds_modules(const struct dcp_dir *dir, unsigned level)
 	for (size_t i = 0; i < dir->n && level < MAX_LEVELS; i++) {
 		dcp_auto_dir struct dcp_dir below = { 0 };
 
+		if (*dir->entries[i].name == '.')
+			continue;
 		if (dir->entries[i].is_dir && !dir->entries[i].is_link)
 			return dcp_dir_open_at(dir, dir->entries[i].name, &below, NULL) == 0 &&
 			       holds_modules(&below, level + 1);

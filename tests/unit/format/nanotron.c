@@ -13,6 +13,7 @@
 #define AT "model/model/decoder/0/pp_block/attn/qkv_proj/model_weight"
 #define KEY "model.decoder.0.pp_block.attn.qkv_proj.weight"
 #define RANK(r) AT "_pp-rank-0-of-1_tp-rank-" r "-of-2.safetensors"
+#define EXPERTS(r) AT "_pp-rank-0-of-1_tp-rank-0-of-1_exp-rank-" r "-of-2.safetensors"
 #define SAYS(shape, pairs)                                                                     \
 	"{\"version\":\"1.4\",\"unsharded_shape\":\"" shape                                    \
 	"\",\"local_global_slices_pairs\":\"" pairs "\"}"
@@ -48,6 +49,11 @@ static const struct {
 	  { RANK("1"), SAYS("(4, 2)", "0,2,None|None,None,None#2,4,None|None,None,None"), "efgh" } }, "abcdefgh", NULL },
 	{ "columns", { { RANK("0"), SAYS("(2, 4)", "None,None,None|0,2,1#None,None,None|0,2,1"), "abcd" },
 	  { RANK("1"), SAYS("(2, 4)", "None,None,None|0,2,1#None,None,None|2,4,1"), "efgh" } }, "abefcdgh", NULL },
+	{ "numbers of numpy", { { RANK("0"), SAYS("(np.int64(4), 2)", "0,2,None|None,None,None#0,2,None|None,None,None"), "abcd" },
+	  { RANK("1"), SAYS("(np.int64(4), 2)", "0,2,None|None,None,None#2,4,None|None,None,None"), "efgh" } }, "abcdefgh", NULL },
+	{ "experts", { { EXPERTS("0"), SAYS("(4, 2)", "None,None,None|None,None,None#0,2,None|None,None,None"), "abcd" },
+	  { EXPERTS("1"), SAYS("(4, 2)", "None,None,None|None,None,None#2,4,None|None,None,None"), "efgh" } }, "abcdefgh", NULL },
+	{ "experts of which nothing says which they are", { { EXPERTS("0"), "{}", "abcd" }, { EXPERTS("1"), "{}", "efgh" } }, NULL, "local_global_slices_pairs" },
 	{ "runs of rows in turn", { { RANK("0"), SAYS("(4, 2)", "0,1,None|None,None,None#0,1,None|None,None,None;1,2,None|None,None,None#2,3,None|None,None,None"), "abcd" },
 	  { RANK("1"), SAYS("(4, 2)", "0,1,None|None,None,None#1,2,None|None,None,None;1,2,None|None,None,None#3,4,None|None,None,None"), "efgh" } }, "abefcdgh", NULL },
 	{ "a rank is missing", { { RANK("0"), SAYS("(4, 2)", "0,2,None|None,None,None#0,2,None|None,None,None"), "abcd" } }, NULL,
