@@ -90,7 +90,8 @@ int dcp_pkl_build_call(struct dcp_pkl_vm *vm, bool called)
 		return dcp_pkl_wrong_type(vm, top[1], "a tuple of arguments");
 	r = replace(vm, 2, DCP_PV_OBJECT,
 		    dcp_pkl_object(vm->mem, top[0], top[1], (struct dcp_pv){ 0 }, called));
-	if (DCP_LIKELY(r < 0 || !dcp_pkl_has_pairs(vm->sp[-1])))
+	if (DCP_LIKELY(r < 0 ||
+		       !dcp_pkl_has_pairs(vm->mem, vm->sp[-1], dcp_pkl_off(&vm->w, vm->p))))
 		return r;
 	made = vm->sp[-1].node;
 	if (!dcp_pkl_take_pairs(vm->mem, made))

@@ -332,7 +332,7 @@ struct dcp_pobj *dcp_pkl_own(struct dcp_pkl_mem *m, struct dcp_pnode *node)
 	return obj;
 }
 
-bool dcp_pkl_has_pairs(struct dcp_pv object)
+bool dcp_pkl_has_pairs(struct dcp_pkl_mem *m, struct dcp_pv object, uint64_t most)
 {
 	const struct dcp_pnode *args = object.node->obj->args.node, *list;
 
@@ -340,6 +340,9 @@ bool dcp_pkl_has_pairs(struct dcp_pv object)
 	    !dcp_pv_is_object(object, "collections", "OrderedDict"))
 		return false;
 	list = args->items[0].node;
+	m->paired += list->nitems;
+	if (m->paired > most)
+		return false;
 	for (size_t i = 0; i < list->nitems; i++) {
 		const struct dcp_pv *v = &list->items[i];
 

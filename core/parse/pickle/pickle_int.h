@@ -234,6 +234,7 @@ struct dcp_pkl_mem {
 	uint32_t ntuples; /* made so far, up to when the tables are worth their memory */
 	struct dcp_pnode **tuples;  /* recently made small tuples, to be shared */
 	struct dcp_pkl_call *calls; /* recently made objects, to share struct dcp_pobj */
+	uint64_t paired;            /* items of lists that were looked at for pairs */
 };
 
 /* Freed blocks are poisoned, so a sanitizer build notices a value used after its release. */
@@ -434,8 +435,10 @@ struct dcp_pnode *dcp_pkl_object(struct dcp_pkl_mem *m, struct dcp_pv callable,
 struct dcp_pobj *dcp_pkl_own(struct dcp_pkl_mem *m, struct dcp_pnode *node);
 
 /* Python 2 called an OrderedDict with a list of its pairs. Was the OBJECT @object made so? Then
- * dcp_pkl_take_pairs() sets them as Python 3 does, without an argument; false: out of memory. */
-bool dcp_pkl_has_pairs(struct dcp_pv object);
+ * dcp_pkl_take_pairs() sets them as Python 3 does, without an argument; false: out of memory.
+ * @most: bytes of the pickle so far. Where there would be more pairs in all, many calls have one
+ * list, and to copy it for each would take the square of the pickle's size: they stay arguments. */
+bool dcp_pkl_has_pairs(struct dcp_pkl_mem *m, struct dcp_pv object, uint64_t most);
 bool dcp_pkl_take_pairs(struct dcp_pkl_mem *m, struct dcp_pnode *object);
 
 /* Move @n items after those of a container; the deepest of them counts for its depth. */

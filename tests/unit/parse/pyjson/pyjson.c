@@ -308,6 +308,34 @@ static void value_table(void **state)
 
 /* ---- limits ---- */
 
+/* The pairs of one list are not copied for each of many calls: that would be the square of them. */
+static void pairs_are_no_more_than_bytes(void **state)
+{
+	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+	struct dcp_pickle *p;
+	size_t n = 0;
+	const struct dcp_pv *made;
+
+	(void)state;
+	dcp_buf_str(&b, "ccollections\nOrderedDict\nq\2"
+			"0(I1\nI2\ntq\1"
+			"0](");
+	for (int i = 0; i < 100; i++)
+		dcp_buf_str(&b, "h\1");
+	dcp_buf_str(&b, "eq\3"
+			"0(");
+	for (int i = 0; i < 10; i++)
+		dcp_buf_str(&b, "h\2h\3\x85R");
+	dcp_buf_str(&b, "l.");
+	p = parse(b.p, b.n);
+	made = dcp_pv_items(dcp_pickle_root(p), &n);
+	assert_int_equal(n, 10);
+	assert_int_equal(made[0].node->obj->dict.type, DCP_PV_DICT);
+	assert_int_equal(made[9].node->obj->dict.type, DCP_PV_NONE);
+	assert_int_equal(dcp_pv_item(made[9].node->obj->args, 0).node->nitems, 100);
+	dcp_pickle_free(p);
+}
+
 static int stop_at_second(void *ctx, const struct dcp_leaf *leaf)
 {
 	(void)leaf;
@@ -467,6 +495,7 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(golden_objects),
 		cmocka_unit_test(value_table),
+		cmocka_unit_test(pairs_are_no_more_than_bytes),
 		cmocka_unit_test(caller_stops_the_walk),
 		cmocka_unit_test(depth_is_limited),
 		cmocka_unit_test(shared_parts_do_not_explode),
