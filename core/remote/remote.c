@@ -145,6 +145,7 @@ static bool take_iso_date(const char *p, struct tm *t)
 int64_t dcp_listing_time(const char *text)
 {
 	struct tm t = { 0 };
+	int64_t seconds;
 
 	if (!take_http_date(text, &t)) {
 		t = (struct tm){ 0 };
@@ -152,7 +153,8 @@ int64_t dcp_listing_time(const char *text)
 			return 0;
 	}
 	t.tm_year -= 1900;
-	return timegm(&t) * DCP_NS_PER_S;
+	seconds = timegm(&t);
+	return DCP_MAX(DCP_MIN(seconds, INT64_MAX / DCP_NS_PER_S), 0) * DCP_NS_PER_S;
 }
 
 /* ---- pages of web servers ---- */

@@ -50,6 +50,9 @@ static void times_of_servers_are_read(void **state)
 	assert_int_equal(dcp_listing_time("Mon, 12 Oct 2009 17:50:30 GMT"), want);
 	assert_int_equal(dcp_listing_time("2009-10-12T17:50:30.000Z"), want);
 	assert_int_equal(dcp_listing_time("yesterday"), 0);
+	assert_int_equal(dcp_listing_time("9999-12-31T23:59:59Z"),
+			 INT64_MAX / 1000000000 * 1000000000);
+	assert_int_equal(dcp_listing_time("0000-01-01T00:00:00Z"), 0);
 	assert_int_equal(dcp_listing_time(""), 0);
 	assert_int_equal(dcp_listing_time("Mon, 12 Xxx 2009 17:50:30 GMT"), 0);
 }
