@@ -166,6 +166,8 @@ class Trees(unittest.TestCase):
                             self.assertEqual((type(made), made), (type(saved), saved))
                             self.assertIn(type(made), kinds)
                             self.assertEqual(getattr(made, "default_factory", 0), getattr(saved, "default_factory", 0))
+        with self.assertRaises(LookupError):  # an object, not the class in its arguments
+            classes.MADE["collections.defaultdict"]({"$class": "collections.defaultdict", "args": [{"$class": "mine.Make", "args": ["list"]}]})
 
     def test_order(self):
         """Keys stand as they were saved: tensors, objects and what is empty among each other."""

@@ -86,10 +86,8 @@ def _counter(value: Said) -> Any:
 
 def _defaultdict(value: Said) -> Any:
     args, pairs = said(value, "args", "dict")
-    factory = args[0]["args"][0] if args and args[0] is not None else ""
-    if factory and factory not in FACTORIES:
-        raise TypeError(factory)
-    return mapping(f"collections.defaultdict:{factory}", pairs or {})
+    names = [name for name in FACTORIES if args[0] == {"$class": "type", "args": [name]}] if args and args[0] is not None else [""]
+    return mapping(f"collections.defaultdict:{names[0]}", pairs or {})
 
 
 def _uuid(value: Said) -> uuid.UUID:
