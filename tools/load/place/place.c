@@ -8,16 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/load/load.h"
-#include "tools/load/memory/memory.h"
-#include "tools/load/place/ship.h"
-
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
 
 #include "core/store/io/queue.h"
 #include "tools/load/load.h"
+#include "tools/load/memory/memory.h"
+#include "tools/load/place/ship.h"
 
 enum {
 	SCRATCH = 1024,  /* elements */

@@ -77,5 +77,3 @@ static inline bool dcp_pjoin_broken(const struct dcp_pjoin *j)
 {
 	return j->why.msg[0] != '\0';
 }
-
-/* ---- pieces.c ---- */
