@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests that take long, answered by threads of their own. What they call of libfuse is here, with
- * its locks: a request's own is held while its interrupt function is called.
+ * Requests that take long, answered by threads of their own. What they call of libfuse is here,
+ * with its locks: a request's own is held while its interrupt function is called.
  */
 #define FUSE_USE_VERSION 312
 #include "tests/unit/t.h"
