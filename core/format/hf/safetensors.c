@@ -35,20 +35,6 @@
 #include "core/parse/json.h"
 #include "core/parse/magic.h"
 
-/*
- * safetensors_int: what the files that read a directory of safetensors share; only they
- * include it.
- */
-
-/* Read the header of file @i. A damaged file is kept with its error. */
-int dcp_hf_read(struct dcp_hf *h, uint32_t i, struct dcp_err *err);
-
-/* Take the entries of set @i in, whose files were read. */
-int dcp_hf_add_set(struct dcp_hf *h, uint32_t i);
-
-/* Emit every key that was found, and the keys that only the index names. */
-int dcp_hf_emit(struct dcp_hf *h);
-
 static int add_shard(struct dcp_hf *h, const struct dcp_hf_shard *s)
 {
 	uint32_t at = (uint32_t)(h->shards.n / sizeof(*s)), number;
@@ -126,7 +112,8 @@ static int add_entries(struct dcp_hf *h, uint32_t i, const struct dcp_safetensor
 	return rc;
 }
 
-int dcp_hf_read(struct dcp_hf *h, uint32_t i, struct dcp_err *err)
+/* Read the header of file @i. A damaged file is kept with its error. */
+static int read_header(struct dcp_hf *h, uint32_t i, struct dcp_err *err)
 {
 	struct dcp_hf_file *f = &h->files[i];
 	struct dcp_err why = { 0 };
@@ -152,7 +139,8 @@ int dcp_hf_read(struct dcp_hf *h, uint32_t i, struct dcp_err *err)
 	return 0;
 }
 
-int dcp_hf_add_set(struct dcp_hf *h, uint32_t i)
+/* Take the entries of set @i in, whose files were read. */
+static int add_set(struct dcp_hf *h, uint32_t i)
 {
 	struct dcp_hf_set *set = &h->sets[i];
 	int rc = 0;
@@ -389,7 +377,8 @@ static int emit_all_tied(struct dcp_hf *h, const struct dcp_hf_file *f)
 	return rc;
 }
 
-int dcp_hf_emit(struct dcp_hf *h)
+/* Emit every key that was found, and the keys that only the index names. */
+static int emit_keys(struct dcp_hf *h)
 {
 	const struct dcp_hf_key *keys = DCP_ITEMS(h->keys, struct dcp_hf_key);
 	int rc = 0;
@@ -509,11 +498,11 @@ static int read_all(struct dcp_hf *h, struct dcp_err *err)
 	if (rc == 0)
 		rc = dcp_hf_read_indexes(h, h->in->dir, DCP_HF_SAFETENSORS_INDEX, true, err);
 	for (uint32_t i = 0; i < h->nfiles && rc == 0; i++) {
-		rc = h->files[i].left_over ? 0 : dcp_hf_read(h, i, err);
+		rc = h->files[i].left_over ? 0 : read_header(h, i, err);
 		dcp_load_progress(h->in, i + 1, h->nfiles, "files");
 	}
 	for (uint32_t i = 0; i < h->nsets && rc == 0; i++)
-		rc = dcp_hf_add_set(h, i);
+		rc = add_set(h, i);
 	return rc;
 }
 
@@ -639,7 +628,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	if (rc == 0)
 		rc = refuse_deltas(&h, err);
 	if (rc == 0)
-		rc = dcp_hf_emit(&h);
+		rc = emit_keys(&h);
 	if (rc == 0)
 		rc = dcp_hf_emit_rest(in, is_shown, &h);
 	if (rc == 0)

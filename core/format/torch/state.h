@@ -107,9 +107,7 @@ int dcp_tstate_emit_whole(const struct dcp_tstate *s, const char *key);
 int dcp_tstate_emit_item(const struct dcp_tstate *s, const char *key, const char *const *path,
 			 size_t npath, bool listed);
 
-/*
- * state_int: what the files behind state.h share; only they include it.
- */
+/* ---- for the files of this folder alone ---- */
 
 struct dcp_arena;
 

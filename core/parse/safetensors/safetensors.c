@@ -28,7 +28,7 @@
 #include "core/parse/json.h"
 #include "core/parse/magic.h"
 
-/* safetensors_int: a header while it is read: as a whole (safetensors.c), an entry of it. */
+/* A header while it is read: as a whole, an entry of it. */
 
 struct dcp_arena;
 

@@ -21,8 +21,6 @@
 #include "core/store/layouts/layouts.h"
 #include "core/store/version/version.h"
 
-/* layouts_int: the table of layouts. Each file below calls only those before it. */
-
 #define DCP_LAYOUT_EXT ".dcpl"
 
 struct dcp_layouts {

@@ -135,9 +135,7 @@ const struct dcp_titems_rank *dcp_titems_list_find(const struct dcp_titems_list 
 const struct dcp_titems_layout *dcp_titems_layout_of(const struct dcp_titems_item *it,
 						     uint32_t rank);
 
-/*
- * meta_int: what the files that read a metadata.pkl share.
- */
+/* ---- for the files that read a metadata.pkl alone ---- */
 
 /* Count @n more; -E2BIG when it is more than any real file says. */
 int dcp_titems_work(struct dcp_titems_meta *m, uint64_t n, struct dcp_err *err);
