@@ -33,6 +33,8 @@ struct dcp_read {
 	const struct dcp_blob *blob;
 	/* what is read next is known and asked for by itself: nothing else is worth reading */
 	bool planned;
+	/* where in the file the bytes end of which these are a part, as a tensor's; 0: not known */
+	uint64_t until;
 };
 
 struct dcp_blob_ops {

@@ -463,10 +463,11 @@ static bool is_next(const struct dcp_remote_file *o, uint64_t off)
 }
 
 /*
- * A program reads from @off to @end. If it reads in order, what follows is read ahead of it: twice
- * as much as it read so far, in several requests at a time. The lock is held.
+ * A program reads from @off to @end, of a tensor that ends at @until. If it reads in order, what
+ * follows is read ahead of it: twice as much as it read so far, in several requests at a time. The
+ * lock is held.
  */
-static void look_ahead(struct dcp_remote_file *o, uint64_t off, uint64_t end)
+static void look_ahead(struct dcp_remote_file *o, uint64_t off, uint64_t end, uint64_t until)
 {
 	bool goes_on = is_next(o, off);
 	uint64_t run = goes_on ? o->run : 0, window, piece, to;
@@ -475,12 +476,15 @@ static void look_ahead(struct dcp_remote_file *o, uint64_t off, uint64_t end)
 	o->run = run + (goes_on && off <= o->next ? end - off : 0);
 	o->reach = goes_on ? DCP_MAX(o->reach, end) : end;
 	o->next = goes_on ? DCP_MAX(end, o->next) : end;
+	o->passes = goes_on && (o->passes || (o->until && off >= o->until));
+	o->until = until;
 	if (run < AROUND)
 		return;
 	window = DCP_MIN(2 * o->run + AHEAD_MIN, (uint64_t)AHEAD_MAX / count_readers(o));
 	piece = DCP_MIN((uint64_t)REQUEST, DCP_MAX(window / 4, (uint64_t)AHEAD_MIN));
-	to = DCP_MIN(o->next + window, o->size);
-	while (o->reach < to && (to - o->reach >= piece || to == o->size)) {
+	until = until && !o->passes ? DCP_MIN(until, o->size) : o->size;
+	to = DCP_MIN(o->next + window, until);
+	while (o->reach < to && (to - o->reach >= piece || to == until)) {
 		uint64_t from = o->reach;
 
 		o->reach = DCP_MIN(from + piece, to);
@@ -496,7 +500,7 @@ bool dcp_blocks_follow(struct dcp_remote_file *o, const struct dcp_read *read)
 	pthread_mutex_lock(&all.lock);
 	goes_on = read->to && is_next(o, read->off);
 	if (!goes_on && read->to)
-		look_ahead(o, read->off, read->off + read->n);
+		look_ahead(o, read->off, read->off + read->n, read->until);
 	pthread_mutex_unlock(&all.lock);
 	return goes_on;
 }
@@ -603,7 +607,8 @@ static int read_once(struct dcp_remote_file *o, const struct dcp_read *const *re
 	pthread_mutex_lock(&all.lock);
 	rc = want_all(&w, reads, n);
 	if (rc == 0 && reads[0]->to && !reads[0]->planned)
-		look_ahead(o, reads[0]->off, reads[n - 1]->off + reads[n - 1]->n);
+		look_ahead(o, reads[0]->off, reads[n - 1]->off + reads[n - 1]->n,
+			   reads[n - 1]->until);
 	pthread_mutex_unlock(&all.lock);
 	if (rc == 0 && w.mine.n)
 		got = get(&w);

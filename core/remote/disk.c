@@ -22,14 +22,16 @@ enum {
 	BLOCK = DCP_DISK_BLOCK,
 	PAGE = 4096,
 	HEAD = 64,
-	RECORD = 16,
+	PARTS = 4, /* of a block, that do not meet */
+	PART = 16,
+	RECORD = PARTS * PART,
 	STEP_MAX = 64 << 20, /* bytes that are written between two looks at the limits */
 	STEPS = 16,          /* but at least so many looks until the limit is reached */
 	FULL_MS = 2000,      /* between two looks where there was no room */
 	LEFT_FREE = 20,      /* one part of so many of the file system */
 };
 
-static const char magic[16] = "dcpfs blocks 1\n";
+static const char magic[16] = "dcpfs blocks 2\n";
 
 static struct {
 	pthread_mutex_t lock;
@@ -295,15 +297,23 @@ static uint64_t hash_of(const struct dcp_disk *d, uint64_t number, const struct 
 	return dcp_hash64_more(dcp_hash64(p, part->hi - part->lo), where, sizeof(where));
 }
 
-static bool read_part(const struct dcp_disk *d, uint64_t number, struct part *out)
+/* False: nothing is known of the block. A part that cannot be is none. */
+static bool read_parts(const struct dcp_disk *d, uint64_t number, struct part out[PARTS])
 {
+	uint64_t n = DCP_MIN(d->size - number * BLOCK, (uint64_t)BLOCK);
 	uint8_t r[RECORD];
 
 	if (pread(d->fd, r, RECORD, (off_t)record_at(d, number)) != RECORD)
 		return false;
-	*out = (struct part){ dcp_load_le32(r), dcp_load_le32(r + 4), dcp_load_le64(r + 8) };
-	return out->lo < out->hi &&
-	       out->hi <= DCP_MIN(d->size - number * BLOCK, (uint64_t)BLOCK);
+	for (size_t i = 0; i < PARTS; i++) {
+		const uint8_t *p = r + i * PART;
+
+		out[i] = (struct part){ dcp_load_le32(p), dcp_load_le32(p + 4),
+					dcp_load_le64(p + 8) };
+		if (out[i].lo >= out[i].hi || out[i].hi > n)
+			out[i] = (struct part){ 0 };
+	}
+	return true;
 }
 
 /* Its bytes, to where they lie in @block. */
@@ -321,39 +331,51 @@ size_t dcp_disk_read(struct dcp_disk *d, uint64_t off, uint64_t n, char *block, 
 {
 	uint64_t number = off / BLOCK;
 	uint32_t in = (uint32_t)(off % BLOCK);
-	struct part part;
+	struct part part[PARTS];
+	size_t i = 0;
 
-	if (d->fd < 0 || !read_part(d, number, &part) || in < part.lo || in >= part.hi ||
-	    !read_bytes(d, number, &part, block))
+	if (d->fd < 0 || !read_parts(d, number, part))
+		return 0;
+	while (i < PARTS && (in < part[i].lo || in >= part[i].hi))
+		i++;
+	if (i == PARTS || !read_bytes(d, number, &part[i], block))
 		return 0;
 	d->used = true;
 	*p = block + in;
-	n = DCP_MIN(n, (uint64_t)(part.hi - in));
+	n = DCP_MIN(n, (uint64_t)(part[i].hi - in));
 	hit += n;
 	return (size_t)n;
 }
 
 /*
- * What is there already and @part, which lies in @block, as one part, if they meet: then that is in
- * @block.
+ * Join @part, which lies in @block, with those that it meets, which go into @block, too, and put it
+ * in their place; if it meets none and there is no room, in that of the shortest.
  */
-static void grow(const struct dcp_disk *d, uint64_t number, struct part *part, char *block)
+static void join(const struct dcp_disk *d, uint64_t number, struct part is[PARTS],
+		 struct part *part, char *block)
 {
-	dcp_auto_free char *old = NULL;
-	struct part is;
+	dcp_auto_free char *old = malloc(BLOCK);
+	size_t place = 0;
 
-	if (!read_part(d, number, &is) || is.hi < part->lo || is.lo > part->hi ||
-	    (is.lo >= part->lo && is.hi <= part->hi))
-		return;
-	old = malloc(BLOCK);
-	if (!old || !read_bytes(d, number, &is, old))
-		return;
-	if (is.lo < part->lo)
-		memcpy(block + is.lo, old + is.lo, part->lo - is.lo);
-	if (is.hi > part->hi)
-		memcpy(block + part->hi, old + part->hi, is.hi - part->hi);
-	part->lo = DCP_MIN(part->lo, is.lo);
-	part->hi = DCP_MAX(part->hi, is.hi);
+	for (size_t i = 0; i < PARTS; i++) {
+		if (is[i].lo == is[i].hi || is[i].hi < part->lo || is[i].lo > part->hi)
+			continue;
+		if (old && (is[i].lo < part->lo || is[i].hi > part->hi) &&
+		    read_bytes(d, number, &is[i], old)) {
+			if (is[i].lo < part->lo)
+				memcpy(block + is[i].lo, old + is[i].lo, part->lo - is[i].lo);
+			if (is[i].hi > part->hi)
+				memcpy(block + part->hi, old + part->hi, is[i].hi - part->hi);
+			part->lo = DCP_MIN(part->lo, is[i].lo);
+			part->hi = DCP_MAX(part->hi, is[i].hi);
+		}
+		is[i] = (struct part){ 0 };
+	}
+	for (size_t i = 1; i < PARTS; i++)
+		if (is[i].hi - is[i].lo < is[place].hi - is[place].lo)
+			place = i;
+	part->hash = hash_of(d, number, part, block + part->lo);
+	is[place] = *part;
 }
 
 /* Of threads too, since each opens the file by itself. */
@@ -369,18 +391,20 @@ static void lock_record(const struct dcp_disk *d, uint64_t number, short type)
 
 static bool write_part(const struct dcp_disk *d, uint64_t number, struct part part, char *block)
 {
+	struct part is[PARTS] = { 0 };
 	uint8_t r[RECORD];
 	size_t n;
 	bool ok;
 
 	lock_record(d, number, F_WRLCK);
-	if (part.hi - part.lo < BLOCK)
-		grow(d, number, &part, block);
+	read_parts(d, number, is);
+	join(d, number, is, &part, block);
+	for (size_t i = 0; i < PARTS; i++) {
+		dcp_store_le32(r + i * PART, is[i].lo);
+		dcp_store_le32(r + i * PART + 4, is[i].hi);
+		dcp_store_le64(r + i * PART + 8, is[i].hash);
+	}
 	n = part.hi - part.lo;
-	part.hash = hash_of(d, number, &part, block + part.lo);
-	dcp_store_le32(r, part.lo);
-	dcp_store_le32(r + 4, part.hi);
-	dcp_store_le64(r + 8, part.hash);
 	ok = pwrite(d->fd, block + part.lo, n, (off_t)(number * BLOCK + part.lo)) ==
 		     (ssize_t)n &&
 	     pwrite(d->fd, r, RECORD, (off_t)record_at(d, number)) == RECORD;

@@ -6,10 +6,10 @@
  *
  *	the bytes that are known, at their own offsets
  *	at the next multiple of 4096, a head:
- *	16 bytes "dcpfs blocks 1\n\0"
+ *	16 bytes "dcpfs blocks 2\n\0"
  *	 8 bytes each, little-endian: the id (2), the size, bytes of a block, hash of the head so far
- *	16 bytes for each block: which part of it is there (begin and end in the block, 32 bits each; 0 0: none), and
- *	         the XXH3 of that part and of where it lies
+ *	64 bytes for each block: up to four parts of it that are there, 16 bytes each: begin and end in the block (32
+ *	         bits each; 0 0: none), and the XXH3 of the part and of where it lies
  *
  * The id is a hash of the server, the name and the tag, so that another content has another file. A
  * part whose hash does not match (a crash, a disk's fault, a write by another process at the same

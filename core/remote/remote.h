@@ -160,9 +160,12 @@ struct dcp_remote_file {
 	_Atomic bool changed; /* the server has other content by now */
 	/*
 	 * Of a reader that reads in order: where it goes on, bytes that it read so, and up to where
-	 * it is read ahead. The lock is that of blocks.c.
+	 * it is read ahead; where the tensor ends that it reads (0: not known), and whether it went
+	 * on past the end of another: it reads many, and the next is read ahead, too. The lock is
+	 * that of blocks.c.
 	 */
-	uint64_t next, run, reach;
+	uint64_t next, run, reach, until;
+	bool passes;
 };
 
 struct dcp_range {

@@ -157,7 +157,7 @@ def interrupted():
             began = time.monotonic()
             child.kill()
             child.wait()
-            check(waits and time.monotonic() - began < 3, f"{word}: ended after {time.monotonic() - began:.1f} s; waited: {waits}")
+            check(waits and time.monotonic() - began < 15, f"{word}: ended after {time.monotonic() - began:.1f} s; waited: {waits}")
         SERVER.fault = lambda r: None
         equal(read_error(path), 0, "the next reader")
         equal(json.loads((top / ".dcpfs/errors.json").read_text()), [], "it is no error")
@@ -194,7 +194,7 @@ def listing_is_interrupted():
             began = time.monotonic()
             child.kill()
             child.wait()
-            check(waits and time.monotonic() - began < 3, f"known: {known}: ended after {time.monotonic() - began:.1f} s; waited: {waits}")
+            check(waits and time.monotonic() - began < 15, f"known: {known}: ended after {time.monotonic() - began:.1f} s; waited: {waits}")
             SERVER.fault = lambda r: None
             check(len(list((top / "step-10/raw").iterdir())) > 50, f"known: {known}: the next one lists it")
             equal(json.loads((top / ".dcpfs/errors.json").read_text()), [], f"known: {known}: it is no error")
@@ -204,10 +204,11 @@ def listing_is_interrupted():
 
 
 def read_ahead():
-    """Of a program that reads in order, several requests at a time are ahead; each byte is asked for once; the end of a mount stops them."""
+    """Of a program that reads in order, several requests at a time are ahead; each byte is asked for once, none of the tensor that
+    follows; the end of a mount stops them."""
     size, top, source = 64 << 20, SCRATCH / "mnt-ahead", s3("ahead")
-    write(TOP / "ahead/model.safetensors", {"w": ("U8", [size], os.urandom(size))})
-    want = (TOP / "ahead/model.safetensors").read_bytes()[-size:]
+    want = os.urandom(size)
+    write(TOP / "ahead/model.safetensors", {"w": ("U8", [size], want), "x": ("U8", [size // 4], bytes(size // 4))})
     top.mkdir()
     flying, most, lock = [0], [0], threading.Lock()
 
@@ -251,7 +252,7 @@ def read_ahead():
         wait(lambda: hung)
         began = time.monotonic()
         got = run("umount", top)
-        check(got.returncode == OK and time.monotonic() - began < 8, f"an end while bytes are on their way: {time.monotonic() - began:.1f} s {got.stderr}")
+        check(got.returncode == OK and time.monotonic() - began < 20, f"an end while bytes are on their way: {time.monotonic() - began:.1f} s {got.stderr}")
     finally:
         SERVER.fault = lambda r: None
         run("umount", top)

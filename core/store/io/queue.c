@@ -376,7 +376,9 @@ static int add_read(struct dcp_gather *g, struct dcp_from from, uint64_t off, vo
 	while (n && rc == 0) {
 		uint32_t now = (uint32_t)DCP_MIN(n, LONGEST);
 
-		g->read[g->nreads++] = (struct dcp_read){ from.fd, now, off, to, from.blob };
+		g->read[g->nreads++] =
+			(struct dcp_read){ from.fd,   now,          off,       to,
+					   from.blob, from.planned, from.until };
 		if (g->nreads == DCP_QUEUE_READS)
 			rc = dcp_gather_end(g);
 		off += now;

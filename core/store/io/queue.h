@@ -118,10 +118,12 @@ struct dcp_gather {
 /* @queue NULL: one read after the other. */
 void dcp_gather_begin(struct dcp_gather *g, struct dcp_queue *queue, struct dcp_io_counts *io);
 
-/* A file, and the descriptor to read it from; -1: it has none. */
+/* A file, the descriptor to read it from (-1: it has none), and as in struct dcp_read. */
 struct dcp_from {
 	const struct dcp_blob *blob;
 	int fd;
+	bool planned;
+	uint64_t until;
 };
 
 /* Have what @s describes of the file @from copied to @dst + s->dst and on, by dcp_gather_end() at

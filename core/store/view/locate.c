@@ -369,6 +369,7 @@ static void free_readahead(const struct dcp_view *view, const struct dcp_piece *
 	b->end = end;
 	if (b->scattered || p->stride)
 		return;
+	b->until = end;
 	if (file->size - end > little)
 		end -= DCP_MIN(end, READ_AHEAD);
 	if (file->map && lo > little)
@@ -445,8 +446,11 @@ static int locate_in(struct dcp_view *view, size_t i, const struct dcp_file *fil
 	if (rc == 0 && encoded)
 		p->file =
 			DCP_VIEW_NO_FILE - (uint32_t)i - 1; /* no descriptor spans two items */
-	if (rc == 0 && !view->whole && b->number != DCP_VIEW_NO_FILE)
-		free_readahead(view, p, b, file);
+	if (rc == 0 && b->number != DCP_VIEW_NO_FILE) {
+		b->until = p->off + (p->stride ? p->nbytes : p->run_n * view->t.itemsize);
+		if (!view->whole)
+			free_readahead(view, p, b, file);
+	}
 	return rc;
 }
 

@@ -300,9 +300,11 @@ static int copy_strided(void *arg, const struct dcp_strided *s)
 		dcp_gather_copy(c->dst, map + s->off, s);
 		r->io.mapped += bytes;
 	} else {
-		rc = dcp_gather_add(
-			r->gather, c->dst,
-			(struct dcp_from){ &file->blob, fd_of(r, b, file, is_free(b, s)) }, s);
+		rc = dcp_gather_add(r->gather, c->dst,
+				    (struct dcp_from){ .blob = &file->blob,
+						       .fd = fd_of(r, b, file, is_free(b, s)),
+						       .until = b->until },
+				    s);
 		if (rc == 0 && convert)
 			rc = dcp_gather_end(r->gather);
 	}

@@ -19,6 +19,7 @@ struct dcp_backing {
 	bool needed;
 	bool scattered; /* what the cut takes of the piece does not lie together; if it does: */
 	uint64_t first, end; /* elements of the stored run; once located, offsets of the file */
+	uint64_t until;      /* what of the file the cut takes ends there, or before */
 	/* Of the file: what the kernel's own read-ahead brings while this is read, the cut
 	 * takes, once [free_end, end) was asked for. */
 	uint64_t free, free_end;

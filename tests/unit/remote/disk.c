@@ -100,9 +100,9 @@ static void parts_that_meet_are_one(void **state)
 	write_bytes(&d, 2 * BLOCK + 3, 2 * BLOCK + 100);
 	write_bytes(&d, 2 * BLOCK + 500, 2 * BLOCK + 501);
 	dcp_disk_close(&d);
-	assert_int_equal(count_again(2 * BLOCK), 0);
+	assert_int_equal(count_again(2 * BLOCK), 100);
 	assert_int_equal(count_again(2 * BLOCK + 500), 1);
-	assert_int_equal(count_again(0), 2 * BLOCK);
+	assert_int_equal(count_again(0), 2 * BLOCK + 100);
 	assert_true(dcp_disk_open(&d, id, SIZE));
 	write_bytes(&d, 2 * BLOCK, SIZE);
 	dcp_disk_close(&d);
@@ -112,6 +112,33 @@ static void parts_that_meet_are_one(void **state)
 	assert_int_equal(st.st_mode & 0777, 0600);
 	assert_int_equal(stat(t_dir_path(&dir, "cache/remote"), &st), 0);
 	assert_int_equal(st.st_mode & 0777, 0700);
+}
+
+/* As requests that are under way together leave them, in any order. */
+static void parts_apart_are_kept_until_they_meet(void **state)
+{
+	struct dcp_disk d;
+
+	assert_true(dcp_disk_open(&d, id, SIZE));
+	for (uint64_t i = 4; i-- > 0;)
+		write_bytes(&d, i * 1000, i * 1000 + 100 + i);
+	for (uint64_t i = 0; i < 4; i++)
+		assert_int_equal(count_kept(&d, i * 1000), 100 + i);
+	t_case("of five the shortest is given up");
+	write_bytes(&d, 4000, 4200);
+	assert_int_equal(count_kept(&d, 0), 0);
+	for (uint64_t i = 1; i < 4; i++)
+		assert_int_equal(count_kept(&d, i * 1000), 100 + i);
+	assert_int_equal(count_kept(&d, 4000), 200);
+	t_case("all that meet are one, in whatever order they come");
+	write_bytes(&d, 1050, 4100);
+	assert_int_equal(count_kept(&d, 1000), 3200);
+	write_bytes(&d, BLOCK - 100, BLOCK);
+	write_bytes(&d, 0, 10);
+	write_bytes(&d, 4200, BLOCK - 100);
+	write_bytes(&d, 10, 1000);
+	dcp_disk_close(&d);
+	assert_int_equal(count_again(0), BLOCK);
 }
 
 static void change_byte(uint64_t off)
@@ -143,9 +170,9 @@ static void damage_is_not_read(void **state)
 	assert_int_equal(count_again(0), SIZE);
 	t_case("the map");
 	for (int i = 0; i < 16; i++) {
-		change_byte(map + 16 + (uint64_t)i);
+		change_byte(map + 64 + (uint64_t)i);
 		assert_int_equal(count_again(BLOCK), 0);
-		change_byte(map + 16 + (uint64_t)i);
+		change_byte(map + 64 + (uint64_t)i);
 	}
 	assert_int_equal(count_again(0), SIZE);
 	t_case("the head: another file is made");
@@ -273,6 +300,8 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(parts_that_meet_are_one, begin, end),
+		cmocka_unit_test_setup_teardown(parts_apart_are_kept_until_they_meet, begin,
+						end),
 		cmocka_unit_test_setup_teardown(damage_is_not_read, begin, end),
 		cmocka_unit_test_setup_teardown(contents_are_told_apart, begin, end),
 		cmocka_unit_test_setup_teardown(least_recently_used_go, begin, end),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every rank reads for itself, from the page cache: several threads read runs straight into the
- * destinations. What must be converted passes through a small buffer.
+ * Every rank reads for itself, from the page cache or from servers: several threads read runs
+ * straight into the destinations. What must be converted passes through a small buffer.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -20,6 +20,7 @@ enum {
 	BUFFER = 256 << 10,      /* bytes to be converted at a time */
 	MAPPED_LEAST = 64 << 10, /* of a run that is copied from a mapping */
 	MOST_THREADS = 64,
+	SERVED_THREADS = 8, /* that wait for servers */
 };
 
 /* What the threads share. */
@@ -81,7 +82,7 @@ static bool is_better_mapped(struct worker *w, const struct dcp_strided *s)
 
 static struct dcp_from from(const struct worker *w)
 {
-	return (struct dcp_from){ &w->file->blob, w->file->fd };
+	return (struct dcp_from){ &w->file->blob, w->file->fd, .planned = true };
 }
 
 static int straight(void *ctx, const struct dcp_strided *s)
@@ -245,6 +246,8 @@ static uint32_t threads(const struct dcpload_plan *p)
 {
 	uint32_t n = load_threads(p);
 
+	if (p->straight && !p->ck->config.threads)
+		n = DCP_MAX(n, (uint32_t)SERVED_THREADS / p->ck->nlocal);
 	n = (uint32_t)DCP_MIN(n, p->ck->config.staging / (BUFFER + DCP_QUEUE_BUFFER));
 	return DCP_MIN(DCP_MAX(n, 1u), (uint32_t)MOST_THREADS);
 }

@@ -22,6 +22,7 @@
 
 enum {
 	LOOKS = 64,            /* samples of the page cache */
+	LONG_RUN = 1 << 20,    /* bytes that are worth a request */
 	SLOTS_MOST = 16,       /* where copies to a device are in flight */
 	ROOMY_MOST = 16 << 20, /* bytes of slots where staging is asked for */
 	BATCHES_MOST = 8,      /* of slots, on their way to a device */
@@ -42,10 +43,11 @@ struct finding {
 
 /* ---- looking ---- */
 
-static void look(const struct dcpload_plan *p, struct finding *f)
+static void look(struct dcpload_plan *p, struct finding *f)
 {
 	struct dcp_files *files = dcp_version_files(p->ck->of.v);
 	size_t step = p->nneed / LOOKS + 1;
+	uint32_t served = 0;
 
 	for (size_t i = 0; i < p->nneed; i += step) {
 		const struct dcp_chunk_need *need = &p->need[i];
@@ -58,11 +60,32 @@ static void look(const struct dcpload_plan *p, struct finding *f)
 			file->fd >= 0 &&
 			dcp_is_cached(file->fd, need->s.off + dcp_strided_extent(&need->s) / 2);
 		f->remote |= file->fd < 0 || !dcp_is_local(file->fd);
+		served += file->fd < 0;
 		dcp_files_release(files, need->file);
 	}
+	p->straight = served && served == f->looked;
 }
 
-static void find(const struct dcpload_plan *p, struct finding *f)
+/*
+ * Bytes that are better read through slots: short runs with gaps, of which requests are made
+ * together, and bytes that two wants have in common.
+ */
+static uint64_t count_slotted(const struct dcpload_plan *p)
+{
+	uint64_t n = 0, end = 0;
+
+	for (size_t i = 0; i < p->nneed; i++) {
+		const struct dcp_chunk_need *need = &p->need[i];
+		bool next = i && need->file == need[-1].file;
+
+		if ((next && need->s.off < end) || (need->s.ndim && need->s.run < LONG_RUN))
+			n += dcp_strided_bytes(&need->s);
+		end = DCP_MAX(next ? end : 0, need->s.off + dcp_strided_extent(&need->s));
+	}
+	return n;
+}
+
+static void find(struct dcpload_plan *p, struct finding *f)
 {
 	for (size_t i = 0; i < p->nneed; i++)
 		f->needed += dcp_strided_bytes(&p->need[i].s);
@@ -73,6 +96,7 @@ static void find(const struct dcpload_plan *p, struct finding *f)
 	}
 	f->device = p->device != NULL;
 	look(p, f);
+	p->straight &= count_slotted(p) <= f->needed / 64;
 }
 
 /* ---- deciding ---- */
@@ -306,6 +330,18 @@ static int share_chunks(struct dcpload_plan *p, uint64_t slot, bool slack,
 	return load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
 }
 
+/*
+ * Does this rank read every want by itself, straight to where it is wanted? From the page cache,
+ * and from servers, where slots would make requests short and few at a time.
+ */
+static bool by_wants(const struct dcpload_plan *p)
+{
+	uint32_t io = p->report.io;
+
+	return p->report.exchange == DCPLOAD_EXCHANGE_NEVER && !p->device &&
+	       (io == DCPLOAD_IO_BUFFERED || io == DCPLOAD_IO_MOUNT || p->straight);
+}
+
 /* Collective unless every rank reads for itself. */
 static int make_chunks(struct dcpload_plan *p, uint64_t staging, bool slack,
 		       struct dcpload_error *err)
@@ -350,6 +386,8 @@ static int make_window(struct dcpload_plan *p, uint64_t staging, struct dcpload_
 	bool node = p->report.exchange == DCPLOAD_EXCHANGE_NODE;
 	uint32_t slots = slots_of(p, staging) * (node ? p->ck->nlocal : 1);
 
+	if (!p->chunks)
+		return 0;
 	if (p->report.exchange == DCPLOAD_EXCHANGE_ALL)
 		slots = 2;
 	else if (p->devices) /* all of it is pinned, used or not */
@@ -365,7 +403,7 @@ static int read_alone(struct dcpload_plan *p, const char *why, uint64_t staging,
 	snprintf(p->exchange_why, sizeof(p->exchange_why), "%.120s", why);
 	load_plan_drop_chunks(p);
 	*err = (struct dcpload_error){ .rank = -1 };
-	return make_chunks(p, staging, slack, err);
+	return by_wants(p) ? 0 : make_chunks(p, staging, slack, err);
 }
 
 /*
@@ -560,11 +598,10 @@ static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcplo
 		p->report.io = DCPLOAD_IO_DIRECT;
 		snprintf(p->io_why, sizeof(p->io_why), "not gds: %s", not_there(p));
 	}
-	if (p->report.exchange == DCPLOAD_EXCHANGE_NEVER && !p->device &&
-	    (p->report.io == DCPLOAD_IO_BUFFERED || p->report.io == DCPLOAD_IO_MOUNT))
-		return 0; /* every want for itself */
-	rc = make_chunks(p, staging, slack, err);
-	if (rc == 0)
+	if (by_wants(p) && p->report.io == DCPLOAD_IO_AUTO && p->straight)
+		say(p->io_why, sizeof(p->io_why), "from a server to where it is wanted");
+	rc = by_wants(p) ? 0 : make_chunks(p, staging, slack, err);
+	if (rc == 0 && p->chunks)
 		rc = choose_again(p, staging, slack, err);
 	if (rc == 0)
 		rc = make_window(p, staging, err);
