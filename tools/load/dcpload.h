@@ -443,7 +443,7 @@ DCPLOAD_API void dcpload_plan_give_up(struct dcpload_plan *plan,
 				      const struct dcpload_error *why);
 
 /* Called while a plan is executed; any may be NULL. A negative return value ends the execution
- * and becomes its error. commit() and progress() may be called by several threads at once. */
+ * and becomes its error. commit() may be called by several threads at once. */
 struct dcpload_part;
 struct dcpload_hooks {
 	uint32_t size; /* sizeof(struct dcpload_hooks) */
@@ -454,7 +454,7 @@ struct dcpload_hooks {
 	/* The part is complete. */
 	int (*commit)(void *ctx, uint64_t number, const struct dcpload_part *part);
 	/* Each time that bytes have arrived: bytes of this rank that are in place, and all of them,
-	 * both as stored. */
+	 * both as stored. By several threads, but one at a time: @done never goes back. */
 	int (*progress)(void *ctx, uint64_t done, uint64_t total);
 	/*
 	 * Before the first resolve(): the caller updates what is loaded into, as state_dict() does.

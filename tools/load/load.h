@@ -10,6 +10,7 @@
  *	execute/  the threads that read and place
  */
 #pragma once
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -184,21 +185,22 @@ struct dcpload_plan {
 	struct load_running *running; /* begun, and not waited for; NULL: nothing is */
 	struct load_block *memory; /* the destinations that the library allocates; NULL: none */
 	struct dcp_chunks *chunks; /* NULL: every want is read for itself */
-	struct load_window *window;   /* slots for the chunks */
-	struct load_device *device;   /* of @ck, which may be closed before the plan is freed */
-	struct load_ship *ship;       /* to the device; NULL: there is none */
-	struct load_gds *gds;         /* what reads into its memory; NULL: the host reads */
-	struct load_nccl *nccl;       /* of @ck, where messages go by it */
-	struct load_ipc *ipc;         /* the same; never both */
-	struct load_there *there;     /* of each stretch of the chunks, with @gds */
-	void *stream;                 /* of the caller */
-	bool devices;                 /* some rank has one */
-	bool roomy;                   /* on every rank staging is asked for */
+	struct load_window *window; /* slots for the chunks */
+	struct load_device *device; /* of @ck, which may be closed before the plan is freed */
+	struct load_ship *ship;     /* to the device; NULL: there is none */
+	struct load_gds *gds;       /* what reads into its memory; NULL: the host reads */
+	struct load_nccl *nccl;     /* of @ck, where messages go by it */
+	struct load_ipc *ipc;       /* the same; never both */
+	struct load_there *there;   /* of each stretch of the chunks, with @gds */
+	void *stream;               /* of the caller */
+	bool devices;               /* some rank has one */
+	bool roomy;                 /* on every rank staging is asked for */
 	bool straight; /* what this rank needs lies on servers, in long runs, none of them twice */
 	struct dcp_chunk_range *mine; /* what this rank needs of files, in order */
 	size_t nmine;
 	struct load_rounds *rounds;  /* of messages; NULL: not used */
 	_Atomic uint64_t arrived;    /* bytes placed in this execution */
+	pthread_mutex_t saying;      /* hooks.progress() is called */
 	uint64_t took;               /* the same, and what is on its way to the device */
 	struct dcpload_event *event; /* events kept; NULL: no trace */
 	uint32_t cap_event;

@@ -2,6 +2,7 @@
 #include "tools/load/place/ship.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,12 +68,15 @@ int dcpload_part_read(struct dcpload_plan *p, uint64_t i, uint64_t at, void *dst
 int load_arrived(struct dcpload_plan *p, uint32_t number, uint64_t n)
 {
 	struct load_want *w = &p->want[number];
-	uint64_t total = atomic_fetch_add(&p->arrived, n) + n;
 	struct dcpload_part part;
 	int rc = 0;
 
-	if (p->hooks.progress)
-		rc = p->hooks.progress(p->hooks.ctx, total, p->report.needed);
+	atomic_fetch_add(&p->arrived, n);
+	if (p->hooks.progress) {
+		pthread_mutex_lock(&p->saying);
+		rc = p->hooks.progress(p->hooks.ctx, p->arrived, p->report.needed);
+		pthread_mutex_unlock(&p->saying);
+	}
 	if (rc < 0 || atomic_fetch_sub(&w->left, n) != n)
 		return rc;
 	w->complete = 1;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The wants of a rank, and errors in them. Data moves in execute.c. */
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +26,7 @@ int dcpload_plan_create(struct dcpload *ck, uint32_t flags, struct dcpload_plan 
 	p->ck = ck;
 	p->flags = flags;
 	p->device = load_device_share(ck->device);
+	pthread_mutex_init(&p->saying, NULL);
 	dcp_arena_init(&p->arena, SIZE_MAX);
 	*out = p;
 	return 0;
@@ -45,6 +47,7 @@ void dcpload_plan_free(struct dcpload_plan *p)
 		free(p->list[i].v);
 	free(p->event);
 	dcp_arena_finish(&p->arena);
+	pthread_mutex_destroy(&p->saying);
 	free(p);
 }
 

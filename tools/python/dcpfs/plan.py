@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from ctypes import byref, c_char_p, c_int32, c_int64, c_ubyte, c_uint64, c_void_p
 from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence, Union
 
@@ -91,11 +90,8 @@ class Plan:
 
     def _report(self, progress: Callable[[int, int], None]) -> None:
         """Have it called while the plan is executed, by one thread at a time."""
-        lock = threading.Lock()
-
         def moved(ctx: Any, done: int, total: int) -> int:
-            with lock:
-                progress(done, total)
+            progress(done, total)
             return 0
 
         hooks = Hooks(ctypes.sizeof(Hooks), 0, None, None, None, PROGRESS(moved))
