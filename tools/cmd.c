@@ -5,11 +5,16 @@
 #include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include "core/base/base.h"
 #include "core/base/buf.h"
 #include "core/base/err.h"
 #include "tools/load/cache.h"
@@ -198,4 +203,111 @@ char *cmd_open_cache(void)
 		 strerror(-rc));
 	free(dir);
 	return NULL;
+}
+
+char *cmd_resolve(const char *path)
+{
+	dcp_auto_free char *copy = strdup(path), *parent = NULL;
+	char *last, *whole;
+	size_t n;
+
+	if (!copy)
+		return NULL;
+	n = strlen(copy);
+	while (n > 1 && copy[n - 1] == '/')
+		copy[--n] = '\0';
+	last = strrchr(copy, '/');
+	last = last ? last + 1 : copy;
+	if (!*last || strcmp(last, ".") == 0 || strcmp(last, "..") == 0)
+		return realpath(copy, NULL);
+	/* "a/b" is looked up as "a", "/b" as "/", "b" as "." */
+	if (last == copy) {
+		parent = realpath(".", NULL);
+	} else {
+		char first = *last;
+
+		*last = '\0';
+		parent = realpath(copy, NULL);
+		*last = first;
+	}
+	if (!parent)
+		return NULL;
+	if (asprintf(&whole, "%s/%s", strcmp(parent, "/") == 0 ? "" : parent, last) < 0)
+		return NULL;
+	return whole;
+}
+
+enum cmd_exit cmd_find_mount(const char *given, char **path, struct dcp_mount *m)
+{
+	int rc;
+
+	*path = cmd_resolve(given);
+	if (!*path)
+		return cmd_fail(CMD_ENV, "%s: %s", given, strerror(errno));
+	rc = dcp_mounts_find(*path, m);
+	if (rc == 0) {
+		/* A link to a mount point: mounting follows it, too. */
+		char *real = realpath(*path, NULL);
+
+		if (real) {
+			free(*path);
+			*path = real;
+			rc = dcp_mounts_find(real, m);
+		}
+	}
+	if (rc < 0)
+		return cmd_fail(CMD_ENV, "/proc/self/mountinfo: %s", strerror(-rc));
+	if (rc == 0 && access(*path, F_OK) < 0)
+		return cmd_fail(CMD_ENV, "%s: %s", *path, strerror(errno));
+	if (rc == 0)
+		return cmd_fail(CMD_USAGE,
+				"%s is not a mount point; \"findmnt -t %s\" lists those "
+				"of dcpfs",
+				*path, DCPFS_FSTYPE);
+	if (strcmp(m->fstype, DCPFS_FSTYPE) != 0)
+		return cmd_fail(CMD_USAGE, "%s is a mount of type %s, not of dcpfs", *path,
+				m->fstype);
+	return CMD_OK;
+}
+
+bool cmd_is_within(const char *path, const char *dir)
+{
+	size_t n = strlen(dir);
+
+	return strncmp(path, dir, n) == 0 && (path[n] == '/' || path[n] == '\0' || n == 1);
+}
+
+void notify_ready(const char *mnt)
+{
+	const char *name = getenv("NOTIFY_SOCKET");
+	struct sockaddr_un to = { .sun_family = AF_UNIX };
+	size_t n = name ? strlen(name) : 0;
+	dcp_auto_fd int fd = -1;
+	char text[512];
+	int len;
+
+	if (!n || n >= sizeof(to.sun_path) || (name[0] != '/' && name[0] != '@'))
+		return;
+	memcpy(to.sun_path, name, n);
+	if (name[0] == '@') /* of the abstract name space */
+		to.sun_path[0] = '\0';
+	len = snprintf(text, sizeof(text), "READY=1\nMAINPID=%d\nSTATUS=mounted at %.400s",
+		       (int)getpid(), mnt);
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd >= 0 && sendto(fd, text, (size_t)len, MSG_NOSIGNAL, (struct sockaddr *)&to,
+			      (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n)) < 0)
+		return; /* the manager's time for a start runs out, and it says so */
+}
+
+bool notify_is_journal(void)
+{
+	const char *stream = getenv("JOURNAL_STREAM");
+	char own[64];
+	struct stat st;
+
+	if (!stream || fstat(STDERR_FILENO, &st) < 0)
+		return false;
+	snprintf(own, sizeof(own), "%llu:%llu", (unsigned long long)st.st_dev,
+		 (unsigned long long)st.st_ino);
+	return strcmp(own, stream) == 0;
 }

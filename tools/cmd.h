@@ -10,6 +10,7 @@
 #include <stddef.h>
 
 #include "core/base/base.h"
+#include "core/checkpoint/mounts.h"
 #include "tools/opt.h"
 
 struct dcp_log;
@@ -89,3 +90,61 @@ extern const struct cmd cmd_bisect, cmd_browse, cmd_cache, cmd_cat, cmd_diff, cm
 	cmd_du, cmd_export, cmd_find, cmd_help, cmd_index, cmd_load, cmd_ls, cmd_mount,
 	cmd_plan, cmd_report, cmd_rules, cmd_save, cmd_scan, cmd_show, cmd_stats, cmd_status,
 	cmd_tree, cmd_umount, cmd_verify, cmd_version, cmd_warm;
+
+/*
+ * resolve: a path from the command line, absolute, without asking what it names.
+ */
+
+/*
+ * @path made absolute without touching its last component: a dead mount cannot be looked at,
+ * and must be found by name. To be freed; NULL with errno set.
+ */
+char *cmd_resolve(const char *path);
+
+/*
+ * The mount of dcpfs at @given, which may be a link to it, or dead: its mount point into *path, to
+ * be freed, and what the kernel knows of it. If there is none, it prints why.
+ */
+enum cmd_exit cmd_find_mount(const char *given, char **path, struct dcp_mount *m);
+
+/* Is @path @dir or below it? Both absolute and resolved. */
+bool cmd_is_within(const char *path, const char *dir);
+
+/* notify: what the manager of services (systemd) wants to know of a mount in the foreground. */
+
+/*
+ * Tell the manager that the mount at @mnt answers: a datagram to the socket that NOTIFY_SOCKET
+ * names. Without that variable nothing happens.
+ */
+void notify_ready(const char *mnt);
+
+/* Is standard error a stream of the journal, where a line may begin with its level: "<4>"? */
+bool notify_is_journal(void);
+
+/*
+ * help: the tables of verbs and options, for people and for shells.
+ */
+
+struct dcp_buf;
+struct dcp_jsonw;
+
+/* Pages fit @width columns, if these are 40 at least; 0: 80. */
+
+/* The page of the whole program; @table ends with NULL. */
+void help_program(struct dcp_buf *b, unsigned width, const struct cmd *const *table);
+
+/* The page of one verb: usage, what it does, options, examples last. */
+void help_verb(struct dcp_buf *b, unsigned width, const struct cmd *cmd);
+
+/* Everything in the tables, for programs: what the tests of the man page read. */
+void help_json(struct dcp_jsonw *w, const struct cmd *const *table);
+
+/*
+ * Completion: the scripts for bash, zsh and fish (completion/), and what they ask with
+ * "dcpfs __complete WORDS...", the words after "dcpfs" up to the cursor: a line for everything that
+ * may stand there instead of the last one, with a tab and a few words about it where there is
+ * something to say. That of bash gives less: readline also parts words at = and :, and replaces
+ * only what is after them.
+ */
+extern const char *const complete_script[];
+enum cmd_exit complete_words(int argc, char **argv);

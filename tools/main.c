@@ -15,11 +15,9 @@
 #include "core/base/base.h"
 #include "core/base/err.h"
 #include "tools/cmd.h"
-#include "tools/help.h"
 #include "tools/load/cache.h"
 #include "tools/out.h"
 #include "tools/pick.h"
-#include "tools/progress.h"
 
 static enum cmd_exit show_page(const struct cmd *cmd)
 {

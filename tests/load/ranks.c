@@ -36,7 +36,7 @@
 
 #include "tests/unit/t/fault.h"
 #include "tools/load/comm/comm.h"
-#include "tools/load/comm/meet_int.h"
+#include "tools/load/comm/meet.h"
 
 static int timeout_ms = 500000;
 static uint32_t nodes_seen, coordinator, exchange = DCPLOAD_EXCHANGE_ALL, plan_flags;

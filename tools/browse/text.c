@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/browse/text.h"
+#include "tools/browse/screen.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -14,7 +14,6 @@
 #include "core/store/io/files.h"
 #include "core/store/view/measure.h"
 #include "core/store/view/view.h"
-#include "tools/browse/screen.h"
 #include "tools/out.h"
 #include "tools/trust/walk.h"
 

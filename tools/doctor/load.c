@@ -14,9 +14,7 @@
 #include "core/base/base.h"
 #include "tools/doctor/doctor.h"
 #include "tools/load/cache.h"
-#include "tools/load/memory/gds.h"
 #include "tools/load/memory/memory.h"
-#include "tools/load/memory/nccl.h"
 
 void doctor_say(struct finding *f, enum state state, const char *advice, const char *fmt, ...)
 {

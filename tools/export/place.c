@@ -13,8 +13,8 @@
 #include "core/checkpoint/mounts.h"
 #include "core/origin/origin.h"
 #include "core/store/version/grants.h"
+#include "tools/cmd.h"
 #include "tools/export/export.h"
-#include "tools/resolve.h"
 
 /* Where @out is, or the nearest that is there of the directories above it, which are made later. */
 static char *resolve_above(const char *out)

@@ -14,8 +14,6 @@
 #include "core/store/version/version.h"
 #include "tools/export/export.h"
 #include "tools/load/comm/comm.h"
-#include "tools/load/comm/job.h"
-#include "tools/load/comm/step.h"
 #include "tools/load/load.h"
 #include "tools/opt.h"
 

@@ -74,7 +74,8 @@ static char *find_below_home(const char *below, bool read)
 	return take_named ? named : registered;
 }
 
-char *load_home(void)
+/* The directory ~, as load_config_dir() takes it, to be freed; NULL: there is none. */
+static char *load_home(void)
 {
 	return find_below_home(".", true);
 }

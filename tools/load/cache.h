@@ -15,9 +15,6 @@
  */
 char *load_cache_dir(void);
 
-/* The directory ~, as load_config_dir() takes it, to be freed; NULL: there is none. */
-char *load_home(void);
-
 /*
  * Where the user keeps layouts (*.dcpl) and the secret of jobs: $XDG_CONFIG_HOME/dcpfs or
  * ~/.config/dcpfs, where ~ is as above, and a $HOME of this user's is taken also when it cannot be

@@ -11,9 +11,11 @@
  */
 #pragma once
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "core/base/arena.h"
 #include "core/base/buf.h"
@@ -25,6 +27,7 @@
 #include "core/store/io/fetch.h"
 #include "tools/load/comm/comm.h"
 #include "tools/load/dcpload.h"
+#include "tools/load/memory/scatter.h"
 
 struct dcp_layout;
 struct dcp_layouts;
@@ -67,15 +70,6 @@ struct dcpload {
 /* *@out NULL: it is a file of regions. */
 int load_layout(struct dcpload *ck, const char *name, const struct dcp_layout **out,
 		uint32_t *ranks, struct dcp_err *err);
-
-/* What @path stands for: ck->backing, ck->mount. */
-int load_find_source(struct dcpload *ck, const char *path, struct dcp_err *err);
-/* Open ck->of.wanted, or the newest version: its files, or through the mount. */
-int load_open_any(struct dcpload *ck, struct dcp_err *err);
-/* Through the mount; @why goes into the report. */
-int load_open_through(struct dcpload *ck, const char *why, struct dcp_err *err);
-/* Close what is open. */
-void load_forget(struct dcpload *ck);
 
 /* ---- open/open.c ---- */
 
@@ -309,3 +303,243 @@ int load_place_stretch(struct dcpload_plan *p, struct load_active *a, uint32_t f
  */
 int load_place_need(struct dcpload_plan *p, uint32_t number, uint64_t lo, uint64_t hi,
 		    const uint8_t *src, bool packed);
+
+/*
+ * window: slots of memory that the ranks of a node share, through which chunks go.
+ *
+ * One member fills a slot with chunk c, and all members take what they need from it. When all have
+ * said that they are done, the slot is free for chunk c + slots. Waiting ends after a time without
+ * progress, when a member dies, or when any of them reports a failure.
+ */
+
+struct dcp_queue;
+struct load_window;
+struct dcpload;
+
+/*
+ * Collective over all ranks of the job: each node makes a window of @slots slots of @slot bytes, a
+ * multiple of the page size. @alone: a window of this process only, not collective. -ENOMEM,
+ * -EACCES, ... with the reason in @err.
+ */
+int load_window_create(struct dcpload *ck, uint32_t slots, uint64_t slot, bool alone,
+		       struct load_window **out, struct dcpload_error *err);
+/* @keep: the slots stay until the process ends, as a device may still read them. */
+void load_window_free(struct load_window *w, bool keep);
+
+/* All slots. */
+void *load_window_memory(const struct load_window *w, uint64_t *n);
+/* The slot of chunk @c. */
+uint8_t *load_window_slot(struct load_window *w, size_t c);
+
+/* What reads past the page cache to this slot, which this member fills; one thread at a time. */
+struct dcp_queue *load_window_queue(struct load_window *w, const uint8_t *slot);
+/* Why slots are not registered for that, a negative errno; 0: they are, or nothing was read so. */
+int load_window_refused(const struct load_window *w);
+
+/*
+ * Why the slots that this member fills are not huge pages, a negative errno; 0: they are, if the
+ * kernel has any, or slots are smaller.
+ */
+int load_window_small(const struct load_window *w);
+
+/*
+ * Wait until the slot of chunk @c may be filled. -ETIMEDOUT, -EOWNERDEAD (a member died),
+ * -ECANCELED (some member, perhaps this one, has called load_window_fail()).
+ */
+int load_window_claim(struct load_window *w, size_t c);
+/* Chunk @c is in its slot. */
+void load_window_publish(struct load_window *w, size_t c);
+/* Wait until chunk @c is in its slot. Errors as for load_window_claim(). */
+int load_window_await(struct load_window *w, size_t c);
+/* This member does not need chunk @c any more. */
+void load_window_done(struct load_window *w, size_t c);
+/* Something failed: end the waiting of all members. */
+void load_window_fail(struct load_window *w);
+/* After -EOWNERDEAD: the rank, in the job, of the member that died. */
+uint32_t load_window_dead(const struct load_window *w);
+
+/* Begin again with chunk 0. No member may be using the window: the caller synchronizes all members
+ * before and after. */
+void load_window_reset(struct load_window *w);
+/*
+ * Nanoseconds that this member has waited for chunks since the window was made; its bytes of
+ * memory.
+ */
+uint64_t load_window_waited(const struct load_window *w);
+uint64_t load_window_bytes(const struct load_window *w);
+
+/*
+ * schedule: what a rank sends to whom, where each byte is read by one rank of the job, the owner of
+ * its stripe (core/model/job/chunk.h).
+ *
+ * When the plan is made, every rank sends each owner which bytes of the owner's
+ * stripes it needs. Stripes are as large as the messages of all ranks allow. In round k, rank r
+ * reads the blocks of stripe k * ranks + r that any rank needs and sends each rank its bytes, in
+ * order. A rank stores only what it needs itself and what others need of its own stripes.
+ */
+
+/*
+ * What a rank needs from a stripe: @count times @run bytes, every @step bytes of the file from @lo
+ * on. They may reach beyond it, where its last element may end. Sent between ranks in this form.
+ */
+struct load_round_part {
+	uint64_t stripe, lo;
+	uint32_t run, step, count, file;
+	uint32_t number; /* place in the order in which parts of a stripe are sent */
+	uint32_t need;   /* the need that is packed, from 1; 0: bytes as in the file */
+};
+
+struct load_rounds {
+	struct dcp_stripes of;
+	uint32_t self;
+	uint64_t slack;               /* bytes that a part may reach beyond its stripe */
+	struct load_round_part *mine; /* what this rank needs, in order */
+	size_t nmine, cap_mine;
+	struct load_round_part *
+		*theirs; /* what rank d needs of this rank's stripes, in order */
+	size_t *ntheirs;
+	struct load_round_part *memory; /* holds all of @theirs */
+	size_t *next;                   /* index in theirs[d] of the current round */
+	size_t next_mine;
+	const void **send;
+	uint64_t *nsend, *nrecv;
+	void **recv;
+	uint8_t *pack, *in; /* messages of a round: sent, received */
+	uint64_t npack, nin;
+	struct load_device *
+		device; /* whose memory @there and @in are; NULL: messages go from host to host */
+	/* where @pack goes before it is sent, with what this rank itself needs of its stripe */
+	char *there;
+	/* all ranks need the same, most of what is read, and devices gather whole stripes in @in */
+	bool same;
+	/*
+	 * By CUDA IPC others read where it is what goes to @there: a half of it and @in, in turns,
+	 * as the last round's may still be read.
+	 */
+	uint64_t half; /* bytes; 0: they do not */
+	char *now;     /* the half of this round, or @there */
+	bool mapped;   /* by others, perhaps: it must not be freed */
+};
+
+/* Collective: find which stripes of the files each rank reads, and what it sends of them. Sets
+ * p->rounds and p->chunks. */
+int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
+		     struct dcpload_error *err);
+/* @keep: buffers of messages stay until the process ends, as a device may still use them. */
+void load_rounds_free(struct load_rounds *r, bool keep);
+/* Bytes of message buffers, in the host's memory and a device's; NULL: 0. */
+uint64_t load_rounds_bytes(const struct load_rounds *r);
+uint64_t load_rounds_device_bytes(const struct load_rounds *r);
+
+/* Number of the parts from v[next] on that are of @stripe; *bytes: their bytes. */
+size_t load_round_parts(const struct load_round_part *v, size_t n, size_t next, uint64_t stripe,
+			uint64_t *bytes);
+/* Collective: send and receive what r->send and r->recv describe, in the host's memory. */
+int load_rounds_send(const struct dcpload_plan *p, struct dcpload_error *err);
+
+/*
+ * ship: the way from staging memory to a device.
+ *
+ * What one piece of staging memory holds for destinations on the device is a batch. Long runs are
+ * copied straight to where they belong. The rest is shipped once, as it lies in the file, and a
+ * kernel places it; without the kernel the host converts it first. Batches go over several lanes;
+ * several are in flight at a time. What a batch brought has arrived (load_arrived) when its mark is
+ * passed, and only then is its piece of staging memory free again.
+ */
+
+struct load_ship;
+
+#define LOAD_SHIP_NO_CHUNK SIZE_MAX
+#define LOAD_SHIP_THERE (SIZE_MAX - 1) /* nor that, and the bytes are on the device already */
+
+/* For pieces of at most @piece bytes, @batches of them in flight; @share: bytes of host memory. */
+int load_ship_create(struct dcpload_plan *p, uint64_t piece, uint32_t batches, uint64_t share,
+		     struct load_ship **out, struct dcpload_error *err);
+/*
+ * After load_ship_drop(). @keep: copies may still run, so all that they use is kept until the
+ * process ends.
+ */
+void load_ship_free(struct load_ship *s, bool keep);
+
+/* Bytes of host memory that it has beyond the window; of device memory; bytes that are pinned. */
+uint64_t load_ship_bytes(const struct load_ship *s);
+uint64_t load_ship_device_bytes(const struct load_ship *s);
+uint64_t load_ship_pinned(const struct load_ship *s);
+
+/*
+ * Pin staging memory, near the device if it is not touched yet, until the end of @s. A device that
+ * cannot is slower, and load_device.why says so.
+ */
+void load_ship_pin(struct load_ship *s, void *p, uint64_t n);
+
+/* Begin an execution: after what is queued on p->stream now. */
+int load_ship_start(struct load_ship *s);
+/* Set a destination to zero before anything else. */
+int load_ship_clear(struct load_ship *s, void *p, uint64_t n);
+
+/*
+ * Begin a batch of what lies at @src and on: chunk @chunk of the window, which is done with it
+ * after the batch; or LOAD_SHIP_NO_CHUNK, LOAD_SHIP_THERE. Waits when too many are in flight.
+ */
+int load_ship_begin(struct load_ship *s, const uint8_t *src, size_t chunk);
+/*
+ * Of the current batch, whose bytes are on the device already by p->gds: copy these, which the host
+ * has.
+ */
+int load_ship_send(struct load_ship *s, const uint8_t *src, uint64_t n);
+/* Add the runs of @r for want @number; its first byte is at @src. */
+int load_ship_add(struct load_ship *s, uint32_t number, const struct dcp_strided *r,
+		  const uint8_t *src);
+/* Send it on its way. */
+int load_ship_end(struct load_ship *s);
+/* Take note of what has arrived; wait until all has, if @all. */
+int load_ship_reap(struct load_ship *s, bool all);
+/* After a failure: wait until no copy is under way. */
+void load_ship_drop(struct load_ship *s);
+
+/*
+ * job: strided runs in the form that the scatter kernel takes (memory/scatter.h).
+ */
+
+/*
+ * The runs of @r, whose first byte is at @src of the device, to @t; all but j->first. false: the
+ * kernel cannot place them.
+ */
+bool load_job_make(struct load_job *j, const struct load_target *t, const struct dcp_strided *r,
+		   uint64_t src);
+/* Extend @j by one run that continues where its run ends, on both sides. false: it does not. */
+bool load_job_extend(struct load_job *j, const struct load_target *t,
+		     const struct dcp_strided *r, uint64_t src);
+/* Can it place whatever goes to @t? */
+bool load_job_can(const struct load_target *t);
+
+/*
+ * record: digests of tensors, as dcpfs verify --record has written them.
+ *
+ * Lines of a digest (32 or 64 hex digits), two spaces and the key as a cell of TSV; or a statement
+ * of in-toto (LOAD_STATEMENT), whose subjects are tensors.
+ */
+
+struct dcp_err;
+
+#define LOAD_STATEMENT "https://in-toto.io/Statement/v1"
+
+struct load_line {
+	const char *key, *digest;
+};
+
+/* Zeroed at first. */
+struct load_record {
+	char *text;
+	struct dcp_buf lines; /* struct load_line, by key, each key once */
+	struct dcp_arena arena;
+};
+
+/* How long the digest is that @line begins with; 0: it is no line of a record. */
+size_t load_record_digest(const char *line);
+/*
+ * -EINVAL: it is no record, and @err says where; -errno; -ENOMEM. Call load_record_finish() in any
+ * case.
+ */
+int load_record_read(const char *path, struct load_record *out, struct dcp_err *err);
+void load_record_finish(struct load_record *r);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/load/window.h"
+#include "tools/load/load.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,6 @@
 #include "core/base/clock.h"
 #include "core/base/library.h"
 #include "core/store/io/queue.h"
-#include "tools/load/load.h"
 #include "tools/load/memory/memory.h"
 
 enum {

@@ -13,7 +13,7 @@
 #include "tools/load/comm/comm.h"
 #include "tools/load/dcpload.h"
 #include "tools/opt.h"
-#include "tools/progress.h"
+#include "tools/out.h"
 
 /*
  * dump: what a rank has loaded, as one safetensors file: DIR/rank-00003-of-00008.safetensors.

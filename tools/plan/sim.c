@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/plan/sim.h"
+#include "tools/plan/plan.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -21,7 +21,7 @@
 #include "core/origin/origin.h"
 #include "core/remote/bucket.h"
 #include "core/remote/remote.h"
-#include "tools/save/uploads.h"
+#include "tools/save/save_int.h"
 
 enum { ROUNDS = 1000 }; /* of aborting what others left */
 

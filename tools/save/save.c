@@ -162,7 +162,8 @@ static int check_free(struct save *s, struct dcp_err *err)
 		       : dcp_fail(err, -EEXIST, "%s/%s exists already", s->parent, s->name);
 }
 
-int save_compare(struct save *s, struct dcp_err *err)
+/* OUT is there. -EALREADY: with the files of the plan, and those as long as planned; -EEXIST. */
+static int save_compare(struct save *s, struct dcp_err *err)
 {
 	char path[PATH_MAX + NAME_MAX + 2];
 	struct stat st;

@@ -6,6 +6,9 @@
 #include <dirent.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "core/base/arena.h"
@@ -186,7 +189,6 @@ int save_open_at(const struct save *s, const struct save_file *f, int flags);
 /* Open file number @file to be read and written. Negative: -errno. */
 int save_open(const struct save *s, uint32_t file);
 /* The same to be written past the page cache. */
-int save_open_direct(const struct save *s, uint32_t file);
 void save_close_pen(struct save_pen *pen);
 int save_pick_file(const struct save *s, struct save_pen *pen, uint32_t file);
 int save_write_file(struct save *s, struct save_pen *pen, uint32_t file, uint64_t at,
@@ -207,8 +209,6 @@ int save_journal_begin(struct save *s, struct dcp_err *err);
 /* Is there a plan in it? Else what stands beside it is nothing to go on with. */
 bool save_journal_has_plan(const struct save *s);
 void save_journal_close(struct save *s);
-/* OUT is there. -EALREADY: with the files of the plan, and those as long as planned; -EEXIST. */
-int save_compare(struct save *s, struct dcp_err *err);
 
 /* ---- files and directories ---- */
 
@@ -228,3 +228,52 @@ uint32_t save_crc32_of(const struct save *s, const struct save_patch *patch);
 int save_note_written(const struct save *s, int dir);
 /* -EEXIST: what has the name is to be replaced, and is not as dcpfs wrote it. */
 int save_check_replaced(const struct save *s, struct dcp_err *err);
+
+/*
+ * uploads: the files of a save into a bucket, each an upload of parts, or one request where all of
+ * it is the format's own. What bucket.c decides, uploads.c does.
+ */
+
+struct dcp_put;
+struct dcp_remote;
+
+#define SAVE_BATCH 64 /* requests handed over at a time */
+
+struct save_uploads {
+	struct dcp_remote *bucket;
+	char *key; /* of OUT; a directory's without its slash */
+	/* of the plan */
+	struct dcp_buf own,
+		bytes; /* what the format itself makes: struct own, and their bytes */
+	struct save_upload *uploads;    /* by file */
+	struct save_upload_part *parts; /* of all files */
+	size_t nparts;
+	uint32_t *left;       /* pieces of a run with a checksum that are not written; by run */
+	size_t *first, *next; /* patches of a run; by run, by patch: + 1, 0: none */
+	struct dcp_buf old;   /* what is replaced: char * of keys */
+	bool handed;          /* another process completes or aborts the uploads */
+	pthread_mutex_t lock; /* of parts */
+};
+
+/* All return 0 or a negative errno, and have kept why for save_fail(). */
+
+/* dcp_bucket_put() of them. */
+int save_put_all(struct save *s, struct dcp_put *puts, size_t n);
+/* Delete these objects. */
+int save_delete_all(struct save *s, char *const *keys, size_t n);
+/* What the format itself has at @off of the last file of the plan. */
+int save_upload_own(struct save *s, uint64_t off, const void *p, size_t n);
+/* Each file has its owner: begin the uploads of this process. */
+int save_begin_uploads(struct save *s);
+/* As the functions of struct save_place. */
+int save_upload_bytes(struct save *s, struct save_pen *pen, uint32_t file, uint64_t off,
+		      const void *from, uint64_t n);
+int save_upload_wrote(struct save *s, const struct save_run *run);
+int save_upload_sync(struct save *s, struct dcp_err *err);
+void save_put_uploads(const struct save *s, struct dcp_buf *out);
+int save_take_uploads(struct save *s, struct dcp_cur *in);
+/* The files that complete the checkpoint (@last), or the others, become objects. */
+int save_complete_files(struct save *s, bool last);
+/* Abort what was begun, and remove what this save completed. */
+void save_undo_uploads(struct save *s);
+void save_free_uploads(struct save *s);

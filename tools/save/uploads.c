@@ -4,7 +4,7 @@
  * then sent by the thread that brought that one, and freed. Pieces are taken in order, so at most a
  * few parts for each thread are in memory.
  */
-#include "tools/save/uploads.h"
+#include "tools/save/save_int.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -11,7 +11,7 @@
 #include "core/base/sort.h"
 #include "core/format/format.h"
 #include "tools/export/export.h"
-#include "tools/load/execute/record.h"
+#include "tools/load/load.h"
 
 enum cmd_exit record_check(const char *path, const char *source)
 {

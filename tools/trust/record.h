@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * record: the digests of tensors as a file, in a form that tools/load/execute/record.h reads.
+ * record: the digests of tensors as a file, in a form that tools/load/load.h reads.
  */
 #pragma once
 #include <stdbool.h>

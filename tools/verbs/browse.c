@@ -14,7 +14,6 @@
 #include "core/store/view/measure.h"
 #include "core/store/view/view.h"
 #include "tools/browse/screen.h"
-#include "tools/browse/text.h"
 #include "tools/cmd.h"
 #include "tools/out.h"
 #include "tools/pick.h"

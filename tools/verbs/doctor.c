@@ -23,7 +23,7 @@
 #include "tools/cmd.h"
 #include "tools/doctor/doctor.h"
 #include "tools/load/cache.h"
-#include "tools/load/comm/transport.h"
+#include "tools/load/comm/comm.h"
 #include "tools/out.h"
 #include "tools/pick.h"
 

@@ -2,7 +2,6 @@
 #include <stddef.h>
 
 #include "tools/cmd.h"
-#include "tools/help.h"
 #include "tools/out.h"
 
 struct help_opts {

@@ -24,12 +24,9 @@
 #include "fs/session.h"
 #include "fs/versions/versions.h"
 #include "tools/cmd.h"
-#include "tools/hf.h"
 #include "tools/load/cache.h"
-#include "tools/notify.h"
+#include "tools/out.h"
 #include "tools/pick.h"
-#include "tools/progress.h"
-#include "tools/resolve.h"
 
 #define NOT_GIVEN UINT64_MAX
 

@@ -29,7 +29,6 @@
 #include "tools/cmd.h"
 #include "tools/out.h"
 #include "tools/pick.h"
-#include "tools/resolve.h"
 
 enum {
 	PATIENCE_MS = 10000, /* until a mount that does not answer is called so */

@@ -13,7 +13,6 @@
 #include "core/base/base.h"
 #include "core/checkpoint/mounts.h"
 #include "tools/cmd.h"
-#include "tools/resolve.h"
 
 #define DEADLINE_MS 10000
 #define STEP_MS 20

@@ -20,7 +20,7 @@
 #include "core/store/view/view.h"
 #include "tools/cmd.h"
 #include "tools/export/export.h"
-#include "tools/load/execute/record.h"
+#include "tools/load/load.h"
 #include "tools/out.h"
 #include "tools/pick.h"
 #include "tools/trust/copies.h"

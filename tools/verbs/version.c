@@ -13,7 +13,6 @@
 #include "tools/browse/screen.h"
 #include "tools/cmd.h"
 #include "tools/load/memory/memory.h"
-#include "tools/load/memory/nccl.h"
 #include "tools/out.h"
 
 struct version_opts {

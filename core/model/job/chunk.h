@@ -86,7 +86,7 @@ struct dcp_strided dcp_chunk_packed(const struct dcp_strided *s);
  *
  * The files of a version, one after the other, are cut into stripes of one size; stripe s
  * belongs to rank s mod ranks, and round k is stripes k * ranks up to the next round's. The
- * loader reads and sends by this (tools/load/plan/schedule.h), and a plan of its job says so
+ * loader reads and sends by this (tools/load/load.h), and a plan of its job says so
  * (job.h). Pure: arithmetic only.
  */
 

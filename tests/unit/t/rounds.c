@@ -7,7 +7,7 @@
 
 #include "core/model/job/chunk.h"
 #include "core/model/job/job_int.h"
-#include "tools/load/plan/schedule.h"
+#include "tools/load/load.h"
 
 /* Of one size of stripes. */
 struct trying {

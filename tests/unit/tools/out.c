@@ -12,7 +12,6 @@
 #include "core/base/buf.h"
 #include "core/checkpoint/mounts.h"
 #include "tools/out.h"
-#include "tools/progress.h"
 
 /* clang-format off */
 static const struct {

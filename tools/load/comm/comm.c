@@ -15,8 +15,6 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "tools/load/comm/job.h"
-#include "tools/load/comm/transport.h"
 
 /*
  * The transport of one process.
@@ -37,6 +35,9 @@ static int alone_alltoallv(void *ctx, const void *const *send, const uint64_t *n
 	return alone_allgather(ctx, send[0], nsend[0], recv[0], timeout_ms);
 }
 
+static int load_alone_open(const struct dcpload_comm_config *config, struct dcpload_comm **out,
+			   struct dcpload_error *err);
+
 static int alone_split(void *ctx, uint32_t color, uint32_t key, struct dcpload_comm **out,
 		       int timeout_ms)
 {
@@ -52,8 +53,8 @@ const struct dcpload_comm load_alone = {
 	.split = alone_split,
 };
 
-int load_alone_open(const struct dcpload_comm_config *config, struct dcpload_comm **out,
-		    struct dcpload_error *err)
+static int load_alone_open(const struct dcpload_comm_config *config, struct dcpload_comm **out,
+			   struct dcpload_error *err)
 {
 	(void)config;
 	struct dcpload_comm *comm = malloc(sizeof(*comm));
@@ -126,8 +127,9 @@ bool load_mpi_try(char *why, size_t size)
 	return module != NULL;
 }
 
-int load_mpi_open(const void *mpi_comm, const struct dcpload_comm_config *config,
-		  struct dcpload_comm **out, struct dcpload_error *err)
+/* Open MPI: MPI_COMM_WORLD, or a duplicate of what @mpi_comm points to. -ELIBACC: not installed. */
+static int load_mpi_open(const void *mpi_comm, const struct dcpload_comm_config *config,
+			 struct dcpload_comm **out, struct dcpload_error *err)
 {
 	char why[512];
 	void *module = open_module(why, sizeof(why));
@@ -160,7 +162,7 @@ static int mpi_open(const struct dcpload_comm_config *config, struct dcpload_com
 static int mpi_or_tcp(const struct dcpload_comm_config *config, struct dcpload_comm **out,
 		      struct dcpload_error *err)
 {
-	struct load_job job;
+	struct load_launch job;
 	int rc = mpi_open(config, out, err);
 
 	return rc == -ELIBACC && load_job_find(&job, NULL) == 0

@@ -6,6 +6,9 @@
  * env, alone. Here is what the collective steps of the loader need on top of any transport.
  */
 #pragma once
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "tools/load/dcpload.h"
@@ -91,3 +94,128 @@ int load_nodes(const struct dcpload_comm *comm, uint32_t *node, uint32_t *nnodes
 DCPLOAD_API int dcpload_mpi_open(uint32_t abi, const void *mpi_comm, uint32_t expect,
 				 int timeout_ms, struct dcpload_comm **out,
 				 struct dcpload_error *err);
+
+/*
+ * job: what the environment says about the job that this process is a rank of.
+ *
+ * The only part of the loader that reads variables of launchers and its own (DCPLOAD_...);
+ * directories of caches and layouts come from tools/load/cache.h.
+ */
+
+#define LOAD_JOB_PORTS 16
+
+/* Where the ranks of a job are. */
+enum load_spread {
+	LOAD_SPREAD_UNKNOWN,
+	LOAD_SPREAD_NODE,  /* all of them on this node */
+	LOAD_SPREAD_NODES, /* on several */
+};
+
+struct load_launch {
+	const char *launcher; /* whose variables these are: "torchrun" */
+	uint32_t rank, ranks;
+	enum load_spread spread;
+	char host[256];        /* where rank 0 is */
+	uint16_t port, nports; /* it listens on one of @nports ports from @port on */
+	char id[256];          /* unique among the jobs that run on the same host */
+	const char *secret;    /* the user's, from DCPLOAD_SECRET; "": none */
+	const char *key;       /* a random text that the launcher gave all ranks; "": none */
+};
+
+/* The transport for the launcher of this process: "mpi", "env" or "alone". */
+const char *load_job_transport(void);
+
+/* Number of ranks that a launcher of MPI programs has set; 0: none has. */
+uint32_t load_job_mpi_ranks(void);
+
+/*
+ * Time for all ranks to come together: DCPLOAD_TIMEOUT, else @given, else a minute. -EINVAL: the
+ * variable is not a number of seconds.
+ */
+int load_job_timeout(uint32_t given, int *ms, struct dcpload_error *err);
+
+/* The place of this process among those of its node, by its launcher (LOCAL_RANK, or what
+ * mpirun and srun set); -1: not set. -EINVAL: the variable that counts is not a number. */
+int load_job_local_rank(int32_t *out, struct dcpload_error *err);
+
+/* -ENOENT: no launcher has set anything; -EINVAL: a variable is invalid or missing. */
+int load_job_find(struct load_launch *job, struct dcpload_error *err);
+
+/* The first host of Slurm's list: "node[07-12,20],login1" -> "node07". -EINVAL. */
+int load_job_first_host(const char *list, char *out, size_t size);
+
+/*
+ * transport: how each kind of communicator is opened.
+ *
+ * Each returns a communicator that its own close() frees, or a negative errno described in @err.
+ */
+
+/* What each rank tells the others when a communicator is split. */
+struct load_wish {
+	uint32_t color, key;
+};
+
+/*
+ * Of the ranks that wish what rank @own does, in the order of their keys: the first of them, how
+ * many they are, and the place of @own.
+ */
+static inline uint32_t load_group(const struct load_wish *all, uint32_t ranks, uint32_t own,
+				  uint32_t *n, uint32_t *place)
+{
+	uint32_t first = own;
+
+	*n = *place = 0;
+	for (uint32_t r = 0; r < ranks; r++) {
+		if (all[r].color != all[own].color)
+			continue;
+		++*n;
+		*place += all[r].key < all[own].key || (all[r].key == all[own].key && r < own);
+		if (all[r].key < all[first].key || (all[r].key == all[first].key && r < first))
+			first = r;
+	}
+	return first;
+}
+
+/* Can its module be opened? If not, *why says why not. */
+bool load_mpi_try(char *why, size_t size);
+
+/* TCP, or Unix sockets, between the ranks that torchrun, srun or mpirun started (job.h). */
+int load_tcp_open(const struct dcpload_comm_config *config, struct dcpload_comm **out,
+		  struct dcpload_error *err);
+
+/*
+ * step: work that takes as long as it takes, in a thread, while the ranks let each other know that
+ * they are there: a rank with much to do is not a dead one, and a rank that is stopped is found out
+ * within the timeout.
+ */
+
+struct load_step {
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t ended;
+	int (*fn)(void *ctx); /* 0 or a negative errno, which @ctx describes */
+	void *ctx;
+	bool running;
+	bool done; /* lock */
+	int rc;
+};
+
+void load_step_init(struct load_step *s);
+void load_step_start(struct load_step *s, int (*fn)(void *ctx), void *ctx);
+/*
+ * Collective: wait until the work of every rank has ended; with @hasty only until that of one has
+ * failed. 0, or a failure of the transport. This rank's work may go on: call load_step_join().
+ */
+int load_step_wait(struct load_step *s, const struct dcpload_comm *comm, bool hasty,
+		   int timeout_ms, struct dcpload_error *err);
+/* What the work of this rank came to, once it has ended. */
+int load_step_join(struct load_step *s);
+
+/*
+ * Collective. All of it: *@done is what @fn returned, which is for load_agree(). If another rank is
+ * lost, @stop (may be NULL) lets the work end early, and the failure, in @err and the same on all
+ * ranks, is returned. Alone, @fn is just called.
+ */
+int load_step_run(const struct dcpload_comm *comm, int (*fn)(void *ctx),
+		  void (*stop)(void *ctx), void *ctx, int *done, int timeout_ms,
+		  struct dcpload_error *err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/load/comm/job.h"
+#include "tools/load/comm/comm.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -181,7 +181,8 @@ int load_job_first_host(const char *list, char *out, size_t size)
 	return n ? 0 : -EINVAL;
 }
 
-static int find_host(const struct launcher *l, struct load_job *job, struct dcpload_error *err)
+static int find_host(const struct launcher *l, struct load_launch *job,
+		     struct dcpload_error *err)
 {
 	const char *host = env("MASTER_ADDR"), *list = env("SLURM_STEP_NODELIST");
 
@@ -233,7 +234,7 @@ static enum load_spread find_spread(const struct launcher *l, uint32_t ranks)
  * DCPLOAD_PORT alone; otherwise ports after MASTER_PORT, which the launcher's store uses itself;
  * otherwise ports chosen by the job's id, below those that systems give to outgoing connections.
  */
-static int find_port(struct load_job *job, struct dcpload_error *err)
+static int find_port(struct load_launch *job, struct dcpload_error *err)
 {
 	uint64_t port;
 	int rc = number("DCPLOAD_PORT", 1, UINT16_MAX, &port, err);
@@ -253,7 +254,8 @@ static int find_port(struct load_job *job, struct dcpload_error *err)
 	return rc < 0 ? rc : 0;
 }
 
-static int find_ranks(const struct launcher *l, struct load_job *job, struct dcpload_error *err)
+static int find_ranks(const struct launcher *l, struct load_launch *job,
+		      struct dcpload_error *err)
 {
 	uint64_t rank = 0, ranks = 0;
 	const char *counted = env(l->ranks) || !l->or_ranks ? l->ranks : l->or_ranks;
@@ -294,7 +296,7 @@ static const struct launcher *find_launcher(void)
 	return NULL;
 }
 
-int load_job_find(struct load_job *job, struct dcpload_error *err)
+int load_job_find(struct load_launch *job, struct dcpload_error *err)
 {
 	const struct launcher *l = find_launcher();
 	const char *id[2];

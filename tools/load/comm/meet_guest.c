@@ -11,7 +11,7 @@
 
 #include "core/base/base.h"
 #include "core/base/clock.h"
-#include "tools/load/comm/meet_int.h"
+#include "tools/load/comm/meet.h"
 
 #define AGAIN_MS 20 /* before a place is tried again; doubles */
 #define AGAIN_MOST_MS 500

@@ -11,7 +11,7 @@
 
 #include "core/base/base.h"
 #include "core/base/clock.h"
-#include "tools/load/comm/meet_int.h"
+#include "tools/load/comm/meet.h"
 
 #define PENDING 128    /* connections that have not proved yet who they are */
 #define CROWDED_MS 500 /* time that each of them has when all places are taken */

@@ -24,7 +24,6 @@
 #include "core/base/bytes.h"
 #include "core/base/clock.h"
 #include "tools/load/comm/comm.h"
-#include "tools/load/comm/transport.h"
 
 #define CHUNK (1ull << 30) /* bytes per message: counts are int */
 #define SMALL (64u << 10)  /* bytes kept for messages, as load_agree() must not allocate */

@@ -14,10 +14,8 @@
 #include "core/base/base.h"
 #include "core/base/clock.h"
 #include "tools/load/cache.h"
-#include "tools/load/comm/job.h"
+#include "tools/load/comm/comm.h"
 #include "tools/load/comm/meet.h"
-#include "tools/load/comm/meet_int.h"
-#include "tools/load/comm/transport.h"
 
 /*
  * Other ranks wait this much longer than rank 0, so that its message about who is late reaches
@@ -405,7 +403,7 @@ static int tcp_meet(struct tcp *t, struct load_meeting *m, struct dcpload_comm *
  * The key of the job: from the user's secret, the launcher's, or that of the user's file. On one
  * node none is needed.
  */
-static int find_key(const struct dcpload_comm_config *config, const struct load_job *job,
+static int find_key(const struct dcpload_comm_config *config, const struct load_launch *job,
 		    struct load_meeting *m, struct dcpload_error *err)
 {
 	const char *own = config->secret && *config->secret ? config->secret : job->secret,
@@ -437,7 +435,7 @@ static int find_key(const struct dcpload_comm_config *config, const struct load_
 int load_tcp_open(const struct dcpload_comm_config *config, struct dcpload_comm **out,
 		  struct dcpload_error *err)
 {
-	struct load_job job;
+	struct load_launch job;
 	struct load_meeting m = { .listener = -1 };
 	struct tcp *t;
 	char id[512];

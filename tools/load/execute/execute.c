@@ -17,12 +17,9 @@
 #include "core/store/io/files.h"
 #include "core/store/io/queue.h"
 #include "core/store/view/view.h"
-#include "tools/load/comm/step.h"
+#include "tools/load/comm/comm.h"
 #include "tools/load/load.h"
-#include "tools/load/memory/gds.h"
 #include "tools/load/memory/memory.h"
-#include "tools/load/place/ship.h"
-#include "tools/load/plan/schedule.h"
 
 enum {
 	MOST_AGAIN = 16 /* attempts after the first */,

@@ -7,7 +7,6 @@
 #include <stdatomic.h>
 
 #include "tools/load/load.h"
-#include "tools/load/window.h"
 
 /* Reading @file gave @rc: remember what that means for another attempt (again.c). Any thread. */
 static inline void load_trouble(struct dcpload_plan *p, uint32_t file, int rc)

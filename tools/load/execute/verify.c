@@ -23,7 +23,6 @@
 #include "core/store/io/files.h"
 #include "core/store/view/digest.h"
 #include "core/store/view/view.h"
-#include "tools/load/execute/record.h"
 #include "tools/load/load.h"
 #include "tools/load/memory/memory.h"
 
@@ -344,7 +343,8 @@ void load_record_finish(struct load_record *r)
 	free(r->text);
 }
 
-const struct load_line *load_record_find(const struct load_record *r, const char *key)
+/* NULL: the key is not recorded. */
+static const struct load_line *load_record_find(const struct load_record *r, const char *key)
 {
 	const struct load_line wanted = { .key = key };
 

@@ -48,8 +48,9 @@ static const char *name_of(const struct load_cuda_driver *d, unsigned code)
 		       : "an unknown error";
 }
 
-int load_cuda_failed(const struct load_cuda_driver *d, unsigned code, const char *call,
-		     struct dcpload_error *err)
+/* Fail with @code as the result of @call, "cuInit". Returns a negative errno. */
+static int load_cuda_failed(const struct load_cuda_driver *d, unsigned code, const char *call,
+			    struct dcpload_error *err)
 {
 	int rc = code == LOAD_CUDA_OUT_OF_MEMORY ? -ENOMEM
 		 : code == LOAD_CUDA_NO_DEVICE   ? -ENODEV
@@ -82,7 +83,8 @@ int load_cuda_driver(struct load_cuda_driver *d, struct dcpload_error *err)
 	return d->gpus > 0 ? 0 : load_fail(err, -ENODEV, "no GPU: the driver shows none");
 }
 
-int load_cuda_node(const struct load_cuda_driver *d, int device)
+/* The NUMA node that is nearest to a GPU, according to the kernel; -1: not known. */
+static int load_cuda_node(const struct load_cuda_driver *d, int device)
 {
 	char id[32] = "", path[80];
 	dcp_auto_file FILE *f = NULL;

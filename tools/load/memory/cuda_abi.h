@@ -142,9 +142,3 @@ struct load_cuda_driver {
  * open, as it cannot be closed.
  */
 int load_cuda_driver(struct load_cuda_driver *out, struct dcpload_error *err);
-
-/* Fail with @code as the result of @call, "cuInit". Returns a negative errno. */
-int load_cuda_failed(const struct load_cuda_driver *d, unsigned code, const char *call,
-		     struct dcpload_error *err);
-/* The NUMA node that is nearest to a GPU, according to the kernel; -1: not known. */
-int load_cuda_node(const struct load_cuda_driver *d, int device);

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "core/base/base.h"
+#include "tools/load/comm/comm.h"
 #include "tools/load/dcpload.h"
 
 struct dcp_strided;
@@ -206,3 +207,135 @@ const char *load_cuda_library(void);
 uint64_t load_room(char *what, size_t size);
 /* The same of the files below @root: proc/meminfo, proc/self/cgroup, sys/fs/cgroup. */
 uint64_t load_room_of(const char *root, char *what, size_t size);
+
+/*
+ * gds: reads of files straight into the memory of a GPU, by NVIDIA's cuFile.
+ *
+ * Where it has no driver of its own for that (nvidia-fs), cuFile reads by way of the host: its
+ * compatibility mode. Files that it refuses are read by the host, and the reason is kept.
+ */
+
+struct load_gds;
+
+/*
+ * Have @n bytes of @d's memory for reads, which end within @timeout_ms. -ELIBACC, -ENODEV, ... with
+ * the reason in @why, of @size bytes: it cannot be used here.
+ */
+int load_gds_open(struct load_device *d, uint64_t n, uint32_t timeout_ms, struct load_gds **out,
+		  char *why, size_t size);
+/* @keep: copies on the device may still use its memory, which is kept until the process ends. */
+void load_gds_close(struct load_gds *g, bool keep);
+/* Describe its state on this machine in one line; 0, or an error as above. */
+int load_gds_probe(char *found, size_t size);
+char *load_gds_memory(const struct load_gds *g);
+
+/* @n bytes at @off of a file to byte @at of the memory, all multiples of 4 KiB. */
+struct load_gds_read {
+	uint64_t off, at, n;
+	bool there; /* set: they are there; otherwise the host has to read them */
+};
+
+/*
+ * Make @n reads of file number @file, open as @fd with O_DIRECT (negative: it cannot be): as a
+ * batch, what that leaves one by one. Any thread. -ETIMEDOUT, -EREMOTEIO: a batch was begun and its
+ * end is not known; @why, of @size bytes.
+ */
+int load_gds_read(struct load_gds *g, uint32_t file, int fd, struct load_gds_read *r, size_t n,
+		  char *why, size_t size);
+
+/* How it works here, and what it refused and why: a line. */
+const char *load_gds_why(struct load_gds *g);
+
+/*
+ * ipc: memory of devices that the ranks of a node read from each other, by CUDA IPC.
+ *
+ * Each rank has a window in its device's memory, which the others map for the length of an
+ * execution. What goes into it is copied there first; when the ranks have met, and it has arrived,
+ * each reads what it needs where it is. Memory that others have mapped must not be freed: only when
+ * all ranks say that they have unmapped it, it is its owner's again.
+ *
+ * Functions return 0 or a negative errno. Those that take @err are collective, failures too; of the
+ * others load_device_said() says more.
+ */
+
+struct load_ipc;
+
+/*
+ * Find out, by mapping and reading memory of each other, whether all ranks of @comm can. @why_not:
+ * why this rank's @d cannot take part; NULL: it can. *@out is what an earlier call made, or NULL. A
+ * failure leaves it as it is.
+ */
+int load_ipc_open(const struct dcpload_comm *comm, struct load_device *d, const char *why_not,
+		  int timeout_ms, struct load_ipc **out, struct dcpload_error *err);
+/* Not collective. NULL: nothing happens. */
+void load_ipc_close(struct load_ipc *n);
+
+/* Map the windows of all ranks; this one's is @bytes at @mine, as it was allocated. Call
+ * load_ipc_unmap() afterwards, also after a failure. */
+int load_ipc_map(struct load_ipc *n, void *mine, uint64_t bytes, struct dcpload_error *err);
+/*
+ * Collective. Wait until no copy is under way, and unmap the others' windows. A failure of any
+ * rank, also to end its copies: this rank's window must not be freed.
+ */
+int load_ipc_unmap(struct load_ipc *n, struct dcpload_error *err);
+
+/* Queue a copy of @bytes from host memory to the window. */
+int load_ipc_copy(struct load_ipc *n, void *dst, const void *src, uint64_t bytes);
+/*
+ * Meet: when this returns, what all ranks copied has arrived. send[r]: where in this rank's
+ * window the nsend[r] bytes are that rank r reads; recv[r] becomes the address of the nrecv[r]
+ * bytes of rank r that this rank reads, unless that is this rank. A rank with @failed < 0 ends
+ * it for all; later failures are passed to them too.
+ */
+int load_ipc_meet(struct load_ipc *n, const void *const *send, const uint64_t *nsend,
+		  void **recv, const uint64_t *nrecv, int *failed, struct dcpload_error *err);
+
+/*
+ * nccl: messages from device to device, between the ranks of a job, by NVIDIA's NCCL.
+ *
+ * No call of it blocks: what was begun is waited for until a deadline, and after any failure the
+ * communicator is aborted and of no use any more. A failure here is not known to the other ranks:
+ * they wait for this one until their deadline, half of the job's timeout, so that all are back in
+ * time for the next agreement. Functions return 0 or a negative errno, and then load_device_said()
+ * says more.
+ */
+
+struct load_nccl;
+
+/*
+ * Collective: a communicator of NCCL for all ranks of @comm, or none. @why_not: why this rank's @d
+ * cannot take part; NULL: it can. *@out is what an earlier call made, or NULL. A failure leaves it
+ * as it is.
+ */
+int load_nccl_open(const struct dcpload_comm *comm, struct load_device *d, const char *why_not,
+		   int timeout_ms, struct load_nccl **out, struct dcpload_error *err);
+/* Can it be used, or did it fail before? */
+int load_nccl_ready(struct load_nccl *n);
+/* Not collective. NULL: nothing happens. */
+void load_nccl_close(struct load_nccl *n);
+/* 22809: NCCL 2.28.9 */
+uint32_t load_nccl_version(const struct load_nccl *n);
+/* What there is of it on this machine, in a line: 0, or -ELIBACC, -ELIBBAD. */
+int load_nccl_probe(char *found, size_t size);
+/* Its version, "2.28.9"; NULL: there is none that can be used. */
+const char *load_nccl_library(void);
+
+/* Queue a copy of @bytes from host memory, which the next message may be sent from. */
+int load_nccl_copy(struct load_nccl *n, void *dst, const void *src, uint64_t bytes);
+/* After a failure: wait until no copy is under way. */
+void load_nccl_drop(struct load_nccl *n);
+
+/*
+ * Collective. Messages in the memory of devices, as alltoallv() of struct dcpload_comm. They have
+ * arrived when it returns.
+ */
+int load_nccl_exchange(struct load_nccl *n, const void *const *send, const uint64_t *nsend,
+		       void *const *recv, const uint64_t *nrecv);
+/* Collective. All ranks give @bytes, at rank * @bytes of @all, and get those of all. */
+int load_nccl_gather(struct load_nccl *n, void *all, uint64_t bytes);
+/*
+ * Collective, the failure too. The same as alltoallv() of @comm, for messages in the host's memory.
+ */
+int load_nccl_alltoallv(struct load_nccl *n, const struct dcpload_comm *comm,
+			const void *const *send, const uint64_t *nsend, void *const *recv,
+			const uint64_t *nrecv, int timeout_ms, struct dcpload_error *err);

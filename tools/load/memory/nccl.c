@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/load/memory/nccl.h"
+#include "tools/load/memory/memory.h"
 
 #include <errno.h>
 #include <stdio.h>

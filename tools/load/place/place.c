@@ -15,7 +15,6 @@
 #include "core/store/io/queue.h"
 #include "tools/load/load.h"
 #include "tools/load/memory/memory.h"
-#include "tools/load/place/ship.h"
 
 enum {
 	SCRATCH = 1024,  /* elements */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/load/place/ship.h"
+#include "tools/load/load.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -9,11 +9,8 @@
 #include <string.h>
 
 #include "core/base/clock.h"
-#include "tools/load/load.h"
-#include "tools/load/memory/gds.h"
 #include "tools/load/memory/memory.h"
 #include "tools/load/memory/scatter.h"
-#include "tools/load/window.h"
 
 /* Parts: what they are, where, and how much of them has arrived. */
 

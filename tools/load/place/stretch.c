@@ -8,7 +8,6 @@
 
 #include "core/base/clock.h"
 #include "tools/load/load.h"
-#include "tools/load/place/ship.h"
 
 struct placing {
 	struct dcpload_plan *p;

@@ -12,13 +12,7 @@
 #include "core/base/sort.h"
 #include "core/store/io/files.h"
 #include "tools/load/load.h"
-#include "tools/load/memory/gds.h"
-#include "tools/load/memory/ipc.h"
 #include "tools/load/memory/memory.h"
-#include "tools/load/memory/nccl.h"
-#include "tools/load/place/ship.h"
-#include "tools/load/plan/schedule.h"
-#include "tools/load/window.h"
 
 enum {
 	LOOKS = 64,            /* samples of the page cache */

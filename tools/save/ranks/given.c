@@ -11,7 +11,7 @@
 
 #include "core/base/base.h"
 #include "core/base/bytes.h"
-#include "tools/load/comm/job.h"
+#include "tools/load/comm/comm.h"
 #include "tools/load/memory/memory.h"
 
 uint64_t save_region_bytes(const struct save_region *r)

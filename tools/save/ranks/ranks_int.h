@@ -17,7 +17,6 @@
 #include "core/base/err.h"
 #include "core/write/write.h"
 #include "tools/load/comm/comm.h"
-#include "tools/load/comm/step.h"
 #include "tools/load/dcpload.h"
 #include "tools/save/dcpsave.h"
 #include "tools/save/save.h"

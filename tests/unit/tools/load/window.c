@@ -3,7 +3,7 @@
  * A rank that lies about its window, in a process of its own: what it names is not opened for
  * writing.
  */
-#include "tools/load/window.h"
+#include "tools/load/load.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -15,7 +15,6 @@
 
 #include "core/base/base.h"
 #include "tests/unit/t.h"
-#include "tools/load/load.h"
 
 enum { SLOTS = 2, SLOT = 64 << 10 };
 

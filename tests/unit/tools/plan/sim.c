@@ -2,7 +2,7 @@
 #include "tests/unit/t.h"
 
 #include "core/model/job/job.h"
-#include "tools/plan/sim.h"
+#include "tools/plan/plan.h"
 
 static void rates_are_read(void **state)
 {

@@ -2,7 +2,7 @@
 /*
  * A checkpoint gets its name, or takes that of another, on file systems that can do more or less,
  * and in processes that end at any step of it.
- * covers: tools/save/save, tools/save/files, tools/save/written
+ * covers: tools/save/save, tools/save/files, files
  */
 #include "tests/unit/t.h"
 

@@ -2,7 +2,7 @@
 /*
  * One process that writes a plan: what is refused, what is missing, and what a process that died
  * has left.
- * covers: tools/save/save, tools/save/data, tools/save/journal, tools/save/planned
+ * covers: tools/save/save, tools/save/data, files, tools/save/planned
  * covers: tools/save/files
  */
 #include "tests/unit/t.h"

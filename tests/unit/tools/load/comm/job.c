@@ -2,9 +2,9 @@
 /*
  * What launchers write into the environment.
  */
-#include "tools/load/comm/job.h"
 #include "core/base/base.h"
 #include "tests/unit/t.h"
+#include "tools/load/comm/comm.h"
 
 static void first_hosts(void **state)
 {
@@ -138,7 +138,7 @@ static void launchers_are_recognised(void **state)
 		  "n3" },
 	};
 	struct dcpload_error err;
-	struct load_job job;
+	struct load_launch job;
 
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(rows); i++) {
@@ -174,7 +174,7 @@ static void ports_follow_from_the_job(void **state)
 		{ "none has six digits", "DCPLOAD_PORT=100000", 0, 0 },
 	};
 	struct dcpload_error err;
-	struct load_job job, other;
+	struct load_launch job, other;
 	char env[256];
 
 	(void)state;
@@ -225,7 +225,7 @@ static void the_spread_of_ranks_is_known(void **state)
 		  "" },
 	};
 	struct dcpload_error err;
-	struct load_job job;
+	struct load_launch job;
 
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(rows); i++) {
@@ -339,7 +339,7 @@ static void messages_name_the_variable(void **state)
 		{ "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=1",
 		  "OMPI_COMM_WORLD_RANK is 1, but OMPI_COMM_WORLD_SIZE is 1: ranks" },
 	};
-	struct load_job job;
+	struct load_launch job;
 
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(rows); i++) {

@@ -4,7 +4,7 @@
  * on one or more nodes, by random layouts and into random regions of memory, in every way: element
  * by element what the pieces say, and no byte outside. DCPFS_TEST_SEED repeats a case,
  * DCPFS_TEST_SECONDS goes on for longer.
- * covers: fill, tools/load/plan/keyset, tools/load/place/stretch
+ * covers: rounds, tools/load/plan/keyset, tools/load/place/stretch
  */
 #include "tests/unit/t.h"
 

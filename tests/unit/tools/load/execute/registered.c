@@ -3,7 +3,7 @@
  * Reads past the page cache go to slots that are registered with an io_uring; where the kernel
  * refuses that, the same bytes come without, and the report says why. Slots are huge pages, if the
  * kernel gives any.
- * covers: fill, tools/load/window
+ * covers: rounds, tools/load/window
  */
 #include "tests/unit/t.h"
 
@@ -16,7 +16,7 @@
 #include "core/store/io/queue.h"
 #include "tests/unit/t/fault.h"
 #include "tests/unit/t/load.h"
-#include "tools/load/window.h"
+#include "tools/load/load.h"
 
 /* Does O_DIRECT work there? */
 static bool reads_past_cache(const struct t_dir *d)

@@ -2,7 +2,7 @@
 /*
  * The C interface: wants with regions, strides and conversions into memory of the caller; wants
  * that are refused; hooks; another version.
- * covers: plan, keyset, tools/load/open/source
+ * covers: plan, keyset, tools/load/open/open
  */
 #include "tests/unit/t.h"
 

@@ -18,7 +18,6 @@
 #include "tests/unit/t/model/layout.h"
 #include "tests/unit/t/rounds.h"
 #include "tools/load/load.h"
-#include "tools/load/plan/schedule.h"
 
 enum { NODES = 8, RANKS = 64, FILES = 4, STAGING = 1 << 20, PATIENCE = 3600000 /* ms */ };
 
