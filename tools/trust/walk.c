@@ -22,7 +22,7 @@ enum {
 	CHUNK = DCP_MEASURE_CHUNK,
 	STRETCH = 8,             /* chunks of mapped files, which are looked at together */
 	SPAN = DCP_MEASURE_SPAN, /* chunks; whole stretches */
-	AROUND = 64 << 10,       /* bytes that a fault maps */
+	AROUND = 2 << 20,        /* bytes that a fault may map: a huge page */
 	ALIGN = 64,
 };
 
@@ -170,7 +170,8 @@ struct stretch {
 	uint64_t first;
 	size_t n;
 	const void *at[2];
-	int stop; /* what look() returned */
+	bool more; /* the span has more after it */
+	int stop;  /* what look() returned */
 };
 
 static int look_at(void *ctx)
@@ -204,9 +205,10 @@ static const void *find_mapped(struct job *j, unsigned side, const struct stretc
 
 /*
  * Pages that were looked at, and those around them that the kernel mapped with them, do not count
- * as the program's memory. And files must still be what they were.
+ * as the program's memory; where more is looked at next, what it begins in stays. And files must
+ * still be what they were.
  */
-static int let_go(const struct dcp_reply *r)
+static int let_go(const struct dcp_reply *r, bool more)
 {
 	uintptr_t from = (uintptr_t)r->entry[0].iov_base, to = from + r->entry[0].iov_len;
 	const struct dcp_file *file;
@@ -218,9 +220,9 @@ static int let_go(const struct dcp_reply *r)
 		    dcp_files_hold(r->held[i].files, r->held[i].number, false, &file, NULL) < 0)
 			continue;
 		from = DCP_MAX(from & -(uintptr_t)AROUND, (uintptr_t)file->map);
-		to = DCP_MIN((to + AROUND) & -(uintptr_t)AROUND,
-			     (uintptr_t)file->map + file->size);
-		if (r->nheld == 1)
+		to = (to + (more ? 0 : AROUND - 1)) & -(uintptr_t)AROUND;
+		to = DCP_MIN(to, (uintptr_t)file->map + file->size);
+		if (r->nheld == 1 && from < to)
 			madvise((void *)from, to - from, MADV_DONTNEED);
 		dcp_files_release(r->held[i].files, r->held[i].number);
 	}
@@ -241,7 +243,7 @@ static int look_at_mapped(struct job *j, struct stretch *s, unsigned *side)
 	if (rc > 0)
 		rc = dcp_guard_run(look_at, s) < 0 ? -EIO : 1;
 	while (n-- > 0) {
-		int checked = rc > 0 ? let_go(&reply[n]) : 0;
+		int checked = rc > 0 ? let_go(&reply[n], s->more && !s->stop) : 0;
 
 		*side = checked < 0 ? n : *side;
 		rc = checked < 0 ? checked : rc;
@@ -286,6 +288,7 @@ static int read_span(struct job *j, size_t number, size_t span, unsigned *side,
 		int looked = 0;
 
 		s.n = (size_t)DCP_MIN(mapped ? STRETCH * chunk : chunk, end - s.first);
+		s.more = s.n < end - s.first;
 		if (mapped)
 			looked = look_at_mapped(j, &s, side);
 		if (looked == 0) {

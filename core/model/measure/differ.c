@@ -182,31 +182,55 @@ static void add_numbers(struct dcp_difference *d, const struct dcp_tolerance *t,
 /* ---- bits ---- */
 
 /*
- * The numbers of changed elements in a block. Most words are equal, and which ones cannot be
- * predicted: so the first loop, and the second one in words that differ, have no branches.
+ * The elements of 2^@shift bytes that differ, in the whole vectors of @size bytes; how many these
+ * are. Which ones do cannot be predicted: so there is no branch for the first in a vector.
  */
+#if defined(__x86_64__)
+static __attribute__((always_inline, target("avx2"))) inline size_t
+list_vectors(const char *a, const char *b, size_t size, unsigned shift, uint16_t *out)
+{
+	static const uint32_t heads[] = { 0xffffffff, 0x55555555, 0x11111111, 0x01010101 };
+	size_t k = 0;
+
+	for (size_t at = 0; at + 32 <= size; at += 32) {
+		__m256i v = _mm256_loadu_si256((const void *)(a + at));
+		__m256i w = _mm256_loadu_si256((const void *)(b + at));
+		uint32_t m = ~(uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(v, w));
+
+		for (unsigned s = 0; s < shift; s++)
+			m |= m >> (1u << s);
+		m &= heads[shift];
+		out[k] = (uint16_t)((at + (unsigned)__builtin_ctz(m | 1u << 31)) >> shift);
+		k += m != 0;
+		for (m &= m - 1; m; m &= m - 1)
+			out[k++] = (uint16_t)((at + (unsigned)__builtin_ctz(m)) >> shift);
+	}
+	return k;
+}
+#define DEFINE_LIST_VECTORS(bits)                                                              \
+	static DCP_SIMD_WIDE size_t vectors_##bits(const char *a, const char *b, size_t size,  \
+						   uint16_t *out)                              \
+	{                                                                                      \
+		return list_vectors(a, b, size, __builtin_ctz((bits) / 8), out);               \
+	}
+#else
+#define DEFINE_LIST_VECTORS(bits)                                                              \
+	static size_t vectors_##bits(const char *a, const char *b, size_t size, uint16_t *out) \
+	{                                                                                      \
+		return 0;                                                                      \
+	}
+#endif
+
+/* The numbers of changed elements in a block. */
 #define DEFINE_LIST(bits)                                                                      \
+	DEFINE_LIST_VECTORS(bits)                                                              \
 	static size_t list_##bits(const char *a, const char *b, size_t n, uint16_t *out)       \
 	{                                                                                      \
-		enum { PER = 64 / (bits) };                                                    \
 		const uint##bits##_t *x = (const void *)a, *y = (const void *)b;               \
-		uint16_t word[BLOCK];                                                          \
-		size_t words = 0, k = 0;                                                       \
+		size_t whole = dcp_simd_is_wide() ? n * ((bits) / 8) & -(size_t)32 : 0;        \
+		size_t k = whole ? vectors_##bits(a, b, whole, out) : 0;                       \
                                                                                                \
-		for (size_t i = 0; i < n / PER; i++) {                                         \
-			uint64_t v, w;                                                         \
-                                                                                               \
-			memcpy(&v, a + i * sizeof(v), sizeof(v));                              \
-			memcpy(&w, b + i * sizeof(w), sizeof(w));                              \
-			word[words] = (uint16_t)i;                                             \
-			words += v != w;                                                       \
-		}                                                                              \
-		for (size_t w = 0; w < words; w++)                                             \
-			for (size_t i = word[w] * PER; i < (word[w] + 1u) * PER; i++) {        \
-				out[k] = (uint16_t)i;                                          \
-				k += x[i] != y[i];                                             \
-			}                                                                      \
-		for (size_t i = n / PER * PER; i < n; i++) {                                   \
+		for (size_t i = whole / ((bits) / 8); i < n; i++) {                            \
 			out[k] = (uint16_t)i;                                                  \
 			k += x[i] != y[i];                                                     \
 		}                                                                              \

@@ -10,7 +10,8 @@
 #include "core/base/simd.h"
 #include "core/model/measure/sums.h"
 
-enum { BLOCK = DCP_SUM_AHEAD, TABLES = 4 };
+/* A long block is of finite BF16, which take no other form to be summed. */
+enum { BLOCK = DCP_SUM_AHEAD, LONG_BLOCK = 4 * BLOCK, TABLES = 4 };
 
 /* How the bits of a floating-point type with a sign bit on top are read: its magnitudes in
  * order. */
@@ -277,33 +278,35 @@ DCP_DEFINE_RANGE(64, INT64_MAX)
  * Bits of floats, as integers, are in order among numbers of one sign: what is signed tells
  * whether both signs are there, and the ends of the order on either side follow.
  */
-static void find_extremes(const struct kind *k, const void *p, size_t n, struct extremes *out)
+static struct extremes order_range(const struct kind *k, const struct dcp_range *r)
 {
 	const uint64_t top = UINT64_MAX >> (65 - 8 * k->bytes); /* all bits but the sign */
-	struct dcp_range r;
-	bool some_negative, some_positive;
+	bool some_negative = r->low < 0, some_positive = r->high >= 0;
+	struct extremes e = { .low = r->low, .high = r->high };
 
-	if (k->bytes == 2)
-		find_16(p, n, &r);
-	else if (k->bytes == 4)
-		find_32(p, n, &r);
-	else
-		find_64(p, n, &r);
-	*out = (struct extremes){ .low = r.low, .high = r.high };
 	if (!k->is_float && !k->is_signed) {
-		out->low = (int64_t)(r.least - top - 1);
-		out->high = (int64_t)(r.most - top - 1);
+		e.low = (int64_t)(r->least - top - 1);
+		e.high = (int64_t)(r->most - top - 1);
 	}
 	if (!k->is_float)
-		return;
-	some_negative = r.low < 0;
-	some_positive = r.high >= 0;
-	out->least = DCP_MIN(some_positive ? r.least : top,
-			     some_negative ? (uint64_t)r.low & top : top);
-	out->most =
-		DCP_MAX(some_positive ? (uint64_t)r.high : 0, some_negative ? r.most & top : 0);
-	out->low = some_negative ? -(int64_t)(r.most & top) - 1 : (int64_t)r.least;
-	out->high = some_positive ? r.high : -(int64_t)((uint64_t)r.low & top) - 1;
+		return e;
+	e.least = DCP_MIN(some_positive ? r->least : top,
+			  some_negative ? (uint64_t)r->low & top : top);
+	e.most = DCP_MAX(some_positive ? (uint64_t)r->high : 0,
+			 some_negative ? r->most & top : 0);
+	e.low = some_negative ? -(int64_t)(r->most & top) - 1 : (int64_t)r->least;
+	e.high = some_positive ? r->high : -(int64_t)((uint64_t)r->low & top) - 1;
+	return e;
+}
+
+static void find_range(const struct kind *k, const void *p, size_t n, struct dcp_range *out)
+{
+	if (k->bytes == 2)
+		find_16(p, n, out);
+	else if (k->bytes == 4)
+		find_32(p, n, out);
+	else
+		find_64(p, n, out);
 }
 
 /* Numbers whose magnitude, by the bits, is below @edge. */
@@ -525,13 +528,23 @@ static void put_exponents(struct dcp_stats_bins *bins, enum dcp_dtype t, const s
 static void add_block(struct dcp_stats *s, struct dcp_stats_bins *bins, enum dcp_dtype t,
 		      const struct kind *k, uint64_t first, const void *p, size_t n)
 {
-	struct extremes e;
 	struct block b;
 	uint64_t below;
 	double min, max, mean, total, square;
+	struct dcp_range range;
+	bool summed = t == DCP_DTYPE_BF16 && n % 16 == 0 && dcp_simd_is_fused();
+	struct extremes e;
 	size_t finite = n;
 
-	find_extremes(k, p, n, &e);
+	if (!summed || !dcp_survey_bf16(p, n, &range, &total, &square))
+		find_range(k, p, n, &range);
+	e = order_range(k, &range);
+	if (n > BLOCK && e.most >= k->inf) {
+		add_block(s, bins, t, k, first, p, BLOCK);
+		p = (const char *)p + (size_t)BLOCK * k->bytes;
+		add_block(s, bins, t, k, first + BLOCK, p, n - BLOCK);
+		return;
+	}
 	s->n += n;
 	s->low = DCP_MIN(s->low, e.low);
 	s->high = DCP_MAX(s->high, e.high);
@@ -554,9 +567,11 @@ static void add_block(struct dcp_stats *s, struct dcp_stats_bins *bins, enum dcp
 			s->infs += below - count_below(k, p, n, k->inf);
 			find_first(s, t, first, p, n);
 			finite = keep_finite(&b, n, &min, &max);
+			summed = false;
 		}
 	}
-	sum(&b, finite, 0, &total, &square);
+	if (!summed)
+		sum(&b, finite, 0, &total, &square);
 	mean = !finite           ? 0
 	       : isfinite(total) ? total / (double)finite
 				 : mean_of_huge(&b, finite);
@@ -577,6 +592,7 @@ void dcp_stats_add(struct dcp_stats *s, struct dcp_stats_bins *bins, enum dcp_dt
 		   uint64_t first, const void *p, size_t n)
 {
 	const struct kind k = kind_of(t);
+	const size_t most = t == DCP_DTYPE_BF16 ? LONG_BLOCK : BLOCK;
 
 	if (k.bytes == 1) {
 		add_bytes(s, bins, t, first, p, n);
@@ -585,9 +601,9 @@ void dcp_stats_add(struct dcp_stats *s, struct dcp_stats_bins *bins, enum dcp_dt
 	n *= dcp_stats_values(t);
 	if (bins && has_exponents(&k))
 		put_exponents(bins, t, &k, p, n);
-	for (size_t i = 0; i < n; i += BLOCK)
+	for (size_t i = 0; i < n; i += most)
 		add_block(s, bins, t, &k, first + i, (const char *)p + i * k.bytes,
-			  DCP_MIN(n - i, (size_t)BLOCK));
+			  DCP_MIN(n - i, most));
 }
 
 bool dcp_stats_squares(enum dcp_dtype t, const void *p, size_t n, double *out)

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "core/base/base.h"
 #include "core/base/simd.h"
 
 /* Elements from those that are summed to those that are fetched meanwhile: the block after this,
@@ -24,24 +25,15 @@
 		q[at] += d_ * d_;                                                              \
 	} while (0)
 
-/*
- * Define @name(): sums of the distances from @about of @n numbers of @type, and of their
- * squares. @lanes(x) adds 16 of them at x + i, @one is number i as a double; @convert makes
- * doubles of floats.
- */
-#define DCP_DEFINE_SUM_IN(way, convert, name, type, lanes, one, about)                         \
-	static way void name(const type *x, size_t n, double mean, double *sum,                \
-			     double *square)                                                   \
-	{                                                                                      \
-		const dcp_v4d from = { about, about, about, about };                           \
-		dcp_v4d s[4] = { 0 }, q[4] = { 0 };                                            \
-		double s1 = 0, q1 = 0, d;                                                      \
-		size_t i = 0;                                                                  \
-                                                                                               \
-		for (; i + 16 <= n; i += 16) {                                                 \
-			__builtin_prefetch(x + i + DCP_SUM_AHEAD);                             \
-			lanes(x, convert);                                                     \
-		}                                                                              \
+/* What a function that sums has first, and last: numbers from @i on are less than 16. */
+#define DCP_SUM_BEGIN(about)                                                                   \
+	const dcp_v4d from = { about, about, about, about };                                   \
+	dcp_v4d s[4] = { 0 }, q[4] = { 0 };                                                    \
+	double s1 = 0, q1 = 0, d;                                                              \
+	size_t i = 0
+
+#define DCP_SUM_END(one, about)                                                                \
+	do {                                                                                   \
 		for (; i < n; i++) {                                                           \
 			d = (one) - (about);                                                   \
 			s1 += d;                                                               \
@@ -51,6 +43,24 @@
 		q[0] = (q[0] + q[1]) + (q[2] + q[3]);                                          \
 		*sum = s1 + s[0][0] + s[0][1] + s[0][2] + s[0][3];                             \
 		*square = q1 + q[0][0] + q[0][1] + q[0][2] + q[0][3];                          \
+	} while (0)
+
+/*
+ * Define @name(): sums of the distances from @about of @n numbers of @type, and of their
+ * squares. @lanes(x) adds 16 of them at x + i, @one is number i as a double; @convert makes
+ * doubles of floats.
+ */
+#define DCP_DEFINE_SUM_IN(way, convert, name, type, lanes, one, about)                         \
+	static way void name(const type *x, size_t n, double mean, double *sum,                \
+			     double *square)                                                   \
+	{                                                                                      \
+		DCP_SUM_BEGIN(about);                                                          \
+                                                                                               \
+		for (; i + 16 <= n; i += 16) {                                                 \
+			__builtin_prefetch(x + i + DCP_SUM_AHEAD);                             \
+			lanes(x, convert);                                                     \
+		}                                                                              \
+		DCP_SUM_END(one, about);                                                       \
 	}
 
 /*
@@ -134,3 +144,48 @@ struct dcp_range {
 	DCP_SIMD_BOTH(count_below_##bits, below_##bits,                                        \
 		      (const void *p, size_t n, uint64_t edge, uint64_t *out),                 \
 		      (p, n, edge, out))
+
+/*
+ * Sums about 0 of @n BF16, a multiple of 16, and their range in one pass, as neither keeps the
+ * processor busy by itself. Three ends are enough where there are both signs, and four would not
+ * stay in registers. False: they have one sign, and the range is not found.
+ */
+#if defined(__x86_64__)
+static DCP_SIMD_FUSED bool dcp_survey_bf16(const uint16_t *x, size_t n, struct dcp_range *r,
+					   double *sum, double *square)
+{
+	__m256i high = _mm256_set1_epi16(INT16_MIN), most = _mm256_setzero_si256();
+	__m256i least = _mm256_set1_epi16(-1); /* magnitude, twice */
+	int16_t h[16];
+	uint16_t m[16], l[16];
+	DCP_SUM_BEGIN(0);
+
+	for (; i + 16 <= n; i += 16) {
+		__m256i v = _mm256_loadu_si256((const void *)(x + i));
+
+		__builtin_prefetch(x + i + DCP_SUM_AHEAD);
+		high = _mm256_max_epi16(high, v);
+		most = _mm256_max_epu16(most, v);
+		least = _mm256_min_epu16(least, _mm256_add_epi16(v, v));
+		DCP_LANES_OF_BF16(x, DCP_V4D_WIDE);
+	}
+	DCP_SUM_END(0, 0);
+	_mm256_storeu_si256((void *)h, high);
+	_mm256_storeu_si256((void *)m, most);
+	_mm256_storeu_si256((void *)l, least);
+	*r = (struct dcp_range){ .high = INT16_MIN, .least = UINT16_MAX };
+	for (size_t k = 0; k < 16; k++) {
+		r->high = DCP_MAX(r->high, (int64_t)h[k]);
+		r->most = DCP_MAX(r->most, (uint64_t)m[k]);
+		r->least = DCP_MIN(r->least, (uint64_t)l[k] / 2);
+	}
+	r->low = INT16_MIN + (int64_t)r->least;
+	return r->high >= 0 && r->most > INT16_MAX;
+}
+#else
+static bool dcp_survey_bf16(const uint16_t *x, size_t n, struct dcp_range *r, double *sum,
+			    double *square)
+{
+	return false; /* is not called, as no such processor is fused */
+}
+#endif
