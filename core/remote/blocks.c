@@ -24,7 +24,7 @@ enum {
 		1 << 20, /* bytes read ahead, at first, and at most for all readers together */
 	AHEAD_MAX = 128 << 20,
 	WORKERS = 16,   /* threads that read ahead */
-	READERS = 128,  /* files whose readers are known to read in order */
+	READERS = 128,  /* that are known to read in order */
 	IDLE_MS = 2000, /* after which a thread ends, and a reader is none */
 	NEAR = 2 << 20, /* requests of one reader come in some disorder */
 	LOOK_MS = 100,
@@ -55,9 +55,10 @@ static struct {
 	unsigned workers, waiting;
 	bool ends; /* the process */
 	struct {
-		const struct dcp_remote_file *o;
+		const struct dcp_reader *of;
 		int64_t ms;
 	} readers[READERS];
+	uint64_t uses; /* of readers of files: the greatest is of the last */
 } all = { .lock = PTHREAD_MUTEX_INITIALIZER }; /* changed: by prepare() */
 
 static struct block **bucket_of(const uint64_t id[2], uint64_t number)
@@ -439,27 +440,52 @@ static void get_ahead(struct dcp_remote_file *o, uint64_t off, uint64_t end)
 		pthread_cond_broadcast(&all.changed);
 }
 
-/* How many read in order now, with that of @o. The lock is held. */
-static unsigned count_readers(const struct dcp_remote_file *o)
+/* How many read in order now, with @reader. The lock is held. */
+static unsigned count_readers(const struct dcp_reader *reader)
 {
 	int64_t now = dcp_now_ms();
 	size_t mine = 0;
 	unsigned n = 1;
 
 	for (size_t i = 0; i < READERS; i++) {
-		if (all.readers[i].o == o || all.readers[i].ms < all.readers[mine].ms)
-			mine = all.readers[mine].o == o ? mine : i;
-		n += all.readers[i].o && all.readers[i].o != o &&
+		if (all.readers[i].of == reader || all.readers[i].ms < all.readers[mine].ms)
+			mine = all.readers[mine].of == reader ? mine : i;
+		n += all.readers[i].of && all.readers[i].of != reader &&
 		     now - all.readers[i].ms < IDLE_MS;
 	}
-	all.readers[mine].o = o;
+	all.readers[mine].of = reader;
 	all.readers[mine].ms = now;
 	return n;
 }
 
-static bool is_next(const struct dcp_remote_file *o, uint64_t off)
+/* The reader of @o that goes on at @off, or nearest to it. NULL: none does. */
+static struct dcp_reader *find_reader(struct dcp_remote_file *o, uint64_t off)
 {
-	return o->next && off + NEAR >= o->next && off <= o->next + NEAR;
+	struct dcp_reader *found = NULL;
+	uint64_t least = NEAR + 1;
+
+	for (size_t i = 0; i < DCP_LEN(o->readers); i++) {
+		struct dcp_reader *r = &o->readers[i];
+		uint64_t gap = off > r->next ? off - r->next : r->next - off;
+
+		if (r->next && gap < least) {
+			found = r;
+			least = gap;
+		}
+	}
+	return found;
+}
+
+/* In place of the one that read the longest time ago. */
+static struct dcp_reader *make_reader(struct dcp_remote_file *o)
+{
+	struct dcp_reader *oldest = &o->readers[0];
+
+	for (size_t i = 1; i < DCP_LEN(o->readers); i++)
+		if (o->readers[i].used < oldest->used)
+			oldest = &o->readers[i];
+	*oldest = (struct dcp_reader){ 0 };
+	return oldest;
 }
 
 /*
@@ -469,26 +495,31 @@ static bool is_next(const struct dcp_remote_file *o, uint64_t off)
  */
 static void look_ahead(struct dcp_remote_file *o, uint64_t off, uint64_t end, uint64_t until)
 {
-	bool goes_on = is_next(o, off);
-	uint64_t run = goes_on ? o->run : 0, window, piece, to;
+	struct dcp_reader *r = find_reader(o, off);
+	bool goes_on = r;
+	uint64_t run, window, piece, to;
 
+	if (!r)
+		r = make_reader(o);
+	run = r->run;
 	/* Bytes after a gap are not counted: the ends of items are read so, too. */
-	o->run = run + (goes_on && off <= o->next ? end - off : 0);
-	o->reach = goes_on ? DCP_MAX(o->reach, end) : end;
-	o->next = goes_on ? DCP_MAX(end, o->next) : end;
-	o->passes = goes_on && (o->passes || (o->until && off >= o->until));
-	o->until = until;
+	r->run += goes_on && off <= r->next ? end - off : 0;
+	r->reach = DCP_MAX(r->reach, end);
+	r->passes |= r->until && off >= r->until;
+	r->next = DCP_MAX(r->next, end);
+	r->until = until;
+	r->used = ++all.uses;
 	if (run < AROUND)
 		return;
-	window = DCP_MIN(2 * o->run + AHEAD_MIN, (uint64_t)AHEAD_MAX / count_readers(o));
+	window = DCP_MIN(2 * r->run + AHEAD_MIN, (uint64_t)AHEAD_MAX / count_readers(r));
 	piece = DCP_MIN((uint64_t)REQUEST, DCP_MAX(window / 4, (uint64_t)AHEAD_MIN));
-	until = until && !o->passes ? DCP_MIN(until, o->size) : o->size;
-	to = DCP_MIN(o->next + window, until);
-	while (o->reach < to && (to - o->reach >= piece || to == until)) {
-		uint64_t from = o->reach;
+	until = until && !r->passes ? DCP_MIN(until, o->size) : o->size;
+	to = DCP_MIN(r->next + window, until);
+	while (r->reach < to && (to - r->reach >= piece || to == until)) {
+		uint64_t from = r->reach;
 
-		o->reach = DCP_MIN(from + piece, to);
-		get_ahead(o, from, o->reach);
+		r->reach = DCP_MIN(from + piece, to);
+		get_ahead(o, from, r->reach);
 	}
 }
 
@@ -498,7 +529,7 @@ bool dcp_blocks_follow(struct dcp_remote_file *o, const struct dcp_read *read)
 
 	prepare();
 	pthread_mutex_lock(&all.lock);
-	goes_on = read->to && is_next(o, read->off);
+	goes_on = read->to && find_reader(o, read->off);
 	if (!goes_on && read->to)
 		look_ahead(o, read->off, read->off + read->n, read->until);
 	pthread_mutex_unlock(&all.lock);
@@ -511,8 +542,9 @@ void dcp_blocks_leave(struct dcp_remote_file *o)
 
 	pthread_mutex_lock(&all.lock);
 	for (size_t i = 0; i < READERS; i++)
-		if (all.readers[i].o == o)
-			all.readers[i].o = NULL;
+		if (all.readers[i].of >= o->readers &&
+		    all.readers[i].of < o->readers + DCP_LEN(o->readers))
+			all.readers[i].of = NULL;
 	while (flies) {
 		flies = false;
 		for (struct ahead *a = all.first, *next; a; a = next) {

@@ -150,6 +150,16 @@ void dcp_led_keep(struct dcp_remote *r, const char *name, const char *url);
 int dcp_remote_open(struct dcp_remote *r, const char *name, const struct dcp_item *item,
 		    const struct dcp_file_id *id, struct dcp_blob *out);
 
+/*
+ * A program that reads a file in order: where it goes on (0: there is none), how many bytes it read
+ * so, and up to where they are read ahead; where the tensor ends that it reads (0: not known), and
+ * whether it went on past the end of another: it reads many, and the next is read ahead, too.
+ */
+struct dcp_reader {
+	uint64_t next, run, reach, until, used;
+	bool passes;
+};
+
 /* A file that is open. */
 struct dcp_remote_file {
 	struct dcp_remote *remote;
@@ -157,15 +167,8 @@ struct dcp_remote_file {
 	char why[384]; /* the last request for it failed; the remote's lock */
 	uint64_t size, id[2];
 	bool lasts; /* by its tag it is known for good: its bytes may be kept on a disk */
-	_Atomic bool changed; /* the server has other content by now */
-	/*
-	 * Of a reader that reads in order: where it goes on, bytes that it read so, and up to where
-	 * it is read ahead; where the tensor ends that it reads (0: not known), and whether it went
-	 * on past the end of another: it reads many, and the next is read ahead, too. The lock is
-	 * that of blocks.c.
-	 */
-	uint64_t next, run, reach, until;
-	bool passes;
+	_Atomic bool changed;         /* the server has other content by now */
+	struct dcp_reader readers[8]; /* the lock is that of blocks.c */
 };
 
 struct dcp_range {
