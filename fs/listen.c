@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "fs/listen.h"
+#include "fs/session.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -19,12 +19,7 @@
 #include "core/store/version/grants.h"
 #include "fs/errors.h"
 #include "fs/file/file.h"
-#include "fs/file/hot.h"
-#include "fs/log.h"
-#include "fs/tree/keys.h"
 #include "fs/tree/tree.h"
-#include "fs/versions/opener.h"
-#include "fs/versions/ranks.h"
 #include "fs/versions/versions.h"
 
 enum {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define FUSE_USE_VERSION 312
-#include "fs/ops_late.h"
+#include "fs/ops.h"
 
 #include <errno.h>
 #include <pthread.h>

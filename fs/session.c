@@ -32,14 +32,10 @@
 #include "core/base/err.h"
 #include "core/checkpoint/mounts.h"
 #include "fs/fault.h"
-#include "fs/file/hot.h"
+#include "fs/file/file.h"
 #include "fs/fs.h"
-#include "fs/listen.h"
 #include "fs/ops.h"
-#include "fs/ops_late.h"
-#include "fs/slabs.h"
 #include "fs/text/text.h"
-#include "fs/versions/opener.h"
 #include "fs/versions/versions.h"
 
 /* The child's report to the parent, sent once. */

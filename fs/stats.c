@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "fs/stats.h"
+#include "fs/fs.h"
 
 #include <errno.h>
 #include <string.h>

@@ -31,7 +31,7 @@
 #include "core/base/text.h"
 #include "core/format/formats.h"
 #include "core/format/gather/join.h"
-#include "core/format/torch/placement.h"
+#include "core/format/torch/field.h"
 #include "core/format/torch/state.h"
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"

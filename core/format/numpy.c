@@ -26,7 +26,6 @@
 #include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/format/formats.h"
-#include "core/format/hf/extras.h"
 #include "core/format/hf/name.h"
 #include "core/model/name.h"
 #include "core/model/order.h"

@@ -3,7 +3,7 @@
  * origin: where bytes come from. The one seam between dcpfs and file systems, archives and servers.
  *
  * A row of struct dcp_origin is one kind of source: the file system (dir/local.c), what lies inside
- * archives (dir/archive.c). A site is a directory of it that is open, a blob a file of it that is
+ * archives (dir/dir.c). A site is a directory of it that is open, a blob a file of it that is
  * open. Both are small values that own what they hold: they move, and are closed once.
  *
  * Only dir/local.c and what it calls know descriptors, struct stat and openat2. A blob may offer

@@ -9,7 +9,6 @@
 #include "core/base/buf.h"
 #include "core/base/bytes.h"
 #include "core/parse/json.h"
-#include "core/rules/work.h"
 
 /* The numbers: as rules call them, and their names in config.json, of which the first that is
  * there counts. */

@@ -12,8 +12,34 @@
 #include <string.h>
 
 #include "core/base/text.h"
-#include "core/rules/map.h"
-#include "core/rules/work.h"
+#include "core/rules/rules.h"
+
+enum dcp_lora dcp_rules_lora(const char *key)
+{
+	static const char *const parts[] = { ".lora_",  ".lora.",      "_lora.",
+					     "_lora1.", "_lora2.",     ".hada_",
+					     ".lokr_",  ".oft_blocks", ".oft_diag" };
+	static const char *const tops[] = { "lora_", "lycoris_" };
+	static const char *const beside[] = { ".alpha",  ".dora_scale", ".diff",
+					      ".diff_b", ".rescale",    ".scalar",
+					      ".w_norm", ".b_norm",     ".on_input" };
+	static const char *const apart[] = { "optimizer", "scheduler." };
+	size_t n = strlen(key);
+
+	for (size_t i = 0; i < DCP_LEN(apart); i++)
+		if (strncmp(key, apart[i], strlen(apart[i])) == 0)
+			return DCP_LORA_BESIDE;
+	for (size_t i = 0; i < DCP_LEN(parts); i++)
+		if (strstr(key, parts[i]))
+			return DCP_LORA_YES;
+	for (size_t i = 0; i < DCP_LEN(tops); i++)
+		if (strncmp(key, tops[i], strlen(tops[i])) == 0)
+			return DCP_LORA_YES;
+	for (size_t i = 0; i < DCP_LEN(beside); i++)
+		if (dcp_ends_with(key, n, beside[i]))
+			return DCP_LORA_BESIDE;
+	return DCP_LORA_NO;
+}
 
 /* Keys that belong together: are all there, what becomes of them, under which keys? */
 
@@ -367,7 +393,9 @@ static int outputs(const struct look *l, const struct seen *w,
 	return out == w->shape[0] ? 0 : out == w->shape[1] ? 1 : -1;
 }
 
-int dcp_rules_linear(const struct dcp_rules_source *from, enum linear *out, struct dcp_err *err)
+/* How are linear weights stored? A negative return is the source's. */
+static int dcp_rules_linear(const struct dcp_rules_source *from, enum linear *out,
+			    struct dcp_err *err)
 {
 	struct look l = { .arena = DCP_ARENA_INIT(RULES_MAX_ARENA), .lowest = UINT64_MAX };
 	int rc = from->list(from->ctx, on_key, &l, err), n[2] = { 0 };

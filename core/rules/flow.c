@@ -5,7 +5,6 @@
 
 #include "core/base/bytes.h"
 #include "core/rules/rules_int.h"
-#include "core/rules/work.h"
 
 enum { MAX_MADE = 65536 }; /* tensors on their way at a time */
 

@@ -4,7 +4,7 @@
  * tensor are put in groups; then the keys that come out are collected, so that those made twice
  * are known before any is emitted; then each group is emitted.
  */
-#include "core/rules/map.h"
+#include "core/rules/rules_int.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +13,6 @@
 
 #include "core/base/sort.h"
 #include "core/base/text.h"
-#include "core/rules/work.h"
 
 /* The sink's number of file @number of the source. */
 static int emit_file(struct map *m, uint32_t number, uint32_t *out)
@@ -194,7 +193,8 @@ static int emit_key(struct map *m, uint32_t number, const char *key, struct dcp_
 	return rc < 0 ? rc : dcp_emit_tensor(m->to, &t);
 }
 
-int dcp_rules_emit_group(struct map *m, uint32_t number)
+/* map.c */
+static int dcp_rules_emit_group(struct map *m, uint32_t number)
 {
 	const struct group *g = &m->group[number];
 	const struct rule *rule = &m->r->rule[g->rule];

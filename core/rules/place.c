@@ -11,7 +11,7 @@
 
 #include "core/base/intern.h"
 #include "core/base/sort.h"
-#include "core/rules/map.h"
+#include "core/rules/rules_int.h"
 
 enum {
 	/* one of so many tensors is there: of quantized models few have their own names */

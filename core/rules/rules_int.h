@@ -10,7 +10,10 @@
 
 #include "core/base/arena.h"
 #include "core/base/base.h"
+#include "core/base/buf.h"
 #include "core/base/err.h"
+#include "core/base/intern.h"
+#include "core/model/tensor.h"
 #include "core/rules/rules.h"
 
 #define RULES_MAX_ARENA (64u << 20)
@@ -247,3 +250,146 @@ extern const size_t dcp_rules_nop_defs;
 /* -EINVAL and the like: the key cannot be made, the reason in @err; -ENOMEM. */
 int dcp_rules_flow(const struct rule *rule, const struct dcp_rules_source *from, struct flow *f,
 		   struct dcp_arena *arena, struct dcp_err *err);
+
+/* map: the keys of a source being mapped: matched, grouped and emitted (map.c), made
+ * (detect.c). */
+
+/* A key of the source that some rule takes. */
+struct hit {
+	uint64_t number;
+	uint64_t member; /* the number in the slot that is joined over; 0: there is none */
+	uint32_t key;    /* in map.keys */
+	uint32_t group;
+	uint32_t src; /* which pattern of the left side */
+};
+
+struct group {
+	uint32_t rule, hit, nhit; /* by number; its hits are consecutive */
+};
+
+/* A key that comes out: the group that makes it, and another that would. */
+struct made {
+	uint32_t by, also; /* UINT32_MAX: none */
+	bool emitted;
+};
+
+struct map {
+	const struct dcp_rules *r;
+	const struct dcp_rules_source *from;
+	const struct dcp_sink *to;
+	struct dcp_rules_report *report;
+	struct dcp_intern keys, out,
+		ids; /* as the source has them; as they come out; of groups */
+	struct hit *hit;
+	struct group *group;
+	uint32_t *group_of_id; /* by number in ids */
+	struct made *made;     /* by number in out */
+	bool *used;            /* by rule */
+	size_t nhit, hit_cap, ngroup, group_cap, id_cap, made_cap;
+	uint32_t *hit_of_key; /* once hits are sorted */
+	uint32_t *file; /* number of each file at the sink, plus one; 0: not emitted yet */
+	struct dcp_intern names; /* that {from} stands for */
+	uint32_t name;           /* whose keys are taken; DCP_INTERN_NONE: of none */
+	struct dcp_arena arena;
+	struct dcp_buf text, made_text;
+	struct dcp_err *err;
+};
+
+/* detect.c */
+void dcp_rules_say(const struct map *m, enum dcp_rules_what what, const char *key,
+		   unsigned line, const char *text);
+/* The key without the parts that the rules erase: itself, or in @text. */
+const char *dcp_rules_without_parts(const struct dcp_rules *r, const char *key,
+				    struct dcp_buf *text);
+/* The key as patterns see it: parts erased, prefixes stripped. In @text. */
+const char *dcp_rules_bare_key(const struct dcp_rules *r, const char *key,
+			       struct dcp_buf *text);
+const char *dcp_rules_key_of(const struct map *m, const struct hit *h);
+/* Put the tensors of a group through its rule into @f; on failure a negative errno, with the
+ * reason in @why. @first receives the group's first source even then, if it can be read. */
+int dcp_rules_make(struct map *m, const struct group *g, struct flow *f,
+		   struct dcp_tensor *first, struct dcp_err *why);
+/* How many members there are of what a group's rule unstacks, also where a later operation
+ * failed. */
+uint64_t dcp_rules_members(const struct map *m, const struct group *g, const struct flow *f);
+/* The key that pattern @dst makes of a group, for member @member of those; @f may be NULL for
+ * member
+ * 0. Valid until the next call. As dcp_rules_expand(). */
+int dcp_rules_key_made(struct map *m, const struct group *g, const struct flow *f, uint32_t dst,
+		       uint64_t member, const char **out);
+
+/* detect.c */
+
+enum linear {
+	LINEAR_NONE,    /* no weight that may be a linear one */
+	LINEAR_UNKNOWN, /* there are some, which do not say */
+	LINEAR_OUT_IN,  /* [outputs, inputs], as torch has them */
+	LINEAR_IN_OUT,  /* as Paddle has them */
+};
+
+/*
+ * work: a tensor while operations change its shape: bits of stored items, each a box of the
+ * current tensor, with strides.
+ *
+ * Every function puts new bits, made in its arena, in the place of those that @w has, which
+ * others may share. They return 0, -ENOMEM, or -EINVAL or -E2BIG with the reason in its err, one
+ * line without the key; then @w is of no more use.
+ */
+
+struct dcp_arena;
+struct dcp_err;
+
+/* [lo, lo + len) of the tensor; neighbours are stride elements apart in the stored item. */
+struct bit_dim {
+	uint64_t lo, len, stride;
+};
+
+struct bit {
+	const struct dcp_piece *of; /* the stored item it is a part of */
+	uint32_t of_ndim;           /* dimensions of its box */
+	uint64_t first;             /* its first element, counted in the item's elements */
+	uint64_t item_n;            /* elements of the item */
+	struct bit_dim *dim;        /* ndim of them, none empty */
+};
+
+struct work {
+	uint32_t ndim;
+	uint32_t itemsize;
+	enum dcp_dtype dtype, cast;
+	const char *dtype_name;
+	uint64_t shape[DCP_MAX_NDIM];
+	struct bit *bit;
+	size_t n;
+	struct dcp_arena *arena; /* of new bits */
+	struct dcp_err *err;
+};
+
+/* The tensor as it is stored. @t must outlive whatever is made of it. */
+int dcp_work_from(const struct dcp_tensor *t, struct dcp_arena *arena, struct work *out,
+		  struct dcp_err *err);
+/* Set dtype, shape and pieces of @out, and nothing else. */
+int dcp_work_done(const struct work *w, struct dcp_arena *arena, struct dcp_tensor *out);
+
+/* Dimension i becomes what order[i] was. */
+int dcp_work_permute(struct work *w, const uint32_t *order);
+/* The same elements in row-major order, in another shape of as many. */
+int dcp_work_reshape(struct work *w, uint32_t ndim, const uint64_t *shape);
+/* Elements [lo, lo + n) of dimension @d; -EINVAL where it has fewer. */
+int dcp_work_narrow(struct work *w, uint32_t d, uint64_t lo, uint64_t n);
+/* Dimension @d extended with zeros at its end to @n elements, no fewer than it has. */
+int dcp_work_pad(struct work *w, uint32_t d, uint64_t n);
+/* A new dimension of one element before dimension @d. */
+int dcp_work_insert(struct work *w, uint32_t d);
+/* Dimension @d as two: the shares it was stored in, each for itself and all equally long, and
+ * what is in each. */
+int dcp_work_shares(struct work *w, uint32_t d);
+/* @k tensors end to end along dimension @d, into @out; -EINVAL where they differ in more than
+ * that. */
+int dcp_work_concat(const struct work *w, size_t k, uint32_t d, struct work *out);
+
+/* A work whose bits are replaced, one by one. */
+struct making {
+	struct work was;
+	struct work *w;
+	size_t cap;
+};

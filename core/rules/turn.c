@@ -12,9 +12,10 @@
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/rules/rules.h"
-#include "core/rules/work.h"
+#include "core/rules/rules_int.h"
 
-struct making dcp_work_make(struct work *w)
+/* Begin: @w loses its bits, which are in what was; its ndim is set before any is added. */
+static struct making dcp_work_make(struct work *w)
 {
 	struct making m = { .was = *w, .w = w };
 
@@ -23,7 +24,8 @@ struct making dcp_work_make(struct work *w)
 	return m;
 }
 
-int dcp_work_add(struct making *m, const struct bit *of, struct bit **out)
+/* A bit like @of with room for the dimensions of what is made, not yet set. */
+static int dcp_work_add(struct making *m, const struct bit *of, struct bit **out)
 {
 	struct work *w = m->w;
 

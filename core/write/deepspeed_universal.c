@@ -24,9 +24,9 @@
 #include "core/base/intern.h"
 #include "core/base/text.h"
 #include "core/model/tensor.h"
-#include "core/write/formats.h"
 #include "core/write/torch/torch.h"
 #include "core/write/value/value.h"
+#include "core/write/write.h"
 
 #define TAG "universal"
 

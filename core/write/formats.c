@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/write/formats.h"
+#include "core/write/write.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/write/ndarray.h"
+#include "core/write/pickle.h"
 
 #include "core/base/buf.h"
 

@@ -11,7 +11,7 @@
 #include "core/base/err.h"
 #include "core/model/name.h"
 #include "core/parse/numpy/npy.h"
-#include "core/write/formats.h"
+#include "core/write/write.h"
 #include "core/write/zip.h"
 
 static const char *refuses(const struct dcp_write_tensor *t)

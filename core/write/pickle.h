@@ -23,6 +23,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/model/dtype.h"
+#include "core/write/write.h"
+
 struct dcp_buf;
 struct dcp_writer;
 
@@ -120,3 +123,42 @@ void dcp_pickler_bytes_close(struct dcp_pickler *p);
 /* Hand what is complete to @w and drop it from the buffer, which holds nothing but this pickle:
  * so a long one never stands in memory as a whole. */
 void dcp_pickler_flush(struct dcp_pickler *p, struct dcp_writer *w);
+
+/*
+ * ndarray: numpy arrays in pickles, as numpy pickles them. Modules have the names that they had
+ * before numpy 2, which all numpys know.
+ */
+
+/* What the arrays of one pickle share. Begin with zeros. */
+struct dcp_ndarrays {
+	struct dcp_pickler *p;
+	struct dcp_writer *w;
+	struct {
+		bool known;
+		uint32_t memo;
+	} b, dtype[DCP_DTYPE_COUNT];
+};
+
+/* Does Paddle take such arrays? BF16 is u2 in them, F8 i1. */
+bool dcp_ndarray_can(enum dcp_dtype dtype);
+
+/* An array but for its dtype, whether it is column-major, and its bytes, which follow. */
+void dcp_ndarray_open(struct dcp_ndarrays *a, uint32_t ndim, const uint64_t *shape);
+/* The dtype '<', "f4", where it is not in the pickle yet; its number in the memo. @code must
+ * stay. */
+uint32_t dcp_ndarray_put_dtype(struct dcp_pickler *p, char order, const char *code);
+
+/* Elements of a part from @off bytes on, as many as the shape says. 0, -ENOTSUP (a text is
+ * needed and the set cannot count it), or what that gave. */
+struct dcp_ndarray_of {
+	enum dcp_dtype dtype;
+	uint32_t ndim;
+	const uint64_t *shape;
+	size_t tensor, part;
+	uint64_t off, nbytes;
+};
+int dcp_ndarray_put(struct dcp_ndarrays *a, const struct dcp_ndarray_of *of,
+		    struct dcp_err *err);
+/* All of a part. */
+int dcp_ndarray_put_part(struct dcp_ndarrays *a, size_t tensor, size_t part,
+			 struct dcp_err *err);

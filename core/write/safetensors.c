@@ -17,7 +17,7 @@
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
 #include "core/parse/safetensors/safetensors.h"
-#include "core/write/formats.h"
+#include "core/write/write.h"
 
 enum { ALIGN = 64 };
 

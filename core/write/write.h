@@ -208,3 +208,19 @@ int dcp_writer_measure(const struct dcp_writer *w, size_t tensor, size_t part, u
 		       struct dcp_err *err);
 void dcp_writer_text(struct dcp_writer *w, size_t tensor, size_t part, uint64_t off, uint64_t n,
 		     const struct dcp_buf *lengths);
+
+/*
+ * formats: the rows of the table, each in a file of its own.
+ */
+
+extern const struct dcp_write_format dcp_write_safetensors;
+extern const struct dcp_write_format dcp_write_npy;
+extern const struct dcp_write_format dcp_write_npz;
+extern const struct dcp_write_format dcp_write_paddle_binary;
+extern const struct dcp_write_format dcp_write_paddle_vars;
+extern const struct dcp_write_format dcp_write_paddle;
+extern const struct dcp_write_format dcp_write_paddle_dist;
+extern const struct dcp_write_format dcp_write_paddle_dist_31;
+extern const struct dcp_write_format dcp_write_deepspeed_universal;
+extern const struct dcp_write_format dcp_write_torch_dcp;
+extern const struct dcp_write_format dcp_write_torch_save;

@@ -10,10 +10,54 @@
 #include "core/store/io/files.h"
 #include "fs/errors.h"
 #include "fs/file/file.h"
-#include "fs/file/hot.h"
-#include "fs/file/model.h"
+#include "fs/text/describe.h"
 #include "fs/text/text.h"
 #include "fs/tree/tree.h"
+
+/*
+ * model: all that a rank holds as one virtual safetensors file, or one file of hf/.
+ *
+ * The header is generated text; after it the tensors' stored values are consecutive. A part is
+ * a file like the slot's raw/ file of that tensor: it is opened when it is read for the first
+ * time, and stays with the model, which keeps DCPFS_MODEL_KEPT parts. So such a file costs
+ * sixteen bytes a key, its header, and some 2 KB for each part kept, however big the tensors are.
+ *
+ * Left out, and named in the header's metadata ("dcpfs.left_out"): tensors whose dtype
+ * safetensors has no name for, and those that are broken or that the layout cannot cut.
+ */
+
+struct dcp_err;
+struct dcpfs;
+struct dcpfs_file;
+struct dcpfs_version;
+
+#define DCPFS_MODEL_KEPT 2048
+
+struct dcpfs_model_part {
+	uint64_t end; /* of its bytes, counted from the end of the header */
+	int64_t row;
+};
+
+struct dcpfs_model {
+	struct dcpfs_text header; /* the 8 bytes of its length come first */
+	struct dcp_buf parts;     /* struct dcpfs_model_part, in order */
+	uint64_t size;            /* of the whole file */
+
+	pthread_mutex_t lock;     /* the rest: */
+	struct dcpfs_file **kept; /* of part i in place i % nkept; NULL: not read yet */
+	size_t nkept;
+};
+
+/* For hf/ its file number @n. -ENOENT (no such file), -ENOMEM, -EFBIG, or what the index gave. */
+int dcpfs_model_make(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t n,
+		     struct dcpfs_model *out, struct dcp_err *err);
+
+/*
+ * What lies at @off, which must be inside the file: a part, or NULL for the header. @inside: the
+ * position of @off in it; @left: how many of its bytes follow.
+ */
+const struct dcpfs_model_part *dcpfs_model_at(const struct dcpfs_model *m, uint64_t off,
+					      uint64_t *inside, uint64_t *left);
 
 /* What an open file is. */
 enum dcpfs_content { DCPFS_TEXT, DCPFS_VIEW, DCPFS_PARTS };
@@ -45,7 +89,7 @@ struct dcpfs_file {
 	struct dcpfs_file *next; /* in the bucket */
 };
 
-/* ---- object.c ---- */
+/* ---- model.c: what any open file may call ---- */
 
 /* Only when it is no longer held. */
 void dcpfs_file_destroy(struct dcpfs *fs, struct dcpfs_file *f);
@@ -81,11 +125,3 @@ struct dcpfs_file *dcpfs_cache_insert(struct dcpfs *fs, struct dcpfs_file *f);
  */
 struct dcpfs_file *dcpfs_cache_find_live(struct dcpfs *fs, enum dcpfs_kind kind);
 void dcpfs_cache_keep_live(struct dcpfs *fs, enum dcpfs_kind kind, struct dcpfs_file *f);
-
-/* ---- blob.c ---- */
-
-/* The blob about @f. -ENOTSUP: its bytes are not stored as they are shown. */
-int dcpfs_blob_make(struct dcpfs *fs, const struct dcpfs_file *f, struct dcpfs_text *out,
-		    struct dcp_err *err);
-
-/* ---- file.c ---- */

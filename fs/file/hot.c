@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "fs/file/hot.h"
+#include "fs/file/file.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -9,7 +9,7 @@
 
 #include "core/base/base.h"
 #include "fs/fs.h"
-#include "fs/text/spool.h"
+#include "fs/text/describe.h"
 
 /* <linux/fuse.h> of Debian 12 does not have these yet. */
 struct backing_map {

@@ -17,7 +17,6 @@
 #include "core/store/version/version.h"
 #include "fs/fs.h"
 #include "fs/text/describe.h"
-#include "fs/text/spool.h"
 #include "fs/versions/versions.h"
 
 enum { MAX_NAMED = 200 };

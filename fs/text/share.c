@@ -20,9 +20,8 @@
 #include "core/store/view/view.h"
 #include "fs/fs.h"
 #include "fs/text/describe.h"
-#include "fs/text/spool.h"
 #include "fs/tree/tree.h"
-#include "fs/versions/ranks.h"
+#include "fs/versions/versions.h"
 
 struct dcp_named_layout;
 struct dcpfs_spool;

@@ -21,10 +21,8 @@
 #include "fs/errors.h"
 #include "fs/file/file.h"
 #include "fs/fs.h"
-#include "fs/log.h"
 #include "fs/text/describe.h"
 #include "fs/tree/tree.h"
-#include "fs/versions/ranks.h"
 #include "fs/versions/versions.h"
 
 /* ---- index.json, index.jsonl ---- */

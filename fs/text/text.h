@@ -10,7 +10,7 @@
 
 #include "core/store/view/measure.h"
 #include "fs/ino.h"
-#include "fs/text/spool.h"
+#include "fs/text/describe.h"
 
 struct dcp_err;
 struct dcpfs;
@@ -94,7 +94,3 @@ bool dcpfs_measured_is_known(struct dcpfs_version *ver, int64_t id);
  */
 int dcpfs_measured_make(struct dcpfs *fs, struct dcpfs_version *ver, int64_t id,
 			struct dcpfs_text *out, struct dcp_err *err);
-
-/* Write the members of an object. */
-void dcpfs_measured_put(const struct dcp_measured *m, const struct dcp_row *row,
-			struct dcp_jsonw *w);

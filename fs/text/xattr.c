@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fs/text/text.h"
-#include "fs/versions/opener.h"
+#include "fs/versions/versions.h"
 
 #include <errno.h>
 #include <string.h>
@@ -16,8 +16,6 @@
 #include "core/store/io/files.h"
 #include "fs/fs.h"
 #include "fs/tree/tree.h"
-#include "fs/versions/ranks.h"
-#include "fs/versions/versions.h"
 
 #define PREFIX "user.dcpfs."
 

@@ -14,9 +14,6 @@
 #include "fs/text/text.h"
 #include "fs/tree/dir_int.h"
 #include "fs/tree/tree.h"
-#include "fs/versions/opener.h"
-#include "fs/versions/ranks.h"
-#include "fs/versions/rights.h"
 #include "fs/versions/versions.h"
 
 bool dcpfs_is_settled(uint64_t ino)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "fs/tree/keys.h"
+#include "fs/tree/tree.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -18,8 +18,6 @@
 #include "core/store/layouts/layouts.h"
 #include "core/store/version/assets.h"
 #include "core/store/version/version.h"
-#include "fs/versions/opener.h"
-#include "fs/versions/ranks.h"
 #include "fs/versions/versions.h"
 
 /*

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "fs/versions/opener.h"
+#include "fs/versions/versions.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -18,9 +18,7 @@
 #include "core/store/version/mapped.h"
 #include "fs/errors.h"
 #include "fs/fs.h"
-#include "fs/tree/keys.h"
-#include "fs/versions/rights.h"
-#include "fs/versions/versions.h"
+#include "fs/tree/tree.h"
 
 enum { BUILDERS = 2, LOOK_MS = 100 /* between looks whether to stop */ };
 

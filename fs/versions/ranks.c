@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "fs/versions/ranks.h"
+#include "fs/versions/versions.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -16,7 +16,6 @@
 #include "core/store/view/view.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
-#include "fs/versions/versions.h"
 
 enum {
 	BUCKETS = 1 << 16,

@@ -29,7 +29,7 @@ struct plan {
 	const struct dcp_version *v;
 };
 
-void dcpfs_hf_free(struct dcpfs_hf *hf)
+static void dcpfs_hf_free(struct dcpfs_hf *hf)
 {
 	if (!hf)
 		return;

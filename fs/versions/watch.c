@@ -35,8 +35,6 @@
 #include "core/store/version/assets.h"
 #include "core/store/version/grants.h"
 #include "fs/fs.h"
-#include "fs/versions/opener.h"
-#include "fs/versions/ranks.h"
 
 enum {
 	POLL_MS = 3000,        /* between short looks */

@@ -9,7 +9,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/err.h"
-#include "core/format/dcp/dcp.h"
+#include "core/format/dcp/dcp_int.h"
 #include "core/model/geometry/tiling.h"
 #include "core/origin/source.h"
 

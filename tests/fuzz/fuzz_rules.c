@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/format/megatron/rules.h"
+#include "core/format/megatron/megatron_int.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

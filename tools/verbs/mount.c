@@ -20,7 +20,6 @@
 #include "core/origin/origin.h"
 #include "core/rules/rules.h"
 #include "fs/fs.h"
-#include "fs/listen.h"
 #include "fs/session.h"
 #include "fs/versions/versions.h"
 #include "tools/cmd.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/format/dcp/dcp.h"
+#include "core/format/dcp/dcp_int.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -10,9 +10,8 @@
 #include "core/base/err.h"
 #include "core/base/sort.h"
 #include "core/base/text.h"
-#include "core/format/dcp/dcp_int.h"
 #include "core/format/formats.h"
-#include "core/format/hf/extras.h"
+#include "core/format/hf/name.h"
 #include "core/origin/dir/dir.h"
 
 /* ---- names ---- */
@@ -67,7 +66,9 @@ static const char *commit_file(const struct dcp_dir *dir)
 
 /* ---- emitting ---- */
 
-int dcp_tdcp_read(struct dcp_tdcp *d, const char *name, struct dcp_err *err)
+/* Read the file @name as (one more) metadata file and emit it to the sink. The directory may be
+ * NULL when nothing is read through it. */
+static int dcp_tdcp_read(struct dcp_tdcp *d, const char *name, struct dcp_err *err)
 {
 	struct dcp_input input;
 	uint32_t number;
@@ -197,7 +198,11 @@ static bool is_shown(void *ctx, const char *name)
 	       dcp_has_extension(name, ".metadata") || dcp_hf_is_sidecar(name);
 }
 
-int dcp_tdcp_emit_rest(struct dcp_tdcp *d)
+/*
+ * Emit other files of the directory that may hold tensors, below their names, or name them as left
+ * out.
+ */
+static int dcp_tdcp_emit_rest(struct dcp_tdcp *d)
 {
 	return dcp_hf_emit_rest(d->in, is_shown, d);
 }

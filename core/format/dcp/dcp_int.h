@@ -8,11 +8,40 @@
 
 #include "core/base/buf.h"
 #include "core/base/err.h"
-#include "core/format/dcp/dcp.h"
+#include "core/format/dcp/meta/meta.h"
+#include "core/format/format.h"
 #include "core/format/gather/join.h"
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"
 #include "core/origin/source.h"
+
+/*
+ * dcp: what the two forms of a torch.distributed.checkpoint directory share.
+ *
+ * One .metadata for all ranks, or one __<rank>.metadata for each: either way the tensors and
+ * byte items of a joined struct dcp_tmeta are emitted to a sink. Tensor items are named by place
+ * and length and not opened; byte items are read.
+ */
+
+#define DCP_TDCP_MAX_OBJECT (256u << 20) /* a byte item; train states are kilobytes */
+#define DCP_TDCP_MAX_DECODED (64u << 20) /* of a compressed item, which is kept in memory */
+
+struct dcp_tdcp {
+	const struct dcp_load *in;
+	struct dcp_tmeta meta;
+	const char *missing; /* of rank-local metadata: why elements may be missing; or NULL */
+	const char *const *rank; /* what to call the writer of each file read; or NULL */
+};
+
+/* Join, then emit every key and the facts. */
+int dcp_tdcp_emit(struct dcp_tdcp *d, struct dcp_err *err);
+
+/*
+ * Is @name that of a data file, "<anything>__<i>_<n>.distcp"? @rank receives i. And of a
+ * rank's metadata, "__<rank>.metadata"?
+ */
+bool dcp_tdcp_is_data_name(const char *name, uint64_t *rank);
+bool dcp_tdcp_is_rank_name(const char *name, const char *suffix, uint64_t *rank);
 
 /*
  * item: the data files of a DCP directory, opened to look at single items.
@@ -89,7 +118,7 @@ static inline bool dcp_tdcp_is_broken(const struct dcp_tdcp_join *j)
 	return j->why.msg[0] != '\0';
 }
 
-/* item.c */
+/* object.c */
 /* The sink's number of data file @file. */
 int dcp_tdcp_file_number(struct dcp_tdcp_emitter *w, uint32_t file, uint32_t *number);
 void dcp_tdcp_emitter_finish(struct dcp_tdcp_emitter *w);

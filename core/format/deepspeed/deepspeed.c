@@ -20,7 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/format/deepspeed/emit.h"
+#include "core/format/deepspeed/deepspeed_int.h"
 #include "core/format/formats.h"
 
 /* ---- probing ---- */

@@ -3,16 +3,15 @@
  * deepspeed_int: what the files of the DeepSpeed family share.
  *
  *	deepspeed.c            the family; the order of loading
- *	read.c                 all model and optimizer files
  *	load.c                 what all of them need while a checkpoint is loaded: which files there are, which are
  *	                       missing, what their names say
  *	model_file.c           a model file: parameters, their order
  *	optim_file.c           an optimizer file: how its flat tensors are cut, and the states in it
- *	layout.c               which elements of flat tensors are a parameter
+ *	layout.c               all model and optimizer files read, and which elements of flat tensors are a parameter
  *	slice.c                where a slice of them lies; one parameter as runs of files
  *	expert.c               which ranks hold which experts
  *	join.h                 pieces of several ranks to one tensor: its files
- *	emit.h                 emitting: its files
+ *	emitting               see below
  *	universal.c            a checkpoint that was converted to one file a parameter and state
  *
  * Words. A model-parallel rank (mp_rank_01 in file names) is a tensor-parallel rank of a
@@ -255,7 +254,7 @@ bool dcp_ds_lacks(const struct dcp_ds *ds, char missing[DCP_DS_NAME_MAX]);
 /* What lies on ranks without a file has no names: the files that would have them are named. */
 int dcp_ds_emit_lost(struct dcp_ds *ds);
 
-/* ---- read.c ---- */
+/* ---- layout.c ---- */
 
 /* Read the names in the directory; dcp_ds_end() whatever it returns. */
 int dcp_ds_begin(struct dcp_ds *ds, const struct dcp_load *in, struct dcp_err *err);
@@ -284,7 +283,7 @@ struct dcp_ds_reading {
 	unsigned stage;
 };
 
-/* ---- emit.c: names of one parameter ---- */
+/* ---- load.c: names of one parameter ---- */
 
 int dcp_ds_read_aliases(struct dcp_ds *ds, struct dcp_ds_part *part,
 			const struct dcp_ds_input *in);
@@ -292,9 +291,6 @@ int dcp_ds_read_aliases(struct dcp_ds *ds, struct dcp_ds_part *part,
 int dcp_ds_name_all(struct dcp_ds *ds);
 
 /* ---- layout.c, slice.c, expert.c ---- */
-
-/* Groups, and where in them each parameter lies. */
-int dcp_ds_lay_out(struct dcp_ds *ds, struct dcp_ds_part *part);
 
 /* A part while it is laid out. */
 struct dcp_ds_laying {
@@ -345,3 +341,97 @@ int dcp_ds_runs(struct dcp_ds *ds, const struct dcp_ds_part *part, const struct 
 int dcp_ds_frozen_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
 		       const struct dcp_ds_frozen *f, struct dcp_buf *out, uint8_t *dtype,
 		       struct dcp_err *why);
+
+/*
+ * emit: from what was read to what the sink gets.
+ *
+ *	load.c              under all names that a parameter has
+ *	state.c             fp32, exp_avg, ... of every parameter, of one rank or joined from several
+ *	module.c            the 16-bit weights, with those of AutoEP's experts
+ *	module_joined.c     those of several tensor-parallel ranks, and the sink for them
+ *	model_file.c        everything else
+ */
+
+/* ---- load.c ---- */
+
+/*
+ * <rank>.<role>.<name>, without <rank> when that is NULL: @t with its key and path. dtype_name
+ * and itemsize may be left to the dtype.
+ */
+int dcp_ds_emit_one(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
+		    const struct dcp_tensor *t);
+/* The same, also under every name that is tied to @name. */
+int dcp_ds_emit_tensor(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
+		       const struct dcp_tensor *t);
+int dcp_ds_emit_object(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
+		       const char *type, const char *json);
+/* What framework, how many ranks, and what was not joined. */
+int dcp_ds_emit_facts(struct dcp_ds *ds);
+/* Note that @name is emitted once for each tensor-parallel rank, and why. */
+int dcp_ds_note_unjoined(struct dcp_ds *ds, const char *name, const char *why,
+			 const struct dcp_ds_rule *rule);
+
+/* ---- state.c ---- */
+
+/* Master weights and moments. */
+int dcp_ds_emit_states(struct dcp_ds *ds);
+
+/* Those of one name while they are emitted. */
+struct dcp_ds_emitter {
+	struct dcp_ds *ds;
+	uint32_t state;
+	struct dcp_arena scratch; /* of one name */
+	struct dcp_buf runs, pieces;
+	size_t hint; /* the common entry that was found last: the next is near */
+};
+/* The ranks that hold a parameter, in the order in which they are joined. */
+struct dcp_ds_shared {
+	const struct dcp_ds_part **part;
+	const struct dcp_ds_param **param;
+	struct dcp_ds_local *local;
+	size_t n;
+};
+/* Runs of one rank, as far as they fall into @box. */
+int dcp_ds_add_pieces(struct dcp_ds_emitter *t, const struct dcp_ds_box *box, uint8_t dtype);
+
+/* ---- join.c: are copies equal? ---- */
+
+/* May so many bytes of each of @ranks ranks be read, to compare them? */
+bool dcp_ds_may_compare(struct dcp_ds *ds, uint64_t bytes, size_t ranks);
+/* Do all ranks hold the same values of the state? 1, 0 or -ENOMEM. */
+int dcp_ds_all_same(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s);
+
+/* ---- module.c, module_joined.c ---- */
+
+/* The 16-bit weights; and as fp32 the weights that the optimizer does not have. */
+int dcp_ds_emit_modules(struct dcp_ds *ds);
+/* Those of one model, layer or expert from the files of its tensor-parallel ranks. */
+int dcp_ds_emit_unit(struct dcp_ds *ds, const struct dcp_ds_name *file, size_t n);
+
+/* The state dict in a file: all of it, or what a model file calls "module"; NULL: none. */
+const struct dcp_pv *dcp_ds_state_dict(const struct dcp_ds_name *name,
+				       const struct dcp_ds_input *in, struct dcp_pv *room);
+
+/* A sink for module.<name>: corrects paths, leaves out placeholders, also emits fp32. */
+struct dcp_ds_front {
+	struct dcp_ds *ds;
+	const struct dcp_ds_name *file;
+};
+struct dcp_sink dcp_ds_front_sink(struct dcp_ds_front *f);
+
+/* ---- model_file.c ---- */
+
+/* The values of a model or optimizer file that are not emitted elsewhere. */
+int dcp_ds_emit_rest(struct dcp_ds *ds, const struct dcp_ds_name *name,
+		     const struct dcp_ds_input *in);
+/* One value of it, unless the first file of its kind said the same. */
+int dcp_ds_emit_entry(struct dcp_ds *ds, const struct dcp_ds_name *name,
+		      const struct dcp_ds_input *in, struct dcp_pv v, const char *const *path,
+		      size_t n);
+/* One value, as an object and the tensors in it; path[0] is the file and only part of the key.
+ */
+int dcp_ds_emit_value(struct dcp_ds *ds, const struct dcp_ds_input *in, struct dcp_pv v,
+		      const char *const *path, size_t n);
+/* A file of unknown content, leaf by leaf; or only the leaves that dcp_ds_emit_rest() left
+ * out. */
+int dcp_ds_emit_raw(struct dcp_ds *ds, const char *file, bool tensors_only);

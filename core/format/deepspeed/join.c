@@ -20,7 +20,6 @@
 #include <string.h>
 
 #include "core/base/bytes.h"
-#include "core/format/deepspeed/emit.h"
 
 enum { MAX_BOXES = 1 << 18 }; /* stretches that a tensor may fall into */
 
@@ -66,8 +65,9 @@ static int add_box(struct dcp_ds_whole *w, uint32_t local, const uint64_t *shape
 	return dcp_shape_volume(len, w->ndim, &box->n) ? 0 : -EINVAL;
 }
 
-int dcp_ds_add_block(struct dcp_ds_whole *w, uint32_t local, const uint64_t *shape,
-		     const struct dcp_ds_block *b)
+/* A block of a rank's tensor of @shape, stretch by stretch. -E2BIG: too many of them. */
+static int dcp_ds_add_block(struct dcp_ds_whole *w, uint32_t local, const uint64_t *shape,
+			    const struct dcp_ds_block *b)
 {
 	uint64_t at[DCP_MAX_NDIM] = { 0 };
 	uint32_t outer = w->ndim, d;
@@ -89,8 +89,9 @@ int dcp_ds_add_block(struct dcp_ds_whole *w, uint32_t local, const uint64_t *sha
 	return rc;
 }
 
-int dcp_ds_add_stretch(struct dcp_ds_whole *w, uint32_t local, const uint64_t *shape,
-		       uint32_t dim, uint64_t from, uint64_t at, uint64_t n)
+/* Elements [from, from + n) along @dim of a rank's tensor of @shape, at @at in the whole. */
+static int dcp_ds_add_stretch(struct dcp_ds_whole *w, uint32_t local, const uint64_t *shape,
+			      uint32_t dim, uint64_t from, uint64_t at, uint64_t n)
 {
 	uint64_t start[DCP_MAX_NDIM] = { 0 }, end[DCP_MAX_NDIM] = { 0 }, len[DCP_MAX_NDIM];
 	struct dcp_ds_block b = { .from = start, .at = end, .len = len };

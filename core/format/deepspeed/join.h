@@ -102,10 +102,6 @@ void dcp_ds_neox(struct dcp_ds *ds, uint64_t width, struct dcp_ds_known out[DCP_
 /* The rule for @name; returns why there is none, or NULL. */
 const char *dcp_ds_rule(const struct dcp_ds *ds, const char *name, struct dcp_ds_rule *out);
 
-/* One parameter of an affine_map. @why: the reason it is of no use, or NULL. 0 or -ENOMEM. */
-int dcp_ds_read_map(struct dcp_ds *ds, struct dcp_pv v, struct dcp_ds_map *out,
-		    const char **why);
-
 /* What one rank holds. */
 struct dcp_ds_local {
 	uint32_t ndim;
@@ -128,13 +124,6 @@ struct dcp_ds_whole {
 	bool sum, mean; /* of all ranks; the box is that of the first */
 	struct dcp_arena *arena;
 };
-
-/* A block of a rank's tensor of @shape, stretch by stretch. -E2BIG: too many of them. */
-int dcp_ds_add_block(struct dcp_ds_whole *w, uint32_t local, const uint64_t *shape,
-		     const struct dcp_ds_block *b);
-/* Elements [from, from + n) along @dim of a rank's tensor of @shape, at @at in the whole. */
-int dcp_ds_add_stretch(struct dcp_ds_whole *w, uint32_t local, const uint64_t *shape,
-		       uint32_t dim, uint64_t from, uint64_t at, uint64_t n);
 
 /* ---- join.c ---- */
 

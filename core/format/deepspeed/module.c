@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/format/deepspeed/emit.h"
+#include "core/format/deepspeed/deepspeed_int.h"
 #include "core/format/gather/join.h"
 #include "core/format/torch/state.h"
 
@@ -32,7 +32,7 @@ struct stack {
 	struct dcp_copies weights; /* by number of the expert */
 };
 
-bool dcp_ds_is_stacked(const struct dcp_ds *ds, const struct dcp_ds_name *file)
+static bool dcp_ds_is_stacked(const struct dcp_ds *ds, const struct dcp_ds_name *file)
 {
 	for (size_t i = 0; file->kind == DCP_DS_EXPERT && i < ds->nexperts; i++)
 		if (ds->experts[i].layer == file->layer && file->expert < ds->experts[i].total)
@@ -169,7 +169,8 @@ static int emit_layer(struct dcp_ds *ds, const struct dcp_ds_experts *layer)
 	return rc;
 }
 
-int dcp_ds_emit_stacks(struct dcp_ds *ds)
+/* Weights of AutoEP from the files of their experts; is a file one of them? */
+static int dcp_ds_emit_stacks(struct dcp_ds *ds)
 {
 	int rc = 0;
 

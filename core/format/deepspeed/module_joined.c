@@ -10,14 +10,17 @@
 #include <string.h>
 
 #include "core/base/bytes.h"
-#include "core/format/deepspeed/emit.h"
+#include "core/format/deepspeed/deepspeed_int.h"
 #include "core/format/torch/state.h"
 
 /*
  * module_sink: a sink in front of another, for module.<name>.
  */
 
-bool dcp_ds_is_fp32(const struct dcp_ds *ds, uint8_t kind, const char *name)
+/* Is a weight of such a file a frozen one or a buffer, which the optimizer therefore does
+ * not have? Layers of a pipeline give tied weights other names, so of those only buffers
+ * are. */
+static bool dcp_ds_is_fp32(const struct dcp_ds *ds, uint8_t kind, const char *name)
 {
 	if (!ds->zero || dcp_intern_has(&ds->trained, name) ||
 	    dcp_intern_has(&ds->frozen, name) || dcp_intern_has(&ds->emitted, name))

@@ -20,7 +20,7 @@
 #include <string.h>
 
 #include "core/base/text.h"
-#include "core/format/deepspeed/emit.h"
+#include "core/format/deepspeed/deepspeed_int.h"
 #include "core/parse/pyjson/pyjson.h"
 
 /*

@@ -149,8 +149,9 @@ static int take_rank(struct reading *r, uint64_t rank, struct dcp_pv v,
 	return rc;
 }
 
-int dcp_ds_read_map(struct dcp_ds *ds, struct dcp_pv v, struct dcp_ds_map *out,
-		    const char **why)
+/* One parameter of an affine_map. @why: the reason it is of no use, or NULL. 0 or -ENOMEM. */
+static int dcp_ds_read_map(struct dcp_ds *ds, struct dcp_pv v, struct dcp_ds_map *out,
+			   const char **why)
 {
 	struct reading r = { .ds = ds, .map = out };
 	size_t n;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "core/base/sort.h"
-#include "core/format/deepspeed/emit.h"
+#include "core/format/deepspeed/deepspeed_int.h"
 
 /*
  * state_emit: states of one name to the sink: pieces, errors, what a group has in common.
@@ -25,8 +25,9 @@ static int emit(struct dcp_ds_emitter *t, const char *rank, const char *name,
 	return dcp_ds_emit_tensor(t->ds, rank, role, name, x);
 }
 
-int dcp_ds_emit_error(struct dcp_ds_emitter *t, const char *rank, const char *name,
-		      uint32_t ndim, const uint64_t *shape, uint8_t dtype, const char *why)
+static int dcp_ds_emit_error(struct dcp_ds_emitter *t, const char *rank, const char *name,
+			     uint32_t ndim, const uint64_t *shape, uint8_t dtype,
+			     const char *why)
 {
 	struct dcp_tensor x = {
 		.dtype = (enum dcp_dtype)dtype,
@@ -38,8 +39,8 @@ int dcp_ds_emit_error(struct dcp_ds_emitter *t, const char *rank, const char *na
 	return emit(t, rank, name, &x);
 }
 
-int dcp_ds_emit_pieces(struct dcp_ds_emitter *t, const char *rank, const char *name,
-		       uint32_t ndim, const uint64_t *shape, uint8_t dtype)
+static int dcp_ds_emit_pieces(struct dcp_ds_emitter *t, const char *rank, const char *name,
+			      uint32_t ndim, const uint64_t *shape, uint8_t dtype)
 {
 	struct dcp_tensor x = {
 		.dtype = (enum dcp_dtype)dtype,
@@ -69,8 +70,9 @@ static struct dcp_ds_common *common_of(struct dcp_ds_emitter *t, const struct dc
 	return NULL;
 }
 
-int dcp_ds_emit_common(struct dcp_ds_emitter *t, const char *rank,
-		       const struct dcp_ds_part *part, const struct dcp_ds_param *p)
+/* State that all elements of a parameter share; does nothing if there is none. */
+static int dcp_ds_emit_common(struct dcp_ds_emitter *t, const char *rank,
+			      const struct dcp_ds_part *part, const struct dcp_ds_param *p)
 {
 	struct dcp_ds_common *c = common_of(t, part, p);
 	static const uint64_t one[DCP_MAX_NDIM] = { 1 };
@@ -139,7 +141,7 @@ int dcp_ds_add_pieces(struct dcp_ds_emitter *t, const struct dcp_ds_box *box, ui
  * States of a parameter that several ranks hold: tensor-parallel ranks, or shares of experts.
  */
 
-int dcp_ds_room_for_shared(struct dcp_ds_emitter *t, struct dcp_ds_shared *s, size_t n)
+static int dcp_ds_room_for_shared(struct dcp_ds_emitter *t, struct dcp_ds_shared *s, size_t n)
 {
 	s->part = dcp_arena_calloc(&t->scratch, n, sizeof(*s->part));
 	s->param = dcp_arena_calloc(&t->scratch, n, sizeof(*s->param));
@@ -199,8 +201,8 @@ static int add_boxes(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s,
 	return rc;
 }
 
-int dcp_ds_emit_joined(struct dcp_ds_emitter *t, const char *rank,
-		       const struct dcp_ds_shared *s, struct dcp_ds_whole *w)
+static int dcp_ds_emit_joined(struct dcp_ds_emitter *t, const char *rank,
+			      const struct dcp_ds_shared *s, struct dcp_ds_whole *w)
 {
 	uint32_t first = first_holder(s);
 	const char *name = s->param[first]->name;
@@ -263,8 +265,9 @@ static int map_share(struct dcp_ds_emitter *t, const struct dcp_ds_param *p, uin
 	return 0;
 }
 
-int dcp_ds_emit_shares(struct dcp_ds_emitter *t, const char *rank,
-		       const struct dcp_ds_part *part, const struct dcp_ds_param *p)
+/* A parameter of AutoEP, of all shares of its part. */
+static int dcp_ds_emit_shares(struct dcp_ds_emitter *t, const char *rank,
+			      const struct dcp_ds_part *part, const struct dcp_ds_param *p)
 {
 	uint32_t n = p->experts->shares;
 	uint64_t shape[DCP_MAX_NDIM];

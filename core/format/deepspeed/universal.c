@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/format/deepspeed/emit.h"
+#include "core/format/deepspeed/deepspeed_int.h"
 #include "core/format/formats.h"
 #include "core/parse/pyjson/pyjson.h"
 

@@ -17,7 +17,6 @@
 #include "core/base/err.h"
 #include "core/base/intern.h"
 #include "core/format/formats.h"
-#include "core/format/hf/extras.h"
 #include "core/format/hf/files.h"
 #include "core/format/torch/state.h"
 #include "core/model/tensor.h"

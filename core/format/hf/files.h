@@ -11,7 +11,6 @@
 #include "core/base/buf.h"
 #include "core/base/intern.h"
 #include "core/format/gather/join.h"
-#include "core/format/hf/index.h"
 #include "core/format/hf/name.h"
 #include "core/parse/safetensors/safetensors.h"
 

@@ -98,3 +98,62 @@ enum dcp_match dcp_hf_check_parts(const struct dcp_dir *dir, enum dcp_hf_kind ki
 
 /* The index of the first set by rank that has one, or NULL. */
 const char *dcp_hf_index_name(const struct dcp_dir *dir, enum dcp_hf_kind index);
+
+/*
+ * index: which file of a set holds which key?
+ *
+ *	{"metadata": {"total_size": 123}, "weight_map": {key: file}}
+ */
+
+struct dcp_dir;
+struct dcp_err;
+struct dcp_json;
+struct dcp_sink;
+
+struct dcp_hf_index {
+	const char *name;           /* of the index file; NULL: there is none */
+	struct dcp_json *json;      /* all of it */
+	const struct dcp_json *map; /* weight_map; NULL: none */
+};
+
+/* Emit the file @name to the sink, then read it. A damaged one is a failure: -EBADMSG,
+ * -E2BIG, or what opening it gave. */
+int dcp_hf_index_read(const struct dcp_dir *dir, const struct dcp_sink *sink, const char *name,
+		      struct dcp_hf_index *out, struct dcp_err *err);
+/* The same, and nothing is emitted. */
+void dcp_hf_index_finish(struct dcp_hf_index *ix);
+
+/* The file that holds @key as the index says it, or NULL. */
+const char *dcp_hf_index_file(const struct dcp_hf_index *ix, const char *key);
+
+/*
+ * Why @key, which the index promises in @file (NULL: it names none), was not found: in @err,
+ * and as the message returned. @held: the file is there and was read, @broken: why not.
+ */
+const char *dcp_hf_index_excuse(const struct dcp_hf_index *ix, const char *file, int held,
+				const char *broken, struct dcp_err *err);
+
+/*
+ * extras: what lies in a Hugging Face directory beside the weights.
+ *
+ *	config.json, tokenizer.json, ...   emitted as sidecars
+ *	optimizer.pt, scheduler.pt, ...    files of torch.save; their keys get the file's name
+ *	                                   in front: optimizer.state.0.exp_avg
+ *	consolidated.safetensors, ...      the same weights once more, or nothing dcpfs reads:
+ *	                                   the fact "left_out" names them
+ */
+
+struct dcp_load;
+
+/* Is it a file that belongs to a model but holds no weights? By name. */
+bool dcp_hf_is_sidecar(const char *name);
+
+/* May it hold weights? By name. */
+bool dcp_hf_may_be_weights(const char *name);
+
+/*
+ * Emit all of @in's directory except files for which @shown is true. 0, -ENOMEM or what the sink
+ * gave: a file that is broken is emitted as an object with its error.
+ */
+int dcp_hf_emit_rest(const struct dcp_load *in, bool (*shown)(void *ctx, const char *name),
+		     void *ctx);

@@ -28,7 +28,6 @@
 #include "core/base/err.h"
 #include "core/format/format.h"
 #include "core/format/formats.h"
-#include "core/format/hf/extras.h"
 #include "core/format/hf/files.h"
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/format/megatron/rules.h"
+#include "core/format/megatron/megatron_int.h"
 
 #include <errno.h>
 #include <fnmatch.h>

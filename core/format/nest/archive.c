@@ -25,7 +25,6 @@
 #include "core/base/text.h"
 #include "core/format/composer/composer.h"
 #include "core/format/formats.h"
-#include "core/format/nest/inner.h"
 #include "core/format/nest/relay.h"
 #include "core/model/tensor.h"
 #include "core/origin/archive/inflate.h"

@@ -53,3 +53,26 @@ struct dcp_load dcp_relay_load(struct dcp_relay *r, const struct dcp_load *in,
 			       const struct dcp_dir *dir);
 void dcp_relay_finish(struct dcp_relay *r);
 #define dcp_auto_relay __attribute__((cleanup(dcp_relay_finish)))
+
+/*
+ * inner: a checkpoint that stands inside another, whatever its family.
+ */
+
+struct dcp_err;
+struct dcp_load;
+
+/*
+ * Emit the checkpoint in the directory of @in, recognized by the table of families. A directory
+ * that is not a checkpoint itself but holds exactly one other directory is descended into, three
+ * deep; file names emitted to the sink stay relative to in->dir. Where several files are
+ * checkpoints by themselves, each one's keys get its name in front. -EINVAL when it is not a
+ * checkpoint, or not a complete one; else what the family gave.
+ */
+int dcp_inner_load(const struct dcp_load *in, struct dcp_err *err);
+
+/*
+ * The directory @name below in->dir, in the same way. Its keys and paths get the component
+ * @prefix in front, unless that is NULL.
+ */
+int dcp_inner_load_at(const struct dcp_load *in, const char *name, const char *prefix,
+		      struct dcp_err *err);

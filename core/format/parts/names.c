@@ -2,12 +2,23 @@
 /*
  * The names by which parts of a version are known.
  */
+#include <errno.h>
 #include <fnmatch.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "core/base/base.h"
+#include "core/base/err.h"
+#include "core/format/format.h"
 #include "core/format/formats.h"
+#include "core/format/hf/name.h"
+#include "core/format/nest/relay.h"
 #include "core/format/parts/parts.h"
 #include "core/model/order.h"
+#include "core/model/tensor.h"
+#include "core/origin/source.h"
+#include "core/parse/json.h"
 
 /* clang-format off */
 /* Directories that are parts. A version may consist of one that is alone: nothing else is ever
@@ -175,4 +186,287 @@ enum dcp_part_role dcp_parts_role(const char *group)
 		if (matches(states[i], group))
 			return DCP_PART_STATE;
 	return DCP_PART_MODEL;
+}
+
+/*
+ * The list of parts, and the one kind of part that is not a family: a JSON file.
+ */
+
+enum { MAX_JSON = 64 << 20 };
+
+/* ---- the list ---- */
+
+void dcp_parts_init(struct dcp_parts *p, unsigned depth)
+{
+	*p = (struct dcp_parts){ .depth = depth };
+	dcp_arena_init(&p->arena, 256u << 20);
+}
+
+size_t dcp_parts_n(const struct dcp_parts *p)
+{
+	return DCP_NITEMS(p->list, struct dcp_part);
+}
+
+struct dcp_part *dcp_parts_at(const struct dcp_parts *p, size_t i)
+{
+	return DCP_ITEMS(p->list, struct dcp_part) + i;
+}
+
+void dcp_parts_finish(struct dcp_parts *p)
+{
+	for (size_t i = 0; i < dcp_parts_n(p); i++)
+		dcp_dir_close(&dcp_parts_at(p, i)->dir);
+	dcp_buf_finish(&p->list);
+	dcp_arena_finish(&p->arena);
+}
+
+static bool is_taken(const struct dcp_parts *p, const char *name)
+{
+	for (size_t i = 0; i < dcp_parts_n(p); i++)
+		if (strcmp(dcp_parts_at(p, i)->name, name) == 0)
+			return true;
+	return false;
+}
+
+int dcp_parts_add(struct dcp_parts *p, const char *name, const char *below,
+		  enum dcp_part_role role, const struct dcp_format *format, struct dcp_dir *dir)
+{
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+	struct dcp_part part = { .role = role, .format = format, .dir = *dir };
+
+	dcp_buf_str(&text, name);
+	for (unsigned i = 2; !dcp_buf_error(&text) && is_taken(p, text.p); i++) {
+		dcp_buf_reset(&text);
+		dcp_buf_printf(&text, "%s_%u", name, i);
+	}
+	if (!dcp_buf_error(&text)) {
+		part.name = dcp_arena_strndup(&p->arena, text.p, text.n);
+		part.below = dcp_arena_strdup(&p->arena, below);
+	}
+	if (part.name && part.below)
+		dcp_buf_add(&p->list, &part, sizeof(part));
+	if (part.name && part.below && !dcp_buf_error(&p->list))
+		return 0;
+	dcp_dir_close(dir);
+	return -ENOMEM;
+}
+
+/* ---- a JSON file ---- */
+
+static enum dcp_match probe_json(const struct dcp_dir *dir, char *why, size_t n)
+{
+	return dir->n == 1 ? DCP_MATCH_YES : DCP_MATCH_NO;
+}
+
+/* As one object, named by its part; what is not quite JSON (Python writes NaN) is passed
+ * through as a file. */
+static int emit_json(const struct dcp_load *in, const char *name, const struct dcp_source *src,
+		     struct dcp_err *err)
+{
+	dcp_auto_free char *text = NULL;
+	dcp_auto_json struct dcp_json *root = NULL;
+	struct dcp_object o = { .key = "" };
+	int rc = dcp_json_read(src, MAX_JSON, &text, &root, err);
+
+	if (rc == -EBADMSG || rc == -E2BIG)
+		return dcp_emit_sidecar(in->sink, name);
+	if (rc < 0)
+		return dcp_err_where(err, rc, "%s", name);
+	o.type = dcp_json_is_object(root) ? "dict" : dcp_json_is_array(root) ? "list" : "value";
+	o.json = text;
+	o.json_len = dcp_json_squeeze(text, (size_t)src->size);
+	return dcp_emit_object(in->sink, &o);
+}
+
+static int load_json(const struct dcp_load *in, struct dcp_err *err)
+{
+	const char *name = in->dir->entries[0].name;
+	dcp_auto_input struct dcp_input input = { 0 };
+	uint32_t number;
+	int rc = dcp_emit_file(in->sink, name, &number);
+
+	if (rc == 0)
+		rc = dcp_dir_input(in->dir, name, &input, err);
+	if (rc < 0)
+		return rc;
+	return emit_json(in, name, &input.src, err);
+}
+
+const struct dcp_format dcp_part_json = {
+	.name = "json",
+	.what = "a JSON file beside a checkpoint",
+	.probe = probe_json,
+	.load = load_json,
+};
+
+/*
+ * Emitting parts: each through a relay that puts the part's name in front of its keys, always.
+ * Only the model keeps its names as they are, where it is the only one of its version: what a
+ * key is called must not depend on what other parts hold.
+ */
+
+struct emitter {
+	const struct dcp_load *in;
+	const struct dcp_parts *parts;
+	size_t nmodels, nbroken;
+	const struct dcp_part *part; /* at hand */
+	bool holds_model;            /* a plain part did: tensors that are no states */
+	struct dcp_buf text;
+};
+
+static const char *prefix_of(const struct emitter *w)
+{
+	enum dcp_part_role role = w->part->role;
+	bool bare = role == DCP_PART_PLAIN || (role != DCP_PART_STATE && w->nmodels == 1);
+
+	return bare ? NULL : w->part->name;
+}
+
+static int emit_broken(const struct emitter *w, const char *why)
+{
+	dcp_log(w->in->log, DCP_LOG_WARN, "%s%s", w->part->below, why);
+	return dcp_emit_broken(w->in->sink, w->part->name, why);
+}
+
+/* Is it of a model, and not of an optimizer or the like? */
+static bool is_weight(const struct dcp_tensor *t)
+{
+	const char *first = t->npath ? t->path[0] : t->key;
+
+	return t->ndim > 0 && dcp_parts_role(first) == DCP_PART_MODEL &&
+	       strcmp(first, "state") != 0 && strcmp(first, "param_groups") != 0;
+}
+
+static int on_tensor(void *ctx, const struct dcp_tensor *t)
+{
+	struct emitter *w = ctx;
+
+	w->holds_model |= w->part->role == DCP_PART_PLAIN && is_weight(t);
+	return dcp_emit_tensor(w->in->sink, t);
+}
+
+/* The same model once more: which files are left out is said. */
+static int leave_out(const struct emitter *w)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < w->part->dir.n; i++)
+		if (!dcp_hf_is_sidecar(w->part->dir.entries[i].name))
+			rc = dcp_emit_meta(w->in->sink, "left_out",
+					   w->part->dir.entries[i].name);
+	return rc;
+}
+
+static int emit_part(struct emitter *w, struct dcp_err *err)
+{
+	const struct dcp_sink sink = { .tensor = on_tensor, .ctx = w, .next = w->in->sink };
+	dcp_auto_relay struct dcp_relay r = { .to = &sink,
+					      .below = w->part->below,
+					      .prefix = prefix_of(w) };
+	struct dcp_load in = dcp_relay_load(&r, w->in, &w->part->dir);
+	struct dcp_err why = { 0 };
+	bool broken;
+	int rc;
+
+	if (w->part->role == DCP_PART_SPARE && w->holds_model)
+		return leave_out(w);
+	in.depth++;
+	in.uncommitted = false;
+	in.is_part = r.prefix != NULL;
+	rc = w->part->format->load(&in, &why);
+	broken = rc < 0 && rc != -ENOMEM && r.rc == 0;
+	if (broken && ++w->nbroken < dcp_parts_n(w->parts))
+		return emit_broken(w, why.msg);
+	if (rc < 0 && err)
+		*err = why;
+	return rc;
+}
+
+/* "model: torch-dcp, optimizer: torch-save" */
+static int emit_facts(struct emitter *w)
+{
+	dcp_buf_reset(&w->text);
+	for (size_t i = 0; i < dcp_parts_n(w->parts); i++) {
+		const struct dcp_part *part = dcp_parts_at(w->parts, i);
+
+		dcp_buf_printf(&w->text, "%s%s: %s", i ? ", " : "", part->name,
+			       part->format->name);
+	}
+	if (dcp_buf_error(&w->text))
+		return -ENOMEM;
+	return dcp_emit_meta(w->in->sink, "parts", w->text.p);
+}
+
+/* ---- what is not a part ---- */
+
+static bool is_below(const struct dcp_parts *parts, const char *below)
+{
+	for (size_t i = 0; i < dcp_parts_n(parts); i++) {
+		const struct dcp_part *p = dcp_parts_at(parts, i);
+
+		if (strcmp(p->below, below) == 0 && (*below || dcp_parts_is_hf(p->format)))
+			return true;
+	}
+	return false;
+}
+
+static int emit_sidecars(const struct dcp_load *in, const struct dcp_dir *dir,
+			 const char *below)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < dir->n; i++) {
+		const struct dcp_dirent *e = &dir->entries[i];
+		char name[2 * NAME_MAX + 2];
+		bool unused;
+
+		if (e->is_dir || *e->name == '.' || !dcp_hf_is_sidecar(e->name) ||
+		    (!*below && dcp_parts_is_file(e, &unused)))
+			continue;
+		snprintf(name, sizeof(name), "%s%s", below, e->name);
+		rc = dcp_emit_sidecar(in->sink, name);
+	}
+	return rc;
+}
+
+/* Beside models in directories: model_index.json, tokenizer/, scheduler/. */
+static int emit_rest(const struct dcp_load *in, const struct dcp_parts *parts)
+{
+	enum dcp_parts_home home = dcp_parts_home(in->dir);
+	int rc = 0;
+
+	if (home != DCP_HOME_NONE && !is_below(parts, ""))
+		rc = emit_sidecars(in, in->dir, "");
+	for (size_t i = 0; home == DCP_HOME_PIPELINE && rc == 0 && i < in->dir->n; i++) {
+		const struct dcp_dirent *e = &in->dir->entries[i];
+		char below[NAME_MAX + 2];
+		dcp_auto_dir struct dcp_dir sub = { 0 };
+
+		snprintf(below, sizeof(below), "%s/", e->name);
+		if (!e->is_dir || *e->name == '.' || is_below(parts, below) || e->is_link ||
+		    dcp_dir_open_at(in->dir, e->name, &sub, NULL) < 0)
+			continue;
+		rc = emit_sidecars(in, &sub, below);
+	}
+	return rc;
+}
+
+int dcp_parts_emit(const struct dcp_load *in, const struct dcp_parts *p, struct dcp_err *err)
+{
+	struct emitter w = { .in = in, .parts = p };
+	int rc = 0;
+
+	for (size_t i = 0; i < dcp_parts_n(p); i++)
+		w.nmodels += dcp_parts_at(p, i)->role == DCP_PART_MODEL ||
+			     dcp_parts_at(p, i)->role == DCP_PART_SPARE;
+	for (size_t i = 0; rc == 0 && i < dcp_parts_n(p); i++) {
+		w.part = dcp_parts_at(p, i);
+		rc = emit_part(&w, err);
+	}
+	if (rc == 0)
+		rc = emit_facts(&w);
+	if (rc == 0 && in->depth == 0)
+		rc = emit_rest(in, p);
+	dcp_buf_finish(&w.text);
+	return rc;
 }

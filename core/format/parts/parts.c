@@ -39,7 +39,6 @@
 #include "core/base/text.h"
 #include "core/format/format.h"
 #include "core/format/formats.h"
-#include "core/format/hf/extras.h"
 #include "core/format/hf/name.h"
 #include "core/format/parts/parts.h"
 #include "core/model/order.h"

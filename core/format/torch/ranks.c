@@ -24,7 +24,7 @@
  * A file that cannot be read is emitted as the object "rank<r>" with its error; a tensor that has
  * a part in it is broken and names it.
  */
-#include "core/format/torch/ranks.h"
+#include "core/format/torch/state.h"
 
 #include <errno.h>
 #include <fnmatch.h>
@@ -39,8 +39,7 @@
 #include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/format/formats.h"
-#include "core/format/torch/shard/parts.h"
-#include "core/format/torch/state.h"
+#include "core/format/torch/shard/shard.h"
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"
 #include "core/parse/torch/torch.h"
@@ -74,7 +73,8 @@ static const struct {
 	{ "rope.freqs", WHOLE },
 };
 
-bool dcp_rank_is_meta(const struct dcp_rank_name *name)
+/* The ranks of consolidated.<RR>.pth. */
+static bool dcp_rank_is_meta(const struct dcp_rank_name *name)
 {
 	return name->len == 12 && strncmp(name->set, "consolidated.", 13) == 0;
 }
@@ -102,7 +102,12 @@ static int add_part(struct dcp_meta *m, const struct dcp_tensor *t, uint32_t dim
 	return dcp_copies_add(m->whole, &part, who, file);
 }
 
-int dcp_meta_add(struct dcp_meta *m, const struct dcp_tensor *t, uint32_t who, const char *file)
+/*
+ * Rank number @who holds @t, a key without the rank in front. Returns 1 when it is none of those
+ * that Meta's ranks are known to hold, -ENOMEM, -E2BIG.
+ */
+static int dcp_meta_add(struct dcp_meta *m, const struct dcp_tensor *t, uint32_t who,
+			const char *file)
 {
 	size_t i = 0;
 
@@ -119,7 +124,8 @@ int dcp_meta_add(struct dcp_meta *m, const struct dcp_tensor *t, uint32_t who, c
 	return add_part(m, t, cuts[i].cut == COLUMNS, who, file);
 }
 
-int dcp_meta_end(struct dcp_meta *m)
+/* After the last of them. */
+static int dcp_meta_end(struct dcp_meta *m)
 {
 	const struct dcp_copy *c =
 		m->embeddings.names.n ? dcp_copies_at(&m->embeddings, 0)->first : NULL;

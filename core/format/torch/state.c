@@ -11,7 +11,6 @@
 #include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/format/gather/join.h"
-#include "core/format/torch/shard/parts.h"
 #include "core/format/torch/shard/shard.h"
 #include "core/model/tensor.h"
 #include "core/parse/torch/torch.h"
@@ -20,7 +19,11 @@
  * Leaves of a torch.save stream of which other files hold the rest.
  */
 
-const char *dcp_tstate_flat(const struct dcp_leaf *leaf)
+/*
+ * FSDP's LOCAL_STATE_DICT: a rank's part of many parameters laid end to end, under a name of
+ * its own. Which ones, and where, only the program knew: the reason, or NULL for other leaves.
+ */
+static const char *dcp_tstate_flat(const struct dcp_leaf *leaf)
 {
 	const char *name = leaf->npath ? leaf->path[leaf->npath - 1] : "";
 	const char *dot = strrchr(name, '.');
@@ -143,8 +146,9 @@ static int emit_parted(const struct dcp_tstate *s, struct dcp_tshard *sh, struct
 	return s->shard ? s->shard(s->ctx, &sh->t) : dcp_emit_tensor(s->sink, &sh->t);
 }
 
-int dcp_tstate_shard(const struct dcp_tstate *s, const struct dcp_leaf *leaf, const char *key,
-		     struct dcp_arena *arena)
+/* Emit a leaf that dcp_tshard_is(). @arena is emptied first. */
+static int dcp_tstate_shard(const struct dcp_tstate *s, const struct dcp_leaf *leaf,
+			    const char *key, struct dcp_arena *arena)
 {
 	struct dcp_tshard sh;
 	struct dcp_err why = { 0 };

@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/format/gather/join.h"
 #include "core/parse/pyjson/pyjson.h"
 
 struct dcp_buf;
@@ -91,8 +92,6 @@ int dcp_tstate_check(const struct dcp_torch *t, const char *name, struct dcp_err
  * plain pickle; @whole as above. -EBADMSG: it is none either, and @err keeps what it says.
  */
 struct dcp_load;
-int dcp_pickle_emit(const struct dcp_load *in, const char *name, uint32_t file,
-		    const char *whole, struct dcp_err *err);
 
 /*
  * Emit the whole value as one object under @key, whose path is the prefix, and the tensors
@@ -112,11 +111,23 @@ int dcp_tstate_emit_item(const struct dcp_tstate *s, const char *key, const char
 struct dcp_arena;
 
 /*
- * FSDP's LOCAL_STATE_DICT: a rank's part of many parameters laid end to end, under a name of
- * its own. Which ones, and where, only the program knew: the reason, or NULL for other leaves.
+ * ranks: what does the name of a rank's torch.save file say? And how do Meta's ranks hold a Llama?
  */
-const char *dcp_tstate_flat(const struct dcp_leaf *leaf);
 
-/* Emit a leaf that dcp_tshard_is(). @arena is emptied first. */
-int dcp_tstate_shard(const struct dcp_tstate *s, const struct dcp_leaf *leaf, const char *key,
-		     struct dcp_arena *arena);
+/* A file's name, taken apart. */
+struct dcp_rank_name {
+	const char *set; /* of the files that belong together: the name up to the rank */
+	size_t len;
+	uint64_t rank;
+	uint64_t world; /* how many ranks the name says there are; 0: it does not */
+};
+
+/* false: not the name of a rank's file. */
+bool dcp_rank_name(const char *file, struct dcp_rank_name *out);
+
+struct dcp_meta {
+	struct dcp_copies *whole;     /* gets all parts, as pieces of the whole */
+	struct dcp_copies embeddings; /* until the width of the model is known */
+	uint64_t width;               /* 0: not known */
+	size_t nranks;
+};

@@ -30,7 +30,7 @@
 #include "core/base/text.h"
 #include "core/format/formats.h"
 #include "core/format/hf/name.h"
-#include "core/format/torch/ranks.h"
+#include "core/format/torch/state.h"
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"
 

@@ -11,7 +11,7 @@
 #include "core/base/err.h"
 #include "core/format/format.h"
 #include "core/format/gather/join.h"
-#include "core/format/torch/shard/parts.h"
+#include "core/format/torch/shard/shard.h"
 #include "core/format/torch_checkpointing/meta/meta.h"
 
 /* ---- items.c: names of files ---- */

@@ -2,11 +2,11 @@
 /*
  * dir_int: what the files behind dir.h share; only they and their tests include it.
  *
- *	dir.c          listing; what is asked of any directory
+ *	dir.c          listing; what is asked of any directory; directories whose files are members of
+ *	               archives
  *	local.c        what stands in one of the file system, and which file each is
  *	open.c         opening what lies below one, without help of the kernel, too; the one kind of
  *	               link that leads out
- *	archive.c      directories whose files are members of archives
  */
 #pragma once
 #include <stdbool.h>
@@ -36,7 +36,3 @@ int dcp_open_blob(int dirfd, const char *name, int flags);
 /* Limit of the arena of a directory of that path: a million names of 255 bytes, and their
  * entries. */
 size_t dcp_dir_memory(const char *path);
-
-/* List the site @at (taken, also on failure), called @path in messages. */
-int dcp_dir_of_site(struct dcp_site *at, const char *path, struct dcp_dir *out,
-		    struct dcp_err *err);

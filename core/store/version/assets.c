@@ -10,7 +10,7 @@
 #include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
-#include "core/format/hf/extras.h"
+#include "core/format/hf/files.h"
 #include "core/origin/dir/dir.h"
 #include "core/parse/json.h"
 #include "core/store/index/index.h"

@@ -15,7 +15,7 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/format/hf/extras.h"
+#include "core/format/hf/files.h"
 #include "core/format/parts/parts.h"
 #include "core/model/order.h"
 #include "core/origin/dir/dir.h"

@@ -20,7 +20,7 @@
 #include "core/base/buf.h"
 #include "core/base/jsonw.h"
 #include "core/base/text.h"
-#include "core/format/hf/extras.h"
+#include "core/format/hf/files.h"
 #include "core/origin/dir/dir.h"
 #include "core/parse/json.h"
 #include "core/store/index/index.h"

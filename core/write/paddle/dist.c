@@ -15,8 +15,8 @@
 #include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/base/sort.h"
-#include "core/write/formats.h"
-#include "core/write/ndarray.h"
+#include "core/write/pickle.h"
+#include "core/write/write.h"
 
 #define OLD_MODULE "paddle.distributed.checkpoint.metadata"
 #define MODULE "paddle.distributed.flex_checkpoint.dcp.metadata"

@@ -19,10 +19,10 @@
 #include "core/model/name.h"
 #include "core/parse/paddle/lodtensor.h"
 #include "core/parse/paddle/protobuf.h"
-#include "core/write/formats.h"
-#include "core/write/ndarray.h"
+#include "core/write/pickle.h"
 #include "core/write/tree.h"
 #include "core/write/value/value.h"
+#include "core/write/write.h"
 
 enum { PART = (1 << 30) - 1 }; /* bytes an array of protocols 2 and 3 has at most */
 

@@ -15,10 +15,10 @@
 #include "core/base/buf.h"
 #include "core/base/sort.h"
 #include "core/model/name.h"
-#include "core/write/formats.h"
 #include "core/write/torch/torch.h"
 #include "core/write/tree.h"
 #include "core/write/value/value.h"
+#include "core/write/write.h"
 
 #define METADATA "torch.distributed.checkpoint.metadata"
 #define PROPERTIES "torch.distributed._shard.sharded_tensor.metadata"

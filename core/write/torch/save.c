@@ -15,10 +15,10 @@
 #include "core/base/intern.h"
 #include "core/base/text.h"
 #include "core/model/dtype.h"
-#include "core/write/formats.h"
 #include "core/write/torch/torch.h"
 #include "core/write/tree.h"
 #include "core/write/value/value.h"
+#include "core/write/write.h"
 
 /* Types that have a storage class; all others are bytes, and the tensor says its dtype. */
 static const char *const classes[DCP_DTYPE_COUNT] = {

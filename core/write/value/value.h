@@ -8,6 +8,11 @@
  * torch.device. What is an instance of anything else has no plain form.
  */
 #pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/buf.h"
 #include "core/model/tensor.h"
 #include "core/write/pickle.h"
 
@@ -33,3 +38,76 @@ int dcp_value_put(struct dcp_pickler *p, const struct dcp_object *o,
 
 /* Call tensors->put(), with a pickle that takes nothing, for every tensor in it. */
 int dcp_value_tensors(const struct dcp_object *o, const struct dcp_value_tensors *tensors);
+
+/*
+ * value_int: what the files of this folder share:
+ *
+ *	text.c   JSON text, and the classes that it does not show: numbers and arrays of numpy, dates
+ *	         and times
+ *	value.c  everything else
+ */
+
+/* JSON text on its way into a pickle. The first failure stays: after it no text is left, and
+ * nothing that is taken means anything. */
+struct dcp_valuing {
+	const char *at, *end;
+	struct dcp_pickler *p;
+	const struct dcp_value_tensors *tensors;
+	int rc;
+	unsigned depth;
+	uint64_t values;     /* that began */
+	const char *classes; /* what follows the next one */
+	uint64_t next;       /* that has a class: number and class */
+	const char *class;
+	const char *why; /* it is not plain */
+	const char *
+		/* a class in it that torch.load takes with weights_only=False alone; NULL: none */
+		code;
+};
+
+void dcp_valuing_fail(struct dcp_valuing *w, int code, const char *why);
+void dcp_valuing_damaged(struct dcp_valuing *w);
+void dcp_valuing_not_plain(struct dcp_valuing *w, const char *why);
+
+void dcp_valuing_start(struct dcp_valuing *w, const struct dcp_object *o);
+/* The name as a constant, if it is that of a class whose values JSON has as those of another;
+ * NULL. */
+const char *dcp_valuing_class(const char *name, size_t n);
+/* A value begins. Its class, if it is not what its JSON would be read as. */
+const char *dcp_valuing_begin(struct dcp_valuing *w);
+
+/* The next character after spaces; NUL: there is none. */
+char dcp_valuing_peek(struct dcp_valuing *w);
+bool dcp_valuing_take(struct dcp_valuing *w, char c);
+/* Without it the text is damaged. */
+void dcp_valuing_expect(struct dcp_valuing *w, char c);
+bool dcp_valuing_word(struct dcp_valuing *w, const char *word);
+/* A string with its quotes, a key or a value. */
+void dcp_valuing_key(struct dcp_valuing *w, struct dcp_buf *out);
+void dcp_valuing_string(struct dcp_valuing *w, struct dcp_buf *out);
+/* A key that is next, and the colon. */
+void dcp_valuing_member(struct dcp_valuing *w, struct dcp_buf *out);
+bool dcp_valuing_is(const struct dcp_buf *b, const char *text);
+/* After a value: where the next one begins. false: the container ends. */
+bool dcp_valuing_more(struct dcp_valuing *w, char close);
+/* How many elements, or members, the container has whose first bracket was taken. */
+uint64_t dcp_valuing_count(const struct dcp_valuing *w);
+
+/* ,"args":[ of an object whose first member was read. */
+void dcp_valuing_args(struct dcp_valuing *w);
+/* A string of bytes. */
+void dcp_valuing_base64(struct dcp_valuing *w, struct dcp_buf *out);
+
+/* ---- text.c ---- */
+
+/* What stands for it in "$float": "nan", "-inf" or "inf". */
+double dcp_valuing_special(struct dcp_valuing *w);
+/* A scalar of the type @code, "f4". It has begun. */
+void dcp_valuing_scalar(struct dcp_valuing *w, const char *code);
+/* After {"$ndarray": */
+void dcp_valuing_array(struct dcp_valuing *w, const char *class, bool hashable);
+
+/* ---- text.c: they have begun ---- */
+
+void dcp_valuing_seconds(struct dcp_valuing *w);
+void dcp_valuing_time(struct dcp_valuing *w, const char *class);

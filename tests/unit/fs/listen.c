@@ -14,7 +14,7 @@
 #include "core/base/base.h"
 #include "core/base/buf.h"
 #include "core/base/err.h"
-#include "fs/listen.h"
+#include "fs/session.h"
 
 #define PATH "/tmp/dcpfs-unit-listen.XXXXXX"
 

@@ -7,7 +7,6 @@
 
 #include "core/base/buf.h"
 #include "fs/errors.h"
-#include "fs/log.h"
 
 struct heard {
 	unsigned n;

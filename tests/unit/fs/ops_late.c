@@ -10,7 +10,7 @@
 #include <pthread.h>
 
 #include "core/base/clock.h"
-#include "fs/ops_late.h"
+#include "fs/ops.h"
 
 enum { NOT_YET = -1, PATIENCE_MS = 60000 };
 

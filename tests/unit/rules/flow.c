@@ -3,7 +3,7 @@
  * The operations of rules, held against arrays that are computed element by element: tensors of
  * random shapes, cut into random boxes and runs, stored in random orders or inside of items.
  *
- * covers: map, work
+ * covers: map, rules_int
  */
 #include "core/base/arena.h"
 #include "core/base/buf.h"

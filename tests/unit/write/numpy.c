@@ -5,7 +5,7 @@
 #include "core/origin/archive/zip.h"
 #include "core/origin/source.h"
 #include "core/parse/numpy/npy.h"
-#include "core/write/formats.h"
+#include "core/write/write.h"
 #include "tests/unit/t/write.h"
 
 static const struct dcp_write_tensor tensors[] = {

@@ -10,7 +10,7 @@
 #include "core/base/arena.h"
 #include "core/origin/source.h"
 #include "core/parse/safetensors/safetensors.h"
-#include "core/write/formats.h"
+#include "core/write/write.h"
 #include "tests/unit/t/write.h"
 
 static const struct dcp_write_tensor tensors[] = {

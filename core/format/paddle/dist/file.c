@@ -5,7 +5,7 @@
  *
  * Source: paddle/framework/io.py (_build_saved_state_dict), io_utils.py (_unpack_saved_dict).
  */
-#include "core/format/paddle/dist/file.h"
+#include "core/format/paddle/dist/dist_int.h"
 
 #include <errno.h>
 #include <string.h>

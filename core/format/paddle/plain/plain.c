@@ -11,15 +11,337 @@
  *
  * What a file holds is decided by its first bytes; names only group.
  */
+#include "core/format/paddle/plain/plain_int.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/base/arena.h"
+#include "core/base/base.h"
+#include "core/base/hash.h"
+#include "core/base/intern.h"
 #include "core/base/text.h"
 #include "core/format/formats.h"
-#include "core/format/paddle/plain/plain_int.h"
+
+/*
+ * Several files as one version. Everything is read twice: first for the keys alone, then to be
+ * emitted. A key that several files have gets the file's label in front, everywhere; unless it
+ * has the same value in all of them, as parameters of data-parallel ranks do: then it is emitted
+ * once.
+ *
+ * No file says which values are replicas, so they are looked at. Tensors of up to
+ * DCP_PDSAME_WHOLE bytes are compared. Of larger ones only samples are: they pass for
+ * replicas if no tensor that several files hold differs, small or large. Where one does (ranks
+ * of a tensor-parallel model have equal biases, and weights of equal shapes) they do not.
+ *
+ * An object and the tensors inside it are emitted by the same rule, since its JSON names them.
+ */
+
+/*
+ * Stored bytes are compared, not values: what one file holds in another order or encoding than
+ * the other is taken for different, which costs no more than a name of its own.
+ */
+
+enum { BLOCKS = 4, BLOCK = 4096 }; /* of a larger value */
+
+/* Everything but the place in the file. */
+static void add_form(struct dcp_hash128 *h, const struct dcp_tensor *t,
+		     const struct dcp_piece *p)
+{
+	const uint64_t numbers[] = { p->run_lo, p->run_n, p->nbytes,        p->enc,
+				     p->filter, p->swap,  p->stride != NULL };
+
+	dcp_hash128_add(h, p->lo, t->ndim * sizeof(*p->lo));
+	dcp_hash128_add(h, p->len, t->ndim * sizeof(*p->len));
+	if (p->stride)
+		dcp_hash128_add(h, p->stride, t->ndim * sizeof(*p->stride));
+	dcp_hash128_add(h, numbers, sizeof(numbers));
+}
+
+static int add_bytes(struct dcp_hash128 *h, const struct dcp_source *src, uint64_t off,
+		     uint64_t n)
+{
+	uint8_t buf[BLOCK];
+
+	while (n > 0) {
+		size_t part = (size_t)DCP_MIN(n, sizeof(buf));
+		int rc = dcp_source_read(src, off, buf, part);
+
+		if (rc < 0)
+			return rc;
+		dcp_hash128_add(h, buf, part);
+		off += part;
+		n -= part;
+	}
+	return 0;
+}
+
+/* All of it, or its start, its end and what lies evenly between them. */
+static int add_piece(struct dcp_hash128 *h, const struct dcp_source *src,
+		     const struct dcp_piece *p, uint64_t *budget, bool *sampled)
+{
+	bool whole = p->nbytes <= DCP_PDSAME_WHOLE;
+	uint64_t cost = whole ? p->nbytes : BLOCKS * BLOCK;
+	int rc = 0;
+
+	if (cost > *budget)
+		return -E2BIG;
+	*budget -= cost;
+	if (whole)
+		return add_bytes(h, src, p->off, p->nbytes);
+	*sampled = true;
+	for (uint64_t i = 0; rc == 0 && i + 1 < BLOCKS; i++)
+		rc = add_bytes(h, src, p->off + (p->nbytes - BLOCK) / (BLOCKS - 1) * i, BLOCK);
+	return rc < 0 ? rc : add_bytes(h, src, p->off + p->nbytes - BLOCK, BLOCK);
+}
+
+int dcp_pdsame_read(const struct dcp_source *src, const struct dcp_tensor *t, uint64_t *budget,
+		    struct dcp_pdsame *out)
+{
+	struct dcp_hash128 *h;
+	int rc = 0;
+
+	*out = (struct dcp_pdsame){ 0 };
+	if (t->error)
+		return 0;
+	h = dcp_hash128_new();
+	if (!h)
+		return -ENOMEM;
+	dcp_hash128_add(h, t->dtype_name, strlen(t->dtype_name) + 1);
+	dcp_hash128_add(h, &t->ndim, sizeof(t->ndim));
+	dcp_hash128_add(h, t->shape, t->ndim * sizeof(*t->shape));
+	for (size_t i = 0; rc == 0 && i < t->npieces; i++) {
+		add_form(h, t, &t->pieces[i]);
+		rc = add_piece(h, src, &t->pieces[i], budget, &out->sampled);
+	}
+	dcp_hash128_end(h, out->sum);
+	out->known = rc == 0;
+	return 0;
+}
+
+enum { BUDGET = 256 << 20 }; /* bytes of tensors that are read to compare them */
+
+/* What is known of one key. */
+struct seen {
+	uint32_t first, last;   /* number of the part that had it */
+	uint32_t value;         /* number of an object's JSON; DCP_INTERN_NONE: not known */
+	struct dcp_pdsame same; /* of a tensor */
+	bool tensor, holds_tensors;
+	bool shared; /* several parts have it */
+	bool clash;
+};
+
+struct merge {
+	struct dcp_intern keys, values;
+	struct dcp_buf seen;          /* struct seen by number of the key */
+	uint32_t part;                /* the one at hand */
+	const struct dcp_source *src; /* its file */
+	uint64_t budget;
+	struct dcp_err *err;
+};
+
+static struct seen *seen_of(const struct merge *m, uint32_t number)
+{
+	return DCP_ITEMS(m->seen, struct seen) + number;
+}
+
+static bool is_same(const struct seen *a, const struct seen *b)
+{
+	if (a->tensor != b->tensor)
+		return false;
+	if (!a->tensor)
+		return a->value != DCP_INTERN_NONE && a->value == b->value;
+	return a->same.known && b->same.known &&
+	       memcmp(a->same.sum, b->same.sum, sizeof(a->same.sum)) == 0;
+}
+
+static int note(struct merge *m, const char *key, struct seen s)
+{
+	struct seen *old;
+	uint32_t number;
+	int rc = dcp_intern_str(&m->keys, key, &number);
+
+	s.first = s.last = m->part;
+	if (rc == 1)
+		dcp_buf_add(&m->seen, &s, sizeof(s));
+	if (rc < 0 || dcp_buf_error(&m->seen))
+		return -ENOMEM;
+	if (rc == 1)
+		return 0;
+	old = seen_of(m, number);
+	if (old->last != m->part) {
+		old->shared = true;
+		old->clash |= !is_same(old, &s);
+	}
+	old->holds_tensors |= s.holds_tensors;
+	old->last = m->part;
+	return 0;
+}
+
+/* ---- the first reading ---- */
+
+static int note_tensor(void *ctx, const struct dcp_tensor *t)
+{
+	struct merge *m = ctx;
+	struct seen s = { .value = DCP_INTERN_NONE, .tensor = true };
+
+	if (dcp_pdsame_read(m->src, t, &m->budget, &s.same) < 0)
+		return -ENOMEM;
+	return note(m, t->key, s);
+}
+
+static int note_object(void *ctx, const struct dcp_object *o)
+{
+	struct merge *m = ctx;
+	struct seen s = { .value = DCP_INTERN_NONE };
+
+	if (o->json &&
+	    dcp_intern_add(&m->values, o->json, o->json_len, DCP_INTERN_NONE, &s.value) < 0)
+		return -ENOMEM;
+	s.holds_tensors = o->json && memmem(o->json, o->json_len, "\"$tensor\":", 10);
+	return note(m, o->key, s);
+}
+
+/* ---- between them ---- */
+
+/* The object that the tensor @key is inside of, or NULL. */
+static struct seen *holder_of(const struct merge *m, const char *key)
+{
+	for (const char *dot = strchr(key, '.'); dot; dot = strchr(dot + 1, '.')) {
+		uint32_t number = dcp_intern_find(&m->keys, key, (size_t)(dot - key));
+
+		if (number != DCP_INTERN_NONE && seen_of(m, number)->holds_tensors)
+			return seen_of(m, number);
+	}
+	return NULL;
+}
+
+/* If one is emitted by part, so is the other. */
+static void keep_together(struct merge *m)
+{
+	for (int way = 0; way < 2; way++)
+		for (uint32_t i = 0; i < m->keys.n; i++) {
+			struct seen *s = seen_of(m, i), *holder;
+
+			holder = s->tensor ? holder_of(m, dcp_intern_text(&m->keys, i)) : NULL;
+			if (holder && way == 0)
+				holder->clash |= s->clash;
+			else if (holder)
+				s->clash |= holder->clash;
+		}
+}
+
+/* Decide what clashes, and say what passes for a replica. */
+static int settle(struct merge *m, const struct dcp_sink *sink)
+{
+	uint32_t once = 0, sampled = 0;
+	bool differ = false;
+
+	for (uint32_t i = 0; i < m->keys.n; i++)
+		differ |= seen_of(m, i)->tensor && seen_of(m, i)->clash;
+	for (uint32_t i = 0; differ && i < m->keys.n; i++)
+		seen_of(m, i)->clash |= seen_of(m, i)->shared && seen_of(m, i)->same.sampled;
+	keep_together(m);
+	for (uint32_t i = 0; i < m->keys.n; i++) {
+		const struct seen *s = seen_of(m, i);
+
+		once += s->tensor && s->shared && !s->clash;
+		sampled += s->same.sampled && s->shared && !s->clash;
+	}
+	if (once == 0)
+		return 0;
+	return dcp_emit_fact(sink, 0, "replicas",
+			     "%u tensor%s that several files hold: shown once; of %u of them, "
+			     "larger than %d bytes, samples were compared",
+			     once, dcp_s(once), sampled, DCP_PDSAME_WHOLE);
+}
+
+/* ---- the second ---- */
+
+static int choose(void *ctx, const char *key)
+{
+	const struct merge *m = ctx;
+	uint32_t number = dcp_intern_find(&m->keys, key, strlen(key));
+	const struct seen *s;
+
+	if (number == DCP_INTERN_NONE)
+		return 0;
+	s = seen_of(m, number);
+	if (s->clash)
+		return 1;
+	return s->first == m->part ? 0 : 2;
+}
+
+static int read_part(struct merge *m, const struct dcp_dir *dir, const struct dcp_pdpart *part,
+		     struct dcp_err *why)
+{
+	struct dcp_input input;
+	int rc = dcp_dir_input(dir, part->file, &input, why);
+
+	if (rc < 0)
+		return rc;
+	m->src = &input.src;
+	rc = dcp_pdpart_emit(dir, part, why);
+	dcp_input_close(&input);
+	return rc;
+}
+
+/*
+ * What is wrong with a part, emitted or kept in @err: the version is refused when that is
+ * all of them.
+ */
+static int emit_part(struct merge *m, const struct dcp_load *in, const struct dcp_pdpart *part,
+		     bool again, size_t *nbroken)
+{
+	const struct dcp_sink notes = { .tensor = note_tensor,
+					.object = note_object,
+					.ctx = m };
+	struct dcp_pdpart p = *part;
+	struct dcp_err why = { 0 };
+	int rc;
+
+	p.sink = again ? in->sink : &notes;
+	p.choose = again ? choose : NULL;
+	p.ctx = m;
+	rc = again ? dcp_pdpart_emit(in->dir, &p, &why) : read_part(m, in->dir, &p, &why);
+	if (rc == 0)
+		return 0;
+	if (rc == -ENOMEM || rc == -ENOSPC || !why.code) {
+		if (m->err && why.code)
+			*m->err = why;
+		return rc;
+	}
+	(*nbroken)++;
+	if (!again && m->err)
+		*m->err = why;
+	return again ? dcp_pdpart_broken(&p, why.msg) : 0;
+}
+
+/* Parts as the version's directory has them; at least two. */
+static int dcp_pdmerge(const struct dcp_load *in, const struct dcp_pdpart *parts, size_t n,
+		       struct dcp_err *err)
+{
+	struct merge m = { .budget = BUDGET, .err = err };
+	size_t nbroken = 0;
+	int rc = 0;
+
+	for (int again = 0; rc == 0 && again < 2; again++) {
+		for (size_t i = 0; rc == 0 && i < n; i++) {
+			m.part = (uint32_t)i;
+			rc = emit_part(&m, in, &parts[i], again, &nbroken);
+		}
+		if (rc == 0 && !again && nbroken == n)
+			rc = err && err->code ? err->code : -EBADMSG;
+		if (rc == 0 && !again)
+			rc = settle(&m, in->sink);
+	}
+	dcp_intern_finish(&m.keys);
+	dcp_intern_finish(&m.values);
+	dcp_buf_finish(&m.seen);
+	return rc;
+}
 
 enum {
 	MEMORY = 256 << 20, /* labels of a million files */

@@ -3,12 +3,11 @@
  * plain_int: what the files behind the family of Paddle's plain files share; only
  * they include it.
  *
- *	plain.c                which files are a version, and how they are emitted together
- *	part.c                 one file, whatever it is, and what its name says
+ *	plain.c                which files are a version, and how they are emitted together; several files
+ *	                       whose keys may clash: do two of them hold the same under a key?
+ *	part.c                 one file, whatever it is, and what its name says; one of tensor streams
  *	state.c                one file of paddle.save: which values are tensors, arrays that are cut into
  *	                       parts, keys of several files made different
- *	lod.c                  one file of tensor streams
- *	merge.c                several files whose keys may clash: do two of them hold the same under a key?
  *	auto/                  save_for_auto_inference
  */
 #pragma once
@@ -81,8 +80,6 @@ struct dcp_pdlod {
 	const struct dcp_paddle_program *program; /* names them; NULL: they are numbered */
 	const char *program_file;
 };
-int dcp_pdlod_emit(const struct dcp_pdpart *part, const struct dcp_pdlod *lod,
-		   const struct dcp_source *src, uint32_t number, struct dcp_err *err);
 
 /* Emit a .pdparams or LoDTensor file, and the program that names its tensors. @dir: the
  * version's directory. */
@@ -145,10 +142,6 @@ struct dcp_pdsame {
  * -ENOMEM. */
 int dcp_pdsame_read(const struct dcp_source *src, const struct dcp_tensor *t, uint64_t *budget,
 		    struct dcp_pdsame *out);
-
-/* Parts as the version's directory has them; at least two. */
-int dcp_pdmerge(const struct dcp_load *in, const struct dcp_pdpart *parts, size_t n,
-		struct dcp_err *err);
 
 /* The same of a version in which a .pdattr says how each rank's parameters were cut; @names are
  * those of the parts. */

@@ -13,7 +13,6 @@
 #include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/format/torch/field.h"
-#include "core/format/torch/placement.h"
 #include "core/parse/torch/torch.h"
 
 #define DCP_TSHARD_MAX_PIECES (1u << 16) /* of one tensor in one file */

@@ -28,7 +28,7 @@
 #include "core/base/arena.h"
 #include "core/base/buf.h"
 #include "core/base/intern.h"
-#include "core/format/torch/placement.h"
+#include "core/format/torch/field.h"
 #include "core/parse/pickle/pickle.h"
 
 struct dcp_err;
@@ -153,7 +153,7 @@ struct dcp_titems_item *dcp_titems_items(const struct dcp_titems_meta *m);
 /* The number of the item @name, which is made where it is new. */
 int dcp_titems_get_item(struct dcp_titems_meta *m, const char *name, uint32_t *number);
 
-/* ---- group.c: where the files of items lie ---- */
+/* ---- meta.c: where the files of items lie ---- */
 
 /* {rank: layout or None} of item @number. */
 int dcp_titems_read_layouts(struct dcp_titems_meta *m, uint32_t number, struct dcp_pv v,

@@ -2,14 +2,14 @@
 /*
  * Directories of torch.distributed.checkpoint, with one metadata file and with one for each
  * rank: real ones against their manifests, hostile ones, and some made here.
- * covers: item
+ * covers: object
  */
 #include "tests/unit/t.h"
 
 #include <jansson.h>
 #include <unistd.h>
 
-#include "core/format/dcp/dcp.h"
+#include "core/format/dcp/dcp_int.h"
 #include "core/format/format.h"
 #include "core/origin/dir/dir.h"
 #include "tests/unit/t/format/dcp.h"

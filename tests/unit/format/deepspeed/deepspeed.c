@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ZeRO checkpoints of every stage and shape, put together from the slices of their ranks.
- * covers: load, layout, model_file, module, module_joined, read, optim_file
- * covers: load, emit, optim_file, extras, slice, state
+ * covers: load, layout, model_file, module, module_joined, optim_file
+ * covers: load, optim_file, model_file, slice, state
  */
 #include "tests/unit/t.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Hugging Face's weights by torch.save, and what lies beside weights of either container.
- * covers: files, index, extras
+ * covers: files, name
  */
 #include "tests/unit/t.h"
 

@@ -2,7 +2,7 @@
 /*
  * mp_rank directories: tensor, pipeline and expert parallel ranks put together.
  *
- * covers: args, keys, join
+ * covers: grid, keys, join
  */
 #include "tests/unit/t.h"
 

@@ -2,7 +2,7 @@
 /* megatron_rules: how a parameter is cut, by its name or by a file of rules. */
 #include "tests/unit/t.h"
 
-#include "core/format/megatron/rules.h"
+#include "core/format/megatron/megatron_int.h"
 
 static void built_in(void **state)
 {

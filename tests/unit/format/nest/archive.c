@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Checkpoints in tar archives and compressed files show what they show without.
- * covers: inner, relay
+ * covers: relay
  */
 #include "tests/unit/t.h"
 

@@ -2,7 +2,7 @@
 /*
  * What makes several checkpoints one version, and what happens to their keys.
  *
- * covers: list, names, emit
+ * covers: names
  */
 #include "tests/unit/t.h"
 

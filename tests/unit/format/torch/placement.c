@@ -5,7 +5,7 @@
 #include <errno.h>
 
 #include "core/base/arena.h"
-#include "core/format/torch/placement.h"
+#include "core/format/torch/field.h"
 #include "core/model/tensor.h"
 
 enum { MOST = 64 };

@@ -7,7 +7,6 @@
 #include "tests/unit/t.h"
 
 #include "core/format/format.h"
-#include "core/format/torch/ranks.h"
 #include "core/format/torch/state.h"
 #include "core/origin/dir/dir.h"
 #include "core/origin/source.h"

@@ -11,7 +11,6 @@
 #include <time.h>
 
 #include "fs/file/file_int.h"
-#include "fs/file/model.h"
 #include "fs/fs.h"
 
 enum { MANY = 60000 };

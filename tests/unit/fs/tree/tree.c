@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* covers: fs/ino, fs/stats, fs/errors, fs/slabs, checkpoint/mounts */
+/* covers: fs/ino, fs/stats, fs/errors, fs/ops, checkpoint/mounts */
 #include "tests/unit/t.h"
 
 #include "core/base/buf.h"
@@ -8,8 +8,7 @@
 #include "core/model/name.h"
 #include "fs/errors.h"
 #include "fs/fs.h"
-#include "fs/slabs.h"
-#include "fs/stats.h"
+#include "fs/ops.h"
 #include "fs/tree/tree.h"
 
 static struct dcpfs fs = { .nodes = dcpfs_nodes };

@@ -10,7 +10,6 @@
 #include "core/store/layouts/layouts.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
-#include "fs/versions/ranks.h"
 #include "fs/versions/versions.h"
 
 enum { RANKS = 1 << 20, KEPT = DCPFS_RANKS_KEPT };

@@ -4,7 +4,7 @@
 #include "core/origin/source.h"
 #include "core/parse/paddle/lodtensor.h"
 #include "core/parse/paddle/program.h"
-#include "core/write/formats.h"
+#include "core/write/write.h"
 #include "tests/unit/t/write.h"
 
 static const struct dcp_write_tensor tensors[] = {

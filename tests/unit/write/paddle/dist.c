@@ -7,7 +7,7 @@
 #include "tests/unit/t.h"
 
 #include "core/base/hash.h"
-#include "core/write/formats.h"
+#include "core/write/write.h"
 #include "tests/unit/t/write.h"
 
 /* Of rows 0 to 1, 2, and 3 to 4, the last ones also cut behind the first column. */

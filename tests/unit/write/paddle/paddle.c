@@ -7,7 +7,7 @@
 #include "tests/unit/t.h"
 
 #include "core/base/hash.h"
-#include "core/write/formats.h"
+#include "core/write/write.h"
 #include "tests/unit/t/write.h"
 
 static const struct dcp_write_tensor tensors[] = {

@@ -11,10 +11,10 @@
 #include "core/origin/source.h"
 #include "core/parse/pickle/pickle.h"
 #include "core/parse/pyjson/pyjson.h"
-#include "core/write/formats.h"
 #include "core/write/torch/torch.h"
 #include "core/write/tree.h"
 #include "core/write/value/value.h"
+#include "core/write/write.h"
 #include "tests/unit/t/write.h"
 
 static struct dcp_object object(const char *type, const char *json)

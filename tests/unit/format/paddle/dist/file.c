@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/t.h"
 
-#include "core/format/paddle/dist/file.h"
+#include "core/format/paddle/dist/dist_int.h"
 #include "core/origin/source.h"
 #include "tests/unit/t/format/paddle.h"
 #include "tests/unit/t/format/torch.h"

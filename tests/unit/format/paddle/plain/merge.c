@@ -2,7 +2,7 @@
 /*
  * Files of several ranks: what is the same in all of them is one key, what differs stays per
  * rank.
- * covers: merge
+ * covers: plain
  */
 #include "tests/unit/t.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Paddle's plain files: names, what a file may hold, tensor streams, several files together.
- * covers: lod, merge, part, state
+ * covers: part, plain, state
  */
 #include "tests/unit/t.h"
 
