@@ -142,3 +142,59 @@ void svg_text(struct dcp_buf *b, double x, double y, enum svg_anchor anchor, dou
 	dcp_buf_str(b, "</text>\n");
 	va_end(ap);
 }
+
+/* ---- pages ---- */
+
+void html_begin(struct dcp_buf *b, const char *head, const char *heading)
+{
+	dcp_buf_str(b, head);
+	dcp_buf_str(b,
+		    "<meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; "
+		    "style-src 'unsafe-inline'; script-src 'unsafe-inline'\"/>\n"
+		    "<meta name='viewport' content='width=device-width'/>\n<style>\n");
+	dcp_buf_str(b, page_parts[PAGE_STYLE]);
+	dcp_buf_str(b, "</style></head>\n<body>\n<h1>");
+	svg_escape(b, heading);
+	dcp_buf_str(b, "</h1>\n");
+}
+
+void html_table(struct dcp_buf *b, const char *what, const char *hint)
+{
+	dcp_buf_printf(b,
+		       "<p><input id='search' type='search' spellcheck='false' "
+		       "placeholder='%s ( / )' aria-label='search'/> "
+		       "<span id='count' role='status'></span></p>\n"
+		       "<div class='wide' id='table'><div id='head' role='row'></div>\n"
+		       "<div id='box' role='grid' tabindex='0' aria-label='%s'><div id='space'>"
+		       "</div><div id='rows' role='rowgroup'></div></div></div>\n"
+		       "<div id='detail' role='region' aria-label='what is selected' hidden>"
+		       "</div>\n",
+		       hint, what);
+}
+
+/*
+ * JSON has a < only in texts, where it may be spelled otherwise: so no text ends the script or
+ * begins a comment.
+ */
+static void put_data(struct dcp_buf *out, const struct dcp_buf *json)
+{
+	size_t from = 0;
+
+	for (size_t i = 0; i < json->n; i++)
+		if (json->p[i] == '<') {
+			dcp_buf_add(out, json->p + from, i - from);
+			dcp_buf_str(out, "\\u003c");
+			from = i + 1;
+		}
+	dcp_buf_add(out, json->p + from, json->n - from);
+}
+
+void html_end(struct dcp_buf *b, const struct dcp_buf *json, enum page_part script)
+{
+	dcp_buf_str(b, "<script type='application/json' id='data'>");
+	put_data(b, json);
+	dcp_buf_str(b, "</script>\n<script>\n");
+	dcp_buf_str(b, page_parts[PAGE_TABLE]);
+	dcp_buf_str(b, page_parts[script]);
+	dcp_buf_str(b, "</script>\n</body></html>\n");
+}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * svg: drawings as text, self-contained: no style sheet, script or font from elsewhere.
+ * svg: drawings and pages as text, self-contained: no style sheet, script or font from elsewhere.
  *
  * Coordinates are pixels of a drawing that scales with what it is put in. Foreign text is made
  * printable and escaped.
@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "core/base/buf.h"
+#include "tools/page/page.h"
 
 /* What a page begins with, and a drawing. */
 #define HTML_HEAD(title)                                                                       \
@@ -41,3 +42,11 @@ void svg_text(struct dcp_buf *b, double x, double y, enum svg_anchor anchor, dou
 /* Append @s for XML: escaped, and made printable unless it is and has lines to be kept. */
 void svg_escape(struct dcp_buf *b, const char *s);
 void svg_escape_lines(struct dcp_buf *b, const char *s);
+
+/* Begin a page, as @head (HTML_HEAD) does; nothing but what is in it may run, and nothing is
+ * fetched. @heading is foreign. */
+void html_begin(struct dcp_buf *b, const char *head, const char *heading);
+/* A table of @what that the script fills, with search, sorting and keys. */
+void html_table(struct dcp_buf *b, const char *what, const char *hint);
+/* What the script of the page is about, as JSON, and the script itself; the page ends. */
+void html_end(struct dcp_buf *b, const struct dcp_buf *json, enum page_part script);

@@ -14,6 +14,7 @@ import re
 import shutil
 import xml.etree.ElementTree as ET
 
+import page
 from cli import BAD, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
 
 SOURCE = GOLDEN / "dcp-tp-fsdp" / "ckpt"
@@ -239,19 +240,25 @@ def drawings():
         equal(titles[0], key, f"--svg of {key}: its title")
         ranks = {r for title in titles[1:] for r in re.match(r"ranks? ([-0-9, ]+):", title).group(1).split(", ")}
         check(ranks, f"--svg of {key} shows no ranks")
-    page = run("plan", SOURCE, "tp", "--layout", "fsdp4", "--html", "--simulate", "gpus=2").stdout.decode()
-    check("prefers-color-scheme:dark" in page, "the page is dark where the reader wishes")
-    root = ET.fromstring(page.split("\n", 1)[1])
-    equal(len(list(root.iter("{http://www.w3.org/2000/svg}svg"))), 3, "drawings of the page")
-    check(not re.search(r"(src|href)=|@import|url\(", page), "the page fetches something")
-    check("together" in root.find("body/pre").text, "the page has the text")
+    text = run("plan", SOURCE, "tp", "--layout", "fsdp4", "--html", "--simulate", "gpus=2").stdout.decode()
+    got = page.Page(text)
+    check("prefers-color-scheme: dark" in text and "id='search'" in text, "the page is dark where the reader wishes, and has a search")
+    equal([t for t, _ in got.seen].count("svg"), 3, "drawings of the page")
+    equal((got.open, got.away, got.handlers, len(got.scripts)), ([], [], [], 2), "what is open, elsewhere, or runs on an event; scripts")
+    check(page.has_policy(got) and not page.names_elsewhere(text), "the page fetches something")
+    check("together" in text.split("<pre>")[1].split("</pre>")[0], "the page has the text")
+    ranks = json.loads(got.scripts[0])["ranks"]
+    equal([{k: r[k] for k in ("needs", "reads", "keeps", "sends", "receives")} for r in ranks],
+          [{k: r[k] for k in ("needs", "reads", "keeps", "sends", "receives")} for r in data("plan", SOURCE, "tp", "--layout", "fsdp4", "--json")["ranks"]],
+          "numbers of the page are those of the plan")
+    equal((ranks[3]["at"], ranks[3]["from"].split()[1].isdigit()), ("fsdp=3", True), "the place of a rank, and where it reads")
 
 
 def pages():
     """A page has all ranks, goes into a file that is named, and not to a terminal."""
     args = ("plan", SOURCE, "tp", "--layout", "fsdp64")
-    page = run(*args, "--html").stdout
-    check(all(re.search(rf"^ *{r}  ", page.decode(), re.M) for r in range(64)), "the page lists all ranks")
+    ranks = json.loads(page.Page(run(*args, "--html").stdout.decode()).scripts[0])["ranks"]
+    equal([r["rank"] for r in ranks], list(range(64)), "the page lists all ranks")
     for word, name in (("--html", "p.html"), ("--svg", "p.svg"), ("--html=", "page")):
         file = SCRATCH / name
         for _ in range(2):  # and again over its own

@@ -1,46 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """dcpfs report: the page is one file, its numbers are those of ls, index, stats, du and diff, and foreign names are only text."""
-import html.parser
 import json
 import os
 import re
 import struct
 
 from cli import BAD, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run, write  # noqa: F401
-
-VOID = {"meta", "input"}
-
-
-class Page(html.parser.HTMLParser):
-    """Elements that are open, everything that names something elsewhere, and texts of scripts."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.seen, self.away, self.scripts, self.handlers = [], [], [], [], []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag, attrs):
-        self.seen.append((tag, dict(attrs)))
-        self.away += [v for k, v in attrs if k in ("src", "href", "srcset", "data", "action")]
-        self.handlers += [k for k, v in attrs if k.startswith("on")]
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag == "script":
-            self.scripts.append("")
-
-    def handle_startendtag(self, tag, attrs):
-        self.seen.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag):
-        check(self.open and self.open[-1] == tag, f"</{tag}> ends {self.open[-1:]}")
-        if self.open:
-            self.open.pop()
-
-    def handle_data(self, text):
-        if self.open[-1:] == ["script"]:
-            self.scripts[-1] += text
+from page import Page, has_policy, names_elsewhere
 
 
 def page(*args, code=OK):
@@ -50,8 +17,8 @@ def page(*args, code=OK):
     p = Page(text)
     equal((p.open, p.away, p.handlers), ([], [], []), f"report {args}: what is open, elsewhere, or runs on an event")
     equal(len(p.scripts), 2, f"report {args}: scripts")
-    check(not re.search(r"url\(|@import|https?://(?!www\.w3\.org/2000/svg)", text.split("<script type")[0]), "names something elsewhere")
-    check(any(t == "meta" and "default-src 'none'" in a.get("content", "") for t, a in p.seen), "no policy")
+    check(not names_elsewhere(text), "names something elsewhere")
+    check(has_policy(p), "no policy")
     p.text, p.data = text, json.loads(p.scripts[0])
     return p
 

@@ -269,7 +269,8 @@ void plan_write(const struct plan *p, struct out *o)
 	ranges(p, o);
 	if (p->sim.on)
 		simulated(p, o);
-	ranks(p, o);
+	if (o->form != OUT_HTML) /* which has a table that is searched */
+		ranks(p, o);
 	lost(p, o);
 }
 
@@ -351,13 +352,25 @@ static void rank_peers(uint32_t rank, const uint64_t *to, const uint64_t *from, 
 	out_table_finish(&t);
 }
 
+/* "fsdp=3", or "none" for a rank that only reads. */
+static void put_place(const struct plan *p, uint32_t rank, struct dcp_buf *out)
+{
+	const struct dcp_mesh *mesh = dcp_layout_mesh(p->to);
+	bool has = rank < dcp_layout_ranks(p->to);
+	uint32_t at[DCP_LAYOUT_MAX_DIMS];
+
+	if (has)
+		dcp_layout_coords(p->to, rank, at);
+	for (uint32_t d = 0; has && d < mesh->ndim; d++)
+		dcp_buf_printf(out, "%s%s=%" PRIu32, d ? " " : "", mesh->dim[d], at[d]);
+	dcp_buf_str(out, has ? "" : "none");
+}
+
 enum cmd_exit plan_rank_text(struct plan *p, uint32_t rank, struct out *o)
 {
 	const struct dcp_job_flow *f = &p->rank[rank];
 	dcp_auto_free uint64_t *to = calloc(p->ranks, sizeof(*to));
 	dcp_auto_free uint64_t *from = calloc(p->ranks, sizeof(*from));
-	uint32_t at[DCP_LAYOUT_MAX_DIMS];
-	const struct dcp_mesh *mesh = dcp_layout_mesh(p->to);
 	struct dcp_err err = { .msg = "out of memory" };
 	char size[64];
 
@@ -365,11 +378,8 @@ enum cmd_exit plan_rank_text(struct plan *p, uint32_t rank, struct out *o)
 	    dcp_job_receives(p->job, rank, from, &err) < 0)
 		return cmd_fail(CMD_ENV, "%s", err.msg);
 	dcp_buf_printf(&o->buf, "rank %" PRIu32 " of %" PRIu32 " (", rank, p->ranks);
-	if (rank < dcp_layout_ranks(p->to))
-		dcp_layout_coords(p->to, rank, at);
-	for (uint32_t d = 0; rank < dcp_layout_ranks(p->to) && d < mesh->ndim; d++)
-		dcp_buf_printf(&o->buf, "%s%s=%" PRIu32, d ? " " : "", mesh->dim[d], at[d]);
-	dcp_buf_str(&o->buf, rank < dcp_layout_ranks(p->to) ? ") of " : "none) of ");
+	put_place(p, rank, &o->buf);
+	dcp_buf_str(&o->buf, ") of ");
 	out_text(&o->buf, dcp_layout_name(p->to));
 	dcp_buf_str(&o->buf, ", ");
 	out_text(&o->buf, p->pick.ck.name);
@@ -561,17 +571,7 @@ enum cmd_exit plan_rank_json(struct plan *p, uint32_t rank, struct out *o)
 	return out_flush(o);
 }
 
-/* The plan as one page: what plan_text() says, and the drawings. Nothing is fetched. */
-
-static const char style[] =
-	"body{font:15px/1.45 system-ui,sans-serif;margin:2em auto;max-width:64em;padding:0 1em;"
-	"color:#222;background:#fff}"
-	"pre{overflow:auto;background:#f6f6f6;padding:1em;font-size:13px}"
-	"svg{max-width:100%;height:auto;margin:0.5em 0 1.5em}"
-	"h1{font-size:1.4em}h2{font-size:1.1em;margin-top:2em}"
-	":root{color-scheme:light dark}"
-	"@media(prefers-color-scheme:dark){body{color:#ddd;background:#1a1a1a}"
-	"pre{background:#262626}svg{background:#fff}}"; /* drawings have colours for white */
+/* ---- one page: what plan_write() says, the ranks in a table, and the drawings ---- */
 
 /* Draw into a buffer of its own, so that half a drawing is never shown. */
 static enum cmd_exit put(struct plan *p, struct out *o, const char *head,
@@ -595,28 +595,65 @@ static enum cmd_exit put_map(struct plan *p, struct dcp_buf *out)
 	return code == CMD_OK ? plan_map(p, id, out) : code;
 }
 
+static void put_ranks(const struct plan *p, struct dcp_jsonw *w)
+{
+	static const char *const ends[] = { "from", "to" };
+
+	dcp_jsonw_object(w);
+	dcp_jsonw_put_array(w, "ranks");
+	for (uint32_t r = 0; r < p->ranks; r++) {
+		dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+		const struct plan_part *part = &p->part[r];
+
+		dcp_jsonw_object(w);
+		dcp_jsonw_put_u64(w, "rank", r);
+		put_place(p, r, &text);
+		dcp_buf_add(&text, "", 1);
+		dcp_jsonw_put_str(w, "at", text.p ? text.p : "");
+		for (int n = 0; n < PLAN_NUMBERS; n++)
+			dcp_jsonw_put_u64(w, plan_number_name[n],
+					  plan_number(&p->rank[r], (enum plan_number)n));
+		for (int i = 0; part->stretches && i < 2; i++) {
+			dcp_buf_reset(&text);
+			dcp_buf_printf(&text, "%s %" PRIu64, p->files[part->file[i]].name,
+				       part->off[i]);
+			dcp_jsonw_put_str(w, ends[i], text.p ? text.p : "");
+		}
+		if (part->stretches)
+			dcp_jsonw_put_u64(w, "files", part->nfiles);
+		dcp_jsonw_end(w);
+	}
+	dcp_jsonw_end(w);
+	dcp_jsonw_end(w);
+}
+
 enum cmd_exit plan_html(struct plan *p, struct out *o)
 {
-	struct out text = *o;
+	struct out text = *o, data;
+	dcp_auto_buf struct dcp_buf heading = DCP_BUF_INIT;
 	enum cmd_exit code = CMD_OK;
 
 	text.buf = (struct dcp_buf)DCP_BUF_INIT;
-	text.width = 0; /* all ranks */
-	dcp_buf_printf(&o->buf, PLAN_HTML "<style>%s</style></head>\n<body>\n<h1>", style);
-	svg_escape(&o->buf, p->pick.ck.name);
-	dcp_buf_str(&o->buf, " for ");
-	svg_escape(&o->buf, dcp_layout_name(p->to));
-	dcp_buf_str(&o->buf, "</h1>\n<pre>");
+	text.width = 0;
+	out_init(&data, OUT_JSON);
+	data.json.pretty = false;
+	dcp_buf_printf(&heading, "%s for %s", p->pick.ck.name, dcp_layout_name(p->to));
+	html_begin(&o->buf, PLAN_HTML, heading.p ? heading.p : "");
+	dcp_buf_str(&o->buf, "<pre>");
 	plan_write(p, &text);
 	svg_escape_lines(&o->buf, text.buf.p ? text.buf.p : "");
 	dcp_buf_finish(&text.buf);
-	dcp_buf_str(&o->buf, "</pre>\n");
+	dcp_buf_str(&o->buf, "</pre>\n<h2>Ranks</h2>\n");
+	html_table(&o->buf, "ranks", "words of a rank, place, file");
 	if (p->sum.tensors)
 		code = put(p, o, p->opts->key ? "One tensor" : "The largest tensor", put_map);
 	if (code == CMD_OK && !p->from)
 		code = put(p, o, "Files", plan_draw_files);
 	if (code == CMD_OK && p->ranks > 1 && p->ranks <= DCP_JOB_JSON_RANKS)
 		code = put(p, o, "Exchange", plan_draw_exchange);
-	dcp_buf_str(&o->buf, "</body></html>\n");
+	put_ranks(p, &data.json);
+	html_end(&o->buf, &data.buf, PAGE_PLAN);
+	o->buf.failed |= dcp_jsonw_error(&data.json) < 0;
+	out_finish(&data);
 	return code;
 }

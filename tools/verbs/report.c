@@ -11,7 +11,6 @@
 #include "tools/export/export.h"
 #include "tools/out.h"
 #include "tools/pick.h"
-#include "tools/report/report.h"
 #include "tools/svg.h"
 #include "tools/trust/compare.h"
 #include "tools/trust/measure.h"
@@ -44,25 +43,8 @@ static const struct opt opts[] = {
 
 static const struct opt_operand operands[] = { PICK_OPERANDS, { 0 } };
 
-/* What a page begins with; nothing but what is in it may run, and nothing is fetched. */
+/* What a page begins with. */
 #define HEAD HTML_HEAD("dcpfs report")
-static const char policy[] =
-	"<meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; style-src "
-	"'unsafe-inline'; script-src 'unsafe-inline'\"/>\n"
-	"<meta name='viewport' content='width=device-width'/>\n";
-
-static const char body[] =
-	"<dl id='facts'></dl>\n"
-	"<h2>Parameters</h2>\n<nav id='path' aria-label='parts of keys'></nav>\n"
-	"<div id='map' aria-label='treemap of parameters'></div>\n"
-	"<h2>Tensors</h2>\n<p><input id='search' type='search' spellcheck='false' "
-	"placeholder='words of a key, dtype, [shape], note ( / )' aria-label='search'/> "
-	"<span id='count' role='status'></span></p>\n"
-	"<div class='wide' id='table'><div id='head' role='row'></div>\n"
-	"<div id='box' role='grid' tabindex='0' aria-label='tensors'><div id='space'></div>"
-	"<div id='rows' role='rowgroup'></div></div></div>\n"
-	"<div id='detail' role='region' aria-label='one tensor' hidden></div>\n"
-	"<h2>Files</h2>\n<div id='files'></div>\n";
 
 struct file {
 	uint64_t tensors, nbytes;
@@ -236,45 +218,23 @@ static enum cmd_exit gather(struct reporting *w)
 
 /* ---- the page ---- */
 
-/*
- * JSON has a < only in texts, where it may be spelled otherwise: so no text ends the script or
- * begins a comment.
- */
-static void put_data(struct dcp_buf *out, const struct dcp_buf *json)
-{
-	size_t from = 0;
-
-	for (size_t i = 0; i < json->n; i++)
-		if (json->p[i] == '<') {
-			dcp_buf_add(out, json->p + from, i - from);
-			dcp_buf_str(out, "\\u003c");
-			from = i + 1;
-		}
-	dcp_buf_add(out, json->p + from, json->n - from);
-}
-
 static void put_page(struct reporting *w)
 {
 	struct dcp_buf *b = &w->page.buf;
 
-	dcp_buf_str(b, HEAD);
-	dcp_buf_str(b, policy);
-	dcp_buf_str(b, "<style>\n");
-	dcp_buf_str(b, report_page[0]);
-	dcp_buf_str(b, "</style></head>\n<body>\n<h1>");
-	svg_escape(b, w->p.ck.name);
-	dcp_buf_str(b, "</h1>\n");
-	dcp_buf_str(b, body);
+	html_begin(b, HEAD, w->p.ck.name);
+	dcp_buf_str(b, "<dl id='facts'></dl>\n<h2>Parameters</h2>\n"
+		       "<nav id='path' aria-label='parts of keys'></nav>\n"
+		       "<div id='map' aria-label='treemap of parameters'></div>\n"
+		       "<h2>Tensors</h2>\n");
+	html_table(b, "tensors", "words of a key, dtype, [shape], note");
+	dcp_buf_str(b, "<h2>Files</h2>\n<div id='files'></div>\n");
 	if (w->strip.n) {
 		dcp_buf_str(b, "<h2>Changes</h2>\n<div id='strip'>");
 		dcp_buf_add(b, w->strip.p, w->strip.n);
 		dcp_buf_str(b, "</div>\n");
 	}
-	dcp_buf_str(b, "<script type='application/json' id='data'>");
-	put_data(b, &w->data.buf);
-	dcp_buf_str(b, "</script>\n<script>\n");
-	dcp_buf_str(b, report_page[1]);
-	dcp_buf_str(b, "</script>\n</body></html>\n");
+	html_end(b, &w->data.buf, PAGE_REPORT);
 }
 
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)

@@ -1,41 +1,10 @@
-'use strict';
-const data = JSON.parse(document.getElementById('data').textContent);
-const $ = id => document.getElementById(id);
-const ROW = 24, MOST_FILES = 2000, MOST_PARTS = 200;
-
-/* Characters that change how others look are spelled out: a name is only text. */
-const shown = text => String(text).replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu, c => '\\u{' + c.codePointAt(0).toString(16) + '}');
-const none = v => v === null || v === undefined || v === '';
-const number = v => none(v) ? '' : typeof v === 'number' && !(Number.isInteger(v) && Math.abs(v) < 1e15) ? v.toPrecision(5) : shown(v);
-const percent = v => none(v) ? '' : (100 * v).toPrecision(3) + ' %';
-function unit(n, names) {
-	let i = 0;
-	for (; n >= 1000 && i < names.length - 1; i++)
-		n /= 1000;
-	return (i ? n.toPrecision(3) : n) + names[i];
-}
-const bytes = n => unit(n, [' B', ' kB', ' MB', ' GB', ' TB', ' PB']);
-const count = n => unit(n, ['', 'k', 'M', 'B', 'T']);
-function hue(name) {
-	let h = 0;
-	for (const c of name)
-		h = (h * 31 + c.codePointAt(0)) % 360;
-	return h;
-}
-function make(tag, text, name) {
-	const e = document.createElement(tag);
-	if (text !== undefined)
-		e.textContent = text;
-	if (name)
-		e.className = name;
-	return e;
-}
+const MOST_FILES = 2000, MOST_PARTS = 200;
 
 /* ---- rows: a tensor, its statistics, and how it differs ---- */
 
 const stats = new Map((data.stats || []).map(s => [s.name, s]));
 const differs = new Map((data.against ? data.against.rows : []).filter(d => d.kind === 'tensor').map(d => [d.name, d]));
-const rows = data.tensors.map(t => {
+const tensors = data.tensors.map(t => {
 	const s = stats.get(t.key) || {}, d = differs.get(t.key);
 	const row = { key: t.key, dtype: t.dtype, shape: '[' + t.shape.join(', ') + ']', elements: t.elements, nbytes: t.nbytes, of: t };
 	for (const name of ['min', 'max', 'mean', 'std', 'norm'])
@@ -48,140 +17,35 @@ const rows = data.tensors.map(t => {
 	row.changed = data.against ? d ? d.fraction : 0 : null;
 	return row;
 });
-const columns = [
+const shown_columns = [
 	['key', 'Key'], ['dtype', 'Dtype'], ['shape', 'Shape'], ['elements', 'Params', count], ['nbytes', 'Bytes', bytes], ['min', 'Min'],
 	['max', 'Max'], ['mean', 'Mean'], ['std', 'Std'], ['norm', 'Norm'], ['zeros', 'Zeros', percent], ['bad', 'NaN, Inf'],
 	['state', 'State'], ['changed', 'Changed', percent], ['note', 'Note'],
-].filter(c => ['key', 'dtype', 'shape', 'elements', 'nbytes'].includes(c[0]) || rows.some(r => !none(r[c[0]])));
-const cell = (row, c) => none(row[c[0]]) ? '' : c[2] ? c[2](row[c[0]]) : number(row[c[0]]);
+].filter(c => ['key', 'dtype', 'shape', 'elements', 'nbytes'].includes(c[0]) || tensors.some(r => !none(r[c[0]])));
 
-/* ---- the table: only rows in sight are elements ---- */
-
-let list = rows, order = '', down = false, at = -1;
-const box = $('box'), body = $('rows');
-
-function draw() {
-	const first = Math.max(0, Math.floor(box.scrollTop / ROW) - 5);
-	const last = Math.min(list.length, first + Math.ceil(box.clientHeight / ROW) + 10);
-	$('space').style.height = list.length * ROW + 'px';
-	body.style.transform = 'translateY(' + first * ROW + 'px)';
-	body.replaceChildren(...list.slice(first, last).map((r, i) => {
-		const line = make('div', undefined, r.bad || r.of.error ? 'row bad' : 'row');
-		line.setAttribute('role', 'row');
-		line.setAttribute('aria-rowindex', first + i + 2);
-		line.setAttribute('aria-selected', first + i === at);
-		line.id = 'row' + (first + i);
-		line.onclick = () => select(first + i);
-		for (const c of columns) {
-			const e = make('span', cell(r, c));
-			e.setAttribute('role', 'gridcell');
-			e.title = none(r[c[0]]) ? '' : shown(r[c[0]]);
-			line.append(e);
-		}
-		return line;
-	}));
-}
-
-function update() {
-	const words = $('search').value.toLowerCase().split(/\s+/).filter(w => w && !w.startsWith('file:'));
-	const files = $('search').value.split(/\s+/).filter(w => w.startsWith('file:')).map(w => Number(w.slice(5)));
-	const sign = down ? -1 : 1;
-	list = rows.filter(r => {
-		const text = (r.key + ' ' + r.dtype + ' ' + r.shape + ' ' + (r.state || '') + ' ' + (r.note || '')).toLowerCase();
-		return words.every(w => text.includes(w)) && files.every(f => r.of.parts.some(p => p[0] === f));
-	});
-	const names = new Intl.Collator('en', { numeric: true });
-	if (order)
-		list.sort((a, b) => {
-			const x = a[order], y = b[order];
-			if (none(x) || none(y))
-				return none(x) - none(y);
-			return sign * (typeof x === 'number' && typeof y === 'number' ? x - y : names.compare(x, y));
-		});
-	at = -1;
-	box.scrollTop = 0;
-	box.removeAttribute('aria-activedescendant');
-	box.setAttribute('aria-rowcount', list.length + 1);
-	$('detail').hidden = true;
-	$('count').textContent = list.length + ' of ' + rows.length + ' tensors, ' + count(list.reduce((n, r) => n + r.elements, 0)) +
-		' parameters, ' + bytes(list.reduce((n, r) => n + r.nbytes, 0));
-	draw();
-}
-
-function put(dl, name, value) {
-	if (!none(value))
-		dl.append(make('dt', name), make('dd', value));
-}
-
-function select(i) {
-	if (!list.length)
-		return;
-	at = Math.max(0, Math.min(list.length - 1, i));
-	if (at * ROW < box.scrollTop)
-		box.scrollTop = at * ROW;
-	else if ((at + 1) * ROW > box.scrollTop + box.clientHeight)
-		box.scrollTop = (at + 1) * ROW - box.clientHeight;
-	draw();
-	box.setAttribute('aria-activedescendant', 'row' + at);
-	const r = list[at], dl = make('dl');
-	for (const c of columns)
-		put(dl, c[1], cell(r, c));
-	for (const [file, n] of r.of.parts.slice(0, 20))
-		put(dl, 'in ' + shown(data.files[file].name), bytes(n));
-	if (r.of.parts.length > 20)
-		put(dl, 'and', r.of.parts.length - 20 + ' files more');
-	const s = stats.get(r.key) || {}, d = differs.get(r.key) || {};
-	put(dl, 'first NaN', number(s.first_nan));
-	put(dl, 'first Inf', number(s.first_inf));
-	put(dl, 'first change', number(d.first));
-	put(dl, 'greatest change', number(d.max_abs));
-	put(dl, 'relative L2', number(d.relative_l2));
-	$('detail').replaceChildren(dl);
-	$('detail').hidden = false;
-}
-
-function sort(c, by) {
-	down = order === c[0] ? !down : !['key', 'dtype', 'shape', 'state', 'note'].includes(c[0]);
-	order = c[0];
-	for (const o of $('head').children)
-		o.removeAttribute('aria-sort');
-	by.setAttribute('aria-sort', down ? 'descending' : 'ascending');
-	update();
-}
-
-for (const c of columns) {
-	const e = make('div'), b = make('button', c[1]);
-	e.setAttribute('role', 'columnheader');
-	b.onclick = () => sort(c, e);
-	e.append(b);
-	$('head').append(e);
-}
-$('table').style.setProperty('--columns', columns.map(c => c[0] === 'key' ? 'minmax(18em, 4fr)' : 'minmax(5.5em, 1fr)').join(' '));
-$('table').style.setProperty('--least', 18 + 5.5 * (columns.length - 1) + 'em');
-$('search').oninput = update;
-box.onscroll = draw;
-box.onkeydown = e => {
-	const page = Math.floor(box.clientHeight / ROW);
-	const to = { ArrowDown: at + 1, ArrowUp: at - 1, PageDown: at + page, PageUp: at - page, Home: 0, End: list.length - 1 }[e.key];
-	if (to === undefined || e.altKey || e.ctrlKey || e.metaKey)
-		return;
-	e.preventDefault();
-	select(to);
-};
-addEventListener('keydown', e => {
-	if (e.key === '/' && e.target !== $('search')) {
-		e.preventDefault();
-		$('search').focus();
-	} else if (e.key === 'Escape' && e.target === $('search')) {
-		$('search').value = '';
-		update();
-	}
+show_table(tensors, shown_columns, true, {
+	text: r => r.key + ' ' + r.dtype + ' ' + r.shape + ' ' + (r.state || '') + ' ' + (r.note || ''),
+	in_file: (r, file) => r.of.parts.some(p => p[0] === file),
+	bad: r => r.bad || r.of.error,
+	count: some => 'tensors, ' + count(some.reduce((n, r) => n + r.elements, 0)) + ' parameters, ' + bytes(some.reduce((n, r) => n + r.nbytes, 0)),
+	detail: (r, dl) => {
+		for (const [file, n] of r.of.parts.slice(0, 20))
+			put(dl, 'in ' + shown(data.files[file].name), bytes(n));
+		if (r.of.parts.length > 20)
+			put(dl, 'and', r.of.parts.length - 20 + ' files more');
+		const s = stats.get(r.key) || {}, d = differs.get(r.key) || {};
+		put(dl, 'first NaN', number(s.first_nan));
+		put(dl, 'first Inf', number(s.first_inf));
+		put(dl, 'first change', number(d.first));
+		put(dl, 'greatest change', number(d.max_abs));
+		put(dl, 'relative L2', number(d.relative_l2));
+	},
 });
 
 /* ---- the treemap: parts of keys by parameters ---- */
 
 const root = { name: '', size: 0, parts: new Map() };
-for (const r of rows) {
+for (const r of tensors) {
 	let node = root;
 	if (r.of.alias_of)
 		continue;
@@ -329,11 +193,7 @@ put($('facts'), 'Broken', data.index.broken ? String(data.index.broken) : '');
 put($('facts'), 'Statistics', stats.size ? 'of ' + stats.size + ' tensors' : 'none are kept: dcpfs report --stats');
 if (data.against)
 	put($('facts'), 'Compared with', shown(data.against.version));
-addEventListener('resize', () => {
-	draw();
-	map();
-});
+addEventListener('resize', map);
 put($('facts'), 'Only there', [...differs.values()].filter(d => d.state === 'only in A').length || '');
 descend(root);
-update();
 map();
