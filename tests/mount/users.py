@@ -110,6 +110,29 @@ def ordinary():
     user_unmounts(m)
 
 
+def without_mtab():
+    """Small containers have no /etc/mtab, which fusermount3 needs: a user ends his mount there, too, and nobody else's."""
+    if not IS_ROOT:
+        print("  left out: needs root to make an /etc of a namespace")
+        return
+    h, etc = home(), lib.fresh("etc")
+    for entry in os.scandir("/etc"):
+        if entry.is_file() and entry.name != "mtab":
+            shutil.copy2(entry.path, etc)
+    os.chmod(etc, 0o755)
+    lib.ok("mount", "--bind", etc, "/etc")
+    try:
+        m = as_user()
+        check("/etc/mtab" in run(*AS_USER, "fusermount3", "-u", m.at).stderr, "fusermount3 alone cannot")
+        done = run(*AS_OTHER, h["program"], "umount", m.at)  # has no name, which fusermount3 needs, too
+        check(done.returncode == 3 and "only that user and root" in done.stderr, f"another user: {done}")
+        done = run(*AS_USER, "sh", "-c", f"exec 9<{m.at}/latest/index.json; {h['program']} umount {m.at}")
+        check(done.returncode == 3 and "is busy" in done.stderr, f"while it is used: {done}")
+        user_unmounts(m)
+    finally:
+        lib.ok("umount", "/etc")
+
+
 def allow_other_as_user():
     """allow_other is refused to users unless /etc/fuse.conf says so; then others read."""
     if not IS_ROOT:
@@ -553,5 +576,5 @@ def by_mount_helper():
 
 
 namespace()
-lib.main(ordinary, allow_other_as_user, allow_other_as_root, others_get_no_more, sidecars_and_safetensors, assets, layouts, changes, ordered, by_a_list,
+lib.main(ordinary, without_mtab, allow_other_as_user, allow_other_as_root, others_get_no_more, sidecars_and_safetensors, assets, layouts, changes, ordered, by_a_list,
          owners, by_mount_helper)

@@ -28,11 +28,12 @@ static const struct opt opts[] = { { 'z', "lazy",
 
 static const struct opt_operand operands[] = { { "MNT", false, OPT_MOUNT }, { 0 } };
 
-/* Run fusermount3 and keep what it says: the first line goes into @said. 0 or its exit code. */
-static int run_fusermount(const char *path, bool lazy, char *said, size_t size)
+/* Run @program with @option on @path and keep what it says: the first line goes into @said. 0 or
+ * its exit code. */
+static int run_helper(const char *program, const char *option, const char *path, char *said,
+		      size_t size)
 {
-	char *const argv[] = { (char *)(uintptr_t) "fusermount3",
-			       (char *)(uintptr_t)(lazy ? "-uz" : "-u"),
+	char *const argv[] = { (char *)(uintptr_t)program, (char *)(uintptr_t)option,
 			       (char *)(uintptr_t) "--", (char *)(uintptr_t)path, NULL };
 	posix_spawn_file_actions_t actions;
 	int pipes[2], status, rc;
@@ -74,7 +75,7 @@ static enum cmd_exit busy(const char *path)
 
 static enum cmd_exit detach(const char *path, bool lazy)
 {
-	char said[512];
+	char said[512] = "", by_umount[512] = "";
 	int rc;
 
 	if (geteuid() == 0) {
@@ -86,22 +87,27 @@ static enum cmd_exit detach(const char *path, bool lazy)
 			return cmd_fail(CMD_ENV, "%s: cannot unmount: %s", path,
 					strerror(errno));
 	}
-	rc = run_fusermount(path, lazy, said, sizeof(said));
+	rc = run_helper("fusermount3", lazy ? "-uz" : "-u", path, said, sizeof(said));
 	if (rc == 0)
 		return CMD_OK;
+	/* It asks /etc/mtab who mounted, and for the name of the user, which containers may lack;
+	 * umount asks the kernel. */
+	if (!strstr(said, "busy") &&
+	    run_helper("umount", lazy ? "-il" : "-i", path, by_umount, sizeof(by_umount)) == 0)
+		return CMD_OK;
+	if (strstr(said, "busy") || strstr(by_umount, "busy"))
+		return busy(path);
+	if (strstr(said, "not found in") || strstr(by_umount, "superuser"))
+		return cmd_fail(CMD_ENV,
+				"%s was mounted by another user; only that user and root can "
+				"end it",
+				path);
 	if (rc == -ENOENT)
 		return cmd_fail(CMD_ENV,
 				"fusermount3 is not installed; it is part of the package "
 				"fuse3");
 	if (rc < 0)
 		return cmd_fail(CMD_ENV, "fusermount3: %s", strerror(-rc));
-	if (strstr(said, "busy"))
-		return busy(path);
-	if (strstr(said, "not found in"))
-		return cmd_fail(CMD_ENV,
-				"%s was mounted by another user; only that user and root can "
-				"end it",
-				path);
 	return cmd_fail(CMD_ENV, "%s: cannot unmount: %s", path,
 			*said ? said : "fusermount3 gave no reason");
 }
