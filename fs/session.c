@@ -325,6 +325,22 @@ static unsigned count_late(void)
 	return (unsigned)DCP_MIN(DCP_MAX(half, 1L), (long)DCPFS_LATE_MOST);
 }
 
+/*
+ * A thread that hangs may still answer by the descriptor, whose number must not name another file
+ * then: so a child, which has no such thread, unmounts and closes its own.
+ */
+static void unmount_in_child(struct fuse_session *se)
+{
+	pid_t child = fork();
+
+	if (child <= 0)
+		fuse_session_unmount(se);
+	if (child == 0)
+		_exit(0);
+	if (child > 0)
+		waitpid(child, NULL, 0);
+}
+
 /* Helper of serve(): mount, serve, unmount. */
 static int serve_mounted(struct link *link, struct dcpfs_server *server, int pipe_fd,
 			 struct word *w)
@@ -376,7 +392,10 @@ static int serve_mounted(struct link *link, struct dcpfs_server *server, int pip
 		dcpfs_hot_start(fs->hot, -1);
 	ended = dcpfs_late_stop(server->late, LAST_WORK_MS);
 	link_close(link);
-	fuse_session_unmount(se);
+	if (!ended)
+		unmount_in_child(se);
+	else
+		fuse_session_unmount(se);
 	dcpfs_listen_close(metrics);
 	ended &= dcpfs_opener_stop(fs, LAST_WORK_MS);
 	dcpfs_watch_stop(watch);

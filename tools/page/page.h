@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * page: the parts of the pages that programs write, embedded in them (tools/svg.h puts them together).
+ * page: the parts of the pages that verbs write, embedded (tools/svg.h puts them together).
  */
 #pragma once
 

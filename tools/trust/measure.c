@@ -89,14 +89,14 @@ static int take_kept(struct measuring *w, size_t n)
 static void keep(struct measuring *w, size_t n)
 {
 	const struct walk_key *k = WALK_KEYS(w->keys);
-	dcp_auto_buf struct dcp_buf kept = DCP_BUF_INIT;
-	int rc = dcp_kept_records(w->p->ck.v, DCP_MEASURED, sizeof(*w->m), &kept);
+	dcp_auto_buf struct dcp_buf all = DCP_BUF_INIT;
+	int rc = 0;
 
 	for (size_t i = 0; i < n && rc == 0; i++)
 		if (w->m[i].head.done)
-			rc = dcp_kept_put(&kept, sizeof(*w->m), k[i].id, k[i].key, &w->m[i]);
+			rc = dcp_kept_put(&all, sizeof(*w->m), k[i].id, k[i].key, &w->m[i]);
 	if (rc == 0)
-		dcp_kept_write(w->p->ck.v, DCP_MEASURED, kept.p, kept.n);
+		dcp_kept_share(w->p->ck.v, DCP_MEASURED, sizeof(*w->m), &all);
 }
 
 int measure_run(struct measuring *w)

@@ -339,8 +339,8 @@ static int read_all(struct verifying *w)
 /* For dcpfs diff, which then reads only tensors that differ. */
 static void keep_digests(const struct verifying *w)
 {
-	dcp_auto_buf struct dcp_buf kept = DCP_BUF_INIT;
-	int rc = dcp_kept_records(w->p.ck.v, "digests", sizeof(struct record_kept), &kept);
+	dcp_auto_buf struct dcp_buf all = DCP_BUF_INIT;
+	int rc = 0;
 
 	for (size_t i = 0; i < w->n && rc == 0; i++) {
 		struct record_kept d = { .text = "" };
@@ -348,11 +348,11 @@ static void keep_digests(const struct verifying *w)
 		if (!w->tensors[i].digest[0] || strlen(w->tensors[i].digest) >= sizeof(d.text))
 			continue;
 		memcpy(d.text, w->tensors[i].digest, strlen(w->tensors[i].digest));
-		rc = dcp_kept_put(&kept, sizeof(d), w->tensors[i].key->id,
+		rc = dcp_kept_put(&all, sizeof(d), w->tensors[i].key->id,
 				  w->tensors[i].key->key, &d);
 	}
 	if (rc == 0)
-		dcp_kept_write(w->p.ck.v, "digests", kept.p, kept.n);
+		dcp_kept_share(w->p.ck.v, "digests", sizeof(struct record_kept), &all);
 }
 
 /* ---- what files say of themselves ---- */

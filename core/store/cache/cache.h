@@ -78,3 +78,9 @@ const void *dcp_kept_at(const struct dcp_buf *all, size_t size, int64_t id, cons
 /* Make @record that of the row, with its head. -ENOMEM. */
 int dcp_kept_put(struct dcp_buf *all, size_t size, int64_t id, const char *key,
 		 const void *record);
+/*
+ * Keep @all. What other processes kept meanwhile stays, and is in @all, too, where that had
+ * nothing. -ENOMEM.
+ */
+int dcp_kept_share(const struct dcp_version *v, const char *name, size_t size,
+		   struct dcp_buf *all);

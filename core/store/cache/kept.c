@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/base/base.h"
@@ -139,4 +140,43 @@ int dcp_kept_put(struct dcp_buf *all, size_t size, int64_t id, const char *key,
 	memcpy(head, record, size);
 	*head = (struct dcp_kept_head){ id, dcp_hash64(key, strlen(key)), 1 };
 	return 0;
+}
+
+/*
+ * The index, locked for writing what is kept beside it; closing it ends that. Where it cannot be
+ * locked, or a process that was stopped holds it, the last of those that write at once counts.
+ */
+static int lock_index(const struct dcp_version *v)
+{
+	struct flock whole = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	const char *index = dcp_version_index_path(v);
+	int fd = index ? open(index, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
+
+	for (int i = 0; fd >= 0 && i < 100 && fcntl(fd, F_OFD_SETLK, &whole) < 0; i++) {
+		if (errno != EAGAIN && errno != EACCES && errno != EINTR)
+			break;
+		nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+	}
+	return fd;
+}
+
+int dcp_kept_share(const struct dcp_version *v, const char *name, size_t size,
+		   struct dcp_buf *all)
+{
+	dcp_auto_buf struct dcp_buf kept = DCP_BUF_INIT;
+	dcp_auto_fd int lock = lock_index(v);
+	int rc = dcp_kept_records(v, name, size, &kept);
+
+	for (size_t i = 0; i < kept.n / size && rc == 0; i++) {
+		const struct dcp_kept_head *from = (const void *)(kept.p + i * size);
+		struct dcp_kept_head *to = from->done ? dcp_buf_at(all, i, size) : NULL;
+
+		if (from->done && !to)
+			rc = -ENOMEM;
+		else if (to && !to->done)
+			memcpy(to, from, size);
+	}
+	if (rc == 0)
+		dcp_kept_write(v, name, all->p, all->n);
+	return rc;
 }

@@ -137,31 +137,12 @@ int dcp_measures_open(struct dcp_version *v, struct dcp_measures **out)
 	return 0;
 }
 
-/* What another process kept meanwhile is known, too. */
-static void join_kept(struct dcp_measures *m)
-{
-	dcp_auto_buf struct dcp_buf kept = DCP_BUF_INIT;
-	const struct dcp_measured *all;
-	struct dcp_measured *own;
-
-	if (dcp_kept_records(m->v, DCP_MEASURED, sizeof(*all), &kept) < 0)
-		return;
-	all = DCP_ITEMS(kept, struct dcp_measured);
-	for (size_t i = 0; i < DCP_NITEMS(kept, struct dcp_measured); i++) {
-		own = all[i].head.done ? dcp_buf_at(&m->all, i, sizeof(*own)) : NULL;
-		if (own && !own->head.done)
-			*own = all[i];
-	}
-}
-
 static void keep(struct dcp_measures *m)
 {
 	int64_t began = dcp_now_ns(CLOCK_MONOTONIC), now;
 
-	if (m->dirty) {
-		join_kept(m);
-		dcp_kept_write(m->v, DCP_MEASURED, m->all.p, m->all.n);
-	}
+	if (m->dirty)
+		dcp_kept_share(m->v, DCP_MEASURED, sizeof(struct dcp_measured), &m->all);
 	m->dirty = false;
 	now = dcp_now_ns(CLOCK_MONOTONIC);
 	m->keep_ns = now + DCP_MAX((int64_t)KEEP_NS, KEEP_TIMES * (now - began));

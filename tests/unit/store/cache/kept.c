@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/base/buf.h"
@@ -104,6 +105,45 @@ static void records_are_found_by_row_and_key(void **state)
 	dcp_version_close(v);
 }
 
+/* Each finds out about tensors of its own; none of that is lost. */
+static void processes_that_share_at_once_lose_nothing(void **state)
+{
+	enum { PROCESSES = 4, EACH = 25 };
+	struct t_version *p = *state;
+	struct dcp_version *v = t_version_open(p);
+	dcp_auto_buf struct dcp_buf back = DCP_BUF_INIT;
+
+	for (int i = 0; i < PROCESSES; i++) {
+		int rc = 0;
+
+		if (fork() != 0)
+			continue;
+		for (int k = 0; k < EACH && rc == 0; k++) {
+			dcp_auto_buf struct dcp_buf own = DCP_BUF_INIT;
+			struct record r = { .value = i };
+
+			rc = dcp_kept_put(&own, sizeof(r), k * PROCESSES + i + 1, "a", &r);
+			if (rc == 0)
+				rc = dcp_kept_share(v, "stats", sizeof(r), &own);
+			if (rc == 0 && !dcp_kept_at(&own, sizeof(r), i + 1, "a"))
+				rc = -ENOENT; /* what was kept before is known */
+		}
+		_exit(rc < 0);
+	}
+	for (int i = 0, status; i < PROCESSES; i++) {
+		assert_true(wait(&status) > 0);
+		assert_int_equal(status, 0);
+	}
+	assert_int_equal(dcp_kept_records(v, "stats", sizeof(struct record), &back), 0);
+	for (int64_t id = 1; id <= PROCESSES * EACH; id++) {
+		const struct record *got = dcp_kept_at(&back, sizeof(*got), id, "a");
+
+		assert_non_null(got);
+		assert_int_equal(got->value, (id - 1) % PROCESSES);
+	}
+	dcp_version_close(v);
+}
+
 T_TESTS()
 {
 #define AT_PLACE(f) cmocka_unit_test_setup_teardown(f, t_version_setup, t_version_teardown)
@@ -112,6 +152,7 @@ T_TESTS()
 		AT_PLACE(damage_means_that_there_is_none),
 		AT_PLACE(nothing_is_kept_beside_a_sidecar),
 		AT_PLACE(records_are_found_by_row_and_key),
+		AT_PLACE(processes_that_share_at_once_lose_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
