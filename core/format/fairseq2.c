@@ -29,7 +29,7 @@
 #include "core/base/text.h"
 #include "core/format/formats.h"
 #include "core/format/gather/join.h"
-#include "core/format/torch/state.h"
+#include "core/format/torch/torch.h"
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"
 #include "core/parse/torch/torch.h"

@@ -28,12 +28,10 @@
 #include "core/format/formats.h"
 #include "core/format/hf/name.h"
 #include "core/model/name.h"
-#include "core/model/order.h"
 #include "core/model/tensor.h"
-#include "core/origin/archive/inflate.h"
-#include "core/origin/archive/zip.h"
+#include "core/origin/archive/archive.h"
 #include "core/origin/dir/dir.h"
-#include "core/parse/numpy/npy.h"
+#include "core/parse/numpy/numpy.h"
 
 static const size_t arena_limit = 1u << 30; /* names of the members of one archive */
 

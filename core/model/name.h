@@ -21,6 +21,7 @@
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define DCP_NAME_MAX 243
 
@@ -40,3 +41,39 @@ bool dcp_name_listed(const char *const *list, size_t n, const char *key);
 
 /* Order of version names: digit runs compare as numbers, everything else bytewise. */
 int dcp_name_compare(const char *a, const char *b);
+
+/*
+ * order: which of two versions is the newer, going by their names?
+ *
+ * The rule, here and nowhere else. Trainers count, so the numbers in a name decide:
+ *
+ *   best release pretrained 9fceb02d...    no number: oldest of all, among themselves by time
+ *   step-9 step-10 step-100                numbers, the first against the first
+ *   ep1-ba900 ep2-ba5                      then the second against the second, and so on;
+ *                                          a name with more numbers is newer (Lightning's -v1)
+ *   final last last-v1 model_final         words for the end: newest of all, by time
+ *
+ * What stands around a number does not count: checkpoint-500 is older than step-1000. Of names
+ * with equal numbers the first by letters is the newer, so that a variant (step-10-ema,
+ * global_step10_universal) is never taken for what it was made from.
+ *
+ * Metrics and parameters do not count as numbers, since a larger value is not a later one:
+ * val_loss=1.25, lr=1e-4, epoch_3_loss_0.31, f1=0.9 (a fraction after "=", and whatever follows
+ * a word like loss or acc); nor do digits in a digest (9fceb02d, a UUID).
+ *
+ * Times only decide where there is not a number: copies do not always keep them.
+ */
+
+/* Negative: @a is the older. @a_ns and @b_ns: when they were committed. 0 for equal names. */
+int dcp_order_compare(const char *a, int64_t a_ns, const char *b, int64_t b_ns);
+
+/* Does the name say that its writer is not done ("tmp-checkpoint-500", "step-5.tmp")? */
+bool dcp_order_is_unfinished(const char *name);
+
+/* Is it a name that trainers give one of several saves ("checkpoint-500", "step_10",
+ * "epoch=3", "checkpoint_epoch_3")? Not global_step5, which is also a part of one, nor a number
+ * alone, which may be that of a rank. */
+bool dcp_order_is_numbered(const char *name);
+
+/* The same of a directory that holds a checkpoint: also global_step5, and a number alone. */
+bool dcp_order_is_save(const char *name);

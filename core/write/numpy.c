@@ -10,7 +10,7 @@
 #include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/model/name.h"
-#include "core/parse/numpy/npy.h"
+#include "core/parse/numpy/numpy.h"
 #include "core/write/write.h"
 #include "core/write/zip.h"
 

@@ -6,7 +6,7 @@
 #include "core/base/err.h"
 #include "core/model/tensor.h"
 #include "core/origin/source.h"
-#include "core/parse/paddle/program.h"
+#include "core/parse/paddle/paddle.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

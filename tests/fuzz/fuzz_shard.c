@@ -10,7 +10,7 @@
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/format/gather/join.h"
-#include "core/format/torch/state.h"
+#include "core/format/torch/torch.h"
 #include "core/model/tensor.h"
 #include "core/origin/source.h"
 #include "core/parse/torch/torch.h"

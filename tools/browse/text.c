@@ -10,7 +10,7 @@
 
 #include "core/base/base.h"
 #include "core/base/err.h"
-#include "core/model/measure/fields.h"
+#include "core/model/measure/stats.h"
 #include "core/store/io/files.h"
 #include "core/store/view/measure.h"
 #include "core/store/view/view.h"

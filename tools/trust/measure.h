@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/model/measure/fields.h"
+#include "core/model/measure/stats.h"
 #include "core/store/view/measure.h"
 #include "tools/out.h"
 #include "tools/trust/walk.h"

@@ -15,7 +15,7 @@
 #include "core/base/hash.h"
 #include "core/base/sort.h"
 #include "core/base/team.h"
-#include "core/origin/archive/zip.h"
+#include "core/origin/archive/archive.h"
 #include "core/origin/source.h"
 #include "core/store/io/files.h"
 

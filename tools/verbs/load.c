@@ -18,7 +18,7 @@
 #include "core/base/hash.h"
 #include "core/base/text.h"
 #include "core/checkpoint/mounts.h"
-#include "core/model/order.h"
+#include "core/model/name.h"
 #include "core/remote/disk.h"
 #include "core/store/index/index.h"
 #include "fs/fault.h"

@@ -11,7 +11,7 @@
 #include "core/base/text.h"
 #include "core/model/name.h"
 #include "core/model/tensor.h"
-#include "core/origin/archive/zip.h"
+#include "core/origin/archive/archive.h"
 #include "core/origin/dir/dir.h"
 #include "core/parse/magic.h"
 #include "core/parse/pickle/globals.h"

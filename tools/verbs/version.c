@@ -2,7 +2,7 @@
 #include <stddef.h>
 
 #include "core/base/hash.h"
-#include "core/origin/archive/inflate.h"
+#include "core/origin/archive/archive.h"
 #include "core/parse/json.h"
 #include "core/parse/regex.h"
 #include "core/remote/curl.h"

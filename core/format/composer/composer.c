@@ -34,7 +34,7 @@
 #include "core/format/gather/join.h"
 #include "core/format/nest/relay.h"
 #include "core/format/torch/shard/shard.h"
-#include "core/format/torch/state.h"
+#include "core/format/torch/torch.h"
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"
 #include "core/parse/json.h"

@@ -19,8 +19,8 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/text.h"
-#include "core/format/torch/state.h"
-#include "core/origin/archive/inflate.h"
+#include "core/format/torch/torch.h"
+#include "core/origin/archive/archive.h"
 #include "core/parse/torch/torch.h"
 
 /* SLACK: bytes forgiven to small files. RATIO: decoded bytes that count as much as a stored

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "core/base/hash.h"
-#include "core/format/torch/state.h"
+#include "core/format/torch/torch.h"
 #include "core/parse/pyjson/pyjson.h"
 
 /*

@@ -15,7 +15,7 @@
 #include "core/base/base.h"
 #include "core/format/deepspeed/deepspeed_int.h"
 #include "core/format/gather/join.h"
-#include "core/format/torch/state.h"
+#include "core/format/torch/torch.h"
 
 /*
  * Weights of AutoEP: a file for each expert of a layer has its own of every weight, with the

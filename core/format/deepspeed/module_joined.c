@@ -11,7 +11,7 @@
 
 #include "core/base/bytes.h"
 #include "core/format/deepspeed/deepspeed_int.h"
-#include "core/format/torch/state.h"
+#include "core/format/torch/torch.h"
 
 /*
  * module_sink: a sink in front of another, for module.<name>.

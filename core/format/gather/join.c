@@ -10,7 +10,7 @@
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/sort.h"
-#include "core/model/geometry/cover.h"
+#include "core/model/geometry/tiling.h"
 #include "core/model/tensor.h"
 
 void dcp_join_finish(struct dcp_join *j)

@@ -18,7 +18,7 @@
 #include "core/base/intern.h"
 #include "core/format/formats.h"
 #include "core/format/hf/files.h"
-#include "core/format/torch/state.h"
+#include "core/format/torch/torch.h"
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"
 #include "core/parse/torch/torch.h"

@@ -13,7 +13,7 @@
 #include "core/base/text.h"
 #include "core/format/format.h"
 #include "core/format/hf/name.h"
-#include "core/format/torch/state.h"
+#include "core/format/torch/torch.h"
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"
 #include "core/parse/json.h"

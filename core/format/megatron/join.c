@@ -13,7 +13,7 @@
 #include "core/base/base.h"
 #include "core/base/bytes.h"
 #include "core/base/text.h"
-#include "core/format/torch/field.h"
+#include "core/format/torch/torch.h"
 
 /*
  * The pieces of a tensor that ranks hold parts of.

@@ -26,7 +26,7 @@
 #include "core/base/intern.h"
 #include "core/base/text.h"
 #include "core/format/formats.h"
-#include "core/format/torch/state.h"
+#include "core/format/torch/torch.h"
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"
 #include "core/origin/source.h"

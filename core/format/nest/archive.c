@@ -27,7 +27,7 @@
 #include "core/format/formats.h"
 #include "core/format/nest/relay.h"
 #include "core/model/tensor.h"
-#include "core/origin/archive/inflate.h"
+#include "core/origin/archive/archive.h"
 #include "core/origin/dir/dir.h"
 
 static const char *const packed[] = { ".gz", ".bz2", ".xz", ".lzma", ".zst", ".lz4" };

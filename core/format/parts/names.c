@@ -15,7 +15,7 @@
 #include "core/format/hf/name.h"
 #include "core/format/nest/relay.h"
 #include "core/format/parts/parts.h"
-#include "core/model/order.h"
+#include "core/model/name.h"
 #include "core/model/tensor.h"
 #include "core/origin/source.h"
 #include "core/parse/json.h"

@@ -41,7 +41,7 @@
 #include "core/format/formats.h"
 #include "core/format/hf/name.h"
 #include "core/format/parts/parts.h"
-#include "core/model/order.h"
+#include "core/model/name.h"
 
 static const char steps[] = "global_step"; /* a number after it: DeepSpeed's tags */
 

@@ -24,7 +24,7 @@
  * A file that cannot be read is emitted as the object "rank<r>" with its error; a tensor that has
  * a part in it is broken and names it.
  */
-#include "core/format/torch/state.h"
+#include "core/format/torch/torch.h"
 
 #include <errno.h>
 #include <fnmatch.h>

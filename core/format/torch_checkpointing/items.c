@@ -6,7 +6,7 @@
  *	<item>_<rank>.pt    by torch.save; or wherever the item's layout puts it, as .pt, .json,
  *	                    .safetensors or raw bytes
  *	metadata.pkl        how tensors are cut and where files lie, of items with a resharder
- *	tmp_<name>/         where it is written before it is renamed (see model/order.h)
+ *	tmp_<name>/         where it is written before it is renamed (see model/name.h)
  *
  * With metadata.pkl a directory is one when a file or directory in it has a rank in its name:
  * others too keep a file of that name. Without it the name "<item>_<rank>.pt" alone is all
@@ -30,7 +30,7 @@
 #include "core/base/text.h"
 #include "core/format/formats.h"
 #include "core/format/hf/name.h"
-#include "core/format/torch/state.h"
+#include "core/format/torch/torch.h"
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"
 

@@ -15,7 +15,7 @@
 
 #include "core/base/jsonw.h"
 #include "core/format/torch/shard/shard.h"
-#include "core/format/torch/state.h"
+#include "core/format/torch/torch.h"
 #include "core/format/torch_checkpointing/items_int.h"
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"

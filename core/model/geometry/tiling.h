@@ -12,6 +12,7 @@
  * are then searched by element number. Pieces without elements are ignored.
  */
 #pragma once
+#include <stddef.h>
 #include <stdint.h>
 
 #include "core/model/tensor.h"
@@ -54,3 +55,26 @@ uint32_t dcp_tiling_cell(const struct dcp_tiling *tl, uint32_t d, uint64_t at);
 /* Numbers of the @n pieces that share the box of a cell, by run_lo; one, if it has no runs. */
 const uint32_t *dcp_tiling_group(const struct dcp_tiling *tl, const uint32_t *cell,
 				 uint32_t *n);
+
+/*
+ * cover: pieces that overlap, cut into pieces that do not.
+ *
+ * Some writers store elements more than once. A tensor's pieces must tile it, so of several
+ * pieces that hold an element the last one has it, as if they were copied into the tensor one
+ * after another, and the others lose what they share with it. Runs become the boxes they
+ * consist of. Which elements are held does not change, so a hole stays a hole.
+ *
+ * Whether copies of an element are equal is not checked.
+ */
+
+struct dcp_arena;
+struct dcp_err;
+
+/*
+ * The plain pieces of @t, whose boxes lie inside shapes that do not overflow, as pieces without
+ * overlap in @arena, in the same order. Pieces that need no cut come out as they were. Returns
+ * 0, -ENOTSUP (a cut through an encoded item, described in @err), -E2BIG (too many cuts) or
+ * -ENOMEM.
+ */
+int dcp_cover(const struct dcp_tensor *t, struct dcp_arena *arena, struct dcp_piece **out,
+	      size_t *nout, struct dcp_err *err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/model/measure/fields.h"
+#include "core/model/measure/stats.h"
 
 #include <inttypes.h>
 #include <math.h>

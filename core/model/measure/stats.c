@@ -129,11 +129,6 @@ double dcp_stats_norm(const struct dcp_stats *s)
 	return sqrt(s->m2 + (double)s->finite * s->mean * s->mean);
 }
 
-double dcp_stats_absmax(const struct dcp_stats *s)
-{
-	return DCP_MAX(-s->min, s->max);
-}
-
 /* ---- types of one byte: count each of the 256, then look at these ---- */
 
 static double of_byte(enum dcp_dtype t, unsigned b)

@@ -3,7 +3,7 @@
  * libarchive reads the stream as its "raw" format behind a filter that is named, not guessed:
  * guessing would take bytes that are not such a stream for content.
  */
-#include "core/origin/archive/inflate.h"
+#include "core/origin/archive/archive.h"
 
 #include <archive.h>
 #include <errno.h>

@@ -8,7 +8,7 @@
  *
  * Types L (GNU) and x (pax) hold what did not fit into the header after them.
  */
-#include "core/origin/archive/tar.h"
+#include "core/origin/archive/archive.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/origin/archive/zip.h"
+#include "core/origin/archive/archive.h"
 
 #include <errno.h>
 #include <inttypes.h>

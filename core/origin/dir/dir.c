@@ -11,7 +11,7 @@
 #include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/base/sort.h"
-#include "core/origin/archive/tar.h"
+#include "core/origin/archive/archive.h"
 #include "core/origin/dir/dir_int.h"
 
 const struct dcp_origin *dcp_origin_of(const char *source)

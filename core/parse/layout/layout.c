@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A layout as a thing: made, put on another mesh, asked for its ranks, freed. */
-#include "core/parse/layout/layout_int.h"
+#include "core/parse/layout/layout.h"
 
 #include <ctype.h>
 #include <errno.h>

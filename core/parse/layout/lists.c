@@ -3,7 +3,7 @@
  * Placements that are lists: torch's and Paddle's, one a mesh dimension; Paddle's dims_mapping,
  * one number a tensor dimension; and only(), ranges of coordinates.
  */
-#include "core/parse/layout/layout_int.h"
+#include "core/parse/layout/layout.h"
 
 #include <errno.h>
 #include <stdarg.h>

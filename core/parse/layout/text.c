@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A layout file: lines to a mesh and rules. */
-#include "core/parse/layout/layout_int.h"
+#include "core/parse/layout/layout.h"
 
 #include <errno.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * descriptor.c (arraydescr_reduce), scalartypes.c (gentype_reduce), numpy/core/numeric.py
  * (_frombuffer).
  */
-#include "core/parse/numpy/ndpickle.h"
+#include "core/parse/numpy/numpy.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -3,7 +3,7 @@
  * Byte for byte what numpy.save has written since 1.24: it leaves room for the first
  * dimension to grow to 21 digits, then pads, a whole 64 bytes where nothing was missing.
  */
-#include "core/parse/numpy/npy.h"
+#include "core/parse/numpy/numpy.h"
 
 #include <errno.h>
 #include <inttypes.h>

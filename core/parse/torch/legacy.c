@@ -21,7 +21,7 @@
 #include "core/base/intern.h"
 #include "core/base/sort.h"
 #include "core/base/text.h"
-#include "core/origin/archive/tar.h"
+#include "core/origin/archive/archive.h"
 
 enum { VERSION = 1001 };
 

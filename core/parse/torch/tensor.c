@@ -10,7 +10,7 @@
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
-#include "core/origin/archive/zip.h"
+#include "core/origin/archive/archive.h"
 
 /* Rebuild calls inside rebuild calls: a Parameter of a subclass of a tensor from a device is 3.
  */

@@ -9,7 +9,7 @@
 #include "core/base/base.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
-#include "core/origin/archive/zip.h"
+#include "core/origin/archive/archive.h"
 #include "core/parse/magic.h"
 
 enum { MEMORY_DEFAULT = 192 << 20 };

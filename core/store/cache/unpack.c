@@ -20,7 +20,7 @@
 #include "core/base/hash.h"
 #include "core/base/trim.h"
 #include "core/model/name.h"
-#include "core/origin/archive/inflate.h"
+#include "core/origin/archive/archive.h"
 #include "core/origin/dir/dir.h"
 #include "core/origin/source.h"
 #include "core/store/cache/cache.h"

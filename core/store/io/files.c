@@ -11,7 +11,7 @@
 
 #include "core/base/base.h"
 #include "core/base/err.h"
-#include "core/origin/archive/inflate.h"
+#include "core/origin/archive/archive.h"
 #include "core/origin/dir/dir.h"
 #include "core/store/cache/unpack.h"
 

@@ -17,7 +17,7 @@
 #include "core/base/buf.h"
 #include "core/format/hf/files.h"
 #include "core/format/parts/parts.h"
-#include "core/model/order.h"
+#include "core/model/name.h"
 #include "core/origin/dir/dir.h"
 #include "core/store/index/index.h"
 #include "core/store/version/version_int.h"

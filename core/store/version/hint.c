@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/model/order.h"
+#include "core/model/name.h"
 #include "core/origin/dir/dir.h"
 #include "core/store/version/version_int.h"
 

@@ -16,7 +16,7 @@
 #include "core/base/hash.h"
 #include "core/base/text.h"
 #include "core/format/format.h"
-#include "core/model/order.h"
+#include "core/model/name.h"
 #include "core/origin/dir/dir.h"
 #include "core/store/cache/cache.h"
 #include "core/store/index/index.h"

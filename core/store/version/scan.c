@@ -8,7 +8,7 @@
 #include "core/base/err.h"
 #include "core/format/format.h"
 #include "core/format/hf/name.h"
-#include "core/model/order.h"
+#include "core/model/name.h"
 #include "core/origin/dir/dir.h"
 #include "core/store/version/version_int.h"
 

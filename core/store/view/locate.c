@@ -18,7 +18,7 @@
 #include "core/base/text.h"
 #include "core/model/dtype.h"
 #include "core/model/geometry/meet.h"
-#include "core/origin/archive/inflate.h"
+#include "core/origin/archive/archive.h"
 #include "core/origin/source.h"
 #include "core/parse/latin1.h"
 #include "core/parse/torch/torch.h"

@@ -8,7 +8,7 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/model/geometry/strided.h"
-#include "core/parse/numpy/npy.h"
+#include "core/parse/numpy/numpy.h"
 #include "core/parse/safetensors/safetensors.h"
 #include "core/store/index/index.h"
 #include "core/store/version/assets.h"

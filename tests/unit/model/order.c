@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The names that trainers give, oldest first, as a person would put them. */
+/*
+ * The names that trainers give, oldest first, as a person would put them.
+ *
+ * covers: name
+ */
 #include "tests/unit/t.h"
 
-#include "core/model/order.h"
+#include "core/model/name.h"
 
 enum { MOST = 8 };
 

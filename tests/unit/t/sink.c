@@ -11,7 +11,7 @@
 #include "core/base/err.h"
 #include "core/format/format.h"
 #include "core/model/geometry/tiling.h"
-#include "core/origin/archive/inflate.h"
+#include "core/origin/archive/archive.h"
 #include "core/origin/dir/dir.h"
 #include "core/origin/source.h"
 #include "core/parse/torch/torch.h"

@@ -2,9 +2,9 @@
 #include "tests/unit/t.h"
 
 #include "core/base/arena.h"
-#include "core/origin/archive/zip.h"
+#include "core/origin/archive/archive.h"
 #include "core/origin/source.h"
-#include "core/parse/numpy/npy.h"
+#include "core/parse/numpy/numpy.h"
 #include "core/write/write.h"
 #include "tests/unit/t/write.h"
 

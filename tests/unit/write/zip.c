@@ -7,7 +7,7 @@
 #include "core/base/arena.h"
 #include "core/base/bytes.h"
 #include "core/base/hash.h"
-#include "core/origin/archive/zip.h"
+#include "core/origin/archive/archive.h"
 #include "core/origin/source.h"
 #include "core/write/write.h"
 #include "core/write/zip.h"

@@ -9,7 +9,7 @@
 #include "core/base/err.h"
 #include "core/base/sort.h"
 #include "core/base/text.h"
-#include "core/format/torch/field.h"
+#include "core/format/torch/torch.h"
 
 int dcp_tmeta_init(struct dcp_tmeta *m)
 {

@@ -4,7 +4,7 @@
 #include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/format/dcp/meta/meta.h"
-#include "core/format/torch/field.h"
+#include "core/format/torch/torch.h"
 #include "core/origin/source.h"
 #include "core/parse/pickle/pickle.h"
 

@@ -13,8 +13,7 @@
 #include "core/base/base.h"
 #include "core/base/bytes.h"
 #include "core/base/text.h"
-#include "core/parse/paddle/lodtensor.h"
-#include "core/parse/paddle/program.h"
+#include "core/parse/paddle/paddle.h"
 
 /*
  * Files of tensor streams: one tensor (paddle.save with use_binary_format), or all parameters

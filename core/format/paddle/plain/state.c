@@ -27,7 +27,7 @@
 #include "core/base/bytes.h"
 #include "core/base/intern.h"
 #include "core/format/gather/join.h"
-#include "core/parse/numpy/ndpickle.h"
+#include "core/parse/numpy/numpy.h"
 #include "core/parse/pyjson/pyjson.h"
 
 static bool is_pair(const struct dcp_pv *item, size_t n)

@@ -12,7 +12,7 @@
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
-#include "core/format/torch/field.h"
+#include "core/format/torch/torch.h"
 #include "core/parse/torch/torch.h"
 
 #define DCP_TSHARD_MAX_PIECES (1u << 16) /* of one tensor in one file */

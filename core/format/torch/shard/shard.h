@@ -19,7 +19,7 @@
 #include "core/base/arena.h"
 #include "core/base/buf.h"
 #include "core/base/intern.h"
-#include "core/format/torch/field.h"
+#include "core/format/torch/torch.h"
 #include "core/model/tensor.h"
 #include "core/parse/pickle/pickle.h"
 

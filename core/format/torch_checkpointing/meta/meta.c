@@ -11,7 +11,7 @@
 #include "core/base/err.h"
 #include "core/base/sort.h"
 #include "core/base/text.h"
-#include "core/format/torch/field.h"
+#include "core/format/torch/torch.h"
 #include "core/model/tensor.h"
 
 int dcp_titems_work(struct dcp_titems_meta *m, uint64_t n, struct dcp_err *err)

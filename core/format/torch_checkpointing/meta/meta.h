@@ -28,7 +28,7 @@
 #include "core/base/arena.h"
 #include "core/base/buf.h"
 #include "core/base/intern.h"
-#include "core/format/torch/field.h"
+#include "core/format/torch/torch.h"
 #include "core/parse/pickle/pickle.h"
 
 struct dcp_err;

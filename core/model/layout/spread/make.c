@@ -6,7 +6,7 @@
 #include "core/base/arena.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
-#include "core/model/layout/spread/spread_int.h"
+#include "core/model/layout/spread/spread.h"
 
 enum { CUT_MEMORY = 256 << 20 }; /* of one rank's cut */
 

@@ -3,7 +3,7 @@
  * A box of the tensor is a box of every rank's array: along each dimension the interval goes
  * through the placements that cut it, and becomes an interval of what they leave.
  */
-#include "core/model/layout/spread/spread_int.h"
+#include "core/model/layout/spread/spread.h"
 
 #include "core/base/base.h"
 #include "core/base/bytes.h"

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* torch_place: which rows each rank holds, against torch.chunk() done on lists of rows. */
+/*
+ * torch_place: which rows each rank holds, against torch.chunk() done on lists of rows.
+ *
+ * covers: torch
+ */
 #include "tests/unit/t.h"
 
 #include <errno.h>
 
 #include "core/base/arena.h"
-#include "core/format/torch/field.h"
+#include "core/format/torch/torch.h"
 #include "core/model/tensor.h"
 
 enum { MOST = 64 };

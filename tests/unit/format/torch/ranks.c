@@ -2,12 +2,12 @@
 /*
  * One torch.save file a rank, and the telling of a torch.save stream.
  *
- * covers: state
+ * covers: state, torch
  */
 #include "tests/unit/t.h"
 
 #include "core/format/format.h"
-#include "core/format/torch/state.h"
+#include "core/format/torch/torch.h"
 #include "core/origin/dir/dir.h"
 #include "core/origin/source.h"
 #include "core/parse/torch/torch.h"

@@ -6,7 +6,7 @@
 #include "tests/unit/t.h"
 
 #include "core/base/arena.h"
-#include "core/model/geometry/cover.h"
+#include "core/model/geometry/tiling.h"
 
 enum { MOST = 4096, PIECES = 9, NDIM = 3, ITEM = 4 };
 

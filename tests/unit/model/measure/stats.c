@@ -10,7 +10,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/model/measure/fields.h"
 #include "core/model/measure/stats.h"
 
 enum { N = 3001 };

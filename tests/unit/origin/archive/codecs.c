@@ -10,7 +10,7 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/origin/archive/inflate.h"
+#include "core/origin/archive/archive.h"
 #include "core/origin/source.h"
 #include "tests/unit/t/model/pack.h"
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Frames are written here block by block: raw blocks and runs need no compressor.
+ *
+ * covers: archive
  */
 #include "tests/unit/t.h"
 
@@ -8,7 +10,7 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/origin/archive/inflate.h"
+#include "core/origin/archive/archive.h"
 #include "core/origin/source.h"
 #include "tests/unit/t/parse/source.h"
 

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tar: names and places of members; archives that are refused, each with its reason. */
+/*
+ * tar: names and places of members; archives that are refused, each with its reason.
+ *
+ * covers: archive
+ */
 #include "tests/unit/t.h"
 
 #include "core/base/arena.h"
-#include "core/origin/archive/tar.h"
+#include "core/origin/archive/archive.h"
 #include "core/origin/source.h"
 #include "tests/unit/t/parse/source.h"
 #include "tests/unit/t/parse/tar.h"

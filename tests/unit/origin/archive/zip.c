@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* covers: archive */
 #include "tests/unit/t.h"
 
 #include "core/base/arena.h"
 #include "core/base/base.h"
 #include "core/base/bytes.h"
-#include "core/origin/archive/zip.h"
+#include "core/origin/archive/archive.h"
 #include "tests/unit/t/parse/source.h"
 #include "tests/unit/t/parse/zip.h"
 

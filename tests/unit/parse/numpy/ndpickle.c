@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Arrays pickled by two generations of numpy in all protocols, and damaged ones by hand.
+ *
+ * covers: numpy
  */
 #include <jansson.h>
 #include <unistd.h>
 
 #include "core/origin/source.h"
 #include "core/parse/latin1.h"
-#include "core/parse/numpy/ndpickle.h"
+#include "core/parse/numpy/numpy.h"
 #include "tests/unit/t/parse/pickle.h"
 
 static struct dcp_pickle *parse(const struct dcp_source *src)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* covers: numpy */
 #include "tests/unit/t.h"
 
 #include "core/base/buf.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/origin/source.h"
-#include "core/parse/numpy/npy.h"
+#include "core/parse/numpy/numpy.h"
 
 /* Lengths and texts as numpy 1.24.2 writes them. */
 /* clang-format off */

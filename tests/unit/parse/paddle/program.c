@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* covers: paddle */
 #include "tests/unit/t.h"
 
 #include "core/base/base.h"
 #include "core/origin/source.h"
-#include "core/parse/paddle/program.h"
+#include "core/parse/paddle/paddle.h"
 #include "tests/unit/t/format/pdplain.h"
 
 #include <fcntl.h>

@@ -17,7 +17,7 @@
 #include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/model/geometry/strided.h"
-#include "core/parse/numpy/npy.h"
+#include "core/parse/numpy/numpy.h"
 #include "core/store/index/index.h"
 #include "core/store/io/fetch.h"
 #include "core/store/io/files.h"

@@ -17,7 +17,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/hash.h"
-#include "core/origin/archive/zip.h"
+#include "core/origin/archive/archive.h"
 #include "core/origin/source.h"
 #include "core/write/write.h"
 #include "tests/unit/t/parse/dir.h"

@@ -2,8 +2,7 @@
 #include "tests/unit/t.h"
 
 #include "core/origin/source.h"
-#include "core/parse/paddle/lodtensor.h"
-#include "core/parse/paddle/program.h"
+#include "core/parse/paddle/paddle.h"
 #include "core/write/write.h"
 #include "tests/unit/t/write.h"
 

@@ -2,7 +2,7 @@
 /*
  * Random saves of every generation, protocol and cut, several in a directory, against the
  * values they were made of.
- * covers: dist, key, model/geometry/cover
+ * covers: dist, key, model/geometry/tiling
  */
 #include "tests/unit/t.h"
 

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * archive: what is inside archives and compressed files.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * inflate: what comes out of compressed bytes.
+ *
+ * Three kinds of them: items inside a file, which are zstd streams as the checkpoint extensions
+ * write them (one frame or several in a row, an empty frame at the end, no recorded content
+ * size); members of ZIP archives; and whole files of the codecs below. Nothing else may follow.
+ * Checksums of the codec are verified, gzip's too, which libarchive ignores; lzma has none, and
+ * zstd and lz4 have them only if the writer chose so. inflate.c is the only file that includes
+ * libarchive's headers.
+ */
+
+struct dcp_buf;
+struct dcp_err;
+struct dcp_source;
+
+enum dcp_codec {
+	DCP_CODEC_NONE,
+	DCP_CODEC_GZIP,
+	DCP_CODEC_BZIP2,
+	DCP_CODEC_XZ,
+	DCP_CODEC_LZMA,
+	DCP_CODEC_ZSTD,
+	DCP_CODEC_LZ4,
+	DCP_CODEC_DEFLATE, /* bare, as in ZIP archives: known by no magic, without checksums */
+};
+#define DCP_CODEC_COUNT (DCP_CODEC_DEFLATE + 1)
+
+/* "gzip" */
+const char *dcp_codec_name(enum dcp_codec codec);
+
+/* How the bytes of @src are compressed, judged by the first of them; NONE: not, or not by one of
+ * these. Returns 0, or what reading gave. */
+int dcp_inflate_codec(const struct dcp_source *src, enum dcp_codec *out);
+
+/*
+ * Append everything that the zstd stream @src decodes to, at most @limit bytes, to @out.
+ * Returns 0, -EBADMSG (not zstd, damaged or cut), -E2BIG (more than @limit), -ENOMEM, or what
+ * reading @src gave. After a failure @out may hold a part.
+ */
+int dcp_inflate_zstd(const struct dcp_source *src, struct dcp_buf *out, uint64_t limit,
+		     struct dcp_err *err);
+
+/* Called now and then with the number of source bytes consumed. */
+struct dcp_inflate_watch {
+	void (*report)(void *ctx, uint64_t taken);
+	void *ctx;
+};
+
+/*
+ * The same, of any codec, into @out_fd at its current position; *@n receives the number of
+ * bytes (also after a failure). What writing gave (-ENOSPC, -EIO) is passed on. -ENOTSUP: this
+ * libarchive cannot do it by itself. @watch may be NULL.
+ */
+int dcp_inflate_fd(const struct dcp_source *src, enum dcp_codec codec, int out_fd,
+		   uint64_t limit, const struct dcp_inflate_watch *watch, uint64_t *n,
+		   struct dcp_err *err);
+
+/*
+ * The first bytes that come out, at most @n of them, into @head; *@got receives how many. What
+ * follows is not examined: 0 also when it is damaged.
+ */
+int dcp_inflate_head(const struct dcp_source *src, enum dcp_codec codec, void *head, size_t n,
+		     size_t *got, struct dcp_err *err);
+
+/* "3.6.2": the libarchive in use. NULL: it cannot be loaded. */
+const char *dcp_inflate_libarchive_version(void);
+
+/*
+ * tar: where does each file's data lie in a tar archive?
+ *
+ * Reads headers, never data: ustar and older, GNU long names, pax path and size, sizes in base
+ * 256. A file's bytes are contiguous, at [off, off + size) of the source. Directories, links,
+ * devices and labels hold none and are left out. Refused as a whole are sparse and multi-volume
+ * archives, truncated ones, and those with an absolute name, a ".." or a duplicate name.
+ */
+
+struct dcp_arena;
+struct dcp_err;
+struct dcp_source;
+
+#define DCP_TAR_MAX_MEMBERS 1000000u   /* as many as a directory may have names */
+#define DCP_TAR_MAX_HEADER (1u << 20)  /* of a long name or pax header; paths have 4 KiB */
+#define DCP_TAR_MAX_NAMES (256u << 20) /* all names together */
+
+struct dcp_tar_member {
+	const char *name; /* in the arena; no "./" in front, no NUL inside */
+	uint64_t off, size;
+};
+
+/*
+ * List the files of @src by name, bytewise, allocated in @arena. Promises: every member lies
+ * inside @src; no two have the same name.
+ * Returns 0, -EBADMSG (damaged, cut, or no tar), -ENOTSUP (sparse, multi-volume, unknown type),
+ * -EXDEV (a name that leads outside), -E2BIG, -ENOMEM, or what reading @src gave. @out and @n
+ * are written only on success.
+ */
+int dcp_tar_list(const struct dcp_source *src, struct dcp_arena *arena,
+		 struct dcp_tar_member **out, size_t *n, struct dcp_err *err);
+
+/*
+ * zip: where does each member's data lie in a ZIP archive?
+ *
+ * Reads the central directory (zip64 included) and each wanted local header. It opens
+ * nothing and inflates nothing: a compressed member is listed with stored == false for
+ * the caller to decode or to refuse. All offsets count from the start of the source, which is
+ * the start of the archive (a window, when the archive lies inside a bigger file).
+ */
+
+struct dcp_arena;
+struct dcp_err;
+struct dcp_source;
+
+#define DCP_ZIP_MAX_MEMBERS (1u << 22) /* a 3D-parallel torch.save of everything has < 10^6 */
+
+struct dcp_zip_member {
+	const char *name;    /* NUL-terminated, in the arena; may hold anything but NUL */
+	uint64_t header_off; /* local header */
+	uint64_t size;       /* bytes once unpacked */
+	uint64_t packed;     /* bytes in the archive; of a stored one the same */
+	uint32_t crc32;      /* as recorded; 0 may mean "not computed"; not checked yet */
+	bool stored;   /* method 0 and not encrypted: the bytes in the file are the content */
+	bool deflated; /* method 8 and not encrypted */
+};
+
+/*
+ * List the members of @src in directory order, allocated in @arena.
+ * Promise: header_off lies inside @src, before the directory, and so does header_off + packed.
+ * Returns 0, -EBADMSG (not a well-formed ZIP), -ENOTSUP (multi-disk), -E2BIG (too many
+ * members), -ENOMEM, or what reading @src gave. Out-parameters are written only on success.
+ */
+int dcp_zip_list(const struct dcp_source *src, struct dcp_arena *arena,
+		 struct dcp_zip_member **out, size_t *n, struct dcp_err *err);
+
+/*
+ * Offset of the first data byte of @m: one read of its local header, whose name must be
+ * the directory's. Promise: [*off, *off + m->packed) lies inside @src.
+ */
+int dcp_zip_data(const struct dcp_source *src, const struct dcp_zip_member *m, uint64_t *off,
+		 struct dcp_err *err);
