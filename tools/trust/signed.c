@@ -168,9 +168,9 @@ static int take_resource(struct manifest *m, const char *name, const char *algor
 	}
 	if (!is_ours(m, text))
 		return 0;
-	if (r.kind == DCP_FILEHASH_NONE)
-		m->w->unknown++;
-	else if (dcp_filehash_size(r.kind) != n)
+	if (r.kind == DCP_FILEHASH_NONE && m->w->unknown++ == 0)
+		snprintf(m->w->algorithm, sizeof(m->w->algorithm), "%s", algorithm);
+	else if (r.kind != DCP_FILEHASH_NONE && dcp_filehash_size(r.kind) != n)
 		return -EBADMSG;
 	r.path = dcp_arena_strdup(&m->arena, text);
 	return r.path ? dcp_buf_add(&m->all, &r, sizeof(r)) : -ENOMEM;
@@ -507,8 +507,8 @@ int signed_check(struct signed_files *w)
 			rc = check_at(w, &site, only, n);
 	dcp_site_close(&site);
 	if (w->unknown)
-		cmd_warn("%s: " NAME ": %s digests are by an algorithm that is not known here "
+		cmd_warn("%s: " NAME ": %s digests are by %s, which is not known here "
 			 "(known: sha256, blake2b): these files were not compared with it",
-			 w->p->ck.name, out_count(count, w->unknown));
+			 w->p->ck.name, out_count(count, w->unknown), w->algorithm);
 	return rc;
 }

@@ -26,6 +26,7 @@ struct signed_files {
 
 	uint64_t manifests, agree; /* found; digests that are as listed */
 	uint64_t unknown;          /* digests by an algorithm that is not known here */
+	char algorithm[32];        /* of one of these */
 };
 
 /* Read what is listed, and warn of digests that are not known. 0 or -ENOMEM. */

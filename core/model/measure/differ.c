@@ -63,9 +63,10 @@ struct sums {
 	uint64_t far;
 };
 
-DCP_SIMD_BODY void take(struct sums *s, double a, double b, const struct dcp_tolerance *t)
+DCP_SIMD_BODY void take(struct sums *s, double a, double b, double x,
+			const struct dcp_tolerance *t)
 {
-	double x = fabs(a - b), m = DCP_MAX(fabs(a), fabs(b)), r = m > 0 ? x / m : 0;
+	double m = DCP_MAX(fabs(a), fabs(b)), r = m > 0 ? x / m : 0;
 
 	s->aa += a * a;
 	s->bb += b * b;
@@ -119,7 +120,7 @@ DCP_SIMD_BODY void sum_body(const double *a, const double *b, size_t n,
 		out->max_rel = DCP_MAX(out->max_rel, max_rel[k]);
 	}
 	for (; i < n; i++)
-		take(out, a[i], b[i], t);
+		take(out, a[i], b[i], fabs(a[i] - b[i]), t);
 }
 DCP_SIMD_BOTH(sum_all, sum_body,
 	      (const double *a, const double *b, size_t n, const struct dcp_tolerance *t,
@@ -144,7 +145,7 @@ static uint64_t sum_finite(const double *a, const double *b, size_t n,
 		bool both = isnan(a[i]) && isnan(b[i]), same = a[i] == b[i] || both;
 
 		if (isfinite(a[i]) && isfinite(b[i])) {
-			take(out, a[i], b[i], t);
+			take(out, a[i], b[i], fabs(a[i] - b[i]), t);
 			pairs++;
 			continue;
 		}
@@ -157,6 +158,20 @@ static uint64_t sum_finite(const double *a, const double *b, size_t n,
 	return pairs;
 }
 
+static void add_sums(struct dcp_difference *d, const struct sums *s, uint64_t pairs)
+{
+	d->pairs += pairs;
+	d->aa += s->aa;
+	d->bb += s->bb;
+	d->ab += s->ab;
+	d->dd += s->dd;
+	d->sum_abs += s->abs;
+	d->sum_rel += s->rel;
+	d->max_abs = DCP_MAX(d->max_abs, s->max_abs);
+	d->max_rel = DCP_MAX(d->max_rel, s->max_rel);
+	d->far += s->far;
+}
+
 static void add_numbers(struct dcp_difference *d, const struct dcp_tolerance *t,
 			const struct bits *bits, const double *a, const double *b, size_t n)
 {
@@ -167,16 +182,7 @@ static void add_numbers(struct dcp_difference *d, const struct dcp_tolerance *t,
 	/* Also where squares of finite numbers overflow: then this is slower, and the same. */
 	if (!isfinite(s.aa) || !isfinite(s.bb) || !isfinite(s.abs))
 		pairs = sum_finite(a, b, n, t, bits, &s, d);
-	d->pairs += pairs;
-	d->aa += s.aa;
-	d->bb += s.bb;
-	d->ab += s.ab;
-	d->dd += s.dd;
-	d->sum_abs += s.abs;
-	d->sum_rel += s.rel;
-	d->max_abs = DCP_MAX(d->max_abs, s.max_abs);
-	d->max_rel = DCP_MAX(d->max_rel, s.max_rel);
-	d->far += s.far;
+	add_sums(d, &s, pairs);
 }
 
 /* ---- bits ---- */
@@ -402,6 +408,31 @@ static void count_ulps_f4(struct dcp_difference *d, const uint8_t *a, const uint
 				  place_of(BY_SIGN, b[i] >> shift & 15, 4));
 }
 
+/* A double is no exact form of these. */
+static bool is_long(enum dcp_dtype t)
+{
+	return t == DCP_DTYPE_I64 || t == DCP_DTYPE_U64;
+}
+
+/*
+ * What add_numbers() adds, of numbers that may be neighbours but the same as doubles: distances are
+ * those of the integers.
+ */
+static void add_longs(struct dcp_difference *d, const struct dcp_tolerance *t, bool is_signed,
+		      const uint64_t *a, const uint64_t *b, size_t n)
+{
+	struct sums s = { 0 };
+
+	for (size_t i = 0; i < n; i++) {
+		bool above = is_signed ? (int64_t)a[i] > (int64_t)b[i] : a[i] > b[i];
+		double x = (double)(above ? a[i] - b[i] : b[i] - a[i]);
+
+		take(&s, is_signed ? (double)(int64_t)a[i] : (double)a[i],
+		     is_signed ? (double)(int64_t)b[i] : (double)b[i], x, t);
+	}
+	add_sums(d, &s, n);
+}
+
 /* Elements that differ, of several blocks one after the other: what is found of them does not
  * depend on their places. */
 struct apart {
@@ -423,6 +454,12 @@ static void add_apart(struct dcp_difference *d, const struct dcp_tolerance *tole
 		const struct bits bits = { p, q, itemsize / values };
 		size_t k = DCP_MIN(n - i, most);
 
+		if (is_long(t)) {
+			add_longs(d, tolerance, t == DCP_DTYPE_I64, (const void *)p,
+				  (const void *)q, k);
+			count_ulps(d, t, p, q, itemsize, k);
+			continue;
+		}
 		dcp_stats_widen(t, x, p, k * values);
 		dcp_stats_widen(t, y, q, k * values);
 		add_numbers(d, tolerance, t == DCP_DTYPE_F4 ? NULL : &bits, x, y, k * values);

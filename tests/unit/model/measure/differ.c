@@ -88,6 +88,24 @@ static void two_types_are_compared_as_numbers(void **state)
 	assert_false(dcp_can_differ(DCP_DTYPE_OTHER, DCP_DTYPE_F32));
 }
 
+/* As doubles both would be the same number. */
+static void neighbours_among_long_integers_are_apart(void **state)
+{
+	const int64_t a[] = { INT64_MIN, INT64_MAX, 5, INT64_MIN };
+	const int64_t b[] = { INT64_MIN + 1, INT64_MAX, 2, INT64_MAX };
+	const uint64_t c[] = { UINT64_MAX, 7 }, e[] = { UINT64_MAX - 3, 7 };
+	struct dcp_difference d;
+
+	(void)state;
+	compare(&d, DCP_DTYPE_I64, a, b, 8, 3);
+	assert_int_equal(d.changed, 2);
+	assert_true(d.max_abs == 3 && d.sum_abs == 4 && d.dd == 10);
+	compare(&d, DCP_DTYPE_I64, a, b, 8, 4);
+	assert_true(d.max_abs == (double)UINT64_MAX && d.pairs == 4);
+	compare(&d, DCP_DTYPE_U64, c, e, 8, 2);
+	assert_true(d.max_abs == 3 && d.sum_abs == 3 && d.far == 1 && d.ulps[2] == 1);
+}
+
 static void parts_are_joined_as_one(void **state)
 {
 	static int64_t a[N], b[N];
@@ -125,6 +143,7 @@ T_TESTS()
 		cmocka_unit_test(nans_are_equal_by_their_bits),
 		cmocka_unit_test(unknown_types_are_compared_by_bits),
 		cmocka_unit_test(two_types_are_compared_as_numbers),
+		cmocka_unit_test(neighbours_among_long_integers_are_apart),
 		cmocka_unit_test(parts_are_joined_as_one),
 	};
 
