@@ -30,32 +30,6 @@ enum {
 
 enum { MOST_FILLERS = 16 };
 
-/* Every @step-th chunk from @first on. */
-struct filler {
-	struct dcpload_plan *p;
-	size_t first, step;
-	pthread_t thread;
-	struct dcp_err err;
-	int rc;
-};
-
-static void *fill_slots(void *arg)
-{
-	struct filler *f = arg;
-	struct dcpload_plan *p = f->p;
-
-	for (size_t c = f->first; c < p->chunks->n && f->rc == 0; c += f->step) {
-		f->rc = load_window_claim(p->window, c);
-		if (f->rc == 0)
-			f->rc = load_fill(p, c, load_window_slot(p->window, c), &f->err);
-		if (f->rc == 0)
-			load_window_publish(p->window, c);
-	}
-	if (f->rc < 0)
-		load_window_fail(p->window);
-	return NULL;
-}
-
 static int take_chunk(struct dcpload_plan *p, struct load_active *a, size_t c)
 {
 	const struct dcp_chunks *chunks = p->chunks;
@@ -112,7 +86,7 @@ static uint32_t fillers(const struct dcpload_plan *p)
 	return (uint32_t)DCP_MIN(DCP_MAX(slots, 1ull), DCP_MIN((uint64_t)most, MOST_FILLERS));
 }
 
-static uint32_t start_fillers(struct dcpload_plan *p, struct filler *f, int *rc)
+static uint32_t start_fillers(struct dcpload_plan *p, struct load_filler *f, int *rc)
 {
 	const struct dcp_chunks *chunks = p->chunks;
 	uint32_t self = chunks->members > 1 ? p->ck->self : 0, n = fillers(p), i = 0;
@@ -121,7 +95,7 @@ static uint32_t start_fillers(struct dcpload_plan *p, struct filler *f, int *rc)
 		f[i].p = p;
 		f[i].first = self + (size_t)i * chunks->members;
 		f[i].step = (size_t)n * chunks->members;
-		*rc = -pthread_create(&f[i].thread, NULL, fill_slots, &f[i]);
+		*rc = -pthread_create(&f[i].thread, NULL, load_fill_slots, &f[i]);
 	}
 	return i;
 }
@@ -150,7 +124,7 @@ static int take_chunks(struct dcpload_plan *p)
 
 static int load_by_window(struct dcpload_plan *p, struct dcpload_error *err)
 {
-	struct filler f[MOST_FILLERS] = { 0 };
+	struct load_filler f[MOST_FILLERS] = { 0 };
 	uint32_t n;
 	int rc, failed = -1;
 

@@ -4,6 +4,7 @@
  */
 #pragma once
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "tools/load/load.h"
@@ -31,8 +32,25 @@ static inline bool load_is_warm(int fd, uint64_t off, uint64_t n)
 	       dcp_is_cached(fd, off + n / 2);
 }
 
-/* Read chunk @c into @slot. */
-int load_fill(struct dcpload_plan *p, size_t c, uint8_t *slot, struct dcp_err *err);
+/* A thread that reads every @step-th chunk from @first on into its slot of the window. */
+struct load_filler {
+	struct dcpload_plan *p;
+	size_t first, step;
+	/* Slots are published after a failure, too: others wait for what is made from them. */
+	bool keeps_going;
+	bool has_thread;
+	pthread_t thread;
+	struct dcp_err err;
+	int rc;
+};
+
+/*
+ * Fill the slot of chunk @c: 0, or why there is no more to fill; f->rc, and f->err where it could
+ * not be read.
+ */
+int load_fill_slot(struct load_filler *f, size_t c);
+/* The body of such a thread: @arg is a struct load_filler. */
+void *load_fill_slots(void *arg);
 
 /* Threads of a rank, as configured; by default the CPUs of the node divided by its ranks. */
 uint32_t load_threads(const struct dcpload_plan *p);

@@ -205,7 +205,7 @@ static int fill_stretch(struct filling *f, const struct dcp_chunk_stretch *s, ui
 		      : add(f, f->file->fd, s->lo + n - tail, slot + s->at + n - tail, tail);
 }
 
-int load_fill(struct dcpload_plan *p, size_t c, uint8_t *slot, struct dcp_err *err)
+static int fill_chunk(struct dcpload_plan *p, size_t c, uint8_t *slot, struct dcp_err *err)
 {
 	const struct dcp_chunks *chunks = p->chunks;
 	struct filling f = {
@@ -224,6 +224,35 @@ int load_fill(struct dcpload_plan *p, size_t c, uint8_t *slot, struct dcp_err *e
 	__atomic_fetch_add(&p->report.read_ns, (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start),
 			   __ATOMIC_RELAXED);
 	return rc;
+}
+
+int load_fill_slot(struct load_filler *f, size_t c)
+{
+	struct dcpload_plan *p = f->p;
+	int rc = load_window_claim(p->window, c);
+
+	if (rc < 0)
+		return rc;
+	if (f->rc == 0)
+		f->rc = fill_chunk(p, c, load_window_slot(p->window, c), &f->err);
+	if (f->rc < 0 && !f->keeps_going)
+		return f->rc;
+	load_window_publish(p->window, c);
+	return 0;
+}
+
+void *load_fill_slots(void *arg)
+{
+	struct load_filler *f = arg;
+	int rc = 0;
+
+	for (size_t c = f->first; c < f->p->chunks->n && rc == 0; c += f->step)
+		rc = load_fill_slot(f, c);
+	if (rc < 0 && !f->keeps_going) {
+		f->rc = rc;
+		load_window_fail(f->p->window);
+	}
+	return NULL;
 }
 
 enum { LONG = 16 << 10 /* bytes of a part that are not worth packing */ };
@@ -368,37 +397,6 @@ static int unpack(struct dcpload_plan *p, struct load_active *a, uint64_t stripe
 	return p->ship && rc == 0 ? load_ship_end(p->ship) : rc;
 }
 
-struct filler {
-	struct dcpload_plan *p;
-	bool has_thread;
-	struct dcp_err err;
-	int rc;
-};
-
-/* After a failure the others still get a message, with whatever is in the slot; they learn of
- * the failure at the end. */
-static int fill_slot(struct filler *f, size_t k)
-{
-	struct dcpload_plan *p = f->p;
-	int rc = load_window_claim(p->window, k);
-
-	if (rc < 0)
-		return rc;
-	if (f->rc == 0)
-		f->rc = load_fill(p, k, load_window_slot(p->window, k), &f->err);
-	load_window_publish(p->window, k);
-	return 0;
-}
-
-static void *fill_own(void *arg)
-{
-	struct filler *f = arg;
-
-	for (size_t k = 0; k < f->p->chunks->n && fill_slot(f, k) == 0; k++)
-		;
-	return NULL;
-}
-
 /*
  * From device to device. First all ranks learn whether one has failed, which the others would wait
  * for; what fails here they learn in the next round, or at the end.
@@ -435,7 +433,7 @@ static int send_between_hosts(struct dcpload_plan *p, struct dcpload_error *err)
 }
 
 /* One round. After *failed nothing is placed, the others still get their messages. */
-static int round_of(struct filler *f, struct load_active *a, size_t k, int *failed,
+static int round_of(struct load_filler *f, struct load_active *a, size_t k, int *failed,
 		    struct dcpload_error *err)
 {
 	struct dcpload_plan *p = f->p;
@@ -449,7 +447,7 @@ static int round_of(struct filler *f, struct load_active *a, size_t k, int *fail
 	memset(r->nsend, 0, r->of.ranks * sizeof(*r->nsend));
 	if (k < p->chunks->n) {
 		if (!f->has_thread)
-			*failed = *failed ? *failed : fill_slot(f, k);
+			*failed = *failed ? *failed : load_fill_slot(f, k);
 		if (*failed == 0)
 			*failed = load_window_await(p->window, k);
 		slot = load_window_slot(p->window, k);
@@ -494,22 +492,22 @@ static void keep(struct dcpload_plan *p)
 int load_by_rounds(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	struct load_rounds *r = p->rounds;
-	struct filler f = { .p = p };
+	/* After a failure the others still get messages; they learn of it at the end. */
+	struct load_filler f = { .p = p, .step = 1, .keeps_going = true };
 	struct load_active a = { .rounds = true };
 	size_t rounds = dcp_stripe_rounds(&r->of);
-	pthread_t thread;
 	int rc = p->ipc ? load_ipc_map(p->ipc, r->there, load_rounds_device_bytes(r), err) : 0,
 	    failed = p->nccl ? load_nccl_ready(p->nccl) : 0;
 
 	memset(r->next, 0, r->of.ranks * sizeof(*r->next));
 	r->next_mine = 0;
-	f.has_thread = rc == 0 && pthread_create(&thread, NULL, fill_own, &f) == 0;
+	f.has_thread = rc == 0 && pthread_create(&f.thread, NULL, load_fill_slots, &f) == 0;
 	for (size_t k = 0; k < rounds && rc == 0; k++)
 		rc = round_of(&f, &a, k, &failed, err);
 	if (rc < 0)
 		load_window_fail(p->window);
 	if (f.has_thread)
-		pthread_join(thread, NULL);
+		pthread_join(f.thread, NULL);
 	free(a.need);
 	if (rc == 0 && f.rc < 0)
 		rc = load_fail_err(err, f.rc, &f.err);
