@@ -251,7 +251,13 @@ int dcp_listing_read_page(struct dcp_listing *l, const char *text, size_t n, con
 /* ---- servers that were spoken to, and their lists ---- */
 
 enum {
-	FRESH_MS = 5000, /* for which a list is believed */
+	/*
+	 * For which a list is believed; for longer if it took long, so that lists of a bucket with a
+	 * hundred pages are a small part of what is asked for.
+	 */
+	FRESH_MS = 5000,
+	FRESH_MOST_MS = 60000,
+	FRESH_TIMES = 20, /* as long as it took */
 	MOST_LISTS = 256,
 };
 
@@ -321,16 +327,16 @@ static void drop(struct dcp_listing *l)
 		dcp_listing_free(l);
 }
 
-/* The newest that shows it, with a reference more. */
+/* The newest that shows it and is believed at @ms, with a reference more. */
 static struct dcp_listing *find_list(struct dcp_remote *r, const char *prefix, bool single,
-				     int64_t since_ms)
+				     int64_t ms)
 {
 	struct dcp_listing *found = NULL;
 
 	for (size_t i = 0; i < DCP_NITEMS(r->listings, struct dcp_listing *); i++) {
 		struct dcp_listing *l = lists_of(r)[i];
 
-		if (l->made_ms >= since_ms && shows(l, prefix, single) &&
+		if (ms < l->until_ms && shows(l, prefix, single) &&
 		    (!found || l->made_ms > found->made_ms))
 			found = l;
 	}
@@ -362,6 +368,7 @@ static int ask(struct dcp_remote *r, const char *prefix, bool single, struct dcp
 	       struct dcp_err *err)
 {
 	struct dcp_listing *l = dcp_listing_new(prefix);
+	int64_t began = dcp_now_ms(), took;
 	int rc;
 
 	if (!l)
@@ -374,6 +381,9 @@ static int ask(struct dcp_remote *r, const char *prefix, bool single, struct dcp
 	dcp_err_say(err, rc);
 	if (rc == 0)
 		dcp_listing_settle(l);
+	took = DCP_MIN(dcp_now_ms() - began, (int64_t)FRESH_MOST_MS);
+	l->until_ms = l->made_ms + DCP_MIN(DCP_MAX((int64_t)FRESH_MS, took * FRESH_TIMES),
+					   (int64_t)FRESH_MOST_MS);
 	pthread_mutex_lock(&r->lock);
 	if (rc == 0)
 		rc = keep(r, l);
@@ -388,11 +398,10 @@ static int ask(struct dcp_remote *r, const char *prefix, bool single, struct dcp
 int dcp_remote_list(struct dcp_remote *r, const char *prefix, bool single, bool fresh,
 		    struct dcp_listing **out, const char **within, struct dcp_err *err)
 {
-	int64_t since_ms = fresh ? dcp_now_ms() - FRESH_MS : 0;
 	int rc = 0;
 
 	pthread_mutex_lock(&r->lock);
-	*out = find_list(r, prefix, single, since_ms);
+	*out = find_list(r, prefix, single, fresh ? dcp_now_ms() : 0);
 	pthread_mutex_unlock(&r->lock);
 	if (!*out)
 		rc = ask(r, prefix, single, out, err);

@@ -17,7 +17,7 @@
  *	https.c s3.c  rows
  *	bucket.c      writing to buckets
  *
- * A server is asked for a list, and then for ranges. What a list said is believed for FRESH_MS; a
+ * A server is asked for a list, and then for ranges. What a list said is believed for a while; a
  * file is known by its tag, which every request names, so that bytes of another content never come.
  */
 #pragma once
@@ -47,12 +47,12 @@ struct dcp_item {
 };
 
 struct dcp_listing {
-	char *prefix; /* of names on the server: "run/step-5/", "" */
-	bool deep;    /* also of what lies in directories below */
-	bool single;  /* of the one file @prefix, by the name "" */
-	bool full;    /* hostile or huge: more than DCP_LISTING_MAX */
-	int64_t made_ms;
-	unsigned refs; /* the remote's lock */
+	char *prefix;              /* of names on the server: "run/step-5/", "" */
+	bool deep;                 /* also of what lies in directories below */
+	bool single;               /* of the one file @prefix, by the name "" */
+	bool full;                 /* hostile or huge: more than DCP_LISTING_MAX */
+	int64_t made_ms, until_ms; /* until when it is believed */
+	unsigned refs;             /* the remote's lock */
 	struct dcp_arena arena;
 	struct dcp_buf items; /* struct dcp_item, sorted by name once it is settled */
 };
