@@ -146,6 +146,7 @@ sglang_alone() {
 	place=$top/frameworks/sglang
 	if [ ! -e "$place/complete" ]; then
 		rm -rf "$place"
+		mkdir -p "$top/frameworks"
 		step "$place.log" "$DCPFS_TEST_VLLM" -m venv "$place" || return
 		packages=$(echo "$place"/lib/python3*/site-packages)
 		"$DCPFS_TEST_VLLM" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$packages/vllm.pth"
