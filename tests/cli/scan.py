@@ -108,6 +108,12 @@ def names_that_unpickling_would_import_are_judged():
         equal(got.returncode, NO if name == "dcp-fsdp2" else OK, f"{name}: {got.stdout.decode()}")
     rows = [r for r in json.loads(run("scan", "--json", GOLDEN / "dcp-fsdp2" / "ckpt").stdout) if r["judged"] == "unknown"]
     check(all(r["key"] for r in rows), f"keys are named: {rows}")
+    part = SCRATCH / "part"
+    part.mkdir()
+    (part / "model.safetensors.index.json").write_text('{"weight_map": {"w": "model-1.safetensors"}}', encoding="utf-8")
+    (part / "training_args.bin").write_bytes(pickle.dumps(bad, 2))
+    got = run("scan", part)
+    check(got.returncode == NO and b"posix.system" in got.stdout and b"no complete version" in got.stderr, f"a version that is not complete: {got}")
     check(not marker.exists(), "a command was run")
 
 

@@ -530,7 +530,7 @@ static int take_index(struct scanning *w)
 
 static int scan_all(struct scanning *w, struct dcp_err *err)
 {
-	const char *where = w->p.ck.found->where;
+	const char *where = w->p.ck.found ? w->p.ck.found->where : "";
 	dcp_auto_dir struct dcp_dir dir = { 0 };
 	char path[8192];
 	int rc;
@@ -546,7 +546,7 @@ static int scan_all(struct scanning *w, struct dcp_err *err)
 	return rc;
 }
 
-/* Also a version whose metadata is refused has pickles. */
+/* Also a version whose metadata is refused has pickles, and a source that has no complete one. */
 static enum cmd_exit open_version(struct scanning *w, const struct opt_args *args)
 {
 	struct dcp_err err = { 0 };
@@ -555,7 +555,7 @@ static enum cmd_exit open_version(struct scanning *w, const struct opt_args *arg
 	if (code != CMD_OK)
 		return code;
 	if (dcp_checkpoint_open(&w->p.ck, args->operand[PICK_VERSION], &err) < 0) {
-		if (!w->p.ck.found)
+		if (!w->p.ck.found && args->operand[PICK_VERSION])
 			return cmd_fail(CMD_NO, "%s", err.msg);
 		w->p.ck.v = NULL;
 		cmd_fail(CMD_BAD, "%s; what files say is listed all the same", err.msg);
@@ -644,7 +644,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	out_init(&w.out, o->form);
 	if (code == CMD_OK) {
 		rc = scan_all(&w, &err);
-		code = rc < 0 ? cmd_fail(cmd_exit_of(rc), "scan: %s: %s", w.p.ck.name,
+		code = rc < 0 ? cmd_fail(cmd_exit_of(rc), "scan: %s: %s", w.p.ck.source,
 					 err.msg[0] ? err.msg : strerror(-rc))
 			      : print(&w);
 	}

@@ -31,8 +31,9 @@ static const struct opt opts[] = {
 	  .off = offsetof(struct stats_opts, nan) },
 	{ 0, "histogram", NULL, "how many numbers lie between powers of two", OPT_FLAG,
 	  .off = offsetof(struct stats_opts, histogram) },
-	{ 0, "over-time", NULL, "of all versions: numbers of --keys, and the norm of updates",
-	  OPT_FLAG, .off = offsetof(struct stats_opts, over_time) },
+	{ 0, "over-time", NULL,
+	  "of all versions: numbers of KEY, or --keys, and norms of updates", OPT_FLAG,
+	  .off = offsetof(struct stats_opts, over_time) },
 	WALK_OPT_JOBS(struct stats_opts),
 	{ 0, "rate", "N", "read at most N bytes a second: 200MB", OPT_SIZE,
 	  .off = offsetof(struct stats_opts, rate) },
@@ -258,17 +259,22 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	const struct stats_opts *o = opts_in;
 	struct listing w = { .o = o, .arena = DCP_ARENA_INIT((size_t)1 << 32) };
 	struct measuring measuring = { .p = NULL };
+	const struct opt_texts key = { { args->operand[PICK_VERSION] }, 1 };
 	enum cmd_exit code;
 	int rc;
 
-	if (o->over_time && (o->nan || o->histogram || o->by || args->operand[PICK_VERSION]))
+	if (o->over_time && o->keys.n && args->operand[PICK_VERSION])
+		return cmd_fail(CMD_USAGE, "stats: --over-time is of all versions: name keys "
+					   "by --keys, or one after SOURCE");
+	if (o->over_time && (o->nan || o->histogram || o->by))
 		return cmd_fail(CMD_USAGE, "stats: --over-time is of all versions, and has "
 					   "no --nan, --histogram or --by");
 	if (!o->over_time && o->form == OUT_SVG)
 		return cmd_fail(CMD_USAGE, "stats: --svg draws numbers of all versions: add "
 					   "--over-time");
-	if (o->over_time)
-		return overtime(args->operand[PICK_SOURCE], &o->pick, &o->keys,
+	if (o->over_time) /* of all versions, so a second word is a key */
+		return overtime(args->operand[PICK_SOURCE], &o->pick,
+				args->operand[PICK_VERSION] ? &key : &o->keys,
 				(unsigned)o->jobs, o->rate, o->form, o->file);
 	code = walk_open(&w.p, args, &o->pick, "stats");
 	out_init(&w.out, o->form);
@@ -309,5 +315,5 @@ const struct cmd cmd_stats = {
 	.size = sizeof(struct stats_opts),
 	.run = run,
 	.examples = { "dcpfs stats /data/run1 2000 --by layer",
-		      "dcpfs stats /data/run1 --nan" },
+		      "dcpfs stats /data/run1 --over-time model.norm.weight" },
 };
