@@ -212,14 +212,18 @@ if [ -n "$ci" ]; then
 	[ -n "${DCPFS_TEST_TORCH:-}" ] || torch_alone >/dev/null &
 	alone=$!
 fi
-build default '' -Dwerror=true
+# Lines for a debugger, no variables: a third of compiling.
+build default '' -Dwerror=true -Dc_args=-g1
 [ -z "$frameworks" ] || beside_frameworks || bad=yes
 if [ -z "$fast" ]; then
 	# Undefined behaviour ends a program by an illegal instruction, of which the address sanitizer prints the line: the data of
 	# messages would make each start twice as long. Variables are not followed for a debugger: a fifth of compiling.
+	# Of many cases that run the same code, each fourth (sample.py).
+	export DCPFS_TEST_SAMPLE=4
 	build sanitize 'unit cli mount' -Doptimization=1 -Db_sanitize=address,undefined -Db_lundef=false \
 		'-Dc_args=-fno-var-tracking -fsanitize-undefined-trap-on-error' \
 		-Dc_link_args=-fsanitize-undefined-trap-on-error
+	unset DCPFS_TEST_SAMPLE
 	# As fuzz/run.sh compiles them: clang's sanitizer knows more of what is undefined (NULL + 0) than gcc's.
 	cc=clang targets=fuzz
 	build fuzz-seeds fuzz -Doptimization=1 -Db_sanitize=address,undefined -Db_lundef=false

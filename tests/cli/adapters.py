@@ -6,7 +6,7 @@ tests/gen/peft_methods.py compares with PEFT itself.
 """
 import json
 
-from cli import BAD, NO, OK, SCRATCH, check, fails, finish, equal, header, run, write
+from cli import BAD, NO, OK, SCRATCH, check, fails, finish, equal, header, run, sample, write
 
 Q = "base_model.model.model.layers.0.self_attn.q_proj."
 TOP = "base_model."
@@ -78,8 +78,8 @@ def is_saved_as(top, want, source, what, config=True):
 
 
 def methods():
-    for name, (keys, config), base in [(n, m, BASE) for n, m in METHODS.items()] + [(n, m, PROMPT) for n, m in PROMPTS.items()]:
-        for front in ("", "model.", "state_dict.model.", "fp32.", "fp32.model."):
+    for i, (name, (keys, config), base) in enumerate([(n, m, BASE) for n, m in METHODS.items()] + [(n, m, PROMPT) for n, m in PROMPTS.items()]):
+        for front in sample(("", "model.", "state_dict.model.", "fp32.", "fp32.model."), i):
             source = [front + k for k in (*keys, *base)]
             top = directory(f"{name} {front}", source, config)
             is_saved_as(top, {front + k: to for k, to in keys.items()}, source, f"{name} below {front!r}")

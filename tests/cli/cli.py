@@ -12,6 +12,10 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from sample import least, sample  # noqa: E402, F401: for the tests
+
 DCPFS = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else "dcpfs"
 GOLDEN = pathlib.Path("tests/golden")
 OK, NO, USAGE, ENV, BAD = range(5)

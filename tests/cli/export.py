@@ -12,7 +12,7 @@ import pathlib
 import shutil
 import sys
 
-from cli import GOLDEN, OK, SCRATCH, check, data, equal, finish, run
+from cli import GOLDEN, OK, SCRATCH, check, data, equal, finish, run, sample
 
 FORMATS = {"safetensors": "", "torch-dcp": "", "torch-save": ".pt"}
 
@@ -80,11 +80,10 @@ def one(source, version, form, want, objects):
 
 def folder(name):
     source = GOLDEN / name / "ckpt"
-    for v in data("ls", "--versions", "--json", source):
-        if not v["complete"] or v.get("why"):
-            continue
+    complete = [v for v in data("ls", "--versions", "--json", source) if v["complete"] and not v.get("why")]
+    for i, v in enumerate(complete):
         want, objects = contents(source, v["name"])
-        for form in FORMATS:
+        for form in sample(FORMATS, i + len(name)):
             one(source, (v["name"],), form, want, objects)
             for p in SCRATCH.glob("*"):
                 if p.name != "cache":

@@ -4,7 +4,7 @@
 
 usage: export_families.py DCPFS
 """
-from cli import GOLDEN, SCRATCH, data, equal, finish
+from cli import GOLDEN, SCRATCH, data, equal, finish, sample
 
 # source, version
 SOURCES = [("hf-llama", "dtypes"), ("paddle-plain", "nested@p4.pdz"), ("paddle-plain", "odd@all_p4"), ("hf-bin", "gpt2-tied"), ("dcp-plain", None),
@@ -44,7 +44,7 @@ def there_and_back():
         source = [GOLDEN / name / "ckpt"] + ["--version", version or "latest"]
         want = data("show", "--digest", "--json", *source) if n % 4 == 0 else None
         tensors = data("ls", "--json", *source)["tensors"]
-        for form, ways in FORMATS.items():
+        for form, ways in sample(FORMATS.items(), n):
             ending, *options = ways[n % len(ways)]
             out = SCRATCH / f"{n}-{form}{ending}"
             what = f"{name} {version} as {form} {options}"

@@ -8,7 +8,7 @@ import struct
 
 import numpy
 
-from cli import ENV, GOLDEN, NO, OK, SCRATCH, check, data, equal, fails, finish, run, write
+from cli import ENV, GOLDEN, NO, OK, SCRATCH, check, data, equal, fails, finish, run, sample, write
 
 RNG = numpy.random.default_rng(int(os.environ.get("DCPFS_TEST_SEED", "20261129")))
 
@@ -69,7 +69,7 @@ def plant(path, faults):
 
 def a_bit_and_nans_at_the_edges_are_found_in_every_family():
     """Of tensors at the beginning and the end: one bit at the edges of their bytes, by verify --check and diff; NaNs there, by stats and diff."""
-    for family, (golden, version) in FAMILIES.items():
+    for family, (golden, version) in sample(FAMILIES.items()):
         whole, bad, record = GOLDEN / golden / "ckpt", SCRATCH / f"family-{golden}", SCRATCH / f"{golden}.digests"
         shutil.copytree(whole, bad, symlinks=True)
         equal(run("verify", whole, version, "--record", record).returncode, OK, f"{family}: --record")

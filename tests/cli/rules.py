@@ -7,7 +7,7 @@ import math
 import random
 import struct
 
-from cli import BAD, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
+from cli import BAD, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run, sample
 
 
 def presets():
@@ -370,7 +370,7 @@ mxfp4()
 fused_by_paddle()
 planned()
 deepspeed()
-for checkpoint in ("dcp-fsdp2", "dcp-tp-fsdp", "dcp-old-2.4.1", "dcp-hf", "dcp-async-dedup",
-                   "deepspeed-z1", "megatron-dist", "torch-ranks", "numpy", "hf-llama"):
+for checkpoint in sample(("dcp-fsdp2", "dcp-tp-fsdp", "dcp-old-2.4.1", "dcp-hf", "dcp-async-dedup",
+                   "deepspeed-z1", "megatron-dist", "torch-ranks", "numpy", "hf-llama")):
     turned(checkpoint)
 finish()

@@ -100,7 +100,7 @@ def every_file_of(m, version, base, index):
 def all_golden_files():
     """Whatever a blob says, assembled, is what the mount reads."""
     with_blob = 0
-    for name in sorted(p.name for p in lib.GOLDEN.iterdir() if (p / "manifest.json").exists() and (p / "ckpt").is_dir()):
+    for name in lib.sample(sorted(p.name for p in lib.GOLDEN.iterdir() if (p / "manifest.json").exists() and (p / "ckpt").is_dir())):
         for source, versions in lib.golden_sources(name):
             if not any(v["complete"] for v in versions.values()):
                 continue
@@ -121,7 +121,7 @@ def all_golden_files():
                             equal(parse(blob)[:2], (got["size"], got["generation"]), "size and generation")
                             check(all(not n.startswith("/") and ".." not in n.split("/") for n, _ in parse(blob)[4]),
                                   "names stay inside the source")
-    check(with_blob > 200, f"only {with_blob} blobs")
+    check(with_blob > lib.least(200), f"only {with_blob} blobs")
 
 
 def what_ranks_hold():

@@ -34,6 +34,10 @@ import traceback
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
+sys.path.append(str(ROOT / "tests"))
+
+from sample import least, sample  # noqa: E402, F401: for the tests
+
 PROGRAM = os.environ.get("DCPFS_PROGRAM", "dcpfs")
 PROGRAM = os.path.abspath(PROGRAM) if "/" in PROGRAM else PROGRAM  # programs run in directories of their own
 SKIP = 77

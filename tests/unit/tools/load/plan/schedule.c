@@ -21,7 +21,7 @@
 
 enum { NODES = 8, RANKS = 64, FILES = 4, STAGING = 1 << 20, PATIENCE = 3600000 /* ms */ };
 
-enum { SMALL = 80 };
+enum { SMALL = T_ROUNDS(80) };
 static uint32_t layers = SMALL;
 
 /* ---- a job ---- */
