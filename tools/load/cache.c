@@ -14,7 +14,7 @@
 #include "core/base/text.h"
 #include "core/remote/http.h"
 
-static char *join(const char *a, const char *b)
+static char *join_path(const char *a, const char *b)
 {
 	char *s;
 
@@ -65,8 +65,8 @@ static char *find_below_home(const char *below, bool read)
 {
 	const char *home = getenv("HOME");
 	dcp_auto_free char *other = registered_home();
-	char *named = home && *home == '/' ? join(home, below) : NULL;
-	char *registered = other ? join(other, below) : NULL;
+	char *named = home && *home == '/' ? join_path(home, below) : NULL;
+	char *registered = other ? join_path(other, below) : NULL;
 	bool take_named = named && (is_ours(home, named, read) || !registered ||
 				    !is_ours(other, registered, read));
 
@@ -89,12 +89,12 @@ char *load_cache_dir(void)
 		/* The daemon that goes on to use it leaves this directory. */
 		dcp_auto_free char *cwd = getcwd(NULL, 0);
 
-		return cwd ? join(cwd, own) : NULL;
+		return cwd ? join_path(cwd, own) : NULL;
 	}
 	if (own)
 		return *own ? strdup(own) : NULL;
 	if (xdg && xdg[0] == '/')
-		return join(xdg, "dcpfs");
+		return join_path(xdg, "dcpfs");
 	return find_below_home(".cache/dcpfs", false);
 }
 
@@ -103,7 +103,7 @@ char *load_config_dir(void)
 	const char *xdg = getenv("XDG_CONFIG_HOME");
 
 	if (xdg && xdg[0] == '/')
-		return join(xdg, "dcpfs");
+		return join_path(xdg, "dcpfs");
 	return find_below_home(".config/dcpfs", true);
 }
 
@@ -127,13 +127,13 @@ int load_cache_make(const char *dir)
 	}
 }
 
-static const char *variable(const char *name)
+static const char *read_variable(const char *name)
 {
 	return getenv(name);
 }
 
 /* A number that people may give; 0: they do not. */
-static unsigned number(const char *name)
+static unsigned read_number(const char *name)
 {
 	const char *text = getenv(name);
 	uint64_t v;
@@ -141,14 +141,14 @@ static unsigned number(const char *name)
 	return text && dcp_is_number(text, &v) && v <= 100000 ? (unsigned)v : 0;
 }
 
-static void configure(void)
+static void configure_http(void)
 {
 	const struct dcp_http_config config = {
-		.env = variable,
+		.env = read_variable,
 		.home = load_home(), /* as long as the process */
-		.timeout_s = number("DCPFS_TIMEOUT"),
-		.stall_s = number("DCPFS_STALL"),
-		.parallel = number("DCPFS_REQUESTS"),
+		.timeout_s = read_number("DCPFS_TIMEOUT"),
+		.stall_s = read_number("DCPFS_STALL"),
+		.parallel = read_number("DCPFS_REQUESTS"),
 	};
 
 	dcp_http_configure(&config);
@@ -158,5 +158,5 @@ void load_servers(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	pthread_once(&once, configure);
+	pthread_once(&once, configure_http);
 }

@@ -76,7 +76,7 @@ static int share_text(const struct dcpload_comm *comm, uint32_t from, char *text
  * From the cause: a rank with -ECANCELED only stopped because another failed, one with -ETIMEDOUT
  * may have waited for it.
  */
-static int distance(int code)
+static int measure_distance(int code)
 {
 	return code == 0 ? 3 : code == -ECANCELED ? 2 : code == -ETIMEDOUT;
 }
@@ -114,7 +114,7 @@ int load_agree(const struct dcpload_comm *comm, int rc, struct dcpload_error *er
 	     r++) /* a code that is positive would look like success */
 		all[r].code = all[r].code > 0 ? -EPROTO : all[r].code;
 	for (uint32_t r = 1; r < comm->ranks; r++)
-		if (distance(all[r].code) < distance(all[from].code))
+		if (measure_distance(all[r].code) < measure_distance(all[from].code))
 			from = r;
 	if (all[from].code == 0)
 		return 0;
@@ -187,8 +187,9 @@ static int gather_rounds(const struct dcpload_comm *comm, const void *mine, uint
 	return 0;
 }
 
-static int gather(const struct dcpload_comm *comm, const void *mine, uint64_t n, bool kept,
-		  struct load_blobs *out, struct dcpload_error *err, int timeout_ms)
+static int gather_blobs(const struct dcpload_comm *comm, const void *mine, uint64_t n,
+			bool kept, struct load_blobs *out, struct dcpload_error *err,
+			int timeout_ms)
 {
 	uint64_t step, most = 0;
 	dcp_auto_free void *round = NULL;
@@ -228,13 +229,13 @@ failed:
 int load_gather(const struct dcpload_comm *comm, const void *mine, uint64_t n,
 		struct load_blobs *out, struct dcpload_error *err, int timeout_ms)
 {
-	return gather(comm, mine, n, true, out, err, timeout_ms);
+	return gather_blobs(comm, mine, n, true, out, err, timeout_ms);
 }
 
 int load_gather_first(const struct dcpload_comm *comm, const void *mine, uint64_t n,
 		      struct load_blobs *out, struct dcpload_error *err, int timeout_ms)
 {
-	return gather(comm, mine, n, comm->rank == 0, out, err, timeout_ms);
+	return gather_blobs(comm, mine, n, comm->rank == 0, out, err, timeout_ms);
 }
 
 static int other_release(struct dcpload_error *err, uint32_t r)
@@ -386,7 +387,7 @@ int load_gather_mine(const struct dcpload_comm *comm, const void *const *send,
 }
 
 /* A hash that identifies the node of this process. What cannot be found out is left out. */
-static int machine(uint64_t out[2])
+static int hash_machine(uint64_t out[2])
 {
 	dcp_auto_file FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
 	struct dcp_hash128 *h = dcp_hash128_new();
@@ -417,7 +418,7 @@ int load_nodes(const struct dcpload_comm *comm, uint32_t *node, uint32_t *nnodes
 	dcp_auto_free struct id *all = calloc(comm->ranks, sizeof(*all));
 	dcp_auto_free uint32_t *first = calloc(comm->ranks, sizeof(*first));
 	uint32_t n = 0, k;
-	int rc = all && first ? machine(mine.u) : -ENOMEM;
+	int rc = all && first ? hash_machine(mine.u) : -ENOMEM;
 
 	rc = load_agree(comm, rc, err, timeout_ms);
 	if (rc == 0)
@@ -444,7 +445,7 @@ void load_step_init(struct load_step *s)
 	dcp_cond_init(&s->ended);
 }
 
-static void *run(void *arg)
+static void *run_step(void *arg)
 {
 	struct load_step *s = arg;
 	int rc = s->fn(s->ctx);
@@ -470,7 +471,7 @@ void load_step_start(struct load_step *s, int (*fn)(void *ctx), void *ctx)
 	sigfillset(&all);
 	sigdelset(&all, SIGBUS); /* of the thread that reads a mapped file which was cut */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = pthread_create(&s->thread, NULL, run, s);
+	rc = pthread_create(&s->thread, NULL, run_step, s);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	s->running = rc == 0;
 	if (rc) {

@@ -76,7 +76,7 @@ static int load_alone_open(const struct dcpload_comm_config *config, struct dcpl
 #define MODULE "libdcpload-mpi.so"
 
 /* Is the module beside the file that this code is in, or in @folder there? */
-static bool beside(const char *folder, char *out, size_t size)
+static bool find_module(const char *folder, char *out, size_t size)
 {
 	struct link_map *map = NULL;
 	char exe[PATH_MAX] = "";
@@ -106,7 +106,7 @@ static void *open_module(char *why, size_t size)
 	char path[PATH_MAX];
 	void *module = NULL;
 
-	if (beside("", path, sizeof(path)) || beside("load/", path, sizeof(path)))
+	if (find_module("", path, sizeof(path)) || find_module("load/", path, sizeof(path)))
 		module = dlopen(path, flags);
 	else
 		module = dlopen(MODULE, flags);

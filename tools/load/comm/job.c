@@ -16,7 +16,7 @@
 #define MAX_RANKS (1u << 20)
 
 /* NULL for an empty variable, too. */
-static const char *env(const char *name)
+static const char *get_env(const char *name)
 {
 	const char *s = name ? getenv(name) : NULL;
 
@@ -74,7 +74,7 @@ static const struct launcher {
 
 static bool is_same(const char *a, const char *b)
 {
-	return env(a) && env(b) && strcmp(env(a), env(b)) == 0;
+	return get_env(a) && get_env(b) && strcmp(get_env(a), get_env(b)) == 0;
 }
 
 /*
@@ -93,7 +93,7 @@ const char *load_job_transport(void)
 		bool all = strcmp(signs[i].set[0], "PMI_RANK") != 0 || !is_pmi_of_srun();
 
 		for (size_t k = 0; k < DCP_LEN(signs[i].set); k++)
-			all = all && (!signs[i].set[k] || env(signs[i].set[k]));
+			all = all && (!signs[i].set[k] || get_env(signs[i].set[k]));
 		if (all)
 			return signs[i].transport;
 	}
@@ -101,10 +101,10 @@ const char *load_job_transport(void)
 }
 
 /* 1 and the number in @name; 0: not set; -EINVAL: not a number from @least to @most. */
-static int number(const char *name, uint64_t least, uint64_t most, uint64_t *out,
-		  struct dcpload_error *err)
+static int read_number(const char *name, uint64_t least, uint64_t most, uint64_t *out,
+		       struct dcpload_error *err)
 {
-	const char *s = env(name), *at = s;
+	const char *s = get_env(name), *at = s;
 
 	if (!s)
 		return 0;
@@ -123,7 +123,7 @@ uint32_t load_job_mpi_ranks(void)
 	uint64_t n;
 
 	for (size_t i = 0; i < DCP_LEN(names); i++)
-		if (number(names[i], 1, MAX_RANKS, &n, NULL) == 1)
+		if (read_number(names[i], 1, MAX_RANKS, &n, NULL) == 1)
 			return (uint32_t)n;
 	return 0;
 }
@@ -131,7 +131,7 @@ uint32_t load_job_mpi_ranks(void)
 int load_job_timeout(uint32_t given, int *ms, struct dcpload_error *err)
 {
 	uint64_t seconds;
-	int rc = number("DCPLOAD_TIMEOUT", 1, INT_MAX / 1000, &seconds, err);
+	int rc = read_number("DCPLOAD_TIMEOUT", 1, INT_MAX / 1000, &seconds, err);
 
 	*ms = rc == 1 ? (int)seconds * 1000
 	      : given ? (int)DCP_MIN(given, (uint32_t)INT_MAX)
@@ -147,7 +147,7 @@ int load_job_local_rank(int32_t *out, struct dcpload_error *err)
 	int rc = 0;
 
 	for (size_t i = 0; i < DCP_LEN(names) && rc == 0; i++)
-		rc = number(names[i], 0, MAX_RANKS, &n, err);
+		rc = read_number(names[i], 0, MAX_RANKS, &n, err);
 	*out = rc == 1 ? (int32_t)n : -1;
 	return rc < 0 ? rc : 0;
 }
@@ -184,7 +184,7 @@ int load_job_first_host(const char *list, char *out, size_t size)
 static int find_host(const struct launcher *l, struct load_launch *job,
 		     struct dcpload_error *err)
 {
-	const char *host = env("MASTER_ADDR"), *list = env("SLURM_STEP_NODELIST");
+	const char *host = get_env("MASTER_ADDR"), *list = get_env("SLURM_STEP_NODELIST");
 
 	if (host) {
 		if (strlen(host) >= sizeof(job->host))
@@ -223,9 +223,9 @@ static enum load_spread find_spread(const struct launcher *l, uint32_t ranks)
 {
 	uint64_t n;
 
-	if (l->local && number(l->local, 1, MAX_RANKS, &n, NULL) == 1)
+	if (l->local && read_number(l->local, 1, MAX_RANKS, &n, NULL) == 1)
 		return n == ranks ? LOAD_SPREAD_NODE : LOAD_SPREAD_NODES;
-	if (l->nodes && number(l->nodes, 1, MAX_RANKS, &n, NULL) == 1)
+	if (l->nodes && read_number(l->nodes, 1, MAX_RANKS, &n, NULL) == 1)
 		return n == 1 ? LOAD_SPREAD_NODE : LOAD_SPREAD_NODES;
 	return LOAD_SPREAD_UNKNOWN;
 }
@@ -237,13 +237,13 @@ static enum load_spread find_spread(const struct launcher *l, uint32_t ranks)
 static int find_port(struct load_launch *job, struct dcpload_error *err)
 {
 	uint64_t port;
-	int rc = number("DCPLOAD_PORT", 1, UINT16_MAX, &port, err);
+	int rc = read_number("DCPLOAD_PORT", 1, UINT16_MAX, &port, err);
 
 	job->nports = LOAD_JOB_PORTS;
 	if (rc == 1)
 		job->nports = 1;
 	if (rc == 0) {
-		rc = number("MASTER_PORT", 1, UINT16_MAX, &port, err);
+		rc = read_number("MASTER_PORT", 1, UINT16_MAX, &port, err);
 		if (rc == 1)
 			port = port + LOAD_JOB_PORTS < UINT16_MAX ? port + 1
 								  : port - LOAD_JOB_PORTS;
@@ -258,18 +258,18 @@ static int find_ranks(const struct launcher *l, struct load_launch *job,
 		      struct dcpload_error *err)
 {
 	uint64_t rank = 0, ranks = 0;
-	const char *counted = env(l->ranks) || !l->or_ranks ? l->ranks : l->or_ranks;
-	int rc = number(counted, 1, MAX_RANKS, &ranks, err);
+	const char *counted = get_env(l->ranks) || !l->or_ranks ? l->ranks : l->or_ranks;
+	int rc = read_number(counted, 1, MAX_RANKS, &ranks, err);
 
 	if (rc == 0)
 		return load_fail(err, -EINVAL,
 				 "%s is %s, but %s does not say of how many ranks", l->rank,
-				 env(l->rank), l->ranks);
+				 get_env(l->rank), l->ranks);
 	if (rc == 1)
-		rc = number(l->rank, 0, MAX_RANKS - 1, &rank, err);
+		rc = read_number(l->rank, 0, MAX_RANKS - 1, &rank, err);
 	if (rc == 0)
 		return load_fail(err, -EINVAL, "%s is %s, but %s does not say which this is",
-				 counted, env(counted), l->rank);
+				 counted, get_env(counted), l->rank);
 	if (rc == 1 && rank >= ranks)
 		return load_fail(
 			err, -EINVAL, "%s is %llu, but %s is %llu: ranks are counted from 0",
@@ -288,7 +288,8 @@ static const struct launcher *find_launcher(void)
 	for (int least = 2; least; least--)
 		for (size_t i = 0; i < DCP_LEN(launchers); i++) {
 			const struct launcher *l = &launchers[i];
-			bool rank = env(l->rank), ranks = env(l->ranks) || env(l->or_ranks);
+			bool rank = get_env(l->rank),
+			     ranks = get_env(l->ranks) || get_env(l->or_ranks);
 
 			if (rank + ranks >= least)
 				return l;
@@ -310,10 +311,10 @@ int load_job_find(struct load_launch *job, struct dcpload_error *err)
 			"MASTER_ADDR and MASTER_PORT, srun SLURM_PROCID and "
 			"SLURM_STEP_NUM_TASKS");
 	for (size_t i = 0; i < 2; i++)
-		id[i] = env(l->id[i]) ? env(l->id[i]) : "";
+		id[i] = get_env(l->id[i]) ? get_env(l->id[i]) : "";
 	job->launcher = l->name;
-	job->secret = env("DCPLOAD_SECRET") ? env("DCPLOAD_SECRET") : "";
-	job->key = env(l->key) ? env(l->key) : "";
+	job->secret = get_env("DCPLOAD_SECRET") ? get_env("DCPLOAD_SECRET") : "";
+	job->key = get_env(l->key) ? get_env(l->key) : "";
 	rc = find_ranks(l, job, err);
 	if (rc < 0)
 		return rc;

@@ -32,7 +32,7 @@ struct place {
 	int error;        /* errno, when there is no @seen */
 };
 
-static void leave(struct place *p, int64_t now, const char *seen, int error)
+static void leave_place(struct place *p, int64_t now, const char *seen, int error)
 {
 	load_shake_end(&p->s);
 	p->wait_ms = DCP_MIN(DCP_MAX(2 * p->wait_ms, AGAIN_MS), AGAIN_MOST_MS);
@@ -54,7 +54,7 @@ static void lose_patience(struct place *p, int64_t now)
 	if (p->s.step == GUEST_WELCOME)
 		p->seen = seen;
 	else
-		leave(p, now, seen, ETIMEDOUT);
+		leave_place(p, now, seen, ETIMEDOUT);
 }
 
 static void try_place(struct place *p, int64_t now)
@@ -65,12 +65,12 @@ static void try_place(struct place *p, int64_t now)
 	p->s.fd = fd;
 	p->s.since = now;
 	if (fd < 0) {
-		leave(p, now, NULL, errno);
+		leave_place(p, now, NULL, errno);
 		return;
 	}
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	if (connect(fd, (const void *)&p->at.at, p->at.n) < 0 && errno != EINPROGRESS)
-		leave(p, now, NULL, errno);
+		leave_place(p, now, NULL, errno);
 }
 
 static void on_challenge(const struct load_meeting *m, struct place *p, int64_t now)
@@ -84,18 +84,19 @@ static void on_challenge(const struct load_meeting *m, struct place *p, int64_t 
 
 	/* A connection to itself returns this rank's own hello. */
 	if (memcmp(c->magic, LOAD_CHALLENGE_MAGIC, sizeof(c->magic)) != 0) {
-		leave(p, now, "something else than dcpload", 0);
+		leave_place(p, now, "something else than dcpload", 0);
 		return;
 	}
 	if (c->refused) {
-		leave(p, now, c->refused < REFUSED_COUNT ? refused[c->refused] : NULL, EPROTO);
+		leave_place(p, now, c->refused < REFUSED_COUNT ? refused[c->refused] : NULL,
+			    EPROTO);
 		return;
 	}
 	p->s.challenge = *c;
 	p->s.step = GUEST_WELCOME;
 	load_proof(m, "rank r", &p->s, proof);
 	if (load_shake_send(&p->s, proof, sizeof(proof)) < 0)
-		leave(p, now, NULL, ECONNRESET);
+		leave_place(p, now, NULL, ECONNRESET);
 }
 
 /* 1: it has proved to be rank 0 and accepts this rank. */
@@ -105,10 +106,11 @@ static int on_welcome(const struct load_meeting *m, struct place *p, int64_t now
 	struct welcome *w = &p->s.in.welcome;
 
 	if (!load_proof_is(m, "rank 0", &p->s, w->proof)) {
-		leave(p, now,
-		      "a rank 0 with another secret; DCPLOAD_SECRET can give all ranks the "
-		      "same",
-		      0);
+		leave_place(
+			p, now,
+			"a rank 0 with another secret; DCPLOAD_SECRET can give all ranks the "
+			"same",
+			0);
 		return 0;
 	}
 	w->text[sizeof(w->text) - 1] = 0;
@@ -129,19 +131,19 @@ static int on_event(const struct load_meeting *m, const struct hello *hello, str
 	if (p->s.step == GUEST_CONNECT) {
 		getsockopt(p->s.fd, SOL_SOCKET, SO_ERROR, &error, &n);
 		if (!error && !load_peer_may_join(m, p->s.fd)) {
-			leave(p, now, "a process of another user", 0);
+			leave_place(p, now, "a process of another user", 0);
 			return 0;
 		}
 		p->s.hello = *hello;
 		p->s.step = GUEST_CHALLENGE;
 		if (error || load_shake_send(&p->s, hello, sizeof(*hello)) < 0)
-			leave(p, now, NULL, error ? error : ECONNRESET);
+			leave_place(p, now, NULL, error ? error : ECONNRESET);
 		return 0;
 	}
 	got = load_shake_read(&p->s, p->s.step == GUEST_CHALLENGE ? sizeof(struct challenge)
 								  : sizeof(struct welcome));
 	if (got < 0)
-		leave(p, now, NULL, -got);
+		leave_place(p, now, NULL, -got);
 	else if (got > 0 && p->s.step == GUEST_CHALLENGE)
 		on_challenge(m, p, now);
 	else if (got > 0)
@@ -149,8 +151,8 @@ static int on_event(const struct load_meeting *m, const struct hello *hello, str
 	return 0;
 }
 
-static int late(const struct load_meeting *m, const struct place *places, size_t n,
-		struct dcpload_error *err)
+static int report_late(const struct load_meeting *m, const struct place *places, size_t n,
+		       struct dcpload_error *err)
 {
 	const struct place *best = places;
 	char at[64];
@@ -184,7 +186,7 @@ static int guest_loop(const struct load_meeting *m, const struct hello *hello,
 		int64_t now = dcp_now_ms(), next = now + AGAIN_MOST_MS;
 
 		if (now >= deadline)
-			return late(m, places, n, err);
+			return report_late(m, places, n, err);
 		for (size_t i = 0; i < n; i++) {
 			struct place *p = &places[i];
 

@@ -131,7 +131,7 @@ static int host_is_late(const struct host *h, struct dcpload_error *err)
 		h->missing > 1 ? "s" : "", ranks, h->m->ranks, h->m->timeout_ms / 1000, others);
 }
 
-static void refuse(struct host *h, struct shake *s, enum refusal why)
+static void refuse_guest(struct host *h, struct shake *s, enum refusal why)
 {
 	h->refused[why]++;
 	load_shake_end(s);
@@ -144,7 +144,7 @@ static void on_hello(struct host *h, struct shake *s)
 
 	memcpy(c.magic, LOAD_CHALLENGE_MAGIC, sizeof(c.magic));
 	if (memcmp(hello->magic, LOAD_HELLO_MAGIC, sizeof(hello->magic)) != 0) {
-		refuse(h, s, REFUSED_NOT);
+		refuse_guest(h, s, REFUSED_NOT);
 		return;
 	}
 	c.refused = hello->abi != DCPLOAD_ABI                            ? REFUSED_ABI
@@ -160,11 +160,11 @@ static void on_hello(struct host *h, struct shake *s)
 	if (load_shake_send(s, &c, sizeof(c)) < 0)
 		load_shake_end(s);
 	else if (c.refused)
-		refuse(h, s, c.refused);
+		refuse_guest(h, s, c.refused);
 }
 
 /* The meeting has failed. For a while ranks that still come are told. */
-static void fail(struct host *h, int code, uint32_t rank)
+static void fail_meeting(struct host *h, int code, uint32_t rank)
 {
 	h->failed.code = code;
 	h->failed.rank = (int32_t)rank;
@@ -172,7 +172,7 @@ static void fail(struct host *h, int code, uint32_t rank)
 }
 
 /* A rank of this job with wrong numbers makes the meeting fail. */
-static void judge(struct host *h, const struct hello *hello)
+static void judge_hello(struct host *h, const struct hello *hello)
 {
 	uint32_t rank = hello->rank, ranks = h->m->ranks;
 
@@ -185,7 +185,7 @@ static void judge(struct host *h, const struct hello *hello)
 			  rank, ranks);
 	else
 		return;
-	fail(h, -EPROTO, rank);
+	fail_meeting(h, -EPROTO, rank);
 }
 
 static void on_proof(struct host *h, struct shake *s)
@@ -196,7 +196,7 @@ static void on_proof(struct host *h, struct shake *s)
 
 	if (!load_proof_is(h->m, "rank r", s, s->in.proof)) {
 		load_shake_send(s, &w, sizeof(w));
-		refuse(h, s, REFUSED_KEY);
+		refuse_guest(h, s, REFUSED_KEY);
 		return;
 	}
 	if (member && h->fd[rank] >= 0 && memcmp(h->nonce[rank], s->hello.nonce, 32) == 0) {
@@ -204,7 +204,7 @@ static void on_proof(struct host *h, struct shake *s)
 		return;
 	}
 	if (!h->failed.code)
-		judge(h, &s->hello);
+		judge_hello(h, &s->hello);
 	load_proof(h->m, "rank 0", s, w.proof);
 	w.code = h->failed.code;
 	w.rank = h->failed.rank;
@@ -224,7 +224,7 @@ static void on_proof(struct host *h, struct shake *s)
 }
 
 /* A place for another connection: a free one, or that of a connection whose time is over. */
-static struct shake *place(struct host *h, int64_t now)
+static struct shake *find_place(struct host *h, int64_t now)
 {
 	struct shake *oldest = &h->pending[0];
 
@@ -234,40 +234,41 @@ static struct shake *place(struct host *h, int64_t now)
 	return oldest->fd < 0 || now - oldest->since >= CROWDED_MS ? oldest : NULL;
 }
 
-static void take(struct host *h, int listener, int64_t now)
+static void accept_guests(struct host *h, int listener, int64_t now)
 {
 	struct shake *s;
 	int on = 1;
 
-	while ((s = place(h, now))) {
+	while ((s = find_place(h, now))) {
 		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (fd < 0 &&
 		    (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS))
-			fail(h,
-			     load_fail(&h->failed, -errno,
-				       "rank 0 needs a connection to each of %u ranks: %s",
-				       h->m->ranks, strerror(errno)),
-			     0);
+			fail_meeting(
+				h,
+				load_fail(&h->failed, -errno,
+					  "rank 0 needs a connection to each of %u ranks: %s",
+					  h->m->ranks, strerror(errno)),
+				0);
 		if (fd < 0)
 			return; /* none is waiting, or it has gone again */
 		if (s->fd >= 0)
-			refuse(h, s, REFUSED_NOT);
+			refuse_guest(h, s, REFUSED_NOT);
 		*s = (struct shake){ .fd = fd, .since = now };
 		if (load_peer_may_join(h->m, fd))
 			setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 		else
-			refuse(h, s, REFUSED_USER);
+			refuse_guest(h, s, REFUSED_USER);
 	}
 }
 
-static void serve(struct host *h, struct shake *s, int64_t now)
+static void serve_guest(struct host *h, struct shake *s, int64_t now)
 {
 	bool hello = s->step == HOST_HELLO;
 	int got = load_shake_read(s, hello ? sizeof(s->in.hello) : sizeof(s->in.proof));
 
 	if (got < 0 || (got == 0 && now - s->since > LOAD_PATIENCE_MS))
-		refuse(h, s, REFUSED_NOT);
+		refuse_guest(h, s, REFUSED_NOT);
 	else if (got > 0 && hello)
 		on_hello(h, s);
 	else if (got > 0)
@@ -281,19 +282,20 @@ static void serve_all(struct host *h)
 
 	for (size_t i = 0; i < PENDING; i++)
 		if (h->pending[i].fd >= 0)
-			serve(h, &h->pending[i], now);
+			serve_guest(h, &h->pending[i], now);
 	for (uint32_t r = 1; r < h->m->ranks && !h->failed.code; r++)
 		if (h->fd[r] >= 0 && h->poll[RANKS + r].fd == h->fd[r] &&
 		    h->poll[RANKS + r].revents)
-			fail(h,
-			     load_fail(&h->failed, -ECONNRESET,
-				       "rank %u has ended or died before all ranks were "
-				       "connected",
-				       r),
-			     r);
+			fail_meeting(
+				h,
+				load_fail(&h->failed, -ECONNRESET,
+					  "rank %u has ended or died before all ranks were "
+					  "connected",
+					  r),
+				r);
 	for (size_t i = 0; i < h->nlisteners; i++)
 		if (h->poll[i].revents)
-			take(h, h->listener[i], now);
+			accept_guests(h, h->listener[i], now);
 }
 
 static int host_loop(struct host *h, struct dcpload_error *err)
@@ -301,14 +303,14 @@ static int host_loop(struct host *h, struct dcpload_error *err)
 	int rc = load_raise_limit(h->m->ranks, &h->failed);
 
 	if (rc < 0)
-		fail(h, rc, 0);
+		fail_meeting(h, rc, 0);
 	while (h->missing) {
 		int64_t now = dcp_now_ms();
 
 		if (now >= h->until)
 			break;
 		for (size_t i = 0; i < LOAD_MAX_ADDRESSES; i++)
-			h->poll[i] = (struct pollfd){ i < h->nlisteners && place(h, now)
+			h->poll[i] = (struct pollfd){ i < h->nlisteners && find_place(h, now)
 							      ? h->listener[i]
 							      : -1,
 						      POLLIN, 0 };
@@ -339,8 +341,8 @@ static size_t host_room(const struct load_meeting *m)
 	       (size_t)m->ranks * 32;
 }
 
-static int host(const struct load_meeting *m, int64_t deadline, int *fd,
-		struct dcpload_error *err)
+static int host_meeting(const struct load_meeting *m, int64_t deadline, int *fd,
+			struct dcpload_error *err)
 {
 	struct host *h = m->room;
 	struct pollfd *polls = (void *)(h + 1);
@@ -381,5 +383,6 @@ int load_meet(const struct load_meeting *m, int *fd, struct dcpload_error *err)
 {
 	int64_t deadline = dcp_now_ms() + m->timeout_ms;
 
-	return m->rank ? load_meet_guest(m, deadline, fd, err) : host(m, deadline, fd, err);
+	return m->rank ? load_meet_guest(m, deadline, fd, err)
+		       : host_meeting(m, deadline, fd, err);
 }

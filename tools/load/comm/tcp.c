@@ -43,7 +43,7 @@ struct tcp {
 /* ---- failures ---- */
 
 /* Address or host of @rank, for messages. */
-static const char *peer(const struct tcp *t, uint32_t rank)
+static const char *name_peer(const struct tcp *t, uint32_t rank)
 {
 	return rank && !t->m.node ? t->line[rank].peer : t->m.host;
 }
@@ -92,7 +92,7 @@ static int tcp_lost(struct tcp *t, uint32_t rank, int rc, uint64_t n)
 	else
 		load_fail(&t->failed, rc,
 			  "rank %u at %s has ended or died (its connection is closed)", rank,
-			  peer(t, rank));
+			  name_peer(t, rank));
 	return tcp_break(t, rc, (int32_t)rank);
 }
 
@@ -103,7 +103,7 @@ static int tcp_late(struct tcp *t, uint32_t rank, uint32_t more, int timeout_ms)
 	if (more)
 		snprintf(others, sizeof(others), " and %u other ranks", more);
 	load_fail(&t->failed, -ETIMEDOUT, "rank %u at %s%s did not answer within %.1f s", rank,
-		  peer(t, rank), others, timeout_ms / 1000.0);
+		  name_peer(t, rank), others, timeout_ms / 1000.0);
 	return tcp_break(t, -ETIMEDOUT, (int32_t)rank);
 }
 
@@ -279,7 +279,7 @@ static void tcp_explain(void *ctx, struct dcpload_error *err)
 
 /* Wait until the others have closed, at most LINGER_MS: closing with unread bytes would reset the
  * connections, and they would lose the last frame. */
-static void linger(struct tcp *t)
+static void await_closing(struct tcp *t)
 {
 	int64_t deadline = dcp_now_ms() + LINGER_MS;
 	uint32_t left = t->nlines;
@@ -310,7 +310,7 @@ static void tcp_close(void *ctx)
 	struct tcp *t = ctx;
 
 	if (t->broken && t->comm.rank == 0)
-		linger(t);
+		await_closing(t);
 	for (uint32_t i = 0; t->line && i < t->nlines; i++)
 		dcp_close_fd(&t->line[i].fd);
 	free(t->line);
@@ -497,7 +497,7 @@ static struct load_address own_address(const struct tcp *t)
  * A leader listens, where it is connected; on all addresses if it is connected by its own node
  * alone, and others are not.
  */
-static void invite(const struct tcp *t, struct load_meeting *m, struct invitation *in)
+static void invite_followers(const struct tcp *t, struct load_meeting *m, struct invitation *in)
 {
 	const struct load_address this_node = LOAD_THIS_NODE, own = own_address(t);
 	bool all = !own.n || (!t->near && load_address_is_loopback(&own));
@@ -569,7 +569,7 @@ static int tcp_split(void *ctx, uint32_t color, uint32_t key, struct dcpload_com
 	sub = tcp_alloc(&m);
 	in.code = sub ? 0 : -ENOMEM;
 	if (sub && leader == t->comm.rank && m.ranks > 1)
-		invite(t, &m, &in);
+		invite_followers(t, &m, &in);
 	rc = tcp_allgather(t, &in, sizeof(in), all, timeout_ms);
 	for (uint32_t r = 0; r < t->comm.ranks && rc == 0; r++)
 		if (all[r].code < 0) {

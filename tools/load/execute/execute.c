@@ -76,7 +76,7 @@ static int window_error(struct dcpload_plan *p, int rc, struct dcpload_error *er
  * Threads that read: one for each slot, which waits for the disk most of the time; with a device,
  * whose slots wait for copies, for half of them.
  */
-static uint32_t fillers(const struct dcpload_plan *p)
+static uint32_t count_fillers(const struct dcpload_plan *p)
 {
 	uint64_t bytes, slots;
 	uint32_t most = p->ship || p->ck->config.threads ? load_threads(p) : MOST_FILLERS;
@@ -89,7 +89,7 @@ static uint32_t fillers(const struct dcpload_plan *p)
 static uint32_t start_fillers(struct dcpload_plan *p, struct load_filler *f, int *rc)
 {
 	const struct dcp_chunks *chunks = p->chunks;
-	uint32_t self = chunks->members > 1 ? p->ck->self : 0, n = fillers(p), i = 0;
+	uint32_t self = chunks->members > 1 ? p->ck->self : 0, n = count_fillers(p), i = 0;
 
 	for (*rc = 0; i < n && *rc == 0; i += *rc == 0) {
 		f[i].p = p;
@@ -203,7 +203,7 @@ static int read_view(struct dcpload_plan *p, struct load_want *w, uint32_t numbe
 }
 
 /* Memory of the plan beyond destinations; a node's window is divided among its ranks. */
-static uint64_t held(const struct dcpload_plan *p)
+static uint64_t count_held(const struct dcpload_plan *p)
 {
 	bool shared = p->report.exchange == DCPLOAD_EXCHANGE_NODE;
 	uint64_t window = p->window ? load_window_bytes(p->window) : 0;
@@ -223,7 +223,7 @@ static int load_views(struct dcpload_plan *p, struct dcpload_error *err)
 		if (!p->want[i].through_view)
 			continue;
 		/* What other ways to read held is gone, but not the window and the rounds. */
-		p->report.staging = DCP_MAX(p->report.staging, held(p) + size);
+		p->report.staging = DCP_MAX(p->report.staging, count_held(p) + size);
 		band = band ? band : malloc(size);
 		rc = band ? read_view(p, &p->want[i], (uint32_t)i, band, &own) : -ENOMEM;
 	}
@@ -238,7 +238,8 @@ static int load_views(struct dcpload_plan *p, struct dcpload_error *err)
 /* ---- all of it ---- */
 
 /* Find out what memory a destination is in, and clear the padding there. */
-static int prepare(struct dcpload_plan *p, struct load_want *w, struct dcpload_error *err)
+static int prepare_target(struct dcpload_plan *p, struct load_want *w,
+			  struct dcpload_error *err)
 {
 	struct load_device *d = p->device;
 	struct load_target *t = &w->target;
@@ -263,14 +264,14 @@ static int prepare(struct dcpload_plan *p, struct load_want *w, struct dcpload_e
 }
 
 /* Reset counters, ask resolve() for destinations, clear padding. */
-static int start(struct dcpload_plan *p, struct dcpload_error *err)
+static int start_execution(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	int rc;
 
 	p->arrived = p->took = 0;
 	p->report.read = p->report.sent = p->report.received = 0;
 	p->report.read_ns = p->report.wait_ns = p->report.place_ns = 0;
-	p->report.staging = held(p);
+	p->report.staging = count_held(p);
 	p->ck->counts = (struct dcp_io_counts){ 0 };
 	rc = p->hooks.get_state ? p->hooks.get_state(p->hooks.ctx) : 0;
 	if (rc < 0)
@@ -301,7 +302,7 @@ static int start(struct dcpload_plan *p, struct dcpload_error *err)
 		if (w->id && w->nbytes && !w->target.base)
 			return load_fail(err, -EFAULT, "%s has no destination", w->key);
 		w->unqueued = w->left;
-		rc = w->id ? prepare(p, w, err) : 0;
+		rc = w->id ? prepare_target(p, w, err) : 0;
 		if (rc < 0)
 			return rc;
 	}
@@ -427,7 +428,7 @@ static void give_up(void *ctx)
 }
 
 /* Collective. *@done: what this rank came to, which @err describes. */
-static int run(struct dcpload_plan *p, int *done, struct dcpload_error *err)
+static int run_ways(struct dcpload_plan *p, int *done, struct dcpload_error *err)
 {
 	struct reading r = { .p = p, .err = err };
 	struct dcpload_error lost = { .rank = -1 };
@@ -466,7 +467,7 @@ static void say_refused(struct dcpload_plan *p)
 	}
 }
 
-static int attempt(struct dcpload_plan *p, struct dcpload_error *err)
+static int attempt_load(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	int rc, done, timeout = (int)p->ck->config.timeout_ms;
 
@@ -476,13 +477,13 @@ static int attempt(struct dcpload_plan *p, struct dcpload_error *err)
 	if (!p->finished)
 		rc = load_fail(err, -EINVAL, "the plan is not finished");
 	else
-		rc = start(p, err);
+		rc = start_execution(p, err);
 	rc = load_agree(p->ck->comm, rc, err, timeout);
 	if (rc < 0 && p->ship) /* padding may be being cleared */
 		load_ship_drop(p->ship);
 	load_trace_begin(p);
 	if (rc == 0)
-		rc = run(p, &done, err);
+		rc = run_ways(p, &done, err);
 	if (rc == 0)
 		rc = load_agree(p->ck->comm, done, err, timeout);
 	if (rc == 0)
@@ -497,7 +498,7 @@ static int attempt(struct dcpload_plan *p, struct dcpload_error *err)
 	return rc;
 }
 
-static const char *doing(const struct dcpload_plan *p)
+static const char *name_work(const struct dcpload_plan *p)
 {
 	return p->report.exchange == DCPLOAD_EXCHANGE_NEVER ? "reading"
 							    : "reading and exchanging";
@@ -516,12 +517,12 @@ int dcpload_execute(struct dcpload_plan *p, struct dcpload_error *err)
 		p->again_why[0] = '\0';
 	rc = load_keep_up(p, err);
 	if (rc == 0)
-		rc = attempt(p, err);
+		rc = attempt_load(p, err);
 	for (int i = 0; i < MOST_AGAIN && rc < 0 && load_again(p, &renewed, err) == 0; i++)
-		rc = attempt(p, err);
+		rc = attempt_load(p, err);
 	p->report.cpu_ns = (uint64_t)(dcp_now_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu);
 	p->report.execute_ns = (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - begin);
-	return load_while(err, rc, doing(p));
+	return load_while(err, rc, name_work(p));
 }
 
 int dcpload_plan_report(const struct dcpload_plan *p, struct dcpload_report *out)
@@ -560,7 +561,7 @@ struct load_running {
 	int rc;
 };
 
-static void *execute(void *arg)
+static void *execute_in_thread(void *arg)
 {
 	struct load_running *r = arg;
 
@@ -572,7 +573,7 @@ static void *execute(void *arg)
 	return NULL;
 }
 
-static void finish(struct load_running *r)
+static void finish_running(struct load_running *r)
 {
 	if (r->threaded)
 		pthread_join(r->thread, NULL);
@@ -597,7 +598,7 @@ int dcpload_start(struct dcpload_plan *p, struct dcpload_error *err)
 	dcp_cond_init(&r->changed);
 	p->running = r;
 	r->threaded = !(p->ck->comm->flags & DCPLOAD_COMM_ONE_THREAD) &&
-		      pthread_create(&r->thread, NULL, execute, r) == 0;
+		      pthread_create(&r->thread, NULL, execute_in_thread, r) == 0;
 	return 0;
 }
 
@@ -625,20 +626,20 @@ int dcpload_wait(struct dcpload_plan *p, int32_t timeout_ms, struct dcpload_erro
 	if (!r)
 		return load_fail(err, -EINVAL, "no execution was started");
 	if (!r->threaded)
-		execute(r);
+		execute_in_thread(r);
 	if (!is_done(r, timeout_ms))
 		return load_fail(err, -EAGAIN, "the plan is still being executed");
 	rc = r->rc;
 	if (err)
 		*err = r->err;
 	p->running = NULL;
-	finish(r);
+	finish_running(r);
 	return rc;
 }
 
 void load_stop(struct dcpload_plan *p)
 {
 	if (p->running)
-		finish(p->running);
+		finish_running(p->running);
 	p->running = NULL;
 }

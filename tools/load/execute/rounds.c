@@ -43,7 +43,7 @@ struct filling {
 	uint8_t *slot;
 };
 
-static int flush(struct filling *f)
+static int flush_reads(struct filling *f)
 {
 	struct dcp_io_counts counts = { 0 };
 	struct dcp_queue *q =
@@ -56,7 +56,7 @@ static int flush(struct filling *f)
 	return rc;
 }
 
-static int add(struct filling *f, int fd, uint64_t off, uint8_t *to, uint64_t n)
+static int queue_read(struct filling *f, int fd, uint64_t off, uint8_t *to, uint64_t n)
 {
 	int rc = 0;
 
@@ -65,7 +65,7 @@ static int add(struct filling *f, int fd, uint64_t off, uint8_t *to, uint64_t n)
 
 		f->read[f->n++] = (struct dcp_read){ fd, now, off, to, &f->file->blob, true };
 		if (f->n == DCP_QUEUE_READS)
-			rc = flush(f);
+			rc = flush_reads(f);
 		off += now;
 		to += now;
 		n -= now;
@@ -98,11 +98,11 @@ static int fill_host(struct filling *f, const struct dcp_chunk_stretch *s, uint8
 
 	if (io == DCPLOAD_IO_BUFFERED || io == DCPLOAD_IO_MOUNT || direct_fd(f) < 0 ||
 	    (io == DCPLOAD_IO_AUTO && load_is_warm(f->file->fd, s->lo, n)))
-		return add(f, f->file->fd, s->lo, to, n);
+		return queue_read(f, f->file->fd, s->lo, to, n);
 	f->past = true;
-	rc = add(f, f->direct, s->lo, to, n - tail);
+	rc = queue_read(f, f->direct, s->lo, to, n - tail);
 	if (rc == 0 && tail)
-		rc = add(f, f->file->fd, s->lo + n - tail, to + n - tail, tail);
+		rc = queue_read(f, f->file->fd, s->lo + n - tail, to + n - tail, tail);
 	return rc;
 }
 
@@ -132,14 +132,14 @@ static int flush_device(struct filling *f, struct dcp_err *err)
 }
 
 /* Finish with the file: flush unless @rc is an error, and check that the file has not changed. */
-static int leave(struct filling *f, int rc, struct dcp_err *err)
+static int leave_file(struct filling *f, int rc, struct dcp_err *err)
 {
 	int seen;
 
 	if (!f->file)
 		return rc;
 	rc = rc < 0 ? rc : flush_device(f, err);
-	rc = rc < 0 ? rc : flush(f);
+	rc = rc < 0 ? rc : flush_reads(f);
 	seen = dcp_files_check(f->files, f->number, false);
 	rc = rc == 0 || seen == -ESTALE ? seen : rc;
 	load_trouble(f->p, f->number, rc);
@@ -154,13 +154,13 @@ static int leave(struct filling *f, int rc, struct dcp_err *err)
 	return rc;
 }
 
-static int enter(struct filling *f, uint32_t number, struct dcp_err *err)
+static int enter_file(struct filling *f, uint32_t number, struct dcp_err *err)
 {
 	int rc;
 
 	if (f->file && f->number == number)
 		return 0;
-	rc = leave(f, 0, err);
+	rc = leave_file(f, 0, err);
 	if (rc < 0)
 		return rc;
 	rc = dcp_files_hold(f->files, number, true, &f->file, err);
@@ -174,7 +174,7 @@ static int fill_stretch(struct filling *f, const struct dcp_chunk_stretch *s, ui
 {
 	struct dcpload_plan *p = f->p;
 	uint64_t n, tail, all;
-	int rc = enter(f, s->file, err);
+	int rc = enter_file(f, s->file, err);
 
 	if (rc < 0)
 		return rc;
@@ -202,7 +202,8 @@ static int fill_stretch(struct filling *f, const struct dcp_chunk_stretch *s, ui
 		};
 	}
 	return rc < 0 ? rc
-		      : add(f, f->file->fd, s->lo + n - tail, slot + s->at + n - tail, tail);
+		      : queue_read(f, f->file->fd, s->lo + n - tail, slot + s->at + n - tail,
+				   tail);
 }
 
 static int fill_chunk(struct dcpload_plan *p, size_t c, uint8_t *slot, struct dcp_err *err)
@@ -219,7 +220,7 @@ static int fill_chunk(struct dcpload_plan *p, size_t c, uint8_t *slot, struct dc
 		rc = fill_stretch(&f, &chunks->stretch[i], slot, err);
 		bytes += chunks->stretch[i].n;
 	}
-	rc = leave(&f, rc, err);
+	rc = leave_file(&f, rc, err);
 	load_trace(p, DCPLOAD_EVENT_READ, start, bytes);
 	__atomic_fetch_add(&p->report.read_ns, (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start),
 			   __ATOMIC_RELAXED);
@@ -305,7 +306,7 @@ static int pack_one(const struct dcpload_plan *p, const struct load_round_part *
 }
 
 /* Prepare messages: what each other rank needs of @stripe, which is in @slot. */
-static int pack(struct dcpload_plan *p, uint64_t stripe, const uint8_t *slot)
+static int pack_messages(struct dcpload_plan *p, uint64_t stripe, const uint8_t *slot)
 {
 	struct load_rounds *r = p->rounds;
 	uint8_t *to = r->pack;
@@ -344,7 +345,7 @@ static int send_whole(struct dcpload_plan *p, size_t k, const uint8_t *slot)
 }
 
 /* Prepare to receive this round's parts; its first stripe is @first. */
-static void expect(struct dcpload_plan *p, uint64_t first)
+static void expect_parts(struct dcpload_plan *p, uint64_t first)
 {
 	struct load_rounds *r = p->rounds;
 	size_t next = r->next_mine;
@@ -370,8 +371,8 @@ static void expect(struct dcpload_plan *p, uint64_t first)
  * Place what this rank needs of @stripe, from the message @from or from @slot if it is whole. With
  * @rc < 0 only skip it.
  */
-static int unpack(struct dcpload_plan *p, struct load_active *a, uint64_t stripe,
-		  const uint8_t *from, const uint8_t *slot, int rc)
+static int place_parts(struct dcpload_plan *p, struct load_active *a, uint64_t stripe,
+		       const uint8_t *from, const uint8_t *slot, int rc)
 {
 	struct load_rounds *r = p->rounds;
 
@@ -451,12 +452,12 @@ static int round_of(struct load_filler *f, struct load_active *a, size_t k, int 
 		if (*failed == 0)
 			*failed = load_window_await(p->window, k);
 		slot = load_window_slot(p->window, k);
-		rc = pack(p, first + r->self, slot);
+		rc = pack_messages(p, first + r->self, slot);
 		if (rc == 0 && r->same)
 			rc = send_whole(p, k, slot);
 		*failed = *failed ? *failed : rc;
 	}
-	expect(p, first);
+	expect_parts(p, first);
 	received = p->report.received - received;
 	start = dcp_now_ns(CLOCK_MONOTONIC);
 	rc = r->device ? send_between_devices(p, failed, err) : send_between_hosts(p, err);
@@ -467,7 +468,7 @@ static int round_of(struct load_filler *f, struct load_active *a, size_t k, int 
 				       : d == r->self && !r->device ? slot
 								    : NULL;
 
-		*failed = unpack(p, a, first + d, r->recv[d], whole, *failed);
+		*failed = place_parts(p, a, first + d, r->recv[d], whole, *failed);
 	}
 	if (p->ship && rc == 0 && *failed == 0)
 		*failed =
@@ -480,7 +481,7 @@ static int round_of(struct load_filler *f, struct load_active *a, size_t k, int 
 }
 
 /* Others may still read what this rank's device holds for them. */
-static void keep(struct dcpload_plan *p)
+static void keep_device_memory(struct dcpload_plan *p)
 {
 	p->rounds->mapped = true;
 	load_device_keep(p->device,
@@ -518,6 +519,6 @@ int load_by_rounds(struct dcpload_plan *p, struct dcpload_error *err)
 	if (p->nccl && rc < 0)
 		load_nccl_drop(p->nccl);
 	if (p->ipc && load_ipc_unmap(p->ipc, NULL) < 0)
-		keep(p);
+		keep_device_memory(p);
 	return rc;
 }

@@ -42,8 +42,8 @@ enum { BAND = 1 << 20 };
  * Compare @n bytes at @at of a destination. A device's are copied to @got, a buffer for BAND bytes,
  * first.
  */
-static int differs(const struct dcpload_plan *p, const struct load_target *t, const char *at,
-		   const char *expected, uint64_t n, void *got)
+static int compare_bytes(const struct dcpload_plan *p, const struct load_target *t,
+			 const char *at, const char *expected, uint64_t n, void *got)
 {
 	struct load_device *d = p->device;
 	int rc = 0;
@@ -60,8 +60,8 @@ static int differs(const struct dcpload_plan *p, const struct load_target *t, co
 }
 
 /* Compare the part from element @e on with the @n bytes in room->stored. -EILSEQ. */
-static int compare(const struct dcpload_plan *p, const struct load_want *w, uint64_t e,
-		   uint64_t n, const struct load_rooms *room)
+static int compare_part(const struct dcpload_plan *p, const struct load_want *w, uint64_t e,
+			uint64_t n, const struct load_rooms *room)
 {
 	const struct load_target *t = &w->target;
 	struct load_target own = *t;
@@ -76,8 +76,8 @@ static int compare(const struct dcpload_plan *p, const struct load_want *w, uint
 		uint64_t run = t->stride ? DCP_MIN(count - i, t->inner - (e + i) % t->inner)
 					 : count - i;
 
-		int rc = differs(p, t, load_address(t, e + i), own.base + i * t->to,
-				 run * t->to, room->got);
+		int rc = compare_bytes(p, t, load_address(t, e + i), own.base + i * t->to,
+				       run * t->to, room->got);
 
 		if (rc < 0)
 			return rc;
@@ -117,7 +117,7 @@ static int load_check_want(struct dcpload_plan *p, const struct load_want *w,
 
 		rc = dcp_view_read(view, at, room->stored, n);
 		if (rc == 0)
-			rc = compare(p, w, at / w->target.from, n, room);
+			rc = compare_part(p, w, at / w->target.from, n, room);
 		if (rc == -EILSEQ)
 			dcp_fail(err, rc,
 				 "%s: what was loaded differs from what is stored, within "
@@ -190,13 +190,13 @@ static int by_key(const void *a, const void *b)
 	return strcmp(((const struct load_line *)a)->key, ((const struct load_line *)b)->key);
 }
 
-static int hex(char c)
+static int read_hex(char c)
 {
 	return dcp_is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 /* Undo how a cell of TSV spells a key, in place. */
-static bool unescape(char *s)
+static bool unescape_key(char *s)
 {
 	char *to = s;
 
@@ -205,8 +205,8 @@ static bool unescape(char *s)
 			*to++ = *s;
 		} else if (s[1] == '\\') {
 			*to++ = *++s;
-		} else if (s[1] == 'x' && hex(s[2]) >= 0 && hex(s[3]) >= 0) {
-			*to++ = (char)(hex(s[2]) << 4 | hex(s[3]));
+		} else if (s[1] == 'x' && read_hex(s[2]) >= 0 && read_hex(s[3]) >= 0) {
+			*to++ = (char)(read_hex(s[2]) << 4 | read_hex(s[3]));
 			s += 3;
 		} else {
 			return false;
@@ -260,7 +260,7 @@ static int take_lines(struct load_record *r, const char *path, struct dcp_err *e
 		next = line + n + (line[n] == '\n');
 		line[n] = '\0';
 		digits = load_record_digest(line);
-		if (!digits || !line[digits] || !unescape(line + digits + 2))
+		if (!digits || !line[digits] || !unescape_key(line + digits + 2))
 			return dcp_fail(err, -EINVAL,
 					"%s: line %zu is not a digest, two spaces and a key",
 					path, DCP_NITEMS(r->lines, struct load_line) + 1);

@@ -80,25 +80,25 @@ static bool is_better_mapped(struct worker *w, const struct dcp_strided *s)
 	return load_is_warm(w->file->fd, s->off, s->run);
 }
 
-static struct dcp_from from(const struct worker *w)
+static struct dcp_from read_from(const struct worker *w)
 {
 	return (struct dcp_from){ &w->file->blob, w->file->fd, .planned = true };
 }
 
-static int straight(void *ctx, const struct dcp_strided *s)
+static int read_straight(void *ctx, const struct dcp_strided *s)
 {
 	struct worker *w = ctx;
 	const struct load_target *t = &w->shared->p->want[w->need->want].target;
 
 	if (!is_better_mapped(w, s))
-		return dcp_gather_add(&w->gather, t->base, from(w), s);
+		return dcp_gather_add(&w->gather, t->base, read_from(w), s);
 	load_place(t, s, w->file->map + s->off);
 	w->io.mapped += dcp_strided_bytes(s);
 	return 0;
 }
 
 /* @s as it is in the buffer, where its runs follow each other. */
-static struct dcp_strided packed(const struct dcp_strided *s)
+static struct dcp_strided pack_runs(const struct dcp_strided *s)
 {
 	struct dcp_strided out = *s;
 	uint64_t step = s->run;
@@ -108,7 +108,7 @@ static struct dcp_strided packed(const struct dcp_strided *s)
 	return out;
 }
 
-static int convert(void *ctx, const struct dcp_strided *s)
+static int convert_run(void *ctx, const struct dcp_strided *s)
 {
 	struct worker *w = ctx;
 	const struct load_target *t = &w->shared->p->want[w->need->want].target;
@@ -125,27 +125,27 @@ static int convert(void *ctx, const struct dcp_strided *s)
 			part.count[0] = half;
 			if (half == 1)
 				part = dcp_strided_without(s, 0);
-			rc = convert(w, &part);
+			rc = convert_run(w, &part);
 			part = s->count[0] - half == 1 ? dcp_strided_without(s, 0) : *s;
 			if (s->count[0] - half > 1)
 				part.count[0] = s->count[0] - half;
 			part.off += half * s->file_stride[0];
 			part.dst += half * s->dst_stride[0];
-			return rc < 0 ? rc : convert(w, &part);
+			return rc < 0 ? rc : convert_run(w, &part);
 		}
 		skip = BUFFER - BUFFER % t->from;
 		part.run = skip;
-		rc = convert(w, &part);
+		rc = convert_run(w, &part);
 		part.off += skip;
 		part.dst += skip;
 		part.run = s->run - skip;
-		return rc < 0 ? rc : convert(w, &part);
+		return rc < 0 ? rc : convert_run(w, &part);
 	}
-	lie = packed(s);
+	lie = pack_runs(s);
 	for (uint32_t k = 0; k < s->ndim; k++)
 		in.dst_stride[k] = lie.file_stride[k];
 	in.dst = 0;
-	rc = dcp_gather_add(&w->gather, (char *)w->buffer, from(w), &in);
+	rc = dcp_gather_add(&w->gather, (char *)w->buffer, read_from(w), &in);
 	if (rc == 0)
 		rc = dcp_gather_end(&w->gather);
 	if (rc == 0)
@@ -159,12 +159,12 @@ static int copy_part(void *arg)
 	struct worker *w = arg;
 	const struct load_target *t = &w->shared->p->want[w->need->want].target;
 	int rc = dcp_strided_clip(&w->need->s, w->lo, w->hi, t->plain ? 1 : t->from,
-				  t->plain ? straight : convert, w);
+				  t->plain ? read_straight : convert_run, w);
 
 	return rc < 0 ? rc : dcp_gather_end(&w->gather);
 }
 
-static uint64_t delivered(const struct worker *w)
+static uint64_t count_delivered(const struct worker *w)
 {
 	return w->io.read + w->io.mapped;
 }
@@ -175,7 +175,7 @@ static int read_part(struct worker *w, struct dcp_err *err)
 	struct dcp_files *files = dcp_version_files(p->ck->of.v);
 	const struct load_target *t = &p->want[w->need->want].target;
 	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
-	uint64_t before = delivered(w);
+	uint64_t before = count_delivered(w);
 	int seen, rc = dcp_files_hold(files, w->need->file, true, &w->file, err);
 
 	if (rc < 0) {
@@ -196,12 +196,12 @@ static int read_part(struct worker *w, struct dcp_err *err)
 			    dcp_files_name(files, w->need->file),
 			    seen < 0 ? "changed since it was planned" : dcp_err_noted(rc));
 	dcp_files_release(files, w->need->file);
-	load_trace(p, DCPLOAD_EVENT_READ, start, delivered(w) - before);
-	__atomic_fetch_add(&p->report.read, delivered(w) - before, __ATOMIC_RELAXED);
-	return rc < 0 ? rc : load_arrived(p, w->need->want, delivered(w) - before);
+	load_trace(p, DCPLOAD_EVENT_READ, start, count_delivered(w) - before);
+	__atomic_fetch_add(&p->report.read, count_delivered(w) - before, __ATOMIC_RELAXED);
+	return rc < 0 ? rc : load_arrived(p, w->need->want, count_delivered(w) - before);
 }
 
-static void *work(void *arg)
+static void *read_wants(void *arg)
 {
 	struct shared *s = arg;
 	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
@@ -242,7 +242,7 @@ uint32_t load_threads(const struct dcpload_plan *p)
 }
 
 /* Not more than staging has room for, but one. */
-static uint32_t threads(const struct dcpload_plan *p)
+static uint32_t count_threads(const struct dcpload_plan *p)
 {
 	uint32_t n = load_threads(p);
 
@@ -256,6 +256,6 @@ int load_by_wants(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	struct shared s = { .p = p, .lock = PTHREAD_MUTEX_INITIALIZER };
 
-	dcp_team_run(threads(p), work, &s, 0);
+	dcp_team_run(count_threads(p), read_wants, &s, 0);
 	return load_fail_err(err, s.rc, &s.err);
 }

@@ -183,14 +183,14 @@ struct cuda {
 	bool pinned;               /* it is */
 };
 
-static unsigned long long address(const void *p)
+static unsigned long long get_address(const void *p)
 {
 	return (unsigned long long)(uintptr_t)p;
 }
 
 /* ---- calls ---- */
 
-static int failed(struct cuda *c, unsigned code, const char *call)
+static int say_failed(struct cuda *c, unsigned code, const char *call)
 {
 	struct dcpload_error err;
 	int rc = load_cuda_failed(&c->driver, code, call, &err);
@@ -212,15 +212,15 @@ static int failed(struct cuda *c, unsigned code, const char *call)
 		code_;                                                                         \
 	})
 
-static int result(struct cuda *c, unsigned code, const char *call)
+static int check_result(struct cuda *c, unsigned code, const char *call)
 {
-	return code == LOAD_CUDA_SUCCESS ? 0 : failed(c, code, call);
+	return code == LOAD_CUDA_SUCCESS ? 0 : say_failed(c, code, call);
 }
 
 /* The same as 0 or a negative errno. */
-#define CALL(c, name, ...) result(c, CODE(c, name, __VA_ARGS__), #name)
+#define CALL(c, name, ...) check_result(c, CODE(c, name, __VA_ARGS__), #name)
 
-static struct cuda *of(struct load_device *d)
+static struct cuda *get_cuda(struct load_device *d)
 {
 	return (struct cuda *)d;
 }
@@ -230,7 +230,7 @@ static struct cuda *of(struct load_device *d)
 static int cuda_alloc(struct load_device *d, uint64_t n, void **out)
 {
 	unsigned long long p;
-	int rc = CALL(of(d), cuMemAlloc_v2, &p, n);
+	int rc = CALL(get_cuda(d), cuMemAlloc_v2, &p, n);
 
 	if (rc == 0)
 		*out = (void *)(uintptr_t)p;
@@ -240,7 +240,7 @@ static int cuda_alloc(struct load_device *d, uint64_t n, void **out)
 static int cuda_alloc_managed(struct load_device *d, uint64_t n, void **out)
 {
 	unsigned long long p;
-	int rc = CALL(of(d), cuMemAllocManaged, &p, n, LOAD_CUDA_GLOBAL);
+	int rc = CALL(get_cuda(d), cuMemAllocManaged, &p, n, LOAD_CUDA_GLOBAL);
 
 	if (rc == 0)
 		*out = (void *)(uintptr_t)p;
@@ -249,18 +249,19 @@ static int cuda_alloc_managed(struct load_device *d, uint64_t n, void **out)
 
 static void cuda_free(struct load_device *d, void *p, uint64_t n)
 {
-	CALL(of(d), cuMemFree_v2, address(p));
+	CALL(get_cuda(d), cuMemFree_v2, get_address(p));
 }
 
 static int cuda_share(struct load_device *d, void *p, struct load_shared *out)
 {
 	_Static_assert(sizeof(*out) == sizeof(LOAD_CUDA_IPC_HANDLE), "as the driver's");
-	return CALL(of(d), cuIpcGetMemHandle, (LOAD_CUDA_IPC_HANDLE *)out, address(p));
+	return CALL(get_cuda(d), cuIpcGetMemHandle, (LOAD_CUDA_IPC_HANDLE *)out,
+		    get_address(p));
 }
 
 static int cuda_unmap(struct load_device *d, void *p)
 {
-	return CALL(of(d), cuIpcCloseMemHandle, address(p));
+	return CALL(get_cuda(d), cuIpcCloseMemHandle, get_address(p));
 }
 
 static int cuda_map(struct load_device *d, const struct load_shared *shared, uint64_t bytes,
@@ -272,10 +273,10 @@ static int cuda_map(struct load_device *d, const struct load_shared *shared, uin
 	int rc;
 
 	memcpy(&handle, shared, sizeof(handle));
-	rc = CALL(of(d), cuIpcOpenMemHandle_v2, &p, handle, LOAD_CUDA_LAZY_PEER);
+	rc = CALL(get_cuda(d), cuIpcOpenMemHandle_v2, &p, handle, LOAD_CUDA_LAZY_PEER);
 	if (rc < 0)
 		return rc;
-	rc = CALL(of(d), cuMemGetAddressRange_v2, &base, &n, p);
+	rc = CALL(get_cuda(d), cuMemGetAddressRange_v2, &base, &n, p);
 	if (rc == 0 && (p < base || p - base > n || bytes > n - (p - base))) {
 		snprintf(d->said, sizeof(d->said),
 			 "a window of %llu bytes is announced, and its mapping has %zu",
@@ -291,19 +292,20 @@ static int cuda_map(struct load_device *d, const struct load_shared *shared, uin
 
 static int cuda_kind_of(struct load_device *d, const void *p)
 {
-	struct cuda *c = of(d);
+	struct cuda *c = get_cuda(d);
 	unsigned type = 0, managed = 0;
 	int number = c->device, rc;
 	unsigned code =
-		CODE(c, cuPointerGetAttribute, &type, LOAD_CUDA_MEMORY_TYPE, address(p));
+		CODE(c, cuPointerGetAttribute, &type, LOAD_CUDA_MEMORY_TYPE, get_address(p));
 
 	if (code == LOAD_CUDA_INVALID_VALUE) /* CUDA does not know the address */
 		return DCPLOAD_MEMORY_HOST;
-	rc = result(c, code, "cuPointerGetAttribute");
+	rc = check_result(c, code, "cuPointerGetAttribute");
 	if (rc == 0)
-		rc = CALL(c, cuPointerGetAttribute, &managed, LOAD_CUDA_IS_MANAGED, address(p));
+		rc = CALL(c, cuPointerGetAttribute, &managed, LOAD_CUDA_IS_MANAGED,
+			  get_address(p));
 	if (rc == 0)
-		rc = CALL(c, cuPointerGetAttribute, &number, LOAD_CUDA_ORDINAL, address(p));
+		rc = CALL(c, cuPointerGetAttribute, &number, LOAD_CUDA_ORDINAL, get_address(p));
 	if (rc < 0)
 		return rc;
 	if (managed)
@@ -319,31 +321,32 @@ static int cuda_kind_of(struct load_device *d, const void *p)
 
 static int cuda_enter(struct load_device *d)
 {
-	return of(d)->driver.call.cuCtxPushCurrent_v2(of(d)->context) ? -EREMOTEIO : 0;
+	return get_cuda(d)->driver.call.cuCtxPushCurrent_v2(get_cuda(d)->context) ? -EREMOTEIO
+										  : 0;
 }
 
 static void cuda_leave(struct load_device *d)
 {
 	struct CUctx_st *was;
 
-	of(d)->driver.call.cuCtxPopCurrent_v2(&was);
+	get_cuda(d)->driver.call.cuCtxPopCurrent_v2(&was);
 }
 
 static int cuda_pin(struct load_device *d, void *p, uint64_t n)
 {
-	return CALL(of(d), cuMemHostRegister_v2, p, n, LOAD_CUDA_PORTABLE);
+	return CALL(get_cuda(d), cuMemHostRegister_v2, p, n, LOAD_CUDA_PORTABLE);
 }
 
 static void cuda_unpin(struct load_device *d, void *p)
 {
-	CALL(of(d), cuMemHostUnregister, p);
+	CALL(get_cuda(d), cuMemHostUnregister, p);
 }
 
 /* ---- lanes are streams, marks are events ---- */
 
 static int cuda_lane_open(struct load_device *d, void **lane)
 {
-	struct cuda *c = of(d);
+	struct cuda *c = get_cuda(d);
 	int rc;
 
 	if (DCP_GROW(c->lanes, c->cap_lanes, c->nlanes) < 0)
@@ -355,7 +358,7 @@ static int cuda_lane_open(struct load_device *d, void **lane)
 }
 
 /* A failure ends all that is queued. */
-static bool runs(struct cuda *c, void *lane)
+static bool is_running(struct cuda *c, void *lane)
 {
 	return CODE(c, cuStreamQuery, lane) == LOAD_CUDA_NOT_READY;
 }
@@ -363,9 +366,9 @@ static bool runs(struct cuda *c, void *lane)
 /* A copy that has not ended is kept, for cuda_ended(). */
 static void cuda_lane_close(struct load_device *d, void *lane)
 {
-	struct cuda *c = of(d);
+	struct cuda *c = get_cuda(d);
 
-	for (size_t i = 0; i < c->nlanes && !runs(c, lane); i++) {
+	for (size_t i = 0; i < c->nlanes && !is_running(c, lane); i++) {
 		if (c->lanes[i] != lane)
 			continue;
 		c->lanes[i] = c->lanes[--c->nlanes];
@@ -378,51 +381,52 @@ static bool cuda_ended(struct load_device *d)
 {
 	bool ended = true;
 
-	for (size_t i = 0; i < of(d)->nlanes && ended; i++)
-		ended = !runs(of(d), of(d)->lanes[i]);
+	for (size_t i = 0; i < get_cuda(d)->nlanes && ended; i++)
+		ended = !is_running(get_cuda(d), get_cuda(d)->lanes[i]);
 	return ended;
 }
 
 static int cuda_mark_open(struct load_device *d, void **mark)
 {
-	return CALL(of(d), cuEventCreate, (struct CUevent_st **)mark, LOAD_CUDA_DISABLE_TIMING);
+	return CALL(get_cuda(d), cuEventCreate, (struct CUevent_st **)mark,
+		    LOAD_CUDA_DISABLE_TIMING);
 }
 
 static void cuda_mark_close(struct load_device *d, void *mark)
 {
-	CALL(of(d), cuEventDestroy_v2, mark);
+	CALL(get_cuda(d), cuEventDestroy_v2, mark);
 }
 
 static int cuda_mark(struct load_device *d, void *mark, void *lane)
 {
-	return CALL(of(d), cuEventRecord, mark, lane);
+	return CALL(get_cuda(d), cuEventRecord, mark, lane);
 }
 
 static int cuda_follow(struct load_device *d, void *lane, void *mark)
 {
-	return CALL(of(d), cuStreamWaitEvent, lane, mark, 0);
+	return CALL(get_cuda(d), cuStreamWaitEvent, lane, mark, 0);
 }
 
 static int cuda_passed(struct load_device *d, void *mark)
 {
-	struct cuda *c = of(d);
+	struct cuda *c = get_cuda(d);
 	unsigned code = CODE(c, cuEventQuery, mark);
 
 	if (code == LOAD_CUDA_NOT_READY)
 		return 0;
-	return code ? failed(c, code, "what was queued failed: cuEventQuery") : 1;
+	return code ? say_failed(c, code, "what was queued failed: cuEventQuery") : 1;
 }
 
 /* ---- copies ---- */
 
 static int cuda_clear(struct load_device *d, void *lane, void *p, uint64_t n)
 {
-	return CALL(of(d), cuMemsetD8Async, address(p), 0, n, lane);
+	return CALL(get_cuda(d), cuMemsetD8Async, get_address(p), 0, n, lane);
 }
 
 static int cuda_copy(struct load_device *d, void *lane, void *dst, const void *src, uint64_t n)
 {
-	return CALL(of(d), cuMemcpyHtoDAsync_v2, address(dst), src, n, lane);
+	return CALL(get_cuda(d), cuMemcpyHtoDAsync_v2, get_address(dst), src, n, lane);
 }
 
 /* Can rows of @run bytes at these strides be one copy? Planes of them, when @plane is not 0? */
@@ -449,7 +453,7 @@ static int copy_dims(struct cuda *c, void *lane, char *dst, const uint8_t *src,
 					      .src_host = src,
 					      .src_pitch = s->file_stride[in],
 					      .dst_type = LOAD_CUDA_DEVICE,
-					      .dst_device = address(dst),
+					      .dst_device = get_address(dst),
 					      .dst_pitch = s->dst_stride[in],
 					      .width = s->run,
 					      .height = s->count[in],
@@ -468,14 +472,14 @@ static int copy_dims(struct cuda *c, void *lane, char *dst, const uint8_t *src,
 static int cuda_copy_runs(struct load_device *d, void *lane, char *dst, const uint8_t *src,
 			  const struct dcp_strided *s)
 {
-	return copy_dims(of(d), lane, dst + s->dst, src, s, 0);
+	return copy_dims(get_cuda(d), lane, dst + s->dst, src, s, 0);
 }
 
 static int cuda_scatter(struct load_device *d, void *lane, const struct load_job *jobs,
 			uint32_t n, uint64_t blocks)
 {
-	struct cuda *c = of(d);
-	unsigned long long at = address(jobs);
+	struct cuda *c = get_cuda(d);
+	unsigned long long at = get_address(jobs);
 	void *arguments[] = { &at, &n };
 
 	return CALL(c, cuLaunchKernel, c->scatter, (unsigned)blocks, 1, 1, LOAD_SCATTER_THREADS,
@@ -486,9 +490,11 @@ static int cuda_scatter(struct load_device *d, void *lane, const struct load_job
 
 static int cuda_zero(struct load_device *d, void *p, uint64_t n)
 {
-	int rc = cuda_clear(d, of(d)->lane, p, n);
+	int rc = cuda_clear(d, get_cuda(d)->lane, p, n);
 
-	return rc < 0 ? rc : load_device_settle(d, of(d)->mark[0], of(d)->lane, d->timeout_ms);
+	return rc < 0 ? rc
+		      : load_device_settle(d, get_cuda(d)->mark[0], get_cuda(d)->lane,
+					   d->timeout_ms);
 }
 
 static int open_bounce(struct cuda *c)
@@ -504,7 +510,7 @@ static int open_bounce(struct cuda *c)
  * applies, and a copy that was given up writes nowhere else. */
 static int cuda_fetch(struct load_device *d, void *dst, const void *src, uint64_t n)
 {
-	struct cuda *c = of(d);
+	struct cuda *c = get_cuda(d);
 	/* Of little there are as many pieces, shorter ones. */
 	uint64_t size = DCP_MIN(dcp_div_up(n, PIECES * LEAST) * LEAST, (uint64_t)PIECE);
 	uint64_t at, now, queued = 0;
@@ -518,7 +524,7 @@ static int cuda_fetch(struct load_device *d, void *dst, const void *src, uint64_
 
 			now = DCP_MIN(n - queued, size);
 			rc = CALL(c, cuMemcpyDtoHAsync_v2, (char *)c->bounce + i * PIECE,
-				  address((const char *)src + queued), now, c->lane);
+				  get_address((const char *)src + queued), now, c->lane);
 			if (rc == 0)
 				rc = cuda_mark(d, c->mark[i], c->lane);
 			d->given_up |= rc < 0; /* the others may be under way */
@@ -536,7 +542,7 @@ static int cuda_fetch(struct load_device *d, void *dst, const void *src, uint64_
 
 static void cuda_close(struct load_device *d)
 {
-	struct cuda *c = of(d);
+	struct cuda *c = get_cuda(d);
 	bool keep = d->kept || load_device_runs(d);
 
 	if (c->pinned && !keep)
@@ -599,7 +605,7 @@ static void load_kernel(struct cuda *c)
 			 c->base.said);
 }
 
-static int begin(struct cuda *c)
+static int begin_device(struct cuda *c)
 {
 	struct load_device *d = &c->base;
 	char name[64] = "";
@@ -607,19 +613,19 @@ static int begin(struct cuda *c)
 	unsigned code = c->driver.call.cuDeviceGet(&c->device, (int)d->number);
 
 	if (code)
-		return failed(c, code, "cuDeviceGet");
+		return say_failed(c, code, "cuDeviceGet");
 	if (c->driver.call.cuDeviceGetName(name, sizeof(name), c->device) == LOAD_CUDA_SUCCESS)
 		snprintf(d->name, sizeof(d->name), "cuda:%u, %s", d->number, name);
 	code = c->driver.call.cuDeviceGetAttribute(&unified, LOAD_CUDA_UNIFIED, c->device);
 	if (code)
-		return failed(c, code, "cuDeviceGetAttribute");
+		return say_failed(c, code, "cuDeviceGetAttribute");
 	if (!unified) {
 		snprintf(d->said, sizeof(d->said), "it has no unified addresses");
 		return -ENODEV;
 	}
 	code = c->driver.call.cuDevicePrimaryCtxRetain(&c->context, c->device);
 	if (code)
-		return failed(c, code, "cuDevicePrimaryCtxRetain");
+		return say_failed(c, code, "cuDevicePrimaryCtxRetain");
 	rc = cuda_lane_open(d, &c->lane);
 	for (size_t i = 0; rc == 0 && i < PIECES; i++)
 		rc = cuda_mark_open(d, &c->mark[i]);
@@ -648,7 +654,7 @@ int load_cuda_open(int number, uint32_t local, struct load_device **out,
 	c->base.timeout_ms = TIMEOUT_MS;
 	c->base.number = number < 0 ? local % (uint32_t)c->driver.gpus : (uint32_t)number;
 	snprintf(c->base.name, sizeof(c->base.name), "cuda:%u", c->base.number);
-	rc = begin(c);
+	rc = begin_device(c);
 	if (rc < 0) {
 		load_device_said(&c->base, rc, err);
 		cuda_close(&c->base);

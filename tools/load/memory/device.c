@@ -18,7 +18,7 @@ struct name {
 };
 
 /* false: it is not the name of one. */
-static bool parse(const char *which, struct name *out)
+static bool parse_name(const char *which, struct name *out)
 {
 	size_t n = strcspn(which, ",");
 	const char *p = which + n, *at = which + 5;
@@ -48,7 +48,7 @@ bool load_device_is_name(const char *which)
 {
 	struct name name;
 
-	return strcmp(which, "host") == 0 || parse(which, &name);
+	return strcmp(which, "host") == 0 || parse_name(which, &name);
 }
 
 int load_device_open(const char *which, uint32_t local, struct load_device **out, char *why,
@@ -61,7 +61,7 @@ int load_device_open(const char *which, uint32_t local, struct load_device **out
 	snprintf(why, size, "asked for");
 	if (!which || strcmp(which, "host") == 0)
 		return 0;
-	if (!parse(which, &name))
+	if (!parse_name(which, &name))
 		return load_fail(err, -EINVAL,
 				 "no device is called \"%s\": host, auto, cuda, cuda:0, "
 				 "cuda:LOCAL_RANK; \",pinned\" or \",managed\" after it",

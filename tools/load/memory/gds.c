@@ -74,7 +74,7 @@ static int find_driver(bool *loaded, char *why, size_t size)
 }
 
 /* Tell how files are read: what the driver says of itself, or else what is there. */
-static void describe(struct load_gds *g, bool loaded)
+static void describe_driver(struct load_gds *g, bool loaded)
 {
 	struct load_cufile_properties has = { .major = loaded,
 					      .control = 1u << LOAD_CUFILE_COMPAT };
@@ -109,7 +109,7 @@ static int open_driver(struct load_gds *g, bool loaded, char *why, size_t size)
 	e = g->call.cuFileDriverOpen();
 	g->opened = e.code == LOAD_CUFILE_SUCCESS;
 	if (g->opened) {
-		describe(g, loaded);
+		describe_driver(g, loaded);
 		g->registered = g->call.cuFileBufRegister(g->base, g->bytes, 0).code ==
 				LOAD_CUFILE_SUCCESS;
 	} else {
@@ -217,7 +217,7 @@ char *load_gds_memory(const struct load_gds *g)
 }
 
 /* The host has to make @n reads. */
-static void refuse(struct load_gds *g, size_t n, const char *call, long code)
+static void count_refused(struct load_gds *g, size_t n, const char *call, long code)
 {
 	pthread_mutex_lock(&g->lock);
 	if (g->refused == 0)
@@ -247,7 +247,7 @@ static void *handle_of(struct load_gds *g, uint32_t number, int fd, size_t n)
 	unsigned code;
 
 	if (!f) {
-		refuse(g, n, "more open files than the limit", MOST_FILES);
+		count_refused(g, n, "more open files than the limit", MOST_FILES);
 		return NULL;
 	}
 	pthread_mutex_lock(&g->lock);
@@ -266,7 +266,7 @@ static void *handle_of(struct load_gds *g, uint32_t number, int fd, size_t n)
 	code = f->code;
 	pthread_mutex_unlock(&g->lock);
 	if (!handle)
-		refuse(g, n, "cuFileHandleRegister", code);
+		count_refused(g, n, "cuFileHandleRegister", code);
 	return handle;
 }
 
@@ -401,11 +401,11 @@ int load_gds_read(struct load_gds *g, uint32_t file, int fd, struct load_gds_rea
 		return -EREMOTEIO;
 	}
 	if (fd < 0) {
-		refuse(g, n, "no O_DIRECT", fd);
+		count_refused(g, n, "no O_DIRECT", fd);
 		return 0;
 	}
 	if (g->d->kind->enter(g->d) < 0) {
-		refuse(g, n, "no context", 0);
+		count_refused(g, n, "no context", 0);
 		return 0;
 	}
 	handle = handle_of(g, file, fd, n);
@@ -420,7 +420,7 @@ int load_gds_read(struct load_gds *g, uint32_t file, int fd, struct load_gds_rea
 					 (off_t)r[i].at);
 		r[i].there = got == (ssize_t)r[i].n;
 		if (!r[i].there)
-			refuse(g, 1, "cuFileRead", got);
+			count_refused(g, 1, "cuFileRead", got);
 	}
 	g->d->kind->leave(g->d);
 	return rc;

@@ -24,7 +24,7 @@ struct handle {
 	uint64_t bytes;
 };
 
-static int agree(const struct load_ipc *n, int rc, struct dcpload_error *err)
+static int agree_on(const struct load_ipc *n, int rc, struct dcpload_error *err)
 {
 	return load_agree(n->comm, load_device_said(n->d, rc, err), err, n->timeout_ms);
 }
@@ -36,7 +36,7 @@ int load_ipc_map(struct load_ipc *n, void *mine, uint64_t bytes, struct dcpload_
 	const struct load_memory *kind = n->d->kind;
 	struct handle own = { .bytes = bytes };
 	struct load_blobs b;
-	int rc = agree(n, bytes ? kind->share(n->d, mine, &own.shared) : 0, err);
+	int rc = agree_on(n, bytes ? kind->share(n->d, mine, &own.shared) : 0, err);
 
 	if (rc == 0)
 		rc = load_gather_same(n->comm, &own, sizeof(own), &b, err, n->timeout_ms);
@@ -51,21 +51,21 @@ int load_ipc_map(struct load_ipc *n, void *mine, uint64_t bytes, struct dcpload_
 			rc = kind->map(n->d, &h->shared, h->bytes, (void **)&n->at[r]);
 	}
 	load_blobs_free(&b);
-	return agree(n, rc, err);
+	return agree_on(n, rc, err);
 }
 
 /*
  * Until no copy is under way: half of the timeout, so that the others still wait for what this rank
  * says.
  */
-static int settle(struct load_ipc *n)
+static int settle_copies(struct load_ipc *n)
 {
 	return load_device_settle(n->d, n->mark, n->lane, n->timeout_ms / 2);
 }
 
 int load_ipc_unmap(struct load_ipc *n, struct dcpload_error *err)
 {
-	int rc = settle(n);
+	int rc = settle_copies(n);
 
 	for (uint32_t r = 0; r < n->comm->ranks; r++) {
 		if (n->at[r] && load_device_runs(n->d)) /* and may read it */
@@ -74,7 +74,7 @@ int load_ipc_unmap(struct load_ipc *n, struct dcpload_error *err)
 			rc = -EREMOTEIO;
 		n->at[r] = NULL;
 	}
-	return agree(n, rc, err);
+	return agree_on(n, rc, err);
 }
 
 int load_ipc_copy(struct load_ipc *n, void *dst, const void *src, uint64_t bytes)
@@ -91,7 +91,7 @@ int load_ipc_meet(struct load_ipc *n, const void *const *send, const uint64_t *n
 	bool some = false;
 	int rc;
 
-	*failed = *failed < 0 ? *failed : settle(n);
+	*failed = *failed < 0 ? *failed : settle_copies(n);
 	for (uint32_t r = 0; r < ranks; r++)
 		mine[r] = nsend[r] ? (uint64_t)((const char *)send[r] - n->mine) : 0;
 	mine[self] = *failed < 0;
@@ -101,7 +101,7 @@ int load_ipc_meet(struct load_ipc *n, const void *const *send, const uint64_t *n
 	for (uint32_t r = 0; r < ranks; r++)
 		some |= n->told[(size_t)r * ranks + r] != 0;
 	if (some)
-		return agree(n, *failed, err);
+		return agree_on(n, *failed, err);
 	for (uint32_t r = 0; r < ranks; r++) {
 		uint64_t at = n->told[(size_t)r * ranks + self];
 
@@ -119,8 +119,8 @@ int load_ipc_meet(struct load_ipc *n, const void *const *send, const uint64_t *n
 
 /* ---- opening ---- */
 
-static int prepare(struct load_ipc *n, const struct dcpload_comm *comm, struct load_device *d,
-		   int timeout_ms, struct dcpload_error *err)
+static int prepare_ipc(struct load_ipc *n, const struct dcpload_comm *comm,
+		       struct load_device *d, int timeout_ms, struct dcpload_error *err)
 {
 	size_t ranks = comm->ranks;
 	int rc;
@@ -160,7 +160,7 @@ static int read_each(struct load_ipc *n)
 	return rc;
 }
 
-static int probe(struct load_ipc *n, struct dcpload_error *err)
+static int probe_memory(struct load_ipc *n, struct dcpload_error *err)
 {
 	struct load_device *d = n->d;
 	void *p = NULL;
@@ -169,12 +169,12 @@ static int probe(struct load_ipc *n, struct dcpload_error *err)
 	if (rc == 0)
 		rc = load_ipc_copy(n, p, &n->comm->rank, sizeof(n->comm->rank));
 	if (rc == 0)
-		rc = settle(n);
-	rc = agree(n, rc, err);
+		rc = settle_copies(n);
+	rc = agree_on(n, rc, err);
 	if (rc == 0) {
 		rc = load_ipc_map(n, p, PROBE, err);
 		if (rc == 0)
-			rc = agree(n, read_each(n), err);
+			rc = agree_on(n, read_each(n), err);
 		unmapped = load_ipc_unmap(n, rc < 0 ? NULL : err);
 	}
 	if (unmapped < 0 || load_device_runs(d))
@@ -197,11 +197,11 @@ int load_ipc_open(const struct dcpload_comm *comm, struct load_device *d, const 
 		rc = load_fail(err, -ENOTSUP, "%s", why_not);
 	} else if (!n) {
 		n = calloc(1, sizeof(*n));
-		rc = prepare(n, comm, d, timeout_ms, err);
+		rc = prepare_ipc(n, comm, d, timeout_ms, err);
 	}
 	rc = load_agree(comm, rc, err, timeout_ms);
 	if (rc == 0 && !*out)
-		rc = probe(n, err);
+		rc = probe_memory(n, err);
 	if (rc == 0)
 		*out = n;
 	else if (!*out)

@@ -199,7 +199,7 @@ static uint64_t left_in(const char *dir, const char *limit, const char *used, co
 	return most - DCP_MIN(most, bytes);
 }
 
-static void lower(uint64_t *least, uint64_t n, char *what, size_t size, const char *is)
+static void lower_least(uint64_t *least, uint64_t n, char *what, size_t size, const char *is)
 {
 	if (n >= *least)
 		return;
@@ -217,12 +217,13 @@ static void lower_by_cgroups(const char *root, bool old, char *path, uint64_t *l
 
 		if (snprintf(dir, sizeof(dir), "%s/sys/fs/cgroup%s%s", root,
 			     old ? "/memory" : "", path) < (int)sizeof(dir))
-			lower(least,
-			      old ? left_in(dir, "memory.limit_in_bytes",
-					    "memory.usage_in_bytes", "total_inactive_file ")
-				  : left_in(dir, "memory.max", "memory.current",
-					    "inactive_file "),
-			      what, size, "the limit of the cgroup");
+			lower_least(least,
+				    old ? left_in(dir, "memory.limit_in_bytes",
+						  "memory.usage_in_bytes",
+						  "total_inactive_file ")
+					: left_in(dir, "memory.max", "memory.current",
+						  "inactive_file "),
+				    what, size, "the limit of the cgroup");
 		slash = strrchr(path, '/');
 		if (!*path || !slash)
 			return;
@@ -240,7 +241,7 @@ uint64_t load_room_of(const char *root, char *what, size_t size)
 	snprintf(what, size, "not known");
 	if (number_of(info, "MemAvailable:", &kib)) {
 		number_of(info, "SwapFree:", &swap);
-		lower(&least, (kib + swap) * 1024, what, size, "MemAvailable");
+		lower_least(&least, (kib + swap) * 1024, what, size, "MemAvailable");
 	}
 	/* "0::/a/b"; "5:memory:/a/b" of the old kind */
 	while (groups && fgets(line, sizeof(line), groups)) {

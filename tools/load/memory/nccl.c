@@ -103,7 +103,7 @@ static int give_up(struct load_nccl *n, int rc)
 	return rc;
 }
 
-static int failed(struct load_nccl *n, unsigned code, const char *call)
+static int say_failed(struct load_nccl *n, unsigned code, const char *call)
 {
 	const char *more = n->call.ncclGetLastError(n->c);
 
@@ -118,7 +118,7 @@ static bool is_fine(unsigned code)
 }
 
 /* Whom this rank waits for, as far as it can know. */
-static const char *others(const struct load_nccl *n, char *text, size_t size)
+static const char *name_others(const struct load_nccl *n, char *text, size_t size)
 {
 	uint32_t count = 0;
 	size_t at = 0;
@@ -137,7 +137,7 @@ static const char *others(const struct load_nccl *n, char *text, size_t size)
 }
 
 /* Wait until NCCL has done what @call began; with @mark, until the device has. */
-static int settle(struct load_nccl *n, const char *call, void *mark, int timeout_ms)
+static int settle_call(struct load_nccl *n, const char *call, void *mark, int timeout_ms)
 {
 	const struct timespec look = { .tv_nsec = LOOK_NS };
 	int64_t until = dcp_now_ns(CLOCK_MONOTONIC) + timeout_ms * DCP_NS_PER_MS;
@@ -148,15 +148,15 @@ static int settle(struct load_nccl *n, const char *call, void *mark, int timeout
 		int rc;
 
 		if (code)
-			return failed(n, code, "ncclCommGetAsyncError");
+			return say_failed(n, code, "ncclCommGetAsyncError");
 		if (!is_fine(state))
-			return failed(n, state, call);
+			return say_failed(n, state, call);
 		rc = state ? 0 : mark ? n->d->kind->passed(n->d, mark) : 1;
 		if (rc)
 			return rc < 0 ? give_up(n, rc) : 0;
 		if (dcp_now_ns(CLOCK_MONOTONIC) > until) {
 			char ranks[12 * MOST_NAMED + 24];
-			const char *who = others(n, ranks, sizeof(ranks));
+			const char *who = name_others(n, ranks, sizeof(ranks));
 
 			snprintf(n->d->said, sizeof(n->d->said),
 				 "%s: %s%.100s did not answer within %.1f s", call, who, ranks,
@@ -169,8 +169,8 @@ static int settle(struct load_nccl *n, const char *call, void *mark, int timeout
 
 /* ---- opening ---- */
 
-static int prepare(struct load_nccl *n, const struct dcpload_comm *comm, struct load_device *d,
-		   int timeout_ms, struct dcpload_error *err)
+static int prepare_nccl(struct load_nccl *n, const struct dcpload_comm *comm,
+			struct load_device *d, int timeout_ms, struct dcpload_error *err)
 {
 	int rc;
 
@@ -197,7 +197,7 @@ int load_nccl_ready(struct load_nccl *n)
 	return -EREMOTEIO;
 }
 
-static int enter(struct load_nccl *n)
+static int enter_context(struct load_nccl *n)
 {
 	int rc = n->d->kind->enter(n->d);
 
@@ -207,7 +207,8 @@ static int enter(struct load_nccl *n)
 }
 
 /* Collective: all ranks meet at what rank 0 says. */
-static int meet(struct load_nccl *n, const struct dcpload_comm *comm, struct dcpload_error *err)
+static int meet_ranks(struct load_nccl *n, const struct dcpload_comm *comm,
+		      struct dcpload_error *err)
 {
 	struct load_nccl_config config = { .size = sizeof(config),
 					   .magic = LOAD_NCCL_MAGIC,
@@ -215,7 +216,7 @@ static int meet(struct load_nccl *n, const struct dcpload_comm *comm, struct dcp
 	struct load_nccl_id id = { "" };
 	struct load_blobs b;
 	unsigned code = n->self == 0 ? n->call.ncclGetUniqueId(&id) : 0;
-	int rc = code ? failed(n, code, "ncclGetUniqueId") : 0;
+	int rc = code ? say_failed(n, code, "ncclGetUniqueId") : 0;
 
 	rc = load_agree(comm, load_device_said(n->d, rc, err), err, n->timeout_ms);
 	if (rc == 0)
@@ -225,13 +226,13 @@ static int meet(struct load_nccl *n, const struct dcpload_comm *comm, struct dcp
 	if (b.n[0] == sizeof(id))
 		memcpy(&id, b.at[0], sizeof(id));
 	load_blobs_free(&b);
-	rc = enter(n);
+	rc = enter_context(n);
 	if (rc == 0) {
 		code = n->call.ncclCommInitRankConfig(&n->c, (int)n->ranks, id, (int)n->self,
 						      &config);
 		rc = is_fine(code)
-			     ? settle(n, "ncclCommInitRankConfig", NULL, n->timeout_ms / 2)
-			     : failed(n, code, "ncclCommInitRankConfig");
+			     ? settle_call(n, "ncclCommInitRankConfig", NULL, n->timeout_ms / 2)
+			     : say_failed(n, code, "ncclCommInitRankConfig");
 		n->d->kind->leave(n->d);
 	}
 	return load_agree(comm, load_device_said(n->d, rc, err), err, n->timeout_ms);
@@ -249,11 +250,11 @@ int load_nccl_open(const struct dcpload_comm *comm, struct load_device *d, const
 		rc = load_device_said(n->d, load_nccl_ready(n), err);
 	} else {
 		n = calloc(1, sizeof(*n));
-		rc = prepare(n, comm, d, timeout_ms, err);
+		rc = prepare_nccl(n, comm, d, timeout_ms, err);
 	}
 	rc = load_agree(comm, rc, err, timeout_ms);
 	if (rc == 0 && !*out)
-		rc = meet(n, comm, err);
+		rc = meet_ranks(n, comm, err);
 	if (rc == 0)
 		*out = n;
 	else if (!*out)
@@ -305,14 +306,15 @@ static int await_end(struct load_nccl *n, const char *call, int rc)
 }
 
 /* @call, which returned @code, was the last of what was begun: wait until it is done. */
-static int finish(struct load_nccl *n, unsigned code, const char *call)
+static int finish_call(struct load_nccl *n, unsigned code, const char *call)
 {
-	int timeout = n->timeout_ms / 2,
-	    rc = is_fine(code) ? settle(n, call, NULL, timeout) : failed(n, code, call);
+	int timeout = n->timeout_ms / 2, rc = is_fine(code)
+						      ? settle_call(n, call, NULL, timeout)
+						      : say_failed(n, code, call);
 
 	if (rc == 0) {
 		rc = n->d->kind->mark(n->d, n->mark, n->lane);
-		rc = rc < 0 ? give_up(n, rc) : settle(n, call, n->mark, timeout);
+		rc = rc < 0 ? give_up(n, rc) : settle_call(n, call, n->mark, timeout);
 	}
 	n->d->kind->leave(n->d);
 	n->nsend = n->nrecv = NULL;
@@ -324,13 +326,13 @@ int load_nccl_exchange(struct load_nccl *n, const void *const *send, const uint6
 {
 	const char *call = "ncclGroupStart";
 	unsigned code, end;
-	int rc = enter(n);
+	int rc = enter_context(n);
 
 	if (rc < 0)
 		return rc;
 	code = n->call.ncclGroupStart();
 	if (!is_fine(code))
-		return finish(n, code, call);
+		return finish_call(n, code, call);
 	n->nsend = nsend;
 	n->nrecv = nrecv;
 	for (uint32_t d = 0; d < n->ranks && is_fine(code); d++) {
@@ -346,18 +348,19 @@ int load_nccl_exchange(struct load_nccl *n, const void *const *send, const uint6
 						n->c, n->lane);
 	}
 	end = n->call.ncclGroupEnd();
-	return is_fine(code) ? finish(n, end, "ncclGroupEnd") : finish(n, code, call);
+	return is_fine(code) ? finish_call(n, end, "ncclGroupEnd") : finish_call(n, code, call);
 }
 
 int load_nccl_gather(struct load_nccl *n, void *all, uint64_t bytes)
 {
-	int rc = enter(n);
+	int rc = enter_context(n);
 
 	return rc < 0 ? rc
-		      : finish(n,
-			       n->call.ncclAllGather((char *)all + n->self * bytes, all, bytes,
-						     LOAD_NCCL_UINT8, n->c, n->lane),
-			       "ncclAllGather");
+		      : finish_call(n,
+				    n->call.ncclAllGather((char *)all + n->self * bytes, all,
+							  bytes, LOAD_NCCL_UINT8, n->c,
+							  n->lane),
+				    "ncclAllGather");
 }
 
 /*

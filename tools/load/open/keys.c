@@ -388,8 +388,8 @@ static bool in_object(const struct dcp_version *v, const struct dcp_tensor *t, s
 
 /* Does @glob match the path of @t or a leading part of it? What is in an object has no
  * path of its own. @path: scratch. */
-static bool ignores(const struct dcp_version *v, const char *glob, const struct dcp_tensor *t,
-		    struct dcp_buf *path)
+static bool is_ignored(const struct dcp_version *v, const char *glob,
+		       const struct dcp_tensor *t, struct dcp_buf *path)
 {
 	dcp_buf_reset(path);
 	for (size_t i = 0; i < t->npath; i++) {
@@ -419,7 +419,7 @@ int load_selects(const struct dcp_version *v, const struct dcpload_select *selec
 	if (rc < 0)
 		return rc;
 	for (uint32_t i = 0; i < select->nignore; i++) {
-		bool named = ignores(v, select->ignore[i], &t, &path);
+		bool named = is_ignored(v, select->ignore[i], &t, &path);
 
 		selected &= !named;
 		if (select->ignored)

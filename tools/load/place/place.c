@@ -26,7 +26,7 @@ enum {
  * As memcpy(), for what is not read again soon: much of it past the caches, where the processor
  * can. Fetching @dst into them would cost as much as the copy.
  */
-static void copy(char *dst, const uint8_t *src, uint64_t n)
+static void copy_run(char *dst, const uint8_t *src, uint64_t n)
 {
 #ifdef __SSE2__
 	uint64_t head = -(uintptr_t)dst % LINE;
@@ -46,7 +46,7 @@ static void copy(char *dst, const uint8_t *src, uint64_t n)
 
 /* ---- elements ---- */
 
-static void reverse(uint8_t *dst, const uint8_t *src, uint64_t n, uint32_t unit)
+static void reverse_bytes(uint8_t *dst, const uint8_t *src, uint64_t n, uint32_t unit)
 {
 	for (uint64_t i = 0; i < n; i += unit)
 		for (uint32_t k = 0; k < unit; k++)
@@ -54,12 +54,12 @@ static void reverse(uint8_t *dst, const uint8_t *src, uint64_t n, uint32_t unit)
 }
 
 /* Convert @n elements, at most SCRATCH, to contiguous ones at @dst. */
-static void put(const struct load_target *t, char *dst, const uint8_t *src, uint64_t n)
+static void put_elements(const struct load_target *t, char *dst, const uint8_t *src, uint64_t n)
 {
 	uint8_t swapped[SCRATCH * 16];
 
 	if (t->swap) {
-		reverse(swapped, src, n * t->from, t->swap);
+		reverse_bytes(swapped, src, n * t->from, t->swap);
 		src = swapped;
 	}
 	if (t->dtype != t->shown) {
@@ -87,7 +87,7 @@ void load_place_run(const struct load_target *t, uint64_t at, const uint8_t *src
 	uint64_t e = at / t->from;
 
 	if (t->plain) {
-		copy(t->base + at, src, n);
+		copy_run(t->base + at, src, n);
 		return;
 	}
 	for (n /= t->from; n;) {
@@ -95,7 +95,7 @@ void load_place_run(const struct load_target *t, uint64_t at, const uint8_t *src
 
 		if (t->stride)
 			now = DCP_MIN(now, t->inner - e % t->inner);
-		put(t, load_address(t, e), src, now);
+		put_elements(t, load_address(t, e), src, now);
 		e += now;
 		src += now * t->from;
 		n -= now;

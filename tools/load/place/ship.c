@@ -271,7 +271,7 @@ uint64_t load_ship_pinned(const struct load_ship *s)
 }
 
 /* Have all lanes wait for what is queued on @stream. */
-static int follow(struct load_ship *s, void *stream)
+static int follow_stream(struct load_ship *s, void *stream)
 {
 	struct load_device *d = s->d;
 	int rc = d->kind->mark(d, s->before, stream);
@@ -285,30 +285,30 @@ int load_ship_start(struct load_ship *s)
 {
 	s->oldest = s->flying = 0;
 	s->d->said[0] = '\0';
-	return s->p->stream ? follow(s, s->p->stream) : 0;
+	return s->p->stream ? follow_stream(s, s->p->stream) : 0;
 }
 
 int load_ship_clear(struct load_ship *s, void *p, uint64_t n)
 {
 	int rc = s->d->kind->clear(s->d, s->lane[0], p, n);
 
-	return rc < 0 ? rc : follow(s, s->lane[0]);
+	return rc < 0 ? rc : follow_stream(s, s->lane[0]);
 }
 
 /* ---- batches ---- */
 
-static struct batch *current(struct load_ship *s)
+static struct batch *get_batch(struct load_ship *s)
 {
 	return &s->batch[(s->oldest + s->flying) % s->nbatch];
 }
 
-static void *lane(struct load_ship *s)
+static void *get_lane(struct load_ship *s)
 {
-	return s->lane[current(s)->lane];
+	return s->lane[get_batch(s)->lane];
 }
 
 /* The oldest batch has arrived. */
-static int land(struct load_ship *s)
+static int land_batch(struct load_ship *s)
 {
 	struct batch *b = &s->batch[s->oldest];
 	int rc = 0;
@@ -324,7 +324,7 @@ static int land(struct load_ship *s)
 }
 
 /* Have at most @most batches in flight. */
-static int reap(struct load_ship *s, uint32_t most)
+static int reap_batches(struct load_ship *s, uint32_t most)
 {
 	struct load_device *d = s->d;
 	int rc = 0;
@@ -340,14 +340,14 @@ static int reap(struct load_ship *s, uint32_t most)
 				return 0;
 		}
 		if (rc >= 0)
-			rc = land(s);
+			rc = land_batch(s);
 	}
 	return rc;
 }
 
 int load_ship_reap(struct load_ship *s, bool all)
 {
-	return reap(s, all ? 0 : s->nbatch);
+	return reap_batches(s, all ? 0 : s->nbatch);
 }
 
 void load_ship_drop(struct load_ship *s)
@@ -360,8 +360,8 @@ void load_ship_drop(struct load_ship *s)
 
 int load_ship_begin(struct load_ship *s, const uint8_t *src, size_t chunk)
 {
-	int rc = reap(s, s->nbatch - 1);
-	struct batch *b = current(s);
+	int rc = reap_batches(s, s->nbatch - 1);
+	struct batch *b = get_batch(s);
 	uint64_t n;
 
 	if (rc < 0)
@@ -394,9 +394,9 @@ static int ship_stretch(struct load_ship *s)
 	int rc = 0;
 
 	if (n)
-		rc = s->d->kind->copy(s->d, lane(s), current(s)->room + s->lo, s->src + s->lo,
-				      n);
-	current(s)->bytes += n;
+		rc = s->d->kind->copy(s->d, get_lane(s), get_batch(s)->room + s->lo,
+				      s->src + s->lo, n);
+	get_batch(s)->bytes += n;
 	s->lo = s->hi = 0;
 	return rc;
 }
@@ -405,9 +405,9 @@ static int ship_stretch(struct load_ship *s)
  * Does the current batch bring the last of some part? Then its mark is to stand for the batches
  * before it, too.
  */
-static int join(struct load_ship *s, bool *some)
+static int join_marks(struct load_ship *s, bool *some)
 {
-	struct batch *b = current(s);
+	struct batch *b = get_batch(s);
 	int rc = 0;
 
 	*some = false;
@@ -419,7 +419,7 @@ static int join(struct load_ship *s, bool *some)
 		*some |= w->unqueued == 0;
 	}
 	for (uint32_t i = 0; i < s->flying && *some && rc == 0; i++)
-		rc = s->d->kind->follow(s->d, lane(s),
+		rc = s->d->kind->follow(s->d, get_lane(s),
 					s->batch[(s->oldest + i) % s->nbatch].mark);
 	return rc;
 }
@@ -440,22 +440,22 @@ static int call_queued(struct load_ship *s, const struct batch *b)
 }
 
 /* End the current batch; @last: of its chunk. */
-static int end(struct load_ship *s, bool last)
+static int end_batch(struct load_ship *s, bool last)
 {
 	struct load_device *d = s->d;
-	struct batch *b = current(s);
+	struct batch *b = get_batch(s);
 	bool some = false;
 	int rc = ship_stretch(s);
 
 	if (rc == 0 && b->njobs)
-		rc = d->kind->copy(d, lane(s), b->device_jobs, b->jobs,
+		rc = d->kind->copy(d, get_lane(s), b->device_jobs, b->jobs,
 				   b->njobs * sizeof(*b->jobs));
 	if (rc == 0 && b->njobs)
-		rc = d->kind->scatter(d, lane(s), b->device_jobs, b->njobs, b->blocks);
+		rc = d->kind->scatter(d, get_lane(s), b->device_jobs, b->njobs, b->blocks);
 	if (rc == 0)
-		rc = join(s, &some);
+		rc = join_marks(s, &some);
 	if (rc == 0)
-		rc = d->kind->mark(d, b->mark, lane(s));
+		rc = d->kind->mark(d, b->mark, get_lane(s));
 	if (rc < 0)
 		return rc;
 	if (last)
@@ -466,13 +466,13 @@ static int end(struct load_ship *s, bool last)
 
 int load_ship_end(struct load_ship *s)
 {
-	return end(s, true);
+	return end_batch(s, true);
 }
 
 /* Go on with the same piece of staging memory in another batch. */
 static int turn(struct load_ship *s)
 {
-	int rc = end(s, false);
+	int rc = end_batch(s, false);
 
 	return rc < 0 ? rc : load_ship_begin(s, s->src, s->chunk);
 }
@@ -511,17 +511,17 @@ static int bounce_run(struct load_ship *s, const struct load_target *t, uint64_t
 		if (s->bounced + now * t->to > s->bounce_bytes) {
 			rc = turn(s);
 			if (rc == 0)
-				rc = reap(s, 0);
+				rc = reap_batches(s, 0);
 			s->bounced = 0;
 		}
 		if (rc < 0)
 			break;
 		dense.base = (char *)s->bounce + s->bounced;
 		load_place_run(&dense, 0, src, now * t->from);
-		rc = s->d->kind->copy(s->d, lane(s), load_address(t, e), dense.base,
+		rc = s->d->kind->copy(s->d, get_lane(s), load_address(t, e), dense.base,
 				      now * t->to);
 		s->bounced += now * t->to;
-		current(s)->bytes += now * t->to;
+		get_batch(s)->bytes += now * t->to;
 		e += now;
 		src += now * t->from;
 		n -= now;
@@ -552,7 +552,7 @@ static int bounce(struct load_ship *s, const struct load_target *t, const struct
 
 /* ---- adding ---- */
 
-static int note(struct batch *b, uint32_t number, uint64_t bytes)
+static int note_coming(struct batch *b, uint32_t number, uint64_t bytes)
 {
 	struct coming *last = b->ncoming ? &b->coming[b->ncoming - 1] : NULL;
 
@@ -575,8 +575,8 @@ int load_ship_send(struct load_ship *s, const uint8_t *src, uint64_t n)
 {
 	if (n == 0)
 		return 0;
-	current(s)->bytes += n;
-	return s->d->kind->copy(s->d, lane(s), current(s)->room + (src - s->src), src, n);
+	get_batch(s)->bytes += n;
+	return s->d->kind->copy(s->d, get_lane(s), get_batch(s)->room + (src - s->src), src, n);
 }
 
 int load_ship_add(struct load_ship *s, uint32_t number, const struct dcp_strided *r,
@@ -584,8 +584,8 @@ int load_ship_add(struct load_ship *s, uint32_t number, const struct dcp_strided
 {
 	const struct load_target *t = &s->p->want[number].target;
 	uint64_t off = (uint64_t)(src - s->src), bytes = dcp_strided_bytes(r);
-	int rc = current(s)->njobs == s->most_jobs ? turn(s) : 0;
-	struct batch *b = current(s);
+	int rc = get_batch(s)->njobs == s->most_jobs ? turn(s) : 0;
+	struct batch *b = get_batch(s);
 	struct load_job *j = &b->jobs[b->njobs];
 	uint64_t at = (uint64_t)(uintptr_t)(b->room + off);
 	bool by_kernel = (s->resident || !(t->plain && is_long(r))) && s->d->scatters;
@@ -608,10 +608,10 @@ int load_ship_add(struct load_ship *s, uint32_t number, const struct dcp_strided
 	} else if (s->resident) {
 		return -ENOTSUP; /* load_job_can() has told */
 	} else if (t->plain) {
-		rc = s->d->kind->copy_runs(s->d, lane(s), t->base, src, r);
+		rc = s->d->kind->copy_runs(s->d, get_lane(s), t->base, src, r);
 		b->bytes += bytes;
 	} else {
 		rc = bounce(s, t, r, 0, r->dst, src);
 	}
-	return rc < 0 ? rc : note(current(s), number, bytes);
+	return rc < 0 ? rc : note_coming(get_batch(s), number, bytes);
 }
