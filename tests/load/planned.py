@@ -89,7 +89,7 @@ for n in range(1, 9):
         (SCRATCH / f"{number}-{n}.dcpl").write_text(text.format(n=n))
         for k, way in enumerate(w for w in WAYS if not ("BF16" in w or "device" in w) or n % 3 == 2 and (FAKE or "BF16" in w)):
             jobs += [(s, v, n, number, way) for i, (s, v) in enumerate(SOURCES)
-                     if every or (n + number + k) % 3 == 0 and i == (n + number + 2 * k) % len(SOURCES)]  # so each two of n, layout and way meet
+                     if every or (n // 3 + number + k) % 3 == 0 and i == (n + number + 2 * k) % len(SOURCES)]  # so each two of n, layout and way meet
 with concurrent.futures.ThreadPoolExecutor(2) as pool:
     for done in [pool.submit(compare, *job) for job in jobs]:
         done.result()
