@@ -105,15 +105,27 @@ sed -n '/is consistent/,/^$/p' "$work/wheel.log" | tr '\n' ' ' >&2
 say "both builds are equal: $out/$name, $(stat -c %s "$out/$name") bytes"
 [ -n "$use" ] || exit 0
 
+# The libraries of a root, moved to where Fedora, RHEL and SUSE have them: no directory is named after the machine.
+move_libraries() { # PLACE
+	local libs
+	libs=$(echo "$1"/usr/lib/*-linux-gnu)
+	rm "$1"/usr/lib64/*
+	mv "$libs"/* "$1/usr/lib64/"
+	rmdir "$libs"
+	echo /usr/lib64 >"$1/etc/ld.so.conf.d/lib64.conf"
+	ldconfig -r "$1"
+}
+
 # Used where nothing of dcpfs is: no variables, no other package but Python's pip and, for the mount, fusermount3.
-for suite in bullseye bookworm trixie; do
+for suite in bullseye bookworm bookworm-lib64 trixie; do
 	say "using it in a bare $suite"
-	root_make "$work/bare" $suite
+	root_make "$work/bare" "${suite%-lib64}"
 	root_sh "$work/bare" "$work/use-$suite.log" 'apt-get -q update; apt-get -qy install --no-install-recommends python3-venv fuse3'
+	[ "$suite" = "${suite%-lib64}" ] || move_libraries "$work/bare"
 	cp -a "$top/tests/golden/dcp-fsdp2/ckpt" "$work/bare/ckpt"
 	cp "$out/$name" "$work/bare/"
 	cp "$top/tests/packages/wheel.sh" "$work/bare/"
 	root_sh "$work/bare" "$work/use-$suite.log" "sh /wheel.sh /$name /ckpt"
 	root_end "$work/bare"
 done
-say "$name works in bullseye, bookworm and trixie"
+say "$name works in bullseye, bookworm (also with its libraries in /usr/lib64) and trixie"
