@@ -252,8 +252,8 @@ int dcp_listing_read_page(struct dcp_listing *l, const char *text, size_t n, con
 
 enum {
 	/*
-	 * For which a list is believed; for longer if it took long, so that lists of a bucket with a
-	 * hundred pages are a small part of what is asked for.
+	 * For which a list is believed; for longer if it took long, so that lists of a bucket with
+	 * a hundred pages are a small part of what is asked for.
 	 */
 	FRESH_MS = 5000,
 	FRESH_MOST_MS = 60000,
