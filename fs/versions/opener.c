@@ -12,6 +12,7 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
+#include "core/origin/origin.h"
 #include "core/remote/http.h"
 #include "core/store/index/index.h"
 #include "core/store/version/expected.h"
@@ -20,7 +21,11 @@
 #include "fs/fs.h"
 #include "fs/tree/tree.h"
 
-enum { BUILDERS = 2, LOOK_MS = 100 /* between looks whether to stop */ };
+enum {
+	BUILDERS = 2,
+	LOOK_MS = 100, /* between looks whether to stop */
+	EAGER = 8, /* versions on a server whose metadata is asked for before they are entered */
+};
 
 /* A thread that waits for a version; on the stack of that thread. */
 struct want {
@@ -343,17 +348,27 @@ static struct dcpfs_version *next_wanted(const struct dcpfs_opener *o)
 	return dcpfs_version_hold(ver);
 }
 
-/* The newest version that is not open yet; the lock is held. */
-static struct dcpfs_version *next_listed(struct dcpfs *fs)
+/*
+ * The newest version that is not open yet; the lock is held. Of a source on a server, where each
+ * request costs, older ones are opened only if an index of them is kept (*build is false).
+ */
+static struct dcpfs_version *next_listed(struct dcpfs *fs, bool *build)
 {
-	struct dcpfs_version *ver = NULL;
+	bool served = dcp_origin_of(fs->opts.source)->scheme;
+	struct dcpfs_version *found = NULL;
+	unsigned n = 0;
 
 	pthread_rwlock_rdlock(&fs->lock);
-	for (size_t i = fs->nversions; i-- > 0 && !ver;)
-		if (!fs->versions[i]->opening && !is_decided(fs->versions[i]))
-			ver = dcpfs_version_hold(fs->versions[i]);
+	for (size_t i = fs->nversions; i-- > 0 && !found;) {
+		struct dcpfs_version *ver = fs->versions[i];
+
+		n += is_open(ver) || ver->opening;
+		*build = !served || n < EAGER;
+		if (!ver->opening && !is_decided(ver) && (*build || !ver->unindexed))
+			found = dcpfs_version_hold(ver);
+	}
 	pthread_rwlock_unlock(&fs->lock);
-	return ver;
+	return found;
 }
 
 static void *run(void *arg)
@@ -364,11 +379,12 @@ static void *run(void *arg)
 	pthread_mutex_lock(&o->lock);
 	while (!is_stopped(b->fs)) {
 		struct dcpfs_version *ver = next_wanted(o);
+		bool build = true;
 
 		if (!ver && b->background)
-			ver = next_listed(b->fs);
+			ver = next_listed(b->fs, &build);
 		if (ver) {
-			open_now(b->fs, ver, true);
+			open_now(b->fs, ver, build);
 			pthread_mutex_unlock(&o->lock);
 			dcpfs_version_put(ver);
 			pthread_mutex_lock(&o->lock);

@@ -5,9 +5,10 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, "tests/origin")
-from cli import DCPFS, GOLDEN, SCRATCH, run  # noqa: E402
+from cli import DCPFS, GOLDEN, SCRATCH, check, run  # noqa: E402
 from server import Server  # noqa: E402
 
 KEYS = ("AKIDEXAMPLE", "wJalr/XUtnFEMI+K7MDENG")
@@ -54,6 +55,13 @@ def load(place, ranks, *words):
                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for r in range(ranks)]
     said = [j.communicate(timeout=240) for j in jobs]
     return [j.returncode for j in jobs], said
+
+
+def wait(ready):
+    end = time.monotonic() + 60
+    while not ready() and time.monotonic() < end:
+        time.sleep(0.02)
+    check(ready(), "what was waited for")
 
 
 def skip_without_libcurl():
