@@ -84,7 +84,7 @@ def fill(model: Any, about: str, how: dict[str, Any], each: Iterator[tuple[str, 
     def counted() -> Iterator[tuple[str, Any]]:
         for name, weight in each:
             given.append(name)
-            yield name, weight.counted(count)
+            yield name, weight.counted(count) if hasattr(weight, "counted") else weight
 
     marks = None if quantized else Marks(model)
     taken = load(counted())

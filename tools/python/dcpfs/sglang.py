@@ -32,7 +32,9 @@ def make_loader() -> Any:
         def download_model(self, model_config: Any) -> None:
             """There is nothing to download: what is needed is read when it is."""
 
-        def _get_weights_iterator(self, source: Any, **_: Any) -> Any:
+        def _get_weights_iterator(self, source: Any, **how: Any) -> Any:
+            if source.model_config is None:  # further files that some models name beside their own
+                return super()._get_weights_iterator(source, **how)
             return engine.weights(source.model_or_path, self.how)
 
         def load_model(self, *, model_config: Any, device_config: Any) -> Any:
