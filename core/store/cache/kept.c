@@ -164,8 +164,7 @@ int dcp_kept_share(const struct dcp_version *v, const char *name, size_t size,
 		   struct dcp_buf *all)
 {
 	dcp_auto_buf struct dcp_buf kept = DCP_BUF_INIT;
-	dcp_auto_fd int lock = lock_index(v);
-	int rc = dcp_kept_records(v, name, size, &kept);
+	int lock = lock_index(v), rc = dcp_kept_records(v, name, size, &kept);
 
 	for (size_t i = 0; i < kept.n / size && rc == 0; i++) {
 		const struct dcp_kept_head *from = (const void *)(kept.p + i * size);
@@ -178,5 +177,6 @@ int dcp_kept_share(const struct dcp_version *v, const char *name, size_t size,
 	}
 	if (rc == 0)
 		dcp_kept_write(v, name, all->p, all->n);
+	dcp_close_fd(&lock);
 	return rc;
 }
