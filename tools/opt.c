@@ -352,6 +352,7 @@ static int place_operands(const struct parse *p, struct opt_args *args)
 					"%s is an empty word: a variable that is not set?",
 					o[i].name);
 	}
+	args->named = named;
 	if (at < p->n || p->extra)
 		return dcp_fail(p->err, -EINVAL, "\"%s\" is one operand too many%s%s%s",
 				at < p->n ? p->word[at] : p->extra, named ? ": " : "",

@@ -108,6 +108,7 @@ struct opt_texts {
 struct opt_args {
 	const char *operand[OPT_MAX_OPERANDS];
 	char *const *command; /* NULL-ended, of an operand that is OPT_COMMAND; NULL: none */
+	bool named;           /* one of them was given by an option that is OPT_OPERAND */
 	bool help;            /* -h or --help was said: nothing else was checked after it */
 	bool json_progress, quiet;
 };

@@ -576,6 +576,7 @@ def versions_are_followed_and_the_first_bad_one_is_found():
             equal((row["update"], row["changed"]), (None, None), "the first has none before it")
     equal(data("stats", top, "--over-time", "w", "--json"), rows, "a key after the source")
     fails(USAGE, "name keys by --keys", "stats", top, "w", "--over-time", "--keys", "w")
+    fails(USAGE, "has no --version", "stats", top, "--over-time", "--version", "w")
     table = csv.DictReader(io.StringIO(run("stats", "--over-time", "--keys", "w", "--csv", top).stdout.decode(), newline=""))
     equal([{k: v if k == "version" else float(v) if v else None for k, v in row.items()} for row in table], rows, "--csv")
     drawing = ElementTree.fromstring(run("stats", "--over-time", "--keys", "w", "--svg", top).stdout)

@@ -263,12 +263,12 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	enum cmd_exit code;
 	int rc;
 
+	if (o->over_time && (o->nan || o->histogram || o->by || args->named))
+		return cmd_fail(CMD_USAGE, "stats: --over-time is of all versions, and has "
+					   "no --version, --nan, --histogram or --by");
 	if (o->over_time && o->keys.n && args->operand[PICK_VERSION])
 		return cmd_fail(CMD_USAGE, "stats: --over-time is of all versions: name keys "
 					   "by --keys, or one after SOURCE");
-	if (o->over_time && (o->nan || o->histogram || o->by))
-		return cmd_fail(CMD_USAGE, "stats: --over-time is of all versions, and has "
-					   "no --nan, --histogram or --by");
 	if (!o->over_time && o->form == OUT_SVG)
 		return cmd_fail(CMD_USAGE, "stats: --svg draws numbers of all versions: add "
 					   "--over-time");
