@@ -65,11 +65,11 @@ def home():
         own = lib.fresh("home")
         shutil.copy2(shutil.which(lib.PROGRAM), own / "dcpfs")
         lib.copy(SOURCE, own / "ckpt")
-        for name in ("mnt", "cache"):
+        for name in ("busy", "cache"):
             (own / name).mkdir()
         if IS_ROOT:
             lib.ok("chown", "-R", f"{USER}:{USER}", own)
-        _home.update(top=own, program=own / "dcpfs", source=own / "ckpt", mnt=own / "mnt", cache=own / "cache")
+        _home.update(top=own, program=own / "dcpfs", source=own / "ckpt", mnt=own / "busy", cache=own / "cache")
     return _home
 
 
@@ -126,8 +126,12 @@ def without_mtab():
         check("/etc/mtab" in run(*AS_USER, "fusermount3", "-u", m.at).stderr, "fusermount3 alone cannot")
         done = run(*AS_OTHER, h["program"], "umount", m.at)  # has no name, which fusermount3 needs, too
         check(done.returncode == 3 and "only that user and root" in done.stderr, f"another user: {done}")
-        done = run(*AS_USER, "sh", "-c", f"exec 9<{m.at}/latest/index.json; {h['program']} umount {m.at}")
-        check(done.returncode == 3 and "is busy" in done.stderr, f"while it is used: {done}")
+        other = h["top"] / "umount"  # as where messages are translated
+        other.write_text("#!/bin/sh\n[ \"$LC_ALL\" = C ] && echo umount: mnt: target is busy. >&2 || echo umount: Ziel wird gerade benutzt >&2\nexit 32\n")
+        other.chmod(0o755)
+        for path in os.environ["PATH"], f"{h['top']}:{os.environ['PATH']}":
+            done = run(*AS_USER, "sh", "-c", f"exec 9<{m.at}/latest/index.json; PATH={path} {h['program']} umount {m.at}")
+            check(done.returncode == 3 and "is busy" in done.stderr, f"while it is used: {done}")
         user_unmounts(m)
     finally:
         lib.ok("umount", "/etc")

@@ -73,6 +73,12 @@ static enum cmd_exit busy(const char *path)
 			path);
 }
 
+/* In more words than "busy", which may be the name of the directory. */
+static bool says_busy(const char *said)
+{
+	return strstr(said, ": Device or resource busy") || strstr(said, ": target is busy");
+}
+
 static enum cmd_exit detach(const char *path, bool lazy)
 {
 	char said[512] = "", by_umount[512] = "";
@@ -87,17 +93,18 @@ static enum cmd_exit detach(const char *path, bool lazy)
 			return cmd_fail(CMD_ENV, "%s: cannot unmount: %s", path,
 					strerror(errno));
 	}
+	setenv("LC_ALL", "C", 1); /* umount speaks many languages */
 	rc = run_helper("fusermount3", lazy ? "-uz" : "-u", path, said, sizeof(said));
 	if (rc == 0)
 		return CMD_OK;
 	/* It asks /etc/mtab who mounted, and for the name of the user, which containers may lack;
 	 * umount asks the kernel. */
-	if (!strstr(said, "busy") &&
+	if (!says_busy(said) &&
 	    run_helper("umount", lazy ? "-il" : "-i", path, by_umount, sizeof(by_umount)) == 0)
 		return CMD_OK;
-	if (strstr(said, "busy") || strstr(by_umount, "busy"))
+	if (says_busy(said) || says_busy(by_umount))
 		return busy(path);
-	if (strstr(said, "not found in") || strstr(by_umount, "superuser"))
+	if (strstr(said, " not found in /etc/mtab") || strstr(by_umount, "must be superuser"))
 		return cmd_fail(CMD_ENV,
 				"%s was mounted by another user; only that user and root can "
 				"end it",
