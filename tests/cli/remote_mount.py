@@ -142,15 +142,19 @@ def listing_is_interrupted():
         shutil.rmtree(SCRATCH / "cache", ignore_errors=True)
         if known:
             run("ls", source, "step-10")
-        hung, late = [], []
-        SERVER.fault = lambda r, hung=hung, late=late, known=known: "hang" if (
-            ("step-20/.metadata" if known else "step-10/.metadata") in r.path or (late and "list-type" in r.path)) and not hung.append(1) else None
+        hung, late, asked = [], [], []
+
+        def fault(r, hung=hung, late=late, asked=asked, metadata="step-20/.metadata" if known else "step-10/.metadata"):
+            asked.append((time.monotonic(), "list-type" in r.path))
+            return "hang" if (metadata in r.path or (late and asked[-1][1])) and not hung.append(1) else None
+        SERVER.fault = fault
         try:
             got = run("mount", source, top, "--no-cache", DCPFS_STALL="30", DCPFS_TIMEOUT="30")
             check(got.returncode == OK, f"mount: {got.stderr}")
             if known:
                 wait(lambda: hung)  # the newest is being opened
-                time.sleep(6)  # after which lists are not believed
+                took = max(after - at for (at, is_list), (after, _) in zip(asked, asked[1:]) if is_list)
+                time.sleep(max(6, 25 * took))  # after which lists are not believed
                 late.append(1)
                 hung.clear()
             child = subprocess.Popen([sys.executable, "-c", f"import os; os.listdir({str(top / 'step-10/raw')!r})"], stderr=subprocess.DEVNULL)
