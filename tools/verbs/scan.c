@@ -549,13 +549,14 @@ static int scan_all(struct scanning *w, struct dcp_err *err)
 /* Also a version whose metadata is refused has pickles, and a source that has no complete one. */
 static enum cmd_exit open_version(struct scanning *w, const struct opt_args *args)
 {
+	const char *name = args->operand[PICK_VERSION];
 	struct dcp_err err = { 0 };
 	enum cmd_exit code = pick_source(&w->p, args->operand[PICK_SOURCE], &w->o->pick, false);
 
 	if (code != CMD_OK)
 		return code;
-	if (dcp_checkpoint_open(&w->p.ck, args->operand[PICK_VERSION], &err) < 0) {
-		if (!w->p.ck.found && args->operand[PICK_VERSION])
+	if (dcp_checkpoint_open(&w->p.ck, name, &err) < 0) {
+		if (!w->p.ck.found && name && strcmp(name, "latest") != 0)
 			return cmd_fail(CMD_NO, "%s", err.msg);
 		w->p.ck.v = NULL;
 		cmd_fail(CMD_BAD, "%s; what files say is listed all the same", err.msg);
