@@ -208,6 +208,15 @@ def costs():
             check(all(n <= m for n, m in zip(is_, most)) and all(n >= m / 2 for n, m in zip(is_[:2], most)), f"{words}: {is_}, the table has {most}")
 
 
+def small_and_converted_tensors_are_read_together():
+    """A rank alone reads long tensors straight to where they are wanted, and others by 2 MiB and more."""
+    write(TOP / "small/model.safetensors", {f"layers.{i}.bias": ("U8", [8 << 10], bytes(8 << 10)) for i in range(256)})
+    write(TOP / "long/model.safetensors", {f"layers.{i}.weight": ("F32", [1 << 20], bytes(4 << 20)) for i in range(4)})
+    for source, words, most in ("small", (), 3), ("long", (), 4), ("long", ("--dtype", "BF16"), 10):
+        asked = [r for r in asked_of("load", s3(source), "--no-cache", *words) if r[2]]
+        check(len(asked) <= most + 1, f"load {source} {words}: {len(asked)} requests")  # one more is for the header
+
+
 def asked_of(*words):
     """The requests for bytes of files, not lists, of a command that succeeds."""
     SERVER.taken()
@@ -473,7 +482,7 @@ def no_network():
 
 
 skip_without_libcurl()
-tests = (cat_and_export, loaded, read_ahead, one_file, hub, hub_leads_once, requests_are_few, costs, requests_are_counted, ranks_fetch_each_byte_once, second_reads_ask_for_nothing, warmed, limit_of_what_is_kept,
+tests = (cat_and_export, loaded, read_ahead, one_file, hub, hub_leads_once, requests_are_few, costs, requests_are_counted, small_and_converted_tensors_are_read_together, ranks_fetch_each_byte_once, second_reads_ask_for_nothing, warmed, limit_of_what_is_kept,
          without_a_tag_nothing_is_kept, many_files, passing_faults, answers_of_another_length, lasting_faults, changed_object,
          who_may, refused_sources, doctor, no_network)
 chosen = sys.argv[2:]

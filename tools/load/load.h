@@ -189,7 +189,7 @@ struct dcpload_plan {
 	void *stream;               /* of the caller */
 	bool devices;               /* some rank has one */
 	bool roomy;                 /* on every rank staging is asked for */
-	bool straight; /* what this rank needs lies on servers, in long runs, none of them twice */
+	bool straight; /* what this rank needs lies on servers, in long runs; nearly all is plain */
 	struct dcp_chunk_range *mine; /* what this rank needs of files, in order */
 	size_t nmine;
 	struct load_rounds *rounds;  /* of messages; NULL: not used */

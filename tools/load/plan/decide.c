@@ -17,6 +17,7 @@
 enum {
 	LOOKS = 64,            /* samples of the page cache */
 	LONG_RUN = 1 << 20,    /* bytes that are worth a request */
+	ALONE = 32 << 10,      /* a request for fewer counts as so many: one in 2 MiB is fine */
 	SLOTS_MOST = 16,       /* where copies to a device are in flight */
 	ROOMY_MOST = 16 << 20, /* bytes of slots where staging is asked for */
 	BATCHES_MOST = 8,      /* of slots, on their way to a device */
@@ -61,8 +62,8 @@ static void look(struct dcpload_plan *p, struct finding *f)
 }
 
 /*
- * Bytes that are better read through slots: short runs with gaps, of which requests are made
- * together, and bytes that two wants have in common.
+ * Bytes that are better read through slots: short runs, of which requests are made together, bytes
+ * that two wants have in common, and those that are converted, for which wants have small buffers.
  */
 static uint64_t count_slotted(const struct dcpload_plan *p)
 {
@@ -70,10 +71,13 @@ static uint64_t count_slotted(const struct dcpload_plan *p)
 
 	for (size_t i = 0; i < p->nneed; i++) {
 		const struct dcp_chunk_need *need = &p->need[i];
-		bool next = i && need->file == need[-1].file;
+		bool next = i && need->file == need[-1].file, is_short = need->s.run < LONG_RUN;
 
-		if ((next && need->s.off < end) || (need->s.ndim && need->s.run < LONG_RUN))
+		if ((next && need->s.off < end) || (need->s.ndim && is_short) ||
+		    !p->want[need->want].target.plain)
 			n += dcp_strided_bytes(&need->s);
+		else if (is_short)
+			n += ALONE;
 		end = DCP_MAX(next ? end : 0, need->s.off + dcp_strided_extent(&need->s));
 	}
 	return n;
