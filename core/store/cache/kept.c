@@ -149,8 +149,7 @@ int dcp_kept_put(struct dcp_buf *all, size_t size, int64_t id, const char *key,
 static int lock_index(const struct dcp_version *v)
 {
 	struct flock whole = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
-	const char *index = dcp_version_index_path(v);
-	int fd = index ? open(index, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
+	int fd = open(dcp_version_index_path(v), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 
 	for (int i = 0; fd >= 0 && i < 100 && fcntl(fd, F_OFD_SETLK, &whole) < 0; i++) {
 		if (errno != EAGAIN && errno != EACCES && errno != EINTR)
@@ -164,7 +163,9 @@ int dcp_kept_share(const struct dcp_version *v, const char *name, size_t size,
 		   struct dcp_buf *all)
 {
 	dcp_auto_buf struct dcp_buf kept = DCP_BUF_INIT;
-	int lock = lock_index(v), rc = dcp_kept_records(v, name, size, &kept);
+	dcp_auto_free char *path = path_of(v, name); /* NULL: nothing can be kept */
+	int lock = path ? lock_index(v) : -1;
+	int rc = dcp_kept_records(v, name, size, &kept);
 
 	for (size_t i = 0; i < kept.n / size && rc == 0; i++) {
 		const struct dcp_kept_head *from = (const void *)(kept.p + i * size);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/inotify.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -66,12 +67,19 @@ static void nothing_is_kept_beside_a_sidecar(void **state)
 	struct t_version *p = *state;
 	char path[200];
 	struct dcp_version *v;
+	dcp_auto_buf struct dcp_buf all = DCP_BUF_INIT;
+	int watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
 
 	snprintf(path, sizeof(path), "%s/mine.dcpx", p->source);
 	p->opts.index_file = path;
 	v = t_version_open(p);
 	dcp_kept_write(v, "stats", "found", 5);
 	assert_int_equal(read_back(v, "stats", "found"), -ENOENT);
+	assert_true(watch >= 0 && inotify_add_watch(watch, path, IN_CLOSE_WRITE) >= 0);
+	assert_int_equal(dcp_kept_share(v, "stats", 8, &all), 0);
+	assert_int_equal(read(watch, path, sizeof(path)), -1); /* nor opened for writing */
+	assert_int_equal(errno, EAGAIN);
+	close(watch);
 	dcp_version_close(v);
 }
 
