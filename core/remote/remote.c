@@ -256,8 +256,8 @@ enum {
 	 * a hundred pages are a small part of what is asked for.
 	 */
 	FRESH_MS = 5000,
-	FRESH_MOST_MS = 60000,
-	FRESH_TIMES = 20, /* as long as it took */
+	FRESH_MOST_MS = 25000, /* before a mount looks again */
+	FRESH_TIMES = 20,      /* as long as it took */
 	MOST_LISTS = 256,
 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <spawn.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -81,7 +82,7 @@ static bool says_busy(const char *said)
 
 static enum cmd_exit detach(const char *path, bool lazy)
 {
-	char said[512] = "", by_umount[512] = "";
+	char said[PATH_MAX + 512] = "", by_umount[sizeof(said)] = "";
 	int rc;
 
 	if (geteuid() == 0) {
