@@ -354,14 +354,14 @@ size_t dcp_disk_read(struct dcp_disk *d, uint64_t off, uint64_t n, char *block, 
 static void join(const struct dcp_disk *d, uint64_t number, struct part is[PARTS],
 		 struct part *part, char *block)
 {
-	dcp_auto_free char *old = malloc(BLOCK);
+	dcp_auto_free char *old = NULL;
 	size_t place = 0;
 
 	for (size_t i = 0; i < PARTS; i++) {
 		if (is[i].lo == is[i].hi || is[i].hi < part->lo || is[i].lo > part->hi)
 			continue;
-		if (old && (is[i].lo < part->lo || is[i].hi > part->hi) &&
-		    read_bytes(d, number, &is[i], old)) {
+		if ((is[i].lo < part->lo || is[i].hi > part->hi) &&
+		    (old || (old = malloc(BLOCK))) && read_bytes(d, number, &is[i], old)) {
 			if (is[i].lo < part->lo)
 				memcpy(block + is[i].lo, old + is[i].lo, part->lo - is[i].lo);
 			if (is[i].hi > part->hi)
