@@ -26,7 +26,7 @@
 #include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/format/formats.h"
-#include "core/format/hf/name.h"
+#include "core/format/weights/name.h"
 #include "core/model/name.h"
 #include "core/model/tensor.h"
 #include "core/origin/archive/archive.h"
@@ -107,8 +107,8 @@ enum dcp_match dcp_numpy_probe(dcp_families all, const struct dcp_dir *dir)
 		return nsaves ? DCP_MATCH_MANY : DCP_MATCH_YES;
 	if (ndirs)
 		return DCP_MATCH_NO;
-	return nnpz > 1 || nsaves || (nnpz && !dcp_hf_is_home(dir)) ? DCP_MATCH_MANY
-								    : DCP_MATCH_YES;
+	return nnpz > 1 || nsaves || (nnpz && !dcp_weights_is_home(dir)) ? DCP_MATCH_MANY
+									 : DCP_MATCH_YES;
 }
 
 bool dcp_numpy_group(const char *file, char *version)
@@ -344,6 +344,6 @@ int dcp_numpy_load(const struct dcp_load *in, struct dcp_err *err)
 	}
 	dcp_buf_finish(&l.name_text);
 	if (rc == 0)
-		rc = dcp_hf_emit_rest(in, is_array, NULL);
+		rc = dcp_weights_emit_rest(in, is_array, NULL);
 	return dcp_emit_fact(in->sink, rc, "framework", "numpy");
 }

@@ -66,7 +66,7 @@ CASES = (
      "core/store/x.c:4: fstat( is known to core/origin/dir/ alone"),
     ("a library without an owner", "layers", inc("#include <png.h>"), "<png.h> has no owner"),
     ("a family sees another", "layers", inc('#include "core/format/megatron/megatron_int.h"', "core/format/dcp/x.h"), "dcp is a family and may not include"),
-    ("a family of one file sees another", "layers", inc('#include "core/format/hf/files.h"', "core/format/npz.c"), "npz is a family and may not include"),
+    ("a family of one file sees another", "layers", inc('#include "core/format/weights/files.h"', "core/format/npz.c"), "npz is a family and may not include"),
     ("another folder's private header", "layers", inc('#include "core/base/a_int.h"', "core/store/b.h"), "is private to"),
     ("a second private header", "layers", {"core/base/d/d_int.h": LIC, "core/base/d/e_int.h": LIC},
      "core/base/d: d_int.h and e_int.h; a folder has one private header at most"),

@@ -11,7 +11,7 @@
 #include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/format/formats.h"
-#include "core/format/hf/name.h"
+#include "core/format/weights/name.h"
 #include "core/origin/dir/dir.h"
 
 /* ---- names ---- */
@@ -195,7 +195,7 @@ static bool is_shown(void *ctx, const char *name)
 	const struct dcp_tdcp *d = ctx;
 
 	return dcp_intern_has(&d->meta.files, name) || dcp_has_extension(name, ".distcp") ||
-	       dcp_has_extension(name, ".metadata") || dcp_hf_is_sidecar(name);
+	       dcp_has_extension(name, ".metadata") || dcp_weights_is_sidecar(name);
 }
 
 /*
@@ -204,7 +204,7 @@ static bool is_shown(void *ctx, const char *name)
  */
 static int dcp_tdcp_emit_rest(struct dcp_tdcp *d)
 {
-	return dcp_hf_emit_rest(d->in, is_shown, d);
+	return dcp_weights_emit_rest(d->in, is_shown, d);
 }
 
 static int load(const struct dcp_load *in, struct dcp_err *err)

@@ -12,9 +12,9 @@
 #include "core/base/err.h"
 #include "core/format/format.h"
 #include "core/format/formats.h"
-#include "core/format/hf/name.h"
 #include "core/format/nest/relay.h"
 #include "core/format/parts/parts.h"
+#include "core/format/weights/name.h"
 #include "core/model/name.h"
 #include "core/model/tensor.h"
 #include "core/origin/source.h"
@@ -351,7 +351,7 @@ static int leave_out(const struct emitter *w)
 	int rc = 0;
 
 	for (size_t i = 0; rc == 0 && i < w->part->dir.n; i++)
-		if (!dcp_hf_is_sidecar(w->part->dir.entries[i].name))
+		if (!dcp_weights_is_sidecar(w->part->dir.entries[i].name))
 			rc = dcp_emit_meta(w->in->sink, "left_out",
 					   w->part->dir.entries[i].name);
 	return rc;
@@ -420,7 +420,7 @@ static int emit_sidecars(const struct dcp_load *in, const struct dcp_dir *dir,
 		char name[2 * NAME_MAX + 2];
 		bool unused;
 
-		if (e->is_dir || *e->name == '.' || !dcp_hf_is_sidecar(e->name) ||
+		if (e->is_dir || *e->name == '.' || !dcp_weights_is_sidecar(e->name) ||
 		    (!*below && dcp_parts_is_file(e, &unused)))
 			continue;
 		snprintf(name, sizeof(name), "%s%s", below, e->name);

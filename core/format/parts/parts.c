@@ -39,8 +39,8 @@
 #include "core/base/text.h"
 #include "core/format/format.h"
 #include "core/format/formats.h"
-#include "core/format/hf/name.h"
 #include "core/format/parts/parts.h"
+#include "core/format/weights/name.h"
 #include "core/model/name.h"
 
 static const char steps[] = "global_step"; /* a number after it: DeepSpeed's tags */
@@ -273,7 +273,7 @@ static int add_spare(struct finding *f)
 		return rc;
 	format = dcp_format_probe_in(f->all, f->self, &rest, &match, why, sizeof(why));
 	if (!format || !dcp_parts_is_hf(format) || match == DCP_MATCH_MANY ||
-	    !dcp_hf_is_home(&rest)) {
+	    !dcp_weights_is_home(&rest)) {
 		dcp_dir_close(&rest);
 		return 0;
 	}
@@ -302,7 +302,7 @@ static int has_model(const struct finding *f, const struct dcp_dir *rest)
 		return 0;
 	if (!format->group && !dcp_parts_is_hf(format))
 		return -1;
-	return dcp_parts_is_hf(format) && dcp_hf_is_home(rest);
+	return dcp_parts_is_hf(format) && dcp_weights_is_home(rest);
 }
 
 static int add_loose_group(struct finding *f, const struct dcp_dir *rest,
@@ -614,7 +614,7 @@ static bool may_be(const struct dcp_dir *dir, bool step)
 {
 	bool any = dcp_parts_home(dir) != DCP_HOME_NONE ||
 		   (dcp_dir_find(dir, ".metadata") &&
-		    (has_safetensors(dir) || dcp_hf_has_torch(dir))),
+		    (has_safetensors(dir) || dcp_weights_has_torch(dir))),
 	     decides;
 
 	for (size_t i = 0; i < dir->n && !any; i++) {

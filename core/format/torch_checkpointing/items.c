@@ -29,8 +29,8 @@
 #include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/format/formats.h"
-#include "core/format/hf/name.h"
 #include "core/format/torch/torch.h"
+#include "core/format/weights/name.h"
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"
 
@@ -83,12 +83,12 @@ bool dcp_titems_rank_dir(const char *name, uint32_t *rank)
 bool dcp_titems_name(const char *file, struct dcp_titems_name *out)
 {
 	const char *dot = strrchr(file, '.'), *p = dot;
-	struct dcp_hf_name unused;
+	struct dcp_weights_name unused;
 
 	*out = (struct dcp_titems_name){ .item = file };
 	if (*file == '.' || !known_extension(dot, &out->coding))
 		return false;
-	if (dcp_hf_name(file, &unused) == DCP_HF_SAFETENSORS_INDEX || unused.nparts)
+	if (dcp_weights_name(file, &unused) == DCP_WEIGHTS_SAFETENSORS_INDEX || unused.nparts)
 		return false;
 	while (p > file && *p != '_')
 		p--;
@@ -294,10 +294,10 @@ static int add_rank_dir(struct listing *l, const char *name, uint32_t rank)
 /* What consolidation made: the same tensors once more. */
 static bool is_twin(const char *name)
 {
-	struct dcp_hf_name hf;
+	struct dcp_weights_name hf;
 
-	return dcp_hf_name(name, &hf) == DCP_HF_SAFETENSORS_INDEX ||
-	       (hf.kind == DCP_HF_SAFETENSORS && hf.nparts);
+	return dcp_weights_name(name, &hf) == DCP_WEIGHTS_SAFETENSORS_INDEX ||
+	       (hf.kind == DCP_WEIGHTS_SAFETENSORS && hf.nparts);
 }
 
 /* A file that no rule names may be an item too: it is shown as it is. */

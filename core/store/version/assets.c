@@ -10,7 +10,7 @@
 #include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
-#include "core/format/hf/files.h"
+#include "core/format/weights/files.h"
 #include "core/origin/dir/dir.h"
 #include "core/parse/json.h"
 #include "core/store/index/index.h"
@@ -216,7 +216,7 @@ static int take_entry(struct looking *l, const char *below, const char *in, bool
 		l->a->pipeline = true;
 		return 0;
 	}
-	if (!module && (!dcp_hf_is_sidecar(e->name) || strcmp(name, readme) == 0))
+	if (!module && (!dcp_weights_is_sidecar(e->name) || strcmp(name, readme) == 0))
 		return 0;
 	return is_job(l, path) ? 0 : take(l, path, name);
 }

@@ -15,8 +15,8 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/format/hf/files.h"
 #include "core/format/parts/parts.h"
+#include "core/format/weights/files.h"
 #include "core/model/name.h"
 #include "core/origin/dir/dir.h"
 #include "core/store/index/index.h"
@@ -49,7 +49,7 @@ struct found {
 static int emit_file(struct emitter *t, const struct dcp_dir *dir, const struct dcp_dirent *e,
 		     const char *name, unsigned depth, struct found *f)
 {
-	bool sidecar = depth <= MAX_DEPTH && dcp_hf_is_sidecar(e->name);
+	bool sidecar = depth <= MAX_DEPTH && dcp_weights_is_sidecar(e->name);
 
 	if (dcp_index_was_emitted(t->w, name)) {
 		f->read++;
@@ -60,7 +60,7 @@ static int emit_file(struct emitter *t, const struct dcp_dir *dir, const struct 
 		t->nsidecars++;
 		return dcp_emit_sidecar(t->sink, name);
 	}
-	f->weights += dcp_hf_may_be_weights(e->name);
+	f->weights += dcp_weights_may_be(e->name);
 	f->others += !sidecar;
 	return 0;
 }

@@ -20,7 +20,7 @@
 #include "core/base/buf.h"
 #include "core/base/jsonw.h"
 #include "core/base/text.h"
-#include "core/format/hf/files.h"
+#include "core/format/weights/files.h"
 #include "core/origin/dir/dir.h"
 #include "core/parse/json.h"
 #include "core/store/index/index.h"
@@ -283,8 +283,8 @@ struct finding {
 /* A name that leads nowhere else, of a file that may lie beside weights. */
 static bool is_name(const char *name)
 {
-	if (!*name || *name == '.' || strlen(name) > MAX_NAME || !dcp_hf_is_sidecar(name) ||
-	    strncmp(name, "README", 6) == 0)
+	if (!*name || *name == '.' || strlen(name) > MAX_NAME ||
+	    !dcp_weights_is_sidecar(name) || strncmp(name, "README", 6) == 0)
 		return false;
 	for (const char *s = name; *s; s++)
 		if (*s == '/' || (unsigned char)*s < ' ' || *s == 0x7f)

@@ -7,7 +7,7 @@
 #include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/format/format.h"
-#include "core/format/hf/name.h"
+#include "core/format/weights/name.h"
 #include "core/model/name.h"
 #include "core/origin/dir/dir.h"
 #include "core/store/version/version_int.h"
@@ -104,7 +104,7 @@ static bool is_loose(const struct dcp_dir *dir, const struct dcp_format *format)
 
 	for (size_t i = 0; format->group && !any && i < dir->n; i++)
 		any = !dir->entries[i].is_dir && format->group(dir->entries[i].name, group);
-	return any && !dcp_hf_is_home(dir);
+	return any && !dcp_weights_is_home(dir);
 }
 
 static int add(struct scanning *s, const struct dcp_dir *dir, const char *name,

@@ -17,24 +17,26 @@
 #include "core/base/err.h"
 #include "core/base/intern.h"
 #include "core/format/formats.h"
-#include "core/format/hf/files.h"
 #include "core/format/torch/torch.h"
+#include "core/format/weights/files.h"
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"
 #include "core/parse/torch/torch.h"
 
 /* A file of weights, by name: not "model", which others write too (CTranslate2). */
-static bool is_ours(const struct dcp_dirent *e, enum dcp_hf_kind kind, struct dcp_hf_name *name)
+static bool is_ours(const struct dcp_dirent *e, enum dcp_weights_kind kind,
+		    struct dcp_weights_name *name)
 {
-	return !e->is_dir && dcp_hf_name(e->name, name) == kind &&
-	       dcp_hf_is_weights(name->set) && strncmp(name->set, "model", 5) != 0;
+	return !e->is_dir && dcp_weights_name(e->name, name) == kind &&
+	       dcp_weights_is_named(name->set) && strncmp(name->set, "model", 5) != 0;
 }
 
 static bool keep_ours(void *ctx, const struct dcp_dirent *e)
 {
-	struct dcp_hf_name name;
+	struct dcp_weights_name name;
 
-	return is_ours(e, DCP_HF_TORCH, &name) || is_ours(e, DCP_HF_TORCH_INDEX, &name);
+	return is_ours(e, DCP_WEIGHTS_TORCH, &name) ||
+	       is_ours(e, DCP_WEIGHTS_TORCH_INDEX, &name);
 }
 
 static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
@@ -45,8 +47,8 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 
 	if (dcp_dir_only(dir, keep_ours, NULL, &ours) < 0)
 		return DCP_MATCH_NO;
-	index = dcp_hf_index_name(&ours, DCP_HF_TORCH_INDEX);
-	match = dcp_hf_check_parts(&ours, DCP_HF_TORCH, why, n);
+	index = dcp_weights_index_name(&ours, DCP_WEIGHTS_TORCH_INDEX);
+	match = dcp_weights_check_parts(&ours, DCP_WEIGHTS_TORCH, why, n);
 	if (match == DCP_MATCH_NO && index) {
 		snprintf(why, n, "%s is there, but no file of weights", index);
 		match = DCP_MATCH_INCOMPLETE;
@@ -56,17 +58,17 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 
 static const char *commit_file(const struct dcp_dir *dir)
 {
-	return dcp_hf_index_name(dir, DCP_HF_TORCH_INDEX);
+	return dcp_weights_index_name(dir, DCP_WEIGHTS_TORCH_INDEX);
 }
 
 /* ---- load ---- */
 
 struct bin {
-	struct dcp_hf h;
+	struct dcp_weights h;
 	struct dcp_err *err;
 	/* while a set is read */
-	const struct dcp_hf_file *at;
-	struct dcp_hf_set *set;
+	const struct dcp_weights_file *at;
+	struct dcp_weights_set *set;
 };
 
 static int list_files(struct bin *b)
@@ -75,11 +77,12 @@ static int list_files(struct bin *b)
 	int rc = dcp_dir_only(b->h.in->dir, keep_ours, NULL, &ours);
 
 	if (rc == 0)
-		rc = dcp_hf_add_files(&b->h, &ours, "", DCP_HF_TORCH);
+		rc = dcp_weights_add_files(&b->h, &ours, "", DCP_WEIGHTS_TORCH);
 	if (rc == 0)
-		rc = dcp_hf_make_sets(&b->h);
+		rc = dcp_weights_make_sets(&b->h);
 	return rc < 0 ? rc
-		      : dcp_hf_read_indexes(&b->h, &ours, DCP_HF_TORCH_INDEX, false, b->err);
+		      : dcp_weights_read_indexes(&b->h, &ours, DCP_WEIGHTS_TORCH_INDEX, false,
+						 b->err);
 }
 
 /* The key as it stands in the file. */
@@ -92,9 +95,9 @@ static const char *stored_key(const struct bin *b, const char *key)
 static bool elsewhere(void *ctx, const char *key)
 {
 	const struct bin *b = ctx;
-	const char *file = dcp_hf_index_file(&b->set->index, stored_key(b, key));
+	const char *file = dcp_weights_index_file(&b->set->index, stored_key(b, key));
 
-	return file && strcmp(file, b->at->name) != 0 && dcp_hf_find_file(&b->h, file);
+	return file && strcmp(file, b->at->name) != 0 && dcp_weights_find_file(&b->h, file);
 }
 
 /* ---- a sink before the sink: which keys were emitted? ---- */
@@ -117,7 +120,7 @@ static int on_object(void *ctx, const struct dcp_object *o)
 
 /* ---- files ---- */
 
-static int keep_error(struct bin *b, struct dcp_hf_file *f, const struct dcp_err *why)
+static int keep_error(struct bin *b, struct dcp_weights_file *f, const struct dcp_err *why)
 {
 	f->error = dcp_arena_strdup(&b->h.arena, why->msg);
 	if (!f->error)
@@ -129,7 +132,7 @@ static int keep_error(struct bin *b, struct dcp_hf_file *f, const struct dcp_err
 	return why->code ? why->code : -EBADMSG;
 }
 
-static int read_file(struct bin *b, struct dcp_hf_file *f)
+static int read_file(struct bin *b, struct dcp_weights_file *f)
 {
 	const struct dcp_sink sink = {
 		.tensor = on_tensor, .object = on_object, .ctx = b, .next = b->h.in->sink
@@ -157,7 +160,7 @@ static int read_file(struct bin *b, struct dcp_hf_file *f)
 }
 
 /* Without an index it is not known which keys a broken file held: the file stands for them. */
-static int emit_broken(struct bin *b, const struct dcp_hf_file *f)
+static int emit_broken(struct bin *b, const struct dcp_weights_file *f)
 {
 	const struct dcp_sink *sink = b->h.in->sink;
 	int rc = dcp_emit_meta(sink, "broken_file", f->error);
@@ -178,9 +181,9 @@ static int read_files(struct bin *b, size_t first, size_t end)
 	return rc;
 }
 
-static int emit_set(struct bin *b, struct dcp_hf_set *set)
+static int emit_set(struct bin *b, struct dcp_weights_set *set)
 {
-	const char *variant = dcp_hf_variant(set->name);
+	const char *variant = dcp_weights_variant(set->name);
 	size_t end = set->first + set->n;
 	int rc = variant ? dcp_emit_meta(b->h.in->sink, "variant", variant) : 0;
 
@@ -190,14 +193,14 @@ static int emit_set(struct bin *b, struct dcp_hf_set *set)
 	for (size_t i = set->first; rc == 0 && i < end; i++)
 		if (b->h.files[i].error)
 			rc = emit_broken(b, &b->h.files[i]);
-	return rc == 0 ? dcp_hf_emit_promised(&b->h, set) : rc;
+	return rc == 0 ? dcp_weights_emit_promised(&b->h, set) : rc;
 }
 
 static bool is_shown(void *ctx, const char *name)
 {
 	const struct bin *b = ctx;
 
-	return dcp_hf_find_file(&b->h, name) != NULL;
+	return dcp_weights_find_file(&b->h, name) != NULL;
 }
 
 static int load_all(struct bin *b)
@@ -210,7 +213,7 @@ static int load_all(struct bin *b)
 	for (size_t i = 0; rc == 0 && i < b->h.nsets; i++)
 		rc = emit_set(b, &b->h.sets[i]);
 	if (rc == 0)
-		rc = dcp_hf_emit_rest(b->h.in, is_shown, b);
+		rc = dcp_weights_emit_rest(b->h.in, is_shown, b);
 	rc = dcp_emit_fact(sink, rc, "framework", "torch");
 	return dcp_emit_fact(sink, rc, "world_files", "%zu", b->h.nfiles);
 }
@@ -220,9 +223,9 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	struct bin b = { .h.in = in, .err = err };
 	int rc;
 
-	dcp_arena_init(&b.h.arena, DCP_HF_MEMORY);
+	dcp_arena_init(&b.h.arena, DCP_WEIGHTS_MEMORY);
 	rc = load_all(&b);
-	dcp_hf_finish(&b.h);
+	dcp_weights_finish(&b.h);
 	return rc;
 }
 

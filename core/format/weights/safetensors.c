@@ -28,17 +28,17 @@
 #include "core/base/err.h"
 #include "core/format/format.h"
 #include "core/format/formats.h"
-#include "core/format/hf/files.h"
+#include "core/format/weights/files.h"
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"
 #include "core/parse/json.h"
 #include "core/parse/magic.h"
 
-static int add_shard(struct dcp_hf *h, const struct dcp_hf_shard *s)
+static int add_shard(struct dcp_weights *h, const struct dcp_weights_shard *s)
 {
 	uint32_t at = (uint32_t)(h->shards.n / sizeof(*s)), number;
-	struct dcp_hf_key *k, fresh = { at, at, 0 };
-	const char *key = dcp_hf_key(h, &h->sets[h->files[s->file].set], s->e->name);
+	struct dcp_weights_key *k, fresh = { at, at, 0 };
+	const char *key = dcp_weights_key(h, &h->sets[h->files[s->file].set], s->e->name);
 	int rc = key ? dcp_intern_str(&h->names, key, &number) : -ENOMEM;
 
 	if (rc < 0)
@@ -48,16 +48,17 @@ static int add_shard(struct dcp_hf *h, const struct dcp_hf_shard *s)
 	dcp_buf_add(&h->shards, s, sizeof(*s));
 	if (dcp_buf_error(&h->keys) || dcp_buf_error(&h->shards))
 		return -ENOMEM;
-	k = DCP_ITEMS(h->keys, struct dcp_hf_key) + number;
+	k = DCP_ITEMS(h->keys, struct dcp_weights_key) + number;
 	if (k->n > 0)
-		DCP_ITEMS(h->shards, struct dcp_hf_shard)[k->last].next = at;
+		DCP_ITEMS(h->shards, struct dcp_weights_shard)[k->last].next = at;
 	k->last = at;
 	k->n++;
 	return 0;
 }
 
 /* saved_offsets of one key: as many as its shape has dimensions. */
-static int read_offsets(struct dcp_hf *h, const struct dcp_json *info, struct dcp_hf_shard *s)
+static int read_offsets(struct dcp_weights *h, const struct dcp_json *info,
+			struct dcp_weights_shard *s)
 {
 	const struct dcp_json *saved =
 		dcp_json_get(dcp_json_get(info, s->e->name), "saved_offsets");
@@ -79,7 +80,7 @@ static int read_offsets(struct dcp_hf *h, const struct dcp_json *info, struct dc
 	return 0;
 }
 
-static int add_entries(struct dcp_hf *h, uint32_t i, const struct dcp_safetensors *st)
+static int add_entries(struct dcp_weights *h, uint32_t i, const struct dcp_safetensors *st)
 {
 	const char *text = dcp_safetensors_meta(st, "DCP_SHARDING_INFO");
 	const char *broken = NULL;
@@ -96,7 +97,7 @@ static int add_entries(struct dcp_hf *h, uint32_t i, const struct dcp_safetensor
 	if (dcp_safetensors_meta(st, "DCP_VERSION"))
 		h->dcp = true;
 	for (size_t e = 0; e < st->n && rc == 0; e++) {
-		struct dcp_hf_shard s = {
+		struct dcp_weights_shard s = {
 			.e = &st->entries[e],
 			.error = broken,
 			.file = i,
@@ -112,9 +113,9 @@ static int add_entries(struct dcp_hf *h, uint32_t i, const struct dcp_safetensor
 }
 
 /* Read the header of file @i. A damaged file is kept with its error. */
-static int read_header(struct dcp_hf *h, uint32_t i, struct dcp_err *err)
+static int read_header(struct dcp_weights *h, uint32_t i, struct dcp_err *err)
 {
-	struct dcp_hf_file *f = &h->files[i];
+	struct dcp_weights_file *f = &h->files[i];
 	struct dcp_err why = { 0 };
 	dcp_auto_input struct dcp_input input = { 0 };
 	int rc = dcp_emit_file(h->in->sink, f->name, &f->number);
@@ -139,9 +140,9 @@ static int read_header(struct dcp_hf *h, uint32_t i, struct dcp_err *err)
 }
 
 /* Take the entries of set @i in, whose files were read. */
-static int add_set(struct dcp_hf *h, uint32_t i)
+static int add_set(struct dcp_weights *h, uint32_t i)
 {
-	struct dcp_hf_set *set = &h->sets[i];
+	struct dcp_weights_set *set = &h->sets[i];
 	int rc = 0;
 
 	for (uint32_t k = set->first; rc == 0 && k < set->first + set->n; k++)
@@ -149,17 +150,18 @@ static int add_set(struct dcp_hf *h, uint32_t i)
 	return rc;
 }
 
-static const struct dcp_hf_set *set_of(const struct dcp_hf *h, const struct dcp_hf_shard *s)
+static const struct dcp_weights_set *set_of(const struct dcp_weights *h,
+					    const struct dcp_weights_shard *s)
 {
 	return &h->sets[h->files[s->file].set];
 }
 
-static const struct dcp_hf_shard *shard_at(const struct dcp_hf *h, uint32_t i)
+static const struct dcp_weights_shard *shard_at(const struct dcp_weights *h, uint32_t i)
 {
-	return DCP_ITEMS(h->shards, struct dcp_hf_shard) + i;
+	return DCP_ITEMS(h->shards, struct dcp_weights_shard) + i;
 }
 
-static uint32_t next_shard(const struct dcp_hf *h, uint32_t i)
+static uint32_t next_shard(const struct dcp_weights *h, uint32_t i)
 {
 	return shard_at(h, i)->next;
 }
@@ -182,8 +184,8 @@ static void describe(struct dcp_tensor *t, const struct dcp_safetensors_entry *e
 }
 
 /* A piece for a shard at @lo (ndim zeros or its saved_offsets); false: it has no elements. */
-static bool make_piece(const struct dcp_hf *h, const struct dcp_hf_shard *s, const uint64_t *lo,
-		       struct dcp_piece *p)
+static bool make_piece(const struct dcp_weights *h, const struct dcp_weights_shard *s,
+		       const uint64_t *lo, struct dcp_piece *p)
 {
 	*p = (struct dcp_piece){
 		.lo = lo,
@@ -196,7 +198,8 @@ static bool make_piece(const struct dcp_hf *h, const struct dcp_hf_shard *s, con
 	return dcp_shape_volume(s->e->shape, s->e->ndim, &p->run_n) && p->run_n > 0;
 }
 
-static int emit_whole(struct dcp_hf *h, const struct dcp_hf_shard *s, const char *error)
+static int emit_whole(struct dcp_weights *h, const struct dcp_weights_shard *s,
+		      const char *error)
 {
 	struct dcp_tensor t = { 0 };
 	struct dcp_piece p;
@@ -206,15 +209,15 @@ static int emit_whole(struct dcp_hf *h, const struct dcp_hf_shard *s, const char
 	t.npieces = make_piece(h, s, dcp_origin, &p);
 	if (!error && t.npieces && !t.itemsize)
 		error = "a dtype whose element size is not known";
-	return dcp_hf_emit_tensor(h, set_of(h, s), &t, error);
+	return dcp_weights_emit_tensor(h, set_of(h, s), &t, error);
 }
 
 /* Files without sharding info that hold the same key: the one that the index names has it,
  * else the first; then the others are errors. */
-static int emit_single(struct dcp_hf *h, const struct dcp_hf_key *k)
+static int emit_single(struct dcp_weights *h, const struct dcp_weights_key *k)
 {
-	const struct dcp_hf_shard *s = shard_at(h, k->first);
-	const char *mapped = dcp_hf_index_file(&set_of(h, s)->index, s->e->name);
+	const struct dcp_weights_shard *s = shard_at(h, k->first);
+	const char *mapped = dcp_weights_index_file(&set_of(h, s)->index, s->e->name);
 	uint32_t i, chosen = k->first;
 	bool named = false;
 	int rc;
@@ -239,13 +242,14 @@ static int emit_single(struct dcp_hf *h, const struct dcp_hf_key *k)
 }
 
 /* The smallest shape that all shards fit in: DCP records no other. */
-static const char *cover(const struct dcp_hf *h, const struct dcp_hf_key *k, uint64_t *shape)
+static const char *cover(const struct dcp_weights *h, const struct dcp_weights_key *k,
+			 uint64_t *shape)
 {
 	const struct dcp_safetensors_entry *first = shard_at(h, k->first)->e;
 
 	memset(shape, 0, first->ndim * sizeof(*shape));
 	for (uint32_t i = k->first; i != DCP_INTERN_NONE; i = next_shard(h, i)) {
-		const struct dcp_hf_shard *s = shard_at(h, i);
+		const struct dcp_weights_shard *s = shard_at(h, i);
 		const uint64_t *lo = s->lo ? s->lo : dcp_origin;
 
 		if (!h->files[s->file].placed)
@@ -271,11 +275,11 @@ static const char *cover(const struct dcp_hf *h, const struct dcp_hf_key *k, uin
  * nowhere but in its shards, so when one of them cannot be read the others would pass for a
  * smaller tensor. With an index every key is in one file, which was read.
  */
-static const char *lost_shard(const struct dcp_hf *h, const struct dcp_hf_shard *s)
+static const char *lost_shard(const struct dcp_weights *h, const struct dcp_weights_shard *s)
 {
-	const struct dcp_hf_set *set = set_of(h, s);
+	const struct dcp_weights_set *set = set_of(h, s);
 
-	if (!h->nbroken || dcp_hf_index_file(&set->index, s->e->name))
+	if (!h->nbroken || dcp_weights_index_file(&set->index, s->e->name))
 		return NULL;
 	for (uint32_t i = set->first; i < set->first + set->n; i++)
 		if (h->files[i].error)
@@ -283,7 +287,7 @@ static const char *lost_shard(const struct dcp_hf *h, const struct dcp_hf_shard 
 	return NULL;
 }
 
-static int emit_sharded(struct dcp_hf *h, const struct dcp_hf_key *k)
+static int emit_sharded(struct dcp_weights *h, const struct dcp_weights_key *k)
 {
 	uint64_t shape[DCP_MAX_NDIM];
 	struct dcp_tensor t = { 0 };
@@ -294,7 +298,7 @@ static int emit_sharded(struct dcp_hf *h, const struct dcp_hf_key *k)
 	dcp_join_begin(&h->join);
 	describe(&t, shard_at(h, k->first)->e);
 	for (uint32_t i = k->first; i != DCP_INTERN_NONE && !error; i = next_shard(h, i)) {
-		const struct dcp_hf_shard *s = shard_at(h, i);
+		const struct dcp_weights_shard *s = shard_at(h, i);
 		struct dcp_tensor one = { 0 };
 		struct dcp_piece p;
 
@@ -312,21 +316,21 @@ static int emit_sharded(struct dcp_hf *h, const struct dcp_hf_key *k)
 		if (t.npieces && !t.itemsize)
 			error = "a dtype whose element size is not known";
 	}
-	return dcp_hf_emit_tensor(h, set_of(h, shard_at(h, k->first)), &t, error);
+	return dcp_weights_emit_tensor(h, set_of(h, shard_at(h, k->first)), &t, error);
 }
 
 /*
  * Shards of ranks, or a whole tensor. Where both are there, a consolidated file was written beside
  * the shards: the index says so when that file is complete.
  */
-static int emit_key(struct dcp_hf *h, const struct dcp_hf_key *k)
+static int emit_key(struct dcp_weights *h, const struct dcp_weights_key *k)
 {
-	const struct dcp_hf_shard *s = shard_at(h, k->first);
-	const char *mapped = dcp_hf_index_file(&set_of(h, s)->index, s->e->name);
+	const struct dcp_weights_shard *s = shard_at(h, k->first);
+	const char *mapped = dcp_weights_index_file(&set_of(h, s)->index, s->e->name);
 	bool placed = false, whole = false;
 
 	for (uint32_t i = k->first; i != DCP_INTERN_NONE; i = next_shard(h, i)) {
-		const struct dcp_hf_file *f = &h->files[shard_at(h, i)->file];
+		const struct dcp_weights_file *f = &h->files[shard_at(h, i)->file];
 
 		placed |= f->placed;
 		whole |= !f->placed && mapped && strcmp(f->name, mapped) == 0;
@@ -338,12 +342,12 @@ static int emit_key(struct dcp_hf *h, const struct dcp_hf_key *k)
  * safetensors' save_model() stores tied weights once, and in the metadata for each name it
  * dropped the one that it kept.
  */
-static int emit_tied(struct dcp_hf *h, const struct dcp_hf_set *set, const char *dropped,
-		     const char *kept)
+static int emit_tied(struct dcp_weights *h, const struct dcp_weights_set *set,
+		     const char *dropped, const char *kept)
 {
-	const char *shown = dcp_hf_key(h, set, dropped);
+	const char *shown = dcp_weights_key(h, set, dropped);
 	struct dcp_tensor t = { 0 };
-	const struct dcp_hf_key *keys = DCP_ITEMS(h->keys, struct dcp_hf_key);
+	const struct dcp_weights_key *keys = DCP_ITEMS(h->keys, struct dcp_weights_key);
 	uint32_t number;
 	int rc;
 
@@ -354,7 +358,7 @@ static int emit_tied(struct dcp_hf *h, const struct dcp_hf_set *set, const char 
 	rc = dcp_intern_str(&h->aliases, shown, &number);
 	if (rc < 0)
 		return -ENOMEM;
-	shown = dcp_hf_key(h, set, kept);
+	shown = dcp_weights_key(h, set, kept);
 	if (!shown)
 		return -ENOMEM;
 	number = rc ? dcp_intern_find(&h->names, shown, strlen(shown)) : DCP_INTERN_NONE;
@@ -363,10 +367,10 @@ static int emit_tied(struct dcp_hf *h, const struct dcp_hf_set *set, const char 
 	describe(&t, shard_at(h, keys[number].first)->e);
 	t.key = dropped;
 	t.alias_of = dcp_intern_text(&h->names, number);
-	return dcp_hf_emit_tensor(h, set, &t, NULL);
+	return dcp_weights_emit_tensor(h, set, &t, NULL);
 }
 
-static int emit_all_tied(struct dcp_hf *h, const struct dcp_hf_file *f)
+static int emit_all_tied(struct dcp_weights *h, const struct dcp_weights_file *f)
 {
 	int rc = 0;
 
@@ -377,9 +381,9 @@ static int emit_all_tied(struct dcp_hf *h, const struct dcp_hf_file *f)
 }
 
 /* Emit every key that was found, and the keys that only the index names. */
-static int emit_keys(struct dcp_hf *h)
+static int emit_keys(struct dcp_weights *h)
 {
-	const struct dcp_hf_key *keys = DCP_ITEMS(h->keys, struct dcp_hf_key);
+	const struct dcp_weights_key *keys = DCP_ITEMS(h->keys, struct dcp_weights_key);
 	int rc = 0;
 
 	for (uint32_t i = 0; i < h->names.n && rc == 0; i++)
@@ -387,7 +391,7 @@ static int emit_keys(struct dcp_hf *h)
 	for (uint32_t i = 0; i < h->nfiles && rc == 0; i++)
 		rc = emit_all_tied(h, &h->files[i]);
 	for (uint32_t i = 0; i < h->nsets && rc == 0; i++)
-		rc = dcp_hf_emit_promised(h, &h->sets[i]);
+		rc = dcp_weights_emit_promised(h, &h->sets[i]);
 	return rc;
 }
 
@@ -396,8 +400,9 @@ static int emit_keys(struct dcp_hf *h)
 /* Do its files have nothing to do with each other? */
 static bool is_loose(const struct dcp_dir *dir)
 {
-	return (dcp_hf_many_sets(dir, DCP_HF_SAFETENSORS) || dcp_hf_has_torch(dir)) &&
-	       !dcp_hf_is_home(dir);
+	return (dcp_weights_many_sets(dir, DCP_WEIGHTS_SAFETENSORS) ||
+		dcp_weights_has_torch(dir)) &&
+	       !dcp_weights_is_home(dir);
 }
 
 /*
@@ -406,21 +411,21 @@ static bool is_loose(const struct dcp_dir *dir)
  */
 static const char *rank_part(const struct dcp_dir *dir)
 {
-	struct dcp_hf_name name;
+	struct dcp_weights_name name;
 
-	if (dcp_hf_has_model(dir, DCP_HF_SAFETENSORS))
+	if (dcp_weights_has_model(dir, DCP_WEIGHTS_SAFETENSORS))
 		return NULL;
 	for (size_t i = 0; i < dir->n; i++)
 		if (!dir->entries[i].is_dir &&
-		    dcp_hf_name(dir->entries[i].name, &name) == DCP_HF_SAFETENSORS &&
-		    dcp_hf_is_rank_part(name.set))
+		    dcp_weights_name(dir->entries[i].name, &name) == DCP_WEIGHTS_SAFETENSORS &&
+		    dcp_weights_is_rank_part(name.set))
 			return dir->entries[i].name;
 	return NULL;
 }
 
 static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 {
-	const char *index = dcp_hf_index_name(dir, DCP_HF_SAFETENSORS_INDEX);
+	const char *index = dcp_weights_index_name(dir, DCP_WEIGHTS_SAFETENSORS_INDEX);
 	const char *part = rank_part(dir);
 	enum dcp_match match, sharded_match;
 	dcp_auto_dir struct dcp_dir sharded = { 0 };
@@ -434,7 +439,7 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 			 part);
 		return DCP_MATCH_INCOMPLETE;
 	}
-	match = dcp_hf_check_parts(dir, DCP_HF_SAFETENSORS, why, n);
+	match = dcp_weights_check_parts(dir, DCP_WEIGHTS_SAFETENSORS, why, n);
 	if (match != DCP_MATCH_NO)
 		return is_loose(dir) ? DCP_MATCH_MANY : match;
 	if (index) {
@@ -444,17 +449,17 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 	if (!dcp_dir_has_dir(dir, "sharded") ||
 	    dcp_dir_open_at(dir, "sharded", &sharded, NULL) < 0)
 		return match;
-	sharded_match = dcp_hf_check_parts(&sharded, DCP_HF_SAFETENSORS, why, n);
+	sharded_match = dcp_weights_check_parts(&sharded, DCP_WEIGHTS_SAFETENSORS, why, n);
 	return sharded_match == DCP_MATCH_NO ? match : sharded_match;
 }
 
 static bool group(const char *file, char *version)
 {
 	enum { ROOM = DCP_GROUP_MAX - sizeof(".safetensors") };
-	struct dcp_hf_name name;
+	struct dcp_weights_name name;
 
-	if (dcp_hf_name(file, &name) != DCP_HF_SAFETENSORS &&
-	    name.kind != DCP_HF_SAFETENSORS_INDEX)
+	if (dcp_weights_name(file, &name) != DCP_WEIGHTS_SAFETENSORS &&
+	    name.kind != DCP_WEIGHTS_SAFETENSORS_INDEX)
 		return false;
 	snprintf(version, DCP_GROUP_MAX, "%.*s.safetensors", (int)ROOM, name.set);
 	return true;
@@ -467,35 +472,36 @@ static bool begins(const uint8_t *head, size_t n)
 
 static const char *commit_file(const struct dcp_dir *dir)
 {
-	return dcp_hf_index_name(dir, DCP_HF_SAFETENSORS_INDEX);
+	return dcp_weights_index_name(dir, DCP_WEIGHTS_SAFETENSORS_INDEX);
 }
 
 /* ---- which files ---- */
 
-static int list_files(struct dcp_hf *h, struct dcp_err *err)
+static int list_files(struct dcp_weights *h, struct dcp_err *err)
 {
 	dcp_auto_dir struct dcp_dir sharded = { 0 };
-	int rc = dcp_hf_add_files(h, h->in->dir, "", DCP_HF_SAFETENSORS);
+	int rc = dcp_weights_add_files(h, h->in->dir, "", DCP_WEIGHTS_SAFETENSORS);
 
 	if (rc == 0 && h->nfiles == 0) {
 		rc = dcp_dir_open_at(h->in->dir, "sharded", &sharded, err);
 		if (rc < 0)
 			return rc;
-		rc = dcp_hf_add_files(h, &sharded, "sharded/", DCP_HF_SAFETENSORS);
+		rc = dcp_weights_add_files(h, &sharded, "sharded/", DCP_WEIGHTS_SAFETENSORS);
 	}
 	if (rc == 0 && h->nfiles == 0)
 		return dcp_fail(err, -ENOENT, "no safetensors file");
 	return rc;
 }
 
-static int read_all(struct dcp_hf *h, struct dcp_err *err)
+static int read_all(struct dcp_weights *h, struct dcp_err *err)
 {
 	int rc = list_files(h, err);
 
 	if (rc == 0)
-		rc = dcp_hf_make_sets(h);
+		rc = dcp_weights_make_sets(h);
 	if (rc == 0)
-		rc = dcp_hf_read_indexes(h, h->in->dir, DCP_HF_SAFETENSORS_INDEX, true, err);
+		rc = dcp_weights_read_indexes(h, h->in->dir, DCP_WEIGHTS_SAFETENSORS_INDEX,
+					      true, err);
 	for (uint32_t i = 0; i < h->nfiles && rc == 0; i++) {
 		rc = h->files[i].left_over ? 0 : read_header(h, i, err);
 		dcp_load_progress(h->in, i + 1, h->nfiles, "files");
@@ -534,10 +540,10 @@ static int fail_delta(const char *file, const char *encoding, const char *base,
 }
 
 /* What is saved between whole models: only what changed since another version. */
-static int refuse_deltas(const struct dcp_hf *h, struct dcp_err *err)
+static int refuse_deltas(const struct dcp_weights *h, struct dcp_err *err)
 {
 	for (size_t i = 0; i < h->nsets; i++) {
-		const struct dcp_hf_index *ix = &h->sets[i].index;
+		const struct dcp_weights_index *ix = &h->sets[i].index;
 		const struct dcp_json *meta = dcp_json_get(ix->json, "metadata");
 		const char *how =
 			delta_encoding(dcp_json_str(dcp_json_get(meta, "delta_encoding")));
@@ -563,7 +569,7 @@ static int refuse_deltas(const struct dcp_hf *h, struct dcp_err *err)
 /* ---- load ---- */
 
 /* Of the first file that has __metadata__; or NULL. */
-static const struct dcp_safetensors *with_metadata(const struct dcp_hf *h)
+static const struct dcp_safetensors *with_metadata(const struct dcp_weights *h)
 {
 	for (size_t i = 0; i < h->nfiles; i++)
 		if (h->files[i].header.nmeta)
@@ -576,7 +582,7 @@ static const struct dcp_safetensors *with_metadata(const struct dcp_hf *h)
  * linear weights as Paddle has them; other programs write none either, with linear weights as torch
  * has them. PaddleFormers writes format np, and so does numpy, for arrays of any origin.
  */
-static const char *framework(const struct dcp_hf *h)
+static const char *framework(const struct dcp_weights *h)
 {
 	const struct dcp_safetensors *st = with_metadata(h);
 	const char *format = st ? dcp_safetensors_meta(st, "format") : NULL;
@@ -588,7 +594,7 @@ static const char *framework(const struct dcp_hf *h)
 	return format && strcmp(format, "pd") == 0 ? "paddle" : "safetensors";
 }
 
-static int emit_facts(struct dcp_hf *h)
+static int emit_facts(struct dcp_weights *h)
 {
 	const struct dcp_sink *sink = h->in->sink;
 	const char *from = framework(h);
@@ -598,10 +604,11 @@ static int emit_facts(struct dcp_hf *h)
 	for (size_t i = 0; i < h->nfiles && rc == 0; i++)
 		rc = dcp_emit_metadata(sink, h->files[i].name, &h->files[i].header);
 	for (size_t i = 0; i < h->nsets && rc == 0; i++)
-		if (dcp_hf_variant(h->sets[i].name))
-			rc = dcp_emit_meta(sink, "variant", dcp_hf_variant(h->sets[i].name));
+		if (dcp_weights_variant(h->sets[i].name))
+			rc = dcp_emit_meta(sink, "variant",
+					   dcp_weights_variant(h->sets[i].name));
 	for (size_t i = 0; i < h->nfiles && rc == 0; i++) {
-		const struct dcp_hf_file *f = &h->files[i];
+		const struct dcp_weights_file *f = &h->files[i];
 		const char *why = f->error ? f->error : f->cut;
 
 		if (!why)
@@ -614,25 +621,25 @@ static int emit_facts(struct dcp_hf *h)
 
 static bool is_shown(void *ctx, const char *name)
 {
-	return dcp_hf_find_file(ctx, name) != NULL;
+	return dcp_weights_find_file(ctx, name) != NULL;
 }
 
 static int load(const struct dcp_load *in, struct dcp_err *err)
 {
-	struct dcp_hf h = { .in = in };
+	struct dcp_weights h = { .in = in };
 	int rc;
 
-	dcp_arena_init(&h.arena, DCP_HF_MEMORY);
+	dcp_arena_init(&h.arena, DCP_WEIGHTS_MEMORY);
 	rc = read_all(&h, err);
 	if (rc == 0)
 		rc = refuse_deltas(&h, err);
 	if (rc == 0)
 		rc = emit_keys(&h);
 	if (rc == 0)
-		rc = dcp_hf_emit_rest(in, is_shown, &h);
+		rc = dcp_weights_emit_rest(in, is_shown, &h);
 	if (rc == 0)
 		rc = emit_facts(&h);
-	dcp_hf_finish(&h);
+	dcp_weights_finish(&h);
 	return rc;
 }
 

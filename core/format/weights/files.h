@@ -11,7 +11,7 @@
 #include "core/base/buf.h"
 #include "core/base/intern.h"
 #include "core/format/gather/join.h"
-#include "core/format/hf/name.h"
+#include "core/format/weights/name.h"
 #include "core/parse/safetensors/safetensors.h"
 
 struct dcp_dir;
@@ -19,17 +19,17 @@ struct dcp_err;
 struct dcp_load;
 struct dcp_tensor;
 
-#define DCP_HF_MEMORY (1u << 30) /* all headers together; 100,000 keys are some 20 MB */
+#define DCP_WEIGHTS_MEMORY (1u << 30) /* all headers together; 100,000 keys are some 20 MB */
 
 /* Files of one model; see name.h. */
-struct dcp_hf_set {
+struct dcp_weights_set {
 	const char *name;
 	const char *component; /* in front of its keys; NULL: nothing */
-	struct dcp_hf_index index;
+	struct dcp_weights_index index;
 	uint32_t first, n; /* files */
 };
 
-struct dcp_hf_file {
+struct dcp_weights_file {
 	const char *name; /* below the version's directory */
 	const char *set_name;
 	const char *error; /* why nothing of it can be shown */
@@ -43,55 +43,58 @@ struct dcp_hf_file {
 };
 
 /* One entry of one file. */
-struct dcp_hf_shard {
+struct dcp_weights_shard {
 	const struct dcp_safetensors_entry *e;
 	const uint64_t *lo;  /* saved_offsets; NULL: none recorded */
 	const char *error;   /* what is wrong with them */
 	uint32_t file, next; /* next shard of the same key, or DCP_INTERN_NONE */
 };
 
-struct dcp_hf_key {
+struct dcp_weights_key {
 	uint32_t first, last, n; /* shards, in order of files */
 };
 
-struct dcp_hf {
+struct dcp_weights {
 	const struct dcp_load *in;
 	struct dcp_arena arena;
-	struct dcp_hf_file *files; /* in order of their sets */
-	struct dcp_hf_set *sets;
+	struct dcp_weights_file *files; /* in order of their sets */
+	struct dcp_weights_set *sets;
 	size_t nfiles, nsets, nbroken, ncut;
-	struct dcp_hf_sets kept;                 /* which of the sets are shown, and how */
+	struct dcp_weights_sets kept;            /* which of the sets are shown, and how */
 	struct dcp_intern file_names, set_names; /* to their numbers */
 	struct dcp_intern names;                 /* keys with their set's component */
-	struct dcp_buf keys, shards; /* struct dcp_hf_key by number, struct dcp_hf_shard */
-	struct dcp_intern aliases;   /* keys emitted as aliases of others */
-	bool dcp;                    /* written by DCP */
+	struct dcp_buf keys,
+		shards; /* struct dcp_weights_key by number, struct dcp_weights_shard */
+	struct dcp_intern aliases; /* keys emitted as aliases of others */
+	bool dcp;                  /* written by DCP */
 	struct dcp_buf num;
 	struct dcp_join join; /* of the key at hand */
 };
 
 /* List the files of @kind in @dir, which is in->dir or @below it ("sharded/"), in order of
  * their sets. -ENOMEM. */
-int dcp_hf_add_files(struct dcp_hf *h, const struct dcp_dir *dir, const char *below,
-		     enum dcp_hf_kind kind);
+int dcp_weights_add_files(struct dcp_weights *h, const struct dcp_dir *dir, const char *below,
+			  enum dcp_weights_kind kind);
 /* Their sets, by name, and what is in front of the keys of each. -ENOMEM. */
-int dcp_hf_make_sets(struct dcp_hf *h);
+int dcp_weights_make_sets(struct dcp_weights *h);
 /* Assign each index in @dir to the set of the same name; with @any, an index of another name
  * to the only set. Files of other saves are left over, and named as left out. */
-int dcp_hf_read_indexes(struct dcp_hf *h, const struct dcp_dir *dir, enum dcp_hf_kind kind,
-			bool any, struct dcp_err *err);
+int dcp_weights_read_indexes(struct dcp_weights *h, const struct dcp_dir *dir,
+			     enum dcp_weights_kind kind, bool any, struct dcp_err *err);
 
 /* The file of that name (NULL: none has it), or NULL. */
-const struct dcp_hf_file *dcp_hf_find_file(const struct dcp_hf *h, const char *name);
+const struct dcp_weights_file *dcp_weights_find_file(const struct dcp_weights *h,
+						     const char *name);
 
 /* @key as it is shown, in memory that the next call uses again; NULL: out of memory. */
-const char *dcp_hf_key(struct dcp_hf *h, const struct dcp_hf_set *set, const char *key);
+const char *dcp_weights_key(struct dcp_weights *h, const struct dcp_weights_set *set,
+			    const char *key);
 
 /* Emit @t, whose key is the one it has in the files of @set; with @error it has no pieces. */
-int dcp_hf_emit_tensor(struct dcp_hf *h, const struct dcp_hf_set *set, struct dcp_tensor *t,
-		       const char *error);
+int dcp_weights_emit_tensor(struct dcp_weights *h, const struct dcp_weights_set *set,
+			    struct dcp_tensor *t, const char *error);
 
 /* Emit, as broken, the keys that the index of @set promises and h->names lacks. */
-int dcp_hf_emit_promised(struct dcp_hf *h, const struct dcp_hf_set *set);
+int dcp_weights_emit_promised(struct dcp_weights *h, const struct dcp_weights_set *set);
 
-void dcp_hf_finish(struct dcp_hf *h);
+void dcp_weights_finish(struct dcp_weights *h);

@@ -4,14 +4,14 @@
  */
 #include "tests/unit/t.h"
 
-#include "core/format/hf/name.h"
+#include "core/format/weights/name.h"
 
 enum {
-	ST = DCP_HF_SAFETENSORS,
-	IX = DCP_HF_SAFETENSORS_INDEX,
-	BIN = DCP_HF_TORCH,
-	BIX = DCP_HF_TORCH_INDEX,
-	NO = DCP_HF_OTHER
+	ST = DCP_WEIGHTS_SAFETENSORS,
+	IX = DCP_WEIGHTS_SAFETENSORS_INDEX,
+	BIN = DCP_WEIGHTS_TORCH,
+	BIX = DCP_WEIGHTS_TORCH_INDEX,
+	NO = DCP_WEIGHTS_OTHER
 };
 
 /* clang-format off */
@@ -65,9 +65,9 @@ static const struct {
 	{ "model.fp16", 3, true },
 	{ "adapter_model.fp16", 4, true },
 	{ "unet.fp16", 5, false },
-	{ "consolidated", DCP_HF_RANK_TWIN, true },
-	{ "consolidated.00", DCP_HF_RANK_TWIN, true },
-	{ "model-rank-0-part-12", DCP_HF_RANK_TWIN, true },
+	{ "consolidated", DCP_WEIGHTS_RANK_TWIN, true },
+	{ "consolidated.00", DCP_WEIGHTS_RANK_TWIN, true },
+	{ "model-rank-0-part-12", DCP_WEIGHTS_RANK_TWIN, true },
 	{ "model-rank-0", 1, false },
 	{ "model-rank-0-part-1.fp16", 5, false },
 };
@@ -77,10 +77,10 @@ static void name_table(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(names); i++) {
-		struct dcp_hf_name n;
+		struct dcp_weights_name n;
 
 		t_case(names[i].file);
-		assert_int_equal(dcp_hf_name(names[i].file, &n), names[i].kind);
+		assert_int_equal(dcp_weights_name(names[i].file, &n), names[i].kind);
 		assert_int_equal(n.kind, names[i].kind);
 		if (!names[i].set)
 			continue;
@@ -92,16 +92,16 @@ static void name_table(void **state)
 
 static void longest_name(void **state)
 {
-	struct dcp_hf_name n;
+	struct dcp_weights_name n;
 	char file[DCP_GROUP_MAX + 20];
 
 	(void)state;
 	memset(file, 'a', sizeof(file));
 	memcpy(file + DCP_GROUP_MAX - 13, ".safetensors", 13);
-	assert_int_equal(dcp_hf_name(file, &n), DCP_HF_SAFETENSORS);
+	assert_int_equal(dcp_weights_name(file, &n), DCP_WEIGHTS_SAFETENSORS);
 	assert_int_equal(strlen(n.set), DCP_GROUP_MAX - 13);
 	memcpy(file + DCP_GROUP_MAX - 13, "aa.safetensors", 15);
-	assert_int_equal(dcp_hf_name(file, &n), DCP_HF_OTHER);
+	assert_int_equal(dcp_weights_name(file, &n), DCP_WEIGHTS_OTHER);
 }
 
 static void rank_table(void **state)
@@ -109,8 +109,8 @@ static void rank_table(void **state)
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(ranks); i++) {
 		t_case(ranks[i].set);
-		assert_int_equal(dcp_hf_rank(ranks[i].set), ranks[i].rank);
-		assert_int_equal(dcp_hf_is_weights(ranks[i].set), ranks[i].weights);
+		assert_int_equal(dcp_weights_rank(ranks[i].set), ranks[i].rank);
+		assert_int_equal(dcp_weights_is_named(ranks[i].set), ranks[i].weights);
 	}
 }
 

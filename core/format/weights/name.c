@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/format/hf/name.h"
+#include "core/format/weights/name.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +15,8 @@
 
 enum { MAX_INDEX = 256 << 20 }; /* a million keys take some 100 MB */
 
-static int parse(const struct dcp_source *src, struct dcp_hf_index *ix, struct dcp_err *err)
+static int parse(const struct dcp_source *src, struct dcp_weights_index *ix,
+		 struct dcp_err *err)
 {
 	int rc = dcp_json_read(src, MAX_INDEX, NULL, &ix->json, err);
 
@@ -27,45 +28,45 @@ static int parse(const struct dcp_source *src, struct dcp_hf_index *ix, struct d
 	return 0;
 }
 
-static int dcp_hf_index_open(const struct dcp_dir *dir, const char *name,
-			     struct dcp_hf_index *out, struct dcp_err *err)
+static int dcp_weights_index_open(const struct dcp_dir *dir, const char *name,
+				  struct dcp_weights_index *out, struct dcp_err *err)
 {
 	dcp_auto_input struct dcp_input in = { 0 };
 	int rc;
 
-	*out = (struct dcp_hf_index){ .name = name };
+	*out = (struct dcp_weights_index){ .name = name };
 	rc = dcp_dir_input(dir, name, &in, err);
 	if (rc < 0)
 		return rc;
 	rc = parse(&in.src, out, err);
 	if (rc < 0)
-		dcp_hf_index_finish(out);
+		dcp_weights_index_finish(out);
 	return rc;
 }
 
-int dcp_hf_index_read(const struct dcp_dir *dir, const struct dcp_sink *sink, const char *name,
-		      struct dcp_hf_index *out, struct dcp_err *err)
+int dcp_weights_index_read(const struct dcp_dir *dir, const struct dcp_sink *sink,
+			   const char *name, struct dcp_weights_index *out, struct dcp_err *err)
 {
 	uint32_t number;
 	int rc = dcp_emit_file(sink, name, &number);
 
-	*out = (struct dcp_hf_index){ .name = name };
-	return rc == 0 ? dcp_hf_index_open(dir, name, out, err) : rc;
+	*out = (struct dcp_weights_index){ .name = name };
+	return rc == 0 ? dcp_weights_index_open(dir, name, out, err) : rc;
 }
 
-void dcp_hf_index_finish(struct dcp_hf_index *ix)
+void dcp_weights_index_finish(struct dcp_weights_index *ix)
 {
 	dcp_json_free(ix->json);
-	*ix = (struct dcp_hf_index){ 0 };
+	*ix = (struct dcp_weights_index){ 0 };
 }
 
-const char *dcp_hf_index_file(const struct dcp_hf_index *ix, const char *key)
+const char *dcp_weights_index_file(const struct dcp_weights_index *ix, const char *key)
 {
 	return dcp_json_str(dcp_json_get(ix->map, key));
 }
 
-const char *dcp_hf_index_excuse(const struct dcp_hf_index *ix, const char *file, int held,
-				const char *broken, struct dcp_err *err)
+const char *dcp_weights_index_excuse(const struct dcp_weights_index *ix, const char *file,
+				     int held, const char *broken, struct dcp_err *err)
 {
 	if (broken)
 		dcp_fail(err, -EBADMSG, "%s", broken);
@@ -93,10 +94,10 @@ enum {
 
 static const struct {
 	const char *suffix;
-	enum dcp_hf_kind kind, index;
+	enum dcp_weights_kind kind, index;
 } containers[] = {
-	{ ".safetensors", DCP_HF_SAFETENSORS, DCP_HF_SAFETENSORS_INDEX },
-	{ ".bin", DCP_HF_TORCH, DCP_HF_TORCH_INDEX },
+	{ ".safetensors", DCP_WEIGHTS_SAFETENSORS, DCP_WEIGHTS_SAFETENSORS_INDEX },
+	{ ".bin", DCP_WEIGHTS_TORCH, DCP_WEIGHTS_TORCH_INDEX },
 };
 
 static bool cut_suffix(char *s, const char *suffix)
@@ -164,16 +165,16 @@ static void cut_number(char *set)
 	}
 }
 
-enum dcp_hf_kind dcp_hf_name(const char *file, struct dcp_hf_name *out)
+enum dcp_weights_kind dcp_weights_name(const char *file, struct dcp_weights_name *out)
 {
 	char *set = out->set;
 	const char *model = set + 6;
 	uint64_t rank;
 	size_t n = strlen(file);
 
-	*out = (struct dcp_hf_name){ .kind = DCP_HF_OTHER };
+	*out = (struct dcp_weights_name){ .kind = DCP_WEIGHTS_OTHER };
 	if (n >= sizeof(out->set) || *file == '.')
-		return DCP_HF_OTHER;
+		return DCP_WEIGHTS_OTHER;
 	memcpy(set, file, n + 1);
 	for (size_t i = 0; i < DCP_LEN(containers) && !out->kind; i++) {
 		if (cut_suffix(set, containers[i].suffix))
@@ -205,7 +206,7 @@ static bool is_called(const char *set, const char *name, bool numbered)
 }
 
 /* model-rank-0-part-2, also with another word for "model". */
-bool dcp_hf_is_rank_part(const char *set)
+bool dcp_weights_is_rank_part(const char *set)
 {
 	for (const char *at = strstr(set, "-rank-"); at; at = strstr(at + 1, "-rank-")) {
 		const char *p = at + 6;
@@ -219,14 +220,14 @@ bool dcp_hf_is_rank_part(const char *set)
 	return false;
 }
 
-unsigned dcp_hf_rank(const char *set)
+unsigned dcp_weights_rank(const char *set)
 {
 	static const char *const models[] = { "model", "pytorch_model",
 					      "diffusion_pytorch_model" };
 	bool variant = strchr(set, '.') != NULL;
 
-	if (is_called(set, "consolidated", false) || dcp_hf_is_rank_part(set))
-		return DCP_HF_RANK_TWIN;
+	if (is_called(set, "consolidated", false) || dcp_weights_is_rank_part(set))
+		return DCP_WEIGHTS_RANK_TWIN;
 	if (is_called(set, "adapter_model", false))
 		return variant ? 4 : 2;
 	for (size_t i = 0; i < DCP_LEN(models); i++)
@@ -235,9 +236,9 @@ unsigned dcp_hf_rank(const char *set)
 	return variant ? 5 : 1;
 }
 
-bool dcp_hf_is_weights(const char *set)
+bool dcp_weights_is_named(const char *set)
 {
-	unsigned rank = dcp_hf_rank(set);
+	unsigned rank = dcp_weights_rank(set);
 
 	return (rank != 1 && rank != 5) || is_called(set, "model", true) ||
 	       is_called(set, "pytorch_model", true);
@@ -246,24 +247,24 @@ bool dcp_hf_is_weights(const char *set)
 /* Weights of a whole model: model, model_1, model.fp16. */
 static bool is_model(const char *set)
 {
-	unsigned rank = dcp_hf_rank(set);
+	unsigned rank = dcp_weights_rank(set);
 
-	return rank == 0 || rank == 3 || (rank == 1 && dcp_hf_is_weights(set));
+	return rank == 0 || rank == 3 || (rank == 1 && dcp_weights_is_named(set));
 }
 
-size_t dcp_hf_component(const char *set)
+size_t dcp_weights_component(const char *set)
 {
-	unsigned rank = dcp_hf_rank(set);
+	unsigned rank = dcp_weights_rank(set);
 
 	return rank == 3 || rank == 4 ? strcspn(set, ".") : strlen(set);
 }
 
-const char *dcp_hf_variant(const char *set)
+const char *dcp_weights_variant(const char *set)
 {
 	static const char *const words[] = { "fp16", "fp32",    "bf16",  "float16", "bfloat16",
 					     "fp8",  "int8",    "int4",  "4bit",    "8bit",
 					     "ema",  "non_ema", "no_ema" };
-	const char *dot = set + dcp_hf_component(set);
+	const char *dot = set + dcp_weights_component(set);
 
 	for (size_t i = 0; *dot && i < DCP_LEN(words); i++)
 		if (strcmp(dot + 1, words[i]) == 0)
@@ -271,43 +272,45 @@ const char *dcp_hf_variant(const char *set)
 	return NULL;
 }
 
-static enum dcp_hf_kind name_entry(const struct dcp_dirent *e, struct dcp_hf_name *out)
+static enum dcp_weights_kind name_entry(const struct dcp_dirent *e,
+					struct dcp_weights_name *out)
 {
-	return e->is_dir ? DCP_HF_OTHER : dcp_hf_name(e->name, out);
+	return e->is_dir ? DCP_WEIGHTS_OTHER : dcp_weights_name(e->name, out);
 }
 
-bool dcp_hf_is_home(const struct dcp_dir *dir)
+bool dcp_weights_is_home(const struct dcp_dir *dir)
 {
 	static const char *const marks[] = {
 		"config.json",      "adapter_config.json",   "generation_config.json",
 		"model_index.json", "tokenizer_config.json", "trainer_state.json",
 		"params.json"
 	};
-	struct dcp_hf_name name;
+	struct dcp_weights_name name;
 
 	for (size_t i = 0; i < DCP_LEN(marks); i++)
 		if (dcp_dir_find(dir, marks[i]))
 			return true;
 	for (size_t i = 0; i < dir->n; i++)
-		if (name_entry(&dir->entries[i], &name) != DCP_HF_OTHER &&
-		    dcp_hf_is_weights(name.set))
+		if (name_entry(&dir->entries[i], &name) != DCP_WEIGHTS_OTHER &&
+		    dcp_weights_is_named(name.set))
 			return true;
 	return false;
 }
 
-bool dcp_hf_has_model(const struct dcp_dir *dir, enum dcp_hf_kind kind)
+bool dcp_weights_has_model(const struct dcp_dir *dir, enum dcp_weights_kind kind)
 {
-	struct dcp_hf_name name;
+	struct dcp_weights_name name;
 
 	for (size_t i = 0; i < dir->n; i++)
-		if (name_entry(&dir->entries[i], &name) == kind && dcp_hf_rank(name.set) == 0)
+		if (name_entry(&dir->entries[i], &name) == kind &&
+		    dcp_weights_rank(name.set) == 0)
 			return true;
 	return false;
 }
 
-bool dcp_hf_many_sets(const struct dcp_dir *dir, enum dcp_hf_kind kind)
+bool dcp_weights_many_sets(const struct dcp_dir *dir, enum dcp_weights_kind kind)
 {
-	struct dcp_hf_name name, first;
+	struct dcp_weights_name name, first;
 	bool any = false;
 
 	for (size_t i = 0; i < dir->n; i++) {
@@ -321,7 +324,7 @@ bool dcp_hf_many_sets(const struct dcp_dir *dir, enum dcp_hf_kind kind)
 	return false;
 }
 
-bool dcp_hf_has_torch(const struct dcp_dir *dir)
+bool dcp_weights_has_torch(const struct dcp_dir *dir)
 {
 	static const char *const suffixes[] = { ".pt", ".pth", ".ckpt", ".bin" };
 
@@ -343,13 +346,13 @@ static int note(struct dcp_intern *in, const char *name, size_t n)
 }
 
 /* Is @set one more variant of a set that is shown? What is split by other words is not. */
-static int sort_set(struct dcp_hf_sets *s, const char *set)
+static int sort_set(struct dcp_weights_sets *s, const char *set)
 {
-	size_t n = dcp_hf_component(set);
+	size_t n = dcp_weights_component(set);
 	bool hide = set[n] && dcp_intern_find(&s->all, set, n) != DCP_INTERN_NONE;
 	int rc = 1;
 
-	if (!hide && dcp_hf_variant(set)) {
+	if (!hide && dcp_weights_variant(set)) {
 		rc = note(&s->variants, set, n);
 		hide = rc == 0;
 	}
@@ -359,33 +362,34 @@ static int sort_set(struct dcp_hf_sets *s, const char *set)
 	return rc;
 }
 
-int dcp_hf_sets_read(struct dcp_hf_sets *s, const struct dcp_dir *dir, enum dcp_hf_kind kind)
+int dcp_weights_sets_read(struct dcp_weights_sets *s, const struct dcp_dir *dir,
+			  enum dcp_weights_kind kind)
 {
-	bool twins = dcp_hf_has_model(dir, kind);
-	struct dcp_hf_name name;
+	bool twins = dcp_weights_has_model(dir, kind);
+	struct dcp_weights_name name;
 	int rc = 0;
 
-	*s = (struct dcp_hf_sets){ 0 };
+	*s = (struct dcp_weights_sets){ 0 };
 	for (size_t i = 0; rc >= 0 && i < dir->n; i++)
 		if (name_entry(&dir->entries[i], &name) == kind &&
-		    !(twins && dcp_hf_rank(name.set) == DCP_HF_RANK_TWIN))
+		    !(twins && dcp_weights_rank(name.set) == DCP_WEIGHTS_RANK_TWIN))
 			rc = note(&s->all, name.set, strlen(name.set));
 	for (uint32_t i = 0; rc >= 0 && i < s->all.n; i++)
 		rc = sort_set(s, dcp_intern_text(&s->all, i));
 	return rc < 0 ? -ENOMEM : 0;
 }
 
-bool dcp_hf_sets_hide(const struct dcp_hf_sets *s, const char *set)
+bool dcp_weights_sets_hide(const struct dcp_weights_sets *s, const char *set)
 {
 	return dcp_intern_has(&s->hidden, set);
 }
 
-bool dcp_hf_sets_bare(const struct dcp_hf_sets *s, const char *set)
+bool dcp_weights_sets_bare(const struct dcp_weights_sets *s, const char *set)
 {
 	return s->components.n <= 1 || (s->nmodels == 1 && is_model(set));
 }
 
-void dcp_hf_sets_finish(struct dcp_hf_sets *s)
+void dcp_weights_sets_finish(struct dcp_weights_sets *s)
 {
 	dcp_intern_finish(&s->all);
 	dcp_intern_finish(&s->hidden);
@@ -395,16 +399,16 @@ void dcp_hf_sets_finish(struct dcp_hf_sets *s)
 
 /* ---- indexes ---- */
 
-const char *dcp_hf_index_name(const struct dcp_dir *dir, enum dcp_hf_kind index)
+const char *dcp_weights_index_name(const struct dcp_dir *dir, enum dcp_weights_kind index)
 {
-	unsigned best = DCP_HF_RANK_TWIN + 1;
+	unsigned best = DCP_WEIGHTS_RANK_TWIN + 1;
 	const char *found = NULL;
-	struct dcp_hf_name name;
+	struct dcp_weights_name name;
 
 	for (size_t i = 0; i < dir->n; i++)
 		if (name_entry(&dir->entries[i], &name) == index &&
-		    dcp_hf_rank(name.set) < best) {
-			best = dcp_hf_rank(name.set);
+		    dcp_weights_rank(name.set) < best) {
+			best = dcp_weights_rank(name.set);
 			found = dir->entries[i].name;
 		}
 	return found;
@@ -414,14 +418,14 @@ const char *dcp_hf_index_name(const struct dcp_dir *dir, enum dcp_hf_kind index)
 
 /* Files of one set that say they are parts of @n. */
 struct parts {
-	struct dcp_hf_name name; /* of the first */
+	struct dcp_weights_name name; /* of the first */
 	const char *file;
 	uint32_t have;
 	uint8_t *seen; /* bit part - 1; NULL: memory was out, taken as complete */
 };
 
-static struct parts *find_parts(struct parts *all, size_t *n, const struct dcp_hf_name *name,
-				const char *file)
+static struct parts *find_parts(struct parts *all, size_t *n,
+				const struct dcp_weights_name *name, const char *file)
 {
 	struct parts *p;
 
@@ -436,7 +440,7 @@ static struct parts *find_parts(struct parts *all, size_t *n, const struct dcp_h
 	return p;
 }
 
-static void count_part(struct parts *all, size_t *n, const struct dcp_hf_name *name,
+static void count_part(struct parts *all, size_t *n, const struct dcp_weights_name *name,
 		       const char *file)
 {
 	struct parts *p = find_parts(all, n, name, file);
@@ -474,21 +478,21 @@ static uint32_t named_parts(const struct dcp_dir *dir, const char *name, const c
 {
 	const struct dcp_json *value;
 	uint32_t n = UINT32_MAX;
-	struct dcp_hf_name file;
-	struct dcp_hf_index ix;
+	struct dcp_weights_name file;
+	struct dcp_weights_index ix;
 	const void *iter = NULL;
 	const char *key, *at;
 	struct dcp_err unused;
 
-	if (dcp_hf_index_open(dir, name, &ix, &unused) < 0)
+	if (dcp_weights_index_open(dir, name, &ix, &unused) < 0)
 		return n;
 	while (n == UINT32_MAX && (iter = dcp_json_next(ix.map, iter, &key, &value))) {
 		at = dcp_json_str(value);
-		if (at && dcp_hf_name(at, &file) != DCP_HF_OTHER &&
+		if (at && dcp_weights_name(at, &file) != DCP_WEIGHTS_OTHER &&
 		    strcmp(file.set, set) == 0 && dcp_dir_find(dir, at))
 			n = file.nparts;
 	}
-	dcp_hf_index_finish(&ix);
+	dcp_weights_index_finish(&ix);
 	return n;
 }
 
@@ -497,9 +501,10 @@ static uint32_t named_parts(const struct dcp_dir *dir, const char *name, const c
 static bool is_left_over(const struct dcp_dir *dir, const struct parts *all, size_t n,
 			 const struct parts *p)
 {
-	enum dcp_hf_kind index =
-		p->name.kind == DCP_HF_TORCH ? DCP_HF_TORCH_INDEX : DCP_HF_SAFETENSORS_INDEX;
-	struct dcp_hf_name name;
+	enum dcp_weights_kind index = p->name.kind == DCP_WEIGHTS_TORCH
+					      ? DCP_WEIGHTS_TORCH_INDEX
+					      : DCP_WEIGHTS_SAFETENSORS_INDEX;
+	struct dcp_weights_name name;
 
 	for (size_t i = 0; i < n; i++) {
 		if (!all[i].seen || all[i].have < all[i].name.nparts ||
@@ -514,18 +519,18 @@ static bool is_left_over(const struct dcp_dir *dir, const struct parts *all, siz
 	return false;
 }
 
-enum dcp_match dcp_hf_check_parts(const struct dcp_dir *dir, enum dcp_hf_kind kind, char *why,
-				  size_t size)
+enum dcp_match dcp_weights_check_parts(const struct dcp_dir *dir, enum dcp_weights_kind kind,
+				       char *why, size_t size)
 {
-	bool twins = dcp_hf_has_model(dir, kind);
+	bool twins = dcp_weights_has_model(dir, kind);
 	enum dcp_match match = DCP_MATCH_NO;
 	struct parts all[MAX_SETS];
-	struct dcp_hf_name name;
+	struct dcp_weights_name name;
 	size_t n = 0;
 
 	for (size_t i = 0; i < dir->n; i++) {
 		if (name_entry(&dir->entries[i], &name) != kind ||
-		    (twins && dcp_hf_rank(name.set) == DCP_HF_RANK_TWIN))
+		    (twins && dcp_weights_rank(name.set) == DCP_WEIGHTS_RANK_TWIN))
 			continue;
 		match = DCP_MATCH_YES;
 		if (name.nparts)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/format/hf/files.h"
+#include "core/format/weights/files.h"
 
 #include <errno.h>
 #include <fnmatch.h>
@@ -12,8 +12,8 @@
 #include "core/base/sort.h"
 #include "core/base/text.h"
 #include "core/format/format.h"
-#include "core/format/hf/name.h"
 #include "core/format/torch/torch.h"
+#include "core/format/weights/name.h"
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"
 #include "core/parse/json.h"
@@ -21,18 +21,18 @@
 
 static int by_rank(const void *a, const void *b)
 {
-	const struct dcp_hf_file *x = a, *y = b;
+	const struct dcp_weights_file *x = a, *y = b;
 
-	return DCP_CMP(dcp_hf_rank(x->set_name), dcp_hf_rank(y->set_name)) ?:
+	return DCP_CMP(dcp_weights_rank(x->set_name), dcp_weights_rank(y->set_name)) ?:
 	       strcmp(x->set_name, y->set_name) ?: strcmp(x->name, y->name);
 }
 
-static int add_file(struct dcp_hf *h, const struct dcp_hf_name *name, const char *below,
-		    const char *file)
+static int add_file(struct dcp_weights *h, const struct dcp_weights_name *name,
+		    const char *below, const char *file)
 {
 	size_t n = strlen(below) + strlen(file) + 1;
 	char *full = dcp_arena_alloc(&h->arena, n);
-	struct dcp_hf_file *f = &h->files[h->nfiles];
+	struct dcp_weights_file *f = &h->files[h->nfiles];
 
 	f->set_name = dcp_arena_strdup(&h->arena, name->set);
 	if (!full || !f->set_name)
@@ -45,48 +45,48 @@ static int add_file(struct dcp_hf *h, const struct dcp_hf_name *name, const char
 }
 
 /* The file that is the source was judged by its content, whatever it is called. */
-static bool is_ours(const struct dcp_dir *dir, const char *file, enum dcp_hf_kind kind,
-		    struct dcp_hf_name *name)
+static bool is_ours(const struct dcp_dir *dir, const char *file, enum dcp_weights_kind kind,
+		    struct dcp_weights_name *name)
 {
-	return dcp_hf_name(file, name) == kind || dir->is_file;
+	return dcp_weights_name(file, name) == kind || dir->is_file;
 }
 
-int dcp_hf_add_files(struct dcp_hf *h, const struct dcp_dir *dir, const char *below,
-		     enum dcp_hf_kind kind)
+int dcp_weights_add_files(struct dcp_weights *h, const struct dcp_dir *dir, const char *below,
+			  enum dcp_weights_kind kind)
 {
-	bool twins = dcp_hf_has_model(dir, kind);
-	struct dcp_hf_name name;
+	bool twins = dcp_weights_has_model(dir, kind);
+	struct dcp_weights_name name;
 	int rc;
 
-	dcp_hf_sets_finish(&h->kept);
-	rc = dcp_hf_sets_read(&h->kept, dir, kind);
+	dcp_weights_sets_finish(&h->kept);
+	rc = dcp_weights_sets_read(&h->kept, dir, kind);
 	h->files = dcp_arena_calloc(&h->arena, dir->n + 1, sizeof(*h->files));
 	if (!h->files)
 		return -ENOMEM;
 	for (size_t i = 0; rc == 0 && i < dir->n; i++)
 		if (!dir->entries[i].is_dir &&
 		    is_ours(dir, dir->entries[i].name, kind, &name) &&
-		    !(twins && dcp_hf_rank(name.set) == DCP_HF_RANK_TWIN) &&
-		    !dcp_hf_sets_hide(&h->kept, name.set))
+		    !(twins && dcp_weights_rank(name.set) == DCP_WEIGHTS_RANK_TWIN) &&
+		    !dcp_weights_sets_hide(&h->kept, name.set))
 			rc = add_file(h, &name, below, dir->entries[i].name);
 	DCP_SORT(h->files, h->nfiles, by_rank);
 	return rc;
 }
 
 /* A set begins with file @first. */
-static int add_set(struct dcp_hf *h, const char *name, uint32_t first)
+static int add_set(struct dcp_weights *h, const char *name, uint32_t first)
 {
-	struct dcp_hf_set *set = &h->sets[h->nsets++];
+	struct dcp_weights_set *set = &h->sets[h->nsets++];
 
-	*set = (struct dcp_hf_set){ .name = name, .first = first };
-	if (dcp_hf_sets_bare(&h->kept, name))
+	*set = (struct dcp_weights_set){ .name = name, .first = first };
+	if (dcp_weights_sets_bare(&h->kept, name))
 		return 0;
-	set->component = dcp_arena_strndup(&h->arena, name, dcp_hf_component(name));
+	set->component = dcp_arena_strndup(&h->arena, name, dcp_weights_component(name));
 	return set->component ? 0 : -ENOMEM;
 }
 
 /* Files stand in order of their sets, so those of one are a run. */
-int dcp_hf_make_sets(struct dcp_hf *h)
+int dcp_weights_make_sets(struct dcp_weights *h)
 {
 	int rc = 0;
 
@@ -94,7 +94,7 @@ int dcp_hf_make_sets(struct dcp_hf *h)
 	if (!h->sets)
 		return -ENOMEM;
 	for (size_t i = 0; rc >= 0 && i < h->nfiles; i++) {
-		struct dcp_hf_file *f = &h->files[i];
+		struct dcp_weights_file *f = &h->files[i];
 
 		rc = dcp_intern_str(&h->file_names, f->name, NULL);
 		if (rc >= 0)
@@ -107,7 +107,8 @@ int dcp_hf_make_sets(struct dcp_hf *h)
 	return rc < 0 ? -ENOMEM : 0;
 }
 
-const struct dcp_hf_file *dcp_hf_find_file(const struct dcp_hf *h, const char *name)
+const struct dcp_weights_file *dcp_weights_find_file(const struct dcp_weights *h,
+						     const char *name)
 {
 	uint32_t i =
 		name ? dcp_intern_find(&h->file_names, name, strlen(name)) : DCP_INTERN_NONE;
@@ -115,29 +116,29 @@ const struct dcp_hf_file *dcp_hf_find_file(const struct dcp_hf *h, const char *n
 	return i == DCP_INTERN_NONE ? NULL : &h->files[i];
 }
 
-static int read_index(struct dcp_hf *h, struct dcp_hf_set *set, const char *name,
+static int read_index(struct dcp_weights *h, struct dcp_weights_set *set, const char *name,
 		      struct dcp_err *err)
 {
 	const char *kept = dcp_arena_strdup(&h->arena, name);
 
-	return kept ? dcp_hf_index_read(h->in->dir, h->in->sink, kept, &set->index, err)
+	return kept ? dcp_weights_index_read(h->in->dir, h->in->sink, kept, &set->index, err)
 		    : -ENOMEM;
 }
 
 /* The files that the index names are the model. Those of the same set in another number of parts
  * are of another save; shards of ranks are not in it. */
-static int find_left_over(struct dcp_hf *h, const struct dcp_hf_set *set)
+static int find_left_over(struct dcp_weights *h, const struct dcp_weights_set *set)
 {
-	const struct dcp_hf_file *named = NULL;
+	const struct dcp_weights_file *named = NULL;
 	const struct dcp_json *value;
 	const void *iter = NULL;
 	const char *key;
 	int rc = 0;
 
 	while (!named && (iter = dcp_json_next(set->index.map, iter, &key, &value)))
-		named = dcp_hf_find_file(h, dcp_json_str(value));
+		named = dcp_weights_find_file(h, dcp_json_str(value));
 	for (uint32_t i = set->first; rc == 0 && named && i < set->first + set->n; i++) {
-		struct dcp_hf_file *f = &h->files[i];
+		struct dcp_weights_file *f = &h->files[i];
 
 		f->left_over = named->set == f->set && f->nparts != named->nparts &&
 			       strncmp(f->name, "shard-", 6) != 0;
@@ -147,18 +148,18 @@ static int find_left_over(struct dcp_hf *h, const struct dcp_hf_set *set)
 	return rc;
 }
 
-int dcp_hf_read_indexes(struct dcp_hf *h, const struct dcp_dir *dir, enum dcp_hf_kind kind,
-			bool any, struct dcp_err *err)
+int dcp_weights_read_indexes(struct dcp_weights *h, const struct dcp_dir *dir,
+			     enum dcp_weights_kind kind, bool any, struct dcp_err *err)
 {
-	const char *other = any ? dcp_hf_index_name(dir, kind) : NULL;
-	struct dcp_hf_name name;
+	const char *other = any ? dcp_weights_index_name(dir, kind) : NULL;
+	struct dcp_weights_name name;
 	int rc = 0;
 
 	for (size_t i = 0; rc == 0 && i < dir->n; i++) {
 		const struct dcp_dirent *e = &dir->entries[i];
 		uint32_t set;
 
-		if (e->is_dir || dcp_hf_name(e->name, &name) != kind)
+		if (e->is_dir || dcp_weights_name(e->name, &name) != kind)
 			continue;
 		set = dcp_intern_find(&h->set_names, name.set, strlen(name.set));
 		if (set != DCP_INTERN_NONE && !h->sets[set].index.name)
@@ -171,7 +172,8 @@ int dcp_hf_read_indexes(struct dcp_hf *h, const struct dcp_dir *dir, enum dcp_hf
 	return rc;
 }
 
-const char *dcp_hf_key(struct dcp_hf *h, const struct dcp_hf_set *set, const char *key)
+const char *dcp_weights_key(struct dcp_weights *h, const struct dcp_weights_set *set,
+			    const char *key)
 {
 	if (!set->component)
 		return key;
@@ -180,8 +182,8 @@ const char *dcp_hf_key(struct dcp_hf *h, const struct dcp_hf_set *set, const cha
 	return dcp_buf_error(&h->num) ? NULL : h->num.p;
 }
 
-int dcp_hf_emit_tensor(struct dcp_hf *h, const struct dcp_hf_set *set, struct dcp_tensor *t,
-		       const char *error)
+int dcp_weights_emit_tensor(struct dcp_weights *h, const struct dcp_weights_set *set,
+			    struct dcp_tensor *t, const char *error)
 {
 	const char *path[2] = { set->component, t->key };
 	bool below = set->component;
@@ -193,7 +195,7 @@ int dcp_hf_emit_tensor(struct dcp_hf *h, const struct dcp_hf_set *set, struct dc
 	return dcp_emit_tensor(h->in->sink, t);
 }
 
-int dcp_hf_emit_promised(struct dcp_hf *h, const struct dcp_hf_set *set)
+int dcp_weights_emit_promised(struct dcp_weights *h, const struct dcp_weights_set *set)
 {
 	const struct dcp_json *value;
 	const void *iter = NULL;
@@ -201,28 +203,29 @@ int dcp_hf_emit_promised(struct dcp_hf *h, const struct dcp_hf_set *set)
 	int rc = 0;
 
 	while (rc == 0 && (iter = dcp_json_next(set->index.map, iter, &key, &value))) {
-		const char *file = dcp_json_str(value), *shown = dcp_hf_key(h, set, key);
+		const char *file = dcp_json_str(value), *shown = dcp_weights_key(h, set, key);
 		struct dcp_tensor t = { .key = key, .dtype_name = "" };
-		const struct dcp_hf_file *f;
+		const struct dcp_weights_file *f;
 		struct dcp_err why;
 
 		if (!shown)
 			return -ENOMEM;
 		if (dcp_intern_has(&h->names, shown))
 			continue;
-		f = dcp_hf_find_file(h, file);
-		rc = dcp_hf_emit_tensor(h, set, &t,
-					dcp_hf_index_excuse(&set->index, file, f != NULL,
-							    f ? f->error : NULL, &why));
+		f = dcp_weights_find_file(h, file);
+		rc = dcp_weights_emit_tensor(
+			h, set, &t,
+			dcp_weights_index_excuse(&set->index, file, f != NULL,
+						 f ? f->error : NULL, &why));
 	}
 	return rc;
 }
 
-void dcp_hf_finish(struct dcp_hf *h)
+void dcp_weights_finish(struct dcp_weights *h)
 {
 	for (size_t i = 0; i < h->nsets; i++)
-		dcp_hf_index_finish(&h->sets[i].index);
-	dcp_hf_sets_finish(&h->kept);
+		dcp_weights_index_finish(&h->sets[i].index);
+	dcp_weights_sets_finish(&h->kept);
 	dcp_intern_finish(&h->file_names);
 	dcp_intern_finish(&h->set_names);
 	dcp_intern_finish(&h->names);
@@ -242,7 +245,7 @@ static bool matches(const char *const *globs, size_t n, const char *name)
 	return false;
 }
 
-bool dcp_hf_is_sidecar(const char *name)
+bool dcp_weights_is_sidecar(const char *name)
 {
 	static const char *const globs[] = {
 		"*.json",  "*.jsonl", "*.txt",       "*.md",     "*.jinja",
@@ -250,10 +253,10 @@ bool dcp_hf_is_sidecar(const char *name)
 		"*.spm",   "*.yaml",  "*.yml",       "LICENSE*", "LICENCE*",
 		"README*", "NOTICE*", "USE_POLICY*", "COPYING*", "MODEL_CARD*",
 	};
-	struct dcp_hf_name unused;
+	struct dcp_weights_name unused;
 
 	return matches(globs, DCP_LEN(globs), name) &&
-	       dcp_hf_name(name, &unused) == DCP_HF_OTHER;
+	       dcp_weights_name(name, &unused) == DCP_WEIGHTS_OTHER;
 }
 
 /* By name a file of torch.save; @sure: no other program uses such a name. */
@@ -268,7 +271,7 @@ static bool may_be_state(const char *name, bool *sure)
 }
 
 /* Also in containers dcpfs does not read, or not beside others. */
-bool dcp_hf_may_be_weights(const char *name)
+bool dcp_weights_may_be(const char *name)
 {
 	static const char *const globs[] = { "*.safetensors", "*.bin",     "*.ckpt",  "*.pth",
 					     "*.pt",          "*.h5",      "*.ot",    "*.onnx",
@@ -281,11 +284,11 @@ bool dcp_hf_may_be_weights(const char *name)
 /* The weights that are shown, once more: by torch.save, or under Meta's names. */
 static bool is_twin(const char *name)
 {
-	struct dcp_hf_name n;
+	struct dcp_weights_name n;
 
 	if (fnmatch("consolidated.*.pth", name, 0) == 0)
 		return true;
-	return dcp_hf_name(name, &n) != DCP_HF_OTHER && dcp_hf_is_weights(n.set);
+	return dcp_weights_name(name, &n) != DCP_WEIGHTS_OTHER && dcp_weights_is_named(n.set);
 }
 
 static int leave_out(const struct dcp_load *in, const char *name)
@@ -327,15 +330,15 @@ static int emit_one(const struct dcp_load *in, const char *name)
 {
 	bool sure;
 
-	if (dcp_hf_is_sidecar(name))
+	if (dcp_weights_is_sidecar(name))
 		return dcp_emit_sidecar(in->sink, name);
 	if (!is_twin(name) && may_be_state(name, &sure) && strlen(name) < DCP_GROUP_MAX)
 		return emit_state(in, name, sure);
-	return dcp_hf_may_be_weights(name) ? leave_out(in, name) : 0;
+	return dcp_weights_may_be(name) ? leave_out(in, name) : 0;
 }
 
-int dcp_hf_emit_rest(const struct dcp_load *in, bool (*shown)(void *ctx, const char *name),
-		     void *ctx)
+int dcp_weights_emit_rest(const struct dcp_load *in, bool (*shown)(void *ctx, const char *name),
+			  void *ctx)
 {
 	int rc = 0;
 
