@@ -16,6 +16,7 @@
 #include "core/base/jsonw.h"
 #include "core/base/text.h"
 #include "core/checkpoint/mounts.h"
+#include "core/hf/hf.h"
 #include "core/model/name.h"
 #include "core/origin/origin.h"
 #include "core/remote/disk.h"
@@ -23,8 +24,6 @@
 #include "core/store/index/index.h"
 #include "core/store/io/queue.h"
 #include "core/store/layouts/layouts.h"
-#include "core/store/version/expected.h"
-#include "core/store/version/mapped.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
 #include "tools/load/cache.h"
@@ -132,7 +131,7 @@ void hf_put_model(struct dcp_version *v, struct dcp_buf *b)
 		}
 		dcp_buf_str(b, "\n");
 	}
-	if (dcp_version_fit(v, &why, NULL) > DCP_WHOLE) {
+	if (dcp_hf_fit(v, &why, NULL) > DCP_WHOLE) {
 		dcp_buf_str(b, "warning: ");
 		out_text(b, why.p);
 		dcp_buf_str(b, "\n");
@@ -147,7 +146,7 @@ void hf_put_model_json(struct dcp_version *v, struct dcp_jsonw *w)
 	dcp_jsonw_put_str_or_null(w, "prefix", dcp_index_meta(ix, "prefix"));
 	dcp_jsonw_put_str_or_null(w, "others", dcp_index_meta(ix, "others"));
 	dcp_jsonw_put_str_or_null(w, "problem",
-				  dcp_version_fit(v, &why, NULL) > DCP_WHOLE ? why.p : NULL);
+				  dcp_hf_fit(v, &why, NULL) > DCP_WHOLE ? why.p : NULL);
 }
 
 struct telling {
@@ -169,7 +168,7 @@ enum cmd_exit hf_check(struct dcp_version *v, const struct hf_opts *o, const cha
 	struct dcp_err err = { 0 };
 	struct telling t = { 0 };
 	struct dcp_expected x = { .say = tell, .ctx = &t };
-	int fit = dcp_version_fit(v, &why, &err);
+	int fit = dcp_hf_fit(v, &why, &err);
 
 	if (fit < 0)
 		return quiet ? cmd_exit_of(fit)
@@ -179,7 +178,7 @@ enum cmd_exit hf_check(struct dcp_version *v, const struct hf_opts *o, const cha
 	if (quiet)
 		return CMD_NO;
 	cmd_fail(CMD_NO, "%s: %s is %s; --partial goes on", verb, dcp_version_name(v), why.p);
-	dcp_version_expect(v, &x, NULL);
+	dcp_hf_expect(v, &x, NULL);
 	if (t.n > SHOWN)
 		cmd_hint("and %llu more: dcpfs rules check auto",
 			 (unsigned long long)(t.n - SHOWN));
@@ -311,12 +310,12 @@ enum cmd_exit pick_source(struct pick *p, const char *source, const struct pick_
 	};
 	p->casts = opts->hf.dtype && !opts->hf.implied;
 	ck->mapped = hf_is_wanted(&opts->hf);
-	ck->map = (struct dcp_map_opts){ .rules = p->rules,
-					 .part = opts->hf.part,
-					 .assets = opts->hf.assets,
-					 .config = p->config,
-					 .cast = hf_dtype(&opts->hf),
-					 .even_none = opts->hf.even_none };
+	ck->map = (struct dcp_hf_opts){ .rules = p->rules,
+					.part = opts->hf.part,
+					.assets = opts->hf.assets,
+					.config = p->config,
+					.cast = hf_dtype(&opts->hf),
+					.even_none = opts->hf.even_none };
 	return CMD_OK;
 }
 

@@ -117,7 +117,7 @@ static int map_version(struct dcp_checkpoint *ck, struct dcp_err *err)
 	ck->map.where = ck->found->where;
 	ck->base = ck->v;
 	ck->v = NULL;
-	return dcp_version_map(ck->base, &ck->map, &ck->store, &ck->v, err);
+	return dcp_hf_open(ck->base, &ck->map, &ck->store, &ck->v, err);
 }
 
 static int open_found(struct dcp_checkpoint *ck, const struct dcp_found *f, struct dcp_err *err)

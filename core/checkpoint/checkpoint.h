@@ -17,8 +17,8 @@
 #include <stdint.h>
 
 #include "core/base/arena.h"
+#include "core/hf/hf.h"
 #include "core/store/index/index.h"
-#include "core/store/version/mapped.h"
 #include "core/store/version/version.h"
 
 struct dcp_err;
@@ -29,8 +29,8 @@ struct dcp_checkpoint {
 	/* Set by the caller before dcp_checkpoint_open(). */
 	struct dcp_arena *arena; /* for the texts below; set before dcp_checkpoint_find() */
 	struct dcp_store_opts store;
-	bool mapped;             /* versions are shown as @map says */
-	struct dcp_map_opts map; /* its source and where are filled in here */
+	bool mapped;            /* versions are shown as @map says */
+	struct dcp_hf_opts map; /* its source and where are filled in here */
 
 	/* What the path stands for. The caller may change these before dcp_checkpoint_scan(). */
 	const char *source;   /* the directory or file that is scanned */
@@ -63,7 +63,7 @@ int dcp_checkpoint_scan(struct dcp_checkpoint *ck, struct dcp_err *err);
  *
  * As long as ck->found is NULL, -ENOENT, -ENOTUNIQ: no version has this name, several have this
  * number; -EINVAL: no version, or not this one, is complete; -EACCES: it may not be looked into.
- * Afterwards as dcp_version_open() and dcp_version_map(); -ESTALE also: the mount shows other
+ * Afterwards as dcp_version_open() and dcp_hf_open(); -ESTALE also: the mount shows other
  * files. The versions stay scanned.
  */
 int dcp_checkpoint_open(struct dcp_checkpoint *ck, const char *name, struct dcp_err *err);

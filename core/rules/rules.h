@@ -111,15 +111,6 @@ int dcp_rules_config_parse(const char *text, size_t n, struct dcp_rules_config *
 struct dcp_buf;
 int dcp_rules_config_retype(const char *text, size_t n, enum dcp_dtype to, struct dcp_buf *out);
 
-/*
- * A config.json for what Megatron trained by the arguments in @n bytes of JSON, as objects show
- * them, in @out. 1; 0: the model is not one that is known here; -ENOMEM. Where that is not 1,
- * what @out holds is of no use.
- */
-int dcp_rules_infer(const char *json, size_t n, struct dcp_buf *out);
-/* The same from a job config that torchtitan wrote. */
-int dcp_rules_infer_job(const char *json, size_t n, struct dcp_buf *out);
-
 /* Is the tensor @key a low-rank weight, as a LoRA has them, by any of the names that programs
  * give them; something that stands beside such weights (its alpha, what optimizers keep); or
  * neither? */

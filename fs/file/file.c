@@ -278,7 +278,7 @@ static int fill(struct dcpfs *fs, struct dcpfs_file *f, struct dcp_err *err)
 	if (r)
 		return dcpfs_rank_view(f->ver, (int64_t)i.row, r->as, &f->view, err);
 	return dcpfs_is_hf(f->ver)
-		       ? dcp_view_open_asset(dcpfs_opened(f->ver), i.row - 1, &f->view, err)
+		       ? dcp_hf_open_asset(dcpfs_opened(f->ver), i.row - 1, &f->view, err)
 		       : dcp_view_open_file(dcpfs_opened(f->ver), (uint32_t)i.row - 1, &f->view,
 					    err);
 }

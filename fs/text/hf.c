@@ -9,11 +9,10 @@
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
 #include "core/base/text.h"
+#include "core/hf/hf.h"
 #include "core/parse/json.h"
 #include "core/rules/rules.h"
 #include "core/store/index/index.h"
-#include "core/store/version/adapter.h"
-#include "core/store/version/expected.h"
 #include "core/store/version/version.h"
 #include "fs/fs.h"
 #include "fs/text/describe.h"
@@ -62,7 +61,7 @@ int dcpfs_hf_weight_map(const struct dcpfs_version *ver, struct dcpfs_spool *s,
 int dcpfs_hf_made(const struct dcpfs_version *ver, uint64_t i, struct dcpfs_spool *s)
 {
 	size_t n;
-	const struct dcp_made *made = dcp_version_made(dcpfs_opened(ver), &n);
+	const struct dcp_made *made = dcp_hf_made(dcpfs_opened(ver), &n);
 
 	if (i >= n)
 		return -ENOENT;
@@ -81,9 +80,9 @@ static const char *fact(const struct dcpfs_version *ver, const char *name)
 /* Is there a file of this kind beside the weights, or made by dcpfs? */
 static bool has(const struct dcpfs_version *ver, const char *glob)
 {
-	const struct dcp_assets *a = dcp_version_assets(dcpfs_opened(ver));
+	const struct dcp_assets *a = dcp_hf_assets(dcpfs_opened(ver));
 	size_t n;
-	const struct dcp_made *made = dcp_version_made(dcpfs_opened(ver), &n);
+	const struct dcp_made *made = dcp_hf_made(dcpfs_opened(ver), &n);
 	bool found = false;
 
 	for (size_t i = 0; i < a->n; i++)
@@ -149,15 +148,15 @@ static void put_left(const struct dcpfs_version *ver, const struct dcp_assets *a
 
 static void put_assets(const struct dcpfs_version *ver, struct dcp_buf *b)
 {
-	const struct dcp_assets *a = dcp_version_assets(dcpfs_opened(ver));
+	const struct dcp_assets *a = dcp_hf_assets(dcpfs_opened(ver));
 	const char *cast = dcp_index_meta(dcpfs_index(ver), "cast");
-	const struct dcp_adapter *adapter = dcp_version_adapter(dcpfs_opened(ver));
+	const struct dcp_adapter *adapter = dcp_hf_adapter(dcpfs_opened(ver));
 	const char *name = adapter ? adapter->config : "config.json";
 	bool config = !name || has(ver, name);
-	const struct dcp_rules_config *c = dcp_version_config(dcpfs_opened(ver));
+	const struct dcp_rules_config *c = dcp_hf_config(dcpfs_opened(ver));
 	bool words = !adapter && (!c || (c->vocab && !c->class_name[0])); /* it needs them */
 	size_t n;
-	const struct dcp_made *made = dcp_version_made(dcpfs_opened(ver), &n);
+	const struct dcp_made *made = dcp_hf_made(dcpfs_opened(ver), &n);
 
 	dcp_buf_printf(b, "## Beside the weights\n\n");
 	for (size_t i = 0; i < a->n; i++)
@@ -269,7 +268,7 @@ static int put_model(const struct dcpfs_version *ver, struct dcp_buf *b, struct 
 	dcp_auto_buf struct dcp_buf list = DCP_BUF_INIT;
 	struct shown shown = { .out = &list };
 	struct dcp_expected x = { .say = put_difference, .ctx = &shown };
-	int rc = dcp_version_expect(dcpfs_opened(ver), &x, err);
+	int rc = dcp_hf_expect(dcpfs_opened(ver), &x, err);
 
 	if (rc == 0 && x.family)
 		dcp_buf_printf(b,
@@ -345,7 +344,7 @@ static void put_weights(const struct dcpfs *fs, const struct dcpfs_version *ver,
 		fact(ver, "unmatched"),
 		(unsigned long long)(dcp_index_meta_number(dcpfs_index(ver), "collisions") +
 				     dcp_index_meta_number(dcpfs_index(ver), "failed")),
-		dcp_version_ntied(dcpfs_opened(ver)));
+		dcp_hf_ntied(dcpfs_opened(ver)));
 	put_unused(ver, b);
 	put_lost(ver, b);
 	if (dcp_index_meta(dcpfs_index(ver), "inferred"))
@@ -356,8 +355,8 @@ static void put_weights(const struct dcpfs *fs, const struct dcpfs_version *ver,
 static void put_use(const struct dcpfs_version *ver, struct dcp_buf *b)
 {
 	static const char from[] = ".from_pretrained(\"<this directory>\")";
-	const struct dcp_rules_config *c = dcp_version_config(dcpfs_opened(ver));
-	const struct dcp_adapter *adapter = dcp_version_adapter(dcpfs_opened(ver));
+	const struct dcp_rules_config *c = dcp_hf_config(dcpfs_opened(ver));
+	const struct dcp_adapter *adapter = dcp_hf_adapter(dcpfs_opened(ver));
 	char name[512];
 
 	if (adapter)
@@ -385,7 +384,7 @@ static void put_use(const struct dcpfs_version *ver, struct dcp_buf *b)
 int dcpfs_hf_readme(const struct dcpfs *fs, const struct dcpfs_version *ver,
 		    struct dcpfs_spool *s, struct dcp_err *err)
 {
-	int rc = dcp_version_fit(dcpfs_opened(ver), &s->buf, err);
+	int rc = dcp_hf_fit(dcpfs_opened(ver), &s->buf, err);
 
 	if (rc < 0)
 		return rc;

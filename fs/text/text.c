@@ -13,11 +13,11 @@
 #include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
+#include "core/hf/hf.h"
 #include "core/origin/dir/dir.h"
 #include "core/rules/rules.h"
 #include "core/store/index/index.h"
 #include "core/store/layouts/layouts.h"
-#include "core/store/version/expected.h"
 #include "fs/errors.h"
 #include "fs/file/file.h"
 #include "fs/fs.h"
@@ -226,7 +226,7 @@ static void put_all_broken(const struct dcpfs_version *ver, struct dcp_jsonw *w)
 
 	if (!ver || !dcpfs_opened(ver))
 		return;
-	if (dcp_version_fit(dcpfs_opened(ver), &why, NULL) >= DCP_MISFIT)
+	if (dcp_hf_fit(dcpfs_opened(ver), &why, NULL) >= DCP_MISFIT)
 		put_error(&b, NULL, why.p);
 	if (!dcp_index_counts(dcpfs_index(ver))->broken)
 		return;

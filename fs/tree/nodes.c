@@ -14,9 +14,9 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/text.h"
+#include "core/hf/hf.h"
 #include "core/model/name.h"
 #include "core/store/layouts/layouts.h"
-#include "core/store/version/assets.h"
 #include "core/store/version/version.h"
 #include "fs/versions/versions.h"
 
@@ -393,13 +393,13 @@ int dcpfs_hf_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs_e
 		out->ino = ino_of_weights(dir->ver, n);
 		return 0;
 	}
-	made = dcp_version_made(dcpfs_opened(dir->ver), &nmade);
+	made = dcp_hf_made(dcpfs_opened(dir->ver), &nmade);
 	found = find_made(made, nmade, name);
 	if (found) {
 		out->ino = dcpfs_ino_pack(dir->i.slot, DCPFS_HF_MADE, (uint64_t)(found - made));
 		return 0;
 	}
-	a = dcp_version_assets(dcpfs_opened(dir->ver));
+	a = dcp_hf_assets(dcpfs_opened(dir->ver));
 	for (size_t i = 0; i < a->n; i++)
 		if (dcpfs_sidecar_shown(dir->ver, i + 1, shown, &out->ino) &&
 		    strcmp(shown, name) == 0)
@@ -416,8 +416,8 @@ int dcpfs_hf_list(const struct dcpfs_listing *l, uint64_t first)
 
 	if (!dcpfs_is_hf(ver))
 		return 0;
-	a = dcp_version_assets(dcpfs_opened(ver));
-	made = dcp_version_made(dcpfs_opened(ver), &nmade);
+	a = dcp_hf_assets(dcpfs_opened(ver));
+	made = dcp_hf_made(dcpfs_opened(ver), &nmade);
 	n = nweights(ver->hf);
 	for (uint64_t i = first; i < n + nmade + a->n; i++) {
 		uint64_t asset = i - n - nmade, ino;

@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/hf/hf.h"
 #include "core/model/name.h"
 #include "core/origin/dir/dir.h"
 #include "core/store/index/index.h"
-#include "core/store/version/assets.h"
 #include "core/store/version/version.h"
 #include "fs/tree/dir_int.h"
 #include "fs/tree/tree.h"
@@ -132,7 +132,7 @@ struct place {
 static const struct dcp_file_id *file_of(const struct dcpfs_version *ver, uint64_t row,
 					 const char **name, size_t *n)
 {
-	const struct dcp_assets *a = dcp_version_assets(dcpfs_opened(ver));
+	const struct dcp_assets *a = dcp_hf_assets(dcpfs_opened(ver));
 	const struct dcp_file_id *id = NULL;
 
 	if (a) {

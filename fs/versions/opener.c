@@ -12,11 +12,10 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
+#include "core/hf/hf.h"
 #include "core/origin/origin.h"
 #include "core/remote/http.h"
 #include "core/store/index/index.h"
-#include "core/store/version/expected.h"
-#include "core/store/version/mapped.h"
 #include "fs/errors.h"
 #include "fs/fs.h"
 #include "fs/tree/tree.h"
@@ -118,7 +117,7 @@ static void log_broken(const struct dcpfs *fs, struct dcp_version *v)
 			dcp_version_name(v), (unsigned long long)n->broken,
 			(unsigned long long)(n->tensors + n->objects),
 			dcp_s(n->tensors + n->objects));
-	if (fs->opts.hf_part && dcp_version_part(v, fs->opts.hf_part, &err) < 0)
+	if (fs->opts.hf_part && dcp_hf_part(v, fs->opts.hf_part, &err) < 0)
 		dcp_log(fs->opts.log, DCP_LOG_WARN, "%s: hf/ cannot be read (EIO): %s",
 			dcp_version_name(v), err.msg);
 }
@@ -127,12 +126,12 @@ static void log_broken(const struct dcpfs *fs, struct dcp_version *v)
 static void log_no_config(struct dcpfs *fs, const struct dcpfs_version *ver,
 			  struct dcp_version *v)
 {
-	const struct dcp_map_opts how = { .assets = fs->opts.hf_assets,
-					  .source = fs->opts.source,
-					  .where = ver->found.where };
+	const struct dcp_hf_opts how = { .assets = fs->opts.hf_assets,
+					 .source = fs->opts.source,
+					 .where = ver->found.where };
 	dcp_auto_buf struct dcp_buf says = DCP_BUF_INIT;
 
-	if (dcp_version_ask_config(v, &how, &says) > 0 &&
+	if (dcp_hf_ask_config(v, &how, &says) > 0 &&
 	    !__atomic_exchange_n(&fs->opener->said, true, __ATOMIC_RELAXED))
 		dcp_log(fs->opts.log, DCP_LOG_WARN, "%s: %s", dcp_version_name(v), says.p);
 }
@@ -142,7 +141,7 @@ static void log_misfit(const struct dcpfs *fs, const struct dcpfs_version *ver)
 {
 	dcp_auto_buf struct dcp_buf why = DCP_BUF_INIT;
 
-	if (dcp_version_fit(dcpfs_opened(ver), &why, NULL) < DCP_MISFIT)
+	if (dcp_hf_fit(dcpfs_opened(ver), &why, NULL) < DCP_MISFIT)
 		return;
 	dcp_log(fs->opts.log, DCP_LOG_WARN, "%s is %s", ver->name, why.p);
 }

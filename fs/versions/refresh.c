@@ -400,7 +400,7 @@ static bool hf_went_stale(struct dcpfs *fs, const struct dcpfs_version *ver)
 {
 	struct dcpfs_version *hf = dcpfs_hf_find(fs, ver);
 	struct dcp_version *v = hf ? dcpfs_opened(hf) : NULL;
-	bool stale = v && dcp_assets_check(dcp_version_assets(v), NULL) < 0;
+	bool stale = v && dcp_version_check_beside(v, NULL) < 0;
 
 	for (size_t i = 0; v && !stale && i < DCP_LEN(hf->hf->grants); i++)
 		stale = hf->hf->grants[i] && dcp_grants_changed(hf->hf->grants[i]);

@@ -12,10 +12,10 @@
 #include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/base/sort.h"
+#include "core/hf/hf.h"
 #include "core/parse/safetensors/safetensors.h"
 #include "core/store/index/index.h"
 #include "core/store/version/grants.h"
-#include "core/store/version/mapped.h"
 #include "core/store/view/measure.h"
 #include "core/store/view/view.h"
 #include "fs/fs.h"
@@ -48,7 +48,7 @@ static int add_item(struct plan *p, const struct dcp_row *row)
 					     .nbytes = row->nbytes,
 					     .itemsize = dcp_dtype_info(row->dtype)->size };
 
-	if (row->broken || dcp_version_is_tied(p->v, row->id) ||
+	if (row->broken || dcp_hf_is_tied(p->v, row->id) ||
 	    !dcp_view_can_show(row->key, row->dtype, DCP_AS_SAFETENSORS))
 		return 0;
 	item.key = dcp_arena_strdup(&p->arena, row->key);
@@ -176,22 +176,21 @@ int dcpfs_hf_rows(const struct dcpfs_version *ver, uint64_t n,
 
 void dcpfs_hf_name(const struct dcpfs_version *ver, uint64_t n, char name[DCP_SAFETENSORS_NAME])
 {
-	dcp_safetensors_file_name(name, dcp_version_stem(dcpfs_opened(ver)), n,
-				  ver->hf->nfiles);
+	dcp_safetensors_file_name(name, dcp_hf_stem(dcpfs_opened(ver)), n, ver->hf->nfiles);
 }
 
 /* ---- rights ---- */
 
 /* @dir: SOURCE, or the directory of --hf-assets. */
 static int ask_root(const struct dcp_grants *dir, const char *where,
-		    const struct dcp_asset_root *root, struct dcp_grants **out)
+		    const struct dcp_beside *root, struct dcp_grants **out)
 {
 	int rc = dcp_grants_version(dir, where, out);
 
 	return rc < 0 ? rc : dcp_grants_files(*out, root->place.fd, root->id, root->n);
 }
 
-static int ask_extra(const struct dcp_asset_root *root, struct dcpfs_hf *hf)
+static int ask_extra(const struct dcp_beside *root, struct dcpfs_hf *hf)
 {
 	int rc = dcp_grants_source(root->path, &hf->grants[DCP_ASSET_ROOTS]);
 
@@ -239,7 +238,7 @@ struct dcp_rights dcpfs_hf_rights(const struct dcpfs_version *ver, const struct 
 
 	if (!dcpfs_opened(ver))
 		return *search = dcp_grants_alone();
-	a = dcp_version_assets(dcpfs_opened(ver));
+	a = dcp_hf_assets(dcpfs_opened(ver));
 	*search = ver->of->grants->way;
 	r = i->kind == DCPFS_VERSION ? ver->of->grants->data : hf->common;
 	if (i->kind == DCPFS_SIDECAR) {
@@ -257,13 +256,13 @@ struct dcp_rights dcpfs_hf_rights(const struct dcpfs_version *ver, const struct 
 int dcpfs_hf_open(struct dcpfs *fs, struct dcpfs_version *ver, bool (*stop)(void *ctx),
 		  struct dcp_err *err)
 {
-	const struct dcp_map_opts how = { .rules = fs->opts.hf_rules,
-					  .part = fs->opts.hf_part,
-					  .assets = fs->opts.hf_assets,
-					  .cast = fs->opts.hf_dtype,
-					  .source = fs->opts.source,
-					  .where = ver->found.where,
-					  .even_none = true };
+	const struct dcp_hf_opts how = { .rules = fs->opts.hf_rules,
+					 .part = fs->opts.hf_part,
+					 .assets = fs->opts.hf_assets,
+					 .cast = fs->opts.hf_dtype,
+					 .source = fs->opts.source,
+					 .where = ver->found.where,
+					 .even_none = true };
 	struct dcp_store_opts opts = fs->opts.store;
 	struct dcpfs_hf *hf = calloc(1, sizeof(*hf));
 	struct dcp_version *v = NULL;
@@ -273,14 +272,14 @@ int dcpfs_hf_open(struct dcpfs *fs, struct dcpfs_version *ver, bool (*stop)(void
 	opts.stop = stop;
 	opts.stop_ctx = fs;
 	if (hf)
-		rc = dcp_version_map(dcpfs_opened(ver->of), &how, &opts, &v, err);
+		rc = dcp_hf_open(dcpfs_opened(ver->of), &how, &opts, &v, err);
 	if (rc == 0)
 		rc = make_plan(hf, v,
-			       dcp_version_adapter(v)   ? UINT64_MAX
+			       dcp_hf_adapter(v)        ? UINT64_MAX
 			       : fs->opts.hf_shard_size ? fs->opts.hf_shard_size
 							: DCPFS_HF_SHARD_SIZE);
 	if (rc == 0)
-		rc = find_rights(fs, ver, hf, dcp_version_assets(v));
+		rc = find_rights(fs, ver, hf, dcp_hf_assets(v));
 	if (rc < 0) {
 		dcp_version_close(v);
 		dcpfs_hf_free(hf);

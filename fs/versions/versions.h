@@ -9,9 +9,9 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include "core/hf/hf.h"
 #include "core/model/rights.h"
 #include "core/parse/safetensors/safetensors.h"
-#include "core/store/version/assets.h"
 #include "core/store/view/view.h"
 
 struct dcp_err;
@@ -75,7 +75,7 @@ void dcpfs_watch_stop(struct dcpfs_watch *w);
 
 /*
  * hf: a version as a Hugging Face model directory, with its own slot. The slot is a struct
- * dcpfs_version over a mapped version (core/store/version/mapped.h), made when hf/ is looked up
+ * dcpfs_version over a mapped version (core/hf/hf.h), made when hf/ is looked up
  * and mapped when it is entered. It is kept among the ranks of the version
  * (fs/versions/versions.h), and goes with the version. Tensors are in natural order of their
  * names, in model.safetensors or in several files of at most opts.hf_shard_size bytes (more if
@@ -103,7 +103,7 @@ int dcpfs_hf_open(struct dcpfs *fs, struct dcpfs_version *ver, bool (*stop)(void
 		  struct dcp_err *err);
 
 /*
- * The name of model file number @n, as "model-00001-of-00012.safetensors" (dcp_version_stem());
+ * The name of model file number @n, as "model-00001-of-00012.safetensors" (dcp_hf_stem());
  * after the last one, the name of the index of model files.
  */
 void dcpfs_hf_name(const struct dcpfs_version *ver, uint64_t n,

@@ -29,10 +29,10 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/sort.h"
+#include "core/hf/hf.h"
 #include "core/origin/dir/dir.h"
 #include "core/store/index/index.h"
 #include "core/store/io/files.h"
-#include "core/store/version/assets.h"
 #include "core/store/version/grants.h"
 #include "fs/fs.h"
 
@@ -184,7 +184,7 @@ static void watch_assets(struct dcpfs_watch *w, const struct dcpfs_version *ver)
 {
 	struct dcpfs_version *hf = dcpfs_hf_find(w->fs, ver);
 	const struct dcp_assets *a =
-		hf && dcpfs_opened(hf) ? dcp_version_assets(dcpfs_opened(hf)) : NULL;
+		hf && dcpfs_opened(hf) ? dcp_hf_assets(dcpfs_opened(hf)) : NULL;
 
 	for (size_t i = 0; a && i < a->n; i++) {
 		dcp_auto_buf struct dcp_buf path = DCP_BUF_INIT;

@@ -10,7 +10,7 @@ import sys
 import tree
 
 MAY_SEE = {"core": {"core"}, "fs": {"fs", "core"}, "tools": {"tools", "fs", "core"}}
-FLOORS = ("base", "model", "origin", "parse", "remote", "write", "rules", "format", "store", "checkpoint")  # a file sees its own floor and those before
+FLOORS = ("base", "model", "origin", "parse", "remote", "write", "rules", "format", "store", "hf", "checkpoint")  # a file sees its own floor and those before
 
 # Folders of tools/ that are libraries: they include no program and nothing of the mount.
 LIBRARIES = {"tools/load/": ("core/", "tools/load/"), "tools/save/": ("core/", "tools/save/", "tools/load/")}

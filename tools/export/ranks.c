@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/hf/quantized.h"
 #include "core/store/index/index.h"
 #include "core/store/layouts/layouts.h"
-#include "core/store/version/quantized.h"
 #include "core/store/version/version.h"
 #include "tools/export/export.h"
 #include "tools/load/comm/comm.h"

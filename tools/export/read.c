@@ -56,7 +56,7 @@ static int open_extra(const struct exporting *x, size_t i, struct dcp_view **out
 	uint64_t number = DCP_ITEMS(x->extra_from, uint64_t)[i];
 
 	return export_is_asset(x)
-		       ? dcp_view_open_asset(x->pick.ck.v, number, out, err)
+		       ? dcp_hf_open_asset(x->pick.ck.v, number, out, err)
 		       : dcp_view_open_file(x->pick.ck.v, (uint32_t)number, out, err);
 }
 
@@ -134,7 +134,7 @@ static bool is_cast(const struct exporting *x, size_t tensor)
 static const struct dcp_buf *text_of(const struct exporting *x, size_t tensor)
 {
 	size_t n;
-	const struct dcp_made *made = dcp_version_made(x->pick.ck.v, &n);
+	const struct dcp_made *made = dcp_hf_made(x->pick.ck.v, &n);
 
 	for (size_t i = 0; i < n && tensor >= x->set.ntensors; i++)
 		if (DCP_ITEMS(x->extra_from, uint64_t)[tensor - x->set.ntensors] ==

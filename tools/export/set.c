@@ -8,13 +8,12 @@
 #include <string.h>
 
 #include "core/base/sort.h"
+#include "core/hf/hf.h"
+#include "core/hf/quantized.h"
 #include "core/model/layout/layout.h"
 #include "core/model/name.h"
 #include "core/parse/json.h"
 #include "core/store/index/index.h"
-#include "core/store/version/adapter.h"
-#include "core/store/version/assets.h"
-#include "core/store/version/quantized.h"
 #include "core/store/view/view.h"
 #include "tools/export/export.h"
 
@@ -230,7 +229,7 @@ static int see_tensor(struct exporting *x, const struct dcp_row *row, struct dcp
 	struct dcp_tensor t;
 	int rc;
 
-	if (dcp_version_is_tied(x->pick.ck.v, row->id))
+	if (dcp_hf_is_tied(x->pick.ck.v, row->id))
 		return leave_out(x, "tensor", row->key, "it is tied to another");
 	rc = dcp_index_tensor(dcp_version_index(x->pick.ck.v), row->id, arena, &t, &x->err);
 	if (rc == 0)
@@ -306,7 +305,7 @@ static int add_extra(struct exporting *x, const char *name, uint64_t size, uint6
 
 bool export_is_asset(const struct exporting *x)
 {
-	return dcp_version_assets(x->pick.ck.v) != NULL;
+	return dcp_hf_assets(x->pick.ck.v) != NULL;
 }
 
 /* A config.json that no file is, or that of an adapter. */
@@ -314,7 +313,7 @@ static int ask_config(struct exporting *x, const struct dcp_adapter *adapter, co
 {
 	char why[160] = "it is made from what the checkpoint keeps of its model; compare it";
 
-	if (adapter || !dcp_version_inferred(x->pick.ck.v))
+	if (adapter || !dcp_hf_inferred(x->pick.ck.v))
 		snprintf(why, sizeof(why),
 			 "not found, and %s cannot load this%s without it; give the directory "
 			 "that has it: --hf-assets DIR",
@@ -328,8 +327,8 @@ static int ask_config(struct exporting *x, const struct dcp_adapter *adapter, co
 static int add_assets(struct exporting *x, const struct dcp_assets *a)
 {
 	size_t n;
-	const struct dcp_made *made = dcp_version_made(x->pick.ck.v, &n);
-	const struct dcp_adapter *adapter = dcp_version_adapter(x->pick.ck.v);
+	const struct dcp_made *made = dcp_hf_made(x->pick.ck.v, &n);
+	const struct dcp_adapter *adapter = dcp_hf_adapter(x->pick.ck.v);
 	const char *config = adapter ? adapter->config : CONFIG;
 	bool has_config = !config;
 	int rc = 0;
@@ -352,7 +351,7 @@ static int add_assets(struct exporting *x, const struct dcp_assets *a)
 
 static int add_extras(struct exporting *x)
 {
-	const struct dcp_assets *a = dcp_version_assets(x->pick.ck.v);
+	const struct dcp_assets *a = dcp_hf_assets(x->pick.ck.v);
 	size_t n = 0;
 	const struct dcp_file_id *id = dcp_index_files(dcp_version_index(x->pick.ck.v), &n);
 	int rc = 0;

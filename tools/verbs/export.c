@@ -242,7 +242,7 @@ static int save(struct exporting *x)
 	x->form = (struct dcp_write_opts){ .name = !x->how.file ? NULL
 						   : slash      ? slash + 1
 								: x->out,
-					   .stem = dcp_version_stem(x->pick.ck.v),
+					   .stem = dcp_hf_stem(x->pick.ck.v),
 					   .max_shard = x->opts->max_shard,
 					   .protocol = export_protocol(x->opts) };
 

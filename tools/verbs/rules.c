@@ -4,8 +4,8 @@
 
 #include "core/base/err.h"
 #include "core/base/text.h"
+#include "core/hf/hf.h"
 #include "core/rules/rules.h"
-#include "core/store/version/expected.h"
 #include "fs/text/describe.h"
 #include "tools/cmd.h"
 #include "tools/out.h"
@@ -178,7 +178,7 @@ static int expect(struct check *c, struct dcp_expected *x)
 
 	*x = (struct dcp_expected){ .say = print_expected, .ctx = c };
 	c->said = 0;
-	rc = dcp_version_expect(c->p.ck.v, x, &err);
+	rc = dcp_hf_expect(c->p.ck.v, x, &err);
 	print_rest(c);
 	return rc;
 }
@@ -187,7 +187,7 @@ static void print_model(struct check *c, const struct dcp_expected *x, int known
 {
 	struct dcp_jsonw *w = &c->o->json;
 	struct dcp_buf *b = &c->o->buf;
-	const char *from = dcp_version_inferred(c->p.ck.v);
+	const char *from = dcp_hf_inferred(c->p.ck.v);
 
 	if (c->o->form == OUT_JSON && from)
 		dcp_jsonw_put_str(w, "config_from", from);

@@ -436,13 +436,13 @@ static int meet_way(struct dcp_grants *g, const struct dcp_version *v, const cha
 	return rc == 0 && S_ISDIR(st.st_mode) ? pass(g, dir, LISTED, LISTED, &g->way) : rc;
 }
 
-/* And the files beside the weights, wherever they lie. */
-static int meet_assets(struct dcp_grants *g, const struct dcp_assets *a, struct dcp_rights *r)
+/* And the files that go along, wherever they lie. */
+static int meet_beside(struct dcp_grants *g, const struct dcp_derived *d, struct dcp_rights *r)
 {
 	int rc = 0;
 
-	for (size_t i = 0; a && rc == 0 && i < a->nroots; i++)
-		rc = meet_files(g, a->root[i].place.fd, a->root[i].id, a->root[i].n, r);
+	for (size_t i = 0; d && rc == 0 && i < d->nbeside; i++)
+		rc = meet_files(g, d->beside[i].place.fd, d->beside[i].id, d->beside[i].n, r);
 	return rc;
 }
 
@@ -465,7 +465,7 @@ int dcp_grants_withheld(const struct dcp_version *v, const char *source, uint32_
 	if (rc == 0)
 		rc = meet_files(g, v->at.fd, ids, n, &r);
 	if (rc == 0)
-		rc = meet_assets(g, dcp_version_assets(v), &r);
+		rc = meet_beside(g, v->derived, &r);
 	if (rc == 0) {
 		r = dcp_rights_as(r, geteuid(), gid);
 		w = dcp_rights_as(g->writers, geteuid(), gid);

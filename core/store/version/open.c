@@ -13,12 +13,10 @@
 #include "core/base/trim.h"
 #include "core/origin/dir/dir.h"
 #include "core/parse/torch/torch.h"
-#include "core/rules/rules.h"
 #include "core/store/cache/cache.h"
 #include "core/store/cache/unpack.h"
 #include "core/store/index/index.h"
 #include "core/store/io/files.h"
-#include "core/store/version/adapter.h"
 
 /*
  * An index, from the cache or built into it. Where that cannot be, it is kept in memory.
@@ -468,12 +466,8 @@ void dcp_version_close(struct dcp_version *v)
 	if (!v)
 		return;
 	dcp_index_close(v->index);
-	if (v->mapped) {
-		dcp_assets_finish(&v->mapped->assets); /* the rest is another's */
-		dcp_made_finish(&v->mapped->made);
-		dcp_buf_finish(&v->mapped->tied);
-		free(v->mapped->config);
-		free(v->mapped);
+	if (v->derived) {
+		v->derived->close(v->derived); /* the rest is another's */
 	} else {
 		dcp_files_destroy(v->files);
 		dcp_torch_frames_destroy(v->frames);
@@ -557,56 +551,125 @@ int dcp_version_check(const struct dcp_version *v, struct dcp_err *err)
 	const struct dcp_file_id *ids = dcp_index_files(v->index, &n);
 	int code = dcp_fresh_files(&v->at, ids, n, err);
 
-	return code == 0 && v->mapped ? dcp_assets_check(dcp_version_assets(v), err) : code;
+	return code == 0 ? dcp_version_check_beside(v, err) : code;
 }
 
-const struct dcp_rules_config *dcp_version_config(const struct dcp_version *v)
+/* ---- the files of another, by an index of its own ---- */
+
+struct deriving {
+	struct dcp_version *base;
+	const struct dcp_derive *how;
+	struct dcp_build build;
+	char id[24]; /* of everything that the result depends on */
+};
+
+static int emit_derived(void *ctx, struct dcp_index_writer *w, struct dcp_err *err)
 {
-	return v->mapped ? v->mapped->config : NULL;
+	struct deriving *d = ctx;
+	struct dcp_sink sink = dcp_index_sink(w, &d->base->at);
+	struct dcp_sink emitted = dcp_stopping_sink(&sink, d->build.opts);
+	size_t n;
+	const struct dcp_file_id *ids = dcp_index_files(d->base->index, &n);
+	int code = dcp_index_emit_files(w, ids, n);
+
+	if (code == 0)
+		code = dcp_emit_meta(&sink, "map", d->id);
+	return code < 0 ? code : d->how->emit(d->how->ctx, &emitted, err);
 }
 
-const struct dcp_assets *dcp_version_assets(const struct dcp_version *v)
+static int check_derived(void *ctx, struct dcp_index *ix, bool just_built, struct dcp_err *err)
 {
-	return v->mapped ? &v->mapped->assets : NULL;
+	const struct deriving *d = ctx;
+	const char *id = dcp_index_meta(ix, "map");
+
+	if (id && strcmp(id, d->id) == 0)
+		return 0;
+	return dcp_fail(err, -ESTALE, "it was mapped from another index");
 }
 
-const struct dcp_made *dcp_version_made(const struct dcp_version *v, size_t *n)
+/* A file of the cache belongs to one way to derive; what it was made from may change. */
+static int choose_path(struct deriving *d, const struct dcp_store_opts *opts)
 {
-	*n = v->mapped ? DCP_NITEMS(v->mapped->made, struct dcp_made) : 0;
-	return v->mapped ? DCP_ITEMS(v->mapped->made, const struct dcp_made) : NULL;
+	const char *base = d->base->index_path;
+	const char *created = dcp_index_meta(d->base->index, "created_ns");
+	uint64_t hash = d->how->hash;
+	size_t n = base ? strlen(base) : 0;
+
+	if (n > 5 && !opts->index_file &&
+	    asprintf(&d->build.path, "%.*s-%s-%016llx.dcpx", (int)(n - 5), base, d->how->name,
+		     (unsigned long long)hash) < 0) {
+		d->build.path = NULL;
+		return -ENOMEM;
+	}
+	hash = dcp_hash64_more(hash, &d->base->generation, sizeof(d->base->generation));
+	if (created)
+		hash = dcp_hash64_more(hash, created, strlen(created));
+	snprintf(d->id, sizeof(d->id), "%016llx", (unsigned long long)hash);
+	return 0;
 }
 
-const char *dcp_version_inferred(const struct dcp_version *v)
+static int obtain_derived(struct dcp_build *b, struct dcp_err *err)
 {
-	const struct dcp_made *config =
-		v->mapped ? dcp_made_named(&v->mapped->made, "config.json") : NULL;
-
-	return config ? config->from : NULL;
+	if (dcp_build_cached(b))
+		return 0;
+	if (b->opts->cached_only)
+		return dcp_fail(err, -EAGAIN, "not mapped yet");
+	return dcp_build_index(b, err);
 }
 
-const struct dcp_adapter *dcp_version_adapter(const struct dcp_version *v)
+int dcp_version_derive(struct dcp_version *base, const struct dcp_derive *how,
+		       struct dcp_derived *with, const struct dcp_store_opts *opts,
+		       struct dcp_version **out, struct dcp_err *err)
 {
-	return v->mapped ? v->mapped->adapter : NULL;
+	struct deriving d = { .base = base, .how = how };
+	struct dcp_version *v = calloc(1, sizeof(*v));
+	int code = v ? choose_path(&d, opts) : -ENOMEM;
+
+	if (code == 0 && !(v->name = strdup(base->name)))
+		code = -ENOMEM;
+	dcp_err_say(err, code);
+	d.build.name = base->name;
+	d.build.opts = opts;
+	d.build.check = check_derived;
+	d.build.emit = emit_derived;
+	d.build.ctx = &d;
+	if (code == 0)
+		code = obtain_derived(&d.build, err);
+	if (code < 0) {
+		free(d.build.path);
+		free(v ? v->name : NULL);
+		free(v);
+		return code;
+	}
+	*v = (struct dcp_version){ .format = base->format,
+				   .at = base->at,
+				   .files = base->files,
+				   .frames = base->frames,
+				   .commit_ns = base->commit_ns,
+				   .name = v->name,
+				   .index = d.build.index,
+				   .index_path = d.build.path,
+				   .built = d.build.built,
+				   .generation = dcp_hash64(d.id, strlen(d.id)),
+				   .derived = with };
+	if (opts->pool)
+		dcp_index_share(v->index, opts->pool);
+	*out = v;
+	return 0;
 }
 
-const char *dcp_version_stem(const struct dcp_version *v)
+const struct dcp_derived *dcp_version_derived(const struct dcp_version *v)
 {
-	const struct dcp_rules_config *c = dcp_version_config(v);
-
-	return dcp_version_adapter(v)  ? dcp_version_adapter(v)->stem
-	       : c && c->class_name[0] ? "diffusion_pytorch_model"
-				       : "model";
+	return v->derived;
 }
 
-size_t dcp_version_ntied(const struct dcp_version *v)
+int dcp_version_check_beside(const struct dcp_version *v, struct dcp_err *err)
 {
-	return v->mapped ? DCP_NITEMS(v->mapped->tied, int64_t) : 0;
-}
+	const struct dcp_derived *d = v->derived;
+	int code = 0;
 
-bool dcp_version_is_tied(const struct dcp_version *v, int64_t id)
-{
-	for (size_t i = 0; i < dcp_version_ntied(v); i++)
-		if (DCP_ITEMS(v->mapped->tied, const int64_t)[i] == id)
-			return true;
-	return false;
+	for (size_t i = 0; d && code == 0 && i < d->nbeside; i++)
+		code = dcp_fresh_files(&d->beside[i].place, d->beside[i].id, d->beside[i].n,
+				       err);
+	return code == 0 && d ? d->check(d, err) : code;
 }

@@ -23,8 +23,8 @@
 #include "core/base/base.h"
 #include "core/base/buf.h"
 #include "core/format/format.h"
+#include "core/origin/origin.h"
 
-struct dcp_assets;
 struct dcp_err;
 struct dcp_files;
 struct dcp_torch_frames;
@@ -165,39 +165,44 @@ uint64_t dcp_version_generation(const struct dcp_version *v);
 /* Are all recorded files unchanged? 0, or -ESTALE, naming the first that is not. */
 int dcp_version_check(const struct dcp_version *v, struct dcp_err *err);
 
-/* ---- of a version that is mapped (core/store/version/mapped.h) ---- */
+/* What @source leads to where it is a text that names what lies beside it, or would be with
+ * ".symlink" after it; else itself. Freed by the caller. -ENOMEM. */
+int dcp_source_resolve(const char *source, char **out);
 
-/* What its config.json says; NULL: there is none, or @v is not mapped. */
-struct dcp_rules_config;
-const struct dcp_rules_config *dcp_version_config(const struct dcp_version *v);
-/* The files beside the weights; NULL: @v is not mapped. */
-const struct dcp_assets *dcp_version_assets(const struct dcp_version *v);
+/* ---- a version that shows the files of another by an index of its own (core/hf) ---- */
 
-/* A file of its Hugging Face directory that is made. It takes the place of one of that name
- * that lies beside the weights. */
-struct dcp_made {
-	char *name;
-	/* What it is made of: objects whose keys begin so, or torchtitan's job config, by its
-	 * path. NULL: the config.json beside the weights, with the dtype that all were cast
-	 * to. */
-	const char *from;
-	struct dcp_buf text;
+/* A directory beside a version's own, and those of its files that go along with the version. */
+struct dcp_beside {
+	const char *path;
+	struct dcp_site place;
+	struct dcp_file_id *id; /* names count from here */
+	size_t n;
+	struct dcp_files *files;
 };
-const struct dcp_made *dcp_version_made(const struct dcp_version *v, size_t *n);
 
-/* What its config.json is made of where no file is one. NULL: a file is, or there is none. */
-const char *dcp_version_inferred(const struct dcp_version *v);
+/* What it has beside its index. */
+struct dcp_derived {
+	const struct dcp_beside *beside;
+	size_t nbeside;
+	/* Would others go along if they were looked for now? Then -ESTALE. */
+	int (*check)(const struct dcp_derived *d, struct dcp_err *err);
+	void (*close)(struct dcp_derived *d);
+};
 
-/* The kind of adapter that it is (adapter.h); NULL: it is none. All of its keys begin as PEFT's
- * do or are low-rank weights, or adapter_config.json stands for config.json. */
-struct dcp_adapter;
-const struct dcp_adapter *dcp_version_adapter(const struct dcp_version *v);
+/* How its index is made. */
+struct dcp_derive {
+	const char *name; /* in that of the index's file, "hf" */
+	uint64_t hash;    /* of all that decides what is emitted, but for the base */
+	int (*emit)(void *ctx, const struct dcp_sink *sink, struct dcp_err *err);
+	void *ctx;
+};
 
-/* What names of its weights begin with: "diffusion_pytorch_model" where config.json is of
- * diffusers; an adapter's kind has its own, and is one file alone. */
-const char *dcp_version_stem(const struct dcp_version *v);
-
-/* Tensors that the model ties to others and that have the same bytes: they may be left out of its
- * files. How many there are; is row @id one? */
-size_t dcp_version_ntied(const struct dcp_version *v);
-bool dcp_version_is_tied(const struct dcp_version *v, int64_t id);
+/* Returns as dcp_version_open(). @base must outlive the result, @how the call. @d is taken when it
+ * succeeds. */
+int dcp_version_derive(struct dcp_version *base, const struct dcp_derive *how,
+		       struct dcp_derived *d, const struct dcp_store_opts *opts,
+		       struct dcp_version **out, struct dcp_err *err);
+/* NULL: @v is none. */
+const struct dcp_derived *dcp_version_derived(const struct dcp_version *v);
+/* Are the files that go along unchanged, and the same? 0, also of other versions; -ESTALE. */
+int dcp_version_check_beside(const struct dcp_version *v, struct dcp_err *err);

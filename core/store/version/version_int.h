@@ -12,30 +12,13 @@
 #include "core/base/intern.h"
 #include "core/model/dtype.h"
 #include "core/model/tensor.h"
-#include "core/store/version/assets.h"
 #include "core/store/version/version.h"
 
 struct dcp_dir;
 struct dcp_dirent;
 struct dcp_index;
 struct dcp_index_writer;
-struct dcp_rules_config;
 struct dcp_unpack;
-
-/* What a mapped version has beside its index. */
-struct dcp_mapped {
-	struct dcp_assets assets;
-	struct dcp_buf made;               /* struct dcp_made */
-	struct dcp_buf tied;               /* int64_t: ids */
-	struct dcp_rules_config *config;   /* NULL: there is none */
-	const struct dcp_adapter *adapter; /* NULL: it is none */
-};
-
-/* ---- mapped.c ---- */
-
-/* The config.json, or the like, that its loader misses; NULL: nothing. Append that to @out. */
-const char *dcp_mapped_config(const struct dcp_mapped *m);
-void dcp_mapped_ask(const struct dcp_mapped *m, const char *name, struct dcp_buf *out);
 
 struct dcp_version {
 	char *name, *index_path; /* index_path NULL: in memory */
@@ -49,8 +32,7 @@ struct dcp_version {
 	uint64_t generation;
 	bool broken; /* as dcp_version_is_broken() says */
 	bool built;
-	struct dcp_mapped
-		*mapped; /* NULL: it is not; else its place and files are its base's */
+	struct dcp_derived *derived; /* NULL: it is not; else place and files are its base's */
 };
 
 /* ---- scan.c ---- */
@@ -68,10 +50,6 @@ int dcp_scan_tags(struct dcp_scan *scan, const struct dcp_dir *dir);
 
 /* Is the file a text that names something else in @dir? Then it is a link, in effect. */
 bool dcp_is_text_link(const struct dcp_dir *dir, const struct dcp_dirent *e);
-
-/* What @source leads to when it is such a text, or would be with ".symlink" after it; else
- * itself. Freed by the caller. -ENOMEM. */
-int dcp_source_resolve(const char *source, char **out);
 
 /* ---- hint.c ---- */
 
@@ -136,39 +114,3 @@ int dcp_fresh_files(const struct dcp_site *at, const struct dcp_file_id *ids, si
 int dcp_fresh_check(struct dcp_index *ix, const struct dcp_dir *dir,
 		    const struct dcp_format *format, const char *index_path, bool just_built,
 		    struct dcp_err *err);
-
-/*
- * made: files of a Hugging Face directory that no file is, made of what the checkpoint keeps in
- * its objects.
- */
-
-struct dcp_assets;
-struct dcp_buf;
-struct dcp_made;
-
-/*
- * Append to @made (struct dcp_made) those that there are: of Composer, the config.json,
- * tokenizer and adapter of its Hugging Face model, which are that model's own; a config.json
- * that is inferred from Megatron's arguments (core/rules/infer.c), or from torchtitan's job
- * config in @a. Files in @a come first, and a tokenizer is of one origin: where any of its
- * files is in @a none is made. The text of config.json, wherever it is from, is in @a then. 0;
- * -ENOMEM, or the index cannot be read.
- */
-int dcp_made_find(struct dcp_index *ix, struct dcp_assets *a, struct dcp_buf *made);
-/* The config.json in @a with another dtype, unless it names none (dcp_rules_config_retype). 0,
- * -ENOMEM. */
-int dcp_made_retype(struct dcp_assets *a, enum dcp_dtype to, struct dcp_buf *made);
-
-/* ---- composer.c: the list of files that are made ---- */
-
-/* @text is taken, and empty then, also on failure. @from is borrowed. 0, -ENOMEM. */
-int dcp_made_add(struct dcp_buf *made, const char *name, const char *from,
-		 struct dcp_buf *text);
-/* NULL: there is none. */
-struct dcp_made *dcp_made_named(const struct dcp_buf *made, const char *name);
-void dcp_made_finish(struct dcp_buf *made);
-void dcp_made_forget(struct dcp_made *m); /* what it has; it stays in the list */
-
-/* ---- composer.c ---- */
-
-int dcp_composer_files(struct dcp_index *ix, struct dcp_buf *made);

@@ -11,7 +11,6 @@
 #include "core/parse/numpy/numpy.h"
 #include "core/parse/safetensors/safetensors.h"
 #include "core/store/index/index.h"
-#include "core/store/version/assets.h"
 #include "core/store/version/version.h"
 #include "core/store/view/digest.h"
 #include "core/store/view/view_int.h"
@@ -279,15 +278,15 @@ int dcp_view_open_file(struct dcp_version *v, uint32_t number, struct dcp_view *
 	return open_whole(v, dcp_version_files(v), &ids[number], number, out, err);
 }
 
-int dcp_view_open_asset(struct dcp_version *v, size_t i, struct dcp_view **out,
-			struct dcp_err *err)
+int dcp_view_open_beside(struct dcp_version *v, uint32_t root, uint32_t number,
+			 struct dcp_view **out, struct dcp_err *err)
 {
-	const struct dcp_assets *a = dcp_version_assets(v);
+	const struct dcp_derived *d = dcp_version_derived(v);
 
-	if (!a || i >= a->n)
+	if (!d || root >= d->nbeside || number >= d->beside[root].n)
 		return dcp_err_say(err, -ENOENT);
-	return open_whole(v, a->root[a->at[i].root].files, dcp_asset_id(a, i), a->at[i].number,
-			  out, err);
+	return open_whole(v, d->beside[root].files, &d->beside[root].id[number], number, out,
+			  err);
 }
 
 void dcp_view_close(struct dcp_view *view)

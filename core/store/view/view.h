@@ -65,9 +65,9 @@ int dcp_view_open_file(struct dcp_version *v, uint32_t number, struct dcp_view *
  * own; else as above. */
 int dcp_view_open_object(struct dcp_version *v, int64_t id, struct dcp_view **out,
 			 struct dcp_err *err);
-/* All of asset number @i of @v (core/store/version/mapped.h). */
-int dcp_view_open_asset(struct dcp_version *v, size_t i, struct dcp_view **out,
-			struct dcp_err *err);
+/* All of file @number of directory @root beside @v (struct dcp_derived). */
+int dcp_view_open_beside(struct dcp_version *v, uint32_t root, uint32_t number,
+			 struct dcp_view **out, struct dcp_err *err);
 void dcp_view_close(struct dcp_view *view);
 DCP_AUTO_PTR(struct dcp_view, dcp_view_close)
 #define dcp_auto_view __attribute__((cleanup(dcp_view_close_ptr)))

@@ -12,13 +12,13 @@
 
 #include "core/base/base.h"
 #include "core/base/clock.h"
+#include "core/hf/hf.h"
 #include "core/origin/source.h"
 #include "core/parse/json.h"
 #include "core/remote/disk.h"
 #include "core/rules/rules.h"
 #include "core/store/io/queue.h"
 #include "core/store/layouts/layouts.h"
-#include "core/store/version/mapped.h"
 #include "tools/load/cache.h"
 #include "tools/load/comm/comm.h"
 #include "tools/load/load.h"
@@ -76,10 +76,10 @@ static int open_files(struct dcpload *ck, struct dcp_err *err)
 		return rc;
 	rc = read_rules(ck->config.rules, &rules, err);
 	ck->of.mapped = ck->config.rules || ck->config.part;
-	ck->of.map = (struct dcp_map_opts){ .rules = rules,
-					    .part = ck->config.part,
-					    .assets = ck->config.assets,
-					    .cast = DCP_DTYPE_OTHER };
+	ck->of.map = (struct dcp_hf_opts){ .rules = rules,
+					   .part = ck->config.part,
+					   .assets = ck->config.assets,
+					   .cast = DCP_DTYPE_OTHER };
 	if (rc == 0)
 		rc = dcp_checkpoint_open(&ck->of, NULL, err);
 	dcp_rules_free(rules);

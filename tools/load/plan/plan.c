@@ -9,8 +9,8 @@
 #include "core/base/clock.h"
 #include "core/base/intern.h"
 #include "core/base/text.h"
+#include "core/hf/quantized.h"
 #include "core/model/layout/layout.h"
-#include "core/store/version/quantized.h"
 #include "tools/load/load.h"
 #include "tools/load/memory/memory.h"
 

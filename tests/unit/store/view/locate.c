@@ -6,9 +6,9 @@
  */
 #include "tests/unit/t.h"
 
+#include "core/hf/hf.h"
 #include "core/rules/rules.h"
 #include "core/store/index/index.h"
-#include "core/store/version/mapped.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
 #include "tests/unit/t/format/dcp.h"
@@ -113,7 +113,7 @@ static void cast_tensors_are_located(void **state)
 	assert_int_equal(dcp_version_open(source, &scan.found[0], &opts, &base, &err), 0);
 	dcp_scan_finish(&scan);
 	for (int cast = 0; cast < 2; cast++) {
-		struct dcp_map_opts how = { .source = source, .where = "base" };
+		struct dcp_hf_opts how = { .source = source, .where = "base" };
 		struct dcp_rules *r;
 		struct dcp_version *v;
 		struct dcp_view *view;
@@ -125,7 +125,7 @@ static void cast_tensors_are_located(void **state)
 		assert_int_equal(
 			dcp_rules_parse(rules[cast], strlen(rules[cast]), "x", &r, &err), 0);
 		how.rules = r;
-		assert_int_equal(dcp_version_map(base, &how, &opts, &v, &err), 0);
+		assert_int_equal(dcp_hf_open(base, &how, &opts, &v, &err), 0);
 		dcp_arena_init(&arena, 1 << 20);
 		assert_int_equal(dcp_index_by_key(dcp_version_index(v), DCP_ROW_TENSOR, "w",
 						  &arena, &row),

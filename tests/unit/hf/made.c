@@ -3,7 +3,7 @@
  * A config.json from what a checkpoint keeps of its model: Megatron's arguments, Composer's
  * metadata; from torchtitan's job config. Composer's tokenizers.
  *
- * covers: composer, expected, rules/infer, rules/job
+ * covers: made
  */
 #include "tests/unit/t.h"
 
@@ -11,10 +11,9 @@
 #include "core/base/base.h"
 #include "core/base/buf.h"
 #include "core/base/text.h"
+#include "core/hf/hf_int.h"
 #include "core/rules/rules.h"
-#include "core/store/version/assets.h"
 #include "core/store/version/version.h"
-#include "core/store/version/version_int.h"
 #include "tests/unit/t/index.h"
 
 /* clang-format off */
@@ -97,7 +96,7 @@ static void by_arguments(void **state)
 		dcp_buf_printf(&args, "{\"$class\":\"argparse.Namespace\",\"state\":{%s}}",
 			       cases[i].args);
 		exact = exact_copy(args.p, args.n);
-		rc = dcp_rules_infer(exact, args.n, &out);
+		rc = dcp_made_megatron(exact, args.n, &out);
 		free(exact);
 		assert_int_equal(rc, cases[i].want[0] != NULL);
 		if (rc == 0)
@@ -134,7 +133,7 @@ static void damaged_arguments(void **state)
 	static const char text[] = "{\"state\":{" MLA ", \"moe_layer_freq\": [0, 1]}}";
 
 	(void)state;
-	damage(text, sizeof(text) - 1, dcp_rules_infer);
+	damage(text, sizeof(text) - 1, dcp_made_megatron);
 }
 
 /* clang-format off */
@@ -209,7 +208,7 @@ static void by_job(void **state)
 		struct dcp_rules_config c;
 
 		t_case(jobs[i].what);
-		assert_int_equal(dcp_rules_infer_job(exact, n, &out), jobs[i].want[0] != NULL);
+		assert_int_equal(dcp_made_torchtitan(exact, n, &out), jobs[i].want[0] != NULL);
 		free(exact);
 		if (!jobs[i].want[0])
 			continue;
@@ -230,7 +229,7 @@ static void damaged_job(void **state)
 	static const char text[] = JOB("deepseek_v3", LOW FFN "}, " LOW JOB_MOE("sigmoid") "}");
 
 	(void)state;
-	damage(text, sizeof(text) - 1, dcp_rules_infer_job);
+	damage(text, sizeof(text) - 1, dcp_made_torchtitan);
 }
 
 /* ---- Composer ---- */

@@ -4,8 +4,8 @@
  */
 #include "tests/unit/t.h"
 
+#include "core/hf/quantized.h"
 #include "core/store/index/index.h"
-#include "core/store/version/quantized.h"
 #include "core/store/version/version_int.h"
 #include "tests/unit/t/index.h"
 

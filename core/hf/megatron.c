@@ -11,8 +11,8 @@
 #include "core/base/bytes.h"
 #include "core/base/jsonw.h"
 #include "core/base/text.h"
+#include "core/hf/hf_int.h"
 #include "core/parse/json.h"
-#include "core/rules/rules.h"
 
 /* Which models have a line of the tables below. */
 enum {
@@ -330,7 +330,7 @@ static void put_rest(struct dcp_bytes args, unsigned model, struct dcp_jsonw *w)
 	}
 }
 
-int dcp_rules_infer(const char *json, size_t n, struct dcp_buf *out)
+int dcp_made_megatron(const char *json, size_t n, struct dcp_buf *out)
 {
 	const struct dcp_bytes whole = { (const uint8_t *)json, n };
 	struct dcp_bytes args = member(whole, "state");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/store/version/expected.h"
+#include "core/hf/hf_int.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -7,11 +7,10 @@
 
 #include "core/base/arena.h"
 #include "core/base/err.h"
+#include "core/base/intern.h"
 #include "core/base/text.h"
 #include "core/rules/rules.h"
 #include "core/store/index/index.h"
-#include "core/store/version/mapped.h"
-#include "core/store/version/version_int.h"
 
 enum { NAMED = 3, MAX_NAME = 200 }; /* of each kind, in one line; bytes of one */
 enum { NEAR_NAMES = 100 };          /* foreign ones that a missing one is compared with */
@@ -220,9 +219,9 @@ static int compare(struct comparing *c, struct dcp_version *v)
 	return rc;
 }
 
-int dcp_version_expect(struct dcp_version *v, struct dcp_expected *x, struct dcp_err *err)
+int dcp_hf_expect(struct dcp_version *v, struct dcp_expected *x, struct dcp_err *err)
 {
-	const struct dcp_rules_config *config = v->mapped ? v->mapped->config : NULL;
+	const struct dcp_rules_config *config = dcp_hf_config(v);
 	struct comparing c = { .x = x, .config = config };
 	int rc = 0;
 
@@ -230,7 +229,7 @@ int dcp_version_expect(struct dcp_version *v, struct dcp_expected *x, struct dcp
 		    : config->model_type[0] ? config->model_type
 		    : config->class_name[0] ? config->class_name
 					    : NULL;
-	if (!config || v->mapped->adapter)
+	if (!config || dcp_hf_adapter(v))
 		return 0;
 	x->dtype = config->dtype;
 	c.quantized = config->quantized;
@@ -289,16 +288,16 @@ static void put_misfit(const struct dcp_expected *x, const struct naming *t,
 	}
 }
 
-int dcp_version_fit(struct dcp_version *v, struct dcp_buf *out, struct dcp_err *err)
+int dcp_hf_fit(struct dcp_version *v, struct dcp_buf *out, struct dcp_err *err)
 {
 	struct naming t = { 0 };
 	struct dcp_expected x = { .say = name_key, .ctx = &t };
-	int rc = dcp_version_expect(v, &x, err), fit = DCP_WHOLE;
-	const char *name = rc == 0 && v->mapped ? dcp_mapped_config(v->mapped) : NULL;
+	int rc = dcp_hf_expect(v, &x, err), fit = DCP_WHOLE;
+	const char *name = rc == 0 && dcp_hf_of(v) ? dcp_hf_missing(dcp_hf_of(v)) : NULL;
 
 	if (name) {
 		fit = DCP_NO_CONFIG;
-		dcp_mapped_ask(v->mapped, name, out);
+		dcp_hf_ask(dcp_hf_of(v), name, out);
 	} else if (rc > 0 && x.missing + x.misshaped + x.foreign) {
 		fit = x.missing == x.needed && !x.misshaped ? DCP_OTHER_NAMES : DCP_MISFIT;
 		put_misfit(&x, &t, out);

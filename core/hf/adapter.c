@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/store/version/adapter.h"
+#include "core/hf/hf_int.h"
 
 #include <string.h>
 
 #include "core/base/text.h"
 #include "core/rules/rules.h"
 #include "core/store/index/index.h"
-#include "core/store/version/assets.h"
 
 static const char peft_json[] = "adapter_config.json";
 

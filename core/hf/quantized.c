@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/store/version/quantized.h"
+#include "core/hf/quantized.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,12 +9,12 @@
 #include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/base/intern.h"
+#include "core/hf/hf.h"
 #include "core/origin/dir/dir.h"
 #include "core/origin/source.h"
 #include "core/parse/json.h"
 #include "core/rules/rules.h"
 #include "core/store/index/index.h"
-#include "core/store/version/version_int.h"
 
 enum { MAX_CONFIG = 16 << 20 };
 
@@ -125,7 +125,7 @@ static int see_all(struct dcp_quantized *q, const struct dcp_version *v)
 {
 	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	struct dcp_row row;
-	int rc = dcp_index_scan(v->index, DCP_ROW_TENSOR, 0, false, &scan);
+	int rc = dcp_index_scan(dcp_version_index(v), DCP_ROW_TENSOR, 0, false, &scan);
 
 	while (rc >= 0 && (rc = dcp_index_scan_next(scan, &row)) > 0)
 		rc = see(q, &row);
@@ -145,7 +145,7 @@ static bool says_so(const struct dcp_version *v, const char *name)
 		if (strcmp(name, sure[i]) == 0)
 			return true;
 	if (strcmp(name, "config.json") != 0 ||
-	    dcp_site_open(&v->at, name, &blob, NULL, NULL) < 0)
+	    dcp_site_open(dcp_version_place(v), name, &blob, NULL, NULL) < 0)
 		return false;
 	src = dcp_source_blob(&blob);
 	return dcp_json_read(&src, MAX_CONFIG, NULL, &json, NULL) == 0 &&
@@ -157,7 +157,7 @@ static bool says_so(const struct dcp_version *v, const char *name)
 static void see_configs(struct dcp_quantized *q, const struct dcp_version *v)
 {
 	size_t n;
-	const struct dcp_file_id *id = dcp_index_files(v->index, &n);
+	const struct dcp_file_id *id = dcp_index_files(dcp_version_index(v), &n);
 
 	for (size_t i = 0; !*q->config && i < n; i++)
 		if (id[i].shown && says_so(v, id[i].name))
@@ -176,7 +176,7 @@ int dcp_quantized_find(const struct dcp_version *v, const struct dcp_version *ba
 		rc = see_all(q, base);
 	if (rc == 0)
 		see_configs(q, base ? base : v);
-	if (rc == 0 && v->mapped && v->mapped->config && v->mapped->config->quantized)
+	if (rc == 0 && dcp_hf_config(v) && dcp_hf_config(v)->quantized)
 		snprintf(q->config, sizeof(q->config), "config.json");
 	m = q ? DCP_ITEMS(q->at, struct module) : NULL;
 	for (uint32_t i = 0; rc == 0 && !q->by && i < q->modules.n; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/store/version/mapped.h"
+#include "core/hf/hf_int.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -12,16 +12,13 @@
 #include "core/base/hash.h"
 #include "core/base/jsonw.h"
 #include "core/base/text.h"
+#include "core/hf/quantized.h"
 #include "core/model/pack.h"
 #include "core/parse/json.h"
 #include "core/parse/safetensors/safetensors.h"
 #include "core/rules/rules.h"
 #include "core/store/index/index.h"
 #include "core/store/io/files.h"
-#include "core/store/version/adapter.h"
-#include "core/store/version/assets.h"
-#include "core/store/version/quantized.h"
-#include "core/store/version/version_int.h"
 
 enum { ROW_MEMORY = 512 << 20 };
 
@@ -29,6 +26,7 @@ enum { ROW_MEMORY = 512 << 20 };
 struct mapping {
 	struct dcp_version *base;
 	const struct dcp_rules *rules;
+	struct dcp_rules *found;      /* where none were given */
 	const char *part;             /* keys begin with it and a dot, or */
 	const char *name;             /* have it as one of their components */
 	struct dcp_rules_place place; /* of the model, below the part */
@@ -41,8 +39,6 @@ struct mapping {
 	struct dcp_quantized
 		*quantized; /* what of the base is; looked for where it is to be cast */
 	enum dcp_dtype cast;
-	char id[24]; /* of everything that the result depends on */
-	struct dcp_build build;
 	const struct dcp_sink *sink; /* while it is emitted */
 	int emitted;                 /* what that returned */
 	struct dcp_buf unused;       /* rules that no key fits */
@@ -67,7 +63,7 @@ static int list_keys(void *ctx, int (*fn)(void *fn_ctx, uint64_t number, const c
 	size_t prefix = m->placed ? strlen(m->place.prefix.p) : 0;
 	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	struct dcp_row row;
-	int rc = dcp_index_scan(m->base->index, DCP_ROW_TENSOR, 0, true, &scan);
+	int rc = dcp_index_scan(dcp_version_index(m->base), DCP_ROW_TENSOR, 0, true, &scan);
 
 	m->outside = 0;
 	while (rc >= 0 && (rc = dcp_index_scan_next(scan, &row)) > 0) {
@@ -88,7 +84,7 @@ static int list_keys(void *ctx, int (*fn)(void *fn_ctx, uint64_t number, const c
 /* What was asked for, as a prefix of keys or, where none begins with it, a name inside of them. */
 static int find_part(struct mapping *m, struct dcp_err *err)
 {
-	int rc = m->part ? dcp_version_part(m->base, m->part, err) : 1;
+	int rc = m->part ? dcp_hf_part(m->base, m->part, err) : 1;
 
 	if (rc == 0) {
 		m->name = m->part;
@@ -102,7 +98,7 @@ static int get_tensor(void *ctx, uint64_t number, struct dcp_arena *arena,
 {
 	const struct mapping *m = ctx;
 
-	return dcp_index_tensor(m->base->index, (int64_t)number, arena, out, err);
+	return dcp_index_tensor(dcp_version_index(m->base), (int64_t)number, arena, out, err);
 }
 
 static struct dcp_rules_source source_of(struct mapping *m)
@@ -112,15 +108,15 @@ static struct dcp_rules_source source_of(struct mapping *m)
 		.tensor = get_tensor,
 		.ctx = m,
 		.config = m->has_config ? &m->config : NULL,
-		.framework = dcp_index_meta(m->base->index, "framework"),
-		.qkv_order = dcp_index_meta(m->base->index, "query_key_value"),
+		.framework = dcp_index_meta(dcp_version_index(m->base), "framework"),
+		.qkv_order = dcp_index_meta(dcp_version_index(m->base), "query_key_value"),
 		.part = m->name,
 		.cast = kept_by(m) ? DCP_DTYPE_OTHER : m->cast
 	};
 
 	for (size_t i = 0; i < DCP_RULES_ADAPTER_WORDS; i++)
 		from.adapter[i] = m->adapter[i][0] ? m->adapter[i] : NULL;
-	from.files = dcp_index_files(m->base->index, &from.nfiles);
+	from.files = dcp_index_files(dcp_version_index(m->base), &from.nfiles);
 	return from;
 }
 
@@ -171,7 +167,7 @@ static int emit_report(struct mapping *m, const struct dcp_rules_report *r)
 /* What the files say goes along, but their format: what comes out is as torch has it. */
 static int emit_metadata(const struct mapping *m)
 {
-	const char *own = dcp_index_meta(m->base->index, "metadata");
+	const char *own = dcp_index_meta(dcp_version_index(m->base), "metadata");
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
 	struct dcp_jsonw w;
 
@@ -209,10 +205,10 @@ static int emit_facts(struct mapping *m)
 					    "variant",       "inferred",      "lists",
 					    "metadata_lost", "metadata_files" };
 	const struct dcp_sink *sink = m->sink;
-	int code = dcp_emit_meta(sink, "map", m->id);
+	int code = 0;
 
 	for (size_t i = 0; code == 0 && i < DCP_LEN(kept); i++) {
-		const char *value = dcp_index_meta(m->base->index, kept[i]);
+		const char *value = dcp_index_meta(dcp_version_index(m->base), kept[i]);
 
 		if (value)
 			code = dcp_emit_meta(sink, kept[i], value);
@@ -231,48 +227,30 @@ static int emit_facts(struct mapping *m)
 	return code < 0 ? code : dcp_emit_meta(sink, "rules", dcp_rules_name(m->rules));
 }
 
-static int emit_mapped(void *ctx, struct dcp_index_writer *w, struct dcp_err *err)
+static int emit_mapped(void *ctx, const struct dcp_sink *sink, struct dcp_err *err)
 {
 	struct mapping *m = ctx;
-	struct dcp_sink sink = dcp_index_sink(w, &m->base->at);
-	struct dcp_sink emitted = dcp_stopping_sink(&sink, m->build.opts);
 	struct dcp_rules_source from = source_of(m);
 	struct dcp_rules_report report = { .say = say, .ctx = m };
 	int code;
 
-	m->sink = &sink;
+	m->sink = sink;
 	m->emitted = 0;
 	dcp_buf_reset(&m->unused);
-	code = dcp_index_emit_files(w, from.files, from.nfiles);
+	code = emit_facts(m);
 	if (code == 0)
-		code = emit_facts(m);
-	if (code == 0)
-		code = dcp_rules_map(m->rules, &from, &emitted, &report, err);
+		code = dcp_rules_map(m->rules, &from, sink, &report, err);
 	if (code == 0)
 		code = m->emitted;
 	return code < 0 ? code : emit_report(m, &report);
 }
 
-static int check_mapped(void *ctx, struct dcp_index *ix, bool just_built, struct dcp_err *err)
+/* ---- which ---- */
+
+static uint64_t hash_all(const struct mapping *m)
 {
-	const struct mapping *m = ctx;
-	const char *id = dcp_index_meta(ix, "map");
+	uint64_t rules = dcp_rules_hash(m->rules), hash = dcp_hash64(&rules, sizeof(rules));
 
-	if (id && strcmp(id, m->id) == 0)
-		return 0;
-	return dcp_fail(err, -ESTALE, "it was mapped from another index");
-}
-
-/* ---- which, and where it is kept ---- */
-
-/* A file of the cache belongs to one set of rules; what it was made from may change. */
-static int choose_path(struct mapping *m, const struct dcp_store_opts *opts)
-{
-	const char *base = m->base->index_path, *created;
-	uint64_t ids[2] = { dcp_rules_hash(m->rules), m->base->generation }, hash;
-	size_t n = base ? strlen(base) : 0;
-
-	hash = dcp_hash64(&ids[0], sizeof(ids[0]));
 	if (m->part)
 		hash = dcp_hash64_more(hash, m->part, strlen(m->part));
 	if (m->name)
@@ -289,26 +267,15 @@ static int choose_path(struct mapping *m, const struct dcp_store_opts *opts)
 		hash = dcp_hash64_more(hash, &m->cast, sizeof(m->cast));
 	if (m->has_config)
 		hash = dcp_hash64_more(hash, &m->config, sizeof(m->config));
-	if (n > 5 && !opts->index_file &&
-	    asprintf(&m->build.path, "%.*s-hf-%016llx.dcpx", (int)(n - 5), base,
-		     (unsigned long long)hash) < 0) {
-		m->build.path = NULL;
-		return -ENOMEM;
-	}
-	created = dcp_index_meta(m->base->index, "created_ns");
-	hash = dcp_hash64_more(hash, &ids[1], sizeof(ids[1]));
-	if (created)
-		hash = dcp_hash64_more(hash, created, strlen(created));
-	snprintf(m->id, sizeof(m->id), "%016llx", (unsigned long long)hash);
-	return 0;
+	return hash;
 }
 
-static int read_config(struct mapping *m, struct dcp_mapped *mapped,
+static int read_config(struct mapping *m, struct dcp_hf *hf,
 		       const struct dcp_rules_config *given, const struct dcp_log *log)
 {
-	struct dcp_assets *a = &mapped->assets;
+	struct dcp_assets *a = &hf->assets;
 	struct dcp_err err = { 0 };
-	int code = dcp_made_find(m->base->index, a, &mapped->made);
+	int code = dcp_made_find(dcp_version_index(m->base), a, &hf->made);
 
 	if (code < 0)
 		return code;
@@ -319,12 +286,13 @@ static int read_config(struct mapping *m, struct dcp_mapped *mapped,
 		return 0;
 	m->has_config = dcp_rules_config_parse(a->config.p, a->config.n, &m->config, &err) == 0;
 	if (!m->has_config)
-		dcp_log(log, DCP_LOG_WARN, "%s: config.json: %s", m->base->name, err.msg);
+		dcp_log(log, DCP_LOG_WARN, "%s: config.json: %s", dcp_version_name(m->base),
+			err.msg);
 	if (!m->cast || !m->has_config || kept_by(m))
 		return 0;
 	if (m->config.dtype)
 		m->config.dtype = m->cast;
-	return dcp_made_retype(a, m->cast, &mapped->made);
+	return dcp_made_retype(a, m->cast, &hf->made);
 }
 
 /* A text, true, false or null, as what is not there is to PEFT; "": anything else. */
@@ -343,22 +311,78 @@ static void read_word(const struct dcp_json *v, char out[16])
 }
 
 /* Which biases of the model belong to its adapter, and the like, is in no key. */
-static int read_adapter(struct mapping *m, const struct dcp_mapped *mapped)
+static int read_adapter(struct mapping *m, const struct dcp_hf *hf)
 {
 	static const char name[] = "adapter_config.json";
-	const struct dcp_made *made = dcp_made_named(&mapped->made, name);
+	const struct dcp_made *made = dcp_made_named(&hf->made, name);
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
 	dcp_auto_json struct dcp_json *json = NULL;
 
 	if (made)
 		dcp_buf_add(&text, made->text.p, made->text.n);
 	else
-		dcp_assets_read(&mapped->assets, name, &text);
+		dcp_assets_read(&hf->assets, name, &text);
 	if (!text.n || dcp_json_parse(text.p, text.n, &json, NULL) < 0)
 		return dcp_buf_error(&text);
 	for (size_t i = 0; i < DCP_RULES_ADAPTER_WORDS; i++)
 		read_word(dcp_json_get(json, dcp_rules_adapter_words[i]), m->adapter[i]);
 	return 0;
+}
+
+/* ---- a part by its name: keys that begin with it, or have it between dots ---- */
+
+/* The first components of keys, where no key has the prefix that was asked for. */
+static int no_part(struct dcp_version *base, const char *asked, struct dcp_err *err)
+{
+	dcp_auto_buf struct dcp_buf list = DCP_BUF_INIT;
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
+	struct dcp_row row;
+	char part[5][68];
+	size_t n = 0, i;
+
+	if (dcp_index_scan(dcp_version_index(base), DCP_ROW_TENSOR, 0, false, &scan) < 0)
+		return dcp_err_say(err, -EIO);
+	while (n < DCP_LEN(part) && dcp_index_scan_next(scan, &row) > 0) {
+		snprintf(part[n], sizeof(part[n]), "\"%.*s.\"",
+			 (int)DCP_MIN(strcspn(row.key, "."), 64), row.key);
+		for (i = 0; strcmp(part[i], part[n]) != 0; i++)
+			;
+		if (i < n)
+			continue;
+		dcp_buf_printf(&list, "%s%s", n ? ", " : "", part[n]);
+		n++;
+	}
+	return dcp_fail(err, -ENOKEY, "no key begins with \"%.100s.\"; they begin with %s%s",
+			asked, list.p ? list.p : "nothing", n == DCP_LEN(part) ? ", ..." : "");
+}
+
+/* Does @name stand in the key, between dots or behind the last? */
+static bool has_component(const char *key, const char *name)
+{
+	size_t n = strlen(name);
+
+	while ((key = strchr(key, '.')))
+		if (strncmp(++key, name, n) == 0 && (!key[n] || key[n] == '.'))
+			return true;
+	return false;
+}
+
+int dcp_hf_part(struct dcp_version *base, const char *part, struct dcp_err *err)
+{
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
+	size_t n = strlen(part);
+	struct dcp_row row;
+	bool named = false;
+	int rc = dcp_index_scan(dcp_version_index(base), DCP_ROW_TENSOR, 0, true, &scan);
+
+	while (rc >= 0 && (rc = dcp_index_scan_next(scan, &row)) > 0) {
+		if (strncmp(row.key, part, n) == 0 && row.key[n] == '.')
+			return 1;
+		named |= has_component(row.key, part);
+	}
+	if (rc < 0)
+		return dcp_err_say(err, rc);
+	return named ? 0 : no_part(base, part, err);
 }
 
 /* ---- tied tensors ---- */
@@ -397,61 +421,7 @@ static void find_tied(const struct mapping *m, struct dcp_index *ix, struct dcp_
 	}
 }
 
-/* ---- what a loader asks for ---- */
-
-const char *dcp_mapped_config(const struct dcp_mapped *m)
-{
-	const char *name = m->adapter ? m->adapter->config : "config.json";
-	bool found = !name || dcp_made_named(&m->made, name) ||
-		     dcp_assets_has(&m->assets, name) ||
-		     (!m->adapter && (m->config || m->assets.config.n > 0));
-
-	return found ? NULL : name;
-}
-
-void dcp_mapped_ask(const struct dcp_mapped *m, const char *name, struct dcp_buf *out)
-{
-	dcp_buf_printf(out, "hf/ has no %s, which %s needs: --hf-assets DIR", name,
-		       m->adapter ? m->adapter->loader : "from_pretrained");
-}
-
-int dcp_version_ask_config(struct dcp_version *base, const struct dcp_map_opts *how,
-			   struct dcp_buf *out)
-{
-	struct dcp_asset_from from = {
-		.extra = how->assets, .where = how->where, .at = &base->at, .index = base->index
-	};
-	struct dcp_mapped mapped = { 0 };
-	dcp_auto_free char *source = NULL;
-	const char *name = NULL;
-	int code = dcp_source_resolve(how->source, &source);
-
-	from.source = source;
-	if (code == 0)
-		code = dcp_assets_find(&from, NULL, &mapped.assets, NULL);
-	if (code == 0)
-		code = dcp_made_find(base->index, &mapped.assets, &mapped.made);
-	if (code == 0)
-		code = dcp_adapter_find(base->index, &mapped.assets, true, &mapped.adapter);
-	if (code >= 0)
-		name = dcp_mapped_config(&mapped);
-	if (name)
-		dcp_mapped_ask(&mapped, name, out);
-	dcp_made_finish(&mapped.made);
-	dcp_assets_finish(&mapped.assets);
-	return code < 0 ? code : dcp_buf_error(out) < 0 ? -ENOMEM : name != NULL;
-}
-
 /* ---- opening ---- */
-
-static int obtain(struct mapping *m, struct dcp_err *err)
-{
-	if (dcp_build_cached(&m->build))
-		return 0;
-	if (m->build.opts->cached_only)
-		return dcp_fail(err, -EAGAIN, "not mapped yet");
-	return dcp_build_index(&m->build, err);
-}
 
 /* The preset that the keys of the base belong to. Where that is one of a Hugging Face model,
  * config.json says which keys are the model's, whatever wraps it, and only how those are stored
@@ -516,109 +486,78 @@ static int check_any(struct mapping *m, struct dcp_index *ix, struct dcp_err *er
 			(unsigned long long)left, why, other);
 }
 
-static int map_with(struct mapping *m, const struct dcp_store_opts *opts, struct dcp_version *v,
-		    struct dcp_err *err)
+/* All that decides what comes out. */
+static int prepare(struct mapping *m, struct dcp_hf *hf, const struct dcp_hf_opts *how,
+		   const struct dcp_log *log, struct dcp_err *err)
 {
-	int code = choose_path(m, opts);
+	int code = m->cast ? dcp_quantized_find(m->base, NULL, &m->quantized, err) : 0;
 
-	if (code < 0)
-		return dcp_err_say(err, code);
-	m->build = (struct dcp_build){ .name = m->base->name,
-				       .opts = opts,
-				       .path = m->build.path,
-				       .check = check_mapped,
-				       .emit = emit_mapped,
-				       .ctx = m };
-	code = obtain(m, err);
-	v->index = m->build.index;
-	v->index_path = m->build.path;
-	v->built = m->build.built;
-	if (code < 0)
-		return code;
-	if (opts->pool)
-		dcp_index_share(v->index, opts->pool);
-	v->generation = dcp_hash64(m->id, strlen(m->id));
-	find_tied(m, v->index, &v->mapped->tied);
-	code = dcp_adapter_find(v->index, &v->mapped->assets, false, &v->mapped->adapter);
+	if (code == 0)
+		code = dcp_err_say(err, read_config(m, hf, how->config, log));
+	if (code == 0)
+		code = dcp_err_say(err, read_adapter(m, hf));
+	if (code == 0)
+		code = find_part(m, err);
+	if (code == 0 && m->has_config) {
+		hf->config = malloc(sizeof(m->config));
+		if (!hf->config)
+			return dcp_err_say(err, -ENOMEM);
+		*hf->config = m->config;
+	}
+	if (code == 0 && !m->rules) {
+		code = find_rules(m, &m->found, err);
+		m->rules = m->found;
+	}
+	return code;
+}
+
+static int find_rest(const struct mapping *m, struct dcp_hf *hf, struct dcp_index *ix)
+{
+	int code;
+
+	find_tied(m, ix, &hf->tied);
+	code = dcp_adapter_find(ix, &hf->assets, false, &hf->adapter);
 	/* With it transformers would load the base that it names, not the model beside it. */
-	if (m->placed && !v->mapped->adapter)
-		dcp_assets_drop(&v->mapped->assets, "adapter_config.json");
-	return dcp_err_say(err, code < 0 ? code : dcp_buf_error(&v->mapped->tied));
+	if (m->placed && !hf->adapter)
+		dcp_assets_drop(&hf->assets, "adapter_config.json");
+	return code < 0 ? code : dcp_buf_error(&hf->tied);
 }
 
-/* Everything of @base but its index. */
-static struct dcp_version *new_version(struct dcp_version *base)
+int dcp_hf_open(struct dcp_version *base, const struct dcp_hf_opts *how,
+		const struct dcp_store_opts *opts, struct dcp_version **out,
+		struct dcp_err *err)
 {
-	struct dcp_version *v = calloc(1, sizeof(*v));
-
-	if (!v)
-		return NULL;
-	*v = (struct dcp_version){ .format = base->format,
-				   .at = base->at,
-				   .files = base->files,
-				   .frames = base->frames,
-				   .commit_ns = base->commit_ns,
-				   .name = strdup(base->name),
-				   .mapped = calloc(1, sizeof(*v->mapped)) };
-	if (v->name && v->mapped)
-		return v;
-	free(v->name);
-	free(v->mapped);
-	free(v);
-	return NULL;
-}
-
-int dcp_version_map(struct dcp_version *base, const struct dcp_map_opts *how,
-		    const struct dcp_store_opts *opts, struct dcp_version **out,
-		    struct dcp_err *err)
-{
-	struct dcp_asset_from from = {
-		.extra = how->assets, .where = how->where, .at = &base->at, .index = base->index
-	};
 	struct mapping m = {
 		.base = base, .rules = how->rules, .part = how->part, .cast = how->cast
 	};
-	struct dcp_version *v = new_version(base);
-	struct dcp_rules *found = NULL;
-	dcp_auto_free char *source = NULL;
-	int code = v ? dcp_source_resolve(how->source, &source) : -ENOMEM;
+	struct dcp_derive derive = { .name = "hf", .emit = emit_mapped, .ctx = &m };
+	struct dcp_version *v = NULL;
+	struct dcp_hf *hf = dcp_hf_create();
+	int code = hf ? dcp_hf_find_assets(base, how, dcp_files_opts(dcp_version_files(base)),
+					   hf, err)
+		      : dcp_err_say(err, -ENOMEM);
 
-	from.source = source;
-	dcp_err_say(err, code);
 	if (code == 0)
-		code = dcp_assets_find(&from, dcp_files_opts(base->files), &v->mapped->assets,
-				       err);
-	if (code == 0 && m.cast)
-		code = dcp_quantized_find(base, NULL, &m.quantized, err);
-	if (code == 0)
-		code = dcp_err_say(err, read_config(&m, v->mapped, how->config, opts->log));
-	if (code == 0)
-		code = dcp_err_say(err, read_adapter(&m, v->mapped));
-	if (code == 0)
-		code = find_part(&m, err);
-	if (code == 0 && m.has_config) {
-		v->mapped->config = malloc(sizeof(m.config));
-		if (!v->mapped->config)
-			code = dcp_err_say(err, -ENOMEM);
-		else
-			*v->mapped->config = m.config;
-	}
-	if (code == 0 && !m.rules) {
-		code = find_rules(&m, &found, err);
-		m.rules = found;
+		code = prepare(&m, hf, how, opts->log, err);
+	if (code == 0) {
+		derive.hash = hash_all(&m);
+		code = dcp_version_derive(base, &derive, &hf->derived, opts, &v, err);
 	}
 	if (code == 0)
-		code = map_with(&m, opts, v, err);
+		code = dcp_err_say(err, find_rest(&m, hf, dcp_version_index(v)));
 	if (code == 0 && !how->even_none)
-		code = check_any(&m, v->index, err);
-	dcp_rules_free(found);
+		code = check_any(&m, dcp_version_index(v), err);
+	dcp_rules_free(m.found);
 	dcp_rules_place_finish(&m.place);
 	dcp_buf_finish(&m.unused);
 	dcp_quantized_free(m.quantized);
-	if (code < 0) {
-		dcp_version_close(v);
-		return dcp_err_where(err, code, "%.100s", base->name);
+	if (code == 0) {
+		*out = v;
+		return 0;
 	}
-	*out = v;
-	return 0;
+	if (v)
+		dcp_version_close(v);
+	else if (hf)
+		hf->derived.close(&hf->derived);
+	return dcp_err_where(err, code, "%.100s", dcp_version_name(base));
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "core/hf/hf_int.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +16,6 @@
 #include "core/parse/json.h"
 #include "core/store/index/index.h"
 #include "core/store/io/files.h"
-#include "core/store/version/version_int.h"
 
 enum {
 	MAX_ASSETS = 1000,
@@ -41,7 +41,7 @@ static const char readme[] = "README.md"; /* we write one */
 /* Of one root, while it is looked at. */
 struct looking {
 	struct dcp_assets *a;
-	struct dcp_asset_root *root;
+	struct dcp_beside *root;
 	bool own; /* the version's directory, or the directory that the user named */
 	struct dcp_buf ids, assets, dirs; /* of this root; of all; of all */
 };
@@ -248,7 +248,7 @@ static int take_dir(struct looking *l, const char *below, const char *in, bool m
 
 /* Does a config in the directory @dir say which model or adapter it is of? Others have files
  * called so. */
-static bool names_model(const struct dcp_asset_root *root, const char *dir)
+static bool names_model(const struct dcp_beside *root, const char *dir)
 {
 	static const char *const names[] = { config_json, "adapter_config.json" };
 	char path[PATH_MAX];
@@ -332,10 +332,10 @@ static int look_in(struct looking *l, const char *path, struct dcp_site place,
 		   const char *version, const struct dcp_index *index,
 		   const struct dcp_files_opts *how)
 {
-	struct dcp_asset_root *root = &l->a->root[l->a->nroots++];
+	struct dcp_beside *root = &l->a->root[l->a->nroots++];
 	int code = 0;
 
-	*root = (struct dcp_asset_root){ .place = place };
+	*root = (struct dcp_beside){ .place = place };
 	root->path = dcp_arena_strndup(&l->a->arena, path, trimmed(path));
 	l->root = root;
 	l->own = !version;
@@ -469,11 +469,10 @@ void dcp_assets_finish(struct dcp_assets *a)
 	*a = (struct dcp_assets){ 0 };
 }
 
-/* -ESTALE: the search finds other files than before. A search that fails does not count: the
- * next look repeats it. */
-static int look_again(const struct dcp_assets *a, struct dcp_err *err)
+int dcp_assets_check(const struct dcp_assets *a, struct dcp_err *err)
 {
 	struct dcp_assets now;
+	/* A search that fails does not count: the next look repeats it. */
 	int code = dcp_assets_find(&a->from, NULL, &now, NULL);
 	bool same =
 		code < 0 ||
@@ -487,15 +486,6 @@ static int look_again(const struct dcp_assets *a, struct dcp_err *err)
 	dcp_assets_finish(&now);
 	return same ? 0
 		    : dcp_fail(err, -ESTALE, "files beside the weights were added or removed");
-}
-
-int dcp_assets_check(const struct dcp_assets *a, struct dcp_err *err)
-{
-	int code = 0;
-
-	for (size_t i = 0; code == 0 && i < a->nroots; i++)
-		code = dcp_fresh_files(&a->root[i].place, a->root[i].id, a->root[i].n, err);
-	return code == 0 && a->from.source ? look_again(a, err) : code;
 }
 
 const struct dcp_file_id *dcp_asset_id(const struct dcp_assets *a, size_t i)

@@ -11,8 +11,8 @@
 #include "core/base/base.h"
 #include "core/base/buf.h"
 #include "core/base/jsonw.h"
+#include "core/hf/hf_int.h"
 #include "core/parse/json.h"
-#include "core/rules/rules.h"
 
 /* Which models have a line of the tables below. */
 enum {
@@ -333,7 +333,7 @@ static bool put_all(struct job *j, const struct dcp_json *root)
 	return j->model != DEEPSEEK_V3 || put_deepseek(j);
 }
 
-int dcp_rules_infer_job(const char *json, size_t n, struct dcp_buf *out)
+int dcp_made_torchtitan(const char *json, size_t n, struct dcp_buf *out)
 {
 	struct job j = { 0 };
 	dcp_auto_json struct dcp_json *root = NULL;

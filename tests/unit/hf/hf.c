@@ -2,18 +2,16 @@
 /*
  * A version under the names of a model, and the files that belong to it.
  *
- * covers: assets, open, expected, names
+ * covers: map, store/version/open
  */
 #include "tests/unit/t.h"
 
 #include <unistd.h>
 
 #include "core/base/arena.h"
+#include "core/hf/hf.h"
 #include "core/rules/rules.h"
 #include "core/store/index/index.h"
-#include "core/store/version/assets.h"
-#include "core/store/version/expected.h"
-#include "core/store/version/mapped.h"
 #include "tests/unit/t/version.h"
 
 static struct dcp_rules *rules_of(const char *text)
@@ -30,13 +28,13 @@ static struct dcp_version *map_from(struct t_version *p, struct dcp_version *bas
 				    const struct dcp_rules *rules, const char *assets,
 				    const char *source, const char *where)
 {
-	const struct dcp_map_opts how = {
+	const struct dcp_hf_opts how = {
 		.rules = rules, .assets = assets, .source = source, .where = where
 	};
 	struct dcp_version *v = NULL;
 	struct dcp_err err = { 0 };
 
-	if (dcp_version_map(base, &how, &p->opts, &v, &err) < 0)
+	if (dcp_hf_open(base, &how, &p->opts, &v, &err) < 0)
 		fail_msg("%s", err.msg);
 	return v;
 }
@@ -117,13 +115,13 @@ static void against_the_model(void **state)
 	dcp_auto_buf struct dcp_buf told = DCP_BUF_INIT;
 	struct dcp_expected x = { .say = note_difference, .ctx = &told };
 
-	assert_int_equal(dcp_version_expect(v, &x, NULL), 0);
+	assert_int_equal(dcp_hf_expect(v, &x, NULL), 0);
 	dcp_version_close(v);
 	t_dir_text(&p->dir, "run/step-1/config.json",
 		   "{\"model_type\": \"llama\", \"num_hidden_layers\": 1, \"hidden_size\": 3, "
 		   "\"vocab_size\": 7, \"tie_word_embeddings\": true}");
 	v = map(p, base, r, NULL);
-	assert_int_equal(dcp_version_expect(v, &x, NULL), 1);
+	assert_int_equal(dcp_hf_expect(v, &x, NULL), 1);
 	assert_int_equal(x.tensors, 12);
 	assert_int_equal(x.missing, 10); /* all but embeddings, of both that may be tied */
 	assert_int_equal(x.misshaped, 1);
@@ -139,7 +137,7 @@ static void against_the_model(void **state)
 		   "\"vocab_size\": 7, \"quantization_config\": {}}");
 	v = map(p, base, r, NULL);
 	x.misshaped = 0;
-	assert_int_equal(dcp_version_expect(v, &x, NULL), 1);
+	assert_int_equal(dcp_hf_expect(v, &x, NULL), 1);
 	assert_int_equal(x.misshaped, 0);
 	dcp_version_close(v);
 	dcp_version_close(base);
@@ -209,9 +207,9 @@ static void tied_tensors_are_known(void **state)
 		t_case(rows[i].config);
 		t_dir_text(&p->dir, "run/step-1/config.json", rows[i].config);
 		v = map(p, base, r, NULL);
-		assert_int_equal(dcp_version_ntied(v), rows[i].n);
-		assert_int_equal(dcp_version_is_tied(v, 2), rows[i].n != 0);
-		assert_false(dcp_version_is_tied(v, 1));
+		assert_int_equal(dcp_hf_ntied(v), rows[i].n);
+		assert_int_equal(dcp_hf_is_tied(v, 2), rows[i].n != 0);
+		assert_false(dcp_hf_is_tied(v, 1));
 		dcp_version_close(v);
 		dcp_version_close(base);
 	}
@@ -237,7 +235,7 @@ static void whether_a_part_is_there(void **state)
 		struct dcp_err err = { 0 };
 
 		t_case(rows[i].part);
-		assert_int_equal(dcp_version_part(base, rows[i].part, &err), rows[i].want);
+		assert_int_equal(dcp_hf_part(base, rows[i].part, &err), rows[i].want);
 	}
 	dcp_version_close(base);
 }
@@ -265,7 +263,7 @@ static void files_of_the_model(void **state)
 	assert_int_equal(symlinkat("../../secret.json", p->dir.fd, "run/step-1/s.json"), 0);
 	base = t_version_open(p);
 	v = map(p, base, NULL, NULL);
-	a = dcp_version_assets(v);
+	a = dcp_hf_assets(v);
 	assert_string_equal(find(a, "vocab.json"), "vocab.json");
 	assert_string_equal(find(a, "tokenizer.json"), "huggingface/tokenizer.json");
 	assert_string_equal(find(a, "README.md"), "none");
@@ -275,7 +273,7 @@ static void files_of_the_model(void **state)
 	dcp_version_close(v);
 	t_case("in a directory between SOURCE and the version");
 	v = map_from(p, base, NULL, NULL, p->dir.root, "run/step-1");
-	assert_string_equal(find(dcp_version_assets(v), "tokenizer.json"),
+	assert_string_equal(find(dcp_hf_assets(v), "tokenizer.json"),
 			    "run/huggingface/tokenizer.json");
 	dcp_version_close(v);
 	v = map(p, base, NULL, NULL);
@@ -286,18 +284,18 @@ static void files_of_the_model(void **state)
 	t_case("an adapter in SOURCE itself");
 	t_dir_text(&p->dir, "run/adapter_config.json", "{\"r\": 4}");
 	v = map(p, base, NULL, NULL);
-	assert_string_equal(find(dcp_version_assets(v), "adapter_config.json"), "none");
+	assert_string_equal(find(dcp_hf_assets(v), "adapter_config.json"), "none");
 	dcp_version_close(v);
 	t_dir_text(&p->dir, "run/adapter_config.json", "{\"peft_type\": \"LORA\"}");
 	v = map(p, base, NULL, NULL);
-	assert_string_equal(find(dcp_version_assets(v), "adapter_config.json"),
+	assert_string_equal(find(dcp_hf_assets(v), "adapter_config.json"),
 			    "adapter_config.json");
 	dcp_version_close(v);
 	assert_int_equal(unlinkat(p->dir.fd, "run/adapter_config.json", 0), 0);
 	t_case("a model in SOURCE itself");
 	t_dir_text(&p->dir, "run/config.json", "{\"architectures\": [\"X\"]}");
 	v = map(p, base, NULL, NULL);
-	a = dcp_version_assets(v);
+	a = dcp_hf_assets(v);
 	assert_string_equal(find(a, "generation_config.json"), "generation_config.json");
 	assert_int_equal(a->config.n, strlen("{\"architectures\": [\"X\"]}"));
 	assert_int_equal(dcp_version_check(v, NULL), 0);
@@ -307,7 +305,7 @@ static void files_of_the_model(void **state)
 	dcp_version_close(v);
 	t_case("a directory the user named");
 	v = map(p, base, NULL, t_dir_path(&p->dir, "run/huggingface"));
-	assert_string_equal(find(dcp_version_assets(v), "tokenizer.json"), "tokenizer.json");
+	assert_string_equal(find(dcp_hf_assets(v), "tokenizer.json"), "tokenizer.json");
 	dcp_version_close(v);
 	dcp_version_close(base);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What loads an adapter is told from its keys and the files beside them. Covers rules/lora. */
-#include "core/store/version/adapter.h"
+#include "core/hf/hf_int.h"
 
-#include "core/store/version/assets.h"
 #include "tests/unit/t.h"
 #include "tests/unit/t/index.h"
 

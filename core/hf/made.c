@@ -1,16 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What Composer keeps of a Hugging Face model in its state: composer/models/huggingface.py,
- * HuggingFaceModel.get_metadata(). Each file is {"file_extension": ".json", "content": ...}:
- *
- *	.json          its value
- *	.txt           a list of its lines
- *	.py, .jinja    its text
- *	.model         its bytes
- *
- * The index has that as leaves: an object, by its path, for each value that is not a dict.
- */
-#include "core/store/version/version_int.h"
+#include "core/hf/hf_int.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -23,10 +12,16 @@
 #include "core/format/weights/files.h"
 #include "core/origin/dir/dir.h"
 #include "core/parse/json.h"
+#include "core/rules/rules.h"
 #include "core/store/index/index.h"
-#include "core/store/version/version.h"
 
-int dcp_made_add(struct dcp_buf *made, const char *name, const char *from, struct dcp_buf *text)
+static const char config_json[] = "config.json";
+
+/* ---- the list ---- */
+
+/* @text is taken, and empty then, also on failure. @from is borrowed. */
+static int add_made(struct dcp_buf *made, const char *name, const char *from,
+		    struct dcp_buf *text)
 {
 	struct dcp_made m = { .name = strdup(name), .from = from, .text = *text };
 
@@ -50,7 +45,7 @@ struct dcp_made *dcp_made_named(const struct dcp_buf *made, const char *name)
 	return NULL;
 }
 
-void dcp_made_forget(struct dcp_made *m)
+static void forget_made(struct dcp_made *m)
 {
 	free(m->name);
 	dcp_buf_finish(&m->text);
@@ -59,10 +54,23 @@ void dcp_made_forget(struct dcp_made *m)
 void dcp_made_finish(struct dcp_buf *made)
 {
 	for (size_t i = 0; i < DCP_NITEMS(*made, struct dcp_made); i++)
-		dcp_made_forget(&DCP_ITEMS(*made, struct dcp_made)[i]);
+		forget_made(&DCP_ITEMS(*made, struct dcp_made)[i]);
 	dcp_buf_finish(made);
 }
 
+/* ---- of Composer ---- */
+
+/*
+ * What Composer keeps of a Hugging Face model in its state: composer/models/huggingface.py,
+ * HuggingFaceModel.get_metadata(). Each file is {"file_extension": ".json", "content": ...}:
+ *
+ *	.json          its value
+ *	.txt           a list of its lines
+ *	.py, .jinja    its text
+ *	.model         its bytes
+ *
+ * The index has that as leaves: an object, by its path, for each value that is not a dict.
+ */
 enum {
 	MEMORY = 1 << 30,
 	MAX_LEAVES = 2000000, /* a vocabulary has some hundred thousand */
@@ -328,7 +336,7 @@ static int add_file(struct finding *f, const char *name, struct leaves of, size_
 		rc = kinds[i].put(member(of, depth, "content"), depth + 1, &text);
 		if (rc == -ENOMEM || dcp_buf_error(&text))
 			return -ENOMEM;
-		return rc < 0 ? 0 : dcp_made_add(f->out, full.p, top, &text);
+		return rc < 0 ? 0 : add_made(f->out, full.p, top, &text);
 	}
 	return 0;
 }
@@ -385,7 +393,7 @@ static int make_all(struct finding *f, struct leaves all)
 	return rc;
 }
 
-int dcp_composer_files(struct dcp_index *ix, struct dcp_buf *out)
+static int make_composer(struct dcp_index *ix, struct dcp_buf *out)
 {
 	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(MEMORY);
 	struct finding f = { .arena = DCP_ARENA_INIT(MEMORY), .out = out };
@@ -400,4 +408,93 @@ int dcp_composer_files(struct dcp_index *ix, struct dcp_buf *out)
 	dcp_buf_finish(&f.leaves);
 	dcp_arena_finish(&f.arena);
 	return rc == -ENOENT || rc == -E2BIG ? 0 : rc;
+}
+
+/* ---- all ---- */
+
+/* What a config says of the model, and the tokenizer's files together. */
+static bool is_alone(const struct dcp_made *m)
+{
+	return strcmp(m->name, config_json) == 0 || strcmp(m->name, "adapter_config.json") == 0;
+}
+
+static void leave_to_files(const struct dcp_assets *a, struct dcp_buf *made)
+{
+	struct dcp_made *m = DCP_ITEMS(*made, struct dcp_made);
+	size_t n = DCP_NITEMS(*made, struct dcp_made), kept = 0;
+	bool tokenizer = false;
+
+	for (size_t i = 0; i < n; i++)
+		tokenizer |= !is_alone(&m[i]) && dcp_assets_has(a, m[i].name);
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(m[i].name, config_json) == 0 ? a->config.n > 0
+		    : is_alone(&m[i])                   ? dcp_assets_has(a, m[i].name)
+							: tokenizer)
+			forget_made(&m[i]);
+		else
+			m[kept++] = m[i];
+	made->n = kept * sizeof(*m);
+}
+
+static int from_megatron(struct dcp_index *ix, struct dcp_buf *made)
+{
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(64 << 20);
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+	struct dcp_object o;
+	struct dcp_row row;
+	int rc = dcp_index_by_key(ix, DCP_ROW_OBJECT, "args", &arena, &row);
+
+	if (rc == 0)
+		rc = dcp_index_object(ix, row.id, &arena, &o, NULL);
+	if (rc == 0 && o.json)
+		rc = dcp_made_megatron(o.json, o.json_len, &text);
+	return rc == -ENOENT ? 0 : rc == 1 ? add_made(made, config_json, "args", &text) : rc;
+}
+
+static int from_job(const struct dcp_assets *a, struct dcp_buf *made)
+{
+	dcp_auto_buf struct dcp_buf job = DCP_BUF_INIT, text = DCP_BUF_INIT;
+	int rc = 0;
+
+	dcp_assets_read_job(a, &job);
+	if (job.n)
+		rc = dcp_made_torchtitan(job.p, job.n, &text);
+	return rc == 1 ? add_made(made, config_json, a->job, &text) : rc;
+}
+
+int dcp_made_find(struct dcp_index *ix, struct dcp_assets *a, struct dcp_buf *made)
+{
+	const struct dcp_made *config;
+	int rc = make_composer(ix, made);
+
+	if (rc == 0 && !a->config.n && !dcp_made_named(made, config_json))
+		rc = from_megatron(ix, made);
+	if (rc == 0)
+		leave_to_files(a, made);
+	if (rc == 0 && !a->config.n && !dcp_made_named(made, config_json) && a->job)
+		rc = from_job(a, made);
+	config = rc == 0 ? dcp_made_named(made, config_json) : NULL;
+	if (config)
+		dcp_buf_add(&a->config, config->text.p, config->text.n);
+	return rc < 0 ? rc : dcp_buf_error(&a->config);
+}
+
+int dcp_made_retype(struct dcp_assets *a, enum dcp_dtype to, struct dcp_buf *made)
+{
+	struct dcp_made *config = dcp_made_named(made, config_json);
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+	int rc = dcp_rules_config_retype(a->config.p, a->config.n, to, &text);
+
+	if (rc <= 0)
+		return rc;
+	dcp_buf_reset(&a->config);
+	dcp_buf_add(&a->config, text.p, text.n);
+	if (!config)
+		rc = add_made(made, config_json, NULL, &text);
+	else {
+		dcp_buf_finish(&config->text);
+		config->text = text;
+		text = (struct dcp_buf)DCP_BUF_INIT;
+	}
+	return rc < 0 ? rc : dcp_buf_error(&a->config);
 }
