@@ -59,8 +59,9 @@ struct dcp_index_sealed {
 /* ---- open.c: the open index ---- */
 
 enum dcp_index_stmt {
-	DCP_STMT_TENSOR_BY_ID,
-	DCP_STMT_TENSOR_BY_NAME,
+	DCP_STMT_TENSOR_FROM,
+	DCP_STMT_TENSOR_ID_OF_KEY,
+	DCP_STMT_TENSOR_ID_OF_NAME,
 	DCP_STMT_TENSOR_BY_KEY,
 	DCP_STMT_TENSOR_SCAN,
 	DCP_STMT_TENSOR_NAMES,
@@ -82,9 +83,12 @@ struct dcp_index_conn {
 	bool bare; /* idle, its pages given back */
 	sqlite3 *db;
 	sqlite3_stmt *stmt[DCP_STMT_COUNT]; /* prepared at first use */
-	/* The tensor on whose row DCP_STMT_TENSOR_BY_NAME still stands, as programs mostly open
-	 * what they looked up last; 0: on none. */
-	int64_t found;
+	/*
+	 * The tensor on whose row DCP_STMT_TENSOR_FROM stands, as programs mostly open what they
+	 * looked up last; 0: on none.
+	 */
+	int64_t at;
+	bool in_order; /* the last name that was looked up was that of the row behind */
 };
 
 struct dcp_index_pool {
@@ -145,6 +149,8 @@ int dcp_index_row(sqlite3_stmt *s, enum dcp_row_kind kind, struct dcp_row *row);
 
 /* Column @i as text that holds no NUL: false otherwise. */
 bool dcp_index_text(sqlite3_stmt *s, int i, const char **text, size_t *n);
+/* The stem: column 2, or where that is NULL the key, column 1. */
+bool dcp_index_name(sqlite3_stmt *s, const char **name, size_t *n);
 
 /*
  * sql: the schema and every statement of an index, named.
@@ -239,29 +245,30 @@ bool dcp_index_text(sqlite3_stmt *s, int i, const char **text, size_t *n);
 /* What a look-up and a listing say of a tensor; and with what an open reads besides, in the
  * same columns. */
 #define DCP_SQL_TENSOR_COLUMNS                                                                 \
-	"SELECT id, key, ifnull(name, key), nbytes, error IS NOT NULL, dtype, itemsize, "      \
-	"shape, alias_of, naliases, partly, entry"
+	"SELECT id, key, name, nbytes, error, dtype, itemsize, shape, alias_of, naliases, "    \
+	"partly, entry"
 #define DCP_SQL_TENSOR_ROW DCP_SQL_TENSOR_COLUMNS " FROM tensor WHERE "
 #define DCP_SQL_TENSOR                                                                         \
-	DCP_SQL_TENSOR_COLUMNS ", path, error, pieces, stored, copies FROM tensor WHERE "
+	DCP_SQL_TENSOR_COLUMNS ", path, pieces, stored, copies FROM tensor WHERE "
 /* The same, with pieces NULL where they are more than a look-up may read for an open that may
  * never come. */
-#define DCP_SQL_TENSOR_FOUND                                                                   \
+#define DCP_SQL_TENSOR_FROM                                                                    \
 	DCP_SQL_TENSOR_COLUMNS                                                                 \
-	", path, error, iif(length(pieces) + ifnull(length(copies), 0) <= 4096, pieces, "      \
-	"NULL), stored, iif(length(copies) <= 4096, copies, NULL) FROM tensor WHERE "
-#define DCP_SQL_OBJECT_ROW                                                                     \
-	"SELECT id, key, ifnull(name, key), nbytes, error IS NOT NULL, entry FROM object "     \
-	"WHERE "
-#define DCP_SQL_ITEM_ROW "SELECT id, key, 'item', nbytes, error IS NOT NULL, 1 FROM item WHERE "
+	", path, iif(length(pieces) + ifnull(length(copies), 0) <= 4096, pieces, NULL), "      \
+	"stored, iif(length(copies) <= 4096, copies, NULL) FROM tensor WHERE id >= ?1 "        \
+	"ORDER BY id"
+#define DCP_SQL_TENSOR_ID "SELECT id FROM tensor WHERE "
+#define DCP_SQL_OBJECT_ROW "SELECT id, key, name, nbytes, error, entry FROM object WHERE "
+#define DCP_SQL_ITEM_ROW "SELECT id, key, 'item', nbytes, error, 1 FROM item WHERE "
 
-#define DCP_SQL_TENSOR_NAME                                                                    \
-	"SELECT id, ifnull(name, key), dtype, alias_of, key FROM tensor WHERE "
-#define DCP_SQL_OBJECT_NAME "SELECT id, ifnull(name, key) FROM object WHERE "
+#define DCP_SQL_TENSOR_NAME "SELECT id, key, name, dtype, alias_of FROM tensor WHERE "
+#define DCP_SQL_OBJECT_NAME "SELECT id, key, name FROM object WHERE "
 
 /* Of rows with the same key the first emitted is the one meant. */
 #define DCP_SQL_BY_ID "id = ?1"
 #define DCP_SQL_BY_NAME "name = ?1 OR (key = ?1 AND name IS NULL)"
+#define DCP_SQL_OF_KEY "key = ?1 AND name IS NULL"
+#define DCP_SQL_OF_NAME "name = ?1"
 #define DCP_SQL_BY_KEY "key = ?1 ORDER BY id LIMIT 1"
 #define DCP_SQL_BEHIND "id > ?1 ORDER BY id"
 

@@ -14,16 +14,17 @@
 #include "core/parse/json.h"
 #include "core/store/index/index.h"
 
-/* Columns of DCP_SQL_TENSOR and DCP_SQL_TENSOR_FOUND. */
+/* Columns of DCP_SQL_TENSOR and DCP_SQL_TENSOR_FROM. */
 enum {
-	KEY = 1,
-	DTYPE = 5,
+	ID,
+	KEY,
+	ERROR = 4,
+	DTYPE,
 	ITEMSIZE,
 	SHAPE,
 	ALIAS_OF,
 	PARTLY = 10,
 	PATH = 12,
-	ERROR,
 	PIECES,
 	STORED,
 	COPIES,
@@ -34,32 +35,16 @@ struct query {
 	struct dcp_index *ix;
 	struct dcp_index_conn *conn;
 	sqlite3_stmt *stmt;
+	bool stays; /* on its row, after the call */
 };
 
 static int query_begin(struct query *q, struct dcp_index *ix, enum dcp_index_stmt which)
 {
 	int code;
 
-	*q = (struct query){ .ix = ix };
+	*q = (struct query){ .ix = ix, .stays = which == DCP_STMT_TENSOR_FROM };
 	code = dcp_index_conn_get(ix, &q->conn);
-	if (code < 0)
-		return code;
-	if (q->conn->found && which == DCP_STMT_TENSOR_BY_NAME) {
-		sqlite3_reset(q->conn->stmt[which]);
-		q->conn->found = 0;
-	}
-	return dcp_index_conn_stmt(q->conn, which, &q->stmt);
-}
-
-/* Begin a query for tensor @id. True: it stands on the row, where the look-up left it. */
-static bool query_found(struct query *q, struct dcp_index *ix, int64_t id)
-{
-	*q = (struct query){ .ix = ix };
-	if (dcp_index_conn_get(ix, &q->conn) < 0 || q->conn->found != id)
-		return false;
-	q->stmt = q->conn->stmt[DCP_STMT_TENSOR_BY_NAME];
-	q->conn->found = 0;
-	return sqlite3_column_type(q->stmt, PIECES) != SQLITE_NULL;
+	return code < 0 ? code : dcp_index_conn_stmt(q->conn, which, &q->stmt);
 }
 
 /* The one row: 0, -ENOENT, or what SQLite says. */
@@ -74,12 +59,88 @@ static int query_step(struct query *q)
 
 static void query_end(struct query *q)
 {
-	if (q->stmt) {
+	if (q->stmt && !q->stays) {
 		sqlite3_reset(q->stmt);
 		sqlite3_clear_bindings(q->stmt);
 	}
 	if (q->conn)
 		dcp_index_conn_put(q->ix, q->conn);
+}
+
+/* To the row behind. Where there is none, the connection stands on no row. */
+static int next_tensor(struct query *q)
+{
+	int code = query_step(q);
+
+	q->conn->at = code == 0 ? sqlite3_column_int64(q->stmt, ID) : 0;
+	if (code < 0)
+		sqlite3_reset(q->stmt);
+	return code;
+}
+
+/* To the row of tensor @id, on which the connection may stand already. */
+static int go_to_tensor(struct query *q, int64_t id)
+{
+	int code;
+
+	if (id && q->conn->at == id)
+		return 0;
+	if (!q->conn->at || id - 1 != q->conn->at) {
+		sqlite3_reset(q->stmt);
+		sqlite3_bind_int64(q->stmt, 1, id);
+	}
+	code = next_tensor(q);
+	return code == 0 && q->conn->at != id ? -ENOENT : code;
+}
+
+static bool is_called(const struct query *q, const char *name)
+{
+	const char *text;
+	size_t n;
+
+	return dcp_index_name(q->stmt, &text, &n) && strcmp(text, name) == 0;
+}
+
+/* The id of the tensor of this stem: mostly its key. */
+static int find_tensor(const struct query *q, const char *name, int64_t *id)
+{
+	int code = -ENOENT;
+
+	for (enum dcp_index_stmt which = DCP_STMT_TENSOR_ID_OF_KEY;
+	     code == -ENOENT && which <= DCP_STMT_TENSOR_ID_OF_NAME; which++) {
+		struct query by = { .conn = q->conn };
+
+		code = dcp_index_conn_stmt(q->conn, which, &by.stmt);
+		if (code < 0)
+			break;
+		code = -ENOENT; /* where it is longer than any text in the index */
+		if (sqlite3_bind_text(by.stmt, 1, name, -1, SQLITE_STATIC) == SQLITE_OK)
+			code = query_step(&by);
+		if (code == 0)
+			*id = sqlite3_column_int64(by.stmt, ID);
+		sqlite3_reset(by.stmt);
+		sqlite3_clear_bindings(by.stmt);
+	}
+	return code;
+}
+
+/*
+ * To the row of the tensor of this stem. Programs mostly look names up in the order in which they
+ * are listed, so after two in a row the next row is tried first.
+ */
+static int go_to_name(struct query *q, const char *name)
+{
+	int64_t before, id = 0;
+	int code;
+
+	if (q->conn->in_order && q->conn->at && next_tensor(q) == 0 && is_called(q, name))
+		return 0;
+	before = q->conn->at;
+	code = find_tensor(q, name, &id);
+	if (code == 0)
+		code = go_to_tensor(q, id);
+	q->conn->in_order = code == 0 && before && id == before + 1;
+	return code;
 }
 
 static int keep_text(struct dcp_arena *arena, const char **text)
@@ -89,17 +150,20 @@ static int keep_text(struct dcp_arena *arena, const char **text)
 }
 
 /* The row q stands on, with its text in @arena. */
-static int query_row(struct query *q, enum dcp_row_kind kind, struct dcp_arena *arena,
-		     struct dcp_row *row)
+static int take_row(const struct query *q, enum dcp_row_kind kind, struct dcp_arena *arena,
+		    struct dcp_row *row)
 {
 	struct dcp_row got;
-	int code = query_step(q);
+	bool same;
+	int code = dcp_index_row(q->stmt, kind, &got);
 
-	if (code == 0)
-		code = dcp_index_row(q->stmt, kind, &got);
-	if (code == 0)
-		code = keep_text(arena, &got.key);
-	if (code == 0)
+	if (code < 0)
+		return code;
+	same = got.name == got.key;
+	code = keep_text(arena, &got.key);
+	if (same)
+		got.name = got.key;
+	else if (code == 0)
 		code = keep_text(arena, &got.name);
 	if (code == 0)
 		*row = got;
@@ -109,14 +173,18 @@ static int query_row(struct query *q, enum dcp_row_kind kind, struct dcp_arena *
 int dcp_index_by_id(struct dcp_index *ix, enum dcp_row_kind kind, int64_t id,
 		    struct dcp_arena *arena, struct dcp_row *row)
 {
+	bool tensor = kind == DCP_ROW_TENSOR;
 	struct query q;
-	int code = query_begin(
-		&q, ix, kind == DCP_ROW_TENSOR ? DCP_STMT_TENSOR_BY_ID : DCP_STMT_OBJECT_BY_ID);
+	int code = query_begin(&q, ix, tensor ? DCP_STMT_TENSOR_FROM : DCP_STMT_OBJECT_BY_ID);
 
-	if (code == 0) {
+	if (code == 0 && tensor) {
+		code = go_to_tensor(&q, id);
+	} else if (code == 0) {
 		sqlite3_bind_int64(q.stmt, 1, id);
-		code = query_row(&q, kind, arena, row);
+		code = query_step(&q);
 	}
+	if (code == 0)
+		code = take_row(&q, kind, arena, row);
 	query_end(&q);
 	return code;
 }
@@ -129,17 +197,14 @@ static int by_text(struct dcp_index *ix, enum dcp_row_kind kind, enum dcp_index_
 	struct dcp_row got;
 	int code = query_begin(&q, ix, which);
 
-	if (code == 0) {
-		/* Copied, as the statement may stand on its row for longer than the call. */
-		if (sqlite3_bind_text(q.stmt, 1, text, -1, SQLITE_TRANSIENT) == SQLITE_OK)
-			code = query_row(&q, kind, arena, &got);
-		else
-			code = -ENOENT; /* longer than any text in the index */
-	}
-	if (code == 0 && which == DCP_STMT_TENSOR_BY_NAME) {
-		q.conn->found = got.id;
-		q.stmt = NULL;
-	}
+	if (code == 0 && which == DCP_STMT_TENSOR_FROM)
+		code = go_to_name(&q, text);
+	else if (code == 0) /* fails where it is longer than any text in the index */
+		code = sqlite3_bind_text(q.stmt, 1, text, -1, SQLITE_STATIC) == SQLITE_OK
+			       ? query_step(&q)
+			       : -ENOENT;
+	if (code == 0)
+		code = take_row(&q, kind, arena, &got);
 	query_end(&q);
 	if (code == 0 && strcmp(by_name ? got.name : got.key, text) != 0)
 		code = -EBADMSG;
@@ -152,8 +217,7 @@ int dcp_index_by_name(struct dcp_index *ix, enum dcp_row_kind kind, const char *
 		      struct dcp_arena *arena, struct dcp_row *row)
 {
 	return by_text(ix, kind,
-		       kind == DCP_ROW_TENSOR ? DCP_STMT_TENSOR_BY_NAME
-					      : DCP_STMT_OBJECT_BY_NAME,
+		       kind == DCP_ROW_TENSOR ? DCP_STMT_TENSOR_FROM : DCP_STMT_OBJECT_BY_NAME,
 		       true, name, arena, row);
 }
 
@@ -331,9 +395,11 @@ int dcp_index_tensor_part(struct dcp_index *ix, int64_t id, const struct dcp_cut
 	struct dcp_row row;
 	struct query q;
 	int64_t alias_of = 0;
-	int code = 0;
+	int code = query_begin(&q, ix, DCP_STMT_TENSOR_FROM);
 
-	if (!query_found(&q, ix, id)) {
+	if (code == 0)
+		code = go_to_tensor(&q, id);
+	if (code == 0 && sqlite3_column_type(q.stmt, PIECES) == SQLITE_NULL) {
 		query_end(&q);
 		code = query_begin(&q, ix, DCP_STMT_TENSOR);
 		if (code == 0) {

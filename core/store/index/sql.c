@@ -75,8 +75,9 @@ int dcp_index_sql_fail(sqlite3 *db, int rc, const char *what, struct dcp_err *er
 }
 
 static const char *const sql[DCP_STMT_COUNT] = {
-	[DCP_STMT_TENSOR_BY_ID] = DCP_SQL_TENSOR_ROW DCP_SQL_BY_ID,
-	[DCP_STMT_TENSOR_BY_NAME] = DCP_SQL_TENSOR_FOUND DCP_SQL_BY_NAME,
+	[DCP_STMT_TENSOR_FROM] = DCP_SQL_TENSOR_FROM,
+	[DCP_STMT_TENSOR_ID_OF_KEY] = DCP_SQL_TENSOR_ID DCP_SQL_OF_KEY,
+	[DCP_STMT_TENSOR_ID_OF_NAME] = DCP_SQL_TENSOR_ID DCP_SQL_OF_NAME,
 	[DCP_STMT_TENSOR_BY_KEY] = DCP_SQL_TENSOR_ROW DCP_SQL_BY_KEY,
 	[DCP_STMT_TENSOR_SCAN] = DCP_SQL_TENSOR_ROW DCP_SQL_BEHIND,
 	[DCP_STMT_TENSOR_NAMES] = DCP_SQL_TENSOR_NAME DCP_SQL_BEHIND,
@@ -246,10 +247,8 @@ static void strip_oldest(struct dcp_index_pool *pool)
 		c = c->next;
 	if (!c || c->bare)
 		return;
-	if (c->found) {
-		sqlite3_reset(c->stmt[DCP_STMT_TENSOR_BY_NAME]);
-		c->found = 0;
-	}
+	sqlite3_reset(c->stmt[DCP_STMT_TENSOR_FROM]);
+	c->at = 0;
 	sqlite3_exec(c->db, DCP_SQL_CLOSE, NULL, NULL, NULL); /* else it keeps a page */
 	sqlite3_db_release_memory(c->db);
 	c->bare = true;
@@ -413,11 +412,18 @@ struct dcp_index_scan {
 
 bool dcp_index_text(sqlite3_stmt *s, int i, const char **text, size_t *n)
 {
-	if (sqlite3_column_type(s, i) != SQLITE_TEXT)
+	sqlite3_value *v = sqlite3_column_value(s, i);
+
+	if (sqlite3_value_type(v) != SQLITE_TEXT)
 		return false;
-	*text = (const char *)sqlite3_column_text(s, i);
-	*n = (size_t)sqlite3_column_bytes(s, i);
+	*text = (const char *)sqlite3_value_text(v);
+	*n = (size_t)sqlite3_value_bytes(v);
 	return *text && memchr(*text, '\0', *n) == NULL;
+}
+
+bool dcp_index_name(sqlite3_stmt *s, const char **name, size_t *n)
+{
+	return dcp_index_text(s, sqlite3_column_type(s, 2) == SQLITE_NULL ? 1 : 2, name, n);
 }
 
 /* May this be shown as the stem of a file name? */
@@ -460,12 +466,11 @@ int dcp_index_row(sqlite3_stmt *s, enum dcp_row_kind kind, struct dcp_row *row)
 	size_t nkey, nname;
 
 	*row = (struct dcp_row){ .id = sqlite3_column_int64(s, 0) };
-	if (!dcp_index_text(s, 1, &row->key, &nkey) ||
-	    !dcp_index_text(s, 2, &row->name, &nname) || !name_is_safe(row->name, nname) ||
-	    nbytes < 0 || row->id <= 0)
+	if (!dcp_index_text(s, 1, &row->key, &nkey) || !dcp_index_name(s, &row->name, &nname) ||
+	    !name_is_safe(row->name, nname) || nbytes < 0 || row->id <= 0)
 		return -EBADMSG;
 	row->nbytes = (uint64_t)nbytes;
-	row->broken = sqlite3_column_int(s, 4) != 0;
+	row->broken = sqlite3_column_type(s, 4) != SQLITE_NULL;
 	if (kind == DCP_ROW_TENSOR)
 		return tensor_columns(s, row);
 	row->entry = sqlite3_column_int(s, 5) == 1;
@@ -479,17 +484,16 @@ static int name_row(sqlite3_stmt *s, enum dcp_row_kind kind, struct dcp_row *row
 	size_t n;
 
 	row->id = sqlite3_column_int64(s, 0);
-	if (!dcp_index_text(s, 1, &row->name, &n) || !name_is_safe(row->name, n) ||
-	    row->id <= 0)
+	if (!dcp_index_name(s, &row->name, &n) || !name_is_safe(row->name, n) || row->id <= 0)
 		return -EBADMSG;
 	row->alias_of = 0;
 	row->key = NULL;
 	if (kind == DCP_ROW_OBJECT)
 		return 0;
-	if (!dcp_index_text(s, 2, &dtype, &n) || !dcp_index_text(s, 4, &row->key, &n))
+	if (!dcp_index_text(s, 3, &dtype, &n) || !dcp_index_text(s, 1, &row->key, &n))
 		return -EBADMSG;
 	row->dtype = dcp_dtype_from_name(dtype);
-	row->alias_of = sqlite3_column_int64(s, 3);
+	row->alias_of = sqlite3_column_int64(s, 4);
 	return row->alias_of < 0 || row->alias_of == row->id ? -EBADMSG : 0;
 }
 

@@ -61,7 +61,11 @@ static int read_all(struct dcp_index *ix, struct dcp_arena *arena)
 			first = first ? first : rc;
 			rc = 0;
 		}
-		first = first ? first : rc;
+		if (rc == 0 &&
+		    kind != DCP_ROW_ITEM) /* names that differ from keys have an index */
+			rc = dcp_index_by_name(ix, (enum dcp_row_kind)kind, "nothing", arena,
+					       &again);
+		first = first ? first : rc == -ENOENT ? 0 : rc;
 		dcp_index_scan_end(s);
 	}
 	return first;

@@ -2,6 +2,7 @@
 /* Few connections for many indexes, used by many threads. */
 #include "tests/unit/t.h"
 
+#include <errno.h>
 #include <pthread.h>
 
 #include "core/base/arena.h"
@@ -187,6 +188,46 @@ static void pages_are_given_back(void **state)
 	dcp_index_pool_destroy(pool);
 }
 
+/*
+ * A connection stays on the row that was looked up last, and in any order each name leads to its
+ * row. A digit is a tensor, whose name is its key where the digit is even; - is a name that
+ * nothing has.
+ */
+static void names_in_any_order(void **state)
+{
+	static const char *const orders[] = {
+		"0123456789", "9876543210", "02468",   "0011223",
+		"01-23-4-",   "0120120",    "890--12", "5430120"
+	};
+	struct t_index *p = *state;
+	struct dcp_row row;
+	char name[32];
+
+	for (int i = 0; i < 10; i++) {
+		snprintf(name, sizeof(name), i % 2 ? "layer/%d" : "layer.%d", i);
+		t_tell_vector(&p->sink, name, p->file, (uint64_t)i, 11, NULL);
+	}
+	t_index_reopen(p);
+	for (size_t i = 0; i < DCP_LEN(orders); i++) {
+		t_case(orders[i]);
+		for (const char *at = orders[i]; *at; at++) {
+			int n = *at - '0', there = *at == '-' ? -ENOENT : 0;
+
+			snprintf(name, sizeof(name), n % 2 ? "layer%%2F%d" : "layer.%d", n);
+			assert_int_equal(
+				dcp_index_by_name(p->ix, DCP_ROW_TENSOR, name, &p->arena, &row),
+				there);
+			if (there < 0)
+				continue;
+			assert_int_equal(row.id, n + 1);
+			assert_int_equal(t_index_tensor(p, row.id).pieces[0].off, n);
+		}
+	}
+	assert_int_equal(dcp_index_by_id(p->ix, DCP_ROW_TENSOR, 0, &p->arena, &row), -ENOENT);
+	assert_int_equal(dcp_index_by_id(p->ix, DCP_ROW_TENSOR, 11, &p->arena, &row), -ENOENT);
+	assert_int_equal(dcp_index_by_id(p->ix, DCP_ROW_TENSOR, 10, &p->arena, &row), 0);
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
@@ -194,6 +235,8 @@ T_TESTS()
 		cmocka_unit_test_setup_teardown(scans_that_overlap, setup, teardown),
 		cmocka_unit_test_setup_teardown(many_threads, setup, teardown),
 		cmocka_unit_test_setup_teardown(pages_are_given_back, setup, teardown),
+		cmocka_unit_test_setup_teardown(names_in_any_order, t_index_setup,
+						t_index_teardown),
 	};
 	return cmocka_run_group_tests_name("index_pool", tests, NULL, NULL);
 }
