@@ -20,8 +20,8 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/base/system.h"
 #include "core/base/text.h"
 
 enum {

@@ -9,7 +9,7 @@
 #include <time.h>
 
 #include "core/base/base.h"
-#include "core/base/clock.h"
+#include "core/base/system.h"
 
 struct waiting {
 	struct dcpfs_late_call call;

@@ -7,7 +7,6 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/metrics.h"
 #include "core/remote/disk.h"
 #include "core/remote/http.h"
 #include "fs/file/file.h"

@@ -10,7 +10,7 @@
 
 #include "core/checkpoint/checkpoint.h"
 #include "core/model/dtype.h"
-#include "core/store/cache/unpack.h"
+#include "core/store/cache/cache.h"
 #include "tools/cmd.h"
 #include "tools/out.h"
 

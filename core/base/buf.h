@@ -70,3 +70,23 @@ static inline int dcp_buf_error(const struct dcp_buf *b)
 int dcp_array_grow(void **array, size_t *cap, size_t n, size_t size);
 
 #define dcp_auto_buf __attribute__((cleanup(dcp_buf_finish)))
+
+/*
+ * Metrics, as the parsers of OpenMetrics, of Prometheus before it and of its node exporter read
+ * them: counters, gauges and histograms. A description is a gauge of 1, since the older parsers
+ * know no other type for it.
+ */
+
+/*
+ * The lines before the samples of ROOM_NAME: type, unit (a suffix of the name; NULL: none) and
+ * help.
+ */
+void dcp_metric_head(struct dcp_buf *out, const char *room, const char *name, const char *type,
+		     const char *unit, const char *help);
+/* The same, and one sample. */
+void dcp_metric_gauge(struct dcp_buf *out, const char *room, const char *name, const char *unit,
+		      const char *help, uint64_t value);
+void dcp_metric_seconds(struct dcp_buf *out, const char *room, const char *name,
+			const char *help, uint64_t ns);
+/* name="text", escaped. */
+void dcp_metric_label(struct dcp_buf *out, const char *name, const char *text);

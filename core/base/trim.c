@@ -15,8 +15,8 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/clock.h"
 #include "core/base/sort.h"
+#include "core/base/system.h"
 #include "core/base/text.h"
 
 #define DAY_NS (86400 * DCP_NS_PER_S)

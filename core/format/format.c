@@ -9,7 +9,7 @@
 #include "core/base/base.h"
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"
-#include "core/parse/magic.h"
+#include "core/parse/parse.h"
 #include "core/parse/safetensors/safetensors.h"
 
 const struct dcp_format *dcp_format_probe_in(dcp_families all, const struct dcp_format *but,

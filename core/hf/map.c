@@ -13,7 +13,7 @@
 #include "core/base/jsonw.h"
 #include "core/base/text.h"
 #include "core/hf/quantized.h"
-#include "core/model/pack.h"
+#include "core/model/tensor.h"
 #include "core/parse/json.h"
 #include "core/parse/safetensors/safetensors.h"
 #include "core/rules/rules.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/parse/latin1.h"
+#include "core/parse/parse.h"
 
 #include <errno.h>
 #include <string.h>

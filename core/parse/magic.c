@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/parse/magic.h"
+#include "core/parse/parse.h"
 
 #include <stdint.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/parse/regex.h"
+#include "core/parse/parse.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <ctype.h>

@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/lru.h"
+#include "core/base/system.h"
 #include "core/remote/remote.h"
 
 enum {

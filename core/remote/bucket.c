@@ -12,8 +12,8 @@
 #include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
+#include "core/remote/http.h"
 #include "core/remote/remote.h"
-#include "core/remote/url.h"
 #include "core/remote/xml.h"
 
 enum {

@@ -14,12 +14,11 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/base/system.h"
 #include "core/parse/json.h"
 #include "core/remote/http.h"
 #include "core/remote/remote.h"
-#include "core/remote/url.h"
 #include "core/remote/xml.h"
 
 /* ---- those that there are: made of texts, forgotten ---- */

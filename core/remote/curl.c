@@ -18,7 +18,7 @@
 
 #include "core/base/base.h"
 #include "core/base/bytes.h"
-#include "core/base/library.h"
+#include "core/base/system.h"
 
 enum { CONNECT_S = 10, BUFFER = 512 << 10 };
 

@@ -14,8 +14,8 @@
 
 #include "core/base/base.h"
 #include "core/base/bytes.h"
-#include "core/base/clock.h"
 #include "core/base/hash.h"
+#include "core/base/system.h"
 #include "core/base/trim.h"
 
 enum {

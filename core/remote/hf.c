@@ -18,8 +18,8 @@
 #include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/parse/json.h"
+#include "core/remote/http.h"
 #include "core/remote/remote.h"
-#include "core/remote/url.h"
 
 enum { MOST_PAGE = 64 << 20, MOST_PAGES = 1000, MOST_TOKEN = 4096 };
 

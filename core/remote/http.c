@@ -12,11 +12,10 @@
 #include <sys/random.h>
 
 #include "core/base/base.h"
-#include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/base/system.h"
 #include "core/base/text.h"
 #include "core/remote/curl.h"
-#include "core/remote/url.h"
 
 enum {
 	IDLE = 16,     /* sets of connections that are kept */

@@ -8,12 +8,13 @@
 #include <strings.h>
 #include <time.h>
 
-#include "core/base/clock.h"
+#include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/base/sort.h"
+#include "core/base/system.h"
 #include "core/base/text.h"
 #include "core/parse/json.h"
-#include "core/remote/url.h"
+#include "core/remote/http.h"
 
 /* ---- what a server listed ---- */
 
@@ -426,4 +427,45 @@ void dcp_remote_distrust(struct dcp_remote *r)
 		drop(lists_of(r)[i]);
 	r->listings.n = 0;
 	pthread_mutex_unlock(&r->lock);
+}
+
+/* Settings of all requests, and the function that stops a thread which waits for an answer. */
+static struct dcp_http_config config;
+
+void dcp_http_configure(const struct dcp_http_config *c)
+{
+	config = *c;
+}
+
+const struct dcp_http_config *dcp_http_configured(void)
+{
+	return &config;
+}
+
+const char *dcp_http_env(const char *name)
+{
+	const char *value = config.env ? config.env(name) : NULL;
+
+	return value && *value ? value : NULL;
+}
+
+static _Thread_local struct {
+	bool (*stop)(void *ctx);
+	void *ctx;
+} watch;
+
+void dcp_http_watch(bool (*stop)(void *ctx), void *ctx)
+{
+	watch.stop = stop;
+	watch.ctx = ctx;
+}
+
+bool dcp_http_watched(void)
+{
+	return watch.stop;
+}
+
+bool dcp_http_stopped(void)
+{
+	return watch.stop && watch.stop(watch.ctx);
 }

@@ -4,14 +4,14 @@
  * share.
  *
  *	curl.c        transfers, through libcurl
- *	http.c        requests, tried again, their answers checked; whole.c: all of an answer in memory
+ *	http.c        requests, tried again, their answers checked
  *	sign.c        signatures of object stores
  *	xml.c         their answers, through expat
  *	credentials.c whose requests they are
  *	remote.c      servers that were spoken to, and their lists: what a directory holds
  *	site.c        the functions of struct dcp_origin that all rows share; reading files: ranges that
  *	              lie close are one request
- *	range.c       parts of a file, and where a server led requests for them
+ *	range.c       parts of a file, and where a server led requests for them; whole answers
  *	disk.c        those that are kept on a disk
  *	blocks.c      small parts of files, kept in memory
  *	https.c s3.c  rows

@@ -20,8 +20,8 @@
 #include "core/base/text.h"
 #include "core/remote/bucket.h"
 #include "core/remote/credentials.h"
+#include "core/remote/http.h"
 #include "core/remote/remote.h"
-#include "core/remote/url.h"
 #include "core/remote/xml.h"
 
 enum {

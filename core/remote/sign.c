@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/remote/sign.h"
+#include "core/remote/credentials.h"
 
 #include <errno.h>
 #include <nettle/base16.h>
@@ -12,7 +12,6 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/remote/credentials.h"
 #include "core/remote/http.h"
 
 enum { HASH = SHA256_DIGEST_SIZE, HEX = DCP_SIGN_HASH };

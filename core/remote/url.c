@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/remote/url.h"
+#include "core/remote/http.h"
 
 #include <string.h>
 #include <strings.h>

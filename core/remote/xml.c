@@ -11,7 +11,7 @@
 #include "core/base/base.h"
 #include "core/base/buf.h"
 #include "core/base/err.h"
-#include "core/base/library.h"
+#include "core/base/system.h"
 
 static struct {
 	__typeof__(&XML_ParserCreate) XML_ParserCreate;

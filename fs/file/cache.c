@@ -2,7 +2,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "core/base/clock.h"
+#include "core/base/system.h"
 #include "fs/file/file_int.h"
 #include "fs/fs.h"
 #include "fs/ino.h"

@@ -10,7 +10,7 @@
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
 #include "core/format/format.h"
-#include "core/model/geometry/meet.h"
+#include "core/model/geometry/cut.h"
 #include "core/model/geometry/tiling.h"
 #include "core/store/index/index.h"
 #include "core/store/io/files.h"

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/base/system.h"
 #include "core/base/text.h"
 #include "core/hf/hf.h"
 #include "core/origin/origin.h"

@@ -8,9 +8,9 @@
 
 #include "core/base/arena.h"
 #include "core/base/base.h"
-#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
+#include "core/base/system.h"
 #include "core/format/format.h"
 #include "core/model/rights.h"
 #include "core/model/tensor.h"

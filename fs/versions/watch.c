@@ -26,9 +26,9 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/sort.h"
+#include "core/base/system.h"
 #include "core/hf/hf.h"
 #include "core/origin/dir/dir.h"
 #include "core/store/index/index.h"

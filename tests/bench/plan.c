@@ -25,7 +25,7 @@
 #include "core/model/geometry/cut.h"
 #include "core/model/geometry/strided.h"
 #include "core/model/geometry/tiling.h"
-#include "core/model/pack.h"
+#include "core/model/tensor.h"
 
 enum { TENSORS = 1000, WRITERS = 1024, READERS = 768, RANK = 300, ROWS = 3072, COLS = 8 };
 

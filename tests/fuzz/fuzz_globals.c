@@ -12,7 +12,6 @@
 #include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/origin/source.h"
-#include "core/parse/pickle/globals.h"
 #include "core/parse/pickle/pickle.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

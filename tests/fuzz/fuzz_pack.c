@@ -11,7 +11,7 @@
 #include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/model/geometry/tiling.h"
-#include "core/model/pack.h"
+#include "core/model/tensor.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

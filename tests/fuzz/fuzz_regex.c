@@ -7,7 +7,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/err.h"
-#include "core/parse/regex.h"
+#include "core/parse/parse.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/base/library.h"
+#include "core/base/system.h"
 
 #define LIBRARY "libncursesw.so.6"
 

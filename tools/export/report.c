@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/base/clock.h"
+#include "core/base/system.h"
 #include "core/base/text.h"
 #include "core/store/index/index.h"
 #include "tools/export/export.h"

@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "core/base/clock.h"
+#include "core/base/system.h"
 #include "tools/load/load.h"
 
 int dcpload_plan_trace(struct dcpload_plan *p, uint32_t events)

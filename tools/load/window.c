@@ -15,8 +15,7 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/base/clock.h"
-#include "core/base/library.h"
+#include "core/base/system.h"
 #include "core/store/io/queue.h"
 #include "tools/load/memory/memory.h"
 

@@ -12,8 +12,7 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/clock.h"
-#include "core/base/metrics.h"
+#include "core/base/system.h"
 #include "tools/export/export.h"
 #include "tools/load/comm/comm.h"
 #include "tools/load/load.h"

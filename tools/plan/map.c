@@ -14,7 +14,7 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/text.h"
-#include "core/model/geometry/meet.h"
+#include "core/model/geometry/cut.h"
 #include "core/model/geometry/tiling.h"
 #include "tools/plan/plan.h"
 #include "tools/svg.h"

@@ -14,7 +14,7 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/sort.h"
-#include "core/base/team.h"
+#include "core/base/system.h"
 #include "core/format/format.h"
 #include "tools/save/save_int.h"
 

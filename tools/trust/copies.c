@@ -7,9 +7,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/base/clock.h"
 #include "core/base/err.h"
-#include "core/base/team.h"
+#include "core/base/system.h"
 #include "core/store/io/files.h"
 #include "core/store/view/view.h"
 

@@ -10,12 +10,11 @@
 #include <time.h>
 
 #include "core/base/base.h"
-#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/jsonw.h"
 #include "core/base/sort.h"
-#include "core/base/team.h"
+#include "core/base/system.h"
 #include "core/base/text.h"
 #include "core/origin/source.h"
 #include "core/parse/json.h"

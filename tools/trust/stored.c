@@ -10,11 +10,10 @@
 
 #include "core/base/base.h"
 #include "core/base/bytes.h"
-#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/sort.h"
-#include "core/base/team.h"
+#include "core/base/system.h"
 #include "core/origin/archive/archive.h"
 #include "core/origin/source.h"
 #include "core/store/io/files.h"

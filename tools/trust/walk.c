@@ -11,8 +11,7 @@
 #include <unistd.h>
 
 #include "core/base/bytes.h"
-#include "core/base/clock.h"
-#include "core/base/team.h"
+#include "core/base/system.h"
 #include "core/base/text.h"
 #include "core/model/name.h"
 #include "core/model/tensor.h"

@@ -10,7 +10,7 @@
 #include "core/base/text.h"
 #include "core/base/trim.h"
 #include "core/origin/origin.h"
-#include "core/store/cache/unpack.h"
+#include "core/store/cache/cache.h"
 #include "core/store/index/index.h"
 #include "tools/cmd.h"
 #include "tools/load/cache.h"

@@ -8,7 +8,7 @@
 #include <strings.h>
 
 #include "core/base/base.h"
-#include "core/base/clock.h"
+#include "core/base/system.h"
 #include "core/base/text.h"
 #include "fs/fault.h"
 #include "tools/export/export.h"

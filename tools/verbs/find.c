@@ -10,7 +10,7 @@
 #include "core/base/text.h"
 #include "core/model/name.h"
 #include "core/model/tensor.h"
-#include "core/parse/regex.h"
+#include "core/parse/parse.h"
 #include "tools/cmd.h"
 #include "tools/out.h"
 #include "tools/pick.h"

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/base/system.h"
 #include "tools/cmd.h"
 #include "tools/out.h"
 #include "tools/pick.h"

@@ -14,8 +14,8 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/clock.h"
 #include "core/base/hash.h"
+#include "core/base/system.h"
 #include "core/base/text.h"
 #include "core/checkpoint/mounts.h"
 #include "core/model/name.h"

@@ -7,7 +7,7 @@
 #include "core/base/base.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
-#include "core/base/team.h"
+#include "core/base/system.h"
 #include "core/base/text.h"
 #include "core/model/name.h"
 #include "tools/cmd.h"

@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/clock.h"
 #include "core/base/hash.h"
+#include "core/base/system.h"
 #include "core/base/text.h"
 #include "core/model/layout/layout.h"
 #include "core/store/layouts/layouts.h"

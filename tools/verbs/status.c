@@ -22,8 +22,8 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/base/system.h"
 #include "core/base/text.h"
 #include "core/parse/json.h"
 #include "tools/cmd.h"

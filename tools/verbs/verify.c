@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/sort.h"
+#include "core/base/system.h"
 #include "core/base/text.h"
 #include "core/format/format.h"
 #include "core/store/cache/cache.h"

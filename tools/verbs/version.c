@@ -4,7 +4,7 @@
 #include "core/base/hash.h"
 #include "core/origin/archive/archive.h"
 #include "core/parse/json.h"
-#include "core/parse/regex.h"
+#include "core/parse/parse.h"
 #include "core/remote/curl.h"
 #include "core/remote/xml.h"
 #include "core/store/index/index.h"

@@ -11,9 +11,8 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/clock.h"
 #include "core/base/err.h"
-#include "core/base/team.h"
+#include "core/base/system.h"
 #include "core/base/text.h"
 #include "core/model/layout/layout.h"
 #include "core/remote/disk.h"

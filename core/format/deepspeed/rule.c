@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "core/base/bytes.h"
-#include "core/parse/regex.h"
+#include "core/parse/parse.h"
 
 /*
  * affine_map of universal_checkpoint_info (since 0.19): for every rank the blocks of the whole

@@ -32,7 +32,7 @@
 #include "core/model/tensor.h"
 #include "core/origin/dir/dir.h"
 #include "core/parse/json.h"
-#include "core/parse/magic.h"
+#include "core/parse/parse.h"
 
 static int add_shard(struct dcp_weights *h, const struct dcp_weights_shard *s)
 {

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/model/geometry/meet.h"
+#include "core/model/geometry/cut.h"
 #include "core/model/geometry/tiling.h"
 
 enum { HELD = 8 };

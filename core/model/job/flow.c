@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/base/sort.h"
-#include "core/model/geometry/meet.h"
+#include "core/model/geometry/cut.h"
 
 /*
  * Ranks hold everything already, by another layout: a rank keeps what it holds and gets what

@@ -17,7 +17,7 @@
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
-#include "core/base/library.h"
+#include "core/base/system.h"
 #include "core/origin/source.h"
 
 enum { WINDOW = 1 << 16 };

@@ -18,9 +18,9 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/sort.h"
+#include "core/base/system.h"
 #include "core/origin/dir/dir.h"
 #include "core/origin/origin.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/parse/pickle/globals.h"
+#include "core/parse/pickle/pickle.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -12,7 +12,7 @@
 #include "core/base/base.h"
 #include "core/base/bytes.h"
 #include "core/base/jsonw.h"
-#include "core/parse/latin1.h"
+#include "core/parse/parse.h"
 
 enum { MAX_NUMBERS = 1024, MAX_DIMS = 8 };
 

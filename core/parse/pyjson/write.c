@@ -6,7 +6,7 @@
 #include "core/base/base.h"
 #include "core/base/jsonw.h"
 #include "core/model/tensor.h"
-#include "core/parse/latin1.h"
+#include "core/parse/parse.h"
 #include "core/parse/pyjson/pyjson_int.h"
 
 struct writer {

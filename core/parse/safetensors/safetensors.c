@@ -26,7 +26,7 @@
 #include "core/model/tensor.h"
 #include "core/origin/source.h"
 #include "core/parse/json.h"
-#include "core/parse/magic.h"
+#include "core/parse/parse.h"
 
 /* A header while it is read: as a whole, an entry of it. */
 

@@ -10,7 +10,7 @@
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/origin/archive/archive.h"
-#include "core/parse/magic.h"
+#include "core/parse/parse.h"
 
 enum { MEMORY_DEFAULT = 192 << 20 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/store/cache/unpack.h"
+#include "core/store/cache/cache.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,6 @@
 #include "core/origin/archive/archive.h"
 #include "core/origin/dir/dir.h"
 #include "core/origin/source.h"
-#include "core/store/cache/cache.h"
 #include "core/store/version/version.h"
 
 enum { BLOCK = 1 << 20, MAGIC = 16 };

@@ -17,7 +17,7 @@
  *           itemsize, shape TEXT (JSON array), alias_of (id or NULL), naliases (rows that
  *           name this one), partly (1: the error concerns the files of some pieces only), entry (1:
  *           torch.distributed.checkpoint's metadata has a tensor of this key), error TEXT or NULL, path TEXT (JSON array of strings, or of the lengths of the parts
- *           of the key between dots), pieces BLOB (core/model/pack.h), stored TEXT (the stored
+ *           of the key between dots), pieces BLOB (core/model/tensor.h), stored TEXT (the stored
  *           dtype of a tensor that is cast to dtype, else NULL)
  *   object  id INTEGER PRIMARY KEY, key TEXT, name TEXT or NULL, type TEXT, nbytes (of the JSON
  *           and a newline), error TEXT or NULL, path TEXT, json TEXT or NULL, classes TEXT or NULL

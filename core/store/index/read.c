@@ -10,7 +10,7 @@
 #include "core/base/intern.h"
 #include "core/base/jsonw.h"
 #include "core/model/geometry/cut.h"
-#include "core/model/pack.h"
+#include "core/model/tensor.h"
 #include "core/parse/json.h"
 #include "core/store/index/index.h"
 

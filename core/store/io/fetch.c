@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/base/library.h"
+#include "core/base/system.h"
 #include "core/model/geometry/strided.h"
 
 #ifndef SYS_cachestat

@@ -13,7 +13,7 @@
 #include "core/base/err.h"
 #include "core/origin/archive/archive.h"
 #include "core/origin/dir/dir.h"
-#include "core/store/cache/unpack.h"
+#include "core/store/cache/cache.h"
 
 static bool enabled;
 static __thread sigjmp_buf *rescue; /* where this thread goes on a fault; NULL: nowhere */

@@ -14,7 +14,6 @@
 #include "core/origin/dir/dir.h"
 #include "core/parse/torch/torch.h"
 #include "core/store/cache/cache.h"
-#include "core/store/cache/unpack.h"
 #include "core/store/index/index.h"
 #include "core/store/io/files.h"
 

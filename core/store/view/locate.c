@@ -17,10 +17,10 @@
 #include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/model/dtype.h"
-#include "core/model/geometry/meet.h"
+#include "core/model/geometry/cut.h"
 #include "core/origin/archive/archive.h"
 #include "core/origin/source.h"
-#include "core/parse/latin1.h"
+#include "core/parse/parse.h"
 #include "core/parse/torch/torch.h"
 
 /*

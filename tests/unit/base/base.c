@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ground floor.
- * covers: arena, buf, bytes, err, jsonw, library, text
+ * covers: arena, buf, bytes, err, jsonw, system, text
  */
 #include "tests/unit/t.h"
 
@@ -12,7 +12,7 @@
 #include "core/base/buf.h"
 #include "core/base/bytes.h"
 #include "core/base/jsonw.h"
-#include "core/base/library.h"
+#include "core/base/system.h"
 #include "core/base/text.h"
 
 static void arena_stops_at_its_limit(void **state)

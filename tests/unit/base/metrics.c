@@ -3,7 +3,6 @@
 #include "tests/unit/t.h"
 
 #include "core/base/buf.h"
-#include "core/base/metrics.h"
 
 static void metrics_have_heads_and_samples(void **state)
 {

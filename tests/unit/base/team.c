@@ -2,7 +2,7 @@
 /* Every part is taken once, by however many threads; the first job is the caller's. */
 #include <pthread.h>
 
-#include "core/base/team.h"
+#include "core/base/system.h"
 #include "tests/unit/t.h"
 
 enum { PARTS = 1000, MOST = 9 };

@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <pthread.h>
 
-#include "core/base/clock.h"
+#include "core/base/system.h"
 #include "fs/ops.h"
 
 enum { NOT_YET = -1, PATIENCE_MS = 60000 };

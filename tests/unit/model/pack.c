@@ -5,7 +5,7 @@
 #include "core/base/arena.h"
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/model/pack.h"
+#include "core/model/tensor.h"
 
 static uint64_t seed = 7;
 

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "core/origin/source.h"
-#include "core/parse/latin1.h"
+#include "core/parse/parse.h"
 
 static int decode(const char *text, size_t n, uint64_t want, char *out, size_t size,
 		  struct dcp_err *err)

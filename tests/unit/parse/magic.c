@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/t.h"
 
-#include "core/parse/magic.h"
+#include "core/parse/parse.h"
 
 /* clang-format off */
 static const struct {

@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "core/base/arena.h"
-#include "core/parse/regex.h"
+#include "core/parse/parse.h"
 
 /* clang-format off */
 static const struct {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Places in buckets, and the list of parts that completes an upload. Requests: tests/cli/bucket.py.
- * covers: remote/whole
+ * covers: remote/range
  */
 #include "core/remote/bucket.h"
 

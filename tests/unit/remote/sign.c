@@ -2,7 +2,7 @@
 /*
  * Signatures, by the vectors that Amazon published for Signature Version 4 and for S3.
  */
-#include "core/remote/sign.h"
+#include "core/remote/credentials.h"
 
 #include "core/base/buf.h"
 #include "tests/unit/t.h"

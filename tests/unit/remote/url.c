@@ -2,7 +2,7 @@
 /*
  * URLs, and which names of a server may be names of files.
  */
-#include "core/remote/url.h"
+#include "core/remote/http.h"
 
 #include "core/base/buf.h"
 #include "tests/unit/t.h"

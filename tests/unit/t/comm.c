@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/base/clock.h"
+#include "core/base/system.h"
 #include "tests/unit/t.h"
 
 /* Of a rank: alltoallv(), or allgather() where @send is NULL. */

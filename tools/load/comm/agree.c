@@ -14,8 +14,8 @@
 #include "core/base/base.h"
 #include "core/base/buf.h"
 #include "core/base/bytes.h"
-#include "core/base/clock.h"
 #include "core/base/hash.h"
+#include "core/base/system.h"
 #include "tools/load/comm/comm.h"
 
 #define AGREE_ROOM (64u << 10)  /* bytes on the stack for messages of all ranks */

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/base/clock.h"
+#include "core/base/system.h"
 #include "tools/load/cache.h"
 
 void load_digest(const void *key, size_t nkey, const void *p, size_t n, uint8_t out[32])

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/clock.h"
+#include "core/base/system.h"
 #include "tools/load/comm/meet.h"
 
 #define PENDING 128    /* connections that have not proved yet who they are */

@@ -22,7 +22,7 @@
 
 #include "core/base/base.h"
 #include "core/base/bytes.h"
-#include "core/base/clock.h"
+#include "core/base/system.h"
 #include "tools/load/comm/comm.h"
 
 #define CHUNK (1ull << 30) /* bytes per message: counts are int */

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/clock.h"
+#include "core/base/system.h"
 #include "tools/load/cache.h"
 #include "tools/load/comm/comm.h"
 #include "tools/load/comm/meet.h"

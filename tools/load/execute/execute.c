@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/clock.h"
+#include "core/base/system.h"
 #include "core/store/io/files.h"
 #include "core/store/io/queue.h"
 #include "core/store/view/view.h"

@@ -9,8 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/base/clock.h"
-#include "core/base/team.h"
+#include "core/base/system.h"
 #include "core/store/io/files.h"
 #include "core/store/io/queue.h"
 #include "tools/load/execute/execute_int.h"

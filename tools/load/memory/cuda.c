@@ -12,7 +12,7 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/library.h"
+#include "core/base/system.h"
 #include "core/base/text.h"
 #include "core/model/geometry/strided.h"
 #include "tools/load/error.h"

@@ -10,8 +10,7 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/base/clock.h"
-#include "core/base/library.h"
+#include "core/base/system.h"
 #include "tools/load/memory/cufile_abi.h"
 
 #define LIBRARY "libcufile.so.0"

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/base/clock.h"
+#include "core/base/system.h"
 #include "core/base/text.h"
 #include "tools/load/error.h"
 

@@ -8,8 +8,7 @@
 #include <time.h>
 
 #include "core/base/base.h"
-#include "core/base/clock.h"
-#include "core/base/library.h"
+#include "core/base/system.h"
 #include "tools/load/memory/nccl_abi.h"
 
 #define LIBRARY "libnccl.so.2"

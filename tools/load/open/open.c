@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/clock.h"
+#include "core/base/system.h"
 #include "core/hf/hf.h"
 #include "core/origin/source.h"
 #include "core/parse/json.h"

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/clock.h"
+#include "core/base/system.h"
 #include "tools/load/memory/memory.h"
 #include "tools/load/memory/scatter.h"
 

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "core/base/clock.h"
+#include "core/base/system.h"
 #include "tools/load/load.h"
 
 struct placing {

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "core/base/bytes.h"
-#include "core/base/clock.h"
 #include "core/base/intern.h"
+#include "core/base/system.h"
 #include "core/base/text.h"
 #include "core/hf/quantized.h"
 #include "core/model/layout/layout.h"

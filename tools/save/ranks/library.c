@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/base/clock.h"
 #include "core/base/hash.h"
+#include "core/base/system.h"
 #include "core/base/text.h"
 #include "core/origin/origin.h"
 #include "tools/load/cache.h"

@@ -13,7 +13,7 @@
 #include "core/base/hash.h"
 #include "core/base/text.h"
 #include "core/model/geometry/tiling.h"
-#include "core/model/pack.h"
+#include "core/model/tensor.h"
 
 /* "4,194,304" */
 static const char *grouped(uint64_t v, char out[32])

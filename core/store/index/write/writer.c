@@ -15,7 +15,7 @@
 #include "core/base/hash.h"
 #include "core/base/jsonw.h"
 #include "core/origin/dir/dir.h"
-#include "core/store/cache/unpack.h"
+#include "core/store/cache/cache.h"
 
 int dcp_index_give_up(struct dcp_index_writer *w, int code, const char *why)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * covers: meet
+ * covers: cut
  *
  * What descriptors a cut becomes. That they are right is test_geometry_plan's: it holds them
  * against a reference, by chance. Here: that they are few.
@@ -9,7 +9,7 @@
 #include "tests/unit/t/random.h"
 
 #include "core/base/arena.h"
-#include "core/model/geometry/meet.h"
+#include "core/model/geometry/cut.h"
 #include "core/model/geometry/strided.h"
 #include "core/model/geometry/tiling.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * covers: model/pack
+ * covers: model/tensor
  *
  * Strided descriptors and meetings agree with a reference that looks at one element after the
  * other (t_plan), on random tensors, cuts and ranges; what is no tiling.
@@ -10,7 +10,7 @@
 #include "core/base/arena.h"
 #include "core/base/buf.h"
 #include "core/model/geometry/tiling.h"
-#include "core/model/pack.h"
+#include "core/model/tensor.h"
 #include "tests/unit/t/model/plan.h"
 #include "tests/unit/t/random.h"
 

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "core/origin/source.h"
-#include "core/parse/latin1.h"
 #include "core/parse/numpy/numpy.h"
+#include "core/parse/parse.h"
 #include "tests/unit/t/parse/pickle.h"
 
 static struct dcp_pickle *parse(const struct dcp_source *src)

@@ -4,7 +4,7 @@
 
 #include "core/base/err.h"
 #include "core/origin/source.h"
-#include "core/parse/pickle/globals.h"
+#include "core/parse/pickle/pickle.h"
 
 static int note(void *ctx, const char *module, const char *name, uint64_t off)
 {

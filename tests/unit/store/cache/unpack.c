@@ -14,7 +14,7 @@
 #include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/origin/dir/dir.h"
-#include "core/store/cache/unpack.h"
+#include "core/store/cache/cache.h"
 #include "core/store/version/version.h"
 #include "tests/unit/t/model/pack.h"
 #include "tests/unit/t/parse/dir.h"

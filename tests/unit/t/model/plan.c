@@ -6,7 +6,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/base.h"
-#include "core/model/geometry/meet.h"
+#include "core/model/geometry/cut.h"
 #include "core/model/geometry/strided.h"
 #include "core/model/geometry/tiling.h"
 

@@ -2,7 +2,7 @@
 /*
  * Objects as values and sets as nested values: written as pickles, and read by core's own reader.
  * The files of torch are tests/cli/export.py's.
- * covers: torch, save, dcp, write/value/value, write/tree, write/deepspeed_universal
+ * covers: write/pickle, save, dcp, write/value/value, write/tree, write/deepspeed_universal
  */
 #include "tests/unit/t.h"
 
@@ -11,7 +11,6 @@
 #include "core/origin/source.h"
 #include "core/parse/pickle/pickle.h"
 #include "core/parse/pyjson/pyjson.h"
-#include "core/write/torch/torch.h"
 #include "core/write/tree.h"
 #include "core/write/value/value.h"
 #include "core/write/write.h"

@@ -8,7 +8,7 @@
  */
 #include "tests/unit/t.h"
 
-#include "core/base/clock.h"
+#include "core/base/system.h"
 #include "core/model/layout/layout.h"
 #include "tests/unit/t/comm.h"
 #include "tests/unit/t/fake.h"

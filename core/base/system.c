@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/base/library.h"
+#include "core/base/system.h"
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 int dcp_library_open(const char *library, const char *const *names, size_t n, void **at,
 		     char *why, size_t size)
@@ -26,4 +28,18 @@ int dcp_library_open(const char *library, const char *const *names, size_t n, vo
 	}
 	dlclose(handle);
 	return rc;
+}
+
+void dcp_team_run(unsigned n, void *(*work)(void *job), void *jobs, size_t size)
+{
+	pthread_t *thread = n > 1 ? calloc(n, sizeof(*thread)) : NULL;
+	unsigned started = 1;
+
+	while (thread && started < n &&
+	       pthread_create(&thread[started], NULL, work, (char *)jobs + started * size) == 0)
+		started++;
+	work(jobs);
+	while (started > 1)
+		pthread_join(thread[--started], NULL);
+	free(thread);
 }
