@@ -9,6 +9,10 @@
 #include "tools/out.h"
 
 #define FONT "font-family='system-ui,sans-serif'"
+/* Only of a drawing that is a document or an image: a page has its own for those within. */
+#define DARK                                                                                   \
+	"<style>@media (prefers-color-scheme: dark) "                                          \
+	"{ svg:root { color-scheme: dark; filter: invert(1) hue-rotate(180deg); } }</style>\n"
 
 static void escape(struct dcp_buf *b, const char *s, const char *kept)
 {
@@ -55,7 +59,8 @@ void svg_begin(struct dcp_buf *b, double width, double height, const char *title
 				"width='%.0f' role='img'>\n<title>",
 		       width, height, width);
 	svg_escape(b, title);
-	dcp_buf_printf(b, "</title>\n<rect width='%.0f' height='%.0f' fill='#ffffff'/>\n",
+	dcp_buf_printf(b,
+		       "</title>\n" DARK "<rect width='%.0f' height='%.0f' fill='#ffffff'/>\n",
 		       width, height);
 }
 

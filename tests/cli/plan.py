@@ -238,6 +238,7 @@ def drawings():
         equal(root.tag, "{http://www.w3.org/2000/svg}svg", f"--svg of {key}")
         titles = [x.text for x in root.iter("{http://www.w3.org/2000/svg}title")]
         equal(titles[0], key, f"--svg of {key}: its title")
+        check("prefers-color-scheme: dark" in root.find("{http://www.w3.org/2000/svg}style").text, f"--svg of {key} is dark where the reader wishes")
         ranks = {r for title in titles[1:] for r in re.match(r"ranks? ([-0-9, ]+):", title).group(1).split(", ")}
         check(ranks, f"--svg of {key} shows no ranks")
     text = run("plan", SOURCE, "tp", "--layout", "fsdp4", "--html", "--simulate", "gpus=2").stdout.decode()
