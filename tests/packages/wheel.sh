@@ -14,7 +14,7 @@ export PATH="$work/v/bin:$PATH" HOME="$work"
 dcpfs version
 # An index is kept, which libraries of the system that are too old could not do.
 dcpfs index "$ckpt" 20 2>&1 | tee said
-! grep -q memory said
+if grep memory said; then exit 1; fi
 python3 -m dcpfs version --json
 test "$(python3 -m dcpfs ls "$ckpt" --json | md5sum)" = "$(dcpfs ls "$ckpt" --json | md5sum)"
 python3 -m dcpfs export "$ckpt" 20 hf --as safetensors --verify
