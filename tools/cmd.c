@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <syslog.h>
 #include <unistd.h>
 
 #include "core/base/base.h"
@@ -19,9 +20,17 @@
 #include "core/base/err.h"
 #include "tools/load/cache.h"
 
-__attribute__((format(printf, 2, 0))) static void say(const char *lead, const char *fmt,
-						      va_list ap)
+static const struct dcp_log *taker;
+
+void cmd_say_to(const struct dcp_log *log)
 {
+	taker = log;
+}
+
+__attribute__((format(printf, 3, 0))) static void
+say(enum dcp_log_level level, const char *lead, const char *fmt, va_list ap)
+{
+	static const int priorities[] = { LOG_ERR, LOG_WARNING, LOG_INFO };
 	dcp_auto_buf struct dcp_buf safe = DCP_BUF_INIT;
 	char text[1024];
 
@@ -29,6 +38,12 @@ __attribute__((format(printf, 2, 0))) static void say(const char *lead, const ch
 	dcp_buf_shown(&safe, text, strlen(text), "");
 	if (dcp_buf_error(&safe)) /* a message about a lack of memory must need none */
 		dcp_printable(text, sizeof(text));
+	if (taker) {
+		dcp_log(taker, level, "%s", dcp_buf_error(&safe) || !safe.p ? text : safe.p);
+		return;
+	}
+	if (notify_is_journal())
+		fprintf(stderr, "<%d>", priorities[level]);
 	fprintf(stderr, "%s%s\n", lead, dcp_buf_error(&safe) || !safe.p ? text : safe.p);
 }
 
@@ -55,7 +70,7 @@ enum cmd_exit cmd_fail(enum cmd_exit code, const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	say("dcpfs: ", fmt, ap);
+	say(DCP_LOG_ERROR, "dcpfs: ", fmt, ap);
 	va_end(ap);
 	return code;
 }
@@ -67,7 +82,7 @@ void cmd_warn(const char *fmt, ...)
 	if (quiet)
 		return;
 	va_start(ap, fmt);
-	say("dcpfs: ", fmt, ap);
+	say(DCP_LOG_WARN, "dcpfs: ", fmt, ap);
 	va_end(ap);
 }
 
@@ -78,7 +93,7 @@ void cmd_hint(const char *fmt, ...)
 	if (quiet)
 		return;
 	va_start(ap, fmt);
-	say("  ", fmt, ap);
+	say(DCP_LOG_INFO, "  ", fmt, ap);
 	va_end(ap);
 }
 

@@ -57,10 +57,15 @@ void cmd_be_quiet(bool report);
 bool cmd_is_quiet(void);
 bool cmd_hides_report(void);
 
-/* "dcpfs: ..." on stderr, one line; fail returns @code. Hints follow with cmd_hint(), indented. */
+/*
+ * "dcpfs: ..." on stderr, one line; fail returns @code. Hints follow with cmd_hint(), indented. In
+ * the journal each line begins with its level: "<3>", "<4>", "<6>".
+ */
 enum cmd_exit cmd_fail(enum cmd_exit code, const char *fmt, ...) DCP_PRINTF(2, 3);
 void cmd_warn(const char *fmt, ...) DCP_PRINTF(1, 2);
 void cmd_hint(const char *fmt, ...) DCP_PRINTF(1, 2);
+/* From now on these go to @log instead, without what they begin with; NULL: to stderr again. */
+void cmd_say_to(const struct dcp_log *log);
 
 /*
  * SIGINT and SIGTERM still end the program, but print a line first: that @part is left, and

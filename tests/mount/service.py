@@ -249,6 +249,12 @@ def log_of_objects():
     equal([x["level"] for x in lines if "mounted at" in x["message"]], ["info"], "the first")
     equal([x["level"] for x in lines if "config.json" in x["message"]], ["warning"], "a warning")
     equal(list(map(json.loads, m.log().splitlines())), lines, "stderr")
+    for words in (["mount", "-f", "--log-json", "/nowhere", at], ["mount", "--log-json", SOURCE, "/nowhere"]):
+        done = run(lib.PROGRAM, *words, env=lib.environment())
+        equal(done.returncode, 3, f"exit code: {done.stderr}")
+        said = list(map(json.loads, done.stderr.splitlines()))
+        equal([x["level"] for x in said][:1], ["error"], f"why it did not begin: {said}")
+        check("/nowhere: No such file" in said[0]["message"] and not said[0]["message"].startswith("dcpfs:"), f"{said[0]}")
 
 
 def levels_for_the_journal():
@@ -264,6 +270,11 @@ def levels_for_the_journal():
         equal(run(lib.PROGRAM, "umount", at, env=lib.environment()).returncode, 0, "umount")
         served.wait(lib.PATIENCE)
     equal(log.read_text(), f"<4>dcpfs: step-20: {lib.NO_CONFIG}\n", "words")
+    with open(log, "wb") as stream:
+        st = os.fstat(stream.fileno())
+        env["JOURNAL_STREAM"] = f"{st.st_dev}:{st.st_ino}"
+        subprocess.run([lib.PROGRAM, "mount", "-f", "/nowhere", at], stderr=stream, env=env)
+    equal(log.read_text(), "<3>dcpfs: /nowhere: No such file or directory; --wait mounts it empty until it is there\n", "why it did not begin")
 
 
 def without_a_place():

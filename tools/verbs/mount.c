@@ -252,7 +252,7 @@ static void paths_finish(struct paths *p)
 
 struct mount_log {
 	const char *file; /* NULL: none */
-	bool foreground, json, journal;
+	bool foreground, json;
 };
 
 static const struct {
@@ -329,8 +329,6 @@ static void log_line(void *ctx, enum dcp_log_level level, const char *line)
 		log_json(l, level, line);
 		return;
 	}
-	if (l->journal && level <= cmd_log.max && (level == DCP_LOG_ERROR || !cmd_is_quiet()))
-		fprintf(stderr, "<%d>", levels[level].priority);
 	dcp_log(&cmd_log, level, "%s", line);
 	if (l->file)
 		append(l->file, text,
@@ -450,12 +448,9 @@ static enum cmd_exit resolve(const struct mount_opts *m, const struct opt_args *
 }
 
 static enum cmd_exit mount_it(struct mount_opts *m, const struct paths *p,
-			      struct progress *progress)
+			      const struct dcp_log *log, struct progress *progress)
 {
 	struct dcpfs_opts *o = &m->o;
-	struct mount_log to = { p->log_file, o->foreground || o->debug, m->log_json,
-				notify_is_journal() };
-	struct dcp_log log = { DCP_LOG_INFO, log_line, &to };
 	enum dcpfs_stage stage = DCPFS_STAGE_SOURCE;
 	struct dcp_err err = { 0 };
 	int rc;
@@ -470,8 +465,8 @@ static enum cmd_exit mount_it(struct mount_opts *m, const struct paths *p,
 	o->store.no_map = m->io == IO_PREAD;
 	o->store.progress = &progress->report;
 	openlog("dcpfs", LOG_PID, LOG_DAEMON);
-	o->store.log = o->log = &log;
-	o->log_to = to.file ? to.file : to.foreground ? "stderr" : "syslog";
+	o->store.log = o->log = log;
+	o->log_to = p->log_file ? p->log_file : o->foreground || o->debug ? "stderr" : "syslog";
 	o->foreground |= o->debug;
 	o->layouts = m->layouts.v;
 	o->nlayouts = m->layouts.n;
@@ -527,25 +522,31 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	struct mount_opts m = *(const struct mount_opts *)opts_in;
 	struct paths p = { 0 };
 	struct progress progress;
+	struct mount_log to = { NULL, m.o.foreground || m.o.debug, m.log_json };
+	struct dcp_log log = { DCP_LOG_INFO, log_line, &to };
 	enum cmd_exit code;
 
+	if (m.log_json)
+		cmd_say_to(&log);
 	if (m.o.passthrough_mib && m.o.no_open)
 		return cmd_fail(CMD_USAGE,
 				"mount: --passthrough happens when a file is opened, --no-open "
 				"skips that; leave one of them out");
 	code = resolve(&m, args, &p);
+	to.file = p.log_file;
 	if (code == CMD_OK)
 		code = check_index(&m, p.source);
 	if (code == CMD_OK) {
 		progress_init(&progress, false);
 		if (p.made && m.o.foreground)
 			say_where(&p);
-		code = mount_it(&m, &p, &progress);
+		code = mount_it(&m, &p, &log, &progress);
 		if (p.made && code == CMD_OK && !m.o.foreground)
 			say_where(&p);
 	}
 	if (p.made && p.mnt && (code != CMD_OK || m.o.foreground))
 		rmdir(p.mnt);
+	cmd_say_to(NULL);
 	paths_finish(&p);
 	return code;
 }
