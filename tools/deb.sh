@@ -47,15 +47,18 @@ root_make "$work/bare" "$suite"
 mkdir "$work/bare/debs"
 cp "$out/"*.deb "$work/bare/debs/"
 root_sh "$work/bare" "$work/use.log" 'apt-get -q update
-	apt-get -qy install --no-install-recommends /debs/*.deb fuse3 gcc libc6-dev pkgconf python3-numpy man-db'
+	apt-get -qy install --no-install-recommends /debs/*.deb fuse3 gcc libc6-dev pkgconf python3-numpy man-db systemd-sysv dbus'
 copy_source "$work/bare/src"
 # What autopkgtest does, without a machine of its own: each test alone, in the source tree.
-for test in programs mount libraries; do
+for test in programs mount libraries service; do
 	code=0
-	root_run "$work/bare" sh -euc "cd /src && debian/tests/$test" >>"$work/use.log" 2>&1 || code=$?
+	case $test in
+	service) root_boot "$work/bare" "$work/use.log" "cd /src && sh -x debian/tests/$test" || code=$? ;;
+	*) root_run "$work/bare" sh -euc "cd /src && debian/tests/$test" >>"$work/use.log" 2>&1 || code=$? ;;
+	esac
 	case $code in
 	0) say "debian/tests/$test: passed" ;;
-	77) say "debian/tests/$test: skipped, no FUSE here" ;;
+	77) say "debian/tests/$test: skipped, no FUSE here, or for service no systemd-nspawn" ;;
 	*) tail -n 20 "$work/use.log" >&2; say "debian/tests/$test: failed; see $work/use.log"; exit 1 ;;
 	esac
 done

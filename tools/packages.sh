@@ -21,7 +21,7 @@ test="attr rsync jq git locales python3 python3-numpy python3-venv zstd lz4 sqli
 	libclang-rt-dev man-db nginx-light openssl valgrind zsh fish"
 optional='libcurl4-openssl-dev libexpat1-dev libncurses-dev liburing-dev libopenmpi-dev openmpi-bin'
 site="mandoc python3-markdown"
-packaging="debootstrap rpm $site"
+packaging="debootstrap rpm systemd-container $site"
 
 say() {
 	printf 'packages.sh: %s\n' "$*" >&2
