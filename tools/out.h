@@ -21,6 +21,27 @@
 /* The values of options that choose one; see OPT_FORM. */
 enum out_form { OUT_TEXT, OUT_JSON, OUT_TSV, OUT_CSV, OUT_SVG, OUT_HTML, OUT_NAMES };
 
+struct out_col {
+	const char *head; /* NULL: no row of heads */
+	bool right;
+	bool flex;      /* shortened when the table is too wide; at most one */
+	bool state;     /* its words are painted, as out_paint() says */
+	unsigned least; /* not 0: shortened before flex is, down to so many columns */
+};
+
+#define OUT_MAX_COLS 10
+
+/* Cells are given row by row, from left to right. */
+struct out_table {
+	const struct out_col *cols;
+	size_t ncols, ncells, cap;
+	const char **cells;
+	struct dcp_arena arena;
+	bool failed; /* out of memory */
+};
+
+struct out_field;
+
 struct out {
 	enum out_form form;
 	struct dcp_buf buf;
@@ -29,6 +50,12 @@ struct out {
 	bool color;            /* a terminal that is not mpirun's, and NO_COLOR is not set */
 	bool utf8;             /* lines may be drawn */
 	bool in_line;          /* of TSV: a cell stands on it already */
+	bool lengthy;          /* tables have their OUT_LONG columns */
+	unsigned indent;       /* of tables of lists */
+	/* The list that is open, and the field that its row is given next. */
+	const struct out_field *fields, *next;
+	struct out_col cols[OUT_MAX_COLS];
+	struct out_table table;
 };
 
 /* Look at stdout, COLUMNS, NO_COLOR and the locale. */
@@ -131,43 +158,60 @@ void out_causes(struct out *o, const char *head, const struct out_left *all, siz
 void out_tsv(struct out *o, const char *s);
 void out_tsv_u64(struct out *o, uint64_t n);
 void out_tsv_end(struct out *o); /* of a line */
-/* The first line: @names with blanks between them. */
-void out_tsv_head(struct out *o, const char *names);
 
 /*
- * A list of the same fields for JSON, TSV and CSV (RFC 4180); nothing is written of it in other
- * forms. In JSON an array, the member @key of what is open, or (NULL) all there is, with an object
- * a row; in the others @names, then a line a row. NULL as text is null in JSON.
+ * What the values of a field are, which says how people see them. Names give way where a table is
+ * too wide, at most one; states are painted, as out_paint() says; numbers stand on the right.
  */
-void out_list(struct out *o, const char *key, const char *names);
-void out_list_end(struct out *o);
+enum out_kind {
+	OUT_WORD,
+	OUT_NAME,
+	OUT_STATE,
+	OUT_NUMBER,  /* "1048576", "0.5" */
+	OUT_COUNT,   /* "1,048,576" */
+	OUT_SOME,    /* the same, but nothing for 0 */
+	OUT_PARAMS,  /* "1.05M" */
+	OUT_BYTES,   /* "1.05 MB" */
+	OUT_SECONDS, /* "1.500 s" */
+	OUT_COSINE,  /* "0.50000000" */
+	OUT_PART,    /* of 1: "33.3%" */
+};
+
+/* Which forms have a field; each has it if it has what the form calls it by. */
+enum out_only { OUT_EACH, OUT_LONG, OUT_ONLY_JSON, OUT_ONLY_TSV };
+
+/* A field of the rows of a list. An array of them ends with one without names. */
+struct out_field {
+	const char *name; /* in JSON, TSV and CSV; NULL: it is for people only */
+	const char *head; /* of its column for people; NULL: they are not shown it */
+	enum out_kind kind;
+	enum out_only only; /* OUT_LONG: people are shown it with out.lengthy */
+	unsigned least;     /* not 0: columns down to which it is shortened before a name is */
+	const char *none;   /* what people see where a row has no value; NULL: nothing */
+};
+
+/*
+ * A list of rows of the same fields, in the form that is asked for: in JSON an array, the member
+ * @key of what is open, or (NULL) all there is, with an object a row; a line a row in TSV and CSV
+ * (RFC 4180) after the names; a table for people, after out.indent spaces; only names, a line each.
+ * @heads: the table is there without any row, too.
+ *
+ * A row is given its values in the order of the fields, by their name, or their head if they have
+ * none. One that it is not given is no member in JSON and an empty cell elsewhere. NULL as text is
+ * null in JSON. Outside of lists they are members of JSON.
+ */
+void out_list(struct out *o, const char *key, const struct out_field *fields);
+void out_list_end(struct out *o, bool heads);
 void out_row(struct out *o);
 void out_put_str(struct out *o, const char *name, const char *s);
 void out_put_u64(struct out *o, const char *name, uint64_t n);
 void out_put_bool(struct out *o, const char *name, bool v);
-/* Null in JSON, and nothing in TSV, where it is not finite. */
+/* Null in JSON where it is not finite, and nothing elsewhere; but people see infinities. */
 void out_put_f64(struct out *o, const char *name, double v);
 void out_put_seconds(struct out *o, const char *name, double s);
+/* A shape: an array in JSON, "[16, 8]" elsewhere. */
+void out_put_dims(struct out *o, const char *name, const uint64_t *dims, uint32_t n);
 void out_row_end(struct out *o);
-
-struct out_col {
-	const char *head; /* NULL: no row of heads */
-	bool right;
-	bool flex;      /* shortened when the table is too wide; at most one */
-	bool state;     /* its words are painted, as out_paint() says */
-	unsigned least; /* not 0: shortened before flex is, down to so many columns */
-};
-
-#define OUT_MAX_COLS 10
-
-/* Cells are given row by row, from left to right. */
-struct out_table {
-	const struct out_col *cols;
-	size_t ncols, ncells, cap;
-	const char **cells;
-	struct dcp_arena arena;
-	bool failed; /* out of memory */
-};
 
 void out_table_init(struct out_table *t, const struct out_col *cols, size_t ncols);
 void out_table_finish(struct out_table *t);

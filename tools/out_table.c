@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tables, and names that are shortened to fit them. */
+/* Lists and tables, and names that are shortened to fit them. */
+#include <assert.h>
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +10,8 @@
 
 #include "core/base/base.h"
 #include "core/base/sort.h"
+#include "core/base/text.h"
+#include "core/model/tensor.h"
 #include "tools/out.h"
 
 #define FLEX_LEAST 12 /* columns that the shortened column keeps at least */
@@ -369,4 +373,279 @@ void out_table_print(struct out_table *t, struct out *o, unsigned indent)
 	}
 	for (size_t i = 0; i + t->ncols <= t->ncells; i += t->ncols)
 		print_line(t, o, &w, t->cells + i, indent);
+}
+
+/* ---- lists ---- */
+
+/*
+ * Quoted where it must be; a quotation mark in it is doubled. Characters that steer a terminal are
+ * shown, as everywhere, and a text that a spreadsheet would compute has an apostrophe in front; a
+ * number has not.
+ */
+static void add_csv(struct out *o, const char *text)
+{
+	dcp_auto_buf struct dcp_buf safe = DCP_BUF_INIT;
+	const char *s;
+	bool quoted;
+
+	if (*text && strchr("=+-@", *text) && text[strspn(text, "0123456789.+-einfa")])
+		dcp_buf_str(&safe, "'");
+	dcp_buf_shown(&safe, text, strlen(text), "");
+	dcp_buf_add(&safe, "", 1);
+	s = dcp_buf_error(&safe) ? "" : safe.p;
+	quoted = s[strcspn(s, ",\"")];
+	dcp_buf_str(&o->buf, quoted ? "\"" : "");
+	for (; *s; s++) {
+		dcp_buf_str(&o->buf, *s == '"' ? "\"" : "");
+		dcp_buf_add(&o->buf, s, 1);
+	}
+	dcp_buf_str(&o->buf, quoted ? "\"" : "");
+}
+
+void out_tsv(struct out *o, const char *s)
+{
+	if (o->in_line)
+		dcp_buf_str(&o->buf, o->form == OUT_CSV ? "," : "\t");
+	o->in_line = true;
+	if (o->form == OUT_CSV) {
+		add_csv(o, s);
+		return;
+	}
+	while (*s) {
+		size_t n = strcspn(s, "\\");
+
+		dcp_buf_shown(&o->buf, s, n, "");
+		s += n;
+		if (*s == '\\') {
+			dcp_buf_str(&o->buf, "\\\\");
+			s++;
+		}
+	}
+}
+
+void out_tsv_u64(struct out *o, uint64_t n)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)n);
+	out_tsv(o, text);
+}
+
+void out_tsv_end(struct out *o)
+{
+	dcp_buf_str(&o->buf, "\n");
+	o->in_line = false;
+}
+
+static bool is_end(const struct out_field *f)
+{
+	return !f->name && !f->head;
+}
+
+/* Has the form of @o the field @f? */
+static bool has_field(const struct out *o, const struct out_field *f)
+{
+	switch (o->form) {
+	case OUT_JSON:
+		return f->name && f->only != OUT_ONLY_TSV;
+	case OUT_TSV:
+	case OUT_CSV:
+		return f->name && f->only != OUT_ONLY_JSON;
+	case OUT_TEXT:
+		return f->head && (f->only != OUT_LONG || o->lengthy);
+	case OUT_NAMES:
+		return f->kind == OUT_NAME;
+	case OUT_SVG:
+	case OUT_HTML:
+		break;
+	}
+	return false;
+}
+
+void out_list(struct out *o, const char *key, const struct out_field *fields)
+{
+	size_t ncols = 0;
+
+	if (o->form == OUT_JSON && key)
+		dcp_jsonw_key(&o->json, key);
+	if (o->form == OUT_JSON)
+		dcp_jsonw_array(&o->json);
+	o->fields = fields;
+	for (const struct out_field *f = fields; !is_end(f); f++) {
+		if (has_field(o, f) && (o->form == OUT_TSV || o->form == OUT_CSV))
+			out_tsv(o, f->name);
+		if (!has_field(o, f) || o->form != OUT_TEXT)
+			continue;
+		assert(ncols < OUT_MAX_COLS);
+		o->cols[ncols++] = (struct out_col){ .head = f->head,
+						     .right = f->kind >= OUT_NUMBER,
+						     .flex = f->kind == OUT_NAME,
+						     .state = f->kind == OUT_STATE,
+						     .least = f->least };
+	}
+	if (o->in_line)
+		out_tsv_end(o);
+	out_table_init(&o->table, o->cols, ncols);
+}
+
+void out_list_end(struct out *o, bool heads)
+{
+	if (o->form == OUT_JSON)
+		dcp_jsonw_end(&o->json);
+	if (o->form == OUT_TEXT && o->table.ncols && (heads || o->table.ncells))
+		out_table_print(&o->table, o, o->indent);
+	out_table_finish(&o->table);
+	o->fields = NULL;
+}
+
+void out_row(struct out *o)
+{
+	if (o->form == OUT_JSON)
+		dcp_jsonw_object(&o->json);
+	o->next = o->fields;
+}
+
+/* What stands in a form with places where a row has no value. */
+static void put_none(struct out *o, const struct out_field *f)
+{
+	if (!has_field(o, f))
+		return;
+	if (o->form == OUT_TSV || o->form == OUT_CSV)
+		out_tsv(o, "");
+	else if (o->form == OUT_TEXT)
+		out_table_cell(&o->table, f->none ? f->none : "");
+}
+
+/* The field called @name, up to which the row has no values; NULL: not of this form. */
+static const struct out_field *take_field(struct out *o, const char *name)
+{
+	static const struct out_field member = { "", NULL };
+	const struct out_field *f;
+
+	if (!o->fields)
+		return o->form == OUT_JSON ? &member : NULL;
+	do {
+		f = o->next++;
+		assert(!is_end(f)); /* else the row is given it out of turn */
+		if (strcmp(f->name ? f->name : f->head, name) == 0)
+			return has_field(o, f) ? f : NULL;
+		put_none(o, f);
+	} while (true);
+}
+
+void out_row_end(struct out *o)
+{
+	for (; o->fields && !is_end(o->next); o->next++)
+		put_none(o, o->next);
+	if (o->form == OUT_JSON)
+		dcp_jsonw_end(&o->json);
+	else if (o->in_line)
+		out_tsv_end(o);
+}
+
+/* The value of a field as text, everywhere but in JSON. */
+static void put_cell(struct out *o, const struct out_field *f, const char *s)
+{
+	if (o->form == OUT_TEXT) {
+		out_table_cell(&o->table, s);
+	} else if (o->form == OUT_NAMES) {
+		out_text(&o->buf, s);
+		dcp_buf_str(&o->buf, "\n");
+	} else {
+		out_tsv(o, s);
+	}
+}
+
+void out_put_str(struct out *o, const char *name, const char *s)
+{
+	const struct out_field *f = take_field(o, name);
+
+	if (f && o->form == OUT_JSON)
+		dcp_jsonw_put_str_or_null(&o->json, name, s);
+	else if (f && s)
+		put_cell(o, f, s);
+	else if (f)
+		put_none(o, f);
+}
+
+void out_put_bool(struct out *o, const char *name, bool v)
+{
+	if (o->form != OUT_JSON)
+		out_put_str(o, name, v ? "true" : "false");
+	else if (take_field(o, name))
+		dcp_jsonw_put_bool(&o->json, name, v);
+}
+
+void out_put_dims(struct out *o, const char *name, const uint64_t *dims, uint32_t n)
+{
+	char text[2048];
+
+	if (o->form != OUT_JSON)
+		out_put_str(o, name, dcp_dims_text(text, sizeof(text), dims, n));
+	else if (take_field(o, name))
+		dcp_jsonw_put_u64s(&o->json, name, dims, n);
+}
+
+/* As people see it. */
+static const char *count_text(char buf[32], enum out_kind kind, uint64_t n)
+{
+	if (kind == OUT_BYTES)
+		return out_size(buf, n);
+	if (kind == OUT_PARAMS)
+		return out_params(buf, n);
+	if (kind == OUT_COUNT || kind == OUT_SOME)
+		return n || kind == OUT_COUNT ? out_count(buf, n) : "";
+	snprintf(buf, 32, "%llu", (unsigned long long)n);
+	return buf;
+}
+
+void out_put_u64(struct out *o, const char *name, uint64_t n)
+{
+	const struct out_field *f = take_field(o, name);
+	char text[32];
+
+	if (f && o->form == OUT_JSON)
+		dcp_jsonw_put_u64(&o->json, name, n);
+	else if (f)
+		put_cell(o, f, count_text(text, o->form == OUT_TEXT ? f->kind : OUT_NUMBER, n));
+}
+
+void out_put_f64(struct out *o, const char *name, double v)
+{
+	const struct out_field *f = take_field(o, name);
+	char text[DCP_FLOAT_CHARS];
+
+	if (!f)
+		return;
+	if (!isfinite(v) && o->form == OUT_JSON)
+		dcp_jsonw_put_str_or_null(&o->json, name, NULL);
+	else if (o->form == OUT_JSON)
+		dcp_jsonw_put_f64(&o->json, name, v);
+	else if (isnan(v) || (isinf(v) && o->form != OUT_TEXT))
+		put_none(o, f);
+	else if (o->form != OUT_TEXT)
+		out_tsv(o, (dcp_print_float(text, v), text));
+	else if (f->kind == OUT_PART)
+		out_table_printf(&o->table, "%.3g%%", 100 * v);
+	else
+		out_table_printf(&o->table, f->kind == OUT_COSINE ? "%.8f" : "%.4g", v);
+}
+
+void out_put_seconds(struct out *o, const char *name, double s)
+{
+	const struct out_field *f = take_field(o, name);
+	char text[32];
+
+	snprintf(text, sizeof(text), "%.*f%s", o->form == OUT_TEXT ? 3 : 9, s,
+		 f && o->form == OUT_TEXT && f->kind == OUT_SECONDS ? " s" : "");
+	if (f && o->form == OUT_JSON)
+		dcp_jsonw_put_f64(&o->json, name, s);
+	else if (f)
+		put_cell(o, f, text);
+}
+
+void out_finish(struct out *o)
+{
+	out_table_finish(&o->table);
+	dcp_buf_finish(&o->buf);
 }

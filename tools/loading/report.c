@@ -194,72 +194,66 @@ static const char *rate(char buf[OUT_SIZE + 4], uint64_t bytes, uint64_t ns)
 	return buf;
 }
 
-/* ---- the numbers of a rank, in one order ---- */
+/* ---- ranks ---- */
 
-static const struct {
-	const char *name;
-	size_t off;
-	bool time;
-} numbers[] = {
-#define NUMBER(field)                                                                          \
-	{                                                                                      \
-#field, offsetof(struct summary, report.field), false                          \
-	}
-#define TIME(name)                                                                             \
-	{                                                                                      \
-#name "_s", offsetof(struct summary, report.name##_ns), true                   \
-	}
-	NUMBER(parts),
-	NUMBER(needed),
-	NUMBER(read),
-	NUMBER(sent),
-	NUMBER(received),
-	NUMBER(staging),
-	NUMBER(calls),
-	TIME(open),
-	TIME(plan),
-	TIME(execute),
-	TIME(read),
-	TIME(wait),
-	TIME(place),
-	TIME(cpu),
-#undef NUMBER
-#undef TIME
-	{ "dumped", offsetof(struct summary, dumped), false },
-	{ "dump_s", offsetof(struct summary, dump_ns), true },
+/* clang-format off */
+static const struct out_field rank_fields[] = {
+	{ "rank", "rank", OUT_NUMBER }, { "parts", "parts", OUT_NUMBER },
+	{ "needed", "needed", OUT_BYTES }, { "read", "read", OUT_BYTES }, { "sent" },
+	{ "received", "received", OUT_BYTES }, { "staging", "staging", OUT_BYTES }, { "calls" },
+	{ "open_s" }, { "plan_s" }, { NULL, "waited", OUT_NUMBER }, { "execute_s", "seconds", OUT_NUMBER },
+	{ "read_s" }, { "wait_s" }, { "place_s" }, { "cpu_s" }, { "dumped" }, { "dump_s" },
+	{ NULL, "reading", OUT_NUMBER }, { NULL, "loading", OUT_NUMBER }, { NULL }
 };
+/* clang-format on */
 
-static uint64_t number_of(const struct summary *s, size_t i)
+/* People see nothing where it is 0. */
+static void put_bytes(struct out *o, const char *name, uint64_t n)
 {
-	return *(const uint64_t *)(const void *)((const char *)s + numbers[i].off);
+	if (n || o->form != OUT_TEXT)
+		out_put_u64(o, name, n);
 }
 
-/* ---- JSON, TSV ---- */
+static void put_rank(struct out *o, uint32_t rank, const struct summary *s)
+{
+	const struct dcpload_report *rep = &s->report;
+	char speed[OUT_SIZE + 4];
+
+	out_row(o);
+	out_put_u64(o, "rank", rank);
+	out_put_u64(o, "parts", rep->parts);
+	put_bytes(o, "needed", rep->needed);
+	put_bytes(o, "read", rep->read);
+	out_put_u64(o, "sent", rep->sent);
+	put_bytes(o, "received", rep->received);
+	put_bytes(o, "staging", rep->staging);
+	out_put_u64(o, "calls", rep->calls);
+	out_put_seconds(o, "open_s", seconds(rep->open_ns));
+	out_put_seconds(o, "plan_s", seconds(rep->plan_ns));
+	if (rep->wait_ns)
+		out_put_seconds(o, "waited", seconds(rep->wait_ns));
+	out_put_seconds(o, "execute_s", seconds(rep->execute_ns));
+	out_put_seconds(o, "read_s", seconds(rep->read_ns));
+	out_put_seconds(o, "wait_s", seconds(rep->wait_ns));
+	out_put_seconds(o, "place_s", seconds(rep->place_ns));
+	out_put_seconds(o, "cpu_s", seconds(rep->cpu_ns));
+	out_put_u64(o, "dumped", s->dumped);
+	out_put_seconds(o, "dump_s", seconds(s->dump_ns));
+	out_put_str(o, "reading", rate(speed, rep->read, rep->read_ns));
+	out_put_str(o, "loading", rate(speed, rep->needed, rep->execute_ns));
+	out_row_end(o);
+}
 
 /* A row a rank. */
 static void put_ranks(struct report *t)
 {
-	struct out *o = &t->out;
-	dcp_auto_buf struct dcp_buf names = DCP_BUF_INIT;
-
-	dcp_buf_str(&names, "rank");
-	for (size_t i = 0; i < DCP_LEN(numbers); i++)
-		dcp_buf_printf(&names, " %s", numbers[i].name);
-	out_list(o, "per_rank", names.p ? names.p : "");
-	for (uint32_t r = 0; r < t->l->comm->ranks; r++) {
-		const struct summary *s = summary_of(t, r);
-
-		out_row(o);
-		out_put_u64(o, "rank", r);
-		for (size_t i = 0; i < DCP_LEN(numbers); i++)
-			if (numbers[i].time)
-				out_put_seconds(o, numbers[i].name, seconds(number_of(s, i)));
-			else
-				out_put_u64(o, numbers[i].name, number_of(s, i));
-		out_row_end(o);
-	}
-	out_list_end(o);
+	out_list(&t->out, "per_rank", rank_fields);
+	for (uint32_t r = 0; r < t->l->comm->ranks; r++)
+		put_rank(&t->out, r, summary_of(t, r));
+	out_list_end(&t->out, true);
 }
+
+/* ---- JSON ---- */
 
 static void put_lists(const struct report *t, struct dcp_jsonw *w)
 {
@@ -355,54 +349,6 @@ static void print_json(struct report *t)
 }
 
 /* ---- text ---- */
-
-static void cell_size(struct out_table *table, uint64_t n)
-{
-	char buf[OUT_SIZE];
-
-	out_table_cell(table, n ? out_size(buf, n) : "");
-}
-
-static void cell_rate(struct out_table *table, uint64_t bytes, uint64_t ns)
-{
-	char buf[OUT_SIZE + 4];
-
-	out_table_cell(table, rate(buf, bytes, ns));
-}
-
-static void print_ranks(struct report *t)
-{
-	static const struct out_col cols[] = {
-		{ "rank", .right = true },     { "parts", .right = true },
-		{ "needed", .right = true },   { "read", .right = true },
-		{ "received", .right = true }, { "staging", .right = true },
-		{ "waited", .right = true },   { "seconds", .right = true },
-		{ "reading", .right = true },  { "loading", .right = true },
-	};
-	struct out_table table;
-
-	out_table_init(&table, cols, DCP_LEN(cols));
-	for (uint32_t r = 0; r < t->l->comm->ranks; r++) {
-		const struct dcpload_report *rep = &summary_of(t, r)->report;
-
-		out_table_printf(&table, "%u", r);
-		out_table_printf(&table, "%llu", (unsigned long long)rep->parts);
-		cell_size(&table, rep->needed);
-		cell_size(&table, rep->read);
-		cell_size(&table, rep->received);
-		cell_size(&table, rep->staging);
-		if (rep->wait_ns)
-			out_table_printf(&table, "%.3f", seconds(rep->wait_ns));
-		else
-			out_table_cell(&table, "");
-		out_table_printf(&table, "%.3f", seconds(rep->execute_ns));
-		cell_rate(&table, rep->read, rep->read_ns);
-		cell_rate(&table, rep->needed, rep->execute_ns);
-	}
-	dcp_buf_str(&t->out.buf, "\n");
-	out_table_print(&table, &t->out, 2);
-	out_table_finish(&table);
-}
 
 static void print_lists(struct report *t)
 {
@@ -523,8 +469,10 @@ static void print_text(struct report *t)
 		print_dump(t);
 	print_ignored(t);
 	print_lists(t);
-	if (own->ranks > 1)
-		print_ranks(t);
+	if (own->ranks > 1) {
+		dcp_buf_str(b, "\n");
+		put_ranks(t);
+	}
 }
 
 /* Collective. */
@@ -548,6 +496,7 @@ static enum cmd_exit print(struct report *t)
 	enum cmd_exit code;
 
 	out_init(&t->out, t->l->opts->form);
+	t->out.indent = 2; /* of ranks */
 	if (t->out.form == OUT_JSON)
 		print_json(t);
 	else if (t->out.form == OUT_TSV)

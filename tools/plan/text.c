@@ -160,56 +160,57 @@ static void simulated(const struct plan *p, struct out *o)
 	out_table_finish(&t);
 }
 
-/* The cells from READS to FILES. */
-static void rank_part(const struct plan *p, uint32_t rank, struct out_table *t)
-{
-	const struct plan_part *part = &p->part[rank];
-	char s[OUT_SIZE], n[32];
+/* clang-format off */
+static const struct out_field rank_fields[] = {
+	{ "rank", "RANK", OUT_NUMBER }, { "needs", "NEEDS", OUT_BYTES },
+	{ "reads", "READS", OUT_BYTES, OUT_LONG }, { NULL, "FROM", OUT_WORD, OUT_LONG, 16 },
+	{ NULL, "TO", OUT_WORD, OUT_LONG, 16 }, { NULL, "FILES", OUT_COUNT, OUT_LONG },
+	{ "keeps", "KEEPS", OUT_BYTES }, { "sends", "SENDS", OUT_BYTES },
+	{ "receives", "RECEIVES", OUT_BYTES },
+	{ "first_file" }, { "first_offset" }, { "last_file" }, { "end_offset" }, { NULL }
+};
+/* clang-format on */
 
-	out_table_cell(t, out_size(s, p->rank[rank].reads));
-	for (int end = 0; end < 2; end++) {
-		if (part->stretches)
-			out_table_printf(t, "%s %s", p->files[part->file[end]].name,
-					 out_count(n, part->off[end]));
-		else
-			out_table_cell(t, "");
+static void put_rank(const struct plan *p, uint32_t rank, struct out *o)
+{
+	static const char *const names[2][3] = { { "FROM", "first_file", "first_offset" },
+						 { "TO", "last_file", "end_offset" } };
+	const struct dcp_job_flow *f = &p->rank[rank];
+	const struct plan_part *part = &p->part[rank];
+	bool any = part->stretches != 0;
+	char text[512], n[32];
+
+	out_row(o);
+	out_put_u64(o, "rank", rank);
+	out_put_u64(o, "needs", f->needs);
+	out_put_u64(o, "reads", f->reads);
+	for (int end = 0; any && end < 2; end++) {
+		snprintf(text, sizeof(text), "%s %s", p->files[part->file[end]].name,
+			 out_count(n, part->off[end]));
+		out_put_str(o, names[end][0], text);
 	}
-	out_table_cell(t, part->stretches ? out_count(n, part->nfiles) : "");
+	if (any)
+		out_put_u64(o, "FILES", part->nfiles);
+	out_put_u64(o, "keeps", f->keeps);
+	out_put_u64(o, "sends", f->sends);
+	out_put_u64(o, "receives", f->receives);
+	for (int end = 0; end < 2; end++) {
+		out_put_str(o, names[end][1], any ? p->files[part->file[end]].name : "");
+		out_put_u64(o, names[end][2], any ? part->off[end] : 0);
+	}
+	out_row_end(o);
 }
 
-static void ranks(const struct plan *p, struct out *o)
+static void put_ranks_table(const struct plan *p, struct out *o)
 {
-	static const struct out_col cols[] = {
-		{ "RANK", .right = true },     { "NEEDS", .right = true },
-		{ "READS", .right = true },    { "FROM", .least = 16 },
-		{ "TO", .least = 16 },         { "FILES", .right = true },
-		{ "KEEPS", .right = true },    { "SENDS", .right = true },
-		{ "RECEIVES", .right = true },
-	};
-	static const struct out_col held[] = { { "RANK", .right = true },
-					       { "NEEDS", .right = true },
-					       { "KEEPS", .right = true },
-					       { "SENDS", .right = true },
-					       { "RECEIVES", .right = true } };
-	uint32_t shown = o->width ? DCP_MIN(p->ranks, (uint32_t)TERMINAL_RANKS) : p->ranks;
-	struct out_table t;
-	char s[OUT_SIZE];
+	bool all = o->form != OUT_TEXT || !o->width;
+	uint32_t shown = all ? p->ranks : DCP_MIN(p->ranks, (uint32_t)TERMINAL_RANKS);
 
-	out_table_init(&t, p->from ? held : cols, p->from ? DCP_LEN(held) : DCP_LEN(cols));
-	for (uint32_t r = 0; r < shown; r++) {
-		const struct dcp_job_flow *f = &p->rank[r];
-
-		out_table_printf(&t, "%" PRIu32, r);
-		out_table_cell(&t, out_size(s, f->needs));
-		if (!p->from)
-			rank_part(p, r, &t);
-		out_table_cell(&t, out_size(s, f->keeps));
-		out_table_cell(&t, out_size(s, f->sends));
-		out_table_cell(&t, out_size(s, f->receives));
-	}
-	dcp_buf_str(&o->buf, "\n");
-	out_table_print(&t, o, 0);
-	out_table_finish(&t);
+	o->lengthy = !p->from;
+	out_list(o, NULL, rank_fields);
+	for (uint32_t r = 0; r < shown; r++)
+		put_rank(p, r, o);
+	out_list_end(o, true);
 	if (shown < p->ranks)
 		dcp_buf_printf(&o->buf,
 			       "%" PRIu32
@@ -240,21 +241,7 @@ static void lost(const struct plan *p, struct out *o)
 
 enum cmd_exit plan_tsv(const struct plan *p, struct out *o)
 {
-	out_tsv_head(o, "rank needs reads keeps sends receives first_file first_offset "
-			"last_file end_offset");
-	for (uint32_t r = 0; r < p->ranks; r++) {
-		const struct plan_part *part = &p->part[r];
-		bool any = part->stretches != 0;
-
-		out_tsv_u64(o, r);
-		for (int n = 0; n < PLAN_NUMBERS; n++)
-			out_tsv_u64(o, plan_number(&p->rank[r], (enum plan_number)n));
-		for (int i = 0; i < 2; i++) {
-			out_tsv(o, any ? p->files[part->file[i]].name : "");
-			out_tsv_u64(o, any ? part->off[i] : 0);
-		}
-		out_tsv_end(o);
-	}
+	put_ranks_table(p, o);
 	return out_flush(o);
 }
 
@@ -269,8 +256,10 @@ void plan_write(const struct plan *p, struct out *o)
 	ranges(p, o);
 	if (p->sim.on)
 		simulated(p, o);
-	if (o->form != OUT_HTML) /* which has a table that is searched */
-		ranks(p, o);
+	if (o->form != OUT_HTML) { /* which has a table that is searched */
+		dcp_buf_str(&o->buf, "\n");
+		put_ranks_table(p, o);
+	}
 	lost(p, o);
 }
 

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -195,48 +196,78 @@ static void put_ulps(struct out *o, const uint64_t *ulps)
 	dcp_jsonw_end(&o->json);
 }
 
-static void put_shape(struct out *o, const char *name, const struct walk_key *k)
+static const char *shape_text(char *buf, size_t size, const struct walk_key *k)
 {
-	char text[2048];
-
-	out_put_str(o, name, k ? dcp_dims_text(text, sizeof(text), k->shape, k->ndim) : NULL);
+	return k ? dcp_dims_text(buf, size, k->shape, k->ndim) : NULL;
 }
 
+/* A state as people see it. */
+static const char *state_text(char *buf, size_t size, const struct pair *p)
+{
+	char a[512], b[512];
+
+	if (p->state == CMP_SHAPE && p->tensors == 1)
+		snprintf(buf, size, "shape %s | %s", shape_text(a, sizeof(a), p->a),
+			 shape_text(b, sizeof(b), p->b));
+	else if (p->state == CMP_DTYPE && p->tensors == 1)
+		snprintf(buf, size, "dtype %s | %s", p->a->dtype_name, p->b->dtype_name);
+	else
+		snprintf(buf, size, "%s", compare_states[p->state]);
+	return buf;
+}
+
+/* clang-format off */
+const struct out_field compare_fields[] = {
+	{ "kind" }, { "name", "KEY", OUT_NAME }, { "state" }, { NULL, "STATE", OUT_STATE },
+	{ "tensors" }, { "dtype_a" }, { "dtype_b" }, { "shape_a" }, { "shape_b" },
+	{ "elements" }, { "changed", "CHANGED", OUT_SOME }, { "fraction", "PART", OUT_PART },
+	{ "first", "FIRST" }, { "beyond" }, { "nonfinite" },
+	{ "max_abs", "MAX ABS", OUT_NUMBER }, { "mean_abs", "MEAN ABS", OUT_NUMBER },
+	{ "max_rel", "MAX REL", OUT_NUMBER }, { "mean_rel" },
+	{ "relative_l2", "REL L2", OUT_NUMBER }, { "cosine", "COSINE", OUT_COSINE }, { NULL }
+};
+/* clang-format on */
+
+static void put_number(struct out *o, const char *name, bool there, double v)
+{
+	out_put_f64(o, name, there && isfinite(v) ? v : NAN);
+}
+
+/* People see numbers of what has changed alone. */
 void compare_put_row(struct out *o, const struct pair *p, const char *kind, bool quick)
 {
 	const struct dcp_difference *d = &p->d;
-	bool numbers = d->pairs && !quick;
-	bool one = p->tensors == 1;
-	char place[1024];
+	bool some = !quick && (d->changed || o->form != OUT_TEXT), numbers = d->pairs && some;
+	const struct walk_key *a = p->tensors == 1 ? p->a : NULL;
+	const struct walk_key *b = p->tensors == 1 ? p->b : NULL;
+	char text[2048];
 
 	out_row(o);
 	out_put_str(o, "kind", kind);
 	out_put_str(o, "name", p->name);
 	out_put_str(o, "state", compare_states[p->state]);
+	out_put_str(o, "STATE", state_text(text, sizeof(text), p));
 	out_put_u64(o, "tensors", p->tensors);
-	out_put_str(o, "dtype_a", one && p->a ? p->a->dtype_name : NULL);
-	out_put_str(o, "dtype_b", one && p->b ? p->b->dtype_name : NULL);
-	put_shape(o, "shape_a", one ? p->a : NULL);
-	put_shape(o, "shape_b", one ? p->b : NULL);
+	out_put_str(o, "dtype_a", a ? a->dtype_name : NULL);
+	out_put_str(o, "dtype_b", b ? b->dtype_name : NULL);
+	out_put_str(o, "shape_a", shape_text(text, sizeof(text), a));
+	out_put_str(o, "shape_b", shape_text(text, sizeof(text), b));
 	out_put_u64(o, "elements", d->n);
-	if (quick) {
+	if (quick)
 		out_put_str(o, "changed", NULL);
-		out_put_f64(o, "fraction", NAN);
-	} else {
+	else
 		out_put_u64(o, "changed", d->changed);
-		out_put_f64(o, "fraction", d->n ? (double)d->changed / (double)d->n : NAN);
-	}
+	out_put_f64(o, "fraction", some && d->n ? (double)d->changed / (double)d->n : NAN);
 	out_put_str(o, "first",
-		    one && d->changed ? walk_place(place, sizeof(place), p->a, d->first)
-				      : NULL);
+		    a && d->changed ? walk_place(text, sizeof(text), a, d->first) : NULL);
 	out_put_u64(o, "beyond", d->far);
 	out_put_u64(o, "nonfinite", d->nans);
-	out_put_f64(o, "max_abs", numbers ? d->max_abs : NAN);
-	out_put_f64(o, "mean_abs", numbers ? d->sum_abs / (double)d->pairs : NAN);
-	out_put_f64(o, "max_rel", numbers ? d->max_rel : NAN);
-	out_put_f64(o, "mean_rel", numbers ? d->sum_rel / (double)d->pairs : NAN);
-	out_put_f64(o, "relative_l2", numbers ? dcp_difference_relative(d) : NAN);
-	out_put_f64(o, "cosine", numbers ? dcp_difference_cosine(d) : NAN);
+	put_number(o, "max_abs", numbers, d->max_abs);
+	put_number(o, "mean_abs", numbers, d->sum_abs / (double)d->pairs);
+	put_number(o, "max_rel", numbers, d->max_rel);
+	put_number(o, "mean_rel", numbers, d->sum_rel / (double)d->pairs);
+	put_number(o, "relative_l2", numbers, dcp_difference_relative(d));
+	put_number(o, "cosine", numbers, dcp_difference_cosine(d));
 	if (o->form == OUT_JSON && numbers)
 		put_ulps(o, d->ulps);
 	out_row_end(o);

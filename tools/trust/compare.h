@@ -53,10 +53,8 @@ int compare_run(struct comparing *w);
 /* Order of pairs. */
 int compare_by_name(const void *a, const void *b);
 
-/* A row of a list of these names. @kind: "tensor" or "object"; @quick: as it was compared. */
-#define COMPARE_NAMES                                                                          \
-	"kind name state tensors dtype_a dtype_b shape_a shape_b elements changed fraction "   \
-	"first beyond nonfinite max_abs mean_abs max_rel mean_rel relative_l2 cosine"
+/* A row of a list of these fields. @kind: "tensor" or "object"; @quick: as it was compared. */
+extern const struct out_field compare_fields[];
 void compare_put_row(struct out *o, const struct pair *p, const char *kind, bool quick);
 
 /*

@@ -2,8 +2,10 @@
 #include "tools/trust/measure.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -188,24 +190,51 @@ static void put_bins(struct out *o, const struct dcp_stats_bins *bins)
 	dcp_jsonw_end(&o->json);
 }
 
-static void put_field(struct out *o, const struct dcp_stats_field *f)
+/* clang-format off */
+const struct out_field measure_fields[] = {
+	{ "name", "KEY", OUT_NAME }, { "tensors" }, { "dtype" }, { "n" },
+	{ "min", "MIN", OUT_NUMBER, .none = "-" }, { "max", "MAX", OUT_NUMBER, .none = "-" },
+	{ "mean", "MEAN", OUT_NUMBER, .none = "-" }, { "std", "STD", OUT_NUMBER, .none = "-" },
+	{ "norm", "NORM", OUT_NUMBER, .none = "-" }, { "zeros" }, { NULL, "ZEROS", OUT_PART },
+	{ "denormals", "DENORMAL", OUT_SOME }, { "nan" }, { "inf" }, { NULL, "NAN" },
+	{ "first_nan" }, { "first_inf" }, { "note", "NOTE" }, { NULL }
+};
+/* clang-format on */
+
+static void put_field(struct out *o, const struct dcp_stats_field *f, bool some)
 {
-	switch (f->kind) {
-	case DCP_FIELD_COUNT:
+	char text[32];
+
+	if (f->kind == DCP_FIELD_COUNT) {
 		out_put_u64(o, f->name, f->count);
-		break;
-	case DCP_FIELD_NUMBER:
-		out_put_f64(o, f->name, f->number);
-		break;
-	case DCP_FIELD_DIGITS:
-	case DCP_FIELD_TEXT:
+	} else if (f->kind != DCP_FIELD_NUMBER) {
 		out_put_str(o, f->name, f->text);
+	} else if (o->form == OUT_TEXT) {
+		snprintf(text, sizeof(text), "%.5g", f->number);
+		out_put_str(o, f->name, some ? text : NULL);
+	} else {
+		out_put_f64(o, f->name, f->number);
+	}
+}
+
+/* What people are shown in other words. */
+static void put_shown(struct out *o, const struct dcp_stats *s, const char *after)
+{
+	char text[64];
+
+	if (strcmp(after, "zeros") == 0 && s->zeros) {
+		out_put_f64(o, "ZEROS", (double)s->zeros / (double)s->n);
+	} else if (strcmp(after, "inf") == 0 && (s->nans || s->infs)) {
+		snprintf(text, sizeof(text), "%" PRIu64 " NaN, %" PRIu64 " Inf", s->nans,
+			 s->infs);
+		out_put_str(o, "NAN", text);
 	}
 }
 
 void measure_put_row(struct out *o, const struct measure_row *r)
 {
 	struct dcp_stats_of of = measure_of(r);
+	bool some = r->m.s.finite && !dcp_stats_is_opaque(r->key->dtype);
 	struct dcp_stats_fields all;
 
 	dcp_stats_fields(&of, &all);
@@ -215,8 +244,10 @@ void measure_put_row(struct out *o, const struct measure_row *r)
 	out_put_str(o, "dtype", r->mixed ? NULL : r->key->dtype_name);
 	if (o->form == OUT_JSON)
 		dcp_stats_fields_json(&all, &o->json);
-	for (size_t i = 0; o->form != OUT_JSON && i < all.n; i++)
-		put_field(o, &all.field[i]);
+	for (size_t i = 0; o->form != OUT_JSON && i < all.n; i++) {
+		put_field(o, &all.field[i], some);
+		put_shown(o, &r->m.s, all.field[i].name);
+	}
 	if (o->form == OUT_JSON && r->bins)
 		put_bins(o, r->bins);
 	out_row_end(o);

@@ -46,6 +46,6 @@ struct measure_row {
 };
 
 struct dcp_stats_of measure_of(const struct measure_row *r);
-/* A row of a list of these names. */
-#define MEASURE_NAMES "name tensors dtype " DCP_STATS_FIELD_NAMES
+/* A row of a list of these fields. */
+extern const struct out_field measure_fields[];
 void measure_put_row(struct out *o, const struct measure_row *r);

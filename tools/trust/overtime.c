@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -217,76 +218,61 @@ static enum cmd_exit draw(struct following *w, const char *file)
 
 /* ---- the table ---- */
 
-static void put_cell(struct out_table *t, bool there, const char *unit, double v)
+/* clang-format off */
+static const struct out_field fields[] = {
+	{ "version", "VERSION", OUT_NAME }, { "n" }, { "min", "MIN", OUT_NUMBER },
+	{ "max", "MAX", OUT_NUMBER }, { "mean", "MEAN", OUT_NUMBER },
+	{ "std", "STD", OUT_NUMBER }, { "norm", "NORM", OUT_NUMBER }, { "nan" }, { "inf" },
+	{ NULL, "NAN", OUT_SOME }, { "update", "UPDATE", OUT_NUMBER }, { "relative" },
+	{ "changed" }, { NULL, "CHANGED", OUT_PART }, { NULL }
+};
+/* clang-format on */
+
+static void put_version(struct out *o, const struct row *r)
 {
-	if (there)
-		out_table_printf(t, "%.4g%s", v, unit);
-	else
-		out_table_cell(t, "");
+	const struct dcp_stats *s = &r->s;
+	double changed = r->compared && r->d.n ? (double)r->d.changed / (double)r->d.n : NAN;
+	char text[32];
+
+	out_row(o);
+	out_put_str(o, "version", r->version);
+	out_put_u64(o, "n", s->n);
+	out_put_f64(o, "min", s->finite ? s->min : NAN);
+	out_put_f64(o, "max", s->finite ? s->max : NAN);
+	out_put_f64(o, "mean", s->finite ? s->mean : NAN);
+	out_put_f64(o, "std", s->finite ? dcp_stats_std(s) : NAN);
+	out_put_f64(o, "norm", s->finite ? dcp_stats_norm(s) : NAN);
+	out_put_u64(o, "nan", s->nans);
+	out_put_u64(o, "inf", s->infs);
+	out_put_u64(o, "NAN", s->nans + s->infs);
+	out_put_f64(o, "update", r->compared ? sqrt(r->d.dd) : NAN);
+	out_put_f64(o, "relative", r->compared ? dcp_difference_relative(&r->d) : NAN);
+	out_put_f64(o, "changed", changed);
+	snprintf(text, sizeof(text), "%.4g%%", 100 * changed);
+	out_put_str(o, "CHANGED", r->compared ? text : "");
+	out_row_end(o);
 }
 
-static enum cmd_exit print(struct following *w)
+static enum cmd_exit print_versions(struct following *w)
 {
-	static const struct out_col cols[] = {
-		{ "VERSION", .flex = true },  { "MIN", .right = true },
-		{ "MAX", .right = true },     { "MEAN", .right = true },
-		{ "STD", .right = true },     { "NORM", .right = true },
-		{ "NAN", .right = true },     { "UPDATE", .right = true },
-		{ "CHANGED", .right = true },
-	};
 	const struct row *r = DCP_ITEMS(w->rows, struct row);
 	size_t n = DCP_NITEMS(w->rows, struct row);
 	double *line = calloc(2 * n + 1, sizeof(*line));
 	struct out *o = &w->out;
-	struct out_table t;
-	char count[32];
 
 	if (!line)
 		return cmd_fail(CMD_ENV, "stats: %s", strerror(ENOMEM));
-	out_table_init(&t, cols, DCP_LEN(cols));
-	out_list(o, NULL, "version n min max mean std norm nan inf update relative changed");
+	out_list(o, NULL, fields);
 	for (size_t i = 0; i < n; i++) {
-		const struct dcp_stats *s = &r[i].s;
-		double v[] = { s->min, s->max, s->mean, dcp_stats_std(s), dcp_stats_norm(s) };
-		static const char *const names[] = { "min", "max", "mean", "std", "norm" };
-		double update = r[i].compared ? sqrt(r[i].d.dd) : NAN;
-		double changed = r[i].compared && r[i].d.n
-					 ? (double)r[i].d.changed / (double)r[i].d.n
-					 : NAN;
-
-		line[i] = s->finite ? v[4] : NAN;
-		line[n + i] = update;
-		if (o->form == OUT_TEXT) {
-			out_table_cell(&t, r[i].version);
-			for (size_t k = 0; k < DCP_LEN(v); k++)
-				put_cell(&t, s->finite, "", v[k]);
-			out_table_cell(&t, s->nans + s->infs
-						   ? out_count(count, s->nans + s->infs)
-						   : "");
-			put_cell(&t, r[i].compared, "", update);
-			put_cell(&t, r[i].compared, "%", 100 * changed);
-			continue;
-		}
-		out_row(o);
-		out_put_str(o, "version", r[i].version);
-		out_put_u64(o, "n", s->n);
-		for (size_t k = 0; k < DCP_LEN(v); k++)
-			out_put_f64(o, names[k], s->finite ? v[k] : NAN);
-		out_put_u64(o, "nan", s->nans);
-		out_put_u64(o, "inf", s->infs);
-		out_put_f64(o, "update", update);
-		out_put_f64(o, "relative",
-			    r[i].compared ? dcp_difference_relative(&r[i].d) : NAN);
-		out_put_f64(o, "changed", changed);
-		out_row_end(o);
+		line[i] = r[i].s.finite ? dcp_stats_norm(&r[i].s) : NAN;
+		line[n + i] = r[i].compared ? sqrt(r[i].d.dd) : NAN;
+		put_version(o, &r[i]);
 	}
-	out_list_end(o);
+	out_list_end(o, true);
 	if (o->form == OUT_TEXT) {
-		out_table_print(&t, o, 0);
 		put_sparkline(o, "norm", line, n);
 		put_sparkline(o, "update", line + n, n);
 	}
-	out_table_finish(&t);
 	free(line);
 	return out_flush(o);
 }
@@ -317,7 +303,7 @@ enum cmd_exit overtime(const char *source, const struct pick_opts *opts,
 	if (code == CMD_OK && w.rows.n && form == OUT_SVG)
 		code = draw(&w, file);
 	else if (code == CMD_OK && w.rows.n)
-		code = print(&w);
+		code = print_versions(&w);
 	if (code == CMD_OK)
 		code = w.code;
 	close_at(&w.at[!w.new]);

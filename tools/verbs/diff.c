@@ -167,60 +167,6 @@ static int group(struct differing *w)
 
 /* ---- printing ---- */
 
-static void put_shapes(char *buf, size_t size, const struct pair *p)
-{
-	char a[512], b[512];
-
-	dcp_dims_text(a, sizeof(a), p->a->shape, p->a->ndim);
-	dcp_dims_text(b, sizeof(b), p->b->shape, p->b->ndim);
-	snprintf(buf, size, "shape %s | %s", a, b);
-}
-
-static const char *say_state(char *buf, size_t size, const struct pair *p)
-{
-	if (p->state == CMP_SHAPE && p->tensors == 1)
-		put_shapes(buf, size, p);
-	else if (p->state == CMP_DTYPE && p->tensors == 1)
-		snprintf(buf, size, "dtype %s | %s", p->a->dtype_name, p->b->dtype_name);
-	else
-		snprintf(buf, size, "%s", compare_states[p->state]);
-	return buf;
-}
-
-static void put_number(struct out_table *t, bool there, double v)
-{
-	if (there && isfinite(v))
-		out_table_printf(t, "%.4g", v);
-	else
-		out_table_cell(t, "");
-}
-
-static void put_text(const struct differing *w, struct out_table *t, const struct pair *p)
-{
-	const struct dcp_difference *d = &p->d;
-	bool some = d->changed && !w->o->quick, numbers = some && d->pairs;
-	char text[1200], n[32];
-
-	out_table_cell(t, p->name);
-	out_table_cell(t, say_state(text, sizeof(text), p));
-	out_table_cell(t, some ? out_count(n, d->changed) : "");
-	if (some)
-		out_table_printf(t, "%.3g%%", 100.0 * (double)d->changed / (double)d->n);
-	else
-		out_table_cell(t, "");
-	out_table_cell(t, d->changed && p->tensors == 1
-				  ? walk_place(text, sizeof(text), p->a, d->first)
-				  : "");
-	put_number(t, numbers, d->max_abs);
-	put_number(t, numbers, numbers ? d->sum_abs / (double)d->pairs : 0);
-	put_number(t, numbers, d->max_rel);
-	put_number(t, numbers, dcp_difference_relative(d));
-	if (numbers && isfinite(dcp_difference_cosine(d)))
-		out_table_printf(t, "%.8f", dcp_difference_cosine(d));
-	else
-		out_table_cell(t, "");
-}
-
 /* "ulps of changed numbers: 1 91%, 2-3 8%, 4-7 1%" */
 static void put_ulps_line(const struct differing *w, struct dcp_buf *b)
 {
@@ -302,50 +248,29 @@ static int draw(struct differing *w)
 	return dcp_buf_error(&title) < 0 ? -ENOMEM : compare_strip(&w->c, title.p, &w->out.buf);
 }
 
-static enum cmd_exit print(struct differing *w)
+static enum cmd_exit print_pairs(struct differing *w)
 {
-	static const struct out_col cols[] = {
-		{ "KEY", .flex = true },
-		{ "STATE", .state = true },
-		{ "CHANGED", .right = true },
-		{ "PART", .right = true },
-		{ "FIRST" },
-		{ "MAX ABS", .right = true },
-		{ "MEAN ABS", .right = true },
-		{ "MAX REL", .right = true },
-		{ "REL L2", .right = true },
-		{ "COSINE", .right = true },
-	};
 	struct out *o = &w->out;
-	struct out_table table;
 	size_t nobjects = DCP_NITEMS(w->objects, struct pair);
-	bool same = nobjects == 0;
+	bool same = nobjects == 0, rows;
 	enum cmd_exit code;
 
-	out_table_init(&table, cols, DCP_LEN(cols));
-	out_list(o, NULL, COMPARE_NAMES);
+	out_list(o, NULL, compare_fields);
 	for (size_t i = 0; i < w->c.n + nobjects; i++) {
 		const struct pair *p =
 			i < w->c.n ? &w->c.pairs[i]
 				   : &DCP_ITEMS(w->objects, struct pair)[i - w->c.n];
 
 		same = same && is_same(p);
-		if (p->state == CMP_EQUAL && o->form == OUT_TEXT)
-			continue;
-		if (o->form == OUT_TEXT)
-			put_text(w, &table, p);
-		else if (o->form != OUT_SVG)
+		if (p->state != CMP_EQUAL || o->form != OUT_TEXT)
 			compare_put_row(o, p, i < w->c.n ? "tensor" : "object", w->o->quick);
 	}
-	out_list_end(o);
+	rows = o->table.ncells;
+	out_list_end(o, false);
 	if (o->form == OUT_TEXT) {
-		if (table.ncells)
-			out_table_print(&table, o, 0);
-		if (table.ncells)
-			dcp_buf_str(&o->buf, "\n");
+		dcp_buf_str(&o->buf, rows ? "\n" : "");
 		put_total(w, o);
 	}
-	out_table_finish(&table);
 	if (o->form == OUT_SVG && draw(w) < 0)
 		return cmd_fail(CMD_ENV, "diff: %s", strerror(ENOMEM));
 	code = o->form == OUT_SVG
@@ -482,7 +407,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 			rc = compare_objects(&w);
 		if (rc == 0 && o->by != WALK_BY_KEY)
 			rc = group(&w);
-		code = rc < 0 ? cmd_fail(CMD_ENV, "diff: %s", strerror(-rc)) : print(&w);
+		code = rc < 0 ? cmd_fail(CMD_ENV, "diff: %s", strerror(-rc)) : print_pairs(&w);
 	}
 	free(w.c.pairs);
 	dcp_buf_finish(&w.objects);

@@ -485,6 +485,9 @@ static void conclude(const struct tally *here, const char *source, const struct 
 
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 {
+	static const struct out_field fields[] = {
+		{ "name" }, { "state" }, { "found" }, { "advice" }, { NULL }
+	};
 	const struct doctor_opts *d = opts_in;
 	struct machine m = { .root = geteuid() == 0,
 			     .container = in_container(),
@@ -500,7 +503,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	find_capability(&m);
 	out_init(&o, d->form);
 	out_row(&o);
-	out_list(&o, "checks", "name state found advice");
+	out_list(&o, "checks", fields);
 	was = out_divert();
 	for (size_t i = 0; i < n; i++) {
 		size_t feature = i - DCP_LEN(checks);
@@ -519,7 +522,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	out_restore(was);
 	can = here.bad == 0;
 	conclude(&here, args->operand[0], &there, sound, &sentence);
-	out_list_end(&o);
+	out_list_end(&o, false);
 	if (d->form == OUT_JSON) {
 		dcp_jsonw_put_bool(&o.json, "can_mount", can);
 		dcp_jsonw_put_str(&o.json, "summary", sentence.p ? sentence.p : "");

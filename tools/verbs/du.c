@@ -188,51 +188,44 @@ static int count(struct counting *w)
 	return 0;
 }
 
-static enum cmd_exit print(struct counting *w)
+static enum cmd_exit print_rows(struct counting *w)
 {
 	enum { BAR = 20 };
-	static const struct out_col cols[] = {
-		{ "NAME", .flex = true },  { "TENSORS", .right = true },
-		{ "SIZE", .right = true }, { "UNIQUE", .right = true },
-		{ "PART", .right = true }, { "" },
+	/* clang-format off */
+	static const struct out_field fields[] = {
+		{ "name", "NAME", OUT_NAME }, { "tensors", "TENSORS", OUT_NUMBER },
+		{ "nbytes", "SIZE", OUT_BYTES }, { "unique", "UNIQUE", OUT_BYTES },
+		{ NULL, "PART", OUT_PART }, { NULL, "" }, { NULL }
 	};
+	/* clang-format on */
 	const struct row *r = DCP_ITEMS(w->rows, struct row);
 	size_t n = DCP_NITEMS(w->rows, struct row);
 	struct row all = { .name = "" };
 	struct out *o = &w->out;
-	struct out_table table;
 	char text[OUT_SIZE];
 
-	out_table_init(&table, cols, DCP_LEN(cols));
 	for (size_t i = 0; i < n; i++) {
 		all.nbytes += r[i].nbytes;
 		all.unique += r[i].unique;
 	}
-	out_list(o, NULL, "name tensors nbytes unique");
+	out_list(o, NULL, fields);
 	for (size_t i = 0; i < n; i++) {
 		double part = all.nbytes ? (double)r[i].nbytes / (double)all.nbytes : 0;
 		char bar[BAR + 1] = "";
 
 		memset(bar, '#', (size_t)(part * BAR + 0.5));
-		if (o->form == OUT_TEXT) {
-			out_table_cell(&table, r[i].name);
-			out_table_printf(&table, "%llu", (unsigned long long)r[i].tensors);
-			out_table_cell(&table, out_size(text, r[i].nbytes));
-			out_table_cell(&table, out_size(text, r[i].unique));
-			out_table_printf(&table, "%.1f%%", 100 * part);
-			out_table_cell(&table, bar);
-		} else {
-			out_row(o);
-			out_put_str(o, "name", r[i].name);
-			out_put_u64(o, "tensors", r[i].tensors);
-			out_put_u64(o, "nbytes", r[i].nbytes);
-			out_put_u64(o, "unique", r[i].unique);
-			out_row_end(o);
-		}
+		snprintf(text, sizeof(text), "%.1f%%", 100 * part);
+		out_row(o);
+		out_put_str(o, "name", r[i].name);
+		out_put_u64(o, "tensors", r[i].tensors);
+		out_put_u64(o, "nbytes", r[i].nbytes);
+		out_put_u64(o, "unique", r[i].unique);
+		out_put_str(o, "PART", text);
+		out_put_str(o, "", bar);
+		out_row_end(o);
 	}
-	out_list_end(o);
+	out_list_end(o, true);
 	if (o->form == OUT_TEXT) {
-		out_table_print(&table, o, 0);
 		dcp_buf_printf(&o->buf, "%s", out_size(text, all.nbytes));
 		dcp_buf_printf(&o->buf, ", of which %s are unique\n",
 			       out_size(text, all.unique));
@@ -242,7 +235,6 @@ static enum cmd_exit print(struct counting *w)
 				       "out\n",
 				       (unsigned long long)w->unknown, dcp_s(w->unknown));
 	}
-	out_table_finish(&table);
 	return out_flush(o);
 }
 
@@ -258,7 +250,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 		code = walk_keys(&w.p, &o->keys, &w.keys);
 	if (code == CMD_OK) {
 		rc = count(&w);
-		code = rc < 0 ? cmd_fail(CMD_ENV, "du: %s", strerror(-rc)) : print(&w);
+		code = rc < 0 ? cmd_fail(CMD_ENV, "du: %s", strerror(-rc)) : print_rows(&w);
 	}
 	free(w.again);
 	dcp_buf_finish(&w.rows);

@@ -235,43 +235,30 @@ static int find_nan(struct finding *w)
 	return rc;
 }
 
-static enum cmd_exit print(struct finding *w)
+static enum cmd_exit print_found(struct finding *w)
 {
-	static const struct out_col cols[] = {
-		{ "KEY", .flex = true }, { "DTYPE" }, { "SHAPE" }, { "SIZE", .right = true }
+	/* clang-format off */
+	static const struct out_field fields[] = {
+		{ "key", "KEY", OUT_NAME }, { "dtype", "DTYPE" }, { "shape", "SHAPE" },
+		{ "nbytes", "SIZE", OUT_BYTES }, { NULL }
 	};
+	/* clang-format on */
 	struct out *o = &w->out;
-	struct out_table table;
+	char shape[2048];
 	enum cmd_exit code;
 
-	out_table_init(&table, cols, DCP_LEN(cols));
-	out_list(o, NULL, "key dtype shape nbytes");
+	out_list(o, NULL, fields);
 	for (size_t i = 0; i < WALK_NKEYS(&w->keys); i++) {
 		const struct walk_key *k = &WALK_KEYS(&w->keys)[i];
-		char shape[2048], size[OUT_SIZE];
 
-		dcp_dims_text(shape, sizeof(shape), k->shape, k->ndim);
-		if (o->form == OUT_NAMES) {
-			out_text(&o->buf, k->key);
-			dcp_buf_str(&o->buf, "\n");
-		} else if (o->form == OUT_TEXT) {
-			out_table_cell(&table, k->key);
-			out_table_cell(&table, k->dtype_name);
-			out_table_cell(&table, shape);
-			out_table_cell(&table, out_size(size, k->nbytes));
-		} else {
-			out_row(o);
-			out_put_str(o, "key", k->key);
-			out_put_str(o, "dtype", k->dtype_name);
-			out_put_str(o, "shape", shape);
-			out_put_u64(o, "nbytes", k->nbytes);
-			out_row_end(o);
-		}
+		out_row(o);
+		out_put_str(o, "key", k->key);
+		out_put_str(o, "dtype", k->dtype_name);
+		out_put_str(o, "shape", dcp_dims_text(shape, sizeof(shape), k->shape, k->ndim));
+		out_put_u64(o, "nbytes", k->nbytes);
+		out_row_end(o);
 	}
-	out_list_end(o);
-	if (table.ncells)
-		out_table_print(&table, o, 0);
-	out_table_finish(&table);
+	out_list_end(o, false);
 	code = out_flush(o);
 	return code == CMD_OK && WALK_NKEYS(&w->keys) == 0 ? CMD_NO : code;
 }
@@ -310,7 +297,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 			rc = find_changed(&w);
 		if (rc == 0 && o->nan)
 			rc = find_nan(&w);
-		code = rc < 0 ? cmd_fail(CMD_ENV, "find: %s", strerror(-rc)) : print(&w);
+		code = rc < 0 ? cmd_fail(CMD_ENV, "find: %s", strerror(-rc)) : print_found(&w);
 		code = w.code == CMD_OK ? code : w.code;
 	}
 	walk_keys_finish(&w.keys);

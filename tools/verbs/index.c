@@ -40,6 +40,10 @@ static void put_row(struct out *o, const struct dcp_version *v, double seconds)
 	out_put_str(o, "version", dcp_version_name(v));
 	out_put_str(o, "path", dcp_version_index_path(v));
 	out_put_bool(o, "built", dcp_version_was_built(v));
+	out_put_str(o, "INDEX",
+		    !dcp_version_was_built(v)   ? "current"
+		    : dcp_version_index_path(v) ? "built"
+						: "in memory");
 	out_put_u64(o, "tensors", c->tensors);
 	out_put_u64(o, "objects", c->objects);
 	out_put_u64(o, "broken", c->broken);
@@ -49,27 +53,10 @@ static void put_row(struct out *o, const struct dcp_version *v, double seconds)
 	out_row_end(o);
 }
 
-static void print_row(struct out_table *t, const struct dcp_version *v, double seconds)
-{
-	const struct dcp_index_counts *c = dcp_index_counts(dcp_version_index(v));
-	char n[32], size[OUT_SIZE];
-
-	out_table_cell(t, dcp_version_name(v));
-	out_table_cell(t, !dcp_version_was_built(v)   ? "current"
-			  : dcp_version_index_path(v) ? "built"
-						      : "in memory");
-	out_table_cell(t, out_count(n, c->tensors));
-	out_table_cell(t, out_count(n, c->objects));
-	out_table_cell(t, out_count(n, c->broken));
-	out_table_cell(t, out_size(size, c->bytes));
-	out_table_printf(t, "%.3f s", seconds);
-}
-
 struct work {
 	struct pick p;
 	const struct index_opts *opts;
 	struct out o;
-	struct out_table table;
 	size_t refused;
 	char first[600]; /* why the first of them was */
 };
@@ -89,9 +76,7 @@ static enum cmd_exit index_one(struct work *w, const struct dcp_found *f)
 			snprintf(w->first, sizeof(w->first), "%s", err.msg);
 		return cmd_exit_of(rc);
 	}
-	if (w->opts->form != OUT_TEXT) {
-		put_row(&w->o, v, now() - start);
-	} else if (w->opts->path) {
+	if (w->opts->form == OUT_TEXT && w->opts->path) {
 		const char *path = dcp_version_index_path(v);
 
 		if (path)
@@ -100,7 +85,7 @@ static enum cmd_exit index_one(struct work *w, const struct dcp_found *f)
 			code = cmd_fail(CMD_NO, "%s: no index file; it is kept in memory",
 					f->name);
 	} else {
-		print_row(&w->table, v, now() - start);
+		put_row(&w->o, v, now() - start);
 	}
 	return code;
 }
@@ -140,29 +125,26 @@ static enum cmd_exit index_all(struct work *w, const char *version)
 
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 {
-	static const struct out_col cols[] = {
-		{ "VERSION", .flex = true },  { "INDEX" },
-		{ "TENSORS", .right = true }, { "OBJECTS", .right = true },
-		{ "BROKEN", .right = true },  { "SIZE", .right = true },
-		{ "TIME", .right = true },
+	/* clang-format off */
+	static const struct out_field fields[] = {
+		{ "version", "VERSION", OUT_NAME }, { "path" }, { "built" }, { NULL, "INDEX" },
+		{ "tensors", "TENSORS", OUT_COUNT }, { "objects", "OBJECTS", OUT_COUNT },
+		{ "broken", "BROKEN", OUT_COUNT }, { "elements" },
+		{ "nbytes", "SIZE", OUT_BYTES }, { "seconds", "TIME", OUT_SECONDS }, { NULL }
 	};
+	/* clang-format on */
 	struct work w = { .opts = opts_in };
 	enum cmd_exit code, written = CMD_OK;
 
 	out_init(&w.o, w.opts->form);
-	out_table_init(&w.table, cols, DCP_LEN(cols));
 	code = pick_source(&w.p, args->operand[PICK_SOURCE], &w.opts->pick, w.opts->rebuild);
 	if (code == CMD_OK) {
-		out_list(&w.o, NULL,
-			 "version path built tensors objects broken elements nbytes seconds");
+		out_list(&w.o, NULL, fields);
 		code = index_all(&w, args->operand[PICK_VERSION] ? args->operand[PICK_VERSION]
 								 : w.p.ck.wanted);
-		out_list_end(&w.o);
-		if (w.table.ncells)
-			out_table_print(&w.table, &w.o, 0);
+		out_list_end(&w.o, false);
 		written = out_flush(&w.o);
 	}
-	out_table_finish(&w.table);
 	out_finish(&w.o);
 	pick_finish(&w.p);
 	return code == CMD_OK ? written : code;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,40 +94,42 @@ static const char *why_not(const struct opened *t)
 	return t->error ? t->error : t->f->why ? t->f->why : "incomplete";
 }
 
-static void version_tsv(struct out *o, const struct opened *t)
+/* clang-format off */
+static const struct out_field version_fields[] = {
+	{ "version", "VERSION", OUT_NAME }, { "format" }, { "state" },
+	{ NULL, "STATE", OUT_STATE }, { "tensors", "TENSORS", OUT_COUNT, .none = "-" },
+	{ "objects" }, { "broken" }, { "elements", "PARAMS", OUT_PARAMS, .none = "-" },
+	{ "nbytes", "SIZE", OUT_BYTES, .none = "-" },
+	{ NULL, "BYTES", OUT_COUNT, OUT_LONG, .none = "-" }, { "commit_time" },
+	{ NULL, "SAVED" }, { "why" }, { NULL, "FORMAT" }, { NULL }
+};
+/* clang-format on */
+
+/* In text and TSV; the object of JSON has other members, in another order. */
+static void put_version(struct out *o, const struct opened *t)
 {
 	const struct dcp_index_counts none = { 0 }, *n = t->counts ? t->counts : &none;
-	char when[32];
+	char when[32], broken[48], count[32];
 
-	out_tsv(o, t->f->name);
-	out_tsv(o, t->f->format->name);
-	out_tsv(o, state_of(t));
-	out_tsv_u64(o, n->tensors);
-	out_tsv_u64(o, n->objects);
-	out_tsv_u64(o, n->broken);
-	out_tsv_u64(o, n->elements);
-	out_tsv_u64(o, n->bytes);
-	out_tsv(o, out_time(when, t->f->commit_ns, true));
-	out_tsv(o, t->counts ? "" : why_not(t));
-	out_tsv_end(o);
-}
-
-static void version_row(struct out_table *table, const struct opened *t, bool lengthy)
-{
-	char n[32], size[OUT_SIZE], when[32];
-
-	out_table_cell(table, t->f->name);
-	if (t->counts && t->counts->broken)
-		out_table_printf(table, "%s broken", out_count(n, t->counts->broken));
-	else
-		out_table_cell(table, state_of(t));
-	out_table_cell(table, t->counts ? out_count(n, t->counts->tensors) : "-");
-	out_table_cell(table, t->counts ? out_params(size, t->counts->elements) : "-");
-	out_table_cell(table, t->counts ? out_size(size, t->counts->bytes) : "-");
-	if (lengthy)
-		out_table_cell(table, t->counts ? out_count(n, t->counts->bytes) : "-");
-	out_table_cell(table, out_time(when, t->f->commit_ns, false));
-	out_table_cell(table, t->f->format->name);
+	snprintf(broken, sizeof(broken), "%s broken", out_count(count, n->broken));
+	out_row(o);
+	out_put_str(o, "version", t->f->name);
+	out_put_str(o, "format", t->f->format->name);
+	out_put_str(o, "state", state_of(t));
+	out_put_str(o, "STATE", n->broken ? broken : state_of(t));
+	if (t->counts || o->form == OUT_TSV) {
+		out_put_u64(o, "tensors", n->tensors);
+		out_put_u64(o, "objects", n->objects);
+		out_put_u64(o, "broken", n->broken);
+		out_put_u64(o, "elements", n->elements);
+		out_put_u64(o, "nbytes", n->bytes);
+		out_put_u64(o, "BYTES", n->bytes);
+	}
+	out_put_str(o, "commit_time", out_time(when, t->f->commit_ns, true));
+	out_put_str(o, "SAVED", out_time(when, t->f->commit_ns, false));
+	out_put_str(o, "why", t->counts ? "" : why_not(t));
+	out_put_str(o, "FORMAT", t->f->format->name);
+	out_row_end(o);
 }
 
 /* What a version consists of beside what dcpfs reads, in a line of its own. */
@@ -223,9 +226,8 @@ static void open_all(struct pick *p, struct opened *all)
 	progress_finish(&p->progress);
 }
 
-/* Everything of @p->ck.scan, into JSON or into @table and @notes. -ENOMEM. */
-static int print_versions(struct pick *p, const struct ls_opts *ls, struct out *o,
-			  struct out_table *table, struct dcp_buf *notes)
+/* Everything of @p->ck.scan, and what is said below the table into @notes. -ENOMEM. */
+static int put_versions(struct pick *p, struct out *o, struct dcp_buf *notes)
 {
 	dcp_auto_free struct opened *all = calloc(p->ck.scan.n + 1, sizeof(*all));
 
@@ -235,15 +237,12 @@ static int print_versions(struct pick *p, const struct ls_opts *ls, struct out *
 	for (size_t i = 0; i < p->ck.scan.n; i++) {
 		struct opened *t = &all[i];
 
-		if (ls->form == OUT_JSON) {
+		if (o->form == OUT_JSON)
 			version_json(&o->json, t);
-		} else if (ls->form == OUT_TSV) {
-			version_tsv(o, t);
-		} else {
-			version_row(table, t, ls->lengthy);
-			version_note(notes, o, p->ck.source, t);
-			left_out_note(notes, o, t->f->name, t->left_out);
-		}
+		else
+			put_version(o, t);
+		version_note(notes, o, p->ck.source, t);
+		left_out_note(notes, o, t->f->name, t->left_out);
 		free(t->error);
 		free(t->left_out);
 	}
@@ -259,38 +258,18 @@ static enum cmd_exit ls_version_names(const struct pick *p, struct out *o)
 	return out_flush(o);
 }
 
-static enum cmd_exit ls_versions(struct pick *p, const struct ls_opts *ls, struct out *o)
+static enum cmd_exit ls_versions(struct pick *p, struct out *o)
 {
-	/* clang-format off */
-	static const struct out_col brief[] = {
-		{ "VERSION", .flex = true }, { "STATE", .state = true }, { "TENSORS", .right = true },
-		{ "PARAMS", .right = true }, { "SIZE", .right = true }, { "SAVED" }, { "FORMAT" },
-	};
-	static const struct out_col lengthy[] = {
-		{ "VERSION", .flex = true }, { "STATE", .state = true }, { "TENSORS", .right = true },
-		{ "PARAMS", .right = true }, { "SIZE", .right = true }, { "BYTES", .right = true }, { "SAVED" }, { "FORMAT" },
-	};
-	/* clang-format on */
 	dcp_auto_buf struct dcp_buf notes = DCP_BUF_INIT;
-	struct out_table table;
 
-	if (ls->form == OUT_NAMES)
+	if (o->form == OUT_NAMES)
 		return ls_version_names(p, o);
-	out_table_init(&table, ls->lengthy ? lengthy : brief,
-		       ls->lengthy ? DCP_LEN(lengthy) : DCP_LEN(brief));
-	out_list(o, NULL,
-		 "version format state tensors objects broken elements nbytes commit_time why");
-	if (print_versions(p, ls, o, &table, &notes) < 0) {
-		out_table_finish(&table);
+	out_list(o, NULL, version_fields);
+	if (put_versions(p, o, &notes) < 0)
 		return cmd_fail(CMD_ENV, "ls: %s", strerror(ENOMEM));
-	}
-	out_list_end(o);
-	if (ls->form == OUT_TEXT) {
-		out_table_print(&table, o, 0);
-		if (notes.p)
-			dcp_buf_printf(&o->buf, "\n%s", notes.p);
-	}
-	out_table_finish(&table);
+	out_list_end(o, true);
+	if (o->form == OUT_TEXT && notes.p)
+		dcp_buf_printf(&o->buf, "\n%s", notes.p);
 	return out_flush(o);
 }
 
@@ -300,7 +279,6 @@ struct keys {
 	const struct ls_opts *ls;
 	struct dcp_index *ix;
 	struct out *o;
-	struct out_table table;
 	struct dcp_buf notes; /* with -l: what is wrong, below the table */
 	uint64_t shown, tensors, objects, elements, bytes; /* the last two: without aliases */
 	uint64_t *seen, turn; /* by file number; see count_files() */
@@ -352,71 +330,54 @@ static void count_key(struct keys *k, const struct dcp_row *row, const struct dc
 	add_up(&k->bytes, row->nbytes);
 }
 
-static void key_tsv(struct keys *k, const struct dcp_row *row, const struct dcp_tensor *t,
+/* clang-format off */
+static const struct out_field key_fields[] = {
+	{ "kind", .only = OUT_ONLY_TSV }, { "key", "KEY", OUT_NAME }, { "name" },
+	{ "dtype", "DTYPE", .least = 11 }, { "type", .only = OUT_ONLY_JSON },
+	{ "shape", "SHAPE", .least = 14 }, { "elements" }, { "nbytes", "SIZE", OUT_BYTES },
+	{ NULL, "BYTES", OUT_COUNT, OUT_LONG }, { "pieces", "PIECES", OUT_COUNT, OUT_LONG },
+	{ "files", "FILES", OUT_COUNT }, { "alias_of" }, { "error" }, { NULL, "NOTE" },
+	{ NULL }
+};
+/* clang-format on */
+
+/* An object has no shape; TSV counts nothing of it instead. */
+static void put_key(struct keys *k, const struct dcp_row *row, const struct dcp_tensor *t,
 		    const struct dcp_object *ob)
 {
 	const char *error = t ? t->error : ob->error;
-	char shape[1024];
 	struct out *o = k->o;
+	const char *type = t ? t->dtype_name : ob->type;
 
-	out_tsv(o, t ? "tensor" : "object");
-	out_tsv(o, row->key);
-	out_tsv(o, row->name);
-	out_tsv(o, t ? t->dtype_name : ob->type ? ob->type : "");
-	out_tsv(o, t ? dcp_dims_text(shape, sizeof(shape), t->shape, t->ndim) : "");
-	out_tsv_u64(o, t ? elements_of(t) : 0);
-	out_tsv_u64(o, row->nbytes);
-	out_tsv_u64(o, t ? t->npieces : 0);
-	out_tsv_u64(o, t ? count_files(k, t) : 0);
-	out_tsv(o, t && t->alias_of ? t->alias_of : "");
-	out_tsv(o, error ? error : "");
-	out_tsv_end(o);
-}
-
-static void key_json(struct keys *k, const struct dcp_row *row, const struct dcp_tensor *t,
-		     const struct dcp_object *ob)
-{
-	struct dcp_jsonw *w = &k->o->json;
-
-	dcp_jsonw_object(w);
-	dcp_jsonw_put_str(w, "key", row->key);
-	dcp_jsonw_put_str(w, "name", row->name);
-	if (t) {
-		dcp_jsonw_put_str(w, "dtype", t->dtype_name);
-		dcp_jsonw_put_u64s(w, "shape", t->shape, t->ndim);
-		dcp_jsonw_put_u64(w, "elements", elements_of(t));
-		dcp_jsonw_put_u64(w, "nbytes", row->nbytes);
-		dcp_jsonw_put_u64(w, "pieces", t->npieces);
-		dcp_jsonw_put_u64(w, "files", count_files(k, t));
-		dcp_jsonw_put_str_or_null(w, "alias_of", t->alias_of);
-	} else {
-		dcp_jsonw_put_str_or_null(w, "type", ob->type);
+	out_row(o);
+	out_put_str(o, "kind", t ? "tensor" : "object");
+	out_put_str(o, "key", row->key);
+	out_put_str(o, "name", row->name);
+	if (!t && !type && o->form == OUT_TEXT)
+		type = "?";
+	out_put_str(o, t || o->form != OUT_JSON ? "dtype" : "type", type);
+	if (t)
+		out_put_dims(o, "shape", t->shape, t->ndim);
+	if (t || o->form == OUT_TSV) {
+		out_put_u64(o, "elements", t ? elements_of(t) : 0);
+		out_put_u64(o, "nbytes", row->nbytes);
+		out_put_u64(o, "BYTES", row->nbytes);
+		out_put_u64(o, "pieces", t ? t->npieces : 0);
+		out_put_u64(o, "files", t ? count_files(k, t) : 0);
 	}
-	dcp_jsonw_put_str_or_null(w, "error", t ? t->error : ob->error);
-	dcp_jsonw_end(w);
+	if (t)
+		out_put_str(o, "alias_of", t->alias_of);
+	out_put_str(o, "error", error);
+	out_put_str(o, "NOTE", error ? "broken" : t && t->alias_of ? "alias" : "");
+	out_row_end(o);
 }
 
-static void key_row(struct keys *k, const struct dcp_row *row, const struct dcp_tensor *t,
-		    const struct dcp_object *ob)
+/* Below the table, as reasons need their room. */
+static void key_note(struct keys *k, const char *key, const char *error)
 {
-	const char *error = t ? t->error : ob->error;
 	dcp_auto_buf struct dcp_buf line = DCP_BUF_INIT;
-	char shape[128], n[32], size[OUT_SIZE];
 
-	out_table_cell(&k->table, row->key);
-	out_table_cell(&k->table, t ? t->dtype_name : ob->type ? ob->type : "?");
-	out_table_cell(&k->table,
-		       t ? dcp_dims_text(shape, sizeof(shape), t->shape, t->ndim) : "");
-	out_table_cell(&k->table, t ? out_size(size, row->nbytes) : "");
-	if (k->ls->lengthy) {
-		out_table_cell(&k->table, t ? out_count(n, row->nbytes) : "");
-		out_table_cell(&k->table, t ? out_count(n, t->npieces) : "");
-	}
-	out_table_cell(&k->table, t ? out_count(n, count_files(k, t)) : "");
-	out_table_cell(&k->table, error ? "broken" : t && t->alias_of ? "alias" : "");
-	if (!error || !k->ls->lengthy)
-		return;
-	out_text(&line, row->key);
+	out_text(&line, key);
 	dcp_buf_str(&line, ": ");
 	out_text(&line, error);
 	out_wrap(&k->notes, 0, 2, k->o->width, line.p ? line.p : "");
@@ -443,31 +404,31 @@ static int one_key(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
 				    : dcp_index_object(k->ix, row->id, &arena, &ob, NULL);
 	if (rc == 0) {
 		const struct dcp_tensor *is = kind == DCP_ROW_TENSOR ? &t : NULL;
+		const char *error = is ? t.error : ob.error;
 
 		count_key(k, row, is);
-		if (k->ls->form == OUT_JSON)
-			key_json(k, row, is, &ob);
-		else if (k->ls->form == OUT_TSV)
-			key_tsv(k, row, is, &ob);
-		else
-			key_row(k, row, is, &ob);
+		put_key(k, row, is, &ob);
+		if (error && k->ls->lengthy && k->ls->form == OUT_TEXT)
+			key_note(k, row->key, error);
 	}
 	return rc;
 }
 
 static int each_key(struct keys *k)
 {
+	bool json = k->ls->form == OUT_JSON;
 	int rc;
 
-	if (k->ls->form != OUT_JSON)
-		return dcp_all_rows(k->ix, one_key, k);
-	dcp_jsonw_put_array(&k->o->json, "tensors");
-	rc = dcp_each_row(k->ix, DCP_ROW_TENSOR, one_key, k);
-	dcp_jsonw_end(&k->o->json);
-	dcp_jsonw_put_array(&k->o->json, "objects");
+	out_list(k->o, "tensors", key_fields);
+	rc = json ? dcp_each_row(k->ix, DCP_ROW_TENSOR, one_key, k)
+		  : dcp_all_rows(k->ix, one_key, k);
+	out_list_end(k->o, true);
+	if (!json)
+		return rc;
+	out_list(k->o, "objects", key_fields);
 	if (rc == 0)
 		rc = dcp_each_row(k->ix, DCP_ROW_OBJECT, one_key, k);
-	dcp_jsonw_end(&k->o->json);
+	out_list_end(k->o, true);
 	return rc;
 }
 
@@ -486,16 +447,6 @@ static void put_total(const struct keys *k)
 
 static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct out *o)
 {
-	static const struct out_col cols[] = {
-		{ "KEY", .flex = true },   { "DTYPE", .least = 11 },   { "SHAPE", .least = 14 },
-		{ "SIZE", .right = true }, { "FILES", .right = true }, { "NOTE" },
-	};
-	static const struct out_col lengthy[] = {
-		{ "KEY", .flex = true },    { "DTYPE", .least = 11 },
-		{ "SHAPE", .least = 14 },   { "SIZE", .right = true },
-		{ "BYTES", .right = true }, { "PIECES", .right = true },
-		{ "FILES", .right = true }, { "NOTE" },
-	};
 	struct keys k = { .ls = ls, .ix = dcp_version_index(p->ck.v), .o = o };
 	bool json = ls->form == OUT_JSON;
 	enum cmd_exit code;
@@ -505,8 +456,6 @@ static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct ou
 	k.seen = calloc(k.nfiles + 1, sizeof(*k.seen));
 	if (!k.seen)
 		return cmd_fail(CMD_ENV, "out of memory");
-	out_table_init(&k.table, ls->lengthy ? lengthy : cols,
-		       ls->lengthy ? DCP_LEN(lengthy) : DCP_LEN(cols));
 	if (json) {
 		dcp_jsonw_object(&o->json);
 		dcp_jsonw_put_str(&o->json, "version", p->ck.name);
@@ -516,9 +465,6 @@ static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct ou
 					  dcp_index_meta(k.ix, "left_out"));
 		if (p->ck.base)
 			hf_put_model_json(p->ck.v, &o->json);
-	} else if (ls->form == OUT_TSV) {
-		out_tsv_head(o, "kind key name dtype shape elements nbytes pieces files "
-				"alias_of error");
 	}
 	rc = each_key(&k);
 	if (json) {
@@ -526,7 +472,6 @@ static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct ou
 		dcp_jsonw_put_u64(&o->json, "nbytes", k.bytes);
 		dcp_jsonw_end(&o->json);
 	} else if (ls->form == OUT_TEXT) {
-		out_table_print(&k.table, o, 0);
 		put_total(&k);
 		if (p->ck.base)
 			hf_put_model(p->ck.v, &o->buf);
@@ -535,7 +480,6 @@ static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct ou
 	if (k.notes.p)
 		dcp_buf_printf(&o->buf, "\n%s", k.notes.p);
 	dcp_buf_finish(&k.notes);
-	out_table_finish(&k.table);
 	free(k.seen);
 	if (rc < 0) {
 		out_finish(o);
@@ -560,9 +504,10 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 		args->operand[PICK_VERSION] ? args->operand[PICK_VERSION] : p.ck.wanted;
 
 	out_init(&o, ls->form);
+	o.lengthy = ls->lengthy;
 	if (code == CMD_OK && (ls->versions || (!p.ck.scan.single && !version && !ls->keys &&
 						!hf_is_wanted(&ls->pick.hf)))) {
-		code = ls_versions(&p, ls, &o);
+		code = ls_versions(&p, &o);
 	} else if (code == CMD_OK) {
 		code = pick_version(&p, version);
 		if (code == CMD_OK)

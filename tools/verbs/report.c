@@ -123,10 +123,13 @@ static int put_tensors(struct reporting *w)
 
 static void put_files(struct reporting *w)
 {
+	static const struct out_field fields[] = {
+		{ "name" }, { "tensors" }, { "nbytes" }, { NULL }
+	};
 	size_t n;
 	const struct dcp_file_id *files = dcp_index_files(dcp_version_index(w->p.ck.v), &n);
 
-	out_list(&w->data, "files", "name tensors nbytes");
+	out_list(&w->data, "files", fields);
 	for (size_t i = 0; i < w->nfiles; i++) {
 		out_row(&w->data);
 		out_put_str(&w->data, "name", files[i].name);
@@ -134,7 +137,7 @@ static void put_files(struct reporting *w)
 		out_put_u64(&w->data, "nbytes", w->files[i].nbytes);
 		out_row_end(&w->data);
 	}
-	out_list_end(&w->data);
+	out_list_end(&w->data, false);
 }
 
 /* What is known; with --stats of all. */
@@ -147,7 +150,7 @@ static enum cmd_exit put_stats(struct reporting *w)
 			       .rate = w->o->rate };
 	int rc = measure_run(&m);
 
-	out_list(&w->data, "stats", MEASURE_NAMES);
+	out_list(&w->data, "stats", measure_fields);
 	for (size_t i = 0; rc == 0 && i < WALK_NKEYS(&w->keys); i++) {
 		const struct walk_key *k = &WALK_KEYS(&w->keys)[i];
 		struct measure_row r = { .name = k->key, .key = k, .m = m.m[i], .tensors = 1 };
@@ -155,7 +158,7 @@ static enum cmd_exit put_stats(struct reporting *w)
 		if (r.m.head.done)
 			measure_put_row(&w->data, &r);
 	}
-	out_list_end(&w->data);
+	out_list_end(&w->data, false);
 	measure_finish(&m);
 	return rc < 0 ? cmd_fail(CMD_ENV, "report: %s", strerror(-rc)) : m.code;
 }
@@ -179,11 +182,11 @@ static enum cmd_exit put_against(struct reporting *w)
 	rc = compare_run(&w->c);
 	dcp_jsonw_put_object(&w->data.json, "against");
 	dcp_jsonw_put_str(&w->data.json, "version", w->old.ck.name);
-	out_list(&w->data, "rows", COMPARE_NAMES);
+	out_list(&w->data, "rows", compare_fields);
 	for (size_t i = 0; i < w->c.n; i++)
 		if (w->c.pairs[i].state != CMP_EQUAL)
 			compare_put_row(&w->data, &w->c.pairs[i], "tensor", false);
-	out_list_end(&w->data);
+	out_list_end(&w->data, false);
 	dcp_jsonw_end(&w->data.json);
 	dcp_buf_printf(&title, "from %s to %s", w->old.ck.name, w->p.ck.name);
 	dcp_buf_add(&title, "", 1);

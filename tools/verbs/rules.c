@@ -35,29 +35,21 @@ static const struct opt_operand operands[] = { { "list|show|check", false, OPT_A
 
 /* ---- list, show ---- */
 
-static enum cmd_exit list(struct out *o)
+static enum cmd_exit list_presets(struct out *o)
 {
-	static const struct out_col cols[] = { { "NAME" }, { "FOR", .flex = true } };
+	static const struct out_field fields[] = { { "name", "NAME" },
+						   { "about", "FOR", OUT_NAME },
+						   { NULL } };
 	struct dcp_rules_preset p;
-	struct out_table table;
 
-	out_table_init(&table, cols, DCP_LEN(cols));
-	out_list(o, NULL, "name about");
+	out_list(o, NULL, fields);
 	for (size_t i = 0; dcp_rules_preset_at(i, &p); i++) {
-		if (o->form == OUT_TEXT) {
-			out_table_cell(&table, p.name);
-			out_table_cell(&table, p.about);
-			continue;
-		}
 		out_row(o);
 		out_put_str(o, "name", p.name);
 		out_put_str(o, "about", p.about);
 		out_row_end(o);
 	}
-	out_list_end(o);
-	if (o->form == OUT_TEXT)
-		out_table_print(&table, o, 0);
-	out_table_finish(&table);
+	out_list_end(o, true);
 	return out_flush(o);
 }
 
@@ -228,6 +220,9 @@ static void print_model(struct check *c, const struct dcp_expected *x, int known
 
 static enum cmd_exit report(struct check *c)
 {
+	static const struct out_field fields[] = {
+		{ "what" }, { "key" }, { "error" }, { NULL }
+	};
 	static const char *const facts[] = { "mapped", "dropped", "unmatched", "collisions",
 					     "failed" };
 	const char *rules = dcp_index_meta(dcp_version_index(c->p.ck.v), "rules");
@@ -246,7 +241,7 @@ static enum cmd_exit report(struct check *c)
 			dcp_jsonw_put_u64(w, facts[i], fact(c, facts[i]));
 		hf_put_model_json(c->p.ck.v, w);
 	}
-	out_list(c->o, "keys", "what key error");
+	out_list(c->o, "keys", fields);
 	rc = print_all(c, DCP_ROW_OBJECT);
 	if (rc == 0)
 		rc = print_all(c, DCP_ROW_TENSOR);
@@ -254,7 +249,7 @@ static enum cmd_exit report(struct check *c)
 	known = rc < 0 ? rc : expect(c, &x);
 	if (known < 0)
 		return cmd_fail(cmd_exit_of(known), "%s: its index cannot be read", rules);
-	out_list_end(c->o);
+	out_list_end(c->o, false);
 	print_unused(c, rules);
 	if (c->o->form == OUT_TEXT) {
 		out_text(&c->o->buf, dcp_version_name(c->p.ck.v));
@@ -311,7 +306,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 			word[n++] = args->operand[i];
 	out_init(&o, ro->form);
 	if (strcmp(word[0], "list") == 0 && n == 1)
-		code = list(&o);
+		code = list_presets(&o);
 	else if (strcmp(word[0], "show") == 0 && n == 2)
 		code = show(&o, word[1]);
 	else if (strcmp(word[0], "check") == 0 && n >= 3)

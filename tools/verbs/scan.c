@@ -578,49 +578,40 @@ static int by_judgement(const void *a, const void *b)
 	return order ? order : (x->off > y->off) - (x->off < y->off);
 }
 
-static enum cmd_exit print(struct scanning *w)
+static enum cmd_exit print_names(struct scanning *w)
 {
-	static const struct out_col cols[] = {
-		{ "JUDGED", .state = true }, { "NAME" },
-		{ "FILE", .flex = true },    { "KEY" },
-		{ "AT", .right = true },     { "TIMES", .right = true },
+	/* clang-format off */
+	static const struct out_field fields[] = {
+		{ "judged", "JUDGED", OUT_STATE }, { "name" }, { "why" }, { NULL, "NAME" },
+		{ "file", "FILE", OUT_NAME }, { "key", "KEY" }, { "offset", "AT", OUT_NUMBER },
+		{ "count", "TIMES", OUT_NUMBER }, { NULL }
 	};
+	/* clang-format on */
 	struct found *f = DCP_ITEMS(w->found, struct found);
 	size_t n = DCP_NITEMS(w->found, struct found);
 	uint64_t count[JUDGED_DANGEROUS + 1] = { 0 };
 	struct out *o = &w->out;
-	struct out_table table;
 	enum cmd_exit code;
 
 	if (n)
 		qsort(f, n, sizeof(*f), by_judgement);
-	out_table_init(&table, cols, DCP_LEN(cols));
-	out_list(o, NULL, "judged name why file key offset count");
+	out_list(o, NULL, fields);
 	for (size_t i = 0; i < n; i++) {
 		count[f[i].judged]++;
-		if (o->form != OUT_TEXT) {
-			out_row(o);
-			out_put_str(o, "judged", judgements[f[i].judged]);
-			out_put_str(o, "name", f[i].name);
-			out_put_str(o, "why", f[i].why);
-			out_put_str(o, "file", f[i].file);
-			out_put_str(o, "key", f[i].key);
-			out_put_u64(o, "offset", f[i].off);
-			out_put_u64(o, "count", f[i].count);
-			out_row_end(o);
-		} else if (f[i].judged != JUDGED_OWN || w->o->all) {
-			out_table_cell(&table, judgements[f[i].judged]);
-			out_table_cell(&table, f[i].name ? f[i].name : f[i].why);
-			out_table_cell(&table, f[i].file);
-			out_table_cell(&table, f[i].key ? f[i].key : "");
-			out_table_printf(&table, "%llu", (unsigned long long)f[i].off);
-			out_table_printf(&table, "%llu", (unsigned long long)f[i].count);
-		}
+		if (o->form == OUT_TEXT && f[i].judged == JUDGED_OWN && !w->o->all)
+			continue;
+		out_row(o);
+		out_put_str(o, "judged", judgements[f[i].judged]);
+		out_put_str(o, "name", f[i].name);
+		out_put_str(o, "why", f[i].why);
+		out_put_str(o, "NAME", f[i].name ? f[i].name : f[i].why);
+		out_put_str(o, "file", f[i].file);
+		out_put_str(o, "key", f[i].key);
+		out_put_u64(o, "offset", f[i].off);
+		out_put_u64(o, "count", f[i].count);
+		out_row_end(o);
 	}
-	out_list_end(o);
-	if (table.ncells)
-		out_table_print(&table, o, 0);
-	out_table_finish(&table);
+	out_list_end(o, false);
 	if (o->form == OUT_TEXT)
 		dcp_buf_printf(&o->buf,
 			       "%llu pickle%s: %llu dangerous, %llu unknown, %llu known "
@@ -647,7 +638,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 		rc = scan_all(&w, &err);
 		code = rc < 0 ? cmd_fail(cmd_exit_of(rc), "scan: %s: %s", w.p.ck.source,
 					 err.msg[0] ? err.msg : strerror(-rc))
-			      : print(&w);
+			      : print_names(&w);
 	}
 	dcp_buf_finish(&w.found);
 	dcp_arena_finish(&w.arena);

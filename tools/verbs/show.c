@@ -69,7 +69,7 @@ static uint64_t piece_bytes(const struct shown *s, const struct dcp_piece *piece
 }
 
 /* "[0:4, 8:16]", and which run of it when not all of it is here */
-static void region(struct dcp_buf *b, const struct dcp_piece *piece, uint32_t ndim)
+static void describe_region(struct dcp_buf *b, const struct dcp_piece *piece, uint32_t ndim)
 {
 	char box[DCP_BOX_TEXT];
 
@@ -79,7 +79,8 @@ static void region(struct dcp_buf *b, const struct dcp_piece *piece, uint32_t nd
 			       (unsigned long long)(piece->run_lo + piece->run_n));
 }
 
-static void how(const struct shown *s, struct dcp_buf *b, const struct dcp_piece *piece)
+static void describe_manner(const struct shown *s, struct dcp_buf *b,
+			    const struct dcp_piece *piece)
 {
 	if (piece->file < s->nfiles && s->files[piece->file].unpacked)
 		dcp_buf_str(b, " decompressed");
@@ -98,81 +99,58 @@ static void how(const struct shown *s, struct dcp_buf *b, const struct dcp_piece
 		dcp_buf_str(b, " big-endian");
 }
 
-static void piece_table(const struct shown *s, struct out *o)
-{
-	static const struct out_col cols[] = {
-		{ "FILE", .flex = true },
-		{ "OFFSET", .right = true },
-		{ "BYTES", .right = true },
-		{ "REGION" },
-		{ "HOW" },
-	};
-	struct out_table table;
-	char n[32];
+/* clang-format off */
+static const struct out_field piece_fields[] = {
+	{ "key" }, { "piece" }, { "file", "FILE", OUT_NAME }, { "offset", "OFFSET", OUT_COUNT },
+	{ "nbytes", "BYTES", OUT_COUNT }, { "region", "REGION" }, { "how", "HOW" }, { NULL }
+};
+/* clang-format on */
 
-	out_table_init(&table, cols, DCP_LEN(cols));
+static void put_pieces(const struct shown *s, struct out *o)
+{
 	for (size_t i = 0; i < s->t->npieces; i++) {
 		const struct dcp_piece *piece = &s->t->pieces[i];
 		dcp_auto_buf struct dcp_buf where = DCP_BUF_INIT, manner = DCP_BUF_INIT;
 
-		region(&where, piece, s->t->ndim);
-		how(s, &manner, piece);
-		out_table_cell(&table, file_name(s, piece));
-		out_table_cell(&table, out_count(n, piece->off));
-		out_table_cell(&table, out_count(n, piece_bytes(s, piece)));
-		out_table_cell(&table, where.p ? where.p : "");
-		out_table_cell(&table, manner.p ? manner.p + 1 : "");
+		describe_region(&where, piece, s->t->ndim);
+		describe_manner(s, &manner, piece);
+		out_row(o);
+		out_put_str(o, "key", s->row->key);
+		out_put_u64(o, "piece", i);
+		out_put_str(o, "file", file_name(s, piece));
+		out_put_u64(o, "offset", piece->off);
+		out_put_u64(o, "nbytes", piece_bytes(s, piece));
+		out_put_str(o, "region", where.p ? where.p : "");
+		out_put_str(o, "how", manner.p ? manner.p + 1 : "");
+		out_row_end(o);
 	}
-	out_table_print(&table, o, 2);
-	out_table_finish(&table);
 }
 
-static void field(struct out *o, const char *name, const char *value)
+static void put_field(struct out *o, const char *name, const char *value)
 {
 	dcp_buf_printf(&o->buf, "%-9s ", name);
 	out_text(&o->buf, value);
 	dcp_buf_str(&o->buf, "\n");
 }
 
-/* A line for each piece. */
-static enum cmd_exit tensor_tsv(const struct shown *s, struct out *o)
-{
-	for (size_t i = 0; i < s->t->npieces; i++) {
-		const struct dcp_piece *piece = &s->t->pieces[i];
-		dcp_auto_buf struct dcp_buf where = DCP_BUF_INIT, manner = DCP_BUF_INIT;
-
-		region(&where, piece, s->t->ndim);
-		how(s, &manner, piece);
-		out_tsv(o, s->row->key);
-		out_tsv_u64(o, i);
-		out_tsv(o, file_name(s, piece));
-		out_tsv_u64(o, piece->off);
-		out_tsv_u64(o, piece_bytes(s, piece));
-		out_tsv(o, where.p ? where.p : "");
-		out_tsv(o, manner.p ? manner.p + 1 : "");
-		out_tsv_end(o);
-	}
-	return out_flush(o);
-}
-
-static enum cmd_exit tensor_text(const struct shown *s, struct out *o)
+static void put_tensor(const struct shown *s, struct out *o)
 {
 	char text[1024], size[64];
 
-	field(o, "key", s->row->key);
+	put_field(o, "key", s->row->key);
 	if (strcmp(s->row->key, s->row->name) != 0)
-		field(o, "name", s->row->name);
-	field(o, "dtype", s->t->dtype_name);
-	field(o, "shape", dcp_dims_text(text, sizeof(text), s->t->shape, s->t->ndim));
-	field(o, "size", out_size_exact(size, s->row->nbytes));
+		put_field(o, "name", s->row->name);
+	put_field(o, "dtype", s->t->dtype_name);
+	put_field(o, "shape", dcp_dims_text(text, sizeof(text), s->t->shape, s->t->ndim));
+	put_field(o, "size", out_size_exact(size, s->row->nbytes));
 	if (s->t->alias_of)
-		field(o, "alias of", s->t->alias_of);
+		put_field(o, "alias of", s->t->alias_of);
 	if (s->error)
-		field(o, "error", s->error);
+		put_field(o, "error", s->error);
 	dcp_buf_printf(&o->buf, "%-9s %zu\n", "pieces", s->t->npieces);
-	if (s->t->npieces)
-		piece_table(s, o);
-	return out_flush(o);
+	out_list(o, NULL, piece_fields);
+	put_pieces(s, o);
+	out_list_end(o, false);
 }
 
 static enum cmd_exit show_tensor(struct pick *p, const struct dcp_row *row,
@@ -183,7 +161,6 @@ static enum cmd_exit show_tensor(struct pick *p, const struct dcp_row *row,
 	dcp_auto_view struct dcp_view *view = NULL;
 	struct dcp_tensor t;
 	struct dcp_err err = { 0 };
-	enum cmd_exit code;
 	int rc = dcp_index_tensor(ix, row->id, arena, &t, &err);
 
 	if (rc < 0)
@@ -200,10 +177,12 @@ static enum cmd_exit show_tensor(struct pick *p, const struct dcp_row *row,
 			t.npieces = dcp_view_tensor(view)->npieces;
 	}
 	if (tsv && s.error)
-		code = cmd_fail(CMD_BAD, "%s: %s: %s", p->ck.name, row->key, s.error);
+		return cmd_fail(CMD_BAD, "%s: %s: %s", p->ck.name, row->key, s.error);
+	if (tsv)
+		put_pieces(&s, o);
 	else
-		code = tsv ? tensor_tsv(&s, o) : tensor_text(&s, o);
-	return code;
+		put_tensor(&s, o);
+	return out_flush(o);
 }
 
 static enum cmd_exit show_object(struct pick *p, const struct dcp_row *row,
@@ -215,14 +194,14 @@ static enum cmd_exit show_object(struct pick *p, const struct dcp_row *row,
 
 	if (rc < 0)
 		return cmd_fail(cmd_exit_of(rc), "%s: %s: %s", p->ck.name, row->key, err.msg);
-	field(o, "key", row->key);
+	put_field(o, "key", row->key);
 	if (strcmp(row->key, row->name) != 0)
-		field(o, "name", row->name);
-	field(o, "type", ob.type ? ob.type : "?");
+		put_field(o, "name", row->name);
+	put_field(o, "type", ob.type ? ob.type : "?");
 	if (ob.error)
-		field(o, "error", ob.error);
+		put_field(o, "error", ob.error);
 	if (ob.json)
-		field(o, "value", ob.json);
+		put_field(o, "value", ob.json);
 	return out_flush(o);
 }
 
@@ -278,9 +257,10 @@ static enum cmd_exit put_digest(struct showing *w, const struct dcp_row *row)
 		return CMD_OK;
 	}
 	if (w->s->form == OUT_TSV) {
-		out_tsv(w->o, digest);
-		out_tsv(w->o, row->key);
-		out_tsv_end(w->o);
+		out_row(w->o);
+		out_put_str(w->o, "digest", digest);
+		out_put_str(w->o, "key", row->key);
+		out_row_end(w->o);
 	} else {
 		dcp_buf_printf(&w->o->buf, "%s  ", digest);
 		out_text(&w->o->buf, row->key);
@@ -338,6 +318,7 @@ static int show_key(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row
 static enum cmd_exit show(struct showing *w, const struct pick_keys *keys)
 {
 	bool json = w->s->form == OUT_JSON, tsv = w->s->form == OUT_TSV;
+	static const struct out_field digest_fields[] = { { "digest" }, { "key" }, { NULL } };
 	bool many = json && !w->digest && keys->pattern;
 	enum cmd_exit code = CMD_OK;
 	int rc;
@@ -348,8 +329,7 @@ static enum cmd_exit show(struct showing *w, const struct pick_keys *keys)
 	if ((w->digest || tsv) && !keys->tensors)
 		return pick_no_match(w->p, keys->pattern, "tensor");
 	if (tsv)
-		out_tsv_head(w->o, w->digest ? "digest key"
-					     : "key piece file offset nbytes region how");
+		out_list(w->o, NULL, w->digest ? digest_fields : piece_fields);
 	if (w->digest) {
 		progress_init(&w->progress, true);
 		pick_keys_each(w->p, keys, add_bytes, w);
@@ -380,6 +360,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	enum cmd_exit code = pick_open(&p, args, &s->pick);
 
 	out_init(&o, s->form);
+	o.indent = 2; /* of pieces */
 	if (code == CMD_OK && p.ck.base)
 		code = hf_check(p.ck.v, &s->pick.hf, "show", false);
 	if (code == CMD_OK && !word && !w.digest)

@@ -123,40 +123,6 @@ static int group(struct listing *w)
 
 /* ---- printing ---- */
 
-static const char *number(char buf[32], double v)
-{
-	snprintf(buf, 32, "%.5g", v);
-	return buf;
-}
-
-static void put_text_row(struct out_table *t, const struct measure_row *r)
-{
-	const struct dcp_stats *s = &r->m.s;
-	struct dcp_stats_of of = measure_of(r);
-	bool some = s->finite && !dcp_stats_is_opaque(r->key->dtype);
-	char buf[32];
-
-	out_table_cell(t, r->name);
-	for (int most = 0; most < 2; most++)
-		out_table_cell(t, !some ? "-"
-				  : dcp_stats_exact(buf, &of, most)
-					  ? buf
-					  : number(buf, most ? s->max : s->min));
-	out_table_cell(t, some ? number(buf, s->mean) : "-");
-	out_table_cell(t, some ? number(buf, dcp_stats_std(s)) : "-");
-	out_table_cell(t, some ? number(buf, dcp_stats_norm(s)) : "-");
-	if (s->zeros && s->n)
-		out_table_printf(t, "%.3g%%", 100.0 * (double)s->zeros / (double)s->n);
-	else
-		out_table_cell(t, "");
-	out_table_cell(t, s->subnormals ? out_count(buf, s->subnormals) : "");
-	if (measured_is_bad(&r->m))
-		out_table_printf(t, "%" PRIu64 " NaN, %" PRIu64 " Inf", s->nans, s->infs);
-	else
-		out_table_cell(t, "");
-	out_table_cell(t, dcp_stats_note(&of));
-}
-
 static void put_text_bins(struct out *o, const struct measure_row *r)
 {
 	enum { BAR = 40 };
@@ -208,46 +174,28 @@ static bool is_shown(const struct listing *w, const struct measure_row *r)
 	return r->m.head.done && (!w->o->nan || measured_is_bad(&r->m));
 }
 
-static enum cmd_exit print(struct listing *w)
+static enum cmd_exit print_rows(struct listing *w)
 {
-	static const struct out_col cols[] = {
-		{ "KEY", .flex = true },
-		{ "MIN", .right = true },
-		{ "MAX", .right = true },
-		{ "MEAN", .right = true },
-		{ "STD", .right = true },
-		{ "NORM", .right = true },
-		{ "ZEROS", .right = true },
-		{ "DENORMAL", .right = true },
-		{ "NAN" },
-		{ "NOTE" },
-	};
 	struct out *o = &w->out;
-	struct out_table table;
+	bool text = o->form == OUT_TEXT, table = !text || !(w->o->nan || w->o->histogram);
 	uint64_t shown = 0;
 	enum cmd_exit code;
 
-	out_table_init(&table, cols, DCP_LEN(cols));
-	out_list(o, NULL, MEASURE_NAMES);
+	out_list(o, NULL, measure_fields);
 	for (size_t i = 0; i < w->nrows; i++) {
 		const struct measure_row *r = &w->rows[i];
 
 		if (!is_shown(w, r))
 			continue;
 		shown++;
-		if (o->form != OUT_TEXT)
-			measure_put_row(o, r);
-		else if (w->o->nan)
+		if (text && w->o->nan)
 			put_nan(o, r);
-		else if (w->o->histogram && r->bins)
+		else if (text && w->o->histogram && r->bins)
 			put_text_bins(o, r);
-		else
-			put_text_row(&table, r);
+		else if (table)
+			measure_put_row(o, r);
 	}
-	out_list_end(o);
-	if (o->form == OUT_TEXT && !w->o->nan && !w->o->histogram)
-		out_table_print(&table, o, 0);
-	out_table_finish(&table);
+	out_list_end(o, table);
 	code = out_flush(o);
 	if (code == CMD_OK && w->o->nan && shown)
 		code = CMD_NO;
@@ -291,7 +239,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 			rc = make_rows(&w, &measuring);
 		if (rc == 0 && o->by != WALK_BY_KEY)
 			rc = group(&w);
-		code = rc < 0 ? cmd_fail(CMD_ENV, "stats: %s", strerror(-rc)) : print(&w);
+		code = rc < 0 ? cmd_fail(CMD_ENV, "stats: %s", strerror(-rc)) : print_rows(&w);
 	}
 	measure_finish(&measuring);
 	free(w.rows);

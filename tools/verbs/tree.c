@@ -360,7 +360,7 @@ static void put_path(const struct forest *f, size_t at, struct out *o, const cha
 	dcp_jsonw_init(&w, &text, false);
 	dcp_jsonw_strs(&w, path, f->nodes[at].depth);
 	o->buf.failed = o->buf.failed || dcp_jsonw_error(&w) < 0;
-	out_tsv(o, text.p ? text.p : "");
+	out_put_str(o, "path", text.p ? text.p : "");
 }
 
 /* One row a node, parents first; path says where it belongs. */
@@ -380,6 +380,11 @@ static void put_node(const struct forest *f, size_t at, struct out *o, const cha
 static enum cmd_exit print(struct forest *f, const struct tree_opts *t, const struct pick *p,
 			   struct out *o)
 {
+	/* clang-format off */
+	static const struct out_field fields[] = {
+		{ "path" }, { "nbytes" }, { "tensors" }, { "elements" }, { "what" }, { NULL }
+	};
+	/* clang-format on */
 	size_t deepest = 0;
 	const char **path;
 
@@ -391,14 +396,14 @@ static enum cmd_exit print(struct forest *f, const struct tree_opts *t, const st
 	out_row(o);
 	if (t->form == OUT_JSON)
 		dcp_jsonw_put_str(&o->json, "version", p->ck.name);
-	out_list(o, "nodes", "path nbytes tensors elements what");
+	out_list(o, "nodes", fields);
 	if (t->form == OUT_TEXT && draw(f, t, o) < 0)
 		o->buf.failed = true;
 	for (size_t i = 0; t->form != OUT_TEXT && i < f->nnodes; i++)
 		if (is_drawn(f, i, t))
 			put_node(f, i, o, path);
 	free(path);
-	out_list_end(o);
+	out_list_end(o, false);
 	if (t->form == OUT_JSON)
 		dcp_jsonw_end(&o->json);
 	return out_flush(o);

@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <locale.h>
+#include <math.h>
 #include <unistd.h>
 
 #include "core/base/buf.h"
@@ -341,6 +342,96 @@ static void an_empty_number(void **state)
 	out_table_finish(&t);
 }
 
+/* clang-format off */
+static const struct out_field list_fields[] = {
+	{ "kind", .only = OUT_ONLY_TSV }, { "key", "KEY", OUT_NAME }, { NULL, "STATE", OUT_STATE },
+	{ "shape", "SHAPE" }, { "nbytes", "SIZE", OUT_BYTES }, { NULL, "BYTES", OUT_COUNT, OUT_LONG },
+	{ "part", "PART", OUT_PART, .none = "-" }, { "changed", "CHANGED", OUT_SOME },
+	{ "took", "TIME", OUT_SECONDS }, { "ok" }, { "note", .only = OUT_ONLY_JSON }, { NULL }
+};
+
+static const struct {
+	const char *what;
+	enum out_form form;
+	bool lengthy;
+	const char *text;
+} lists[] = {
+	{ "a table", OUT_TEXT, .text =
+	  "KEY      STATE  SHAPE       SIZE   PART  CHANGED     TIME\n"
+	  "a,\\x09b  ok     [16, 8]  2.05 kB  33.3%    1,000  1.500 s\n"
+	  "c                                     -\n" },
+	{ "with more columns", OUT_TEXT, .lengthy = true, .text =
+	  "KEY      STATE  SHAPE       SIZE  BYTES   PART  CHANGED     TIME\n"
+	  "a,\\x09b  ok     [16, 8]  2.05 kB  2,048  33.3%    1,000  1.500 s\n"
+	  "c                                            -\n" },
+	{ "JSON", OUT_JSON, .text =
+	  "[{\"key\":\"a,\\tb\",\"shape\":[16,8],\"nbytes\":2048,\"part\":0.3333,\"changed\":1000,"
+	  "\"took\":1.5,\"ok\":true,\"note\":null},{\"key\":\"c\",\"part\":null,\"changed\":0}]\n" },
+	{ "TSV", OUT_TSV, .text =
+	  "kind\tkey\tshape\tnbytes\tpart\tchanged\ttook\tok\n"
+	  "tensor\ta,\\x09b\t[16, 8]\t2048\t0.3333\t1000\t1.500000000\ttrue\n"
+	  "\tc\t\t\t\t0\t\t\n" },
+	{ "CSV", OUT_CSV, .text =
+	  "kind,key,shape,nbytes,part,changed,took,ok\n"
+	  "tensor,\"a,\\x09b\",\"[16, 8]\",2048,0.3333,1000,1.500000000,true\n"
+	  ",c,,,,0,,\n" },
+	{ "names", OUT_NAMES, .text = "a,\\x09b\nc\n" },
+};
+/* clang-format on */
+
+static void a_list_has_its_fields_in_every_form(void **state)
+{
+	static const uint64_t shape[] = { 16, 8 };
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(lists); i++) {
+		struct out o = { .form = lists[i].form, .lengthy = lists[i].lengthy };
+
+		t_case(lists[i].what);
+		dcp_jsonw_init(&o.json, &o.buf, false);
+		out_list(&o, NULL, list_fields);
+		out_row(&o);
+		out_put_str(&o, "kind", "tensor");
+		out_put_str(&o, "key", "a,\tb");
+		out_put_str(&o, "STATE", "ok");
+		out_put_dims(&o, "shape", shape, 2);
+		out_put_u64(&o, "nbytes", 2048);
+		out_put_u64(&o, "BYTES", 2048);
+		out_put_f64(&o, "part", 0.3333);
+		out_put_u64(&o, "changed", 1000);
+		out_put_seconds(&o, "took", 1.5);
+		out_put_bool(&o, "ok", true);
+		out_put_str(&o, "note", NULL);
+		out_row_end(&o);
+		out_row(&o);
+		out_put_str(&o, "key", "c");
+		out_put_f64(&o, "part", NAN);
+		out_put_u64(&o, "changed", 0);
+		out_row_end(&o);
+		out_list_end(&o, true);
+		dcp_buf_str(&o.buf, o.form == OUT_JSON ? "\n" : "");
+		assert_string_equal(o.buf.p, lists[i].text);
+		out_finish(&o);
+	}
+}
+
+static void a_list_without_rows(void **state)
+{
+	static const char *const want[] = { "",
+					    "KEY  STATE  SHAPE  SIZE  PART  CHANGED  TIME\n" };
+
+	(void)state;
+	for (size_t heads = 0; heads < 2; heads++) {
+		struct out o = { 0 };
+
+		t_case(heads ? "has its heads where that is asked for" : "is nothing");
+		out_list(&o, NULL, list_fields);
+		out_list_end(&o, heads);
+		assert_string_equal(o.buf.p ? o.buf.p : "", want[heads]);
+		out_finish(&o);
+	}
+}
+
 static void every_line_fits(void **state)
 {
 	(void)state;
@@ -456,6 +547,8 @@ T_TESTS()
 		cmocka_unit_test(tables_are_aligned),
 		cmocka_unit_test(columns_give_way),
 		cmocka_unit_test(an_empty_number),
+		cmocka_unit_test(a_list_has_its_fields_in_every_form),
+		cmocka_unit_test(a_list_without_rows),
 		cmocka_unit_test(every_line_fits),
 		cmocka_unit_test(mount_table),
 		cmocka_unit_test(progress_lines),
