@@ -401,8 +401,8 @@ static bool same_head(const struct frame *frame, const uint8_t *head)
 	       memcmp(frame->head + behind, head + behind, frame->n - behind) == 0;
 }
 
-static bool find(struct dcp_torch_frames *f, const struct dcp_source *item,
-		 struct dcp_torch_tensor *out)
+bool dcp_torch_known(struct dcp_torch_frames *f, const struct dcp_source *item,
+		     struct dcp_torch_tensor *out)
 {
 	uint32_t n = head_of_size(f, item->size);
 	uint8_t head[HEAD_MAX];
@@ -464,7 +464,7 @@ int dcp_torch_item(struct dcp_torch_frames *f, const struct dcp_source *item,
 	dcp_auto_torch struct dcp_torch *torch = NULL;
 	int rc;
 
-	if (f && find(f, item, out))
+	if (f && dcp_torch_known(f, item, out))
 		return 1;
 	rc = dcp_torch_open(item, ITEM_MEMORY, &torch, err);
 	if (rc < 0)

@@ -154,5 +154,8 @@ void dcp_torch_frames_destroy(struct dcp_torch_frames *f);
  */
 int dcp_torch_item(struct dcp_torch_frames *f, const struct dcp_source *item,
 		   struct dcp_torch_tensor *out, struct dcp_err *err);
+/* The same, if an item like it was parsed before: only its head is read. False: it was not. */
+bool dcp_torch_known(struct dcp_torch_frames *f, const struct dcp_source *item,
+		     struct dcp_torch_tensor *out);
 /* How many items were recognised by their head. */
 uint64_t dcp_torch_frames_hits(struct dcp_torch_frames *f);

@@ -254,9 +254,9 @@ bool dcp_index_name(sqlite3_stmt *s, const char **name, size_t *n);
  * never come. */
 #define DCP_SQL_TENSOR_FROM                                                                    \
 	DCP_SQL_TENSOR_COLUMNS                                                                 \
-	", path, iif(length(pieces) + ifnull(length(copies), 0) <= 4096, pieces, NULL), "      \
-	"stored, iif(length(copies) <= 4096, copies, NULL) FROM tensor WHERE id >= ?1 "        \
-	"ORDER BY id"
+	", path, iif(length(pieces) <= 4096 AND (copies IS NULL OR length(copies) <= 4096), "  \
+	"pieces, NULL), stored, iif(copies IS NULL OR length(copies) > 4096, NULL, copies) "   \
+	"FROM tensor WHERE id >= ?1 ORDER BY id"
 #define DCP_SQL_TENSOR_ID "SELECT id FROM tensor WHERE "
 #define DCP_SQL_OBJECT_ROW "SELECT id, key, name, nbytes, error, entry FROM object WHERE "
 #define DCP_SQL_ITEM_ROW "SELECT id, key, 'item', nbytes, error, 1 FROM item WHERE "
