@@ -116,7 +116,7 @@ bool export_speaks(const struct dcpload_comm *comm, const struct dcpload_error *
 }
 
 /* Keep what x->told says, by one of the ranks, in x->err. */
-static int tell(struct exporting *x, int rc)
+static int tell_err(struct exporting *x, int rc)
 {
 	struct dcpload_error *err = &x->told;
 
@@ -139,7 +139,7 @@ int export_agree(struct exporting *x, int rc)
 	x->told = (struct dcpload_error){ .rank = -1 };
 	if (rc < 0)
 		load_fail_err(&x->told, rc, &x->err);
-	return tell(x, load_agree(x->comm, rc, &x->told, export_timeout(x->opts->timeout)));
+	return tell_err(x, load_agree(x->comm, rc, &x->told, export_timeout(x->opts->timeout)));
 }
 
 struct work {
@@ -147,7 +147,7 @@ struct work {
 	int (*fn)(struct exporting *x);
 };
 
-static int work(void *ctx)
+static int run_work(void *ctx)
 {
 	struct work *w = ctx;
 
@@ -163,13 +163,13 @@ int export_step(struct exporting *x, int (*fn)(struct exporting *x))
 {
 	struct work w = { x, fn };
 	struct dcpload_error err = { .rank = -1 };
-	int done, rc = load_step_run(x->comm, work, give_up, &w, &done,
+	int done, rc = load_step_run(x->comm, run_work, give_up, &w, &done,
 				     export_timeout(x->opts->timeout), &err);
 
 	if (rc == 0)
 		return export_agree(x, done);
 	x->told = err;
-	return tell(x, rc);
+	return tell_err(x, rc);
 }
 
 /* All fail with the code of the lowest rank that failed; the other ranks have no message. */
@@ -207,13 +207,13 @@ enum cmd_exit export_step_code(struct exporting *x, enum cmd_exit (*fn)(struct e
  * What @n bytes of every rank are, in the order of ranks; @same: a record, which has @n bytes on
  * all.
  */
-static int gather(struct exporting *x, const void *p, uint64_t n, bool same,
-		  struct load_blobs *out)
+static int gather_ranks(struct exporting *x, const void *p, uint64_t n, bool same,
+			struct load_blobs *out)
 {
 	int rc = (same ? load_gather_same : load_gather)(x->comm, p, n, out, &x->told,
 							 export_timeout(x->opts->timeout));
 
-	return tell(x, rc);
+	return tell_err(x, rc);
 }
 
 int export_identity(struct exporting *x, uint64_t *out)
@@ -224,7 +224,7 @@ int export_identity(struct exporting *x, uint64_t *out)
 	*out = dcp_version_generation(x->pick.ck.v);
 	if (x->comm->ranks == 1)
 		return 0;
-	rc = gather(x, out, sizeof(*out), true, &b);
+	rc = gather_ranks(x, out, sizeof(*out), true, &b);
 	if (rc < 0)
 		return rc;
 	memcpy(out, b.at[0], sizeof(*out));
@@ -241,7 +241,7 @@ int export_same_plan(struct exporting *x)
 	if (x->comm->ranks == 1)
 		return 0;
 	save_count(x->save, &c);
-	rc = gather(x, &c.plan, sizeof(c.plan), true, &b);
+	rc = gather_ranks(x, &c.plan, sizeof(c.plan), true, &b);
 	if (rc < 0)
 		return rc;
 	for (uint32_t r = 0; r < x->comm->ranks; r++)
@@ -255,7 +255,7 @@ int export_same_plan(struct exporting *x)
 	return rc;
 }
 
-static void count(struct exporting *x, const struct save_counts *c)
+static void add_counts(struct exporting *x, const struct save_counts *c)
 {
 	x->kept += c->kept;
 	x->copied += c->copied;
@@ -271,13 +271,13 @@ int export_share_sums(struct exporting *x)
 
 	save_count(x->save, &c);
 	if (x->comm->ranks == 1) {
-		count(x, &c);
+		add_counts(x, &c);
 		return 0;
 	}
 	dcp_buf_add(&mine, &c, sizeof(c));
 	rc = export_agree(x, dcp_err_say(&x->err, save_put_sums(x->save, &mine)));
 	if (rc == 0)
-		rc = gather(x, mine.p, mine.n, false, &b);
+		rc = gather_ranks(x, mine.p, mine.n, false, &b);
 	if (rc < 0)
 		return rc;
 	for (uint32_t r = 0; rc == 0 && export_leads(x) && r < x->comm->ranks; r++) {
@@ -288,7 +288,7 @@ int export_share_sums(struct exporting *x)
 			rc = dcp_fail(&x->err, -EPROTO,
 				      "ranks 0 and %u run different releases of dcpfs", r);
 		else
-			count(x, of);
+			add_counts(x, of);
 	}
 	load_blobs_free(&b);
 	return rc;

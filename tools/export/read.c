@@ -143,7 +143,7 @@ static const struct dcp_buf *text_of(const struct exporting *x, size_t tensor)
 	return NULL;
 }
 
-static int fail(const struct exporting *x, int rc, size_t tensor, struct dcp_err *err)
+static int fail_read(const struct exporting *x, int rc, size_t tensor, struct dcp_err *err)
 {
 	const char *name = tensor < x->set.ntensors
 				   ? x->set.tensors[tensor].key
@@ -177,7 +177,7 @@ static int read_piece(void *ctx, unsigned job, size_t tensor, size_t part, uint6
 			       x->set.tensors[tensor].dtype, off, buf, n);
 	else
 		rc = dcp_view_read(j->view, off, buf, n);
-	return rc < 0 ? fail(x, rc, tensor, err) : 0;
+	return rc < 0 ? fail_read(x, rc, tensor, err) : 0;
 }
 
 static int copy_piece(void *ctx, unsigned job, size_t tensor, size_t part, uint64_t off,
@@ -192,7 +192,7 @@ static int copy_piece(void *ctx, unsigned job, size_t tensor, size_t part, uint6
 	if (rc < 0 || made)
 		return rc;
 	rc = dcp_view_copy(r->job[job].view, off, n, fd, to);
-	return rc < 0 ? fail(r->x, rc, tensor, err) : rc;
+	return rc < 0 ? fail_read(r->x, rc, tensor, err) : rc;
 }
 
 int export_read(struct export_reader *r, size_t tensor, size_t part, uint64_t off, void *buf,

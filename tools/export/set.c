@@ -31,15 +31,15 @@ unsigned export_protocol(const struct export_opts *o)
 	return o->protocol < 0 ? 0 : (unsigned)o->protocol + 2;
 }
 
-static const char *copy(struct exporting *x, const char *s)
+static const char *copy_text(struct exporting *x, const char *s)
 {
 	return dcp_arena_strdup(&x->arena, s);
 }
 
-static int note(struct exporting *x, struct dcp_buf *list, const char *what, const char *key,
-		const char *why)
+static int note_left(struct exporting *x, struct dcp_buf *list, const char *what,
+		     const char *key, const char *why)
 {
-	struct out_left l = { what, copy(x, key), copy(x, why) };
+	struct out_left l = { what, copy_text(x, key), copy_text(x, why) };
 
 	dcp_buf_add(list, &l, sizeof(l));
 	return l.key && l.why ? dcp_buf_error(list) : -ENOMEM;
@@ -47,7 +47,7 @@ static int note(struct exporting *x, struct dcp_buf *list, const char *what, con
 
 static int leave_out(struct exporting *x, const char *what, const char *key, const char *why)
 {
-	return note(x, &x->left, what, key, why);
+	return note_left(x, &x->left, what, key, why);
 }
 
 /* It cannot be read, which only --partial takes. */
@@ -90,7 +90,7 @@ static int copy_path(struct exporting *x, const char *const *path, size_t n,
 	const char **to = dcp_arena_calloc(&x->arena, n + 1, sizeof(*to));
 
 	for (size_t i = 0; to && i < n; i++) {
-		to[i] = copy(x, path[i]);
+		to[i] = copy_text(x, path[i]);
 		if (!to[i])
 			return -ENOMEM;
 	}
@@ -180,7 +180,7 @@ static int add_tensor(struct exporting *x, const struct dcp_row *row,
 		      const struct dcp_tensor *t)
 {
 	struct export_from from = { .row = row->id, .dtype = row->dtype };
-	struct dcp_write_tensor out = { .key = copy(x, row->key),
+	struct dcp_write_tensor out = { .key = copy_text(x, row->key),
 					.dtype = dtype_of(x, row->dtype),
 					.ndim = row->ndim,
 					.path = t->path,
@@ -248,16 +248,16 @@ static int add_object(struct exporting *x, const struct dcp_object *o)
 
 	if (why)
 		return leave_out(x, "object", o->key, why);
-	out.key = copy(x, o->key);
-	out.type = copy(x, o->type ? o->type : "");
+	out.key = copy_text(x, o->key);
+	out.type = copy_text(x, o->type ? o->type : "");
 	out.json = dcp_arena_strndup(&x->arena, o->json, o->json_len);
-	out.classes = o->classes ? copy(x, o->classes) : NULL;
+	out.classes = o->classes ? copy_text(x, o->classes) : NULL;
 	rc = copy_path(x, o->path, o->npath, &out.path);
 	if (rc < 0 || !out.key || !out.type || !out.json || (o->classes && !out.classes))
 		return -ENOMEM;
 	dcp_buf_add(&x->objects, &out, sizeof(out));
 	why = x->format->asks ? x->format->asks(o) : NULL;
-	rc = why ? note(x, &x->asks, "object", o->key, why) : 0;
+	rc = why ? note_left(x, &x->asks, "object", o->key, why) : 0;
 	return rc | dcp_buf_error(&x->objects);
 }
 
@@ -296,7 +296,7 @@ static int see_row(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
 
 static int add_extra(struct exporting *x, const char *name, uint64_t size, uint64_t number)
 {
-	struct dcp_write_extra e = { copy(x, name), size };
+	struct dcp_write_extra e = { copy_text(x, name), size };
 
 	dcp_buf_add(&x->extras, &e, sizeof(e));
 	dcp_buf_add(&x->extra_from, &number, sizeof(number));
@@ -318,7 +318,7 @@ static int ask_config(struct exporting *x, const struct dcp_adapter *adapter, co
 			 "not found, and %s cannot load this%s without it; give the directory "
 			 "that has it: --hf-assets DIR",
 			 adapter ? adapter->loader : "transformers", adapter ? " adapter" : "");
-	return note(x, &x->asks, "file", name, why);
+	return note_left(x, &x->asks, "file", name, why);
 }
 
 /*
@@ -397,7 +397,7 @@ static int note_lost(struct exporting *x, const struct dcp_json *list)
 		const char *name = dcp_json_str(dcp_json_get(lost, "name")),
 			   *why = dcp_json_str(dcp_json_get(lost, "why"));
 
-		rc = name && why ? note(x, &x->asks, "name", name, why) : 0;
+		rc = name && why ? note_left(x, &x->asks, "name", name, why) : 0;
 	}
 	return rc;
 }

@@ -27,7 +27,7 @@ struct verifying {
 	uint64_t done, total;
 };
 
-static int differs(struct verifying *w, const char *key, const char *how)
+static int fail_differs(struct verifying *w, const char *key, const char *how)
 {
 	return dcp_fail(&w->x->err, -EBADMSG,
 			"%s: %s: what was written is not what was read: %s", w->x->out, key,
@@ -54,7 +54,7 @@ static int compare_bytes(struct verifying *w, size_t i, size_t part, const char 
 		if (memcmp(w->bufs, w->bufs + CHUNK, n) != 0) {
 			snprintf(text, sizeof(text), "bytes from %llu on",
 				 (unsigned long long)off);
-			return differs(w, key, text);
+			return fail_differs(w, key, text);
 		}
 		w->done += n;
 		w->x->progress.report.report(w->x->progress.report.ctx, w->done, w->total, key);
@@ -75,10 +75,10 @@ static int compare_tensor(struct verifying *w, size_t i, size_t part)
 		dcp_index_by_key(dcp_version_index(w->v), DCP_ROW_TENSOR, t->key, &arena, &row);
 
 	if (rc == -ENOENT)
-		rc = differs(w, t->key, "it has no such key");
+		rc = fail_differs(w, t->key, "it has no such key");
 	else if (rc == 0 && (row.dtype != t->dtype || row.ndim != ndim ||
 			     memcmp(row.shape, shape, ndim * sizeof(*shape)) != 0))
-		rc = differs(w, t->key, "another dtype or shape");
+		rc = fail_differs(w, t->key, "another dtype or shape");
 	if (rc == 0)
 		rc = dcp_view_open(w->v, row.id, DCP_AS_RAW, NULL, &view, &w->x->err);
 	if (rc == 0)
@@ -99,11 +99,11 @@ static int compare_extra(struct verifying *w, size_t i)
 		rc = dcp_site_open(&site, e->name, &blob, NULL, NULL);
 	dcp_site_close(&site);
 	if (rc < 0)
-		return differs(w, e->name, strerror(-rc));
+		return fail_differs(w, e->name, strerror(-rc));
 	src = dcp_source_blob(&blob);
 	return src.size == e->nbytes
 		       ? compare_bytes(w, w->x->set.ntensors + i, 0, e->name, NULL, &src)
-		       : differs(w, e->name, "another length");
+		       : fail_differs(w, e->name, "another length");
 }
 
 /* ---- objects ---- */
@@ -119,7 +119,7 @@ static int compare_values(struct verifying *w, const struct dcp_object *want,
 	return is_text(got->type, want->type) && is_text(got->json, want->json) &&
 			       is_text(got->classes, want->classes)
 		       ? 0
-		       : differs(w, want->key, "another value");
+		       : fail_differs(w, want->key, "another value");
 }
 
 static int find_object(struct verifying *w, const char *key, struct dcp_arena *arena,
@@ -197,7 +197,7 @@ static int compare_leaf(void *ctx, const struct dcp_leaf *leaf)
 
 	if (rc == 0 && !is_mark(leaf->value))
 		rc = compare_as_is(ctx, &o);
-	return rc == -ENOENT ? differs(ctx, leaf->key, "it has no such key") : rc;
+	return rc == -ENOENT ? fail_differs(ctx, leaf->key, "it has no such key") : rc;
 }
 
 struct within {
@@ -260,7 +260,7 @@ static int compare_object(struct verifying *w, const struct dcp_object *o)
 /* ---- all of it ---- */
 
 /* Compare what is in the checkpoint at @path: all, or (@rank not NULL) what that rank has. */
-static int compare(struct verifying *w, const char *path, const uint32_t *rank)
+static int compare_checkpoint(struct verifying *w, const char *path, const uint32_t *rank)
 {
 	const struct dcp_store_opts opts = { .log = &cmd_log };
 	const struct dcp_write_set *set = &w->x->set;
@@ -307,7 +307,8 @@ static int compare_ranks(struct verifying *w)
 		dcp_buf_printf(&path, "%s/%s", save_sealed(w->x->save), file);
 		rc = dcp_err_say(&w->x->err, dcp_buf_error(&path));
 		if (rc == 0)
-			rc = compare(w, path.p, &set->tensors[tensor].parts[part].rank);
+			rc = compare_checkpoint(w, path.p,
+						&set->tensors[tensor].parts[part].rank);
 	}
 	return rc;
 }
@@ -328,7 +329,7 @@ int export_verify(struct exporting *x)
 		w.total += x->set.extras[i].nbytes;
 	if (rc == 0)
 		rc = x->set.arrays ? compare_ranks(&w)
-				   : compare(&w, save_sealed(x->save), NULL);
+				   : compare_checkpoint(&w, save_sealed(x->save), NULL);
 	free(w.bufs);
 	export_close(w.reader);
 	return rc;

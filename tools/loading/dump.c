@@ -21,7 +21,7 @@
 
 enum { ALIGN = 64, MAX_NAMED = 64, BAND = 16 << 20 };
 
-static int fail(const struct dump *d, int rc, struct dcpload_error *err)
+static int fail_dump(const struct dump *d, int rc, struct dcpload_error *err)
 {
 	return load_fail(err, rc, "%s/%s: %s", d->path, d->name, strerror(-rc));
 }
@@ -136,13 +136,13 @@ static int open_dir(struct dump *d, const char *path, uint32_t withheld,
 	return d->dir < 0 ? load_fail(err, -errno, "%s: %s", path, strerror(errno)) : 0;
 }
 
-static int exists(const struct dump *d, struct dcpload_error *err)
+static int fail_exists(const struct dump *d, struct dcpload_error *err)
 {
 	return load_fail(err, -EEXIST, "%s/%s exists; --force replaces it", d->path, d->name);
 }
 
 /* How the open file can be called, though it has no name. */
-static bool handle(const struct dump *d, char out[32])
+static bool name_handle(const struct dump *d, char out[32])
 {
 	snprintf(out, 32, "/proc/self/fd/%d", d->file);
 	return access(out, F_OK) == 0;
@@ -157,7 +157,7 @@ static bool open_nameless(struct dump *d, mode_t mode)
 	char path[32];
 
 	d->file = openat(d->dir, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, mode);
-	if (d->file >= 0 && handle(d, path))
+	if (d->file >= 0 && name_handle(d, path))
 		return true;
 	if (d->file >= 0)
 		close(d->file);
@@ -186,10 +186,10 @@ static int open_file(struct dump *d, mode_t mode, struct dcpload_error *err)
 		int rc = -errno;
 
 		d->temp[0] = '\0';
-		return fail(d, rc, err);
+		return fail_dump(d, rc, err);
 	}
 	if (fallocate(d->file, 0, 0, (off_t)d->bytes) < 0 && errno != EOPNOTSUPP)
-		return fail(d, -errno, err);
+		return fail_dump(d, -errno, err);
 	return 0;
 }
 
@@ -231,7 +231,7 @@ int dump_begin(struct dump *d, const struct dump_of *of, const struct dcpload_pl
 	snprintf(d->name, sizeof(d->name), "rank-%05u-of-%05u.safetensors", of->rank,
 		 of->ranks);
 	if (!d->force && faccessat(d->dir, d->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
-		return exists(d, err);
+		return fail_exists(d, err);
 	if (d->force && !is_dump(d))
 		return load_fail(
 			err, -EEXIST,
@@ -240,7 +240,7 @@ int dump_begin(struct dump *d, const struct dump_of *of, const struct dcpload_pl
 			d->path, d->name);
 	rc = make_header(d, of, plan);
 	if (rc < 0)
-		return fail(d, rc, err);
+		return fail_dump(d, rc, err);
 	return open_file(d, 0666 & ~of->withheld, err);
 }
 
@@ -276,7 +276,7 @@ int dump_write(struct dump *d, struct dcpload_plan *plan, struct dcpload_error *
 	}
 	if (rc == 0 && fsync(d->file) < 0)
 		rc = -errno;
-	return rc < 0 && !err->code ? fail(d, rc, err) : rc;
+	return rc < 0 && !err->code ? fail_dump(d, rc, err) : rc;
 }
 
 /* Give the file, which has no name, that of @name. */
@@ -284,7 +284,7 @@ static int name_it(const struct dump *d, const char *name)
 {
 	char path[32];
 
-	handle(d, path);
+	name_handle(d, path);
 	return linkat(AT_FDCWD, path, d->dir, name, AT_SYMLINK_FOLLOW);
 }
 
@@ -309,11 +309,11 @@ int dump_publish(struct dump *d, struct dcpload_error *err)
 	if (rc == 0)
 		rc = nameless && !d->force ? name_it(d, d->name) : rename_it(d);
 	if (rc < 0)
-		return errno == EEXIST ? exists(d, err) : fail(d, -errno, err);
+		return errno == EEXIST ? fail_exists(d, err) : fail_dump(d, -errno, err);
 	d->temp[0] = '\0';
 	/* Some file systems cannot sync a directory; the file is there all the same. */
 	if (fsync(d->dir) < 0 && errno != EINVAL)
-		return fail(d, -errno, err);
+		return fail_dump(d, -errno, err);
 	return 0;
 }
 

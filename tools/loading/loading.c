@@ -56,7 +56,7 @@ struct work {
 	struct dcpload_error err;
 };
 
-static int work(void *ctx)
+static int run_work(void *ctx)
 {
 	struct work *w = ctx;
 
@@ -66,8 +66,8 @@ static int work(void *ctx)
 int loading_step(struct loading *l, int (*fn)(struct loading *l, struct dcpload_error *err))
 {
 	struct work w = { .l = l, .fn = fn, .err = { .rank = -1 } };
-	int done,
-		rc = load_step_run(l->comm, work, NULL, &w, &done, loading_timeout(l), &l->err);
+	int done, rc = load_step_run(l->comm, run_work, NULL, &w, &done, loading_timeout(l),
+				     &l->err);
 
 	if (rc < 0)
 		return load_while(&l->err, rc, l->doing);
@@ -113,8 +113,8 @@ enum cmd_exit loading_check_metrics(struct loading *l)
 	return loading_agree(l, rc) < 0 ? loading_fail(l, CMD_USAGE) : CMD_OK;
 }
 
-static void put(struct dcp_buf *b, const char *name, const char *unit, const char *help,
-		uint64_t value)
+static void put_metric(struct dcp_buf *b, const char *name, const char *unit, const char *help,
+		       uint64_t value)
 {
 	dcp_metric_gauge(b, "dcpload", name, unit, help, value);
 }
@@ -123,8 +123,8 @@ static void put_all(const struct loading *l, enum cmd_exit code, uint64_t ns, st
 {
 	const struct loading_totals *t = &l->total;
 
-	put(b, "success", NULL, "1: the load succeeded.", code == CMD_OK);
-	put(b, "exit_code", NULL, "Of dcpload.", code);
+	put_metric(b, "success", NULL, "1: the load succeeded.", code == CMD_OK);
+	put_metric(b, "exit_code", NULL, "Of dcpload.", code);
 	dcp_metric_seconds(b, "dcpload", "end_time_seconds", "When it ended, since 1970.",
 			   (uint64_t)dcp_now_ns(CLOCK_REALTIME));
 	dcp_metric_seconds(b, "dcpload", "duration_seconds", "From its beginning to its end.",
@@ -137,20 +137,23 @@ static void put_all(const struct loading *l, enum cmd_exit code, uint64_t ns, st
 	dcp_buf_str(b, ",");
 	dcp_metric_label(b, "layout", l->layout ? l->layout : "");
 	dcp_buf_str(b, "} 1\n");
-	put(b, "ranks", NULL, "Ranks of the job.", l->comm ? l->comm->ranks : 0);
+	put_metric(b, "ranks", NULL, "Ranks of the job.", l->comm ? l->comm->ranks : 0);
 	if (!l->reported)
 		return;
-	put(b, "parts", NULL, "Parts of tensors that ranks hold.", t->parts);
-	put(b, "needed_bytes", "bytes", "Bytes of all parts.", t->needed);
-	put(b, "read_bytes", "bytes", "Bytes that were read for them.", t->read);
-	put(b, "exchanged_bytes", "bytes", "Bytes that ranks sent each other.", t->exchanged);
-	put(b, "dumped_bytes", "bytes", "Bytes that were written by --dump.", t->dumped);
-	put(b, "staging_bytes", "bytes", "Memory beyond the tensors, the most of a rank.",
-	    t->staging);
-	put(b, "source_requests", NULL, "Requests to servers, tries that failed included.",
-	    t->http.requests);
-	put(b, "source_retries", NULL, "Of these, those made once more.", t->http.retries);
-	put(b, "source_wire_bytes", "bytes", "Bytes of answers of servers.", t->http.bytes);
+	put_metric(b, "parts", NULL, "Parts of tensors that ranks hold.", t->parts);
+	put_metric(b, "needed_bytes", "bytes", "Bytes of all parts.", t->needed);
+	put_metric(b, "read_bytes", "bytes", "Bytes that were read for them.", t->read);
+	put_metric(b, "exchanged_bytes", "bytes", "Bytes that ranks sent each other.",
+		   t->exchanged);
+	put_metric(b, "dumped_bytes", "bytes", "Bytes that were written by --dump.", t->dumped);
+	put_metric(b, "staging_bytes", "bytes",
+		   "Memory beyond the tensors, the most of a rank.", t->staging);
+	put_metric(b, "source_requests", NULL,
+		   "Requests to servers, tries that failed included.", t->http.requests);
+	put_metric(b, "source_retries", NULL, "Of these, those made once more.",
+		   t->http.retries);
+	put_metric(b, "source_wire_bytes", "bytes", "Bytes of answers of servers.",
+		   t->http.bytes);
 	dcp_metric_seconds(b, "dcpload", "open_seconds",
 			   "Until it was open, the most of a rank.", t->open_ns);
 	dcp_metric_seconds(b, "dcpload", "plan_seconds", "To plan, the most of a rank.",
@@ -163,7 +166,7 @@ static void put_all(const struct loading *l, enum cmd_exit code, uint64_t ns, st
  * All of the file or none of it: what is written has another name first, which collectors pass
  * over.
  */
-static int replace(const char *path, const struct dcp_buf *b)
+static int replace_file(const char *path, const struct dcp_buf *b)
 {
 	dcp_auto_free char *part = NULL;
 	dcp_auto_fd int fd = -1;
@@ -202,7 +205,7 @@ enum cmd_exit loading_metrics(const struct loading *l, enum cmd_exit code, int64
 	put_all(l, code, (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - began), &b);
 	rc = dcp_buf_error(&b);
 	if (rc == 0)
-		rc = replace(l->opts->metrics, &b);
+		rc = replace_file(l->opts->metrics, &b);
 	if (rc == 0)
 		return code;
 	cmd_fail(CMD_ENV, "load: --metrics %s: %s", l->opts->metrics, strerror(-rc));

@@ -177,19 +177,19 @@ static int take_lists(struct report *t)
 	return rc;
 }
 
-static double seconds(uint64_t ns)
+static double seconds_of(uint64_t ns)
 {
 	return (double)ns / 1e9;
 }
 
 /* "1.02 GB/s" */
-static const char *rate(char buf[OUT_SIZE + 4], uint64_t bytes, uint64_t ns)
+static const char *rate_text(char buf[OUT_SIZE + 4], uint64_t bytes, uint64_t ns)
 {
 	char size[OUT_SIZE];
 
 	if (!ns || !bytes)
 		return "";
-	out_size(size, (uint64_t)((double)bytes / seconds(ns)));
+	out_size(size, (uint64_t)((double)bytes / seconds_of(ns)));
 	snprintf(buf, OUT_SIZE + 4, "%s/s", size);
 	return buf;
 }
@@ -228,19 +228,19 @@ static void put_rank(struct out *o, uint32_t rank, const struct summary *s)
 	put_bytes(o, "received", rep->received);
 	put_bytes(o, "staging", rep->staging);
 	out_put_u64(o, "calls", rep->calls);
-	out_put_seconds(o, "open_s", seconds(rep->open_ns));
-	out_put_seconds(o, "plan_s", seconds(rep->plan_ns));
+	out_put_seconds(o, "open_s", seconds_of(rep->open_ns));
+	out_put_seconds(o, "plan_s", seconds_of(rep->plan_ns));
 	if (rep->wait_ns)
-		out_put_seconds(o, "waited", seconds(rep->wait_ns));
-	out_put_seconds(o, "execute_s", seconds(rep->execute_ns));
-	out_put_seconds(o, "read_s", seconds(rep->read_ns));
-	out_put_seconds(o, "wait_s", seconds(rep->wait_ns));
-	out_put_seconds(o, "place_s", seconds(rep->place_ns));
-	out_put_seconds(o, "cpu_s", seconds(rep->cpu_ns));
+		out_put_seconds(o, "waited", seconds_of(rep->wait_ns));
+	out_put_seconds(o, "execute_s", seconds_of(rep->execute_ns));
+	out_put_seconds(o, "read_s", seconds_of(rep->read_ns));
+	out_put_seconds(o, "wait_s", seconds_of(rep->wait_ns));
+	out_put_seconds(o, "place_s", seconds_of(rep->place_ns));
+	out_put_seconds(o, "cpu_s", seconds_of(rep->cpu_ns));
 	out_put_u64(o, "dumped", s->dumped);
-	out_put_seconds(o, "dump_s", seconds(s->dump_ns));
-	out_put_str(o, "reading", rate(speed, rep->read, rep->read_ns));
-	out_put_str(o, "loading", rate(speed, rep->needed, rep->execute_ns));
+	out_put_seconds(o, "dump_s", seconds_of(s->dump_ns));
+	out_put_str(o, "reading", rate_text(speed, rep->read, rep->read_ns));
+	out_put_str(o, "loading", rate_text(speed, rep->needed, rep->execute_ns));
 	out_row_end(o);
 }
 
@@ -291,7 +291,7 @@ static void put_dump(const struct report *t, struct dcp_jsonw *w)
 	dcp_jsonw_put_str(w, "dir", t->l->opts->dump);
 	dcp_jsonw_put_u64(w, "bytes", t->total.dumped);
 	dcp_jsonw_put_u64(w, "left_out", t->total.undumped);
-	dcp_jsonw_put_f64(w, "seconds", seconds(t->total.dump_ns));
+	dcp_jsonw_put_f64(w, "seconds", seconds_of(t->total.dump_ns));
 	dcp_jsonw_end(w);
 }
 
@@ -337,9 +337,9 @@ static void print_json(struct report *t)
 	dcp_jsonw_put_u64(w, "pinned", t->own->pinned);
 	dcp_jsonw_put_u64(w, "device_staging", t->own->device_staging);
 	dcp_jsonw_put_u64(w, "registered", t->own->registered);
-	dcp_jsonw_put_f64(w, "open_s", seconds(t->total.open_ns));
-	dcp_jsonw_put_f64(w, "plan_s", seconds(t->total.plan_ns));
-	dcp_jsonw_put_f64(w, "seconds", seconds(t->total.execute_ns));
+	dcp_jsonw_put_f64(w, "open_s", seconds_of(t->total.open_ns));
+	dcp_jsonw_put_f64(w, "plan_s", seconds_of(t->total.plan_ns));
+	dcp_jsonw_put_f64(w, "seconds", seconds_of(t->total.execute_ns));
 	dcp_jsonw_put_bool(w, "checked", l->opts->check);
 	put_dump(t, w);
 	put_ignored(l, w);
@@ -386,8 +386,8 @@ static void print_dump(struct report *t)
 	char size[OUT_SIZE], speed[OUT_SIZE + 4], count[32];
 
 	dcp_buf_printf(b, "  dumped    %s in %.3f s (%s) to ", out_size(size, t->total.dumped),
-		       seconds(t->total.dump_ns),
-		       rate(speed, t->total.dumped, t->total.dump_ns));
+		       seconds_of(t->total.dump_ns),
+		       rate_text(speed, t->total.dumped, t->total.dump_ns));
 	out_text(b, t->l->opts->dump);
 	if (t->total.undumped)
 		dcp_buf_printf(b,
@@ -428,11 +428,11 @@ static void print_text(struct report *t)
 	out_text(b, l->layout);
 	dcp_buf_printf(b, ": %s part%s, %s in %.3f s (%s) on %u rank%s, %u node%s\n",
 		       out_count(count, t->total.parts), dcp_s(t->total.parts),
-		       out_size(size, t->total.needed), seconds(t->total.execute_ns),
-		       rate(speed, t->total.needed, t->total.execute_ns), own->ranks,
+		       out_size(size, t->total.needed), seconds_of(t->total.execute_ns),
+		       rate_text(speed, t->total.needed, t->total.execute_ns), own->ranks,
 		       dcp_s(own->ranks), own->nodes, dcp_s(own->nodes));
-	dcp_buf_printf(b, "  before    open %.3f s, plan %.3f s\n", seconds(t->total.open_ns),
-		       seconds(t->total.plan_ns));
+	dcp_buf_printf(b, "  before    open %.3f s, plan %.3f s\n",
+		       seconds_of(t->total.open_ns), seconds_of(t->total.plan_ns));
 	dcp_buf_printf(b, "  read      %s, %.2f times %s; exchanged ",
 		       out_size(size, t->total.read), t->total.amplification,
 		       own->unique ? "the distinct pages that ranks need"
@@ -476,7 +476,7 @@ static void print_text(struct report *t)
 }
 
 /* Collective. */
-static int gather(struct report *t, struct summary *own)
+static int gather_summaries(struct report *t, struct summary *own)
 {
 	struct loading *l = t->l;
 	dcp_auto_buf struct dcp_buf mine = DCP_BUF_INIT;
@@ -491,7 +491,7 @@ static int gather(struct report *t, struct summary *own)
 	return rc == 0 && l->comm->rank == 0 ? take_lists(t) : rc;
 }
 
-static enum cmd_exit print(struct report *t)
+static enum cmd_exit print_report(struct report *t)
 {
 	enum cmd_exit code;
 
@@ -527,7 +527,7 @@ enum cmd_exit loading_report(struct loading *l)
 		own.report.parts += part.complete;
 	t.own = &own.report;
 	l->doing = "reporting";
-	if (gather(&t, &own) < 0) {
+	if (gather_summaries(&t, &own) < 0) {
 		code = loading_fail(l, cmd_exit_of(l->err.code));
 	} else {
 		add_up(&t);
@@ -536,7 +536,7 @@ enum cmd_exit loading_report(struct loading *l)
 		if (t.total.parts == 0 && !t.nleft && l->opts->keys.n) {
 			code = loading_matches_nothing(l);
 		} else if (l->comm->rank == 0) {
-			code = print(&t);
+			code = print_report(&t);
 		}
 	}
 	for (size_t i = 0; i < LISTS; i++)

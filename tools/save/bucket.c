@@ -27,7 +27,7 @@ enum { ROUNDS = 1000 }; /* of aborting what others left */
 
 /* ---- may OUT be written? ---- */
 
-static int split(struct save *s, struct dcp_err *err)
+static int split_place(struct save *s, struct dcp_err *err)
 {
 	struct save_uploads *u = s->uploads;
 	const char *out = s->opts.out, *slash;
@@ -198,7 +198,7 @@ static int check_free(struct save *s, struct dcp_err *err)
 	return rc == 0 ? check_uploads(s, err) : rc;
 }
 
-static int create(struct save *s, struct dcp_err *err)
+static int create_uploads(struct save *s, struct dcp_err *err)
 {
 	struct save_uploads *u;
 	const struct dcp_origin *row = dcp_origin_of(s->opts.out);
@@ -216,7 +216,7 @@ static int create(struct save *s, struct dcp_err *err)
 	if (!u)
 		return dcp_err_say(err, -ENOMEM);
 	pthread_mutex_init(&u->lock, NULL);
-	rc = split(s, err);
+	rc = split_place(s, err);
 	return rc == 0 && save_leads(s) ? check_free(s, err) : rc;
 }
 
@@ -257,7 +257,7 @@ static int share_files(struct save *s, struct dcp_err *err)
 	return 0;
 }
 
-static int planned(struct save *s, struct dcp_err *err)
+static int plan_uploads(struct save *s, struct dcp_err *err)
 {
 	int rc = share_files(s, err);
 
@@ -268,7 +268,7 @@ static int planned(struct save *s, struct dcp_err *err)
 	return rc < 0 ? save_fail(s, rc, s->name, err) : 0;
 }
 
-static int seal(struct save *s, struct dcp_err *err)
+static int seal_uploads(struct save *s, struct dcp_err *err)
 {
 	struct save_uploads *u = s->uploads;
 	int rc = s->opts.stop && *s->opts.stop ? -ECANCELED : 0;
@@ -288,13 +288,13 @@ static int seal(struct save *s, struct dcp_err *err)
 	return rc < 0 ? save_fail(s, rc, s->name, err) : 0;
 }
 
-static int publish(struct save *s, struct dcp_err *err)
+static int publish_uploads(struct save *s, struct dcp_err *err)
 {
 	s->published = true;
 	return 0;
 }
 
-static void destroy(struct save *s)
+static void destroy_uploads(struct save *s)
 {
 	struct save_uploads *u = s->uploads;
 	char **old = u ? DCP_ITEMS(u->old, char *) : NULL;
@@ -315,17 +315,17 @@ static void destroy(struct save *s)
 }
 
 const struct save_place save_bucket = {
-	.create = create,
+	.create = create_uploads,
 	.begin_file = no_file,
 	.own = save_upload_own,
 	.end_file = no_file,
-	.planned = planned,
+	.planned = plan_uploads,
 	.write = save_upload_bytes,
 	.wrote = save_upload_wrote,
 	.sync = save_upload_sync,
-	.seal = seal,
-	.publish = publish,
+	.seal = seal_uploads,
+	.publish = publish_uploads,
 	.put = save_put_uploads,
 	.take = save_take_uploads,
-	.destroy = destroy,
+	.destroy = destroy_uploads,
 };

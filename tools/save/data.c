@@ -121,7 +121,7 @@ static bool is_kept(struct job *j, const struct piece *p)
 	return true;
 }
 
-static int changed(struct dcp_err *err)
+static int fail_changed(struct dcp_err *err)
 {
 	return dcp_fail(err, -ESTALE, "a file of the checkpoint was changed meanwhile");
 }
@@ -142,11 +142,11 @@ static int read_text(struct job *j, const struct save_run *r, struct dcp_err *er
 			continue;
 		}
 		if (to == at) /* there are more of them than were counted */
-			return changed(err);
+			return fail_changed(err);
 		*to++ = 0xc0 | byte >> 6;
 		*to++ = 0x80 | (byte & 0x3f);
 	}
-	return rc == 0 && to != end ? changed(err) : rc;
+	return rc == 0 && to != end ? fail_changed(err) : rc;
 }
 
 static int read_piece(struct job *j, const struct piece *p, struct dcp_err *err)
@@ -181,7 +181,8 @@ static int let_copy(struct job *j, const struct piece *p, struct dcp_err *err)
 	return rc;
 }
 
-static int put(struct job *j, const struct piece *p, struct save_sum *sum, struct dcp_err *err)
+static int put_piece(struct job *j, const struct piece *p, struct save_sum *sum,
+		     struct dcp_err *err)
 {
 	int rc = let_copy(j, p, err);
 
@@ -202,7 +203,7 @@ static int put(struct job *j, const struct piece *p, struct save_sum *sum, struc
 		      : 0;
 }
 
-static void note(const struct save *s, size_t piece, const struct save_sum *sum)
+static void note_sum(const struct save *s, size_t piece, const struct save_sum *sum)
 {
 	s->sums[piece] = *sum;
 	if (!s->noted)
@@ -212,7 +213,7 @@ static void note(const struct save *s, size_t piece, const struct save_sum *sum)
 	__atomic_store_n(&s->noted[piece].done, sum->done, __ATOMIC_RELEASE);
 }
 
-static int bring(struct job *j, const struct piece *p, struct dcp_err *err)
+static int bring_piece(struct job *j, const struct piece *p, struct dcp_err *err)
 {
 	struct save *s = j->team->s;
 	uint64_t at = p->run->off + p->off;
@@ -222,13 +223,13 @@ static int bring(struct job *j, const struct piece *p, struct dcp_err *err)
 	j->buf = j->page + at % SAVE_PAGE;
 	if (is_kept(j, p))
 		return 0;
-	rc = put(j, p, &sum, err);
+	rc = put_piece(j, p, &sum, err);
 	if (rc < 0)
 		return rc;
 	/* The disk gets busy now, not all at once at the end. */
 	if (p->n >= FLUSH && j->pen.fd >= 0 && j->pen.direct < 0)
 		sync_file_range(j->pen.fd, (off_t)at, (off_t)p->n, SYNC_FILE_RANGE_WRITE);
-	note(s, p->number, &sum);
+	note_sum(s, p->number, &sum);
 	if (s->place->wrote)
 		rc = s->place->wrote(s, p->run);
 	if (rc < 0)
@@ -237,7 +238,7 @@ static int bring(struct job *j, const struct piece *p, struct dcp_err *err)
 	return 0;
 }
 
-static void fail(struct team *t, int rc, const struct dcp_err *err)
+static void fail_team(struct team *t, int rc, const struct dcp_err *err)
 {
 	pthread_mutex_lock(&t->lock);
 	if (!t->failed && t->err)
@@ -247,7 +248,7 @@ static void fail(struct team *t, int rc, const struct dcp_err *err)
 	pthread_mutex_unlock(&t->lock);
 }
 
-static void report(const struct job *j, const struct piece *p)
+static void report_piece(const struct job *j, const struct piece *p)
 {
 	const struct dcp_progress *progress = j->team->s->opts.progress;
 	uint64_t done = __atomic_add_fetch(&j->team->done, p->n, __ATOMIC_RELAXED);
@@ -259,7 +260,7 @@ static void report(const struct job *j, const struct piece *p)
 		progress->report(progress->ctx, done, j->team->s->data, what);
 }
 
-static void *work(void *ctx)
+static void *save_pieces(void *ctx)
 {
 	struct job *j = ctx;
 	struct team *t = j->team;
@@ -269,12 +270,12 @@ static void *work(void *ctx)
 	while (!__atomic_load_n(&t->failed, __ATOMIC_RELAXED) &&
 	       (number = __atomic_fetch_add(&t->next, 1, __ATOMIC_RELAXED)) < t->s->npieces) {
 		struct piece p = get_piece(t->s, number);
-		int rc = is_mine(t, &p) ? bring(j, &p, &err) : 0;
+		int rc = is_mine(t, &p) ? bring_piece(j, &p, &err) : 0;
 
 		if (rc < 0)
-			fail(t, rc, &err);
+			fail_team(t, rc, &err);
 		else
-			report(j, &p);
+			report_piece(j, &p);
 	}
 	save_close_pen(&j->pen);
 	return NULL;
@@ -303,7 +304,7 @@ static int run_jobs(struct team *t, unsigned n)
 					.number = i,
 					.pen = SAVE_PEN,
 					.page = bufs + i * (SAVE_PIECE + SAVE_PAGE) };
-	dcp_team_run(n, work, jobs, sizeof(*jobs));
+	dcp_team_run(n, save_pieces, jobs, sizeof(*jobs));
 	free(bufs);
 	return 0;
 }

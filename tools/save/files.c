@@ -314,7 +314,7 @@ static int map_journal(struct save *s, size_t size)
 }
 
 /* As rank 0 has begun it. Without it all is written, and nothing noted. */
-static int join(struct save *s, size_t size)
+static int join_journal(struct save *s, size_t size)
 {
 	s->journal_fd = openat(s->parent_fd, s->journal, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
 	if (s->journal_fd >= 0 && is_same(s, size))
@@ -322,7 +322,7 @@ static int join(struct save *s, size_t size)
 	return 0;
 }
 
-static int begin(struct save *s, size_t size)
+static int begin_journal(struct save *s, size_t size)
 {
 	struct head head = { .plan = s->hash, .npieces = s->npieces };
 	int rc;
@@ -349,7 +349,7 @@ int save_journal_begin(struct save *s, struct dcp_err *err)
 
 	/* Who writes what is in memory has nothing to go on with. */
 	if (!s->opts.by_owner)
-		rc = save_leads(s) ? begin(s, size) : join(s, size);
+		rc = save_leads(s) ? begin_journal(s, size) : join_journal(s, size);
 	if (rc == -ESTALE)
 		return rc;
 	if (rc < 0)
@@ -396,7 +396,7 @@ static int64_t mtime_of(const struct stat *st)
 	return st->st_mtim.tv_sec * 1000000000ll + st->st_mtim.tv_nsec;
 }
 
-static int append(const struct save *s, int dir, const struct dcp_buf *lines)
+static int append_lines(const struct save *s, int dir, const struct dcp_buf *lines)
 {
 	dcp_auto_fd int fd = openat(
 		dir, LIST, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
@@ -426,7 +426,7 @@ int save_note_written(const struct save *s, int dir)
 			dcp_buf_printf(&lines, "%" PRIu64 " %" PRId64 " %s\n",
 				       (uint64_t)st.st_size, mtime_of(&st), name);
 	}
-	return dcp_buf_error(&lines) ? -ENOMEM : append(s, dir, &lines);
+	return dcp_buf_error(&lines) ? -ENOMEM : append_lines(s, dir, &lines);
 }
 
 /* By name; of one name as they stand in the file. */
@@ -475,7 +475,7 @@ static int read_list(int at, const char *path, struct list *out)
  * NULL: the file is as it was written, or (its name ends with a slash) files below the directory
  * were. Else what it is.
  */
-static const char *judge(const struct list *l, const char *name, const struct stat *st)
+static const char *judge_file(const struct list *l, const char *name, const struct stat *st)
 {
 	const struct line *line = DCP_ITEMS(l->lines, struct line);
 	size_t n = DCP_NITEMS(l->lines, struct line), i;
@@ -497,8 +497,8 @@ static const char *judge(const struct list *l, const char *name, const struct st
  * with a slash at its end or "". Its name is in @path then, and in *what what it is; else @path is
  * as before.
  */
-static int look(const struct list *l, int parent, const char *name, char path[PATH_MAX],
-		unsigned depth, const char **what)
+static int look_in(const struct list *l, int parent, const char *name, char path[PATH_MAX],
+		   unsigned depth, const char **what)
 {
 	DIR *dir = save_open_dir(parent, name);
 	size_t n = strlen(path);
@@ -517,9 +517,9 @@ static int look(const struct list *l, int parent, const char *name, char path[PA
 					  S_ISDIR(st.st_mode) ? "/" : "") >= PATH_MAX - n)
 			rc = -ENAMETOOLONG;
 		else
-			*what = depth < MAX_DEPTH ? judge(l, path, &st) : "is too deep";
+			*what = depth < MAX_DEPTH ? judge_file(l, path, &st) : "is too deep";
 		if (rc == 0 && !*what && S_ISDIR(st.st_mode))
-			rc = look(l, dirfd(dir), in, path, depth + 1, what);
+			rc = look_in(l, dirfd(dir), in, path, depth + 1, what);
 	}
 	if (!*what)
 		path[n] = '\0';
@@ -540,9 +540,9 @@ int save_check_replaced(const struct save *s, struct dcp_err *err)
 	snprintf(list, sizeof(list), "%s/" LIST, s->opts.file ? "." : s->name);
 	rc = read_list(s->parent_fd, list, &l);
 	if (rc == 0 && s->opts.file)
-		what = judge(&l, s->name, &st);
+		what = judge_file(&l, s->name, &st);
 	else if (rc == 0)
-		rc = look(&l, s->parent_fd, s->name, path, 0, &what);
+		rc = look_in(&l, s->parent_fd, s->name, path, 0, &what);
 	dcp_buf_finish(&l.text);
 	dcp_buf_finish(&l.lines);
 	if (rc < 0)

@@ -21,7 +21,7 @@ struct planning {
 	struct dcp_err *err;
 };
 
-static void mix(struct planning *p, char what, const void *q, size_t n)
+static void mix_hash(struct planning *p, char what, const void *q, size_t n)
 {
 	p->s->hash = dcp_hash64_more(dcp_hash64_more(p->s->hash, &what, 1), q, n);
 }
@@ -33,7 +33,7 @@ static const char *file_name(const struct planning *p)
 	return n ? save_files(p->s)[n - 1].name : p->s->name;
 }
 
-static int flush(struct planning *p)
+static int flush_bytes(struct planning *p)
 {
 	int rc = 0;
 
@@ -48,7 +48,7 @@ static int end_file(struct planning *p)
 {
 	struct save_file *f = save_files(p->s);
 	size_t n = save_nfiles(p->s);
-	int rc = flush(p);
+	int rc = flush_bytes(p);
 
 	if (rc < 0 || n == 0)
 		return rc;
@@ -89,7 +89,7 @@ static int on_file(void *ctx, const char *name, bool last)
 	dcp_buf_add(&s->files, &f, sizeof(f));
 	if (!f.name || dcp_buf_error(&s->files))
 		return -ENOMEM;
-	mix(p, 'f', name, strlen(name));
+	mix_hash(p, 'f', name, strlen(name));
 	p->at = 0;
 	rc = s->place->begin_file(s);
 	return rc < 0 ? save_fail(s, rc, name, p->err) : 0;
@@ -103,10 +103,10 @@ static int on_bytes(void *ctx, const void *q, size_t n)
 		p->own_off = p->at;
 	dcp_buf_add(&p->own, q, n);
 	p->at += n;
-	mix(p, 'b', q, n);
+	mix_hash(p, 'b', q, n);
 	if (dcp_buf_error(&p->own))
 		return -ENOMEM;
-	return p->own.n >= FLUSH ? flush(p) : 0;
+	return p->own.n >= FLUSH ? flush_bytes(p) : 0;
 }
 
 static int on_data(void *ctx, const struct dcp_write_run *of)
@@ -125,12 +125,12 @@ static int on_data(void *ctx, const struct dcp_write_run *of)
 				.text = of->text,
 				.file = (uint32_t)save_nfiles(s) - 1 };
 	uint64_t what[5] = { of->tensor, of->part, of->off, of->n, of->length };
-	int rc = flush(p);
+	int rc = flush_bytes(p);
 
 	if (of->tensor < set->ntensors)
 		run.rank = set->tensors[of->tensor].parts[of->part].rank;
 	dcp_buf_add(&s->runs, &run, sizeof(run));
-	mix(p, 'd', what, sizeof(what));
+	mix_hash(p, 'd', what, sizeof(what));
 	p->at += of->length;
 	s->npieces += dcp_div_up(of->length, SAVE_PIECE);
 	if (dcp_ckd_add(&s->data, s->data, of->length))

@@ -29,7 +29,7 @@ enum { PLAN_MEMORY = 1 << 30 }; /* names of files */
 /* ---- names ---- */
 
 /* ".NAME.dcpfs-part", NAME as its hash where that is too long. */
-static void beside(const struct save *s, const char *ending, char out[NAME_MAX + 1])
+static void name_beside(const struct save *s, const char *ending, char out[NAME_MAX + 1])
 {
 	if (snprintf(out, NAME_MAX + 1, ".%s%s", s->name, ending) > NAME_MAX)
 		snprintf(out, NAME_MAX + 1, ".%016llx%s",
@@ -86,9 +86,9 @@ static int choose_names(struct save *s, struct dcp_err *err)
 	if (!s->name[0] || strcmp(s->name, ".") == 0 || strcmp(s->name, "..") == 0)
 		return dcp_fail(err, -EINVAL,
 				"%s: expected the path of the checkpoint to write", out);
-	beside(s, ".dcpfs-part", s->part);
-	beside(s, ".dcpfs-journal", s->journal);
-	beside(s, ".dcpfs-old", s->old);
+	name_beside(s, ".dcpfs-part", s->part);
+	name_beside(s, ".dcpfs-journal", s->journal);
+	name_beside(s, ".dcpfs-old", s->old);
 	return 0;
 }
 
@@ -189,7 +189,7 @@ static int save_compare(struct save *s, struct dcp_err *err)
  * End what a killed save had begun to end. Where the old directory was renamed away, it gets its
  * name back; where the new one has the name, only the journal is left.
  */
-static void recover(const struct save *s)
+static void recover_killed(const struct save *s)
 {
 	struct stat st, part;
 	dcp_auto_fd int fd = openat(s->parent_fd, s->journal, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
@@ -289,14 +289,14 @@ int save_clear(struct save *s, struct dcp_err *err)
 	return rc < 0 ? save_fail(s, rc, s->part, err) : open_part(s, err);
 }
 
-static int create(struct save *s, struct dcp_err *err)
+static int create_files(struct save *s, struct dcp_err *err)
 {
 	int rc = choose_names(s, err);
 
 	if (rc == 0)
 		rc = open_parent(s, err);
 	if (rc == 0 && save_makes(s))
-		recover(s);
+		recover_killed(s);
 	if (rc == 0 && save_leads(s) && s->parent_fd >= 0)
 		rc = check_free(s, err);
 	if (s->opts.dry)
@@ -329,7 +329,7 @@ int save_create(const struct save_opts *opts, struct save **out, struct dcp_err 
 	return 0;
 }
 
-static void destroy(struct save *s)
+static void destroy_files(struct save *s)
 {
 	if (s->made && !s->published) {
 		save_remove_tree(s->parent_fd, s->part);
@@ -419,7 +419,7 @@ static int name_last(const struct save *s, const struct save_file *f)
 	return renameat(s->dir, SAVE_LAST, dir, name) < 0 ? -errno : 0;
 }
 
-static int seal(struct save *s, struct dcp_err *err)
+static int seal_files(struct save *s, struct dcp_err *err)
 {
 	int rc = put_checksums(s, err);
 
@@ -482,7 +482,7 @@ static int take_free_name(const struct save *s, const char *file)
 /*
  * Where two directories cannot be exchanged: the old one is renamed away, and back if the new
  * one cannot take its name. After a kill in between both are there, complete, under names with
- * a dot; the next save to that name gives the old one its name back (recover()).
+ * a dot; the next save to that name gives the old one its name back (recover_killed()).
  */
 static int take_name_in_turn(struct save *s)
 {
@@ -519,7 +519,7 @@ static int take_name(struct save *s)
 	return is_unknown(errno) ? take_name_in_turn(s) : -errno;
 }
 
-static int publish(struct save *s, struct dcp_err *err)
+static int publish_files(struct save *s, struct dcp_err *err)
 {
 	int rc = save_check_replaced(s, err); /* others may have written into it meanwhile */
 
@@ -580,7 +580,7 @@ static int end_file(struct save *s)
 	return rc;
 }
 
-static int planned(struct save *s, struct dcp_err *err)
+static int plan_files(struct save *s, struct dcp_err *err)
 {
 	char at[SAVE_PATH], *slash;
 	struct statvfs fs;
@@ -609,18 +609,18 @@ static int take_nothing(struct save *s, struct dcp_cur *in)
 }
 
 const struct save_place save_directory = {
-	.create = create,
+	.create = create_files,
 	.begin_file = begin_file,
 	.own = write_own,
 	.end_file = end_file,
-	.planned = planned,
+	.planned = plan_files,
 	.write = save_write_file,
 	.sync = save_sync_files,
-	.seal = seal,
-	.publish = publish,
+	.seal = seal_files,
+	.publish = publish_files,
 	.put = put_nothing,
 	.take = take_nothing,
-	.destroy = destroy,
+	.destroy = destroy_files,
 };
 
 /* ---- what others ask ---- */

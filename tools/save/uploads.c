@@ -46,7 +46,7 @@ struct save_upload {
 	bool done;        /* there is an object now, which this save has made */
 };
 
-static struct own *owns(const struct save_uploads *u)
+static struct own *own_uploads(const struct save_uploads *u)
 {
 	return DCP_ITEMS(u->own, struct own);
 }
@@ -96,7 +96,7 @@ static uint64_t part_length(const struct save *s, size_t file, size_t part)
 }
 
 /* So many bytes of the file will come. */
-static void expect(struct save *s, size_t file, uint64_t off, uint64_t n)
+static void expect_bytes(struct save *s, size_t file, uint64_t off, uint64_t n)
 {
 	const struct save_upload *up = &s->uploads->uploads[file];
 
@@ -135,16 +135,16 @@ static int lay_out(struct save *s)
 			     one ? "" : save_files(s)[i].name) < 0)
 			return -ENOMEM;
 	for (size_t i = DCP_NITEMS(u->own, struct own); i--;) {
-		u->uploads[owns(u)[i].file].own = i;
-		u->uploads[owns(u)[i].file].nown++;
+		u->uploads[own_uploads(u)[i].file].own = i;
+		u->uploads[own_uploads(u)[i].file].nown++;
 	}
 	for (size_t i = 0; i < nruns; i++) {
-		expect(s, r[i].file, r[i].off, r[i].n);
+		expect_bytes(s, r[i].file, r[i].off, r[i].n);
 		u->left[i] = (uint32_t)dcp_div_up(r[i].n, SAVE_PIECE);
 	}
 	for (size_t i = npatches; i--;) {
 		if (u->uploads[patch[i].file].n)
-			expect(s, patch[i].file, patch[i].off, 4);
+			expect_bytes(s, patch[i].file, patch[i].off, 4);
 		u->next[i] = u->first[patch[i].run];
 		u->first[patch[i].run] = i + 1;
 	}
@@ -200,7 +200,7 @@ int save_begin_uploads(struct save *s)
 
 /* ---- parts ---- */
 
-static int send(struct save *s, size_t file, size_t part)
+static int send_part(struct save *s, size_t file, size_t part)
 {
 	struct save_uploads *u = s->uploads;
 	const struct save_upload *up = &u->uploads[file];
@@ -224,7 +224,7 @@ static char *make_part(const struct save *s, size_t file, size_t part)
 {
 	const struct save_uploads *u = s->uploads;
 	const struct save_upload *up = &u->uploads[file];
-	const struct own *o = owns(u) + up->own;
+	const struct own *o = own_uploads(u) + up->own;
 	uint64_t lo = part * up->part_size, hi = lo + part_length(s, file, part);
 	char *buf = malloc(hi - lo);
 	size_t i;
@@ -264,7 +264,8 @@ int save_upload_bytes(struct save *s, struct save_pen *pen, uint32_t file, uint6
 		complete = p->missing == 0;
 		pthread_mutex_unlock(&u->lock);
 		if (complete)
-			rc = s->opts.stop && *s->opts.stop ? -ECANCELED : send(s, file, number);
+			rc = s->opts.stop && *s->opts.stop ? -ECANCELED
+							   : send_part(s, file, number);
 		off += now;
 		q += now;
 		n -= now;
@@ -305,7 +306,7 @@ int save_upload_sync(struct save *s, struct dcp_err *err)
 			if (p->missing || p->tag)
 				continue;
 			p->buf = make_part(s, i, k);
-			rc = p->buf ? send(s, i, k) : -ENOMEM;
+			rc = p->buf ? send_part(s, i, k) : -ENOMEM;
 		}
 	return rc < 0 ? save_fail(s, rc, s->name, err) : 0;
 }
@@ -345,7 +346,8 @@ static int list_parts(const struct save *s, const struct save_upload *up, struct
 }
 
 /* What makes file @i an object; @body is for the list of its parts. */
-static int prepare(const struct save *s, size_t i, struct dcp_buf *body, struct dcp_put *put)
+static int prepare_object(const struct save *s, size_t i, struct dcp_buf *body,
+			  struct dcp_put *put)
 {
 	const struct save_uploads *u = s->uploads;
 	const struct save_upload *up = &u->uploads[i];
@@ -361,7 +363,7 @@ static int prepare(const struct save *s, size_t i, struct dcp_buf *body, struct 
 		.n = body->n
 	};
 	if (!up->n) {
-		put->body = up->nown ? u->bytes.p + owns(u)[up->own].at : "";
+		put->body = up->nown ? u->bytes.p + own_uploads(u)[up->own].at : "";
 		put->n = save_files(s)[i].size;
 	}
 	return rc;
@@ -382,7 +384,7 @@ int save_complete_files(struct save *s, bool last)
 
 		if (i < save_nfiles(s) && save_files(s)[i].last == last) {
 			of[n] = &u->uploads[i];
-			rc = prepare(s, i, &body[n], &puts[n]);
+			rc = prepare_object(s, i, &body[n], &puts[n]);
 			n++;
 		}
 		if (rc == 0 && n < SAVE_BATCH && i < save_nfiles(s))

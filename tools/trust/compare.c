@@ -23,8 +23,8 @@ struct found {
 	bool begun;
 };
 
-static int look(void *ctx, const struct walk_item *item, void *found, uint64_t first,
-		const void *a, const void *b, size_t n)
+static int compare_span(void *ctx, const struct walk_item *item, void *found, uint64_t first,
+			const void *a, const void *b, size_t n)
 {
 	const struct comparing *w = ctx;
 	struct found *f = found;
@@ -37,7 +37,7 @@ static int look(void *ctx, const struct walk_item *item, void *found, uint64_t f
 	return w->quick && (w->tolerates ? f->d.far : f->d.changed);
 }
 
-static void judge(const struct comparing *w, struct pair *p)
+static void judge_pair(const struct comparing *w, struct pair *p)
 {
 	bool same_type =
 		p->a->dtype == p->b->dtype && strcmp(p->a->dtype_name, p->b->dtype_name) == 0;
@@ -50,8 +50,8 @@ static void judge(const struct comparing *w, struct pair *p)
 		p->state = same_type ? CMP_DIFFERS : CMP_DTYPE;
 }
 
-static void done(void *ctx, const struct walk_item *item, void *found, size_t nspans, int rc,
-		 unsigned side, const struct dcp_err *err)
+static void end_pair(void *ctx, const struct walk_item *item, void *found, size_t nspans,
+		     int rc, unsigned side, const struct dcp_err *err)
 {
 	struct comparing *w = ctx;
 	struct pair *p = &w->pairs[item->tag];
@@ -71,7 +71,7 @@ static void done(void *ctx, const struct walk_item *item, void *found, size_t ns
 		if (f->begun)
 			dcp_difference_join(&p->d, &f->d);
 	}
-	judge(w, p);
+	judge_pair(w, p);
 }
 
 static bool same_shape(const struct walk_key *a, const struct walk_key *b)
@@ -123,8 +123,8 @@ static int compare_all(struct comparing *w, const struct dcp_buf *digests)
 			     .jobs = w->jobs,
 			     .rate = w->rate,
 			     .found = sizeof(struct found),
-			     .look = look,
-			     .done = done,
+			     .look = compare_span,
+			     .done = end_pair,
 			     .ctx = w,
 			     .what = "comparing" };
 	int rc;
@@ -286,7 +286,7 @@ struct box {
 };
 
 /* "layers.3" and "mlp.weight"; a key without a number is all part. */
-static int place(struct box *b, const struct pair *p, struct dcp_arena *arena)
+static int place_box(struct box *b, const struct pair *p, struct dcp_arena *arena)
 {
 	const struct walk_key *k = p->a ? p->a : p->b;
 	dcp_auto_buf struct dcp_buf layer = DCP_BUF_INIT, kind = DCP_BUF_INIT;
@@ -320,7 +320,7 @@ static int by_place(const void *a, const void *b)
 }
 
 /* Number rows and columns; boxes of one place become one. Returns how many there are. */
-static size_t join(struct box *b, size_t n, size_t *nrows, size_t *ncols)
+static size_t join_boxes(struct box *b, size_t n, size_t *nrows, size_t *ncols)
 {
 	size_t m = 0;
 
@@ -347,7 +347,7 @@ static size_t join(struct box *b, size_t n, size_t *nrows, size_t *ncols)
 	return m;
 }
 
-static void draw(struct dcp_buf *out, const struct box *b)
+static void draw_box(struct dcp_buf *out, const struct box *b)
 {
 	double part = b->d.n ? (double)b->d.changed / (double)b->d.n : 0;
 	char color[8];
@@ -370,8 +370,8 @@ int compare_strip(const struct comparing *w, const char *title, struct dcp_buf *
 	int rc = b ? 0 : -ENOMEM;
 
 	for (size_t i = 0; i < w->n && rc == 0; i++)
-		rc = place(&b[i], &w->pairs[i], &arena);
-	n = rc == 0 ? join(b, w->n, &nrows, &ncols) : 0;
+		rc = place_box(&b[i], &w->pairs[i], &arena);
+	n = rc == 0 ? join_boxes(b, w->n, &nrows, &ncols) : 0;
 	svg_begin(out, LABEL + (double)DCP_MIN(ncols, (size_t)MAX_COLS) * CELL + 20,
 		  TOP + (double)DCP_MIN(nrows, (size_t)MAX_ROWS) * CELL + 30, title);
 	svg_text(out, 4, 16, SVG_LEFT, 13, "%.200s", title);
@@ -384,7 +384,7 @@ int compare_strip(const struct comparing *w, const char *title, struct dcp_buf *
 			svg_text(out, LABEL + (double)b[i].col * CELL, TOP - 6, SVG_LEFT, 10,
 				 "%.12s", number ? number + 1 : b[i].layer);
 		last = b[i].col;
-		draw(out, &b[i]);
+		draw_box(out, &b[i]);
 	}
 	/* Each row's name once. */
 	if (n)

@@ -94,7 +94,7 @@ static int cut_of(const struct dcp_piece *p, uint32_t ndim, struct dcp_arena *ar
 	return rc;
 }
 
-static void tell(struct comparing *c, const struct copies_bad *bad)
+static void tell_bad(struct comparing *c, const struct copies_bad *bad)
 {
 	pthread_mutex_lock(&c->t->lock);
 	c->t->w->bad(c->t->w->ctx, bad);
@@ -127,7 +127,7 @@ static void compare_views(struct comparing *c, const struct dcp_view *a,
 	}
 	bad->why = rc < 0 ? dcp_err_noted(rc) : NULL;
 	if (rc < 0 || bad->differ)
-		tell(c, bad);
+		tell_bad(c, bad);
 	else
 		__atomic_add_fetch(&c->t->w->equal, 1, __ATOMIC_RELAXED);
 }
@@ -169,7 +169,7 @@ static int compare_piece(struct comparing *c, const struct dcp_tensor *t,
 			return rc;
 		bad.why = err.msg;
 		if (rc < 0) {
-			tell(c, &bad);
+			tell_bad(c, &bad);
 		} else {
 			bad.with = c->other.p.ck.v;
 			compare_views(c, first, view, &bad);
@@ -190,7 +190,7 @@ static int compare_key(struct comparing *c)
 	return rc;
 }
 
-static void *work(void *ctx)
+static void *compare_next(void *ctx)
 {
 	struct comparing *c = ctx;
 	struct team *t = c->t;
@@ -224,7 +224,7 @@ int copies_check(struct copies *w)
 		t.rc = jobs[i].buf[0] && jobs[i].buf[1] ? t.rc : -ENOMEM;
 	}
 	if (t.rc == 0)
-		dcp_team_run(n, work, jobs, sizeof(*jobs));
+		dcp_team_run(n, compare_next, jobs, sizeof(*jobs));
 	for (unsigned i = 0; i < n; i++) {
 		free(jobs[i].buf[0]);
 		free(jobs[i].buf[1]);

@@ -22,8 +22,8 @@ struct found {
 	struct dcp_stats_bins bins; /* with --histogram; else there is no room for it */
 };
 
-static int look(void *ctx, const struct walk_item *item, void *found, uint64_t first,
-		const void *a, const void *b, size_t n)
+static int measure_span(void *ctx, const struct walk_item *item, void *found, uint64_t first,
+			const void *a, const void *b, size_t n)
 {
 	const struct measuring *w = ctx;
 	const struct walk_key *k = item->key[0];
@@ -37,8 +37,8 @@ static int look(void *ctx, const struct walk_item *item, void *found, uint64_t f
 	return 0;
 }
 
-static void done(void *ctx, const struct walk_item *item, void *found, size_t nspans, int rc,
-		 unsigned side, const struct dcp_err *err)
+static void end_measuring(void *ctx, const struct walk_item *item, void *found, size_t nspans,
+			  int rc, unsigned side, const struct dcp_err *err)
 {
 	struct measuring *w = ctx;
 	struct dcp_measured *m = &w->m[item->tag];
@@ -88,7 +88,7 @@ static int take_kept(struct measuring *w, size_t n)
 	return rc;
 }
 
-static void keep(struct measuring *w, size_t n)
+static void keep_measured(struct measuring *w, size_t n)
 {
 	const struct walk_key *k = WALK_KEYS(w->keys);
 	dcp_auto_buf struct dcp_buf all = DCP_BUF_INIT;
@@ -108,8 +108,8 @@ int measure_run(struct measuring *w)
 		.jobs = w->jobs,
 		.rate = w->rate,
 		.found = w->histogram ? sizeof(struct found) : offsetof(struct found, bins),
-		.look = look,
-		.done = done,
+		.look = measure_span,
+		.done = end_measuring,
 		.ctx = w,
 		.what = "measuring",
 	};
@@ -145,7 +145,7 @@ int measure_run(struct measuring *w)
 		}
 	}
 	if (rc == 0 && walk.n && !w->histogram)
-		keep(w, n);
+		keep_measured(w, n);
 	free(walk.items);
 	free(tie);
 	return rc;

@@ -52,7 +52,7 @@ static void close_at(struct at *a)
 }
 
 /* How far the second is from the first. */
-static int compare(struct following *w, struct row *r)
+static int compare_versions(struct following *w, struct row *r)
 {
 	struct at *old = &w->at[!w->new], *new = &w->at[w->new];
 	struct comparing c = { .p = { &old->p, &new->p },
@@ -71,7 +71,7 @@ static int compare(struct following *w, struct row *r)
 	return rc;
 }
 
-static int take(struct following *w)
+static int take_version(struct following *w)
 {
 	struct at *at = &w->at[w->new];
 	struct measuring m = {
@@ -87,13 +87,13 @@ static int take(struct following *w)
 	w->code = w->code == CMD_OK ? m.code : w->code;
 	measure_finish(&m);
 	if (rc == 0 && w->at[!w->new].open)
-		rc = compare(w, &r);
+		rc = compare_versions(w, &r);
 	dcp_buf_add(&w->rows, &r, sizeof(r));
 	return rc < 0 ? rc : dcp_buf_error(&w->rows);
 }
 
 /* A version that cannot be measured is left out, which is said, and in the exit code. */
-static enum cmd_exit follow(struct following *w, const char *version)
+static enum cmd_exit follow_version(struct following *w, const char *version)
 {
 	struct at *at = &w->at[w->new];
 	enum cmd_exit code;
@@ -108,7 +108,7 @@ static enum cmd_exit follow(struct following *w, const char *version)
 		w->code = w->code == CMD_OK ? code : w->code;
 		return CMD_OK;
 	}
-	rc = take(w);
+	rc = take_version(w);
 	w->new = !w->new;
 	close_at(&w->at[w->new]);
 	return rc < 0 ? cmd_fail(CMD_ENV, "stats: %s", strerror(-rc)) : CMD_OK;
@@ -190,7 +190,7 @@ static void draw_line(struct dcp_buf *b, double top, const char *name, const dou
 	}
 }
 
-static enum cmd_exit draw(struct following *w, const char *file)
+static enum cmd_exit draw_norms(struct following *w, const char *file)
 {
 	const struct row *r = DCP_ITEMS(w->rows, struct row);
 	size_t n = DCP_NITEMS(w->rows, struct row), each = n / LABELS + 1;
@@ -297,11 +297,11 @@ enum cmd_exit overtime(const char *source, const struct pick_opts *opts,
 		code = pick_source(&all, source, opts, false);
 	for (size_t i = 0; code == CMD_OK && i < all.ck.scan.n; i++)
 		if (all.ck.scan.found[i].complete)
-			code = follow(&w, all.ck.scan.found[i].name);
+			code = follow_version(&w, all.ck.scan.found[i].name);
 	if (code == CMD_OK && w.code == CMD_OK && !w.rows.n)
 		code = cmd_fail(CMD_NO, "stats: %s has no complete version", source);
 	if (code == CMD_OK && w.rows.n && form == OUT_SVG)
-		code = draw(&w, file);
+		code = draw_norms(&w, file);
 	else if (code == CMD_OK && w.rows.n)
 		code = print_versions(&w);
 	if (code == CMD_OK)

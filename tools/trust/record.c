@@ -79,7 +79,7 @@ static int by_shown(const void *a, const void *b)
 }
 
 /* -ENOMEM. */
-static int show(const char *key, char **shown)
+static int spell_key(const char *key, char **shown)
 {
 	struct out cell = { .form = OUT_TSV };
 
@@ -96,7 +96,7 @@ static void put_lines(const struct record *r, struct dcp_buf *out)
 
 	for (size_t i = 0; i < r->n && rc == 0; i++) {
 		line[i].digest = r->tensors[i].digest;
-		rc = show(r->tensors[i].key, &line[i].shown);
+		rc = spell_key(r->tensors[i].key, &line[i].shown);
 	}
 	out->failed |= rc < 0;
 	if (rc == 0)

@@ -51,8 +51,8 @@ struct manifest {
 	int rc;
 };
 
-static void tell(struct manifest *m, const char *file, uint64_t off, uint64_t n,
-		 const char *why)
+static void tell_bad(struct manifest *m, const char *file, uint64_t off, uint64_t n,
+		     const char *why)
 {
 	pthread_mutex_lock(&m->lock);
 	m->w->bad(m->w->ctx, &(struct signed_bad){ file, off, n, why });
@@ -61,7 +61,7 @@ static void tell(struct manifest *m, const char *file, uint64_t off, uint64_t n,
 
 static void tell_manifest(struct manifest *m, const char *why)
 {
-	tell(m, m->name, 0, 0, why);
+	tell_bad(m, m->name, 0, 0, why);
 }
 
 /* ---- which files are the version's ---- */
@@ -320,8 +320,8 @@ static int read_manifest(struct manifest *m)
 
 /* ---- the files ---- */
 
-static int hash(struct manifest *m, const struct dcp_blob *blob, const struct resource *r,
-		uint64_t end, uint8_t *buf, uint8_t *out)
+static int hash_blob(struct manifest *m, const struct dcp_blob *blob, const struct resource *r,
+		     uint64_t end, uint8_t *buf, uint8_t *out)
 {
 	struct dcp_filehash *h = dcp_filehash_new(r->kind);
 	int rc = h ? 0 : -ENOMEM;
@@ -354,26 +354,26 @@ static int check_resource(struct manifest *m, const struct resource *r, uint8_t 
 	if (rc == 0 && end > size) {
 		snprintf(why, sizeof(why),
 			 NAME " lists bytes up to %" PRIu64 ", and it has %" PRIu64, end, size);
-		tell(m, r->path, r->lo, end - r->lo, why);
+		tell_bad(m, r->path, r->lo, end - r->lo, why);
 		return 0;
 	}
 	if (rc == 0)
-		rc = hash(m, &blob, r, end, buf, digest);
+		rc = hash_blob(m, &blob, r, end, buf, digest);
 	if (rc == -ENOMEM)
 		return rc;
 	if (rc == -ENOENT)
-		tell(m, r->path, 0, 0, NAME " lists it, and it is not there");
+		tell_bad(m, r->path, 0, 0, NAME " lists it, and it is not there");
 	else if (rc < 0)
-		tell(m, r->path, 0, 0, err.msg[0] ? err.msg : dcp_err_noted(rc));
+		tell_bad(m, r->path, 0, 0, err.msg[0] ? err.msg : dcp_err_noted(rc));
 	else if (memcmp(digest, r->digest, dcp_filehash_size(r->kind)) != 0)
-		tell(m, r->path, r->lo, end - r->lo,
-		     "its bytes have not the digest that " NAME " lists");
+		tell_bad(m, r->path, r->lo, end - r->lo,
+			 "its bytes have not the digest that " NAME " lists");
 	else
 		__atomic_add_fetch(&m->w->agree, 1, __ATOMIC_RELAXED);
 	return 0;
 }
 
-static void *work(void *ctx)
+static void *check_next(void *ctx)
 {
 	struct manifest *m = ctx;
 	dcp_auto_free uint8_t *buf = malloc(CHUNK);
@@ -428,13 +428,13 @@ static void check_covered(struct manifest *m, const char *path, uint64_t size)
 	    (i < n && strcmp(all[i].path, path) == 0 && all[i].hi == WHOLE))
 		return;
 	if (i == n || strcmp(all[i].path, path) != 0) {
-		tell(m, path, 0, 0, NAME " does not list it");
+		tell_bad(m, path, 0, 0, NAME " does not list it");
 		return;
 	}
 	for (; i < n && strcmp(all[i].path, path) == 0 && all[i].lo <= end; i++)
 		end = DCP_MAX(end, all[i].hi);
 	if (end < size)
-		tell(m, path, end, size - end, NAME " does not list these bytes of it");
+		tell_bad(m, path, end, size - end, NAME " does not list these bytes of it");
 }
 
 static void check_all_covered(struct manifest *m)
@@ -461,7 +461,7 @@ static int check_manifest(struct manifest *m)
 	if (DCP_NITEMS(m->all, struct resource) ||
 	    m->nabove >= strlen(m->w->p->ck.found->where))
 		check_all_covered(m);
-	dcp_team_run(walk_count_jobs(m->w->jobs), work, m, 0);
+	dcp_team_run(walk_count_jobs(m->w->jobs), check_next, m, 0);
 	return m->rc;
 }
 

@@ -61,7 +61,7 @@ static int read_some(struct job *j, const struct dcp_source *src, uint64_t off, 
 	return rc;
 }
 
-static void say(struct job *j, uint64_t off, uint64_t n, const char *why)
+static void say_bad(struct job *j, uint64_t off, uint64_t n, const char *why)
 {
 	struct team *t = j->t;
 	struct damage d = { .file = j->file, .off = off, .n = n };
@@ -82,7 +82,7 @@ static void check_member(struct job *j, const struct dcp_source *src, uint64_t b
 	int rc = dcp_zip_data(src, m, &off, &err);
 
 	if (rc < 0) {
-		say(j, base + m->header_off, m->packed, err.msg);
+		say_bad(j, base + m->header_off, m->packed, err.msg);
 		return;
 	}
 	if (!m->stored || !m->crc32)
@@ -96,13 +96,13 @@ static void check_member(struct job *j, const struct dcp_source *src, uint64_t b
 		at += n;
 	}
 	if (rc < 0)
-		say(j, base + off, m->size, dcp_err_noted(rc));
+		say_bad(j, base + off, m->size, dcp_err_noted(rc));
 	else if (crc != m->crc32) {
 		snprintf(
 			why, sizeof(why),
 			"the CRC-32 of %.200s is %08x, and %08x is recorded: bytes are damaged",
 			m->name, crc, m->crc32);
-		say(j, base + off, m->size, why);
+		say_bad(j, base + off, m->size, why);
 	} else {
 		__atomic_add_fetch(&j->t->w->checked, 1, __ATOMIC_RELAXED);
 	}
@@ -171,9 +171,9 @@ static int check_row(struct job *j, const struct dcp_source *src)
 			begin = is ? end : begin;
 			wrong = is ? 0 : wrong + 1;
 			if (wrong == MOST_FALSE) {
-				say(j, begin, src->size - begin,
-				    "thousands of ends of archives that end none: its "
-				    "checksums are not looked for");
+				say_bad(j, begin, src->size - begin,
+					"thousands of ends of archives that end none: its "
+					"checksums are not looked for");
 				return 0;
 			}
 		}
@@ -181,8 +181,8 @@ static int check_row(struct job *j, const struct dcp_source *src)
 	/* The rest has no archive, or one whose end is damaged. */
 	if (known && src->size - begin >= 4 && dcp_source_read(src, begin, head, 4) == 0 &&
 	    memcmp(head, "PK\3\4", 4) == 0)
-		say(j, begin, src->size - begin,
-		    "an archive is damaged: its list of members cannot be read");
+		say_bad(j, begin, src->size - begin,
+			"an archive is damaged: its list of members cannot be read");
 	return 0;
 }
 
@@ -196,7 +196,7 @@ static int check_file(struct job *j)
 	int rc = dcp_files_hold(j->t->files, j->file, true, &file, &err);
 
 	if (rc < 0) {
-		say(j, 0, 0, err.msg[0] ? err.msg : dcp_err_noted(rc));
+		say_bad(j, 0, 0, err.msg[0] ? err.msg : dcp_err_noted(rc));
 		return rc == -ENOMEM ? rc : 0;
 	}
 	src = dcp_source_blob(&file->blob);
@@ -211,7 +211,7 @@ static int check_file(struct job *j)
 	return rc;
 }
 
-static void *work(void *ctx)
+static void *check_next(void *ctx)
 {
 	struct job *j = ctx;
 	struct team *t = j->t;
@@ -314,7 +314,7 @@ int stored_check(struct stored *w)
 		t.rc = jobs[i].buf ? t.rc : -ENOMEM;
 	}
 	if (t.rc == 0)
-		dcp_team_run(n, work, jobs, sizeof(*jobs));
+		dcp_team_run(n, check_next, jobs, sizeof(*jobs));
 	for (unsigned i = 0; i < n; i++)
 		free(jobs[i].buf);
 	pthread_mutex_destroy(&t.lock);

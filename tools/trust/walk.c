@@ -86,7 +86,7 @@ enum cmd_exit walk_open(struct pick *p, const struct opt_args *args,
 	return code == CMD_OK ? check_hf(p, opts, verb) : code;
 }
 
-static unsigned sides(const struct walk_item *item)
+static unsigned count_sides(const struct walk_item *item)
 {
 	return item->key[1] ? 2 : 1;
 }
@@ -96,7 +96,7 @@ static uint64_t per_chunk(const struct walk_item *item)
 {
 	uint32_t most = 1;
 
-	for (unsigned s = 0; s < sides(item); s++)
+	for (unsigned s = 0; s < count_sides(item); s++)
 		most = DCP_MAX(most, item->key[s]->itemsize);
 	return dcp_measure_chunk(most);
 }
@@ -145,7 +145,7 @@ static int open_views(struct job *j, size_t number, unsigned *side, struct dcp_e
 		return 0;
 	close_views(j);
 	j->item = number;
-	for (unsigned s = 0; rc == 0 && s < sides(item); s++) {
+	for (unsigned s = 0; rc == 0 && s < count_sides(item); s++) {
 		*side = s;
 		rc = dcp_view_open(w->version[s], item->key[s]->id, DCP_AS_RAW, NULL,
 				   &j->view[s], err);
@@ -239,7 +239,7 @@ static int look_at_mapped(struct job *j, struct stretch *s, unsigned *side)
 	unsigned n = 0;
 	int rc = 1;
 
-	while (rc > 0 && n < sides(s->item)) {
+	while (rc > 0 && n < count_sides(s->item)) {
 		s->at[n] = find_mapped(j, n, s, &reply[n]);
 		rc = s->at[n++] != NULL;
 	}
@@ -257,7 +257,7 @@ static int look_at_mapped(struct job *j, struct stretch *s, unsigned *side)
 
 static int look_at_copy(struct job *j, struct stretch *s, unsigned *side)
 {
-	for (unsigned i = 0; i < sides(s->item); i++) {
+	for (unsigned i = 0; i < count_sides(s->item); i++) {
 		uint64_t size = s->item->key[i]->itemsize;
 		int rc = dcp_view_read(j->view[i], s->first * size, j->buf[i], s->n * size);
 
@@ -285,7 +285,7 @@ static int read_span(struct job *j, size_t number, size_t span, unsigned *side,
 
 	if (!w->whole)
 		end = DCP_MIN(end, s.first + per_span(w, item));
-	for (unsigned i = 0; i < sides(item); i++)
+	for (unsigned i = 0; i < count_sides(item); i++)
 		bytes += item->key[i]->itemsize;
 	for (; rc == 0 && s.first < end && !s.stop; s.first += s.n) {
 		int looked = 0;
@@ -319,7 +319,7 @@ static int read_span(struct job *j, size_t number, size_t span, unsigned *side,
 }
 
 /* Take the next span: its item's state is ready. False: there is none. */
-static bool take(struct team *t, size_t *item, size_t *span)
+static bool take_span(struct team *t, size_t *item, size_t *span)
 {
 	struct walk *w = t->w;
 	bool more;
@@ -364,13 +364,13 @@ static void finish_span(struct team *t, size_t number)
 	pthread_mutex_unlock(&t->lock);
 }
 
-static void *work(void *ctx)
+static void *walk_spans(void *ctx)
 {
 	struct job *j = ctx;
 	struct team *t = j->t;
 	size_t item, span;
 
-	while (take(t, &item, &span)) {
+	while (take_span(t, &item, &span)) {
 		struct dcp_err err = { 0 };
 		unsigned side = 0;
 		int rc = __atomic_load_n(&t->state[item].rc, __ATOMIC_RELAXED);
@@ -391,7 +391,7 @@ static uint64_t sum_bytes(const struct walk *w)
 	uint64_t total = 0;
 
 	for (size_t i = 0; i < w->n; i++)
-		for (unsigned s = 0; s < sides(&w->items[i]); s++)
+		for (unsigned s = 0; s < count_sides(&w->items[i]); s++)
 			if (dcp_ckd_add(&total, total, w->items[i].key[s]->nbytes))
 				total = UINT64_MAX;
 	return total;
@@ -417,7 +417,7 @@ int walk_run(struct walk *w)
 
 	/* An element of an unknown type may be longer than a chunk. */
 	for (size_t i = 0; i < w->n; i++)
-		for (unsigned s = 0; s < sides(&w->items[i]); s++)
+		for (unsigned s = 0; s < count_sides(&w->items[i]); s++)
 			most = DCP_MAX(most, w->items[i].key[s]->itemsize);
 	most = (most + ALIGN - 1) / ALIGN * ALIGN;
 	bufs = aligned_alloc(ALIGN, (size_t)n * 2 * most);
@@ -433,7 +433,7 @@ int walk_run(struct walk *w)
 					.leads = i == 0,
 					.buf = { bufs + (size_t)i * 2 * most,
 						 bufs + ((size_t)i * 2 + 1) * most } };
-	dcp_team_run(n, work, jobs, sizeof(*jobs));
+	dcp_team_run(n, walk_spans, jobs, sizeof(*jobs));
 	progress_finish(&t.progress);
 	pthread_mutex_destroy(&t.lock);
 	for (size_t i = 0; i < w->n; i++) {

@@ -181,7 +181,7 @@ static int try_version(struct searching *w, size_t i)
 /* ---- all ---- */
 
 /* The first of those at which it is bad is in (lo, hi]; -1 and n stand for a good and a bad end. */
-static enum cmd_exit search(struct searching *w, const char **good, const char **bad)
+static enum cmd_exit search_versions(struct searching *w, const char **good, const char **bad)
 {
 	size_t lo = 0, hi = w->n; /* [lo, hi) is not known yet */
 	bool last = true;         /* at first look at both ends, as most often nothing is bad */
@@ -222,7 +222,7 @@ static enum cmd_exit search(struct searching *w, const char **good, const char *
 	return CMD_OK;
 }
 
-static enum cmd_exit report(struct searching *w, const char *good, const char *bad)
+static enum cmd_exit report_bisect(struct searching *w, const char *good, const char *bad)
 {
 	struct out *o = &w->out;
 	enum cmd_exit code;
@@ -282,9 +282,9 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	if (code == CMD_OK && !o->nan)
 		code = mount_source(&w);
 	if (code == CMD_OK)
-		code = search(&w, &good, &bad);
+		code = search_versions(&w, &good, &bad);
 	if (code == CMD_OK)
-		code = report(&w, good, bad);
+		code = report_bisect(&w, good, bad);
 	umount_source(&w);
 	free(w.names);
 	out_finish(&w.out);

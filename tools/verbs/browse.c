@@ -65,7 +65,7 @@ struct browsing {
 	int rc;
 };
 
-static struct page *shown(struct browsing *b)
+static struct page *page_shown(struct browsing *b)
 {
 	return &DCP_ITEMS(b->pages, struct page)[DCP_NITEMS(b->pages, struct page) - 1];
 }
@@ -161,11 +161,11 @@ static void list_found(struct browsing *b)
 	sort_entries(b);
 }
 
-static void list(struct browsing *b)
+static void show_list(struct browsing *b)
 {
-	if (shown(b)->kind == TREE)
-		list_tree(b, shown(b));
-	else if (shown(b)->kind == FOUND)
+	if (page_shown(b)->kind == TREE)
+		list_tree(b, page_shown(b));
+	else if (page_shown(b)->kind == FOUND)
 		list_found(b);
 }
 
@@ -175,18 +175,18 @@ static void open_page(struct browsing *b, struct page page)
 	if (b->rc == 0)
 		b->rc = dcp_buf_error(&b->text.text);
 	if (b->rc == 0)
-		list(b);
+		show_list(b);
 }
 
 static void close_page(struct browsing *b)
 {
-	if (shown(b)->kind == VALUES) {
+	if (page_shown(b)->kind == VALUES) {
 		dcp_view_close(b->view);
 		b->view = NULL;
 	}
 	b->pages.n -= sizeof(struct page);
 	if (b->pages.n)
-		list(b);
+		show_list(b);
 }
 
 /* ---- pages of a key ---- */
@@ -266,7 +266,7 @@ static void put_values(struct browsing *b, const struct browse_item *item, size_
 
 static size_t count_lines(struct browsing *b)
 {
-	const struct page *page = shown(b);
+	const struct page *page = page_shown(b);
 
 	switch (page->kind) {
 	case TEXT:
@@ -283,7 +283,7 @@ static size_t count_lines(struct browsing *b)
 static void put_entry(struct browsing *b, const struct entry *e, struct dcp_buf *out)
 {
 	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT, right = DCP_BUF_INIT;
-	const struct page *page = shown(b);
+	const struct page *page = page_shown(b);
 	size_t from = page->kind == TREE ? page->len : 0, room, taken;
 	dcp_auto_free char *text = e->len ? strndup(e->first->key + from, e->len - from)
 					  : strdup(e->first->key + from);
@@ -312,7 +312,7 @@ static void put_entry(struct browsing *b, const struct entry *e, struct dcp_buf 
 
 static void put_title(struct browsing *b, struct dcp_buf *out)
 {
-	const struct page *page = shown(b);
+	const struct page *page = page_shown(b);
 
 	dcp_buf_str(out, " ");
 	out_text(out, b->p.ck.name);
@@ -337,7 +337,7 @@ static void draw_line(struct browsing *b, unsigned row, struct dcp_buf *text, bo
 	screen_line(row, text->p ? text->p : "", reversed);
 }
 
-static void draw(struct browsing *b)
+static void draw_page(struct browsing *b)
 {
 	static const char *const feet[] = {
 		[TREE] = " Enter: open  Left: back  /: search  v: values  s: stats  "
@@ -347,7 +347,7 @@ static void draw(struct browsing *b)
 		[TEXT] = " Left: back  v: values  s: stats  h: histogram  p: plan  q: quit",
 		[VALUES] = " Left: back  s: stats  h: histogram  p: plan  q: quit",
 	};
-	struct page *page = shown(b);
+	struct page *page = page_shown(b);
 	size_t n = count_lines(b), room;
 
 	screen_size(&b->rows, &b->cols);
@@ -382,9 +382,9 @@ static void draw(struct browsing *b)
 /* ---- keys ---- */
 
 /* The key that v, s, h and p are about: of the page, or of the chosen line. */
-static const struct browse_item *chosen(struct browsing *b)
+static const struct browse_item *item_chosen(struct browsing *b)
 {
-	const struct page *page = shown(b);
+	const struct page *page = page_shown(b);
 	const struct entry *e = &DCP_ITEMS(b->entries, struct entry)[page->at];
 
 	if (page->kind >= TEXT)
@@ -394,9 +394,9 @@ static const struct browse_item *chosen(struct browsing *b)
 
 static void open_chosen(struct browsing *b)
 {
-	const struct page *page = shown(b);
+	const struct page *page = page_shown(b);
 	const struct entry *e = &DCP_ITEMS(b->entries, struct entry)[page->at];
-	const struct browse_item *item = chosen(b);
+	const struct browse_item *item = item_chosen(b);
 
 	if (page->kind >= TEXT || page->at >= DCP_NITEMS(b->entries, struct entry))
 		return;
@@ -412,35 +412,35 @@ static void open_chosen(struct browsing *b)
 static void open_of(struct browsing *b,
 		    void (*open)(struct browsing *b, const struct browse_item *item))
 {
-	const struct browse_item *item = chosen(b);
+	const struct browse_item *item = item_chosen(b);
 
 	if (!item || !item->tensor) {
 		snprintf(b->said, sizeof(b->said), " choose a tensor");
 		return;
 	}
-	if (shown(b)->kind >= TEXT)
+	if (page_shown(b)->kind >= TEXT)
 		close_page(b);
 	open(b, item);
 }
 
 /* Text is typed at the foot, and keys that have it are listed meanwhile. */
-static void search(struct browsing *b)
+static void search_keys(struct browsing *b)
 {
 	int key = 0;
 
 	*b->find = '\0';
-	if (shown(b)->kind >= TEXT) /* there is one text at a time */
+	if (page_shown(b)->kind >= TEXT) /* there is one text at a time */
 		close_page(b);
-	if (shown(b)->kind != FOUND)
+	if (page_shown(b)->kind != FOUND)
 		open_page(b, (struct page){ FOUND });
 	while (b->rc == 0 && key != SCREEN_ENTER) {
 		size_t n = strlen(b->find);
 
-		list(b);
-		shown(b)->at = 0;
+		show_list(b);
+		page_shown(b)->at = 0;
 		snprintf(b->said, sizeof(b->said), " search: %s", b->find);
 		dcp_printable(b->said, sizeof(b->said));
-		draw(b);
+		draw_page(b);
 		key = screen_key(-1);
 		if (key == SCREEN_ESCAPE || key == SCREEN_INTERRUPT || key == SCREEN_NOTHING) {
 			close_page(b);
@@ -457,9 +457,9 @@ static void search(struct browsing *b)
 	*b->said = '\0';
 }
 
-static void move(struct browsing *b, int key)
+static void move_line(struct browsing *b, int key)
 {
-	struct page *page = shown(b);
+	struct page *page = page_shown(b);
 	size_t n = count_lines(b), room = b->rows > 2 ? b->rows - 2 : 1, most = n ? n - 1 : 0;
 
 	if (page->kind >= TEXT) /* pages have no chosen line: the last that is shown moves */
@@ -474,7 +474,7 @@ static void move(struct browsing *b, int key)
 	page->at = DCP_MIN(page->at, most);
 }
 
-static void browse(struct browsing *b)
+static void browse_source(struct browsing *b)
 {
 	open_page(b, (struct page){ TREE });
 	while (b->rc == 0 && b->pages.n) {
@@ -483,7 +483,7 @@ static void browse(struct browsing *b)
 		if (!*b->said)
 			screen_held(b->said, sizeof(b->said));
 		dcp_printable(b->said, sizeof(b->said));
-		draw(b);
+		draw_page(b);
 		key = screen_key(-1);
 		*b->said = '\0';
 		switch (key) {
@@ -501,7 +501,7 @@ static void browse(struct browsing *b)
 				close_page(b);
 			break;
 		case '/':
-			search(b);
+			search_keys(b);
 			break;
 		case 'v':
 			open_of(b, open_values);
@@ -521,7 +521,7 @@ static void browse(struct browsing *b)
 		case SCREEN_PAGE_DOWN:
 		case SCREEN_HOME:
 		case SCREEN_END:
-			move(b, key);
+			move_line(b, key);
 			break;
 		default: /* a lost terminal */
 			if (key == SCREEN_NOTHING)
@@ -552,7 +552,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 		b.rc = dcp_measures_open(b.p.ck.v, &b.known);
 	if (code == CMD_OK && b.rc == 0) {
 		if (screen_open(&why)) {
-			browse(&b);
+			browse_source(&b);
 			screen_close();
 		} else {
 			code = cmd_fail(CMD_ENV, "browse: %s", why);

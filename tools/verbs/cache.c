@@ -67,7 +67,7 @@ static bool is_orphan(const char *path)
 	return gone;
 }
 
-static bool goes(void *ctx, int dirfd, const char *name)
+static bool is_gone(void *ctx, int dirfd, const char *name)
 {
 	dcp_auto_free char *path = NULL;
 
@@ -76,8 +76,8 @@ static bool goes(void *ctx, int dirfd, const char *name)
 	return path && is_orphan(path);
 }
 
-static int trim(const struct cache_opts *co, const char *cache, const struct kind *k,
-		enum word word, struct dcp_trimmed *out)
+static int trim_kind(const struct cache_opts *co, const char *cache, const struct kind *k,
+		     enum word word, struct dcp_trimmed *out)
 {
 	dcp_auto_free char *dir = NULL;
 	bool indexes = k == &kinds[0];
@@ -90,7 +90,7 @@ static int trim(const struct cache_opts *co, const char *cache, const struct kin
 		.counts = word == SIZE,
 		.all = word == CLEAN,
 		.sparse = k->sparse,
-		.goes = word == PRUNE && indexes ? goes : NULL,
+		.goes = word == PRUNE && indexes ? is_gone : NULL,
 		.ctx = (void *)(uintptr_t)cache,
 	};
 	int rc;
@@ -125,8 +125,8 @@ static void put_kind(struct out *o, const struct kind *k, enum word word,
 	dcp_buf_str(&o->buf, "\n");
 }
 
-static enum cmd_exit show(const struct cache_opts *co, const char *cache, enum word word,
-			  struct out *o)
+static enum cmd_exit show_cache(const struct cache_opts *co, const char *cache, enum word word,
+				struct out *o)
 {
 	if (o->form == OUT_JSON) {
 		dcp_jsonw_object(&o->json);
@@ -137,7 +137,7 @@ static enum cmd_exit show(const struct cache_opts *co, const char *cache, enum w
 	}
 	for (size_t i = 0; word != DIR_OF && i < DCP_LEN(kinds); i++) {
 		struct dcp_trimmed t;
-		int rc = trim(co, cache, &kinds[i], word, &t);
+		int rc = trim_kind(co, cache, &kinds[i], word, &t);
 
 		if (rc < 0)
 			return cmd_fail(CMD_ENV, "cache: %s%s: %s", cache, kinds[i].dir,
@@ -167,7 +167,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 				"cache: there is none: DCPFS_CACHE is empty, or neither "
 				"XDG_CACHE_HOME nor HOME is set; indexes stay in memory");
 	out_init(&o, co->form);
-	code = show(co, cache, (enum word)word, &o);
+	code = show_cache(co, cache, (enum word)word, &o);
 	out_finish(&o);
 	return code;
 }

@@ -38,7 +38,7 @@ static const struct opt_operand operands[] = { PICK_OPERANDS,
 					       { 0 } };
 
 /* A write to stdout that fails is distinguished from a read that does: @writing is true then. */
-static int copy(const struct dcp_view *view, bool *writing, uint64_t *done)
+static int copy_view(const struct dcp_view *view, bool *writing, uint64_t *done)
 {
 	dcp_auto_free char *chunk = malloc(CAT_CHUNK);
 	uint64_t size = dcp_view_size(view);
@@ -80,7 +80,7 @@ static enum cmd_exit cat_tensor(struct pick *p, const struct dcp_row *row, enum 
 		rc = -EACCES; /* what the index has as unreadable */
 	if (rc < 0)
 		return cmd_fail(cmd_exit_of(rc), "%s", err.msg);
-	rc = copy(view, &writing, &done);
+	rc = copy_view(view, &writing, &done);
 	if (rc == 0 || (writing && rc == -EPIPE))
 		return CMD_OK;
 	if (writing)

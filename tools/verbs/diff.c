@@ -134,7 +134,7 @@ static int compare_objects(struct differing *w)
 
 /* ---- groups ---- */
 
-static int group(struct differing *w)
+static int group_pairs(struct differing *w)
 {
 	size_t n = 0;
 
@@ -239,7 +239,7 @@ static bool is_same(const struct pair *p)
 	return p->state == CMP_EQUAL || p->state == CMP_CLOSE;
 }
 
-static int draw(struct differing *w)
+static int draw_strip(struct differing *w)
 {
 	dcp_auto_buf struct dcp_buf title = DCP_BUF_INIT;
 
@@ -271,7 +271,7 @@ static enum cmd_exit print_pairs(struct differing *w)
 		dcp_buf_str(&o->buf, rows ? "\n" : "");
 		put_total(w, o);
 	}
-	if (o->form == OUT_SVG && draw(w) < 0)
+	if (o->form == OUT_SVG && draw_strip(w) < 0)
 		return cmd_fail(CMD_ENV, "diff: %s", strerror(ENOMEM));
 	code = o->form == OUT_SVG
 		       ? export_put_file(o, "diff", w->o->file, SVG_HEAD, &w->p[0], &w->p[1])
@@ -406,7 +406,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 		if (rc == 0)
 			rc = compare_objects(&w);
 		if (rc == 0 && o->by != WALK_BY_KEY)
-			rc = group(&w);
+			rc = group_pairs(&w);
 		code = rc < 0 ? cmd_fail(CMD_ENV, "diff: %s", strerror(-rc)) : print_pairs(&w);
 	}
 	free(w.c.pairs);

@@ -450,8 +450,8 @@ static enum cmd_exit print_source(const char *source, struct out *o, struct tall
 }
 
 /* What follows from the lines above it; each of them that is bad is named. */
-static void conclude(const struct tally *here, const char *source, const struct tally *there,
-		     enum cmd_exit sound, struct dcp_buf *out)
+static void conclude_all(const struct tally *here, const char *source,
+			 const struct tally *there, enum cmd_exit sound, struct dcp_buf *out)
 {
 	if (here->bad)
 		dcp_buf_printf(out,
@@ -521,7 +521,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 		sound = print_source(args->operand[0], &o, &there);
 	out_restore(was);
 	can = here.bad == 0;
-	conclude(&here, args->operand[0], &there, sound, &sentence);
+	conclude_all(&here, args->operand[0], &there, sound, &sentence);
 	out_list_end(&o, false);
 	if (d->form == OUT_JSON) {
 		dcp_jsonw_put_bool(&o.json, "can_mount", can);

@@ -106,7 +106,7 @@ static int find_again(struct counting *w)
 
 /* ---- rows ---- */
 
-static int add(struct counting *w, const char *name, size_t n, uint64_t nbytes, bool again)
+static int add_row(struct counting *w, const char *name, size_t n, uint64_t nbytes, bool again)
 {
 	struct row r = { dcp_arena_strndup(&w->arena, name, n), 1, nbytes, again ? 0 : nbytes };
 
@@ -135,7 +135,7 @@ static int add_file(void *ctx, uint32_t file, uint64_t nbytes)
 	size_t n;
 	const char *name = dcp_index_files(dcp_version_index(t->w->p.ck.v), &n)[file].name;
 
-	return add(t->w, name, strlen(name), nbytes, t->again);
+	return add_row(t->w, name, strlen(name), nbytes, t->again);
 }
 
 static int by_name(const void *a, const void *b)
@@ -151,7 +151,7 @@ static int by_size(const void *a, const void *b)
 				      : by_name(a, b);
 }
 
-static int count(struct counting *w)
+static int count_rows(struct counting *w)
 {
 	struct row *r;
 	size_t n = 0;
@@ -164,11 +164,11 @@ static int count(struct counting *w)
 			rc = walk_files(&w->p, k, add_file,
 					&(struct of_tensor){ w, w->again[i] });
 		else if (w->o->by == BY_DTYPE)
-			rc = add(w, k->dtype_name, strlen(k->dtype_name), k->nbytes,
-				 w->again[i]);
+			rc = add_row(w, k->dtype_name, strlen(k->dtype_name), k->nbytes,
+				     w->again[i]);
 		else
-			rc = add(w, k->key, prefix_of(k->key, w->o->depth), k->nbytes,
-				 w->again[i]);
+			rc = add_row(w, k->key, prefix_of(k->key, w->o->depth), k->nbytes,
+				     w->again[i]);
 	}
 	if (rc < 0 || !w->rows.n)
 		return rc;
@@ -249,7 +249,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	if (code == CMD_OK)
 		code = walk_keys(&w.p, &o->keys, &w.keys);
 	if (code == CMD_OK) {
-		rc = count(&w);
+		rc = count_rows(&w);
 		code = rc < 0 ? cmd_fail(CMD_ENV, "du: %s", strerror(-rc)) : print_rows(&w);
 	}
 	free(w.again);

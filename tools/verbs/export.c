@@ -65,7 +65,7 @@ static const struct opt_operand operands[] = { PICK_OPERANDS,
 					       { 0 } };
 
 /* All ranks end with the same code; the leading rank says why. */
-static enum cmd_exit fail(const struct exporting *x, int rc)
+static enum cmd_exit fail_export(const struct exporting *x, int rc)
 {
 	static const int usage[] = { -EEXIST, -ENOTEMPTY, -EISDIR, -ENOTDIR, -EINVAL };
 	enum cmd_exit code = cmd_exit_of(rc);
@@ -178,7 +178,7 @@ static int write_data(struct exporting *x)
 	return save_data(x->save, &source, &x->err);
 }
 
-static int complete(struct exporting *x)
+static int complete_save(struct exporting *x)
 {
 	int rc = save_seal(x->save, &x->err);
 
@@ -188,7 +188,7 @@ static int complete(struct exporting *x)
 	return rc < 0 ? rc : save_publish(x->save, &x->err);
 }
 
-static int begin(struct exporting *x)
+static int begin_save(struct exporting *x)
 {
 	int rc = save_create(&x->how, &x->save, &x->err);
 
@@ -220,7 +220,7 @@ static void say_removed(const char *out)
 		out);
 }
 
-static int save(struct exporting *x)
+static int save_all(struct exporting *x)
 {
 	const char *slash = strrchr(x->out, '/');
 	bool leads = export_leads(x);
@@ -258,11 +258,11 @@ static int save(struct exporting *x)
 	/* The leading rank goes first, as it may clear the directory. */
 	rc = export_agree(x, rc);
 	if (rc == 0)
-		rc = export_step(x, leads ? begin : NULL);
+		rc = export_step(x, leads ? begin_save : NULL);
 	if (rc == -EALREADY)
 		return export_step(x, leads ? find_complete : NULL);
 	if (rc == 0)
-		rc = export_step(x, leads ? NULL : begin);
+		rc = export_step(x, leads ? NULL : begin_save);
 	if (rc == 0)
 		rc = export_agree(x, export_same_plan(x));
 	if (rc == 0 && !x->opts->dry)
@@ -270,7 +270,7 @@ static int save(struct exporting *x)
 	if (rc == 0 && !x->opts->dry)
 		rc = export_agree(x, export_share_sums(x));
 	if (rc == 0 && !x->opts->dry)
-		rc = export_step(x, leads ? complete : NULL);
+		rc = export_step(x, leads ? complete_save : NULL);
 	progress_finish(&x->progress);
 	return rc;
 }
@@ -328,9 +328,9 @@ static enum cmd_exit write_version(struct exporting *x)
 		return code;
 	rc = export_step(x, export_choose);
 	if (rc == 0)
-		rc = save(x);
+		rc = save_all(x);
 	if (rc < 0)
-		return fail(x, rc);
+		return fail_export(x, rc);
 	return export_leads(x) ? export_report(x) : CMD_OK;
 }
 

@@ -171,7 +171,7 @@ static bool is_of_dtype(const struct find_opts *o, const char *dtype)
 }
 
 /* Keep those keys that @keep says. */
-static void filter(struct walk_keys *keys, bool (*keep)(void *ctx, size_t i), void *ctx)
+static void filter_keys(struct walk_keys *keys, bool (*keep)(void *ctx, size_t i), void *ctx)
 {
 	struct walk_key *k = WALK_KEYS(keys);
 	size_t n = 0;
@@ -182,7 +182,7 @@ static void filter(struct walk_keys *keys, bool (*keep)(void *ctx, size_t i), vo
 	keys->all.n = n * sizeof(*k);
 }
 
-static bool fits(void *ctx, size_t i)
+static bool fits_options(void *ctx, size_t i)
 {
 	struct finding *w = ctx;
 	const struct walk_key *k = &WALK_KEYS(&w->keys)[i];
@@ -210,7 +210,7 @@ static int find_changed(struct finding *w)
 	int rc = compare_run(&c);
 
 	if (rc == 0)
-		filter(&w->keys, has_changed, &c);
+		filter_keys(&w->keys, has_changed, &c);
 	w->code = c.code;
 	free(c.pairs);
 	return rc;
@@ -229,7 +229,7 @@ static int find_nan(struct finding *w)
 	int rc = measure_run(&m);
 
 	if (rc == 0)
-		filter(&w->keys, has_nan, &m);
+		filter_keys(&w->keys, has_nan, &m);
 	w->code = w->code == CMD_OK ? m.code : w->code;
 	measure_finish(&m);
 	return rc;
@@ -263,7 +263,7 @@ static enum cmd_exit print_found(struct finding *w)
 	return code == CMD_OK && WALK_NKEYS(&w->keys) == 0 ? CMD_NO : code;
 }
 
-static enum cmd_exit prepare(struct finding *w)
+static enum cmd_exit prepare_search(struct finding *w)
 {
 	const struct find_opts *o = w->o;
 	const struct opt_texts none = { .n = 0 };
@@ -290,9 +290,9 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 
 	out_init(&w.out, o->form);
 	if (code == CMD_OK)
-		code = prepare(&w);
+		code = prepare_search(&w);
 	if (code == CMD_OK) {
-		filter(&w.keys, fits, &w);
+		filter_keys(&w.keys, fits_options, &w);
 		if (o->since)
 			rc = find_changed(&w);
 		if (rc == 0 && o->nan)

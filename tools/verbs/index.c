@@ -27,7 +27,7 @@ static const struct opt opts[] = { { 0, "path", NULL, "print only where each ind
 
 static const struct opt_operand operands[] = { PICK_OPERANDS, { 0 } };
 
-static double now(void)
+static double now_seconds(void)
 {
 	return (double)dcp_now_ns(CLOCK_MONOTONIC) / 1e9;
 }
@@ -66,7 +66,7 @@ static enum cmd_exit index_one(struct work *w, const struct dcp_found *f)
 {
 	dcp_auto_version struct dcp_version *v = NULL;
 	struct dcp_err err = { 0 };
-	double start = now();
+	double start = now_seconds();
 	enum cmd_exit code = CMD_OK;
 	int rc = dcp_version_open(w->p.ck.source, f, &w->p.ck.store, &v, &err);
 
@@ -85,7 +85,7 @@ static enum cmd_exit index_one(struct work *w, const struct dcp_found *f)
 			code = cmd_fail(CMD_NO, "%s: no index file; it is kept in memory",
 					f->name);
 	} else {
-		put_row(&w->o, v, now() - start);
+		put_row(&w->o, v, now_seconds() - start);
 	}
 	return code;
 }

@@ -102,7 +102,7 @@ static const struct opt opts[] = {
 
 static const struct opt_operand operands[] = { PICK_OPERANDS, { 0 } };
 
-static enum cmd_exit fail(const struct loading *l)
+static enum cmd_exit fail_load(const struct loading *l)
 {
 	return loading_fail(l, cmd_exit_of(l->err.code));
 }
@@ -115,7 +115,7 @@ static enum cmd_exit fail_open(const struct loading *l, const char *source)
 		return loading_fail(l, CMD_NO); /* of its versions */
 	return l->err.code == -EINVAL && device && !load_device_is_name(device)
 		       ? loading_fail(l, CMD_USAGE)
-		       : fail(l);
+		       : fail_load(l);
 }
 
 /* Once it is open, what is not there is damage; what --strict finds is not. */
@@ -169,7 +169,7 @@ static const char *value_of(const char *name, size_t n, const char *ranks)
  * A name as Composer writes it, "{run_name}/ep1-ba6-rank{rank}.pt": a save of many ranks is called
  * as rank 0 of it calls its file, so rank, local_rank and node_rank are 0. What is not known stays.
  */
-static char *expand(const char *source, uint32_t ranks)
+static char *expand_name(const char *source, uint32_t ranks)
 {
 	struct dcp_buf out = DCP_BUF_INIT;
 	char number[16];
@@ -221,14 +221,14 @@ static size_t time_field(const char *t)
 	return 0;
 }
 
-static bool fits(const char *t, const char *name)
+static bool fits_template(const char *t, const char *name)
 {
 	size_t field = time_field(t);
 
 	if (!field)
-		return *t == *name && (!*t || fits(t + 1, name + 1));
+		return *t == *name && (!*t || fits_template(t + 1, name + 1));
 	for (size_t n = strspn(name, "0123456789."); n; n--)
-		if (fits(t + field, name + n))
+		if (fits_template(t + field, name + n))
 			return true;
 	return false;
 }
@@ -250,7 +250,7 @@ static int find_newest(char **path)
 	d = found ? opendir(found) : NULL;
 	free(found);
 	while (d && (e = readdir(d)) != NULL) {
-		if (!fits(last, e->d_name) ||
+		if (!fits_template(last, e->d_name) ||
 		    (newest && dcp_order_compare(e->d_name, 0, newest, 0) < 0))
 			continue;
 		free(newest);
@@ -281,7 +281,7 @@ static bool leads_on(const char *path)
  * What is to be opened: SOURCE as it is, if it is there. With {rank} in the name of a file the
  * directory is, for all files of a save together are one version of it. -ENOMEM.
  */
-static int locate(const char *source, uint32_t ranks, char **path, const char **version)
+static int locate_source(const char *source, uint32_t ranks, char **path, const char **version)
 {
 	const char *last = strrchr(source, '/');
 	char *slash;
@@ -290,7 +290,7 @@ static int locate(const char *source, uint32_t ranks, char **path, const char **
 		*path = strdup(source);
 		return *path ? 0 : -ENOMEM;
 	}
-	*path = expand(source, ranks);
+	*path = expand_name(source, ranks);
 	if (!*path || find_newest(path) < 0)
 		return -ENOMEM;
 	slash = strrchr(*path, '/');
@@ -304,8 +304,8 @@ static int locate(const char *source, uint32_t ranks, char **path, const char **
 /* ---- which part ---- */
 
 /* All ranks come to the same; rank 0 says it. */
-static enum cmd_exit usage(struct loading *l, const char *fmt, ...) DCP_PRINTF(2, 3);
-static enum cmd_exit usage(struct loading *l, const char *fmt, ...)
+static enum cmd_exit fail_usage(struct loading *l, const char *fmt, ...) DCP_PRINTF(2, 3);
+static enum cmd_exit fail_usage(struct loading *l, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -317,7 +317,7 @@ static enum cmd_exit usage(struct loading *l, const char *fmt, ...)
 }
 
 /* Collective: the largest @own of all ranks, or a negative errno. */
-static int largest(struct loading *l, uint8_t own)
+static int gather_largest(struct loading *l, uint8_t own)
 {
 	struct load_blobs b;
 	int most = load_gather_same(l->comm, &own, 1, &b, &l->err, loading_timeout(l));
@@ -358,10 +358,10 @@ static enum cmd_exit check_layout(struct loading *l)
 	struct load_blobs b;
 
 	if (load_gather_same(l->comm, &own, sizeof(own), &b, &l->err, loading_timeout(l)) < 0)
-		return fail(l);
+		return fail_load(l);
 	for (uint32_t r = 1; r < l->comm->ranks && code == CMD_OK; r++)
 		if (memcmp(b.at[r], b.at[0], sizeof(own)) != 0)
-			code = usage(
+			code = fail_usage(
 				l, "load: rank %u was started with another layout than rank 0",
 				r);
 	load_blobs_free(&b);
@@ -375,19 +375,19 @@ static enum cmd_exit choose_rank(struct loading *l)
 	if (!l->opts->rank)
 		return CMD_OK;
 	if (l->comm->ranks > 1)
-		return usage(l, "load: --rank is for one process alone");
+		return fail_usage(l, "load: --rank is for one process alone");
 	if (l->layout == l->named)
-		return usage(
+		return fail_usage(
 			l,
 			"load: --rank R is one of the ranks of --layout L, which is missing");
 	if (!opt_number(l->opts->rank, 10, &rank) || rank >= l->ranks)
-		return usage(l, "load: there is no rank %s of %s, only 0 to %u", l->opts->rank,
-			     l->layout, l->ranks - 1);
+		return fail_usage(l, "load: there is no rank %s of %s, only 0 to %u",
+				  l->opts->rank, l->layout, l->ranks - 1);
 	l->rank = (uint32_t)rank;
 	return CMD_OK;
 }
 
-static enum cmd_exit choose(struct loading *l)
+static enum cmd_exit choose_layout(struct loading *l)
 {
 	uint32_t n = l->comm->ranks, own = 0;
 	enum cmd_exit code;
@@ -402,15 +402,16 @@ static enum cmd_exit choose(struct loading *l)
 	if (code != CMD_OK)
 		return code;
 	if (loading_agree(l, dcpload_layout_ranks(l->ck, l->layout, &l->ranks, &l->err)) < 0)
-		return l->err.code == -EINVAL ? loading_fail(l, CMD_USAGE) : fail(l);
+		return l->err.code == -EINVAL ? loading_fail(l, CMD_USAGE) : fail_load(l);
 	/* A rank's directory says which; nothing else to be asked. */
 	alone = n == 1 && !l->opts->layout;
 	l->rank = alone ? own : l->comm->rank;
 	if (!l->opts->rank && n != l->ranks && !alone)
-		return usage(l,
-			     "load: %s has %u ranks, %u %s running: start %u (mpirun -np %u "
-			     "dcpload ...), or load one rank alone with --rank R",
-			     l->layout, l->ranks, n, n == 1 ? "is" : "are", l->ranks, l->ranks);
+		return fail_usage(
+			l,
+			"load: %s has %u ranks, %u %s running: start %u (mpirun -np %u "
+			"dcpload ...), or load one rank alone with --rank R",
+			l->layout, l->ranks, n, n == 1 ? "is" : "are", l->ranks, l->ranks);
 	return choose_rank(l);
 }
 
@@ -432,10 +433,10 @@ static int wants_any(struct loading *l)
 
 	for (uint32_t list = DCPLOAD_MISSING; list <= DCPLOAD_BROKEN; list++)
 		any |= dcpload_plan_list(l->plan, list, 0, &key, NULL) == 0;
-	return largest(l, any);
+	return gather_largest(l, any);
 }
 
-static enum cmd_exit plan(struct loading *l)
+static enum cmd_exit plan_load(struct loading *l)
 {
 	const struct load_opts *o = l->opts;
 	const struct dcpload_select select = { .size = sizeof(select),
@@ -479,7 +480,7 @@ static enum cmd_exit plan(struct loading *l)
 	return rc < 0 ? fail_read(l) : CMD_OK;
 }
 
-static enum cmd_exit execute(struct loading *l)
+static enum cmd_exit execute_plan(struct loading *l)
 {
 	int rc = 0;
 
@@ -548,7 +549,7 @@ static int write_dump(struct loading *l, struct dcpload_error *err)
 	return dump_write(&l->dump, l->plan, err);
 }
 
-static enum cmd_exit dump(struct loading *l)
+static enum cmd_exit dump_parts(struct loading *l)
 {
 	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
 	int rc;
@@ -565,7 +566,7 @@ static enum cmd_exit dump(struct loading *l)
 
 /* ---- all of it ---- */
 
-static enum cmd_exit load(struct loading *l, const struct opt_args *args)
+static enum cmd_exit load_all(struct loading *l, const struct opt_args *args)
 {
 	const struct load_opts *o = l->opts;
 	struct dcpload_config config = { .size = sizeof(config),
@@ -588,11 +589,13 @@ static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 		return loading_fail(l, export_exit_of_comm(rc));
 	progress_init(&l->progress, true);
 	if (o->coordinator >= l->comm->ranks)
-		return usage(l, "load: there is no rank %u to be the coordinator, only 0 to %u",
-			     config.coordinator, l->comm->ranks - 1);
-	rc = locate(args->operand[PICK_SOURCE], l->comm->ranks, &source, &config.version);
+		return fail_usage(
+			l, "load: there is no rank %u to be the coordinator, only 0 to %u",
+			config.coordinator, l->comm->ranks - 1);
+	rc = locate_source(args->operand[PICK_SOURCE], l->comm->ranks, &source,
+			   &config.version);
 	if (loading_agree(l, rc < 0 ? load_fail(&l->err, rc, "out of memory") : 0) < 0)
-		return fail(l);
+		return fail_load(l);
 	code = loading_check_trace(l);
 	if (code == CMD_OK)
 		code = loading_check_metrics(l);
@@ -605,19 +608,19 @@ static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 	if (dcpload_passed_over(l->ck))
 		cmd_warn("%s; taking %s", dcpload_passed_over(l->ck), dcpload_version(l->ck));
 	if (!o->partial && !o->keys.n && !o->skip.n) {
-		rc = largest(l, (uint8_t)check_hf(source, l->comm->rank == 0));
+		rc = gather_largest(l, (uint8_t)check_hf(source, l->comm->rank == 0));
 		if (rc != CMD_OK)
-			return rc < 0 ? fail(l) : (enum cmd_exit)rc;
+			return rc < 0 ? fail_load(l) : (enum cmd_exit)rc;
 	}
-	code = choose(l);
+	code = choose_layout(l);
 	if (code == CMD_OK)
-		code = plan(l);
+		code = plan_load(l);
 	if (code == CMD_OK)
 		code = begin_dump(l);
 	if (code == CMD_OK)
-		code = execute(l);
+		code = execute_plan(l);
 	if (code == CMD_OK)
-		code = dump(l);
+		code = dump_parts(l);
 	if (code == CMD_OK)
 		code = loading_trace(l);
 	return code == CMD_OK ? loading_report(l) : code;
@@ -644,7 +647,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	dcpfs_fault_install(); /* so that files may be mapped */
 	if (l.opts->device)
 		l.out = out_divert();
-	code = loading_metrics(&l, load(&l, args), began);
+	code = loading_metrics(&l, load_all(&l, args), began);
 	dump_end(&l.dump);
 	dcpload_plan_free(l.plan);
 	dcpload_close(l.ck);

@@ -53,7 +53,7 @@ struct opened {
 };
 
 /* The name stands beside it already. */
-static const char *reason(const struct dcp_err *err, const struct dcp_found *f)
+static const char *reason_of(const struct dcp_err *err, const struct dcp_found *f)
 {
 	size_t n = strlen(f->name);
 
@@ -202,7 +202,7 @@ static void *open_next(void *ctx)
 		t->f = &w->p->ck.scan.found[i];
 		if (t->f->complete &&
 		    dcp_version_open(w->p->ck.source, t->f, &w->store, &v, &err) < 0)
-			t->error = strdup(reason(&err, t->f));
+			t->error = strdup(reason_of(&err, t->f));
 		if (!v)
 			continue;
 		t->own = *dcp_index_counts(dcp_version_index(v));

@@ -285,7 +285,7 @@ static const char *put_time(char out[32])
 }
 
 /* Opened for each line, so that the file may be moved away and removed. */
-static void append(const char *path, const char *line, size_t n)
+static void append_line(const char *path, const char *line, size_t n)
 {
 	dcp_auto_fd int fd = open_log(path);
 
@@ -315,7 +315,7 @@ static void log_json(const struct mount_log *l, enum dcp_log_level level, const 
 		return;
 	fwrite(text.p, 1, text.n, stderr);
 	if (l->file)
-		append(l->file, text.p, text.n);
+		append_line(l->file, text.p, text.n);
 	else if (!l->foreground)
 		syslog(LOG_DAEMON | levels[level].priority, "%.*s", (int)text.n - 1, text.p);
 }
@@ -331,8 +331,9 @@ static void log_line(void *ctx, enum dcp_log_level level, const char *line)
 	}
 	dcp_log(&cmd_log, level, "%s", line);
 	if (l->file)
-		append(l->file, text,
-		       (size_t)snprintf(text, sizeof(text), "%s %s\n", put_time(when), line));
+		append_line(
+			l->file, text,
+			(size_t)snprintf(text, sizeof(text), "%s %s\n", put_time(when), line));
 	else if (!l->foreground)
 		syslog(LOG_DAEMON | levels[level].priority, "%s", line);
 }
@@ -405,8 +406,8 @@ static enum cmd_exit resolve_mountpoint(const char *given, struct paths *p)
 }
 
 /* Everything absolute: the daemon leaves this directory. */
-static enum cmd_exit resolve(const struct mount_opts *m, const struct opt_args *args,
-			     struct paths *p)
+static enum cmd_exit resolve_paths(const struct mount_opts *m, const struct opt_args *args,
+				   struct paths *p)
 {
 	enum cmd_exit code;
 
@@ -532,7 +533,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 		return cmd_fail(CMD_USAGE,
 				"mount: --passthrough happens when a file is opened, --no-open "
 				"skips that; leave one of them out");
-	code = resolve(&m, args, &p);
+	code = resolve_paths(&m, args, &p);
 	to.file = p.log_file;
 	if (code == CMD_OK)
 		code = check_index(&m, p.source);

@@ -83,7 +83,7 @@ static enum cmd_exit check_rank(const struct plan *p, uint64_t *rank)
 	return CMD_OK;
 }
 
-static enum cmd_exit draw(struct plan *p, struct out *o)
+static enum cmd_exit draw_plan(struct plan *p, struct out *o)
 {
 	int64_t id;
 	enum cmd_exit code = plan_tensor(p, &id);
@@ -91,13 +91,13 @@ static enum cmd_exit draw(struct plan *p, struct out *o)
 	return code == CMD_OK ? plan_map(p, id, &o->buf) : code;
 }
 
-static enum cmd_exit show(struct plan *p, struct out *o)
+static enum cmd_exit show_plan(struct plan *p, struct out *o)
 {
 	uint64_t rank = 0;
 	enum cmd_exit code = CMD_OK;
 
 	if (p->opts->form == OUT_SVG || p->opts->form == OUT_HTML) {
-		code = p->opts->form == OUT_SVG ? draw(p, o) : plan_html(p, o);
+		code = p->opts->form == OUT_SVG ? draw_plan(p, o) : plan_html(p, o);
 		return code != CMD_OK ? code
 				      : export_put_file(o, "plan", p->opts->file,
 							p->opts->form == OUT_HTML ? PLAN_HTML
@@ -180,7 +180,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	out_init(&o, po->form);
 	code = plan_load(&p, args);
 	if (code == CMD_OK)
-		code = show(&p, &o);
+		code = show_plan(&p, &o);
 	out_finish(&o);
 	plan_finish(&p);
 	return code;

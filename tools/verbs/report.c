@@ -198,7 +198,7 @@ static enum cmd_exit put_against(struct reporting *w)
 }
 
 /* What cannot be read is said, and left out of a page that has all else. */
-static enum cmd_exit gather(struct reporting *w)
+static enum cmd_exit gather_parts(struct reporting *w)
 {
 	enum cmd_exit code, worst;
 	int rc;
@@ -255,7 +255,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	if (code == CMD_OK)
 		code = walk_keys(&w.p, &w.o->keys, &w.keys);
 	if (code == CMD_OK) {
-		made = gather(&w);
+		made = gather_parts(&w);
 		if (dcp_jsonw_error(&w.data.json) < 0)
 			code = cmd_fail(CMD_ENV, "report: %s", strerror(ENOMEM));
 	}

@@ -53,7 +53,7 @@ static enum cmd_exit list_presets(struct out *o)
 	return out_flush(o);
 }
 
-static enum cmd_exit show(struct out *o, const char *name)
+static enum cmd_exit show_preset(struct out *o, const char *name)
 {
 	struct dcp_rules_preset p;
 	struct dcp_rules *r;
@@ -76,7 +76,7 @@ struct check {
 	const char *last; /* kind that was printed last */
 };
 
-static uint64_t fact(const struct check *c, const char *name)
+static uint64_t fact_of(const struct check *c, const char *name)
 {
 	return dcp_index_meta_number(dcp_version_index(c->p.ck.v), name);
 }
@@ -163,7 +163,7 @@ static void print_expected(void *ctx, const char *what, const char *key, const c
 }
 
 /* Against the model of config.json. What it says of the whole stands after the keys. */
-static int expect(struct check *c, struct dcp_expected *x)
+static int expect_model(struct check *c, struct dcp_expected *x)
 {
 	struct dcp_err err = { 0 };
 	int rc;
@@ -218,7 +218,7 @@ static void print_model(struct check *c, const struct dcp_expected *x, int known
 			       (unsigned long long)x->retyped, dcp_dtype_info(x->dtype)->torch);
 }
 
-static enum cmd_exit report(struct check *c)
+static enum cmd_exit report_check(struct check *c)
 {
 	static const struct out_field fields[] = {
 		{ "what" }, { "key" }, { "error" }, { NULL }
@@ -238,15 +238,15 @@ static enum cmd_exit report(struct check *c)
 		dcp_jsonw_put_str(w, "rules", rules);
 		dcp_jsonw_put_str(w, "version", dcp_version_name(c->p.ck.v));
 		for (size_t i = 0; i < DCP_LEN(facts); i++)
-			dcp_jsonw_put_u64(w, facts[i], fact(c, facts[i]));
+			dcp_jsonw_put_u64(w, facts[i], fact_of(c, facts[i]));
 		hf_put_model_json(c->p.ck.v, w);
 	}
 	out_list(c->o, "keys", fields);
 	rc = print_all(c, DCP_ROW_OBJECT);
 	if (rc == 0)
 		rc = print_all(c, DCP_ROW_TENSOR);
-	broken = c->wrong - fact(c, "unmatched");
-	known = rc < 0 ? rc : expect(c, &x);
+	broken = c->wrong - fact_of(c, "unmatched");
+	known = rc < 0 ? rc : expect_model(c, &x);
 	if (known < 0)
 		return cmd_fail(cmd_exit_of(known), "%s: its index cannot be read", rules);
 	out_list_end(c->o, false);
@@ -258,9 +258,10 @@ static enum cmd_exit report(struct check *c)
 		dcp_buf_printf(
 			&c->o->buf,
 			": %llu key%s come out, %llu dropped, %llu left out, %llu broken\n",
-			(unsigned long long)fact(c, "mapped"), dcp_s(fact(c, "mapped")),
-			(unsigned long long)fact(c, "dropped"),
-			(unsigned long long)fact(c, "unmatched"), (unsigned long long)broken);
+			(unsigned long long)fact_of(c, "mapped"), dcp_s(fact_of(c, "mapped")),
+			(unsigned long long)fact_of(c, "dropped"),
+			(unsigned long long)fact_of(c, "unmatched"),
+			(unsigned long long)broken);
 	}
 	if (c->o->form == OUT_TEXT)
 		hf_put_model(c->p.ck.v, &c->o->buf);
@@ -271,8 +272,8 @@ static enum cmd_exit report(struct check *c)
 	return code == CMD_OK && c->wrong ? CMD_NO : code;
 }
 
-static enum cmd_exit check(struct out *o, const struct rules_opts *ro, const char *rules,
-			   const char *source, const char *version)
+static enum cmd_exit check_rules(struct out *o, const struct rules_opts *ro, const char *rules,
+				 const char *source, const char *version)
 {
 	const struct opt_args args = { .operand = { source, version } };
 	struct pick_opts pick = ro->pick;
@@ -287,7 +288,7 @@ static enum cmd_exit check(struct out *o, const struct rules_opts *ro, const cha
 		return code;
 	code = pick_open(&c.p, &args, &pick);
 	if (code == CMD_OK)
-		code = report(&c);
+		code = report_check(&c);
 	pick_finish(&c.p);
 	return code;
 }
@@ -308,9 +309,9 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	if (strcmp(word[0], "list") == 0 && n == 1)
 		code = list_presets(&o);
 	else if (strcmp(word[0], "show") == 0 && n == 2)
-		code = show(&o, word[1]);
+		code = show_preset(&o, word[1]);
 	else if (strcmp(word[0], "check") == 0 && n >= 3)
-		code = check(&o, ro, word[1], word[2], word[3]);
+		code = check_rules(&o, ro, word[1], word[2], word[3]);
 	else
 		code = cmd_fail(CMD_USAGE, "rules list, rules show NAME, or rules check RULES "
 					   "SOURCE [VERSION]");

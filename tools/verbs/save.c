@@ -95,8 +95,8 @@ struct saving {
 };
 
 /* All ranks come to the same; rank 0 says it. */
-static enum cmd_exit usage(const struct saving *s, const char *fmt, ...) DCP_PRINTF(2, 3);
-static enum cmd_exit usage(const struct saving *s, const char *fmt, ...)
+static enum cmd_exit fail_usage(const struct saving *s, const char *fmt, ...) DCP_PRINTF(2, 3);
+static enum cmd_exit fail_usage(const struct saving *s, const char *fmt, ...)
 {
 	char text[512];
 	va_list ap;
@@ -145,19 +145,19 @@ static bool parse_ranks(struct saving *s, const char *text)
 	}
 }
 
-static enum cmd_exit parse(struct saving *s)
+static enum cmd_exit parse_options(struct saving *s)
 {
 	const struct saving_opts *o = s->opts;
 	const char *size = o->max_grouped ? o->max_grouped : LIMIT;
 
 	for (size_t i = 0; i < o->gather_to.n; i++)
 		if (!parse_ranks(s, o->gather_to.v[i]))
-			return usage(s, "--gather-to %s is not a rank or a list of ranks",
-				     o->gather_to.v[i]);
+			return fail_usage(s, "--gather-to %s is not a rank or a list of ranks",
+					  o->gather_to.v[i]);
 	if (!parse_size(size, &s->max_grouped))
-		return usage(s,
-			     "--max-grouped-size is a number or like 10K, 9M, 200G, not \"%s\"",
-			     size);
+		return fail_usage(
+			s, "--max-grouped-size is a number or like 10K, 9M, 200G, not \"%s\"",
+			size);
 	return CMD_OK;
 }
 
@@ -167,11 +167,11 @@ static enum cmd_exit check_gathering(const struct saving *s)
 	const char *type = types[s->opts->state_type];
 
 	if (s->opts->state_type == NO_TYPE)
-		return usage(s, "with --gather-to, --state-type must be params or opt");
+		return fail_usage(s, "with --gather-to, --state-type must be params or opt");
 	for (uint64_t i = 0; i < s->ngather; i++)
 		if (s->gather_to[i] >= s->x.comm->ranks)
-			return usage(s, "there is no rank %u to gather to, only 0 to %u",
-				     s->gather_to[i], s->x.comm->ranks - 1);
+			return fail_usage(s, "there is no rank %u to gather to, only 0 to %u",
+					  s->gather_to[i], s->x.comm->ranks - 1);
 	if (!dcp_has_extension(s->x.out, type) && export_leads(&s->x))
 		cmd_warn("save: %s are saved as %s, which does not end with %s", type, s->x.out,
 			 type);
@@ -211,12 +211,12 @@ static enum cmd_exit open_source(struct exporting *x)
 	if (code == CMD_OK)
 		code = export_open_layout(x);
 	if (code == CMD_OK && x->layout && dcp_layout_ranks(x->layout) != x->comm->ranks)
-		code = usage(s,
-			     "%s has %u ranks, %u %s running: start %u (mpirun -np %u "
-			     "dcpsave ...)",
-			     x->opts->layout, dcp_layout_ranks(x->layout), x->comm->ranks,
-			     x->comm->ranks == 1 ? "is" : "are", dcp_layout_ranks(x->layout),
-			     dcp_layout_ranks(x->layout));
+		code = fail_usage(s,
+				  "%s has %u ranks, %u %s running: start %u (mpirun -np %u "
+				  "dcpsave ...)",
+				  x->opts->layout, dcp_layout_ranks(x->layout), x->comm->ranks,
+				  x->comm->ranks == 1 ? "is" : "are",
+				  dcp_layout_ranks(x->layout), dcp_layout_ranks(x->layout));
 	return code;
 }
 
@@ -278,7 +278,7 @@ static int check_gathered(struct saving *s)
 }
 
 /* Who writes what: 0, or -errno with a line in x.err. */
-static int choose(struct saving *s)
+static int choose_writers(struct saving *s)
 {
 	const struct dcp_write_set *set = &s->x.set;
 	bool asked = s->ngather && s->x.comm->ranks > 1;
@@ -357,7 +357,7 @@ static int add_all(struct saving *s)
 	return rc;
 }
 
-static int agree(struct saving *s, int rc)
+static int agree_ranks(struct saving *s, int rc)
 {
 	rc = load_agree(s->x.comm, rc, &s->err, export_timeout(s->opts->export.timeout));
 	return load_while(&s->err, rc, "saving");
@@ -391,7 +391,7 @@ static int write_file(struct saving *s)
 		.timeout_ms = (uint32_t)export_timeout(s->opts->export.timeout),
 		.stop = s->stop,
 	};
-	int rc = agree(
+	int rc = agree_ranks(
 		s, load_say(&s->err, export_withheld_beside(s->x.pick.ck.v, s->x.pick.ck.source,
 							    s->out, &config.withheld)));
 
@@ -407,11 +407,11 @@ static int write_file(struct saving *s)
 		return rc;
 	}
 	rc = dcpsave_open(s->x.comm, s->out, &config, &s->save, &s->err);
-	rc = agree(s, rc == 0 ? add_all(s) : rc);
+	rc = agree_ranks(s, rc == 0 ? add_all(s) : rc);
 	if (rc == 0)
-		rc = agree(s, dcpsave_plan(s->save, &s->err));
+		rc = agree_ranks(s, dcpsave_plan(s->save, &s->err));
 	if (rc == 0)
-		rc = agree(s, dcpsave_write(s->save, &s->err));
+		rc = agree_ranks(s, dcpsave_write(s->save, &s->err));
 	return rc;
 }
 
@@ -464,8 +464,8 @@ static void put_report(struct saving *s, const struct load_blobs *b, struct out 
 	export_put_left(&s->x, o);
 }
 
-static enum cmd_exit fail(const struct saving *s, const struct dcpload_error *told, int rc,
-			  const char *text)
+static enum cmd_exit fail_save(const struct saving *s, const struct dcpload_error *told, int rc,
+			       const char *text)
 {
 	static const int wrong[] = { -EEXIST, -EISDIR, -ENOTDIR, -EINVAL };
 	enum cmd_exit code = cmd_exit_of(rc);
@@ -480,7 +480,7 @@ static enum cmd_exit fail(const struct saving *s, const struct dcpload_error *to
 	return code;
 }
 
-static enum cmd_exit report(struct saving *s)
+static enum cmd_exit report_save(struct saving *s)
 {
 	struct dcpsave_report mine = { .size = sizeof(mine) };
 	enum cmd_exit code = CMD_OK;
@@ -490,7 +490,7 @@ static enum cmd_exit report(struct saving *s)
 	dcpsave_report(s->save, &mine);
 	if (load_gather_same(s->x.comm, &mine, sizeof(mine), &b, &s->err,
 			     export_timeout(s->opts->export.timeout)) < 0)
-		return fail(s, &s->err, s->err.code, s->err.text);
+		return fail_save(s, &s->err, s->err.code, s->err.text);
 	if (export_leads(&s->x)) {
 		out_init(&o, s->opts->export.form);
 		put_report(s, &b, &o);
@@ -511,7 +511,7 @@ static enum cmd_exit save_version(struct saving *s)
 	int rc;
 
 	if (code == CMD_OK)
-		code = parse(s);
+		code = parse_options(s);
 	if (code == CMD_OK && s->ngather && x->comm->ranks > 1)
 		code = check_gathering(s);
 	if (code != CMD_OK)
@@ -529,15 +529,15 @@ static enum cmd_exit save_version(struct saving *s)
 		return code;
 	rc = export_step(x, export_choose);
 	if (rc == 0)
-		rc = export_agree(x, choose(s));
+		rc = export_agree(x, choose_writers(s));
 	if (rc == 0)
 		rc = export_agree(x, dcp_err_say(&x->err, export_reader(x, &x->reader)));
 	if (rc < 0)
-		return fail(s, &x->told, rc, x->err.msg);
+		return fail_save(s, &x->told, rc, x->err.msg);
 	rc = write_file(s);
 	if (!s->stop)
 		cmd_on_stop(NULL, NULL, NULL, false);
-	return rc < 0 ? fail(s, &s->err, rc, s->err.text) : report(s);
+	return rc < 0 ? fail_save(s, &s->err, rc, s->err.text) : report_save(s);
 }
 
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)

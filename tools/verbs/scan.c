@@ -73,8 +73,8 @@ struct scanning {
 
 /* ---- one stream ---- */
 
-static int add(struct scanning *w, enum judgement judged, const char *name, const char *why,
-	       uint64_t off)
+static int add_found(struct scanning *w, enum judgement judged, const char *name,
+		     const char *why, uint64_t off)
 {
 	struct found *all = DCP_ITEMS(w->found, struct found), f = { 0 };
 
@@ -102,7 +102,7 @@ static int add(struct scanning *w, enum judgement judged, const char *name, cons
 
 static int leave_out(struct scanning *w, const char *why, uint64_t off)
 {
-	return add(w, JUDGED_UNKNOWN, NULL, why, off);
+	return add_found(w, JUDGED_UNKNOWN, NULL, why, off);
 }
 
 /* Identifiers with dots between them, in any language. */
@@ -116,7 +116,7 @@ static bool is_python_name(const char *s)
 }
 
 /* -ENOMSG: it is no pickle, but text or numbers that begin as if they were. */
-static int note(void *ctx, const char *module, const char *name, uint64_t off)
+static int note_name(void *ctx, const char *module, const char *name, uint64_t off)
 {
 	struct scanning *w = ctx;
 	char whole[2 * DCP_GLOBALS_MAX_NAME + 2];
@@ -135,7 +135,7 @@ static int note(void *ctx, const char *module, const char *name, uint64_t off)
 		if (strchr(name, '.') ? strcmp(w->o->allow.v[i], whole) == 0
 				      : dcp_name_matches(w->o->allow.v[i], whole))
 			judged = JUDGED_OWN;
-	return add(w, judged, whole, NULL, off);
+	return add_found(w, judged, whole, NULL, off);
 }
 
 static bool ends_in(const char *s, const char *const *list)
@@ -180,7 +180,7 @@ static int scan_pickles(struct scanning *w, const struct dcp_source *src, uint64
 			marked = is_marked(head, n);
 			w->sure = i ? i < LEGACY && marked : sure;
 			w->named = false;
-			rc = dcp_globals(src, off, &end, note, w, &err);
+			rc = dcp_globals(src, off, &end, note_name, w, &err);
 			w->streams += i == 0 && (w->sure || w->named || rc == 0);
 		}
 		if (rc == -EBADMSG && (w->sure || w->named))

@@ -315,7 +315,7 @@ static int show_key(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row
 	return 0;
 }
 
-static enum cmd_exit show(struct showing *w, const struct pick_keys *keys)
+static enum cmd_exit show_keys(struct showing *w, const struct pick_keys *keys)
 {
 	bool json = w->s->form == OUT_JSON, tsv = w->s->form == OUT_TSV;
 	static const struct out_field digest_fields[] = { { "digest" }, { "key" }, { NULL } };
@@ -370,7 +370,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	else if (code == CMD_OK)
 		keys.tensors = dcp_index_counts(dcp_version_index(p.ck.v))->tensors;
 	if (code == CMD_OK)
-		code = show(&w, &keys);
+		code = show_keys(&w, &keys);
 	out_finish(&o);
 	pick_finish(&p);
 	return code;

@@ -83,7 +83,7 @@ static int by_name(const void *a, const void *b)
 }
 
 /* Rows of one group become one. */
-static int group(struct listing *w)
+static int group_rows(struct listing *w)
 {
 	size_t n = 0;
 
@@ -238,7 +238,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 		if (rc == 0)
 			rc = make_rows(&w, &measuring);
 		if (rc == 0 && o->by != WALK_BY_KEY)
-			rc = group(&w);
+			rc = group_rows(&w);
 		code = rc < 0 ? cmd_fail(CMD_ENV, "stats: %s", strerror(-rc)) : print_rows(&w);
 	}
 	measure_finish(&measuring);

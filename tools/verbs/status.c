@@ -77,7 +77,7 @@ static int copy_file(const char *path, int to)
 }
 
 /* What comes from the descriptor @from until its end. -ETIMEDOUT. */
-static int collect(int from, struct dcp_buf *out)
+static int collect_text(int from, struct dcp_buf *out)
 {
 	int64_t until = dcp_now_ms() + PATIENCE_MS, left;
 	struct pollfd p = { .fd = from, .events = POLLIN };
@@ -128,7 +128,7 @@ static int read_file(const struct told *t, const char *name, struct dcp_buf *out
 	rc = child < 0 ? -errno : 0;
 	close(pipes[1]);
 	if (rc == 0)
-		rc = collect(pipes[0], out);
+		rc = collect_text(pipes[0], out);
 	close(pipes[0]);
 	if (child > 0 && rc == -ETIMEDOUT)
 		kill(child, SIGKILL);
@@ -157,7 +157,7 @@ static enum cmd_exit say_why(int rc, const char *given, const char *name)
 	return cmd_fail(CMD_ENV, "%s/.dcpfs/%s: %s", given, name, strerror(-rc));
 }
 
-static enum cmd_exit ask(struct told *t, const char *given, uint64_t ms)
+static enum cmd_exit ask_mount(struct told *t, const char *given, uint64_t ms)
 {
 	const char *name = "status.json";
 	int rc = read_file(t, name, &t->status);
@@ -197,7 +197,7 @@ static bool leads_into(const char *link, const char *mnt)
  * Has the process /proc/@pid a file of the mount open, or mapped, or is it in one of its
  * directories?
  */
-static bool uses(const char *pid, const char *mnt, dev_t dev)
+static bool uses_mount(const char *pid, const char *mnt, dev_t dev)
 {
 	char path[300], line[8192];
 	const struct dirent *e;
@@ -237,7 +237,7 @@ static uint64_t count_clients(const char *mnt, dev_t dev)
 
 	while (dir && (e = readdir(dir)))
 		n += isdigit((unsigned char)e->d_name[0]) && strlen(e->d_name) < 16 &&
-		     uses(e->d_name, mnt, dev);
+		     uses_mount(e->d_name, mnt, dev);
 	if (dir)
 		closedir(dir);
 	return n;
@@ -246,7 +246,7 @@ static uint64_t count_clients(const char *mnt, dev_t dev)
 /* ---- what the metrics say ---- */
 
 /* The value of the sample that is spelled @name, labels included; 0: there is none. */
-static uint64_t value(const struct dcp_buf *metrics, const char *name)
+static uint64_t metric_value(const struct dcp_buf *metrics, const char *name)
 {
 	size_t n = strlen(name);
 	uint64_t v = 0;
@@ -333,8 +333,8 @@ struct status {
 	bool rates, remote;
 };
 
-static void take(struct status *s, const struct told *t, const struct dcp_json *status,
-		 const struct dcp_json *config)
+static void take_status(struct status *s, const struct told *t, const struct dcp_json *status,
+			const struct dcp_json *config)
 {
 	const struct dcp_buf *last = t->after.n ? &t->after : &t->before;
 
@@ -347,11 +347,11 @@ static void take(struct status *s, const struct told *t, const struct dcp_json *
 	dcp_json_u64(dcp_json_get(status, "pid"), &s->pid);
 	s->rates = t->after.n && t->seconds > 0;
 	for (size_t i = 0; i < DCP_LEN(gauges); i++)
-		s->now[i] = value(last, gauges[i].metric);
+		s->now[i] = metric_value(last, gauges[i].metric);
 	for (size_t i = 0; i < DCP_LEN(totals); i++) {
-		uint64_t since = value(&t->before, totals[i].metric);
+		uint64_t since = metric_value(&t->before, totals[i].metric);
 
-		s->sum[i] = value(last, totals[i].metric);
+		s->sum[i] = metric_value(last, totals[i].metric);
 		if (strcmp(totals[i].name, "read_bytes") == 0)
 			since += t->before.n; /* which were read by this */
 		if (s->rates)
@@ -481,8 +481,8 @@ static void print_text(const struct status *s, struct out *o)
 	print_rates(s, o);
 }
 
-static enum cmd_exit show(const struct status_opts *so, const struct told *t,
-			  const struct dcp_mount *m)
+static enum cmd_exit show_status(const struct status_opts *so, const struct told *t,
+				 const struct dcp_mount *m)
 {
 	dcp_auto_json struct dcp_json *status = NULL, *config = NULL;
 	struct status s = { 0 };
@@ -494,7 +494,7 @@ static enum cmd_exit show(const struct status_opts *so, const struct told *t,
 	    dcp_json_parse(t->config.p, t->config.n, &config, &err) < 0)
 		return cmd_fail(CMD_ENV, "%s/.dcpfs: %s; is it of an older dcpfs?", t->mnt,
 				err.msg);
-	take(&s, t, status, config);
+	take_status(&s, t, status, config);
 	s.clients = count_clients(t->mnt, m->dev);
 	out_init(&o, (enum out_form)so->form);
 	if (so->form == OUT_JSON)
@@ -515,9 +515,9 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	struct told t = { .mnt = mnt };
 
 	if (code == CMD_OK)
-		code = ask(&t, args->operand[0], so->interval);
+		code = ask_mount(&t, args->operand[0], so->interval);
 	if (code == CMD_OK)
-		code = show(so, &t, &m);
+		code = show_status(so, &t, &m);
 	dcp_buf_finish(&t.status);
 	dcp_buf_finish(&t.config);
 	dcp_buf_finish(&t.before);

@@ -192,7 +192,7 @@ static size_t new_node(struct forest *f, const char *name, size_t parent)
 }
 
 /* The node of @leaf: down along nodes that are still open, then new ones. */
-static int plant(struct forest *f, const struct leaf *leaf)
+static int plant_leaf(struct forest *f, const struct leaf *leaf)
 {
 	size_t at = 0;
 
@@ -221,7 +221,7 @@ static int plant(struct forest *f, const struct leaf *leaf)
 	return 0;
 }
 
-static int build(struct forest *f, const char *root)
+static int build_forest(struct forest *f, const char *root)
 {
 	int rc = dcp_all_rows(f->ix, add_row, f);
 
@@ -231,7 +231,7 @@ static int build(struct forest *f, const char *root)
 	if (new_node(f, root, NO_NODE) == NO_NODE)
 		return -ENOMEM;
 	for (size_t i = 0; i < f->nleaves && rc == 0; i++)
-		rc = plant(f, &f->leaves[i]);
+		rc = plant_leaf(f, &f->leaves[i]);
 	for (size_t i = f->nnodes; rc == 0 && i-- > 1;) {
 		struct node *up = &f->nodes[f->nodes[i].parent];
 
@@ -327,7 +327,7 @@ static bool is_drawn(const struct forest *f, size_t at, const struct tree_opts *
 }
 
 /* Names are shortened together, so that they stay different. -ENOMEM. */
-static int draw(struct forest *f, const struct tree_opts *t, struct out *o)
+static int draw_forest(struct forest *f, const struct tree_opts *t, struct out *o)
 {
 	dcp_auto_free struct out_short *names = calloc(f->nnodes + 1, sizeof(*names));
 	size_t n = 0;
@@ -377,8 +377,8 @@ static void put_node(const struct forest *f, size_t at, struct out *o, const cha
 	out_row_end(o);
 }
 
-static enum cmd_exit print(struct forest *f, const struct tree_opts *t, const struct pick *p,
-			   struct out *o)
+static enum cmd_exit print_forest(struct forest *f, const struct tree_opts *t,
+				  const struct pick *p, struct out *o)
 {
 	/* clang-format off */
 	static const struct out_field fields[] = {
@@ -397,7 +397,7 @@ static enum cmd_exit print(struct forest *f, const struct tree_opts *t, const st
 	if (t->form == OUT_JSON)
 		dcp_jsonw_put_str(&o->json, "version", p->ck.name);
 	out_list(o, "nodes", fields);
-	if (t->form == OUT_TEXT && draw(f, t, o) < 0)
+	if (t->form == OUT_TEXT && draw_forest(f, t, o) < 0)
 		o->buf.failed = true;
 	for (size_t i = 0; t->form != OUT_TEXT && i < f->nnodes; i++)
 		if (is_drawn(f, i, t))
@@ -425,8 +425,8 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 		int rc;
 
 		f.ix = dcp_version_index(p.ck.v);
-		rc = build(&f, p.ck.name);
-		code = rc < 0 ? pick_unreadable(&p, rc) : print(&f, t, &p, &o);
+		rc = build_forest(&f, p.ck.name);
+		code = rc < 0 ? pick_unreadable(&p, rc) : print_forest(&f, t, &p, &o);
 	}
 	dcp_arena_finish(&f.arena);
 	free(f.leaves);

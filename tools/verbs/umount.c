@@ -66,7 +66,7 @@ static int run_helper(const char *program, const char *option, const char *path,
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 127;
 }
 
-static enum cmd_exit busy(const char *path)
+static enum cmd_exit fail_busy(const char *path)
 {
 	return cmd_fail(CMD_ENV,
 			"%s is busy: a program works in it, has a file of it open, or "
@@ -80,7 +80,7 @@ static bool says_busy(const char *said)
 	return strstr(said, ": Device or resource busy") || strstr(said, ": target is busy");
 }
 
-static enum cmd_exit detach(const char *path, bool lazy)
+static enum cmd_exit detach_mount(const char *path, bool lazy)
 {
 	char said[PATH_MAX + 512] = "", by_umount[sizeof(said)] = "";
 	int rc;
@@ -89,7 +89,7 @@ static enum cmd_exit detach(const char *path, bool lazy)
 		if (umount2(path, UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)) == 0)
 			return CMD_OK;
 		if (errno == EBUSY)
-			return busy(path);
+			return fail_busy(path);
 		if (errno != EPERM)
 			return cmd_fail(CMD_ENV, "%s: cannot unmount: %s", path,
 					strerror(errno));
@@ -104,7 +104,7 @@ static enum cmd_exit detach(const char *path, bool lazy)
 	    run_helper("umount", lazy ? "-il" : "-i", path, by_umount, sizeof(by_umount)) == 0)
 		return CMD_OK;
 	if (says_busy(said) || says_busy(by_umount))
-		return busy(path);
+		return fail_busy(path);
 	if (strstr(said, " not found in /etc/mtab") || strstr(by_umount, "must be superuser"))
 		return cmd_fail(CMD_ENV,
 				"%s was mounted by another user; only that user and root can "
@@ -143,7 +143,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 
 	if (code != CMD_OK)
 		return code;
-	code = detach(path, u->lazy);
+	code = detach_mount(path, u->lazy);
 	return code == CMD_OK ? wait_until_gone(path) : code;
 }
 

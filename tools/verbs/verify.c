@@ -115,8 +115,8 @@ static enum dcp_digest_kind kind_of(const struct verifying *w, const struct tens
 	return sha256 ? DCP_DIGEST_SHA256 : DCP_DIGEST_XXH3;
 }
 
-static int look(void *ctx, const struct walk_item *item, void *found, uint64_t first,
-		const void *a, const void *b, size_t n)
+static int digest_span(void *ctx, const struct walk_item *item, void *found, uint64_t first,
+		       const void *a, const void *b, size_t n)
 {
 	const struct verifying *w = ctx;
 	const struct walk_key *k = item->key[0];
@@ -132,8 +132,8 @@ static int look(void *ctx, const struct walk_item *item, void *found, uint64_t f
 }
 
 /* Say what is wrong; @file NULL: nothing is known of where. */
-static void say(struct verifying *w, const char *key, const char *file, uint64_t off,
-		uint64_t n, const char *why)
+static void say_problem(struct verifying *w, const char *key, const char *file, uint64_t off,
+			uint64_t n, const char *why)
 {
 	struct problem p = { .off = off, .n = n };
 	char where[64] = "";
@@ -158,7 +158,7 @@ static const char *file_name(const struct verifying *w, uint32_t file)
 }
 
 /* The same of a tensor, with the first of the places where it lies. */
-static void fail(struct verifying *w, struct tensor *t, const char *why)
+static void fail_tensor(struct verifying *w, struct tensor *t, const char *why)
 {
 	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
 	struct dcp_index *ix = dcp_version_index(w->p.ck.v);
@@ -167,15 +167,15 @@ static void fail(struct verifying *w, struct tensor *t, const char *why)
 
 	if (w->p.ck.base || dcp_index_tensor(ix, t->key->id, &arena, &x, NULL) < 0 ||
 	    !x.npieces) {
-		say(w, t->key->key, NULL, 0, 0, why);
+		say_problem(w, t->key->key, NULL, 0, 0, why);
 		return;
 	}
 	dcp_buf_str(&text, why);
 	if (x.npieces > 1)
 		dcp_buf_printf(&text, " (that is the first of %zu pieces)", x.npieces);
 	dcp_buf_add(&text, "", 1);
-	say(w, t->key->key, file_name(w, x.pieces[0].file), x.pieces[0].off, x.pieces[0].nbytes,
-	    text.p ? text.p : why);
+	say_problem(w, t->key->key, file_name(w, x.pieces[0].file), x.pieces[0].off,
+		    x.pieces[0].nbytes, text.p ? text.p : why);
 }
 
 static const char *state_name(const struct verifying *w)
@@ -197,16 +197,16 @@ static void keep_resumed(struct verifying *w, const struct tensor *t)
 	w->kept_ns = now;
 }
 
-static void compare(struct verifying *w, struct tensor *t)
+static void compare_digest(struct verifying *w, struct tensor *t)
 {
 	if (!t->want || strcmp(t->want, t->digest) == 0)
 		return;
 	w->wrong++;
-	fail(w, t, "its digest is not the recorded one: bytes, shape or dtype changed");
+	fail_tensor(w, t, "its digest is not the recorded one: bytes, shape or dtype changed");
 }
 
-static void done(void *ctx, const struct walk_item *item, void *found, size_t nspans, int rc,
-		 unsigned side, const struct dcp_err *err)
+static void end_digest(void *ctx, const struct walk_item *item, void *found, size_t nspans,
+		       int rc, unsigned side, const struct dcp_err *err)
 {
 	struct verifying *w = ctx;
 	struct tensor *t = &w->tensors[item->tag];
@@ -222,11 +222,11 @@ static void done(void *ctx, const struct walk_item *item, void *found, size_t ns
 	if (rc < 0) {
 		t->digest[0] = '\0';
 		w->unread++;
-		fail(w, t, err->msg[0] ? err->msg : strerror(-rc));
+		fail_tensor(w, t, err->msg[0] ? err->msg : strerror(-rc));
 	} else {
 		if (!w->o->keys.n || w->o->resume) /* else the state is that of another call */
 			keep_resumed(w, t);
-		compare(w, t);
+		compare_digest(w, t);
 	}
 }
 
@@ -256,12 +256,12 @@ static enum cmd_exit take_record(struct verifying *w, struct load_record *r)
 		if (t || w->o->keys.n)
 			continue;
 		w->wrong++;
-		say(w, l->key, NULL, 0, 0, "recorded, and not there");
+		say_problem(w, l->key, NULL, 0, 0, "recorded, and not there");
 	}
 	for (size_t i = 0; i < w->n; i++)
 		if (!w->tensors[i].want) {
 			w->wrong++;
-			fail(w, &w->tensors[i], "not recorded");
+			fail_tensor(w, &w->tensors[i], "not recorded");
 		}
 	return CMD_OK;
 }
@@ -303,8 +303,8 @@ static int read_all(struct verifying *w)
 			     .rate = w->o->rate,
 			     .whole = true,
 			     .found = sizeof(struct found),
-			     .look = look,
-			     .done = done,
+			     .look = digest_span,
+			     .done = end_digest,
 			     .ctx = w,
 			     .what = "verifying" };
 	int rc;
@@ -322,7 +322,7 @@ static int read_all(struct verifying *w)
 
 		if (r && strlen(r->text) == (kind_of(w, t) == DCP_DIGEST_SHA256 ? 64u : 32u)) {
 			memcpy(t->digest, r->text, strlen(r->text) + 1);
-			compare(w, t);
+			compare_digest(w, t);
 			continue;
 		}
 		walk.items[walk.n++] = (struct walk_item){ { t->key, NULL }, i };
@@ -362,7 +362,7 @@ static void take_bad(void *ctx, const struct stored_bad *b)
 	struct verifying *w = ctx;
 
 	w->damaged += b->first;
-	say(w, b->key, file_name(w, b->file), b->off, b->n, b->why);
+	say_problem(w, b->key, file_name(w, b->file), b->off, b->n, b->why);
 }
 
 static struct tensor *tensor_of(struct verifying *w, const struct walk_key *k)
@@ -395,7 +395,7 @@ static void take_copy(void *ctx, const struct copies_bad *b)
 		dcp_buf_printf(&why, "; %s %s the recorded bytes", file_name(w, b->other),
 			       strcmp(digest, t->want) == 0 ? "has" : "has not");
 	dcp_buf_add(&why, "", 1);
-	say(w, b->key->key, file_name(w, b->file), b->off, b->n, why.p ? why.p : "");
+	say_problem(w, b->key->key, file_name(w, b->file), b->off, b->n, why.p ? why.p : "");
 }
 
 static void take_unsigned(void *ctx, const struct signed_bad *b)
@@ -403,7 +403,7 @@ static void take_unsigned(void *ctx, const struct signed_bad *b)
 	struct verifying *w = ctx;
 
 	w->damaged++;
-	say(w, NULL, b->file, b->off, b->n, b->why);
+	say_problem(w, NULL, b->file, b->off, b->n, b->why);
 }
 
 static int check_files(struct verifying *w)
@@ -464,7 +464,7 @@ static int by_key_and_place(const void *a, const void *b)
 	return rc ?: DCP_CMP(x->off, y->off) ?: strcmp(x->why ?: "", y->why ?: "");
 }
 
-static enum cmd_exit report(struct verifying *w)
+static enum cmd_exit report_verify(struct verifying *w)
 {
 	struct out *o = &w->out;
 	char size[OUT_SIZE], n[32];
@@ -531,7 +531,7 @@ static enum cmd_exit report(struct verifying *w)
 	return out_flush(o);
 }
 
-static enum cmd_exit verify(struct verifying *w, struct load_record *record)
+static enum cmd_exit verify_all(struct verifying *w, struct load_record *record)
 {
 	struct dcp_err err = { 0 };
 	enum cmd_exit code = CMD_OK;
@@ -565,7 +565,7 @@ static enum cmd_exit verify(struct verifying *w, struct load_record *record)
 	else if (w->o->record)
 		code = write_record(w);
 	if (code == CMD_OK)
-		code = report(w);
+		code = report_verify(w);
 	return code != CMD_OK            ? code
 	       : w->unread || w->damaged ? CMD_BAD
 	       : w->wrong                ? CMD_NO
@@ -595,7 +595,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	if (code == CMD_OK)
 		code = walk_keys(&w.p, &o->keys, &w.keys);
 	if (code == CMD_OK)
-		code = verify(&w, &record);
+		code = verify_all(&w, &record);
 	free(w.tensors);
 	load_record_finish(&record);
 	dcp_buf_finish(&w.problems);

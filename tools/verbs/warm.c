@@ -139,7 +139,7 @@ struct job {
 	bool leads; /* and shows progress */
 };
 
-static void *work(void *ctx)
+static void *warm_next(void *ctx)
 {
 	const struct job *job = ctx;
 	struct warming *w = job->w;
@@ -174,7 +174,7 @@ static void warm_all(struct warming *w)
 	for (unsigned i = 0; i < MAX_JOBS; i++)
 		jobs[i] = (struct job){ w, i == 0 };
 	progress_init(&w->progress, true);
-	dcp_team_run(w->o->jobs ? (unsigned)w->o->jobs : JOBS, work, jobs, sizeof(*jobs));
+	dcp_team_run(w->o->jobs ? (unsigned)w->o->jobs : JOBS, warm_next, jobs, sizeof(*jobs));
 	progress_finish(&w->progress);
 }
 
@@ -185,7 +185,7 @@ static int add_object(void *ctx, enum dcp_row_kind kind, const struct dcp_row *r
 	return kind == DCP_ROW_OBJECT ? dcp_buf_add(&w->objects, &row->id, sizeof(row->id)) : 0;
 }
 
-static enum cmd_exit choose(struct warming *w, struct dcp_layouts **layouts)
+static enum cmd_exit choose_keys(struct warming *w, struct dcp_layouts **layouts)
 {
 	const struct warm_opts *o = w->o;
 	enum cmd_exit code;
@@ -211,7 +211,8 @@ static enum cmd_exit choose(struct warming *w, struct dcp_layouts **layouts)
 	return code;
 }
 
-static enum cmd_exit print(const struct warming *w, double seconds, bool remote, struct out *o)
+static enum cmd_exit print_warmed(const struct warming *w, double seconds, bool remote,
+				  struct out *o)
 {
 	const struct dcp_http_counts http = dcp_http_counted();
 	const struct dcp_disk_counts disk = dcp_disk_counted();
@@ -284,11 +285,11 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 					? "leave out --no-cache"
 					: "there is no cache directory (DCPFS_CACHE)");
 	if (code == CMD_OK)
-		code = choose(&w, &layouts);
+		code = choose_keys(&w, &layouts);
 	if (code == CMD_OK) {
 		warm_all(&w);
-		printed = print(&w, (double)(dcp_now_ns(CLOCK_MONOTONIC) - start_ns) / 1e9,
-				remote, &o);
+		printed = print_warmed(
+			&w, (double)(dcp_now_ns(CLOCK_MONOTONIC) - start_ns) / 1e9, remote, &o);
 		code = check_kept(&w, remote);
 		code = code == CMD_OK ? printed : code;
 	}

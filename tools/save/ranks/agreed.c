@@ -61,8 +61,8 @@ static const char *const *take_path(struct agreed *a, struct dcp_cur *c, size_t 
 	return path;
 }
 
-static int differ(struct agreed *a, uint32_t first, const struct dcp_write_tensor *old,
-		  uint32_t rank, const struct dcp_write_tensor *t)
+static int fail_differ(struct agreed *a, uint32_t first, const struct dcp_write_tensor *old,
+		       uint32_t rank, const struct dcp_write_tensor *t)
 {
 	char x[160], y[160];
 
@@ -144,7 +144,7 @@ static int take_tensor(struct agreed *a, uint32_t rank, size_t number, struct dc
 		dcp_buf_add(&a->tensors, &t, sizeof(t));
 	else if (old.dtype != t.dtype || old.ndim != t.ndim ||
 		 dcp_dims_compare(old.shape, t.shape, t.ndim) != 0)
-		return differ(a, DCP_ITEMS(a->first, uint32_t)[r.tensor], &old, rank, &t);
+		return fail_differ(a, DCP_ITEMS(a->first, uint32_t)[r.tensor], &old, rank, &t);
 	return dcp_buf_error(&a->regions) | dcp_buf_error(&a->tensors);
 }
 
@@ -533,27 +533,28 @@ static int take_all(struct agreed *a, const struct load_blobs *b)
 	return rc == 0 ? make_tensors(a) : rc;
 }
 
-static int agree(struct agreed *a, int rc, struct dcpload_error *err)
+static int agree_ranks(struct agreed *a, int rc, struct dcpload_error *err)
 {
 	rc = load_fail_err(err, dcp_err_say(&a->err, rc), &a->err);
 	return load_agree(a->s->comm, rc, err, (int)a->s->config.timeout_ms);
 }
 
 /* Send what @put makes on this rank to all, and give what all ranks sent to @take. */
-static int share(struct agreed *a, int (*put)(const struct agreed *a, struct dcp_buf *out),
-		 int (*take)(struct agreed *a, const struct load_blobs *b),
-		 struct dcpload_error *err)
+static int share_texts(struct agreed *a,
+		       int (*put)(const struct agreed *a, struct dcp_buf *out),
+		       int (*take)(struct agreed *a, const struct load_blobs *b),
+		       struct dcpload_error *err)
 {
 	dcp_auto_buf struct dcp_buf mine = DCP_BUF_INIT;
 	struct load_blobs b = { 0 };
-	int rc = agree(a, put(a, &mine), err);
+	int rc = agree_ranks(a, put(a, &mine), err);
 
 	if (rc == 0)
 		rc = load_gather(a->s->comm, mine.p, mine.n, &b, err,
 				 (int)a->s->config.timeout_ms);
 	if (rc < 0)
 		return rc;
-	rc = agree(a, take(a, &b), err);
+	rc = agree_ranks(a, take(a, &b), err);
 	load_blobs_free(&b);
 	return rc;
 }
@@ -564,9 +565,9 @@ int save_agree_set(struct dcpsave *s, struct dcpload_error *err)
 	int rc;
 
 	dcp_arena_init(&a.scratch, (size_t)1 << 30);
-	rc = share(&a, put_given, take_all, err);
+	rc = share_texts(&a, put_given, take_all, err);
 	if (rc == 0)
-		rc = share(&a, put_json, take_objects, err);
+		rc = share_texts(&a, put_json, take_objects, err);
 	s->set.ranks = s->gathers ? 1 : s->comm->ranks;
 	s->tensors = a.tensors;
 	s->set_objects = a.objects;

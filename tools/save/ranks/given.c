@@ -27,7 +27,7 @@ uint64_t save_region_bytes(const struct save_region *r)
  * How many of the first dimensions are counted: the elements of all others lie together, @run
  * bytes.
  */
-static uint32_t counted(const struct save_region *r, uint64_t *run)
+static uint32_t count_dims(const struct save_region *r, uint64_t *run)
 {
 	uint32_t k = r->ndim;
 
@@ -43,15 +43,15 @@ static bool save_region_is_dense(const struct save_region *r)
 {
 	uint64_t run;
 
-	return counted(r, &run) == 0;
+	return count_dims(r, &run) == 0;
 }
 
 /*
  * Runs @q, @q + 1, ... of the innermost counted dimension, at most @n: the first, and bytes between
  * two.
  */
-static const char *row(const struct save_region *r, uint32_t k, uint64_t q, uint64_t *n,
-		       int64_t *step)
+static const char *row_at(const struct save_region *r, uint32_t k, uint64_t q, uint64_t *n,
+			  int64_t *step)
 {
 	const char *at = r->base;
 
@@ -77,7 +77,7 @@ static char *copy_row(char *to, const char *from, int64_t step, uint64_t run, ui
 void save_region_take(const struct save_region *r, uint64_t off, void *to, uint64_t n)
 {
 	uint64_t run, part;
-	uint32_t k = counted(r, &run);
+	uint32_t k = count_dims(r, &run);
 	char *out = to;
 
 	if (k == 0 && n)
@@ -92,14 +92,14 @@ void save_region_take(const struct save_region *r, uint64_t off, void *to, uint6
 			uint64_t some = DCP_MIN(run - part, n);
 
 			runs = 1;
-			from = row(r, k, off / run, &runs, &step);
+			from = row_at(r, k, off / run, &runs, &step);
 			memcpy(out, from + part, some);
 			out += some;
 			off += some;
 			n -= some;
 			continue;
 		}
-		from = row(r, k, off / run, &runs, &step);
+		from = row_at(r, k, off / run, &runs, &step);
 		out = copy_row(out, from, step, run, runs);
 		off += runs * run;
 		n -= runs * run;
@@ -176,7 +176,7 @@ static int save_device_take(struct save_device *v, const char *from, char *to, u
 	return rc < 0 ? dcp_fail(err, rc, "%.400s", said.text) : 0;
 }
 
-static const char *copy(struct dcpsave *s, const char *text)
+static const char *copy_text(struct dcpsave *s, const char *text)
 {
 	return dcp_arena_strdup(&s->arena, text);
 }
@@ -197,7 +197,7 @@ static const char *const *copy_path(struct dcpsave *s, const char *key, const ch
 	const char **to = dcp_arena_calloc(&s->arena, DCP_MAX(*n, 1), sizeof(*to));
 
 	for (size_t i = 0; to && i < *n; i++)
-		if (!(to[i] = copy(s, path[i])))
+		if (!(to[i] = copy_text(s, path[i])))
 			return NULL;
 	if (to && !*n) {
 		to[0] = key;
@@ -262,7 +262,7 @@ int dcpsave_add(struct dcpsave *s, const struct dcpsave_tensor *in, struct dcplo
 	}
 	if (rc < 0)
 		return rc;
-	g.key = copy(s, t->key);
+	g.key = copy_text(s, t->key);
 	g.npath = t->npath;
 	g.path = g.key ? copy_path(s, g.key, t->path, &g.npath) : NULL;
 	g.shape = copy_numbers(s, t->shape, t->ndim);
@@ -304,11 +304,11 @@ int dcpsave_add_object(struct dcpsave *s, const struct dcpsave_object *o,
 		rc = load_fail(err, -EINVAL, "an object without size, key or JSON");
 	if (rc < 0)
 		return rc;
-	g.key = copy(s, o->key);
+	g.key = copy_text(s, o->key);
 	g.path = g.key ? copy_path(s, g.key, o->path, &g.npath) : NULL;
-	g.type = copy(s, o->type ? o->type : "");
-	g.json = copy(s, o->json);
-	g.classes = copy(s, o->size >= sizeof(*o) && o->classes ? o->classes : "");
+	g.type = copy_text(s, o->type ? o->type : "");
+	g.json = copy_text(s, o->json);
+	g.classes = copy_text(s, o->size >= sizeof(*o) && o->classes ? o->classes : "");
 	if (!g.path || !g.type || !g.json || !g.classes)
 		return load_say(err, -ENOMEM);
 	dcp_buf_add(&s->objects, &g, sizeof(g));

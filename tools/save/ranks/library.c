@@ -89,7 +89,7 @@ static int share_sums(struct dcpsave *s, struct dcpload_error *err)
 	return load_agree(s->comm, load_say(err, rc), err, timeout);
 }
 
-static int complete(struct dcpsave *s, struct dcp_err *err)
+static int complete_save(struct dcpsave *s, struct dcp_err *err)
 {
 	int rc = save_makes_files(s) ? save_seal(s->save, err) : 0;
 
@@ -102,7 +102,7 @@ static int save_finish(struct dcpsave *s, struct dcpload_error *err)
 
 	if (rc == 0 && s->comm->ranks > 1 && !s->gathers)
 		rc = share_sums(s, err);
-	return rc == 0 ? save_step(s, complete, err) : rc;
+	return rc == 0 ? save_step(s, complete_save, err) : rc;
 }
 
 #define TIMEOUT_MS 60000
@@ -166,7 +166,7 @@ static int choose_format(struct dcpsave *s, struct dcpload_error *err)
 }
 
 /* Collective. What all ranks must give alike. */
-static int compare(const struct dcpsave *s, struct dcpload_error *err)
+static int compare_ranks(const struct dcpsave *s, struct dcpload_error *err)
 {
 	static const struct {
 		uint32_t flag;
@@ -234,8 +234,8 @@ static int choose_gathering(struct dcpsave *s, struct dcpload_error *err)
 	return 0;
 }
 
-static int fill(struct dcpsave *s, const char *path, const struct dcpsave_config *config,
-		struct dcpload_error *err)
+static int fill_save(struct dcpsave *s, const char *path, const struct dcpsave_config *config,
+		     struct dcpload_error *err)
 {
 	int rc;
 
@@ -274,11 +274,11 @@ int dcpsave_open(const struct dcpload_comm *comm, const char *path,
 		dcp_arena_init(&s->arena, MEMORY);
 		load_step_init(&s->step);
 	}
-	rc = s ? fill(s, path, config, err) : load_say(err, -ENOMEM);
+	rc = s ? fill_save(s, path, config, err) : load_say(err, -ENOMEM);
 	rc = load_agree(comm, rc, err,
 			s && s->config.timeout_ms ? (int)s->config.timeout_ms : TIMEOUT_MS);
 	if (rc == 0)
-		rc = compare(s, err);
+		rc = compare_ranks(s, err);
 	if (rc < 0) {
 		dcpsave_close(s);
 		return rc;
@@ -288,7 +288,7 @@ int dcpsave_open(const struct dcpload_comm *comm, const char *path,
 }
 
 /* Of a save that was not completed nothing stays. */
-static void drop(struct dcpsave *s)
+static void drop_save(struct dcpsave *s)
 {
 	save_step_drop(s);
 	save_destroy(s->save);
@@ -303,7 +303,7 @@ void dcpsave_close(struct dcpsave *s)
 {
 	if (!s)
 		return;
-	drop(s);
+	drop_save(s);
 	save_device_close(s->device);
 	dcp_buf_finish(&s->tensors);
 	dcp_buf_finish(&s->set_objects);
@@ -319,8 +319,8 @@ void dcpsave_close(struct dcpsave *s)
 
 /* ---- in order ---- */
 
-static int expect(const struct dcpsave *s, enum save_state state, const char *what,
-		  struct dcpload_error *err)
+static int expect_state(const struct dcpsave *s, enum save_state state, const char *what,
+			struct dcpload_error *err)
 {
 	if (s->state == state)
 		return 0;
@@ -330,15 +330,15 @@ static int expect(const struct dcpsave *s, enum save_state state, const char *wh
 }
 
 /* Where a failure ends the save: this rank's files and copies are given up at once. */
-static int ended(struct dcpsave *s, int rc, enum save_state state)
+static int end_state(struct dcpsave *s, int rc, enum save_state state)
 {
 	s->state = rc < 0 ? SAVE_FAILED : state;
 	if (rc < 0 || state == SAVE_WRITTEN)
-		drop(s);
+		drop_save(s);
 	return rc;
 }
 
-static int create(struct dcpsave *s, struct dcp_err *err)
+static int create_save(struct dcpsave *s, struct dcp_err *err)
 {
 	uint32_t ranks = s->comm->ranks;
 	const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
@@ -362,12 +362,12 @@ static int create(struct dcpsave *s, struct dcp_err *err)
 
 static int create_first(struct dcpsave *s, struct dcp_err *err)
 {
-	return save_makes_files(s) ? create(s, err) : 0;
+	return save_makes_files(s) ? create_save(s, err) : 0;
 }
 
 static int create_others(struct dcpsave *s, struct dcp_err *err)
 {
-	return s->gathers || s->comm->rank == 0 ? 0 : create(s, err);
+	return s->gathers || s->comm->rank == 0 ? 0 : create_save(s, err);
 }
 
 /* Of a process alone, which has all that is written. */
@@ -404,7 +404,7 @@ static int make_files(struct dcpsave *s, struct dcp_err *err)
 	return s->save ? save_plan(s->save, s->format, &s->set, &opt, err) : 0;
 }
 
-static int plan(struct dcpsave *s, struct dcpload_error *err)
+static int plan_save(struct dcpsave *s, struct dcpload_error *err)
 {
 	struct save_counts counts = { 0 };
 	int rc = save_agree_set(s, err);
@@ -429,11 +429,11 @@ static int plan(struct dcpsave *s, struct dcpload_error *err)
 int dcpsave_plan(struct dcpsave *s, struct dcpload_error *err)
 {
 	uint64_t start = dcp_now_ns(CLOCK_MONOTONIC);
-	int rc = expect(s, SAVE_GIVING, "dcpsave_plan()", err);
+	int rc = expect_state(s, SAVE_GIVING, "dcpsave_plan()", err);
 
 	if (rc < 0)
 		return rc;
-	rc = ended(s, plan(s, err), SAVE_PLANNED);
+	rc = end_state(s, plan_save(s, err), SAVE_PLANNED);
 	s->report.plan_ns = dcp_now_ns(CLOCK_MONOTONIC) - start;
 	return rc;
 }
@@ -447,7 +447,7 @@ static void count_written(struct dcpsave *s)
 	s->report.written += counts.written;
 }
 
-static int finish(struct dcpsave *s, struct dcpload_error *err)
+static int finish_save(struct dcpsave *s, struct dcpload_error *err)
 {
 	int rc = save_step_end(s, err);
 
@@ -459,7 +459,7 @@ int dcpsave_write(struct dcpsave *s, struct dcpload_error *err)
 {
 	uint64_t start = dcp_now_ns(CLOCK_MONOTONIC);
 	bool async = s->config.flags & DCPSAVE_ASYNC;
-	int rc = expect(s, SAVE_PLANNED, "dcpsave_write()", err);
+	int rc = expect_state(s, SAVE_PLANNED, "dcpsave_write()", err);
 
 	if (rc < 0)
 		return rc;
@@ -476,10 +476,10 @@ int dcpsave_write(struct dcpsave *s, struct dcpload_error *err)
 		s->state = SAVE_WRITING;
 		save_step_start(s, save_shares);
 		if (!async)
-			rc = finish(s, err);
+			rc = finish_save(s, err);
 	}
 	if (rc < 0 || !async)
-		ended(s, rc, SAVE_WRITTEN);
+		end_state(s, rc, SAVE_WRITTEN);
 	s->report.write_ns = dcp_now_ns(CLOCK_MONOTONIC) - start;
 	return rc;
 }
@@ -491,10 +491,10 @@ int dcpsave_wait(struct dcpsave *s, struct dcpload_error *err)
 
 	if (s->state == SAVE_WRITTEN)
 		return 0;
-	rc = expect(s, SAVE_WRITING, "dcpsave_wait()", err);
+	rc = expect_state(s, SAVE_WRITING, "dcpsave_wait()", err);
 	if (rc < 0)
 		return rc;
-	rc = ended(s, finish(s, err), SAVE_WRITTEN);
+	rc = end_state(s, finish_save(s, err), SAVE_WRITTEN);
 	s->report.wait_ns = dcp_now_ns(CLOCK_MONOTONIC) - start;
 	return rc;
 }

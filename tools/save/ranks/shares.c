@@ -27,7 +27,7 @@ static bool is_due(const struct dcpsave *s, const struct save_given *g)
 
 /* ---- parts ---- */
 
-static bool has(void *ctx, size_t tensor, size_t part)
+static bool has_part(void *ctx, size_t tensor, size_t part)
 {
 	const struct dcpsave *s = ctx;
 	const struct save_given *g = s->gathers ? NULL : given_of(s, tensor, part);
@@ -35,8 +35,8 @@ static bool has(void *ctx, size_t tensor, size_t part)
 	return g && is_due(s, g);
 }
 
-static int take(void *ctx, unsigned job, size_t tensor, size_t part, uint64_t off, void *buf,
-		size_t n, struct dcp_err *err)
+static int take_bytes(void *ctx, unsigned job, size_t tensor, size_t part, uint64_t off,
+		      void *buf, size_t n, struct dcp_err *err)
 {
 	struct dcpsave *s = ctx;
 
@@ -184,7 +184,7 @@ static int put_placed(struct dcpsave *s, struct dcp_err *err)
 
 int save_shares(struct dcpsave *s, struct dcp_err *err)
 {
-	const struct save_source source = { .read = take, .has = has, .ctx = s };
+	const struct save_source source = { .read = take_bytes, .has = has_part, .ctx = s };
 	int rc = s->gathers ? 0 : put_placed(s, err);
 
 	if (!s->save)
@@ -290,8 +290,8 @@ static uint64_t size_of(const struct dcpsave *s, size_t tensor)
 }
 
 /* The next @n bytes of a rank's stream: read into @buf, or written from it. */
-static int pass(struct gathering *g, uint32_t rank, struct stream *at, char *buf, uint64_t n,
-		bool reads)
+static int pass_bytes(struct gathering *g, uint32_t rank, struct stream *at, char *buf,
+		      uint64_t n, bool reads)
 {
 	const struct dcpsave *s = g->s;
 	int rc = 0;
@@ -317,7 +317,7 @@ static int pass(struct gathering *g, uint32_t rank, struct stream *at, char *buf
 	return rc;
 }
 
-static int exchange(struct gathering *g, bool gets, uint64_t most)
+static int exchange_round(struct gathering *g, bool gets, uint64_t most)
 {
 	const struct dcpload_comm *comm = g->s->comm;
 	int timeout = (int)g->s->config.timeout_ms;
@@ -354,15 +354,15 @@ static int round_of(struct gathering *g, int *failed)
 	s->report.rounds++;
 	s->report.grouped = DCP_MAX(s->report.grouped, sum);
 	if (*failed == 0)
-		*failed = pass(g, rank, &g->own, g->mine, g->n[rank], true);
-	rc = exchange(g, gets, most);
+		*failed = pass_bytes(g, rank, &g->own, g->mine, g->n[rank], true);
+	rc = exchange_round(g, gets, most);
 	for (uint32_t r = 0; rc == 0 && gets && *failed == 0 && r < ranks; r++)
-		*failed = pass(g, r, &g->stream[r], g->recv[r], g->n[r], false);
+		*failed = pass_bytes(g, r, &g->stream[r], g->recv[r], g->n[r], false);
 	return rc;
 }
 
 /* How much each rank sends; the most of them. */
-static uint64_t measure(struct gathering *g)
+static uint64_t measure_sends(struct gathering *g)
 {
 	const struct dcpsave *s = g->s;
 	uint64_t most = 0;
@@ -376,7 +376,7 @@ static uint64_t measure(struct gathering *g)
 	return most;
 }
 
-static int prepare(struct gathering *g, uint64_t *rounds)
+static int prepare_rounds(struct gathering *g, uint64_t *rounds)
 {
 	struct dcpsave *s = g->s;
 	uint64_t ranks = s->comm->ranks, limit = s->config.max_grouped, most;
@@ -389,7 +389,7 @@ static int prepare(struct gathering *g, uint64_t *rounds)
 	if (!g->stream || !g->n || !g->recv || !g->send)
 		return -ENOMEM;
 	g->nsend = g->n + ranks;
-	most = measure(g);
+	most = measure_sends(g);
 	g->one = DCP_MAX((limit && limit < MOST ? limit : MOST) / ranks, 1);
 	*rounds = dcp_div_up(most, g->one);
 	g->mine = calloc(1, g->one);
@@ -404,7 +404,7 @@ int save_gather(struct dcpsave *s, struct dcpload_error *err)
 	struct gathering g = { .s = s, .put.fd = -1 };
 	uint64_t rounds = 0;
 	int timeout = (int)s->config.timeout_ms, failed = 0;
-	int rc = load_agree(s->comm, load_say(err, prepare(&g, &rounds)), err, timeout);
+	int rc = load_agree(s->comm, load_say(err, prepare_rounds(&g, &rounds)), err, timeout);
 
 	for (uint64_t i = 0; rc == 0 && i < rounds; i++) {
 		rc = round_of(&g, &failed);
