@@ -11,7 +11,7 @@
 
 static bool known_dtype(const char *code, size_t *size)
 {
-	if (!code || !dcp_pyjson_number(code, strlen(code)))
+	if (!code || !dcp_pyclass_of_number(code, strlen(code)))
 		return false;
 	*size = code[2] ? 16 : (size_t)(code[1] - '0');
 	return true;
@@ -95,28 +95,27 @@ static bool look_frombuffer(const struct dcp_pobj *o, struct dcp_pyjson_array *a
 
 /* dtype and bytes of a numpy array or scalar, when they are plain numbers of the right length.
  */
-static bool look_array(struct dcp_pv v, struct dcp_pyjson_array *out)
+static bool look_array(struct dcp_pv v, const struct dcp_pyclass *c,
+		       struct dcp_pyjson_array *out)
 {
 	struct dcp_pyjson_array a = { 0 };
 	struct dcp_pv dtype, shape = { .type = DCP_PV_NONE }, data;
 	const struct dcp_pv *arg;
 	size_t size = 0, n = 0;
 
-	if (dcp_pv_is_object(v, "numpy.core.multiarray", "_reconstruct")) {
+	if (strcmp(c->function, "_reconstruct") == 0) {
 		if (!look_reconstruct(v.node->obj, &a, &dtype, &shape, &data))
 			return false;
-	} else if (dcp_pv_is_object(v, "numpy.core.numeric", "_frombuffer")) {
+	} else if (strcmp(c->function, "_frombuffer") == 0) {
 		if (!look_frombuffer(v.node->obj, &a, &dtype, &shape, &data))
 			return false;
-	} else if (dcp_pv_is_object(v, "numpy.core.multiarray", "scalar")) {
+	} else {
 		arg = dcp_pv_items(v.node->obj->args, &n);
 		if (n != 2)
 			return false;
 		a.scalar = true;
 		dtype = arg[0];
 		data = arg[1];
-	} else {
-		return false;
 	}
 	if (!a.scalar && shape.type != DCP_PV_TUPLE)
 		return false;
@@ -160,8 +159,7 @@ static bool is_plain_ordered(struct dcp_pv v)
 
 	dcp_pv_items(o->args, &nargs);
 	dcp_pv_pairs(o->state, &nstate);
-	return dcp_pv_is_object(v, "collections", "OrderedDict") && nargs == 0 &&
-	       o->kwargs.type == DCP_PV_NONE && o->list.type == DCP_PV_NONE &&
+	return nargs == 0 && o->kwargs.type == DCP_PV_NONE && o->list.type == DCP_PV_NONE &&
 	       (o->state.type == DCP_PV_NONE || (o->state.type == DCP_PV_DICT && nstate == 0));
 }
 
@@ -275,38 +273,47 @@ static void look_class(const struct dcp_pobj *o, struct dcp_pyjson_look *l)
 	}
 }
 
-static void look_object(struct dcp_pv v, struct dcp_pyjson_look *l)
+/* Is it a value of class @c, and nothing more? */
+static bool look_plain(struct dcp_pv v, const struct dcp_pyclass *c, struct dcp_pyjson_look *l)
 {
 	const struct dcp_pobj *o = v.node->obj;
 	size_t n = 0;
-	int64_t us;
+	int64_t us = 0;
 	const struct dcp_pv *arg = dcp_pv_items(o->args, &n);
+	bool fits = false;
 
-	look_class(o, l);
+	if (c->form == DCP_PYJSON_BYTES) {
+		fits = dcp_pyjson_look_bytes(v, &l->text);
+	} else if (c->form == DCP_PYJSON_DICT && is_plain_ordered(v)) {
+		fits = true;
+		l->pairs = dcp_pv_pairs(v, &l->npairs);
+	} else if (c->form == DCP_PYJSON_LIST || (c->form == DCP_PYJSON_SET && n)) {
+		fits = one_sequence(o, l);
+	} else if (c->form == DCP_PYJSON_SET) {
+		fits = true;
+	} else if (c->form == DCP_PYJSON_TEXT && n == 1 && arg[0].type == DCP_PV_STR) {
+		fits = true;
+		l->text = arg[0];
+	} else if (c->form == DCP_PYJSON_ARRAY) {
+		fits = look_array(v, c, &l->array);
+	} else if (c->form == DCP_PYJSON_SECONDS) {
+		fits = dcp_pyjson_span(v, &us);
+		l->seconds = (double)us / 1e6;
+	} else if (c->form == DCP_PYJSON_TIME) {
+		fits = dcp_pyjson_time(v, l->iso);
+	}
+	return fits;
+}
+
+static void look_object(struct dcp_pv v, struct dcp_pyjson_look *l)
+{
+	const struct dcp_pyclass *c = dcp_pyclass_of(v);
+
+	look_class(v.node->obj, l);
 	if (dcp_torch_parts(v, &l->parts))
 		l->form = DCP_PYJSON_PARTS;
-	else if (dcp_pyjson_look_bytes(v, &l->text))
-		l->form = DCP_PYJSON_BYTES;
-	else if (is_plain_ordered(v)) {
-		l->form = DCP_PYJSON_DICT;
-		l->pairs = dcp_pv_pairs(v, &l->npairs);
-	} else if (dcp_pv_is_object(v, "torch", "Size") && one_sequence(o, l))
-		l->form = DCP_PYJSON_LIST;
-	else if ((dcp_pv_is_object(v, "builtins", "set") ||
-		  dcp_pv_is_object(v, "builtins", "frozenset")) &&
-		 (n == 0 || one_sequence(o, l)))
-		l->form = DCP_PYJSON_SET;
-	else if (dcp_pv_is_object(v, "torch.torch_version", "TorchVersion") && n == 1 &&
-		 arg[0].type == DCP_PV_STR) {
-		l->form = DCP_PYJSON_TEXT;
-		l->text = arg[0];
-	} else if (look_array(v, &l->array))
-		l->form = DCP_PYJSON_ARRAY;
-	else if (dcp_pyjson_span(v, &us)) {
-		l->form = DCP_PYJSON_SECONDS;
-		l->seconds = (double)us / 1e6;
-	} else if (dcp_pyjson_time(v, l->iso))
-		l->form = DCP_PYJSON_TIME;
+	else if (c && look_plain(v, c, l))
+		l->form = c->form;
 }
 
 void dcp_pyjson_look(struct dcp_pv v, struct dcp_pyjson_look *l)
@@ -352,30 +359,6 @@ void dcp_pyjson_look(struct dcp_pv v, struct dcp_pyjson_look *l)
 	}
 }
 
-static bool in_builtins(struct dcp_pv v)
-{
-	return strcmp(v.node->module, "builtins") == 0 ||
-	       strcmp(v.node->module, "__builtin__") == 0;
-}
-
-/* Protocol 2 spells some builtins as Python 2 called them. */
-static const char *builtin_name(const char *name)
-{
-	static const struct {
-		const char *old, *now;
-	} names[] = { { "long", "int" }, { "unicode", "str" }, { "xrange", "range" } };
-
-	for (size_t i = 0; i < DCP_LEN(names); i++)
-		if (strcmp(names[i].old, name) == 0)
-			return names[i].now;
-	return name;
-}
-
-const char *dcp_pyjson_class(struct dcp_pv v)
-{
-	return in_builtins(v) ? builtin_name(v.node->name) : v.node->full;
-}
-
 static const char *type_of_name(struct dcp_pv v)
 {
 	static const struct {
@@ -403,26 +386,9 @@ static const char *type_of_name(struct dcp_pv v)
 
 static const char *type_of_array(const struct dcp_pyjson_array *a)
 {
-	return a->scalar ? dcp_pyjson_scalar_of(a->descr + 1) : "numpy.ndarray";
-}
+	const char *code = a->descr + 1;
 
-/* Functions that make something of another name than their own. */
-static const char *type_by_function(struct dcp_pv f)
-{
-	static const struct {
-		const char *module, *name, *type;
-	} functions[] = {
-		{ "_codecs", "encode", "bytes" },
-		{ "numpy.core.multiarray", "_reconstruct", "numpy.ndarray" },
-		{ "numpy.core.numeric", "_frombuffer", "numpy.ndarray" },
-		{ "numpy.core.multiarray", "scalar", "numpy.generic" },
-		{ "torch.serialization", "_get_layout", "torch.layout" },
-	};
-
-	for (size_t i = 0; i < DCP_LEN(functions); i++)
-		if (dcp_pv_is_global(f, functions[i].module, functions[i].name))
-			return functions[i].type;
-	return NULL;
+	return a->scalar ? dcp_pyclass_of_number(code, strlen(code))->name : "numpy.ndarray";
 }
 
 /* A tensor's own class is an argument of the call that rebuilds it, or follows from the call's
@@ -444,8 +410,8 @@ static const char *type_of_tensor(struct dcp_pv v)
 
 static const char *type_of_object(struct dcp_pv v)
 {
+	const struct dcp_pyclass *c;
 	struct dcp_pyjson_look l;
-	const char *type;
 
 	if (dcp_torch_is_tensor(v))
 		return type_of_tensor(v);
@@ -458,8 +424,8 @@ static const char *type_of_object(struct dcp_pv v)
 		return "object";
 	if (strncmp(l.class.node->full, "torch._tensor._rebuild_from_type", 32) == 0)
 		return type_of_tensor(v); /* a subclass that rebuilds itself */
-	type = v.node->obj->called ? type_by_function(l.class) : NULL;
-	return type ? type : dcp_pyjson_class(l.class);
+	c = v.node->obj->called ? dcp_pyclass_made(l.class) : NULL;
+	return c ? c->name : dcp_pyjson_class(l.class);
 }
 
 const char *dcp_pyjson_type(struct dcp_pv v)

@@ -63,10 +63,43 @@ const struct dcp_pystream *dcp_pyjson_torch(const struct dcp_torch *t,
  * is. */
 const char *dcp_pyjson_type(struct dcp_pv v);
 
-/* Numbers of numpy: the constant "f4", if @code is one; the constant "numpy.float32", if @type
- * is the class of one, and its code, unless @code is NULL. Else NULL. */
-const char *dcp_pyjson_number(const char *code, size_t n);
-const char *dcp_pyjson_scalar(const char *type, size_t n, const char **code);
+/* How the JSON of a value looks; and which fields of what looking at it gives count. */
+enum dcp_pyjson_form {
+	DCP_PYJSON_SCALAR,  /* None, bool, int, float, str: as it stands */
+	DCP_PYJSON_SECONDS, /* a time span: seconds */
+	DCP_PYJSON_TIME,    /* a date or time: iso */
+	DCP_PYJSON_TEXT,    /* an instance of a subclass of str: text */
+	DCP_PYJSON_BYTES,   /* text: BYTES, BYTEARRAY, a STR holding Latin-1, or NONE (no bytes)
+			     */
+	DCP_PYJSON_LIST,    /* items */
+	DCP_PYJSON_SET,     /* items */
+	DCP_PYJSON_DICT,    /* pairs */
+	DCP_PYJSON_ARRAY,   /* array */
+	DCP_PYJSON_NAME,    /* a GLOBAL */
+	DCP_PYJSON_PARTS,   /* parts: a tensor that consists of several */
+	DCP_PYJSON_CLASS,   /* the other fields */
+	DCP_PYJSON_STORAGE, /* PERSID */
+};
+
+/*
+ * A class of Python, numpy or torch, as pickles are read and as they are written: dcp_pyjson_type()
+ * calls it @name, and a call of @function in @module makes a value of it. Several functions may
+ * make values of one class; without one they have opcodes of their own.
+ */
+struct dcp_pyclass {
+	const char *name, *module, *function;
+	enum dcp_pyjson_form form; /* of a value that is nothing more */
+	bool hidden;     /* its JSON is that of another class: what it is, is said beside */
+	bool args;       /* its JSON has the arguments of the call */
+	bool code;       /* torch.load takes it with weights_only=False alone */
+	const char *old; /* what Python 2 called the function, if it is one of its builtins */
+	const char *number; /* "f4": a scalar of numpy, and its type */
+};
+
+/* That of the table which is called so; NULL: none. */
+const struct dcp_pyclass *dcp_pyclass_named(const char *name, size_t n);
+/* The scalars of numpy of the type @code, "f4"; NULL: none is of it. */
+const struct dcp_pyclass *dcp_pyclass_of_number(const char *code, size_t n);
 
 /*
  * Walk nested state by torch >= 2.4's rule: mappings are opened; a list is opened when a

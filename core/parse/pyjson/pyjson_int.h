@@ -2,7 +2,7 @@
 /*
  * pyjson_int: what the files behind pyjson.h share; only they include it.
  *
- *	numbers.c  the types of numbers, those of an array; what Python pickles bytes as; dates and times
+ *	classes.c  the table of classes; numbers of an array; what Python pickles bytes as; dates and times
  *	look.c   what a value means: a list, a dict, bytes, an array, a class; the name of its class
  *	path.c   key paths, how Python spells a key, which duplicate counts
  *	walk.c   leaves of nested state
@@ -44,23 +44,6 @@ uint64_t dcp_pyjson_allowed(const struct dcp_pystream *s, uint64_t least, uint64
 
 /* ---- look ---- */
 
-enum dcp_pyjson_form {
-	DCP_PYJSON_SCALAR,  /* None, bool, int, float, str: as it stands */
-	DCP_PYJSON_SECONDS, /* a time span: seconds */
-	DCP_PYJSON_TIME,    /* a date or time: iso */
-	DCP_PYJSON_TEXT,    /* an instance of a subclass of str: text */
-	DCP_PYJSON_BYTES,   /* text: BYTES, BYTEARRAY, a STR holding Latin-1, or NONE (no bytes)
-			     */
-	DCP_PYJSON_LIST,    /* items */
-	DCP_PYJSON_SET,     /* items */
-	DCP_PYJSON_DICT,    /* pairs */
-	DCP_PYJSON_ARRAY,   /* array */
-	DCP_PYJSON_NAME,    /* a GLOBAL */
-	DCP_PYJSON_PARTS,   /* parts: a tensor that consists of several */
-	DCP_PYJSON_CLASS,   /* the other fields */
-	DCP_PYJSON_STORAGE, /* PERSID */
-};
-
 struct dcp_pyjson_array {
 	char descr[8]; /* "<f4" */
 	const struct dcp_pv *shape;
@@ -93,6 +76,14 @@ bool dcp_pyjson_unnamed(struct dcp_pv key);
 
 void dcp_pyjson_look(struct dcp_pv v, struct dcp_pyjson_look *out);
 
+/* The class of the table of which the call of @function, a GLOBAL, makes a value; NULL: none. */
+const struct dcp_pyclass *dcp_pyclass_made(struct dcp_pv function);
+
+static inline const struct dcp_pyclass *dcp_pyclass_of(struct dcp_pv v)
+{
+	return v.type == DCP_PV_OBJECT ? dcp_pyclass_made(v.node->obj->callable) : NULL;
+}
+
 /* Is it a mapping whose pairs are known? */
 bool dcp_pyjson_mapping(struct dcp_pv v, const struct dcp_pv **pairs, size_t *n);
 
@@ -106,9 +97,6 @@ uint64_t dcp_pyjson_bytes_len(struct dcp_pv v);
  * false: nothing of the kind, or more than that says (fold, a named time zone). */
 bool dcp_pyjson_span(struct dcp_pv v, int64_t *us);
 bool dcp_pyjson_time(struct dcp_pv v, char iso[48]);
-
-/* The class of scalars of the type @code, which is known: "f4". */
-const char *dcp_pyjson_scalar_of(const char *code);
 
 /* Is it few enough numbers to be shown one by one? */
 bool dcp_pyjson_few(const struct dcp_pyjson_array *a);

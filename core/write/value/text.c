@@ -34,24 +34,11 @@ void dcp_valuing_not_plain(struct dcp_valuing *w, const char *why)
 
 /* ---- classes that the JSON does not show ---- */
 
-const char *dcp_valuing_class(const char *name, size_t n)
+const struct dcp_pyclass *dcp_valuing_class(const char *name, size_t n)
 {
-	static const char *const classes[] = {
-		"tuple",
-		"torch.Size",
-		"frozenset",
-		"bytearray",
-		"collections.OrderedDict",
-		"datetime.timedelta",
-		"datetime.datetime",
-		"datetime.date",
-		"datetime.time",
-	};
+	const struct dcp_pyclass *c = dcp_pyclass_named(name, n);
 
-	for (size_t i = 0; i < DCP_LEN(classes); i++)
-		if (strlen(classes[i]) == n && memcmp(classes[i], name, n) == 0)
-			return classes[i];
-	return dcp_pyjson_scalar(name, n, NULL);
+	return c && c->hidden ? c : NULL;
 }
 
 /* The next entry of "1:tuple 4 7:numpy.int64". Unknown entries are ignored. */
@@ -69,9 +56,9 @@ static void find_class(struct dcp_valuing *w)
 	w->classes += *w->classes == ' ';
 }
 
-const char *dcp_valuing_begin(struct dcp_valuing *w)
+const struct dcp_pyclass *dcp_valuing_begin(struct dcp_valuing *w)
 {
-	const char *class = NULL;
+	const struct dcp_pyclass *class = NULL;
 
 	if (w->values++ == w->next) {
 		class = w->class;
@@ -373,13 +360,14 @@ static void take_number(struct dcp_valuing *w, const char *code, uint8_t to[16])
 		dcp_store_le64(to, negative ? -bits : bits);
 }
 
-void dcp_valuing_scalar(struct dcp_valuing *w, const char *code)
+void dcp_valuing_scalar(struct dcp_valuing *w, const struct dcp_pyclass *class)
 {
+	const char *code = class->number;
 	uint8_t bytes[16] = { 0 };
 
 	w->values--; /* it has begun */
 	take_number(w, code, bytes);
-	dcp_pickler_put(w->p, "R c (2", "numpy.core.multiarray", "scalar");
+	dcp_pickler_put(w->p, "R c (2", class->module, class->function);
 	dcp_ndarray_put_dtype(w->p, code[1] == '1' ? '|' : '<', code);
 	dcp_pickler_bytes(w->p, bytes, code[2] ? 16 : (size_t)(code[1] - '0'));
 }
@@ -400,12 +388,14 @@ struct array {
 static void take_descr(struct dcp_valuing *w, struct array *a)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+	const struct dcp_pyclass *c;
 
 	dcp_valuing_string(w, &text);
-	a->code = text.n > 2 && memchr("<>|", text.p[0], 3)
-			  ? dcp_pyjson_number(text.p + 1, text.n - 1)
-			  : NULL;
-	if (a->code)
+	c = text.n > 2 && memchr("<>|", text.p[0], 3)
+		    ? dcp_pyclass_of_number(text.p + 1, text.n - 1)
+		    : NULL;
+	a->code = c ? c->number : NULL;
+	if (c)
 		a->order = text.p[0];
 	else
 		dcp_valuing_damaged(w);
@@ -505,7 +495,7 @@ static bool is_full(const struct array *a)
 	return n == a->data.n;
 }
 
-void dcp_valuing_array(struct dcp_valuing *w, const char *class, bool hashable)
+void dcp_valuing_array(struct dcp_valuing *w, const struct dcp_pyclass *class, bool hashable)
 {
 	struct array a = { .data = DCP_BUF_INIT };
 	struct dcp_ndarrays arrays = { .p = w->p };
@@ -530,7 +520,7 @@ void dcp_valuing_array(struct dcp_valuing *w, const char *class, bool hashable)
 }
 
 /*
- * Dates, times and time spans, from their text to what Python pickles: core/parse/pyjson/numbers.c
+ * Dates, times and time spans, from their text to what Python pickles: core/parse/pyjson/classes.c
  * has the form.
  */
 
@@ -581,9 +571,9 @@ static int scan_clock(const char *s, unsigned *hms, unsigned *us)
 	return n;
 }
 
-static bool parse_time(const char *class, const char *s, struct clock *c)
+static bool parse_time(const struct dcp_pyclass *class, const char *s, struct clock *c)
 {
-	bool is_time = strcmp(class, "datetime.time") == 0;
+	bool is_time = strcmp(class->function, "time") == 0;
 	unsigned ymd[3], hms[3] = { 0 }, us;
 	int n = 0;
 
@@ -595,7 +585,7 @@ static bool parse_time(const char *class, const char *s, struct clock *c)
 		for (int i = 0; i < 3; i++)
 			c->state[c->n++] = (uint8_t)ymd[i];
 		s += n;
-		if (strcmp(class, "datetime.date") == 0)
+		if (strcmp(class->function, "date") == 0)
 			return *s == '\0';
 		if (*s++ != 'T')
 			return false;
@@ -618,7 +608,7 @@ static bool parse_time(const char *class, const char *s, struct clock *c)
 	return n && *s == '\0';
 }
 
-void dcp_valuing_time(struct dcp_valuing *w, const char *class)
+void dcp_valuing_time(struct dcp_valuing *w, const struct dcp_pyclass *class)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
 	struct clock c = { .n = 0 };
@@ -628,7 +618,7 @@ void dcp_valuing_time(struct dcp_valuing *w, const char *class)
 		return;
 	if (!parse_time(class, text.p, &c))
 		dcp_valuing_damaged(w);
-	dcp_pickler_put(w->p, c.zone ? "R c (2" : "R c (1", "datetime", strchr(class, '.') + 1);
+	dcp_pickler_put(w->p, c.zone ? "R c (2" : "R c (1", class->module, class->function);
 	dcp_pickler_bytes(w->p, c.state, c.n);
 	if (!c.zone)
 		return;

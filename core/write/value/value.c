@@ -81,21 +81,15 @@ static void put_number(struct dcp_valuing *w)
 
 /* A value that is not a container, of a class that its JSON does not show. false: it is
  * something else. */
-static bool put_as(struct dcp_valuing *w, const char *class)
+static bool put_as(struct dcp_valuing *w, const struct dcp_pyclass *class)
 {
-	const char *code;
-
-	if (dcp_pyjson_scalar(class, strlen(class), &code)) {
-		w->code = class;
-		dcp_valuing_scalar(w, code);
-		return true;
-	}
-	if (strncmp(class, "datetime.", 9) != 0)
-		return false;
-	w->code = class;
-	if (strcmp(class, "datetime.timedelta") == 0)
+	if (class->code)
+		w->code = class->name;
+	if (class->number)
+		dcp_valuing_scalar(w, class);
+	else if (class->form == DCP_PYJSON_SECONDS)
 		dcp_valuing_seconds(w);
-	else if (dcp_valuing_peek(w) == '"')
+	else if (class->form == DCP_PYJSON_TIME && dcp_valuing_peek(w) == '"')
 		dcp_valuing_time(w, class);
 	else
 		return false;
@@ -104,24 +98,24 @@ static bool put_as(struct dcp_valuing *w, const char *class)
 
 /* ---- objects whose first key begins with '$' ---- */
 
-static void put_bytes(struct dcp_valuing *w, const char *class, bool hashable)
+static void put_bytes(struct dcp_valuing *w, const struct dcp_pyclass *class, bool hashable)
 {
 	dcp_auto_buf struct dcp_buf bytes = DCP_BUF_INIT;
 
 	dcp_valuing_base64(w, &bytes);
-	if (class && strcmp(class, "bytearray") == 0)
-		dcp_pickler_put(w->p, "R c (1", "builtins", "bytearray");
+	if (class && class->form == DCP_PYJSON_BYTES)
+		dcp_pickler_put(w->p, "R c (1", class->module, class->function);
 	dcp_pickler_bytes(w->p, bytes.p, bytes.n);
 }
 
 /* A dict that has @n pairs. */
-static void open_dict(struct dcp_valuing *w, const char *class, uint64_t n)
+static void open_dict(struct dcp_valuing *w, const struct dcp_pyclass *class, uint64_t n)
 {
-	bool ordered = class && strcmp(class, "collections.OrderedDict") == 0;
+	bool ordered = class && class->form == DCP_PYJSON_DICT;
 
 	dcp_pickler_open(w->p, ordered ? DCP_PICKLE_ITEMS : DCP_PICKLE_DICT, n);
 	if (ordered)
-		dcp_pickler_put(w->p, "R c (0", "collections", "OrderedDict");
+		dcp_pickler_put(w->p, "R c (0", class->module, class->function);
 }
 
 /* After a bracket: values up to the closing one. */
@@ -134,13 +128,13 @@ static void put_items(struct dcp_valuing *w, bool hashable)
 	while (dcp_valuing_more(w, ']'));
 }
 
-static void put_float(struct dcp_valuing *w, const char *class, bool hashable)
+static void put_float(struct dcp_valuing *w, const struct dcp_pyclass *class, bool hashable)
 {
 	dcp_pickler_float(w->p, dcp_valuing_special(w));
 }
 
 /* [[k, v], ...] */
-static void put_pairs(struct dcp_valuing *w, const char *class, bool hashable)
+static void put_pairs(struct dcp_valuing *w, const struct dcp_pyclass *class, bool hashable)
 {
 	dcp_valuing_expect(w, '[');
 	w->values++;
@@ -157,20 +151,21 @@ static void put_pairs(struct dcp_valuing *w, const char *class, bool hashable)
 	} while (dcp_valuing_more(w, ']'));
 }
 
-static void put_set(struct dcp_valuing *w, const char *class, bool hashable)
+static void put_set(struct dcp_valuing *w, const struct dcp_pyclass *class, bool hashable)
 {
-	bool frozen = class ? strcmp(class, "frozenset") == 0 : hashable;
+	bool frozen = class ? class->form == DCP_PYJSON_SET : hashable;
+	const struct dcp_pyclass *c = dcp_pyclass_named("frozenset", 9);
 
 	dcp_valuing_expect(w, '[');
 	w->values++;
-	w->code = frozen ? "frozenset" : w->code;
+	w->code = frozen ? c->name : w->code;
 	if (frozen)
-		dcp_pickler_put(w->p, "R c (1", "builtins", "frozenset");
+		dcp_pickler_put(w->p, "R c (1", c->module, c->function);
 	dcp_pickler_open(w->p, frozen ? DCP_PICKLE_LIST : DCP_PICKLE_SET, dcp_valuing_count(w));
 	put_items(w, true);
 }
 
-static void put_tensor(struct dcp_valuing *w, const char *class, bool hashable)
+static void put_tensor(struct dcp_valuing *w, const struct dcp_pyclass *class, bool hashable)
 {
 	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
 	int rc;
@@ -200,49 +195,38 @@ static void put_dtype(struct dcp_valuing *w)
 	dcp_valuing_expect(w, ']');
 }
 
-static void put_class(struct dcp_valuing *w, const char *class, bool hashable)
+static void put_class(struct dcp_valuing *w, const struct dcp_pyclass *class, bool hashable)
 {
-	static const struct {
-		const char *class, *module, *name;
-		bool code; /* for torch.load it is */
-	} calls[] = {
-		{ "complex", "builtins", "complex", false },
-		{ "range", "builtins", "range", true },
-		{ "slice", "builtins", "slice", true },
-		{ "torch.device", "torch", "device", false },
-		{ "torch.dtype", NULL, NULL, false },
-	};
 	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
-	size_t i = 0;
+	const struct dcp_pyclass *c;
 
 	dcp_valuing_string(w, &name);
-	while (i < DCP_LEN(calls) && !dcp_valuing_is(&name, calls[i].class))
-		i++;
-	if (i == DCP_LEN(calls)) {
+	c = dcp_pyclass_named(name.p ? name.p : "", name.n);
+	if (!c || !c->args) {
 		dcp_valuing_not_plain(w,
 				      "it has instances of classes in it, not only plain data");
 		return;
 	}
 	dcp_valuing_args(w);
-	if (!calls[i].name) {
+	if (!c->function) {
 		put_dtype(w);
 		return;
 	}
-	if (calls[i].code)
-		w->code = calls[i].class;
-	dcp_pickler_put(w->p, "R c (*", calls[i].module,
-			w->p->protocol < 3 && calls[i].name[0] == 'r' ? "xrange"
-								      : calls[i].name,
+	if (c->code)
+		w->code = c->name;
+	dcp_pickler_put(w->p, "R c (*", c->module,
+			w->p->protocol < 3 && c->old ? c->old : c->function,
 			dcp_valuing_count(w));
 	put_items(w, false);
 }
 
-static void put_special(struct dcp_valuing *w, const char *class, bool hashable,
+static void put_special(struct dcp_valuing *w, const struct dcp_pyclass *class, bool hashable,
 			const struct dcp_buf *key)
 {
 	static const struct {
 		const char *key;
-		void (*put)(struct dcp_valuing *w, const char *class, bool hashable);
+		void (*put)(struct dcp_valuing *w, const struct dcp_pyclass *class,
+			    bool hashable);
 	} forms[] = {
 		{ "$float", put_float },
 		{ "$bytes", put_bytes },
@@ -265,19 +249,18 @@ static void put_special(struct dcp_valuing *w, const char *class, bool hashable,
 
 /* ---- containers ---- */
 
-static void put_array(struct dcp_valuing *w, const char *class, bool hashable)
+static void put_array(struct dcp_valuing *w, const struct dcp_pyclass *class, bool hashable)
 {
-	bool is_size = class && strcmp(class, "torch.Size") == 0;
-	bool is_tuple = is_size || (class ? strcmp(class, "tuple") == 0 : hashable);
+	bool is_tuple = class ? class->form == DCP_PYJSON_LIST : hashable;
 
-	if (is_size)
-		dcp_pickler_put(w->p, "R c (1", "torch", "Size");
+	if (is_tuple && class && class->function) /* torch.Size */
+		dcp_pickler_put(w->p, "R c (1", class->module, class->function);
 	dcp_pickler_open(w->p, is_tuple ? DCP_PICKLE_TUPLE : DCP_PICKLE_LIST,
 			 dcp_valuing_count(w));
 	put_items(w, hashable);
 }
 
-static void put_object(struct dcp_valuing *w, const char *class, bool hashable)
+static void put_object(struct dcp_valuing *w, const struct dcp_pyclass *class, bool hashable)
 {
 	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
 	uint64_t n = dcp_valuing_count(w);
@@ -321,7 +304,7 @@ static void put_word(struct dcp_valuing *w)
 		put_number(w);
 }
 
-static void put_value(struct dcp_valuing *w, const char *class, bool hashable)
+static void put_value(struct dcp_valuing *w, const struct dcp_pyclass *class, bool hashable)
 {
 	char c = dcp_valuing_peek(w);
 
@@ -344,7 +327,7 @@ static void put_value(struct dcp_valuing *w, const char *class, bool hashable)
 
 static void put_next(struct dcp_valuing *w, bool hashable)
 {
-	const char *class = dcp_valuing_begin(w);
+	const struct dcp_pyclass *class = dcp_valuing_begin(w);
 
 	put_value(w, class, hashable);
 }

@@ -14,6 +14,7 @@
 
 #include "core/base/buf.h"
 #include "core/model/tensor.h"
+#include "core/parse/pyjson/pyjson.h"
 #include "core/write/pickle.h"
 
 /* Tensors inside objects, by their keys. */
@@ -58,7 +59,7 @@ struct dcp_valuing {
 	uint64_t values;     /* that began */
 	const char *classes; /* what follows the next one */
 	uint64_t next;       /* that has a class: number and class */
-	const char *class;
+	const struct dcp_pyclass *class;
 	const char *why; /* it is not plain */
 	const char *
 		/* a class in it that torch.load takes with weights_only=False alone; NULL: none */
@@ -70,11 +71,10 @@ void dcp_valuing_damaged(struct dcp_valuing *w);
 void dcp_valuing_not_plain(struct dcp_valuing *w, const char *why);
 
 void dcp_valuing_start(struct dcp_valuing *w, const struct dcp_object *o);
-/* The name as a constant, if it is that of a class whose values JSON has as those of another;
- * NULL. */
-const char *dcp_valuing_class(const char *name, size_t n);
+/* The class called so, if JSON has its values as those of another; NULL. */
+const struct dcp_pyclass *dcp_valuing_class(const char *name, size_t n);
 /* A value begins. Its class, if it is not what its JSON would be read as. */
-const char *dcp_valuing_begin(struct dcp_valuing *w);
+const struct dcp_pyclass *dcp_valuing_begin(struct dcp_valuing *w);
 
 /* The next character after spaces; NUL: there is none. */
 char dcp_valuing_peek(struct dcp_valuing *w);
@@ -102,12 +102,12 @@ void dcp_valuing_base64(struct dcp_valuing *w, struct dcp_buf *out);
 
 /* What stands for it in "$float": "nan", "-inf" or "inf". */
 double dcp_valuing_special(struct dcp_valuing *w);
-/* A scalar of the type @code, "f4". It has begun. */
-void dcp_valuing_scalar(struct dcp_valuing *w, const char *code);
+/* A scalar of numpy. It has begun. */
+void dcp_valuing_scalar(struct dcp_valuing *w, const struct dcp_pyclass *class);
 /* After {"$ndarray": */
-void dcp_valuing_array(struct dcp_valuing *w, const char *class, bool hashable);
+void dcp_valuing_array(struct dcp_valuing *w, const struct dcp_pyclass *class, bool hashable);
 
 /* ---- text.c: they have begun ---- */
 
 void dcp_valuing_seconds(struct dcp_valuing *w);
-void dcp_valuing_time(struct dcp_valuing *w, const char *class);
+void dcp_valuing_time(struct dcp_valuing *w, const struct dcp_pyclass *class);

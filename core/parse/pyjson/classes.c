@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The numbers of a numpy array or scalar. Every one is exact: integers by their digits, others
- * as the double that has the same value, by the shortest digits that read back as it.
+ * The table of classes, and what values of some of them have in their bytes.
  */
 #include "core/parse/pyjson/pyjson_int.h"
 
@@ -16,43 +15,91 @@
 
 enum { MAX_NUMBERS = 1024, MAX_DIMS = 8 };
 
-static const struct {
-	const char *code, *type;
-} numbers[] = {
-	{ "b1", "numpy.bool" },      { "i1", "numpy.int8" },        { "i2", "numpy.int16" },
-	{ "i4", "numpy.int32" },     { "i8", "numpy.int64" },       { "u1", "numpy.uint8" },
-	{ "u2", "numpy.uint16" },    { "u4", "numpy.uint32" },      { "u8", "numpy.uint64" },
-	{ "f2", "numpy.float16" },   { "f4", "numpy.float32" },     { "f8", "numpy.float64" },
-	{ "c8", "numpy.complex64" }, { "c16", "numpy.complex128" },
+#define NUMBER(called, of)                                                                     \
+	{                                                                                      \
+		called, "numpy.core.multiarray", "scalar", DCP_PYJSON_ARRAY,                   \
+			.hidden = true, .code = true, .number = of                             \
+	}
+
+/* clang-format off */
+/* Where several have a function or a name the first counts. */
+static const struct dcp_pyclass classes[] = {
+	{ "int", "builtins", "int", DCP_PYJSON_CLASS, .old = "long" },
+	{ "str", "builtins", "str", DCP_PYJSON_CLASS, .old = "unicode" },
+	{ "bytes", "builtins", "bytes", DCP_PYJSON_BYTES },
+	{ "bytes", "_codecs", "encode", DCP_PYJSON_BYTES },
+	{ "bytearray", "builtins", "bytearray", DCP_PYJSON_BYTES, .hidden = true },
+	{ "tuple", NULL, NULL, DCP_PYJSON_LIST, .hidden = true },
+	{ "set", "builtins", "set", DCP_PYJSON_SET },
+	{ "frozenset", "builtins", "frozenset", DCP_PYJSON_SET, .hidden = true, .code = true },
+	{ "complex", "builtins", "complex", DCP_PYJSON_CLASS, .args = true },
+	{ "range", "builtins", "range", DCP_PYJSON_CLASS, .args = true, .code = true, .old = "xrange" },
+	{ "slice", "builtins", "slice", DCP_PYJSON_CLASS, .args = true, .code = true },
+	{ "collections.OrderedDict", "collections", "OrderedDict", DCP_PYJSON_DICT, .hidden = true },
+	{ "datetime.timedelta", "datetime", "timedelta", DCP_PYJSON_SECONDS, .hidden = true, .code = true },
+	{ "datetime.datetime", "datetime", "datetime", DCP_PYJSON_TIME, .hidden = true, .code = true },
+	{ "datetime.date", "datetime", "date", DCP_PYJSON_TIME, .hidden = true, .code = true },
+	{ "datetime.time", "datetime", "time", DCP_PYJSON_TIME, .hidden = true, .code = true },
+	{ "torch.Size", "torch", "Size", DCP_PYJSON_LIST, .hidden = true },
+	{ "torch.device", "torch", "device", DCP_PYJSON_CLASS, .args = true },
+	{ "torch.dtype", NULL, NULL, DCP_PYJSON_NAME, .args = true },
+	{ "torch.layout", "torch.serialization", "_get_layout", DCP_PYJSON_CLASS },
+	{ "torch.torch_version.TorchVersion", "torch.torch_version", "TorchVersion", DCP_PYJSON_TEXT },
+	{ "numpy.ndarray", "numpy.core.multiarray", "_reconstruct", DCP_PYJSON_ARRAY, .code = true },
+	{ "numpy.ndarray", "numpy.core.numeric", "_frombuffer", DCP_PYJSON_ARRAY, .code = true },
+	{ "numpy.generic", "numpy.core.multiarray", "scalar", DCP_PYJSON_ARRAY },
+	NUMBER("numpy.bool", "b1"), NUMBER("numpy.int8", "i1"), NUMBER("numpy.int16", "i2"),
+	NUMBER("numpy.int32", "i4"), NUMBER("numpy.int64", "i8"), NUMBER("numpy.uint8", "u1"),
+	NUMBER("numpy.uint16", "u2"), NUMBER("numpy.uint32", "u4"), NUMBER("numpy.uint64", "u8"),
+	NUMBER("numpy.float16", "f2"), NUMBER("numpy.float32", "f4"), NUMBER("numpy.float64", "f8"),
+	NUMBER("numpy.complex64", "c8"), NUMBER("numpy.complex128", "c16"),
 };
+/* clang-format on */
 
-const char *dcp_pyjson_scalar_of(const char *code)
+const struct dcp_pyclass *dcp_pyclass_made(struct dcp_pv function)
 {
-	size_t i = 0;
-
-	while (strcmp(numbers[i].code, code) != 0)
-		i++;
-	return numbers[i].type;
-}
-
-const char *dcp_pyjson_number(const char *code, size_t n)
-{
-	for (size_t i = 0; i < DCP_LEN(numbers); i++)
-		if (strlen(numbers[i].code) == n && memcmp(numbers[i].code, code, n) == 0)
-			return numbers[i].code;
+	for (size_t i = 0; i < DCP_LEN(classes); i++)
+		if (classes[i].function &&
+		    dcp_pv_is_global(function, classes[i].module, classes[i].function))
+			return &classes[i];
 	return NULL;
 }
 
-const char *dcp_pyjson_scalar(const char *type, size_t n, const char **code)
+const struct dcp_pyclass *dcp_pyclass_named(const char *name, size_t n)
 {
-	for (size_t i = 0; i < DCP_LEN(numbers); i++)
-		if (strlen(numbers[i].type) == n && memcmp(numbers[i].type, type, n) == 0) {
-			if (code)
-				*code = numbers[i].code;
-			return numbers[i].type;
-		}
+	for (size_t i = 0; i < DCP_LEN(classes); i++)
+		if (strlen(classes[i].name) == n && memcmp(classes[i].name, name, n) == 0)
+			return &classes[i];
 	return NULL;
 }
+
+const struct dcp_pyclass *dcp_pyclass_of_number(const char *code, size_t n)
+{
+	for (size_t i = 0; i < DCP_LEN(classes); i++)
+		if (classes[i].number && strlen(classes[i].number) == n &&
+		    memcmp(classes[i].number, code, n) == 0)
+			return &classes[i];
+	return NULL;
+}
+
+/* Protocol 2 spells some builtins as Python 2 called them. */
+const char *dcp_pyjson_class(struct dcp_pv v)
+{
+	bool builtin = strcmp(v.node->module, "builtins") == 0 ||
+		       strcmp(v.node->module, "__builtin__") == 0;
+
+	for (size_t i = 0; builtin && i < DCP_LEN(classes); i++)
+		if (classes[i].old && strcmp(classes[i].old, v.node->name) == 0)
+			return classes[i].name;
+	return builtin ? v.node->name : v.node->full;
+}
+
+/* ---- numbers ---- */
+
+/*
+ * The numbers of a numpy array or scalar. Every one is exact: integers by their digits, others
+ * as the double that has the same value, by the shortest digits that read back as it.
+ */
 
 static double half(uint16_t h)
 {
@@ -196,29 +243,27 @@ static bool is_latin1_name(struct dcp_pv v)
  */
 static bool look_bytes(struct dcp_pv v, struct dcp_pv *out, bool inner)
 {
-	bool bytes, array, encode;
+	const struct dcp_pyclass *c = dcp_pyclass_of(v);
 	const struct dcp_pv *arg;
 	uint64_t len;
+	bool encode;
 	size_t n = 0;
 
 	if (v.type == DCP_PV_BYTES || v.type == DCP_PV_BYTEARRAY) {
 		*out = v;
 		return true;
 	}
-	if (v.type != DCP_PV_OBJECT || !v.node->obj->called)
+	if (!c || c->form != DCP_PYJSON_BYTES || !v.node->obj->called)
 		return false;
-	encode = dcp_pv_is_object(v, "_codecs", "encode");
-	array = dcp_pv_is_object(v, "builtins", "bytearray");
-	bytes = dcp_pv_is_object(v, "builtins", "bytes");
+	encode = strcmp(c->function, "encode") == 0;
 	arg = dcp_pv_items(v.node->obj->args, &n);
-	if ((array || bytes) && n == 0) {
+	if (!encode && n == 0) {
 		*out = (struct dcp_pv){ .type = DCP_PV_NONE };
 		return true;
 	}
-	if ((array || bytes) && n == 1 && !inner)
+	if (!encode && n == 1 && !inner)
 		return look_bytes(arg[0], out, true);
-	if ((array || bytes || encode) && n == 2 && is_latin1_name(arg[1]) &&
-	    latin1_length(arg[0], &len)) {
+	if (n == 2 && is_latin1_name(arg[1]) && latin1_length(arg[0], &len)) {
 		*out = arg[0];
 		return true;
 	}
@@ -245,10 +290,11 @@ enum { MAX_STATE = 10 };
 
 bool dcp_pyjson_span(struct dcp_pv v, int64_t *us)
 {
+	const struct dcp_pyclass *c = dcp_pyclass_of(v);
 	size_t n = 0;
 	const struct dcp_pv *arg;
 
-	if (!dcp_pv_is_object(v, "datetime", "timedelta"))
+	if (!c || c->form != DCP_PYJSON_SECONDS)
 		return false;
 	arg = dcp_pv_items(v.node->obj->args, &n);
 	/* As Python keeps it: at most 999999999 days. */
@@ -324,28 +370,24 @@ static bool put_zone(char *out, struct dcp_pv zone)
 
 bool dcp_pyjson_time(struct dcp_pv v, char iso[48])
 {
-	static const struct {
-		const char *name;
-		size_t date, clock; /* bytes of its state */
-	} classes[] = { { "datetime", 4, 6 }, { "date", 4, 0 }, { "time", 0, 6 } };
+	const struct dcp_pyclass *class = dcp_pyclass_of(v);
+	size_t n = 0, date, clock; /* bytes of its state */
 	uint8_t p[MAX_STATE];
 	const struct dcp_pv *arg;
-	size_t n = 0, c = 0;
 
-	while (c < 3 && !dcp_pv_is_object(v, "datetime", classes[c].name))
-		c++;
-	if (c == 3 || v.node->obj->state.type != DCP_PV_NONE)
+	if (!class || class->form != DCP_PYJSON_TIME || v.node->obj->state.type != DCP_PV_NONE)
 		return false;
+	date = strcmp(class->function, "time") == 0 ? 0 : 4;
+	clock = strcmp(class->function, "date") == 0 ? 0 : 6;
 	arg = dcp_pv_items(v.node->obj->args, &n);
-	if (n < 1 || n > (classes[c].clock ? 2u : 1u) ||
-	    !take_state(arg[0], p, classes[c].date + classes[c].clock))
+	if (n < 1 || n > (clock ? 2u : 1u) || !take_state(arg[0], p, date + clock))
 		return false;
 	*iso = '\0';
-	if (classes[c].date && !put_date(iso, p))
+	if (date && !put_date(iso, p))
 		return false;
-	if (classes[c].date && classes[c].clock)
+	if (date && clock)
 		strcat(iso, "T");
-	if (classes[c].clock && !put_clock(iso + strlen(iso), p + classes[c].date))
+	if (clock && !put_clock(iso + strlen(iso), p + date))
 		return false;
 	return n == 1 || put_zone(iso + strlen(iso), arg[1]);
 }
