@@ -2,6 +2,7 @@
 #include "core/hf/hf_int.h"
 
 #include <errno.h>
+#include <fnmatch.h>
 #include <stdlib.h>
 
 #include "core/base/err.h"
@@ -120,12 +121,36 @@ int dcp_hf_open_asset(struct dcp_version *v, size_t i, struct dcp_view **out,
 	return dcp_view_open_beside(v, a->at[i].root, a->at[i].number, out, err);
 }
 
-const struct dcp_made *dcp_hf_made(const struct dcp_version *v, size_t *n)
+bool dcp_hf_next_file(const struct dcp_version *v, size_t *i, struct dcp_hf_file *out)
 {
 	const struct dcp_hf *hf = dcp_hf_of(v);
+	size_t nmade = hf ? DCP_NITEMS(hf->made, struct dcp_made) : 0, number;
 
-	*n = hf ? DCP_NITEMS(hf->made, struct dcp_made) : 0;
-	return hf ? DCP_ITEMS(hf->made, const struct dcp_made) : NULL;
+	if (*i < nmade) {
+		const struct dcp_made *m = &DCP_ITEMS(hf->made, const struct dcp_made)[*i];
+
+		*out = (struct dcp_hf_file){ m->name, m->text.n, m, (*i)++ };
+		return true;
+	}
+	while (hf && (number = (*i)++ - nmade) < hf->assets.n) {
+		const char *name = hf->assets.at[number].name;
+
+		*out = (struct dcp_hf_file){ name, dcp_asset_id(&hf->assets, number)->size,
+					     NULL, number };
+		if (!dcp_made_named(&hf->made, name))
+			return true;
+	}
+	return false;
+}
+
+bool dcp_hf_has_file(const struct dcp_version *v, const char *name)
+{
+	struct dcp_hf_file f;
+
+	for (size_t i = 0; dcp_hf_next_file(v, &i, &f);)
+		if (fnmatch(name, f.name, 0) == 0)
+			return true;
+	return false;
 }
 
 const char *dcp_hf_inferred(const struct dcp_version *v)

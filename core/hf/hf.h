@@ -18,6 +18,7 @@
 #include "core/base/arena.h"
 #include "core/base/buf.h"
 #include "core/model/dtype.h"
+#include "core/parse/safetensors/safetensors.h"
 #include "core/store/version/version.h"
 
 struct dcp_files_opts;
@@ -84,6 +85,35 @@ struct dcp_adapter {
  * weights, or adapter_config.json stands for config.json. */
 const struct dcp_adapter *dcp_hf_adapter(const struct dcp_version *v);
 
+/* ---- the files of its weights ---- */
+
+/*
+ * Tensors are in natural order of their names, in model.safetensors or in several files of a size
+ * at most (more if a single tensor is larger); an adapter is always one file; without tensors there
+ * is no file. Within a file, tensors with larger elements come first where alignment needs it.
+ */
+struct dcp_hf_weights {
+	int64_t *row;  /* row ids of the shown tensors, file by file */
+	size_t *first; /* index in row of each file's first tensor; and the number of all */
+	size_t nfiles;
+	uint64_t nbytes; /* of all tensors shown */
+};
+
+/* Finish @out in any case. */
+int dcp_hf_weights_plan(struct dcp_version *v, uint64_t size, struct dcp_hf_weights *out);
+void dcp_hf_weights_finish(struct dcp_hf_weights *w);
+
+/* The name of file number @n, as "model-00001-of-00012.safetensors" (dcp_hf_stem()); after the last
+ * one, the name of the index of files. */
+void dcp_hf_weights_name(const struct dcp_version *v, const struct dcp_hf_weights *w, size_t n,
+			 char name[DCP_SAFETENSORS_NAME]);
+
+/* Call @fn for the tensors of file number @n, in their order. -ENOENT: no such file; a negative
+ * return of @fn is passed on. */
+struct dcp_row;
+int dcp_hf_weights_rows(const struct dcp_version *v, const struct dcp_hf_weights *w, size_t n,
+			int (*fn)(void *ctx, struct dcp_row *row), void *ctx);
+
 /* ---- the files beside its weights ---- */
 
 /* A file of the directory that is made. It takes the place of one of that name that lies beside the
@@ -96,7 +126,6 @@ struct dcp_made {
 	const char *from;
 	struct dcp_buf text;
 };
-const struct dcp_made *dcp_hf_made(const struct dcp_version *v, size_t *n);
 
 /* What its config.json is made of where no file is one. NULL: a file is, or there is none. */
 const char *dcp_hf_inferred(const struct dcp_version *v);
@@ -157,6 +186,20 @@ const struct dcp_file_id *dcp_asset_id(const struct dcp_assets *a, size_t i);
 /* All of asset number @i of @v. -ENOENT: there are fewer; else as dcp_view_open(). */
 int dcp_hf_open_asset(struct dcp_version *v, size_t i, struct dcp_view **out,
 		      struct dcp_err *err);
+
+/* Of all these together: what is shown as @name. */
+struct dcp_hf_file {
+	const char *name;
+	uint64_t size;
+	const struct dcp_made *made; /* NULL: it lies there */
+	size_t number;               /* among the made, or the assets */
+};
+
+/* The file at place *@i, or the next one, and *@i is then the place behind it; those that are made
+ * come first. False: there are no more. */
+bool dcp_hf_next_file(const struct dcp_version *v, size_t *i, struct dcp_hf_file *out);
+/* Does the glob @name fit any of them? */
+bool dcp_hf_has_file(const struct dcp_version *v, const char *name);
 
 /* ---- is it the model of its config.json? ---- */
 

@@ -192,23 +192,17 @@ static int put_index(const struct files *f, struct dcp_writer *w)
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
 	struct dcp_jsonw json;
 	char name[DCP_SAFETENSORS_NAME];
+	int rc;
 
-	dcp_jsonw_init(&json, &text, true);
-	dcp_jsonw_object(&json);
-	dcp_jsonw_put_object(&json, "metadata");
-	dcp_jsonw_put_u64(&json, "total_size", f->total);
-	dcp_jsonw_end(&json);
-	dcp_jsonw_put_object(&json, "weight_map");
+	dcp_safetensors_begin_index(&json, &text, f->total);
 	for (size_t i = 0; i < f->nfiles; i++) {
 		file_name(f, i, name);
 		for (size_t k = f->first[i]; k < f->first[i + 1]; k++)
 			dcp_jsonw_put_str(&json, f->item[k].key, name);
 	}
-	dcp_jsonw_end(&json);
-	dcp_jsonw_end(&json);
-	dcp_buf_str(&text, "\n");
-	if (dcp_jsonw_error(&json) < 0)
-		return dcp_jsonw_error(&json);
+	rc = dcp_safetensors_end_index(&json);
+	if (rc < 0)
+		return rc;
 	file_name(f, f->nfiles, name);
 	dcp_writer_file(w, name, true);
 	dcp_writer_bytes(w, text.p, text.n);

@@ -442,7 +442,7 @@ int dcpfs_file_info(struct dcpfs *fs, uint64_t ino, struct dcpfs_info *out)
 	memset(out, 0, sizeof(*out));
 	ver = dcpfs_version_by_slot(fs, i.slot);
 	rc = ver ? dcpfs_version_open(fs, ver, NULL) : -ESTALE;
-	if (rc == 0 && i.kind == DCPFS_VERSION && ver->hf && ver->hf->nfiles > 1)
+	if (rc == 0 && i.kind == DCPFS_VERSION && ver->hf && ver->hf->weights.nfiles > 1)
 		rc = -ENOTTY; /* its tensors are in several files */
 	if (rc == 0) {
 		memcpy(out->magic, DCPFS_INFO_MAGIC, sizeof(out->magic));

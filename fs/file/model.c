@@ -96,17 +96,14 @@ static int write_header(struct making *m, uint64_t n)
 	int rc;
 
 	dcp_safetensors_begin(&m->w, &m->spool.buf); /* its length is known at the end */
-	rc = m->ver->hf ? dcpfs_hf_rows(m->ver, n, add_row, m)
+	rc = m->ver->hf ? dcp_hf_weights_rows(dcpfs_opened(m->ver), &m->ver->hf->weights, n,
+					      add_row, m)
 			: dcpfs_spool_rows(&m->spool, dcpfs_index(m->ver), DCP_ROW_TENSOR,
 					   add_row, m);
 	if (rc == 0)
 		rc = put_metadata(m);
-	dcp_jsonw_end(&m->w);
-	while (dcpfs_spool_size(&m->spool) % ALIGN)
-		dcp_buf_str(&m->spool.buf, " ");
 	if (rc == 0)
-		rc = dcp_jsonw_error(&m->w);
-	dcp_store_le64(length, dcpfs_spool_size(&m->spool) - sizeof(length));
+		rc = dcp_safetensors_end_after(&m->w, m->spool.written, ALIGN, length);
 	return rc < 0 ? rc : dcpfs_spool_patch(&m->spool, 0, length, sizeof(length));
 }
 

@@ -2,7 +2,6 @@
 #include "fs/text/text.h"
 
 #include <errno.h>
-#include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -42,30 +41,21 @@ int dcpfs_hf_weight_map(const struct dcpfs_version *ver, struct dcpfs_spool *s,
 	struct listing l = { .spool = s };
 	int rc = 0;
 
-	dcp_jsonw_init(&l.w, &s->buf, true);
-	dcp_jsonw_object(&l.w);
-	dcp_jsonw_put_object(&l.w, "metadata");
-	dcp_jsonw_put_u64(&l.w, "total_size", ver->hf->nbytes);
-	dcp_jsonw_end(&l.w);
-	dcp_jsonw_put_object(&l.w, "weight_map");
-	for (size_t n = 0; rc == 0 && n < ver->hf->nfiles; n++) {
-		dcpfs_hf_name(ver, n, l.file);
-		rc = dcpfs_hf_rows(ver, n, put_key, &l);
+	dcp_safetensors_begin_index(&l.w, &s->buf, ver->hf->weights.nbytes);
+	for (size_t n = 0; rc == 0 && n < ver->hf->weights.nfiles; n++) {
+		dcp_hf_weights_name(dcpfs_opened(ver), &ver->hf->weights, n, l.file);
+		rc = dcp_hf_weights_rows(dcpfs_opened(ver), &ver->hf->weights, n, put_key, &l);
 	}
-	dcp_jsonw_end(&l.w);
-	dcp_jsonw_end(&l.w);
-	dcp_buf_str(&s->buf, "\n");
-	return dcp_err_say(err, rc ? rc : dcp_jsonw_error(&l.w));
+	return dcp_err_say(err, rc ? rc : dcp_safetensors_end_index(&l.w));
 }
 
 int dcpfs_hf_made(const struct dcpfs_version *ver, uint64_t i, struct dcpfs_spool *s)
 {
-	size_t n;
-	const struct dcp_made *made = dcp_hf_made(dcpfs_opened(ver), &n);
+	struct dcp_hf_file f;
 
-	if (i >= n)
+	if (!dcp_hf_next_file(dcpfs_opened(ver), &i, &f) || !f.made)
 		return -ENOENT;
-	return dcp_buf_add(&s->buf, made[i].text.p, made[i].text.n);
+	return dcp_buf_add(&s->buf, f.made->text.p, f.made->text.n);
 }
 
 /* ---- README.md ---- */
@@ -80,16 +70,7 @@ static const char *fact(const struct dcpfs_version *ver, const char *name)
 /* Is there a file of this kind beside the weights, or made by dcpfs? */
 static bool has(const struct dcpfs_version *ver, const char *glob)
 {
-	const struct dcp_assets *a = dcp_hf_assets(dcpfs_opened(ver));
-	size_t n;
-	const struct dcp_made *made = dcp_hf_made(dcpfs_opened(ver), &n);
-	bool found = false;
-
-	for (size_t i = 0; i < a->n; i++)
-		found |= fnmatch(glob, a->at[i].name, 0) == 0;
-	for (size_t i = 0; i < n; i++)
-		found |= fnmatch(glob, made[i].name, 0) == 0;
-	return found;
+	return dcp_hf_has_file(dcpfs_opened(ver), glob);
 }
 
 static void put_made(const struct dcp_made *made, const struct dcp_assets *a, const char *dtype,
@@ -155,15 +136,14 @@ static void put_assets(const struct dcpfs_version *ver, struct dcp_buf *b)
 	bool config = !name || has(ver, name);
 	const struct dcp_rules_config *c = dcp_hf_config(dcpfs_opened(ver));
 	bool words = !adapter && (!c || (c->vocab && !c->class_name[0])); /* it needs them */
-	size_t n;
-	const struct dcp_made *made = dcp_hf_made(dcpfs_opened(ver), &n);
+	struct dcp_hf_file f;
 
 	dcp_buf_printf(b, "## Beside the weights\n\n");
 	for (size_t i = 0; i < a->n; i++)
 		dcp_buf_printf(b, "- `%s` from `%s/%s`\n", a->at[i].name,
 			       a->root[a->at[i].root].path, dcp_asset_id(a, i)->name);
-	for (size_t i = 0; i < n; i++)
-		put_made(&made[i], a, cast ? cast : "", b);
+	for (size_t i = 0; dcp_hf_next_file(dcpfs_opened(ver), &i, &f) && f.made;)
+		put_made(f.made, a, cast ? cast : "", b);
 	if (!config)
 		dcp_buf_printf(b, "- missing: `%s`. Without it %s cannot load this%s.\n", name,
 			       adapter ? adapter->loader : "transformers and vLLM",
@@ -292,7 +272,7 @@ static int put_model(const struct dcpfs_version *ver, struct dcp_buf *b, struct 
 static void put_weights(const struct dcpfs *fs, const struct dcpfs_version *ver,
 			struct dcp_buf *b)
 {
-	const struct dcpfs_hf *hf = ver->hf;
+	const struct dcp_hf_weights *hf = &ver->hf->weights;
 	const char *cast = dcp_index_meta(dcpfs_index(ver), "cast");
 	const char *rules = fact(ver, "rules");
 	struct dcp_rules_preset preset;

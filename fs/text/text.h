@@ -38,7 +38,7 @@ int dcpfs_hf_readme(const struct dcpfs *fs, const struct dcpfs_version *ver,
 		    struct dcpfs_spool *s, struct dcp_err *err);
 int dcpfs_hf_weight_map(const struct dcpfs_version *ver, struct dcpfs_spool *s,
 			struct dcp_err *err);
-/* Generated file number @i (dcp_hf_made). -ENOENT: there are fewer. */
+/* The file that is made at place @i (dcp_hf_next_file). -ENOENT: there are fewer. */
 int dcpfs_hf_made(const struct dcpfs_version *ver, uint64_t i, struct dcpfs_spool *s);
 
 /*

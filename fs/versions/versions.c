@@ -9,25 +9,12 @@
 #include <sys/eventfd.h>
 
 #include "core/base/arena.h"
-#include "core/base/buf.h"
 #include "core/base/err.h"
-#include "core/base/sort.h"
 #include "core/hf/hf.h"
-#include "core/parse/safetensors/safetensors.h"
-#include "core/store/index/index.h"
 #include "core/store/version/grants.h"
 #include "core/store/view/measure.h"
-#include "core/store/view/view.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
-
-enum { PLAN_MEMORY = 1 << 30 }; /* names of keys */
-
-struct plan {
-	struct dcp_arena arena;
-	struct dcp_buf items; /* struct dcp_safetensors_item, by row */
-	const struct dcp_version *v;
-};
 
 static void dcpfs_hf_free(struct dcpfs_hf *hf)
 {
@@ -35,148 +22,8 @@ static void dcpfs_hf_free(struct dcpfs_hf *hf)
 		return;
 	for (size_t i = 0; i < DCP_LEN(hf->grants); i++)
 		dcp_grants_free(hf->grants[i]);
-	free(hf->row);
-	free(hf->first);
+	dcp_hf_weights_finish(&hf->weights);
 	free(hf);
-}
-
-/* ---- which tensor is in which file ---- */
-
-static int add_item(struct plan *p, const struct dcp_row *row)
-{
-	struct dcp_safetensors_item item = { .number = (uint64_t)row->id,
-					     .nbytes = row->nbytes,
-					     .itemsize = dcp_dtype_info(row->dtype)->size };
-
-	if (row->broken || dcp_hf_is_tied(p->v, row->id) ||
-	    !dcp_view_can_show(row->key, row->dtype, DCP_AS_SAFETENSORS))
-		return 0;
-	item.key = dcp_arena_strdup(&p->arena, row->key);
-	dcp_buf_add(&p->items, &item, sizeof(item));
-	return item.key && !dcp_buf_error(&p->items) ? 0 : -ENOMEM;
-}
-
-static int arrange(struct dcpfs_hf *hf, struct plan *p, uint64_t size)
-{
-	struct dcp_safetensors_item *item = DCP_ITEMS(p->items, struct dcp_safetensors_item);
-	size_t n = DCP_NITEMS(p->items, struct dcp_safetensors_item);
-
-	hf->row = calloc(n + 1, sizeof(*hf->row));
-	hf->first = calloc(n + 2, sizeof(*hf->first));
-	if (!hf->row || !hf->first)
-		return -ENOMEM;
-	if (n)
-		hf->nfiles = dcp_safetensors_arrange(item, n, size, hf->first);
-	for (size_t i = 0; i < n; i++) {
-		hf->row[i] = (int64_t)item[i].number;
-		hf->nbytes += item[i].nbytes;
-	}
-	return 0;
-}
-
-static int make_plan(struct dcpfs_hf *hf, struct dcp_version *v, uint64_t size)
-{
-	struct plan p = { .arena = DCP_ARENA_INIT(PLAN_MEMORY), .v = v };
-	dcp_auto_scan struct dcp_index_scan *scan = NULL;
-	struct dcp_row row;
-	int rc = dcp_index_scan(dcp_version_index(v), DCP_ROW_TENSOR, 0, false, &scan);
-
-	while (rc == 0 && (rc = dcp_index_scan_next(scan, &row)) > 0)
-		rc = add_item(&p, &row);
-	if (rc == 0)
-		rc = arrange(hf, &p, size);
-	dcp_arena_finish(&p.arena);
-	dcp_buf_finish(&p.items);
-	return rc;
-}
-
-/* Keep the facts of row @id, tensor number @at of a file. */
-struct placed {
-	uint64_t id;
-	size_t at;
-};
-
-struct kept_row {
-	const char *key, *name;
-	uint64_t nbytes, *shape;
-	enum dcp_dtype dtype;
-	uint32_t ndim;
-};
-
-/* Rows are requested in ascending order, in one pass. */
-static int keep_rows(struct dcp_index *ix, const struct placed *p, size_t n,
-		     struct kept_row *out, struct dcp_arena *arena)
-{
-	dcp_auto_scan struct dcp_index_scan *scan = NULL;
-	struct dcp_row row;
-	size_t i = 0;
-	int rc = dcp_index_scan(ix, DCP_ROW_TENSOR, (int64_t)p[0].id - 1, false, &scan);
-
-	if (rc < 0)
-		return rc;
-	while (i < n && (rc = dcp_index_scan_next(scan, &row)) > 0) {
-		struct kept_row *to = &out[p[i].at];
-
-		if ((uint64_t)row.id != p[i].id)
-			continue;
-		i++;
-		*to = (struct kept_row){ .key = dcp_arena_strdup(arena, row.key),
-					 .name = dcp_arena_strdup(arena, row.name),
-					 .shape = dcp_arena_calloc(arena, row.ndim + 1,
-								   sizeof(*to->shape)),
-					 .nbytes = row.nbytes,
-					 .dtype = row.dtype,
-					 .ndim = row.ndim };
-		if (!to->key || !to->name || !to->shape) {
-			rc = -ENOMEM;
-			break;
-		}
-		memcpy(to->shape, row.shape, row.ndim * sizeof(*to->shape));
-	}
-	return rc < 0 ? rc : i < n ? -EBADMSG : 0;
-}
-
-int dcpfs_hf_rows(const struct dcpfs_version *ver, uint64_t n,
-		  int (*fn)(void *ctx, struct dcp_row *row), void *ctx)
-{
-	const struct dcpfs_hf *hf = ver->hf;
-	size_t first, count;
-	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(PLAN_MEMORY);
-	struct kept_row *rows;
-	struct placed *p;
-	int rc = -ENOMEM;
-
-	if (n >= hf->nfiles)
-		return -ENOENT;
-	first = hf->first[n];
-	count = hf->first[n + 1] - first;
-	if (count == 0)
-		return 0;
-	p = dcp_arena_calloc(&arena, count, sizeof(*p));
-	rows = dcp_arena_calloc(&arena, count, sizeof(*rows));
-	if (p && rows) {
-		for (size_t i = 0; i < count; i++)
-			p[i] = (struct placed){ (uint64_t)hf->row[first + i], i };
-		DCP_SORT(p, count, dcp_by_u64);
-		rc = keep_rows(dcpfs_index(ver), p, count, rows, &arena);
-	}
-	for (size_t i = 0; rc == 0 && i < count; i++) {
-		struct dcp_row row = { .id = hf->row[first + i],
-				       .key = rows[i].key,
-				       .name = rows[i].name,
-				       .nbytes = rows[i].nbytes,
-				       .dtype = rows[i].dtype,
-				       .ndim = rows[i].ndim };
-
-		memcpy(row.shape, rows[i].shape, row.ndim * sizeof(*row.shape));
-		rc = fn(ctx, &row);
-	}
-	return rc;
-}
-
-void dcpfs_hf_name(const struct dcpfs_version *ver, uint64_t n, char name[DCP_SAFETENSORS_NAME])
-{
-	dcp_safetensors_file_name(name, dcp_hf_stem(dcpfs_opened(ver)), n, ver->hf->nfiles);
 }
 
 /* ---- rights ---- */
@@ -274,10 +121,8 @@ int dcpfs_hf_open(struct dcpfs *fs, struct dcpfs_version *ver, bool (*stop)(void
 	if (hf)
 		rc = dcp_hf_open(dcpfs_opened(ver->of), &how, &opts, &v, err);
 	if (rc == 0)
-		rc = make_plan(hf, v,
-			       dcp_hf_adapter(v)        ? UINT64_MAX
-			       : fs->opts.hf_shard_size ? fs->opts.hf_shard_size
-							: DCPFS_HF_SHARD_SIZE);
+		rc = dcp_hf_weights_plan(v, fs->opts.hf_shard_size ?: DCPFS_HF_SHARD_SIZE,
+					 &hf->weights);
 	if (rc == 0)
 		rc = find_rights(fs, ver, hf, dcp_hf_assets(v));
 	if (rc < 0) {

@@ -120,10 +120,9 @@ int export_local(struct exporting *x, struct dcp_write_tensor *t, const struct d
  * --partial also for what cannot be read.
  */
 int export_choose(struct exporting *x);
+/* Are the extras those of a directory of Hugging Face, by their places (dcp_hf_next_file)? Else by
+ * their numbers among the version's files. */
 bool export_is_asset(const struct exporting *x);
-/* In place of an asset's number: the file number @i among the files that are made from the
- * checkpoint. */
-#define EXPORT_MADE(i) (UINT64_MAX - (i))
 
 /* The source of a save, for @x->opts->jobs threads. Finish it with export_close(). */
 struct export_reader;

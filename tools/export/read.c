@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/hf/hf.h"
 #include "core/model/geometry/cut.h"
 #include "core/model/layout/layout.h"
 #include "core/store/index/index.h"
@@ -50,13 +51,23 @@ void export_close(struct export_reader *r)
 	free(r);
 }
 
+/* Extra number @i of a directory of Hugging Face. */
+static struct dcp_hf_file file_of(const struct exporting *x, size_t i)
+{
+	size_t place = DCP_ITEMS(x->extra_from, uint64_t)[i];
+	struct dcp_hf_file f = { 0 };
+
+	dcp_hf_next_file(x->pick.ck.v, &place, &f);
+	return f;
+}
+
 static int open_extra(const struct exporting *x, size_t i, struct dcp_view **out,
 		      struct dcp_err *err)
 {
 	uint64_t number = DCP_ITEMS(x->extra_from, uint64_t)[i];
 
 	return export_is_asset(x)
-		       ? dcp_hf_open_asset(x->pick.ck.v, number, out, err)
+		       ? dcp_hf_open_asset(x->pick.ck.v, file_of(x, i).number, out, err)
 		       : dcp_view_open_file(x->pick.ck.v, (uint32_t)number, out, err);
 }
 
@@ -133,14 +144,11 @@ static bool is_cast(const struct exporting *x, size_t tensor)
 /* The text of a file that no file is; else NULL. */
 static const struct dcp_buf *text_of(const struct exporting *x, size_t tensor)
 {
-	size_t n;
-	const struct dcp_made *made = dcp_hf_made(x->pick.ck.v, &n);
+	const struct dcp_made *made = tensor >= x->set.ntensors && export_is_asset(x)
+					      ? file_of(x, tensor - x->set.ntensors).made
+					      : NULL;
 
-	for (size_t i = 0; i < n && tensor >= x->set.ntensors; i++)
-		if (DCP_ITEMS(x->extra_from, uint64_t)[tensor - x->set.ntensors] ==
-		    EXPORT_MADE(i))
-			return &made[i].text;
-	return NULL;
+	return made ? &made->text : NULL;
 }
 
 static int fail_read(const struct exporting *x, int rc, size_t tensor, struct dcp_err *err)

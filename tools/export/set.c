@@ -321,45 +321,33 @@ static int ask_config(struct exporting *x, const struct dcp_adapter *adapter, co
 	return note_left(x, &x->asks, "file", name, why);
 }
 
-/*
- * As hf/ of a mount has them: what is made from the checkpoint, and the files beside the weights.
- */
-static int add_assets(struct exporting *x, const struct dcp_assets *a)
+/* As hf/ of a mount has them: files made from the checkpoint, and files beside the weights. */
+static int add_assets(struct exporting *x)
 {
-	size_t n;
-	const struct dcp_made *made = dcp_hf_made(x->pick.ck.v, &n);
-	const struct dcp_adapter *adapter = dcp_hf_adapter(x->pick.ck.v);
+	struct dcp_version *v = x->pick.ck.v;
+	const struct dcp_adapter *adapter = dcp_hf_adapter(v);
 	const char *config = adapter ? adapter->config : CONFIG;
-	bool has_config = !config;
+	struct dcp_hf_file f;
 	int rc = 0;
 
-	for (size_t i = 0; rc == 0 && i < n; i++) {
-		rc = add_extra(x, made[i].name, made[i].text.n, EXPORT_MADE(i));
-		has_config |= adapter && config && strcmp(made[i].name, config) == 0;
-	}
-	for (size_t i = 0; rc == 0 && i < a->n; i++) {
-		bool is_made = false;
-
-		for (size_t k = 0; k < n; k++)
-			is_made |= strcmp(made[k].name, a->at[i].name) == 0;
-		has_config |= config && strcmp(a->at[i].name, config) == 0;
-		if (!is_made)
-			rc = add_extra(x, a->at[i].name, dcp_asset_id(a, i)->size, i);
-	}
-	return rc == 0 && !has_config ? ask_config(x, adapter, config) : rc;
+	for (size_t i = 0; rc == 0 && dcp_hf_next_file(v, &i, &f);)
+		rc = add_extra(x, f.name, f.size, i - 1);
+	if (rc < 0 || !config ||
+	    (dcp_hf_has_file(v, config) && (adapter || !dcp_hf_inferred(v))))
+		return rc;
+	return ask_config(x, adapter, config);
 }
 
 static int add_extras(struct exporting *x)
 {
-	const struct dcp_assets *a = dcp_hf_assets(x->pick.ck.v);
 	size_t n = 0;
 	const struct dcp_file_id *id = dcp_index_files(dcp_version_index(x->pick.ck.v), &n);
 	int rc = 0;
 
 	if (!(x->format->takes & DCP_WRITE_EXTRAS) || x->is_file)
 		return 0;
-	if (a)
-		return add_assets(x, a);
+	if (export_is_asset(x))
+		return add_assets(x);
 	for (size_t i = 0; rc == 0 && i < n; i++)
 		if (id[i].shown)
 			rc = add_extra(x, id[i].name, id[i].size, i);

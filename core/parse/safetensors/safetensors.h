@@ -75,6 +75,10 @@ void dcp_safetensors_begin(struct dcp_jsonw *w, struct dcp_buf *out);
  * -E2BIG (more than readers take) or -ENOMEM.
  */
 int dcp_safetensors_end(struct dcp_jsonw *w, size_t start, uint32_t align);
+/* The same of a header of any length whose first @before bytes were taken out of w->out: the first
+ * 8 of them are to be @length. */
+int dcp_safetensors_end_after(struct dcp_jsonw *w, uint64_t before, uint32_t align,
+			      uint8_t length[8]);
 
 /* Write the header's member for one tensor, whose bytes are [begin, end) of the data. The
  * format has a name for @dtype; @shape is in dcpfs's counting. */
@@ -113,6 +117,11 @@ struct dcp_safetensors_item {
  */
 size_t dcp_safetensors_arrange(struct dcp_safetensors_item *item, size_t n, uint64_t size,
 			       size_t *first);
+
+/* The index that lists them, whose tensors have so many bytes: between these the caller puts the
+ * name of a file for each key. */
+void dcp_safetensors_begin_index(struct dcp_jsonw *w, struct dcp_buf *out, uint64_t total);
+int dcp_safetensors_end_index(struct dcp_jsonw *w);
 
 #define DCP_SAFETENSORS_NAME 96
 /* The name of file @i of so many; of number @files: of the index that lists them. */

@@ -15,18 +15,45 @@ void dcp_safetensors_begin(struct dcp_jsonw *w, struct dcp_buf *out)
 	dcp_jsonw_object(w);
 }
 
-int dcp_safetensors_end(struct dcp_jsonw *w, size_t start, uint32_t align)
+int dcp_safetensors_end_after(struct dcp_jsonw *w, uint64_t before, uint32_t align,
+			      uint8_t length[8])
 {
 	struct dcp_buf *out = w->out;
 
 	dcp_jsonw_end(w);
-	dcp_buf_printf(out, "%*s", (int)(-(out->n - start) & (align - 1)), "");
-	if (dcp_jsonw_error(w) < 0)
-		return dcp_jsonw_error(w);
-	if (out->n - start - 8 > DCP_SAFETENSORS_MAX_HEADER)
-		return -E2BIG;
-	dcp_store_le64(out->p + start, out->n - start - 8);
-	return 0;
+	dcp_buf_printf(out, "%*s", (int)(-(before + out->n) & (align - 1)), "");
+	dcp_store_le64(length, before + out->n - 8);
+	return dcp_jsonw_error(w);
+}
+
+int dcp_safetensors_end(struct dcp_jsonw *w, size_t start, uint32_t align)
+{
+	uint8_t length[8];
+	int rc = dcp_safetensors_end_after(w, -(uint64_t)start, align, length);
+
+	if (rc == 0 && dcp_load_le64(length) > DCP_SAFETENSORS_MAX_HEADER)
+		rc = -E2BIG;
+	if (rc == 0)
+		memcpy(w->out->p + start, length, sizeof(length));
+	return rc;
+}
+
+void dcp_safetensors_begin_index(struct dcp_jsonw *w, struct dcp_buf *out, uint64_t total)
+{
+	dcp_jsonw_init(w, out, true);
+	dcp_jsonw_object(w);
+	dcp_jsonw_put_object(w, "metadata");
+	dcp_jsonw_put_u64(w, "total_size", total);
+	dcp_jsonw_end(w);
+	dcp_jsonw_put_object(w, "weight_map");
+}
+
+int dcp_safetensors_end_index(struct dcp_jsonw *w)
+{
+	dcp_jsonw_end(w);
+	dcp_jsonw_end(w);
+	dcp_buf_str(w->out, "\n");
+	return dcp_jsonw_error(w);
 }
 
 static void write_shape(struct dcp_jsonw *w, enum dcp_dtype dtype, uint32_t ndim,
