@@ -18,7 +18,7 @@
 #include "core/base/base.h"
 #include "core/base/buf.h"
 #include "core/base/err.h"
-#include "tools/load/cache.h"
+#include "tools/load/error.h"
 
 static const struct dcp_log *taker;
 

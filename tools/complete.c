@@ -22,7 +22,7 @@
 #include "core/store/layouts/layouts.h"
 #include "core/write/write.h"
 #include "tools/cmd.h"
-#include "tools/load/cache.h"
+#include "tools/load/error.h"
 #include "tools/out.h"
 #include "tools/pick.h"
 

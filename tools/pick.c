@@ -26,7 +26,7 @@
 #include "core/store/layouts/layouts.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
-#include "tools/load/cache.h"
+#include "tools/load/error.h"
 #include "tools/out.h"
 
 enum { SHOWN = 20 }; /* tensors that are named */

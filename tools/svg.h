@@ -9,7 +9,6 @@
 #include <stdint.h>
 
 #include "core/base/buf.h"
-#include "tools/page/page.h"
 
 /* What a page begins with, and a drawing. */
 #define HTML_HEAD(title)                                                                       \
@@ -42,6 +41,10 @@ void svg_text(struct dcp_buf *b, double x, double y, enum svg_anchor anchor, dou
 /* Append @s for XML: escaped, and made printable unless it is and has lines to be kept. */
 void svg_escape(struct dcp_buf *b, const char *s);
 void svg_escape_lines(struct dcp_buf *b, const char *s);
+
+/* The parts of pages, embedded from tools/page. */
+enum page_part { PAGE_STYLE, PAGE_TABLE, PAGE_REPORT, PAGE_PLAN };
+extern const char *const page_parts[];
 
 /* Begin a page, as @head (HTML_HEAD) does; nothing but what is in it may run, and nothing is
  * fetched. @heading is foreign. */

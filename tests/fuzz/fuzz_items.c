@@ -10,7 +10,6 @@
 #include "core/base/arena.h"
 #include "core/base/err.h"
 #include "core/format/torch_checkpointing/items_int.h"
-#include "core/format/torch_checkpointing/meta/meta.h"
 #include "core/model/tensor.h"
 #include "core/origin/source.h"
 

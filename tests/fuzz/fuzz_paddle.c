@@ -16,7 +16,6 @@
 #include "core/base/err.h"
 #include "core/format/formats.h"
 #include "core/format/paddle/dist/dist_int.h"
-#include "core/format/paddle/dist/meta/meta.h"
 #include "core/model/geometry/tiling.h"
 #include "core/origin/dir/dir.h"
 #include "core/origin/source.h"

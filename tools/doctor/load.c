@@ -13,7 +13,7 @@
 
 #include "core/base/base.h"
 #include "tools/doctor/doctor.h"
-#include "tools/load/cache.h"
+#include "tools/load/error.h"
 #include "tools/load/memory/memory.h"
 
 void doctor_say(struct finding *f, enum state state, const char *advice, const char *fmt, ...)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/load/cache.h"
+#include "tools/load/error.h"
 
 #include <errno.h>
 #include <pthread.h>

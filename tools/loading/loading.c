@@ -6,17 +6,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
+#include "core/base/bytes.h"
+#include "core/base/jsonw.h"
 #include "core/base/system.h"
+#include "core/parse/safetensors/safetensors.h"
 #include "tools/export/export.h"
 #include "tools/load/comm/comm.h"
+#include "tools/load/error.h"
 #include "tools/load/load.h"
 #include "tools/out.h"
+#include "tools/save/save.h"
 
 const char *const loading_ios[] = { "auto", "buffered", "direct", "mount", "gds", NULL };
 const char *const loading_exchanges[] = { "auto", "never", "node", "all", NULL };
@@ -210,4 +216,315 @@ enum cmd_exit loading_metrics(const struct loading *l, enum cmd_exit code, int64
 		return code;
 	cmd_fail(CMD_ENV, "load: --metrics %s: %s", l->opts->metrics, strerror(-rc));
 	return code == CMD_OK ? CMD_ENV : code;
+}
+
+#define DUMP_MARK "\"dcpfs.rank\":"
+
+enum { ALIGN = 64, MAX_NAMED = 64, BAND = 16 << 20 };
+
+static int fail_dump(const struct dump *d, int rc, struct dcpload_error *err)
+{
+	return load_fail(err, rc, "%s/%s: %s", d->path, d->name, strerror(-rc));
+}
+
+/* ---- header ---- */
+
+/* Of a file of regions what its line says: a rank may hold several of one tensor. */
+static const char *name_of(const struct dcpload_part *part)
+{
+	return part->user ? part->user : part->key;
+}
+
+/* What cannot be read (--partial) has no place in memory. */
+static bool can_show(const struct dcpload_part *part)
+{
+	enum dcp_dtype dtype = dcp_dtype_from_name(part->dtype);
+
+	return (part->data || part->nbytes == 0) && dtype != DCP_DTYPE_OTHER &&
+	       dcp_dtype_info(dtype)->safetensors && dcp_safetensors_can_name(name_of(part));
+}
+
+static bool is_whole(const struct dcpload_part *p)
+{
+	return p->ndim == p->global_ndim &&
+	       !memcmp(p->shape, p->global_shape, p->ndim * sizeof(*p->shape));
+}
+
+/* {"key": [16, 8]}: the whole tensors that parts are cut from. */
+static void put_shapes(struct dcp_jsonw *w, const struct dcpload_plan *plan)
+{
+	struct dcpload_part part;
+
+	dcp_jsonw_object(w);
+	for (uint64_t i = 0; dcpload_part(plan, i, &part) == 0; i++) {
+		if (!can_show(&part) || is_whole(&part))
+			continue;
+		dcp_jsonw_put_u64s(w, name_of(&part), part.global_shape, part.global_ndim);
+	}
+	dcp_jsonw_end(w);
+}
+
+static void put_number(struct dcp_jsonw *w, const char *key, uint64_t n)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)n);
+	dcp_jsonw_put_str(w, key, text);
+}
+
+/* Values of metadata are strings, whatever they say. */
+static int put_metadata(struct dump *d, struct dcp_jsonw *w, const struct dump_of *of,
+			const struct dcpload_plan *plan)
+{
+	dcp_auto_buf struct dcp_buf shapes = DCP_BUF_INIT, out = DCP_BUF_INIT;
+	struct dcp_jsonw inner;
+	struct dcpload_part part;
+
+	dcp_jsonw_init(&inner, &shapes, false);
+	put_shapes(&inner, plan);
+	for (uint64_t i = 0; dcpload_part(plan, i, &part) == 0; i++)
+		if (!can_show(&part) && d->left_out++ < MAX_NAMED)
+			dcp_buf_printf(&out, "%s%s", out.n ? " " : "",
+				       dcp_json_can_say(name_of(&part)) ? name_of(&part) : "?");
+	if (dcp_jsonw_error(&inner) < 0 || dcp_buf_error(&out) < 0)
+		return -ENOMEM;
+	dcp_jsonw_key(w, "__metadata__");
+	dcp_safetensors_begin_meta(w, NULL, of->metadata);
+	dcp_jsonw_put_str(w, "dcpfs.version", of->version);
+	dcp_jsonw_put_str(w, "dcpfs.layout", of->layout);
+	put_number(w, "dcpfs.rank", of->rank);
+	put_number(w, "dcpfs.ranks", of->ranks);
+	dcp_jsonw_put_str(w, "dcpfs.global_shapes", shapes.p);
+	if (d->left_out)
+		dcp_jsonw_put_str(w, "dcpfs.left_out", out.p);
+	dcp_jsonw_end(w);
+	return 0;
+}
+
+static int make_header(struct dump *d, const struct dump_of *of,
+		       const struct dcpload_plan *plan)
+{
+	struct dcpload_part part;
+	struct dcp_jsonw w;
+	uint64_t end = 0;
+	int rc;
+
+	dcp_safetensors_begin(&w, &d->header);
+	rc = put_metadata(d, &w, of, plan);
+	for (uint64_t i = 0; rc == 0 && dcpload_part(plan, i, &part) == 0; i++) {
+		if (!can_show(&part))
+			continue;
+		dcp_safetensors_put(&w, name_of(&part), dcp_dtype_from_name(part.dtype),
+				    part.ndim, part.shape, end, end + part.nbytes);
+		end += part.nbytes;
+	}
+	if (rc == 0)
+		rc = dcp_safetensors_end(&w, 0, ALIGN);
+	d->bytes = d->header.n + end;
+	return rc;
+}
+
+/* ---- the file ---- */
+
+static int open_dir(struct dump *d, const char *path, uint32_t withheld,
+		    struct dcpload_error *err)
+{
+	if (snprintf(d->path, sizeof(d->path), "%s", path) >= (int)sizeof(d->path))
+		return load_fail(err, -ENAMETOOLONG, "%s: %s", path, strerror(ENAMETOOLONG));
+	if (mkdir(path, 0777 & ~withheld) < 0 && errno != EEXIST)
+		return load_fail(err, -errno, "%s: %s", path, strerror(errno));
+	d->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return d->dir < 0 ? load_fail(err, -errno, "%s: %s", path, strerror(errno)) : 0;
+}
+
+static int fail_exists(const struct dump *d, struct dcpload_error *err)
+{
+	return load_fail(err, -EEXIST, "%s/%s exists; --force replaces it", d->path, d->name);
+}
+
+/* How the open file can be called, though it has no name. */
+static bool name_handle(const struct dump *d, char out[32])
+{
+	snprintf(out, 32, "/proc/self/fd/%d", d->file);
+	return access(out, F_OK) == 0;
+}
+
+/*
+ * Without a name, so that nothing is left whenever this process dies; not every file system can do
+ * that.
+ */
+static bool open_nameless(struct dump *d, mode_t mode)
+{
+	char path[32];
+
+	d->file = openat(d->dir, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, mode);
+	if (d->file >= 0 && name_handle(d, path))
+		return true;
+	if (d->file >= 0)
+		close(d->file);
+	d->file = -1;
+	return false;
+}
+
+static void choose_temp(struct dump *d)
+{
+	uint32_t number = 0;
+
+	if (getrandom(&number, sizeof(number), GRND_NONBLOCK) < 0)
+		number = (uint32_t)getpid();
+	snprintf(d->temp, sizeof(d->temp), ".%s.%08x", d->name, number);
+}
+
+/* The file without a name, or under one of its own, as long as it will be. */
+static int open_file(struct dump *d, mode_t mode, struct dcpload_error *err)
+{
+	if (!open_nameless(d, mode)) {
+		choose_temp(d);
+		d->file = openat(d->dir, d->temp,
+				 O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+	}
+	if (d->file < 0) {
+		int rc = -errno;
+
+		d->temp[0] = '\0';
+		return fail_dump(d, rc, err);
+	}
+	if (fallocate(d->file, 0, 0, (off_t)d->bytes) < 0 && errno != EOPNOTSUPP)
+		return fail_dump(d, -errno, err);
+	return 0;
+}
+
+/*
+ * Was the file that has the name written here? Its header says so then. An empty one has nothing to
+ * lose.
+ */
+static bool is_dump(const struct dump *d)
+{
+	dcp_auto_fd int fd =
+		openat(d->dir, d->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	dcp_auto_free char *header = NULL;
+	uint8_t length[8];
+	struct stat st;
+	uint64_t n;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return fd < 0 && errno == ENOENT;
+	if (!S_ISREG(st.st_mode) || st.st_size == 0)
+		return S_ISREG(st.st_mode);
+	if (pread(fd, length, sizeof(length), 0) != sizeof(length))
+		return false;
+	n = dcp_load_le64(length);
+	if (n > DCP_SAFETENSORS_MAX_HEADER || n > (uint64_t)st.st_size)
+		return false;
+	header = malloc(n + 1);
+	return header && pread(fd, header, n, sizeof(length)) == (ssize_t)n &&
+	       memmem(header, n, DUMP_MARK, strlen(DUMP_MARK));
+}
+
+int dump_begin(struct dump *d, const struct dump_of *of, const struct dcpload_plan *plan,
+	       struct dcpload_error *err)
+{
+	int rc = open_dir(d, of->dir, of->withheld, err);
+
+	if (rc < 0)
+		return rc;
+	d->force = of->force;
+	snprintf(d->name, sizeof(d->name), "rank-%05u-of-%05u.safetensors", of->rank,
+		 of->ranks);
+	if (!d->force && faccessat(d->dir, d->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		return fail_exists(d, err);
+	if (d->force && !is_dump(d))
+		return load_fail(
+			err, -EEXIST,
+			"%s/%s was not written by --dump, and would be lost; remove it "
+			"first",
+			d->path, d->name);
+	rc = make_header(d, of, plan);
+	if (rc < 0)
+		return fail_dump(d, rc, err);
+	return open_file(d, 0666 & ~of->withheld, err);
+}
+
+/* Part @i of a device, by way of a buffer. */
+static int write_fetched(struct dump *d, struct dcpload_plan *plan, uint64_t i, uint64_t n,
+			 uint64_t at, struct dcpload_error *err)
+{
+	dcp_auto_free void *band = malloc(BAND);
+	int rc = band ? 0 : -ENOMEM;
+
+	for (uint64_t done = 0, now; done < n && rc == 0; done += now) {
+		now = DCP_MIN(n - done, (uint64_t)BAND);
+		rc = dcpload_part_read(plan, i, done, band, now, err);
+		if (rc == 0)
+			rc = save_pwrite(d->file, band, now, at + done);
+	}
+	return rc;
+}
+
+int dump_write(struct dump *d, struct dcpload_plan *plan, struct dcpload_error *err)
+{
+	struct dcpload_part part;
+	uint64_t at = d->header.n;
+	int rc = save_pwrite(d->file, d->header.p, d->header.n, 0);
+
+	for (uint64_t i = 0; rc == 0 && dcpload_part(plan, i, &part) == 0; i++) {
+		if (!can_show(&part))
+			continue;
+		rc = dcpload_part_memory(plan, i, NULL) == DCPLOAD_MEMORY_HOST
+			     ? save_pwrite(d->file, part.data, part.nbytes, at)
+			     : write_fetched(d, plan, i, part.nbytes, at, err);
+		at += part.nbytes;
+	}
+	if (rc == 0 && fsync(d->file) < 0)
+		rc = -errno;
+	return rc < 0 && !err->code ? fail_dump(d, rc, err) : rc;
+}
+
+/* Give the file, which has no name, that of @name. */
+static int name_it(const struct dump *d, const char *name)
+{
+	char path[32];
+
+	name_handle(d, path);
+	return linkat(AT_FDCWD, path, d->dir, name, AT_SYMLINK_FOLLOW);
+}
+
+static int rename_it(const struct dump *d)
+{
+	int rc = renameat2(d->dir, d->temp, d->dir, d->name, d->force ? 0 : RENAME_NOREPLACE);
+
+	if (rc < 0 && errno == EINVAL && !d->force) /* not every file system has the flag */
+		rc = renameat(d->dir, d->temp, d->dir, d->name);
+	return rc;
+}
+
+int dump_publish(struct dump *d, struct dcpload_error *err)
+{
+	bool nameless = !d->temp[0];
+	int rc = 0;
+
+	if (nameless && d->force) { /* a link replaces nothing */
+		choose_temp(d);
+		rc = name_it(d, d->temp);
+	}
+	if (rc == 0)
+		rc = nameless && !d->force ? name_it(d, d->name) : rename_it(d);
+	if (rc < 0)
+		return errno == EEXIST ? fail_exists(d, err) : fail_dump(d, -errno, err);
+	d->temp[0] = '\0';
+	/* Some file systems cannot sync a directory; the file is there all the same. */
+	if (fsync(d->dir) < 0 && errno != EINVAL)
+		return fail_dump(d, -errno, err);
+	return 0;
+}
+
+void dump_end(struct dump *d)
+{
+	if (d->temp[0])
+		unlinkat(d->dir, d->temp, 0);
+	if (d->file >= 0)
+		close(d->file);
+	if (d->dir >= 0)
+		close(d->dir);
+	dcp_buf_finish(&d->header);
 }

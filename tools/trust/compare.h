@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/model/measure/differ.h"
+#include "core/model/measure/stats.h"
 #include "tools/out.h"
 #include "tools/trust/walk.h"
 

@@ -13,7 +13,7 @@
 #include "core/store/cache/cache.h"
 #include "core/store/index/index.h"
 #include "tools/cmd.h"
-#include "tools/load/cache.h"
+#include "tools/load/error.h"
 #include "tools/out.h"
 #include "tools/pick.h"
 

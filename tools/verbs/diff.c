@@ -11,7 +11,6 @@
 #include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/format/format.h"
-#include "core/model/measure/differ.h"
 #include "core/model/measure/stats.h"
 #include "core/model/name.h"
 #include "tools/cmd.h"

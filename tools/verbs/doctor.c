@@ -22,8 +22,8 @@
 #include "core/store/io/queue.h"
 #include "tools/cmd.h"
 #include "tools/doctor/doctor.h"
-#include "tools/load/cache.h"
 #include "tools/load/comm/comm.h"
+#include "tools/load/error.h"
 #include "tools/out.h"
 #include "tools/pick.h"
 

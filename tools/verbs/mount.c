@@ -23,7 +23,7 @@
 #include "fs/session.h"
 #include "fs/versions/versions.h"
 #include "tools/cmd.h"
-#include "tools/load/cache.h"
+#include "tools/load/error.h"
 #include "tools/out.h"
 #include "tools/pick.h"
 

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/model/measure/differ.h"
+#include "core/model/measure/stats.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "core/base/base.h"
 #include "core/base/simd.h"
-#include "core/model/measure/stats.h"
 
 enum {
 	BLOCK = 1024,

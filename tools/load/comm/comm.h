@@ -99,7 +99,7 @@ DCPLOAD_API int dcpload_mpi_open(uint32_t abi, const void *mpi_comm, uint32_t ex
  * job: what the environment says about the job that this process is a rank of.
  *
  * The only part of the loader that reads variables of launchers and its own (DCPLOAD_...);
- * directories of caches and layouts come from tools/load/cache.h.
+ * directories of caches and layouts come from tools/load/error.h.
  */
 
 #define LOAD_JOB_PORTS 16

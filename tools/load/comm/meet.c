@@ -22,7 +22,7 @@
 
 #include "core/base/base.h"
 #include "core/base/system.h"
-#include "tools/load/cache.h"
+#include "tools/load/error.h"
 
 void load_digest(const void *key, size_t nkey, const void *p, size_t n, uint8_t out[32])
 {

@@ -13,9 +13,9 @@
 
 #include "core/base/base.h"
 #include "core/base/system.h"
-#include "tools/load/cache.h"
 #include "tools/load/comm/comm.h"
 #include "tools/load/comm/meet.h"
+#include "tools/load/error.h"
 
 /*
  * Other ranks wait this much longer than rank 0, so that its message about who is late reaches

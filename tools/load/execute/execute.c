@@ -3,7 +3,7 @@
  * One execution. With a window threads fill the slots of the chunks that this rank reads, and the
  * caller's takes what this rank needs from every slot.
  */
-#include "tools/load/execute/execute_int.h"
+#include "tools/load/load.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,6 @@
 #include "core/store/io/queue.h"
 #include "core/store/view/view.h"
 #include "tools/load/comm/comm.h"
-#include "tools/load/load.h"
 #include "tools/load/memory/memory.h"
 
 enum {

@@ -3,7 +3,7 @@
  * Rounds of messages, as load.h describes them. While a round's messages travel, a thread
  * reads for the next.
  */
-#include "tools/load/execute/execute_int.h"
+#include "tools/load/load.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,6 @@
 #include "core/base/system.h"
 #include "core/store/io/files.h"
 #include "core/store/io/queue.h"
-#include "tools/load/load.h"
 #include "tools/load/memory/memory.h"
 
 /*

@@ -6,7 +6,7 @@
  * memory is digested. A part, or numbers that were converted, are compared with what a view reads,
  * and the whole tensor of that view is digested.
  */
-#include "tools/load/execute/execute_int.h"
+#include "tools/load/load.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,6 @@
 #include "core/store/io/files.h"
 #include "core/store/view/digest.h"
 #include "core/store/view/view.h"
-#include "tools/load/load.h"
 #include "tools/load/memory/memory.h"
 
 /* What is compared, zeroed at first: they serve for all parts. */

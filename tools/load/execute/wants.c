@@ -12,7 +12,7 @@
 #include "core/base/system.h"
 #include "core/store/io/files.h"
 #include "core/store/io/queue.h"
-#include "tools/load/execute/execute_int.h"
+#include "tools/load/load.h"
 
 enum {
 	PART = 16 << 20,         /* bytes of a file that a thread takes at a time */

@@ -19,8 +19,8 @@
 #include "core/rules/rules.h"
 #include "core/store/io/queue.h"
 #include "core/store/layouts/layouts.h"
-#include "tools/load/cache.h"
 #include "tools/load/comm/comm.h"
+#include "tools/load/error.h"
 #include "tools/load/load.h"
 #include "tools/load/memory/memory.h"
 

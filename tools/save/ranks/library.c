@@ -13,7 +13,7 @@
 #include "core/base/system.h"
 #include "core/base/text.h"
 #include "core/origin/origin.h"
-#include "tools/load/cache.h"
+#include "tools/load/error.h"
 #include "tools/save/save_int.h"
 
 /*

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/format/dcp/meta/meta.h"
+#include "core/format/dcp/dcp_int.h"
 
 #include <errno.h>
 #include <stdio.h>

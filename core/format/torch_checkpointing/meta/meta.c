@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/format/torch_checkpointing/meta/meta.h"
+#include "core/format/torch_checkpointing/items_int.h"
 
 #include <errno.h>
 #include <inttypes.h>

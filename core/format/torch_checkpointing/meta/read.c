@@ -6,7 +6,7 @@
  * "nested_path_to_metadata" come before the name of their item: they wait in m->pending until
  * the item's own dict is filled. What did not come through the hook is found in the root.
  */
-#include "core/format/torch_checkpointing/meta/meta.h"
+#include "core/format/torch_checkpointing/items_int.h"
 
 #include <errno.h>
 #include <inttypes.h>

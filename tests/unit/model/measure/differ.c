@@ -4,7 +4,6 @@
 
 #include <math.h>
 
-#include "core/model/measure/differ.h"
 #include "core/model/measure/stats.h"
 
 enum { N = 2500 };

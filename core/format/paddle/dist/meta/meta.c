@@ -3,7 +3,7 @@
  * Sources: paddle/distributed/checkpoint/metadata.py (2.6 to 3.1),
  * paddle/distributed/flex_checkpoint/dcp/metadata.py (3.2 and later).
  */
-#include "core/format/paddle/dist/meta/meta.h"
+#include "core/format/paddle/dist/dist_int.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a metadata.pkl says: both versions, every way of building its dicts, and its limits.
+ * covers: read
  */
 #include "tests/unit/t.h"
 
 #include "core/base/buf.h"
-#include "core/format/torch_checkpointing/meta/meta.h"
+#include "core/format/torch_checkpointing/items_int.h"
 #include "core/origin/dir/dir.h"
 #include "core/origin/source.h"
 #include "tests/unit/t/format/items.h"

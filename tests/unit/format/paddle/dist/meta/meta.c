@@ -3,7 +3,7 @@
 
 #include <unistd.h>
 
-#include "core/format/paddle/dist/meta/meta.h"
+#include "core/format/paddle/dist/dist_int.h"
 #include "core/origin/source.h"
 #include "tests/unit/t/format/paddle.h"
 #include "tests/unit/t/parse/pickle.h"
