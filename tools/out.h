@@ -156,8 +156,6 @@ void out_causes(struct out *o, const char *head, const struct out_left *all, siz
  * undoing \xNN and \\ gives the text exactly.
  */
 void out_tsv(struct out *o, const char *s);
-void out_tsv_u64(struct out *o, uint64_t n);
-void out_tsv_end(struct out *o); /* of a line */
 
 /*
  * What the values of a field are, which says how people see them. Names give way where a table is

@@ -423,15 +423,7 @@ void out_tsv(struct out *o, const char *s)
 	}
 }
 
-void out_tsv_u64(struct out *o, uint64_t n)
-{
-	char text[24];
-
-	snprintf(text, sizeof(text), "%llu", (unsigned long long)n);
-	out_tsv(o, text);
-}
-
-void out_tsv_end(struct out *o)
+static void end_line(struct out *o)
 {
 	dcp_buf_str(&o->buf, "\n");
 	o->in_line = false;
@@ -484,7 +476,7 @@ void out_list(struct out *o, const char *key, const struct out_field *fields)
 						     .least = f->least };
 	}
 	if (o->in_line)
-		out_tsv_end(o);
+		end_line(o);
 	out_table_init(&o->table, o->cols, ncols);
 }
 
@@ -540,7 +532,7 @@ void out_row_end(struct out *o)
 	if (o->form == OUT_JSON)
 		dcp_jsonw_end(&o->json);
 	else if (o->in_line)
-		out_tsv_end(o);
+		end_line(o);
 }
 
 /* The value of a field as text, everywhere but in JSON. */

@@ -227,6 +227,9 @@ enum { PICK_SOURCE, PICK_VERSION, PICK_KEY };
 		.name = "partial", .off = offsetof(type, pick.hf.partial), .hidden = true,     \
 		.help = "with --hf, also what is not the model of its config.json"             \
 	}
+/* All of these: of verbs that read a version. */
+#define PICK_OPTS_READ(type)                                                                   \
+	PICK_OPT_VERSION, PICK_OPTS(type), PICK_OPTS_HF(type), PICK_OPT_PARTIAL(type)
 #define PICK_OPT_FORM(type, word, value, says)                                                 \
 	{                                                                                      \
 		.name = word, .kind = OPT_FORM, .off = offsetof(type, form), .def = value,     \
@@ -235,6 +238,8 @@ enum { PICK_SOURCE, PICK_VERSION, PICK_KEY };
 #define PICK_OPT_JSON(type) PICK_OPT_FORM(type, "json", OUT_JSON, "print JSON")
 #define PICK_OPT_TSV(type)                                                                     \
 	PICK_OPT_FORM(type, "tsv", OUT_TSV, "print tab-separated values, with their names")
+/* Of verbs that print rows. */
+#define PICK_OPTS_ROWS(type) PICK_OPT_JSON(type), PICK_OPT_TSV(type)
 /* A drawing, into the file that the member file names. */
 #define PICK_OPT_SVG(type, says)                                                               \
 	{                                                                                      \

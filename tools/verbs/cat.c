@@ -26,10 +26,7 @@ static const char *const forms[] = { "raw", "npy", "safetensors", NULL };
 static const struct opt opts[] = {
 	{ 0, "as", "FORM", "raw (default), npy or safetensors; objects are always JSON",
 	  OPT_CHOICE, .off = offsetof(struct cat_opts, as), .choices = forms },
-	PICK_OPT_VERSION,
-	PICK_OPTS(struct cat_opts),
-	PICK_OPTS_HF(struct cat_opts),
-	PICK_OPT_PARTIAL(struct cat_opts),
+	PICK_OPTS_READ(struct cat_opts),
 	OPT_END
 };
 

@@ -43,8 +43,7 @@ static const struct opt opts[] = {
 	{ PICK_NO_CACHE_ROW(struct diff_opts) },
 	PICK_OPTS_HF(struct diff_opts),
 	PICK_OPT_PARTIAL(struct diff_opts),
-	PICK_OPT_JSON(struct diff_opts),
-	PICK_OPT_TSV(struct diff_opts),
+	PICK_OPTS_ROWS(struct diff_opts),
 	PICK_OPT_SVG(struct diff_opts, "draw layers and their parameters"),
 	OPT_END
 };

@@ -30,12 +30,8 @@ static const struct opt opts[] = {
 	  .off = offsetof(struct du_opts, by), .choices = bys },
 	{ 'd', "depth", "N", "parts of the key that a prefix has; default 1", OPT_UINT,
 	  .off = offsetof(struct du_opts, depth), .def = 1 },
-	PICK_OPT_VERSION,
-	PICK_OPTS(struct du_opts),
-	PICK_OPTS_HF(struct du_opts),
-	PICK_OPT_PARTIAL(struct du_opts),
-	PICK_OPT_JSON(struct du_opts),
-	PICK_OPT_TSV(struct du_opts),
+	PICK_OPTS_READ(struct du_opts),
+	PICK_OPTS_ROWS(struct du_opts),
 	OPT_END
 };
 

@@ -45,12 +45,8 @@ static const struct opt opts[] = {
 	WALK_OPT_JOBS(struct find_opts),
 	{ '1', "names", .help = "only keys, one a line", .kind = OPT_FORM,
 	  .off = offsetof(struct find_opts, form), .def = OUT_NAMES },
-	PICK_OPT_VERSION,
-	PICK_OPTS(struct find_opts),
-	PICK_OPTS_HF(struct find_opts),
-	PICK_OPT_PARTIAL(struct find_opts),
-	PICK_OPT_JSON(struct find_opts),
-	PICK_OPT_TSV(struct find_opts),
+	PICK_OPTS_READ(struct find_opts),
+	PICK_OPTS_ROWS(struct find_opts),
 	OPT_END
 };
 

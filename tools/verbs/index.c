@@ -21,8 +21,7 @@ static const struct opt opts[] = { { 0, "path", NULL, "print only where each ind
 				     OPT_FLAG, .off = offsetof(struct index_opts, rebuild) },
 				   PICK_OPT_VERSION,
 				   PICK_OPTS(struct index_opts),
-				   PICK_OPT_JSON(struct index_opts),
-				   PICK_OPT_TSV(struct index_opts),
+				   PICK_OPTS_ROWS(struct index_opts),
 				   OPT_END };
 
 static const struct opt_operand operands[] = { PICK_OPERANDS, { 0 } };

@@ -31,12 +31,8 @@ static const struct opt opts[] = {
 	  .kind = OPT_TEXT, .off = offsetof(struct ls_opts, keys) },
 	{ 0, "versions", .help = "list versions, even if there is only one",
 	  .off = offsetof(struct ls_opts, versions) },
-	PICK_OPT_VERSION,
-	PICK_OPTS(struct ls_opts),
-	PICK_OPTS_HF(struct ls_opts),
-	PICK_OPT_PARTIAL(struct ls_opts),
-	PICK_OPT_JSON(struct ls_opts),
-	PICK_OPT_TSV(struct ls_opts),
+	PICK_OPTS_READ(struct ls_opts),
+	PICK_OPTS_ROWS(struct ls_opts),
 	OPT_END
 };
 

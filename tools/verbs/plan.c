@@ -61,12 +61,8 @@ static const struct opt opts[] = {
 	  .ext = ".html",
 	  .file = offsetof(struct plan_opts, file),
 	  .help = "one page with tables and drawings" },
-	PICK_OPT_VERSION,
-	PICK_OPTS(struct plan_opts),
-	PICK_OPTS_HF(struct plan_opts),
-	PICK_OPT_PARTIAL(struct plan_opts),
-	PICK_OPT_JSON(struct plan_opts),
-	PICK_OPT_TSV(struct plan_opts),
+	PICK_OPTS_READ(struct plan_opts),
+	PICK_OPTS_ROWS(struct plan_opts),
 	OPT_END
 };
 

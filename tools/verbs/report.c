@@ -34,10 +34,7 @@ static const struct opt opts[] = {
 	WALK_OPT_JOBS(struct report_opts),
 	{ 0, "rate", "N", "read at most N bytes a second: 200MB", OPT_SIZE,
 	  .off = offsetof(struct report_opts, rate) },
-	PICK_OPT_VERSION,
-	PICK_OPTS(struct report_opts),
-	PICK_OPTS_HF(struct report_opts),
-	PICK_OPT_PARTIAL(struct report_opts),
+	PICK_OPTS_READ(struct report_opts),
 	OPT_END
 };
 

@@ -22,8 +22,7 @@ static const struct opt opts[] = {
 	{ HF_OPT_ASSETS(struct rules_opts, pick.hf) },
 	{ 0, "config", "FILE", "a config.json; default: found beside the weights", OPT_TEXT,
 	  OPT_FILE, .off = offsetof(struct rules_opts, pick.hf.config) },
-	PICK_OPT_JSON(struct rules_opts),
-	PICK_OPT_TSV(struct rules_opts),
+	PICK_OPTS_ROWS(struct rules_opts),
 	OPT_END
 };
 

@@ -44,8 +44,7 @@ static const struct opt opts[] = {
 	  OPT_TEXTS, .off = offsetof(struct scan_opts, allow) },
 	PICK_OPT_VERSION,
 	PICK_OPTS(struct scan_opts),
-	PICK_OPT_JSON(struct scan_opts),
-	PICK_OPT_TSV(struct scan_opts),
+	PICK_OPTS_ROWS(struct scan_opts),
 	OPT_END
 };
 

@@ -19,12 +19,8 @@ struct show_opts {
 };
 
 static const struct opt opts[] = {
-	PICK_OPT_VERSION,
-	PICK_OPTS(struct show_opts),
-	PICK_OPTS_HF(struct show_opts),
-	PICK_OPT_PARTIAL(struct show_opts),
-	PICK_OPT_JSON(struct show_opts),
-	PICK_OPT_TSV(struct show_opts),
+	PICK_OPTS_READ(struct show_opts),
+	PICK_OPTS_ROWS(struct show_opts),
 	{ 0, "digest", NULL,
 	  "read the tensor and print its digest; without KEY: of every tensor", OPT_FLAG,
 	  .off = offsetof(struct show_opts, digest) },

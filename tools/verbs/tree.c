@@ -30,12 +30,8 @@ struct tree_opts {
 static const struct opt opts[] = { { 'd', "depth", "N", "show N levels; 0: all (default)",
 				     OPT_UINT, .off = offsetof(struct tree_opts, depth),
 				     .max = 1000 },
-				   PICK_OPT_VERSION,
-				   PICK_OPTS(struct tree_opts),
-				   PICK_OPTS_HF(struct tree_opts),
-				   PICK_OPT_PARTIAL(struct tree_opts),
-				   PICK_OPT_JSON(struct tree_opts),
-				   PICK_OPT_TSV(struct tree_opts),
+				   PICK_OPTS_READ(struct tree_opts),
+				   PICK_OPTS_ROWS(struct tree_opts),
 				   OPT_END };
 
 static const struct opt_operand operands[] = { PICK_OPERANDS, { 0 } };

@@ -59,10 +59,7 @@ static const struct opt opts[] = {
 	WALK_OPT_JOBS(struct verify_opts),
 	{ 0, "rate", "N", "read at most N bytes a second: 200MB", OPT_SIZE,
 	  .off = offsetof(struct verify_opts, rate) },
-	PICK_OPT_VERSION,
-	PICK_OPTS(struct verify_opts),
-	PICK_OPTS_HF(struct verify_opts),
-	PICK_OPT_PARTIAL(struct verify_opts),
+	PICK_OPTS_READ(struct verify_opts),
 	PICK_OPT_JSON(struct verify_opts),
 	OPT_END
 };
