@@ -197,7 +197,7 @@ enum cmd_exit cmd_exit_of(int rc)
 	}
 }
 
-static void emit(void *ctx, enum dcp_log_level level, const char *line)
+static void emit_line(void *ctx, enum dcp_log_level level, const char *line)
 {
 	if (level == DCP_LOG_ERROR)
 		cmd_fail(CMD_ENV, "%s", line);
@@ -205,7 +205,7 @@ static void emit(void *ctx, enum dcp_log_level level, const char *line)
 		cmd_warn("%s", line);
 }
 
-const struct dcp_log cmd_log = { DCP_LOG_WARN, emit, NULL };
+const struct dcp_log cmd_log = { DCP_LOG_WARN, emit_line, NULL };
 
 char *cmd_open_cache(void)
 {

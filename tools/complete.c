@@ -35,8 +35,8 @@ struct cursor {
 };
 
 /* Offer @before and @name together, when that is how the word goes on. */
-static void offer(const struct cursor *c, const char *before, const char *name,
-		  const char *what)
+static void offer_word(const struct cursor *c, const char *before, const char *name,
+		       const char *what)
 {
 	size_t n = strlen(before), len = strlen(c->word);
 
@@ -102,7 +102,7 @@ static void offer_paths(const struct cursor *c, bool (*takes)(const char *name))
 			continue;
 		snprintf(name, sizeof(name), "%s%s", e->d_name, S_ISDIR(st.st_mode) ? "/" : "");
 		if (S_ISDIR(st.st_mode) || (takes && takes(e->d_name)))
-			offer(c, before, name, NULL);
+			offer_word(c, before, name, NULL);
 	}
 	if (dir)
 		closedir(dir);
@@ -110,7 +110,7 @@ static void offer_paths(const struct cursor *c, bool (*takes)(const char *name))
 
 /* ---- what SOURCE holds ---- */
 
-static bool scan(const struct cursor *c, struct pick *p)
+static bool scan_source(const struct cursor *c, struct pick *p)
 {
 	const char *source = c->args.operand[PICK_SOURCE], *home = getenv("HOME");
 	static char path[4096];
@@ -128,19 +128,19 @@ static void offer_versions(const struct cursor *c)
 {
 	struct pick p = { 0 };
 
-	if (scan(c, &p)) {
-		offer(c, "", "latest", "the newest complete one");
+	if (scan_source(c, &p)) {
+		offer_word(c, "", "latest", "the newest complete one");
 		for (size_t i = 0; i < p.ck.scan.n; i++)
-			offer(c, "", p.ck.scan.found[i].name,
-			      p.ck.scan.found[i].complete ? p.ck.scan.found[i].format->name
-							  : "incomplete");
+			offer_word(c, "", p.ck.scan.found[i].name,
+				   p.ck.scan.found[i].complete ? p.ck.scan.found[i].format->name
+							       : "incomplete");
 	}
 	pick_finish(&p);
 }
 
 static int offer_key(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
 {
-	offer(ctx, "", row->key, NULL);
+	offer_word(ctx, "", row->key, NULL);
 	return 0;
 }
 
@@ -148,7 +148,7 @@ static void offer_keys(struct cursor *c)
 {
 	struct pick p = { 0 };
 
-	if (scan(c, &p) && pick_version(&p, c->args.operand[PICK_VERSION]) == CMD_OK)
+	if (scan_source(c, &p) && pick_version(&p, c->args.operand[PICK_VERSION]) == CMD_OK)
 		dcp_all_rows(dcp_version_index(p.ck.v), offer_key, c);
 	pick_finish(&p);
 }
@@ -164,25 +164,25 @@ static void offer_layouts(const struct cursor *c, bool (*takes)(const char *name
 	struct pick p = { 0 };
 
 	for (size_t i = 0; i < DCP_LEN(sizes); i++) {
-		offer(c, "fsdp", sizes[i], "every tensor in equal parts");
-		offer(c, "dim1x", sizes[i], "cut along dimension 1");
+		offer_word(c, "fsdp", sizes[i], "every tensor in equal parts");
+		offer_word(c, "dim1x", sizes[i], "cut along dimension 1");
 	}
 	for (size_t i = 0; i < 3 && !colon; i++) {
 		char tp[8];
 
 		snprintf(tp, sizeof(tp), "tp%s:", sizes[i]);
-		offer(c, "", tp, "by the rules of a model");
+		offer_word(c, "", tp, "by the rules of a model");
 	}
 	for (size_t i = 0; colon && dcp_layout_preset(i); i++) {
 		dcp_auto_free char *before = strndup(c->word, (size_t)(colon + 1 - c->word));
 
 		if (before && strncmp(before, "tp", 2) == 0)
-			offer(c, before, dcp_layout_preset(i), NULL);
+			offer_word(c, before, dcp_layout_preset(i), NULL);
 	}
-	if (scan(c, &p)) {
+	if (scan_source(c, &p)) {
 		if (dcp_checkpoint_layouts(&p.ck, NULL, config, NULL, &layouts, NULL) == 0)
 			for (size_t i = 0; (l = dcp_layouts_at(layouts, i)); i++)
-				offer(c, "", l->name, l->file);
+				offer_word(c, "", l->name, l->file);
 		dcp_layouts_destroy(layouts);
 	}
 	pick_finish(&p);
@@ -194,14 +194,14 @@ static void offer_rules(const struct cursor *c)
 	struct dcp_rules_preset p;
 
 	for (size_t i = 0; dcp_rules_preset_at(i, &p); i++)
-		offer(c, "", p.name, p.about);
+		offer_word(c, "", p.name, p.about);
 	offer_paths(c, is_any);
 }
 
 static void offer_mount(void *ctx, const char *point, const struct dcp_mount *m)
 {
 	if (strcmp(m->fstype, DCPFS_FSTYPE) == 0)
-		offer(ctx, "", point, dcp_utf8_all_shown(m->source) ? m->source : NULL);
+		offer_word(ctx, "", point, dcp_utf8_all_shown(m->source) ? m->source : NULL);
 }
 
 /* ---- the tables ---- */
@@ -209,7 +209,7 @@ static void offer_mount(void *ctx, const char *point, const struct dcp_mount *m)
 static void offer_verbs(const struct cursor *c)
 {
 	for (size_t i = 0; cmd_table[i]; i++)
-		offer(c, "", cmd_table[i]->name, cmd_table[i]->what);
+		offer_word(c, "", cmd_table[i]->name, cmd_table[i]->what);
 }
 
 static void offer_what(struct cursor *c, enum opt_what what)
@@ -253,7 +253,8 @@ static void offer_what(struct cursor *c, enum opt_what what)
 		break;
 	case OPT_FORMAT:
 		for (size_t i = 0; dcp_write_formats[i]; i++)
-			offer(c, "", dcp_write_formats[i]->name, dcp_write_formats[i]->what);
+			offer_word(c, "", dcp_write_formats[i]->name,
+				   dcp_write_formats[i]->what);
 		break;
 	}
 }
@@ -270,14 +271,14 @@ static void offer_list(struct cursor *c, const struct opt *sub)
 
 		snprintf(word, sizeof(word), "%s%s", sub->name, sub->arg ? "=" : "");
 		if (sub->kind != OPT_REFUSE && !strchr(sub->name, '*'))
-			offer(c, before, word, sub->help);
+			offer_word(c, before, word, sub->help);
 	}
 }
 
 static void offer_value(struct cursor *c, const struct opt *o)
 {
 	for (size_t i = 0; o->kind == OPT_CHOICE && o->choices[i]; i++)
-		offer(c, "", o->choices[i], NULL);
+		offer_word(c, "", o->choices[i], NULL);
 	if (o->kind == OPT_LIST)
 		offer_list(c, o->sub);
 	else
@@ -287,10 +288,10 @@ static void offer_value(struct cursor *c, const struct opt *o)
 static void offer_options(struct cursor *c, const struct opt *o)
 {
 	for (; o->name; o++)
-		offer(c, "--", o->name, o->help);
-	offer(c, "--", "quiet", "print errors and what was asked for, nothing else");
-	offer(c, "--", "json-progress", "progress as lines of JSON on stderr");
-	offer(c, "--", "help", "show help");
+		offer_word(c, "--", o->name, o->help);
+	offer_word(c, "--", "quiet", "print errors and what was asked for, nothing else");
+	offer_word(c, "--", "json-progress", "progress as lines of JSON on stderr");
+	offer_word(c, "--", "help", "show help");
 }
 
 /* "list|show|check" */
@@ -300,7 +301,7 @@ static void offer_words(const struct cursor *c, const char *names)
 		dcp_auto_free char *word = strndup(names, n = strcspn(names, "|"));
 
 		if (word)
-			offer(c, "", word, NULL);
+			offer_word(c, "", word, NULL);
 	}
 }
 
@@ -322,7 +323,7 @@ static void offer_operand(struct cursor *c, const struct cmd *cmd, size_t n)
 /* ---- the line ---- */
 
 /* The option whose value is the word after @word; NULL: none is. */
-static const struct opt *wants(const struct cmd *cmd, const char *word)
+static const struct opt *option_before(const struct cmd *cmd, const char *word)
 {
 	const struct opt *o = NULL;
 
@@ -356,7 +357,7 @@ static void complete_verb(struct cursor *c, const struct cmd *cmd, int argc, cha
 		else if (strncmp(argv[i], "--version=", 10) == 0)
 			c->args.operand[PICK_VERSION] = argv[i] + 10;
 		else
-			value = wants(cmd, argv[i]);
+			value = option_before(cmd, argv[i]);
 	}
 	c->args.operand[PICK_SOURCE] = words[0];
 	if (!c->args.operand[PICK_VERSION])
@@ -392,8 +393,8 @@ enum cmd_exit complete_words(int argc, char **argv)
 		complete_verb(&c, &cmd_mount, argc, argv);
 	} else {
 		offer_verbs(&c);
-		offer(&c, "--", "help", "show help");
-		offer(&c, "--", "version", "show versions");
+		offer_word(&c, "--", "help", "show help");
+		offer_word(&c, "--", "version", "show versions");
 		offer_paths(&c, is_source);
 	}
 	return out_flush(&o);
@@ -430,7 +431,7 @@ static void put_usage(struct dcp_buf *b, const struct cmd *cmd)
 }
 
 /* "  left    text", the text wrapped and kept after the column @indent. */
-static void entry(const struct page *p, const char *left, size_t indent, const char *text)
+static void put_entry(const struct page *p, const char *left, size_t indent, const char *text)
 {
 	size_t col = strlen(left);
 
@@ -444,7 +445,7 @@ static void entry(const struct page *p, const char *left, size_t indent, const c
 	dcp_buf_str(p->b, "\n");
 }
 
-static void option(const struct page *p, const struct opt *o)
+static void put_option(const struct page *p, const struct opt *o)
 {
 	dcp_auto_buf struct dcp_buf left = DCP_BUF_INIT;
 
@@ -456,11 +457,11 @@ static void option(const struct page *p, const struct opt *o)
 		dcp_buf_printf(&left, " %s", o->arg);
 	if (o->ext)
 		dcp_buf_printf(&left, " [X%s]", o->ext);
-	entry(p, left.p ? left.p : "", p->indent, o->help);
+	put_entry(p, left.p ? left.p : "", p->indent, o->help);
 }
 
 /* Lines that a shell takes as they stand, also where they are broken. */
-static void example(const struct page *p, const char *text)
+static void put_example(const struct page *p, const char *text)
 {
 	dcp_auto_buf struct dcp_buf lines = DCP_BUF_INIT;
 	bool fits = strlen(text) + 2 <= p->width;
@@ -488,11 +489,11 @@ void help_verb(struct dcp_buf *b, unsigned width, const struct cmd *cmd)
 	dcp_buf_str(b, "\n\n");
 	for (const struct opt *o = cmd->opts; o->name; o++)
 		if (!o->hidden)
-			option(&p, o);
-	entry(&p, "  -h, --help", p.indent, "show this page");
+			put_option(&p, o);
+	put_entry(&p, "  -h, --help", p.indent, "show this page");
 	for (size_t i = 0; i < CMD_MAX_EXAMPLES && cmd->examples[i]; i++) {
 		dcp_buf_str(b, i ? "" : "\nexamples:\n");
-		example(&p, cmd->examples[i]);
+		put_example(&p, cmd->examples[i]);
 	}
 }
 
@@ -500,16 +501,16 @@ void help_program(struct dcp_buf *b, unsigned width, const struct cmd *const *ta
 {
 	const struct page p = make_page(b, width);
 
-	entry(&p, "usage: dcpfs SOURCE MNT [-o OPTIONS]", p.width < PLAIN ? 8 : 41,
-	      "mount checkpoints as tensor files");
-	entry(&p, "       dcpfs VERB [OPTIONS] ...", p.width < PLAIN ? 8 : 41,
-	      "\"dcpfs help VERB\" explains one");
+	put_entry(&p, "usage: dcpfs SOURCE MNT [-o OPTIONS]", p.width < PLAIN ? 8 : 41,
+		  "mount checkpoints as tensor files");
+	put_entry(&p, "       dcpfs VERB [OPTIONS] ...", p.width < PLAIN ? 8 : 41,
+		  "\"dcpfs help VERB\" explains one");
 	dcp_buf_str(b, "\n");
 	for (; *table; table++) {
 		char left[32];
 
 		snprintf(left, sizeof(left), "  %-9s", (*table)->name);
-		entry(&p, left, 12, (*table)->what);
+		put_entry(&p, left, 12, (*table)->what);
 	}
 	dcp_buf_str(b, "\n");
 	out_wrap(b, 0, 0, p.width,
@@ -519,10 +520,10 @@ void help_program(struct dcp_buf *b, unsigned width, const struct cmd *const *ta
 	out_wrap(b, 0, 0, p.width,
 		 "SOURCE is a checkpoint directory, or a directory of checkpoints.");
 	dcp_buf_str(b, "\nexamples:\n");
-	entry(&p, "  dcpfs /data/run1 /mnt/run1", p.width < PLAIN ? 6 : 34,
-	      "then look into /mnt/run1/latest/npy");
-	entry(&p, "  dcpfs ls /data/run1 latest", p.width < PLAIN ? 6 : 34,
-	      "what is in the newest checkpoint");
+	put_entry(&p, "  dcpfs /data/run1 /mnt/run1", p.width < PLAIN ? 6 : 34,
+		  "then look into /mnt/run1/latest/npy");
+	put_entry(&p, "  dcpfs ls /data/run1 latest", p.width < PLAIN ? 6 : 34,
+		  "what is in the newest checkpoint");
 }
 
 static void json_opt(struct dcp_jsonw *w, const struct opt *o)

@@ -98,7 +98,7 @@ static void fill_descriptors(void)
 }
 
 /* The verb whose program this is, by its name as a link: dcpload. */
-static const struct cmd *called(const char *program)
+static const struct cmd *cmd_called(const char *program)
 {
 	const char *slash = program ? strrchr(program, '/') : NULL;
 	const char *name = slash ? slash + 1 : program;
@@ -110,7 +110,7 @@ static const struct cmd *called(const char *program)
 int main(int argc, char **argv)
 {
 	const char *word = argc > 1 ? argv[1] : NULL;
-	const struct cmd *cmd = called(argv[0]);
+	const struct cmd *cmd = cmd_called(argv[0]);
 	enum cmd_exit code;
 	bool wait = false;
 

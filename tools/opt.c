@@ -10,7 +10,7 @@
 #include "core/base/err.h"
 #include "core/base/text.h"
 
-static void *slot(void *into, const struct opt *o)
+static void *slot_of(void *into, const struct opt *o)
 {
 	return (char *)into + o->off;
 }
@@ -18,9 +18,9 @@ static void *slot(void *into, const struct opt *o)
 static void put_number(const struct opt *o, void *into, uint64_t v)
 {
 	if (o->bytes == sizeof(uint32_t))
-		*(uint32_t *)slot(into, o) = (uint32_t)v;
+		*(uint32_t *)slot_of(into, o) = (uint32_t)v;
 	else
-		*(uint64_t *)slot(into, o) = v;
+		*(uint64_t *)slot_of(into, o) = v;
 }
 
 /* Put the defaults of @opts, and of its sub tables, into @into. */
@@ -30,13 +30,13 @@ static void set_defaults(const struct opt *opts, void *into)
 		if (opts->kind == OPT_UINT || opts->kind == OPT_OCTAL || opts->kind == OPT_SIZE)
 			put_number(opts, into, opts->def);
 		if (opts->kind == OPT_CHOICE)
-			*(int *)slot(into, opts) = (int)opts->def;
+			*(int *)slot_of(into, opts) = (int)opts->def;
 		if (opts->kind == OPT_LIST)
 			set_defaults(opts->sub, into);
 	}
 }
 
-static bool digits(const char *s, size_t n, unsigned base, uint64_t *out)
+static bool read_digits(const char *s, size_t n, unsigned base, uint64_t *out)
 {
 	uint64_t v = 0;
 
@@ -55,7 +55,7 @@ static bool digits(const char *s, size_t n, unsigned base, uint64_t *out)
 
 bool opt_number(const char *s, unsigned base, uint64_t *out)
 {
-	return digits(s, strlen(s), base, out);
+	return read_digits(s, strlen(s), base, out);
 }
 
 /* Bytes: "1000", "500MB" (of 1000), "32GiB" or "32G" (of 1024), up to P; kB and KB are the same. */
@@ -71,7 +71,7 @@ static bool parse_size(const char *s, uint64_t *out)
 		base = 1000;
 	else if (*rest && strcmp(rest, unit ? "iB" : "B") != 0)
 		return false;
-	if (!digits(s, n, 10, &v))
+	if (!read_digits(s, n, 10, &v))
 		return false;
 	for (; unit && unit >= units; unit--)
 		if (__builtin_mul_overflow(v, base, &v))
@@ -106,7 +106,7 @@ static int set_choice(const struct opt *o, const char *value, void *into, struct
 		size_t used = strlen(all);
 
 		if (strcasecmp(o->choices[i], value) == 0) {
-			*(int *)slot(into, o) = i;
+			*(int *)slot_of(into, o) = i;
 			return 0;
 		}
 		if (used + strlen(o->choices[i]) + 3 < sizeof(all)) {
@@ -130,23 +130,23 @@ static int add_text(const struct opt *o, const char *dashes, const char *value,
 
 static int parse_list(const struct opt *sub, char *text, void *into, struct dcp_err *err);
 
-static int set(const struct opt *o, const char *dashes, char *value, void *into,
-	       struct dcp_err *err)
+static int set_value(const struct opt *o, const char *dashes, char *value, void *into,
+		     struct dcp_err *err)
 {
 	switch (o->kind) {
 	case OPT_FLAG:
-		*(bool *)slot(into, o) = true;
+		*(bool *)slot_of(into, o) = true;
 		return 0;
 	case OPT_TEXT:
-		*(const char **)slot(into, o) = value;
+		*(const char **)slot_of(into, o) = value;
 		return 0;
 	case OPT_TEXTS:
-		return add_text(o, dashes, value, slot(into, o), err);
+		return add_text(o, dashes, value, slot_of(into, o), err);
 	case OPT_UINT:
 	case OPT_OCTAL:
 		return set_number(o, dashes, value, into, err);
 	case OPT_SIZE:
-		if (parse_size(value, slot(into, o)))
+		if (parse_size(value, slot_of(into, o)))
 			return 0;
 		return dcp_fail(err, -EINVAL,
 				"%s%s takes bytes, like 500MB or 32GiB, not \"%s\"", dashes,
@@ -187,8 +187,8 @@ const struct opt *opt_by_letter(const struct opt *opts, char letter)
 	return NULL;
 }
 
-static int unknown(const struct opt *opts, const char *dashes, const char *name,
-		   struct dcp_err *err)
+static int fail_unknown(const struct opt *opts, const char *dashes, const char *name,
+			struct dcp_err *err)
 {
 	struct dcp_near near = dcp_near_to(name);
 	const char *nearest = NULL;
@@ -216,13 +216,13 @@ static int parse_list(const struct opt *sub, char *text, void *into, struct dcp_
 			continue;
 		o = opt_by_name(sub, item, value ? (size_t)(value - item) : strlen(item));
 		if (!o)
-			return unknown(sub, "-o ", item, err);
+			return fail_unknown(sub, "-o ", item, err);
 		if (o->arg && !value)
 			return dcp_fail(err, -EINVAL, "-o %s needs =%s", o->name, o->arg);
 		if (!o->arg && value && o->kind != OPT_PASS)
 			return dcp_fail(err, -EINVAL, "-o %s takes no value, found \"%s\"",
 					o->name, item);
-		rc = set(o, "-o ", value ? value + 1 : NULL, into, err);
+		rc = set_value(o, "-o ", value ? value + 1 : NULL, into, err);
 		if (rc < 0)
 			return rc;
 	}
@@ -244,7 +244,7 @@ struct parse {
 
 static int set_form(struct parse *p, const struct opt *o, const char *file)
 {
-	int *form = slot(p->into, o);
+	int *form = slot_of(p->into, o);
 
 	for (const struct opt *other = p->opts; *form && other->name; other++)
 		if (other->kind == OPT_FORM && other->def == (uint64_t)*form && other != o)
@@ -261,7 +261,7 @@ static int set_option(struct parse *p, const struct opt *o, char *value)
 	if (o->kind == OPT_FORM)
 		return set_form(p, o, value);
 	if (o->kind != OPT_OPERAND)
-		return set(o, "--", value, p->into, p->err);
+		return set_value(o, "--", value, p->into, p->err);
 	for (size_t i = 0; i < OPT_MAX_OPERANDS && p->operands[i].name; i++)
 		if (p->operands[i].what == o->what)
 			p->named[i] = value;
@@ -275,7 +275,7 @@ static int parse_long(struct parse *p, char *word)
 		opt_by_name(p->opts, word, value ? (size_t)(value++ - word) : strlen(word));
 
 	if (!o)
-		return unknown(p->opts, "--", word, p->err);
+		return fail_unknown(p->opts, "--", word, p->err);
 	if (!o->arg && !o->ext && value)
 		return dcp_fail(p->err, -EINVAL, "--%s takes no value, found \"%s\"", o->name,
 				value);
@@ -418,7 +418,7 @@ static const char *yes_or_no(bool yes)
 }
 
 /* A default may be none of the choices. */
-static const char *choice(const char *const *choices, int at)
+static const char *choice_name(const char *const *choices, int at)
 {
 	for (int i = 0; choices[i]; i++)
 		if (i == at)
@@ -446,7 +446,7 @@ void opt_value(const struct opt *o, const void *values, struct dcp_buf *out)
 			dcp_buf_printf(out, "%s%s", i ? "," : "", texts->v[i]);
 		break;
 	case OPT_CHOICE:
-		dcp_buf_str(out, choice(o->choices, *(const int *)at));
+		dcp_buf_str(out, choice_name(o->choices, *(const int *)at));
 		break;
 	case OPT_UINT:
 	case OPT_OCTAL:

@@ -329,14 +329,14 @@ void out_causes(struct out *o, const char *head, const struct out_left *all, siz
 #define QUIET_NS 500000000   /* before the first line */
 #define BETWEEN_NS 100000000 /* between lines */
 
-static const char *amount(char buf[32], bool bytes, double v)
+static const char *amount_text(char buf[32], bool bytes, double v)
 {
 	uint64_t n = v > 0 && v < 1e19 ? (uint64_t)v : 0;
 
 	return bytes ? out_size(buf, n) : out_count(buf, n);
 }
 
-static void eta(char *buf, size_t size, double seconds)
+static void eta_text(char *buf, size_t size, double seconds)
 {
 	unsigned s = seconds < 359999 ? (unsigned)(seconds + 0.5) : 359999;
 
@@ -359,14 +359,14 @@ static void put_numbers(char *buf, size_t size, const struct form *f, bool bytes
 	char sum[32], all[32], speed[32] = "", left[32] = "", bar[32] = "", sums[72] = "";
 
 	if (rate > 0 && f->rate)
-		snprintf(speed, sizeof(speed), " %.24s/s", amount(sum, bytes, rate));
+		snprintf(speed, sizeof(speed), " %.24s/s", amount_text(sum, bytes, rate));
 	if (!total) {
-		snprintf(buf, size, " %s%s", amount(sum, bytes, (double)done), speed);
+		snprintf(buf, size, " %s%s", amount_text(sum, bytes, (double)done), speed);
 		return;
 	}
 	if (f->left && rate > 0 && done < total) {
 		*left = ' ';
-		eta(left + 1, sizeof(left) - 1, (double)(total - done) / rate);
+		eta_text(left + 1, sizeof(left) - 1, (double)(total - done) / rate);
 	}
 	if (f->bar) {
 		memset(bar, '.', f->bar + 3);
@@ -375,8 +375,8 @@ static void put_numbers(char *buf, size_t size, const struct form *f, bool bytes
 		memcpy(bar + 2 + f->bar, "]", 2);
 	}
 	if (f->sums)
-		snprintf(sums, sizeof(sums), " %s of %s", amount(sum, bytes, (double)done),
-			 amount(all, bytes, (double)total));
+		snprintf(sums, sizeof(sums), " %s of %s", amount_text(sum, bytes, (double)done),
+			 amount_text(all, bytes, (double)total));
 	snprintf(buf, size, "%s %3u%%%s%s%s", bar, (unsigned)(part * 100), sums, speed, left);
 }
 
@@ -467,7 +467,7 @@ static void draw_as(struct progress *p, bool bytes, uint64_t done, uint64_t tota
 	p->drawn = true;
 }
 
-static void draw(void *ctx, uint64_t done, uint64_t total, const char *what)
+static void draw_items(void *ctx, uint64_t done, uint64_t total, const char *what)
 {
 	struct progress *p = ctx;
 
@@ -486,7 +486,8 @@ void progress_init(struct progress *p, bool bytes)
 	*p = (struct progress){ .bytes = bytes,
 				.on = as_json || (!cmd_is_quiet() && isatty(STDERR_FILENO)),
 				.width = 79 };
-	p->report = (struct dcp_progress){ .report = draw, .ctx = p, .bytes = draw_bytes };
+	p->report =
+		(struct dcp_progress){ .report = draw_items, .ctx = p, .bytes = draw_bytes };
 	if (p->on && ioctl(STDERR_FILENO, TIOCGWINSZ, &ws) == 0 && ws.ws_col > 20)
 		p->width = DCP_MIN(ws.ws_col - 1u, 200u);
 	p->start_ns = dcp_now_ns(CLOCK_MONOTONIC);

@@ -76,8 +76,8 @@ static void keep_ends(struct short_name *e, size_t max)
 }
 
 /* Like out_elide(); of the first @nmust characters, those that @must marks are kept first. */
-static void elide(struct dcp_buf *b, const char *s, size_t max, bool utf8, const bool *must,
-		  size_t nmust)
+static void elide_kept(struct dcp_buf *b, const char *s, size_t max, bool utf8,
+		       const bool *must, size_t nmust)
 {
 	const char *mark = utf8 ? "\xe2\x80\xa6" : "..";
 	size_t width = out_width(s), most = strlen(s), bytes, cols;
@@ -116,7 +116,7 @@ static void elide(struct dcp_buf *b, const char *s, size_t max, bool utf8, const
 
 void out_elide(struct dcp_buf *b, const char *s, size_t max, bool utf8)
 {
-	elide(b, s, max, utf8, NULL, 0);
+	elide_kept(b, s, max, utf8, NULL, 0);
 }
 
 void out_table_init(struct out_table *t, const struct out_col *cols, size_t ncols)
@@ -207,7 +207,7 @@ static const char *shorten_name(struct dcp_arena *arena, const struct out_short 
 
 	if (out_width(name->whole) <= name->max)
 		return name->whole;
-	elide(&b, name->whole, name->max, utf8, must, nmust);
+	elide_kept(&b, name->whole, name->max, utf8, must, nmust);
 	return dcp_buf_error(&b) ? NULL : dcp_arena_strndup(arena, b.p ? b.p : "", b.n);
 }
 
@@ -304,7 +304,7 @@ static void print_line(const struct out_table *t, struct out *o, const struct wi
 }
 
 /* Take up to @over columns from column @c, but leave it @least. */
-static size_t shorten(struct widths *w, size_t c, size_t least, size_t over)
+static size_t narrow_column(struct widths *w, size_t c, size_t least, size_t over)
 {
 	size_t room = w->pad[c] > least ? w->pad[c] - least : 0, gone = DCP_MIN(room, over);
 
@@ -314,7 +314,8 @@ static size_t shorten(struct widths *w, size_t c, size_t least, size_t over)
 }
 
 /* Make the table @over columns narrower: empty columns, then what matters less than flex. */
-static void squeeze(const struct out_table *t, struct widths *w, const bool *empty, size_t over)
+static void squeeze_table(const struct out_table *t, struct widths *w, const bool *empty,
+			  size_t over)
 {
 	for (size_t c = 0; c < t->ncols; c++) {
 		w->skip[c] = empty[c] && c > 0;
@@ -323,18 +324,18 @@ static void squeeze(const struct out_table *t, struct widths *w, const bool *emp
 	}
 	for (size_t c = t->ncols; c-- > 0;)
 		if (t->cols[c].least)
-			over = shorten(w, c, t->cols[c].least, over);
+			over = narrow_column(w, c, t->cols[c].least, over);
 	for (size_t c = 0; c < t->ncols; c++)
 		if (t->cols[c].flex)
-			over = shorten(w, c, FLEX_LEAST, over);
+			over = narrow_column(w, c, FLEX_LEAST, over);
 }
 
 /*
  * Into a pipe nothing is cut; a key that is longer than any name must not push every other line to
  * its width.
  */
-static void measure(const struct out_table *t, const struct out *o, unsigned indent,
-		    struct widths *w)
+static void measure_columns(const struct out_table *t, const struct out *o, unsigned indent,
+			    struct widths *w)
 {
 	bool empty[OUT_MAX_COLS];
 	size_t total = indent;
@@ -353,14 +354,14 @@ static void measure(const struct out_table *t, const struct out *o, unsigned ind
 			w->pad[c] = DCP_MIN(w->pad[c], FLEX_PAD);
 	}
 	if (o->width && total > o->width)
-		squeeze(t, w, empty, total - o->width);
+		squeeze_table(t, w, empty, total - o->width);
 }
 
 void out_table_print(struct out_table *t, struct out *o, unsigned indent)
 {
 	struct widths w = { 0 };
 
-	measure(t, o, indent, &w);
+	measure_columns(t, o, indent, &w);
 	for (size_t c = 0; o->width && c < t->ncols; c++)
 		t->failed |= !w.skip[c] && shorten_column(t, o, &w, c) < 0;
 	o->buf.failed = o->buf.failed || t->failed;

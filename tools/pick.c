@@ -153,7 +153,7 @@ struct telling {
 	uint64_t n;
 };
 
-static void tell(void *ctx, const char *what, const char *key, const char *text)
+static void tell_key(void *ctx, const char *what, const char *key, const char *text)
 {
 	struct telling *t = ctx;
 
@@ -167,7 +167,7 @@ enum cmd_exit hf_check(struct dcp_version *v, const struct hf_opts *o, const cha
 	dcp_auto_buf struct dcp_buf why = DCP_BUF_INIT;
 	struct dcp_err err = { 0 };
 	struct telling t = { 0 };
-	struct dcp_expected x = { .say = tell, .ctx = &t };
+	struct dcp_expected x = { .say = tell_key, .ctx = &t };
 	int fit = dcp_hf_fit(v, &why, &err);
 
 	if (fit < 0)

@@ -14,7 +14,7 @@
 	"<style>@media (prefers-color-scheme: dark) "                                          \
 	"{ svg:root { color-scheme: dark; filter: invert(1) hue-rotate(180deg); } }</style>\n"
 
-static void escape(struct dcp_buf *b, const char *s, const char *kept)
+static void escape_text(struct dcp_buf *b, const char *s, const char *kept)
 {
 	dcp_auto_buf struct dcp_buf shown = DCP_BUF_INIT;
 
@@ -44,12 +44,12 @@ static void escape(struct dcp_buf *b, const char *s, const char *kept)
 
 void svg_escape(struct dcp_buf *b, const char *s)
 {
-	escape(b, s, "");
+	escape_text(b, s, "");
 }
 
 void svg_escape_lines(struct dcp_buf *b, const char *s)
 {
-	escape(b, s, "\n");
+	escape_text(b, s, "\n");
 }
 
 void svg_begin(struct dcp_buf *b, double width, double height, const char *title)
@@ -69,7 +69,7 @@ void svg_end(struct dcp_buf *b)
 	dcp_buf_str(b, "</svg>\n");
 }
 
-static double channel(double hue, double offset, double low, double high)
+static double color_channel(double hue, double offset, double low, double high)
 {
 	double t = fmod(hue + offset, 1.0) * 6;
 	double v = t < 1 ? t : t < 3 ? 1 : t < 4 ? 4 - t : 0;
@@ -83,9 +83,10 @@ const char *svg_color(char out[8], uint32_t number)
 	double hue = fmod(0.58 + number * 0.618033988749895, 1.0);
 	double low = number % 2 ? 0.62 : 0.48, high = number % 2 ? 0.97 : 0.9;
 
-	snprintf(out, 8, "#%02x%02x%02x", (unsigned)(255 * channel(hue, 1.0 / 3, low, high)),
-		 (unsigned)(255 * channel(hue, 0, low, high)),
-		 (unsigned)(255 * channel(hue, 2.0 / 3, low, high)));
+	snprintf(out, 8, "#%02x%02x%02x",
+		 (unsigned)(255 * color_channel(hue, 1.0 / 3, low, high)),
+		 (unsigned)(255 * color_channel(hue, 0, low, high)),
+		 (unsigned)(255 * color_channel(hue, 2.0 / 3, low, high)));
 	return out;
 }
 
@@ -111,9 +112,9 @@ void svg_close(struct dcp_buf *b)
 	dcp_buf_str(b, "</rect>\n");
 }
 
-static void formatted(struct dcp_buf *b, const char *fmt, va_list ap) DCP_PRINTF(2, 0);
+static void put_formatted(struct dcp_buf *b, const char *fmt, va_list ap) DCP_PRINTF(2, 0);
 
-static void formatted(struct dcp_buf *b, const char *fmt, va_list ap)
+static void put_formatted(struct dcp_buf *b, const char *fmt, va_list ap)
 {
 	char text[512];
 
@@ -127,7 +128,7 @@ void svg_title(struct dcp_buf *b, const char *fmt, ...)
 
 	va_start(ap, fmt);
 	dcp_buf_str(b, "<title>");
-	formatted(b, fmt, ap);
+	put_formatted(b, fmt, ap);
 	dcp_buf_str(b, "</title>");
 	va_end(ap);
 }
@@ -143,7 +144,7 @@ void svg_text(struct dcp_buf *b, double x, double y, enum svg_anchor anchor, dou
 		       "<text x='%.2f' y='%.2f' text-anchor='%s' font-size='%.1f' " FONT
 		       " fill='#222222' pointer-events='none'>",
 		       x, y, anchors[anchor], size);
-	formatted(b, fmt, ap);
+	put_formatted(b, fmt, ap);
 	dcp_buf_str(b, "</text>\n");
 	va_end(ap);
 }

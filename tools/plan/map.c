@@ -180,7 +180,7 @@ struct place {
 	double x, y, w, h;
 };
 
-static double scale(const struct map *m, uint32_t d, uint64_t at, double size)
+static double scale_at(const struct map *m, uint32_t d, uint64_t at, double size)
 {
 	return d < m->t.ndim && m->t.shape[d] ? size * (double)at / (double)m->t.shape[d]
 	       : at                           ? size
@@ -196,12 +196,12 @@ static bool place_of(const struct map *m, const uint64_t *lo, const uint64_t *n,
 			return false;
 	*out = (struct place){ LEFT, TOP, WIDTH, m->height };
 	if (m->t.ndim) {
-		out->x = LEFT + scale(m, m->x, lo[m->x], WIDTH);
-		out->w = scale(m, m->x, n[m->x], WIDTH);
+		out->x = LEFT + scale_at(m, m->x, lo[m->x], WIDTH);
+		out->w = scale_at(m, m->x, n[m->x], WIDTH);
 	}
 	if (m->y < m->t.ndim) {
-		out->y = TOP + scale(m, m->y, lo[m->y], m->height);
-		out->h = scale(m, m->y, n[m->y], m->height);
+		out->y = TOP + scale_at(m, m->y, lo[m->y], m->height);
+		out->h = scale_at(m, m->y, n[m->y], m->height);
 	}
 	return true;
 }
@@ -315,7 +315,7 @@ static void draw_head(const struct map *m)
 		 m->sliced ? "; the slice at index 0 of other dimensions" : "");
 }
 
-static int draw(struct map *m)
+static int draw_map(struct map *m)
 {
 	double legend = (double)((DCP_MIN(m->nparts, (size_t)LEGEND) + 2) / 3) * 18 + 24;
 	int rc = 0;
@@ -364,7 +364,7 @@ enum cmd_exit plan_map(struct plan *p, int64_t id, struct dcp_buf *out)
 		rc = find_parts(&m, &err);
 	if (rc == 0) {
 		choose_dims(&m);
-		rc = draw(&m);
+		rc = draw_map(&m);
 	}
 	for (size_t i = 0; i < m.nparts; i++)
 		dcp_buf_finish(&m.part[i].ranks);
@@ -442,7 +442,7 @@ static uint64_t size_of(const struct dcp_file_id *file)
 }
 
 /* The files that are read, the first MAX_FILES of them, each its line; the longest in @most. */
-static uint32_t lines(const struct plan *p, uint32_t *line, uint64_t *most)
+static uint32_t number_lines(const struct plan *p, uint32_t *line, uint64_t *most)
 {
 	uint32_t n = 0;
 
@@ -464,7 +464,7 @@ enum cmd_exit plan_draw_files(struct plan *p, struct dcp_buf *out)
 
 	if (!line)
 		return cmd_fail(CMD_ENV, "out of memory");
-	n = lines(p, line, &most);
+	n = number_lines(p, line, &most);
 	b.per_byte = BAR / (double)most;
 	svg_begin(out, NAMES + BAR + 10, TOP_DRAW + n * LINE + (p->nread > n ? LINE : 0) + 6,
 		  "which rank reads what of each file");

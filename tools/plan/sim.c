@@ -41,7 +41,7 @@ bool plan_sim_rate(const char *text, double *out)
 	return *end == '\0' && v > 0 && v < 1e18;
 }
 
-static int unknown(const char *word, struct dcp_err *err)
+static int fail_unknown(const char *word, struct dcp_err *err)
 {
 	static const char *const known[] = { "nodes", "gpus", "disk", "store", "net" };
 	struct dcp_near nearness = dcp_near_to(word);
@@ -56,7 +56,8 @@ static int unknown(const char *word, struct dcp_err *err)
 			word, near ? ", nearest is " : "", near ? near : "");
 }
 
-static int set(struct plan_sim *s, const char *name, const char *value, struct dcp_err *err)
+static int set_number(struct plan_sim *s, const char *name, const char *value,
+		      struct dcp_err *err)
 {
 	uint64_t *number = !strcmp(name, "nodes")  ? &s->nodes
 			   : !strcmp(name, "gpus") ? &s->gpus
@@ -67,7 +68,7 @@ static int set(struct plan_sim *s, const char *name, const char *value, struct d
 						: NULL;
 
 	if (!number && !rate)
-		return unknown(name, err);
+		return fail_unknown(name, err);
 	if (number && opt_number(value, 10, number) && *number && *number <= MAX_NODES)
 		return 0;
 	if (rate && plan_sim_rate(value, rate))
@@ -95,7 +96,7 @@ int plan_sim_parse(struct plan_sim *s, const char *text, uint32_t ranks, struct 
 					"nodes=64,gpus=8,disk=25GB/s,net=50GB/s",
 					word);
 		*value++ = '\0';
-		rc = set(s, word, value, err);
+		rc = set_number(s, word, value, err);
 		if (rc < 0)
 			return rc;
 	}
@@ -119,8 +120,8 @@ static double at_least(double seconds, uint64_t bytes, double rate)
 }
 
 /* Reading alone: @bytes of each node. */
-static struct plan_time alone(const struct plan_sim *s, const char *way, const uint64_t *bytes,
-			      uint32_t nodes)
+static struct plan_time time_alone(const struct plan_sim *s, const char *way,
+				   const uint64_t *bytes, uint32_t nodes)
 {
 	struct plan_time t = { .way = way, .limit = "disk" };
 	uint64_t all = 0;
@@ -140,10 +141,10 @@ static struct plan_time alone(const struct plan_sim *s, const char *way, const u
 	return t;
 }
 
-static struct plan_time together(const struct plan_sim *s, const uint64_t *reads,
-				 const struct dcp_job_flow *node, uint32_t nodes)
+static struct plan_time time_together(const struct plan_sim *s, const uint64_t *reads,
+				      const struct dcp_job_flow *node, uint32_t nodes)
 {
-	struct plan_time t = alone(s, "together", reads, nodes);
+	struct plan_time t = time_alone(s, "together", reads, nodes);
 
 	for (uint32_t n = 0; n < nodes; n++) {
 		uint64_t most = DCP_MAX(node[n].sends, node[n].receives);
@@ -173,14 +174,14 @@ uint32_t plan_sim_times(const struct plan_sim *s, const struct dcp_job_flow *ran
 	for (uint32_t r = 0; r < ranks; r++)
 		bytes[r / s->gpus] += rank[r].needs;
 	if (!held)
-		out[n++] = alone(s, "each rank for itself", bytes, nodes);
+		out[n++] = time_alone(s, "each rank for itself", bytes, nodes);
 	for (uint32_t i = 0; i < nodes; i++)
 		bytes[i] = node[i].needs;
 	if (!held)
-		out[n++] = alone(s, "each node for itself", bytes, nodes);
+		out[n++] = time_alone(s, "each node for itself", bytes, nodes);
 	for (uint32_t i = 0; i < nodes; i++)
 		bytes[i] = node[i].reads;
-	out[n++] = together(s, bytes, node, nodes);
+	out[n++] = time_together(s, bytes, node, nodes);
 	free(bytes);
 	return n;
 }

@@ -17,7 +17,7 @@ enum { TERMINAL_RANKS = 40, TERMINAL_LOST = 5 };
 #define NOTHING_GAINED 1.05
 
 /* "1.5 s", "12 ms" */
-static const char *seconds(char buf[32], double s)
+static const char *seconds_text(char buf[32], double s)
 {
 	if (s >= 0.9995)
 		snprintf(buf, 32, s < 99.95 ? "%.2f s" : "%.0f s", s);
@@ -28,12 +28,12 @@ static const char *seconds(char buf[32], double s)
 	return buf;
 }
 
-static void line(struct out *o, const char *name)
+static void put_label(struct out *o, const char *name)
 {
 	dcp_buf_printf(&o->buf, "%-12s", name);
 }
 
-static void sums(const struct plan *p, struct out *o)
+static void put_sums(const struct plan *p, struct out *o)
 {
 	static const char *const ways[] = { "all", "node", "never" };
 	char a[OUT_SIZE], b[OUT_SIZE], n[32];
@@ -41,39 +41,39 @@ static void sums(const struct plan *p, struct out *o)
 	uint32_t rank;
 	uint64_t staging = plan_staging(p, &rank);
 
-	line(o, "tensors");
+	put_label(o, "tensors");
 	dcp_buf_printf(&o->buf, "%s", out_count(n, p->sum.tensors));
 	dcp_buf_printf(&o->buf, " of %s kind%s\n", out_count(n, p->sum.kinds),
 		       dcp_s(p->sum.kinds));
 	for (size_t i = 0; i < p->opts->ignore.n; i++) {
-		line(o, "ignored");
+		put_label(o, "ignored");
 		dcp_buf_printf(&o->buf, "%s key%s by ", out_count(n, p->ignored[i]),
 			       dcp_s(p->ignored[i]));
 		out_text(&o->buf, p->opts->ignore.v[i]);
 		dcp_buf_str(&o->buf, p->ignored[i] ? "\n" : ": no path is called so\n");
 	}
-	line(o, "needed");
+	put_label(o, "needed");
 	dcp_buf_printf(&o->buf, "%s by all ranks together\n", out_size(a, needs.sum));
 	if (p->from) {
-		line(o, "held");
+		put_label(o, "held");
 		dcp_buf_str(&o->buf, "by the ranks of ");
 		out_text(&o->buf, dcp_layout_name(p->from));
 		dcp_buf_printf(&o->buf, ": nothing is read, %s are sent\n",
 			       out_size(a, sends.sum));
 		return;
 	}
-	line(o, "stored");
+	put_label(o, "stored");
 	dcp_buf_printf(&o->buf, "%s, in %s stretch%s of %zu file%s", out_size(a, p->sum.unique),
 		       out_count(n, p->sum.extents), p->sum.extents == 1 ? "" : "es", p->nread,
 		       dcp_s(p->nread));
 	dcp_buf_str(&o->buf, "\n");
-	line(o, "alone");
+	put_label(o, "alone");
 	dcp_buf_printf(
 		&o->buf, "every rank for itself: %s read, %.2f times the elements stored%s\n",
 		out_size(a, needs.sum), plan_alone(p),
 		plan_alone(p) < NOTHING_GAINED && p->ranks > 1 ? ": nothing is gained together"
 							       : "");
-	line(o, ways[p->opts->exchange]);
+	put_label(o, ways[p->opts->exchange]);
 	dcp_buf_printf(&o->buf, "%s read, %.2f times them; then %s are %s",
 		       out_size(a, plan_range(p, PLAN_READS).sum), plan_together(p),
 		       out_size(b, plan_range(p, PLAN_RECEIVES).sum),
@@ -81,12 +81,12 @@ static void sums(const struct plan *p, struct out *o)
 	if (p->sum.stripe)
 		dcp_buf_printf(&o->buf, ", by stripes of %s", out_count(n, p->sum.stripe));
 	dcp_buf_str(&o->buf, "\n");
-	line(o, "staging");
+	put_label(o, "staging");
 	dcp_buf_printf(&o->buf, "%s at most, on rank %" PRIu32 ": read for others\n",
 		       out_size(a, staging), rank);
 }
 
-static void ranges(const struct plan *p, struct out *o)
+static void put_ranges(const struct plan *p, struct out *o)
 {
 	static const struct out_col cols[] = { { "BYTES A RANK" },
 					       { "LEAST", .right = true },
@@ -112,7 +112,7 @@ static void ranges(const struct plan *p, struct out *o)
 	out_table_finish(&t);
 }
 
-static void limited(struct out_table *t, const struct plan_time *time)
+static void name_limit(struct out_table *t, const struct plan_time *time)
 {
 	static const char *const words[][2] = { { "disk", "disk of node" },
 						{ "network in", "network into node" },
@@ -126,7 +126,7 @@ static void limited(struct out_table *t, const struct plan_time *time)
 	out_table_cell(t, "all storage");
 }
 
-static void simulated(const struct plan *p, struct out *o)
+static void put_times(const struct plan *p, struct out *o)
 {
 	static const struct out_col cols[] = { { "WAY" },
 					       { "READING", .right = true },
@@ -150,11 +150,11 @@ static void simulated(const struct plan *p, struct out *o)
 		bool sent = times[i].send > 0;
 
 		out_table_cell(&t, times[i].way);
-		out_table_cell(&t, p->from ? "" : seconds(s, times[i].read));
-		out_table_cell(&t, sent ? seconds(s, times[i].send) : "");
-		out_table_cell(&t, seconds(s, times[i].total));
-		out_table_cell(&t, sent ? seconds(s, times[i].read + times[i].send) : "");
-		limited(&t, &times[i]);
+		out_table_cell(&t, p->from ? "" : seconds_text(s, times[i].read));
+		out_table_cell(&t, sent ? seconds_text(s, times[i].send) : "");
+		out_table_cell(&t, seconds_text(s, times[i].total));
+		out_table_cell(&t, sent ? seconds_text(s, times[i].read + times[i].send) : "");
+		name_limit(&t, &times[i]);
 	}
 	out_table_print(&t, o, 0);
 	out_table_finish(&t);
@@ -218,7 +218,7 @@ static void put_ranks_table(const struct plan *p, struct out *o)
 			       p->ranks - shown);
 }
 
-static void lost(const struct plan *p, struct out *o)
+static void put_lost_lines(const struct plan *p, struct out *o)
 {
 	const struct plan_lost *v = DCP_ITEMS(p->lost, struct plan_lost);
 	size_t n = p->lost.n / sizeof(*v);
@@ -251,16 +251,16 @@ void plan_write(const struct plan *p, struct out *o)
 	dcp_buf_printf(&o->buf, " on the %" PRIu32 " rank%s of ", p->ranks, dcp_s(p->ranks));
 	out_text(&o->buf, dcp_layout_name(p->to));
 	dcp_buf_str(&o->buf, "\n\n");
-	sums(p, o);
+	put_sums(p, o);
 	dcp_buf_str(&o->buf, "\n");
-	ranges(p, o);
+	put_ranges(p, o);
 	if (p->sim.on)
-		simulated(p, o);
+		put_times(p, o);
 	if (o->form != OUT_HTML) { /* which has a table that is searched */
 		dcp_buf_str(&o->buf, "\n");
 		put_ranks_table(p, o);
 	}
-	lost(p, o);
+	put_lost_lines(p, o);
 }
 
 /* ---- one rank ---- */
@@ -374,7 +374,7 @@ enum cmd_exit plan_rank_text(struct plan *p, uint32_t rank, struct out *o)
 	out_text(&o->buf, p->pick.ck.name);
 	dcp_buf_str(&o->buf, "\n\n");
 	for (int n = 0; n < PLAN_NUMBERS; n++) {
-		line(o, plan_number_name[n]);
+		put_label(o, plan_number_name[n]);
 		dcp_buf_printf(&o->buf, "%s\n",
 			       out_size_exact(size, plan_number(f, (enum plan_number)n)));
 	}
@@ -563,8 +563,8 @@ enum cmd_exit plan_rank_json(struct plan *p, uint32_t rank, struct out *o)
 /* ---- one page: what plan_write() says, the ranks in a table, and the drawings ---- */
 
 /* Draw into a buffer of its own, so that half a drawing is never shown. */
-static enum cmd_exit put(struct plan *p, struct out *o, const char *head,
-			 enum cmd_exit (*draw)(struct plan *p, struct dcp_buf *out))
+static enum cmd_exit put_drawing(struct plan *p, struct out *o, const char *head,
+				 enum cmd_exit (*draw)(struct plan *p, struct dcp_buf *out))
 {
 	dcp_auto_buf struct dcp_buf svg = DCP_BUF_INIT;
 	enum cmd_exit code = draw(p, &svg);
@@ -635,11 +635,12 @@ enum cmd_exit plan_html(struct plan *p, struct out *o)
 	dcp_buf_str(&o->buf, "</pre>\n<h2>Ranks</h2>\n");
 	html_table(&o->buf, "ranks", "words of a rank, place, file");
 	if (p->sum.tensors)
-		code = put(p, o, p->opts->key ? "One tensor" : "The largest tensor", put_map);
+		code = put_drawing(p, o, p->opts->key ? "One tensor" : "The largest tensor",
+				   put_map);
 	if (code == CMD_OK && !p->from)
-		code = put(p, o, "Files", plan_draw_files);
+		code = put_drawing(p, o, "Files", plan_draw_files);
 	if (code == CMD_OK && p->ranks > 1 && p->ranks <= DCP_JOB_JSON_RANKS)
-		code = put(p, o, "Exchange", plan_draw_exchange);
+		code = put_drawing(p, o, "Exchange", plan_draw_exchange);
 	put_ranks(p, &data.json);
 	html_end(&o->buf, &data.buf, PAGE_PLAN);
 	o->buf.failed |= dcp_jsonw_error(&data.json) < 0;
