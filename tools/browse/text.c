@@ -15,7 +15,7 @@
 #include "core/store/view/measure.h"
 #include "core/store/view/view.h"
 #include "tools/out.h"
-#include "tools/trust/walk.h"
+#include "tools/trust/trust.h"
 
 enum { BAR = 40, MOST_LINES = 100000 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/trust/judge.h"
+#include "tools/trust/trust.h"
 
 #include <stdio.h>
 #include <string.h>

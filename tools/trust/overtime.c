@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/trust/overtime.h"
+#include "tools/trust/trust.h"
 
 #include <errno.h>
 #include <math.h>
@@ -10,8 +10,6 @@
 #include "core/base/err.h"
 #include "tools/export/export.h"
 #include "tools/svg.h"
-#include "tools/trust/compare.h"
-#include "tools/trust/measure.h"
 
 /* A version and its tensors. */
 struct at {

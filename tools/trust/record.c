@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/trust/record.h"
+#include "tools/trust/trust.h"
 
 #include <errno.h>
 #include <fcntl.h>

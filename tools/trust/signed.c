@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/trust/signed.h"
+#include "tools/trust/trust.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -18,7 +18,6 @@
 #include "core/base/text.h"
 #include "core/origin/source.h"
 #include "core/parse/json.h"
-#include "tools/trust/walk.h"
 
 enum { CHUNK = 256 << 10, MOST_TEXT = 256 << 20, MOST_PATH = 4096 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/trust/walk.h"
+#include "tools/trust/trust.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -533,14 +533,15 @@ void walk_keys_finish(struct walk_keys *keys)
 
 /* ---- what lies where ---- */
 
-struct stored {
+struct stored_file {
 	uint32_t file;
 	uint64_t nbytes;
 };
 
 static int by_file(const void *a, const void *b)
 {
-	uint32_t x = ((const struct stored *)a)->file, y = ((const struct stored *)b)->file;
+	uint32_t x = ((const struct stored_file *)a)->file,
+		 y = ((const struct stored_file *)b)->file;
 
 	return (x > y) - (x < y);
 }
@@ -585,9 +586,10 @@ int walk_files(const struct pick *p, const struct walk_key *k,
 	rc = dcp_index_tensor(ix, k->id, &arena, &t, NULL);
 	for (size_t i = 0; rc == 0 && i < t.npieces; i++) {
 		const struct dcp_piece *piece = &t.pieces[i];
-		struct stored s = { piece->file, piece->nbytes };
-		struct stored *last =
-			all.n ? &DCP_ITEMS(all, struct stored)[all.n / sizeof(s) - 1] : NULL;
+		struct stored_file s = { piece->file, piece->nbytes };
+		struct stored_file *last =
+			all.n ? &DCP_ITEMS(all, struct stored_file)[all.n / sizeof(s) - 1]
+			      : NULL;
 
 		if (piece->file >= nfiles || piece->filter == DCP_FILTER_ZERO)
 			continue;
@@ -599,12 +601,13 @@ int walk_files(const struct pick *p, const struct walk_key *k,
 	if (rc == 0)
 		rc = dcp_buf_error(&all);
 	if (all.n)
-		qsort(all.p, DCP_NITEMS(all, struct stored), sizeof(struct stored), by_file);
-	for (size_t i = 0, n = DCP_NITEMS(all, struct stored); rc == 0 && i < n;) {
-		struct stored s = DCP_ITEMS(all, struct stored)[i];
+		qsort(all.p, DCP_NITEMS(all, struct stored_file), sizeof(struct stored_file),
+		      by_file);
+	for (size_t i = 0, n = DCP_NITEMS(all, struct stored_file); rc == 0 && i < n;) {
+		struct stored_file s = DCP_ITEMS(all, struct stored_file)[i];
 
-		while (++i < n && DCP_ITEMS(all, struct stored)[i].file == s.file)
-			s.nbytes += DCP_ITEMS(all, struct stored)[i].nbytes;
+		while (++i < n && DCP_ITEMS(all, struct stored_file)[i].file == s.file)
+			s.nbytes += DCP_ITEMS(all, struct stored_file)[i].nbytes;
 		rc = fn(ctx, s.file, s.nbytes);
 	}
 	return rc;

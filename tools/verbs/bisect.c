@@ -14,7 +14,7 @@
 #include "tools/cmd.h"
 #include "tools/out.h"
 #include "tools/pick.h"
-#include "tools/trust/measure.h"
+#include "tools/trust/trust.h"
 
 enum {
 	CANNOT_TELL = 125,

@@ -17,7 +17,7 @@
 #include "tools/cmd.h"
 #include "tools/out.h"
 #include "tools/pick.h"
-#include "tools/trust/walk.h"
+#include "tools/trust/trust.h"
 
 struct browse_opts {
 	struct opt_texts keys; /* none */

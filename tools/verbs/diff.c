@@ -18,7 +18,7 @@
 #include "tools/out.h"
 #include "tools/pick.h"
 #include "tools/svg.h"
-#include "tools/trust/compare.h"
+#include "tools/trust/trust.h"
 
 struct diff_opts {
 	int form, by;

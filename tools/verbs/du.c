@@ -11,8 +11,7 @@
 #include "tools/cmd.h"
 #include "tools/out.h"
 #include "tools/pick.h"
-#include "tools/trust/record.h"
-#include "tools/trust/walk.h"
+#include "tools/trust/trust.h"
 
 enum by { BY_PREFIX, BY_DTYPE, BY_FILE };
 static const char *const bys[] = { "prefix", "dtype", "file", NULL };

@@ -14,8 +14,7 @@
 #include "tools/cmd.h"
 #include "tools/out.h"
 #include "tools/pick.h"
-#include "tools/trust/compare.h"
-#include "tools/trust/measure.h"
+#include "tools/trust/trust.h"
 
 struct find_opts {
 	int form;

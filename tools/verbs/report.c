@@ -12,8 +12,7 @@
 #include "tools/out.h"
 #include "tools/pick.h"
 #include "tools/svg.h"
-#include "tools/trust/compare.h"
-#include "tools/trust/measure.h"
+#include "tools/trust/trust.h"
 
 struct report_opts {
 	const char *output, *against;

@@ -19,7 +19,7 @@
 #include "tools/cmd.h"
 #include "tools/out.h"
 #include "tools/pick.h"
-#include "tools/trust/judge.h"
+#include "tools/trust/trust.h"
 
 enum {
 	MAX_DEPTH = 16,       /* of directories in the version's */

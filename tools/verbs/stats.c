@@ -12,8 +12,7 @@
 #include "tools/cmd.h"
 #include "tools/out.h"
 #include "tools/pick.h"
-#include "tools/trust/measure.h"
-#include "tools/trust/overtime.h"
+#include "tools/trust/trust.h"
 
 struct stats_opts {
 	int form, by;

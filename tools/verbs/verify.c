@@ -23,11 +23,7 @@
 #include "tools/load/load.h"
 #include "tools/out.h"
 #include "tools/pick.h"
-#include "tools/trust/copies.h"
-#include "tools/trust/record.h"
-#include "tools/trust/signed.h"
-#include "tools/trust/stored.h"
-#include "tools/trust/walk.h"
+#include "tools/trust/trust.h"
 
 #define KEEP_NS (2 * 1000000000ll)
 

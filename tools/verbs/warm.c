@@ -22,7 +22,7 @@
 #include "tools/cmd.h"
 #include "tools/out.h"
 #include "tools/pick.h"
-#include "tools/trust/walk.h"
+#include "tools/trust/trust.h"
 
 enum {
 	CHUNK = 16 << 20, /* of a tensor at a time: two requests */

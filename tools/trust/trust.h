@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * trust: what the verbs that judge checkpoints (diff, verify, stats, scan, bisect) share, by file.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/arena.h"
+#include "core/base/buf.h"
+#include "core/base/err.h"
+#include "core/model/measure/stats.h"
+#include "core/store/cache/cache.h"
+#include "core/store/index/index.h"
+#include "core/store/view/measure.h"
+#include "tools/cmd.h"
+#include "tools/out.h"
+#include "tools/pick.h"
+
+/*
+ * walk: read tensors, or pairs of tensors of one shape, by several threads and in bounded memory.
+ *
+ * Each tensor is read in spans, which threads take one after the other, and a span in chunks of a
+ * few hundred kB, which stay in the processor's cache while they are looked at. What is found in
+ * the spans of a tensor is handed over together, in their order, so that results do not depend on
+ * the threads.
+ */
+
+/* A tensor of a version. */
+struct walk_key {
+	const char *key, *dtype_name;
+	enum dcp_dtype dtype; /* of the elements that are read */
+	uint32_t itemsize, ndim;
+	const uint64_t *shape;
+	uint64_t elements, nbytes;
+	int64_t id, alias_of; /* rows; 0: it is no alias */
+	const char *error;    /* why it cannot be read, or NULL */
+};
+
+struct walk_keys {
+	struct dcp_arena arena;
+	struct dcp_buf all; /* struct walk_key, by key */
+	uint64_t nbytes;
+};
+
+#define WALK_NKEYS(k) DCP_NITEMS((k)->all, struct walk_key)
+#define WALK_KEYS(k) DCP_ITEMS((k)->all, struct walk_key)
+
+/* Tensors may be read where their files are mapped. Before a source is opened. */
+void walk_prepare(void);
+/* pick_source() and pick_version() for @verb, which with --hf says what cannot be had. */
+enum cmd_exit walk_pick(struct pick *p, const char *source, const char *version,
+			const struct pick_opts *opts, const char *verb);
+/* walk_prepare(), and the same for the operands of a verb. */
+enum cmd_exit walk_open(struct pick *p, const struct opt_args *args,
+			const struct pick_opts *opts, const char *verb);
+
+/*
+ * The tensors of the version of @p that @words name (none: all), by key. CMD_NO: a word names none.
+ * Finish it with walk_keys_finish().
+ */
+enum cmd_exit walk_keys(struct pick *p, const struct opt_texts *words, struct walk_keys *out);
+void walk_keys_finish(struct walk_keys *keys);
+
+/*
+ * Of each key, the number (from 1) of the key of the list that has its bytes, as they are tied; 0:
+ * its bytes are its own, or only outside the list there are such. malloc'ed; NULL: no memory.
+ */
+size_t *walk_ties(const struct walk_keys *keys);
+
+/*
+ * Call @fn with each file, by its number, that stores bytes of the tensor, once, and how many. What
+ * it returns ends that.
+ */
+int walk_files(const struct pick *p, const struct walk_key *k,
+	       int (*fn)(void *ctx, uint32_t file, uint64_t nbytes), void *ctx);
+
+/*
+ * What --by makes of a key, in @out: the part of the model, or the key without numbers, or its
+ * dtype.
+ */
+enum walk_by { WALK_BY_KEY, WALK_BY_LAYER, WALK_BY_KIND, WALK_BY_DTYPE };
+extern const char *const walk_bys[];
+void walk_group(enum walk_by by, const struct walk_key *k, struct dcp_buf *out);
+
+struct walk_item {
+	const struct walk_key *key[2]; /* the second NULL: one tensor is read */
+	size_t tag;                    /* the caller's */
+};
+
+struct walk {
+	struct dcp_version *version[2];
+	struct walk_item *items;
+	size_t n;
+	unsigned jobs; /* 0: as many as processors, at most 8 */
+	uint64_t rate; /* bytes a second; 0: as fast as can be */
+	bool whole;    /* a tensor is one span: its bytes come in order */
+	size_t found;  /* bytes of what is found in a span; zeroed at first */
+	/*
+	 * Elements [first, first + n) of both; any thread. Not 0: the rest of the tensor is not
+	 * read.
+	 */
+	int (*look)(void *ctx, const struct walk_item *item, void *found, uint64_t first,
+		    const void *a, const void *b, size_t n);
+	/*
+	 * All spans of the item; or @rc and @err say why it, or (@side 1) its pair, could not be
+	 * read. One thread at a time.
+	 */
+	void (*done)(void *ctx, const struct walk_item *item, void *found, size_t nspans,
+		     int rc, unsigned side, const struct dcp_err *err);
+	void *ctx;
+	const char *what; /* for the progress: "comparing" */
+};
+
+/* 0 or -ENOMEM. */
+int walk_run(struct walk *w);
+
+/* Threads for --jobs: @jobs, at most WALK_MAX_JOBS; 0: as many as processors, at most 8. */
+#define WALK_MAX_JOBS 64
+unsigned walk_count_jobs(unsigned jobs);
+
+/* Sleep until @done bytes since @start_ns are no more than @rate a second; 0: any. */
+void walk_wait_for_rate(int64_t start_ns, uint64_t rate, uint64_t done);
+
+/* "[0, 5]": the place of element @i in @shape. */
+const char *walk_place(char *buf, size_t size, const struct walk_key *k, uint64_t i);
+
+#define WALK_OPT_KEYS(type)                                                                    \
+	{                                                                                      \
+		.name = "keys", .arg = "KEY", .kind = OPT_TEXTS, .off = offsetof(type, keys),  \
+		.help = "only these: a key, the part before a dot, or a pattern; again for "   \
+			"more"                                                                 \
+	}
+#define WALK_OPT_BY(type)                                                                      \
+	{                                                                                      \
+		.name = "by", .arg = "WHAT", .kind = OPT_CHOICE, .choices = walk_bys,          \
+		.off = offsetof(type, by), .help = "one row for each layer, kind or dtype"     \
+	}
+#define WALK_OPT_JOBS(type)                                                                    \
+	{                                                                                      \
+		'j', "jobs", "N", "threads that read; default: processors, at most 8",         \
+			OPT_UINT, .off = offsetof(type, jobs), .max = 64                       \
+	}
+
+/*
+ * compare: the tensors of two versions by key.
+ */
+
+enum compare_state {
+	CMP_EQUAL,
+	CMP_CLOSE,
+	CMP_DIFFERS,
+	CMP_DTYPE,
+	CMP_SHAPE,
+	CMP_ONLY_A,
+	CMP_ONLY_B,
+	CMP_UNREAD,
+	CMP_OBJECT
+};
+#define COMPARE_STATES (CMP_OBJECT + 1)
+extern const char *const compare_states[];
+
+/* A key of either side. */
+struct pair {
+	const char *name;
+	const struct walk_key *a, *b;
+	enum compare_state state;
+	struct dcp_difference d;
+	uint64_t tensors; /* of a group */
+};
+
+struct comparing {
+	struct pick *p[2];
+	const struct walk_keys *keys[2];
+	struct dcp_tolerance tolerance;
+	bool tolerates, quick; /* quick: up to the first difference */
+	unsigned jobs;
+	uint64_t rate; /* bytes of one side a second; 0: any */
+
+	struct pair *pairs; /* malloc'ed, by key */
+	size_t n;
+	uint64_t
+		skipped; /* bytes of one side that were not read, as digests of both are known */
+	enum cmd_exit code; /* of what cannot be read, which was said */
+};
+
+/* Fill the fields from pairs on. -ENOMEM. */
+int compare_run(struct comparing *w);
+/* Order of pairs. */
+int compare_by_name(const void *a, const void *b);
+
+/* A row of a list of these fields. @kind: "tensor" or "object"; @quick: as it was compared. */
+extern const struct out_field compare_fields[];
+void compare_put_row(struct out *o, const struct pair *p, const char *kind, bool quick);
+
+/*
+ * A drawing of pairs that are not in groups: layers from left to right, their parameters from
+ * above; darker where more is changed. -ENOMEM.
+ */
+int compare_strip(const struct comparing *w, const char *title, struct dcp_buf *out);
+
+/*
+ * copies: are elements that several files of a version hold the same in all of them?
+ */
+
+struct copies_bad {
+	const struct walk_key *key;
+	uint32_t file,
+		other; /* where its elements are read from; where they differ, or cannot be read */
+	uint64_t off, n; /* bytes of the file that hold them, if it says so; 0: it does not */
+	uint64_t first,
+		differ;  /* the first that differs, of those elements; and how many bytes do */
+	uint64_t bytes;  /* of those elements */
+	const char *why; /* it cannot be read; NULL: it differs */
+	struct dcp_version *with; /* the version as it is read from there; NULL: it cannot be */
+};
+
+struct copies {
+	struct pick *p;
+	const struct pick_opts *opts;
+	const struct walk_keys *keys;
+	unsigned jobs; /* tensors at a time, as in struct walk */
+	uint64_t rate; /* bytes a second; 0: any */
+	void (*bad)(void *ctx, const struct copies_bad *b); /* one thread at a time */
+	void *ctx;
+	uint64_t equal; /* copies that are the same */
+};
+
+/*
+ * Read what is stored more than once. 0; -ENOMEM; -EIO: the version cannot be opened once more,
+ * which was printed.
+ */
+int copies_check(struct copies *w);
+
+/*
+ * judge: what comes of importing a name that a pickle has, and of calling it?
+ *
+ * A table of judgements, not a proof: OWN are names that torch, numpy and the trainers that dcpfs
+ * knows save, and that only make values of what they are given; DANGEROUS ones run commands or
+ * code, open files or connections, or lead to such names. All others are UNKNOWN.
+ */
+
+enum judgement { JUDGED_OWN, JUDGED_UNKNOWN, JUDGED_DANGEROUS };
+extern const char *const judgements[]; /* "own", "unknown", "dangerous" */
+
+/* @name may have dots: attributes of what the module has, which are own by no pattern. */
+enum judgement judge(const char *module, const char *name);
+
+/*
+ * measure: the statistics of tensors, read once and then known beside the index.
+ */
+
+/* Has it NaN or infinity? */
+static inline bool measured_is_bad(const struct dcp_measured *m)
+{
+	return m->s.nans || m->s.infs;
+}
+
+struct measuring {
+	struct pick *p;
+	const struct walk_keys *keys;
+	bool histogram;
+	bool known;    /* nothing is read: only what is kept */
+	unsigned jobs; /* as in struct walk */
+	uint64_t rate;
+
+	struct dcp_measured *m;       /* a record a key, in their order */
+	struct dcp_stats_bins **bins; /* with histogram */
+	enum cmd_exit code;           /* of what cannot be read, which was said */
+	struct dcp_arena arena;
+};
+
+/* Fill the fields from m on. -ENOMEM. */
+int measure_run(struct measuring *w);
+void measure_finish(struct measuring *w);
+
+/* Numbers of one tensor, or of several as one. */
+struct measure_row {
+	const char *name;
+	const struct walk_key *key; /* of several the first */
+	struct dcp_measured m;
+	struct dcp_stats_bins *bins;
+	uint64_t tensors;
+	bool mixed; /* several dtypes */
+};
+
+struct dcp_stats_of measure_of(const struct measure_row *r);
+/* A row of a list of these fields. */
+extern const struct out_field measure_fields[];
+void measure_put_row(struct out *o, const struct measure_row *r);
+
+/*
+ * overtime: the numbers of tensors in every version of a source, and how far one version is from
+ * the one before.
+ */
+
+/*
+ * Of the tensors that @keys name, a row a complete version, the oldest first; as a drawing into
+ * @file.
+ */
+enum cmd_exit overtime(const char *source, const struct pick_opts *opts,
+		       const struct opt_texts *keys, unsigned jobs, uint64_t rate,
+		       enum out_form form, const char *file);
+
+/*
+ * record: the digests of tensors as a file, in a form that tools/load/load.h reads.
+ */
+
+/* The digest by XXH3 of a tensor, kept beside the index as "digests". */
+struct record_kept {
+	struct dcp_kept_head head;
+	char text[40]; /* 32 digits and a NUL */
+};
+
+struct record_tensor {
+	const char *key, *digest;
+};
+
+struct record {
+	const struct pick *p; /* the version is open */
+	const char *path;     /* "-": to standard output */
+	bool in_toto;         /* a statement, instead of lines */
+	bool sha256;          /* what the digests are; otherwise XXH3 */
+	const struct record_tensor *tensors;
+	size_t n;
+	uint64_t nbytes; /* of all tensors */
+};
+
+/*
+ * May the file at @path be written? Not in @source, nor over a file that is no record. The reason
+ * is printed.
+ */
+enum cmd_exit record_check(const char *path, const char *source);
+enum cmd_exit record_write(const struct record *r);
+
+/*
+ * signed: do the files of a version have the digests that a manifest of model-signing (OMS v1)
+ * lists?
+ *
+ * model.sig, in the version's directory or in one above it up to SOURCE, is a sigstore bundle: a
+ * DSSE envelope around an in-toto statement, which lists files, or parts of files, with digests.
+ * These are compared, and the digest of all of them. The signature over the statement is not
+ * checked: that takes keys and certificates, and is the signer's program's to do.
+ */
+
+struct signed_bad {
+	const char *file; /* below the source, or the manifest */
+	uint64_t off, n;
+	const char *why; /* as long as the call takes */
+};
+
+struct signed_files {
+	struct pick *p;
+	unsigned jobs;                                      /* as in struct walk */
+	uint64_t rate;                                      /* bytes a second; 0: any */
+	void (*bad)(void *ctx, const struct signed_bad *b); /* one thread at a time */
+	void *ctx;
+
+	uint64_t manifests, agree; /* found; digests that are as listed */
+	uint64_t unknown;          /* digests by an algorithm that is not known here */
+	char algorithm[32];        /* of one of these */
+};
+
+/* Read what is listed, and warn of digests that are not known. 0 or -ENOMEM. */
+int signed_check(struct signed_files *w);
+
+/*
+ * stored: do the files of a version have what they say of themselves?
+ *
+ * ZIP archives have a CRC-32 of each member, also those that stand in a row, as in .distcp files. 0
+ * means that the writer computed none, as torch does when it is told so.
+ */
+
+/*
+ * Bytes of a file that are not what their checksum says, or that cannot be read: told for each
+ * tensor that lies in them, with whether another file has the same bytes; or once.
+ */
+struct stored_bad {
+	const char *key; /* NULL: no tensor */
+	uint32_t file;
+	uint64_t off, n;
+	const char *why; /* as long as the call takes */
+	bool first;      /* the first time that these bytes are told */
+};
+
+struct stored {
+	struct pick *p;
+	const struct walk_keys *keys;
+	unsigned jobs; /* files at a time, as in struct walk */
+	uint64_t rate; /* bytes a second; 0: any */
+	void (*bad)(void *ctx, const struct stored_bad *b); /* by the calling thread */
+	void *ctx;
+	uint64_t checked; /* members that were as their checksums say */
+};
+
+/* Read all files that have checksums. 0 or -ENOMEM. */
+int stored_check(struct stored *w);
