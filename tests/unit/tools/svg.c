@@ -30,6 +30,8 @@ static void a_drawing(void **state)
 		b.p,
 		"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 100 50' width='100' "
 		"role='img'>\n<title>a &amp; b</title>\n"
+		"<style>@media (prefers-color-scheme: dark) { svg:root { color-scheme: dark; "
+		"filter: invert(1) hue-rotate(180deg); } }</style>\n"
 		"<rect width='100' height='50' fill='#ffffff'/>\n"
 		"<rect x='1.00' y='2.00' width='3.00' height='4.50' fill='#010203' "
 		"stroke='none' stroke-width='0.00'><title>rank 3 &lt;x&gt;</title></rect>\n"
