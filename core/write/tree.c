@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/write/tree.h"
+#include "core/write/pickle.h"
 
 #include <errno.h>
 #include <stdlib.h>

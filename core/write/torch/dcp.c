@@ -15,7 +15,7 @@
 #include "core/base/buf.h"
 #include "core/base/sort.h"
 #include "core/model/name.h"
-#include "core/write/tree.h"
+#include "core/write/pickle.h"
 #include "core/write/value/value.h"
 #include "core/write/write.h"
 

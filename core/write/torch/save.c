@@ -15,7 +15,7 @@
 #include "core/base/intern.h"
 #include "core/base/text.h"
 #include "core/model/dtype.h"
-#include "core/write/tree.h"
+#include "core/write/pickle.h"
 #include "core/write/value/value.h"
 #include "core/write/write.h"
 

@@ -2,7 +2,7 @@
 /*
  * A set of two ranks. The bytes, told by their CRC-32, are those that CPython unpickled to the
  * right values; tests/cli/export_families reads such files back.
- * covers: dist, write/ndarray
+ * covers: dist, write/numpy
  */
 #include "tests/unit/t.h"
 

@@ -11,7 +11,7 @@
 #include "core/origin/source.h"
 #include "core/parse/pickle/pickle.h"
 #include "core/parse/pyjson/pyjson.h"
-#include "core/write/tree.h"
+#include "core/write/pickle.h"
 #include "core/write/value/value.h"
 #include "core/write/write.h"
 #include "tests/unit/t/write.h"
