@@ -517,13 +517,14 @@ static const struct out_field *take_field(struct out *o, const char *name)
 
 	if (!o->fields)
 		return o->form == OUT_JSON ? &member : NULL;
-	do {
+	while (!is_end(o->next)) {
 		f = o->next++;
-		assert(!is_end(f)); /* else the row is given it out of turn */
 		if (strcmp(f->name ? f->name : f->head, name) == 0)
 			return has_field(o, f) ? f : NULL;
 		put_none(o, f);
-	} while (true);
+	}
+	assert(!"the row is given it out of turn");
+	return NULL;
 }
 
 void out_row_end(struct out *o)
