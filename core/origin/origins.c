@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The kinds of servers, one row each. They are defined above this room, in core/remote, and only
+ * named here.
+ */
 #include "core/origin/origin.h"
 
 const struct dcp_origin *const dcp_origins[] = {

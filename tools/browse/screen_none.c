@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* In place of screen_ncurses.c, in builds without ncurses. */
 #include "tools/browse/screen.h"
 
 #include <stddef.h>

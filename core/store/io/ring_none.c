@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* In place of ring_uring.c, in builds without liburing: reads go through preadv. */
 #include "core/store/io/queue.h"
 
 #include <errno.h>
