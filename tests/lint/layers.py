@@ -53,7 +53,6 @@ MAY_CALL = (
     r"core/store/version/grants\.c",                     # who may read: only the file system has owners, modes, lists
     r"fs/listen\.c",                                      # the socket of metrics, which nothing else made
     r"fs/versions/watch\.c",                             # inotify: only the file system reports changes
-    r"core/store/(io/(fetch|files|gather|queue)|view/read)\.c", # what is faster with a descriptor, where a blob has one
     r"core/store/layouts/layouts\.c",                       # the nearest name to a layout that the user misspelt
     r"core/base/.*|fs/(session|mount|fault|slabs)\.c|fs/(tree|ops|text|file)\b.*",  # the mount itself: attributes of FUSE, its own descriptors
 )

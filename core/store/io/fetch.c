@@ -1,21 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/store/io/fetch.h"
 
-#include <fcntl.h>
-#include <linux/magic.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "core/base/base.h"
 #include "core/base/system.h"
 #include "core/model/geometry/strided.h"
-
-#ifndef SYS_cachestat
-#define SYS_cachestat 451
-#endif
+#include "core/origin/dir/pages.h"
 
 enum {
 	LOOKS = 2,
@@ -130,49 +122,8 @@ void dcp_io_fetched(struct dcp_io_counts *io, const struct dcp_strided *s, uint6
 
 static bool is_there(struct dcp_fetch *f, const uint8_t *map, uint64_t at)
 {
-	unsigned char in = 1;
-
 	f->io->calls++;
-	if (mincore((void *)(uintptr_t)(map + at - at % page_size()), 1, &in) < 0)
-		return true; /* cannot be known: let the copy see */
-	return in & 1;
-}
-
-/* Files of overlayfs have their pages in those below: neither call of dcp_is_cached() sees
- * them. A mapping does, of a file of one's own. */
-static bool is_own_of_overlay(int fd)
-{
-	struct statfs fs;
-	struct stat st;
-
-	return fstatfs(fd, &fs) == 0 && (uint32_t)fs.f_type == OVERLAYFS_SUPER_MAGIC &&
-	       fstat(fd, &st) == 0 && (geteuid() == 0 || st.st_uid == geteuid());
-}
-
-static bool is_mapped(int fd, uint64_t off)
-{
-	unsigned char in = 0;
-	void *map = mmap(NULL, 1, PROT_READ, MAP_SHARED, fd, (off_t)(off - off % page_size()));
-
-	if (map == MAP_FAILED)
-		return false;
-	mincore(map, 1, &in);
-	munmap(map, 1);
-	return in & 1;
-}
-
-bool dcp_is_cached(int fd, uint64_t off)
-{
-	const uint64_t range[] = { off, 1 };
-	uint64_t counts[5]; /* the first: pages that are there */
-	char byte;
-	struct iovec iov = { &byte, 1 };
-
-	/* Where preadv2() begins to read what is not there (Linux 6.3), nearly always there is
-	 * a call that does not. */
-	if (syscall(SYS_cachestat, fd, range, counts, 0) == 0)
-		return counts[0] != 0 || (is_own_of_overlay(fd) && is_mapped(fd, off));
-	return preadv2(fd, &iov, 1, (off_t)off, RWF_NOWAIT) == 1;
+	return dcp_is_resident(map + at);
 }
 
 void dcp_fetch_run(struct dcp_fetch *f, int fd, const struct dcp_strided *s)
@@ -183,9 +134,7 @@ void dcp_fetch_run(struct dcp_fetch *f, int fd, const struct dcp_strided *s)
 	if (dcp_is_cached(fd, s->off + s->run - 1))
 		return;
 	for (uint64_t at = 0; at < s->run; at += ADVICE_BYTES) {
-		posix_fadvise(fd, (off_t)(s->off + at),
-			      (off_t)DCP_MIN(s->run - at, (uint64_t)ADVICE_BYTES),
-			      POSIX_FADV_WILLNEED);
+		dcp_bring_near(fd, s->off + at, DCP_MIN(s->run - at, (uint64_t)ADVICE_BYTES));
 		f->io->calls++;
 	}
 }

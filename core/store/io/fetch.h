@@ -61,9 +61,6 @@ void dcp_fetch_add(struct dcp_fetch *f, const uint8_t *map, const struct dcp_str
 /* Make the kernel begin to read @s from the file @fd, if it is a long run not yet in memory. */
 void dcp_fetch_run(struct dcp_fetch *f, int fd, const struct dcp_strided *s);
 
-/* Is byte @off of the file in the page cache? */
-bool dcp_is_cached(int fd, uint64_t off);
-
 /* Send what is left of the requests; do not wait for them. */
 void dcp_fetch_end(struct dcp_fetch *f);
 

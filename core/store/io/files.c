@@ -2,7 +2,6 @@
 #include "core/store/io/files.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <setjmp.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 #include "core/base/err.h"
 #include "core/origin/archive/archive.h"
 #include "core/origin/dir/dir.h"
+#include "core/origin/dir/pages.h"
 #include "core/store/cache/cache.h"
 
 static bool enabled;
@@ -277,7 +277,7 @@ static int open_exact(const struct dcp_files *f, uint32_t number)
 
 	if (open_origin(f, &f->ids[number], &blob, NULL) < 0 || blob.fd < 0)
 		return -1;
-	posix_fadvise(blob.fd, 0, 0, POSIX_FADV_RANDOM);
+	dcp_stop_ahead(blob.fd);
 	return dcp_take_fd(&blob.fd);
 }
 

@@ -2,13 +2,13 @@
 #include "core/store/io/queue.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "core/base/base.h"
+#include "core/origin/dir/pages.h"
 #include "core/store/io/fetch.h"
 
 enum { AHEAD = 32 /* reads that the kernel is advised of before they are made */ };
@@ -189,8 +189,7 @@ static void announce(const struct dcp_read *reads, size_t n, struct dcp_io_count
 	if (n < 2 || is_cached(reads, io))
 		return;
 	for (size_t i = 0; i < n; i++)
-		posix_fadvise(reads[i].fd, (off_t)reads[i].off, (off_t)reads[i].n,
-			      POSIX_FADV_WILLNEED);
+		dcp_bring_near(reads[i].fd, reads[i].off, reads[i].n);
 	io->calls += n;
 }
 
@@ -438,9 +437,8 @@ static int add_bands(struct dcp_gather *g, char *dst, struct dcp_from from,
 		if (from.fd >= 0 && i / per % BANDS == 0 && i + per < s->count[k]) {
 			uint64_t behind = (s->count[k] - i - per) * s->file_stride[k];
 
-			posix_fadvise(from.fd, (off_t)(band.off + per * s->file_stride[k]),
-				      (off_t)DCP_MIN(behind, (uint64_t)BANDS * DCP_GATHER_SPAN),
-				      POSIX_FADV_WILLNEED);
+			dcp_bring_near(from.fd, band.off + per * s->file_stride[k],
+				       DCP_MIN(behind, (uint64_t)BANDS * DCP_GATHER_SPAN));
 			g->io->calls++;
 		}
 		rc = add_span(g, dst, from, &band, dcp_strided_extent(&band));

@@ -9,10 +9,10 @@
 
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/base/base.h"
 #include "core/model/geometry/strided.h"
+#include "core/origin/dir/pages.h"
 #include "core/store/io/fetch.h"
 #include "core/store/io/files.h"
 #include "core/store/io/queue.h"
@@ -571,24 +571,6 @@ int dcp_view_answer(const struct dcp_view *view, uint64_t off, size_t n, struct 
 
 /* ---- from file to file ---- */
 
-/* 1: copied; 0: the kernel cannot, and a read gives the error if there is one. */
-static int copy_range(int from, uint64_t off, int fd, uint64_t to, uint64_t n)
-{
-	while (n) {
-		off64_t in = (off64_t)off, out = (off64_t)to;
-		ssize_t got = copy_file_range(from, &in, fd, &out, n, 0);
-
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0)
-			return 0;
-		off += (uint64_t)got;
-		to += (uint64_t)got;
-		n -= (uint64_t)got;
-	}
-	return 1;
-}
-
 struct target {
 	struct request *r;
 	int fd;
@@ -606,9 +588,9 @@ static int copy_to_file(void *arg, const struct dcp_run *run)
 		return -ECANCELED;
 	rc = hold_more(t->r, b, &file);
 	if (rc > 0)
-		rc = file->fd < 0
-			     ? 0
-			     : copy_range(file->fd, run->off, t->fd, t->to + run->dst, run->n);
+		rc = file->fd < 0 ? 0
+				  : dcp_copy_range(file->fd, run->off, t->fd, t->to + run->dst,
+						   run->n);
 	return rc > 0 ? 0 : rc < 0 ? rc : -ECANCELED;
 }
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "core/model/geometry/strided.h"
+#include "core/origin/dir/pages.h"
 #include "core/store/io/fetch.h"
 #include "core/store/io/queue.h"
 

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "core/origin/dir/pages.h"
 #include "core/store/io/fetch.h"
 #include "core/store/io/files.h"
 #include "tests/unit/t/fault.h"
