@@ -249,9 +249,9 @@ static void keep(const struct dcp_sink *sink, const char *at, const char *json)
 		path[o.npath++] = part;
 		bar = strchr(part, '|');
 		if (bar)
-			*bar = '\0';
-		part = bar + 1;
-	} while (bar);
+			*bar++ = '\0';
+		part = bar;
+	} while (part);
 	o.json_len = json ? strlen(json) : 0;
 	o.error = json ? NULL : "it is damaged";
 	assert_int_equal(sink->object(sink->ctx, &o), 0);

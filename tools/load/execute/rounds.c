@@ -361,7 +361,8 @@ static void expect_parts(struct dcpload_plan *p, uint64_t first)
 		}
 		if (d == r->self)
 			r->nsend[d] = r->nrecv[d] = 0;
-		to += p->ipc ? 0 : r->same ? p->chunks->slot : r->nrecv[d];
+		if (to && !p->ipc)
+			to += r->same ? p->chunks->slot : r->nrecv[d];
 		p->report.received += r->nrecv[d];
 	}
 }
@@ -443,7 +444,7 @@ static int round_of(struct load_filler *f, struct load_active *a, size_t k, int 
 	int64_t start;
 	int rc = 0;
 
-	r->now = r->there + k % 2 * r->half;
+	r->now = r->there ? r->there + k % 2 * r->half : NULL;
 	memset(r->nsend, 0, r->of.ranks * sizeof(*r->nsend));
 	if (k < p->chunks->n) {
 		if (!f->has_thread)

@@ -257,8 +257,10 @@ static int send_owners(struct dcpload_plan *p, struct dcpload_error *err)
 		r->recv[d] = to;
 		r->theirs[d] = to;
 		r->nrecv[d] = r->ntheirs[d] * sizeof(*to);
-		to += r->ntheirs[d];
-		from += r->nsend[d] / sizeof(*from);
+		if (to)
+			to += r->ntheirs[d];
+		if (from)
+			from += r->nsend[d] / sizeof(*from);
 	}
 	rc = load_rounds_send(p, err);
 	for (uint32_t d = 0; d < r->of.ranks && rc == 0; d++)
