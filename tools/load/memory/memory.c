@@ -22,7 +22,8 @@
 enum {
 	SOON_NS =
 		1000000, /* a piece of 4 MiB takes a fifth: for so long a wait does not sleep */
-	LOOK_NS = 20000  /* then between looks at a mark */
+	LOOK_NS = 20000, /* then between looks at a mark */
+	LOOK_MOST_NS = 1000000 /* once it has taken long */
 };
 
 /* ---- the host's memory ---- */
@@ -87,7 +88,7 @@ void load_device_near(struct load_device *d, void *p, uint64_t n)
 
 int load_device_wait(struct load_device *d, void *mark, int timeout_ms)
 {
-	const struct timespec look = { .tv_nsec = LOOK_NS };
+	struct timespec look = { .tv_nsec = LOOK_NS };
 	int64_t began = dcp_now_ns(CLOCK_MONOTONIC), now;
 	int64_t until = d->late ? 0 : began + timeout_ms * DCP_NS_PER_MS;
 	int rc;
@@ -101,10 +102,12 @@ int load_device_wait(struct load_device *d, void *mark, int timeout_ms)
 			d->late = d->given_up = true;
 			return -ETIMEDOUT;
 		}
-		if (now - began < SOON_NS)
+		if (now - began < SOON_NS) {
 			sched_yield();
-		else
+		} else {
 			nanosleep(&look, NULL);
+			look.tv_nsec = DCP_MIN(look.tv_nsec + look.tv_nsec / 8, LOOK_MOST_NS);
+		}
 	}
 	return rc < 0 ? rc : 0;
 }

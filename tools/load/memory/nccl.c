@@ -14,8 +14,9 @@
 #define LIBRARY "libnccl.so.2"
 
 enum {
-	LOOK_NS = 20000, /* between looks at what was begun */
-	MOST_NAMED = 6,  /* ranks in a message */
+	LOOK_NS = 20000,        /* between looks at what was begun */
+	LOOK_MOST_NS = 1000000, /* once it has taken long */
+	MOST_NAMED = 6,         /* ranks in a message */
 };
 
 struct load_nccl {
@@ -138,7 +139,7 @@ static const char *name_others(const struct load_nccl *n, char *text, size_t siz
 /* Wait until NCCL has done what @call began; with @mark, until the device has. */
 static int settle_call(struct load_nccl *n, const char *call, void *mark, int timeout_ms)
 {
-	const struct timespec look = { .tv_nsec = LOOK_NS };
+	struct timespec look = { .tv_nsec = LOOK_NS };
 	int64_t until = dcp_now_ns(CLOCK_MONOTONIC) + timeout_ms * DCP_NS_PER_MS;
 
 	for (;;) {
@@ -163,6 +164,7 @@ static int settle_call(struct load_nccl *n, const char *call, void *mark, int ti
 			return give_up(n, -ETIMEDOUT);
 		}
 		nanosleep(&look, NULL);
+		look.tv_nsec = DCP_MIN(look.tv_nsec + look.tv_nsec / 8, LOOK_MOST_NS);
 	}
 }
 
