@@ -33,6 +33,8 @@ static const struct dcp_adapter plain = {
 	.use = "The program that saved it loads it: its keys are as they were saved.\n"
 };
 
+enum { WRAPPED_KEYS = 1024 /* of the first so many of a model that PEFT wraps, one says so */ };
+
 /* What the keys are, all together. */
 struct keys {
 	bool any, peft, all_peft, lora, all_lora, lower, of_text;
@@ -71,11 +73,15 @@ int dcp_adapter_find(struct dcp_index *ix, const struct dcp_assets *assets, bool
 	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	bool config = !assets->config.n && dcp_assets_has(assets, peft_json);
 	struct dcp_row row;
-	int rc = dcp_index_scan(ix, DCP_ROW_TENSOR, 0, false, &scan);
+	size_t n = 0;
+	int rc = dcp_index_scan(ix, DCP_ROW_TENSOR, 0, true, &scan);
 
-	while (rc >= 0 && (wrapped || k.all_peft || k.all_lora) &&
-	       (rc = dcp_index_scan_next(scan, &row)) > 0)
+	while (rc >= 0 &&
+	       (k.all_peft || k.all_lora || (wrapped && !k.peft && n < WRAPPED_KEYS)) &&
+	       (rc = dcp_index_scan_next(scan, &row)) > 0) {
 		look_at(&k, row.key);
+		n++;
+	}
 	if (rc < 0)
 		return rc;
 	*out = k.peft && (wrapped || k.all_peft) ? &peft

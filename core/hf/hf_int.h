@@ -52,8 +52,8 @@ int dcp_assets_check(const struct dcp_assets *a, struct dcp_err *err);
 /*
  * The kind that the keys of @ix and the files beside them say: 1 and *@out, which is NULL where
  * it is no adapter; -errno. Low-rank weights count only where no other weights are with them;
- * of a model that PEFT wraps, which has its adapter among the model's weights, one key is enough
- * if @wrapped.
+ * of a model that PEFT wraps, which has its adapter among the model's weights, one of the first
+ * keys is enough if @wrapped.
  */
 int dcp_adapter_find(struct dcp_index *ix, const struct dcp_assets *assets, bool wrapped,
 		     const struct dcp_adapter **out);

@@ -131,7 +131,8 @@ static void log_no_config(struct dcpfs *fs, const struct dcpfs_version *ver,
 					 .where = ver->found.where };
 	dcp_auto_buf struct dcp_buf says = DCP_BUF_INIT;
 
-	if (dcp_hf_ask_config(v, &how, &says) > 0 &&
+	if (!__atomic_load_n(&fs->opener->said, __ATOMIC_RELAXED) &&
+	    dcp_hf_ask_config(v, &how, &says) > 0 &&
 	    !__atomic_exchange_n(&fs->opener->said, true, __ATOMIC_RELAXED))
 		dcp_log(fs->opts.log, DCP_LOG_WARN, "%s: %s", dcp_version_name(v), says.p);
 }
