@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * json: strict JSON in, through jansson; json.c is the only file that sees jansson.h.
+ * json: reads strict JSON through jansson; json.c is the only file that includes jansson.h.
  *
- * A value is a borrowed pointer into its document. Every accessor accepts NULL and
- * any type, and answers NULL, false or 0 for what is not there.
+ * A value is a borrowed pointer into its document. Every accessor accepts NULL and any type; it
+ * returns NULL, false or 0 if the value is missing or has another type.
  *
- * A tree costs a hundred bytes and more for every value. An object too big for that (the
+ * A parsed tree takes at least a hundred bytes for every value. An object too big for a tree (the
  * header of a safetensors file) is walked member by member instead: struct dcp_json_walk.
  */
 #pragma once
@@ -25,26 +25,27 @@ struct dcp_json; /* opaque; a document's root or a value inside it */
 #define DCP_JSON_MAX_VALUES 4000000u /* values and names in one document: under a gigabyte */
 
 /*
- * Duplicate names are refused, and names or strings holding U+0000, NaN, Infinity and integers
- * beyond 64 bits signed. Any value may be the root. Nesting and the number of values are checked
- * against their limits before anything is allocated.
- * -EBADMSG with the byte offset, -E2BIG (more than DCP_JSON_MAX_VALUES, or 2 GiB), -ENOMEM;
- * out of memory for a string inside, jansson reports a missing string instead: -EBADMSG.
+ * Parse @n bytes of @text. Any value may be the root. Refused: duplicate names, names and strings
+ * that hold U+0000, NaN, Infinity, and integers beyond 64 bits signed. Nesting and the number of
+ * values are checked against their limits before anything is allocated.
+ * Returns 0, -EBADMSG with the byte offset, -E2BIG (more than DCP_JSON_MAX_VALUES, or 2 GiB),
+ * -ENOMEM. If memory runs out for a string, jansson reports a missing string: -EBADMSG.
  */
 int dcp_json_parse(const char *text, size_t n, struct dcp_json **root, struct dcp_err *err);
 
 /*
- * All of @src, which has at most @max bytes (else -E2BIG), parsed; what reading it gave. @text, if
- * not NULL, gets what was read, which the caller frees, with a NUL after it.
+ * Read and parse all of @src. Returns as dcp_json_parse() does, also -E2BIG (more than @max
+ * bytes) or the error of reading. @text, if not NULL, receives the text with a NUL after it; the
+ * caller frees it.
  */
 int dcp_json_read(const struct dcp_source *src, size_t max, char **text, struct dcp_json **root,
 		  struct dcp_err *err);
 
-/* Take the space between the tokens of @text, which is valid JSON, out of it: then it is one
- * line. How long that is. */
+/* Remove the space between the tokens of @text, which is valid JSON, so that it becomes one line.
+ * Returns the new length. */
 size_t dcp_json_squeeze(char *text, size_t n);
 
-/* One string by itself, which may hold U+0000: as the two bytes C0 80. */
+/* Parse a single string, which may hold U+0000: the two bytes C0 80 in @out. */
 int dcp_json_text(const char *text, size_t n, struct dcp_arena *arena, const char **out,
 		  struct dcp_err *err);
 void dcp_json_free(struct dcp_json *root);
@@ -61,17 +62,18 @@ const char *dcp_json_str(const struct dcp_json *v);
 bool dcp_json_u64(const struct dcp_json *v, uint64_t *out);
 /* Any number. */
 bool dcp_json_f64(const struct dcp_json *v, double *out);
-/* true and false as 1 and 0; what is neither leaves @out alone. */
+/* true and false as 1 and 0; any other value leaves @out alone. */
 bool dcp_json_bool(const struct dcp_json *v, int *out);
 
-/* Members in the order of the text: start with iter = NULL, ends with NULL. */
+/* The next member in the order of the text. The first call gets @iter NULL; returns NULL after
+ * the last member. */
 const void *dcp_json_next(const struct dcp_json *object, const void *iter, const char **key,
 			  const struct dcp_json **value);
 
 /*
- * Walk the members of an object in its text, in constant memory. The commas and colons of
- * that object are checked; what stands between them is not: the caller parses each name and
- * value, at most once each, with dcp_json_parse(), and finds duplicate names itself.
+ * Walk the members of an object in its text, in constant memory. The walk checks the commas and
+ * colons of the object, but not the names and values: the caller parses each of them, at most
+ * once, with dcp_json_parse(), and finds duplicate names itself.
  */
 struct dcp_json_walk {
 	const char *text;
@@ -80,12 +82,12 @@ struct dcp_json_walk {
 };
 
 /*
- * The next member, as views into the text. Start with { text, n }.
- * Returns 1, 0 after the last one (only spaces may follow the object), -EBADMSG with the
+ * Get the next member: @name and @value point into the text. @w begins as { text, n }.
+ * Returns 1, 0 after the last member (only spaces may follow the object), -EBADMSG with the
  * offset in the text.
  */
 int dcp_json_walk(struct dcp_json_walk *w, struct dcp_bytes *name, struct dcp_bytes *value,
 		  struct dcp_err *err);
 
-/* "2.14": the library in use. */
+/* The version of the jansson in use: "2.14". */
 const char *dcp_json_jansson_version(void);

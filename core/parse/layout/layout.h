@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * layout: from a text or a name to a layout. The grammar is specified in core/LAYOUT.md.
+ * layout: turns a text or a name into a layout. core/LAYOUT.md specifies the grammar.
  */
 #pragma once
 #include <stdbool.h>
@@ -15,38 +15,40 @@ struct dcp_err;
 struct dcp_layout;
 
 /*
- * Parse @n bytes of a layout file, called @name in messages and by dcp_layout_name(). Also
- * taken: the JSON spellings of LAYOUT.md. -EINVAL: name, line and what is wrong, with the
- * nearest valid thing; -E2BIG; -ENOMEM.
+ * Parse @n bytes of a layout file; @name is its name in messages and for dcp_layout_name(). The
+ * JSON spellings of LAYOUT.md are also accepted. Returns 0, -EINVAL (@err has the name, the line,
+ * the mistake and the nearest valid word), -E2BIG or -ENOMEM.
  */
 int dcp_layout_parse(const char *name, const char *text, size_t n, struct dcp_layout **out,
 		     struct dcp_err *err);
 
 /*
- * A built-in layout: "fsdp<N>", "dim<k>x<N>", "tp<N>:<preset>". -ENOENT: no such name (the
- * message names the nearest); -EINVAL: a malformed built-in name. "mesh:dp2,tp4:<file-stem>" is
- * resolved by callers that know the files: see dcp_layout_on_mesh().
+ * Make a built-in layout: "fsdp<N>", "dim<k>x<N>", "tp<N>:<preset>". -ENOENT: no such name (the
+ * message has the nearest name); -EINVAL: a malformed built-in name. Callers that know the
+ * layout files resolve "mesh:dp2,tp4:<file-stem>" themselves: see dcp_layout_on_mesh().
  */
 int dcp_layout_named(const char *name, struct dcp_layout **out, struct dcp_err *err);
 
 /* The @i-th preset of "tp<N>:<preset>"; NULL past the last. */
 const char *dcp_layout_preset(size_t i);
 
-/* The rules of @l over another mesh, "dp2,tp4", which must have every dim the rules name. */
+/* Make a layout with the rules of @l and another mesh, "dp2,tp4", which must have every dimension
+ * that the rules name. */
 int dcp_layout_on_mesh(const struct dcp_layout *l, const char *mesh, struct dcp_layout **out,
 		       struct dcp_err *err);
 
 /*
- * layout_int: what the readers of layouts share. JSON and text become rules (layout.c, text.c), a
- * rule's words become placements (text.c), with their globs, lists and arguments (lists.c).
+ * layout_int: declarations for the parsers of layouts. layout.c reads JSON and text.c reads lines
+ * into rules; text.c reads the words of a rule into placements; lists.c reads globs, lists and
+ * arguments.
  */
 
-/* Where a parser stands. */
+/* The state of a parser. */
 struct layout_parse {
 	struct dcp_layout *l;
 	unsigned line;
-	const unsigned *lines; /* the rules' line numbers, when they are known; NULL: counted */
-	bool mesh_given;       /* mesh lines are not allowed: the mesh is there already */
+	const unsigned *lines; /* line number of each rule, if known; NULL: count the lines */
+	bool mesh_given;       /* the mesh is already known: mesh lines are not allowed */
 	struct dcp_err *err;
 };
 
@@ -55,16 +57,18 @@ struct layout_parse {
 int dcp_layout_bad(const struct layout_parse *ps, int code, const char *fmt, ...)
 	DCP_PRINTF(3, 4);
 #define bad(ps, ...) dcp_layout_bad(ps, -EINVAL, __VA_ARGS__)
-/* ", nearest is X" in @out, or nothing, for a word that is none of @known (NULL-ended). */
+/* Write ", nearest is X" into @out for @word, which is not in @known (NULL-ended); "" if no known
+ * word is near. */
 void dcp_layout_nearest(char *out, size_t size, const char *word, const char *const *known);
-/* The next word at *@s: up to a blank outside of brackets. 0: none is left on the line. */
+/* Length of the next word at *@s: up to a blank outside of brackets. 0: no word is left on the
+ * line. */
 size_t dcp_layout_next_word(const char **s, const char *end);
-/* Is it a word of the grammar, or so near to a word that the word was probably meant? */
+/* Is @text a word of the grammar, or so similar to a word that the user probably meant it? */
 bool dcp_layout_is_word(const char *text, size_t n);
 int dcp_layout_mesh_words(struct layout_parse *ps, const char *text, size_t n);
-/* Parse lines into @ps->l, which has no rules yet. */
+/* Parse the lines of @text into @ps->l, which has no rules yet. */
 int dcp_layout_lines(struct layout_parse *ps, const char *text, size_t n);
-/* A rule begins; globs and placements (dcp_layout_place) follow; then it is checked. */
+/* Begin a rule; add its globs and its placements (dcp_layout_place); end it, which checks it. */
 int dcp_layout_rule_begin(struct layout_parse *ps);
 int dcp_layout_rule_glob(struct layout_parse *ps, const char *text, size_t n);
 int dcp_layout_rule_end(struct layout_parse *ps);
@@ -74,7 +78,7 @@ int dcp_layout_rule_end(struct layout_parse *ps);
 /* Words of the grammar that begin a placement, NULL-ended. */
 extern const char *const dcp_layout_place_words[];
 bool dcp_layout_is_place(const char *text, size_t n);
-/* One word into placements of the last rule. */
+/* Add the placements that one word describes to the last rule. */
 int dcp_layout_place(struct layout_parse *ps, const char *text, size_t n);
 int dcp_layout_place_add(struct layout_parse *ps, const struct place *p);
 int dcp_layout_mesh_find(const struct layout_parse *ps, const char *name, size_t n,
@@ -96,10 +100,10 @@ struct dcp_layout_args {
 	const char *end; /* after the closing bracket */
 };
 
-/* "(" to ")" at @s, or nothing where no bracket stands there. */
+/* Parse the arguments from "(" to ")" at @s; none if there is no bracket at @s. */
 int dcp_layout_args(struct layout_parse *ps, const char *s, const char *end,
 		    struct dcp_layout_args *out);
-/* Decimal at *@s, moved past it; false: none, or it does not fit. */
+/* Parse the decimal number at *@s and move *@s past it; false: no number, or it does not fit. */
 bool dcp_layout_int(const char **s, const char *end, int64_t *out);
 size_t dcp_layout_word(const char *s, const char *end);
 
@@ -107,5 +111,5 @@ size_t dcp_layout_word(const char *s, const char *end);
 int dcp_layout_list(struct layout_parse *ps, const char *text, size_t n);
 int dcp_layout_only(struct layout_parse *ps, const char *text, size_t n);
 
-/* Compile @n bytes into @out; -EINVAL or -E2BIG with a message. */
+/* Compile the glob of @n bytes into @out; -EINVAL or -E2BIG with a message. */
 int dcp_layout_glob_init(struct layout_parse *ps, const char *text, size_t n, struct glob *out);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * numpy: its arrays, in files of their own (npy) and in pickles (ndpickle).
+ * numpy: arrays of numpy, in .npy files (npy) and in pickles (ndpickle).
  */
 #pragma once
 #include <stdbool.h>
@@ -12,13 +12,13 @@
 #include "core/parse/pickle/pickle.h"
 
 /*
- * npy: the header before an array's bytes, as numpy.load expects it and as others wrote
- * it.
+ * npy: the header before the bytes of an array: written as numpy.load expects it, read as any
+ * writer wrote it.
  *
  *   \x93NUMPY 1 0, u16 LE header length, {'descr': '<f4', 'fortran_order': False,
  *   'shape': (2, 3), }, spaces, newline; data starts at a multiple of 64.
- *   Version 2.0 (u32 length) only when the header is longer than 65535 bytes; 3.0 is 2.0 whose
- *   field names are UTF-8.
+ *   Version 2.0 (u32 length) is used only if the header is longer than 65535 bytes; version 3.0
+ *   is 2.0 with field names in UTF-8.
  */
 
 struct dcp_buf;
@@ -26,27 +26,28 @@ struct dcp_err;
 struct dcp_source;
 
 /*
- * Append the header for numbers of @dtype as .npy shows them (dcp_dtype_info()->npy; F4's
- * last dimension doubled, since each byte holds two numbers). A 0-dim F4 gets shape (2,).
- * Returns 0, -ENOTSUP when numpy has no such numbers (DCP_DTYPE_OTHER), or -ENOMEM.
+ * Append the header for numbers of @dtype, in the type that .npy files have for it
+ * (dcp_dtype_info()->npy). The last dimension of an F4 array is doubled, since each byte holds two
+ * numbers; an F4 array without dimensions gets the shape (2,).
+ * Returns 0, -ENOTSUP if numpy has no such numbers (DCP_DTYPE_OTHER), or -ENOMEM.
  */
 int dcp_npy_header(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
 		   const uint64_t *shape);
 
-/* The same for elements as they are stored: BF16 as those who have it write it (V2, see
- * dcp_npy_read()); other types that numpy has not are -ENOTSUP. */
+/* The same, but for elements as they are stored: BF16 as V2, like libraries that have bfloat16 do
+ * (see dcp_npy_read()); -ENOTSUP for other types that numpy does not have. */
 int dcp_npy_header_stored(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
 			  const uint64_t *shape);
 
-/* Bytes dcp_npy_header() would append, by arithmetic: a listing asks it of every file. 0: none.
- */
+/* The number of bytes that dcp_npy_header() would append; 0: it would fail. Computed without
+ * writing, because a listing needs the size of every file. */
 size_t dcp_npy_header_size(enum dcp_dtype dtype, uint32_t ndim, const uint64_t *shape);
 
 #define DCP_NPY_HEAD_MAX                                                                       \
-	(1u << 20) /* of a header; only records of thousands of fields have more */
+	(1u << 20) /* bytes of a header; only records of thousands of fields have more */
 
 enum dcp_npy_kind {
-	DCP_NPY_NUMBERS, /* or strings, dates, bytes: of a size that is known */
+	DCP_NPY_NUMBERS, /* or strings, dates, bytes: elements of a fixed size */
 	DCP_NPY_OBJECTS, /* a pickle follows the header */
 	DCP_NPY_RECORDS, /* several types in one element */
 };
@@ -54,44 +55,46 @@ enum dcp_npy_kind {
 struct dcp_npy {
 	enum dcp_npy_kind kind;
 	enum dcp_dtype dtype;
-	char dtype_name[24]; /* the table's, or for OTHER numpy's without byte order: "U5" */
+	char dtype_name[24]; /* dcpfs's name; for OTHER numpy's, without byte order: "U5" */
 	uint32_t itemsize;   /* 0 unless NUMBERS */
 	uint32_t ndim;
 	uint64_t shape[DCP_MAX_NDIM];
 	uint64_t stride[DCP_MAX_NDIM]; /* elements */
-	bool row_major;                /* or what is stored like it, as a vector is */
+	bool row_major;                /* or stored in the same way, such as a vector */
 	bool swap;                     /* big-endian elements */
 	uint64_t off, nbytes;          /* of the elements; they may extend past the source */
 };
 
 /*
- * Read the header at the start of @src, which need not hold more than that. numpy has no
- * bfloat16: libraries that have it write its arrays as two bytes without a type (V2), and nothing
- * else is written so, so V2 is read as BF16. -EBADMSG (not an .npy, or a damaged header),
- * -E2BIG, -ENOTSUP (a version after 3.0), -ENOMEM, or what reading gave.
+ * Read the header at the start of @src, which may end after the header. numpy has no bfloat16:
+ * libraries that have it write such arrays as two bytes without a type (V2). No other type is
+ * written as V2, so V2 is read as BF16. Returns 0, -EBADMSG (not an .npy, or a damaged header),
+ * -E2BIG, -ENOTSUP (a version after 3.0), -ENOMEM, or the error of reading.
  */
 int dcp_npy_read(const struct dcp_source *src, struct dcp_npy *out, struct dcp_err *err);
 
 /*
  * ndpickle: which numpy array does a pickled value stand for, and where do its bytes lie?
  *
- * Three ways numpy pickles an array, under its old and its new module names:
+ * numpy pickles arrays in three ways, each under its old and its new module names:
  *
  *   numpy.core.multiarray._reconstruct(ndarray, (0,), b'b') + BUILD (1, shape, dtype, fortran,
  *       payload)                                                     protocols 0 to 4
  *   numpy.core.numeric._frombuffer(payload, dtype, shape, order[, axes])        protocol 5
  *   numpy.core.multiarray.scalar(dtype, payload)                                0-dim values
  *
- * The payload stays where it is: read the pickle with far_bytes and far_text set, and the result
- * is its place in the source. In protocol 2 a payload is a str, the UTF-8 form of the
- * bytes taken as Latin-1; then filter says so, and off and nbytes are those of the text.
+ * The payload is not copied: the caller reads the pickle with far_bytes and far_text set, and the
+ * result is the place of the payload in the source. In protocol 2 a payload is a str: the bytes
+ * as Latin-1 characters, written as UTF-8; the filter is then DCP_FILTER_LATIN1, and off and
+ * nbytes give the place of the text.
  *
- * dtypes are numpy's: what a framework means by u2 (Paddle: bfloat16) is for its reader to say.
+ * dtypes are numpy's: the caller knows what a framework means by u2 (Paddle: bfloat16).
  */
 
 struct dcp_err;
 
-/* What a reader of arrays gives in dcp_pickle_opts: the largest payloads worth copying. */
+/* For far_bytes and far_text of dcp_pickle_opts when arrays are read: longer payloads are referred
+ * to, not copied. */
 #define DCP_NDARRAY_FAR_BYTES 256
 #define DCP_NDARRAY_FAR_TEXT 4096
 
@@ -104,18 +107,20 @@ struct dcp_ndarray {
 	bool row_major;                /* strides are those of a dense row-major array */
 	bool swap;                     /* big-endian elements */
 	enum dcp_filter filter;        /* DCP_FILTER_NONE or DCP_FILTER_LATIN1 */
-	uint64_t off, nbytes;          /* of the payload, in the source of the pickle */
+	uint64_t off, nbytes;          /* the place of the payload in the pickle's source */
 };
 
 /*
- * Is @v a numpy array? Returns 1 and fills @out: its payload has the size that shape and dtype
- * need (as text: may have it). Returns 0: not an array. Negative: an array whose description
- * is damaged (-EBADMSG), or whose elements are not plain numbers or are not stored as such
- * (-ENOTSUP: objects, strings, records, masks; protocol 0's escapes), described in @err.
+ * Is @v a numpy array? Returns 1 and fills @out; the payload then has the size that shape and
+ * dtype need (of a payload written as text, it is only known that it can have that size).
+ * Returns 0 if @v is not an array. Negative, with the reason in @err: the description of the
+ * array is damaged (-EBADMSG), or its elements are not plain numbers or not stored as such
+ * (-ENOTSUP: objects, strings, records, masks; the escapes of protocol 0).
  */
 int dcp_ndarray_read(struct dcp_pv v, struct dcp_ndarray *out, struct dcp_err *err);
 
-/* What is known of the piece that it is: where its bytes lie in the file of the pickle, and how. */
+/* Fill in the fields of @p that say where the bytes of @a lie in the file of the pickle, and in
+ * which form. */
 static inline void dcp_ndarray_place(const struct dcp_ndarray *a, struct dcp_piece *p)
 {
 	p->stride = a->row_major ? NULL : a->stride;
@@ -125,5 +130,5 @@ static inline void dcp_ndarray_place(const struct dcp_ndarray *a, struct dcp_pie
 	p->swap = a->swap;
 }
 
-/* Would dcp_ndarray_read() give anything but 0? Looks at @v alone. */
+/* Would dcp_ndarray_read() return anything but 0? Examines only @v, no values inside it. */
 bool dcp_ndarray_is(struct dcp_pv v);

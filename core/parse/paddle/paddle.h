@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * paddle: what Paddle's C++ writes: streams of tensors, and the programs that name them, which are
- * messages of protobuf.
+ * paddle: the files that Paddle's C++ code writes: streams of tensors, and programs, which name
+ * the tensors and are protobuf messages.
  */
 #pragma once
 #include <stddef.h>
@@ -11,11 +11,11 @@
 #include "core/model/tensor.h"
 
 /*
- * protobuf: the fields of one message, in the order they are written; and such fields written.
+ * protobuf: reads the fields of one message in their order, and writes fields.
  *
- * The wire format and nothing else: which field means what is for the reader of a schema to
- * say. Nothing is copied: strings and messages inside are given by their place in the source.
- * Groups (wire types 3 and 4), which are no longer in use, are refused.
+ * It knows only the wire format; the caller knows the meaning of the fields. Nothing is copied:
+ * strings and inner messages are given by their place in the source. Groups (wire types 3 and
+ * 4), which are no longer in use, are refused.
  */
 
 struct dcp_buf;
@@ -38,8 +38,8 @@ struct dcp_pb {
 struct dcp_pb_field {
 	uint32_t number;
 	enum dcp_pb_wire wire;
-	uint64_t value;  /* of the fixed and varint ones */
-	uint64_t off, n; /* of LEN: its bytes in the source */
+	uint64_t value;  /* of VARINT, FIXED64, FIXED32 */
+	uint64_t off, n; /* of LEN: the place of its bytes in the source */
 };
 
 /* The message at [@off, @off + @n) of @src. */
@@ -49,22 +49,22 @@ struct dcp_pb dcp_pb_message(const struct dcp_source *src, uint64_t off, uint64_
 int dcp_pb_next(struct dcp_pb *pb, struct dcp_pb_field *f, struct dcp_err *err);
 
 /*
- * The next number of a packed repeated field; @pb is the message that the field's bytes are.
- * Returns as dcp_pb_next() does.
+ * Get the next number of a packed repeated field; @pb is made from the bytes of the field by
+ * dcp_pb_message(). Returns as dcp_pb_next() does.
  */
 int dcp_pb_packed(struct dcp_pb *pb, uint64_t *value, struct dcp_err *err);
 
-/* Append a field: a number; bytes, which may be a message. */
+/* Append a field that is a number, or one of bytes, which may be a message. */
 void dcp_pb_put_varint(struct dcp_buf *out, uint32_t number, uint64_t value);
 void dcp_pb_put(struct dcp_buf *out, uint32_t number, const void *p, size_t n);
 
 /*
- * lodtensor: the tensor that Paddle's C++ wrote as a stream (use_binary_format, .pdiparams).
+ * lodtensor: a tensor that Paddle's C++ wrote as a stream (use_binary_format, .pdiparams).
  *
  *	u32 0                                    version of the LoD part
- *	u64 levels, each u64 bytes and them      how rows group into sequences; normally none
+ *	u64 levels, each u64 n and n bytes       how rows group into sequences; normally none
  *	u32 0                                    version of the tensor part
- *	i32 length, then that much protobuf      1: dtype, 2: dimensions
+ *	i32 n, then n bytes of protobuf          field 1: dtype, field 2: dimensions
  *	the elements                             row-major, little-endian, no padding
  *
  * A .pdiparams consists of consecutive such streams. A SelectedRows (the gradient of a sparse
@@ -88,9 +88,9 @@ struct dcp_lodtensor {
 };
 
 /*
- * The stream at @off of @src: 0, -EBADMSG (something else, or cut: found against expected),
- * -ENOTSUP (a dtype without numbers), or what the source gave. When only the elements are cut,
- * @out is filled in all the same.
+ * Read the stream at @off of @src. Returns 0, -EBADMSG (not such a stream, or it ends early: @err
+ * has the size found and the size expected), -ENOTSUP (a dtype without numbers), or the error of
+ * the source. If the source ends within the elements, @out is filled in nevertheless.
  */
 int dcp_lodtensor_read(const struct dcp_source *src, uint64_t off, struct dcp_lodtensor *out,
 		       struct dcp_err *err);
@@ -101,13 +101,13 @@ struct dcp_selected_rows {
 	struct dcp_lodtensor value;
 };
 
-/* The same for a file that is one SelectedRows. */
+/* The same for a file that consists of one SelectedRows. */
 int dcp_selected_rows_read(const struct dcp_source *src, struct dcp_selected_rows *out,
 			   struct dcp_err *err);
 
 /*
- * A TensorDesc of Paddle's framework.proto: field 1 the dtype, field 2 the dimensions, -1 where
- * a program leaves one open. Returns 0 or -EBADMSG.
+ * Read a TensorDesc of Paddle's framework.proto: field 1 is the dtype, field 2 the dimensions; a
+ * dimension that a program leaves open is -1. Returns 0 or -EBADMSG.
  */
 struct dcp_lodtensor_desc {
 	uint64_t dtype;
@@ -116,8 +116,8 @@ struct dcp_lodtensor_desc {
 };
 int dcp_lodtensor_desc(struct dcp_pb pb, struct dcp_lodtensor_desc *out, struct dcp_err *err);
 
-/* Append such a TensorDesc, or all of a stream that stands before the elements. -ENOTSUP: Paddle
- * has no number for @dtype. */
+/* Append a TensorDesc, or everything that precedes the elements in a stream. -ENOTSUP: Paddle has
+ * no number for @dtype. */
 int dcp_lodtensor_put_desc(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
 			   const uint64_t *shape);
 int dcp_lodtensor_put(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
@@ -126,13 +126,13 @@ int dcp_lodtensor_put(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
 /*
  * program: which variables does a Paddle program store, and in which order?
  *
- * A .pdiparams has tensors and no names: they are the program's persistable variables, sorted
- * by name. Two forms of program name them:
+ * A .pdiparams file has tensors without names: they are the persistable variables of the program,
+ * sorted by name. A program has one of two forms:
  *
- *   .pdmodel  protobuf ProgramDesc: blocks -> vars; feed, fetch, readers and raw ones are not
- *             stored
- *   .json     PIR: program.regions[].blocks[].ops[], operation "p" is a parameter, its name is
- *             A[3], its type O.TT.D
+ *   .pdmodel  protobuf ProgramDesc: blocks -> vars; variables of the types feed, fetch, reader
+ *             and raw are not stored
+ *   .json     PIR: program.regions[].blocks[].ops[]; the operation "p" is a parameter, with its
+ *             name in A[3] and its type in O.TT.D
  *
  * Sources: paddle/phi/core/framework/framework.proto, paddle/fluid/pir/serialize_deserialize.
  */
@@ -153,9 +153,9 @@ struct dcp_paddle_program {
 };
 
 /*
- * Read a program of either form: JSON begins with '{', anything else is taken as protobuf.
- * Returns 0, -EBADMSG, -E2BIG, -ENOMEM, or what the source gave. @out is to be finished after
- * success.
+ * Read a program of either form: a file that begins with '{' is JSON, any other is protobuf.
+ * Returns 0, -EBADMSG, -E2BIG, -ENOMEM, or the error of the source. After success the caller
+ * finishes @out.
  */
 int dcp_paddle_program_read(const struct dcp_source *src, struct dcp_paddle_program *out,
 			    struct dcp_err *err);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pickle_int: what the files of the pickle machine share; only they include it. The machine
+ * pickle_int: declarations for the files of the pickle machine; only they include it. The machine
  * itself comes last.
  *
- * The functions in this header that are called for nearly every opcode are inline: 59 million
- * opcodes in half a second leave no room for a call each.
+ * Functions that are called for nearly every opcode are inline in this header: at 59 million
+ * opcodes in half a second, a call for each opcode is too slow.
  */
 #pragma once
 #include <stdbool.h>
@@ -16,13 +16,13 @@
 #include "core/parse/pickle/pickle.h"
 
 /*
- * ops: the opcode table: name, code, and the shape of what follows the code.
+ * ops: the opcode table: name, code, and the form of the argument after the code.
  *
  * Names and codes are those of CPython's pickletools. Private to core/parse/pickle*.c.
  */
 
 /*
- * Shape of an argument. The first seven have nothing to check but their size; LEN* are a
+ * The form of an argument. Of the first forms, up to 8, only the size is checked; LEN* are a
  * length and that many bytes; LINE* end at a newline; GET* name a memo entry.
  */
 enum pickle_arg {
@@ -131,12 +131,12 @@ enum pickle_op { PICKLE_OPS(PICKLE_OP_ENUM) };
 
 #define PICKLE_HIGHEST_PROTOCOL 5
 
-/* window: the part of the source that is in memory, and opcode arguments in it. */
+/* window: the part of the source that is in memory, and the opcode arguments in it. */
 
 enum {
 	DCP_PKL_PAD = 16,           /* readable bytes after the window */
-	DCP_PKL_WINDOW = 128 << 10, /* as large as it normally gets */
-	DCP_PKL_WINDOW_MIN = 4096,  /* first read after a jump; doubles from there */
+	DCP_PKL_WINDOW = 128 << 10, /* the usual maximum size of the window */
+	DCP_PKL_WINDOW_MIN = 4096,  /* first read after a jump; later reads double */
 };
 
 struct dcp_pkl_win {
@@ -161,64 +161,66 @@ static inline uint64_t dcp_pkl_off(const struct dcp_pkl_win *w, const uint8_t *p
 	return w->base + (uint64_t)(p - w->buf);
 }
 
-/* Where to go on reading for offset @off; what is there is checked by dcp_pkl_win_op(). */
+/* Continue at offset @off of the source: returns the pointer for it, which the caller passes to
+ * dcp_pkl_win_op() before it reads there. */
 const uint8_t *dcp_pkl_win_seek(struct dcp_pkl_win *w, uint64_t off);
 
-/* Called when *@p is not before safe: after it, the opcode and its fixed argument are in
- * memory. */
+/* Called if *@p is not before safe: makes sure that the opcode at *@p and its fixed argument are
+ * in memory. */
 int dcp_pkl_win_op(struct dcp_pkl_win *w, const uint8_t **p);
 
 /* The same for @n bytes at *@p, which the caller knows to be in the source. */
 int dcp_pkl_win_need(struct dcp_pkl_win *w, const uint8_t **p, size_t n);
 
-/* Length that the opcode at @p claims, checked against what is left behind its @head bytes. */
+/* Get the length that the opcode at @p claims, and check it against the rest of the source after
+ * the opcode's first @head bytes. */
 int dcp_pkl_win_length(struct dcp_pkl_win *w, const uint8_t *p, size_t *head, uint64_t *n);
 
-/* Length of the line that starts @skip bytes after *@p, without its newline. */
+/* Get the length of the line that starts @skip bytes after *@p, without its newline. */
 int dcp_pkl_win_line(struct dcp_pkl_win *w, const uint8_t **p, size_t skip, size_t *n);
 
-/* "<NAME> at byte N <message>" about the opcode at @p; returns @code. */
+/* Fail with the message "<NAME> at byte N <message>" about the opcode at @p; returns @code. */
 int dcp_pkl_win_fail(const struct dcp_pkl_win *w, const uint8_t *p, int code, const char *fmt,
 		     ...) DCP_PRINTF(4, 5);
 
-/* Refuse the opcode at @p, which is unknown or on the list of the refused. */
+/* Fail because the opcode at @p is unknown or refused. */
 int dcp_pkl_win_refuse(const struct dcp_pkl_win *w, const uint8_t *p);
 
 /* The checks on PROTO and FRAME, the same in both passes. */
 int dcp_pkl_win_proto(const struct dcp_pkl_win *w, const uint8_t *p);
 int dcp_pkl_win_frame(const struct dcp_pkl_win *w, const uint8_t *p);
 
-/* By opcode: enum pickle_arg. */
+/* The enum pickle_arg of each opcode. */
 extern const uint8_t dcp_pkl_arg[256];
 
 /* text: decimal numbers, quoted and escaped text, UTF-8. */
 
 struct dcp_buf;
 
-/* Is it UTF-8? @surrogates: those of Python's surrogatepass are allowed. */
+/* Is the text UTF-8? @surrogates: surrogates are allowed, as with Python's surrogatepass. */
 bool dcp_pkl_utf8(const void *s, size_t n, bool surrogates);
 
-/* Decimal digits with an optional minus sign, to two's complement that may be longer than
- * needed. */
+/* Convert decimal digits with an optional minus sign to two's complement, which may be longer than
+ * necessary. */
 enum { DCP_PKL_DECIMAL_BYTES = DCP_PICKLE_MAX_INT + 32 }; /* room for @le */
 enum dcp_pkl_number { DCP_PKL_NUMBER_OK, DCP_PKL_NUMBER_BAD, DCP_PKL_NUMBER_LONG };
 enum dcp_pkl_number dcp_pkl_decimal(const char *s, size_t n, uint8_t *le, size_t *nbytes);
 bool dcp_pkl_index(const char *s, size_t n, uint64_t *out);
 bool dcp_pkl_float(const char *s, size_t n, double *out);
 
-/* Argument of STRING: quoted, backslash escapes; false when it is not well-formed. */
+/* Decode the argument of STRING: quotes and backslash escapes; false if it is malformed. */
 bool dcp_pkl_unquote(const char *s, size_t n, struct dcp_buf *out);
-/* Argument of UNICODE: Latin-1 with \u and \U; the result is UTF-8 with surrogatepass. */
+/* Decode the argument of UNICODE, Latin-1 with \u and \U, to UTF-8 with surrogatepass. */
 bool dcp_pkl_unescape(const char *s, size_t n, struct dcp_buf *out);
 
-/* mem: nodes of one pickle: their memory, and who still refers to them. */
+/* mem: the memory and the reference counts of the nodes of one pickle. */
 
 enum {
 	DCP_PKL_GRAIN = 16,
 	DCP_PKL_CLASSES = 33, /* blocks of up to 512 bytes come from the slab */
 };
 
-/* More would let the 32-bit reference counts wrap: a reference needs 16 bytes at least. */
+/* With more memory, the 32-bit reference counts could wrap: a reference takes at least 16 bytes. */
 #define DCP_PKL_MEMORY_MAX (32ull << 30)
 
 struct dcp_pkl_mem {
@@ -227,17 +229,17 @@ struct dcp_pkl_mem {
 	struct dcp_pkl_chunk *chunks;
 	struct dcp_pkl_large *large;
 	size_t used, limit;
-	bool over; /* the last NULL was the limit's doing, not malloc's */
+	bool over; /* the last NULL came from the limit, not from malloc */
 	struct dcp_pnode *empty_tuple;
 	struct dcp_pnode **globals; /* open addressing, short probes */
 	uint32_t globals_cap, nglobals;
-	uint32_t ntuples; /* made so far, up to when the tables are worth their memory */
+	uint32_t ntuples; /* made so far; counts until the tables are worth their memory */
 	struct dcp_pnode **tuples;  /* recently made small tuples, to be shared */
 	struct dcp_pkl_call *calls; /* recently made objects, to share struct dcp_pobj */
-	uint64_t paired;            /* items of lists that were looked at for pairs */
+	uint64_t paired;            /* list items that were checked for pairs */
 };
 
-/* Freed blocks are poisoned, so a sanitizer build notices a value used after its release. */
+/* Freed blocks are poisoned, so that a sanitizer build detects a value used after its release. */
 #if defined(__SANITIZE_ADDRESS__)
 #define DCP_PKL_ASAN 1
 #elif defined(__has_feature)
@@ -258,15 +260,16 @@ void __asan_unpoison_memory_region(const volatile void *p, size_t n);
 void dcp_pkl_mem_init(struct dcp_pkl_mem *m, size_t limit);
 void dcp_pkl_mem_finish(struct dcp_pkl_mem *m);
 
-/* realloc() of plain memory of @old bytes that counts; NULL leaves @p as it was. */
+/* Like realloc() of a block of @old bytes, but counted in used; on NULL, @p is unchanged. */
 void *dcp_pkl_resize(struct dcp_pkl_mem *m, void *p, size_t old, size_t n);
 
 void *dcp_pkl_alloc_slow(struct dcp_pkl_mem *m, size_t n);
-/* Make a block of @old bytes @n bytes large, @n > @old; NULL leaves it as it was. */
+/* Grow a block of @old bytes to @n bytes, @n > @old; on NULL, @p is unchanged. */
 void *dcp_pkl_regrow(struct dcp_pkl_mem *m, void *p, size_t old, size_t n);
 void dcp_pkl_free_large(struct dcp_pkl_mem *m, void *p);
 
-/* @n bytes aligned to 16, or NULL. The size is not remembered: the caller gives it back. */
+/* Allocate @n bytes aligned to 16, or return NULL. The size is not stored: the caller passes it to
+ * dcp_pkl_dealloc(). */
 static inline void *dcp_pkl_alloc(struct dcp_pkl_mem *m, size_t n)
 {
 	size_t c = (n + DCP_PKL_GRAIN - 1) / DCP_PKL_GRAIN;
@@ -309,8 +312,8 @@ static inline bool dcp_pkl_has_node(struct dcp_pv v)
 }
 
 /*
- * Copies field by field: a copy of all 16 bytes right after the type and the payload
- * were written separately waits for both stores to leave the store buffer.
+ * Copies field by field because that is faster: if the type and the payload were just written
+ * separately, a copy of all 16 bytes waits until both stores have left the store buffer.
  */
 static inline void dcp_pkl_move(struct dcp_pv *to, const struct dcp_pv *from)
 {
@@ -335,7 +338,7 @@ static inline uint64_t dcp_pkl_mix(uint64_t h, uint64_t v)
 	return h ^ h >> 29;
 }
 
-/* Its count is zero: free it and whatever only it held. Never recursive. */
+/* Free @v, whose count is zero, and all nodes that only @v referred to. Never recursive. */
 void dcp_pkl_release(struct dcp_pkl_mem *m, struct dcp_pv v);
 
 static inline void dcp_pkl_drop(struct dcp_pkl_mem *m, struct dcp_pv v)
@@ -349,19 +352,19 @@ static inline uint32_t dcp_pkl_depth(struct dcp_pv v)
 	return dcp_pkl_has_node(v) ? v.node->depth : 0;
 }
 
-/* One node less refers to it. */
+/* Drop a node's reference to @obj. */
 void dcp_pkl_drop_obj(struct dcp_pkl_mem *m, struct dcp_pobj *obj);
 
-/* An object's node holds nothing but the pointer, so that is all there is of it. */
+/* The node of an object is allocated only up to its pointer obj: it uses no other field. */
 #define DCP_PKL_OBJECT_SIZE (offsetof(struct dcp_pnode, obj) + sizeof(struct dcp_pobj *))
 
 /* memo: which memo entries are ever fetched, and their values. */
 
 /*
- * A bit for each index that is ever fetched, with the number of bits before it, 32 to a
- * word; values only for those. Indices that no dense numbering could have reached at
- * that point of the file stand in a sorted list instead, so memory follows what the file
- * holds and not what it claims.
+ * A bit for each index says whether the entry is ever fetched. A word has 32 bits and the number
+ * of bits set in the words before it, so that values are stored only for fetched entries. An index
+ * that is too large for a dense numbering at its place in the file goes into a sorted list
+ * instead, so that the memory depends on the size of the file, not on the numbers in it.
  */
 struct dcp_pkl_memo {
 	struct dcp_pkl_memo_word {
@@ -372,11 +375,12 @@ struct dcp_pkl_memo {
 	size_t nfar, far_cap;
 	uintptr_t *slots; /* node with its type in the low four bits; 0: nothing stored yet */
 	size_t nslots, ndense;
-	uint64_t next; /* what MEMOIZE numbers by: entries so far */
+	uint64_t next; /* the index that MEMOIZE gives next: the number of entries so far */
 	bool gaps;     /* PUT left holes, so next is not known */
 };
 
-/* Pass one: @idx is fetched, @seen bytes into the pickle. Returns 0, -E2BIG or -ENOMEM. */
+/* Pass one: mark entry @idx as fetched by an opcode @seen bytes into the pickle. Returns 0, -E2BIG
+ * or -ENOMEM. */
 int dcp_pkl_memo_want_slow(struct dcp_pkl_memo *t, struct dcp_pkl_mem *m, uint64_t idx,
 			   uint64_t seen);
 
@@ -401,7 +405,7 @@ static inline uint32_t dcp_pkl_popcount(uint32_t v)
 	return (((v + (v >> 4)) & 0x0f0f0f0fu) * 0x01010101u) >> 24;
 }
 
-/* Where the value of @idx is kept; NULL: it is never fetched. */
+/* The slot for the value of entry @idx; NULL: the entry is never fetched. */
 static inline uintptr_t *dcp_pkl_memo_slot(struct dcp_pkl_memo *t, uint64_t idx)
 {
 	const struct dcp_pkl_memo_word *w;
@@ -419,11 +423,12 @@ void dcp_pkl_memo_finish(struct dcp_pkl_memo *t, struct dcp_pkl_mem *m);
 /* node: making nodes, sharing equal ones. */
 
 /*
- * Makers. All give a node with one reference, or NULL (see over). Items move in: the
- * node takes over the references of the caller, on success only. The depth of what has
- * items is the caller's to check: it may come out larger than the limit by one.
+ * Functions that make nodes. Each returns a node with one reference, or NULL (see over). On
+ * success the node takes over the caller's references to its items. The caller checks the depth
+ * of a node with items, which can exceed the limit by one.
  */
-/* STR and its like of @n bytes, which the caller writes; there is room for 8 more. */
+/* A STR, BYTES, BYTEARRAY or BIGINT of @n bytes, which the caller writes; there is room for 8
+ * more. */
 struct dcp_pnode *dcp_pkl_text(struct dcp_pkl_mem *m, uint64_t n, uint64_t src_off);
 struct dcp_pnode *dcp_pkl_far_text(struct dcp_pkl_mem *m, uint64_t n, uint64_t src_off);
 struct dcp_pnode *dcp_pkl_tuple(struct dcp_pkl_mem *m, const struct dcp_pv *items, size_t n);
@@ -431,21 +436,23 @@ struct dcp_pnode *dcp_pkl_container(struct dcp_pkl_mem *m);
 struct dcp_pnode *dcp_pkl_object(struct dcp_pkl_mem *m, struct dcp_pv callable,
 				 struct dcp_pv args, struct dcp_pv kwargs, bool called);
 
-/* The object's own struct dcp_pobj, which may be changed; NULL when memory is out. */
+/* Get a struct dcp_pobj that only @node uses, so that it may be changed; NULL: no memory. */
 struct dcp_pobj *dcp_pkl_own(struct dcp_pkl_mem *m, struct dcp_pnode *node);
 
-/* Python 2 called an OrderedDict with a list of its pairs. Was the OBJECT @object made so? Then
- * dcp_pkl_take_pairs() sets them as Python 3 does, without an argument; false: out of memory.
- * @most: bytes of the pickle so far. Where there would be more pairs in all, many calls have one
- * list, and to copy it for each would take the square of the pickle's size: they stay arguments. */
+/* Python 2 pickles an OrderedDict as a call with the list of its pairs, Python 3 as a call without
+ * arguments whose pairs are then set. dcp_pkl_has_pairs(): was the OBJECT @object made in the way
+ * of Python 2? Then dcp_pkl_take_pairs() converts it to the way of Python 3; false: no memory.
+ * @most is the number of bytes of the pickle so far. If all converted pairs would be more than
+ * @most, many calls share a list, and copying the list for each call would take memory quadratic
+ * in the size of the pickle: dcp_pkl_has_pairs() then returns false. */
 bool dcp_pkl_has_pairs(struct dcp_pkl_mem *m, struct dcp_pv object, uint64_t most);
 bool dcp_pkl_take_pairs(struct dcp_pkl_mem *m, struct dcp_pnode *object);
 
-/* Move @n items after those of a container; the deepest of them counts for its depth. */
+/* Move @n items to the end of the container @c; its depth follows the deepest of them. */
 bool dcp_pkl_extend(struct dcp_pkl_mem *m, struct dcp_pnode *c, const struct dcp_pv *items,
 		    size_t n);
 
-/* Forget the tables that only serve sharing; what they alone held is released. */
+/* Free the tables that serve only sharing, and the nodes that only these tables referred to. */
 void dcp_pkl_mem_settle(struct dcp_pkl_mem *m);
 
 struct dcp_pickle {
@@ -461,11 +468,12 @@ int dcp_pickle_read_windowed(const struct dcp_source *src, const struct dcp_pick
 			     struct dcp_err *err);
 
 /*
- * vm: the state of the machine, for the files that are the machine.
+ * vm: the state of the machine, for its files:
  *
- *	pickle.c  both passes from the outside
+ *	pickle.c  runs both passes
  *	run.c     the loop over opcodes
- *	build.c   opcodes that push what is written after them, or combine values of the stack; names of classes and functions
+ *	build.c   opcodes that push their argument or combine values of the stack; names of
+ *	          classes and functions
  *	mem.c     memory of nodes, the memo, the stack
  *	window.c  the part of the source that is in memory, and the text in it
  *
@@ -473,9 +481,9 @@ int dcp_pickle_read_windowed(const struct dcp_source *src, const struct dcp_pick
  * fence is the position of the innermost mark: an opcode that takes values from the top
  * may not reach below it.
  *
- * References: a value on the stack owns one. Failure needs no clean-up of values, because
- * all nodes die with the pickle. Every function returns 0 or a code with a message that
- * names the opcode at p.
+ * Each value on the stack owns a reference. Values need no clean-up after a failure, because
+ * all nodes are freed with the pickle. Every function returns 0, or an error code with a message
+ * that names the opcode at p.
  */
 
 struct dcp_pkl_vm {
@@ -483,16 +491,16 @@ struct dcp_pkl_vm {
 	struct dcp_pkl_win w;
 	struct dcp_pkl_memo memo;
 	/*
-	 * Not side by side: compilers would load the two as one vector right after they
-	 * were stored one by one, and wait for both stores.
+	 * sp and p are not neighbours: compilers would load two neighbours as one vector directly
+	 * after they were stored separately, and such a load waits for both stores.
 	 */
-	struct dcp_pv *sp; /* one past the top value; the loop keeps a copy of its own */
+	struct dcp_pv *sp; /* after the top value; the loop in run.c keeps a copy of it */
 	struct dcp_pv *stack, *stack_end, *fence;
 	const uint8_t *p; /* the current opcode */
 	uint32_t *marks;
 	size_t nmarks, marks_cap;
 	const struct dcp_pickle_hook *hook;
-	uint64_t far_bytes, far_text; /* longer ones are referred to */
+	uint64_t far_bytes, far_text; /* longer bytes and texts are referred to */
 	struct dcp_buf scratch;       /* text with its escapes undone */
 };
 
@@ -503,13 +511,13 @@ int dcp_pkl_too_deep(const struct dcp_pkl_vm *vm);
 int dcp_pkl_wrong_type(const struct dcp_pkl_vm *vm, struct dcp_pv v, const char *want);
 int dcp_pkl_underflow(const struct dcp_pkl_vm *vm, size_t want);
 
-/* Run up to STOP, where it leaves p. */
+/* Run up to STOP; p then points to STOP. */
 int dcp_pkl_run(struct dcp_pkl_vm *vm);
 
 /* Double the stack; false: out of memory. */
 bool dcp_pkl_grow_stack(struct dcp_pkl_vm *vm);
 
-/* Push a value; or a node, where NULL means that making it ran out of memory. */
+/* Push a value; or a node, where NULL means that there was no memory to make it. */
 int dcp_pkl_push(struct dcp_pkl_vm *vm, struct dcp_pv v);
 int dcp_pkl_push_node(struct dcp_pkl_vm *vm, enum dcp_pv_type type, struct dcp_pnode *node);
 
@@ -519,13 +527,13 @@ static inline void dcp_pkl_pop_mark(struct dcp_pkl_vm *vm)
 	vm->fence = vm->stack + (vm->nmarks ? vm->marks[vm->nmarks - 1] : 0);
 }
 
-/* ---- push: all of them step over the opcode and its argument ---- */
+/* ---- push: these functions step over the opcode and its argument ---- */
 
 int dcp_pkl_push_line(struct dcp_pkl_vm *vm);    /* INT LONG FLOAT STRING UNICODE PERSID */
 int dcp_pkl_push_global(struct dcp_pkl_vm *vm);  /* GLOBAL */
-int dcp_pkl_push_payload(struct dcp_pkl_vm *vm); /* whatever has a length in front */
+int dcp_pkl_push_payload(struct dcp_pkl_vm *vm); /* any argument with a length before it */
 
-/* ---- build: all of them work on the stack only, and leave p alone ---- */
+/* ---- build: these functions change only the stack, not p ---- */
 
 int dcp_pkl_build_tuple(struct dcp_pkl_vm *vm, size_t n);
 int dcp_pkl_build_container(struct dcp_pkl_vm *vm, enum dcp_pv_type type, size_t n);
@@ -534,10 +542,10 @@ int dcp_pkl_build_global(struct dcp_pkl_vm *vm);            /* STACK_GLOBAL */
 int dcp_pkl_build_call(struct dcp_pkl_vm *vm, bool called); /* callable, args */
 int dcp_pkl_build_newobj_ex(struct dcp_pkl_vm *vm);
 int dcp_pkl_build_state(struct dcp_pkl_vm *vm); /* BUILD */
-/* The top @n values go into the value below them. */
+/* Add the top @n values to the value below them. */
 int dcp_pkl_build_append(struct dcp_pkl_vm *vm, size_t n);
 int dcp_pkl_build_setitems(struct dcp_pkl_vm *vm, size_t n);
 /* An opcode that takes everything above the mark: TUPLE LIST DICT APPENDS and so on. */
 int dcp_pkl_build_marked(struct dcp_pkl_vm *vm);
-/* INST, which is such an opcode but has an argument: steps over it. */
+/* INST also takes everything above the mark, but has an argument: the function steps over it. */
 int dcp_pkl_build_inst(struct dcp_pkl_vm *vm);

@@ -1,35 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pyjson: pickled values as JSON and as keys. Nothing is executed, nothing is lost silently.
+ * pyjson: writes pickled values as JSON, and their paths as keys. It executes nothing and never
+ * drops data silently.
  *
  *   None, bool, int, float, str, list      themselves; integers of any size
  *   tuple, torch.Size                      arrays
  *   bytes, bytearray                       {"$bytes": base64}
  *   NaN, infinities                        {"$float": "nan" | "inf" | "-inf"}
- *   dict with str keys, OrderedDict        object; with other keys, or one that begins with
- *                                          '$': {"$dict": [[k, v], ...]}
+ *   dict with str keys, OrderedDict        object; if it has other keys, or a key that begins
+ *                                          with '$': {"$dict": [[k, v], ...]}
  *   set, frozenset                         {"$set": [...]}
  *   complex, range, slice                  {"$class": "complex", "args": [1.0, 2.0]}
  *   datetime.timedelta                     its seconds, as total_seconds() gives them
  *   torch.dtype, torch.device              {"$class": "torch.dtype", "args": ["bfloat16"]}
- *   datetime.datetime, date, time          as isoformat() gives them, which fromisoformat()
+ *   datetime.datetime, date, time          text as isoformat() gives it, which fromisoformat()
  *                                          reads; with fold or a named zone: "$class"
- *   numpy scalar                           its number, as item() gives it; "type" has its
- *                                          class where it is an object by itself
+ *   numpy scalar                           its number, as item() gives it; if it is an object
+ *                                          by itself, "type" has its class
  *   numpy array of up to 1024 numbers      {"$ndarray": {"dtype": "<f4", "shape": [2, 1],
  *                                          "data": [[0.5], [1.0]]}}: numpy.array(data, dtype)
- *                                          is equal to it, NaN's payload left aside
- *   longer ones                            "data": {"$bytes": base64}, and those that are
- *                                          column-major "fortran_order": true
+ *                                          gives an equal array, except for payloads of NaN
+ *   longer numpy array                     the same with "data": {"$bytes": base64}, and if it
+ *                                          is column-major, with "fortran_order": true
  *   a tensor                               {"$tensor": key}
  *   a sparse, quantized, nested or meta    {"$class": "torch.Tensor (torch.sparse_coo)",
  *   tensor                                 "shape": [3, 3], "indices": {"$tensor": key}, ...}
  *   a class or function                    {"$class": "type", "args": ["module.Name"]}
- *   anything else                          {"$class": "module.Name"} and, where it has them,
- *                                          "args", "kwargs", "state", "items", "dict"
- *   a container inside itself              {"$cycle": key path of the outer one}
- *   bytes too long to be in memory, and    {"$bytes_at": [offset in the pickle's source,
- *   no stream to read them from            length]}
+ *   anything else                          {"$class": "module.Name"} and, if the object has
+ *                                          them, "args", "kwargs", "state", "items", "dict"
+ *   a container inside itself              {"$cycle": key path of the outer occurrence}
+ *   bytes that are not in memory, without  {"$bytes_at": [offset in the pickle's source,
+ *   a stream to read them from             length]}
  */
 #pragma once
 #include <stdbool.h>
@@ -43,9 +44,10 @@ struct dcp_object;
 struct dcp_torch;
 
 /*
- * What the values were read from, for families other than torch.save: how long the pickle is
- * (what is made of its values is held to that), which values are tensors, and how to get
- * [off, off + n) of bytes that were too long to be copied (0, or a negative errno).
+ * The stream that the values were read from, also for families other than torch.save. @size is the
+ * length of the pickle, which limits the length of the JSON that is made of its values. @is_tensor
+ * says which values are tensors. @read reads [off, off + n) of bytes that were too long to be
+ * copied into memory, and returns 0 or a negative errno.
  */
 struct dcp_pystream {
 	uint64_t size;
@@ -54,23 +56,22 @@ struct dcp_pystream {
 	const void *ctx;
 };
 
-/* What dcp_torch functions say of @t; NULL for NULL. */
+/* Fill @out for @t with functions of dcp_torch, and return it; NULL if @t is NULL. */
 const struct dcp_pystream *dcp_pyjson_torch(const struct dcp_torch *t,
 					    struct dcp_pystream *out);
 
 /* Python's name of the value's class, as type(x) would give it without "builtins.": "int",
- * "NoneType", "collections.OrderedDict", "torch.Tensor", "trainer.Info". Valid while the value
- * is. */
+ * "NoneType", "collections.OrderedDict", "torch.Tensor", "trainer.Info". The name is valid as long
+ * as the value. */
 const char *dcp_pyjson_type(struct dcp_pv v);
 
-/* How the JSON of a value looks; and which fields of what looking at it gives count. */
+/* The form of the JSON of a value, and which fields of struct dcp_pyjson_look are then set. */
 enum dcp_pyjson_form {
-	DCP_PYJSON_SCALAR,  /* None, bool, int, float, str: as it stands */
+	DCP_PYJSON_SCALAR,  /* None, bool, int, float, str: no field, the value itself */
 	DCP_PYJSON_SECONDS, /* a time span: seconds */
 	DCP_PYJSON_TIME,    /* a date or time: iso */
 	DCP_PYJSON_TEXT,    /* an instance of a subclass of str: text */
-	DCP_PYJSON_BYTES,   /* text: BYTES, BYTEARRAY, a STR holding Latin-1, or NONE (no bytes)
-			     */
+	DCP_PYJSON_BYTES,   /* text: BYTES, BYTEARRAY, STR (Latin-1), or NONE (no bytes) */
 	DCP_PYJSON_LIST,    /* items */
 	DCP_PYJSON_SET,     /* items */
 	DCP_PYJSON_DICT,    /* pairs */
@@ -82,39 +83,39 @@ enum dcp_pyjson_form {
 };
 
 /*
- * A class of Python, numpy or torch, as pickles are read and as they are written: dcp_pyjson_type()
- * calls it @name, and a call of @function in @module makes a value of it. Several functions may
- * make values of one class; without one they have opcodes of their own.
+ * A class of Python, numpy or torch, for reading and for writing pickles: @name is its name for
+ * dcp_pyjson_type(), and a call of @function in @module makes a value of it. Several functions may
+ * make values of one class; a class without a function has opcodes of its own.
  */
 struct dcp_pyclass {
 	const char *name, *module, *function;
-	enum dcp_pyjson_form form; /* of a value that is nothing more */
-	bool hidden;     /* its JSON is that of another class: what it is, is said beside */
-	bool args;       /* its JSON has the arguments of the call */
-	bool code;       /* torch.load takes it with weights_only=False alone */
-	const char *old; /* what Python 2 called the function, if it is one of its builtins */
-	const char *number; /* "f4": a scalar of numpy, and its type */
+	enum dcp_pyjson_form form; /* of a value that has nothing besides its arguments */
+	bool hidden;               /* its JSON looks like another class: "type" has the class */
+	bool args;                 /* its JSON has the arguments of the call */
+	bool code;                 /* torch.load accepts it only with weights_only=False */
+	const char *old;           /* Python 2's name of the function, if it is a builtin */
+	const char *number;        /* the type of a numpy scalar: "f4" */
 };
 
-/* That of the table which is called so; NULL: none. */
+/* Find the class with the name @name in the table; NULL: none. */
 const struct dcp_pyclass *dcp_pyclass_named(const char *name, size_t n);
-/* The scalars of numpy of the type @code, "f4"; NULL: none is of it. */
+/* Find the class of numpy scalars with the type @code, "f4"; NULL: none. */
 const struct dcp_pyclass *dcp_pyclass_of_number(const char *code, size_t n);
 
 /*
- * Walk nested state by torch >= 2.4's rule: mappings are opened; a list is opened when a
- * mapping or a tensor lies in it at any depth; tuples and everything else are leaves. An empty
- * mapping vanishes. @fn is called for each leaf, with its path; keys that are not str are spelled
- * as Python's str() does.
+ * Walk nested state by the rule of torch >= 2.4: mappings are opened; a list is opened if it
+ * contains a mapping or a tensor at any depth; tuples and all other values are leaves. An empty
+ * mapping leaves nothing. @fn is called for each leaf, with its path; keys that are not str are
+ * spelled like Python's str() does.
  *
- * DCP_WALK_INSIDE: @fn also gets tensors nested in a leaf (a tuple, a class), before the leaf
- * itself, with the path to them: indices and keys as components; names of the parts of a
- * tensor that consists of several ("indices"); in a torch.nn.Module the names its parameters
- * have in state_dict(); else "state" or "args" for parts of a class.
+ * DCP_WALK_INSIDE: @fn also gets the tensors nested in a leaf (a tuple, a class), before the leaf
+ * itself. The path to such a tensor has indices and keys as components; for a tensor that
+ * consists of several, the names of its parts ("indices"); for a torch.nn.Module, the names that
+ * its parameters have in state_dict(); for parts of any other class, "state" or "args".
  * DCP_WALK_TUPLES: tuples are opened like lists.
- * DCP_WALK_LISTS: as Composer's ignore_keys count nodes: every list is opened, and a tuple that
- * holds tensors; mappings and lists that are empty are leaves. A list of more than
- * DCP_WALK_MAX_LIST items in which neither mappings nor tensors are stays a leaf.
+ * DCP_WALK_LISTS: nodes are counted like Composer's ignore_keys do: every list is opened, and
+ * every tuple that contains tensors; empty mappings and lists are leaves. A list of more than
+ * DCP_WALK_MAX_LIST items without mappings and tensors remains a leaf.
  */
 enum { DCP_WALK_INSIDE = 1, DCP_WALK_TUPLES = 2, DCP_WALK_LISTS = 4 };
 #define DCP_WALK_MAX_LIST 65536u
@@ -124,13 +125,13 @@ struct dcp_leaf {
 	size_t npath;
 	const char *key; /* components joined with '.' */
 	struct dcp_pv value;
-	bool is_tensor; /* of torch.save: dcp_torch_tensor() gave 1 or an error for it */
+	bool is_tensor; /* for torch.save: dcp_torch_tensor() returned 1 or an error */
 	bool nested;    /* found inside another leaf (only with DCP_WALK_INSIDE) */
 };
 typedef int (*dcp_leaf_fn)(void *ctx, const struct dcp_leaf *leaf);
 
-/* @prefix components are put in front of every path. Returns 0, the first non-zero of @fn,
- * -E2BIG, -ENOMEM. */
+/* Every path begins with the components of @prefix. Returns 0, the first non-zero result of @fn,
+ * -E2BIG or -ENOMEM. */
 int dcp_pyjson_walk_in(const struct dcp_pystream *s, struct dcp_pv root,
 		       const char *const *prefix, size_t nprefix, unsigned how, dcp_leaf_fn fn,
 		       void *ctx);
@@ -140,24 +141,24 @@ struct dcp_walk {
 	const char *const *prefix;
 	size_t nprefix;
 	unsigned how;
-	/* May be NULL. Called with each leaf before it is examined; is_tensor is not set. 1: the
-	 * leaf is handled; 0: go on as usual; negative: stop. */
+	/* May be NULL. Called with each leaf before it is examined, without is_tensor. It returns 1
+	 * if it handled the leaf, 0 to continue as usual, negative to stop. */
 	dcp_leaf_fn take;
 	/*
-	 * May be NULL. Gets a line for each opened container of which paths do not show the
-	 * class: its class and the components of its path, with tabs between; none of those
-	 * with a tab or newline in them. After 64 KiB there are no more, and they are too long
-	 * for a fact. Lines of its keys stand before it.
+	 * May be NULL. Receives a line for each opened container whose class the paths do not
+	 * show: the class and the components of the container's path, separated by tabs. Paths
+	 * with a tab or newline get no line. After 64 KiB no more lines are written: they are then
+	 * too long for a fact. The lines about the keys of a container precede its own line.
 	 *
 	 *	list	optim	param_groups
 	 *	tuple	pair
-	 *	dict	model		keys that are text begin with digits, or the root is empty
-	 *	3	model		nothing is in it, or only such: item 3, from 0, of what it lies in
-	 *	keys	optim	state	keys are not text: as Python's str() spells them
-	 *	text	optim	state	1	but this one is text, though it looks like another key
+	 *	dict	model		all keys are text that begins with a digit, or the root is empty
+	 *	3	model		it has no leaves; it is item 3, from 0, of its parent
+	 *	keys	optim	state	its keys are not text; paths have them as str() spells them
+	 *	text	optim	state	1	this key is text, though it looks like another key
 	 *	leaf			the root is not opened
-	 *	collections.OrderedDict	model	a mapping that is no dict; beside the lines above
-	 *	collections.defaultdict:list	seen	what makes its values
+	 *	collections.OrderedDict	model	a mapping other than dict; other lines too
+	 *	collections.defaultdict:list	seen	with the function that makes its values
 	 */
 	struct dcp_buf *containers;
 };
@@ -165,17 +166,17 @@ int dcp_pyjson_walk_with(const struct dcp_torch *t, struct dcp_pv root,
 			 const struct dcp_walk *how, dcp_leaf_fn fn, void *ctx);
 
 /*
- * Append @v as one JSON value. @path is its key path: a tensor inside it is written as
- * {"$tensor": key} with the key that the walk gave. @t may be NULL: then nothing
- * is a tensor. Returns 0, -E2BIG (nested too deep, or too long), -ENOMEM, or what reading long
- * bytes gave; then nothing was appended.
+ * Append @v as one JSON value. @path is the key path of @v: a tensor inside @v is written as
+ * {"$tensor": key} with the key that the walk gave it. If @t is NULL, no value is a tensor.
+ * Returns 0, -E2BIG (nested too deep, or too long), -ENOMEM, or the error of reading long bytes;
+ * after an error nothing is appended.
  */
 int dcp_pyjson_write(struct dcp_buf *out, const struct dcp_torch *t, struct dcp_pv v,
 		     const char *const *path, size_t npath);
 
-/* Give @o what is known of the value @v at @path: type, json, classes, or an error. They lie in
- * @out, which is emptied first. @left: bytes that it may have; what it has is taken off. 0,
- * -ENOMEM. */
+/* Describe the value @v at @path in @o: type, json, classes, or an error. Their text lies in @out,
+ * which is emptied first. @left is the number of bytes that may still be used; the length of the
+ * text is subtracted from it. Returns 0 or -ENOMEM. */
 int dcp_pyjson_object(struct dcp_buf *out, const struct dcp_pystream *s, struct dcp_pv v,
 		      const char *const *path, size_t npath, uint64_t *left,
 		      struct dcp_object *o);

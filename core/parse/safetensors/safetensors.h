@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * safetensors: the header of a safetensors file, read and written.
+ * safetensors: reads and writes the header of a safetensors file.
  *
  *   0          u64 LE   N, length of the header (at most 100,000,000)
  *   8          N bytes  JSON object, starts with '{', may end in spaces:
  *                       name -> {"dtype", "shape", "data_offsets": [begin, end)},
  *                       "__metadata__" -> {string: string}
- *   8 + N      bytes    offsets count from here; row-major, little-endian
+ *   8 + N      bytes    the data: offsets count from here; row-major, little-endian
  *
- * Checked: entries sorted by offset are contiguous from 0 to the end of the file without
- * hole or overlap, end - begin is what dtype and shape say, no duplicate names.
+ * The reader checks that the entries, sorted by offset, cover the data from 0 to the end of the
+ * file without hole or overlap, that end - begin is the size that dtype and shape give, and that
+ * no name occurs twice.
  */
 #pragma once
 #include <stdbool.h>
@@ -32,9 +33,9 @@ struct dcp_safetensors_entry {
 	const char *dtype_name; /* as written in the file */
 	enum dcp_dtype dtype;
 	uint32_t ndim;
-	uint32_t itemsize; /* the shape's volume times this is nbytes, always */
+	uint32_t itemsize; /* always nbytes / volume of the shape */
 	const uint64_t
-		*shape; /* in dcpfs's counting: F4's last dimension halved, F6's quartered */
+		*shape; /* as dcpfs counts: last dimension of F4 halved, of F6 quartered */
 	uint64_t off, nbytes; /* from the start of the file */
 };
 
@@ -46,15 +47,16 @@ struct dcp_safetensors {
 };
 
 /*
- * Parse the header of @src into @arena. Returns 0, -EBADMSG, -ENOTSUP (another kind of file,
- * which is named), -E2BIG (header or an entry too long, more than DCP_MAX_NDIM dimensions),
- * -ENOMEM (also: the header is longer than what the arena has left) or what the source gave;
- * -ENODATA when the header is valid but the file ends before its last tensor does: then @out is
- * set, for callers that can use a part.
+ * Parse the header of @src into @arena. Returns 0, -EBADMSG, -ENOTSUP (another kind of file, named
+ * in @err), -E2BIG (the header or an entry is too long, or more than DCP_MAX_NDIM dimensions),
+ * -ENOMEM (also if the header is longer than the rest of the arena) or the error of the source.
+ * Returns -ENODATA if the header is valid but the file ends before its last tensor does; @out is
+ * then set, for callers that can use a part of the file.
  *
- * A dtype the table does not know is kept by name (DCP_DTYPE_OTHER, itemsize from the
- * offsets); where those give no whole number of bytes it is one dimension of single bytes. F4
- * and F6 whose last dimension cannot be counted in elements (see dtype.h) become one dimension.
+ * A dtype that dcpfs does not know is kept by name (DCP_DTYPE_OTHER) with the itemsize that the
+ * offsets give; if the offsets give no whole number of bytes, the tensor becomes one dimension of
+ * single bytes. An F4 or F6 tensor whose last dimension cannot be counted in elements (see
+ * dtype.h) becomes one dimension.
  */
 int dcp_safetensors_read(const struct dcp_source *src, struct dcp_arena *arena,
 			 struct dcp_safetensors *out, struct dcp_err *err);
@@ -62,12 +64,12 @@ int dcp_safetensors_read(const struct dcp_source *src, struct dcp_arena *arena,
 /* Value of a __metadata__ key, or NULL. */
 const char *dcp_safetensors_meta(const struct dcp_safetensors *st, const char *key);
 
-/* Can a tensor of the file have that name? Not "__metadata__", nor text that is not Unicode:
- * readers refuse a file with such a name. */
+/* Can a tensor of the file have this name? Readers refuse a file with the name "__metadata__" or
+ * with a name that is not valid Unicode. */
 bool dcp_safetensors_can_name(const char *name);
 
-/* Begin a header at the end of @out: its length, still 0, and an object for
- * the members below, in any order. */
+/* Begin a header at the end of @out: the length, still 0, and an object, which the functions below
+ * add members to, in any order. */
 void dcp_safetensors_begin(struct dcp_jsonw *w, struct dcp_buf *out);
 /*
  * End the header that begins at @start of w->out: pad it with spaces so that data starts at a
@@ -75,55 +77,56 @@ void dcp_safetensors_begin(struct dcp_jsonw *w, struct dcp_buf *out);
  * -E2BIG (more than readers take) or -ENOMEM.
  */
 int dcp_safetensors_end(struct dcp_jsonw *w, size_t start, uint32_t align);
-/* The same of a header of any length whose first @before bytes were taken out of w->out: the first
- * 8 of them are to be @length. */
+/* The same for a header of any length if the caller has already removed its first @before bytes
+ * from w->out: the caller puts @length in place of the first 8 of them. */
 int dcp_safetensors_end_after(struct dcp_jsonw *w, uint64_t before, uint32_t align,
 			      uint8_t length[8]);
 
-/* Write the header's member for one tensor, whose bytes are [begin, end) of the data. The
- * format has a name for @dtype; @shape is in dcpfs's counting. */
+/* Write the header's member for one tensor, whose bytes are [begin, end) of the data. The caller
+ * knows that the format has a name for @dtype; @shape is as dcpfs counts. */
 void dcp_safetensors_put(struct dcp_jsonw *w, const char *name, enum dcp_dtype dtype,
 			 uint32_t ndim, const uint64_t *shape, uint64_t begin, uint64_t end);
 
 /*
- * Begin the value of __metadata__: what @own has, the fact "metadata" of an index (NULL:
- * nothing), under the format @format (NULL: that of @own, else "pt"). The caller may add
- * members, and ends it.
+ * Begin the value of __metadata__ with the members of @own, the fact "metadata" of an index
+ * (NULL: no members), and the format @format (NULL: the format in @own, else "pt"). The caller
+ * may add members, and ends the object.
  */
 void dcp_safetensors_begin_meta(struct dcp_jsonw *w, const char *format, const char *own);
 
 /*
- * Append the header of a file with one tensor, @own as above in its metadata, @align as above.
- * @shape is in dcpfs's counting. Returns 0, -ENOTSUP when the format has no name for @dtype
- * or @name cannot be one, or -ENOMEM.
+ * Append the header of a file with one tensor; for @own see dcp_safetensors_begin_meta(), for
+ * @align dcp_safetensors_end(). @shape is as dcpfs counts. Returns 0, -ENOTSUP if the format has
+ * no name for @dtype or does not allow the name @name, or -ENOMEM.
  */
 int dcp_safetensors_header(struct dcp_buf *out, const char *name, enum dcp_dtype dtype,
 			   uint32_t ndim, const uint64_t *shape, uint64_t nbytes,
 			   uint32_t align, const char *own);
 
-/* A tensor on its way into the files of a model. */
+/* A tensor that is to be written into one of the files of a model. */
 struct dcp_safetensors_item {
 	const char *key;
-	uint64_t number; /* the caller's; of two with the same key the lower comes first */
+	uint64_t number; /* chosen by the caller; orders items with the same key */
 	uint64_t nbytes;
 	uint32_t itemsize;
 };
 
 /*
- * Put them into files of at most @size bytes of tensors, unless one alone is longer (0: one
- * file), in natural order of their keys; within a file those with larger elements come first
- * where they would not be aligned otherwise. Returns how many files there are, at least one;
- * the i-th has items first[i] to first[i + 1]. @first has room for @n + 2.
+ * Distribute the items over files in the natural order of their keys. A file has at most @size
+ * bytes of tensors unless it has a single larger tensor; @size 0: one file. Within a file, tensors
+ * with larger elements come first if tensors would not be aligned otherwise. Returns the number
+ * of files, at least one; file i has the items first[i] to first[i + 1], without the latter.
+ * @first has room for @n + 2.
  */
 size_t dcp_safetensors_arrange(struct dcp_safetensors_item *item, size_t n, uint64_t size,
 			       size_t *first);
 
-/* The index that lists them, whose tensors have so many bytes: between these the caller puts the
- * name of a file for each key. */
+/* Begin and end the index of the files, whose tensors have @total bytes. Between the two calls, the
+ * caller writes each key with the name of its file. */
 void dcp_safetensors_begin_index(struct dcp_jsonw *w, struct dcp_buf *out, uint64_t total);
 int dcp_safetensors_end_index(struct dcp_jsonw *w);
 
 #define DCP_SAFETENSORS_NAME 96
-/* The name of file @i of so many; of number @files: of the index that lists them. */
+/* The name of file @i of @files; @i equal to @files: the name of the index. */
 void dcp_safetensors_file_name(char name[DCP_SAFETENSORS_NAME], const char *stem, size_t i,
 			       size_t files);
