@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "core/base/base.h"
+#include "core/base/cache.h"
 #include "core/base/err.h"
-#include "core/base/lru.h"
 #include "core/base/system.h"
 #include "core/remote/remote.h"
 
@@ -35,7 +35,7 @@ enum state { LOADING, READY, FAILED };
 
 struct block {
 	struct dcp_lru_link use; /* of those that are READY; first */
-	struct block *next;      /* in its bucket */
+	struct dcp_table_link at;
 	uint64_t id[2], number;
 	unsigned pins; /* requests that use it */
 	enum state state;
@@ -44,10 +44,12 @@ struct block {
 	char p[];
 };
 
+static struct dcp_table_link *buckets[BUCKETS];
+
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	struct block *bucket[BUCKETS];
+	struct dcp_table table;
 	struct dcp_lru use;
 	size_t n, most; /* most: more than KEPT while something is read ahead */
 	/* What is read ahead, by whom and for whom. */
@@ -59,57 +61,53 @@ static struct {
 		int64_t ms;
 	} readers[READERS];
 	uint64_t uses; /* of readers of files: the greatest is of the last */
-} all = { .lock = PTHREAD_MUTEX_INITIALIZER }; /* changed: by prepare() */
+} all = { .lock = PTHREAD_MUTEX_INITIALIZER, /* changed: by prepare() */
+	  .table = { buckets, BUCKETS } };
 
-static struct block **bucket_of(const uint64_t id[2], uint64_t number)
+static uint64_t key_of(const uint64_t id[2], uint64_t number)
 {
-	return &all.bucket[(id[1] ^ id[0] ^ number * 0x9e3779b97f4a7c15u) >> 20 &
-			   (BUCKETS - 1)];
+	return id[1] ^ id[0] ^ number;
 }
 
 static struct block *find(const struct dcp_remote_file *o, uint64_t number)
 {
-	struct block *b = *bucket_of(o->id, number);
+	struct dcp_table_link *l = dcp_table_find(&all.table, key_of(o->id, number));
+	struct block *b = DCP_OF(l, struct block, at);
 
 	while (b && (b->number != number || b->id[0] != o->id[0] || b->id[1] != o->id[1]))
-		b = b->next;
+		b = DCP_OF(dcp_table_before(&b->at), struct block, at);
 	return b;
 }
 
 static void forget(struct block *b)
 {
-	struct block **at = bucket_of(b->id, b->number);
-
-	while (*at && *at != b)
-		at = &(*at)->next;
-	if (*at)
-		*at = b->next;
+	dcp_table_remove(&all.table, &b->at);
 }
 
 static struct block *make(const struct dcp_remote_file *o, uint64_t number)
 {
 	uint64_t off = number * BLOCK, n = DCP_MIN((uint64_t)BLOCK, o->size - off);
-	struct block *b = malloc(sizeof(*b) + n), **at = bucket_of(o->id, number);
+	struct block *b = malloc(sizeof(*b) + n);
 
 	if (!b)
 		return NULL;
-	*b = (struct block){
-		.next = *at, .id = { o->id[0], o->id[1] }, .number = number, .n = n
-	};
-	*at = b;
+	*b = (struct block){ .id = { o->id[0], o->id[1] }, .number = number, .n = n };
+	dcp_table_add(&all.table, &b->at, key_of(o->id, number));
 	return b;
+}
+
+static bool is_unused(const struct dcp_lru_link *l)
+{
+	return !((const struct block *)(const void *)l)->pins;
 }
 
 static void trim(void)
 {
-	struct dcp_lru_link *l = all.use.oldest;
+	size_t most = DCP_MAX(all.most, (size_t)KEPT);
+	struct block *b;
 
-	while (l && all.n > DCP_MAX(all.most, (size_t)KEPT)) {
-		struct block *b = (struct block *)(void *)l;
-
-		l = l->newer;
-		if (b->pins)
-			continue;
+	while (all.n > most &&
+	       (b = DCP_OF(dcp_lru_oldest(&all.use, all.n, is_unused), struct block, use))) {
 		dcp_lru_remove(&all.use, &b->use);
 		forget(b);
 		free(b);
@@ -359,10 +357,10 @@ static void after_fork(void)
 static void in_child(void)
 {
 	for (size_t i = 0; i < BUCKETS; i++)
-		for (struct block *b = all.bucket[i], *next; b; b = next) {
-			next = b->next;
-			if (b->state == LOADING)
-				forget(b);
+		for (struct dcp_table_link *l = buckets[i], *next; l; l = next) {
+			next = l->next;
+			if (DCP_OF(l, struct block, at)->state == LOADING)
+				dcp_table_remove(&all.table, l);
 		}
 	all.first = NULL;
 	all.workers = all.waiting = 0;

@@ -17,8 +17,9 @@ enum {
 enum idle { PLAIN, WITH_TEXT, WITH_PARTS, IDLE_COUNT };
 
 struct dcpfs_cache {
-	pthread_mutex_t lock; /* everything below; never held while a file is made or read */
-	struct dcpfs_file *bucket[BUCKETS];
+	pthread_mutex_t lock;   /* everything below; never held while a file is made or read */
+	struct dcp_table table; /* by inode */
+	struct dcp_table_link *bucket[BUCKETS];
 	/* Those that only the cache holds. Only they are evicted, so what is open costs an insert
 	 * nothing. */
 	struct dcp_lru idle[IDLE_COUNT];
@@ -39,8 +40,10 @@ struct dcpfs_cache *dcpfs_cache_create(void)
 {
 	struct dcpfs_cache *c = calloc(1, sizeof(*c));
 
-	if (c)
-		pthread_mutex_init(&c->lock, NULL);
+	if (!c)
+		return NULL;
+	pthread_mutex_init(&c->lock, NULL);
+	c->table = (struct dcp_table){ c->bucket, BUCKETS };
 	return c;
 }
 
@@ -59,9 +62,9 @@ void dcpfs_cache_destroy(struct dcpfs *fs)
 	/* Also what is open: no RELEASE comes. */
 	for (size_t i = 0; i < BUCKETS; i++)
 		while (c->bucket[i]) {
-			struct dcpfs_file *f = c->bucket[i];
+			struct dcpfs_file *f = DCP_OF(c->bucket[i], struct dcpfs_file, at);
 
-			c->bucket[i] = f->next;
+			dcp_table_remove(&c->table, &f->at);
 			dcpfs_file_destroy(fs, f);
 		}
 	while (c->loose.oldest) {
@@ -82,11 +85,6 @@ size_t dcpfs_cache_count(struct dcpfs *fs)
 	n = fs->files->n;
 	pthread_mutex_unlock(&fs->files->lock);
 	return n;
-}
-
-static struct dcpfs_file **bucket_of(struct dcpfs_cache *c, uint64_t ino)
-{
-	return &c->bucket[(ino * 0x9e3779b97f4a7c15ull) >> 53];
 }
 
 /* The version a file is of knows how many of its files are in use. */
@@ -124,11 +122,7 @@ static void set_idle(struct dcpfs_cache *c, struct dcpfs_file *f, bool idle)
 /* Out of the table; the caller has the cache's count. */
 static void remove_file(struct dcpfs_cache *c, struct dcpfs_file *f)
 {
-	struct dcpfs_file **at = bucket_of(c, f->ino);
-
-	while (*at != f)
-		at = &(*at)->next;
-	*at = f->next;
+	dcp_table_remove(&c->table, &f->at);
 	if (__atomic_load_n(&f->refs, __ATOMIC_RELAXED) == 1)
 		set_idle(c, f, false);
 	count_open(f, -1);
@@ -197,14 +191,16 @@ void dcpfs_cache_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewrit
 {
 	const struct dcpfs_kernel *k = fs->opts.kernel;
 	struct dcpfs_cache *c = fs->files;
-	struct dcpfs_file *out = NULL, *next;
+	struct dcpfs_file *out = NULL;
 
 	pthread_mutex_lock(&c->lock);
 	__atomic_store_n(&ver->rewritten, rewritten, __ATOMIC_RELEASE);
 	__atomic_store_n(&ver->gone, true, __ATOMIC_RELEASE);
 	for (size_t i = 0; i < BUCKETS; i++)
-		for (struct dcpfs_file *f = c->bucket[i]; f; f = next) {
-			next = f->next;
+		for (struct dcp_table_link *l = c->bucket[i], *next; l; l = next) {
+			struct dcpfs_file *f = DCP_OF(l, struct dcpfs_file, at);
+
+			next = l->next;
 			if (f->ver != ver)
 				continue;
 			remove_file(c, f);
@@ -221,10 +217,8 @@ void dcpfs_cache_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewrit
 
 static struct dcpfs_file *find(struct dcpfs_cache *c, uint64_t ino)
 {
-	struct dcpfs_file *f = *bucket_of(c, ino);
+	struct dcpfs_file *f = DCP_OF(dcp_table_find(&c->table, ino), struct dcpfs_file, at);
 
-	while (f && f->ino != ino)
-		f = f->next;
 	if (f && __atomic_fetch_add(&f->refs, 1, __ATOMIC_RELAXED) == 1)
 		set_idle(c, f, false);
 	return f;
@@ -284,10 +278,7 @@ struct dcpfs_file *dcpfs_cache_insert(struct dcpfs *fs, struct dcpfs_file *f)
 		out = f;
 		f = other;
 	} else if (!dcpfs_file_is_gone(f)) {
-		struct dcpfs_file **b = bucket_of(c, f->ino);
-
-		f->next = *b;
-		*b = f;
+		dcp_table_add(&c->table, &f->at, f->ino);
 		dcpfs_file_hold(f);
 		dcp_lru_remove(&c->loose, &f->use);
 		f->cached = true;

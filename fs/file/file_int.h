@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <time.h>
 
-#include "core/base/lru.h"
+#include "core/base/cache.h"
 #include "core/store/io/files.h"
 #include "fs/errors.h"
 #include "fs/file/file.h"
@@ -84,9 +84,10 @@ struct dcpfs_file {
 
 	uint32_t refs; /* atomic; the cache holds one. The cache lock guards the rest: */
 	bool cached;
-	bool part;               /* a model's, in no list of the cache */
-	uint64_t used;           /* when its last use ended, by the cache's count of uses */
-	struct dcpfs_file *next; /* in the bucket */
+	bool part;     /* a model's, in no list of the cache */
+	uint64_t used; /* when its last use ended, by the cache's count of uses */
+	struct dcp_table_link at;
+	struct dcpfs_file *next; /* of those taken out */
 };
 
 /* ---- model.c: what any open file may call ---- */

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/cache.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
-#include "core/base/lru.h"
 #include "core/model/layout/layout.h"
 #include "core/store/index/index.h"
 #include "core/store/layouts/layouts.h"
@@ -25,9 +25,9 @@ enum {
 
 struct entry {
 	struct dcp_lru_link use;
-	struct dcpfs_version *ver; /* a reference */
-	struct entry *next;        /* in its bucket by slot */
-	struct entry *same;        /* in its bucket by what it is a rank of */
+	struct dcp_table_link slot, of; /* by its slot; by hash_of() */
+	struct dcpfs_version *ver;      /* a reference */
+	struct entry *next;             /* of those taken out */
 };
 
 struct dcpfs_ranks {
@@ -35,9 +35,9 @@ struct dcpfs_ranks {
 	uint8_t given[SLOTS / 8];
 	uint8_t generation[SLOTS]; /* how often it was given; read without the lock */
 	uint32_t ngiven;
-	struct dcp_lru used;           /* all of them */
-	struct entry *bucket[BUCKETS]; /* by slot */
-	struct entry *of[BUCKETS];     /* by hash_of() */
+	struct dcp_lru used; /* all of them */
+	struct dcp_table slots, of;
+	struct dcp_table_link *bucket[2][BUCKETS]; /* of these two */
 	size_t n;
 };
 
@@ -45,8 +45,11 @@ struct dcpfs_ranks *dcpfs_ranks_create(void)
 {
 	struct dcpfs_ranks *t = calloc(1, sizeof(*t));
 
-	if (t)
-		pthread_mutex_init(&t->lock, NULL);
+	if (!t)
+		return NULL;
+	pthread_mutex_init(&t->lock, NULL);
+	t->slots = (struct dcp_table){ t->bucket[0], BUCKETS };
+	t->of = (struct dcp_table){ t->bucket[1], BUCKETS };
 	return t;
 }
 
@@ -70,9 +73,8 @@ static void start_over(struct dcpfs *fs)
 	for (size_t i = 0; i < fs->nversions; i++)
 		mark(t, fs->versions[i]->slot);
 	pthread_rwlock_unlock(&fs->lock);
-	for (size_t i = 0; i < BUCKETS; i++)
-		for (const struct entry *e = t->bucket[i]; e; e = e->next)
-			mark(t, e->ver->slot);
+	for (const struct dcp_lru_link *l = t->used.oldest; l; l = l->newer)
+		mark(t, ((const struct entry *)l)->ver->slot);
 }
 
 static uint32_t slot_of_hash(uint64_t hash)
@@ -131,13 +133,6 @@ static uint64_t hash_of(const struct dcpfs_version *ver, const struct dcp_named_
 	return dcp_hash64(id, sizeof(id));
 }
 
-/* The place of a rank in the chain of its hash. */
-static struct entry **of_bucket(struct dcpfs_ranks *t, const struct dcpfs_version *ver,
-				const struct dcp_named_layout *layout, uint32_t rank)
-{
-	return &t->of[hash_of(ver, layout, rank) % BUCKETS];
-}
-
 /* ---- the table; the lock is held ---- */
 
 static struct dcpfs_version *use(struct dcpfs_ranks *t, struct entry *e)
@@ -146,30 +141,10 @@ static struct dcpfs_version *use(struct dcpfs_ranks *t, struct entry *e)
 	return dcpfs_version_hold(e->ver);
 }
 
-static void insert(struct dcpfs_ranks *t, struct entry *e)
-{
-	struct entry **slot = &t->bucket[e->ver->slot % BUCKETS];
-	struct entry **of = of_bucket(t, e->ver->of, e->ver->layout, e->ver->rank);
-
-	e->next = *slot;
-	*slot = e;
-	e->same = *of;
-	*of = e;
-	dcp_lru_add(&t->used, &e->use);
-	t->n++;
-}
-
 static void take_out(struct dcpfs_ranks *t, struct entry *e)
 {
-	struct entry **at = &t->bucket[e->ver->slot % BUCKETS];
-
-	while (*at != e)
-		at = &(*at)->next;
-	*at = e->next;
-	at = of_bucket(t, e->ver->of, e->ver->layout, e->ver->rank);
-	while (*at != e)
-		at = &(*at)->same;
-	*at = e->same;
+	dcp_table_remove(&t->slots, &e->slot);
+	dcp_table_remove(&t->of, &e->of);
 	dcp_lru_remove(&t->used, &e->use);
 	t->n--;
 }
@@ -193,22 +168,23 @@ static struct entry *take(struct dcpfs_ranks *t, const struct dcpfs_version *ver
 	return out;
 }
 
+/* A rank with open files, cached or not, has more references than the table's, and references are
+ * taken under the lock. */
+static bool is_unused(const struct dcp_lru_link *l)
+{
+	return __atomic_load_n(&((const struct entry *)l)->ver->refs, __ATOMIC_ACQUIRE) == 1;
+}
+
 /*
- * Over the limit, remove the least recently used ranks that are not in use. A rank with open
- * files, cached or not, has more references than the table's, and references are taken under
- * the lock. If the first entries are all in use, none is removed and the table grows by one.
+ * Over the limit, remove the least recently used ranks that are not in use. If the first entries
+ * are all in use, none is removed and the table grows by one.
  */
 static struct entry *evict(struct dcpfs_ranks *t)
 {
-	struct entry *out = NULL;
+	struct entry *out = NULL, *e;
 
-	for (int i = 0; i < LOOKS && t->n > DCPFS_RANKS_KEPT; i++) {
-		struct entry *e = (struct entry *)t->used.oldest;
-
-		if (__atomic_load_n(&e->ver->refs, __ATOMIC_ACQUIRE) > 1) {
-			dcp_lru_use(&t->used, &e->use);
-			continue;
-		}
+	while (t->n > DCPFS_RANKS_KEPT &&
+	       (e = (struct entry *)dcp_lru_oldest(&t->used, LOOKS, is_unused))) {
 		take_out(t, e);
 		e->next = out;
 		out = e;
@@ -255,10 +231,11 @@ void dcpfs_ranks_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewrit
 static struct entry *find(struct dcpfs_ranks *t, const struct dcpfs_version *ver,
 			  const struct dcp_named_layout *layout, uint32_t rank)
 {
-	struct entry *e = *of_bucket(t, ver, layout, rank);
+	struct dcp_table_link *l = dcp_table_find(&t->of, hash_of(ver, layout, rank));
+	struct entry *e = DCP_OF(l, struct entry, of);
 
 	while (e && (e->ver->of != ver || e->ver->layout != layout || e->ver->rank != rank))
-		e = e->same;
+		e = DCP_OF(dcp_table_before(&e->of), struct entry, of);
 	return e;
 }
 
@@ -289,6 +266,7 @@ static struct dcpfs_version *make(struct dcpfs *fs, struct dcpfs_version *ver,
 static struct entry *enter(struct dcpfs *fs, struct dcpfs_version *ver,
 			   const struct dcp_named_layout *layout, uint32_t rank)
 {
+	struct dcpfs_ranks *t = fs->ranks;
 	struct entry *e = calloc(1, sizeof(*e));
 
 	if (!e)
@@ -298,7 +276,10 @@ static struct entry *enter(struct dcpfs *fs, struct dcpfs_version *ver,
 		free(e);
 		return NULL;
 	}
-	insert(fs->ranks, e);
+	dcp_table_add(&t->slots, &e->slot, e->ver->slot);
+	dcp_table_add(&t->of, &e->of, hash_of(ver, layout, rank));
+	dcp_lru_add(&t->used, &e->use);
+	t->n++;
 	return e;
 }
 
@@ -338,12 +319,12 @@ uint32_t dcpfs_rank_slot(struct dcpfs *fs, const struct dcpfs_version *ver,
 
 static struct dcpfs_version *rank_by_slot(struct dcpfs_ranks *t, uint32_t slot)
 {
-	struct dcpfs_version *ver = NULL;
+	struct dcpfs_version *ver;
+	struct entry *e;
 
 	pthread_mutex_lock(&t->lock);
-	for (struct entry *e = t->bucket[slot % BUCKETS]; e && !ver; e = e->next)
-		if (e->ver->slot == slot)
-			ver = use(t, e);
+	e = DCP_OF(dcp_table_find(&t->slots, slot), struct entry, slot);
+	ver = e ? use(t, e) : NULL;
 	pthread_mutex_unlock(&t->lock);
 	return ver;
 }

@@ -19,7 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/base/lru.h"
+#include "core/base/cache.h"
 #include "core/origin/origin.h"
 
 struct dcp_handles;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * covers: files, base/lru
+ * covers: files, base/cache
  */
 #include "tests/unit/t.h"
 
