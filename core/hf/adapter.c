@@ -40,7 +40,7 @@ struct keys {
 	bool any, peft, all_peft, lora, all_lora, lower, of_text;
 };
 
-static bool begins(const char *key, const char *const *with, size_t n)
+static bool begins_with_any(const char *key, const char *const *with, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		if (strncmp(key, with[i], strlen(with[i])) == 0)
@@ -58,12 +58,12 @@ static void look_at(struct keys *k, const char *key)
 
 	k->any = true;
 	k->peft |= strstr(key, "base_model.model.") != NULL ||
-		   begins(key, of_peft + 1, DCP_LEN(of_peft) - 1);
-	k->all_peft &= begins(key, of_peft, DCP_LEN(of_peft));
+		   begins_with_any(key, of_peft + 1, DCP_LEN(of_peft) - 1);
+	k->all_peft &= begins_with_any(key, of_peft, DCP_LEN(of_peft));
 	k->lora |= lora == DCP_LORA_YES;
 	k->all_lora &= lora != DCP_LORA_NO;
 	k->lower |= dcp_ends_with(key, n, ".lora_a");
-	k->of_text |= begins(key, of_text, DCP_LEN(of_text));
+	k->of_text |= begins_with_any(key, of_text, DCP_LEN(of_text));
 }
 
 int dcp_adapter_find(struct dcp_index *ix, const struct dcp_assets *assets, bool wrapped,

@@ -46,7 +46,7 @@ struct looking {
 	struct dcp_buf ids, assets, dirs; /* of this root; of all; of all */
 };
 
-static size_t count(const struct looking *l)
+static size_t count_assets(const struct looking *l)
 {
 	return DCP_NITEMS(l->assets, struct dcp_asset);
 }
@@ -55,7 +55,7 @@ static bool is_taken(const struct looking *l, const char *name)
 {
 	const struct dcp_asset *at = DCP_ITEMS(l->assets, struct dcp_asset);
 
-	for (size_t i = count(l); i > 0; i--)
+	for (size_t i = count_assets(l); i > 0; i--)
 		if (strcmp(at[i - 1].name, name) == 0)
 			return true;
 	return false;
@@ -71,7 +71,7 @@ static int add_id(struct looking *l, const char *path, struct dcp_file_id id)
 }
 
 /* A file at @path below the root. 0 also when it is not there, or leads out. */
-static int take(struct looking *l, const char *path, const char *name)
+static int take_file(struct looking *l, const char *path, const char *name)
 {
 	struct dcp_asset asset = { .root = (uint32_t)(l->root - l->a->root),
 				   .number =
@@ -79,7 +79,7 @@ static int take(struct looking *l, const char *path, const char *name)
 	dcp_auto_blob struct dcp_blob blob = { 0 };
 	struct dcp_file_id id = { 0 };
 
-	if (is_taken(l, name) || count(l) == MAX_ASSETS ||
+	if (is_taken(l, name) || count_assets(l) == MAX_ASSETS ||
 	    dcp_site_open(&l->root->place, path, &blob, &id, NULL) < 0 || blob.size > MAX_SIZE)
 		return 0;
 	asset.name = dcp_arena_strdup(&l->a->arena, name);
@@ -183,7 +183,7 @@ static bool is_of_model(const struct looking *l, const char *below, const char *
 }
 
 /* Directories with the names that trainers use are looked into. */
-static int leave(struct looking *l, const char *name)
+static int leave_dir(struct looking *l, const char *name)
 {
 	for (size_t i = 0; i < DCP_LEN(homes); i++)
 		if (strncmp(homes[i], name, strlen(name)) == 0)
@@ -208,7 +208,7 @@ static int take_entry(struct looking *l, const char *below, const char *in, bool
 		return 0;
 	if (e->is_dir) {
 		if (*in || !is_of_model(l, below, e->name, &of_module))
-			return l->own && !*below && !*in ? leave(l, e->name) : 0;
+			return l->own && !*below && !*in ? leave_dir(l, e->name) : 0;
 		strcat(name, "/");
 		return take_dir(l, below, name, of_module);
 	}
@@ -218,7 +218,7 @@ static int take_entry(struct looking *l, const char *below, const char *in, bool
 	}
 	if (!module && (!dcp_weights_is_sidecar(e->name) || strcmp(name, readme) == 0))
 		return 0;
-	return is_job(l, path) ? 0 : take(l, path, name);
+	return is_job(l, path) ? 0 : take_file(l, path, name);
 }
 
 /* All that belongs to a model in a directory, as take_entry() has it. */
@@ -316,7 +316,7 @@ static int take_part(struct looking *l, const struct dcp_index *index)
 }
 
 /* The length of @path without slashes at its end. */
-static size_t trimmed(const char *path)
+static size_t trimmed_length(const char *path)
 {
 	size_t n = strlen(path);
 
@@ -336,7 +336,7 @@ static int look_in(struct looking *l, const char *path, struct dcp_site place,
 	int code = 0;
 
 	*root = (struct dcp_beside){ .place = place };
-	root->path = dcp_arena_strndup(&l->a->arena, path, trimmed(path));
+	root->path = dcp_arena_strndup(&l->a->arena, path, trimmed_length(path));
 	l->root = root;
 	l->own = !version;
 	dcp_buf_reset(&l->ids);
@@ -382,7 +382,7 @@ static int look_everywhere(struct looking *l, const struct dcp_asset_from *from,
 	if (!file) {
 		struct dcp_site version;
 
-		snprintf(path, sizeof(path), "%.*s/%s", (int)trimmed(from->source),
+		snprintf(path, sizeof(path), "%.*s/%s", (int)trimmed_length(from->source),
 			 from->source, from->where);
 		if (dcp_site_again(from->at, &version) == 0)
 			code = look_in(l, path, version, NULL, from->index, how);
@@ -413,7 +413,7 @@ int dcp_assets_find(const struct dcp_asset_from *from, const struct dcp_files_op
 	*out = (struct dcp_assets){ 0 };
 	dcp_arena_init(&out->arena, MEMORY);
 	code = look_everywhere(&l, from, how, err);
-	out->n = count(&l);
+	out->n = count_assets(&l);
 	out->ndirs = DCP_NITEMS(l.dirs, struct dcp_asset_dir);
 	out->at = dcp_arena_calloc(&out->arena, out->n + 1, sizeof(*out->at));
 	out->dir = dcp_arena_calloc(&out->arena, out->ndirs + 1, sizeof(*out->dir));

@@ -32,7 +32,7 @@ struct comparing {
 	bool some;      /* others are not foreign */
 };
 
-static int note(void *ctx, const struct dcp_rules_expected *of)
+static int note_tensor(void *ctx, const struct dcp_rules_expected *of)
 {
 	struct comparing *c = ctx;
 	struct entry e = { .of = *of };
@@ -45,7 +45,8 @@ static int note(void *ctx, const struct dcp_rules_expected *of)
 	return rc < 0 ? rc : dcp_buf_error(&c->entries);
 }
 
-static void say(const struct comparing *c, const char *what, const char *key, const char *text)
+static void say_key(const struct comparing *c, const char *what, const char *key,
+		    const char *text)
 {
 	if (c->x->say)
 		c->x->say(c->x->ctx, what, key, text);
@@ -78,7 +79,7 @@ static void check_shape(const struct comparing *c, const struct dcp_row *row,
 	put_shape(&b, row->shape, row->ndim);
 	dcp_buf_str(&b, " where config.json has ");
 	put_shape(&b, of->shape, of->ndim);
-	say(c, "shape", row->key, dcp_buf_error(&b) ? "" : b.p);
+	say_key(c, "shape", row->key, dcp_buf_error(&b) ? "" : b.p);
 }
 
 /* What stands for a weight, or beside it, once it is quantized: GPTQ and AWQ,
@@ -105,7 +106,7 @@ static const char *const parts[] = {
 };
 
 /* The number of the model's tensor @key, also where all are as in the model without its head. */
-static uint32_t find(const struct comparing *c, const char *key, size_t n)
+static uint32_t find_key(const struct comparing *c, const char *key, size_t n)
 {
 	uint32_t number = dcp_intern_find(&c->keys, key, n);
 
@@ -120,7 +121,7 @@ static struct entry *weight_of(struct comparing *c, const char *key, size_t n,
 
 	dcp_buf_add(&name, key, n);
 	dcp_buf_str(&name, weight);
-	number = dcp_buf_error(&name) ? DCP_INTERN_NONE : find(c, name.p, name.n);
+	number = dcp_buf_error(&name) ? DCP_INTERN_NONE : find_key(c, name.p, name.n);
 	return number == DCP_INTERN_NONE ? NULL : DCP_ITEMS(c->entries, struct entry) + number;
 }
 
@@ -158,7 +159,7 @@ static bool is_buffer(const struct comparing *c, const char *key)
 
 static int look_at(struct comparing *c, const struct dcp_row *row)
 {
-	uint32_t number = find(c, row->key, strlen(row->key));
+	uint32_t number = find_key(c, row->key, strlen(row->key));
 	struct entry *e = DCP_ITEMS(c->entries, struct entry), *of = NULL;
 
 	if (number == DCP_INTERN_NONE)
@@ -178,7 +179,7 @@ static int look_at(struct comparing *c, const struct dcp_row *row)
 	if (c->some || dcp_rules_has_head(c->config, row->key) || is_buffer(c, row->key))
 		return 0;
 	c->x->foreign++;
-	say(c, "foreign", row->key, "the model of config.json has no such tensor");
+	say_key(c, "foreign", row->key, "the model of config.json has no such tensor");
 	if (c->nforeign == NEAR_NAMES)
 		return 0;
 	c->foreign[c->nforeign] = dcp_arena_strdup(&c->arena, row->key);
@@ -196,10 +197,10 @@ static void say_missing(const struct comparing *c, const char *key)
 			found = c->foreign[i];
 	if (found)
 		snprintf(text, sizeof(text), "it is not there, nearest is %.200s", found);
-	say(c, "missing", key, text);
+	say_key(c, "missing", key, text);
 }
 
-static int compare(struct comparing *c, struct dcp_version *v)
+static int compare_rows(struct comparing *c, struct dcp_version *v)
 {
 	const struct entry *e = DCP_ITEMS(c->entries, struct entry);
 	dcp_auto_scan struct dcp_index_scan *scan = NULL;
@@ -234,9 +235,9 @@ int dcp_hf_expect(struct dcp_version *v, struct dcp_expected *x, struct dcp_err 
 	x->dtype = config->dtype;
 	c.quantized = config->quantized;
 	dcp_arena_init(&c.arena, 64 << 20);
-	rc = dcp_rules_expect(config, note, &c);
+	rc = dcp_rules_expect(config, note_tensor, &c);
 	c.some = rc == DCP_RULES_SOME;
-	if (rc > 0 && compare(&c, v) < 0)
+	if (rc > 0 && compare_rows(&c, v) < 0)
 		rc = -EIO;
 	dcp_intern_finish(&c.keys);
 	dcp_intern_finish(&c.bare);

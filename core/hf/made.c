@@ -110,7 +110,7 @@ static struct leaves same_part(struct leaves of, size_t depth)
 	return (struct leaves){ of.at, n ? n : 1 };
 }
 
-static struct leaves rest(struct leaves of, size_t n)
+static struct leaves skip_leaves(struct leaves of, size_t n)
 {
 	return (struct leaves){ of.at + n, of.n - n };
 }
@@ -147,7 +147,7 @@ static bool is_list(struct leaves of, size_t depth)
 
 		if ((*part == '0' && part[1]) || !dcp_is_number(part, &number) || number != i)
 			return false;
-		left = rest(left, item.n);
+		left = skip_leaves(left, item.n);
 	}
 	for (size_t i = 0; depth && i < DCP_LEN(dicts); i++)
 		if (strcmp(of.at[0].path[depth - 1], dicts[i]) == 0)
@@ -180,7 +180,7 @@ static int put_value(struct dcp_jsonw *w, struct leaves of, size_t depth)
 		if (!list)
 			dcp_jsonw_key(w, of.at[0].path[depth]);
 		rc = put_value(w, item, depth + 1);
-		of = rest(of, item.n);
+		of = skip_leaves(of, item.n);
 	}
 	dcp_jsonw_end(w);
 	return rc;
@@ -301,9 +301,9 @@ static bool is_name(const char *name)
 }
 
 /* The leaves of a dict: those below its member @name; n 0: it has no leaf there. */
-static struct leaves member(struct leaves of, size_t depth, const char *name)
+static struct leaves find_member(struct leaves of, size_t depth, const char *name)
 {
-	for (struct leaves item; of.n; of = rest(of, item.n)) {
+	for (struct leaves item; of.n; of = skip_leaves(of, item.n)) {
 		item = same_part(of, depth);
 		if (of.at[0].npath > depth && strcmp(of.at[0].path[depth], name) == 0)
 			return item;
@@ -314,7 +314,7 @@ static struct leaves member(struct leaves of, size_t depth, const char *name)
 /* 0 also where it cannot be made: what there is of it is then in objects/ alone. */
 static int add_file(struct finding *f, const char *name, struct leaves of, size_t depth)
 {
-	struct leaves extension = member(of, depth, "file_extension");
+	struct leaves extension = find_member(of, depth, "file_extension");
 	dcp_auto_buf struct dcp_buf full = DCP_BUF_INIT, text = DCP_BUF_INIT;
 	const char *end;
 	int rc;
@@ -333,7 +333,7 @@ static int add_file(struct finding *f, const char *name, struct leaves of, size_
 	for (size_t i = 0; i < DCP_LEN(kinds); i++) {
 		if (strcmp(kinds[i].extension, end) != 0)
 			continue;
-		rc = kinds[i].put(member(of, depth, "content"), depth + 1, &text);
+		rc = kinds[i].put(find_member(of, depth, "content"), depth + 1, &text);
 		if (rc == -ENOMEM || dcp_buf_error(&text))
 			return -ENOMEM;
 		return rc < 0 ? 0 : add_made(f->out, full.p, top, &text);
@@ -348,7 +348,7 @@ static bool is_private(const struct leaf *l)
 	       strcmp(l->path[1], "config") == 0 && *l->path[3] == '_';
 }
 
-static int collect(struct finding *f, struct dcp_index *ix)
+static int collect_leaves(struct finding *f, struct dcp_index *ix)
 {
 	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	size_t n = strlen(top);
@@ -379,13 +379,14 @@ static int collect(struct finding *f, struct dcp_index *ix)
 
 static int make_all(struct finding *f, struct leaves all)
 {
-	struct leaves model = member(all, 0, "model"), tokenizer = member(all, 0, "tokenizer"),
-		      file;
-	int rc = add_file(f, "config.json", member(model, 1, "config"), 2);
+	struct leaves model = find_member(all, 0, "model"),
+		      tokenizer = find_member(all, 0, "tokenizer"), file;
+	int rc = add_file(f, "config.json", find_member(model, 1, "config"), 2);
 
 	if (rc == 0)
-		rc = add_file(f, "adapter_config.json", member(model, 1, "peft_config"), 2);
-	for (; rc == 0 && tokenizer.n; tokenizer = rest(tokenizer, file.n)) {
+		rc = add_file(f, "adapter_config.json", find_member(model, 1, "peft_config"),
+			      2);
+	for (; rc == 0 && tokenizer.n; tokenizer = skip_leaves(tokenizer, file.n)) {
 		file = same_part(tokenizer, 1);
 		if (tokenizer.at[0].npath > 1)
 			rc = add_file(f, tokenizer.at[0].path[1], file, 2);
@@ -401,7 +402,7 @@ static int make_composer(struct dcp_index *ix, struct dcp_buf *out)
 	int rc = dcp_index_by_key(ix, DCP_ROW_OBJECT, always, &arena, &row);
 
 	if (rc == 0)
-		rc = collect(&f, ix);
+		rc = collect_leaves(&f, ix);
 	if (rc == 0)
 		rc = make_all(&f, (struct leaves){ DCP_ITEMS(f.leaves, const struct leaf),
 						   DCP_NITEMS(f.leaves, struct leaf) });

@@ -123,8 +123,8 @@ static struct dcp_rules_source source_of(struct mapping *m)
 /* ---- what becomes of it ---- */
 
 /* A key that no rule fits has an entry of its own, so that a reader sees that it is missing. */
-static void say(void *ctx, enum dcp_rules_what what, const char *key, unsigned line,
-		const char *text)
+static void say_key(void *ctx, enum dcp_rules_what what, const char *key, unsigned line,
+		    const char *text)
 {
 	struct mapping *m = ctx;
 	const struct dcp_object o = {
@@ -231,7 +231,7 @@ static int emit_mapped(void *ctx, const struct dcp_sink *sink, struct dcp_err *e
 {
 	struct mapping *m = ctx;
 	struct dcp_rules_source from = source_of(m);
-	struct dcp_rules_report report = { .say = say, .ctx = m };
+	struct dcp_rules_report report = { .say = say_key, .ctx = m };
 	int code;
 
 	m->sink = sink;
@@ -388,7 +388,7 @@ int dcp_hf_part(struct dcp_version *base, const char *part, struct dcp_err *err)
 /* ---- tied tensors ---- */
 
 /* Where the bytes of @key are, and of which dtype; false: there is no such key. */
-static bool pack(struct dcp_index *ix, const char *key, int64_t *id, struct dcp_buf *out)
+static bool pack_tensor(struct dcp_index *ix, const char *key, int64_t *id, struct dcp_buf *out)
 {
 	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(ROW_MEMORY);
 	struct dcp_tensor t;
@@ -415,8 +415,8 @@ static void find_tied(const struct mapping *m, struct dcp_index *ix, struct dcp_
 		dcp_auto_buf struct dcp_buf a = DCP_BUF_INIT, b = DCP_BUF_INIT;
 		int64_t id, unused;
 
-		if (pack(ix, key, &id, &a) && pack(ix, of, &unused, &b) && a.n == b.n &&
-		    memcmp(a.p, b.p, a.n) == 0)
+		if (pack_tensor(ix, key, &id, &a) && pack_tensor(ix, of, &unused, &b) &&
+		    a.n == b.n && memcmp(a.p, b.p, a.n) == 0)
 			dcp_buf_add(tied, &id, sizeof(id));
 	}
 }
@@ -487,8 +487,8 @@ static int check_any(struct mapping *m, struct dcp_index *ix, struct dcp_err *er
 }
 
 /* All that decides what comes out. */
-static int prepare(struct mapping *m, struct dcp_hf *hf, const struct dcp_hf_opts *how,
-		   const struct dcp_log *log, struct dcp_err *err)
+static int prepare_mapping(struct mapping *m, struct dcp_hf *hf, const struct dcp_hf_opts *how,
+			   const struct dcp_log *log, struct dcp_err *err)
 {
 	int code = m->cast ? dcp_quantized_find(m->base, NULL, &m->quantized, err) : 0;
 
@@ -538,7 +538,7 @@ int dcp_hf_open(struct dcp_version *base, const struct dcp_hf_opts *how,
 		      : dcp_err_say(err, -ENOMEM);
 
 	if (code == 0)
-		code = prepare(&m, hf, how, opts->log, err);
+		code = prepare_mapping(&m, hf, how, opts->log, err);
 	if (code == 0) {
 		derive.hash = hash_all(&m);
 		code = dcp_version_derive(base, &derive, &hf->derived, opts, &v, err);

@@ -91,7 +91,7 @@ static const struct {
 };
 
 /* The value of member @name, or of @other where it is missing or null; n 0: neither is there. */
-static struct dcp_bytes member(struct dcp_bytes object, const char *name)
+static struct dcp_bytes find_member(struct dcp_bytes object, const char *name)
 {
 	struct dcp_json_walk w = { .text = (const char *)object.p, .n = object.n };
 	struct dcp_bytes key, value;
@@ -108,14 +108,14 @@ static bool is_text(struct dcp_bytes v, const char *text)
 	return v.n == strlen(text) && memcmp(v.p, text, v.n) == 0;
 }
 
-static bool says(struct dcp_bytes args, const char *name, const char *text)
+static bool says_text(struct dcp_bytes args, const char *name, const char *text)
 {
-	return is_text(member(args, name), text);
+	return is_text(find_member(args, name), text);
 }
 
 static bool is_on(struct dcp_bytes args, const char *name)
 {
-	return says(args, name, "true");
+	return says_text(args, name, "true");
 }
 
 static bool is_made_of(struct dcp_bytes v, const char *set)
@@ -127,18 +127,18 @@ static bool is_made_of(struct dcp_bytes v, const char *set)
 }
 
 /* A number; n 0: it is none, or not there. */
-static struct dcp_bytes number(struct dcp_bytes args, const char *name)
+static struct dcp_bytes read_number(struct dcp_bytes args, const char *name)
 {
-	struct dcp_bytes v = name ? member(args, name) : (struct dcp_bytes){ 0 };
+	struct dcp_bytes v = name ? find_member(args, name) : (struct dcp_bytes){ 0 };
 
 	return v.n < MAX_DIGITS && is_made_of(v, "0123456789+-.eE") ? v
 								    : (struct dcp_bytes){ 0 };
 }
 
 /* A whole number; 0: none, or not there. */
-static uint64_t count(struct dcp_bytes args, const char *name)
+static uint64_t read_count(struct dcp_bytes args, const char *name)
 {
-	struct dcp_bytes v = number(args, name);
+	struct dcp_bytes v = read_number(args, name);
 	const char *s = (const char *)v.p, *end;
 	uint64_t n = 0;
 
@@ -151,46 +151,50 @@ static uint64_t count(struct dcp_bytes args, const char *name)
 /* Is it @text, or not there, as before there was such an argument? */
 static bool is_or(struct dcp_bytes args, const char *name, const char *text)
 {
-	return !member(args, name).n || says(args, name, text);
+	return !find_member(args, name).n || says_text(args, name, text);
 }
 
 /* Of before mid-2023, when positions were learned unless an argument of its own said otherwise.
  * BERT and T5 had the same arguments, but other tokenizers. */
 static bool is_early_gpt(struct dcp_bytes args)
 {
-	return !member(args, "position_embedding_type").n &&
+	return !find_member(args, "position_embedding_type").n &&
 	       !is_on(args, "use_rotary_position_embeddings") &&
 	       is_or(args, "add_position_embedding", "true") &&
-	       says(args, "tokenizer_type", "\"GPT2BPETokenizer\"");
+	       says_text(args, "tokenizer_type", "\"GPT2BPETokenizer\"");
 }
 
 /* Which model has these arguments? 0: an unknown model, or a variant that transformers does not
  * have. */
 static unsigned model_of(struct dcp_bytes args)
 {
-	bool mla = is_on(args, "multi_latent_attention"), moe = count(args, "num_experts") > 0,
-	     shared = count(args, "moe_shared_expert_intermediate_size") > 0,
+	bool mla = is_on(args, "multi_latent_attention"),
+	     moe = read_count(args, "num_experts") > 0,
+	     shared = read_count(args, "moe_shared_expert_intermediate_size") > 0,
 	     norms = is_on(args, "qk_layernorm"), bias = is_on(args, "add_qkv_bias");
-	struct dcp_bytes percent = member(args, "rotary_percent");
+	struct dcp_bytes percent = find_member(args, "rotary_percent");
 
-	if (says(args, "position_embedding_type", "\"learned_absolute\"") || is_early_gpt(args))
+	if (says_text(args, "position_embedding_type", "\"learned_absolute\"") ||
+	    is_early_gpt(args))
 		return !moe && !mla && !is_on(args, "swiglu") && !is_on(args, "squared_relu") &&
 				       is_or(args, "add_bias_linear", "true") &&
 				       is_or(args, "normalization", "\"LayerNorm\"")
 			       ? GPT2
 			       : 0;
-	if (!says(args, "position_embedding_type", "\"rope\"") || !is_on(args, "swiglu") ||
-	    is_on(args, "add_bias_linear") || !says(args, "normalization", "\"RMSNorm\"") ||
+	if (!says_text(args, "position_embedding_type", "\"rope\"") || !is_on(args, "swiglu") ||
+	    is_on(args, "add_bias_linear") ||
+	    !says_text(args, "normalization", "\"RMSNorm\"") ||
 	    is_on(args, "apply_layernorm_1p") || is_on(args, "rotary_interleaved") ||
 	    (percent.n && !is_text(percent, "1.0") && !is_text(percent, "1")))
 		return 0;
 	if (mla)
-		return !moe                                                     ? 0
-		       : says(args, "moe_router_score_function", "\"sigmoid\"") ? DEEPSEEK_V3
-										: DEEPSEEK_V2;
+		return !moe ? 0
+		       : says_text(args, "moe_router_score_function", "\"sigmoid\"")
+			       ? DEEPSEEK_V3
+			       : DEEPSEEK_V2;
 	if (!moe)
 		return norms ? QWEN3 : bias ? QWEN2 : LLAMA;
-	if (!says(args, "moe_layer_freq", "1") && member(args, "moe_layer_freq").n)
+	if (!says_text(args, "moe_layer_freq", "1") && find_member(args, "moe_layer_freq").n)
 		return 0;
 	if (shared)
 		return bias && is_on(args, "moe_shared_expert_gate") ? QWEN2_MOE : 0;
@@ -204,9 +208,9 @@ static bool put_numbers(struct dcp_bytes args, unsigned model, struct dcp_jsonw 
 
 		if (!(numbers[i].of & model))
 			continue;
-		v = number(args, numbers[i].arg);
+		v = read_number(args, numbers[i].arg);
 		if (!v.n)
-			v = number(args, numbers[i].other);
+			v = read_number(args, numbers[i].other);
 		if (!v.n && numbers[i].must)
 			return false;
 		if (!v.n)
@@ -220,7 +224,7 @@ static bool put_numbers(struct dcp_bytes args, unsigned model, struct dcp_jsonw 
 /* Layers without experts come first, or there is none: [0, 0, 1, 1]. False: any other order. */
 static bool put_dense_layers(struct dcp_bytes args, struct dcp_jsonw *w)
 {
-	struct dcp_bytes v = member(args, "moe_layer_freq");
+	struct dcp_bytes v = find_member(args, "moe_layer_freq");
 	uint64_t dense = 0;
 	bool experts = false;
 
@@ -240,16 +244,16 @@ static bool put_dense_layers(struct dcp_bytes args, struct dcp_jsonw *w)
 
 static bool put_deepseek(struct dcp_bytes args, struct dcp_jsonw *w)
 {
-	uint64_t each = count(args, "moe_ffn_hidden_size"),
-		 shared = count(args, "moe_shared_expert_intermediate_size");
+	uint64_t each = read_count(args, "moe_ffn_hidden_size"),
+		 shared = read_count(args, "moe_shared_expert_intermediate_size");
 
 	if (!each || shared % each || !put_dense_layers(args, w))
 		return false;
 	dcp_jsonw_put_u64(w, "n_shared_experts", shared / each);
-	dcp_jsonw_put_u64(w, "num_nextn_predict_layers", count(args, "mtp_num_layers"));
+	dcp_jsonw_put_u64(w, "num_nextn_predict_layers", read_count(args, "mtp_num_layers"));
 	dcp_jsonw_key(w, "q_lora_rank");
-	if (count(args, "q_lora_rank"))
-		dcp_jsonw_u64(w, count(args, "q_lora_rank"));
+	if (read_count(args, "q_lora_rank"))
+		dcp_jsonw_u64(w, read_count(args, "q_lora_rank"));
 	else
 		dcp_jsonw_null(w);
 	return true;
@@ -258,7 +262,7 @@ static bool put_deepseek(struct dcp_bytes args, struct dcp_jsonw *w)
 static void put_factor(struct dcp_bytes args, const char *arg, const char *name,
 		       struct dcp_jsonw *w)
 {
-	struct dcp_bytes v = number(args, arg);
+	struct dcp_bytes v = read_number(args, arg);
 
 	dcp_jsonw_key(w, name);
 	dcp_jsonw_raw(w, v.n ? (const char *)v.p : "1.0", v.n ? v.n : 3);
@@ -267,9 +271,9 @@ static void put_factor(struct dcp_bytes args, const char *arg, const char *name,
 /* Positions beyond those of the first training, as Llama 3.1 and DeepSeek stretch them. */
 static void put_rope(struct dcp_bytes args, unsigned model, struct dcp_jsonw *w)
 {
-	bool yarn = model & DEEPSEEK && !says(args, "rope_type", "\"rope\""),
+	bool yarn = model & DEEPSEEK && !says_text(args, "rope_type", "\"rope\""),
 	     llama = !(model & DEEPSEEK) && is_on(args, "use_rope_scaling");
-	uint64_t trained = yarn ? count(args, "original_max_position_embeddings") : 0;
+	uint64_t trained = yarn ? read_count(args, "original_max_position_embeddings") : 0;
 
 	if (!yarn && !llama)
 		return;
@@ -296,8 +300,8 @@ static void put_rope(struct dcp_bytes args, unsigned model, struct dcp_jsonw *w)
 
 static void put_rest(struct dcp_bytes args, unsigned model, struct dcp_jsonw *w)
 {
-	struct dcp_bytes dtype = member(args, "params_dtype");
-	uint64_t groups = count(args, "num_query_groups");
+	struct dcp_bytes dtype = find_member(args, "params_dtype");
+	uint64_t groups = read_count(args, "num_query_groups");
 
 	if (model == GPT2) {
 		dcp_jsonw_put_str(w, "activation_function",
@@ -310,7 +314,7 @@ static void put_rest(struct dcp_bytes args, unsigned model, struct dcp_jsonw *w)
 				  is_on(args, "group_query_attention") && groups &&
 						  !(model & DEEPSEEK)
 					  ? groups
-					  : count(args, "num_attention_heads"));
+					  : read_count(args, "num_attention_heads"));
 		put_rope(args, model, w);
 	}
 	if (model & (QWEN_MOE | DEEPSEEK))
@@ -333,7 +337,7 @@ static void put_rest(struct dcp_bytes args, unsigned model, struct dcp_jsonw *w)
 int dcp_made_megatron(const char *json, size_t n, struct dcp_buf *out)
 {
 	const struct dcp_bytes whole = { (const uint8_t *)json, n };
-	struct dcp_bytes args = member(whole, "state");
+	struct dcp_bytes args = find_member(whole, "state");
 	unsigned model;
 	struct dcp_jsonw w;
 	bool ok;

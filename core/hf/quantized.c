@@ -88,7 +88,8 @@ static bool is_code(const struct dcp_row *row)
 	return false;
 }
 
-static const struct module *find(const struct dcp_quantized *q, const char *key, size_t n)
+static const struct module *find_module(const struct dcp_quantized *q, const char *key,
+					size_t n)
 {
 	uint32_t i = dcp_intern_find(&q->modules, key, n);
 
@@ -97,7 +98,7 @@ static const struct module *find(const struct dcp_quantized *q, const char *key,
 
 /* ---- looking ---- */
 
-static int see(struct dcp_quantized *q, const struct dcp_row *row)
+static int see_row(struct dcp_quantized *q, const struct dcp_row *row)
 {
 	const char *last = last_of(row->key);
 	bool sure = is_sure(last), scale = sure || is_scale(last), code = is_code(row);
@@ -128,7 +129,7 @@ static int see_all(struct dcp_quantized *q, const struct dcp_version *v)
 	int rc = dcp_index_scan(dcp_version_index(v), DCP_ROW_TENSOR, 0, false, &scan);
 
 	while (rc >= 0 && (rc = dcp_index_scan_next(scan, &row)) > 0)
-		rc = see(q, &row);
+		rc = see_row(q, &row);
 	return rc;
 }
 
@@ -212,7 +213,7 @@ const char *dcp_quantized_row(const struct dcp_quantized *q, const struct dcp_ro
 {
 	const char *last = last_of(row->key);
 	bool code = is_code(row), scale = is_sure(last) || is_scale(last);
-	const struct module *m = q ? find(q, row->key, (size_t)(last - row->key)) : NULL;
+	const struct module *m = q ? find_module(q, row->key, (size_t)(last - row->key)) : NULL;
 	dcp_auto_buf struct dcp_buf below = DCP_BUF_INIT;
 
 	if (!q || (!code && !scale))
@@ -220,7 +221,7 @@ const char *dcp_quantized_row(const struct dcp_quantized *q, const struct dcp_ro
 	if (m && m->code && m->scale)
 		return dcp_intern_text(&q->scales, m->says);
 	dcp_buf_printf(&below, "%s.", row->key); /* weight.absmax */
-	m = code && !dcp_buf_error(&below) ? find(q, below.p, below.n) : NULL;
+	m = code && !dcp_buf_error(&below) ? find_module(q, below.p, below.n) : NULL;
 	if (m && m->scale)
 		return dcp_intern_text(&q->scales, m->says);
 	return code || *q->config ? q->by : NULL;

@@ -150,14 +150,14 @@ static const struct dcp_json *of_layers(struct job *j, const char *path)
 	return v;
 }
 
-static uint64_t count(const struct dcp_json *v)
+static uint64_t read_count(const struct dcp_json *v)
 {
 	uint64_t n = 0;
 
 	return dcp_json_u64(v, &n) ? n : 0;
 }
 
-static bool says(struct job *j, const char *path, const char *text)
+static bool says_text(struct job *j, const char *path, const char *text)
 {
 	const char *s = dcp_json_str(of_layers(j, path));
 
@@ -189,14 +189,16 @@ static unsigned model_of(struct job *j, const char *name)
 	if (strcmp(name, "llama3") == 0)
 		return dense == n ? LLAMA : 0;
 	if (strcmp(name, "qwen3") == 0)
-		return dense == n                                                  ? QWEN3
-		       : dense == 0 && says(j, "moe.router.score_func", "softmax") ? QWEN3_MOE
-										   : 0;
+		return dense == n ? QWEN3
+		       : dense == 0 && says_text(j, "moe.router.score_func", "softmax")
+			       ? QWEN3_MOE
+			       : 0;
 	if (strcmp(name, "gpt_oss") == 0)
 		return dense == 0 ? GPT_OSS : 0;
 	if (strcmp(name, "deepseek_v3") == 0) /* with softmax, not a model of transformers */
-		return dense < n && says(j, "moe.router.score_func", "sigmoid") ? DEEPSEEK_V3
-										: 0;
+		return dense < n && says_text(j, "moe.router.score_func", "sigmoid")
+			       ? DEEPSEEK_V3
+			       : 0;
 	return 0;
 }
 
@@ -237,12 +239,12 @@ static bool put_rope(struct job *j)
 		{ ROPE "scaling_factor", ROPE "low_freq_factor", ROPE "high_freq_factor",
 		  ROPE "original_max_position_embeddings" }
 	};
-	bool llama = says(j, ROPE "scaling", "llama"), ok;
+	bool llama = says_text(j, ROPE "scaling", "llama"), ok;
 	const char *const *name = names[llama];
 	double factor = 0;
 
-	if (!llama && !says(j, ROPE "scaling", "yarn"))
-		return !of_layers(j, ROPE "scaling") || says(j, ROPE "scaling", "none");
+	if (!llama && !says_text(j, ROPE "scaling", "yarn"))
+		return !of_layers(j, ROPE "scaling") || says_text(j, ROPE "scaling", "none");
 	if (!llama && dcp_json_f64(of_layers(j, name[0]), &factor) && factor <= 1)
 		return true;
 	dcp_jsonw_put_object(&j->w, "rope_scaling");
@@ -262,11 +264,11 @@ static bool put_rope(struct job *j)
 
 static bool put_deepseek(struct job *j)
 {
-	uint64_t each = count(of_layers(j, "moe.routed_experts.inner_experts.hidden_dim")),
-		 shared = count(of_layers(j, "moe.shared_experts.w1.out_features")),
-		 rank = count(of_layers(j, "attention.q_lora_rank")),
-		 groups = count(of_layers(j, "moe.router.num_expert_groups")),
-		 taken = count(of_layers(j, "moe.router.num_limited_groups"));
+	uint64_t each = read_count(of_layers(j, "moe.routed_experts.inner_experts.hidden_dim")),
+		 shared = read_count(of_layers(j, "moe.shared_experts.w1.out_features")),
+		 rank = read_count(of_layers(j, "attention.q_lora_rank")),
+		 groups = read_count(of_layers(j, "moe.router.num_expert_groups")),
+		 taken = read_count(of_layers(j, "moe.router.num_limited_groups"));
 
 	if (!each || shared % each)
 		return false;
@@ -291,8 +293,8 @@ static void put_windows(struct job *j)
 
 	dcp_jsonw_put_array(&j->w, "layer_types");
 	for (size_t i = 0; i < dcp_json_len(j->layers); i++) {
-		uint64_t n =
-			count(at(dcp_json_at(j->layers, i), "attention.sliding_window_size"));
+		uint64_t n = read_count(
+			at(dcp_json_at(j->layers, i), "attention.sliding_window_size"));
 
 		j->differ |= n && window && n != window;
 		dcp_jsonw_str(&j->w, n ? "sliding_attention" : "full_attention");

@@ -32,7 +32,7 @@ static int add_item(struct plan *p, const struct dcp_row *row)
 	return item.key && !dcp_buf_error(&p->items) ? 0 : -ENOMEM;
 }
 
-static int arrange(struct dcp_hf_weights *out, struct plan *p, uint64_t size)
+static int arrange_items(struct dcp_hf_weights *out, struct plan *p, uint64_t size)
 {
 	struct dcp_safetensors_item *item = DCP_ITEMS(p->items, struct dcp_safetensors_item);
 	size_t n = DCP_NITEMS(p->items, struct dcp_safetensors_item);
@@ -60,7 +60,7 @@ int dcp_hf_weights_plan(struct dcp_version *v, uint64_t size, struct dcp_hf_weig
 	while (rc == 0 && (rc = dcp_index_scan_next(scan, &row)) > 0)
 		rc = add_item(&p, &row);
 	if (rc == 0)
-		rc = arrange(out, &p, dcp_hf_adapter(v) ? UINT64_MAX : size);
+		rc = arrange_items(out, &p, dcp_hf_adapter(v) ? UINT64_MAX : size);
 	dcp_arena_finish(&p.arena);
 	dcp_buf_finish(&p.items);
 	return rc;

@@ -61,7 +61,7 @@ static struct {
 		int64_t ms;
 	} readers[READERS];
 	uint64_t uses; /* of readers of files: the greatest is of the last */
-} all = { .lock = PTHREAD_MUTEX_INITIALIZER, /* changed: by prepare() */
+} all = { .lock = PTHREAD_MUTEX_INITIALIZER, /* changed: by prepare_once() */
 	  .table = { buckets, BUCKETS } };
 
 static uint64_t key_of(const uint64_t id[2], uint64_t number)
@@ -69,7 +69,7 @@ static uint64_t key_of(const uint64_t id[2], uint64_t number)
 	return id[1] ^ id[0] ^ number;
 }
 
-static struct block *find(const struct dcp_remote_file *o, uint64_t number)
+static struct block *find_block(const struct dcp_remote_file *o, uint64_t number)
 {
 	struct dcp_table_link *l = dcp_table_find(&all.table, key_of(o->id, number));
 	struct block *b = DCP_OF(l, struct block, at);
@@ -79,12 +79,12 @@ static struct block *find(const struct dcp_remote_file *o, uint64_t number)
 	return b;
 }
 
-static void forget(struct block *b)
+static void forget_block(struct block *b)
 {
 	dcp_table_remove(&all.table, &b->at);
 }
 
-static struct block *make(const struct dcp_remote_file *o, uint64_t number)
+static struct block *make_block(const struct dcp_remote_file *o, uint64_t number)
 {
 	uint64_t off = number * BLOCK, n = DCP_MIN((uint64_t)BLOCK, o->size - off);
 	struct block *b = malloc(sizeof(*b) + n);
@@ -101,7 +101,7 @@ static bool is_unused(const struct dcp_lru_link *l)
 	return !((const struct block *)(const void *)l)->pins;
 }
 
-static void trim(void)
+static void trim_blocks(void)
 {
 	size_t most = DCP_MAX(all.most, (size_t)KEPT);
 	struct block *b;
@@ -109,7 +109,7 @@ static void trim(void)
 	while (all.n > most &&
 	       (b = DCP_OF(dcp_lru_oldest(&all.use, all.n, is_unused), struct block, use))) {
 		dcp_lru_remove(&all.use, &b->use);
-		forget(b);
+		forget_block(b);
 		free(b);
 		all.n--;
 	}
@@ -121,17 +121,17 @@ struct wanted {
 	struct dcp_buf pinned, mine; /* struct block * */
 };
 
-static int want(struct wanted *w, uint64_t number)
+static int want_block(struct wanted *w, uint64_t number)
 {
-	struct block *b = find(w->o, number);
+	struct block *b = find_block(w->o, number);
 	bool mine = !b;
 
 	if (mine)
-		b = make(w->o, number);
+		b = make_block(w->o, number);
 	if (!b)
 		return -ENOMEM;
 	if (mine && dcp_buf_add(&w->mine, &b, sizeof(b)) < 0) {
-		forget(b);
+		forget_block(b);
 		free(b);
 		return -ENOMEM;
 	}
@@ -156,7 +156,7 @@ static bool is_known(const struct dcp_remote_file *o, const struct dcp_read *r)
 {
 	uint64_t k = r->off / BLOCK, last = (r->off + r->n - 1) / BLOCK;
 
-	while (k <= last && find(o, k))
+	while (k <= last && find_block(o, k))
 		k++;
 	return k > last;
 }
@@ -174,7 +174,7 @@ static int want_all(struct wanted *w, const struct dcp_read *const *reads, size_
 		last = (reads[i]->off + reads[i]->n - 1) / unit * unit + unit - 1;
 		last = DCP_MIN(last, w->o->size - 1) / BLOCK;
 		for (; k <= last && rc == 0; k++)
-			rc = want(w, k);
+			rc = want_block(w, k);
 		next = DCP_MAX(next, last + 1);
 	}
 	return rc;
@@ -188,7 +188,7 @@ struct run {
 	uint64_t off;
 };
 
-static int fill(void *ctx, uint64_t at, const char *p, size_t n)
+static int fill_blocks(void *ctx, uint64_t at, const char *p, size_t n)
 {
 	const struct run *run = ctx;
 
@@ -204,7 +204,7 @@ static int fill(void *ctx, uint64_t at, const char *p, size_t n)
 	return 0;
 }
 
-static int get(struct wanted *w)
+static int get_blocks(struct wanted *w)
 {
 	struct block *const *b = DCP_ITEMS(w->mine, struct block *);
 	size_t n = DCP_NITEMS(w->mine, struct block *), nruns = 0;
@@ -221,7 +221,7 @@ static int get(struct wanted *w)
 			bytes += b[k]->n;
 		runs[nruns] = (struct run){ b + i, b[i]->number * BLOCK };
 		ranges[nruns] =
-			(struct dcp_range){ runs[nruns].off, bytes, fill, &runs[nruns] };
+			(struct dcp_range){ runs[nruns].off, bytes, fill_blocks, &runs[nruns] };
 		nruns++;
 	}
 	if (rc == 0)
@@ -232,7 +232,7 @@ static int get(struct wanted *w)
 }
 
 /* What this request made is there, or cannot be, because of @rc. */
-static void tell(struct wanted *w, int rc)
+static void tell_result(struct wanted *w, int rc)
 {
 	struct block **b = DCP_ITEMS(w->mine, struct block *);
 
@@ -240,7 +240,7 @@ static void tell(struct wanted *w, int rc)
 		b[i]->state = rc < 0 ? FAILED : READY;
 		b[i]->rc = rc;
 		if (rc < 0) {
-			forget(b[i]);
+			forget_block(b[i]);
 			if (!b[i]->pins)
 				free(b[i]);
 		} else {
@@ -251,7 +251,7 @@ static void tell(struct wanted *w, int rc)
 	pthread_cond_broadcast(&all.changed);
 }
 
-static void unpin(struct wanted *w)
+static void unpin_blocks(struct wanted *w)
 {
 	struct block **b = DCP_ITEMS(w->pinned, struct block *);
 
@@ -261,7 +261,7 @@ static void unpin(struct wanted *w)
 		if (--b[i]->pins == 0 && b[i]->state == FAILED)
 			free(b[i]);
 	}
-	trim();
+	trim_blocks();
 	dcp_buf_finish(&w->pinned);
 	dcp_buf_finish(&w->mine);
 }
@@ -294,8 +294,8 @@ static void end_ahead(struct ahead *a, int rc)
 	while (*at != a)
 		at = &(*at)->next;
 	*at = a->next;
-	tell(&a->w, rc);
-	unpin(&a->w);
+	tell_result(&a->w, rc);
+	unpin_blocks(&a->w);
 	free(a);
 }
 
@@ -309,7 +309,7 @@ static struct ahead *first_waiting(void)
 }
 
 /* Until there is nothing to do for a while. Then only KEPT blocks stay. */
-static void *work(void *ctx)
+static void *run_worker(void *ctx)
 {
 	int late = 0;
 
@@ -330,14 +330,14 @@ static void *work(void *ctx)
 		a->flies = true;
 		pthread_mutex_unlock(&all.lock);
 		dcp_http_watch(is_unwanted, a);
-		rc = get(&a->w);
+		rc = get_blocks(&a->w);
 		dcp_http_watch(NULL, NULL);
 		pthread_mutex_lock(&all.lock);
 		end_ahead(a, rc);
 	}
 	if (--all.workers == 0)
 		all.most = KEPT;
-	trim();
+	trim_blocks();
 	pthread_cond_broadcast(&all.changed);
 	pthread_mutex_unlock(&all.lock);
 	return NULL;
@@ -387,7 +387,7 @@ static void prepare_all(void)
 }
 
 /* Before the lock is taken for the first time. */
-static void prepare(void)
+static void prepare_once(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -407,7 +407,7 @@ static bool add_worker(void)
 		return true;
 	pthread_attr_init(&detached);
 	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-	if (pthread_create(&thread, &detached, work, NULL) == 0)
+	if (pthread_create(&thread, &detached, run_worker, NULL) == 0)
 		all.workers++;
 	pthread_attr_destroy(&detached);
 	return all.workers;
@@ -424,8 +424,8 @@ static void get_ahead(struct dcp_remote_file *o, uint64_t off, uint64_t end)
 		return;
 	a->w.o = o;
 	for (uint64_t k = off / BLOCK; rc == 0 && k <= last; k++)
-		if (!find(o, k))
-			rc = want(&a->w, k);
+		if (!find_block(o, k))
+			rc = want_block(&a->w, k);
 	while (*at)
 		at = &(*at)->next;
 	*at = a;
@@ -525,7 +525,7 @@ bool dcp_blocks_follow(struct dcp_remote_file *o, const struct dcp_read *read)
 {
 	bool goes_on;
 
-	prepare();
+	prepare_once();
 	pthread_mutex_lock(&all.lock);
 	goes_on = read->to && find_reader(o, read->off);
 	if (!goes_on && read->to)
@@ -617,7 +617,7 @@ bool dcp_blocks_have(struct dcp_remote_file *o, const struct dcp_read *const *re
 		uint64_t last = (reads[i]->off + reads[i]->n - 1) / BLOCK;
 
 		for (uint64_t k = reads[i]->off / BLOCK; k <= last && have; k++) {
-			const struct block *b = find(o, k);
+			const struct block *b = find_block(o, k);
 
 			have = b && b->state == READY;
 		}
@@ -633,7 +633,7 @@ static int read_once(struct dcp_remote_file *o, const struct dcp_read *const *re
 
 	if (o->changed)
 		return -ESTALE;
-	prepare();
+	prepare_once();
 	pthread_mutex_lock(&all.lock);
 	rc = want_all(&w, reads, n);
 	if (rc == 0 && reads[0]->to && !reads[0]->planned)
@@ -641,9 +641,9 @@ static int read_once(struct dcp_remote_file *o, const struct dcp_read *const *re
 			   reads[n - 1]->until);
 	pthread_mutex_unlock(&all.lock);
 	if (rc == 0 && w.mine.n)
-		got = get(&w);
+		got = get_blocks(&w);
 	pthread_mutex_lock(&all.lock);
-	tell(&w, rc < 0 ? rc : got);
+	tell_result(&w, rc < 0 ? rc : got);
 	if (rc == 0)
 		rc = got < 0 ? got : wait_for(&w);
 	pthread_mutex_unlock(&all.lock);
@@ -651,7 +651,7 @@ static int read_once(struct dcp_remote_file *o, const struct dcp_read *const *re
 		if (reads[i]->to)
 			copy(&w, reads[i]);
 	pthread_mutex_lock(&all.lock);
-	unpin(&w);
+	unpin_blocks(&w);
 	pthread_mutex_unlock(&all.lock);
 	return rc;
 }

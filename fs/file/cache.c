@@ -48,7 +48,7 @@ struct dcpfs_cache *dcpfs_cache_create(void)
 }
 
 /* Of the idle ones. */
-static struct dcpfs_file *oldest(const struct dcpfs_cache *c, enum idle kind)
+static struct dcpfs_file *oldest_file(const struct dcpfs_cache *c, enum idle kind)
 {
 	return (struct dcpfs_file *)c->idle[kind].oldest;
 }
@@ -138,11 +138,11 @@ static struct dcpfs_file *next_out(const struct dcpfs_cache *c)
 	struct dcpfs_file *out = NULL;
 
 	if (c->models > DCPFS_CACHE_MODELS)
-		return oldest(c, WITH_PARTS);
+		return oldest_file(c, WITH_PARTS);
 	if (c->text > DCPFS_CACHE_TEXT)
-		return oldest(c, WITH_TEXT);
+		return oldest_file(c, WITH_TEXT);
 	for (enum idle k = 0; c->n > DCPFS_CACHE_FILES && k < IDLE_COUNT; k++) {
-		struct dcpfs_file *f = oldest(c, k);
+		struct dcpfs_file *f = oldest_file(c, k);
 
 		if (f && (!out || f->used < out->used))
 			out = f;
@@ -151,7 +151,7 @@ static struct dcpfs_file *next_out(const struct dcpfs_cache *c)
 }
 
 /* Idle files over the limits, taken out; the caller puts the chain (by next). */
-static struct dcpfs_file *evict(struct dcpfs_cache *c)
+static struct dcpfs_file *evict_files(struct dcpfs_cache *c)
 {
 	struct dcpfs_file *out = NULL, *f;
 
@@ -215,7 +215,7 @@ void dcpfs_cache_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewrit
 	put_chain(fs, out);
 }
 
-static struct dcpfs_file *find(struct dcpfs_cache *c, uint64_t ino)
+static struct dcpfs_file *find_file(struct dcpfs_cache *c, uint64_t ino)
 {
 	struct dcpfs_file *f = DCP_OF(dcp_table_find(&c->table, ino), struct dcpfs_file, at);
 
@@ -229,7 +229,7 @@ struct dcpfs_file *dcpfs_cache_find(struct dcpfs *fs, uint64_t ino)
 	struct dcpfs_file *f;
 
 	pthread_mutex_lock(&fs->files->lock);
-	f = find(fs->files, ino);
+	f = find_file(fs->files, ino);
 	pthread_mutex_unlock(&fs->files->lock);
 	return f;
 }
@@ -249,7 +249,7 @@ void dcpfs_file_put(struct dcpfs *fs, struct dcpfs_file *f)
 	refs = __atomic_sub_fetch(&f->refs, 1, __ATOMIC_ACQ_REL);
 	if (refs == 1 && f->cached) {
 		set_idle(c, f, true);
-		out = evict(c);
+		out = evict_files(c);
 	} else if (refs == 0) {
 		dcp_lru_remove(&c->loose, &f->use);
 	}
@@ -272,7 +272,7 @@ struct dcpfs_file *dcpfs_cache_insert(struct dcpfs *fs, struct dcpfs_file *f)
 	struct dcpfs_file *out = NULL, *other;
 
 	pthread_mutex_lock(&c->lock);
-	other = find(c, f->ino);
+	other = find_file(c, f->ino);
 	if (other) {
 		f->next = NULL;
 		out = f;
@@ -285,7 +285,7 @@ struct dcpfs_file *dcpfs_cache_insert(struct dcpfs *fs, struct dcpfs_file *f)
 		count_open(f, 1);
 		c->n++;
 		c->text += text_of(f);
-		out = evict(c);
+		out = evict_files(c);
 	}
 	pthread_mutex_unlock(&c->lock);
 	put_chain(fs, out);

@@ -60,7 +60,7 @@ int dcpfs_hf_made(const struct dcpfs_version *ver, uint64_t i, struct dcpfs_spoo
 
 /* ---- README.md ---- */
 
-static const char *fact(const struct dcpfs_version *ver, const char *name)
+static const char *fact_of(const struct dcpfs_version *ver, const char *name)
 {
 	const char *value = dcp_index_meta(dcpfs_index(ver), name);
 
@@ -68,7 +68,7 @@ static const char *fact(const struct dcpfs_version *ver, const char *name)
 }
 
 /* Is there a file of this kind beside the weights, or made by dcpfs? */
-static bool has(const struct dcpfs_version *ver, const char *glob)
+static bool has_file(const struct dcpfs_version *ver, const char *glob)
 {
 	return dcp_hf_has_file(dcpfs_opened(ver), glob);
 }
@@ -133,7 +133,7 @@ static void put_assets(const struct dcpfs_version *ver, struct dcp_buf *b)
 	const char *cast = dcp_index_meta(dcpfs_index(ver), "cast");
 	const struct dcp_adapter *adapter = dcp_hf_adapter(dcpfs_opened(ver));
 	const char *name = adapter ? adapter->config : "config.json";
-	bool config = !name || has(ver, name);
+	bool config = !name || has_file(ver, name);
 	const struct dcp_rules_config *c = dcp_hf_config(dcpfs_opened(ver));
 	bool words = !adapter && (!c || (c->vocab && !c->class_name[0])); /* it needs them */
 	struct dcp_hf_file f;
@@ -148,12 +148,12 @@ static void put_assets(const struct dcpfs_version *ver, struct dcp_buf *b)
 		dcp_buf_printf(b, "- missing: `%s`. Without it %s cannot load this%s.\n", name,
 			       adapter ? adapter->loader : "transformers and vLLM",
 			       adapter ? " adapter" : "");
-	if (words && !has(ver, "tokenizer.json") && !has(ver, "*tokenizer.model") &&
-	    !has(ver, "vocab*") && !has(ver, "*.tiktoken"))
+	if (words && !has_file(ver, "tokenizer.json") && !has_file(ver, "*tokenizer.model") &&
+	    !has_file(ver, "vocab*") && !has_file(ver, "*.tiktoken"))
 		dcp_buf_str(b, "- missing: a tokenizer (`tokenizer.json` or "
 			       "`tokenizer.model`)\n");
 	put_left(ver, a, b);
-	if (!config || (words && !has(ver, "tokenizer*")))
+	if (!config || (words && !has_file(ver, "tokenizer*")))
 		dcp_buf_str(b, "\nWhat is missing is taken from a directory that has it: "
 			       "`dcpfs mount --hf-assets DIR`.\n");
 	dcp_buf_str(b, "\n");
@@ -216,7 +216,7 @@ static void put_unused(const struct dcpfs_version *ver, struct dcp_buf *b)
 	const char *lines = dcp_index_meta(dcpfs_index(ver), "unused");
 	struct dcp_rules_preset p;
 
-	if (lines && !dcp_rules_preset_named(fact(ver, "rules"), &p))
+	if (lines && !dcp_rules_preset_named(fact_of(ver, "rules"), &p))
 		dcp_buf_printf(b, "No key fits the rule%s in line%s %s.\n\n",
 			       strchr(lines, ' ') ? "s" : "", strchr(lines, ' ') ? "s" : "",
 			       lines);
@@ -274,7 +274,7 @@ static void put_weights(const struct dcpfs *fs, const struct dcpfs_version *ver,
 {
 	const struct dcp_hf_weights *hf = &ver->hf->weights;
 	const char *cast = dcp_index_meta(dcpfs_index(ver), "cast");
-	const char *rules = fact(ver, "rules");
+	const char *rules = fact_of(ver, "rules");
 	struct dcp_rules_preset preset;
 	bool ships = dcp_rules_preset_named(rules, &preset);
 	unsigned long long n = hf->first[hf->nfiles];
@@ -290,15 +290,15 @@ static void put_weights(const struct dcpfs *fs, const struct dcpfs_version *ver,
 		       fs->opts.source);
 	if (dcp_index_meta(dcpfs_index(ver), "part"))
 		dcp_buf_printf(b, "Only keys that begin with `%s.` were taken.\n\n",
-			       fact(ver, "part"));
+			       fact_of(ver, "part"));
 	if (dcp_index_meta(dcpfs_index(ver), "prefix"))
 		dcp_buf_printf(b, "The model of `config.json` is what lies below `%s`.\n\n",
-			       fact(ver, "prefix"));
+			       fact_of(ver, "prefix"));
 	if (dcp_index_meta(dcpfs_index(ver), "others"))
 		dcp_buf_printf(b,
 			       "Left out are others, below: `%s`. `dcpfs mount "
 			       "--hf-from PART` takes one of them.\n\n",
-			       fact(ver, "others"));
+			       fact_of(ver, "others"));
 	if (cast)
 		dcp_buf_printf(
 			b, "Those in floating point are cast to %s while they are read.\n\n",
@@ -307,7 +307,7 @@ static void put_weights(const struct dcpfs *fs, const struct dcpfs_version *ver,
 		dcp_buf_printf(b,
 			       "Not cast to %s: the model is quantized, by `%s`: codes and "
 			       "scales mean numbers only together.\n\n",
-			       fact(ver, "kept"), fact(ver, "kept_by"));
+			       fact_of(ver, "kept"), fact_of(ver, "kept_by"));
 	dcp_buf_printf(
 		b,
 		"## Weights\n\n"
@@ -320,15 +320,15 @@ static void put_weights(const struct dcpfs *fs, const struct dcpfs_version *ver,
 		"| wanted by two keys, or failed | %llu |\n"
 		"| left out because tied to another | %zu |\n\n",
 		rules, ships ? ": `dcpfs rules show " : "", ships ? rules : "",
-		ships ? "`" : "", fact(ver, "mapped"), fact(ver, "dropped"),
-		fact(ver, "unmatched"),
+		ships ? "`" : "", fact_of(ver, "mapped"), fact_of(ver, "dropped"),
+		fact_of(ver, "unmatched"),
 		(unsigned long long)(dcp_index_meta_number(dcpfs_index(ver), "collisions") +
 				     dcp_index_meta_number(dcpfs_index(ver), "failed")),
 		dcp_hf_ntied(dcpfs_opened(ver)));
 	put_unused(ver, b);
 	put_lost(ver, b);
 	if (dcp_index_meta(dcpfs_index(ver), "inferred"))
-		dcp_buf_printf(b, "Note: %s.\n\n", fact(ver, "inferred"));
+		dcp_buf_printf(b, "Note: %s.\n\n", fact_of(ver, "inferred"));
 }
 
 /* Who loads it: what config.json is of says so. */
@@ -345,7 +345,7 @@ static void put_use(const struct dcpfs_version *ver, struct dcp_buf *b)
 	else if (c && c->class_name[0])
 		dcp_buf_printf(b, "    diffusers.AutoModel%s    # %s\n\n", from,
 			       code_of(c->class_name, name));
-	else if (has(ver, "modules.json"))
+	else if (has_file(ver, "modules.json"))
 		dcp_buf_str(b, "    sentence_transformers.SentenceTransformer(\"<this "
 			       "directory>\")\n\n");
 	else if (!c || strstr(c->architecture, "CausalLM") ||

@@ -95,7 +95,8 @@ static bool is_decided(const struct dcpfs_version *ver)
 	return is_open(ver) || dcpfs_version_refusal(ver);
 }
 
-static void refuse(struct dcpfs *fs, struct dcpfs_version *ver, const struct dcp_err *err)
+static void refuse_version(struct dcpfs *fs, struct dcpfs_version *ver,
+			   const struct dcp_err *err)
 {
 	ver->refused_code = err->code;
 	snprintf(ver->refusal, DCPFS_REFUSAL_MAX, "%s", err->msg);
@@ -151,8 +152,8 @@ static void log_misfit(const struct dcpfs *fs, const struct dcpfs_version *ver)
  * Log a refusal once; the first only when it is known whether any version can be shown. The
  * lock is held.
  */
-static void note(struct dcpfs *fs, const struct dcpfs_version *ver, int rc,
-		 const struct dcp_err *err)
+static void note_result(struct dcpfs *fs, const struct dcpfs_version *ver, int rc,
+			const struct dcp_err *err)
 {
 	struct dcpfs_opener *o = fs->opener;
 
@@ -214,7 +215,7 @@ static void open_now(struct dcpfs *fs, struct dcpfs_version *ver, bool build)
 		dcpfs_keys_grow(fs->keys);
 	} else if (rc != -EAGAIN && rc != -ECANCELED) {
 		err.code = rc;
-		refuse(fs, ver, &err);
+		refuse_version(fs, ver, &err);
 	}
 	pthread_rwlock_wrlock(&fs->lock);
 	dcpfs_versions_choose_latest(fs);
@@ -225,11 +226,11 @@ static void open_now(struct dcpfs *fs, struct dcpfs_version *ver, bool build)
 	ver->opening = false;
 	ver->unindexed = rc == -EAGAIN;
 	if (rc != -EAGAIN && rc != -ECANCELED)
-		note(fs, ver, rc, &err);
+		note_result(fs, ver, rc, &err);
 	pthread_cond_broadcast(&o->changed);
 }
 
-static void unwant(struct dcpfs_opener *o, const struct want *w)
+static void drop_want(struct dcpfs_opener *o, const struct want *w)
 {
 	struct want **at = &o->wants;
 
@@ -249,7 +250,7 @@ static void wait_some(struct dcpfs_opener *o)
 }
 
 /* Wait until @ver is opened or refused, the mount ends, or the program that asks is interrupted. */
-static void await(struct dcpfs *fs, struct dcpfs_version *ver)
+static void await_version(struct dcpfs *fs, struct dcpfs_version *ver)
 {
 	struct dcpfs_opener *o = fs->opener;
 	struct want want = { ver, NULL };
@@ -270,7 +271,7 @@ static void await(struct dcpfs *fs, struct dcpfs_version *ver)
 		wait_some(o);
 	}
 	if (wanted)
-		unwant(o, &want);
+		drop_want(o, &want);
 	pthread_mutex_unlock(&o->lock);
 }
 
@@ -278,7 +279,7 @@ static void await(struct dcpfs *fs, struct dcpfs_version *ver)
  * Open hf/ of an open version; one thread at a time. After a failure it is tried again: defects
  * of single keys are not failures.
  */
-static int map(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_err *err)
+static int map_version(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_err *err)
 {
 	struct dcpfs_opener *o = fs->opener;
 	struct dcp_err why = { 0 };
@@ -320,12 +321,12 @@ int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_e
 	if (ver->of) {
 		rc = dcpfs_version_open(fs, ver->of, err);
 		if (rc == 0 && dcpfs_is_hf(ver))
-			return map(fs, ver, err);
+			return map_version(fs, ver, err);
 		if (rc == 0)
 			__atomic_store_n(&ver->v, dcpfs_opened(ver->of), __ATOMIC_RELEASE);
 		return rc;
 	}
-	await(fs, ver);
+	await_version(fs, ver);
 	if (is_open(ver))
 		return 0;
 	if (dcpfs_version_refusal(ver))
@@ -371,7 +372,7 @@ static struct dcpfs_version *next_listed(struct dcpfs *fs, bool *build)
 	return found;
 }
 
-static void *run(void *arg)
+static void *run_builder(void *arg)
 {
 	const struct builder *b = arg;
 	struct dcpfs_opener *o = b->fs->opener;
@@ -415,7 +416,7 @@ int dcpfs_opener_start(struct dcpfs *fs, const struct dcp_progress *progress)
 	pthread_mutex_lock(&o->lock);
 	for (unsigned i = 0; rc == 0 && i < BUILDERS; i++) {
 		o->builders[i] = (struct builder){ fs, i == 0 };
-		rc = -pthread_create(&o->thread[i], NULL, run, &o->builders[i]);
+		rc = -pthread_create(&o->thread[i], NULL, run_builder, &o->builders[i]);
 		o->nthreads += rc == 0;
 		o->running += rc == 0;
 	}

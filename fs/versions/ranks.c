@@ -53,7 +53,7 @@ struct dcpfs_ranks *dcpfs_ranks_create(void)
 	return t;
 }
 
-static void mark(struct dcpfs_ranks *t, uint32_t slot)
+static void mark_slot(struct dcpfs_ranks *t, uint32_t slot)
 {
 	t->given[slot / 8] |= (uint8_t)(1u << slot % 8);
 	t->ngiven++;
@@ -71,10 +71,10 @@ static void start_over(struct dcpfs *fs)
 	t->ngiven = 0;
 	pthread_rwlock_rdlock(&fs->lock);
 	for (size_t i = 0; i < fs->nversions; i++)
-		mark(t, fs->versions[i]->slot);
+		mark_slot(t, fs->versions[i]->slot);
 	pthread_rwlock_unlock(&fs->lock);
 	for (const struct dcp_lru_link *l = t->used.oldest; l; l = l->newer)
-		mark(t, ((const struct entry *)l)->ver->slot);
+		mark_slot(t, ((const struct entry *)l)->ver->slot);
 }
 
 static uint32_t slot_of_hash(uint64_t hash)
@@ -104,7 +104,7 @@ static uint32_t take_slot(struct dcpfs *fs, uint64_t hash)
 	if (t->ngiven >= SLOTS - SLOTS / 8)
 		start_over(fs);
 	slot = next_slot(t, hash);
-	mark(t, slot);
+	mark_slot(t, slot);
 	__atomic_fetch_add(&t->generation[slot], 1, __ATOMIC_RELAXED);
 	return slot;
 }
@@ -135,7 +135,7 @@ static uint64_t hash_of(const struct dcpfs_version *ver, const struct dcp_named_
 
 /* ---- the table; the lock is held ---- */
 
-static struct dcpfs_version *use(struct dcpfs_ranks *t, struct entry *e)
+static struct dcpfs_version *use_rank(struct dcpfs_ranks *t, struct entry *e)
 {
 	dcp_lru_use(&t->used, &e->use);
 	return dcpfs_version_hold(e->ver);
@@ -153,7 +153,7 @@ static void take_out(struct dcpfs_ranks *t, struct entry *e)
  * Remove the ranks of @ver (NULL: all) from the table; the caller puts them after releasing the
  * lock.
  */
-static struct entry *take(struct dcpfs_ranks *t, const struct dcpfs_version *ver)
+static struct entry *take_ranks(struct dcpfs_ranks *t, const struct dcpfs_version *ver)
 {
 	struct entry *out = NULL, *newer;
 
@@ -179,7 +179,7 @@ static bool is_unused(const struct dcp_lru_link *l)
  * Over the limit, remove the least recently used ranks that are not in use. If the first entries
  * are all in use, none is removed and the table grows by one.
  */
-static struct entry *evict(struct dcpfs_ranks *t)
+static struct entry *evict_ranks(struct dcpfs_ranks *t)
 {
 	struct entry *out = NULL, *e;
 
@@ -207,7 +207,7 @@ void dcpfs_ranks_destroy(struct dcpfs_ranks *t)
 {
 	if (!t)
 		return;
-	put_all(take(t, NULL));
+	put_all(take_ranks(t, NULL));
 	pthread_mutex_destroy(&t->lock);
 	free(t);
 }
@@ -220,7 +220,7 @@ void dcpfs_ranks_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewrit
 	struct entry *gone;
 
 	pthread_mutex_lock(&t->lock);
-	gone = take(t, ver);
+	gone = take_ranks(t, ver);
 	pthread_mutex_unlock(&t->lock);
 	for (struct entry *e = gone; e; e = e->next)
 		forget(fs, e->ver, rewritten);
@@ -228,8 +228,8 @@ void dcpfs_ranks_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewrit
 }
 
 /* The lock is held. */
-static struct entry *find(struct dcpfs_ranks *t, const struct dcpfs_version *ver,
-			  const struct dcp_named_layout *layout, uint32_t rank)
+static struct entry *find_rank(struct dcpfs_ranks *t, const struct dcpfs_version *ver,
+			       const struct dcp_named_layout *layout, uint32_t rank)
 {
 	struct dcp_table_link *l = dcp_table_find(&t->of, hash_of(ver, layout, rank));
 	struct entry *e = DCP_OF(l, struct entry, of);
@@ -239,8 +239,8 @@ static struct entry *find(struct dcpfs_ranks *t, const struct dcpfs_version *ver
 	return e;
 }
 
-static struct dcpfs_version *make(struct dcpfs *fs, struct dcpfs_version *ver,
-				  const struct dcp_named_layout *layout, uint32_t rank)
+static struct dcpfs_version *make_rank(struct dcpfs *fs, struct dcpfs_version *ver,
+				       const struct dcp_named_layout *layout, uint32_t rank)
 {
 	size_t n = strlen(ver->name) + (layout ? strlen(layout->name) : 0) + 32;
 	struct dcpfs_version *r = calloc(1, sizeof(*r) + n); /* there may be a million */
@@ -263,15 +263,15 @@ static struct dcpfs_version *make(struct dcpfs *fs, struct dcpfs_version *ver,
 }
 
 /* The lock is held. */
-static struct entry *enter(struct dcpfs *fs, struct dcpfs_version *ver,
-			   const struct dcp_named_layout *layout, uint32_t rank)
+static struct entry *enter_rank(struct dcpfs *fs, struct dcpfs_version *ver,
+				const struct dcp_named_layout *layout, uint32_t rank)
 {
 	struct dcpfs_ranks *t = fs->ranks;
 	struct entry *e = calloc(1, sizeof(*e));
 
 	if (!e)
 		return NULL;
-	e->ver = make(fs, ver, layout, rank);
+	e->ver = make_rank(fs, ver, layout, rank);
 	if (!e->ver) {
 		free(e);
 		return NULL;
@@ -293,11 +293,11 @@ int dcpfs_rank_get(struct dcpfs *fs, struct dcpfs_version *ver,
 	if (layout && rank >= dcp_layout_ranks(layout->l))
 		return -ENOENT;
 	pthread_mutex_lock(&t->lock);
-	e = find(t, ver, layout, rank);
+	e = find_rank(t, ver, layout, rank);
 	if (!e)
-		e = enter(fs, ver, layout, rank);
-	*out = e ? use(t, e) : NULL;
-	gone = evict(t);
+		e = enter_rank(fs, ver, layout, rank);
+	*out = e ? use_rank(t, e) : NULL;
+	gone = evict_ranks(t);
 	pthread_mutex_unlock(&t->lock);
 	put_all(gone);
 	return e ? 0 : -ENOMEM;
@@ -311,7 +311,7 @@ uint32_t dcpfs_rank_slot(struct dcpfs *fs, const struct dcpfs_version *ver,
 	uint32_t slot;
 
 	pthread_mutex_lock(&t->lock);
-	e = find(t, ver, layout, rank);
+	e = find_rank(t, ver, layout, rank);
 	slot = e ? e->ver->slot : next_slot(t, hash_of(ver, layout, rank));
 	pthread_mutex_unlock(&t->lock);
 	return slot;
@@ -324,7 +324,7 @@ static struct dcpfs_version *rank_by_slot(struct dcpfs_ranks *t, uint32_t slot)
 
 	pthread_mutex_lock(&t->lock);
 	e = DCP_OF(dcp_table_find(&t->slots, slot), struct entry, slot);
-	ver = e ? use(t, e) : NULL;
+	ver = e ? use_rank(t, e) : NULL;
 	pthread_mutex_unlock(&t->lock);
 	return ver;
 }
@@ -359,7 +359,7 @@ struct dcpfs_version *dcpfs_hf_find(struct dcpfs *fs, const struct dcpfs_version
 	const struct entry *e;
 
 	pthread_mutex_lock(&t->lock);
-	e = find(t, ver, NULL, 0);
+	e = find_rank(t, ver, NULL, 0);
 	if (e)
 		hf = dcpfs_version_hold(e->ver);
 	pthread_mutex_unlock(&t->lock);
