@@ -379,7 +379,7 @@ static const char *next_beside(const struct dcpfs_version *ver, size_t *i,
 
 int dcpfs_hf_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs_entry *out)
 {
-	const struct dcp_hf_weights *hf = &dir->ver->hf->weights;
+	const struct dcp_hf_weights *hf;
 	const char *digits = strchr(name, '-');
 	char shown[DCP_NAME_MAX + 1];
 	char weights[DCP_SAFETENSORS_NAME] = "";
@@ -388,6 +388,7 @@ int dcpfs_hf_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs_e
 
 	if (!dcpfs_is_hf(dir->ver))
 		return -ENOENT;
+	hf = &dir->ver->hf->weights;
 	if (digits && hf->nfiles > 1) {
 		digits++;
 		dcp_take_number(&digits, NULL, DCP_ANY_DIGITS, &n);

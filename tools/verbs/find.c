@@ -95,11 +95,13 @@ static enum cmd_exit read_shape(const char *text, struct shape *out)
 {
 	size_t n = text ? strlen(text) : 0;
 	bool boxed = n > 1 && text[0] == '[' && text[n - 1] == ']';
-	const char *p = text + boxed, *end = text + n - boxed;
+	const char *p, *end;
 
 	out->given = text;
 	if (!text || (boxed && n == 2))
 		return CMD_OK;
+	p = text + boxed;
+	end = text + n - boxed;
 	for (bool more = true; more; p++) {
 		const char *comma = memchr(p, ',', (size_t)(end - p));
 		const char *stop = comma ? comma : end;
