@@ -4,9 +4,9 @@
 #
 #	N passed, N failed, N skipped
 #
-#   tests/run.sh           five builds: default, three with sanitizers, nothing optional
+#   tests/run.sh           four builds: default, two with sanitizers, nothing optional
 #   tests/run.sh --fast    the default build only
-#   tests/run.sh --ci      five builds, a skip that only a missing GPU explains is allowed; and a
+#   tests/run.sh --ci      four builds, a skip that only a missing GPU explains is allowed; and a
 #                          little beside torch, if it can be downloaded (0.6 GB)
 #   tests/run.sh --keep    build on what the last run left, instead of from nothing
 #   tests/run.sh --frameworks  also beside real frameworks, which are downloaded (15 GB)
@@ -80,23 +80,43 @@ venv() {
 	fi
 }
 
-# build NAME "SUITES, or nothing for all" MESON-OPTION..., by the compiler $cc, what ninja calls $targets
-build() {
-	name=$1 suites=$2
-	shift 2
-	say "build $name"
+# compile NAME MESON-OPTION..., by the compiler $cc, what ninja calls $targets, with $nice
+compile() {
+	name=$1
+	shift
 	[ -n "$keep" ] || rm -rf "${top:?}/$name"
 	rm -f "$top/$name/meson-logs/testlog.json"
 	set -- "$top/$name" "$root" "$@"
 	[ ! -e "$top/$name/build.ninja" ] || set -- --reconfigure "$@"
-	done="$done $name=$(echo $suites | tr ' ' ,)"
-	step "$top/$name.setup.log" env ${cc:+CC=$cc} meson setup "$@" || return
-	step "$top/$name.ninja.log" ninja -C "$top/$name" "$targets" || return
+	step "$top/$name.setup.log" $nice env ${cc:+CC=$cc} meson setup "$@" &&
+		step "$top/$name.ninja.log" $nice ninja -C "$top/$name" "$targets"
+}
+
+# The same while tests run, which wait more than they work: it takes what they leave.
+compile_meanwhile() {
+	say "build $1 meanwhile"
+	nice='nice -n 10'
+	compile "$@" >"$top/$1.said" 2>&1 &
+	eval "compiling_$1=$!"
+	nice=""
+}
+
+# Wait for a build that was begun so, and show what it said.
+compiled() {
+	eval "wait \$compiling_$1"
+	rc=$?
+	cat "$top/$1.said"
+	return $rc
+}
+
+# check NAME "SUITES, or nothing for all": run tests of a build
+check() {
+	name=$1
 	say "test $name"
-	set --
-	for suite in $suites; do
+	for suite in $2; do
 		set -- "$@" --suite "$suite"
 	done
+	shift 2
 	meson test -C "$top/$name" --no-rebuild --print-errorlogs --timeout-multiplier 3 \
 		--num-processes $(($(nproc) * 2 + 2)) "$@" # many of them wait
 }
@@ -205,35 +225,44 @@ beside_torch() {
 }
 
 mkdir -p "$top"
-done="" cc="" targets=all
+cc="" targets=all nice=""
 packages
 venv
 if [ -n "$ci" ]; then
 	[ -n "${DCPFS_TEST_TORCH:-}" ] || torch_alone >/dev/null &
 	alone=$!
 fi
+say 'build default'
 # Lines for a debugger, no variables: a third of compiling.
-build default '' -Dwerror=true -Dc_args=-g1
+compile default -Dwerror=true -Dc_args=-g1
+built=$?
+builds=default
+if [ -z "$fast" ]; then
+	# By clang, as fuzz/run.sh compiles: its sanitizer knows more of what is undefined (NULL + 0) than gcc's. Undefined behaviour
+	# ends a program by an illegal instruction, of which the address sanitizer prints the line: the data of messages would make
+	# each start twice as long. Not optimized, and only lines for a debugger: half of compiling.
+	cc=clang targets=all
+	compile_meanwhile sanitize -Doptimization=0 -Db_sanitize=address,undefined -Db_lundef=false \
+		'-Dc_args=-gline-tables-only -fsanitize-trap=undefined' -Dc_link_args=-fsanitize-trap=undefined
+fi
+[ $built != 0 ] || check default ''
 [ -z "$frameworks" ] || beside_frameworks || bad=yes
 if [ -z "$fast" ]; then
-	# Undefined behaviour ends a program by an illegal instruction, of which the address sanitizer prints the line: the data of
-	# messages would make each start twice as long. Variables are not followed for a debugger: a fifth of compiling.
-	# Of many cases that run the same code, each fourth (sample.py).
-	export DCPFS_TEST_SAMPLE=4
-	build sanitize 'unit cli mount' -Doptimization=1 -Db_sanitize=address,undefined -Db_lundef=false \
-		'-Dc_args=-fno-var-tracking -fsanitize-undefined-trap-on-error' \
-		-Dc_link_args=-fsanitize-undefined-trap-on-error
-	unset DCPFS_TEST_SAMPLE
-	# As fuzz/run.sh compiles them: clang's sanitizer knows more of what is undefined (NULL + 0) than gcc's. Not optimized: the
-	# seeds take 25 CPU seconds, and compiling core by clang with -O1 and both sanitizers five times as long as without.
-	cc=clang targets=fuzz
-	build fuzz-seeds fuzz -Doptimization=0 -Db_sanitize=address,undefined -Db_lundef=false
+	builds="default sanitize=unit,cli,mount,fuzz threads=threads minimal=minimal"
+	compiled sanitize
+	built=$?
 	cc=clang targets=threads
-	build threads threads -Dwerror=true -Doptimization=1 -Db_sanitize=thread -Db_lundef=false
+	compile_meanwhile threads -Dwerror=true -Doptimization=0 -Db_sanitize=thread -Db_lundef=false -Dc_args=-gline-tables-only
+	# Of many cases that run the same code, each fourth (sample.py).
+	[ $built != 0 ] || DCPFS_TEST_SAMPLE=4 check sanitize 'unit cli mount fuzz'
+	compiled threads
+	built=$?
 	cc="" targets=minimal
-	build minimal minimal -Dwerror=true -Doptimization=0 -Dauto_features=disabled
+	compile_meanwhile minimal -Dwerror=true -Doptimization=0 -Dauto_features=disabled
+	[ $built != 0 ] || check threads threads
+	! compiled minimal || check minimal minimal
 fi
 [ -z "$ci" ] || beside_torch || bad=yes
 say 'results'
 [ -z "$bad" ] || echo 'the tests beside frameworks failed'
-python3 -B "$root/tests/summary.py" ${ci:+--ci} "$top" $done && [ -z "$bad" ]
+python3 -B "$root/tests/summary.py" ${ci:+--ci} "$top" $builds && [ -z "$bad" ]

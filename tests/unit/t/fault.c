@@ -36,13 +36,29 @@ bool t_fault_remote;
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define T_NO_MEMORY_FAULTS
+#elif __has_feature(address_sanitizer)
+#define T_CLANG_ASAN
 #endif
 #elif defined(__SANITIZE_THREAD__)
 #define T_NO_MEMORY_FAULTS
 #endif
 
+/*
+ * Clang links its address sanitizer into the program, so that it does not come next; malloc() is
+ * called before it has begun, when instrumented code cannot run.
+ */
+#ifdef T_CLANG_ASAN
+#define EARLY __attribute__((no_sanitize("address", "undefined")))
+#define REAL_MEMORY(name)                                                                      \
+	extern __typeof__(name) __interceptor_##name;                                          \
+	__typeof__(&name) real = __interceptor_##name
+#else
+#define EARLY
+#define REAL_MEMORY(name) REAL(name)
+#endif
+
 #ifndef T_NO_MEMORY_FAULTS
-static bool is_out(void)
+EARLY static bool is_out(void)
 {
 	if (t_fault_memory == 0 || --t_fault_memory > 0)
 		return false;
@@ -61,27 +77,27 @@ PUBLIC const char *__lsan_default_suppressions(void)
 	return "leak:/ld-linux";
 }
 
-PUBLIC void *malloc(size_t n)
+EARLY PUBLIC void *malloc(size_t n)
 {
-	REAL(malloc);
+	REAL_MEMORY(malloc);
 	return is_out() ? NULL : real(n);
 }
 
-PUBLIC void *calloc(size_t k, size_t n)
+EARLY PUBLIC void *calloc(size_t k, size_t n)
 {
-	REAL(calloc);
+	REAL_MEMORY(calloc);
 	return is_out() ? NULL : real(k, n);
 }
 
-PUBLIC void *realloc(void *p, size_t n)
+EARLY PUBLIC void *realloc(void *p, size_t n)
 {
-	REAL(realloc);
+	REAL_MEMORY(realloc);
 	return is_out() ? NULL : real(p, n);
 }
 
-PUBLIC void *aligned_alloc(size_t align, size_t n)
+EARLY PUBLIC void *aligned_alloc(size_t align, size_t n)
 {
-	REAL(aligned_alloc);
+	REAL_MEMORY(aligned_alloc);
 	return is_out() ? NULL : real(align, n);
 }
 #endif
