@@ -86,10 +86,9 @@ struct dcp_tensor {
 	const char *const *path; /* components of the key as the framework nests them */
 	size_t npath;
 	enum dcp_dtype dtype;
-	const char
-		*dtype_name; /* the table's name, or the framework's for DCP_DTYPE_OTHER; with
-				   cast that one's */
-	uint32_t itemsize;   /* bytes per element */
+	/* the table's name, or the framework's for DCP_DTYPE_OTHER; with cast that one's */
+	const char *dtype_name;
+	uint32_t itemsize; /* bytes per element */
 	/* What users see: every element is converted to this type when it is read. OTHER: they
 	 * see dtype. It does not affect pieces, nor anything that counts stored bytes. */
 	enum dcp_dtype cast;

@@ -58,12 +58,8 @@ struct dcp_sign {
 	const char *method;
 	const char *path;  /* encoded, from its slash on */
 	const char *query; /* encoded, sorted by name; "" for none; every name with its "=" */
-	const char *
-		/*
-		 * those that are signed: "name:value" and a newline each, names in lower case,
-		 * sorted
-		 */
-		headers;
+	/* those that are signed: "name:value" and a newline each, names in lower case, sorted */
+	const char *headers;
 	const char *payload; /* hexadecimal SHA-256 of the body, or UNSIGNED-PAYLOAD */
 	const char *time;    /* "20150830T123600Z" */
 	const char *region, *service;

@@ -48,12 +48,8 @@ struct dcp_http {
 	const char *url;
 	const char *body; /* of a POST or PUT; NULL: none */
 	size_t nbody;
-	const char *
-		/*
-		 * another header, "x-amz-meta-...:value" and a newline, which head() signs; NULL:
-		 * none
-		 */
-		fixed;
+	/* another header, "x-amz-meta-...:value" and a newline, which head() signs; NULL: none */
+	const char *fixed;
 	/*
 	 * Append "name: value" and a newline for each header of @r. Called before every try, as
 	 * signatures hold a time. NULL: none. Nothing of it is sent to another host that the server

@@ -32,8 +32,8 @@ struct dcp_err;
 struct dcp_write_part {
 	uint32_t rank; /* whose it is, of set->ranks */
 	uint32_t ndim; /* of the array: the tensor's, but for flat cuts */
-	const uint64_t
-		*lo; /* where in the tensor this box begins; NULL: it is not a box of it */
+	/* where in the tensor this box begins; NULL: it is not a box of it */
+	const uint64_t *lo;
 	const uint64_t *shape; /* ndim */
 };
 
@@ -141,8 +141,8 @@ enum {
 struct dcp_write_opts {
 	const char *name; /* one file of this name is wanted; NULL: a directory */
 	const char *stem; /* of files of weights there; NULL: "model" */
-	uint64_t
-		max_shard; /* bytes of tensors in a file, unless one alone is longer; 0: no limit */
+	/* bytes of tensors in a file, unless one alone is longer; 0: no limit */
+	uint64_t max_shard;
 	unsigned protocol; /* of pickles; 0: the format's own */
 };
 

@@ -15,16 +15,16 @@
  *	... dcpload_part(plan, i, &part) ...
  *	dcpload_plan_free(plan);  dcpload_close(ck);  dcpload_comm_close(comm);
  *
- * Every function that can fail returns 0 (or a count) or a negative errno. One that takes @err,
- * which may be NULL, describes the failure there. A function marked "collective" must be called by
- * all ranks of the communicator in the same order, and returns the same code and text on all of
- * them, even when only one of them failed or died.
+ * Every function that can fail returns 0 (or a count) or a negative errno. A function that takes
+ * @err, which may be NULL, describes the failure there. A function marked "collective" must be
+ * called by all ranks of the communicator in the same order, and returns the same code and text on
+ * all of them, even when only one of them failed or died.
  *
- * The library installs no signal handlers, never prints, never exits and keeps no globals. A
- * handle may be used by one thread at a time, different handles by different threads. Structs
- * with a member @size may grow: the caller sets it to sizeof. Strings are UTF-8; those that a
- * handle returns live as long as the handle unless said otherwise. The API uses plain C types
- * only, so that ctypes and the like can call it.
+ * The library installs no signal handlers, never prints, never exits and keeps no globals. A handle
+ * may be used by one thread at a time, different handles by different threads. Structs with a
+ * member @size may grow: the caller sets it to sizeof. Strings are UTF-8; a string that a handle
+ * returns lives as long as the handle unless its function says otherwise. The API uses plain C
+ * types only, so that ctypes and the like can call it.
  */
 #pragma once
 #include <stddef.h>
@@ -54,16 +54,16 @@ struct dcpload_error {
 /* The functions of the communicator work only in the thread that opened it. */
 #define DCPLOAD_COMM_ONE_THREAD (1u << 0)
 /*
- * Ranks may be threads of one process. Otherwise a rank that says that it is in the process of
- * another is refused.
+ * Ranks may be threads of one process. Without this flag a rank is refused when it reports the
+ * process of another rank as its own.
  */
 #define DCPLOAD_COMM_THREADS (1u << 1)
 
 /*
- * A communicator: how ranks communicate. The library has some (dcpload_comm_open); a caller may
- * fill in another. Its functions return 0 or a negative errno (-ETIMEDOUT, -ECONNRESET: a rank
- * is gone). All ranks call the same functions in the same order. @timeout_ms: give up after
- * this time.
+ * How the ranks of a job communicate. dcpload_comm_open() makes a communicator; a caller may fill
+ * in one of its own. The functions return 0 or a negative errno (-ETIMEDOUT, -ECONNRESET: a rank is
+ * gone). All ranks call the same functions in the same order. @timeout_ms: a function gives up
+ * after this time.
  */
 struct dcpload_comm {
 	uint32_t size; /* sizeof(struct dcpload_comm) */
@@ -77,13 +77,14 @@ struct dcpload_comm {
 	int (*allgather)(void *ctx, const void *mine, size_t n, void *all, int timeout_ms);
 	/*
 	 * For tensor data: send[r] (nsend[r] bytes) goes to rank r, recv[r] (nrecv[r] bytes) comes
-	 * from it. NULL: tensor data is exchanged by NCCL or CUDA IPC between GPUs, or not at all.
+	 * from rank r. NULL: tensor data is exchanged by NCCL or CUDA IPC between GPUs, or not at
+	 * all.
 	 */
 	int (*alltoallv)(void *ctx, const void *const *send, const uint64_t *nsend,
 			 void *const *recv, const uint64_t *nrecv, int timeout_ms);
 	/*
 	 * Make a communicator of the ranks that give the same @color, ordered by @key, then by
-	 * rank. It is closed before this one. NULL: not supported.
+	 * rank. The caller closes the new communicator before this one. NULL: not supported.
 	 */
 	int (*split)(void *ctx, uint32_t color, uint32_t key, struct dcpload_comm **out,
 		     int timeout_ms);
@@ -100,14 +101,14 @@ struct dcpload_comm {
  *	"env"    TCP: the rank, the number of ranks and the address come from torchrun's variables
  *	         RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or from those of mpirun or srun
  *	"auto"   one of these, by the variables that the launcher has set
- * Fails when a rank has not connected within DCPLOAD_TIMEOUT seconds (an environment variable;
- * 60 if it is not set). Close the communicator after everything that was opened with it.
+ * Fails when a rank has not connected within DCPLOAD_TIMEOUT seconds (an environment variable; 60
+ * if it is not set). Before the communicator, close everything that was opened with it.
  *
- * With "env", processes that do not belong to the job are refused. Ranks on one node meet by a Unix
- * socket, and are processes of one user. Others meet at MASTER_ADDR and prove that they have the
- * same secret: DCPLOAD_SECRET, or a key that mpirun gives its ranks, or the file dcpfs/secret in
- * the user's configuration directory, which is made when there is none. -EPERM: there is no secret.
- * Nothing is encrypted.
+ * With "env", processes that do not belong to the job are refused. Ranks on one node connect by a
+ * Unix socket and must be processes of one user. Ranks on different nodes connect to MASTER_ADDR
+ * and prove that they have the same secret: DCPLOAD_SECRET, or a key that mpirun gives its ranks,
+ * or the file dcpfs/secret in the user's configuration directory, which the library creates if it
+ * does not exist. -EPERM: there is no secret. Nothing is encrypted.
  */
 DCPLOAD_API int dcpload_comm_open(const char *how, struct dcpload_comm **out,
 				  struct dcpload_error *err);
@@ -119,12 +120,14 @@ DCPLOAD_API int dcpload_comm_open(const char *how, struct dcpload_comm **out,
 struct dcpload_comm_config {
 	uint32_t size;  /* sizeof(struct dcpload_comm_config) */
 	uint32_t flags; /* DCPLOAD_COMM_INSECURE */
-	uint32_t
-		timeout_ms; /* for all ranks to connect, unless DCPLOAD_TIMEOUT is set; 0: 60 s */
+	/* time for all ranks to connect, unless DCPLOAD_TIMEOUT is set; 0: 60 s */
+	uint32_t timeout_ms;
 	uint32_t reserved;
-	const char *
-		secret; /* in place of DCPLOAD_SECRET; NULL, "": that, or another as above. With a secret of the
-			     * caller's, ranks of one node may be processes of several users. */
+	/*
+	 * replaces DCPLOAD_SECRET; NULL or "": the secret is found as described above. With a
+	 * secret given here, ranks of one node may be processes of several users.
+	 */
+	const char *secret;
 };
 /* The same as dcpload_comm_open(); @config may be NULL. */
 DCPLOAD_API int dcpload_comm_open_as(const char *how, const struct dcpload_comm_config *config,
@@ -140,16 +143,19 @@ DCPLOAD_API void dcpload_comm_close(struct dcpload_comm *comm);
 struct dcpload; /* one version, opened by all ranks */
 
 enum dcpload_io {
-	DCPLOAD_IO_AUTO,     /* buffered for what is in the page cache, direct for the rest */
+	/* buffered for pages that are in the page cache, direct for the rest */
+	DCPLOAD_IO_AUTO,
 	DCPLOAD_IO_BUFFERED, /* through the page cache */
 	DCPLOAD_IO_DIRECT,   /* O_DIRECT, where the file system has it */
-	DCPLOAD_IO_MOUNT,    /* read through the mount; as AUTO when the source is not in one */
-	DCPLOAD_IO_GDS, /* by cuFile into the memory of a GPU; DIRECT for what cuFile refuses */
+	/* read through the mount; as AUTO when the source is not in a mount */
+	DCPLOAD_IO_MOUNT,
+	/* by cuFile into the memory of a GPU; as DIRECT for files that cuFile refuses */
+	DCPLOAD_IO_GDS,
 };
 
 /* Which ranks read bytes that several ranks need? All ranks must set the same. */
 enum dcpload_exchange {
-	DCPLOAD_EXCHANGE_AUTO,  /* one of the others, which and why is in the report */
+	DCPLOAD_EXCHANGE_AUTO,  /* the library chooses; the report says which and why */
 	DCPLOAD_EXCHANGE_NEVER, /* every rank reads what it needs */
 	DCPLOAD_EXCHANGE_NODE,  /* each byte is read once per node and shared by its ranks */
 	DCPLOAD_EXCHANGE_ALL, /* each byte is read once per job and sent to the ranks that need
@@ -162,22 +168,25 @@ struct dcpload_config {
 	uint32_t io;       /* enum dcpload_io */
 	uint32_t exchange; /* enum dcpload_exchange */
 	uint32_t threads;  /* per rank, to read and copy from the page cache; 0: CPUs / ranks */
-	uint64_t staging; /* limit of memory beyond the destinations, bytes per rank; 0: 64 MiB,
-			    * of which slots for reads take 6 MiB at most, elsewhere 16 MiB;
-			    * the least: 1 MiB, or 1.3 MiB when every rank reads for itself */
-	uint32_t
-		timeout_ms; /* give up when other ranks make no progress for this time; 0: 60 s */
+	/*
+	 * limit of memory beyond the destinations, bytes per rank. 0: 64 MiB, of which slots for
+	 * reads take 6 MiB at most; with any other value they take 16 MiB at most. The smallest
+	 * allowed value is 1 MiB, or 1.3 MiB when every rank reads for itself.
+	 */
+	uint64_t staging;
+	/* give up when other ranks make no progress for this time; 0: 60 s */
+	uint32_t timeout_ms;
 	uint32_t reserved;
 	/*
 	 * Name of the version, or the number in its name; the value of the coordinator applies to
 	 * all ranks. NULL or "latest": the newest version that the coordinator finds.
 	 */
 	const char *version;
-	const char
-		*cache; /* directory of indexes; NULL: as in dcpfs(1); "": no index is kept */
+	/* directory of indexes; NULL: as in dcpfs(1); "": no index is kept */
+	const char *cache;
 	/*
-	 * Where the library allocates destinations; those of the caller may be there or on the
-	 * host.
+	 * Where the library allocates destinations. Destinations that the caller allocates may be
+	 * there or on the host.
 	 *	NULL, "host"               host memory
 	 *	"cuda:0"                   that GPU
 	 *	"cuda", "cuda:LOCAL_RANK"  one GPU for each rank of a node; if there are fewer GPUs
@@ -200,8 +209,8 @@ struct dcpload_config {
 	const char *part;
 	/*
 	 * Rank of the coordinator, which finds the version, builds its index if there is none, and
-	 * sends the others the name. All ranks must set the same one. It has no other role: a
-	 * failure of any rank fails all.
+	 * sends the name of the version to the other ranks. All ranks must set the same one. It has
+	 * no other role: a failure of any rank fails all.
 	 */
 	uint32_t coordinator;
 	uint32_t reserved2;
@@ -211,8 +220,9 @@ struct dcpload_config {
  * Collective. @comm NULL: this process alone; otherwise it must outlive *@out. @source: a
  * checkpoint, a directory of them, or a path in a mount of dcpfs: its root, a version, or a rank's
  * directory shard/LAYOUT/RANK. @config may be NULL. -ESTALE: the files of the version differ
- * between ranks. -EINVAL: the coordinator is none of the ranks, or ranks name different ones. To
- * load on some of the ranks only, open the checkpoint with a communicator that split() made.
+ * between ranks. -EINVAL: the coordinator is not a rank of the job, or the ranks name different
+ * coordinators. To load on some of the ranks only, open the checkpoint with a communicator that
+ * split() made.
  */
 DCPLOAD_API int dcpload_open(const struct dcpload_comm *comm, const char *source,
 			     const struct dcpload_config *config, struct dcpload **out,
@@ -225,8 +235,8 @@ DCPLOAD_API const char *dcpload_version(const struct dcpload *ck);
  * of the source. Only on the coordinator. NULL: no version was skipped. */
 DCPLOAD_API const char *dcpload_passed_over(const struct dcpload *ck);
 /*
- * When the source is the directory of a rank, shard/LAYOUT/RANK: the layout, and the rank in
- * *@rank. Otherwise NULL.
+ * If the source is the directory of a rank, shard/LAYOUT/RANK, returns the layout and sets *@rank;
+ * otherwise returns NULL.
  */
 DCPLOAD_API const char *dcpload_source_layout(const struct dcpload *ck, uint32_t *rank);
 /* A fact about the version: "format", "framework", ...; NULL: not known. */
@@ -278,58 +288,61 @@ DCPLOAD_API int dcpload_object(struct dcpload *ck, const char *key, const char *
 DCPLOAD_API int dcpload_classes(struct dcpload *ck, const char *key, const char **classes,
 				struct dcpload_error *err);
 /*
- * The bytes that an object was saved as, if they are its own: a stream of torch.save in a
- * checkpoint of torch.distributed.checkpoint (what its planner is given to load_bytes()), or a
- * file. They are decompressed, not decoded: what unpickles them executes what they say, unless it
- * is told not to (torch.load(weights_only=True)). *@n: how many; read copies @n of them from @at on
- * to @dst. -ENOTSUP: it is a part of something, as in one pickle of many values; -EINVAL: there are
- * not so many; -ENOENT, -EBADMSG as above; -ESTALE: the file has changed.
+ * The serialized bytes of an object, if the object has bytes of its own: a stream of torch.save in
+ * a checkpoint of torch.distributed.checkpoint (the bytes that its planner passes to load_bytes()),
+ * or a file. The bytes are decompressed, not decoded. Unpickling them may run code; use
+ * torch.load(weights_only=True). dcpload_object_size() sets *@n to their number;
+ * dcpload_object_read() copies @n bytes that begin at byte @at to @dst. -ENOTSUP: the object is
+ * part of a larger stream, such as one pickle of many values; -EINVAL: the object has fewer bytes;
+ * -ENOENT, -EBADMSG as above; -ESTALE: the file has changed.
  */
 DCPLOAD_API int dcpload_object_size(struct dcpload *ck, const char *key, uint64_t *n,
 				    struct dcpload_error *err);
 DCPLOAD_API int dcpload_object_read(struct dcpload *ck, const char *key, uint64_t at, void *dst,
 				    uint64_t n, struct dcpload_error *err);
-/* What `.metadata` of torch.distributed.checkpoint has under a key. */
+/* An entry of `.metadata` of torch.distributed.checkpoint. */
 struct dcpload_entry {
 	const char *key;
-	uint32_t
-		/*
-		 * a byte item; else a tensor, which dcpload_tensor() knows (or why it cannot be
-		 * read)
-		 */
-		is_object;
+	/*
+	 * 1: a byte item; 0: a tensor, which dcpload_tensor() describes (or says why it cannot be
+	 * read)
+	 */
+	uint32_t is_object;
 	uint32_t npath;
 	/*
-	 * Of an object that is shown otherwise, what dcpload_path(), dcpload_object() and
-	 * dcpload_classes() say of others; json is NULL, and why says why, where it cannot be
-	 * decoded. Of all else NULL: those functions know the key.
+	 * For an object that dcpfs shows in another form, these members hold what dcpload_path(),
+	 * dcpload_object() and dcpload_classes() return for other objects. If the object cannot be
+	 * decoded, json is NULL and @why is the reason. For all other entries the members are NULL,
+	 * because those functions accept the key.
 	 */
 	const char *const *path;
 	const char *type, *json, *classes, *why;
 };
 
 /*
- * Iterate over the keys that `.metadata` of torch.distributed.checkpoint has, as torch's own reader
- * shows them: of an object also where dcpfs shows a list item by item (Composer), takes a list of
- * one away or joins a dict with the others (Megatron-Core), or shows the tensor that it is; without
- * what is inside objects or in other files. Returns 1 and an entry, or 0 after the last: at once
- * where the version has no `.metadata`. *@next is 0 at first.
+ * Iterate over the keys of `.metadata` of torch.distributed.checkpoint as torch's own reader shows
+ * them. An object keeps its stored form here even where dcpfs shows it in another: a list item by
+ * item (Composer), a list of one item as the item, a dict joined with others (Megatron-Core), or an
+ * object that is a tensor. Values inside objects, and keys of other files, are not listed. Returns
+ * 1 and an entry, or 0 after the last entry or if the version has no `.metadata`. *@next is 0 at
+ * first.
  */
 DCPLOAD_API int dcpload_next_entry(struct dcpload *ck, uint64_t *next,
 				   struct dcpload_entry *out, struct dcpload_error *err);
 /*
- * Where a part of a tensor is stored: elements of a box, maybe not all of them (ZeRO stores runs).
- * Of an object: a file.
+ * Where a part of a tensor is stored: a file and a box. The file may hold only some elements of the
+ * box (ZeRO stores runs). An object has a file only.
  */
 struct dcpload_piece {
-	const char *file; /* its name, relative to the directory of the version */
-	const uint64_t
-		*lo; /* where the box begins in the tensor, and how many elements it has */
+	const char *file; /* relative to the directory of the version */
+	/* where the box begins in the tensor, and how many elements it has */
+	const uint64_t *lo;
 	const uint64_t *len;
 };
 /*
- * The @n pieces of a key in the order in which the checkpoint lists them, without replicas. What
- * cannot be read, and an object that shares its bytes with others, has none. -ENOENT as above.
+ * The @n pieces of a key in the order in which the checkpoint lists them, without replicas. A key
+ * that cannot be read has no pieces, nor has an object that shares its bytes with other objects.
+ * -ENOENT as above.
  */
 DCPLOAD_API int dcpload_pieces(struct dcpload *ck, const char *key,
 			       const struct dcpload_piece **out, size_t *n,
@@ -349,11 +362,11 @@ DCPLOAD_API int dcpload_read(struct dcpload *ck, const char *key, const uint64_t
 			     struct dcpload_error *err);
 
 /*
- * Where to map a tensor: if one file holds the whole tensor as consecutive bytes, row-major and
- * little-endian, open it and give the descriptor, which the caller closes, and the offset of the
- * first byte. The file has been compared with the index; later changes of the file show in mappings
- * of it. -ENOTSUP: the tensor is not stored like that (several pieces, compressed, another byte
- * order or dtype); use dcpload_read().
+ * For callers that map tensors. If one file holds the whole tensor as consecutive bytes, row-major
+ * and little-endian, opens this file and returns the descriptor, which the caller closes, and the
+ * offset of the first byte. The file has been compared with the index; later changes of the file
+ * are visible in mappings of it. -ENOTSUP: the tensor is not stored like that (several pieces,
+ * compressed, another byte order or dtype); use dcpload_read().
  */
 DCPLOAD_API int dcpload_run(struct dcpload *ck, const char *key, int *fd, uint64_t *offset,
 			    struct dcpload_error *err);
@@ -366,16 +379,19 @@ struct dcpload_plan;
 #define DCPLOAD_PARTIAL (1u << 1)   /* wants that cannot be met are listed, not an error */
 #define DCPLOAD_SAME_KEYS (1u << 2) /* all ranks must want the same keys */
 #define DCPLOAD_ANY_SIZE                                                                       \
-	(1u << 3) /* load what claims to be a thousand times as large as its files */
+/* load checkpoints whose tensors claim to be a thousand times as large as their files */
+(1u << 3)
 
-/*
- * @ck must outlive the use of the plan; @flags are the same on all ranks. This function and those
- * that add wants are not collective: a rank on which one fails tells the others by
- * dcpload_plan_give_up(), and goes on to dcpload_plan_finish(). Without a plan (-ENOMEM) it ends:
- * the others are told that it is gone.
+	/*
+ * @ck must outlive the use of the plan; @flags must be the same on all ranks. This function and the
+ * functions that add wants are not collective. If adding a want fails on a rank, the rank calls
+ * dcpload_plan_give_up(), so that the other ranks learn of it, and goes on to
+ * dcpload_plan_finish(). A rank that cannot create a plan (-ENOMEM) has to exit: the other ranks
+ * then get an error that it is gone.
  */
-DCPLOAD_API int dcpload_plan_create(struct dcpload *ck, uint32_t flags,
-				    struct dcpload_plan **out, struct dcpload_error *err);
+	DCPLOAD_API
+	int dcpload_plan_create(struct dcpload *ck, uint32_t flags, struct dcpload_plan **out,
+				struct dcpload_error *err);
 DCPLOAD_API void dcpload_plan_free(struct dcpload_plan *plan);
 
 /* One region of one tensor, and its destination. */
@@ -383,12 +399,15 @@ struct dcpload_want {
 	uint32_t size; /* sizeof(struct dcpload_want) */
 	uint32_t ndim; /* of @lo, @len, @shape and @stride */
 	const char *key;
-	const uint64_t *shape; /* expected of the whole tensor; NULL: any */
+	const uint64_t *shape; /* expected shape of the whole tensor; NULL: any */
 	const uint64_t *lo;    /* first element of the region; NULL: the whole tensor */
 	const uint64_t *len;   /* elements of the region; ignored without @lo */
 	const char *dtype; /* of @dst: stored elements are converted to it; NULL: as stored */
-	void *dst; /* in host memory or that of dcpload_config.device, valid while the plan is in
-		    * use; NULL: the library allocates it */
+	/*
+	 * destination, in host memory or in memory of dcpload_config.device, valid while the plan
+	 * is in use; NULL: the library allocates it
+	 */
+	void *dst;
 	const int64_t *stride; /* of @dst, in elements, not negative; NULL: row-major */
 	void *user;            /* the caller's; returned in struct dcpload_part */
 };
@@ -396,9 +415,11 @@ struct dcpload_want {
 DCPLOAD_API int dcpload_want(struct dcpload_plan *plan, const struct dcpload_want *want,
 			     struct dcpload_error *err);
 
-/* Selects the keys that match any of @keys and none of @skip. Each of these is a whole key, a
- * prefix of one that ends at a dot or slash, or a glob (* ? []) in which * also matches dots and
- * slashes. */
+/*
+ * Selects the keys that match any pattern of @keys and no pattern of @skip. A pattern is a whole
+ * key, a prefix of a key that ends at a dot or slash, or a glob (* ? []) in which * also matches
+ * dots and slashes.
+ */
 struct dcpload_select {
 	uint32_t size; /* sizeof(struct dcpload_select) */
 	uint32_t nkeys, nskip;
@@ -406,13 +427,16 @@ struct dcpload_select {
 	const char *const *keys; /* nkeys 0: all keys */
 	const char *const *skip;
 	const char *dtype; /* convert floating-point tensors to this; NULL: as stored */
-	/* Composer's ignore_keys: globs matched against the path of a key, its components joined by
+	/*
+	 * Composer's ignore_keys: globs matched against the path of a key, its components joined by
 	 * slashes, and against each leading part of the path ("state/optimizers",
-	 * "state/model/a.*"), but for tensors in a tuple, where Composer's paths end. Keys that
-	 * match are left out. */
+	 * "state/model/a.*"). Composer's paths end at a tuple, so tensors inside a tuple match only
+	 * by the path of the tuple. Keys that match are left out.
+	 */
 	const char *const *ignore;
 	/*
-	 * nignore counters: each is raised by the number of keys that its glob matches; may be NULL
+	 * @nignore counters, one for each glob; each is increased by the number of keys that its
+	 * glob matches; may be NULL
 	 */
 	uint64_t *ignored;
 	uint32_t nignore;
@@ -430,10 +454,10 @@ DCPLOAD_API int dcpload_want_layout(struct dcpload_plan *plan, const char *layou
 				    struct dcpload_error *err);
 
 /*
- * This rank cannot add what it wants. The other ranks wait for it in dcpload_plan_finish(): it must
- * call that as well, which then fails on all ranks with the code and text of @why and this rank's
- * number, before data moves. @why: what the function said that failed, or the caller's own code and
- * text. The first call counts.
+ * Report that this rank cannot add what it wants. Because the other ranks wait in
+ * dcpload_plan_finish(), this rank must call that function as well; it then fails on all ranks,
+ * before data moves, with the code and text of @why and the number of this rank. @why: the error of
+ * the function that failed, or the caller's own code and text. Only the first call counts.
  *
  *	if (dcpload_want(plan, &want, &err) < 0)
  *		dcpload_plan_give_up(plan, &err);
@@ -453,11 +477,15 @@ struct dcpload_hooks {
 	int (*resolve)(void *ctx, uint64_t number, struct dcpload_part *part);
 	/* The part is complete. */
 	int (*commit)(void *ctx, uint64_t number, const struct dcpload_part *part);
-	/* Each time that bytes have arrived: bytes of this rank that are in place, and all of them,
-	 * both as stored. By several threads, but one at a time: @done never goes back. */
+	/*
+	 * Called each time that bytes have arrived. @done: bytes of this rank that are in place;
+	 * @total: all bytes of this rank; both counted as stored. Several threads call it, one at a
+	 * time; @done never decreases.
+	 */
 	int (*progress)(void *ctx, uint64_t done, uint64_t total);
 	/*
-	 * Before the first resolve(): the caller updates what is loaded into, as state_dict() does.
+	 * Before the first resolve(): the caller updates the state that the load fills, as
+	 * state_dict() does.
 	 */
 	int (*get_state)(void *ctx);
 	/*
@@ -471,17 +499,17 @@ struct dcpload_hooks {
 	int (*set_state)(void *ctx);
 	/*
 	 * All copies to a part on a device are queued. Called before commit(), and only for a part
-	 * of which something is stored. @event is a CUevent: a stream that waits for it
+	 * that has stored bytes. @event is a CUevent: a stream that waits for it
 	 * (cuStreamWaitEvent(), called here) finds the part in place without waiting for the host.
 	 * If the load fails later or is repeated, the contents of the part are undefined until it
 	 * succeeds.
 	 */
 	int (*queued)(void *ctx, uint64_t number, const struct dcpload_part *part, void *event);
 	/*
-	 * For each object that is stored, before object(): the bytes that it was saved as
-	 * (dcpload_object_read()), in order:
-	 * @n of them, at most 64 KiB, from @at on, of @total. @bytes NULL: it has none of its own,
-	 * or they cannot be found. Each rank reads them for itself, as torch's does.
+	 * For each object that is stored, before object(): its serialized bytes
+	 * (dcpload_object_read()), in order. One call passes @n bytes, at most 64 KiB, which begin
+	 * at byte @at of @total. @bytes NULL: the object has no bytes of its own, or they cannot be
+	 * found. Each rank reads the bytes for itself, as torch does.
 	 */
 	int (*bytes)(void *ctx, const char *key, const void *bytes, uint64_t n, uint64_t at,
 		     uint64_t total);
@@ -491,9 +519,9 @@ DCPLOAD_API int dcpload_plan_hooks(struct dcpload_plan *plan,
 				   const struct dcpload_hooks *hooks);
 
 /*
- * Destinations on a device are written after the work that is queued on @stream when an execution
- * begins; when the execution ends, the writes have ended, too. @stream is a CUstream or
- * cudaStream_t of dcpload_config.device; NULL: waits for nothing. Returns 0.
+ * An execution writes destinations on a device after the work that is queued on @stream when it
+ * begins; its writes have ended when it returns. @stream is a CUstream or cudaStream_t of
+ * dcpload_config.device; NULL: the execution waits for nothing. Returns 0.
  */
 DCPLOAD_API int dcpload_plan_stream(struct dcpload_plan *plan, void *stream);
 
@@ -518,10 +546,10 @@ DCPLOAD_API int dcpload_plan_list(const struct dcpload_plan *plan, uint32_t list
 /* ---- loading ---- */
 
 /*
- * Collective. Fill all destinations; a second call fills them again. On an error the contents of
- * destinations are undefined, except those of parts that are complete. When a GPU did not end its
- * copies in time (-ETIMEDOUT, -EREMOTEIO), they may still write there: the library keeps its own
- * memory until the process ends, and callers should keep theirs.
+ * Collective. Fill all destinations; a second call fills them again. After an error the contents of
+ * destinations are undefined, except for parts that are complete. If a GPU did not finish its
+ * copies in time (-ETIMEDOUT, -EREMOTEIO), it may still write to destinations: the library keeps
+ * its own memory until the process ends, and callers should keep theirs.
  *
  * When files have changed since they were opened (-ESTALE, or -ENOENT: one is missing), the version
  * is opened and planned again, once. When a file cannot be read (-EIO) and other files hold the
@@ -549,25 +577,27 @@ DCPLOAD_API int dcpload_wait(struct dcpload_plan *plan, int32_t timeout_ms,
  * some process has mapped. Pages that are not on the disk yet are written first. */
 DCPLOAD_API int dcpload_drop_caches(struct dcpload_plan *plan, struct dcpload_error *err);
 
-/* Collective. Read every part again, without the other ranks and by other code, and compare.
- * -EILSEQ: it differs; -ENODATA: a part is not complete. */
+/*
+ * Collective. Read every part again, without the other ranks and by other code, and compare.
+ * -EILSEQ: a part differs; -ENODATA: a part is not complete.
+ */
 DCPLOAD_API int dcpload_check(struct dcpload_plan *plan, struct dcpload_error *err);
 
 /*
- * Collective. Compare what is in memory with the record that `dcpfs verify --record` has written,
- * before it is used. The whole of a tensor that is there as it was stored is digested where it is,
- * also on a device, from which it is copied back in pieces. Of others the parts are compared as
- * dcpload_check() does, and the whole tensors that they are of are read and digested. -EILSEQ: it
- * differs; -ENOKEY: the record does not have a key; -ENODATA: a part is not complete; -EINVAL: not
- * a record.
+ * Collective. Compare the loaded parts with a record that `dcpfs verify --record` has written,
+ * before the caller uses them. A part that is a whole tensor in its stored form is digested in
+ * memory (on a device: copied back in pieces and digested). Other parts are compared as
+ * dcpload_check() does, and their whole tensors are read from the files and digested. -EILSEQ: a
+ * part or tensor differs; -ENOKEY: a key is not in the record; -ENODATA: a part is not complete;
+ * -EINVAL: the file is not a record.
  */
 DCPLOAD_API int dcpload_verify(struct dcpload_plan *plan, const char *record,
 			       struct dcpload_error *err);
 
 /*
  * Collective. Finish the plan again, with the same wants, for another version @ck that was opened
- * with the same communicator. -ENOENT, -EINVAL: a key is missing there, or has another shape or
- * dtype; the plan is unchanged. After any other error free the plan.
+ * with the same communicator. -ENOENT, -EINVAL: a key is missing in that version, or has another
+ * shape or dtype there; the plan is unchanged. After any other error free the plan.
  */
 DCPLOAD_API int dcpload_plan_rebase(struct dcpload_plan *plan, struct dcpload *ck,
 				    struct dcpload_error *err);
@@ -575,7 +605,7 @@ DCPLOAD_API int dcpload_plan_rebase(struct dcpload_plan *plan, struct dcpload *c
 /* Memory that a pointer points into. */
 enum dcpload_memory {
 	DCPLOAD_MEMORY_HOST,
-	DCPLOAD_MEMORY_PINNED,  /* the host's, known to the device */
+	DCPLOAD_MEMORY_PINNED,  /* host memory that the device can access */
 	DCPLOAD_MEMORY_DEVICE,  /* only the device can use it */
 	DCPLOAD_MEMORY_MANAGED, /* CUDA moves it between device and host */
 };
@@ -590,7 +620,8 @@ struct dcpload_part {
 	uint32_t ndim;
 	uint32_t complete;    /* 1: all bytes are in place */
 	uint32_t global_ndim; /* of the tensor; differs from @ndim if the part is flattened */
-	void *data; /* the destination; what the library allocated is freed with the plan */
+	/* the destination; if the library allocated it, it is freed with the plan */
+	void *data;
 	uint64_t nbytes;                         /* in the destination */
 	uint64_t shape[DCPLOAD_MAX_NDIM];        /* of the part */
 	uint64_t global_shape[DCPLOAD_MAX_NDIM]; /* of the tensor */
@@ -613,9 +644,9 @@ DCPLOAD_API int dcpload_part_read(struct dcpload_plan *plan, uint64_t i, uint64_
 				  uint64_t n, struct dcpload_error *err);
 
 /*
- * *@out: part @i as a DLManagedTensor of DLPack, on the CPU or the GPU. The consumer calls its
- * deleter; until then its memory is kept, even if the plan is freed. -EINVAL: the memory was
- * allocated by the caller, not by the library; -ENOTSUP: DLPack does not have the dtype.
+ * *@out: part @i as a DLManagedTensor of DLPack, on the CPU or the GPU. The memory is kept until
+ * the consumer calls the deleter of *@out, even if the plan is freed. -EINVAL: the caller, not the
+ * library, allocated the memory; -ENOTSUP: DLPack does not have the dtype.
  */
 struct DLManagedTensor;
 DCPLOAD_API int dcpload_part_dlpack(const struct dcpload_plan *plan, uint64_t i,
@@ -624,8 +655,8 @@ DCPLOAD_API int dcpload_part_dlpack(const struct dcpload_plan *plan, uint64_t i,
 /* What happened on this rank, in bytes and nanoseconds. */
 struct dcpload_report {
 	uint32_t size;     /* sizeof(struct dcpload_report) */
-	uint32_t io;       /* enum dcpload_io that was used; AUTO: decided for each read */
-	uint32_t exchange; /* enum dcpload_exchange that was used */
+	uint32_t io;       /* the enum dcpload_io in use; AUTO: decided for each read */
+	uint32_t exchange; /* the enum dcpload_exchange in use */
 	uint32_t ranks;
 	uint32_t local_ranks; /* on this node */
 	uint32_t nodes;
@@ -635,27 +666,29 @@ struct dcpload_report {
 	uint64_t sent;     /* to other ranks, in messages */
 	uint64_t received; /* from other ranks, in messages or through shared memory */
 	/*
-	 * Bytes of the distinct 4 KiB pages, with short gaps between them, that are needed by the
-	 * ranks that exchange data with this one; 0: not known.
+	 * Bytes of the distinct 4 KiB pages, short gaps between them included, that the ranks that
+	 * exchange data with this rank need; 0: not known.
 	 */
 	uint64_t unique;
 	uint64_t staging; /* peak memory beyond destinations */
 	uint64_t calls;   /* read system calls */
 	uint64_t open_ns, plan_ns, execute_ns;
-	uint64_t read_ns, wait_ns, place_ns; /* of the execution, summed over threads */
-	const char *io_why, *exchange_why;   /* one line each: why it was chosen */
-	const char *comm;                    /* name of the transport */
-	uint64_t cpu_ns;                     /* CPU time of this process in the execution */
+	/* times within the execution, summed over threads */
+	uint64_t read_ns, wait_ns, place_ns;
+	/* why @io and @exchange were chosen, one line each */
+	const char *io_why, *exchange_why;
+	const char *comm;       /* name of the transport */
+	uint64_t cpu_ns;        /* CPU time of this process in the execution */
 	const char *device;     /* "cuda:0, NVIDIA H200"; "": destinations are in host memory */
 	const char *device_why; /* why this device or none, and which features it lacks */
-	uint64_t pinned;        /* bytes of @staging that the device reads by itself */
+	uint64_t pinned;        /* bytes of @staging that the device can read directly */
 	uint64_t device_staging; /* bytes of the device's memory beyond destinations */
 	const char *again; /* why everything was planned and loaded again; NULL: it was not */
-	uint32_t
-		nccl; /* 22809: data went from GPU to GPU by NCCL 2.28.9; 0: NCCL was not used */
+	/* 22809: data went from GPU to GPU by NCCL 2.28.9; 0: NCCL was not used */
+	uint32_t nccl;
 	uint32_t reserved;
-	uint64_t
-		registered; /* bytes of @read that went to memory registered with an io_uring */
+	/* bytes of @read that went to memory registered with an io_uring */
+	uint64_t registered;
 };
 DCPLOAD_API int dcpload_plan_report(const struct dcpload_plan *plan,
 				    struct dcpload_report *out);
@@ -671,7 +704,10 @@ enum dcpload_event_kind {
 };
 struct dcpload_event {
 	uint32_t kind,
-		thread; /* enum dcpload_event_kind, thread id of the kernel; COPY: a lane */
+		/*
+		 * enum dcpload_event_kind; the kernel's thread id, or for COPY the number of a lane
+		 */
+		thread;
 	uint64_t start_ns, end_ns, bytes;
 };
 /* Keep the first @events events of each execution; 0, the default: none. -ENOMEM. */

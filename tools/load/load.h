@@ -44,9 +44,8 @@ struct dcpload {
 	bool roomy; /* config.staging is the caller's: a window may take all of it */
 	struct dcp_arena arena;
 	struct dcp_checkpoint of; /* its source is @backing, or a directory in the mount */
-	const char *
-		/* the checkpoint that the source names: itself, or what is mounted there */
-		backing;
+	/* the checkpoint that the source names: itself, or what is mounted there */
+	const char *backing;
 	const char *mount;   /* root of the mount that the path lies in, or NULL */
 	const char *asked;   /* the version that the caller or path names */
 	const char *through; /* why the mount is read; NULL: the files are read */
@@ -60,8 +59,8 @@ struct dcpload {
 	uint32_t *local;            /* ranks of this node, in order */
 	uint32_t nlocal, self;      /* size of @local; this rank's place in it */
 	struct load_device *device; /* NULL: the host */
-	struct load_nccl
-		*nccl; /* between the devices of all ranks; NULL: not tried, or there is none */
+	/* between the devices of all ranks; NULL: not tried, or there is none */
+	struct load_nccl *nccl;
 	struct load_ipc *ipc; /* the same between those of a node */
 	char device_why[160];
 	uint64_t open_ns;
@@ -397,8 +396,8 @@ struct load_rounds {
 	uint64_t slack;               /* bytes that a part may reach beyond its stripe */
 	struct load_round_part *mine; /* what this rank needs, in order */
 	size_t nmine, cap_mine;
-	struct load_round_part *
-		*theirs; /* what rank d needs of this rank's stripes, in order */
+	/* what rank d needs of this rank's stripes, in order */
+	struct load_round_part **theirs;
 	size_t *ntheirs;
 	struct load_round_part *memory; /* holds all of @theirs */
 	size_t *next;                   /* index in theirs[d] of the current round */
@@ -408,8 +407,8 @@ struct load_rounds {
 	void **recv;
 	uint8_t *pack, *in; /* messages of a round: sent, received */
 	uint64_t npack, nin;
-	struct load_device *
-		device; /* whose memory @there and @in are; NULL: messages go from host to host */
+	/* whose memory @there and @in are; NULL: messages go from host to host */
+	struct load_device *device;
 	/* where @pack goes before it is sent, with what this rank itself needs of its stripe */
 	char *there;
 	/* all ranks need the same, most of what is read, and devices gather whole stripes in @in */

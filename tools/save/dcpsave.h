@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dcpsave: write what the ranks of a job hold in memory as one checkpoint of any format.
+ * dcpsave: write the tensors that the ranks of a job hold in memory as one checkpoint of any
+ * format.
  *
  *	struct dcpload_comm *comm;            the ranks of the job, or this process alone
  *	struct dcpsave *s;                    the checkpoint that is written
@@ -14,16 +15,16 @@
  *	dcpsave_wait(s, &err);                the checkpoint is complete, or does not exist
  *	dcpsave_close(s);  dcpload_comm_close(comm);
  *
- * Every function that can fail returns 0 or a negative errno. One that takes @err, which may be
- * NULL, describes the failure there. A function marked "collective" must be called by all ranks of
- * the communicator in the same order, and returns the same code and text on all of them, even when
- * only one of them failed. When a rank dies, the others get an error after config.timeout_ms at the
- * latest.
+ * Every function that can fail returns 0 or a negative errno. A function that takes @err, which may
+ * be NULL, describes the failure there. A function marked "collective" must be called by all ranks
+ * of the communicator in the same order, and returns the same code and text on all of them, even
+ * when only one of them failed. When a rank dies, the other ranks get an error after
+ * config.timeout_ms at the latest.
  *
- * All ranks must see the directory that will contain the checkpoint. Everything is written into a
- * temporary directory there, whose name begins with a dot; it is renamed when the checkpoint is
- * complete and on the disk. After a failure nothing is left; only when rank 0 died, the temporary
- * directory stays, and the next save to the same path removes it.
+ * All ranks must see the directory that will contain the checkpoint. The ranks write into a
+ * temporary directory there, whose name begins with a dot; rank 0 renames it when the checkpoint is
+ * complete and on the disk. A failed save leaves nothing behind, unless rank 0 died: then the
+ * temporary directory stays until the next save to the same path removes it.
  *
  * Communicators and struct dcpload_error are those of dcpload.h. The library installs no signal
  * handlers, never prints, never exits and keeps no globals. A handle may be used by one thread at a
@@ -51,19 +52,20 @@ struct dcpsave;
 DCPSAVE_API uint32_t dcpsave_abi(void);
 /* "0.1.0" */
 DCPSAVE_API const char *dcpsave_release(void);
-/* Format @i, and one line about it (may be NULL). -ENOENT after the last. */
+/* Name of format @i, and one line that describes it (@what may be NULL). -ENOENT after the last. */
 DCPSAVE_API int dcpsave_format_at(uint64_t i, const char **name, const char **what);
 
-#define DCPSAVE_REPLACE (1u << 0)   /* the new checkpoint replaces one that dcpfs wrote there */
-#define DCPSAVE_ASYNC (1u << 1)     /* dcpsave_write() returns once the data is copied */
-#define DCPSAVE_PARTIAL (1u << 2)   /* what the format cannot hold is listed, not an error */
+#define DCPSAVE_REPLACE (1u << 0) /* replace a checkpoint that dcpfs wrote at @path */
+#define DCPSAVE_ASYNC (1u << 1)   /* dcpsave_write() returns once the data is copied */
+/* tensors and objects that the format cannot hold are listed, not an error */
+#define DCPSAVE_PARTIAL (1u << 2)
 #define DCPSAVE_SAME_KEYS (1u << 3) /* all ranks must give the same tensors and objects */
 #define DCPSAVE_FILE (1u << 4)      /* @path is one file, even without the format's suffix */
 #define DCPSAVE_DIRECT (1u << 5)    /* O_DIRECT, where the file system has it */
-#define DCPSAVE_OVERWRITE (1u << 6) /* as open() with O_TRUNC, one file replaces any other */
+#define DCPSAVE_OVERWRITE (1u << 6) /* replace any file at @path, as open() with O_TRUNC does */
 
 /*
- * All ranks must give the same values, except of @threads, @staging, @timeout_ms, @withheld and
+ * All ranks must give the same values, except for @threads, @staging, @timeout_ms, @withheld and
  * @device.
  */
 struct dcpsave_config {
@@ -72,20 +74,20 @@ struct dcpsave_config {
 	uint32_t threads;    /* per rank, to copy and write; 0: CPUs / ranks, at most 8 */
 	uint32_t timeout_ms; /* give up when a rank does not answer for this time; 0: 60 s */
 	/*
-	 * Pickle protocol; 0: the format's default. Protocol 2 stores arrays as text, whose length
-	 * depends on the values, so that several ranks cannot plan a file: for formats with arrays
-	 * in pickles (paddle) it is -EINVAL unless this process is alone; use 3 or 4.
+	 * Pickle protocol; 0: the format's default. Protocol 2 stores arrays as text whose length
+	 * depends on the values, so several ranks cannot plan a file. With formats that store
+	 * arrays in pickles (paddle) and several ranks, protocol 2 is -EINVAL; use 3 or 4.
 	 */
 	uint32_t protocol;
 	/*
-	 * Permission bits that files and directories do not get, beside those of the umask: 077
-	 * where what is written comes from a private file.
+	 * Permission bits that files and directories do not get, in addition to the umask: 077 if
+	 * the data comes from a private file.
 	 */
 	uint32_t withheld;
 	const char *format; /* "torch-dcp", "safetensors", ... */
 	/*
-	 * Limit of the bytes that DCPSAVE_ASYNC copies, per rank; 0: no limit. What exceeds it is
-	 * written before dcpsave_write() returns.
+	 * Limit of the bytes that DCPSAVE_ASYNC copies, per rank; 0: no limit. Data beyond the
+	 * limit is written before dcpsave_write() returns.
 	 */
 	uint64_t staging;
 	/*
@@ -94,13 +96,15 @@ struct dcpsave_config {
 	uint64_t max_shard;
 	/*
 	 * @ngather ranks, each of which writes one file at its own @path with the tensors of all
-	 * ranks, which must be whole; of a key that several ranks gave, the tensor of the highest
-	 * rank. NULL: all ranks write one checkpoint.
+	 * ranks. Every tensor must be whole. If several ranks gave the same key, the tensor of the
+	 * highest rank is written. NULL: all ranks write one checkpoint.
 	 */
 	const uint32_t *gather_to;
 	uint64_t ngather;
-	/* Limit of the bytes that all ranks together send in one round of gathering; 0 or more than
-	 * 32 MiB: 32 MiB. */
+	/*
+	 * Limit of the bytes that all ranks together send in one round of gathering; 0 or more than
+	 * 32 MiB means 32 MiB.
+	 */
 	uint64_t max_grouped;
 	/*
 	 * The GPU in whose memory dcpsave_tensor.data may be: "cuda:0", or "cuda": the GPU of this
@@ -108,17 +112,17 @@ struct dcpsave_config {
 	 */
 	const char *device;
 	/*
-	 * Not 0, at any time: a save into a bucket fails with -ECANCELED, and its uploads are taken
-	 * back by dcpsave_close(). NULL: it goes on to its end.
+	 * The caller may set it to nonzero at any time: a save into a bucket then fails with
+	 * -ECANCELED, and dcpsave_close() aborts its uploads. NULL: the save cannot be cancelled.
 	 */
 	const volatile int *stop;
 };
 
 /*
- * Collective. @comm NULL: this process alone; otherwise it must outlive *@out. @path, or s3:// or
- * gs://: the checkpoint to write, a directory, or a file when it has the suffix of the format
- * ("model.safetensors"); that of another format is refused, unless a slash follows it. Nothing is
- * written yet.
+ * Collective. @comm NULL: this process alone; otherwise it must outlive *@out. @path, which may
+ * begin with s3:// or gs://: the checkpoint to write. It is a file if it has the suffix of the
+ * format ("model.safetensors"), otherwise a directory. The suffix of another format is refused,
+ * unless a slash follows it. Nothing is written yet.
  */
 DCPSAVE_API int dcpsave_open(const struct dcpload_comm *comm, const char *path,
 			     const struct dcpsave_config *config, struct dcpsave **out,
@@ -139,33 +143,34 @@ struct dcpsave_tensor {
 	uint64_t npath;
 	const char *dtype;     /* "BF16" */
 	const uint64_t *shape; /* of the tensor, in elements */
-	const uint64_t *lo;    /* first element of the region; NULL: it is the whole tensor */
+	/* first element of the region; NULL: the region is the whole tensor */
+	const uint64_t *lo;
 	const uint64_t *len;   /* elements of the region; ignored without @lo */
 	const int64_t *stride; /* of @data, in elements; NULL: row-major */
 	/*
-	 * First element of the region, in host memory or, row-major, in that of config.device; GPU
-	 * work that writes it must have ended. The caller may free or change it after
-	 * dcpsave_wait(); with DCPSAVE_ASYNC, after dcpsave_write().
+	 * First element of the region, in host memory or, if row-major, in memory of config.device;
+	 * GPU work that writes the region must have ended. The caller may free or change the region
+	 * after dcpsave_wait(); with DCPSAVE_ASYNC, after dcpsave_write().
 	 */
 	const void *data;
 	/*
 	 * If @data is NULL: copies bytes [off, off + n) of the region in row-major order to @to.
-	 * Called by threads of the library until dcpsave_wait() returns; each passes a number of
-	 * its own as @thread, which is below 12. Returns 0 or a negative errno.
+	 * Threads of the library call it until dcpsave_wait() returns; each thread passes its own
+	 * number, below 12, as @thread. Returns 0 or a negative errno.
 	 */
 	int (*read)(void *ctx, uint32_t thread, uint64_t off, void *to, uint64_t n,
 		    struct dcpload_error *err);
 	void *ctx;
 };
 /*
- * Not collective: when it fails, the caller must end the job or inform the other ranks. Several
- * ranks may give the same region; one of them writes it. A region without elements declares the
- * tensor only.
+ * Not collective: if it fails, the caller must end the job or inform the other ranks. Several ranks
+ * may give the same region; one of them writes it. A region without elements only declares the
+ * tensor.
  */
 DCPSAVE_API int dcpsave_add(struct dcpsave *s, const struct dcpsave_tensor *tensor,
 			    struct dcpload_error *err);
 
-/* Non-tensor state as JSON, as dcpload_object() gives it. */
+/* Non-tensor state as JSON in the form that dcpload_object() returns. */
 struct dcpsave_object {
 	uint32_t size; /* sizeof(struct dcpsave_object) */
 	uint32_t reserved;
@@ -174,22 +179,25 @@ struct dcpsave_object {
 	uint64_t npath;
 	const char *type; /* Python's name of the class: "int", "dict"; NULL: not known */
 	const char *json;
-	const char *classes; /* as dcpload_classes() gives them, or NULL */
+	const char *classes; /* in the form that dcpload_classes() returns, or NULL */
 };
-/* As dcpsave_add(). When several ranks give the same key, that of the lowest is written. */
+/*
+ * As dcpsave_add(). If several ranks give the same key, the object of the lowest rank is written.
+ */
 DCPSAVE_API int dcpsave_add_object(struct dcpsave *s, const struct dcpsave_object *object,
 				   struct dcpload_error *err);
 
 /*
- * Collective. Compares what the ranks gave, decides which rank writes what, balanced by bytes, and
- * creates the files; nothing can be added afterwards. -EINVAL: ranks gave different dtypes or
- * shapes for a key, or regions overlap without being equal, or leave a gap; -ENOTSUP: the format
- * cannot hold a tensor or object; -EEXIST: the checkpoint exists already; -ENOSPC, ...
+ * Collective. Compares the regions and objects of all ranks, decides which rank writes which of
+ * them, balanced by bytes, and creates the files; nothing can be added afterwards. -EINVAL: ranks
+ * gave different dtypes or shapes for a key, or regions overlap without being equal, or leave a
+ * gap; -ENOTSUP: the format cannot hold a tensor or object; -EEXIST: the checkpoint exists already;
+ * -ENOSPC, ...
  */
 DCPSAVE_API int dcpsave_plan(struct dcpsave *s, struct dcpload_error *err);
 
 /*
- * What is left out (DCPSAVE_PARTIAL): entry @i. -ENOENT after the last. Call it after
+ * Entry @i of the keys that are left out (DCPSAVE_PARTIAL). -ENOENT after the last. Call it after
  * dcpsave_plan().
  */
 DCPSAVE_API int dcpsave_left(const struct dcpsave *s, uint64_t i, const char **key,
@@ -202,7 +210,7 @@ DCPSAVE_API int dcpsave_write(struct dcpsave *s, struct dcpload_error *err);
  * DCPSAVE_ASYNC dcpsave_write() has done both. */
 DCPSAVE_API int dcpsave_wait(struct dcpsave *s, struct dcpload_error *err);
 
-/* Not collective. 1: this rank is not writing, or not any more; 0: it is. */
+/* Not collective. 1: this rank has not begun to write, or has finished; 0: it is writing. */
 DCPSAVE_API int dcpsave_poll(struct dcpsave *s);
 
 /* What happened on this rank, in bytes and nanoseconds. */
@@ -214,7 +222,8 @@ struct dcpsave_report {
 	uint64_t given;            /* bytes of this rank's regions */
 	uint64_t own;              /* of @given, bytes that this rank was chosen to write */
 	uint64_t written;          /* of @own, bytes that have been written */
-	uint64_t copied;           /* by DCPSAVE_ASYNC before dcpsave_write() returned */
+	/* bytes that DCPSAVE_ASYNC copied before dcpsave_write() returned */
+	uint64_t copied;
 	uint64_t plan_ns, write_ns, wait_ns; /* in the functions of these names */
 	uint64_t rounds, grouped; /* rounds of gathering, and the bytes of the largest one */
 	uint64_t on_device;       /* of @given, in the memory of config.device */

@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * save: a plan of core/write carried out: the files of one checkpoint, complete or not there at
- * all.
+ * save: executes a plan of core/write. The checkpoint appears complete, or not at all.
  *
- *	save_create()    is OUT free? the journal and a directory beside OUT, into which all goes
- *	save_plan()      runs the plan: makes the files, writes what the format makes itself
- *	save_data()      threads read parts from a source and write them; to the disk
- *	save_seal()      checksums into their places; the completing file gets its name; to the disk
- *	save_publish()   one rename gives it the name OUT
- *	save_destroy()   what was not published is removed
+ *	save_create()    checks that OUT is free; makes the journal and a directory beside OUT
+ *	save_plan()      runs the plan: makes the files, writes the bytes that the format generates
+ *	save_data()      threads read parts from a source, write them, and sync the files
+ *	save_seal()      fills in checksums, gives the completing file its name, syncs
+ *	save_publish()   renames the directory to OUT
+ *	save_destroy()   removes a checkpoint that was not published
  *
- * Where a file system cannot exchange two names, an OUT that is replaced is called .NAME.dcpfs-old
- * for a moment.
+ * If the file system cannot exchange two names, an OUT that is replaced has the name
+ * .NAME.dcpfs-old for a moment.
  *
- * OUT/.. gets .NAME.dcpfs-part, a directory, and .NAME.dcpfs-journal, which says which pieces are
- * done and what their hashes are. Both begin with a dot and the first has no completing file before
- * the end, so whenever the process is killed, nothing there is taken for a checkpoint. The next
- * save_create() of that OUT removes them, or with resume goes on: pieces whose bytes still have
- * their hash stay.
+ * The directory is OUT/../.NAME.dcpfs-part. The journal, .NAME.dcpfs-journal beside it, lists the
+ * pieces that are done and their hashes. Both names begin with a dot, and the directory has no
+ * completing file before the end, so if the process is killed, no reader mistakes the leftovers for
+ * a checkpoint. The next save_create() of the same OUT removes them, or with resume continues:
+ * pieces whose bytes still match their hash are kept.
  *
- * Memory: SAVE_PIECE and a page a thread, and what the plan needs: some 50 bytes for each part of a
- * tensor.
+ * Memory: SAVE_PIECE and a page for each thread, and some 50 bytes for each part of a tensor in the
+ * plan.
  *
- * Several processes share a save when each gives its rank: rank 0 creates and plans, then the
- * others do; all save_data(); rank 0 gets the others' sums by save_put_sums() and save_take_sums(),
- * seals and publishes. To resume, each looks at what is its own to write; there may be another
- * number of them than before. With by_owner the others may plan with rank 0.
+ * Several processes can share a save; each gives its rank. Rank 0 creates and plans, then the other
+ * ranks do; all ranks call save_data(); rank 0 gets the sums of the others by save_put_sums() and
+ * save_take_sums(), seals and publishes. To resume, each rank checks the pieces that it has to
+ * write; the number of ranks may differ from the first try. With by_owner the other ranks may plan
+ * at the same time as rank 0.
  */
 #pragma once
 #include <limits.h>
@@ -40,31 +40,36 @@ struct dcp_err;
 struct dcp_progress;
 struct save;
 
-#define SAVE_PIECE ((size_t)4 << 20) /* what is read and written at a time */
-#define SAVE_MAX_JOBS 12             /* so all buffers have less than 64 MiB */
+#define SAVE_PIECE ((size_t)4 << 20) /* bytes read and written at a time */
+#define SAVE_MAX_JOBS 12             /* so that all buffers together stay below 64 MiB */
 
 struct save_opts {
 	const char *out; /* path of the checkpoint to be */
-	bool file;       /* it is one file, not a directory */
-	bool force;     /* a checkpoint that is there is replaced, if it is as dcpfs wrote it */
-	bool overwrite; /* a file that is there is, whatever it is, and is in no list */
-	bool dry;       /* only save_create() and save_plan(), which look and make nothing */
-	bool resume;    /* go on where a save of the same was stopped */
-	/*
-	 * To be resumed, but what is there is of something else, and is removed now; may be NULL.
-	 */
+	bool file;       /* @out is one file, not a directory */
+	/* replace an existing checkpoint, if it is unchanged since dcpfs wrote it */
+	bool force;
+	/* replace an existing file whatever it is; the new file is in no list of written files */
+	bool overwrite;
+	/* only save_create() and save_plan() are called; they check and make nothing */
+	bool dry;
+	bool resume; /* continue an interrupted save of the same data */
+	/* Called before leftovers of a different save are deleted, when resuming; may be NULL. */
 	void (*removed)(const char *out);
 	unsigned jobs; /* threads; 0: as many as processors, at most 8 */
-	uint32_t
-		withheld; /* permission bits that nothing written gets, beside those of the umask */
-	uint64_t identity;    /* of what is read: another number, and nothing is resumed */
-	uint32_t rank, ranks; /* of the processes that share it; ranks 0: alone */
-	/* each writes the parts of its own rank, and nothing is resumed; else equal shares */
+	/* permission bits that no file gets, in addition to the umask */
+	uint32_t withheld;
+	/* of the data that is read; a save with another identity is not resumed */
+	uint64_t identity;
+	uint32_t rank, ranks; /* of the processes that share the save; ranks 0: alone */
+	/*
+	 * each process writes the parts of its own rank, and nothing is resumed; otherwise all
+	 * write equal shares
+	 */
 	bool by_owner;
 	bool direct; /* O_DIRECT, where the file system has it */
 	/*
-	 * Not 0: end with -ECANCELED; only the save of a bucket, which has to be undone, looks. May
-	 * be NULL.
+	 * Nonzero: end with -ECANCELED. Only a save into a bucket, which has to be undone, checks
+	 * it. May be NULL.
 	 */
 	const volatile int *stop;
 	const struct dcp_progress *progress; /* called by the thread that calls save_data() */
@@ -72,14 +77,21 @@ struct save_opts {
 
 /* Where data comes from. Called by several threads at a time, each with its own @job. */
 struct save_source {
-	/* [off, off + n) of a part, or (@tensor >= ntensors of the set) of an extra, into @buf. */
+	/*
+	 * Read bytes [off, off + n) of a part, or if @tensor >= ntensors of the set, of an extra,
+	 * into @buf.
+	 */
 	int (*read)(void *ctx, unsigned job, size_t tensor, size_t part, uint64_t off,
 		    void *buf, size_t n, struct dcp_err *err);
-	/* Is it to be read now? What is not must come by another save_data(). NULL: all is. */
+	/*
+	 * Can this part be read now? The other parts must come by another save_data(). NULL: all
+	 * parts can.
+	 */
 	bool (*has)(void *ctx, size_t tensor, size_t part);
 	/*
-	 * Have the kernel copy [off, off + n) of a part to @to of the file @fd: 1; 0: not so, read
-	 * it. NULL: never. Not asked for what needs a CRC-32, and not with opts.direct.
+	 * Have the kernel copy bytes [off, off + n) of a part to offset @to of the file @fd.
+	 * Returns 1, or 0 if the part has to be read instead. NULL: parts are always read. Not
+	 * called for runs that need a CRC-32, and not with opts.direct.
 	 */
 	int (*copy)(void *ctx, unsigned job, size_t tensor, size_t part, uint64_t off,
 		    uint64_t n, int fd, uint64_t to, struct dcp_err *err);
@@ -87,20 +99,22 @@ struct save_source {
 };
 
 /*
- * Returns 0; -EEXIST (OUT is there, and @opts->force is not set or it is not as dcpfs wrote it),
- * -EISDIR or -ENOTDIR (OUT is there, and is a directory where a file is to be written, or a file
- * where a directory is), -EBUSY (another process is writing it), or what the file system said. What
- * @opts points to must stay.
+ * Returns 0; -EEXIST (OUT exists, and @opts->force is not set or OUT was changed since dcpfs wrote
+ * it), -EISDIR (OUT is a directory, but a file is to be written), -ENOTDIR (the opposite), -EBUSY
+ * (another process is writing OUT), or an error of the file system. Strings and objects that @opts
+ * points to must outlive the save.
  */
 int save_create(const struct save_opts *opts, struct save **out, struct dcp_err *err);
 
-/* The directory beside @out that all goes into, in @path; -ENAMETOOLONG, -EINVAL, -ENOMEM. */
+/*
+ * Set @path to the directory beside @out that a save writes into; -ENAMETOOLONG, -EINVAL, -ENOMEM.
+ */
 #define SAVE_PATH (PATH_MAX + NAME_MAX + 2)
 int save_part(const char *out, char path[SAVE_PATH]);
 
 /*
- * @set must stay until the save is destroyed. -EALREADY: it was to be resumed, and OUT is there
- * with all its files, as long as they would be; save_sealed() is its path.
+ * @set must stay until the save is destroyed. -EALREADY: when resuming, OUT already exists with all
+ * files of the plan, each of the right length; save_sealed() is its path.
  */
 int save_plan(struct save *s, const struct dcp_write_format *f, const struct dcp_write_set *set,
 	      const struct dcp_write_opts *opts, struct dcp_err *err);
@@ -111,32 +125,33 @@ int save_publish(struct save *s, struct dcp_err *err);
 /* Accepts NULL. */
 void save_destroy(struct save *s);
 
-/* The path of what was sealed, before it is published: a directory or a file. */
+/* The path of the sealed checkpoint before it is published: a directory or a file. */
 const char *save_sealed(const struct save *s);
 
 /*
- * Run number @i of the plan is of what tensor and part, and the name of its file; NULL: there are
- * no more.
+ * Set @tensor and @part to those of run number @i of the plan, and return the name of its file.
+ * NULL: there is no such run.
  */
 const char *save_run_at(const struct save *s, size_t i, size_t *tensor, size_t *part);
 
-/* The name of file number @i of the plan, and its bytes; NULL: there are no more. */
+/* The name of file number @i of the plan, and its size in bytes. NULL: there is no such file. */
 const char *save_file_at(const struct save *s, size_t i, uint64_t *bytes);
 
-/* Append what is known of the pieces that this process wrote, for the one that seals. -ENOMEM. */
+/* Append the sums of the pieces that this process wrote, for the process that seals. -ENOMEM. */
 int save_put_sums(const struct save *s, struct dcp_buf *out);
-/* Take what another process has put. -EPROTO: there is no such piece. */
+/* Take the sums that another process has put. -EPROTO: they name a piece that does not exist. */
 int save_take_sums(struct save *s, const void *p, uint64_t n);
 
 struct save_counts {
-	uint64_t plan;          /* a hash of it: equal in processes that share a save */
-	uint64_t files, bytes;  /* of the plan */
-	uint64_t data, written; /* bytes of tensors and extras: in the plan; by this process */
-	uint64_t kept;          /* of those, found done by save_data() when resuming */
-	uint64_t copied;        /* of those, by the kernel from file to file */
-	uint64_t direct;        /* of those, by O_DIRECT */
+	uint64_t plan;         /* hash of the plan: equal in all processes that share a save */
+	uint64_t files, bytes; /* of the plan */
+	/* bytes of tensors and extras: in the plan; written by this process */
+	uint64_t data, written;
+	uint64_t kept;   /* bytes of @data that save_data() found done when resuming */
+	uint64_t copied; /* bytes of @written that the kernel copied from file to file */
+	uint64_t direct; /* bytes of @written that were written by O_DIRECT */
 };
 void save_count(const struct save *s, struct save_counts *out);
 
-/* All of @n bytes at @off of a file. A negative errno. */
+/* Write all @n bytes at @off of a file. 0 or a negative errno. */
 int save_pwrite(int fd, const void *p, uint64_t n, uint64_t off);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * save_int: what the files of a save share.
- */
+/* save_int: declarations that the files of tools/save share. */
 #pragma once
 #include <dirent.h>
 #include <limits.h>
@@ -17,9 +15,9 @@
 #include "core/base/err.h"
 #include "tools/save/save.h"
 
-/* The name of the completing file until all else is on the disk. */
+/* The name of the completing file until all other files are on the disk. */
 #define SAVE_LAST ".dcpfs-last"
-#define SAVE_PAGE 4096 /* what O_DIRECT wants places and memory to be multiples of */
+#define SAVE_PAGE 4096 /* O_DIRECT needs offsets and addresses that are multiples of this */
 #define SAVE_MARK 5    /* bytes of "dcpfs", with which a journal begins */
 
 struct save_file {
@@ -28,38 +26,39 @@ struct save_file {
 	bool last;
 };
 
-/* What is known of a piece that was written. */
+/* The sums of a piece that was written. */
 struct save_sum {
 	uint64_t hash;
-	uint32_t crc32; /* where the plan asked for that of its run */
-	uint32_t done;  /* 2: the kernel has copied it, and there is no hash */
+	uint32_t crc32; /* set if the plan asked for the CRC-32 of the run */
+	/* 0: not done; 2: the kernel has copied the piece, so there is no hash */
+	uint32_t done;
 };
 
-/* Data that stands at [off, off + n) of a file. */
+/* Data of a part at bytes [off, off + n) of a file. */
 struct save_run {
-	uint64_t off, n, at; /* @at: bytes of all runs before */
-	uint64_t from, raw;  /* it is [from, from + raw) of the part */
+	uint64_t off, n, at; /* @at: bytes of all earlier runs */
+	uint64_t from, raw;  /* the run is bytes [from, from + raw) of the part */
 	size_t tensor, part;
-	size_t piece; /* its first */
+	size_t piece; /* number of its first piece */
 	uint32_t file;
-	uint32_t rank; /* whose the part is */
-	bool crc32;    /* it was asked for */
+	uint32_t rank; /* the rank that the part belongs to */
+	bool crc32;    /* the plan asked for the CRC-32 */
 	bool text;
 };
 
-/* Where the CRC-32 of a run goes. */
+/* Where the CRC-32 of a run is written. */
 struct save_patch {
 	uint64_t off;
 	size_t run;
-	uint32_t file, before; /* @before: the CRC-32 that it goes on from */
+	uint32_t file, before; /* @before: the CRC-32 of the bytes before the run */
 };
 
 struct save;
 
-/* What a thread writes with: a directory's open files. */
+/* The open files that a thread writes with. */
 struct save_pen {
-	int fd, direct; /* @direct: the same file by O_DIRECT; -1: not so */
-	uint32_t file;  /* that fd is */
+	int fd, direct; /* @direct: the same file opened with O_DIRECT; -1: not opened */
+	uint32_t file;  /* number of the file that @fd is */
 };
 #define SAVE_PEN                                                                               \
 	{                                                                                      \
@@ -67,30 +66,32 @@ struct save_pen {
 	}
 
 /*
- * Where a save goes: a directory beside OUT that gets its name (save.c), or a bucket, where what
- * was uploaded is not seen before the end (bucket.c). All return 0 or a negative errno.
+ * Where a save writes: a directory beside OUT that is renamed at the end (save.c), or a bucket,
+ * whose uploads are invisible before the end (bucket.c). All functions return 0 or a negative
+ * errno.
  */
 struct save_place {
 	int (*create)(struct save *s, struct dcp_err *err);
 	/*
-	 * While the plan runs: the last of the files begins; what the format itself has at @off of
-	 * it; it has its size.
+	 * Called while the plan runs. begin_file(): the last file of @files begins; own(): bytes
+	 * that the format generates, at @off of this file; end_file(): the size of the file is
+	 * known.
 	 */
 	int (*begin_file)(struct save *s);
 	int (*own)(struct save *s, uint64_t off, const void *p, size_t n);
 	int (*end_file)(struct save *s);
-	/* All is known. -EALREADY as save_plan(). */
+	/* The plan is complete. -EALREADY as save_plan(). */
 	int (*planned)(struct save *s, struct dcp_err *err);
-	/* Data of a file. Any thread, with a pen of its own. */
+	/* Write data of a file. Any thread, with a pen of its own. */
 	int (*write)(struct save *s, struct save_pen *pen, uint32_t file, uint64_t off,
 		     const void *p, uint64_t n);
-	/* A piece of that run was written, and its sum noted. NULL: nothing is to be done. */
+	/* A piece of @run was written and its sum recorded. NULL: nothing to do. */
 	int (*wrote)(struct save *s, const struct save_run *run);
-	/* What this process wrote is safe. */
+	/* Make durable what this process wrote. */
 	int (*sync)(struct save *s, struct dcp_err *err);
 	int (*seal)(struct save *s, struct dcp_err *err);
 	int (*publish)(struct save *s, struct dcp_err *err);
-	/* Append what the process that seals has to know; take it. */
+	/* put() appends data for the process that seals; take() reads it there. */
 	void (*put)(const struct save *s, struct dcp_buf *out);
 	int (*take)(struct save *s, struct dcp_cur *in);
 	void (*destroy)(struct save *s);
@@ -99,9 +100,9 @@ extern const struct save_place save_directory, save_bucket;
 
 struct save {
 	const struct save_place *place;
-	struct save_uploads *uploads; /* of a bucket */
-	struct dcp_err why;           /* a request to it failed */
-	/* Of each file, the process that writes it; NULL: any may. */
+	struct save_uploads *uploads; /* for a bucket */
+	struct dcp_err why;           /* why a request to the bucket failed */
+	/* By file: the process that writes it; NULL: any process may. */
 	uint32_t *owner;
 	struct save_opts opts;
 	const struct dcp_write_set *set;
@@ -110,11 +111,12 @@ struct save {
 	char part[NAME_MAX + 1], journal[NAME_MAX + 1], old[NAME_MAX + 1];
 	char sealed[PATH_MAX + NAME_MAX + 2];
 	int parent_fd, dir, journal_fd;
-	int planning_fd; /* of the file that the plan is at; -1: none */
+	int planning_fd; /* descriptor of the file that is being planned; -1: none */
 	bool made, published;
-	bool fresh;    /* this save has made the journal */
-	bool aside;    /* what had the name is called @old */
-	bool compares; /* to be resumed, but OUT is there: only noted, to be compared with it */
+	bool fresh; /* this save has made the journal */
+	bool aside; /* the former OUT is renamed to @old */
+	/* when resuming, OUT already exists: files are recorded only, to be compared with OUT */
+	bool compares;
 	/* of the plan */
 	struct dcp_buf files, runs, patches;
 	uint64_t hash, bytes, data;
@@ -122,9 +124,9 @@ struct save {
 	/* the journal */
 	void *map;
 	size_t mapped;
-	struct save_sum *sums; /* of all pieces, as far as this process knows */
-	struct save_sum
-		*noted; /* the same in the journal, by all processes; NULL: it has none */
+	struct save_sum *sums; /* of all pieces that this process knows of */
+	/* the sums in the journal, by all processes; NULL: the journal has none */
+	struct save_sum *noted;
 	bool resumed;
 	uint64_t written, kept, copied, direct;
 };
@@ -149,7 +151,7 @@ static inline size_t save_nruns(const struct save *s)
 	return DCP_NITEMS(s->runs, struct save_run);
 }
 
-/* The only process, or the process that makes and names files. */
+/* Is this the process that makes and names files, or the only one? */
 static inline bool save_leads(const struct save *s)
 {
 	return s->opts.rank == 0;
@@ -167,113 +169,126 @@ static inline mode_t save_mode(const struct save *s, mode_t mode)
 	return mode & ~(mode_t)s->opts.withheld;
 }
 
-/* The same for what was made before, by a save that had other options. A negative errno. */
+/*
+ * Set the mode of a file or directory that an earlier save made with other options. 0 or a negative
+ * errno.
+ */
 int save_narrow(const struct save *s, int fd);
 
 /*
- * Keep why a request to a bucket failed, for save_fail(), if none did before. Any thread. Returns
- * @rc.
+ * Record for save_fail() why a request to a bucket failed, unless an earlier failure is recorded.
+ * Any thread. Returns @rc.
  */
 int save_keep_why(struct save *s, int rc, const struct dcp_err *why);
 /* "OUT: writing FILE: No space left on device". @code: as dcp_fail(). */
 int save_fail(const struct save *s, int code, const char *file, struct dcp_err *err);
 
 /*
- * Below the directory that all goes into others may write, too, where the umask lets them: no link
- * in it is followed. Open the directory that *name, which moves on to its last component, lies in;
- * @make it where it is not there.
+ * Open the directory that contains *name, and move *name on to its last component. @make: create
+ * the directory if it does not exist. No link is followed, because other users may write into the
+ * directory of the save if the umask permits it.
  */
 int save_open_parent(const struct save *s, const char **name, bool make);
-/* Open a file there, to be read and written; O_CREAT makes its directories, too. */
+/* Open a file of the save for reading and writing; O_CREAT also makes its directories. */
 int save_open_at(const struct save *s, const struct save_file *f, int flags);
-/* Open file number @file to be read and written. Negative: -errno. */
+/* Open file number @file for reading and writing. A descriptor, or a negative errno. */
 int save_open(const struct save *s, uint32_t file);
-/* The same to be written past the page cache. */
+/* Writing with a pen, also by O_DIRECT. */
 void save_close_pen(struct save_pen *pen);
 int save_pick_file(const struct save *s, struct save_pen *pen, uint32_t file);
 int save_write_file(struct save *s, struct save_pen *pen, uint32_t file, uint64_t at,
 		    const void *from, uint64_t n);
 int save_sync_files(struct save *s, struct dcp_err *err);
-/* -EIO: the file is shorter. */
+/* Read all @n bytes at @off. -EIO: the file is shorter. */
 int save_pread(int fd, void *p, uint64_t n, uint64_t off);
 
 /* ---- the journal ---- */
 
-/* Make or open it, and lock it. -EBUSY: another process has it. */
+/* Make or open the journal, and lock it. -EBUSY: another process has locked it. */
 int save_journal_open(struct save *s, struct dcp_err *err);
 /*
- * The plan is known: room for its pieces, those of an earlier save of the same kept when that is to
- * be resumed. -ESTALE: the earlier one is of another plan. Rank 0 first.
+ * Called when the plan is known: makes room for the sums of its pieces, and when resuming keeps the
+ * sums of the earlier save. -ESTALE: the journal is of another plan. Rank 0 calls it first.
  */
 int save_journal_begin(struct save *s, struct dcp_err *err);
-/* Is there a plan in it? Else what stands beside it is nothing to go on with. */
+/* Has the journal a plan? Without a plan the directory beside it cannot be resumed. */
 bool save_journal_has_plan(const struct save *s);
 void save_journal_close(struct save *s);
 
 /* ---- files and directories ---- */
 
-/* A directory that is not a link; NULL: errno. */
+/* Open a directory that is not a link. NULL: errno is set. */
 DIR *save_open_dir(int parent, const char *name);
-/* The name of its next entry but "." and ".."; NULL: there is none. */
+/* The name of its next entry other than "." and ".."; NULL: there is none. */
 const char *save_next_name(DIR *dir);
-/* Remove all that is in the directory, and it. 0 when there is none. */
+/* Remove the directory and everything in it. 0 also if it does not exist. */
 int save_remove_tree(int parent, const char *name);
-/* Remove all that was written. */
+/* Remove everything that this save or an earlier one wrote for OUT. */
 int save_clear(struct save *s, struct dcp_err *err);
-/* The CRC-32 that goes to a place of a file. */
+/* The CRC-32 that @patch writes into a file. */
 uint32_t save_crc32_of(const struct save *s, const struct save_patch *patch);
 /*
- * Add what is in the files to the list of the directory @dir that holds them, or, of one file, it.
+ * Add the written files to the list of the directory @dir that holds them; for a checkpoint of one
+ * file, add this file.
  */
 int save_note_written(const struct save *s, int dir);
-/* -EEXIST: what has the name is to be replaced, and is not as dcpfs wrote it. */
+/* -EEXIST: the existing OUT, which is to be replaced, was changed since dcpfs wrote it. */
 int save_check_replaced(const struct save *s, struct dcp_err *err);
 
 /*
- * uploads: the files of a save into a bucket, each an upload of parts, or one request where all of
- * it is the format's own. What bucket.c decides, uploads.c does.
+ * uploads: the files of a save into a bucket. Each file is a multipart upload, or a single request
+ * if the format generates all of its bytes. bucket.c decides, uploads.c executes.
  */
 
 struct dcp_put;
 struct dcp_remote;
 
-#define SAVE_BATCH 64 /* requests handed over at a time */
+#define SAVE_BATCH 64 /* requests in one batch */
 
 struct save_uploads {
 	struct dcp_remote *bucket;
-	char *key; /* of OUT; a directory's without its slash */
+	char *key; /* key of OUT; for a directory, without the final slash */
 	/* of the plan */
-	struct dcp_buf own,
-		bytes; /* what the format itself makes: struct own, and their bytes */
+	struct dcp_buf own, bytes; /* what the format generates: struct own, and their bytes */
 	struct save_upload *uploads;    /* by file */
 	struct save_upload_part *parts; /* of all files */
 	size_t nparts;
-	uint32_t *left;       /* pieces of a run with a checksum that are not written; by run */
-	size_t *first, *next; /* patches of a run; by run, by patch: + 1, 0: none */
-	struct dcp_buf old;   /* what is replaced: char * of keys */
+	/* by run with a checksum: number of pieces that are not written yet */
+	uint32_t *left;
+	/*
+	 * list of the patches of a run: by run, its first patch; by patch, the next one; number +
+	 * 1, 0: none
+	 */
+	size_t *first, *next;
+	struct dcp_buf old;   /* keys (char *) of the objects that are replaced */
 	bool handed;          /* another process completes or aborts the uploads */
 	pthread_mutex_t lock; /* of parts */
 };
 
-/* All return 0 or a negative errno, and have kept why for save_fail(). */
+/*
+ * All functions below return 0 or a negative errno, and have recorded the reason for save_fail().
+ */
 
-/* dcp_bucket_put() of them. */
+/* Make @n requests by dcp_bucket_put(). */
 int save_put_all(struct save *s, struct dcp_put *puts, size_t n);
 /* Delete these objects. */
 int save_delete_all(struct save *s, char *const *keys, size_t n);
-/* What the format itself has at @off of the last file of the plan. */
+/* Add bytes that the format generates, at @off of the last file of the plan. */
 int save_upload_own(struct save *s, uint64_t off, const void *p, size_t n);
-/* Each file has its owner: begin the uploads of this process. */
+/* Begin the uploads of the files that this process owns. */
 int save_begin_uploads(struct save *s);
-/* As the functions of struct save_place. */
+/* The functions below implement those of struct save_place. */
 int save_upload_bytes(struct save *s, struct save_pen *pen, uint32_t file, uint64_t off,
 		      const void *from, uint64_t n);
 int save_upload_wrote(struct save *s, const struct save_run *run);
 int save_upload_sync(struct save *s, struct dcp_err *err);
 void save_put_uploads(const struct save *s, struct dcp_buf *out);
 int save_take_uploads(struct save *s, struct dcp_cur *in);
-/* The files that complete the checkpoint (@last), or the others, become objects. */
+/*
+ * Turn the uploads into objects: those of the files that complete the checkpoint (@last), or those
+ * of all other files.
+ */
 int save_complete_files(struct save *s, bool last);
-/* Abort what was begun, and remove what this save completed. */
+/* Abort the uploads that were begun, and delete the objects that this save completed. */
 void save_undo_uploads(struct save *s);
 void save_free_uploads(struct save *s);

@@ -78,8 +78,8 @@ struct deal {
 	uint64_t each; /* of a part; strided: of a piece that is cut in turn; interleave: of a
 			  block */
 	uint64_t more; /* balanced: so many parts have one more; strided: of each piece */
-	uint64_t
-		edge; /* parts before this one are of equal length, and so are those after it */
+	/* parts before this one are of equal length, and so are those after it */
+	uint64_t edge;
 };
 
 /* A position x in [0, n], prepared for queries of many parts. Parts before @at lie before x with

@@ -61,9 +61,8 @@ struct dcp_valuing {
 	uint64_t next;       /* that has a class: number and class */
 	const struct dcp_pyclass *class;
 	const char *why; /* it is not plain */
-	const char *
-		/* a class in it that torch.load takes with weights_only=False alone; NULL: none */
-		code;
+	/* a class in it that torch.load takes with weights_only=False alone; NULL: none */
+	const char *code;
 };
 
 void dcp_valuing_fail(struct dcp_valuing *w, int code, const char *why);

@@ -35,8 +35,8 @@ struct load_gds {
 	void *base;
 	uint64_t bytes;
 	bool opened, registered;
-	_Atomic bool
-		lost; /* a batch may still read: all that it uses is kept until the process ends */
+	/* a batch may still read: all that it uses is kept until the process ends */
+	_Atomic bool lost;
 	uint32_t timeout_ms;
 	char how[160];        /* it works */
 	pthread_mutex_t lock; /* of what follows */

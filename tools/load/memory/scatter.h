@@ -36,10 +36,10 @@ struct load_job {
 	uint64_t at;    /* byte of the row-major stored array at which the first run belongs */
 	uint64_t units; /* of all runs */
 	uint64_t per_run; /* units of one run */
-	uint32_t
-		unit; /* bytes: a power of two up to 16 that both sides are aligned to; or @from */
-	uint32_t
-		elements; /* 1: a unit is an element, to be converted, reversed or put at @stride */
+	/* bytes: a power of two up to 16 that both sides are aligned to; or @from */
+	uint32_t unit;
+	/* 1: a unit is an element, to be converted, reversed or put at @stride */
+	uint32_t elements;
 	uint32_t from, to;          /* bytes of an element: stored, in the destination */
 	uint32_t swap;              /* unit of bytes to reverse; 0: none */
 	uint32_t was, is;           /* enum load_number: stored, in the destination */
