@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * http: requests to servers, many at once, through libcurl, which is opened when the first one is
- * made.
+ * http: many requests to servers at once, through libcurl, which is loaded on the first request.
  *
- * A caller hands over a batch and waits for it; its thread runs the transfers, and connections are
- * kept for the next batch. Each request is repeated after what passes (429, 5xx, a lost connection,
- * a stall), from the byte that is missing, with growing random pauses, until nothing came for the
- * time that the configuration allows.
+ * A caller passes a batch and waits for it; the thread of the caller runs the transfers, and
+ * connections are kept for the next batch. After a temporary failure (429, 5xx, a lost connection,
+ * a stall) a request is repeated from the first missing byte, with growing random pauses, until no
+ * byte came for the time that the configuration allows.
  *
- * A server is believed only where its answer is exactly what was asked: 206 and the Content-Range
- * of the request, or 200 for all of a file. Redirects lead to http and https only. No connection is
- * made to link-local addresses, where clouds keep credentials, but by requests that are for these.
+ * An answer is accepted only if it is exactly what was requested: 206 with the Content-Range of the
+ * request, or 200 for all of a file. Redirects are followed to http and https only. Only requests
+ * for credentials connect to link-local addresses, where clouds keep credentials.
  */
 #pragma once
 #include <stdbool.h>
@@ -21,20 +20,21 @@
 
 struct dcp_err;
 
-/* How servers are spoken to. */
+/* Configuration of requests. */
 struct dcp_http_config {
 	/*
-	 * A variable of the environment, or NULL; core itself does not read it. NULL: none are set.
+	 * Returns a variable of the environment, or NULL if it is not set; core itself does not
+	 * read the environment. NULL: no variables are set.
 	 */
 	const char *(*env)(const char *name);
-	/* The user's own directory, where profiles and tokens lie; NULL: there is none. */
+	/* The user's home directory, which contains profiles and tokens; NULL: there is none. */
 	const char *home;
-	unsigned timeout_s; /* without a byte, after which a request fails; 0: a minute */
-	unsigned stall_s;   /* without a byte, after which it is made again; 0: 20 s */
-	unsigned parallel;  /* requests at a time, in all threads; 0: 64 */
+	unsigned timeout_s; /* a request fails after this time without a byte; 0: a minute */
+	unsigned stall_s;   /* a request is repeated after this time without a byte; 0: 20 s */
+	unsigned parallel;  /* requests at a time, over all threads; 0: 64 */
 };
 
-/* Before the first request; what it points to must stay. */
+/* Call it before the first request; strings that @config points to must stay. */
 void dcp_http_configure(const struct dcp_http_config *config);
 const struct dcp_http_config *dcp_http_configured(void);
 /* The variable @name of the environment, or NULL if it is not set or empty. */
@@ -43,109 +43,113 @@ const char *dcp_http_env(const char *name);
 #define DCP_HTTP_ALL UINT64_MAX
 
 struct dcp_http {
-	/* ---- what is asked ---- */
+	/* ---- the request ---- */
 	const char *method; /* NULL: GET */
 	const char *url;
 	const char *body; /* of a POST or PUT; NULL: none */
 	size_t nbody;
-	/* another header, "x-amz-meta-...:value" and a newline, which head() signs; NULL: none */
+	/*
+	 * an additional header, "x-amz-meta-...:value" and a newline, which head() signs; NULL:
+	 * none
+	 */
 	const char *fixed;
 	/*
-	 * Append "name: value" and a newline for each header of @r. Called before every try, as
-	 * signatures hold a time. NULL: none. Nothing of it is sent to another host that the server
-	 * leads to.
+	 * Append "name: value" and a newline for each header of @r. Called before every try,
+	 * because signatures contain the time. NULL: none. These headers are not sent to another
+	 * host that the server redirects to.
 	 */
 	int (*head)(void *ctx, const struct dcp_http *r, struct dcp_buf *headers,
 		    struct dcp_err *err);
 	/*
-	 * Is there something else to try after the answer r->status, whose body begins with
-	 * r->said? True: once more.
+	 * Called for a refusal: the answer r->status, whose body begins with r->said. True: try the
+	 * request once more.
 	 */
 	bool (*refused)(void *ctx, const struct dcp_http *r);
 	/*
-	 * Bytes of the answer, in order; the first is at @at of the file, or of the answer. 0 or a
-	 * negative errno.
+	 * Bytes of the answer, in order; @at is the offset of the first byte in the file, or in the
+	 * answer. 0 or a negative errno.
 	 */
 	int (*take)(void *ctx, uint64_t at, const char *p, size_t n);
 	void *ctx;
-	uint64_t off, n; /* of the file; n DCP_HTTP_ALL: all, by a request without a range */
-	uint64_t size;   /* of the file; with DCP_HTTP_ALL: the most that an answer may have */
-	const char *match; /* the ETag that the file has, else -ESTALE; NULL: */
-	const char *since; /* the Last-Modified that it has; NULL: any */
+	/* range of the file; n DCP_HTTP_ALL: the whole file, by a request without a range */
+	uint64_t off, n;
+	/* size of the file; with DCP_HTTP_ALL: the largest answer that is accepted */
+	uint64_t size;
+	const char *match; /* the ETag that the file must have, else -ESTALE; NULL: any */
+	/* the Last-Modified that the file must have, else -ESTALE; NULL: any */
+	const char *since;
 	/*
-	 * Where an earlier request for the same led. If that fails, @url is asked anew. NULL: not
-	 * known.
+	 * The URL that an earlier request for the same file was redirected to. If a request to it
+	 * fails, @url is used again. NULL: not known.
 	 */
 	const char *led;
-	bool plain;         /* http:// is what the user named, also to other machines */
-	bool direct;        /* redirects are not followed, but are answers */
-	bool login;         /* as the user's ~/.netrc says of the host, if it does */
-	bool link_local;    /* it is for a server of credentials on this machine's own link */
-	bool may_fail;      /* the others of its batch go on */
-	unsigned tries;     /* at most; 0: as long as time allows */
-	unsigned connect_s; /* for a connection; 0: 10 s */
+	/* http:// is allowed to other machines too, because the user named it */
+	bool plain;
+	bool direct; /* redirects are not followed; they are the answer */
+	bool login;  /* log in by the user's ~/.netrc, if it names the host */
+	/* the request is for a server of credentials on the link of this machine */
+	bool link_local;
+	bool may_fail;      /* if this request fails, the others of its batch go on */
+	unsigned tries;     /* maximum number of tries; 0: as many as the time allows */
+	unsigned connect_s; /* timeout of connecting; 0: 10 s */
 
-	/* ---- what came ---- */
-	/* -ECANCELED: it was given up, as another one of its batch failed, or all were stopped */
+	/* ---- the answer ---- */
+	/* -ECANCELED: given up because another request of the batch failed, or all were stopped */
 	int rc;
 	/*
-	 * an answer had more bytes or less than it said: if rc is negative, what was taken may be
-	 * wrong
+	 * an answer had more or fewer bytes than it announced: if rc is negative, bytes passed to
+	 * take() may be wrong
 	 */
 	bool unsure;
 	long status;
-	char *leads;          /* where the answer came from, if the server led there */
+	char *leads;          /* the URL that the answer came from, if the server redirected */
 	struct dcp_buf heads; /* "name: value" and a newline each, names in lower case */
-	char said[512];       /* how the body of a refusal begins */
-	char why[384];        /* in words, if rc is negative */
+	char said[512];       /* the beginning of the body of a refusal */
+	char why[384];        /* description of the failure, if rc is negative */
 };
 
 /*
- * Make @n requests. 0, or what the first one that failed gave, those with may_fail left out:
+ * Make @n requests. Returns 0, or the error of the first request without may_fail that failed:
  * -ENOENT (404), -EACCES (401, 403), -ESTALE (412), -EIO, -ENOSYS (built without libcurl, or it is
- * not installed), -EINTR, -ENOMEM, or what head() or take() gave. Every one is to be finished. Any
- * thread.
+ * not installed), -EINTR, -ENOMEM, or the result of head() or take(). Call dcp_http_finish() for
+ * every request. Any thread.
  */
 int dcp_http_run(struct dcp_http *r, size_t n, struct dcp_err *err);
 void dcp_http_finish(struct dcp_http *r);
 
 /*
- * The value of the header @name, in lower case, of the answer. Its length is *n. NULL: it has none.
+ * The value of a header of the answer, of length *n. @name is in lower case. NULL: the answer has
+ * no such header.
  */
 const char *dcp_http_header(const struct dcp_http *r, const char *name, size_t *n);
 /* The same, malloc'ed. */
 char *dcp_http_header_copy(const struct dcp_http *r, const char *name);
 
 /*
- * All of the answer, at most @most bytes, appended to @out. The request has an URL and may have the
- * rest but take().
+ * Append the whole answer, at most @most bytes, to @out. The caller sets r->url, and may set all
+ * other members of the request except take().
  */
 int dcp_http_get(struct dcp_http *r, size_t most, struct dcp_buf *out, struct dcp_err *err);
 
 /*
- * From now on, what this thread asks for, or waits for, ends with -EINTR when @stop says so. It is
- * asked ten times a second. NULL: nothing stops it.
+ * From now on, requests and waits of this thread end with -EINTR when @stop returns true. @stop is
+ * called ten times a second. NULL: nothing stops them.
  */
 void dcp_http_watch(bool (*stop)(void *ctx), void *ctx);
-/* Does it say so? */
+/* Does @stop of this thread return true? */
 bool dcp_http_stopped(void);
 bool dcp_http_watched(void);
 
-/*
- * Since this process began: requests, of these those that were made again, bytes of bodies that
- * came.
- */
+/* Since this process began: requests, how many of them were repeated, bytes of bodies received. */
 struct dcp_http_counts {
 	uint64_t requests, retries, bytes;
 };
 struct dcp_http_counts dcp_http_counted(void);
 
-/* "7.88.1"; NULL: requests cannot be made here, and *why says why. */
+/* Version of libcurl, "7.88.1"; NULL: requests cannot be made here, and *why is the reason. */
 const char *dcp_http_library(const char **why);
 
-/*
- * url: the parts of URLs, and names in them.
- */
+/* url: splits URLs, and encodes names for them. */
 
 struct dcp_buf;
 
@@ -153,25 +157,28 @@ struct dcp_buf;
 struct dcp_url {
 	const char *scheme; /* "https" */
 	size_t nscheme;
-	const char *host; /* with its port */
+	const char *host; /* includes the port */
 	size_t nhost;
-	const char *path; /* what follows, with its slash; NUL-terminated; may be "" */
+	const char *path; /* the rest, which begins with a slash; NUL-terminated; may be "" */
 };
 
 /*
- * False: it has no scheme or host, or names a user, a query or a fragment, or has bytes that no URL
- * has.
+ * False: @text has no scheme or no host, or has a user, a query, a fragment, or bytes that are
+ * invalid in a URL.
  */
 bool dcp_url_split(const char *text, struct dcp_url *out);
 
-/* Append @s, with everything but A-Z a-z 0-9 - . _ ~ as %XX, and slashes unless they are @kept. */
+/*
+ * Append @s with every byte except A-Z a-z 0-9 - . _ ~ written as %XX; slashes stay if
+ * @slashes_kept.
+ */
 void dcp_url_encode(struct dcp_buf *out, const char *s, size_t n, bool slashes_kept);
 /* The opposite. False: a % without two digits, or a NUL. */
 bool dcp_url_decode(struct dcp_buf *out, const char *s, size_t n);
 
 /*
- * Until when a signed URL can be used (X-Amz-Date and X-Amz-Expires, those of Google, Expires):
- * CLOCK_REALTIME in seconds. 0: it does not say.
+ * When a signed URL expires (by X-Amz-Date and X-Amz-Expires, their counterparts of Google, or
+ * Expires): CLOCK_REALTIME in seconds. 0: the URL does not say.
  */
 int64_t dcp_url_until(const char *text);
 
@@ -179,7 +186,7 @@ int64_t dcp_url_until(const char *text);
 bool dcp_url_is_loopback(const char *host, size_t n);
 
 /*
- * May a name of a server be a name in a directory? Not with a component that is empty, "." or "..",
- * or over 255 bytes, or with a byte that is not printed.
+ * Can a name that a server gave be used as a file name? Not if a component is empty, "." or "..",
+ * or longer than 255 bytes, or has a byte that cannot be printed.
  */
 bool dcp_url_safe_name(const char *name, size_t n);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * load: what the files of the library share.
+ * load: declarations that the files of libdcpload share.
  *
  *	open/     finding and opening the same version on all ranks; its keys
  *	plan/     wants, where their bytes are stored, who reads for whom
@@ -41,52 +41,57 @@ struct load_device;
 struct dcpload {
 	const struct dcpload_comm *comm; /* borrowed from the caller, or load_alone */
 	struct dcpload_config config;    /* defaults filled in */
-	bool roomy; /* config.staging is the caller's: a window may take all of it */
+	bool roomy; /* the caller has set config.staging: a window may take all of it */
 	struct dcp_arena arena;
-	struct dcp_checkpoint of; /* its source is @backing, or a directory in the mount */
-	/* the checkpoint that the source names: itself, or what is mounted there */
+	/* the source of it is @backing, or a directory in the mount */
+	struct dcp_checkpoint of;
+	/* the checkpoint that the source names: the source itself, or the source of the mount */
 	const char *backing;
-	const char *mount;   /* root of the mount that the path lies in, or NULL */
-	const char *asked;   /* the version that the caller or path names */
-	const char *through; /* why the mount is read; NULL: the files are read */
+	const char *mount; /* root of the mount that the path lies in, or NULL */
+	const char *asked; /* the version that the caller or path names */
+	/* why the mount is read instead of the files; NULL: the files are read */
+	const char *through;
 	char *cache;
 	struct dcp_io_counts counts;
-	uint32_t opened; /* how often it was opened again, because its files had changed */
-	struct dcp_layouts *layouts; /* made when first asked for */
-	struct dcp_arena answer;     /* what the last call returned */
+	/* how often the version was opened again because its files had changed */
+	uint32_t opened;
+	struct dcp_layouts *layouts; /* made on first use */
+	struct dcp_arena answer;     /* memory of what the last call returned */
 	uint32_t *node;              /* number of each rank's node */
 	uint32_t nnodes;
-	uint32_t *local;            /* ranks of this node, in order */
+	uint32_t *local;            /* ranks on this node, in order */
 	uint32_t nlocal, self;      /* size of @local; this rank's place in it */
 	struct load_device *device; /* NULL: the host */
-	/* between the devices of all ranks; NULL: not tried, or there is none */
+	/* NCCL between the devices of all ranks; NULL: not tried, or not available */
 	struct load_nccl *nccl;
-	struct load_ipc *ipc; /* the same between those of a node */
+	struct load_ipc *ipc; /* CUDA IPC between the devices of a node; NULL as for @nccl */
 	char device_why[160];
 	uint64_t open_ns;
 };
 
 /* ---- open/source.c ---- */
 
-/* *@out NULL: it is a file of regions. */
+/* Find the layout @name. *@out NULL: it is a file of regions. */
 int load_layout(struct dcpload *ck, const char *name, const struct dcp_layout **out,
 		uint32_t *ranks, struct dcp_err *err);
 
 /* ---- open/open.c ---- */
 
-/* Collective. Open the version again, whose files have changed. After a failure the open
- * version stays. */
+/*
+ * Collective. Open the version again after its files have changed. After a failure the version
+ * stays open as it was.
+ */
 int load_reopen(struct dcpload *ck, struct dcpload_error *err);
 
 /* ---- open/keys.c ---- */
 
 void load_tensor_of(const struct dcp_row *row, struct dcpload_tensor *out);
-/* The row of a tensor. -ENOENT: @err names the nearest key. */
+/* Find the row of a tensor. -ENOENT: @err names the nearest key. */
 int load_find(struct dcpload *ck, const char *key, struct dcp_arena *arena, struct dcp_row *row,
 	      struct dcp_err *err);
 struct dcp_view;
 /*
- * A view of the bytes that an object was saved as: dcp_view_open_object(). -ENOENT as load_find().
+ * Open a view of the serialized bytes of an object: dcp_view_open_object(). -ENOENT as load_find().
  */
 int load_open_object(struct dcpload *ck, const char *key, struct dcp_view **out,
 		     struct dcp_err *err);
@@ -99,15 +104,15 @@ int load_selects(const struct dcp_version *v, const struct dcpload_select *selec
 /* The destination of an array of stored elements. */
 struct load_target {
 	char *base;        /* byte 0 of the destination */
-	uint32_t from, to; /* bytes per element, 16 at most: stored, in the destination */
+	uint32_t from, to; /* bytes per element, at most 16: stored, in the destination */
 	uint32_t swap;     /* unit of bytes to reverse; 0: none */
-	bool plain;        /* row-major and not converted: bytes are copied */
+	bool plain;        /* row-major and not converted: bytes are only copied */
 	enum dcp_dtype dtype, shown; /* stored, in the destination */
 	uint32_t ndim;
 	uint64_t inner;        /* elements that are contiguous in the destination */
 	const uint64_t *shape; /* of the array */
 	const int64_t *stride; /* of the destination, in elements; NULL: row-major */
-	bool on_device;        /* the processor must not touch it */
+	bool on_device;        /* the processor must not touch the destination */
 };
 
 /* Place the runs of @s; @src holds the file from byte s->off on. */
@@ -131,23 +136,26 @@ struct load_want {
 	struct load_target target;
 	uint32_t itemsize;       /* of the destination */
 	uint64_t stored, nbytes; /* bytes of the part as stored and in the destination */
-	bool owned;              /* the library allocates */
-	bool padded;             /* it contains zeros that are not stored */
-	bool through_view;       /* it must be decoded: a view reads it */
+	bool owned;              /* the library allocates the destination */
+	bool padded;             /* the part contains zeros that are not stored */
+	bool through_view;       /* a view reads the part, because it must be decoded */
 	bool swap;
 	uint8_t memory;        /* enum dcpload_memory of the destination */
 	_Atomic uint64_t left; /* stored bytes that are not in place yet */
-	uint64_t unqueued;     /* bytes that are not on their way to the device either */
+	/* bytes of @left that are not on their way to the device either */
+	uint64_t unqueued;
 	_Atomic uint32_t complete;
 	void *user;
-	size_t first, n; /* its needs, valid until they are sorted */
+	size_t first, n; /* the needs of this want, valid until needs are sorted */
 };
 
 struct load_listed {
 	const char *key, *why;
 };
 
-/* Where the bytes of a stretch were read to: the first on the device, the rest to the host. */
+/*
+ * Where the bytes of a stretch were read to: the first of them to the device, the rest to the host.
+ */
 struct load_there {
 	uint32_t device, host;
 };
@@ -166,47 +174,60 @@ struct dcpload_plan {
 	bool finished;
 	struct dcpload_error refused; /* why this rank cannot go on; code 0: it can */
 	struct dcp_arena arena;
-	struct dcp_quantized *quantized; /* of what is open, once a want is converted */
-	bool looked;                     /* whether there is any */
+	/* quantized tensors of the version; set once a want is converted */
+	struct dcp_quantized *quantized;
+	bool looked; /* whether @quantized was looked for */
 	struct load_want *want;
 	size_t nwant, cap_want;
-	struct dcp_chunk_need *need; /* in order of wants; once finished of file and offset */
+	/* in order of wants; once the plan is finished, in order of file and offset */
+	struct dcp_chunk_need *need;
 	size_t nneed, cap_need;
 	struct {
 		struct load_listed *v;
 		size_t n, cap;
 	} list[DCPLOAD_BROKEN + 1];
 	struct dcpload_hooks hooks;
-	struct load_running *running; /* begun, and not waited for; NULL: nothing is */
-	struct load_block *memory; /* the destinations that the library allocates; NULL: none */
-	struct dcp_chunks *chunks; /* NULL: every want is read for itself */
+	/* an execution that was begun and not waited for; NULL: none */
+	struct load_running *running;
+	/* memory of the destinations that the library allocates; NULL: none */
+	struct load_block *memory;
+	struct dcp_chunks *chunks;  /* NULL: every want is read separately */
 	struct load_window *window; /* slots for the chunks */
-	struct load_device *device; /* of @ck, which may be closed before the plan is freed */
-	struct load_ship *ship;     /* to the device; NULL: there is none */
-	struct load_gds *gds;       /* what reads into its memory; NULL: the host reads */
-	struct load_nccl *nccl;     /* of @ck, where messages go by it */
-	struct load_ipc *ipc;       /* the same; never both */
-	struct load_there *there;   /* of each stretch of the chunks, with @gds */
-	void *stream;               /* of the caller */
-	bool devices;               /* some rank has one */
-	bool roomy;                 /* on every rank staging is asked for */
-	bool straight; /* what this rank needs lies on servers, in long runs; nearly all is plain */
-	struct dcp_chunk_range *mine; /* what this rank needs of files, in order */
+	/* a share of the device of @ck, because @ck may be closed before the plan is freed */
+	struct load_device *device;
+	struct load_ship *ship;   /* copies to the device; NULL: there is no device */
+	struct load_gds *gds;     /* reads into memory of the device; NULL: the host reads */
+	struct load_nccl *nccl;   /* that of @ck, if messages go by NCCL */
+	struct load_ipc *ipc;     /* that of @ck, if messages go by IPC; never both */
+	struct load_there *there; /* by stretch of the chunks, with @gds */
+	void *stream;             /* of the caller */
+	bool devices;             /* some rank has a device */
+	bool roomy;               /* the callers of all ranks have set config.staging */
+	/*
+	 * the bytes that this rank needs are on servers, in long runs, and nearly all are only
+	 * copied
+	 */
+	bool straight;
+	struct dcp_chunk_range *mine; /* ranges of files that this rank needs, in order */
 	size_t nmine;
 	struct load_rounds *rounds;  /* of messages; NULL: not used */
 	_Atomic uint64_t arrived;    /* bytes placed in this execution */
-	pthread_mutex_t saying;      /* hooks.progress() is called */
-	uint64_t took;               /* the same, and what is on its way to the device */
+	pthread_mutex_t saying;      /* held while hooks.progress() is called */
+	uint64_t took;               /* @arrived and the bytes on their way to the device */
 	struct dcpload_event *event; /* events kept; NULL: no trace */
 	uint32_t cap_event;
 	_Atomic uint64_t nevent; /* events so far, kept or not */
 	int64_t began;           /* when the execution began, ns */
 	struct dcpload_report report;
 	char io_why[160], exchange_why[400], again_why[256];
-	uint32_t opened;           /* ck->opened when it was planned */
-	_Atomic uint32_t given_up; /* another rank is lost: what was not read need not be */
+	uint32_t opened;           /* ck->opened at the time of planning */
+	_Atomic uint32_t given_up; /* another rank is lost: the rest need not be read */
 	_Atomic uint32_t lost,
-		changed; /* number of a file that cannot be read, plus 1; files have changed */
+		/*
+		 * @broken: number of a file that cannot be read, plus 1; @changed: files have
+		 * changed
+		 */
+		changed;
 };
 
 /* ---- plan/keyset.c ---- */
@@ -214,22 +235,23 @@ struct dcpload_plan {
 /* A line of a file of regions: "3 model.embed.weight [0:64, :]". */
 struct load_region {
 	uint32_t rank, ndim;
-	const char *text; /* the line after the rank; the key is its beginning */
+	const char *text; /* the line after the rank; it begins with the key */
 	size_t nkey;
-	bool box;                                            /* otherwise the whole tensor */
+	/* the line has a box; otherwise the region is the whole tensor */
+	bool box;
 	uint64_t lo[DCPLOAD_MAX_NDIM], hi[DCPLOAD_MAX_NDIM]; /* UINT64_MAX: to the end */
 };
 
-/* Is a layout called so such a file? */
+/* Does the name of a layout mean a file of regions? */
 bool load_is_regions(const char *layout);
 /*
- * Call @add (may be NULL) with each, up to the first failure, which @err describes; *@ranks: how
- * many ranks it has.
+ * Call @add (may be NULL) for each region, until a call fails; @err describes the failure. *@ranks:
+ * how many ranks the file has.
  */
 int load_regions(const char *path, uint32_t *ranks,
 		 int (*add)(void *ctx, const struct load_region *r), void *ctx,
 		 struct dcp_err *err);
-/* What it takes of the tensor @row. 1, as dcp_layout_cut(). */
+/* The cut of the tensor @row that the region is. 1, as dcp_layout_cut(). */
 int load_cut_region(const struct load_region *r, const struct dcp_row *row,
 		    struct dcp_arena *arena, struct dcp_cut *out, struct dcp_err *err);
 
@@ -254,8 +276,8 @@ void load_plan_drop_chunks(struct dcpload_plan *plan);
 /* ---- plan/again.c ---- */
 
 /*
- * Collective. All ranks have failed with *@err. Plan again, if that may help: once with the files
- * as they are now (*@renewed), or without one that cannot be read. 0: try again.
+ * Collective. Called when all ranks have failed with *@err. Plan again if that may help: once with
+ * the files as they are now (*@renewed), or without a file that cannot be read. 0: try again.
  */
 int load_again(struct dcpload_plan *plan, bool *renewed, struct dcpload_error *err);
 /* Collective. Open the files as they are now, and locate the wants in them. *@err says why. */
@@ -265,52 +287,54 @@ int load_keep_up(struct dcpload_plan *plan, struct dcpload_error *err);
 
 /* ---- execute/execute.c ---- */
 
-/* Wait for what was begun. */
+/* Wait for the execution that was begun. */
 void load_stop(struct dcpload_plan *plan);
 
 /* ---- trace.c ---- */
 
 void load_trace_begin(struct dcpload_plan *plan);
-/* Record what began at @start and ends now. Any thread. */
+/* Record an event that began at @start and ends now. Any thread. */
 void load_trace(struct dcpload_plan *plan, uint32_t kind, int64_t start, uint64_t bytes);
-/* The same of a lane of a device. */
+/* Record an event of a lane of a device. */
 void load_trace_as(struct dcpload_plan *plan, uint32_t kind, uint32_t lane, int64_t start,
 		   uint64_t bytes);
 
 /* ---- place/ship.c ---- */
 
-/* @n bytes of a want are in place. After the last it is complete and commit() is called. A hook's
- * error. Any thread. */
+/*
+ * Count @n bytes of a want that are in place. After the last byte the want is complete and commit()
+ * is called. 0, or the error of a hook. Any thread.
+ */
 int load_arrived(struct dcpload_plan *p, uint32_t want, uint64_t n);
 
 /* ---- place/stretch.c ---- */
 
-/* The needs that meet the current stretch; stretches come in order of file and offset. */
+/* The needs that intersect the current stretch; stretches come in order of file and offset. */
 struct load_active {
-	bool rounds;    /* without the packed needs, which come by load_place_need() */
-	uint32_t *need; /* the needs that meet the stretch, or met an earlier stretch */
+	bool rounds;    /* leave out packed needs, which load_place_need() places */
+	uint32_t *need; /* the needs that intersect this stretch, or an earlier one */
 	size_t n, cap, next;
 };
 
 /*
- * Copy what the needs of @p use of bytes [@lo, @hi) of @file from @src, where more bytes may
+ * Copy those of bytes [@lo, @hi) of @file that the needs of @p use from @src, where more bytes may
  * follow. Counts them with load_arrived().
  */
 int load_place_stretch(struct dcpload_plan *p, struct load_active *a, uint32_t file,
 		       uint64_t lo, uint64_t hi, const uint8_t *src);
 /*
- * The same of what need @number uses of them. @packed: its bytes were sent one after the other, and
- * @src is the first.
+ * The same for need @number alone. @packed: the bytes of the need were sent one after the other,
+ * and @src is the first of them.
  */
 int load_place_need(struct dcpload_plan *p, uint32_t number, uint64_t lo, uint64_t hi,
 		    const uint8_t *src, bool packed);
 
 /*
- * window: slots of memory that the ranks of a node share, through which chunks go.
+ * window: slots of memory that the ranks of a node share to pass chunks.
  *
- * One member fills a slot with chunk c, and all members take what they need from it. When all have
- * said that they are done, the slot is free for chunk c + slots. Waiting ends after a time without
- * progress, when a member dies, or when any of them reports a failure.
+ * One member fills a slot with chunk c, and all members copy what they need from it. When all
+ * members have called load_window_done(), the slot is free for chunk c + slots. Waiting ends after
+ * a time without progress, when a member dies, or when any of them reports a failure.
  */
 
 struct dcp_queue;
@@ -318,9 +342,9 @@ struct load_window;
 struct dcpload;
 
 /*
- * Collective over all ranks of the job: each node makes a window of @slots slots of @slot bytes, a
- * multiple of the page size. @alone: a window of this process only, not collective. -ENOMEM,
- * -EACCES, ... with the reason in @err.
+ * Collective over all ranks of the job: each node makes a window of @slots slots of @slot bytes
+ * each, a multiple of the page size. @alone: a window of this process only, not collective.
+ * -ENOMEM, -EACCES, ... with the reason in @err.
  */
 int load_window_create(struct dcpload *ck, uint32_t slots, uint64_t slot, bool alone,
 		       struct load_window **out, struct dcpload_error *err);
@@ -332,14 +356,19 @@ void *load_window_memory(const struct load_window *w, uint64_t *n);
 /* The slot of chunk @c. */
 uint8_t *load_window_slot(struct load_window *w, size_t c);
 
-/* What reads past the page cache to this slot, which this member fills; one thread at a time. */
+/*
+ * The queue that reads past the page cache into @slot, which this member fills; one thread at a
+ * time.
+ */
 struct dcp_queue *load_window_queue(struct load_window *w, const uint8_t *slot);
-/* Why slots are not registered for that, a negative errno; 0: they are, or nothing was read so. */
+/*
+ * A negative errno: why slots are not registered with the queue. 0: they are, or no queue was used.
+ */
 int load_window_refused(const struct load_window *w);
 
 /*
- * Why the slots that this member fills are not huge pages, a negative errno; 0: they are, if the
- * kernel has any, or slots are smaller.
+ * A negative errno: why the slots that this member fills are not huge pages. 0: they are, if the
+ * kernel has huge pages, or slots are smaller than one.
  */
 int load_window_small(const struct load_window *w);
 
@@ -354,7 +383,7 @@ void load_window_publish(struct load_window *w, size_t c);
 int load_window_await(struct load_window *w, size_t c);
 /* This member does not need chunk @c any more. */
 void load_window_done(struct load_window *w, size_t c);
-/* Something failed: end the waiting of all members. */
+/* Report a failure, which ends the waiting of all members. */
 void load_window_fail(struct load_window *w);
 /* After -EOWNERDEAD: the rank, in the job, of the member that died. */
 uint32_t load_window_dead(const struct load_window *w);
@@ -363,15 +392,15 @@ uint32_t load_window_dead(const struct load_window *w);
  * before and after. */
 void load_window_reset(struct load_window *w);
 /*
- * Nanoseconds that this member has waited for chunks since the window was made; its bytes of
- * memory.
+ * Nanoseconds that this member has waited for chunks since the window was made; and the size of the
+ * window's memory in bytes.
  */
 uint64_t load_window_waited(const struct load_window *w);
 uint64_t load_window_bytes(const struct load_window *w);
 
 /*
- * schedule: what a rank sends to whom, where each byte is read by one rank of the job, the owner of
- * its stripe (core/model/job/chunk.h).
+ * schedule: which bytes a rank sends to which ranks when each byte is read by a single rank of the
+ * job, the owner of its stripe (core/model/job/chunk.h).
  *
  * When the plan is made, every rank sends each owner which bytes of the owner's
  * stripes it needs. Stripes are as large as the messages of all ranks allow. In round k, rank r
@@ -380,23 +409,24 @@ uint64_t load_window_bytes(const struct load_window *w);
  */
 
 /*
- * What a rank needs from a stripe: @count times @run bytes, every @step bytes of the file from @lo
- * on. They may reach beyond it, where its last element may end. Sent between ranks in this form.
+ * Bytes that a rank needs from a stripe: @count times @run bytes, every @step bytes of the file
+ * from @lo on. The last element may reach beyond the end of the stripe. Ranks send each other this
+ * struct.
  */
 struct load_round_part {
 	uint64_t stripe, lo;
 	uint32_t run, step, count, file;
-	uint32_t number; /* place in the order in which parts of a stripe are sent */
-	uint32_t need;   /* the need that is packed, from 1; 0: bytes as in the file */
+	uint32_t number; /* position among the parts of a stripe, in sending order */
+	uint32_t need;   /* number of the packed need, from 1; 0: bytes as in the file */
 };
 
 struct load_rounds {
 	struct dcp_stripes of;
 	uint32_t self;
 	uint64_t slack;               /* bytes that a part may reach beyond its stripe */
-	struct load_round_part *mine; /* what this rank needs, in order */
+	struct load_round_part *mine; /* parts that this rank needs, in order */
 	size_t nmine, cap_mine;
-	/* what rank d needs of this rank's stripes, in order */
+	/* [d]: parts that rank d needs of this rank's stripes, in order */
 	struct load_round_part **theirs;
 	size_t *ntheirs;
 	struct load_round_part *memory; /* holds all of @theirs */
@@ -407,28 +437,36 @@ struct load_rounds {
 	void **recv;
 	uint8_t *pack, *in; /* messages of a round: sent, received */
 	uint64_t npack, nin;
-	/* whose memory @there and @in are; NULL: messages go from host to host */
+	/* the device that @there and @in are memory of; NULL: messages go from host to host */
 	struct load_device *device;
-	/* where @pack goes before it is sent, with what this rank itself needs of its stripe */
+	/*
+	 * @pack is copied here before it is sent, with the bytes that this rank needs of its own
+	 * stripe
+	 */
 	char *there;
-	/* all ranks need the same, most of what is read, and devices gather whole stripes in @in */
+	/*
+	 * all ranks need the same bytes, which are most of what is read, so devices gather whole
+	 * stripes in @in
+	 */
 	bool same;
 	/*
-	 * By CUDA IPC others read where it is what goes to @there: a half of it and @in, in turns,
-	 * as the last round's may still be read.
+	 * With CUDA IPC the other ranks read directly from @there. It and @in have two halves, used
+	 * in turns, because the half of the last round may still be read.
 	 */
-	uint64_t half; /* bytes; 0: they do not */
+	uint64_t half; /* bytes of a half; 0: IPC is not used */
 	char *now;     /* the half of this round, or @there */
-	bool mapped;   /* by others, perhaps: it must not be freed */
+	bool mapped;   /* other ranks may have it mapped: it must not be freed */
 };
 
-/* Collective: find which stripes of the files each rank reads, and what it sends of them. Sets
- * p->rounds and p->chunks. */
+/*
+ * Collective: find which stripes of the files each rank reads, and which of their bytes it sends.
+ * Sets p->rounds and p->chunks.
+ */
 int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
 		     struct dcpload_error *err);
 /* @keep: buffers of messages stay until the process ends, as a device may still use them. */
 void load_rounds_free(struct load_rounds *r, bool keep);
-/* Bytes of message buffers, in the host's memory and a device's; NULL: 0. */
+/* Bytes of message buffers, in host memory and in memory of a device; NULL: 0. */
 uint64_t load_rounds_bytes(const struct load_rounds *r);
 uint64_t load_rounds_device_bytes(const struct load_rounds *r);
 

@@ -223,7 +223,7 @@ DIR *save_open_dir(int parent, const char *name);
 const char *save_next_name(DIR *dir);
 /* Remove the directory and everything in it. 0 also if it does not exist. */
 int save_remove_tree(int parent, const char *name);
-/* Remove everything that this save or an earlier one wrote for OUT. */
+/* Replace the directory of the save by an empty one. */
 int save_clear(struct save *s, struct dcp_err *err);
 /* The CRC-32 that @patch writes into a file. */
 uint32_t save_crc32_of(const struct save *s, const struct save_patch *patch);

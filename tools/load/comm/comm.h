@@ -3,7 +3,8 @@
  * comm: the ranks of a job, and how they communicate.
  *
  * A transport fills a struct dcpload_comm (dcpload.h) and has a row in the table of comm.c: mpi,
- * env, alone. Here is what the collective steps of the loader need on top of any transport.
+ * env, alone. This header has the collective functions that the loader needs on top of any
+ * transport.
  */
 #pragma once
 #include <pthread.h>
@@ -24,11 +25,12 @@ int load_comm_check(const struct dcpload_comm *comm, struct dcpload_error *err);
 int load_comm_say(const struct dcpload_comm *comm, int rc, struct dcpload_error *err);
 
 /*
- * Collective: did the preceding step succeed on all ranks? @rc and @err are this rank's result;
- * afterwards @err is, on all ranks, that of the lowest rank that failed (-ETIMEDOUT only if no rank
- * has another error, -ECANCELED only if none has that), and err->rank that rank, or the one that an
- * earlier agreement named. Returns its code, 0 when all succeeded, or an error of the transport.
- * Allocates nothing for up to 8192 ranks, so that it can report a lack of memory.
+ * Collective: did the preceding step succeed on all ranks? @rc and @err are the result of this
+ * rank. Afterwards all ranks have the @err of the lowest rank that failed (an -ETIMEDOUT only if no
+ * rank has another error, an -ECANCELED only if no rank has an -ETIMEDOUT either); err->rank is
+ * that rank, or the rank that an earlier agreement named. Returns the code of that error, 0 if all
+ * ranks succeeded, or an error of the transport. Allocates nothing for up to 8192 ranks, so that it
+ * can report a lack of memory.
  */
 int load_agree(const struct dcpload_comm *comm, int rc, struct dcpload_error *err,
 	       int timeout_ms);
@@ -40,36 +42,38 @@ struct load_blobs {
 	void *memory;
 };
 /*
- * Collective: give @n bytes, get those of all ranks; free @out with load_blobs_free(). A failure is
- * the same on all ranks and leaves @out empty. -EOVERFLOW: more than 64 GiB.
+ * Collective: give @n bytes, and get the bytes of all ranks; free @out with load_blobs_free(). A
+ * failure is the same on all ranks and leaves @out empty. -EOVERFLOW: more than 64 GiB.
  */
 int load_gather(const struct dcpload_comm *comm, const void *mine, uint64_t n,
 		struct load_blobs *out, struct dcpload_error *err, int timeout_ms);
 /*
- * The same for rank 0 alone: others only learn out->n, and hold no more than a part of the messages
- * at a time.
+ * The same, but only rank 0 gets the messages: other ranks get out->n only, and hold no more than a
+ * part of the messages at a time.
  */
 int load_gather_first(const struct dcpload_comm *comm, const void *mine, uint64_t n,
 		      struct load_blobs *out, struct dcpload_error *err, int timeout_ms);
-/* The same as load_gather() with a record that has @n bytes on every rank. -EPROTO: the
- * sizes differ, so ranks run different releases. */
+/*
+ * The same as load_gather(), for a record that has @n bytes on every rank. -EPROTO: the sizes
+ * differ, so ranks run different releases.
+ */
 int load_gather_same(const struct dcpload_comm *comm, const void *mine, uint64_t n,
 		     struct load_blobs *out, struct dcpload_error *err, int timeout_ms);
 void load_blobs_free(struct load_blobs *b);
 
-/* An option, and its value as people write it. */
+/* An option, and its value as users write it. */
 struct load_alike {
 	const char *name, *value;
 };
 /*
- * Collective. Have all ranks the same values of the @n options? -EINVAL says which differs, and
- * both values; -EPROTO: ranks run different releases.
+ * Collective. Check that all ranks have the same values of the @n options. -EINVAL: @err names an
+ * option that differs, and both values; -EPROTO: ranks run different releases.
  */
 int load_compare(const struct dcpload_comm *comm, const struct load_alike *own, size_t n,
 		 struct dcpload_error *err, int timeout_ms);
 /*
- * Collective. The same as alltoallv() of @comm, by gathering what every rank sends, in turns of 16
- * MiB: for ranks of one node, and little.
+ * Collective. The same as alltoallv() of @comm, done by gathering what every rank sends, 16 MiB at
+ * a time: for ranks of one node, and small messages.
  */
 int load_gather_mine(const struct dcpload_comm *comm, const void *const *send,
 		     const uint64_t *nsend, void *const *recv, const uint64_t *nrecv,
@@ -88,17 +92,17 @@ int load_nodes(const struct dcpload_comm *comm, uint32_t *node, uint32_t *nnodes
  */
 
 /*
- * MPI_COMM_WORLD (@mpi_comm NULL), or a duplicate of what @mpi_comm points to. @abi: DCPLOAD_ABI of
- * the caller; @expect: how many ranks there should be, 0: any number.
+ * Open MPI_COMM_WORLD (@mpi_comm NULL), or a duplicate of the MPI_Comm that @mpi_comm points to.
+ * @abi: DCPLOAD_ABI of the caller; @expect: the expected number of ranks, 0: any number.
  */
 DCPLOAD_API int dcpload_mpi_open(uint32_t abi, const void *mpi_comm, uint32_t expect,
 				 int timeout_ms, struct dcpload_comm **out,
 				 struct dcpload_error *err);
 
 /*
- * job: what the environment says about the job that this process is a rank of.
+ * job: reads the environment variables that describe the job of this process.
  *
- * The only part of the loader that reads variables of launchers and its own (DCPLOAD_...);
+ * Only this part of the loader reads variables of launchers and the loader's own (DCPLOAD_...);
  * directories of caches and layouts come from tools/load/error.h.
  */
 
@@ -107,35 +111,38 @@ DCPLOAD_API int dcpload_mpi_open(uint32_t abi, const void *mpi_comm, uint32_t ex
 /* Where the ranks of a job are. */
 enum load_spread {
 	LOAD_SPREAD_UNKNOWN,
-	LOAD_SPREAD_NODE,  /* all of them on this node */
+	LOAD_SPREAD_NODE,  /* all ranks are on this node */
 	LOAD_SPREAD_NODES, /* on several */
 };
 
 struct load_launch {
-	const char *launcher; /* whose variables these are: "torchrun" */
+	const char *launcher; /* the launcher that set the variables: "torchrun" */
 	uint32_t rank, ranks;
 	enum load_spread spread;
 	char host[256];        /* where rank 0 is */
-	uint16_t port, nports; /* it listens on one of @nports ports from @port on */
+	uint16_t port, nports; /* rank 0 listens on one of @nports ports from @port on */
 	char id[256];          /* unique among the jobs that run on the same host */
 	const char *secret;    /* the user's, from DCPLOAD_SECRET; "": none */
 	const char *key;       /* a random text that the launcher gave all ranks; "": none */
 };
 
-/* The transport for the launcher of this process: "mpi", "env" or "alone". */
+/* The transport that fits the launcher of this process: "mpi", "env" or "alone". */
 const char *load_job_transport(void);
 
-/* Number of ranks that a launcher of MPI programs has set; 0: none has. */
+/* Number of ranks that a launcher of MPI programs has set; 0: not set. */
 uint32_t load_job_mpi_ranks(void);
 
 /*
- * Time for all ranks to come together: DCPLOAD_TIMEOUT, else @given, else a minute. -EINVAL: the
- * variable is not a number of seconds.
+ * Time for all ranks to connect: DCPLOAD_TIMEOUT, else @given, else a minute. -EINVAL: the variable
+ * is not a number of seconds.
  */
 int load_job_timeout(uint32_t given, int *ms, struct dcpload_error *err);
 
-/* The place of this process among those of its node, by its launcher (LOCAL_RANK, or what
- * mpirun and srun set); -1: not set. -EINVAL: the variable that counts is not a number. */
+/*
+ * The position of this process among the processes of its node, as its launcher has set it
+ * (LOCAL_RANK, or the variables of mpirun and srun); -1: not set. -EINVAL: the variable is not a
+ * number.
+ */
 int load_job_local_rank(int32_t *out, struct dcpload_error *err);
 
 /* -ENOENT: no launcher has set anything; -EINVAL: a variable is invalid or missing. */
@@ -150,14 +157,14 @@ int load_job_first_host(const char *list, char *out, size_t size);
  * Each returns a communicator that its own close() frees, or a negative errno described in @err.
  */
 
-/* What each rank tells the others when a communicator is split. */
+/* What each rank sends the others when a communicator is split. */
 struct load_wish {
 	uint32_t color, key;
 };
 
 /*
- * Of the ranks that wish what rank @own does, in the order of their keys: the first of them, how
- * many they are, and the place of @own.
+ * The group of rank @own is the ranks with its color, ordered by key: the first rank of the group,
+ * the number of its ranks, and the position of @own.
  */
 static inline uint32_t load_group(const struct load_wish *all, uint32_t ranks, uint32_t own,
 				  uint32_t *n, uint32_t *place)
@@ -176,7 +183,7 @@ static inline uint32_t load_group(const struct load_wish *all, uint32_t ranks, u
 	return first;
 }
 
-/* Can its module be opened? If not, *why says why not. */
+/* Can the module for MPI be opened? If not, @why is the reason. */
 bool load_mpi_try(char *why, size_t size);
 
 /* TCP, or Unix sockets, between the ranks that torchrun, srun or mpirun started (job.h). */
@@ -184,9 +191,9 @@ int load_tcp_open(const struct dcpload_comm_config *config, struct dcpload_comm 
 		  struct dcpload_error *err);
 
 /*
- * step: work that takes as long as it takes, in a thread, while the ranks let each other know that
- * they are there: a rank with much to do is not a dead one, and a rank that is stopped is found out
- * within the timeout.
+ * step: work of unknown duration, done in a thread while the ranks keep sending each other signs of
+ * life. So a rank with much work is not mistaken for a dead rank, and a rank that is stopped is
+ * detected within the timeout.
  */
 
 struct load_step {
@@ -203,18 +210,19 @@ struct load_step {
 void load_step_init(struct load_step *s);
 void load_step_start(struct load_step *s, int (*fn)(void *ctx), void *ctx);
 /*
- * Collective: wait until the work of every rank has ended; with @hasty only until that of one has
- * failed. 0, or a failure of the transport. This rank's work may go on: call load_step_join().
+ * Collective: wait until the work of every rank has ended; with @hasty only until the work of any
+ * rank has failed. 0, or a failure of the transport. The work of this rank may still run: call
+ * load_step_join().
  */
 int load_step_wait(struct load_step *s, const struct dcpload_comm *comm, bool hasty,
 		   int timeout_ms, struct dcpload_error *err);
-/* What the work of this rank came to, once it has ended. */
+/* Wait until the work of this rank has ended, and return its result. */
 int load_step_join(struct load_step *s);
 
 /*
- * Collective. All of it: *@done is what @fn returned, which is for load_agree(). If another rank is
- * lost, @stop (may be NULL) lets the work end early, and the failure, in @err and the same on all
- * ranks, is returned. Alone, @fn is just called.
+ * Collective. Run a whole step. *@done is the result of @fn, to be passed to load_agree(). If
+ * another rank is lost, @stop (may be NULL) makes the work end early, and the failure is returned,
+ * described in @err and the same on all ranks. With a single rank, @fn is just called.
  */
 int load_step_run(const struct dcpload_comm *comm, int (*fn)(void *ctx),
 		  void (*stop)(void *ctx), void *ctx, int *done, int timeout_ms,

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meet: ranks find each other, by TCP, or by a Unix socket where all of them are on one node.
+ * meet: connects the ranks, by TCP, or by a Unix socket if all ranks are on one node.
  *
  * Rank 0 listens, every other rank connects to it. Either end may be a stranger, so both sides send
  * a fresh random number and prove with it that they have the same key (HMAC-SHA256) and belong to
  * the same job. A stranger is ignored; at most it takes up a pending connection for some seconds.
- * The key itself is never sent. On one node the kernel also says whose process the other end is.
- * Later messages are neither encrypted nor authenticated: this does not protect against an attacker
- * who can change packets on their way.
+ * The key itself is never sent. On one node the kernel also says which user owns the process at the
+ * other end. Later messages are neither encrypted nor authenticated: this does not protect against
+ * an attacker who can change packets on their way.
  *
  *	rank r -> rank 0	struct hello: magic, ABI, rank, ranks, id of the job, random number
  *	rank 0 -> rank r	struct challenge: magic, refused or not, random number
@@ -32,15 +32,17 @@ struct load_meeting {
 	uint32_t rank, ranks;
 	uint8_t id[32];         /* of the job: the same on all its ranks, unique */
 	uint8_t key[32];        /* secret shared by the ranks */
-	char host[256];         /* host name of rank 0; if @at is set, only used in messages */
+	char host[256];         /* host name of rank 0; used only in messages if @at is set */
 	struct load_address at; /* where rank 0 is, if known */
-	uint16_t port, nports;  /* it listens on one of @nports ports from @port on */
+	uint16_t port, nports;  /* rank 0 listens on one of @nports ports from @port on */
 	int listener;   /* rank 0: listening socket, closed by load_meet(); -1: none yet */
 	int timeout_ms; /* for all ranks to connect */
-	bool node;      /* all ranks are on this node: they meet by a Unix socket */
-	bool any_user; /* there, processes of other users may be ranks: the user gave them @key */
-	bool apart;    /* ranks are on several nodes: the loopback device does not do */
-	bool open;  /* others may know @key: listen on the addresses of @host or not at all */
+	bool node;      /* all ranks are on this node and connect by a Unix socket */
+	/* with @node: processes of other users may be ranks, because the user gave them @key */
+	bool any_user;
+	bool apart; /* ranks are on several nodes: the loopback device cannot be used */
+	/* other users may know @key: listen on the addresses of @host or not at all */
+	bool open;
 	void *room; /* zeroed memory, load_meet_room() bytes; the caller's */
 };
 
@@ -49,8 +51,10 @@ void load_digest(const void *key, size_t nkey, const void *p, size_t n, uint8_t 
 
 int load_random(void *p, size_t n);
 
-/* A socket that listens on the first free port of @nports (0: any port); on all addresses, or, with
- * @only, on that one alone. A negative errno. */
+/*
+ * A socket that listens on the first free port of @nports (0: any port), on all addresses, or if
+ * @only is set, on that address alone. A negative errno.
+ */
 int load_listen(const struct load_address *only, uint16_t port, uint16_t nports);
 
 /* Sockets of this node, which have numbers like ports. */
@@ -61,7 +65,7 @@ int load_listen(const struct load_address *only, uint16_t port, uint16_t nports)
 
 /* "10.0.0.7" or "fd00::7" */
 void load_address_text(const struct load_address *a, char *out, size_t size);
-/* Is it reached from this node alone? */
+/* Can only this node reach the address? */
 bool load_address_is_loopback(const struct load_address *a);
 /* @port 0: any port; a Unix socket stays as it is. */
 void load_address_set_port(struct load_address *a, uint16_t port);
@@ -70,8 +74,8 @@ uint16_t load_address_port(const struct load_address *a);
 bool load_address_same_host(const struct load_address *a, const struct load_address *b);
 
 /*
- * poll() of those of @n that have a descriptor; the others report nothing. @room: for @n more. What
- * poll() returns, or a negative errno; a signal: 0.
+ * poll() the entries of @n that have a descriptor; the other entries report nothing. @room: memory
+ * for @n more entries. Returns what poll() returns, or a negative errno; after a signal 0.
  */
 struct pollfd;
 int load_poll(struct pollfd *p, size_t n, struct pollfd *room, int ms);
@@ -81,7 +85,8 @@ int load_poll(struct pollfd *p, size_t n, struct pollfd *room, int ms);
 int load_raise_limit(uint32_t ranks, struct dcpload_error *err);
 
 /*
- * Bytes of memory that load_meet() needs; it allocates none. Depends on @rank, @ranks and @nports.
+ * Bytes of memory that load_meet() needs, because it allocates nothing itself. Depends on @rank,
+ * @ranks and @nports.
  */
 size_t load_meet_room(const struct load_meeting *m);
 
@@ -99,9 +104,9 @@ int load_meet(const struct load_meeting *m, int *fd, struct dcpload_error *err);
 #define LOAD_SECRET_BYTES 64
 
 /*
- * The text in the file "secret" in @dir, which is made, with the directory, when there is none.
- * Both must be the user's, and closed to others: -EPERM. Any other failure: the file can be neither
- * read nor made.
+ * The text in the file "secret" in @dir. The file and the directory are created if they do not
+ * exist. -EPERM: the user does not own both, or others have access. Any other failure: the file can
+ * be neither read nor created.
  */
 int load_secret_of_user(const char *dir, char out[LOAD_SECRET_BYTES + 1],
 			struct dcpload_error *err);
@@ -174,7 +179,7 @@ int load_shake_read(struct shake *s, size_t n);
 int load_shake_send(const struct shake *s, const void *p, size_t n);
 void load_shake_end(struct shake *s);
 
-/* May the process at the other end of @fd be a rank, by whose it is? */
+/* May the process at the other end of @fd be a rank, judged by its user? */
 bool load_peer_may_join(const struct load_meeting *m, int fd);
 
 size_t load_meet_guest_room(const struct load_meeting *m);
@@ -184,20 +189,21 @@ int load_meet_guest(const struct load_meeting *m, int64_t deadline, int *fd,
 #define LOAD_MAX_ADDRESSES 8
 
 /*
- * Where rank 0 may be: at most @most addresses. Resolves m->host, again and again until the
+ * The addresses at which rank 0 may be, at most @most. Resolves m->host, repeatedly until the
  * deadline.
  */
 int load_resolve(const struct load_meeting *m, int64_t deadline, struct load_address *out,
 		 size_t most, struct dcpload_error *err);
 
 /*
- * line: one connection of the transport over TCP. In each call a frame is sent and one is received.
+ * line: one connection of the transport over TCP. In each call a frame is sent and a frame is
+ * received.
  */
 
 enum load_frame_kind {
 	LOAD_FRAME_DATA = 1,
 	LOAD_FRAME_FAILED, /* a struct dcpload_error */
-	LOAD_FRAME_HERE,   /* nothing: the other end waits, too */
+	LOAD_FRAME_HERE,   /* no body: the other end is waiting, too */
 };
 
 struct load_frame {
@@ -209,9 +215,10 @@ struct load_line {
 	int fd; /* -1: none */
 	struct load_frame out, in;
 	uint64_t put, got; /* bytes of frame and body in this call */
-	bool deaf;         /* sending fails; there may still be something to read */
-	bool here;         /* LOAD_FRAME_HERE has come; a second in the same call is a fault */
-	char peer[64];     /* address of the other end */
+	bool deaf;         /* sending fails, but there may still be bytes to read */
+	/* LOAD_FRAME_HERE has come; a second one in the same call is an error */
+	bool here;
+	char peer[64]; /* address of the other end */
 	struct dcpload_error why;
 };
 
@@ -224,12 +231,12 @@ void load_line_begin(struct load_line *l, uint32_t call, uint64_t n);
 void load_line_put(struct load_line *l, const void *body);
 bool load_line_has_put(const struct load_line *l);
 
-/* Say that this end waits, too; not while a frame is being sent. */
+/* Tell the other end that this end waits, too; not while a frame is being sent. */
 void load_line_say_here(struct load_line *l);
 
 /*
  * Continue to receive, into @body if it is the expected frame: @n bytes of call @call. 1: complete;
- * 0: not yet; -ECONNRESET: the other end is gone; -ECANCELED: it failed, see l->why; -EPROTO: it
- * sent another frame, which is in l->in.
+ * 0: not yet; -ECONNRESET: the other end is gone; -ECANCELED: the other end failed, see l->why;
+ * -EPROTO: the other end sent a different frame, which is in l->in.
  */
 int load_line_get(struct load_line *l, uint32_t call, void *body, uint64_t n);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda_abi: what is used of libcuda.so.1, the library that comes with NVIDIA's driver, declared
- * here so that nothing is needed to build. tests/load/abi.c compares it with the toolkit's cuda.h
- * where there is one. Names are those of the library, as the header's macros make them.
+ * cuda_abi: the functions and types of libcuda.so.1, the library of NVIDIA's driver, that the
+ * loader uses, declared here so that CUDA is not needed to build. tests/load/abi.c compares it with
+ * the toolkit's cuda.h where there is one. Functions have the names of the library, to which cuda.h
+ * maps the documented names by macros.
  */
 #pragma once
 #include <stddef.h>
@@ -127,9 +128,7 @@ struct load_cuda_calls {
 	LOAD_CUDA_CALLS(LOAD_CUDA_MEMBER)
 };
 
-/*
- * cuda_driver: the driver's library, opened when a GPU is asked for.
- */
+/* cuda_driver: the driver's library, opened when a GPU is first needed. */
 
 struct load_cuda_driver {
 	struct load_cuda_calls call;
@@ -138,7 +137,7 @@ struct load_cuda_driver {
 };
 
 /*
- * -ELIBACC: no library; -ELIBBAD: it is too old, or lacks a function; -ENODEV: no GPU. It stays
- * open, as it cannot be closed.
+ * -ELIBACC: no library; -ELIBBAD: the library is too old, or lacks a function; -ENODEV: no GPU. The
+ * library stays open, because it cannot be closed.
  */
 int load_cuda_driver(struct load_cuda_driver *out, struct dcpload_error *err);

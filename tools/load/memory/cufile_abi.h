@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cufile_abi: what is used of libcufile.so.0, NVIDIA's GPUDirect Storage, declared here so that
- * nothing is needed to build. tests/load/abi.c compares it with cufile.h where there is one.
+ * cufile_abi: the functions and types of libcufile.so.0, NVIDIA's GPUDirect Storage, that the
+ * loader uses, declared here so that cuFile is not needed to build. tests/load/abi.c compares it
+ * with cufile.h where there is one.
  */
 #pragma once
 #include <stddef.h>
@@ -36,7 +37,7 @@ struct load_cufile_descr {
 };
 
 struct load_cufile_properties {
-	unsigned major, minor; /* of nvidia-fs; 0: it is not there */
+	unsigned major, minor; /* version of nvidia-fs; 0: it is not installed */
 	size_t poll, direct;
 	unsigned status, control;
 	unsigned flags, cache, per_buffer, pinned;
@@ -76,8 +77,10 @@ struct load_cufile_event {
 	X(LOAD_CUFILE_ERROR, cuFileBufRegister, (const void *base, size_t n, int flags))       \
 	X(LOAD_CUFILE_ERROR, cuFileBufDeregister, (const void *base))                          \
 	X(ssize_t, cuFileRead, (void *handle, void *base, size_t n, off_t off, off_t at))
-/* Functions that older libraries may lack: those of batches, and last those that describe the
- * driver. */
+/*
+ * Functions that older libraries may lack: first the functions for batches, then those that
+ * describe the driver.
+ */
 #define LOAD_CUFILE_MORE(X)                                                                    \
 	X(LOAD_CUFILE_ERROR, cuFileBatchIOSetUp, (void **batch, unsigned n))                   \
 	X(LOAD_CUFILE_ERROR, cuFileBatchIOSubmit,                                              \

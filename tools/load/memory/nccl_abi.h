@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nccl_abi: what is used of libnccl.so.2, NVIDIA's NCCL, declared here so that nothing is needed to
- * build. tests/load/abi.c compares it with nccl.h where there is one.
+ * nccl_abi: the functions and types of libnccl.so.2, NVIDIA's NCCL, that the loader uses, declared
+ * here so that NCCL is not needed to build. tests/load/abi.c compares it with nccl.h where there is
+ * one.
  */
 #pragma once
 #include <stddef.h>

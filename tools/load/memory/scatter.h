@@ -10,12 +10,12 @@
 #include <stdint.h>
 
 #define LOAD_SCATTER_THREADS 256u /* of a block */
-#define LOAD_SCATTER_UNITS 2048u  /* that a block copies */
+#define LOAD_SCATTER_UNITS 2048u  /* units that a block copies */
 #define LOAD_SCATTER_DIMS 4       /* DCP_STRIDED_DIMS */
 #define LOAD_SCATTER_TARGET                                                                    \
 	8 /* dimensions of a strided destination, merged where they can be */
 
-/* Numbers that are converted. */
+/* Types of numbers that the kernel converts. */
 enum load_number {
 	LOAD_NUMBER_SAME, /* not converted */
 	LOAD_NUMBER_F64,
@@ -30,15 +30,15 @@ enum load_number {
 };
 
 struct load_job {
-	uint64_t first; /* block */
-	uint64_t src;   /* address of the first run */
-	uint64_t dst;   /* address of byte 0 of the destination */
-	uint64_t at;    /* byte of the row-major stored array at which the first run belongs */
-	uint64_t units; /* of all runs */
+	uint64_t first;   /* block */
+	uint64_t src;     /* address of the first run */
+	uint64_t dst;     /* address of byte 0 of the destination */
+	uint64_t at;      /* offset in bytes of the first run in the row-major stored array */
+	uint64_t units;   /* of all runs */
 	uint64_t per_run; /* units of one run */
-	/* bytes: a power of two up to 16 that both sides are aligned to; or @from */
+	/* bytes of a unit: a power of two up to 16 that both sides are aligned to; or @from */
 	uint32_t unit;
-	/* 1: a unit is an element, to be converted, reversed or put at @stride */
+	/* 1: a unit is an element, which is converted, byte-reversed or placed by @stride */
 	uint32_t elements;
 	uint32_t from, to;          /* bytes of an element: stored, in the destination */
 	uint32_t swap;              /* unit of bytes to reverse; 0: none */

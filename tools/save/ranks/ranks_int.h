@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ranks_int: what the files of libdcpsave share.
+ * ranks_int: declarations that the files of libdcpsave share.
  *
- *	library   the handle; work that takes long, while the ranks stay in touch; the end
- *	given     what this rank gives, in host memory or on a GPU
- *	agreed    what all ranks gave, as a set; which of them writes what
- *	shares    this rank's share of the data; all data to the ranks that write it
+ *	library   the handle; long work, during which the ranks stay in touch; completion
+ *	given     the regions and objects of this rank, in host memory or on a GPU
+ *	agreed    merges what all ranks gave into a set; decides which rank writes what
+ *	shares    writes this rank's share of the data; gathers data on the ranks that write it
  */
 #pragma once
 #include <stdbool.h>
@@ -21,12 +21,10 @@
 #include "tools/save/dcpsave.h"
 #include "tools/save/save.h"
 
-/*
- * region: an array in memory, with strides, as the bytes it has when it is row-major.
- */
+/* region: reads a strided array in memory as row-major bytes. */
 
 struct save_region {
-	const char *base; /* its first element */
+	const char *base; /* first element */
 	uint32_t itemsize, ndim;
 	const uint64_t *len;   /* elements */
 	const int64_t *stride; /* in elements; NULL: row-major */
@@ -34,7 +32,7 @@ struct save_region {
 
 uint64_t save_region_bytes(const struct save_region *r);
 
-/* Bytes [off, off + n) of it. */
+/* Copy row-major bytes [off, off + n) of the region. */
 void save_region_take(const struct save_region *r, uint64_t off, void *to, uint64_t n);
 
 /* A region of this rank. */
@@ -44,11 +42,12 @@ struct save_given {
 	size_t npath;
 	enum dcp_dtype dtype;
 	const uint64_t *shape, *lo;
-	struct save_region region;  /* of the caller's memory, or of the copy */
-	bool own;                   /* this rank writes it */
-	struct save_device *device; /* in whose memory the region is; NULL: the host's */
-	char *copy;                 /* DCPSAVE_ASYNC; NULL: none */
-	/* Where its bytes come from when they are not in memory, or NULL. */
+	struct save_region region; /* of the caller's memory, or of the copy */
+	bool own;                  /* this rank writes it */
+	/* the device whose memory the region is in; NULL: host memory */
+	struct save_device *device;
+	char *copy; /* DCPSAVE_ASYNC; NULL: none */
+	/* Reads the bytes if they are not in memory; otherwise NULL. */
 	int (*read)(void *ctx, uint32_t thread, uint64_t off, void *to, uint64_t n,
 		    struct dcpload_error *err);
 	void *ctx;
@@ -73,10 +72,11 @@ typedef int (*save_step_fn)(struct dcpsave *s, struct dcp_err *err);
 enum save_state { SAVE_GIVING, SAVE_PLANNED, SAVE_WRITING, SAVE_WRITTEN, SAVE_FAILED };
 
 struct dcpsave {
-	const struct dcpload_comm *comm; /* borrowed, or load_alone */
+	const struct dcpload_comm *comm; /* borrowed from the caller, or load_alone */
 	struct dcpsave_config config;    /* defaults filled in */
 	const struct dcp_write_format *format;
-	const char *path, *file; /* @file: its name when it is one file, not a directory */
+	/* @file: name of the checkpoint if it is one file, not a directory */
+	const char *path, *file;
 	enum save_state state;
 	struct dcp_arena arena;
 	struct dcp_buf given, objects;
@@ -91,9 +91,10 @@ struct dcpsave {
 	struct dcp_buf placed; /* struct save_placed */
 	bool *is_placed;       /* by tensor: several regions, and the format wants it whole */
 	bool any_placed;
-	bool early;          /* save_shares(): what has no copy */
-	const bool *gathers; /* by rank: it writes a file of all; NULL: nothing is gathered */
-	uint32_t *sender;    /* by tensor, when gathering: the rank that has it */
+	bool early; /* save_shares() writes only what has no copy */
+	/* by rank: the rank writes a file with all tensors; NULL: nothing is gathered */
+	const bool *gathers;
+	uint32_t *sender; /* by tensor, when gathering: the rank that has it */
 	struct save *save;
 	struct load_step step; /* what a thread of this rank does */
 	save_step_fn step_fn;
@@ -118,17 +119,17 @@ static inline size_t save_ngiven(const struct dcpsave *s)
 	return DCP_NITEMS(s->given, struct save_given);
 }
 
-/* Bytes [off, off + n) of what was given, as it is row-major. */
+/* Copy row-major bytes [off, off + n) of a given region. */
 int save_given_take(const struct save_given *g, unsigned thread, uint64_t off, void *to,
 		    uint64_t n, struct dcp_err *err);
 
 /* Text with its length before it. */
 void save_put_text(struct dcp_buf *b, const char *text);
 
-/* All that this rank gave but for data and JSON, for save_agree_set(). */
+/* Serialize all that this rank gave, except data and JSON, for save_agree_set(). */
 int save_given_message(const struct dcpsave *s, struct dcp_buf *out);
 
-/* *@out stays NULL when @which is the host. */
+/* Open the device @which. *@out stays NULL if @which is the host. */
 int save_device_open(const char *which, struct save_device **out, struct dcpload_error *err);
 void save_device_close(struct save_device *v);
 
@@ -152,23 +153,27 @@ static inline bool save_makes_files(const struct dcpsave *s)
 
 /* ---- shares.c ---- */
 
-/* Which runs each tensor has, and the file that was written to last. */
+/* The runs of each tensor, and the file that was written last. */
 struct save_putting {
 	const struct dcpsave *s;
 	size_t *first,
-		*next; /* by tensor: its first run; by run: another of that tensor. + 1, 0: none */
+		/*
+		 * lists of runs: by tensor, its first run; by run, the next run of the tensor;
+		 * number + 1, 0: none
+		 */
+		*next;
 	int fd;
 	uint32_t file;
 };
 
-/* A step: write this rank's share, with s->early only what has no copy, otherwise the rest. */
+/* A step: write this rank's share; with s->early only data that has no copy, otherwise the rest. */
 int save_shares(struct dcpsave *s, struct dcp_err *err);
-/* Copy what this rank writes, as much as fits. */
+/* Copy the data that this rank writes, as much as fits into config.staging. */
 int save_copy_shares(struct dcpsave *s, struct dcp_err *err);
-/* May the file be written by several ranks? Then a step: read back what needs a checksum. */
+/* If several ranks may have written the file, a step: read back the data that needs a checksum. */
 int save_check_placed(struct dcpsave *s, struct dcp_err *err);
 
-/* In rounds, all data to the ranks that write it, and into their files. */
+/* Send all data, in rounds, to the ranks that write it, and write it into their files. */
 int save_gather(struct dcpsave *s, struct dcpload_error *err);
 
 /* ---- library.c, collective ---- */
