@@ -34,8 +34,8 @@ int dcp_buf_str(struct dcp_buf *b, const char *s);
 int dcp_buf_printf(struct dcp_buf *b, const char *fmt, ...) DCP_PRINTF(2, 3);
 
 /*
- * Append @n bytes of text. Bytes that may not be shown (core/base/text.h) become \xNN, except
- * those in @kept, such as the newlines of a page.
+ * Append @n bytes of text. Bytes that may not be shown (core/base/text.h) become \xNN, except for
+ * characters in @kept, such as the newlines of a page.
  */
 int dcp_buf_shown(struct dcp_buf *b, const char *s, size_t n, const char *kept);
 
@@ -72,9 +72,9 @@ int dcp_array_grow(void **array, size_t *cap, size_t n, size_t size);
 #define dcp_auto_buf __attribute__((cleanup(dcp_buf_finish)))
 
 /*
- * Metrics, as the parsers of OpenMetrics, of Prometheus before it and of its node exporter read
- * them: counters, gauges and histograms. A description is a gauge of 1, since the older parsers
- * know no other type for it.
+ * Metrics in a form that the parsers of OpenMetrics, of older Prometheus releases and of the node
+ * exporter read: counters, gauges and histograms. A metric that only describes is a gauge of 1,
+ * because the older parsers know no other type for it.
  */
 
 /*

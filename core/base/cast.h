@@ -5,11 +5,12 @@
  * @n counts numbers. @src and @dst may be unaligned; they may not overlap, but a cast to a
  * type that is no wider may be done in place (@dst == @src).
  *
- * To a wider type nothing is lost: bits are moved, so NaNs keep their sign and payload.
- * To a narrower one numbers are rounded to the nearest, ties to the even one, and subnormals
- * are kept, as torch's .to() does. A NaN stays a NaN of the same sign; in torch the sign depends
- * on the machine. What is too large becomes infinity of its sign; in E4M3, which has none, that
- * and infinity itself become the largest number, 448 (torch 2.15; older ones made a NaN of it).
+ * To a wider type nothing is lost: bits are moved, so NaNs keep their sign and payload. To a
+ * narrower one numbers are rounded to the nearest, ties to the even one, and subnormals are kept,
+ * as torch's .to() does. A NaN stays a NaN of the same sign; in torch the sign depends on the
+ * machine. A number that is too large becomes infinity of its sign; E4M3 has no infinity, so there
+ * such numbers and infinity itself become the largest number, 448 (as in torch 2.15; older releases
+ * made it a NaN).
  */
 #pragma once
 #include <stddef.h>

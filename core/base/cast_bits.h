@@ -37,7 +37,7 @@
 	(DCP_BITS_SIGN8(x) |                                                                   \
 	 (((x)&0x7cu) == 0x7cu ? DCP_BITS_INF_NAN((x)&3u, 2)                                   \
 			       : DCP_BITS_FINITE((x) >> 2 & 31u, (x)&3u, 2u, 15u)))
-/* The one NaN of the FNUZ types is what would have been negative zero. */
+/* The only NaN of the FNUZ types has the bits of negative zero. */
 #define DCP_BITS_E4M3FNUZ(x)                                                                   \
 	((x) == 0x80u ? 0xffc00000u                                                            \
 		      : DCP_BITS_SIGN8(x) | DCP_BITS_FINITE((x) >> 3 & 15u, (x)&7u, 3u, 8u))
@@ -91,9 +91,9 @@ DCP_CAST_FN uint16_t dcp_bits_narrow_bf16(uint32_t x)
 }
 
 /*
- * Round @x, its sign taken off, to a format of @mb mantissa bits; numbers beyond its range
- * come out larger than any it has. Below the smallest normal number, 2^(1 - bias), the
- * addition of a power of two whose last bit is worth the smallest subnormal does the rounding.
+ * Round @x, its sign taken off, to a format of @mb mantissa bits; numbers beyond its range come out
+ * larger than any it has. Numbers below the smallest normal number, 2^(1 - bias), are rounded by
+ * adding a power of two whose last bit has the value of the smallest subnormal.
  */
 DCP_CAST_FN uint32_t dcp_bits_narrow(uint32_t x, unsigned mb, unsigned bias)
 {

@@ -26,9 +26,9 @@ const char *dcp_hash_xxhash_version(void);
 const char *dcp_hash_zlib_version(void);
 
 /*
- * crc32: CRC-32 (IEEE 802.3), by zlib and, of many bytes, the processor, for data that other
- * programs check, since every language has it. Data that only dcpfs reads is checked with
- * core/base/hash.h.
+ * crc32: CRC-32 (IEEE 802.3), by zlib, or by instructions of the processor if there are many bytes.
+ * It is for data that other programs check, because every language has it; data that only dcpfs
+ * reads is checked by the xxHash functions above.
  */
 
 /* Extend @crc, the checksum of the preceding bytes (0: none), by @n bytes. */
@@ -38,15 +38,15 @@ uint32_t dcp_crc32(uint32_t crc, const void *p, size_t n);
 uint32_t dcp_crc32_join(uint32_t a, uint32_t b, uint64_t n);
 
 /*
- * filehash: hashes of bytes that programs which sign files know by name: SHA-256, and BLAKE2b with
- * 64 bytes (RFC 7693), which Nettle does not have.
+ * filehash: the hashes that programs for signing files use: SHA-256, and BLAKE2b with 64 bytes (RFC
+ * 7693), which Nettle does not have.
  */
 
-#define DCP_FILEHASH_MOST 64 /* bytes of a digest */
+#define DCP_FILEHASH_MOST 64 /* largest digest in bytes */
 
 enum dcp_filehash_kind { DCP_FILEHASH_NONE, DCP_FILEHASH_SHA256, DCP_FILEHASH_BLAKE2B };
 
-/* Of "sha256" or "blake2b", @n bytes; NONE: it is another. */
+/* The kind of the hash @name ("sha256", "blake2b"), which has @n bytes; NONE: another name. */
 enum dcp_filehash_kind dcp_filehash_named(const char *name, size_t n);
 size_t dcp_filehash_size(enum dcp_filehash_kind kind);
 

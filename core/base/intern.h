@@ -2,8 +2,8 @@
 /*
  * intern: byte strings to small numbers, each string kept once.
  *
- * Numbers count from 0 in order of arrival. One text buffer, one entry of 12 bytes and about
- * two slots of 4 bytes a string: a hundred thousand keys cost their text and 2 MB.
+ * Numbers count from 0 in order of arrival. A string costs its text, an entry of 12 bytes and about
+ * two slots of 4 bytes: a hundred thousand keys take 2 MB and their text.
  */
 #pragma once
 #include <stddef.h>

@@ -9,8 +9,8 @@
  *	dcp_jsonw_object(&w); dcp_jsonw_key(&w, "shape"); dcp_jsonw_array(&w);
  *	dcp_jsonw_u64(&w, 8); dcp_jsonw_end(&w); dcp_jsonw_end(&w);
  *
- * Commas, escaping and nesting are the writer's; a caller cannot produce invalid
- * JSON except by leaving something open. Errors are the buffer's (dcp_buf_error).
+ * The writer does commas, escaping and nesting; a caller cannot produce invalid JSON except by
+ * leaving an object or array open. Errors are those of the buffer (dcp_buf_error).
  */
 #pragma once
 #include <stdbool.h>
@@ -66,7 +66,7 @@ void dcp_jsonw_strs(struct dcp_jsonw *w, const char *const *v, size_t n);
 /* Append @s, which is already one JSON value. */
 void dcp_jsonw_raw(struct dcp_jsonw *w, const char *json, size_t n);
 
-/* Can JSON represent @s for any reader: UTF-8, and NULs in dcpfs's form? */
+/* Can every JSON reader read @s? It must be UTF-8, and may have NULs in dcpfs's form. */
 bool dcp_json_can_say(const char *s);
 
 /* A member of the open object: key and value. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * simd: one loop, compiled for the least processor and for one with AVX2.
+ * simd: compiles a loop twice, for the baseline processor and for processors with AVX2.
  *
  * The body is a DCP_SIMD_BODY function in plain C or with vector types of the compiler.
- * DCP_SIMD_WIDE functions call it, and may themselves be called where dcp_simd_is_wide(). Both give
- * the same results, as neither joins operations.
+ * DCP_SIMD_WIDE functions call the body, and may be called only if dcp_simd_is_wide(). Both
+ * versions give the same results, because neither fuses multiplications and additions.
  */
 #pragma once
 #include <stdbool.h>
@@ -26,7 +26,10 @@ static inline bool dcp_simd_is_wide(void)
 {
 	return __builtin_cpu_supports("avx2");
 }
-/* One that also multiplies and adds in one step, which a loop may do where that is the same. */
+/*
+ * A version that also multiplies and adds in one step, for loops whose results do not depend on
+ * that.
+ */
 #define DCP_SIMD_FUSED __attribute__((target("avx2,fma"))) DCP_SIMD_LOOPS
 static inline bool dcp_simd_is_fused(void)
 {
@@ -46,7 +49,8 @@ static inline bool dcp_simd_is_fused(void)
 #endif
 
 /*
- * Define @name (@params), which calls @body (@args) in one of both ways; the body returns nothing.
+ * Define @name (@params), which calls the version of @body (@args) that fits the processor; the
+ * body returns nothing.
  */
 #define DCP_SIMD_BOTH(name, body, params, args)                                                \
 	static DCP_SIMD_WIDE void name##_wide params                                           \
@@ -71,12 +75,18 @@ typedef float dcp_v4f __attribute__((vector_size(16)));
 typedef int dcp_v4i __attribute__((vector_size(16)));
 typedef long long dcp_v4l __attribute__((vector_size(32)));
 
-/* Macros, as a function that takes vectors has another calling convention in each way. */
+/*
+ * Macros, because functions with vector parameters have different calling conventions in the two
+ * versions.
+ */
 #define DCP_V4D_ABS(x) ((dcp_v4d)((dcp_v4l)(x)&0x7fffffffffffffffLL))
 #define DCP_V4D_PICK(mask, x, y) ((dcp_v4d)(((mask) & (dcp_v4l)(x)) | (~(mask) & (dcp_v4l)(y))))
 #define DCP_V4D_MAX(x, y) DCP_V4D_PICK((x) > (y), x, y)
 #define DCP_V4D_SUM(x) (((x)[0] + (x)[1]) + ((x)[2] + (x)[3]))
-/* Four floats as doubles. For AVX2 GCC 12 would take four instructions, where there is one. */
+/*
+ * Four floats as doubles. The AVX2 version has a definition of its own, because GCC 12 would use
+ * four instructions instead of one.
+ */
 #define DCP_V4D_LEAST(f) __builtin_convertvector(f, dcp_v4d)
 #if defined(__x86_64__)
 #define DCP_V4D_WIDE(f) ((dcp_v4d)_mm256_cvtps_pd((__m128)(f)))

@@ -40,9 +40,10 @@ static inline ssize_t dcp_process_madvise(int pidfd, const struct iovec *iov, si
 }
 
 /*
- * Run @work in up to @n threads, the caller's included, and wait for all of them. Thread i gets the
- * job @jobs + i * @size; with @size 0 all get the same job. @work takes parts by a shared counter
- * until none is left, so that fewer threads, where no more can be started, still do all the work.
+ * Run @work in up to @n threads, the thread of the caller included, and wait for all of them.
+ * Thread i gets the job @jobs + i * @size; with @size 0 all threads get the same job. @work must
+ * take parts by a shared counter until none is left, so that all work is done even if fewer threads
+ * can be started.
  */
 void dcp_team_run(unsigned n, void *(*work)(void *job), void *jobs, size_t size);
 
@@ -64,7 +65,8 @@ static inline int64_t dcp_now_ms(void)
 }
 
 /*
- * When @ms milliseconds are over, for conditions of dcp_cond_init(): by a clock that nobody sets.
+ * The time in @ms milliseconds, for conditions of dcp_cond_init(), by CLOCK_MONOTONIC, which cannot
+ * be set.
  */
 static inline struct timespec dcp_in_ms(int64_t ms)
 {

@@ -134,7 +134,7 @@ static inline bool dcp_take_number(const char **p, const char *end, size_t most,
 	return true;
 }
 
-/* Parse @s, which must be a number of at most 64 bits. False: it is not. */
+/* Parse @s. False: it is not a number of at most 64 bits. */
 static inline bool dcp_is_number(const char *s, uint64_t *out)
 {
 	return dcp_take_number(&s, NULL, DCP_ANY_DIGITS, out) && *s == '\0';

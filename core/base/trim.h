@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trim: which files of the cache stay?
+ * trim: deletes old files of the cache.
  *
- * A directory of the cache has files of one extension, each of which was used when its mtime says:
- * whoever takes one sets that (dcp_cache_use()). Those that were not used for some days go, and the
- * least recently used until the rest fits. Files that a writer left when it died go after a day,
- * unless their lock is held.
+ * A directory of the cache has files of one extension. The mtime of a file is the time of its last
+ * use, which every user of the file sets (dcp_cache_use()). Files that were not used for some days
+ * are deleted, then the least recently used files until the rest fits. Files that a dead writer
+ * left are deleted after a day, unless their lock is held.
  */
 #pragma once
 #include <stdbool.h>
@@ -13,7 +13,8 @@
 #include <stdint.h>
 
 #define DCP_CACHE_DAYS 30
-#define DCP_CACHE_INDEXES (2ull << 30) /* bytes of all indexes; one has some 200 bytes a key */
+/* bytes of all indexes; an index has some 200 bytes a key */
+#define DCP_CACHE_INDEXES (2ull << 30)
 #define DCP_CACHE_INDEX_EXT ".dcpx"
 #define DCP_CACHE_UNPACKED_EXT ".bin"
 #define DCP_CACHE_KEPT_EXT ".kept"
@@ -21,28 +22,31 @@
 
 struct dcp_trim {
 	const char *ext;  /* of the files: DCP_CACHE_INDEX_EXT, DCP_CACHE_UNPACKED_EXT */
-	const char *keep; /* path of one that stays, and has just been made; NULL: none */
+	const char *keep; /* path of a file that was just made and must stay; NULL: none */
 	uint64_t most;    /* bytes; UINT64_MAX: no limit */
-	unsigned days;    /* 0: whenever they were used */
+	unsigned days;    /* delete files that were not used for so many days; 0: of any age */
 	bool counts;      /* nothing goes */
-	bool all;         /* all of them go, and what writers left, however young */
-	/* they have holes, which do not count; those that a process has a lock on stay */
+	bool all;         /* delete all files, and leftovers of writers of any age */
+	/* files have holes, which do not count; files that a process has locked stay */
 	bool sparse;
-	/* Goes the file @name in the directory @dirfd for another reason? NULL: none does. */
+	/*
+	 * Should the file @name in the directory @dirfd be deleted for another reason? NULL: no
+	 * file should.
+	 */
 	bool (*goes)(void *ctx, int dirfd, const char *name);
 	void *ctx;
 };
 
 struct dcp_trimmed {
 	uint64_t files, bytes;   /* that stay */
-	uint64_t removed, freed; /* files and bytes that went, what writers left included */
+	uint64_t removed, freed; /* files and bytes deleted, leftovers of writers included */
 };
 
-/* What cannot be removed stays. 0, or what opening @dir gave. */
+/* Files that cannot be deleted stay. 0, or the error of opening @dir. */
 int dcp_cache_trim(const char *dir, const struct dcp_trim *how, struct dcp_trimmed *out);
 
 /* Make the directories above @path, accessible to their owner only. */
 int dcp_cache_mkdirs(const char *path);
 
-/* The file open at @fd is used now. */
+/* Record a use of the file that is open at @fd. */
 void dcp_cache_use(int fd);

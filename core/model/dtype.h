@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dtype: what is one element, and what does each ecosystem call it?
+ * dtype: element types, and their names in each ecosystem.
  *
  * One table. Names are safetensors' and their like (the list in the fs room's README);
  * a framework type outside the table keeps its own name and is DCP_DTYPE_OTHER: its
@@ -50,20 +50,22 @@ struct dcp_dtype_info {
 	uint8_t size;      /* bytes of one element as counted by shapes */
 	uint8_t npy_size;  /* bytes written to .npy per element (F4: two floats, 8) */
 	uint8_t swap_unit; /* bytes reversed together when a file is big-endian */
-	bool widened;      /* .npy holds other bits than the tensor (exact values) */
+	bool widened;      /* .npy holds the exact values in a wider type */
 	uint8_t values;    /* in one element: 1; F4 2, F6 4. .npy and safetensors count these
 			      along the last dimension */
 };
 
-/* Never NULL; OTHER has size 0. */
+/* The row of @t, never NULL; OTHER has size 0. */
 const struct dcp_dtype_info *dcp_dtype_info(enum dcp_dtype t);
 
-/* By our name ("BF16") or by torch's ("bfloat16", also "half", "long", ...); OTHER when
- * unknown. */
+/*
+ * Find a type by the name in dcpfs ("BF16") or in torch ("bfloat16", also "half", "long", ...);
+ * OTHER if unknown.
+ */
 enum dcp_dtype dcp_dtype_from_name(const char *name);
 enum dcp_dtype dcp_dtype_from_torch(const char *name, size_t n);
 enum dcp_dtype dcp_dtype_from_safetensors(const char *name, size_t n);
-/* By numpy's code without the byte order ("f4"). */
+/* Find a type by the code in numpy without the byte order ("f4"). */
 enum dcp_dtype dcp_dtype_from_numpy(const char *code, size_t n);
 
 /*
@@ -78,16 +80,19 @@ void dcp_dtype_widen(enum dcp_dtype t, void *dst, const void *src, size_t n);
  * conversion is by way of float32, as in torch's .to(): F64 to BF16 is rounded twice.
  */
 bool dcp_dtype_can_cast(enum dcp_dtype from, enum dcp_dtype to);
-/* A floating-point number that can be converted? */
+/* Is @t a floating-point type that can be converted? */
 bool dcp_dtype_is_float(enum dcp_dtype t);
-/* It can be done; @src and @dst as for a cast of core/base/cast.h. */
+/* dcp_dtype_can_cast() must be true; @src and @dst as for a cast of core/base/cast.h. */
 void dcp_dtype_cast(enum dcp_dtype from, enum dcp_dtype to, void *dst, const void *src,
 		    size_t n);
 
-/* F64, F32, F16, BF16: numbers that are calculated with. */
+/* Can dcp_dtype_add() calculate with @t: F64, F32, F16 or BF16? */
 bool dcp_dtype_can_add(enum dcp_dtype t);
-/* Add @n numbers of such a type to those at @sum, or divide those by @by, as torch does on the
- * CPU: each result is rounded to the type. Both are aligned to it, and do not overlap. */
+/*
+ * Add @n numbers of such a type to the numbers at @sum, or divide the numbers at @sum by @by, as
+ * torch does on the CPU: each result is rounded to the type. Both arrays are aligned to the type
+ * and do not overlap.
+ */
 void dcp_dtype_add(enum dcp_dtype t, void *sum, const void *term, size_t n);
 void dcp_dtype_divide(enum dcp_dtype t, void *sum, uint32_t by, size_t n);
 
@@ -98,8 +103,10 @@ bool dcp_dtype_can_negate(enum dcp_dtype t);
  * half of each (complex types). */
 void dcp_dtype_negate(enum dcp_dtype t, void *p, size_t n, bool imaginary);
 
-/* Bytes of an element of @t that are reversed together when a file is big-endian: those of the
- * table; OTHER has one number in its @itemsize bytes. 1: none are. */
+/*
+ * The number of bytes that are reversed together when a file is big-endian, from the table; an
+ * element of OTHER is one number of @itemsize bytes. 1: nothing is reversed.
+ */
 unsigned dcp_dtype_swap_unit(enum dcp_dtype t, uint32_t itemsize);
 
 /* Reverse the bytes of each @unit (1, 2, 4, 8) in the @n bytes at @p. */

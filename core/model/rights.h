@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rights: who may read something: one owner, one group, and everybody else, as the mode of a
- * file says it.
+ * rights: who may read: one owner, one group, and everybody else, as in the mode of a file.
  *
- * What is made of several files may be read by those who may read each of them. One owner and
- * one group cannot always express that; then the result is stricter, never laxer: whoever it
- * lets read may read every one of the files. Root is treated like any other user here; the
- * kernel never refuses it.
+ * A tensor made of several files may be read by users who may read each of the files. One owner and
+ * one group cannot always express that; then the result is stricter, never laxer: every user that
+ * it allows may read all of the files. Root is treated like any other user here; the kernel never
+ * refuses root.
  */
 #pragma once
 #include <stdbool.h>
@@ -15,7 +14,7 @@
 
 struct dcp_rights {
 	uint32_t uid, gid;
-	uint32_t mode; /* of 0444: may the owner, the group, everybody else? */
+	uint32_t mode; /* bits of 0444: owner, group, everybody else */
 };
 
 #define DCP_RIGHTS_ALL ((struct dcp_rights){ 0, 0, 0444 })
@@ -26,13 +25,13 @@ enum {
 	DCP_NEED_READ = 4
 }; /* permission bits; a directory's may be several */
 
-/* Who has all of @need by the mode of a file. */
+/* The rights of users who have all permissions @need by the mode of a file. */
 struct dcp_rights dcp_rights_of_mode(uint32_t uid, uint32_t gid, uint32_t mode, uint32_t need);
 
 /*
- * The same with the access control list @acl of @n bytes, in the form of
- * system.posix_acl_access: users whom an entry denies are denied; a user or group allowed only
- * by a named entry is left out. -EINVAL: it is not such a list.
+ * The same with the access control list @acl of @n bytes, in the form of system.posix_acl_access. A
+ * user whom an entry denies is denied; a user or group that only a named entry allows is left out.
+ * -EINVAL: @acl is not such a list.
  */
 int dcp_rights_of_acl(uint32_t uid, uint32_t gid, const void *acl, size_t n, uint32_t need,
 		      struct dcp_rights *out);
@@ -40,10 +39,10 @@ int dcp_rights_of_acl(uint32_t uid, uint32_t gid, const void *acl, size_t n, uin
 /* Does system.nfs4_acl name only owner, group and everyone, as a mode does? */
 bool dcp_rights_nfs4_is_mode(const void *acl, size_t n);
 
-/* Those who may read both. */
+/* The rights of users who have both @a and @b. */
 struct dcp_rights dcp_rights_meet(struct dcp_rights a, struct dcp_rights b);
 
-/* The same rights or fewer, expressed with another owner and group. */
+/* The same rights or fewer, expressed with the given owner and group. */
 struct dcp_rights dcp_rights_as(struct dcp_rights r, uint32_t uid, uint32_t gid);
 
 bool dcp_rights_equal(struct dcp_rights a, struct dcp_rights b);

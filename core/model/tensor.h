@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tensor: a key, a shape, and the pieces its bytes lie in. Shapes count elements.
+ * tensor: a key, a shape, and the pieces that hold its bytes. Shapes count elements.
  *
- * A piece is a box of the global tensor (half-open: lo, lo + len per dimension) that
- * lies in one file. Three things say how:
+ * A piece is a box of the global tensor (half-open: lo, lo + len per dimension) that is stored in
+ * one file. These members say how:
  *
  *   enc     DCP_ENC_PLAIN   element bytes at file offset off, nbytes of them
  *           DCP_ENC_TORCH   [off, off + nbytes) is a torch.save stream of one tensor;
@@ -57,7 +57,7 @@ enum dcp_filter {
 	DCP_FILTER_SUM,
 };
 
-/* As many bytes as a piece has, elsewhere. */
+/* A further term of a sum: as many bytes as the piece has, at another place. */
 struct dcp_term {
 	uint64_t off;
 	uint32_t file; /* index into the version's file table */
@@ -67,15 +67,18 @@ struct dcp_piece {
 	const uint64_t *lo;       /* ndim */
 	const uint64_t *len;      /* ndim */
 	const uint64_t *stride;   /* ndim, in elements; NULL: row-major over len */
-	uint64_t run_lo, run_n;   /* elements of the box's flattening that are here */
+	uint64_t run_lo, run_n;   /* elements of the flattened box that the piece has */
 	uint64_t off, nbytes;     /* in the file; see enc and filter */
-	uint64_t item_lo, item_n; /* 0 but for parts of what is decoded */
+	uint64_t item_lo, item_n; /* 0, except for parts of a decoded item */
 	uint32_t file;            /* index into the version's file table */
 	uint8_t enc;              /* enum dcp_enc */
 	uint8_t filter;           /* enum dcp_filter */
 	bool swap;                /* element bytes are big-endian */
-	/* Of DCP_FILTER_SUM: the other terms, added to the elements here one after the other, and
-	 * rounded to the dtype each time; then, if mean, divided by how many there are. */
+	/*
+	 * For DCP_FILTER_SUM: the other terms, which are added to the elements of the piece one
+	 * after the other, with rounding to the dtype each time; if @mean, the sum is then divided
+	 * by the number of terms.
+	 */
 	bool mean;
 	uint32_t nmore;
 	const struct dcp_term *more;
@@ -86,35 +89,46 @@ struct dcp_tensor {
 	const char *const *path; /* components of the key as the framework nests them */
 	size_t npath;
 	enum dcp_dtype dtype;
-	/* the table's name, or the framework's for DCP_DTYPE_OTHER; with cast that one's */
+	/*
+	 * the name in the table; for DCP_DTYPE_OTHER, the framework's; with @cast, the name of the
+	 * type that users see
+	 */
 	const char *dtype_name;
 	uint32_t itemsize; /* bytes per element */
-	/* What users see: every element is converted to this type when it is read. OTHER: they
-	 * see dtype. It does not affect pieces, nor anything that counts stored bytes. */
+	/*
+	 * The type that users see: every element is converted to it when it is read. OTHER: users
+	 * see @dtype. Pieces, and everything that counts stored bytes, are not affected.
+	 */
 	enum dcp_dtype cast;
 	uint32_t ndim;
 	const uint64_t *shape;
 	const struct dcp_piece *pieces;
 	size_t npieces;
-	/* Where else elements are stored: each has the box and the run of one of the pieces and
-	 * lies in another file. It is read when the piece cannot be. */
+	/*
+	 * Copies of pieces in other files: each has the box and the run of one of the pieces, and
+	 * is read if that piece cannot be.
+	 */
 	const struct dcp_piece *copies;
 	size_t ncopies;
 	const char *alias_of; /* key of an earlier tensor with the same bytes; NULL: none */
 	const char *error;    /* why it cannot be read, one line; NULL: it can */
-	bool partly; /* the error concerns some pieces' files only; the rest can be read */
-	bool entry;  /* torch.distributed.checkpoint's metadata has a tensor of this key */
+	/* the error concerns the files of some pieces only; the rest can be read */
+	bool partly;
+	bool entry; /* torch.distributed.checkpoint's metadata has a tensor of this key */
 };
 
-/* Bytes that lie together: a file, or a part of one. */
+/* Consecutive bytes: a file, or a part of a file. */
 struct dcp_stretch {
 	uint32_t file;        /* index into the version's file table */
 	uint8_t filter;       /* DCP_FILTER_NONE or DCP_FILTER_ZSTD */
 	uint64_t off, nbytes; /* in the file */
-	uint64_t n;           /* bytes that come out of the filter */
+	uint64_t n;           /* bytes after the filter is undone */
 };
 
-/* Those bytes as a tensor of U8, in @dims (room for two) and @p. */
+/*
+ * Describe the bytes as a tensor of U8; @dims (room for two numbers) and @p hold its shape and its
+ * piece.
+ */
 void dcp_stretch_tensor(const struct dcp_stretch *s, uint64_t *dims, struct dcp_piece *p,
 			struct dcp_tensor *out);
 
@@ -126,69 +140,82 @@ struct dcp_object {
 	const char *type; /* Python's name of the class: "int", "list", "trainer.Info" */
 	const char *json; /* one JSON value; NULL when error says why it could not be decoded */
 	size_t json_len;
-	/* Classes of values inside that their JSON does not show: "1:tuple 4 7:numpy.int64".
-	 * Values count from 0, all of it, in the order in which they begin; keys do not count.
-	 * A number alone has the class of the one before. NULL: none. */
+	/*
+	 * Classes of values inside that JSON does not show: "1:tuple 4 7:numpy.int64". Values are
+	 * numbered in the order in which they begin, and the whole JSON is value 0; keys are not
+	 * counted. A number without a class has the class before it. NULL: none.
+	 */
 	const char *classes;
 	const char *error;
-	/* The bytes that it was saved as, if they hold nothing else; NULL: it is a part of
-	 * other bytes. */
+	/*
+	 * The serialized bytes, if they hold nothing but this object; NULL: the object is a part of
+	 * a larger stream.
+	 */
 	const struct dcp_stretch *stored;
 	bool entry; /* torch.distributed.checkpoint's metadata has an object of this key */
 };
 
 /*
- * A file the pieces refer to, by name relative to the version's directory, and which content it
- * had. Of the file system dev and ino are device and inode; of a source whose files have tags,
- * they are 128 bits of the hash of its tag (ino not
- * 0) and the times are those that it gives, or 0. ino 0: it could not be opened.
+ * A file that pieces refer to, by name relative to the directory of the version, and the identity
+ * of its content. On a file system dev and ino are device and inode. On a source whose files have
+ * tags, they are 128 bits of the hash of the tag (ino is not 0), and the times are those that the
+ * source gives, or 0. ino 0: the file could not be opened.
  */
 struct dcp_file_id {
 	const char *name;
 	uint64_t size, dev, ino;
 	int64_t mtime_ns, ctime_ns;
-	/* Not 0: pieces lie in what the file decodes to; this is its size in bytes. */
+	/* Not 0: offsets of pieces count bytes of the decompressed file, which has this size. */
 	uint64_t unpacked;
-	bool shown; /* it is a sidecar: its bytes are shown unchanged */
+	bool shown; /* the file is a sidecar: its bytes are shown unchanged */
 };
 
 /*
- * What an adapter emits to, one finding at a time, so that no adapter needs the whole
- * checkpoint in memory. Every pointer handed over is borrowed for the call.
- * A negative return must be passed on at once: the build is over.
+ * An adapter emits its findings to a sink, one at a time, so that no adapter needs the whole
+ * checkpoint in memory. Every pointer is borrowed for the call only. The adapter must pass a
+ * negative return on at once, because it ends the build.
  */
 struct dcp_sink {
 	/* Name a file before pieces use it; returns its number (the same for the same name). */
 	int (*file)(void *ctx, const char *name, uint32_t *number);
 	int (*tensor)(void *ctx, const struct dcp_tensor *t);
 	int (*object)(void *ctx, const struct dcp_object *o);
-	/* An object of torch.distributed.checkpoint's metadata as that has it, where it is
-	 * shown under other keys (a list opened item by item) or as a tensor: its key may be
-	 * that of another row. */
+	/*
+	 * An object in the form that the metadata of torch.distributed.checkpoint has, if dcpfs
+	 * shows it under other keys (a list item by item) or as a tensor. Its key may equal the key
+	 * of another row.
+	 */
 	int (*item)(void *ctx, const struct dcp_object *o);
 	/* A fact about the version: "framework" -> "torch 2.15". */
 	int (*meta)(void *ctx, const char *name, const char *value);
-	/* The same as file() for what comes out when the whole file is decompressed: offsets
-	 * of its pieces count decompressed bytes. */
+	/*
+	 * The same as file() for a file that is compressed as a whole: offsets of its pieces count
+	 * decompressed bytes.
+	 */
 	int (*unpacked)(void *ctx, const char *name, uint32_t *number);
-	/* A file of the version that is shown as it is: config.json, a tokenizer. */
+	/* A file of the version that is shown unchanged: config.json, a tokenizer. */
 	int (*sidecar)(void *ctx, const char *name);
-	/* A pair of texts that the stored file @file says beside its tensors, as in
-	 * __metadata__ of safetensors. Those of one file come together, and before them one
-	 * call with NULL for both: that file may say nothing. */
+	/*
+	 * A name and a value that the stored file @file holds beside its tensors, as in
+	 * __metadata__ of safetensors. The pairs of a file come together, after one call with NULL
+	 * for both; a file may have no pairs.
+	 */
 	int (*said)(void *ctx, const char *file, const char *name, const char *value);
-	/* Asked before anything is emitted; what it returns, when negative, ends the build. */
+	/* Called before anything is emitted; a negative return ends the build. */
 	int (*check)(void *ctx);
 	void *ctx;
-	const struct dcp_sink *next; /* gets what no function here takes; NULL: it is dropped */
+	/* gets findings for which this sink has no function; NULL: they are dropped */
+	const struct dcp_sink *next;
 };
 
-/* Components joined with '.', after what is in @out. */
+/* Append the components, joined with '.', to @out. */
 void dcp_path_join(struct dcp_buf *out, const char *const *path, size_t n);
 
-/* Emit to @s, or to the next sink of its chain that has the function. The key may be NULL: then
- * it is the path, joined. What has an error loses its pieces, unless that concerns some of them
- * only. 0, -ENOMEM or what the sink gave. */
+/*
+ * Emit to @s, or to the next sink of its chain that has the function. A key of NULL means the
+ * joined path. A tensor with an error loses its pieces, unless the error concerns only some of
+ * them. 0, -ENOMEM or the result of the sink.
+ */
 int dcp_emit_file(const struct dcp_sink *s, const char *name, uint32_t *number);
 int dcp_emit_unpacked(const struct dcp_sink *s, const char *name, uint32_t *number);
 int dcp_emit_tensor(const struct dcp_sink *s, const struct dcp_tensor *t);
@@ -202,21 +229,21 @@ int dcp_emit_said(const struct dcp_sink *s, const char *file, const char *name,
 /* "zstd", "deflate", "latin1", "negate", "conjugate", "zeros", "sum"; "" for none. */
 const char *dcp_filter_name(uint8_t filter);
 
-/* Are the bytes of a piece something other than its elements? */
+/* Do the stored bytes of a piece differ from its elements? */
 bool dcp_filter_encodes(uint8_t filter);
 
-/* Less than, equal to, or more than zero: which of two lists of @n numbers comes first? */
+/* Compare two lists of @n numbers: less than, equal to, or more than zero. */
 int dcp_dims_compare(const uint64_t *a, const uint64_t *b, uint32_t n);
-/* Boxes in order, then runs: less than, equal to, or more than zero. */
+/* Compare boxes, then runs: less than, equal to, or more than zero. */
 int dcp_piece_compare(const struct dcp_piece *a, const struct dcp_piece *b, uint32_t ndim);
 
-/* "[4, 3]", "[]" for a scalar; cut with "..." where @buf is short. Returns @buf. */
+/* "[4, 3]", "[]" for a scalar; ends in "..." if @buf is too short. Returns @buf. */
 const char *dcp_dims_text(char *buf, size_t size, const uint64_t *dims, uint32_t ndim);
-/* The same of the place of element @i in row-major order of what has this shape. */
+/* The same for the coordinates of element @i, in row-major order, of an array of this shape. */
 const char *dcp_place_text(char *buf, size_t size, const uint64_t *shape, uint32_t ndim,
 			   uint64_t i);
 
-/* The same of a box: "[0:4, 2:8]". Any has room in DCP_BOX_TEXT bytes. */
+/* The same for a box: "[0:4, 2:8]". Any box fits in DCP_BOX_TEXT bytes. */
 #define DCP_BOX_TEXT (DCP_MAX_NDIM * 48)
 const char *dcp_box_text(char *buf, size_t size, const uint64_t *lo, const uint64_t *len,
 			 uint32_t ndim);
@@ -226,21 +253,26 @@ struct dcp_box {
 	uint64_t lo[DCP_MAX_NDIM], len[DCP_MAX_NDIM];
 };
 
-/* Do they have an element in common? Ends beyond 64 bits count as UINT64_MAX. */
+/* Do the two boxes have an element in common? Ends beyond 64 bits count as UINT64_MAX. */
 bool dcp_box_meets(const struct dcp_box *box, uint32_t ndim, const uint64_t *lo,
 		   const uint64_t *len);
 
 /* Elements in a shape; returns false when the product does not fit in 64 bits. */
 bool dcp_shape_volume(const uint64_t *shape, uint32_t ndim, uint64_t *out);
 
-/* Bytes of an array; false when they are too many for any, lengths of 0 taken as 1. */
+/* Size of an array in bytes; false if it would be too large with lengths of 0 taken as 1. */
 bool dcp_shape_nbytes(const uint64_t *shape, uint32_t ndim, uint32_t itemsize, uint64_t *out);
 
-/* Are strides in elements those of a dense row-major array, where they count? */
+/*
+ * Are the strides (in elements) those of a dense row-major array? Only dimensions of more than one
+ * element count.
+ */
 bool dcp_row_major(const uint64_t *shape, const uint64_t *stride, uint32_t ndim);
 
-/* Elements from the first to the last of an array that has any; false when they do not fit in 64
- * bits. */
+/*
+ * The number of elements from the first to the last of a strided array that is not empty; false if
+ * it does not fit in 64 bits.
+ */
 bool dcp_stride_span(const uint64_t *shape, const uint64_t *stride, uint32_t ndim,
 		     uint64_t *out);
 
@@ -255,18 +287,18 @@ static inline uint32_t dcp_tensor_shown_size(const struct dcp_tensor *t)
 	return t->cast ? dcp_dtype_info(t->cast)->size : t->itemsize;
 }
 
-/* Where the first element of any tensor is. */
+/* The coordinates of the first element of any tensor: zeros. */
 extern const uint64_t dcp_origin[DCP_MAX_NDIM];
 
 /*
- * @t, whose shape is known, is the one piece @p: the box and the run of it are filled in. Without
- * elements it has no piece. False: they are too many to count.
+ * Make @p the only piece of @t, whose shape is known: the box and the run of @p are filled in. A
+ * tensor without elements gets no piece. False: the elements are too many to count.
  */
 bool dcp_tensor_one_piece(struct dcp_tensor *t, struct dcp_piece *p);
 
-/* Bytes of the whole tensor as it is stored; false on overflow. */
+/* Size in bytes of the whole tensor as stored; false on overflow. */
 bool dcp_tensor_nbytes(const struct dcp_tensor *t, uint64_t *out);
-/* The same as users see it; false when that is more than INT64_MAX. */
+/* The same as users see it; false if it is more than INT64_MAX. */
 bool dcp_tensor_shown_nbytes(const struct dcp_tensor *t, uint64_t *out);
 
 /*
@@ -298,11 +330,14 @@ struct dcp_err;
 
 void dcp_pack_pieces(struct dcp_buf *out, const struct dcp_tensor *t);
 
-/* More pieces than this are packed in blocks of so many. */
+/* More pieces than this are packed in blocks of this many pieces. */
 #define DCP_PACK_BLOCK 32
 
-/* The pieces of a tensor of @ndim dimensions that meet @only, or all (NULL), in their order, in
- * @arena. What is left out is not checked. -EBADMSG or -ENOMEM; nothing beyond the blob is read. */
+/*
+ * Unpack the pieces of a tensor of @ndim dimensions that intersect @only, or all pieces (NULL), in
+ * their order, into @arena. Pieces that are left out are not checked. -EBADMSG or -ENOMEM; nothing
+ * beyond the blob is read.
+ */
 int dcp_unpack_part(const void *blob, size_t n, uint32_t ndim, const struct dcp_box *only,
 		    struct dcp_arena *arena, struct dcp_piece **pieces, size_t *npieces,
 		    struct dcp_err *err);

@@ -3,8 +3,8 @@
  * pickle: Python values as pickles, in the opcodes that CPython's own pickler chooses:
  * protocols 2, 3 and 4.
  *
- * A value is an atom, or an opened container followed by its values; it ends by itself when it
- * has them:
+ * A value is an atom, or an opened container followed by its values. A container ends by itself
+ * when it has all of its values:
  *
  *	dcp_pickler_init(&p, &out, 2);
  *	dcp_pickler_open(&p, DCP_PICKLE_DICT, 1);     {
@@ -12,11 +12,11 @@
  *	dcp_pickler_float(&p, 0.1);                              0.1
  *	rc = dcp_pickler_end(&p);                     }
  *
- * What CPython memoizes is memoized, with the same numbers, and protocol 4 is cut into the same
- * frames. Equal bytes need that what is one object there is one word, one global or
- * dcp_pickler_get() here.
+ * The pickler memoizes the objects that CPython memoizes, with the same numbers, and cuts protocol
+ * 4 into the same frames. To get the same bytes as CPython, an object that occurs several times
+ * must be a word, a global or a dcp_pickler_get() here.
  *
- * Errors stay (as those of a buffer), and dcp_pickler_end() returns them.
+ * Errors are sticky (as those of a buffer), and dcp_pickler_end() returns them.
  */
 #pragma once
 #include <stdbool.h>
@@ -50,13 +50,13 @@ struct dcp_pickler {
 	struct dcp_buf *out;
 	unsigned protocol;
 	uint32_t memo; /* objects in it */
-	size_t frame;  /* where the open one has its header; SIZE_MAX: none is open */
-	bool unframed; /* what comes now lies outside of frames */
+	size_t frame;  /* offset of the header of the open frame; SIZE_MAX: none is open */
+	bool unframed; /* bytes now go outside of frames */
 	int rc;
 	unsigned depth;
 	struct {
 		uint8_t kind;
-		uint64_t n, i; /* values it has, and that came */
+		uint64_t n, i; /* number of values, and how many of them came */
 	} level[DCP_PICKLER_DEPTH];
 	struct {
 		const char *module, *name;
@@ -77,21 +77,23 @@ void dcp_pickler_u64(struct dcp_pickler *p, uint64_t v);
 /* Two's complement, little-endian, any length. */
 void dcp_pickler_bigint(struct dcp_pickler *p, const uint8_t *le, size_t n);
 void dcp_pickler_float(struct dcp_pickler *p, double v);
-/* UTF-8, surrogates as Python's surrogatepass has them; of a key C0 80 is a NUL. */
+/* UTF-8, with surrogates encoded as by Python's surrogatepass; in a key, C0 80 is a NUL. */
 void dcp_pickler_str(struct dcp_pickler *p, const char *s);
 void dcp_pickler_str_n(struct dcp_pickler *p, const char *s, size_t n);
-/* The same text later is the same object. The pointer must stay. */
+/* Text that is pickled as one object however often it occurs. The pointer must stay valid. */
 void dcp_pickler_word(struct dcp_pickler *p, const char *s);
-/* A class or function, by module and name; later it is the same object. Pointers must stay.
- * Protocol 2 calls builtins __builtin__. */
+/*
+ * A class or function, by module and name, also pickled as one object. Pointers must stay valid. In
+ * protocol 2 the module builtins is named __builtin__.
+ */
 void dcp_pickler_global(struct dcp_pickler *p, const char *module, const char *name);
-/* With protocol 2, text that is encoded when it is unpickled. */
+/* With protocol 2, bytes are text that is encoded when it is unpickled. */
 void dcp_pickler_bytes(struct dcp_pickler *p, const void *bytes, size_t n);
 
 void dcp_pickler_open(struct dcp_pickler *p, enum dcp_pickle_open kind, uint64_t n);
 
 /*
- * What stands in @format, from left to right; blanks in it mean nothing:
+ * Add the values that @format lists from left to right; blanks have no meaning:
  *
  *	N 0 1    None, False, True
  *	i u      a number: int, uint64_t
@@ -100,13 +102,15 @@ void dcp_pickler_open(struct dcp_pickler *p, enum dcp_pickle_open kind, uint64_t
  *	g        dcp_pickler_get(): uint32_t
  *	v        a tuple of numbers: uint32_t, const uint64_t *
  *	R O B P  open REDUCE, NEWOBJ, BUILD, PERSID
- *	( [ {    open a tuple, list or dict of as many as the digit after it says, or of uint64_t where that is *
+ *	( [ {    open a tuple, list or dict; the digit after it is the number of items; *: uint64_t
  *
  *	dcp_pickler_put(p, "R c (1 (*", "torch", "Size", n);  torch.Size((
  */
 void dcp_pickler_put(struct dcp_pickler *p, const char *format, ...);
 
-/* The object that was memoized last, and the same one again. */
+/*
+ * The memo number of the object that was memoized last; and the object of a memo number once more.
+ */
 static inline uint32_t dcp_pickler_last(const struct dcp_pickler *p)
 {
 	return p->memo - 1;
@@ -115,22 +119,24 @@ void dcp_pickler_get(struct dcp_pickler *p, uint32_t memo);
 
 /*
  * A bytes object (protocols 3 and 4) or text whose @n bytes the caller writes: between the two
- * calls all that @p->out has is complete, and the bytes follow it.
+ * calls the contents of @p->out are complete, and the bytes of the caller follow them.
  */
 void dcp_pickler_bytes_open(struct dcp_pickler *p, uint64_t n);
 void dcp_pickler_text_open(struct dcp_pickler *p, uint64_t n);
 void dcp_pickler_bytes_close(struct dcp_pickler *p);
 
-/* Hand what is complete to @w and drop it from the buffer, which holds nothing but this pickle:
- * so a long one never stands in memory as a whole. */
+/*
+ * Pass complete bytes to @w and drop them from the buffer, so that a long pickle is never in memory
+ * as a whole. The buffer must hold nothing but this pickle.
+ */
 void dcp_pickler_flush(struct dcp_pickler *p, struct dcp_writer *w);
 
 /*
- * ndarray: numpy arrays in pickles, as numpy pickles them. Modules have the names that they had
- * before numpy 2, which all numpys know.
+ * ndarray: numpy arrays in pickles, as numpy pickles them. Modules have their names from before
+ * numpy 2, which all releases of numpy know.
  */
 
-/* What the arrays of one pickle share. Begin with zeros. */
+/* State that the arrays of one pickle share. Zero it first. */
 struct dcp_ndarrays {
 	struct dcp_pickler *p;
 	struct dcp_writer *w;
@@ -140,17 +146,21 @@ struct dcp_ndarrays {
 	} b, dtype[DCP_DTYPE_COUNT];
 };
 
-/* Does Paddle take such arrays? BF16 is u2 in them, F8 i1. */
+/* Does Paddle accept arrays of this dtype? It reads BF16 as u2, and F8 as i1. */
 bool dcp_ndarray_can(enum dcp_dtype dtype);
 
-/* An array but for its dtype, whether it is column-major, and its bytes, which follow. */
+/* Open an array; the caller adds its dtype, whether it is column-major, and its bytes. */
 void dcp_ndarray_open(struct dcp_ndarrays *a, uint32_t ndim, const uint64_t *shape);
-/* The dtype '<', "f4", where it is not in the pickle yet; its number in the memo. @code must
- * stay. */
+/*
+ * Add the dtype (@order '<', @code "f4"), unless the pickle has it already; returns its memo
+ * number. @code must stay valid.
+ */
 uint32_t dcp_ndarray_put_dtype(struct dcp_pickler *p, char order, const char *code);
 
-/* Elements of a part from @off bytes on, as many as the shape says. 0, -ENOTSUP (a text is
- * needed and the set cannot count it), or what that gave. */
+/*
+ * Elements of a part, which begin at byte @off; the shape says how many. 0, -ENOTSUP (text is
+ * needed, but the set cannot count its bytes), or the error of counting.
+ */
 struct dcp_ndarray_of {
 	enum dcp_dtype dtype;
 	uint32_t ndim;
@@ -160,7 +170,7 @@ struct dcp_ndarray_of {
 };
 int dcp_ndarray_put(struct dcp_ndarrays *a, const struct dcp_ndarray_of *of,
 		    struct dcp_err *err);
-/* All of a part. */
+/* Add a whole part. */
 int dcp_ndarray_put_part(struct dcp_ndarrays *a, size_t tensor, size_t part,
 			 struct dcp_err *err);
 
@@ -174,20 +184,20 @@ int dcp_ndarray_put_part(struct dcp_ndarrays *a, size_t tensor, size_t part,
  *	archive/version      "3\n"
  */
 
-/* Why torch cannot have such a tensor, or NULL. */
+/* Why torch cannot hold such a tensor, or NULL. */
 const char *dcp_torch_write_refuses(const struct dcp_write_tensor *t);
 
-/* Why a pickle cannot have that key, or NULL: it is not text. */
+/* Why a pickle cannot hold that key (it is not text), or NULL. */
 const char *dcp_torch_write_refuses_key(const char *key);
 
-/* The part as a tensor of its own, in storage number @storage, to the pickle of protocol 2. */
+/* Add a part to a pickle of protocol 2, as a tensor in storage number @storage. */
 void dcp_torch_write_tensor(struct dcp_pickler *p, const struct dcp_write_tensor *t,
 			    const struct dcp_write_part *part, size_t storage);
 
 /* torch.Size(values) */
 void dcp_torch_write_size(struct dcp_pickler *p, const uint64_t *values, uint32_t n);
 
-/* An archive: begin with the finished pickle, add storages 0, 1, ..., end. */
+/* Write an archive: begin with the finished pickle, add storages 0, 1, ..., end. */
 void dcp_torch_write_begin(struct dcp_zipper *z, struct dcp_writer *w,
 			   const struct dcp_buf *pickle);
 void dcp_torch_write_storage(struct dcp_zipper *z, size_t storage, size_t tensor, size_t part);
@@ -205,33 +215,40 @@ int dcp_torch_write_end(struct dcp_zipper *z);
 
 struct dcp_tree;
 
-/* @skip: tensors that lie in objects; NULL: none. -ENOMEM. */
+/* Make a tree. @skip: by tensor, it is inside an object; NULL: none is. -ENOMEM. */
 int dcp_tree_make(const struct dcp_write_set *set, const bool *skip, struct dcp_tree **out);
 void dcp_tree_free(struct dcp_tree *t);
 
-/* How many dicts and lists item @i lies in; 0: in none, it was skipped or has no place. */
+/* The number of dicts and lists around item @i; 0: it was skipped or has no place. */
 size_t dcp_tree_depth(const struct dcp_tree *t, size_t i);
 
-/* The key of an item that has no place, because its key is also the path of a container; NULL:
- * all have. */
+/*
+ * The key of an item that has no place, because its key is also the path of a container; NULL:
+ * every item has a place.
+ */
 const char *dcp_tree_lost(const struct dcp_tree *t);
 
-/* Add it all to the pickle; @put adds item number @i of the set: a tensor, or from ntensors on
- * an object. Its negative return ends that and is returned. The outermost dict has room for
- * @more pairs, which the caller adds then. */
+/*
+ * Add the whole tree to the pickle; @put adds item number @i of the set: a tensor, or from ntensors
+ * on, an object. A negative return of @put ends the call and is returned. The outermost dict has
+ * room for @more pairs, which the caller adds afterwards.
+ */
 int dcp_tree_put(const struct dcp_tree *t, struct dcp_pickler *p, uint64_t more,
 		 int (*put)(void *ctx, struct dcp_pickler *p, size_t i), void *ctx);
 
 /*
- * For formats that hold a list of objects as one object, as torch does: the first item of the
- * outermost such list that item @i lies in; @i: it lies in none. And bytes of that first item's
- * key that are the key of the list; all of it: there is none.
+ * For formats that hold a list of objects as one object, as torch does. dcp_tree_first() returns
+ * the first item of the outermost such list around item @i, or @i if there is none. The other
+ * function returns how many bytes of the key of that first item are the key of the list; the whole
+ * length if there is no list.
  */
 size_t dcp_tree_first(const struct dcp_tree *t, size_t i);
 size_t dcp_tree_key(const struct dcp_tree *t, size_t i);
 
-/* That list, or item @i; returns as dcp_tree_put(). And the path of it as a tuple: str, and int
- * where it counts a list. */
+/*
+ * Add that list, or item @i; returns as dcp_tree_put(). And add its path as a tuple: str
+ * components, and int for positions in lists.
+ */
 int dcp_tree_put_item(const struct dcp_tree *t, struct dcp_pickler *p, size_t i,
 		      int (*put)(void *ctx, struct dcp_pickler *p, size_t i), void *ctx);
 void dcp_tree_put_path(const struct dcp_tree *t, struct dcp_pickler *p, size_t i);

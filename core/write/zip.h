@@ -2,16 +2,16 @@
 /*
  * zip: archives of stored entries, emitted to a writer.
  *
- *	for each entry   local header, name, padding; its bytes; with torch's way a descriptor
+ *	for each entry   local header, name, padding; its bytes; in torch's variant a descriptor
  *	at the end       the central directory, zip64 records where they are needed
  *
- * Two ways of it: Python's zipfile has sizes and checksums in local headers and pads nothing;
- * torch has them after the bytes in a descriptor, pads local headers with an extra field "FB"
- * so that data begins at a multiple of 64 from the start of the archive, and always has the
- * zip64 records at the end.
+ * There are two variants. Python's zipfile has sizes and checksums in local headers and no padding.
+ * torch has sizes and checksums in a descriptor after the bytes, pads local headers with an extra
+ * field "FB" so that data begins at a multiple of 64 from the start of the archive, and always has
+ * the zip64 records at the end.
  *
- * Checksums of what is not seen here are the writer's (dcp_writer_crc32). Time stamps are zero:
- * 1980.
+ * Checksums of data that is not seen here are filled in later (dcp_writer_crc32). Time stamps are
+ * zero: 1980.
  */
 #pragma once
 #include <stddef.h>
@@ -32,10 +32,12 @@ struct dcp_zipper {
 };
 
 void dcp_zipper_begin(struct dcp_zipper *z, struct dcp_writer *w, enum dcp_zip_way way);
-/* An entry of these bytes. */
+/* Add an entry of @n bytes. */
 void dcp_zipper_bytes(struct dcp_zipper *z, const char *name, const void *p, size_t n);
-/* An entry of @n bytes and then a part of a tensor. */
+/* Add an entry of @n bytes followed by a part of a tensor. */
 void dcp_zipper_part(struct dcp_zipper *z, const char *name, const void *p, size_t n,
 		     size_t tensor, size_t part);
-/* The central directory. Frees what @z has. 0, -E2BIG (a name too long), -ENOMEM. */
+/*
+ * Emit the central directory, and free the memory of @z. 0, -E2BIG (a name is too long), -ENOMEM.
+ */
 int dcp_zipper_end(struct dcp_zipper *z);

@@ -378,20 +378,19 @@ struct dcpload_plan;
 #define DCPLOAD_STRICT (1u << 0)    /* a stored tensor that no rank wants is an error */
 #define DCPLOAD_PARTIAL (1u << 1)   /* wants that cannot be met are listed, not an error */
 #define DCPLOAD_SAME_KEYS (1u << 2) /* all ranks must want the same keys */
-#define DCPLOAD_ANY_SIZE                                                                       \
 /* load checkpoints whose tensors claim to be a thousand times as large as their files */
-(1u << 3)
+#define DCPLOAD_ANY_SIZE (1u << 3)
 
-	/*
+/*
  * @ck must outlive the use of the plan; @flags must be the same on all ranks. This function and the
  * functions that add wants are not collective. If adding a want fails on a rank, the rank calls
  * dcpload_plan_give_up(), so that the other ranks learn of it, and goes on to
  * dcpload_plan_finish(). A rank that cannot create a plan (-ENOMEM) has to exit: the other ranks
  * then get an error that it is gone.
  */
-	DCPLOAD_API
-	int dcpload_plan_create(struct dcpload *ck, uint32_t flags, struct dcpload_plan **out,
-				struct dcpload_error *err);
+DCPLOAD_API
+int dcpload_plan_create(struct dcpload *ck, uint32_t flags, struct dcpload_plan **out,
+			struct dcpload_error *err);
 DCPLOAD_API void dcpload_plan_free(struct dcpload_plan *plan);
 
 /* One region of one tensor, and its destination. */

@@ -26,14 +26,16 @@
 struct dcp_arena;
 struct dcp_box;
 
-/* [lo, lo + n) of the tensor stands at [at, at + n) of the array. Never empty. */
+/* [lo, lo + n) of the tensor is at [at, at + n) of the array. Never empty. */
 struct dcp_span {
 	uint64_t at, lo, n;
 };
 
-/* Spans in order of @at, without gaps from 0. What follows the last one, up to @len, is
- * zeros. len 0: no span, the array is empty. Spans may lie anywhere in the tensor, in any
- * order; they do not overlap. */
+/*
+ * Spans in order of @at, without gaps from 0. Positions after the last span, up to @len, are zeros.
+ * len 0: no span, the array is empty. Spans may be anywhere in the tensor, in any order; they do
+ * not overlap.
+ */
 struct dcp_axis {
 	const struct dcp_span *span;
 	size_t n;
@@ -44,8 +46,8 @@ struct dcp_cut {
 	uint32_t ndim;               /* the tensor's */
 	const struct dcp_axis *axis; /* ndim */
 	bool flat;
-	uint64_t flat_lo, flat_n; /* of the flattening, when flat */
-	uint64_t pad;             /* zero elements after it, when flat */
+	uint64_t flat_lo, flat_n; /* run of the flattened array, when flat */
+	uint64_t pad;             /* zero elements after the run, when flat */
 };
 
 /* The whole tensor. -ENOMEM. */
@@ -55,7 +57,7 @@ int dcp_cut_whole(struct dcp_cut *out, uint32_t ndim, const uint64_t *shape,
 int dcp_cut_box(struct dcp_cut *out, uint32_t ndim, const uint64_t *lo, const uint64_t *len,
 		struct dcp_arena *arena);
 
-/* The places of an axis that spans fill; those from here to @len are zeros. */
+/* The number of positions of an axis that spans fill; the others up to @len are zeros. */
 static inline uint64_t dcp_axis_filled(const struct dcp_axis *axis)
 {
 	return axis->n ? axis->span[axis->n - 1].at + axis->span[axis->n - 1].n : 0;
@@ -64,7 +66,7 @@ static inline uint64_t dcp_axis_filled(const struct dcp_axis *axis)
 /* Does an axis end in zeros? */
 bool dcp_cut_is_padded(const struct dcp_cut *cut);
 
-/* Is it all of a tensor of this shape, in place? */
+/* Is the cut a whole tensor of this shape, unchanged? */
 bool dcp_cut_is_whole(const struct dcp_cut *cut, const uint64_t *shape);
 
 /* The array's own dimensions (1 when flat) into @shape (DCP_MAX_NDIM); returns how many. */
@@ -80,14 +82,18 @@ bool dcp_cut_volume(const struct dcp_cut *cut, uint64_t *out);
  */
 bool dcp_cut_fits(const struct dcp_cut *cut, uint32_t ndim, const uint64_t *shape);
 
-/* The smallest box of the tensor that holds all it takes, of a flat cut perhaps a larger one;
- * false: it takes nothing. The cut must fit its tensor. */
+/*
+ * A box of the tensor that holds all elements of the cut: the smallest such box, but for a flat cut
+ * perhaps a larger one. False: the cut has no elements. The cut must fit its tensor.
+ */
 bool dcp_cut_bounds(const struct dcp_cut *cut, struct dcp_box *out);
 
 /* A copy that owns nothing of the original. -ENOMEM. */
 int dcp_cut_copy(struct dcp_cut *out, const struct dcp_cut *cut, struct dcp_arena *arena);
 
-/* The span that holds index @i of the array (in one of them); @hint: where to look first. */
+/*
+ * The span that holds index @i of the array, which must be in a span; @hint: where to look first.
+ */
 static inline const struct dcp_span *dcp_axis_find(const struct dcp_axis *a, uint64_t i,
 						   const struct dcp_span *hint)
 {
@@ -99,8 +105,10 @@ static inline const struct dcp_span *dcp_axis_find(const struct dcp_axis *a, uin
 	return &a->span[next - 1];
 }
 
-/* Take the next box off a run of the flattening of @shape: [*pos, *pos + *left) loses the box
- * [lo, lo + n). To be called until *left is 0. */
+/*
+ * Take the next box [lo, lo + n) off a run [*pos, *pos + *left) of the flattened @shape. Call it
+ * until *left is 0.
+ */
 void dcp_run_box(uint32_t ndim, const uint64_t *shape, uint64_t *pos, uint64_t *left,
 		 uint64_t *lo, uint64_t *n);
 
@@ -115,19 +123,21 @@ void dcp_run_box(uint32_t ndim, const uint64_t *shape, uint64_t *pos, uint64_t *
 
 struct dcp_tiling;
 
-/* The box [lo, lo + n) of the tensor lies in @piece and is at @index of the cut's array
- * (before a flat cut flattens it). */
+/*
+ * The box [lo, lo + n) of the tensor is in @piece, and at @index of the array of the cut (before a
+ * flat cut flattens it).
+ */
 struct dcp_meet {
 	const struct dcp_piece *piece;
 	const uint64_t *lo, *n, *index; /* ndim each; for the call only */
 };
 
 /*
- * Call @fn for every meeting of elements [@first, @first + @count) of what @cut holds (of its
- * run, when flat; without padding); a negative return ends it and is returned. Boxes of
- * one piece come together where it was stored as runs; otherwise all come in the order of
- * their first element in the array. Neighbouring spans that continue each other are one.
- * O(cells and spans met + meetings).
+ * Call @fn for every box in which elements [@first, @first + @count) of @cut (of its run, when
+ * flat; padding excluded) meet a piece. A negative return of @fn ends the walk and is returned.
+ * Boxes come in the order of their first element in the array, except that the boxes of a piece
+ * that was stored as runs come together. Neighbouring spans that continue each other count as one.
+ * O(cells and spans met + boxes).
  */
 typedef int (*dcp_meet_fn)(void *ctx, const struct dcp_meet *m);
 int dcp_meet(const struct dcp_tiling *tl, const struct dcp_cut *cut, uint64_t first,

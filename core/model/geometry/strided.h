@@ -24,12 +24,15 @@ struct dcp_tiling;
 
 #define DCP_STRIDED_DIMS 4
 
-/* Bytes between the beginnings of runs up to which they are read as one, holes included
- * (core/store/io/fetch.h). */
+/*
+ * Runs whose beginnings are at most this many bytes apart are read as one, holes included
+ * (core/store/io/fetch.h).
+ */
 #define DCP_STRIDED_NEAR (8u << 10)
 
 struct dcp_strided {
-	const struct dcp_piece *piece;          /* the first it came from: file, swap */
+	/* the first piece that it came from: gives file and swap */
+	const struct dcp_piece *piece;
 	uint64_t off;                           /* in the file, of the first run */
 	uint64_t dst;                           /* in the destination, of the first run */
 	uint64_t run;                           /* bytes */
@@ -47,43 +50,46 @@ typedef int (*dcp_strided_fn)(void *ctx, const struct dcp_strided *s);
 int dcp_strided_emit(const struct dcp_tiling *tl, const struct dcp_cut *cut, dcp_strided_fn fn,
 		     void *ctx);
 
-/* Elements [@first, @first + @n) of the array alone; byte 0 of the destination is that of
- * @first. Padding is left out. */
+/*
+ * The same for elements [@first, @first + @n) of the array only; byte 0 of the destination is the
+ * first byte of element @first. Padding is left out.
+ */
 int dcp_strided_part(const struct dcp_tiling *tl, const struct dcp_cut *cut, uint64_t first,
 		     uint64_t n, dcp_strided_fn fn, void *ctx);
 
-/* Bytes of the array that lie together in a file too; @dst counts from the first that is asked
- * for. */
+/*
+ * Bytes of the array that are also consecutive in a file; @dst counts from the first requested
+ * byte.
+ */
 struct dcp_run {
 	const struct dcp_piece *piece;
 	uint64_t off, dst, n;
 };
 
 /*
- * Pass bytes [@off, @off + @n) of the array, which may begin and end inside an element, to @fn,
- * run by run in any order. 1; 0: some of them are padding, or @fn returned -ECANCELED; or what
- * else that is negative @fn returned.
+ * Pass bytes [@off, @off + @n) of the array, which may begin and end inside an element, to @fn, run
+ * by run in any order. Returns 1; 0 if some of the bytes are padding or @fn returned -ECANCELED; or
+ * another negative result of @fn.
  */
 typedef int (*dcp_run_fn)(void *ctx, const struct dcp_run *run);
 int dcp_strided_runs(const struct dcp_tiling *tl, const struct dcp_cut *cut, uint64_t off,
 		     uint64_t n, dcp_run_fn fn, void *ctx);
 
-/* Bytes of all its runs. */
+/* Bytes of all runs of @s. */
 uint64_t dcp_strided_bytes(const struct dcp_strided *s);
 
-/* Bytes of the file from its first to the end of its last. */
+/* Bytes of the file from the first run of @s to the end of the last run. */
 uint64_t dcp_strided_extent(const struct dcp_strided *s);
 
 /*
- * The part of @s that lies in bytes [@lo, @hi) of the file, as descriptors of its own. Runs are
- * taken in units of @unit bytes, of which they are multiples: a unit belongs to the part in
- * which its first byte lies. Over consecutive parts of a whole file every unit comes once. @fn
- * as above.
+ * Pass the part of @s in bytes [@lo, @hi) of the file to @fn, as new descriptors. The lengths of
+ * runs are multiples of @unit bytes; a unit belongs to the part that contains its first byte. So
+ * over consecutive parts of a whole file every unit comes once. @fn as above.
  */
 int dcp_strided_clip(const struct dcp_strided *s, uint64_t lo, uint64_t hi, uint64_t unit,
 		     dcp_strided_fn fn, void *ctx);
 
-/* The dimension whose neighbours lie furthest apart in the file. @s has at least one. */
+/* The dimension of @s with the largest stride in the file. @s has at least one dimension. */
 uint32_t dcp_strided_widest(const struct dcp_strided *s);
-/* @s with one dimension less: its first index of dimension @k. */
+/* @s without dimension @k: only the first index of that dimension. */
 struct dcp_strided dcp_strided_without(const struct dcp_strided *s, uint32_t k);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tiling: which piece holds element (i0, i1, ...)?
+ * tiling: finds the piece that holds element (i0, i1, ...).
  *
  * The edges of all pieces cut the index space into cells: cut[k] holds the sorted edge
  * positions of dimension k, and the cell table names the piece of each cell. A regular grid
@@ -41,8 +41,8 @@ int dcp_tiling_init(struct dcp_tiling *tl, const struct dcp_tensor *t, struct dc
 		    struct dcp_err *err);
 
 /*
- * The same only for the part of the tensor inside @box, which lies in the shape and is not
- * empty: pieces of @t that do not meet it may be missing, and only elements in it may be looked
+ * The same for the part of the tensor inside @box only. The box is inside the shape and not empty.
+ * Pieces of @t that do not intersect it may be missing, and only elements inside it may be looked
  * up.
  */
 int dcp_tiling_init_part(struct dcp_tiling *tl, const struct dcp_tensor *t,
@@ -52,17 +52,21 @@ int dcp_tiling_init_part(struct dcp_tiling *tl, const struct dcp_tensor *t,
 /* Index of the cell of dimension @d that holds position @at (below the shape). */
 uint32_t dcp_tiling_cell(const struct dcp_tiling *tl, uint32_t d, uint64_t at);
 
-/* Numbers of the @n pieces that share the box of a cell, by run_lo; one, if it has no runs. */
+/*
+ * Numbers of the @n pieces that share the box of a cell, ordered by run_lo; a single piece if the
+ * box has no runs.
+ */
 const uint32_t *dcp_tiling_group(const struct dcp_tiling *tl, const uint32_t *cell,
 				 uint32_t *n);
 
 /*
  * cover: pieces that overlap, cut into pieces that do not.
  *
- * Some writers store elements more than once. A tensor's pieces must tile it, so of several
- * pieces that hold an element the last one has it, as if they were copied into the tensor one
- * after another, and the others lose what they share with it. Runs become the boxes they
- * consist of. Which elements are held does not change, so a hole stays a hole.
+ * Some writers store elements more than once, but the pieces of a tensor must tile it. So an
+ * element that several pieces hold belongs to the last of them, as if the pieces were copied into
+ * the tensor one after another; the other pieces lose the elements that they share with it. Runs
+ * become the boxes they consist of. Which elements are held does not change, so a hole stays a
+ * hole.
  *
  * Whether copies of an element are equal is not checked.
  */
@@ -71,10 +75,9 @@ struct dcp_arena;
 struct dcp_err;
 
 /*
- * The plain pieces of @t, whose boxes lie inside shapes that do not overflow, as pieces without
- * overlap in @arena, in the same order. Pieces that need no cut come out as they were. Returns
- * 0, -ENOTSUP (a cut through an encoded item, described in @err), -E2BIG (too many cuts) or
- * -ENOMEM.
+ * Turn the plain pieces of @t, whose boxes are inside shapes that do not overflow, into pieces
+ * without overlap in @arena, in the same order. Pieces that need no cut are unchanged. Returns 0,
+ * -ENOTSUP (a cut through an encoded item, described in @err), -E2BIG (too many cuts) or -ENOMEM.
  */
 int dcp_cover(const struct dcp_tensor *t, struct dcp_arena *arena, struct dcp_piece **out,
 	      size_t *nout, struct dcp_err *err);

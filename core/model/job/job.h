@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * job: the plan of a whole parallel job. All ranks of a layout need parts of a checkpoint; who
- * reads which stored bytes, and who sends how many to whom?
+ * job: the plan of a whole parallel job. All ranks of a layout need parts of a checkpoint; the plan
+ * says which rank reads which stored bytes, and how many bytes each rank sends to each other rank.
  *
  *	dcp_job_create(&opts, &job, err);
  *	for each tensor
@@ -19,15 +19,16 @@
  *	               that they share
  *	DCP_JOB_NEVER  each rank reads what it needs; @direct: whole blocks
  *
- * What only a view can decode (compressed items, negated numbers) each rank reads for itself, in
- * any way. Zeros that are stored nowhere (DCP_FILTER_ZERO) are not read, sent or needed.
+ * Items that only a view can decode (compressed items, negated numbers) are read by each rank for
+ * itself, with any exchange. Zeros that are not stored (DCP_FILTER_ZERO) are not read, sent or
+ * needed.
  *
  * Pieces of one tensor that hold the same elements are copies: the one in the file from which
  * the fewest bytes are needed is read. Bytes that several tensors share are read once.
  *
- * With a layout @from nothing is read: its ranks hold the tensors already. A rank keeps what it
- * holds, and gets the rest from a holder, in its own group if there is one; holders of copies
- * take turns.
+ * With a layout @from nothing is read, because its ranks hold the tensors already. A rank keeps the
+ * elements that it holds, and gets the rest from a holder, in its own group if there is one;
+ * holders of copies take turns.
  *
  * The plan is a function of layouts, tensors and files alone: not of the order in which tensors
  * were added or ranks are queried. So ranks that see the same checkpoint compute equal plans and
@@ -61,11 +62,14 @@ struct dcp_job_opts {
 	size_t nfiles;
 	uint32_t group; /* ranks of one node; 0: 1 */
 	enum dcp_job_exchange exchange;
-	bool direct;      /* past the page cache */
-	bool device;      /* into the memory of devices: by slots of other sizes; not of ALL */
+	bool direct; /* read past the page cache */
+	/* load into memory of devices, which changes the size of slots; not with DCP_JOB_ALL */
+	bool device;
 	uint64_t staging; /* bytes of each rank; 0: DCP_STRIPE_STAGING; at least 1 MiB */
-	/* Floating-point numbers are converted to it, so that their elements are not taken apart;
-	 * DCP_DTYPE_OTHER: none are. */
+	/*
+	 * Floating-point numbers are converted to this type, so their elements are not split;
+	 * DCP_DTYPE_OTHER: no conversion.
+	 */
 	enum dcp_dtype dtype;
 	size_t memory; /* bytes at most; 0: DCP_JOB_MEMORY */
 };
@@ -74,13 +78,15 @@ int dcp_job_create(const struct dcp_job_opts *opts, struct dcp_job **out, struct
 void dcp_job_free(struct dcp_job *job);
 
 /*
- * Add a tensor; nothing of it is borrowed. Its number is how many were added before. -EBADMSG:
- * pieces that do not tile it, or lie outside of their file; -E2BIG, -ENOMEM.
+ * Add a tensor; nothing of it is borrowed. Tensors are numbered from 0. -EBADMSG: the pieces do not
+ * tile it, or are outside of their file; -E2BIG, -ENOMEM.
  */
 int dcp_job_add(struct dcp_job *job, const struct dcp_tensor *t, struct dcp_err *err);
 
-/* No more tensors: compute. -EINVAL: a layout cannot cut one of them (layout, line, key and
- * rank in @err); -E2BIG, -ENOMEM. */
+/*
+ * Compute the plan; no tensors can be added afterwards. -EINVAL: a layout cannot cut a tensor
+ * (layout, line, key and rank in @err); -E2BIG, -ENOMEM.
+ */
 int dcp_job_finish(struct dcp_job *job, struct dcp_err *err);
 
 /* ---- a job that is finished ---- */
@@ -89,37 +95,42 @@ struct dcp_job_sum {
 	uint32_t ranks; /* of the larger layout */
 	uint64_t tensors, kinds;
 	uint64_t unique;  /* stored bytes that some rank needs, each once */
-	uint64_t extents; /* contiguous stretches of files that make up unique */
+	uint64_t extents; /* contiguous stretches of files that make up @unique */
 	uint64_t stripe;  /* of DCP_JOB_ALL: bytes; else 0 */
 };
 void dcp_job_sum(const struct dcp_job *job, struct dcp_job_sum *out);
 
-/* A number that differs when any part of the plan does. The same on every machine. */
+/* A hash of the whole plan, the same on every machine. */
 uint64_t dcp_job_digest(const struct dcp_job *job);
 
-/* What a rank, or a group of them, has to do. Bytes. */
+/* The work of a rank, or of a group of ranks, in bytes. */
 struct dcp_job_flow {
-	uint64_t needs; /* elements it must have at the end, without padding */
+	uint64_t needs; /* bytes of elements that it must have at the end, without padding */
 	uint64_t reads; /* from files, blocks around elements included */
-	uint64_t keeps; /* what it needs, and takes from what it reads as its owner, or holds */
-	uint64_t sends; /* in messages */
+	/* bytes that it needs and reads itself as their owner, or already holds */
+	uint64_t keeps;
+	uint64_t sends;    /* in messages */
 	uint64_t receives; /* in messages, or from memory that the ranks of a node share */
 };
 
 /*
- * Of every rank, and of every group of ranks when @group is not NULL: what its ranks read, and
- * send to and receive from others; @needs of a group counts what several of its ranks need once.
+ * The flows of every rank, and if @group is not NULL, of every group: the bytes that its ranks
+ * read, send to and receive from other groups. @needs of a group counts bytes that several of its
+ * ranks need once.
  */
 int dcp_job_flows(const struct dcp_job *job, struct dcp_job_flow *rank,
 		  struct dcp_job_flow *group, struct dcp_err *err);
 uint32_t dcp_job_groups(const struct dcp_job *job);
 
-/* Bytes that ranks [first, first + n) read for each rank, in messages or shared memory: @rows has
- * n rows of as many numbers as there are ranks; on the diagonal what they keep. */
+/*
+ * Bytes that ranks [first, first + n) read for each rank and pass on in messages or shared memory.
+ * @rows has n rows with a number for each rank of the job; on the diagonal are the bytes that a
+ * rank keeps.
+ */
 int dcp_job_sends(const struct dcp_job *job, uint32_t first, uint32_t n, uint64_t *rows,
 		  struct dcp_err *err);
 
-/* How many senders to pass to dcp_job_sends() at a time: all, up to some thousand ranks. */
+/* The number of senders to pass to dcp_job_sends() at a time: all, up to some thousand ranks. */
 #define DCP_JOB_TABLE ((size_t)32 << 20)
 static inline uint32_t dcp_job_rows(uint32_t ranks)
 {
@@ -128,13 +139,17 @@ static inline uint32_t dcp_job_rows(uint32_t ranks)
 	return n < 1 ? 1 : n > ranks ? ranks : (uint32_t)n;
 }
 
-/* Bytes that @rank gets from each rank; from itself: what it keeps. Looks at no other rank's
- * cuts. */
+/*
+ * Bytes that @rank gets from each rank; from itself, the bytes that it keeps. Does not compute cuts
+ * of other ranks.
+ */
 int dcp_job_receives(const struct dcp_job *job, uint32_t rank, uint64_t *from,
 		     struct dcp_err *err);
 
-/* The stretches of files that @rank reads, those of one rank in order, or those of all
- * (DCP_JOB_EACH); not what views read. A negative return of @fn ends it. */
+/*
+ * Call @fn for the stretches of files that @rank reads, in order, or for those of all ranks
+ * (DCP_JOB_EACH); reads of views are not included. A negative return of @fn ends the call.
+ */
 #define DCP_JOB_EACH UINT32_MAX
 typedef int (*dcp_job_read_fn)(void *ctx, uint32_t rank, uint32_t file, uint64_t off,
 			       uint64_t n);

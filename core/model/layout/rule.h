@@ -13,8 +13,8 @@
 
 struct dcp_buf;
 
-#define LAYOUT_MAX_NAME 31   /* bytes of a mesh dimension's name */
-#define LAYOUT_MAX_NUMBERS 8 /* {} of one glob; as many as dcp_layout_rule.stage has */
+#define LAYOUT_MAX_NAME 31   /* bytes of the name of a mesh dimension */
+#define LAYOUT_MAX_NUMBERS 8 /* numbers {} in one glob; as many as dcp_layout_rule.stage has */
 #define LAYOUT_MAX_PLACES 32 /* placements of one rule */
 #define LAYOUT_MAX_ARENA (64u << 20)
 
@@ -32,7 +32,7 @@ struct glob {
 	const struct glob_op *op;
 	uint32_t nop, nnumber;
 	size_t min;     /* bytes of the shortest key */
-	uint64_t pairs; /* that its literals hold */
+	uint64_t pairs; /* pairs of bytes in its literals */
 };
 
 enum split_kind {
@@ -42,7 +42,7 @@ enum split_kind {
 	SPLIT_LAST,
 	SPLIT_PAD,
 	SPLIT_SIZES,
-	SPLIT_TIGHT, /* of flat: as SPLIT_CHUNK, where its default is SPLIT_PAD */
+	SPLIT_TIGHT, /* flat only: as SPLIT_CHUNK, in place of its default SPLIT_PAD */
 };
 
 enum place_kind {

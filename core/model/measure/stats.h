@@ -2,11 +2,11 @@
 /*
  * stats: what the numbers of a tensor are like, in one pass over its elements.
  *
- * Minimum, maximum, mean and deviation are of the finite numbers; the others are counted. Both
- * parts of a complex number count as numbers, and both values of a byte of F4. Sums are made in
- * double precision, block by block, and blocks are joined so that neither a mean far from zero
- * nor many numbers cost precision. An unknown type (OTHER, F6) is taken as bytes, and is_opaque
- * says so.
+ * Minimum, maximum, mean and deviation are computed from the finite numbers; the other numbers are
+ * only counted. Both parts of a complex number count as numbers, and both values of a byte of F4.
+ * Sums are made in double precision, block by block, and blocks are joined so that neither a mean
+ * far from zero nor many numbers cost precision. An unknown type (OTHER, F6) is taken as bytes, and
+ * is_opaque says so.
  *
  * Parts of a tensor may be measured by several threads, and are then joined in order. Nothing
  * here allocates.
@@ -20,8 +20,10 @@
 #include "core/model/tensor.h"
 
 #define DCP_NO_INDEX UINT64_MAX
-/* Magnitudes of the histogram: powers of two from 2^-160 to 2^159; what lies beyond is in the
- * first and the last. */
+/*
+ * Bins of the histogram: powers of two from 2^-160 to 2^159; magnitudes beyond are in the first and
+ * the last bin.
+ */
 #define DCP_STATS_BINS 320
 #define DCP_STATS_BIN_LEAST (-160)
 
@@ -32,10 +34,11 @@ struct dcp_stats_bins {
 struct dcp_stats {
 	uint64_t n, finite; /* numbers */
 	uint64_t zeros, subnormals, nans, infs;
-	uint64_t huge;                 /* finite, and 2^64 or more: no weight is */
-	uint64_t first_nan, first_inf; /* which number, in row-major order; or DCP_NO_INDEX */
-	double min, max, mean;         /* of finite numbers; 0 where there is none */
-	double m2; /* the sum of the squares of their distances from the mean */
+	uint64_t huge; /* finite numbers of 2^64 or more, which no weight has */
+	/* number of the first such value, in row-major order; or DCP_NO_INDEX */
+	uint64_t first_nan, first_inf;
+	double min, max, mean; /* of finite numbers; 0 if there are none */
+	double m2;             /* sum of the squared distances from the mean */
 	int64_t low,
 		high; /* least and greatest, NaN and all, as integers in the order of the type */
 };
@@ -43,22 +46,24 @@ struct dcp_stats {
 void dcp_stats_init(struct dcp_stats *s);
 
 /*
- * Add @n elements of @t at @p, which is aligned to them; @first is the number of the first
- * among the numbers of the tensor. @bins NULL: no histogram.
+ * Add @n elements of type @t at @p, which is aligned to the type; @first is the position of the
+ * first among the numbers of the tensor. @bins NULL: no histogram.
  */
 void dcp_stats_add(struct dcp_stats *s, struct dcp_stats_bins *bins, enum dcp_dtype t,
 		   uint64_t first, const void *p, size_t n);
 
-/* Add what was found in numbers that come later. */
+/* Merge the statistics of later numbers into @s. */
 void dcp_stats_join(struct dcp_stats *s, const struct dcp_stats *later);
 
-/* The sum of the squares of the first @n numbers at @p. False: some are not finite, or it is a
- * type of one byte. */
+/*
+ * The sum of the squares of the first @n numbers at @p. False: some numbers are not finite, or the
+ * type has one byte.
+ */
 bool dcp_stats_squares(enum dcp_dtype t, const void *p, size_t n, double *out);
 
-/* How many numbers an element has: 2 in complex ones and F4. */
+/* Numbers in an element: 2 for complex types and F4. */
 unsigned dcp_stats_values(enum dcp_dtype t);
-/* Are its elements not numbers that are known? They are measured as bytes. */
+/* Are elements of the type measured as bytes, because their numbers are not known? */
 bool dcp_stats_is_opaque(enum dcp_dtype t);
 /* Do all elements have the same bits? */
 static inline bool dcp_stats_is_constant(const struct dcp_stats *s)
@@ -67,23 +72,23 @@ static inline bool dcp_stats_is_constant(const struct dcp_stats *s)
 }
 
 double dcp_stats_std(const struct dcp_stats *s);
-double dcp_stats_norm(const struct dcp_stats *s); /* the square root of the sum of squares */
+double dcp_stats_norm(const struct dcp_stats *s); /* square root of the sum of squares */
 
-/* One number of @t, which is number @i of those at @p, as a double. */
+/* Number @i of the numbers of type @t at @p, as a double. */
 double dcp_stats_number(enum dcp_dtype t, const void *p, size_t i);
 /* The first @n numbers at @p as doubles; 64-bit integers are rounded. */
 void dcp_stats_widen(enum dcp_dtype t, double *out, const void *p, size_t n);
 
 /*
- * fields: statistics of a tensor as programs read them: the same names and values in JSON, in
- * TSV and in a mount.
+ * fields: statistics of a tensor for programs, with the same names and values in JSON, in TSV and
+ * in a mount.
  */
 
 struct dcp_jsonw;
 
 enum dcp_field_kind {
 	DCP_FIELD_COUNT,  /* count */
-	DCP_FIELD_NUMBER, /* number; NaN: it has none */
+	DCP_FIELD_NUMBER, /* @number; NaN: there is none */
 	DCP_FIELD_DIGITS, /* text: an integer that doubles do not hold */
 	DCP_FIELD_TEXT,   /* text, or NULL */
 };
@@ -100,13 +105,13 @@ struct dcp_stats_field {
 #define DCP_STATS_FIELD_NAMES                                                                  \
 	"n min max mean std norm zeros denormals nan inf first_nan first_inf note"
 
-/* What is known of the numbers of one tensor, or of several. */
+/* The statistics of one tensor, or of several. */
 struct dcp_stats_of {
 	const struct dcp_stats *s;
 	enum dcp_dtype dtype;
-	bool several;   /* tensors: no element has a place */
-	bool mixed;     /* several dtypes: integers of them do not compare */
-	bool unwritten; /* it lies in a hole of its file */
+	bool several;   /* several tensors, so elements have no coordinates */
+	bool mixed;     /* several dtypes, whose integers cannot be compared */
+	bool unwritten; /* the tensor is in a hole of its file */
 	uint32_t ndim;  /* of one */
 	const uint64_t *shape;
 };
@@ -117,18 +122,18 @@ struct dcp_stats_fields {
 	char limit[2][32], place[2][1024]; /* texts of fields */
 };
 
-/* Fill @out, whose texts live in it; it must not be moved. */
+/* Fill @out. It must not be moved, because it contains its texts. */
 void dcp_stats_fields(const struct dcp_stats_of *of, struct dcp_stats_fields *out);
-/* Write them as members of a JSON object; numbers that there are none of are null. */
+/* Write the fields as members of a JSON object; missing numbers are null. */
 void dcp_stats_fields_json(const struct dcp_stats_fields *all, struct dcp_jsonw *w);
 
-/* What is noticeable: "zero", "constant", "never written", ...; or "". */
+/* A remark: "zero", "constant", "never written", ...; or "". */
 const char *dcp_stats_note(const struct dcp_stats_of *of);
-/* Least or (@most) greatest of integers of 64 bits; NULL: it is no such integer. */
+/* The smallest or (@most) largest integer as text, for 64-bit integers; NULL: another type. */
 const char *dcp_stats_exact(char buf[32], const struct dcp_stats_of *of, bool most);
 
 /*
- * differ: how two arrays of one shape differ.
+ * differ: compares two arrays of one shape.
  *
  * Elements are equal where their bits are, so a NaN equals itself. Of one dtype they are
  * compared by bits; of two, as numbers, and two NaNs are then equal. Distances are of pairs of
@@ -138,14 +143,16 @@ const char *dcp_stats_exact(char buf[32], const struct dcp_stats_of *of, bool mo
  * Parts may be compared by several threads, and are then joined in order. Nothing here allocates.
  */
 
-/* ulps[0]: the same; ulps[k]: 2^(k-1) or more, and less than 2^k, values of the type lie
- * between them. */
+/*
+ * ulps[0] counts equal pairs; ulps[k] counts pairs that are at least 2^(k-1) and less than 2^k
+ * values of the type apart.
+ */
 #define DCP_DIFFER_ULPS 65
 
 struct dcp_difference {
 	uint64_t n;       /* elements */
 	uint64_t changed; /* that differ */
-	uint64_t first;   /* the first of these, or DCP_NO_INDEX */
+	uint64_t first;   /* position of the first changed element, or DCP_NO_INDEX */
 	uint64_t far;     /* numbers further apart than atol + rtol * |b| */
 	uint64_t nans;    /* numbers that are changed and NaN or infinite on one side or both */
 	uint64_t pairs;   /* of finite numbers */
@@ -161,7 +168,7 @@ struct dcp_tolerance {
 
 void dcp_difference_init(struct dcp_difference *d);
 
-/* Can elements of both types be compared as numbers, where they are not the same type? */
+/* Can elements of these two different types be compared as numbers? */
 bool dcp_can_differ(enum dcp_dtype a, enum dcp_dtype b);
 
 /*
@@ -173,7 +180,7 @@ void dcp_difference_add(struct dcp_difference *d, const struct dcp_tolerance *to
 			enum dcp_dtype ta, const void *a, enum dcp_dtype tb, const void *b,
 			uint32_t itemsize, uint64_t first, size_t n);
 
-/* Add what was found in elements that come later. */
+/* Merge the differences of later elements into @d. */
 void dcp_difference_join(struct dcp_difference *d, const struct dcp_difference *later);
 
 /* |a - b| / |a| and a * b / |a| |b| of all; NaN where a divisor is 0. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spread: what all ranks of a layout hold of a tensor, without a cut for each of them.
+ * spread: computes what all ranks of a layout hold of a tensor, without a cut for each rank.
  *
  * A rule cuts each dimension by itself, and then perhaps the flattening of what is left. So the
  * ranks' parts are a cartesian product: what the coordinates in the mesh dimensions that cut
@@ -25,7 +25,7 @@ struct dcp_arena;
 struct dcp_err;
 struct dcp_spread;
 
-/* In @arena; @l and what the rule's key lies in must outlive it. -ENOMEM. */
+/* Make a spread in @arena; @l and the key of the rule must outlive it. -ENOMEM. */
 int dcp_spread_make(const struct dcp_layout *l, const struct dcp_layout_rule *rule,
 		    uint32_t ndim, struct dcp_arena *arena, struct dcp_spread **out);
 
@@ -47,7 +47,7 @@ struct dcp_spread_box {
 	const uint64_t *lo, *len; /* ndim each, inside of the shape */
 };
 
-/* Elements of the box that @rank, which has the key, holds. */
+/* The number of elements of the box that @rank holds. @rank must have the key. */
 uint64_t dcp_spread_count(const struct dcp_spread *s, uint32_t rank,
 			  const struct dcp_spread_box *box);
 
@@ -63,12 +63,15 @@ struct dcp_spread_hit {
 	} dim[DCP_LAYOUT_MAX_DIMS];
 };
 
-/* Every part that holds any of the box, once: in a few hits, whatever the number of ranks. */
+/*
+ * Call the function with every part that holds elements of the box, each once: in a few hits,
+ * whatever the number of ranks.
+ */
 typedef void (*dcp_spread_fn)(void *ctx, const struct dcp_spread_hit *hit);
 void dcp_spread_meet(const struct dcp_spread *s, const struct dcp_spread_box *box,
 		     dcp_spread_fn fn, void *ctx);
 
-/* How many parts a hit stands for, and the first rank of part number @i of it. */
+/* The number of parts of a hit, and the first rank of part number @i. */
 uint32_t dcp_spread_parts(const struct dcp_spread_hit *hit);
 uint32_t dcp_spread_part(const struct dcp_spread_hit *hit, uint32_t i);
 
@@ -76,17 +79,17 @@ uint32_t dcp_spread_part(const struct dcp_spread_hit *hit, uint32_t i);
 void dcp_spread_add(const struct dcp_spread *s, const struct dcp_spread_hit *hit, uint64_t v,
 		    uint64_t *sums);
 
-/* spread_int: what the files of spread share. */
+/* spread_int: declarations that the files of spread share. */
 
 /* A placement that cuts something, and the mesh dimension that it cuts it over. */
 struct spread_step {
 	const struct place *p;
 	uint32_t parts, stride; /* of ranks */
-	const bool *has;        /* by coordinate: do these ranks have the key? */
-	bool all;               /* do they all? */
+	const bool *has;        /* by coordinate: the ranks have the key */
+	bool all;               /* all ranks have the key */
 };
 
-/* An interval of the array that steps leave: what a part has of a box along one dimension. */
+/* The interval of a box, along one dimension, in the array that the steps leave to a part. */
 struct spread_range {
 	uint64_t lo, hi, len; /* len: of the array, where it is needed */
 };
@@ -107,12 +110,12 @@ struct dcp_spread {
 	uint32_t *stride; /* by mesh dimension: of ranks */
 	uint32_t cutting; /* mesh dimensions, a bit each */
 	bool complete;
-	bool odd; /* of the ranks that have the key none can cut such a tensor */
+	bool odd; /* none of the ranks that have the key can cut such a tensor */
 	uint32_t *copies, ncopies, base;
 	const uint64_t *shape;
 };
 
-/* A hit that is being made: as far as the walk over steps has come. */
+/* State of the walk over steps that makes a hit. */
 struct spread_walk {
 	const struct dcp_spread *s;
 	struct spread_range at[DCP_MAX_NDIM]; /* for the flattening */
