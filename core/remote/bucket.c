@@ -19,20 +19,20 @@
 enum {
 	MOST_ANSWER = 64 << 10,
 	MOST_LIST = 4 << 20,
-	CLEAN_TRIES = 4,   /* of what only tidies up */
-	TRIES = 5,         /* of an answer that is an error although its status is not */
+	CLEAN_TRIES = 4,   /* for requests that only clean up */
+	TRIES = 5,         /* for answers that are an error although their status is success */
 	PAUSE_US = 100000, /* times 5 */
 	TAG = 48,
 };
 
 #define MARK "x-amz-meta-written-by"
 
-/* A request, and what came of it. */
+/* A request and its result. */
 struct one {
 	struct dcp_put *put;
 	struct dcp_remote *r;
 	struct dcp_buf url, answer;
-	bool plain; /* without its condition: the server does not know such */
+	bool plain; /* sent without its condition, which the server does not support */
 	char code[64];
 };
 
@@ -42,7 +42,7 @@ static int head(void *ctx, const struct dcp_http *h, struct dcp_buf *heads, stru
 	const struct dcp_put *p = o->put;
 	int rc = o->r->ops->head(o->r, h, heads, err);
 
-	/* libcurl would call it a form, which some servers take apart */
+	/* libcurl would send the type of a form, which some servers parse */
 	if (rc == 0 && h->body)
 		dcp_buf_printf(heads, "Content-Type: application/%s\n",
 			       p->what == DCP_PUT_COMPLETE ? "xml" : "octet-stream");
@@ -103,7 +103,7 @@ static int on_answer(void *ctx, const char *path, const char *text, size_t n)
 	return o->put->got ? 0 : -ENOMEM;
 }
 
-/* What @h says that it did. */
+/* Read the result of a request from @h. */
 static int read_answer(struct one *o, const struct dcp_http *h, struct dcp_err *err)
 {
 	struct dcp_put *p = o->put;
@@ -156,8 +156,8 @@ static int take_to_compare(void *ctx, uint64_t at, const char *p, size_t n)
 }
 
 /*
- * The tag of an object of the parts that @body lists: a hash of their hashes. False: their tags are
- * no hashes.
+ * Compute the tag of an object of the parts that @body lists: a hash of their hashes. False: the
+ * tags of the parts are not hashes.
  */
 static bool make_tag(const char *body, char out[TAG])
 {
@@ -181,7 +181,8 @@ static bool make_tag(const char *body, char out[TAG])
 }
 
 /*
- * Is the object what was put? An upload's parts cannot be read again: its length and its tag count.
+ * Is the object the one that was put? Parts of an upload cannot be read again, so its length and
+ * tag are compared.
  */
 static bool is_there(struct one *o)
 {
@@ -224,7 +225,7 @@ static bool tidies(const struct dcp_put *p)
 	return p->what == DCP_PUT_ABORT || p->what == DCP_PUT_DELETE;
 }
 
-/* What a request that failed means; @err is filled in if it is an error. */
+/* Judge a request that failed; @err is filled in if it is an error. */
 static int judge(struct one *o, const struct dcp_http *h, struct dcp_err *err)
 {
 	struct dcp_put *p = o->put;
@@ -232,7 +233,8 @@ static int judge(struct one *o, const struct dcp_http *h, struct dcp_err *err)
 	if (p->what >= DCP_PUT_ABORT && (h->rc == -ENOENT || h->status == 404))
 		return 0;
 	/*
-	 * libcurl repeats what it sent on a connection that was lost: another try may have done it
+	 * libcurl repeats a request when the connection is lost, so an earlier try may have
+	 * succeeded
 	 */
 	if ((h->status == 412 || h->status == 404) && is_there(o))
 		return 0;
@@ -286,7 +288,7 @@ static void prepare(struct one *o, struct dcp_http *h)
 				.tries = tidies(p) ? CLEAN_TRIES : 0 };
 }
 
-/* Should it be made once more? */
+/* Should the request be made once more? */
 static bool once_more(struct one *o, const struct dcp_http *h)
 {
 	static const char *const passing[] = { "InternalError", "SlowDown",
@@ -300,7 +302,7 @@ static bool once_more(struct one *o, const struct dcp_http *h)
 	return false;
 }
 
-/* The request again, alone, as long as that may help. */
+/* Repeat the request alone, as long as that may help. */
 static int finish(struct one *o, struct dcp_http *h, struct dcp_err *err)
 {
 	unsigned tried = 0;
@@ -373,7 +375,7 @@ void dcp_bucket_add_part(struct dcp_buf *body, uint32_t part, const char *tag)
 	dcp_buf_str(body, "</ETag></Part>");
 }
 
-/* ---- uploads that are not ended ---- */
+/* ---- unfinished uploads ---- */
 
 struct uploads {
 	struct dcp_remote *r;

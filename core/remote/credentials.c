@@ -21,7 +21,7 @@
 #include "core/remote/remote.h"
 #include "core/remote/xml.h"
 
-/* ---- those that there are: made of texts, forgotten ---- */
+/* ---- making credentials of texts, and forgetting them ---- */
 
 void dcp_credentials_finish(struct dcp_credentials *c)
 {
@@ -35,7 +35,7 @@ void dcp_credentials_finish(struct dcp_credentials *c)
 	*c = (struct dcp_credentials){ 0 };
 }
 
-/* May it stand in a header? */
+/* Can the text be the value of a header? */
 static bool is_plain(const char *s)
 {
 	for (; *s; s++)
@@ -90,14 +90,14 @@ static int of_environment(struct dcp_credentials *out, struct dcp_err *err)
 			dcp_http_env("AWS_SESSION_TOKEN"), NULL);
 }
 
-/* ---- of a server, for what runs in a container or on a machine of its cloud ---- */
+/* ---- from a server, for programs in a container or on a machine of its cloud ---- */
 
 enum {
 	MOST = 64 << 10, /* bytes of an answer, or of a token */
-	NEAR_TRIES = 3,  /* of servers on the machine's own link */
+	NEAR_TRIES = 3,  /* for servers on the link of this machine */
 };
 
-/* The text of headers, for requests that have the same ones each time. */
+/* Append the headers of requests whose headers never change. */
 static int fixed_head(void *ctx, const struct dcp_http *r, struct dcp_buf *heads,
 		      struct dcp_err *err)
 {
@@ -194,8 +194,8 @@ static int ask_machine(const char *path, char *head, const char *method, struct 
 }
 
 /*
- * The machine's, by a session that other machines cannot have (IMDSv2). None: it is not in that
- * cloud.
+ * The server of the machine, by a session that other machines cannot have (IMDSv2). None: the
+ * machine is not in that cloud.
  */
 static int of_machine(struct dcp_credentials *out, struct dcp_err *err)
 {
@@ -207,7 +207,7 @@ static int of_machine(struct dcp_credentials *out, struct dcp_err *err)
 	int rc;
 
 	if ((off && strcmp(off, "true") == 0) || dcp_http_env("AWS_ENDPOINT_URL"))
-		return 0; /* no machine of Amazon's */
+		return 0; /* not a machine of Amazon */
 	if (ask_machine("api/token", ask, "PUT", &token) < 0 || !token.p || !is_plain(token.p))
 		return 0;
 	if (asprintf(&head, "X-aws-ec2-metadata-token: %s\n", token.p) < 0)
@@ -225,7 +225,7 @@ static int of_machine(struct dcp_credentials *out, struct dcp_err *err)
 	return rc;
 }
 
-/* The same in Google's cloud, where it is a token. */
+/* The same in Google's cloud, which gives a token. */
 static int of_google_machine(struct dcp_credentials *out, struct dcp_err *err)
 {
 	const char *server = dcp_http_env("GCE_METADATA_HOST") ?: "169.254.169.254";
@@ -237,7 +237,7 @@ static int of_google_machine(struct dcp_credentials *out, struct dcp_err *err)
 	int rc;
 
 	if (dcp_http_env("GS_ENDPOINT_URL") && !dcp_http_env("GCE_METADATA_HOST"))
-		return 0; /* no machine of Google's */
+		return 0; /* not a machine of Google */
 	if (asprintf(&url,
 		     "http://%s/computeMetadata/v1/instance/service-accounts/default/token",
 		     server) < 0)
@@ -252,18 +252,18 @@ static int of_google_machine(struct dcp_credentials *out, struct dcp_err *err)
 	return rc;
 }
 
-/* ---- of a role: Amazon's token service gives them for a token or other credentials ---- */
+/* ---- from a role: Amazon's token service exchanges a token or other credentials ---- */
 
 struct role {
 	const char *arn;
 	const char *session, *external;   /* NULL: "dcpfs", none */
-	const char *region;               /* whose service is asked; NULL: the one for all */
-	const char *token_file;           /* a web identity's; NULL: */
-	const struct dcp_credentials *by; /* those that may take the role */
+	const char *region;               /* region of the service; NULL: the global service */
+	const char *token_file;           /* token of a web identity; NULL: */
+	const struct dcp_credentials *by; /* credentials that may assume the role */
 };
 
 enum {
-	TRIES = 3, /* others wait meanwhile */
+	TRIES = 3, /* other requests wait meanwhile */
 	CONNECT_S = 5,
 };
 
@@ -387,7 +387,7 @@ static int take_role(struct dcp_credentials *out, const struct role *role, struc
 	return rc;
 }
 
-/* ---- of profile files, ~/.aws/credentials and ~/.aws/config ---- */
+/* ---- from profile files, ~/.aws/credentials and ~/.aws/config ---- */
 
 enum { MOST_PROFILE = 1 << 20, MOST_ROLES = 8 };
 
@@ -397,8 +397,8 @@ static const char *blanks(const char *p)
 }
 
 /*
- * The value of @name in the section @section of the INI file @text, malloc'ed; of no @name: "" if
- * it has the section.
+ * The value of @name in the section @section of the INI file @text, malloc'ed. @name NULL: "" if
+ * the section exists.
  */
 static char *of_section(const char *text, const char *section, const char *name)
 {
@@ -489,7 +489,7 @@ static int of_web_identity(struct dcp_credentials *out, struct dcp_err *err)
 	return role.arn && role.token_file ? take_role(out, &role, err) : 0;
 }
 
-/* The profile has @name, which only Amazon's own programs do: -EACCES. */
+/* The profile has a setting @name that only Amazon's own programs support: -EACCES. */
 static int refuse(const char *profile, const char *name, struct dcp_err *err)
 {
 	dcp_auto_free char *value = value_of(profile, name);
@@ -530,7 +530,7 @@ static int of_keys(struct dcp_credentials *out, const char *profile)
 	return rc;
 }
 
-/* The credentials of the role @arn, asked for by those that the profile names. */
+/* The credentials of the role @arn, requested with the credentials that the profile names. */
 static int of_role(struct dcp_credentials *out, const char *profile, const char *arn,
 		   unsigned depth, struct dcp_err *err)
 {
@@ -603,11 +603,11 @@ static int of_profile(struct dcp_credentials *out, struct dcp_err *err)
 		       : rc;
 }
 
-/* ---- of the environment ---- */
+/* ---- from the environment ---- */
 
 enum {
-	EARLY_S = 300, /* before they expire, they are asked for again */
-	PAUSE_S = 5,   /* until that is tried again, if it could not be done */
+	EARLY_S = 300, /* credentials are renewed so long before they expire */
+	PAUSE_S = 5,   /* pause before a failed renewal is tried again */
 };
 
 static int of_google_keys(struct dcp_credentials *out, struct dcp_err *err)
@@ -621,7 +621,7 @@ static int of_google_token(struct dcp_credentials *out, struct dcp_err *err)
 	return set_bearer(out, "a token", dcp_http_env("GOOGLE_OAUTH_ACCESS_TOKEN"));
 }
 
-/* A service account's file holds a private key, which dcpfs does not sign with. */
+/* The file of a service account has a private key, with which dcpfs cannot sign. */
 static int of_google_file(struct dcp_credentials *out, struct dcp_err *err)
 {
 	const char *file = dcp_http_env("GOOGLE_APPLICATION_CREDENTIALS");
@@ -634,7 +634,7 @@ static int of_google_file(struct dcp_credentials *out, struct dcp_err *err)
 		    : 0;
 }
 
-/* ---- whichever there are ---- */
+/* ---- from the first source that has any ---- */
 
 int dcp_credentials_renew(struct dcp_credentials *c, enum dcp_cloud cloud, bool refused,
 			  struct dcp_err *err)
@@ -659,14 +659,14 @@ int dcp_credentials_renew(struct dcp_credentials *c, enum dcp_cloud cloud, bool 
 	for (size_t i = 0; rc == 0 && chain[i]; i++)
 		rc = chain[i](&new, err);
 	if (rc == 0 && c->kind &&
-	    c->expires_s) /* a server that gave some, and does not answer now */
+	    c->expires_s) /* a server that gave credentials before does not answer now */
 		rc = dcp_fail(err, -EACCES, "credentials (%s) end, and there are no new ones",
 			      c->kind);
 	if (rc < 0) {
 		dcp_credentials_finish(&new);
 		if (!c->kind || refused || now >= c->expires_s)
 			return dcp_err_say(err, rc);
-		c->again_s = time(NULL) + PAUSE_S; /* those that there are still count */
+		c->again_s = time(NULL) + PAUSE_S; /* the old credentials are still valid */
 		return 0;
 	}
 	dcp_credentials_finish(c);

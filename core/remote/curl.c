@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libcurl is loaded at the first request: with it come TLS, HTTP/2, Kerberos and LDAP, which would
- * take longer to start than most verbs run.
+ * libcurl is loaded at the first request, because with TLS, HTTP/2, Kerberos and LDAP it would take
+ * longer to start than most verbs run.
  */
 #include "core/remote/curl.h"
 
 #include <arpa/inet.h>
-#define CURL_DISABLE_TYPECHECK /* macros in the way of pointers to functions */
+#define CURL_DISABLE_TYPECHECK /* its macros prevent pointers to functions */
 #include <curl/curl.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -43,7 +43,7 @@ static struct {
 } lib;
 
 static const char *const functions[] = {
-	/* in the order of lib */
+	/* in the order of struct lib */
 	"curl_global_init",         "curl_version_info",  "curl_easy_init",
 	"curl_easy_setopt",         "curl_easy_getinfo",  "curl_easy_cleanup",
 	"curl_easy_strerror",       "curl_slist_append",  "curl_slist_free_all",
@@ -54,7 +54,7 @@ static const char *const functions[] = {
 
 static bool is_loaded;
 
-/* OpenSSL's before GnuTLS's. */
+/* Try the library built with OpenSSL before the one built with GnuTLS. */
 static void load(void)
 {
 	static const char *const names[] = { "libcurl.so.4", "libcurl-gnutls.so.4" };
@@ -90,7 +90,7 @@ struct dcp_transfer {
 	struct dcp_transfer_opts o;
 	CURL *easy;
 	struct curl_slist *heads;
-	bool is_barred; /* the address was not to be connected to */
+	bool is_barred; /* connecting to the address was refused */
 	char why[CURL_ERROR_SIZE];
 };
 
@@ -302,7 +302,7 @@ long dcp_transfer_status(const struct dcp_transfer *one)
 	return status;
 }
 
-/* Will it be the same next time? */
+/* Would another try fail the same way? */
 static bool is_final(CURLcode code)
 {
 	switch ((int)code) {

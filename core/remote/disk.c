@@ -22,13 +22,13 @@ enum {
 	BLOCK = DCP_DISK_BLOCK,
 	PAGE = 4096,
 	HEAD = 64,
-	PARTS = 4, /* of a block, that do not meet */
+	PARTS = 4, /* of a block, which do not touch each other */
 	PART = 16,
 	RECORD = PARTS * PART,
-	STEP_MAX = 64 << 20, /* bytes that are written between two looks at the limits */
-	STEPS = 16,          /* but at least so many looks until the limit is reached */
-	FULL_MS = 2000,      /* between two looks where there was no room */
-	LEFT_FREE = 20,      /* one part of so many of the file system */
+	STEP_MAX = 64 << 20, /* bytes written between two checks of the limits */
+	STEPS = 16,          /* minimum number of checks until the limit is reached */
+	FULL_MS = 2000,      /* between two checks when there was no room */
+	LEFT_FREE = 20,      /* one part in so many of the file system stays free */
 };
 
 static const char magic[16] = "dcpfs blocks 2\n";
@@ -38,9 +38,10 @@ static struct {
 	char *dir;
 	uint64_t most;
 	bool never;
-	bool looked, known;          /* known: all.used is so, without a look at what fits */
-	uint64_t used, since, limit; /* bytes at the last look, written since then, that fit */
-	int64_t full_ms;             /* no look before */
+	/* @known: all.used is known, though the limit was not checked */
+	bool looked, known;
+	uint64_t used, since, limit; /* bytes at the last check; written since then; limit */
+	int64_t full_ms;             /* no check before this time */
 } all = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 void dcp_disk_use(const char *cache, uint64_t most)
@@ -157,7 +158,7 @@ static bool take_room(size_t n)
 	return ok;
 }
 
-/* They were not kept. */
+/* Return room for bytes that were not kept. */
 static void give_room(size_t n)
 {
 	pthread_mutex_lock(&all.lock);
@@ -206,7 +207,7 @@ static void make_head(const struct dcp_disk *d, uint8_t head[HEAD])
 	dcp_store_le64(head + 48, dcp_hash64(head, 48));
 }
 
-/* Only this user's own file, of exactly this content. */
+/* Is the file owned by this user, and for exactly this content? */
 static bool is_right(const struct dcp_disk *d, int fd)
 {
 	uint8_t want[HEAD], is[HEAD];
@@ -219,8 +220,8 @@ static bool is_right(const struct dcp_disk *d, int fd)
 }
 
 /*
- * While it is open it is not removed for want of room. Locks may not work there: nothing depends on
- * that.
+ * A file that is open (locked) is not deleted to make room. Locks may not work on the file system;
+ * correctness does not depend on them.
  */
 static int open_kept(const struct dcp_disk *d, const char *path)
 {
@@ -231,7 +232,7 @@ static int open_kept(const struct dcp_disk *d, const char *path)
 	return fd >= 0 && is_right(d, fd) ? dcp_take_fd(&fd) : -1;
 }
 
-/* It gets its name when it is whole, unless another process was first. */
+/* Create the file; it gets its name when it is complete, unless another process was first. */
 static int make_kept(const struct dcp_disk *d, const char *path)
 {
 	dcp_auto_free char *temp = NULL;
@@ -255,7 +256,7 @@ static int make_kept(const struct dcp_disk *d, const char *path)
 		dcp_close_fd(&fd);
 		fd = ok ? open_kept(d, path) : -1;
 		if (ok && fd < 0)
-			unlink(path); /* damaged: the next writer makes it */
+			unlink(path); /* damaged: the next writer creates it again */
 	}
 	unlink(temp);
 	return ok ? dcp_take_fd(&fd) : -1;
@@ -283,7 +284,7 @@ void dcp_disk_close(struct dcp_disk *d)
 
 /* ---- parts of blocks ---- */
 
-/* The part of a block that is there. */
+/* A cached part of a block. */
 struct part {
 	uint32_t lo, hi; /* in the block; 0 0: none */
 	uint64_t hash;
@@ -297,7 +298,7 @@ static uint64_t hash_of(const struct dcp_disk *d, uint64_t number, const struct 
 	return dcp_hash64_more(dcp_hash64(p, part->hi - part->lo), where, sizeof(where));
 }
 
-/* False: nothing is known of the block. A part that cannot be is none. */
+/* Read the parts of a block. False: the block has no record. Invalid parts are dropped. */
 static bool read_parts(const struct dcp_disk *d, uint64_t number, struct part out[PARTS])
 {
 	uint64_t n = DCP_MIN(d->size - number * BLOCK, (uint64_t)BLOCK);
@@ -316,7 +317,7 @@ static bool read_parts(const struct dcp_disk *d, uint64_t number, struct part ou
 	return true;
 }
 
-/* Its bytes, to where they lie in @block. */
+/* Read the bytes of a part to their offset in @block. */
 static bool read_bytes(const struct dcp_disk *d, uint64_t number, const struct part *part,
 		       char *block)
 {
@@ -348,8 +349,9 @@ size_t dcp_disk_read(struct dcp_disk *d, uint64_t off, uint64_t n, char *block, 
 }
 
 /*
- * Join @part, which lies in @block, with those that it meets, which go into @block, too, and put it
- * in their place; if it meets none and there is no room, in that of the shortest.
+ * Join @part, whose bytes are in @block, with the parts that it touches, whose bytes are read into
+ * @block too, and replace them. If it touches none and all places are taken, it replaces the
+ * shortest part.
  */
 static void join(const struct dcp_disk *d, uint64_t number, struct part is[PARTS],
 		 struct part *part, char *block)
@@ -378,7 +380,7 @@ static void join(const struct dcp_disk *d, uint64_t number, struct part is[PARTS
 	is[place] = *part;
 }
 
-/* Of threads too, since each opens the file by itself. */
+/* The lock also works between threads, because each opens the file separately. */
 static void lock_record(const struct dcp_disk *d, uint64_t number, short type)
 {
 	struct flock l = { .l_type = type,
@@ -436,7 +438,7 @@ void dcp_disk_forget(struct dcp_disk *d, uint64_t off, uint64_t n)
 	for (uint64_t i = off / BLOCK; d->fd >= 0 && n && i <= (off + n - 1) / BLOCK; i++) {
 		lock_record(d, i, F_WRLCK);
 		if (pwrite(d->fd, none, RECORD, (off_t)record_at(d, i)) != RECORD &&
-		    ftruncate(d->fd, 0) < 0) /* not whole, it would be made again */
+		    ftruncate(d->fd, 0) < 0) /* if it is not complete, it is created again */
 			d->failed = true;
 		lock_record(d, i, F_UNLCK);
 	}

@@ -5,7 +5,7 @@
  *	hf://org/model            HF_TOKEN or the token file, HF_ENDPOINT
  *	hf://org/model@revision   a branch, a tag or a commit
  *
- * A revision is a commit from the first look on, so that its files do not change while they are
+ * A revision is resolved to a commit on first use, so that its files do not change while they are
  * read.
  */
 #include <errno.h>
@@ -25,8 +25,8 @@ enum { MOST_PAGE = 64 << 20, MOST_PAGES = 1000, MOST_TOKEN = 4096 };
 
 struct hub {
 	char *endpoint, *model; /* "org/model" */
-	char *revision;         /* as it was given */
-	char *commit;           /* NULL: not known yet; the remote's lock */
+	char *revision;         /* as the user gave it */
+	char *commit;           /* NULL: not known yet; guarded by the lock of the remote */
 };
 
 static struct hub *own_of(const struct dcp_remote *r)
@@ -51,7 +51,7 @@ static char *read_token(const char *dir, const char *name)
 	return strndup(text, strcspn(text, " \r\n\t"));
 }
 
-/* Read again each time: people renew it while a mount goes on. */
+/* The token is read again each time, because users renew it while a mount is running. */
 static char *token_of(void)
 {
 	const char *own = dcp_http_env("HF_TOKEN"), *dir = dcp_http_env("HF_HOME");
@@ -110,7 +110,7 @@ static bool is_commit(const char *s)
 	return s && strlen(s) == 40 && strspn(s, "0123456789abcdef") == 40;
 }
 
-/* Which commit the revision is now. */
+/* Find the commit that the revision is now. */
 static int resolve(struct dcp_remote *r, struct dcp_err *err)
 {
 	struct hub *hub = own_of(r);
@@ -159,7 +159,7 @@ static int add_entries(struct dcp_listing *l, const struct dcp_json *root)
 	return rc;
 }
 
-/* All of the model, whatever was asked for. */
+/* List the whole model, whatever prefix was requested. */
 static int list(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err)
 {
 	struct hub *hub = own_of(r);

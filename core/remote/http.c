@@ -19,26 +19,27 @@
 
 enum {
 	IDLE = 16,     /* sets of connections that are kept */
-	WAIT_MS = 200, /* at most between two looks at the clock */
+	WAIT_MS = 200, /* longest wait between two looks at the clock */
 	WATCHED_MS = 100,
 	PAUSE_MS = 100, /* before the second try; doubled for each further one */
 	PAUSE_MAX_MS = 10000,
-	TRIES_BLIND = 4,       /* of a host that never answered */
+	TRIES_BLIND = 4,       /* for a host that never answered */
 	MAX_HOPS = 5,          /* redirects in a row */
 	MAX_HEADS = 64 << 10,  /* of an answer */
-	MAX_REFUSAL = 1 << 20, /* bytes of a body that only says no */
-	MAX_WHOLE = 8 << 20,   /* of a file that a server sends whole where a part was asked */
+	MAX_REFUSAL = 1 << 20, /* bytes of the body of a refusal */
+	/* bytes of a file that a server may send whole when a part was requested */
+	MAX_WHOLE = 8 << 20,
 	ENDS = 16,
 };
 
-/* ---- of the process ---- */
+/* ---- state of the process ---- */
 
 static struct {
 	pthread_mutex_t lock;
 	struct dcp_transfers *idle[IDLE];
 	size_t n;
 	_Atomic unsigned flying;
-	_Atomic bool answered; /* some server, once */
+	_Atomic bool answered; /* some server has answered once */
 	_Atomic uint64_t requests, retries, bytes;
 } all = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
@@ -52,7 +53,7 @@ const char *dcp_http_library(const char **why)
 	return dcp_transfers_library(why);
 }
 
-/* Connections of the parent are not the child's to use. */
+/* The child must not use connections of the parent. */
 static void after_fork(void)
 {
 	pthread_mutex_init(&all.lock, NULL);
@@ -97,18 +98,18 @@ static void give_transfers(struct dcp_transfers *t)
 
 struct job {
 	struct dcp_http *r;
-	struct dcp_transfer *transfer; /* NULL: it waits */
-	char *url;                     /* where the server led; NULL: r->url */
+	struct dcp_transfer *transfer; /* NULL: the request is waiting */
+	char *url;                     /* target of a redirect; NULL: r->url */
 	unsigned tries, hops;
 	int64_t due_ms;  /* not before */
-	int64_t last_ms; /* when something came */
+	int64_t last_ms; /* when bytes last came */
 	int64_t began_ms;
-	uint64_t got;  /* bytes that were taken */
-	uint64_t skip; /* of the answer, before them */
+	uint64_t got;  /* bytes that were passed to take() */
+	uint64_t skip; /* bytes of the answer to skip before them */
 	uint64_t refusal;
 	bool checked, enough, asked_again, ended;
 	bool led; /* @url is where another request was led */
-	int rc;   /* what the answer is, before it ended */
+	int rc;   /* judgement of the answer before it ended */
 };
 
 static const char *url_of(const struct job *j)
@@ -116,7 +117,7 @@ static const char *url_of(const struct job *j)
 	return j->url ? j->url : j->r->url;
 }
 
-/* Record why @j cannot be, with its URL but for the query. Returns @rc. */
+/* Record why @j failed, with its URL without the query. Returns @rc. */
 static int because(struct job *j, int rc, const char *fmt, ...) DCP_PRINTF(3, 4);
 static int because(struct job *j, int rc, const char *fmt, ...)
 {
@@ -187,7 +188,7 @@ static void on_line(void *ctx, const char *p, size_t n)
 	while (n && (p[n - 1] == '\r' || p[n - 1] == '\n' || p[n - 1] == ' '))
 		n--;
 	if (n > 5 && strncmp(p, "HTTP/", 5) == 0)
-		dcp_buf_reset(heads); /* of 100 Continue, or of a proxy */
+		dcp_buf_reset(heads); /* drop headers of 100 Continue, or of a proxy */
 	while (colon < n && p[colon] != ':')
 		colon++;
 	if (colon == n || heads->n + n > MAX_HEADS || memchr(p, '\n', n) || memchr(p, '\0', n))
@@ -199,7 +200,7 @@ static void on_line(void *ctx, const char *p, size_t n)
 			(char)tolower((unsigned char)heads->p[heads->n - 1 - n + i]);
 }
 
-/* Is its Content-Range exactly what was asked? */
+/* Is the Content-Range exactly the requested range? */
 static bool range_is_asked(const struct job *j)
 {
 	const struct dcp_http *r = j->r;
@@ -267,7 +268,7 @@ static int check_answer(struct job *j)
 	return 0;
 }
 
-/* The bytes of an answer are not as many as it said: nobody knows which of them are right. */
+/* The answer has more or fewer bytes than it announced, so none of them can be trusted. */
 static void begin_again(struct job *j)
 {
 	j->got = 0;
@@ -309,7 +310,8 @@ static bool on_bytes(void *ctx, const char *p, size_t n)
 			begin_again(j);
 			return false;
 		}
-		j->enough = true; /* of all, what follows was not asked */
+		/* a whole file was sent; the bytes that follow were not requested */
+		j->enough = true;
 		n = (size_t)left;
 	}
 	j->rc = n && r->take ? r->take(r->ctx, r->off + j->got, p, n) : 0;
@@ -344,7 +346,9 @@ static int add_heads(const struct job *j, struct dcp_buf *heads, struct dcp_err 
 		dcp_buf_printf(heads, "Range: bytes=%llu-%llu\n",
 			       (unsigned long long)(r->off + j->got),
 			       (unsigned long long)(r->off + r->n - 1));
-	/* A weak tag matches nothing by the rules of HTTP: those are compared here. */
+	/*
+	 * By the rules of HTTP If-Match never matches a weak tag, so weak tags are compared here.
+	 */
 	if (rc == 0 && r->match && strncmp(r->match, "W/", 2) != 0)
 		dcp_buf_printf(heads, "If-Match: %s\n", r->match);
 	else if (rc == 0 && r->since)
@@ -352,7 +356,10 @@ static int add_heads(const struct job *j, struct dcp_buf *heads, struct dcp_err 
 	return rc ? rc : dcp_buf_error(heads);
 }
 
-/* The user's file of names and passwords for hosts, malloc'ed; NULL: none is sent there. */
+/*
+ * The user's file of names and passwords for hosts, malloc'ed; NULL: no password is sent to this
+ * host.
+ */
 static char *logins_for(const struct job *j)
 {
 	const char *own = dcp_http_env("NETRC"), *home = dcp_http_configured()->home;
@@ -384,7 +391,7 @@ static int start(struct job *j, struct dcp_transfers *t)
 		.loopback = strncasecmp(url_of(j), "http:", 5) == 0 && !(r->plain && !j->url) &&
 			    !dcp_http_env("DCPFS_PLAIN_HTTP"),
 		.connect_s = r->connect_s,
-		.alone = j->tries > 1, /* the connection may be what is slow */
+		.alone = j->tries > 1, /* the connection may be the reason for the slowness */
 		.line = on_line,
 		.bytes = on_bytes,
 		.ctx = j,
@@ -432,7 +439,7 @@ static int64_t pause_ms(const struct job *j)
 	return (int64_t)now;
 }
 
-/* Once more, after a pause. 0, or why not: @rc. */
+/* Schedule another try after a pause. 0, or @rc if there is no other try. */
 static int again(struct job *j, int rc, bool found)
 {
 	int64_t timeout = 1000 * (int64_t)(dcp_http_configured()->timeout_s ?: 60);
@@ -445,7 +452,7 @@ static int again(struct job *j, int rc, bool found)
 	return 0;
 }
 
-/* The word that a refusal of an object store is known by, and what it says. */
+/* The error code and the message in the refusal of an object store. */
 static void read_refusal(const struct dcp_http *r, char *out, size_t size)
 {
 	const char *code = strstr(r->said, "<Code>"), *text = strstr(r->said, "<Message>");
@@ -478,7 +485,7 @@ static int code_of(long status)
 	}
 }
 
-/* True: it is asked anew where the server leads now. */
+/* If a remembered redirect failed, go back to r->url. True: the request is repeated there. */
 static bool leave_led(struct job *j)
 {
 	if (!j->led)
@@ -505,7 +512,7 @@ static int refuse(struct job *j)
 		text,
 		r->status == 401 && r->login ? " (names and passwords are taken from ~/.netrc)"
 					     : "");
-	if (r->nbody) /* what it took to send is no time without an answer */
+	if (r->nbody) /* the time to send the body does not count as waiting for an answer */
 		j->last_ms += dcp_now_ms() - j->began_ms;
 	if (passes)
 		return again(j, rc, true);
@@ -519,7 +526,7 @@ static int refuse(struct job *j)
 	return rc;
 }
 
-/* To where the server leads. */
+/* Follow a redirect. */
 static int follow(struct job *j)
 {
 	dcp_auto_buf struct dcp_buf to = DCP_BUF_INIT;
@@ -547,7 +554,7 @@ static int follow(struct job *j)
 	return j->url ? 0 : -ENOMEM;
 }
 
-/* What the end of a try means: 0 with j->ended, 0: it is tried again, or a negative errno. */
+/* Judge the end of a try: 0 with j->ended set: done; 0: it is tried again; or a negative errno. */
 static int judge(struct job *j, const struct dcp_transfer_end *e)
 {
 	struct dcp_http *r = j->r;
@@ -556,7 +563,7 @@ static int judge(struct job *j, const struct dcp_transfer_end *e)
 	r->status = dcp_transfer_status(j->transfer);
 	all.answered = all.answered || r->status;
 	if (rc == 0 && e->ok && r->status / 100 == 2 && !j->checked)
-		rc = check_answer(j); /* a body without a byte */
+		rc = check_answer(j); /* the body is empty */
 	if (rc == -EIO)
 		return again(j, rc, true);
 	if (rc < 0)
@@ -588,7 +595,10 @@ static unsigned limit(void)
 	return dcp_http_configured()->parallel ?: 64;
 }
 
-/* Begin what is due and has room. Returns how many fly; *wait_ms: until the next is due. */
+/*
+ * Begin requests that are due, as far as there is room. Returns the number of running requests;
+ * *wait_ms: time until the next is due.
+ */
 static int start_due(struct job *j, size_t n, struct dcp_transfers *t, int64_t *wait_ms)
 {
 	int64_t now = dcp_now_ms();

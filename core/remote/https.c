@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * https: directories of web servers. What lies in one is what its page links to (the listings of
- * nginx, Apache, Caddy and Python), or what a file index.json in it names; how long a file is, and
- * its tag, is asked of each, side by side.
+ * https: directories of web servers. A directory contains the names that its page links to
+ * (listings of nginx, Apache, Caddy and Python), or the names in its file index.json. The length
+ * and the tag of each file are requested in parallel.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ static int url(struct dcp_remote *r, const char *name, struct dcp_buf *out)
 	return dcp_buf_error(out);
 }
 
-/* What the answers to HEAD say of the file. False: it has no length. */
+/* Take the size and tag of a file from the answer to HEAD. False: the answer has no length. */
 static bool take_heads(struct dcp_listing *l, const struct dcp_http *h, struct dcp_item *item)
 {
 	dcp_auto_free char *length = dcp_http_header_copy(h, "content-length");
@@ -40,7 +40,7 @@ static bool take_heads(struct dcp_listing *l, const struct dcp_http *h, struct d
 	return true;
 }
 
-/* Ask for the length and the tag of each file. What is not there is left out. */
+/* Request the length and the tag of each file. Missing files are left out. */
 static int ask_each(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err)
 {
 	struct dcp_item *items = DCP_ITEMS(l->items, struct dcp_item);
@@ -107,8 +107,8 @@ static int get_page(struct dcp_remote *r, const char *prefix, const char *name,
 }
 
 /*
- * nginx and Apache do not list names that begin with a dot. Beside files of torch's DCP there is
- * one.
+ * nginx and Apache do not list names that begin with a dot, such as the .metadata beside files of
+ * torch's DCP: ask for it.
  */
 static int add_hidden(struct dcp_listing *l)
 {

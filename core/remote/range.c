@@ -11,11 +11,11 @@
 #include "core/remote/http.h"
 #include "core/remote/remote.h"
 
-/* ---- where a server led requests, as long as the signed URLs there can be used ---- */
+/* ---- redirects of a server, remembered until the signed URLs expire ---- */
 
 enum {
 	MOST = 1024,  /* files */
-	EARLY_S = 10, /* before its end, a URL is not used for another request */
+	EARLY_S = 10, /* a URL is not used for new requests so long before it expires */
 };
 
 struct led {
@@ -71,17 +71,17 @@ void dcp_led_keep(struct dcp_remote *r, const char *name, const char *url)
 	free(new.url);
 }
 
-/* ---- ranges: from the disk what is kept there, the rest from the server ---- */
+/* ---- ranges: cached bytes from the disk, the rest from the server ---- */
 
 enum { BLOCK = DCP_DISK_BLOCK };
 
 /* One request. */
 struct piece {
-	struct dcp_range *range; /* that it is a part of */
+	struct dcp_range *range; /* the range that the piece is a part of */
 	struct dcp_remote_file *o;
-	struct dcp_disk *disk; /* NULL: what comes is not kept */
+	struct dcp_disk *disk; /* NULL: bytes are not cached */
 	uint64_t off, n;
-	char *block; /* what came of the block that ends at @to, from @from on; NULL: nothing yet */
+	char *block; /* bytes of the block that ends at @to, from @from on; NULL: none yet */
 	uint64_t from, to;
 };
 
@@ -117,7 +117,7 @@ static void keep(struct piece *p, uint64_t at, const char *bytes, size_t n)
 		p->block = malloc(BLOCK);
 		p->from = p->to = at;
 	}
-	if (at != p->to) { /* it was asked for again from another byte on */
+	if (at != p->to) { /* the request was repeated from another byte */
 		keep_block(p);
 		p->from = p->to = at;
 	}
@@ -165,7 +165,7 @@ static int add_piece(struct dcp_buf *pieces, struct dcp_remote_file *o, struct d
 	return off < end ? dcp_buf_add(pieces, &p, sizeof(p)) : 0;
 }
 
-/* Hand over what is kept of @range, and add requests for the rest. */
+/* Pass on cached bytes of @range, and add requests for the rest. */
 static int split(struct dcp_buf *pieces, struct dcp_remote_file *o, struct dcp_disk *disk,
 		 struct dcp_range *range, char *block)
 {
@@ -204,11 +204,11 @@ static int split_all(struct dcp_buf *pieces, struct dcp_remote_file *o, struct d
 
 /* ---- requests ---- */
 
-/* What readers are told, who get a code only. */
+/* The code for readers, who get no text. */
 static int told(int rc)
 {
 	switch (rc) {
-	case -ENOENT: /* it was there when it was listed */
+	case -ENOENT: /* the file existed when it was listed */
 		return -ESTALE;
 	case 0:
 	case -EACCES:
@@ -223,7 +223,7 @@ static int told(int rc)
 	}
 }
 
-/* Why it failed, for this reader and for those that wait for the same bytes. */
+/* Record why a request failed, for this reader and for readers that wait for the same bytes. */
 static void note_why(struct dcp_remote_file *o, const struct dcp_http *r, size_t n, int rc)
 {
 	size_t i = 0;
@@ -236,7 +236,10 @@ static void note_why(struct dcp_remote_file *o, const struct dcp_http *r, size_t
 	pthread_mutex_unlock(&o->remote->lock);
 }
 
-/* The first alone, so that only one is led where all go. */
+/*
+ * Run the first request alone, so that only one request is redirected and the others go to its
+ * target.
+ */
 static int run_led(struct dcp_remote_file *o, struct dcp_http *r, size_t n)
 {
 	dcp_auto_free char *led = dcp_led_find(o->remote, o->name);

@@ -16,7 +16,7 @@
 #include "core/parse/json.h"
 #include "core/remote/http.h"
 
-/* ---- what a server listed ---- */
+/* ---- lists of a server ---- */
 
 struct dcp_listing *dcp_listing_new(const char *prefix)
 {
@@ -191,7 +191,7 @@ static int add_names(struct dcp_listing *l, const struct dcp_json *root)
 	return rc;
 }
 
-/* The target of a link, if it is an entry of the directory @path: its name. */
+/* Add the name of the target of a link, if it is an entry of the directory @path. */
 static int add_link(struct dcp_listing *l, const char *to, size_t n, const char *path)
 {
 	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
@@ -249,16 +249,16 @@ int dcp_listing_read_page(struct dcp_listing *l, const char *text, size_t n, con
 	return dcp_err_say(err, read_links(l, text, n, path));
 }
 
-/* ---- servers that were spoken to, and their lists ---- */
+/* ---- servers in use, and their lists ---- */
 
 enum {
 	/*
-	 * For which a list is believed; for longer if it took long, so that lists of a bucket with
-	 * a hundred pages are a small part of what is asked for.
+	 * Time for which a list is trusted. If the list took long to get, it is trusted for longer,
+	 * so that the lists of a bucket with a hundred pages remain a small part of all requests.
 	 */
 	FRESH_MS = 5000,
-	FRESH_MOST_MS = 25000, /* before a mount looks again */
-	FRESH_TIMES = 20,      /* as long as it took */
+	FRESH_MOST_MS = 25000, /* less than the time after which a mount looks again */
+	FRESH_TIMES = 20,      /* multiple of the time that the list took */
 	MOST_LISTS = 256,
 };
 
@@ -328,7 +328,10 @@ static void drop(struct dcp_listing *l)
 		dcp_listing_free(l);
 }
 
-/* The newest that shows it and is believed at @ms, with a reference more. */
+/*
+ * Find the newest list that shows the directory or file and is trusted at @ms, and add a reference
+ * to it.
+ */
 static struct dcp_listing *find_list(struct dcp_remote *r, const char *prefix, bool single,
 				     int64_t ms)
 {
@@ -346,7 +349,7 @@ static struct dcp_listing *find_list(struct dcp_remote *r, const char *prefix, b
 	return found;
 }
 
-/* Keep @l, in place of older lists of the same. */
+/* Keep @l in place of older lists of the same prefix. */
 static int keep(struct dcp_remote *r, struct dcp_listing *l)
 {
 	size_t n = DCP_NITEMS(r->listings, struct dcp_listing *), kept = 0;
@@ -429,7 +432,7 @@ void dcp_remote_distrust(struct dcp_remote *r)
 	pthread_mutex_unlock(&r->lock);
 }
 
-/* Settings of all requests, and the function that stops a thread which waits for an answer. */
+/* Configuration of all requests, and the function that stops a thread that waits for an answer. */
 static struct dcp_http_config config;
 
 void dcp_http_configure(const struct dcp_http_config *c)

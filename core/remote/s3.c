@@ -6,9 +6,9 @@
  *	s3://bucket/prefix    AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION; credentials.h
  *	gs://bucket/prefix    GS_ENDPOINT_URL; credentials.h
  *
- * A list without a delimiter shows a thousand files with a request, whatever directories they lie
- * in. So that is tried first; only where one directory fills the page, the others are asked for by
- * themselves.
+ * A list without a delimiter shows a thousand files with a request, whatever directories they are
+ * in. So it is tried first; only if one directory fills the page, the other directories are listed
+ * separately.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -25,19 +25,19 @@
 #include "core/remote/xml.h"
 
 enum {
-	MOST_PAGE = 16 << 20, /* bytes of a list's page */
+	MOST_PAGE = 16 << 20, /* bytes of a page of a list */
 	DEEP_PAGES = 200,     /* of a list without a delimiter */
 	BUCKET_MIN = 3,
 	BUCKET_MAX = 63,
 };
 
 struct s3 {
-	pthread_mutex_t lock; /* of what can change */
+	pthread_mutex_t lock; /* guards the members that can change */
 	enum dcp_cloud cloud;
 	char *bucket, *endpoint; /* NULL: Amazon's */
 	char *region;
 	struct dcp_credentials credentials;
-	bool refused; /* they were, lately */
+	bool refused; /* the credentials were refused recently */
 };
 
 static struct s3 *own_of(const struct dcp_remote *r)
@@ -121,7 +121,7 @@ struct page {
 	bool truncated;
 	size_t files;
 	char first[256]; /* the first directory of the page */
-	size_t dirs;     /* at least so many, up to 2 */
+	size_t dirs;     /* number of directories, counted up to 2 */
 };
 
 static int set_text(struct dcp_buf *to, const char *text, size_t n)
@@ -130,7 +130,7 @@ static int set_text(struct dcp_buf *to, const char *text, size_t n)
 	return dcp_buf_add(to, text, n) ?: dcp_buf_add(to, "", 0);
 }
 
-/* As headers have it: some servers (rclone) list it without its quotes. */
+/* Write the tag as in headers, because some servers (rclone) list it without its quotes. */
 static int set_tag(struct dcp_buf *to, const char *text, size_t n)
 {
 	bool bare = n && *text != '"' && strncmp(text, "W/", 2) != 0;
@@ -159,7 +159,7 @@ static int add_item(struct page *p)
 	const char *name = p->key.p;
 	int rc = 0;
 
-	/* keys that are not of this list, and marks of directories */
+	/* skip keys of other lists, and markers of directories */
 	if (n >= skip && strncmp(name ? name : "", p->prefix, skip) == 0 &&
 	    (n > skip || p->l->single) && strlen(name) == n &&
 	    (p->l->single ? n == skip : name[n - 1] != '/')) {
@@ -213,8 +213,8 @@ static int on_element(void *ctx, const char *path, const char *text, size_t n)
 }
 
 /*
- * The region that the bucket is in, of an answer that says this is not it. True: another than was
- * tried.
+ * Read the region of the bucket from an answer that says the request went to the wrong region.
+ * True: the region differs from the one that was tried.
  */
 static bool moved(struct s3 *s, const struct dcp_http *h)
 {
@@ -274,7 +274,7 @@ static int get_page(struct dcp_remote *r, const struct page *p, const char *deli
 		if (dcp_buf_error(&to))
 			return -ENOMEM;
 		h.url = to.p;
-		h.direct = true; /* a redirect would lead to what is signed for elsewhere */
+		h.direct = true; /* the signature would not fit the target of a redirect */
 		if (err)
 			*err = (struct dcp_err){ 0 };
 		rc = dcp_http_get(&h, MOST_PAGE, out, err);
@@ -288,7 +288,7 @@ static int get_page(struct dcp_remote *r, const struct page *p, const char *deli
 	return rc == -ENOENT ? dcp_fail(err, -ENXIO, "%s: no such bucket", r->base) : rc;
 }
 
-/* All pages, or until a deep list is found not to be worth it: 1. */
+/* Get all pages; or stop and return 1 if a deep list turns out too expensive. */
 static int list_pages(struct dcp_remote *r, struct dcp_listing *l, const char *delimiter,
 		      unsigned most, struct dcp_err *err)
 {
@@ -331,7 +331,7 @@ static int list(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err
 	return rc;
 }
 
-/* Of all names that begin so, its own is the first. */
+/* Of all names that begin with the prefix, the file itself comes first. */
 static int one(struct dcp_remote *r, struct dcp_listing *l, struct dcp_err *err)
 {
 	int rc = list_pages(r, l, "", 1, err);

@@ -121,7 +121,8 @@ int dcp_credentials_sign(const struct dcp_credentials *c, const struct dcp_http 
 	sign.path = only_path.p;
 	sign.headers = signed_heads.p;
 	dcp_buf_str(heads,
-		    strchr(signed_heads.p, '\n') + 1); /* the host is libcurl's to send */
+		    /* libcurl sends the header host itself */
+		    strchr(signed_heads.p, '\n') + 1);
 	dcp_buf_str(heads, "Authorization: ");
 	dcp_sign_v4(&sign, heads);
 	return dcp_buf_str(heads, "\n");

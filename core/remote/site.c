@@ -9,12 +9,12 @@
 #include "core/base/hash.h"
 #include "core/remote/remote.h"
 
-/* ---- files: reads that lie close are one request, a long one is several ---- */
+/* ---- files: close reads become one request, a long read becomes several ---- */
 
 enum {
-	GAP = 1 << 20,     /* bytes nobody asked for that cost less than a request */
-	REQUEST = 8 << 20, /* the longest range of one */
-	DIRECT = 4 << 20,  /* a batch of more is not kept */
+	GAP = 1 << 20,     /* a gap of unneeded bytes that costs less than another request */
+	REQUEST = 8 << 20, /* longest range of a request */
+	DIRECT = 4 << 20,  /* a batch of more bytes is not kept in memory */
 	MOST = 4096,       /* ranges at a time */
 };
 
@@ -24,14 +24,14 @@ enum {
 struct part {
 	const struct dcp_read *const *reads, *const *all;
 	size_t n, nall;
-	uint64_t done; /* all bytes before came: reads of these are not looked at again */
+	uint64_t done; /* all bytes before it have come, so reads of them are skipped */
 };
 
 static int put(void *ctx, uint64_t at, const char *p, size_t n)
 {
 	struct part *part = ctx;
 
-	if (at < part->done) { /* what came was wrong, and comes again from the beginning */
+	if (at < part->done) { /* earlier bytes were wrong, and come again from the beginning */
 		part->reads = part->all;
 		part->n = part->nall;
 		part->done = at;
@@ -52,7 +52,7 @@ static int put(void *ctx, uint64_t at, const char *p, size_t n)
 	return 0;
 }
 
-/* Get what all of @reads want; they are in order. */
+/* Get the bytes of all @reads, which are in order. */
 static int get_direct(struct dcp_remote_file *o, const struct dcp_read *const *reads, size_t n)
 {
 	dcp_auto_buf struct dcp_buf ranges = DCP_BUF_INIT, parts = DCP_BUF_INIT;
@@ -139,7 +139,8 @@ static int read_all(const struct dcp_read *reads, size_t n)
 static void want(const struct dcp_read *reads, size_t n)
 {
 	read_all(reads, n);
-	dcp_err_note(0, NULL); /* whoever reads these asks again, and is told then */
+	/* a reader of these bytes makes the request again, and gets the reason then */
+	dcp_err_note(0, NULL);
 }
 
 static int check(const struct dcp_blob *b, const struct dcp_file_id *id, bool named)
@@ -182,7 +183,7 @@ int dcp_remote_open(struct dcp_remote *r, const char *name, const struct dcp_ite
 	o->name = strdup(name);
 	o->tag = item->tag ? strdup(item->tag) : NULL;
 	o->lasts = o->tag && *o->tag && strncmp(o->tag, "W/", 2) != 0 &&
-		   id->dev; /* 0: for want of memory, its name is no hash */
+		   id->dev; /* 0: out of memory: the name is not a hash */
 	o->modified = item->modified ? strdup(item->modified) : NULL;
 	rc = r->ops->url(r, name, &url);
 	o->url = dcp_buf_take(&url);
@@ -194,9 +195,15 @@ int dcp_remote_open(struct dcp_remote *r, const char *name, const struct dcp_ite
 	return 0;
 }
 
-/* ---- sites: names on a server are texts; a directory is what begins with "its/name/" ---- */
+/*
+ * ---- sites: names on a server are texts; a directory is all names that begin with "its/name/"
+ * ----
+ */
 
-/* A site is of one file if its prefix, which is then the file's name, does not end in a slash. */
+/*
+ * A site is a single file if its prefix, which is then the name of the file, does not end in a
+ * slash.
+ */
 static bool is_of_file(const struct dcp_site *at)
 {
 	size_t n = strlen(at->within);
@@ -331,7 +338,7 @@ static int find_item(const struct dcp_site *at, const char *name, bool fresh,
 	return dcp_fail(err, -ENOENT, "%.300s: no file of that name", name);
 }
 
-/* 128 bits of what tells contents of the file apart. */
+/* 128 bits of a hash that identifies the content of the file. */
 static void id_of(const struct dcp_remote *r, const char *name, const struct dcp_item *item,
 		  struct dcp_file_id *out)
 {

@@ -10,7 +10,7 @@
 
 enum { MAX_COMPONENT = 255 };
 
-/* A host with a name or address, and with a port that there is, or none. */
+/* Is it a host with a name or address, and with a valid port or none? */
 static bool has_port(const char *host, size_t n)
 {
 	const char *end = host + n, *close = *host == '[' ? memchr(host, ']', n) : NULL;
@@ -105,7 +105,7 @@ static bool take_digits(const char **p, size_t n, int *out)
 	return true;
 }
 
-/* "20260130T235959Z"; 0: it is none. */
+/* Parse "20260130T235959Z"; 0: not such a time. */
 static int64_t read_time(const char *p)
 {
 	struct tm t = { 0 };

@@ -59,7 +59,7 @@ struct reading {
 	dcp_xml_fn *fn;
 	void *ctx;
 	struct dcp_buf path, text;
-	size_t at[DCP_XML_MAX_DEPTH]; /* where the path of each element that is open ends */
+	size_t at[DCP_XML_MAX_DEPTH]; /* by open element: the end of its path */
 	size_t depth;
 	int rc;
 };
@@ -120,7 +120,7 @@ static bool is_there(void)
 
 const char *dcp_xml_expat_version(void)
 {
-	static char text[32]; /* the same whenever it is written */
+	static char text[32]; /* every thread writes the same text */
 	XML_Expat_Version v;
 
 	if (!is_there())
