@@ -23,7 +23,7 @@
 #include "core/remote/remote.h"
 #include "tools/save/save_int.h"
 
-enum { ROUNDS = 1000 }; /* of aborting what others left */
+enum { ROUNDS = 1000 }; /* of aborting uploads that other saves left */
 
 /* ---- may OUT be written? ---- */
 
@@ -65,7 +65,7 @@ static int note_old(struct save_uploads *u, const char *prefix, const char *name
 	return dcp_buf_add(&u->old, &key, sizeof(key));
 }
 
-/* What is there: keys into u->old. */
+/* List the existing objects: keys into u->old. */
 static int list_old(struct save *s, struct dcp_err *err)
 {
 	struct save_uploads *u = s->uploads;
@@ -130,8 +130,8 @@ static int on_leftover(void *ctx, const char *key, const char *id, const char *b
 }
 
 /*
- * Uploads of OUT that were begun: by another save, or by one that was killed. A server that does
- * not say has none.
+ * Check for unfinished uploads of OUT, of a running or a killed save. A server that does not list
+ * uploads counts as having none.
  */
 static int check_uploads(struct save *s, struct dcp_err *err)
 {
@@ -157,7 +157,7 @@ static int check_uploads(struct save *s, struct dcp_err *err)
 			s->parent, s->name, l.begun);
 }
 
-/* Only what dcpfs wrote is replaced: it can be written again, other objects cannot. */
+/* Only objects that dcpfs wrote are replaced, because only they can be written again. */
 static int check_replaced(struct save *s, struct dcp_err *err)
 {
 	struct dcp_buf *old = &s->uploads->old;
@@ -274,7 +274,7 @@ static int seal_uploads(struct save *s, struct dcp_err *err)
 	int rc = s->opts.stop && *s->opts.stop ? -ECANCELED : 0;
 
 	if (rc == 0)
-		rc = check_replaced(s, err); /* others may have written meanwhile */
+		rc = check_replaced(s, err); /* another program may have written meanwhile */
 	if (rc == -EEXIST)
 		return rc;
 	if (rc == 0)

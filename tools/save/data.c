@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads that each take the next piece, read it from the source and write it to its place, so that
- * reading and writing overlap; or have the kernel copy it. At the end the files that this process
- * wrote are on the disk.
+ * Threads that each take the next piece, read it from the source and write it to its offset, so
+ * that reading and writing overlap; or let the kernel copy it. At the end the files that this
+ * process wrote are synced to the disk.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +26,7 @@ enum {
 struct team {
 	struct save *s;
 	const struct save_source *source;
-	size_t next; /* piece; atomic, as are the bytes that the save counts */
+	size_t next; /* number of the next piece; atomic, as are the byte counts of the save */
 	uint64_t done;
 	int failed; /* atomic: the first failure */
 	pthread_mutex_t lock;
@@ -37,8 +37,8 @@ struct job {
 	struct team *team;
 	unsigned number;
 	struct save_pen pen;
-	char *page; /* a page and a piece */
-	char *buf;  /* in it, as far from a page's beginning as the piece is in the file */
+	char *page; /* memory of a page and a piece */
+	char *buf;  /* in @page, with the alignment that the piece has in the file */
 };
 
 struct piece {
@@ -54,7 +54,7 @@ static const struct save_run *find_run(const struct save *s, size_t piece)
 	const struct save_run *r = save_runs(s);
 	size_t i;
 
-	/* The last that begins at or before it: runs may be empty. */
+	/* The last run that begins at or before the piece, because runs may be empty. */
 	DCP_BISECT(i, 0, save_nruns(s), r[i].piece <= piece);
 	return &r[i - 1];
 }
@@ -86,7 +86,7 @@ static bool is_mine(const struct team *t, const struct piece *p)
 
 /* ---- one piece ---- */
 
-/* What the kernel copied was not hashed: is it what the source has? */
+/* Is a piece that the kernel copied, and that has no hash, equal to the source? */
 static bool is_copy(struct job *j, const struct piece *p)
 {
 	const struct save_source *from = j->team->source;
@@ -104,7 +104,7 @@ static bool is_copy(struct job *j, const struct piece *p)
 	return true;
 }
 
-/* Is it there already, from a save that was stopped? */
+/* Is the piece there already, from an interrupted save? */
 static bool is_kept(struct job *j, const struct piece *p)
 {
 	struct save *s = j->team->s;
@@ -126,7 +126,7 @@ static int fail_changed(struct dcp_err *err)
 	return dcp_fail(err, -ESTALE, "a file of the checkpoint was changed meanwhile");
 }
 
-/* All of a run of text. It is made in place, what it is made of stands at the end. */
+/* Make a whole run of text. It is made in place, from bytes that are at the end of the buffer. */
 static int read_text(struct job *j, const struct save_run *r, struct dcp_err *err)
 {
 	const struct save_source *from = j->team->source;
@@ -141,7 +141,7 @@ static int read_text(struct job *j, const struct save_run *r, struct dcp_err *er
 			*to++ = byte;
 			continue;
 		}
-		if (to == at) /* there are more of them than were counted */
+		if (to == at) /* more bytes of 0x80 or more than were counted */
 			return fail_changed(err);
 		*to++ = 0xc0 | byte >> 6;
 		*to++ = 0x80 | (byte & 0x3f);
@@ -159,10 +159,7 @@ static int read_piece(struct job *j, const struct piece *p, struct dcp_err *err)
 				    j->buf, p->n, err);
 }
 
-/*
- * Bytes that the format asks nothing about go from file to file in the kernel, if it can do that:
- * 1.
- */
+/* Let the kernel copy bytes of which the format needs no checksum, from file to file. 1: done. */
 static int let_copy(struct job *j, const struct piece *p, struct dcp_err *err)
 {
 	const struct save_source *from = j->team->source;
@@ -226,7 +223,7 @@ static int bring_piece(struct job *j, const struct piece *p, struct dcp_err *err
 	rc = put_piece(j, p, &sum, err);
 	if (rc < 0)
 		return rc;
-	/* The disk gets busy now, not all at once at the end. */
+	/* Start writing back now, so that not all of it is left for the end. */
 	if (p->n >= FLUSH && j->pen.fd >= 0 && j->pen.direct < 0)
 		sync_file_range(j->pen.fd, (off_t)at, (off_t)p->n, SYNC_FILE_RANGE_WRITE);
 	note_sum(s, p->number, &sum);

@@ -36,7 +36,7 @@ int save_fail(const struct save *s, int code, const char *file, struct dcp_err *
 	pthread_mutex_unlock(&why_lock);
 	if (why.msg[0])
 		return dcp_fail(err, code, "%s/%s: %.400s", s->parent, s->name, why.msg);
-	/* Names that are our own mean nothing to the user: only OUT is named. */
+	/* The user does not know the names of temporary files: name only OUT. */
 	if (strcmp(file, s->journal) == 0 || strcmp(file, s->part) == 0)
 		return dcp_fail(err, code, "%s/%s: %s", s->parent, s->name, strerror(-code));
 	return dcp_fail(err, code, "%s/%s: writing %s: %s", s->parent, s->name, file,
@@ -195,8 +195,8 @@ int save_pick_file(const struct save *s, struct save_pen *pen, uint32_t file)
 }
 
 /*
- * Whole pages of the file by O_DIRECT, if the memory is as far from a page's beginning; what is
- * left over at both ends as always.
+ * Write whole pages of the file by O_DIRECT, if the memory has the same alignment; the rest at both
+ * ends is written normally.
  */
 int save_write_file(struct save *s, struct save_pen *pen, uint32_t file, uint64_t at,
 		    const void *from, uint64_t n)
@@ -211,7 +211,7 @@ int save_write_file(struct save *s, struct save_pen *pen, uint32_t file, uint64_
 	if (pen->direct < 0 || lo >= hi || ((uintptr_t)p - at) % SAVE_PAGE)
 		return save_pwrite(pen->fd, p, n, at);
 	rc = save_pwrite(pen->direct, p + (lo - at), hi - lo, lo);
-	if (rc == -EINVAL) { /* larger pages are asked for */
+	if (rc == -EINVAL) { /* the file system needs a larger alignment */
 		dcp_close_fd(&pen->direct);
 		return save_pwrite(pen->fd, p, n, at);
 	}
@@ -222,7 +222,7 @@ int save_write_file(struct save *s, struct save_pen *pen, uint32_t file, uint64_
 	return rc == 0 ? save_pwrite(pen->fd, p + (hi - at), end - hi, hi) : rc;
 }
 
-/* Of a file that only others wrote there is nothing to be brought to the disk. */
+/* A file that only other processes wrote need not be synced here. */
 int save_sync_files(struct save *s, struct dcp_err *err)
 {
 	for (uint32_t i = 0; i < save_nfiles(s); i++) {
@@ -235,9 +235,9 @@ int save_sync_files(struct save *s, struct dcp_err *err)
 }
 
 /*
- * .NAME.dcpfs-journal: a head, then struct save_sum of each piece, mapped by all processes that
- * share the save, so that what a killed one has noted is there. Rank 0 has it locked as long as it
- * lives.
+ * .NAME.dcpfs-journal: a head, then struct save_sum of each piece. All processes that share the
+ * save map it, so that sums that a killed process has recorded are kept. Rank 0 keeps it locked as
+ * long as it lives.
  */
 
 static const char magic[8] = "dcpfsSV1";
@@ -270,7 +270,10 @@ int save_journal_open(struct save *s, struct dcp_err *err)
 					"%s/%s is being written by another process", s->parent,
 					s->name);
 		}
-		/* Another process may have finished and removed it before it was locked. */
+		/*
+		 * Another process may have finished and removed the journal before it was locked
+		 * here.
+		 */
 		if (fstat(fd, &st) == 0 &&
 		    fstatat(s->parent_fd, s->journal, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
 		    st.st_ino == named.st_ino) {
@@ -313,7 +316,9 @@ static int map_journal(struct save *s, size_t size)
 	return 0;
 }
 
-/* As rank 0 has begun it. Without it all is written, and nothing noted. */
+/*
+ * Map the journal that rank 0 has begun. Without it all data is written, and no sums are recorded.
+ */
 static int join_journal(struct save *s, size_t size)
 {
 	s->journal_fd = openat(s->parent_fd, s->journal, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
@@ -347,7 +352,7 @@ int save_journal_begin(struct save *s, struct dcp_err *err)
 	size_t size = sizeof(struct head) + s->npieces * sizeof(struct save_sum);
 	int rc = 0;
 
-	/* Who writes what is in memory has nothing to go on with. */
+	/* A save of data in memory (by_owner) cannot be resumed. */
 	if (!s->opts.by_owner)
 		rc = save_leads(s) ? begin_journal(s, size) : join_journal(s, size);
 	if (rc == -ESTALE)
@@ -371,9 +376,9 @@ void save_journal_close(struct save *s)
 }
 
 /*
- * What did dcpfs write? A directory with files of dcpfs has a list of them, .dcpfs-written: a line
- * a file, "SIZE MTIME NAME", mtime in ns. The last line of a name counts. Only what is as its line
- * says is replaced: it can be written again, other files cannot.
+ * The list of files that dcpfs wrote. A directory with such files has the list .dcpfs-written: for
+ * each file a line "SIZE MTIME NAME", mtime in ns. The last line of a name counts. Only files that
+ * are as their line says are replaced, because they can be written again; other files cannot.
  */
 
 #define LIST ".dcpfs-written"
@@ -388,7 +393,7 @@ struct line {
 
 struct list {
 	struct dcp_buf text,
-		lines; /* lines: in the order of their names, of one name in that of the file */
+		lines; /* lines, ordered by name; lines of one name in the order of the file */
 };
 
 static int64_t mtime_of(const struct stat *st)
@@ -414,7 +419,7 @@ int save_note_written(const struct save *s, int dir)
 
 	for (uint32_t i = 0; i < save_nfiles(s); i++) {
 		const char *name = s->opts.file ? s->name : save_files(s)[i].name;
-		/* Opened, so that NFS asks the server what other ranks have written. */
+		/* Opening makes NFS ask the server for what other ranks have written. */
 		dcp_auto_fd int fd =
 			s->opts.file ? openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
 				     : save_open(s, i);
@@ -429,7 +434,7 @@ int save_note_written(const struct save *s, int dir)
 	return dcp_buf_error(&lines) ? -ENOMEM : append_lines(s, dir, &lines);
 }
 
-/* By name; of one name as they stand in the file. */
+/* Order by name; lines of one name in the order of the file. */
 static int by_name(const void *a, const void *b)
 {
 	const struct line *x = a, *y = b;
@@ -438,7 +443,7 @@ static int by_name(const void *a, const void *b)
 	return by ? by : DCP_CMP(x->name, y->name);
 }
 
-/* Read a list; empty where no file is one. */
+/* Read a list; it is empty if there is no list file. */
 static int read_list(int at, const char *path, struct list *out)
 {
 	dcp_auto_fd int fd = openat(at, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -472,8 +477,8 @@ static int read_list(int at, const char *path, struct list *out)
 }
 
 /*
- * NULL: the file is as it was written, or (its name ends with a slash) files below the directory
- * were. Else what it is.
+ * NULL: the file is as dcpfs wrote it, or if the name ends with a slash, dcpfs wrote files below
+ * the directory. Otherwise a text that says what it is.
  */
 static const char *judge_file(const struct list *l, const char *name, const struct stat *st)
 {
@@ -493,9 +498,9 @@ static const char *judge_file(const struct list *l, const char *name, const stru
 }
 
 /*
- * Look for a file or directory that is not as it was written, below the directory called @path,
- * with a slash at its end or "". Its name is in @path then, and in *what what it is; else @path is
- * as before.
+ * Look below the directory @path, which ends with a slash or is "", for a file or directory that is
+ * not as dcpfs wrote it. If there is one, @path becomes its name and *what says what it is;
+ * otherwise @path is unchanged.
  */
 static int look_in(const struct list *l, int parent, const char *name, char path[PATH_MAX],
 		   unsigned depth, const char **what)

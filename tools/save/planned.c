@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sink of a plan: has files made as long as they will be, hands over the bytes that the format
- * makes, and notes where data goes.
+ * The sink of a plan: creates files with their final size, writes the bytes that the format
+ * generates, and records where data goes.
  */
 #include <errno.h>
 #include <string.h>
@@ -16,7 +16,7 @@ enum { FLUSH = 256 << 10 };
 
 struct planning {
 	struct save *s;
-	struct dcp_buf own; /* bytes that stand at [own_off, at) of the file */
+	struct dcp_buf own; /* bytes at [own_off, at) of the file */
 	uint64_t own_off, at;
 	struct dcp_err *err;
 };
@@ -43,7 +43,7 @@ static int flush_bytes(struct planning *p)
 	return rc < 0 ? save_fail(p->s, rc, file_name(p), p->err) : 0;
 }
 
-/* Nothing follows in the file. */
+/* Called when the file is complete. */
 static int end_file(struct planning *p)
 {
 	struct save_file *f = save_files(p->s);
@@ -58,7 +58,7 @@ static int end_file(struct planning *p)
 	return rc < 0 ? save_fail(p->s, rc, file_name(p), p->err) : 0;
 }
 
-/* Formats take names from keys: none leads out of the directory. */
+/* Formats take file names from keys, so a name that leads out of the directory is refused. */
 static bool is_below(const char *name)
 {
 	if (strlen(name) >= PATH_MAX)
@@ -188,7 +188,7 @@ int save_plan(struct save *s, const struct dcp_write_format *f, const struct dcp
 	if (rc != -ESTALE)
 		return rc;
 	/*
-	 * What is there is of another save: start over. Without a plan in the journal nothing was
+	 * The leftovers are of another save: start over. Without a plan in the journal nothing was
 	 * written.
 	 */
 	if (s->opts.removed && save_journal_has_plan(s))

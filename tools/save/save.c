@@ -28,7 +28,7 @@ enum { PLAN_MEMORY = 1 << 30 }; /* names of files */
 
 /* ---- names ---- */
 
-/* ".NAME.dcpfs-part", NAME as its hash where that is too long. */
+/* ".NAME.dcpfs-part"; if that is too long, with the hash of NAME. */
 static void name_beside(const struct save *s, const char *ending, char out[NAME_MAX + 1])
 {
 	if (snprintf(out, NAME_MAX + 1, ".%s%s", s->name, ending) > NAME_MAX)
@@ -113,7 +113,7 @@ static int open_parent(struct save *s, struct dcp_err *err)
 
 	s->parent_fd = open(s->parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (s->parent_fd < 0 && errno == ENOENT && s->opts.dry)
-		return 0; /* it would be made */
+		return 0; /* a dry run makes nothing */
 	if (s->parent_fd < 0 && errno == ENOENT) {
 		rc = make_parents(s->parent, save_mode(s, 0777));
 		errno = -rc;
@@ -126,7 +126,7 @@ static int open_parent(struct save *s, struct dcp_err *err)
 
 /* ---- may OUT be written? ---- */
 
-/* 1; 0: it has no entries. */
+/* Has the directory entries? 1 or 0. */
 static int has_entries(int parent, const char *name)
 {
 	DIR *dir = save_open_dir(parent, name);
@@ -162,7 +162,10 @@ static int check_free(struct save *s, struct dcp_err *err)
 		       : dcp_fail(err, -EEXIST, "%s/%s exists already", s->parent, s->name);
 }
 
-/* OUT is there. -EALREADY: with the files of the plan, and those as long as planned; -EEXIST. */
+/*
+ * Called if OUT exists. -EALREADY: it has the files of the plan with the planned sizes; otherwise
+ * -EEXIST.
+ */
 static int save_compare(struct save *s, struct dcp_err *err)
 {
 	char path[PATH_MAX + NAME_MAX + 2];
@@ -186,15 +189,16 @@ static int save_compare(struct save *s, struct dcp_err *err)
 }
 
 /*
- * End what a killed save had begun to end. Where the old directory was renamed away, it gets its
- * name back; where the new one has the name, only the journal is left.
+ * Finish the publication that a killed save had begun. If the old directory was renamed away, it
+ * gets its name back; if the new directory has the name already, only the journal is left to
+ * remove.
  */
 static void recover_killed(const struct save *s)
 {
 	struct stat st, part;
 	dcp_auto_fd int fd = openat(s->parent_fd, s->journal, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
 
-	/* Not while its process lives. On NFS only a file that can be written is locked. */
+	/* Not while the other process lives. NFS can lock only a file that is open for writing. */
 	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
 		return;
 	if (faccessat(s->parent_fd, s->name, F_OK, AT_SYMLINK_NOFOLLOW) < 0) {
@@ -213,7 +217,7 @@ static int not_ours(const struct save *s, struct dcp_err *err)
 			s->parent, s->part);
 }
 
-/* On the disk before anything stands beside it. */
+/* Sync the journal before anything is created beside it. */
 static int mark_journal(const struct save *s)
 {
 	int rc = save_pwrite(s->journal_fd, "dcpfs", SAVE_MARK, 0);
@@ -228,7 +232,7 @@ static bool has_part(const struct save *s)
 	return n != 0 && n != -ENOENT;
 }
 
-/* What stands beside a journal was made here, even if a power cut emptied the journal. */
+/* A directory beside a journal was made by dcpfs, even if a power cut emptied the journal. */
 static int make_part(struct save *s, struct dcp_err *err)
 {
 	struct stat st;
@@ -247,8 +251,10 @@ static int make_part(struct save *s, struct dcp_err *err)
 		rc = mark_journal(s);
 	if (!s->fresh && rc == 0 && !s->opts.resume)
 		rc = save_remove_tree(s->parent_fd, s->part);
-	/* What was renamed away may be the only copy: it is removed when its name is taken
-	 * again. */
+	/*
+	 * The directory that was renamed away may be the only copy, so it is removed only when the
+	 * name is taken again.
+	 */
 	if (!s->fresh && rc == 0 &&
 	    faccessat(s->parent_fd, s->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
 		rc = save_remove_tree(s->parent_fd, s->old);
@@ -258,7 +264,7 @@ static int make_part(struct save *s, struct dcp_err *err)
 	if (rc == 0 && mkdirat(s->parent_fd, s->part, save_mode(s, 0777)) < 0 &&
 	    errno != EEXIST)
 		rc = -errno;
-	/* In a directory that others may write to, another user could have made it. */
+	/* In a directory that others may write to, another user could have created it. */
 	if (rc == 0 && (fstatat(s->parent_fd, s->part, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
 			st.st_uid != geteuid() || (s->fresh && has_part(s)))) {
 		s->made = false;
@@ -333,7 +339,7 @@ static void destroy_files(struct save *s)
 {
 	if (s->made && !s->published) {
 		save_remove_tree(s->parent_fd, s->part);
-		if (!s->aside) /* else the next save brings the old one back */
+		if (!s->aside) /* otherwise the next save brings the old directory back */
 			unlinkat(s->parent_fd, s->journal, 0);
 	}
 	if (s->dir >= 0)
@@ -382,7 +388,7 @@ static int put_checksums(const struct save *s, struct dcp_err *err)
 	return 0;
 }
 
-/* Names of files are on the disk when their directories are. */
+/* Sync the directories, so that the names of files are on the disk. */
 static int sync_directories(const struct save *s)
 {
 	char path[PATH_MAX], before[PATH_MAX] = "";
@@ -408,7 +414,7 @@ static int sync_directories(const struct save *s)
 	return fsync(s->dir) < 0 ? -errno : 0;
 }
 
-/* The completing file gets its name. */
+/* Give the completing file its name. */
 static int name_last(const struct save *s, const struct save_file *f)
 {
 	const char *name = f->name;
@@ -459,13 +465,19 @@ const char *save_sealed(const struct save *s)
 	return s->sealed;
 }
 
-/* Can another method replace an operation that the file system does not support? */
+/*
+ * Does the error mean that the file system does not support the operation, so that another method
+ * must be used?
+ */
 static bool is_unknown(int error)
 {
 	return error == EINVAL || error == ENOSYS || error == EOPNOTSUPP;
 }
 
-/* Give a file a name that is free. Without hard links, only an earlier check has shown that. */
+/*
+ * Give a file a name that is free. Without hard links this relies on an earlier check that the name
+ * is free.
+ */
 static int take_free_name(const struct save *s, const char *file)
 {
 	if (renameat2(s->dir, file, s->parent_fd, s->name, RENAME_NOREPLACE) == 0)
@@ -480,9 +492,10 @@ static int take_free_name(const struct save *s, const char *file)
 }
 
 /*
- * Where two directories cannot be exchanged: the old one is renamed away, and back if the new
- * one cannot take its name. After a kill in between both are there, complete, under names with
- * a dot; the next save to that name gives the old one its name back (recover_killed()).
+ * For file systems that cannot exchange two directories: the old directory is renamed away, and
+ * back if the new directory cannot take its name. If the process is killed in between, both exist,
+ * complete, under names with a dot; the next save to that name gives the old directory its name
+ * back (recover_killed()).
  */
 static int take_name_in_turn(struct save *s)
 {
@@ -498,7 +511,7 @@ static int take_name_in_turn(struct save *s)
 	return rc;
 }
 
-/* The new one takes the name; what had it is removed. */
+/* Give the new directory the name, and remove the directory that had it. */
 static int take_name(struct save *s)
 {
 	const char *file = s->opts.file ? save_files(s)[0].name : NULL;
@@ -507,7 +520,7 @@ static int take_name(struct save *s)
 		return take_free_name(s, file);
 	if (file)
 		return renameat(s->dir, file, s->parent_fd, s->name) < 0 ? -errno : 0;
-	/* A directory takes the place of an empty one. */
+	/* rename() replaces an empty directory. */
 	if (renameat(s->parent_fd, s->part, s->parent_fd, s->name) == 0)
 		return 0;
 	if (errno != ENOTEMPTY && errno != EEXIST)
@@ -521,12 +534,16 @@ static int take_name(struct save *s)
 
 static int publish_files(struct save *s, struct dcp_err *err)
 {
-	int rc = save_check_replaced(s, err); /* others may have written into it meanwhile */
+	/* another program may have written into it meanwhile */
+	int rc = save_check_replaced(s, err);
 
 	if (rc < 0)
 		return rc;
 	rc = take_name(s);
-	/* No line: not replaced later. The directory's list may belong to another user. */
+	/*
+	 * If the line cannot be written, the file is just not replaced later: the list of the
+	 * directory may belong to another user.
+	 */
 	if (rc == 0 && s->opts.file && !s->opts.overwrite)
 		save_note_written(s, s->parent_fd);
 	if (rc == 0 && fsync(s->parent_fd) < 0)
@@ -549,7 +566,7 @@ int save_publish(struct save *s, struct dcp_err *err)
 
 /* ---- the row ---- */
 
-/* One that is there already is of the save that is resumed. */
+/* A file that exists already is of the save that is resumed. */
 static int begin_file(struct save *s)
 {
 	const struct save_file *f = &save_files(s)[save_nfiles(s) - 1];
@@ -565,7 +582,7 @@ static int write_own(struct save *s, uint64_t off, const void *p, size_t n)
 	return save_makes(s) ? save_pwrite(s->planning_fd, p, n, off) : 0;
 }
 
-/* Give it its length, and see that there is room for it. */
+/* Set the size of the file, and reserve its space. */
 static int end_file(struct save *s)
 {
 	off_t n = (off_t)save_files(s)[save_nfiles(s) - 1].size;
@@ -588,7 +605,7 @@ static int plan_files(struct save *s, struct dcp_err *err)
 
 	if (s->compares || !s->opts.dry)
 		return s->compares ? save_compare(s, err) : save_journal_begin(s, err);
-	/* Directories that are not there yet would be made in the nearest one that is. */
+	/* Missing directories would be created in the nearest existing one. */
 	snprintf(at, sizeof(at), "%s", s->parent);
 	while ((rc = statvfs(at, &fs)) < 0 && errno == ENOENT && (slash = strrchr(at, '/')))
 		slash[slash == at] = '\0';

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A file is an upload of parts of 8 MiB. A part is in memory from its first byte to its last, is
- * then sent by the thread that brought that one, and freed. Pieces are taken in order, so at most a
- * few parts for each thread are in memory.
+ * A file is uploaded in parts of 8 MiB. A part is in memory until its last byte has come; the
+ * thread that brought this byte sends the part and frees it. Pieces are taken in order, so at most
+ * a few parts for each thread are in memory.
  */
 #include "tools/save/save_int.h"
 
@@ -24,7 +24,7 @@ enum {
 	MOST_PARTS = 10000, /* of an upload, by the protocol */
 };
 
-/* Bytes of a file that the format itself makes: uploads.bytes from @at on. */
+/* Bytes of a file that the format generates: uploads.bytes from @at on. */
 struct own {
 	uint64_t off, n;
 	size_t at;
@@ -32,18 +32,19 @@ struct own {
 };
 
 struct save_upload_part {
-	char *buf;        /* NULL: nothing of it is here yet, or it is sent */
+	char *buf;        /* NULL: no byte has come yet, or the part is sent */
 	uint64_t missing; /* bytes */
-	char *tag;        /* as the server calls what it got; NULL: it is not there */
+	char *tag;        /* the tag that the server gave the part; NULL: not sent */
 };
 
 struct save_upload {
 	char *key;
-	char *id; /* NULL: it is no upload, or has ended */
+	char *id; /* NULL: not an upload, or the upload has ended */
 	uint64_t part_size;
-	size_t first, n;  /* parts; n 0: all of it is the format's, it is one request */
+	/* parts; n 0: the format generates the whole file, which is sent in one request */
+	size_t first, n;
 	size_t own, nown; /* of own */
-	bool done;        /* there is an object now, which this save has made */
+	bool done;        /* this save has created the object */
 };
 
 static struct own *own_uploads(const struct save_uploads *u)
@@ -95,7 +96,7 @@ static uint64_t part_length(const struct save *s, size_t file, size_t part)
 	return DCP_MIN(up->part_size, save_files(s)[file].size - part * up->part_size);
 }
 
-/* So many bytes of the file will come. */
+/* Record that @n bytes at @off of the file will come. */
 static void expect_bytes(struct save *s, size_t file, uint64_t off, uint64_t n)
 {
 	const struct save_upload *up = &s->uploads->uploads[file];
@@ -151,7 +152,7 @@ static int lay_out(struct save *s)
 	return 0;
 }
 
-/* The uploads of this process, side by side. */
+/* Begin the uploads of this process in parallel. */
 static int begin_uploads(struct save *s)
 {
 	struct save_uploads *u = s->uploads;
@@ -175,7 +176,7 @@ static int begin_uploads(struct save *s)
 	return rc;
 }
 
-/* Runs without a byte have a checksum, too, and no piece after which it is known. */
+/* Empty runs have a checksum, too, but no piece that would fill it in. */
 static int patch_empty_runs(struct save *s)
 {
 	const struct save_run *r = save_runs(s);
@@ -219,7 +220,7 @@ static int send_part(struct save *s, size_t file, size_t part)
 	return rc;
 }
 
-/* Memory for a part, with what the format itself has in it. */
+/* Allocate a part, and fill in the bytes that the format generates. */
 static char *make_part(const struct save *s, size_t file, size_t part)
 {
 	const struct save_uploads *u = s->uploads;
@@ -293,7 +294,7 @@ int save_upload_wrote(struct save *s, const struct save_run *run)
 	return rc;
 }
 
-/* Parts that are the format's alone. */
+/* Send the parts that have only bytes of the format. */
 int save_upload_sync(struct save *s, struct dcp_err *err)
 {
 	struct save_uploads *u = s->uploads;
@@ -330,7 +331,7 @@ int save_delete_all(struct save *s, char *const *keys, size_t n)
 	return rc;
 }
 
-/* XML of its parts. */
+/* Make the XML list of the parts of an upload. */
 static int list_parts(const struct save *s, const struct save_upload *up, struct dcp_buf *out)
 {
 	dcp_buf_str(out, DCP_BUCKET_PARTS);
@@ -345,7 +346,7 @@ static int list_parts(const struct save *s, const struct save_upload *up, struct
 	return dcp_buf_error(out);
 }
 
-/* What makes file @i an object; @body is for the list of its parts. */
+/* Make the request that turns file @i into an object; @body is memory for the list of its parts. */
 static int prepare_object(const struct save *s, size_t i, struct dcp_buf *body,
 			  struct dcp_put *put)
 {
@@ -369,7 +370,7 @@ static int prepare_object(const struct save *s, size_t i, struct dcp_buf *body,
 	return rc;
 }
 
-/* The files that are the @last, or those that are not. */
+/* Complete the files that are @last, or all other files. */
 int save_complete_files(struct save *s, bool last)
 {
 	struct save_uploads *u = s->uploads;
@@ -404,7 +405,7 @@ int save_complete_files(struct save *s, bool last)
 	return rc;
 }
 
-/* Abort what was begun, and remove what this save completed. */
+/* Abort the uploads that were begun, and delete the objects that this save completed. */
 void save_undo_uploads(struct save *s)
 {
 	struct save_uploads *u = s->uploads;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Combines what all ranks gave into one set. Each rank does so in the same way: none decides
+ * Combines what all ranks gave into one set. Each rank computes the same set, so no rank decides
  * for the others.
  */
 #include <errno.h>
@@ -20,8 +20,10 @@ struct region {
 	uint32_t rank;
 	const uint64_t *lo, *len;
 	uint64_t nbytes;
-	/* The first of equal regions in the order of by_place(); in that one: the rank that
-	 * writes it. */
+	/*
+	 * The first of equal regions in the order of by_place(); in this first region: the rank
+	 * that writes it.
+	 */
 	size_t first, own_number;
 	uint32_t own_rank;
 };
@@ -33,7 +35,7 @@ struct agreed {
 	struct dcp_buf tensors, objects; /* of the set */
 	struct dcp_buf regions;
 	struct dcp_buf owner; /* of each object: uint32_t */
-	struct dcp_buf first; /* the rank that was the first to give each tensor */
+	struct dcp_buf first; /* by tensor: the first rank that gave it */
 	struct dcp_err err;
 };
 
@@ -79,7 +81,7 @@ static void skip_path(struct dcp_cur *c)
 		dcp_cur_take(c, dcp_cur_varint(c));
 }
 
-/* A key and its tensor: @fresh, or a tensor that an earlier rank gave. */
+/* Read a key and its tensor: a new one (@fresh), or a tensor that an earlier rank gave. */
 static int take_key(struct agreed *a, uint32_t rank, size_t guess, struct dcp_cur *c,
 		    struct dcp_write_tensor *t, size_t *number, bool *fresh)
 {
@@ -182,7 +184,7 @@ static int take_message(struct agreed *a, uint32_t rank, const void *p, uint64_t
 
 /* ---- who has what ---- */
 
-/* By tensor, then by place; of equal ones the lowest rank first. */
+/* Order by tensor, then by position; of equal regions the lowest rank first. */
 static int by_place(const void *p, const void *q, void *ctx)
 {
 	const struct region *x = p, *y = q;
@@ -213,8 +215,10 @@ static int by_size(const void *p, const void *q)
 	return x->nbytes != y->nbytes ? DCP_CMP(y->nbytes, x->nbytes) : DCP_CMP(x, y);
 }
 
-/* Assign the largest first, to the holder that has least to write; gathered regions to the
- * last, as Paddle does. */
+/*
+ * Assign the largest regions first, each to the holder with the least to write; gathered regions go
+ * to the last holder, as in Paddle.
+ */
 static int choose_owners(struct agreed *a, struct region *r, size_t n)
 {
 	const struct dcp_write_tensor *t = DCP_ITEMS(a->tensors, struct dcp_write_tensor);
@@ -244,7 +248,10 @@ static int choose_owners(struct agreed *a, struct region *r, size_t n)
 	return 0;
 }
 
-/* Does every rank write its own array, equal or not? Otherwise elements are written once. */
+/*
+ * Does every rank write its own array, even if arrays are equal? Otherwise each element is written
+ * once.
+ */
 static bool wants_arrays(const struct dcpsave *s)
 {
 	return !s->gathers && !(s->format->takes & DCP_WRITE_BOXES) &&
@@ -252,8 +259,8 @@ static bool wants_arrays(const struct dcpsave *s)
 }
 
 /*
- * Of the regions of a tensor, is r[i] to be written? By whom, if so: *@rank, as its number
- * *@number.
+ * Is region r[i] of a tensor written? If so, *@rank is the rank that writes it, and *@number its
+ * number on that rank.
  */
 static bool is_written(const struct dcpsave *s, const struct region *r, size_t i,
 		       uint32_t *rank, size_t *number)
@@ -340,7 +347,7 @@ static int add_parts(struct agreed *a, size_t number, struct dcp_write_tensor *t
 	s->sender[number] = part[0].rank;
 	if (s->gathers)
 		s->is_placed[number] = s->any_placed = true;
-	/* One part: who has all of it writes it, or several write into it. */
+	/* A single part: the rank that has all of it writes it, or several ranks write into it. */
 	if (t->nparts > 1) {
 		s->is_placed[number] = s->any_placed = true;
 		part[0].rank = UINT32_MAX;
@@ -351,7 +358,7 @@ static int add_parts(struct agreed *a, size_t number, struct dcp_write_tensor *t
 	return 0;
 }
 
-/* The regions that this rank writes. */
+/* Record the regions that this rank writes. */
 static int add_own(struct agreed *a, size_t number, const struct dcp_write_tensor *t,
 		   const struct region *r, size_t n)
 {
@@ -433,7 +440,7 @@ static int make_tensors(struct agreed *a)
 
 /* ---- objects of the set ---- */
 
-/* What this rank has of the objects that it is to send. */
+/* Append the JSON of the objects that this rank has to send. */
 static int put_json(const struct agreed *a, struct dcp_buf *out)
 {
 	const struct save_given_object *mine =
@@ -539,7 +546,10 @@ static int agree_ranks(struct agreed *a, int rc, struct dcpload_error *err)
 	return load_agree(a->s->comm, rc, err, (int)a->s->config.timeout_ms);
 }
 
-/* Send what @put makes on this rank to all, and give what all ranks sent to @take. */
+/*
+ * Send the text that @put makes on this rank to all ranks, and pass the texts of all ranks to
+ * @take.
+ */
 static int share_texts(struct agreed *a,
 		       int (*put)(const struct agreed *a, struct dcp_buf *out),
 		       int (*take)(struct agreed *a, const struct load_blobs *b),

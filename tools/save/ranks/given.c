@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What this rank gives: regions and objects, checked one by one, and sent to the others.
+ * The regions and objects that this rank gives: checks each, and serializes them for the other
+ * ranks.
  */
 #include "tools/save/ranks/ranks_int.h"
 
@@ -24,8 +25,8 @@ uint64_t save_region_bytes(const struct save_region *r)
 }
 
 /*
- * How many of the first dimensions are counted: the elements of all others lie together, @run
- * bytes.
+ * The number of leading dimensions that are counted; the elements of the other dimensions are
+ * consecutive, @run bytes.
  */
 static uint32_t count_dims(const struct save_region *r, uint64_t *run)
 {
@@ -38,7 +39,7 @@ static uint32_t count_dims(const struct save_region *r, uint64_t *run)
 	return k;
 }
 
-/* Do its bytes lie in memory as they are taken? */
+/* Is the region contiguous and row-major in memory? */
 static bool save_region_is_dense(const struct save_region *r)
 {
 	uint64_t run;
@@ -47,8 +48,8 @@ static bool save_region_is_dense(const struct save_region *r)
 }
 
 /*
- * Runs @q, @q + 1, ... of the innermost counted dimension, at most @n: the first, and bytes between
- * two.
+ * The address of run @q of the innermost counted dimension, how many runs follow (at most @n), and
+ * the bytes between two.
  */
 static const char *row_at(const struct save_region *r, uint32_t k, uint64_t q, uint64_t *n,
 			  int64_t *step)
@@ -64,7 +65,10 @@ static const char *row_at(const struct save_region *r, uint32_t k, uint64_t q, u
 
 static char *copy_row(char *to, const char *from, int64_t step, uint64_t run, uint64_t n)
 {
-	/* Elements one by one: with their size known, the compiler has no calls in the loop. */
+	/*
+	 * Copies elements one by one: because their size is known, the compiler makes no calls in
+	 * the loop.
+	 */
 	for (; run == 2 && n; n--, to += 2, from += step)
 		memcpy(to, from, 2);
 	for (; run == 4 && n; n--, to += 4, from += step)
@@ -88,7 +92,7 @@ void save_region_take(const struct save_region *r, uint64_t off, void *to, uint6
 		const char *from;
 
 		part = off % run;
-		if (part || !runs) { /* not from its beginning to its end */
+		if (part || !runs) { /* only a part of the run */
 			uint64_t some = DCP_MIN(run - part, n);
 
 			runs = 1;
@@ -106,9 +110,7 @@ void save_region_take(const struct save_region *r, uint64_t off, void *to, uint6
 	}
 }
 
-/*
- * Regions in the memory of a GPU, copied to the host.
- */
+/* Copies regions in memory of a GPU to the host. */
 
 struct save_device {
 	struct load_device *d;
@@ -146,7 +148,7 @@ void save_device_close(struct save_device *v)
 	free(v);
 }
 
-/* Is @p in its memory? 1, 0, or why that cannot be said. @v may be NULL. */
+/* Is @p in memory of the device? 1, 0, or the error of finding out. @v may be NULL. */
 static int save_device_has(struct save_device *v, const void *p, struct dcpload_error *err)
 {
 	int kind;
@@ -190,7 +192,7 @@ static void *copy_numbers(struct dcpsave *s, const void *p, uint32_t n)
 	return to;
 }
 
-/* The key is the only component where none are given. */
+/* If the caller gives no components, the key is the only one. */
 static const char *const *copy_path(struct dcpsave *s, const char *key, const char *const *path,
 				    size_t *n)
 {

@@ -16,9 +16,7 @@
 #include "tools/load/error.h"
 #include "tools/save/save_int.h"
 
-/*
- * What ranks do for themselves, and how it ends: when one fails, the others are asked to stop.
- */
+/* Steps, in which ranks work separately: when a rank fails, the others are asked to stop. */
 
 static int run(void *ctx)
 {
@@ -28,8 +26,8 @@ static int run(void *ctx)
 }
 
 /*
- * A thread does @fn; save_step_end() waits until those of all ranks have. When one fails, the
- * others are asked to stop, and all get its error.
+ * Start @fn in a thread; save_step_end() waits until the threads of all ranks have ended. When a
+ * rank fails, the others are asked to stop, and all ranks get its error.
  */
 static void save_step_start(struct dcpsave *s, save_step_fn fn)
 {
@@ -67,10 +65,11 @@ static void save_step_drop(struct dcpsave *s)
 }
 
 /*
- * All data is written: what the ranks know of it goes to rank 0, which completes the checkpoint.
+ * Called when all data is written: sends the sums of all ranks to rank 0, which completes the
+ * checkpoint.
  */
 
-/* To all ranks, since that is what communicators can. */
+/* The sums go to all ranks, because communicators have no other function. */
 static int share_sums(struct dcpsave *s, struct dcpload_error *err)
 {
 	int timeout = (int)s->config.timeout_ms;
@@ -165,7 +164,7 @@ static int choose_format(struct dcpsave *s, struct dcpload_error *err)
 	return 0;
 }
 
-/* Collective. What all ranks must give alike. */
+/* Collective. Compare the options that all ranks must give alike. */
 static int compare_ranks(const struct dcpsave *s, struct dcpload_error *err)
 {
 	static const struct {
@@ -287,7 +286,7 @@ int dcpsave_open(const struct dcpload_comm *comm, const char *path,
 	return 0;
 }
 
-/* Of a save that was not completed nothing stays. */
+/* Remove everything of a save that was not completed. */
 static void drop_save(struct dcpsave *s)
 {
 	save_step_drop(s);
@@ -329,7 +328,9 @@ static int expect_state(const struct dcpsave *s, enum save_state state, const ch
 	return load_fail(err, -EINVAL, "%s: %s is called out of order", s->path, what);
 }
 
-/* Where a failure ends the save: this rank's files and copies are given up at once. */
+/*
+ * Set @state, or after a failure end the save and free the files and copies of this rank at once.
+ */
 static int end_state(struct dcpsave *s, int rc, enum save_state state)
 {
 	s->state = rc < 0 ? SAVE_FAILED : state;
@@ -370,7 +371,7 @@ static int create_others(struct dcpsave *s, struct dcp_err *err)
 	return s->gathers || s->comm->rank == 0 ? 0 : create_save(s, err);
 }
 
-/* Of a process alone, which has all that is written. */
+/* For a single process, which has all the data. */
 static int count_high(void *ctx, size_t tensor, size_t part, uint64_t off, size_t n,
 		      uint64_t *count, struct dcp_err *err)
 {

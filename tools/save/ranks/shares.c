@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * This rank's share of the data. A part that it holds alone goes through save_data(); a tensor that
- * several ranks hold, in a format that wants it whole, is written by each at the places of its
- * region.
+ * This rank's share of the data. save_data() writes parts that this rank holds alone. A tensor that
+ * several ranks hold, in a format of whole tensors, is written by each of them at the offsets of
+ * its region.
  */
 #include "tools/save/ranks/ranks_int.h"
 
@@ -47,7 +47,7 @@ static int take_bytes(void *ctx, unsigned job, size_t tensor, size_t part, uint6
 
 /* ---- regions at their places ---- */
 
-/* Where the next byte of a region goes: runs of @run bytes that lie together in the tensor. */
+/* Where the next byte of a region goes: runs of @run bytes that are consecutive in the tensor. */
 struct places {
 	const struct dcp_write_tensor *t;
 	const struct save_given *g;
@@ -64,7 +64,10 @@ static struct places places_of(const struct dcp_write_tensor *t, const struct sa
 	return p;
 }
 
-/* The place of byte @off of the region in the tensor, and how many follow it there. */
+/*
+ * The offset in the tensor of byte @off of the region, and the number of consecutive bytes from
+ * there.
+ */
 static uint64_t place_of(const struct places *p, uint64_t off, uint64_t *n)
 {
 	const uint64_t *len = p->g->region.len;
@@ -83,7 +86,7 @@ static uint64_t place_of(const struct places *p, uint64_t off, uint64_t *n)
 	return at + off % p->run;
 }
 
-/* Finish it with save_put_end(), also after -ENOMEM. */
+/* Call save_put_end() afterwards, also after -ENOMEM. */
 static int save_put_begin(struct save_putting *p, const struct dcpsave *s)
 {
 	const struct save_run *r = save_runs(s->save);
@@ -102,7 +105,7 @@ static int save_put_begin(struct save_putting *p, const struct dcpsave *s)
 	return 0;
 }
 
-/* Bytes [at, at + n) of a tensor, wherever the format has them. */
+/* Write bytes [at, at + n) of a tensor to the files of the format. */
 static int save_put(struct save_putting *p, size_t tensor, const char *from, uint64_t at,
 		    uint64_t n)
 {
@@ -240,8 +243,9 @@ int save_copy_shares(struct dcpsave *s, struct dcp_err *err)
 		if (!g->own || n > left)
 			continue;
 		g->copy = malloc(DCP_MAX(n, 1));
+		/* data without a copy is written before the program goes on */
 		if (!g->copy)
-			continue; /* it is written before the program goes on */
+			continue;
 		rc = save_given_take(g, 0, 0, g->copy, n, err);
 		g->region.base = g->copy;
 		g->region.stride = NULL;
@@ -254,14 +258,14 @@ int save_copy_shares(struct dcpsave *s, struct dcp_err *err)
 }
 
 /*
- * All data to the ranks that write it, in rounds of bounded size: each rank sends the tensors that
- * are its to send one after the other as one stream of bytes, a piece a round, and those that write
- * put the pieces at their places. So a file of any length is made in the memory of one round.
+ * Sends all data to the ranks that write it, in rounds of bounded size. Each rank sends its tensors
+ * one after the other as one stream of bytes, a piece in each round, and the ranks that write put
+ * the pieces at their offsets. So a file of any length is made in the memory of one round.
  */
 
 #define MOST ((uint64_t)32 << 20) /* bytes of a round, of all ranks */
 
-/* Where a rank's stream is. */
+/* Position in the stream of a rank. */
 struct stream {
 	size_t tensor;
 	uint64_t at;   /* in the tensor */
@@ -270,9 +274,9 @@ struct stream {
 
 struct gathering {
 	struct dcpsave *s;
-	uint64_t one;          /* bytes that a rank sends in a round, at most */
+	uint64_t one;          /* limit of the bytes that a rank sends in a round */
 	struct stream *stream; /* by rank */
-	struct stream own;     /* where this rank's is read */
+	struct stream own;     /* reading position of this rank */
 	uint64_t *n, *nsend;   /* by rank: bytes of this round */
 	const void **send;
 	void **recv;
@@ -289,7 +293,7 @@ static uint64_t size_of(const struct dcpsave *s, size_t tensor)
 	return dcp_write_part_bytes(t, &t->parts[0]);
 }
 
-/* The next @n bytes of a rank's stream: read into @buf, or written from it. */
+/* The next @n bytes of the stream of a rank: read into @buf, or write from @buf. */
 static int pass_bytes(struct gathering *g, uint32_t rank, struct stream *at, char *buf,
 		      uint64_t n, bool reads)
 {
@@ -322,7 +326,7 @@ static int exchange_round(struct gathering *g, bool gets, uint64_t most)
 	const struct dcpload_comm *comm = g->s->comm;
 	int timeout = (int)g->s->config.timeout_ms;
 
-	/* Without a way for bulk data all ranks get everything. */
+	/* Without alltoallv() all ranks get everything. */
 	for (uint32_t r = 0; r < comm->ranks; r++)
 		g->recv[r] = g->all + r * (comm->alltoallv ? g->one : most);
 	if (!comm->alltoallv)
@@ -336,7 +340,7 @@ static int exchange_round(struct gathering *g, bool gets, uint64_t most)
 	return comm->alltoallv(comm->ctx, g->send, g->nsend, g->recv, g->n, timeout);
 }
 
-/* A rank that fails goes on, so that the others do not wait for it: *@failed. */
+/* A rank that fails sets *@failed and goes on, so that the others do not wait for it. */
 static int round_of(struct gathering *g, int *failed)
 {
 	struct dcpsave *s = g->s;
@@ -361,7 +365,7 @@ static int round_of(struct gathering *g, int *failed)
 	return rc;
 }
 
-/* How much each rank sends; the most of them. */
+/* Compute how many bytes each rank sends; returns the largest number. */
 static uint64_t measure_sends(struct gathering *g)
 {
 	const struct dcpsave *s = g->s;
