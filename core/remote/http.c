@@ -356,10 +356,8 @@ static int add_heads(const struct job *j, struct dcp_buf *heads, struct dcp_err 
 	return rc ? rc : dcp_buf_error(heads);
 }
 
-/*
- * The user's file of names and passwords for hosts, malloc'ed; NULL: no password is sent to this
- * host.
- */
+/* The user's file of names and passwords for hosts, malloc'ed; NULL: no password is sent to this
+ * host. */
 static char *logins_for(const struct job *j)
 {
 	const char *own = dcp_http_env("NETRC"), *home = dcp_http_configured()->home;

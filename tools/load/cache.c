@@ -21,7 +21,7 @@ static char *join_path(const char *a, const char *b)
 	return asprintf(&s, "%s/%s", a, b) < 0 ? NULL : s;
 }
 
-/* May files be made in @dir, once it is there? */
+/* Can files be created in @dir, once it exists? */
 static bool can_write(const char *dir)
 {
 	dcp_auto_free char *at = strdup(dir);
@@ -46,8 +46,8 @@ static char *registered_home(void)
 }
 
 /*
- * Is @dir, below the directory @home, this user's? @read: also where only @home is, and nothing can
- * be written.
+ * Does @dir, below the directory @home, belong to this user? @read: it is enough that @home does,
+ * even if nothing can be written.
  */
 static bool is_ours(const char *home, const char *dir, bool read)
 {
@@ -57,9 +57,9 @@ static bool is_ours(const char *home, const char *dir, bool read)
 }
 
 /*
- * The directory @below of the user's own, to be freed; NULL: there is none. mount(8) has HOME name
- * root's when it mounts for a user by fstab, and a service may have no HOME: the password database
- * is asked unless HOME is this user's.
+ * The directory @below in the home directory of the user, which the caller frees; NULL: there is
+ * none. When mount(8) mounts for a user by fstab, it sets HOME to that of root, and a service may
+ * have no HOME; so unless HOME belongs to this user, the password database decides.
  */
 static char *find_below_home(const char *below, bool read)
 {
@@ -74,7 +74,7 @@ static char *find_below_home(const char *below, bool read)
 	return take_named ? named : registered;
 }
 
-/* The directory ~, as load_config_dir() takes it, to be freed; NULL: there is none. */
+/* The directory ~ as load_config_dir() defines it, which the caller frees; NULL: there is none. */
 static char *load_home(void)
 {
 	return find_below_home(".", true);
@@ -86,7 +86,10 @@ char *load_cache_dir(void)
 	const char *xdg = getenv("XDG_CACHE_HOME");
 
 	if (own && *own && *own != '/') {
-		/* The daemon that goes on to use it leaves this directory. */
+		/*
+		 * Make the path absolute, because a daemon that uses it later changes its
+		 * directory.
+		 */
 		dcp_auto_free char *cwd = getcwd(NULL, 0);
 
 		return cwd ? join_path(cwd, own) : NULL;
@@ -132,7 +135,7 @@ static const char *read_variable(const char *name)
 	return getenv(name);
 }
 
-/* A number that people may give; 0: they do not. */
+/* The number in an optional environment variable; 0: not set. */
 static unsigned read_number(const char *name)
 {
 	const char *text = getenv(name);
@@ -145,7 +148,7 @@ static void configure_http(void)
 {
 	const struct dcp_http_config config = {
 		.env = read_variable,
-		.home = load_home(), /* as long as the process */
+		.home = load_home(), /* kept until the process ends */
 		.timeout_s = read_number("DCPFS_TIMEOUT"),
 		.stall_s = read_number("DCPFS_STALL"),
 		.parallel = read_number("DCPFS_REQUESTS"),

@@ -53,10 +53,8 @@ struct dcpload_error {
 
 /* The functions of the communicator work only in the thread that opened it. */
 #define DCPLOAD_COMM_ONE_THREAD (1u << 0)
-/*
- * Ranks may be threads of one process. Without this flag a rank is refused when it reports the
- * process of another rank as its own.
- */
+/* Ranks may be threads of one process. Without this flag a rank is refused when it reports the
+ * process of another rank as its own. */
 #define DCPLOAD_COMM_THREADS (1u << 1)
 
 /*
@@ -82,10 +80,8 @@ struct dcpload_comm {
 	 */
 	int (*alltoallv)(void *ctx, const void *const *send, const uint64_t *nsend,
 			 void *const *recv, const uint64_t *nrecv, int timeout_ms);
-	/*
-	 * Make a communicator of the ranks that give the same @color, ordered by @key, then by
-	 * rank. The caller closes the new communicator before this one. NULL: not supported.
-	 */
+	/* Make a communicator of the ranks that give the same @color, ordered by @key, then by
+	 * rank. The caller closes the new communicator before this one. NULL: not supported. */
 	int (*split)(void *ctx, uint32_t color, uint32_t key, struct dcpload_comm **out,
 		     int timeout_ms);
 	void (*close)(void *ctx); /* NULL: nothing to do */
@@ -123,10 +119,8 @@ struct dcpload_comm_config {
 	/* time for all ranks to connect, unless DCPLOAD_TIMEOUT is set; 0: 60 s */
 	uint32_t timeout_ms;
 	uint32_t reserved;
-	/*
-	 * replaces DCPLOAD_SECRET; NULL or "": the secret is found as described above. With a
-	 * secret given here, ranks of one node may be processes of several users.
-	 */
+	/* replaces DCPLOAD_SECRET; NULL or "": the secret is found as described above. With a
+	 * secret given here, ranks of one node may be processes of several users. */
 	const char *secret;
 };
 /* The same as dcpload_comm_open(); @config may be NULL. */
@@ -177,10 +171,8 @@ struct dcpload_config {
 	/* give up when other ranks make no progress for this time; 0: 60 s */
 	uint32_t timeout_ms;
 	uint32_t reserved;
-	/*
-	 * Name of the version, or the number in its name; the value of the coordinator applies to
-	 * all ranks. NULL or "latest": the newest version that the coordinator finds.
-	 */
+	/* Name of the version, or the number in its name; the value of the coordinator applies to
+	 * all ranks. NULL or "latest": the newest version that the coordinator finds. */
 	const char *version;
 	/* directory of indexes; NULL: as in dcpfs(1); "": no index is kept */
 	const char *cache;
@@ -202,10 +194,8 @@ struct dcpload_config {
 	const char *rules;
 	/* With rules, the directory in which config.json is looked for first; may be NULL. */
 	const char *assets;
-	/*
-	 * Only the keys below this one: "ema" selects "ema.w", which the rules see as "w". NULL:
-	 * all keys. If @rules is NULL, @part implies "auto".
-	 */
+	/* Only the keys below this one: "ema" selects "ema.w", which the rules see as "w". NULL:
+	 * all keys. If @rules is NULL, @part implies "auto". */
 	const char *part;
 	/*
 	 * Rank of the coordinator, which finds the version, builds its index if there is none, and
@@ -234,10 +224,8 @@ DCPLOAD_API const char *dcpload_version(const struct dcpload *ck);
 /* Why a newer version was skipped, as text for the user: it cannot be opened, or is a link out
  * of the source. Only on the coordinator. NULL: no version was skipped. */
 DCPLOAD_API const char *dcpload_passed_over(const struct dcpload *ck);
-/*
- * If the source is the directory of a rank, shard/LAYOUT/RANK, returns the layout and sets *@rank;
- * otherwise returns NULL.
- */
+/* If the source is the directory of a rank, shard/LAYOUT/RANK, returns the layout and sets *@rank;
+ * otherwise returns NULL. */
 DCPLOAD_API const char *dcpload_source_layout(const struct dcpload *ck, uint32_t *rank);
 /* A fact about the version: "format", "framework", ...; NULL: not known. */
 DCPLOAD_API const char *dcpload_fact(const struct dcpload *ck, const char *name);
@@ -303,10 +291,8 @@ DCPLOAD_API int dcpload_object_read(struct dcpload *ck, const char *key, uint64_
 /* An entry of `.metadata` of torch.distributed.checkpoint. */
 struct dcpload_entry {
 	const char *key;
-	/*
-	 * 1: a byte item; 0: a tensor, which dcpload_tensor() describes (or says why it cannot be
-	 * read)
-	 */
+	/* 1: a byte item; 0: a tensor, which dcpload_tensor() describes (or says why it cannot be
+	 * read) */
 	uint32_t is_object;
 	uint32_t npath;
 	/*
@@ -329,10 +315,8 @@ struct dcpload_entry {
  */
 DCPLOAD_API int dcpload_next_entry(struct dcpload *ck, uint64_t *next,
 				   struct dcpload_entry *out, struct dcpload_error *err);
-/*
- * Where a part of a tensor is stored: a file and a box. The file may hold only some elements of the
- * box (ZeRO stores runs). An object has a file only.
- */
+/* Where a part of a tensor is stored: a file and a box. The file may hold only some elements of the
+ * box (ZeRO stores runs). An object has a file only. */
 struct dcpload_piece {
 	const char *file; /* relative to the directory of the version */
 	/* where the box begins in the tensor, and how many elements it has */
@@ -402,10 +386,8 @@ struct dcpload_want {
 	const uint64_t *lo;    /* first element of the region; NULL: the whole tensor */
 	const uint64_t *len;   /* elements of the region; ignored without @lo */
 	const char *dtype; /* of @dst: stored elements are converted to it; NULL: as stored */
-	/*
-	 * destination, in host memory or in memory of dcpload_config.device, valid while the plan
-	 * is in use; NULL: the library allocates it
-	 */
+	/* destination, in host memory or in memory of dcpload_config.device, valid while the plan
+	 * is in use; NULL: the library allocates it */
 	void *dst;
 	const int64_t *stride; /* of @dst, in elements, not negative; NULL: row-major */
 	void *user;            /* the caller's; returned in struct dcpload_part */
@@ -433,10 +415,8 @@ struct dcpload_select {
 	 * by the path of the tuple. Keys that match are left out.
 	 */
 	const char *const *ignore;
-	/*
-	 * @nignore counters, one for each glob; each is increased by the number of keys that its
-	 * glob matches; may be NULL
-	 */
+	/* @nignore counters, one for each glob; each is increased by the number of keys that its
+	 * glob matches; may be NULL */
 	uint64_t *ignored;
 	uint32_t nignore;
 	uint32_t weights_only; /* 1: the model only: no optimizer, scheduler, random state */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Records what the threads of an execution did and when, up to a number of events. */
+/* Records events of the threads of an execution, up to a number of events. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -20,7 +20,7 @@
 #include "tools/load/memory/memory.h"
 
 enum {
-	LOOK_MS = 100, /* between checks whether the others are alive */
+	LOOK_MS = 100, /* between checks whether the other members are alive */
 	HUGE_PAGE = 2 << 20,
 };
 
@@ -28,26 +28,27 @@ enum {
 #define MADV_COLLAPSE 25 /* Linux 6.1; glibc may be older */
 #endif
 
-/* In shared memory, after the slots, padded to whole pages. */
+/* The head of a window: in shared memory, after the slots, padded to whole pages. */
 struct head {
 	_Atomic uint32_t failed;
 	uint32_t zero;
 	struct {
 		_Atomic uint32_t ready; /* chunk + 1 */
-		_Atomic uint32_t done; /* members that were done, over all chunks of the slot */
+		/* number of load_window_done() calls, over all chunks of the slot */
+		_Atomic uint32_t done;
 	} slot[];
 };
 
 /*
- * How the others find the memory of the first member: a memory file that nobody can make shorter or
- * longer, as touching pages that are no more would raise SIGBUS.
+ * How other members find the memory of the first member: a memory file whose size is sealed,
+ * because touching pages that are gone would raise SIGBUS.
  */
 #define WINDOW_NAME "dcpload-window"
 #define WINDOW_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 struct notice {
 	int64_t pid;
-	int64_t fd; /* of that memory; -1: this is another member */
+	int64_t fd; /* descriptor of the memory; -1: this is not the first member */
 	uint64_t dev, ino;
 };
 
@@ -57,12 +58,12 @@ struct load_window {
 	uint64_t slot, bytes;
 	uint32_t slots, members, self;
 	int small; /* why own slots are not huge pages, a negative errno; 0: they are */
-	const uint32_t *rank;  /* of each member; belongs to the checkpoint */
+	const uint32_t *rank;  /* rank of each member; owned by the checkpoint */
 	int *alive;            /* a pidfd of each member, -1: none */
 	_Atomic uint32_t dead; /* a rank; UINT32_MAX: none */
 	int64_t timeout_ms;
 	uint64_t waited_ns;       /* for chunks */
-	struct dcp_queue **queue; /* of each slot that this member fills */
+	struct dcp_queue **queue; /* by slot that this member fills */
 };
 
 /* ---- making one ---- */
@@ -103,10 +104,10 @@ static int map_memory(struct load_window *w, int fd, struct dcpload_error *err)
 }
 
 /*
- * Allocate the slots that this member fills, near its device, and the first member the head: if
- * that were not done at once and memory ran out, touching it would raise SIGBUS. The pages of a
- * slot are then moved to huge ones, which works whatever is set in
- * /sys/kernel/mm/transparent_hugepage/shmem_enabled, other than "deny".
+ * Allocate the slots that this member fills, near its device; the first member also allocates the
+ * head. All is allocated now, because touching memory after it has run out would raise SIGBUS. The
+ * pages of a slot are then moved to huge pages, which works with every setting of
+ * /sys/kernel/mm/transparent_hugepage/shmem_enabled except "deny".
  */
 static int take_slots(struct load_window *w, int fd, struct load_device *d,
 		      struct dcpload_error *err)
@@ -128,7 +129,7 @@ static int take_slots(struct load_window *w, int fd, struct load_device *d,
 		  : 0;
 }
 
-/* Memory that other processes can open. */
+/* Create memory that other processes can open. */
 static int make_shared(struct load_window *w, struct load_device *d, struct notice *notice,
 		       struct dcpload_error *err)
 {
@@ -146,7 +147,7 @@ static int make_shared(struct load_window *w, struct load_device *d, struct noti
 	return map_memory(w, fd, err) < 0 ? err->code : take_slots(w, fd, d, err);
 }
 
-/* The number of the file system that memory files are in, where nothing else is that has a name. */
+/* The device number of the file system of memory files, which has no files with other names. */
 static int memory_device(dev_t *out)
 {
 	dcp_auto_fd int fd = memfd_create(WINDOW_NAME, MFD_CLOEXEC);
@@ -158,7 +159,7 @@ static int memory_device(dev_t *out)
 	return 0;
 }
 
-/* Is what @at (O_PATH) is open for, and @path leads to, a window that @notice may mean? */
+/* Is the file that @at (O_PATH) refers to, by @path, a window that fits @notice? */
 static bool is_window(int at, const char *path, const struct notice *notice, uint64_t bytes)
 {
 	static const char expected[] = "/memfd:" WINDOW_NAME " (deleted)";
@@ -174,10 +175,10 @@ static bool is_window(int at, const char *path, const struct notice *notice, uin
 }
 
 /*
- * Open the first member's memory, through /proc and its descriptor. What another rank says may be a
- * lie: a descriptor of this process, or of another one, that is open for reading a checkpoint would
- * be opened for writing here. So the file is looked at before it is opened, and only a window of
- * another process is.
+ * Open the first member's memory, through /proc and its descriptor. The notice of another rank may
+ * be forged: it could name a descriptor that this or another process has open for reading a
+ * checkpoint, which would be opened for writing here. So the file is checked before it is opened,
+ * and only a window of another process is opened.
  */
 static int open_shared(struct load_window *w, const struct dcpload *ck,
 		       const struct notice *notice, struct dcpload_error *err)
@@ -215,7 +216,7 @@ static int watch_members(struct load_window *w, const struct dcpload *ck,
 	return 0;
 }
 
-/* Each slot has a queue, so that what is registered of memory is each byte once. */
+/* Each slot has a queue, so that each byte of memory is registered only once. */
 static int make_queues(struct load_window *w)
 {
 	int rc = (w->queue = calloc(w->slots, sizeof(*w->queue))) ? 0 : -ENOMEM;

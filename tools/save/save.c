@@ -162,10 +162,8 @@ static int check_free(struct save *s, struct dcp_err *err)
 		       : dcp_fail(err, -EEXIST, "%s/%s exists already", s->parent, s->name);
 }
 
-/*
- * Called if OUT exists. -EALREADY: it has the files of the plan with the planned sizes; otherwise
- * -EEXIST.
- */
+/* Called if OUT exists. -EALREADY: it has the files of the plan with the planned sizes; otherwise
+ * -EEXIST. */
 static int save_compare(struct save *s, struct dcp_err *err)
 {
 	char path[PATH_MAX + NAME_MAX + 2];
@@ -188,11 +186,9 @@ static int save_compare(struct save *s, struct dcp_err *err)
 			s->name);
 }
 
-/*
- * Finish the publication that a killed save had begun. If the old directory was renamed away, it
+/* Finish the publication that a killed save had begun. If the old directory was renamed away, it
  * gets its name back; if the new directory has the name already, only the journal is left to
- * remove.
- */
+ * remove. */
 static void recover_killed(const struct save *s)
 {
 	struct stat st, part;
@@ -251,10 +247,8 @@ static int make_part(struct save *s, struct dcp_err *err)
 		rc = mark_journal(s);
 	if (!s->fresh && rc == 0 && !s->opts.resume)
 		rc = save_remove_tree(s->parent_fd, s->part);
-	/*
-	 * The directory that was renamed away may be the only copy, so it is removed only when the
-	 * name is taken again.
-	 */
+	/* The directory that was renamed away may be the only copy, so it is removed only when the
+	 * name is taken again. */
 	if (!s->fresh && rc == 0 &&
 	    faccessat(s->parent_fd, s->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
 		rc = save_remove_tree(s->parent_fd, s->old);
@@ -465,19 +459,13 @@ const char *save_sealed(const struct save *s)
 	return s->sealed;
 }
 
-/*
- * Does the error mean that the file system does not support the operation, so that another method
- * must be used?
- */
+/* Does the error mean that the file system does not support the operation? */
 static bool is_unknown(int error)
 {
 	return error == EINVAL || error == ENOSYS || error == EOPNOTSUPP;
 }
 
-/*
- * Give a file a name that is free. Without hard links this relies on an earlier check that the name
- * is free.
- */
+/* Give a file a free name. Without hard links this relies on an earlier check of the name. */
 static int take_free_name(const struct save *s, const char *file)
 {
 	if (renameat2(s->dir, file, s->parent_fd, s->name, RENAME_NOREPLACE) == 0)
@@ -491,12 +479,10 @@ static int take_free_name(const struct save *s, const char *file)
 	return renameat(s->dir, file, s->parent_fd, s->name) < 0 ? -errno : 0;
 }
 
-/*
- * For file systems that cannot exchange two directories: the old directory is renamed away, and
+/* For file systems that cannot exchange two directories: the old directory is renamed away, and
  * back if the new directory cannot take its name. If the process is killed in between, both exist,
  * complete, under names with a dot; the next save to that name gives the old directory its name
- * back (recover_killed()).
- */
+ * back (recover_killed()). */
 static int take_name_in_turn(struct save *s)
 {
 	int rc;
@@ -540,10 +526,8 @@ static int publish_files(struct save *s, struct dcp_err *err)
 	if (rc < 0)
 		return rc;
 	rc = take_name(s);
-	/*
-	 * If the line cannot be written, the file is just not replaced later: the list of the
-	 * directory may belong to another user.
-	 */
+	/* If the line cannot be written, the file is just not replaced later: the list of the
+	 * directory may belong to another user. */
 	if (rc == 0 && s->opts.file && !s->opts.overwrite)
 		save_note_written(s, s->parent_fd);
 	if (rc == 0 && fsync(s->parent_fd) < 0)

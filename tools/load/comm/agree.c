@@ -51,7 +51,7 @@ int load_comm_say(const struct dcpload_comm *comm, int rc, struct dcpload_error 
 }
 
 struct verdict {
-	int32_t code, rank; /* -1: the rank that says this */
+	int32_t code, rank; /* @rank -1: the sender */
 	uint32_t len;       /* of the text */
 };
 
@@ -73,8 +73,8 @@ static int share_text(const struct dcpload_comm *comm, uint32_t from, char *text
 }
 
 /*
- * From the cause: a rank with -ECANCELED only stopped because another failed, one with -ETIMEDOUT
- * may have waited for it.
+ * Distance of an error from the cause: a rank with -ECANCELED only stopped because another rank
+ * failed, and a rank with -ETIMEDOUT may have waited for that rank.
  */
 static int measure_distance(int code)
 {
@@ -110,8 +110,7 @@ int load_agree(const struct dcpload_comm *comm, int rc, struct dcpload_error *er
 	failed = comm->allgather(comm->ctx, &mine, sizeof(mine), all, timeout_ms);
 	if (failed < 0)
 		return load_comm_say(comm, failed, err);
-	for (uint32_t r = 0; r < comm->ranks;
-	     r++) /* a code that is positive would look like success */
+	for (uint32_t r = 0; r < comm->ranks; r++) /* a positive code would look like success */
 		all[r].code = all[r].code > 0 ? -EPROTO : all[r].code;
 	for (uint32_t r = 1; r < comm->ranks; r++)
 		if (measure_distance(all[r].code) < measure_distance(all[from].code))
@@ -257,8 +256,8 @@ int load_gather_same(const struct dcpload_comm *comm, const void *mine, uint64_t
 }
 
 /*
- * Copy what two stretches of a message have in common: @n bytes from its byte @at on, and @m from
- * @from on.
+ * Copy the intersection of two stretches of a message: @n bytes from its byte @at on, and @m bytes
+ * from byte @from on.
  */
 static void copy_common(char *to, uint64_t at, uint64_t n, const char *src, uint64_t from,
 			uint64_t m)
@@ -316,8 +315,8 @@ int load_compare(const struct dcpload_comm *comm, const struct load_alike *own, 
 }
 
 /*
- * Where this rank's bytes begin in the message of each, its messages one after the other; *@most:
- * the longest.
+ * Find where the bytes for this rank begin in the message of each rank, which is its messages one
+ * after the other; *@most: the longest message.
  */
 static int find_mine(const struct dcpload_comm *comm, const uint64_t *bytes,
 		     const uint64_t *nrecv, uint64_t *at, uint64_t *most,
@@ -386,7 +385,9 @@ int load_gather_mine(const struct dcpload_comm *comm, const void *const *send,
 	return rc;
 }
 
-/* A hash that identifies the node of this process. What cannot be found out is left out. */
+/*
+ * A hash that identifies the node of this process. Properties that are not available are left out.
+ */
 static int hash_machine(uint64_t out[2])
 {
 	dcp_auto_file FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
@@ -467,9 +468,13 @@ void load_step_start(struct load_step *s, int (*fn)(void *ctx), void *ctx)
 	s->ctx = ctx;
 	s->rc = 0;
 	s->done = false;
-	/* Signals are the program's: SIGXFSZ, too, so that a limit of file sizes is an error. */
+	/*
+	 * Signals belong to the program, so the thread blocks them; SIGXFSZ too, so that exceeding
+	 * a limit of file sizes is an error.
+	 */
 	sigfillset(&all);
-	sigdelset(&all, SIGBUS); /* of the thread that reads a mapped file which was cut */
+	/* raised in the thread that reads a mapped file that was truncated */
+	sigdelset(&all, SIGBUS);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	rc = pthread_create(&s->thread, NULL, run_step, s);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -480,7 +485,7 @@ void load_step_start(struct load_step *s, int (*fn)(void *ctx), void *ctx)
 	}
 }
 
-/* Has this rank's ended? Waits some time for it. */
+/* Has the work of this rank ended? Waits at most @ms for it. */
 static bool has_ended(struct load_step *s, int ms)
 {
 	int64_t end = dcp_now_ns(CLOCK_MONOTONIC) + ms * DCP_NS_PER_MS;
@@ -507,7 +512,7 @@ int load_step_wait(struct load_step *s, const struct dcpload_comm *comm, bool ha
 	while (rc == 0 && going) {
 		uint8_t mine = !has_ended(s, pause) ? WORKING : s->rc == 0 ? ENDED : FAILED;
 
-		/* What ends soon is not waited for long. */
+		/* Pauses begin short, so that short work is not waited for long. */
 		pause = DCP_MIN(2 * pause, most);
 		rc = load_comm_say(comm, comm->allgather(comm->ctx, &mine, 1, all, timeout_ms),
 				   err);

@@ -69,13 +69,13 @@ static int load_alone_open(const struct dcpload_comm_config *config, struct dcpl
 }
 
 /*
- * Opens libdcpload-mpi.so: beside the library or program that this is part of, in the folder load/
- * there (as it is built), or where the system looks for libraries.
+ * Opens libdcpload-mpi.so: beside the library or program that contains this code, in the folder
+ * load/ there (as in a build tree), or on the system's search path.
  */
 
 #define MODULE "libdcpload-mpi.so"
 
-/* Is the module beside the file that this code is in, or in @folder there? */
+/* Is the module in the directory of the file that contains this code, or in @folder there? */
 static bool find_module(const char *folder, char *out, size_t size)
 {
 	struct link_map *map = NULL;
@@ -85,7 +85,7 @@ static bool find_module(const char *folder, char *out, size_t size)
 
 	if (!dladdr1((const void *)load_job_transport, &info, (void **)&map, RTLD_DL_LINKMAP))
 		return false;
-	/* The program itself has no name there. */
+	/* The program itself has an empty name in the list of loaded files. */
 	own = map && map->l_name[0] ? map->l_name : exe;
 	if (own == exe && readlink("/proc/self/exe", exe, sizeof(exe) - 1) < 0)
 		return false;
@@ -158,7 +158,7 @@ static int mpi_open(const struct dcpload_comm_config *config, struct dcpload_com
 	return load_mpi_open(NULL, config, out, err);
 }
 
-/* MPI, or TCP where its module is not installed and the launcher says enough about ranks. */
+/* MPI; or TCP if the module is not installed and the launcher sets enough variables. */
 static int mpi_or_tcp(const struct dcpload_comm_config *config, struct dcpload_comm **out,
 		      struct dcpload_error *err)
 {

@@ -26,7 +26,8 @@ static const char *get_env(const char *name)
 /*
  * The first row whose variables are all set decides. torchrun comes first because it may be started
  * by mpirun, whose variables its ranks then have too; TORCHELASTIC_RUN_ID is never set by hand. The
- * last two are of ranks that were started by hand, and lack a variable: load_job_find() says which.
+ * last two rows are for ranks that were started by hand and lack a variable: load_job_find() says
+ * which.
  */
 static const struct sign {
 	const char *set[3];
@@ -78,8 +79,8 @@ static bool is_same(const char *a, const char *b)
 }
 
 /*
- * srun --mpi=pmi2. Open MPI seldom has what it takes, and then ends the process. Where srun started
- * the daemons of another mpiexec, the numbers differ.
+ * Was the process started by srun --mpi=pmi2? Open MPI seldom supports that, and then ends the
+ * process. If srun started the daemons of another mpiexec, the numbers differ.
  */
 static bool is_pmi_of_srun(void)
 {
@@ -280,8 +281,8 @@ static int find_ranks(const struct launcher *l, struct load_launch *job,
 }
 
 /*
- * The first that has set both numbers, otherwise the first that has set one of them; NULL: none
- * has.
+ * The first launcher that has set both numbers, otherwise the first that has set one of them; NULL:
+ * none has.
  */
 static const struct launcher *find_launcher(void)
 {

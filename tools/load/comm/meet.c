@@ -119,7 +119,7 @@ bool load_address_is_loopback(const struct load_address *a)
 		(IN6_IS_ADDR_V4MAPPED(&six->sin6_addr) && six->sin6_addr.s6_addr[12] == 127));
 }
 
-/* The name of a Unix socket is not that of a file: it goes with the process. */
+/* The name of the Unix socket is abstract, not a file: it disappears with the process. */
 static void set_number(struct load_address *a, uint16_t number)
 {
 	struct sockaddr_un *un = (void *)&a->at;
@@ -186,7 +186,7 @@ static int listen_at(struct load_address *a, uint16_t port)
 
 int load_listen(const struct load_address *only, uint16_t port, uint16_t nports)
 {
-	/* IPv6 takes connections by IPv4, too, and is not there on every machine. */
+	/* IPv6 sockets also take IPv4 connections, but not every machine has IPv6. */
 	struct load_address a[2] = { { { .ss_family = AF_INET6 }, sizeof(struct sockaddr_in6) },
 				     { { .ss_family = AF_INET }, sizeof(struct sockaddr_in) } };
 	int fd = -EADDRINUSE;
@@ -224,7 +224,8 @@ int load_poll(struct pollfd *p, size_t n, struct pollfd *room, int ms)
 
 int load_raise_limit(uint32_t ranks, struct dcpload_error *err)
 {
-	enum { OTHERS = 512, FEW = 32 }; /* of the process, at ease, and at least */
+	/* descriptors for the rest of the process: normally, and at least */
+	enum { OTHERS = 512, FEW = 32 };
 	struct rlimit limit;
 
 	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
@@ -321,7 +322,7 @@ void load_line_say_here(struct load_line *l)
 	if (l->deaf || l->put)
 		return;
 	put = send(l->fd, &here, sizeof(here), MSG_NOSIGNAL);
-	/* With no room for it the other end has enough to read. */
+	/* If the socket is full, the other end has enough to read, so the frame is not needed. */
 	if (put != sizeof(here) && (put >= 0 || errno != EAGAIN))
 		l->deaf = true;
 }
@@ -410,7 +411,7 @@ static int write_secret(int fd)
 	return rc < 0 || fsync(fd) == 0 ? rc : -errno;
 }
 
-/* The file gets its name when it is complete; that of another process may be there by then. */
+/* The file gets its name when it is complete; the file of another process may exist by then. */
 static int make_secret(int dir, const char *path, struct dcpload_error *err)
 {
 	uint64_t number = 0;

@@ -14,14 +14,14 @@
 #include "core/base/system.h"
 #include "tools/load/comm/meet.h"
 
-#define PENDING 128    /* connections that have not proved yet who they are */
-#define CROWDED_MS 500 /* time that each of them has when all places are taken */
-#define TELL_MS 10000  /* after the meeting has failed, for another rank to come and be told */
+#define PENDING 128    /* connections that have not proved their identity yet */
+#define CROWDED_MS 500 /* time that each of them has if all places are taken */
+#define TELL_MS 10000  /* time in which ranks that come after a failure are still told of it */
 #define STRANGERS_TEXT 240
-#define RANKS (LOAD_MAX_ADDRESSES + PENDING) /* the first rank's place in what is polled */
+#define RANKS (LOAD_MAX_ADDRESSES + PENDING) /* index of the first rank in the poll array */
 
 #define HOST_NONE -1
-#define HOST_TOLD -2 /* it has been told that the meeting has failed */
+#define HOST_TOLD -2 /* the rank was told that the meeting has failed */
 
 enum host_step {
 	HOST_HELLO,
@@ -31,22 +31,22 @@ enum host_step {
 struct host {
 	const struct load_meeting *m;
 	int *fd;              /* by rank; or HOST_NONE, HOST_TOLD */
-	uint8_t (*nonce)[32]; /* of the processes that are there */
+	uint8_t (*nonce)[32]; /* by rank: nonce of its process */
 	uint32_t missing;
 	int listener[LOAD_MAX_ADDRESSES];
 	size_t nlisteners;
 	struct shake pending[PENDING];
-	uint64_t refused[REFUSED_COUNT]; /* REFUSED_NOT: did not speak our language */
+	uint64_t refused[REFUSED_COUNT]; /* REFUSED_NOT: did not speak the protocol */
 	struct pollfd *poll;             /* listeners, those pending, ranks */
 	struct dcpload_error failed;
-	int64_t deadline, until; /* then the meeting is over */
+	int64_t deadline, until; /* @until: end of the meeting */
 };
 
 /*
- * Listen on the addresses of m->host alone. If none of them is this machine's (behind a router, or
- * for a service that passes connections on), or if they are reached from this node alone while
- * ranks are on others, as where /etc/hosts has 127.0.1.1, then on all addresses, unless others may
- * know the key.
+ * Listen only on the addresses of m->host. If none of them belongs to this machine (behind a
+ * router, or for a service that forwards connections), or if only this node can reach them while
+ * ranks are on other nodes (as with 127.0.1.1 in /etc/hosts), listen on all addresses, unless other
+ * users may know the key.
  */
 static int host_listen(struct host *h, int64_t deadline, struct dcpload_error *err)
 {
@@ -164,7 +164,7 @@ static void on_hello(struct host *h, struct shake *s)
 		refuse_guest(h, s, c.refused);
 }
 
-/* The meeting has failed. For a while ranks that still come are told. */
+/* The meeting has failed. Ranks that still come are told so for a while. */
 static void fail_meeting(struct host *h, int code, uint32_t rank)
 {
 	h->failed.code = code;
@@ -224,7 +224,10 @@ static void on_proof(struct host *h, struct shake *s)
 	load_shake_end(s);
 }
 
-/* A place for another connection: a free one, or that of a connection whose time is over. */
+/*
+ * Find a place for another connection: a free place, or the place of a connection whose time is
+ * over.
+ */
 static struct shake *find_place(struct host *h, int64_t now)
 {
 	struct shake *oldest = &h->pending[0];
@@ -252,7 +255,7 @@ static void accept_guests(struct host *h, int listener, int64_t now)
 					  h->m->ranks, strerror(errno)),
 				0);
 		if (fd < 0)
-			return; /* none is waiting, or it has gone again */
+			return; /* no connection is waiting, or it has gone again */
 		if (s->fd >= 0)
 			refuse_guest(h, s, REFUSED_NOT);
 		*s = (struct shake){ .fd = fd, .since = now };
@@ -393,7 +396,7 @@ int load_meet(const struct load_meeting *m, int *fd, struct dcpload_error *err)
  * time, until one proves to be rank 0.
  */
 
-#define AGAIN_MS 20 /* before a place is tried again; doubles */
+#define AGAIN_MS 20 /* pause before a place is tried again; doubles */
 #define AGAIN_MOST_MS 500
 
 enum step {
@@ -424,8 +427,9 @@ static void leave_place(struct place *p, int64_t now, const char *seen, int erro
 }
 
 /*
- * Where this rank has shown that it is one, rank 0 may count it, and would take its leaving for its
- * death: it stays, however busy the machines are.
+ * Drop a handshake that takes too long. If this rank has already proved its identity, rank 0 may
+ * count it, and would take a closed connection for its death; so it stays, however busy the
+ * machines are.
  */
 static void lose_patience(struct place *p, int64_t now)
 {
@@ -479,7 +483,7 @@ static void on_challenge(const struct load_meeting *m, struct place *p, int64_t 
 		leave_place(p, now, NULL, ECONNRESET);
 }
 
-/* 1: it has proved to be rank 0 and accepts this rank. */
+/* 1: the other end has proved to be rank 0 and accepts this rank. */
 static int on_welcome(const struct load_meeting *m, struct place *p, int64_t now,
 		      struct dcpload_error *err)
 {

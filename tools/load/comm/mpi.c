@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libdcpload-mpi.so: the transport over Open MPI. A module of its own, so that one package serves
- * machines with MPI and without it; comm.c opens it.
+ * libdcpload-mpi.so: the transport over Open MPI. It is a separate module, so that one package
+ * works on machines with and without MPI; comm.c opens it.
  *
  * Every wait is a loop of MPI_Testall, which sleeps when it takes long and ends at the deadline.
- * MPI has no way to limit MPI_Init, MPI_Finalize and MPI_Comm_split; the last is only begun when
- * all ranks have said that they are there. After a deadline operations are still in progress: the
- * communicator cannot be used any more, its memory is not freed, MPI is not finalized, and close()
- * returns at once. The program should then end by _exit(); mpirun ends the other ranks.
+ * MPI cannot limit the time of MPI_Init, MPI_Finalize and MPI_Comm_split; the last is begun only
+ * when all ranks have reported that they are there. After a deadline operations are still in
+ * progress: the communicator cannot be used any more, its memory is not freed, MPI is not
+ * finalized, and close() returns at once. The program should then end by _exit(); mpirun ends the
+ * other ranks.
  *
  * When a rank dies, mpirun ends the others unless told otherwise (--enable-recovery).
  */
@@ -26,7 +27,7 @@
 #include "tools/load/comm/comm.h"
 
 #define CHUNK (1ull << 30) /* bytes per message: counts are int */
-#define SMALL (64u << 10)  /* bytes kept for messages, as load_agree() must not allocate */
+#define SMALL (64u << 10)  /* bytes kept for messages, because load_agree() must not allocate */
 #define SPIN 200           /* tests before the first sched_yield() */
 #define YIELD_MS 200       /* time before the first sleep */
 #define SLEEP_NS 10000
@@ -177,7 +178,7 @@ static int mpi_alltoallv(void *ctx, const void *const *send, const uint64_t *nse
 		memcpy(recv[me], send[me], nsend[me]);
 	if (rc == 0)
 		rc = mpi_wait(t, n, req, "MPI_Irecv", timeout_ms);
-	/* Nothing may be written to the caller's memory later. */
+	/* MPI must not write to memory of the caller later. */
 	for (int i = 0; rc == -ETIMEDOUT && i < n; i++)
 		if (req[i] != MPI_REQUEST_NULL)
 			MPI_Cancel(&req[i]);
@@ -217,7 +218,7 @@ static void mpi_close(void *ctx)
 static int mpi_split(void *ctx, uint32_t color, uint32_t key, struct dcpload_comm **out,
 		     int timeout_ms);
 
-/* A communicator of a duplicate of @c, or with @own of @c itself. */
+/* Make a communicator of a duplicate of @c, or with @own, of @c itself. */
 static int mpi_new(MPI_Comm c, bool own, int timeout_ms, struct dcpload_comm **out,
 		   struct dcpload_error *err)
 {
@@ -276,8 +277,8 @@ static int mpi_split(void *ctx, uint32_t color, uint32_t key, struct dcpload_com
 	if (rc < 0)
 		return rc;
 	/*
-	 * MPI's color is a non-negative int: use the first rank of the group; the key: the place in
-	 * it.
+	 * The color of MPI is a non-negative int, so the first rank of the group is the color; the
+	 * key is the position in the group.
 	 */
 	first = load_group(all, t->comm.ranks, t->comm.rank, &n, &place);
 	code = MPI_Comm_split(t->c, (int)first, (int)place, &c);
@@ -298,7 +299,7 @@ static int mpi_world(uint32_t expect, int timeout_ms, struct dcpload_comm **out,
 	if (code != MPI_SUCCESS)
 		return load_fail(err, -EIO, "MPI_Init_thread failed with code %d", code);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-	/* Started by another MPI's launcher, each rank would believe to be alone. */
+	/* If the launcher is of another MPI, each rank would believe to be alone. */
 	rc = expect && expect != (uint32_t)ranks
 		     ? load_fail(
 			       err, -EPROTO,

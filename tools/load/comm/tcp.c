@@ -19,12 +19,12 @@
 
 /*
  * Other ranks wait this much longer than rank 0, so that its message about who is late reaches
- * them, also on a busy machine. They count from when it says that it waits, too, which it does
- * after a quarter of the timeout: it may have come later than they did.
+ * them, also on a busy machine. Their time begins again when rank 0 says that it is waiting too,
+ * after a quarter of the timeout, because rank 0 may have come later than they did.
  */
 #define GRACE_MS(timeout_ms) DCP_MIN((timeout_ms) / 4 + 50, 10000)
 #define HERE_MS(timeout_ms) ((timeout_ms) / 4)
-#define LINGER_MS 200 /* for the others to read the last frame */
+#define LINGER_MS 200 /* time for the others to read the last frame */
 
 struct tcp {
 	struct dcpload_comm comm;
@@ -76,7 +76,10 @@ static int tcp_lost(struct tcp *t, uint32_t rank, int rc, uint64_t n)
 	struct load_line *l = &t->line[rank];
 
 	if (rc == -ECANCELED) {
-		/* From another process: a code that is not negative would look like success. */
+		/*
+		 * The code comes from another process; if it were not negative, it would look like
+		 * success.
+		 */
 		load_fail(&t->failed, l->why.code < 0 ? l->why.code : -EPROTO, "%s",
 			  l->why.text);
 		return tcp_break(t, t->failed.code,
@@ -108,7 +111,7 @@ static int tcp_late(struct tcp *t, uint32_t rank, uint32_t more, int timeout_ms)
 }
 
 /*
- * Wait for what t->poll says. 1; 0: the deadline is over; a negative errno, after which the
+ * Wait for the events of t->poll. 1; 0: the deadline has passed; a negative errno, after which the
  * communicator is broken.
  */
 static int tcp_poll(struct tcp *t, int64_t deadline)
@@ -128,7 +131,10 @@ static int tcp_poll(struct tcp *t, int64_t deadline)
 
 /* ---- calls ---- */
 
-/* Rank 0: @rank closed its connection before the call was over. Did it say why? */
+/*
+ * Rank 0: called when @rank closed its connection before the call was over, to read the reason if
+ * it sent one.
+ */
 static int centre_left(struct tcp *t, uint32_t rank, size_t n)
 {
 	char none;
@@ -324,7 +330,7 @@ static void tcp_close(void *ctx)
 static int tcp_split(void *ctx, uint32_t color, uint32_t key, struct dcpload_comm **out,
 		     int timeout_ms);
 
-/* All memory that a communicator of m->ranks ranks takes; NULL: there is not so much. */
+/* Allocate all memory of a communicator of m->ranks ranks; NULL: out of memory. */
 static struct tcp *tcp_alloc(const struct load_meeting *m)
 {
 	struct tcp *t = calloc(1, sizeof(*t));
@@ -356,8 +362,8 @@ static bool is_near(const struct tcp *t)
 }
 
 /*
- * Make of @t a communicator of the ranks that meet as @m says. Closes the listener of @m, and @t if
- * it fails.
+ * Turn @t into a communicator of the ranks that meet as @m says. Closes the listener of @m, and on
+ * failure @t.
  */
 static int tcp_meet(struct tcp *t, struct load_meeting *m, struct dcpload_comm **out,
 		    struct dcpload_error *err)
@@ -381,7 +387,7 @@ static int tcp_meet(struct tcp *t, struct load_meeting *m, struct dcpload_comm *
 	rc = m->ranks > 1 ? load_meet(m, t->fd, &t->failed) : 0;
 	for (uint32_t i = 0; m->ranks > 1 && i < t->nlines; i++)
 		load_line_open(&t->line[i], t->fd[i]);
-	/* Only rank 0 knows that all are there: tell the others. */
+	/* Only rank 0 knows that all ranks are there, so it tells the others. */
 	if (rc < 0)
 		tcp_break(t, rc, t->failed.rank);
 	else
@@ -400,8 +406,8 @@ static int tcp_meet(struct tcp *t, struct load_meeting *m, struct dcpload_comm *
 }
 
 /*
- * The key of the job: from the user's secret, the launcher's, or that of the user's file. On one
- * node none is needed.
+ * Find the key of the job: the secret of the caller, that of the launcher, or that of the user's
+ * file. On one node no key is needed.
  */
 static int find_key(const struct dcpload_comm_config *config, const struct load_launch *job,
 		    struct load_meeting *m, struct dcpload_error *err)
@@ -474,8 +480,8 @@ struct invitation {
 };
 
 /*
- * The address of this rank at which the others reach it: that of its connections, if it is the same
- * for all; .n 0: it is not.
+ * The address at which the others reach this rank: that of its connections, if it is the same for
+ * all; otherwise .n is 0.
  */
 static struct load_address own_address(const struct tcp *t)
 {
@@ -494,8 +500,8 @@ static struct load_address own_address(const struct tcp *t)
 }
 
 /*
- * A leader listens, where it is connected; on all addresses if it is connected by its own node
- * alone, and others are not.
+ * A leader listens on the address of its connections; on all addresses if it is connected only
+ * within its node while other ranks are not.
  */
 static void invite_followers(const struct tcp *t, struct load_meeting *m, struct invitation *in)
 {
@@ -517,8 +523,8 @@ static void invite_followers(const struct tcp *t, struct load_meeting *m, struct
 }
 
 /*
- * Where to connect to @leader. A leader that reaches rank 0 through the loopback device is on rank
- * 0's machine.
+ * Find the address of @leader. A leader that reaches rank 0 through the loopback device is on the
+ * machine of rank 0.
  */
 static int accept_invitation(const struct tcp *t, uint32_t leader, const struct invitation *in,
 			     struct load_meeting *m)
@@ -565,7 +571,10 @@ static int tcp_split(void *ctx, uint32_t color, uint32_t key, struct dcpload_com
 	if (rc < 0)
 		return rc;
 	leader = load_group(wishes, t->comm.ranks, t->comm.rank, &m.ranks, &m.rank);
-	/* Checked before they meet: after that a rank that fails could not notify the others. */
+	/*
+	 * Checked before the ranks meet, because after that a failing rank could not notify the
+	 * others.
+	 */
 	sub = tcp_alloc(&m);
 	in.code = sub ? 0 : -ENOMEM;
 	if (sub && leader == t->comm.rank && m.ranks > 1)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One execution. With a window threads fill the slots of the chunks that this rank reads, and the
- * caller's takes what this rank needs from every slot.
+ * One execution. With a window, threads fill the slots of the chunks that this rank reads, and the
+ * thread of the caller takes the bytes that this rank needs from every slot.
  */
 #include "tools/load/load.h"
 
@@ -48,13 +48,13 @@ static int take_chunk(struct dcpload_plan *p, struct load_active *a, size_t c)
 	if (c % chunks->members != self)
 		p->report.received += p->took - before;
 	if (rc == 0 && p->ship)
-		return load_ship_end(p->ship); /* which is done with the chunk later */
+		return load_ship_end(p->ship); /* the ship is done with the chunk later */
 	if (rc == 0)
 		load_window_done(p->window, c);
 	return rc;
 }
 
-/* Describe @rc of the window. */
+/* Describe the failure @rc of the window. */
 static int window_error(struct dcpload_plan *p, int rc, struct dcpload_error *err)
 {
 	if (p->ship && p->device->said[0])
@@ -72,8 +72,8 @@ static int window_error(struct dcpload_plan *p, int rc, struct dcpload_error *er
 }
 
 /*
- * Threads that read: one for each slot, which waits for the disk most of the time; with a device,
- * whose slots wait for copies, for half of them.
+ * The number of reading threads: one for each slot, because a thread waits for the disk most of the
+ * time; with a device, whose slots also wait for copies, one for every two slots.
  */
 static uint32_t count_fillers(const struct dcpload_plan *p)
 {
@@ -152,7 +152,7 @@ static int load_by_window(struct dcpload_plan *p, struct dcpload_error *err)
 
 /* ---- what a view must decode ---- */
 
-/* Bytes [at, at + n) of the part, which are in @band. */
+/* Place bytes [at, at + n) of the part, which are in @band. */
 static int place_band(struct dcpload_plan *p, uint32_t number, uint64_t at, const void *band,
 		      uint64_t n)
 {
@@ -170,7 +170,7 @@ static int place_band(struct dcpload_plan *p, uint32_t number, uint64_t at, cons
 	if (rc == 0)
 		rc = load_ship_end(p->ship);
 	if (rc == 0)
-		rc = load_ship_reap(p->ship, true); /* the band is used again */
+		rc = load_ship_reap(p->ship, true); /* the band is reused */
 	if (rc < 0)
 		load_ship_drop(p->ship);
 	return rc;
@@ -201,7 +201,7 @@ static int read_view(struct dcpload_plan *p, struct load_want *w, uint32_t numbe
 	return rc;
 }
 
-/* Memory of the plan beyond destinations; a node's window is divided among its ranks. */
+/* Memory of the plan beyond destinations; the window of a node is divided among its ranks. */
 static uint64_t count_held(const struct dcpload_plan *p)
 {
 	bool shared = p->report.exchange == DCPLOAD_EXCHANGE_NODE;
@@ -221,7 +221,10 @@ static int load_views(struct dcpload_plan *p, struct dcpload_error *err)
 	for (size_t i = 0; i < p->nwant && rc == 0 && !p->given_up; i++) {
 		if (!p->want[i].through_view)
 			continue;
-		/* What other ways to read held is gone, but not the window and the rounds. */
+		/*
+		 * Memory of other ways of reading is freed by now, except the window and the
+		 * rounds.
+		 */
 		p->report.staging = DCP_MAX(p->report.staging, count_held(p) + size);
 		band = band ? band : malloc(size);
 		rc = band ? read_view(p, &p->want[i], (uint32_t)i, band, &own) : -ENOMEM;
@@ -308,7 +311,7 @@ static int start_execution(struct dcpload_plan *p, struct dcpload_error *err)
 	return 0;
 }
 
-/* Give the caller the bytes that an object was saved as. */
+/* Pass the serialized bytes of an object to the caller. */
 static int show_bytes(struct dcpload_plan *p, const char *key, struct dcpload_error *err)
 {
 	dcp_auto_view struct dcp_view *view = NULL;
@@ -356,7 +359,7 @@ static int show_value(struct dcpload_plan *p, const char *key, struct dcpload_er
 		      : 0;
 }
 
-/* Show the caller the objects. */
+/* Pass the objects to the caller. */
 static int show_objects(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	const char *key;
@@ -365,7 +368,7 @@ static int show_objects(struct dcpload_plan *p, struct dcpload_error *err)
 
 	while ((p->hooks.object || p->hooks.bytes) && rc == 0 &&
 	       (rc = dcpload_next_object(p->ck, &next, &key, err)) > 0) {
-		dcp_auto_free char *own = strdup(key); /* the next answer takes its place */
+		dcp_auto_free char *own = strdup(key); /* the next answer overwrites the key */
 
 		if (!own)
 			return load_fail(err, -ENOMEM, "out of memory");
@@ -384,7 +387,7 @@ static int set_state(struct dcpload_plan *p, struct dcpload_error *err)
 		      : 0;
 }
 
-/* Parts of which nothing is stored: empty ones, and padding alone. */
+/* Complete the parts that have no stored bytes: empty parts, and parts of padding only. */
 static int complete_empty(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	int rc = 0;
@@ -395,11 +398,11 @@ static int complete_empty(struct dcpload_plan *p, struct dcpload_error *err)
 	return load_fail_err(err, rc, NULL);
 }
 
-/* What a rank reads for itself, or with those of its node. */
+/* Reading by this rank alone, or together with the ranks of its node. */
 struct reading {
 	struct dcpload_plan *p;
 	struct dcpload_error *err;
-	int rc; /* of what was read before */
+	int rc; /* result of the reading before it */
 };
 
 static int read_all(void *ctx)
@@ -426,7 +429,7 @@ static void give_up(void *ctx)
 		load_window_fail(p->window);
 }
 
-/* Collective. *@done: what this rank came to, which @err describes. */
+/* Collective. *@done: the result of this rank, which @err describes. */
 static int run_ways(struct dcpload_plan *p, int *done, struct dcpload_error *err)
 {
 	struct reading r = { .p = p, .err = err };
@@ -444,7 +447,7 @@ static int run_ways(struct dcpload_plan *p, int *done, struct dcpload_error *err
 	return rc;
 }
 
-/* Add to io_why what reads past the page cache have to do without. */
+/* Append to io_why which features reads past the page cache lack. */
 static void say_refused(struct dcpload_plan *p)
 {
 	const struct {
@@ -478,7 +481,7 @@ static int attempt_load(struct dcpload_plan *p, struct dcpload_error *err)
 	else
 		rc = start_execution(p, err);
 	rc = load_agree(p->ck->comm, rc, err, timeout);
-	if (rc < 0 && p->ship) /* padding may be being cleared */
+	if (rc < 0 && p->ship) /* the device may still clear padding */
 		load_ship_drop(p->ship);
 	load_trace_begin(p);
 	if (rc == 0)
@@ -512,7 +515,7 @@ int dcpload_execute(struct dcpload_plan *p, struct dcpload_error *err)
 
 	err = err ? err : &own;
 	*err = (struct dcpload_error){ .rank = -1 };
-	if (p->report.execute_ns) /* what is said of planning stays for the first time */
+	if (p->report.execute_ns) /* the first execution keeps the text about planning */
 		p->again_why[0] = '\0';
 	rc = load_keep_up(p, err);
 	if (rc == 0)
@@ -541,21 +544,21 @@ int dcpload_plan_report(const struct dcpload_plan *p, struct dcpload_report *out
 	r.pinned = load_ship_pinned(p->ship);
 	r.device_staging =
 		load_ship_device_bytes(p->ship) + load_rounds_device_bytes(p->rounds);
-	if (p->gds && load_window_memory(p->window, &slots)) /* the same on the device */
+	if (p->gds && load_window_memory(p->window, &slots)) /* as much memory on the device */
 		r.device_staging += slots;
 	memcpy(out, &r, size);
 	return 0;
 }
 
-/* An execution in a thread of its own. */
+/* An execution in a separate thread. */
 
 struct load_running {
 	struct dcpload_plan *plan;
 	pthread_t thread;
-	bool threaded; /* false: it is executed by who waits for it */
+	bool threaded; /* false: dcpload_wait() executes it */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	bool done; /* lock; what follows is set then */
+	bool done; /* guarded by @lock; the members below are set then */
 	struct dcpload_error err;
 	int rc;
 };
@@ -588,7 +591,7 @@ int dcpload_start(struct dcpload_plan *p, struct dcpload_error *err)
 	if (p->running)
 		return load_fail(err, -EBUSY, "the plan is being executed");
 	r = calloc(1, sizeof(*r));
-	/* The others wait for this rank in any case: it is for them to hear of the failure. */
+	/* The other ranks wait for this rank in any case, so they must learn of the failure. */
 	if (!r)
 		return load_agree(p->ck->comm, load_fail(err, -ENOMEM, "out of memory"), err,
 				  (int)p->ck->config.timeout_ms);

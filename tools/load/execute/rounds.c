@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rounds of messages, as load.h describes them. While a round's messages travel, a thread
- * reads for the next.
+ * Rounds of messages, as load.h describes them. While the messages of a round are exchanged, a
+ * thread reads for the next round.
  */
 #include "tools/load/load.h"
 
@@ -19,8 +19,7 @@
 #include "tools/load/memory/memory.h"
 
 /*
- * Reading a chunk: past the page cache where it is not in there, and only from files that are
- * unchanged.
+ * Reads chunks: past the page cache if they are not in it, and only from files that are unchanged.
  */
 
 enum { REQUEST = 1 << 20 }; /* bytes of one read */
@@ -31,11 +30,12 @@ struct filling {
 	struct dcp_files *files;
 	const struct dcp_file *file; /* held */
 	uint32_t number;
-	int direct; /* @file opened with O_DIRECT; -1: not opened yet, -2: it cannot be */
+	/* descriptor of @file with O_DIRECT; -1: not opened yet, -2: cannot be opened */
+	int direct;
 	struct dcp_read read[DCP_QUEUE_READS];
 	size_t n;
 	bool past; /* some of the reads go past the page cache */
-	/* What the device is to read, to @slot. */
+	/* Reads by the device, to @slot. */
 	struct load_gds_read asked[DCP_QUEUE_READS];
 	const struct dcp_chunk_stretch *of[DCP_QUEUE_READS];
 	size_t nasked;
@@ -87,7 +87,7 @@ static int direct_fd(struct filling *f)
 	return f->direct;
 }
 
-/* By the host, past the page cache where that is asked for: @n bytes at the beginning of @s. */
+/* The host reads @n bytes at the beginning of @s, past the page cache if requested. */
 static int fill_host(struct filling *f, const struct dcp_chunk_stretch *s, uint8_t *to,
 		     uint64_t n)
 {
@@ -105,7 +105,7 @@ static int fill_host(struct filling *f, const struct dcp_chunk_stretch *s, uint8
 	return rc;
 }
 
-/* Have the device read what it was asked to, and the host what it refuses. */
+/* Make the collected reads by the device; the host makes the reads that it refuses. */
 static int flush_device(struct filling *f, struct dcp_err *err)
 {
 	struct dcpload_plan *p = f->p;
@@ -188,7 +188,7 @@ static int fill_stretch(struct filling *f, const struct dcp_chunk_stretch *s, ui
 		return fill_host(f, s, slot + s->at, n);
 	p->there[s - p->chunks->stretch] =
 		(struct load_there){ (uint32_t)(n - tail), (uint32_t)tail };
-	if (n > tail) { /* whole blocks, with the others of the file */
+	if (n > tail) { /* whole blocks, read together with the others of the file */
 		if (f->nasked == DCP_QUEUE_READS)
 			rc = flush_device(f, err);
 		f->of[f->nasked] = s;
@@ -257,16 +257,14 @@ void *load_fill_slots(void *arg)
 
 enum { LONG = 16 << 10 /* bytes of a part that are not worth packing */ };
 
-/* Queue a copy to where the device sends it from, or others read it. */
+/* Queue a copy to the buffer from which the device sends, or other ranks read. */
 static int copy_there(const struct dcpload_plan *p, void *dst, const void *src, uint64_t n)
 {
 	return p->ipc ? load_ipc_copy(p->ipc, dst, src, n)
 		      : load_nccl_copy(p->nccl, dst, src, n);
 }
 
-/*
- * With messages that go from device to device: copy what is packed at [@from, @to) to the device.
- */
+/* For messages between devices: copy the packed bytes [@from, @to) to the device. */
 static int send_there(const struct dcpload_plan *p, const uint8_t *from, const uint8_t *to)
 {
 	const struct load_rounds *r = p->rounds;
@@ -304,7 +302,7 @@ static int pack_one(const struct dcpload_plan *p, const struct load_round_part *
 	return rc < 0 ? rc : send_there(p, from, to);
 }
 
-/* Prepare messages: what each other rank needs of @stripe, which is in @slot. */
+/* Prepare messages with the bytes that each other rank needs of @stripe, which is in @slot. */
 static int pack_messages(struct dcpload_plan *p, uint64_t stripe, const uint8_t *slot)
 {
 	struct load_rounds *r = p->rounds;
@@ -330,7 +328,9 @@ static int pack_messages(struct dcpload_plan *p, uint64_t stripe, const uint8_t 
 	return rc;
 }
 
-/* The same where every rank needs all of it: its stretches go to the device as they are. */
+/*
+ * The same if every rank needs the whole stripe: its stretches are copied to the device unpacked.
+ */
 static int send_whole(struct dcpload_plan *p, size_t k, const uint8_t *slot)
 {
 	const struct dcp_chunks *c = p->chunks;
@@ -368,8 +368,8 @@ static void expect_parts(struct dcpload_plan *p, uint64_t first)
 }
 
 /*
- * Place what this rank needs of @stripe, from the message @from or from @slot if it is whole. With
- * @rc < 0 only skip it.
+ * Place the bytes that this rank needs of @stripe, from the message @from, or from @slot if it has
+ * the whole stripe. With @rc < 0 only skip them.
  */
 static int place_parts(struct dcpload_plan *p, struct load_active *a, uint64_t stripe,
 		       const uint8_t *from, const uint8_t *slot, int rc)
@@ -399,8 +399,8 @@ static int place_parts(struct dcpload_plan *p, struct load_active *a, uint64_t s
 }
 
 /*
- * From device to device. First all ranks learn whether one has failed, which the others would wait
- * for; what fails here they learn in the next round, or at the end.
+ * Exchange messages between devices. First all ranks learn whether a rank has failed, so that they
+ * do not wait for it; they learn of failures here in the next round, or at the end.
  */
 static int send_between_devices(struct dcpload_plan *p, int *failed, struct dcpload_error *err)
 {
@@ -433,7 +433,10 @@ static int send_between_hosts(struct dcpload_plan *p, struct dcpload_error *err)
 	return rc;
 }
 
-/* One round. After *failed nothing is placed, the others still get their messages. */
+/*
+ * Execute one round. If *failed is set, nothing is placed, but the other ranks still get their
+ * messages.
+ */
 static int round_of(struct load_filler *f, struct load_active *a, size_t k, int *failed,
 		    struct dcpload_error *err)
 {
@@ -471,8 +474,7 @@ static int round_of(struct load_filler *f, struct load_active *a, size_t k, int 
 		*failed = place_parts(p, a, first + d, r->recv[d], whole, *failed);
 	}
 	if (p->ship && rc == 0 && *failed == 0)
-		*failed =
-			load_ship_reap(p->ship, true); /* the messages' memory is used again */
+		*failed = load_ship_reap(p->ship, true); /* memory of messages is reused */
 	if (p->ipc)
 		load_trace(p, DCPLOAD_EVENT_EXCHANGE, start, received);
 	if (slot)
@@ -480,7 +482,7 @@ static int round_of(struct load_filler *f, struct load_active *a, size_t k, int 
 	return rc;
 }
 
-/* Others may still read what this rank's device holds for them. */
+/* Keep memory of the device that other ranks may still read. */
 static void keep_device_memory(struct dcpload_plan *p)
 {
 	p->rounds->mapped = true;
@@ -493,7 +495,9 @@ static void keep_device_memory(struct dcpload_plan *p)
 int load_by_rounds(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	struct load_rounds *r = p->rounds;
-	/* After a failure the others still get messages; they learn of it at the end. */
+	/*
+	 * After a failure the other ranks still get messages; they learn of the failure at the end.
+	 */
 	struct load_filler f = { .p = p, .step = 1, .keeps_going = true };
 	struct load_active a = { .rounds = true };
 	size_t rounds = dcp_stripe_rounds(&r->of);

@@ -25,21 +25,21 @@
 #include "core/store/view/view.h"
 #include "tools/load/memory/memory.h"
 
-/* What is compared, zeroed at first: they serve for all parts. */
+/* Buffers for comparing, which are reused for all parts. Zero it first. */
 struct load_rooms {
 	void *stored, *got, *expected;
 };
 
 /*
- * Compare the destinations with what views of the checkpoint show. A view reads each tensor without
- * chunks, windows or messages.
+ * Compares the destinations with views of the checkpoint. A view reads a tensor without chunks,
+ * windows or messages.
  */
 
 enum { BAND = 1 << 20 };
 
 /*
- * Compare @n bytes at @at of a destination. A device's are copied to @got, a buffer for BAND bytes,
- * first.
+ * Compare @n bytes at @at of a destination. Bytes on a device are first copied to @got, a buffer of
+ * BAND bytes.
  */
 static int compare_bytes(const struct dcpload_plan *p, const struct load_target *t,
 			 const char *at, const char *expected, uint64_t n, void *got)
@@ -85,7 +85,7 @@ static int compare_part(const struct dcpload_plan *p, const struct load_want *w,
 	return 0;
 }
 
-/* Of BAND bytes, and one for what they are converted to. */
+/* Allocate the buffers: BAND bytes, and their converted form. */
 static int make_rooms(struct load_rooms *r)
 {
 	r->stored = r->stored ? r->stored : malloc(BAND);
@@ -169,12 +169,11 @@ int dcpload_drop_caches(struct dcpload_plan *p, struct dcpload_error *err)
 		last = p->need[i].file;
 		if (dcp_files_hold(files, last, true, &file, NULL) < 0)
 			continue;
-		if (file->map && file->fd >= 0) /* what is mapped and was touched stays, too */
+		/* pages that are mapped and were touched would stay, too */
+		if (file->map && file->fd >= 0)
 			madvise((void *)(uintptr_t)file->map, file->size, MADV_DONTNEED);
-		fdatasync(file->fd); /* what is not written yet stays */
-		/*
-		 * Linux keeps pages that were just looked at the first time, and only marks them.
-		 */
+		fdatasync(file->fd); /* pages that are not written yet would stay */
+		/* The first call only marks pages that were just used, so call it twice. */
 		for (int k = 0; k < 2; k++)
 			posix_fadvise(file->fd, 0, 0, POSIX_FADV_DONTNEED);
 		dcp_files_release(files, last);
@@ -194,7 +193,7 @@ static int read_hex(char c)
 	return dcp_is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Undo how a cell of TSV spells a key, in place. */
+/* Undo the escaping of a key in a cell of TSV, in place. */
 static bool unescape_key(char *s)
 {
 	char *to = s;
@@ -270,7 +269,7 @@ static int take_lines(struct load_record *r, const char *path, struct dcp_err *e
 	return dcp_buf_error(&r->lines);
 }
 
-/* Digests of other kinds, and statements about something else, are no record. */
+/* Refuse digests of other kinds, and statements about other things. */
 static int take_statement(struct load_record *r, const char *path, size_t size,
 			  struct dcp_err *err)
 {
@@ -354,7 +353,7 @@ static const struct load_line *load_record_find(const struct load_record *r, con
 
 enum { VERIFY_BAND = 1 << 20 };
 
-/* Is the whole tensor there, as the view shows it? */
+/* Is the whole tensor in memory, in the form that the view shows? */
 static bool is_whole(const struct load_want *w, const struct dcp_view *view)
 {
 	const struct load_target *t = &w->target;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every rank reads for itself, from the page cache or from servers: several threads read runs
- * straight into the destinations. What must be converted passes through a small buffer.
+ * directly into the destinations. Bytes that must be converted go through a small buffer.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -16,17 +16,18 @@
 
 enum {
 	PART = 16 << 20,         /* bytes of a file that a thread takes at a time */
-	BUFFER = 256 << 10,      /* bytes to be converted at a time */
-	MAPPED_LEAST = 64 << 10, /* of a run that is copied from a mapping */
+	BUFFER = 256 << 10,      /* bytes that are converted at a time */
+	MAPPED_LEAST = 64 << 10, /* shortest run that is copied from a mapping */
 	MOST_THREADS = 64,
-	SERVED_THREADS = 8, /* that wait for servers */
+	SERVED_THREADS = 8, /* threads if they wait for servers */
 };
 
 /* What the threads share. */
 struct shared {
 	struct dcpload_plan *p;
 	pthread_mutex_t lock;
-	size_t need; /* the next need, and the file offset to go on at; 0: its beginning */
+	/* the next need, and the file offset where it continues; 0: at its beginning */
+	size_t need;
 	uint64_t at;
 	int rc;
 	struct dcp_err err;
@@ -66,8 +67,8 @@ static bool next_part(struct shared *s, const struct dcp_chunk_need **need, uint
 }
 
 /*
- * Is it better copied from a mapping? Strided runs are, as reads would also fetch the gaps between;
- * long ones that are in the page cache, as a read cannot copy past the caches of the processor.
+ * Should @s be copied from a mapping? Strided runs should, because reads would also fetch the gaps;
+ * so should long runs in the page cache, because a read cannot bypass the caches of the processor.
  */
 static bool is_better_mapped(struct worker *w, const struct dcp_strided *s)
 {
@@ -96,7 +97,7 @@ static int read_straight(void *ctx, const struct dcp_strided *s)
 	return 0;
 }
 
-/* @s as it is in the buffer, where its runs follow each other. */
+/* @s in the form that it has in the buffer, where its runs follow each other. */
 static struct dcp_strided pack_runs(const struct dcp_strided *s)
 {
 	struct dcp_strided out = *s;
@@ -152,7 +153,7 @@ static int convert_run(void *ctx, const struct dcp_strided *s)
 	return rc;
 }
 
-/* Runs under dcp_guard_run(), which leaves it at once when a mapped page cannot be read. */
+/* Called by dcp_guard_run(), which aborts it when a mapped page cannot be read. */
 static int copy_part(void *arg)
 {
 	struct worker *w = arg;
@@ -240,7 +241,7 @@ uint32_t load_threads(const struct dcpload_plan *p)
 	return DCP_MAX(n, 1u);
 }
 
-/* Not more than staging has room for, but one. */
+/* As many threads as staging has room for, but at least one. */
 static uint32_t count_threads(const struct dcpload_plan *p)
 {
 	uint32_t n = load_threads(p);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GPUs of NVIDIA, by the driver's own interface. The primary context is used, as the CUDA runtime
- * does, so that memory and streams of the caller can be used; it is made current for the length of
- * a call only.
+ * GPUs of NVIDIA, by the driver API. As in the CUDA runtime, the primary context is used, so that
+ * memory and streams of the caller can be used; it is current only during a call.
  */
 #include <errno.h>
 #include <limits.h>
@@ -103,7 +102,7 @@ static int load_cuda_node(const struct load_cuda_driver *d, int device)
 
 const char *load_cuda_library(void)
 {
-	static char text[32]; /* the same whenever it is written */
+	static char text[32]; /* every thread writes the same text */
 	struct load_cuda_driver d;
 	struct dcpload_error err;
 
@@ -159,9 +158,10 @@ int load_cuda_probe(char *found, size_t size, struct dcpload_error *err)
 enum {
 	TIMEOUT_MS = 60000, /* unless the opener says otherwise */
 	PIECE = 4 << 20,    /* of fetch() */
-	PIECES = 3,         /* while the processor copies one of them, two are under way */
+	PIECES = 3,         /* while the processor copies one piece, two are in flight */
 	BOUNCE = PIECES * PIECE,
-	LEAST = 64 << 10, /* takes as long to begin as to copy: pieces are multiples of it */
+	/* bytes whose copy takes as long as starting a copy; pieces are multiples of it */
+	LEAST = 64 << 10,
 };
 
 /* The kernel, as text that the driver compiles for the GPU. */
@@ -178,9 +178,10 @@ struct cuda {
 	struct CUfunc_st *scatter;
 	void **lanes; /* all of them */
 	size_t nlanes, cap_lanes;
-	void *lane, *mark[PIECES]; /* of zero() and fetch() */
-	void *bounce;              /* pinned, what fetch() copies to; NULL: not yet */
-	bool pinned;               /* it is */
+	void *lane, *mark[PIECES]; /* for zero() and fetch() */
+	/* pinned memory that fetch() copies to; NULL: not allocated yet */
+	void *bounce;
+	bool pinned; /* it is */
 };
 
 static unsigned long long get_address(const void *p)
@@ -199,7 +200,7 @@ static int say_failed(struct cuda *c, unsigned code, const char *call)
 	return rc;
 }
 
-/* The code of a call with the context current. */
+/* Make a call with the context current, and return its code. */
 #define CODE(c, name, ...)                                                                     \
 	({                                                                                     \
 		struct CUctx_st *was_;                                                         \
@@ -217,7 +218,7 @@ static int check_result(struct cuda *c, unsigned code, const char *call)
 	return code == LOAD_CUDA_SUCCESS ? 0 : say_failed(c, code, call);
 }
 
-/* The same as 0 or a negative errno. */
+/* The same, but returns 0 or a negative errno. */
 #define CALL(c, name, ...) check_result(c, CODE(c, name, __VA_ARGS__), #name)
 
 static struct cuda *get_cuda(struct load_device *d)
@@ -357,13 +358,13 @@ static int cuda_lane_open(struct load_device *d, void **lane)
 	return rc;
 }
 
-/* A failure ends all that is queued. */
+/* Is work of the lane still running? A failure ends all queued work. */
 static bool is_running(struct cuda *c, void *lane)
 {
 	return CODE(c, cuStreamQuery, lane) == LOAD_CUDA_NOT_READY;
 }
 
-/* A copy that has not ended is kept, for cuda_ended(). */
+/* A lane with work that has not ended is kept, for cuda_ended(). */
 static void cuda_lane_close(struct load_device *d, void *lane)
 {
 	struct cuda *c = get_cuda(d);
@@ -506,12 +507,14 @@ static int open_bounce(struct cuda *c)
 	return rc;
 }
 
-/* Through memory that is kept: copies to it do not wait in the driver, where no timeout
- * applies, and a copy that was given up writes nowhere else. */
+/*
+ * Copies through memory that is never freed: such copies do not wait in the driver, where no
+ * timeout applies, and an abandoned copy writes nowhere else.
+ */
 static int cuda_fetch(struct load_device *d, void *dst, const void *src, uint64_t n)
 {
 	struct cuda *c = get_cuda(d);
-	/* Of little there are as many pieces, shorter ones. */
+	/* Small copies have the same number of pieces, but shorter ones. */
 	uint64_t size = DCP_MIN(dcp_div_up(n, PIECES * LEAST) * LEAST, (uint64_t)PIECE);
 	uint64_t at, now, queued = 0;
 	int rc = open_bounce(c);
@@ -527,7 +530,7 @@ static int cuda_fetch(struct load_device *d, void *dst, const void *src, uint64_
 				  get_address((const char *)src + queued), now, c->lane);
 			if (rc == 0)
 				rc = cuda_mark(d, c->mark[i], c->lane);
-			d->given_up |= rc < 0; /* the others may be under way */
+			d->given_up |= rc < 0; /* other pieces may be in flight */
 		}
 		now = DCP_MIN(n - at, size);
 		if (rc == 0)
@@ -592,7 +595,7 @@ static const struct load_memory kind = {
 	.scatter = cuda_scatter,
 };
 
-/* Without the kernel the host does its work. */
+/* Load the kernel; without it the host does its work. */
 static void load_kernel(struct cuda *c)
 {
 	int rc = CALL(c, cuModuleLoadData, &c->module, ptx);

@@ -13,11 +13,11 @@
 /* "cuda:0,managed" */
 struct name {
 	bool any;   /* auto */
-	int number; /* -1: that of the local rank */
+	int number; /* -1: GPU of the local rank */
 	uint8_t memory;
 };
 
-/* false: it is not the name of one. */
+/* Parse the name of a device. False: @which is not such a name. */
 static bool parse_name(const char *which, struct name *out)
 {
 	size_t n = strcspn(which, ",");

@@ -16,9 +16,10 @@
 #define LIBRARY "libcufile.so.0"
 
 enum {
-	MOST_FILES = 1024,   /* that are kept open */
-	MOST_BATCH = 128,    /* reads of a batch, also cuFile's default */
-	IDLE = 16,           /* batches that are kept; more threads do not read */
+	MOST_FILES = 1024, /* limit of files that are kept open */
+	MOST_BATCH = 128,  /* reads of a batch; also the default of cuFile */
+	/* limit of unused batches that are kept, because no more threads read */
+	IDLE = 16,
 	LOOK_NS = 100000000, /* between looks at the clock */
 };
 
@@ -26,7 +27,7 @@ struct file {
 	void *handle;
 	int fd;
 	enum { NEW, GOOD, REFUSED } state;
-	unsigned code; /* why it was refused */
+	unsigned code; /* why cuFile refused the file */
 };
 
 struct load_gds {
@@ -35,18 +36,18 @@ struct load_gds {
 	void *base;
 	uint64_t bytes;
 	bool opened, registered;
-	/* a batch may still read: all that it uses is kept until the process ends */
+	/* a batch may still read, so all memory that it uses is kept until the process ends */
 	_Atomic bool lost;
 	uint32_t timeout_ms;
 	char how[160];        /* it works */
-	pthread_mutex_t lock; /* of what follows */
+	pthread_mutex_t lock; /* guards the members below */
 	struct file file[MOST_FILES];
-	uint32_t batch; /* reads of one; 0: there are none */
+	uint32_t batch; /* reads of a batch; 0: there are no batches */
 	void *idle[IDLE];
 	uint32_t nidle;
-	char alone[80];   /* why a read was made without a batch; "": none was */
+	char alone[80];   /* why a read was made without a batch; "": no read was */
 	uint64_t refused; /* reads that the host made */
-	char first[80];   /* why the first of them was */
+	char first[80];   /* why the first of them was refused */
 	char why[400];
 };
 
@@ -59,7 +60,10 @@ static int find_driver(bool *loaded, char *why, size_t size)
 	dcp_auto_fd int modules = open("/proc/modules", O_RDONLY | O_CLOEXEC);
 	char byte;
 
-	/* cuFile looks for modules there, and without an answer looks again, for ever. */
+	/*
+	 * cuFile reads this file to look for modules; if it cannot read it, it tries again for
+	 * ever.
+	 */
 	if (modules < 0 || read(modules, &byte, 1) < 0) {
 		snprintf(why, size, "cuFile needs /proc/modules, which cannot be read: %s",
 			 strerror(errno));
@@ -72,7 +76,7 @@ static int find_driver(bool *loaded, char *why, size_t size)
 	return -ENODEV;
 }
 
-/* Tell how files are read: what the driver says of itself, or else what is there. */
+/* Describe how files are read: by what the driver reports, or else by what is installed. */
 static void describe_driver(struct load_gds *g, bool loaded)
 {
 	struct load_cufile_properties has = { .major = loaded,
@@ -119,7 +123,10 @@ static int open_driver(struct load_gds *g, bool loaded, char *why, size_t size)
 	return rc;
 }
 
-/* The library and its calls, those of batches if it has all of them; *loaded: is nvidia-fs? */
+/*
+ * Open the library and find its functions; those for batches only if it has all of them. *loaded:
+ * nvidia-fs is loaded.
+ */
 static int open_library(struct load_gds *g, bool *loaded, char *why, size_t size)
 {
 #define NAME(result, name, arguments) #name,
@@ -215,7 +222,7 @@ char *load_gds_memory(const struct load_gds *g)
 	return g->base;
 }
 
-/* The host has to make @n reads. */
+/* Count @n reads that the host has to make. */
 static void count_refused(struct load_gds *g, size_t n, const char *call, long code)
 {
 	pthread_mutex_lock(&g->lock);
@@ -225,7 +232,7 @@ static void count_refused(struct load_gds *g, size_t n, const char *call, long c
 	pthread_mutex_unlock(&g->lock);
 }
 
-/* Reads are made without a batch; @all: from now on. */
+/* Record that reads are made without a batch; @all: from now on. */
 static void leave_batch(struct load_gds *g, bool all, const char *call, long code)
 {
 	pthread_mutex_lock(&g->lock);
@@ -304,8 +311,8 @@ static void give_batch(struct load_gds *g, void *id)
 }
 
 /*
- * Wait for the @n reads of a batch that was submitted: half the job's timeout, so that the other
- * ranks still wait for what this one says.
+ * Wait for the @n reads of a submitted batch: at most half the job's timeout, so that this rank can
+ * report before the other ranks give up.
  */
 static int await_batch(struct load_gds *g, void *id, struct load_gds_read *r, uint32_t n,
 		       char *why, size_t size)
@@ -376,7 +383,8 @@ static int read_batches(struct load_gds *g, void *handle, struct load_gds_read *
 			break;
 		}
 		rc = await_batch(g, id, r + from, now, why, size);
-		if (rc < 0) { /* which cancels what it can, and does not say what that was */
+		/* cuFile cancels what it can, but does not report which reads it cancelled */
+		if (rc < 0) {
 			g->call.cuFileBatchIOCancel(id);
 			g->lost = true;
 			return rc;

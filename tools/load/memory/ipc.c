@@ -5,20 +5,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { PROBE = 4096 /* bytes that are mapped to find out whether that works */ };
+enum { PROBE = 4096 /* bytes that are mapped to find out whether IPC works */ };
 
 struct load_ipc {
 	const struct dcpload_comm *comm;
 	struct load_device *d;
 	void *lane, *mark;
 	char *mine;      /* this rank's window */
-	char **at;       /* the others', mapped; NULL: not */
+	char **at;       /* mapped windows of the other ranks; NULL: not mapped */
 	uint64_t *bytes; /* of each */
-	uint64_t *told; /* by each rank to each: where in its window; of itself: did it fail? */
+	/* from each rank to each: offset in the window; on the diagonal: did the rank fail? */
+	uint64_t *told;
 	int timeout_ms;
 };
 
-/* Of a window. bytes 0: there is none. */
+/* The handle of a window. bytes 0: there is no window. */
 struct handle {
 	struct load_shared shared;
 	uint64_t bytes;
@@ -55,8 +56,8 @@ int load_ipc_map(struct load_ipc *n, void *mine, uint64_t bytes, struct dcpload_
 }
 
 /*
- * Until no copy is under way: half of the timeout, so that the others still wait for what this rank
- * says.
+ * Wait until no copy is in flight: at most half of the timeout, so that this rank can report before
+ * the other ranks give up.
  */
 static int settle_copies(struct load_ipc *n)
 {
@@ -68,7 +69,7 @@ int load_ipc_unmap(struct load_ipc *n, struct dcpload_error *err)
 	int rc = settle_copies(n);
 
 	for (uint32_t r = 0; r < n->comm->ranks; r++) {
-		if (n->at[r] && load_device_runs(n->d)) /* and may read it */
+		if (n->at[r] && load_device_runs(n->d)) /* the device may still read it */
 			rc = -ETIMEDOUT;
 		else if (n->at[r] && n->d->kind->unmap(n->d, n->at[r]) < 0)
 			rc = -EREMOTEIO;
@@ -141,7 +142,7 @@ static int prepare_ipc(struct load_ipc *n, const struct dcpload_comm *comm,
 	return load_device_said(n->d, rc, err);
 }
 
-/* Each rank reads the number of every other from a window of it. */
+/* Each rank reads a number from the window of every other rank. */
 static int read_each(struct load_ipc *n)
 {
 	uint32_t r, number;

@@ -22,13 +22,13 @@
 enum {
 	SOON_NS =
 		1000000, /* a piece of 4 MiB takes a fifth: for so long a wait does not sleep */
-	LOOK_NS = 20000, /* then between looks at a mark */
+	LOOK_NS = 20000, /* after that, between polls of a mark */
 	LOOK_MOST_NS = 1000000 /* once it has taken long */
 };
 
 /* ---- the host's memory ---- */
 
-/* Of huge pages where possible; what is not touched is not used. */
+/* Huge pages where possible; pages that are not touched take no memory. */
 static int host_alloc(struct load_device *d, uint64_t n, void **out)
 {
 	void *p = mmap(NULL, n, PROT_READ | PROT_WRITE,
@@ -79,7 +79,7 @@ void load_device_near(struct load_device *d, void *p, uint64_t n)
 	if (!d || d->node < 0 || (uint64_t)d->node >= most || end <= at)
 		return;
 	nodes[(uint64_t)d->node / bits] = 1ul << (uint64_t)d->node % bits;
-	/* Other nodes serve when this one is full. */
+	/* Preferred only: other nodes are used when this one is full. */
 	if (syscall(SYS_mbind, at, end - at, MPOL_PREFERRED, nodes, most + 1, 0) < 0 &&
 	    !d->why[0])
 		snprintf(d->why, sizeof(d->why), "staging may be far from it: mbind: %s",
@@ -164,8 +164,8 @@ static FILE *open_file(const char *fmt, ...)
 }
 
 /*
- * The number after @name at the beginning of a line; @name "": the first of the file. @f may be
- * NULL.
+ * Read the number after @name at the beginning of a line; @name "": the first number of the file.
+ * @f may be NULL.
  */
 static bool number_of(FILE *f, const char *name, uint64_t *out)
 {
@@ -185,8 +185,8 @@ static bool number_of(FILE *f, const char *name, uint64_t *out)
 }
 
 /*
- * What is left below the limit of the cgroup @dir; @stem: names of its files. Pages of files that
- * are not in use do not count: the kernel takes them first.
+ * The memory that is left below the limit of the cgroup @dir. Inactive pages of files do not count
+ * as used, because the kernel reclaims them first.
  */
 static uint64_t left_in(const char *dir, const char *limit, const char *used, const char *cache)
 {
@@ -210,7 +210,7 @@ static void lower_least(uint64_t *least, uint64_t n, char *what, size_t size, co
 	snprintf(what, size, "%s", is);
 }
 
-/* Of the cgroup and of the cgroups above it. */
+/* Lower the number by the limits of the cgroup and of all cgroups above it. */
 static void lower_by_cgroups(const char *root, bool old, char *path, uint64_t *least,
 			     char *what, size_t size)
 {

@@ -14,9 +14,9 @@
 #define LIBRARY "libnccl.so.2"
 
 enum {
-	LOOK_NS = 20000,        /* between looks at what was begun */
+	LOOK_NS = 20000,        /* between polls of an operation */
 	LOOK_MOST_NS = 1000000, /* once it has taken long */
-	MOST_NAMED = 6,         /* ranks in a message */
+	MOST_NAMED = 6,         /* limit of ranks named in a message */
 };
 
 struct load_nccl {
@@ -27,7 +27,7 @@ struct load_nccl {
 	uint32_t ranks, self;
 	int version, timeout_ms;
 	const uint64_t *nsend,
-		/* bytes to and from each rank that are under way; NULL: all ranks take part */
+		/* bytes to and from each rank that are in flight; NULL: all ranks take part */
 		*nrecv;
 };
 
@@ -117,7 +117,7 @@ static bool is_fine(unsigned code)
 	return code == LOAD_NCCL_SUCCESS || code == LOAD_NCCL_IN_PROGRESS;
 }
 
-/* Whom this rank waits for, as far as it can know. */
+/* Name the ranks that this rank waits for, as far as it can know. */
 static const char *name_others(const struct load_nccl *n, char *text, size_t size)
 {
 	uint32_t count = 0;
@@ -136,7 +136,7 @@ static const char *name_others(const struct load_nccl *n, char *text, size_t siz
 	return count == 0 ? "the GPU" : count == 1 ? "rank " : "one of the ranks ";
 }
 
-/* Wait until NCCL has done what @call began; with @mark, until the device has. */
+/* Wait until NCCL has finished @call; with @mark, until the device has. */
 static int settle_call(struct load_nccl *n, const char *call, void *mark, int timeout_ms)
 {
 	struct timespec look = { .tv_nsec = LOOK_NS };
@@ -207,7 +207,7 @@ static int enter_context(struct load_nccl *n)
 	return rc < 0 ? give_up(n, rc) : 0;
 }
 
-/* Collective: all ranks meet at what rank 0 says. */
+/* Collective: all ranks join the communicator with the id that rank 0 sends. */
 static int meet_ranks(struct load_nccl *n, const struct dcpload_comm *comm,
 		      struct dcpload_error *err)
 {
@@ -288,8 +288,8 @@ void load_nccl_drop(struct load_nccl *n)
 }
 
 /*
- * What was given up ends soon, and then nothing uses its memory. If it does not, it is this rank's
- * device that others waited for.
+ * Wait for an aborted operation, after which nothing uses its memory. If it does not end soon, the
+ * device of this rank is the one that the other ranks waited for.
  */
 static int await_end(struct load_nccl *n, const char *call, int rc)
 {
@@ -306,7 +306,7 @@ static int await_end(struct load_nccl *n, const char *call, int rc)
 	return -EREMOTEIO;
 }
 
-/* @call, which returned @code, was the last of what was begun: wait until it is done. */
+/* Wait until @call, the last call of an operation, is done; it returned @code. */
 static int finish_call(struct load_nccl *n, unsigned code, const char *call)
 {
 	int timeout = n->timeout_ms / 2, rc = is_fine(code)
@@ -365,8 +365,8 @@ int load_nccl_gather(struct load_nccl *n, void *all, uint64_t bytes)
 }
 
 /*
- * Have the @bytes of all messages at @there on the device, by way of @here; those of this rank to
- * itself stay where they are.
+ * Copy all messages, @bytes together, through @here to @there on the device; messages of this rank
+ * to itself stay where they are.
  */
 static int to_device(struct load_nccl *n, char *there, char *here, uint64_t bytes,
 		     const void *const *send, const uint64_t *nsend, const uint64_t *nrecv,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In place of cuda.c, where that was left out. */
+/* Replaces cuda.c in builds without it. */
 #include <errno.h>
 #include <stddef.h>
 

@@ -157,8 +157,8 @@ int dcpload_object_read(struct dcpload *ck, const char *key, uint64_t at, void *
 }
 
 /*
- * The object, or else the tensor, of a key: one of the two is filled, in ck->answer. As
- * load_find().
+ * Find the object, or else the tensor, of a key: one of the two is filled, in memory of ck->answer.
+ * Returns as load_find().
  */
 static int find_either(struct dcpload *ck, const char *key, struct dcp_object *o,
 		       struct dcp_tensor *t, struct dcp_err *err)
@@ -221,7 +221,8 @@ int dcpload_pieces(struct dcpload *ck, const char *key, const struct dcpload_pie
 /* ---- all ---- */
 
 /*
- * The first row of @kind after number *next; @entry: that is an entry of torch's metadata. 1 or 0.
+ * Find the first row of @kind after number *next; @entry: only rows that are entries of torch's
+ * metadata. 1 or 0.
  */
 static int next_row(struct dcpload *ck, enum dcp_row_kind kind, bool entry, uint64_t *next,
 		    struct dcp_row *row)
@@ -266,7 +267,7 @@ int dcpload_next_object(struct dcpload *ck, uint64_t *next, const char **key,
 	return rc < 0 ? load_fail_err(err, rc, NULL) : rc;
 }
 
-/* The row of an object that is shown otherwise. */
+/* Read the row of an object that is shown in another form. */
 static int item_of(struct dcpload *ck, int64_t id, struct dcpload_entry *out,
 		   struct dcp_err *err)
 {
@@ -312,8 +313,8 @@ int dcpload_next_entry(struct dcpload *ck, uint64_t *next, struct dcpload_entry 
 enum { SELECT_MEMORY = 64 << 20 }; /* of one tensor */
 
 /*
- * Is @word the component @s, or what precedes its first dot or slash? Some frameworks nest that
- * way.
+ * Is @word the component @s, or the part of @s before its first dot or slash? Some frameworks nest
+ * in this way.
  */
 static bool is_word(const char *s, const char *word)
 {
@@ -359,7 +360,7 @@ static bool is_weight(const struct dcp_version *v, const struct dcp_tensor *t)
 	if (t->npath == 0)
 		return true;
 	if (strcmp(t->path[0], "state") == 0 &&
-	    t->npath > 1) /* a key of Composer, in a checkpoint of any family */
+	    t->npath > 1) /* a key of Composer, in a checkpoint of any format */
 		return strcmp(t->path[1], "model") == 0;
 	if (format && strncmp(format, "deepspeed", 9) == 0)
 		return strcmp(t->path[0], "module") == 0 || strcmp(t->path[0], "fp32") == 0;
@@ -367,8 +368,8 @@ static bool is_weight(const struct dcp_version *v, const struct dcp_tensor *t)
 }
 
 /*
- * Is @t a tensor in an object (in a tuple) whose path is one of the first @n leading parts of its
- * own? @key: scratch.
+ * Is @t a tensor inside an object (in a tuple) whose path is one of the first @n leading parts of
+ * the path of @t? @key: scratch.
  */
 static bool in_object(const struct dcp_version *v, const struct dcp_tensor *t, size_t n,
 		      struct dcp_buf *key)
@@ -386,8 +387,10 @@ static bool in_object(const struct dcp_version *v, const struct dcp_tensor *t, s
 	return false;
 }
 
-/* Does @glob match the path of @t or a leading part of it? What is in an object has no
- * path of its own. @path: scratch. */
+/*
+ * Does @glob match the path of @t or a leading part of it? Tensors inside an object have no path of
+ * their own. @path: scratch.
+ */
 static bool is_ignored(const struct dcp_version *v, const char *glob,
 		       const struct dcp_tensor *t, struct dcp_buf *path)
 {

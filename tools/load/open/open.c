@@ -36,7 +36,7 @@
 
 /* ---- which version ---- */
 
-/* What @path stands for: ck->backing, ck->mount. */
+/* Find what @path means: sets ck->backing and ck->mount. */
 static int load_find_source(struct dcpload *ck, const char *path, struct dcp_err *err)
 {
 	int rc;
@@ -51,7 +51,7 @@ static int load_find_source(struct dcpload *ck, const char *path, struct dcp_err
 	return rc;
 }
 
-/* By the rules of the configuration; they are given as text or by the name of a preset. */
+/* Read the rules of the configuration, given as text or by the name of a preset. */
 static int read_rules(const char *text, struct dcp_rules **out, struct dcp_err *err)
 {
 	*out = NULL;
@@ -61,7 +61,7 @@ static int read_rules(const char *text, struct dcp_rules **out, struct dcp_err *
 				  : dcp_rules_preset(text, out, err);
 }
 
-/* Close what is open. */
+/* Close the version. */
 static void load_forget(struct dcpload *ck)
 {
 	dcp_checkpoint_close(&ck->of);
@@ -143,7 +143,7 @@ static int load_open_any(struct dcpload *ck, struct dcp_err *err)
 	if (rc == 0)
 		return 0;
 	through = load_open_through(ck, dcp_arena_strdup(&ck->arena, own.msg), err);
-	if (rc == -ENOENT && through == -ENOENT) /* it says more of names */
+	if (rc == -ENOENT && through == -ENOENT) /* this error is more helpful about names */
 		*err = own;
 	return through;
 }
@@ -191,15 +191,12 @@ int dcpload_version_at(const struct dcpload *ck, uint64_t i, const char **name,
 		return -ENOENT;
 	f = &ck->of.scan.found[i];
 	*name = ck->through ? ck->of.name
-			    : f->name; /* the only one; its directory is named otherwise */
+			    : f->name; /* the only version; its directory has another name */
 	*why = f->complete ? NULL : f->why ? f->why : "its commit mark is missing";
 	return 0;
 }
 
-/*
- * The file that the mount, whose options are @text, has its layout @name from; NULL: it is built
- * in.
- */
+/* The file of the layout @name in a mount with these @options; NULL: the layout is built in. */
 static const char *file_of(const struct dcp_json *options, const char *name)
 {
 	const struct dcp_json *l, *all = dcp_json_get(options, "layouts");
@@ -213,7 +210,10 @@ static const char *file_of(const struct dcp_json *options, const char *name)
 	return NULL;
 }
 
-/* With the file of a rank's directory that is the source, if the mount was given one. */
+/*
+ * Open the layouts; if the source is the directory of a rank, include the file of its layout, if
+ * the mount has one.
+ */
 static int open_layouts(struct dcpload *ck, struct dcp_err *err)
 {
 	dcp_auto_free char *config = load_config_dir(), *path = NULL;
@@ -263,13 +263,14 @@ int dcpload_layout_ranks(struct dcpload *ck, const char *layout, uint32_t *ranks
 
 enum { MEMORY = 64 << 20 };
 
-/* What the coordinator sends the others; the texts follow. */
+/* The message of the coordinator to the other ranks; the texts follow. */
 struct notice {
 	uint64_t generation;
 	uint32_t layout_rank;
-	uint32_t through;                /* it reads through the mount */
+	uint32_t through;                /* the coordinator reads through the mount */
 	uint32_t version, layout, asked; /* bytes of text, NUL included */
-	uint32_t barred; /* of the file that it may not read; 1: there is none */
+	/* bytes of the name of a file that it may not read; 1: there is none */
+	uint32_t barred;
 };
 
 static const char *barred_file(const struct dcpload *ck)
@@ -277,7 +278,7 @@ static const char *barred_file(const struct dcpload *ck)
 	return dcp_version_barred(ck->of.base ? ck->of.base : ck->of.v);
 }
 
-/* What the coordinator sends. */
+/* Append the message of the coordinator. */
 static int put_notice(const struct dcpload *ck, struct dcp_buf *b, struct dcp_err *err)
 {
 	const char *layout = ck->of.layout ? ck->of.layout : "",
@@ -300,8 +301,8 @@ static int put_notice(const struct dcpload *ck, struct dcp_buf *b, struct dcp_er
 }
 
 /*
- * What this rank opened is not what rank @from did, which may not read the file @barred ("": may
- * read all).
+ * Fail because this rank opened another content than rank @from, which may not read the file
+ * @barred ("": it may read all).
  */
 static int say_other(const struct dcpload *ck, uint32_t from, const char *barred,
 		     struct dcp_err *err)
@@ -396,8 +397,8 @@ static int open_device(struct dcpload *ck, struct dcpload_error *err)
 }
 
 /*
- * Collective. Files of a mount and what it shows are numbered otherwise: if one rank reads through
- * the mount, all do.
+ * Collective. Files behind a mount and files in it have different numbers, so if one rank reads
+ * through the mount, all do.
  */
 static int open_alike(struct dcpload *ck, struct dcpload_error *err)
 {
@@ -428,7 +429,7 @@ struct opening {
 	struct dcp_err *err;
 };
 
-/* The index may have to be built, which takes as long as it takes. */
+/* A step, because building the index may take any time. */
 static int open_first(void *ctx)
 {
 	struct opening *o = ctx;
@@ -538,11 +539,14 @@ static int take_config(struct dcpload *ck, const struct dcpload_config *config)
 	dcp_disk_use(ck->cache, 0);
 	ck->of.store = (struct dcp_store_opts){ .cache_dir = ck->cache, .counts = &ck->counts };
 	if (dcp_queue_create(&ck->of.store.queue) < 0)
-		ck->of.store.queue = NULL; /* reads then go one by one */
+		ck->of.store.queue = NULL; /* reads are then made one by one */
 	return c->io > DCPLOAD_IO_GDS || c->exchange > DCPLOAD_EXCHANGE_ALL ? -EINVAL : 0;
 }
 
-/* Collective. What all ranks must set alike; the version is the coordinator's. */
+/*
+ * Collective. Compare the options that all ranks must set alike; the version is taken from the
+ * coordinator.
+ */
 static int compare_config(const struct dcpload *ck, struct dcpload_error *err)
 {
 	static const char *const exchanges[] = { "auto", "never", "node", "all" };

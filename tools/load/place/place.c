@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies from a stretch of a file to the destination. What is stored as it is wanted is copied as
- * it is; the rest is done by elements, a few kilobytes at a time: bytes are reversed, dtypes
- * converted and rows put where the strides of the destination say.
+ * Copies from a stretch of a file to the destination. Elements that are stored in the wanted form
+ * are copied; the others are processed a few kilobytes at a time: bytes are reversed, dtypes
+ * converted, and rows placed by the strides of the destination.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -18,13 +18,13 @@
 
 enum {
 	SCRATCH = 1024,  /* elements */
-	LONG_RUN = 4096, /* bytes: from here on copies go past the caches */
+	LONG_RUN = 4096, /* bytes: longer copies bypass the caches */
 	LINE = 64,       /* bytes of a cache line */
 };
 
 /*
- * As memcpy(), for what is not read again soon: much of it past the caches, where the processor
- * can. Fetching @dst into them would cost as much as the copy.
+ * As memcpy(), for bytes that are not read again soon: long copies bypass the caches if the
+ * processor can do that, because fetching @dst into the caches would cost as much as the copy.
  */
 static void copy_run(char *dst, const uint8_t *src, uint64_t n)
 {
@@ -38,7 +38,7 @@ static void copy_run(char *dst, const uint8_t *src, uint64_t n)
 			dst += 16;
 			src += 16;
 		}
-		_mm_sfence(); /* before another thread learns that it is there */
+		_mm_sfence(); /* before another thread learns that the bytes are there */
 	}
 #endif
 	memcpy(dst, src, n);
@@ -53,7 +53,7 @@ static void reverse_bytes(uint8_t *dst, const uint8_t *src, uint64_t n, uint32_t
 			dst[i + k] = src[i + unit - 1 - k];
 }
 
-/* Convert @n elements, at most SCRATCH, to contiguous ones at @dst. */
+/* Convert @n elements, at most SCRATCH, to contiguous elements at @dst. */
 static void put_elements(const struct load_target *t, char *dst, const uint8_t *src, uint64_t n)
 {
 	uint8_t swapped[SCRATCH * 16];
@@ -150,7 +150,8 @@ struct given {
 };
 
 /* clang-format off */
-static const uint8_t types[DCP_DTYPE_COUNT][3] = { /* code, bits (0: it has no such dtype), lanes */
+/* code, bits (0: DLPack has no such dtype), lanes */
+static const uint8_t types[DCP_DTYPE_COUNT][3] = {
 	[DCP_DTYPE_I64]         = { 0, 64, 1 },
 	[DCP_DTYPE_I32]         = { 0, 32, 1 },
 	[DCP_DTYPE_I16]         = { 0, 16, 1 },
@@ -236,8 +237,10 @@ static enum load_number number_of(enum dcp_dtype t)
 	return numbers[t];
 }
 
-/* The destination's dimensions; dimensions that can be one are merged. false: there are too
- * many. */
+/*
+ * Take the dimensions of the destination, and merge neighbours where possible. False: there are too
+ * many.
+ */
 static bool take_target(struct load_job *j, const struct load_target *t)
 {
 	uint64_t shape[LOAD_SCATTER_TARGET + 1];

@@ -12,7 +12,7 @@
 #include "tools/load/memory/memory.h"
 #include "tools/load/memory/scatter.h"
 
-/* Parts: what they are, where, and how much of them has arrived. */
+/* Parts: their description, their memory, and how many of their bytes have arrived. */
 
 int dcpload_part(const struct dcpload_plan *p, uint64_t i, struct dcpload_part *out)
 {
@@ -85,28 +85,32 @@ int load_arrived(struct dcpload_plan *p, uint32_t number, uint64_t n)
 
 enum {
 	LANES = 4,
-	LONG = 64 << 10,    /* bytes of one run that is copied straight */
-	LONG_ROW = 2 << 10, /* the same of a run that is one of many */
-	NEAR = 16 << 10,    /* bytes between two jobs that are shipped as well */
-	PINNED = 4,         /* pieces of memory */
+	LONG = 64 << 10,    /* bytes of a single run that is copied directly */
+	LONG_ROW = 2 << 10, /* the same for a run that is one of many */
+	NEAR = 16 << 10,    /* a gap between two jobs up to which it is shipped as well */
+	PINNED = 4,         /* pieces of staging memory */
 };
 
-/* Bytes of a want that are on their way. */
+/* Bytes of a want that are on their way to the device. */
 struct coming {
-	uint32_t want, last; /* 1: nothing of it follows */
+	uint32_t want, last; /* @last: 1: no more bytes of the want follow */
 	uint64_t bytes;
 };
 
 struct batch {
 	struct load_job *jobs; /* pinned */
 	void *device_jobs;     /* the same on the device */
-	char *own;             /* on the device, for what is shipped */
-	char *room;            /* that, or where the bytes are already */
+	char *own;             /* device memory of this batch for shipped bytes */
+	char *room;            /* @own, or the place where the bytes are already */
 	uint32_t njobs;
 	uint64_t blocks;
 	struct coming *coming;
 	size_t ncoming, cap_coming;
-	size_t chunk; /* from LOAD_SHIP_THERE on: of none, or another batch of it follows */
+	/*
+	 * chunk that ends with this batch; from LOAD_SHIP_THERE on: none, or another batch of the
+	 * chunk follows
+	 */
+	size_t chunk;
 	void *mark;
 	int64_t began;
 	uint64_t bytes;
@@ -120,15 +124,15 @@ struct load_ship {
 	uint64_t piece;
 	void *lane[LANES], *before;
 	struct batch *batch;
-	uint32_t nbatch, oldest, flying; /* a ring; the current one follows those in flight */
-	const uint8_t *src;              /* of the current batch */
+	uint32_t nbatch, oldest, flying; /* a ring; the current batch follows those in flight */
+	const uint8_t *src;              /* source of the current batch */
 	size_t chunk;
-	bool resident;     /* its bytes are on the device already */
-	uint64_t lo, hi;   /* what of it is to be shipped next */
+	bool resident;     /* the bytes of the batch are on the device already */
+	uint64_t lo, hi;   /* range of @src to be shipped next */
 	void *jobs, *room; /* memory of all batches */
 	uint64_t jobs_bytes, room_bytes;
 	uint32_t most_jobs; /* of a batch */
-	uint8_t *bounce;    /* for what the host converts, allocated when first needed */
+	uint8_t *bounce;    /* for bytes that the host converts, allocated on first use */
 	uint64_t bounce_bytes, bounced;
 	struct {
 		void *p;
@@ -196,7 +200,7 @@ int load_ship_create(struct dcpload_plan *p, uint64_t piece, uint32_t batches, u
 	s->p = p;
 	s->d = d;
 	s->piece = piece + (256 - piece % 256) % 256;
-	/* Half of it: the others still wait for what this rank says. */
+	/* Half the timeout, so that this rank can report before the other ranks give up. */
 	s->timeout_ms = (int)p->ck->config.timeout_ms / 2;
 	s->nbatch = batches;
 	s->most_jobs = (uint32_t)DCP_MAX(share / 2 / batches / sizeof(struct load_job), 1u);
@@ -216,7 +220,7 @@ int load_ship_create(struct dcpload_plan *p, uint64_t piece, uint32_t batches, u
 	return 0;
 }
 
-/* All that the device uses. */
+/* Free all memory that the device uses. */
 static void free_there(struct load_ship *s)
 {
 	struct load_device *d = s->d;
@@ -270,7 +274,7 @@ uint64_t load_ship_pinned(const struct load_ship *s)
 	return n;
 }
 
-/* Have all lanes wait for what is queued on @stream. */
+/* Make all lanes wait for the work queued on @stream. */
 static int follow_stream(struct load_ship *s, void *stream)
 {
 	struct load_device *d = s->d;
@@ -323,7 +327,7 @@ static int land_batch(struct load_ship *s)
 	return rc;
 }
 
-/* Have at most @most batches in flight. */
+/* Wait until at most @most batches are in flight. */
 static int reap_batches(struct load_ship *s, uint32_t most)
 {
 	struct load_device *d = s->d;
@@ -380,14 +384,14 @@ int load_ship_begin(struct load_ship *s, const uint8_t *src, size_t chunk)
 	b->room = b->own;
 	if (chunk == LOAD_SHIP_THERE)
 		b->room = (char *)(uintptr_t)src;
-	else if (s->resident) /* slots are the same there */
+	else if (s->resident) /* slots have the same layout on the device */
 		b->room = load_gds_memory(s->p->gds) +
 			  (src - (uint8_t *)load_window_memory(s->p->window, &n));
 	s->lo = s->hi = 0;
 	return 0;
 }
 
-/* Ship what the jobs so far read. */
+/* Ship the bytes that the jobs so far read. */
 static int ship_stretch(struct load_ship *s)
 {
 	uint64_t n = s->hi - s->lo;
@@ -402,7 +406,7 @@ static int ship_stretch(struct load_ship *s)
 }
 
 /*
- * Does the current batch bring the last of some part? Then its mark is to stand for the batches
+ * Does the current batch bring the last bytes of some part? If so, its mark must cover the batches
  * before it, too.
  */
 static int join_marks(struct load_ship *s, bool *some)
@@ -439,7 +443,7 @@ static int call_queued(struct load_ship *s, const struct batch *b)
 	return DCP_MIN(rc, 0);
 }
 
-/* End the current batch; @last: of its chunk. */
+/* End the current batch; @last: it is the last of its chunk. */
 static int end_batch(struct load_ship *s, bool last)
 {
 	struct load_device *d = s->d;
@@ -469,7 +473,7 @@ int load_ship_end(struct load_ship *s)
 	return end_batch(s, true);
 }
 
-/* Go on with the same piece of staging memory in another batch. */
+/* Begin another batch with the same piece of staging memory. */
 static int turn(struct load_ship *s)
 {
 	int rc = end_batch(s, false);
@@ -479,7 +483,7 @@ static int turn(struct load_ship *s)
 
 /* ---- by the kernel ---- */
 
-/* Have bytes [lo, hi) of the batch shipped. */
+/* Add bytes [lo, hi) of the batch to the bytes to be shipped. */
 static int want_shipped(struct load_ship *s, uint64_t lo, uint64_t hi)
 {
 	int rc = 0;
@@ -606,7 +610,7 @@ int load_ship_add(struct load_ship *s, uint32_t number, const struct dcp_strided
 			rc = want_shipped(s, off, off + dcp_strided_extent(r));
 		b->blocks = j->first + (j->units + LOAD_SCATTER_UNITS - 1) / LOAD_SCATTER_UNITS;
 	} else if (s->resident) {
-		return -ENOTSUP; /* load_job_can() has told */
+		return -ENOTSUP; /* load_job_can() has checked this */
 	} else if (t->plain) {
 		rc = s->d->kind->copy_runs(s->d, get_lane(s), t->base, src, r);
 		b->bytes += bytes;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Places what parts need of a stretch of a file that was read: in the host's memory at once, on a
- * device by its ship.
+ * Places the bytes that parts need from a stretch of a file that was read: in host memory at once,
+ * on a device by its ship.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ struct placing {
 	uint32_t want;
 	bool packed;
 	uint64_t lo;        /* file offset of @src */
-	const uint8_t *src; /* @packed: of the next bytes that were sent */
+	const uint8_t *src; /* @packed: address of the next bytes that were sent */
 };
 
 static int place_part(void *ctx, const struct dcp_strided *s)
@@ -42,7 +42,7 @@ static uint64_t end_of(const struct dcp_chunk_need *need)
 	return need->s.off + dcp_strided_extent(&need->s);
 }
 
-/* Move @a on to the needs that may meet [lo, hi) of @file. */
+/* Move @a on to the needs that may intersect [lo, hi) of @file. */
 static int advance(struct dcpload_plan *p, struct load_active *a, uint32_t file, uint64_t lo,
 		   uint64_t hi)
 {
@@ -77,7 +77,7 @@ static int place_need(struct dcpload_plan *p, uint32_t number, uint64_t lo, uint
 	return dcp_strided_clip(&need->s, lo, hi, t->plain ? 1 : t->from, place_part, &pl);
 }
 
-/* What began at @start, with @before bytes, is placed. */
+/* Account for placing that began at @start, when @before bytes had arrived. */
 static void took(struct dcpload_plan *p, int64_t start, uint64_t before)
 {
 	p->report.place_ns += (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start);

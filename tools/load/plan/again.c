@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The same plan once more: for another version, for the same one after its files have changed, and
- * without files that cannot be read, where others hold the same.
+ * Plans again with the same wants: for another version, for the same version after its files have
+ * changed, or without files that cannot be read, if other files hold the same elements.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -37,7 +37,7 @@ static int follow(struct dcpload_plan *p, struct load_want *w, struct dcpload *c
 	return 0;
 }
 
-/* Collective. Find the wants of @p in @ck; on -ENOENT and -EINVAL nothing has changed. */
+/* Collective. Find the wants of @p in @ck; after -ENOENT and -EINVAL the plan is unchanged. */
 static int refit(struct dcpload_plan *p, struct dcpload *ck, struct dcpload_error *err)
 {
 	int rc = 0, timeout = (int)ck->config.timeout_ms;
@@ -111,7 +111,7 @@ int load_keep_up(struct dcpload_plan *p, struct dcpload_error *err)
 
 /* ---- a failed attempt ---- */
 
-/* What a rank met with. */
+/* The trouble that a rank had. */
 struct trouble {
 	uint32_t lost; /* number of a file that cannot be read, plus 1 */
 	uint32_t changed;
@@ -130,7 +130,7 @@ static bool needs(const struct dcpload_plan *p, uint32_t file)
 	return false;
 }
 
-/* Collective. Without the files that ranks could not read. */
+/* Collective. Plan without the files that ranks could not read. */
 static int without_lost(struct dcpload_plan *p, const struct load_blobs *b,
 			struct dcpload_error *err)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decides which ranks read for which others, and how. Each rank examines what it needs (how
- * much, whether in the page cache, on which file system); all ranks get all findings and come
- * to the same decision.
+ * Decides which ranks read for which others, and how. Each rank examines the bytes that it needs
+ * (how many, whether in the page cache, on which file system); all ranks get the findings of all
+ * and so make the same decision.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -16,25 +16,26 @@
 #include "tools/load/memory/memory.h"
 
 enum {
-	LOOKS = 64,            /* samples of the page cache */
-	LONG_RUN = 1 << 20,    /* bytes that are worth a request */
-	ALONE = 32 << 10,      /* a request for fewer counts as so many: one in 2 MiB is fine */
-	SLOTS_MOST = 16,       /* where copies to a device are in flight */
-	ROOMY_MOST = 16 << 20, /* bytes of slots where staging is asked for */
-	BATCHES_MOST = 8,      /* of slots, on their way to a device */
+	LOOKS = 64,         /* samples of the page cache */
+	LONG_RUN = 1 << 20, /* bytes for which a separate request pays */
+	/* shorter requests count as so many bytes: a few such requests in 2 MiB are fine */
+	ALONE = 32 << 10,
+	SLOTS_MOST = 16,       /* if copies to a device are in flight */
+	ROOMY_MOST = 16 << 20, /* bytes of slots if the caller has set config.staging */
+	BATCHES_MOST = 8,      /* batches of slots on their way to a device */
 };
 
-/* What one rank found out. */
+/* The findings of one rank. */
 struct finding {
 	uint64_t needed;       /* bytes */
 	uint64_t staging;      /* as configured */
-	uint32_t looked, warm; /* samples; those in the page cache */
-	uint32_t remote;       /* some file is on a file system that is not local */
+	uint32_t looked, warm; /* samples; how many of them are in the page cache */
+	uint32_t remote;       /* some file is on a remote file system */
 	uint32_t slack;        /* elements are converted */
-	uint32_t views;        /* something must be decoded */
+	uint32_t views;        /* some bytes must be decoded */
 	uint32_t device;       /* there is one */
 	uint32_t gds;          /* as configured */
-	uint32_t roomy;        /* staging is asked for */
+	uint32_t roomy;        /* the caller has set config.staging */
 };
 
 /* ---- looking ---- */
@@ -63,8 +64,9 @@ static void look(struct dcpload_plan *p, struct finding *f)
 }
 
 /*
- * Bytes that are better read through slots: short runs, of which requests are made together, bytes
- * that two wants have in common, and those that are converted, for which wants have small buffers.
+ * Count the bytes that are better read through slots: short runs, which can share requests; bytes
+ * that two wants have in common; and bytes that are converted, for which separate wants have only
+ * small buffers.
  */
 static uint64_t count_slotted(const struct dcpload_plan *p)
 {
@@ -194,7 +196,8 @@ void load_plan_drop_chunks(struct dcpload_plan *p)
 					    "is kept until the process ends");
 	if (p->memory)
 		p->memory->kept |= keep;
-	load_ship_free(p->ship, keep); /* first: it has pinned the others */
+	/* first, because it has pinned the memory of the others */
+	load_ship_free(p->ship, keep);
 	load_gds_close(p->gds, keep);
 	free(p->there);
 	p->gds = NULL;
@@ -213,13 +216,16 @@ void load_plan_drop_chunks(struct dcpload_plan *p)
 	p->nmine = 0;
 }
 
-/* Of a member, at least. The same on all ranks, as what follows is. */
+/* Minimum number of slots of a member. The same on all ranks, as are the functions below. */
 static uint32_t slots_least(const struct dcpload_plan *p)
 {
 	return p->devices ? DCP_DEVICE_SLOTS : DCP_SLOTS;
 }
 
-/* Slots of a node's window, and a page of its head, count as @staging of its ranks. */
+/*
+ * The slots of a node's window and a page of its head count towards @staging of the ranks of the
+ * node.
+ */
 static uint64_t slot_bytes(const struct dcpload_plan *p, uint64_t staging)
 {
 	return dcp_slot_size(staging, slots_least(p),
@@ -241,7 +247,10 @@ static void name_in_job(const struct dcpload *ck, struct dcpload_error *err)
 			 rest + strspn(rest, "0123456789"));
 }
 
-/* Collective: gather what ranks need of files, of this node (*by_node) or of all. */
+/*
+ * Collective: gather the ranges that ranks need of files, from the ranks of this node (*by_node) or
+ * from all.
+ */
 static int gather_ranges(struct dcpload_plan *p, struct load_blobs *out, bool *by_node,
 			 struct dcpload_error *err)
 {
@@ -273,8 +282,8 @@ static void trim(struct dcpload_plan *p)
 }
 
 /*
- * Do the ranges that rank @rank sent lie in files, in order? What is outside of a file is never
- * asked for.
+ * Check that the ranges that rank @rank sent are inside files and in order, so that bytes outside
+ * of a file are never read.
  */
 static int check_ranges(const struct dcpload_plan *p, uint32_t rank,
 			const struct dcp_chunk_range *v, uint64_t bytes,
@@ -330,8 +339,8 @@ static int share_chunks(struct dcpload_plan *p, uint64_t slot, bool slack,
 }
 
 /*
- * Does this rank read every want by itself, straight to where it is wanted? From the page cache,
- * and from servers, where slots would make requests short and few at a time.
+ * Does this rank read every want by itself, directly to the destination? It does for bytes in the
+ * page cache, and for servers, because slots would make requests short and few at a time.
  */
 static bool by_wants(const struct dcpload_plan *p)
 {
@@ -389,12 +398,12 @@ static int make_window(struct dcpload_plan *p, uint64_t staging, struct dcpload_
 		return 0;
 	if (p->report.exchange == DCPLOAD_EXCHANGE_ALL)
 		slots = 2;
-	else if (p->devices) /* all of it is pinned, used or not */
+	else if (p->devices) /* all of it is pinned, whether used or not */
 		slots = (uint32_t)DCP_MIN(DCP_MAX(p->chunks->n, (size_t)2), (size_t)slots);
 	return load_window_create(p->ck, slots, p->chunks->slot, !node, &p->window, err);
 }
 
-/* After all: every rank reads for itself. */
+/* Change the decision: every rank reads for itself. */
 static int read_alone(struct dcpload_plan *p, const char *why, uint64_t staging, bool slack,
 		      struct dcpload_error *err)
 {
@@ -406,9 +415,9 @@ static int read_alone(struct dcpload_plan *p, const char *why, uint64_t staging,
 }
 
 /*
- * Collective. A window that neither saves reads nor divides them better is left out: ranks that
- * read for themselves do not wait for each other, and an old kernel has small pages only for memory
- * that is shared, into which O_DIRECT reads take twice as long.
+ * Collective. Drop a window that neither saves reads nor divides them better. Ranks that read for
+ * themselves do not wait for each other, and old kernels have only small pages for shared memory,
+ * with which O_DIRECT reads take twice as long.
  */
 static int choose_again(struct dcpload_plan *p, uint64_t staging, bool slack,
 			struct dcpload_error *err)
@@ -435,7 +444,10 @@ static int choose_again(struct dcpload_plan *p, uint64_t staging, bool slack,
 				: rc;
 }
 
-/* The memory of a node cannot be shared: every rank reads for itself, unless NODE was asked for. */
+/*
+ * Called if the ranks of a node cannot share memory: every rank reads for itself, unless the caller
+ * requires NODE.
+ */
 static int fall_back(struct dcpload_plan *p, uint64_t staging, bool slack,
 		     struct dcpload_error *err)
 {
@@ -446,7 +458,7 @@ static int fall_back(struct dcpload_plan *p, uint64_t staging, bool slack,
 								 : make_window(p, staging, err);
 }
 
-/* Why bytes that come to the device by themselves could not be placed there; NULL: they can. */
+/* Why bytes that GDS reads to the device could not be placed there; NULL: they can. */
 static const char *not_there(const struct dcpload_plan *p)
 {
 	if (!p->device)
@@ -469,7 +481,7 @@ static const char *not_there(const struct dcpload_plan *p)
 	return NULL;
 }
 
-/* Where it cannot be used the host reads, past the page cache as well. -ENOMEM. */
+/* Open GDS. If it cannot be used, the host reads, also past the page cache. -ENOMEM. */
 static int open_gds(struct dcpload_plan *p)
 {
 	bool never = p->report.exchange == DCPLOAD_EXCHANGE_NEVER;
@@ -490,7 +502,9 @@ static int open_gds(struct dcpload_plan *p)
 	return p->there ? 0 : -ENOMEM;
 }
 
-/* The way to the device: half the slots of this rank may be on it at a time. */
+/*
+ * Make the ship that copies to the device: half the slots of this rank may be in flight at a time.
+ */
 static int make_ship(struct dcpload_plan *p, uint64_t staging, uint64_t share,
 		     struct dcpload_error *err)
 {
@@ -513,7 +527,7 @@ static int make_ship(struct dcpload_plan *p, uint64_t staging, uint64_t share,
 	return 0;
 }
 
-/* After what is said of NCCL. */
+/* Append why IPC cannot be used to the text about NCCL. */
 static void say_not(char *why, size_t size, const char *way, const struct dcpload_error *err)
 {
 	size_t n = strlen(why);
@@ -525,8 +539,8 @@ static void say_not(char *why, size_t size, const char *way, const struct dcploa
 }
 
 /*
- * Collective. Let devices send each other what one of them reads: by NCCL, or else, on one node, by
- * CUDA IPC. *why: by what, or why they cannot.
+ * Collective. Set up messages between devices: by NCCL, or else, on a single node, by CUDA IPC.
+ * @why: which of them is used, or why neither can be.
  */
 static void join_devices(struct dcpload_plan *p, char *why, size_t size)
 {

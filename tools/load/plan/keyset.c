@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Compares the keys of all ranks with each other and with what is stored. Ranks exchange hashes of
- * keys, and bits.
+ * Compares the keys of all ranks with each other and with the stored keys. Ranks exchange hashes of
+ * keys, and bitmaps.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 #include "core/store/layouts/layouts.h"
 #include "tools/load/load.h"
 
-enum { TURN = 4096 }; /* bytes of each rank, of what all want */
+enum { TURN = 4096 }; /* bytes of the bitmap that each rank sends at a time */
 
 /* ---- lists ---- */
 
@@ -53,7 +53,7 @@ int dcpload_plan_list(const struct dcpload_plan *p, uint32_t list, uint64_t i, c
 
 /* ---- all ranks ---- */
 
-/* The keys that a rank wants: their hashes, sorted, each once. */
+/* Hashes of the keys that a rank wants, sorted, without duplicates. */
 struct keyset {
 	uint64_t *hash;
 	size_t n;
@@ -85,7 +85,7 @@ static const char *key_of(const struct dcpload_plan *p, uint64_t hash)
 
 /* Keys that one rank wants and another does not. */
 struct lacking {
-	uint64_t n, hash; /* of the first of them */
+	uint64_t n, hash; /* @hash: of the first of them */
 };
 
 static struct lacking lacking(const struct load_blobs *b, uint32_t wanted_by, uint32_t not_by)
@@ -134,12 +134,13 @@ static int differ(struct dcpload_plan *p, uint32_t r, struct lacking more, struc
 
 /* Of each rank. */
 struct key_sum {
-	uint64_t n, hash, stored; /* keys that it wants, hash of theirs, tensors that it sees */
+	/* number of wanted keys, hash over them, number of tensors in the checkpoint */
+	uint64_t n, hash, stored;
 };
 
 /*
- * -EINVAL if ranks want different keys: only rank 0 and the first that differs tell theirs. All
- * ranks get the same result.
+ * -EINVAL if ranks want different keys: only rank 0 and the first rank that differs send their
+ * keys. All ranks get the same result.
  */
 static int compare_keys(struct dcpload_plan *p, const struct keyset *mine,
 			const struct load_blobs *sums, struct dcpload_error *err)
@@ -205,7 +206,7 @@ static int each_stored(struct stored *st,
 	return rc;
 }
 
-/* Collective: what any rank wants, in turns of which none takes much memory. */
+/* Collective: join the bitmaps of all ranks, a piece at a time to save memory. */
 static int join_wanted(struct stored *st, struct dcpload_error *err)
 {
 	const struct dcpload_comm *comm = st->p->ck->comm;
@@ -227,7 +228,7 @@ static int join_wanted(struct stored *st, struct dcpload_error *err)
 	return rc;
 }
 
-/* List what is stored and no rank wants; with DCPLOAD_STRICT it is an error. */
+/* List the stored tensors that no rank wants; with DCPLOAD_STRICT they are an error. */
 static int find_unexpected(struct stored *st, struct dcpload_error *err)
 {
 	struct dcpload_plan *p = st->p;
@@ -239,7 +240,7 @@ static int find_unexpected(struct stored *st, struct dcpload_error *err)
 	return rc < 0 ? load_fail_err(err, rc, NULL) : 0;
 }
 
-/* Collective: what ranks say of their keys. */
+/* Collective: gather the summaries of the keys of all ranks. */
 static int gather_sums(struct stored *st, struct load_blobs *out, struct dcpload_error *err)
 {
 	const struct keyset *mine = st->mine;
@@ -307,7 +308,7 @@ static size_t trimmed(const char *s, size_t n)
 	return n;
 }
 
-/* The number at *s, if there is one. */
+/* Take the number at *s, if there is one. */
 static bool take(const char **s, uint64_t *out)
 {
 	*s += strspn(*s, blanks);
@@ -334,7 +335,7 @@ static bool parse_box(const char *s, struct load_region *r)
 	}
 }
 
-/* 1: a region; 0: nothing, or a rank alone; -EBADMSG. */
+/* Parse a line. 1: a region; 0: an empty line, or a rank only; -EBADMSG. */
 static int parse_line(char *line, struct load_region *r, uint32_t *ranks)
 {
 	const char *s = line + strspn(line, blanks), *box = NULL;

@@ -115,7 +115,7 @@ static int split_elements(struct dcpload_plan *p, struct load_want *w)
 	return 0;
 }
 
-/* Codes of quantized numbers are not converted without their scales. */
+/* Refuse to convert the codes of quantized numbers without their scales. */
 static int check_number(struct dcpload_plan *p, const struct dcp_row *row, struct dcp_err *err)
 {
 	const char *by;
@@ -193,7 +193,7 @@ static int take_row(struct dcpload_plan *p, struct load_want *w, const struct dc
 	return dcp_err_say(err, split_elements(p, w));
 }
 
-/* Take the strides of the destination; row-major ones are dropped. */
+/* Take the strides of the destination; row-major strides are dropped. */
 static int take_stride(struct dcpload_plan *p, struct load_want *w, const int64_t *stride,
 		       struct dcp_err *err)
 {
@@ -317,7 +317,7 @@ int dcpload_want(struct dcpload_plan *p, const struct dcpload_want *in,
 	if (rc == -ENOMEM || rc == -EIO)
 		return load_fail_err(err, rc, &own);
 	rc = refuse(p, list, rc, want.key, own.msg, err);
-	if (rc == 0) { /* it keeps its number; nothing is loaded */
+	if (rc == 0) { /* the want keeps its number, but nothing is loaded */
 		*w = (struct load_want){ .user = want.user, .target.base = want.dst };
 		w->key = dcp_arena_strdup(&p->arena, want.key);
 		if (!w->key)
@@ -332,9 +332,9 @@ int dcpload_want(struct dcpload_plan *p, const struct dcpload_want *in,
 
 struct adding {
 	struct dcpload_plan *plan;
-	const struct dcp_layout *layout; /* or, where it is a file of regions, one of those */
+	const struct dcp_layout *layout; /* NULL for a file of regions */
 	const struct load_region *region;
-	struct dcp_intern lines; /* of that file that were added */
+	struct dcp_intern lines; /* lines of that file that were added */
 	uint32_t rank;
 	const struct dcpload_select *select;
 	struct dcp_err err;
@@ -398,7 +398,7 @@ static int add_region(void *ctx, const struct load_region *r)
 	if (r->rank != a->rank)
 		return 0;
 	rc = dcp_intern_add(&a->lines, r->text, strlen(r->text), DCP_INTERN_NONE, &number);
-	if (rc <= 0) /* parts have the names of their lines */
+	if (rc <= 0) /* the user pointer of a part is the text of its line */
 		return rc < 0 ? dcp_err_say(&a->err, rc)
 			      : dcp_fail(&a->err, -EBADMSG, "rank %u has the line %.200s twice",
 					 r->rank, r->text);
@@ -481,8 +481,8 @@ static int check_claim(const struct dcpload_plan *p, struct dcpload_error *err)
 }
 
 /*
- * Collective: have the ranks of this node together room for what they are to hold? Linux gives more
- * than there is, and ends processes later.
+ * Collective: check that the node has memory for what its ranks together are to hold, because Linux
+ * overcommits and kills processes later.
  */
 static int check_room(const struct dcpload_plan *p, struct dcpload_error *err)
 {
@@ -580,7 +580,7 @@ int dcpload_plan_finish(struct dcpload_plan *p, struct dcpload_error *err)
 	if (rc == 0) {
 		rc = load_agree(p->ck->comm, load_locate(p, err), err, timeout);
 		if (rc == -ESTALE ||
-		    rc == -ENOENT) /* the files are not the files that were opened */
+		    rc == -ENOENT) /* the files have changed since they were opened */
 			rc = load_renew(p, err);
 	}
 	if (rc == 0)

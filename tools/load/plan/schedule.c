@@ -12,7 +12,7 @@
 #include "tools/load/memory/memory.h"
 
 enum {
-	ELEMENT = 16, /* bytes of the largest */
+	ELEMENT = 16, /* bytes of the largest element */
 };
 
 void load_rounds_free(struct load_rounds *r, bool keep)
@@ -61,7 +61,8 @@ static int add_part(struct load_rounds *r, const struct load_round_part *v)
 }
 
 /*
- * Cut ranges of files into parts of stripes: r->mine. @slack: with the end of their last element.
+ * Cut ranges of files into parts of stripes: r->mine. @slack: a part includes the end of its last
+ * element.
  */
 static int split(struct load_rounds *r, const struct dcp_chunk_range *v, size_t n, bool slack)
 {
@@ -85,7 +86,7 @@ static int split(struct load_rounds *r, const struct dcp_chunk_range *v, size_t 
 
 struct splitting {
 	struct load_rounds *r;
-	struct load_round_part part; /* what those of a need in a stripe have in common */
+	struct load_round_part part; /* template of the parts of a need in a stripe */
 };
 
 static int split_series(void *ctx, const struct dcp_chunk_series *s)
@@ -104,7 +105,7 @@ static int split_piece(void *ctx, const struct dcp_strided *s)
 	return dcp_chunk_pack(s, split_series, ctx);
 }
 
-/* The same of needs that are packed. */
+/* The same for packed needs. */
 static int split_packed(struct load_rounds *r, const struct dcpload_plan *p)
 {
 	int rc = 0;
@@ -204,14 +205,15 @@ static int hear_sizes(struct dcpload_plan *p, struct dcpload_error *err)
 	return load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
 }
 
-/* Bytes of the file from its first to the end of its last. */
+/* Bytes of the file from the first run of @v to the end of the last. */
 static uint64_t extent(const struct load_round_part *v)
 {
 	return (uint64_t)(v->count - 1) * v->step + v->run;
 }
 
 /*
- * Are these parts in this rank's stripes? Another release or a broken transport may send anything.
+ * Are these parts in the stripes of this rank? Another release or a broken transport may send
+ * anything.
  */
 static bool is_sound(const struct load_rounds *r, const struct load_round_part *v, size_t n)
 {
@@ -231,14 +233,17 @@ static bool is_sound(const struct load_rounds *r, const struct load_round_part *
 		if (v[i].lo < lo || v[i].lo - lo > most || v[i].run == 0 || v[i].count == 0 ||
 		    extent(&v[i]) > most - (v[i].lo - lo))
 			return false;
-		bytes += (uint64_t)v[i].run * v[i].count; /* runs may lie on each other */
+		bytes += (uint64_t)v[i].run * v[i].count; /* runs may overlap */
 		if (bytes >> 48)
 			return false;
 	}
 	return true;
 }
 
-/* Send owners what this rank needs of their stripes, and receive what others need of its own. */
+/*
+ * Send each owner the parts of its stripes that this rank needs, and receive the parts that others
+ * need of the stripes of this rank.
+ */
 static int send_owners(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	struct load_rounds *r = p->rounds;
@@ -273,8 +278,10 @@ static int send_owners(struct dcpload_plan *p, struct dcpload_error *err)
 
 /* ---- what this rank reads ---- */
 
-/* The reads of @v: runs that are far apart are read one by one. Returns how many; @out:
- * NULL, or room for them. */
+/*
+ * Make the reads for @v: runs that are far apart are read one by one. Returns their number; @out:
+ * NULL, or room for them.
+ */
 static uint32_t pieces(const struct load_round_part *v, struct load_round_part *out)
 {
 	uint32_t n = v->step > DCP_FETCH_STRIDE ? v->count : 1;
@@ -287,7 +294,10 @@ static uint32_t pieces(const struct load_round_part *v, struct load_round_part *
 	return n;
 }
 
-/* Chunks of what all ranks need of this rank's stripes: chunk k is from stripe k * ranks + self. */
+/*
+ * Make chunks of the bytes that all ranks need of the stripes of this rank: chunk k is from stripe
+ * k * ranks + self.
+ */
 static int make_chunks(struct dcpload_plan *p, uint64_t slack)
 {
 	struct load_rounds *r = p->rounds;
@@ -362,7 +372,7 @@ size_t load_round_parts(const struct load_round_part *v, size_t n, size_t next, 
 	return i - next;
 }
 
-/* Find out how large messages are in the largest round. @stay: others read them where they are. */
+/* Find the size of the messages of the largest round. @stay: other ranks read them in place. */
 static void measure(struct load_rounds *r, size_t rounds, bool stay)
 {
 	uint64_t bytes;
@@ -384,15 +394,15 @@ static void measure(struct load_rounds *r, size_t rounds, bool stay)
 		r->npack = DCP_MAX(r->npack, out);
 		r->nin = DCP_MAX(r->nin, in);
 	}
-	if (stay) /* both halves begin where kernels take the largest units */
+	if (stay) /* both halves are aligned for the largest units of the kernel */
 		r->npack += (256 - r->npack % 256) % 256;
 	r->half = stay ? r->npack : 0;
 	r->nin = stay ? r->npack : r->nin;
 }
 
 /*
- * Collective: the bytes that are read of the stripes of all ranks; do all ranks need the same?
- * *@most: bytes of messages of the rank that has most.
+ * Collective: sum the bytes that all ranks read of their stripes, and find out whether all ranks
+ * need the same bytes. *@most: the largest number of message bytes of a rank.
  */
 static int compare(struct dcpload_plan *p, uint64_t *most, struct dcpload_error *err)
 {
@@ -436,7 +446,7 @@ static int compare(struct dcpload_plan *p, uint64_t *most, struct dcpload_error 
 	return 0;
 }
 
-/* Gaps between what is read are sent along when stripes are whole: they are zero. */
+/* If whole stripes are sent, so are the gaps between reads: they are zeroed here. */
 static int make_there(struct load_rounds *r)
 {
 	struct load_device *d = r->device;
@@ -580,7 +590,7 @@ static int add_need(void *ctx, const struct dcp_strided *s, uint32_t file)
 		l->swap = s->piece->swap;
 	if (file == DCP_VIEW_NO_FILE || s->piece->swap != l->swap) {
 		l->decoded = true;
-		return -ECANCELED; /* the view will read all of it */
+		return -ECANCELED; /* the view will read the whole want */
 	}
 	if (DCP_GROW(p->need, p->cap_need, p->nneed) < 0)
 		return -ENOMEM;
@@ -603,7 +613,8 @@ static int locate(struct dcpload_plan *p, struct load_want *w, struct dcp_err *e
 	rc = dcp_view_strided(view, add_need, &l);
 	if (rc == 0 &&
 	    l.found <
-		    w->stored) { /* the rest is zeros, which only a view can put between strides */
+		    /* the rest is zeros, which only a view can place between strides */
+		    w->stored) {
 		w->padded = true;
 		l.decoded = w->target.stride != NULL;
 	}
@@ -620,7 +631,7 @@ static int locate(struct dcpload_plan *p, struct load_want *w, struct dcp_err *e
 	return rc < 0 ? dcp_err_say(err, rc) : 0;
 }
 
-/* What a view says, without the version and the key in front of it. */
+/* The error of a view, without the version and the key at its beginning. */
 static const char *cause(const struct dcpload_plan *p, const char *key,
 			 const struct dcp_err *said)
 {
