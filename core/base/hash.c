@@ -34,7 +34,7 @@ uint64_t dcp_hash64_more(uint64_t prev, const void *p, size_t n)
 	return XXH3_64bits_withSeed(p, n, prev);
 }
 
-/* Ours is only a name for theirs. */
+/* struct dcp_hash128 is only another name for the state of xxHash. */
 static XXH3_state_t *state_of(struct dcp_hash128 *h)
 {
 	return (XXH3_state_t *)(void *)h;
@@ -71,8 +71,8 @@ enum { STEP = 64 };
 #define PCLMUL __attribute__((target("pclmul")))
 
 /*
- * Of two halves of 64 bits, each times x to the power that its half of @k stands for: the same
- * remainder, further on.
+ * Multiply each half of 64 bits by x to the power that its half of @k stands for: the same
+ * remainder at a later position.
  */
 static inline PCLMUL __m128i further(__m128i x, __m128i k, __m128i more)
 {
@@ -81,9 +81,9 @@ static inline PCLMUL __m128i further(__m128i x, __m128i k, __m128i more)
 }
 
 /*
- * Most of @n bytes, at least STEP, by multiplication without carries: what is left of them are 16
- * bytes with the same remainder, which zlib divides. The constants are x^544, x^480 and x^160, x^96
- * modulo the polynomial, with bits in the order of the CRC. How many bytes were taken.
+ * Process most of @n bytes (at least STEP) by carry-less multiplication, which reduces them to 16
+ * bytes with the same remainder; zlib divides these. The constants are x^544, x^480 and x^160, x^96
+ * modulo the polynomial, with bits in the order of the CRC. Returns the number of processed bytes.
  */
 static PCLMUL size_t fold(uint32_t *crc, const uint8_t *p, size_t n)
 {
@@ -134,7 +134,7 @@ enum { BLOCK = 128, ROUNDS = 12 };
 
 /* As RFC 7693 calls them. */
 struct blake2b {
-	uint64_t h[8], t; /* t: bytes that were compressed; more than 2^64 there are not */
+	uint64_t h[8], t; /* t: number of compressed bytes; 64 bits are enough */
 	uint8_t b[BLOCK];
 	size_t c; /* bytes in b */
 };
@@ -208,7 +208,7 @@ static void compress_block(struct blake2b *s, const uint8_t *p, bool last)
 		s->h[i] ^= v[i] ^ v[i + 8];
 }
 
-/* The last block is compressed as the last, so a full one waits until more comes. */
+/* The last block is compressed differently, so a full block waits until more bytes come. */
 static void add_blake2b(struct blake2b *s, const uint8_t *p, size_t n)
 {
 	while (n) {

@@ -59,10 +59,7 @@ static bool remove_file(const struct trimming *t, const char *name, uint64_t siz
 	return true;
 }
 
-/*
- * Where the name of the file that "x.bin.tmp-AbCdEf" or "x.bin.lock" belongs to ends; NULL: it is
- * neither.
- */
+/* The end of "x.bin" in the name "x.bin.tmp-AbCdEf" or "x.bin.lock"; NULL: the name is neither. */
 static const char *end_of_owner(const struct trimming *t, const char *name)
 {
 	const char *end = name;
@@ -113,7 +110,7 @@ static int by_use(const void *a, const void *b)
 	return DCP_CMP(x->used_ns, y->used_ns);
 }
 
-/* The list is by use: what goes for the limit stands first. */
+/* The list is ordered by use, so files that exceed the limit come first. */
 static void remove_some(const struct trimming *t, struct kept *k, size_t n)
 {
 	const struct dcp_trim *how = t->how;

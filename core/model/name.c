@@ -241,8 +241,10 @@ static bool is_uuid(const char *p)
 	return true;
 }
 
-/* Characters of the digest that begins at @p, where a run of letters and digits does; 0: none.
- * A letter after a digit distinguishes one from ba1200. */
+/*
+ * Length of the hash that begins at @p, where a run of letters and digits begins; 0: not a hash. A
+ * letter after a digit distinguishes a hash from ba1200.
+ */
 static size_t digest_at(const char *p)
 {
 	size_t n = strspn(p, HEX);
@@ -257,7 +259,7 @@ static size_t digest_at(const char *p)
 	return 0;
 }
 
-/* Is the number at @p, in @name, the value of something that is measured? */
+/* Is the number at @p, in @name, the value of a metric? */
 static bool is_metric(const char *name, const char *p)
 {
 	static const char *const words[] = { "acc",        "accuracy", "auc",   "bleu",  "cer",
@@ -277,7 +279,7 @@ static bool is_metric(const char *name, const char *p)
 	       (end - word > 4 && strncasecmp(end - 4, "loss", 4) == 0);
 }
 
-/* The characters of a number with a fraction or an exponent; @whole when it has neither. */
+/* Length of the number at @p, with its fraction or exponent; @whole is set if it has neither. */
 static size_t real_at(const char *p, bool *whole)
 {
 	size_t n = strspn(p, DIGITS), more;
@@ -306,7 +308,10 @@ static bool is_value(const char *name, const char *p)
 	return p > name && p[-1] == '=';
 }
 
-/* How many of the digits at @p in @name do not count (metrics, hashes); 0: they are a number. */
+/*
+ * The number of characters at @p in @name to skip (metrics, hashes); 0: they are a number that
+ * counts.
+ */
 static size_t passed_over(const char *name, const char *p)
 {
 	size_t digits = strspn(p, DIGITS), all;
@@ -318,7 +323,10 @@ static size_t passed_over(const char *name, const char *p)
 	return is_metric(name, p) || (!whole && is_value(name, p)) ? all : 0;
 }
 
-/* The next number of @name at or after *at, which is moved there; its digits, 0: none. */
+/*
+ * Move *at to the next number of @name at or after it, and return its number of digits; 0: there is
+ * none.
+ */
 static size_t next_number(const char *name, const char **at)
 {
 	while (**at) {

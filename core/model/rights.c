@@ -9,7 +9,10 @@
 
 enum { OWNER = 0400, GROUP = 0040, OTHER = 0004 };
 
-/* What stat() and access control lists say for an id that has none in our user namespace. */
+/*
+ * The id that stat() and access control lists show for an id that is not mapped in this user
+ * namespace.
+ */
 enum { OVERFLOW_ID = 65534 };
 
 static bool is_unmapped(uint32_t id)
@@ -73,11 +76,11 @@ static void each_user(const struct dcp_rights *a, const struct dcp_rights *b, ui
 		}
 }
 
-/* The rights of both, said of the owner and group of r. */
+/* The common rights, expressed with the owner and the group of @r. */
 struct saying {
 	const struct dcp_rights *a, *b;
 	struct dcp_rights r;
-	uint32_t worth; /* how many may, counted by how many users are like them */
+	uint32_t worth; /* how many users may read, weighted by how common their class is */
 };
 
 static uint32_t class_of(const struct saying *s, const struct user *u)
@@ -104,7 +107,7 @@ static void count(void *ctx, const struct user *u)
 		s->worth += named ? 1 : u->in_a || u->in_b ? 4 : 16;
 }
 
-/* As many as may be let in under that owner and group, one of the two groups. */
+/* The most permissive rights with that owner and that group, which is one of the two groups. */
 static struct saying say(const struct dcp_rights *a, const struct dcp_rights *b, uint32_t uid,
 			 uint32_t gid)
 {
@@ -167,7 +170,9 @@ static struct entry entry_at(const uint8_t *p)
 	return (struct entry){ dcp_load_le16(p), dcp_load_le16(p + 2), dcp_load_le32(p + 4) };
 }
 
-/* What its owner, group and others entries say, and the mask of all groups and named users. */
+/*
+ * The mode of the entries for owner, group and others, with the mask of all groups and named users.
+ */
 static uint32_t mode_in(const uint8_t *p, const uint8_t *end, uint32_t *mask)
 {
 	uint32_t mode = 0;
@@ -199,7 +204,7 @@ int dcp_rights_of_acl(uint32_t uid, uint32_t gid, const void *acl, size_t n, uin
 		struct dcp_rights denied = { uid, e.id, OWNER | OTHER };
 
 		if (has(e.perm & mask, need) || (e.tag == ACL_USER && e.id == uid))
-			continue; /* of several entries for a user that of the owner counts */
+			continue; /* of several entries for a user the owner's entry counts */
 		if (e.tag == ACL_USER)
 			denied = (struct dcp_rights){ e.id, gid, GROUP | OTHER };
 		if (e.tag == ACL_USER || e.tag == ACL_GROUP)

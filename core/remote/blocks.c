@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Metadata is read in small pieces, and a program that reads a mounted file in order does so in
- * small requests. Both get blocks, which stay for a while; the second also gets those that follow,
- * more each time.
+ * Metadata is read in small pieces, and a program that reads a mounted file sequentially makes
+ * small requests. Both read through blocks, which stay in memory for a while. For sequential
+ * readers the following blocks are also read ahead, more each time.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -17,16 +17,15 @@
 
 enum {
 	BLOCK = 16 << 10,
-	AROUND = 256 << 10, /* bytes that come with a small read, to such a multiple */
-	KEPT = 4096,        /* blocks in memory: 64 MiB, and those that are read ahead */
+	AROUND = 256 << 10, /* a small read is extended to multiples of so many bytes */
+	KEPT = 4096,        /* blocks in memory: 64 MiB, besides those that are read ahead */
 	BUCKETS = 8192,
-	AHEAD_MIN =
-		1 << 20, /* bytes read ahead, at first, and at most for all readers together */
+	AHEAD_MIN = 1 << 20, /* bytes read ahead: at first; at most, for all readers together */
 	AHEAD_MAX = 128 << 20,
 	WORKERS = 16,   /* threads that read ahead */
-	READERS = 128,  /* that are known to read in order */
-	IDLE_MS = 2000, /* after which a thread ends, and a reader is none */
-	NEAR = 2 << 20, /* requests of one reader come in some disorder */
+	READERS = 128,  /* limit of known sequential readers */
+	IDLE_MS = 2000, /* idle time after which a thread ends, and a reader is forgotten */
+	NEAR = 2 << 20, /* requests of one reader may be out of order by so many bytes */
 	LOOK_MS = 100,
 	REQUEST = 8 << 20, /* bytes of one */
 };
@@ -34,7 +33,7 @@ enum {
 enum state { LOADING, READY, FAILED };
 
 struct block {
-	struct dcp_lru_link use; /* of those that are READY; first */
+	struct dcp_lru_link use; /* list of READY blocks; must be the first member */
 	struct dcp_table_link at;
 	uint64_t id[2], number;
 	unsigned pins; /* requests that use it */
@@ -51,8 +50,8 @@ static struct {
 	pthread_cond_t changed;
 	struct dcp_table table;
 	struct dcp_lru use;
-	size_t n, most; /* most: more than KEPT while something is read ahead */
-	/* What is read ahead, by whom and for whom. */
+	size_t n, most; /* @most: larger than KEPT while blocks are read ahead */
+	/* Reading ahead: its requests, threads and readers. */
 	struct ahead *first;
 	unsigned workers, waiting;
 	bool ends; /* the process */
@@ -60,7 +59,7 @@ static struct {
 		const struct dcp_reader *of;
 		int64_t ms;
 	} readers[READERS];
-	uint64_t uses; /* of readers of files: the greatest is of the last */
+	uint64_t uses; /* counter of uses of readers; the latest use has the largest value */
 } all = { .lock = PTHREAD_MUTEX_INITIALIZER, /* changed: by prepare_once() */
 	  .table = { buckets, BUCKETS } };
 
@@ -115,7 +114,7 @@ static void trim_blocks(void)
 	}
 }
 
-/* Those of a request, and those of them that it has to get. */
+/* The blocks of a request, and those of them that the request has to get. */
 struct wanted {
 	struct dcp_remote_file *o;
 	struct dcp_buf pinned, mine; /* struct block * */
@@ -138,20 +137,20 @@ static int want_block(struct wanted *w, uint64_t number)
 	b->pins++;
 	if (dcp_buf_add(&w->pinned, &b, sizeof(b)) == 0)
 		return 0;
-	b->pins--; /* what is the request's own goes when it fails */
+	b->pins--; /* blocks that the request made are freed if it fails */
 	return -ENOMEM;
 }
 
 /*
- * What is small has more of its kind around it. Not so the ends of something long that is brought
- * near.
+ * A small read is extended, because more small items are usually around it; the ends of a long read
+ * that only fills the cache are not.
  */
 static bool is_alone(const struct dcp_read *const *reads, uint64_t end)
 {
 	return !reads[0]->to && end - reads[0]->off >= 4 * AROUND;
 }
 
-/* Are all blocks of it there, or on their way? */
+/* Are all blocks of the read in memory, or requested? */
 static bool is_known(const struct dcp_remote_file *o, const struct dcp_read *r)
 {
 	uint64_t k = r->off / BLOCK, last = (r->off + r->n - 1) / BLOCK;
@@ -231,7 +230,7 @@ static int get_blocks(struct wanted *w)
 	return rc;
 }
 
-/* What this request made is there, or cannot be, because of @rc. */
+/* Mark the blocks that this request made as ready, or as failed with @rc. */
 static void tell_result(struct wanted *w, int rc)
 {
 	struct block **b = DCP_ITEMS(w->mine, struct block *);
@@ -268,7 +267,7 @@ static void unpin_blocks(struct wanted *w)
 
 /* ---- ahead of readers ---- */
 
-/* Blocks that a thread of their own gets. */
+/* Blocks that a separate thread gets. */
 struct ahead {
 	struct wanted w;
 	bool flies, unwanted;
@@ -286,7 +285,7 @@ static bool is_unwanted(void *ctx)
 	return is;
 }
 
-/* The blocks of @a are there, or are not to come. The lock is held. */
+/* The blocks of @a are ready, or will not come. The lock is held. */
 static void end_ahead(struct ahead *a, int rc)
 {
 	struct ahead **at = &all.first;
@@ -308,7 +307,7 @@ static struct ahead *first_waiting(void)
 	return a;
 }
 
-/* Until there is nothing to do for a while. Then only KEPT blocks stay. */
+/* Runs until there was nothing to do for a while. Then only KEPT blocks stay. */
 static void *run_worker(void *ctx)
 {
 	int late = 0;
@@ -343,7 +342,10 @@ static void *run_worker(void *ctx)
 	return NULL;
 }
 
-/* Threads of the parent are none of the child's, and what they were to get does not come. */
+/*
+ * The child does not have the threads of the parent, so the blocks that they were getting never
+ * come.
+ */
 static void before_fork(void)
 {
 	pthread_mutex_lock(&all.lock);
@@ -368,7 +370,7 @@ static void in_child(void)
 	pthread_mutex_init(&all.lock, NULL);
 }
 
-/* Before libcurl is taken down. */
+/* Called before libcurl is cleaned up. */
 static void end_workers(void)
 {
 	pthread_mutex_lock(&all.lock);
@@ -386,7 +388,7 @@ static void prepare_all(void)
 	atexit(end_workers);
 }
 
-/* Before the lock is taken for the first time. */
+/* Called before the lock is taken for the first time. */
 static void prepare_once(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -394,7 +396,7 @@ static void prepare_once(void)
 	pthread_once(&once, prepare_all);
 }
 
-/* One more, if one more has something to do. False: there is none. */
+/* Start another thread if there is work for it. False: there is no thread at all. */
 static bool add_worker(void)
 {
 	pthread_attr_t detached;
@@ -438,7 +440,7 @@ static void get_ahead(struct dcp_remote_file *o, uint64_t off, uint64_t end)
 		pthread_cond_broadcast(&all.changed);
 }
 
-/* How many read in order now, with @reader. The lock is held. */
+/* The number of current sequential readers, @reader included. The lock is held. */
 static unsigned count_readers(const struct dcp_reader *reader)
 {
 	int64_t now = dcp_now_ms();
@@ -456,7 +458,7 @@ static unsigned count_readers(const struct dcp_reader *reader)
 	return n;
 }
 
-/* The reader of @o that goes on at @off, or nearest to it. NULL: none does. */
+/* The reader of @o that continues at @off, or nearest to it. NULL: none does. */
 static struct dcp_reader *find_reader(struct dcp_remote_file *o, uint64_t off)
 {
 	struct dcp_reader *found = NULL;
@@ -474,7 +476,7 @@ static struct dcp_reader *find_reader(struct dcp_remote_file *o, uint64_t off)
 	return found;
 }
 
-/* In place of the one that read the longest time ago. */
+/* Replace the least recently active reader. */
 static struct dcp_reader *make_reader(struct dcp_remote_file *o)
 {
 	struct dcp_reader *oldest = &o->readers[0];
@@ -500,7 +502,10 @@ static void look_ahead(struct dcp_remote_file *o, uint64_t off, uint64_t end, ui
 	if (!r)
 		r = make_reader(o);
 	run = r->run;
-	/* Bytes after a gap are not counted: the ends of items are read so, too. */
+	/*
+	 * Bytes after a gap do not count as sequential, because the ends of items are read with
+	 * gaps, too.
+	 */
 	r->run += goes_on && off <= r->next ? end - off : 0;
 	r->reach = DCP_MAX(r->reach, end);
 	r->passes |= r->until && off >= r->until;
@@ -662,6 +667,7 @@ int dcp_blocks_read(struct dcp_remote_file *o, const struct dcp_read *const *rea
 
 	do
 		rc = read_once(o, reads, n);
-	while (rc == -EINTR && !dcp_http_stopped()); /* another reader's request was stopped */
+	/* the request of another reader was stopped */
+	while (rc == -EINTR && !dcp_http_stopped());
 	return rc;
 }

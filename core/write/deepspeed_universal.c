@@ -44,7 +44,7 @@ struct saving {
 	struct place *place; /* of items */
 	size_t n;
 	bool has_module;
-	struct dcp_intern seen; /* what is written by that name */
+	struct dcp_intern seen; /* names that are written already */
 	struct dcp_pickler p;
 	struct dcp_err *err;
 };
@@ -284,8 +284,10 @@ static int put_entries(struct saving *s, enum where where, bool put, uint64_t *c
 	return DCP_MIN(rc, 0);
 }
 
-/* A list of dicts. Of an optimizer whose options are keys of their own, one group: their first
- * values. */
+/*
+ * Put a list of dicts. If the options of an optimizer are separate keys, there is one group with
+ * their first values.
+ */
 static int put_groups(struct saving *s)
 {
 	uint64_t n;
@@ -347,8 +349,10 @@ static int put_optimizer(struct saving *s)
 
 /* ---- the model file ---- */
 
-/* Does it belong to the module: as a weight, or as the master copy of one that is not stored
- * elsewhere? */
+/*
+ * Does the tensor belong to the module: as a weight, or as the master copy of a weight that is not
+ * stored elsewhere?
+ */
 static bool is_in_module(const struct saving *s, size_t tensor)
 {
 	const struct place *p = &s->place[tensor];
@@ -429,7 +433,7 @@ static void put_wanted(struct saving *s, char what)
 		dcp_pickler_int(&s->p, what - '0');
 }
 
-/* ZeRO 3 looks for another name, and reads no weights from that file. */
+/* ZeRO 3 looks for a file of another name, and reads no weights from it. */
 static int put_model(struct saving *s, const char *file, bool module)
 {
 	dcp_auto_buf struct dcp_buf pickle = DCP_BUF_INIT;

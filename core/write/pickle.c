@@ -11,9 +11,9 @@
 
 enum {
 	BATCH = 1000,     /* values between MARK and APPENDS or SETITEMS */
-	FRAME = 64 << 10, /* a frame that is so long ends before the next value */
+	FRAME = 64 << 10, /* a frame of this length ends before the next value */
 	FRAME_HEADER = 9, /* opcode, u64 */
-	FRAME_MIN = 4,    /* shorter ones are none */
+	FRAME_MIN = 4,    /* shorter frames are not written */
 };
 
 static void put(struct dcp_pickler *p, const void *bytes, size_t n)
@@ -98,8 +98,10 @@ static uint64_t batch_of(uint8_t kind)
 	return is_pairs(kind) ? 2 * BATCH : BATCH;
 }
 
-/* What stands before value @i of a container that is filled in batches, @i counted without the
- * object of ITEMS. */
+/*
+ * Write the opcodes before value @i of a container that is filled in batches; @i does not count the
+ * object of ITEMS.
+ */
 static void before_value(struct dcp_pickler *p, uint8_t kind, uint64_t i, uint64_t n)
 {
 	uint64_t one = is_pairs(kind) ? 2 : 1;
@@ -162,7 +164,7 @@ static void close_level(struct dcp_pickler *p, uint8_t kind, uint64_t n)
 	}
 }
 
-/* A value is complete, and with it perhaps what it lies in. */
+/* End a value, and the containers that it completes. */
 static void end_value(struct dcp_pickler *p)
 {
 	while (p->rc == 0 && p->depth) {
@@ -315,7 +317,7 @@ void dcp_pickler_float(struct dcp_pickler *p, double v)
 	atom(p, b, sizeof(b));
 }
 
-/* What is long stands outside of frames, with its header. */
+/* Write a long value, with its header, outside of frames. */
 static void put_long(struct dcp_pickler *p, char opcode, size_t width, const void *bytes,
 		     uint64_t n)
 {
@@ -369,8 +371,10 @@ void dcp_pickler_str(struct dcp_pickler *p, const char *s)
 		dcp_pickler_str_n(p, plain.p, plain.n);
 }
 
-/* The memo of a word or global; false: it is new, and will be the next to be memoized but
- * @ahead. */
+/*
+ * Write the memo number of a word or global. False: it is new, and will be memoized after @ahead
+ * other objects.
+ */
 static bool find_shared(struct dcp_pickler *p, const char *module, const char *name,
 			uint32_t *memo)
 {
@@ -490,8 +494,10 @@ void dcp_pickler_bytes(struct dcp_pickler *p, const void *bytes, size_t n)
 	end_value(p);
 }
 
-/* A short one would lie in a frame, which cannot be ended here: it is written outside of
- * frames. */
+/*
+ * A short value would be inside a frame, which cannot be ended here, so it is written outside of
+ * frames.
+ */
 static void leave_frame(struct dcp_pickler *p)
 {
 	begin_value(p);

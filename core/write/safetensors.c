@@ -21,8 +21,9 @@
 
 enum { ALIGN = 64 };
 
-/* Which tensors are in which file: those of file i are items first[i] to first[i + 1], by their
- * numbers in the set. */
+/*
+ * The tensors of each file: file i has items first[i] to first[i + 1], by their numbers in the set.
+ */
 struct files {
 	const struct dcp_write_set *set;
 	struct dcp_safetensors_item *item;
@@ -44,7 +45,7 @@ static const struct dcp_write_tensor *tensor(const struct files *f, size_t k)
 	return &f->set->tensors[f->item[k].number];
 }
 
-/* The part of item @k that is in file @i: of several ranks each has its own. */
+/* The part of item @k in file @i: with several ranks each rank has its own. */
 static const struct dcp_write_part *part(const struct files *f, size_t k, size_t i)
 {
 	size_t number = dcp_write_part_of(f->set, f->item[k].number, (uint32_t)i);
@@ -136,7 +137,7 @@ static void put_number(struct dcp_jsonw *w, const char *key, size_t n)
 	dcp_jsonw_put_str(w, key, text);
 }
 
-/* What files of the source say beside the tensors of file @i. */
+/* Begin the metadata that files of the source hold beside the tensors of file @i. */
 static int begin_metadata(const struct files *f, size_t i, struct dcp_jsonw *json)
 {
 	size_t n = f->first[i + 1] - f->first[i], *tensors = calloc(n + 1, sizeof(*tensors));

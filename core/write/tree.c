@@ -15,7 +15,7 @@
 enum shape { SHAPE_DICT, SHAPE_LIST, SHAPE_NUMBERED };
 
 struct node {
-	uint32_t parent, first, last, next; /* its children, the next of its parent's */
+	uint32_t parent, first, last, next; /* its children; the next child of its parent */
 	uint32_t n;                         /* children */
 	uint32_t name; /* in names: the parent's number and the component */
 	size_t item;   /* SIZE_MAX: it is a container */
@@ -27,7 +27,7 @@ struct dcp_tree {
 	const struct dcp_write_set *set;
 	size_t lost; /* an item for which there is no place; SIZE_MAX: none */
 	struct dcp_buf nodes;
-	struct dcp_intern names; /* number i: of node i + 1; node 0 is the outermost */
+	struct dcp_intern names; /* name i is that of node i + 1; node 0 is the outermost */
 	uint32_t *of_item;       /* its node; NONE: skipped */
 	size_t nitems;
 };
@@ -44,7 +44,7 @@ static const char *name_of(const struct dcp_tree *t, uint32_t node)
 
 /* ---- making it ---- */
 
-/* The child of that name, made if it is new. */
+/* Find the child of that name, or make it. */
 static int child(struct dcp_tree *t, uint32_t parent, const char *name, uint32_t *out)
 {
 	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
@@ -74,7 +74,7 @@ static int child(struct dcp_tree *t, uint32_t parent, const char *name, uint32_t
 	return 0;
 }
 
-/* Does a path, but for its last component, go through an item, or end where another has parts? */
+/* Place an item. -EEXIST: its path goes through another item, or ends at a container. */
 static int place(struct dcp_tree *t, const char *const *path, size_t n, uint32_t *out)
 {
 	uint32_t at = 0;
@@ -89,8 +89,10 @@ static int place(struct dcp_tree *t, const char *const *path, size_t n, uint32_t
 	return nodes(t)[at].item != SIZE_MAX || nodes(t)[at].n || n == 0 ? -EEXIST : 0;
 }
 
-/* Is @key the components of @path, joined with dots, and before them perhaps @prefix bytes and
- * a dot: a file of several that hold the same paths? */
+/*
+ * Is @key the components of @path joined with dots, perhaps after a prefix and a dot (the file, if
+ * several files hold the same paths)?
+ */
 static bool is_path_of(const char *key, const char *const *path, size_t n, size_t *prefix)
 {
 	size_t len = n ? n - 1 : 0, at;
@@ -219,7 +221,7 @@ int dcp_tree_make(const struct dcp_write_set *set, const bool *skip, struct dcp_
 	for (size_t i = 0; rc == 0 && i < set->nobjects; i++)
 		rc = add(t, set->ntensors + i, set->objects[i].path, set->objects[i].npath,
 			 set->objects[i].key);
-	/* from the last on: children come before what they lie in */
+	/* from the last node on, so that children come before their parents */
 	for (uint32_t i = (uint32_t)DCP_NITEMS(t->nodes, struct node); rc == 0 && i-- > 0;) {
 		struct node *n = &nodes(t)[i];
 
@@ -278,7 +280,7 @@ size_t dcp_tree_depth(const struct dcp_tree *t, size_t i)
 	return n;
 }
 
-/* All from node @root on. */
+/* Put everything from node @root on. */
 static int put_from(const struct dcp_tree *t, struct dcp_pickler *p, uint32_t root,
 		    uint64_t more, int (*put)(void *ctx, struct dcp_pickler *p, size_t i),
 		    void *ctx)
@@ -318,7 +320,7 @@ int dcp_tree_put(const struct dcp_tree *t, struct dcp_pickler *p, uint64_t more,
 	return t->lost == SIZE_MAX ? put_from(t, p, 0, more, put, ctx) : -EEXIST;
 }
 
-/* The outermost list of objects that the item lies in; its own node: it lies in none. */
+/* The outermost list of objects around the item; its own node if there is none. */
 static uint32_t list_of(const struct dcp_tree *t, size_t i)
 {
 	uint32_t at = t->of_item[i], up = nodes(t)[at].parent;

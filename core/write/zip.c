@@ -46,7 +46,7 @@ static uint32_t low(uint64_t v)
 	return v >= FULL ? FULL : (uint32_t)v;
 }
 
-/* The zip64 field with those numbers that do not fit; nothing where all do. */
+/* Put the zip64 field with the numbers that do not fit; nothing if all fit. */
 static void put_zip64(struct dcp_buf *b, uint64_t size, uint64_t off)
 {
 	uint16_t n = (uint16_t)((size >= FULL ? 16 : 0) + (off >= FULL ? 8 : 0));
@@ -71,7 +71,7 @@ static void emit(struct dcp_zipper *z, const struct dcp_buf *b)
 		dcp_writer_bytes(z->w, b->p, b->n);
 }
 
-/* The checksum of an entry as four bytes, wherever it comes from. */
+/* Emit the checksum of an entry as four bytes, known already or filled in later. */
 static void emit_crc32(struct dcp_zipper *z, const struct entry *e)
 {
 	if (z->rc == 0 && e->run != SIZE_MAX)

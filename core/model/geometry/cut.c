@@ -207,16 +207,16 @@ void dcp_run_box(uint32_t ndim, const uint64_t *shape, uint64_t *pos, uint64_t *
 }
 
 /*
- * A box of the array is walked in intervals: along each dimension the stretches that lie in
- * one span and one cell of the tiling. A tuple of intervals lies in one piece; the piece is
- * emitted where its first tuple comes by, as far as it and the spans reach.
+ * Walks a box of the array in intervals: an interval is a stretch of one dimension inside one span
+ * and one cell of the tiling. A tuple of intervals is inside one piece. A piece is emitted at its
+ * first tuple, as far as the piece and the spans reach.
  */
 
-/* Where the walk is along one dimension. */
+/* Position of the walk along one dimension. */
 struct interval {
 	const struct dcp_span *span;
 	uint64_t first, end; /* of the array: the box that is walked */
-	uint64_t index;      /* of the array: here the interval begins */
+	uint64_t index;      /* of the array: beginning of the interval */
 	uint64_t lo, n;      /* of the tensor: the interval */
 	uint64_t from, to;   /* of the tensor: the spans that continue each other */
 };
@@ -230,7 +230,7 @@ struct walk {
 	void *ctx;
 };
 
-/* The interval that begins at tensor position i->lo, in the cell it is in. */
+/* Set the interval that begins at tensor position i->lo, clipped to its cell. */
 static void clip(struct walk *w, uint32_t d)
 {
 	struct interval *i = &w->at[d];
@@ -238,7 +238,7 @@ static void clip(struct walk *w, uint32_t d)
 	i->n = DCP_MIN(i->to, w->tl->cut[d][w->cell[d] + 1]) - i->lo;
 }
 
-/* Begin at index @index of the array, which lies in another span than the last one. */
+/* Begin at index @index of the array, which is in another span than the last index. */
 static void enter(struct walk *w, uint32_t d, uint64_t index)
 {
 	const struct dcp_axis *a = &w->cut->axis[d];
@@ -274,7 +274,7 @@ static bool step(struct walk *w)
 			enter(w, d, i->index);
 			return true;
 		}
-		if (i->index - i->n == i->first) /* the only one: nothing to look for */
+		if (i->index - i->n == i->first) /* the only interval: nothing to search */
 			i->index = i->first;
 		else
 			enter(w, d, i->first);
@@ -282,7 +282,7 @@ static bool step(struct walk *w)
 	return false;
 }
 
-/* Those of the runs in @group that meet the box [lo, lo + n), which lies in theirs. */
+/* Emit the runs in @group that intersect the box [lo, lo + n), which is inside their box. */
 static int emit_runs(const struct walk *w, const uint32_t *group, uint32_t members,
 		     const uint64_t *lo, const uint64_t *n, const uint64_t *index)
 {
@@ -323,7 +323,7 @@ static int emit_runs(const struct walk *w, const uint32_t *group, uint32_t membe
 	return 0;
 }
 
-/* Emit what begins at the current tuple, if anything does. */
+/* Emit the box that begins at the current tuple, if any does. */
 static int emit(const struct walk *w)
 {
 	uint64_t lo[DCP_MAX_NDIM], n[DCP_MAX_NDIM], index[DCP_MAX_NDIM];
@@ -336,7 +336,7 @@ static int emit(const struct walk *w)
 		const struct interval *i = &w->at[d];
 
 		if (i->lo != i->from && i->lo != p->lo[d])
-			return 0; /* an inner cell of it */
+			return 0; /* not the first cell of the piece */
 		lo[d] = i->lo;
 		n[d] = DCP_MIN(i->to, p->lo[d] + p->len[d]) - i->lo;
 		index[d] = i->index;
@@ -344,7 +344,7 @@ static int emit(const struct walk *w)
 	return members == 1 ? w->fn(w->ctx, &m) : emit_runs(w, group, members, lo, n, index);
 }
 
-/* The box of the array without the zeros after the spans; false: nothing else is in it. */
+/* Clip a box of the array to the spans, without the zeros after them; false: nothing is left. */
 static bool leave_zeros(const struct dcp_cut *cut, const uint64_t *lo, uint64_t *n)
 {
 	for (uint32_t d = 0; d < cut->ndim; d++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each meeting of the cut and a piece is one box with strides on both sides. Dimensions that
- * continue each other on both sides become one; what is left is a descriptor. The last few are
- * held back, because the next may continue one of them.
+ * Each intersection of the cut and a piece is one box with strides on both sides. Dimensions that
+ * continue each other on both sides are merged, which gives a descriptor. The last few descriptors
+ * are held back, because the next may continue one of them.
  */
 #include "core/model/geometry/strided.h"
 
@@ -65,7 +65,7 @@ static void put_shape(struct dcp_strided *out, const struct shape *s)
 	}
 }
 
-/* After it grew: dimensions that continue each other now become one. */
+/* After the descriptor has grown: merge dimensions that continue each other now. */
 static void tidy(struct dcp_strided *s)
 {
 	struct shape shape;
@@ -83,8 +83,10 @@ static bool same_place(const struct dcp_piece *a, const struct dcp_piece *b)
 			  a->filter == DCP_FILTER_NONE && b->filter == DCP_FILTER_NONE);
 }
 
-/* The dimension of @a in which @b continues it: the others are the same. b has all dimensions
- * of a, or lacks this one. */
+/*
+ * The dimension in which @b continues @a, if all others are the same. @b has all dimensions of @a,
+ * or lacks this one.
+ */
 static bool grow_dim(struct dcp_strided *a, const struct dcp_strided *b)
 {
 	uint64_t file = b->off - a->off, dst = b->dst - a->dst;
@@ -127,7 +129,7 @@ static bool same_dims(const struct dcp_strided *a, const struct dcp_strided *b)
 	return a->ndim == b->ndim;
 }
 
-/* Make @a both of them, if one descriptor can say so. @b begins after @a's beginning. */
+/* Merge @b into @a, if one descriptor can hold both. @b begins after the beginning of @a. */
 static bool join(struct dcp_strided *a, const struct dcp_strided *b)
 {
 	uint64_t file = b->off - a->off, dst = b->dst - a->dst;
@@ -158,7 +160,7 @@ static bool join(struct dcp_strided *a, const struct dcp_strided *b)
 	return true;
 }
 
-/* Hold @s back, as part of what it continues if there is such a one. */
+/* Hold @s back, merged with a held descriptor that it continues, if there is one. */
 static int hold(struct emitter *t, const struct dcp_strided *s)
 {
 	size_t k = t->nheld;
@@ -166,7 +168,8 @@ static int hold(struct emitter *t, const struct dcp_strided *s)
 
 	while (k > 0 && !join(&t->held[k - 1], s))
 		k--;
-	if (k > 0) { /* what grew may now be continued by, or continue, its neighbour */
+	/* the grown descriptor may now continue its neighbour, or be continued by it */
+	if (k > 0) {
 		while (--k > 0 && join(&t->held[k - 1], &t->held[k]))
 			memmove(&t->held[k], &t->held[k + 1],
 				(--t->nheld - k) * sizeof(t->held[0]));
@@ -182,7 +185,7 @@ static int hold(struct emitter *t, const struct dcp_strided *s)
 	return 0;
 }
 
-/* @s once for every tuple of the outer dimensions of @shape that it has no room for. */
+/* Hold @s once for every tuple of the outer dimensions of @shape that do not fit in @s. */
 static int hold_each(struct emitter *t, struct dcp_strided *s, const struct shape *shape,
 		     uint32_t outer)
 {
@@ -254,19 +257,20 @@ int dcp_strided_emit(const struct dcp_tiling *tl, const struct dcp_cut *cut, dcp
 	if (cut->flat)
 		n = cut->flat_n;
 	else if (!dcp_cut_volume(cut, &n))
-		n = 0; /* never of a cut that fits */
+		n = 0; /* cannot happen with a cut that fits */
 	return dcp_strided_part(tl, cut, 0, n, fn, ctx);
 }
 
 struct runs {
 	uint64_t inside,
-		n; /* bytes of the first element before the request; bytes that are requested */
+		/* @skip: bytes of the first element before the request; @n: requested bytes */
+		n;
 	uint64_t found;
 	dcp_run_fn fn;
 	void *ctx;
 };
 
-/* The runs of dimensions from @k on, of which the first is at @off and @dst. */
+/* Emit the runs of dimensions @k and up; the first run is at @off and @dst. */
 static int emit_runs(struct runs *x, const struct dcp_strided *s, uint32_t k, uint64_t off,
 		     uint64_t dst)
 {
@@ -345,7 +349,7 @@ struct dcp_strided dcp_strided_without(const struct dcp_strided *s, uint32_t k)
 	return sub;
 }
 
-/* Of a run that begins @at bytes before byte @to: those of its units that begin before it. */
+/* For a run that begins @at bytes before byte @to: the units that begin before @to, in bytes. */
 static uint64_t units_before(uint64_t at, uint64_t to, uint64_t unit)
 {
 	return to <= at ? 0 : (to - at + unit - 1) / unit * unit;
@@ -395,7 +399,7 @@ int dcp_strided_clip(const struct dcp_strided *s, uint64_t lo, uint64_t hi, uint
 		return clip_run(s, lo, hi, unit, fn, ctx);
 	step = s->file_stride[k];
 	inner = extent - (s->count[k] - 1) * step;
-	/* Indices that touch the part, and among them the indices that lie in it. */
+	/* The indices that touch the part, and among them the indices that are inside it. */
 	first = s->off + inner > lo ? 0 : (lo - s->off - inner) / step + 1;
 	end = DCP_MIN((hi - s->off - 1) / step + 1, s->count[k]);
 	while (first < end && rc == 0) {

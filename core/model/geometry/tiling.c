@@ -41,8 +41,7 @@ struct edges {
 	bool sorted;
 };
 
-/* Neighbouring pieces of a grid repeat each other's edges; those seen just before are left out.
- */
+/* Neighbouring pieces of a grid have the same edges; edges that were just seen are left out. */
 static void add_edge(struct edges *e, uint64_t at)
 {
 	if (e->n && (e->at[e->n - 1] == at || (e->n > 1 && e->at[e->n - 2] == at)))
@@ -52,7 +51,7 @@ static void add_edge(struct edges *e, uint64_t at)
 	e->at[e->n++] = at;
 }
 
-/* Where the box of @p begins and ends along dimension @d, as far as it lies in @box. */
+/* The beginning and the end of the box of @p along dimension @d, clipped to @box. */
 static uint64_t begin_in(const struct dcp_piece *p, const struct dcp_box *box, uint32_t d)
 {
 	return DCP_MAX(p->lo[d], box->lo[d]);
@@ -81,7 +80,7 @@ static int collect_cuts(struct dcp_tiling *tl, const struct dcp_box *box, uint32
 		add_edge(&e, end_in(p, box, d));
 	}
 	add_edge(&e, box->lo[d] + box->len[d]);
-	if (!e.sorted) /* of pieces in order, the edges of a grid are */
+	if (!e.sorted) /* the edges of a grid are sorted if its pieces are in order */
 		DCP_SORT(e.at, e.n, dcp_by_u64);
 	for (size_t i = 1; i < e.n; i++)
 		if (e.at[i] != e.at[distinct - 1])
@@ -116,7 +115,7 @@ static bool same_box(const struct dcp_tensor *t, uint32_t a, uint32_t b)
 		      !memcmp(t->pieces[a].len, t->pieces[b].len, n));
 }
 
-/* Does it hold all of its box? */
+/* Does the piece hold its whole box? */
 static bool is_whole(const struct dcp_piece *p, uint32_t ndim)
 {
 	uint64_t volume = 1;
@@ -170,8 +169,8 @@ static uint32_t cell_from(const struct dcp_tiling *tl, uint32_t d, uint64_t at, 
 }
 
 /*
- * Name the group in every cell of its box; a cell that has a name already is an overlap.
- * @last: where along each dimension the group before it began, kept up to date.
+ * Record the group in every cell of its box; a cell that has a group already is an overlap. @last:
+ * the first cell of the previous group along each dimension, updated here.
  */
 static int fill_cells(struct dcp_tiling *tl, const struct dcp_box *box, uint32_t group,
 		      uint32_t *last, struct dcp_err *err)
@@ -227,7 +226,9 @@ static int report_hole(const struct dcp_tiling *tl, uint64_t linear, struct dcp_
 			dcp_box_text(text, sizeof(text), lo, len, tl->t->ndim));
 }
 
-/* Distinct non-empty pieces that meet @box in order, groups counted; returns how many pieces.
+/*
+ * Sort the distinct non-empty pieces that intersect @box, and count groups; returns the number of
+ * pieces.
  */
 static int order_pieces(struct dcp_tiling *tl, const struct dcp_box *box,
 			struct dcp_arena *arena, size_t *count, struct dcp_err *err)
@@ -345,7 +346,7 @@ enum {
 	MAX_STEPS = 1 << 26, /* comparisons of two boxes: a second */
 };
 
-/* A box of the tensor that lies in piece @from, whole or not. */
+/* A box of the tensor that is inside piece @from. */
 struct part {
 	uint64_t *lo, *len;
 	uint64_t off;
@@ -401,7 +402,7 @@ static const uint64_t *row_major(struct cover *c, const uint64_t *len)
 	return stride;
 }
 
-/* [lo, lo + len) of @p, which becomes a part of its own in @to. */
+/* Append the box [lo, lo + len) of @p to @to as a separate part. */
 static int add_box(struct cover *c, struct dcp_buf *to, const struct part *p,
 		   const uint64_t *lo, const uint64_t *len)
 {
@@ -501,7 +502,7 @@ static bool meet(const struct part *a, const struct part *b, uint32_t ndim)
 	return true;
 }
 
-/* What of @p lies outside @hole, which it meets, goes to @to. */
+/* Append the rest of @p outside of @hole to @to. The two intersect. */
 static int subtract(struct cover *c, struct dcp_buf *to, const struct part *p,
 		    const struct part *hole)
 {
@@ -539,7 +540,7 @@ static int subtract(struct cover *c, struct dcp_buf *to, const struct part *p,
 	return rc;
 }
 
-/* @p without what is kept already: parts come last first. */
+/* Keep @p without the elements that are kept already; parts come in reverse order. */
 static int keep(struct cover *c, const struct part *p)
 {
 	size_t nkept, n;
@@ -560,7 +561,10 @@ static int keep(struct cover *c, const struct part *p)
 				i++;
 				continue;
 			}
-			/* its remains do not meet this one any more: they may go to the end */
+			/*
+			 * the remains do not intersect this part any more, so they may go to the
+			 * end
+			 */
 			rc = subtract(c, &c->work, &w, have);
 			if (rc == 0) {
 				size_t left;

@@ -30,9 +30,9 @@ static void swap(uint32_t *a, uint32_t *b)
 }
 
 /*
- * The dimensions of @s as they are sent, outermost first: as in the file, but that of most
- * runs goes right before those that continue each other there, which are one run (*run). The
- * number of the others.
+ * The dimensions of @s in sending order, outermost first: as in the file, except that the dimension
+ * with the most runs comes right before the dimensions that continue each other in the file, which
+ * form one run (*run). Returns the number of dimensions outside of the run.
  */
 static uint32_t order(const struct dcp_strided *s, uint32_t *dim, uint64_t *run)
 {
@@ -102,8 +102,8 @@ struct dcp_strided dcp_chunk_packed(const struct dcp_strided *s)
 }
 
 enum {
-	APART = 50, /* one in so many bytes may be needed by two members */
-	EVEN = 4,   /* a member may need such a part more than the mean */
+	APART = 50, /* two members may both need one in so many bytes */
+	EVEN = 4,   /* a member may need more than the mean by one part in so many */
 };
 
 /* ---- what one rank needs ---- */
@@ -180,7 +180,7 @@ int dcp_chunk_ranges(const struct dcp_chunk_need *need, size_t n, bool exact,
 		const struct dcp_strided *s = &need[i].s;
 		uint64_t extent = s->run;
 
-		if (exact) { /* what is not packed has no gaps */
+		if (exact) { /* a need that is not packed has no gaps */
 			if (!dcp_chunk_is_packed(s))
 				rc = add_range(&r, need[i].file, s->off,
 					       s->off + dcp_strided_extent(s));
@@ -200,7 +200,7 @@ int dcp_chunk_ranges(const struct dcp_chunk_need *need, size_t n, bool exact,
 	return 0;
 }
 
-/* ---- what all of a group need ---- */
+/* ---- the needs of all ranks of a group ---- */
 
 static int add_stretch(struct dcp_chunks *c, uint32_t file, uint64_t lo, uint64_t hi,
 		       uint64_t more, uint64_t at)
@@ -260,8 +260,10 @@ static int cut(struct dcp_chunks *c, const struct dcp_chunk_range *v, size_t n, 
 	return rc;
 }
 
-/* By themselves, members would read hardly more than @unique, and none of them much more
- * than the others? */
+/*
+ * If each member read for itself, would all together read hardly more than @unique, and none much
+ * more than the others?
+ */
 static bool is_apart(const struct dcp_chunk_range *const *of, const size_t *n, uint32_t members,
 		     uint64_t unique)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each byte read once, without asking rank by rank: items in order of file and offset are cut by
- * stripes into cells; how many ranks need how much of a cell, and how much of it the owner of its
- * stripe has, are closed forms (core/model/layout/spread/spread.h).
+ * For jobs that read each byte once: computes flows without a loop over ranks. Items in order of
+ * file and offset are cut by stripes into cells. How many ranks need how many bytes of a cell, and
+ * how many of them the owner of its stripe needs, are closed forms
+ * (core/model/layout/spread/spread.h).
  */
 #include "core/model/job/job_int.h"
 
@@ -10,12 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What of an item lies in the stripes of one round: bytes [lo, hi) of it. */
+/* The part of an item in the stripes of one round: bytes [lo, hi) of the item. */
 struct strip {
 	const struct dcp_piece *piece;
 	uint64_t lo, next, hi; /* next: where the second stripe begins */
 	uint64_t round;
-	uint32_t first, n; /* owners: one of each stripe */
+	uint32_t first, n; /* owners: one for each stripe */
 };
 
 struct cells {
@@ -24,7 +25,7 @@ struct cells {
 	const struct job_kind *k;
 	const struct job_team *team;
 	struct job_teams teams;
-	bool same; /* the ranks that have the key need all of the item */
+	bool same; /* all ranks that have the key need the whole item */
 	void (*fn)(void *ctx, const struct cells *x, const struct strip *s);
 	void *ctx;
 };
@@ -82,7 +83,7 @@ static int each_strip(struct cells *x, struct dcp_err *err)
 typedef void (*box_fn)(void *ctx, const struct cells *x, const struct dcp_spread_box *box,
 		       uint64_t each);
 
-/* Elements [pos, pos + n) of a piece's box. */
+/* Pass elements [pos, pos + n) of the box of a piece, as boxes. */
 static void box_run(const struct cells *x, const struct dcp_piece *p, uint64_t pos, uint64_t n,
 		    uint64_t each, box_fn fn, void *ctx)
 {
@@ -97,7 +98,7 @@ static void box_run(const struct cells *x, const struct dcp_piece *p, uint64_t p
 	}
 }
 
-/* The boxes of bytes [lo, hi) of an item, which may begin and end inside of elements. */
+/* Pass the boxes of bytes [lo, hi) of an item, which may begin and end inside of elements. */
 static void each_box(const struct cells *x, const struct dcp_piece *p, uint64_t lo, uint64_t hi,
 		     box_fn fn, void *ctx)
 {
@@ -128,7 +129,7 @@ static void add_own(void *ctx, const struct cells *x, const struct dcp_spread_bo
 	a->bytes += dcp_spread_count(x->team->spread, a->rank, box) * each;
 }
 
-/* How many of bytes [lo, hi) of the item does @rank need? */
+/* The number of bytes in [lo, hi) of the item that @rank needs. */
 static uint64_t needs_of(const struct cells *x, const struct strip *s, uint64_t lo, uint64_t hi,
 			 uint32_t rank)
 {
@@ -142,11 +143,13 @@ static uint64_t needs_of(const struct cells *x, const struct strip *s, uint64_t 
 	return a.bytes;
 }
 
-/* Sums of bytes by rank. What goes to the same ranks as what was added before is kept apart,
- * one number for each row, until other ranks need something. */
+/*
+ * Sums of bytes by rank. Bytes that go to the same ranks as the bytes added before are summed
+ * separately, in one number for each row, until bytes for other ranks come.
+ */
 struct table {
 	uint64_t *v, *sum; /* @n rows of as many numbers as there are ranks; @n numbers */
-	uint8_t *has;      /* who needs those of @sum: as in a team */
+	uint8_t *has;      /* by rank: it needs the bytes in @sum; as in a team */
 	uint32_t n, ranks;
 	/* of the box that is being added */
 	const struct cells *x;
@@ -237,7 +240,7 @@ static void count_holders(void *ctx, const struct cells *x, const struct dcp_spr
 	*bytes += found * x->team->ncopies * each;
 }
 
-/* How much do all ranks need of bytes [lo, hi) of the item? */
+/* The bytes in [lo, hi) of the item that all ranks together need. */
 static uint64_t needs_of_all(const struct cells *x, const struct strip *s, uint64_t lo,
 			     uint64_t hi)
 {
@@ -249,7 +252,7 @@ static uint64_t needs_of_all(const struct cells *x, const struct strip *s, uint6
 	return bytes;
 }
 
-/* What the owner keeps is in no message. */
+/* Subtract the bytes that owners keep, because they are in no message. */
 static void leave_round(struct dealing *d)
 {
 	table_flush(&d->needs);
@@ -279,12 +282,13 @@ static void deal_strip(void *ctx, const struct cells *x, const struct strip *s)
 
 		hi = edge(x, s, i + 1);
 		d->out[owner] += needs_of_all(x, s, lo, hi);
-		if (x->same || d->in[owner] != d->before[i]) /* few need any of the strip */
+		/* few ranks need bytes of the strip */
+		if (x->same || d->in[owner] != d->before[i])
 			d->kept[owner] += needs_of(x, s, lo, hi, owner);
 	}
 }
 
-/* With stripes of this size; *@most: bytes of messages of the rank that has most in a round. */
+/* Deal stripes of @size bytes; *@most: the largest number of message bytes of a rank in a round. */
 static int deal(struct dealing *d, uint64_t size, uint64_t *most, struct dcp_err *err)
 {
 	struct dcp_job *job = d->job;
@@ -307,7 +311,7 @@ static int deal(struct dealing *d, uint64_t size, uint64_t *most, struct dcp_err
 	return rc;
 }
 
-/* What ranks of a node need of the stripes that one of them reads is kept there. */
+/* Bytes that a rank of a node reads and its own node needs stay in the node. */
 static void keep_strip(void *ctx, const struct cells *x, const struct strip *s)
 {
 	struct dealing *d = ctx;
@@ -349,7 +353,8 @@ static int closed_flows(struct dcp_job *job, struct dcp_err *err)
 	for (uint32_t r = 0; r < job->ranks; r++) {
 		struct dcp_job_flow *f = &job->rank[r], *g = &job->group[r / job->opts.group];
 
-		f->receives = f->needs - f->reads - f->keeps; /* reads: through views, so far */
+		/* so far @reads counts reads through views */
+		f->receives = f->needs - f->reads - f->keeps;
 		g->receives += f->needs - f->reads;
 		g->sends += f->keeps + f->sends;
 		g->keeps += job->opts.group > 1 ? 0 : f->keeps;
@@ -423,7 +428,7 @@ static int closed_receives(const struct dcp_job *job, uint32_t rank, uint64_t *f
 
 /* ---- what is read ---- */
 
-/* Blocks of the union in each stripe; short gaps are read along. */
+/* The blocks of the union in each stripe; short gaps are read too. */
 static int closed_reads(const struct dcp_job *job, uint32_t rank, dcp_job_read_fn fn, void *ctx)
 {
 	const struct job_extent *e = job->extent.p;

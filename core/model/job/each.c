@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What each rank needs, one rank after the other, taken through the steps of the loader
- * (tools/load/plan): any way of reading, and tensors that have bytes in common.
+ * Computes the needs of one rank after the other, by the steps of the loader (tools/load/plan). It
+ * works for every way of reading, and for tensors that share bytes.
  */
 #include "core/model/job/job_int.h"
 
@@ -12,18 +12,19 @@
 #include "core/base/buf.h"
 #include "core/base/sort.h"
 
-/* What one rank needs. Descriptors of a kind are made once, and given for each of its tensors. */
+/* The needs of one rank. Descriptors of a kind are made once and reused for each of its tensors. */
 
 struct job_described {
 	struct job_described *next;
 	uint32_t pattern;
-	uint64_t views; /* bytes of a tensor that a view must decode, and nothing else of it */
+	/* bytes of a tensor that only a view reads, because it must be decoded */
+	uint64_t views;
 	struct dcp_strided s;
 };
 
 struct describing {
 	struct dcp_arena *arena;
-	struct job_described **end; /* where the next one goes */
+	struct job_described **end; /* where the next descriptor is linked */
 	bool swap, any, opaque;
 };
 
@@ -135,7 +136,7 @@ int dcp_job_needs(struct job_needs *x, uint32_t rank, struct dcp_err *err)
 	return rc == -ENOMEM ? dcp_job_no_memory(job, err) : DCP_MIN(rc, 0);
 }
 
-enum { ELEMENT = 16 /* bytes of the largest */ };
+enum { ELEMENT = 16 /* bytes of the largest element */ };
 
 /* Bytes [lo, hi) of a file, read with a stripe. */
 struct part {
@@ -143,13 +144,13 @@ struct part {
 	uint32_t file;
 };
 
-/* What is added up, each NULL if it is not asked for. */
+/* The sums; each is NULL if it is not wanted. */
 struct sums {
 	const struct dcp_job *job;
 	struct dcp_job_flow *rank, *group;
 	uint64_t *rows; /* from ranks [first, first + n) to each */
 	uint32_t first, n;
-	dcp_job_read_fn fn; /* what @reader reads; DCP_JOB_EACH: any */
+	dcp_job_read_fn fn; /* called for reads of @reader; DCP_JOB_EACH: of any rank */
 	void *ctx;
 	uint32_t reader;
 	struct job_needs needs;
@@ -157,10 +158,10 @@ struct sums {
 	const struct dcp_stripes *of;
 	uint64_t *out, *in, *most_in; /* by stripe; by round, of the rank; by rank */
 	struct job_vec *part;
-	size_t sorted; /* parts that are merged */
+	size_t sorted; /* number of merged parts */
 };
 
-/* @bytes that @from reads and @to needs. */
+/* Add @bytes that @from reads and @to needs. */
 static void add_move(struct sums *x, uint32_t from, uint32_t to, uint64_t bytes)
 {
 	uint32_t group = x->job->opts.group;
@@ -335,7 +336,7 @@ static int send_all(struct sums *x, struct dcp_err *err)
 	return rc;
 }
 
-/* With stripes of this size; *@most: bytes of messages of the rank that has most in a round. */
+/* Deal stripes of @size bytes; *@most: the largest number of message bytes of a rank in a round. */
 static int deal(struct sums *x, struct dcp_job *job, uint64_t size, uint64_t *most,
 		struct dcp_err *err)
 {
@@ -361,7 +362,7 @@ static int deal(struct sums *x, struct dcp_job *job, uint64_t size, uint64_t *mo
 		job->group[g].keeps = job->group[g].sends = job->group[g].receives = 0;
 	rc = send_all(x, err);
 	*most = 0;
-	for (uint64_t s = 0; s < n; s++) { /* out: from here on by rank */
+	for (uint64_t s = 0; s < n; s++) { /* from here on @out is by rank */
 		uint64_t *sum = &x->out[s % job->ranks];
 
 		*sum = DCP_MAX(*sum, x->out[s]);
@@ -419,7 +420,7 @@ struct group {
 	struct dcp_chunks *chunks;
 };
 
-/* Which member reads what of @rank's needs. */
+/* Find which member reads which of the needs of @rank. */
 static void take_needs(struct sums *x, const struct group *g, uint32_t rank,
 		       const uint32_t *owner)
 {
@@ -547,7 +548,7 @@ static bool is_alone(const struct dcp_job *job)
 	return job->opts.exchange == DCP_JOB_NEVER && !job->opts.direct && !job->opts.device;
 }
 
-/* Of the groups that @reader, if it is a rank, is in. */
+/* Add all groups, or if @reader is a rank, only its group. */
 static int add_groups(struct sums *x, struct dcp_err *err)
 {
 	const struct dcp_job *job = x->job;
@@ -578,7 +579,7 @@ static int each_flows(struct dcp_job *job, struct dcp_err *err)
 	for (uint32_t r = 0; r < job->ranks && is_alone(job); r++) {
 		struct dcp_job_flow *f = &job->rank[r];
 
-		f->keeps = f->needs - f->reads; /* reads: through views, so far */
+		f->keeps = f->needs - f->reads; /* so far @reads counts reads through views */
 		f->reads = f->needs;
 		job->group[r / job->opts.group].keeps += f->keeps;
 	}

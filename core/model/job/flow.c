@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much every rank, and every group of them, needs, reads, keeps and sends. */
+/* The bytes that every rank and every group needs, reads, keeps and sends. */
 #include "core/model/job/job_int.h"
 
 #include <errno.h>
@@ -10,9 +10,9 @@
 #include "core/model/geometry/cut.h"
 
 /*
- * Ranks hold everything already, by another layout: a rank keeps what it holds and gets what
- * it lacks from a holder. The parts of either side have nothing in common with each other, so
- * what part a has of part b comes from a's holders as a whole.
+ * For ranks that already hold everything by another layout: a rank keeps the elements that it
+ * holds, and gets the others from a holder. The parts of one layout are disjoint, so the
+ * intersection of a held part and a needed part comes from the holders of the held part as a whole.
  */
 
 struct moving {
@@ -30,8 +30,10 @@ struct moving {
 	void *ctx;
 };
 
-/* A holder of the part that is moved, for @rank: itself, else one of its group, else one of
- * all, in turn. */
+/*
+ * Choose a holder of the moved part for @rank: @rank itself, else a rank of its group, else any
+ * holder in turn.
+ */
 static uint32_t holder(const struct moving *m, uint32_t rank)
 {
 	const uint32_t *v = m->has->copy;
@@ -49,7 +51,7 @@ static uint32_t holder(const struct moving *m, uint32_t rank)
 	return a + (near ? v[first + rank % near] : v[rank % n]);
 }
 
-/* @n elements of the part that is moved go to the ranks that need the part of rank @first. */
+/* Move @n elements of the moved part to the ranks that need the part of rank @first. */
 static void move_part(struct moving *m, uint32_t first, uint64_t n)
 {
 	uint64_t bytes = n * m->k->ntensors * m->k->t.itemsize;
@@ -89,7 +91,7 @@ static int move_box(void *ctx, const struct dcp_meet *box)
 	return 0;
 }
 
-/* The parts that are there, box by box: @tl has the tensor as one piece. */
+/* Move all existing parts, box by box: @tl has the tensor as a single piece. */
 static int move_parts(struct moving *m, const struct dcp_tiling *tl, struct dcp_err *err)
 {
 	const struct dcp_job *job = m->job;
@@ -210,7 +212,7 @@ int dcp_job_moves(const struct dcp_job *job, job_move_fn fn, void *ctx, struct d
 	return move_all(job, false, fn, ctx, err);
 }
 
-/* The same between groups: what several ranks of a group lack is sent to it once. */
+/* The same between groups: bytes that several ranks of a group lack are sent to the group once. */
 static int dcp_job_group_moves(const struct dcp_job *job, job_move_fn fn, void *ctx,
 			       struct dcp_err *err)
 {
@@ -220,7 +222,7 @@ static int dcp_job_group_moves(const struct dcp_job *job, job_move_fn fn, void *
 struct flows {
 	struct dcp_job *job;
 	const struct job_team *team;
-	uint64_t *needs; /* by rank: of the kind that is added */
+	uint64_t *needs; /* by rank: needs of the kind that is being added */
 	uint64_t each;
 };
 
@@ -231,7 +233,7 @@ static void add_needs(void *ctx, const struct dcp_spread_hit *hit)
 	dcp_spread_add(f->team->spread, hit, hit->n * f->each, f->needs);
 }
 
-/* Zeros that are stored nowhere: no rank needs them from another. */
+/* Subtract zeros that are not stored, because no rank needs them from another rank. */
 static void drop_zeros(struct flows *f, const struct job_kind *k, const struct dcp_piece *p)
 {
 	uint64_t lo[DCP_MAX_NDIM], len[DCP_MAX_NDIM], pos = p->run_lo, n = p->run_n;
@@ -245,7 +247,7 @@ static void drop_zeros(struct flows *f, const struct job_kind *k, const struct d
 	}
 }
 
-/* What ranks need of a kind goes to them, and to groups once for each part. */
+/* Add the needs of a kind to its ranks, and to groups once for each part. */
 static void add_kind(struct flows *f, const struct job_kind *k)
 {
 	struct dcp_spread_box whole = dcp_job_whole(k);
@@ -268,7 +270,10 @@ static void add_kind(struct flows *f, const struct job_kind *k)
 	job->mixed |= k->mixed;
 }
 
-/* Where some pieces of a tensor must be decoded: what of it a rank needs says how it is read. */
+/*
+ * For tensors of which some pieces must be decoded: the elements that a rank needs decide how it
+ * reads the tensor.
+ */
 static int find_mixed_needs(struct dcp_job *job, struct dcp_err *err)
 {
 	struct job_needs x;
@@ -360,7 +365,7 @@ int dcp_job_find_flows(struct dcp_job *job, struct dcp_err *err)
 	return rc == -ENOMEM ? dcp_job_no_memory(job, err) : DCP_MIN(rc, 0);
 }
 
-/* Ranks that hold everything. */
+/* Find the moves of ranks that hold everything. */
 static int find_moves(const struct dcp_job *job, struct dcp_job_flow *rank,
 		      struct dcp_job_flow *group, struct dcp_err *err)
 {

@@ -107,7 +107,7 @@ void dcp_job_sum(const struct dcp_job *job, struct dcp_job_sum *out)
 				     .stripe = job->of.size };
 }
 
-/* Who sends how much to whom: rows and columns of the table of ranks by ranks. */
+/* The table of bytes that each rank sends to each rank. */
 
 struct rows {
 	const struct dcp_job *job;
@@ -176,7 +176,7 @@ static void put_sum(const struct dcp_job *job, struct dcp_jsonw *w)
 	dcp_jsonw_put_u64(w, "extents", sum.extents);
 }
 
-/* Every file of the table, so that numbers of it can be used. */
+/* Write every file of the table, so that the plan can use their numbers. */
 static int put_files(const struct dcp_job *job, struct dcp_jsonw *w)
 {
 	dcp_auto_free uint64_t *read = calloc(job->opts.nfiles + 1, sizeof(*read));
@@ -293,7 +293,7 @@ static void put(uint64_t **at, const uint64_t *v, size_t n)
 	*at += n;
 }
 
-/* Can only a view read it, as its elements are not in the file as they are wanted? */
+/* Can only a view read the tensor, because its elements are not in the file in the wanted form? */
 static bool is_opaque(const struct dcp_job *job, const struct dcp_tensor *t,
 		      const struct dcp_piece *p)
 {
@@ -310,8 +310,8 @@ static bool is_cast(const struct dcp_job *job, const struct dcp_tensor *t)
 }
 
 /*
- * The tensor as numbers: rules, shape, size of an element; of each piece how it is stored, its
- * run and its box. Equal numbers, equal kind.
+ * Turn the tensor into numbers: rules, shape, size of an element, and for each piece how it is
+ * stored, its run and its box. Tensors with equal numbers are of the same kind.
  */
 static int sign(struct dcp_job *job, const struct dcp_tensor *t,
 		const struct dcp_layout_rule *to, const struct dcp_layout_rule *from)
@@ -392,7 +392,7 @@ static int more_slots(struct dcp_job *job)
 
 /* ---- a new kind ---- */
 
-/* The same elements? */
+/* Do the two pieces hold the same elements? */
 static bool is_copy(const struct dcp_piece *a, const struct dcp_piece *b, uint32_t ndim)
 {
 	size_t n = ndim * sizeof(uint64_t);
@@ -401,7 +401,7 @@ static bool is_copy(const struct dcp_piece *a, const struct dcp_piece *b, uint32
 	       (!n || (!memcmp(a->lo, b->lo, n) && !memcmp(a->len, b->len, n)));
 }
 
-/* Where in the order of what they hold? */
+/* Order pieces by the elements that they hold. */
 static int compare_pieces(const void *x, const void *y, void *ctx)
 {
 	const struct job_kind *k = ctx;
@@ -410,7 +410,7 @@ static int compare_pieces(const void *x, const void *y, void *ctx)
 	return dcp_piece_compare(&k->t.pieces[a], &k->t.pieces[b], k->t.ndim) ?: DCP_CMP(a, b);
 }
 
-/* Stored in the same manner, so that one may be read for the other? */
+/* Are the two pieces stored in the same manner, so that one may be read in place of the other? */
 static bool same_manner(const struct dcp_piece *a, const struct dcp_piece *b, uint32_t ndim)
 {
 	return a->enc == b->enc && a->filter == b->filter && a->item_lo == b->item_lo &&
@@ -419,8 +419,8 @@ static bool same_manner(const struct dcp_piece *a, const struct dcp_piece *b, ui
 }
 
 /*
- * Leave out pieces without elements and all but one of each set of copies: the first that can
- * be cut, if there is one. Items that are stored in another manner are not read.
+ * Leave out pieces without elements, and keep one piece of each set of copies: the first that can
+ * be cut, if there is one. Copies that are stored in another manner are not read.
  */
 static void distinct_pieces(struct job_kind *k, struct dcp_piece *pieces, size_t emitted,
 			    uint32_t *order)
@@ -447,7 +447,7 @@ static void distinct_pieces(struct job_kind *k, struct dcp_piece *pieces, size_t
 			if (same_manner(&pieces[keep], &pieces[order[j]], k->t.ndim))
 				k->pattern_of[order[j]] = keep;
 	}
-	/* those kept stay in the order they were added in */
+	/* the kept pieces stay in the order in which they were added */
 	for (uint32_t i = 0; i < emitted; i++)
 		order[i] = k->pattern_of[i] == i ? (uint32_t)kept++ : JOB_NONE;
 	for (uint32_t i = 0; i < emitted; i++)
@@ -459,7 +459,7 @@ static void distinct_pieces(struct job_kind *k, struct dcp_piece *pieces, size_t
 	k->t.npieces = kept;
 }
 
-/* The patterns of @t, from its numbers, which are kept already. */
+/* Make the patterns of @t from its numbers, which are kept already. */
 static int take_pieces(struct dcp_job *job, struct job_kind *k, const struct dcp_tensor *t,
 		       const uint64_t *at)
 {
@@ -513,7 +513,7 @@ static int check_pieces(const struct dcp_job *job, const struct job_kind *k,
 	return rc < 0 ? dcp_err_where(err, rc, "%.160s", k->t.key) : 0;
 }
 
-/* Its patterns get numbers among all. */
+/* Number the patterns of the kind among all patterns. */
 static int number_patterns(struct dcp_job *job, struct job_kind *k, uint32_t number)
 {
 	struct job_vec *v = &job->owner_of_pattern;
@@ -565,7 +565,7 @@ static int new_kind(struct dcp_job *job, const struct dcp_tensor *t, uint64_t ha
 	return 0;
 }
 
-/* The kind of @t, made if it is new. */
+/* Find the kind of @t, or make it. */
 static int dcp_job_kind(struct dcp_job *job, const struct dcp_tensor *t, uint32_t *out,
 			struct dcp_err *err)
 {
@@ -599,7 +599,7 @@ static int dcp_job_kind(struct dcp_job *job, const struct dcp_tensor *t, uint32_
 	return 0;
 }
 
-/* Taking in tensors: one item for each of a tensor's pieces. */
+/* Adding tensors: each piece of a tensor becomes an item. */
 
 /* Bytes that hold a piece, from @p->off on; false: a number that does not fit. */
 static bool stored_bytes(const struct dcp_tensor *t, const struct dcp_piece *p, uint64_t *out)

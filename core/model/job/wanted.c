@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What of each kind does any rank need? Nearly always all of it: the parts that ranks hold are
- * equal or have nothing in common, so sums decide. Only where an `only` leaves out ranks of a
- * dimension that is also cut is a tensor needed in part; then runs of bytes are noted.
+ * Finds the elements of each kind that any rank needs. Nearly always these are all: the parts of
+ * ranks are equal or disjoint, so sums decide. A tensor is needed in part only if an `only` leaves
+ * out ranks of a dimension that is also cut; then runs of bytes are recorded.
  */
 #include "core/model/job/job_int.h"
 
@@ -21,9 +21,7 @@
  * one storage, a damaged source): extents are merged, so a byte is in one of them.
  */
 
-/*
- * memory: what a job takes of the memory it was given, and what all its files ask of a piece.
- */
+/* memory: accounts for the memory of a job; functions about pieces that all files share. */
 
 int dcp_job_no_memory(const struct dcp_job *job, struct dcp_err *err)
 {
@@ -117,8 +115,10 @@ static uint32_t digits(uint64_t v)
 	return n;
 }
 
-/* Among items that begin at the same byte the longest comes first, and of those the one with
- * the largest elements, whatever their order was. */
+/*
+ * Among items that begin at the same byte the longest comes first, and among equally long items the
+ * one with the largest elements, whatever their order was.
+ */
 static int compare_equals(const void *x, const void *y, void *ctx)
 {
 	const struct dcp_job *job = ctx;
@@ -242,7 +242,7 @@ static void dcp_job_merge(struct dcp_job *job)
 		job->unique += e[i].n;
 }
 
-/* Does the item lie apart from @last, and so that each run of its elements is one of bytes? */
+/* Is the item separate from @last, and is each run of its elements also a run of bytes? */
 static bool is_plain(const struct job_item *last, const struct job_item *item,
 		     const struct job_kind *k)
 {
@@ -295,8 +295,8 @@ int dcp_job_find_union(struct dcp_job *job, struct dcp_err *err)
 }
 
 /*
- * Who holds what of the tensors of a kind? That is a spread; which ranks hold a part together,
- * and of how many groups they are, is the same for all kinds of one rule.
+ * Teams. A spread says which ranks hold which elements of the tensors of a kind. Which ranks hold a
+ * part together, and in how many groups they are, is the same for all kinds of one rule.
  */
 
 void dcp_job_teams_init(struct job_teams *x, const struct dcp_job *job,
@@ -318,7 +318,7 @@ struct dcp_spread_box dcp_job_whole(const struct job_kind *k)
 	return (struct dcp_spread_box){ zero, k->t.shape };
 }
 
-/* Which ranks have it, and which lead. */
+/* Find the ranks that have the key, and the first of each group. */
 static void find_groups(const struct dcp_job *job, struct job_team *t)
 {
 	uint32_t part = JOB_NONE;
@@ -364,7 +364,7 @@ static int make(struct job_teams *x, const struct dcp_layout_rule *rule, uint32_
 	return 0;
 }
 
-/* Does @t stay that of a kind? */
+/* Can @t be kept for the next kind? */
 static bool dcp_job_is_team(const struct job_team *t, const struct job_kind *k,
 			    const struct dcp_layout_rule *rule)
 {
@@ -444,7 +444,7 @@ static int note_strided(void *ctx, const struct dcp_strided *s)
 	}
 }
 
-/* In order, none touching the next. */
+/* Sort the runs, and merge runs that touch. */
 static void tidy(struct job_runs *r)
 {
 	size_t n = 0;
@@ -479,7 +479,7 @@ static void add_parts(void *ctx, const struct dcp_spread_hit *hit)
 	parts->held += hit->n * n;
 }
 
-/* Note the runs that any of the parts has. */
+/* Record the runs that any of the parts has. */
 static int note_parts(struct noting *x, const struct parts *parts, struct dcp_err *err)
 {
 	const struct job_kind *k = x->k;
@@ -573,7 +573,7 @@ int dcp_job_find_wanted(struct dcp_job *job, struct dcp_err *err)
 
 /* ---- copies ---- */
 
-/* The places of one item, in order of file and offset. */
+/* The places of an item, in order of file and offset. */
 struct choice {
 	const struct job_copy *v;
 	size_t n;
@@ -591,7 +591,7 @@ static int by_item(const void *x, const void *y)
 	return DCP_CMP(a->item, b->item) ?: compare_places(a, b);
 }
 
-/* Large ones first; then by where they are, which does not depend on who was added first. */
+/* Large items first; then by place, so that the order of adding does not matter. */
 static int compare_choices(const void *x, const void *y)
 {
 	const struct choice *a = x, *b = y;

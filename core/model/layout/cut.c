@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a rule to what one rank holds: the placements, in the order written, each on what those
- * before it left. Nothing is computed per element; a tensor cut by chunks costs two small
+ * Computes the cut of one rank from a rule: applies the placements in order, each to what the
+ * earlier placements left. Nothing is computed per element; a tensor cut by chunks costs two small
  * allocations in the caller's arena and one more a placement.
  */
 #include "core/model/layout/layout_int.h"
@@ -16,7 +16,7 @@
 #include "core/base/text.h"
 #include "core/model/tensor.h"
 
-/* One question: this rule, this rank, this tensor. */
+/* The arguments of a cut: rule, rank, tensor. */
 struct job {
 	const struct dcp_layout *l;
 	const struct rule *rule;
@@ -61,7 +61,7 @@ bool dcp_layout_range_has(const struct dcp_layout *l, const struct place_range *
 	return at >= lo && at <= hi;
 }
 
-/* Ranges of one mesh dimension stand together: one of them must have the coordinate. */
+/* Ranges of one mesh dimension are alternatives: one of them must have the coordinate. */
 static bool only_has(const struct dcp_layout *l, const struct place *p, const uint32_t *at)
 {
 	for (size_t i = 0; i < p->nrange;) {
@@ -97,7 +97,7 @@ static const struct place *places(const struct job *job)
 	return job->rule->nplace ? &job->l->place[job->rule->place] : NULL;
 }
 
-/* 1: the rank has the key; 0: it has not. */
+/* Does the rank have the key? 1 or 0. */
 static int has_key(const struct job *job)
 {
 	const struct place *p = places(job);
@@ -127,9 +127,10 @@ int dcp_layout_dim(const struct place *p, uint32_t ndim)
 }
 
 /*
- * FSDP2 wraps what tensor parallelism has cut, so a mesh dimension that stands before one cut
- * already is its. It leaves an array without elements no length in the dimension it cuts;
- * torch's other way to cut by several mesh dimensions, in their order, keeps the length.
+ * FSDP2 wraps tensors that tensor parallelism has cut, so a mesh dimension that comes before one
+ * that has cut already belongs to FSDP2. It makes the length of an empty array 0 in the dimension
+ * that it cuts; torch's other way of cutting by several mesh dimensions, in their order, keeps the
+ * length.
  */
 static bool is_fsdp_of_nothing(const struct job *job, const struct place *p)
 {
@@ -175,7 +176,7 @@ static int cut_axis(const struct job *job, const struct place *p)
 		      : 0;
 }
 
-/* The array becomes its flattening, of which nothing is cut off yet. */
+/* Flatten the array, without cutting it yet. */
 static int flatten(const struct job *job, const struct place *p)
 {
 	struct dcp_cut *cut = job->out;
@@ -253,7 +254,7 @@ static size_t spans_of(const struct job *job)
 	return n;
 }
 
-/* All of the tensor: axes and their spans in one block. */
+/* Begin with the whole tensor: axes and their spans in one block. */
 static int start(struct job *job, const uint64_t *shape)
 {
 	size_t axes = job->ndim * sizeof(struct dcp_axis);
@@ -390,7 +391,7 @@ bool dcp_layout_has_object(const struct dcp_layout *l, uint32_t rank, const char
 		return true;
 	job.rule = &l->rule[rule.number];
 	dcp_layout_coords(l, rank, job.at);
-	return has_key(&job) != 0; /* a key that cannot be placed is not lost */
+	return has_key(&job) != 0; /* on an error, show the object rather than lose it */
 }
 
 void dcp_deal(struct deal *out, const struct place *p, uint32_t parts, uint64_t n)
@@ -472,7 +473,7 @@ uint64_t dcp_deal_slices(const struct place *p, uint32_t parts, uint64_t n)
 
 /* ---- one part ---- */
 
-/* Where part @i begins that has @c elements, the last ones clipped. */
+/* The beginning of part @i, if parts have @c elements and the last parts are clipped. */
 static inline uint64_t edge(uint64_t c, uint64_t i, uint64_t n)
 {
 	uint64_t at;
@@ -480,7 +481,7 @@ static inline uint64_t edge(uint64_t c, uint64_t i, uint64_t n)
 	return dcp_ckd_mul(&at, c, i) || at > n ? n : at;
 }
 
-/* How many of [lo, hi) come before @x? */
+/* The number of elements of [lo, hi) before @x. */
 static inline uint64_t clip(uint64_t x, uint64_t lo, uint64_t hi)
 {
 	return DCP_MAX(DCP_MIN(x, hi), lo) - lo;
@@ -555,13 +556,13 @@ uint64_t dcp_deal_below(const struct deal *deal, uint32_t i, const struct deal_m
 		return sized_below(deal->p, i, mark->x);
 	case DEAL_GROUPS:
 		return grouped_below(deal, i, mark->x);
-	case DEAL_STRIDED: /* in all pieces that come before, and in the one it lies in */
+	case DEAL_STRIDED: /* in all earlier pieces, and in the piece that holds it */
 		lo = edge(deal->more, i, c);
 		len = DCP_MIN(c, n - (mark->x - mark->rest));
 		return mark->full * (edge(deal->more, (uint64_t)i + 1, c) - lo) +
 		       clip(mark->rest, edge(mark->part, i, len),
 			    edge(mark->part, (uint64_t)i + 1, len));
-	case DEAL_INTERLEAVE: /* rounds, the block in this one, and what it has of the last */
+	case DEAL_INTERLEAVE: /* full rounds, the block in this round, and the rest */
 		return (mark->full + (i < mark->part)) * c + (i == mark->part ? mark->rest : 0);
 	}
 	return 0;
@@ -574,7 +575,7 @@ uint64_t dcp_deal_length(const struct deal *deal, uint32_t i, const struct deal_
 	return dcp_deal_below(deal, i, end);
 }
 
-/* What is the same from @i on is the same up to @edge; the part there is one by itself. */
+/* Parts from @i on are alike up to @edge; the part at @edge is different. */
 static uint32_t up_to(uint64_t edge, uint32_t i, uint32_t end)
 {
 	uint64_t next = edge > i ? edge : (uint64_t)i + 1;

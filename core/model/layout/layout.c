@@ -95,7 +95,7 @@ static size_t star_end(const struct glob *g, uint32_t next, const char *key, siz
 	return hit ? (size_t)(hit - key) : n + 1;
 }
 
-/* Numbers matched into @number (LAYOUT_MAX_NUMBERS). */
+/* Match a key; @number (LAYOUT_MAX_NUMBERS) gets the numbers. */
 static bool glob_match(const struct glob *g, uint64_t pairs, const char *key, size_t n,
 		       uint64_t *number)
 {
@@ -265,7 +265,7 @@ static bool has_dim(const struct place *p)
 	       p->kind == PLACE_INTERLEAVE;
 }
 
-/* The next argument: "(" or ", " in front of it. */
+/* The text before the next argument: "(" or ", ". */
 static const char *comma(bool *first)
 {
 	bool was = *first;
@@ -370,7 +370,7 @@ int dcp_layout_explain(const struct dcp_layout *l, const char *key, struct dcp_b
 	return dcp_buf_error(out);
 }
 
-/* The arithmetic of cutting: which elements of a length belong to one of several parts? */
+/* The arithmetic of cutting: the elements of a length that belong to one of several parts. */
 
 /* The edge before part @index where parts have @c elements and the last ones are clipped. */
 static uint64_t edge(uint64_t c, uint64_t index, uint64_t n)
@@ -543,7 +543,7 @@ int dcp_layout_split(const struct place *p, uint32_t parts, uint32_t index, uint
 	return 0;
 }
 
-/* Append the meeting of @s, whose first element will stand at @at, with a span. */
+/* Append the intersection of a span with @s, whose first element will be at @at. */
 static void meet(struct dcp_axis *out, struct dcp_span *to, const struct slice *s, uint64_t at,
 		 const struct dcp_span *from)
 {

@@ -22,7 +22,7 @@
 #include "core/write/value/value.h"
 #include "core/write/write.h"
 
-enum { PART = (1 << 30) - 1 }; /* bytes an array of protocols 2 and 3 has at most */
+enum { PART = (1 << 30) - 1 }; /* largest array in bytes of protocols 2 and 3 */
 
 #define NAMES "StructuredToParameterName@@"
 #define BIG "UnpackBigParamInfor@@"
@@ -33,7 +33,7 @@ struct saving {
 	struct dcp_pickler p;
 	struct dcp_ndarrays arrays;
 	bool is_state;
-	bool *big;      /* of each tensor: it stands in parts */
+	bool *big;      /* by tensor: it is written in parts */
 	uint32_t *memo; /* of its key, in a state dict */
 	struct dcp_err *err;
 };
@@ -52,7 +52,7 @@ static bool has(const struct dcp_object *o, const char *word)
 	return memmem(o->json, o->json_len, word, strlen(word)) != NULL;
 }
 
-/* paddle.load looks into all that is iterable, and knows only dict, list, tuple and str. */
+/* paddle.load looks into all iterable objects, and knows only dict, list, tuple and str. */
 static const char *refuses_object(const struct dcp_object *o)
 {
 	if ((o->type && strncmp(o->type, "torch.", 6) == 0) ||
@@ -170,7 +170,7 @@ static bool is_state(const struct saving *s)
 
 /* ---- the file ---- */
 
-/* As Paddle's own gathering calls what it has in a dict of a dict. */
+/* The name that Paddle's own gathering gives to a tensor in a nested dict. */
 static const char *name_of(const struct dcp_write_tensor *t)
 {
 	return t->npath ? t->path[t->npath - 1] : t->key;
@@ -212,7 +212,7 @@ static int put_all(struct saving *s, struct dcp_buf *pickle, struct dcp_writer *
 	return rc;
 }
 
-/* A key that is there twice, or that is also the name of a dict, has no place. */
+/* A key that exists twice, or that is also the name of a dict, has no place. */
 static int check_places(const struct saving *s)
 {
 	for (size_t i = 0; i < s->set->ntensors + s->set->nobjects; i++) {
@@ -228,7 +228,7 @@ static int check_places(const struct saving *s)
 	return 0;
 }
 
-/* Which tensors lie where: twice, since what is big is known only of a state dict. */
+/* Make the tree, twice, because only a state dict has arrays in parts. */
 static int arrange(struct saving *s)
 {
 	int rc = dcp_tree_make(s->set, NULL, &s->tree);

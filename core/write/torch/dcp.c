@@ -24,7 +24,7 @@
 
 enum { ALIGN = 64, FLUSH = 1 << 20 };
 
-/* Where an item lies in the file of its rank. */
+/* The position of an item in the file of its rank. */
 struct place {
 	uint64_t off, n;
 };
@@ -151,7 +151,10 @@ static void sort_parts(struct saving *s)
 		next[0] += s->order[i] >= set->ntensors;
 	for (uint32_t r = 1; r < set->ranks; r++)
 		next[r] += next[r - 1];
-	/* next[r] is where those of r end; rank_first[r] is taken as where its next one goes */
+	/*
+	 * next[r] is the end of the parts of rank r; rank_first[r] serves as the position of its
+	 * next part
+	 */
 	for (size_t pass = 0; pass < 2; pass++)
 		for (size_t i = 0; i < s->n; i++) {
 			size_t item = s->order[i];

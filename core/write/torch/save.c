@@ -122,11 +122,11 @@ struct saving {
 	const struct dcp_write_set *set;
 	struct dcp_tree *tree;
 	struct dcp_intern keys; /* of tensors, where objects have some in them */
-	bool *inside;           /* of each tensor: an object has it */
-	uint32_t rank;          /* whose file it is */
+	bool *inside;           /* by tensor: it is inside an object */
+	uint32_t rank;          /* rank that the file belongs to */
 	size_t *storage;        /* its number; SIZE_MAX: none yet */
 	size_t *tensors, n;     /* of the storages */
-	size_t key;             /* of the object at hand */
+	size_t key;             /* of the current object */
 	struct dcp_err *err;
 };
 
@@ -146,8 +146,10 @@ static const char *asks(const struct dcp_object *o)
 
 /* ---- tensors ---- */
 
-/* The tensor that shares its bytes. None where ranks cut tensors: equal ones may be cut
- * differently. */
+/*
+ * The tensor that shares its bytes. None if ranks cut tensors, because equal tensors may be cut
+ * differently.
+ */
 static size_t stored_with(const struct saving *s, size_t i)
 {
 	const struct dcp_write_tensor *t = &s->set->tensors[i];

@@ -11,8 +11,10 @@
 
 enum { MAX_DEPTH = 128, MAX_DIGITS = 10000 };
 
-/* The next value. @hashable: it is a key or in a set, so what has no class is a tuple, or a
- * frozenset. */
+/*
+ * Put the next value. @hashable: it is a key or in a set, so a list or set without a class is a
+ * tuple or a frozenset.
+ */
 static void put_next(struct dcp_valuing *w, bool hashable);
 
 /* ---- numbers ---- */
@@ -79,8 +81,10 @@ static void put_number(struct dcp_valuing *w)
 	}
 }
 
-/* A value that is not a container, of a class that its JSON does not show. false: it is
- * something else. */
+/*
+ * Put a value that is not a container, of a class that its JSON does not show. False: the value is
+ * of another kind.
+ */
 static bool put_as(struct dcp_valuing *w, const struct dcp_pyclass *class)
 {
 	if (class->code)
@@ -118,7 +122,7 @@ static void open_dict(struct dcp_valuing *w, const struct dcp_pyclass *class, ui
 		dcp_pickler_put(w->p, "R c (0", class->module, class->function);
 }
 
-/* After a bracket: values up to the closing one. */
+/* After an opening bracket: put values up to the closing bracket. */
 static void put_items(struct dcp_valuing *w, bool hashable)
 {
 	if (dcp_valuing_take(w, ']'))
@@ -334,12 +338,12 @@ static void put_next(struct dcp_valuing *w, bool hashable)
 
 /* ---- the whole ---- */
 
-/* @p NULL: it is only looked at. */
+/* Put the whole value. @p NULL: only check it. */
 static int put_all(struct dcp_valuing *w, struct dcp_pickler *p, const struct dcp_object *o)
 {
 	struct dcp_pickler none = { .protocol = 4, .frame = SIZE_MAX, .rc = -ECANCELED };
 
-	w->p = p ? p : &none; /* that one takes nothing */
+	w->p = p ? p : &none; /* the pickler @none discards its input */
 	dcp_valuing_start(w, o);
 	dcp_valuing_begin(w);
 	put_value(w, o->type ? dcp_valuing_class(o->type, strlen(o->type)) : NULL, false);

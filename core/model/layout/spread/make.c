@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a rule to a spread; and which shapes a spread is good for. */
+/* Makes a spread from a rule, and checks which shapes it can cut. */
 #include <errno.h>
 #include <string.h>
 
@@ -12,7 +12,10 @@ enum { CUT_MEMORY = 256 << 20 }; /* of one rank's cut */
 
 /* ---- who has the key ---- */
 
-/* Coordinates of no range do not have it; ranges of one mesh dimension stand together. */
+/*
+ * Coordinates outside of all ranges do not have the key; ranges of one mesh dimension are
+ * alternatives.
+ */
 static void only(struct dcp_spread *s, const struct place *p)
 {
 	const struct dcp_mesh *mesh = dcp_layout_mesh(s->l);
@@ -166,7 +169,7 @@ static int make_copies(struct dcp_spread *s, struct dcp_arena *arena)
 	return 0;
 }
 
-/* Everybody has it. */
+/* At first all ranks have the key. */
 static int make_mesh(struct dcp_spread *s, struct dcp_arena *arena)
 {
 	const struct dcp_mesh *mesh = dcp_layout_mesh(s->l);
@@ -216,14 +219,16 @@ static bool may_refuse(const struct place *p)
 	       p->split == SPLIT_SIZES;
 }
 
-/* An array's length, or of a flattening, as steps leave it. */
+/* The length of an array, or of a flattened array, after some steps. */
 struct length {
 	uint64_t n; /* the longest */
-	bool same;  /* all ranks have as much */
+	bool same;  /* the length is the same on all ranks */
 };
 
-/* Can all ranks do these steps? A placement that may refuse is not asked where lengths differ.
- * @spans: more than any rank has, added. */
+/*
+ * Can all ranks do these steps? If lengths differ, a placement that may refuse counts as unsure.
+ * @spans: increased by an upper limit of the spans of a rank.
+ */
 static bool axis_is_sure(const struct spread_axis *a, struct length *len, uint64_t *spans)
 {
 	for (uint32_t k = 0; k < a->nstep; k++) {
@@ -279,7 +284,7 @@ static bool is_sure(const struct dcp_spread *s, const uint64_t *shape)
 	return spans <= DCP_LAYOUT_MAX_SPANS && flat_is_sure(s, all);
 }
 
-/* Ask one rank after the other: the first that cannot says why. */
+/* Try one rank after the other: the first that fails gives the reason. */
 static int ask(const struct dcp_spread *s, const char *key, const uint64_t *shape,
 	       struct dcp_err *err)
 {

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A box of the tensor is a box of every rank's array: along each dimension the interval goes
- * through the placements that cut it, and becomes an interval of what they leave.
+ * A box of the tensor is a box of the array of every rank: along each dimension the placements turn
+ * the interval into an interval of what they leave.
  */
 #include "core/model/layout/spread/spread.h"
 
 #include "core/base/base.h"
 #include "core/base/bytes.h"
 
-/*
- * hit: the hits of a walk over ranks, made and read.
- */
+/* hit: makes and reads the hits of a walk over ranks. */
 
 /* Coordinates [@i, *@end) of the next step go into the hit, or as many of them as have the key
  * too; false: so many have not. The caller puts the hit back. */
@@ -90,7 +88,7 @@ struct flattened {
 	const struct spread_range *at;
 	uint32_t ndim;
 	uint64_t lo, hi, all;
-	bool solid; /* it has all that is between them */
+	bool solid; /* it has all elements between them */
 };
 
 static void flatten(const struct dcp_spread *s, const struct spread_range *at,
@@ -109,7 +107,7 @@ static void flatten(const struct dcp_spread *s, const struct spread_range *at,
 	out->solid = out->hi - out->lo == volume;
 }
 
-/* How many elements of the box come before place @x? */
+/* The number of elements of the box before position @x. */
 static uint64_t in_front(const struct flattened *f, uint64_t x)
 {
 	uint64_t i[DCP_MAX_NDIM], inner = 1, n = 0;
@@ -136,7 +134,7 @@ static uint64_t count(const struct flattened *f, const struct run *r)
 	return in_front(f, r->lo + r->n) - in_front(f, r->lo);
 }
 
-/* Elements a part, zeros counted. Fits: dcp_spread_set() saw it. */
+/* Elements of a part, zeros included. It fits in 64 bits: dcp_spread_set() checked that. */
 static uint64_t each(const struct spread_step *step, const struct run *r)
 {
 	uint64_t c = dcp_div_up(r->n + r->pad, step->parts), m = step->p->arg;
@@ -174,7 +172,7 @@ static uint64_t dcp_spread_flat_count(const struct dcp_spread *s, uint32_t rank,
 	return count(&f, &r);
 }
 
-/* How many parts from @i on are full, and lie in the box with all they have? */
+/* The number of parts from @i on that are full and entirely inside the box. */
 static uint32_t full_parts(const struct flattened *f, const struct run *r, uint64_t c,
 			   uint32_t i)
 {
@@ -224,7 +222,7 @@ static void dcp_spread_flat_meet(struct spread_walk *w)
 
 /* ---- one rank ---- */
 
-/* The interval, after one step at coordinate @i. */
+/* Turn the interval into that after one step at coordinate @i. */
 static void narrow(const struct deal *deal, uint32_t i, bool length, struct spread_range *h)
 {
 	struct deal_mark mark;
@@ -271,7 +269,10 @@ uint64_t dcp_spread_count(const struct dcp_spread *s, uint32_t rank,
 
 static void walk_axis(struct spread_walk *w, uint32_t d);
 
-/* Step @k of dimension @d: coordinates that leave as much are walked as one. */
+/*
+ * Walk step @k of dimension @d: coordinates that leave the same number of elements are walked as
+ * one.
+ */
 static void walk_step(struct spread_walk *w, uint32_t d, uint32_t k,
 		      const struct spread_range *in)
 {
@@ -310,7 +311,7 @@ static void walk_step(struct spread_walk *w, uint32_t d, uint32_t k,
 	}
 }
 
-/* Dimension @d and those after it, and the flattening. */
+/* Walk dimension @d, the dimensions after it, and the flattened array. */
 static void walk_axis(struct spread_walk *w, uint32_t d)
 {
 	const struct dcp_spread *s = w->s;
