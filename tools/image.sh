@@ -39,6 +39,7 @@ follow() { # INSTRUCTION REST
 		*) say "COPY $2: not known here"; exit 1 ;;
 		esac
 		;;
+	ARG) ;; # the source that is copied knows its commit
 	USER) user=$2 ;;
 	ENTRYPOINT) entry=$(printf %s "$2" | tr -d '[]",') ;;
 	*) say "$1: not known here"; exit 1 ;;
