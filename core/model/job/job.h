@@ -114,9 +114,9 @@ struct dcp_job_flow {
 };
 
 /*
- * The flows of every rank, and if @group is not NULL, of every group: the bytes that its ranks
- * read, send to and receive from other groups. @needs of a group counts bytes that several of its
- * ranks need once.
+ * The flows of every rank: the bytes that it reads, sends to other ranks and receives from them. If
+ * @group is not NULL, also the flows of every group, to and from other groups; @needs of a group
+ * counts bytes once that several of its ranks need.
  */
 int dcp_job_flows(const struct dcp_job *job, struct dcp_job_flow *rank,
 		  struct dcp_job_flow *group, struct dcp_err *err);
