@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * format: the checkpoint families dcpfs reads, one table row each.
+ * format: the checkpoint families that dcpfs reads, one table row each.
  *
- * A family is two functions. probe() looks at names only and says whether a directory is
- * one of its checkpoints, or holds several; load() emits every tensor and object to a sink. An
- * adapter knows its layout and nothing about FUSE, SQL or other families. A new family is one
- * file here and one row in formats.h.
+ * A family consists of two functions. probe() looks at names only and decides whether a directory
+ * is a checkpoint of the family, or holds several; load() emits every tensor and object to a sink.
+ * An adapter knows the files of its family, but nothing about FUSE, SQL or other families. A new
+ * family is one file in this folder and one row in formats.h.
  */
 #pragma once
 #include <stdbool.h>
@@ -26,29 +26,25 @@ typedef const struct dcp_format *const *dcp_families; /* NULL at the end */
 
 enum dcp_match {
 	DCP_MATCH_NO,
-	DCP_MATCH_INCOMPLETE, /* one of ours, but its commit mark is missing: still being
-				 written, or died */
+	DCP_MATCH_INCOMPLETE, /* without its commit mark: the writer is not done, or died */
 	DCP_MATCH_YES,
-	DCP_MATCH_MANY, /* its files are checkpoints by themselves: group() says which go
-			   together */
+	DCP_MATCH_MANY, /* several checkpoints: group() says which files belong together */
 };
 
-/* Room for the name of a group, its NUL included. */
+/* Size of the name of a group, including its NUL. */
 #define DCP_GROUP_MAX 256
 
-/* Optional: called now and then during a load. @done counts up to @total. @what is NULL when it
- * is over and its caller goes on with something else. */
+/* Optional: called from time to time during a load. @done counts up to @total. @what is NULL when
+ * the load is over and its caller continues with something else. */
 struct dcp_progress {
 	void (*report)(void *ctx, uint64_t done, uint64_t total, const char *what);
 	void *ctx;
-	/*
-	 * As report() where what is counted are bytes, whatever is counted otherwise; NULL: report.
-	 */
+	/* Like report(), but @done and @total are always bytes; NULL: report() is called. */
 	void (*bytes)(void *ctx, uint64_t done, uint64_t total, const char *what);
 };
 
-/* Optional: what the compressed file @name of the directory decodes to, opened to be parsed.
- * -EBADMSG, -E2BIG and the like. */
+/* Optional: opens the decoded contents of the compressed file @name of the directory for parsing.
+ * Returns 0, -EBADMSG, -E2BIG or another error. */
 struct dcp_unpacker {
 	int (*open)(void *ctx, const char *name, struct dcp_input *out, struct dcp_err *err);
 	void *ctx;
@@ -57,29 +53,29 @@ struct dcp_unpacker {
 struct dcp_load {
 	const struct dcp_dir *dir;
 	const struct dcp_sink *sink;
-	dcp_families formats;                /* all families, for what is inside this one */
+	dcp_families formats;                /* all families, for checkpoints inside this one */
 	const struct dcp_unpacker *unpack;   /* may be NULL: nothing compressed can be read */
 	const struct dcp_progress *progress; /* may be NULL */
 	const struct dcp_log *log;           /* may be NULL */
-	unsigned depth;                      /* versions of several parts that it is within */
-	bool uncommitted;                    /* committed() said no */
-	bool is_part; /* the part's name is put before all keys: a file that is one value has "" */
+	unsigned depth;                      /* number of versions with parts around this one */
+	bool uncommitted;                    /* committed() returned false */
+	bool is_part; /* keys get the part's name in front: the key of a single value is "" */
 };
 
 /*
- * The name of an entry by which a family is known where nothing of it was found that can be read. A
- * glob with FNM_EXTMATCH.
+ * A name that identifies the family of a directory in which nothing readable was found. A glob
+ * with FNM_EXTMATCH.
  */
 struct dcp_mark {
 	const char *glob, *what; /* "a DeepSpeed checkpoint" */
-	const char *
-		/* NULL: dcpfs reads the family, but something is missing here, or it lies deeper */
-		todo;
-	bool general; /* other families have such files, too: the worst guess */
+	/* What the user can do. NULL: dcpfs reads the family, but something is missing in this
+	 * directory, or the checkpoint lies deeper. */
+	const char *todo;
+	bool general; /* other families also have such files: used only as the last guess */
 };
 
 struct dcp_format {
-	const char *name; /* kept in indexes and shown to people: never reuse one */
+	const char *name; /* stored in indexes and shown to users: never reuse a name */
 	const char *what; /* for help and messages: "torch.distributed.checkpoint" */
 
 	/*
@@ -90,35 +86,35 @@ struct dcp_format {
 
 	const struct dcp_mark *marks; /* the last has no glob; NULL: none */
 
-	/* Its parts are checkpoints of other families: probe() and load() call those. */
+	/* Its parts are checkpoints of other families: probe() and load() call these families. */
 	bool composite;
 
 	/*
-	 * Names and sizes only: opens nothing, cannot fail. For INCOMPLETE, @why (size @n)
-	 * receives what is missing, one line.
+	 * Looks only at names and sizes: opens nothing, cannot fail. For INCOMPLETE, @why (size @n)
+	 * receives one line that says what is missing.
 	 */
 	enum dcp_match (*probe)(const struct dcp_dir *dir, char *why, size_t n);
 
 	/*
-	 * Of a family whose probe may say MANY: the version that a file of this name is, or
-	 * is a part of, into @version (DCP_GROUP_MAX); false: none. Names only. Files of
-	 * equal versions are probed and loaded together, as a directory that holds nothing
-	 * else; YES and MANY then mean the same.
+	 * For a family whose probe() may return MANY: write the version to which a file of this name
+	 * belongs into @version (DCP_GROUP_MAX); false: to none. Looks only at the name. Files of
+	 * one version are probed and loaded together, like a directory that holds nothing else; YES
+	 * and MANY then mean the same.
 	 */
 	bool (*group)(const char *file, char *version);
 
 	/*
-	 * Optional, of a family that is known by what is in a file: does one that begins with
-	 * @head look like ours? Asked of a file that the user named as the source and that no
-	 * probe() knows by its name. load() then takes it under any name.
+	 * Optional, for a family whose files are recognised by their contents: is a file that begins
+	 * with @head of this family? Called if the user named the file as the source and no probe()
+	 * knows its name. load() then accepts the file under any name.
 	 */
 	bool (*begins)(const uint8_t *head, size_t n);
 
 	/*
-	 * Optional, of a family whose versions are committed by a mark beside them: was @version, a
-	 * directory in @above, committed? @above NULL: its surroundings are not known, so yes. What
-	 * is INCOMPLETE by its names but committed is damaged, and is loaded as far as it goes.
-	 * Opens small files of @above at most.
+	 * Optional, for a family whose versions are committed by a mark beside the version: was
+	 * @version, a directory in @above, committed? With @above NULL, the directory above is not
+	 * known, and the answer is yes. A version that probe() finds INCOMPLETE but that was
+	 * committed is damaged, and is loaded as far as possible. Opens only small files of @above.
 	 */
 	bool (*committed)(const struct dcp_dir *above, const char *version);
 
@@ -130,44 +126,43 @@ struct dcp_format {
 	const char *(*commit_file)(const struct dcp_dir *dir);
 
 	/*
-	 * Emit everything to the sink. A tensor or object that is broken is emitted with its
-	 * error; a negative return means that nothing of the checkpoint can be shown. -ENOMEM
-	 * says itself: @err need not.
+	 * Emit all tensors and objects to the sink, a broken one with its error. A negative result
+	 * means that nothing of the checkpoint can be shown. @err need not be set for -ENOMEM.
 	 */
 	int (*load)(const struct dcp_load *in, struct dcp_err *err);
 };
 
-/* Emit the object @name with an error in place of a value: a file or a part that cannot be read. */
+/* Emit the object @name with the error @why in place of a value: an unreadable file or part. */
 int dcp_emit_broken(const struct dcp_sink *sink, const char *name, const char *why);
 
 /*
- * Emit what @st, the header of @file, says in __metadata__. What it says of that file alone, and so
- * would be wrong of any other, is left out: which parts of tensors a rank of DCP's writer or of
- * dcpfs put into it.
+ * Emit the __metadata__ of @st, the header of @file. Members that describe only this file, and so
+ * would be wrong for any other file, are left out: which parts of tensors a rank of DCP's writer
+ * or of dcpfs put into the file.
  */
 struct dcp_safetensors;
 int dcp_emit_metadata(const struct dcp_sink *sink, const char *file,
 		      const struct dcp_safetensors *st);
 
 /*
- * Unless @rc is a failure already, emit a fact about the version; an empty one is none. Returns
- * @rc, -ENOMEM or what the sink gave.
+ * Emit a fact about the version, unless @rc is already a failure or the text is empty. Returns
+ * @rc, -ENOMEM or the error of the sink.
  */
 int dcp_emit_fact(const struct dcp_sink *sink, int rc, const char *name, const char *fmt, ...)
 	DCP_PRINTF(4, 5);
 
-/* Report how far the load is, if the caller of the load asked for it. */
+/* Report the progress of the load if in->progress is set. */
 void dcp_load_progress(const struct dcp_load *in, uint64_t done, uint64_t total,
 		       const char *what);
 
-/* In probe order, NULL at the end. */
+/* All families in the order in which they are probed, NULL at the end. */
 extern const struct dcp_format *const dcp_formats[];
 
-/* Of families that are not read; the last has no glob. */
+/* The marks of families that dcpfs does not read; the last has no glob. */
 extern const struct dcp_mark dcp_foreign[];
 
-/* The first family of @all except @but that says YES to @dir, or else the first that says
- * INCOMPLETE or MANY; NULL: none knows it. */
+/* The first family of @all, except @but, whose probe() returns YES for @dir, or else the first with
+ * INCOMPLETE or MANY; NULL: no family knows @dir. */
 const struct dcp_format *dcp_format_probe_in(dcp_families all, const struct dcp_format *but,
 					     const struct dcp_dir *dir, enum dcp_match *match,
 					     char *why, size_t n);
@@ -178,16 +173,17 @@ dcp_format_probe(const struct dcp_dir *dir, enum dcp_match *match, char *why, si
 	return dcp_format_probe_in(dcp_formats, NULL, dir, match, why, n);
 }
 
-/* The family of the file that @dir is, by its first bytes; NULL: no family knows it, or it
+/* The family of the single file in @dir, by its first bytes; NULL: no family knows the file, or it
  * cannot be read. */
 const struct dcp_format *dcp_format_by_content(dcp_families all, const struct dcp_dir *dir);
 
-/* The files of @dir that are of the group @group of @format. -ENOMEM, -EMFILE. */
+/* Make @out a directory of those files of @dir that are in the group @group of @format. -ENOMEM,
+ * -EMFILE. */
 int dcp_format_group(const struct dcp_format *format, const struct dcp_dir *dir,
 		     const char *group, struct dcp_dir *out);
 
 /*
- * groups: which files of a directory are versions, or parts of one, by themselves?
+ * groups: which files of a directory are versions, or parts of a version?
  */
 
 struct dcp_dirent;
@@ -205,10 +201,11 @@ struct dcp_groups {
 };
 
 /*
- * The groups that families of @all see in the files of @dir, each once: those of the first family
- * that says MANY or YES and claims the file. Links, and files for which @is_text_link (may be NULL)
- * is true, name what is there anyway: links count when there is nothing else. @g is empty before,
- * to be finished in any case. -ENOMEM.
+ * List the groups of the files of @dir, each once. A file is in the group of the first family of
+ * @all that returns MANY or YES and whose group() accepts the file. Links, and files for which
+ * @is_text_link (may be NULL) is true, usually name other files of @dir, so they count only if
+ * there are no other files. @g is empty before the call; the caller finishes it in any case.
+ * -ENOMEM.
  */
 int dcp_groups_list(dcp_families all, const struct dcp_dir *dir,
 		    bool (*is_text_link)(const struct dcp_dir *, const struct dcp_dirent *),

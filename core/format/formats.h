@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * formats: the families that formats.c puts in its table, each defined in the file of its name.
+ * formats: the families in the table of formats.c; each is defined in the file of its name.
  */
 #pragma once
 #include "core/format/format.h"
@@ -8,17 +8,18 @@
 /*
  * All families, in the order in which they are asked.
  *
- * Composer, the megatron rows and parts come first because they take only what has their marks
- * beside something else: a DCP directory with a meta.pt is parts', a DCP directory is not.
- * Paddle's plain files go before torch's: its trainers leave a training_args.bin beside them.
- * torch_bin comes after torch_hf: where both containers hold a model, it is the same one.
- * torch_save near the end: it takes any file that torch.save may have written; pickle only what has
- * no other name. torch_items goes before safetensors, whose consolidated twin stands beside it; so
- * does paddle_dist, whose data files may be safetensors. deepspeed_universal goes before deepspeed:
- * a converted checkpoint holds model files, too. numpy is last: arrays also lie beside checkpoints
- * of others.
+ * Composer, the megatron rows and parts come first because they accept a directory only if their
+ * marks lie beside other files: a DCP directory with a meta.pt belongs to parts, a DCP directory
+ * without it does not. Paddle's plain files come before torch's, because Paddle's trainers leave
+ * a training_args.bin beside them. torch_bin comes after torch_hf: if both kinds of files hold a
+ * model, it is the same model. torch_items comes before torch_hf because a consolidated copy of
+ * the model in safetensors lies beside its files; so does paddle_dist, whose data files may be
+ * safetensors. deepspeed_universal comes before deepspeed because a converted checkpoint also
+ * holds model files. torch_save comes near the end because it accepts any file that torch.save
+ * may have written; pickle accepts only files that no other family knows. numpy is last because
+ * arrays also lie beside checkpoints of other families.
  *
- * A family of one file, NAME.c, is built by its row here alone.
+ * A family with only one file, NAME.c, needs only its row in this table to be built.
  */
 /* clang-format off */
 #define DCP_FAMILIES(row) \
@@ -49,7 +50,8 @@
 DCP_FAMILIES(DCP_FAMILY)
 #undef DCP_FAMILY
 
-/* Families that hold checkpoints of others are handed the table; their rows are in formats.c. */
+/* Families that contain checkpoints of other families get the table as an argument; their rows are
+ * in formats.c. */
 enum dcp_match dcp_parts_probe(dcp_families all, const struct dcp_dir *dir, char *why,
 			       size_t n);
 int dcp_parts_load(const struct dcp_load *in, struct dcp_err *err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * composer: recognizing Composer's file names and states, for all families that may find them.
+ * composer: recognises Composer's file names and states, for all families that may meet them.
  */
 #pragma once
 #include <stdbool.h>
@@ -10,9 +10,9 @@
 struct dcp_torch;
 
 /*
- * Is @file named by Composer's own templates: "ep1-ba6-rank3.pt", "ba6-rank3.pt.tar"? Then its
- * rank goes into @rank, and the save's name, which is that of rank 0's file of the same save, into
- * @save (DCP_GROUP_MAX bytes).
+ * Does the name @file follow Composer's own templates: "ep1-ba6-rank3.pt", "ba6-rank3.pt.tar"? Then
+ * @rank receives its rank, and @save (DCP_GROUP_MAX bytes) the name of the save, which is the name
+ * of rank 0's file.
  */
 bool dcp_composer_name(const char *file, char *save, uint64_t *rank);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * parts: checkpoints that lie beside each other and are one version.
+ * parts: several checkpoints in one directory that together are one version.
  *
- * A part is a family and the names it may see: files of the version's directory, or a directory
- * below it. Parts are emitted one after another to the same sink, their files by their names in
- * the version's directory, their keys with the name of the part in front. Only a model that is
- * alone keeps its keys as they are stored.
+ * A part consists of a family and the names that the family may see: files of the version's
+ * directory, or a directory below it. Parts are emitted one after another to the same sink. Their
+ * files have the names that they have in the version's directory; their keys get the name of the
+ * part in front. Only the keys of a single model remain as they are stored.
  */
 #pragma once
 #include <stdbool.h>
@@ -19,24 +19,24 @@
 #define DCP_PARTS_DEPTH 3 /* parts that have parts: verl's global_step_N/actor/ is one */
 
 enum dcp_part_role {
-	DCP_PART_STATE, /* optimizer, random states: its name is always in front of its keys */
-	DCP_PART_MODEL, /* unless it is the only one */
-	DCP_PART_PLAIN, /* never: the framework itself reads it as one with the others */
-	DCP_PART_SPARE, /* a model, left out where a plain part before it holds one */
+	DCP_PART_STATE, /* optimizer, random states: keys always get the part's name */
+	DCP_PART_MODEL, /* keys get the part's name unless it is the only model */
+	DCP_PART_PLAIN, /* keys never get it: the framework itself reads these parts as one */
+	DCP_PART_SPARE, /* a model, left out if a plain part before it holds a model */
 };
 
 struct dcp_part {
-	const char *name;  /* of its file or directory */
+	const char *name;  /* name of its file or directory */
 	const char *below; /* "optimizer_0/", or "" */
 	enum dcp_part_role role;
 	const struct dcp_format *format;
-	struct dcp_dir dir; /* all that the family may see */
+	struct dcp_dir dir; /* the names that the family may see */
 };
 
 struct dcp_parts {
 	struct dcp_arena arena;
 	struct dcp_buf list; /* struct dcp_part */
-	unsigned depth;      /* parts this one is a part of */
+	unsigned depth;      /* number of parts around this one */
 };
 
 void dcp_parts_init(struct dcp_parts *p, unsigned depth);
@@ -45,41 +45,41 @@ void dcp_parts_finish(struct dcp_parts *p);
 size_t dcp_parts_n(const struct dcp_parts *p);
 struct dcp_part *dcp_parts_at(const struct dcp_parts *p, size_t i);
 
-/* Add a part; @dir is taken, also on failure. Names are made different. -ENOMEM. */
+/* Add a part; takes @dir, also on failure. Changes the name if another part has it. -ENOMEM. */
 int dcp_parts_add(struct dcp_parts *p, const char *name, const char *below,
 		  enum dcp_part_role role, const struct dcp_format *format,
 		  struct dcp_dir *dir);
 
-/* Is @e, by its name, a file that is a part? @state: one whose directory is a version
- * because of it. Is it a directory? @alone: one that is a version even by itself; @role may
- * be NULL. */
+/* dcp_parts_is_file(): is @e, by its name, a file that is a part? @state: the file makes its
+ * directory a version. dcp_parts_is_dir(): is @e a directory that is a part? @alone: it is a version
+ * even without other parts. @role may be NULL. */
 bool dcp_parts_is_file(const struct dcp_dirent *e, bool *state);
 bool dcp_parts_is_dir(const struct dcp_dirent *e, bool *alone, enum dcp_part_role *role);
-/* May it be a model by a name that no table knows? Not by the names of saves. */
+/* May @e be a model with a name that is in no table? Names of saves are no names of models. */
 bool dcp_parts_may_be_role(const struct dcp_dirent *e);
-/* Which role have the files of a group (of ranks) called so? */
+/* The role of the files of a group (of ranks) with the name @group. */
 enum dcp_part_role dcp_parts_role(const char *group);
-/* Has @format models by Hugging Face's names? */
+/* Do models of @format have Hugging Face's names? */
 bool dcp_parts_is_hf(const struct dcp_format *format);
-/* Is a file of this name a model, beside parts? */
+/* Is a file with this name a model, if it lies beside parts? */
 bool dcp_parts_is_model(const char *name);
 
-/* Whose directory is it, where models in directories of any name are parts? */
+/* The library that wrote a directory in which models in directories of any name are parts. */
 enum dcp_parts_home {
 	DCP_HOME_NONE,
-	DCP_HOME_PIPELINE, /* diffusers': a version even when there is one model only */
-	DCP_HOME_MODULES,  /* sentence-transformers' */
-	DCP_HOME_STATES,   /* Accelerate's or a Trainer's */
-	DCP_HOME_ADAPTER,  /* PEFT's: only adapters are */
+	DCP_HOME_PIPELINE, /* diffusers: a version even with only one model */
+	DCP_HOME_MODULES,  /* sentence-transformers */
+	DCP_HOME_STATES,   /* Accelerate or a Trainer */
+	DCP_HOME_ADAPTER,  /* PEFT: only adapters are parts */
 };
 enum dcp_parts_home dcp_parts_home(const struct dcp_dir *dir);
 
-/* One JSON file; not in the table of families. */
+/* The family of a single JSON file; not in the table of families. */
 extern const struct dcp_format dcp_part_json;
 
 /*
- * Emit all parts, and the files that tell of models in directories. One that cannot be read is
- * emitted as an object of its name with the error; a negative return means that none can be read,
- * or is what the sink gave.
+ * Emit all parts, and the files that describe models in directories. An unreadable part is emitted
+ * as an object of its name with the error. A negative result means that no part can be read, or
+ * is the error of the sink.
  */
 int dcp_parts_emit(const struct dcp_load *in, const struct dcp_parts *p, struct dcp_err *err);
