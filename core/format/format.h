@@ -96,7 +96,7 @@ struct dcp_format {
 	enum dcp_match (*probe)(const struct dcp_dir *dir, char *why, size_t n);
 
 	/*
-	 * For a family whose probe() may return MANY: write the version to which a file of this name
+	 * For a family whose probe() may return MANY: put the version to which a file of this name
 	 * belongs into @version (DCP_GROUP_MAX); false: to none. Looks only at the name. Files of
 	 * one version are probed and loaded together, like a directory that holds nothing else; YES
 	 * and MANY then mean the same.
@@ -104,7 +104,7 @@ struct dcp_format {
 	bool (*group)(const char *file, char *version);
 
 	/*
-	 * Optional, for a family whose files are recognised by their contents: is a file that begins
+	 * Optional, for a family whose files are known by their contents: is a file that begins
 	 * with @head of this family? Called if the user named the file as the source and no probe()
 	 * knows its name. load() then accepts the file under any name.
 	 */

@@ -37,7 +37,7 @@ void dcp_join_begin(struct dcp_join *j);
 int dcp_join_add(struct dcp_join *j, const struct dcp_piece *p);
 
 /*
- * Add the pieces of @part, which a rank holds as a separate tensor; @first is the index of its first
+ * Add the pieces of @part, which a rank holds as its own tensor; @first is the index of its first
  * element in the whole tensor, one number per dimension. The new places lie in @arena. -EBADMSG (an
  * index beyond 64 bits), -ENOMEM.
  */

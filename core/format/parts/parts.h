@@ -51,7 +51,7 @@ int dcp_parts_add(struct dcp_parts *p, const char *name, const char *below,
 		  struct dcp_dir *dir);
 
 /* dcp_parts_is_file(): is @e, by its name, a file that is a part? @state: the file makes its
- * directory a version. dcp_parts_is_dir(): is @e a directory that is a part? @alone: it is a version
+ * directory a version. dcp_parts_is_dir(): is @e a directory of a part? @alone: it is a version
  * even without other parts. @role may be NULL. */
 bool dcp_parts_is_file(const struct dcp_dirent *e, bool *state);
 bool dcp_parts_is_dir(const struct dcp_dirent *e, bool *alone, enum dcp_part_role *role);

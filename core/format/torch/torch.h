@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch: what the families that read torch's pickles share.
+ * torch: declarations for the families that read torch's pickles.
  */
 #pragma once
 #include <stdbool.h>
@@ -15,14 +15,15 @@
 #include "core/parse/pyjson/pyjson.h"
 
 /*
- * state: the tensors and objects of one torch.save stream, emitted to a sink.
+ * state: emits the tensors and objects of one torch.save stream to a sink.
  *
- * Tensors are emitted as plain pieces of the file the stream lies in, strides and byte order as
- * stored. Of tensors with the same storage, place, shape and strides the later ones are emitted
- * as aliases of the first.
+ * Tensors are emitted as plain pieces of the file that contains the stream, with strides and byte
+ * order as stored. If tensors have the same storage, place, shape and strides, all but the first
+ * are emitted as aliases of the first.
  *
- * The key of a tensor whose other parts are in other files (DTensor, ShardedTensor) is emitted as
- * broken, with what to do; the part in this file is emitted beside it, named by its place:
+ * If other files hold other parts of a tensor (DTensor, ShardedTensor), the key of the tensor is
+ * emitted as broken, with an advice; the part in this file is emitted beside it, named by its
+ * place:
  *
  *	w           "only [0:3,0:10] of [7, 10] is in this file: ..."
  *	w.@0:3,0:10 a tensor of shape [3, 10]
@@ -40,41 +41,43 @@ struct dcp_tparts;
 
 struct dcp_tstate {
 	const struct dcp_torch *t;
-	const struct dcp_pv *root; /* NULL: the whole of it; else a value in it */
+	const struct dcp_pv *root; /* the value to emit; NULL: the root of the stream */
 	const struct dcp_sink *sink;
 	const char *const *prefix; /* path components put in front of every path */
 	size_t nprefix;
-	uint32_t file; /* number the sink gave to the file the stream lies in */
+	uint32_t file; /* the sink's number of the file that contains the stream */
 	uint64_t base; /* where the stream starts in that file */
 	/* Not NULL: why the stream's bytes cannot be found in the file (it is compressed).
 	 * Every tensor with elements gets this error. */
 	const char *sealed;
-	/* May be NULL: the bytes of the stream, for an object that is all of it. */
+	/* May be NULL. The bytes of the stream, for an object that is the whole stream. */
 	const struct dcp_stretch *stored;
-	/* The key of a stream that is one value, with no mapping around it; NULL: "". */
+	/* The key of a stream that is a single value without a mapping; NULL: "". */
 	const char *whole;
 	/*
-	 * Of torch.distributed.checkpoint: an object that is all of the stream is one of its
-	 * metadata.
+	 * For torch.distributed.checkpoint: an object that is the whole stream is an entry of
+	 * the checkpoint's metadata.
 	 */
 	bool entry;
-	bool tuples;                /* tuples are opened like lists, not only looked into */
-	struct dcp_buf *containers; /* may be NULL: gets their classes (struct dcp_walk) */
+	bool tuples; /* open tuples like lists, not only search them for tensors */
+	struct dcp_buf *containers; /* may be NULL; receives classes of containers (dcp_walk) */
 	/* Open every list (core/parse/pyjson/pyjson.h). */
 	bool lists;
 	/*
-	 * May be NULL. Called with each leaf first; 1: emitted elsewhere; 0: not; negative: stop.
+	 * May be NULL. Called with each leaf before it is emitted. Returns 1 if the caller emits
+	 * the leaf itself, 0 if not, negative to stop.
 	 */
 	int (*take)(void *ctx, const struct dcp_leaf *leaf);
-	/* Leave out tensors for whose key this is true: they are emitted elsewhere. */
+	/* A tensor is left out if this is true for its key: the caller emits the tensor itself. */
 	bool (*skip)(void *ctx, const char *key);
-	/* May be NULL. For a caller that has the other files too: gets tensors of which they hold
-	 * parts, as pieces of the whole; key and path as always, broken ones with their error. */
+	/* May be NULL. For a caller that also reads the files with the other parts of a tensor:
+	 * receives the tensor with the pieces in this file, as pieces of the whole, and a broken
+	 * tensor with its error; key and path are those of the tensor. */
 	int (*shard)(void *ctx, const struct dcp_tensor *t);
 	/*
-	 * May be NULL. The same for shards of tensors that consist of several: gets them as of file
-	 * @who, called @name. Keys lack the first @own components of the prefix, which stand for
-	 * the rank.
+	 * May be NULL. The same for shards of tensors that consist of several tensors: gets them
+	 * as shards of file @who with the name @name. Their keys lack the first @own components of
+	 * the prefix, which name the rank.
 	 */
 	struct dcp_tparts *parts;
 	uint32_t who;
@@ -84,21 +87,17 @@ struct dcp_tstate {
 };
 
 /*
- * Emit every leaf by itself: nested mappings are opened as dcp_pyjson_walk_in() says.
- * A leaf that is broken is emitted with its error. Returns 0, -ENOMEM or what the sink gave.
+ * Emit every leaf separately; nested mappings are opened by the rules of dcp_pyjson_walk_in().
+ * A broken leaf is emitted with its error. Returns 0, -ENOMEM or the error of the sink.
  */
 int dcp_tstate_emit(const struct dcp_tstate *s);
 
 /*
- * -ENOTSUP: file @name is a part of a checkpoint in a form that is not read, and would pass for a
- * model; or 0.
+ * Returns -ENOTSUP if file @name is a part of a checkpoint in an unsupported form and would
+ * otherwise look like a model; else 0.
  */
 int dcp_tstate_check(const struct dcp_torch *t, const char *name, struct dcp_err *err);
 
-/*
- * The same of the file @name of @in's directory, which torch.save did not write, as the values of a
- * plain pickle; @whole as above. -EBADMSG: it is none either, and @err keeps what it says.
- */
 struct dcp_load;
 
 /*
@@ -108,43 +107,43 @@ struct dcp_load;
 int dcp_tstate_emit_whole(const struct dcp_tstate *s, const char *key);
 
 /*
- * Emit the same value as the item @key of a sink (core/model/tensor.h), with the keys that tensors
- * inside have by the prefix; @listed: as the one item of a list.
+ * Emit the same value as the item @key of a sink (core/model/tensor.h); the keys of tensors inside
+ * it follow from the prefix. @listed: as the only item of a list.
  */
 int dcp_tstate_emit_item(const struct dcp_tstate *s, const char *key, const char *const *path,
 			 size_t npath, bool listed);
 
-/* ---- for the files of this folder alone ---- */
+/* ---- only for the files of this folder ---- */
 
 struct dcp_arena;
 
 /*
- * ranks: what does the name of a rank's torch.save file say? And how do Meta's ranks hold a Llama?
+ * ranks: the names of torch.save files of ranks, and the parts of a Llama in Meta's files.
  */
 
-/* A file's name, taken apart. */
+/* The components of a file's name. */
 struct dcp_rank_name {
-	const char *set; /* of the files that belong together: the name up to the rank */
+	const char *set; /* the name up to the rank: equal for files that belong together */
 	size_t len;
 	uint64_t rank;
-	uint64_t world; /* how many ranks the name says there are; 0: it does not */
+	uint64_t world; /* the number of ranks by the name; 0: not in the name */
 };
 
-/* false: not the name of a rank's file. */
+/* Parse the name @file. False: it is not the name of a rank's file. */
 bool dcp_rank_name(const char *file, struct dcp_rank_name *out);
 
 struct dcp_meta {
-	struct dcp_copies *whole;     /* gets all parts, as pieces of the whole */
-	struct dcp_copies embeddings; /* until the width of the model is known */
+	struct dcp_copies *whole;     /* receives all parts, as pieces of the whole tensors */
+	struct dcp_copies embeddings; /* kept until the width of the model is known */
 	uint64_t width;               /* 0: not known */
 	size_t nranks;
 };
 
 /*
- * field: what one value inside a DCP .metadata says.
+ * field: reads one value inside a DCP .metadata.
  *
- * A class has one name here, whichever module torch kept it in over the years. Every function
- * accepts any value; errors say what was found and what was expected.
+ * A class has one enumerator here, although torch has moved it between modules over the years.
+ * Every function accepts any value; messages have the value found and the value expected.
  */
 
 struct dcp_buf;
@@ -164,40 +163,41 @@ enum dcp_tfield_class {
 	DCP_TFIELD_PLAN,         /* the parts of Megatron's all_local_plans */
 };
 
-/* Which of torch's classes is @v an object of? */
+/* The class of torch of which @v is an object. */
 enum dcp_tfield_class dcp_tfield_class(struct dcp_pv v);
 
-/* "module.Name" of an object, else Python's name of its type. Valid while @v is. */
+/* "module.Name" of an object, else Python's name of the type. Valid as long as @v. */
 const char *dcp_tfield_type(struct dcp_pv v, char *buf, size_t n);
 
-/* torch.Size, tuple or list of non-negative numbers. @what names the field for messages. */
+/* Read a torch.Size, tuple or list of non-negative numbers. @what is the field in messages. */
 int dcp_tfield_dims(struct dcp_pv v, const char *what, uint64_t dims[DCP_MAX_NDIM],
 		    uint32_t *ndim, struct dcp_err *err);
 
-/* The dtype in a TensorProperties: name as torch has it ("bfloat16"), valid while @v is. */
+/* Read torch's name of the dtype in a TensorProperties ("bfloat16"); valid as long as @v. */
 int dcp_tfield_dtype(struct dcp_pv v, const char **name, struct dcp_err *err);
 
 /* A _StorageInfo. */
 struct dcp_tfield_info {
-	const char *path; /* valid while the value is */
+	const char *path; /* valid as long as the value */
 	size_t path_len;
 	uint64_t off, nbytes;
 	enum dcp_filter filter;
 };
 int dcp_tfield_info(struct dcp_pv v, struct dcp_tfield_info *out, struct dcp_err *err);
 
-/* Append a str or an int in the form of Python's str(), a NUL as C0 80; false for anything
- * else. */
+/* Append a str or an int in the form of Python's str(), a NUL as C0 80; false for any other
+ * value. */
 bool dcp_tfield_component(struct dcp_buf *out, struct dcp_pv v);
 
 /*
- * placement: which part of a tensor does one rank hold, by the placements of a DTensor?
+ * placement: computes the part of a tensor that one rank holds from the placements of a DTensor.
  *
- * Shard(dim) cuts what is left of a dimension as torch.chunk() does: pieces of ceil(length /
- * n), the last ones shorter or empty. Replicate cuts nothing. _StridedShard(dim, f) cuts into f
- * chunks first and takes a piece of each. Where f is the number of parts into which the later
- * mesh dimensions cut the same dimension, those are applied first (FSDP2 over tensor parallel):
- * that gives the same in the even case, and what torch does in the uneven one.
+ * Shard(dim) cuts the remaining part of a dimension like torch.chunk() does: pieces of ceil(length
+ * / n), the last pieces shorter or empty. Replicate cuts nothing. _StridedShard(dim, f) first cuts
+ * the dimension into f chunks and takes a piece of each chunk. If f is the number of parts into
+ * which the later mesh dimensions cut the same dimension, the later placements are applied first
+ * (FSDP2 over tensor parallel): the result is the same if the cuts are even, and equals torch's
+ * result if they are not.
  */
 
 struct dcp_err;
@@ -207,7 +207,7 @@ struct dcp_piece;
 
 enum dcp_tplace_kind { DCP_TPLACE_REPLICATE, DCP_TPLACE_SHARD, DCP_TPLACE_STRIDED };
 
-/* One mesh dimension: @n ranks along it, this one is number @at. */
+/* One mesh dimension with @n ranks, of which this rank is number @at. */
 struct dcp_tplace {
 	enum dcp_tplace_kind kind;
 	uint32_t dim;
@@ -216,14 +216,14 @@ struct dcp_tplace {
 };
 
 /*
- * Carry out @np placements in their order. @out lives in @arena. -EBADMSG (a dimension or
- * coordinate that is not there), -E2BIG (too many spans), -ENOMEM.
+ * Apply @np placements in their order. @out lives in @arena. -EBADMSG (a dimension or coordinate
+ * that does not exist), -E2BIG (too many spans), -ENOMEM.
  */
 int dcp_tplace_cut(const struct dcp_tplace *place, uint32_t np, uint32_t ndim,
 		   const uint64_t *shape, struct dcp_arena *arena, struct dcp_cut *out,
 		   struct dcp_err *err);
 
-/* [lo, lo + len) of the whole tensor is at @at of the local one. */
+/* The box [lo, lo + len) of the whole tensor lies at index @at of the local tensor. */
 struct dcp_tplace_box {
 	const uint64_t *lo, *at, *len;
 };
@@ -233,9 +233,9 @@ int dcp_tplace_boxes(const struct dcp_cut *cut, uint64_t max, struct dcp_arena *
 		     const struct dcp_tplace_box **out, size_t *n);
 
 /*
- * The elements of @box, which has some, as the piece @p: box, run and place. The local tensor of
- * @shape and @stride (NULL: row-major) begins at p->off. -EBADMSG (it does not fit in 64 bits),
- * -ENOMEM.
+ * Describe the elements of @box, which is not empty, as the piece @p: its box, run and place. The
+ * local tensor, of @shape and @stride (NULL: row-major), begins at p->off. -EBADMSG (a number does
+ * not fit in 64 bits), -ENOMEM.
  */
 int dcp_tplace_piece(const struct dcp_tplace_box *box, uint32_t ndim, const uint64_t *shape,
 		     const uint64_t *stride, uint32_t itemsize, struct dcp_arena *arena,

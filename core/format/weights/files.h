@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * files: the files of weights in a Hugging Face directory, and their sets.
+ * files: the weight files of a Hugging Face directory, and their sets.
  */
 #pragma once
 #include <stdbool.h>
@@ -24,7 +24,7 @@ struct dcp_tensor;
 /* Files of one model; see name.h. */
 struct dcp_weights_set {
 	const char *name;
-	const char *component; /* in front of its keys; NULL: nothing */
+	const char *component; /* put in front of its keys; NULL: nothing */
 	struct dcp_weights_index index;
 	uint32_t first, n; /* files */
 };
@@ -32,21 +32,22 @@ struct dcp_weights_set {
 struct dcp_weights_file {
 	const char *name; /* below the version's directory */
 	const char *set_name;
-	const char *error; /* why nothing of it can be shown */
-	const char *cut;   /* how it ends early, where its header is good */
+	const char *error; /* why nothing of the file can be shown */
+	const char *cut;   /* description of an early end, if the header is valid */
 	struct dcp_safetensors header;
 	uint32_t set;
 	uint32_t number; /* at the sink */
 	bool placed;     /* has DCP_SHARDING_INFO */
-	uint32_t nparts; /* that its name says the model has; 0: nothing */
-	bool left_over;  /* of another save: the index names those of another number of parts */
+	uint32_t
+		nparts; /* number of parts of the model by the file's name; 0: not in the name */
+	bool left_over; /* file of another save: the index has another number of parts */
 };
 
 /* One entry of one file. */
 struct dcp_weights_shard {
 	const struct dcp_safetensors_entry *e;
-	const uint64_t *lo;  /* saved_offsets; NULL: none recorded */
-	const char *error;   /* what is wrong with them */
+	const uint64_t *lo;  /* saved_offsets; NULL: not recorded */
+	const char *error;   /* the fault of the saved_offsets */
 	uint32_t file, next; /* next shard of the same key, or DCP_INTERN_NONE */
 };
 
@@ -60,9 +61,9 @@ struct dcp_weights {
 	struct dcp_weights_file *files; /* in order of their sets */
 	struct dcp_weights_set *sets;
 	size_t nfiles, nsets, nbroken, ncut;
-	struct dcp_weights_sets kept;            /* which of the sets are shown, and how */
+	struct dcp_weights_sets kept;            /* which sets are shown, and how */
 	struct dcp_intern file_names, set_names; /* to their numbers */
-	struct dcp_intern names;                 /* keys with their set's component */
+	struct dcp_intern names;                 /* keys with the component of their set */
 	struct dcp_buf keys,
 		shards; /* struct dcp_weights_key by number, struct dcp_weights_shard */
 	struct dcp_intern aliases; /* keys emitted as aliases of others */
@@ -75,26 +76,26 @@ struct dcp_weights {
  * their sets. -ENOMEM. */
 int dcp_weights_add_files(struct dcp_weights *h, const struct dcp_dir *dir, const char *below,
 			  enum dcp_weights_kind kind);
-/* Their sets, by name, and what is in front of the keys of each. -ENOMEM. */
+/* Make the sets of the files, by name, and find the component of each set. -ENOMEM. */
 int dcp_weights_make_sets(struct dcp_weights *h);
 /* Assign each index in @dir to the set of the same name; with @any, an index of another name
  * to the only set. Files of other saves are left over, and named as left out. */
 int dcp_weights_read_indexes(struct dcp_weights *h, const struct dcp_dir *dir,
 			     enum dcp_weights_kind kind, bool any, struct dcp_err *err);
 
-/* The file of that name (NULL: none has it), or NULL. */
+/* The file with the name @name, or NULL; @name may be NULL. */
 const struct dcp_weights_file *dcp_weights_find_file(const struct dcp_weights *h,
 						     const char *name);
 
-/* @key as it is shown, in memory that the next call uses again; NULL: out of memory. */
+/* The shown name of @key, in memory that the next call reuses; NULL: no memory. */
 const char *dcp_weights_key(struct dcp_weights *h, const struct dcp_weights_set *set,
 			    const char *key);
 
-/* Emit @t, whose key is the one it has in the files of @set; with @error it has no pieces. */
+/* Emit @t, whose key is still that in the files of @set; with @error, @t has no pieces. */
 int dcp_weights_emit_tensor(struct dcp_weights *h, const struct dcp_weights_set *set,
 			    struct dcp_tensor *t, const char *error);
 
-/* Emit, as broken, the keys that the index of @set promises and h->names lacks. */
+/* Emit, as broken, the keys that are in the index of @set but not in h->names. */
 int dcp_weights_emit_promised(struct dcp_weights *h, const struct dcp_weights_set *set);
 
 void dcp_weights_finish(struct dcp_weights *h);
