@@ -202,9 +202,9 @@ struct dcp_groups {
 
 /*
  * List the groups of the files of @dir, each once. A file is in the group of the first family of
- * @all that returns MANY or YES and whose group() accepts the file. Links, and files for which
- * @is_text_link (may be NULL) is true, usually name other files of @dir, so they count only if
- * there are no other files. @g is empty before the call; the caller finishes it in any case.
+ * @all that returns MANY or YES and whose group() accepts the file. Links usually name other files
+ * of @dir, so they count only if no other file is in a group; files for which @is_text_link (may
+ * be NULL) is true never count. @g is empty before the call; the caller finishes it in any case.
  * -ENOMEM.
  */
 int dcp_groups_list(dcp_families all, const struct dcp_dir *dir,
