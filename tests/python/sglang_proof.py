@@ -18,7 +18,9 @@ import unittest
 
 import needs
 
-os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+# Two ranks on a machine of one NUMA node must be told where they run.
+CORES = sorted(os.sched_getaffinity(0))
+os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "SGLANG_CPU_OMP_THREADS_BIND": f"{CORES[0]}|{CORES[-1]}"}
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROMPTS, LENGTH = [[5, 6, 7], [300, 2], [17]], 12
 
@@ -26,7 +28,7 @@ PROMPTS, LENGTH = [[5, 6, 7], [300, 2], [17]], 12
 # What each engine generates, one after the other, in a process of its own: SGLang ends the whole process when an engine fails. Its children
 # import the main module again where that is a file.
 ENGINES = f"""
-import json, sys
+import json, sys, time
 import sglang
 for model, how, then in json.loads(sys.argv[1]):
     engine = sglang.Engine(
@@ -35,7 +37,10 @@ for model, how, then in json.loads(sys.argv[1]):
         log_level="info", **how)
     for source in [None, *then]:
         if source:
-            print("replaced:", engine.update_weights_from_disk(source, load_format="dcpfs"), flush=True)
+            until = time.monotonic() + 120
+            while not (done := engine.update_weights_from_disk(source, load_format="dcpfs"))[0] and "not flushed" in done[1] and time.monotonic() < until:
+                pass  # what it computed by the old weights is kept as long as an answer is not quite over, as it says
+            print("replaced:", json.dumps(done), flush=True)
         got = engine.generate(input_ids={PROMPTS}, sampling_params=dict(temperature=0, max_new_tokens={LENGTH}, ignore_eos=True))
         print("tokens:", json.dumps([answer["output_ids"] for answer in got]), flush=True)
     engine.shutdown()
@@ -100,6 +105,7 @@ class Serving(unittest.TestCase):
         first, second = self.saved("first", self.state), self.saved("second", other)
         _, said, got = self.engines(self.by_dcpfs(first, second, first), self.by_dcpfs(second))
         self.assertEqual(len(got), 4, said[-6000:])
+        self.assertEqual([json.loads(r)[0] for r in re.findall("^replaced: (.*)", said, re.M)], [True, True], said[-6000:])
         self.assertNotEqual(got[0], got[1])
         self.assertEqual((got[1], got[2]), (got[3], got[0]))
 
