@@ -18,9 +18,10 @@ import unittest
 
 import needs
 
-# Two ranks on a machine of one NUMA node must be told where they run.
+# Two ranks on a machine of one NUMA node must be told where they run; and their torch, which PyPI has with NCCL only, makes SGLang use that.
 CORES = sorted(os.sched_getaffinity(0))
-os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "SGLANG_CPU_OMP_THREADS_BIND": f"{CORES[0]}|{CORES[-1]}"}
+os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "SGLANG_CPU_OMP_THREADS_BIND": f"{CORES[0]}|{CORES[-1]}",
+               "SGLANG_NCCL_SO_PATH": "/nonexistent"}
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROMPTS, LENGTH = [[5, 6, 7], [300, 2], [17]], 12
 
