@@ -523,7 +523,7 @@ static const struct out_field *take_field(struct out *o, const char *name)
 			return has_field(o, f) ? f : NULL;
 		put_none(o, f);
 	}
-	assert(!"the row is given it out of turn");
+	assert(false && "the value comes out of turn");
 	return NULL;
 }
 

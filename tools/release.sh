@@ -28,9 +28,9 @@ esac
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 
-tools/packages.sh build packaging
+tools/packages.sh build test packaging
 say 'sources'
-[ -e build/release/build.ninja ] || meson setup build/release --buildtype=release -Dtests=false >/dev/null
+[ -e build/release/build.ninja ] || meson setup build/release --buildtype=release >/dev/null
 meson dist -C build/release --formats xztar >/dev/null
 cp "build/release/meson-dist/dcpfs-$version.tar.xz" "$out/"
 say 'documentation'
