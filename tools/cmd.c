@@ -32,7 +32,7 @@ say(enum dcp_log_level level, const char *lead, const char *fmt, va_list ap)
 {
 	static const int priorities[] = { LOG_ERR, LOG_WARNING, LOG_INFO };
 	dcp_auto_buf struct dcp_buf safe = DCP_BUF_INIT;
-	char text[1024];
+	char text[1024], level_text[8] = "";
 
 	vsnprintf(text, sizeof(text), fmt, ap);
 	dcp_buf_shown(&safe, text, strlen(text), "");
@@ -42,9 +42,10 @@ say(enum dcp_log_level level, const char *lead, const char *fmt, va_list ap)
 		dcp_log(taker, level, "%s", dcp_buf_error(&safe) || !safe.p ? text : safe.p);
 		return;
 	}
-	if (notify_is_journal())
-		fprintf(stderr, "<%d>", priorities[level]);
-	fprintf(stderr, "%s%s\n", lead, dcp_buf_error(&safe) || !safe.p ? text : safe.p);
+	if (notify_is_journal()) /* in one write with the line, which other threads' may follow */
+		snprintf(level_text, sizeof(level_text), "<%d>", priorities[level]);
+	fprintf(stderr, "%s%s%s\n", level_text, lead,
+		dcp_buf_error(&safe) || !safe.p ? text : safe.p);
 }
 
 static bool quiet, no_report;

@@ -3,7 +3,7 @@
  * cmd: one verb of the program, and the ways in which it may end.
  *
  * A verb is one file verbs/<verb>.c with one constant struct cmd, and one row of the table in
- * verbs/verbs.c. Parsing and --help happen before run() is called.
+ * main.c. Parsing and --help happen before run() is called.
  */
 #pragma once
 #include <stdbool.h>
@@ -41,7 +41,7 @@ struct cmd {
 /* The commit that the program was built from, with a + if files differed from it; "": not known. */
 extern const char cmd_commit[];
 
-/* The table in verbs/verbs.c; NULL at the end. */
+/* The table in main.c; NULL at the end. */
 extern const struct cmd *const cmd_table[];
 
 /* The verb called so, or that the program called so is; NULL: none. */

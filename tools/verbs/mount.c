@@ -523,18 +523,21 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	struct mount_opts m = *(const struct mount_opts *)opts_in;
 	struct paths p = { 0 };
 	struct progress progress;
-	struct mount_log to = { NULL, m.o.foreground || m.o.debug, m.log_json };
+	/* the file of the log is known only once the paths are, and takes the place of syslog */
+	struct mount_log to = { NULL, true, m.log_json };
 	struct dcp_log log = { DCP_LOG_INFO, log_line, &to };
 	enum cmd_exit code;
 
 	if (m.log_json)
 		cmd_say_to(&log);
 	if (m.o.passthrough_mib && m.o.no_open)
-		return cmd_fail(CMD_USAGE,
+		code = cmd_fail(CMD_USAGE,
 				"mount: --passthrough happens when a file is opened, --no-open "
 				"skips that; leave one of them out");
-	code = resolve_paths(&m, args, &p);
+	else
+		code = resolve_paths(&m, args, &p);
 	to.file = p.log_file;
+	to.foreground = m.o.foreground || m.o.debug;
 	if (code == CMD_OK)
 		code = check_index(&m, p.source);
 	if (code == CMD_OK) {
