@@ -33,7 +33,8 @@ static const struct dcp_adapter plain = {
 	.use = "The program that saved it loads it: its keys are as they were saved.\n"
 };
 
-enum { WRAPPED_KEYS = 1024 /* of the first so many of a model that PEFT wraps, one says so */ };
+/* Of the first or the last so many keys of a model that PEFT wraps, one says so. */
+enum { WRAPPED_KEYS = 1024 };
 
 /* What the keys are, all together. */
 struct keys {
@@ -66,22 +67,37 @@ static void look_at(struct keys *k, const char *key)
 	k->of_text |= begins_with_any(key, of_text, DCP_LEN(of_text));
 }
 
+/*
+ * Look at keys from row @after on: at all while they may all be an adapter's, else at some, while
+ * @wrapped keys may show that PEFT wraps the model.
+ */
+static int look_from(struct dcp_index *ix, int64_t after, bool wrapped, struct keys *k)
+{
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
+	struct dcp_row row;
+	size_t n = 0;
+	int rc = dcp_index_scan(ix, DCP_ROW_TENSOR, after, true, &scan);
+
+	while (rc >= 0 &&
+	       (k->all_peft || k->all_lora || (wrapped && !k->peft && n < WRAPPED_KEYS)) &&
+	       (rc = dcp_index_scan_next(scan, &row)) > 0) {
+		look_at(k, row.key);
+		n++;
+	}
+	return rc < 0 ? rc : 0;
+}
+
 int dcp_adapter_find(struct dcp_index *ix, const struct dcp_assets *assets, bool wrapped,
 		     const struct dcp_adapter **out)
 {
+	const struct dcp_index_counts *counts = dcp_index_counts(ix);
+	int64_t last = (int64_t)(counts->tensors + counts->objects) - WRAPPED_KEYS;
 	struct keys k = { .all_peft = true, .all_lora = true };
-	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	bool config = !assets->config.n && dcp_assets_has(assets, peft_json);
-	struct dcp_row row;
-	size_t n = 0;
-	int rc = dcp_index_scan(ix, DCP_ROW_TENSOR, 0, true, &scan);
+	int rc = look_from(ix, 0, wrapped, &k);
 
-	while (rc >= 0 &&
-	       (k.all_peft || k.all_lora || (wrapped && !k.peft && n < WRAPPED_KEYS)) &&
-	       (rc = dcp_index_scan_next(scan, &row)) > 0) {
-		look_at(&k, row.key);
-		n++;
-	}
+	if (rc == 0 && last > 0)
+		rc = look_from(ix, last, wrapped, &k);
 	if (rc < 0)
 		return rc;
 	*out = k.peft && (wrapped || k.all_peft) ? &peft

@@ -151,7 +151,7 @@ int dcp_index_by_name(struct dcp_index *ix, enum dcp_row_kind kind, const char *
 int dcp_index_by_key(struct dcp_index *ix, enum dcp_row_kind kind, const char *key,
 		     struct dcp_arena *arena, struct dcp_row *row);
 
-/* Everything about one row, in @arena. Blobs are validated as pack.h says. */
+/* Everything about one row, in @arena. Blobs are validated as core/model/tensor.h says. */
 int dcp_index_tensor(struct dcp_index *ix, int64_t id, struct dcp_arena *arena,
 		     struct dcp_tensor *out, struct dcp_err *err);
 /* The same without pieces that do not meet @cut (if the cut fits that tensor; NULL: all). */

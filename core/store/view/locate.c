@@ -436,6 +436,8 @@ static bool is_known(const struct dcp_view *view, const struct dcp_piece *p,
 	    !view->uncut || view->emitted.ncopies ||
 	    !dcp_range_ok(p->off, p->nbytes, file->size))
 		return false;
+	if (last->is_set && last->file == p->file && last->off == p->off)
+		return true; /* another piece of the item that was opened last */
 	item = dcp_source_window(&map, p->off, p->nbytes);
 	last->is_set = dcp_torch_known(view->frames, &item, &last->tensor);
 	last->file = p->file;
