@@ -14,7 +14,8 @@
 
 /* ---- which source ---- */
 
-/* The next component of *path, which moves on past its slash. NULL: there is none, or no memory. */
+/* Return the next component of *path and advance *path past the slash after it. NULL: no component
+ * is left, or out of memory. */
 static char *component(struct dcp_arena *arena, const char **path)
 {
 	size_t n = strcspn(*path, "/");
@@ -96,7 +97,10 @@ uint64_t dcp_checkpoint_generation(const struct dcp_checkpoint *ck)
 	return dcp_version_generation(ck->base ? ck->base : ck->v);
 }
 
-/* Another checkpoint may be called like what is mounted, where that was done elsewhere. */
+/*
+ * If the checkpoint was mounted elsewhere, the path of its source may name a different checkpoint
+ * here.
+ */
 static int check_mounted(const struct dcp_checkpoint *ck, struct dcp_err *err)
 {
 	dcp_auto_buf struct dcp_buf dir = DCP_BUF_INIT;
@@ -157,8 +161,8 @@ static int fail_broken(const struct dcp_checkpoint *ck, struct dcp_err *err)
 }
 
 /*
- * From the newest to the oldest; the first failure is reported. A version without a tensor that can
- * be read is taken where there is no other.
+ * Try versions from the newest to the oldest; the first failure is reported. A version without any
+ * readable tensor is used only if there is no better one.
  */
 static int open_latest(struct dcp_checkpoint *ck, struct dcp_err *err)
 {
@@ -167,7 +171,7 @@ static int open_latest(struct dcp_checkpoint *ck, struct dcp_err *err)
 	struct dcp_err why = { 0 };
 	int code = 0, rc = 0;
 
-	/* -ENOKEY: what was asked for is wrong, not this version. */
+	/* -ENOKEY: the request is wrong, not this version. */
 	for (size_t i = ck->scan.n; i-- > 0 && rc != -ENOKEY;) {
 		const struct dcp_found *f = &ck->scan.found[i];
 		struct dcp_err own = { 0 };

@@ -9,8 +9,8 @@
  *
  *	dcp_checkpoint_find()  what the path stands for
  *	dcp_checkpoint_scan()  the versions that lie there
- *	dcp_checkpoint_open()  the version that is meant, mapped by rules where that is asked for
- *	dcp_checkpoint_key()   the row of a key of it
+ *	dcp_checkpoint_open()  the chosen version, mapped by rules if the caller asks for it
+ *	dcp_checkpoint_key()   the row of a key of that version
  */
 #pragma once
 #include <stdbool.h>
@@ -29,28 +29,30 @@ struct dcp_checkpoint {
 	/* Set by the caller before dcp_checkpoint_open(). */
 	struct dcp_arena *arena; /* for the texts below; set before dcp_checkpoint_find() */
 	struct dcp_store_opts store;
-	bool mapped;            /* versions are shown as @map says */
-	struct dcp_hf_opts map; /* its source and where are filled in here */
+	bool mapped; /* show versions as @map says */
+	/* @source and @where of this struct are filled in by dcp_checkpoint_open() */
+	struct dcp_hf_opts map;
 
 	/* What the path stands for. The caller may change these before dcp_checkpoint_scan(). */
 	const char *source;   /* the directory or file that is scanned */
 	const char *mount;    /* root of the mount whose versions these must be, or NULL */
 	const char *wanted;   /* the version that the path names, or NULL */
-	const char *layout;   /* of a rank's directory, or NULL */
+	const char *layout;   /* the layout, if the path names a rank's directory, or NULL */
 	uint32_t layout_rank; /* the rank of that directory */
 
 	struct dcp_scan scan;
-	const struct dcp_found
-		*found;   /* the version that was chosen, also when it does not open */
-	const char *name; /* of the version that is open, to be said */
+	const struct dcp_found *found; /* the chosen version, set even if it does not open */
+	const char *name;              /* name of the open version, for messages */
 	struct dcp_version *v;
-	struct dcp_version *base; /* of which @v shows other keys, or NULL */
-	const char *passed;       /* why a newer version was not taken, or NULL */
+	struct dcp_version
+		*base;      /* the version whose files @v shows under other keys, or NULL */
+	const char *passed; /* why a newer version was skipped, or NULL */
 };
 
 /*
  * Fill in what @path stands for; nothing is opened. A path below a version of a mount, other than a
- * rank's directory, is a SOURCE itself. -EINVAL: it names no rank's directory, but begins like one.
+ * rank's directory, is a SOURCE itself. -EINVAL: @path begins like a rank's directory but does not
+ * name one.
  */
 int dcp_checkpoint_find(struct dcp_checkpoint *ck, const char *path, struct dcp_err *err);
 
@@ -58,20 +60,21 @@ int dcp_checkpoint_find(struct dcp_checkpoint *ck, const char *path, struct dcp_
 int dcp_checkpoint_scan(struct dcp_checkpoint *ck, struct dcp_err *err);
 
 /*
- * Open the version called @name; NULL: ck->wanted; where that is NULL, too, or "latest", the newest
- * complete version that opens, and ck->passed says why a newer version was not taken.
+ * Open the version called @name (NULL: ck->wanted). If the name is "latest", or both are NULL, open
+ * the newest complete version that opens; ck->passed then says why a newer version was skipped.
  *
- * As long as ck->found is NULL, -ENOENT, -ENOTUNIQ: no version has this name, several have this
- * number; -EINVAL: no version, or not this one, is complete; -EACCES: it may not be looked into.
- * Afterwards as dcp_version_open() and dcp_hf_open(); -ESTALE also: the mount shows other
- * files. The versions stay scanned.
+ * Errors before a version is chosen (ck->found is NULL): -ENOENT: no version has this name;
+ * -ENOTUNIQ: several versions have this number; -EINVAL: no version is complete, or the named
+ * version is not; -EACCES: the directory of the version may not be read. Errors after that are
+ * those of dcp_version_open() and dcp_hf_open(); -ESTALE also means that the mount shows other
+ * files. The scan stays valid.
  */
 int dcp_checkpoint_open(struct dcp_checkpoint *ck, const char *name, struct dcp_err *err);
 
 /*
- * The layouts of the source that was scanned and those in @user_dir, with the layout of @file,
- * which may be NULL. As dcp_layouts_create(). (A mount, which is no struct dcp_checkpoint, makes
- * its own.)
+ * Create the table of layouts: those of the scanned source, those in @user_dir, and the layout of
+ * @file (may be NULL). Returns as dcp_layouts_create(). (A mount has no struct dcp_checkpoint and
+ * creates its own table.)
  */
 int dcp_checkpoint_layouts(const struct dcp_checkpoint *ck, const char *file,
 			   const char *user_dir, const struct dcp_log *log,
@@ -80,7 +83,8 @@ int dcp_checkpoint_layouts(const struct dcp_checkpoint *ck, const char *file,
 /* Close the version, and forget the scan. The arena is the caller's. */
 void dcp_checkpoint_close(struct dcp_checkpoint *ck);
 
-/* Of what is open: the same wherever the same files are. */
+/* The generation of the open version (dcp_version_generation()): equal for equal stored files,
+ * whether the version is mapped or not. */
 uint64_t dcp_checkpoint_generation(const struct dcp_checkpoint *ck);
 
 /* ---- keys ---- */
@@ -88,22 +92,23 @@ uint64_t dcp_checkpoint_generation(const struct dcp_checkpoint *ck);
 typedef int dcp_row_fn(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row);
 
 /*
- * Call @fn with every row of a kind in id order, or of both kinds, tensors first; what it returns
- * other than 0 ends the walk.
+ * Call @fn with every row of a kind in id order, or of both kinds, tensors first. A non-zero return
+ * of @fn ends the walk.
  */
 int dcp_each_row(struct dcp_index *ix, enum dcp_row_kind kind, dcp_row_fn *fn, void *ctx);
 int dcp_all_rows(struct dcp_index *ix, dcp_row_fn *fn, void *ctx);
 
 enum dcp_key_kinds { DCP_ANY_KEY, DCP_TENSOR_KEY, DCP_OBJECT_KEY };
 
-/* Say that no key of these kinds is called @word, and which is the nearest. Returns -ENOENT. */
+/* Write to @err that no key of these kinds is called @word, and which key is nearest. Returns
+ * -ENOENT. */
 int dcp_checkpoint_no_key(struct dcp_checkpoint *ck, enum dcp_key_kinds kinds, const char *word,
 			  struct dcp_err *err);
 
 /*
- * The row of @word: a key, or, of any kind, also a file's stem or a file's name with its extension.
- * The row's text lives in @arena. -ENOENT as dcp_checkpoint_no_key(); what the index gives comes
- * without a message.
+ * Find the row of @word, which is a key. With DCP_ANY_KEY, @word may also be the stem of a file, or
+ * a file name with its extension. The row's text lives in @arena. -ENOENT as
+ * dcp_checkpoint_no_key(); errors of the index are returned without a message.
  */
 int dcp_checkpoint_key(struct dcp_checkpoint *ck, enum dcp_key_kinds kinds, const char *word,
 		       struct dcp_arena *arena, enum dcp_row_kind *kind, struct dcp_row *row,

@@ -21,8 +21,8 @@
 #define DCPFS_BLOB_MAGIC "DCPFSBLB"
 
 /*
- * Flags. With the first two there is no blob: the bytes of the file are not stored as they are
- * shown.
+ * Flags. A file with one of the first two flags has no blob, because its bytes are not stored in
+ * the form in which they are shown.
  */
 #define DCPFS_INFO_CONVERTED (1u << 0) /* elements are converted: widened for .npy, or cast */
 #define DCPFS_INFO_BROKEN (1u << 1)    /* the file cannot be read at all */

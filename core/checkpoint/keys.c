@@ -26,7 +26,7 @@ int dcp_all_rows(struct dcp_index *ix, dcp_row_fn *fn, void *ctx)
 	return rc ? rc : dcp_each_row(ix, DCP_ROW_OBJECT, fn, ctx);
 }
 
-/* By its key, or the stem of its file. */
+/* Find a row by its key or, with @stem, by the stem of its file. */
 static int by_word(struct dcp_index *ix, enum dcp_key_kinds kinds, const char *word, bool stem,
 		   struct dcp_arena *arena, enum dcp_row_kind *kind, struct dcp_row *row)
 {
@@ -40,7 +40,7 @@ static int by_word(struct dcp_index *ix, enum dcp_key_kinds kinds, const char *w
 	}
 }
 
-/* The stem when @word ends in an extension that the mount gives, else NULL. */
+/* @word without its extension, if a mount uses that extension; else NULL. */
 static char *without_extension(struct dcp_arena *arena, const char *word)
 {
 	static const char json[] = ".json";

@@ -54,7 +54,7 @@ static int parse_line(char *line, char **path, struct dcp_mount *out)
 	return 1;
 }
 
-/* The next line that makes sense. */
+/* Read the next well-formed line. */
 static bool next(FILE *mountinfo, char **line, size_t *cap, char **point, struct dcp_mount *out)
 {
 	while (getline(line, cap, mountinfo) >= 0) {

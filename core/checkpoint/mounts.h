@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mounts: what is mounted where, read from /proc/self/mountinfo. That accesses none of the
- * mounted file systems, so it cannot hang on one.
+ * mounts: what is mounted where, read from /proc/self/mountinfo. This does not access the mounted
+ * file systems, so a hanging file system cannot block it.
  */
 #pragma once
 #include <stdbool.h>
@@ -27,17 +27,17 @@ int dcp_mounts_read(FILE *mountinfo, const char *path, struct dcp_mount *out);
 int dcp_mounts_find(const char *path, struct dcp_mount *out);
 
 /*
- * Is the innermost mount that contains @path, which realpath() gave, one of dcpfs? Then @path
- * is cut to its mount point, and rest is the remainder, without a slash before it.
+ * Is the innermost mount that contains @path (a result of realpath()) a mount of dcpfs? If so,
+ * @path is cut to the mount point, and *rest is the remainder without a leading slash.
  */
 bool dcp_mounts_around(char *path, struct dcp_mount *out, const char **rest);
 
 /*
- * Is @dir, of a mount of dcpfs, the version whose files have that generation
+ * Is @dir, a directory in a mount of dcpfs, the version with that generation
  * (dcp_version_generation())?
  */
 bool dcp_mounts_shows(const char *dir, uint64_t generation);
 
-/* Everything that is mounted; nothing when that cannot be read. */
+/* Call @fn for every mount; not at all if the table of mounts cannot be read. */
 void dcp_mounts_each(void (*fn)(void *ctx, const char *point, const struct dcp_mount *m),
 		     void *ctx);

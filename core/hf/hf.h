@@ -3,12 +3,13 @@
  * hf: a version as a Hugging Face model, for hf/ of a mount, export and the loader: its tensors
  * under the names that rules give them, and the files beside its weights.
  *
- * It is a version of its own: the same stored files, and a second index over them that the
- * rules made, kept in the cache beside the first. What cannot be mapped is in it, too: keys that
- * match no rule are objects of the type "unmapped" whose error says so, and tensors that cannot
- * be made carry their error. Its facts: "rules", the dtype that all were "cast" to, or would
- * be, were they not "kept" as codes and scales, "kept_by" a key or file that says so, and how many
- * keys of the source were "mapped", "dropped", "unmatched", "collisions" and "failed".
+ * The result is a version of its own: the same stored files with a second index, which the rules
+ * made and which is kept in the cache beside the first. The second index also lists what cannot be
+ * mapped: a key that matches no rule becomes an object of type "unmapped" with an error, and a
+ * tensor that cannot be made carries its error. Facts in that index: "rules"; "cast", the dtype
+ * that all tensors were cast to, or in its place "kept", the requested dtype, if the tensors stay
+ * as they are because they are codes and scales, and "kept_by", the key or file that shows it; and
+ * how many keys of the source were "mapped", "dropped", "unmatched", "collisions" and "failed".
  */
 #pragma once
 #include <stdbool.h>
@@ -28,61 +29,66 @@ struct dcp_view;
 
 struct dcp_hf_opts {
 	const struct dcp_rules *rules; /* NULL: the rules that fit the family and config.json */
-	/* Only keys that begin with it and a dot, both removed; where none does, those with it
-	 * inside that the rules call {from}; NULL: all. */
+	/*
+	 * Map only the keys that begin with this prefix and a dot, and remove both. If no key does,
+	 * map the keys in which this name stands where the rules have {from}. NULL: map all keys.
+	 */
 	const char *part;
 	const char
 		*assets; /* a directory to look for config.json and tokenizer first, or NULL */
-	const struct dcp_rules_config *config; /* instead of what assets say, or NULL */
-	enum dcp_dtype cast;                   /* as dcp_rules_source */
-	const char *source, *where;            /* of the version, as it was found */
-	bool even_none;                        /* succeed even if the rules select no key */
+	/* used instead of the config.json of the assets, or NULL */
+	const struct dcp_rules_config *config;
+	enum dcp_dtype cast;        /* as dcp_rules_source */
+	const char *source, *where; /* where the version was found */
+	bool even_none;             /* succeed even if the rules select no key */
 };
 
-/* Returns as dcp_version_open(); -ENOKEY: no key begins with the part, or the rules make
- * nothing of any. @base must outlive the result; @how and @opts only the call. */
+/* Returns as dcp_version_open(); -ENOKEY: no key begins with the part, or the rules map no key.
+ * @base must outlive the result; @how and @opts need to live only for the call. */
 int dcp_hf_open(struct dcp_version *base, const struct dcp_hf_opts *how,
 		const struct dcp_store_opts *opts, struct dcp_version **out,
 		struct dcp_err *err);
 
-/* 1: keys begin with @part and a dot; 0: they have it between dots; -ENOKEY: neither, and @err
- * has how they do begin. */
+/* How do keys contain @part? 1: some begin with @part and a dot; 0: some have @part as another
+ * component between dots; -ENOKEY: none has it, and @err lists how keys begin. */
 int dcp_hf_part(struct dcp_version *base, const char *part, struct dcp_err *err);
 
 /*
- * 1: what loads the model, or the adapter, cannot do without a file that would neither be found
- * nor made, and @out says so, in one line without its end; 0: nothing is missing; -errno. Of
- * @how only where to look.
+ * Is a file missing without which the model or adapter cannot be loaded? 1: yes, the file can be
+ * neither found nor made, and @out receives a one-line message without a newline; 0: nothing is
+ * missing; -errno. Of @how only the places to search are used.
  */
 int dcp_hf_ask_config(struct dcp_version *base, const struct dcp_hf_opts *how,
 		      struct dcp_buf *out);
 
-/* ---- what such a version has; of any other it is nothing ---- */
+/* ---- properties of a mapped version; other versions have none of them ---- */
 
-/* What its config.json says; NULL: there is none. */
+/* The content of its config.json; NULL: the version has none. */
 const struct dcp_rules_config *dcp_hf_config(const struct dcp_version *v);
 
-/* What names of its weights begin with: "diffusion_pytorch_model" where config.json is of
- * diffusers; an adapter's kind has its own, and is one file alone. */
+/* The stem of the names of its weight files: "diffusion_pytorch_model" if config.json is that of a
+ * diffusers model. Each kind of adapter has its own stem, and a single file. */
 const char *dcp_hf_stem(const struct dcp_version *v);
 
-/* Tensors that the model ties to others and that have the same bytes: they may be left out of its
- * files. How many there are; is row @id one? */
+/* Tied tensors: the model ties them to others with the same bytes, so they may be left out of its
+ * files. Returns their number; dcp_hf_is_tied(): is row @id one of them? */
 size_t dcp_hf_ntied(const struct dcp_version *v);
 bool dcp_hf_is_tied(const struct dcp_version *v, int64_t id);
 
-/* A kind of adapter, whose weights are added to those of a model that lies elsewhere, by the
- * program that loads it. Constants. */
+/* A kind of adapter. The program that loads an adapter adds its weights to those of a model that is
+ * stored elsewhere. Constants. */
 struct dcp_adapter {
-	const char *stem; /* what the name of its one file begins with */
-	const char
-		*config; /* the file that the program cannot do without; NULL: it asks none */
+	const char *stem;   /* the stem of its only weight file */
+	const char *config; /* the file that the program requires; NULL: none */
 	const char *loader; /* the program; NULL: not known */
-	const char *use;    /* lines of Markdown: how it is loaded */
+	const char *use;    /* lines of Markdown: how to load it */
 };
 
-/* The kind that it is; NULL: it is none. All of its keys begin as PEFT's do or are low-rank
- * weights, or adapter_config.json stands for config.json. */
+/*
+ * The kind of adapter that @v is; NULL: @v is not an adapter. A version is an adapter if all of its
+ * keys begin as PEFT's do or are low-rank weights, or if it has adapter_config.json in place of
+ * config.json.
+ */
 const struct dcp_adapter *dcp_hf_adapter(const struct dcp_version *v);
 
 /* ---- the files of its weights ---- */
@@ -93,8 +99,9 @@ const struct dcp_adapter *dcp_hf_adapter(const struct dcp_version *v);
  * is no file. Within a file, tensors with larger elements come first where alignment needs it.
  */
 struct dcp_hf_weights {
-	int64_t *row;  /* row ids of the shown tensors, file by file */
-	size_t *first; /* index in row of each file's first tensor; and the number of all */
+	int64_t *row; /* row ids of the shown tensors, file by file */
+	/* index in row of each file's first tensor; at the end the number of all tensors */
+	size_t *first;
 	size_t nfiles;
 	uint64_t nbytes; /* of all tensors shown */
 };
@@ -116,36 +123,41 @@ int dcp_hf_weights_rows(const struct dcp_version *v, const struct dcp_hf_weights
 
 /* ---- the files beside its weights ---- */
 
-/* A file of the directory that is made. It takes the place of one of that name that lies beside the
+/* A file of the directory that is made. It replaces a file of the same name that lies beside the
  * weights. */
 struct dcp_made {
 	char *name;
-	/* What it is made of: objects whose keys begin so, or torchtitan's job config, by its
-	 * path. NULL: the config.json beside the weights, with the dtype that all were cast
-	 * to. */
+	/*
+	 * What the file is made from: objects whose keys begin with this text, or torchtitan's job
+	 * config, by its path. NULL: the file is the config.json beside the weights, with the dtype
+	 * that all tensors were cast to.
+	 */
 	const char *from;
 	struct dcp_buf text;
 };
 
-/* What its config.json is made of where no file is one. NULL: a file is, or there is none. */
+/* What config.json is inferred from if the checkpoint has no such file. NULL: the file exists, or
+ * there is no config.json at all. */
 const char *dcp_hf_inferred(const struct dcp_version *v);
 
 /*
  * Assets: the files that make weights a Hugging Face model: config.json, a tokenizer, code.
  *
- * They are looked for in a directory that the user names, in the version's, and in those above
- * that up to SOURCE: in each itself, and in the directories below it that trainers use:
- * huggingface/, hf_assets/, hf_ckpt/, actor/huggingface/, model/.hf_metadata/. Where all these
- * have no config.json, the one directory inside the version that holds its files and a config
- * naming a model (step_3/policy/weights/) is it. Of several files of one name the first found
- * counts. Of a directory beside such files those that modules.json names
- * (sentence-transformers: 1_Pooling/, 2_Dense/) go along with all that is in them, and
- * additional_chat_templates/. What lies above the version counts only beside a config.json that
- * names a model, or an adapter_config.json that names a kind of adapter. torchtitan's job config
- * is looked for in the directories themselves. Nothing outside of these directories is opened.
+ * They are looked for in a directory that the user names, in the version's, and in those above that
+ * up to SOURCE: in each itself, and in the directories below it that trainers use: huggingface/,
+ * hf_assets/, hf_ckpt/, actor/huggingface/, model/.hf_metadata/. If none of these has a
+ * config.json, assets are taken from the directory inside the version that holds files of the
+ * version and a config naming a model (step_3/policy/weights/), provided that there is only one. Of
+ * several files with one name the first found wins. Two kinds of directories beside such files are
+ * included with all their content: those that modules.json names (sentence-transformers:
+ * 1_Pooling/, 2_Dense/), and additional_chat_templates/. Files above the version count only beside
+ * a config.json that names a model, or an adapter_config.json that names a kind of adapter.
+ * torchtitan's job config is searched in the directories themselves. Nothing outside of these
+ * directories is opened.
  */
 struct dcp_asset {
-	const char *name; /* as it is shown: also "1_Pooling/config.json" */
+	const char
+		*name; /* the name shown, perhaps with a directory: "1_Pooling/config.json" */
 	uint32_t root, number;
 };
 
@@ -156,78 +168,84 @@ struct dcp_assets {
 	size_t nroots;
 	struct dcp_asset *at;
 	size_t n;
-	struct dcp_buf config; /* the text of config.json; empty: there is no readable one */
-	const char *job;       /* a job config of torchtitan, from root[job_root] on; or NULL */
+	/* the text of config.json; empty: there is no readable config.json */
+	struct dcp_buf config;
+	const char *job; /* a job config of torchtitan, from root[job_root] on; or NULL */
 	uint32_t job_root;
-	/* a model_index.json lies there, of which the weights are no part; it is left out */
+	/*
+	 * a model_index.json was found, but the weights are no part of its pipeline: it is left out
+	 */
 	bool pipeline;
-	struct dcp_buf
-		left; /* directories beside them that are left out: texts, each with its NUL */
-	struct dcp_asset_dir { /* those that were looked into */
+	/* directories beside the assets that are left out: names, each ending in NUL */
+	struct dcp_buf left;
+	struct dcp_asset_dir { /* the directories that were searched */
 		uint32_t root;
-		const char *path; /* from the root on; "." is itself */
+		const char *path; /* relative to the root; ".": the root itself */
 	} * dir;
 	size_t ndirs;
-	struct dcp_asset_from {            /* where to look */
-		const char *extra;         /* named by the user; NULL: nothing */
-		const char *source;        /* as for dcp_version_open(); not searched when it is
-				       itself the version */
-		const char *where;         /* the version's directory below it */
-		const struct dcp_site *at; /* the same, open */
-		const struct dcp_index
-			*index; /* the version's, which names its files; outlives the assets */
+	struct dcp_asset_from {    /* where to look */
+		const char *extra; /* the directory that the user named; NULL: none */
+		/* as for dcp_version_open(); not searched if the source itself is the version */
+		const char *source;
+		const char *where;         /* the version's directory, relative to source */
+		const struct dcp_site *at; /* the version's directory, open */
+		/* the version's index, which names its files; must outlive the assets */
+		const struct dcp_index *index;
 	} from;
 	struct dcp_arena arena;
 };
 
-/* NULL: @v is no such version. */
+/* NULL: @v is not a mapped version. */
 const struct dcp_assets *dcp_hf_assets(const struct dcp_version *v);
 const struct dcp_file_id *dcp_asset_id(const struct dcp_assets *a, size_t i);
-/* All of asset number @i of @v. -ENOENT: there are fewer; else as dcp_view_open(). */
+/* Open a view of the whole file of asset number @i of @v. -ENOENT: @v has fewer assets; else as
+ * dcp_view_open(). */
 int dcp_hf_open_asset(struct dcp_version *v, size_t i, struct dcp_view **out,
 		      struct dcp_err *err);
 
-/* Of all these together: what is shown as @name. */
+/* A file that is shown beside the weights: an asset, or a file that is made. */
 struct dcp_hf_file {
 	const char *name;
 	uint64_t size;
-	const struct dcp_made *made; /* NULL: it lies there */
-	size_t number;               /* among the made, or the assets */
+	const struct dcp_made *made; /* NULL: the file is an asset */
+	size_t number; /* index among the files that are made, or among the assets */
 };
 
-/* The file at place *@i, or the next one, and *@i is then the place behind it; those that are made
- * come first. False: there are no more. */
+/* Get the file at position *@i or the next shown file after it, and set *@i to the position behind
+ * that file. Files that are made come first. False: no file is left. */
 bool dcp_hf_next_file(const struct dcp_version *v, size_t *i, struct dcp_hf_file *out);
-/* Does the glob @name fit any of them? */
+/* Does the glob @name match any of these files? */
 bool dcp_hf_has_file(const struct dcp_version *v, const char *name);
 
 /* ---- is it the model of its config.json? ---- */
 
 struct dcp_expected {
-	uint64_t tensors;                     /* that the model has */
-	uint64_t needed;                      /* of the tensors that may not be missing */
-	uint64_t missing, misshaped, foreign; /* foreign: the model has no such tensor */
-	uint64_t retyped;     /* floating-point, but of another type than config.json says */
-	enum dcp_dtype dtype; /* the type config.json says; OTHER: it says none */
-	const char *family;   /* model_type of config.json, of @v; NULL: there is none */
-	/* Called for each but the retyped: @what is "missing", "shape" or "foreign". May be
-	 * NULL. */
+	uint64_t tensors; /* number of tensors in the model */
+	uint64_t needed;  /* number of tensors that may not be missing */
+	uint64_t missing, misshaped,
+		foreign;  /* foreign: tensors that the model does not have */
+	uint64_t retyped; /* floating-point tensors with another dtype than config.json says */
+	enum dcp_dtype dtype; /* the dtype in config.json; OTHER: not given */
+	const char *family;   /* model_type of config.json, owned by @v; NULL: not given */
+	/* Called for each difference except a dtype: @what is "missing", "shape" or "foreign". May
+	 * be NULL. */
 	void (*say)(void *ctx, const char *what, const char *key, const char *text);
 	void *ctx;
 };
 
 /*
- * 1: compared. 2: the same, but only some tensors of the model are known here. 0: there is no
- * config.json, its family is not known here, or @v is an adapter to that model. A tensor that
- * is there but cannot be read does not count as missing.
+ * Compare the tensors of @v with those of the model of config.json. 1: compared. 2: compared, but
+ * dcpfs knows only some tensors of this model. 0: not compared, because there is no config.json,
+ * dcpfs does not know its family, or @v is an adapter for that model. A tensor that exists but
+ * cannot be read does not count as missing.
  */
 int dcp_hf_expect(struct dcp_version *v, struct dcp_expected *x, struct dcp_err *err);
 
 /*
- * Append to @out, in one line without its end, why @v is no model that can be loaded.
- * DCP_WHOLE: nothing is known to be wrong, and nothing is appended; DCP_NO_CONFIG: there is no
- * config.json, or an adapter's; DCP_MISFIT: its tensors are not those of the model of config.json,
- * DCP_OTHER_NAMES: it has none of them. -errno.
+ * Append to @out, as one line without a newline, why @v cannot be loaded as a model. DCP_WHOLE:
+ * nothing is known to be wrong, and nothing is appended; DCP_NO_CONFIG: config.json (for an
+ * adapter: its config file) is missing; DCP_MISFIT: the tensors of @v differ from those of the
+ * model of config.json; DCP_OTHER_NAMES: @v has none of that model's tensors. -errno.
  */
 enum dcp_fit { DCP_WHOLE, DCP_NO_CONFIG, DCP_MISFIT, DCP_OTHER_NAMES };
 int dcp_hf_fit(struct dcp_version *v, struct dcp_buf *out, struct dcp_err *err);
