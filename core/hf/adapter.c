@@ -33,10 +33,10 @@ static const struct dcp_adapter plain = {
 	.use = "The program that saved it loads it: its keys are as they were saved.\n"
 };
 
-/* Of the first or the last so many keys of a model that PEFT wraps, one says so. */
+/* In a model that PEFT wraps, one of this many first or last keys shows the adapter. */
 enum { WRAPPED_KEYS = 1024 };
 
-/* What the keys are, all together. */
+/* What is true of the keys seen so far. */
 struct keys {
 	bool any, peft, all_peft, lora, all_lora, lower, of_text;
 };

@@ -27,7 +27,8 @@ enum {
 };
 
 static const char config_json[] = "config.json";
-/* Where trainers keep them, below the directories that are looked into. */
+/* Subdirectories in which trainers keep assets; searched in every directory that is searched
+ * itself. */
 static const char *const homes[] = {
 	"",
 	"huggingface",
@@ -38,12 +39,13 @@ static const char *const homes[] = {
 };
 static const char readme[] = "README.md"; /* we write one */
 
-/* Of one root, while it is looked at. */
+/* State of the search in one root. */
 struct looking {
 	struct dcp_assets *a;
 	struct dcp_beside *root;
 	bool own; /* the version's directory, or the directory that the user named */
-	struct dcp_buf ids, assets, dirs; /* of this root; of all; of all */
+	struct dcp_buf ids, assets,
+		dirs; /* ids: files of this root; assets, dirs: of all roots */
 };
 
 static size_t count_assets(const struct looking *l)
@@ -61,7 +63,7 @@ static bool is_taken(const struct looking *l, const char *name)
 	return false;
 }
 
-/* @path below the root is one of its files from now on. */
+/* Add @path, relative to the root, to the files of the root. */
 static int add_id(struct looking *l, const char *path, struct dcp_file_id id)
 {
 	id.shown = true;
@@ -70,7 +72,8 @@ static int add_id(struct looking *l, const char *path, struct dcp_file_id id)
 	return id.name && !dcp_buf_error(&l->ids) ? 0 : -ENOMEM;
 }
 
-/* A file at @path below the root. 0 also when it is not there, or leads out. */
+/* Take the file at @path below the root, shown as @name. 0 also if the file does not exist or is a
+ * link that leads out of the root. */
 static int take_file(struct looking *l, const char *path, const char *name)
 {
 	struct dcp_asset asset = { .root = (uint32_t)(l->root - l->a->root),
@@ -89,7 +92,9 @@ static int take_file(struct looking *l, const char *path, const char *name)
 	return add_id(l, path, id);
 }
 
-/* Is that torchtitan's job config, whatever it is called? Its model comes first. */
+/*
+ * Is the file torchtitan's job config? Its name may be anything; its content begins with the model.
+ */
 static bool names_job(const struct looking *l, const char *path, struct dcp_file_id *id)
 {
 	static const char mark[] = "\"model_spec\"";
@@ -103,7 +108,7 @@ static bool names_job(const struct looking *l, const char *path, struct dcp_file
 	return dcp_blob_read(&blob, 0, head, n) == 0 && memmem(head, n, mark, strlen(mark));
 }
 
-/* The job config in the directory @below the root, unless there is one already. */
+/* Take the job config in the directory @below the root, unless one was found before. */
 static int take_job(struct looking *l, const char *below)
 {
 	const struct dcp_dir root = { .at = l->root->place, .path = l->root->path };
@@ -150,8 +155,8 @@ static void read_config(const struct dcp_site *at, const char *path, struct dcp_
 		dcp_buf_reset(out);
 }
 
-/* Does modules.json of sentence-transformers in the directory @below have a module in the
- * directory @name? */
+/* Does modules.json (of sentence-transformers) in the directory @below name a module that lies in
+ * the directory @name? */
 static bool is_module(const struct looking *l, const char *below, const char *name)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
@@ -173,8 +178,11 @@ static bool is_module(const struct looking *l, const char *below, const char *na
 	return is;
 }
 
-/* Is the directory one of a model's, beside its files? With @module all in it is, weights, too:
- * they are of that module alone. */
+/*
+ * Does the directory @name belong to the model whose files lie beside it? If *module is set, it is
+ * the directory of a module, and every file in it belongs to the model: weights too, since they are
+ * those of the module alone.
+ */
 static bool is_of_model(const struct looking *l, const char *below, const char *name,
 			bool *module)
 {
@@ -182,7 +190,8 @@ static bool is_of_model(const struct looking *l, const char *below, const char *
 	return *module || strcmp(name, "additional_chat_templates") == 0;
 }
 
-/* Directories with the names that trainers use are looked into. */
+/* Note the directory as left out, unless its name is one that trainers use: such directories are
+ * searched. */
 static int leave_dir(struct looking *l, const char *name)
 {
 	for (size_t i = 0; i < DCP_LEN(homes); i++)
@@ -193,8 +202,8 @@ static int leave_dir(struct looking *l, const char *name)
 
 static int take_dir(struct looking *l, const char *below, const char *in, bool module);
 
-/* Of the directory @in below the one that is @below the root: "" for itself, else its name and
- * a slash. */
+/* Take an entry of the directory @below the root, or of its subdirectory @in (the name and a slash;
+ * "": the directory itself). */
 static int take_entry(struct looking *l, const char *below, const char *in, bool module,
 		      const struct dcp_dirent *e)
 {
@@ -221,7 +230,7 @@ static int take_entry(struct looking *l, const char *below, const char *in, bool
 	return is_job(l, path) ? 0 : take_file(l, path, name);
 }
 
-/* All that belongs to a model in a directory, as take_entry() has it. */
+/* Take everything in a directory that belongs to a model. @below and @in as for take_entry(). */
 static int take_dir(struct looking *l, const char *below, const char *in, bool module)
 {
 	const struct dcp_dir root = { .at = l->root->place, .path = l->root->path };
@@ -246,8 +255,8 @@ static int take_dir(struct looking *l, const char *below, const char *in, bool m
 	return code;
 }
 
-/* Does a config in the directory @dir say which model or adapter it is of? Others have files
- * called so. */
+/* Does a config in the directory @dir name a model or a kind of adapter? Other programs have files
+ * of the same name. */
 static bool names_model(const struct dcp_beside *root, const char *dir)
 {
 	static const char *const names[] = { config_json, "adapter_config.json" };
@@ -271,8 +280,10 @@ static bool names_model(const struct dcp_beside *root, const char *dir)
 	return yes;
 }
 
-/* The directory @n bytes of @path below the root, and those in it that trainers use. @all: whatever
- * lies in it. */
+/*
+ * Take the directory given by @n bytes of @path below the root, and its subdirectories that
+ * trainers use. @all: take the files of the directory itself even if no config there names a model.
+ */
 static int take_dirs(struct looking *l, const char *path, size_t n, bool all)
 {
 	char at[PATH_MAX];
@@ -290,8 +301,8 @@ static int take_dirs(struct looking *l, const char *path, size_t n, bool all)
 	return code;
 }
 
-/* The one directory of the version's files that names a model. Of several none: they are models
- * of several parts, and the user says which. */
+/* Take the directory inside the version that names a model, if there is only one. If several do,
+ * take none: they are models of different parts, and the user says which part is meant. */
 static int take_part(struct looking *l, const struct dcp_index *index)
 {
 	char at[PATH_MAX] = "", found[PATH_MAX] = "";
@@ -304,7 +315,7 @@ static int take_part(struct looking *l, const struct dcp_index *index)
 
 		if (!len || len >= sizeof(at) ||
 		    (strncmp(at, ids[i].name, len) == 0 && !at[len]))
-			continue; /* files of one directory stand together */
+			continue; /* files of one directory are consecutive */
 		memcpy(at, ids[i].name, len);
 		at[len] = '\0';
 		if (strcmp(at, found) == 0 || ndirs > 1 || !names_model(l->root, at))
@@ -325,9 +336,12 @@ static size_t trimmed_length(const char *path)
 	return n;
 }
 
-/* @place is taken. @version: it is that of the version or the user's; else the path to the version
- * from there on, whose directories are looked into from the last but one to the first. @index: of
- * the version, or NULL. @how NULL: only look. */
+/*
+ * Search the root @place, which is taken. @version NULL: the root is the version's directory or the
+ * one that the user named. Otherwise @version is the path from the root to the version; the
+ * directories on that path are searched, too, from the version's parent up to the root. @index: the
+ * version's, or NULL. @how NULL: only search, open no table of files.
+ */
 static int look_in(struct looking *l, const char *path, struct dcp_site place,
 		   const char *version, const struct dcp_index *index,
 		   const struct dcp_files_opts *how)
@@ -393,7 +407,8 @@ static int look_everywhere(struct looking *l, const struct dcp_asset_from *from,
 	return code;
 }
 
-/* For looking again. The descriptor of the version's directory outlives this. */
+/* Remember where to search, so that the search can be repeated. The descriptor of the version's
+ * directory outlives @a. */
 static int keep_from(struct dcp_assets *a, const struct dcp_asset_from *from)
 {
 	a->from = *from;

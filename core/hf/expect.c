@@ -12,8 +12,9 @@
 #include "core/rules/rules.h"
 #include "core/store/index/index.h"
 
-enum { NAMED = 3, MAX_NAME = 200 }; /* of each kind, in one line; bytes of one */
-enum { NEAR_NAMES = 100 };          /* foreign ones that a missing one is compared with */
+/* NAMED: keys of each kind that the line names; MAX_NAME: bytes of one key */
+enum { NAMED = 3, MAX_NAME = 200 };
+enum { NEAR_NAMES = 100 }; /* foreign keys that a missing key is compared with */
 
 struct entry {
 	struct dcp_rules_expected of;
@@ -70,7 +71,7 @@ static void check_shape(const struct comparing *c, const struct dcp_row *row,
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 
-	/* Numbers of a few bits lie packed in larger ones. */
+	/* A quantized tensor has another shape, since its elements are packed. */
 	if (!of->ndim || (c->quantized && !is_float(row->dtype)) ||
 	    (row->ndim == of->ndim &&
 	     memcmp(row->shape, of->shape, of->ndim * sizeof(*of->shape)) == 0))
@@ -82,7 +83,7 @@ static void check_shape(const struct comparing *c, const struct dcp_row *row,
 	say_key(c, "shape", row->key, dcp_buf_error(&b) ? "" : b.p);
 }
 
-/* What stands for a weight, or beside it, once it is quantized: GPTQ and AWQ,
+/* Endings of keys that replace a weight, or lie beside it, in a quantized model: GPTQ and AWQ,
  * compressed-tensors, fp8 with scales, bitsandbytes. */
 static const char *const parts[] = {
 	".qweight",
@@ -105,7 +106,7 @@ static const char *const parts[] = {
 	".weight.nested_absmax",
 };
 
-/* The number of the model's tensor @key, also where all are as in the model without its head. */
+/* The number of the model's tensor @key, which may also be a key of the model without its head. */
 static uint32_t find_key(const struct comparing *c, const char *key, size_t n)
 {
 	uint32_t number = dcp_intern_find(&c->keys, key, n);
@@ -125,8 +126,11 @@ static struct entry *weight_of(struct comparing *c, const char *key, size_t n,
 	return number == DCP_INTERN_NONE ? NULL : DCP_ITEMS(c->entries, struct entry) + number;
 }
 
-/* Of which weight is it a part? Where config.json says that the model is quantized, whatever
- * lies below a module that has one is; else by its name. NULL: of none. */
+/*
+ * The weight that the tensor @key is a part of, or NULL. The ending of the key decides; if
+ * config.json says that the model is quantized, every tensor below a module with a weight is a part
+ * of that weight, too.
+ */
 static struct entry *part_of(struct comparing *c, const char *key)
 {
 	size_t n = strlen(key);
@@ -143,7 +147,8 @@ static struct entry *part_of(struct comparing *c, const char *key)
 	return found;
 }
 
-/* A buffer that older releases saved, or what a quantized cache of keys and values is scaled by. */
+/* Is the tensor a buffer that older releases saved, or a scale of a quantized cache of keys and
+ * values? */
 static bool is_buffer(const struct comparing *c, const char *key)
 {
 	static const char *const ends[] = { ".inv_freq",       ".position_ids",
@@ -249,7 +254,8 @@ int dcp_hf_expect(struct dcp_version *v, struct dcp_expected *x, struct dcp_err 
 /* ---- in one line ---- */
 
 struct naming {
-	struct dcp_buf names[3]; /* of the first few, by what is wrong with them */
+	struct dcp_buf
+		names[3]; /* the first few names, one buffer for each kind of difference */
 	unsigned n[3];
 };
 

@@ -19,7 +19,8 @@ static const char config_json[] = "config.json";
 
 /* ---- the list ---- */
 
-/* @text is taken, and empty then, also on failure. @from is borrowed. */
+/* Append a file. The content of @text is moved, so @text is empty afterwards, also on failure.
+ * @from is borrowed. */
 static int add_made(struct dcp_buf *made, const char *name, const char *from,
 		    struct dcp_buf *text)
 {
@@ -61,15 +62,16 @@ void dcp_made_finish(struct dcp_buf *made)
 /* ---- of Composer ---- */
 
 /*
- * What Composer keeps of a Hugging Face model in its state: composer/models/huggingface.py,
- * HuggingFaceModel.get_metadata(). Each file is {"file_extension": ".json", "content": ...}:
+ * How Composer stores the files of a Hugging Face model in its state:
+ * composer/models/huggingface.py, HuggingFaceModel.get_metadata(). Each file is {"file_extension":
+ * ".json", "content": ...}:
  *
  *	.json          its value
  *	.txt           a list of its lines
  *	.py, .jinja    its text
  *	.model         its bytes
  *
- * The index has that as leaves: an object, by its path, for each value that is not a dict.
+ * The index has this state as leaves: one object for each value that is not a dict, with its path.
  */
 enum {
 	MEMORY = 1 << 30,
@@ -99,7 +101,7 @@ struct leaves {
 
 /* ---- a JSON value from its leaves ---- */
 
-/* The leaves from the first on whose paths have the same part number @depth as that. */
+/* The leaves at the start of @of whose paths have the same part number @depth as the first leaf. */
 static struct leaves same_part(struct leaves of, size_t depth)
 {
 	size_t n = 0;
@@ -129,9 +131,9 @@ static bool is_array(struct leaves of, size_t depth)
 }
 
 /*
- * Paths do not tell lists from dicts: it is a list if its parts are 0, 1, ... without a gap.
- * But these are dicts, which may have such keys, unless they hold lists: the vocabulary of a
- * Unigram model.
+ * Is the value a list? Paths do not tell lists from dicts, so a value counts as a list if its parts
+ * are 0, 1, ... without a gap. Some dicts have such keys, too: they are recognized by their names,
+ * unless they hold lists, as the vocabulary of a Unigram model does.
  */
 static bool is_list(struct leaves of, size_t depth)
 {
@@ -229,8 +231,9 @@ static int put_line(const char *json, size_t n, struct dcp_buf *out)
 	return rc;
 }
 
-/* The lines of a text are what was between its newlines, so the last is usually empty, and is
- * none. */
+/*
+ * Composer splits a text at its newlines, so the last element is usually empty and is not a line.
+ */
 static int put_lines(struct leaves of, size_t depth, struct dcp_buf *out)
 {
 	dcp_auto_json struct dcp_json *list = NULL;
@@ -288,7 +291,7 @@ struct finding {
 	struct dcp_buf *out;   /* struct dcp_made */
 };
 
-/* A name that leads nowhere else, of a file that may lie beside weights. */
+/* Is @name a plain file name (no path) of a file that may lie beside weights? */
 static bool is_name(const char *name)
 {
 	if (!*name || *name == '.' || strlen(name) > MAX_NAME ||
@@ -300,7 +303,7 @@ static bool is_name(const char *name)
 	return dcp_json_can_say(name);
 }
 
-/* The leaves of a dict: those below its member @name; n 0: it has no leaf there. */
+/* The leaves below the member @name of a dict; n 0: there is none. */
 static struct leaves find_member(struct leaves of, size_t depth, const char *name)
 {
 	for (struct leaves item; of.n; of = skip_leaves(of, item.n)) {
@@ -311,7 +314,8 @@ static struct leaves find_member(struct leaves of, size_t depth, const char *nam
 	return (struct leaves){ 0 };
 }
 
-/* 0 also where it cannot be made: what there is of it is then in objects/ alone. */
+/* Make a file from leaves. 0 also if the file cannot be made: its data are then visible only in
+ * objects/. */
 static int add_file(struct finding *f, const char *name, struct leaves of, size_t depth)
 {
 	struct leaves extension = find_member(of, depth, "file_extension");
@@ -341,7 +345,8 @@ static int add_file(struct finding *f, const char *name, struct leaves of, size_
 	return 0;
 }
 
-/* "_attn_implementation_autoset": what transformers notes to itself in a config, and would obey. */
+/* "_attn_implementation_autoset": a private note of transformers in a config, which transformers
+ * would obey if it were kept. */
 static bool is_private(const struct leaf *l)
 {
 	return l->npath > 3 && strcmp(l->path[0], "model") == 0 &&
@@ -413,7 +418,7 @@ static int make_composer(struct dcp_index *ix, struct dcp_buf *out)
 
 /* ---- all ---- */
 
-/* What a config says of the model, and the tokenizer's files together. */
+/* Is the file independent of the tokenizer's files, which are used all together or not at all? */
 static bool is_alone(const struct dcp_made *m)
 {
 	return strcmp(m->name, config_json) == 0 || strcmp(m->name, "adapter_config.json") == 0;

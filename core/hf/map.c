@@ -26,26 +26,26 @@ enum { ROW_MEMORY = 512 << 20 };
 struct mapping {
 	struct dcp_version *base;
 	const struct dcp_rules *rules;
-	struct dcp_rules *found;      /* where none were given */
-	const char *part;             /* keys begin with it and a dot, or */
-	const char *name;             /* have it as one of their components */
-	struct dcp_rules_place place; /* of the model, below the part */
-	bool placed;                  /* it is known, and only its keys are taken */
-	uint64_t outside;             /* keys that are not */
+	struct dcp_rules *found;      /* the rules that were found, if the caller gave none */
+	const char *part;             /* map the keys that begin with this and a dot, or */
+	const char *name;             /* the keys with this component */
+	struct dcp_rules_place place; /* where the model lies, below the part */
+	bool placed;      /* @place is known, and only keys of the model are mapped */
+	uint64_t outside; /* number of keys that are not the model's */
 	char adapter[DCP_RULES_ADAPTER_WORDS]
 		    [16]; /* what adapter_config.json says; "": nothing */
 	struct dcp_rules_config config;
 	bool has_config;
-	struct dcp_quantized
-		*quantized; /* what of the base is; looked for where it is to be cast */
+	struct dcp_quantized *
+		quantized; /* quantized tensors of the base; set only if tensors are to be cast */
 	enum dcp_dtype cast;
-	const struct dcp_sink *sink; /* while it is emitted */
-	int emitted;                 /* what that returned */
+	const struct dcp_sink *sink; /* set while rows are emitted */
+	int emitted;                 /* result of the last emit */
 	struct dcp_buf unused;       /* rules that no key fits */
 };
 
-/* What says that the model is quantized; NULL: it is not. Scales mean something in their own
- * type alone, and codes only with their scales. */
+/* The key or file that shows that the model is quantized, so that no tensor is cast; NULL: not
+ * quantized. Scales are valid only in their own dtype, and codes only with their scales. */
 static const char *kept_by(const struct mapping *m)
 {
 	if (m->quantized)
@@ -81,7 +81,9 @@ static int list_keys(void *ctx, int (*fn)(void *fn_ctx, uint64_t number, const c
 	return dcp_err_say(err, rc);
 }
 
-/* What was asked for, as a prefix of keys or, where none begins with it, a name inside of them. */
+/*
+ * Use the requested part as a prefix of keys or, if no key begins with it, as a name inside keys.
+ */
 static int find_part(struct mapping *m, struct dcp_err *err)
 {
 	int rc = m->part ? dcp_hf_part(m->base, m->part, err) : 1;
@@ -122,7 +124,7 @@ static struct dcp_rules_source source_of(struct mapping *m)
 
 /* ---- what becomes of it ---- */
 
-/* A key that no rule fits has an entry of its own, so that a reader sees that it is missing. */
+/* Give a key that no rule matches an entry of its own, so that readers see that it is missing. */
 static void say_key(void *ctx, enum dcp_rules_what what, const char *key, unsigned line,
 		    const char *text)
 {
@@ -164,7 +166,7 @@ static int emit_report(struct mapping *m, const struct dcp_rules_report *r)
 	return code;
 }
 
-/* What the files say goes along, but their format: what comes out is as torch has it. */
+/* Pass on __metadata__ of the files except for the format: mapped tensors are in torch's format. */
 static int emit_metadata(const struct mapping *m)
 {
 	const char *own = dcp_index_meta(dcp_version_index(m->base), "metadata");
@@ -197,7 +199,7 @@ static int emit_place(struct mapping *m)
 	return code;
 }
 
-/* Those of the base that people are shown, and what this was made by. */
+/* Emit the facts of the base that users see, and how the mapped version was made. */
 static int emit_facts(struct mapping *m)
 {
 	static const char *const kept[] = { "dcpfs_version", "format",        "version",
@@ -295,7 +297,7 @@ static int read_config(struct mapping *m, struct dcp_hf *hf,
 	return dcp_made_retype(a, m->cast, &hf->made);
 }
 
-/* A text, true, false or null, as what is not there is to PEFT; "": anything else. */
+/* Read a text, true, false or null (also for a missing member, as PEFT does); "": anything else. */
 static void read_word(const struct dcp_json *v, char out[16])
 {
 	int yes = -1;
@@ -310,7 +312,8 @@ static void read_word(const struct dcp_json *v, char out[16])
 		strcpy(out, "null");
 }
 
-/* Which biases of the model belong to its adapter, and the like, is in no key. */
+/* Read adapter_config.json: no key says, for instance, which biases of the model belong to the
+ * adapter. */
 static int read_adapter(struct mapping *m, const struct dcp_hf *hf)
 {
 	static const char name[] = "adapter_config.json";
@@ -331,7 +334,7 @@ static int read_adapter(struct mapping *m, const struct dcp_hf *hf)
 
 /* ---- a part by its name: keys that begin with it, or have it between dots ---- */
 
-/* The first components of keys, where no key has the prefix that was asked for. */
+/* No key has the requested prefix: list the first components of keys in the message. */
 static int no_part(struct dcp_version *base, const char *asked, struct dcp_err *err)
 {
 	dcp_auto_buf struct dcp_buf list = DCP_BUF_INIT;
@@ -356,7 +359,7 @@ static int no_part(struct dcp_version *base, const char *asked, struct dcp_err *
 			asked, list.p ? list.p : "nothing", n == DCP_LEN(part) ? ", ..." : "");
 }
 
-/* Does @name stand in the key, between dots or behind the last? */
+/* Is @name a component of the key, other than the first? */
 static bool has_component(const char *key, const char *name)
 {
 	size_t n = strlen(name);
@@ -387,7 +390,7 @@ int dcp_hf_part(struct dcp_version *base, const char *part, struct dcp_err *err)
 
 /* ---- tied tensors ---- */
 
-/* Where the bytes of @key are, and of which dtype; false: there is no such key. */
+/* Append where the bytes of @key are stored, and their dtype; false: there is no such key. */
 static bool pack_tensor(struct dcp_index *ix, const char *key, int64_t *id, struct dcp_buf *out)
 {
 	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(ROW_MEMORY);
@@ -423,9 +426,10 @@ static void find_tied(const struct mapping *m, struct dcp_index *ix, struct dcp_
 
 /* ---- opening ---- */
 
-/* The preset that the keys of the base belong to. Where that is one of a Hugging Face model,
- * config.json says which keys are the model's, whatever wraps it, and only how those are stored
- * is asked of presets. */
+/*
+ * Find the preset for the keys of the base. For a Hugging Face model config.json tells which keys
+ * are the model's, whatever wraps the model; then the preset only says how these keys are stored.
+ */
 static int find_rules(struct mapping *m, struct dcp_rules **out, struct dcp_err *err)
 {
 	struct dcp_rules_source from = source_of(m);
@@ -443,8 +447,8 @@ static int find_rules(struct mapping *m, struct dcp_rules **out, struct dcp_err 
 	return code < 0 ? code : dcp_rules_preset(preset.name, out, err);
 }
 
-/* Rules that fit no key are a mistake, and an empty model would not say so: name a key, the
- * rule that is nearest to it, and the preset that its keys need. */
+/* Fail if the rules match no key, since an empty model would hide that mistake. The message names a
+ * key, the nearest rule, and the preset that the keys need. */
 static int check_any(struct mapping *m, struct dcp_index *ix, struct dcp_err *err)
 {
 	uint64_t left = dcp_index_meta_number(ix, "unmatched"),
@@ -486,7 +490,7 @@ static int check_any(struct mapping *m, struct dcp_index *ix, struct dcp_err *er
 			(unsigned long long)left, why, other);
 }
 
-/* All that decides what comes out. */
+/* Determine everything that decides the result of the mapping. */
 static int prepare_mapping(struct mapping *m, struct dcp_hf *hf, const struct dcp_hf_opts *how,
 			   const struct dcp_log *log, struct dcp_err *err)
 {
@@ -517,7 +521,8 @@ static int find_rest(const struct mapping *m, struct dcp_hf *hf, struct dcp_inde
 
 	find_tied(m, ix, &hf->tied);
 	code = dcp_adapter_find(ix, &hf->assets, false, &hf->adapter);
-	/* With it transformers would load the base that it names, not the model beside it. */
+	/* This file would make transformers load the base model that it names, not the model beside
+	 * it. */
 	if (m->placed && !hf->adapter)
 		dcp_assets_drop(&hf->assets, "adapter_config.json");
 	return code < 0 ? code : dcp_buf_error(&hf->tied);

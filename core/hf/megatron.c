@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A config.json from the arguments that Megatron trained with. Which argument decides what:
- * Megatron-LM, megatron/training/arguments.py; what transformers calls it: Megatron-Bridge,
- * models/.
+ * A config.json from the arguments that Megatron trained with. Sources: for the meaning of
+ * arguments Megatron-LM, megatron/training/arguments.py; for the names in transformers
+ * Megatron-Bridge, models/.
  */
 #include <string.h>
 
@@ -14,7 +14,7 @@
 #include "core/hf/hf_int.h"
 #include "core/parse/json.h"
 
-/* Which models have a line of the tables below. */
+/* Models as bits: each line of the tables below says to which models it applies. */
 enum {
 	LLAMA = 1,
 	QWEN2 = 2,
@@ -49,7 +49,8 @@ static const struct {
 	{ GPT2, "gpt2", "GPT2LMHeadModel" },
 };
 
-/* A number under its name there and here. @must: without it nothing is inferred. */
+/* A number, with its name in Megatron's arguments and in config.json. @must: without this number
+ * nothing is inferred. */
 static const struct {
 	unsigned of;
 	const char *name, *arg, *other;
@@ -126,7 +127,7 @@ static bool is_made_of(struct dcp_bytes v, const char *set)
 	return v.n;
 }
 
-/* A number; n 0: it is none, or not there. */
+/* Read a number; n 0: missing, or not a number. */
 static struct dcp_bytes read_number(struct dcp_bytes args, const char *name)
 {
 	struct dcp_bytes v = name ? find_member(args, name) : (struct dcp_bytes){ 0 };
@@ -135,7 +136,7 @@ static struct dcp_bytes read_number(struct dcp_bytes args, const char *name)
 								    : (struct dcp_bytes){ 0 };
 }
 
-/* A whole number; 0: none, or not there. */
+/* Read a whole number; 0: missing, or not a whole number. */
 static uint64_t read_count(struct dcp_bytes args, const char *name)
 {
 	struct dcp_bytes v = read_number(args, name);
@@ -148,14 +149,14 @@ static uint64_t read_count(struct dcp_bytes args, const char *name)
 	return dcp_take_number(&s, end, DCP_ANY_DIGITS, &n) && s == end ? n : 0;
 }
 
-/* Is it @text, or not there, as before there was such an argument? */
+/* Is the argument @text, or missing, as in releases that did not have it? */
 static bool is_or(struct dcp_bytes args, const char *name, const char *text)
 {
 	return !find_member(args, name).n || says_text(args, name, text);
 }
 
-/* Of before mid-2023, when positions were learned unless an argument of its own said otherwise.
- * BERT and T5 had the same arguments, but other tokenizers. */
+/* Is it a GPT from before mid-2023, when positions were learned unless a separate argument said
+ * otherwise? BERT and T5 had the same arguments, but other tokenizers. */
 static bool is_early_gpt(struct dcp_bytes args)
 {
 	return !find_member(args, "position_embedding_type").n &&
@@ -221,7 +222,8 @@ static bool put_numbers(struct dcp_bytes args, unsigned model, struct dcp_jsonw 
 	return true;
 }
 
-/* Layers without experts come first, or there is none: [0, 0, 1, 1]. False: any other order. */
+/* Write the number of layers without experts if all of them come first: [0, 0, 1, 1]. False: any
+ * other order. */
 static bool put_dense_layers(struct dcp_bytes args, struct dcp_jsonw *w)
 {
 	struct dcp_bytes v = find_member(args, "moe_layer_freq");
@@ -268,7 +270,8 @@ static void put_factor(struct dcp_bytes args, const char *arg, const char *name,
 	dcp_jsonw_raw(w, v.n ? (const char *)v.p : "1.0", v.n ? v.n : 3);
 }
 
-/* Positions beyond those of the first training, as Llama 3.1 and DeepSeek stretch them. */
+/* Write the scaling of positions beyond those of the first training, as Llama 3.1 and DeepSeek use
+ * it. */
 static void put_rope(struct dcp_bytes args, unsigned model, struct dcp_jsonw *w)
 {
 	bool yarn = model & DEEPSEEK && !says_text(args, "rope_type", "\"rope\""),

@@ -18,18 +18,18 @@
 
 enum { MAX_CONFIG = 16 << 20 };
 
-/* What lies in one module, or below one key. */
+/* What was found in one module, or below one key. */
 struct module {
 	bool code, scale;
-	uint32_t says; /* in texts: the key of a scale */
+	uint32_t says; /* the key of a scale, by its number in texts */
 };
 
 struct dcp_quantized {
 	struct dcp_intern modules;
 	struct dcp_buf at;        /* struct module */
-	struct dcp_intern scales; /* keys of them */
+	struct dcp_intern scales; /* keys of scales */
 	const char *by;
-	char config[64]; /* the file that says so; "": none */
+	char config[64]; /* the file that says that the model is quantized; "": none */
 };
 
 /* ---- names and dtypes ---- */
@@ -41,7 +41,7 @@ static const char *last_of(const char *key)
 	return dot ? dot + 1 : key;
 }
 
-/* Nothing but a scale, or what has one, is called so, whatever lies beside it. */
+/* Does this name belong to a scale, or to a tensor with a scale, whatever lies beside it? */
 static bool is_sure(const char *last)
 {
 	static const char *const names[] = {
@@ -55,7 +55,8 @@ static bool is_sure(const char *last)
 	return false;
 }
 
-/* Beside codes it is what they are multiplied by, shifted by, or looked up in. */
+/* Does a tensor of this name, beside codes, hold what the codes are multiplied by, shifted by or
+ * looked up in? */
 static bool is_scale(const char *last)
 {
 	static const char *const words[] = { "scale",     "absmax",     "qmap",   "quant_map",
@@ -70,8 +71,8 @@ static bool is_scale(const char *last)
 	return false;
 }
 
-/* Elements of a few bits, or of integers that such are packed in. U16 may stand for BF16, and
- * I64 counts. */
+/* Does the dtype have few bits, or is it an integer in which codes are packed? U16 is excluded,
+ * since it may mean BF16, and so is I64, which is used for counters. */
 static bool is_code(const struct dcp_row *row)
 {
 	static const enum dcp_dtype small[] = {
@@ -133,7 +134,8 @@ static int see_all(struct dcp_quantized *q, const struct dcp_version *v)
 	return rc;
 }
 
-/* Does it say that the model is quantized? Any file of a name that only such models have does. */
+/* Does the file @name say that the model is quantized? A file whose name only quantized models have
+ * does so by itself. */
 static bool says_so(const struct dcp_version *v, const char *name)
 {
 	static const char *const sure[] = { "hf_quant_config.json", "quantize_config.json",
@@ -154,7 +156,7 @@ static bool says_so(const struct dcp_version *v, const char *name)
 		dcp_json_is_object(dcp_json_get(json, "compression_config")));
 }
 
-/* Of what lies beside the weights. */
+/* Look at the configs beside the weights. */
 static void see_configs(struct dcp_quantized *q, const struct dcp_version *v)
 {
 	size_t n;

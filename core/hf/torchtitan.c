@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A config.json from the job config that torchtitan writes on request (debug.save_config_file).
- * Names there: torchtitan, models/common and models/MODEL/__init__.py; names in config.json:
- * transformers, models/.
+ * Sources: for names in the job config torchtitan, models/common and models/MODEL/__init__.py; for
+ * names in config.json transformers, models/.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "core/hf/hf_int.h"
 #include "core/parse/json.h"
 
-/* Which models have a line of the tables below. */
+/* Models as bits: each line of the tables below says to which models it applies. */
 enum {
 	LLAMA = 1,
 	QWEN3 = 2,
@@ -38,12 +38,12 @@ static const struct {
 	{ DEEPSEEK_V3, "deepseek_v3", "deepseek_v3", "DeepseekV3ForCausalLM" },
 };
 
-/* Where a value stands: in the model, or in its layers, which must agree. */
+/* Where a value is found: in the model, or in its layers, which must agree. */
 enum base { OF_MODEL, OF_LAYERS };
 
 enum kind { COUNT, REAL, FLAG }; /* numbers above zero, true or false */
 
-/* @must: without it nothing is inferred, nor where it is of another kind. */
+/* @must: nothing is inferred if the value is missing or of another kind. */
 static const struct {
 	unsigned of;
 	const char *name;
@@ -93,11 +93,11 @@ static const struct {
 struct job {
 	const struct dcp_json *of, *layers; /* the model */
 	unsigned model;
-	bool differ; /* layers, in what a config.json says of all of them */
+	bool differ; /* layers differ in a value that config.json states for all of them */
 	struct dcp_jsonw w;
 };
 
-/* "a.b.c" below @o. */
+/* The value at "a.b.c" below @o. */
 static const struct dcp_json *at(const struct dcp_json *o, const char *path)
 {
 	char name[64];
@@ -125,8 +125,8 @@ static bool is_same(const struct dcp_json *a, const struct dcp_json *b)
 	       dcp_json_f64(a, &x) == dcp_json_f64(b, &y) && x == y;
 }
 
-/* What all layers say that have the first member of @path: attention, as all have, feed_forward
- * or moe. */
+/* The value that all layers with the first member of @path agree on. That member is attention,
+ * which every layer has, feed_forward or moe. */
 static const struct dcp_json *of_layers(struct job *j, const char *path)
 {
 	const struct dcp_json *v = NULL;
@@ -195,7 +195,8 @@ static unsigned model_of(struct job *j, const char *name)
 			       : 0;
 	if (strcmp(name, "gpt_oss") == 0)
 		return dense == 0 ? GPT_OSS : 0;
-	if (strcmp(name, "deepseek_v3") == 0) /* with softmax, not a model of transformers */
+	if (strcmp(name, "deepseek_v3") ==
+	    0) /* with softmax it is not a model of transformers */
 		return dense < n && says_text(j, "moe.router.score_func", "sigmoid")
 			       ? DEEPSEEK_V3
 			       : 0;
@@ -230,7 +231,8 @@ static bool put_layers(struct job *j, const char *name, enum kind kind, const ch
 
 #define ROPE "attention.rope."
 
-/* Positions beyond those of the first training. False: it does not say how. */
+/* Write the scaling of positions beyond those of the first training. False: the job config does not
+ * say how. */
 static bool put_rope(struct job *j)
 {
 	static const char *const names[2][4] = {
@@ -286,7 +288,7 @@ static bool put_deepseek(struct job *j)
 	return true;
 }
 
-/* Layers that see what is near alone, and how far. */
+/* Write which layers have a sliding window, and its size. */
 static void put_windows(struct job *j)
 {
 	uint64_t window = 0;

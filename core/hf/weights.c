@@ -66,7 +66,7 @@ int dcp_hf_weights_plan(struct dcp_version *v, uint64_t size, struct dcp_hf_weig
 	return rc;
 }
 
-/* Keep the facts of row @id, tensor number @at of a file. */
+/* Where a row belongs: row @id is tensor number @at of a file. */
 struct placed {
 	uint64_t id;
 	size_t at;
