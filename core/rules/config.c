@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What config.json says of a model, under the names that families of models gave it. */
+/* What config.json says of a model. Families of models have different names for the same number. */
 #include "core/rules/rules_int.h"
 
 #include <errno.h>
@@ -10,8 +10,8 @@
 #include "core/base/bytes.h"
 #include "core/parse/json.h"
 
-/* The numbers: as rules call them, and their names in config.json, of which the first that is
- * there counts. */
+/* The numbers: the name in rules, and the names in config.json, of which the first that is found
+ * counts. */
 static const struct {
 	const char *word;
 	size_t at;
@@ -44,7 +44,7 @@ static const struct {
 	NUMBER(mtp_layers, "num_nextn_predict_layers"),
 };
 
-enum { SILENT = 3 }; /* the last of them, which rules do not call */
+enum { SILENT = 3 }; /* this many numbers at the end have no name in rules */
 
 const size_t dcp_rules_nwords = DCP_LEN(numbers) - SILENT;
 
@@ -76,7 +76,7 @@ int dcp_rules_config_parse(const char *text, size_t n, struct dcp_rules_config *
 
 	if (rc < 0)
 		return rc;
-	/* Models of text and pictures have that of the text inside. */
+	/* Models of text and images have the config of the text model inside. */
 	inner = dcp_json_get(root, "text_config");
 	o = dcp_json_is_object(inner) ? inner : root;
 	vision = dcp_json_get(root, "vision_config");
@@ -110,9 +110,9 @@ int dcp_rules_config_parse(const char *text, size_t n, struct dcp_rules_config *
 /* ---- with another dtype ---- */
 
 struct retyping {
-	const char *text; /* of all */
-	size_t done;      /* so much of it is in out */
-	const char *name; /* of the dtype */
+	const char *text; /* all of config.json */
+	size_t done;      /* bytes of text that are in out already */
+	const char *name; /* name of the new dtype */
 	struct dcp_buf *out;
 	bool any;
 };
@@ -130,7 +130,7 @@ static void copy_to(struct retyping *r, const uint8_t *end)
 	r->done = n;
 }
 
-/* In place of "float32" or "torch.float32". */
+/* Replace the value "float32" or "torch.float32". */
 static void retype_value(struct retyping *r, struct dcp_bytes value)
 {
 	static const char torch[] = "torch.";
@@ -164,7 +164,7 @@ static void retype_object(struct retyping *r, struct dcp_bytes object)
 	}
 }
 
-/* Insert it as the first member, with the layout of the member that was first. */
+/* Insert the dtype as the first member, indented like the previous first member. */
 static void add_dtype(struct retyping *r, size_t n)
 {
 	struct dcp_json_walk w = { .text = r->text, .n = n };
@@ -249,8 +249,8 @@ int dcp_rules_amount(const struct amount *a, const struct dcp_rules_config *conf
 }
 
 /*
- * Rows that belong to heads of attention: pairs and halves of rotary embeddings; queries, keys and
- * values in one tensor.
+ * Operations on rows that belong to attention heads: pairs and halves of rotary embeddings;
+ * queries, keys and values in one tensor.
  */
 
 #define bad(r, ...) dcp_fail((r)->err, -EINVAL, __VA_ARGS__)
@@ -260,8 +260,8 @@ static uint64_t rows_of(const struct work *w)
 	return w->ndim ? w->shape[0] : 1;
 }
 
-/* The rows as @a times @b times what is left. False: they do not divide, or no dimension is
- * left. */
+/* Can the rows be split into @a times @b times the rest? False: the number of rows is not
+ * divisible, or the tensor has no room for more dimensions. */
 static bool can_split(const struct work *w, uint64_t a, uint64_t b)
 {
 	return w->ndim && w->ndim + 2 <= DCP_MAX_NDIM && w->shape[0] &&
@@ -276,7 +276,7 @@ static int split_rows(struct work *w, uint64_t a, uint64_t b)
 	return dcp_work_reshape(w, w->ndim + 2, shape);
 }
 
-/* The way back: the first three dimensions as one. */
+/* The inverse of split_rows(): join the first three dimensions. */
 static int join_rows(struct work *w)
 {
 	uint64_t shape[DCP_MAX_NDIM] = { w->shape[0] * w->shape[1] * w->shape[2] };
@@ -306,7 +306,8 @@ static int turn_heads(struct run *r, struct work *w, uint64_t heads, bool back)
 	return rc < 0 ? rc : join_rows(w);
 }
 
-/* One number of heads is that of every tensor; of several, 0 leaves a tensor as it is. */
+/* A single number of heads applies to every tensor. With several numbers, 0 leaves a tensor
+ * unchanged. */
 int dcp_rules_rope(struct run *r, const struct op *op, struct flow *f)
 {
 	bool back = *op->def->name == 'u';
@@ -325,7 +326,7 @@ int dcp_rules_rope(struct run *r, const struct op *op, struct flow *f)
 
 /* ---- queries, keys and values in one ---- */
 
-/* Groups of heads, and the query heads in each. */
+/* Compute the number of groups of heads, and of query heads in each group. */
 static int qkv_numbers(struct run *r, const struct op *op, uint64_t *groups, uint64_t *per)
 {
 	uint64_t heads;
@@ -356,7 +357,7 @@ bool dcp_rules_qkv_order(const char *name, size_t n, enum qkv_order *order)
 	return false;
 }
 
-/* The rows as three dimensions, of which @dim counts parts, or the heads of a group. */
+/* Split the rows into three dimensions; dimension @dim counts parts, or the heads of a group. */
 static int split_qkv(struct run *r, enum qkv_order order, uint32_t dim, struct work *w,
 		     uint64_t groups, uint64_t per)
 {
@@ -376,7 +377,7 @@ static int split_qkv(struct run *r, enum qkv_order order, uint32_t dim, struct w
 	return split_rows(w, groups, dim == 1 ? per + 2 : w->shape[0] / groups / 3);
 }
 
-/* Three parts of the rows, of each head or group. */
+/* Cut the rows of every head or group into three parts: query, key, value. */
 int dcp_rules_qkv(struct run *r, const struct op *op, struct flow *f)
 {
 	struct work *out = dcp_arena_calloc(r->arena, 3 * f->e, sizeof(*out));

@@ -41,7 +41,7 @@ enum dcp_lora dcp_rules_lora(const char *key)
 	return DCP_LORA_NO;
 }
 
-/* Keys that belong together: are all there, what becomes of them, under which keys? */
+/* Groups of keys: are they complete, what is made from them, and under which keys? */
 
 void dcp_rules_say(const struct map *m, enum dcp_rules_what what, const char *key,
 		   unsigned line, const char *text)
@@ -50,7 +50,7 @@ void dcp_rules_say(const struct map *m, enum dcp_rules_what what, const char *ke
 		m->report->say(m->report->ctx, what, key, line, text);
 }
 
-/* How many bytes of @s, which stands where a part of a key begins, are erased? */
+/* How many bytes at @s, the start of a part of a key, are erased? */
 static size_t erased(const struct dcp_rules *r, const char *s)
 {
 	for (size_t i = 0; i < r->nerase; i++)
@@ -59,11 +59,11 @@ static size_t erased(const struct dcp_rules *r, const char *s)
 	return 0;
 }
 
-/* Most keys are bare: nothing is copied of them. */
+/* Most keys have nothing to erase and are not copied. */
 const char *dcp_rules_without_parts(const struct dcp_rules *r, const char *key,
 				    struct dcp_buf *text)
 {
-	const char *from = key; /* what comes before was copied */
+	const char *from = key; /* the part of the key before this was copied */
 	size_t n;
 
 	dcp_buf_reset(text);
@@ -105,7 +105,8 @@ const char *dcp_rules_key_of(const struct map *m, const struct hit *h)
 	return dcp_intern_text(&m->keys, h->key);
 }
 
-/* Is every member of every list there, once? What is not is said in @why. */
+/* Is every member of every list present exactly once? If not, @why says which is missing or
+ * doubled. */
 static bool is_complete(const struct map *m, const struct group *g, char *why, size_t size)
 {
 	const struct rule *rule = &m->r->rule[g->rule];
@@ -223,13 +224,12 @@ int dcp_rules_key_made(struct map *m, const struct group *g, const struct flow *
 }
 
 /*
- * Are linear weights [outputs, inputs], as torch has them, or [inputs, outputs], as Paddle has?
- * Not every file names its writer, but shapes tell: a bias is as long as there are outputs; and
- * of some linear layers the name says that their inputs, or their outputs, are as wide as the
- * norms of the same block. The first of many blocks is enough, so only keys are looked at in
- * which the first number is the lowest that any key has there, 0 but for a part of a model, and
- * every other one is 0. The weights that say the one are counted against those that say the
- * other.
+ * Are linear weights [outputs, inputs], as torch has them, or [inputs, outputs], as Paddle has? Not
+ * every file names its writer, but shapes tell: a bias is as long as there are outputs; and of some
+ * linear layers the name says that their inputs, or their outputs, are as wide as the norms of the
+ * same block. The first of many blocks is enough, so only keys are looked at in which the first
+ * number is the lowest that any key has there, 0 but for a part of a model, and every other one is
+ * 0. Every such weight is a vote, and the majority decides.
  */
 
 enum { MOST = 512, TENSOR_MEMORY = 512 << 20 };
@@ -245,20 +245,22 @@ static const char to_width[] =
 struct seen {
 	const char *key;
 	size_t block, name,
-		stem; /* where these end, begin, end; block is 0 where there is none */
+		/* offsets in the key: end of block, begin of name, end of stem; block is 0 if the
+		 * key has none */
+		stem;
 	uint64_t number, shape[2];
-	uint32_t ndim; /* 0: of no use */
-	bool lost;     /* its shape may not be known */
+	uint32_t ndim; /* 0: the shape cannot be used */
+	bool lost;     /* the shape may not be known */
 };
 
 struct look {
 	struct dcp_arena arena;
 	struct seen *seen;
 	size_t n, cap;
-	uint64_t lowest; /* of first numbers, so far */
+	uint64_t lowest; /* lowest first number so far */
 };
 
-/* Of the keys so far, those without a number are of use to a lower block, too. */
+/* A lower block begins: of the keys so far keep only those without a number. */
 static void begin_lower(struct look *l, uint64_t number)
 {
 	size_t n = 0;
@@ -270,7 +272,7 @@ static void begin_lower(struct look *l, uint64_t number)
 	l->lowest = number;
 }
 
-/* Is it of the lowest block so far? */
+/* Take the key apart. Does it belong to the lowest block so far? */
 static bool take_apart(struct look *l, struct seen *s)
 {
 	uint64_t number, first = 0;
@@ -343,8 +345,9 @@ static bool is_called(const struct seen *s, const char *names)
 }
 
 /*
- * A matrix that is not an embedding, which is the same in both, as is an lm_head that is tied
- * to it; nor transformers' Conv1D, which is [inputs, outputs] in torch, too.
+ * Is it the weight of a linear layer whose order tells torch from Paddle? An embedding, and an
+ * lm_head tied to it, have the same order in both; transformers' Conv1D is [inputs, outputs] in
+ * torch, too.
  */
 static bool is_linear(const struct seen *s)
 {
@@ -360,7 +363,7 @@ static bool is_bias_of(const struct seen *s, const struct seen *w)
 	       memcmp(s->key, w->key, w->stem) == 0;
 }
 
-/* It stands in the same block, not in a part of that. */
+/* Is @s a norm in the block of @w itself, not in a part of the block? */
 static bool is_norm_of(const struct seen *s, const struct seen *w)
 {
 	return s->ndim == 1 && w->block && s->block == w->block && s->name == s->block &&
@@ -368,7 +371,7 @@ static bool is_norm_of(const struct seen *s, const struct seen *w)
 	       memmem(s->key + s->name, s->stem - s->name, "orm", 3);
 }
 
-/* Which dimension of it are the outputs? -1: nothing says. */
+/* Which dimension of @w are the outputs? -1: not known. */
 static int outputs(const struct look *l, const struct seen *w,
 		   const struct dcp_rules_config *config)
 {
@@ -393,7 +396,7 @@ static int outputs(const struct look *l, const struct seen *w,
 	return out == w->shape[0] ? 0 : out == w->shape[1] ? 1 : -1;
 }
 
-/* How are linear weights stored? A negative return is the source's. */
+/* Find out how linear weights are stored. A negative return comes from the source. */
 static int dcp_rules_linear(const struct dcp_rules_source *from, enum linear *out,
 			    struct dcp_err *err)
 {
@@ -435,7 +438,7 @@ bool dcp_rules_preset_named(const char *name, struct dcp_rules_preset *out)
 	return false;
 }
 
-/* Is @name part of the preset's name, or that of it? "llama", "megatron-llama". */
+/* Is one of the two names part of the other? "llama", "megatron-llama". */
 static bool overlaps(const char *name, const char *preset)
 {
 	return strlen(name) > 2 && (strstr(preset, name) || strstr(name, preset));
@@ -469,7 +472,8 @@ static const char last_resort[] = "hf";
 
 struct candidate {
 	struct dcp_rules *r;
-	/* By mark and pattern: how many keys match; of has and lacks only whether any does. */
+	/* Number of keys that match, by mark and pattern; for has and lacks only whether any key
+	 * does. */
 	uint64_t seen[DCP_RULES_MAX_MARKS][DCP_RULES_MAX_SOURCES];
 };
 
@@ -514,8 +518,11 @@ static int look_at_key(void *ctx, uint64_t number, const char *key)
 	return dcp_buf_error(&d->text);
 }
 
-/* Every pattern of one of the lines with "has" was seen, none of those with "lacks", and of
- * those with "fewer" the second more often than the first. */
+/*
+ * Does the candidate fit? Every pattern of at least one "has" line was seen, no pattern of a
+ * "lacks" line was, and in every "fewer" line the second pattern was seen more often than the
+ * first.
+ */
 static bool is_it(const struct candidate *c)
 {
 	bool has = false;
@@ -535,7 +542,7 @@ static bool is_it(const struct candidate *c)
 	return has;
 }
 
-/* Files that only torch writes, and programs that use it. */
+/* Is the source in a format that only torch and programs based on torch write? */
 static bool is_by_torch(const char *by)
 {
 	static const char *const all[] = { "torch", "megatron", "deepspeed", "composer",
@@ -548,10 +555,10 @@ static bool is_by_torch(const char *by)
 }
 
 /*
- * "@paddle": linear weights are [inputs, outputs]; "@unknown": it is not known whether they
- * are. Where shapes decide, the writer does not matter: Paddle also exports its weights as
- * transformers has them. What torch wrote is taken as it is: a weight that is [inputs, outputs]
- * there is used so.
+ * "@paddle": linear weights are [inputs, outputs]; "@unknown": it is not known whether they are. If
+ * shapes decide, the writer does not matter, because Paddle also exports weights in the order of
+ * transformers. Weights written by torch are never turned: torch uses a weight in the order in
+ * which it is stored.
  */
 static int look_at_linear(const struct dcp_rules_source *from, struct detection *d,
 			  struct dcp_err *err)

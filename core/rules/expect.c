@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which tensors has a model? A line each, as transformers saves it: KEY LENGTH..., once for every
- * {l} of its layers and {e} of its experts. Letters before a colon say when:
+ * {l} of its layers and {e} of its experts. Letters before a colon are conditions:
  *
  *   t  may be missing where embeddings are tied    a b  attention has biases (b: unless it says not)
  *   d  layers without experts, m with them         B    the MLP has
@@ -9,9 +9,9 @@
  *   p  layers of multi-token prediction, which stand after the others and may be missing
  *   o  may be missing
  *
- * A length that is called ? is not known. Beside the lines stands what keys of the model
- * without its head do not begin with. Of some families only a few tensors are known, by which
- * the others are found.
+ * A length of ? is not known. Beside the lines of a family stands the prefix that keys lack in a
+ * model without its head. Of some families only a few tensors are listed; they suffice to find the
+ * prefix of all.
  */
 #include <stdio.h>
 #include <string.h>
@@ -86,7 +86,7 @@ enum { MOST = 1 << 20 }; /* layers times experts */
 
 static const struct {
 	const char *models, *base, *lines;
-	bool some; /* these are not all */
+	bool some; /* the list is not complete */
 } families[] = {
 	{ " llama mistral gemma granite smollm3 ", "model.",
 	  ENDS NORMS ATTN BIASES MLP "B:" L "mlp.gate_proj.bias intermediate\nB:" L
@@ -212,7 +212,7 @@ static const struct {
 	  "pos_embed.proj.weight\ncontext_embedder.weight\nproj_out.weight\n", true },
 };
 
-/* How a component of what optimizers keep begins; with a dot: all of it. */
+/* Components of keys of optimizers begin with one of these; with a dot: the whole component. */
 static const char *const training[] = { "optim",
 					"exp_avg",
 					"max_exp_avg",
@@ -303,7 +303,7 @@ static bool is_moe(const struct dcp_rules_config *c, uint64_t layer)
 	       (c->moe_step < 2 || (layer + 1) % c->moe_step == 0);
 }
 
-/* Is the line meant, in this layer? */
+/* Do the conditions of the line hold for this layer? */
 static bool is_meant(const struct dcp_rules_config *c, const char *when, size_t n,
 		     uint64_t layer)
 {
@@ -323,8 +323,8 @@ static bool is_meant(const struct dcp_rules_config *c, const char *when, size_t 
 	return meant;
 }
 
-/* A model that classifies, or has no head: what follows the layers differs from a language
- * model's. */
+/* Is it a classifier, or a model without a head? The tensors after its layers differ from those of
+ * a language model. */
 static bool has_other_head(const struct dcp_rules_config *c)
 {
 	return c->architecture[0] && !strstr(c->architecture, "CausalLM") &&
@@ -408,7 +408,7 @@ int dcp_rules_expect(const struct dcp_rules_config *c, dcp_rules_expect_fn *fn, 
 	int i = find_family(c), rc = 0;
 	const struct expecting t = { c, i < 0 ? "" : families[i].base, fn, ctx };
 	const char *lines = i < 0 ? NULL : families[i].lines;
-	uint64_t most; /* layers, and times experts */
+	uint64_t most; /* number of layers, multiplied by the experts if a line counts them */
 
 	if (!lines || (!c->layers && !families[i].some) ||
 	    dcp_ckd_add(&most, c->layers, c->mtp_layers) ||

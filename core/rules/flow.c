@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors through the operations of a rule. */
+/* Send tensors through the operations of a rule. */
 #include <errno.h>
 #include <string.h>
 
 #include "core/base/bytes.h"
 #include "core/rules/rules_int.h"
 
-enum { MAX_MADE = 65536 }; /* tensors on their way at a time */
+enum { MAX_MADE = 65536 }; /* limit of tensors at one time */
 
 #define bad(r, ...) dcp_fail((r)->err, -EINVAL, __VA_ARGS__)
 
@@ -20,7 +20,7 @@ static int number(struct run *r, const struct op *op, uint32_t i, uint64_t *out)
 	return dcp_rules_amount(&op->arg[i], r->config, out, r->err);
 }
 
-/* The dimension that argument @i says of a tensor of @ndim. */
+/* Argument @i as a dimension of a tensor of @ndim dimensions. */
 static int dimension(struct run *r, const struct op *op, uint32_t i, uint32_t ndim,
 		     uint32_t *out)
 {
@@ -118,8 +118,8 @@ static int narrow(struct run *r, const struct op *op, struct work *w)
 	return rc < 0 ? rc : dcp_work_narrow(w, d, lo, n);
 }
 
-/* How many elements of which dimension: the arguments of pad and unpad. @w has at least, or at
- * most so many. */
+/* Read the arguments of pad and unpad: a number of elements, and the dimension. Fails unless @w has
+ * at least (@least) or at most that many elements. */
 static int length(struct run *r, const struct op *op, const struct work *w, bool least,
 		  uint32_t *d, uint64_t *n)
 {
@@ -180,8 +180,8 @@ static int cast(struct run *r, const struct op *op, struct work *w)
 /* ---- several ---- */
 
 /*
- * What is joined into one: @n tensors, @step apart in the list of all, the axis of the slot that is
- * joined over, or the lists. The axis goes.
+ * Determine which tensors are joined into one: @n tensors that are @step apart in the list of all.
+ * They differ in the joined slot, whose axis is removed, or, without a slot, in their list.
  */
 static void take_axis(struct flow *f, uint8_t slot, size_t *n, size_t *step)
 {
@@ -193,7 +193,7 @@ static void take_axis(struct flow *f, uint8_t slot, size_t *n, size_t *step)
 		f->k = 1;
 		return;
 	}
-	while (f->axis[at].slot != slot) /* the parser saw to it that there is one */
+	while (f->axis[at].slot != slot) /* the parser ensures that the axis exists */
 		at++;
 	*n = f->axis[at].n;
 	*step = 1;
@@ -205,8 +205,8 @@ static void take_axis(struct flow *f, uint8_t slot, size_t *n, size_t *step)
 	f->e /= *n;
 }
 
-/* concat, stack: each list over its slot, or the lists; along dimension d, or along an added
- * dimension. */
+/* concat, stack: join the tensors of a list that differ in the slot or, without a slot, join the
+ * lists. concat joins along an existing dimension, stack along a new one. */
 static int join_lists(struct run *r, const struct op *op, struct flow *f)
 {
 	bool added = *op->def->name == 's';
@@ -234,7 +234,7 @@ static int join_lists(struct run *r, const struct op *op, struct flow *f)
 	return rc;
 }
 
-/* List i becomes what the i-th number says. */
+/* List i of the result is the list whose index is the i-th number. */
 static int order(struct run *r, const struct op *op, struct flow *f)
 {
 	struct work *out = works(r, f->k * f->e);
@@ -256,7 +256,7 @@ static int order(struct run *r, const struct op *op, struct flow *f)
 	return 0;
 }
 
-/* The sizes of the parts, in @size: as they are, or as ratios. */
+/* Compute the sizes of the parts into @size; the arguments are sizes or ratios. */
 static int part_sizes(struct run *r, const struct op *op, uint64_t n, uint64_t *size,
 		      uint32_t parts)
 {
@@ -299,7 +299,8 @@ static int split(struct run *r, const struct op *op, struct flow *f)
 		if (rc == 0)
 			rc = part_sizes(r, op, f->w[j].shape[d], size, (uint32_t)count);
 		for (size_t i = 0; rc == 0 && i < count; lo += size[i], i++) {
-			/* Lists go with the parts, members stay beside each other. */
+			/* Each part makes a list of its own; the members of a list stay
+			 * consecutive. */
 			struct work *to = &out[(j / f->e * count + i) * f->e + j % f->e];
 
 			*to = f->w[j];
@@ -348,7 +349,7 @@ static int unstack(struct run *r, const struct op *op, struct flow *f)
 	return 0;
 }
 
-/* One of two that lie in turn along a dimension of two elements, without it. */
+/* Take element @i of dimension @d, which has two elements, and remove the dimension. */
 static int one_of_pair(struct work *w, uint32_t d, uint64_t i)
 {
 	uint64_t shape[2] = { w->shape[d == 0], w->shape[d == 2 ? 1 : 2] };

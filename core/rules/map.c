@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * First all keys are matched, which needs nothing but their names, and those that become one
- * tensor are put in groups; then the keys that come out are collected, so that those made twice
- * are known before any is emitted; then each group is emitted.
+ * First all keys are matched, by their names alone, and keys that become one tensor form a group.
+ * Then the resulting keys are collected, so that keys made twice are known before anything is
+ * emitted. Then each group is emitted.
  */
 #include "core/rules/rules_int.h"
 
@@ -59,11 +59,12 @@ static int emit_files(struct map *m, struct dcp_tensor *t)
 			rc = emit_terms(m, &p[i]);
 	}
 	t->pieces = p;
-	t->ncopies = 0; /* of files numbered otherwise */
+	t->ncopies = 0; /* their file numbers are those of the source */
 	return rc;
 }
 
-/* Between dots, as files of a Hugging Face model have their keys. */
+/* Make the path of components from the key, split at dots: in files of a Hugging Face model dots
+ * separate components. */
 static int split_path(struct map *m, struct dcp_tensor *t)
 {
 	size_t n = strlen(t->key), parts = 1;
@@ -88,8 +89,8 @@ static int split_path(struct map *m, struct dcp_tensor *t)
 	return 0;
 }
 
-/* What key @number of m->out is called. Of two keys that the model ties, the other is the
- * one that it is read by. */
+/* The name of resulting key @number. If the model ties two keys and only this one exists, it gets
+ * the name of the other, because that is the one that programs read. */
 static const char *name_of(const struct map *m, uint32_t number)
 {
 	const char *name = dcp_intern_text(&m->out, number), *key, *of;
@@ -103,7 +104,8 @@ static const char *name_of(const struct map *m, uint32_t number)
 	return name;
 }
 
-/* Is it one tensor under two names, both emitted as they are? Then what the other is called now. */
+/* If @t is an alias and both names are emitted without operations, the new name of the other
+ * tensor; else NULL. */
 static const char *alias(struct map *m, const struct group *g, const struct dcp_tensor *t)
 {
 	const struct group *other;
@@ -135,7 +137,7 @@ static void fail_key(struct map *m, enum dcp_rules_what what, const struct group
 	dcp_rules_say(m, what, t->key, m->r->rule[g->rule].line, why);
 }
 
-/* What is asked of every tensor, unless a rule said something else of it. */
+/* Cast to the dtype requested for all tensors, unless a rule cast this one. */
 static void cast_all(const struct map *m, struct dcp_tensor *t)
 {
 	enum dcp_dtype to = m->from->cast;
@@ -146,7 +148,7 @@ static void cast_all(const struct map *m, struct dcp_tensor *t)
 	t->dtype_name = dcp_dtype_info(to)->name;
 }
 
-/* One key of a group, made of @w, or broken for the reason in @why. */
+/* Emit one key of a group, made from @w, or broken with the reason in @why. */
 static int emit_key(struct map *m, uint32_t number, const char *key, struct dcp_tensor t,
 		    const struct work *w, const struct dcp_err *why)
 {
@@ -181,8 +183,8 @@ static int emit_key(struct map *m, uint32_t number, const char *key, struct dcp_
 		if (rc < 0)
 			return rc;
 		cast_all(m, &t);
-		t.error =
-			NULL; /* of a partly broken one the index finds again which files lack */
+		/* if only parts are broken, the index itself finds the missing files */
+		t.error = NULL;
 		m->report->mapped++;
 	}
 	t.partly = false;
@@ -229,9 +231,9 @@ static int dcp_rules_emit_group(struct map *m, uint32_t number)
 	return rc;
 }
 
-enum { NEAR_KEYS = 100, NEAR_RULES = 256 }; /* for which the nearest is looked for */
+enum { NEAR_KEYS = 100, NEAR_RULES = 256 }; /* limits up to which a nearest rule is searched */
 
-#define MAP_ARENA (1u << 30) /* of one group's pieces */
+#define MAP_ARENA (1u << 30) /* limit for the pieces of one group */
 
 static bool holds(const struct map *m, const struct rule *rule)
 {
@@ -244,7 +246,7 @@ static bool holds(const struct map *m, const struct rule *rule)
 				strcmp(rule->says, m->from->adapter[rule->of]) == 0));
 }
 
-/* The first rule that takes the key, or NULL; by which pattern. */
+/* The first rule that matches the key, or NULL; *src receives the index of the pattern. */
 static const struct rule *find_rule(const struct map *m, const char *key,
 				    struct slot_value *value, uint32_t *src)
 {
@@ -271,7 +273,7 @@ static int new_group(struct map *m, uint32_t rule, uint32_t *out)
 	return 0;
 }
 
-/* The group of keys that have these slots, except for the slot that is joined over. */
+/* Find or create the group of keys with these slots; the joined slot is ignored. */
 static int find_group(struct map *m, const struct rule *rule, const struct slot_value *value,
 		      uint32_t *out)
 {
@@ -303,7 +305,8 @@ static int find_group(struct map *m, const struct rule *rule, const struct slot_
 	return rc;
 }
 
-/* Without what slots are for: numbers as 0, a star as nothing. */
+/* Write a key or pattern without the content of its slots: numbers and slots become 0, a star is
+ * dropped. */
 static void outline(const char *s, char *out, size_t size)
 {
 	size_t n = 0;
@@ -323,7 +326,9 @@ static void outline(const char *s, char *out, size_t size)
 	out[n] = '\0';
 }
 
-/* Which rule may have been meant? Of the first keys only: it takes a look at each pattern. */
+/*
+ * Which rule is nearest to @key? Searched only for the first keys, since every pattern is compared.
+ */
 static void nearest(const struct map *m, const char *key, char *why, size_t size)
 {
 	char a[DCP_NEAR_MAX], b[DCP_NEAR_MAX];
@@ -349,7 +354,8 @@ static void nearest(const struct map *m, const char *key, char *why, size_t size
 			 pattern->text, found->line);
 }
 
-/* What stands for {from} in a key that pattern @src of the rule matches; NULL: it has none. */
+/* The value of {from} in a key that matches pattern @src of the rule; NULL: the pattern has no
+ * {from}. */
 static const struct slot_value *name_in(const struct rule *rule, uint32_t src,
 					const struct slot_value *value)
 {
@@ -372,8 +378,8 @@ static int on_name(void *ctx, uint64_t number, const char *key)
 	return DCP_MIN(dcp_intern_add(&m->names, name->s, name->n, DCP_INTERN_NONE, NULL), 0);
 }
 
-/* Whose keys are taken, of those with a name inside: what was asked for, "default", or the only
- * one. */
+/* Choose the name for {from} whose keys are mapped: the requested name, "default", or the only name
+ * found. */
 static int choose_name(struct map *m)
 {
 	const char *asked = m->from->part, *name = asked ? asked : "default";
@@ -493,7 +499,8 @@ static int note_made(struct map *m, uint32_t group, const char *key)
 	return rc;
 }
 
-/* Which keys will a group make? Of what is unstacked the tensor says how many. */
+/* Note the keys that a group will make. If the rule unstacks a tensor, the shape of the tensor
+ * gives their number. */
 static int note_group(struct map *m, uint32_t number)
 {
 	const struct group *g = &m->group[number];
@@ -512,7 +519,7 @@ static int note_group(struct map *m, uint32_t number)
 			if (rc == 0)
 				rc = note_made(m, number, key);
 			else if (rc == -ERANGE || rc == -EINVAL)
-				rc = 0; /* dcp_rules_emit_group() says so */
+				rc = 0; /* dcp_rules_emit_group() reports this error */
 		}
 	dcp_arena_reset(&m->arena);
 	return rc;

@@ -13,9 +13,9 @@
 #include "core/base/text.h"
 
 /*
- * Patterns: compiled once into literals, stars, numbers and names. Matching allocates nothing,
- * and only the latest star is ever tried again: what an earlier one could give, the later one
- * gives too.
+ * Patterns: compiled once into literals, stars, numbers and names. Matching allocates nothing, and
+ * only the latest star is ever tried again: every match with an earlier star is also found with the
+ * later one.
  */
 
 enum { MAX_DIGITS = 18 };
@@ -37,7 +37,7 @@ static bool is_letter(char c)
 	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
-/* The slot of that name; a star is always new. */
+/* The slot of that name; a star always makes a new slot. */
 static int slot_of(struct rules_parse *ps, struct rule *rule, const char *at, const char *name,
 		   size_t n, bool is_source, uint8_t *out)
 {
@@ -55,7 +55,7 @@ static int slot_of(struct rules_parse *ps, struct rule *rule, const char *at, co
 	if (!known)
 		return -ENOMEM;
 	*out = (uint8_t)rule->nslot;
-	if (!is_source) { /* for unstack() to count; whether it does is seen when all is read */
+	if (!is_source) { /* a slot that unstack() must count; checked once the line is parsed */
 		rule->each |= 1u << *out;
 		rule->each_at[*out] = at;
 	}
@@ -77,7 +77,8 @@ static int star_of(struct rules_parse *ps, struct rule *rule, const char *at, ui
 	return bad_text(ps, at, "the left side has no * for this one");
 }
 
-/* "4" or "layers" at *@s, moved past it: what is added to a number. False: neither. */
+/* Parse the amount added to a number, "4" or "layers", at *@s and advance *@s past it. False:
+ * neither. */
 static bool added(const char **s, const char *end, struct pattern_op *op)
 {
 	const char *from = *s;
@@ -90,7 +91,7 @@ static bool added(const char **s, const char *end, struct pattern_op *op)
 	return op->word != 0;
 }
 
-/* "i}", "i+4}" or "i+layers}" after the bracket at *@s, moved past it. */
+/* Parse "i}", "i+4}" or "i+layers}" after the bracket at *@s and advance *@s past it. */
 static int number_op(struct rules_parse *ps, struct rule *rule, const char **s, const char *end,
 		     bool is_source, struct pattern_op *op)
 {
@@ -119,7 +120,7 @@ static int number_op(struct rules_parse *ps, struct rule *rule, const char **s, 
 	return rc;
 }
 
-/* Literal bytes at *@s, copied to *@text. */
+/* Copy the literal bytes at *@s to *@text. */
 static int literal_op(struct rules_parse *ps, const char **s, const char *end, char **text,
 		      struct pattern_op *op)
 {
@@ -176,7 +177,7 @@ int dcp_rules_pattern(struct rules_parse *ps, struct rule *rule, const char *s, 
 	return rc;
 }
 
-/* A whole number at @at of the key. */
+/* Match a whole number at @at of the key. */
 static bool match_number(const char *key, size_t n, size_t *at, struct slot_value *out)
 {
 	const char *s = key + *at, *p = s;
@@ -190,7 +191,7 @@ static bool match_number(const char *key, size_t n, size_t *at, struct slot_valu
 	return true;
 }
 
-/* All that stands between two dots, or a dot and an end of the key. */
+/* Match a whole component of the key: up to a dot or an end of the key on both sides. */
 static bool match_name(const char *key, size_t n, size_t *at, struct slot_value *out)
 {
 	size_t from = *at;
@@ -221,7 +222,7 @@ static bool same_text(const struct slot_value *a, const struct slot_value *b)
 	return a->n == b->n && memcmp(a->s, b->s, a->n) == 0;
 }
 
-/* A slot that stands twice must be the same both times. */
+/* A slot that occurs twice must have the same value both times. */
 static bool match_slot(const struct pattern_op *op, const char *key, size_t n, size_t *at,
 		       struct slot_value *value, uint32_t *set)
 {
@@ -247,7 +248,7 @@ bool dcp_rules_match(const struct pattern *p, const char *key, size_t n,
 	uint32_t i = 0, star = UINT32_MAX, set = 0, set_before = 0;
 	size_t at = 0, tried = 0;
 
-	/* Keys of one layer differ at their ends. */
+	/* Compare the end first: keys of one layer differ there. */
 	if (last->kind == PATTERN_LITERAL &&
 	    (last->n > n || memcmp(key + n - last->n, last->text, last->n) != 0))
 		return false;
@@ -310,7 +311,7 @@ static const char *blanks(const char *s, const char *end)
 	return s < end && *s == '#' ? end : s;
 }
 
-/* Letters, digits and _ at *@s, moved past them. */
+/* Parse letters, digits and _ at *@s and advance *@s past them. */
 static struct word name_at(const char **s, const char *end)
 {
 	struct word w = { .s = *s };
@@ -327,7 +328,7 @@ static bool is(struct word w, const char *text)
 	return w.n == strlen(text) && memcmp(w.s, text, w.n) == 0;
 }
 
-/* ", nearest is X" for a word that is not a name of @n things. */
+/* Write ", nearest is X" for a word that is not one of @n names. */
 static const char *nearest(struct word w, const char *(*name)(size_t i), size_t n, char out[64])
 {
 	char text[NAME] = "";
@@ -456,8 +457,8 @@ static int order(struct rules_parse *ps, const char **s, struct op *op)
 	return bad_text(ps, w.s, "expected parts_first, parts_last or stored");
 }
 
-/* After the opening bracket: numbers, one list of numbers, a slot, an order; up to the closing
- * one. */
+/* Parse arguments after the opening bracket, up to the closing one: numbers, one list of numbers, a
+ * slot, an order. */
 static int args(struct rules_parse *ps, const struct rule *rule, const char **s, struct op *op)
 {
 	struct amount *arg = dcp_arena_calloc(&ps->r->arena, RULES_MAX_ARGS, sizeof(*arg));
@@ -544,7 +545,7 @@ static int one_op(struct rules_parse *ps, const struct rule *rule, const char **
 
 /* ---- do they fit the keys? ---- */
 
-/* How many tensors there are after it, @k, and which slots it takes. */
+/* Check one operation: update @k, the number of tensors after it, and the slots that it uses up. */
 static int step(struct rules_parse *ps, struct rule *rule, const char *at, const struct op *op,
 		uint64_t *k)
 {

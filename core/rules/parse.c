@@ -8,7 +8,8 @@
 #include "core/base/hash.h"
 #include "core/rules/rules_int.h"
 
-/* The next word at *@s, moved past it: up to a blank or a comma, or a comma. */
+/* Return the next word at *@s and advance *@s past it. A word ends at a blank or a comma; a comma
+ * is a word itself. */
 static struct word next_word(const char **s, const char *end)
 {
 	struct word w;
@@ -34,7 +35,8 @@ static bool is(struct word w, const char *text)
 	return w.n == strlen(text) && memcmp(w.s, text, w.n) == 0;
 }
 
-/* Patterns with commas between them, up to the word @stop, which is taken, or to the end. */
+/* Parse patterns separated by commas, up to and including the word @stop, or to the end of the
+ * line. */
 static int patterns(struct rules_parse *ps, const char **s, struct rule *rule, bool is_source,
 		    const char *stop, const struct pattern **out, uint32_t *count)
 {
@@ -105,7 +107,7 @@ static int rename_line(struct rules_parse *ps, const char *s)
 	return rc < 0 ? rc : dcp_rules_ops(ps, rule, s);
 }
 
-/* A word without its backslashes, in the arena. */
+/* Copy a word without its backslashes to the arena. */
 static int plain(struct rules_parse *ps, struct word w, const char **out)
 {
 	char *p = dcp_arena_alloc(&ps->r->arena, w.n + 1), *end = p;
@@ -125,7 +127,7 @@ static int plain(struct rules_parse *ps, struct word w, const char **out)
 	return 0;
 }
 
-/* Words with blanks between them, of strip, erase or models. */
+/* Parse the words, separated by blanks, of a line strip, erase or models. */
 static int affix_line(struct rules_parse *ps, const char *s, struct affix **list, size_t *n,
 		      size_t *cap, const char *expected)
 {
@@ -197,7 +199,7 @@ static int tie_line(struct rules_parse *ps, const char *s)
 	return rc;
 }
 
-/* Keys that no rule below may take either. */
+/* Parse a line refuse: keys that no rule below may match either. */
 static int refuse_line(struct rules_parse *ps, const char *s)
 {
 	size_t number = ps->r->nrule;
@@ -208,7 +210,7 @@ static int refuse_line(struct rules_parse *ps, const char *s)
 	return rc;
 }
 
-/* The number of a word of config.json, from 1; 0: it is none. */
+/* The index + 1 of a word of config.json; 0: not such a word. */
 static uint32_t number_word(struct word w)
 {
 	for (size_t i = 0; i < dcp_rules_nwords; i++)
@@ -221,8 +223,8 @@ const char *const dcp_rules_adapter_words[DCP_RULES_ADAPTER_WORDS] = {
 	"bias", "rank_pattern", "save_projection", "save_only_topk_weights", "save_indices",
 };
 
-/* A rule that holds only for adapters whose configuration says this, or for models with two
- * equal numbers. */
+/* Parse a line if: its rule holds only for adapters with that value in their configuration, or for
+ * models with two equal numbers. */
 static int if_line(struct rules_parse *ps, const char *s)
 {
 	struct word fact = next_word(&s, ps->end), eq = next_word(&s, ps->end),
@@ -257,7 +259,7 @@ static int if_line(struct rules_parse *ps, const char *s)
 	return rule->says ? 0 : -ENOMEM;
 }
 
-/* What is said of keys that no rule fits: the rest of the line. */
+/* Parse a line else: the rest of the line is the message for keys that no rule matches. */
 static int else_line(struct rules_parse *ps, const char *s)
 {
 	const char *end = ps->end;

@@ -14,9 +14,11 @@
 #include "core/rules/rules_int.h"
 
 enum {
-	/* one of so many tensors is there: of quantized models few have their own names */
+	/*
+	 * at least one in so many tensors of the model must exist: quantized models keep few names
+	 */
 	LEAST = 8,
-	DEPTH = 12, /* components that a prefix may have */
+	DEPTH = 12, /* limit of components in a prefix */
 	MAX_OTHERS = 16,
 };
 
@@ -31,19 +33,21 @@ static const char *const copies[] = { "ema",      "ref",      "reference", "teac
 				      "momentum", "frozen",   "rm",        "draft" };
 static const char *const masters[] = { "fp32", "master", "masters" };
 struct candidate {
-	uint64_t whole, bare; /* keys of the model, with its base and without */
+	uint64_t whole,
+		bare; /* keys that match those of the model with its head, and without */
 };
 
 struct placing {
-	struct dcp_rules *hf; /* what is erased of keys, once the prefix is gone */
+	struct dcp_rules *hf; /* erases parts of keys after the prefix is removed */
 	struct dcp_intern keys, bare, prefixes;
-	struct dcp_intern roots;   /* what the model's keys begin with, up to a dot */
-	struct dcp_intern firsts;  /* what keys that are not the model's begin with */
+	struct dcp_intern roots;   /* first components of the model's keys */
+	struct dcp_intern firsts;  /* first components of keys that are not the model's */
 	struct dcp_buf candidates; /* struct candidate by number in prefixes */
 	struct dcp_buf text;
 	uint64_t need;
-	bool some;             /* only some tensors of the model are known */
-	struct dcp_buf common; /* of a model of which none is: text that all keys begin with */
+	bool some; /* only some tensors of the model are known */
+	/* if no tensor of the model is known: the text that all keys begin with */
+	struct dcp_buf common;
 	bool any;
 };
 
@@ -52,14 +56,16 @@ static size_t component(const char *s)
 	return strcspn(s, "./");
 }
 
-/* What follows the next dot or slash; NULL: there is none. */
+/* The text after the next dot or slash; NULL: none follows. */
 static const char *below(const char *s)
 {
 	s += component(s);
 	return *s ? s + 1 : NULL;
 }
 
-/* Is one of @words in the prefix, between whatever is neither a letter nor a digit? */
+/*
+ * Is one of @words in the prefix, as a whole word? Anything but letters and digits separates words.
+ */
 static bool has_word(const char *prefix, const char *const *words, size_t nwords)
 {
 	for (const char *s = prefix; *s;) {
@@ -87,7 +93,7 @@ static int note_tensor(void *ctx, const struct dcp_rules_expected *x)
 				    NULL);
 	if (rc < 0)
 		return rc;
-	if (x->of_expert) /* which may be together in one */
+	if (x->of_expert) /* tensors of experts may be stored together in one tensor */
 		return 0;
 	p->need += !x->optional;
 	rc = dcp_intern_str(&p->keys, x->key, NULL);
@@ -112,7 +118,7 @@ static int count(struct placing *p, const char *key, const char *at, bool whole)
 	return 0;
 }
 
-/* The shortest prefix below which the key is one of the model's. */
+/* Find the shortest prefix below which the key is one of the model's. */
 static int look_at_key(void *ctx, uint64_t number, const char *key)
 {
 	struct placing *p = ctx;
@@ -145,8 +151,8 @@ static bool is_dropped(const struct dcp_rules *r, const char *key)
 	return is;
 }
 
-/* What all keys of a model of diffusers begin with: none of those has a module that holds all
- * others. */
+/* Shorten the common prefix of all keys. Below it lies a model of diffusers, since no such model
+ * has a module that contains all others. */
 static int look_for_common(void *ctx, uint64_t number, const char *key)
 {
 	struct placing *p = ctx;
@@ -194,11 +200,11 @@ static size_t depth(const char *prefix)
 	return n;
 }
 
-/* Is candidate @a rather the model than @b? */
+/* Is candidate @a a better choice than @b? */
 static bool is_better(const struct choosing *c, uint32_t a, uint32_t b)
 {
 	const struct dcp_intern *names = &c->p->prefixes;
-	/* Texts stay where they are: nothing is added any more. */
+	/* These pointers stay valid because nothing is added any more. */
 	const char *x = dcp_intern_text(names, a), *y = dcp_intern_text(names, b);
 	int order = DCP_CMP(HAS_WORD(x, copies), HAS_WORD(y, copies))
 			    ?: DCP_CMP(fit_of(c, b), fit_of(c, a))
@@ -211,7 +217,9 @@ static bool is_better(const struct choosing *c, uint32_t a, uint32_t b)
 	return order < 0;
 }
 
-/* Do keys that begin with @first stand for a file or directory called so? */
+/*
+ * Is @first the name of a file (without extension) or directory, so that its keys come from there?
+ */
 static bool is_file(const struct dcp_rules_source *from, const char *first)
 {
 	size_t n = strlen(first);
@@ -223,8 +231,8 @@ static bool is_file(const struct dcp_rules_source *from, const char *first)
 	return false;
 }
 
-/* Beside a model that has no prefix: what lies in other files (value_head.bin,
- * adapter_model.safetensors) is no part of it. */
+/* If the model has no prefix, keys from other files beside it (value_head.bin,
+ * adapter_model.safetensors) are not part of it. */
 static void add_files(const struct placing *p, const struct dcp_rules_source *from,
 		      struct dcp_rules_place *out)
 {

@@ -21,23 +21,23 @@
 
 enum pattern_kind { PATTERN_LITERAL, PATTERN_STAR, PATTERN_NUMBER, PATTERN_NAME };
 
-/* One part of a pattern; @add and @word are of a number on the right side. */
+/* One part of a pattern. @add and @word belong to a number on the right side. */
 struct pattern_op {
 	enum pattern_kind kind;
 	uint8_t slot;
 	uint32_t n; /* bytes of a literal */
 	const char *text;
-	uint64_t add; /* is added to it, or taken from it */
+	uint64_t add; /* is added to the number, or subtracted */
 	bool minus;
 	uint32_t
-		word; /* not 0: not @add, but the number of config.json with this number less one */
+		word; /* if not 0: in place of @add, number @word - 1 of the words of config.json */
 };
 
 struct pattern {
 	const char *text; /* as written */
 	const struct pattern_op *op;
 	uint32_t nop;
-	uint32_t slots; /* which it has, a bit each */
+	uint32_t slots; /* the slots that occur, one bit each */
 	unsigned column;
 };
 
@@ -48,27 +48,29 @@ struct slot_value {
 	uint64_t number;
 };
 
-#define RULES_MAX_FACTORS 4 /* of one amount */
-#define RULES_MAX_OPS 32    /* of one rule */
-#define RULES_MAX_ARGS 64   /* of one operation */
+#define RULES_MAX_FACTORS 4 /* factors of one amount */
+#define RULES_MAX_OPS 32    /* operations of one rule */
+#define RULES_MAX_ARGS 64   /* arguments of one operation */
 
-/* "128", "-1", "heads*head_dim": factors from left to right, each multiplied or divided by. */
+/* "128", "-1", "heads*head_dim": factors that are applied from left to right, by multiplication or
+ * division. */
 struct amount {
 	struct factor {
 		bool divide;
-		int word; /* a number of config.json, see config.c; -1: the value */
+		int word; /* index of a number of config.json, see config.c; -1: use @value */
 		uint64_t value;
 	} f[RULES_MAX_FACTORS];
 	uint32_t n;
 	bool minus;
 };
 
-/* What rows of queries, keys and values in one tensor stand for, slowest first. */
+/* The order of the rows in a tensor of queries, keys and values; the slowest changing part is named
+ * first. */
 enum qkv_order {
 	QKV_GROUPS,      /* groups; in each query heads, a key head, a value head */
 	QKV_PARTS_FIRST, /* query, key, value; heads; elements of a head */
 	QKV_PARTS_LAST,  /* heads; elements of a head; query, key, value */
-	QKV_STORED,      /* what the source says; groups where it says nothing */
+	QKV_STORED,      /* the order that the source states; QKV_GROUPS if it states none */
 };
 
 struct op {
@@ -81,12 +83,12 @@ struct op {
 	enum dcp_dtype dtype;
 };
 
-/* Tensors on their way through the operations of a rule: k lists of e each. */
+/* Tensors on their way through the operations of a rule: k lists of e tensors each. */
 struct work;
 struct flow {
 	struct work *w; /* k * e */
 	size_t k, e;
-	struct flow_axis { /* what e counts, by slot: the last one changes from one to the next */
+	struct flow_axis { /* the slots that e is a product of; the last slot changes fastest */
 		uint8_t slot;
 		size_t n;
 	} axis[DCP_RULES_MAX_SLOTS];
@@ -102,29 +104,30 @@ struct run {
 
 enum op_slot {
 	OP_SLOT_NEVER,
-	OP_SLOT_JOINS,  /* the keys that differ in it; without one the lists */
-	OP_SLOT_COUNTS, /* what is made of each; always there */
+	/* the slot whose keys are joined; if no slot is given, the lists are joined */
+	OP_SLOT_JOINS,
+	OP_SLOT_COUNTS, /* the slot that counts the results of each tensor; required */
 };
 
 #define OP_DIMS_ALL UINT8_MAX
 
-/* What an operation is: as text, and what it does. */
+/* An operation: its text form and its function. */
 struct op_def {
 	const char *name, *usage;
-	uint8_t least, most; /* numbers after the name */
-	uint8_t dims;        /* which of them are dimensions, so may be -1: a bit each */
+	uint8_t least, most; /* smallest and largest count of numbers after the name */
+	uint8_t dims; /* which of these numbers are dimensions and may be -1: one bit each */
 	enum op_slot slot;
-	bool list;      /* a list as its last argument, too: sizes of parts */
-	bool dtype;     /* its one argument is a type */
-	bool per;       /* several numbers are one for each tensor */
-	bool order;     /* after its numbers, or not at all: an order of rows */
-	uint8_t of, to; /* tensors; 0: any, and as many as there were */
+	bool list;      /* the last argument may also be a list: sizes of parts */
+	bool dtype;     /* the only argument is a dtype */
+	bool per;       /* several numbers mean one number for each tensor */
+	bool order;     /* an order of rows may follow the numbers */
+	uint8_t of, to; /* count of tensors before and after; 0: any count, and unchanged */
 	int (*each)(struct run *r, const struct op *op, struct work *w); /* or */
 	int (*all)(struct run *r, const struct op *op, struct flow *f);
 };
 
 struct rule {
-	bool drop, refuse; /* refuse: a key is reported as if no rule took it */
+	bool drop, refuse; /* refuse: keys are reported as if no rule matched */
 	unsigned line;
 	const struct pattern *src, *dst;
 	uint32_t nsrc, ndst;
@@ -132,14 +135,18 @@ struct rule {
 	uint32_t nslot;
 	const struct op *op;
 	uint32_t nop;
-	uint8_t join;     /* slot whose keys become one tensor; RULES_NO_SLOT: none */
-	uint8_t name;     /* slot {from}; RULES_NO_SLOT: none */
-	const char *says; /* only where adapter_config.json says this; NULL: always */
-	uint32_t of;      /* of which of the words that rules ask it for */
-	uint32_t equal
-		[2]; /* only where these words of config.json are, numbered from 1; 0: always */
+	uint8_t join; /* the slot whose keys become one tensor; RULES_NO_SLOT: none */
+	uint8_t name; /* the slot {from}; RULES_NO_SLOT: none */
+	/* the rule holds only if adapter_config.json has this value; NULL: always */
+	const char *says;
+	uint32_t of; /* of which member: index in dcp_rules_adapter_words */
+	/*
+	 * the rule holds only if these two numbers of config.json (index + 1) are equal; 0: always
+	 */
+	uint32_t equal[2];
 	uint32_t each; /* slots of the right side that unstack() counts, a bit each */
-	const char *each_at[DCP_RULES_MAX_SLOTS]; /* in the text, until its unstack() is read */
+	/* place in the text, until the unstack() of the slot is read */
+	const char *each_at[DCP_RULES_MAX_SLOTS];
 };
 
 /* strip, erase */
@@ -162,7 +169,8 @@ struct mark {
 struct dcp_rules {
 	struct dcp_arena arena;
 	const char *name;
-	const char *other; /* else: what is said of keys that no rule fits; may be NULL */
+	/* of a line `else`: the message for keys that no rule matches; may be NULL */
+	const char *other;
 	uint64_t hash;
 	struct rule *rule;
 	struct affix *strip, *erase;
@@ -193,7 +201,7 @@ extern const size_t dcp_rules_npresets;
 
 /* op.c */
 
-/* What is wrong at @at of the line. */
+/* Write to @err what is wrong at position @at of the line. Returns @code. */
 int dcp_rules_bad(const struct rules_parse *ps, const char *at, int code, const char *fmt, ...)
 	DCP_PRINTF(4, 5);
 #define bad_text(ps, at, ...) dcp_rules_bad(ps, at, -EINVAL, __VA_ARGS__)
@@ -201,11 +209,12 @@ int dcp_rules_bad(const struct rules_parse *ps, const char *at, int code, const 
 /* Compile @n bytes at @s into @out; slots are those of @rule, new ones only if @is_source. */
 int dcp_rules_pattern(struct rules_parse *ps, struct rule *rule, const char *s, size_t n,
 		      bool is_source, struct pattern *out);
-/* Slots matched into @value (DCP_RULES_MAX_SLOTS), which point into @key. */
+/* Does @key match? Writes the slots to @value (DCP_RULES_MAX_SLOTS elements), which point into
+ * @key. */
 bool dcp_rules_match(const struct pattern *p, const char *key, size_t n,
 		     struct slot_value *value);
-/* The key that @p makes of the slots, appended to @out. -ERANGE: a number would be negative or
- * leave 64 bits; -EINVAL: config.json does not say what is added. */
+/* Append to @out the key that @p makes from the slots. -ERANGE: a number would be negative or leave
+ * 64 bits; -EINVAL: config.json does not say what is added. */
 struct dcp_buf;
 int dcp_rules_expand(const struct pattern *p, const struct slot_value *value,
 		     const struct dcp_rules_config *config, struct dcp_buf *out);
@@ -215,9 +224,9 @@ int dcp_rules_expand(const struct pattern *p, const struct slot_value *value,
 /* The numbers of config.json that rules call by name. */
 extern const size_t dcp_rules_nwords;
 const char *dcp_rules_word(size_t i);
-/* The word that the @n bytes at @s spell; -1: they spell none. */
+/* The index of the word in @n bytes at @s; -1: not a word. */
 int dcp_rules_word_at(const char *s, size_t n);
-/* Its number @i; 0: config.json does not say. */
+/* The value of word @i; 0: not in config.json. */
 uint64_t dcp_rules_word_value(size_t i, const struct dcp_rules_config *config);
 /* -EINVAL: config.json does not say, or the numbers do not divide. */
 int dcp_rules_amount(const struct amount *a, const struct dcp_rules_config *config,
@@ -225,17 +234,19 @@ int dcp_rules_amount(const struct amount *a, const struct dcp_rules_config *conf
 
 /* expect.c */
 
-/* Is it of what optimizers keep? */
+/* Is @key part of the state of an optimizer? */
 bool dcp_rules_is_training(const char *key);
 
 /* op.c */
 
-/* The operations at @s, up to the end of the line, into @rule; they fit its keys. */
+/*
+ * Parse the operations from @s to the end of the line into @rule and check that they fit its keys.
+ */
 int dcp_rules_ops(struct rules_parse *ps, struct rule *rule, const char *s);
 
 /* config.c: what the operations rope, unrope, qkv, fuse_qkv do; orders of rows */
 
-/* Its number and name; @order stays as it is where none is called so. */
+/* Find an order by its name; @order is unchanged if no order has that name. */
 bool dcp_rules_qkv_order(const char *name, size_t n, enum qkv_order *order);
 
 int dcp_rules_rope(struct run *r, const struct op *op, struct flow *f);
@@ -251,23 +262,24 @@ extern const size_t dcp_rules_nop_defs;
 int dcp_rules_flow(const struct rule *rule, const struct dcp_rules_source *from, struct flow *f,
 		   struct dcp_arena *arena, struct dcp_err *err);
 
-/* map: the keys of a source being mapped: matched, grouped and emitted (map.c), made
- * (detect.c). */
+/* map: the keys of a source while it is mapped: map.c matches, groups and emits them, detect.c
+ * makes the results. */
 
-/* A key of the source that some rule takes. */
+/* A key of the source that matches a rule. */
 struct hit {
 	uint64_t number;
-	uint64_t member; /* the number in the slot that is joined over; 0: there is none */
+	uint64_t member; /* the number in the joined slot; 0: the rule joins no slot */
 	uint32_t key;    /* in map.keys */
 	uint32_t group;
-	uint32_t src; /* which pattern of the left side */
+	uint32_t src; /* index of the matching pattern on the left side */
 };
 
 struct group {
-	uint32_t rule, hit, nhit; /* by number; its hits are consecutive */
+	/* indexes of the rule and of the first hit; hits of a group are consecutive */
+	uint32_t rule, hit, nhit;
 };
 
-/* A key that comes out: the group that makes it, and another that would. */
+/* A resulting key: the group that makes it, and a second group that would make the same key. */
 struct made {
 	uint32_t by, also; /* UINT32_MAX: none */
 	bool emitted;
@@ -279,7 +291,7 @@ struct map {
 	const struct dcp_sink *to;
 	struct dcp_rules_report *report;
 	struct dcp_intern keys, out,
-		ids; /* as the source has them; as they come out; of groups */
+		ids; /* keys of the source; resulting keys; identities of groups */
 	struct hit *hit;
 	struct group *group;
 	uint32_t *group_of_id; /* by number in ids */
@@ -288,8 +300,8 @@ struct map {
 	size_t nhit, hit_cap, ngroup, group_cap, id_cap, made_cap;
 	uint32_t *hit_of_key; /* once hits are sorted */
 	uint32_t *file; /* number of each file at the sink, plus one; 0: not emitted yet */
-	struct dcp_intern names; /* that {from} stands for */
-	uint32_t name;           /* whose keys are taken; DCP_INTERN_NONE: of none */
+	struct dcp_intern names; /* the names found in place of {from} */
+	uint32_t name;           /* the name whose keys are mapped; DCP_INTERN_NONE: none */
 	struct dcp_arena arena;
 	struct dcp_buf text, made_text;
 	struct dcp_err *err;
@@ -298,10 +310,11 @@ struct map {
 /* detect.c */
 void dcp_rules_say(const struct map *m, enum dcp_rules_what what, const char *key,
 		   unsigned line, const char *text);
-/* The key without the parts that the rules erase: itself, or in @text. */
+/* The key without the parts that the rules erase. Returns @key itself, or a copy in @text. */
 const char *dcp_rules_without_parts(const struct dcp_rules *r, const char *key,
 				    struct dcp_buf *text);
-/* The key as patterns see it: parts erased, prefixes stripped. In @text. */
+/* The key in the form that patterns are matched with: parts erased, prefixes stripped. The result
+ * is in @text. */
 const char *dcp_rules_bare_key(const struct dcp_rules *r, const char *key,
 			       struct dcp_buf *text);
 const char *dcp_rules_key_of(const struct map *m, const struct hit *h);
@@ -309,31 +322,30 @@ const char *dcp_rules_key_of(const struct map *m, const struct hit *h);
  * reason in @why. @first receives the group's first source even then, if it can be read. */
 int dcp_rules_make(struct map *m, const struct group *g, struct flow *f,
 		   struct dcp_tensor *first, struct dcp_err *why);
-/* How many members there are of what a group's rule unstacks, also where a later operation
- * failed. */
+/* The number of members into which a group's rule unstacks a tensor; also known if a later
+ * operation failed. */
 uint64_t dcp_rules_members(const struct map *m, const struct group *g, const struct flow *f);
-/* The key that pattern @dst makes of a group, for member @member of those; @f may be NULL for
- * member
- * 0. Valid until the next call. As dcp_rules_expand(). */
+/* The key that pattern @dst makes for member @member of a group; @f may be NULL for member 0. Valid
+ * until the next call. Returns as dcp_rules_expand(). */
 int dcp_rules_key_made(struct map *m, const struct group *g, const struct flow *f, uint32_t dst,
 		       uint64_t member, const char **out);
 
 /* detect.c */
 
 enum linear {
-	LINEAR_NONE,    /* no weight that may be a linear one */
-	LINEAR_UNKNOWN, /* there are some, which do not say */
+	LINEAR_NONE,    /* no weight may be linear */
+	LINEAR_UNKNOWN, /* there are linear weights, but their order is not known */
 	LINEAR_OUT_IN,  /* [outputs, inputs], as torch has them */
 	LINEAR_IN_OUT,  /* as Paddle has them */
 };
 
 /*
- * work: a tensor while operations change its shape: bits of stored items, each a box of the
- * current tensor, with strides.
+ * work: a tensor while operations change its shape. It consists of bits; each is a box of the
+ * current tensor that lies with strides in a stored item.
  *
- * Every function puts new bits, made in its arena, in the place of those that @w has, which
- * others may share. They return 0, -ENOMEM, or -EINVAL or -E2BIG with the reason in its err, one
- * line without the key; then @w is of no more use.
+ * Every function replaces the bits of @w by new ones, allocated in the arena of @w, because other
+ * works may share the old bits. Returns 0, -ENOMEM, or -EINVAL or -E2BIG with the reason in the err
+ * of @w: one line, without the key. After a failure @w must not be used any more.
  */
 
 struct dcp_arena;
@@ -345,11 +357,11 @@ struct bit_dim {
 };
 
 struct bit {
-	const struct dcp_piece *of; /* the stored item it is a part of */
-	uint32_t of_ndim;           /* dimensions of its box */
-	uint64_t first;             /* its first element, counted in the item's elements */
+	const struct dcp_piece *of; /* the stored item that the bit is a part of */
+	uint32_t of_ndim;           /* dimensions of the item's box */
+	uint64_t first;             /* first element, counted in elements of the item */
 	uint64_t item_n;            /* elements of the item */
-	struct bit_dim *dim;        /* ndim of them, none empty */
+	struct bit_dim *dim;        /* ndim elements; no dimension is empty */
 };
 
 struct work {
@@ -360,11 +372,11 @@ struct work {
 	uint64_t shape[DCP_MAX_NDIM];
 	struct bit *bit;
 	size_t n;
-	struct dcp_arena *arena; /* of new bits */
+	struct dcp_arena *arena; /* where new bits are allocated */
 	struct dcp_err *err;
 };
 
-/* The tensor as it is stored. @t must outlive whatever is made of it. */
+/* Begin with the tensor as it is stored. @t must outlive @out and everything made from it. */
 int dcp_work_from(const struct dcp_tensor *t, struct dcp_arena *arena, struct work *out,
 		  struct dcp_err *err);
 /* Set dtype, shape and pieces of @out, and nothing else. */
@@ -380,14 +392,14 @@ int dcp_work_narrow(struct work *w, uint32_t d, uint64_t lo, uint64_t n);
 int dcp_work_pad(struct work *w, uint32_t d, uint64_t n);
 /* A new dimension of one element before dimension @d. */
 int dcp_work_insert(struct work *w, uint32_t d);
-/* Dimension @d as two: the shares it was stored in, each for itself and all equally long, and
- * what is in each. */
+/* Split dimension @d in two: the shares in which it was stored, which must be equally long, and the
+ * elements of each share. */
 int dcp_work_shares(struct work *w, uint32_t d);
-/* @k tensors end to end along dimension @d, into @out; -EINVAL where they differ in more than
- * that. */
+/* Join @k tensors along dimension @d into @out; -EINVAL if they differ in anything but the length
+ * of @d. */
 int dcp_work_concat(const struct work *w, size_t k, uint32_t d, struct work *out);
 
-/* A work whose bits are replaced, one by one. */
+/* A work whose bits are being replaced one by one. */
 struct making {
 	struct work was;
 	struct work *w;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Other shapes of the same elements. What a box with strides cannot say becomes several boxes:
- * a row that was cut where a dimension is split, each row where dimensions are merged whose
- * rows do not follow each other.
+ * Other shapes of the same elements. If one box with strides cannot describe a result, it becomes
+ * several boxes: when a split cuts through a row, and when merged dimensions have rows that do not
+ * follow each other; then each row is a box.
  */
 #include <errno.h>
 #include <string.h>
@@ -14,7 +14,8 @@
 #include "core/rules/rules.h"
 #include "core/rules/rules_int.h"
 
-/* Begin: @w loses its bits, which are in what was; its ndim is set before any is added. */
+/* Begin to replace the bits of @w, which the caller still has in a copy. The caller sets w->ndim
+ * before it adds a bit. */
 static struct making dcp_work_make(struct work *w)
 {
 	struct making m = { .was = *w, .w = w };
@@ -24,7 +25,7 @@ static struct making dcp_work_make(struct work *w)
 	return m;
 }
 
-/* A bit like @of with room for the dimensions of what is made, not yet set. */
+/* Add a bit like @of with room for the dimensions of the result, which the caller sets. */
 static int dcp_work_add(struct making *m, const struct bit *of, struct bit **out)
 {
 	struct work *w = m->w;
@@ -64,8 +65,8 @@ static void dense(uint32_t ndim, const uint64_t *len, uint64_t *stride)
 }
 
 /*
- * The run of a box as boxes: the elements up to the next whole row of each dimension, from the
- * last one up, then whole rows, from the first one down.
+ * Split the run of a box into boxes: first the elements up to the next whole row of each dimension,
+ * from the last dimension to the first, then whole rows, from the first dimension to the last.
  */
 static int add_run(struct making *m, const struct dcp_piece *p, const struct bit *of)
 {
@@ -236,8 +237,8 @@ int dcp_work_done(const struct work *w, struct dcp_arena *arena, struct dcp_tens
 
 #define ADDED UINT32_MAX
 
-/* Dimension i of @ndim becomes what order[i] was, or is new (ADDED). What is new, and what is
- * not in @order, has one element. */
+/* Dimension i of the @ndim results is the old dimension order[i], or a new one (ADDED). New
+ * dimensions, and old ones that are not in @order, have one element. */
 static int rearrange(struct work *w, uint32_t ndim, const uint32_t *order)
 {
 	struct making m = dcp_work_make(w);
@@ -274,7 +275,7 @@ int dcp_work_insert(struct work *w, uint32_t d)
 	return rearrange(w, w->ndim + 1, order);
 }
 
-/* A bit as it was, its dimensions as well. */
+/* Add a copy of a bit with its dimensions. */
 static int add_same(struct making *m, const struct bit *of, struct bit **out)
 {
 	int rc = dcp_work_add(m, of, out);
@@ -338,7 +339,7 @@ int dcp_work_pad(struct work *w, uint32_t d, uint64_t n)
 	return rc;
 }
 
-/* Can it be one tensor with @first, along dimension @d? */
+/* Can @w be joined with @first along dimension @d? */
 static int check_alike(const struct work *first, const struct work *w, uint32_t d)
 {
 	if (w->dtype != first->dtype || w->cast != first->cast ||
@@ -383,7 +384,7 @@ int dcp_work_concat(const struct work *w, size_t k, uint32_t d, struct work *out
 
 /* ---- reshape ---- */
 
-/* Elements [at, at + n) of dimension @d of @from, as one box of dimensions d and d + 1. */
+/* Add elements [at, at + n) of dimension @d of @from as one box over dimensions d and d + 1. */
 static int add_split(struct making *m, const struct bit *from, uint32_t d, uint64_t inner,
 		     uint64_t at, uint64_t n)
 {
@@ -408,7 +409,7 @@ static int add_split(struct making *m, const struct bit *from, uint32_t d, uint6
 	return 0;
 }
 
-/* Dimension @d in rows of @inner. */
+/* Split dimension @d into rows of @inner elements. */
 static int split(struct work *w, uint32_t d, uint64_t inner)
 {
 	struct making m = dcp_work_make(w);
@@ -434,7 +435,7 @@ static int split(struct work *w, uint32_t d, uint64_t inner)
 	return rc;
 }
 
-/* Dimensions d and d + 1 of @from as one, from its row @row on: @rows of them. */
+/* Add @rows rows of @from, from row @row on, with dimensions d and d + 1 merged. */
 static int add_merged(struct making *m, const struct bit *from, uint32_t d, uint64_t inner,
 		      uint64_t row, uint64_t rows)
 {
@@ -475,7 +476,7 @@ static int merge(struct work *w, uint32_t d)
 	return rc;
 }
 
-/* Elements in the dimensions after each one, and of all: suffix[0]. */
+/* suffix[i]: the product of the dimensions from i on; suffix[0]: all elements. */
 static void suffixes(uint32_t ndim, const uint64_t *shape, uint64_t *suffix)
 {
 	suffix[ndim] = 1;
@@ -483,7 +484,8 @@ static void suffixes(uint32_t ndim, const uint64_t *shape, uint64_t *suffix)
 		suffix[d] = suffix[d + 1] * shape[d];
 }
 
-/* Insert rows of @at elements into dimension @d, or leave it: those below follow each other. */
+/* Cut the dimension that @at falls into, so that an edge lies after every @at elements; leave it
+ * whole if the numbers do not divide. */
 static int cut_at(struct work *w, uint64_t at)
 {
 	uint64_t suffix[DCP_MAX_NDIM + 1];
@@ -510,7 +512,7 @@ static bool stands_in(uint64_t at, const uint64_t *suffix, uint32_t ndim)
 	return false;
 }
 
-/* Take the dimensions of one element away. */
+/* Remove the dimensions of one element. */
 static int drop_ones(struct work *w)
 {
 	uint32_t order[DCP_MAX_NDIM], n = 0;
@@ -522,16 +524,16 @@ static int drop_ones(struct work *w)
 }
 
 /*
- * Dimensions of one element aside, cut into rows wherever the new shape has an edge that the
- * old one has not, then merge where the new one has none. Where an edge of one lies across one
- * of the other, all between is merged first and so comes to lie in rows.
+ * Ignore dimensions of one element. Cut into rows wherever the new shape has an edge that the old
+ * shape lacks, then merge where the new shape has no edge. A dimension that cannot be cut, because
+ * edges of the two shapes cross, is merged with its neighbours first and cut afterwards.
  */
 int dcp_work_reshape(struct work *w, uint32_t ndim, const uint64_t *shape)
 {
 	uint64_t want[DCP_MAX_NDIM + 1], has[DCP_MAX_NDIM + 1];
 	int rc;
 
-	if (w->n == 0) { /* no elements, or none that are stored */
+	if (w->n == 0) { /* no elements, or no stored elements */
 		w->ndim = ndim;
 		memcpy(w->shape, shape, ndim * sizeof(*shape));
 		return 0;
@@ -557,7 +559,7 @@ int dcp_work_shares(struct work *w, uint32_t d)
 {
 	uint64_t n = DCP_MAX(w->shape[d], 1u), shape[DCP_MAX_NDIM];
 
-	/* As long as the first, which ends where another begins. */
+	/* Every share is as long as the first, which ends where the next one begins. */
 	for (size_t i = 0; i < w->n; i++)
 		n = w->bit[i].dim[d].lo ? DCP_MIN(n, w->bit[i].dim[d].lo) : n;
 	for (size_t i = 0; i < w->n; i++)
