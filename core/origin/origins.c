@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kinds of servers, one row each. They are defined above this room, in core/remote, and only
- * named here.
+ * The kinds of servers, one row each. The rows are defined above this room, in core/remote, and
+ * only listed here.
  */
 #include "core/origin/origin.h"
 

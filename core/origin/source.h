@@ -12,7 +12,9 @@
 #include "core/origin/origin.h"
 
 struct dcp_source {
-	/* All @n bytes at @off, or a negative errno: -EIO also when fewer came. */
+	/*
+	 * Read all @n bytes at @off, or return a negative errno: -EIO also if fewer bytes arrived.
+	 */
 	int (*read)(const struct dcp_source *src, uint64_t off, void *buf, size_t n);
 	uint64_t size;
 	/* for the implementations */
@@ -25,10 +27,10 @@ struct dcp_source {
 /* @mem must outlive the source. */
 struct dcp_source dcp_source_mem(const void *mem, size_t n);
 
-/* Borrows @fd. Size is what fstat says now; a file that shrinks later gives -EIO. */
+/* Borrows @fd. The size is taken from fstat now; if the file shrinks later, reads give -EIO. */
 int dcp_source_fd(int fd, struct dcp_source *out);
 
-/* Borrows what @blob owns. */
+/* Borrows the resources that @blob owns. */
 struct dcp_source dcp_source_blob(const struct dcp_blob *blob);
 
 /* [off, off + n) of @parent, which must outlive it. Clamped to the parent's size. */

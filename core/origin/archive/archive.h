@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * archive: what is inside archives and compressed files.
+ * archive: the content of archives and compressed files.
  */
 #pragma once
 #include <stdbool.h>
@@ -8,14 +8,14 @@
 #include <stdint.h>
 
 /*
- * inflate: what comes out of compressed bytes.
+ * inflate: decode compressed bytes.
  *
- * Three kinds of them: items inside a file, which are zstd streams as the checkpoint extensions
- * write them (one frame or several in a row, an empty frame at the end, no recorded content
- * size); members of ZIP archives; and whole files of the codecs below. Nothing else may follow.
- * Checksums of the codec are verified, gzip's too, which libarchive ignores; lzma has none, and
- * zstd and lz4 have them only if the writer chose so. inflate.c is the only file that includes
- * libarchive's headers.
+ * Compressed bytes occur in three places: items inside a file, which are zstd streams as the
+ * checkpoint extensions write them (one or more frames in a row, an empty frame at the end, no
+ * recorded content size); members of ZIP archives; and whole files of the codecs below. Other bytes
+ * after the stream are an error. Checksums of the codec are verified, gzip's too, which libarchive
+ * ignores; lzma has none, and zstd and lz4 have them only if the writer chose so. inflate.c is the
+ * only file that includes libarchive's headers.
  */
 
 struct dcp_buf;
@@ -30,15 +30,15 @@ enum dcp_codec {
 	DCP_CODEC_LZMA,
 	DCP_CODEC_ZSTD,
 	DCP_CODEC_LZ4,
-	DCP_CODEC_DEFLATE, /* bare, as in ZIP archives: known by no magic, without checksums */
+	DCP_CODEC_DEFLATE, /* bare, as in ZIP archives: has no magic and no checksums */
 };
 #define DCP_CODEC_COUNT (DCP_CODEC_DEFLATE + 1)
 
 /* "gzip" */
 const char *dcp_codec_name(enum dcp_codec codec);
 
-/* How the bytes of @src are compressed, judged by the first of them; NONE: not, or not by one of
- * these. Returns 0, or what reading gave. */
+/* Find the codec of @src by its first bytes; NONE: not compressed, or by another codec. Returns 0,
+ * or the error of reading. */
 int dcp_inflate_codec(const struct dcp_source *src, enum dcp_codec *out);
 
 /*
@@ -56,17 +56,17 @@ struct dcp_inflate_watch {
 };
 
 /*
- * The same, of any codec, into @out_fd at its current position; *@n receives the number of
- * bytes (also after a failure). What writing gave (-ENOSPC, -EIO) is passed on. -ENOTSUP: this
- * libarchive cannot do it by itself. @watch may be NULL.
+ * Decode @src with any codec into @out_fd at its current position; *@n receives the number of bytes
+ * written, also after a failure. Errors of writing (-ENOSPC, -EIO) are passed on. -ENOTSUP: this
+ * libarchive would need an external program for the codec. @watch may be NULL.
  */
 int dcp_inflate_fd(const struct dcp_source *src, enum dcp_codec codec, int out_fd,
 		   uint64_t limit, const struct dcp_inflate_watch *watch, uint64_t *n,
 		   struct dcp_err *err);
 
 /*
- * The first bytes that come out, at most @n of them, into @head; *@got receives how many. What
- * follows is not examined: 0 also when it is damaged.
+ * Decode the first bytes, at most @n, into @head; *@got receives their number. Later bytes are not
+ * examined, so 0 is returned even if they are damaged.
  */
 int dcp_inflate_head(const struct dcp_source *src, enum dcp_codec codec, void *head, size_t n,
 		     size_t *got, struct dcp_err *err);
@@ -77,9 +77,9 @@ const char *dcp_inflate_libarchive_version(void);
 /*
  * tar: where does each file's data lie in a tar archive?
  *
- * Reads headers, never data: ustar and older, GNU long names, pax path and size, sizes in base
- * 256. A file's bytes are contiguous, at [off, off + size) of the source. Directories, links,
- * devices and labels hold none and are left out. Refused as a whole are sparse and multi-volume
+ * Reads headers, never data: ustar and older, GNU long names, pax path and size, sizes in base 256.
+ * A file's bytes are contiguous, at [off, off + size) of the source. Directories, links, devices
+ * and labels have no data and are left out. Refused as a whole are sparse and multi-volume
  * archives, truncated ones, and those with an absolute name, a ".." or a duplicate name.
  */
 
@@ -88,7 +88,7 @@ struct dcp_err;
 struct dcp_source;
 
 #define DCP_TAR_MAX_MEMBERS 1000000u   /* as many as a directory may have names */
-#define DCP_TAR_MAX_HEADER (1u << 20)  /* of a long name or pax header; paths have 4 KiB */
+#define DCP_TAR_MAX_HEADER (1u << 20)  /* one long name or pax header; paths have 4 KiB */
 #define DCP_TAR_MAX_NAMES (256u << 20) /* all names together */
 
 struct dcp_tar_member {
@@ -125,7 +125,7 @@ struct dcp_zip_member {
 	const char *name;    /* NUL-terminated, in the arena; may hold anything but NUL */
 	uint64_t header_off; /* local header */
 	uint64_t size;       /* bytes once unpacked */
-	uint64_t packed;     /* bytes in the archive; of a stored one the same */
+	uint64_t packed;     /* bytes in the archive; equals size for a stored member */
 	uint32_t crc32;      /* as recorded; 0 may mean "not computed"; not checked yet */
 	bool stored;   /* method 0 and not encrypted: the bytes in the file are the content */
 	bool deflated; /* method 8 and not encrypted */

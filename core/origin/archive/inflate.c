@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libarchive reads the stream as its "raw" format behind a filter that is named, not guessed:
- * guessing would take bytes that are not such a stream for content.
+ * libarchive reads the stream as its "raw" format behind a filter that is named, not guessed: with
+ * guessing, libarchive would return bytes that are no such stream as content.
  */
 #include "core/origin/archive/archive.h"
 
@@ -22,8 +22,8 @@
 
 enum { WINDOW = 1 << 16 };
 
-/* With libarchive come ICU and libxml2, which take three of the four milliseconds that a dcpfs
- * needs to start: it is loaded when something compressed is met. */
+/* libarchive depends on ICU and libxml2, whose loading takes three of the four milliseconds in
+ * which dcpfs starts. So libarchive is loaded only when something compressed is met. */
 #define LIBARCHIVE "libarchive.so.13"
 
 static struct {
@@ -43,7 +43,7 @@ static struct {
 } lib;
 
 static const char *const functions[] = {
-	/* in the order of lib */
+	/* in the order of the members of lib */
 	"archive_errno",
 	"archive_error_string",
 	"archive_filter_bytes",
@@ -93,7 +93,8 @@ static const struct {
 	[DCP_CODEC_DEFLATE] = { "deflate", ARCHIVE_FILTER_GZIP, 0, { 0 } },
 };
 
-/* What makes bare deflate a gzip stream, for the filter, which does not look at the end. */
+/* Header that makes a gzip stream of bare deflate for the filter. The filter does not check the end
+ * of the stream. */
 static const unsigned char gzip_head[10] = { 0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff };
 static const unsigned char gzip_end[8];
 
@@ -107,13 +108,14 @@ struct feed {
 	const char *codec;
 	const struct dcp_inflate_watch *watch;
 	uint64_t pos;
-	uint64_t framing; /* bytes that were put around those of the source */
-	int rc;           /* what reading the source gave */
+	uint64_t framing; /* bytes that were added around those of the source */
+	int rc;           /* result of reading the source */
 	bool bare;        /* deflate */
 	unsigned char window[WINDOW];
 };
 
-/* Takes decoded bytes; a negative errno ends the decoding, and 1 what is enough. */
+/* Consumer of decoded bytes; a negative errno ends the decoding with that error, and 1 ends it
+ * because enough was decoded. */
 struct drain {
 	int (*take)(struct drain *d, const void *p, size_t n, struct dcp_err *err);
 	struct dcp_buf *buf;
@@ -187,7 +189,7 @@ static int take_head(struct drain *d, const void *p, size_t n, struct dcp_err *e
 	return d->n + n >= d->head_n;
 }
 
-/* What the library says went wrong, in our words. */
+/* Translate the error of the library into our message and code. */
 static int decode_error(struct archive *a, const struct feed *f, struct dcp_err *err)
 {
 	const char *said = lib.archive_error_string(a);
@@ -233,7 +235,7 @@ static bool is_skippable(const unsigned char *m, size_t n)
 	return n >= 4 && (dcp_load_le32(m) & 0xfffffff0u) == 0x184d2a50u;
 }
 
-/* The first bytes of @src, as many as a codec's magic can have. */
+/* Read the first bytes of @src, as many as the longest magic has. */
 static int read_magic(const struct dcp_source *src, unsigned char m[8], size_t *n)
 {
 	*n = (size_t)DCP_MIN(src->size, (uint64_t)6);
@@ -264,8 +266,8 @@ int dcp_inflate_codec(const struct dcp_source *src, enum dcp_codec *out)
 	return rc;
 }
 
-/* Does the stream start as it should? The filters would also take the frames of long-gone
- * versions. */
+/* Does the stream start with the magic of the codec? The filters would also accept frames of
+ * obsolete versions. */
 static int check_magic(const struct dcp_source *src, enum dcp_codec codec, struct dcp_err *err)
 {
 	const unsigned char *want = codecs[codec].magic;
@@ -287,7 +289,7 @@ static int check_magic(const struct dcp_source *src, enum dcp_codec codec, struc
 		codecs[codec].name, m[0], m[1], m[2], m[3], want[0], want[1], want[2], want[3]);
 }
 
-/* gzip ends in the checksum and the length of what went in, both of 32 bits. */
+/* A gzip stream ends with the checksum and the length of the uncompressed bytes, 32 bits each. */
 static int check_gzip(const struct dcp_source *src, const struct drain *d, struct dcp_err *err)
 {
 	unsigned char end[8];
@@ -308,7 +310,7 @@ static int check_gzip(const struct dcp_source *src, const struct drain *d, struc
 	return 0;
 }
 
-/* Some filters stop at what they do not know, and call that the end. */
+/* Some filters stop at unknown bytes and report the end of the stream. */
 static int check_end(struct archive *a, const struct feed *f, struct dcp_err *err)
 {
 	la_int64_t taken = lib.archive_filter_bytes(a, -1);
@@ -330,9 +332,11 @@ static int no_decoder(struct archive *a, enum dcp_codec codec, struct dcp_err *e
 			codecs[codec].name, said ? ": " : "", said ? said : "");
 }
 
-/* "empty" is the format of a stream whose frames hold nothing. It also steps in when nothing
- * could be decoded; opening then succeeds with the error noted. A filter that would run a
- * program only warns. */
+/*
+ * libarchive takes the format "empty" for a stream whose frames have no content, but also if
+ * nothing could be decoded: opening then succeeds, and the error is only noted. A filter that would
+ * run an external program only gives a warning.
+ */
 static bool has_decoder(struct archive *a, enum dcp_codec codec)
 {
 	return lib.archive_read_support_format_raw(a) == ARCHIVE_OK &&

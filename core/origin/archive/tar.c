@@ -6,7 +6,7 @@
  *	  0  name      100    124  size   12    148  checksum  8    156  type  1
  *	257  "ustar\0" "00", or "ustar  \0" of GNU tar      345  prefix  155 (not GNU)
  *
- * Types L (GNU) and x (pax) hold what did not fit into the header after them.
+ * Types L (GNU) and x (pax) hold values that do not fit into the header that follows.
  */
 #include "core/origin/archive/archive.h"
 
@@ -44,8 +44,8 @@ struct reader {
 	struct dcp_err *err;
 	uint64_t off; /* of the header at hand */
 	uint8_t h[BLOCK];
-	uint64_t size; /* as the header at hand says */
-	/* said before the header they are for */
+	uint64_t size; /* as the current header says */
+	/* given by an extra header before the header that they apply to */
 	char *name;
 	uint64_t next_size;
 	bool has_size;
@@ -87,7 +87,8 @@ static bool octal(const uint8_t *p, size_t n, uint64_t *out)
 	return digits > 0;
 }
 
-/* The top bit says that the rest is one big-endian number; the next one would be its sign. */
+/* The top bit means that the rest is one big-endian number; the bit after it is the sign of the
+ * number. */
 static bool base256(const uint8_t *p, size_t n, uint64_t *out)
 {
 	uint64_t v = p[0] & 0x3f;
@@ -108,7 +109,7 @@ static bool number(const uint8_t *p, size_t n, uint64_t *out)
 	return p[0] & 0x80 ? base256(p, n, out) : octal(p, n, out);
 }
 
-/* Old writers summed signed bytes. */
+/* Old writers computed the checksum from signed bytes. */
 static bool sum_is_right(const uint8_t *h)
 {
 	uint64_t want;
@@ -168,7 +169,7 @@ static char *name_of(struct reader *r)
 
 /* ---- what stands before a header ---- */
 
-/* The data of the header at hand, with a NUL after it. */
+/* Read the data of the current header and append a NUL. */
 static int read_extra(struct reader *r, struct dcp_buf *out)
 {
 	void *to;
@@ -283,7 +284,7 @@ static int add_file(struct reader *r)
 	return dcp_buf_error(&r->list) ? no_memory(r) : 0;
 }
 
-/* Does data follow a header of this type, and may it be here at all? */
+/* Does data follow a header of this type, and is the type allowed? */
 static int look_at_type(struct reader *r, bool *has_data)
 {
 	char type = (char)r->h[TYPE];
@@ -321,7 +322,7 @@ static int look_at_type(struct reader *r, bool *has_data)
 	}
 }
 
-/* Sizes are those of the header, or of the pax header before it. */
+/* The size is that of the header, or of the pax header before it. */
 static int take_size(struct reader *r)
 {
 	bool extra = memchr("xgLK", r->h[TYPE], 4) != NULL;

@@ -24,7 +24,9 @@ enum {
 	EOCD64_SIZE = 56,
 	LOCATOR_SIZE = 20,
 	COMMENT_MAX = 0xffff,
-	/* One read of this brings the directory of a one-tensor archive and all after it. */
+	/*
+	 * One read of this size gets the directory of a one-tensor archive and everything after it.
+	 */
 	TAIL_FIRST = 4096,
 	TAIL_MAX = LOCATOR_SIZE + EOCD_SIZE + COMMENT_MAX,
 	ENTRY_MAX = ENTRY_SIZE + 3 * 0xffff,
@@ -33,23 +35,22 @@ enum {
 	FLAG_DESCRIPTOR = 8,
 };
 
-/* Bytes of the source at hand, so that neighbouring records cost one read together. */
+/* A buffered range of the source, so that neighbouring records cost one read together. */
 struct window {
 	uint8_t *p;
 	size_t cap;
 	uint64_t off; /* of p[0] in the source */
 	size_t n;
-	uint8_t *heap; /* p, once the caller's few bytes did not do */
+	uint8_t *heap; /* p, once the small buffer of the caller was too short */
 };
 
-/* What the end records say. */
+/* The content of the end records. */
 struct directory {
 	uint64_t off, size, count;
-	uint64_t
-		end; /* where the first end record starts: the directory may not reach further */
+	uint64_t end; /* start of the first end record; the directory must end before it */
 };
 
-/* Room for @n bytes; what was in the window is gone when it had to grow. */
+/* Make room for @n bytes. If the window has to grow, its content is lost. */
 static int window_room(struct window *w, size_t n)
 {
 	uint8_t *heap;
@@ -67,7 +68,9 @@ static int window_room(struct window *w, size_t n)
 	return 0;
 }
 
-/* At least @want bytes at @off in the window, and what else lies below @limit and fits. */
+/*
+ * Read at least @want bytes at @off into the window, and as many more as fit and lie below @limit.
+ */
 static int window_fill(const struct dcp_source *src, struct window *w, uint64_t off,
 		       size_t want, uint64_t limit)
 {
@@ -121,7 +124,7 @@ static int read_tail(const struct dcp_source *src, struct window *tail, uint64_t
 					   "cannot read the end of the archive");
 		tail->n = n;
 		*eocd = find_eocd(tail);
-		/* The locator before it is wanted, too. */
+		/* The locator before the record is needed, too. */
 		if (*eocd &&
 		    (*eocd - tail->p >= LOCATOR_SIZE || n == src->size || n == TAIL_MAX)) {
 			*eocd_off = tail->off + (uint64_t)(*eocd - tail->p);
@@ -136,7 +139,7 @@ static int read_tail(const struct dcp_source *src, struct window *tail, uint64_t
 			tail->n);
 }
 
-/* The zip64 end record that @locator points to takes the place of the plain one. */
+/* Replace the plain end record by the zip64 end record that @locator points to. */
 static int read_eocd64(const struct dcp_source *src, struct window *tail,
 		       const uint8_t *locator, uint64_t locator_off, struct directory *d,
 		       struct dcp_err *err)
@@ -170,7 +173,7 @@ static int read_eocd64(const struct dcp_source *src, struct window *tail,
 	return 0;
 }
 
-/* A plain end record either says the same as the zip64 one or leaves the field saturated. */
+/* Every field of a plain end record must equal that of the zip64 end record, or be saturated. */
 static bool eocd_agrees(const uint8_t *eocd, const struct directory *d)
 {
 	uint64_t count = dcp_load_le16(eocd + 10);
@@ -195,7 +198,8 @@ static int find_directory(const struct dcp_source *src, struct window *tail,
 	d->off = dcp_load_le32(eocd + 16);
 	d->end = at;
 	saturated = d->count == 0xffff || d->size == UINT32_MAX || d->off == UINT32_MAX;
-	/* Its signature may also be the tail of the directory: is there room for a locator? */
+	/* The signature of a locator may also be the last bytes of the directory: is there room for
+	 * a locator? */
 	room = saturated || (at >= LOCATOR_SIZE && d->off + d->size <= at - LOCATOR_SIZE);
 	if (room && eocd - tail->p >= LOCATOR_SIZE &&
 	    dcp_load_le32(eocd - LOCATOR_SIZE) == SIG_LOCATOR) {
@@ -227,7 +231,7 @@ static int find_directory(const struct dcp_source *src, struct window *tail,
 	return 0;
 }
 
-/* One directory entry, numbers as they apply once zip64 fields are put in their places. */
+/* One directory entry; its zip64 fields have replaced the saturated numbers. */
 struct entry {
 	uint64_t csize, usize, header_off;
 	uint32_t disk, crc32;
@@ -235,7 +239,8 @@ struct entry {
 	size_t name_n;
 };
 
-/* Only the saturated fields are there, in this order: usize, csize, header offset, disk. */
+/* A zip64 extra field has only the saturated fields, in this order: usize, csize, header offset,
+ * disk. */
 static bool take_zip64(struct entry *e, struct dcp_cur field)
 {
 	if (e->usize == UINT32_MAX)
@@ -254,7 +259,7 @@ static bool take_extra(struct entry *e, struct dcp_cur extra)
 	bool need = e->usize == UINT32_MAX || e->csize == UINT32_MAX ||
 		    e->header_off == UINT32_MAX || e->disk == 0xffff;
 
-	/* Less than a field header left is padding, which some writers leave. */
+	/* A rest shorter than a field header is padding, which some writers leave. */
 	while (need && dcp_cur_left(&extra) >= 4) {
 		uint16_t id = dcp_cur_le16(&extra), n = dcp_cur_le16(&extra);
 		const uint8_t *p = dcp_cur_take(&extra, n);
@@ -294,7 +299,8 @@ static int check_entry(const struct entry *e, const struct directory *d, uint64_
 	return 0;
 }
 
-/* The entry at @at; @used receives its size. The window holds at least its fixed part. */
+/* Parse the entry at @at; @used receives its size. The window holds at least the fixed part of the
+ * entry. */
 static int parse_entry(const struct dcp_source *src, struct window *w, uint64_t at,
 		       const struct directory *d, struct dcp_arena *arena,
 		       struct dcp_zip_member *m, size_t *used, struct dcp_err *err)
@@ -400,7 +406,7 @@ int dcp_zip_list(const struct dcp_source *src, struct dcp_arena *arena,
 	return r;
 }
 
-/* What the local header says besides the place of the data must be what the directory said. */
+/* Apart from the place of the data, the local header must agree with the directory. */
 static int check_local(const uint8_t *p, const struct dcp_zip_member *m, struct dcp_err *err)
 {
 	uint16_t flags = dcp_load_le16(p + 6);

@@ -50,7 +50,8 @@ static int add_entry(void *ctx, const char *name, size_t n, const struct dcp_dir
 	return dcp_buf_error(&l->list);
 }
 
-/* Only in archives made to confuse: a file that is a directory, too. The file counts. */
+/* Remove directories with the name of a file, which occur only in archives made to confuse. The
+ * file wins. */
 static void drop_twins(struct dcp_dir *d)
 {
 	size_t kept = 0;
@@ -107,7 +108,7 @@ static int dcp_dir_of_site(struct dcp_site *at, const char *path, struct dcp_dir
 	return dcp_fail(err, code, "%.300s: %s", path, strerror(-code));
 }
 
-/* A directory of one entry, the file @path in @at. */
+/* Make a directory of one entry, the file @path in @at. */
 static int dir_of_file(struct dcp_site *at, const char *path, struct dcp_dir *out)
 {
 	struct dcp_dir d = { .at = *at, .is_file = true, .n = 1 };
@@ -180,7 +181,7 @@ int dcp_dir_open_at(const struct dcp_dir *parent, const char *name, struct dcp_d
 	return dcp_dir_of_site(&at, path.p, out, err);
 }
 
-/* Everything of @d but its entries. */
+/* Copy everything of @d except the entries. */
 static int copy_head(const struct dcp_dir *d, struct dcp_dir *out)
 {
 	struct dcp_dir part = { 0 };
@@ -236,11 +237,11 @@ int dcp_dir_input(const struct dcp_dir *d, const char *name, struct dcp_input *o
 }
 
 /*
- * Members of all archives stand in one list, sorted by their full name, so a directory is a run
- * of it: the names that begin with "deepspeed/".
+ * The members of all archives are in one list, sorted by full name, so a directory is a range of
+ * the list: the names that begin with "deepspeed/".
  */
 
-enum { MAX_INPUTS = 65536 }; /* ranks that wrote one each */
+enum { MAX_INPUTS = 65536 }; /* limit: ranks that wrote one archive each */
 
 struct member {
 	const char *name;
@@ -358,7 +359,7 @@ int dcp_archive_add_file(struct dcp_archive *a, struct dcp_input *in, const char
 	return one.name ? add(a, &one, err) : no_memory(err);
 }
 
-/* Inputs count up, so of equal names the first input's comes first. */
+/* Inputs have ascending numbers, so among equal names that of the first input comes first. */
 static int by_name(const void *a, const void *b)
 {
 	const struct member *x = a, *y = b;
@@ -380,7 +381,7 @@ static void settle(struct dcp_archive *a)
 
 /* ---- directories ---- */
 
-/* The first member that is not before @prefix. */
+/* The index of the first member that does not sort before @prefix. */
 static size_t lower_bound(const struct dcp_archive *a, const char *prefix)
 {
 	const struct member *m = members(a);
@@ -402,7 +403,7 @@ static int list_members(const struct dcp_site *at, dcp_entry_fn *fn, void *ctx,
 {
 	const struct dcp_archive *a = at->own;
 	size_t skip = strlen(at->within), len = 0;
-	const char *last = NULL; /* the directory that was put last */
+	const char *last = NULL; /* the directory that was emitted last */
 	int rc = 0;
 
 	for (size_t i = lower_bound(a, at->within); rc == 0 && is_within(a, i, at->within);
@@ -512,7 +513,7 @@ static int read_member(const struct dcp_read *reads, size_t n)
 
 static void leave_member(struct dcp_blob *b)
 {
-	(void)b; /* the archive's */
+	(void)b; /* the archive owns it */
 }
 
 static int open_member(const struct dcp_site *at, const char *name, struct dcp_blob *out,

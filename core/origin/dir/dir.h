@@ -27,8 +27,9 @@ struct dcp_archive;
 
 struct dcp_dir {
 	struct dcp_site at;
-	const char *path;           /* for messages, and for seen */
-	bool is_file;               /* it stands for the regular file @path, its only entry */
+	const char *path; /* for messages, and for seen */
+	/* the directory stands for the regular file @path, its only entry */
+	bool is_file;
 	struct dcp_dirent *entries; /* sorted by name, bytewise; "." and ".." left out */
 	size_t n;
 	struct dcp_arena arena;
@@ -44,7 +45,7 @@ int dcp_dir_open_seen(const char *path, struct dcp_seen *seen, struct dcp_dir *o
 		      struct dcp_err *err);
 /* The same, without a record. */
 int dcp_dir_open(const char *path, struct dcp_dir *out, struct dcp_err *err);
-/* The same for a directory below @parent. */
+/* The same for the directory @name below @parent. */
 int dcp_dir_open_at(const struct dcp_dir *parent, const char *name, struct dcp_dir *out,
 		    struct dcp_err *err);
 /* The entries of @d for which @keep is true, as a directory of their own. -ENOMEM, -EMFILE. */
@@ -59,7 +60,7 @@ void dcp_dir_note(const struct dcp_dir *d, const char *name);
 /* The entry of exactly that name, or NULL. */
 const struct dcp_dirent *dcp_dir_find(const struct dcp_dir *d, const char *name);
 
-/* Is a file called so in it? A directory? */
+/* Does @d have a file of that name? A directory of that name? */
 static inline bool dcp_dir_has_file(const struct dcp_dir *d, const char *name)
 {
 	const struct dcp_dirent *e = dcp_dir_find(d, name);
@@ -85,11 +86,11 @@ int dcp_open_beneath(int dirfd, const char *name, int *fd, struct stat *st,
 bool dcp_is_link(int dirfd, const char *name);
 
 /*
- * A file of a checkpoint, opened to be parsed. @name is the one that the sink gets; it may lie in
- * a directory below @d ("sharded/x").
+ * A file of a checkpoint, opened to be parsed. @name is passed to the sink; the file may lie in a
+ * directory below @d ("sharded/x").
  */
 struct dcp_input {
-	struct dcp_source src; /* all of it */
+	struct dcp_source src; /* the whole file */
 	struct dcp_blob blob;
 };
 int dcp_dir_input(const struct dcp_dir *d, const char *name, struct dcp_input *out,
@@ -98,51 +99,52 @@ void dcp_input_close(struct dcp_input *in);
 #define dcp_auto_input __attribute__((cleanup(dcp_input_close)))
 
 /*
- * Files inside other files, as a directory: members of tar archives, or what one compressed file
- * decodes to. An archive is filled, then opened; its directories borrow it.
+ * Files inside other files, shown as a directory: the members of tar archives, or the decoded
+ * content of a compressed file. An archive is first filled, then opened; its directories borrow it.
  */
 int dcp_archive_create(struct dcp_archive **out);
 /* The members of the tar archive @in, which is taken, also on failure. If two archives
  * have the same member, the archive that was added first wins. As dcp_tar_list(). */
 int dcp_archive_add_tar(struct dcp_archive *a, struct dcp_input *in, struct dcp_err *err);
-/* All of @in, which is taken, also on failure, as one file. -ENOMEM. */
+/* Add all of @in (taken, also on failure) as one file. -ENOMEM. */
 int dcp_archive_add_file(struct dcp_archive *a, struct dcp_input *in, const char *name,
 			 struct dcp_err *err);
 /* The top directory, called @path in messages. -ENOMEM, -E2BIG. */
 int dcp_dir_of_archive(struct dcp_archive *a, const char *path, struct dcp_dir *out,
 		       struct dcp_err *err);
-/* Where the file @name of a directory of an archive lies: in which of the inputs (numbered from
- * 0 as they were added), and its first byte there. -ENOENT; names as dcp_dir_input() has them.
- */
+/* Find where the file @name of a directory of an archive lies: the number of the input (from 0, in
+ * the order of adding), and the offset of the first byte in it. -ENOENT; names as for
+ * dcp_dir_input().
+ *  */
 int dcp_archive_find(const struct dcp_dir *d, const char *name, uint32_t *input, uint64_t *off,
 		     struct dcp_err *err);
 void dcp_archive_close(struct dcp_archive *a);
 
 /* Identity of a file as the index records it. */
 void dcp_file_id_from_stat(const struct stat *st, struct dcp_file_id *id);
-/* A time of it as a struct timespec, correct also before 1970. */
+/* A time of a struct dcp_file_id as a struct timespec, correct also before 1970. */
 struct timespec dcp_file_time(int64_t ns);
 bool dcp_file_id_same(const struct dcp_file_id *a, const struct dcp_file_id *b);
 /*
- * Is @now the content of @want, whatever happened to its names and rights? 0, -ESTALE, or -EIO: it
- * became shorter.
+ * Has the file @now the same content as @want? Changes of names and rights do not count. 0,
+ * -ESTALE, or -EIO: the file became shorter.
  */
 int dcp_file_id_content(const struct dcp_file_id *now, const struct dcp_file_id *want);
 /*
- * As long as the coarsest clock among file systems in use may tick: two changes in between look
- * like one.
+ * The longest clock tick of file systems in use. Two changes within one tick look like one.
  */
 #define DCP_TICK_NS 2000000000ll
-/* Was it changed so shortly before @ns, by its clock, that another change would not show? */
+/* Was the file changed so shortly before @ns (by the clock of its file system) that a second change
+ * would not be visible? */
 bool dcp_file_id_racy(const struct dcp_file_id *id, int64_t ns);
 
 /*
- * seen: what a scan of directories depended on: which ones were listed, which files were read or
- * stat'ed, and the identity (inode, size, times) of each just before.
+ * seen: what a scan of directories depended on: the directories that were listed, the files that
+ * were read or stat'ed, and the identity (inode, size, times) of each just before.
  *
- * As long as all of these are unchanged, another scan would find the same: checking costs one
- * statx each, instead of a listing and a stat of every entry. Missed are only changes of size or
- * kind, in place, of files that were merely listed.
+ * While all of these are unchanged, another scan would have the same result. The check costs one
+ * statx for each, instead of a listing and a stat of every entry. It misses only in-place changes
+ * of size or kind of files that were merely listed.
  */
 
 #define DCP_SEEN_MAX 100000
@@ -150,31 +152,31 @@ bool dcp_file_id_racy(const struct dcp_file_id *id, int64_t ns);
 struct dcp_seen {
 	struct dcp_intern paths;
 	struct dcp_buf looks; /* struct dcp_look, by the numbers of paths */
-	int64_t newest_ns;    /* the last change of any of them */
+	int64_t newest_ns;    /* the latest change of any of them */
 	bool failed;          /* incomplete: no memory, or more than DCP_SEEN_MAX */
 	int shortage;         /* -EMFILE, -ENFILE or -ENOMEM: something could not be opened */
 };
 
 struct dcp_look {
-	struct dcp_file_id id; /* without a name; inode 0: nothing was there */
-	bool listed;           /* a directory, or whatever the source is */
+	struct dcp_file_id id; /* without a name; inode 0: the file did not exist */
+	bool listed;           /* it was listed: a directory, or the source of any kind */
 };
 
 void dcp_seen_finish(struct dcp_seen *s);
 
-/* Note the current identity of @name in the directory @dirfd, whose path is @above (NULL: @name
- * is a path); of several notes the first stays. @s may be NULL. */
+/* Note the current identity of @name in the directory @dirfd, whose path is @above (NULL: @name is
+ * a path). If @name was noted before, the first note stays. @s may be NULL. */
 void dcp_seen_note(struct dcp_seen *s, int dirfd, const char *above, const char *name,
 		   bool listed);
 
-/* Opening something gave @code. If that was a lack of descriptors or memory, the thing may exist
- * though it was not seen, and s->shortage is set. @s may be NULL. Returns @code. */
+/* Report that opening a file or directory returned @code. If the reason is a lack of descriptors or
+ * memory, it may exist without being seen, so s->shortage is set. @s may be NULL. Returns @code. */
 int dcp_seen_opening(struct dcp_seen *s, int code);
 
 size_t dcp_seen_count(const struct dcp_seen *s);
 const char *dcp_seen_path(const struct dcp_seen *s, size_t i);
 const struct dcp_look *dcp_seen_at(const struct dcp_seen *s, size_t i);
 
-/* Is everything unchanged? Network file systems are made to ask their server. @calls is raised by
- * the number of system calls this took. */
+/* Is everything unchanged? Network file systems are forced to ask their server. The number of
+ * system calls is added to @calls. */
 bool dcp_seen_same(const struct dcp_seen *s, uint64_t *calls);

@@ -25,7 +25,7 @@
 #include "core/origin/origin.h"
 
 /*
- * entries: what stands in a directory, and which file each is.
+ * entries: the content of a directory, and the identity of each file.
  */
 
 size_t dcp_dir_memory(const char *path)
@@ -53,7 +53,7 @@ const struct dcp_dirent *dcp_dir_find(const struct dcp_dir *d, const char *name)
 	return DCP_FIND(&name, d->entries, d->n, dcp_by_text);
 }
 
-/* Seconds far from our time do not fit in nanoseconds: the nearest that does. */
+/* Times far from ours do not fit into nanoseconds: return the nearest that fits. */
 static int64_t nanoseconds(struct timespec t)
 {
 	int64_t ns;
@@ -130,7 +130,7 @@ static struct timespec time_of(struct statx_timestamp t)
 	return (struct timespec){ .tv_sec = t.tv_sec, .tv_nsec = t.tv_nsec };
 }
 
-/* As nothing, where it cannot be asked. */
+/* Read the identity; a file that cannot be asked counts as missing. */
 static void look_at(int dirfd, const char *name, struct dcp_file_id *id)
 {
 	struct stat st = { 0 };
@@ -166,7 +166,7 @@ void dcp_seen_note(struct dcp_seen *s, int dirfd, const char *above, const char 
 
 	if (!s || s->failed)
 		return;
-	if (dirfd == -1) { /* no file system: what lies there is looked at each time */
+	if (dirfd == -1) { /* not a file system: the source is examined each time */
 		s->failed = true;
 		return;
 	}
@@ -235,7 +235,7 @@ static int list_stream(const struct dcp_site *at, DIR *stream, dcp_entry_fn *fn,
 		if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
 			continue;
 		rc = look(at, d->d_name, &e);
-		if (rc == -ENOENT) /* gone since the directory was read */
+		if (rc == -ENOENT) /* removed since the directory was read */
 			continue;
 		if (rc == 0)
 			rc = fn(ctx, d->d_name, strlen(d->d_name), &e);
@@ -252,7 +252,7 @@ static int list(const struct dcp_site *at, dcp_entry_fn *fn, void *ctx, struct d
 
 	if (!stream)
 		return -errno;
-	dcp_take_fd(&fd); /* the stream's now */
+	dcp_take_fd(&fd); /* now owned by the stream */
 	rc = list_stream(at, stream, fn, ctx);
 	closedir(stream);
 	return rc;
@@ -295,8 +295,8 @@ static void close_place(struct dcp_site *at)
 	dcp_close_fd(&at->fd);
 }
 
-/* Where @path really is. A link of Hugging Face's cache stays what it is: where it leads to,
- * files have no names. */
+/* The real path of @path. A link of Hugging Face's cache is not resolved, because the files that
+ * such links lead to have no proper names. */
 static char *real_file(const char *path)
 {
 	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
@@ -318,7 +318,9 @@ static char *real_file(const char *path)
 	return whole;
 }
 
-/* The directory of the regular file @path. Links to it are its user's to follow. */
+/*
+ * Open the directory of the regular file @path. Links are followed, because the user gave the path.
+ */
 static int find_file(const char *path, struct dcp_site *out, char **only)
 {
 	dcp_auto_free char *real = real_file(path), *dir = real ? strdup(real) : NULL;
@@ -382,8 +384,8 @@ static int read_all(const struct dcp_read *reads, size_t n)
 }
 
 /*
- * Content that changed shows in size or mtime. The ctime alone also moves for chmod, new hard
- * links and lost names, which change no byte.
+ * Changed content is visible in the size or mtime. The ctime also changes with chmod, new hard
+ * links and removed names, which change no byte.
  */
 static int check(const struct dcp_blob *b, const struct dcp_file_id *want, bool named)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opening below a directory: no name leads out of it, whatever it says.
+ * Opening files below a directory: no name, however it is written, leads out of the directory.
  */
 #include "core/origin/dir/dir_int.h"
 
@@ -70,20 +70,20 @@ int dcp_open_walk(int dirfd, const char *name, int flags)
 }
 
 /*
- * The one kind of link that leads out of a directory and is followed: that of Hugging Face's
- * download cache, where every file of a checkpoint is one.
+ * Only one kind of link that leads out of a directory is followed: that of Hugging Face's download
+ * cache, where every file of a checkpoint is such a link.
  *
  *	models--ORG--NAME/blobs/<hash>                   the bytes
  *	models--ORG--NAME/snapshots/<revision>/<file>    -> ../../blobs/<hash>
  *	models--ORG--NAME/snapshots/<revision>/unet/<file>  -> ../../../blobs/<hash>
  *
- * Only this form, only between directories of these names beside each other, only to a file
- * that is not a link itself.
+ * The link must have this form, the two directories must have these names and lie beside each
+ * other, and the target must not be a link itself.
  */
 
 enum { MAX_UP = 8 };
 
-/* "../../blobs/<hash>": how many levels up, and the hash; 0: anything else. */
+/* Parse "../../blobs/<hash>": returns the number of levels up, and the hash; 0: another form. */
 static int parse(const char *link, const char **hash)
 {
 	int up = 0;
@@ -100,7 +100,7 @@ static int parse(const char *link, const char **hash)
 	return *link || link == *hash ? 0 : up;
 }
 
-/* Below @dirfd: "../" @up times, then @name. */
+/* Open "../" @up times, then @name, relative to @dirfd. */
 static int open_above(int dirfd, int up, const char *name)
 {
 	char path[3 * MAX_UP + 16] = "";
@@ -120,8 +120,8 @@ static bool same_dir(int a, int b)
 	       sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
 }
 
-/* The directory that @name lies in, and its last component. No link on the way, so that what
- * is above it is what stands in the name. */
+/* Open the directory of @name and find the last component. No link is allowed on the way, so that
+ * the directories above are those written in the name. */
 static int open_parent(int dirfd, const char *name, const char **last)
 {
 	const char *slash = strrchr(name, '/');
@@ -162,7 +162,7 @@ int dcp_open_blob(int dirfd, const char *name, int flags)
 
 enum { RETRIES = 100 };
 
-/* The kernel gives up with EAGAIN when a directory on the way is renamed meanwhile. */
+/* The kernel returns EAGAIN if a directory on the way is renamed meanwhile. */
 static int open_kernel(int dirfd, const char *name, int flags)
 {
 	struct open_how how = {

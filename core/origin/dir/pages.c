@@ -28,8 +28,8 @@ bool dcp_is_resident(const uint8_t *at)
 	return mincore((void *)page, 1, &in) < 0 || in & 1;
 }
 
-/* Files of overlayfs have their pages in those below: neither call of dcp_is_cached() sees
- * them. A mapping does, of a file of one's own. */
+/* The pages of files of overlayfs belong to the files of the lower layers, so neither call of
+ * dcp_is_cached() sees them. A mapping of a file that belongs to this user does. */
 static bool is_own_of_overlay(int fd)
 {
 	struct statfs fs;
@@ -54,12 +54,12 @@ static bool is_mapped(int fd, uint64_t off)
 bool dcp_is_cached(int fd, uint64_t off)
 {
 	const uint64_t range[] = { off, 1 };
-	uint64_t counts[5]; /* the first: pages that are there */
+	uint64_t counts[5]; /* the first: number of cached pages */
 	char byte;
 	struct iovec iov = { &byte, 1 };
 
-	/* Where preadv2() begins to read what is not there (Linux 6.3), nearly always there is
-	 * a call that does not. */
+	/* Kernels on which preadv2() begins to read missing pages (from Linux 6.3 on) nearly always
+	 * have this call, which does not. */
 	if (syscall(SYS_cachestat, fd, range, counts, 0) == 0)
 		return counts[0] != 0 || (is_own_of_overlay(fd) && is_mapped(fd, off));
 	return preadv2(fd, &iov, 1, (off_t)off, RWF_NOWAIT) == 1;
