@@ -4,7 +4,7 @@
  *
  *	dir.c          listing; functions for any directory; directories inside archives
  *	local.c        entries of a directory of the file system, and the identity of each
- *	open.c         opening files below a directory, also without openat2; links that may lead out
+ *	open.c         opening below a directory, also without openat2; links that may lead out
  */
 #pragma once
 #include <stdbool.h>

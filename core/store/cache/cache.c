@@ -114,7 +114,7 @@ static char *lock_path(const char *path)
 	return asprintf(&out, "%s.lock", path) < 0 ? NULL : out;
 }
 
-/* Is @fd still what stands at @path? The last one to build removes it. */
+/* Is @fd still the file at @path? The last process to build removes the lock file. */
 static bool still_there(int fd, const char *path)
 {
 	struct stat ours, theirs;
@@ -123,7 +123,7 @@ static bool still_there(int fd, const char *path)
 	       ours.st_ino == theirs.st_ino && ours.st_dev == theirs.st_dev;
 }
 
-/* 1: locked; 0: another process has it, or it went away meanwhile. */
+/* 1: locked; 0: another process holds the lock, or the file was removed meanwhile. */
 static int try_lock(const char *path, int *out)
 {
 	dcp_auto_fd int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -167,7 +167,8 @@ void dcp_cache_unlock(const char *path, int fd)
 
 	if (fd < 0)
 		return;
+	/* while the lock is held, so that waiting processes notice the removal */
 	if (lock)
-		unlink(lock); /* while it is held: those waiting see that it is gone */
+		unlink(lock);
 	close(fd);
 }

@@ -24,8 +24,8 @@ struct head {
 	uint64_t magic, release, generation, n, hash;
 };
 
-/* Only for an index in the cache, whose name has a hash: an index that the user named may lie
- * in the checkpoint. */
+/* Path of a kept file. NULL for an index that the user named, since it may lie in the checkpoint;
+ * an index in the cache has a hash in its name. */
 static char *path_of(const struct dcp_version *v, const char *name)
 {
 	enum { HASH = 16 };
@@ -143,8 +143,9 @@ int dcp_kept_put(struct dcp_buf *all, size_t size, int64_t id, const char *key,
 }
 
 /*
- * The index, locked for writing what is kept beside it; closing it ends that. Where it cannot be
- * locked, or a process that was stopped holds it, the last of those that write at once counts.
+ * Open the index and lock it while the kept file is written; closing the descriptor releases the
+ * lock. If locking fails, or a stopped process holds the lock, the file is written without it, and
+ * the last of several writers wins.
  */
 static int lock_index(const struct dcp_version *v)
 {

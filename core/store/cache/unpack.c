@@ -48,7 +48,7 @@ static uint64_t record_hash(const uint8_t *r)
 	return dcp_hash64(r, MAGIC + 8 * RECORD);
 }
 
-/* Hash of the first @size bytes. */
+/* Compute the hash of the first @size bytes. */
 static int hash_content(int fd, uint64_t size, uint64_t *out)
 {
 	dcp_auto_free char *block = malloc(BLOCK);
@@ -67,7 +67,8 @@ static int hash_content(int fd, uint64_t size, uint64_t *out)
 	return rc;
 }
 
-/* When decoding into the new file @fd begins. 0 or a negative errno. */
+/* Note the time, by the clock of the file system, at which decoding into the new file @fd begins. 0
+ * or a negative errno. */
 static int dcp_unpack_begin(int fd, int64_t *began_ns)
 {
 	struct dcp_file_id id = { 0 };
@@ -128,9 +129,9 @@ static int read_record(int fd, uint8_t *r, struct dcp_err *err)
 }
 
 /*
- * Is @fd what @source decodes to? 0 and its @size; -ESTALE: that of another state of the file,
- * or made while the file may still have been written (not asked when it was @just_made);
- * -EBADMSG: damaged. @whole: the content is read and its hash compared.
+ * Is @fd the decoded content of @source? 0 and its @size; -ESTALE: it was made from another state
+ * of the file, or so soon after a change that the file may have been written still (not checked if
+ * @just_made); -EBADMSG: damaged. @whole: read the content and compare its hash.
  */
 static int dcp_unpack_check(int fd, const struct dcp_file_id *source, bool just_made,
 			    bool whole, uint64_t *size, struct dcp_err *err)
@@ -158,48 +159,50 @@ static int dcp_unpack_check(int fd, const struct dcp_file_id *source, bool just_
 
 enum {
 	NAME_HEAD = 100,
-	WAIT_MS =
-		3600 * 1000, /* for a process that decodes the same: its death ends the wait */
+	/* wait for a process that decodes the same file; if it dies, the wait ends */
+	WAIT_MS = 3600 * 1000,
 };
 
 /* Report progress for files from this size on. */
 #define LONG_WAIT (64ull << 20)
 
-/* A file that this version decoded or found, or is about to decode. */
+/* A compressed file whose content this version has or is about to obtain. */
 struct held {
 	struct held *next;
-	struct dcp_file_id source; /* name unset */
-	bool busy;                 /* one thread is about to: fd and size are its own */
-	bool known;                /* it was decoded or found; in the cache, if fd is -1 */
+	struct dcp_file_id source; /* without a name */
+	/* one thread is obtaining the content: fd and size belong to it */
+	bool busy;
+	bool known; /* the content was obtained; if fd is -1, it is in the cache */
 	bool memory;
-	int fd; /* of a memory file; until the version is settled, of one in the cache, too */
+	/* descriptor of a memory file; until the version is settled, also of a file in the cache */
+	int fd;
 	uint64_t size;
 };
 
 struct dcp_unpack {
-	char *dir; /* of decoded files; NULL: memory */
+	char *dir; /* directory of decoded files; NULL: decode into memory */
 	uint64_t most;
 	const struct dcp_log *log;
 	bool (*stop)(void *ctx);
 	void *stop_ctx;
 	pthread_mutex_t lock;   /* everything below; not held while anything is decoded */
-	pthread_cond_t changed; /* some file is no longer busy */
+	pthread_cond_t changed; /* signalled when a file is no longer busy */
 	const struct dcp_progress *progress;
 	bool settled;
 	struct held *held;
 	uint64_t memory; /* bytes decoded into memory */
 };
 
-/* One file on its way. */
+/* One file that is being obtained. */
 struct job {
 	struct dcp_unpack *u;
 	const char *name;
 	struct dcp_source src;
 	struct dcp_file_id id;
-	char *path; /* in the cache; NULL: memory */
+	char *path; /* path in the cache; NULL: memory */
 	const struct dcp_progress *progress;
 	bool settled, known;
-	bool memory; /* where it ended up */
+	bool memory; /* the content was put into memory */
 };
 
 int dcp_unpack_create(const struct dcp_store_opts *opts, struct dcp_unpack **out)
@@ -253,7 +256,7 @@ void dcp_unpack_settle(struct dcp_unpack *u)
 
 /* ---- what is kept ---- */
 
-/* A decoded file as it stands in the cache, if it can be used. -ENOENT: it is not there. */
+/* Open a decoded file in the cache, if it can be used. -ENOENT: the cache does not have it. */
 static int take_kept(const struct job *j, bool just_made, int *out, uint64_t *size,
 		     struct dcp_err *err)
 {
@@ -342,7 +345,7 @@ static uint64_t memory_left(struct dcp_unpack *u)
 	return left;
 }
 
-/* False: others had it meanwhile. */
+/* Reserve memory. False: other threads used it up meanwhile. */
 static bool take_memory(struct dcp_unpack *u, uint64_t bytes)
 {
 	bool fits;
@@ -354,7 +357,7 @@ static bool take_memory(struct dcp_unpack *u, uint64_t bytes)
 	return fits;
 }
 
-/* A memory file, when there is no cache or it cannot take the content. */
+/* Decode into a memory file, if there is no cache or it cannot take the content. */
 static int decode_to_memory(struct job *j, int *out, uint64_t *size, struct dcp_err *err)
 {
 	uint64_t limit = DCP_MIN(limit_of(j), memory_left(j->u));
@@ -380,8 +383,8 @@ static int decode_to_memory(struct job *j, int *out, uint64_t *size, struct dcp_
 	return 0;
 }
 
-/* A file without a name, so that nothing is left when this process dies; not every file system
- * can do that. */
+/* Open a file without a name, so that nothing is left if this process dies; not every file system
+ * supports that. */
 static int open_nameless(const struct job *j)
 {
 	int fd = open(j->u->dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -393,8 +396,8 @@ static int open_nameless(const struct job *j)
 	return fd;
 }
 
-/* Of two processes that made it, without locks, the first names its own; both have what they
- * made. */
+/* Give the file its name. If two processes made it without locks, the first one names its own file;
+ * both use the file that they made. */
 static int name_it(int fd, const char *path)
 {
 	char handle[32];
@@ -407,7 +410,7 @@ static int name_it(int fd, const char *path)
 		       : 0;
 }
 
-/* Into a file that gets its name when it is whole. */
+/* Decode into a file of the cache, which gets its name when it is complete. */
 static int decode_to_cache(struct job *j, int *out, uint64_t *size, struct dcp_err *err)
 {
 	dcp_auto_free char *temp = NULL;
@@ -445,14 +448,15 @@ static int decode_to_cache(struct job *j, int *out, uint64_t *size, struct dcp_e
 	return 0;
 }
 
-/* Is it the cache's fault, and not the file's? */
+/* Does the error come from the cache, not from the compressed file? */
 static bool cache_failed(int rc)
 {
 	return rc == -ENOSPC || rc == -EDQUOT || rc == -EFBIG || rc == -EROFS ||
 	       rc == -EACCES || rc == -EPERM;
 }
 
-/* With the right to write the path, or knowing that locks do not work there. */
+/* Make the decoded file. The caller holds the lock of its path, or knows that locks do not work
+ * there. */
 static int make_kept(struct job *j, bool waited, int *out, uint64_t *size, struct dcp_err *err)
 {
 	const struct dcp_trim room = { .ext = DCP_CACHE_UNPACKED_EXT,
@@ -515,7 +519,7 @@ static int obtain(struct job *j, int *out, uint64_t *size, struct dcp_err *err)
 
 /* ---- files that this version has seen ---- */
 
-/* The lock is held, here and in the next four. */
+/* Call this and the next four functions with the lock held. */
 static struct held *find_held(const struct dcp_unpack *u, const struct dcp_file_id *id)
 {
 	struct held *h = u->held;
@@ -539,7 +543,8 @@ static struct held *add_held(struct dcp_unpack *u, const struct dcp_file_id *id)
 	return h;
 }
 
-/* The caller's own: no other thread obtains it meanwhile. NULL: out of memory. */
+/* Begin to obtain a file for the caller alone: no other thread obtains it meanwhile. NULL: out of
+ * memory. */
 static struct held *begin(struct dcp_unpack *u, const struct dcp_file_id *id)
 {
 	struct held *h;
@@ -559,7 +564,8 @@ static void end(struct dcp_unpack *u, struct held *h)
 	pthread_cond_broadcast(&u->changed);
 }
 
-/* @fd is what was obtained; another descriptor of it is what the caller gets. */
+/* Note that @h was obtained. If its descriptor must be kept, @h takes *fd, and the caller gets a
+ * second descriptor in *fd. */
 static int keep(const struct job *j, struct held *h, int *fd)
 {
 	int rc = 0;
@@ -574,7 +580,7 @@ static int keep(const struct job *j, struct held *h, int *fd)
 	return rc;
 }
 
-/* What the compressed file @from decodes to. */
+/* Obtain the decoded content of the compressed file @from. */
 static int obtain_from(struct job *j, const struct dcp_blob *from, int *out, uint64_t *size,
 		       struct dcp_err *err)
 {

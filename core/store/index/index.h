@@ -4,15 +4,17 @@
  *
  *   meta    name TEXT, value TEXT
  *           dcpfs_index (schema number), format, version, commit_ns, framework, ...; tensors,
- *           objects, broken, bytes and elements are what dcp_index_counts() says; metadata: a JSON object of all that
- *           files of safetensors say in __metadata__, but for what concerns one of them alone (DCP_*, dcpfs.*), the
- *           format first; metadata_lost: [{name, why}], what they say differently: the file that was read first counts where
- *           both are joined; metadata_files: which file says what, where that differs
+ *           objects, broken, bytes and elements are what dcp_index_counts() says; metadata: a
+ *           JSON object of everything that safetensors files have in __metadata__, except
+ *           values about a single file (DCP_*, dcpfs.*), the format first; metadata_lost:
+ *           [{name, why}], values that differ between files: when files are joined, the file
+ *           that was read first wins; metadata_files: which file has which values, if they
+ *           differ
  *   file    id INTEGER PRIMARY KEY, name TEXT, size, dev, ino, mtime_ns, ctime_ns, unpacked,
  *           shown
- *           the files that pieces refer to (their number is id - 1), and those the adapter read;
- *           unpacked: where pieces refer to what a compressed file decodes to, how many bytes
- *           that is, else 0; shown is 1 for sidecars (config.json)
+ *           the files that pieces refer to (their number is id - 1), and the files that the
+ *           adapter read; unpacked: if pieces refer to the decoded content of a compressed
+ *           file, its size in bytes, else 0; shown is 1 for sidecars (config.json)
  *   tensor  id INTEGER PRIMARY KEY, key TEXT, name TEXT (file stem; NULL: the key), nbytes, dtype TEXT,
  *           itemsize, shape TEXT (JSON array), alias_of (id or NULL), naliases (rows that
  *           name this one), partly (1: the error concerns the files of some pieces only), entry (1:
@@ -21,25 +23,25 @@
  *           dtype of a tensor that is cast to dtype, else NULL)
  *   object  id INTEGER PRIMARY KEY, key TEXT, name TEXT or NULL, type TEXT, nbytes (of the JSON
  *           and a newline), error TEXT or NULL, path TEXT, json TEXT or NULL, classes TEXT or NULL
- *           (core/model/tensor.h); where it is stored as bytes of its own, else all NULL: file (id),
+ *           (core/model/tensor.h); if it is stored as separate bytes, else all NULL: file (id),
  *           off, stored (bytes there), filter (0, or 1: zstd), raw (bytes that come out); entry (1: that
  *           metadata has an object of this key)
  *   item    id INTEGER PRIMARY KEY, key TEXT, type, nbytes, error, path, json, classes: objects of that metadata
  *           which are shown otherwise, in the rows that their path is the beginning of, as that has them
  *
  * ids count from 1 in the order in which the adapter emits tensors and objects; inode numbers are
- * made from them. Stems are unique over tensors and objects together. People may query the
- * file: the names above are stable for a given dcpfs_index number.
+ * made from them. Stems are unique over tensors and objects together. Users may query the file: the
+ * names above are stable for a given dcpfs_index number.
  *
- * Written once (a temporary file beside the target, one transaction, fsync, rename), then
- * only opened read-only and immutable. When no file can be written the whole database is
- * kept in memory. The private header index_int.h is the only file that includes sqlite3.h.
+ * Written once (a temporary file beside the target, one transaction, fsync, rename), then only
+ * opened read-only and immutable. When no file can be written the whole database is kept in memory.
+ * The private header index_int.h is the only file that includes sqlite3.h.
  *
- * An open index holds the file itself, not its path: what it shows stays the same when another
- * process puts a newer one in its place.
+ * An open index holds the file itself, not its path, so its content stays the same if another
+ * process replaces the file by a newer index.
  *
- * A finished file ends in the hashes of its pages, which are compared as pages are read: one that
- * changed is refused as damaged (-EBADMSG), and is rebuilt when it is opened next.
+ * A finished file ends in the hashes of its pages, which are compared as pages are read. If a page
+ * changed, the read fails with -EBADMSG (damaged), and the index is rebuilt when it is opened next.
  *
  * The file is untrusted: it may be stale, cut, or edited. Opening checks the schema; rows are
  * checked when used.
@@ -72,16 +74,16 @@ struct dcp_index_writer;
 int dcp_index_create(const char *path, struct dcp_index_writer **out, struct dcp_err *err);
 
 /*
- * The sink that an adapter emits to. Each tensor is checked here: size fits in 63 bits,
- * its pieces tile its shape (core/model/geometry/tiling.h), every piece lies inside its file and is
- * long enough for its elements; what fails becomes the row's error and the tensor is kept.
- * Duplicate keys: the later one is kept with an error naming the clash and a hashed stem. A
- * tensor and an object may have the same key; the later one's stem is hashed.
- * An alias refers to the first tensor with its bytes; without pieces of its own it takes that
- * one's. A tensor whose dtype or shape differs from that of alias_of, or whose alias_of was not
- * emitted before, is not an alias.
- * Files are looked up below @at with dcp_site_open(); one that is missing or leads
- * outside is recorded with size 0, and the tensors that need it get the reason.
+ * The sink that an adapter emits to. Each tensor is checked here: its size fits in 63 bits, its
+ * pieces tile its shape (core/model/geometry/tiling.h), every piece lies inside its file and is
+ * long enough for its elements. If a check fails, the reason becomes the error of the row, and the
+ * tensor is kept. Duplicate keys: the later one is kept with an error naming the clash and a hashed
+ * stem. A tensor and an object may have the same key; the later one's stem is hashed. An alias
+ * refers to the first tensor with its bytes; an alias without pieces takes those of that tensor. A
+ * tensor whose dtype or shape differs from that of alias_of, or whose alias_of was not emitted
+ * before, is not an alias. Files are looked up below @at with dcp_site_open(); a file that is
+ * missing or leads outside is recorded with size 0, and the tensors that need it get the reason as
+ * their error.
  */
 struct dcp_sink dcp_index_sink(struct dcp_index_writer *w, const struct dcp_site *at);
 
@@ -92,15 +94,17 @@ struct dcp_unpack;
 /* Was a file of that name emitted, either as a data file or as a sidecar? */
 bool dcp_index_was_emitted(const struct dcp_index_writer *w, const char *name);
 
-/* What decodes the compressed files that the sink gets; without it they cannot be indexed. */
+/*
+ * Set the decoder for compressed files that are emitted; without it such files cannot be indexed.
+ */
 void dcp_index_unpack_with(struct dcp_index_writer *w, struct dcp_unpack *u);
 
-/* What broke the sink (disk full, out of memory), copied to @err, or 0. Distinguishes a failure
- * of the index from one of the adapter, which passes on both. */
+/* The error that broke the sink (disk full, out of memory), copied to @err, or 0. It tells a
+ * failure of the index from a failure of the adapter, because the adapter passes on both. */
 int dcp_index_writer_error(const struct dcp_index_writer *w, struct dcp_err *err);
 
-/* Publish: create indexes, fsync, rename. Frees the writer, whatever it returns. With a memory
- * index, or with @open not NULL, the finished index is handed back open. */
+/* Publish: create indexes, fsync, rename. Frees the writer, also on failure. With a memory index,
+ * or with @open not NULL, the finished index is handed back open. */
 int dcp_index_commit(struct dcp_index_writer *w, struct dcp_index **open, struct dcp_err *err);
 /* Give up: remove the temporary file. Accepts NULL. */
 void dcp_index_abandon(struct dcp_index_writer *w);
@@ -113,7 +117,7 @@ void dcp_index_close(struct dcp_index *ix);
 
 /* Value of a meta row, or NULL; valid until close. */
 const char *dcp_index_meta(const struct dcp_index *ix, const char *name);
-/* The same as a number; 0: there is none. */
+/* The same as a number; 0: no such row. */
 uint64_t dcp_index_meta_number(const struct dcp_index *ix, const char *name);
 
 /* The file table, by number as pieces refer to it; valid until close. */
@@ -125,10 +129,10 @@ struct dcp_index_counts {
 };
 const struct dcp_index_counts *dcp_index_counts(const struct dcp_index *ix);
 
-/* Items are only scanned, without @names; they have no name, and ids of their own. */
+/* Items can only be scanned, without @names. They have no names, and their ids are separate. */
 enum dcp_row_kind { DCP_ROW_TENSOR, DCP_ROW_OBJECT, DCP_ROW_ITEM };
 
-/* What a listing or a stat needs. Text is valid until the next step of its scan. */
+/* The columns that a listing or a stat needs. Text is valid until the next step of the scan. */
 struct dcp_row {
 	int64_t id;
 	const char *key, *name;
@@ -137,9 +141,9 @@ struct dcp_row {
 	uint32_t ndim;        /* tensors */
 	uint64_t shape[DCP_MAX_NDIM];
 	int64_t alias_of;  /* id of the tensor with the same bytes, 0: none */
-	uint32_t naliases; /* how many rows name this one as theirs */
+	uint32_t naliases; /* number of rows whose alias_of is this row */
 	bool broken;
-	bool partly; /* broken, but parts whose pieces are there can be read */
+	bool partly; /* broken, but parts whose pieces exist can be read */
 	bool entry;  /* as in struct dcp_tensor and struct dcp_object */
 };
 
@@ -151,10 +155,11 @@ int dcp_index_by_name(struct dcp_index *ix, enum dcp_row_kind kind, const char *
 int dcp_index_by_key(struct dcp_index *ix, enum dcp_row_kind kind, const char *key,
 		     struct dcp_arena *arena, struct dcp_row *row);
 
-/* Everything about one row, in @arena. Blobs are validated as core/model/tensor.h says. */
+/* Read everything about one row into @arena. Blobs are validated as core/model/tensor.h says. */
 int dcp_index_tensor(struct dcp_index *ix, int64_t id, struct dcp_arena *arena,
 		     struct dcp_tensor *out, struct dcp_err *err);
-/* The same without pieces that do not meet @cut (if the cut fits that tensor; NULL: all). */
+/* The same, but without the pieces that do not overlap @cut (if the cut fits the tensor; NULL: all
+ * pieces). */
 int dcp_index_tensor_part(struct dcp_index *ix, int64_t id, const struct dcp_cut *cut,
 			  struct dcp_arena *arena, struct dcp_tensor *out, struct dcp_err *err);
 int dcp_index_object(struct dcp_index *ix, int64_t id, struct dcp_arena *arena,
@@ -175,10 +180,10 @@ void dcp_index_scan_end(struct dcp_index_scan *s);
 DCP_AUTO_PTR(struct dcp_index_scan, dcp_index_scan_end)
 #define dcp_auto_scan __attribute__((cleanup(dcp_index_scan_end_ptr)))
 
-/* The file it was opened from, for fstat(); -1: it is in memory. */
+/* Descriptor of the index file, for fstat(); -1: the index is in memory. */
 int dcp_index_fd(const struct dcp_index *ix);
 
-/* Was a page read that differs from what was written? Then the file must be rebuilt. */
+/* Was a page read whose hash is wrong? Then the file must be rebuilt. */
 bool dcp_index_is_damaged(const struct dcp_index *ix);
 
 /* "3.40.1": the SQLite in use. */
@@ -203,16 +208,16 @@ int dcp_index_pool_create(unsigned max, struct dcp_index_pool **out);
 /* Call it when every index that shares the pool is closed. Accepts NULL. */
 void dcp_index_pool_destroy(struct dcp_index_pool *pool);
 
-/* From now on, @ix, which no other thread uses yet, keeps its connections there. */
+/* From now on @ix keeps its connections in @pool. No other thread may use @ix yet. */
 void dcp_index_share(struct dcp_index *ix, struct dcp_index_pool *pool);
 
 /*
- * said: what stored files say beside their tensors (__metadata__ of safetensors), for a file
- * that has some of these tensors.
+ * said: the metadata of stored files (__metadata__ of safetensors), for a new file that gets some
+ * of their tensors.
  *
- * A new file has what the files say from which its tensors come. Where several of those differ
- * in a value, that of the file that the version has first counts. A mapped version is in
- * torch's format, whatever the files say.
+ * The new file gets the metadata of the files that its tensors come from. If those files differ in
+ * a value, the first of them in the version wins. A mapped version is always in torch's format,
+ * whatever the files say.
  */
 
 struct dcp_said;
@@ -221,9 +226,12 @@ struct dcp_said;
 int dcp_said_create(struct dcp_index *ix, struct dcp_said **out);
 void dcp_said_free(struct dcp_said *s);
 
-/* The file has the tensor of row @id. -ENOENT and the like: it cannot be read. */
+/* Add the tensor of row @id to the new file. -ENOENT and the like: the row cannot be read. */
 int dcp_said_add(struct dcp_said *s, int64_t id);
 
-/* A JSON object for dcp_safetensors_begin_meta(), or NULL: nothing. It is valid until the next
- * call. What is added then is of another file. -ENOMEM. */
+/*
+ * Get the metadata of the new file: a JSON object for dcp_safetensors_begin_meta(), or NULL for
+ * none, valid until the next call. Tensors that are added afterwards belong to another file.
+ * -ENOMEM.
+ */
 int dcp_said_take(struct dcp_said *s, const char **object);

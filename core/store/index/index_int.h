@@ -13,45 +13,45 @@
 #include "core/origin/source.h"
 #include "core/store/index/index.h"
 
-/* What a writer keeps to and a reader refuses beyond. */
-#define DCP_INDEX_MAX_FILES 1000000u    /* shards; a job has thousands */
-#define DCP_INDEX_MAX_META 1024u        /* rows */
-#define DCP_INDEX_MAX_META_BYTES 65536u /* one value */
-#define DCP_INDEX_MAX_SAID (32u << 20) /* of all that files say beside their tensors, as JSON */
+/* Limits: a writer never exceeds them, and a reader refuses what does. */
+#define DCP_INDEX_MAX_FILES 1000000u     /* shards; a job has thousands */
+#define DCP_INDEX_MAX_META 1024u         /* rows */
+#define DCP_INDEX_MAX_META_BYTES 65536u  /* one value */
+#define DCP_INDEX_MAX_SAID (32u << 20)   /* all metadata of files, as JSON */
 #define DCP_INDEX_MAX_NAMES (256u << 20) /* all file names together, in memory */
 #define DCP_INDEX_MAX_FIELD (128u << 20) /* one text or blob: 4 million pieces */
 #define DCP_INDEX_MAX_KEY (1u << 20)     /* bytes; SQLite keeps keys twice, in row and index */
 #define DCP_INDEX_MAX_PATH (8u << 20)    /* bytes of its components together */
 #define DCP_INDEX_MAX_ROWS 0x7fffffffu   /* of both kinds */
 
-/* SQLite's code as ours, with its message in @err: "<what>: ...". */
+/* Translate SQLite's code into an errno, with its message in @err: "<what>: ...". */
 int dcp_index_sql_fail(sqlite3 *db, int rc, const char *what, struct dcp_err *err);
 
-/* ---- sql.c: shapes and paths as they are kept ---- */
+/* ---- sql.c: shapes and paths in their stored form ---- */
 
 /* Append "[8,4]". */
 void dcp_index_put_shape(struct dcp_buf *out, const uint64_t *shape, uint32_t ndim);
-/* Read it back; false when it is anything else. */
+/* Parse such a text; false: it is malformed. */
 bool dcp_index_get_shape(const char *text, size_t n, uint64_t shape[DCP_MAX_NDIM],
 			 uint32_t *ndim);
-/* Append "[4,5]", the lengths of the components; and where @key is not those with dots between
- * them, "=blok.query": what they are of. */
+/* Append "[4,5]", the lengths of the components. If @key is not the components joined by dots, also
+ * append the joined text that the lengths refer to: "=blok.query". */
 void dcp_index_put_path(struct dcp_buf *out, const char *key, const char *const *path,
 			size_t npath);
-/* Read it back into @arena. -EBADMSG or -ENOMEM. */
+/* Parse such a text into @arena. -EBADMSG or -ENOMEM. */
 int dcp_index_get_path(const char *text, size_t n, const char *key, struct dcp_arena *arena,
 		       const char *const **path, size_t *npath);
 
-/* ---- open.c: is the file as it was finished? ---- */
+/* ---- open.c: is the file unchanged since it was finished? ---- */
 
-/* Append the hashes of its pages to the finished file (in place of those it has), and their
- * hash to its header. -EIO, -ENOMEM, ... */
+/* Append the hashes of all pages to the finished file, replacing older ones, and write the hash of
+ * that table to the header. -EIO, -ENOMEM, ... */
 int dcp_index_seal(int fd);
 
 struct dcp_index_sealed {
 	struct dcp_source file;
-	uint8_t *table; /* of hashes, little-endian; malloc'ed */
-	bool damaged;   /* atomic: a page is not what was written */
+	uint8_t *table; /* table of hashes, little-endian; malloc'ed */
+	bool damaged;   /* atomic: the hash of a page was wrong */
 };
 
 /* ---- open.c: SQLite reading from a source ---- */
@@ -80,24 +80,24 @@ enum dcp_index_stmt {
 struct dcp_index_conn {
 	struct dcp_index_conn *next;
 	const struct dcp_index *ix;
-	bool bare; /* idle, its pages given back */
+	bool bare; /* idle, with its pages released */
 	sqlite3 *db;
 	sqlite3_stmt *stmt[DCP_STMT_COUNT]; /* prepared at first use */
 	/*
-	 * The tensor on whose row DCP_STMT_TENSOR_FROM stands, as programs mostly open what they
-	 * looked up last; 0: on none.
+	 * The tensor whose row DCP_STMT_TENSOR_FROM is positioned on, because programs mostly open
+	 * what they looked up last; 0: none.
 	 */
 	int64_t at;
-	bool in_order; /* the last name that was looked up was that of the row behind */
+	bool in_order; /* the last two look-ups were of consecutive rows */
 };
 
 struct dcp_index_pool {
-	pthread_mutex_t lock;        /* what follows */
-	struct dcp_index_conn *idle; /* the last used first */
+	pthread_mutex_t lock;        /* protects the members below */
+	struct dcp_index_conn *idle; /* most recently used first */
 	unsigned n, max;
 };
-#define DCP_INDEX_IDLE 16 /* of an index that has a pool of its own */
-#define DCP_INDEX_WARM 16 /* of those idle, the last used keep their pages */
+#define DCP_INDEX_IDLE 16 /* limit for an index with its own pool */
+#define DCP_INDEX_WARM 16 /* of them, the last used keep their pages */
 
 struct dcp_index_fact {
 	const char *name, *value;
@@ -112,7 +112,7 @@ struct dcp_index {
 	bool has_vfs;
 	char vfs_name[40];
 	struct dcp_index_pool own, *pool;
-	struct dcp_arena arena; /* of what follows */
+	struct dcp_arena arena; /* memory of the members below */
 	struct dcp_index_fact *facts;
 	size_t nfacts;
 	struct dcp_file_id *files;
@@ -120,8 +120,8 @@ struct dcp_index {
 	struct dcp_index_counts counts;
 };
 
-/* Open the database in @fd, or in @n bytes at @image (from sqlite3_malloc). Both are taken,
- * whatever it returns. */
+/* Open the database in @fd, or in @n bytes at @image (from sqlite3_malloc). Both are taken, also on
+ * failure. */
 int dcp_index_open_fd(int fd, const char *path, struct dcp_index **out, struct dcp_err *err);
 int dcp_index_open_image(void *image, size_t n, struct dcp_index **out, struct dcp_err *err);
 
@@ -132,36 +132,37 @@ void dcp_index_pool_finish(struct dcp_index_pool *pool);
 /* Close the idle connections to @ix; NULL: to any. */
 void dcp_index_pool_forget(struct dcp_index_pool *pool, const struct dcp_index *ix);
 
-/* A new one. -EIO, -EBADMSG, -ENOMEM. */
+/* Open a new connection. -EIO, -EBADMSG, -ENOMEM. */
 int dcp_index_conn_open(struct dcp_index *ix, struct dcp_index_conn **out, struct dcp_err *err);
-/* A connection for this thread alone, until it is put back. */
+/* Get a connection for the exclusive use of this thread, until it is put back. */
 int dcp_index_conn_get(struct dcp_index *ix, struct dcp_index_conn **out);
 void dcp_index_conn_put(struct dcp_index *ix, struct dcp_index_conn *c);
-/* One of its statements, ready to be bound. */
+/* Get a statement of the connection, ready for binding. */
 int dcp_index_conn_stmt(struct dcp_index_conn *c, enum dcp_index_stmt which,
 			sqlite3_stmt **out);
 
 /* ---- sql.c ---- */
 
-/* The columns of a DCP_SQL_TENSOR_ROW or DCP_SQL_OBJECT_ROW statement that stands on a row.
- * Text is the statement's. -EBADMSG when they are not what a writer puts there. */
+/* Read the columns of a DCP_SQL_TENSOR_ROW or DCP_SQL_OBJECT_ROW statement that is positioned on a
+ * row. The text belongs to the statement. -EBADMSG: a writer never produces such columns. */
 int dcp_index_row(sqlite3_stmt *s, enum dcp_row_kind kind, struct dcp_row *row);
 
 /* Column @i as text that holds no NUL: false otherwise. */
 bool dcp_index_text(sqlite3_stmt *s, int i, const char **text, size_t *n);
-/* The stem: column 2, or where that is NULL the key, column 1. */
+/* The stem: column 2, or, if that is NULL, the key in column 1. */
 bool dcp_index_name(sqlite3_stmt *s, const char **name, size_t *n);
 
 /*
  * sql: the schema and every statement of an index, named.
  *
- * Opening compares the schema text with DCP_SQL_SCHEMA byte by byte: an index whose tables are
- * views, or hold generated columns, is not ours. Any change here is a new DCP_INDEX_SCHEMA.
+ * Opening compares the schema text with DCP_SQL_SCHEMA byte by byte: an index with views in place
+ * of tables, or with generated columns, was not made by dcpfs. Any change here needs a new
+ * DCP_INDEX_SCHEMA.
  *
- * What scans read comes first in a row, so that a listing never touches paths and pieces, which
- * may fill overflow pages. To keep an index of a million keys small, the text of a key is stored
- * only in its row and in one SQL index: a name equal to the key is NULL, and a path that is the
- * key split at dots is stored as lengths.
+ * Columns that scans read come first in a row, so that a listing never touches paths and pieces,
+ * which may fill overflow pages. To keep an index of a million keys small, the text of a key is
+ * stored only in its row and in one SQL index: a name equal to the key is NULL, and a path that is
+ * the key split at dots is stored as lengths.
  */
 
 /* In the order of creation; the indexes come after the rows. */
@@ -199,14 +200,15 @@ bool dcp_index_name(sqlite3_stmt *s, const char **name, size_t *n);
 
 #define DCP_SQL_PAGE 8192 /* bytes, also in DCP_SQL_BEGIN */
 
-/* No other process uses the file before it is renamed, and it is worthless if the build dies. */
+/* No journal and no syncs: no other process uses the file before it is renamed, and it is worthless
+ * if the build dies. */
 #define DCP_SQL_BEGIN                                                                          \
 	"PRAGMA page_size=8192; PRAGMA auto_vacuum=NONE; PRAGMA journal_mode=OFF; "            \
 	"PRAGMA synchronous=OFF; PRAGMA locking_mode=EXCLUSIVE; PRAGMA temp_store=MEMORY; "    \
 	"PRAGMA cache_size=-4096; PRAGMA trusted_schema=OFF; BEGIN"
 
 #define DCP_SQL_ADD_META "INSERT OR REPLACE INTO meta VALUES(?1, ?2)"
-/* The first counts; of what was left out, all, each once. */
+/* The first value of a fact wins, except that left_out collects all its values, each once. */
 #define DCP_SQL_TELL_META                                                                      \
 	"INSERT INTO meta VALUES(?1, ?2) ON CONFLICT DO UPDATE SET value = value || ', ' || "  \
 	"excluded.value WHERE name = 'left_out' AND length(value) < 60000 AND "                \
@@ -242,16 +244,16 @@ bool dcp_index_name(sqlite3_stmt *s, const char **name, size_t *n);
 	"SELECT id, name, size, dev, ino, mtime_ns, ctime_ns, unpacked, "                      \
 	"shown FROM file ORDER BY id"
 
-/* What a look-up and a listing say of a tensor; and with what an open reads besides, in the
- * same columns. */
+/* The columns of a tensor for a look-up and a listing; and the same followed by those that an open
+ * needs in addition. */
 #define DCP_SQL_TENSOR_COLUMNS                                                                 \
 	"SELECT id, key, name, nbytes, error, dtype, itemsize, shape, alias_of, naliases, "    \
 	"partly, entry"
 #define DCP_SQL_TENSOR_ROW DCP_SQL_TENSOR_COLUMNS " FROM tensor WHERE "
 #define DCP_SQL_TENSOR                                                                         \
 	DCP_SQL_TENSOR_COLUMNS ", path, pieces, stored, copies FROM tensor WHERE "
-/* The same, with pieces NULL where they are more than a look-up may read for an open that may
- * never come. */
+/* The same, but pieces is NULL if it is so large that reading it at the look-up would not pay,
+ * because the open may never come. */
 #define DCP_SQL_TENSOR_FROM                                                                    \
 	DCP_SQL_TENSOR_COLUMNS                                                                 \
 	", path, iif(length(pieces) <= 4096 AND (copies IS NULL OR length(copies) <= 4096), "  \
@@ -264,7 +266,7 @@ bool dcp_index_name(sqlite3_stmt *s, const char **name, size_t *n);
 #define DCP_SQL_TENSOR_NAME "SELECT id, key, name, dtype, alias_of FROM tensor WHERE "
 #define DCP_SQL_OBJECT_NAME "SELECT id, key, name FROM object WHERE "
 
-/* Of rows with the same key the first emitted is the one meant. */
+/* If rows have the same key, the first emitted row is meant. */
 #define DCP_SQL_BY_ID "id = ?1"
 #define DCP_SQL_BY_NAME "name = ?1 OR (key = ?1 AND name IS NULL)"
 #define DCP_SQL_OF_KEY "key = ?1 AND name IS NULL"
