@@ -15,19 +15,22 @@
  *           the files that pieces refer to (their number is id - 1), and the files that the
  *           adapter read; unpacked: if pieces refer to the decoded content of a compressed
  *           file, its size in bytes, else 0; shown is 1 for sidecars (config.json)
- *   tensor  id INTEGER PRIMARY KEY, key TEXT, name TEXT (file stem; NULL: the key), nbytes, dtype TEXT,
- *           itemsize, shape TEXT (JSON array), alias_of (id or NULL), naliases (rows that
- *           name this one), partly (1: the error concerns the files of some pieces only), entry (1:
- *           torch.distributed.checkpoint's metadata has a tensor of this key), error TEXT or NULL, path TEXT (JSON array of strings, or of the lengths of the parts
- *           of the key between dots), pieces BLOB (core/model/tensor.h), stored TEXT (the stored
- *           dtype of a tensor that is cast to dtype, else NULL)
+ *   tensor  id INTEGER PRIMARY KEY, key TEXT, name TEXT (file stem; NULL: the key), nbytes,
+ *           dtype TEXT, itemsize, shape TEXT (JSON array), alias_of (id or NULL), naliases
+ *           (number of rows whose alias_of is this row), partly (1: the error concerns the
+ *           files of some pieces only), entry (1: torch.distributed.checkpoint's metadata has
+ *           a tensor of this key), error TEXT or NULL, path TEXT (JSON array of strings, or of
+ *           the lengths of the parts of the key between dots), pieces BLOB
+ *           (core/model/tensor.h), stored TEXT (the stored dtype of a tensor that is cast to
+ *           dtype, else NULL)
  *   object  id INTEGER PRIMARY KEY, key TEXT, name TEXT or NULL, type TEXT, nbytes (of the JSON
- *           and a newline), error TEXT or NULL, path TEXT, json TEXT or NULL, classes TEXT or NULL
- *           (core/model/tensor.h); if it is stored as separate bytes, else all NULL: file (id),
- *           off, stored (bytes there), filter (0, or 1: zstd), raw (bytes that come out); entry (1: that
- *           metadata has an object of this key)
- *   item    id INTEGER PRIMARY KEY, key TEXT, type, nbytes, error, path, json, classes: objects of that metadata
- *           which are shown otherwise, in the rows that their path is the beginning of, as that has them
+ *           and a newline), error TEXT or NULL, path TEXT, json TEXT or NULL, classes TEXT or
+ *           NULL (core/model/tensor.h); if it is stored as separate bytes, else all NULL: file
+ *           (id), off, stored (bytes there), filter (0, or 1: zstd), raw (decoded bytes);
+ *           entry (1: torch.distributed.checkpoint's metadata has an object of this key)
+ *   item    id INTEGER PRIMARY KEY, key TEXT, type, nbytes, error, path, json, classes: objects
+ *           of that metadata in their original form, if the version shows them as other rows,
+ *           whose paths begin with the path of the item
  *
  * ids count from 1 in the order in which the adapter emits tensors and objects; inode numbers are
  * made from them. Stems are unique over tensors and objects together. Users may query the file: the

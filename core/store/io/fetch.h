@@ -2,10 +2,10 @@
 /*
  * fetch: bringing the pages of mapped files into memory before they are copied.
  *
- * Touching a cold page makes the kernel read around it, as far as its read-ahead reaches: for a
- * row of a big shard it would read many times what is wanted, for columns all of the shard, and
- * wait each time. So exactly the ranges that a copy will touch are requested before it: across
- * holes where runs are close together, run by run where they are not.
+ * Touching a page that is not in memory makes the kernel read around it, as far as its read-ahead
+ * reaches: many times the wanted bytes for a row of a big shard, the whole shard for columns, with
+ * a wait each time. So exactly the ranges that a copy will touch are requested before the copy:
+ * across the holes if runs are close together, else run by run.
  */
 #pragma once
 #include <stdbool.h>
@@ -18,23 +18,23 @@
 struct dcp_strided;
 
 /*
- * Distance of runs up to which one read across the holes costs less than a read per run: at
- * twice this, a read per run wins by any measure; at this, it reads half as much for 1.6 times
- * the CPU time.
+ * Distance of runs up to which one read across the holes costs less than a read per run. At twice
+ * this distance a read per run wins by any measure; at this distance it reads half as many bytes
+ * for 1.6 times the CPU time.
  */
 #define DCP_FETCH_STRIDE DCP_STRIDED_NEAR
 
-/* What was done to get bytes. Add to shared counts with dcp_io_add(). */
+/* Counters of how bytes were read. Add to shared counts with dcp_io_add(). */
 struct dcp_io_counts {
 	uint64_t mapped;  /* bytes delivered out of mappings */
 	uint64_t read;    /* bytes delivered by read calls */
-	uint64_t span;    /* of both: had to be fetched, together with the holes between them */
-	uint64_t direct;  /* of both: had to be fetched, run by run */
+	uint64_t span;    /* part of both: fetched together with the holes between the runs */
+	uint64_t direct;  /* part of both: fetched run by run */
 	uint64_t fetched; /* bytes of files requested for these two, in whole pages */
 	uint64_t runs;    /* runs copied */
 	uint64_t ring;    /* bytes of read that came through an io_uring */
-	uint64_t fixed;   /* of these, to memory that is registered with it */
-	uint64_t calls;   /* system calls for all that */
+	uint64_t fixed;   /* part of these: read into memory that is registered with the ring */
+	uint64_t calls;   /* system calls for all of this */
 };
 
 /* Any thread; @to may be NULL. */
@@ -42,26 +42,26 @@ void dcp_io_add(struct dcp_io_counts *to, const struct dcp_io_counts *more);
 
 #define DCP_FETCH_RANGES 1024 /* as many as the kernel takes at once */
 
-/* What one request asks for, in few calls. */
+/* The ranges that one request asks for, collected to need few calls. */
 struct dcp_fetch {
 	struct iovec range[DCP_FETCH_RANGES];
 	size_t n;
 	struct dcp_io_counts *io;
-	uint64_t asked; /* bytes requested, for the current descriptor */
+	uint64_t asked; /* bytes requested for the current descriptor */
 	unsigned warm;  /* checks that found everything in memory */
-	bool cold;      /* a check did not: the rest is requested without checking */
+	bool cold;      /* a check found a page missing: the rest is requested without checks */
 };
 
 void dcp_fetch_begin(struct dcp_fetch *f, struct dcp_io_counts *io);
 
-/* Request what @s touches of the file that is mapped at @map. It is taken to be in memory when
- * both its ends are, or when those of earlier descriptors were. */
+/* Request the ranges of @s in the file that is mapped at @map. They are assumed to be in memory if
+ * both ends of @s are, or if the ends of earlier descriptors were. */
 void dcp_fetch_add(struct dcp_fetch *f, const uint8_t *map, const struct dcp_strided *s);
 
 /* Make the kernel begin to read @s from the file @fd, if it is a long run not yet in memory. */
 void dcp_fetch_run(struct dcp_fetch *f, int fd, const struct dcp_strided *s);
 
-/* Send what is left of the requests; do not wait for them. */
+/* Send the remaining requests without waiting for their completion. */
 void dcp_fetch_end(struct dcp_fetch *f);
 
 /* Count the bytes of @s, for which @bytes of the file had to be requested. */

@@ -2,18 +2,18 @@
 /*
  * files: the backing files of one version, opened and mapped when they are needed.
  *
- * They are held while they are used, and closed again when others need the room
- * (core/store/io/handles.h). Safe from any thread; holding a file that is open takes no lock,
- * and no lock is held while one is opened.
+ * A file is held while it is used; when it is unused it may be closed to make room for other files
+ * (core/store/io/handles.h). Safe from any thread; holding a file that is open takes no lock, and
+ * no lock is held while one is opened.
  *
  * A file must look as the index recorded it (device, inode, size, mtime, ctime) whenever it is
- * opened: anything else is -ESTALE, a file that became shorter than recorded -EIO. So bytes of
- * another save are never served as this one's. dcp_files_check() checks the same of a file that
- * is held. A file that was removed or replaced after it was opened still has its bytes, and they
- * are still those of the index.
+ * opened: any difference is -ESTALE, a file shorter than recorded -EIO. So the bytes of another
+ * save are never served as those of this version. dcp_files_check() checks the same of a file that
+ * is held. If a file is removed or replaced after it was opened, the open file still has the bytes
+ * that the index describes.
  *
- * Of a compressed file (unpacked is not 0) the decoded content is opened, and decoded again if
- * it is no longer in the cache; what is compared is the compressed file.
+ * For a compressed file (unpacked is not 0) the decoded content is opened, and decoded again if it
+ * is no longer in the cache. The comparison is with the compressed file.
  */
 #pragma once
 #include <stdbool.h>
@@ -29,14 +29,16 @@ struct dcp_io_counts;
 struct dcp_queue;
 struct dcp_unpack;
 
-/* How they are read. */
+/* How the files are read. */
 struct dcp_files_opts {
 	bool map; /* false: no mappings, as on network file systems, where faults are slow and
 		     can hang */
-	struct dcp_io_counts *counts; /* what reads of views did; NULL: not counted */
-	struct dcp_queue *queue;      /* for what is not mapped; NULL: one by one */
-	struct dcp_unpack *unpack;    /* for compressed files; NULL: they cannot be read */
-	struct dcp_handles *handles;  /* shared by several versions; NULL: its own */
+	struct dcp_io_counts *counts; /* counts the reads of views; NULL: not counted */
+	/* for files that are not mapped; NULL: reads are made one by one */
+	struct dcp_queue *queue;
+	struct dcp_unpack *unpack; /* for compressed files; NULL: such files cannot be read */
+	/* shared by several versions; NULL: the table makes its own */
+	struct dcp_handles *handles;
 };
 
 /* Borrows @at, @ids and what @opts points to, which must outlive the table. */
@@ -45,27 +47,27 @@ int dcp_files_create(const struct dcp_site *at, const struct dcp_file_id *ids, s
 void dcp_files_destroy(struct dcp_files *f);
 
 /*
- * The file, opened if it is not, and open until it is released. -EMFILE: there are too many
- * open files, and all are in use; with @wait, only after waiting a while for one to become free:
- * a caller must therefore release other files before it waits.
+ * Get the file, which is opened if necessary and stays open until it is released. -EMFILE: there
+ * are too many open files, and all are in use. With @wait the call first waits a while for one to
+ * become free; the caller must therefore release its other files before.
  */
 int dcp_files_hold(struct dcp_files *f, uint32_t number, bool wait, const struct dcp_file **out,
 		   struct dcp_err *err);
 void dcp_files_release(struct dcp_files *f, uint32_t number);
 
-/* A descriptor of a file that is held whose reads, unlike those of dcp_file.fd, cause no
- * read-ahead: for scattered parts of a file. */
+/* A second descriptor of a held file, for scattered reads: unlike dcp_file.fd it causes no
+ * read-ahead. */
 int dcp_files_exact_fd(struct dcp_files *f, uint32_t number);
 
-/* Does a file that is held still have the content that was recorded? One fstat. 0, -ESTALE or
- * -EIO. @named: it must also still have a name; -ESTALE when it was removed. */
+/* Does a held file still have the recorded content? Costs one fstat. 0, -ESTALE or -EIO. @named:
+ * the file must also still have a name; -ESTALE if it was removed. */
 int dcp_files_check(struct dcp_files *f, uint32_t number, bool named);
 
 /* Was any file overwritten in place? Removal, or replacement by another file of the same name, is
  * not an overwrite. */
 bool dcp_files_rewritten(struct dcp_files *f);
 
-/* Files that stay open, also when they are removed meanwhile. */
+/* Files that stay open, even if they are removed meanwhile. */
 struct dcp_kept {
 	uint32_t *number; /* malloc'ed */
 	size_t n;
@@ -88,7 +90,7 @@ bool dcp_files_avoided(const struct dcp_files *f, uint32_t number);
 
 /* Is it a compressed file, whose offsets count decoded bytes? */
 bool dcp_files_unpacked(const struct dcp_files *f, uint32_t number);
-/* Of such a file: its compressed size in bytes, and how it is compressed: "gzip". */
+/* The compressed size of such a file in bytes, and the name of its codec: "gzip". */
 int dcp_files_packed(const struct dcp_files *f, uint32_t number, uint64_t *n,
 		     const char **codec, struct dcp_err *err);
 

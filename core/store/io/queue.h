@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * queue: many reads of files, asked for together.
+ * queue: many reads of files, made together.
  *
- * A batch goes through an io_uring: one call, and the device sees all reads side by side. Where
- * that is not available (not built in, forbidden by seccomp or sysctl, all rings in use) reads
- * are made one after the other, and the kernel gets read-ahead hints for some of them. What a
- * ring did not deliver in full is read by pread, so errors are the same either way.
+ * A batch goes through an io_uring: one call, and the device sees all reads side by side. If no
+ * ring is available (not built in, forbidden by seccomp or sysctl, all rings in use), reads are
+ * made one after the other, and the kernel gets read-ahead hints for some of them. Reads that a
+ * ring did not deliver in full are completed by pread, so errors are the same either way.
  *
  * Rings are opened when they are first needed, at most DCP_QUEUE_RINGS, and kept.
  */
@@ -28,17 +28,17 @@ struct dcp_queue;
 int dcp_queue_create(struct dcp_queue **out);
 void dcp_queue_destroy(struct dcp_queue *q);
 
-/* Call before the first read: all reads will be to [@memory, @memory + @n), which its rings
- * register if they may; then a single read goes through a ring, too. */
+/* Declare that all reads will be to [@memory, @memory + @n); call before the first read. The rings
+ * register this memory if that is permitted, and then even a single read goes through a ring. */
 void dcp_queue_register(struct dcp_queue *q, void *memory, size_t n);
-/* Why its memory is not registered, a negative errno; 0: it is, or nothing was read yet. Any
- * thread. */
+/* The negative errno that tells why the memory is not registered; 0: it is registered, or nothing
+ * was read yet. Any thread. */
 int dcp_queue_refused(const struct dcp_queue *q);
 
 /*
- * Make @n reads, at most DCP_QUEUE_READS, each in full; -EIO: a file ends early, or cannot be
- * read. Reads without a descriptor are made by their blob. When it returns no read is in
- * flight. Any thread. @q NULL: one after the other.
+ * Make @n reads, at most DCP_QUEUE_READS, each in full; -EIO: a file ends early, or cannot be read.
+ * Reads without a descriptor are made by their blob. When the function returns, no read is in
+ * flight. Any thread. @q NULL: reads are made one after the other.
  */
 int dcp_queue_read(struct dcp_queue *q, const struct dcp_read *reads, size_t n,
 		   struct dcp_io_counts *io);
@@ -67,9 +67,11 @@ struct dcp_ring;
 int dcp_ring_open(unsigned entries, struct dcp_ring **out);
 void dcp_ring_close(struct dcp_ring *r);
 
-/* Keep [@memory, @memory + @n) in place: reads that lie in there then need not look up and hold
- * its pages each time. Until the ring is closed it must stay mapped. -ENOMEM: more than
- * RLIMIT_MEMLOCK allows, ... */
+/*
+ * Register [@memory, @memory + @n), so that the kernel need not look up and pin its pages for every
+ * read into it. The memory must stay mapped until the ring is closed. -ENOMEM: more than
+ * RLIMIT_MEMLOCK allows, ...
+ */
 int dcp_ring_register(struct dcp_ring *r, void *memory, size_t n);
 
 /*
@@ -84,19 +86,19 @@ int dcp_ring_read(struct dcp_ring *r, const struct dcp_read *reads, size_t n, ui
  * gather: the runs of strided descriptors, copied to where they belong.
  *
  * From mapped memory, memcpy beats any read call at every run length. Without a mapping, runs are
- * read directly to their destination, many in one batch (core/store/io/queue.h); where they lie
- * close together, one read over runs and holes is cheaper, and they are copied out of it.
+ * read directly to their destination, many in one batch (core/store/io/queue.h); if they lie close
+ * together, one read over runs and holes is cheaper, and the runs are copied out of it.
  */
 
 struct dcp_io_counts;
 
-/* From @src, which holds the file from offset s->off on, to @dst + s->dst and on. */
+/* Copy the runs from @src, which holds the file from offset s->off on, to @dst + s->dst and on. */
 void dcp_gather_copy(char *dst, const uint8_t *src, const struct dcp_strided *s);
 
 #define DCP_GATHER_SPAN DCP_QUEUE_BUFFER /* bytes read at once, runs and holes */
 #define DCP_GATHER_BOXES 32
 
-/* A box whose runs are copied out of the span once the span was read. */
+/* A box whose runs are copied out of the span after the span is read. */
 struct dcp_gather_box {
 	struct dcp_strided s;
 	char *dst;
@@ -107,18 +109,19 @@ struct dcp_gather_box {
 struct dcp_gather {
 	struct dcp_queue *queue;
 	struct dcp_io_counts *io;
-	uint64_t stride; /* of runs; up to it the holes between them are read, too */
+	uint64_t stride; /* distance of runs up to which the holes between them are read, too */
 	size_t nreads, nboxes;
 	uint32_t used; /* of the span */
 	struct dcp_read read[DCP_QUEUE_READS];
 	struct dcp_gather_box box[DCP_GATHER_BOXES];
-	uint8_t *span; /* the queue's, once there is something to be read together */
+	uint8_t *span; /* a buffer of the queue; taken when the first span is needed */
 };
 
 /* @queue NULL: one read after the other. */
 void dcp_gather_begin(struct dcp_gather *g, struct dcp_queue *queue, struct dcp_io_counts *io);
 
-/* A file, the descriptor to read it from (-1: it has none), and as in struct dcp_read. */
+/* A file to read from: its blob, its descriptor (-1: none), and planned and until as in struct
+ * dcp_read. */
 struct dcp_from {
 	const struct dcp_blob *blob;
 	int fd;
@@ -126,8 +129,10 @@ struct dcp_from {
 	uint64_t until;
 };
 
-/* Have what @s describes of the file @from copied to @dst + s->dst and on, by dcp_gather_end() at
- * the latest. -EIO: some file ends early, or cannot be read; -ENOMEM; then add nothing more. */
+/*
+ * Copy the bytes that @s describes from the file @from to @dst + s->dst and on, at the latest in
+ * dcp_gather_end(). -EIO: some file ends early, or cannot be read; -ENOMEM; then add nothing more.
+ */
 int dcp_gather_add(struct dcp_gather *g, char *dst, struct dcp_from from,
 		   const struct dcp_strided *s);
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * layouts: which names may stand below shard/, and what they mean.
+ * layouts: the names allowed below shard/, and the layouts that they mean.
  *
- * Layouts of files are listed. Files are read once; a layout's name is the file's stem, and of
- * several with one name the first counts. They are looked for in this order: --layout FILE;
- * *.dcpl in the source; *.dcpl in other directories of it that hold versions
- * (SOURCE/checkpoints); *.dcpl beside the source, if that is itself a version; *.dcpl in the
- * user's config directory. Only regular files directly in such a directory count, and links
- * that lead out of it are not followed, except in the user's own. Built-in names
- * (core/LAYOUT.md) and "mesh:dp2,tp4:<stem>" are not listed but can be looked up.
+ * Layouts from files are listed. Files are read once; a layout's name is the file's stem, and of
+ * several files with one name the first wins. They are looked for in this order: --layout FILE;
+ * *.dcpl in the source; *.dcpl in other directories of it that hold versions (SOURCE/checkpoints);
+ * *.dcpl beside the source, if that is itself a version; *.dcpl in the user's config directory.
+ * Only regular files directly in such a directory count, and links that lead out of it are not
+ * followed, except in the user's own. Built-in names (core/LAYOUT.md) and "mesh:dp2,tp4:<stem>" are
+ * not listed but can be looked up.
  *
  * A layout that was found stays until the mount ends. Safe from any thread.
  */
@@ -23,15 +23,15 @@ struct dcp_log;
 struct dcp_scan;
 struct dcp_layouts;
 
-/* Of a file with a line for each region that a rank holds, in place of rules; it is not a
- * layout. */
+/* Extension of a file that has a line for each region that a rank holds, in place of rules. Such a
+ * file is not a layout. */
 #define DCP_REGIONS_EXT ".regions"
 
 struct dcp_named_layout {
 	uint32_t id; /* a hash of the name: the same in every mount */
 	const char *name;
-	const char *
-		file; /* absolute: it is listed; NULL: built in, or a path that the user gave */
+	/* absolute path of a listed layout; NULL: built in, or a path that the user gave */
+	const char *file;
 	const struct dcp_layout *l;
 	struct dcp_named_layout *next; /* the table's */
 };
@@ -39,7 +39,7 @@ struct dcp_named_layout {
 struct dcp_layouts_opts {
 	const char *const *files; /* of --layout; a file that cannot be read is an error */
 	size_t nfiles;
-	const char *source; /* its *.dcpl, and the user's, are logged when they are wrong */
+	const char *source;          /* errors in its *.dcpl and the user's are logged */
 	const struct dcp_scan *scan; /* of it */
 	const char *user_dir;        /* NULL: none */
 	const struct dcp_log *log;
@@ -51,7 +51,7 @@ int dcp_layouts_create(const struct dcp_layouts_opts *opts, struct dcp_layouts *
 		       struct dcp_err *err);
 void dcp_layouts_destroy(struct dcp_layouts *t);
 
-/* By name: listed, known, or built in. -ENOENT (with the nearest name, of files or built in),
+/* Find a layout by name: listed, known, or built in. -ENOENT (the message has the nearest name),
  * -EINVAL, -E2BIG (too many names asked for), -ENOMEM. */
 int dcp_layouts_find(struct dcp_layouts *t, const char *name,
 		     const struct dcp_named_layout **out, struct dcp_err *err);
@@ -65,10 +65,10 @@ int dcp_layouts_find(struct dcp_layouts *t, const char *name,
 int dcp_layouts_open(struct dcp_layouts *t, const char *word,
 		     const struct dcp_named_layout **out, struct dcp_err *err);
 
-/* The file that @l comes from, also on another mesh; NULL: it is built in. */
+/* The file that @l comes from, also if @l has another mesh; NULL: built in. */
 const char *dcp_layouts_file(struct dcp_layouts *t, const struct dcp_named_layout *l);
 
 const struct dcp_named_layout *dcp_layouts_by_id(struct dcp_layouts *t, uint64_t id);
 
-/* The n-th layout that is listed, in order of name; NULL past the last. */
+/* The n-th listed layout, in order of name; NULL past the last. */
 const struct dcp_named_layout *dcp_layouts_at(struct dcp_layouts *t, size_t n);

@@ -7,9 +7,9 @@
  * real path, and read permission on the file. Directories from SOURCE down must be readable
  * too, since the names of versions and files are shown.
  *
- * Where a file system decides by more than that (FUSE, SMB, unknown ones; NFSv4 with entries
- * for single users), only the user of this process is let in, who could copy what they read
- * anyway. Mandatory access control is not considered.
+ * Some file systems decide by more than that (FUSE, SMB, unknown ones; NFSv4 with entries for
+ * single users). There only the user of this process gets rights, because this user can copy the
+ * files anyway. Mandatory access control is not considered.
  */
 #pragma once
 #include <stdbool.h>
@@ -22,25 +22,31 @@ struct dcp_file_id;
 struct dcp_version;
 
 struct dcp_grants {
-	struct dcp_rights way;    /* to reach the directory, and to list it */
-	struct dcp_rights data;   /* to read every file of the version but sidecars */
-	struct dcp_rights beside; /* to list every directory that sidecars lie in */
+	struct dcp_rights way;    /* rights to reach the directory and to list it */
+	struct dcp_rights data;   /* rights to read every file of the version except sidecars */
+	struct dcp_rights beside; /* rights to list every directory with sidecars */
 	bool mixed;               /* the rights of the data files differ */
-	struct dcp_rights
-		*files; /* by number; NULL: not examined, and data is the user's alone */
+	/*
+	 * by file number; NULL: not examined, and only the user of this process may read the data
+	 */
+	struct dcp_rights *files;
 	size_t n;
-	bool copied; /* about what is written from the files: modes count as they are shown */
-	struct dcp_rights writers; /* then: to change every file and directory asked */
+	/*
+	 * the rights are for output that is written from the files: modes count as they are shown
+	 */
+	bool copied;
+	/* if @copied: rights to change every examined file and directory */
+	struct dcp_rights writers;
 	char *source;        /* real path of SOURCE; "" while this is about SOURCE itself */
 	struct dcp_buf dirs; /* the directories that were examined: see grants.c */
 };
 
-/* Of SOURCE: the directories down to it, and itself if it is one. -ENOMEM; what cannot be
- * examined is the user's alone. */
+/* The rights to SOURCE: those of the directories down to it, and of itself if it is a directory.
+ * -ENOMEM. A file or directory that cannot be examined is only for the user of this process. */
 int dcp_grants_source(const char *source, struct dcp_grants **out);
 
-/* Of the version whose directory is @where below @source; its files are examined later, by
- * dcp_grants_files(). -ENOMEM. */
+/* The rights to the version whose directory is @where below @source. Its files are examined later,
+ * by dcp_grants_files(). -ENOMEM. */
 int dcp_grants_version(const struct dcp_grants *source, const char *where,
 		       struct dcp_grants **out);
 
@@ -51,12 +57,12 @@ int dcp_grants_files(struct dcp_grants *g, int dirfd, const struct dcp_file_id *
  * dcp_version_check() compares.) */
 bool dcp_grants_changed(const struct dcp_grants *g);
 
-/* The directory number @i that was examined, or NULL past the last. */
+/* The @i-th examined directory, or NULL past the last. */
 const char *dcp_grants_dir(const struct dcp_grants *g, size_t i);
 
 void dcp_grants_free(struct dcp_grants *g);
 
-/* The rights of any other file. */
+/* The rights of a file outside of a version. */
 struct dcp_rights dcp_grants_of_file(const char *path);
 
 /*
@@ -69,5 +75,5 @@ struct dcp_rights dcp_grants_of_file(const char *path);
 int dcp_grants_withheld(const struct dcp_version *v, const char *source, uint32_t gid,
 			uint32_t *out);
 
-/* Only the user of this process. */
+/* Rights of the user of this process alone. */
 struct dcp_rights dcp_grants_alone(void);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * version: which checkpoints a SOURCE holds, and one of them opened for use.
+ * version: find the checkpoints of a SOURCE, and open one of them.
  *
- * A SOURCE is one checkpoint, directory or file (its base name is the version; a file whose
- * name says nothing is judged by how it begins), or a directory of them: directories and loose
- * files. A version is complete when its format's commit mark is there and it could be indexed.
- * Opening one takes its index from the cache when that is current, and builds it otherwise.
+ * A SOURCE is one checkpoint, directory or file (its base name is the version; a file with an
+ * unknown extension is recognised by its first bytes), or a directory of them: directories and
+ * loose files. A version is complete if the commit mark of its format exists and it could be
+ * indexed. Opening takes the index from the cache if the index is current, and builds it otherwise.
  *
- * Current means, as git has it: same schema and dcpfs version, same set of names in the
- * directory, and for every recorded file the same size, mtime, ctime, inode and device. A file
- * whose ctime is less than two seconds older than the index may have changed again within the
- * same tick of its clock: such an index serves the process that made it, and the next one
- * rebuilds it. Any difference means a rebuild. A cache that is full or cannot be read or
- * written is logged once and never fatal: the index is kept in memory.
+ * Current means, as in git: same schema and dcpfs version, same set of names in the directory, and
+ * for every recorded file the same size, mtime, ctime, inode and device. A file whose ctime is less
+ * than two seconds older than the index may have changed again within the same tick of its clock:
+ * such an index is used by the process that made it, and the next process rebuilds it. Any
+ * difference means a rebuild. A cache that is full or cannot be read or written is logged once and
+ * never fatal: the index is kept in memory.
  */
 #pragma once
 #include <stdbool.h>
@@ -41,21 +41,23 @@ struct dcp_store_opts {
 	const char *index_file; /* sidecar for a single checkpoint; NULL: in cache_dir */
 	bool rebuild;           /* ignore what is cached */
 	bool no_map;            /* read backing files with pread only */
-	unsigned lock_wait_ms;  /* for another process building the same index; 0: 30 s */
+	unsigned
+		lock_wait_ms; /* wait for another process that builds the same index; 0: 30 s */
 	struct dcp_io_counts
-		*counts; /* of what reads do (core/store/io/fetch.h); NULL: not counted */
-	struct dcp_queue
-		*queue; /* of reads that are not mapped; NULL: they are made one by one */
-	struct dcp_index_pool
-		*pool; /* for all versions opened with it; NULL: each has its own */
+		*counts; /* counters of reads (core/store/io/fetch.h); NULL: not counted */
+	/* for reads of files that are not mapped; NULL: reads are made one by one */
+	struct dcp_queue *queue;
+	/* shared by all versions opened with these options; NULL: each version has its own */
+	struct dcp_index_pool *pool;
 	struct dcp_handles *handles; /* the same */
-	uint64_t cache_limit; /* bytes of decoded archives in cache_dir; 0: DCP_UNPACK_CACHE */
-	bool cached_only;     /* build nothing: -EAGAIN when an index would have to be built */
+	/* limit of decoded archives in cache_dir in bytes; 0: DCP_UNPACK_CACHE */
+	uint64_t cache_limit;
+	bool cached_only;        /* build nothing: -EAGAIN if an index would have to be built */
 	bool (*stop)(void *ctx); /* asked while an index is built, or while waiting for another
 				    process to decode a file; true: give up with -ECANCELED */
 	void *stop_ctx;
-	const struct dcp_progress *progress; /* until the version is open */
-	const struct dcp_log *log;           /* until it is closed */
+	const struct dcp_progress *progress; /* used until the version is open */
+	const struct dcp_log *log;           /* used until the version is closed */
 };
 
 static inline bool dcp_stopped(const struct dcp_store_opts *opts)
@@ -67,15 +69,15 @@ static inline bool dcp_stopped(const struct dcp_store_opts *opts)
 struct dcp_found {
 	const char *name;  /* version name, one path component */
 	const char *where; /* path below the source; "": the source itself */
-	const char *group; /* only its files of this group of the format; NULL: all */
+	const char *group; /* the version is only this group of the files; NULL: all files */
 	const struct dcp_format *format;
-	bool complete;    /* the commit mark is there */
+	bool complete;    /* the commit mark exists */
 	bool uncommitted; /* its format's committed() said no (see format.h) */
-	bool loose;       /* files that are versions by themselves, whatever lies beside them */
-	bool closed; /* it was not looked into: that is not permitted, or it is a link out */
-	const char *why;   /* what is missing, when not complete */
+	bool loose;       /* files that are versions independently of what lies beside them */
+	bool closed; /* it was not examined, because it is not readable or a link that leads out */
+	const char *why;   /* what is missing, if not complete */
 	int64_t commit_ns; /* mtime of the commit file */
-	uint64_t dev, ino; /* of the directory; 0: not complete, or not looked into */
+	uint64_t dev, ino; /* identity of the directory; 0: not complete, or not examined */
 };
 
 /* Another name that the source has for a version: a link, or a file that holds its name. */
@@ -93,34 +95,35 @@ struct dcp_scan {
 };
 
 /*
- * Look at @source and, one level below, at its directories: not at hidden ones, and not at
- * links to one that is found anyway (latest -> step-500). In a source that is itself a complete
+ * Examine @source and, one level below, its directories, except hidden directories and links to a
+ * directory that is found anyway (latest -> step-500). In a source that is itself a complete
  * checkpoint, only directories named like numbered saves (checkpoint-500) count.
  *
- * Groups of files are named by their format ("model.pt"); in a directory below the source
- * "exp1@best.pt", except that its model.pt is "exp1"; directories beside them are looked into as
- * if they were not there. A directory that is not a checkpoint may
- * be a run: what its directories hold is "run1@step-500". A name never depends on what else is
- * there. When exactly one directory is called checkpoints, ckpt or the like (the source is a
- * run), its content is named as if it lay in the source. A directory whose name says that it is
- * being written (tmp-checkpoint-500) is not complete, nor is one of a family that dcpfs cannot
- * read; for that one, why says what to do instead.
+ * Groups of files are named by their format ("model.pt"); in a directory exp1 below the source the
+ * name is "exp1@best.pt", except that model.pt is "exp1". Such files do not keep directories beside
+ * them from being examined. A directory that is not a checkpoint may be a run: the versions in its
+ * directories have names like "run1@step-500". A name never depends on what else exists. If exactly
+ * one directory is called checkpoints, ckpt or the like (the source is a run), its content is named
+ * as if it lay in the source. A directory whose name shows that it is being written
+ * (tmp-checkpoint-500) is not complete. Neither is a directory of a family that dcpfs cannot read;
+ * then why says what to do instead.
  *
- * -ENOENT and the like, or -EINVAL when nothing there is a checkpoint: the message names what
- * was looked for and the nearest thing found (a checkpoint further down, a format known but not
- * supported, loose files). -EMFILE, -ENFILE or -ENOMEM when something could not be opened for
- * lack of descriptors or memory, since versions would be missing from the result.
+ * -ENOENT and the like, or -EINVAL when nothing there is a checkpoint: the message names what was
+ * looked for and the nearest thing found (a checkpoint further down, a format known but not
+ * supported, loose files). -EMFILE, -ENFILE or -ENOMEM if a file or directory could not be opened
+ * for lack of descriptors or memory: the result would lack versions.
  */
 int dcp_scan(const char *source, struct dcp_scan *out, struct dcp_err *err);
-/* The same, and what that depended on is added to @seen, also on failure; @seen may be NULL. */
+/* The same; everything that the result depends on is added to @seen, also on failure. @seen may be
+ * NULL. */
 int dcp_scan_seen(const char *source, struct dcp_seen *seen, struct dcp_scan *out,
 		  struct dcp_err *err);
 void dcp_scan_finish(struct dcp_scan *s);
 
 /*
- * The place in @found of the version that a person calls @name: by its exact name, else as the
- * only one with that number in it ("2500" for step-2500). -ENOENT, or -ENOTUNIQ when several
- * have that number.
+ * Find the version that a user calls @name: by its exact name, else the only version with that
+ * number in its name ("2500" for step-2500). @at receives its index in @found. -ENOENT, or
+ * -ENOTUNIQ when several have that number.
  */
 int dcp_found_match(const struct dcp_found *found, size_t n, const char *name, size_t *at);
 
@@ -129,8 +132,8 @@ struct dcp_version;
 
 /*
  * -EINVAL when @found is not complete; -ESTALE when its files change while they are indexed;
- * -EAGAIN and -ECANCELED as the options say; otherwise what the adapter or the index gave, with
- * the version named in @err.
+ * -EAGAIN and -ECANCELED as described for the options; otherwise the error of the adapter or of the
+ * index. @err names the version.
  */
 int dcp_version_open(const char *source, const struct dcp_found *found,
 		     const struct dcp_store_opts *opts, struct dcp_version **out,
@@ -142,11 +145,12 @@ DCP_AUTO_PTR(struct dcp_version, dcp_version_close)
 const char *dcp_version_name(const struct dcp_version *v);
 const struct dcp_format *dcp_version_format(const struct dcp_version *v);
 struct dcp_index *dcp_version_index(const struct dcp_version *v);
-/* The directory that it was found in; its descriptor, or -1 where it is none of the file system. */
+/* The directory in which the version was found; and its descriptor, or -1 if it is not in the file
+ * system. */
 const struct dcp_site *dcp_version_place(const struct dcp_version *v);
 int dcp_version_dirfd(const struct dcp_version *v);
-/* The first of its files that exists and that this user may not read; NULL: there is none. If
- * there is one, errors in the index come from that, not from damage. */
+/* The first existing file of the version that this user may not read; NULL: none. If there is such
+ * a file, errors in the index come from missing rights, not from damage. */
 const char *dcp_version_barred(const struct dcp_version *v);
 /* The backing files, opened at first use. */
 struct dcp_files *dcp_version_files(const struct dcp_version *v);
@@ -154,10 +158,10 @@ struct dcp_files *dcp_version_files(const struct dcp_version *v);
 struct dcp_torch_frames *dcp_version_frames(const struct dcp_version *v);
 /* Path of the index file, or NULL when it is in memory. */
 const char *dcp_version_index_path(const struct dcp_version *v);
-/* Is something in it broken, and can none of its tensors be read? */
+/* Is a row of the version broken, and can none of its tensors be read? */
 bool dcp_version_is_broken(const struct dcp_version *v);
-bool dcp_version_was_built(
-	const struct dcp_version *v); /* by this open, not found in the cache */
+/* was the index built by this open, not found in the cache? */
+bool dcp_version_was_built(const struct dcp_version *v);
 /* A number that changes whenever anything the index was made from changes: hash of the file
  * table. */
 uint64_t dcp_version_generation(const struct dcp_version *v);
@@ -165,34 +169,37 @@ uint64_t dcp_version_generation(const struct dcp_version *v);
 /* Are all recorded files unchanged? 0, or -ESTALE, naming the first that is not. */
 int dcp_version_check(const struct dcp_version *v, struct dcp_err *err);
 
-/* What @source leads to where it is a text that names what lies beside it, or would be with
- * ".symlink" after it; else itself. Freed by the caller. -ENOMEM. */
+/*
+ * If @source is a text file with the name of a neighbour (a replacement for a link), or @source
+ * does not exist and "@source.symlink" is such a file, the path of that neighbour; else @source.
+ * The caller frees *out. -ENOMEM.
+ */
 int dcp_source_resolve(const char *source, char **out);
 
 /* ---- a version that shows the files of another by an index of its own (core/hf) ---- */
 
-/* A directory beside a version's own, and those of its files that go along with the version. */
+/* A further directory of a version, and the files in it that belong to the version. */
 struct dcp_beside {
 	const char *path;
 	struct dcp_site place;
-	struct dcp_file_id *id; /* names count from here */
+	struct dcp_file_id *id; /* file identities; names are relative to this directory */
 	size_t n;
 	struct dcp_files *files;
 };
 
-/* What it has beside its index. */
+/* The additional data of such a version. */
 struct dcp_derived {
 	const struct dcp_beside *beside;
 	size_t nbeside;
-	/* Would others go along if they were looked for now? Then -ESTALE. */
+	/* -ESTALE if a search would now find other files beside the version. */
 	int (*check)(const struct dcp_derived *d, struct dcp_err *err);
 	void (*close)(struct dcp_derived *d);
 };
 
-/* How its index is made. */
+/* How the index of such a version is made. */
 struct dcp_derive {
-	const char *name; /* in that of the index's file, "hf" */
-	uint64_t hash;    /* of all that decides what is emitted, but for the base */
+	const char *name; /* part of the name of the index file: "hf" */
+	uint64_t hash;    /* hash of everything that decides what is emitted, except the base */
 	int (*emit)(void *ctx, const struct dcp_sink *sink, struct dcp_err *err);
 	void *ctx;
 };
@@ -202,7 +209,8 @@ struct dcp_derive {
 int dcp_version_derive(struct dcp_version *base, const struct dcp_derive *how,
 		       struct dcp_derived *d, const struct dcp_store_opts *opts,
 		       struct dcp_version **out, struct dcp_err *err);
-/* NULL: @v is none. */
+/* NULL: @v is not such a version. */
 const struct dcp_derived *dcp_version_derived(const struct dcp_version *v);
-/* Are the files that go along unchanged, and the same? 0, also of other versions; -ESTALE. */
+/* Are the files beside the version still the same and unchanged? 0 (always for versions without
+ * such files), or -ESTALE. */
 int dcp_version_check_beside(const struct dcp_version *v, struct dcp_err *err);

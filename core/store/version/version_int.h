@@ -32,7 +32,8 @@ struct dcp_version {
 	uint64_t generation;
 	bool broken; /* as dcp_version_is_broken() says */
 	bool built;
-	struct dcp_derived *derived; /* NULL: it is not; else place and files are its base's */
+	/* NULL: not derived; else place and files belong to the base */
+	struct dcp_derived *derived;
 };
 
 /* ---- scan.c ---- */
@@ -42,65 +43,70 @@ int64_t dcp_commit_time(const struct dcp_dir *dir, const struct dcp_format *form
 
 /* ---- names.c ---- */
 
-/* Sort what was found, no two by one name. -ENOMEM. */
+/* Sort the versions and give them distinct names. -ENOMEM. */
 int dcp_scan_part_names(struct dcp_scan *scan);
 
-/* Find the tags of what was found in @dir. -ENOMEM. */
+/* Find the tags of the found versions in @dir. -ENOMEM. */
 int dcp_scan_tags(struct dcp_scan *scan, const struct dcp_dir *dir);
 
-/* Is the file a text that names something else in @dir? Then it is a link, in effect. */
+/* Is the file a text with the name of another entry of @dir? Then it acts as a link. */
 bool dcp_is_text_link(const struct dcp_dir *dir, const struct dcp_dirent *e);
 
 /* ---- hint.c ---- */
 
-/* Is @dir of a family that dcpfs does not read, by its names? Then what it is: in @why. */
+/* Do the names in @dir show a family that dcpfs does not read? If so, @why describes it. */
 bool dcp_scan_family(const struct dcp_dir *dir, char *why, size_t n);
 
-/* Say in @err why @dir is not a checkpoint, and the nearest thing to one. Returns -EINVAL. */
+/* Write to @err why @dir is not a checkpoint, and the nearest candidate. Returns -EINVAL. */
 int dcp_scan_explain(const struct dcp_dir *dir, struct dcp_err *err);
-/* Of a file: -EINVAL, when it is a part of a checkpoint, or by its name of a family that dcpfs
- * knows and does not read; 0: neither. */
+/* -EINVAL if the file is a part of a checkpoint, or its name shows a family that dcpfs knows but
+ * does not read; 0: neither. */
 int dcp_scan_explain_part(const struct dcp_dir *dir, struct dcp_err *err);
 
-/* Is the entry a link to a directory that is not inside @dir? What is said of it then. */
+/* dcp_scan_leads_out(): is the entry a link to a directory outside @dir? The text is the message
+ * for such a link. */
 bool dcp_scan_leads_out(const struct dcp_dir *dir, const struct dcp_dirent *e);
 #define DCP_SCAN_LEADS_OUT                                                                     \
 	"it is a link out of the source, which is not followed: give what it leads to"
 
 /* ---- beside.c: what lies in a version's directory beside its data ---- */
 
-/* Emit it as sidecars, but for what @w knows. 0 or what the sink gave. */
+/* Emit these files as sidecars, except those that @w has already. 0 or the error of the sink. */
 int dcp_emit_beside(const struct dcp_dir *dir, const struct dcp_sink *sink,
 		    const struct dcp_index_writer *w);
 
 /* ---- open.c: an index, from the cache or built into it ---- */
 
-/* A sink in front of @to that fails with -ECANCELED as soon as @opts say so: an adapter looks
- * at nothing but what its sink returns, and emits something every few microseconds. */
+/*
+ * A sink in front of @to that fails with -ECANCELED as soon as @opts asks to stop. This suffices to
+ * stop an adapter, which emits something every few microseconds and obeys the return of its sink.
+ */
 struct dcp_sink dcp_stopping_sink(const struct dcp_sink *to, const struct dcp_store_opts *opts);
 
 struct dcp_build {
-	const char *name; /* of the version, for messages */
+	const char *name; /* name of the version, for messages */
 	const struct dcp_store_opts *opts;
-	char *path; /* of the file; the caller's to free; NULL: in memory, also if it must be */
+	/* path of the index file, freed by the caller; NULL: in memory, by choice or because no
+	 * file can be written */
+	char *path;
 	struct dcp_index *index; /* the result */
-	bool built;              /* and not found */
-	bool said;               /* what is wrong with the cache */
-	/* May what the cache has be used? As dcp_fresh_check(). */
+	bool built;              /* the index was built, not found */
+	bool said;               /* a problem of the cache was already logged */
+	/* May the cached index be used? Returns as dcp_fresh_check(). */
 	int (*check)(void *ctx, struct dcp_index *ix, bool just_built, struct dcp_err *err);
-	/* Emit to a new one all that is in it. */
+	/* Emit the whole content of a new index. */
 	int (*emit)(void *ctx, struct dcp_index_writer *w, struct dcp_err *err);
 	void *ctx;
 };
 
-/* Is it there already? Then it is the result. */
+/* Is the index in the cache? Then it becomes the result. */
 bool dcp_build_cached(struct dcp_build *b);
-/* Make it, unless another process did that meanwhile. -ECANCELED, or what emit returned. */
+/* Build the index, unless another process did so meanwhile. -ECANCELED, or the return of emit. */
 int dcp_build_index(struct dcp_build *b, struct dcp_err *err);
 
 /* ---- fresh.c: is an index still true? ---- */
 
-/* Hash of the names in @dir, those of the index left out. */
+/* Hash of the names in @dir, without the files of the index. */
 uint64_t dcp_fresh_names(const struct dcp_dir *dir, const char *index_path);
 
 /* Do the files look as recorded? 0, or -ESTALE naming the first that does not. */
@@ -109,7 +115,7 @@ int dcp_fresh_files(const struct dcp_site *at, const struct dcp_file_id *ids, si
 
 /*
  * May @ix, found in the cache, be used for @dir? 0, -ESTALE or -EBADMSG. @just_built: another
- * process finished it while this one waited, so it is as good as one made here.
+ * process finished it while this process waited, so it is as good as an index built here.
  */
 int dcp_fresh_check(struct dcp_index *ix, const struct dcp_dir *dir,
 		    const struct dcp_format *format, const char *index_path, bool just_built,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * digest: one number for what a tensor is, however it is stored.
+ * digest: a hash of the content of a tensor, independent of how it is stored.
  *
  * XXH3 with 128 bits, seed 0, or SHA-256, over
  *
@@ -11,7 +11,7 @@
  * written as 32 hex digits, the high half first, or 64. So the same tensor has the same digest
  * in every format, sharding and byte order. XXH3 does not protect against forgery.
  *
- * SHA-256 is Nettle's, which libarchive depends on. view.c is the only file that includes its
+ * SHA-256 is Nettle's, which libarchive depends on. digest.c is the only file that includes its
  * headers.
  */
 #pragma once
@@ -41,5 +41,5 @@ int dcp_digest(const struct dcp_view *view, enum dcp_digest_kind kind,
 	       const struct dcp_progress *progress, char text[DCP_DIGEST_TEXT],
 	       struct dcp_err *err);
 
-/* "3.8": the library this was built with. */
+/* "3.8": the version of Nettle that dcpfs was built with. */
 const char *dcp_digest_nettle_version(void);

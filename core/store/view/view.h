@@ -34,14 +34,14 @@ const char *dcp_as_name(enum dcp_as as);
 /* ".bin", ".npy", ".safetensors" */
 const char *dcp_as_extension(enum dcp_as as);
 
-/* Can this form show the dtype, and hold the key? Raw always can; npy and safetensors not every
- * dtype, safetensors not every key. */
+/* Can this form show the dtype and hold the key? Raw always can. Npy and safetensors cannot show
+ * every dtype, and safetensors cannot hold every key. */
 bool dcp_view_can_show(const char *key, enum dcp_dtype dtype, enum dcp_as as);
 
 /*
- * The size of the whole file of a row of @ix in bytes, without opening anything: what stat
- * reports. -ENOTSUP when this form cannot show the dtype (npy: an unknown type; safetensors:
- * one that the format has no name for).
+ * The size of the whole file of a row of @ix in bytes, without opening anything: what stat reports.
+ * -ENOTSUP when this form cannot show the dtype (npy: an unknown type; safetensors: a type without
+ * a name in the format).
  */
 struct dcp_index;
 struct dcp_row;
@@ -57,22 +57,23 @@ int dcp_view_size_of(struct dcp_index *ix, const struct dcp_row *row, enum dcp_a
  */
 int dcp_view_open(struct dcp_version *v, int64_t id, enum dcp_as as, const struct dcp_cut *cut,
 		  struct dcp_view **out, struct dcp_err *err);
-/* All of file number @number of @v, unchanged: a sidecar. -EBADMSG (no such file), and as above.
- */
+/* Open the whole file number @number of @v, unchanged: a sidecar. -EBADMSG (no such file), and as
+ * above.
+ *  */
 int dcp_view_open_file(struct dcp_version *v, uint32_t number, struct dcp_view **out,
 		       struct dcp_err *err);
-/* The bytes that object row @id of @v was saved as, decompressed. -ENOTSUP: it has none of its
- * own; else as above. */
+/* Open the decompressed bytes that object row @id of @v was saved as. -ENOTSUP: the object has no
+ * separate bytes; else as above. */
 int dcp_view_open_object(struct dcp_version *v, int64_t id, struct dcp_view **out,
 			 struct dcp_err *err);
-/* All of file @number of directory @root beside @v (struct dcp_derived). */
+/* Open the whole file @number of directory @root beside @v (struct dcp_derived). */
 int dcp_view_open_beside(struct dcp_version *v, uint32_t root, uint32_t number,
 			 struct dcp_view **out, struct dcp_err *err);
 void dcp_view_close(struct dcp_view *view);
 DCP_AUTO_PTR(struct dcp_view, dcp_view_close)
 #define dcp_auto_view __attribute__((cleanup(dcp_view_close_ptr)))
 
-/* The file table that it reads from. */
+/* The file table that the view reads from. */
 struct dcp_files *dcp_view_files(const struct dcp_view *view);
 
 uint64_t dcp_view_size(const struct dcp_view *view);
@@ -83,19 +84,18 @@ const struct dcp_tensor *dcp_view_tensor(const struct dcp_view *view);
 const void *dcp_view_header(const struct dcp_view *view, size_t *n);
 
 /*
- * Where the bytes after the header are stored: strided descriptors
- * (core/model/geometry/strided.h) of file number @file. Destinations count from the end of the
- * header; what no descriptor covers is zeros. @file DCP_VIEW_NO_FILE: a decompressed copy that
- * only this process has. Where s->piece->swap is set, the stored elements are big-endian. A
- * negative return of @fn ends the walk and is returned; -ENOTSUP: the view casts or widens its
- * elements or flips their signs.
+ * Where the bytes after the header are stored: strided descriptors (core/model/geometry/strided.h)
+ * of file number @file. Destinations count from the end of the header; bytes that no descriptor
+ * covers are zero. @file DCP_VIEW_NO_FILE: a decompressed copy that only this process has. If
+ * s->piece->swap is set, the stored elements are big-endian. A negative return of @fn ends the walk
+ * and is returned; -ENOTSUP: the view casts or widens its elements or flips their signs.
  */
 #define DCP_VIEW_NO_FILE UINT32_MAX
 typedef int (*dcp_view_strided_fn)(void *ctx, const struct dcp_strided *s, uint32_t file);
 int dcp_view_strided(const struct dcp_view *view, dcp_view_strided_fn fn, void *ctx);
 
-/* What the copy of a descriptor with DCP_VIEW_NO_FILE is decoded from: @n bytes at @off of file
- * number @file, and how. -errno: the file cannot be read. */
+/* The stored bytes from which the copy of a descriptor with DCP_VIEW_NO_FILE was decoded: @n bytes
+ * at @off of file number @file, and the codec. -errno: the file cannot be read. */
 struct dcp_stored {
 	uint32_t file;
 	uint64_t off, n;
@@ -104,29 +104,30 @@ struct dcp_stored {
 int dcp_view_stored(const struct dcp_view *view, const struct dcp_strided *s,
 		    struct dcp_stored *out, struct dcp_err *err);
 
-/* Do the files it reads still exist, unchanged since they were indexed? 0, -ESTALE or -EIO. */
+/* Do the files that the view reads still exist, unchanged since they were indexed? 0, -ESTALE or
+ * -EIO. */
 int dcp_view_check(const struct dcp_view *view);
 
-/* Keep the files it reads open, also when they are removed: as dcp_files_keep(). */
+/* Keep the files that the view reads open, even if they are removed: as dcp_files_keep(). */
 struct dcp_kept;
 void dcp_view_keep(const struct dcp_view *view, struct dcp_kept *kept);
 
-/* All @n bytes at @off (inside the file) into @buf, or a negative errno: -EIO, -ESTALE,
+/* Read all @n bytes at @off (inside the file) into @buf, or return a negative errno: -EIO, -ESTALE,
  * -ENOMEM. */
 int dcp_view_read(const struct dcp_view *view, uint64_t off, void *buf, size_t n);
 
 /*
- * Append bytes [off, off + n) of the file to a reply (core/store/view/reply.h). 1: some are
- * pointed at, so the view must stay open until the reply is finished; 0: all are copied;
- * negative as dcp_view_read(), the reply being as it was. The identity of every file was
- * checked just before. Touching the bytes pointed at may fault if a file is truncated
- * meanwhile, so hand them to the kernel, which answers EFAULT instead of SIGBUS.
+ * Append bytes [off, off + n) of the file to a reply (core/store/view/reply.h). 1: some are pointed
+ * at, so the view must stay open until the reply is finished; 0: all are copied; negative as
+ * dcp_view_read(), and the reply is unchanged. The identity of every file was checked just before.
+ * Touching the bytes pointed at may fault if a file is truncated meanwhile, so the caller should
+ * pass them to the kernel, which answers EFAULT instead of SIGBUS.
  */
 int dcp_view_answer(const struct dcp_view *view, uint64_t off, size_t n, struct dcp_reply *r);
 
 /*
- * Have the kernel copy the same bytes to @to of the file @fd, without reading them: 1. 0: they
- * are not long runs of files as they are, or the kernel or a file system will not; part of them
- * may have been copied. Negative as dcp_view_read().
+ * Let the kernel copy bytes [off, off + n) to offset @to of the file @fd, so that this process does
+ * not read them. 1: done. 0: not possible, because the bytes are not long unchanged runs of files,
+ * or the kernel or a file system refuses; some may have been copied. Negative as dcp_view_read().
  */
 int dcp_view_copy(const struct dcp_view *view, uint64_t off, uint64_t n, int fd, uint64_t to);

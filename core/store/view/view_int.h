@@ -14,28 +14,30 @@ struct dcp_source;
 
 /* Where the bytes of one piece are read from. */
 struct dcp_backing {
-	const uint8_t *decoded; /* the item in memory; NULL: bytes of file number @number */
-	uint32_t number; /* in the file table; DCP_VIEW_NO_FILE: decoded, or not needed */
+	const uint8_t
+		*decoded; /* the decoded item in memory; NULL: bytes of file number @number */
+	uint32_t number;  /* in the file table; DCP_VIEW_NO_FILE: decoded, or not needed */
 	bool needed;
-	bool scattered; /* what the cut takes of the piece does not lie together; if it does: */
-	uint64_t first, end; /* elements of the stored run; once located, offsets of the file */
-	uint64_t until;      /* what of the file the cut takes ends there, or before */
-	/* Of the file: what the kernel's own read-ahead brings while this is read, the cut
-	 * takes, once [free_end, end) was asked for. */
+	bool scattered; /* the cut's part of the piece is not contiguous; if it is contiguous: */
+	uint64_t first,
+		end;    /* elements of the stored run; after locating, offsets in the file */
+	uint64_t until; /* upper limit, in the file, of the bytes that the cut needs */
+	/* Range of the file that may be left to the kernel's read-ahead, because the cut needs
+	 * everything that it brings, provided that [free_end, end) was requested. */
 	uint64_t free, free_end;
 };
 
 struct dcp_decoded {
 	void *p;
 	size_t n;
-	uint32_t file; /* of what was decoded, and where it begins there */
+	uint32_t file; /* file and offset of the stored bytes that were decoded */
 	uint64_t off;
 };
 
-/* What the last read leaves to the next; hints, each atomic by itself. */
+/* Hints that a read leaves for the next one; each is atomic by itself. */
 struct dcp_ahead {
-	uint64_t end;     /* where it ended in the body: there the next begins, if they go on */
-	uint64_t fetched; /* up to here pages were asked for, or found to be there */
+	uint64_t end; /* end of the last read in the body: a sequential reader begins there */
+	uint64_t fetched; /* up to here pages were requested or found in memory */
 };
 
 struct dcp_view {
@@ -45,20 +47,20 @@ struct dcp_view {
 	struct dcp_tensor emitted;   /* pieces as stored: what index.json shows */
 	struct dcp_tensor t;         /* pieces as read: located, offsets into their backing, if
 					the cut touches them */
-	struct dcp_backing *backing; /* one a piece */
-	struct dcp_decoded *decoded; /* decompressed items, to be unmapped */
+	struct dcp_backing *backing; /* one for each piece */
+	struct dcp_decoded *decoded; /* decompressed items, unmapped by the view */
 	size_t ndecoded;
 	struct dcp_tiling tiling;
-	struct dcp_cut cut; /* what of the tensor the body shows */
+	struct dcp_cut cut; /* the part of the tensor that the body shows */
 	bool whole;         /* all of it */
-	bool uncut;         /* all of it was asked for, by a reader that reads it */
+	bool uncut;         /* opened without a cut, by a caller that will read it */
 	struct dcp_buf header;
 	struct dcp_ahead *ahead;
 	uint64_t body;  /* bytes after the header */
 	uint32_t unit;  /* bytes of one element in the body */
 	bool widen;     /* the body holds converted elements */
-	uint32_t shown; /* bytes of an element once it is cast */
-	bool flips;     /* signs are flipped on the way: DCP_FILTER_NEG, _CONJ */
+	uint32_t shown; /* bytes of an element after casting */
+	bool flips;     /* signs are flipped on reading: DCP_FILTER_NEG, _CONJ */
 	bool convert; /* elements must pass through a buffer: widened, byte-swapped, negated */
 };
 
