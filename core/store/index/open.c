@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opening trusts nothing: the header is read by hand, the schema must be ours to the letter
- * (so no view, trigger, virtual table or generated column can be waiting in it), and the two
- * tables kept in memory are bounded.
+ * Opening trusts nothing: the header is read by hand, the schema must equal ours byte by byte (so
+ * it cannot contain a view, trigger, virtual table or generated column), and the two tables kept in
+ * memory are bounded.
  */
 #include "core/store/index/index_int.h"
 
@@ -20,17 +20,17 @@
 #include "core/base/text.h"
 
 /*
- * A cache is disk like any other, and a flipped bit in a piece's offset would serve other bytes
- * without a word. So a finished file ends in a table of the hashes of its pages, eight bytes
- * each, and the hash of that table lies in bytes 72 to 79 of the header, which SQLite reserves
- * (they count as zero in the hash of their page). Opening reads the table, and every page is
- * compared when it is read, so what is never asked for costs nothing. The file is never written
+ * The disk of the cache may fail like any other, and a flipped bit in the offset of a piece would
+ * silently serve other bytes. So a finished file ends in a table of the hashes of its pages, eight
+ * bytes each, and the hash of that table lies in bytes 72 to 79 of the header, which SQLite
+ * reserves (they count as zero in the hash of their page). Opening reads the table, and every page
+ * is compared when it is read, so pages that are never read cost nothing. The file is never written
  * again; an index that was edited by hand is rebuilt.
  */
 
 enum { SEAL = 72, PAGE_SIZE = 16, PAGES = 28, HEADER = 100, HASH = sizeof(uint64_t) };
 
-/* Of the page number @i. */
+/* Hash of page number @i. */
 static uint64_t hash_page(uint64_t i, const uint8_t *page)
 {
 	uint64_t h = dcp_hash64_more(i, page, i ? DCP_SQL_PAGE : SEAL);
@@ -38,7 +38,7 @@ static uint64_t hash_page(uint64_t i, const uint8_t *page)
 	return i ? h : dcp_hash64_more(h, page + SEAL + HASH, DCP_SQL_PAGE - SEAL - HASH);
 }
 
-/* Of the table, never 0. */
+/* Hash of the table, never 0. */
 static uint64_t hash_table(const uint8_t *table, uint64_t pages)
 {
 	uint64_t h = dcp_hash64(table, pages * HASH);
@@ -46,7 +46,7 @@ static uint64_t hash_table(const uint8_t *table, uint64_t pages)
 	return h ? h : 1;
 }
 
-/* How many pages the header speaks of, all of which @src has, and the seal in it. */
+/* Read the number of pages (all of which lie inside @src) and the seal from the header. */
 static int read_header(const struct dcp_source *src, uint64_t *pages, uint64_t *seal)
 {
 	uint8_t h[HEADER];
@@ -106,8 +106,8 @@ int dcp_index_seal(int fd)
 	return write_all(fd, page, HASH, SEAL);
 }
 
-/* The next process that opens it finds it damaged and rebuilds it; where it may not be written
- * here, that is left to that process. */
+/* Mark the file as damaged, so that the next process that opens it rebuilds it. If this process may
+ * not write the file, the next process must find the damage itself. */
 static void break_seal(const struct dcp_index_sealed *s)
 {
 	static const uint8_t none[HASH];
@@ -151,9 +151,11 @@ static int read_sealed(const struct dcp_source *src, uint64_t off, void *buf, si
 	return 0;
 }
 
-/* The pages of @file as @out, each compared when it is read: -EBADMSG when a byte changed since.
- * The file is then marked, so that it is rebuilt when it is opened next. @s must stay where it
- * is. -EBADMSG, -ENOMEM, or what reading gave. */
+/*
+ * Make @out a source of the pages of @file. Each page is compared when it is read: -EBADMSG if a
+ * byte changed, and the file is marked to be rebuilt when it is opened next. @s must stay at its
+ * address. -EBADMSG, -ENOMEM, or what reading gave.
+ */
 static int dcp_index_unseal(struct dcp_index_sealed *s, const struct dcp_source *file,
 			    struct dcp_source *out, struct dcp_err *err)
 {
@@ -185,9 +187,9 @@ static int dcp_index_unseal(struct dcp_index_sealed *s, const struct dcp_source 
 }
 
 /*
- * SQLite opens files by path, once for every connection. An index is opened once, as a
- * descriptor or as bytes in memory, and every connection of the pool reads that: a file put in
- * its place later is another index, and no lock or journal is ever looked for.
+ * SQLite opens files by path, once for every connection. An index is opened once, as a descriptor
+ * or as bytes in memory, and every connection of the pool reads from that. So a file that replaces
+ * it later is another index, and SQLite never looks for a lock or a journal.
  */
 
 struct source_file {
@@ -315,7 +317,7 @@ static int dcp_index_vfs_init(sqlite3_vfs *vfs, const char *name, const struct d
 
 	if (!system)
 		return -ENOTSUP;
-	*vfs = *system; /* its clock, its random numbers */
+	*vfs = *system; /* for its clock and random numbers */
 	vfs->szOsFile = sizeof(struct source_file);
 	vfs->pNext = NULL;
 	vfs->zName = name;
@@ -327,12 +329,12 @@ static int dcp_index_vfs_init(sqlite3_vfs *vfs, const char *name, const struct d
 	return sqlite3_vfs_register(vfs, 0) == SQLITE_OK ? 0 : -ENOMEM;
 }
 
-/* Names within their limit, and the structs around them. */
+/* Memory for the names, within their limit, and their structs. */
 static const size_t arena_limit = DCP_INDEX_MAX_NAMES + (512u << 20);
 
 static const char *const schema[] = { DCP_SQL_TABLES, DCP_SQL_INDEXES };
 
-/* Is this an index of ours, of this schema, and all there? */
+/* Is this a complete index of dcpfs with this schema? */
 static int check_header(const struct dcp_source *src, struct dcp_err *err)
 {
 	uint8_t h[HEADER];
@@ -359,7 +361,7 @@ static int check_header(const struct dcp_source *src, struct dcp_err *err)
 	return 0;
 }
 
-/* How @s left its rows: @rc is its last step. */
+/* Finish @s, whose last step returned @rc. Returns the error of the query, if any. */
 static int finish(struct dcp_index_conn *c, sqlite3_stmt *s, int rc, int code,
 		  struct dcp_err *err)
 {
@@ -518,7 +520,7 @@ static int load(struct dcp_index *ix, struct dcp_index_conn *c, struct dcp_err *
 	return code;
 }
 
-/* Takes @ix, whose source is set. */
+/* Open @ix, whose source is set. @ix is taken, also on failure. */
 static int open_source(struct dcp_index *ix, struct dcp_index **out, struct dcp_err *err)
 {
 	struct dcp_index_conn *c = NULL;

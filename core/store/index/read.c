@@ -35,7 +35,7 @@ struct query {
 	struct dcp_index *ix;
 	struct dcp_index_conn *conn;
 	sqlite3_stmt *stmt;
-	bool stays; /* on its row, after the call */
+	bool stays; /* the statement stays on its row after the call */
 };
 
 static int query_begin(struct query *q, struct dcp_index *ix, enum dcp_index_stmt which)
@@ -47,7 +47,7 @@ static int query_begin(struct query *q, struct dcp_index *ix, enum dcp_index_stm
 	return code < 0 ? code : dcp_index_conn_stmt(q->conn, which, &q->stmt);
 }
 
-/* The one row: 0, -ENOENT, or what SQLite says. */
+/* Step to the only row: 0, -ENOENT, or the error of SQLite. */
 static int query_step(struct query *q)
 {
 	int rc = sqlite3_step(q->stmt);
@@ -67,7 +67,7 @@ static void query_end(struct query *q)
 		dcp_index_conn_put(q->ix, q->conn);
 }
 
-/* To the row behind. Where there is none, the connection stands on no row. */
+/* Step to the next row. If there is none, the connection is not positioned on a row. */
 static int next_tensor(struct query *q)
 {
 	int code = query_step(q);
@@ -78,7 +78,7 @@ static int next_tensor(struct query *q)
 	return code;
 }
 
-/* To the row of tensor @id, on which the connection may stand already. */
+/* Go to the row of tensor @id, unless the connection is already positioned on it. */
 static int go_to_tensor(struct query *q, int64_t id)
 {
 	int code;
@@ -101,7 +101,7 @@ static bool is_called(const struct query *q, const char *name)
 	return dcp_index_name(q->stmt, &text, &n) && strcmp(text, name) == 0;
 }
 
-/* The id of the tensor of this stem: mostly its key. */
+/* Find the id of the tensor with this stem, which mostly equals the key. */
 static int find_tensor(const struct query *q, const char *name, int64_t *id)
 {
 	int code = -ENOENT;
@@ -125,8 +125,8 @@ static int find_tensor(const struct query *q, const char *name, int64_t *id)
 }
 
 /*
- * To the row of the tensor of this stem. Programs mostly look names up in the order in which they
- * are listed, so after two in a row the next row is tried first.
+ * Go to the row of the tensor with this stem. Programs mostly look up names in the order in which
+ * they are listed, so after two consecutive rows the next row is tried first.
  */
 static int go_to_name(struct query *q, const char *name)
 {
@@ -149,7 +149,7 @@ static int keep_text(struct dcp_arena *arena, const char **text)
 	return *text ? 0 : -ENOMEM;
 }
 
-/* The row q stands on, with its text in @arena. */
+/* Read the current row of @q, with its text in @arena. */
 static int take_row(const struct query *q, enum dcp_row_kind kind, struct dcp_arena *arena,
 		    struct dcp_row *row)
 {
@@ -189,7 +189,7 @@ int dcp_index_by_id(struct dcp_index *ix, enum dcp_row_kind kind, int64_t id,
 	return code;
 }
 
-/* A damaged index may lead from a text to any row: what was found must be what was asked. */
+/* A damaged index may lead from a text to any row, so the text of the found row is compared. */
 static int by_text(struct dcp_index *ix, enum dcp_row_kind kind, enum dcp_index_stmt which,
 		   bool by_name, const char *text, struct dcp_arena *arena, struct dcp_row *row)
 {
@@ -258,7 +258,8 @@ static int get_path(const struct query *q, int i, const char *key, struct dcp_ar
 	return dcp_index_get_path(text, n, key, arena, path, npath);
 }
 
-/* It is cast: what people see was read, what is stored is in a column of its own. */
+/* For a cast tensor: the dtype that users see was read before; the stored dtype is in its own
+ * column. */
 static int get_stored(const struct query *q, struct dcp_tensor *t)
 {
 	const char *text;
@@ -319,7 +320,7 @@ static int get_pieces(const struct query *q, const struct dcp_cut *cut, struct d
 		return code;
 	t->pieces = pieces;
 	if (t->error && !t->partly)
-		return 0; /* only shown to people: no data is read through them */
+		return 0; /* copies are only shown to users: no data is read through them */
 	for (size_t i = 0; i < t->npieces; i++) {
 		if (pieces[i].file >= q->ix->nfiles)
 			return -EBADMSG;
@@ -373,7 +374,7 @@ static int get_tensor(const struct query *q, const struct dcp_cut *cut, struct d
 	return code;
 }
 
-/* Say which row it was, unless something below said more. */
+/* Name the row in @err, unless a lower function already wrote a message. */
 static int fail_row(struct dcp_err *err, int code, const char *kind, int64_t id)
 {
 	if (err && err->code == 0)
@@ -453,7 +454,7 @@ static int get_stored_bytes(const struct query *q, struct dcp_arena *arena,
 	return 0;
 }
 
-/* A row of the table that the statement @which reads. */
+/* Read a row of the table that the statement @which reads. */
 static int get_object(struct dcp_index *ix, enum dcp_index_stmt which, int64_t id,
 		      struct dcp_arena *arena, struct dcp_object *out, struct dcp_err *err)
 {
@@ -511,9 +512,10 @@ struct dcp_said {
 	struct dcp_index *ix;
 	struct dcp_json *fact;       /* NULL: all files say the same */
 	const struct dcp_json *says; /* in it */
-	uint32_t *of;                /* file: what it says, or NOTHING; nfiles */
+	/* by file: index of what it says, or NOTHING; nfiles elements */
+	uint32_t *of;
 	size_t nfiles, nsays;
-	bool *is_said; /* by files of the tensors that were added; nsays */
+	bool *is_said; /* said by files of the added tensors; nsays elements */
 	struct dcp_arena arena;
 	struct dcp_buf text;
 };

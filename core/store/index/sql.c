@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sql: what SQLite's errors mean here.
+ * sql: SQLite's errors as errnos; pool of connections; columns of rows.
  */
 #include "core/store/index/index_int.h"
 
@@ -20,7 +20,7 @@ static int code_of_errno(int e)
 	switch (e) {
 	case 0:
 		return -EIO;
-	case EDQUOT: /* to a person these are one thing: it does not fit */
+	case EDQUOT: /* for the user these are the same: no space */
 	case EFBIG:
 		return -ENOSPC;
 	default:
@@ -28,7 +28,8 @@ static int code_of_errno(int e)
 	}
 }
 
-/* What the file's last system call said; the connection's own note may be overwritten. */
+/* The errno of the last system call on the file; the note of the connection itself may be
+ * overwritten. */
 static int last_errno(sqlite3 *db)
 {
 	int e = 0;
@@ -180,8 +181,9 @@ void dcp_index_pool_destroy(struct dcp_index_pool *pool)
 	free(pool);
 }
 
-/* Take out up to @most that are of @ix (NULL: of any), the last used first; the lock is held.
- */
+/* Take out up to @most idle connections to @ix (NULL: to any index), most recently used first; the
+ * lock is held.
+ *  */
 static struct dcp_index_conn *take(struct dcp_index_pool *pool, const struct dcp_index *ix,
 				   unsigned most)
 {
@@ -238,7 +240,8 @@ int dcp_index_conn_get(struct dcp_index *ix, struct dcp_index_conn **out)
 	return 0;
 }
 
-/* Of all but the last used ones only what is dear to make again is kept; the lock is held. */
+/* Release the pages of all but the most recently used connections, and keep only what is expensive
+ * to make again; the lock is held. */
 static void strip_oldest(struct dcp_index_pool *pool)
 {
 	struct dcp_index_conn *c = pool->idle;
@@ -249,12 +252,12 @@ static void strip_oldest(struct dcp_index_pool *pool)
 		return;
 	sqlite3_reset(c->stmt[DCP_STMT_TENSOR_FROM]);
 	c->at = 0;
-	sqlite3_exec(c->db, DCP_SQL_CLOSE, NULL, NULL, NULL); /* else it keeps a page */
+	sqlite3_exec(c->db, DCP_SQL_CLOSE, NULL, NULL, NULL); /* otherwise it keeps a page */
 	sqlite3_db_release_memory(c->db);
 	c->bare = true;
 }
 
-/* The least recently used one; the lock is held, so that its index is still open. */
+/* Close the least recently used connection; the lock is held, so that its index is still open. */
 static void close_oldest(struct dcp_index_pool *pool)
 {
 	struct dcp_index_conn **at = &pool->idle;
@@ -295,8 +298,8 @@ int dcp_index_conn_stmt(struct dcp_index_conn *c, enum dcp_index_stmt which, sql
 }
 
 /*
- * A listing of 100,000 tensors reads as many shapes: they are read here rather than through a
- * JSON library.
+ * A listing of 100,000 tensors reads as many shapes, so they are parsed here, which is faster than
+ * a JSON library.
  */
 
 void dcp_index_put_shape(struct dcp_buf *out, const uint64_t *shape, uint32_t ndim)
@@ -406,7 +409,7 @@ struct dcp_index_scan {
 	enum dcp_row_kind kind;
 	bool names;
 	int64_t last;
-	int code; /* what ended it: stepping on would begin again */
+	int code; /* the code that ended the scan: a further step would restart it */
 	bool done;
 };
 
@@ -433,7 +436,7 @@ static bool name_is_safe(const char *name, size_t n)
 	       strcmp(name, "..") != 0;
 }
 
-/* What only tensors have; their bytes are computed again. */
+/* Read the columns that only tensors have; the number of bytes is computed again. */
 static int tensor_columns(sqlite3_stmt *s, struct dcp_row *row)
 {
 	struct dcp_tensor t = { .shape = row->shape };
@@ -543,7 +546,9 @@ int dcp_index_scan_next(struct dcp_index_scan *s, struct dcp_row *row)
 				   : dcp_index_row(s->stmt, s->kind, row);
 	else if (rc != SQLITE_DONE)
 		s->code = dcp_index_sql_fail(s->conn->db, rc, "index", NULL);
-	/* A tree whose pages are shared can repeat itself nearly for ever. */
+	/*
+	 * In a damaged file, pages that occur twice in the tree can repeat rows almost endlessly.
+	 */
 	if (rc == SQLITE_ROW && s->code == 0 && row->id <= s->last)
 		s->code = -EBADMSG;
 	s->done = rc != SQLITE_ROW || s->code < 0;

@@ -13,7 +13,8 @@ enum {
 	LOOKS = 2,
 	LONG_RUN = 128 << 10,
 	ADVICE_BYTES = 512 << 10,
-	/* The kernel reads no more of one range than a device's read-ahead, at least this. */
+	/* The kernel reads at most the read-ahead of the device for one range, which is at least
+	 * this. */
 	RANGE_BYTES = 128 << 10,
 };
 
@@ -45,7 +46,8 @@ void dcp_fetch_begin(struct dcp_fetch *f, struct dcp_io_counts *io)
 	f->cold = false;
 }
 
-/* madvise() of all ranges in one call, where the kernel lets us: two more for its handle. */
+/* Try madvise() of all ranges in one call, where the kernel permits it; opening and closing its
+ * handle takes two more calls. */
 static bool ask_together(const struct dcp_fetch *f)
 {
 	int self = dcp_pidfd_open(getpid());
@@ -95,8 +97,8 @@ static void add_range(struct dcp_fetch *f, const uint8_t *map, uint64_t lo, uint
 	}
 }
 
-/* Every range of @extent bytes that the dimensions from @k on, those with holes worth
- * skipping, place somewhere. */
+/* Add every range of @extent bytes, one for each index of the dimensions from @k on, which have
+ * holes worth skipping. */
 static void add_each(struct dcp_fetch *f, const uint8_t *map, const struct dcp_strided *s,
 		     uint32_t k, uint64_t off, uint64_t extent)
 {
@@ -129,7 +131,7 @@ static bool is_there(struct dcp_fetch *f, const uint8_t *map, uint64_t at)
 void dcp_fetch_run(struct dcp_fetch *f, int fd, const struct dcp_strided *s)
 {
 	if (s->ndim || s->run < LONG_RUN)
-		return; /* many reads side by side do as well, and each would be a call */
+		return; /* many reads in parallel are as good, and each request would be a call */
 	f->io->calls++;
 	if (dcp_is_cached(fd, s->off + s->run - 1))
 		return;

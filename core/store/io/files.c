@@ -16,7 +16,8 @@
 #include "core/store/cache/cache.h"
 
 static bool enabled;
-static __thread sigjmp_buf *rescue; /* where this thread goes on a fault; NULL: nowhere */
+static __thread sigjmp_buf
+	*rescue; /* where this thread continues after a fault; NULL: nowhere */
 
 void dcp_guard_enable(void)
 {
@@ -52,8 +53,8 @@ int dcp_guard_run(int (*fn)(void *arg), void *arg)
 }
 
 enum {
-	BESIDE = 2,        /* descriptors a version has besides: its directory and its index */
-	WAIT_NS = 5000000, /* for files in use to be let go */
+	BESIDE = 2,        /* further descriptors of a version: its directory and its index */
+	WAIT_NS = 5000000, /* wait for files in use to be released */
 	WAITS = 1000,
 	KEPT_GROW = 16,
 };
@@ -63,7 +64,7 @@ struct dcp_files {
 	const struct dcp_file_id *ids;
 	size_t n;
 	struct dcp_files_opts opts;
-	struct dcp_handles *own; /* NULL: those of opts are others' */
+	struct dcp_handles *own; /* NULL: the handles of opts are used */
 	uint8_t *avoided;        /* atomic, one a file: after the slots */
 	struct dcp_handle slots[];
 };
@@ -128,7 +129,7 @@ const char *dcp_files_name(const struct dcp_files *f, uint32_t number)
 	return number < f->n ? f->ids[number].name : "(no such file)";
 }
 
-/* Open it, and see that it is the one. */
+/* Open the file, and check that it is the recorded one. */
 static int open_origin(const struct dcp_files *f, const struct dcp_file_id *id,
 		       struct dcp_blob *out, struct dcp_err *err)
 {
@@ -147,7 +148,7 @@ static int open_origin(const struct dcp_files *f, const struct dcp_file_id *id,
 	return rc;
 }
 
-/* What it decodes to. */
+/* Open the decoded content of the file. */
 static int open_decoded(const struct dcp_files *f, const struct dcp_file_id *id,
 			struct dcp_blob *out, struct dcp_err *err)
 {
@@ -183,7 +184,8 @@ int dcp_files_packed(const struct dcp_files *f, uint32_t number, uint64_t *n,
 	return rc;
 }
 
-/* Closes mappings not in use where there is no room. NULL: it is not mapped, but read. */
+/* Map the file; if there is no room, unused mappings are closed first. NULL: the file is not mapped
+ * but read. */
 static const uint8_t *map_whole(const struct dcp_files *f, struct dcp_blob *blob)
 {
 	const uint8_t *p;
@@ -211,7 +213,7 @@ static int open_both(struct dcp_files *f, uint32_t number, struct dcp_err *err)
 		return rc;
 	file.size = id->unpacked ? id->unpacked : id->size;
 	file.blob = id->unpacked ? decoded : origin;
-	file.blob.size = file.size; /* it may have become longer */
+	file.blob.size = file.size; /* the file may have become longer */
 	file.fd = file.blob.fd;
 	file.map = map_whole(f, &file.blob);
 	dcp_handles_end(f->opts.handles, &f->slots[number], &file,
@@ -220,7 +222,7 @@ static int open_both(struct dcp_files *f, uint32_t number, struct dcp_err *err)
 	return 0;
 }
 
-/* Open it, and close others as long as there are too many for that. */
+/* Open the file, and close others while there are too many open files. */
 static int open_slot(struct dcp_files *f, uint32_t number, bool wait, struct dcp_err *err)
 {
 	struct dcp_handles *t = f->opts.handles;
@@ -270,7 +272,7 @@ void dcp_files_release(struct dcp_files *f, uint32_t number)
 	dcp_handle_give(&f->slots[number]);
 }
 
-/* Another open file of the same, for its own read-ahead: none. */
+/* Open the file a second time, because read-ahead is switched off for each open file separately. */
 static int open_exact(const struct dcp_files *f, uint32_t number)
 {
 	dcp_auto_blob struct dcp_blob blob = { 0 };
@@ -288,12 +290,12 @@ int dcp_files_exact_fd(struct dcp_files *f, uint32_t number)
 
 	if (fd >= 0)
 		return fd;
-	if (f->ids[number].unpacked || h->file.fd < 0) /* a copy of ours, by no name */
+	if (f->ids[number].unpacked || h->file.fd < 0) /* a nameless copy made by dcpfs */
 		return h->file.fd;
 	dcp_handles_room(f->opts.handles, 1, 0);
 	fd = open_exact(f, number);
 	if (fd < 0)
-		return h->file.fd; /* no room, or it changed: reading will report it */
+		return h->file.fd; /* no room, or the file changed: reading will report it */
 	if (dcp_handles_add_exact(f->opts.handles, h, fd))
 		return fd;
 	close(fd);

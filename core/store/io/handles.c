@@ -12,14 +12,15 @@
 struct dcp_handles {
 	pthread_mutex_t
 		lock; /* everything below; not held while anything is opened or closed */
-	pthread_cond_t changed;           /* some handle is no longer being opened */
-	struct dcp_lru open;              /* handles that may be closed */
-	size_t nopen;                     /* of the list */
-	uint64_t fds, kept, maps, mapped; /* open; of those, kept; mappings, and their bytes */
+	pthread_cond_t changed; /* signalled when a handle is no longer being opened */
+	struct dcp_lru open;    /* handles that may be closed */
+	size_t nopen;           /* length of the list */
+	/* open descriptors; those that are kept open; mappings, and their bytes */
+	uint64_t fds, kept, maps, mapped;
 	uint64_t beside;
 };
 
-/* What is taken from a handle to be closed without the lock. */
+/* Resources taken from a handle, to be closed after the lock is released. */
 struct closing {
 	struct dcp_file file;
 	struct dcp_blob origin;
@@ -126,7 +127,8 @@ static void finish(const struct closing *c)
 	dcp_blob_close(&file);
 }
 
-/* The one used longest ago; the lock is held. At the second look no flag is set. */
+/* Close the least recently used handle; the lock is held. In the second pass no flag is set any
+ * more. */
 static bool close_oldest(struct dcp_handles *t, bool mapped, struct closing *out)
 {
 	for (int look = 0; look < 2; look++) {

@@ -19,10 +19,10 @@ struct dcp_queue {
 	size_t nidle, nopen;
 	void *buffer[DCP_QUEUE_RINGS];
 	size_t nbuffers;
-	void *memory; /* to be registered; NULL: nothing, or it was refused */
+	void *memory; /* memory to be registered; NULL: none, or the registration was refused */
 	size_t nmemory;
-	int refused; /* why; also looked at without the lock, as the two above */
-	bool off; /* rings are not available, now or later; also looked at without the lock */
+	int refused; /* why it was refused; this and the two above are also read without the lock */
+	bool off; /* rings will never be available; also read without the lock */
 };
 
 int dcp_queue_create(struct dcp_queue **out)
@@ -117,14 +117,14 @@ static void give(struct dcp_queue *q, struct dcp_ring *ring, bool off)
 	pthread_mutex_unlock(&q->lock);
 }
 
-/* Its memory is not registered, because of @rc. */
+/* Note that the memory is not registered, because of @rc. */
 static void refuse(struct dcp_queue *q, int rc)
 {
 	__atomic_store_n(&q->memory, NULL, __ATOMIC_RELAXED);
 	__atomic_store_n(&q->refused, rc, __ATOMIC_RELAXED);
 }
 
-/* A ring that is the caller's until it is given back; NULL: none is available. */
+/* Get a ring for the caller alone, until it is given back; NULL: none is available. */
 static struct dcp_ring *take(struct dcp_queue *q)
 {
 	struct dcp_ring *ring = NULL;
@@ -150,14 +150,14 @@ static struct dcp_ring *take(struct dcp_queue *q)
 	}
 	if (rc == 0)
 		return ring;
-	/* what is short now may be there next time; what is forbidden will not be allowed */
+	/* a shortage may pass; a prohibition is permanent */
 	give(q, NULL, rc != -ENOMEM && rc != -EMFILE && rc != -ENFILE && rc != -EAGAIN);
 	return NULL;
 }
 
 /* ---- one after the other ---- */
 
-/* What is missing of @r, whose first @done bytes are there. */
+/* Read the rest of @r, whose first @done bytes have arrived. */
 static int read_rest(const struct dcp_read *r, uint32_t done, struct dcp_io_counts *io)
 {
 	while (done < r->n) {
@@ -175,14 +175,14 @@ static int read_rest(const struct dcp_read *r, uint32_t done, struct dcp_io_coun
 	return 0;
 }
 
-/* Would it be answered without waiting? */
+/* Would the read return without waiting? */
 static bool is_cached(const struct dcp_read *r, struct dcp_io_counts *io)
 {
 	io->calls++;
 	return dcp_is_cached(r->fd, r->off);
 }
 
-/* Tell the kernel of the next reads, so that it makes them side by side. */
+/* Announce the next reads to the kernel, so that it makes them in parallel. */
 static void announce(const struct dcp_read *reads, size_t n, struct dcp_io_counts *io)
 {
 	n = DCP_MIN(n, AHEAD);
@@ -210,7 +210,8 @@ static bool is_of_blob(const struct dcp_read *r)
 	return r->fd < 0 && r->blob;
 }
 
-/* Some reads are made by their blobs, all of one blob together. */
+/* Make a batch in which some reads are made by their blobs; reads of one blob are passed to it
+ * together. */
 static int read_mixed(struct dcp_queue *q, const struct dcp_read *reads, size_t n,
 		      struct dcp_io_counts *io)
 {
@@ -262,9 +263,10 @@ int dcp_queue_read(struct dcp_queue *q, const struct dcp_read *reads, size_t n,
 
 enum {
 	STRIDE_ALONE = 26 << 10, /* as DCP_FETCH_STRIDE, where each read is a call */
-	BANDS = 4, /* spans of a box that the kernel is advised of before they are read */
+	BANDS = 4, /* spans of a box that are announced to the kernel before they are read */
 	LONGEST = 32 << 20, /* of one read */
-	TILE = 32,          /* elements a side, where both sides jump */
+	/* side of a square in elements, if source and destination both have strides */
+	TILE = 32,
 };
 
 /* A series of runs; the compiler turns each small width into plain moves. */
@@ -387,7 +389,7 @@ static int add_read(struct dcp_gather *g, struct dcp_from from, uint64_t off, vo
 	return rc;
 }
 
-/* All of it at once, @extent bytes of the file. */
+/* Add the whole box as one span, @extent bytes of the file. */
 static int add_span(struct dcp_gather *g, char *dst, struct dcp_from from,
 		    const struct dcp_strided *s, uint64_t extent)
 {
@@ -409,7 +411,7 @@ static int add_span(struct dcp_gather *g, char *dst, struct dcp_from from,
 static int add_box(struct dcp_gather *g, char *dst, struct dcp_from from,
 		   const struct dcp_strided *s);
 
-/* Index after index of dimension @k. */
+/* Add the box index by index of dimension @k. */
 static int add_each(struct dcp_gather *g, char *dst, struct dcp_from from,
 		    const struct dcp_strided *s, uint32_t k)
 {
@@ -424,8 +426,8 @@ static int add_each(struct dcp_gather *g, char *dst, struct dcp_from from,
 	return rc;
 }
 
-/* As many indices of dimension @k at once as a span holds, of a box that is too long for one.
- */
+/* Add a box that is too long for one span: as many indices of dimension @k at once as a span holds.
+ *  */
 static int add_bands(struct dcp_gather *g, char *dst, struct dcp_from from,
 		     const struct dcp_strided *s, uint32_t k, uint64_t per)
 {

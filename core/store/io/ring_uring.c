@@ -18,7 +18,9 @@ int dcp_ring_open(unsigned entries, struct dcp_ring **out)
 
 	if (!r)
 		return -ENOMEM;
-	/* completions are only looked for by who waits: no interrupts between processors */
+	/*
+	 * only waiting threads look for completions, so no interrupts between processors are needed
+	 */
 	rc = io_uring_queue_init(entries, &r->uring, IORING_SETUP_COOP_TASKRUN);
 	if (rc == -EINVAL) /* Linux before 5.19 */
 		rc = io_uring_queue_init(entries, &r->uring, 0);
@@ -56,7 +58,7 @@ static bool is_held(const struct dcp_ring *r, const struct dcp_read *read)
 	return at >= lo && at - lo <= r->held.iov_len && r->held.iov_len - (at - lo) >= read->n;
 }
 
-/* Take what has been completed; returns how many. */
+/* Take the completed reads; returns their number. */
 static size_t reap(struct dcp_ring *r, const struct dcp_read *reads, uint32_t *done)
 {
 	struct io_uring_cqe *cqe;

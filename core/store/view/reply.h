@@ -13,7 +13,7 @@
 struct dcp_files;
 
 #define DCP_REPLY_ENTRIES 512
-#define DCP_REPLY_FILES 64 /* that one reply, or one request to a view, holds together */
+#define DCP_REPLY_FILES 64 /* files that a reply, or a request to a view, holds at once */
 
 struct dcp_reply {
 	size_t size;                           /* of the whole request in bytes */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an adapter emits becomes a row whatever is wrong with it: a key that cannot be read is
- * listed with the reason. Only what breaks the index itself ends the build.
+ * Everything that an adapter emits becomes a row, even if it is wrong: a key that cannot be read is
+ * listed with the reason. Only a failure of the index itself ends the build.
  */
 #include "core/store/index/write/write_int.h"
 
@@ -64,7 +64,9 @@ static int fail_short(const struct place *at, uint64_t need)
 		grouped(need, wants));
 }
 
-/* Bytes from the first element of @p to after its last, as stored; false on overflow. */
+/*
+ * Compute the stored bytes from the first element of @p to the end of its last; false on overflow.
+ */
 static bool span(const struct dcp_tensor *t, const struct dcp_piece *p, uint64_t *out)
 {
 	uint64_t n = 1, step;
@@ -77,7 +79,8 @@ static bool span(const struct dcp_tensor *t, const struct dcp_piece *p, uint64_t
 	return !dcp_ckd_mul(out, n, t->itemsize);
 }
 
-/* Compressed bytes say nothing about how many come out; that is seen when they are read. */
+/* The length of compressed bytes does not tell the decoded length, which is checked when they are
+ * read. */
 static int check_length(const struct place *at)
 {
 	const struct dcp_piece *p = at->p;
@@ -110,7 +113,7 @@ static int check_length(const struct place *at)
 	return p->nbytes < need ? fail_short(at, need) : 0;
 }
 
-/* Where the piece itself lies, not the other terms of a sum. */
+/* Check where the piece itself lies, without the other terms of a sum. */
 static int check_place(const struct dcp_tensor *t, const struct dcp_piece *p,
 		       const struct dcp_index_seen *files, size_t n, struct dcp_err *err)
 {
@@ -135,7 +138,7 @@ static int check_place(const struct dcp_tensor *t, const struct dcp_piece *p,
 	return dcp_range_ok(p->off, p->nbytes, size) ? 0 : fail_cut(&at, size);
 }
 
-/* The other terms of a sum, as if each were the piece. */
+/* Check the other terms of a sum, each as if it were the piece. */
 static int check_terms(const struct dcp_tensor *t, const struct dcp_piece *p,
 		       const struct dcp_index_seen *files, size_t n, struct dcp_err *err)
 {
@@ -167,7 +170,7 @@ static bool dcp_index_check_copy(const struct dcp_tensor *t, const struct dcp_pi
 	return check_piece(t, p, files, n, NULL) == 0;
 }
 
-/* The first that is wrong by itself, or else the first whose bytes are not there. */
+/* Report the first piece that is malformed, or else the first piece whose bytes do not exist. */
 static int check_pieces(const struct dcp_tensor *t, const struct dcp_index_seen *files,
 			size_t n, struct dcp_err *err)
 {
@@ -206,10 +209,10 @@ static int check_size(const struct dcp_tensor *t, uint64_t *nbytes, struct dcp_e
 }
 
 /*
- * Bytes of @t, and whether it can be read: size, pieces in their files, tiling. A reason why
- * not goes to @err: with -ENODATA when nothing is wrong but that files of some pieces are
- * missing or end early, else with -EBADMSG or what the scratch arena gave. @nbytes is always
- * set: 0 when the size itself is invalid.
+ * Compute the bytes of @t and check whether it can be read: size, pieces in their files, tiling. If
+ * not, @err has the reason: -ENODATA if the only fault is that files of some pieces are missing or
+ * end early, else -EBADMSG or the error of the scratch arena. @nbytes is always set: 0 when the
+ * size itself is invalid.
  */
 static int dcp_index_check(const struct dcp_tensor *t, const struct dcp_index_seen *files,
 			   size_t n, struct dcp_arena *scratch, uint64_t *nbytes,
@@ -218,7 +221,7 @@ static int dcp_index_check(const struct dcp_tensor *t, const struct dcp_index_se
 	struct dcp_tiling tiling;
 	int code = check_size(t, nbytes, err);
 
-	/* Boxes and runs first: what follows multiplies their sides. */
+	/* Check boxes and runs first, because the later checks multiply their sides. */
 	if (code == 0)
 		code = dcp_tiling_init(&tiling, t, scratch, err);
 	if (code == -ENOMEM)
@@ -231,20 +234,20 @@ static void put_buf(sqlite3_stmt *s, int i, const struct dcp_buf *b)
 	sqlite3_bind_text64(s, i, b->p, b->n, SQLITE_STATIC, SQLITE_UTF8);
 }
 
-/* Column 3, which is NULL where it is the key. */
+/* Bind column 3, the stem, which is NULL if it equals the key. */
 static void put_name(sqlite3_stmt *s, const char *key, const char *name)
 {
 	dcp_index_put_text(s, 3, strcmp(key, name) != 0 ? name : NULL);
 }
 
-/* A tensor on its way to its row. */
+/* A tensor before it becomes a row. */
 struct draft {
 	const struct dcp_tensor *t;
 	char name[DCP_NAME_MAX + 1];
 	uint64_t nbytes;
 	uint32_t alias_of;
-	bool partly;  /* the error is of some pieces' files */
-	bool borrows; /* pieces are those of the row DCP_TOLD_TENSOR stands on */
+	bool partly;  /* the error concerns the files of some pieces only */
+	bool borrows; /* the pieces are those of the current row of DCP_TOLD_TENSOR */
 	const char *error;
 	struct dcp_err err;
 };
@@ -258,8 +261,8 @@ static void draft_fail(struct draft *d, const char *why, const char *what)
 }
 
 /*
- * A key or path that is longer than an index keeps: the row gets the key's hashed file name
- * instead, and is broken.
+ * Replacement of a key or path that exceeds the limits of an index: the row gets the hashed file
+ * name of the key, and is broken.
  */
 struct shortened {
 	char key[DCP_NAME_MAX + 1];
@@ -293,8 +296,8 @@ static bool same_text(const char *a, const struct dcp_buf *b)
 }
 
 /*
- * Follow alias_of to the row that holds the bytes, so that all names of one tensor are one
- * inode. Afterwards DCP_TOLD_TENSOR stands on that row.
+ * Follow alias_of to the row that holds the bytes, so that all names of one tensor are one inode.
+ * Afterwards DCP_TOLD_TENSOR is positioned on that row.
  */
 static int resolve_alias(struct dcp_index_writer *w, struct draft *d)
 {
@@ -333,7 +336,7 @@ static int resolve_alias(struct dcp_index_writer *w, struct draft *d)
 	return 0;
 }
 
-/* What is wrong with it, if anything, and how many bytes it has. */
+/* Find out what is wrong with the tensor, if anything, and its number of bytes. */
 static int examine(struct dcp_index_writer *w, struct draft *d)
 {
 	const struct dcp_tensor *t = d->t;
@@ -342,7 +345,7 @@ static int examine(struct dcp_index_writer *w, struct draft *d)
 
 	if (code < 0)
 		return code;
-	if (d->borrows) { /* they were checked when they were emitted */
+	if (d->borrows) { /* these pieces were checked when they were emitted */
 		if (!dcp_tensor_nbytes(t, &d->nbytes) || d->nbytes > INT64_MAX)
 			d->nbytes = 0;
 		return 0;
@@ -359,7 +362,8 @@ static int examine(struct dcp_index_writer *w, struct draft *d)
 
 static const char crowded[] = "too many other keys have the hash of its key";
 
-/* A key that was emitted before makes this row broken: it is not known which one is meant. */
+/* If the key was emitted before, this row is broken, because it is not known which of the two is
+ * meant. */
 static int check_key(struct dcp_index_writer *w, struct draft *d, uint32_t number)
 {
 	uint64_t hash = dcp_hash64(d->t->key, strlen(d->t->key));
@@ -425,7 +429,7 @@ static int insert_tensor(struct dcp_index_writer *w, const struct draft *d, uint
 	return code;
 }
 
-/* Copies that can be read; none, rather than more than fit. */
+/* Pack the copies that can be read; if they do not fit, none. */
 static int prepare_copies(struct dcp_index_writer *w, const struct dcp_tensor *t)
 {
 	struct dcp_tensor kept = *t;
@@ -451,7 +455,7 @@ static int prepare_copies(struct dcp_index_writer *w, const struct dcp_tensor *t
 	return w->copies.failed ? dcp_index_no_memory(w) : 0;
 }
 
-/* Shape, path and pieces as they will stand in the row. */
+/* Prepare the shape, path and pieces in the form of the row. */
 static int prepare(struct dcp_index_writer *w, const struct dcp_tensor *t, struct draft *d)
 {
 	dcp_buf_reset(&w->shape);
@@ -526,8 +530,8 @@ int dcp_index_emit_tensor(void *ctx, const struct dcp_tensor *emitted)
 	return 0;
 }
 
-/* Can it be read, as far as its file says? What cannot is not kept: what is wrong with the file
- * is known of the object. */
+/* Can the stored bytes be read, judging by the file? If not, they are not recorded; the object has
+ * its own error if the file is damaged. */
 static bool check_stored(struct dcp_index_writer *w, const struct dcp_stretch *stored)
 {
 	struct dcp_tensor bytes;
@@ -591,7 +595,7 @@ static int insert_object(struct dcp_index_writer *w, enum dcp_index_add which,
 	return code;
 }
 
-/* Key and path as they will stand in the row; @s keeps them. */
+/* Prepare the key and path in the form of the row; @s owns their text. */
 static int prepare_object(struct dcp_index_writer *w, struct dcp_object *o, uint32_t number,
 			  struct shortened *s)
 {

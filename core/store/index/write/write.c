@@ -43,8 +43,8 @@ static int add_meta_u64(struct dcp_index_writer *w, const char *name, uint64_t v
 
 /* ---- begin ---- */
 
-/* "<path>.tmp-AbCdEf" in the same directory, for us alone. Its mtime is when we began, by
- * the clock of the file system that will say when it was touched. */
+/* Make the private file "<path>.tmp-AbCdEf" in the same directory. Its mtime gives the time of the
+ * beginning by the clock of its own file system. */
 static int make_temp(struct dcp_index_writer *w, const char *path, int64_t *began,
 		     struct dcp_err *err)
 {
@@ -81,7 +81,8 @@ static int begin(struct dcp_index_writer *w, int64_t began)
 	char marks[96];
 	int rc;
 
-	/* No other process knows the file, so it needs no lock, which may not work there. */
+	/* No other process knows the file, so SQLite is told not to lock it: locks may not work on
+	 * this file system. */
 	rc = sqlite3_open_v2(w->temp ? w->temp : ":memory:", &w->db,
 			     SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
 			     w->temp ? "unix-none" : NULL);
@@ -136,8 +137,8 @@ static int tell_meta(struct dcp_index_writer *w, const char *name, const char *v
 	return dcp_index_run(w, DCP_ADD_TOLD_META);
 }
 
-/* Facts are a few and short, but for what files say, as another index has it; an adapter that
- * passes on foreign ones cannot fill the table. */
+/* Facts are few and short, except for metadata of files that is copied from another index. The
+ * limits keep an adapter that passes on foreign facts from filling the table. */
 static int sink_meta(void *ctx, const char *name, const char *value)
 {
 	struct dcp_index_writer *w = ctx;
@@ -219,7 +220,8 @@ static int sync_dir(struct dcp_index_writer *w)
 	if (!copy)
 		return dcp_index_no_memory(w);
 	fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	/* Some file systems cannot: the rename is then as durable as they make it. */
+	/* Some file systems cannot sync a directory: then the rename is as durable as the file
+	 * system makes it. */
 	if (fd < 0 || (fsync(fd) < 0 && errno != EINVAL))
 		return file_failed(w, -errno);
 	return 0;
@@ -235,8 +237,9 @@ static void close_db(struct dcp_index_writer *w)
 	w->db = NULL;
 }
 
-/* The file is checked as any reader would before it gets its name, and is the one handed out.
- */
+/* The file is opened and checked as by any reader before it gets its name; this open index is then
+ * handed out.
+ *  */
 static int publish(struct dcp_index_writer *w, struct dcp_index **open_index)
 {
 	struct dcp_index *ix;

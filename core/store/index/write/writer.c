@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * writer: the parts of an index being written that the tables share: errors and statements; the
- * hash table by which rows are found again; the table of files; the metadata that files say
- * beside their tensors; and the stems, the file names of keys.
+ * writer: what the tables of an index share while it is written: errors and statements; the hash
+ * table that finds rows again; the table of files; the metadata of files; and the stems, which are
+ * the file names of keys.
  */
 #include "core/store/index/write/write_int.h"
 
@@ -125,10 +125,12 @@ void dcp_index_map_finish(struct dcp_index_map *m)
 }
 
 /*
- * The file table of an index being written: what pieces refer to, and what the adapter read.
+ * The file table of an index being written: files that pieces refer to, and files that the adapter
+ * read.
  */
 
-/* Open it, to see that it is there and how long it is, or what it decodes to. */
+/* Open the file to check that it exists and to get its length, or (@packed) the length of its
+ * decoded content. */
 static int look_inside(struct dcp_index_writer *w, struct dcp_file_id *id, bool packed,
 		       struct dcp_err *err)
 {
@@ -178,7 +180,7 @@ static int add_file(struct dcp_index_writer *w, const struct dcp_file_id *id, si
 	return dcp_index_run(w, DCP_ADD_FILE);
 }
 
-/* Remember the next one, whose row was added. */
+/* Remember the next file, whose row was added. */
 static int add_seen(struct dcp_index_writer *w, const struct dcp_index_seen *f)
 {
 	uint64_t hash = dcp_hash64(f->id.name, strlen(f->id.name));
@@ -243,7 +245,7 @@ int dcp_index_emit_files(struct dcp_index_writer *w, const struct dcp_file_id *i
 		f.id.name = dcp_arena_strdup(&w->text, ids[i].name);
 		if (!f.id.name)
 			return dcp_index_no_memory(w);
-		if (!ids[i].ino) /* it could not be opened then */
+		if (!ids[i].ino) /* the file could not be opened then */
 			f.error = "it could not be opened when it was indexed";
 		code = add_file(w, &f.id, i);
 		if (code == 0)
@@ -288,11 +290,11 @@ int dcp_index_emit_sidecar(void *ctx, const char *name)
 }
 
 /*
- * What files say beside their tensors (__metadata__ of safetensors) as facts of the version:
- * "metadata", an object of all pairs, the format first; "metadata_lost", where files say one
- * name differently: the value of the file that was emitted first counts where both are joined,
- * and the others are listed with it; and "metadata_files", where they say different things at
- * all: {"says": [object, ...], "files": [[number of the file, which of says], ...]}.
+ * Metadata of files (__metadata__ of safetensors) as facts of the version: "metadata", an object of
+ * all pairs, the format first; "metadata_lost", if files have different values for one name: when
+ * files are joined, the value of the file that was emitted first wins, and the others are listed;
+ * and "metadata_files", if the files have different metadata at all: {"says": [object, ...],
+ * "files": [[number of the file, which of says], ...]}.
  */
 
 enum { MAX_LOST = 256, MAX_SHOWN = 300 };
@@ -310,7 +312,7 @@ struct sayer {
 	uint32_t says;
 };
 
-/* @p, which is said otherwise than @kept; NULL: which cannot be kept. */
+/* Note the lost pair @p, which differs from @kept; @kept NULL: @p exceeds a limit. */
 static int add_lost(struct dcp_index_writer *w, const struct pair *p, const struct pair *kept)
 {
 	dcp_auto_buf struct dcp_buf why = DCP_BUF_INIT;
@@ -335,7 +337,7 @@ static int add_lost(struct dcp_index_writer *w, const struct pair *p, const stru
 	return !lost.name || !lost.why || dcp_buf_error(&w->lost) ? dcp_index_no_memory(w) : 0;
 }
 
-/* Files that say the same share one record. */
+/* Files with the same metadata share one record. */
 static int end_file(struct dcp_index_writer *w)
 {
 	struct sayer *s = DCP_ITEMS(w->sayers, struct sayer);
@@ -347,7 +349,8 @@ static int end_file(struct dcp_index_writer *w)
 	dcp_jsonw_end(&w->saying_json);
 	if (dcp_jsonw_error(&w->saying_json) < 0)
 		return dcp_index_no_memory(w);
-	if (w->nsayings > DCP_INDEX_MAX_SAID) /* all say all, as "metadata" has it */
+	/* over the limit: every file counts as having all of "metadata" */
+	if (w->nsayings > DCP_INDEX_MAX_SAID)
 		return 0;
 	rc = dcp_intern_str(&w->sayings, w->saying.p, &s[n - 1].says);
 	w->nsayings += rc > 0 ? w->saying.n : 0;
@@ -390,7 +393,7 @@ int dcp_index_emit_said(void *ctx, const char *file, const char *name, const cha
 	p = (struct pair){ name, value, file };
 	if (known)
 		return add_lost(w, &p, known);
-	/* As JSON a byte takes six at most. */
+	/* One byte takes at most six bytes in JSON. */
 	w->nsaid += 6 * (strlen(name) + strlen(value)) + 8;
 	if (w->nsaid > DCP_INDEX_MAX_SAID || !dcp_json_can_say(name) ||
 	    !dcp_json_can_say(value))
@@ -496,11 +499,11 @@ int dcp_index_tell_said(struct dcp_index_writer *w,
  * table of their own.
  */
 
-/* MAX_ALIKE: more than an honest checkpoint ever has; so many are hash collisions made on purpose.
- * HASHED: bytes that end a hashed stem. */
+/* MAX_ALIKE: more rows of one hash than an honest checkpoint ever has; so many collisions are made
+ * on purpose. HASHED: bytes at the end of a hashed stem. */
 enum { MAX_ALIKE = 1000, HASHED = 1 + 16 };
 
-/* Is column @column of the row numbered so @text? Leaves the statement on that row. */
+/* Is column @column of row @number equal to @text? Leaves the statement on that row. */
 static int row_says(struct dcp_index_writer *w, uint32_t number, int column, const char *text)
 {
 	sqlite3_stmt *s =
@@ -557,8 +560,8 @@ static bool looks_hashed(const char *name)
 }
 
 /*
- * The plain form, the hashed one of a key that two rows have, or one with the number of the
- * row: no other stem has "%~" there, as after '%' an escape has digits.
+ * The stem is the plain form, the hashed form if two rows have the key, or a form with the number
+ * of the row. No other stem has "%~" in that place, because an escape has digits after '%'.
  */
 int dcp_index_choose_stem(struct dcp_index_writer *w, const char *key, bool clash,
 			  uint32_t number, char name[DCP_NAME_MAX + 1])
