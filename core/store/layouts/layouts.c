@@ -24,7 +24,7 @@
 #define DCP_LAYOUT_EXT ".dcpl"
 
 struct dcp_layouts {
-	pthread_rwlock_t lock; /* the list; what is in it never changes */
+	pthread_rwlock_t lock; /* protects the list; its entries never change */
 	struct dcp_named_layout *first;
 	size_t n;
 	struct dcp_named_layout **listed; /* by name; complete before another thread looks */
@@ -36,11 +36,12 @@ struct dcp_layouts {
 struct dcp_named_layout *dcp_layouts_by_name(const struct dcp_layouts *t, const char *name);
 struct dcp_named_layout *dcp_layouts_get(const struct dcp_layouts *t, uint64_t id);
 
-/* Take @l, also on failure, as @name; of @file, if it is to be listed. -E2BIG, -ENOMEM. */
+/* Add @l (taken, also on failure) under @name; @file is its path if it is to be listed, else NULL.
+ * -E2BIG, -ENOMEM. */
 int dcp_layouts_add(struct dcp_layouts *t, const char *name, struct dcp_layout *l,
 		    const char *file, struct dcp_named_layout **out);
 
-/* Add those of all files that the options lead to. */
+/* Add the layouts of all files that the options lead to. */
 int dcp_layouts_load(struct dcp_layouts *t, const struct dcp_layouts_opts *opts,
 		     struct dcp_err *err);
 
@@ -48,7 +49,9 @@ int dcp_layouts_load(struct dcp_layouts *t, const struct dcp_layouts_opts *opts,
 int dcp_layouts_open_file(const char *path, const char *mesh, size_t n, struct dcp_layout **out,
 			  struct dcp_err *err);
 
-enum { MAX_NAMES = 4096 }; /* a walker that tries names must not fill the memory */
+enum {
+	MAX_NAMES = 4096
+}; /* limit, so that a program that tries names cannot fill the memory */
 
 struct dcp_named_layout *dcp_layouts_by_name(const struct dcp_layouts *t, const char *name)
 {
@@ -102,7 +105,7 @@ enum { MAX_FILE = 4 << 20 };
 
 /* ---- one file ---- */
 
-/* A misspelt file: is another one in its directory near? */
+/* The file does not exist: name a file with a similar name in the same directory. */
 static int no_file(const char *path, struct dcp_err *err)
 {
 	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
@@ -218,7 +221,7 @@ int dcp_layouts_open_file(const char *path, const char *mesh, size_t n, struct d
 
 /* ---- all of them ---- */
 
-/* Of --layout. */
+/* Load a file of --layout. */
 static int load_given(struct dcp_layouts *t, const char *path, struct dcp_err *err)
 {
 	dcp_auto_free char *real = NULL;
@@ -289,7 +292,9 @@ static void load_dir(struct dcp_layouts *t, const char *path, bool links,
 	dcp_dir_close(&dir);
 }
 
-/* What else of the source holds versions: the directory of one, or of the files of one. */
+/*
+ * Load layouts from other directories of the source that hold versions or the files of a version.
+ */
 static void load_places(struct dcp_layouts *t, const char *source, const struct dcp_scan *scan,
 			const struct dcp_log *log)
 {
@@ -406,7 +411,7 @@ void dcp_layouts_destroy(struct dcp_layouts *t)
 	free(t);
 }
 
-/* The name of a file's layout that is near to @name, which may have the extension; or NULL. */
+/* The name of a listed layout that is similar to @name, which may have the extension; or NULL. */
 static const char *nearest(const struct dcp_layouts *t, const char *name)
 {
 	size_t n = strlen(name) -
@@ -431,7 +436,7 @@ static const char *nearest(const struct dcp_layouts *t, const char *name)
 	return near;
 }
 
-/* No such name, neither here nor built in: is one of those here near? */
+/* The name is unknown, here and as a built-in one: name a similar listed layout. */
 static int no_name(const struct dcp_layouts *t, const char *name, int rc, struct dcp_err *err)
 {
 	const char *near = nearest(t, name);

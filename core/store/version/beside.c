@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What lies in a version's directory and is not data of its family: config.json, a tokenizer,
- * 1_Pooling/config.json. Names decide, and only files that the family has not read are emitted.
- * Links out of the directory lead nowhere, links to directories are not followed, and numbered
- * saves below are versions of their own.
+ * Sidecars: files in a version's directory that are not data of its family, such as config.json, a
+ * tokenizer, 1_Pooling/config.json. Names decide, and only files that the family has not read are
+ * emitted. Links that lead out of the directory are ignored, links to directories are not followed,
+ * and numbered saves below are versions of their own.
  *
- * What may hold weights and was not read is named as left out: files, and directories of which
- * nothing was read, without what is in them. In a numbered save a directory is named whatever it
- * holds, and so is everywhere a directory that is called like a part.
+ * Files and directories that may hold weights but were not read are named as left out; for a
+ * directory of which nothing was read, only the directory is named. In a numbered save every such
+ * directory is named, whatever its content, and elsewhere every directory with the name of a part.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -23,8 +23,8 @@
 #include "core/store/version/version_int.h"
 
 /*
- * MAX_DEPTH: of sidecars, and of numbered saves that are versions of their own. Weights may lie
- * deeper, in a directory for each module, and a module may be a number.
+ * MAX_DEPTH: limit for sidecars, and for numbered saves that are versions of their own. Weights may
+ * lie deeper, in a directory for each module, and a module may be a number.
  */
 enum {
 	MAX_DEPTH = 4,
@@ -38,10 +38,10 @@ struct emitter {
 	const struct dcp_sink *sink;
 	const struct dcp_index_writer *w;
 	size_t n, nsidecars;
-	struct dcp_buf names; /* of what is left out, each with its NUL */
+	struct dcp_buf names; /* left-out names, each ending in NUL */
 };
 
-/* What was found in a directory: files that were read, and others. */
+/* What a directory contains: files that were read, and others. */
 struct found {
 	size_t read, weights, others;
 };

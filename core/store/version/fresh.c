@@ -29,13 +29,14 @@ static int stale(struct dcp_err *err, const char *name, const char *why)
 	return dcp_fail(err, -ESTALE, "%.300s %s", name, why);
 }
 
-/* Nothing is opened, so links may lead wherever they do: another file is enough. */
+/* Compare the identity without opening the file, so links may lead anywhere: any other file is
+ * detected as a change. */
 static int check_file(const struct dcp_site *at, const struct dcp_file_id *want,
 		      struct dcp_err *err)
 {
 	struct dcp_file_id now = { 0 };
 
-	if (want->ino == 0) /* it could not be opened then */
+	if (want->ino == 0) /* the file could not be opened then */
 		return dcp_site_has(at, want->name) ? stale(err, want->name, "has appeared")
 						    : 0;
 	if (*want->name == '/' || dcp_site_id(at, want->name, &now) < 0)
@@ -70,8 +71,8 @@ static int fact_is(const struct dcp_index *ix, const char *name, const char *wan
 }
 
 /*
- * A change always sets ctime, but within one tick of the clock it sets it to what it was. So
- * a file touched just before the index was begun may have been read before its last change.
+ * A change always sets ctime, but a second change within one tick of the clock sets the same ctime.
+ * So a file changed just before the index was begun may have been read before its last change.
  */
 static int check_racy(const struct dcp_index *ix, const struct dcp_file_id *ids, size_t n,
 		      struct dcp_err *err)

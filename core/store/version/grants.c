@@ -18,10 +18,10 @@
 #include "core/store/io/files.h"
 #include "core/store/version/version_int.h"
 
-enum { LIST_MAX = 16 << 10 }; /* of an access control list; 2,000 entries */
+enum { LIST_MAX = 16 << 10 }; /* bytes of an access control list; 2,000 entries */
 enum { LISTED = DCP_NEED_SEARCH | DCP_NEED_READ };
 
-/* A directory that was asked. */
+/* A directory whose rights were read. */
 struct place {
 	char *path;
 	uint32_t need;
@@ -35,8 +35,8 @@ struct dcp_rights dcp_grants_alone(void)
 
 /* ---- one file or directory ---- */
 
-/* On these, servers decide by mode and list as we read them; the rest of what is not local may
- * decide by anything. */
+/* Servers of these file systems decide by the mode and list that we read. Other remote file systems
+ * may decide by anything else. */
 static bool is_known_remote(uint32_t type)
 {
 	static const uint32_t kinds[] = { NFS_SUPER_MAGIC, 0x00c36400 /* Ceph */,
@@ -91,7 +91,7 @@ static struct dcp_rights rights_at(const struct dcp_grants *g, const char *path,
 	return rights_of(path, &st, need);
 }
 
-/* Who may change it, too, where that is asked for. */
+/* Also note who may change the file, if that is requested. */
 static void see_writers(struct dcp_grants *g, const char *path, const struct stat *st)
 {
 	if (g->copied)
@@ -113,7 +113,7 @@ static bool leads_to(const char *path, size_t n, const char *below)
 		      : strncmp(path, below, n) == 0 && (below[n] == '/' || !below[n]);
 }
 
-/* One directory: its rights, asked once. -ENOMEM. */
+/* Narrow @r by the rights of one directory, which are read only once. -ENOMEM. */
 static int ask(struct dcp_grants *g, const char *path, size_t len, uint32_t need,
 	       struct dcp_rights *out)
 {
@@ -121,7 +121,7 @@ static int ask(struct dcp_grants *g, const char *path, size_t len, uint32_t need
 	struct place *p = places(g, &n), now = { .need = need };
 	struct stat st;
 
-	for (size_t i = n; i-- > 0;) /* the last is the likeliest */
+	for (size_t i = n; i-- > 0;) /* the last entry is the most likely match */
 		if (strncmp(p[i].path, path, len) == 0 && !p[i].path[len]) {
 			*out = p[i].rights;
 			return 0;
@@ -139,8 +139,11 @@ static int ask(struct dcp_grants *g, const char *path, size_t len, uint32_t need
 	return -ENOMEM;
 }
 
-/* Narrow @r to the users who may pass all directories down to @path, which is absolute and real.
- * The directories that lead to SOURCE are in @r already. @last: needed of the last one. */
+/*
+ * Narrow @r to the users who may pass all directories down to @path, which is absolute and real. @r
+ * already includes the directories that lead to SOURCE. @last: the rights needed for the last
+ * directory.
+ */
 static int pass(struct dcp_grants *g, const char *path, uint32_t need, uint32_t last,
 		struct dcp_rights *r)
 {
@@ -302,11 +305,11 @@ struct looking {
 	struct dcp_grants *g;
 	int dirfd;
 	char dir[PATH_MAX]; /* its real path */
-	dev_t dev;          /* the file system asked last, and whether its modes decide */
+	dev_t dev;          /* the last examined file system, and whether modes decide on it */
 	bool reliable, asked;
 };
 
-/* The real path of something open; false: it has none any more. */
+/* The real path of an open file; false: it no longer has one. */
 static bool path_of(int fd, char path[PATH_MAX])
 {
 	char name[32];
@@ -341,7 +344,7 @@ static int find(struct looking *l, const char *name, char path[PATH_MAX], struct
 	return pass_above(l->g, path, LISTED, way);
 }
 
-/* Those of one file, and of the way to it. -ENOMEM. */
+/* The rights of one file, and of the directories on the way to it. -ENOMEM. */
 static int look(struct looking *l, const char *name, struct dcp_rights *out,
 		struct dcp_rights *way)
 {
@@ -380,7 +383,7 @@ int dcp_grants_files(struct dcp_grants *g, int dirfd, const struct dcp_file_id *
 		int rc;
 
 		*r = way;
-		if (!ids[i].ino) /* it could not be opened: nothing of it is shown */
+		if (!ids[i].ino) /* the file could not be opened, so nothing of it is shown */
 			continue;
 		rc = look(&l, ids[i].name, r, &way);
 		if (rc < 0)
@@ -397,7 +400,7 @@ int dcp_grants_files(struct dcp_grants *g, int dirfd, const struct dcp_file_id *
 	return 0;
 }
 
-/* ---- what is written from them ---- */
+/* ---- output written from the files ---- */
 
 /* Narrow @r to the users who may read each of these files. */
 static int meet_files(struct dcp_grants *g, int dirfd, const struct dcp_file_id *ids, size_t n,
@@ -436,7 +439,7 @@ static int meet_way(struct dcp_grants *g, const struct dcp_version *v, const cha
 	return rc == 0 && S_ISDIR(st.st_mode) ? pass(g, dir, LISTED, LISTED, &g->way) : rc;
 }
 
-/* And the files that go along, wherever they lie. */
+/* Narrow @r by the files beside the version, wherever they lie. */
 static int meet_beside(struct dcp_grants *g, const struct dcp_derived *d, struct dcp_rights *r)
 {
 	int rc = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Nothing here is needed to serve a checkpoint. It is for the person who named the wrong
- * directory, or one of a family that is not done yet.
+ * Nothing here is needed to serve a checkpoint. It helps a user who named the wrong directory, or a
+ * checkpoint of a family that dcpfs does not read yet.
  */
 #include <errno.h>
 #include <fnmatch.h>
@@ -16,7 +16,7 @@
 
 enum { MAX_LOOKED_AT = 1000 };
 
-/* The first of @marks that lies in @dir, and its name there; NULL. */
+/* The first of @marks that @dir contains, and its name there; NULL: none. */
 static const struct dcp_mark *find_mark(const struct dcp_mark *marks, bool general,
 					const struct dcp_dir *dir, const char **name)
 {
@@ -30,7 +30,7 @@ static const struct dcp_mark *find_mark(const struct dcp_mark *marks, bool gener
 	return NULL;
 }
 
-/* The mark of a family in @dir, and its name there; NULL. */
+/* The mark of a family that @dir contains, and its name there; NULL: none. */
 static const struct dcp_mark *family_of(const struct dcp_dir *dir, const char **name)
 {
 	const struct dcp_mark *m = NULL;
@@ -56,7 +56,7 @@ bool dcp_scan_family(const struct dcp_dir *dir, char *why, size_t n)
 	return true;
 }
 
-/* How files begin that have lost their name, and what to do. */
+/* First bytes of files that have lost their extension, and what the user can do. */
 static const struct {
 	uint8_t at, n;
 	const char *bytes, *what;
@@ -72,7 +72,8 @@ static const struct {
 	{ 4, 4, "ET12", "an ExecuTorch program, which dcpfs does not read" },
 };
 
-/* What the one file that was named begins like; NULL. *@shut: one may not read it. */
+/* The format that the first bytes of the only file show; NULL: unknown. *@shut: the file may not be
+ * read. */
 static const char *beginning_of(const struct dcp_dir *dir, bool *shut)
 {
 	struct dcp_input input;
@@ -94,15 +95,15 @@ static const char *beginning_of(const struct dcp_dir *dir, bool *shut)
 	return NULL;
 }
 
-/* What was found on the way down; the last by name is the newest. */
+/* What the search below the directory found; the last by name is the newest. */
 struct hunt {
 	unsigned looked_at;
-	char *path; /* of a checkpoint further down */
+	char *path; /* path of a checkpoint further down */
 	char *name;
 	const struct dcp_format *format;
-	char *other; /* of a directory of another family */
+	char *other; /* name of a directory of another family */
 	const struct dcp_mark *family;
-	char *shut; /* the first directory that one may not read */
+	char *shut; /* the first directory that may not be read */
 };
 
 static void note(struct hunt *h, const struct dcp_dir *dir, const char *name)
@@ -125,7 +126,7 @@ static void note(struct hunt *h, const struct dcp_dir *dir, const char *name)
 	}
 }
 
-/* The directories in @dir, and those in them, @levels deep in all. */
+/* Search the directories below @dir, @levels deep. */
 static void hunt_below(struct hunt *h, const struct dcp_dir *dir, int levels)
 {
 	for (size_t i = dir->n; i-- > 0 && h->looked_at < MAX_LOOKED_AT;) {
@@ -161,7 +162,8 @@ static void put_known(struct dcp_buf *b)
 	}
 }
 
-/* ": " and what to do about a family that is not shown, or why one that could be is not. */
+/* Append ": " and what to do about a family that dcpfs does not read, or why a readable one is not
+ * shown. */
 static void put_todo(struct dcp_buf *b, const struct dcp_mark *f)
 {
 	if (f->todo)

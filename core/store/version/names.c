@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What versions are called: by directories, numbers, tags, links, and texts that name a version. */
+/* Names of versions: from directories, numbers, tags, links, and texts that name a version. */
 #include "core/store/version/version_int.h"
 
 #include <errno.h>
@@ -38,9 +38,9 @@ static int rename_found(struct dcp_scan *scan, struct dcp_found *f)
 }
 
 /*
- * A loose file and a directory may be called alike: "step-5" and "step-5@torch-save". Names
- * that a mount has for itself, and "latest", which stands for the newest everywhere, are no
- * version's.
+ * A loose file and a directory may have the same name; then they become "step-5" and
+ * "step-5@torch-save". Names that a mount uses itself, and "latest", which always means the newest
+ * version, are never given to a version.
  */
 int dcp_scan_part_names(struct dcp_scan *scan)
 {
@@ -52,7 +52,7 @@ int dcp_scan_part_names(struct dcp_scan *scan)
 		for (size_t k = 0; code == 0 && k < DCP_LEN(taken); k++)
 			if (strcmp(f[i].name, taken[k]) == 0)
 				code = rename_found(scan, &f[i]);
-	/* A new name may be another's, too: again, until all differ. */
+	/* A new name may also be taken, so repeat until all names differ. */
 	for (bool same = true; code == 0 && same;) {
 		same = false;
 		qsort(f, scan->n, sizeof(*f), by_name);
@@ -109,18 +109,18 @@ int dcp_found_match(const struct dcp_found *found, size_t n, const char *name, s
 }
 
 /*
- * Files that are not a checkpoint but name one: where links cannot be, or could not be kept, a
- * text holds what the link would lead to.
+ * Files that name a checkpoint: where links are not possible or were not kept, a text file holds
+ * the target of the link.
  *
  *	latest-rank0.pt           "ep1-ba6-rank0.pt"
  *	latest-rank0.pt.symlink   "run/checkpoints/ep1-ba6-rank0.pt" (Composer, object stores)
  *
- * Only a name beside the file counts: of a longer one, the last component.
+ * The target must lie beside the file: of a path only the last component is used.
  */
 
 enum { MAX_TEXT = 1024 };
 
-/* The one name in the text; false when it is none. */
+/* Read the only name in the text; false: the text is not a name. */
 static bool take_name(char *text, size_t n, char name[NAME_MAX + 1])
 {
 	const char *slash;
@@ -161,7 +161,7 @@ bool dcp_is_text_link(const struct dcp_dir *dir, const struct dcp_dirent *e)
 	       dcp_dir_find(dir, name);
 }
 
-/* What the text file @path leads to, or NULL. */
+/* The path of the file that the text file @path names, or NULL. */
 static char *target_of(const char *path)
 {
 	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
@@ -208,10 +208,10 @@ int dcp_source_resolve(const char *source, char **out)
  * Tags: other names that the source itself has for its versions.
  *
  *	latest -> step-500                        a link to a version
- *	latest                                    DeepSpeed: a file with the name of one
+ *	latest                                    DeepSpeed: a file with the name of a version
  *	latest_checkpointed_iteration.txt         Megatron: a number, of iter_0000500
  *	latest-rank0.pt.symlink                   Composer: a file with a path
- *	latest-rank0.pt                           its link, kept as a file with a name
+ *	latest-rank0.pt                           Composer's link, kept as a file with a name
  */
 
 enum { MAX_TEXT_TAGS = 512, MAX_TAGS = 1000 };
@@ -256,7 +256,7 @@ static const struct dcp_found *meant(const struct dcp_scan *scan, char *text)
 	return named(scan, padded);
 }
 
-/* What a link leads to, or what a file that is known to hold a name says. */
+/* Read the target of a link, or the content of a file that is known to hold a name. */
 static bool read_target(const struct dcp_dir *dir, const struct dcp_dirent *e,
 			char text[MAX_TEXT_TAGS])
 {

@@ -18,14 +18,15 @@
 #include "core/store/io/files.h"
 
 /*
- * An index, from the cache or built into it. Where that cannot be, it is kept in memory.
+ * Get an index from the cache, or build it into the cache. If that is not possible, the index is
+ * kept in memory.
  */
 
 /* A cache that does not work is worth one line, however many of its steps fail. */
 static void say(struct dcp_build *b, enum dcp_log_level level, const char *what,
 		const struct dcp_err *err)
 {
-	if (!b->said && !b->opts->cached_only) /* who builds will say it */
+	if (!b->said && !b->opts->cached_only) /* a process that builds will log it */
 		dcp_log(b->opts->log, level, "%s: %s: %s", b->name, what, err->msg);
 	b->said |= level <= DCP_LOG_WARN;
 }
@@ -36,7 +37,9 @@ static bool take_cached(struct dcp_build *b, bool just_built)
 	struct dcp_index *ix = NULL;
 	int code = dcp_index_open(b->path, &ix, &err);
 
-	/* An index that the user named is trusted as far as the user trusts it. */
+	/*
+	 * An index file that the user named is not checked: the user decides whether to trust it.
+	 */
 	if (code == 0 && !b->opts->index_file && !dcp_cache_trusts(b->path, dcp_index_fd(ix)))
 		code = dcp_fail(&err, -EPERM, "%.200s: belongs to another user", b->path);
 	if (code == 0)
@@ -77,7 +80,7 @@ static int canceled(struct dcp_err *err)
 	return dcp_fail(err, -ECANCELED, "indexing was called off");
 }
 
-/* @ours: it was the index that failed, not the checkpoint. */
+/* @ours: the index failed, not the checkpoint. */
 static int write_index(struct dcp_build *b, bool *ours, struct dcp_err *err)
 {
 	struct dcp_index_writer *w;
@@ -87,7 +90,8 @@ static int write_index(struct dcp_build *b, bool *ours, struct dcp_err *err)
 	if (code < 0)
 		return code;
 	code = b->emit(b->ctx, w, err);
-	if (code == 0 && dcp_stopped(b->opts)) /* writing it out takes a while, too */
+	if (code == 0 &&
+	    dcp_stopped(b->opts)) /* writing the index to disk also takes a while */
 		code = -ECANCELED;
 	if (dcp_index_writer_error(w, err) < 0)
 		code = dcp_index_writer_error(w, NULL);
@@ -106,7 +110,7 @@ static void forget_path(struct dcp_build *b)
 	b->path = NULL;
 }
 
-/* The right to write the index, or memory when there is no writing it. */
+/* Get the lock for writing the index; if it cannot be written, switch to memory. */
 static int lock_cache(struct dcp_build *b, bool *waited)
 {
 	struct dcp_err err = { 0 };
@@ -116,7 +120,7 @@ static int lock_cache(struct dcp_build *b, bool *waited)
 		code = dcp_cache_lock(b->opts, b->path, waited);
 	if (code >= 0 || code == -ECANCELED || code == -ENOLCK || code == -ENOTSUP ||
 	    code == -ENOSYS)
-		return code; /* without locks two may build: the later rename wins */
+		return code; /* without locks two processes may build: the later rename wins */
 	dcp_fail(&err, code, "%.300s: %s", b->path,
 		 code == -EBUSY ? "another process is still building it" : dcp_err_noted(code));
 	say(b, DCP_LOG_WARN, "index kept in memory", &err);
@@ -124,7 +128,7 @@ static int lock_cache(struct dcp_build *b, bool *waited)
 	return code;
 }
 
-/* Indexes of versions that are gone are used by none. */
+/* Remove old indexes from the cache: those of removed versions are never used again. */
 static void make_room(const struct dcp_build *b)
 {
 	const struct dcp_trim room = { .ext = DCP_CACHE_INDEX_EXT,
@@ -189,19 +193,19 @@ int dcp_build_index(struct dcp_build *b, struct dcp_err *err)
 	return code;
 }
 
-enum { MAX_BUILDS = 3 }; /* of a checkpoint that changes while it is read */
+enum { MAX_BUILDS = 3 }; /* attempts, if a checkpoint changes while it is read */
 
 /* Opening in progress. */
 struct opening {
 	struct dcp_version *v;
-	char *source; /* what the source of the call leads to */
+	char *source; /* the source of the call, resolved */
 	const struct dcp_found *found;
 	struct dcp_build build;
 	struct dcp_dir dir;
 	char *real; /* path of the directory, links resolved */
 };
 
-/* Facts about the version come first: those the adapter emits cannot replace them. */
+/* Facts about the version are emitted first, so that facts of the adapter cannot replace them. */
 static int emit_facts(const struct opening *o, const struct dcp_sink *sink)
 {
 	char commit[24], names[24];
@@ -232,7 +236,7 @@ static int unpack_input(void *ctx, const char *name, struct dcp_input *out, stru
 	return code;
 }
 
-/* Is the index of the cache still that of what lies there? */
+/* Does the cached index still describe the files? */
 static int check_cached(void *ctx, struct dcp_index *ix, bool just_built, struct dcp_err *err)
 {
 	const struct opening *o = ctx;
@@ -289,7 +293,7 @@ static int restrict_dir(struct opening *o, struct dcp_err *err)
 	return 0;
 }
 
-/* List it; again when it turned out to have changed. */
+/* List the directory; repeated if it turned out to have changed. */
 static int open_dir(struct opening *o, struct dcp_err *err)
 {
 	struct dcp_dir above = { .path = o->source };
@@ -341,7 +345,7 @@ static int obtain(struct opening *o, struct dcp_err *err)
 	return code;
 }
 
-/* Is something broken, and no tensor among what is not? */
+/* Is a row broken, and is no tensor readable? */
 static bool is_broken(struct dcp_index *ix)
 {
 	const struct dcp_index_counts *c = dcp_index_counts(ix);
@@ -391,7 +395,7 @@ static int start(struct opening *o, struct dcp_err *err)
 	if (!v->name || dcp_unpack_create(opts, &v->unpack) < 0 ||
 	    dcp_cache_path(opts, v->name, o->real, &id, &o->build.path) < 0)
 		return dcp_fail(err, -ENOMEM, "out of memory");
-	/* A slip in a command line must not destroy a file: a shard, say. */
+	/* A mistyped command line must not destroy a file, such as a shard. */
 	if (opts->index_file && dcp_cache_is_foreign(o->build.path))
 		return dcp_fail(err, -EEXIST,
 				"%.300s is not an index of dcpfs; it is left as it is",
@@ -466,7 +470,7 @@ void dcp_version_close(struct dcp_version *v)
 		return;
 	dcp_index_close(v->index);
 	if (v->derived) {
-		v->derived->close(v->derived); /* the rest is another's */
+		v->derived->close(v->derived); /* the rest belongs to the base */
 	} else {
 		dcp_files_destroy(v->files);
 		dcp_torch_frames_destroy(v->frames);
@@ -553,13 +557,13 @@ int dcp_version_check(const struct dcp_version *v, struct dcp_err *err)
 	return code == 0 ? dcp_version_check_beside(v, err) : code;
 }
 
-/* ---- the files of another, by an index of its own ---- */
+/* ---- versions that show the files of another by their own index ---- */
 
 struct deriving {
 	struct dcp_version *base;
 	const struct dcp_derive *how;
 	struct dcp_build build;
-	char id[24]; /* of everything that the result depends on */
+	char id[24]; /* hash of everything that the result depends on */
 };
 
 static int emit_derived(void *ctx, struct dcp_index_writer *w, struct dcp_err *err)
@@ -586,7 +590,7 @@ static int check_derived(void *ctx, struct dcp_index *ix, bool just_built, struc
 	return dcp_fail(err, -ESTALE, "it was mapped from another index");
 }
 
-/* A file of the cache belongs to one way to derive; what it was made from may change. */
+/* Every way to derive has its own file in the cache, which is rebuilt when the base changes. */
 static int choose_path(struct deriving *d, const struct dcp_store_opts *opts)
 {
 	const char *base = d->base->index_path;

@@ -15,18 +15,22 @@
 /* A million versions with names of 255 bytes. */
 static const size_t arena_limit = 512u << 20;
 
-enum { MAX_LOOKED_AT = 1000 }; /* directories of runs */
+enum { MAX_LOOKED_AT = 1000 }; /* limit for directories in runs */
 
 struct scanning {
 	struct dcp_scan *scan;
-	const char *run;        /* the directory of the source that is a run; NULL: none */
-	unsigned looked_at;     /* directories in those */
-	struct dcp_buf skipped; /* struct dcp_found: of families that are not read */
-	const char *below;      /* the directory of the source that stands for it; "": itself */
-	const char *placed;     /* where versions were found by that; NULL: nowhere */
-	bool numbered;          /* only directories by the names of numbered saves count */
-	bool locked;            /* some directory may not be looked into */
-	struct dcp_buf list;    /* struct dcp_found */
+	/* the run, a directory of the source, that is being examined; NULL: none */
+	const char *run;
+	unsigned looked_at; /* directories examined in runs */
+	/* struct dcp_found: directories of families that dcpfs does not read */
+	struct dcp_buf skipped;
+	/* the directory that stands for the source; "": the source itself */
+	const char *below;
+	/* the directory in which versions were found that way; NULL: none */
+	const char *placed;
+	bool numbered;       /* only directories named like numbered saves count */
+	bool locked;         /* some directory may not be read */
+	struct dcp_buf list; /* struct dcp_found */
 	size_t n, complete;
 };
 
@@ -59,7 +63,7 @@ static const char *keep(struct scanning *s, const char *text)
 	return dcp_arena_strdup(&s->scan->arena, text);
 }
 
-/* "step-5", or "run1@step-5" of what lies in run1 below the source. */
+/* Copy the name "step-5"; for a version in the run run1 below the source "run1@step-5". */
 static const char *keep_name(struct scanning *s, const char *name)
 {
 	dcp_auto_buf struct dcp_buf full = DCP_BUF_INIT;
@@ -68,7 +72,7 @@ static const char *keep_name(struct scanning *s, const char *name)
 	return dcp_buf_error(&full) ? NULL : keep(s, full.p);
 }
 
-/* @where, below the directory that stands for the source. */
+/* Copy @where, prefixed by the directory that stands for the source. */
 static const char *keep_where(struct scanning *s, const char *where)
 {
 	dcp_auto_buf struct dcp_buf path = DCP_BUF_INIT;
@@ -77,7 +81,7 @@ static const char *keep_where(struct scanning *s, const char *where)
 	return dcp_buf_error(&path) ? NULL : keep(s, path.p);
 }
 
-/* What one probe said of @dir, or of the group of its files that @dir is. */
+/* The result of one probe of a directory, or of a group of its files. */
 struct verdict {
 	const struct dcp_format *format;
 	enum dcp_match match;
@@ -96,7 +100,9 @@ static const char *reason(const char *where, const struct verdict *v)
 	return *v->why ? v->why : "its commit mark is missing";
 }
 
-/* Is it one file or set of files that lies in @dir, and no model that takes all of it? */
+/*
+ * Is the version one file or set of files in @dir, and not a model that takes the whole directory?
+ */
 static bool is_loose(const struct dcp_dir *dir, const struct dcp_format *format)
 {
 	char group[DCP_GROUP_MAX];
@@ -161,10 +167,12 @@ static bool is_model(const char *group)
 	return false;
 }
 
-/* Versions that are files of one directory, of all families that have such versions:
- * "best.pt", or "exp1@best.pt" if they are in exp1 below the source. A single one is named
- * so too: a file that is added later must not change its name. A model.pt is "exp1", as it
- * is when an optimizer.pt is added. */
+/*
+ * Versions that are files of one directory, of all families that have such versions: "best.pt", or
+ * "exp1@best.pt" if they are in exp1 below the source. A single file is named in the same way,
+ * because a file that is added later must not change its name. model.pt is "exp1" and keeps that
+ * name when an optimizer.pt is added.
+ */
 static int consider_groups(struct scanning *s, const struct dcp_dir *dir, const char *name,
 			   const char *where)
 {
@@ -218,8 +226,8 @@ static int consider(struct scanning *s, const struct dcp_dir *above, const struc
 
 static const struct dcp_format nobodys = { .name = "unknown" };
 
-/* Is something in the directory @name of the source, or itself, found? Loose files in it do not
- * count: they are versions beside directories. */
+/* Was the directory @name of the source, or something in it, found as a version? Loose files in it
+ * do not count: they are versions beside directories. */
 static bool holds_found(const struct scanning *s, const char *name)
 {
 	const struct dcp_found *c = list_of(s);
@@ -245,8 +253,8 @@ static bool was_found(const struct scanning *s, const struct dcp_dir *dir)
 	return false;
 }
 
-/* The directories in @dir but @place, or the links to directories, which count when they lead
- * elsewhere. */
+/* Examine the directories in @dir except @place, or the links to directories, which count if their
+ * target is not found otherwise. */
 static int consider_links(struct scanning *s, const struct dcp_dir *dir, const char *place,
 			  bool links)
 {
@@ -291,7 +299,7 @@ static const char *usual_place(const struct dcp_dir *dir)
 	return found;
 }
 
-/* What lies in @place is named as if it lay in @dir. */
+/* Examine @place; versions in it are named as if they lay in @dir. */
 static int consider_place(struct scanning *s, const struct dcp_dir *dir, const char *place)
 {
 	const char *above = s->below;
@@ -318,7 +326,8 @@ static int consider_place(struct scanning *s, const struct dcp_dir *dir, const c
 
 /* ---- runs ---- */
 
-/* A directory of a family that dcpfs does not read, to be named beside what it does. */
+/* Note a directory of a family that dcpfs does not read, so that it is named beside the readable
+ * ones. */
 static int note_family(struct scanning *s, const struct dcp_dir *dir, const char *name)
 {
 	struct dcp_found c = { .format = &nobodys };
@@ -334,7 +343,8 @@ static int note_family(struct scanning *s, const struct dcp_dir *dir, const char
 	return c.name && c.where && c.why && !dcp_buf_error(&s->skipped) ? 0 : -ENOMEM;
 }
 
-/* @dir is not a checkpoint: what lies in it, and in the usual place in it, is of the run @name. */
+/* @dir is not a checkpoint: versions in it, and in the usual place below it, belong to the run
+ * @name. */
 static int consider_run(struct scanning *s, const struct dcp_dir *dir, const char *name)
 {
 	const char *place = usual_place(dir);
@@ -350,7 +360,7 @@ static int consider_run(struct scanning *s, const struct dcp_dir *dir, const cha
 	return code == 0 && s->n == before ? note_family(s, dir, name) : code;
 }
 
-/* Those of the directories in @dir that held nothing themselves. */
+/* Examine as runs the directories in @dir that are not checkpoints themselves. */
 static int consider_runs(struct scanning *s, const struct dcp_dir *dir, const char *place)
 {
 	int code = 0;
@@ -413,7 +423,7 @@ static int consider_children(struct scanning *s, const struct dcp_dir *dir, cons
 	return code < 0 ? code : consider_closed(s, dir);
 }
 
-/* Versions of shy families count only when all are. */
+/* Drop versions of shy families unless all versions are of such families. */
 static void drop_shy(struct scanning *s)
 {
 	struct dcp_found *c = list_of(s);
@@ -441,7 +451,7 @@ static const char *name_of(struct scanning *s, const struct dcp_dir *dir)
 	const char *slash;
 	const char *name;
 
-	while (n > 1 && real[n - 1] == '/') /* of a URL */
+	while (n > 1 && real[n - 1] == '/') /* slashes at the end of a URL */
 		real[--n] = '\0';
 	slash = real ? strrchr(real, '/') : NULL;
 	name = keep(s, slash && slash[1] ? slash + 1 : "checkpoint");
@@ -469,7 +479,8 @@ static int look_below(struct scanning *s, const struct dcp_dir *dir)
 
 static int add_skipped(struct scanning *s)
 {
-	s->list.n = s->n * sizeof(struct dcp_found); /* less where the source itself went */
+	s->list.n =
+		s->n * sizeof(struct dcp_found); /* fewer if the source itself was dropped */
 	dcp_buf_add(&s->list, s->skipped.p, s->skipped.n);
 	s->n += DCP_NITEMS(s->skipped, struct dcp_found);
 	return dcp_buf_error(&s->list) ? -ENOMEM : 0;
@@ -532,7 +543,7 @@ static int hand_over(struct scanning *s)
 	return dcp_scan_part_names(scan);
 }
 
-/* They stand beside the versions. */
+/* Find the tags, which lie beside the versions. */
 static int find_tags(struct scanning *s, const struct dcp_dir *dir)
 {
 	dcp_auto_dir struct dcp_dir there = { 0 };

@@ -22,7 +22,7 @@
 
 enum { CHUNK = 1 << 20 };
 
-/* One of the two. */
+/* Exactly one of the two is in use. */
 struct dcp_digesting {
 	struct dcp_hash128 *xxh3; /* NULL: it is sha */
 	struct sha256_ctx sha;

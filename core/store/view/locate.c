@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where do a piece's bytes lie? A plain piece says so itself; a torch.save item is opened and
- * its one tensor compared with what the metadata promised; an encoded item is decoded, once,
- * into an unlinked memory file.
+ * Find the bytes of pieces. A plain piece has its place; a torch.save item is opened, and its only
+ * tensor is compared with the metadata; an encoded item is decoded, once, into an unlinked memory
+ * file.
  */
 #include "core/store/view/view_int.h"
 
@@ -24,8 +24,9 @@
 #include "core/parse/torch/torch.h"
 
 /*
- * DCP_FILTER_SUM: the elements are sums of what several files hold, as torch adds tensors up on
- * the CPU: one after the other, each result rounded to the dtype; a mean divides the last one.
+ * DCP_FILTER_SUM: the elements are sums over several files, computed as torch adds tensors on the
+ * CPU: one after the other, each result rounded to the dtype; for a mean the last result is
+ * divided.
  */
 
 enum { PART = 16 << 10 }; /* bytes of a term that are read at once */
@@ -58,8 +59,8 @@ static int add_term(const struct dcp_view *view, const struct dcp_term *term, ch
 		      : 0;
 }
 
-/* The sums that piece @p of DCP_FILTER_SUM stands for, written to @fd; @first has the terms
- * that lie in its own file. -EBADMSG, or as a read of one of the files. */
+/* Write the sums of piece @p of DCP_FILTER_SUM to @fd; @first is the source of terms in the piece's
+ * own file. -EBADMSG, or as a read of one of the files. */
 static int dcp_view_sum(const struct dcp_view *view, const struct dcp_source *first,
 			const struct dcp_piece *p, int fd, struct dcp_err *err)
 {
@@ -86,11 +87,11 @@ static int dcp_view_sum(const struct dcp_view *view, const struct dcp_source *fi
 	return rc;
 }
 
-enum {                        /* the distance of common devices */
-       READ_AHEAD = 16 << 20, /* two windows of it */
-       WANT_MOST = 8 << 20,   /* an item that is brought near as a whole */
-       WANT_END = 4096,       /* what a torch.save item is known by */
-       READ_AROUND = 4 << 20, /* half of one, before the first page that a mapping misses */
+enum {                        /* the read-ahead of common devices */
+       READ_AHEAD = 16 << 20, /* two windows of the kernel's read-ahead */
+       WANT_MOST = 8 << 20,   /* largest item that is requested as a whole */
+       WANT_END = 4096,       /* bytes at the end of a torch.save item that identify it */
+       READ_AROUND = 4 << 20, /* half a window, before the first missing page of a mapping */
 };
 
 static const char *numbers_text(char *buf, size_t size, const uint64_t *shape, uint32_t ndim)
@@ -104,7 +105,7 @@ static const char *numbers_text(char *buf, size_t size, const uint64_t *shape, u
 	return buf;
 }
 
-/* The item that was opened last: parts of it are emitted one after the other. */
+/* The item that was opened last, kept because its parts are consecutive pieces. */
 struct opened {
 	bool is_set;
 	uint32_t file;
@@ -112,7 +113,7 @@ struct opened {
 	struct dcp_torch_tensor tensor;
 };
 
-/* Elements of the item that @p is, or is a part of. */
+/* Number of elements of the item of @p, which is all or a part of it. */
 static uint64_t item_elements(const struct dcp_piece *p)
 {
 	return p->item_n ? p->item_n : p->run_n;
@@ -153,7 +154,7 @@ static int check_stored(const struct dcp_view *view, const struct dcp_piece *p,
 	return 0;
 }
 
-/* The tensor in @item, whose byte 0 is at @base of the backing. */
+/* Open the tensor in @item, whose byte 0 is at @base of the backing. */
 static int open_torch(const struct dcp_view *view, const struct dcp_source *item, uint64_t base,
 		      struct dcp_torch_tensor *tt, struct dcp_err *err)
 {
@@ -165,8 +166,8 @@ static int open_torch(const struct dcp_view *view, const struct dcp_source *item
 }
 
 /*
- * @len steps of @step elements in row-major order, as steps of so many in the order in which @tt is
- * stored: they lie along one of its dimensions, in which @at says how far one has come.
+ * Convert @len steps of @step elements in row-major order to steps in the stored order of @tt. The
+ * steps must lie along one dimension of @tt; @at has the position in each dimension.
  */
 static bool restep(const struct dcp_torch_tensor *tt, uint64_t step, uint64_t len, uint64_t *at,
 		   uint64_t *out)
@@ -186,7 +187,7 @@ static bool restep(const struct dcp_torch_tensor *tt, uint64_t step, uint64_t le
 	return len == 1;
 }
 
-/* The first element and the steps of a part of a tensor that is stored in another order. */
+/* Compute the first element and the steps of a part of a tensor that is stored in another order. */
 static int restride(struct dcp_view *view, struct dcp_piece *p,
 		    const struct dcp_torch_tensor *tt, struct dcp_err *err)
 {
@@ -211,7 +212,9 @@ static int restride(struct dcp_view *view, struct dcp_piece *p,
 	return 0;
 }
 
-/* A part of what was decoded, which is at @p->off: from here on a piece as any other. */
+/*
+ * Select the part of a decoded item that starts at @p->off; afterwards the piece is like any other.
+ */
 static int take_part(const struct dcp_view *view, struct dcp_piece *p, struct dcp_err *err)
 {
 	uint64_t skip;
@@ -291,8 +294,8 @@ static int check_plain(const struct dcp_view *view, const struct dcp_piece *p,
 	return 0;
 }
 
-/* At most what the tensor can need with a storage twice its size and a torch.save frame: no
- * room for a bomb. */
+/* Limit the output to the size of the tensor with a storage twice its size and a torch.save frame,
+ * as a protection from decompression bombs. */
 static int decompress(const struct dcp_view *view, const struct dcp_source *item,
 		      const struct dcp_piece *p, int fd, uint64_t *n, struct dcp_err *err)
 {
@@ -315,7 +318,7 @@ static int decode_latin1(const struct dcp_view *view, const struct dcp_source *i
 	return dcp_latin1_decode_fd(item, fd, *n, err);
 }
 
-/* Decode a whole item into memory of its own; the view unmaps it. */
+/* Decode a whole item into separate memory, which the view unmaps. */
 static int decode(struct dcp_view *view, const struct dcp_source *item,
 		  const struct dcp_piece *p, struct dcp_source *out, struct dcp_err *err)
 {
@@ -355,8 +358,8 @@ static int decode(struct dcp_view *view, const struct dcp_source *item,
 
 /*
  * The kernel uses larger pieces of memory for read-ahead than for requested pages, and so needs
- * less than half the time, but its read-ahead does not stop at the end of the cut: it is used
- * alone where the cut is longer than it reaches, or ends (nearly) at the end of the file.
+ * less than half the time. But read-ahead does not stop at the end of the cut, so it is used alone
+ * only if the cut is longer than its reach, or ends (nearly) at the end of the file.
  */
 static void free_readahead(const struct dcp_view *view, const struct dcp_piece *p,
 			   struct dcp_backing *b, const struct dcp_file *file)
@@ -381,8 +384,9 @@ static void free_readahead(const struct dcp_view *view, const struct dcp_piece *
 }
 
 /*
- * Where a request is what costs, an item that is short is asked for with one, as all of it is
- * read next; of a longer one, or of a part, the ends are, which say where the tensor lies.
+ * On sources where requests are expensive, a short item is requested as a whole, since all of it is
+ * read next. Of a longer item, or of a part, only both ends are requested, which tell where the
+ * tensor lies.
  */
 static void want_item(const struct dcp_view *view, const struct dcp_piece *p,
 		      const struct dcp_blob *b)
@@ -420,9 +424,9 @@ static int read_mapped(const struct dcp_source *src, uint64_t off, void *buf, si
 }
 
 /*
- * Is @p an item like one that was parsed before, as its mapping shows? That spares two calls, and
- * brings no page near that a reader of all of it does not need. Where another file could stand in
- * for this one, it must be known how long this one is.
+ * Does the mapping show that @p is an item like one that was parsed before? This saves two calls,
+ * and reads no page that a reader of the whole item does not need. If another file could replace
+ * this one, the length of this file must be known.
  */
 static bool is_known(const struct dcp_view *view, const struct dcp_piece *p,
 		     const struct dcp_file *file, struct opened *last)
@@ -445,7 +449,7 @@ static bool is_known(const struct dcp_view *view, const struct dcp_piece *p,
 	return last->is_set;
 }
 
-/* In the file that holds it, which is open. */
+/* Locate piece @i in its open file. */
 static int locate_in(struct dcp_view *view, size_t i, const struct dcp_file *file,
 		     struct opened *last, struct dcp_err *err)
 {
@@ -502,7 +506,7 @@ static int locate_in(struct dcp_view *view, size_t i, const struct dcp_file *fil
 	return rc;
 }
 
-/* What the server said, after a message that only has what could not be read. */
+/* Append the reason of the server to a message that only names what could not be read. */
 static void add_reason(struct dcp_err *err, int rc)
 {
 	const char *why = dcp_err_noted(rc);
@@ -522,7 +526,8 @@ static int locate_piece(struct dcp_view *view, size_t i, struct opened *last,
 	int rc;
 
 	if (p->filter == DCP_FILTER_ZERO) {
-		p->file = DCP_VIEW_NO_FILE - (uint32_t)i - 1; /* as of what is decoded */
+		p->file =
+			DCP_VIEW_NO_FILE - (uint32_t)i - 1; /* a number as for decoded items */
 		return 0;
 	}
 	rc = dcp_files_hold(view->files, number, true, &file, err);
@@ -532,7 +537,7 @@ static int locate_piece(struct dcp_view *view, size_t i, struct opened *last,
 	rc = locate_in(view, i, file, last, err);
 	if (rc < 0)
 		add_reason(err, rc);
-	/* What was decoded is not looked at in the file again. */
+	/* A decoded item does not refer to the file any more. */
 	if (rc == 0 && view->backing[i].decoded) {
 		rc = dcp_files_check(view->files, number, false);
 		if (rc < 0)
@@ -553,7 +558,7 @@ static bool same_place(const struct dcp_piece *a, const struct dcp_piece *b, uin
 	       memcmp(a->len, b->len, ndim * sizeof(*a->len)) == 0;
 }
 
-/* Read piece @i from another file that holds it. False: there is none. */
+/* Switch piece @i to another file that holds it. False: there is none. */
 static bool take_copy(struct dcp_view *view, size_t i)
 {
 	const struct dcp_tensor *t = &view->emitted;
@@ -569,7 +574,8 @@ static bool take_copy(struct dcp_view *view, size_t i)
 	return false;
 }
 
-/* From its own file; or, if that cannot be read, now or earlier, from another. */
+/* Locate piece @i in its own file or, if that file cannot be read now or could not be earlier, in
+ * another one. */
 static int locate_any(struct dcp_view *view, size_t i, struct opened *last, struct dcp_err *err)
 {
 	uint32_t number = view->t.pieces[i].file;
@@ -589,7 +595,7 @@ static int locate_any(struct dcp_view *view, size_t i, struct opened *last, stru
 	return rc;
 }
 
-/* Elements of the stored run that a meeting is, if they lie together. */
+/* Is the overlap contiguous? Then @first and @n give its elements in the stored run. */
 static bool is_together(const struct dcp_meet *m, uint32_t ndim, uint64_t *first, uint64_t *n)
 {
 	uint64_t dense = 1;
@@ -623,8 +629,9 @@ static int need_piece(void *ctx, const struct dcp_meet *m)
 	return 0;
 }
 
-/* Which pieces have bytes of the cut? All, if it is the whole tensor: also those without any.
- */
+/* Mark the pieces with bytes of the cut. If the cut is the whole tensor, mark all pieces, including
+ * empty ones.
+ *  */
 static void mark_needed(struct dcp_view *view)
 {
 	uint64_t n = view->cut.flat_n;
@@ -638,8 +645,8 @@ static void mark_needed(struct dcp_view *view)
 		dcp_meet(&view->tiling, &view->cut, 0, n, need_piece, view);
 }
 
-/* Of a cut, only what it touches. That pieces cover the rest was proved when the index was
- * made. */
+/* Tile only the pieces that the cut touches. That all pieces cover the tensor was proved when the
+ * index was made. */
 static int tile(struct dcp_view *view, struct dcp_err *err)
 {
 	struct dcp_box box;

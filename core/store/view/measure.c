@@ -18,7 +18,8 @@
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
 
-/* KEEP_TIMES: of the time that keeping takes, at least so much passes before it is done again. */
+/* KEEP_TIMES: statistics are kept again only after this many times the duration of the last
+ * keeping. */
 enum { KEEP_NS = 1000000000, KEEP_TIMES = 20, ALIGN = 64 };
 
 void dcp_measure_add(struct dcp_stats *s, struct dcp_stats_bins *bins, enum dcp_dtype t,
@@ -30,7 +31,7 @@ void dcp_measure_add(struct dcp_stats *s, struct dcp_stats_bins *bins, enum dcp_
 		dcp_stats_add(s, bins, t, first * dcp_stats_values(t), p, n);
 }
 
-/* Does a hole of its file, where nothing was ever written, take the place of all of the piece? */
+/* Does all of the piece lie in a hole of its file, that is, where nothing was ever written? */
 static bool is_hole(const struct dcp_view *view, const struct dcp_piece *piece)
 {
 	const struct dcp_file *file;
@@ -48,7 +49,7 @@ static bool is_hole(const struct dcp_view *view, const struct dcp_piece *piece)
 	return hole;
 }
 
-/* A block of a file system is data if any byte of it is: at least the middle of the tensor is a
+/* A block of a file system is data if any byte of it is, so only the middle of the tensor must be a
  * hole. */
 bool dcp_measure_is_unwritten(struct dcp_version *v, int64_t id, const struct dcp_stats *s)
 {
@@ -117,8 +118,8 @@ struct dcp_measures {
 	struct dcp_version *v;
 	pthread_mutex_t lock;
 	struct dcp_buf all; /* struct dcp_measured */
-	bool dirty;         /* some are not kept yet */
-	int64_t keep_ns;    /* when they may be again */
+	bool dirty;         /* some statistics are not kept yet */
+	int64_t keep_ns;    /* earliest time of the next keeping */
 };
 
 int dcp_measures_open(struct dcp_version *v, struct dcp_measures **out)
@@ -176,7 +177,7 @@ bool dcp_measures_know(struct dcp_measures *m, const struct dcp_row *row,
 	return known;
 }
 
-/* Ties have the same bytes, so what they are tied to is measured. */
+/* A tied tensor has the same bytes as the tensor that it is tied to, so that one is measured. */
 static int measure_tied(struct dcp_measures *m, const struct dcp_row *row,
 			struct dcp_stats_bins *bins, const struct dcp_measure_stop *stop,
 			struct dcp_measured *out, struct dcp_err *err)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bytes of a view: pointers into mappings for the kernel to copy, or copies. A copy goes piece
- * by piece, not in destination order: all runs of a piece that a request needs are gathered
- * together, so that many columns of many files cost one look at each file. Where elements are
- * swapped, cast or widened they pass through a small buffer.
+ * Reading a view: the result is pointers into mappings, from which the kernel copies, or copies of
+ * the bytes. A copy goes piece by piece, not in destination order: all runs of a piece that a
+ * request needs are gathered together, so that a request for many columns of many files visits each
+ * file once. Where elements are swapped, cast or widened they pass through a small buffer.
  */
 #include "core/store/view/view_int.h"
 
@@ -21,7 +21,7 @@
 enum {
 	CONVERT_BYTES = 64 << 10,
 	FETCH_MIN = 64 << 10,   /* smaller reads are not checked for being cached */
-	FETCH_AHEAD = 2 << 20,  /* read ahead so much while reads are consecutive */
+	FETCH_AHEAD = 2 << 20,  /* bytes to read ahead while reads are consecutive */
 	FETCH_TAIL = 24 << 20,  /* the last bytes, which are requested explicitly */
 	IOV_MIN_RUN = 32 << 10, /* mean bytes an iovec entry must carry to beat memcpy */
 };
@@ -72,7 +72,7 @@ static int check_file(const struct dcp_view *view, uint32_t number)
 	return rc;
 }
 
-/* Is it another file than the last one? Pieces of a file are mostly consecutive. */
+/* Is the file different from the last one? Pieces of one file are mostly consecutive. */
 static bool is_next(const struct dcp_backing *b, uint32_t *last)
 {
 	if (b->number == *last || b->number == DCP_VIEW_NO_FILE)
@@ -146,8 +146,8 @@ static int hold_more(struct request *r, const struct dcp_backing *b,
 	return 1;
 }
 
-/* The same, but releases the files that are held where that is needed: their reads are made
- * first. */
+/* The same, but if the limit is reached, the held files are released after their pending reads are
+ * made. */
 static int touch(struct request *r, const struct dcp_backing *b, const struct dcp_file **out)
 {
 	int rc = hold_more(r, b, out);
@@ -163,7 +163,7 @@ static int touch(struct request *r, const struct dcp_backing *b, const struct dc
 	return DCP_MIN(rc, 0);
 }
 
-/* To read @s from, if it is not mapped. */
+/* The descriptor to read @s from, if the file is not mapped. */
 static int fd_of(const struct request *r, const struct dcp_backing *b,
 		 const struct dcp_file *file, bool free)
 {
@@ -189,7 +189,8 @@ static int fetch_strided(void *arg, const struct dcp_strided *s)
 	if (b->number == DCP_VIEW_NO_FILE)
 		return 0;
 	if (is_free(b, s)) {
-		/* read-ahead finds what is there already, and goes no further */
+		/* request the tail near the end: read-ahead then finds its pages cached and stops
+		 * there */
 		if (tail.run == 0 || s->off + FETCH_TAIL < b->free_end)
 			return 0;
 		s = &tail;
@@ -205,10 +206,10 @@ static int fetch_strided(void *arg, const struct dcp_strided *s)
 }
 
 /*
- * Ask for the pages after a request that are not there and, when it goes on where the last one
- * ended, for some of what follows: of the cut and no further, so that nothing is read in vain.
- * A whole tensor is left to the kernel, whose read-ahead there brings nothing but its bytes,
- * in larger pieces of memory than those asked for one by one.
+ * Request the missing pages of a read and, if it begins where the last read ended, some pages after
+ * it, but none beyond the cut, so that nothing is read in vain. A whole tensor is left to the
+ * kernel: its read-ahead then brings only bytes of the tensor, in larger pieces of memory than
+ * requested pages.
  */
 static void fetch(struct request *r)
 {
@@ -238,7 +239,7 @@ static void fetch(struct request *r)
 
 /* ---- copies ---- */
 
-/* What a piece stores into what the tensor holds; whole elements. */
+/* Convert stored values of a piece to values of the tensor; whole elements. */
 static void to_values(const struct dcp_view *view, const struct dcp_piece *p, char *dst,
 		      uint64_t n)
 {
@@ -322,7 +323,9 @@ static int copy_run(void *arg, const struct dcp_run *run)
 	return copy_strided(arg, &s);
 }
 
-/* A part of one element, which is in one piece or in the padding; never of a converted one. */
+/*
+ * Copy a part of one element, which lies in one piece or in the padding; never a converted element.
+ */
 static int copy_bytes(struct request *r, uint64_t off, char *dst, size_t n)
 {
 	struct copy c = { r, dst };
@@ -334,7 +337,7 @@ static int copy_bytes(struct request *r, uint64_t off, char *dst, size_t n)
 		       0);
 }
 
-/* Elements [first, first + n) of the cut's array as the tensor has them. */
+/* Copy elements [first, first + n) of the cut's array in the dtype of the tensor. */
 static int copy_elements(struct request *r, uint64_t first, char *dst, uint64_t n)
 {
 	const struct dcp_view *view = r->view;
@@ -348,7 +351,7 @@ static int copy_elements(struct request *r, uint64_t first, char *dst, uint64_t 
 	return dcp_strided_part(&view->tiling, &view->cut, first, n, copy_strided, &c);
 }
 
-/* Stored bytes [off, off + n) of the body as they are. */
+/* Copy bytes [off, off + n) of the body without conversion. */
 static int copy_stored(struct request *r, uint64_t off, char *dst, size_t n)
 {
 	uint64_t itemsize = r->view->t.itemsize, inside = off % itemsize, whole;
@@ -364,7 +367,7 @@ static int copy_stored(struct request *r, uint64_t off, char *dst, size_t n)
 	return rc < 0 ? rc : copy_bytes(r, off + whole, dst + whole, n - head - whole);
 }
 
-/* Whole elements at a time through a buffer, then the bytes of them that were asked for. */
+/* Convert whole elements in a buffer, then copy the requested bytes of them. */
 static int copy_converted(struct request *r)
 {
 	const struct dcp_view *view = r->view;
@@ -436,7 +439,8 @@ int dcp_view_read(const struct dcp_view *view, uint64_t off, void *buf, size_t n
 	if (r.n == 0)
 		return 0;
 	r.off = off - view->header.n;
-	r.gather = &gather; /* here, as what copies may be abandoned */
+	/* in this function, because the function that copies may be abandoned */
+	r.gather = &gather;
 	dcp_gather_begin(&gather, opts->queue, &r.io);
 	rc = dcp_guard_run(copy_body, &r);
 	dcp_gather_finish(&gather);
@@ -445,7 +449,8 @@ int dcp_view_read(const struct dcp_view *view, uint64_t off, void *buf, size_t n
 	return rc;
 }
 
-/* The mapping that @b lies in, held; 0: it has none, or the request would hold too many. */
+/* Hold the file of @b and get its mapping; 0: it is not mapped, or the request would hold too many
+ * files. */
 static int map_of(struct request *r, const struct dcp_backing *b, const uint8_t **map)
 {
 	const struct dcp_file *file;
@@ -462,7 +467,7 @@ static int map_of(struct request *r, const struct dcp_backing *b, const uint8_t 
 
 /* ---- replies ---- */
 
-/* Entries being filled: of the body in its order, @at says where each begins. */
+/* Entries that are being filled, in the order of the body; @at: where each begins. */
 struct pointing {
 	struct request *r;
 	struct iovec *iov;
@@ -492,7 +497,7 @@ static int point(void *arg, const struct dcp_run *run)
 	return 0;
 }
 
-/* What the request holds passes to the reply. */
+/* Move the held files of the request to the reply. */
 static void lend(const struct request *r, struct dcp_reply *to)
 {
 	for (uint32_t i = 0; i < r->ntouched; i++, to->nheld++) {
@@ -541,7 +546,8 @@ static int point_at(const struct dcp_view *view, uint64_t off, size_t n, struct 
 	size_t done = to->done;
 	int rc = 1;
 
-	/* Of two entries, one for the header. Short parts of a long reply are better copied. */
+	/* Two entries are needed, one of them for the header. Short parts of a long reply are
+	 * better copied. */
 	if (view->convert || dcp_reply_room(to) < 2 || (n < IOV_MIN_RUN && n < to->size))
 		return 0;
 	if (head)

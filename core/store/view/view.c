@@ -36,7 +36,7 @@ const char *dcp_as_extension(enum dcp_as as)
 	return forms[as].extension;
 }
 
-/* With what the files of row @id say. */
+/* Write a safetensors header with the metadata of the files of row @id. */
 static int put_safetensors(struct dcp_buf *out, struct dcp_index *ix, int64_t id,
 			   const char *key, enum dcp_dtype dtype, uint32_t ndim,
 			   const uint64_t *shape, uint64_t nbytes)
@@ -56,8 +56,7 @@ static int put_safetensors(struct dcp_buf *out, struct dcp_index *ix, int64_t id
 	return rc;
 }
 
-/* Append the header this form has for row @id, and say how many bytes one element takes after
- * it. */
+/* Append the header of this form for row @id, and compute the bytes of one element in the body. */
 static int put_header(struct dcp_buf *out, struct dcp_index *ix, int64_t id, enum dcp_as as,
 		      const char *key, enum dcp_dtype dtype, uint32_t itemsize, uint32_t ndim,
 		      const uint64_t *shape, uint64_t nbytes, uint32_t *unit)
@@ -105,7 +104,7 @@ int dcp_view_size_of(struct dcp_index *ix, const struct dcp_row *row, enum dcp_a
 		return -ENOTSUP;
 	if (itemsize == 0)
 		return -EBADMSG;
-	if (as == DCP_AS_NPY) { /* most of what ls -l asks for */
+	if (as == DCP_AS_NPY) { /* the most frequent case of ls -l */
 		*size = dcp_npy_header_size(row->dtype, row->ndim, row->shape) +
 			row->nbytes / itemsize * dcp_dtype_info(row->dtype)->npy_size;
 		return 0;
@@ -132,7 +131,7 @@ static int take_cut(struct dcp_view *view, const struct dcp_cut *cut, struct dcp
 	return dcp_cut_copy(&view->cut, cut, &view->arena);
 }
 
-/* Everything after the located tensor: header, and how elements are delivered. */
+/* Finish a view whose tensor is located: header, and how elements are delivered. */
 static int finish_view(struct dcp_view *view, struct dcp_index *ix, int64_t id, enum dcp_as as,
 		       struct dcp_err *err)
 {
@@ -179,8 +178,8 @@ static struct dcp_view *new_view(struct dcp_version *v)
 	return view;
 }
 
-/* With what was emitted in place, for row @id, if it is a tensor's: @rc says whether that
- * worked. */
+/* Open a view whose emitted tensor is set; @id is its row, if it is a tensor; @rc is the result of
+ * setting it. */
 static int open_emitted(struct dcp_view *view, struct dcp_version *v, int64_t id,
 			enum dcp_as as, const struct dcp_cut *cut, int rc,
 			struct dcp_view **out, struct dcp_err *err)
@@ -219,7 +218,7 @@ int dcp_view_open(struct dcp_version *v, int64_t id, enum dcp_as as, const struc
 	return open_emitted(view, v, id, as, cut, rc, out, err);
 }
 
-/* What is emitted is a tensor of these bytes. */
+/* Set the emitted tensor to one that consists of these bytes. */
 static int take_stretch(struct dcp_view *view, const struct dcp_stretch *s, const char *key)
 {
 	struct dcp_piece *p = dcp_arena_calloc(&view->arena, 1, sizeof(*p));
