@@ -15,22 +15,22 @@ struct dcp_jsonw;
 struct dcp_log;
 struct dcpfs_errors;
 
-#define DCPFS_ERRORS_MAX 10000  /* further ones are only counted */
-#define DCPFS_ERRORS_LOGGED 100 /* with more entries than that, keys are not logged */
+#define DCPFS_ERRORS_MAX 10000  /* limit of entries; further failures are only counted */
+#define DCPFS_ERRORS_LOGGED 100 /* with more entries than this, keys are not logged */
 
 /* @log gets the message of each key when it fails for the first time. */
 struct dcpfs_errors *dcpfs_errors_create(const struct dcp_log *log);
 void dcpfs_errors_destroy(struct dcpfs_errors *e);
 
-/* Where in a file it failed. */
+/* The place in a file where reading failed. */
 struct dcpfs_fault {
 	uint64_t ino, off;
 };
 #define DCPFS_NO_OFFSET UINT64_MAX /* no place: the file could not be opened */
 
 /*
- * Count a failure. @key NULL: of the version as a whole; @version "": of the source. @at may be
- * NULL. The latest message and place are kept.
+ * Count a failure. @key NULL: the version as a whole failed; @version "": the source failed. @at
+ * may be NULL. The latest message and place are kept.
  */
 void dcpfs_errors_add(struct dcpfs_errors *e, const char *version, const char *key,
 		      const struct dcpfs_fault *at, const char *message);

@@ -2,8 +2,9 @@
 /*
  * fs: one mount: its options, its versions, its open files. No FUSE types.
  *
- * Threads: everything here is used by all of FUSE's workers and by the watcher. Each field
- * names what protects it; what names nothing is set before the workers start and then read.
+ * Threads: everything here is used by all of FUSE's workers and by the watcher. The comment of each
+ * field names its protection; fields without one are set before the workers start and only read
+ * afterwards.
  */
 #pragma once
 #include <pthread.h>
@@ -50,9 +51,9 @@ enum dcpfs_stat {
 #define DCPFS_TIME_STEPS 19 /* upper limits of times, from 10 us to 10 s */
 
 struct dcpfs_times {
-	uint64_t within[DCPFS_TIME_STEPS +
-			1]; /* requests by the first limit that they kept; the last: none */
-	uint64_t ns;        /* of all together */
+	/* requests by the lowest limit that they met; the last counts slower ones */
+	uint64_t within[DCPFS_TIME_STEPS + 1];
+	uint64_t ns; /* total time */
 };
 
 /* The errors that programs are answered with; all others become EIO. */
@@ -160,8 +161,8 @@ struct dcpfs_opts {
 	uint64_t hf_shard_size;  /* largest model file of hf/ in bytes; 0: 5 GB */
 	const struct dcpfs_kernel *kernel; /* NULL: there is none */
 	const char *fsname;                /* shown by mount(8); NULL: the source */
-	const char
-		*metrics_at; /* also there, see fs/session.h; NULL: in .dcpfs/metrics alone */
+	/* address where metrics are also served, see fs/session.h; NULL: only in .dcpfs/metrics */
+	const char *metrics_at;
 	void (*ready)(const char *mountpoint); /* called once when it is mounted; NULL: none */
 };
 
@@ -223,7 +224,7 @@ static inline bool dcpfs_is_hf(const struct dcpfs_version *ver)
 	return ver->of && !ver->layout;
 }
 
-/* NULL until it was opened. */
+/* The opened version; NULL until it is opened. */
 static inline struct dcp_version *dcpfs_opened(const struct dcpfs_version *ver)
 {
 	return __atomic_load_n(&ver->v, __ATOMIC_ACQUIRE);
@@ -235,7 +236,7 @@ static inline const char *dcpfs_version_refusal(const struct dcpfs_version *ver)
 	return __atomic_load_n(&ver->refused, __ATOMIC_ACQUIRE);
 }
 
-/* When it was opened. */
+/* The index; call only after the version is opened. */
 static inline struct dcp_index *dcpfs_index(const struct dcpfs_version *ver)
 {
 	return dcp_version_index(dcpfs_opened(ver));
@@ -264,7 +265,7 @@ struct dcpfs {
 	int64_t due_ns; /* CLOCK_MONOTONIC: when to try a refused version again; the refresher's */
 	int suspicion; /* eventfd that wakes the watcher; -1: none */
 
-	pthread_rwlock_t lock;           /* those below */
+	pthread_rwlock_t lock;           /* protects the members below */
 	struct dcpfs_version **versions; /* complete ones, oldest first */
 	size_t nversions;
 	struct dcpfs_version *latest; /* NULL: none */

@@ -43,10 +43,11 @@ enum dcpfs_kind {
 	DCPFS_OBJECTS_DIR,
 	DCPFS_MEASURED_DIR, /* stats/ */
 	DCPFS_FILES_DIR,
-	DCPFS_FILES_SUB, /* a directory below files/; the row is that of its first file, with the depth in the low three bits */
-	DCPFS_SIDECAR,   /* the row is 1 + the number among the version's files, or assets */
-	DCPFS_SHARD_DIR, /* a version's layouts */
-	DCPFS_LAYOUT,    /* a layout's ranks; the row is its number */
+	/* a directory below files/; row of its first file, and the depth in the low three bits */
+	DCPFS_FILES_SUB,
+	DCPFS_SIDECAR,     /* the row is 1 + the number among the version's files, or assets */
+	DCPFS_SHARD_DIR,   /* a version's layouts */
+	DCPFS_LAYOUT,      /* a layout's ranks; the row is its number */
 	DCPFS_LAYOUT_JSON, /* the same */
 	DCPFS_PLAN_JSON,   /* a rank's */
 	DCPFS_MODEL,       /* a rank's, or one of hf/; the row is its number */

@@ -125,8 +125,7 @@ static bool is_left_over(const union address *a, socklen_t n)
 }
 
 /*
- * A socket is made with the mode that its descriptor has: no other user reaches it for a moment
- * either.
+ * The socket file gets the mode of the descriptor, so no other user can connect even for a moment.
  */
 static int bind_to(int fd, const union address *a, socklen_t n)
 {
@@ -372,7 +371,7 @@ void dcpfs_listen_close(struct dcpfs_listen *l)
 		pthread_join(l->thread, NULL);
 	for (size_t i = 0; i < CLIENTS; i++)
 		end(&l->clients[i]);
-	/* Another mount may have put its own in its place. */
+	/* Another mount may have replaced the socket by its own. */
 	if (l->path && lstat(l->path, &st) == 0 && st.st_ino == l->made.st_ino &&
 	    st.st_dev == l->made.st_dev)
 		unlink(l->path);

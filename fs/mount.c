@@ -64,7 +64,7 @@ static int find_layouts(struct dcpfs *fs, struct dcp_err *err)
 	return dcp_layouts_create(&opts, &fs->layouts, err);
 }
 
-/* Its parts, empty. */
+/* Create the parts of the mount, empty. */
 static int make_parts(struct dcpfs *fs, const struct dcpfs_opts *opts)
 {
 	int rc;

@@ -112,8 +112,8 @@ static struct dcpfs *fs_of(fuse_req_t req)
 
 /*
  * The only place that turns a return code into a reply: known errnos unchanged, the rest EIO.
- * So does -ENOTSUP (the family cannot decode a value): programs know ENOTSUP only as an answer
- * about extended attributes.
+ * -ENOTSUP (the family cannot decode a value) also becomes EIO, because programs know ENOTSUP only
+ * as an answer about extended attributes.
  */
 static void reply_code(fuse_req_t req, int rc)
 {
@@ -131,8 +131,8 @@ static void end_watch(const bool *watched)
 }
 
 /*
- * Until the scope ends, what comes from servers ends when the program is interrupted. The reply is
- * its last statement.
+ * Until the end of the scope, requests to servers are abandoned if the program is interrupted. The
+ * reply must be the last statement of the scope.
  */
 #define INTERRUPTIBLE(req)                                                                     \
 	__attribute__((cleanup(end_watch), unused)) const bool watched = true;                 \
@@ -362,7 +362,8 @@ static void reply_bytes(fuse_req_t req, struct dcpfs *fs, struct dcpfs_file *f, 
 
 	dcp_reply_begin(b, n, take_slab, slabs);
 	rc = dcpfs_file_answer(fs, f, off, n, &r);
-	dcp_http_watch(NULL, NULL); /* a reply ends the request that would be asked */
+	/* after the reply the FUSE request must not be asked any more */
+	dcp_http_watch(NULL, NULL);
 	if (rc < 0) {
 		reply_code(req, rc);
 	} else {

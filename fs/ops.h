@@ -29,8 +29,8 @@ extern const size_t dcpfs_ops_size;
  * their own. The worker that received one is free again at once, so however many programs ask for
  * statistics, others are served.
  *
- * A request that waits for its turn ends at once when its program is interrupted. Of requests for
- * one file, the others wait for the first.
+ * A request that waits for its turn ends at once when its program is interrupted. Several requests
+ * for one file are answered one after the other.
  */
 
 #ifndef FUSE_USE_VERSION
@@ -43,7 +43,7 @@ extern const size_t dcpfs_ops_size;
 
 struct dcpfs_late;
 
-/* What to do, and with what; it replies. */
+/* The function to call, which replies, and its arguments. */
 struct dcpfs_late_call {
 	void (*answer)(const struct dcpfs_late_call *call);
 	fuse_req_t req;
@@ -60,8 +60,8 @@ int dcpfs_late_start(unsigned threads, struct dcpfs_late **out);
 void dcpfs_late_add(struct dcpfs_late *l, const struct dcpfs_late_call *call);
 
 /*
- * Answer what waits with EINTR, and wait so long for what is being answered. Accepts NULL. False:
- * some still is, and the memory stays in use.
+ * Answer waiting requests with EINTR, and wait up to @ms for requests that are being answered.
+ * Accepts NULL. False: some are still being answered, so the memory stays in use.
  */
 bool dcpfs_late_stop(struct dcpfs_late *l, unsigned ms);
 

@@ -20,19 +20,20 @@ struct waiting {
 struct worker {
 	struct dcpfs_late *late;
 	pthread_t thread;
-	fuse_ino_t ino; /* what it answers for; 0: nothing */
+	fuse_ino_t ino; /* inode of the file that is being answered; 0: none */
 };
 
 struct dcpfs_late {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	struct waiting *first, **end; /* who takes a call out of the list, answers it */
+	struct waiting *first,
+		**end; /* the thread that takes a call out of the list answers it */
 	bool stop;
 	struct worker worker[DCPFS_LATE_MOST];
-	unsigned nthreads, running; /* running: those that have not ended */
+	unsigned nthreads, running; /* running: threads that have not ended */
 };
 
-/* Did it still wait? */
+/* Take @w out of the list. False: it does not wait any more. */
 static bool take_out(struct dcpfs_late *l, struct waiting *w)
 {
 	struct waiting **at = &l->first;
@@ -98,7 +99,8 @@ static bool is_made(const struct dcpfs_late *l, fuse_ino_t ino)
 	return false;
 }
 
-/* The first that waits for a file that no thread makes already, or each would read the tensor. */
+/* The first waiting call for a file that no thread is making, because otherwise several threads
+ * would read the same tensor. */
 static struct waiting *choose(const struct dcpfs_late *l)
 {
 	struct waiting *w = l->first;

@@ -176,7 +176,7 @@ static void make_metrics(void *ctx, struct dcp_buf *out)
 	dcpfs_text_metrics(ctx, out);
 }
 
-/* Where nobody asked for it, *out stays NULL. */
+/* If metrics are not served by HTTP, *out stays NULL. */
 static int open_metrics(const struct dcpfs *fs, struct dcpfs_listen **out, struct dcp_err *err)
 {
 	dcp_auto_free char *at = NULL;
@@ -326,8 +326,9 @@ static unsigned count_late(void)
 }
 
 /*
- * A thread that hangs may still answer by the descriptor, whose number must not name another file
- * then: so a child, which has no such thread, unmounts and closes its own.
+ * A hanging thread may still answer through the descriptor, so its number must not be reused by
+ * another file. Therefore a child process, which has no such thread, unmounts and closes its own
+ * copy.
  */
 static void unmount_in_child(struct fuse_session *se)
 {
@@ -441,7 +442,7 @@ static void serve(const struct dcpfs_opts *opts, int pipe_fd, struct word *w)
 out:
 	if (w->rc < 0 && w->stage != DCPFS_STAGE_SERVE)
 		report(pipe_fd, w);
-	libfuse_log = opts->log; /* the other goes with the mount */
+	libfuse_log = opts->log; /* the log of the mount is freed with the mount */
 	dcpfs_destroy(server.fs);
 	if (link.se)
 		fuse_session_destroy(link.se);

@@ -9,9 +9,9 @@
 
 enum {
 	BUCKETS = 2048,
-	LIVE_MS = 1000,     /* a live file's text is as old as this at most, */
-	READING_MS = 250,   /* unless it is being read: since its last use, */
-	LIVE_MAX_MS = 2000, /* and in all */
+	LIVE_MS = 1000,     /* limit of the age of a live file's text, */
+	READING_MS = 250,   /* extended by this after each use while it is being read, */
+	LIVE_MAX_MS = 2000, /* but never beyond this */
 };
 
 enum idle { PLAIN, WITH_TEXT, WITH_PARTS, IDLE_COUNT };
@@ -20,16 +20,16 @@ struct dcpfs_cache {
 	pthread_mutex_t lock;   /* everything below; never held while a file is made or read */
 	struct dcp_table table; /* by inode */
 	struct dcp_table_link *bucket[BUCKETS];
-	/* Those that only the cache holds. Only they are evicted, so what is open costs an insert
-	 * nothing. */
+	/* Files that only the cache holds. Only these are evicted, so open files do not slow down
+	 * an insert. */
 	struct dcp_lru idle[IDLE_COUNT];
-	/* Those that are not in the table: live ones, and of versions that are gone. */
+	/* Files that are not in the table: live files, and files of versions that are gone. */
 	struct dcp_lru loose;
-	uint64_t uses;      /* that ended */
-	unsigned n, models; /* in the table; idle models, each with its parts */
+	uint64_t uses;      /* count of uses that ended */
+	unsigned n, models; /* files in the table; idle models, each with its parts */
 	size_t text;        /* bytes */
-	/* Without OPEN a live file belongs to no open file: one of each is kept, so that a reader
-	 * gets all parts of one text. */
+	/* Without OPEN requests a live file belongs to no open file, so one file of each kind is
+	 * kept, and a reader gets all parts of the same text. */
 	struct {
 		struct dcpfs_file *f;
 		int64_t made_ms, used_ms; /* dcp_now_ms() */
@@ -47,7 +47,7 @@ struct dcpfs_cache *dcpfs_cache_create(void)
 	return c;
 }
 
-/* Of the idle ones. */
+/* The least recently used idle file. */
 static struct dcpfs_file *oldest_file(const struct dcpfs_cache *c, enum idle kind)
 {
 	return (struct dcpfs_file *)c->idle[kind].oldest;
@@ -59,7 +59,7 @@ void dcpfs_cache_destroy(struct dcpfs *fs)
 
 	if (!c)
 		return;
-	/* Also what is open: no RELEASE comes. */
+	/* Free open files, too, because no RELEASE will come. */
 	for (size_t i = 0; i < BUCKETS; i++)
 		while (c->bucket[i]) {
 			struct dcpfs_file *f = DCP_OF(c->bucket[i], struct dcpfs_file, at);
@@ -87,7 +87,7 @@ size_t dcpfs_cache_count(struct dcpfs *fs)
 	return n;
 }
 
-/* The version a file is of knows how many of its files are in use. */
+/* Update the number of files in use in the version of the file. */
 static void count_open(const struct dcpfs_file *f, int n)
 {
 	struct dcpfs_version *ver = dcpfs_version_whole(f->ver);
@@ -101,7 +101,7 @@ static size_t text_of(const struct dcpfs_file *f)
 	return f->content == DCPFS_TEXT ? f->text.n : 0;
 }
 
-/* From now on the cache alone holds @f, or it is held elsewhere as well. */
+/* Note whether only the cache holds @f. */
 static void set_idle(struct dcpfs_cache *c, struct dcpfs_file *f, bool idle)
 {
 	enum idle kind = f->content == DCPFS_PARTS ? WITH_PARTS
@@ -119,7 +119,7 @@ static void set_idle(struct dcpfs_cache *c, struct dcpfs_file *f, bool idle)
 	count_open(f, idle ? -1 : 1);
 }
 
-/* Out of the table; the caller has the cache's count. */
+/* Remove the file from the table; the cache's reference passes to the caller. */
 static void remove_file(struct dcpfs_cache *c, struct dcpfs_file *f)
 {
 	dcp_table_remove(&c->table, &f->at);
@@ -132,7 +132,7 @@ static void remove_file(struct dcpfs_cache *c, struct dcpfs_file *f)
 	c->text -= text_of(f);
 }
 
-/* The idle file to go next; NULL: all limits are kept, or nothing is idle. */
+/* The idle file to evict next; NULL: all limits are kept, or no file is idle. */
 static struct dcpfs_file *next_out(const struct dcpfs_cache *c)
 {
 	struct dcpfs_file *out = NULL;
@@ -150,7 +150,7 @@ static struct dcpfs_file *next_out(const struct dcpfs_cache *c)
 	return out;
 }
 
-/* Idle files over the limits, taken out; the caller puts the chain (by next). */
+/* Remove idle files over the limits; the caller puts the returned chain (linked by next). */
 static struct dcpfs_file *evict_files(struct dcpfs_cache *c)
 {
 	struct dcpfs_file *out = NULL, *f;
@@ -240,7 +240,7 @@ void dcpfs_file_put(struct dcpfs *fs, struct dcpfs_file *f)
 	struct dcpfs_file *out = NULL;
 	uint32_t refs = __atomic_load_n(&f->refs, __ATOMIC_RELAXED);
 
-	/* Only the last two counts are worth the lock. */
+	/* Only the last two references need the lock. */
 	while (refs > 2)
 		if (__atomic_compare_exchange_n(&f->refs, &refs, refs - 1, true,
 						__ATOMIC_RELEASE, __ATOMIC_RELAXED))

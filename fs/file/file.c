@@ -33,11 +33,11 @@ _Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "blobs are little-endian");
 
 struct writing {
 	struct dcpfs_spool spool;
-	const struct dcpfs_file *f; /* about it */
+	const struct dcpfs_file *f; /* the file that the blob is about */
 	struct dcpfs_blob head;
 	uint32_t crc;
-	uint64_t base;         /* of the current part, in the virtual file */
-	uint32_t unit;         /* bytes to be reversed, should its file be big-endian */
+	uint64_t base;         /* offset of the current part in the virtual file */
+	uint32_t unit;         /* size of the units to be reversed if the file is big-endian */
 	struct dcp_buf number; /* uint32_t by file of the version: 1 + its number here */
 	struct dcp_buf used;   /* uint32_t: files of the version, in order of use */
 };
@@ -104,7 +104,7 @@ static int put_view(struct writing *w, const struct dcp_view *view, uint64_t bas
 	return dcp_view_strided(view, put_desc, w);
 }
 
-/* Every tensor of the slot, at its place in the file of all. */
+/* Describe every tensor of the slot, at its place in the file of all tensors. */
 static int put_model(struct writing *w, const struct dcpfs_model *m, struct dcp_err *err)
 {
 	const struct dcpfs_model_part *p = DCP_ITEMS(m->parts, struct dcpfs_model_part);
@@ -164,7 +164,7 @@ static int begin(struct writing *w, const void *header, size_t n)
 {
 	int rc;
 
-	dcp_buf_add(&w->spool.buf, &w->head, sizeof(w->head)); /* known at the end */
+	dcp_buf_add(&w->spool.buf, &w->head, sizeof(w->head)); /* overwritten at the end */
 	w->head.inline_off = sizeof(w->head);
 	w->head.inline_bytes = n;
 	rc = put(w, header, n);
@@ -186,7 +186,7 @@ static int finish(struct writing *w)
 	return dcpfs_spool_patch(&w->spool, 0, &w->head, sizeof(w->head));
 }
 
-/* What is inline, and what is stored. */
+/* Write the inline bytes, and descriptors of the stored bytes. */
 static int write_all(struct writing *w, struct dcp_err *err)
 {
 	bool all = w->f->content == DCPFS_PARTS;
@@ -283,7 +283,7 @@ static int fill(struct dcpfs *fs, struct dcpfs_file *f, struct dcp_err *err)
 					    err);
 }
 
-/* @ver: which it belongs to; NULL: the one that has its slot now. */
+/* Make the file of inode @ino. @ver: its version; NULL: the version that has its slot now. */
 static int make_file(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t ino,
 		     struct dcpfs_file **out, struct dcp_err *err)
 {
@@ -399,7 +399,7 @@ static int dcpfs_file_part(struct dcpfs *fs, struct dcpfs_file *f,
 		return rc;
 	dcpfs_file_hold(*out);
 	pthread_mutex_lock(&m->lock);
-	other = *at; /* another part, or the same that another thread opened */
+	other = *at; /* a different part, or the same part opened by another thread */
 	*at = *out;
 	pthread_mutex_unlock(&m->lock);
 	if (other)
@@ -409,7 +409,7 @@ static int dcpfs_file_part(struct dcpfs *fs, struct dcpfs_file *f,
 
 /* ---- DCPFS_IOC_INFO ---- */
 
-/* Size and header of the file, or why a program cannot read it past the mount. */
+/* Fill in the size and header of the file, or why a program cannot read it without the mount. */
 static int describe(struct dcpfs *fs, uint64_t ino, struct dcpfs_info *out)
 {
 	struct dcpfs_file *f;
@@ -476,7 +476,7 @@ static int dcpfs_file_failed(struct dcpfs *fs, const struct dcpfs_file *f, uint6
 	struct dcp_err err = { 0 };
 	const char *why = dcp_err_noted(rc);
 
-	if (rc == -EINTR) /* the program's own wish */
+	if (rc == -EINTR) /* the program itself was interrupted */
 		return rc;
 	if (f->ver && dcpfs_opened(f->ver))
 		dcp_version_check(dcpfs_opened(f->ver), &err);
@@ -489,7 +489,7 @@ static int dcpfs_file_failed(struct dcpfs *fs, const struct dcpfs_file *f, uint6
 	return rc;
 }
 
-/* What reading [off, off + n) gave. */
+/* Note the result @rc of reading [off, off + n). */
 static int judge(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, size_t n, int rc)
 {
 	uint64_t at = __atomic_load_n(&f->failed_at, __ATOMIC_RELAXED);
@@ -508,7 +508,8 @@ static bool is_rewritten(const struct dcpfs_file *f)
 	return f->ver && __atomic_load_n(&f->ver->rewritten, __ATOMIC_ACQUIRE);
 }
 
-/* Of a file that is no model: 1: the reply points into it; 0: it does not need it any more. */
+/* Answer from a file that is not a model. 1: the reply points into the file; 0: the reply does not
+ * need the file any more. */
 static int answer(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, size_t n,
 		  struct dcp_reply *r)
 {
@@ -563,7 +564,7 @@ int dcpfs_file_answer(struct dcpfs *fs, struct dcpfs_file *f, uint64_t off, size
 	if (is_rewritten(f))
 		return -ESTALE;
 	if (f->content == DCPFS_PARTS)
-		return answer_model(fs, f, off, n, r); /* its parts note what fails */
+		return answer_model(fs, f, off, n, r); /* failures are noted by the parts */
 	return DCP_MIN(answer(fs, f, off, n, &r->bytes), 0);
 }
 

@@ -41,7 +41,7 @@ void dcpfs_cache_destroy(struct dcpfs *fs);
  */
 void dcpfs_cache_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewritten);
 
-/* Files that it has. */
+/* The number of files in the cache. */
 size_t dcpfs_cache_count(struct dcpfs *fs);
 
 /* Would opening the file of inode @ino read a whole tensor? */
@@ -61,8 +61,8 @@ void dcpfs_file_put(struct dcpfs *fs, struct dcpfs_file *f);
 /* Are its backing files still the ones that were indexed? Asked at open: 0, -ESTALE or -EIO. */
 int dcpfs_file_check(struct dcpfs *fs, const struct dcpfs_file *f);
 
-/* It was opened: until every opener has closed it, its backing files stay open as far as the
- * limits allow, so that they can be read even when they are removed. */
+/* Call when a program opened the file: until every opener has closed it, its backing files stay
+ * open as far as the limits allow, so that they can be read even if they are removed. */
 void dcpfs_file_opened(struct dcpfs_file *f);
 void dcpfs_file_closed(struct dcpfs_file *f);
 
@@ -86,8 +86,8 @@ struct dcpfs_reply {
  */
 int dcpfs_file_answer(struct dcpfs *fs, struct dcpfs_file *f, uint64_t off, size_t n,
 		      struct dcpfs_reply *r);
-/* Its bytes could not be read when they were sent, since a file was cut under its mapping: note
- * where. */
+/* Call if sending the reply failed because a mapped file was truncated: note the place in
+ * errors.json. */
 void dcpfs_reply_failed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off,
 			const struct dcpfs_reply *r);
 void dcpfs_reply_finish(struct dcpfs *fs, struct dcpfs_reply *r);
@@ -96,8 +96,8 @@ void dcpfs_reply_finish(struct dcpfs *fs, struct dcpfs_reply *r);
 int dcpfs_file_info(struct dcpfs *fs, uint64_t ino, struct dcpfs_info *out);
 
 /*
- * hot: small files handed to the kernel (FUSE passthrough), so that reading and mapping them
- * costs what a native file costs and the daemon sees nothing of it.
+ * hot: small files handed to the kernel (FUSE passthrough), so that reading and mapping them costs
+ * as much as for a native file and does not involve the daemon.
  *
  * The kernel can pass reads through only to a file with the same offsets, and no tensor starts
  * at offset 0 of a shard. So a file is assembled once into a copy without a name, in the cache
@@ -116,7 +116,7 @@ struct dcpfs_hot;
 struct dcpfs_hot *dcpfs_hot_create(uint64_t budget);
 void dcpfs_hot_destroy(struct dcpfs_hot *h);
 
-/* The connection's /dev/fuse, once it was asked to pass through; -1 when it is closed. */
+/* Set the connection's /dev/fuse after the kernel agreed to pass through; -1 when it is closed. */
 void dcpfs_hot_start(struct dcpfs_hot *h, int fuse_fd);
 
 /* One copy. Zeroed: none. */
@@ -129,9 +129,9 @@ typedef int (*dcpfs_hot_read)(struct dcpfs *fs, struct dcpfs_file *f, uint64_t o
 			      size_t n);
 
 /*
- * The kernel's number for the content of @f, @size bytes that @read gives, assembled now if it
- * was not before; 0: serve it as usual (@h NULL, no passthrough, too big, budget spent,
- * unreadable). The answer stays the same while the file is in the cache, since the kernel
+ * The kernel's number for a copy of the content of @f (@size bytes, which @read gives). The copy is
+ * assembled by the first call. 0: serve the file as usual (@h NULL, no passthrough, too big, budget
+ * spent, unreadable). The answer stays the same while the file is in the cache, since the kernel
  * requires it of all opens of an inode. Any thread.
  */
 int dcpfs_hot_backing(struct dcpfs_hot *h, struct dcpfs *fs, struct dcpfs_file *f,

@@ -34,7 +34,7 @@ struct dcpfs_version;
 #define DCPFS_MODEL_KEPT 2048
 
 struct dcpfs_model_part {
-	uint64_t end; /* of its bytes, counted from the end of the header */
+	uint64_t end; /* end of its bytes, counted from the end of the header */
 	int64_t row;
 };
 
@@ -74,25 +74,25 @@ struct dcpfs_file {
 	};
 	struct dcpfs_hot_copy hot; /* its copy in the hands of the kernel, if any */
 	struct timespec made;      /* CLOCK_REALTIME */
-	/* atomic: where reading failed, DCPFS_NO_OFFSET: perhaps somewhere, errors.json knows
-	 */
+	/* atomic: where reading failed; DCPFS_NO_OFFSET: unknown, look into errors.json
+	 *  */
 	uint64_t failed_at;
 
 	pthread_mutex_t opening; /* the two below */
 	unsigned opens;
-	struct dcp_kept kept; /* while there are any */
+	struct dcp_kept kept; /* files kept open while there are openers */
 
 	uint32_t refs; /* atomic; the cache holds one. The cache lock guards the rest: */
 	bool cached;
-	bool part;     /* a model's, in no list of the cache */
+	bool part;     /* part of a model, in no list of the cache */
 	uint64_t used; /* when its last use ended, by the cache's count of uses */
 	struct dcp_table_link at;
-	struct dcpfs_file *next; /* of those taken out */
+	struct dcpfs_file *next; /* link in a chain of removed files */
 };
 
 /* ---- model.c: what any open file may call ---- */
 
-/* Only when it is no longer held. */
+/* Call only when nothing holds the file. */
 void dcpfs_file_destroy(struct dcpfs *fs, struct dcpfs_file *f);
 
 /* Give back a reference to the file of a part, which is in no list of the cache. */
@@ -103,10 +103,10 @@ bool dcpfs_file_is_gone(const struct dcpfs_file *f);
 
 #define DCPFS_FINE (UINT64_MAX - 1) /* failed_at: nowhere */
 
-/* For errors.json, under the key of the row behind @f: it failed at @off. */
+/* Note in errors.json, under the key of the row behind @f, that reading failed at @off. */
 void dcpfs_file_note(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off,
 		     const char *message);
-/* It was read well at @off: errors.json need not say otherwise any more. */
+/* Reading at @off succeeded: remove an entry about that place from errors.json. */
 void dcpfs_file_healed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, size_t n);
 
 /* ---- cache.c ---- */
@@ -114,7 +114,7 @@ void dcpfs_file_healed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t of
 /* A reference to the file of inode @ino; NULL: it was not open lately. */
 struct dcpfs_file *dcpfs_cache_find(struct dcpfs *fs, uint64_t ino);
 
-/* A new file, which is in no table yet. */
+/* Initialize a new file, which is in no table yet. */
 void dcpfs_cache_begin(struct dcpfs *fs, struct dcpfs_file *f);
 
 /* Put a new file into the cache; if another thread was faster, take its file instead. */

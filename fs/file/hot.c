@@ -79,9 +79,9 @@ static int fill(struct dcpfs *fs, struct dcpfs_file *f, dcpfs_hot_read read, int
 }
 
 /*
- * A nameless file with the content, registered; the kernel holds it from then on. It lies beside
- * the indexes, else in memory: disk file systems cache in large folios, and reading such a copy
- * costs half of what one in a memory file does.
+ * Write the content to a nameless file and register it; from then on the kernel holds the file. It
+ * lies beside the indexes, else in memory: disk file systems cache in large folios, and reading
+ * such a copy costs half of what one in a memory file does.
  */
 static int assemble(struct dcpfs_hot *h, struct dcpfs *fs, struct dcpfs_file *f, uint64_t size,
 		    dcpfs_hot_read read)
@@ -107,7 +107,7 @@ int dcpfs_hot_backing(struct dcpfs_hot *h, struct dcpfs *fs, struct dcpfs_file *
 		copy->backing_id = assemble(h, fs, f, size, read);
 		if (copy->backing_id)
 			h->used += size;
-		copy->bytes = size; /* also without an id: it was tried, and stays as it is */
+		copy->bytes = size; /* also without an id: there is only one attempt */
 	}
 	id = copy->backing_id;
 	pthread_mutex_unlock(&h->lock);

@@ -34,7 +34,8 @@ struct making {
 
 static void leave_out(struct making *m, const struct dcp_row *row)
 {
-	/* A key that JSON cannot say would make the file unreadable here, too. */
+	/* A key that JSON cannot represent would make this header unreadable, too, so the file stem
+	 * is listed in its place. */
 	if (m->nleft_out++ < MAX_NAMED)
 		dcp_buf_printf(&m->left_out, "%s%s", m->left_out.n ? " " : "",
 			       dcp_json_can_say(row->key) ? row->key : row->name);
@@ -68,7 +69,7 @@ static int add_row(void *ctx, struct dcp_row *row)
 	return rc < 0 ? rc : dcpfs_spool_flush(&m->spool, false);
 }
 
-/* The readers that there are take metadata first, last, or in between. */
+/* All known readers accept metadata at any place of the header. */
 static int put_metadata(struct making *m)
 {
 	const char *object;
@@ -95,7 +96,7 @@ static int write_header(struct making *m, uint64_t n)
 	uint8_t length[8];
 	int rc;
 
-	dcp_safetensors_begin(&m->w, &m->spool.buf); /* its length is known at the end */
+	dcp_safetensors_begin(&m->w, &m->spool.buf); /* the length is written at the end */
 	rc = m->ver->hf ? dcp_hf_weights_rows(dcpfs_opened(m->ver), &m->ver->hf->weights, n,
 					      add_row, m)
 			: dcpfs_spool_rows(&m->spool, dcpfs_index(m->ver), DCP_ROW_TENSOR,
@@ -164,7 +165,7 @@ const struct dcpfs_model_part *dcpfs_model_at(const struct dcpfs_model *m, uint6
 		return NULL;
 	}
 	off -= m->header.n;
-	/* The first that ends after it: parts may be empty. */
+	/* Find the first part that ends after @off: parts may be empty. */
 	DCP_BISECT(i, 0, DCP_NITEMS(m->parts, struct dcpfs_model_part), p[i].end <= off);
 	*inside = off - (i ? p[i - 1].end : 0);
 	*left = p[i].end - off;
@@ -208,7 +209,7 @@ bool dcpfs_file_is_gone(const struct dcpfs_file *f)
 	return f->ver && __atomic_load_n(&f->ver->gone, __ATOMIC_ACQUIRE);
 }
 
-/* The key of the row behind @f; NULL: of another file of its version. -ENOENT: it has none. */
+/* The key of the row behind @f; NULL: @f is another file of its version. -ENOENT: it has none. */
 static int key_of(const struct dcpfs_file *f, struct dcp_arena *arena, const char **key)
 {
 	struct dcpfs_ino i = dcpfs_ino_unpack(f->ino);

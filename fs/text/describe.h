@@ -98,7 +98,7 @@ int dcpfs_spool_flush(struct dcpfs_spool *s, bool now);
 int dcpfs_spool_rows(struct dcpfs_spool *s, struct dcp_index *ix, enum dcp_row_kind kind,
 		     int (*fn)(void *ctx, struct dcp_row *row), void *ctx);
 
-/* Write over @n bytes at @off, all of them appended by one call. -EIO, ... */
+/* Overwrite @n bytes at @off, which were appended by a single call. -EIO, ... */
 int dcpfs_spool_patch(struct dcpfs_spool *s, size_t off, const void *p, size_t n);
 
 /* Bytes appended so far. */

@@ -135,7 +135,8 @@ static void put_assets(const struct dcpfs_version *ver, struct dcp_buf *b)
 	const char *name = adapter ? adapter->config : "config.json";
 	bool config = !name || has_file(ver, name);
 	const struct dcp_rules_config *c = dcp_hf_config(dcpfs_opened(ver));
-	bool words = !adapter && (!c || (c->vocab && !c->class_name[0])); /* it needs them */
+	/* the model needs a tokenizer */
+	bool words = !adapter && (!c || (c->vocab && !c->class_name[0]));
 	struct dcp_hf_file f;
 
 	dcp_buf_printf(b, "## Beside the weights\n\n");
@@ -331,7 +332,7 @@ static void put_weights(const struct dcpfs *fs, const struct dcpfs_version *ver,
 		dcp_buf_printf(b, "Note: %s.\n\n", fact_of(ver, "inferred"));
 }
 
-/* Who loads it: what config.json is of says so. */
+/* Write how to load the model, depending on the kind of its config.json. */
 static void put_use(const struct dcpfs_version *ver, struct dcp_buf *b)
 {
 	static const char from[] = ".from_pretrained(\"<this directory>\")";

@@ -219,7 +219,7 @@ enum {
 	PAGE = 4096 /* block size of storage, fixed, so that plans are the same on every machine */
 };
 
-/* What one file has to give. */
+/* What is needed from one file. */
 struct need {
 	uint64_t bytes, touched, reads;
 };
@@ -239,9 +239,8 @@ struct step {
 };
 
 /*
- * Bytes of the pages under all runs of @step[0..@k), from @at on: a run's own alone where @k is
- * 0. Where a run begins on its page repeats; for all but the closest runs sixteen places are
- * enough.
+ * Bytes of the pages under all runs of @step[0..@k), from @at on; with @k 0 under a single run. The
+ * offsets of runs in their pages repeat: sixteen offsets suffice for all but the closest runs.
  */
 static uint64_t pages_under(const struct step *step, uint32_t k, uint64_t at, uint64_t run)
 {
@@ -258,8 +257,8 @@ static uint64_t pages_under(const struct step *step, uint32_t k, uint64_t at, ui
 }
 
 /*
- * Bytes of the distinct pages that the runs lie on. As long as no whole page fits between two
- * runs, what lies there counts as one run.
+ * Bytes of the distinct pages that the runs lie on. Runs between which no whole page fits count as
+ * one run.
  */
 static uint64_t pages_of(const struct dcp_strided *s)
 {

@@ -15,10 +15,10 @@
 
 enum { DCPFS_FIRST_ROW = 32 };
 
-/* A node, found by its inode number. */
+/* A node found by its inode number. */
 struct dcpfs_at {
 	struct dcpfs *fs;
-	struct dcpfs_version *ver; /* reference to its slot's; NULL: it has none */
+	struct dcpfs_version *ver; /* reference to the version of its slot; NULL: none */
 	struct dcpfs_ino i;
 	const struct dcpfs_node *node;
 };

@@ -15,9 +15,9 @@
 #include "fs/versions/versions.h"
 
 struct key {
-	uint64_t hash;    /* of the stem: who it is */
+	uint64_t hash;    /* hash of the stem: identifies the key */
 	uint64_t number;  /* upper bits of the hash, or slightly more to be unique */
-	uint32_t version; /* that has it, in versions */
+	uint32_t version; /* index in versions of a version that has the key */
 	uint32_t row;
 };
 
@@ -85,7 +85,8 @@ static const struct key *at_least(const struct dcpfs_keys *k, uint64_t number)
 	return i < k->n ? &keys[i] : NULL;
 }
 
-/* Starts at the number of the hash: numbers were only raised, to be unique. */
+/* The search starts at the number that the hash gives, because numbers were only raised to be
+ * unique. */
 static const struct key *find(const struct dcpfs_keys *k, uint64_t hash)
 {
 	const struct key *key = at_least(k, number_of(hash)), *end;
@@ -145,7 +146,7 @@ static int add_version(struct dcpfs_keys *k, struct dcpfs_version *ver)
 			dcp_buf_add(&new, &key, sizeof(key));
 	}
 	dcp_index_scan_end(scan);
-	if (!dcp_buf_error(&new)) /* what is listed is counted */
+	if (!dcp_buf_error(&new)) /* list the version only if its new keys are complete */
 		dcp_buf_add(&k->versions, &ver, sizeof(ver));
 	if (dcp_buf_error(&new) || dcp_buf_error(&k->versions))
 		return -ENOMEM;

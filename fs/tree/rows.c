@@ -264,7 +264,7 @@ uint64_t dcpfs_sidecars_above(const struct dcpfs_version *ver, struct dcpfs_ino 
 	uint64_t first = 1;
 	struct place p;
 
-	above.row--; /* a level up; the same file lies below it */
+	above.row--; /* one level up; the same file lies below that directory */
 	if ((dir.row & MAX_DEPTH) < 2 || !find_place(ver, above, &p))
 		return dcpfs_ino_pack(dir.slot,
 				      dcpfs_is_hf(ver) ? DCPFS_VERSION : DCPFS_FILES_DIR, 0);

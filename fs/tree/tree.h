@@ -70,7 +70,7 @@ struct dcpfs_rows {
 	enum dcp_as as;               /* tensors */
 	const char *name, *extension; /* of the directory, of the files */
 	enum dcpfs_kind blob;         /* kind of the file's blob; DCPFS_ROOT: no blob */
-	bool named; /* the files say their key: those of tied tensors differ */
+	bool named; /* the files contain their key, so files of tied tensors differ */
 };
 
 /* One a kind, by number. */

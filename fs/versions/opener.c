@@ -34,7 +34,7 @@ struct want {
 
 struct builder {
 	struct dcpfs *fs;
-	bool background; /* beside what is wanted */
+	bool background; /* in addition to requested versions */
 };
 
 struct dcpfs_opener {
@@ -46,7 +46,7 @@ struct dcpfs_opener {
 	pthread_mutex_t lock; /* everything below; inside it only the list's lock is taken */
 	pthread_cond_t changed;
 	unsigned running;                    /* of the threads */
-	struct want *wants;                  /* the last come first */
+	struct want *wants;                  /* most recent first */
 	const struct dcp_progress *progress; /* of the next build */
 	bool said;                           /* atomic: the missing config.json was logged */
 	bool opened, over; /* a version is open; there was nothing left to open */
@@ -205,7 +205,7 @@ static void open_now(struct dcpfs *fs, struct dcpfs_version *ver, bool build)
 		opts.progress->report(opts.progress->ctx, 0, 0, NULL);
 	if (rc == 0)
 		rc = find_rights(ver, v, &err);
-	/* What was not waited for to the end has said nothing: the next one who asks opens it. */
+	/* An interrupted attempt says nothing about the version: the next request opens it. */
 	if (rc < 0 && dcp_http_stopped())
 		rc = -ECANCELED;
 	if (rc == 0) {
@@ -303,7 +303,7 @@ static int map_version(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_e
 		} else {
 			log_misfit(fs, ver);
 		}
-		dcpfs_versions_suspect(fs); /* its files are to be watched */
+		dcpfs_versions_suspect(fs); /* the watcher must watch its files */
 		pthread_mutex_lock(&o->lock);
 		ver->opening = false;
 		pthread_cond_broadcast(&o->changed);

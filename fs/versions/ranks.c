@@ -27,13 +27,13 @@ struct entry {
 	struct dcp_lru_link use;
 	struct dcp_table_link slot, of; /* by its slot; by hash_of() */
 	struct dcpfs_version *ver;      /* a reference */
-	struct entry *next;             /* of those taken out */
+	struct entry *next;             /* link in a chain of removed entries */
 };
 
 struct dcpfs_ranks {
 	pthread_mutex_t lock; /* everything below */
 	uint8_t given[SLOTS / 8];
-	uint8_t generation[SLOTS]; /* how often it was given; read without the lock */
+	uint8_t generation[SLOTS]; /* how often each slot was given; read without the lock */
 	uint32_t ngiven;
 	struct dcp_lru used; /* all of them */
 	struct dcp_table slots, of;

@@ -599,7 +599,9 @@ int dcpfs_versions_refresh(struct dcpfs *fs, struct dcp_seen *seen, struct dcp_e
 	rc = scan_source(fs, seen, &scan, err);
 	if ((fs->scanned || fs->opts.wait) &&
 	    (rc == -EINVAL || rc == -ENOENT || rc == -ENOTDIR || (rc < 0 && other_rights)))
-		scan = (struct dcp_scan){ 0 }; /* taken away, or not there yet */
+		scan = (struct dcp_scan){
+			0
+		}; /* the source was removed, or does not exist yet */
 	else if (rc < 0)
 		return not_looked(fs, rc, err);
 	dcpfs_errors_forget(fs->errors, source, NULL);

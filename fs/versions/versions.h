@@ -171,8 +171,9 @@ int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_e
  *	errors.json, incomplete.json, log          the user who mounts: what could not be read
  *	                                           says nothing about rights
  *
- * They are determined when a version is opened. When they change it becomes another version, with
- * inodes of its own, so that nothing the kernel cached applies to it; open files stay open.
+ * The rights are determined when a version is opened. When they change, the version becomes another
+ * version with its own inodes, so that nothing in the kernel's cache applies to it; open files stay
+ * open.
  *
  * Without allow_other the kernel lets in only the user who mounts. Then no rights are determined
  * here, and everything shows the mode of SOURCE.

@@ -55,8 +55,8 @@ enum cause { BY_CLOCK, BY_CHANGE, TO_END };
 
 struct watched {
 	int wd;
-	unsigned look; /* the last that wanted it */
-	bool above;    /* a watch of the source itself, not of its entries */
+	unsigned look; /* number of the last look that needed this watch */
+	bool above;    /* it watches the source itself, not its entries */
 };
 
 struct dcpfs_watch {
@@ -69,7 +69,7 @@ struct dcpfs_watch {
 	unsigned looks;
 	bool blind;  /* not all changes are reported */
 	bool added;  /* watches, by the last look */
-	dev_t local; /* the last device found to be */
+	dev_t local; /* the last device found to be local */
 	struct dcp_seen seen;
 	int64_t seen_ns; /* CLOCK_REALTIME: begin of the last scan */
 };
@@ -195,7 +195,7 @@ static void watch_assets(struct dcpfs_watch *w, const struct dcpfs_version *ver)
 			continue;
 		w->blind |= !is_local(w, path.p, id->dev);
 	}
-	/* In which files may come and go. */
+	/* Watch directories in which files may appear and disappear. */
 	for (size_t i = 0; a && i < a->ndirs; i++) {
 		dcp_auto_buf struct dcp_buf path = DCP_BUF_INIT;
 
@@ -274,8 +274,8 @@ static bool looks_different(struct dcpfs_watch *w)
 {
 	struct dcpfs_stats *stats = &w->fs->stats;
 	uint64_t calls = 0;
-	/* A file that changed just before the scan may have changed again within the same tick
-	 * of its clock. */
+	/* A file that changed just before the scan may have changed again within the same tick of
+	 * its clock. */
 	bool racy = w->seen.newest_ns > w->seen_ns - DCP_TICK_NS &&
 		    w->seen.newest_ns < w->seen_ns + WHOLE_MS * 1000000ll;
 	bool differs = racy || !dcp_seen_same(&w->seen, &calls) ||
@@ -290,7 +290,7 @@ static bool concerns(const struct dcpfs_watch *w, const struct inotify_event *e)
 {
 	const struct watched *list = DCP_ITEMS(w->list, struct watched), *from;
 
-	if (e->mask & IN_IGNORED) /* a watch that went */
+	if (e->mask & IN_IGNORED) /* a removed watch */
 		return false;
 	if (!e->len)
 		return true;
@@ -400,7 +400,7 @@ int dcpfs_watch_start(struct dcpfs *fs, struct dcpfs_watch **out)
 	if (!w)
 		return -ENOMEM;
 	w->fs = fs;
-	w->inotify = inotify_init1(IN_NONBLOCK | IN_CLOEXEC); /* -1: the clock has to do */
+	w->inotify = inotify_init1(IN_NONBLOCK | IN_CLOEXEC); /* -1: only the timer is used */
 	w->stop = eventfd(0, EFD_CLOEXEC);
 	rc = w->stop < 0 ? -errno : start_thread(w);
 	if (rc < 0) {
