@@ -68,8 +68,8 @@ static void look_at(struct keys *k, const char *key)
 }
 
 /*
- * Look at keys from row @after on: at all while they may all be an adapter's, else at some, while
- * @wrapped keys may show that PEFT wraps the model.
+ * Look at keys from row @after on. All keys are read as long as every key so far may belong to an
+ * adapter; otherwise, if @wrapped, up to WRAPPED_KEYS, until a key shows that PEFT wraps the model.
  */
 static int look_from(struct dcp_index *ix, int64_t after, bool wrapped, struct keys *k)
 {
