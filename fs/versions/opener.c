@@ -198,7 +198,7 @@ static void open_now(struct dcpfs *fs, struct dcpfs_version *ver, bool build)
 		o->progress = NULL; /* no command waits for the others */
 	ver->opening = true;
 	pthread_mutex_unlock(&o->lock);
-	if (build) /* for all, whoever is interrupted */
+	if (build) /* an interrupt does not stop it */
 		dcp_http_watch(NULL, NULL);
 	rc = dcp_version_open(fs->opts.source, &ver->found, &opts, &v, &err);
 	if (opts.progress)
@@ -295,7 +295,7 @@ static int map_version(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_e
 	} else if (!is_open(ver)) {
 		ver->opening = true;
 		pthread_mutex_unlock(&o->lock);
-		dcp_http_watch(NULL, NULL); /* for all, whoever is interrupted */
+		dcp_http_watch(NULL, NULL); /* an interrupt does not stop it */
 		rc = dcpfs_hf_open(fs, ver, is_stopped, &why);
 		if (rc < 0) {
 			dcpfs_errors_add(fs->errors, ver->name, NULL, NULL, why.msg);

@@ -425,8 +425,8 @@ static int read_mapped(const struct dcp_source *src, uint64_t off, void *buf, si
 
 /*
  * Does the mapping show that @p is an item like one that was parsed before? This saves two calls,
- * and reads no page that a reader of the whole item does not need. If another file could replace
- * this one, the length of this file must be known.
+ * and reads no page that a reader of the whole item does not need. Never if another file could
+ * replace this one, because then the length of this file must be checked.
  */
 static bool is_known(const struct dcp_view *view, const struct dcp_piece *p,
 		     const struct dcp_file *file, struct opened *last)
