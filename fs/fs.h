@@ -185,7 +185,8 @@ struct dcpfs_version {
 	const char *refused;     /* set once, by the opener: why the version cannot be opened */
 	char *refusal;    /* DCPFS_REFUSAL_MAX bytes in arena; with refused_code, before */
 	int refused_code; /* refused is set */
-	unsigned tries; /* predecessors of this object that were refused for the same reason */
+	unsigned
+		tries; /* earlier objects of this version that were refused for the same reason */
 	int64_t again_ns; /* CLOCK_MONOTONIC: earliest next try; the watcher's */
 	bool rebuild;     /* the index in the cache is damaged */
 	bool plain;       /* no file is a link or lies elsewhere; the watcher's */
@@ -200,7 +201,7 @@ struct dcpfs_version {
 	bool apart;               /* set before v: each tensor has its own rights */
 	struct dcpfs_version *of; /* the whole, a reference; NULL: this is the whole version */
 	const struct dcp_named_layout
-		*layout; /* of a rank, whose v is that of `of`; else NULL */
+		*layout; /* the layout of a rank, which shares v with `of`; else NULL */
 	uint32_t rank;
 	struct dcpfs_hf *hf;           /* of hf/, before v */
 	struct dcp_measures *measures; /* atomic; NULL until it is asked (fs/text/text.h) */

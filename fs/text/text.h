@@ -16,7 +16,7 @@ struct dcp_err;
 struct dcpfs;
 struct dcpfs_version;
 
-/* What .dcpfs/metrics has. */
+/* Append the content of .dcpfs/metrics. */
 void dcpfs_text_metrics(struct dcpfs *fs, struct dcp_buf *out);
 
 /*

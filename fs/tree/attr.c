@@ -103,7 +103,7 @@ static int attr_of_row(const struct dcpfs_at *at, const struct dcpfs_rows *r, ui
 	return rc;
 }
 
-/* A generated file: its size is that of its text. */
+/* Set the attributes of a generated file: its size is the length of its text. */
 static int attr_of_text(struct dcpfs *fs, uint64_t ino, struct stat *st)
 {
 	struct dcpfs_file *file;

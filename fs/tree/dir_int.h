@@ -23,7 +23,7 @@ struct dcpfs_at {
 	const struct dcpfs_node *node;
 };
 
-/* What a lookup finds. */
+/* The result of a lookup. */
 struct dcpfs_entry {
 	uint64_t ino;
 	struct stat *st; /* NULL: not wanted */

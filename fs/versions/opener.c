@@ -350,8 +350,9 @@ static struct dcpfs_version *next_wanted(const struct dcpfs_opener *o)
 }
 
 /*
- * The newest version that is not open yet; the lock is held. Of a source on a server, where each
- * request costs, older ones are opened only if an index of them is kept (*build is false).
+ * The newest version that is not open yet; the lock is held. If the source is on a server, where
+ * each request has a cost, older versions are opened only if the cache has their index (*build is
+ * false).
  */
 static struct dcpfs_version *next_listed(struct dcpfs *fs, bool *build)
 {
