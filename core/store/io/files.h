@@ -8,9 +8,9 @@
  *
  * A file must look as the index recorded it (device, inode, size, mtime, ctime) whenever it is
  * opened: any difference is -ESTALE, a file shorter than recorded -EIO. So the bytes of another
- * save are never served as those of this version. dcp_files_check() checks the same of a file that
- * is held. If a file is removed or replaced after it was opened, the open file still has the bytes
- * that the index describes.
+ * save are never served as those of this version. dcp_files_check() makes the same comparison for a
+ * held file. If a file is removed or replaced after it was opened, the open file still has the
+ * bytes that the index describes.
  *
  * For a compressed file (unpacked is not 0) the decoded content is opened, and decoded again if it
  * is no longer in the cache. The comparison is with the compressed file.

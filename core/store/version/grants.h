@@ -53,8 +53,8 @@ int dcp_grants_version(const struct dcp_grants *source, const char *where,
 /* Examine the version's files. -ENOMEM. */
 int dcp_grants_files(struct dcp_grants *g, int dirfd, const struct dcp_file_id *ids, size_t n);
 
-/* Have the rights of the directories changed since? (Those of files change their ctime, which
- * dcp_version_check() compares.) */
+/* Have the rights of the directories changed since? (A change of the rights of a file changes its
+ * ctime, which dcp_version_check() compares.) */
 bool dcp_grants_changed(const struct dcp_grants *g);
 
 /* The @i-th examined directory, or NULL past the last. */
