@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One file for each item of the state and each rank: torch_checkpointing, the successor of
- * torch.distributed.checkpoint's _experimental.
+ * Checkpoints of torch_checkpointing, the successor of torch.distributed.checkpoint's
+ * _experimental: one file for each item of the state and each rank.
  *
- *	<item>_<rank>.pt    by torch.save; or wherever the item's layout puts it, as .pt, .json,
- *	                    .safetensors or raw bytes
+ *	<item>_<rank>.pt    by torch.save; or another file that the item's layout names, as .pt,
+ *	                    .json, .safetensors or raw bytes
  *	metadata.pkl        how tensors are cut and where files lie, of items with a resharder
- *	tmp_<name>/         where it is written before it is renamed (see model/name.h)
+ *	tmp_<name>/         the directory before it is complete and renamed (see model/name.h)
  *
- * With metadata.pkl a directory is one when a file or directory in it has a rank in its name:
- * others too keep a file of that name. Without it the name "<item>_<rank>.pt" alone is all
- * there is, and model_0.pt, model_1.pt are more often the epochs of a training. So there must be
- * two items at least, all files of weights must be called so, and their ranks must be 0 to
- * some n.
+ * Other programs also write a metadata.pkl. So a directory with a metadata.pkl counts as such a
+ * checkpoint only if a file or directory in it has a rank in its name. Without metadata.pkl only
+ * the names "<item>_<rank>.pt" are known, and model_0.pt, model_1.pt are more often the epochs of
+ * a training. Then the directory must have at least two items, all its files of weights must have
+ * such names, and their ranks must be 0 to some n.
  *
- * Beside the ranks' files may lie what its consolidation made of them:
- * <item>-00001-of-00002.safetensors. That is the same once more, and left out.
+ * torch_checkpointing's consolidation may have put <item>-00001-of-00002.safetensors beside the
+ * ranks' files. These files hold the same tensors again and are left out.
  */
 #include "core/format/torch_checkpointing/items_int.h"
 
@@ -35,7 +35,7 @@
 #include "core/origin/dir/dir.h"
 
 /*
- * filename: what the name of a file says: item, rank, form.
+ * filename: the item, the rank and the form of a file, from its name.
  */
 
 static bool known_extension(const char *dot, enum dcp_titems_coding *out)
@@ -58,7 +58,7 @@ static bool known_extension(const char *dot, enum dcp_titems_coding *out)
 	return false;
 }
 
-/* The number that [p, end) is, all of it, without leading zeros. */
+/* Is all of [p, end) a number without leading zeros, below the limit of ranks? */
 static bool is_number(const char *p, const char *end, uint32_t *out)
 {
 	uint64_t n;
@@ -101,15 +101,16 @@ bool dcp_titems_name(const char *file, struct dcp_titems_name *out)
 }
 
 /*
- * Which files there are: those that metadata.pkl places, and others whose names say what they
- * are. A file of an item that metadata.pkl knows, but not this file, is of an older save.
+ * The list of files: the files that metadata.pkl names, and files whose own names tell item and
+ * rank. If metadata.pkl knows an item but does not place a file of it, the file is left over from
+ * an older save and skipped.
  */
 
 struct listing {
 	struct dcp_titems *r;
 	struct dcp_intern seen; /* names */
-	struct dcp_buf needs;   /* struct need */
-	size_t nneeds, need;    /* and how many of them were used */
+	struct dcp_buf needs;   /* struct need, by item */
+	size_t nneeds, need;    /* number of needs, and how many of them were used */
 };
 
 static const struct dcp_titems_item *item_at(const struct dcp_titems *r, size_t i)
@@ -133,7 +134,7 @@ static int add(struct listing *l, const struct dcp_titems_file *f)
 
 /* ---- by metadata.pkl ---- */
 
-/* Ranks that hold something of an item. */
+/* Ranks that hold tensors of an item. */
 struct need {
 	uint32_t item;
 	const struct dcp_titems_list *ranks;
@@ -146,7 +147,7 @@ static int by_item(const void *pa, const void *pb)
 	return DCP_CMP(a->item, b->item) ?: DCP_CMP(a->ranks, b->ranks);
 }
 
-/* All of them, sorted by item. */
+/* Collect the needs of all entries, sorted by item. */
 static int list_needs(struct listing *l)
 {
 	struct need last = { 0 }, *all;
@@ -169,7 +170,7 @@ static int list_needs(struct listing *l)
 	return dcp_buf_error(&l->needs);
 }
 
-/* What is needed of item @item, which comes after the items that were asked for before. */
+/* The needs of item @item. Items must be asked for in rising order. */
 static const struct need *needs_of(struct listing *l, size_t item, size_t *n)
 {
 	const struct need *all = DCP_ITEMS(l->needs, struct need);
@@ -181,7 +182,8 @@ static const struct need *needs_of(struct listing *l, size_t item, size_t *n)
 	return all ? all + from : NULL;
 }
 
-/* Before there was a file for each item, a rank had one for all: checkpoint_<rank>.pt. */
+/* Older versions wrote one file with all items of a rank, checkpoint_<rank>.pt. Returns 1 if it
+ * is there. */
 static int add_whole(struct listing *l, struct dcp_titems_file *f)
 {
 	char name[40];
@@ -211,7 +213,7 @@ static int add_default(struct listing *l, struct dcp_titems_file *f)
 	return add(l, f);
 }
 
-/* The file of rank @rank, where @at or the rule says. */
+/* Add the file of rank @rank that @at names, or the default file if @at names none. */
 static int add_placed(struct listing *l, const struct dcp_titems_item *it, uint32_t rank,
 		      const struct dcp_titems_layout *at, bool promised)
 {
@@ -241,7 +243,7 @@ static int add_item(struct listing *l, size_t item)
 
 			rc = add_placed(l, it, rank, dcp_titems_layout_of(it, rank), true);
 		}
-	/* What a rank has of it besides, if it has. */
+	/* Layouts also name files of ranks for which no tensor is listed. These may be missing. */
 	for (size_t i = 0; i < it->nlayouts && rc >= 0; i++)
 		rc = add_placed(l, it, it->layout[i].rank, &it->layout[i], false);
 	return rc < 0 ? rc : 0;
@@ -291,7 +293,7 @@ static int add_rank_dir(struct listing *l, const char *name, uint32_t rank)
 	return rc;
 }
 
-/* What consolidation made: the same tensors once more. */
+/* Was the file @name made by consolidation? Then it holds the same tensors again. */
 static bool is_twin(const char *name)
 {
 	struct dcp_weights_name hf;
@@ -300,7 +302,7 @@ static bool is_twin(const char *name)
 	       (hf.kind == DCP_WEIGHTS_SAFETENSORS && hf.nparts);
 }
 
-/* A file that no rule names may be an item too: it is shown as it is. */
+/* A file with an unknown name may be an item too, so it is shown unchanged. */
 static int add_unknown(struct listing *l, const char *name)
 {
 	const struct dcp_sink *sink = l->r->in->sink;
@@ -336,7 +338,7 @@ static int add_by_name(struct listing *l)
 
 /* ---- all ---- */
 
-/* Files of no rank last, else by rank; of one rank by name. */
+/* Order files by rank, then by name; files without a rank come last. */
 static int compare_files(const void *pa, const void *pb)
 {
 	const struct dcp_titems_file *a = pa, *b = pb;
@@ -366,11 +368,11 @@ static int dcp_titems_list_files(struct dcp_titems *r, struct dcp_err *err)
 }
 
 /*
- * Putting the files together. A tensor whose place is known is emitted once, under the item's name
- * and its path in it, made of what all ranks hold; of replicas the lowest rank's is taken, as
- * torch_checkpointing takes it. The place comes from metadata.pkl, and from what a DTensor or
- * ShardedTensor says of itself; where both say it they must agree. Other tensors and objects
- * of rank r are emitted below "rank<r>"; of a job of one rank they keep their names.
+ * Joining the files. A tensor whose place is known is emitted once, joined from the parts of all
+ * ranks, under the item's name and its path in the item. Of replicas the lowest rank's is taken,
+ * as torch_checkpointing does. The place comes from metadata.pkl, or from the DTensor or
+ * ShardedTensor itself; if both give a place, they must agree. Other tensors and objects of rank r
+ * are emitted below "rank<r>"; in a job of one rank they keep their names.
  *
  *	model_0.pt {"w": DTensor}         model.w, path model / w
  *	model_0.pt {"b": tensor}          model.b with metadata.pkl, rank0.model.b without
@@ -411,7 +413,7 @@ static int emit_file(void *ctx, size_t at, struct dcp_err *why)
 	r->at = at;
 	set_front(r, f);
 	rc = dcp_titems_read(r, why);
-	/* What only a rule named need not be there. */
+	/* A file that metadata.pkl does not need may be missing. */
 	if (rc == 1 && why->code == -ENOENT && !f->promised)
 		return 0;
 	f->broken = rc == 1;
@@ -420,7 +422,7 @@ static int emit_file(void *ctx, size_t at, struct dcp_err *why)
 
 /* ---- all of it ---- */
 
-/* Without its metadata.pkl a checkpoint is read as far as its files speak for themselves. */
+/* A checkpoint whose metadata.pkl is missing or damaged is read from its files alone. */
 static int read_meta(struct dcp_titems *r, struct dcp_err *err)
 {
 	static const char *const name = "metadata.pkl";
@@ -513,7 +515,7 @@ static bool has_rank(const struct dcp_dirent *e)
 			 : dcp_titems_name(e->name, &name) && name.ranked;
 }
 
-/* The item and rank of a file that needs no metadata.pkl to be known. */
+/* Is @file the name of an item's file that is recognised without a metadata.pkl? */
 static bool is_plain(const char *file, struct dcp_titems_name *out)
 {
 	struct dcp_rank_name other;
@@ -534,7 +536,7 @@ static bool all_ranks(const struct dcp_dir *dir)
 		if (dir->entries[i].is_dir || !is_plain(dir->entries[i].name, &name))
 			continue;
 		if (name.rank >= dir->n) {
-			most = name.rank; /* more than there are files */
+			most = name.rank; /* fewer files than ranks: some are missing */
 			break;
 		}
 		n += !have[name.rank];
@@ -545,7 +547,7 @@ static bool all_ranks(const struct dcp_dir *dir)
 	return n > 0 && n == (size_t)most + 1;
 }
 
-/* A file that may hold tensors. */
+/* May @file hold tensors, by its extension? */
 static bool is_weights(const char *file)
 {
 	static const char *const known[] = { ".pt", ".pth", ".bin", ".ckpt", ".safetensors" };
@@ -557,7 +559,7 @@ static bool is_weights(const char *file)
 	return false;
 }
 
-/* Several items, each a file a rank, and no other weights? */
+/* Are there several items, one file for each item and rank, and no other weights? */
 static bool is_plain_dir(const struct dcp_dir *dir)
 {
 	const char *first = NULL;

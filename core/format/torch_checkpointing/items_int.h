@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * items_int: the contents of a metadata.pkl of torch_checkpointing, and what its files share.
+ * items_int: the contents of a metadata.pkl of torch_checkpointing, and the declarations that
+ * the sources of this family share.
  *
  *	{"metadata": {item: {"nested_path_to_metadata": {'["w"]': [group, ...]},
  *	                     "rank_to_layout_info": {rank: layout or None}}},
@@ -11,11 +12,11 @@
  *	 "world_size": n}
  *
  *	group   {"sharding_metadata": {"type": .., "data": {..}}, "ranks": (r, ...)}
- *	layout  {"file_path": .., "serialization_format": {"type": ..}}; None: by default
+ *	layout  {"file_path": .., "serialization_format": {"type": ..}}; None: the default file
  *
- * It is a pickle of plain values: nothing else in it is looked at. Entries are taken as they
- * come, so that the lists of ranks in them, which grow with ranks times tensors, need not fit
- * in memory. What one entry says wrong is its own error.
+ * The pickle holds plain values; all other keys in it are ignored. The lists of ranks in its
+ * entries grow with ranks times tensors. So that the lists need not all fit in memory, each
+ * entry is read while the pickle is parsed. A fault in one entry makes only that entry unreadable.
  *
  * Source: distributed_metadata.py, dtensor_metadata.py and default_metadata.py of
  * torch_checkpointing 0.1.0 and 0.1.1.
@@ -41,7 +42,7 @@ struct dcp_source;
 #define DCP_TITEMS_MAX_RANKS (1u << 20)
 #define DCP_TITEMS_MAX_BOXES (1u << 16) /* of one tensor in one rank */
 
-/* Ranks, and the position of each in the original list. Equal lists are stored once. */
+/* A sorted list of ranks, and the position of each in the file's list. Equal lists share one. */
 struct dcp_titems_list {
 	size_t n;
 	struct dcp_titems_rank {
@@ -49,30 +50,31 @@ struct dcp_titems_list {
 	} by_rank[];
 };
 
-/* How some ranks hold one tensor. */
+/* The ranks that hold one tensor in the same way, and how they hold it. */
 struct dcp_titems_group {
 	struct dcp_titems_group *next;
-	const char *error; /* nothing else is known */
+	const char *error; /* not NULL: the group cannot be read, other fields may not be set */
 	const struct dcp_titems_list *ranks;
 	const char *dtype; /* torch's name: "bfloat16" */
 	uint32_t ndim;
-	const uint64_t *shape; /* of the whole */
-	/* DTensorShardingMetadata: one placement for each dimension of the mesh, @at not set */
+	const uint64_t *shape; /* of the whole tensor */
+	/* DTensorShardingMetadata: the ranks of the mesh, and one placement for each dimension of
+	 * the mesh, whose @at is not set */
 	const struct dcp_titems_list *mesh;
 	const struct dcp_tplace *place;
 	uint32_t nplace;
-	/* default_tensor_v1: what the ranks hold, when mesh is NULL */
+	/* default_tensor_v1 (mesh is NULL): the boxes that the ranks hold */
 	const struct dcp_tplace_box *box;
 	size_t nbox;
 };
 
-/* One tensor. */
+/* One tensor as metadata.pkl describes it. */
 struct dcp_titems_entry {
 	const char *key; /* item and path, joined with '.' */
 	const char *const *path;
 	size_t npath;
 	uint32_t item;
-	const char *error; /* its path cannot be read */
+	const char *error; /* why its path cannot be used; NULL: it can */
 	struct dcp_titems_group *first;
 };
 
@@ -84,12 +86,12 @@ enum dcp_titems_coding {
 	DCP_TITEMS_UNKNOWN, /* the file's error names it */
 };
 
-/* Where a rank's file of an item lies. */
+/* Which file holds an item of one rank. */
 struct dcp_titems_layout {
 	uint32_t rank;
 	enum dcp_titems_coding coding;
 	const char *path;  /* NULL: <item>_<rank>.pt, by torch.save */
-	const char *error; /* what is wrong with it */
+	const char *error; /* why the file cannot be read; NULL: no fault known */
 };
 
 struct dcp_titems_item {
@@ -106,15 +108,15 @@ struct dcp_titems_meta {
 	struct dcp_buf shared;  /* struct dcp_titems_list *, by number in lists */
 	struct dcp_buf pending; /* struct dcp_titems_entry whose item is not known yet */
 	struct dcp_buf scratch;
-	uint64_t work, work_limit; /* ranks and characters looked at so far */
-	bool exhausted;            /* more than any real file has */
+	uint64_t work, work_limit; /* ranks and characters read so far, and their limit */
+	bool exhausted;            /* work is beyond the limit */
 	uint64_t world;
 	char version[16];
 };
 
 /*
  * Read a metadata.pkl. Returns 0, -EBADMSG (damaged, or another kind of pickle), -E2BIG,
- * -ENOMEM, or what the source gave. dcp_titems_meta_finish() in any case.
+ * -ENOMEM, or the source's error. The caller calls dcp_titems_meta_finish() also after an error.
  */
 int dcp_titems_meta_read(struct dcp_titems_meta *m, const struct dcp_source *src,
 			 struct dcp_err *err);
@@ -123,30 +125,31 @@ void dcp_titems_meta_finish(struct dcp_titems_meta *m);
 size_t dcp_titems_nentries(const struct dcp_titems_meta *m);
 const struct dcp_titems_entry *dcp_titems_entry(const struct dcp_titems_meta *m, size_t i);
 
-/* The entry of that key, or NULL. */
+/* The entry whose key is @key, or NULL. */
 const struct dcp_titems_entry *dcp_titems_find(const struct dcp_titems_meta *m,
 					       const char *key);
 
-/* How rank @rank holds it; NULL: the metadata does not have that rank. */
+/* The group of @e that contains rank @rank, or NULL. */
 const struct dcp_titems_group *dcp_titems_group_of(const struct dcp_titems_entry *e,
 						   uint32_t rank);
 
-/* The entry of a list, or NULL. */
+/* The entry of @rank in list @l, or NULL. */
 const struct dcp_titems_rank *dcp_titems_list_find(const struct dcp_titems_list *l,
 						   uint32_t rank);
 
-/* Where the file of rank @rank lies; NULL: the metadata does not have it. */
+/* The layout of item @it in rank @rank; NULL: the metadata has none. */
 const struct dcp_titems_layout *dcp_titems_layout_of(const struct dcp_titems_item *it,
 						     uint32_t rank);
 
-/* ---- for the files that read a metadata.pkl alone ---- */
+/* ---- used only by the sources that read a metadata.pkl ---- */
 
-/* Count @n more; -E2BIG when it is more than any real file says. */
+/* Count @n more ranks or characters as read. -E2BIG: beyond the limit, which no real file
+ * reaches. */
 int dcp_titems_work(struct dcp_titems_meta *m, uint64_t n, struct dcp_err *err);
 
 /*
- * Read the list @v of groups into @out. What is wrong with a group is its error; -E2BIG and
- * -ENOMEM are the only failures.
+ * Read the list @v of groups into @out. A fault in a group is stored in the group; the function
+ * itself fails only with -E2BIG and -ENOMEM.
  */
 int dcp_titems_read_groups(struct dcp_titems_meta *m, struct dcp_pv v,
 			   struct dcp_titems_group **out, struct dcp_err *err);
@@ -154,91 +157,94 @@ int dcp_titems_read_groups(struct dcp_titems_meta *m, struct dcp_pv v,
 struct dcp_titems_entry *dcp_titems_entries(const struct dcp_titems_meta *m);
 struct dcp_titems_item *dcp_titems_items(const struct dcp_titems_meta *m);
 
-/* The number of the item @name, which is made where it is new. */
+/* The number of the item @name; a new item is added. */
 int dcp_titems_get_item(struct dcp_titems_meta *m, const char *name, uint32_t *number);
 
 /* ---- meta.c: where the files of items lie ---- */
 
-/* {rank: layout or None} of item @number. */
+/* Read {rank: layout or None} of item @number. */
 int dcp_titems_read_layouts(struct dcp_titems_meta *m, uint32_t number, struct dcp_pv v,
 			    struct dcp_err *err);
-/* {rank: {item: layout or None}}, which version 1.0 has in its root. */
+/* Read {rank: {item: layout or None}} of all items, which version 1.0 keeps in its root. */
 int dcp_titems_read_flat_layouts(struct dcp_titems_meta *m, struct dcp_pv root,
 				 struct dcp_err *err);
 
 /* ---- items.c: names of files ---- */
 
-/* A file's name, taken apart. */
+/* The parts of a file's name. */
 struct dcp_titems_name {
 	const char *item; /* the name up to the rank or the extension */
 	size_t len;
-	enum dcp_titems_coding coding; /* by its extension */
+	enum dcp_titems_coding coding; /* by the file's extension */
 	bool ranked;
 	uint32_t rank;
 };
 
-/* false: not the name of an item's file. */
+/* Take apart the name @file; false: it is not the name of an item's file. */
 bool dcp_titems_name(const char *file, struct dcp_titems_name *out);
 
-/* "rank_3", "rank3": a directory of a rank's files. */
+/* Is @name that of a directory with one rank's files, "rank_3" or "rank3"? */
 bool dcp_titems_rank_dir(const char *name, uint32_t *rank);
 
 /* One file to be read. */
 struct dcp_titems_file {
 	const char *name; /* below the version's directory */
-	const char *item; /* NULL: it holds a dict of items (checkpoint_<rank>.pt) */
+	const char *item; /* NULL: the file holds a dict of items (checkpoint_<rank>.pt) */
 	const char *error;
 	enum dcp_titems_coding coding;
 	uint32_t rank, number; /* number at the sink */
 	bool ranked;
-	bool promised; /* metadata.pkl needs it */
+	bool promised; /* metadata.pkl needs the file: its absence is an error */
 	bool broken;
 };
 
 struct dcp_titems {
 	const struct dcp_load *in;
-	struct dcp_titems_meta meta; /* without entries where there is no metadata.pkl */
+	struct dcp_titems_meta meta; /* without entries if no metadata.pkl could be read */
 	bool has_meta;
 	uint64_t world;
 	struct dcp_arena arena;
 	struct dcp_buf files; /* struct dcp_titems_file, by rank */
 	size_t nfiles, at;
 	struct dcp_copies copies;
-	struct dcp_tparts parts;    /* shards of tensors that consist of several */
+	struct dcp_tparts parts;    /* shards of tensors that consist of several tensors */
 	struct dcp_buf faults;      /* const char * for each key of copies, or NULL */
-	struct dcp_arena scratch;   /* of the tensor at hand */
-	struct dcp_places places;   /* of what was put together */
-	struct dcp_titems_emitted { /* what is in front of the paths of the file at hand */
+	struct dcp_arena scratch;   /* of the current tensor */
+	struct dcp_places places;   /* of the joined tensors */
+	struct dcp_titems_emitted { /* the prefix of all paths in the current file */
 		const char *path[2];
 		size_t npath, nrank;
 		char rank[24];
 	} front;
 };
 
-/* ---- items.c: which files there are ---- */
+/* ---- join.c ---- */
 
 struct dcp_titems_file *dcp_titems_file(const struct dcp_titems *r, size_t i);
 
-/* A tensor of the file at hand, with its front: a part of something, or emitted as it is. Those
- * that say themselves which part they are come through the second. */
+/*
+ * Sink functions for the tensors of the current file, whose paths begin with the prefix.
+ * dcp_titems_on_tensor() takes a plain tensor: it is kept as a part if metadata.pkl places it,
+ * or else emitted unchanged. dcp_titems_on_part() takes a tensor that was stored with its own
+ * place in the whole (DTensor, ShardedTensor).
+ */
 int dcp_titems_on_tensor(void *ctx, const struct dcp_tensor *t);
 int dcp_titems_on_part(void *ctx, const struct dcp_tensor *t);
 
-/* ---- join.c ---- */
-
-/* Emit what was put together, and what metadata.pkl lists and no file holds. */
+/* Emit the joined tensors, and with an error each tensor that metadata.pkl lists but no file
+ * holds. */
 int dcp_titems_join(struct dcp_titems *r);
 
-/* ---- read.c: what is in one file ---- */
+/* ---- read.c: the contents of one file ---- */
 
-/* Emit the file at hand. Returns 1 when it cannot be read: @why says it. */
+/* Emit the current file. Returns 1 when the file cannot be read, with the reason in @why. */
 int dcp_titems_read(struct dcp_titems *r, struct dcp_err *why);
 
 /*
- * place: what a rank's file holds, compared with what metadata.pkl says of it.
+ * place: compares the tensors of a rank's file with metadata.pkl.
  *
- * A tensor that is stored as it was in the rank's memory becomes a part of the whole; one that
- * says itself which part it is must say the same.
+ * A plain tensor, stored as it was in the rank's memory, becomes a part of the whole tensor. The
+ * place that a DTensor records for itself must agree with metadata.pkl.
  */
 
 struct dcp_arena;
@@ -246,15 +252,17 @@ struct dcp_err;
 struct dcp_tensor;
 
 /*
- * The local tensor @local of rank @rank, one whole piece or (without elements) none, as a part
- * of what @g describes. What @out points at lives in @arena and @local. -EBADMSG (it is not
- * what the metadata says: found and expected), -E2BIG, -ENOMEM.
+ * Make @out the part that @local, the plain tensor of rank @rank, is of the tensor that @g
+ * describes. @local has one piece, or none if it has no elements. @out points into @arena and
+ * @local. Returns 0, -EBADMSG (@local is not what the metadata says; the message has found and
+ * expected), -E2BIG or -ENOMEM.
  */
 int dcp_titems_place(const struct dcp_titems_group *g, uint32_t rank,
 		     const struct dcp_tensor *local, struct dcp_arena *arena,
 		     struct dcp_tensor *out, struct dcp_err *err);
 
-/* The same of @part, which is in pieces of the whole already: are they the right ones? */
+/* Check that the pieces of @part, which have their places in the whole already, are those that
+ * @g gives to rank @rank. Fails like dcp_titems_place(). */
 int dcp_titems_compare(const struct dcp_titems_group *g, uint32_t rank,
 		       const struct dcp_tensor *part, struct dcp_arena *arena,
 		       struct dcp_err *err);

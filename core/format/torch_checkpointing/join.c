@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What all files emitted for each tensor, put together and emitted; and what is missing.
+ * Joins the parts that all files have of each tensor, emits the whole tensors, and reports
+ * missing parts.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@
 #include "core/format/torch_checkpointing/items_int.h"
 #include "core/model/tensor.h"
 
-/* What one rank should hold. */
+/* The part of a tensor that one rank should hold, by metadata.pkl. */
 struct part {
 	const struct dcp_tplace_box *box;
 	size_t n;
@@ -96,7 +97,7 @@ static int check_shape(const struct dcp_tensor *t, const uint64_t *want, uint32_
 			dcp_dims_text(expected, sizeof(expected), want, ndim));
 }
 
-/* Boxes that ranks describe themselves lie somewhere in the local tensor. */
+/* The boxes of default_tensor_v1 may lie anywhere in the local tensor, but must fit into it. */
 static int check_inside(const struct dcp_tensor *t, const struct part *p, uint32_t ndim,
 			struct dcp_err *err)
 {
@@ -123,7 +124,7 @@ static int check_local(const struct dcp_titems_group *g, const struct dcp_tensor
 
 	if (rc < 0 || !g->mesh)
 		return rc < 0 ? rc : check_inside(t, p, g->ndim, err);
-	/* What holds nothing may have any shape. */
+	/* A local tensor without elements may have any shape. */
 	if (dcp_shape_volume(t->shape, t->ndim, &a) && a == 0 &&
 	    dcp_shape_volume(p->local, g->ndim, &b) && b == 0)
 		return 0;
@@ -217,7 +218,7 @@ int dcp_titems_compare(const struct dcp_titems_group *g, uint32_t rank,
 }
 
 /*
- * sink: what is emitted for the files of several ranks, kept until all are read.
+ * sink: keeps the tensors of all ranks' files until all files are read.
  */
 
 struct dcp_titems_file *dcp_titems_file(const struct dcp_titems *r, size_t i)
@@ -235,7 +236,8 @@ static void drop_rank(const struct dcp_titems *r, struct dcp_tensor *t)
 	}
 }
 
-/* Keep why key number @k is wrong whatever the other ranks hold. */
+/* Note that key number @k is unreadable, because the current rank's part of it is wrong. The
+ * first fault of a key is kept. */
 static int note_fault(struct dcp_titems *r, uint32_t k, const struct dcp_err *why)
 {
 	const struct dcp_titems_file *f = dcp_titems_file(r, r->at);
@@ -265,7 +267,7 @@ static int keep(struct dcp_titems *r, const struct dcp_tensor *t, const struct d
 	return note_fault(r, dcp_intern_find(&r->copies.names, t->key, strlen(t->key)), fault);
 }
 
-/* What metadata.pkl says of @key in the rank at hand. */
+/* The entry of @key and its group with the current rank, or NULL if metadata.pkl has none. */
 static const struct dcp_titems_entry *look_up(const struct dcp_titems *r, const char *key,
 					      const struct dcp_titems_group **g)
 {
@@ -295,7 +297,8 @@ int dcp_titems_on_part(void *ctx, const struct dcp_tensor *emitted)
 	return keep(r, &t, rc < 0 ? &why : NULL);
 }
 
-/* Emit a tensor without a place. What it is another name of may have one, and is emitted later. */
+/* Emit a tensor without a place. If it is an alias of a tensor with a place, which is emitted only
+ * later, the alias becomes a tensor of its own. */
 static int emit_own(struct dcp_titems *r, const struct dcp_tensor *emitted)
 {
 	size_t rank = r->front.nrank ? strlen(r->front.rank) + 1 : 0;
@@ -353,7 +356,7 @@ static int on_joined(void *ctx, const struct dcp_tensor *emitted)
 	return rc < 0 ? rc : dcp_emit_tensor(j->r->in->sink, &t);
 }
 
-/* The file of @item and @rank. */
+/* The file that holds @item of rank @rank, or NULL. */
 static const struct dcp_titems_file *file_of(const struct dcp_titems *r, const char *item,
 					     uint32_t rank)
 {
@@ -385,8 +388,8 @@ static const char *say_lacking(const struct dcp_titems *r, const char *item, uin
 	return why->msg;
 }
 
-/* Who should hold a part of @e and does not: the reason when elements are missing. Copies stand
- * in the order of their ranks. */
+/* The reason when elements of @e are missing: the first rank that should hold a part and does
+ * not. Copies are in the order of their ranks. */
 static const char *say_missing(const struct dcp_titems *r, const struct dcp_titems_entry *e,
 			       const struct dcp_copies_key *k, struct dcp_err *why)
 {
@@ -423,7 +426,7 @@ static int emit_joined(struct dcp_titems *r, uint32_t number)
 	return dcp_copies_emit(&r->copies, number, &sink, missing);
 }
 
-/* What metadata.pkl lists and no file holds. */
+/* Emit @e with an error if no file holds a part of it. */
 static int emit_lost(struct dcp_titems *r, const struct dcp_titems_entry *e)
 {
 	const struct dcp_titems_group *g = e->first;

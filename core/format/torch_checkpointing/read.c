@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One file, emitted leaf by leaf in whatever way it is written:
+ * Emits one file leaf by leaf, in each of the forms that it may have:
  *
- *	torch.save    as every stream of it; a list or tuple that holds tensors with a place is
- *	              opened, as torch_checkpointing opens all of them
- *	safetensors   names are paths joined with dots; the metadata knows the path
+ *	torch.save    like every torch.save file; but a list or tuple that holds tensors with a
+ *	              place is opened, because torch_checkpointing opens all lists and tuples
+ *	safetensors   names are paths joined with dots; metadata.pkl has the path's components
  *	JSON          objects are opened, everything else is a value
  *	raw bytes     one object, {"$bytes": base64}
  */
@@ -30,13 +30,13 @@ struct reading {
 	struct dcp_titems *r;
 	const struct dcp_titems_file *f;
 	struct dcp_stretch all; /* of the file */
-	struct dcp_sink sink;   /* tensors come to us */
+	struct dcp_sink sink;   /* takes tensors itself, passes the rest on */
 	struct dcp_tstate state;
 };
 
 /* ---- torch.save ---- */
 
-/* Does the list or tuple @v hold tensors that may have a place? */
+/* Is @v a list or tuple with tensors that may have a place in a whole? */
 static bool holds_parts(const struct dcp_titems *r, struct dcp_pv v)
 {
 	const struct dcp_pv *item;
@@ -169,7 +169,7 @@ static const char *type_of(const struct dcp_bytes *v)
 	}
 }
 
-/* Without the spaces around it. */
+/* @text without the white space around it. */
 static struct dcp_bytes trimmed(const void *text, size_t n)
 {
 	struct dcp_bytes b = { text, n };
@@ -193,7 +193,7 @@ struct members {
 
 static int emit_json(struct members *m, struct dcp_bytes v);
 
-/* Emit what stands under the member called @name, a JSON string. */
+/* Emit the value @v of the member whose name is the JSON string @name. */
 static int emit_member(struct members *m, struct dcp_bytes name, struct dcp_bytes v)
 {
 	dcp_auto_json struct dcp_json *text = NULL;
@@ -207,8 +207,8 @@ static int emit_member(struct members *m, struct dcp_bytes name, struct dcp_byte
 	return rc;
 }
 
-/* The text was parsed once: it is JSON, and not too deep. An empty object inside another is
- * not emitted, as no empty dict is. */
+/* @v was parsed before, so it is valid JSON and not too deep. An empty object inside another one
+ * is not emitted, just as empty dicts are not. */
 static int emit_json(struct members *m, struct dcp_bytes v)
 {
 	struct dcp_json_walk w = { .text = (const char *)v.p, .n = v.n };
@@ -273,7 +273,7 @@ static int read_raw(struct reading *w, const char *bytes, size_t n)
 
 /* ---- a file ---- */
 
-/* All of it in memory, for what is read as text. */
+/* Read a JSON file or raw bytes as a whole into memory, and emit the contents. */
 static int read_text(struct reading *w, const struct dcp_source *src, struct dcp_err *why)
 {
 	bool raw = w->f->coding == DCP_TITEMS_RAW;

@@ -86,8 +86,8 @@ const char *dcp_weights_index_excuse(const struct dcp_weights_index *ix, const c
 
 enum {
 	MAX_DIGITS = 6,     /* DeepSeek's are model-00001-of-000163 */
-	MAX_PARTS = 100000, /* a bit is kept for each */
-	MAX_SETS = 16,      /* sets side by side whose parts are counted */
+	MAX_PARTS = 100000, /* of one set; each takes one bit of memory */
+	MAX_SETS = 16,      /* sets of one directory whose parts are counted */
 };
 
 /* ---- one name ---- */
@@ -183,7 +183,7 @@ enum dcp_weights_kind dcp_weights_name(const char *file, struct dcp_weights_name
 			out->kind = containers[i].index;
 	}
 	cut_number(set);
-	/* rank-00000-of-00002 is all that a rank has, and counts from 0. */
+	/* rank-00000-of-00002 counts from 0 and is no part but a set, with all that a rank has. */
 	if (strncmp(set, "rank-", 5) != 0 && cut_part(set, &out->part, &out->nparts) &&
 	    strncmp(set, "shard-", 6) == 0 &&
 	    dcp_take_number(&model, NULL, DCP_ANY_DIGITS, &rank) && *model == '-')
@@ -193,7 +193,7 @@ enum dcp_weights_kind dcp_weights_name(const char *file, struct dcp_weights_name
 
 /* ---- sets ---- */
 
-/* The part of @set before the variant is @name, or @name with a number after it. */
+/* Is the part of @set before the variant @name, or (@numbered) @name, "_" and a number? */
 static bool is_called(const char *set, const char *name, bool numbered)
 {
 	size_t n = strlen(name);
@@ -205,7 +205,7 @@ static bool is_called(const char *set, const char *name, bool numbered)
 	return !set[n] || set[n] == '.';
 }
 
-/* model-rank-0-part-2, also with another word for "model". */
+/* True for model-rank-0-part-2, also with another word in place of "model". */
 bool dcp_weights_is_rank_part(const char *set)
 {
 	for (const char *at = strstr(set, "-rank-"); at; at = strstr(at + 1, "-rank-")) {
@@ -244,7 +244,7 @@ bool dcp_weights_is_named(const char *set)
 	       is_called(set, "pytorch_model", true);
 }
 
-/* Weights of a whole model: model, model_1, model.fp16. */
+/* Does @set hold the weights of a whole model: model, model_1, model.fp16? */
 static bool is_model(const char *set)
 {
 	unsigned rank = dcp_weights_rank(set);
@@ -345,7 +345,8 @@ static int note(struct dcp_intern *in, const char *name, size_t n)
 	return dcp_intern_add(in, name, n, DCP_INTERN_NONE, NULL);
 }
 
-/* Is @set one more variant of a set that is shown? What is split by other words is not. */
+/* Count @set as hidden if it is another variant of a set that is shown. A word after the dot that
+ * is no known variant hides @set only if the set without the word is there. */
 static int sort_set(struct dcp_weights_sets *s, const char *set)
 {
 	size_t n = dcp_weights_component(set);
@@ -416,12 +417,12 @@ const char *dcp_weights_index_name(const struct dcp_dir *dir, enum dcp_weights_k
 
 /* ---- are all parts there? ---- */
 
-/* Files of one set that say they are parts of @n. */
+/* The files of one set whose names give the same number of parts. */
 struct parts {
 	struct dcp_weights_name name; /* of the first */
 	const char *file;
 	uint32_t have;
-	uint8_t *seen; /* bit part - 1; NULL: memory was out, taken as complete */
+	uint8_t *seen; /* bit part - 1; NULL: out of memory, the set is taken as complete */
 };
 
 static struct parts *find_parts(struct parts *all, size_t *n,
@@ -472,8 +473,9 @@ static void say_missing(const struct parts *p, char *why, size_t size)
 		 (int)(at - file), file, (int)width, part, at + width, p->have, p->name.nparts);
 }
 
-/* Of how many parts the index @name says that the set is: those of the first file of it that is
- * there. UINT32_MAX: it names none, or cannot be read. */
+/* The number of parts of @set according to the index @name: the number in the name of the first
+ * file of @set that the index lists and that exists. UINT32_MAX: the index lists no such file, or
+ * cannot be read. */
 static uint32_t named_parts(const struct dcp_dir *dir, const char *name, const char *set)
 {
 	const struct dcp_json *value;
@@ -496,8 +498,8 @@ static uint32_t named_parts(const struct dcp_dir *dir, const char *name, const c
 	return n;
 }
 
-/* Are all parts there of the same set in another number of parts, and an index names these? @p is
- * of an older save then. Without the index, @p may be of a save that still runs. */
+/* Is @p left over from an older save? It is if the same set is complete in another number of parts
+ * and an index names those parts. Without the index, @p may belong to a save that still runs. */
 static bool is_left_over(const struct dcp_dir *dir, const struct parts *all, size_t n,
 			 const struct parts *p)
 {

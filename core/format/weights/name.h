@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * name: what is a file of a Hugging Face directory, by its name?
+ * name: the role of a file in a Hugging Face directory, from the file's name.
  *
  *	model.safetensors                       set "model"
- *	model-00001-of-00003.safetensors        part 1 of 3 of it
- *	shard-00002-model-00001-of-00003...     the same, of one rank of DCP's writer
- *	rank-00000-of-00002.safetensors         what one rank of dcpfs's writer has, a set by itself
- *	model.safetensors.index.json            its index: which part holds which key
+ *	model-00001-of-00003.safetensors        part 1 of 3 of set "model"
+ *	shard-00002-model-00001-of-00003...     the same, written by one rank of DCP's writer
+ *	rank-00000-of-00002.safetensors         all that one rank of dcpfs's writer has, a set by
+ *	                                        itself
+ *	model.safetensors.index.json            the index of set "model": which part holds which key
  *	model-rank-0-part-1.safetensors         a rank's file of vLLM's sharded_state, a set by itself
  *	model.fp16.safetensors                  set "model.fp16", a variant; diffusers also writes
  *	                                        model-00001-of-00002.fp16.safetensors
- *	model-00001.safetensors                 a part of it, of how many is in the index (ColossalAI)
- *	pytorch_model-00001-of-00002.bin        the same by torch.save, set "pytorch_model"
+ *	model-00001.safetensors                 a part of set "model"; the number of parts is only in
+ *	                                        the index (ColossalAI)
+ *	pytorch_model-00001-of-00002.bin        a part by torch.save, set "pytorch_model"
  *
- * Files of one set are one model. Libraries call theirs "model", "pytorch_model",
- * "diffusion_pytorch_model", "adapter_model" or "consolidated"; a set called so, or a
- * config.json and its like, says that all that lies in the directory belongs together.
- * Elsewhere every set is a version by itself.
+ * The files of one set are one model. Libraries call their sets "model", "pytorch_model",
+ * "diffusion_pytorch_model", "adapter_model" or "consolidated". If a directory has a set of such a
+ * name, or a config.json or a similar file, all sets in the directory belong together. In other
+ * directories every set is a version by itself.
  */
 #pragma once
 #include <stdbool.h>
@@ -38,70 +40,73 @@ enum dcp_weights_kind {
 
 struct dcp_weights_name {
 	enum dcp_weights_kind kind;
-	uint32_t part, nparts; /* part 1 .. nparts, or 0 of 0: all of it */
+	uint32_t part, nparts; /* part 1 .. nparts; both 0: the name has no part */
 	char set[DCP_GROUP_MAX];
 };
 
-/* OTHER when the name is none of the above. */
+/* Take apart the name @file. Returns OTHER for a name that is none of the above. */
 enum dcp_weights_kind dcp_weights_name(const char *file, struct dcp_weights_name *out);
 
-/* The order of a set among others: 0 the model itself, then sets of other names, adapters,
- * variants, and the model once more as Mistral names it. */
+/* The place of @set in the order of sets: 0 for the model itself, then sets of other names,
+ * adapters and variants. Last, DCP_WEIGHTS_RANK_TWIN, come the sets that may hold the model once
+ * more: "consolidated", as Mistral names it, and the files of sharded_state. */
 unsigned dcp_weights_rank(const char *set);
 #define DCP_WEIGHTS_RANK_TWIN 9
 
-/* One of the files that vLLM's and SGLang's sharded_state has of each rank? */
+/* Is @set one of the files that vLLM's and SGLang's sharded_state has for each rank? */
 bool dcp_weights_is_rank_part(const char *set);
 
-/* Does a library call its weights so? */
+/* Is @set a name that a library gives its weights? */
 bool dcp_weights_is_named(const char *set);
 
-/* "fp16" of model.fp16, a variant of a library's weights; NULL: none. */
+/* The variant of @set, "fp16" for model.fp16; NULL: @set has no known variant. */
 const char *dcp_weights_variant(const char *set);
 
-/* Length of the name of @set without the variant of a library's weights: 5 for both "model" and
- * "model.fp16". */
+/* Length of the component, the name of @set without its variant: 5 for "model" and "model.fp16".
+ * Only sets with a library's name have variants. */
 size_t dcp_weights_component(const char *set);
 
 /*
- * The sets of one directory, which are one version. Variants of a set are the same model once
- * more, under the same keys: the one without a variant is shown, or else the first. The model
- * keeps its keys when it is the only one; those of every other set have its component in front.
+ * The sets of one directory, which are one version. Variants of a set hold the same model again,
+ * under the same keys, so only one is shown: the set without a variant, or else the first. A sole
+ * model keeps its keys; the keys of every other set begin with the component of the set.
  */
 struct dcp_weights_sets {
 	struct dcp_intern all, hidden, variants, components;
 	size_t nmodels;
 };
-/* -ENOMEM. To be finished in any case. */
+/* Read the sets of @kind. Returns 0 or -ENOMEM. The caller finishes @s also after an error. */
 int dcp_weights_sets_read(struct dcp_weights_sets *s, const struct dcp_dir *dir,
 			  enum dcp_weights_kind kind);
+/* Is @set a variant that is not shown? */
 bool dcp_weights_sets_hide(const struct dcp_weights_sets *s, const char *set);
+/* Does @set keep its keys, without the component in front? */
 bool dcp_weights_sets_bare(const struct dcp_weights_sets *s, const char *set);
 void dcp_weights_sets_finish(struct dcp_weights_sets *s);
 
-/* Does all of @dir belong together? */
+/* Do all sets in @dir belong together, as one version? */
 bool dcp_weights_is_home(const struct dcp_dir *dir);
 
-/* Is a set of rank 0 among the files of @kind? Then one of rank DCP_WEIGHTS_RANK_TWIN is the same
- * model under other names. */
+/* Is a set of rank 0 among the files of @kind? Then a set of rank DCP_WEIGHTS_RANK_TWIN holds the
+ * same model under other keys. */
 bool dcp_weights_has_model(const struct dcp_dir *dir, enum dcp_weights_kind kind);
 
-/* Are the files of @kind of more than one set? */
+/* Do the files of @kind belong to more than one set? */
 bool dcp_weights_many_sets(const struct dcp_dir *dir, enum dcp_weights_kind kind);
 
-/* Is a file in @dir that torch.save may have written, by its name? */
+/* Does @dir have a file that torch.save may have written, by its extension? */
 bool dcp_weights_has_torch(const struct dcp_dir *dir);
 
-/* YES when files of @kind are there and no part of a set is missing, INCOMPLETE with what is
- * in @why, or NO. */
+/* YES: there are files of @kind, and no part of a set is missing. INCOMPLETE: a part is missing,
+ * and @why names it. NO: there are no files of @kind. */
 enum dcp_match dcp_weights_check_parts(const struct dcp_dir *dir, enum dcp_weights_kind kind,
 				       char *why, size_t size);
 
-/* The index of the first set by rank that has one, or NULL. */
+/* The name of the index file; of several, the index of the set with the lowest rank. NULL: none. */
 const char *dcp_weights_index_name(const struct dcp_dir *dir, enum dcp_weights_kind index);
 
 /*
- * index: which file of a set holds which key?
+ * index: tells which file of a set holds which key.
  *
  *	{"metadata": {"total_size": 123}, "weight_map": {key: file}}
  */
@@ -112,25 +117,25 @@ struct dcp_json;
 struct dcp_sink;
 
 struct dcp_weights_index {
-	const char *name;           /* of the index file; NULL: there is none */
-	struct dcp_json *json;      /* all of it */
+	const char *name;           /* of the index file; NULL: there is no index */
+	struct dcp_json *json;      /* the whole file */
 	const struct dcp_json *map; /* weight_map; NULL: none */
 };
 
-/* Emit the file @name to the sink, then read it. A damaged one is a failure: -EBADMSG,
- * -E2BIG, or what opening it gave. */
+/* Emit the index file @name to the sink, then read it into @out. Fails with -EBADMSG (the file is
+ * damaged), -E2BIG, or the error of opening the file. */
 int dcp_weights_index_read(const struct dcp_dir *dir, const struct dcp_sink *sink,
 			   const char *name, struct dcp_weights_index *out,
 			   struct dcp_err *err);
-/* The same, and nothing is emitted. */
 void dcp_weights_index_finish(struct dcp_weights_index *ix);
 
-/* The file that holds @key as the index says it, or NULL. */
+/* The file that holds @key according to the index, or NULL. */
 const char *dcp_weights_index_file(const struct dcp_weights_index *ix, const char *key);
 
 /*
- * Why @key, which the index promises in @file (NULL: it names none), was not found: in @err,
- * and as the message returned. @held: the file is there and was read, @broken: why not.
+ * The reason why a key, which the index promises in @file (NULL: the index names no file), was not
+ * found. The message is written to @err and returned. @held: the file is there and was read;
+ * @broken: why the file could not be read, or NULL.
  */
 const char *dcp_weights_index_excuse(const struct dcp_weights_index *ix, const char *file,
 				     int held, const char *broken, struct dcp_err *err);

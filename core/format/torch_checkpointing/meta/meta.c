@@ -94,7 +94,7 @@ int dcp_titems_get_item(struct dcp_titems_meta *m, const char *name, uint32_t *n
 }
 
 /*
- * One group of ranks that hold a tensor in the same way.
+ * Reading one group: ranks that hold a tensor in the same way.
  */
 
 struct reading {
@@ -132,7 +132,7 @@ static bool has_twice(const struct dcp_titems_list *l)
 	return false;
 }
 
-/* The tuple or list @v of ranks. */
+/* Read the tuple or list @v of ranks; equal lists share one. */
 static int read_list(const struct reading *r, struct dcp_pv v,
 		     const struct dcp_titems_list **out)
 {
@@ -173,7 +173,7 @@ static int read_list(const struct reading *r, struct dcp_pv v,
 	return 0;
 }
 
-/* ---- what every type has ---- */
+/* ---- fields that every type of sharding metadata has ---- */
 
 static int read_whole(const struct reading *r, struct dcp_pv data)
 {
@@ -272,7 +272,7 @@ static int read_dtensor(const struct reading *r, struct dcp_pv data)
 
 /* ---- default_tensor_v1 ---- */
 
-/* Item @i of the list of lists @name. */
+/* Read list number @i of @name, a list of lists, which has a number for each dimension. */
 static int read_corner(const struct reading *r, struct dcp_pv data, const char *name, size_t i,
 		       const uint64_t **out)
 {
@@ -383,7 +383,7 @@ int dcp_titems_read_groups(struct dcp_titems_meta *m, struct dcp_pv v,
 }
 
 /*
- * Where the files of items lie.
+ * Reading layouts: which file holds an item of a rank.
  */
 
 static int read_layout(struct dcp_titems_meta *m, struct dcp_pv v,
@@ -416,7 +416,7 @@ const struct dcp_titems_layout *dcp_titems_layout_of(const struct dcp_titems_ite
 	return DCP_FIND(&rank, it->layout, it->nlayouts, dcp_by_u32);
 }
 
-/* A rank is an int, or a str where the pickle was made from JSON. */
+/* A rank is an int, or a str if the pickle was made from JSON. */
 static bool read_rank(struct dcp_pv v, uint32_t *out)
 {
 	const char *text = dcp_pv_str(v);
@@ -459,7 +459,8 @@ int dcp_titems_read_layouts(struct dcp_titems_meta *m, uint32_t number, struct d
 	return 0;
 }
 
-/* {rank: {item: layout}} of version 1.0, one layout at a time after those of its item. */
+/* Add one layout of version 1.0's {rank: {item: layout}} to the list of its item. The list has
+ * room for a power of two. */
 static int add_layout(struct dcp_titems_meta *m, uint32_t rank, struct dcp_pv name,
 		      struct dcp_pv v, struct dcp_err *err)
 {

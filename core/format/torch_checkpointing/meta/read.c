@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meta_read: a whole metadata.pkl.
+ * meta_read: reads a whole metadata.pkl.
  *
- * The machine hands over pairs as they are about to enter a dict. Those of
- * "nested_path_to_metadata" come before the name of their item: they wait in m->pending until
- * the item's own dict is filled. What did not come through the hook is found in the root.
+ * The unpickler hands over pairs when they are about to enter a dict. The pairs of
+ * "nested_path_to_metadata" come before the name of their item, so they wait in m->pending until
+ * the item's own dict is filled. Pairs that did not come through the hook are read from the root.
  */
 #include "core/format/torch_checkpointing/items_int.h"
 
@@ -20,13 +20,15 @@
 #include "core/parse/pickle/pickle.h"
 
 static const size_t arena_limit = (size_t)1 << 30;
-/* Ranks and characters looked at: each stands in the file, but the lists of meshes are spelled
- * once and referred to by every tensor. There the tensor's own list is as long. */
+/* The limit of ranks and characters that are read. Most stand in the file once for each read. The
+ * list of a mesh stands there once and is referred to by every tensor, but a tensor's own list of
+ * ranks is as long. So the work is a multiple of the file's size. */
 enum { WORK_PER_BYTE = 16, WORK_AT_LEAST = 64 << 20 };
 
 static const char nested[] = "nested_path_to_metadata";
 
-/* '["layers",0,"w"]' as components after @e's first one; -EBADMSG: something else. */
+/* Make the list '["layers",0,"w"]' the path of @e, after a first component that is left free for
+ * the item. -EBADMSG: a component is neither text nor a number. */
 static int split_path(struct dcp_titems_meta *m, const struct dcp_json *list,
 		      struct dcp_titems_entry *e)
 {
@@ -57,7 +59,7 @@ static int split_path(struct dcp_titems_meta *m, const struct dcp_json *list,
 	return 0;
 }
 
-/* A path that cannot be read is one component: its text. */
+/* Give @e, whose path cannot be read, the path's text as its only component. */
 static int keep_text(struct dcp_titems_meta *m, const char *text, struct dcp_titems_entry *e)
 {
 	const char **path = dcp_arena_calloc(&m->arena, 2, sizeof(*path));
@@ -81,7 +83,7 @@ static int read_path(struct dcp_titems_meta *m, const char *text, struct dcp_tit
 	return rc == 0 || rc == -ENOMEM ? rc : keep_text(m, text, e);
 }
 
-/* Put @e, all of whose path is known, under its key. */
+/* Add @e, whose whole path is known, under its key. */
 static int add_entry(struct dcp_titems_meta *m, struct dcp_titems_entry *e)
 {
 	uint32_t number;
@@ -103,7 +105,7 @@ static int add_entry(struct dcp_titems_meta *m, struct dcp_titems_entry *e)
 	return e->key ? dcp_buf_error(&m->entries) : -ENOMEM;
 }
 
-/* The first component of @e is the name of item @number. */
+/* Make the name of item @number the first component of @e, and add @e. */
 static int give_item(struct dcp_titems_meta *m, struct dcp_titems_entry *e, uint32_t number)
 {
 	((const char **)(uintptr_t)e->path)[0] = dcp_titems_items(m)[number].name;
@@ -111,7 +113,7 @@ static int give_item(struct dcp_titems_meta *m, struct dcp_titems_entry *e, uint
 	return add_entry(m, e);
 }
 
-/* Of version 1.0 the first component of the path is the item. */
+/* Add an entry of version 1.0, whose path begins with the item. */
 static int add_flat(struct dcp_titems_meta *m, struct dcp_titems_entry *e, uint32_t unused)
 {
 	const char *name = e->npath > 1 ? e->path[1] : "";
@@ -124,7 +126,7 @@ static int add_flat(struct dcp_titems_meta *m, struct dcp_titems_entry *e, uint3
 	return add_entry(m, e);
 }
 
-/* Read the pair of a path and its groups. @flat: of version 1.0. */
+/* Read a path and its groups into @e. */
 static int read_pair(struct dcp_titems_meta *m, struct dcp_pv path, struct dcp_pv groups,
 		     struct dcp_titems_entry *e, struct dcp_err *err)
 {
@@ -173,7 +175,8 @@ static bool are_lists(const struct dcp_pv *kv, size_t npairs)
 	return npairs > 0;
 }
 
-/* The entries that wait are of the item @where when its dict gets them. */
+/* If the pairs of dict @where hold "nested_path_to_metadata", the pending entries belong to the
+ * item of that name: add them. */
 static int settle(struct dcp_titems_meta *m, struct dcp_pv where, const struct dcp_pv *kv,
 		  size_t npairs)
 {
