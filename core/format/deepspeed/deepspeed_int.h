@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * deepspeed_int: what the files of the DeepSpeed family share.
+ * deepspeed_int: the declarations that the sources of the DeepSpeed family share.
  *
  *	deepspeed.c            the family; the order of loading
- *	load.c                 what all of them need while a checkpoint is loaded: which files there are, which are
- *	                       missing, what their names say
+ *	load.c                 services for all sources while a checkpoint is loaded: which files there are,
+ *	                       which are missing, what their names say
  *	model_file.c           a model file: parameters, their order
  *	optim_file.c           an optimizer file: how its flat tensors are cut, and the states in it
- *	layout.c               all model and optimizer files read, and which elements of flat tensors are a parameter
- *	slice.c                where a slice of them lies; one parameter as runs of files
+ *	layout.c               reads all model and optimizer files; which elements of the flat tensors belong to
+ *	                       which parameter
+ *	slice.c                where a slice of a group lies; one parameter as runs of files
  *	expert.c               which ranks hold which experts
- *	join.h                 pieces of several ranks to one tensor: its files
- *	emitting               see below
- *	universal.c            a checkpoint that was converted to one file a parameter and state
+ *	rule.c, neox.c, join.c from the ranks' tensors to one tensor: see "join" below
+ *	emitting               see "emit" below
+ *	universal.c            a checkpoint that was converted to one file for each parameter and state
  *
  * Words. A model-parallel rank (mp_rank_01 in file names) is a tensor-parallel rank of a
- * pipeline stage: it has parameters of its own, a "part" of the model. Its optimizer's tensors
- * are cut over the data-parallel ranks (zero_pp_rank_3): one optimizer file each. In it every
- * parameter group (stage 3: sub-group) is one flat tensor for each state: "fp32" is the master
- * weight. Experts are cut over fewer ranks, each set of which ("share") has its own.
+ * pipeline stage: it has parameters of its own, a "part" of the model. The optimizer's tensors of
+ * a part are cut over the data-parallel ranks (zero_pp_rank_3), and each of these writes one
+ * optimizer file. In the file every parameter group (stage 3: sub-group) has one flat tensor for
+ * each state; the state "fp32" is the master weight. Experts are cut over fewer ranks. The ranks
+ * that hold the same experts are a "share".
  */
 #pragma once
 #include <stdbool.h>
@@ -36,13 +38,14 @@
 #include "core/parse/torch/torch.h"
 
 /*
- * join: which elements of the ranks' tensors are one tensor of the model?
+ * join: finds the elements of the ranks' tensors that make up one tensor of the model.
  *
- *	rule.c            universal_checkpoint_info: the rule for a name; affine_map, element by element
- *	neox.c            the rules of GPT-NeoX, which records none
+ *	rule.c            the rule for a name, from universal_checkpoint_info; its affine_map, which gives
+ *	                  blocks of elements
+ *	neox.c            the rules of GPT-NeoX, whose checkpoints record none
  *	join.c            from a rule and the shapes of all ranks to boxes of the whole; are copies equal?
  *
- * Pure arithmetic on shapes: nothing here knows files.
+ * Except for the comparison of copies, this is arithmetic on shapes and knows no files.
  */
 
 struct dcp_arena;
@@ -61,22 +64,23 @@ enum dcp_ds_cut {
 #define DCP_DS_CUT_COUNT (DCP_DS_CUT_MAP + 1)
 
 /*
- * What a list of patterns may say beside a cut: that, and why, a name cannot be joined; that it is
- * not known how.
+ * What a list of patterns may say in place of a cut. REFUSED: tensors of such names cannot be
+ * joined, for a known reason; UNKNOWN: it is not known how to join them.
  */
 enum { DCP_DS_LIST_REFUSED = DCP_DS_CUT_COUNT + 1, DCP_DS_LIST_UNKNOWN };
 
-#define DCP_DS_OPEN UINT64_MAX /* a dimension that is what is left over */
+/* A dimension that is recorded as -1: its size follows from the other dimensions. */
+#define DCP_DS_OPEN UINT64_MAX
 
-/* A tensor made of others, along @dim of its recorded shape. */
+/* A tensor that consists of several sub-tensors along @dim of its recorded shape. */
 struct dcp_ds_sub {
 	uint64_t *shape;
 	uint32_t ndim, dim;
-	uint64_t *width; /* of each; NULL: as many equal ones as shape[dim] says */
+	uint64_t *width; /* of each sub-tensor; NULL: shape[dim] sub-tensors of equal width */
 	uint32_t nwidths;
-	uint64_t **shard; /* what each rank holds of each; NULL: equal shares */
+	uint64_t **shard; /* for each sub-tensor, each rank's share of its width; NULL: equal */
 	uint32_t nshards;
-	bool unequal; /* the shares need not be equal, and shard is NULL */
+	bool unequal; /* the shares may differ, but shard is NULL: they are not known */
 };
 
 /* Elements [from, from + len) of a rank's tensor are [at, at + len) of the whole. */
@@ -90,7 +94,7 @@ struct dcp_ds_shard {
 	size_t n;
 };
 
-/* What every rank holds; of copies only one is there. */
+/* The blocks that every rank holds. Of blocks that several ranks hold, only one is listed. */
 struct dcp_ds_map {
 	uint32_t ndim;
 	const uint64_t *shape;
@@ -103,42 +107,39 @@ struct dcp_ds_rule {
 	const char *pattern; /* that matches the name; NULL: none */
 	const struct dcp_ds_sub *sub;
 	const struct dcp_ds_map *map;
-	uint64_t rows;   /* if not 0: it is cut to so many */
-	uint64_t height; /* if not 0: it must have so many rows */
-	bool by_default; /* no list has the name, */
-	bool complete;   /* so it may be no parameter */
+	uint64_t rows;   /* not 0: rows of the whole, the rest is padding */
+	uint64_t height; /* not 0: rows that the whole must have */
+	bool by_default; /* no list has the name */
+	bool complete;   /* the lists are AutoTP's: a name in no list may be no parameter */
 };
 
-/* Keep the first universal_checkpoint_info that is found, or what a model file of GPT-NeoX has
- * instead. */
+/* Read the rules from the universal_checkpoint_info of @from, or, in a model file of GPT-NeoX, from
+ * its arguments. The first rules that are found are kept. */
 int dcp_ds_take_rules(struct dcp_ds *ds, struct dcp_pv from);
 void dcp_ds_rules_finish(struct dcp_ds *ds);
-/* Are @args the arguments that a model file of GPT-NeoX keeps? @width: of its model. */
+/* Are @args the arguments in a model file of GPT-NeoX? @width: the width of its model. */
 bool dcp_ds_is_neox(struct dcp_pv args, uint64_t *width);
-/*
- * A rule that is known without being recorded: an enum dcp_ds_cut, or one of those above; @height
- * as in struct dcp_ds_rule; @why: it is refused, or not known.
- */
+/* A rule that is built in, because checkpoints do not record it. */
 struct dcp_ds_known {
 	const char *pattern;
-	uint8_t list;
-	uint64_t height;
-	const char *why;
+	uint8_t list;    /* enum dcp_ds_cut, DCP_DS_LIST_REFUSED or DCP_DS_LIST_UNKNOWN */
+	uint64_t height; /* as in struct dcp_ds_rule */
+	const char *why; /* why it is refused or not known; NULL for a cut */
 };
-enum { DCP_DS_NEOX = 8 }; /* those of GPT-NeoX */
+enum { DCP_DS_NEOX = 8 }; /* rules of GPT-NeoX */
 void dcp_ds_neox(struct dcp_ds *ds, uint64_t width, struct dcp_ds_known out[DCP_DS_NEOX]);
 
-/* The rule for @name; returns why there is none, or NULL. */
+/* Find the rule for @name. Returns NULL, or the reason why there is no rule. */
 const char *dcp_ds_rule(const struct dcp_ds *ds, const char *name, struct dcp_ds_rule *out);
 
-/* What one rank holds. */
+/* The shape of one rank's tensor. */
 struct dcp_ds_local {
 	uint32_t ndim;
 	const uint64_t *shape;
 };
 
-/* Elements [first, first + n) of a rank's, the first of them at @from, and the box of the whole
- * they fill. */
+/* Elements [first, first + n) of the tensor of rank @local, which begin at the position @from of
+ * that tensor, and the box [lo, lo + len) of the whole that they fill. */
 struct dcp_ds_box {
 	uint32_t local;
 	uint64_t first, n;
@@ -150,13 +151,14 @@ struct dcp_ds_whole {
 	uint64_t shape[DCP_MAX_NDIM];
 	struct dcp_ds_box *box;
 	size_t nbox, room;
-	bool sum, mean; /* of all ranks; the box is that of the first */
+	bool sum, mean; /* values are the sum or mean of all ranks; the box is the first's */
 	struct dcp_arena *arena;
 };
 
 /* ---- join.c ---- */
 
-/* The whole, in @arena; returns why it cannot be made, or NULL. */
+/* Make the whole in @arena from the tensors of @n ranks. Returns NULL, or the reason why it cannot
+ * be made. */
 const char *dcp_ds_join(const struct dcp_ds_rule *rule, const struct dcp_ds_local *local,
 			size_t n, struct dcp_arena *arena, struct dcp_ds_whole *w);
 
@@ -181,13 +183,13 @@ struct dcp_ds_name {
 
 bool dcp_ds_name_parse(const char *name, struct dcp_ds_name *out);
 
-/* What the file of another rank would be called. */
+/* The name of the file like @like, but of another rank. */
 void dcp_ds_name_of_rank(const struct dcp_ds_name *like, uint32_t dp, uint32_t mp,
 			 char out[DCP_DS_NAME_MAX]);
 
-/* ---- what was read ---- */
+/* ---- contents of files ---- */
 
-/* A flat tensor of an optimizer file. */
+/* Where a flat tensor of an optimizer file lies. */
 struct dcp_ds_place {
 	uint64_t off, n; /* first byte; elements */
 	uint32_t file;   /* the sink's number */
@@ -195,30 +197,30 @@ struct dcp_ds_place {
 	bool swap, there;
 };
 
-/* What all parameters of a group have in common: step. */
+/* A state that all parameters of a group have in common, such as step. */
 struct dcp_ds_common {
 	uint32_t flat, state;
-	struct dcp_ds_place place; /* a tensor of one element, or */
+	struct dcp_ds_place place; /* a tensor of one element; or else type and json are set */
 	uint32_t ndim;
-	const char *type, *json; /* a value */
-	const char *first;       /* key of the first tensor emitted for it */
+	const char *type, *json; /* a value that is no tensor */
+	const char *first;       /* key of the first tensor emitted for this state */
 };
 
 /* One optimizer file. */
 struct dcp_ds_rank {
 	const struct dcp_ds_name *name;
-	const char *why;            /* not NULL: why it is of no use */
+	const char *why;            /* not NULL: why the file cannot be used */
 	struct dcp_ds_place *place; /* [flat * nstates + state] */
-	uint64_t *slice;            /* of each flat tensor, where it says so (stage 3) */
+	uint64_t *slice; /* slice number of each flat tensor, if the file says it (stage 3) */
 	uint32_t nstates;
 };
 
 /* A layer of AutoEP: every weight is one tensor of all experts, [experts, ...]. */
 struct dcp_ds_experts {
 	const char *prefix;         /* of its weights: "model.layers.0.mlp.experts" */
-	uint32_t layer;             /* in names of files */
-	uint32_t total, shares;     /* experts; ranks that hold different ones */
-	const uint32_t *const *has; /* of each share: the experts, in order */
+	uint32_t layer;             /* its number in names of files */
+	uint32_t total, shares;     /* number of experts; of shares */
+	const uint32_t *const *has; /* the experts of each share, in order */
 	const uint32_t *nhas;
 };
 
@@ -228,33 +230,39 @@ struct dcp_ds_param {
 	uint32_t ndim;
 	uint32_t group;
 	uint64_t numel;
-	uint64_t off;    /* in the group; in stage 3 in each rank's slice of it */
-	const char *why; /* not NULL: why it cannot be placed */
-	/* of AutoEP: this is what the first share holds, that of the next is @next further on */
+	uint64_t off;    /* element in the group; stage 3: in each rank's slice of the group */
+	const char *why; /* not NULL: why its elements cannot be found */
+	/* Set for AutoEP: this is the first share's parameter; the next share's is the element
+	 * @next places further on in the array. */
 	const struct dcp_ds_experts *experts;
 	uint32_t next;
-	bool hidden; /* of another share than the first */
+	bool hidden; /* belongs to a share other than the first */
 	bool whole;  /* tensor-parallel ranks do not cut it */
 };
 
 /* A parameter group as optimizer files have it. */
 struct dcp_ds_list {
-	uint32_t flat;       /* its first flat tensor; */
-	uint32_t waves;      /* so many follow each other, each cut over all ranks */
-	uint32_t count;      /* ranks it is cut over */
-	uint32_t shares;     /* expert-parallel ranks, by its name; 0: none */
-	const uint64_t *gap; /* after each parameter, or NULL */
+	uint32_t flat;   /* its first flat tensor */
+	uint32_t waves;  /* consecutive flat tensors of the group, each cut over all ranks */
+	uint32_t count;  /* ranks that each wave is cut over */
+	uint32_t shares; /* expert-parallel ranks, from the group's name; 0: no experts */
+	const uint64_t *gap; /* elements after each parameter, or NULL */
 	uint32_t ngap;
-	bool muon; /* by its param_group */
+	bool muon; /* its param_group says that it uses Muon */
 };
 
+/*
+ * A parameter group and its slices. Slice k belongs to rank base + k % count * step. If lanes is 1,
+ * ranks are the data-parallel ranks of the part. If lanes is tp, ranks are counted through the
+ * whole stage, tensor-parallel ranks first: its parts take turns.
+ */
 struct dcp_ds_group {
 	uint32_t flat, waves, count; /* as above: count * waves slices */
-	uint32_t base, step; /* slice k lies with rank base + k % count * step; it is a rank */
-	uint32_t lanes;      /* of the part, or (tp) of its stage: they take turns */
-	uint64_t numel;      /* elements of its parameters and of what lies between them */
-	uint64_t slice;      /* elements a rank has room for */
-	const char *why;     /* not NULL: why nothing of it can be read */
+	uint32_t base, step;
+	uint32_t lanes;
+	uint64_t numel;  /* elements of its parameters and of the gaps between them */
+	uint64_t slice;  /* elements of one slice, with padding */
+	const char *why; /* not NULL: why nothing of the group can be read */
 };
 
 /* A frozen parameter that stage 3 cut: each model file has a fragment. */
@@ -266,7 +274,7 @@ struct dcp_ds_frozen {
 	struct dcp_ds_place *fragment; /* of each model file of the part */
 };
 
-/* One model-parallel rank. */
+/* A part of the model: what one model-parallel rank holds. */
 struct dcp_ds_part {
 	uint32_t mp;
 	const struct dcp_ds_name *model; /* its files, by rank; nmodels of them */
@@ -274,9 +282,9 @@ struct dcp_ds_part {
 	const struct dcp_ds_name *named; /* the model file that named the parameters, or NULL */
 	struct dcp_ds_rank *rank;        /* its optimizer files, by rank */
 	size_t nranks;
-	uint32_t world; /* ranks there should be; 0: no optimizer file could be read */
-	unsigned stage; /* 1 (also 2) or 3; 0: nothing is cut */
-	bool whole;     /* the model file has the optimizer, too (stage 0) */
+	uint32_t world; /* expected data-parallel ranks; 0: no optimizer file could be read */
+	unsigned stage; /* 1 (also for 2) or 3; 0: nothing is cut */
+	bool whole;     /* stage 0: the model file has the optimizer, too */
 	uint32_t nflat; /* flat tensors of each state */
 
 	struct dcp_ds_param *param;
@@ -309,34 +317,34 @@ struct dcp_ds {
 	size_t nfiles;
 	struct dcp_ds_part *part;
 	size_t nparts;
-	uint32_t tp;              /* tensor-parallel ranks of ... */
-	uint32_t pp;              /* ... so many pipeline stages; 0: not recorded */
+	uint32_t tp;              /* tensor-parallel ranks of each pipeline stage */
+	uint32_t pp;              /* pipeline stages; 0: not recorded */
 	struct dcp_intern states; /* 0 is "fp32" */
 	struct dcp_intern
 		trained; /* names for which optimizer states are emitted, aliases too */
 	struct dcp_intern frozen;  /* names for which fragments are emitted */
 	struct dcp_intern buffers; /* names that the model says are not parameters */
-	struct dcp_intern emitted; /* names that have an fp32 otherwise */
-	struct dcp_buf alias;      /* struct dcp_ds_alias, by real name once all are read */
-	struct dcp_intern reals;   /* names that have aliases ... */
-	struct dcp_buf real_at;    /* ... and the number of the first one of each */
+	struct dcp_intern emitted; /* names whose fp32 universal.c emits */
+	struct dcp_buf alias;      /* struct dcp_ds_alias; sorted by real name after reading */
+	struct dcp_intern reals;   /* real names that have aliases */
+	struct dcp_buf real_at;    /* number of the first alias of each real name */
 	bool zero;                 /* there are optimizer states by name */
 	const char *unjoined;      /* why a name was emitted for each rank; NULL: none was */
 	size_t nunjoined;
-	uint64_t compared; /* bytes of ranks that were read to see whether they are equal */
+	uint64_t compared; /* bytes that were read to compare ranks */
 	struct dcp_ds_rules *rules;
-	struct dcp_intern seen;         /* what was emitted for the first file of a kind ... */
-	struct dcp_buf seen_hash;       /* ... and its hash, by number */
+	struct dcp_intern seen;         /* entries emitted for the first file of a kind */
+	struct dcp_buf seen_hash;       /* their hashes, by number */
 	bool before_expert;             /* ranks of one expert are neighbours */
-	struct dcp_ds_experts *experts; /* of AutoEP ... */
+	struct dcp_ds_experts *experts; /* layers of AutoEP */
 	size_t nexperts;
-	struct dcp_intern expert_layers; /* ... and their prefixes */
+	struct dcp_intern expert_layers; /* prefixes of these layers */
 	uint32_t expert_lanes; /* 1: tensor-parallel ranks cut experts; more: they do not */
-	struct dcp_buf names;  /* const char *: of files, by the sink's number */
+	struct dcp_buf names;  /* const char *: names of files, by the sink's number */
 	bool universal;
 	char version[32];      /* of DeepSpeed */
-	bool opened;           /* a file could be read */
-	struct dcp_err damage; /* of the first that could not */
+	bool opened;           /* at least one file could be read */
+	struct dcp_err damage; /* of the first file that could not be read */
 };
 
 /* ---- load.c ---- */
@@ -344,26 +352,26 @@ struct dcp_ds {
 /* Text in the arena; NULL when memory is out. */
 const char *dcp_ds_text(struct dcp_ds *ds, const char *fmt, ...) DCP_PRINTF(2, 3);
 
-/*
- * A file of the checkpoint opened and parsed. Returns 0, 1 when it cannot be read (@why says
- * it, the file is named), or a negative errno that ends the load.
- */
+/* An opened and parsed file of the checkpoint. */
 struct dcp_ds_input {
 	struct dcp_input in;
 	struct dcp_torch *t;
 	uint32_t file; /* the sink's number */
 };
+/* Open the file @name. Returns 0, 1 when the file cannot be read (@why names it and the reason),
+ * or a negative errno that ends the load. */
 int dcp_ds_open(struct dcp_ds *ds, const char *name, struct dcp_ds_input *out,
 		struct dcp_err *why);
 void dcp_ds_close(struct dcp_ds_input *in);
-/* Where tensor @v lies; absent unless the tensor lies in one run. 0 or -ENOMEM. */
+/* Find where tensor @v lies. A tensor that is not one run counts as absent. 0 or -ENOMEM. */
 int dcp_ds_take_place(const struct dcp_ds_input *in, struct dcp_pv v, struct dcp_ds_place *out);
 void dcp_ds_place_tensor(const struct dcp_ds_input *in, const struct dcp_torch_tensor *tt,
 			 struct dcp_ds_place *out);
-/* A file that is of no use: an object of its name. @why NULL: out of memory. */
+/* Emit a file that cannot be used as an object of its name, with the error @why. If @why is NULL,
+ * memory ran out. */
 int dcp_ds_emit_broken(struct dcp_ds *ds, const char *file, const char *why);
 
-/* The files of a directory that are of the family, sorted; freed by the caller. */
+/* The files of this family in a directory, sorted. The caller frees the list. */
 int dcp_ds_list_files(const struct dcp_dir *dir, struct dcp_ds_name **out, size_t *n);
 /* The files of @kind in @ds->file. */
 const struct dcp_ds_name *dcp_ds_files(const struct dcp_ds *ds, enum dcp_ds_kind kind,
@@ -374,14 +382,15 @@ const struct dcp_ds_part *dcp_ds_part_of(const struct dcp_ds *ds, uint64_t mp);
 const struct dcp_ds_rank *dcp_ds_rank_of(const struct dcp_ds_part *part, uint64_t dp);
 /* Does a "latest" in @above name @version? True also when nothing is known of @above (NULL). */
 bool dcp_ds_committed(const struct dcp_dir *above, const char *version);
-/* A file of a rank that the metadata speaks of; false: all are there. */
+/* Is the file of a rank missing that the metadata counts? @missing is the first of them. */
 bool dcp_ds_lacks(const struct dcp_ds *ds, char missing[DCP_DS_NAME_MAX]);
-/* What lies on ranks without a file has no names: the files that would have them are named. */
+/* Parameters of ranks whose model file is missing have no names, so emit each missing file as a
+ * broken object. */
 int dcp_ds_emit_lost(struct dcp_ds *ds);
 
 /* ---- layout.c ---- */
 
-/* Read the names in the directory; dcp_ds_end() whatever it returns. */
+/* Read the names in the directory. The caller calls dcp_ds_end() also after an error. */
 int dcp_ds_begin(struct dcp_ds *ds, const struct dcp_load *in, struct dcp_err *err);
 void dcp_ds_end(struct dcp_ds *ds);
 /* Read all model and optimizer files. */
@@ -389,7 +398,7 @@ int dcp_ds_read_parts(struct dcp_ds *ds);
 
 /* ---- model_file.c, optim_file.c ---- */
 
-/* Read all model files of @part, and emit what else is in them. */
+/* Read all model files of @part, or all its optimizer files, and emit their other entries. */
 int dcp_ds_read_models(struct dcp_ds *ds, struct dcp_ds_part *part);
 int dcp_ds_read_optims(struct dcp_ds *ds, struct dcp_ds_part *part);
 
@@ -400,10 +409,10 @@ struct dcp_ds_reading {
 	struct dcp_ds_rank *rank;
 	const struct dcp_ds_input *in;
 	struct dcp_pv dict;        /* optimizer_state_dict */
-	struct dcp_pv base;        /* what the wrapped optimizer said */
+	struct dcp_pv base;        /* state dict of the wrapped optimizer */
 	const struct dcp_pv *flat; /* master weights */
 	size_t nflat;
-	const uint32_t *waves; /* of each group, or NULL: 1 */
+	const uint32_t *waves; /* of each group; NULL: one wave each */
 	size_t nlists;
 	unsigned stage;
 };
@@ -412,12 +421,12 @@ struct dcp_ds_reading {
 
 int dcp_ds_read_aliases(struct dcp_ds *ds, struct dcp_ds_part *part,
 			const struct dcp_ds_input *in);
-/* For which names the optimizer's states are emitted, and which are joined otherwise. */
+/* Collect the names for which optimizer states are emitted, and the names of frozen parameters. */
 int dcp_ds_name_all(struct dcp_ds *ds);
 
 /* ---- layout.c, slice.c, expert.c ---- */
 
-/* A part while it is laid out. */
+/* A part while its parameters are laid out in groups. */
 struct dcp_ds_laying {
 	struct dcp_ds *ds;
 	struct dcp_ds_part *part;
@@ -426,28 +435,28 @@ struct dcp_ds_laying {
 };
 int dcp_ds_add_group(struct dcp_ds_laying *l, const struct dcp_ds_group *g,
 		     struct dcp_ds_param *p, size_t n);
-/* The consecutive parameters [p, p + n). */
+/* Place the consecutive parameters [p, p + n) in group @g. */
 void dcp_ds_place_params(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
 			 struct dcp_ds_group *g, struct dcp_ds_param *p, size_t n);
 
 /* Where a slice of a group lies. */
 struct dcp_ds_slice {
-	const struct dcp_ds_part *part; /* NULL: no file is of it */
+	const struct dcp_ds_part *part; /* NULL: the part has no file */
 	uint32_t mp, dp, flat;
 };
 struct dcp_ds_slice dcp_ds_slice(const struct dcp_ds *ds, const struct dcp_ds_part *part,
 				 const struct dcp_ds_group *g, uint64_t k);
 
-/* What a model file says of AutoEP, kept once. */
+/* Read the layers of AutoEP from the model file @root. The first list that is found is kept. */
 int dcp_ds_take_experts(struct dcp_ds *ds, struct dcp_pv root);
-/* The layer of AutoEP that @name is a weight of, or NULL. */
+/* The layer of AutoEP to which the weight @name belongs, or NULL. */
 const struct dcp_ds_experts *dcp_ds_experts_of(const struct dcp_ds *ds, const char *name);
 bool dcp_ds_all_experts(const struct dcp_ds *ds, const struct dcp_ds_param *p, size_t n);
-/* A group of experts, as many groups as there are shares of them. */
+/* Add a group of experts as one group for each share. */
 int dcp_ds_add_experts(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
 		       struct dcp_ds_group *g, const struct dcp_ds_param *p, size_t n);
 
-/* Consecutive elements of a parameter in one file. */
+/* Consecutive elements [first, first + n) of a parameter, at byte @off of one file. */
 struct dcp_ds_run {
 	uint64_t first, n;
 	uint64_t off;
@@ -456,41 +465,41 @@ struct dcp_ds_run {
 };
 
 /*
- * All runs of @state of @p, in order, added to @out (struct dcp_ds_run), and their dtype.
- * Returns 1; 0: no file has this state for it; -EBADMSG: it cannot be read, @why says it;
- * -ENOMEM.
+ * Add all runs of @state of @p to @out (struct dcp_ds_run), in order, and set their dtype.
+ * Returns 1; 0 if no file has this state of @p; -EBADMSG if the state cannot be read, with the
+ * reason in @why; or -ENOMEM.
  */
 int dcp_ds_runs(struct dcp_ds *ds, const struct dcp_ds_part *part, const struct dcp_ds_param *p,
 		uint32_t state, struct dcp_buf *out, uint8_t *dtype, struct dcp_err *why);
-/* The same of a frozen parameter of stage 3. */
+/* The same for a frozen parameter of stage 3. */
 int dcp_ds_frozen_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
 		       const struct dcp_ds_frozen *f, struct dcp_buf *out, uint8_t *dtype,
 		       struct dcp_err *why);
 
 /*
- * emit: from what was read to what the sink gets.
+ * emit: passes the contents of the files to the sink.
  *
- *	load.c              under all names that a parameter has
+ *	load.c              tensors and objects, under all names that a parameter has
  *	state.c             fp32, exp_avg, ... of every parameter, of one rank or joined from several
- *	module.c            the 16-bit weights, with those of AutoEP's experts
- *	module_joined.c     those of several tensor-parallel ranks, and the sink for them
- *	model_file.c        everything else
+ *	module.c            the 16-bit weights, with the weights of AutoEP's experts
+ *	module_joined.c     the 16-bit weights of several tensor-parallel ranks, and the sink for them
+ *	model_file.c        all other values in the files
  */
 
 /* ---- load.c ---- */
 
 /*
- * <rank>.<role>.<name>, without <rank> when that is NULL: @t with its key and path. dtype_name
- * and itemsize may be left to the dtype.
+ * Emit @t with the key <rank>.<role>.<name>, or <role>.<name> if @rank is NULL, and the path of
+ * these components. If @t has no dtype_name or itemsize, they are taken from its dtype.
  */
 int dcp_ds_emit_one(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
 		    const struct dcp_tensor *t);
-/* The same, also under every name that is tied to @name. */
+/* The same, and also emit @t under every name that is tied to @name. */
 int dcp_ds_emit_tensor(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
 		       const struct dcp_tensor *t);
 int dcp_ds_emit_object(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
 		       const char *type, const char *json);
-/* What framework, how many ranks, and what was not joined. */
+/* Emit the framework, the numbers of ranks, and what was not joined. */
 int dcp_ds_emit_facts(struct dcp_ds *ds);
 /* Note that @name is emitted once for each tensor-parallel rank, and why. */
 int dcp_ds_note_unjoined(struct dcp_ds *ds, const char *name, const char *why,
@@ -498,16 +507,16 @@ int dcp_ds_note_unjoined(struct dcp_ds *ds, const char *name, const char *why,
 
 /* ---- state.c ---- */
 
-/* Master weights and moments. */
+/* Emit master weights and moments. */
 int dcp_ds_emit_states(struct dcp_ds *ds);
 
-/* Those of one name while they are emitted. */
+/* The states of one name while they are emitted. */
 struct dcp_ds_emitter {
 	struct dcp_ds *ds;
 	uint32_t state;
-	struct dcp_arena scratch; /* of one name */
+	struct dcp_arena scratch; /* for one name */
 	struct dcp_buf runs, pieces;
-	size_t hint; /* the common entry that was found last: the next is near */
+	size_t hint; /* the common entry that was found last; the next one is near */
 };
 /* The ranks that hold a parameter, in the order in which they are joined. */
 struct dcp_ds_shared {
@@ -516,28 +525,28 @@ struct dcp_ds_shared {
 	struct dcp_ds_local *local;
 	size_t n;
 };
-/* Runs of one rank, as far as they fall into @box. */
+/* Add a piece for each run of a rank, cut to @box. */
 int dcp_ds_add_pieces(struct dcp_ds_emitter *t, const struct dcp_ds_box *box, uint8_t dtype);
 
 /* ---- join.c: are copies equal? ---- */
 
-/* May so many bytes of each of @ranks ranks be read, to compare them? */
+/* May @bytes of each of @ranks ranks be read, to compare the ranks? */
 bool dcp_ds_may_compare(struct dcp_ds *ds, uint64_t bytes, size_t ranks);
 /* Do all ranks hold the same values of the state? 1, 0 or -ENOMEM. */
 int dcp_ds_all_same(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s);
 
 /* ---- module.c, module_joined.c ---- */
 
-/* The 16-bit weights; and as fp32 the weights that the optimizer does not have. */
+/* Emit the 16-bit weights, and also as fp32 the weights that the optimizer does not have. */
 int dcp_ds_emit_modules(struct dcp_ds *ds);
-/* Those of one model, layer or expert from the files of its tensor-parallel ranks. */
+/* Emit the weights of one model, layer or expert from the @n files of its tensor-parallel ranks. */
 int dcp_ds_emit_unit(struct dcp_ds *ds, const struct dcp_ds_name *file, size_t n);
 
-/* The state dict in a file: all of it, or what a model file calls "module"; NULL: none. */
+/* The state dict in a file: its root, or in a model file the entry "module"; NULL: none. */
 const struct dcp_pv *dcp_ds_state_dict(const struct dcp_ds_name *name,
 				       const struct dcp_ds_input *in, struct dcp_pv *room);
 
-/* A sink for module.<name>: corrects paths, leaves out placeholders, also emits fp32. */
+/* A sink for module.<name>, which corrects paths, leaves out placeholders and also emits fp32. */
 struct dcp_ds_front {
 	struct dcp_ds *ds;
 	const struct dcp_ds_name *file;
@@ -546,17 +555,17 @@ struct dcp_sink dcp_ds_front_sink(struct dcp_ds_front *f);
 
 /* ---- model_file.c ---- */
 
-/* The values of a model or optimizer file that are not emitted elsewhere. */
+/* Emit the values of a model or optimizer file that are not emitted elsewhere. */
 int dcp_ds_emit_rest(struct dcp_ds *ds, const struct dcp_ds_name *name,
 		     const struct dcp_ds_input *in);
-/* One value of it, unless the first file of its kind said the same. */
+/* Emit one value of a file, unless the first file of the same kind has an equal value. */
 int dcp_ds_emit_entry(struct dcp_ds *ds, const struct dcp_ds_name *name,
 		      const struct dcp_ds_input *in, struct dcp_pv v, const char *const *path,
 		      size_t n);
-/* One value, as an object and the tensors in it; path[0] is the file and only part of the key.
- */
+/* Emit one value as an object, and the tensors in it. path[0] is the file: it is part of the key
+ * but not of the path. */
 int dcp_ds_emit_value(struct dcp_ds *ds, const struct dcp_ds_input *in, struct dcp_pv v,
 		      const char *const *path, size_t n);
-/* A file of unknown content, leaf by leaf; or only the leaves that dcp_ds_emit_rest() left
- * out. */
+/* Emit a file of unknown content, leaf by leaf; with @tensors_only only the leaves that
+ * dcp_ds_emit_rest() left out. */
 int dcp_ds_emit_raw(struct dcp_ds *ds, const char *file, bool tensors_only);

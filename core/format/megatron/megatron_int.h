@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * megatron_int: what the files that read mp_rank directories share.
+ * megatron_int: the declarations that the sources which read mp_rank directories share.
  */
 #pragma once
 #include <stdbool.h>
@@ -13,11 +13,11 @@
 #include "core/format/gather/join.h"
 
 /*
- * rules: along which dimension do Megatron's tensor-parallel ranks hold a parameter?
+ * rules: the dimension along which Megatron's tensor-parallel ranks cut a parameter.
  *
- * mp_rank files do not say; the names of the layers do. Rules are globs over whole keys, and
- * the first that matches counts. A file of rules in the version's directory stands before
- * those built in, one a line:
+ * mp_rank files do not record this dimension, but the names of the layers imply it. Rules are
+ * globs over whole keys, and the first rule that matches counts. The rules of a file in the
+ * version's directory, one on each line, come before the built-in rules:
  *
  *	# keys as dcpfs shows them     how they are cut
  *	*.mixer.out_proj.weight        shard(1)
@@ -34,13 +34,14 @@ struct dcp_err;
 
 struct dcp_mrule {
 	bool replicate;
-	bool gated; /* one half or two: the sizes of the second layer say */
+	bool gated; /* one half or two, which follows from the sizes of the second layer */
 	uint32_t dim;
-	uint32_t groups; /* as many parts of the same size */
-	uint32_t old;    /* the same, but only before checkpoint_version 1; 0: as later */
-	uint32_t nsizes; /* not 0: parts of these proportions instead */
+	uint32_t groups; /* number of parts of equal size, each cut by all ranks */
+	uint32_t old;    /* groups before checkpoint_version 1; 0: as in later versions */
+	uint32_t
+		nsizes; /* not 0: number of parts of the proportions @size, in place of groups */
 	uint32_t size[DCP_MEGATRON_MAX_SIZES];
-	unsigned line; /* in the file; 0: built in */
+	unsigned line; /* of the rule in the file; 0: built in */
 };
 
 struct dcp_mrules {
@@ -48,11 +49,11 @@ struct dcp_mrules {
 	struct dcp_buf list;
 };
 
-/* Take the @n bytes of a file. -EBADMSG naming the line, -ENOMEM. */
+/* Add the rules of a file of @n bytes. -EBADMSG (the message names the line), -ENOMEM. */
 int dcp_mrules_parse(struct dcp_mrules *r, const char *text, size_t n, struct dcp_err *err);
 void dcp_mrules_finish(struct dcp_mrules *r);
 
-/* The rule for @key; false: no rule matches, so how it is cut is not known. */
+/* Find the rule for @key; false: no rule matches, so it is not known how @key is cut. */
 bool dcp_mrules_find(const struct dcp_mrules *r, const char *key, struct dcp_mrule *out);
 
 struct dcp_dir;
@@ -65,137 +66,140 @@ struct dcp_pv;
 /* One mp_rank directory. */
 struct dcp_mrank {
 	const char *dir;    /* its name */
-	const char *file;   /* its state; NULL: only what data-parallel ranks keep lies there */
+	const char *file;   /* its state; NULL: it has only the files of a data-parallel rank */
 	uint64_t number[3]; /* mp_rank_<tp>_<pp or ep>_<ep> */
 	unsigned nnumbers;
 	uint32_t tp, pp, ep;
-	const char *error; /* why it cannot be read; NULL: it can */
+	const char *error; /* why the state cannot be read, or NULL */
 };
 
-/* What the arguments of the run say; 0: nothing. */
+/* Numbers from the arguments of the run; 0: not given. */
 struct dcp_margs {
-	uint64_t tp, pp, ep, etp; /* degrees; etp: tensor parallel ranks of an expert */
+	uint64_t tp, pp, ep, etp; /* degrees; etp: tensor-parallel ranks of an expert */
 	uint64_t layers, hidden, ffn, heads, vocab, experts;
 	uint64_t moe_ffn; /* of one expert */
 	uint64_t kv_channels, value_channels;
-	uint64_t qkv_heads;       /* rows of fused query, key and value, in heads */
-	uint64_t q_rank, kv_rank; /* of latent attention; kv_rank with the rows for positions */
-	bool varied;              /* layers differ in size */
+	uint64_t qkv_heads; /* rows of fused query, key and value, in heads */
+	/* of latent attention; kv_rank includes the rows for positions */
+	uint64_t q_rank, kv_rank;
+	bool varied; /* layers differ in size */
 };
 
 struct dcp_mlegacy {
 	const struct dcp_load *in;
 	struct dcp_mrank *rank; /* by tp, then pp, then ep */
 	size_t n;
-	const char *file;         /* how states are called, for messages */
+	const char *file;         /* the name of state files, for messages */
 	uint32_t tp, pp, ep, etp; /* degrees */
 	struct dcp_margs args;
 	double version; /* checkpoint_version */
 	struct dcp_mrules rules;
-	/* The model's tensors as the files have them: "<chunk>/<stage>/<expert rank>/<key>". */
+	/* The parts of the model's tensors, under the names "<chunk>/<stage>/<expert rank>/<key>",
+	 * where <key> is the key in the file. */
 	struct dcp_copies model;
-	size_t ninferred; /* keys emitted that were put together by a rule */
-	bool old_order;   /* one was emitted whose rows stand as they did before version 2 */
+	size_t ninferred; /* keys that were emitted after joining their parts by a rule */
+	bool old_order;   /* a key was emitted whose rows are in the order before version 2 */
 };
 
 /* ---- grid.c ---- */
 
+/* Read the arguments and the checkpoint_version of a state file. */
 void dcp_mlegacy_read_args(struct dcp_mlegacy *m, struct dcp_pv root);
 
-/* ---- grid.c ---- */
-
-/* Is that the name of a rank's directory? @r gets its numbers. */
+/* Is @name the name of a rank's directory? If so, @r gets its numbers. */
 bool dcp_mrank_parse(const char *name, struct dcp_mrank *r);
 
-/* The state's name in the opened directory of a rank, or NULL. */
+/* The name of the state file in the opened directory of a rank, or NULL. */
 const char *dcp_mrank_file(const struct dcp_dir *dir);
 
-/* List the directories; place them once the arguments are known. */
+/* List the directories of ranks. -ENOMEM. */
 int dcp_mlegacy_list(struct dcp_mlegacy *m);
+/* Give each directory its ranks and find the degrees, after the arguments were read. -E2BIG. */
 int dcp_mlegacy_place(struct dcp_mlegacy *m, struct dcp_err *err);
 
-/* The directory of that place, one that can be read before others, or NULL. Each number may be
- * DCP_MEGATRON_ANY. @etp: the expert's part that is asked for. */
+/* A directory of these ranks, preferably one without an error, or NULL. Each number may be
+ * DCP_MEGATRON_ANY. @etp: the expert tensor-parallel rank. */
 struct dcp_mrank *dcp_mlegacy_rank(const struct dcp_mlegacy *m, uint32_t tp, uint32_t pp,
 				   uint32_t ep, uint32_t etp);
 
-/* How the directory of that place is called, there or not. */
+/* The name of the directory of these ranks, whether the directory exists or not. */
 void dcp_mlegacy_dir(const struct dcp_mlegacy *m, uint32_t tp, uint32_t pp, uint32_t ep,
 		     char name[DCP_MEGATRON_DIR]);
 
-/* Which directories does Megatron write for tensor-parallel rank @tp? Those of expert ranks
- * *@first, *@first + *@step ... below m->ep. */
+/* The directories that Megatron writes for tensor-parallel rank @tp: those of the expert-parallel
+ * ranks *@first, *@first + *@step, ... below m->ep. */
 void dcp_mlegacy_expected(const struct dcp_mlegacy *m, uint32_t tp, uint32_t *first,
 			  uint32_t *step);
 
-/* Ranks wrote their experts over one another's. */
+/* Did ranks overwrite the experts of other ranks, because they had the same directory? */
 bool dcp_mlegacy_lost_experts(const struct dcp_mlegacy *m);
 
-/* Who holds a parameter? */
+/* The expert-parallel ranks that hold a parameter. */
 enum dcp_mholder {
-	DCP_MHOLD_ALL,    /* every expert-parallel rank the same */
-	DCP_MHOLD_EXPERT, /* the expert-parallel rank whose expert it belongs to */
-	DCP_MHOLD_STACK,  /* each expert-parallel rank its consecutive experts */
+	DCP_MHOLD_ALL,    /* every rank holds the same values */
+	DCP_MHOLD_EXPERT, /* one rank: the parameter belongs to an expert of this rank */
+	DCP_MHOLD_STACK,  /* every rank holds consecutive experts of its own, stacked */
 };
 
-/* A key of the copies, taken apart. */
+/* The parts of a name in m->model. */
 struct dcp_mplace {
 	enum dcp_mholder holder;
 	uint32_t chunk, stage, ep;
-	const char *key; /* as the file has it */
+	const char *key; /* in the file */
 };
 
-/* As it stands among the copies. */
+/* Write the name that @p has in m->model to @out. */
 int dcp_mplace_print(const struct dcp_mplace *p, struct dcp_buf *out);
-
-/* ---- legacy.c ---- */
 
 /* ---- keys.c ---- */
 
-/* Keep the tensor @t, emitted by rank number @who as local key @key of model chunk @chunk. */
+/* Keep the tensor @t, which number @who of m->rank has as key @key of its model chunk @chunk. */
 int dcp_mlegacy_keep(struct dcp_mlegacy *m, const struct dcp_tensor *t, const char *key,
 		     uint32_t chunk, uint32_t who);
 
-/* Emit the model: one stage after the other, tensor-parallel parts put together. */
+/* Emit the model, one pipeline stage after the other, with tensor-parallel parts joined. */
 int dcp_mlegacy_emit_model(struct dcp_mlegacy *m, struct dcp_err *err);
 
 /* ---- join.c ---- */
 
-/* One tensor that is being put together. */
+/* One tensor while its parts are joined. */
 struct dcp_mjoin {
 	struct dcp_mlegacy *m;
 	struct dcp_mplace place;
-	const char *key;              /* in the whole model */
-	uint32_t nstacks;             /* expert-parallel ranks, each with experts of its own */
-	uint32_t nparts;              /* tensor-parallel ranks that hold a part of each */
-	const struct dcp_copy **copy; /* nstacks times nparts; NULL: not there */
+	const char *key;  /* in the whole model */
+	uint32_t nstacks; /* expert-parallel ranks, each with experts of its own */
+	uint32_t nparts;  /* tensor-parallel ranks, each with a part of every stack */
+	const struct dcp_copy **copy; /* nstacks times nparts; NULL: this part is missing */
 	struct dcp_mrule rule;
 	struct dcp_tensor t;
 	uint64_t shape[DCP_MAX_NDIM];
-	struct dcp_err why; /* has a code: the key is broken */
+	struct dcp_err why; /* its code is not 0: the key is broken */
 };
 
-/* Room for the copies of any one tensor. */
+/* The most parts that one tensor may have. */
 size_t dcp_mlegacy_max_copies(const struct dcp_mlegacy *m);
 
-/* Emit number @number of the copies, which lies at @place, under the key @key. */
+/* Join the parts with number @number and name @place in m->model, and emit them under the key
+ * @key. @copy: room for dcp_mlegacy_max_copies() parts. */
 int dcp_mlegacy_join(struct dcp_mlegacy *m, uint32_t number, const struct dcp_mplace *place,
 		     const char *key, const struct dcp_copy **copy);
 
 /*
- * The first projection of latent attention, which Transformer Engine's layers hold whole on every
- * rank: Megatron's own cut its outputs, which the arguments say.
+ * Decide whether the first projection of latent attention is cut. Transformer Engine's layers hold
+ * it whole on every rank. Megatron's own layers cut its outputs; then a part does not have the size
+ * that follows from the arguments of the run.
  */
 void dcp_mjoin_see_latent(struct dcp_mjoin *j);
 
 /*
- * What a copy holds, as the layer sees it. Experts laid out for a grouped GEMM are one matrix
- * in the file and [experts, rows, columns] to the layer.
+ * The dimensions and strides of a part as the layer sees it. Experts for a grouped GEMM are one
+ * matrix in the file, but [experts, rows, columns] to the layer.
  */
 struct dcp_mview {
 	uint32_t ndim;
 	uint64_t dim[DCP_MAX_NDIM], stride[DCP_MAX_NDIM];
 };
 
-/* Is it a matrix of several consecutive experts? 1: of first layers, 2: of second. */
+/* Is @key a matrix of several consecutive experts? 1: of their first layers, 2: of their second
+ * layers, 0: no. */
 int dcp_mview_is_stacked(const char *key);

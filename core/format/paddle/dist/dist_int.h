@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dist_int: the contents of a {uid}.metadata of paddle.distributed.save_state_dict, kept small, and
- * what the files that emit a Paddle distributed checkpoint share; only they include it.
+ * dist_int: the contents of a {uid}.metadata of paddle.distributed.save_state_dict in a compact
+ * form, and the declarations that the sources of this family share; only they include it.
  *
  *	state_dict_metadata  key -> [LocalTensorMetadata, ...]   which pieces a tensor has
- *	storage_metadata     LocalTensorIndex -> file name       which file holds which of them
- *	flat_mapping         key -> path (None, or missing in the oldest)
+ *	storage_metadata     LocalTensorIndex -> file name       which file holds which piece
+ *	flat_mapping         key -> path (None, or missing in the oldest files)
  *
- * Three generations, distinguished by the fields of LocalTensorMetadata: A (2.6) has global_offset
- * and local_shape only; B (3.0) adds dtype; C (3.2 and later) global_shape, then is_flattened and
- * flattened_range. A run [start, stop) of the row-major flattening of the box is what a flattened
- * piece holds.
+ * There are three generations, which differ in the fields of LocalTensorMetadata: A (2.6) has only
+ * global_offset and local_shape; B (3.0) adds dtype; C (3.2 and later) adds global_shape, and later
+ * is_flattened and flattened_range. A flattened piece holds only a run [start, stop) of its box's
+ * elements in row-major order.
  *
- * Several files can be read one after the other into the same struct. Numbers instead of
- * pointers: everything lies in a few growing arrays.
+ * Several files can be read one after the other into the same struct. To keep memory small,
+ * everything lies in a few growing arrays, and structs refer to each other by number.
  */
 #pragma once
 #include <errno.h>
@@ -36,57 +36,58 @@ struct dcp_source;
 #define DCP_PMETA_NONE UINT32_MAX
 #define DCP_PMETA_NO_DIMS UINT64_MAX
 
-/* A box of a key, or a run of its flattening. */
+/* A box of a tensor, or a run of the box's elements in row-major order. */
 struct dcp_pmeta_box {
-	uint64_t lo;  /* number of the first of ndim offsets in dims */
-	uint64_t len; /* the same of its lengths; DCP_PMETA_NO_DIMS: not said */
+	uint64_t lo;  /* where the box's ndim offsets begin in dims */
+	uint64_t len; /* where its lengths begin in dims; DCP_PMETA_NO_DIMS: not recorded */
 	uint64_t run_lo, run_hi;
 	uint32_t ndim;
-	bool flat; /* run_lo and run_hi count */
+	bool flat; /* it is the run [run_lo, run_hi), else the whole box */
 };
 
 struct dcp_pmeta_entry {
 	struct dcp_pmeta_box box;
-	uint64_t shape; /* the tensor's, in dims; DCP_PMETA_NO_DIMS: not said */
-	uint32_t dtype; /* in dtypes; DCP_PMETA_NONE: not said */
-	uint32_t next;  /* entry of the same key */
+	uint64_t shape; /* of the tensor, in dims; DCP_PMETA_NO_DIMS: not recorded */
+	uint32_t dtype; /* in dtypes; DCP_PMETA_NONE: not recorded */
+	uint32_t next;  /* next entry of the same key */
 };
 
 struct dcp_pmeta_record {
 	struct dcp_pmeta_box box;
-	uint64_t replica; /* 0: the first, or the only one */
+	uint64_t replica; /* number of the replica; 0: the first or only one */
 	uint32_t key, file;
-	uint32_t next;         /* record of the same key */
-	uint32_t next_in_file; /* record of the same file */
+	uint32_t next;         /* next record of the same key */
+	uint32_t next_in_file; /* next record of the same file */
 };
 
 struct dcp_pmeta_key {
 	uint32_t entry, record; /* heads of chains; DCP_PMETA_NONE: none */
 	uint32_t last_entry;
-	uint32_t error; /* in errors; DCP_PMETA_NONE: none. It makes the key unreadable. */
-	uint32_t npath; /* 0: the key itself is its only component */
-	uint64_t path;  /* first byte in paths: npath strings */
-	bool named;     /* in state_dict_metadata */
+	uint32_t error; /* in errors: why the key is unreadable; DCP_PMETA_NONE: none */
+	uint32_t npath; /* 0: the key itself is the only component of its path */
+	uint64_t path;  /* first byte of npath strings in paths */
+	bool named;     /* state_dict_metadata has the key */
 };
 
 struct dcp_pmeta {
 	struct dcp_intern names, dtypes, files, errors;
-	struct dcp_buf keys;    /* struct dcp_pmeta_key, one a name */
+	struct dcp_buf keys;    /* struct dcp_pmeta_key, by number in names */
 	struct dcp_buf entries; /* struct dcp_pmeta_entry */
 	struct dcp_buf records; /* struct dcp_pmeta_record */
-	struct dcp_buf heads;   /* uint32_t, one a file: its first record */
+	struct dcp_buf heads;   /* uint32_t: first record of each file, by number in files */
 	struct dcp_buf dims;    /* uint64_t */
 	struct dcp_buf paths;   /* NUL-terminated components */
 	char generation;        /* 'A', 'B' or 'C': the newest that was seen; 0: no entry yet */
-	char model_type[64], version[64], commit[64]; /* provenance, "" when it is not said */
+	char model_type[64], version[64], commit[64]; /* provenance; "": not recorded */
 	/* while reading */
 	struct dcp_buf scratch;
-	uint64_t limit; /* bytes that all of this may take */
+	uint64_t limit; /* bytes that all arrays together may take */
 	uint32_t guess;
 };
 
-/* Add the content of @src to @m, which starts zeroed. Returns 0, -EBADMSG, -E2BIG (more than
- * a file of that size can hold without repetition), -ENOMEM, or what the pickle gave. */
+/* Add the contents of @src to @m, which is zeroed before the first call. Returns 0, -EBADMSG,
+ * -E2BIG (more than a file of this size can hold without repetition), -ENOMEM, or the error of
+ * reading the pickle. */
 int dcp_pmeta_read(struct dcp_pmeta *m, const struct dcp_source *src, struct dcp_err *err);
 void dcp_pmeta_finish(struct dcp_pmeta *m);
 
@@ -128,51 +129,54 @@ static inline uint32_t dcp_pmeta_nentries(const struct dcp_pmeta *m)
 /* Is @v an object of Paddle's class @name, under either module? */
 bool dcp_pmeta_is(struct dcp_pv v, const char *name);
 
-/* -E2BIG when it takes more memory than a file of its size can mean to say; -ENOMEM. */
+/* -E2BIG if @m takes more memory than an honest file of this size needs; -ENOMEM if an array could
+ * not grow. */
 int dcp_pmeta_check_size(const struct dcp_pmeta *m, struct dcp_err *err);
 
-/* Text without NUL: one inside is written as C0 80, as everywhere in dcpfs. */
+/* Append the text @s without NUL bytes: a NUL is written as C0 80, as everywhere in dcpfs. */
 void dcp_pmeta_put_text(struct dcp_buf *b, const struct dcp_pnode *s);
 
+/* The number of the key @v; a new key is added. */
 int dcp_pmeta_key_number(struct dcp_pmeta *m, struct dcp_pv v, uint32_t *number,
 			 struct dcp_err *err);
 
-/* Make the key unreadable; the first thing found wrong with it stays. Returns what
- * dcp_pmeta_check_size() does. */
+/* Make the key unreadable because of @why, unless it has an error already. Returns the result of
+ * dcp_pmeta_check_size(). */
 int dcp_pmeta_spoil(struct dcp_pmeta *m, uint32_t key, const struct dcp_err *why,
 		    struct dcp_err *err);
 
-/* For struct dcp_section; @meta is the struct dcp_pmeta. */
+/* The functions of the sections, for struct dcp_section; @meta is the struct dcp_pmeta. */
 int dcp_pmeta_add_state(void *meta, struct dcp_pv key, struct dcp_pv value,
 			struct dcp_err *err);
 int dcp_pmeta_add_record(void *meta, struct dcp_pv index, struct dcp_pv file,
 			 struct dcp_err *err);
 int dcp_pmeta_add_path(void *meta, struct dcp_pv key, struct dcp_pv value, struct dcp_err *err);
 
-/* A tuple or list of numbers into dims. Returns 0, 1 when one of them is negative, or -EBADMSG
- * described in @why. */
+/* Append a tuple or list of numbers to dims. Returns 0, 1 if a number is negative, or -EBADMSG
+ * with a message in @why. */
 int dcp_pmeta_take_dims(struct dcp_pmeta *m, const struct dcp_pv *v, const char *what,
 			uint64_t *at, uint32_t *ndim, struct dcp_err *why);
 
-/* @v's global_offset, local_shape (unless @bare) and run. 1: a piece of negative size. */
+/* Read the global_offset, local_shape (unless @bare) and run of @v into @box. Also returns 1 if the
+ * piece has a negative size. */
 int dcp_pmeta_take_box(struct dcp_pmeta *m, struct dcp_pv v, bool bare,
 		       struct dcp_pmeta_box *box, struct dcp_err *why);
 
 /*
- * file: which arrays does one data file of a Paddle checkpoint hold, and where?
+ * file: the arrays that one data file of a Paddle checkpoint holds, and where they lie.
  *
  *	a pickle     dict of key -> numpy array (paddle.save), any protocol from 2 on
- *	safetensors  the same dict; under the name .distcp too: content decides, not the name
+ *	safetensors  the same dict; the contents decide, since a .distcp file may be safetensors too
  *
  * In the pickle two keys are not arrays. StructuredToParameterName@@ maps keys to parameter
- * names and is skipped. UnpackBigParamInfor@@ says which keys were cut, in protocols 2 and 3,
- * into slices of less than 2^30 bytes: those arrays are listed whole again, in several parts.
+ * names and is skipped. UnpackBigParamInfor@@ lists the keys that were cut, in protocols 2 and 3,
+ * into slices of less than 2^30 bytes. Such an array is listed as one array with several parts.
  */
 
 struct dcp_err;
 struct dcp_source;
 
-/* Elements of an array, one after another in row-major order unless the array has strides. */
+/* Consecutive elements of an array, in row-major order unless the array has strides. */
 struct dcp_ppart {
 	uint64_t off, nbytes; /* in the file */
 	uint64_t n;           /* elements */
@@ -181,14 +185,14 @@ struct dcp_ppart {
 };
 
 struct dcp_parray {
-	const char *error;    /* why it cannot be read; then nothing below but dtype counts */
+	const char *error;    /* why it cannot be read; then below only dtype counts */
 	enum dcp_dtype dtype; /* as stored: U16 may mean BF16 */
 	const char *dtype_name;
 	uint32_t itemsize, ndim;
 	const uint64_t *shape, *stride; /* stride NULL: row-major */
 	const struct dcp_ppart *part;
 	size_t nparts;
-	bool slice; /* part of another array, which is listed too */
+	bool slice; /* it is a part of another array, which is listed too */
 };
 
 struct dcp_pfile {
@@ -196,33 +200,36 @@ struct dcp_pfile {
 	int (*other)(void *ctx, const char *key, struct dcp_pv v);
 	void *ctx;
 	struct dcp_intern names;
-	struct dcp_buf arrays;         /* struct dcp_parray, one a name */
-	struct dcp_safetensors header; /* of a file of that format */
+	struct dcp_buf arrays;         /* struct dcp_parray, by number in names */
+	struct dcp_safetensors header; /* if the file is safetensors */
 	struct dcp_arena arena;
-	struct dcp_buf cuts; /* while reading: what UnpackBigParamInfor@@ says */
+	struct dcp_buf cuts; /* while reading: the entries of UnpackBigParamInfor@@ */
 };
 
-/* Read @src into @f, which starts zeroed but for other and ctx. Returns 0, -EBADMSG, -E2BIG,
- * -ENOMEM, what @src or other gave. */
+/* Read @src into @f, which is zeroed except for other and ctx. Returns 0, -EBADMSG, -E2BIG,
+ * -ENOMEM, or the error of @src or of other. */
 int dcp_pfile_read(struct dcp_pfile *f, const struct dcp_source *src, struct dcp_err *err);
 void dcp_pfile_finish(struct dcp_pfile *f);
 
-/* The array of that key, or NULL. */
+/* The array with the key @key of @n bytes, or NULL. */
 const struct dcp_parray *dcp_pfile_find(const struct dcp_pfile *f, const char *key, size_t n);
 
 struct dcp_dir;
 struct dcp_load;
 
-/* Which saves a directory holds, by its names alone. */
+/*
+ * The saves in a directory, from the names of its files alone. Each uid is a version of its own.
+ * But if all data files have the same uid, all metadata in the directory belongs to that save.
+ */
 struct dcp_pdist_names {
-	uint64_t newest; /* uid of the newest with metadata; without any: the newest */
-	uint64_t nuids;  /* uids of any file; more than one are versions of their own... */
-	uint64_t nmeta,
-		ndata; /* ...unless all data files have one: then all metadata is about it */
+	uint64_t newest; /* the newest uid with metadata, or the newest uid if none has any */
+	/* uids of all files, of metadata, of data files; above 1 means several, not how many */
+	uint64_t nuids;
+	uint64_t nmeta, ndata;
 	bool merged;
 };
 
-/* false: no file of a Paddle checkpoint. */
+/* Read the names in @dir; false: it has no file of a Paddle checkpoint. */
 bool dcp_pdist_names(const struct dcp_dir *dir, struct dcp_pdist_names *out);
 
 /* ---- one load ---- */
@@ -231,16 +238,17 @@ struct dcp_pdist {
 	const struct dcp_load *in;
 	const char *meta_name; /* for messages */
 	struct dcp_pmeta meta;
-	struct dcp_buf locs;      /* struct dcp_parray, one a record: the array it leads to */
-	struct dcp_arena kept;    /* what these point at */
-	struct dcp_buf numbers;   /* uint32_t, one a file: its number at the sink */
-	struct dcp_intern strays; /* keys that only data files know */
+	struct dcp_buf locs;      /* struct dcp_parray: the array of each record, by record */
+	struct dcp_arena kept;    /* memory of these arrays */
+	struct dcp_buf numbers;   /* uint32_t: each file's number at the sink */
+	struct dcp_intern strays; /* keys that are in data files but not in metadata */
 	struct dcp_intern objects;
 	uint64_t ranks, noverlaps;
-	bool late;          /* a data file newer than its metadata was mentioned */
-	char overlaps[256]; /* the key of the first */
-	/* of the key at hand, kept for the next one */
-	struct dcp_buf found, pieces; /* as listed, each behind its copy */
+	bool late;          /* a data file newer than its metadata was reported */
+	char overlaps[256]; /* the first key whose pieces overlap */
+	/* for the current key; the memory is used again for the next key */
+	/* pieces are in the order of the metadata, each after its copy */
+	struct dcp_buf found, pieces;
 	struct dcp_join join;
 	struct dcp_arena arena;
 	struct dcp_err *err;
@@ -260,9 +268,9 @@ struct dcp_pjoin {
 	const struct dcp_pmeta_key *key;
 	struct dcp_tensor t;
 	uint64_t shape[DCP_MAX_NDIM];
-	const uint64_t *len; /* of the box of the entry at hand, as far as it lies in shape */
-	struct dcp_err why;  /* the key is broken */
-	bool sized;          /* its dtype has been looked up */
+	const uint64_t *len; /* lengths of the current entry's box, cut to the shape */
+	struct dcp_err why;  /* why the key is broken; without a message it is not */
+	bool sized;          /* the dtype is known */
 };
 
 #define dcp_pjoin_fail(j, ...) dcp_fail(&(j)->why, -EBADMSG, __VA_ARGS__)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plain_int: what the files behind the family of Paddle's plain files share; only
- * they include it.
+ * plain_int: the declarations that the sources for Paddle's plain files share; only these
+ * sources include it.
  *
- *	plain.c                which files are a version, and how they are emitted together; several files
- *	                       whose keys may clash: do two of them hold the same under a key?
- *	part.c                 one file, whatever it is, and what its name says; one of tensor streams
+ *	plain.c                which files are a version, and how they are emitted together; whether files that
+ *	                       have the same key hold the same values under it
+ *	part.c                 one file of any kind, and the parts of its name; files of tensor streams
  *	state.c                one file of paddle.save: which values are tensors, arrays that are cut into
- *	                       parts, keys of several files made different
+ *	                       parts, labels for keys that several files have
  *	auto/                  save_for_auto_inference
  */
 #pragma once
@@ -30,25 +30,26 @@ struct dcp_source;
 /* ---- names ---- */
 
 enum dcp_pdkind {
-	DCP_PDKIND_STATE,  /* .pdparams, .pdopt, and what has a name of its own */
+	DCP_PDKIND_STATE,  /* .pdparams, .pdopt, and files that are a version by themselves */
 	DCP_PDKIND_PARAMS, /* .pdiparams */
-	DCP_PDKIND_MODEL,  /* .pdmodel: a program, or what group_sharded saved */
+	DCP_PDKIND_MODEL,  /* .pdmodel: a program, or a model saved by group_sharded */
 	DCP_PDKIND_JSON,   /* a program, if a .pdiparams stands beside it */
 	DCP_PDKIND_ATTR,   /* .pdattr */
 	DCP_PDKIND_INFO,   /* .pdiparams.info */
 };
 
-/* "opt_rank1.pdopt": version "opt", ranks "rank1", extension "pdopt". */
+/* The parts of a file's name. "opt_rank1.pdopt": version "opt", ranks "rank1", extension
+ * "pdopt". */
 struct dcp_pdname {
 	enum dcp_pdkind kind;
 	char version[DCP_GROUP_MAX];
 	char ranks[DCP_GROUP_MAX]; /* "": a file for all ranks */
 	const char *extension;     /* in the name, without the dot */
-	bool one_rank;             /* ranks is a word and this number: */
+	bool one_rank;             /* ranks is a word and the number @rank */
 	uint64_t rank;
 };
 
-/* False: not one of ours. */
+/* Take apart the name @file; false: it is not a file of this family. */
 bool dcp_pdname_read(const char *file, struct dcp_pdname *out);
 
 /* ---- one file ---- */
@@ -56,11 +57,11 @@ bool dcp_pdname_read(const char *file, struct dcp_pdname *out);
 /* How the keys of one file are emitted. */
 struct dcp_pdpart {
 	const char *file;
-	const char *
-		label; /* what distinguishes it from the version's other files: "pdopt", "rank1" */
+	/* distinguishes the file from the version's other files: "pdopt", "rank1" */
+	const char *label;
 	/*
-	 * Several files only: 0, the key is emitted as it is; 1, with the label in front; 2, not
-	 * at all, an equal object was emitted before.
+	 * How a key is emitted if the version has several files. 0: unchanged; 1: with the label in
+	 * front; 2: not at all, because another file emits an equal value. NULL: all unchanged.
 	 */
 	int (*choose)(void *ctx, const char *key);
 	void *ctx;
@@ -68,44 +69,45 @@ struct dcp_pdpart {
 };
 
 /*
- * Emit what @src, the whole of file number @number at the sink, holds. Returns 0, or why
- * nothing of it can be shown, described in @err.
+ * Emit the contents of a file of paddle.save. @src is the whole file, which has number @number at
+ * the sink. Returns 0, or a negative errno, with a message in @err if nothing of it can be shown.
  */
 int dcp_pdstate_emit(const struct dcp_pdpart *part, const struct dcp_source *src,
 		     uint32_t number, struct dcp_err *err);
 
-/* The same for tensor streams. */
+/* A file of tensor streams. */
 struct dcp_pdlod {
-	bool params;                              /* of a .pdiparams: any number of tensors */
-	const struct dcp_paddle_program *program; /* names them; NULL: they are numbered */
+	bool params; /* it is a .pdiparams, with any number of tensors */
+	/* names the tensors; NULL: they are numbered */
+	const struct dcp_paddle_program *program;
 	const char *program_file;
 };
 
-/* Emit a .pdparams or LoDTensor file, and the program that names its tensors. @dir: the
- * version's directory. */
+/* Emit a file of any kind; for a file of tensor streams also the program that names its tensors.
+ * @dir: the version's directory. */
 int dcp_pdpart_emit(const struct dcp_dir *dir, const struct dcp_pdpart *part,
 		    struct dcp_err *err);
 
 /*
- * A key and its path as the part emits them: NULL when it is not to be emitted, with the label
- * in front when another part has the same.
+ * A key and its path as the part emits them, with the label in front if the part's choose() says
+ * so.
  */
 struct dcp_pdkey {
 	const char *key;
 	const char *const *path;
 	size_t npath;
-	/* memory after them */
+	/* memory of a key and a path with a label */
 	char *text;
 	const char **list;
 };
-/* 1: emit it, 0: do not, -ENOMEM. */
+/* Returns 1: emit the key; 0: do not emit it; or -ENOMEM. */
 int dcp_pdkey_init(struct dcp_pdkey *k, const struct dcp_pdpart *part, const char *key,
 		   const char *const *path, size_t npath);
 void dcp_pdkey_finish(struct dcp_pdkey *k);
 
 /* ---- values ---- */
 
-/* How Paddle wraps an array. */
+/* The forms in which Paddle stores an array. */
 enum dcp_pdwrap {
 	DCP_PDWRAP_NONE,
 	DCP_PDWRAP_PAIR, /* (name, array) */
@@ -114,12 +116,12 @@ enum dcp_pdwrap {
 
 #define DCP_PDBIG_TABLE "UnpackBigParamInfor@@"
 
-/* An array in parts: root, file and bf16 are given; pieces is the caller's to finish. */
+/* An array in parts. The caller sets root, file and bf16, and finishes pieces. */
 struct dcp_pdbig {
 	struct dcp_pv root; /* the dict that holds the parts */
 	uint32_t file;
 	bool bf16;
-	size_t nparts;       /* in all arrays so far */
+	size_t nparts;       /* parts of all arrays so far */
 	struct dcp_tensor t; /* dtype, shape, pieces */
 	uint64_t shape[DCP_MAX_NDIM];
 	struct dcp_buf pieces;
@@ -128,25 +130,26 @@ struct dcp_pdbig {
 
 /* ---- several files ---- */
 
-/* Values of up to this many bytes are compared whole, samples of larger ones. */
+/* Pieces of up to this many bytes are compared whole; of larger pieces samples are compared. */
 #define DCP_PDSAME_WHOLE 65536
 
-/* What a file holds of a tensor: equal sums, equal bytes, as far as they were looked at. */
+/* A hash of a tensor's dtype, shape and bytes in one file. If two hashes are equal, so are the bytes
+ * that were read. */
 struct dcp_pdsame {
 	uint64_t sum[2];
-	bool known;   /* false: it could not be read, or @budget was used up */
-	bool sampled; /* it was not looked at as a whole */
+	bool known;   /* false: the bytes could not be read, or @budget was used up */
+	bool sampled; /* only samples of the bytes were read */
 };
 
-/* @src: the file that the pieces of @t lie in. @budget: bytes that may still be read. 0 or
- * -ENOMEM. */
+/* Hash the tensor @t, whose pieces lie in the file @src. @budget: bytes that may still be read,
+ * reduced by the bytes that this call reads. 0 or -ENOMEM. */
 int dcp_pdsame_read(const struct dcp_source *src, const struct dcp_tensor *t, uint64_t *budget,
 		    struct dcp_pdsame *out);
 
-/* The same of a version in which a .pdattr says how each rank's parameters were cut; @names are
- * those of the parts. */
+/* Emit a version whose .pdattr files record how each rank's parameters were cut. @names: the names
+ * of the @n parts, taken apart. */
 int dcp_pdauto(const struct dcp_load *in, const struct dcp_pdpart *parts,
 	       const struct dcp_pdname *names, size_t n, struct dcp_err *err);
 
-/* Emit that @part cannot be shown, as an object called like its label. */
+/* Emit @part, which cannot be shown, as a broken object with the part's label as key. */
 int dcp_pdpart_broken(const struct dcp_pdpart *part, const char *why);
