@@ -38,8 +38,7 @@ struct dcp_mrule {
 	uint32_t dim;
 	uint32_t groups; /* number of parts of equal size, each cut by all ranks */
 	uint32_t old;    /* groups before checkpoint_version 1; 0: as in later versions */
-	uint32_t
-		nsizes; /* not 0: number of parts of the proportions @size, in place of groups */
+	uint32_t nsizes; /* not 0: parts of the proportions @size, in place of groups */
 	uint32_t size[DCP_MEGATRON_MAX_SIZES];
 	unsigned line; /* of the rule in the file; 0: built in */
 };

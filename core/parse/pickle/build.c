@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opcodes that combine values of the stack. What may go where is checked here: items only
- * into what has items, state only onto objects, calls only of what could be called.
+ * Opcodes that combine values of the stack. The types of the values are checked here: only
+ * containers and objects take items, only objects take a state, only callables can be called.
  */
 #include "core/parse/pickle/pickle_int.h"
 
@@ -11,7 +11,7 @@
 #include "core/base/err.h"
 #include "core/origin/source.h"
 
-/* The node takes the place of the top @n values. */
+/* Replace the top @n values by the node. */
 static int replace(struct dcp_pkl_vm *vm, size_t n, enum dcp_pv_type type,
 		   struct dcp_pnode *node)
 {
@@ -72,7 +72,8 @@ int dcp_pkl_build_global(struct dcp_pkl_vm *vm)
 	return r;
 }
 
-/* A class or function by name, or what some other call or id stands for. */
+/* May @v be called? Globals are classes and functions by name. A call or a persistent id may stand
+ * for a callable. */
 static bool callable(struct dcp_pv v)
 {
 	return v.type == DCP_PV_GLOBAL || v.type == DCP_PV_OBJECT || v.type == DCP_PV_PERSID;
@@ -113,7 +114,7 @@ int dcp_pkl_build_newobj_ex(struct dcp_pkl_vm *vm)
 		       dcp_pkl_object(vm->mem, top[0], top[1], top[2], false));
 }
 
-/* The deepest part of an object counts for it, one level more. */
+/* Raise the depth of @node to one more than the depth @part of a part that it got. */
 static int deepen(struct dcp_pkl_vm *vm, struct dcp_pnode *node, uint32_t part)
 {
 	node->depth = DCP_MAX(node->depth, part + 1);
@@ -147,7 +148,7 @@ static int extend(struct dcp_pkl_vm *vm, struct dcp_pnode *c, size_t n)
 	return DCP_UNLIKELY(c->depth > DCP_PICKLE_MAX_DEPTH) ? dcp_pkl_too_deep(vm) : 0;
 }
 
-/* Items of an object go into a list or dict that it gets with the first of them. */
+/* Add items to an object: they go into its list or dict, which is made for the first items. */
 static int extend_object(struct dcp_pkl_vm *vm, struct dcp_pnode *node, enum dcp_pv_type type,
 			 size_t n)
 {
@@ -191,7 +192,8 @@ static int additems(struct dcp_pkl_vm *vm, size_t n)
 	return dcp_pkl_wrong_type(vm, target, "a set to add to");
 }
 
-/* 1: it took them. */
+/* Offer the top @n values, which are pairs, to the hook. 1: the hook took them, so they are
+ * dropped. */
 static int ask_hook(struct dcp_pkl_vm *vm, const struct dcp_pv *dict, size_t n)
 {
 	size_t depth = (size_t)(dict - vm->stack);
@@ -229,7 +231,7 @@ static int no_mark(const struct dcp_pkl_vm *vm)
 	return dcp_pkl_fail(vm, -EBADMSG, "needs a mark, none is on the stack");
 }
 
-/* Push @v, then move it below the @n values it was pushed on. */
+/* Put @v on the stack, below the top @n values. */
 static int push_below(struct dcp_pkl_vm *vm, struct dcp_pv v, size_t n)
 {
 	struct dcp_pv *first;
@@ -243,7 +245,7 @@ static int push_below(struct dcp_pkl_vm *vm, struct dcp_pv v, size_t n)
 	return 0;
 }
 
-/* DICT: an empty dict slips under the pairs, so that the hook sees what SETITEMS shows. */
+/* DICT: put an empty dict below the pairs, so that the hook sees the same stack as for SETITEMS. */
 static int dict_from_mark(struct dcp_pkl_vm *vm, size_t n)
 {
 	struct dcp_pnode *node = dcp_pkl_container(vm->mem);
@@ -302,7 +304,7 @@ int dcp_pkl_build_marked(struct dcp_pkl_vm *vm)
 			dcp_pkl_drop(vm->mem, *--vm->sp);
 		return 0;
 	}
-	/* What remains puts the values into the one below the mark. */
+	/* The other opcodes put the values into the value below the mark. */
 	if (DCP_UNLIKELY((size_t)(vm->sp - vm->fence) == n)) {
 		vm->sp -= n;
 		return dcp_pkl_underflow(vm, 1);
@@ -313,9 +315,9 @@ int dcp_pkl_build_marked(struct dcp_pkl_vm *vm)
 }
 
 /*
- * Names of classes and functions, each stored once as a rule: a hash table with short
- * probes. A name that finds no place in it gets a node of its own, so that names made to
- * collide cost memory, which is limited, and not time.
+ * Names of classes and functions, usually stored once each: a hash table with short probes. A
+ * name that finds no place in the table gets a node of its own. So names that were made to collide
+ * cost memory, which is limited, but no time.
  */
 
 enum { GLOBALS_MIN = 32, GLOBALS_MAX = 1 << 16, PROBES = 8 };
@@ -356,7 +358,7 @@ static uint64_t hash_global(const char *module, const char *name)
 	return h;
 }
 
-/* An empty place, or the one of an equal global; NULL: neither within a few steps. */
+/* The place of a global equal to @g, or an empty place; NULL: neither within a few steps. */
 static struct dcp_pnode **find_global(struct dcp_pkl_mem *m, const struct dcp_pnode *g)
 {
 	uint64_t h = hash_global(g->module, g->name);
@@ -371,7 +373,7 @@ static struct dcp_pnode **find_global(struct dcp_pkl_mem *m, const struct dcp_pn
 	return NULL;
 }
 
-/* Twice the places; globals that find none are no longer shared, nothing worse. */
+/* Double the number of places. Globals that find no new place are merely no longer shared. */
 static void grow_globals(struct dcp_pkl_mem *m)
 {
 	uint32_t old_cap = m->globals_cap, cap = old_cap ? old_cap * 2 : GLOBALS_MIN;
@@ -398,7 +400,8 @@ static void grow_globals(struct dcp_pkl_mem *m)
 	dcp_pkl_resize(m, old, old_cap * sizeof(*old), 0);
 }
 
-/* The same pair gives the same node as a rule. Neither may contain a NUL. */
+/* The node of a module and a name, neither of which may contain a NUL. Equal pairs usually share
+ * one node. */
 static struct dcp_pnode *dcp_pkl_global(struct dcp_pkl_mem *m, const char *module,
 					size_t nmodule, const char *name, size_t nname)
 {
@@ -421,7 +424,7 @@ static struct dcp_pnode *dcp_pkl_global(struct dcp_pkl_mem *m, const char *modul
 	return *at;
 }
 
-/* The name after GLOBAL or INST, and the size of opcode and name. Does not advance p. */
+/* Read the name after GLOBAL or INST. @size is the size of opcode and name; p is not advanced. */
 static int dcp_pkl_read_global(struct dcp_pkl_vm *vm, struct dcp_pnode **out, size_t *size)
 {
 	size_t nmodule, nname;
@@ -442,13 +445,13 @@ static int dcp_pkl_read_global(struct dcp_pkl_vm *vm, struct dcp_pnode **out, si
 }
 
 /*
- * Opcodes that push what is written after them: text lines of protocol 0, and payloads
+ * Opcodes that push the value that is written after them: text lines of protocol 0, and payloads
  * with a length in front.
  */
 
 /* ---- integers ---- */
 
-/* Two's complement of any length, in as few bytes as it needs. */
+/* Push an integer, which is @n bytes of two's complement. Superfluous bytes are cut off. */
 static int push_int(struct dcp_pkl_vm *vm, const uint8_t *le, size_t n, uint64_t src_off)
 {
 	uint8_t sign = n && le[n - 1] & 0x80 ? 0xff : 0;
@@ -509,7 +512,8 @@ static int push_text(struct dcp_pkl_vm *vm, enum dcp_pv_type type, const void *s
 	return dcp_pkl_push_node(vm, type, node);
 }
 
-/* What the escapes of @s made, in scratch; it lies in the source only if there were none. */
+/* Push the text in scratch, which was unescaped from @s. If @s has no escapes, the text is also
+ * found in the source. */
 static int push_unescaped(struct dcp_pkl_vm *vm, enum dcp_pv_type type, const char *s, size_t n)
 {
 	const struct dcp_buf *b = &vm->scratch;
@@ -603,7 +607,7 @@ static enum dcp_pv_type payload_type(uint8_t op)
 	case PICKLE_SHORT_BINUNICODE:
 	case PICKLE_BINUNICODE:
 	case PICKLE_BINUNICODE8:
-	case PICKLE_SHORT_BINSTRING: /* or bytes, as its content says */
+	case PICKLE_SHORT_BINSTRING: /* bytes if the contents are not UTF-8 */
 	case PICKLE_BINSTRING:
 		return DCP_PV_STR;
 	case PICKLE_BYTEARRAY8:
@@ -618,7 +622,7 @@ static bool is_string(uint8_t op)
 	return op == PICKLE_SHORT_BINSTRING || op == PICKLE_BINSTRING;
 }
 
-/* The @n bytes at @off, through the window when they are few. */
+/* Copy the @n bytes at @off into a new node, through the window if they are few. */
 static int read_text(struct dcp_pkl_vm *vm, size_t head, uint64_t n, uint64_t off,
 		     struct dcp_pnode **out)
 {
@@ -643,8 +647,8 @@ static int read_text(struct dcp_pkl_vm *vm, size_t head, uint64_t n, uint64_t of
 	return 0;
 }
 
-/* Text: copied whatever its length, because it must be looked at; unless the reader says that
- * such a long one is none. */
+/* Push text. Text of any length is copied, because it must be checked, unless it is longer than
+ * far_text: then the caller takes it for bytes. */
 static int push_str(struct dcp_pkl_vm *vm, size_t head, uint64_t n, uint64_t off)
 {
 	struct dcp_pnode *node = NULL;

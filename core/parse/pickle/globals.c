@@ -19,23 +19,23 @@
 enum {
 	WINDOW = 64 << 10,
 	MAX_LINE = 1 << 16,
-	MAX_TEXTS = 64 << 20, /* bytes of all */
+	MAX_TEXTS = 64 << 20, /* bytes of all texts together */
 };
 
-/* What an entry of the stack or of the memo is; else it is the number of a text, and these. */
+/* The kinds of entries on the stack and in the memo. TEXT + i is text number i. */
 enum { OTHER, MARK, TEXT };
 
 struct walk {
 	const struct dcp_source *src;
-	uint64_t off, at; /* of the next opcode, and of the one that is followed */
-	uint64_t lo;      /* of the bytes in the window */
+	uint64_t off, at; /* offsets of the next byte to read, and of the current opcode */
+	uint64_t lo;      /* offset of the first byte in the window */
 	size_t n;
 	struct dcp_arena arena;
 	struct dcp_buf texts; /* const char *; NULL: too long, or out of room */
 	struct dcp_buf stack; /* uint32_t */
 	struct dcp_buf memo;  /* uint32_t */
-	uint32_t memoized;    /* by MEMOIZE, which counts */
-	bool numbered;        /* a place was given by its number */
+	uint32_t memoized;    /* entries that MEMOIZE made; their places are counted */
+	bool numbered;        /* an opcode gave a place in the memo by number */
 	dcp_globals_fn *fn;
 	void *ctx;
 	struct dcp_err *err;
@@ -48,7 +48,7 @@ static int fail(struct walk *w, const char *why)
 			   (unsigned long long)w->at, why);
 }
 
-/* @n bytes at the offset, at most MAX_LINE; less: as many as there are. */
+/* Show @n bytes, at most MAX_LINE, at the offset. Fewer at the end of the source: see @got. */
 static int look(struct walk *w, size_t n, const uint8_t **p, size_t *got)
 {
 	uint64_t left = w->off < w->src->size ? w->src->size - w->off : 0;
@@ -78,7 +78,7 @@ static int take(struct walk *w, size_t n, const uint8_t **p)
 	return rc;
 }
 
-/* A line without its newline. */
+/* Take a line; @n is its length without the newline. */
 static int take_line(struct walk *w, const char **p, size_t *n)
 {
 	const uint8_t *from, *end;
@@ -143,7 +143,7 @@ static int put(struct walk *w, uint64_t i)
 	size_t n = DCP_NITEMS(w->stack, uint32_t);
 	uint32_t *to, top = n ? DCP_ITEMS(w->stack, uint32_t)[n - 1] : OTHER;
 
-	/* What is no text needs no place, if none is there that it would replace. */
+	/* A value other than text needs no place, unless it replaces an entry. */
 	if (i >= DCP_GLOBALS_MAX_MEMO || (top < TEXT && i >= DCP_NITEMS(w->memo, uint32_t)))
 		return 0;
 	to = dcp_buf_at(&w->memo, (size_t)i, sizeof(*to));
@@ -160,8 +160,8 @@ static int report(struct walk *w, const char *module, const char *name)
 }
 
 /*
- * Python's MEMOIZE takes the number of entries that there are, also of those put by
- * number. Writers use either it or numbers, so names are not followed through both.
+ * Python's MEMOIZE takes the number of all entries as place, including entries that were put by
+ * number. Writers use either MEMOIZE or numbers, so names are not followed through a mixture.
  */
 static int put_at(struct walk *w, uint64_t i)
 {
@@ -184,7 +184,7 @@ static int get(struct walk *w, uint64_t i)
 
 /* ---- opcodes ---- */
 
-/* What follows a length in front. */
+/* Step over an opcode whose payload has its length in front. */
 static int step_payload(struct walk *w, uint8_t op, unsigned arg)
 {
 	const bool is_text = op == PICKLE_SHORT_BINUNICODE || op == PICKLE_BINUNICODE ||
@@ -249,8 +249,8 @@ static int step_line(struct walk *w, uint8_t op)
 	return op == PICKLE_UNICODE ? push_text(w, p, n) : push(w, OTHER);
 }
 
-/* How many values an opcode without an argument takes, or all down to a mark; and does one come
- * back? */
+/* Step over an opcode without an argument: the number of values that it takes from the stack, or
+ * all down to a mark, and whether it puts a value there. */
 static int step_stack(struct walk *w, uint8_t op)
 {
 	enum { TO_MARK = -1 };
@@ -336,7 +336,7 @@ static int step_refused(struct walk *w, uint8_t op)
 	return rc ? rc : step_stack(w, op);
 }
 
-/* 1: it was the last. */
+/* Step over one opcode. 1: it was the last one. */
 static int step(struct walk *w)
 {
 	const uint8_t *p;
@@ -403,7 +403,8 @@ int dcp_globals(const struct dcp_source *src, uint64_t off, uint64_t *end, dcp_g
 	*end = off;
 	if (!w)
 		return -ENOMEM;
-	memset(w, 0, offsetof(struct walk, window)); /* more than most pickles have bytes */
+	/* the window is larger than most pickles, so it is not cleared */
+	memset(w, 0, offsetof(struct walk, window));
 	w->src = src;
 	w->off = off;
 	w->fn = fn;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Nodes. Small blocks are cut from chunks and come back to a free list of their size;
- * large ones stand in a list of their own. Everything dies with the pickle, so a cycle
- * needs no collector.
+ * Memory of nodes. Small blocks are cut from chunks, and freed blocks go to a free list of their
+ * size; large blocks are in a list of their own. All memory is freed with the pickle, so cycles of
+ * nodes need no collector.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -59,7 +59,7 @@ void dcp_pkl_mem_finish(struct dcp_pkl_mem *m)
 	*m = (struct dcp_pkl_mem){ 0 };
 }
 
-/* Count @n bytes against the limit; false (and over) when they do not fit. */
+/* Count @n bytes against the limit; false, and over is set, if they exceed it. */
 static bool charge(struct dcp_pkl_mem *m, size_t n)
 {
 	m->over = n > m->limit - m->used;
@@ -167,7 +167,7 @@ void *dcp_pkl_regrow(struct dcp_pkl_mem *m, void *p, size_t old, size_t n)
 	return q;
 }
 
-/* What is left of the old chunk goes to the free lists, so nothing is wasted. */
+/* Put the rest of the old chunk on the free lists, so that nothing is wasted. */
 static void retire_chunk(struct dcp_pkl_mem *m)
 {
 	while (m->bump_end - m->bump >= DCP_PKL_GRAIN) {
@@ -222,9 +222,9 @@ static size_t global_size(const struct dcp_pnode *n)
 }
 
 /*
- * Nodes whose count became zero and whose items were not looked at yet. They are chained
- * through the eight bytes of refs and depth, which are no longer needed; the type, which
- * a node does not know, stands in the low four bits of the link.
+ * Nodes whose count is zero, but whose items were not released yet. They are chained through the
+ * eight bytes of refs and depth, which are no longer needed. A node does not know its own type, so
+ * the type is in the low four bits of the link to it.
  */
 struct dying {
 	uintptr_t head;
@@ -333,7 +333,7 @@ void dcp_pkl_drop_obj(struct dcp_pkl_mem *m, struct dcp_pobj *obj)
 
 /* ---- memo ---- */
 
-/* Small indices are always dense; so is any number that has been counted up to. */
+/* Small indices are always dense, and so is an index below the number of bytes read so far. */
 enum { DENSE_MIN = 1024 };
 
 static int no_memory(const struct dcp_pkl_mem *m)
@@ -390,7 +390,7 @@ int dcp_pkl_memo_want_slow(struct dcp_pkl_memo *t, struct dcp_pkl_mem *m, uint64
 {
 	int r;
 
-	/* Each entry took a byte at least: a dense numbering cannot be further than this. */
+	/* Each entry took at least one byte, so a dense numbering cannot have reached @idx yet. */
 	if (idx >= DCP_MAX(seen, DENSE_MIN) || idx > UINT32_MAX)
 		return add_far(t, m, idx);
 	r = grow_words(t, m, idx);

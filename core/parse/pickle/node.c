@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Making nodes, and sharing equal ones: a metadata file holds a million
- * torch.Size((0, 0)), and those the memo keeps must not cost 200 bytes each.
+ * Making nodes, and sharing equal nodes: a metadata file may hold a million
+ * torch.Size((0, 0)), and those that the memo keeps must not cost 200 bytes each.
  *
- * Tuples of small values are looked up among those made recently and shared, which makes
- * no difference: a tuple never changes. Objects stay nodes of their own, but those made by
- * the same call of the same arguments share their struct dcp_pobj until one is changed
- * (dcp_pkl_own). The tables are small and forgetful: a miss costs memory, never
- * correctness, and colliding hashes cannot make a lookup long.
+ * Tuples of small values are looked up among recent tuples and shared. This is safe, because a
+ * tuple never changes. Objects stay nodes of their own, but objects made by the same call with the
+ * same arguments share their struct dcp_pobj until one of them is changed (dcp_pkl_own). The tables
+ * are small, and new entries replace old ones: a miss costs memory, never correctness, and
+ * colliding hashes cannot make a lookup long.
  */
 #include "core/parse/pickle/pickle_int.h"
 
@@ -20,10 +20,10 @@
 enum {
 	TUPLES = 4096,    /* entries of the table of shared tuples */
 	CALLS = 1024,     /* of the table of shared calls */
-	SHARE_AFTER = 64, /* tuples: small pickles do without tables */
+	SHARE_AFTER = 64, /* tuples; pickles with fewer do without tables */
 	SHARED_ITEMS = 8, /* longer and deeper tuples are not looked up */
 	SHARED_DEPTH = 4,
-	TABLES_MEMORY = 1 << 20, /* what must be left of the limit to make them */
+	TABLES_MEMORY = 1 << 20, /* bytes that must be left of the limit to make the tables */
 };
 
 struct dcp_pkl_call {
@@ -50,7 +50,7 @@ void dcp_pkl_mem_settle(struct dcp_pkl_mem *m)
 	m->ntuples = 0;
 }
 
-/* They are only a help: where memory is short, do without. */
+/* The tables only save memory: if memory is short, the pickle is read without them. */
 static void make_tables(struct dcp_pkl_mem *m)
 {
 	if (m->limit - m->used < TABLES_MEMORY)
@@ -96,9 +96,9 @@ struct dcp_pnode *dcp_pkl_far_text(struct dcp_pkl_mem *m, uint64_t n, uint64_t s
 /* ---- tuples ---- */
 
 /*
- * May it stand in a shared tuple? Only what cannot change and holds little: the tables must
- * not keep anything large alive. A tuple says in cap, which it has no other use for, that
- * it is made of such values.
+ * May @v be an item of a shared tuple? Only a value that cannot change and holds little may, since
+ * the tables must not keep anything large alive. The cap of a tuple, which has no other use, is set
+ * if all its items are such values.
  */
 static bool sharable(struct dcp_pv v)
 {
@@ -177,7 +177,8 @@ struct dcp_pnode *dcp_pkl_tuple(struct dcp_pkl_mem *m, const struct dcp_pv *item
 	if (same_items(*at, items, n)) {
 		for (size_t i = 0; i < n; i++)
 			if (dcp_pkl_has_node(items[i]))
-				items[i].node->refs--; /* the tuple found holds one more */
+				items[i].node
+					->refs--; /* the shared tuple has its own reference */
 		(*at)->refs++;
 		return *at;
 	}
@@ -232,7 +233,7 @@ bool dcp_pkl_extend(struct dcp_pkl_mem *m, struct dcp_pnode *c, const struct dcp
 		return true;
 	if (!make_room(m, c, n))
 		return false;
-	to = n ? c->items + c->nitems : NULL; /* of no items there may be no array at all */
+	to = n ? c->items + c->nitems : NULL; /* without items there may be no array */
 	for (size_t i = 0; i < n; i++) {
 		dcp_pkl_move(&to[i], &items[i]);
 		depth = DCP_MAX(depth, dcp_pkl_depth(items[i]));
@@ -260,7 +261,8 @@ static struct dcp_pobj *new_obj(struct dcp_pkl_mem *m, struct dcp_pv callable,
 	return obj;
 }
 
-/* A call worth looking up: the arguments were shared themselves. NULL: it is not. */
+/* The table's entry for a call whose arguments are a shared tuple; NULL: the call is not looked
+ * up. */
 static struct dcp_pkl_call *call_of(struct dcp_pkl_mem *m, struct dcp_pv callable,
 				    struct dcp_pv args)
 {
@@ -278,7 +280,7 @@ static struct dcp_pobj *shared_obj(struct dcp_pkl_mem *m, struct dcp_pkl_call *a
 	struct dcp_pobj *obj;
 
 	if (at->obj && at->callable == callable.node && at->args == args.node) {
-		callable.node->refs--; /* the object found holds one more of each */
+		callable.node->refs--; /* the shared object has references of its own */
 		args.node->refs--;
 		at->obj->refs++;
 		return at->obj;
@@ -320,7 +322,7 @@ struct dcp_pobj *dcp_pkl_own(struct dcp_pkl_mem *m, struct dcp_pnode *node)
 
 	if (old->refs == 1)
 		return old;
-	/* What is shared was only called: it has no state or items yet. */
+	/* A shared object was only called, so it has no state and no items to copy. */
 	obj = new_obj(m, old->callable, old->args, old->kwargs, old->called);
 	if (!obj)
 		return NULL;
@@ -381,7 +383,7 @@ bool dcp_pkl_take_pairs(struct dcp_pkl_mem *m, struct dcp_pnode *object)
 	return true;
 }
 
-/* A module name as it is spelled now, in two parts. */
+/* The current spelling of a module's name, in two parts. */
 struct module {
 	const char *head, *tail;
 };
@@ -413,7 +415,7 @@ static bool same_module(const char *a, const char *b)
 	m = strlen(y.head);
 	if (n == m)
 		return !strcmp(x.head, y.head) && !strcmp(x.tail, y.tail);
-	/* One of them has no head: it is spelled out in the tail. */
+	/* At least one name has no head: its tail is the whole name. */
 	return n ? !strncmp(y.tail, x.head, n) && !strcmp(y.tail + n, x.tail)
 		 : !strncmp(x.tail, y.head, m) && !strcmp(x.tail + m, y.tail);
 }
@@ -495,7 +497,7 @@ const struct dcp_pv *dcp_pv_items(struct dcp_pv v, size_t *n)
 	return NULL;
 }
 
-/* The dict a class was called with, as Counter is pickled; NONE otherwise. */
+/* The dict that is the only argument of a call, as in a pickled Counter; else NONE. */
 static struct dcp_pv sole_dict_argument(const struct dcp_pobj *obj)
 {
 	const struct dcp_pnode *args = obj->args.node;
@@ -512,8 +514,7 @@ const struct dcp_pv *dcp_pv_pairs(struct dcp_pv v, size_t *npairs)
 
 		struct dcp_pv made_of = obj->dict;
 
-		/* the class is asked last: that compares names, and few are called with a dict
-		 */
+		/* compare the names of classes last: few are called with a dict */
 		if (made_of.type == DCP_PV_NONE)
 			made_of = sole_dict_argument(obj);
 		if (made_of.type != DCP_PV_NONE && obj->dict.type == DCP_PV_NONE &&
@@ -551,7 +552,7 @@ const struct dcp_pv *dcp_pv_get(struct dcp_pv v, const char *key)
 		return find_key(*state, key);
 	if (state->type != DCP_PV_TUPLE || state->node->nitems != 2)
 		return NULL;
-	/* (None or the __dict__, the __slots__) */
+	/* a tuple (None or the __dict__, the __slots__) */
 	found = find_key(state->node->items[1], key);
 	return found ? found : find_key(state->node->items[0], key);
 }

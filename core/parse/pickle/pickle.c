@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One pickle from the outside: both passes over it, and what they have in common: the
- * stack, and how a failure is reported.
+ * The functions for callers, which read a pickle in two passes, and pass one.
  */
 #include "core/parse/pickle/pickle.h"
 
@@ -29,7 +28,7 @@ static int result(struct dcp_pkl_vm *vm, struct dcp_pv *root)
 	return 0;
 }
 
-/* Values that only the memo or a table holds are freed; the rest stays with the pickle. */
+/* Free the values that only the memo or a table holds; all others stay with the pickle. */
 static void settle(struct dcp_pkl_vm *vm)
 {
 	for (size_t i = 0; i < vm->memo.nslots; i++) {
@@ -124,8 +123,9 @@ void dcp_pickle_free(struct dcp_pickle *p)
 }
 
 /*
- * Pass one: from opcode to opcode without looking at values, to learn which memo entries
- * are ever fetched. What it refuses, the machine would refuse with the same words.
+ * Pass one: goes from opcode to opcode without reading values, to learn which memo entries are
+ * fetched at all. An opcode that pass one refuses would be refused by pass two with the same
+ * message.
  */
 
 static int skip_payload(struct dcp_pkl_win *w, const uint8_t **p)
@@ -184,7 +184,7 @@ static int want_line(struct dcp_pkl_win *w, const uint8_t **p, struct dcp_pkl_me
 	return r;
 }
 
-/* The less frequent shapes; 1 at STOP. */
+/* Step over an opcode of a less frequent kind; 1 at STOP. */
 static int step(struct dcp_pkl_win *w, const uint8_t **p, struct dcp_pkl_memo *memo,
 		struct dcp_pkl_mem *m, uint64_t start)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The loop over opcodes, with the two registers of the machine (where we are in the
- * window, and the top of the stack) in locals. Opcodes of a few instructions stand in the
- * loop; the others are functions, in build.c for the most part.
+ * Pass two: the loop over opcodes. The position in the window and the top of the stack are kept in
+ * local variables, to be fast. Opcodes of a few instructions are in the loop; the others are
+ * functions, most of them in build.c.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -28,7 +28,7 @@ static bool grow_marks(struct dcp_pkl_vm *vm)
 	return true;
 }
 
-/* POP takes a mark off when nothing stands above it, as Python does. */
+/* POP removes a mark if no value is above the mark, as in Python. */
 static int pop(struct dcp_pkl_vm *vm)
 {
 	if (vm->sp > vm->fence)
@@ -43,8 +43,8 @@ static int pop(struct dcp_pkl_vm *vm)
 /* ---- memo ---- */
 
 /*
- * The memo holds nodes. The rare plain value that was stored there sits in a list of one,
- * under the type of the value.
+ * The memo holds nodes. A plain value is rarely stored; it is put in a list of one item, and the
+ * entry in the memo has the type of the value.
  */
 static int memo_store(struct dcp_pkl_vm *vm, uintptr_t *slot, struct dcp_pv v)
 {
@@ -68,7 +68,8 @@ static int memo_store(struct dcp_pkl_vm *vm, uintptr_t *slot, struct dcp_pv v)
 	return 0;
 }
 
-/* PUT in its three spellings. MEMOIZE counts entries, which only a dense numbering gives. */
+/* PUT, BINPUT and LONG_BINPUT. MEMOIZE uses the number of entries, so the entries must be numbered
+ * densely. */
 static int memo_put(struct dcp_pkl_vm *vm, uint64_t idx)
 {
 	uintptr_t *slot = dcp_pkl_memo_slot(&vm->memo, idx);
@@ -140,8 +141,8 @@ static int prepare(struct dcp_pkl_vm *vm)
 }
 
 /*
- * Text that lies in the window, copied eight bytes at a time with what stands after it
- * masked off. @odd has a high bit set where it is not ASCII.
+ * Copy text that lies in the window, eight bytes at a time; the bytes after the text are masked
+ * off. @odd has a high bit set for each byte that is not ASCII.
  */
 static inline struct dcp_pnode *text_from_window(struct dcp_pkl_mem *m, const uint8_t *s,
 						 size_t n, uint64_t src_off, uint64_t *odd)
@@ -198,7 +199,8 @@ static inline int64_t small_long(const uint8_t *le, unsigned n)
 		sp++;                                                                          \
 	} while (0)
 
-/* To STOP, at which it leaves p. Long because it is a table; each case is a few lines. */
+/* Run to STOP, where p is left. The function is long because it is a table; each case has a few
+ * lines. */
 int dcp_pkl_run(struct dcp_pkl_vm *vm)
 {
 	const uint8_t *p = vm->p;

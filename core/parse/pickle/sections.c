@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The machine hands over pairs as they are about to enter a dict. A section's dict is known by
- * the name that lies under it on the stack and by its depth: the first dict under such a name
- * is the section, deeper ones belong to values.
+ * The unpickler hands over pairs when they are about to enter a dict. A section's dict is
+ * recognised by the name below it on the stack, and by its depth: the first dict with such a name
+ * below it is the section, and deeper dicts belong to values.
  */
 #include "core/parse/pickle/pickle.h"
 
@@ -15,7 +15,8 @@
 
 struct reading {
 	const struct dcp_sections *s;
-	size_t depth[DCP_SECTIONS_MAX]; /* of each one's dict on the stack; 0: not seen yet */
+	size_t depth
+		[DCP_SECTIONS_MAX]; /* of each section's dict on the stack; 0: not seen yet */
 };
 
 static int add_pairs(const struct dcp_sections *s, size_t i, const struct dcp_pv *kv,
@@ -51,7 +52,7 @@ static int on_pairs(void *ctx, struct dcp_pv where, size_t depth, const struct d
 	return 0;
 }
 
-/* The pairs that did not come through the hook. */
+/* Add the pairs that did not come through the hook. */
 static int read_rest(const struct dcp_sections *s, struct dcp_pv root, struct dcp_err *err)
 {
 	for (size_t i = 0; i < s->n; i++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The window. A read always starts at the opcode that needs it, so an opcode and what
- * the machine wants to see of its argument are contiguous. After a jump over a payload
- * the first read is small and grows again: a file of many tensors is hardly read at all.
+ * The window, a buffer with a stretch of the source. A read always starts at the opcode that needs
+ * it, so an opcode and the needed bytes of its argument are contiguous. After a jump over a payload
+ * the first read is small, and reads grow again: of a file of many tensors little is read.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -32,7 +32,7 @@ static const char *name_of(uint8_t op)
 	return names[op];
 }
 
-/* Bytes of argument that every opcode of that shape has. */
+/* Bytes of argument that each opcode of the kind of @op has at least. */
 static size_t fixed_size(uint8_t op)
 {
 	static const uint8_t sizes[] = {
@@ -258,9 +258,9 @@ int dcp_pkl_win_frame(const struct dcp_pkl_win *w, const uint8_t *p)
 }
 
 /*
- * What protocol 0 spells out: numbers in decimal, text in quotes and escapes. All of it
- * is ASCII with rules of its own; the rules are those of CPython's unpickler, without
- * what no pickler writes (hexadecimal, underscores, leading zeros and plus signs).
+ * The text forms of protocol 0: numbers in decimal, text in quotes and with escapes, all in ASCII.
+ * The rules are those of CPython's unpickler, except for forms that no pickler writes
+ * (hexadecimal, underscores, leading zeros and plus signs).
  */
 
 #define ASCII_ONLY 0x8080808080808080ull
@@ -405,7 +405,8 @@ static void add_byte(struct dcp_buf *out, uint32_t c)
 	dcp_buf_add(out, &byte, 1);
 }
 
-/* What stands after a backslash in STRING; returns how much of it was used, 0: malformed. */
+/* Append the meaning of the characters @s after a backslash in STRING. Returns the number of
+ * characters used; 0: malformed. */
 static size_t unquote_escape(const char *s, size_t n, struct dcp_buf *out)
 {
 	static const char letters[] = "\\'\"abfnrtv", values[] = "\\'\"\a\b\f\n\r\t\v";
@@ -499,7 +500,7 @@ bool dcp_pkl_unescape(const char *s, size_t n, struct dcp_buf *out)
 			add_utf8(out, c);
 			s += 2 + digits;
 			n -= 2 + digits;
-		} else { /* a backslash protects what follows from being an escape */
+		} else { /* a backslash protects the next character from being an escape */
 			add_byte(out, '\\');
 			add_utf8(out, (uint8_t)s[1]);
 			s += 2;

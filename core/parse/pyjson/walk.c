@@ -7,7 +7,7 @@
 #include "core/base/base.h"
 #include "core/parse/pyjson/pyjson_int.h"
 
-enum { MAX_NOTED = 1 << 16 }; /* bytes of notes, as a fact may have; those after are not made */
+enum { MAX_NOTED = 1 << 16 }; /* bytes of notes, the limit of a fact; later notes are dropped */
 
 struct walk {
 	const struct dcp_pystream *s;
@@ -17,8 +17,8 @@ struct walk {
 	unsigned how;
 	dcp_leaf_fn take;
 	struct dcp_buf *containers;
-	size_t nth;      /* of the value at hand, in what it lies in; NOWHERE: it is the root */
-	uint64_t leaves; /* that came */
+	size_t nth; /* the current value's index in its container; NOWHERE: it is the root */
+	uint64_t leaves; /* leaves so far */
 	dcp_leaf_fn fn;
 	void *ctx;
 };
@@ -61,7 +61,8 @@ static bool is_torch(const struct walk *w)
 	return w->s && w->s->is_tensor == dcp_torch_is_tensor;
 }
 
-/* A value and its @n parts were looked at; numbers and the like are nearly free. */
+/* Count the visit of a value with @n parts. Numbers and similar parts cost little, so 32 parts count
+ * as one visit. */
 static int spend(struct walk *w, size_t n)
 {
 	w->visits += 1 + n / 32;
@@ -96,7 +97,7 @@ static void enter(struct walk *w, struct dcp_pv v)
 
 /* ---- tensors inside a leaf ---- */
 
-/* Values in which no tensor can be are passed without spelling a path to them. */
+/* May @v contain a tensor? If not, it is skipped, and no path to it is spelled. */
 static bool may_hold(struct dcp_pv v)
 {
 	return v.type >= DCP_PV_TUPLE && v.type != DCP_PV_GLOBAL && v.type != DCP_PV_PERSID;
@@ -104,7 +105,7 @@ static bool may_hold(struct dcp_pv v)
 
 static int find_tensors(struct walk *w, struct dcp_pv v);
 
-/* One part of a value; its path component is on the path already. */
+/* Emit the tensors in one part of a value. The part's component is on the path already. */
 static int find_in_part(struct walk *w, struct dcp_pv v)
 {
 	return is_tensor(w, v) ? emit(w, v, true, true) : find_tensors(w, v);
@@ -115,7 +116,8 @@ static int walk(struct walk *w, struct dcp_pv v);
 /* find_in_part() or walk() */
 typedef int part_fn(struct walk *w, struct dcp_pv v);
 
-/* @fn of @v, whose component was put on the path: @pushed is what that returned. */
+/* Call @fn for @v, then remove the component of @v from the path. @pushed is the result of adding
+ * the component. */
 static int do_part(struct walk *w, int pushed, struct dcp_pv v, part_fn *fn)
 {
 	int r = pushed < 0 ? pushed : fn(w, v);
@@ -162,7 +164,7 @@ static int find_under(struct walk *w, const char *name, struct dcp_pv v)
 			   : 0;
 }
 
-/* Parameters, buffers and modules go by their own names, as in state_dict(). */
+/* Parameters, buffers and modules have their own names, as in state_dict(). */
 static int find_in_module(struct walk *w, struct dcp_pv state)
 {
 	const struct dcp_pv *kv, *own;
@@ -221,8 +223,8 @@ static int find_in_class(struct walk *w, const struct dcp_pyjson_look *l)
 }
 
 /*
- * What is nested too deep, or contains itself, is not walked: the leaf is emitted nevertheless,
- * and writing it as JSON fails with the reason.
+ * A value that is nested too deep, or contains itself, is not walked. Its leaf is emitted
+ * nevertheless, and the reason is reported when writing the leaf as JSON fails.
  */
 static int find_tensors(struct walk *w, struct dcp_pv v)
 {
@@ -272,7 +274,7 @@ static bool is_sequence(const struct walk *w, struct dcp_pv v)
 	return v.type == DCP_PV_LIST || (v.type == DCP_PV_TUPLE && w->how & DCP_WALK_TUPLES);
 }
 
-/* Any tensor at all, also a tensor that consists of several. */
+/* Is @v a tensor, or a tensor that consists of several tensors? */
 static bool counts_as_tensor(const struct walk *w, struct dcp_pv v)
 {
 	struct dcp_torch_parts parts;
@@ -280,7 +282,7 @@ static bool counts_as_tensor(const struct walk *w, struct dcp_pv v)
 	return is_tensor(w, v) || (is_torch(w) && dcp_torch_parts(v, &parts));
 }
 
-/* 1: a mapping or a tensor lies in this list at some depth; 0: neither does. */
+/* Does @list contain a mapping or a tensor at any depth? 1, 0 or -E2BIG. */
 static int list_is_open(struct walk *w, struct dcp_pv list, unsigned depth)
 {
 	const struct dcp_pv *item, *pairs;
@@ -336,8 +338,8 @@ static int walk_leaf(struct walk *w, struct dcp_pv v)
 	return r ? r : emit(w, v, false, false);
 }
 
-/* Text that Python's literal_eval() cannot read as another key: it begins with a name that
- * is not a constant, and has no quotes. */
+/* Is the text @key certain not to be read as another type by Python's literal_eval()? It is if it
+ * begins with a name that is not a constant, and has no quotes. */
 static bool is_word(const struct dcp_pv *key)
 {
 	static const char *const constants[] = { "None", "True", "False" };
@@ -350,7 +352,8 @@ static bool is_word(const struct dcp_pv *key)
 	return n && s[0] > '9' && !strpbrk(s, "'\"");
 }
 
-/* 1: added; 0: there is no room, or the path is not one line; -ENOMEM. */
+/* Add a note of @what with the current path. Returns 1 if it was added, 0 if there is no room or
+ * the path has a tab or newline, or -ENOMEM. */
 static int note(struct walk *w, const char *what)
 {
 	struct dcp_buf *b = w->containers;
@@ -367,7 +370,7 @@ static int note(struct walk *w, const char *what)
 	return dcp_buf_error(b) < 0 ? dcp_buf_error(b) : 1;
 }
 
-/* The class of a mapping that is no dict; half of the room is left to what the others say. */
+/* Note the class of a mapping that is not a dict. Half of the room is left to other notes. */
 static int note_class(struct walk *w, struct dcp_pv v)
 {
 	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
@@ -385,7 +388,8 @@ static int note_class(struct walk *w, struct dcp_pv v)
 	return strpbrk(name.p, "\t\n") ? 0 : note(w, name.p);
 }
 
-/* A mapping with @n keys, whose classes the paths of its values do not show. */
+/* Note a mapping with @n keys if the paths of its values look like those of a list, or if some keys
+ * are not text. */
 static int note_mapping(struct walk *w, const struct dcp_pv *kv, size_t n)
 {
 	size_t others = 0, digits = 0;
@@ -408,13 +412,13 @@ static int note_mapping(struct walk *w, const struct dcp_pv *kv, size_t n)
 			return r;
 		r = note(w, "text");
 		dcp_pyjson_pop(&w->path);
-		if (r == 0) /* no room, or it is not a line: then the others are text, too */
+		if (r == 0) /* not added: without the note "keys" all keys count as text */
 			return 0;
 	}
 	return r < 0 ? r : note(w, "keys");
 }
 
-/* A container that no path shows, item @nth of its parent. */
+/* Note a container without leaves, which no path shows. It is item @nth of its parent. */
 static int note_empty(struct walk *w, size_t nth)
 {
 	char what[32];

@@ -133,8 +133,8 @@ struct dcp_pdbig {
 /* Pieces of up to this many bytes are compared whole; of larger pieces samples are compared. */
 #define DCP_PDSAME_WHOLE 65536
 
-/* A hash of a tensor's dtype, shape and bytes in one file. If two hashes are equal, so are the bytes
- * that were read. */
+/* A hash of a tensor's dtype, shape and bytes in one file. If two hashes are equal, so are the
+ * bytes that were read. */
 struct dcp_pdsame {
 	uint64_t sum[2];
 	bool known;   /* false: the bytes could not be read, or @budget was used up */
