@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DeepSpeed checkpoints: one directory a tag, beside each other; a file "latest" names the one
- * that was completed last.
+ * DeepSpeed checkpoints: one directory for each tag, beside each other; a file "latest" names the
+ * directory that was completed last.
  *
  *	latest                                            global_step20
  *	global_step20/mp_rank_00_model_states.pt          16-bit weights; names, order, ties
  *	global_step20/zero_pp_rank_0_mp_rank_00_optim_states.pt   one a rank: slices of fp32
  *	                                                  weights and of the optimizer's states
  *
- * Emitted are module.<name>, fp32.<name> and every state of the optimizer, exp_avg.<name>: path
- * role / name. The bytes are runs of all ranks' flat tensors; nothing is converted. Objects
- * are called by their file: mp_rank_00_model_states.pt.global_steps.
+ * The keys are module.<name>, fp32.<name> and for every state of the optimizer exp_avg.<name> or
+ * the like; their paths are role / name. The bytes of a tensor are runs of all ranks' flat tensors;
+ * nothing is converted. Keys of objects begin with their file:
+ * mp_rank_00_model_states.pt.global_steps.
  *
- * A rank whose file is missing or damaged breaks the keys that it holds a part of. Where a
- * directory of versions is known, one that is not named by "latest" and lacks a file is
- * taken for one that is still being saved, or never was.
+ * If the file of a rank is missing or damaged, the keys that the rank has a part of are broken. If
+ * the directory of versions is known, and "latest" does not name a version that lacks a file, this
+ * version counts as incomplete: its save is still running or was interrupted.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -25,7 +26,8 @@
 
 /* ---- probing ---- */
 
-/* Does the list have every rank of @kind? If not, the first that is missing. */
+/* Does the list have the files of all ranks of @kind? If not, @missing is the first that is not
+ * there. */
 static bool has_all(const struct dcp_ds_name *f, size_t n, uint8_t kind, uint32_t nmp,
 		    uint32_t ndp, char missing[DCP_DS_NAME_MAX])
 {
@@ -85,7 +87,7 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 	enum dcp_match match = DCP_MATCH_NO;
 	size_t count;
 
-	/* A checkpoint that is still being converted has all model files from the start. */
+	/* While a checkpoint is converted, its model files are all there from the start. */
 	if (dcp_format_deepspeed_universal.probe(dir, why, n) != DCP_MATCH_NO)
 		return DCP_MATCH_NO;
 	if (dcp_ds_list_files(dir, &f, &count) == 0) {
@@ -97,7 +99,8 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 
 /* ---- loading ---- */
 
-/* Without parameter shapes the optimizer's tensors have no names: they are emitted as they are. */
+/* Emit the optimizer files unchanged if there are no parameter shapes: then their tensors have no
+ * names. */
 static int emit_nameless(struct dcp_ds *ds)
 {
 	int rc = 0;

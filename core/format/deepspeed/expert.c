@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which ranks hold which experts (MoE).
+ * Finds the ranks that hold each expert (MoE).
  *
- * Experts are dealt to expert-parallel ranks; all that hold the same ones are a "share", and
- * their optimizer's group is cut over them alone. With S shares rank r holds share r % S of a
- * group and slice r / S of that, or, with use_data_before_expert_parallelism, share r / slices
- * and slice r % slices. Which ranks are counted there?
+ * Experts are dealt to expert-parallel ranks. All ranks that hold the same experts are a "share",
+ * and the optimizer's group of these experts is cut over these ranks alone. With S shares, rank r
+ * holds slice r / S of share r % S; with use_data_before_expert_parallelism, rank r holds slice
+ * r % slices of share r / slices. The ranks that are counted as r are:
  *
  *	without tensor parallelism   the data-parallel ranks
- *	experts cut by it, too       those of each tensor-parallel rank by itself
- *	experts not cut by it        all of a pipeline stage: data-parallel rank * tp + its
- *	                             tensor-parallel rank. So does AutoEP.
+ *	if tp cuts experts, too      the data-parallel ranks of each tensor-parallel rank by itself
+ *	if tp does not cut experts   all ranks of a pipeline stage: r = data-parallel rank * tp +
+ *	                             tensor-parallel rank. AutoEP counts like this.
  *
- * shares * (ranks a group is cut over) distinguishes the last two.
+ * The last two cases are told apart by shares * (ranks that a group is cut over).
  *
- * DeepSpeed's own layers have parameters of their own for each expert, and number those of a
+ * DeepSpeed's own layers have separate parameters for each expert, and number the experts of a
  * share from 0: "....deepspeed_experts.0.fc.weight". AutoEP (since 0.18) has one tensor for all
- * experts of a share; ds_autoep_layers of model files says which these are:
+ * experts of a share. The list ds_autoep_layers in model files names these experts:
  *
  *	{"expert_key_prefix": "model.layers.0.mlp.experts", "moe_layer_id": 0, "num_experts": 4,
  *	 "ep_size": 2, "expert_placement": {"ranks": [{"rank": 0, "experts": [0, 1]}, ...]}}
@@ -44,7 +44,7 @@ static bool take_number(struct dcp_pv v, const char *key, uint32_t most, uint32_
 	return true;
 }
 
-/* The experts of one share, in the order in which it holds them. */
+/* Read the experts of one share, in the order in which the share holds them. */
 static int take_list(struct dcp_ds *ds, const struct dcp_ds_experts *e, struct dcp_pv v,
 		     const uint32_t **has, uint32_t *nhas)
 {
@@ -134,7 +134,7 @@ static int take_layer(struct dcp_ds *ds, struct dcp_pv v)
 }
 
 /*
- * A layer whose counts contradict each other is left out: nothing is known of its parameters then.
+ * A layer whose counts contradict each other is left out: then nothing is known of its parameters.
  */
 int dcp_ds_take_experts(struct dcp_ds *ds, struct dcp_pv root)
 {
@@ -179,7 +179,7 @@ static uint64_t local_number(const char *name)
 	return n;
 }
 
-/* Experts that a rank has: those its parameters number. */
+/* The number of experts that a rank has, from the numbers in the names of its parameters. */
 static uint64_t count_numbers(const struct dcp_ds_param *p, size_t n)
 {
 	uint64_t most = 0;
@@ -189,7 +189,7 @@ static uint64_t count_numbers(const struct dcp_ds_param *p, size_t n)
 	return most;
 }
 
-/* The name of @name, an expert of a rank of share @share, in the whole model. */
+/* The name in the whole model of @name, a parameter of an expert of share @share. */
 static const char *global_name(struct dcp_ds *ds, const char *name, uint64_t share,
 			       uint64_t each)
 {
@@ -215,7 +215,8 @@ bool dcp_ds_all_experts(const struct dcp_ds *ds, const struct dcp_ds_param *p, s
 
 /* ---- where shares lie ---- */
 
-/* How many there are: by AutoEP, the name of the group, the names of files, or by counting. */
+/* The number of shares, from AutoEP's list, the group's name, the names of files, or by
+ * counting. */
 static uint32_t count_shares(const struct dcp_ds_laying *l, const struct dcp_ds_list *list,
 			     const struct dcp_ds_param *p, uint64_t each)
 {
@@ -236,7 +237,7 @@ static uint32_t count_shares(const struct dcp_ds_laying *l, const struct dcp_ds_
 	return list->count <= l->part->world ? l->part->world / list->count : 1;
 }
 
-/* Ranks that take turns: 0 if the numbers do not fit. */
+/* The number of parts that take turns, see struct dcp_ds_group; 0 if the numbers do not fit. */
 static uint32_t count_lanes(const struct dcp_ds_laying *l, const struct dcp_ds_list *list,
 			    uint32_t shares)
 {
@@ -250,7 +251,8 @@ static uint32_t count_lanes(const struct dcp_ds_laying *l, const struct dcp_ds_l
 		       : 0;
 }
 
-/* What all ranks of a stage share is emitted for the first that names it. */
+/* Has an earlier part of the stage named its parameters? Groups that the whole stage shares are
+ * emitted for the first such part. */
 static bool is_emitted_before(const struct dcp_ds_laying *l)
 {
 	uint32_t mp = l->part->mp, tp = l->ds->tp;
@@ -264,7 +266,8 @@ static bool is_emitted_before(const struct dcp_ds_laying *l)
 	return false;
 }
 
-/* The parameters of one share: names of numbered experts, shapes of AutoEP's. */
+/* Make @p the parameters of share @share: numbered experts get their names in the whole model,
+ * tensors of AutoEP their shapes. */
 static int rename_params(struct dcp_ds_laying *l, struct dcp_ds_param *p, size_t n,
 			 uint32_t share, uint64_t each)
 {

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From what each rank holds of a tensor to the whole of it: for every rank boxes of the whole,
- * each a stretch of that rank's elements in row-major order.
+ * Joins the ranks' parts of a tensor: for every rank, boxes of the whole tensor. The elements of a
+ * box are consecutive elements of the rank's tensor in row-major order.
  *
- *	rows         rank 0 over rank 1 over ...
- *	columns      beside each other
- *	replicated   rank 0's
+ *	rows         the ranks' rows, one rank after the other
+ *	columns      the ranks' columns, beside each other
+ *	replicated   the tensor of rank 0
  *	halves       all first halves, then all second halves (dimension 0)
- *	subs         all first parts, then all second ones, ... along one dimension
+ *	subs         all first parts, then all second parts, ... along one dimension
  *	map          blocks as recorded
- *	averaged     the mean of all, number by number
- *	summed       the sum of all
+ *	averaged     the mean of all ranks, element by element
+ *	summed       the sum of all ranks
  *
- * Whatever was padded to a number of rows is cut to it.
+ * Rows that are padding are cut off.
  */
 #include "core/format/deepspeed/deepspeed_int.h"
 
@@ -39,7 +39,7 @@ static struct dcp_ds_box *new_box(struct dcp_ds_whole *w)
 	return &w->box[w->nbox++];
 }
 
-/* One stretch: of dimensions before @outer the element that @at says. */
+/* Add one stretch of block @b as a box: in dimensions before @outer it has only the element @at. */
 static int add_box(struct dcp_ds_whole *w, uint32_t local, const uint64_t *shape,
 		   const struct dcp_ds_block *b, uint32_t outer, const uint64_t *at)
 {
@@ -65,7 +65,7 @@ static int add_box(struct dcp_ds_whole *w, uint32_t local, const uint64_t *shape
 	return dcp_shape_volume(len, w->ndim, &box->n) ? 0 : -EINVAL;
 }
 
-/* A block of a rank's tensor of @shape, stretch by stretch. -E2BIG: too many of them. */
+/* Add a block of a rank's tensor of @shape, stretch by stretch. -E2BIG: too many stretches. */
 static int dcp_ds_add_block(struct dcp_ds_whole *w, uint32_t local, const uint64_t *shape,
 			    const struct dcp_ds_block *b)
 {
@@ -78,7 +78,8 @@ static int dcp_ds_add_block(struct dcp_ds_whole *w, uint32_t local, const uint64
 			return 0;
 	while (outer > 0 && b->len[outer - 1] == shape[outer - 1])
 		outer--;
-	outer -= outer > 0; /* what is not whole may still be the first that is not */
+	/* a stretch may be cut in one dimension: the last that is not whole */
+	outer -= outer > 0;
 	do {
 		if (w->nbox >= MAX_BOXES)
 			return -E2BIG;
@@ -89,7 +90,8 @@ static int dcp_ds_add_block(struct dcp_ds_whole *w, uint32_t local, const uint64
 	return rc;
 }
 
-/* Elements [from, from + n) along @dim of a rank's tensor of @shape, at @at in the whole. */
+/* Add elements [from, from + n) along @dim of a rank's tensor of @shape; in the whole they begin at
+ * @at. */
 static int dcp_ds_add_stretch(struct dcp_ds_whole *w, uint32_t local, const uint64_t *shape,
 			      uint32_t dim, uint64_t from, uint64_t at, uint64_t n)
 {
@@ -107,7 +109,7 @@ enum { MAX_SUBS = 4096 }; /* parts that a tensor may be made of */
 
 /* ---- along one dimension ---- */
 
-/* All ranks have the shape of the first, but for @dim. */
+/* Do all ranks have the shape of the first rank, except in @dim? */
 static bool alike(const struct dcp_ds_local *local, size_t n, uint32_t dim)
 {
 	for (size_t i = 1; i < n; i++) {
@@ -130,8 +132,9 @@ static int take_one(const struct dcp_ds_local *local, struct dcp_ds_whole *w)
 }
 
 /*
- * Each rank's tensor is @nsub stretches of @width[sub][rank] along @dim; the whole has all of
- * the first stretch, then all of the second, ... @shape is one rank's, but for @dim.
+ * Each rank's tensor consists of @nsub stretches of @width[sub][rank] along @dim. The whole has the
+ * first stretch of all ranks, then the second of all ranks, ... @shape is that of a rank, except in
+ * @dim.
  */
 static int cut_subs(const uint64_t *const *width, uint32_t nsub, size_t n, uint32_t dim,
 		    const uint64_t *shape, uint32_t ndim, struct dcp_ds_whole *w)
@@ -189,7 +192,7 @@ static int cut_halves(const struct dcp_ds_local *local, size_t n, struct dcp_ds_
 		half[h] = dcp_arena_calloc(w->arena, n, sizeof(**half));
 		if (!half[h])
 			return -ENOMEM;
-		/* torch.chunk gives the first half the odd one */
+		/* torch.chunk gives an odd row to the first half */
 		for (size_t i = 0; i < n; i++)
 			half[h][i] = h ? local[i].shape[0] / 2 : (local[i].shape[0] + 1) / 2;
 	}
@@ -198,7 +201,7 @@ static int cut_halves(const struct dcp_ds_local *local, size_t n, struct dcp_ds_
 
 /* ---- subs ---- */
 
-/* Before version 0.4 nothing was recorded of ranks: each part is cut evenly. */
+/* Before version 0.4 the ranks' shares were not recorded, because each part was cut evenly. */
 static const char *even_shards(const struct dcp_ds_sub *sub, const struct dcp_ds_local *local,
 			       size_t n, uint32_t nsub, uint64_t **width,
 			       struct dcp_arena *arena)
@@ -228,7 +231,7 @@ static const char *even_shards(const struct dcp_ds_sub *sub, const struct dcp_ds
 	return NULL;
 }
 
-/* How much of @dim a rank has, by the widths of its parts. */
+/* The extent of each rank's tensor in @dim, from the widths of its parts, and their sum @all. */
 static bool extents(uint64_t *const *width, uint32_t nsub, size_t n, uint64_t *out,
 		    uint64_t *all)
 {
@@ -244,7 +247,7 @@ static bool extents(uint64_t *const *width, uint32_t nsub, size_t n, uint64_t *o
 	return true;
 }
 
-/* The recorded shape of the whole; an open dimension is what is left over. */
+/* The recorded shape of the whole; an open dimension follows from the number of elements. */
 static bool recorded_shape(const struct dcp_ds_sub *sub, uint64_t extent, uint64_t numel,
 			   uint64_t *shape)
 {
@@ -268,8 +271,8 @@ static bool recorded_shape(const struct dcp_ds_sub *sub, uint64_t extent, uint64
 }
 
 /*
- * The shape of the whole: that of the ranks, if their parts are along a dimension they have, or
- * else the recorded one, which is a view of them.
+ * The shape of the whole. If the ranks' tensors have the dimension of the parts, it is their shape
+ * except for this dimension. Otherwise it is the recorded shape, which is a view of their elements.
  */
 static bool shape_of(const struct dcp_ds_sub *sub, const struct dcp_ds_local *local, size_t n,
 		     const uint64_t *extent, uint64_t all, uint64_t *shape, uint32_t *ndim)
@@ -421,9 +424,9 @@ const char *dcp_ds_join(const struct dcp_ds_rule *rule, const struct dcp_ds_loca
 }
 
 /*
- * Are the values that ranks hold equal? What a framework says is the mean over its ranks
- * (parameter_to_average_patterns: norms, biases) mostly is the same on all of them. Only of
- * what is small enough to be read while the index is made.
+ * Compares the values of ranks. Parameters whose mean over all ranks counts
+ * (parameter_to_average_patterns: norms, biases) are mostly equal on all ranks. Only parameters
+ * that are small enough to be read while the index is made are compared.
  */
 
 enum {
@@ -447,7 +450,7 @@ struct stream {
 	const struct dcp_ds *ds;
 	const struct dcp_ds_run *run;
 	size_t n;
-	uint64_t at; /* bytes of the first run that were read */
+	uint64_t at; /* bytes of the first remaining run that were read */
 	struct dcp_input in;
 	bool open;
 };
@@ -459,7 +462,7 @@ static void close_stream(struct stream *s)
 	s->open = false;
 }
 
-/* Bytes that can be read at once, at most @most; 0: there are no more, or no file. */
+/* The number of bytes that can be read at once, at most @most; 0: no more bytes, or no file. */
 static size_t ready(struct stream *s, uint32_t size, size_t most)
 {
 	const char *name;
@@ -489,7 +492,7 @@ static bool take(struct stream *s, char *to, size_t n)
 	return true;
 }
 
-/* Do two ranks hold the same @bytes? Ends may lie in runs of different lengths. */
+/* Do two ranks hold the same @bytes bytes? Their runs may have different lengths. */
 static bool same_streams(struct stream *a, struct stream *b, uint32_t size, uint64_t bytes)
 {
 	char left[CHUNK], right[CHUNK];
@@ -530,7 +533,7 @@ static int same_as_first(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s
 	int rc = runs_of(t, s, 0, &left, &a, &da);
 
 	if (rc == 0)
-		return 1; /* common to all elements: of the first rank anyway */
+		return 1; /* a state common to all elements is taken from the first rank anyway */
 	if (rc == 1)
 		rc = runs_of(t, s, k, &right, &b, &db);
 	if (rc != 1 || da != db || s->param[0]->numel != s->param[k]->numel)

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which elements of the flat tensors are a parameter.
+ * Finds the elements of the flat tensors that belong to each parameter.
  *
- * Stages 1 and 2: a group is its consecutive parameters (with recorded gaps between
- * them where parameter_alignment was on), padded to a multiple of 2 * ranks and cut into equal
- * slices. Later releases cut the padding off the master weights again ("lean"), so their slices
- * at the end may be short or empty. Older ones padded to other multiples: the length of a slice
- * is the one that fits most files.
+ * Stages 1 and 2: a group consists of consecutive parameters (with recorded gaps between them if
+ * parameter_alignment was on). It is padded to a multiple of 2 * ranks and cut into equal slices.
+ * Later releases cut the padding off the master weights again ("lean"), so the last slices may be
+ * short or empty. Older releases padded to other multiples: then the length that fits most files
+ * is taken as the length of a slice.
  *
- * Stage 3: every parameter is cut by itself into slices of ceil(elements / ranks); a rank's
- * flat tensor has consecutive slices, one of each.
+ * Stage 3: every parameter is cut by itself into slices of ceil(elements / ranks). A rank's flat
+ * tensor has one slice of each parameter, one after the other.
  *
  * Stage 1 before 0.5.9 cut a group first into waves (communication intervals), then each wave
- * over the ranks: slice k is of rank k % ranks, and the k / ranks-th of its flat tensors.
+ * over the ranks: slice k lies with rank k % ranks, in flat tensor number k / ranks of the group.
  */
 #include "core/format/deepspeed/deepspeed_int.h"
 
@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The parameters of one list. */
+/* Lay out the parameters of one list as a group. */
 static int lay_group(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
 		     struct dcp_ds_param *p, size_t n)
 {
@@ -56,8 +56,9 @@ static uint64_t room_of(const struct dcp_ds_part *part, const struct dcp_ds_list
 	return total;
 }
 
-/* Parameters that a list has room for. Where its padding was not cut off it may seem to have
- * room for a few more, tiny ones: then their lengths do not fit and they are broken. */
+/* The number of parameters that a list has room for. If the padding was not cut off, the list may
+ * seem to have room for a few more tiny parameters: then lengths do not fit, and the parameters are
+ * broken. */
 static size_t take_some(const struct dcp_ds_part *part, const struct dcp_ds_list *list,
 			const struct dcp_ds_param *p, size_t n)
 {
@@ -69,7 +70,7 @@ static size_t take_some(const struct dcp_ds_part *part, const struct dcp_ds_list
 	return i;
 }
 
-/* The same of stage 3, whose flat tensors are as long on all ranks. */
+/* The same for stage 3, where flat tensors have the same length on all ranks. */
 static size_t take_slices(const struct dcp_ds_part *part, const struct dcp_ds_list *list,
 			  const struct dcp_ds_param *p, size_t n)
 {
@@ -121,7 +122,7 @@ static int lay_lists(struct dcp_ds_laying *l)
 	return rc;
 }
 
-/* Groups, and where in them each parameter lies. */
+/* Make the groups of @part, and find where in its group each parameter lies. */
 static int dcp_ds_lay_out(struct dcp_ds *ds, struct dcp_ds_part *part)
 {
 	struct dcp_ds_laying l = { .ds = ds, .part = part };
@@ -150,13 +151,13 @@ static int dcp_ds_lay_out(struct dcp_ds *ds, struct dcp_ds_part *part)
 }
 
 /*
- * read: a checkpoint's model and optimizer files, from the first to the last.
+ * read: reads all model and optimizer files of a checkpoint.
  */
 
-/* Much more than the offsets of a hundred thousand flat tensors take. */
+/* Much more memory than the offsets of a hundred thousand flat tensors take. */
 static const size_t arena_limit = (size_t)4 << 30;
 
-/* How many of @n files, from @*f on, are of that rank: they are passed over. */
+/* Pass over the files of rank @mp at the beginning of the @n files at @*f. Returns their number. */
 static size_t pass_over(const struct dcp_ds_name **f, size_t *n, uint32_t mp)
 {
 	size_t passed = 0;
@@ -166,7 +167,7 @@ static size_t pass_over(const struct dcp_ds_name **f, size_t *n, uint32_t mp)
 	return passed;
 }
 
-/* Model and optimizer files of each rank; one may lack what the other has. */
+/* Make a part for each rank that has model or optimizer files; a rank may lack either kind. */
 static int make_parts(struct dcp_ds *ds)
 {
 	size_t nmodels, noptims;
@@ -194,7 +195,8 @@ static int make_parts(struct dcp_ds *ds)
 	return 0;
 }
 
-/* Without a word of it in the files, a layer has as many files as there are ranks. */
+/* The assumed number of tensor-parallel ranks if no file records it: the number of files that a
+ * layer has, or of all model-parallel ranks. */
 static uint32_t guess_tp(const struct dcp_ds *ds)
 {
 	uint32_t most = ds->part[ds->nparts - 1].mp + 1, layers = 0;
@@ -215,7 +217,7 @@ int dcp_ds_read_parts(struct dcp_ds *ds)
 		if (rc == 0)
 			rc = dcp_ds_read_optims(ds, &ds->part[i]);
 	}
-	/* experts may lie with several of them */
+	/* after all parts were read, because experts may lie with several parts */
 	for (size_t i = 0; rc == 0 && i < ds->nparts; i++)
 		rc = dcp_ds_lay_out(ds, &ds->part[i]);
 	return rc == 0 ? dcp_ds_name_all(ds) : rc;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * load: what every file of the family needs while a checkpoint is loaded: memory, opened files,
- * places.
+ * load: services for all sources of the family while a checkpoint is loaded: memory, opened files,
+ * places, names.
  */
 #include "core/format/deepspeed/deepspeed_int.h"
 
@@ -29,7 +29,7 @@ const char *dcp_ds_text(struct dcp_ds *ds, const char *fmt, ...)
 		return NULL;
 	if ((size_t)n < sizeof(text))
 		return dcp_arena_strdup(&ds->arena, text);
-	/* A name may be long. */
+	/* The text is longer than the buffer. */
 	if (!dcp_buf_grow(&b, (size_t)n + 1))
 		return NULL;
 	va_start(ap, fmt);
@@ -38,7 +38,7 @@ const char *dcp_ds_text(struct dcp_ds *ds, const char *fmt, ...)
 	return dcp_arena_strdup(&ds->arena, b.p);
 }
 
-/* Files are named again when ranks are compared. */
+/* Keep the name of file @number: files are opened again by name when ranks are compared. */
 static int note_name(struct dcp_ds *ds, uint32_t number, const char *name)
 {
 	static const char *const none;
@@ -123,7 +123,7 @@ int dcp_ds_emit_broken(struct dcp_ds *ds, const char *file, const char *why)
 	return why ? dcp_emit_broken(ds->in->sink, file, why) : -ENOMEM;
 }
 
-/* Up to nine digits: no job has a billion ranks. */
+/* Take a number of up to nine digits: no job has a billion ranks. */
 static bool eat_number(const char **p, uint32_t *out)
 {
 	uint64_t v = 0;
@@ -133,7 +133,7 @@ static bool eat_number(const char **p, uint32_t *out)
 	return there;
 }
 
-/* "mp_rank_00", and what follows must be @end. */
+/* Is @p "mp_rank_", a number and @end? */
 static bool eat_mp(const char *p, const char *end, struct dcp_ds_name *out)
 {
 	return dcp_take_text(&p, "mp_rank_") && eat_number(&p, &out->mp) && strcmp(p, end) == 0;
@@ -290,9 +290,9 @@ const struct dcp_ds_rank *dcp_ds_rank_of(const struct dcp_ds_part *part, uint64_
 	return i < part->nranks && part->rank[i].name->dp == dp ? &part->rank[i] : NULL;
 }
 
-enum { MAX_LOST = 100 }; /* files that are missing, by name */
+enum { MAX_LOST = 100 }; /* missing files that are named one by one */
 
-/* The first model-parallel rank from @mp on that no file is of; false: all have one. */
+/* Find the first model-parallel rank from @mp on that has no file; false: all have files. */
 static bool lacks_part(const struct dcp_ds *ds, uint32_t *mp)
 {
 	for (; *mp < ds->tp * ds->pp; ++*mp)
@@ -341,7 +341,7 @@ int dcp_ds_emit_lost(struct dcp_ds *ds)
 }
 
 /*
- * Several names of one parameter (tied weights), and which names are emitted where.
+ * Parameters with several names (tied weights), and which names are emitted by which source.
  */
 
 /* ---- reading ---- */
@@ -356,7 +356,8 @@ static int add_alias(struct dcp_ds *ds, const char *name, const char *real)
 	return dcp_buf_add(&ds->alias, &a, sizeof(a));
 }
 
-/* What may be tied to: trained, or frozen in stage 3, where the model file has neither. */
+/* Collect the names to which other names may be tied: trained parameters, and in stage 3 frozen
+ * parameters, whose values the model file does not have either. */
 static int name_params(const struct dcp_ds_part *part, struct dcp_intern *names)
 {
 	int rc = 0;
@@ -368,7 +369,8 @@ static int name_params(const struct dcp_ds_part *part, struct dcp_intern *names)
 	return rc;
 }
 
-/* What a tensor of the model shows, as bytes that are equal for equal views of one storage. */
+/* Describe the view of a storage that a tensor of the model is. The bytes in @b are equal for equal
+ * views of one storage. */
 static bool spell_view(struct dcp_buf *b, const struct dcp_torch *t, struct dcp_pv v)
 {
 	struct dcp_torch_tensor tt;
@@ -384,8 +386,8 @@ static bool spell_view(struct dcp_buf *b, const struct dcp_torch *t, struct dcp_
 }
 
 /*
- * Before 0.8 shared_params was not there: what shows the storage of a parameter under another
- * name is tied to it.
+ * Before 0.8 there was no shared_params. Then a tensor that is a view of a parameter's storage
+ * under another name is tied to the parameter.
  */
 static int infer_aliases(struct dcp_ds *ds, struct dcp_ds_part *part,
 			 const struct dcp_ds_input *in, struct dcp_pv module)
@@ -430,7 +432,7 @@ int dcp_ds_read_aliases(struct dcp_ds *ds, struct dcp_ds_part *part,
 	size_t n;
 	int rc = 0;
 
-	/* Only the first rank fills it; in others it is empty. */
+	/* Only the first rank fills shared_params; in the files of other ranks it is empty. */
 	if (shared.type == DCP_PV_NONE || part->named->dp != 0)
 		return module && part->nparams ? infer_aliases(ds, part, in, *module) : 0;
 	kv = dcp_pv_pairs(shared, &n);
@@ -449,7 +451,7 @@ static int by_real(const void *x, const void *y)
 	return strcmp(a->real, b->real) ?: strcmp(a->name, b->name);
 }
 
-/* Sorted, each once: every stage may name a tied weight. */
+/* Sort the aliases and remove duplicates: every stage may name the same tied weight. */
 static int sort_aliases(struct dcp_ds *ds)
 {
 	struct dcp_ds_alias *a = DCP_ITEMS(ds->alias, struct dcp_ds_alias);

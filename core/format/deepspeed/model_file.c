@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Model files. Each says in which order the flat tensors of its part hold the parameters
- * (param_shapes), what was frozen, and in the first one what is tied to what (shared_params).
+ * Model files. Each file records the order of the parameters in the flat tensors of its part
+ * (param_shapes), and which parameters were frozen. The first file also records which weights are
+ * tied (shared_params).
  *
- * In stage 3 every rank wrote one: they must agree. From the first parameter on of which two
- * files say different things nothing can be placed.
+ * In stage 3 every rank wrote a model file, and all must agree. If two files differ in a
+ * parameter, this parameter and all after it cannot be placed.
  */
 #include "core/format/deepspeed/deepspeed_int.h"
 
@@ -17,17 +18,17 @@
 #include "core/parse/pyjson/pyjson.h"
 
 /*
- * What stands in model and optimizer files beside tensors that are emitted elsewhere: one object
- * for each entry, its key led by the name of the file, its path not.
+ * Emits the entries of model and optimizer files that are not emitted elsewhere. Each entry is an
+ * object whose key begins with the name of the file; its path does not.
  *
  *	mp_rank_00_model_states.pt.lr_scheduler    path lr_scheduler
  *
- * Every rank wrote much the same. Of all files of a kind the first one's entries are emitted, and
- * of the others only those that differ from it. param_slice_mappings is left out: it repeats in
- * other words, wrongly where gradients were dealt round robin, what param_shapes says.
+ * Most entries are the same in the files of all ranks. So all entries of the first file of a kind
+ * are emitted, and of other files only the entries that differ. param_slice_mappings is left out:
+ * it repeats param_shapes in another form, and is wrong if gradients were dealt round robin.
  */
 
-/* A sink in front of the real one: without the first component of a path. */
+/* A sink in front of the real one, which removes the first component of paths. */
 static int drop_tensor(void *ctx, const struct dcp_tensor *t)
 {
 	const struct dcp_sink *to = ctx;
@@ -98,7 +99,8 @@ int dcp_ds_emit_raw(struct dcp_ds *ds, const char *file, bool tensors_only)
 
 /* ---- one entry ---- */
 
-/* 1: the first file of its kind said the same; 0: it did not, or this is the first. */
+/* 1: the first file of the same kind has an equal value; 0: it has another value or none, or this
+ * is the first file. */
 static int seen(struct dcp_ds *ds, uint8_t kind, const struct dcp_ds_input *in, struct dcp_pv v,
 		const char *const *path, size_t n)
 {
@@ -143,7 +145,7 @@ static bool is_one_of(struct dcp_pv key, const char *const *names)
 	return false;
 }
 
-/* Entries of @dict but for @not; path[n] is the room for their names. */
+/* Emit the entries of @dict except those named in @not; path[n] is room for their names. */
 static int emit_entries(struct dcp_ds *ds, const struct dcp_ds_name *name,
 			const struct dcp_ds_input *in, struct dcp_pv dict, const char **path,
 			size_t n, const char *const * not )
@@ -201,7 +203,7 @@ int dcp_ds_emit_rest(struct dcp_ds *ds, const struct dcp_ds_name *name,
 
 /* ---- parameters ---- */
 
-/* The mappings of a param_shapes: a list of them, or before 0.5 one. */
+/* The mappings in param_shapes: a list of mappings, or before 0.5 a single mapping. */
 static const struct dcp_pv *listed(const struct dcp_pv *shapes, size_t *n)
 {
 	if (dcp_pv_is_mapping(*shapes)) {
@@ -261,7 +263,7 @@ static int take_params(struct dcp_ds *ds, struct dcp_ds_part *part, const struct
 	return rc;
 }
 
-/* Of AutoEP's, ranks may hold different numbers of experts. */
+/* Is @kv the name and shape of @p? For AutoEP's weights the number of experts may differ. */
 static bool same_param(const struct dcp_ds *ds, const struct dcp_ds_param *p,
 		       const struct dcp_pv *kv)
 {
@@ -275,7 +277,7 @@ static bool same_param(const struct dcp_ds *ds, const struct dcp_ds_param *p,
 	return memcmp(dims + from, p->shape + from, (ndim - from) * sizeof(*dims)) == 0;
 }
 
-/* How many parameters from the first on are the same ones. */
+/* The number of parameters, from the first on, in which @list agrees with the part. */
 static size_t agreement(const struct dcp_ds *ds, const struct dcp_ds_part *part,
 			const struct dcp_pv *list, size_t n)
 {
@@ -382,7 +384,7 @@ static int read_fragments(struct dcp_ds_part *part, size_t at, const struct dcp_
 
 /* ---- the job ---- */
 
-/* Model-parallel ranks of one kind; no job has thousands. */
+/* Read the number of model-parallel ranks of one kind; no job has more than 4096. */
 static void take_degree(struct dcp_pv dims, const char *what, uint32_t *out)
 {
 	uint64_t n;

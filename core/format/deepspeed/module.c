@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * module.<name>: the weights as the model had them, from model files, from those of pipeline
- * layers (3.<name>) and experts.
+ * module.<name>: the weights as the model had them, from model files and from the files of
+ * pipeline layers (3.<name>) and experts.
  *
- * In stage 3 a model file has empty placeholders for what is cut; frozen parameters are put
- * together from the fragments of all ranks. What the optimizer does not have (frozen weights,
- * buffers) is fp32.<name> too, in the dtype it has, as DeepSpeed's own zero_to_fp32 gives it.
+ * In stage 3 a model file has empty placeholders for parameters that are cut; frozen parameters are
+ * joined from the fragments of all ranks. Weights that the optimizer does not have (frozen weights,
+ * buffers) are also emitted as fp32.<name>, in their own dtype, as by DeepSpeed's zero_to_fp32.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -18,9 +18,9 @@
 #include "core/format/torch/torch.h"
 
 /*
- * Weights of AutoEP: a file for each expert of a layer has its own of every weight, with the
- * number of the expert at the end of their names. Emitted is the one tensor of all experts that
- * the model has:
+ * Weights of AutoEP: each expert of a layer has a file with its part of every weight, and the names
+ * in the file end in the number of the expert. From these parts the one tensor of all experts is
+ * made, as the model has it:
  *
  *	layer_0_expert_3_mp_rank_00_model_states.pt: {"mlp.experts.w1.3": [5, 6], ...}
  *	module.mlp.experts.w1: [experts, 5, 6]
@@ -40,7 +40,7 @@ static bool dcp_ds_is_stacked(const struct dcp_ds *ds, const struct dcp_ds_name 
 	return false;
 }
 
-/* Is @key "<prefix>.w1.3" for expert 3? Then the length of "<prefix>.w1", else 0. */
+/* The length of "<prefix>.w1" if @key is "<prefix>.w1.3" and @expert is 3; else 0. */
 static size_t weight_in(const struct stack *s, const char *key, uint32_t expert)
 {
 	size_t prefix = strlen(s->layer->prefix), all = strlen(key);
@@ -132,7 +132,7 @@ static int on_whole(void *ctx, const struct dcp_tensor *t)
 static int emit_weight(struct stack *s, uint32_t number)
 {
 	const struct dcp_sink sink = { .tensor = on_whole, .ctx = s->ds };
-	uint32_t lost = 0; /* the first expert of which there is none */
+	uint32_t lost = 0; /* the first expert without a part */
 	char missing[160];
 
 	for (const struct dcp_copy *c = dcp_copies_at(&s->weights, number)->first; c;
@@ -159,7 +159,7 @@ static int emit_layer(struct dcp_ds *ds, const struct dcp_ds_experts *layer)
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		if (f[i].layer != layer->layer || f[i].expert >= layer->total ||
 		    f[i].expert == last)
-			continue; /* of copies the first */
+			continue; /* the first copy counts */
 		last = f[i].expert;
 		rc = take_file(&s, &f[i]);
 	}
@@ -169,7 +169,7 @@ static int emit_layer(struct dcp_ds *ds, const struct dcp_ds_experts *layer)
 	return rc;
 }
 
-/* Weights of AutoEP from the files of their experts; is a file one of them? */
+/* Emit the weights of AutoEP from the files of their experts. */
 static int dcp_ds_emit_stacks(struct dcp_ds *ds)
 {
 	int rc = 0;
@@ -179,7 +179,7 @@ static int dcp_ds_emit_stacks(struct dcp_ds *ds)
 	return rc;
 }
 
-/* One weight file as it is. */
+/* Emit one file of weights unchanged. */
 static int emit_file(struct dcp_ds *ds, const struct dcp_ds_name *name)
 {
 	struct dcp_ds_front front = { .ds = ds, .file = name };
@@ -211,8 +211,8 @@ static int emit_file(struct dcp_ds *ds, const struct dcp_ds_name *name)
 }
 
 /*
- * Does each file of an expert hold it whole? As the optimizer's groups say, or else if no
- * expert has two files, though no rank is missing.
+ * Does each file of an expert hold the whole expert? The optimizer's groups tell. Without them it
+ * is so if no expert has two files, though no rank is missing.
  */
 static bool experts_are_whole(const struct dcp_ds *ds)
 {
@@ -235,7 +235,7 @@ static int emit_unit(struct dcp_ds *ds, const struct dcp_ds_name *file, size_t n
 	int rc = 0;
 
 	if (ds->tp > 1 && file->kind == DCP_DS_EXPERT && experts_are_whole(ds))
-		return emit_file(ds, file); /* of copies the first */
+		return emit_file(ds, file); /* the first copy counts */
 	if (ds->tp > 1)
 		return dcp_ds_emit_unit(ds, file, n);
 	for (size_t k = 0; rc == 0 && k < n; k++)
@@ -281,7 +281,8 @@ static int emit_frozen(struct dcp_ds *ds, const struct dcp_ds_part *part,
 
 /* ---- stage 0 ---- */
 
-/* The optimizer of a model file, as it stands; of one of several below its rank. */
+/* Emit the optimizer in a model file unchanged; if there are several parts, below the name of the
+ * rank. */
 static int emit_optimizer(struct dcp_ds *ds, const struct dcp_ds_part *part)
 {
 	char rank[24];
@@ -295,7 +296,7 @@ static int emit_optimizer(struct dcp_ds *ds, const struct dcp_ds_part *part)
 	int rc = dcp_ds_open(ds, part->model->name, &in, &why);
 
 	if (rc != 0)
-		return rc < 0 ? rc : 0; /* reported when it was read */
+		return rc < 0 ? rc : 0; /* the file was reported when it was read */
 	snprintf(rank, sizeof(rank), "mp_rank_%02" PRIu32, part->mp);
 	s.t = in.t;
 	s.file = in.file;
@@ -315,7 +316,7 @@ static bool same_unit(const struct dcp_ds *ds, const struct dcp_ds_name *a,
 	       (a->kind != DCP_DS_MODEL || a->mp / ds->tp == b->mp / ds->tp);
 }
 
-/* In stage 3 the first readable file of a part speaks for all. */
+/* Emit the models. In stage 3 the first readable file of a part stands for all its files. */
 static int emit_models(struct dcp_ds *ds)
 {
 	struct dcp_ds_name *one = dcp_arena_calloc(&ds->arena, ds->nparts, sizeof(*one));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The weights of several tensor-parallel ranks, joined. What cannot be is emitted of each rank:
- * mp_rank_01.module.<name>.
+ * Joins the weights of several tensor-parallel ranks. A weight that cannot be joined is emitted for
+ * each rank: mp_rank_01.module.<name>.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -17,9 +17,9 @@
  * module_sink: a sink in front of another, for module.<name>.
  */
 
-/* Is a weight of such a file a frozen one or a buffer, which the optimizer therefore does
- * not have? Layers of a pipeline give tied weights other names, so of those only buffers
- * are. */
+/* Is the weight @name, in a file of @kind, a frozen weight or a buffer, which the optimizer does
+ * not have? In files of pipeline layers tied weights have other names, so there only buffers
+ * count. */
 static bool dcp_ds_is_fp32(const struct dcp_ds *ds, uint8_t kind, const char *name)
 {
 	if (!ds->zero || dcp_intern_has(&ds->trained, name) ||
@@ -28,7 +28,7 @@ static bool dcp_ds_is_fp32(const struct dcp_ds *ds, uint8_t kind, const char *na
 	return kind == DCP_DS_MODEL || dcp_intern_has(&ds->buffers, name);
 }
 
-/* "module.<name>" and its path; a state dict is flat whatever its names look like. */
+/* Emit a tensor as module / name: a state dict is flat, even if its names contain dots. */
 static int front_tensor(void *ctx, const struct dcp_tensor *emitted)
 {
 	struct dcp_ds_front *f = ctx;
@@ -62,7 +62,7 @@ struct dcp_sink dcp_ds_front_sink(struct dcp_ds_front *f)
 	return (struct dcp_sink){ .tensor = front_tensor, .ctx = f, .next = f->ds->in->sink };
 }
 
-/* The state dict in a file: all of it, or what it calls "module". */
+/* The state dict in a file: its root, or in a model file the entry "module". */
 const struct dcp_pv *dcp_ds_state_dict(const struct dcp_ds_name *name,
 				       const struct dcp_ds_input *in, struct dcp_pv *room)
 {
@@ -77,8 +77,8 @@ struct unit {
 	size_t n;
 	struct dcp_ds_input *in;
 	struct dcp_intern *names;    /* of each file: key -> number of the pair */
-	const struct dcp_pv **pairs; /* of each */
-	struct dcp_torch_tensor *tt; /* of each: the one emitted now */
+	const struct dcp_pv **pairs; /* of each file */
+	struct dcp_torch_tensor *tt; /* of each file: its part of the current tensor */
 	struct dcp_arena scratch;
 	struct dcp_buf name;
 };
@@ -96,8 +96,8 @@ static int number_names(struct unit *u, size_t k)
 		const char *name = dcp_pv_str(u->pairs[k][2 * i]);
 		uint32_t number;
 
-		/* A number for each pair: no text can be spelled as what stands for one that
-		 * is not text, or came before. */
+		/* Each pair gets a number. A key that is not text, or was there before, gets a
+		 * name that no text can have. */
 		rc = name ? dcp_intern_str(&u->names[k], name, &number) : 0;
 		if (rc == 0) {
 			int len = snprintf(odd, sizeof(odd), "\xff%zu", i);
@@ -136,7 +136,7 @@ static const char *full_name(struct unit *u, const char *key)
 	return dcp_buf_error(&u->name) ? NULL : u->name.p;
 }
 
-/* A piece of @tt that fills @box; false: its place does not fit. */
+/* Make @p the piece of @tt that fills @box; false: its offset does not fit into 64 bits. */
 static bool box_piece(const struct dcp_torch_tensor *tt, const struct dcp_ds_box *box,
 		      uint32_t file, uint32_t ndim, struct dcp_piece *p)
 {

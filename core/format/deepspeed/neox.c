@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GPT-NeoX: what its layers are cut along. Its files do not say so; they are recognized by what
- * its model files keep as "args". Source: its megatron/model/transformer.py, megatron/mpu/layers.py
- * and tools/ckpts/convert_neox_to_hf.py.
+ * GPT-NeoX: how its layers are cut, which its files do not record. They are recognized by "args" in
+ * the model files. Source: GPT-NeoX's megatron/model/transformer.py, megatron/mpu/layers.py and
+ * tools/ckpts/convert_neox_to_hf.py.
  */
 #include <string.h>
 #include <strings.h>
@@ -11,7 +11,7 @@
 #include "core/base/text.h"
 #include "core/format/deepspeed/deepspeed_int.h"
 
-enum { MAX_CONFIG = 1 << 20 }; /* bytes of a file that are looked at */
+enum { MAX_CONFIG = 1 << 20 }; /* bytes of a configuration file that are read */
 
 static const char bias_why[] =
 	"GPT-NeoX takes the sum of what the ranks hold, or what each holds, depending on "
@@ -19,9 +19,9 @@ static const char bias_why[] =
 	"saved)";
 
 /*
- * Queries, keys and values are in order head by head, and the first weight of an MLP is one
- * matrix, only without grouped queries and gates, which no file tells of: then they are @height
- * times as high as the model is wide.
+ * The rules hold only for models without grouped queries and without gates: there queries, keys and
+ * values are in order head by head, and the first weight of an MLP is one matrix. No file records
+ * these options. But without them such a tensor is @height times as high as the model is wide.
  */
 static const struct dcp_ds_known neox[DCP_DS_NEOX] = {
 	{ ".*\\b(word_embeddings|final_linear)\\.weight$", DCP_DS_CUT_ROWS, 0, NULL },
@@ -49,7 +49,7 @@ bool dcp_ds_is_neox(struct dcp_pv args, uint64_t *width)
 
 /* ---- gpt_j_residual ---- */
 
-/* The value of "gpt-j-residual": in a line of YAML, or in JSON; NULL: it is not there. */
+/* The value of "gpt-j-residual" in a line of YAML or JSON; NULL: the line does not have it. */
 static const char *find_value(const char *line)
 {
 	static const char key[] = "gpt-j-residual";
@@ -78,7 +78,7 @@ static bool is_true(const char *value)
 	       !strncasecmp(value, "on", 2) || *value == '1';
 }
 
-/* 1: yes, 0: no, -1: it does not say. -ENOMEM. */
+/* Does the line of @text with gpt_j_residual turn it on? 1: yes, 0: no, -1: no such line. */
 static int look_at_config(char *text)
 {
 	int found = -1;
@@ -100,9 +100,9 @@ static int look_at_config(char *text)
 }
 
 /*
- * Are attention and MLP added up before their ranks' parts are (gpt_j_residual)? The options of the
- * run lie in configs/ of the checkpoint, as YAML or JSON, if it kept them; by default not. 1, 0, or
- * -1: they are not there.
+ * Is gpt_j_residual on: are attention and MLP added up before the parts of their ranks? The options
+ * of the run are in configs/ of the checkpoint, as YAML or JSON, if they were saved; the default is
+ * no. Returns 1, 0, or -1 if the options are not there.
  */
 static int is_parallel(struct dcp_ds *ds)
 {
@@ -122,7 +122,7 @@ static int is_parallel(struct dcp_ds *ds)
 		    !dcp_has_extension(name, ".json"))
 			continue;
 		if (dcp_dir_input(&dir, name, &in, NULL) < 0 || in.src.size > MAX_CONFIG)
-			return -1; /* it may be the one */
+			return -1; /* the option may be in this file */
 		text = calloc(1, in.src.size + 1);
 		if (!text || dcp_source_read(&in.src, 0, text, in.src.size) < 0)
 			return -1;
@@ -143,8 +143,9 @@ void dcp_ds_neox(struct dcp_ds *ds, uint64_t width, struct dcp_ds_known out[DCP_
 	for (size_t i = 0; i < DCP_DS_NEOX; i++)
 		out[i].height *= width;
 	/*
-	 * The bias of a weight that is cut by columns: with gpt_j_residual every rank adds its
-	 * own before the ranks' results are added up, or else all hold the one that is added after.
+	 * The bias of a weight that is cut by columns. With gpt_j_residual every rank has its own
+	 * bias, which it adds before the ranks' results are added up. Without it all ranks hold the
+	 * same bias, which is added to the sum.
 	 */
 	if (parallel >= 0)
 		*bias = (struct dcp_ds_known){ bias->pattern,

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Optimizer files. The names in them show how they are cut:
+ * Optimizer files. The keys in a file show how it is cut:
  *
  *	single_partition_of_fp32_groups  stages 1 and 2: one slice of each parameter group
  *	  base_optimizer_state           {"state": {number: {name: ..}}, "param_groups": [..]},
- *	                                 or (elastic) a list of what stands in "state"
+ *	                                 or (elastic) a list of the values of "state"
  *	local_sub_partitions_of_fp32_groups
- *	                                 stage 1 before 0.5.9: of each group a list, a slice of
- *	                                 every communication interval ("wave")
- *	  base_optimizer_state           the same, one parameter a slice; or lists of lists
+ *	                                 stage 1 before 0.5.9: for each group a list, with a slice
+ *	                                 of every communication interval ("wave")
+ *	  base_optimizer_state           as above, one parameter for each slice; or lists of lists
  *	fp32_flat_groups                 stage 3: consecutive slices, one of each parameter
  *	  optimizer_state_dict           as base_optimizer_state
  *
- * BF16_Optimizer writes the names of stage 1 and no zero_stage.
+ * BF16_Optimizer writes the keys of stage 1, but no zero_stage.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -24,21 +24,21 @@
 #include "core/parse/pyjson/pyjson.h"
 
 /*
- * What the wrapped optimizer keeps of every flat tensor. A state is flat when its tensor is as
- * long as the master weights or, where their padding was cut off, longer; of one element it is
- * common to all parameters (step). Everything else is emitted as it stands.
+ * The states that the wrapped optimizer keeps for every flat tensor. A state is flat if its tensor
+ * is as long as the master weights, or longer because only their padding was cut off. A state of
+ * one element is common to all parameters (step). All other states are emitted unchanged.
  */
 
 enum { MAX_STATES = 64 };
 
-/* What all states of one file are, however it lists them. */
+/* The states of one file, in either form of listing. */
 struct entries {
 	const struct dcp_pv *item; /* pairs of number and states, or (listed) states alone */
 	size_t n;
 	bool listed;
 };
 
-/* The param_groups of what the optimizer wraps. */
+/* The param_groups of the wrapped optimizer. */
 static const struct dcp_pv *dcp_ds_param_groups(const struct dcp_ds_reading *r, size_t *n)
 {
 	return dcp_pv_items(dcp_pv_at(r->base, "param_groups"), n);
@@ -54,7 +54,7 @@ static bool dcp_ds_is_muon(const struct dcp_ds_reading *r, size_t i)
 	return muon && muon->type == DCP_PV_BOOL && muon->b;
 }
 
-/* The elements of a list's lists, in order. */
+/* Replace a list of lists by the elements of the inner lists, in order. */
 static int flatten_lists(struct dcp_ds_reading *r, struct entries *e)
 {
 	struct dcp_pv *all;
@@ -89,7 +89,8 @@ static int find_entries(struct dcp_ds_reading *r, struct entries *e)
 	return 0;
 }
 
-/* Before torch 1.6 parameters were called by their addresses: the param_groups number them. */
+/* The number of the parameter @id. Before torch 1.6 parameters were named by their addresses; then
+ * their order in the param_groups gives the number. */
 static uint64_t number_of(const struct dcp_ds_reading *r, struct dcp_pv id)
 {
 	uint64_t number = UINT64_MAX, other;
@@ -108,8 +109,8 @@ static uint64_t number_of(const struct dcp_ds_reading *r, struct dcp_pv id)
 }
 
 /*
- * The states of entry @i and which flat tensor they are of. The wrapped optimizer has one
- * parameter for each, numbered in order.
+ * The states of entry @i, and the number of their flat tensor. The wrapped optimizer has one
+ * parameter for each flat tensor, numbered in order.
  */
 static const struct dcp_pv *entry(const struct dcp_ds_reading *r, const struct entries *e,
 				  size_t i, uint64_t *flat, size_t *n)
@@ -160,7 +161,8 @@ static int add_value(struct dcp_ds_reading *r, uint32_t flat, uint32_t state, st
 	return c.type && c.json ? add_common(r, &c) : -ENOMEM;
 }
 
-/* No value for each element (scales of quantized moments, factors): emitted as it stands. */
+/* Emit a state that does not have a value for each element (scales of quantized moments, factors)
+ * unchanged. */
 static int emit_odd(struct dcp_ds_reading *r, uint32_t flat, uint32_t state, struct dcp_pv v)
 {
 	char number[16];
@@ -223,7 +225,7 @@ static int take_states(struct dcp_ds_reading *r, const struct entries *e)
 	return rc;
 }
 
-/* A step that a whole group has, or all of them, is that of its flat tensors. */
+/* Add a step of one group, or of all groups, to each of its flat tensors. */
 static int add_step(struct dcp_ds_reading *r, struct dcp_pv step, uint32_t *flat, size_t n)
 {
 	uint32_t state;
@@ -236,7 +238,7 @@ static int add_step(struct dcp_ds_reading *r, struct dcp_pv step, uint32_t *flat
 	return rc;
 }
 
-/* Fused optimizers count steps in their groups, elastic checkpoints once. */
+/* Read steps: fused optimizers have one in each group, elastic checkpoints one for all groups. */
 static int take_group_steps(struct dcp_ds_reading *r)
 {
 	const struct dcp_pv *once = dcp_pv_get(r->dict, "base_optimizer_state_step");
@@ -274,7 +276,8 @@ static int take_master(struct dcp_ds_reading *r)
 	return 0;
 }
 
-/* Its states: those of every element into places, others emitted or kept as common. */
+/* Read all states of the file: flat states are placed, common states are kept, others are
+ * emitted. */
 static int dcp_ds_read_moments(struct dcp_ds_reading *r)
 {
 	struct entries e;
@@ -303,7 +306,7 @@ static int useless(struct dcp_ds_reading *r, const char *why)
 
 /* ---- what is where ---- */
 
-/* Lists of flat tensors, one a group. */
+/* Read the flat tensors from lists, one list for each group. */
 static int flatten_groups(struct dcp_ds_reading *r, struct dcp_pv v)
 {
 	const struct dcp_pv *group = dcp_pv_items(v, &r->nlists), *item;
@@ -357,7 +360,7 @@ static int find_flat(struct dcp_ds_reading *r)
 
 /* ---- how it is cut ---- */
 
-/* What the newest releases say of sub-group @i of stage 3, or NONE. */
+/* The field @what of sub-group @i of stage 3, which only the newest releases write; or NONE. */
 static struct dcp_pv own_words(const struct dcp_ds_reading *r, size_t i, const char *what)
 {
 	const char *groups = r->stage == 3 ? "ds_zero_partition_groups" : "";
@@ -365,7 +368,7 @@ static struct dcp_pv own_words(const struct dcp_ds_reading *r, size_t i, const c
 	return dcp_pv_at(dcp_pv_item(dcp_pv_at(r->dict, groups), i), what);
 }
 
-/* How many ranks group @i is cut over, as this file says; 0: it does not. */
+/* The number of ranks that group @i is cut over; 0: the file does not say it. */
 static uint32_t count_of(const struct dcp_ds_reading *r, size_t i)
 {
 	struct dcp_pv v = own_words(r, i, "partition_count");
@@ -395,14 +398,15 @@ static int take_gaps(struct dcp_ds_reading *r, struct dcp_ds_list *list)
 			return -ENOMEM;
 		for (size_t i = 0; i < m; i++)
 			if (!dcp_pv_u64(item[i], &to[i]) || to[i] > INT32_MAX)
-				to[i] = UINT64_MAX / 4; /* cannot fit: the group is broken */
+				to[i] = UINT64_MAX / 4; /* never fits, so the group is broken */
 		list[g].gap = to;
 		list[g].ngap = (uint32_t)m;
 	}
 	return 0;
 }
 
-/* The groups of experts have the name of their expert-parallel group: "ep_size_4". */
+/* Read the number of shares: groups of experts have the name of their expert-parallel group, such
+ * as "ep_size_4". */
 static void take_shares(const struct dcp_ds_reading *r, struct dcp_ds_list *list)
 {
 	size_t n;
@@ -418,7 +422,7 @@ static void take_shares(const struct dcp_ds_reading *r, struct dcp_ds_list *list
 	}
 }
 
-/* Ranks that all parameters but experts are cut over. */
+/* The number of ranks that all parameters except experts are cut over. */
 static uint32_t find_world(const struct dcp_ds_reading *r, const struct dcp_ds_list *list)
 {
 	uint64_t said;
@@ -429,11 +433,11 @@ static uint32_t find_world(const struct dcp_ds_reading *r, const struct dcp_ds_l
 	for (size_t i = 0; i < r->nlists; i++)
 		if (!list[i].shares)
 			world = DCP_MAX(world, list[i].count);
-	/* not said: there are as many as there are files */
+	/* if the file does not say it, there are as many ranks as files */
 	return world ? world : r->part->rank[r->part->nranks - 1].name->dp + 1;
 }
 
-/* What the first readable file says holds for the others, too. */
+/* Read the lists and numbers of the first readable file, which hold for the other files, too. */
 static int take_first(struct dcp_ds_reading *r)
 {
 	struct dcp_ds_part *part = r->part;
@@ -463,7 +467,7 @@ static int take_first(struct dcp_ds_reading *r)
 	return take_gaps(r, list);
 }
 
-/* Which slice of each sub-group it has, if it says so. */
+/* Read which slice of each sub-group the file has, if it says so. */
 static int take_slices(struct dcp_ds_reading *r)
 {
 	uint64_t slice;

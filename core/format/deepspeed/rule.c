@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * universal_checkpoint_info: what the framework above DeepSpeed recorded of how its parameters
- * are cut over tensor-parallel ranks, as lists of regular expressions. The first list that has
- * a name decides, affine_map before all; what no list has is cut along its first dimension.
+ * universal_checkpoint_info: the record by the framework above DeepSpeed of how its parameters are
+ * cut over tensor-parallel ranks, as lists of regular expressions. The first list that matches a
+ * name decides, and affine_map comes before all lists. A name in no list is cut along its first
+ * dimension.
  *
- * Megatron-DeepSpeed writes a dozen patterns, DeepSpeed's own AutoTP one for each parameter,
- * "^layers\.0\.weight$": those are looked up by name. GPT-NeoX records nothing of the kind: see
- * neox.c.
+ * Megatron-DeepSpeed writes a dozen patterns. DeepSpeed's own AutoTP writes one for each parameter,
+ * "^layers\.0\.weight$": such patterns are looked up by name. GPT-NeoX records nothing like this,
+ * see neox.c.
  */
 #include "core/format/deepspeed/deepspeed_int.h"
 
@@ -18,15 +19,15 @@
 #include "core/parse/parse.h"
 
 /*
- * affine_map of universal_checkpoint_info (since 0.19): for every rank the blocks of the whole
- * that it holds, as offsets and strides of both.
+ * affine_map of universal_checkpoint_info (since 0.19): for every rank, the blocks of the whole
+ * tensor that it holds, as offsets and strides in the whole and in the rank's tensor.
  *
  *	{"logical_shape": [6, 4], "ranks": {0: {"shard_shape": [3, 4], "pieces": [
  *		{"shape": [3, 4], "source": [0, [4, 1]], "dest": [0, [4, 1]],
  *		 "locations": [0], "scale": 1.0}]}, ...}}
  *
- * Whoever wrote one spoke of boxes in row-major order, source being the whole and dest the
- * rank's own. Nothing else is read. What ranks hold scaled is in no file as it is.
+ * All writers describe boxes in row-major order, where source is the whole and dest the rank's
+ * tensor; other blocks are refused. Scaled blocks are refused, too: no file has their values.
  */
 
 static const char senseless[] = "its affine_map is invalid";
@@ -43,8 +44,8 @@ static int refuse(struct reading *r, const char *why)
 	return 0;
 }
 
-/* Numbers of @v into the arena, as many as the whole has dimensions (any number: @ndim NULL).
- */
+/* Read the numbers of @v into the arena. If @ndim is NULL, they must be as many as the whole has
+ * dimensions; else @ndim is their number. */
 static int take_dims(struct reading *r, struct dcp_pv v, const uint64_t **out, uint32_t *ndim)
 {
 	uint64_t dims[DCP_MAX_NDIM];
@@ -58,7 +59,8 @@ static int take_dims(struct reading *r, struct dcp_pv v, const uint64_t **out, u
 	return *out ? 0 : -ENOMEM;
 }
 
-/* [offset, strides] of @len elements in @shape, as the place of the first one. */
+/* Read [offset, strides] of a box of lengths @len in @shape, as the position of its first
+ * element. */
 static int take_corner(struct reading *r, struct dcp_pv v, const uint64_t *shape,
 		       const uint64_t *len, const uint64_t **out)
 {
@@ -90,7 +92,7 @@ static int take_corner(struct reading *r, struct dcp_pv v, const uint64_t *shape
 	return off < step ? 0 : refuse(r, senseless);
 }
 
-/* Of ranks that hold the same, the first one counts. */
+/* Is @rank the first of the ranks that hold the same block? Only that rank's block counts. */
 static bool is_first(struct dcp_pv locations, uint64_t rank)
 {
 	size_t n;
@@ -149,7 +151,8 @@ static int take_rank(struct reading *r, uint64_t rank, struct dcp_pv v,
 	return rc;
 }
 
-/* One parameter of an affine_map. @why: the reason it is of no use, or NULL. 0 or -ENOMEM. */
+/* Read one parameter of an affine_map. @why: the reason why it cannot be used, or NULL. 0 or
+ * -ENOMEM. */
 static int dcp_ds_read_map(struct dcp_ds *ds, struct dcp_pv v, struct dcp_ds_map *out,
 			   const char **why)
 {
@@ -186,22 +189,22 @@ enum {
 };
 
 struct pattern {
-	struct dcp_regex *re; /* NULL: a name, in rules->names */
+	struct dcp_regex *re; /* NULL: it matches a single name, in rules->names */
 	const char *text;
 	uint8_t list; /* enum dcp_ds_cut, or one of those above */
 	const struct dcp_ds_sub *sub;
 	const struct dcp_ds_map *map;
 	uint64_t height; /* as in struct dcp_ds_rule */
-	const char *why; /* it is refused */
+	const char *why; /* why such names cannot be joined, or NULL */
 };
 
 struct dcp_ds_rules {
 	struct dcp_buf patterns, exact; /* struct pattern, each */
 	size_t n;
 	struct dcp_intern names; /* list and name -> number in exact */
-	uint64_t vocabulary;     /* rows of it; 0: not said */
+	uint64_t vocabulary;     /* its number of rows; 0: not recorded */
 	bool widths;             /* sub_param_shard_widths must be there (version 0.4) */
-	bool complete; /* AutoTP's: what no list has is cut along its first dimension, or is no
+	bool complete; /* by AutoTP: a name in no list is cut along its first dimension, or is no
 			  parameter */
 	const char *why; /* not NULL: why nothing can be joined */
 };
@@ -217,7 +220,7 @@ static const struct {
 	{ "vocabulary_parameter_patterns", LIST_VOCABULARY },
 };
 
-/* "^name$" with everything else escaped: @out is list and name. */
+/* Is @p "^name$", with special characters escaped? Then @out is list and name. */
 static bool is_exact(const char *p, uint8_t list, struct dcp_buf *out)
 {
 	dcp_buf_reset(out);
@@ -329,7 +332,8 @@ static bool adds_up(const uint64_t *width, uint32_t n, uint64_t all)
 	return sum == all;
 }
 
-/* {"patterns": [..], "shape": ((q, k, v), -1), "partition_dim": 0} or that as SubparamShape. */
+/* Read {"patterns": [..], "shape": ((q, k, v), -1), "partition_dim": 0}, or a SubparamShape object
+ * with these fields. */
 static int take_sub(struct dcp_ds *ds, struct dcp_pv v, struct dcp_ds_sub *sub)
 {
 	const struct dcp_pv *shape = dcp_pv_get(v, "shape"),
@@ -369,7 +373,7 @@ static int take_sub(struct dcp_ds *ds, struct dcp_pv v, struct dcp_ds_sub *sub)
 	return rc;
 }
 
-/* sub_param_shard_widths[pattern]: for each of them what every rank holds. */
+/* Read sub_param_shard_widths[pattern]: for each sub-tensor, the share of every rank. */
 static int take_shards(struct dcp_ds *ds, struct dcp_pv info, struct dcp_pv pattern,
 		       struct dcp_ds_sub *sub)
 {
@@ -443,8 +447,8 @@ static int take_map(struct dcp_ds *ds, struct dcp_pv pattern, struct dcp_pv v)
 	return rc == 0 ? add_pattern(ds, pattern, p) : rc;
 }
 
-/* The layouts that only it knows (some fused projections) are in no list: what is not
- * understood of it cannot be made up for by them. */
+/* Read affine_map. Some layouts (of fused projections) are only in affine_map and in no list. So if
+ * its version is unknown, the lists cannot replace it, and nothing is joined. */
 static int take_maps(struct dcp_ds *ds, struct dcp_pv info)
 {
 	const struct dcp_pv *all = dcp_pv_get(info, "affine_map");
@@ -533,8 +537,8 @@ void dcp_ds_rules_finish(struct dcp_ds *ds)
 }
 
 /*
- * The first pattern of the list that @name matches, or that could not be matched with it: then @why
- * is set.
+ * The first pattern of the list that matches @name, or that could not be matched with @name: then
+ * @why is set.
  */
 static const struct pattern *find(const struct dcp_ds_rules *rules, uint8_t list,
 				  const char *name, const char **why)
@@ -591,7 +595,7 @@ const char *dcp_ds_rule(const struct dcp_ds *ds, const char *name, struct dcp_ds
 					     .sub = p->sub,
 					     .map = p->map,
 					     .height = p->height };
-	/* a map has the whole without padding */
+	/* a map describes the whole without padding */
 	if (!out->map && find(ds->rules, LIST_VOCABULARY, name, &why)) {
 		if (why)
 			return why;

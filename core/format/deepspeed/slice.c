@@ -7,7 +7,7 @@
 #include "core/base/base.h"
 #include "core/base/bytes.h"
 
-/* Ranks of a stage are numbered through its tensor-parallel ranks first. */
+/* If lanes are several, ranks are numbered through the whole stage, tensor-parallel ranks first. */
 struct dcp_ds_slice dcp_ds_slice(const struct dcp_ds *ds, const struct dcp_ds_part *part,
 				 const struct dcp_ds_group *g, uint64_t k)
 {
@@ -34,9 +34,9 @@ static uint64_t dcp_ds_lean(const struct dcp_ds_group *g, uint64_t k)
 
 /* ---- how long slices are ---- */
 
-/* What the files say: the longest, and how many fit two lengths. */
+/* The longest slice in all files, and the number of files that fit two assumed lengths. */
 struct lengths {
-	struct dcp_ds_group a, b; /* the same group, of those slices */
+	struct dcp_ds_group a, b; /* the same group with either length of slices */
 	size_t fit_a, fit_b;
 	uint64_t longest;
 };
@@ -46,7 +46,7 @@ static bool fits(const struct dcp_ds_group *g, uint64_t k, uint64_t n)
 	return n == g->slice || n == dcp_ds_lean(g, k);
 }
 
-/* The master weights that one file has of the group. */
+/* Count the lengths of the master weights that one file has of the group. */
 static void look_at(struct lengths *l, const struct dcp_ds_rank *r, uint64_t rank)
 {
 	const struct dcp_ds_group *g = &l->a;
@@ -75,14 +75,14 @@ static void look_at_all(struct lengths *l, const struct dcp_ds *ds,
 		const struct dcp_ds_part *p =
 			lanes == 1 ? part : dcp_ds_part_of(ds, first + lane);
 
-		/* nothing is known of an optimizer with other groups */
+		/* an optimizer with other groups tells nothing about this group */
 		for (size_t i = 0; p && p->nflat == part->nflat && i < p->nranks; i++)
 			look_at(l, &p->rank[i],
 				(uint64_t)p->rank[i].name->dp * lanes + (lanes > 1 ? lane : 0));
 	}
 }
 
-/* The length of slices that fits most files. */
+/* Set the length of slices to the one that fits most files. */
 static void find_slice(const struct dcp_ds *ds, const struct dcp_ds_part *part,
 		       struct dcp_ds_group *g, bool usual)
 {
@@ -102,7 +102,7 @@ static void find_slice(const struct dcp_ds *ds, const struct dcp_ds_part *part,
 		g->slice = l.longest;
 }
 
-/* Consecutive parameters, with the gaps that were recorded. */
+/* Stages 1 and 2: place consecutive parameters, with the gaps that were recorded. */
 static void place_whole(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
 			struct dcp_ds_group *g, struct dcp_ds_param *p, size_t n)
 {
@@ -123,7 +123,7 @@ static void place_whole(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
 	g->numel = end;
 }
 
-/* Stage 3: consecutive slices of parameters. */
+/* Stage 3: place consecutive slices of parameters. */
 static void place_slices(struct dcp_ds_group *g, struct dcp_ds_param *p, size_t n)
 {
 	g->numel = 0;
@@ -161,9 +161,9 @@ int dcp_ds_add_group(struct dcp_ds_laying *l, const struct dcp_ds_group *g,
 }
 
 /*
- * DeepSpeed's Muon works on matrices: a rank keeps its momentum of every parameter that has an
- * element in its slice, whole, one after the other. Elements of those of slice @k; those before @p,
- * which is one of them, in @before.
+ * DeepSpeed's Muon works on matrices: a rank keeps the whole momentum of every parameter that has
+ * an element in the rank's slice, one after the other. Returns the number of elements of all
+ * parameters in slice @k. @before: the elements of those before @p, if @p is among them.
  */
 static uint64_t touching(const struct dcp_ds_part *part, const struct dcp_ds_group *g,
 			 uint64_t k, const struct dcp_ds_param *p, uint64_t *before)
@@ -185,8 +185,8 @@ static uint64_t touching(const struct dcp_ds_part *part, const struct dcp_ds_gro
 	return sum;
 }
 
-/* Does the flat tensor @place of slice @k hold whole parameters? By its group's own words, or as it
- * is no slice. */
+/* Does the flat tensor @place of slice @k hold whole parameters? Its group says that it uses Muon,
+ * or it does not have the length of a slice; and the length is that of the whole parameters. */
 static bool holds_whole(const struct dcp_ds_part *part, const struct dcp_ds_group *g,
 			uint64_t k, const struct dcp_ds_param *p,
 			const struct dcp_ds_place *place, uint64_t *before)
@@ -198,7 +198,7 @@ static bool holds_whole(const struct dcp_ds_part *part, const struct dcp_ds_grou
 	return muon && place->n == touching(part, g, k, p, before);
 }
 
-/* The tensor of one state that slice @k of a group is, or why there is none. */
+/* The flat tensor of one state that is slice @k of a group; NULL: there is none, see @why. */
 static const struct dcp_ds_place *slice_of(struct dcp_ds *ds, const struct dcp_ds_part *part,
 					   const struct dcp_ds_group *g, uint64_t k,
 					   uint32_t state, struct dcp_err *why)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fp32.<name>, exp_avg.<name>, ...: what the optimizer holds of each parameter, put together
- * from the slices of all ranks. Where tensor-parallel ranks cannot be joined, each is emitted by
+ * fp32.<name>, exp_avg.<name>, ...: the optimizer's states of each parameter, joined from the
+ * slices of all ranks. If tensor-parallel ranks cannot be joined, each rank's state is emitted by
  * itself: mp_rank_01.fp32.<name>.
  */
 #include <errno.h>
@@ -13,10 +13,10 @@
 #include "core/format/deepspeed/deepspeed_int.h"
 
 /*
- * state_emit: states of one name to the sink: pieces, errors, what a group has in common.
+ * state_emit: emits the states of one name: pieces, errors, states that a group has in common.
  */
 
-/* @rank: NULL, or what is put in front. */
+/* Emit @x as the current state of @name. @rank: put in front of the key, or NULL. */
 static int emit(struct dcp_ds_emitter *t, const char *rank, const char *name,
 		const struct dcp_tensor *x)
 {
@@ -70,7 +70,7 @@ static struct dcp_ds_common *common_of(struct dcp_ds_emitter *t, const struct dc
 	return NULL;
 }
 
-/* State that all elements of a parameter share; does nothing if there is none. */
+/* Emit the state that all elements of a parameter share; does nothing if there is none. */
 static int dcp_ds_emit_common(struct dcp_ds_emitter *t, const char *rank,
 			      const struct dcp_ds_part *part, const struct dcp_ds_param *p)
 {
@@ -161,7 +161,7 @@ static uint32_t first_holder(const struct dcp_ds_shared *s)
 	return k;
 }
 
-/* Runs of rank @k, whose dtype must be @dtype. */
+/* Find the runs of rank @k, whose dtype must be @dtype. */
 static int take_runs(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s, uint32_t k,
 		     uint8_t dtype, struct dcp_err *why)
 {
@@ -181,7 +181,8 @@ static int take_runs(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s, ui
 	return rc;
 }
 
-/* Boxes are in the order of ranks. Of copies only those of one rank are there. */
+/* Add the pieces of all boxes, which are in the order of ranks. Of copies only one rank's boxes are
+ * there. */
 static int add_boxes(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s,
 		     const struct dcp_ds_whole *w, uint8_t dtype, struct dcp_err *why)
 {
@@ -226,7 +227,7 @@ static int dcp_ds_emit_joined(struct dcp_ds_emitter *t, const char *rank,
 
 /* ---- experts ---- */
 
-/* Experts [from, from + n) of a share, which are [at, at + n) of all. */
+/* Add the block of experts [from, from + n) of a share, which are [at, at + n) of all experts. */
 static void add_block(struct dcp_ds_shard *shard, uint64_t *dims, const struct dcp_ds_param *p,
 		      uint64_t from, uint64_t at, uint64_t n)
 {
@@ -239,7 +240,8 @@ static void add_block(struct dcp_ds_shard *shard, uint64_t *dims, const struct d
 	*b = (struct dcp_ds_block){ dims, dims + p->ndim, dims + 2 * (size_t)p->ndim };
 }
 
-/* What share @s holds and no earlier one did: @seen, of each expert. */
+/* Add the blocks of the experts that share @s holds and no earlier share did. @seen: for each
+ * expert, whether a share holds it. */
 static int map_share(struct dcp_ds_emitter *t, const struct dcp_ds_param *p, uint32_t s,
 		     bool *seen, struct dcp_ds_shard *shard)
 {
@@ -265,7 +267,7 @@ static int map_share(struct dcp_ds_emitter *t, const struct dcp_ds_param *p, uin
 	return 0;
 }
 
-/* A parameter of AutoEP, of all shares of its part. */
+/* Emit a parameter of AutoEP, joined from all shares of its part. */
 static int dcp_ds_emit_shares(struct dcp_ds_emitter *t, const char *rank,
 			      const struct dcp_ds_part *part, const struct dcp_ds_param *p)
 {
@@ -329,15 +331,15 @@ static int emit_alone(struct dcp_ds_emitter *t, const char *rank,
 	return dcp_ds_emit_pieces(t, rank, p->name, p->ndim, p->shape, dtype);
 }
 
-/* ---- those of one name ---- */
+/* ---- all parameters of one name ---- */
 
-/* A parameter of one part; those of one name are linked. */
+/* A parameter of one part; the parameters of one name are linked. */
 struct holder {
 	uint32_t part, param;
 	uint32_t next; /* 0: none; else number + 1 */
 };
 
-/* Of several parts: who holds what. */
+/* The names in several parts, and the holders of each name. */
 struct names {
 	struct dcp_ds_emitter *t;
 	struct dcp_intern names;
@@ -363,8 +365,8 @@ static int emit_each(const struct names *n, const struct holder *h)
 	return rc;
 }
 
-/* Those of one stage, by rank. The stage comes first that has the name: others repeat it (tied
- * weights). */
+/* Collect the parameters of one name in one stage, by rank. The first stage that has the name
+ * counts; others repeat it (tied weights). */
 static int gather(const struct names *n, const struct holder *h, struct dcp_ds_shared *s)
 {
 	struct dcp_ds *ds = n->t->ds;
@@ -387,8 +389,8 @@ static int gather(const struct names *n, const struct holder *h, struct dcp_ds_s
 	return rc;
 }
 
-/* Why rank @k of the stage does not hold it: its file is missing, damaged, or (NULL) has no
- * such name. */
+/* Why rank @mp does not hold a parameter: its file is missing or damaged; NULL: the file does not
+ * have the name. */
 static const char *absent(struct dcp_ds *ds, uint32_t mp)
 {
 	const struct dcp_ds_part *found = dcp_ds_part_of(ds, mp);
@@ -408,8 +410,8 @@ static const char *absent(struct dcp_ds *ds, uint32_t mp)
 }
 
 /*
- * A rank that has no element of a tensor cut unevenly does not list it: by its map it has none.
- * What is missing otherwise: why, or NULL.
+ * Fill in the ranks without the parameter. A rank that by the map has no element of an unevenly cut
+ * tensor does not list it. Returns why another rank lacks the parameter, or NULL.
  */
 static const char *fill_up(struct dcp_ds *ds, struct dcp_ds_shared *s, uint32_t stage,
 			   const struct dcp_ds_rule *rule)

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Universal checkpoints, which DeepSpeed converts others to: one file a parameter and state.
+ * Universal checkpoints, which DeepSpeed makes from other checkpoints: one file for each parameter
+ * and state.
  *
  *	zero/<name>/fp32.pt exp_avg.pt exp_avg_sq.pt step.pt
- *	zero/optimizer_state.pt       what is left of the optimizer of rank 0
- *	*_model_states.pt             model files of the checkpoint it was made from
+ *	zero/optimizer_state.pt       the rest of the optimizer of rank 0
+ *	*_model_states.pt             model files of the original checkpoint
  *
- * A state is {"param": tensor, ...}, or the tensor alone, without its shape: that stands in the
- * model files. Weights that were frozen, and buffers, may or may not be among the parameters;
- * those that are not come from the model files.
+ * A state is {"param": tensor, ...}, or the flat tensor alone: then its shape is only in the model
+ * files. Frozen weights and buffers may be missing among the parameters; then they come from the
+ * model files.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -21,8 +22,8 @@
 struct universal {
 	struct dcp_ds ds;
 	struct dcp_dir zero;
-	struct dcp_intern shaped; /* names of parameters whose shape is known ... */
-	struct dcp_buf shapes;    /* ... and const struct dcp_ds_param * of each */
+	struct dcp_intern shaped; /* names of parameters whose shape is known */
+	struct dcp_buf shapes;    /* const struct dcp_ds_param *, by number in shaped */
 	struct dcp_buf file;
 };
 
@@ -182,7 +183,7 @@ static int emit_zero(struct universal *u)
 	return rc == 0 ? emit_leftover(u) : rc;
 }
 
-/* Which fp32 stand among the parameters, so that model files do not emit them again. */
+/* Note the parameters in zero/, so that their fp32 is not emitted from model files again. */
 static int note_emitted(struct universal *u)
 {
 	int rc = 0;
@@ -193,7 +194,8 @@ static int note_emitted(struct universal *u)
 	return rc < 0 ? -ENOMEM : 0;
 }
 
-/* Shapes of whole parameters: those of ranks that hold pieces of them are of no use. */
+/* Note the shapes of whole parameters, if there is only one tensor-parallel rank: several ranks
+ * have only the shapes of their parts. */
 static int note_shapes(struct universal *u)
 {
 	int rc = 0;
@@ -256,8 +258,8 @@ static bool has_model_file(const struct dcp_dir *dir)
 	return false;
 }
 
-/* Other programs make a directory "zero", too: one with leftovers of an optimizer, or beside model
- * files, is not. */
+/* Other programs make a directory "zero", too. So it must have the leftovers of an optimizer, or be
+ * beside model files. */
 static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 {
 	dcp_auto_dir struct dcp_dir below = { 0 };

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which rank does an mp_rank directory belong to, and which directories should there be?
+ * Finds the rank of each mp_rank directory, and the directories that should be there.
  *
  *	mp_rank_<TT>[_<PPP>][_<EEE>]/model_optim_rng.pt   tensor, pipeline, expert parallel
  *	mp_rank_<TT>[_<PPP>]/model_rng.pt                 2022, with a distributed optimizer,
- *	mp_rank_<TT>[_<PPP>]_<DDD>/optim.pt               whose data-parallel ranks wrote these
+ *	mp_rank_<TT>[_<PPP>]_<DDD>/optim.pt               whose data-parallel ranks wrote optim.pt
  *
- * Experts may be cut by fewer tensor-parallel ranks than the rest (ETP divides TP). The ranks
- * of a stage count once as (tensor, data) and once as (expert tensor, expert, expert data),
- * the first of each fastest: rank r holds part r % TP of what is not an expert, and part r % ETP
- * of the experts of rank (r / ETP) % EP. One rank writes for each pair of numbers in a name, so
- * part r % ETP stands in the name, too: it is TT % ETP. Where ETP is greater than TP, ranks
- * with different parts have one name, and only what the last of them wrote is left.
+ * Experts may be cut by fewer tensor-parallel ranks than the other layers (ETP divides TP). The
+ * ranks of a stage are numbered in two ways, as (tensor, data) and as (expert tensor, expert,
+ * expert data), where the first number counts fastest. So rank r holds part r % TP of a tensor
+ * that is not an expert's, and part r % ETP of the experts of expert-parallel rank (r / ETP) % EP.
+ * For each pair of numbers in a name one rank writes, so the name also tells the part of the
+ * experts: r % ETP is TT % ETP. But if ETP is greater than TP, ranks with different parts have the
+ * same name, and only the file of the last writer is left.
  */
 #include <errno.h>
 #include <fnmatch.h>
@@ -30,7 +31,7 @@ enum { MAX_PARALLEL = 4096 };
 
 static const char *const file_names[] = { "model_optim_rng.pt", "model_rng.pt" };
 
-/* "mp_rank_01_002": its numbers. */
+/* Read the numbers of a name such as "mp_rank_01_002". */
 bool dcp_mrank_parse(const char *name, struct dcp_mrank *r)
 {
 	const char *p = name + 7;
@@ -54,8 +55,8 @@ const char *dcp_mrank_file(const struct dcp_dir *dir)
 	return NULL;
 }
 
-/* Directories without state are those of data-parallel ranks where others with fewer numbers
- * have it; else their state is missing. */
+/* A directory without state belongs to a data-parallel rank if directories whose names have fewer
+ * numbers have a state. Otherwise its state is missing. */
 static void see_missing(struct dcp_mlegacy *m)
 {
 	unsigned fewest = 4;
@@ -95,8 +96,8 @@ int dcp_mlegacy_list(struct dcp_mlegacy *m)
 	return 0;
 }
 
-/* Two numbers are tensor and pipeline parallel, or (pipelines of one stage) tensor and expert
- * parallel: the arguments say which. */
+/* Two numbers in a name are the tensor- and the pipeline-parallel rank. But if the arguments give
+ * one pipeline stage and several expert-parallel ranks, the second is the expert-parallel rank. */
 static void place_one(struct dcp_mlegacy *m, struct dcp_mrank *r)
 {
 	bool expert = r->nnumbers == 2 && m->args.pp == 1 && m->args.ep > 1;
@@ -176,7 +177,7 @@ void dcp_mlegacy_expected(const struct dcp_mlegacy *m, uint32_t tp, uint32_t *fi
 {
 	uint32_t groups = dcp_mlegacy_lost_experts(m) ? 1 : m->tp / m->etp;
 
-	/* Ranks tp, tp + TP, tp + 2 TP ... as far as there are experts for them. */
+	/* Ranks tp, tp + TP, tp + 2 TP ... of the stage, as long as there are experts for them. */
 	*first = tp / m->etp % m->ep;
 	if (groups == 1)
 		*first = 0;
@@ -211,7 +212,7 @@ static bool is_true(struct dcp_pv args, const char *name)
 }
 
 /* Each group of queries has one key and one value; with an output gate, queries count twice.
- * Arguments that are older than groups say nothing, and forks had ways of their own then. */
+ * Returns 0 for arguments that are older than groups: forks had other layouts at that time. */
 static uint64_t count_qkv_heads(struct dcp_pv args, uint64_t heads)
 {
 	uint64_t groups = heads;
@@ -263,7 +264,7 @@ void dcp_mlegacy_read_args(struct dcp_mlegacy *m, struct dcp_pv root)
 	const struct dcp_pv version = dcp_pv_at(root, "checkpoint_version");
 	uint64_t n;
 
-	/* Megatron takes a file without a version for one of the first. */
+	/* Megatron reads a file without a version as version 0. */
 	m->version = 0;
 	if (version.type == DCP_PV_FLOAT)
 		m->version = version.f;
@@ -273,9 +274,9 @@ void dcp_mlegacy_read_args(struct dcp_mlegacy *m, struct dcp_pv root)
 		take_args(&m->args, *args);
 }
 
-enum { MAX_STARS = 8 }; /* in a glob: each multiplies the ways to match it */
+enum { MAX_STARS = 8 }; /* in a glob: each star multiplies the ways to match it */
 
-/* A rule of the file: where its glob starts in text. */
+/* A rule of the file, and where its glob starts in text. */
 struct entry {
 	struct dcp_mrule rule;
 	size_t glob;
@@ -293,16 +294,17 @@ struct entry {
 	{                                                                                      \
 		.gated = true, .dim = (d), .groups = 1                                         \
 	}
-/* Rows of each rank: once (parts, heads, head size), now (heads, parts, head size). */
+/* The order of each rank's rows: in old versions (parts, heads, head size), later (heads, parts,
+ * head size). */
 #define FUSED(parts)                                                                           \
 	{                                                                                      \
 		.dim = 0, .groups = 1, .old = (parts)                                          \
 	}
 
 /*
- * Column-parallel layers are cut along their outputs (dim 0, with their bias), row-parallel
- * ones along their inputs (dim 1, their bias on every rank). Sources: megatron/core/transformer
- * and tensor_parallel/layers.py, and megatron/model of 2019 to 2023.
+ * Column-parallel layers are cut along their outputs (dim 0), and so is their bias. Row-parallel
+ * layers are cut along their inputs (dim 1), and every rank has their whole bias. Sources:
+ * megatron/core/transformer and tensor_parallel/layers.py, and megatron/model of 2019 to 2023.
  */
 /* clang-format off */
 static const struct {
@@ -311,7 +313,7 @@ static const struct {
 } known[] = {
 	{ "*._extra_state*", REPLICATE }, /* Megatron itself keeps the first rank's */
 	/* norms first: some are parts of linear layers (linear_qkv.layer_norm_weight) */
-	{ "*.mixer.norm.weight", CUT(0) }, /* except Mamba's, over the cut inner dimension */
+	{ "*.mixer.norm.weight", CUT(0) }, /* Mamba's, over the inner dimension, which is cut */
 	{ "*norm*", REPLICATE },
 	{ "*position_embeddings.weight", REPLICATE },
 	{ "*tokentype_embeddings.weight", REPLICATE },
@@ -383,7 +385,7 @@ bool dcp_mrules_find(const struct dcp_mrules *r, const char *key, struct dcp_mru
 	return false;
 }
 
-/* "4:1:1)" and nothing after it. */
+/* Read "4:1:1)", after which nothing may follow. */
 static bool read_sizes(const char *s, struct dcp_mrule *rule)
 {
 	int end = 0;

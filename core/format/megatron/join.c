@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One tensor of the whole model from what ranks hold of it. How they do is a matter of rules
- * (rules.h); what a rule says is checked against the shapes, and against what the
- * checkpoint says elsewhere.
+ * Joins one tensor of the whole model from the parts of all ranks. Rules (megatron_int.h) tell how
+ * the tensor is cut. A rule is checked against the shapes of the parts, the next layer, and the
+ * arguments of the run.
  */
 #include "core/format/megatron/megatron_int.h"
 
@@ -16,12 +16,11 @@
 #include "core/format/torch/torch.h"
 
 /*
- * The pieces of a tensor that ranks hold parts of.
+ * The pieces of a tensor that is cut over ranks.
  *
- * A rank's part of a cut dimension may be several sections, each of which all ranks cut: the
- * gate and the rest of a gated layer, or query, key and value in checkpoint_version 0. Rank r
- * of R holds [a_r b_r]; the whole, which is what one rank alone would hold, is
- * [a_0 .. a_R-1 b_0 .. b_R-1].
+ * The cut dimension may consist of several sections, each of which is cut over all ranks: the
+ * two halves of a gated layer, or query, key and value in checkpoint_version 0. Then rank r of R
+ * holds [a_r b_r], and the whole is [a_0 .. a_R-1 b_0 .. b_R-1], as a single rank would hold it.
  */
 
 int dcp_mview_is_stacked(const char *key)
@@ -44,8 +43,9 @@ static bool is_row_major(const struct dcp_tensor *t)
 	return true;
 }
 
-/* A matrix [inputs, experts * outputs] whose memory is [experts, inputs, outputs]; of second
- * layers [experts * inputs, outputs], which is the same in both. */
+/* The view of a matrix of several experts. First layers have the shape [inputs, experts * outputs],
+ * but their memory is [experts, inputs, outputs]. Second layers have the shape [experts * inputs,
+ * outputs], which agrees with their memory. */
 static bool view_stacked(struct dcp_mjoin *j, const struct dcp_tensor *part,
 			 struct dcp_mview *v)
 {
@@ -69,7 +69,7 @@ static bool view_stacked(struct dcp_mjoin *j, const struct dcp_tensor *part,
 	return true;
 }
 
-/* False, and the reason in j->why, when it cannot be looked at so. */
+/* Make @v the view of @part; false, with the reason in j->why, if that is not possible. */
 static bool dcp_mjoin_view(struct dcp_mjoin *j, const struct dcp_tensor *part,
 			   struct dcp_mview *v)
 {
@@ -95,7 +95,7 @@ static uint32_t count_sections(const struct dcp_mrule *r)
 	return r->nsizes ? r->nsizes : r->groups;
 }
 
-/* Elements of section @i where all of them have @n; 0: they do not divide so. */
+/* Elements of section @i if all sections together have @n; 0: @n cannot be divided like this. */
 static uint64_t section(const struct dcp_mrule *r, uint32_t i, uint64_t n)
 {
 	uint64_t sum = r->groups;
@@ -110,7 +110,7 @@ static uint64_t section(const struct dcp_mrule *r, uint32_t i, uint64_t n)
 	return n / sum * (r->nsizes ? r->size[i] : 1);
 }
 
-/* Do views @a and @b agree but for the cut? */
+/* Do the views @a and @b agree, except in the cut dimension? */
 static bool fit(const struct dcp_mjoin *j, const struct dcp_mview *a, const struct dcp_mview *b)
 {
 	uint32_t d = j->rule.dim;
@@ -125,7 +125,7 @@ static bool fit(const struct dcp_mjoin *j, const struct dcp_mview *a, const stru
 	return count_sections(&j->rule) == 1 || a->dim[d] == b->dim[d];
 }
 
-/* Part number @i, of which the whole's shape is taken or widened. */
+/* Check part number @i, and add its length to the shape of the whole. */
 static bool add_part(struct dcp_mjoin *j, size_t i, const struct dcp_mview *first)
 {
 	const struct dcp_tensor *part = &j->copy[i]->t;
@@ -134,7 +134,7 @@ static bool add_part(struct dcp_mjoin *j, size_t i, const struct dcp_mview *firs
 
 	if (!dcp_mjoin_view(j, part, &v))
 		return false;
-	/* Ranks of other experts have parts of the same sizes. */
+	/* The parts of other stacks must have the same lengths as those of the first. */
 	if (strcmp(part->dtype_name, j->t.dtype_name) != 0 || !fit(j, first, &v) ||
 	    (stack > 0 && v.dim[d] != first->dim[d]) ||
 	    (stack == 0 && dcp_ckd_add(&j->shape[d], j->shape[d], v.dim[d])) ||
@@ -198,7 +198,7 @@ static bool cut_piece(struct dcp_mjoin *j, const struct cut *c, struct dcp_piece
 	}
 	at[d] = c->at;
 	*p = part->pieces[0];
-	/* inside the part, which was checked */
+	/* this fails only without memory: the cut lies inside the part, which was checked */
 	if (lo && dcp_tplace_piece(&(struct dcp_tplace_box){ lo, at, len }, n, v.dim,
 				   p->stride ? v.stride : NULL, part->itemsize,
 				   &j->m->model.arena, p) == 0)
@@ -207,7 +207,8 @@ static bool cut_piece(struct dcp_mjoin *j, const struct cut *c, struct dcp_piece
 	return false;
 }
 
-/* All sections of the experts of one expert-parallel rank, or of what is not an expert. */
+/* Make the pieces of all sections for one stack (the experts of one expert-parallel rank), or for
+ * a tensor that is not an expert's. */
 static bool cut_stack(struct dcp_mjoin *j, uint32_t stack, struct dcp_piece *p)
 {
 	uint64_t to = 0;
@@ -251,13 +252,13 @@ static void dcp_mjoin_cut(struct dcp_mjoin *j)
 }
 
 /*
- * What a Megatron-LM checkpoint says elsewhere of a tensor's size: in the layer after it, in
- * the arguments of the run.
+ * The size of a tensor as it follows from other parts of the checkpoint: from the next layer, or
+ * from the arguments of the run.
  */
 
 /* ---- gates ---- */
 
-/* First layers, and how the weight of the second is called. */
+/* Names of first layers, and of the weight of the second layer. */
 static const char *const pairs[][2] = { { "linear_fc1.", "linear_fc2.weight" },
 					{ "dense_h_to_4h.", "dense_4h_to_h.weight" },
 					{ ".weight1", ".weight2" } };
@@ -275,7 +276,7 @@ static const struct dcp_tensor *find_second(const struct dcp_mjoin *j)
 
 		if (!at)
 			continue;
-		/* The number of an expert stands at the end of "weight3" and "bias3". */
+		/* An expert's number is at the end of "weight3" and "bias3". */
 		if (dcp_buf_printf(&key, "%.*s%s%s", (int)(at - j->place.key), j->place.key,
 				   pairs[i][1],
 				   at[0] == '.' ? "" : dcp_digits_before(at, end)) < 0)
@@ -294,8 +295,8 @@ static const struct dcp_tensor *find_second(const struct dcp_mjoin *j)
 	return NULL;
 }
 
-/* One half or two? The second layer's inputs are as many as the first one's outputs, of a gated
- * one half as many. */
+/* Decide whether the first layer is one half or two. The second layer has as many inputs as the
+ * first has outputs, or half as many if the first layer is gated. */
 static void dcp_mjoin_see_gate(struct dcp_mjoin *j)
 {
 	const struct dcp_tensor *second = find_second(j);
@@ -333,14 +334,14 @@ static bool begins(const char *key, const char *with)
 	return strncmp(key, with, strlen(with)) == 0;
 }
 
-/* Is it of the layers that the arguments describe? Those of vision towers are others. */
+/* Does @key belong to the layers that the arguments describe? Layers of vision towers do not. */
 static bool is_layer(const char *key)
 {
 	return begins(key, "encoder.layers.") || begins(key, "decoder.layers.") ||
 	       begins(key, "transformer.layers.") || begins(key, "layers.");
 }
 
-/* 0: they do not say. */
+/* The size of the cut dimension that follows from the arguments; 0: unknown. */
 static uint64_t expected_size(const struct dcp_mjoin *j)
 {
 	const struct dcp_margs *a = &j->m->args;
@@ -383,7 +384,7 @@ void dcp_mjoin_see_latent(struct dcp_mjoin *j)
 	}
 }
 
-/* Do the sizes agree with the arguments of the run? */
+/* Check the size of the cut dimension against the arguments of the run. */
 static void dcp_mjoin_check_args(struct dcp_mjoin *j)
 {
 	uint64_t want = expected_size(j), is = j->shape[j->rule.dim];
@@ -397,7 +398,8 @@ static void dcp_mjoin_check_args(struct dcp_mjoin *j)
 		 j->nparts, is, j->rule.dim, want);
 }
 
-/* Where part number @i of the tensor should lie; a missing directory's name goes to @dir. */
+/* The rank that should hold part number @i of the tensor, or NULL: then @dir is the name of the
+ * missing directory. */
 static const struct dcp_mrank *home_of(const struct dcp_mjoin *j, size_t i,
 				       char dir[DCP_MEGATRON_DIR])
 {
@@ -443,7 +445,7 @@ static void fail_missing(struct dcp_mjoin *j, size_t i)
 			 dir, j->m->file, j->nstacks * j->nparts);
 }
 
-/* One copy as it is: all ranks hold the same, or there is one rank. */
+/* Take one copy unchanged, because all ranks hold the same, or because there is only one rank. */
 static void take_one(struct dcp_mjoin *j)
 {
 	const struct dcp_copy *first = NULL;
@@ -489,7 +491,7 @@ static void find_rule(struct dcp_mjoin *j)
 		j->rule.groups = j->rule.old;
 }
 
-/* Is it of a kind that dcpfs does not know how to join? Decided by its name. */
+/* Is the tensor, by its name, of a kind that dcpfs cannot join? The reason is in j->why. */
 static bool is_refused(struct dcp_mjoin *j)
 {
 	const struct dcp_mlegacy *m = j->m;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which key of the whole model is a key of one model-parallel rank?
+ * Translates a key of one model-parallel rank into the key of the whole model.
  *
- * Stages: layer i of stage s is layer (layers of the stages before) + i; with interleaved
- * stages (model0, model1, ...) all stages of a chunk come before the next chunk. Encoder and
- * decoder are counted apart. Experts: local expert i of expert rank e is expert
- * e * (local experts) + i; those that are one matrix (experts.weight1) have no number.
+ * Stages: layer i of stage s is layer (layers of all stages before) + i. With interleaved
+ * stages (model0, model1, ...) all stages of a chunk come before the next chunk. The layers of
+ * encoder and decoder are counted apart. Experts: local expert i of expert-parallel rank e is
+ * expert e * (local experts) + i. Experts that are stacked in one matrix (experts.weight1) have no
+ * number.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -21,7 +22,8 @@ enum { MAX_CHUNKS = 256, MAX_LAYERS = 1 << 20 };
 
 /* ---- where a key belongs ---- */
 
-/* The number after @mark in @key; NULL: there is none. @end: after its digits. */
+/* Find the number after @mark in @key. Returns its first digit, or NULL if there is no number;
+ * @end is after its digits. */
 static const char *find_number(const char *key, const char *mark, uint64_t *n, const char **end)
 {
 	const char *p = strstr(key, mark);
@@ -37,7 +39,7 @@ static bool is_expert(const char *key)
 	return strstr(key, ".experts.") != NULL;
 }
 
-/* local_experts.<i>, or of a grouped GEMM linear_fc1.weight<i> */
+/* Find the number of an expert: local_experts.<i>, or linear_fc1.weight<i> of a grouped GEMM. */
 static const char *find_expert(const char *key, uint64_t *n, const char **end)
 {
 	static const char *const marks[] = { ".local_experts.", ".linear_fc1.weight",
@@ -50,7 +52,7 @@ static const char *find_expert(const char *key, uint64_t *n, const char **end)
 	return p;
 }
 
-/* Scales and such of Transformer Engine: each rank has its own. */
+/* Is @key extra state of Transformer Engine, such as scales? Each rank has its own. */
 static bool is_extra_state(const char *key)
 {
 	return strstr(key, "._extra_state") != NULL;
@@ -79,9 +81,9 @@ static struct dcp_mplace place_of(const char *text)
 }
 
 /*
- * Is an expert cut by all tensor-parallel ranks? The inputs of its second layer show it. The
- * argument may be false: Megatron's own converter (tools/checkpoint) leaves it as it was in the
- * source.
+ * Note if experts are cut by all tensor-parallel ranks, which the inputs of an expert's second
+ * layer show. The argument expert_tensor_parallel_size may be wrong: Megatron's own converter
+ * (tools/checkpoint) copies it from the source.
  */
 static void see_expert(struct dcp_mlegacy *m, const char *key, const struct dcp_tensor *t)
 {
@@ -123,8 +125,8 @@ int dcp_mlegacy_keep(struct dcp_mlegacy *m, const struct dcp_tensor *t, const ch
 
 /* ---- numbers ---- */
 
-/* Stacks of layers that pipelines cut: not those of vision towers or of multi-token
- * prediction. */
+/* The stacks of layers that pipelines cut. Stacks of vision towers and of multi-token prediction
+ * are not among them. */
 static const char *const stacks[] = { "encoder.", "decoder.", "transformer.",
 				      "language_model.decoder.", "" };
 
@@ -142,13 +144,14 @@ static const char *find_layer(const char *key, size_t *stack, uint64_t *n, const
 	return NULL;
 }
 
-/* What numbers mean in the whole model. */
+/* How the numbers in a rank's keys become the numbers of the whole model. */
 struct numbering {
-	/* Per chunk and stage, of each stack: how many layers there are; then: before them. */
+	/* For each stage of each chunk and each stack: its number of layers; after
+	 * number_layers() the number of layers before it. */
 	uint64_t (*layers)[NSTACKS];
 	size_t nstages;   /* of all chunks */
-	bool *read;       /* per stage: has a file of it been read? */
-	uint64_t experts; /* local ones */
+	bool *read;       /* for each stage: has a file of it been read? */
+	uint64_t experts; /* of each expert-parallel rank */
 };
 
 static int count(const struct dcp_mlegacy *m, struct numbering *to)
@@ -180,8 +183,8 @@ static int count(const struct dcp_mlegacy *m, struct numbering *to)
 	return 0;
 }
 
-/* A stage of which no file can be read has as many layers as the arguments, or the other
- * stages, say. */
+/* The assumed number of layers of a stage whose files cannot be read: from the arguments, or else
+ * from the other stages. */
 static uint64_t guess_layers(const struct dcp_mlegacy *m, const struct numbering *all)
 {
 	uint64_t most = 0;
@@ -194,7 +197,7 @@ static uint64_t guess_layers(const struct dcp_mlegacy *m, const struct numbering
 	return most;
 }
 
-/* The first stack that stage number @i has layers of; NSTACKS: none. */
+/* The first stack of which stage number @i has layers; NSTACKS: none. */
 static size_t first_stack(const struct numbering *all, size_t i)
 {
 	size_t k = 0;
@@ -204,7 +207,7 @@ static size_t first_stack(const struct numbering *all, size_t i)
 	return k;
 }
 
-/* How many become how many there are before. */
+/* Replace each number of layers by the number of layers before. */
 static void number_layers(const struct dcp_mlegacy *m, struct numbering *all)
 {
 	uint64_t before[NSTACKS] = { 0 };
@@ -230,7 +233,7 @@ static void number_layers(const struct dcp_mlegacy *m, struct numbering *all)
 	}
 }
 
-/* The key in the whole model into @out. @who: a rank that holds it. */
+/* Write the key in the whole model to @out. @who: a rank that holds it. */
 static int name_whole(const struct dcp_mlegacy *m, const struct numbering *all,
 		      const struct dcp_mplace *p, uint32_t who, struct dcp_buf *out)
 {
@@ -239,7 +242,7 @@ static int name_whole(const struct dcp_mlegacy *m, const struct numbering *all,
 	uint64_t n;
 
 	dcp_buf_reset(out);
-	/* Each expert-parallel rank has one, and no number distinguishes them. */
+	/* Each expert-parallel rank has such a key, and no number distinguishes the keys. */
 	if (p->ep > 0 && !find_expert(at, &n, &end))
 		dcp_buf_printf(out, "%s.", m->rank[who].dir);
 	number = find_layer(p->key, &stack, &n, &end);
@@ -277,7 +280,7 @@ int dcp_mlegacy_emit_model(struct dcp_mlegacy *m, struct dcp_err *err)
 				&name);
 		if (rc == 0)
 			rc = dcp_intern_add(&emitted, name.p, name.n, DCP_INTERN_NONE, NULL);
-		/* What several stages hold is the same on all. */
+		/* A key that several stages hold is the same on all of them: emit it once. */
 		if (rc == 1)
 			rc = dcp_mlegacy_join(m, k, &place, name.p, copy);
 	}

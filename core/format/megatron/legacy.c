@@ -5,15 +5,15 @@
  *	mp_rank_<TT>[_<PPP>][_<EEE>]/model_optim_rng.pt     see grid.c
  *	mp_rank_.../distrib_optim.pt                        flat buffers without names
  *
- * The model's tensors are put together (join.c): "model" and "language_model" are left
- * away, layers get the number they have in the whole model. What else the files hold is emitted as
- * the first rank has it; what another rank has differently, below the name of its directory:
+ * The model's tensors are joined (join.c): their keys lose "model" and "language_model", and layers
+ * get their numbers in the whole model. All other entries are emitted from the first rank's file.
+ * If another rank's entry differs, it is emitted below the name of that rank's directory:
  *
  *	args, iteration, rng_state, optimizer ...           of mp_rank_00_000
  *	mp_rank_01_000.rng_state ...                        where it differs
  *
- * A missing file breaks the keys that need it. latest_checkpointed_iteration.txt, beside the
- * versions, commits them.
+ * If a file is missing, the keys that need it are broken. A version is committed by the file
+ * latest_checkpointed_iteration.txt, which lies beside the versions.
  */
 #include "core/format/megatron/megatron_int.h"
 
@@ -33,13 +33,13 @@
 #include "core/parse/torch/torch.h"
 
 /*
- * The files of mp_rank directories, one after another: the model's tensors are kept, everything
- * else is emitted.
+ * Reading the files of mp_rank directories one after another: the model's tensors are kept, to be
+ * joined later; everything else is emitted at once.
  */
 
-enum { MAX_LOST = 256 }; /* ranks named one by one */
+enum { MAX_LOST = 256 }; /* missing ranks that are named one by one */
 
-/* What is being emitted of one file. */
+/* One file while it is emitted. */
 struct emitter {
 	struct dcp_mlegacy *m;
 	uint32_t who;
@@ -48,7 +48,8 @@ struct emitter {
 	struct dcp_buf text;
 };
 
-/* Is it a tensor or object of the model? @chunk: which, of an interleaved pipeline. */
+/* Is @path that of a tensor or object of the model? @chunk: the model chunk of an interleaved
+ * pipeline. */
 static bool is_model(const struct emitter *w, const char *const *path, size_t npath,
 		     uint32_t *chunk)
 {
@@ -85,11 +86,12 @@ static int on_tensor(void *ctx, const struct dcp_tensor *emitted)
 
 	if (is_model(w, t.path, t.npath, &chunk))
 		return keep_model(w, emitted, chunk);
-	t.alias_of = NULL; /* it may be of the model, which gets other names */
+	t.alias_of = NULL; /* it may name a tensor of the model, whose key changes */
 	return dcp_emit_tensor(w->m->in->sink, &t);
 }
 
-/* Of the first rank all are emitted; of the others what differs. Compared byte for byte. */
+/* Emit all objects of the first rank, and those of other ranks that differ from it, compared byte
+ * for byte. */
 static int on_object(void *ctx, const struct dcp_object *o)
 {
 	struct emitter *w = ctx;
@@ -109,8 +111,8 @@ static int on_object(void *ctx, const struct dcp_object *o)
 	return rc < 0 ? rc : dcp_emit_object(w->m->in->sink, o);
 }
 
-/* Returns 1 when the file cannot be read: @why says it. @first: its keys get no prefix, and its
- * arguments are those of the run. */
+/* Emit one file. Returns 1 when the file cannot be read, with the reason in @why. @first: the file
+ * is the first one, so its keys get no prefix, and its arguments count for the run. */
 static int emit_file(struct emitter *w, const char *dir, const char *name, const char *stem,
 		     bool first, struct dcp_err *why)
 {
@@ -140,7 +142,7 @@ static int emit_file(struct emitter *w, const char *dir, const char *name, const
 	return dcp_tstate_emit(&s);
 }
 
-/* "<dir>.<stem>", a file that cannot be read. */
+/* Emit a file that cannot be read, as the broken object "<dir>.<stem>". */
 static int emit_broken(struct emitter *w, const char *dir, const char *stem, const char *why)
 {
 	const char *const path[] = { dir, stem };
@@ -149,9 +151,8 @@ static int emit_broken(struct emitter *w, const char *dir, const char *stem, con
 	return dcp_emit_object(w->m->in->sink, &o);
 }
 
-/* distrib_optim.pt, optim.pt, layer_wise_optimizer_0.pt and whatever else lies beside the
- * state, below the directory's name: flat buffers and lists whose order only the program knew.
- */
+/* Emit the other files of a directory (distrib_optim.pt, optim.pt, layer_wise_optimizer_0.pt, ...)
+ * below the directory's name: flat buffers and lists whose order only the program knew. */
 static int emit_others(struct emitter *w, const struct dcp_mrank *r)
 {
 	dcp_auto_dir struct dcp_dir below = { 0 };
@@ -175,7 +176,7 @@ static int emit_others(struct emitter *w, const struct dcp_mrank *r)
 	return rc;
 }
 
-/* A directory that is not there, and should be. */
+/* Emit a directory that should be there, but is missing, as a broken object. */
 static int emit_missing(const struct dcp_mlegacy *m, uint32_t tp, uint32_t pp, uint32_t ep)
 {
 	char dir[DCP_MEGATRON_DIR], why[256];
@@ -188,7 +189,8 @@ static int emit_missing(const struct dcp_mlegacy *m, uint32_t tp, uint32_t pp, u
 	return dcp_emit_broken(m->in->sink, dir, why);
 }
 
-/* Ranks whose state is missing: what else of the model they held is not known. */
+/* Emit as broken objects the directories whose state is missing or cannot be read: it is not known
+ * which keys only they have. */
 static int emit_all_lost(const struct dcp_mlegacy *m)
 {
 	unsigned left = MAX_LOST;
@@ -211,7 +213,7 @@ static int emit_all_lost(const struct dcp_mlegacy *m)
 	return rc;
 }
 
-/* The state of rank number @i. What is wrong with its file is kept. */
+/* Emit the state of rank number @i. If its file cannot be read, the reason is kept in the rank. */
 static int emit_state(struct emitter *w, size_t i, bool first)
 {
 	struct dcp_mlegacy *m = w->m;
@@ -234,7 +236,7 @@ static int dcp_mlegacy_emit_ranks(struct dcp_mlegacy *m, size_t first)
 	struct emitter w = { .m = m, .known = &known };
 	int rc = 0;
 
-	/* The first comes first: the others are compared with it. */
+	/* The first readable rank is read before others, which are compared with it. */
 	for (size_t i = 0; i < m->n && rc == 0; i++) {
 		if (i >= first && m->rank[i].file)
 			rc = emit_state(&w, i, i == first);
@@ -268,7 +270,8 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 	return DCP_MATCH_NO;
 }
 
-/* Returns 1 when the file of rank @r cannot be read: @why says it. */
+/* Read the arguments in the file of rank @r. Returns 1 when the file cannot be read, with the
+ * reason in @why. */
 static int read_args(struct dcp_mlegacy *m, const struct dcp_mrank *r, struct dcp_err *why)
 {
 	dcp_auto_torch struct dcp_torch *t = NULL;
@@ -283,7 +286,8 @@ static int read_args(struct dcp_mlegacy *m, const struct dcp_mrank *r, struct dc
 	return 0;
 }
 
-/* The arguments stand in every file; they are needed before any can be emitted. */
+/* Read the arguments from the first readable file, before any file is emitted: every file has
+ * them. */
 static int find_args(struct dcp_mlegacy *m, size_t *first, struct dcp_err *err)
 {
 	struct dcp_err last = { 0 };

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Megatron-Core's distributed checkpoints, as far as they are more than a DCP directory:
+ * Megatron-Core's distributed checkpoints: a DCP directory, and these files and keys besides:
  *
  *	metadata.json   {"sharded_backend": "torch_dist", ...}
  *	.metadata ...   keys and stacked layers: see format/dcp/dcp.c, which also puts the flattened
  *	                optimizer shards of 0.12 to 0.15 into shape; and parts of objects,
  *	                <key>/shard_<at>_<of>: see format/dcp/object.c
- *	common.pt       what is not sharded (newer ones keep it as common_state/shard_0_1)
+ *	common.pt       all that is not sharded (newer versions keep it as common_state/shard_0_1)
  *
- * fsdp_dtensor and torch_dcp have no metadata.json and are DCP directories. The zarr backend,
- * removed in 2026, is refused: each tensor is a directory of its own there.
+ * Checkpoints of fsdp_dtensor and torch_dcp have no metadata.json and are plain DCP directories.
+ * The zarr backend, removed in 2026, is refused: there each tensor is a directory of its own.
  */
 #include <errno.h>
 #include <string.h>
@@ -25,7 +25,8 @@
 
 enum { MAX_MARK = 1 << 20, MAX_LOOKED_AT = 16 };
 
-/* Is there a directory of one array of zarr? Megatron made nothing but those. */
+/* Does @dir have the directory of a zarr array? Megatron's zarr backend wrote only such
+ * directories. */
 static bool has_zarr(const struct dcp_dir *dir)
 {
 	int left = MAX_LOOKED_AT;
@@ -57,7 +58,7 @@ static const char *commit_file(const struct dcp_dir *dir)
 	return MARK; /* written last */
 }
 
-/* The backend in metadata.json; @root keeps it. */
+/* Read metadata.json, which names the backend, into @root. */
 static int read_mark(const struct dcp_load *in, struct dcp_json **root, struct dcp_err *err)
 {
 	dcp_auto_input struct dcp_input input = { 0 };
@@ -72,7 +73,8 @@ static int read_mark(const struct dcp_load *in, struct dcp_json **root, struct d
 	return rc < 0 ? dcp_err_where(err, rc, MARK) : 0;
 }
 
-/* What cannot be read, by name and with a way out. Without the mark it is DCP. */
+/* Refuse the backends that cannot be read, with a message that names a way out. A directory without
+ * metadata.json is DCP. */
 static int check_backend(const struct dcp_json *root, bool dcp, struct dcp_err *err)
 {
 	const char *backend = dcp_json_str(dcp_json_get(root, "sharded_backend"));

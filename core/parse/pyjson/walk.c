@@ -61,8 +61,8 @@ static bool is_torch(const struct walk *w)
 	return w->s && w->s->is_tensor == dcp_torch_is_tensor;
 }
 
-/* Count the visit of a value with @n parts. Numbers and similar parts cost little, so 32 parts count
- * as one visit. */
+/* Count the visit of a value with @n parts. Numbers and similar parts cost little, so 32 parts
+ * count as one visit. */
 static int spend(struct walk *w, size_t n)
 {
 	w->visits += 1 + n / 32;
