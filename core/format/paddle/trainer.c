@@ -5,8 +5,8 @@
  *
  *	model_state/  master_weights/  optimizer_states/
  *
- * They are one version here. The model keeps its keys; those of every other directory have its
- * name in front.
+ * All these directories are one version. Keys of the model are unchanged; keys of every other
+ * directory begin with the directory's name.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -23,13 +23,14 @@ static const char *const parts[] = { "model_state",     "master_weights", "optim
 				     "optimizer_state", "ema_states",     "ema_state",
 				     "dist_ckpt" };
 
-/* The model's weights: with optimizer and all in dist_ckpt. */
+/* Does the directory @part hold the model's weights? dist_ckpt also holds the optimizer. */
 static bool is_model(const char *part)
 {
 	return strcmp(part, "model_state") == 0 || strcmp(part, "dist_ckpt") == 0;
 }
 
-/* Names below the directories are needed, too: others may be called so. */
+/* The names of files below the directories count, too, since other programs may use the same names
+ * of directories. */
 static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 {
 	enum dcp_match match = DCP_MATCH_NO;
@@ -62,7 +63,7 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 	return match;
 }
 
-/* The last of the directories: it changes when files are put into it. */
+/* The commit file is the last of the directories, which changes when files are put into it. */
 static const char *commit_file(const struct dcp_dir *dir)
 {
 	const char *last = NULL;
@@ -76,10 +77,11 @@ static const char *commit_file(const struct dcp_dir *dir)
 struct loading {
 	const char *part;
 	size_t number;
-	bool bare; /* there is one model only */
+	bool bare; /* there is only one directory with a model */
 };
 
-/* Facts of the parts are those of the whole, emitted once; which part warns is worth saying. */
+/* Emit the facts of the first part as facts of the whole. Warnings and overlaps of all parts are
+ * emitted with the name of their part. */
 static int on_meta(void *ctx, const char *name, const char *value)
 {
 	struct dcp_relay *r = ctx;

@@ -7,12 +7,12 @@
  *	{rank}_{uid}.safetensors  the same (3.3)
  *	{uid}.metadata.lock       while the metadata is being written
  *
- * A directory may hold several saves, one for each unique id. Files of one uid are one version;
- * names are matched whole and ids compared as numbers, where Paddle itself takes any name
+ * A directory may hold several saves, one for each unique id. Files of one uid are one version.
+ * Names are matched as a whole and ids are compared as numbers, while Paddle itself takes any name
  * that ends in the id.
  *
- * Nothing is said of how many ranks there were, or that all of them are done: metadata is the
- * commit mark, and a data file that it names and that was not written is the error of its keys.
+ * No file records the number of ranks, or that all ranks are done. So the metadata is the commit
+ * mark, and if a data file that it names is missing, the keys in that file are broken.
  */
 #include "core/format/paddle/dist/dist_int.h"
 
@@ -30,7 +30,7 @@
 #include "core/parse/pyjson/pyjson.h"
 
 /*
- * filename: what the names of files say, of data and of metadata.
+ * filename: the parts of the names of data files and metadata files.
  */
 
 /* "{uid}.metadata" */
@@ -47,7 +47,8 @@ static bool dcp_pdist_is_data(const char *name, uint64_t *rank, uint64_t *uid)
 	       (strcmp(name, ".distcp") == 0 || strcmp(name, ".safetensors") == 0);
 }
 
-/* The id in a name of any kind. A .safetensors file proves nothing by itself. */
+/* The id in the name of a data or metadata file. @proof: other programs do not write such a name,
+ * which is not so for .safetensors. */
 static bool dcp_pdist_uid(const char *name, uint64_t *uid, bool *meta, bool *proof)
 {
 	uint64_t rank;
@@ -63,7 +64,7 @@ static bool dcp_pdist_uid(const char *name, uint64_t *uid, bool *meta, bool *pro
 
 static void count_uid(uint64_t *n, uint64_t *newest, uint64_t uid)
 {
-	/* one or several is all that is asked */
+	/* callers only need to know whether there are several */
 	if (*n == 0 || uid != *newest)
 		++*n;
 	if (*n == 1 || uid > *newest)
@@ -99,15 +100,15 @@ bool dcp_pdist_names(const struct dcp_dir *dir, struct dcp_pdist_names *out)
 }
 
 /*
- * From the records of storage_metadata to arrays: each data file is opened once, what its
- * records need is noted, and the rest is forgotten before the next one. A file that cannot be
- * read is the error of its records, so that other copies of a piece can stand in for it.
+ * Finds the arrays of the records of storage_metadata. Each data file is opened once, the arrays of
+ * its records are kept, and the rest is freed before the next file. If a file cannot be read, only
+ * its records have an error, so that other copies of a piece can replace them.
  *
  * Arrays of keys that no metadata names are emitted as broken keys: the metadata is older than the
  * file.
  */
 
-/* @a in memory of its own; what is wrong with it, with the name of its file. */
+/* Copy @a into memory of its own, and put the name of its file in front of its error. */
 static int keep_array(struct dcp_pdist *d, const char *file, const struct dcp_parray *a,
 		      struct dcp_parray *to)
 {
@@ -128,7 +129,7 @@ static int keep_array(struct dcp_pdist *d, const char *file, const struct dcp_pa
 										    : -ENOMEM;
 }
 
-/* All records of @file fail for the same reason. */
+/* Make @why the error of all records of @file. */
 static int fail_records(struct dcp_pdist *d, uint32_t file, const char *why)
 {
 	const char *kept = dcp_arena_strdup(&d->kept, why);
@@ -164,7 +165,7 @@ static int find_records(struct dcp_pdist *d, uint32_t file, const struct dcp_pfi
 	return lacks ? rc : -ENOMEM;
 }
 
-/* ---- what metadata does not name ---- */
+/* ---- keys that metadata does not name ---- */
 
 static bool is_named(const struct dcp_pdist *d, const char *key)
 {
@@ -173,7 +174,7 @@ static bool is_named(const struct dcp_pdist *d, const char *key)
 	return i != DCP_INTERN_NONE && dcp_pmeta_key(&d->meta, i)->named;
 }
 
-/* 1: it was not emitted before. */
+/* 1: @key was not emitted before; 0: it was; -ENOMEM. */
 static int is_new(struct dcp_intern *emitted, const char *key)
 {
 	int rc = dcp_intern_str(emitted, key, NULL);
@@ -218,7 +219,8 @@ static int emit_strays(struct dcp_pdist *d, const char *file, const struct dcp_p
 	return rc;
 }
 
-/* A value in a data file that is not an array: every rank has its own, the first one's is shown. */
+/* Emit a value in a data file that is not an array. Every rank has its own; the first rank's is
+ * shown. */
 static int emit_other(void *ctx, const char *key, struct dcp_pv v)
 {
 	struct dcp_pdist *d = ctx;
@@ -236,8 +238,8 @@ static int emit_other(void *ctx, const char *key, struct dcp_pv v)
 
 /* ---- files ---- */
 
-/* Data written much later than its metadata is of another save. Ranks of one save may be some
- * minutes apart, and copying stirs times up within seconds. */
+/* Report a data file that was written much later than its metadata: it is of another save. Times of
+ * one save may differ by some minutes between ranks, and by seconds after copying. */
 static int compare_times(struct dcp_pdist *d, const char *name)
 {
 	struct dcp_file_id meta, data;
@@ -386,7 +388,7 @@ static int read_meta(struct dcp_pdist *d, const char *name)
 	return rc < 0 ? dcp_err_where(d->err, rc, "%s", name) : 0;
 }
 
-/* The metadata of the newest save; of all ranks when each wrote its own. */
+/* Read the metadata of the newest save, or of all ranks if each rank wrote its own. */
 static int read_metas(struct dcp_pdist *d, const struct dcp_pdist_names *s)
 {
 	const struct dcp_dir *dir = d->in->dir;
@@ -457,7 +459,7 @@ static void finish(struct dcp_pdist *d)
 	dcp_arena_finish(&d->arena);
 }
 
-/* The newest save of @in->dir. */
+/* Load the newest save in @in->dir. */
 static int load(const struct dcp_load *in, struct dcp_err *err)
 {
 	struct dcp_pdist d = { .in = in, .err = err };

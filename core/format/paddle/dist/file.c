@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pickle machine hands over the pairs of the outermost dict in batches, so memory holds
- * what an array says of itself and never the values of all of them at once.
+ * The unpickler hands over the pairs of the outermost dict in batches. So memory holds the
+ * descriptions of all arrays, but never the values of all arrays at once.
  *
  * Source: paddle/framework/io.py (_build_saved_state_dict), io_utils.py (_unpack_saved_dict).
  */
@@ -19,7 +19,7 @@
 
 #define MEMORY ((size_t)1 << 30) /* all arrays of one file; 100,000 take some 20 MB */
 
-/* A key that lies in the file as slices. */
+/* A key whose array lies in the file as slices. */
 struct cut {
 	const char *key;
 	const uint64_t *shape;
@@ -40,7 +40,7 @@ const struct dcp_parray *dcp_pfile_find(const struct dcp_pfile *f, const char *k
 	return i == DCP_INTERN_NONE ? NULL : array_at(f, i);
 }
 
-/* The last of equal keys counts, as in a dict. */
+/* Add the array @a; of equal keys the last one counts, as in a dict. */
 static int put(struct dcp_pfile *f, const char *key, size_t n, const struct dcp_parray *a)
 {
 	uint32_t i;
@@ -62,7 +62,8 @@ static const uint64_t *copy_dims(struct dcp_pfile *f, const uint64_t *dims, uint
 
 /* ---- pickles ---- */
 
-/* Eager tensors inside other objects are calls of tuple on ((name, array),). */
+/* The array in @v, or @v itself. Eager tensors inside other objects are pickled as calls of tuple
+ * with ((name, array),). */
 static struct dcp_pv unwrap(struct dcp_pv v)
 {
 	const struct dcp_pv *item;
@@ -98,7 +99,7 @@ static int take_array(struct dcp_pfile *f, struct dcp_pv v, struct dcp_parray *a
 	if (!part || !a->shape || (!nd.row_major && !a->stride))
 		return -ENOMEM;
 	*part = (struct dcp_ppart){ nd.off, nd.nbytes, 0, (uint8_t)nd.filter, nd.swap };
-	dcp_shape_volume(nd.shape, nd.ndim, &part->n); /* fits, or it was no array */
+	dcp_shape_volume(nd.shape, nd.ndim, &part->n); /* fits: the array was checked */
 	a->dtype = nd.dtype;
 	a->dtype_name = dcp_dtype_info(nd.dtype)->name;
 	a->itemsize = nd.itemsize;
@@ -114,7 +115,7 @@ static const char *copy_str(struct dcp_pfile *f, struct dcp_pv v)
 				    : NULL;
 }
 
-/* {"OriginShape": (..), "slices": [names]}; -EBADMSG: it is something else. */
+/* Read {"OriginShape": (..), "slices": [names]}; -EBADMSG for other values. */
 static int take_cut(struct dcp_pfile *f, struct dcp_pv key, struct dcp_pv v)
 {
 	struct cut c = { .key = copy_str(f, key) };
@@ -189,7 +190,7 @@ static int on_pairs(void *ctx, struct dcp_pv where, size_t depth, const struct d
 	return 1;
 }
 
-/* Why the slices of @c make no array; NULL and @a filled: they do. */
+/* Join the slices of @c to the array @a. Returns NULL, or why the slices do not fit together. */
 static const char *join(struct dcp_pfile *f, const struct cut *c, struct dcp_parray *a)
 {
 	struct dcp_ppart *part = dcp_arena_calloc(&f->arena, c->nslices, sizeof(*part));
@@ -298,8 +299,8 @@ static int read_safetensors(struct dcp_pfile *f, const struct dcp_source *src,
 	return rc;
 }
 
-/* The length of a header and its brace: no pickle that fits in a file of this size starts so.
- */
+/* Does the file start with the length of a header and its brace? No pickle in a file of this size
+ * starts like this. */
 static bool is_safetensors(const struct dcp_source *src)
 {
 	uint8_t head[9];

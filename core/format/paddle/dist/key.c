@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One key: its entries (which pieces there should be), the arrays its records led to, and what
- * comes of them. A piece that cannot be had is not missed when others cover its elements: two cuts
- * of one tensor can stand in metadata.
+ * Emits one key: joins the arrays of its records into the pieces that its entries list. Metadata
+ * can list two cuts of one tensor. So a piece that cannot be read is an error only if no other
+ * piece covers its elements.
  */
 #include "core/format/paddle/dist/dist_int.h"
 
@@ -17,7 +17,7 @@
 #include "core/format/format.h"
 
 /*
- * What the pieces of a key have in common: its dtype and its shape.
+ * The dtype and the shape of a key, which all its pieces have in common.
  */
 
 static void set_dtype(struct dcp_pjoin *j, const char *name)
@@ -34,7 +34,8 @@ static void set_dtype(struct dcp_pjoin *j, const char *name)
 	j->t.itemsize = dcp_dtype_info(dtype)->size;
 }
 
-/* Without a word in metadata u2 is bfloat16: Paddle had no uint16 then. */
+/* Take the dtype of a stored array if metadata records none. Then u2 is bfloat16, because those
+ * versions of Paddle had no uint16. */
 static void dcp_pjoin_stored_dtype(struct dcp_pdist *d, struct dcp_pjoin *j,
 				   const struct dcp_parray *loc)
 {
@@ -58,7 +59,7 @@ static void join_shape(struct dcp_pjoin *j, const uint64_t *shape, bool *said)
 	*said = true;
 }
 
-/* The smallest shape that all pieces fit in. */
+/* Grow the shape of the key so that the piece @box fits in. */
 static void grow_shape(struct dcp_pdist *d, struct dcp_pjoin *j,
 		       const struct dcp_pmeta_box *box)
 {
@@ -75,7 +76,7 @@ static void grow_shape(struct dcp_pdist *d, struct dcp_pjoin *j,
 	}
 }
 
-/* What the entries say in common. */
+/* Find the dtype and the shape of the key from its entries. */
 static void dcp_pjoin_head(struct dcp_pdist *d, struct dcp_pjoin *j,
 			   const struct dcp_pmeta_key *k)
 {
@@ -110,19 +111,21 @@ static void dcp_pjoin_head(struct dcp_pdist *d, struct dcp_pjoin *j,
 }
 
 /*
- * An array whose shape is not what metadata says. From 3.2 on a save that finds metadata of its
- * id leaves it as it is, so what does not fit is of another save. Earlier ones wrote their own
- * every time; there, what does not fit was recorded wrongly.
+ * Explains an array whose shape differs from the metadata. From 3.2 on, a save that finds metadata
+ * of its id does not replace it, so an array that does not fit is of another save. Earlier
+ * versions always wrote their own metadata; there the shape was recorded wrongly, for one of two
+ * reasons.
  *
- * Either several mesh dimensions cut one dimension of the tensor: 2.6 refuses to make it. 3.0
- * records what the last of those mesh dimensions alone would have given, and of ranks that
- * differ in the others only the lowest stores its piece. 3.1 has both right.
+ * Either several mesh dimensions cut one dimension of the tensor. 2.6 refuses to make such a
+ * tensor. 3.0 records the shape that the last of these mesh dimensions alone would give, and of
+ * the ranks that differ in the other mesh dimensions only the lowest stores its piece. 3.1 does
+ * both right.
  *
- * Or ranks saved tensors of several shapes under one key: an offset names one file, so that of
- * the lowest rank stands for all.
+ * Or ranks saved tensors of several shapes under one key: an offset has only one file, so the
+ * lowest rank's file stands for all.
  */
 
-/* Another entry at the same place says that its array is of @shape. */
+/* Does another entry at the same place have the shape @shape? */
 static bool meant_by_other(const struct dcp_pdist *d, const struct dcp_pjoin *j,
 			   const struct dcp_pmeta_entry *e, const uint64_t *shape)
 {
@@ -141,7 +144,7 @@ static bool meant_by_other(const struct dcp_pdist *d, const struct dcp_pjoin *j,
 	return false;
 }
 
-/* The dimension along which @shape is a part of @len, when it is larger along none; else
+/* The dimension in which @shape is smaller than @len, if it is larger in no dimension; else
  * @ndim. */
 static uint32_t cut_again(const uint64_t *len, const uint64_t *shape, uint32_t ndim)
 {
@@ -207,16 +210,16 @@ static void dcp_pjoin_misfit(struct dcp_pdist *d, struct dcp_pjoin *j,
 }
 
 /*
- * From an entry, which says what a piece is, to a record of storage_metadata whose array is
- * that piece. Copies of a piece (replicas, files of several ranks) are tried one after the
- * other; the next one after that is what is read when its file cannot be.
+ * Finds for an entry, which describes a piece, a record of storage_metadata whose array is that
+ * piece. Copies of a piece (replicas, files of several ranks) are tried one after the other. The
+ * next copy that fits is read in case the first copy's file cannot be read.
  */
 
-/* How many records after the one that fits are looked at for another copy of the piece: a bound for
- * metadata that repeats the same ones for ever. */
+/* How many records after the first that fits are tried for another copy of the piece: a limit for
+ * metadata that repeats the same records endlessly. */
 enum { OTHERS = 16 };
 
-/* By what an entry is looked up with: offset and run. */
+/* Compare boxes by offset and run, the keys of the look-up. */
 static int compare_boxes(const struct dcp_pmeta *m, const struct dcp_pmeta_box *a,
 			 const struct dcp_pmeta_box *b)
 {
@@ -232,12 +235,12 @@ static int compare_records(const void *pa, const void *pb, void *meta)
 	uint32_t x = *(const uint32_t *)pa, y = *(const uint32_t *)pb;
 	const struct dcp_pmeta_record *a = dcp_pmeta_record(m, x), *b = dcp_pmeta_record(m, y);
 
-	/* of equal ones the last that was read counts */
+	/* of equal records the last that was read comes first, because it counts */
 	return compare_boxes(m, &a->box, &b->box) ?: DCP_CMP(a->replica, b->replica) ?:
 	       DCP_CMP(y, x);
 }
 
-/* The key's records in order, in d->found. */
+/* Put the key's records into d->found, in order. */
 static int dcp_pjoin_sort(struct dcp_pdist *d, const struct dcp_pmeta_key *k, size_t *n)
 {
 	dcp_buf_reset(&d->found);
@@ -252,7 +255,8 @@ static int dcp_pjoin_sort(struct dcp_pdist *d, const struct dcp_pmeta_key *k, si
 	return 0;
 }
 
-/* numpy has no bfloat16 and no float8: they are stored as integers of their size. */
+/* May an array of dtype @stored hold values of dtype @meant? numpy has no bfloat16 and no float8,
+ * so these are stored as integers of the same size. */
 static bool stands_for(enum dcp_dtype stored, enum dcp_dtype meant)
 {
 	if (stored == meant)
@@ -280,7 +284,7 @@ static bool fits(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmet
 	if (r->box.len != DCP_PMETA_NO_DIMS &&
 	    dcp_dims_compare(dcp_pmeta_dims(&d->meta, r->box.len),
 			     dcp_pmeta_dims(&d->meta, e->box.len), e->box.ndim) != 0)
-		return false; /* of another cut of the same tensor */
+		return false; /* a record of another cut of the same tensor */
 	if (loc->error) {
 		dcp_join_lose(&d->join, -EBADMSG, "%s", loc->error);
 		return false;
@@ -303,8 +307,8 @@ static bool same_dtype(const struct dcp_parray *a, const struct dcp_parray *b)
 }
 
 /*
- * Number of the record whose array is the piece @e, or DCP_PMETA_NONE, and why in d->join. *@other:
- * that of another in another file, or DCP_PMETA_NONE.
+ * The number of the record whose array is the piece @e, or DCP_PMETA_NONE, with the reason in
+ * d->join. *@other: the number of another such record in another file, or DCP_PMETA_NONE.
  */
 static uint32_t dcp_pjoin_find(struct dcp_pdist *d, struct dcp_pjoin *j,
 			       const struct dcp_pmeta_entry *e, size_t n, uint32_t *other)
@@ -350,11 +354,12 @@ static uint32_t dcp_pjoin_find(struct dcp_pdist *d, struct dcp_pjoin *j,
 /*
  * Boxes may overlap: 3.2 stores a flattened shard as all rows that it touches, and metadata of
  * several saves or ranks may be read together. Paddle copies the pieces into a tensor one after
- * another, in the order in which metadata lists them, so the last one listed counts. Copies
- * are not compared here: that would read the data.
+ * another, in the order in which metadata lists them, so the last piece listed counts. Overlapping
+ * pieces are not compared here, because that would read the data.
  */
 
-/* The piece @e, or a part of it from element @run on, as @record holds it. */
+/* Part number @i of @record as a piece of the tensor. It holds the piece @e, or the elements of the
+ * piece from @run on. */
 static struct dcp_piece piece_of(const struct dcp_pdist *d, const struct dcp_pjoin *j,
 				 const struct dcp_pmeta_entry *e, uint32_t record, uint32_t i,
 				 uint64_t run)
@@ -380,7 +385,8 @@ static struct dcp_piece piece_of(const struct dcp_pdist *d, const struct dcp_pjo
 	return p;
 }
 
-/* The parts of @record, and before each the one of @other that holds the same, if one does. */
+/* Add the parts of @record, and before each the part of @other with the same elements, if there is
+ * one. */
 static int add_parts(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_entry *e,
 		     uint32_t record, uint32_t other)
 {
@@ -420,7 +426,7 @@ static void fail_outside(struct dcp_pdist *d, struct dcp_pjoin *j,
 	dcp_pjoin_fail(j, "its piece %s does not lie inside its shape %s", at, is);
 }
 
-/* A box that leaves the shape, or a run that leaves its box. */
+/* Check that the box of @e lies in the shape, and its run in the box. */
 static bool check_entry(struct dcp_pdist *d, struct dcp_pjoin *j,
 			const struct dcp_pmeta_entry *e, uint64_t *volume)
 {
@@ -443,8 +449,9 @@ static bool check_entry(struct dcp_pdist *d, struct dcp_pjoin *j,
 }
 
 /*
- * Paddle 3.3 records the local_shape that an even cut would have for the last rank's piece of
- * some tensors (float8): what of it lies inside the shape, if that is what the array has.
+ * Cut j->len to the shape. For the last rank's piece of some tensors (float8) Paddle 3.3 records
+ * the local_shape of an even cut, which leaves the shape, while the array has only the elements
+ * inside.
  */
 static bool clip(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_entry *e)
 {
@@ -494,12 +501,12 @@ static int dcp_pjoin_collect(struct dcp_pdist *d, struct dcp_pjoin *j,
 	return rc;
 }
 
-/* Make them pieces that do not overlap; a missing one then shows as missing elements. */
+/* Make the pieces disjoint. A piece that is missing then shows as missing elements. */
 static int dcp_pjoin_settle(struct dcp_pdist *d, struct dcp_pjoin *j)
 {
 	int rc;
 
-	/* the last listed first: that one counts */
+	/* begin with the piece that is listed last, because it counts */
 	for (size_t i = DCP_NITEMS(d->pieces, struct dcp_piece); i-- > 0;)
 		dcp_join_add(&d->join, DCP_ITEMS(d->pieces, struct dcp_piece) + i);
 	rc = dcp_join_end(&d->join, &j->t, &d->arena, NULL, &j->why);
@@ -534,7 +541,7 @@ int dcp_pdist_emit_key(struct dcp_pdist *d, uint32_t key)
 	int rc = 0;
 
 	if (!k->named)
-		return 0; /* only the other sections know it: Paddle does not load it either */
+		return 0; /* only other sections have the key: Paddle does not load it either */
 	dcp_arena_reset(&d->arena);
 	dcp_join_begin(&d->join);
 	j.t.key = dcp_intern_text(&d->meta.names, key);

@@ -17,8 +17,8 @@
 
 /*
  * Files of tensor streams: one tensor (paddle.save with use_binary_format), or all parameters
- * of a program in the order of their names (.pdiparams). A program that disagrees with a
- * tensor's shape breaks that key; what the program does not name has a number for a key.
+ * of a program in the order of their names (.pdiparams). If the program disagrees with a tensor's
+ * shape, that key is broken. A tensor that the program does not name has a number as key.
  */
 
 struct emitter {
@@ -28,7 +28,8 @@ struct emitter {
 	struct dcp_err *err;
 };
 
-/* @npath is 0 for a value that has no key of its own. */
+/* Emit the tensor @x, or a broken key if @why is not NULL. @npath is 0 for a value that has no key
+ * of its own. */
 static int emit_tensor(const struct emitter *w, const char *key, size_t npath,
 		       const struct dcp_lodtensor *x, const char *why)
 {
@@ -107,7 +108,7 @@ static int emit_numbered(const struct emitter *w, size_t i, const struct dcp_lod
 	return emit_tensor(w, key, 1, x, NULL);
 }
 
-/* Names for which nothing is left in the file. */
+/* Emit the names from number @i on as broken keys: the file has no tensors for them. */
 static int emit_missing(const struct emitter *w, size_t i, const char *why)
 {
 	const struct dcp_paddle_program *p = w->lod->program;
@@ -120,8 +121,8 @@ static int emit_missing(const struct emitter *w, size_t i, const char *why)
 }
 
 /*
- * A damaged stream hides where the next one starts: it and all after it are broken, which only
- * names can show.
+ * Emit all tensors of a file. After a damaged stream it is not known where the next one starts: so
+ * this tensor and all after it are broken. Only the program's names show them.
  */
 static int emit_all(const struct emitter *w, const struct dcp_source *src)
 {
@@ -190,7 +191,8 @@ static int emit_selected_rows(const struct emitter *w, const struct dcp_selected
 	return rc;
 }
 
-/* Both forms begin alike: which one it is shows in whether the sizes add up. */
+/* Emit a file with one value, a LoDTensor or SelectedRows. Both begin alike: the form whose sizes
+ * add up to that of the file is the right one. */
 static int emit_one(const struct emitter *w, const struct dcp_source *src)
 {
 	struct dcp_selected_rows s;
@@ -218,8 +220,8 @@ static int dcp_pdlod_emit(const struct dcp_pdpart *part, const struct dcp_pdlod 
 }
 
 /*
- * Files of one stem belong together, whatever their extension; "own" ones are the format's
- * examples for objects of any kind, each a version that is called like its file.
+ * Files with the same stem belong together, whatever their extension. Files with an "own" extension
+ * (from Paddle's examples for objects of any kind) are each a version with the name of the file.
  */
 static const struct {
 	const char *extension;
@@ -239,13 +241,13 @@ static const struct {
 	{ "lod", DCP_PDKIND_STATE, true },
 };
 
-/* Words in front of a number that say which rank of what a file is of. */
+/* Words in front of the number of a rank in names of files. */
 static const char *const words[] = { "rank", "dist", "tp",       "mp",  "pp",
 				     "dp",   "ep",   "sharding", "moe", "shard" };
 
 /*
- * Length of what is left of @s, @n long, without its last "_rank3"; @n when there is none.
- * @at: where the word starts.
+ * The length of the first @n bytes of @s without a "_rank3" at the end; @n if there is none. @at:
+ * where the word starts.
  */
 static size_t without_rank(const char *s, size_t n, size_t *at)
 {
@@ -313,7 +315,7 @@ bool dcp_pdname_read(const char *file, struct dcp_pdname *out)
 	return false;
 }
 
-/* Of a .pdiparams: the program beside it. */
+/* The program beside a .pdiparams. */
 struct names {
 	struct dcp_paddle_program program;
 	char file[DCP_GROUP_MAX + 16];
@@ -339,7 +341,8 @@ static bool read_program(const struct dcp_dir *dir, struct names *names)
 	return names->known;
 }
 
-/* A .json may be anything; what newer Paddle writes goes before a .pdmodel left from before. */
+/* Find the program beside a .pdiparams. The .json of newer versions of Paddle comes before a
+ * .pdmodel, which may be left over; but a .json may also be another kind of file. */
 static int find_names(const struct dcp_dir *dir, const struct dcp_pdpart *part,
 		      struct names *names)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Paddle's plain files: paddle.save, save_inference_model, jit.save, group_sharded, and what
- * paddle.incubate.distributed.utils.io writes.
+ * Paddle's plain files: those of paddle.save, save_inference_model, jit.save, group_sharded and
+ * paddle.incubate.distributed.utils.io.
  *
  *	model.pdparams model.pdopt             version model
- *	opt_rank0.pdopt opt_rank1.pdopt        version opt: whole tensors, each of some rank
- *	infer.pdiparams infer.pdmodel          version infer: the second names the tensors
+ *	opt_rank0.pdopt opt_rank1.pdopt        version opt: whole tensors, each in some rank's file
+ *	infer.pdiparams infer.pdmodel          version infer: the .pdmodel names the tensors
  *	w_dist0.pdparams w_dist0.pdattr ...    version w: pieces, see auto.c
  *	state.pdz                              version state.pdz
  *
- * What a file holds is decided by its first bytes; names only group.
+ * The first bytes of a file decide how it is read; names only group files.
  */
 #include "core/format/paddle/plain/plain_int.h"
 
@@ -26,27 +26,27 @@
 #include "core/format/formats.h"
 
 /*
- * Several files as one version. Everything is read twice: first for the keys alone, then to be
- * emitted. A key that several files have gets the file's label in front, everywhere; unless it
- * has the same value in all of them, as parameters of data-parallel ranks do: then it is emitted
- * once.
+ * Several files as one version. Every file is read twice: first only to learn the keys, then to
+ * emit. If several files have a key, each file's label is put in front of the key. But if the key
+ * has the same value in all files, as parameters of data-parallel ranks have, it is emitted once.
  *
- * No file says which values are replicas, so they are looked at. Tensors of up to
- * DCP_PDSAME_WHOLE bytes are compared. Of larger ones only samples are: they pass for
- * replicas if no tensor that several files hold differs, small or large. Where one does (ranks
- * of a tensor-parallel model have equal biases, and weights of equal shapes) they do not.
+ * No file records which values are replicas, so values are compared. Tensors of up to
+ * DCP_PDSAME_WHOLE bytes are compared as a whole. Of larger tensors only samples are compared: they
+ * count as replicas only if all tensors that several files hold are equal. If one tensor differs,
+ * they do not, because ranks of a tensor-parallel model have equal biases and weights of equal
+ * shapes.
  *
- * An object and the tensors inside it are emitted by the same rule, since its JSON names them.
+ * The same rule is used for an object and the tensors inside it, since its JSON names them.
  */
 
 /*
- * Stored bytes are compared, not values: what one file holds in another order or encoding than
- * the other is taken for different, which costs no more than a name of its own.
+ * Stored bytes are compared, not values: if two files hold a value in different orders or
+ * encodings, it counts as different. The only cost is that the value is emitted twice.
  */
 
 enum { BLOCKS = 4, BLOCK = 4096 }; /* of a larger value */
 
-/* Everything but the place in the file. */
+/* Hash all properties of a piece except its place in the file. */
 static void add_form(struct dcp_hash128 *h, const struct dcp_tensor *t,
 		     const struct dcp_piece *p)
 {
@@ -78,7 +78,8 @@ static int add_bytes(struct dcp_hash128 *h, const struct dcp_source *src, uint64
 	return 0;
 }
 
-/* All of it, or its start, its end and what lies evenly between them. */
+/* Hash all bytes of a piece; or of a large piece the start, the end, and blocks evenly between
+ * them. */
 static int add_piece(struct dcp_hash128 *h, const struct dcp_source *src,
 		     const struct dcp_piece *p, uint64_t *budget, bool *sampled)
 {
@@ -123,7 +124,7 @@ int dcp_pdsame_read(const struct dcp_source *src, const struct dcp_tensor *t, ui
 
 enum { BUDGET = 256 << 20 }; /* bytes of tensors that are read to compare them */
 
-/* What is known of one key. */
+/* One key after the first reading. */
 struct seen {
 	uint32_t first, last;   /* number of the part that had it */
 	uint32_t value;         /* number of an object's JSON; DCP_INTERN_NONE: not known */
@@ -136,7 +137,7 @@ struct seen {
 struct merge {
 	struct dcp_intern keys, values;
 	struct dcp_buf seen;          /* struct seen by number of the key */
-	uint32_t part;                /* the one at hand */
+	uint32_t part;                /* number of the current part */
 	const struct dcp_source *src; /* its file */
 	uint64_t budget;
 	struct dcp_err *err;
@@ -204,9 +205,9 @@ static int note_object(void *ctx, const struct dcp_object *o)
 	return note(m, o->key, s);
 }
 
-/* ---- between them ---- */
+/* ---- between the readings ---- */
 
-/* The object that the tensor @key is inside of, or NULL. */
+/* The object that contains the tensor @key, or NULL. */
 static struct seen *holder_of(const struct merge *m, const char *key)
 {
 	for (const char *dot = strchr(key, '.'); dot; dot = strchr(dot + 1, '.')) {
@@ -218,7 +219,7 @@ static struct seen *holder_of(const struct merge *m, const char *key)
 	return NULL;
 }
 
-/* If one is emitted by part, so is the other. */
+/* Let an object and the tensors inside it clash together. */
 static void keep_together(struct merge *m)
 {
 	for (int way = 0; way < 2; way++)
@@ -233,7 +234,7 @@ static void keep_together(struct merge *m)
 		}
 }
 
-/* Decide what clashes, and say what passes for a replica. */
+/* Decide which keys clash, and emit as a fact how many tensors count as replicas. */
 static int settle(struct merge *m, const struct dcp_sink *sink)
 {
 	uint32_t once = 0, sampled = 0;
@@ -258,7 +259,7 @@ static int settle(struct merge *m, const struct dcp_sink *sink)
 			     once, dcp_s(once), sampled, DCP_PDSAME_WHOLE);
 }
 
-/* ---- the second ---- */
+/* ---- the second reading ---- */
 
 static int choose(void *ctx, const char *key)
 {
@@ -289,8 +290,8 @@ static int read_part(struct merge *m, const struct dcp_dir *dir, const struct dc
 }
 
 /*
- * What is wrong with a part, emitted or kept in @err: the version is refused when that is
- * all of them.
+ * Read or (@again) emit a part. If the part is broken, the reason is kept in m->err, or emitted.
+ * The version is refused if all parts are broken.
  */
 static int emit_part(struct merge *m, const struct dcp_load *in, const struct dcp_pdpart *part,
 		     bool again, size_t *nbroken)
@@ -319,7 +320,7 @@ static int emit_part(struct merge *m, const struct dcp_load *in, const struct dc
 	return again ? dcp_pdpart_broken(&p, why.msg) : 0;
 }
 
-/* Parts as the version's directory has them; at least two. */
+/* Emit a version of @n parts, at least two, in the order of the version's directory. */
 static int dcp_pdmerge(const struct dcp_load *in, const struct dcp_pdpart *parts, size_t n,
 		       struct dcp_err *err)
 {
@@ -376,10 +377,10 @@ struct version {
 	struct dcp_pdpart *parts;
 	struct dcp_pdname *names; /* of the parts */
 	size_t n;
-	bool attrs, extensions, ranks; /* what there is; extensions: more than one */
+	bool attrs, extensions, ranks; /* there are .pdattr, several extensions, ranks */
 };
 
-/* A program is not a part; a file that is called like one and is a pickle is. */
+/* Is @file a program, which is not a part of the version? A pickle with such a name is a part. */
 static bool is_program(const struct dcp_dir *dir, const char *file)
 {
 	dcp_auto_input struct dcp_input input = { 0 };
@@ -413,7 +414,7 @@ static void take_parts(struct version *v, const struct dcp_load *in, bool all)
 	}
 }
 
-/* What distinguishes the parts: their extensions, their ranks, or both. */
+/* Give the parts labels that distinguish them: their extensions, their ranks, or both. */
 static int label(struct version *v)
 {
 	for (size_t i = 0; i < v->n; i++) {
@@ -440,7 +441,7 @@ static int take_version(struct version *v, const struct dcp_load *in, struct dcp
 	v->names = dcp_arena_calloc(&v->arena, n, sizeof(*v->names));
 	if (v->parts && v->names) {
 		take_parts(v, in, false);
-		if (v->n == 0) { /* whatever there is: it says itself why it is nothing */
+		if (v->n == 0) { /* take any file: reading it tells why it cannot be used */
 			v->attrs = false;
 			take_parts(v, in, true);
 		}
@@ -450,9 +451,9 @@ static int take_version(struct version *v, const struct dcp_load *in, struct dcp
 	return dcp_fail(err, -ENOMEM, "out of memory for names of files");
 }
 
-/* ---- ranks that are not there ---- */
+/* ---- missing ranks ---- */
 
-/* @file with another number in place of its last one, as wide. */
+/* Write the name @file with another rank as its last number, with the same number of digits. */
 static void other_rank(char *out, size_t n, const char *file, const char *extension,
 		       uint64_t rank)
 {
@@ -462,7 +463,7 @@ static void other_rank(char *out, size_t n, const char *file, const char *extens
 		 end - start > 1 && *start == '0' ? (int)(end - start) : 1, rank, end);
 }
 
-/* Files "w_rank0", "w_rank3": report that ranks 1 and 2 are missing. */
+/* Report gaps between ranks: with files "w_rank0" and "w_rank3", ranks 1 and 2 are missing. */
 static int emit_missing(const struct version *v, const struct dcp_load *in)
 {
 	const struct dcp_pdname *last = NULL;

@@ -2,17 +2,17 @@
 /*
  * paddle.save: one pickle, in which a tensor is
  *
- *	an array                                         a dict of nothing but tensors
- *	tuple((name, array))                             a tensor inside any other object
- *	eval("data", {"data": array})                    LoDTensor, older releases
- *	_reconstruct_dense_tensor_data(array)            the same, newer ones
+ *	an array                                         in a dict of nothing but tensors
+ *	tuple((name, array))                             inside any other object
+ *	eval("data", {"data": array})                    a LoDTensor of older releases
+ *	_reconstruct_dense_tensor_data(array)            a LoDTensor of newer releases
  *
- * Where pairs occur, arrays alone are numpy's: only those may be u2; every other u2 is bf16,
- * for Paddle has no 16-bit unsigned tensors and numpy no bf16.
+ * If a file has pairs, arrays that are not in a pair are numpy's own, and only these may be u2.
+ * Every other u2 is bf16, since Paddle has no 16-bit unsigned tensors and numpy has no bf16.
  *
- * Two keys of the outermost dict are Paddle's own: the table of parameter names, which is left
- * out as Paddle leaves it out, and that of arrays which were too long for pickle protocols 2
- * and 3 and lie there in parts:
+ * Two keys of the outermost dict are Paddle's own. The table of parameter names is left out, as
+ * Paddle does. The other table lists arrays that were too long for pickle protocols 2 and 3, and
+ * are stored there in parts:
  *
  *	UnpackBigParamInfor@@  {key: {"OriginShape": shape, "slices": [key of a part, ...]}}
  */
@@ -35,7 +35,7 @@ static bool is_pair(const struct dcp_pv *item, size_t n)
 	return n == 2 && item[0].type == DCP_PV_STR && dcp_ndarray_is(item[1]);
 }
 
-/* eval("data", {"data": array}), to the letter. */
+/* Are @arg exactly the arguments of eval("data", {"data": array})? */
 static bool is_lod(const struct dcp_pv *arg, size_t n, struct dcp_pv *array)
 {
 	const struct dcp_pv *kv;
@@ -50,7 +50,7 @@ static bool is_lod(const struct dcp_pv *arg, size_t n, struct dcp_pv *array)
 	return true;
 }
 
-/* The array that @v wraps, or @v. */
+/* The array inside @v, and how Paddle wraps it; or @v itself. */
 static struct dcp_pv dcp_pdvalue_array(struct dcp_pv v, enum dcp_pdwrap *wrap)
 {
 	const struct dcp_pv *item;
@@ -86,8 +86,8 @@ static struct dcp_pv dcp_pdvalue_array(struct dcp_pv v, enum dcp_pdwrap *wrap)
 	return v;
 }
 
-/* Arrays, bare or as Paddle wraps them; not those of strings and objects, nor numpy's scalars,
- * which are shown as objects. */
+/* Is @v an array, bare or wrapped by Paddle? Arrays of strings and objects and numpy's scalars are
+ * no tensors: they are shown as objects. */
 static bool dcp_pdvalue_is_tensor(struct dcp_pv v)
 {
 	enum dcp_pdwrap wrap;
@@ -98,7 +98,7 @@ static bool dcp_pdvalue_is_tensor(struct dcp_pv v)
 	       dcp_ndarray_read(v, &a, NULL) != -ENOTSUP;
 }
 
-/* dtype, shape and itemsize of @a, whose shape is borrowed; @bf16: that is what its u2 are. */
+/* Take the dtype, shape and itemsize of @a; the shape is borrowed. @bf16: u2 means bf16. */
 static void dcp_pdvalue_take(struct dcp_tensor *t, const struct dcp_ndarray *a, bool bf16)
 {
 	t->dtype = bf16 && a->dtype == DCP_DTYPE_U16 ? DCP_DTYPE_BF16 : a->dtype;
@@ -108,7 +108,7 @@ static void dcp_pdvalue_take(struct dcp_tensor *t, const struct dcp_ndarray *a, 
 	t->shape = a->shape;
 }
 
-/* In one file, a gigabyte each. Every one is looked for among all keys. */
+/* Of one file, a gigabyte each. There is a limit because each part is searched among all keys. */
 enum { MAX_PARTS = 1024 };
 
 static int take_shape(struct dcp_pdbig *b, struct dcp_pv v)
@@ -122,7 +122,7 @@ static int take_shape(struct dcp_pdbig *b, struct dcp_pv v)
 	return 0;
 }
 
-/* The run of elements that one part holds. */
+/* Add the run of elements that the part @name holds. */
 static int take_part(struct dcp_pdbig *b, const char *name, uint64_t *at)
 {
 	const struct dcp_pv *v = name ? dcp_pv_get(b->root, name) : NULL;
@@ -188,8 +188,8 @@ static int join(struct dcp_pdbig *b, struct dcp_pv info)
 	return 0;
 }
 
-/* Put the array together that @info, a value of that table, describes: 0, -ENOMEM, or what is
- * wrong with it, described in @b->why. */
+/* Join the array that @info, a value in UnpackBigParamInfor@@, describes. Returns 0, -ENOMEM, or
+ * another error, whose message is in @b->why. */
 static int dcp_pdbig_join(struct dcp_pdbig *b, struct dcp_pv info)
 {
 	int rc;
@@ -208,7 +208,7 @@ static int dcp_pdbig_join(struct dcp_pdbig *b, struct dcp_pv info)
 }
 
 /*
- * key: a key with the label of its file in front, where several files have it.
+ * key: puts the label of the file in front of a key that several files have.
  */
 
 int dcp_pdkey_init(struct dcp_pdkey *k, const struct dcp_pdpart *part, const char *key,
@@ -246,8 +246,7 @@ void dcp_pdkey_finish(struct dcp_pdkey *k)
 
 enum {
 	MEMORY = 512 << 20,
-	/* Objects hold texts, too: only longer ones can be nothing but the bytes of an array.
-	 */
+	/* Objects hold texts, too: only longer text is taken for the bytes of an array. */
 	FAR_TEXT = 65536,
 	MAX_WRITTEN = 64, /* bytes of JSON for each byte of the pickle: parts may be shared */
 };
@@ -258,10 +257,10 @@ struct emitter {
 	uint32_t file;
 	struct dcp_pystream stream;
 	struct dcp_pv root;
-	int rc;     /* what a callback returned, kept apart from the walk's own codes */
+	int rc;     /* the result of a callback, which is not one of the walk's own codes */
 	bool pairs; /* some tensor is a pair */
 	struct dcp_intern parts;  /* keys of parts of big arrays */
-	struct dcp_places places; /* of what was emitted so far */
+	struct dcp_places places; /* of the tensors emitted so far */
 	struct dcp_buf scratch;
 	uint64_t left; /* bytes of JSON that may still be emitted */
 };
@@ -273,7 +272,7 @@ static int read_far(const void *ctx, struct dcp_pv v, uint64_t off, void *buf, s
 	return dcp_pv_read(w->src, v, off, buf, n);
 }
 
-/* ---- emitting one ---- */
+/* ---- emitting one leaf ---- */
 
 static int emit_array(struct emitter *w, const struct dcp_pdkey *k, struct dcp_pv v)
 {
@@ -324,7 +323,7 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 
 	if (is_own(w, leaf))
 		return 0;
-	/* What has no key is called as Paddle's tools do. */
+	/* A value without a key gets the name that Paddle's tools give it. */
 	w->rc = dcp_pdkey_init(&k, w->part, leaf->npath ? leaf->key : "value", leaf->path,
 			       leaf->npath);
 	if (w->rc < 0)
@@ -336,7 +335,7 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 	return w->rc;
 }
 
-/* Ends the walk at the first one. */
+/* End the walk at the first pair. */
 static int on_pair(void *ctx, const struct dcp_leaf *leaf)
 {
 	struct emitter *w = ctx;
@@ -408,7 +407,8 @@ static int emit_bigs(struct emitter *w)
 
 /* ---- the file ---- */
 
-/* Of what is nested too deep to be walked the leaves up to there were emitted, and this. */
+/* Emit a broken object for a file that is nested too deep to be walked to its end; earlier leaves
+ * were emitted. */
 static int emit_too_deep(struct emitter *w)
 {
 	struct dcp_object o = {

@@ -21,7 +21,8 @@ bool dcp_pmeta_is(struct dcp_pv v, const char *name)
 	       dcp_pv_is_object(v, "paddle.distributed.checkpoint.metadata", name);
 }
 
-/* Shared values make little text mean a lot: no honest file says more than this. */
+/* Limits memory: in a pickle that refers to shared values, a small file can describe a lot. No
+ * honest file needs more than m->limit. */
 int dcp_pmeta_check_size(const struct dcp_pmeta *m, struct dcp_err *err)
 {
 	const struct dcp_buf *const all[] = { &m->keys,       &m->entries,    &m->records,
@@ -180,7 +181,8 @@ int dcp_pmeta_take_box(struct dcp_pmeta *m, struct dcp_pv v, bool bare,
 }
 
 /*
- * What is wrong with one key is kept as its error; only what leaves no metadata at all fails.
+ * A fault in one key is kept as the error of this key. Only faults that leave no metadata at all
+ * make reading fail.
  */
 
 enum { MAX_PATH = 256 }; /* components */
@@ -204,7 +206,7 @@ static int take_entry(struct dcp_pmeta *m, struct dcp_pv v, struct dcp_pmeta_ent
 	m->generation = (char)DCP_MAX(m->generation, dcp_pv_get(v, "global_shape") ? 'C'
 						     : dcp_pv_get(v, "dtype")      ? 'B'
 										   : 'A');
-	/* what an older release did not write says nothing */
+	/* older releases do not write these fields */
 	dtype = dcp_pv_at(v, "dtype");
 	shape = dcp_pv_at(v, "global_shape");
 	if (dtype.type != DCP_PV_NONE) {
@@ -339,7 +341,7 @@ int dcp_pmeta_add_record(void *meta, struct dcp_pv index, struct dcp_pv file,
 		return rc;
 	rc = dcp_pmeta_take_box(m, index, true, &r.box, &why);
 	if (rc == 1)
-		return dcp_pmeta_check_size(m, err); /* of negative size: nothing */
+		return dcp_pmeta_check_size(m, err); /* a piece of negative size is ignored */
 	if (rc == 0 && replica.type != DCP_PV_NONE && !dcp_pv_u64(replica, &r.replica))
 		rc = dcp_fail(&why, -EBADMSG, "replica_id is %s", dcp_pyjson_type(replica));
 	if (rc == 0)
@@ -354,7 +356,8 @@ int dcp_pmeta_add_record(void *meta, struct dcp_pv index, struct dcp_pv file,
 
 /* ---- flat_mapping ---- */
 
-/* A path that is not a tuple of str and int is left out: the key stands for itself. */
+/* Add the path of a key. A path that is not a tuple of str and int is left out: then the key is its
+ * own path. */
 int dcp_pmeta_add_path(void *meta, struct dcp_pv key, struct dcp_pv value, struct dcp_err *err)
 {
 	struct dcp_pmeta *m = meta;
@@ -386,10 +389,13 @@ int dcp_pmeta_add_path(void *meta, struct dcp_pv key, struct dcp_pv value, struc
 }
 
 /*
- * meta_read: a whole .metadata, section by section.
+ * meta_read: reads a whole .metadata, section by section.
  */
 
-enum { MEMORY_BASE = 64 << 20, MEMORY_FACTOR = 16 }; /* bytes, and bytes a byte of file */
+enum {
+	MEMORY_BASE = 64 << 20,
+	MEMORY_FACTOR = 16
+}; /* bytes; more bytes for each of the file */
 
 static const struct dcp_section sections[] = {
 	{ "state_dict_metadata", false, dcp_pmeta_add_state },
@@ -418,7 +424,8 @@ int dcp_pmeta_read(struct dcp_pmeta *m, const struct dcp_source *src, struct dcp
 	const struct dcp_sections all = { sections, DCP_LEN(sections), NULL, look_at_root, m };
 	const uint64_t zero = 0;
 
-	dcp_buf_add(&m->dims, &zero, sizeof(zero)); /* scalars have no numbers, but a place */
+	dcp_buf_add(&m->dims, &zero,
+		    sizeof(zero)); /* scalars have no dims, but refer to a place */
 	m->guess = 0;
 	m->limit += MEMORY_BASE + MEMORY_FACTOR * src->size;
 	return dcp_sections_read(&all, src, err);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * save_for_auto_inference: each rank wrote its part of every parameter as
- * {prefix}_dist{rank}.pdparams, and in the .pdattr beside it how it was cut:
+ * save_for_auto_inference: each rank wrote its part of every parameter to
+ * {prefix}_dist{rank}.pdparams. The .pdattr beside that file records how the parameters were cut:
  *
  *	process_shape  the mesh: [data parallel, model parallel]
- *	process_group  the ranks in it, row-major
- *	dims_mapping   for each dimension of the tensor that of the mesh which cuts it into
+ *	process_group  the ranks in the mesh, row-major
+ *	dims_mapping   for each dimension of the tensor, the dimension of the mesh that cuts it into
  *	               equal pieces, or -1
  *
- * Ranks at the same place of all meshes that cut have copies; the lowest rank's is emitted.
+ * Ranks at the same place in all mesh dimensions that cut a tensor hold copies of one part; the
+ * lowest rank's copy is emitted.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -28,14 +29,14 @@
 #include "core/model/tensor.h"
 #include "core/parse/pickle/pickle.h"
 
-/* What one rank's .pdattr says of a key. */
+/* The attributes of a key in one rank's .pdattr. */
 struct dcp_pdsaid {
 	uint32_t rank; /* index in ranks */
 	struct dcp_pv v;
 	struct dcp_pdsaid *next;
 };
 
-/* By number of the key: what each rank says, in the order of ranks. */
+/* The attributes of one key from all ranks, in the order of ranks. */
 struct dcp_pdentry {
 	struct dcp_pdsaid *said, *last;
 };
@@ -45,7 +46,7 @@ struct dcp_pdrank {
 	uint64_t number;
 	struct dcp_pickle *attr;
 	const char *why;             /* not NULL: its tensors cannot be read */
-	const struct dcp_copy *held; /* of the key at hand */
+	const struct dcp_copy *held; /* its copy of the current key */
 };
 
 struct dcp_pdjoin {
@@ -58,7 +59,7 @@ struct dcp_pdjoin {
 	struct dcp_err *err;
 };
 
-/* Emit every key; after all ranks were read. */
+/* Emit every key, after all ranks were read. */
 int dcp_pdjoin_emit(struct dcp_pdjoin *j);
 
 /* ---- how a tensor was cut ---- */
@@ -78,8 +79,8 @@ struct dcp_pdcut {
 int dcp_pdcut_read(struct dcp_pdcut *c, struct dcp_pv v, uint32_t ndim, struct dcp_err *why);
 bool dcp_pdcut_same(const struct dcp_pdcut *a, const struct dcp_pdcut *b);
 
-/* Number of the part that the rank at @place has: its place in the meshes that cut, row-major
- * over the tensor's dimensions. */
+/* The number of the part that the rank at @place holds: its place in the mesh dimensions that cut
+ * the tensor, row-major over the tensor's dimensions. */
 uint64_t dcp_pdcut_part(const struct dcp_pdcut *c, uint32_t ndim, uint64_t place);
 
 enum { MAX_RANKS = 1 << 20 }; /* in one mesh */
@@ -173,10 +174,10 @@ uint64_t dcp_pdcut_part(const struct dcp_pdcut *c, uint32_t ndim, uint64_t place
 	return number;
 }
 
-/* The key at hand. */
+/* One key while its parts are joined. */
 struct joined {
 	struct dcp_pdjoin *j;
-	const struct dcp_copy *like; /* a part that can be read: all others must be like it */
+	const struct dcp_copy *like; /* a readable part; all other parts must have its form */
 	struct dcp_tensor t;
 	uint64_t shape[DCP_MAX_NDIM];
 	uint64_t nparts;              /* counting each set of copies once */
@@ -184,7 +185,8 @@ struct joined {
 	struct dcp_err why;
 };
 
-/* What all ranks' attributes say of the key; -ENOENT: nothing. */
+/* Read how the key was cut, on which the attributes of all ranks must agree; -ENOENT: there are no
+ * attributes. */
 static int agree(struct joined *x, const struct dcp_pdentry *e, struct dcp_pdcut *cut)
 {
 	const struct dcp_pdrank *ranks = x->j->ranks;
@@ -228,7 +230,7 @@ static struct dcp_pdrank *rank_of(const struct dcp_pdjoin *j, uint64_t number)
 	return i < j->nranks && j->ranks[i].number == number ? &j->ranks[i] : NULL;
 }
 
-/* Why rank @number's part, of which there is no copy, cannot be had. */
+/* Write to x->why why the part of rank @number is missing, of which there is no copy. */
 static int lacking(struct joined *x, uint64_t number)
 {
 	const struct dcp_pdrank *r = rank_of(x->j, number);
@@ -246,7 +248,7 @@ static int lacking(struct joined *x, uint64_t number)
 			number, r->part->file);
 }
 
-/* Find a holder for each part, of copies the lowest rank. */
+/* Find a holder for each part; of several copies the lowest rank's counts. */
 static int place_parts(struct joined *x, const struct dcp_pdcut *c)
 {
 	const struct dcp_pdrank *ranks = x->j->ranks;
@@ -277,7 +279,7 @@ static int place_parts(struct joined *x, const struct dcp_pdcut *c)
 
 /* ---- the whole ---- */
 
-/* Where part @number begins in the whole. */
+/* Find where part @number begins in the whole. */
 static void find_first(const struct joined *x, const struct dcp_pdcut *c, uint64_t number,
 		       uint64_t first[DCP_MAX_NDIM])
 {
@@ -287,7 +289,8 @@ static void find_first(const struct joined *x, const struct dcp_pdcut *c, uint64
 	}
 }
 
-/* Shape of the whole, and of how many parts it is: at most the places of the mesh. */
+/* Find the shape of the whole and the number of its parts, at most as many as the mesh has
+ * places. */
 static int measure(struct joined *x, const struct dcp_pdcut *c)
 {
 	x->nparts = 1;
@@ -333,13 +336,13 @@ static int emit(struct joined *x, const struct dcp_copies_key *k, const struct d
 	}
 	x->t = x->like->t;
 	x->t.alias_of = NULL; /* tied parameters share their bytes in one file only */
-	if (x->t.error)       /* no rank's can be read */
+	if (x->t.error)       /* no rank's part can be read */
 		return dcp_emit_tensor(x->j->in->sink, &x->t);
 	rc = agree(x, e, &cut);
 	if (rc == 0)
 		rc = assemble(x, &cut);
 	else if (rc == -ENOENT && !k->first->next)
-		rc = 0; /* one rank's own */
+		rc = 0; /* a tensor of one rank alone */
 	if (rc == -ENOMEM)
 		return -ENOMEM;
 	if (rc < 0)
@@ -359,7 +362,7 @@ static int emit_key(struct dcp_pdjoin *j, const struct dcp_copies_key *k,
 	return rc;
 }
 
-/* A key that only attributes have: its rank's tensors could not be read. */
+/* Emit a key that has only attributes, because its rank's tensors could not be read. */
 static int emit_absent(struct dcp_pdjoin *j, const char *key, const struct dcp_pdentry *e)
 {
 	const struct dcp_pdrank *r = &j->ranks[e->said->rank];
@@ -406,7 +409,7 @@ static int always_labelled(void *ctx, const char *key)
 	return 1;
 }
 
-/* Parameters are all that Paddle saves this way; what else there may be is emitted by rank. */
+/* Paddle saves only parameters this way. Any other object is emitted with the rank's label. */
 static int on_object(void *ctx, const struct dcp_object *o)
 {
 	struct dcp_pdjoin *j = ctx;
@@ -445,7 +448,7 @@ static int read_params(struct dcp_pdjoin *j)
 	return r->why ? dcp_pdpart_broken(r->part, why.msg) : -ENOMEM;
 }
 
-/* "w_dist1.pdparams" -> "w_dist1.pdattr" */
+/* Write the name of the .pdattr: "w_dist1.pdparams" -> "w_dist1.pdattr". */
 static void attr_file(char out[DCP_GROUP_MAX + 8], const char *params)
 {
 	const char *dot = strrchr(params, '.');
@@ -483,7 +486,8 @@ static int add_said(struct dcp_pdjoin *j, struct dcp_pv root)
 	return 0;
 }
 
-/* Each rank's attributes say the same of a key that it shares: one may be missing. */
+/* Read a rank's .pdattr. The file may be missing, because all ranks that share a key record the
+ * same attributes. */
 static int read_attr(struct dcp_pdjoin *j)
 {
 	struct dcp_pdrank *r = &j->ranks[j->at];
@@ -518,7 +522,8 @@ static int by_number(const void *a, const void *b)
 	return DCP_CMP(x->number, y->number);
 }
 
-/* Files of no rank are in no process_group: they get numbers that no rank has. */
+/* The rank of a file. A file without a rank is in no process_group, so it gets a number that no
+ * rank has. */
 static uint64_t rank_number(const struct dcp_pdname *name, size_t i, size_t n)
 {
 	if (name->one_rank && strcmp(name->extension, "pdparams") == 0)
@@ -526,7 +531,7 @@ static uint64_t rank_number(const struct dcp_pdname *name, size_t i, size_t n)
 	return n == 1 ? 0 : UINT64_MAX - i;
 }
 
-/* Every rank's files; what is wrong with one is noted there. */
+/* Read the files of all ranks. If a rank's file cannot be read, the reason is kept in the rank. */
 static int read_ranks(struct dcp_pdjoin *j, const struct dcp_pdpart *parts,
 		      const struct dcp_pdname *names, size_t n)
 {
