@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What save_pretrained() of Hugging Face left before safetensors: weights by torch.save.
+ * Weights by torch.save, as save_pretrained() of Hugging Face wrote them before safetensors.
  *
  *	pytorch_model.bin, adapter_model.bin, diffusion_pytorch_model.bin   a flat dict
- *	pytorch_model-00001-of-00002.bin     a part of it, and pytorch_model.bin.index.json,
- *	                                     which says which part holds which key
+ *	pytorch_model-00001-of-00002.bin     a part of the dict; pytorch_model.bin.index.json
+ *	                                     lists which part holds which key
  *
- * Sets and variants are those of files.c. Other .bin files are not ours: any
- * program may have written them.
+ * Sets and variants are those of files.c. Other .bin files do not belong to this family, since
+ * any program may have written them.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -23,7 +23,8 @@
 #include "core/origin/dir/dir.h"
 #include "core/parse/torch/torch.h"
 
-/* A file of weights, by name: not "model", which others write too (CTranslate2). */
+/* Is @e a file of weights, by its name? Not model.bin, which other programs write too
+ * (CTranslate2). */
 static bool is_ours(const struct dcp_dirent *e, enum dcp_weights_kind kind,
 		    struct dcp_weights_name *name)
 {
@@ -85,13 +86,14 @@ static int list_files(struct bin *b)
 						 b->err);
 }
 
-/* The key as it stands in the file. */
+/* The key in the file. */
 static const char *stored_key(const struct bin *b, const char *key)
 {
 	return b->set->component ? key + strlen(b->set->component) + 1 : key;
 }
 
-/* A key that the index says is in another file that is there: this one is a left-over. */
+/* Is the key left over from an older save, because the index names another file for it, which is
+ * there? */
 static bool elsewhere(void *ctx, const char *key)
 {
 	const struct bin *b = ctx;
@@ -127,7 +129,7 @@ static int keep_error(struct bin *b, struct dcp_weights_file *f, const struct dc
 		return -ENOMEM;
 	if (++b->h.nbroken < b->h.nfiles)
 		return 0;
-	if (b->err) /* nothing is left to show */
+	if (b->err) /* all files are broken: nothing can be shown */
 		*b->err = *why;
 	return why->code ? why->code : -EBADMSG;
 }
@@ -159,7 +161,7 @@ static int read_file(struct bin *b, struct dcp_weights_file *f)
 	return dcp_tstate_emit(&s);
 }
 
-/* Without an index it is not known which keys a broken file held: the file stands for them. */
+/* Emit a broken file as an object if there is no index: then it is not known which keys it held. */
 static int emit_broken(struct bin *b, const struct dcp_weights_file *f)
 {
 	const struct dcp_sink *sink = b->h.in->sink;

@@ -44,7 +44,7 @@ static int add_file(struct dcp_weights *h, const struct dcp_weights_name *name,
 	return 0;
 }
 
-/* The file that is the source was judged by its content, whatever it is called. */
+/* A file that is itself the source was recognised by its contents, so its name does not count. */
 static bool is_ours(const struct dcp_dir *dir, const char *file, enum dcp_weights_kind kind,
 		    struct dcp_weights_name *name)
 {
@@ -73,7 +73,7 @@ int dcp_weights_add_files(struct dcp_weights *h, const struct dcp_dir *dir, cons
 	return rc;
 }
 
-/* A set begins with file @first. */
+/* Add the set that begins with file @first. */
 static int add_set(struct dcp_weights *h, const char *name, uint32_t first)
 {
 	struct dcp_weights_set *set = &h->sets[h->nsets++];
@@ -85,7 +85,7 @@ static int add_set(struct dcp_weights *h, const char *name, uint32_t first)
 	return set->component ? 0 : -ENOMEM;
 }
 
-/* Files stand in order of their sets, so those of one are a run. */
+/* Files are in the order of their sets, so the files of one set are consecutive. */
 int dcp_weights_make_sets(struct dcp_weights *h)
 {
 	int rc = 0;
@@ -125,8 +125,8 @@ static int read_index(struct dcp_weights *h, struct dcp_weights_set *set, const 
 		    : -ENOMEM;
 }
 
-/* The files that the index names are the model. Those of the same set in another number of parts
- * are of another save; shards of ranks are not in it. */
+/* Mark files as left over. The files that the index names are the model. Files of the same set with
+ * another number of parts are of another save; shards of ranks are not in the index. */
 static int find_left_over(struct dcp_weights *h, const struct dcp_weights_set *set)
 {
 	const struct dcp_weights_file *named = NULL;
@@ -259,7 +259,7 @@ bool dcp_weights_is_sidecar(const char *name)
 	       dcp_weights_name(name, &unused) == DCP_WEIGHTS_OTHER;
 }
 
-/* By name a file of torch.save; @sure: no other program uses such a name. */
+/* Is @name that of a file by torch.save? @sure: no other program uses such a name. */
 static bool may_be_state(const char *name, bool *sure)
 {
 	static const char *const ours[] = { "*.pt", "*.pth", "random_states_[0-9]*.pkl",
@@ -270,7 +270,7 @@ static bool may_be_state(const char *name, bool *sure)
 	return *sure || matches(maybe, DCP_LEN(maybe), name);
 }
 
-/* Also in containers dcpfs does not read, or not beside others. */
+/* This includes containers that dcpfs does not read, or does not read beside other weights. */
 bool dcp_weights_may_be(const char *name)
 {
 	static const char *const globs[] = { "*.safetensors", "*.bin",     "*.ckpt",  "*.pth",
@@ -281,7 +281,7 @@ bool dcp_weights_may_be(const char *name)
 	return matches(globs, DCP_LEN(globs), name);
 }
 
-/* The weights that are shown, once more: by torch.save, or under Meta's names. */
+/* Does the file @name hold the shown weights once more, by torch.save or under Meta's names? */
 static bool is_twin(const char *name)
 {
 	struct dcp_weights_name n;
@@ -296,7 +296,7 @@ static int leave_out(const struct dcp_load *in, const char *name)
 	return dcp_emit_meta(in->sink, "left_out", name);
 }
 
-/* All that a file of torch.save holds, below its name. */
+/* Emit the contents of a file by torch.save below the file's name. */
 static int emit_state(const struct dcp_load *in, const char *name, bool sure)
 {
 	char stem[DCP_GROUP_MAX];

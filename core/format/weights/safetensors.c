@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A directory of safetensors files: what DCP's HuggingFaceStorageWriter leaves, and what
- * Hugging Face's own save_pretrained() does.
+ * A directory of safetensors files, as DCP's HuggingFaceStorageWriter or Hugging Face's own
+ * save_pretrained() writes it.
  *
  *	*.safetensors                        whole tensors, or shards with DCP_SHARDING_INFO
  *	<model>.safetensors.index.json       which file holds which key; only with whole tensors
  *	sharded/<shard>.safetensors          read only when no file stands beside it: a
  *	                                     consolidated save keeps its shards there
  *
- * Nothing commits such a save. Names of the form <model>-<i>-of-<n> say how many there should
- * be, in all ranks' files (shard-<rank>-<model>-<i>-of-<n>) together.
+ * Such a save has no commit file. The names <model>-<i>-of-<n> tell the number of parts, which may
+ * be spread over the files of all ranks (shard-<rank>-<model>-<i>-of-<n>).
  *
- * Files of one model are a set (name.h). A directory that belongs together is one version
- * and may hold several sets: the model keeps its keys when it is the only one, those of every
- * other set have its name in front (adapter_model.<key>). The same model once more is left out,
- * as a variant (the fact "variant" says which one is shown) or under Mistral's names
- * (consolidated*.safetensors beside model*.safetensors). Without a sign that all belongs
- * together each set is a version: a folder of downloaded models.
+ * The files of one model are a set (name.h). If the sets of a directory belong together, they are
+ * one version: a sole model keeps its keys, and keys of every other set have the set's name in
+ * front (adapter_model.<key>). A set with the same model again is left out, be it a variant (the
+ * fact "variant" names the shown variant) or under Mistral's names (consolidated*.safetensors
+ * beside model*.safetensors). If nothing shows that the sets belong together, each set is a
+ * version, as in a folder of downloaded models.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -56,7 +56,7 @@ static int add_shard(struct dcp_weights *h, const struct dcp_weights_shard *s)
 	return 0;
 }
 
-/* saved_offsets of one key: as many as its shape has dimensions. */
+/* Read saved_offsets of one key, which are as many as its shape has dimensions. */
 static int read_offsets(struct dcp_weights *h, const struct dcp_json *info,
 			struct dcp_weights_shard *s)
 {
@@ -134,12 +134,12 @@ static int read_header(struct dcp_weights *h, uint32_t i, struct dcp_err *err)
 	if (!f->cut && !f->error)
 		return -ENOMEM;
 	*(f->cut ? &h->ncut : &h->nbroken) += 1;
-	if (h->nbroken + h->ncut == h->nfiles) /* none is whole: it may still be written */
+	if (h->nbroken + h->ncut == h->nfiles) /* no file is whole: the save may still run */
 		return dcp_err_give(err, &why, rc);
 	return 0;
 }
 
-/* Take the entries of set @i in, whose files were read. */
+/* Add the entries of set @i, whose files were read, to the keys. */
 static int add_set(struct dcp_weights *h, uint32_t i)
 {
 	struct dcp_weights_set *set = &h->sets[i];
@@ -166,7 +166,7 @@ static uint32_t next_shard(const struct dcp_weights *h, uint32_t i)
 	return shard_at(h, i)->next;
 }
 
-/* dtype and size of elements, as one entry has them. */
+/* Take the dtype and the size of elements from an entry. */
 static void describe(struct dcp_tensor *t, const struct dcp_safetensors_entry *e)
 {
 	uint64_t volume;
@@ -183,7 +183,8 @@ static void describe(struct dcp_tensor *t, const struct dcp_safetensors_entry *e
 		t->itemsize = (uint32_t)(e->nbytes / volume);
 }
 
-/* A piece for a shard at @lo (ndim zeros or its saved_offsets); false: it has no elements. */
+/* Make a piece for a shard at @lo (ndim zeros or its saved_offsets); false: the shard has no
+ * elements. */
 static bool make_piece(const struct dcp_weights *h, const struct dcp_weights_shard *s,
 		       const uint64_t *lo, struct dcp_piece *p)
 {
@@ -212,8 +213,8 @@ static int emit_whole(struct dcp_weights *h, const struct dcp_weights_shard *s,
 	return dcp_weights_emit_tensor(h, set_of(h, s), &t, error);
 }
 
-/* Files without sharding info that hold the same key: the one that the index names has it,
- * else the first; then the others are errors. */
+/* Choose between files without sharding info that hold the same key: the file that the index names
+ * counts. Without such a file the first counts, and the others are errors. */
 static int emit_single(struct dcp_weights *h, const struct dcp_weights_key *k)
 {
 	const struct dcp_weights_shard *s = shard_at(h, k->first);
@@ -241,7 +242,7 @@ static int emit_single(struct dcp_weights *h, const struct dcp_weights_key *k)
 	return rc;
 }
 
-/* The smallest shape that all shards fit in: DCP records no other. */
+/* Find the smallest shape that all shards fit in: DCP does not record the whole shape. */
 static const char *cover(const struct dcp_weights *h, const struct dcp_weights_key *k,
 			 uint64_t *shape)
 {
@@ -271,8 +272,8 @@ static const char *cover(const struct dcp_weights *h, const struct dcp_weights_k
 }
 
 /*
- * The error of a file that may hold more of the key of @s, or NULL. A tensor's size is written
- * nowhere but in its shards, so when one of them cannot be read the others would pass for a
+ * The error of an unreadable file that may hold more shards of the key of @s, or NULL. A tensor's
+ * size follows only from its shards. So if a shard cannot be read, the others would look like a
  * smaller tensor. With an index every key is in one file, which was read.
  */
 static const char *lost_shard(const struct dcp_weights *h, const struct dcp_weights_shard *s)
@@ -320,8 +321,8 @@ static int emit_sharded(struct dcp_weights *h, const struct dcp_weights_key *k)
 }
 
 /*
- * Shards of ranks, or a whole tensor. Where both are there, a consolidated file was written beside
- * the shards: the index says so when that file is complete.
+ * Emit a key from shards of ranks or from a whole tensor. If both are there, a consolidated file
+ * was written beside the shards, and the index names this file once it is complete.
  */
 static int emit_key(struct dcp_weights *h, const struct dcp_weights_key *k)
 {
@@ -339,8 +340,8 @@ static int emit_key(struct dcp_weights *h, const struct dcp_weights_key *k)
 }
 
 /*
- * safetensors' save_model() stores tied weights once, and in the metadata for each name it
- * dropped the one that it kept.
+ * Emit tied weights under all names: safetensors' save_model() stores them once, and the metadata
+ * has for each dropped name the name that was kept.
  */
 static int emit_tied(struct dcp_weights *h, const struct dcp_weights_set *set,
 		     const char *dropped, const char *kept)
@@ -397,7 +398,7 @@ static int emit_keys(struct dcp_weights *h)
 
 /* ---- which directories ---- */
 
-/* Do its files have nothing to do with each other? */
+/* Are the files of @dir unrelated to each other? */
 static bool is_loose(const struct dcp_dir *dir)
 {
 	return (dcp_weights_many_sets(dir, DCP_WEIGHTS_SAFETENSORS) ||
@@ -406,8 +407,8 @@ static bool is_loose(const struct dcp_dir *dir)
 }
 
 /*
- * A file of a rank, where no model stands beside it: what it holds has the names that vLLM gives to
- * tensors which it fused and cut, and would pass for a model. NULL: there is none.
+ * The first file of a rank in sharded_state form, if no model stands beside it; or NULL. Its
+ * tensors were fused and cut by vLLM and have vLLM's names, but would look like a model.
  */
 static const char *rank_part(const struct dcp_dir *dir)
 {
@@ -518,7 +519,7 @@ static bool is_true(const char *text)
 	return text && strcasecmp(text, "false") != 0 && strcmp(text, "0") != 0 && *text;
 }
 
-/* How it changes another version, in the words of its metadata; NULL: it does not. */
+/* The encoding of a delta to another version, as the metadata spells it; NULL: it is no delta. */
 static const char *delta_encoding(const char *said)
 {
 	static const char *const whole[] = { "", "none", "full" };
@@ -539,7 +540,8 @@ static int fail_delta(const char *file, const char *encoding, const char *base,
 		file, encoding, base ? "version " : "another version", base ? base : "");
 }
 
-/* What is saved between whole models: only what changed since another version. */
+/* Refuse deltas, which are saved between whole models and hold only the changes to another
+ * version. */
 static int refuse_deltas(const struct dcp_weights *h, struct dcp_err *err)
 {
 	for (size_t i = 0; i < h->nsets; i++) {
@@ -568,7 +570,7 @@ static int refuse_deltas(const struct dcp_weights *h, struct dcp_err *err)
 
 /* ---- load ---- */
 
-/* Of the first file that has __metadata__; or NULL. */
+/* The header of the first file that has __metadata__, or NULL. */
 static const struct dcp_safetensors *with_metadata(const struct dcp_weights *h)
 {
 	for (size_t i = 0; i < h->nfiles; i++)
@@ -578,9 +580,10 @@ static const struct dcp_safetensors *with_metadata(const struct dcp_weights *h)
 }
 
 /*
- * The framework that wrote it; NULL: not known. Paddle's own merging writes no metadata, with
- * linear weights as Paddle has them; other programs write none either, with linear weights as torch
- * has them. PaddleFormers writes format np, and so does numpy, for arrays of any origin.
+ * The framework that wrote the files; NULL: not known. Files without metadata may come from
+ * Paddle's own merging, with linear weights as Paddle has them, or from other programs, with linear
+ * weights as torch has them. Format np is written by PaddleFormers, and by numpy for arrays of any
+ * origin.
  */
 static const char *framework(const struct dcp_weights *h)
 {
