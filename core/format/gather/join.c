@@ -49,7 +49,7 @@ int dcp_join_add_part(struct dcp_join *j, const struct dcp_tensor *part, const u
 	return dcp_buf_error(&j->added);
 }
 
-/* Of equal pieces the first added stays in front. */
+/* Order pieces by place; equal pieces keep the order in which they were added. */
 static int compare(const void *pa, const void *pb, void *tensor)
 {
 	const struct dcp_tensor *t = tensor;
@@ -66,7 +66,7 @@ static bool is_sorted(const struct dcp_tensor *t)
 	return true;
 }
 
-/* The order in which they were added. */
+/* Set the order to that in which the @n pieces were added. */
 static int number(struct dcp_join *j, size_t n)
 {
 	dcp_buf_reset(&j->order);
@@ -76,8 +76,8 @@ static int number(struct dcp_join *j, size_t n)
 }
 
 /*
- * Keep in the order the first of equal pieces, and copy the next one of another file. Returns how
- * many are kept.
+ * Keep only the first of equal pieces in the order; the next equal piece of another file becomes
+ * its copy. Returns the number of pieces kept.
  */
 static size_t drop_replicas(struct dcp_join *j, const struct dcp_tensor *t)
 {
@@ -119,7 +119,7 @@ static int take(struct dcp_join *j, struct dcp_tensor *t, size_t n)
 	return 0;
 }
 
-/* Each place once, by place; and the copies. */
+/* Sort the pieces of @t by place, so that each place is there once, and find their copies. */
 static int sort(struct dcp_join *j, struct dcp_tensor *t)
 {
 	size_t n;
@@ -131,7 +131,7 @@ static int sort(struct dcp_join *j, struct dcp_tensor *t)
 	return take(j, t, n) ?: dcp_buf_error(&j->copies);
 }
 
-/* Elements of all pieces. */
+/* The number of elements of all pieces together. */
 static uint64_t count(const struct dcp_tensor *t)
 {
 	uint64_t sum = 0;
@@ -147,7 +147,8 @@ static int by_number_down(const void *a, const void *b)
 	return dcp_by_u32(b, a);
 }
 
-/* dcp_cover() takes of several pieces that have an element the last. */
+/* Cut pieces so that they do not overlap. If several pieces have an element, dcp_cover() takes it
+ * from the last. */
 static int cut_overlaps(struct dcp_join *j, struct dcp_tensor *t, struct dcp_arena *arena,
 			struct dcp_err *why)
 {
@@ -183,7 +184,7 @@ int dcp_join_end(struct dcp_join *j, struct dcp_tensor *t, struct dcp_arena *cut
 	t->copies = DCP_ITEMS(j->copies, struct dcp_piece);
 	t->ncopies = DCP_NITEMS(j->copies, struct dcp_piece);
 	if (rc < 0 || !dcp_shape_volume(t->shape, t->ndim, &volume))
-		return rc; /* the index says what is wrong with the shape */
+		return rc; /* writing the index reports what is wrong with the shape */
 	sum = count(t);
 	if (cut && sum > volume) {
 		rc = cut_overlaps(j, t, cut, why);
@@ -199,7 +200,7 @@ int dcp_join_end(struct dcp_join *j, struct dcp_tensor *t, struct dcp_arena *cut
 	return rc;
 }
 
-/* Descriptions of tens of millions of pieces. */
+/* Memory for the descriptions of tens of millions of pieces. */
 static const size_t arena_limit = (size_t)4 << 30;
 
 void dcp_copies_init(struct dcp_copies *g)
@@ -281,7 +282,7 @@ static bool copy_pieces(struct dcp_copies *g, struct dcp_tensor *t)
 	return ok;
 }
 
-/* The key and path of a later copy are those of the first. */
+/* Copy @t into the arena. Later copies of a key share the key and path of the first. */
 static bool copy_tensor(struct dcp_copies *g, struct dcp_tensor *t,
 			const struct dcp_copies_key *k)
 {
@@ -338,7 +339,7 @@ bool dcp_copies_alike(const struct dcp_tensor *a, const struct dcp_tensor *b)
 	       memcmp(a->shape, b->shape, a->ndim * sizeof(*a->shape)) == 0;
 }
 
-/* The first good copy, or the first of all. @bad: the first that is broken. */
+/* The first copy that is not broken, or else the first copy. @bad: the first broken copy. */
 static const struct dcp_copy *choose(const struct dcp_copies_key *k,
 				     const struct dcp_copy **bad)
 {
@@ -354,7 +355,7 @@ static const struct dcp_copy *choose(const struct dcp_copies_key *k,
 	return good ? good : k->first;
 }
 
-/* @t: the key as all copies together have it, its pieces in @j. */
+/* Make @t the tensor that all copies of the key together hold; its pieces lie in @j. */
 static int join(struct dcp_join *j, const struct dcp_copies_key *k, struct dcp_tensor *t,
 		const char *missing, struct dcp_err *why)
 {
@@ -390,7 +391,7 @@ int dcp_copies_emit(struct dcp_copies *g, uint32_t key, const struct dcp_sink *s
 	if (rc < 0)
 		return rc;
 	t.error = why.code ? why.msg : NULL;
-	t.alias_of = NULL; /* a rank's view of what it holds; the whole is emitted */
+	t.alias_of = NULL; /* aliases are within one rank, but the whole is emitted */
 	return dcp_emit_tensor(sink, &t);
 }
 
@@ -422,7 +423,8 @@ static void pack(struct dcp_buf *place, const struct dcp_tensor *t)
 		dcp_buf_varint(place, p->enc);
 		dcp_buf_varint(place, p->filter);
 		dcp_buf_varint(place, p->swap);
-		dcp_buf_varint(place, p->stride != NULL); /* row-major is not strides of 0 */
+		dcp_buf_varint(place,
+			       p->stride != NULL); /* row-major differs from strides of 0 */
 		for (uint32_t k = 0; k < t->ndim; k++) {
 			dcp_buf_varint(place, p->lo[k]);
 			dcp_buf_varint(place, p->len[k]);

@@ -3,16 +3,16 @@
  * Checkpoints inside tar archives and compressed files, whatever their family.
  *
  *	ep2-ba6-rank0.tar        members of the archive are a directory; bytes are read from the
- *	                         archive where they lie
- *	ep2-ba6-rank0.tar.gz     the same, in what it decodes to
+ *	                         archive itself
+ *	ep2-ba6-rank0.tar.gz     the same, with bytes from the decompressed archive
  *	ep2-ba6-rank0.pt.zst     one file of that name without ".zst"
  *	model.nemo               a tar archive: model_config.yaml beside model_weights.ckpt or
  *	                         model_weights/
  *	model.qnemo              a tar archive of rank<r>.safetensors, one for each rank of TensorRT-LLM
  *
- * Archives that Composer wrote one a rank (it does with DeepSpeed) are one version, named as
- * rank 0's: their members together are the directory. What is compressed, and how, is a matter
- * of content; names only say what to look at.
+ * With DeepSpeed, Composer writes one archive for each rank. These archives are one version with
+ * the name of rank 0's archive: their members together are the directory. Names only select the
+ * files to open; the contents decide whether and how a file is compressed.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -32,10 +32,12 @@
 
 static const char *const packed[] = { ".gz", ".bz2", ".xz", ".lzma", ".zst", ".lz4" };
 
-/* Extensions of tar archives that are compressed, or may be: NeMo's were, and are not now. */
+/* Extensions of tar archives that are or may be compressed: older NeMo archives are, newer ones are
+ * not. */
 static const char *const tars[] = { ".tgz", ".tbz2", ".txz", ".tzst", ".nemo", ".qnemo" };
 
-/* "x.pth.tar" is what many call their files of torch.save. */
+/* Is @name that of a tar archive? "x.pth.tar" is not: it is a common name for files of
+ * torch.save. */
 static bool is_tar(const char *name)
 {
 	for (size_t i = 0; i < DCP_LEN(tars); i++)
@@ -44,7 +46,7 @@ static bool is_tar(const char *name)
 	return dcp_has_extension(name, ".tar") && !dcp_has_extension(name, ".pth.tar");
 }
 
-/* The name without what says that it is compressed; false when nothing does. */
+/* The name without the extension of its compression; false if it has no such extension. */
 static bool unpacked_name(const char *name, char out[DCP_GROUP_MAX])
 {
 	for (size_t i = 0; i < DCP_LEN(packed); i++) {
@@ -57,7 +59,7 @@ static bool unpacked_name(const char *name, char out[DCP_GROUP_MAX])
 	return false;
 }
 
-/* Would a family know a directory that holds a file of this name alone? */
+/* Would any family recognise a directory that holds only a file of this name? */
 static bool somebody_knows(dcp_families all, const char *name)
 {
 	struct dcp_dirent e = { .name = name };
@@ -65,7 +67,7 @@ static bool somebody_knows(dcp_families all, const char *name)
 	enum dcp_match match;
 	const struct dcp_format *f = dcp_format_probe_in(all, NULL, &dir, &match, NULL, 0);
 
-	/* Arrays that were packed by themselves are data sets. */
+	/* A compressed file with only an array is not a checkpoint but a data set. */
 	return f && !f->shy && match != DCP_MATCH_INCOMPLETE;
 }
 
@@ -106,13 +108,13 @@ bool dcp_archive_group(dcp_families all, const char *file, char *version)
 struct part {
 	const char *name;
 	uint64_t rank;
-	bool packed; /* bytes lie in what it decodes to */
+	bool packed; /* the file is compressed: bytes lie in the decompressed file */
 };
 
 struct loading {
 	const struct dcp_load *in;
 	struct part *parts; /* by rank */
-	struct part *input; /* the inputs that could be opened, as the archive numbers them */
+	struct part *input; /* the parts that could be opened, by their number in the archive */
 	size_t n, ninputs;
 	struct dcp_archive *archive;
 	struct dcp_dir dir; /* of the archive */
@@ -146,7 +148,7 @@ static int list_parts(struct loading *l)
 	return 0;
 }
 
-/* What stands in @p's file, or what comes out of it. */
+/* Open the file of @p, or the decompressed file. */
 static int open_part(const struct loading *l, struct part *p, struct dcp_input *out,
 		     struct dcp_err *err)
 {
@@ -183,11 +185,12 @@ static int add_part(struct loading *l, struct part *p, struct dcp_err *err)
 		snprintf(inner, sizeof(inner), "%s", p->name);
 	rc = is_tar(inner) ? dcp_archive_add_tar(l->archive, &input, err)
 			   : dcp_archive_add_file(l->archive, &input, inner, err);
-	l->input[l->ninputs++] = *p; /* counted also when it is damaged */
+	l->input[l->ninputs++] = *p; /* a damaged archive is counted, too */
 	return rc < 0 ? dcp_err_where(err, rc, "%.300s", p->name) : 0;
 }
 
-/* A rank's archive that is damaged is emitted by its name, and the others are read. */
+/* Add the archives of all ranks. A damaged archive is emitted as a broken object with its name, and
+ * the others are read. */
 static int add_parts(struct loading *l, struct dcp_err *err)
 {
 	const struct dcp_sink *sink = l->in->sink;
@@ -204,7 +207,7 @@ static int add_parts(struct loading *l, struct dcp_err *err)
 			return dcp_err_give(err, &why, rc);
 		if (rc == 0)
 			continue;
-		/* recorded, so that its repair is seen */
+		/* the file is recorded, so that its repair is noticed */
 		rc = dcp_emit_file(sink, l->parts[i].name, &number);
 		if (rc == 0)
 			rc = dcp_emit_broken(sink, l->parts[i].name, why.msg);
@@ -214,7 +217,8 @@ static int add_parts(struct loading *l, struct dcp_err *err)
 	return rc;
 }
 
-/* A file that the archive lacks gets a name that no lookup finds. */
+/* Find where the file @name lies. A file that is not in the archive gets a name that no look-up
+ * finds. */
 static int place(void *ctx, const char *name, struct dcp_place *out)
 {
 	const struct loading *l = ctx;

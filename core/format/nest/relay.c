@@ -15,13 +15,14 @@
 #include "core/origin/dir/dir.h"
 #include "core/parse/json.h"
 
-/* A file the inner family knows as number i. */
+/* The place of file number i of the inner family. */
 struct moved {
 	uint64_t base;
 	uint32_t number; /* at the outer sink */
 };
 
-/* Whose failure it is matters to who reads several parts. */
+/* Keep a failure of the outer sink: a caller that reads several parts must tell it from a failure
+ * of one part. */
 static int noted(struct dcp_relay *r, int rc)
 {
 	if (rc < 0)
@@ -46,7 +47,7 @@ static int emit_file(struct dcp_relay *r, const char *name, bool unpacked, uint3
 	struct dcp_place at = { 0 };
 	int rc = place(r, name, &at);
 
-	/* a compressed file inside something that is itself moved */
+	/* a compressed file inside an archive or another compressed file */
 	if (rc == 0 && unpacked && (at.base || at.unpacked))
 		rc = -ENOTSUP;
 	if (rc == 0)
@@ -76,7 +77,7 @@ static int on_unpacked(void *ctx, const char *name, uint32_t *number)
 	return emit_file(ctx, name, true, number);
 }
 
-/* "prefix" -> key "prefix.key", path "prefix" / ... */
+/* Put the prefix in front of a key and a path: "prefix.key" and "prefix" / ... */
 static int put_prefix(struct dcp_relay *r, const char **key, const char *const **path,
 		      size_t *npath)
 {
@@ -95,7 +96,7 @@ static int put_prefix(struct dcp_relay *r, const char **key, const char *const *
 	return 0;
 }
 
-/* The key of an earlier tensor, as it was emitted. */
+/* Put the prefix in front of the key of an earlier tensor, as when that tensor was emitted. */
 static int put_alias(struct dcp_relay *r, const char **alias)
 {
 	if (!*alias || !r->prefix)
@@ -107,8 +108,8 @@ static int put_alias(struct dcp_relay *r, const char **alias)
 }
 
 /*
- * The JSON string that starts at @text[@at] ('"'), decoded into @r->alias. Returns how long its
- * spelling is, or 0: it is cut, or holds what no key does.
+ * Decode the JSON string that starts at @text[@at] ('"') into @r->alias. Returns its length in the
+ * text, or 0: it is cut off, or cannot be a key.
  */
 static size_t take_string(struct dcp_relay *r, const char *text, size_t at, size_t n)
 {
@@ -126,8 +127,8 @@ static size_t take_string(struct dcp_relay *r, const char *text, size_t at, size
 }
 
 /*
- * References in an object: {"$tensor":"key"}. Nothing else is spelled so: a key of a dict that
- * begins with '$' is not written as a name, and inside a string quotes are escaped.
+ * Put the prefix into references in an object, {"$tensor":"key"}. Nothing else can have this form:
+ * a key of a dict that begins with '$' is not written as a name, and quotes in strings are escaped.
  */
 static int put_references(struct dcp_relay *r, struct dcp_object *o)
 {
@@ -144,7 +145,7 @@ static int put_references(struct dcp_relay *r, struct dcp_object *o)
 
 		dcp_buf_add(&r->json, text + done, at - done);
 		done = at;
-		if (len) { /* in place of the opening quote: "prefix. */
+		if (len) { /* "prefix. replaces the opening quote */
 			struct dcp_jsonw w;
 
 			dcp_jsonw_init(&w, &r->json, false);
@@ -162,7 +163,8 @@ static int put_references(struct dcp_relay *r, struct dcp_object *o)
 	return dcp_buf_error(&r->json);
 }
 
-/* From a file of the inner checkpoint to one of the outer. False: @off does not fit. */
+/* Translate a file and an offset of the inner checkpoint to the outer one. False: @off does not
+ * fit. */
 static bool move(const struct moved *all, uint32_t *file, uint64_t *off)
 {
 	const struct moved *m = &all[*file];
@@ -200,7 +202,7 @@ static int move_pieces(struct dcp_relay *r, struct dcp_tensor *t)
 		}
 	}
 	t->pieces = p;
-	t->ncopies = 0; /* of files numbered otherwise */
+	t->ncopies = 0; /* their files have numbers of the inner checkpoint */
 	if (!fits)
 		t->error = "its place in the file does not fit in 64 bits";
 	return 0;
@@ -219,7 +221,7 @@ static int on_tensor(void *ctx, const struct dcp_tensor *emitted)
 	return rc < 0 ? rc : noted(r, dcp_emit_tensor(r->to, &t));
 }
 
-/* Bytes of a file that is itself moved. */
+/* Translate the stored bytes of an object to the outer checkpoint's files. */
 static int move_stored(const struct dcp_relay *r, struct dcp_object *o, struct dcp_stretch *s)
 {
 	const struct moved *all = DCP_ITEMS(r->files, struct moved);
@@ -280,7 +282,7 @@ static int on_sidecar(void *ctx, const char *name)
 	int rc = place(r, name, &at);
 
 	if (rc < 0 || at.base || at.unpacked)
-		return rc; /* inside an archive there is no file to pass through */
+		return rc; /* a file inside an archive cannot be passed through */
 	return noted(r, dcp_emit_sidecar(r->to, at.name));
 }
 

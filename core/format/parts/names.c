@@ -21,8 +21,8 @@
 #include "core/parse/json.h"
 
 /* clang-format off */
-/* Directories that are parts. A version may consist of one that is alone: nothing else is ever
- * called so. */
+/* Directories that are parts. A single directory with @alone is a version by itself, since other
+ * programs do not use its name. */
 static const struct {
 	const char *glob;
 	bool alone;
@@ -53,8 +53,8 @@ static const struct {
 	{ "huggingface", false, DCP_PART_STATE },
 };
 
-/* Files that are parts. State files make a version of what lies beside them; others join one
- * that is. */
+/* Files that are parts. A state file makes the files beside it one version; other files join such a
+ * version. */
 static const struct {
 	const char *glob;
 	bool state;
@@ -93,7 +93,7 @@ static const struct {
 	{ "trainer_state.json", false },
 };
 
-/* Files beside the above that hold a model by themselves; other .pt files are versions. */
+/* Files that hold a model when they lie beside parts; other .pt files are versions. */
 static const char *const models[] = {
 	"model.pt",          "model.pth",           "model.bin",
 	"pytorch_model.bin", "pytorch_model_*.bin", "adapter_model.bin",
@@ -189,7 +189,7 @@ enum dcp_part_role dcp_parts_role(const char *group)
 }
 
 /*
- * The list of parts, and the one kind of part that is not a family: a JSON file.
+ * The list of parts, and JSON files, the only kind of part that is not a family.
  */
 
 enum { MAX_JSON = 64 << 20 };
@@ -258,8 +258,8 @@ static enum dcp_match probe_json(const struct dcp_dir *dir, char *why, size_t n)
 	return dir->n == 1 ? DCP_MATCH_YES : DCP_MATCH_NO;
 }
 
-/* As one object, named by its part; what is not quite JSON (Python writes NaN) is passed
- * through as a file. */
+/* Emit a JSON file as one object with the name of its part. A file that is not strict JSON (Python
+ * writes NaN) is passed through as a file. */
 static int emit_json(const struct dcp_load *in, const char *name, const struct dcp_source *src,
 		     struct dcp_err *err)
 {
@@ -300,17 +300,17 @@ const struct dcp_format dcp_part_json = {
 };
 
 /*
- * Emitting parts: each through a relay that puts the part's name in front of its keys, always.
- * Only the model keeps its names as they are, where it is the only one of its version: what a
- * key is called must not depend on what other parts hold.
+ * Emits parts, each through a relay that puts the part's name in front of its keys. Only a sole
+ * model of a version keeps its keys. The name is always added, because a key must not depend on the
+ * contents of other parts.
  */
 
 struct emitter {
 	const struct dcp_load *in;
 	const struct dcp_parts *parts;
 	size_t nmodels, nbroken;
-	const struct dcp_part *part; /* at hand */
-	bool holds_model;            /* a plain part did: tensors that are no states */
+	const struct dcp_part *part; /* the current part */
+	bool holds_model;            /* a plain part had tensors that are not states */
 	struct dcp_buf text;
 };
 
@@ -328,7 +328,7 @@ static int emit_broken(const struct emitter *w, const char *why)
 	return dcp_emit_broken(w->in->sink, w->part->name, why);
 }
 
-/* Is it of a model, and not of an optimizer or the like? */
+/* Is @t a weight of a model, and not a state of an optimizer or the like? */
 static bool is_weight(const struct dcp_tensor *t)
 {
 	const char *first = t->npath ? t->path[0] : t->key;
@@ -345,7 +345,7 @@ static int on_tensor(void *ctx, const struct dcp_tensor *t)
 	return dcp_emit_tensor(w->in->sink, t);
 }
 
-/* The same model once more: which files are left out is said. */
+/* Leave out a part with the same model again, and emit the names of its files as left out. */
 static int leave_out(const struct emitter *w)
 {
 	int rc = 0;
@@ -397,7 +397,7 @@ static int emit_facts(struct emitter *w)
 	return dcp_emit_meta(w->in->sink, "parts", w->text.p);
 }
 
-/* ---- what is not a part ---- */
+/* ---- files that are not parts ---- */
 
 static bool is_below(const struct dcp_parts *parts, const char *below)
 {
@@ -429,7 +429,7 @@ static int emit_sidecars(const struct dcp_load *in, const struct dcp_dir *dir,
 	return rc;
 }
 
-/* Beside models in directories: model_index.json, tokenizer/, scheduler/. */
+/* Emit the files beside models in directories: model_index.json, tokenizer/, scheduler/. */
 static int emit_rest(const struct dcp_load *in, const struct dcp_parts *parts)
 {
 	enum dcp_parts_home home = dcp_parts_home(in->dir);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Trainers put several checkpoints beside each other and mean one:
+ * Finds versions of several checkpoints that trainers put beside each other:
  *
  *	Hugging Face Trainer  model.safetensors optimizer.pt scheduler.pt rng_state_<R>.pth
  *	                      trainer_state.json; with FSDP directories as Accelerate's
@@ -16,18 +16,18 @@
  *	sentence-transformers 2_Dense/ and the like below modules.json
  *	PaddleNLP             model_state.tp00.pdparams optimizer.tp00.pdopt scheduler.pdparams
  *	                      rng_state_<N>.pth training_args.bin, both by paddle.save
- *	PEFT                  adapters by other names than "default", a directory each
+ *	PEFT                  adapters with names other than "default", each in a directory
  *	ColossalAI            modeling/ optimizer/: pytorch_model-<i>.bin with its index
  *	NeMo-RL               policy/weights/ policy/optimizer/ train_dataloader.pt in step_<N>/
  *	transformers          model-<i>-of-<N>.safetensors beside a DCP of the optimizer
  *
- * Names decide, those of the tables in names.c: a directory is one version when it holds
- * at least two parts, one of them a state file or a directory by a name of them, and one that
- * may be a model. So a plain DCP or Hugging Face directory stays what it is, and .pt files of
- * other names stay versions by themselves. Each part is any family of formats.c. Where the
- * table of homes says so, models in directories of any name are parts, too, but for those of
- * numbered saves. So they are where the directory itself is a numbered save, and other files in
- * it are parts as well, and where it holds state files and one such directory, but no model.
+ * The names in the tables of names.c decide: a directory is one version if it holds at least two
+ * parts, of which one is a state file or a directory with a name of the tables, and one may be a
+ * model. So a plain DCP or Hugging Face directory is not changed, and .pt files with other names
+ * stay versions by themselves. A part may be of any family of formats.c. Models in directories of
+ * any name, except names of numbered saves, are parts, too: if the table of homes says so; if the
+ * directory itself is a numbered save (then other files in it are parts as well); or if it holds
+ * state files and one such directory, but no model.
  */
 #include <errno.h>
 #include <limits.h>
@@ -45,7 +45,7 @@
 
 static const char steps[] = "global_step"; /* a number after it: DeepSpeed's tags */
 
-/* What is being found in one directory. */
+/* The parts found so far in one directory. */
 struct finding {
 	dcp_families all;
 	const struct dcp_format *self; /* the family of parts, among them */
@@ -53,8 +53,8 @@ struct finding {
 	struct dcp_parts *parts;
 	size_t nmain, nstate, nalone, ndirs;
 	enum dcp_parts_home home;
-	bool step;       /* by its name it is a numbered save: all that lies in it is of that */
-	bool incomplete; /* a part is: @why says it */
+	bool step;       /* its name is that of a numbered save, to which all in it belongs */
+	bool incomplete; /* a part is incomplete, with the reason in @why */
 	char *why;
 	size_t n;
 };
@@ -73,7 +73,7 @@ static bool is_main(void *ctx, const struct dcp_dirent *e)
 	return !dcp_parts_is_file(e, &unused) && !dcp_parts_is_dir(e, &unused, NULL);
 }
 
-/* Why a part is incomplete is why the version is. */
+/* Note that the version is incomplete because a part is. The first reason is kept. */
 static void note_incomplete(struct finding *f, const char *below, const char *why)
 {
 	if (!f->incomplete && f->n > 0)
@@ -92,7 +92,7 @@ static void name_of(char *name, size_t n, const char *file)
 	snprintf(name, n, "%.*s", (int)DCP_MIN(len, n - 1), file);
 }
 
-/* A config.json may belong to a group, and is none by itself. */
+/* Is @group a checkpoint? A config.json may belong to a group, but is no group by itself. */
 static bool is_group(const struct dcp_dir *dir, const struct dcp_format *format,
 		     const char *group)
 {
@@ -108,9 +108,8 @@ static bool is_group(const struct dcp_dir *dir, const struct dcp_format *format,
 }
 
 /*
- * May the groups of @format in @dir be parts of one version? Those of which one is by itself,
- * those that say how many ranks they are of, and those that are called like a model or like its
- * states.
+ * May the groups of @format in @dir be parts of one version? They may if there is only one group,
+ * if their names tell the number of ranks, or if they have the names of a model or its states.
  */
 static bool is_groups(const struct dcp_dir *dir, const struct dcp_format *format, bool *several)
 {
@@ -175,15 +174,15 @@ static int add_groups(struct finding *f, const struct dcp_dir *dir, const char *
 static enum dcp_match find(dcp_families all, const struct dcp_dir *dir, struct dcp_parts *out,
 			   char *why, size_t n);
 
-/* What a directory was found to be. That may take reading files of a server: once is enough. */
+/* The family of a directory. It is kept, because finding it may read files from a server. */
 struct probed {
 	const struct dcp_format *format; /* NULL: none */
 	enum dcp_match match;
 	char why[256];
 };
 
-/* Which family is @dir, a part or the rest of a version? @own: it may have parts itself, unless
- * a family that comes before parts everywhere takes it. */
+/* Find the family of @dir, a part or the rest of a version. @own: @dir may have parts itself,
+ * unless a family that always comes before parts takes it. */
 static struct probed probe_part(const struct finding *f, const struct dcp_dir *dir, bool own)
 {
 	struct probed p = { .match = DCP_MATCH_NO };
@@ -206,8 +205,8 @@ static struct probed probe_part(const struct finding *f, const struct dcp_dir *d
 	return p;
 }
 
-/* Add what @dir, which is @p, holds, if it holds anything; it is taken. Returns how many parts that
- * were. */
+/* Add the contents of @dir, whose family is in @p, as parts; @dir is taken over. Returns the number
+ * of parts added. */
 static int add_probed(struct finding *f, const char *name, const char *below,
 		      enum dcp_part_role role, struct dcp_dir *dir, const struct probed *p)
 {
@@ -247,7 +246,7 @@ static bool is_dcp(const struct dcp_format *format)
 	return format == &dcp_format_torch_dcp || format == &dcp_format_torch_dcp_local;
 }
 
-/* Files of torch.distributed.checkpoint are its own, whatever they lie beside. */
+/* Is @e a file beside a DCP? Files of torch.distributed.checkpoint always belong to the DCP. */
 static bool is_beside_dcp(void *ctx, const struct dcp_dirent *e)
 {
 	return !e->is_dir && is_main(ctx, e) && !dcp_has_extension(e->name, ".metadata") &&
@@ -259,7 +258,7 @@ static bool is_of_dcp(void *ctx, const struct dcp_dirent *e)
 	return !is_beside_dcp(ctx, e);
 }
 
-/* Weights of Hugging Face beside a DCP of @f: transformers keeps the optimizer so. */
+/* Add weights of Hugging Face that lie beside a DCP, in which transformers keeps the optimizer. */
 static int add_spare(struct finding *f)
 {
 	struct dcp_part *dcp = dcp_parts_at(f->parts, dcp_parts_n(f->parts) - 1);
@@ -329,8 +328,8 @@ static int add_loose_group(struct finding *f, const struct dcp_dir *rest,
 			     format, &part);
 }
 
-/* Files that are checkpoints by themselves, beside directories that are parts: no file may hide
- * those, or be hidden by them. */
+/* Add files that are checkpoints by themselves, beside directories that are parts: files and
+ * directories must not hide each other. */
 static int add_loose(struct finding *f, const struct dcp_dir *rest)
 {
 	struct dcp_groups g = { .n = 0 };
@@ -344,7 +343,7 @@ static int add_loose(struct finding *f, const struct dcp_dir *rest)
 	return rc;
 }
 
-/* What is left when all that the tables name is taken away. */
+/* Add the rest of the directory, without the names of the tables. */
 static int add_main(struct finding *f)
 {
 	struct dcp_dir rest;
@@ -364,8 +363,8 @@ static int add_main(struct finding *f)
 	return rc < 0 ? rc : 0;
 }
 
-/* Links are not parts: they may lead round in a circle. The number of a step is not a name: keys of
- * all steps are called alike. */
+/* Add a directory. Links are not parts, since they may form a circle. The number of a step is left
+ * out of the name, so that the keys of all steps are the same. */
 static int add_below(struct finding *f, const struct dcp_dirent *e, bool alone,
 		     enum dcp_part_role role)
 {
@@ -384,14 +383,15 @@ static int add_below(struct finding *f, const struct dcp_dirent *e, bool alone,
 	return rc < 0 ? rc : 0;
 }
 
-/* A directory by a name that no table knows (policy/, value/), which may be a part. */
+/* A directory with a name that is in no table (policy/, value/), which may be a part. */
 struct role {
 	const char *name;
 	struct dcp_dir dir;
 	struct probed is;
 };
 
-/* In that of a step all are looked at; else those that hold something, not by names of saves. */
+/* Find such directories. In a step's directory all count; elsewhere only those that hold something
+ * and do not have the name of a save. */
 static int find_roles(const struct finding *f, struct dcp_buf *roles)
 {
 	int rc = 0;
@@ -420,8 +420,8 @@ static int find_roles(const struct finding *f, struct dcp_buf *roles)
 	return rc;
 }
 
-/* Files of states, and no model: with one directory that holds a checkpoint they are one version,
- * whatever both are called. */
+/* Are there files of states, but no model? Then these and one directory with a checkpoint are one
+ * version, whatever their names are. */
 static bool lacks_model(const struct finding *f)
 {
 	size_t states = 0;
@@ -436,7 +436,7 @@ static bool lacks_model(const struct finding *f)
 	return states && f->parts->depth == 0;
 }
 
-/* Is there a model among the files that no table names? *model as of has_model(). */
+/* Is there a model among the files that are in no table? *model is the result of has_model(). */
 static int find_model(const struct finding *f, int *model)
 {
 	struct dcp_dir rest;
@@ -450,8 +450,8 @@ static int find_model(const struct finding *f, int *model)
 }
 
 /*
- * A model, or several parts. Beside a model only the latter: a model's directory also holds copies
- * of it.
+ * Add a directory that holds a model or several parts. Beside a model it must hold several parts,
+ * because the directory of a model may also hold copies of the model.
  */
 static int add_role(struct finding *f, struct role *r, bool beside_model)
 {
@@ -492,7 +492,8 @@ static int add_roles(struct finding *f)
 	return rc;
 }
 
-/* A directory by a name that no table knows: a model by Hugging Face's names, or nothing. */
+/* Add a directory with a name that is in no table, if it holds a model with Hugging Face's
+ * names. */
 static int add_model(struct finding *f, const struct dcp_dirent *e)
 {
 	enum dcp_part_role role = f->home == DCP_HOME_PIPELINE || f->home == DCP_HOME_STATES
@@ -561,7 +562,7 @@ static bool is_version(const struct finding *f, const char *name)
 	return tags > 1 || states == 0;
 }
 
-/* Files last: they are many only where there is a directory or a model. */
+/* Find all parts. Files come last: they are only parts if there is a directory or a model. */
 static int add_all(struct finding *f)
 {
 	int rc = 0;
@@ -609,7 +610,7 @@ static bool has_safetensors(const struct dcp_dir *dir)
 	return false;
 }
 
-/* Nothing by a name of the tables: not worth a second look. */
+/* May @dir hold parts? If no name of the tables is there, it is not examined further. */
 static bool may_be(const struct dcp_dir *dir, bool step)
 {
 	bool any = dcp_parts_home(dir) != DCP_HOME_NONE ||
@@ -654,7 +655,7 @@ enum dcp_match dcp_parts_probe(dcp_families all, const struct dcp_dir *dir, char
 	enum dcp_match match = dcp_format_composer.probe(dir, why, n);
 	struct dcp_parts parts;
 
-	/* Composer's while it is being written looks like parts. */
+	/* A checkpoint of Composer that is still being written looks like parts. */
 	if (match == DCP_MATCH_INCOMPLETE)
 		return DCP_MATCH_NO;
 	dcp_parts_init(&parts, 0);
