@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One byte item: a torch.save stream of any Python value, emitted as an object with the tensors
- * inside it beside it.
+ * Emits one byte item, which is a torch.save stream of any Python value, as an object; the tensors
+ * inside it are emitted beside it.
  *
- * Where every rank wrote its own metadata, the same key may stand for different values: a
- * random state, a data loader's place. The first rank's value is emitted under the key; another
- * rank's that differs is emitted too, as <key>.@rank<r>, so that nothing is lost. Equal means
- * equal bytes, which torch.save gives for equal values.
+ * If every rank wrote its own metadata, the same key may stand for different values, such as a
+ * random state or the position of a data loader. The first rank's value is emitted under the key.
+ * A different value of another rank is emitted as <key>.@rank<r>, so that nothing is lost. Values
+ * are compared by their bytes, which torch.save writes equally for equal values.
  */
 #include "core/format/dcp/dcp_int.h"
 
@@ -63,8 +63,9 @@ static int get_file(struct dcp_titem_files *f, uint32_t number, const char *name
 }
 
 /*
- * Items of one file do not overlap, so together they are no longer than it; a few are looked at
- * twice. Metadata where a million keys share one item would keep us busy for hours.
+ * Count the bytes of an item against the size of its file. Items of one file do not overlap, so
+ * together they are not longer than the file; a few items are read twice. Without this limit,
+ * metadata in which a million keys share one item would take hours to read.
  */
 static int claim(struct dcp_titem_files *f, uint32_t number, const char *name, uint64_t nbytes,
 		 uint64_t size, struct dcp_err *err)
@@ -121,7 +122,7 @@ void dcp_titem_finish(struct dcp_titem *item)
 }
 
 /*
- * emitter: what emits the keys of a checkpoint: numbers of files, and its end.
+ * emitter: emits the keys of a checkpoint: the numbers of its files, and releasing it.
  */
 
 int dcp_tdcp_file_number(struct dcp_tdcp_emitter *w, uint32_t file, uint32_t *number)
@@ -156,14 +157,14 @@ void dcp_tdcp_emitter_finish(struct dcp_tdcp_emitter *w)
  *
  *	<key>/shard_<offset>_<shape>        rng_state/shard_0.1_2.4: rank (0, 1) of 2 x 4
  *
- * Offset and shape are numbers joined by dots; releases of 2024 may leave the last number of
- * the shape away. The item is a list of one value, which Megatron takes out when it loads. The
- * names stay as they are; a part that the shape has and no name is emitted as broken.
+ * Offset and shape are numbers joined by dots; releases of 2024 may leave out the last number of
+ * the shape. The item is a list of one value, which Megatron takes out of the list when it loads.
+ * The names are unchanged. A part that the shape has, but that no key names, is emitted as broken.
  */
 
 enum { MAX_DIMS = DCP_LEN(((struct dcp_tdcp_shard *)0)->at), MAX_LOST = 256 };
 
-/* "0.1_": its numbers, 0 when it has none; @p is left after it. */
+/* Read numbers such as "0.1_". Returns how many there are, 0 if none; @p is left after them. */
 static uint32_t read_numbers(const char **p, char end, uint64_t n[MAX_DIMS])
 {
 	uint32_t count = 0;
@@ -218,7 +219,7 @@ static bool is_emitted(const struct dcp_tmeta *m, const char *name, size_t n)
 	return number != DCP_INTERN_NONE && m->keys[number].entry != 0;
 }
 
-/* Row-major; false after the last. */
+/* Move @at to the next part in row-major order; false after the last part. */
 static bool next_part(const struct dcp_tdcp_shard *s, uint64_t *at)
 {
 	for (uint32_t k = s->ndim; k-- > 0; at[k] = 0)
@@ -227,8 +228,8 @@ static bool next_part(const struct dcp_tdcp_shard *s, uint64_t *at)
 	return false;
 }
 
-/* Parts of the object of @key that are not there; at most *@left are named. Each is either
- * there, of which there are as many as keys, or takes one from *@left. */
+/* Emit the missing parts of the object of @key, at most *@left. The loop ends, because each part is
+ * there, and then has a key, or takes one from *@left. */
 static int emit_parts(struct dcp_tdcp_emitter *w, const char *key,
 		      const struct dcp_tdcp_shard *s, unsigned *left)
 {
@@ -302,7 +303,8 @@ static int emit_broken(struct dcp_tdcp_emitter *w, const char *key, const char *
 	return dcp_emit_object(w->sink, &o);
 }
 
-/* A tensor inside an object whose key is stored on its own: the stored one is emitted. */
+/* Is @key also stored by itself? Then the stored tensor is emitted, and not the tensor inside an
+ * object. */
 static bool is_stored(void *ctx, const char *key)
 {
 	const struct dcp_tdcp_emitter *w = ctx;
@@ -323,16 +325,17 @@ static int check_record(struct dcp_tdcp_emitter *w, const struct dcp_tmeta_recor
 	return 0;
 }
 
-/* A container whose parts are keys by Composer's rule; DCP itself kept it whole. */
+/* Is @v a container whose parts are keys by Composer's rule, although DCP stored it whole? */
 static bool opens(struct dcp_pv v)
 {
 	return v.type == DCP_PV_LIST || dcp_pv_is_mapping(v);
 }
 
 /*
- * A part of a sharded object is the one value of a list. Megatron's common_state is a dict of
- * what the run has besides: emitted without a name of its own, as common.pt was until 2026.
- * What readers of torch see is emitted, too, where it is shown otherwise.
+ * Emit the value of a stream. A part of a sharded object is the only value of a list. Megatron's
+ * common_state is a dict with the other values of the run: they are emitted without its name, as
+ * those of common.pt were until 2026. If a value is shown in another form than readers of torch see
+ * it, that form is emitted, too.
  */
 static int emit_value(struct dcp_tdcp_emitter *w, struct dcp_tstate *s, const char *key)
 {
@@ -391,7 +394,7 @@ static int emit_stream(struct dcp_tdcp_emitter *w, const char *key, const char *
 	struct dcp_err why = { 0 };
 	int rc = 0;
 
-	/* Emitted before it is read, and also when it is broken: so a change is noticed. */
+	/* The file is emitted before it is read, and also if it is broken, to notice its change. */
 	if (w->m->files.n)
 		rc = dcp_tdcp_file_number(w, r->file, &s.file);
 	if (rc < 0)
@@ -436,7 +439,7 @@ int dcp_tdcp_emit_parts(struct dcp_tdcp_emitter *w, const char *key, const char 
 	return emit_stream(w, key, path, npath, r, true, false);
 }
 
-/* Hash of an item's stored bytes; false when they cannot be read. */
+/* Hash an item's stored bytes; false if they cannot be read. */
 static bool hash_item(struct dcp_tdcp_emitter *w, const struct dcp_tmeta_record *r,
 		      uint64_t *hash)
 {
@@ -460,7 +463,7 @@ static bool hash_item(struct dcp_tdcp_emitter *w, const struct dcp_tmeta_record 
 	return ok;
 }
 
-/* The value of one more rank, under a key of its own. */
+/* Emit the value of another rank under a key of its own. */
 static int emit_variant(struct dcp_tdcp_emitter *w, const char *key, const char *const *path,
 			size_t npath, const struct dcp_tmeta_record *r)
 {
@@ -503,7 +506,7 @@ int dcp_tdcp_emit_bytes(struct dcp_tdcp_emitter *w, uint32_t key)
 			continue;
 		}
 		if (r.rank_file == first.rank_file)
-			continue; /* the same key twice in one dict */
+			continue; /* one dict has the same key twice */
 		if (!hashed)
 			hashed = hash_item(w, &first, &hash);
 		if (hashed && r.nbytes == first.nbytes && hash_item(w, &r, &other) &&
