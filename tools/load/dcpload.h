@@ -372,9 +372,8 @@ struct dcpload_plan;
  * dcpload_plan_finish(). A rank that cannot create a plan (-ENOMEM) has to exit: the other ranks
  * then get an error that it is gone.
  */
-DCPLOAD_API
-int dcpload_plan_create(struct dcpload *ck, uint32_t flags, struct dcpload_plan **out,
-			struct dcpload_error *err);
+DCPLOAD_API int dcpload_plan_create(struct dcpload *ck, uint32_t flags,
+				    struct dcpload_plan **out, struct dcpload_error *err);
 DCPLOAD_API void dcpload_plan_free(struct dcpload_plan *plan);
 
 /* One region of one tensor, and its destination. */
